@@ -1,0 +1,29 @@
+# A room is a folder of src/: every .cpp in it makes one static library, heddle_<name>.
+# DEPENDS lists the rooms (and libraries) it may include; nothing else is on its include path
+# by accident because every room's public dependencies are spelled out here.
+function(heddle_room name)
+  cmake_parse_arguments(ROOM "" "" "DEPENDS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  if(sources)
+    add_library(heddle_${name} STATIC ${sources})
+    target_include_directories(heddle_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(heddle_${name} PUBLIC ${ROOM_DEPENDS})
+  else()
+    add_library(heddle_${name} INTERFACE)
+    target_include_directories(heddle_${name} INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(heddle_${name} INTERFACE ${ROOM_DEPENDS})
+  endif()
+endfunction()
+
+# Every *_test.cpp of a tests/ folder makes one GoogleTest program, <folder>_tests.
+function(heddle_tests name)
+  cmake_parse_arguments(TESTS "" "" "DEPENDS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${name}_tests ${sources})
+  target_include_directories(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name}_tests PRIVATE ${TESTS_DEPENDS} GTest::gtest_main)
+  gtest_discover_tests(${name}_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+endfunction()

@@ -1,0 +1,168 @@
+#include "core/dtype.h"
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace heddle {
+namespace {
+
+struct Description {
+  std::string_view name;
+  int64_t size;
+  bool floating;
+};
+
+constexpr std::array<Description, 13> kDescriptions{{{"f64", 8, true},
+                                                     {"f32", 4, true},
+                                                     {"bf16", 2, true},
+                                                     {"f16", 2, true},
+                                                     {"f8e4m3", 1, true},
+                                                     {"f8e5m2", 1, true},
+                                                     {"i64", 8, false},
+                                                     {"i32", 4, false},
+                                                     {"i8", 1, false},
+                                                     {"u64", 8, false},
+                                                     {"u32", 4, false},
+                                                     {"u8", 1, false},
+                                                     {"boolean", 1, false}}};
+
+const Description& describe(DataType type) { return kDescriptions[static_cast<size_t>(type)]; }
+
+// A small float format: sign, exponent bits, mantissa bits. Finite-only formats (e4m3) use the top
+// exponent for numbers too and keep only the all-ones pattern for NaN.
+struct Format {
+  int exponent_bits;
+  int mantissa_bits;
+  bool has_infinity;
+
+  constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+  constexpr uint32_t exponent_mask() const { return (1u << exponent_bits) - 1; }
+  constexpr uint32_t nan() const {
+    return has_infinity ? (exponent_mask() << mantissa_bits) | (1u << (mantissa_bits - 1))
+                        : (1u << (exponent_bits + mantissa_bits)) - 1;
+  }
+  constexpr uint32_t infinity() const { return has_infinity ? exponent_mask() << mantissa_bits : nan(); }
+  constexpr uint32_t largest() const { return infinity() - 1; }
+};
+
+constexpr Format kBfloat16{8, 7, true};
+constexpr Format kFloat16{5, 10, true};
+constexpr Format kF8e4m3{4, 3, false};
+constexpr Format kF8e5m2{5, 2, true};
+
+double decode(const Format& format, uint32_t bits) {
+  const uint32_t sign = bits >> (format.exponent_bits + format.mantissa_bits);
+  const int exponent = static_cast<int>((bits >> format.mantissa_bits) & format.exponent_mask());
+  const uint32_t mantissa = bits & ((1u << format.mantissa_bits) - 1);
+  const uint32_t magnitude_bits = bits & ((1u << (format.exponent_bits + format.mantissa_bits)) - 1);
+  double magnitude;
+  if (format.has_infinity && exponent == static_cast<int>(format.exponent_mask())) {
+    magnitude = mantissa ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+  } else if (!format.has_infinity && magnitude_bits == format.nan()) {
+    magnitude = std::numeric_limits<double>::quiet_NaN();
+  } else if (exponent == 0) {
+    magnitude = std::ldexp(static_cast<double>(mantissa), 1 - format.bias() - format.mantissa_bits);
+  } else {
+    magnitude = std::ldexp(static_cast<double>(mantissa | (1u << format.mantissa_bits)),
+                           exponent - format.bias() - format.mantissa_bits);
+  }
+  return sign ? -magnitude : magnitude;
+}
+
+uint32_t encode(const Format& format, double x) {
+  const uint32_t sign = std::signbit(x) ? 1u << (format.exponent_bits + format.mantissa_bits) : 0;
+  if (std::isnan(x)) return sign | format.nan();
+  const double magnitude = std::fabs(x);
+  if (std::isinf(magnitude)) return sign | format.infinity();
+  if (magnitude == 0) return sign;
+  // The unit in the last place at this magnitude (the subnormal one below the normal range);
+  // nearbyint then rounds to nearest even, and a carry into the next binade is the right bits.
+  const int exponent = std::max(std::ilogb(magnitude), 1 - format.bias());
+  const double units = std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent));
+  const uint32_t hidden = 1u << format.mantissa_bits;
+  const int64_t bits = (static_cast<int64_t>(exponent + format.bias()) << format.mantissa_bits) +
+                       static_cast<int64_t>(units) - hidden;
+  return sign | (bits > static_cast<int64_t>(format.largest()) ? format.infinity() : static_cast<uint32_t>(bits));
+}
+
+template <class T>
+T read(const void* data, int64_t index) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(data) + index * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+template <class T>
+void write(void* data, int64_t index, T value) {
+  std::memcpy(static_cast<char*>(data) + index * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+}
+
+}  // namespace
+
+int64_t size_of(DataType type) { return describe(type).size; }
+std::string_view name(DataType type) { return describe(type).name; }
+bool is_floating(DataType type) { return describe(type).floating; }
+
+std::optional<DataType> data_type_from_name(std::string_view name) {
+  for (size_t i = 0; i < kDescriptions.size(); ++i) {
+    if (kDescriptions[i].name == name) return static_cast<DataType>(i);
+  }
+  return std::nullopt;
+}
+
+float to_float(bfloat16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+float to_float(float16 x) { return static_cast<float>(decode(kFloat16, x.bits)); }
+
+bfloat16 to_bfloat16(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  if (std::isnan(x)) return {static_cast<uint16_t>((bits >> 16) | 0x40)};
+  return {static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
+}
+
+float16 to_float16(float x) { return {static_cast<uint16_t>(encode(kFloat16, x))}; }
+float f8e4m3_to_float(uint8_t bits) { return static_cast<float>(decode(kF8e4m3, bits)); }
+float f8e5m2_to_float(uint8_t bits) { return static_cast<float>(decode(kF8e5m2, bits)); }
+uint8_t float_to_f8e4m3(float x) { return static_cast<uint8_t>(encode(kF8e4m3, x)); }
+uint8_t float_to_f8e5m2(float x) { return static_cast<uint8_t>(encode(kF8e5m2, x)); }
+
+double load(DataType type, const void* data, int64_t index) {
+  switch (type) {
+    case DataType::f64: return read<double>(data, index);
+    case DataType::f32: return read<float>(data, index);
+    case DataType::bf16: return to_float(bfloat16{read<uint16_t>(data, index)});
+    case DataType::f16: return decode(kFloat16, read<uint16_t>(data, index));
+    case DataType::f8e4m3: return decode(kF8e4m3, read<uint8_t>(data, index));
+    case DataType::f8e5m2: return decode(kF8e5m2, read<uint8_t>(data, index));
+    case DataType::i64: return static_cast<double>(read<int64_t>(data, index));
+    case DataType::i32: return read<int32_t>(data, index);
+    case DataType::i8: return read<int8_t>(data, index);
+    case DataType::u64: return static_cast<double>(read<uint64_t>(data, index));
+    case DataType::u32: return read<uint32_t>(data, index);
+    case DataType::u8: return read<uint8_t>(data, index);
+    case DataType::boolean: return read<uint8_t>(data, index) != 0;
+  }
+  return 0;
+}
+
+void store(DataType type, void* data, int64_t index, double value) {
+  switch (type) {
+    case DataType::f64: return write<double>(data, index, value);
+    case DataType::f32: return write<float>(data, index, static_cast<float>(value));
+    case DataType::bf16: return write<uint16_t>(data, index, static_cast<uint16_t>(encode(kBfloat16, value)));
+    case DataType::f16: return write<uint16_t>(data, index, static_cast<uint16_t>(encode(kFloat16, value)));
+    case DataType::f8e4m3: return write<uint8_t>(data, index, static_cast<uint8_t>(encode(kF8e4m3, value)));
+    case DataType::f8e5m2: return write<uint8_t>(data, index, static_cast<uint8_t>(encode(kF8e5m2, value)));
+    case DataType::i64: return write<int64_t>(data, index, static_cast<int64_t>(value));
+    case DataType::i32: return write<int32_t>(data, index, static_cast<int32_t>(value));
+    case DataType::i8: return write<int8_t>(data, index, static_cast<int8_t>(value));
+    case DataType::u64: return write<uint64_t>(data, index, static_cast<uint64_t>(value));
+    case DataType::u32: return write<uint32_t>(data, index, static_cast<uint32_t>(value));
+    case DataType::u8: return write<uint8_t>(data, index, static_cast<uint8_t>(value));
+    case DataType::boolean: return write<uint8_t>(data, index, value != 0);
+  }
+}
+
+}  // namespace heddle
