@@ -1,0 +1,42 @@
+// What an engine is: it answers a problem with a plan or with a refusal that names the op, the
+// attribute and the limit.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "core/status.h"
+#include "problem/attention.h"
+#include "problem/streaming.h"
+
+namespace heddle::engine {
+
+using Problem = std::variant<problem::AttentionProblem, problem::AttentionBackwardProblem, problem::NormProblem,
+                             problem::NormBackwardProblem, problem::RopeProblem>;
+
+/// A problem made executable. Immutable after it is made, so that many threads may execute it at
+/// once, each with its own workspace.
+class Plan {
+ public:
+  virtual ~Plan() = default;
+  /// Bytes of scratch memory execute needs, 64-byte aligned (256 on a GPU); may be 0. Linear in sequence length.
+  virtual int64_t workspace_bytes() const = 0;
+  /// Runs on `buffers`, one per operand of the problem (null where an operand is empty), in order.
+  /// `stream` is the engine's own kind of queue (CUstream; ignored by the CPU engine). Allocates nothing.
+  virtual Status execute(std::span<void* const> buffers, void* workspace, void* stream) const = 0;
+  /// One line for people: kernel, instruction set, tile sizes.
+  virtual std::string description() const = 0;
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual std::string_view name() const = 0;
+  virtual Result<std::shared_ptr<const Plan>> plan(const Problem& problem) const = 0;
+};
+
+}  // namespace heddle::engine

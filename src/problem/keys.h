@@ -1,0 +1,35 @@
+// Visible keys: for query row i of batch b the keys lo <= j < hi, the meet of simple bounds. What is
+// no interval per row stays in the score expression (or is a block mask).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "problem/operand.h"
+
+namespace heddle::problem {
+
+/// What a bound is measured from.
+enum class Anchor : uint8_t {
+  start,         ///< the constant alone
+  kv_end,        ///< kv_length(b)
+  top_left,      ///< i
+  bottom_right,  ///< i + kv_length(b) - q_length(b)
+  operand,       ///< an integer operand [B or 1, 1, 1 or Sq, 1] read at (b, i)
+};
+
+struct KeyBound {
+  bool upper = true;  ///< j < anchor + constant if upper, else j >= anchor + constant
+  Anchor anchor = Anchor::start;
+  OperandId operand = kAbsent;
+
+  friend bool operator==(const KeyBound&, const KeyBound&) = default;
+};
+
+struct KeyInterval {
+  int64_t lo = 0;
+  int64_t hi = 0;
+  bool empty() const { return lo >= hi; }
+};
+
+}  // namespace heddle::problem

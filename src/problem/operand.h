@@ -1,0 +1,44 @@
+// Operands: what a problem reads and writes, each known by its place in the problem's list.
+//
+// An operand's type (what changes code) and its layout (what is passed to code) are kept apart:
+// problems with equal structures run the same compiled kernel on different sizes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/dims.h"
+#include "core/dtype.h"
+
+namespace heddle::problem {
+
+/// Index into a problem's operand list and into the buffers given to Plan::execute.
+using OperandId = int32_t;
+inline constexpr OperandId kAbsent = -1;
+
+struct OperandType {
+  DataType dtype = DataType::f32;
+  /// A pass-by-value scalar: its buffer is host memory, read before execute returns.
+  bool on_host = false;
+  /// Ragged (THD) packing: the operand [B+1] (i32 or i64) whose entry b, times ragged_multiplier,
+  /// is the element where sequence b starts; the batch stride is then ignored.
+  OperandId ragged_offsets = kAbsent;
+  /// Paged K or V: the operand [B,1,pages,1] (i32) naming the block that holds page s / block_size;
+  /// the operand itself is then a container [blocks, heads, block_size, head_dim].
+  OperandId page_table = kAbsent;
+
+  friend bool operator==(const OperandType&, const OperandType&) = default;
+};
+
+struct OperandLayout {
+  /// Rank 4 [batch, head, row, column] for attention tensors; column-most last. Broadcast dims of a
+  /// load are 1. Vectors and scalars keep rank 4 with ones.
+  Dims dims;
+  /// In elements. Strides of size-1 dims are normalised to 0, so that broadcasting needs no test.
+  Dims strides;
+  int64_t ragged_multiplier = 1;
+
+  friend bool operator==(const OperandLayout&, const OperandLayout&) = default;
+};
+
+}  // namespace heddle::problem
