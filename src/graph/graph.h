@@ -1,0 +1,164 @@
+// The currency of Heddle: a graph of composite ops over tensors, as every door builds it, with one
+// text form (text.h), shape inference and validation (validate.h). It says what is to be computed
+// and nothing of how. Conventions: cuDNN's graph API (graph-api.md), sections 1 and 3.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/dims.h"
+#include "core/dtype.h"
+#include "core/status.h"
+
+namespace heddle::graph {
+
+/// Index into Graph::tensors.
+using TensorId = int32_t;
+inline constexpr TensorId kNone = -1;
+
+struct Tensor {
+  int64_t uid = 0;  ///< the caller's name for it at execution; unique; 0 until validate() assigns one
+  std::string name;
+  std::optional<DataType> dtype;  ///< unset: the graph's io type, or intermediate type if virtual
+  Dims dims;                      ///< empty: inferred
+  Dims strides;                   ///< in elements; empty: inferred
+  bool is_virtual = false;        ///< an intermediate nobody binds
+  bool pass_by_value = false;     ///< a scalar in host memory, read before execute returns
+  std::optional<double> constant; ///< a scalar known when the graph is built; never bound
+  TensorId ragged_offset = kNone; ///< [B+1,1,1,1] element offsets (THD packing)
+  int64_t ragged_offset_multiplier = 1;
+};
+
+enum class DiagonalAlignment : uint8_t { top_left, bottom_right };
+
+/// Pointwise ops of score expressions (score_mod), names as in the contract.
+enum class PointwiseMode : uint8_t {
+  identity, add, sub, mul, div, min, max, pow, mod, neg, abs, exp, log, sqrt, rsqrt, reciprocal, tanh_fwd, sigmoid_fwd,
+  erf, sin, cos, tan, floor, ceil, cmp_eq, cmp_neq, cmp_lt, cmp_le, cmp_gt, cmp_ge, logical_and, logical_or,
+  logical_not, binary_select, gen_index,
+};
+
+/// One pointwise op of a score expression. Its tensors are the graph's own; inner results are
+/// virtual. gen_index has no inputs and yields the index along `axis` (0 batch, 1 head, 2 row, 3 column).
+struct Pointwise {
+  PointwiseMode mode = PointwiseMode::identity;
+  std::vector<TensorId> inputs;
+  TensorId output = kNone;
+  int32_t axis = 0;
+  std::string name;
+};
+
+/// score_mod: ops from `score_in` (the scaled dot; a virtual tensor) to `score_out`.
+struct ScoreModifier {
+  TensorId score_in = kNone, score_out = kNone;
+  std::vector<Pointwise> ops;
+};
+
+struct Dropout {
+  std::optional<double> probability;              ///< philox form
+  TensorId seed = kNone, offset = kNone;
+  TensorId mask = kNone, scale = kNone, scale_inv = kNone;  ///< mask form
+  TensorId rng_dump = kNone;
+  /// threefry form (JAX's default generator): key is `seed` (u32 [2]); the keep bit of (b,h,i,j) is drawn at
+  /// linear index b*s0 + h*s1 + i*s2 + j*s3.
+  bool threefry = false;
+  Dims threefry_strides;
+};
+
+/// Attributes shared by sdpa and sdpa_backward; both must be given the same values (contract 1.3).
+struct AttentionAttributes {
+  std::optional<double> attn_scale;  ///< unset: 1
+  TensorId attn_scale_tensor = kNone;
+  TensorId bias = kNone;
+  bool alibi_mask = false;
+  bool padding_mask = false;
+  TensorId seq_len_q = kNone, seq_len_kv = kNone;
+  TensorId cu_seq_len_q = kNone, cu_seq_len_kv = kNone;
+  std::optional<int64_t> max_total_seq_len_q, max_total_seq_len_kv;
+  DiagonalAlignment diagonal_alignment = DiagonalAlignment::top_left;
+  std::optional<int64_t> left_bound, right_bound;
+  std::optional<ScoreModifier> score_mod;
+  TensorId block_mask = kNone;
+  Dropout dropout;
+  TensorId sink = kNone;
+  bool softmax_input_is_log2 = false;
+};
+
+struct Sdpa {
+  TensorId q = kNone, k = kNone, v = kNone, o = kNone;
+  TensorId stats = kNone, max = kNone, sum_exp = kNone;  ///< kNone: not wanted
+  bool stats_use_log2 = false;
+  bool attn_scale_prefolded = false;
+  TensorId page_table_k = kNone, page_table_v = kNone;
+  std::optional<int64_t> paged_max_seq_len_kv;
+  AttentionAttributes attention;
+};
+
+struct SdpaBackward {
+  TensorId q = kNone, k = kNone, v = kNone, o = kNone, d_o = kNone, stats = kNone;
+  TensorId d_q = kNone, d_k = kNone, d_v = kNone;  ///< kNone: not wanted
+  TensorId d_bias = kNone, d_sink = kNone;
+  bool deterministic = false;
+  AttentionAttributes attention;
+  /// The caller's own derivative of score_mod (score_in is then dL/dS). Unset: derived symbolically.
+  std::optional<ScoreModifier> score_mod_bprop;
+};
+
+enum class RopePairing : uint8_t { halves, interleaved };
+
+/// rope and rope_backward: y = output_scale * R(+-angle) x.
+struct Rope {
+  TensorId x = kNone, freqs = kNone, y = kNone;  ///< backward: x is dY, y is dX
+  bool backward = false;
+  double output_scale = 1;
+  int64_t rope_dim = 0;  ///< 0: all of D; trailing columns
+  RopePairing pairing = RopePairing::halves;
+  /// Heddle's extensions: a start offset per batch entry [B or 1,1,1,1], or a position per row
+  /// [B or 1,1,S,1]; and tables of cosines and sines [Sf,1,1,rope_dim/2] in place of freqs.
+  TensorId positions = kNone;
+  TensorId cosines = kNone, sines = kNone;
+};
+
+struct RmsNorm {
+  TensorId x = kNone, scale = kNone, bias = kNone, epsilon = kNone, y = kNone;
+  TensorId inv_variance = kNone;  ///< 1/rms per row; wanted in training
+};
+
+struct RmsNormBackward {
+  TensorId dy = kNone, x = kNone, scale = kNone, inv_variance = kNone;
+  TensorId dx = kNone, d_scale = kNone, d_bias = kNone;
+};
+
+struct Node {
+  std::string name;
+  std::variant<Sdpa, SdpaBackward, Rope, RmsNorm, RmsNormBackward> op;
+};
+
+struct Graph {
+  std::string name;
+  std::optional<DataType> io_dtype, intermediate_dtype, compute_dtype;
+  std::vector<Tensor> tensors;
+  std::vector<Node> nodes;  ///< in dependency order after validate()
+
+  TensorId add(Tensor tensor) {
+    tensors.push_back(std::move(tensor));
+    return static_cast<TensorId>(tensors.size()) - 1;
+  }
+  Tensor& operator[](TensorId id) { return tensors[static_cast<size_t>(id)]; }
+  const Tensor& operator[](TensorId id) const { return tensors[static_cast<size_t>(id)]; }
+};
+
+/// Infers what is unset (dtypes, dims, strides, uids), orders the nodes, and checks every rule of
+/// the contract (sections 1.1 to 1.7); the first broken rule is the failure, in words. Idempotent.
+Status validate(Graph& graph);
+
+/// The JSON text form, stable and complete: read(write(g)) == g up to inferred values.
+std::string write_text(const Graph& graph);
+/// Parses and validates nothing but the form; errors name line, column and what was expected.
+Result<Graph> read_text(std::string_view text);
+
+}  // namespace heddle::graph
