@@ -7,16 +7,13 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 
 #include "core/status.h"
-#include "problem/attention.h"
-#include "problem/streaming.h"
+#include "problem/problem.h"
 
 namespace heddle::engine {
 
-using Problem = std::variant<problem::AttentionProblem, problem::AttentionBackwardProblem, problem::NormProblem,
-                             problem::NormBackwardProblem, problem::RopeProblem>;
+using problem::Problem;
 
 /// A problem made executable. Immutable after it is made, so that many threads may execute it at
 /// once, each with its own workspace.

@@ -1,0 +1,13 @@
+// One problem of any kind, as an engine is asked to plan it.
+#pragma once
+
+#include <variant>
+
+#include "problem/attention.h"
+#include "problem/streaming.h"
+
+namespace heddle::problem {
+
+using Problem = std::variant<AttentionProblem, AttentionBackwardProblem, NormProblem, NormBackwardProblem, RopeProblem>;
+
+}  // namespace heddle::problem
