@@ -1,0 +1,98 @@
+// Approximate functions, one instruction each, and conversions between f32 and packed 16-bit pairs.
+#pragma once
+
+#include "types.cuh"
+
+namespace heddle::ptx {
+
+/// 2^x to 2 ulp; 2^-inf = 0.
+HEDDLE_DEVICE float exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// log2(x); log2(0) = -inf.
+HEDDLE_DEVICE float log2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+HEDDLE_DEVICE float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// tanh(x) to about 2^-11 relative.
+HEDDLE_DEVICE float tanh_approx(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+HEDDLE_DEVICE float max(float a, float b) {
+  float y;
+  asm("max.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
+HEDDLE_DEVICE float fma(float a, float b, float c) {
+  float y;
+  asm("fma.rn.ftz.f32 %0, %1, %2, %3;" : "=f"(y) : "f"(a), "f"(b), "f"(c));
+  return y;
+}
+
+/// Two f32 rounded to T and packed, `low` in the lower half.
+template <typename T>
+HEDDLE_DEVICE u32 pack(float low, float high) {
+  u32 pair;
+  if constexpr (is_same<T, bf16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+/// The two f32 of a packed pair of T.
+template <typename T>
+HEDDLE_DEVICE void unpack(u32 pair, float& low, float& high) {
+  if constexpr (is_same<T, bf16>) {
+    low = __uint_as_float(pair << 16);
+    high = __uint_as_float(pair & 0xffff0000u);
+  } else {
+    asm("{\n.reg .f16 l, h;\n"
+        "mov.b32 {l, h}, %2;\n"
+        "cvt.f32.f16 %0, l;\n"
+        "cvt.f32.f16 %1, h;\n}"
+        : "=f"(low), "=f"(high)
+        : "r"(pair));
+  }
+}
+
+/// One element widened to f32.
+HEDDLE_DEVICE float widen(bf16 x) { return __uint_as_float(static_cast<u32>(x.bits) << 16); }
+HEDDLE_DEVICE float widen(f16 x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+}
+HEDDLE_DEVICE float widen(float x) { return x; }
+
+/// One f32 rounded to T.
+template <typename T>
+HEDDLE_DEVICE T narrow(float x) {
+  if constexpr (is_same<T, float>) {
+    return x;
+  } else {
+    T y;
+    if constexpr (is_same<T, bf16>)
+      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    else
+      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+  }
+}
+
+}  // namespace heddle::ptx

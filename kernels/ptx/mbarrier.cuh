@@ -1,0 +1,63 @@
+// mbarrier: a counter in shared memory that threads arrive on and the copy engine adds bytes to.
+// A barrier is 8 bytes; `barrier` is its shared-window address. A phase completes when all expected
+// arrivals and all expected bytes are in; `parity` is the low bit of the number of the phase.
+#pragma once
+
+#include "types.cuh"
+
+namespace heddle::ptx {
+
+HEDDLE_DEVICE void mbarrier_init(u32 barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+/// Makes initialised barriers visible to the copy engine and to the cluster; then synchronise.
+HEDDLE_DEVICE void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+HEDDLE_DEVICE void mbarrier_arrive(u32 barrier) {
+  asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/// Arrives on the barrier at the same offset in the shared memory of block `rank` of the cluster.
+HEDDLE_DEVICE void mbarrier_arrive_cluster(u32 barrier, u32 rank) {
+  asm volatile(
+      "{\n.reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+
+/// One arrival that also announces `bytes` the copy engine will deliver in this phase.
+HEDDLE_DEVICE void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+               "r"(bytes)
+               : "memory");
+}
+
+HEDDLE_DEVICE void mbarrier_expect_tx(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+/// True once the phase of the given parity has completed; suspends the thread for a while first.
+HEDDLE_DEVICE bool mbarrier_try_wait(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2;\n"
+      "selp.b32 %0, 1, 0, p;\n}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+HEDDLE_DEVICE void mbarrier_wait(u32 barrier, u32 parity) {
+  while (!mbarrier_try_wait(barrier, parity)) {
+  }
+}
+
+}  // namespace heddle::ptx

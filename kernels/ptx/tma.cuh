@@ -1,0 +1,170 @@
+// The bulk copy engine (TMA): tiles of tensors described by a TensorMap, and linear runs of bytes.
+// Loads complete on an mbarrier (`barrier` must expect the bytes: a box always counts in full, also
+// where it lies outside the tensor and reads as zero). Stores and reductions clip at the tensor's
+// edge and complete in bulk groups. One thread issues; shared tiles are aligned to 1024 bytes.
+#pragma once
+
+#include "types.cuh"
+
+namespace heddle::ptx {
+
+HEDDLE_DEVICE void tma_prefetch(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/// L2 eviction policies, as `createpolicy` would make them for a whole access.
+enum class L2Policy : u64 {
+  evict_normal = 0x1000000000000000ull,
+  evict_first = 0x12F0000000000000ull,
+  evict_last = 0x14F0000000000000ull,
+};
+
+HEDDLE_DEVICE void tma_load_2d(u32 shared, const TensorMap* map, u32 barrier, i32 c0, i32 c1,
+                               L2Policy policy = L2Policy::evict_normal) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%4,%5}], [%2], %3;" ::"r"(shared),
+      "l"(map), "r"(barrier), "l"(static_cast<u64>(policy)), "r"(c0), "r"(c1)
+      : "memory");
+}
+
+HEDDLE_DEVICE void tma_load_3d(u32 shared, const TensorMap* map, u32 barrier, i32 c0, i32 c1,
+                               i32 c2, L2Policy policy = L2Policy::evict_normal) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%4,%5,%6}], [%2], %3;" ::"r"(shared),
+      "l"(map), "r"(barrier), "l"(static_cast<u64>(policy)), "r"(c0), "r"(c1), "r"(c2)
+      : "memory");
+}
+
+HEDDLE_DEVICE void tma_load_4d(u32 shared, const TensorMap* map, u32 barrier, i32 c0, i32 c1,
+                               i32 c2, i32 c3, L2Policy policy = L2Policy::evict_normal) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%4,%5,%6,%7}], [%2], %3;" ::"r"(shared),
+      "l"(map), "r"(barrier), "l"(static_cast<u64>(policy)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+
+HEDDLE_DEVICE void tma_load_5d(u32 shared, const TensorMap* map, u32 barrier, i32 c0, i32 c1,
+                               i32 c2, i32 c3, i32 c4, L2Policy policy = L2Policy::evict_normal) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%4,%5,%6,%7,%8}], [%2], %3;" ::"r"(shared),
+      "l"(map), "r"(barrier), "l"(static_cast<u64>(policy)), "r"(c0), "r"(c1), "r"(c2), "r"(c3),
+      "r"(c4)
+      : "memory");
+}
+
+/// The box lands in every block of the cluster whose bit is set in `blocks`, at the same offset,
+/// and completes on each block's own barrier.
+HEDDLE_DEVICE void tma_load_multicast_3d(u32 shared, const TensorMap* map, u32 barrier, u16 blocks,
+                                         i32 c0, i32 c1, i32 c2,
+                                         L2Policy policy = L2Policy::evict_normal) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%5,%6,%7}], [%2], %3, %4;" ::"r"(shared),
+      "l"(map), "r"(barrier), "h"(blocks), "l"(static_cast<u64>(policy)), "r"(c0), "r"(c1), "r"(c2)
+      : "memory");
+}
+
+/// The box lands in every block of the cluster whose bit is set in `blocks`, at the same offset,
+/// and completes on each block's own barrier.
+HEDDLE_DEVICE void tma_load_multicast_4d(u32 shared, const TensorMap* map, u32 barrier, u16 blocks,
+                                         i32 c0, i32 c1, i32 c2, i32 c3,
+                                         L2Policy policy = L2Policy::evict_normal) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%5,%6,%7,%8}], [%2], %3, %4;" ::"r"(shared),
+      "l"(map), "r"(barrier), "h"(blocks), "l"(static_cast<u64>(policy)), "r"(c0), "r"(c1), "r"(c2),
+      "r"(c3)
+      : "memory");
+}
+
+HEDDLE_DEVICE void tma_store_2d(const TensorMap* map, u32 shared, i32 c0, i32 c1) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2,%3}], [%1];" ::"l"(map),
+      "r"(shared), "r"(c0), "r"(c1)
+      : "memory");
+}
+
+HEDDLE_DEVICE void tma_store_3d(const TensorMap* map, u32 shared, i32 c0, i32 c1, i32 c2) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2,%3,%4}], [%1];" ::"l"(map),
+      "r"(shared), "r"(c0), "r"(c1), "r"(c2)
+      : "memory");
+}
+
+HEDDLE_DEVICE void tma_store_4d(const TensorMap* map, u32 shared, i32 c0, i32 c1, i32 c2, i32 c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5}], [%1];" ::"l"(map),
+      "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+
+HEDDLE_DEVICE void tma_store_5d(const TensorMap* map, u32 shared, i32 c0, i32 c1, i32 c2, i32 c3,
+                                i32 c4) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5,%6}], [%1];" ::"l"(
+          map),
+      "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+      : "memory");
+}
+
+/// Adds the shared tile to the tensor (element type as the map says), clipped at its edge.
+HEDDLE_DEVICE void tma_reduce_add_3d(const TensorMap* map, u32 shared, i32 c0, i32 c1, i32 c2) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%2,%3,%4}], "
+      "[%1];" ::"l"(map),
+      "r"(shared), "r"(c0), "r"(c1), "r"(c2)
+      : "memory");
+}
+
+/// Adds the shared tile to the tensor (element type as the map says), clipped at its edge.
+HEDDLE_DEVICE void tma_reduce_add_4d(const TensorMap* map, u32 shared, i32 c0, i32 c1, i32 c2,
+                                     i32 c3) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%2,%3,%4,%5}], "
+      "[%1];" ::"l"(map),
+      "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+
+/// Linear copy of `bytes` (a multiple of 16, both ends 16-byte aligned) into shared memory.
+HEDDLE_DEVICE void bulk_load(u32 shared, const void* global, u32 bytes, u32 barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared),
+      "l"(global), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+HEDDLE_DEVICE void bulk_store(void* global, u32 shared, u32 bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
+               "r"(shared), "r"(bytes)
+               : "memory");
+}
+
+/// Adds `bytes` / 4 f32 values from shared to global memory.
+HEDDLE_DEVICE void bulk_reduce_add_f32(float* global, u32 shared, u32 bytes) {
+  asm volatile(
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(global),
+      "r"(shared), "r"(bytes)
+      : "memory");
+}
+
+HEDDLE_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+/// Waits until at most `kPending` groups still read shared memory: their tiles may be overwritten.
+template <int kPending>
+HEDDLE_DEVICE void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+/// Waits until at most `kPending` groups are unfinished: the others have landed in global memory.
+template <int kPending>
+HEDDLE_DEVICE void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace heddle::ptx

@@ -1,0 +1,41 @@
+// A ring of stages in shared memory between a producer and its consumers: `full` barriers say a
+// stage holds data, `empty` barriers that its consumers are done with it.
+#pragma once
+
+#include "../ptx/mbarrier.cuh"
+
+namespace heddle::tile {
+
+/// Position in a ring: the stage and the parity of the current pass. Consumers wait for `full` with
+/// `parity`, producers for `empty` with `parity ^ 1` (which passes at once in the first pass).
+template <int kStages>
+struct RingPosition {
+  u32 stage = 0;
+  u32 parity = 0;
+
+  HEDDLE_DEVICE void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// Barrier addresses of a ring laid out as kStages full barriers, then kStages empty ones.
+template <int kStages>
+struct Ring {
+  static constexpr int kBytes = 2 * kStages * 8;
+  u32 base;
+
+  HEDDLE_DEVICE u32 full(u32 stage) const { return base + 8 * stage; }
+  HEDDLE_DEVICE u32 empty(u32 stage) const { return base + 8 * (kStages + stage); }
+
+  HEDDLE_DEVICE void init(u32 full_arrivals, u32 empty_arrivals) const {
+    for (u32 s = 0; s < kStages; ++s) {
+      ptx::mbarrier_init(full(s), full_arrivals);
+      ptx::mbarrier_init(empty(s), empty_arrivals);
+    }
+  }
+};
+
+}  // namespace heddle::tile
