@@ -1,0 +1,15 @@
+// The shape an operation gives, from its operands' shapes and its attributes.
+#pragma once
+
+#include "core/status.h"
+#include "hlo/instruction.h"
+
+namespace heddle::hlo {
+
+/// The result's shape without layout, or a sentence about operands or attributes that do not fit.
+/// Operations whose result their operands do not determine (parameter, iota, reshape, broadcast,
+/// convert, custom-call, unknown ones, ...) check what can be checked against the instruction's own
+/// shape and give that. A dot's element type is the instruction's own too.
+Result<Shape> infer_shape(const Instruction& instruction);
+
+}  // namespace heddle::hlo
