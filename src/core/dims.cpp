@@ -7,7 +7,9 @@
 
 namespace heddle {
 
-std::string to_string(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims.begin(), dims.end(), ", ")); }
+std::string to_string(const Dims& dims) {
+  return fmt::format("[{}]", fmt::join(dims.begin(), dims.end(), ", "));
+}
 
 std::optional<int64_t> element_count(const Dims& dims) {
   int64_t count = 1;
@@ -22,7 +24,8 @@ std::optional<Dims> dense_strides(const Dims& dims) {
   int64_t stride = 1;
   for (int i = dims.rank() - 1; i >= 0; --i) {
     strides[i] = stride;
-    if (dims[i] < 0 || __builtin_mul_overflow(stride, std::max<int64_t>(dims[i], 1), &stride)) return std::nullopt;
+    if (dims[i] < 0 || __builtin_mul_overflow(stride, std::max<int64_t>(dims[i], 1), &stride))
+      return std::nullopt;
   }
   return strides;
 }
@@ -54,7 +57,9 @@ bool overlaps_itself(const Dims& dims, const Dims& strides) {
   for (auto [stride, dim] : steps) {
     if (stride <= reach) return true;
     int64_t step;
-    if (__builtin_mul_overflow(dim - 1, stride, &step) || __builtin_add_overflow(reach, step, &reach)) return true;
+    if (__builtin_mul_overflow(dim - 1, stride, &step) ||
+        __builtin_add_overflow(reach, step, &reach))
+      return true;
   }
   return false;
 }

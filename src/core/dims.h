@@ -34,7 +34,9 @@ class Dims {
   void push_back(int64_t value) {
     if (rank_ < kMaxRank) values_[rank_++] = value;
   }
-  friend bool operator==(const Dims& a, const Dims& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
+  friend bool operator==(const Dims& a, const Dims& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
 
  private:
   std::array<int64_t, kMaxRank> values_{};

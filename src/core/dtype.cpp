@@ -44,7 +44,9 @@ struct Format {
     return has_infinity ? (exponent_mask() << mantissa_bits) | (1u << (mantissa_bits - 1))
                         : (1u << (exponent_bits + mantissa_bits)) - 1;
   }
-  constexpr uint32_t infinity() const { return has_infinity ? exponent_mask() << mantissa_bits : nan(); }
+  constexpr uint32_t infinity() const {
+    return has_infinity ? exponent_mask() << mantissa_bits : nan();
+  }
   constexpr uint32_t largest() const { return infinity() - 1; }
 };
 
@@ -57,10 +59,12 @@ double decode(const Format& format, uint32_t bits) {
   const uint32_t sign = bits >> (format.exponent_bits + format.mantissa_bits);
   const int exponent = static_cast<int>((bits >> format.mantissa_bits) & format.exponent_mask());
   const uint32_t mantissa = bits & ((1u << format.mantissa_bits) - 1);
-  const uint32_t magnitude_bits = bits & ((1u << (format.exponent_bits + format.mantissa_bits)) - 1);
+  const uint32_t magnitude_bits =
+      bits & ((1u << (format.exponent_bits + format.mantissa_bits)) - 1);
   double magnitude;
   if (format.has_infinity && exponent == static_cast<int>(format.exponent_mask())) {
-    magnitude = mantissa ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+    magnitude = mantissa ? std::numeric_limits<double>::quiet_NaN()
+                         : std::numeric_limits<double>::infinity();
   } else if (!format.has_infinity && magnitude_bits == format.nan()) {
     magnitude = std::numeric_limits<double>::quiet_NaN();
   } else if (exponent == 0) {
@@ -85,19 +89,22 @@ uint32_t encode(const Format& format, double x) {
   const uint32_t hidden = 1u << format.mantissa_bits;
   const int64_t bits = (static_cast<int64_t>(exponent + format.bias()) << format.mantissa_bits) +
                        static_cast<int64_t>(units) - hidden;
-  return sign | (bits > static_cast<int64_t>(format.largest()) ? format.infinity() : static_cast<uint32_t>(bits));
+  return sign | (bits > static_cast<int64_t>(format.largest()) ? format.infinity()
+                                                               : static_cast<uint32_t>(bits));
 }
 
 template <class T>
 T read(const void* data, int64_t index) {
   T value;
-  std::memcpy(&value, static_cast<const char*>(data) + index * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  std::memcpy(&value, static_cast<const char*>(data) + index * static_cast<int64_t>(sizeof(T)),
+              sizeof(T));
   return value;
 }
 
 template <class T>
 void write(void* data, int64_t index, T value) {
-  std::memcpy(static_cast<char*>(data) + index * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+  std::memcpy(static_cast<char*>(data) + index * static_cast<int64_t>(sizeof(T)), &value,
+              sizeof(T));
 }
 
 }  // namespace
@@ -130,38 +137,64 @@ uint8_t float_to_f8e5m2(float x) { return static_cast<uint8_t>(encode(kF8e5m2, x
 
 double load(DataType type, const void* data, int64_t index) {
   switch (type) {
-    case DataType::f64: return read<double>(data, index);
-    case DataType::f32: return read<float>(data, index);
-    case DataType::bf16: return to_float(bfloat16{read<uint16_t>(data, index)});
-    case DataType::f16: return decode(kFloat16, read<uint16_t>(data, index));
-    case DataType::f8e4m3: return decode(kF8e4m3, read<uint8_t>(data, index));
-    case DataType::f8e5m2: return decode(kF8e5m2, read<uint8_t>(data, index));
-    case DataType::i64: return static_cast<double>(read<int64_t>(data, index));
-    case DataType::i32: return read<int32_t>(data, index);
-    case DataType::i8: return read<int8_t>(data, index);
-    case DataType::u64: return static_cast<double>(read<uint64_t>(data, index));
-    case DataType::u32: return read<uint32_t>(data, index);
-    case DataType::u8: return read<uint8_t>(data, index);
-    case DataType::boolean: return read<uint8_t>(data, index) != 0;
+    case DataType::f64:
+      return read<double>(data, index);
+    case DataType::f32:
+      return read<float>(data, index);
+    case DataType::bf16:
+      return to_float(bfloat16{read<uint16_t>(data, index)});
+    case DataType::f16:
+      return decode(kFloat16, read<uint16_t>(data, index));
+    case DataType::f8e4m3:
+      return decode(kF8e4m3, read<uint8_t>(data, index));
+    case DataType::f8e5m2:
+      return decode(kF8e5m2, read<uint8_t>(data, index));
+    case DataType::i64:
+      return static_cast<double>(read<int64_t>(data, index));
+    case DataType::i32:
+      return read<int32_t>(data, index);
+    case DataType::i8:
+      return read<int8_t>(data, index);
+    case DataType::u64:
+      return static_cast<double>(read<uint64_t>(data, index));
+    case DataType::u32:
+      return read<uint32_t>(data, index);
+    case DataType::u8:
+      return read<uint8_t>(data, index);
+    case DataType::boolean:
+      return read<uint8_t>(data, index) != 0;
   }
   return 0;
 }
 
 void store(DataType type, void* data, int64_t index, double value) {
   switch (type) {
-    case DataType::f64: return write<double>(data, index, value);
-    case DataType::f32: return write<float>(data, index, static_cast<float>(value));
-    case DataType::bf16: return write<uint16_t>(data, index, static_cast<uint16_t>(encode(kBfloat16, value)));
-    case DataType::f16: return write<uint16_t>(data, index, static_cast<uint16_t>(encode(kFloat16, value)));
-    case DataType::f8e4m3: return write<uint8_t>(data, index, static_cast<uint8_t>(encode(kF8e4m3, value)));
-    case DataType::f8e5m2: return write<uint8_t>(data, index, static_cast<uint8_t>(encode(kF8e5m2, value)));
-    case DataType::i64: return write<int64_t>(data, index, static_cast<int64_t>(value));
-    case DataType::i32: return write<int32_t>(data, index, static_cast<int32_t>(value));
-    case DataType::i8: return write<int8_t>(data, index, static_cast<int8_t>(value));
-    case DataType::u64: return write<uint64_t>(data, index, static_cast<uint64_t>(value));
-    case DataType::u32: return write<uint32_t>(data, index, static_cast<uint32_t>(value));
-    case DataType::u8: return write<uint8_t>(data, index, static_cast<uint8_t>(value));
-    case DataType::boolean: return write<uint8_t>(data, index, value != 0);
+    case DataType::f64:
+      return write<double>(data, index, value);
+    case DataType::f32:
+      return write<float>(data, index, static_cast<float>(value));
+    case DataType::bf16:
+      return write<uint16_t>(data, index, static_cast<uint16_t>(encode(kBfloat16, value)));
+    case DataType::f16:
+      return write<uint16_t>(data, index, static_cast<uint16_t>(encode(kFloat16, value)));
+    case DataType::f8e4m3:
+      return write<uint8_t>(data, index, static_cast<uint8_t>(encode(kF8e4m3, value)));
+    case DataType::f8e5m2:
+      return write<uint8_t>(data, index, static_cast<uint8_t>(encode(kF8e5m2, value)));
+    case DataType::i64:
+      return write<int64_t>(data, index, static_cast<int64_t>(value));
+    case DataType::i32:
+      return write<int32_t>(data, index, static_cast<int32_t>(value));
+    case DataType::i8:
+      return write<int8_t>(data, index, static_cast<int8_t>(value));
+    case DataType::u64:
+      return write<uint64_t>(data, index, static_cast<uint64_t>(value));
+    case DataType::u32:
+      return write<uint32_t>(data, index, static_cast<uint32_t>(value));
+    case DataType::u8:
+      return write<uint8_t>(data, index, static_cast<uint8_t>(value));
+    case DataType::boolean:
+      return write<uint8_t>(data, index, value != 0);
   }
 }
 

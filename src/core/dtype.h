@@ -1,5 +1,6 @@
 // The element types Heddle computes on or carries, and their conversions to and from wider types.
-// Rounding is to nearest, ties to even; NaN stays NaN; f8e4m3 saturates to NaN (it has no infinity).
+// Rounding is to nearest, ties to even; NaN stays NaN; f8e4m3 saturates to NaN (it has no
+// infinity).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,21 @@
 
 namespace heddle {
 
-enum class DataType : uint8_t { f64, f32, bf16, f16, f8e4m3, f8e5m2, i64, i32, i8, u64, u32, u8, boolean };
+enum class DataType : uint8_t {
+  f64,
+  f32,
+  bf16,
+  f16,
+  f8e4m3,
+  f8e5m2,
+  i64,
+  i32,
+  i8,
+  u64,
+  u32,
+  u8,
+  boolean
+};
 
 /// Bytes of one element.
 int64_t size_of(DataType type);

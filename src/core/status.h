@@ -30,9 +30,9 @@ enum class Code {
   handle_error,
   invalid_value,
   nvrtc_compilation_failed,
-  malformed_input,   // a text, file or message that does not parse; the sentence says where
-  out_of_memory,     // an allocation the caller asked for could not be had
-  io_failed,         // a file could not be read or written
+  malformed_input,  // a text, file or message that does not parse; the sentence says where
+  out_of_memory,    // an allocation the caller asked for could not be had
+  io_failed,        // a file could not be read or written
 };
 
 /// The code's name in upper case, as cuDNN's API prints it ("GRAPH_NOT_SUPPORTED").
@@ -86,10 +86,10 @@ class [[nodiscard]] Result {
 }  // namespace heddle
 
 /// Returns from the enclosing function with the failure of `expression`, a Status, if it is one.
-#define HEDDLE_TRY(expression)                                        \
-  do {                                                                \
+#define HEDDLE_TRY(expression)                                                 \
+  do {                                                                         \
     if (::heddle::Status heddle_status = (expression); !heddle_status.is_ok()) \
-      return heddle_status;                                           \
+      return heddle_status;                                                    \
   } while (false)
 
 /// HEDDLE_ASSIGN(auto x, f()): x is f()'s value, or the enclosing function returns f()'s failure.

@@ -20,10 +20,12 @@ using problem::Problem;
 class Plan {
  public:
   virtual ~Plan() = default;
-  /// Bytes of scratch memory execute needs, 64-byte aligned (256 on a GPU); may be 0. Linear in sequence length.
+  /// Bytes of scratch memory execute needs, 64-byte aligned (256 on a GPU); may be 0. Linear in
+  /// sequence length.
   virtual int64_t workspace_bytes() const = 0;
   /// Runs on `buffers`, one per operand of the problem (null where an operand is empty), in order.
-  /// `stream` is the engine's own kind of queue (CUstream; ignored by the CPU engine). Allocates nothing.
+  /// `stream` is the engine's own kind of queue (CUstream; ignored by the CPU engine). Allocates
+  /// nothing.
   virtual Status execute(std::span<void* const> buffers, void* workspace, void* stream) const = 0;
   /// One line for people: kernel, instruction set, tile sizes.
   virtual std::string description() const = 0;

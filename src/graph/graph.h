@@ -21,15 +21,16 @@ using TensorId = int32_t;
 inline constexpr TensorId kNone = -1;
 
 struct Tensor {
-  int64_t uid = 0;  ///< the caller's name for it at execution; unique; 0 until validate() assigns one
+  int64_t uid =
+      0;  ///< the caller's name for it at execution; unique; 0 until validate() assigns one
   std::string name;
-  std::optional<DataType> dtype;  ///< unset: the graph's io type, or intermediate type if virtual
-  Dims dims;                      ///< empty: inferred
-  Dims strides;                   ///< in elements; empty: inferred
-  bool is_virtual = false;        ///< an intermediate nobody binds
-  bool pass_by_value = false;     ///< a scalar in host memory, read before execute returns
-  std::optional<double> constant; ///< a scalar known when the graph is built; never bound
-  TensorId ragged_offset = kNone; ///< [B+1,1,1,1] element offsets (THD packing)
+  std::optional<DataType> dtype;   ///< unset: the graph's io type, or intermediate type if virtual
+  Dims dims;                       ///< empty: inferred
+  Dims strides;                    ///< in elements; empty: inferred
+  bool is_virtual = false;         ///< an intermediate nobody binds
+  bool pass_by_value = false;      ///< a scalar in host memory, read before execute returns
+  std::optional<double> constant;  ///< a scalar known when the graph is built; never bound
+  TensorId ragged_offset = kNone;  ///< [B+1,1,1,1] element offsets (THD packing)
   int64_t ragged_offset_multiplier = 1;
 };
 
@@ -37,13 +38,46 @@ enum class DiagonalAlignment : uint8_t { top_left, bottom_right };
 
 /// Pointwise ops of score expressions (score_mod), names as in the contract.
 enum class PointwiseMode : uint8_t {
-  identity, add, sub, mul, div, min, max, pow, mod, neg, abs, exp, log, sqrt, rsqrt, reciprocal, tanh_fwd, sigmoid_fwd,
-  erf, sin, cos, tan, floor, ceil, cmp_eq, cmp_neq, cmp_lt, cmp_le, cmp_gt, cmp_ge, logical_and, logical_or,
-  logical_not, binary_select, gen_index,
+  identity,
+  add,
+  sub,
+  mul,
+  div,
+  min,
+  max,
+  pow,
+  mod,
+  neg,
+  abs,
+  exp,
+  log,
+  sqrt,
+  rsqrt,
+  reciprocal,
+  tanh_fwd,
+  sigmoid_fwd,
+  erf,
+  sin,
+  cos,
+  tan,
+  floor,
+  ceil,
+  cmp_eq,
+  cmp_neq,
+  cmp_lt,
+  cmp_le,
+  cmp_gt,
+  cmp_ge,
+  logical_and,
+  logical_or,
+  logical_not,
+  binary_select,
+  gen_index,
 };
 
 /// One pointwise op of a score expression. Its tensors are the graph's own; inner results are
-/// virtual. gen_index has no inputs and yields the index along `axis` (0 batch, 1 head, 2 row, 3 column).
+/// virtual. gen_index has no inputs and yields the index along `axis` (0 batch, 1 head, 2 row, 3
+/// column).
 struct Pointwise {
   PointwiseMode mode = PointwiseMode::identity;
   std::vector<TensorId> inputs;
@@ -59,12 +93,12 @@ struct ScoreModifier {
 };
 
 struct Dropout {
-  std::optional<double> probability;              ///< philox form
+  std::optional<double> probability;  ///< philox form
   TensorId seed = kNone, offset = kNone;
   TensorId mask = kNone, scale = kNone, scale_inv = kNone;  ///< mask form
   TensorId rng_dump = kNone;
-  /// threefry form (JAX's default generator): key is `seed` (u32 [2]); the keep bit of (b,h,i,j) is drawn at
-  /// linear index b*s0 + h*s1 + i*s2 + j*s3.
+  /// threefry form (JAX's default generator): key is `seed` (u32 [2]); the keep bit of (b,h,i,j) is
+  /// drawn at linear index b*s0 + h*s1 + i*s2 + j*s3.
   bool threefry = false;
   Dims threefry_strides;
 };
@@ -104,7 +138,8 @@ struct SdpaBackward {
   TensorId d_bias = kNone, d_sink = kNone;
   bool deterministic = false;
   AttentionAttributes attention;
-  /// The caller's own derivative of score_mod (score_in is then dL/dS). Unset: derived symbolically.
+  /// The caller's own derivative of score_mod (score_in is then dL/dS). Unset: derived
+  /// symbolically.
   std::optional<ScoreModifier> score_mod_bprop;
 };
 

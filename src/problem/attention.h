@@ -20,15 +20,18 @@ namespace heddle::problem {
 /// Rotary embedding of Q or K on the way in, and of its gradient on the way out.
 ///   y = scale * R(angle) x on the trailing rope_dim columns, scale * x on those before.
 struct Rope {
-  enum class Pairing : uint8_t { halves, interleaved };  ///< NeoX: (j, j + rope_dim/2); GPT-J: (2j, 2j+1)
+  enum class Pairing : uint8_t {
+    halves,
+    interleaved
+  };  ///< NeoX: (j, j + rope_dim/2); GPT-J: (2j, 2j+1)
   Pairing pairing = Pairing::halves;
   int32_t rope_dim = 0;
   /// Angles, f32 [Sf, 1, 1, rope_dim] of which columns 0 .. rope_dim/2-1 are read; or tables of
   /// cosines and sines [Sf, 1, 1, rope_dim/2]. Exactly one form is present.
   OperandId angles = kAbsent;
   OperandId cosines = kAbsent, sines = kAbsent;
-  /// Row s uses angle row s + position_offset(b): an i32/i64 operand [B or 1, 1, 1, 1]; or, with dims
-  /// [B or 1, 1, S, 1], a position for every row, used as it stands. Absent: row s.
+  /// Row s uses angle row s + position_offset(b): an i32/i64 operand [B or 1, 1, 1, 1]; or, with
+  /// dims [B or 1, 1, S, 1], a position for every row, used as it stands. Absent: row s.
   OperandId positions = kAbsent;
   bool positions_per_row = false;
   /// Where the rotated tensor is written, rounded to its dtype; absent if nobody reads it.
@@ -40,7 +43,8 @@ struct Rope {
 struct Dropout {
   enum class Kind : uint8_t { none, philox, threefry, mask };
   Kind kind = Kind::none;
-  /// philox: seed and offset, i32/i64 [1,1,1,1]. threefry: seed is u32 [2] (the key), offset absent.
+  /// philox: seed and offset, i32/i64 [1,1,1,1]. threefry: seed is u32 [2] (the key), offset
+  /// absent.
   OperandId seed = kAbsent, offset = kAbsent;
   /// mask: the keep mask (io dtype or boolean, broadcast like a bias), multiplied into P.
   OperandId mask = kAbsent;
@@ -65,11 +69,13 @@ struct AttentionStructure {
 
   /// The scale as a one-element f32 operand; absent: AttentionSizes::scale.
   OperandId scale = kAbsent;
-  /// The scaled dot is already in log2 units: P = exp2(S - max), and the backward's dS carries ln 2.
+  /// The scaled dot is already in log2 units: P = exp2(S - max), and the backward's dS carries
+  /// ln 2.
   bool softmax_input_is_log2 = false;
   ScoreExpression score;
   std::vector<KeyBound> bounds;  ///< constants in AttentionSizes::bound_constants, same order
-  /// u8 [B or 1, Hq or 1, ceil(Sq/128), ceil(ceil(Skv/128)/8)]: bit j of byte i computes key tile 8i+j.
+  /// u8 [B or 1, Hq or 1, ceil(Sq/128), ceil(ceil(Skv/128)/8)]: bit j of byte i computes key tile
+  /// 8i+j.
   OperandId block_mask = kAbsent;
   /// Actual lengths per batch entry: i32/i64 [B,1,1,1], or prefix sums [B+1,1,1,1] if cumulative.
   /// Rows at or past q_length are written as O = 0, stats = -inf (dense) or left alone (ragged).
@@ -89,7 +95,8 @@ struct AttentionSizes {
   double scale = 1;
   std::vector<int64_t> bound_constants;
   double dropout_probability = 0;
-  /// Threefry: element (b,h,i,j) has linear index b*s[0] + h*s[1] + i*s[2] + j*s[3] in the program's own mask.
+  /// Threefry: element (b,h,i,j) has linear index b*s[0] + h*s[1] + i*s[2] + j*s[3] in the
+  /// program's own mask.
   Dims threefry_strides;
   double q_rope_scale = 1, k_rope_scale = 1;
 
@@ -112,14 +119,16 @@ struct AttentionBackwardStructure {
   OperandId d_q = kAbsent, d_k = kAbsent, d_v = kAbsent;  ///< each written if present
   OperandId d_sink = kAbsent;                             ///< f32 [1,Hq,1,1]
   std::vector<LoadGradient> load_gradients;               ///< dBias and its kind
-  /// dL/d(scaled dot) of a cell from `gradient` and the forward's leaves; the chain rule through score.
+  /// dL/d(scaled dot) of a cell from `gradient` and the forward's leaves; the chain rule through
+  /// score.
   ScoreExpression d_dot{{ScoreNode{ScoreOp::gradient}}, 0};
   /// Inverse rotation of dQ and dK before they are written (rope_backward, same scale as the rope);
   /// Rope::rotated then names where the gradient before rotation is written, if anyone reads it.
   std::optional<Rope> d_q_rope, d_k_rope;
   bool deterministic = false;
 
-  friend bool operator==(const AttentionBackwardStructure&, const AttentionBackwardStructure&) = default;
+  friend bool operator==(const AttentionBackwardStructure&,
+                         const AttentionBackwardStructure&) = default;
 };
 
 struct AttentionBackwardProblem {
@@ -127,23 +136,34 @@ struct AttentionBackwardProblem {
   AttentionSizes sizes;
   double d_q_rope_scale = 1, d_k_rope_scale = 1;
 
-  friend bool operator==(const AttentionBackwardProblem&, const AttentionBackwardProblem&) = default;
+  friend bool operator==(const AttentionBackwardProblem&,
+                         const AttentionBackwardProblem&) = default;
 };
 
 /// Keys visible to row `row` of a batch entry with these lengths. `operand_value` is consulted for
 /// Anchor::operand bounds with (bound index); all others come from the structure and constants.
 template <class OperandValue>
-KeyInterval visible_keys(const std::vector<KeyBound>& bounds, const std::vector<int64_t>& constants, int64_t row,
-                         int64_t q_length, int64_t kv_length, OperandValue&& operand_value) {
+KeyInterval visible_keys(const std::vector<KeyBound>& bounds, const std::vector<int64_t>& constants,
+                         int64_t row, int64_t q_length, int64_t kv_length,
+                         OperandValue&& operand_value) {
   KeyInterval keys{0, kv_length};
   for (size_t n = 0; n < bounds.size(); ++n) {
     int64_t at = constants[n];
     switch (bounds[n].anchor) {
-      case Anchor::start: break;
-      case Anchor::kv_end: at += kv_length; break;
-      case Anchor::top_left: at += row; break;
-      case Anchor::bottom_right: at += row + kv_length - q_length; break;
-      case Anchor::operand: at += operand_value(n); break;
+      case Anchor::start:
+        break;
+      case Anchor::kv_end:
+        at += kv_length;
+        break;
+      case Anchor::top_left:
+        at += row;
+        break;
+      case Anchor::bottom_right:
+        at += row + kv_length - q_length;
+        break;
+      case Anchor::operand:
+        at += operand_value(n);
+        break;
     }
     if (bounds[n].upper) {
       keys.hi = at < keys.hi ? at : keys.hi;

@@ -1,5 +1,5 @@
-// Visible keys: for query row i of batch b the keys lo <= j < hi, the meet of simple bounds. What is
-// no interval per row stays in the score expression (or is a block mask).
+// Visible keys: for query row i of batch b the keys lo <= j < hi, the meet of simple bounds. What
+// is no interval per row stays in the score expression (or is a block mask).
 #pragma once
 
 #include <cstdint>

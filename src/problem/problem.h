@@ -8,6 +8,7 @@
 
 namespace heddle::problem {
 
-using Problem = std::variant<AttentionProblem, AttentionBackwardProblem, NormProblem, NormBackwardProblem, RopeProblem>;
+using Problem = std::variant<AttentionProblem, AttentionBackwardProblem, NormProblem,
+                             NormBackwardProblem, RopeProblem>;
 
 }  // namespace heddle::problem

@@ -12,24 +12,51 @@ namespace heddle::problem {
 
 enum class ScoreOp : uint8_t {
   // Leaves.
-  dot,       ///< scale * (q . k), f32
-  row,       ///< query index i (within its sequence)
-  column,    ///< key index j
-  batch,     ///< batch index
-  head,      ///< query head index
-  constant,  ///< `value`
-  load,      ///< element (batch, head, row, column) of `operand`, broadcast where its dims are 1
-  q_length,  ///< query length of this batch entry
-  kv_length, ///< key length of this batch entry
-  gradient,  ///< in derivatives only: dL/d(score) of this cell
+  dot,        ///< scale * (q . k), f32
+  row,        ///< query index i (within its sequence)
+  column,     ///< key index j
+  batch,      ///< batch index
+  head,       ///< query head index
+  constant,   ///< `value`
+  load,       ///< element (batch, head, row, column) of `operand`, broadcast where its dims are 1
+  q_length,   ///< query length of this batch entry
+  kv_length,  ///< key length of this batch entry
+  gradient,   ///< in derivatives only: dL/d(score) of this cell
   // Arithmetic, on f32 unless said otherwise.
-  add, subtract, multiply, divide, minimum, maximum, power, modulo,
-  negate, absolute, exponential, logarithm, square_root, reciprocal_square_root, reciprocal,
-  tangent_hyperbolic, sigmoid, error_function, sine, cosine, tangent, floor, ceil,
+  add,
+  subtract,
+  multiply,
+  divide,
+  minimum,
+  maximum,
+  power,
+  modulo,
+  negate,
+  absolute,
+  exponential,
+  logarithm,
+  square_root,
+  reciprocal_square_root,
+  reciprocal,
+  tangent_hyperbolic,
+  sigmoid,
+  error_function,
+  sine,
+  cosine,
+  tangent,
+  floor,
+  ceil,
   // Predicates (0 or 1) and selection.
-  equal, not_equal, less, less_equal, greater, greater_equal,
-  logical_and, logical_or, logical_not,
-  select,    ///< a != 0 ? b : c; the branch not taken does not leak (NaN, inf)
+  equal,
+  not_equal,
+  less,
+  less_equal,
+  greater,
+  greater_equal,
+  logical_and,
+  logical_or,
+  logical_not,
+  select,  ///< a != 0 ? b : c; the branch not taken does not leak (NaN, inf)
 };
 
 /// Number of operands `op` takes: 0 for leaves, then 1, 2 or 3 (select).
@@ -54,8 +81,8 @@ struct ScoreExpression {
   friend bool operator==(const ScoreExpression&, const ScoreExpression&) = default;
 };
 
-/// The gradient wanted for a broadcast operand that the score loads (dBias): the sum of `derivative`
-/// over the dims along which `load` was broadcast, written to `gradient`.
+/// The gradient wanted for a broadcast operand that the score loads (dBias): the sum of
+/// `derivative` over the dims along which `load` was broadcast, written to `gradient`.
 struct LoadGradient {
   OperandId load = kAbsent;
   OperandId gradient = kAbsent;

@@ -9,9 +9,9 @@
 
 namespace heddle::problem {
 
-/// y = x * inv_rms * weight (+ bias), inv_rms = 1 / sqrt(mean(x^2) + epsilon), over the trailing columns.
-/// Rows are every dim before the normalised ones; x and y may have any strides over the row dims and
-/// must be dense along a row. Accumulates in f32 (f64 if x is f64).
+/// y = x * inv_rms * weight (+ bias), inv_rms = 1 / sqrt(mean(x^2) + epsilon), over the trailing
+/// columns. Rows are every dim before the normalised ones; x and y may have any strides over the
+/// row dims and must be dense along a row. Accumulates in f32 (f64 if x is f64).
 struct NormProblem {
   std::vector<OperandType> operands;
   std::vector<OperandLayout> layouts;
@@ -22,8 +22,8 @@ struct NormProblem {
   int32_t normalised_dims = 1;  ///< how many trailing dims of x are normalised together
 };
 
-/// dx = inv_rms * (dy*w - xhat * mean(dy*w*xhat)), d_weight = sum over rows of dy*xhat, d_bias = sum dy.
-/// Deterministic: the same inputs give the same bits.
+/// dx = inv_rms * (dy*w - xhat * mean(dy*w*xhat)), d_weight = sum over rows of dy*xhat, d_bias =
+/// sum dy. Deterministic: the same inputs give the same bits.
 struct NormBackwardProblem {
   std::vector<OperandType> operands;
   std::vector<OperandLayout> layouts;

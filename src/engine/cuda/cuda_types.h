@@ -1,0 +1,75 @@
+// The few types and constants of the CUDA driver's and NVRTC's C interfaces that Heddle uses,
+// declared here so that no CUDA toolkit is needed to build. Values are fixed by those interfaces.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace heddle::engine::cuda {
+
+using CuResult = int;  ///< 0 is success
+using CuDevice = int;
+using CuDevicePointer = uint64_t;
+using CuContext = struct CuContextObject*;
+using CuStream = struct CuStreamObject*;
+using CuLibrary = struct CuLibraryObject*;
+using CuKernel = struct CuKernelObject*;
+using NvrtcProgram = struct NvrtcProgramObject*;
+
+inline constexpr CuResult kCudaSuccess = 0;
+
+/// CUdevice_attribute.
+enum class DeviceAttribute : int {
+  multiprocessor_count = 16,
+  l2_cache_bytes = 38,
+  compute_capability_major = 75,
+  compute_capability_minor = 76,
+  max_shared_memory_per_block_optin = 97,
+};
+
+/// CUfunction_attribute.
+enum class KernelAttribute : int {
+  shared_bytes = 1,
+  local_bytes = 3,
+  registers = 4,
+  max_dynamic_shared_bytes = 8,
+};
+
+/// CUlaunchAttributeID, those used.
+enum class LaunchAttributeId : int { cluster_dimension = 4, programmatic_stream_serialization = 6 };
+
+struct LaunchAttribute {
+  LaunchAttributeId id;
+  char pad[4];
+  union {
+    char bytes[64];
+    struct {
+      unsigned x, y, z;
+    } cluster;
+    int programmatic_stream_serialization_allowed;
+  } value;
+};
+static_assert(sizeof(LaunchAttribute) == 72);
+
+/// CUlaunchConfig.
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z;
+  unsigned block_x, block_y, block_z;
+  unsigned shared_bytes;
+  CuStream stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
+/// CUtensorMap: what the tensor memory accelerator reads; passed to kernels by value.
+struct alignas(128) TensorMap {
+  uint64_t opaque[16];
+};
+static_assert(sizeof(TensorMap) == 128);
+
+/// CUtensorMapDataType, -Interleave, -Swizzle, -L2promotion, -FloatOOBfill: those used.
+enum class TensorMapType : int { uint8 = 0, float16 = 6, float32 = 7, bfloat16 = 9 };
+enum class TensorMapSwizzle : int { none = 0, bytes32 = 1, bytes64 = 2, bytes128 = 3 };
+enum class TensorMapPromotion : int { none = 0, bytes64 = 1, bytes128 = 2, bytes256 = 3 };
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,54 @@
+// The CUDA driver's functions Heddle calls, loaded from libcuda on first use.
+#pragma once
+
+#include "core/status.h"
+#include "engine/cuda/cuda_types.h"
+
+namespace heddle::engine::cuda {
+
+struct Driver {
+  CuResult (*init)(unsigned flags);
+  CuResult (*driver_get_version)(int* version);
+  CuResult (*get_error_string)(CuResult, const char** text);
+  CuResult (*device_get_count)(int* count);
+  CuResult (*device_get)(CuDevice*, int ordinal);
+  CuResult (*device_get_name)(char* name, int length, CuDevice);
+  CuResult (*device_get_attribute)(int* value, DeviceAttribute, CuDevice);
+  CuResult (*context_get_current)(CuContext*);
+  CuResult (*context_get_device)(CuDevice*);
+  CuResult (*library_load_data)(CuLibrary*, const void* code, void*, void**, unsigned, void*,
+                                void**, unsigned);
+  CuResult (*library_unload)(CuLibrary);
+  CuResult (*library_get_kernel)(CuKernel*, CuLibrary, const char* name);
+  CuResult (*kernel_get_attribute)(int* value, KernelAttribute, CuKernel, CuDevice);
+  CuResult (*kernel_set_attribute)(KernelAttribute, int value, CuKernel, CuDevice);
+  CuResult (*launch_kernel)(const LaunchConfig*, CuKernel, void** parameters, void** extra);
+  CuResult (*memset_async)(CuDevicePointer, unsigned char value, size_t bytes, CuStream);
+  CuResult (*tensor_map_encode_tiled)(TensorMap*, TensorMapType, unsigned rank, void* address,
+                                      const uint64_t* dims, const uint64_t* stride_bytes,
+                                      const unsigned* box, const unsigned* element_strides,
+                                      int interleave, TensorMapSwizzle, TensorMapPromotion,
+                                      int out_of_bounds_fill);
+
+  /// A driver call's result as a Status: "cuLibraryLoadData failed: <the driver's own words>".
+  Status check(CuResult result, const char* call) const;
+};
+
+/// The loaded and initialised driver, or why there is none (the same answer every time).
+const Result<Driver>& driver();
+
+/// What kernel choice needs to know of a device.
+struct Device {
+  CuDevice handle = 0;
+  std::string name;
+  int compute_capability = 0;  ///< 90 for 9.0
+  int multiprocessors = 0;
+  int64_t l2_bytes = 0;
+  int64_t shared_bytes_per_block = 0;
+};
+
+Result<Device> describe(const Driver& driver, CuDevice device);
+/// The device of the calling thread's current context, else device 0.
+Result<Device> current_device(const Driver& driver);
+
+}  // namespace heddle::engine::cuda

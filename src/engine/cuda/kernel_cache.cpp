@@ -1,0 +1,260 @@
+#include "engine/cuda/kernel_cache.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "engine/cuda/kernel_sources.h"
+
+namespace heddle::engine::cuda {
+namespace fs = std::filesystem;
+namespace {
+
+// Raise when the meaning of an entry's files changes.
+constexpr int kFormat = 1;
+constexpr const char* kCubinFile = "kernel.cubin";
+constexpr const char* kMetaFile = "meta.json";
+constexpr std::string_view kStrayPrefix = "writing-";
+constexpr int64_t kDefaultLimit = int64_t{1} << 30;
+// A stray folder this old belongs to nobody alive: no compilation takes an hour.
+constexpr int64_t kStraySeconds = 3600;
+
+uint64_t checksum(const void* data, size_t size) {
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  uint64_t hash = 14695981039346656037u;
+  for (size_t i = 0; i < size; ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
+  return hash;
+}
+
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  ~File() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  bool is_open() const { return descriptor_ >= 0; }
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+Status write_synced(const fs::path& path, const void* data, size_t size) {
+  const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  const auto failed = [&] {
+    return error(Code::io_failed, "{} could not be written: {}", path.string(),
+                 std::strerror(errno));
+  };
+  if (!file.is_open()) return failed();
+  const char* at = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = ::write(file.get(), at, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return failed();
+    at += written;
+    size -= static_cast<size_t>(written);
+  }
+  return ::fsync(file.get()) == 0 ? Status() : failed();
+}
+
+Result<std::vector<char>> read_all(const fs::path& path) {
+  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!file.is_open() || ::fstat(file.get(), &info) != 0) {
+    return error(Code::io_failed, "{} could not be read: {}", path.string(), std::strerror(errno));
+  }
+  std::vector<char> data(static_cast<size_t>(info.st_size));
+  size_t have = 0;
+  while (have < data.size()) {
+    const ssize_t count = ::read(file.get(), data.data() + have, data.size() - have);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0)
+      return error(Code::io_failed, "{} ends after {} of {} bytes", path.string(), have,
+                   data.size());
+    have += static_cast<size_t>(count);
+  }
+  return data;
+}
+
+nlohmann::json to_json(const KernelResources& kernel) {
+  return {{"kernel", kernel.kernel},
+          {"registers", kernel.registers},
+          {"stack", kernel.stack_bytes},
+          {"spill_stores", kernel.spill_store_bytes},
+          {"spill_loads", kernel.spill_load_bytes},
+          {"shared", kernel.shared_bytes}};
+}
+
+KernelResources resources_from(const nlohmann::json& json) {
+  return {json.at("kernel"),       json.at("registers"),   json.at("stack"),
+          json.at("spill_stores"), json.at("spill_loads"), json.at("shared")};
+}
+
+int64_t folder_bytes(const fs::path& folder) {
+  std::error_code ignored;
+  int64_t bytes = 0;
+  for (const auto& file : fs::directory_iterator(folder, ignored))
+    bytes += static_cast<int64_t>(file.file_size(ignored));
+  return bytes;
+}
+
+int64_t modified(const fs::path& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 ? info.st_mtime : 0;
+}
+
+}  // namespace
+
+std::string KernelKey::digest() const {
+  // FNV-1a over 128 bits; the entry also keeps the text, so that a collision is seen, not served.
+  constexpr auto from_halves = [](uint64_t hi, uint64_t lo) {
+    return static_cast<unsigned __int128>(hi) << 64 | lo;
+  };
+  const unsigned __int128 prime = from_halves(0x0000000001000000u, 0x000000000000013Bu);
+  unsigned __int128 hash = from_halves(0x6c62272e07bb0142u, 0x62b821756295c58du);
+  for (const unsigned char c : text) hash = (hash ^ c) * prime;
+  return fmt::format("{:016x}{:016x}", static_cast<uint64_t>(hash >> 64),
+                     static_cast<uint64_t>(hash));
+}
+
+KernelKey kernel_key(const std::string& source, const std::string& architecture,
+                     const CompilerVersion& version) {
+  std::string text = fmt::format("format {}\nnvrtc {}.{}\nheaders {:016x}\n", kFormat,
+                                 version.major, version.minor, kernel_sources_digest());
+  for (const std::string& flag : compile_flags(architecture)) text += flag + "\n";
+  return {text + source};
+}
+
+fs::path KernelCache::default_root() {
+  if (const char* chosen = std::getenv("HEDDLE_CACHE_DIR")) return chosen;
+  if (const char* base = std::getenv("XDG_CACHE_HOME"); base && *base)
+    return fs::path(base) / "heddle";
+  if (const char* home = std::getenv("HOME"); home && *home)
+    return fs::path(home) / ".cache" / "heddle";
+  return {};
+}
+
+Result<Cubin> KernelCache::find(const KernelKey& key) const {
+  const fs::path folder = root_ / key.digest();
+  HEDDLE_ASSIGN(const std::vector<char> meta_text, read_all(folder / kMetaFile));
+  const nlohmann::json meta =
+      nlohmann::json::parse(meta_text.begin(), meta_text.end(), nullptr, false);
+  const auto damaged = [&](std::string_view what) {
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);
+    return error(Code::io_failed, "cache entry {} was removed: {}", folder.string(), what);
+  };
+  HEDDLE_ASSIGN(std::vector<char> image, read_all(folder / kCubinFile));
+  Cubin cubin;
+  try {
+    if (meta.at("checksum").get<uint64_t>() != checksum(image.data(), image.size()))
+      return damaged("its checksum is wrong");
+    if (meta.at("key").get<std::string>() != key.text)
+      return damaged("it was made from another source");
+    for (const nlohmann::json& kernel : meta.at("kernels"))
+      cubin.kernels.push_back(resources_from(kernel));
+  } catch (const nlohmann::json::exception&) {
+    return damaged("its description does not parse");
+  }
+  ::utimensat(AT_FDCWD, (folder / kMetaFile).c_str(), nullptr, 0);  // Marks it used, for prune.
+  cubin.image = std::move(image);
+  return cubin;
+}
+
+Status KernelCache::store(const KernelKey& key, const std::string& name, const Cubin& cubin) const {
+  static std::atomic<int> serial = 0;
+  std::error_code failure;
+  fs::create_directories(root_, failure);
+  const fs::path writing = root_ / fmt::format("{}{}-{}", kStrayPrefix, ::getpid(), serial++);
+  fs::create_directory(writing, failure);
+  if (failure)
+    return error(Code::io_failed, "{} could not be made: {}", writing.string(), failure.message());
+  nlohmann::json kernels = nlohmann::json::array();
+  for (const KernelResources& kernel : cubin.kernels) kernels.push_back(to_json(kernel));
+  const std::string meta = nlohmann::json{
+      {"name", name},
+      {"key", key.text},
+      {"checksum", checksum(cubin.image.data(), cubin.image.size())},
+      {"kernels", kernels}}.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
+  Status status = write_synced(writing / kCubinFile, cubin.image.data(), cubin.image.size());
+  if (status.is_ok()) status = write_synced(writing / kMetaFile, meta.data(), meta.size());
+  if (status.is_ok()) {
+    // The folder itself is synced so that its entries survive the crash that the rename survives.
+    if (const File folder(::open(writing.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        folder.is_open())
+      ::fsync(folder.get());
+    if (::rename(writing.c_str(), (root_ / key.digest()).c_str()) == 0) return {};
+    // Another process was first: its entry serves as well.
+    if (errno != EEXIST && errno != ENOTEMPTY) {
+      status = error(Code::io_failed, "{} could not be renamed into place: {}", writing.string(),
+                     std::strerror(errno));
+    }
+  }
+  fs::remove_all(writing, failure);
+  return status;
+}
+
+std::vector<KernelCache::Entry> KernelCache::list() const {
+  std::vector<Entry> entries;
+  std::error_code ignored;
+  for (const auto& folder : fs::directory_iterator(root_, ignored)) {
+    const Result<std::vector<char>> text = read_all(folder.path() / kMetaFile);
+    if (!text.is_ok() || folder.path().filename().string().starts_with(kStrayPrefix)) continue;
+    const nlohmann::json meta = nlohmann::json::parse(text->begin(), text->end(), nullptr, false);
+    Entry entry{.digest = folder.path().filename().string()};
+    if (meta.is_object()) {
+      entry.name = meta.value("name", "");
+      const std::string key = meta.value("key", "");
+      const size_t flag = key.find("--gpu-architecture=");
+      if (flag != std::string::npos)
+        entry.architecture = key.substr(flag + 19, key.find('\n', flag) - flag - 19);
+    }
+    entry.bytes = folder_bytes(folder.path());
+    entry.last_used = modified(folder.path() / kMetaFile);
+    entries.push_back(std::move(entry));
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return a.last_used > b.last_used; });
+  return entries;
+}
+
+Result<int64_t> KernelCache::prune(int64_t bytes) const {
+  std::error_code failure;
+  for (const auto& folder : fs::directory_iterator(root_, failure)) {
+    const bool stray = folder.path().filename().string().starts_with(kStrayPrefix);
+    if (stray && ::time(nullptr) - modified(folder.path()) > kStraySeconds)
+      fs::remove_all(folder.path(), failure);
+  }
+  int64_t kept = 0, removed = 0;
+  for (const Entry& entry : list()) {
+    kept += entry.bytes;
+    if (kept <= bytes) continue;
+    fs::remove_all(root_ / entry.digest, failure);
+    if (failure)
+      return error(Code::io_failed, "{} could not be removed: {}", (root_ / entry.digest).string(),
+                   failure.message());
+    kept -= entry.bytes;
+    ++removed;
+  }
+  return removed;
+}
+
+Result<int64_t> KernelCache::clear() const { return prune(0); }
+
+int64_t cache_limit_bytes() {
+  const char* text = std::getenv("HEDDLE_CACHE_BYTES");
+  if (!text || !*text) return kDefaultLimit;
+  char* end = nullptr;
+  const long long value = std::strtoll(text, &end, 10);
+  return *end == '\0' && value >= 0 ? value : kDefaultLimit;
+}
+
+}  // namespace heddle::engine::cuda

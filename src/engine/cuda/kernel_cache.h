@@ -1,0 +1,72 @@
+// Compiled kernels kept on disk, one folder per key, shared by every process of a user.
+//
+// An entry is written into a folder of its own name first, synced, and renamed into place whole:
+// readers see all of it or nothing, a crash leaves only a stray folder that `prune` removes, and
+// losing a race to another process is success. A cache that cannot be written is no error: kernels
+// are then compiled once per process.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "engine/cuda/compiler.h"
+
+namespace heddle::engine::cuda {
+
+/// All that decides the machine code: two requests with equal texts get the same kernel.
+struct KernelKey {
+  std::string text;
+  /// 32 hexadecimal digits of a 128-bit hash of `text`; the folder's name.
+  std::string digest() const;
+};
+
+KernelKey kernel_key(const std::string& source, const std::string& architecture,
+                     const CompilerVersion& version);
+
+class KernelCache {
+ public:
+  /// `root` is made on the first store. See default_root for where the library keeps its own.
+  explicit KernelCache(std::filesystem::path root) : root_(std::move(root)) {}
+
+  /// HEDDLE_CACHE_DIR, else XDG_CACHE_HOME/heddle, else HOME/.cache/heddle; empty (no cache) if
+  /// HEDDLE_CACHE_DIR is set to nothing or no home is known.
+  static std::filesystem::path default_root();
+
+  /// The entry of `key`, if it is whole and was made from the very same text; a damaged one is
+  /// removed.
+  Result<Cubin> find(const KernelKey& key) const;
+  /// Keeps `cubin`; a failure says why the cache could not be written.
+  Status store(const KernelKey& key, const std::string& name, const Cubin& cubin) const;
+
+  struct Entry {
+    std::string digest, name, architecture;
+    int64_t bytes = 0;
+    int64_t last_used = 0;  ///< seconds since the epoch
+  };
+  /// Entries, most recently used first.
+  std::vector<Entry> list() const;
+  /// Removes least recently used entries until at most `bytes` remain, and strays of crashed
+  /// processes; returns how many entries went.
+  Result<int64_t> prune(int64_t bytes) const;
+  Result<int64_t> clear() const;
+
+  const std::filesystem::path& root() const { return root_; }
+
+ private:
+  std::filesystem::path root_;
+};
+
+/// At most this much is kept: HEDDLE_CACHE_BYTES, or 1 GiB.
+int64_t cache_limit_bytes();
+
+/// The kernel for `source`: from memory, from disk, or compiled now. Threads asking for the same
+/// kernel compile it once; so do processes, through a lock file that dies with its holder.
+Result<std::shared_ptr<const Cubin>> compiled_kernel(const std::string& source,
+                                                     const std::string& name,
+                                                     const std::string& architecture);
+
+}  // namespace heddle::engine::cuda
