@@ -12,7 +12,6 @@
 
 #include "core/dims.h"
 #include "core/dtype.h"
-#include "core/status.h"
 
 namespace heddle::graph {
 
@@ -32,6 +31,8 @@ struct Tensor {
   std::optional<double> constant;  ///< a scalar known when the graph is built; never bound
   TensorId ragged_offset = kNone;  ///< [B+1,1,1,1] element offsets (THD packing)
   int64_t ragged_offset_multiplier = 1;
+
+  friend bool operator==(const Tensor&, const Tensor&) = default;
 };
 
 enum class DiagonalAlignment : uint8_t { top_left, bottom_right };
@@ -84,12 +85,16 @@ struct Pointwise {
   TensorId output = kNone;
   int32_t axis = 0;
   std::string name;
+
+  friend bool operator==(const Pointwise&, const Pointwise&) = default;
 };
 
 /// score_mod: ops from `score_in` (the scaled dot; a virtual tensor) to `score_out`.
 struct ScoreModifier {
   TensorId score_in = kNone, score_out = kNone;
   std::vector<Pointwise> ops;
+
+  friend bool operator==(const ScoreModifier&, const ScoreModifier&) = default;
 };
 
 struct Dropout {
@@ -101,6 +106,8 @@ struct Dropout {
   /// drawn at linear index b*s0 + h*s1 + i*s2 + j*s3.
   bool threefry = false;
   Dims threefry_strides;
+
+  friend bool operator==(const Dropout&, const Dropout&) = default;
 };
 
 /// Attributes shared by sdpa and sdpa_backward; both must be given the same values (contract 1.3).
@@ -120,6 +127,8 @@ struct AttentionAttributes {
   Dropout dropout;
   TensorId sink = kNone;
   bool softmax_input_is_log2 = false;
+
+  friend bool operator==(const AttentionAttributes&, const AttentionAttributes&) = default;
 };
 
 struct Sdpa {
@@ -130,6 +139,8 @@ struct Sdpa {
   TensorId page_table_k = kNone, page_table_v = kNone;
   std::optional<int64_t> paged_max_seq_len_kv;
   AttentionAttributes attention;
+
+  friend bool operator==(const Sdpa&, const Sdpa&) = default;
 };
 
 struct SdpaBackward {
@@ -141,6 +152,8 @@ struct SdpaBackward {
   /// The caller's own derivative of score_mod (score_in is then dL/dS). Unset: derived
   /// symbolically.
   std::optional<ScoreModifier> score_mod_bprop;
+
+  friend bool operator==(const SdpaBackward&, const SdpaBackward&) = default;
 };
 
 enum class RopePairing : uint8_t { halves, interleaved };
@@ -156,21 +169,29 @@ struct Rope {
   /// [B or 1,1,S,1]; and tables of cosines and sines [Sf,1,1,rope_dim/2] in place of freqs.
   TensorId positions = kNone;
   TensorId cosines = kNone, sines = kNone;
+
+  friend bool operator==(const Rope&, const Rope&) = default;
 };
 
 struct RmsNorm {
   TensorId x = kNone, scale = kNone, bias = kNone, epsilon = kNone, y = kNone;
   TensorId inv_variance = kNone;  ///< 1/rms per row; wanted in training
+
+  friend bool operator==(const RmsNorm&, const RmsNorm&) = default;
 };
 
 struct RmsNormBackward {
   TensorId dy = kNone, x = kNone, scale = kNone, inv_variance = kNone;
   TensorId dx = kNone, d_scale = kNone, d_bias = kNone;
+
+  friend bool operator==(const RmsNormBackward&, const RmsNormBackward&) = default;
 };
 
 struct Node {
   std::string name;
   std::variant<Sdpa, SdpaBackward, Rope, RmsNorm, RmsNormBackward> op;
+
+  friend bool operator==(const Node&, const Node&) = default;
 };
 
 struct Graph {
@@ -185,15 +206,8 @@ struct Graph {
   }
   Tensor& operator[](TensorId id) { return tensors[static_cast<size_t>(id)]; }
   const Tensor& operator[](TensorId id) const { return tensors[static_cast<size_t>(id)]; }
+
+  friend bool operator==(const Graph&, const Graph&) = default;
 };
-
-/// Infers what is unset (dtypes, dims, strides, uids), orders the nodes, and checks every rule of
-/// the contract (sections 1.1 to 1.7); the first broken rule is the failure, in words. Idempotent.
-Status validate(Graph& graph);
-
-/// The JSON text form, stable and complete: read(write(g)) == g up to inferred values.
-std::string write_text(const Graph& graph);
-/// Parses and validates nothing but the form; errors name line, column and what was expected.
-Result<Graph> read_text(std::string_view text);
 
 }  // namespace heddle::graph

@@ -1,0 +1,150 @@
+// Each op's ports and attributes, listed once: the text form's reader and writer, the search for a
+// node's inputs and outputs, and anything else that must see every field walk these lists.
+//
+// fields(visitor, value) calls, in the text form's order and with the text form's names,
+//   input(name, TensorId)        a tensor the op reads
+//   output(name, TensorId)       a tensor the op makes
+//   inputs(name, vector<TensorId>)
+//   flag(name, bool)
+//   number(name, double or optional<double>)
+//   integer(name, int32_t, int64_t or optional<int64_t>)
+//   choice(name, enumeration)
+//   dims(name, Dims)
+//   text(name, string)
+//   object(name, struct or optional<struct>)   has fields of its own
+//   list(name, vector<struct>)
+// on a visitor and a value that is const for a reading visitor.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include "graph/graph.h"
+
+namespace heddle::graph {
+
+template <class T, class Value>
+concept Is = std::same_as<std::remove_const_t<T>, Value>;
+
+template <class Visitor, Is<Pointwise> T>
+void fields(Visitor& v, T& op) {
+  v.choice("op", op.mode);
+  v.text("name", op.name);
+  v.inputs("inputs", op.inputs);
+  v.output("output", op.output);
+  v.integer("axis", op.axis);
+}
+
+template <class Visitor, Is<ScoreModifier> T>
+void fields(Visitor& v, T& modifier) {
+  v.output("score_in", modifier.score_in);  // made by the attention op itself
+  v.input("score_out", modifier.score_out);
+  v.list("ops", modifier.ops);
+}
+
+template <class Visitor, Is<Dropout> T>
+void fields(Visitor& v, T& dropout) {
+  v.number("probability", dropout.probability);
+  v.input("seed", dropout.seed);
+  v.input("offset", dropout.offset);
+  v.input("mask", dropout.mask);
+  v.input("scale", dropout.scale);
+  v.input("scale_inv", dropout.scale_inv);
+  v.output("rng_dump", dropout.rng_dump);
+  v.flag("threefry", dropout.threefry);
+  v.dims("threefry_strides", dropout.threefry_strides);
+}
+
+template <class Visitor, Is<AttentionAttributes> T>
+void fields(Visitor& v, T& a) {
+  v.number("attn_scale", a.attn_scale);
+  v.input("attn_scale_tensor", a.attn_scale_tensor);
+  v.input("bias", a.bias);
+  v.flag("alibi_mask", a.alibi_mask);
+  v.flag("padding_mask", a.padding_mask);
+  v.input("seq_len_q", a.seq_len_q);
+  v.input("seq_len_kv", a.seq_len_kv);
+  v.input("cu_seq_len_q", a.cu_seq_len_q);
+  v.input("cu_seq_len_kv", a.cu_seq_len_kv);
+  v.integer("max_total_seq_len_q", a.max_total_seq_len_q);
+  v.integer("max_total_seq_len_kv", a.max_total_seq_len_kv);
+  v.choice("diagonal_alignment", a.diagonal_alignment);
+  v.integer("left_bound", a.left_bound);
+  v.integer("right_bound", a.right_bound);
+  v.object("score_mod", a.score_mod);
+  v.input("block_mask", a.block_mask);
+  v.object("dropout", a.dropout);
+  v.input("sink", a.sink);
+  v.flag("softmax_input_is_log2", a.softmax_input_is_log2);
+}
+
+template <class Visitor, Is<Sdpa> T>
+void fields(Visitor& v, T& op) {
+  v.input("q", op.q);
+  v.input("k", op.k);
+  v.input("v", op.v);
+  v.output("o", op.o);
+  v.output("stats", op.stats);
+  v.output("max", op.max);
+  v.output("sum_exp", op.sum_exp);
+  v.flag("stats_use_log2", op.stats_use_log2);
+  v.flag("attn_scale_prefolded", op.attn_scale_prefolded);
+  v.input("page_table_k", op.page_table_k);
+  v.input("page_table_v", op.page_table_v);
+  v.integer("paged_max_seq_len_kv", op.paged_max_seq_len_kv);
+  fields(v, op.attention);
+}
+
+template <class Visitor, Is<SdpaBackward> T>
+void fields(Visitor& v, T& op) {
+  v.input("q", op.q);
+  v.input("k", op.k);
+  v.input("v", op.v);
+  v.input("o", op.o);
+  v.input("d_o", op.d_o);
+  v.input("stats", op.stats);
+  v.output("d_q", op.d_q);
+  v.output("d_k", op.d_k);
+  v.output("d_v", op.d_v);
+  v.output("d_bias", op.d_bias);
+  v.output("d_sink", op.d_sink);
+  v.flag("deterministic", op.deterministic);
+  fields(v, op.attention);
+  v.object("score_mod_bprop", op.score_mod_bprop);
+}
+
+template <class Visitor, Is<Rope> T>
+void fields(Visitor& v, T& op) {
+  v.input("x", op.x);
+  v.input("freqs", op.freqs);
+  v.input("cosines", op.cosines);
+  v.input("sines", op.sines);
+  v.input("positions", op.positions);
+  v.output("y", op.y);
+  v.number("output_scale", op.output_scale);
+  v.integer("rope_dim", op.rope_dim);
+  v.choice("pairing", op.pairing);
+}
+
+template <class Visitor, Is<RmsNorm> T>
+void fields(Visitor& v, T& op) {
+  v.input("x", op.x);
+  v.input("scale", op.scale);
+  v.input("bias", op.bias);
+  v.input("epsilon", op.epsilon);
+  v.output("y", op.y);
+  v.output("inv_variance", op.inv_variance);
+}
+
+template <class Visitor, Is<RmsNormBackward> T>
+void fields(Visitor& v, T& op) {
+  v.input("dy", op.dy);
+  v.input("x", op.x);
+  v.input("scale", op.scale);
+  v.input("inv_variance", op.inv_variance);
+  v.output("dx", op.dx);
+  v.output("d_scale", op.d_scale);
+  v.output("d_bias", op.d_bias);
+}
+
+}  // namespace heddle::graph

@@ -1,0 +1,79 @@
+#include "graph/names.h"
+
+#include <array>
+
+namespace heddle::graph {
+namespace {
+
+struct Spelling {
+  std::string_view name;
+  int arity;
+};
+
+// In the order of PointwiseMode.
+constexpr std::array<Spelling, 35> kPointwise{{
+    {"identity", 1},    {"add", 2},           {"sub", 2},         {"mul", 2},
+    {"div", 2},         {"min", 2},           {"max", 2},         {"pow", 2},
+    {"mod", 2},         {"neg", 1},           {"abs", 1},         {"exp", 1},
+    {"log", 1},         {"sqrt", 1},          {"rsqrt", 1},       {"reciprocal", 1},
+    {"tanh_fwd", 1},    {"sigmoid_fwd", 1},   {"erf", 1},         {"sin", 1},
+    {"cos", 1},         {"tan", 1},           {"floor", 1},       {"ceil", 1},
+    {"cmp_eq", 2},      {"cmp_neq", 2},       {"cmp_lt", 2},      {"cmp_le", 2},
+    {"cmp_gt", 2},      {"cmp_ge", 2},        {"logical_and", 2}, {"logical_or", 2},
+    {"logical_not", 1}, {"binary_select", 3}, {"gen_index", 0},
+}};
+static_assert(static_cast<size_t>(PointwiseMode::gen_index) == 34);
+
+constexpr std::array<std::string_view, 2> kAlignments{"top_left", "bottom_right"};
+constexpr std::array<std::string_view, 2> kPairings{"halves", "interleaved"};
+
+template <class Enum, size_t N>
+bool find(const std::array<std::string_view, N>& names, std::string_view text, Enum& value) {
+  for (size_t i = 0; i < N; ++i) {
+    if (names[i] == text) {
+      value = static_cast<Enum>(i);
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string_view name(PointwiseMode mode) { return kPointwise[static_cast<size_t>(mode)].name; }
+std::string_view name(DiagonalAlignment a) { return kAlignments[static_cast<size_t>(a)]; }
+std::string_view name(RopePairing p) { return kPairings[static_cast<size_t>(p)]; }
+
+std::string_view op_name(const Node& node) {
+  struct Names {
+    std::string_view operator()(const Sdpa&) const { return "sdpa"; }
+    std::string_view operator()(const SdpaBackward&) const { return "sdpa_backward"; }
+    std::string_view operator()(const Rope& op) const {
+      return op.backward ? "rope_backward" : "rope";
+    }
+    std::string_view operator()(const RmsNorm&) const { return "rms_norm"; }
+    std::string_view operator()(const RmsNormBackward&) const { return "rms_norm_backward"; }
+  };
+  return std::visit(Names{}, node.op);
+}
+
+bool from_name(std::string_view text, PointwiseMode& value) {
+  for (size_t i = 0; i < kPointwise.size(); ++i) {
+    if (kPointwise[i].name == text) {
+      value = static_cast<PointwiseMode>(i);
+      return true;
+    }
+  }
+  return false;
+}
+bool from_name(std::string_view text, DiagonalAlignment& value) {
+  return find(kAlignments, text, value);
+}
+bool from_name(std::string_view text, RopePairing& value) { return find(kPairings, text, value); }
+
+int arity(PointwiseMode mode) { return kPointwise[static_cast<size_t>(mode)].arity; }
+bool is_predicate(PointwiseMode mode) {
+  return mode >= PointwiseMode::cmp_eq && mode <= PointwiseMode::logical_not;
+}
+
+}  // namespace heddle::graph

@@ -1,0 +1,27 @@
+// The spellings of the graph's enumerations, in the text form and in error sentences.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "graph/graph.h"
+
+namespace heddle::graph {
+
+std::string_view name(PointwiseMode mode);
+std::string_view name(DiagonalAlignment alignment);
+std::string_view name(RopePairing pairing);
+/// "sdpa", "sdpa_backward", "rope", "rope_backward", "rms_norm", "rms_norm_backward".
+std::string_view op_name(const Node& node);
+
+/// Sets `value` to the enumerator spelled `text`; false if there is none.
+bool from_name(std::string_view text, PointwiseMode& value);
+bool from_name(std::string_view text, DiagonalAlignment& value);
+bool from_name(std::string_view text, RopePairing& value);
+
+/// How many tensors the op takes.
+int arity(PointwiseMode mode);
+/// Whether the op's result is a truth value (comparisons and logic).
+bool is_predicate(PointwiseMode mode);
+
+}  // namespace heddle::graph
