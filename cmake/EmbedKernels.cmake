@@ -4,8 +4,19 @@ file(GLOB_RECURSE files RELATIVE ${KERNELS} ${KERNELS}/*.cuh)
 list(SORT files)
 set(entries "")
 foreach(file ${files})
-  # Read as hex-free text: semicolons and brackets survive because the content is only ever quoted.
   file(READ "${KERNELS}/${file}" text)
+  # Files include their neighbours by relative path; NVRTC knows headers by one name only, their
+  # path below kernels/.
+  cmake_path(GET file PARENT_PATH folder)
+  string(REGEX MATCHALL "#include \"[^\"]+\"" includes "${text}")
+  foreach(include ${includes})
+    string(REGEX REPLACE "#include \"(.*)\"" "\\1" target "${include}")
+    set(resolved "${folder}/${target}")
+    cmake_path(NORMAL_PATH resolved)
+    if(EXISTS "${KERNELS}/${resolved}")
+      string(REPLACE "${include}" "#include \"${resolved}\"" text "${text}")
+    endif()
+  endforeach()
   string(LENGTH "${text}" length)
   # A string literal may be limited to 64 KiB by other compilers; adjacent pieces concatenate.
   set(pieces "")

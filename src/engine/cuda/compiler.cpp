@@ -101,7 +101,7 @@ std::vector<std::string> compile_flags(const std::string& architecture) {
   // -v brings the assembler's resource lines into the log; the local-memory warning catches stack
   // frames that spill counts miss (a register array indexed at run time).
   return {"--gpu-architecture=" + architecture, "-std=c++20", "-default-device",
-          "--ptxas-options=-v,--warn-on-local-memory-usage"};
+          "--ptxas-options=-v", "--ptxas-options=--warn-on-local-memory-usage"};
 }
 
 Result<Cubin> compile(const std::string& source, const std::string& name,

@@ -1,0 +1,60 @@
+#include "engine/cuda/kernel.h"
+
+namespace heddle::engine::cuda {
+
+Result<std::shared_ptr<const Kernel>> Kernel::load(const Driver& driver, const Device& device,
+                                                   const Cubin& cubin, const std::string& name,
+                                                   int64_t shared_bytes) {
+  if (shared_bytes > device.shared_bytes_per_block) {
+    return error(Code::graph_not_supported,
+                 "kernel {} needs {} bytes of shared memory; {} allows {} per block", name,
+                 shared_bytes, device.name, device.shared_bytes_per_block);
+  }
+  CuLibrary library = nullptr;
+  HEDDLE_TRY(driver.check(driver.library_load_data(&library, cubin.image.data(), nullptr, nullptr,
+                                                   0, nullptr, nullptr, 0),
+                          "cuLibraryLoadData"));
+  CuKernel kernel = nullptr;
+  Status status =
+      driver.check(driver.library_get_kernel(&kernel, library, name.c_str()), "cuLibraryGetKernel");
+  if (status.is_ok() && shared_bytes > 0) {
+    status = driver.check(
+        driver.kernel_set_attribute(KernelAttribute::max_dynamic_shared_bytes,
+                                    static_cast<int>(shared_bytes), kernel, device.handle),
+        "cuKernelSetAttribute");
+  }
+  if (!status.is_ok()) {
+    (void)driver.library_unload(library);
+    return status;
+  }
+  return std::shared_ptr<const Kernel>(new Kernel(driver, library, kernel, name));
+}
+
+Kernel::~Kernel() { (void)driver_.library_unload(library_); }
+
+Status Kernel::launch(const Launch& launch, CuStream stream, std::span<void*> parameters) const {
+  LaunchAttribute attributes[2];
+  unsigned count = 0;
+  if (launch.cluster_x > 1) {
+    attributes[count].id = LaunchAttributeId::cluster_dimension;
+    attributes[count++].value.cluster = {launch.cluster_x, 1, 1};
+  }
+  if (launch.overlaps_predecessor) {
+    attributes[count].id = LaunchAttributeId::programmatic_stream_serialization;
+    attributes[count++].value.programmatic_stream_serialization_allowed = 1;
+  }
+  const LaunchConfig config{.grid_x = launch.grid_x,
+                            .grid_y = launch.grid_y,
+                            .grid_z = launch.grid_z,
+                            .block_x = launch.threads,
+                            .block_y = 1,
+                            .block_z = 1,
+                            .shared_bytes = launch.shared_bytes,
+                            .stream = stream,
+                            .attributes = attributes,
+                            .attribute_count = count};
+  return driver_.check(driver_.launch_kernel(&config, kernel_, parameters.data(), nullptr),
+                       name_.c_str());
+}
+
+}  // namespace heddle::engine::cuda

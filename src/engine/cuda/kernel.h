@@ -1,0 +1,52 @@
+// A compiled kernel loaded on a device, ready to launch.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/status.h"
+#include "engine/cuda/compiler.h"
+#include "engine/cuda/driver.h"
+
+namespace heddle::engine::cuda {
+
+/// Shape of one launch. Threads are in x.
+struct Launch {
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1;
+  unsigned threads = 1;
+  unsigned shared_bytes = 0;
+  unsigned cluster_x = 1;
+  /// The kernel may start while its predecessor in the stream drains; it must then wait for it
+  /// itself (griddepcontrol.wait) before reading what that wrote.
+  bool overlaps_predecessor = false;
+};
+
+class Kernel {
+ public:
+  /// Loads `name` (extern "C") from `cubin` and allows it `shared_bytes` of dynamic shared memory
+  /// on `device`.
+  static Result<std::shared_ptr<const Kernel>> load(const Driver& driver, const Device& device,
+                                                    const Cubin& cubin, const std::string& name,
+                                                    int64_t shared_bytes);
+  ~Kernel();
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+  /// Queues the kernel on `stream`. `parameters` are the addresses of its arguments, in order.
+  /// Neither allocates nor synchronises, so it can be captured into a CUDA graph.
+  Status launch(const Launch& launch, CuStream stream, std::span<void*> parameters) const;
+
+  const std::string& name() const { return name_; }
+
+ private:
+  Kernel(const Driver& driver, CuLibrary library, CuKernel kernel, std::string name)
+      : driver_(driver), library_(library), kernel_(kernel), name_(std::move(name)) {}
+
+  const Driver& driver_;
+  CuLibrary library_;
+  CuKernel kernel_;
+  std::string name_;
+};
+
+}  // namespace heddle::engine::cuda
