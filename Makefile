@@ -1,0 +1,52 @@
+# Heddle's few commands. Each does its whole set-up first (Debian packages, a Python environment
+# inside the checkout, the build) and does nothing twice.
+#
+#   make         the heddle command and library: build/bin/heddle, build/lib/libheddle.so
+#   make demo    a GPT training step, its attention found and fused, run inside XLA on the CPU
+#   make test    every test: C++ through ctest, Python through pytest
+#   make bench   Heddle beside its peers on this CPU, into out/bench
+#   make format  clang-format over the sources
+#   make clean   removes build/ and out/ (the Python environments stay)
+
+BUILD := build
+JOBS := $(shell nproc)
+PYTHON_ENV := .venv
+BENCH_ENV := .venv-bench
+
+.PHONY: heddle all-targets demo test bench format clean packages python python-bench
+.DEFAULT_GOAL := heddle
+
+packages:
+	@scripts/setup-debian scripts/packages-build.txt
+
+python: packages
+	@scripts/setup-python $(PYTHON_ENV) tests/python/requirements.txt
+
+python-bench: packages
+	@scripts/setup-python $(BENCH_ENV) bench/requirements.txt
+
+# Ninja runs cmake again by itself when a CMakeLists.txt or the list of sources changes.
+$(BUILD)/build.ninja: | packages
+	cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release
+
+heddle: $(BUILD)/build.ninja
+	ninja -C $(BUILD) -j $(JOBS) heddle heddle_shared
+
+all-targets: $(BUILD)/build.ninja
+	ninja -C $(BUILD) -j $(JOBS)
+
+demo: heddle python
+	$(PYTHON_ENV)/bin/python examples/gpt/demo.py
+
+test: all-targets python
+	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+	$(PYTHON_ENV)/bin/python -m pytest tests/python
+
+bench: heddle python-bench
+	$(BENCH_ENV)/bin/python bench/cpu.py
+
+format:
+	git ls-files '*.h' '*.cpp' '*.cuh' '*.cu' | xargs clang-format -i
+
+clean:
+	rm -rf $(BUILD) out

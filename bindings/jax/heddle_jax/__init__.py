@@ -1,0 +1,1 @@
+"""Heddle inside JAX's own XLA: its custom call, and HLO modules compiled and run."""
