@@ -1,0 +1,28 @@
+"""What every Python test may use: the checkout's own build and Heddle's JAX binding."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "bindings" / "jax"), str(ROOT / "examples" / "gpt")]
+
+
+@pytest.fixture(scope="session")
+def root():
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def heddle():
+    """Runs the heddle command: heddle("fuse", path, ...) gives its status, stdout and stderr."""
+    command = ROOT / "build" / "bin" / "heddle"
+    assert command.is_file(), f"{command} is not built; run make"
+
+    def run(*arguments, timeout=300):
+        return subprocess.run([command, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
+                              stdin=subprocess.DEVNULL)
+
+    return run

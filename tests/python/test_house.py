@@ -1,0 +1,71 @@
+"""ARCHITECTURE.md's table of rooms, the CMake files and every #include say the same."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src"
+ROW = re.compile(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|$", re.M)
+ROOM = re.compile(r"heddle_room\((\w+)(?:\s+DEPENDS\s+([^)]*))?\)")
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+
+
+def written():
+    """Room -> rooms it may include, as ARCHITECTURE.md says. `tools` may include every room."""
+    rows = dict(ROW.findall((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")))
+    return {room: set(re.findall(r"`(\w+)`", allowed)) for room, allowed in rows.items() if room != "tools"}
+
+
+def folder(room):
+    return SOURCES / (room.replace("_", "/") if room.startswith("engine_") else room)
+
+
+def room_of(path):
+    """The room that a path relative to src/ lies in; None if it lies in none."""
+    parts = Path(path).parts
+    if parts[0] == "engine" and len(parts) > 2:
+        return f"engine_{parts[1]}"
+    return parts[0] if len(parts) > 1 else None
+
+
+def linked():
+    """Room -> the rooms its CMake file names after DEPENDS."""
+    return {room: set(re.findall(r"heddle_(\w+)", depends))
+            for file in SOURCES.rglob("CMakeLists.txt")
+            for room, depends in ROOM.findall(file.read_text(encoding="utf-8"))}
+
+
+def test_every_folder_is_a_room_of_the_table():
+    folders = {room_of(file.relative_to(SOURCES)) for file in SOURCES.rglob("CMakeLists.txt")} - {None}
+    assert folders == set(written())
+
+
+def test_cmake_links_no_more_than_the_table_says():
+    table = written()
+    for room, others in linked().items():
+        assert others <= table[room], f"{room} depends on {sorted(others - table[room])} in CMake"
+
+
+def test_includes_stay_within_the_table():
+    table = written()
+    wrong = []
+    for room, allowed in table.items():
+        for file in sorted(folder(room).glob("**/*.[hc]*")):
+            if file.suffix not in (".h", ".cpp") or room_of(file.relative_to(SOURCES)) != room:
+                continue
+            for included in INCLUDE.findall(file.read_text(encoding="utf-8")):
+                if included.startswith("heddle/"):
+                    continue
+                target = room_of(included)
+                if target is None or target not in allowed | {room}:
+                    wrong.append(f"{file.relative_to(ROOT)} includes {included}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_includes_name_files_that_exist():
+    missing = []
+    for file in sorted([*SOURCES.rglob("*.h"), *SOURCES.rglob("*.cpp")]):
+        for included in INCLUDE.findall(file.read_text(encoding="utf-8")):
+            if not (SOURCES / included).is_file() and not (ROOT / "include" / included).is_file():
+                missing.append(f"{file.relative_to(ROOT)}: {included}")
+    assert not missing, "\n".join(missing)
