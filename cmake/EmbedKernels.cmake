@@ -1,6 +1,6 @@
 # Writes OUTPUT, a C++ file holding every kernels/**/*.cuh as a raw string literal.
 # Called as: cmake -DKERNELS=<dir> -DOUTPUT=<file> -P EmbedKernels.cmake
-file(GLOB_RECURSE files RELATIVE ${KERNELS} ${KERNELS}/*.cuh)
+file(GLOB_RECURSE files RELATIVE ${KERNELS} ${KERNELS}/*.cuh ${KERNELS}/*.h)
 list(SORT files)
 set(entries "")
 foreach(file ${files})

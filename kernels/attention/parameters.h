@@ -1,0 +1,68 @@
+// What a general attention kernel is given at launch: read by the kernel and by the host that fills
+// it in, so it holds plain types only. Strides count elements.
+#pragma once
+
+namespace heddle::attention {
+
+/// A tensor [batch, head, row, column]. With `offsets`, sequence b starts at element
+/// offsets[b] * multiplier and stride[0] is not used.
+struct Tensor {
+  void* data;
+  long long stride[4];
+  const void* offsets;
+  long long multiplier;
+  int offsets_are_64_bit;
+};
+
+/// Lengths per batch entry, plain [B] or prefix sums [B+1]; `data` null means `full` everywhere.
+struct Lengths {
+  const void* data;
+  int full;
+  int is_64_bit;
+  int cumulative;
+};
+
+/// problem::Anchor's values, in its order.
+enum class Anchor : int { start, kv_end, top_left, bottom_right, operand };
+
+struct Bound {
+  Anchor anchor;
+  int upper;
+  long long constant;
+  Tensor operand;  ///< of Anchor::operand, i32 or i64 by offsets_are_64_bit
+};
+
+inline constexpr int kMaxBounds = 6;
+inline constexpr int kMaxLoads = 6;
+
+/// A one-element operand in device or pass-by-value memory.
+struct Scalar {
+  const void* data;
+  long long value;
+  int is_64_bit;
+};
+
+struct ForwardParameters {
+  Tensor q, k, v, o;
+  Tensor stats, max, sum_exp;  ///< f32, written where data is not null
+  Tensor loads[kMaxLoads];     ///< what the score expression reads, in its order
+  Tensor dropout_mask, dropout_dump;
+  Tensor block_mask;
+  Tensor page_table_k, page_table_v;
+  Lengths q_lengths, kv_lengths;
+  Bound bounds[kMaxBounds];
+  int bound_count;
+  int batch, q_heads, k_heads, v_heads, q_length, kv_length;
+  int page_size_k, page_size_v;  ///< log2
+  float scale;
+  const float* scale_operand;  ///< if not null, read instead of `scale`
+  const float* sink;           ///< [q_heads] or null
+  int stats_log2;
+  Scalar seed, offset;
+  unsigned long long dropout_threshold;  ///< drop where the random word is below it
+  float keep_scale;                      ///< factor on kept weights
+  const float* keep_scale_operand;
+  long long threefry_stride[4];
+};
+
+}  // namespace heddle::attention

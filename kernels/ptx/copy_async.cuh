@@ -1,0 +1,23 @@
+// Asynchronous copies of 16 bytes from global to shared memory, by each thread (sm_80 and later).
+#pragma once
+
+#include "types.cuh"
+
+namespace heddle::ptx {
+
+/// Copies 16 bytes, or writes 16 zero bytes where `valid` is false (nothing is read then).
+HEDDLE_DEVICE void copy_async_16(u32 shared, const void* global, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
+
+HEDDLE_DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+/// Waits until at most `kPending` committed groups of this thread are under way.
+template <int kPending>
+HEDDLE_DEVICE void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace heddle::ptx

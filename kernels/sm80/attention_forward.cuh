@@ -1,0 +1,385 @@
+// Flash attention forward with warp-level matrix products: every feature of an attention problem,
+// on every architecture from sm_80 on.
+//
+// A block owns 16 * kWarps query rows of one head, a warp 16 of them, so softmax never leaves a
+// warp. Keys and values pass through shared memory a tile at a time by asynchronous copies: V of a
+// tile arrives under Q K^T, K of the next under the softmax.
+//
+// The generated source gives
+//   Config: Element (bf16 or f16), kQkDim, kVDim, kWarps, kTileN, kAligned, kPagedK, kPagedV,
+//           kBlockMask, kDropout, kInputIsLog2
+//   Score:  kIdentity, and value(cell) -> f32, the score of one cell from its scaled dot.
+#pragma once
+
+#include "../attention/dropout.cuh"
+#include "../attention/operand.cuh"
+#include "../ptx/math.cuh"
+#include "../ptx/mma.cuh"
+#include "../tile/fragment.cuh"
+#include "tile_load.cuh"
+
+namespace heddle::sm80 {
+
+using attention::Dropout;
+using attention::ForwardParameters;
+using attention::KeyInterval;
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+inline constexpr float kLn2 = 0.6931471805599453f;
+inline constexpr float kMinusInfinity = -__builtin_bit_cast(float, 0x7f800000u);
+
+/// What a score expression may read.
+struct Cell {
+  float dot;
+  int row, column, batch, head, q_length, kv_length;
+  const attention::Tensor* loads;
+};
+
+template <class Config>
+struct ForwardTiles {
+  static constexpr int kTileM = 16 * Config::kWarps;
+  using Query = tile::SharedTile<kTileM, Config::kQkDim>;
+  using Output = tile::SharedTile<kTileM, Config::kVDim>;
+  using Key = tile::SharedTile<Config::kTileN, Config::kQkDim>;
+  using Value = tile::SharedTile<Config::kTileN, Config::kVDim>;
+  static constexpr int kQueryBytes = max_of(Query::kBytes, Output::kBytes);
+  static constexpr int kIntervals = kQueryBytes + Key::kBytes + Value::kBytes;
+  static constexpr int kSharedBytes = kIntervals + 2 * kTileM * 4;
+};
+
+/// B fragments of two neighbouring 8-key columns for k slice `k`, from a tile of keys.
+template <class Tile>
+HEDDLE_DEVICE void load_key_fragments(u32 tile, int key, int k, u32 (&b)[4]) {
+  const int lane = threadIdx.x % 32;
+  ptx::load_matrix_x4(
+      tile + Tile::chunk_offset(key + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2), b);
+}
+
+/// B fragments of two neighbouring 8-column groups for the 16 keys from `key`, from a tile of
+/// values.
+template <class Tile>
+HEDDLE_DEVICE void load_value_fragments(u32 tile, int key, int column, u32 (&b)[4]) {
+  const int lane = threadIdx.x % 32;
+  ptx::load_matrix_x4_transposed(tile + Tile::chunk_offset(key + lane % 16, column / 8 + lane / 16),
+                                 b);
+}
+
+template <class Config, bool kPaged, int kColumns, class Tile, int kThreads>
+HEDDLE_DEVICE void load_keys(u32 tile, const attention::Tensor& tensor,
+                             const attention::Tensor& table, int log_page, int batch, int head,
+                             int first, int end) {
+  using T = typename Config::Element;
+  if constexpr (kPaged) {
+    load_rows<Tile, kColumns, kThreads, Config::kAligned, T>(
+        tile, PagedRows<T>{tensor, table, batch, head, log_page}, first, end);
+  } else {
+    load_rows<Tile, kColumns, kThreads, Config::kAligned, T>(
+        tile, DenseRows<T>(tensor, batch, head), first, end);
+  }
+}
+
+template <class Config, class Score>
+HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
+  using T = typename Config::Element;
+  using Tiles = ForwardTiles<Config>;
+  using QueryTile = typename Tiles::Query;
+  using OutputTile = typename Tiles::Output;
+  using KeyTile = typename Tiles::Key;
+  using ValueTile = typename Tiles::Value;
+  constexpr int kThreads = 32 * Config::kWarps;
+  constexpr int kTileM = Tiles::kTileM, kTileN = Config::kTileN;
+  constexpr int kQkSlices = ceil_div(Config::kQkDim, 16);
+  constexpr int kVGroups = ceil_div(Config::kVDim, 16);
+  // Up to 128 columns Q's fragments fit in registers beside the sums; beyond they are read again.
+  constexpr bool kQueryInRegisters = Config::kQkDim <= 128;
+
+  extern __shared__ __align__(1024) u8 shared[];
+  const u32 query = shared_address(shared), key = query + Tiles::kQueryBytes,
+            value = key + KeyTile::kBytes;
+  int* interval_lo = reinterpret_cast<int*>(shared + Tiles::kIntervals);
+  int* interval_hi = interval_lo + kTileM;
+
+  // The last tiles see most keys under a causal mask: start them first.
+  const int tile_m = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, batch = blockIdx.z;
+  const int head_k = head / (p.q_heads / p.k_heads), head_v = head / (p.q_heads / p.v_heads);
+  const int q_length = attention::length_of(p.q_lengths, batch),
+            kv_length = attention::length_of(p.kv_lengths, batch);
+  const int first_row = tile_m * kTileM, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const bool q_is_ragged = p.q.offsets != nullptr;
+  if (q_is_ragged && first_row >= q_length) return;
+
+  load_rows<QueryTile, Config::kQkDim, kThreads, Config::kAligned, T>(
+      query, DenseRows<T>(p.q, batch, head), first_row, q_length);
+  ptx::copy_async_commit();
+
+  // Each row's keys; then which tiles any row sees, and which every row sees whole.
+  if (threadIdx.x < kTileM) {
+    const int row = first_row + threadIdx.x;
+    KeyInterval keys{0, 0};
+    if (row < q_length)
+      keys = attention::visible_keys(p.bounds, p.bound_count, batch, row, q_length, kv_length);
+    interval_lo[threadIdx.x] = keys.lo;
+    interval_hi[threadIdx.x] = keys.hi > keys.lo ? keys.hi : keys.lo;
+  }
+  __syncthreads();
+  int begin = kv_length, end = 0, whole_begin = 0, whole_end = kv_length;
+  for (int r = lane; r < kTileM; r += 32) {
+    const int lo = interval_lo[r], hi = interval_hi[r];
+    if (lo < hi) {
+      begin = min(begin, lo);
+      end = max(end, hi);
+    }
+    if (first_row + r < q_length) {
+      whole_begin = max(whole_begin, lo);
+      whole_end = min(whole_end, hi);
+    }
+  }
+  begin = __reduce_min_sync(0xffffffffu, begin) / kTileN;
+  end = ceil_div(__reduce_max_sync(0xffffffffu, end), kTileN);
+  whole_begin = __reduce_max_sync(0xffffffffu, whole_begin);
+  whole_end = __reduce_min_sync(0xffffffffu, whole_end);
+
+  const float scale = p.scale_operand ? *p.scale_operand : p.scale;
+  const float to_log2 = Config::kInputIsLog2 ? 1.0f : kLog2E;
+  const int row0 = warp * 16 + lane / 4;
+  const int rows[2] = {first_row + row0, first_row + row0 + 8};
+  const KeyInterval visible[2] = {{interval_lo[row0], interval_hi[row0]},
+                                  {interval_lo[row0 + 8], interval_hi[row0 + 8]}};
+  const attention::DropoutBits<ForwardParameters> dropout(p, Config::kDropout, batch, head);
+
+  float out[kVGroups * 2][4] = {};
+  float row_max[2] = {kMinusInfinity, kMinusInfinity}, row_sum[2] = {0, 0};
+  u32 q_fragments[kQueryInRegisters ? kQkSlices : 1][4];
+
+  const auto load_k = [&](int tile) {
+    load_keys<Config, Config::kPagedK, Config::kQkDim, KeyTile, kThreads>(
+        key, p.k, p.page_table_k, p.page_size_k, batch, head_k, tile * kTileN, kv_length);
+    ptx::copy_async_commit();
+  };
+  const auto load_v = [&](int tile) {
+    load_keys<Config, Config::kPagedV, Config::kVDim, ValueTile, kThreads>(
+        value, p.v, p.page_table_v, p.page_size_v, batch, head_v, tile * kTileN, kv_length);
+    ptx::copy_async_commit();
+  };
+  const auto computes = [&](int tile) {
+    if constexpr (!Config::kBlockMask) return true;
+    const int block = tile * kTileN / 128;
+    const u8 bits = *attention::element_pointer<const u8>(p.block_mask, batch, head,
+                                                          first_row / 128, block / 8);
+    return (bits >> block % 8 & 1) != 0;
+  };
+  const auto next_tile = [&](int tile) {
+    while (tile < end && !computes(tile)) ++tile;
+    return tile;
+  };
+
+  int tile = next_tile(begin);
+  if (tile < end) {
+    load_k(tile);
+    ptx::copy_async_wait<1>();
+    __syncthreads();
+    if constexpr (kQueryInRegisters) {
+#pragma unroll
+      for (int k = 0; k < kQkSlices; ++k)
+        ptx::load_matrix_x4(
+            query + QueryTile::chunk_offset(warp * 16 + lane % 16, 2 * k + lane / 16),
+            q_fragments[k]);
+    }
+  }
+  while (tile < end) {
+    ptx::copy_async_wait<0>();
+    __syncthreads();
+    load_v(tile);
+
+    float scores[kTileN / 8][4] = {};
+#pragma unroll
+    for (int k = 0; k < kQkSlices; ++k) {
+      u32 a[4];
+      if constexpr (kQueryInRegisters) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[i] = q_fragments[k][i];
+      } else {
+        ptx::load_matrix_x4(
+            query + QueryTile::chunk_offset(warp * 16 + lane % 16, 2 * k + lane / 16), a);
+      }
+#pragma unroll
+      for (int n = 0; n < kTileN / 16; ++n) {
+        u32 b[4];
+        load_key_fragments<KeyTile>(key, 16 * n, k, b);
+        ptx::mma_m16n8k16<T>(scores[2 * n], a, b[0], b[1]);
+        ptx::mma_m16n8k16<T>(scores[2 * n + 1], a, b[2], b[3]);
+      }
+    }
+    __syncthreads();
+    const int next = next_tile(tile + 1);
+    if (next < end) load_k(next);
+
+    // Scores in log2 units, hidden keys at -inf.
+    const int first_key = tile * kTileN;
+    const bool whole = first_key >= whole_begin && first_key + kTileN <= whole_end;
+    const int column0 = first_key + 2 * (lane % 4);
+#pragma unroll
+    for (int n = 0; n < kTileN / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int half = i / 2, column = column0 + 8 * n + i % 2;
+        float score = scores[n][i] * scale;
+        const bool seen = whole || (column >= visible[half].lo && column < visible[half].hi);
+        if constexpr (!Score::kIdentity) {
+          // A hidden cell's operands may not exist: it is not evaluated.
+          score = seen ? Score::value(Cell{score, rows[half], column, batch, head, q_length,
+                                           kv_length, p.loads})
+                       : 0.0f;
+        }
+        scores[n][i] = seen ? score * to_log2 : kMinusInfinity;
+      }
+    }
+
+    float rescale[2], shift[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float top = row_max[half];
+#pragma unroll
+      for (int n = 0; n < kTileN / 8; ++n)
+        top = ptx::max(top, ptx::max(scores[n][2 * half], scores[n][2 * half + 1]));
+      top = tile::quad_max(top);
+      // A row that has seen nothing yet keeps its sums at zero instead of -inf - -inf.
+      shift[half] = top == kMinusInfinity ? 0.0f : top;
+      rescale[half] = ptx::exp2(row_max[half] - shift[half]);
+      row_max[half] = top;
+      row_sum[half] *= rescale[half];
+    }
+#pragma unroll
+    for (int n = 0; n < kVGroups * 2; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out[n][i] *= rescale[i / 2];
+    }
+#pragma unroll
+    for (int n = 0; n < kTileN / 8; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float& p0 = scores[n][2 * half];
+        float& p1 = scores[n][2 * half + 1];
+        p0 = ptx::exp2(p0 - shift[half]);
+        p1 = ptx::exp2(p1 - shift[half]);
+        row_sum[half] += p0 + p1;
+        const int column = column0 + 8 * n;
+        if constexpr (Config::kDropout == Dropout::mask) {
+          p0 *= column < kv_length
+                    ? Config::load_mask(p.dropout_mask, batch, head, rows[half], column)
+                    : 0.0f;
+          p1 *= column + 1 < kv_length
+                    ? Config::load_mask(p.dropout_mask, batch, head, rows[half], column + 1)
+                    : 0.0f;
+        } else if constexpr (Config::kDropout != Dropout::none) {
+          bool keep0, keep1;
+          dropout.template keep_pair<Config::kDropout>(rows[half], column, keep0, keep1);
+          p0 = keep0 ? p0 : 0.0f;
+          p1 = keep1 ? p1 : 0.0f;
+        }
+      }
+    }
+
+    if (next < end) {
+      ptx::copy_async_wait<1>();
+    } else {
+      ptx::copy_async_wait<0>();
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kTileN / 16; ++k) {
+      u32 a[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        a[i] = ptx::pack<T>(scores[2 * k + i / 2][2 * (i % 2)],
+                            scores[2 * k + i / 2][2 * (i % 2) + 1]);
+#pragma unroll
+      for (int n = 0; n < kVGroups; ++n) {
+        u32 b[4];
+        load_value_fragments<ValueTile>(value, 16 * k, 16 * n, b);
+        ptx::mma_m16n8k16<T>(out[2 * n], a, b[0], b[1]);
+        ptx::mma_m16n8k16<T>(out[2 * n + 1], a, b[2], b[3]);
+      }
+    }
+    tile = next;
+  }
+  ptx::copy_async_wait<0>();
+
+  // Row statistics; the sink is one more logit, without a value.
+  float normalise[2];
+  bool has_output[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    // Rows past the sequence saw whole tiles with everybody else; they count for nothing.
+    const bool valid = rows[half] < q_length;
+    float sum = tile::quad_sum(row_sum[half]), top = row_max[half];
+    if (!valid) sum = 0, top = kMinusInfinity;
+    has_output[half] = sum != 0;
+    if (p.sink && valid) {
+      const float sink = p.sink[head] * kLog2E;
+      const float joint = ptx::max(top, sink);
+      const float shift = joint == kMinusInfinity ? 0.0f : joint;
+      const float shrink = ptx::exp2(top - shift);
+      sum = sum * shrink + ptx::exp2(sink - shift);
+      // The weights were taken relative to `top`; the output shrinks with them.
+      normalise[half] = shrink / sum;
+      top = joint;
+    } else {
+      normalise[half] = 1.0f / sum;
+    }
+    if constexpr (Config::kDropout == Dropout::mask) {
+      normalise[half] *= p.keep_scale_operand ? *p.keep_scale_operand : p.keep_scale;
+    } else if constexpr (Config::kDropout != Dropout::none) {
+      normalise[half] *= p.keep_scale;
+    }
+    if (lane % 4 == 0 && rows[half] < p.q_length && (valid || !q_is_ragged)) {
+      const float log2_sum = top + ptx::log2(sum);
+      if (p.stats.data)
+        *attention::element_pointer<float>(p.stats, batch, head, rows[half], 0) =
+            sum == 0       ? kMinusInfinity
+            : p.stats_log2 ? log2_sum
+                           : log2_sum * kLn2;
+      if (p.max.data)
+        *attention::element_pointer<float>(p.max, batch, head, rows[half], 0) = top * kLn2;
+      if (p.sum_exp.data)
+        *attention::element_pointer<float>(p.sum_exp, batch, head, rows[half], 0) = sum;
+    }
+  }
+
+  // Through shared memory, each warp its own rows, so that rows leave in 16-byte pieces.
+  __syncthreads();
+#pragma unroll
+  for (int n = 0; n < kVGroups * 2; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      // Chosen, not multiplied by 0: a value that nobody sees may be NaN or infinite.
+      const u32 pair = has_output[half] ? ptx::pack<T>(out[n][2 * half] * normalise[half],
+                                                       out[n][2 * half + 1] * normalise[half])
+                                        : 0;
+      ptx::store_shared(query + OutputTile::chunk_offset(row0 + 8 * half, n) + 4 * (lane % 4),
+                        pair);
+    }
+  }
+  __syncwarp();
+  T* out_base = attention::head_pointer<T>(p.o, batch, head);
+  const int row_end = q_is_ragged ? q_length : p.q_length;
+  constexpr int kChunks = ceil_div(Config::kVDim, 8);
+  for (int n = lane; n < 16 * kChunks; n += 32) {
+    const int row = warp * 16 + n / kChunks, chunk = n % kChunks;
+    if (first_row + row >= row_end) continue;
+    u32 words[4];
+    ptx::load_shared(query + OutputTile::chunk_offset(row, chunk), words);
+    T* target = out_base + (first_row + row) * p.o.stride[2] + 8 * chunk;
+    if constexpr (Config::kAligned) {
+      *reinterpret_cast<uint4*>(target) = make_uint4(words[0], words[1], words[2], words[3]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (8 * chunk + i < Config::kVDim)
+          target[i].bits = static_cast<u16>(words[i / 2] >> 16 * (i % 2));
+      }
+    }
+  }
+}
+
+}  // namespace heddle::sm80

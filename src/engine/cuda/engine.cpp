@@ -1,0 +1,36 @@
+#include "engine/cuda/engine.h"
+
+#include "engine/cuda/attention_forward_sm80.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+constexpr int kOldestComputeCapability = 80;
+
+class CudaEngine final : public Engine {
+ public:
+  std::string_view name() const override { return "cuda"; }
+
+  Result<std::shared_ptr<const Plan>> plan(const Problem& problem) const override {
+    if (!driver().is_ok()) return driver().status();
+    HEDDLE_ASSIGN(const Device device, current_device(*driver()));
+    if (device.compute_capability < kOldestComputeCapability) {
+      return error(Code::graph_not_supported,
+                   "cuda: {} has compute capability {}.{}; kernels need 8.0 or newer", device.name,
+                   device.compute_capability / 10, device.compute_capability % 10);
+    }
+    if (const auto* forward = std::get_if<problem::AttentionProblem>(&problem)) {
+      return plan_forward_sm80(*driver(), device, *forward);
+    }
+    return error(Code::graph_not_supported, "cuda: only the attention forward has a kernel so far");
+  }
+};
+
+}  // namespace
+
+const Engine& cuda_engine() {
+  static const CudaEngine engine;
+  return engine;
+}
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,12 @@
+// The CUDA engine: attention on NVIDIA GPUs from sm_80 on, through kernels compiled when needed.
+#pragma once
+
+#include "engine/engine.h"
+
+namespace heddle::engine::cuda {
+
+/// The engine for the device of the calling thread's context (device 0 without one). Without a
+/// driver, a compiler or a device it refuses every problem, saying which is missing.
+const Engine& cuda_engine();
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,181 @@
+#include "engine/cuda/score_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace heddle::engine::cuda {
+namespace {
+
+using problem::ScoreNode;
+using problem::ScoreOp;
+
+// By its bits: no decimal printing can lose any.
+std::string constant_source(double value) {
+  return fmt::format("__uint_as_float(0x{:08x}u)",
+                     std::bit_cast<uint32_t>(static_cast<float>(value)));
+}
+
+std::string node_source(const ScoreNode& node, const std::vector<problem::OperandType>& operands,
+                        std::vector<problem::OperandId>& loads) {
+  const std::string a = fmt::format("t{}", node.a), b = fmt::format("t{}", node.b),
+                    c = fmt::format("t{}", node.c);
+  const auto infix = [&](const char* op) { return fmt::format("{} {} {}", a, op, b); };
+  const auto call = [&](const char* function) { return fmt::format("{}({})", function, a); };
+  const auto predicate = [&](const char* op) {
+    return fmt::format("{} {} {} ? 1.0f : 0.0f", a, op, b);
+  };
+  switch (node.op) {
+    case ScoreOp::dot:
+      return "cell.dot";
+    case ScoreOp::row:
+      return "static_cast<float>(cell.row)";
+    case ScoreOp::column:
+      return "static_cast<float>(cell.column)";
+    case ScoreOp::batch:
+      return "static_cast<float>(cell.batch)";
+    case ScoreOp::head:
+      return "static_cast<float>(cell.head)";
+    case ScoreOp::q_length:
+      return "static_cast<float>(cell.q_length)";
+    case ScoreOp::kv_length:
+      return "static_cast<float>(cell.kv_length)";
+    case ScoreOp::gradient:
+      return "cell.gradient";
+    case ScoreOp::constant:
+      return constant_source(node.value);
+    case ScoreOp::load: {
+      const auto at = std::find(loads.begin(), loads.end(), node.operand);
+      const auto number = at - loads.begin();
+      if (at == loads.end()) loads.push_back(node.operand);
+      return fmt::format(
+          "attention::load<{}>(cell.loads[{}], cell.batch, cell.head, cell.row, cell.column)",
+          device_type(operands[static_cast<size_t>(node.operand)].dtype), number);
+    }
+    case ScoreOp::add:
+      return infix("+");
+    case ScoreOp::subtract:
+      return infix("-");
+    case ScoreOp::multiply:
+      return infix("*");
+    case ScoreOp::divide:
+      return infix("/");
+    case ScoreOp::minimum:
+      return fmt::format("fminf({}, {})", a, b);
+    case ScoreOp::maximum:
+      return fmt::format("fmaxf({}, {})", a, b);
+    case ScoreOp::power:
+      return fmt::format("powf({}, {})", a, b);
+    case ScoreOp::modulo:
+      return fmt::format("fmodf({}, {})", a, b);
+    case ScoreOp::negate:
+      return "-" + a;
+    case ScoreOp::absolute:
+      return call("fabsf");
+    case ScoreOp::exponential:
+      return call("expf");
+    case ScoreOp::logarithm:
+      return call("logf");
+    case ScoreOp::square_root:
+      return call("sqrtf");
+    case ScoreOp::reciprocal_square_root:
+      return call("rsqrtf");
+    case ScoreOp::reciprocal:
+      return "1.0f / " + a;
+    case ScoreOp::tangent_hyperbolic:
+      return call("attention::tanh");
+    case ScoreOp::sigmoid:
+      return fmt::format("1.0f / (1.0f + expf(-{}))", a);
+    case ScoreOp::error_function:
+      return call("erff");
+    case ScoreOp::sine:
+      return call("sinf");
+    case ScoreOp::cosine:
+      return call("cosf");
+    case ScoreOp::tangent:
+      return call("tanf");
+    case ScoreOp::floor:
+      return call("floorf");
+    case ScoreOp::ceil:
+      return call("ceilf");
+    case ScoreOp::equal:
+      return predicate("==");
+    case ScoreOp::not_equal:
+      return predicate("!=");
+    case ScoreOp::less:
+      return predicate("<");
+    case ScoreOp::less_equal:
+      return predicate("<=");
+    case ScoreOp::greater:
+      return predicate(">");
+    case ScoreOp::greater_equal:
+      return predicate(">=");
+    case ScoreOp::logical_and:
+      return fmt::format("({} != 0.0f && {} != 0.0f) ? 1.0f : 0.0f", a, b);
+    case ScoreOp::logical_or:
+      return fmt::format("({} != 0.0f || {} != 0.0f) ? 1.0f : 0.0f", a, b);
+    case ScoreOp::logical_not:
+      return fmt::format("{} == 0.0f ? 1.0f : 0.0f", a);
+    case ScoreOp::select:
+      return fmt::format("{} != 0.0f ? {} : {}", a, b, c);
+  }
+  return "0.0f";
+}
+
+}  // namespace
+
+std::string device_type(DataType type) {
+  switch (type) {
+    case DataType::f32:
+      return "float";
+    case DataType::bf16:
+      return "bf16";
+    case DataType::f16:
+      return "f16";
+    case DataType::f64:
+      return "double";
+    case DataType::i64:
+      return "i64";
+    case DataType::i32:
+      return "i32";
+    case DataType::u64:
+      return "u64";
+    case DataType::u32:
+      return "u32";
+    case DataType::u8:
+    case DataType::boolean:
+      return "u8";
+    case DataType::i8:
+      return "signed char";
+    case DataType::f8e4m3:
+    case DataType::f8e5m2:
+      return "";
+  }
+  return "";
+}
+
+std::string score_source(const std::string& name, const problem::ScoreExpression& expression,
+                         const std::vector<problem::OperandType>& operands,
+                         std::vector<problem::OperandId>& loads) {
+  std::string body;
+  if (!expression.is_identity()) {
+    for (size_t n = 0; n < expression.nodes.size(); ++n) {
+      body += fmt::format("    [[maybe_unused]] const float t{} = {};\n", n,
+                          node_source(expression.nodes[n], operands, loads));
+    }
+    body += fmt::format("    return t{};\n", expression.root);
+  } else {
+    body = "    return cell.dot;\n";
+  }
+  return fmt::format(
+      "struct {} {{\n"
+      "  static constexpr bool kIdentity = {};\n"
+      "  template <class Cell>\n"
+      "  static HEDDLE_DEVICE float value(const Cell& cell) {{\n{}  }}\n"
+      "}};\n",
+      name, expression.is_identity(), body);
+}
+
+}  // namespace heddle::engine::cuda

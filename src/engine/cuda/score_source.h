@@ -1,0 +1,22 @@
+// A score expression as CUDA C++.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "problem/attention.h"
+
+namespace heddle::engine::cuda {
+
+/// "bf16", "f16", "float", ...: the type kernels read an element of `type` as. Empty if they
+/// cannot.
+std::string device_type(DataType type);
+
+/// A device expression struct: `struct <name> { kIdentity; value(const Cell&) }`, where Cell has
+/// dot, row, column, batch, head, q_length, kv_length, loads (and gradient, in derivatives). Loads
+/// are numbered in the order of `loads`, which grows by those this expression adds.
+std::string score_source(const std::string& name, const problem::ScoreExpression& expression,
+                         const std::vector<problem::OperandType>& operands,
+                         std::vector<problem::OperandId>& loads);
+
+}  // namespace heddle::engine::cuda
