@@ -1,0 +1,97 @@
+#include "graph/rules.h"
+
+namespace heddle::graph {
+namespace {
+
+constexpr std::initializer_list<DataType> kFloats = {DataType::f16, DataType::bf16, DataType::f32,
+                                                     DataType::f64};
+
+/// X and the scale; the normalised dims are those where the scale's dim is not 1.
+Status validate_normalised(const Rules& rules, TensorId x, TensorId scale) {
+  HEDDLE_TRY(rules.present("X", x));
+  HEDDLE_TRY(rules.present("scale", scale));
+  HEDDLE_TRY(rules.dtype_is("X", x, kFloats));
+  HEDDLE_TRY(rules.dtype_is("scale", scale, kFloats));
+  const Dims &dims = rules[x].dims, &normalised = rules[scale].dims;
+  bool any = false, fits = dims.rank() == normalised.rank();
+  for (int i = 0; fits && i < dims.rank(); ++i) {
+    fits = normalised[i] == 1 || normalised[i] == dims[i];
+    any |= normalised[i] != 1;
+  }
+  if (!fits) {
+    return error(Code::invalid_value, "{} has dims {}, expected each to be 1 or that of X, {}.",
+                 rules.subject("scale", scale), to_string(normalised), to_string(dims));
+  }
+  if (!any) {
+    return error(Code::invalid_value,
+                 "{} has dims {}, which normalise none of X, {}: expected a dim that is not 1.",
+                 rules.subject("scale", scale), to_string(normalised), to_string(dims));
+  }
+  return {};
+}
+
+Dims statistic_dims(const Rules& rules, TensorId x, TensorId scale) {
+  Dims dims = rules[x].dims;
+  for (int i = 0; i < dims.rank(); ++i) {
+    if (rules[scale].dims[i] != 1) dims[i] = 1;
+  }
+  return dims;
+}
+
+Status validate_statistic_type(const Rules& rules, TensorId inv_variance, TensorId x) {
+  const DataType wide = rules[x].dtype == DataType::f64 ? DataType::f64 : DataType::f32;
+  return rules.dtype_is("inv_variance", inv_variance, {DataType::f32, wide});
+}
+
+}  // namespace
+
+Status validate_rms_norm(const Rules& rules, RmsNorm& op) {
+  HEDDLE_TRY(validate_normalised(rules, op.x, op.scale));
+  if (op.bias != kNone) {
+    HEDDLE_TRY(rules.dims_are("bias", op.bias, rules[op.scale].dims));
+    HEDDLE_TRY(rules.dtype_is("bias", op.bias, kFloats));
+  }
+  HEDDLE_TRY(rules.present("epsilon", op.epsilon));
+  HEDDLE_TRY(rules.is_scalar("epsilon", op.epsilon));
+  HEDDLE_TRY(rules.dtype_is("epsilon", op.epsilon, {DataType::f32, DataType::f64}));
+  if (const std::optional<double>& epsilon = rules[op.epsilon].constant;
+      epsilon && !(*epsilon >= 0)) {
+    return rules.fail(Code::invalid_value, "epsilon is {}, expected a number not below 0",
+                      *epsilon);
+  }
+  HEDDLE_TRY(rules.present("Y", op.y));
+  HEDDLE_TRY(rules.makes("Y", op.y, rules[op.x].dims, op.x));
+  HEDDLE_TRY(rules.dtype_is("Y", op.y, kFloats));
+  if (op.inv_variance != kNone) {
+    HEDDLE_TRY(rules.makes("inv_variance", op.inv_variance, statistic_dims(rules, op.x, op.scale)));
+    HEDDLE_TRY(validate_statistic_type(rules, op.inv_variance, op.x));
+  }
+  return {};
+}
+
+Status validate_rms_norm_backward(const Rules& rules, RmsNormBackward& op) {
+  HEDDLE_TRY(validate_normalised(rules, op.x, op.scale));
+  HEDDLE_TRY(rules.present("dY", op.dy));
+  HEDDLE_TRY(rules.dims_are("dY", op.dy, rules[op.x].dims));
+  HEDDLE_TRY(rules.dtype_is("dY", op.dy, kFloats));
+  HEDDLE_TRY(rules.present("inv_variance", op.inv_variance));
+  HEDDLE_TRY(
+      rules.dims_are("inv_variance", op.inv_variance, statistic_dims(rules, op.x, op.scale)));
+  HEDDLE_TRY(validate_statistic_type(rules, op.inv_variance, op.x));
+  if (op.dx == kNone && op.d_scale == kNone && op.d_bias == kNone) {
+    return rules.fail(Code::attribute_not_set,
+                      "None of DX, Dscale and Dbias is wanted, expected at least one");
+  }
+  if (op.dx != kNone) {
+    HEDDLE_TRY(rules.makes("DX", op.dx, rules[op.x].dims, op.x));
+    HEDDLE_TRY(rules.dtype_is("DX", op.dx, kFloats));
+  }
+  for (const auto& [port, id] : {std::pair{"Dscale", op.d_scale}, {"Dbias", op.d_bias}}) {
+    if (id == kNone) continue;
+    HEDDLE_TRY(rules.makes(port, id, rules[op.scale].dims));
+    HEDDLE_TRY(rules.dtype_is(port, id, kFloats));
+  }
+  return {};
+}
+
+}  // namespace heddle::graph

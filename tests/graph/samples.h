@@ -1,0 +1,159 @@
+// Small valid graphs that tests begin from.
+#pragma once
+
+#include "graph/graph.h"
+
+namespace heddle::graph::samples {
+
+inline Tensor tensor(const char* name, Dims dims, std::optional<DataType> dtype = std::nullopt) {
+  Tensor t;
+  t.name = name;
+  t.dims = dims;
+  t.strides = *dense_strides(dims);
+  t.dtype = dtype;
+  return t;
+}
+
+/// An output whose dims are inferred.
+inline Tensor output(const char* name, std::optional<DataType> dtype = std::nullopt) {
+  Tensor t;
+  t.name = name;
+  t.dtype = dtype;
+  return t;
+}
+
+inline Tensor virtual_tensor(const char* name) {
+  Tensor t;
+  t.name = name;
+  t.is_virtual = true;
+  return t;
+}
+
+inline Tensor constant(const char* name, double value) {
+  Tensor t;
+  t.name = name;
+  t.constant = value;
+  return t;
+}
+
+inline Graph empty_graph() {
+  Graph graph;
+  graph.name = "sample";
+  graph.io_dtype = DataType::bf16;
+  graph.intermediate_dtype = DataType::f32;
+  graph.compute_dtype = DataType::f32;
+  return graph;
+}
+
+/// sdpa of B=2, 8 query heads on 2 key heads, Sq=Skv=64, D=32.
+inline Graph sdpa() {
+  Graph graph = empty_graph();
+  Sdpa op;
+  op.q = graph.add(tensor("q", {2, 8, 64, 32}));
+  op.k = graph.add(tensor("k", {2, 2, 64, 32}));
+  op.v = graph.add(tensor("v", {2, 2, 64, 32}));
+  op.o = graph.add(output("o"));
+  op.stats = graph.add(output("stats", DataType::f32));
+  op.attention.attn_scale = 0.125;
+  op.attention.right_bound = 0;
+  graph.nodes.push_back({"attention", op});
+  return graph;
+}
+
+inline Sdpa& sdpa_of(Graph& graph) { return std::get<Sdpa>(graph.nodes.back().op); }
+
+/// The backward of sdpa().
+inline Graph sdpa_backward() {
+  Graph graph = empty_graph();
+  SdpaBackward op;
+  op.q = graph.add(tensor("q", {2, 8, 64, 32}));
+  op.k = graph.add(tensor("k", {2, 2, 64, 32}));
+  op.v = graph.add(tensor("v", {2, 2, 64, 32}));
+  op.o = graph.add(tensor("o", {2, 8, 64, 32}));
+  op.d_o = graph.add(tensor("d_o", {2, 8, 64, 32}));
+  op.stats = graph.add(tensor("stats", {2, 8, 64, 1}, DataType::f32));
+  op.d_q = graph.add(output("d_q"));
+  op.d_k = graph.add(output("d_k"));
+  op.d_v = graph.add(output("d_v"));
+  op.attention.attn_scale = 0.125;
+  op.attention.right_bound = 0;
+  graph.nodes.push_back({"attention_backward", op});
+  return graph;
+}
+
+inline SdpaBackward& backward_of(Graph& graph) {
+  return std::get<SdpaBackward>(graph.nodes.back().op);
+}
+
+inline Graph rope() {
+  Graph graph = empty_graph();
+  Rope op;
+  op.x = graph.add(tensor("x", {2, 8, 64, 32}));
+  op.freqs = graph.add(tensor("freqs", {128, 1, 1, 16}, DataType::f32));
+  op.y = graph.add(output("y"));
+  op.rope_dim = 16;
+  graph.nodes.push_back({"rope", op});
+  return graph;
+}
+
+inline Rope& rope_of(Graph& graph) { return std::get<Rope>(graph.nodes.back().op); }
+
+/// rope(Q), rope(K) and sdpa, the rotated tensors virtual.
+inline Graph rope_sdpa() {
+  Graph graph = sdpa();
+  const Sdpa attention = sdpa_of(graph);
+  Rope q_rope, k_rope;
+  q_rope.x = attention.q;
+  k_rope.x = attention.k;
+  q_rope.freqs = k_rope.freqs = graph.add(tensor("freqs", {64, 1, 1, 32}, DataType::f32));
+  sdpa_of(graph).q = q_rope.y = graph.add(virtual_tensor("q_rotated"));
+  sdpa_of(graph).k = k_rope.y = graph.add(virtual_tensor("k_rotated"));
+  graph[q_rope.y].dtype = graph[k_rope.y].dtype = DataType::bf16;
+  graph.nodes.push_back({"rope_q", q_rope});
+  graph.nodes.push_back({"rope_k", k_rope});
+  return graph;
+}
+
+/// A soft cap, 50 * tanh(s / 50), as a score expression of sdpa().
+inline Graph soft_cap() {
+  Graph graph = sdpa();
+  ScoreModifier cap;
+  cap.score_in = graph.add(virtual_tensor("score"));
+  const TensorId fifty = graph.add(constant("cap", 50));
+  const TensorId scaled = graph.add(virtual_tensor("scaled"));
+  const TensorId bounded = graph.add(virtual_tensor("bounded"));
+  cap.score_out = graph.add(virtual_tensor("capped"));
+  cap.ops.push_back({PointwiseMode::div, {cap.score_in, fifty}, scaled, 0, "div"});
+  cap.ops.push_back({PointwiseMode::tanh_fwd, {scaled}, bounded, 0, "tanh"});
+  cap.ops.push_back({PointwiseMode::mul, {bounded, fifty}, cap.score_out, 0, "mul"});
+  sdpa_of(graph).attention.score_mod = cap;
+  return graph;
+}
+
+inline Graph rms_norm() {
+  Graph graph = empty_graph();
+  RmsNorm op;
+  op.x = graph.add(tensor("x", {128, 512, 1, 1}));
+  op.scale = graph.add(tensor("weight", {1, 512, 1, 1}, DataType::f32));
+  op.epsilon = graph.add(constant("epsilon", 1e-6));
+  op.y = graph.add(output("y"));
+  op.inv_variance = graph.add(output("inv_variance", DataType::f32));
+  graph.nodes.push_back({"norm", op});
+  return graph;
+}
+
+inline Graph rms_norm_backward() {
+  Graph graph = empty_graph();
+  RmsNormBackward op;
+  op.dy = graph.add(tensor("dy", {128, 512, 1, 1}));
+  op.x = graph.add(tensor("x", {128, 512, 1, 1}));
+  op.scale = graph.add(tensor("weight", {1, 512, 1, 1}, DataType::f32));
+  op.inv_variance = graph.add(tensor("inv_variance", {128, 1, 1, 1}, DataType::f32));
+  op.dx = graph.add(output("dx"));
+  op.d_scale = graph.add(output("d_weight", DataType::f32));
+  op.d_bias = graph.add(output("d_bias", DataType::f32));
+  graph.nodes.push_back({"norm_backward", op});
+  return graph;
+}
+
+}  // namespace heddle::graph::samples
