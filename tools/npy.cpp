@@ -192,7 +192,7 @@ Result<Array> read_npy(const std::string& path, DataType raw) {
   if (file.gcount() < 10 || std::string_view(start, 6) != kMagic)
     return error(Code::malformed_input,
                  "{}: byte 0: not a .npy file: it must start with the bytes \\x93NUMPY", path);
-  const int version = start[6];
+  const int version = static_cast<uint8_t>(start[6]);
   if (version < 1 || version > 3)
     return error(Code::malformed_input,
                  "{}: byte 6: .npy format version {}; versions 1 to 3 are allowed", path, version);
