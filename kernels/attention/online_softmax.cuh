@@ -1,0 +1,112 @@
+// Softmax over keys that arrive a tile at a time, for the two rows a thread holds of a 64 x N
+// accumulator. Scores are kept in log2 units, so that every exponential is one ex2.
+//
+// `reference` is what exponents are taken against: a recent row maximum. It may lag behind the true
+// one by kSlack (in log2 units): then terms grow to at most 2^kSlack, which f32 sums and 16-bit
+// probabilities hold without loss, and the correction factor stays exactly 1.
+#pragma once
+
+#include "../ptx/math.cuh"
+#include "../tile/fragment.cuh"
+
+namespace heddle::attention {
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+inline constexpr float kLn2 = 0.6931471805599453f;
+
+HEDDLE_DEVICE float minus_infinity() { return __int_as_float(0xff800000); }
+
+/// Keys outside lo[h] <= column < hi[h] get score -inf; bounds count from the thread's column 0.
+template <int kCount>
+HEDDLE_DEVICE void mask_scores(float (&s)[kCount], const int (&lo)[2], const int (&hi)[2],
+                               bool lower_needed) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int column = tile::fragment_column_step(i);
+    if (column >= hi[tile::fragment_half(i)]) s[i] = minus_infinity();
+  }
+  if (!lower_needed) return;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int column = tile::fragment_column_step(i);
+    if (column < lo[tile::fragment_half(i)]) s[i] = minus_infinity();
+  }
+}
+
+template <int kSlack>
+struct OnlineSoftmax {
+  float reference[2];  ///< log2 units, -inf while no key was seen
+  float sum[2];        ///< this lane's share
+
+  HEDDLE_DEVICE void reset() {
+    reference[0] = reference[1] = minus_infinity();
+    sum[0] = sum[1] = 0;
+  }
+
+  /// s becomes 2^(scale*s - reference); `correction` is what earlier sums and outputs must be
+  /// multiplied by. scale > 0.
+  template <int kCount>
+  HEDDLE_DEVICE void update(float (&s)[kCount], float scale, float (&correction)[2]) {
+    float top[2] = {s[0], s[2]}, other[2] = {s[1], s[3]};
+#pragma unroll
+    for (int i = 4; i < kCount; i += 4) {
+      top[0] = ptx::max(top[0], s[i]);
+      other[0] = ptx::max(other[0], s[i + 1]);
+      top[1] = ptx::max(top[1], s[i + 2]);
+      other[1] = ptx::max(other[1], s[i + 3]);
+    }
+    float offset[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float seen = scale * tile::quad_max(ptx::max(top[h], other[h]));
+      const float old = reference[h];
+      reference[h] = seen > old + kSlack ? seen : old;
+      offset[h] = reference[h] == minus_infinity() ? 0.f : reference[h];
+      correction[h] = ptx::exp2(old - offset[h]);
+      sum[h] *= correction[h];
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int h = tile::fragment_half(i);
+      s[i] = ptx::exp2(ptx::fma(s[i], scale, -offset[h]));
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sum[tile::fragment_half(i)] += s[i];
+  }
+
+  /// One more term in the denominator, counted once per row (by lane 0 of the quad).
+  HEDDLE_DEVICE void add_sink(float logit_log2, bool first_lane, float (&correction)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float old = reference[h];
+      reference[h] = ptx::max(old, logit_log2);
+      correction[h] = reference[h] == minus_infinity() ? 1.f : ptx::exp2(old - reference[h]);
+      sum[h] *= correction[h];
+      if (first_lane && reference[h] != minus_infinity())
+        sum[h] += ptx::exp2(logit_log2 - reference[h]);
+    }
+  }
+
+  /// After the last tile: the row's whole sum.
+  HEDDLE_DEVICE float total(int h) const { return tile::quad_sum(sum[h]); }
+};
+
+/// Instructions after this point wait for `value`. ptxas may otherwise move arithmetic that should
+/// run under an asynchronous product behind the wait for that product. The bit pattern is a NaN
+/// that no arithmetic makes.
+HEDDLE_DEVICE void hold_until(float value) {
+  asm volatile(
+      "{\n.reg .pred never;\n"
+      "setp.eq.u32 never, %0, 0x7fb00b1e;\n"
+      "@never nanosleep.u32 0;\n}" ::"r"(__float_as_uint(value))
+      : "memory");
+}
+
+/// Row h of a 64 x N accumulator times factor[h].
+template <int kCount>
+HEDDLE_DEVICE void scale_rows(float (&out)[kCount], const float (&factor)[2]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) out[i] *= factor[tile::fragment_half(i)];
+}
+
+}  // namespace heddle::attention
