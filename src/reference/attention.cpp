@@ -1,0 +1,158 @@
+#include "reference/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace heddle::reference {
+
+using graph::AttentionAttributes;
+using graph::kNone;
+using graph::TensorId;
+
+namespace {
+
+/// K and V length of a paged attention: the contract's order of precedence.
+int64_t paged_kv_length(const graph::Sdpa& op, const Values& values) {
+  const bool k_paged = op.page_table_k != kNone, v_paged = op.page_table_v != kNone;
+  if (op.paged_max_seq_len_kv) return *op.paged_max_seq_len_kv;
+  if (!k_paged) return values.tensor(op.k).dims[2];
+  if (!v_paged) return values.tensor(op.v).dims[2];
+  if (op.attention.bias != kNone) return values.tensor(op.attention.bias).dims[3];
+  const TensorId dump = op.attention.dropout.rng_dump;
+  if (dump != kNone) return values.tensor(dump).dims[3];
+  return std::min(values.tensor(op.page_table_k).dims[2] * values.tensor(op.k).dims[2],
+                  values.tensor(op.page_table_v).dims[2] * values.tensor(op.v).dims[2]);
+}
+
+bool is_ragged(TensorId id, const Values& values) {
+  return id != kNone && values.tensor(id).ragged_offset != kNone;
+}
+
+/// One side's length: plain, from prefix sums, or the extent.
+int64_t length(TensorId plain, TensorId cumulative, int64_t b, int64_t extent,
+               const Values& values) {
+  int64_t length = extent;
+  if (plain != kNone) length = values.read_integer(plain, b);
+  if (cumulative != kNone) {
+    length = values.read_integer(cumulative, b + 1) - values.read_integer(cumulative, b);
+  }
+  return std::clamp<int64_t>(length, 0, extent);
+}
+
+}  // namespace
+
+Attention attention(const graph::Sdpa& op, const Values& values) {
+  const Dims &q = values.tensor(op.q).dims, &k = values.tensor(op.k).dims,
+             &v = values.tensor(op.v).dims;
+  const bool paged = op.page_table_k != kNone || op.page_table_v != kNone;
+  const bool log2_input = op.attention.softmax_input_is_log2 || op.attn_scale_prefolded;
+  return {op.attention,
+          op.q,
+          op.k,
+          op.v,
+          op.page_table_k,
+          op.page_table_v,
+          log2_input,
+          q[0],
+          q[1],
+          k[1],
+          v[1],
+          q[2],
+          paged ? paged_kv_length(op, values) : k[2]};
+}
+
+Attention attention(const graph::SdpaBackward& op, const Values& values) {
+  const Dims &q = values.tensor(op.q).dims, &k = values.tensor(op.k).dims,
+             &v = values.tensor(op.v).dims;
+  return {op.attention, op.q, op.k, op.v, kNone, kNone, op.attention.softmax_input_is_log2,
+          q[0],         q[1], k[1], v[1], q[2],  k[2]};
+}
+
+Lengths lengths_of(const Attention& a, int64_t b, const Values& values) {
+  const AttentionAttributes& at = a.attributes;
+  const bool ragged = is_ragged(a.q, values) || is_ragged(a.k, values) || is_ragged(a.v, values);
+  // Beside a score_mod, lengths of dense tensors are there for its use and mask nothing.
+  if (!at.padding_mask && !ragged) return {a.q_length, a.kv_length};
+  return {length(at.seq_len_q, at.cu_seq_len_q, b, a.q_length, values),
+          length(at.seq_len_kv, at.cu_seq_len_kv, b, a.kv_length, values)};
+}
+
+bool is_visible(const Attention& a, const Lengths& lengths, const Cell& cell,
+                const Values& values) {
+  const AttentionAttributes& at = a.attributes;
+  const bool bottom_right = at.diagonal_alignment == graph::DiagonalAlignment::bottom_right;
+  const int64_t diagonal = cell.i + (bottom_right ? lengths.kv - lengths.q : 0);
+  if (at.right_bound && cell.j > diagonal + *at.right_bound) return false;
+  if (at.left_bound && cell.j <= diagonal - *at.left_bound) return false;
+  if (at.block_mask != kNone) {
+    constexpr int64_t kTile = 128;
+    const int64_t tile = cell.j / kTile;
+    const double byte = values.read(at.block_mask, cell.b, cell.h, cell.i / kTile, tile / 8);
+    return (static_cast<uint8_t>(byte) >> (tile % 8)) & 1;
+  }
+  return true;
+}
+
+double alibi_slope(int64_t head, int64_t heads) {
+  int64_t n = 1;
+  while (2 * n <= heads) n *= 2;
+  if (head < n) return std::exp2(-8.0 * (head + 1) / n);
+  return std::exp2(-4.0 * (2 * (head - n) + 1) / n);
+}
+
+double attention_scale(const Attention& a, const Values& values) {
+  if (a.attributes.attn_scale_tensor != kNone)
+    return values.read(a.attributes.attn_scale_tensor, 0);
+  return a.attributes.attn_scale.value_or(1);
+}
+
+Matrix paged_rows(TensorId container, TensorId table, int64_t b, int64_t h, int64_t count,
+                  const Values& values) {
+  if (table == kNone) return values.rows(container, b, h, count);
+  const int64_t block = values.tensor(container).dims[2],
+                columns = values.tensor(container).dims[3];
+  Matrix matrix(count, columns);
+  for (int64_t s = 0; s < count; ++s) {
+    const auto page = static_cast<int64_t>(values.read(table, b, 0, s / block));
+    for (int64_t d = 0; d < columns; ++d)
+      matrix(s, d) = values.read(container, page, h, s % block, d);
+  }
+  return matrix;
+}
+
+Scores scores_of(const Attention& a, int64_t b, int64_t h, const Lengths& lengths, const Matrix& q,
+                 const Matrix& k, const Values& values) {
+  const AttentionAttributes& at = a.attributes;
+  const Precision round = values.precision();
+  const double scale = attention_scale(a, values) * (a.log2_input ? std::log(2) : 1);
+  const double slope = at.alibi_mask ? alibi_slope(h, a.q_heads) : 0;
+  Scores scores{Matrix(lengths.q, lengths.kv, -std::numeric_limits<double>::infinity()),
+                Matrix(lengths.q, lengths.kv)};
+  for (int64_t i = 0; i < lengths.q; ++i) {
+    for (int64_t j = 0; j < lengths.kv; ++j) {
+      const Cell cell{b, h, i, j};
+      if (!is_visible(a, lengths, cell, values)) continue;
+      double s = round(scale * round(dot(q.row(i), k.row(j), q.columns, round)));
+      scores.scaled_dot(i, j) = s;
+      if (at.score_mod) s = round(modified_score(*at.score_mod, s, cell, values));
+      if (at.bias != kNone) s = round(s + values.read(at.bias, b, h, i, j));
+      if (at.alibi_mask) s = round(s + slope * static_cast<double>(j - i));
+      scores.score(i, j) = s;
+    }
+  }
+  return scores;
+}
+
+double dropout_factor(const Attention& a, const Cell& cell, const Values& values) {
+  const graph::Dropout& dropout = a.attributes.dropout;
+  if (dropout.mask != kNone) {
+    const double scale = dropout.scale != kNone ? values.read(dropout.scale, 0) : 1;
+    return scale * values.read(dropout.mask, cell.b, cell.h, cell.i, cell.j);
+  }
+  return 1;
+}
+
+void write_rng_dump(const Attention&, Values&) {}
+
+}  // namespace heddle::reference

@@ -1,0 +1,90 @@
+#include <cmath>
+
+#include "reference/ops.h"
+
+namespace heddle::reference {
+
+using graph::kNone;
+using graph::TensorId;
+
+namespace {
+
+/// X as rows of normalised elements. The normalised dims are those where scale's dim is not 1;
+/// `element(r, c)` is the row-major index in X, `column` c the row-major index in scale.
+struct Rows {
+  int64_t count = 1, width = 1;
+  std::vector<int64_t> row_start, column_offset;
+
+  Rows(const Dims& x, const Dims& scale) {
+    const int64_t total = element_count(x).value_or(0);
+    for (int64_t index = 0; index < total; ++index) {
+      int64_t rest = index;
+      bool starts_row = true, in_first_row = true;
+      for (int axis = x.rank() - 1; axis >= 0; --axis) {
+        const bool is_normalised = scale[axis] != 1;
+        const int64_t i = rest % x[axis];
+        rest /= x[axis];
+        if (i != 0) (is_normalised ? starts_row : in_first_row) = false;
+      }
+      if (starts_row) row_start.push_back(index);
+      if (in_first_row) column_offset.push_back(index);
+    }
+    count = static_cast<int64_t>(row_start.size());
+    width = static_cast<int64_t>(column_offset.size());
+  }
+  int64_t element(int64_t row, int64_t column) const {
+    return row_start[static_cast<size_t>(row)] + column_offset[static_cast<size_t>(column)];
+  }
+};
+
+}  // namespace
+
+void rms_norm(const graph::RmsNorm& op, Values& values) {
+  const Rows rows(values.tensor(op.x).dims, values.tensor(op.scale).dims);
+  const Precision round = values.precision();
+  const double epsilon = values.read_linear(op.epsilon, 0);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    double squares = 0;
+    for (int64_t c = 0; c < rows.width; ++c) {
+      const double x = values.read_linear(op.x, rows.element(r, c));
+      squares = round.accumulated(squares + x * x);
+    }
+    const double inverse =
+        round.accumulated(1 / std::sqrt(squares / static_cast<double>(rows.width) + epsilon));
+    values.write_linear(op.inv_variance, inverse, r);
+    for (int64_t c = 0; c < rows.width; ++c) {
+      const double x_hat = round(values.read_linear(op.x, rows.element(r, c)) * inverse);
+      const double bias = op.bias != kNone ? values.read_linear(op.bias, c) : 0;
+      const double y = round(values.read_linear(op.scale, c) * x_hat) + bias;
+      values.write_linear(op.y, y, rows.element(r, c));
+    }
+  }
+}
+
+void rms_norm_backward(const graph::RmsNormBackward& op, Values& values) {
+  const Rows rows(values.tensor(op.x).dims, values.tensor(op.scale).dims);
+  const Precision round = values.precision();
+  std::vector<double> d_scale(static_cast<size_t>(rows.width)), d_bias(d_scale), x_hat(d_scale),
+      g(d_scale);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const double inverse = values.read_linear(op.inv_variance, r);
+    double mean = 0;  // of g x_hat
+    for (int64_t c = 0; c < rows.width; ++c) {
+      const double dy = values.read_linear(op.dy, rows.element(r, c));
+      x_hat[c] = round(values.read_linear(op.x, rows.element(r, c)) * inverse);
+      g[c] = round(dy * values.read_linear(op.scale, c));
+      mean = round.accumulated(mean + g[c] * x_hat[c] / static_cast<double>(rows.width));
+      d_scale[c] = round.accumulated(d_scale[c] + dy * x_hat[c]);
+      d_bias[c] = round.accumulated(d_bias[c] + dy);
+    }
+    for (int64_t c = 0; c < rows.width; ++c) {
+      values.write_linear(op.dx, inverse * (g[c] - round(x_hat[c] * mean)), rows.element(r, c));
+    }
+  }
+  for (int64_t c = 0; c < rows.width; ++c) {
+    values.write_linear(op.d_scale, d_scale[c], c);
+    values.write_linear(op.d_bias, d_bias[c], c);
+  }
+}
+
+}  // namespace heddle::reference

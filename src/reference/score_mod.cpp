@@ -1,0 +1,201 @@
+#include "reference/score_mod.h"
+
+#include <cmath>
+#include <unordered_map>
+
+namespace heddle::reference {
+
+using graph::Pointwise;
+using graph::PointwiseMode;
+using graph::ScoreModifier;
+using graph::TensorId;
+
+namespace {
+
+using Slots = std::unordered_map<TensorId, double>;
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+double apply(PointwiseMode mode, double a, double b, double c) {
+  switch (mode) {
+    case PointwiseMode::identity:
+      return a;
+    case PointwiseMode::add:
+      return a + b;
+    case PointwiseMode::sub:
+      return a - b;
+    case PointwiseMode::mul:
+      return a * b;
+    case PointwiseMode::div:
+      return a / b;
+    case PointwiseMode::min:
+      return a <= b ? a : b;
+    case PointwiseMode::max:
+      return a >= b ? a : b;
+    case PointwiseMode::pow:
+      return std::pow(a, b);
+    case PointwiseMode::mod:
+      return std::fmod(a, b);
+    case PointwiseMode::neg:
+      return -a;
+    case PointwiseMode::abs:
+      return std::fabs(a);
+    case PointwiseMode::exp:
+      return std::exp(a);
+    case PointwiseMode::log:
+      return std::log(a);
+    case PointwiseMode::sqrt:
+      return std::sqrt(a);
+    case PointwiseMode::rsqrt:
+      return 1 / std::sqrt(a);
+    case PointwiseMode::reciprocal:
+      return 1 / a;
+    case PointwiseMode::tanh_fwd:
+      return std::tanh(a);
+    case PointwiseMode::sigmoid_fwd:
+      return sigmoid(a);
+    case PointwiseMode::erf:
+      return std::erf(a);
+    case PointwiseMode::sin:
+      return std::sin(a);
+    case PointwiseMode::cos:
+      return std::cos(a);
+    case PointwiseMode::tan:
+      return std::tan(a);
+    case PointwiseMode::floor:
+      return std::floor(a);
+    case PointwiseMode::ceil:
+      return std::ceil(a);
+    case PointwiseMode::cmp_eq:
+      return a == b;
+    case PointwiseMode::cmp_neq:
+      return a != b;
+    case PointwiseMode::cmp_lt:
+      return a < b;
+    case PointwiseMode::cmp_le:
+      return a <= b;
+    case PointwiseMode::cmp_gt:
+      return a > b;
+    case PointwiseMode::cmp_ge:
+      return a >= b;
+    case PointwiseMode::logical_and:
+      return a != 0 && b != 0;
+    case PointwiseMode::logical_or:
+      return a != 0 || b != 0;
+    case PointwiseMode::logical_not:
+      return a == 0;
+    case PointwiseMode::binary_select:
+      return a != 0 ? b : c;
+    case PointwiseMode::gen_index:
+      break;
+  }
+  return 0;
+}
+
+/// Partial derivatives of apply() by its inputs.
+struct Partials {
+  double a = 0, b = 0, c = 0;
+};
+
+Partials partials(PointwiseMode mode, double a, double b) {
+  switch (mode) {
+    case PointwiseMode::identity:
+      return {1};
+    case PointwiseMode::add:
+      return {1, 1};
+    case PointwiseMode::sub:
+      return {1, -1};
+    case PointwiseMode::mul:
+      return {b, a};
+    case PointwiseMode::div:
+      return {1 / b, -a / (b * b)};
+    case PointwiseMode::min:
+      return a <= b ? Partials{1, 0} : Partials{0, 1};
+    case PointwiseMode::max:
+      return a >= b ? Partials{1, 0} : Partials{0, 1};
+    case PointwiseMode::pow:
+      return {b * std::pow(a, b - 1), std::pow(a, b) * std::log(a)};
+    case PointwiseMode::mod:
+      return {1, -std::trunc(a / b)};
+    case PointwiseMode::neg:
+      return {-1};
+    case PointwiseMode::abs:
+      return {static_cast<double>((a > 0) - (a < 0))};
+    case PointwiseMode::exp:
+      return {std::exp(a)};
+    case PointwiseMode::log:
+      return {1 / a};
+    case PointwiseMode::sqrt:
+      return {0.5 / std::sqrt(a)};
+    case PointwiseMode::rsqrt:
+      return {-0.5 / (a * std::sqrt(a))};
+    case PointwiseMode::reciprocal:
+      return {-1 / (a * a)};
+    case PointwiseMode::tanh_fwd:
+      return {1 - std::tanh(a) * std::tanh(a)};
+    case PointwiseMode::sigmoid_fwd:
+      return {sigmoid(a) * (1 - sigmoid(a))};
+    case PointwiseMode::erf:
+      return {2 / std::sqrt(M_PI) * std::exp(-a * a)};
+    case PointwiseMode::sin:
+      return {std::cos(a)};
+    case PointwiseMode::cos:
+      return {-std::sin(a)};
+    case PointwiseMode::tan:
+      return {1 + std::tan(a) * std::tan(a)};
+    case PointwiseMode::binary_select:
+      return a != 0 ? Partials{0, 1, 0} : Partials{0, 0, 1};
+    default:
+      return {};  // piecewise constant
+  }
+}
+
+double input(const Slots& slots, TensorId id, const Cell& cell, const Values& values) {
+  const auto slot = slots.find(id);
+  return slot != slots.end() ? slot->second : values.read(id, cell.b, cell.h, cell.i, cell.j);
+}
+
+double evaluate(const Pointwise& op, const Slots& slots, const Cell& cell, const Values& values) {
+  if (op.mode == PointwiseMode::gen_index) {
+    const int64_t index[4] = {cell.b, cell.h, cell.i, cell.j};
+    return static_cast<double>(index[op.axis]);
+  }
+  double x[3] = {};
+  for (size_t n = 0; n < op.inputs.size(); ++n) x[n] = input(slots, op.inputs[n], cell, values);
+  return values.precision().accumulated(apply(op.mode, x[0], x[1], x[2]));
+}
+
+Slots evaluate_all(const ScoreModifier& modifier, double score, const Cell& cell,
+                   const Values& values) {
+  Slots slots{{modifier.score_in, score}};
+  for (const Pointwise& op : modifier.ops) slots[op.output] = evaluate(op, slots, cell, values);
+  return slots;
+}
+
+}  // namespace
+
+double modified_score(const ScoreModifier& modifier, double score, const Cell& cell,
+                      const Values& values) {
+  return evaluate_all(modifier, score, cell, values).at(modifier.score_out);
+}
+
+double modified_score_gradient(const ScoreModifier& modifier, double score, double gradient,
+                               const Cell& cell, const Values& values) {
+  const Slots slots = evaluate_all(modifier, score, cell, values);
+  Slots gradients{{modifier.score_out, gradient}};
+  for (auto op = modifier.ops.rbegin(); op != modifier.ops.rend(); ++op) {
+    const auto at_output = gradients.find(op->output);
+    if (at_output == gradients.end() || op->inputs.empty()) continue;
+    double x[3] = {};
+    for (size_t n = 0; n < op->inputs.size(); ++n) x[n] = input(slots, op->inputs[n], cell, values);
+    const Partials partial = partials(op->mode, x[0], x[1]);
+    const double by_input[3] = {partial.a, partial.b, partial.c};
+    for (size_t n = 0; n < op->inputs.size(); ++n) {
+      if (by_input[n] != 0) gradients[op->inputs[n]] += at_output->second * by_input[n];
+    }
+  }
+  const auto found = gradients.find(modifier.score_in);
+  return found != gradients.end() ? found->second : 0;
+}
+
+}  // namespace heddle::reference

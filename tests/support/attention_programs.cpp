@@ -1,0 +1,415 @@
+#include "support/attention_programs.h"
+
+#include <cmath>
+
+#include "reference/attention.h"
+#include "reference/evaluate.h"
+#include "support/score_mods.h"
+
+namespace heddle::testing {
+
+using graph::AttentionAttributes;
+using graph::kNone;
+using graph::TensorId;
+
+namespace {
+
+/// Draws one attention: extents first, then attributes, then memory.
+class Draw {
+ public:
+  Draw(Random& random, const AttentionOptions& options, bool is_backward)
+      : random_(random), options_(options), is_backward_(is_backward) {
+    program_.seed = random.seed();
+    const auto& dtypes = options.dtypes;
+    io_ = dtypes[static_cast<size_t>(random.integer(0, static_cast<int64_t>(dtypes.size()) - 1))];
+    program_.graph.io_dtype = io_;
+    program_.graph.intermediate_dtype = program_.graph.compute_dtype = DataType::f32;
+    batch_ = random.integer(1, options.max_batch);
+    k_heads_ = v_heads_ = random.integer(1, options.max_key_heads);
+    q_heads_ = k_heads_ * random.integer(1, options.max_group);
+    if (random.chance(options.value_heads_differ)) {
+      do v_heads_ = random.integer(1, q_heads_);
+      while (q_heads_ % v_heads_ != 0);
+    }
+    q_length_ = random.chance(0.1) ? 1 : random.integer(1, options.max_length);
+    kv_length_ = random.chance(0.4) ? q_length_ : random.integer(1, options.max_length);
+    qk_dim_ = 8 * random.integer(1, options.max_head_dim / 8);
+    v_dim_ = random.chance(0.6) ? qk_dim_ : 8 * random.integer(1, options.max_head_dim / 8);
+  }
+
+  Program sdpa();
+  Program sdpa_backward();
+
+ private:
+  bool wants(double chance) { return random_.chance(chance); }
+  TensorId scalar(const char* name, DataType dtype, double value);
+  TensorId lengths(const char* name, int64_t extent, std::vector<int64_t>& lengths,
+                   bool cumulative);
+  TensorId attention_tensor(const char* name, DataType dtype, Dims dims, bool is_query_side);
+  TensorId input(const char* name, Dims dims, bool is_query_side);
+  TensorId broadcast(const char* name, DataType dtype);
+  TensorId paged(const char* name, TensorId& table, int64_t heads, int64_t columns);
+  TensorId rotated(const char* name, TensorId x, TensorId freqs);
+  TensorId gradient(const char* name, TensorId of, bool is_query_side);
+  TensorId through_rope(const char* name, const graph::Rope* rope, TensorId x, bool is_query_side);
+  void draw_lengths(AttentionAttributes& a);
+  void draw_scores(AttentionAttributes& a);
+  void draw_dropout(AttentionAttributes& a);
+
+  Random& random_;
+  const AttentionOptions& options_;
+  bool is_backward_, is_ragged_ = false;
+  DataType io_;
+  int64_t batch_, q_heads_, k_heads_, v_heads_, q_length_, kv_length_, qk_dim_, v_dim_;
+  std::vector<int64_t> q_lengths_, kv_lengths_;  ///< empty: all of the extent
+  Program program_;
+};
+
+TensorId Draw::scalar(const char* name, DataType dtype, double value) {
+  const TensorId id = program_.add(name, dtype, {1, 1, 1, 1});
+  if (wants(0.3)) program_.graph[id].pass_by_value = true;
+  program_.allocate(id);
+  program_.set(id, value, 0);
+  return id;
+}
+
+TensorId Draw::lengths(const char* name, int64_t extent, std::vector<int64_t>& lengths,
+                       bool cumulative) {
+  const bool draw = lengths.empty();
+  lengths.resize(static_cast<size_t>(batch_));
+  for (int64_t& n : lengths) {
+    if (draw) n = wants(0.15) ? 0 : wants(0.2) ? extent : random_.integer(0, extent);
+  }
+  const auto dtype = cumulative ? random_.one_of({DataType::i32, DataType::i64}) : DataType::i32;
+  const TensorId id = program_.add(name, dtype, {batch_ + (cumulative ? 1 : 0), 1, 1, 1});
+  program_.allocate(id);
+  int64_t sum = 0;
+  for (int64_t b = 0; b < batch_; ++b) {
+    program_.set_integer(id, cumulative ? sum : lengths[static_cast<size_t>(b)], b);
+    sum += lengths[static_cast<size_t>(b)];
+  }
+  if (cumulative) program_.set_integer(id, sum, batch_);
+  return id;
+}
+
+/// A tensor over [B,H,S,D]: padded, or packed with gaps between the sequences.
+TensorId Draw::attention_tensor(const char* name, DataType dtype, Dims dims, bool is_query_side) {
+  if (!is_ragged_) {
+    const bool odd = dims[3] > 1 && wants(options_.odd_strides);
+    const TensorId id =
+        program_.add(name, dtype, dims, odd ? random_strides(random_, dims) : Dims{});
+    program_.allocate(id);
+    return id;
+  }
+  const int64_t token = dims[1] * dims[3] + (dims[3] > 1 && wants(0.3) ? 8 : 0);
+  const TensorId id =
+      program_.add(name, dtype, dims, {random_.integer(0, 1 << 20), dims[3], token, 1});
+  const auto offset_type = random_.one_of({DataType::i32, DataType::i64});
+  const TensorId offsets =
+      program_.add(std::string(name) + "_offsets", offset_type, {batch_ + 1, 1, 1, 1});
+  program_.allocate(offsets);
+  const int64_t multiplier = wants(0.5) ? token : 1;
+  int64_t at = 0;
+  for (int64_t b = 0; b <= batch_; ++b) {
+    program_.set_integer(offsets, at * token / multiplier, b);
+    if (b == batch_) break;
+    at += (is_query_side ? q_lengths_ : kv_lengths_)[static_cast<size_t>(b)];
+    if (wants(0.3)) at += random_.integer(1, 5);
+  }
+  program_.graph[id].ragged_offset = offsets;
+  program_.graph[id].ragged_offset_multiplier = multiplier;
+  program_.allocate(id, at * token);
+  return id;
+}
+
+TensorId Draw::input(const char* name, Dims dims, bool is_query_side) {
+  const TensorId id = attention_tensor(name, io_, dims, is_query_side);
+  const auto& lengths = is_query_side ? q_lengths_ : kv_lengths_;
+  program_.fill(
+      id, [&] { return random_.normal(); },
+      [&](int64_t b) { return lengths.empty() ? dims[2] : lengths[static_cast<size_t>(b)]; });
+  return id;
+}
+
+/// [1 or B, 1 or Hq, Sq, Skv]
+TensorId Draw::broadcast(const char* name, DataType dtype) {
+  const Dims dims{wants(0.5) ? 1 : batch_, wants(0.5) ? 1 : q_heads_, q_length_, kv_length_};
+  const TensorId id =
+      program_.add(name, dtype, dims, wants(0.3) ? random_strides(random_, dims) : Dims{});
+  program_.allocate(id);
+  return id;
+}
+
+/// A container of blocks in random order, with blocks nobody names left poisoned.
+TensorId Draw::paged(const char* name, TensorId& table, int64_t heads, int64_t columns) {
+  const int64_t block = int64_t{1} << random_.integer(0, 4);
+  const int64_t pages = (kv_length_ + block - 1) / block, blocks = batch_ * pages + 3;
+  const Dims dims{blocks, heads, block, columns};
+  const TensorId id = program_.add(name, io_, dims, random_strides(random_, dims));
+  program_.allocate(id);
+  table = program_.add(std::string(name) + "_table", DataType::i32, {batch_, 1, pages, 1});
+  program_.allocate(table);
+  std::vector<int64_t> free(static_cast<size_t>(blocks));
+  for (size_t n = 0; n < free.size(); ++n) free[n] = static_cast<int64_t>(n);
+  for (int64_t b = 0; b < batch_; ++b) {
+    const int64_t length = kv_lengths_[static_cast<size_t>(b)];
+    for (int64_t page = 0; page * block < length; ++page) {
+      const auto pick = random_.integer(0, static_cast<int64_t>(free.size()) - 1);
+      const int64_t chosen = free[static_cast<size_t>(pick)];
+      free.erase(free.begin() + pick);
+      program_.set(table, static_cast<double>(chosen), b, 0, page);
+      for (int64_t s = page * block; s < std::min(length, (page + 1) * block); ++s) {
+        for (int64_t h = 0; h < heads; ++h) {
+          for (int64_t d = 0; d < columns; ++d) {
+            program_.set(id, random_.normal(), chosen, h, s % block, d);
+          }
+        }
+      }
+    }
+  }
+  return id;
+}
+
+void Draw::draw_lengths(AttentionAttributes& a) {
+  a.padding_mask = true;
+  is_ragged_ = wants(options_.ragged);
+  const auto side = [&](const char* name, int64_t extent, std::vector<int64_t>& drawn,
+                        TensorId& plain, TensorId& cumulative) {
+    const bool prefix_sums = wants(options_.cumulative);
+    (prefix_sums ? cumulative : plain) = lengths(name, extent, drawn, prefix_sums);
+  };
+  side("seq_len_q", q_length_, q_lengths_, a.seq_len_q, a.cu_seq_len_q);
+  side("seq_len_kv", kv_length_, kv_lengths_, a.seq_len_kv, a.cu_seq_len_kv);
+}
+
+/// Bounds, bias, ALiBi, score_mod and block mask, in combinations the contract allows.
+void Draw::draw_scores(AttentionAttributes& a) {
+  const bool has_mod = !a.padding_mask && !a.softmax_input_is_log2 && wants(options_.score_mod);
+  if (has_mod) {
+    a.score_mod = random_score_mod(random_, program_, batch_, q_heads_, q_length_, kv_length_);
+  } else if (wants(options_.bounds)) {
+    const bool fits = q_length_ <= kv_length_ || a.padding_mask;
+    if (fits && wants(options_.bottom_right)) {
+      a.diagonal_alignment = graph::DiagonalAlignment::bottom_right;
+    }
+    if (wants(0.8)) a.right_bound = wants(0.6) ? 0 : random_.integer(0, kv_length_);
+    if (fits && wants(0.4)) a.left_bound = random_.integer(1, kv_length_);
+  }
+  if (a.right_bound == 0 && wants(options_.alibi)) a.alibi_mask = true;
+  if (wants(options_.bias)) {
+    a.bias = broadcast("bias", io_);
+    const bool masks = wants(0.3);  // some cells -inf, perhaps whole rows
+    program_.fill(a.bias, [&] { return masks && wants(0.2) ? -INFINITY : random_.normal(); });
+  }
+  if (wants(options_.block_mask)) {
+    const int64_t columns = ((kv_length_ + 127) / 128 + 7) / 8;
+    a.block_mask = program_.add("block_mask", DataType::u8,
+                                {batch_, q_heads_, (q_length_ + 127) / 128, columns});
+    program_.allocate(a.block_mask);
+    program_.fill(a.block_mask, [&] { return static_cast<double>(random_.integer(0, 255)); });
+  }
+  if (wants(options_.sink)) {
+    a.sink = program_.add("sink", options_.statistics_dtype, {1, q_heads_, 1, 1});
+    program_.allocate(a.sink);
+    program_.fill(a.sink, [&] { return random_.normal(); });
+  }
+}
+
+void Draw::draw_dropout(AttentionAttributes& a) {
+  graph::Dropout& dropout = a.dropout;
+  const double p = random_.one_of({0.1, 0.25, 0.5});
+  if (wants(0.3)) {
+    dropout.mask = broadcast("dropout_mask", io_);
+    program_.fill(dropout.mask, [&] { return wants(p) ? 0 : 1; });
+    dropout.scale = scalar("dropout_scale", DataType::f32, 1 / (1 - p));
+    if (is_backward_) dropout.scale_inv = scalar("dropout_scale_inv", DataType::f32, 1 - p);
+    return;
+  }
+  dropout.probability = p;
+  if (wants(0.3)) {
+    dropout.threefry = true;
+    dropout.seed = program_.add("key", DataType::u32, {2, 1, 1, 1});
+    program_.allocate(dropout.seed);
+    for (int64_t n = 0; n < 2; ++n)
+      program_.set_integer(dropout.seed, random_.integer(0, 0xffffffff), n);
+    dropout.threefry_strides = dense_strides({batch_, q_heads_, q_length_, kv_length_}).value();
+  } else {
+    const auto type = random_.one_of({DataType::i32, DataType::i64});
+    const int64_t top = type == DataType::i32 ? INT32_MAX : INT64_MAX;
+    dropout.seed = scalar("seed", type, 0);
+    dropout.offset = scalar("offset", type, 0);
+    program_.set_integer(dropout.seed, random_.integer(0, top));
+    program_.set_integer(dropout.offset, random_.integer(0, top));
+  }
+  if (wants(options_.rng_dump)) {
+    dropout.rng_dump =
+        program_.add("rng_dump", DataType::f32, {batch_, q_heads_, q_length_, kv_length_});
+    program_.allocate(dropout.rng_dump);
+  }
+}
+
+/// A rope node from x to a new tensor, bound or virtual.
+TensorId Draw::rotated(const char* name, TensorId x, TensorId freqs) {
+  graph::Rope rope;
+  rope.x = x;
+  rope.freqs = freqs;
+  rope.rope_dim = program_.graph[freqs].dims[3];
+  rope.output_scale = random_.one_of({1.0, 0.5, 1.3});
+  rope.pairing = random_.one_of({graph::RopePairing::halves, graph::RopePairing::interleaved});
+  const bool is_virtual = wants(0.5);
+  const bool same_layout = wants(0.5);
+  const graph::Tensor from = program_.graph[x];
+  rope.y =
+      program_.add(name, io_, from.dims, same_layout ? from.strides : *dense_strides(from.dims));
+  program_.graph[rope.y].is_virtual = is_virtual;
+  if (!is_virtual) program_.allocate(rope.y);
+  program_.graph.nodes.push_back({std::string(name) + "_rope", rope});
+  return rope.y;
+}
+
+Program Draw::sdpa() {
+  graph::Sdpa op;
+  AttentionAttributes& a = op.attention;
+  const double scale = random_.chance(0.1) ? -0.3 : 1 / std::sqrt(static_cast<double>(qk_dim_));
+  if (wants(options_.tensor_scale)) {
+    a.attn_scale_tensor = scalar("attn_scale", DataType::f32, scale);
+  } else if (wants(0.9)) {
+    a.attn_scale = scale;
+  }
+  a.softmax_input_is_log2 = wants(options_.log2_input);
+  if (wants(options_.padding)) draw_lengths(a);
+  draw_scores(a);
+  if (wants(options_.dropout)) draw_dropout(a);
+
+  op.q = input("q", {batch_, q_heads_, q_length_, qk_dim_}, true);
+  const bool may_page = !is_backward_ && a.padding_mask && !is_ragged_;
+  if (may_page && wants(options_.paged)) {
+    op.k = paged("k", op.page_table_k, k_heads_, qk_dim_);
+    op.paged_max_seq_len_kv = kv_length_;
+  } else {
+    op.k = input("k", {batch_, k_heads_, kv_length_, qk_dim_}, false);
+  }
+  if (may_page && wants(options_.paged)) {
+    op.v = paged("v", op.page_table_v, v_heads_, v_dim_);
+    op.paged_max_seq_len_kv = kv_length_;
+  } else {
+    op.v = input("v", {batch_, v_heads_, kv_length_, v_dim_}, false);
+  }
+  if (!is_ragged_ && wants(options_.rope)) {
+    const int64_t rope_dim = wants(0.5) ? qk_dim_ : 2 * random_.integer(1, qk_dim_ / 2);
+    const int64_t positions = std::max(q_length_, kv_length_) + random_.integer(0, 3);
+    const TensorId freqs = program_.add("freqs", DataType::f32, {positions, 1, 1, rope_dim});
+    program_.allocate(freqs);
+    program_.fill(freqs, [&] { return random_.uniform(-100, 100); });
+    const int sides = static_cast<int>(random_.integer(1, op.page_table_k == kNone ? 3 : 1));
+    if (sides & 1) op.q = rotated("q_rotated", op.q, freqs);
+    if (sides & 2) op.k = rotated("k_rotated", op.k, freqs);
+  }
+  op.o = attention_tensor("o", io_, {batch_, q_heads_, q_length_, v_dim_}, true);
+  const Dims row{batch_, q_heads_, q_length_, 1};
+  if (is_backward_ || wants(0.7))
+    op.stats = attention_tensor("stats", options_.statistics_dtype, row, true);
+  if (!is_backward_ && op.stats != kNone) op.stats_use_log2 = wants(0.2);
+  if (!is_backward_ && wants(0.3)) op.max = attention_tensor("max", DataType::f32, row, true);
+  if (!is_backward_ && wants(0.3)) {
+    op.sum_exp = attention_tensor("sum_exp", DataType::f32, row, true);
+  }
+  program_.graph.nodes.push_back({"attention", op});
+  return std::move(program_);
+}
+
+/// A gradient's tensor, shaped as `of`.
+TensorId Draw::gradient(const char* name, TensorId of, bool is_query_side) {
+  return attention_tensor(name, io_, program_.graph[of].dims, is_query_side);
+}
+
+/// Where sdpa_backward leaves the gradient of a rotated tensor; a rope_backward node takes it to
+/// the gradient of x.
+TensorId Draw::through_rope(const char* name, const graph::Rope* rope, TensorId x,
+                            bool is_query_side) {
+  const TensorId d_x = gradient(name, x, is_query_side);
+  if (rope == nullptr) return d_x;
+  graph::Rope inverse = *rope;
+  inverse.backward = true;
+  inverse.x = gradient((std::string(name) + "_rotated").c_str(), x, is_query_side);
+  inverse.y = d_x;
+  if (wants(0.6)) {
+    program_.graph[inverse.x].is_virtual = true;
+    program_.memory.erase(program_.graph[inverse.x].uid);
+  }
+  program_.graph.nodes.push_back({std::string(name) + "_rope", inverse});
+  return inverse.x;
+}
+
+Program Draw::sdpa_backward() {
+  program_ = sdpa();
+  graph::Graph& graph = program_.graph;
+  {
+    const reference::Buffers buffers = program_.buffers();
+    reference::store_results(reference::evaluate(graph, buffers).value(), buffers);
+  }
+  const auto forward = std::get<graph::Sdpa>(graph.nodes.back().op);
+  std::vector<graph::Node> nodes = std::move(graph.nodes);
+  nodes.pop_back();
+  graph.nodes.clear();
+  graph::SdpaBackward op;
+  op.q = forward.q;
+  op.k = forward.k;
+  op.v = forward.v;
+  op.o = forward.o;
+  op.stats = forward.stats;
+  op.attention = forward.attention;
+  op.deterministic = wants(0.5);
+  for (int64_t b = 0; b < batch_ && !q_lengths_.empty() && !is_ragged_; ++b) {
+    for (int64_t i = q_lengths_[static_cast<size_t>(b)]; i < q_length_; ++i) {
+      for (int64_t n = 0; n < q_heads_ * v_dim_; ++n) {
+        program_.set(op.o, NAN, b, n / v_dim_, i, n % v_dim_);
+      }
+    }
+  }
+  op.d_o = input("dO", graph[op.o].dims, true);
+  const graph::Rope *q_rope = nullptr, *k_rope = nullptr;
+  for (const graph::Node& node : nodes) {
+    const auto& rope = std::get<graph::Rope>(node.op);
+    (rope.y == op.q ? q_rope : k_rope) = &rope;
+    // A rotated tensor that was saved is an input; else it is rotated once more here.
+    const bool is_saved = !graph[rope.y].is_virtual;
+    if (is_saved && wants(0.5)) continue;
+    if (is_saved) program_.memory.at(graph[rope.y].uid).poison();
+    graph.nodes.push_back(node);
+  }
+  const size_t before = graph.nodes.size();
+  if (wants(0.9)) op.d_q = through_rope("dQ", q_rope, op.q, true);
+  if (wants(0.9)) op.d_k = through_rope("dK", k_rope, op.k, false);
+  if (op.d_q == kNone || wants(0.9)) op.d_v = gradient("dV", op.v, false);
+  if (op.attention.bias != kNone && wants(0.7)) {
+    const Dims& dims = graph[op.attention.bias].dims;
+    const bool odd = wants(0.3);
+    op.d_bias = program_.add("dBias", io_, dims, odd ? random_strides(random_, dims) : Dims{});
+    program_.allocate(op.d_bias);
+  }
+  if (op.attention.sink != kNone && wants(0.7)) {
+    op.d_sink = program_.add("dSink", options_.statistics_dtype, {1, q_heads_, 1, 1});
+    program_.allocate(op.d_sink);
+  }
+  if (op.attention.dropout.rng_dump != kNone) {
+    program_.memory.at(graph[op.attention.dropout.rng_dump].uid).poison();
+  }
+  graph.nodes.insert(graph.nodes.begin() + static_cast<std::ptrdiff_t>(before),
+                     {"attention_backward", op});
+  return std::move(program_);
+}
+
+}  // namespace
+
+Program random_sdpa(Random& random, const AttentionOptions& options) {
+  return Draw(random, options, false).sdpa();
+}
+
+Program random_sdpa_backward(Random& random, const AttentionOptions& options) {
+  return Draw(random, options, true).sdpa_backward();
+}
+
+DataType io_dtype(const Program& program) { return *program.graph.io_dtype; }
+
+}  // namespace heddle::testing

@@ -1,0 +1,39 @@
+// Random attention programs over the whole contract: a graph, and memory with its inputs.
+#pragma once
+
+#include <vector>
+
+#include "support/program.h"
+
+namespace heddle::testing {
+
+/// Extents, and how often each feature is drawn (0 never, 1 whenever the contract allows it).
+struct AttentionOptions {
+  std::vector<DataType> dtypes{DataType::f32, DataType::bf16, DataType::f16};
+  DataType statistics_dtype = DataType::f32;  ///< of Stats, Max, Sum_exp, sink (f64: to difference)
+  int64_t max_batch = 3, max_key_heads = 3, max_group = 4, max_length = 48, max_head_dim = 40;
+  double value_heads_differ = 0.25;  ///< Hv != Hk
+  double odd_strides = 0.7;          ///< else dense BHSD
+  double tensor_scale = 0.2;
+  double log2_input = 0.15;
+  double bias = 0.3, alibi = 0.2;
+  double padding = 0.4, cumulative = 0.4, ragged = 0.4;  ///< the last two given padding
+  double bounds = 0.5, bottom_right = 0.5;
+  double score_mod = 0.25;
+  double block_mask = 0.1;
+  double dropout = 0.3, rng_dump = 0.3;
+  double sink = 0.25;
+  double paged = 0.2;  ///< forward only, given padding and not ragged
+  double rope = 0;     ///< of Q and K each
+};
+
+/// An sdpa node (after rope nodes, where drawn), its inputs filled and its outputs poisoned.
+Program random_sdpa(Random& random, const AttentionOptions& options = {});
+/// An sdpa_backward node (between rope and rope_backward nodes, where drawn). O and Stats are the
+/// definition's own for the same inputs.
+Program random_sdpa_backward(Random& random, const AttentionOptions& options = {});
+
+/// The dtype of Q, K and V.
+DataType io_dtype(const Program& program);
+
+}  // namespace heddle::testing

@@ -1,0 +1,130 @@
+#include "support/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "reference/evaluate.h"
+
+namespace heddle::testing {
+
+using graph::TensorId;
+using reference::Values;
+
+namespace {
+
+bool differ_in_kind(double expected, double actual) {
+  if (std::isnan(expected)) return !std::isnan(actual);
+  if (!std::isfinite(expected) || !std::isfinite(actual)) return !(actual == expected);
+  return false;
+}
+
+void accumulate(double expected, double actual, Error& error, double& squares) {
+  if (differ_in_kind(expected, actual)) {
+    error.max = squares = std::numeric_limits<double>::infinity();
+  } else if (std::isfinite(expected)) {
+    const double difference = std::fabs(expected - actual);
+    error.max = std::fmax(error.max, difference);
+    error.max_magnitude = std::fmax(error.max_magnitude, std::fabs(expected));
+    error.rms_magnitude += expected * expected;
+    squares += difference * difference;
+  }
+}
+
+template <class Actual>
+Error measure(const reference::Array& expected, Actual&& actual) {
+  Error error;
+  double squares = 0;
+  size_t count = 0;
+  for (size_t n = 0; n < expected.values.size(); ++n) {
+    if (!expected.written[n]) continue;
+    accumulate(expected.values[n], actual(n), error, squares);
+    ++count;
+  }
+  const double n = count > 0 ? static_cast<double>(count) : 1;
+  error.rms = std::sqrt(squares / n);
+  error.rms_magnitude = std::sqrt(error.rms_magnitude / n);
+  return error;
+}
+
+/// The first element (or byte) of `block` that no written element covers and that is not poison.
+::testing::AssertionResult untouched(const graph::Tensor& tensor, TensorId id,
+                                     const Values& expected, const Block& block) {
+  const int64_t bytes = size_of(*tensor.dtype);
+  std::vector<uint8_t> owned(static_cast<size_t>(block.size()), 0);
+  const reference::Array& result = expected.result(id);
+  for (size_t n = 0; n < result.values.size(); ++n) {
+    if (!result.written[n]) continue;
+    const int64_t at = expected.offset_of(id, static_cast<int64_t>(n)) * bytes;
+    std::fill_n(owned.begin() + at, bytes, 1);
+  }
+  for (int64_t at = 0; at < block.size(); ++at) {
+    if (!owned[static_cast<size_t>(at)] && block.data()[at] != kPoison) {
+      return ::testing::AssertionFailure()
+             << tensor.name << ": byte " << at << " (element " << at / bytes << ") of "
+             << block.size() << " belongs to no written element and was written";
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+}  // namespace
+
+double rounding_step(DataType type) {
+  switch (type) {
+    case DataType::bf16:
+      return std::exp2(-8);
+    case DataType::f16:
+      return std::exp2(-11);
+    case DataType::f64:
+      return std::exp2(-53);
+    default:
+      return std::exp2(-24);
+  }
+}
+
+Error error_of(const graph::Graph& graph, TensorId id, const Values& expected, const void* actual) {
+  return measure(expected.result(id), [&](size_t n) {
+    return load(*graph[id].dtype, actual, expected.offset_of(id, static_cast<int64_t>(n)));
+  });
+}
+
+::testing::AssertionResult matches_reference(Program& program, DataType io, Tolerance tolerance) {
+  const graph::Graph& graph = program.graph;
+  const reference::Buffers buffers = program.buffers();
+  const auto exact = reference::evaluate(graph, buffers);
+  const auto naive = reference::evaluate(graph, buffers, {io});
+  if (!exact) return ::testing::AssertionFailure() << exact.status().message();
+  for (const graph::Node& node : graph.nodes) {
+    for (TensorId id : reference::outputs_of(node)) {
+      const graph::Tensor& tensor = graph[id];
+      const auto block = program.memory.find(tensor.uid);
+      if (block == program.memory.end()) continue;
+      // Programs hold NaN only where attention must not look; rope alone rotates whatever is there.
+      const auto& defined = exact->result(id).values;
+      if (!std::holds_alternative<graph::Rope>(node.op) &&
+          std::any_of(defined.begin(), defined.end(), [](double x) { return std::isnan(x); })) {
+        return ::testing::AssertionFailure() << tensor.name << ": the definition is NaN";
+      }
+      const Error error = error_of(graph, id, *exact, block->second.data());
+      const reference::Array& low = naive->result(id);
+      const Error allowed = measure(exact->result(id), [&](size_t n) {
+        return reference::Precision::round_to(*tensor.dtype, low.values[n]);
+      });
+      const double floor = tolerance.floor_steps * rounding_step(*tensor.dtype);
+      const double max = tolerance.factor * allowed.max + floor * error.max_magnitude;
+      const double rms = tolerance.factor * allowed.rms + floor * error.rms_magnitude;
+      if (!std::isfinite(error.max) || !(error.max <= max) || !(error.rms <= rms)) {
+        return ::testing::AssertionFailure()
+               << tensor.name << " " << to_string(tensor.dims) << ": error max " << error.max
+               << ", rms " << error.rms << "; naive max " << allowed.max << ", rms " << allowed.rms
+               << "; magnitude " << error.max_magnitude << "; seed " << program.seed;
+      }
+      const auto clean = untouched(tensor, id, *exact, block->second);
+      if (!clean) return clean;
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+}  // namespace heddle::testing

@@ -1,0 +1,111 @@
+#include "support/score_mods.h"
+
+#include <cmath>
+
+namespace heddle::testing {
+
+using graph::PointwiseMode;
+using graph::TensorId;
+
+namespace {
+
+class Draw {
+ public:
+  Draw(Random& random, Program& program) : random_(random), program_(program) {}
+
+  graph::ScoreModifier modifier(const Dims& extents);
+
+ private:
+  TensorId inner() {
+    const TensorId id = program_.add("score_" + std::to_string(++count_), DataType::f32, extents_);
+    program_.graph[id].is_virtual = true;
+    return id;
+  }
+  TensorId constant(double value) {
+    const TensorId id = program_.add("constant", DataType::f32, {1, 1, 1, 1});
+    program_.graph[id].constant = value;
+    return id;
+  }
+  TensorId apply(PointwiseMode mode, std::vector<TensorId> inputs, int32_t axis = 0) {
+    const TensorId out = inner();
+    modifier_.ops.push_back({mode, std::move(inputs), out, axis, ""});
+    return out;
+  }
+  TensorId captured();
+  TensorId step(TensorId score);
+
+  Random& random_;
+  Program& program_;
+  graph::ScoreModifier modifier_;
+  Dims extents_;
+  int count_ = 0;
+};
+
+/// A tensor of the outer graph, broadcast over some of the dims.
+TensorId Draw::captured() {
+  Dims dims = extents_;
+  for (int axis = 0; axis < 4; ++axis) {
+    if (random_.chance(0.5)) dims[axis] = 1;
+  }
+  const TensorId id = program_.add("captured", DataType::f32, dims);
+  program_.allocate(id);
+  program_.fill(id, [&] { return random_.uniform(0.5, 1.5); });
+  return id;
+}
+
+TensorId Draw::step(TensorId score) {
+  switch (random_.integer(0, 6)) {
+    case 0: {  // soft cap
+      const double cap = random_.uniform(1, 5);
+      const TensorId squashed =
+          apply(PointwiseMode::tanh_fwd, {apply(PointwiseMode::div, {score, constant(cap)})});
+      return apply(PointwiseMode::mul, {squashed, constant(cap)});
+    }
+    case 1:
+      return apply(PointwiseMode::mul, {score, captured()});
+    case 2:
+      return apply(PointwiseMode::add, {score, captured()});
+    case 3: {  // relative position
+      const TensorId row = apply(PointwiseMode::gen_index, {}, 2);
+      const TensorId column = apply(PointwiseMode::gen_index, {}, 3);
+      const TensorId distance =
+          apply(PointwiseMode::abs, {apply(PointwiseMode::sub, {row, column})});
+      return apply(PointwiseMode::sub,
+                   {score, apply(PointwiseMode::mul, {distance, constant(0.05)})});
+    }
+    case 4: {  // causal mask, or a checkerboard that is no interval
+      const TensorId row = apply(PointwiseMode::gen_index, {}, 2);
+      const TensorId column = apply(PointwiseMode::gen_index, {}, 3);
+      TensorId keep = apply(PointwiseMode::cmp_ge, {row, column});
+      if (random_.chance(0.5)) {
+        const TensorId parity =
+            apply(PointwiseMode::mod, {apply(PointwiseMode::add, {row, column}), constant(2)});
+        keep = apply(PointwiseMode::cmp_eq, {parity, constant(0)});
+      }
+      const double masked = random_.chance(0.5) ? -INFINITY : -1e4;
+      return apply(PointwiseMode::binary_select, {keep, score, constant(masked)});
+    }
+    case 5:
+      return apply(PointwiseMode::mul, {score, apply(PointwiseMode::sigmoid_fwd, {score})});
+    default:
+      return apply(random_.one_of({PointwiseMode::min, PointwiseMode::max}), {score, captured()});
+  }
+}
+
+graph::ScoreModifier Draw::modifier(const Dims& extents) {
+  extents_ = extents;
+  TensorId score = modifier_.score_in = inner();
+  const int64_t steps = random_.integer(1, 3);
+  for (int64_t n = 0; n < steps; ++n) score = step(score);
+  modifier_.score_out = score;
+  return modifier_;
+}
+
+}  // namespace
+
+graph::ScoreModifier random_score_mod(Random& random, Program& program, int64_t batch,
+                                      int64_t heads, int64_t q_length, int64_t kv_length) {
+  return Draw(random, program).modifier({batch, heads, q_length, kv_length});
+}
+
+}  // namespace heddle::testing
