@@ -11,29 +11,11 @@
 //   Score:  kIdentity, and value(cell) -> f32, the score of one cell from its scaled dot.
 #pragma once
 
-#include "../attention/dropout.cuh"
-#include "../attention/operand.cuh"
-#include "../ptx/math.cuh"
-#include "../ptx/mma.cuh"
-#include "../tile/fragment.cuh"
-#include "tile_load.cuh"
+#include "scores.cuh"
 
 namespace heddle::sm80 {
 
-using attention::Dropout;
 using attention::ForwardParameters;
-using attention::KeyInterval;
-
-inline constexpr float kLog2E = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.6931471805599453f;
-inline constexpr float kMinusInfinity = -__builtin_bit_cast(float, 0x7f800000u);
-
-/// What a score expression may read.
-struct Cell {
-  float dot;
-  int row, column, batch, head, q_length, kv_length;
-  const attention::Tensor* loads;
-};
 
 template <class Config>
 struct ForwardTiles {
@@ -46,37 +28,6 @@ struct ForwardTiles {
   static constexpr int kIntervals = kQueryBytes + Key::kBytes + Value::kBytes;
   static constexpr int kSharedBytes = kIntervals + 2 * kTileM * 4;
 };
-
-/// B fragments of two neighbouring 8-key columns for k slice `k`, from a tile of keys.
-template <class Tile>
-HEDDLE_DEVICE void load_key_fragments(u32 tile, int key, int k, u32 (&b)[4]) {
-  const int lane = threadIdx.x % 32;
-  ptx::load_matrix_x4(
-      tile + Tile::chunk_offset(key + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2), b);
-}
-
-/// B fragments of two neighbouring 8-column groups for the 16 keys from `key`, from a tile of
-/// values.
-template <class Tile>
-HEDDLE_DEVICE void load_value_fragments(u32 tile, int key, int column, u32 (&b)[4]) {
-  const int lane = threadIdx.x % 32;
-  ptx::load_matrix_x4_transposed(tile + Tile::chunk_offset(key + lane % 16, column / 8 + lane / 16),
-                                 b);
-}
-
-template <class Config, bool kPaged, int kColumns, class Tile, int kThreads>
-HEDDLE_DEVICE void load_keys(u32 tile, const attention::Tensor& tensor,
-                             const attention::Tensor& table, int log_page, int batch, int head,
-                             int first, int end) {
-  using T = typename Config::Element;
-  if constexpr (kPaged) {
-    load_rows<Tile, kColumns, kThreads, Config::kAligned, T>(
-        tile, PagedRows<T>{tensor, table, batch, head, log_page}, first, end);
-  } else {
-    load_rows<Tile, kColumns, kThreads, Config::kAligned, T>(
-        tile, DenseRows<T>(tensor, batch, head), first, end);
-  }
-}
 
 template <class Config, class Score>
 HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
@@ -161,15 +112,9 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
         value, p.v, p.page_table_v, p.page_size_v, batch, head_v, tile * kTileN, kv_length);
     ptx::copy_async_commit();
   };
-  const auto computes = [&](int tile) {
-    if constexpr (!Config::kBlockMask) return true;
-    const int block = tile * kTileN / 128;
-    const u8 bits = *attention::element_pointer<const u8>(p.block_mask, batch, head,
-                                                          first_row / 128, block / 8);
-    return (bits >> block % 8 & 1) != 0;
-  };
   const auto next_tile = [&](int tile) {
-    while (tile < end && !computes(tile)) ++tile;
+    while (tile < end && !block_is_computed<Config>(p, batch, head, first_row, tile * kTileN))
+      ++tile;
     return tile;
   };
 
@@ -181,9 +126,7 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
     if constexpr (kQueryInRegisters) {
 #pragma unroll
       for (int k = 0; k < kQkSlices; ++k)
-        ptx::load_matrix_x4(
-            query + QueryTile::chunk_offset(warp * 16 + lane % 16, 2 * k + lane / 16),
-            q_fragments[k]);
+        load_row_fragment<QueryTile>(query, warp * 16, k, q_fragments[k]);
     }
   }
   while (tile < end) {
@@ -199,13 +142,12 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) a[i] = q_fragments[k][i];
       } else {
-        ptx::load_matrix_x4(
-            query + QueryTile::chunk_offset(warp * 16 + lane % 16, 2 * k + lane / 16), a);
+        load_row_fragment<QueryTile>(query, warp * 16, k, a);
       }
 #pragma unroll
       for (int n = 0; n < kTileN / 16; ++n) {
         u32 b[4];
-        load_key_fragments<KeyTile>(key, 16 * n, k, b);
+        load_transposed_operand<KeyTile>(key, 16 * n, k, b);
         ptx::mma_m16n8k16<T>(scores[2 * n], a, b[0], b[1]);
         ptx::mma_m16n8k16<T>(scores[2 * n + 1], a, b[2], b[3]);
       }
@@ -286,21 +228,7 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
       ptx::copy_async_wait<0>();
     }
     __syncthreads();
-#pragma unroll
-    for (int k = 0; k < kTileN / 16; ++k) {
-      u32 a[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        a[i] = ptx::pack<T>(scores[2 * k + i / 2][2 * (i % 2)],
-                            scores[2 * k + i / 2][2 * (i % 2) + 1]);
-#pragma unroll
-      for (int n = 0; n < kVGroups; ++n) {
-        u32 b[4];
-        load_value_fragments<ValueTile>(value, 16 * k, 16 * n, b);
-        ptx::mma_m16n8k16<T>(out[2 * n], a, b[0], b[1]);
-        ptx::mma_m16n8k16<T>(out[2 * n + 1], a, b[2], b[3]);
-      }
-    }
+    multiply_rounded<T, kVGroups * 2, kTileN / 8, ValueTile>(out, scores, value);
     tile = next;
   }
   ptx::copy_async_wait<0>();
@@ -346,40 +274,16 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
     }
   }
 
-  // Through shared memory, each warp its own rows, so that rows leave in 16-byte pieces.
-  __syncthreads();
+  // Chosen, not multiplied by 0: a value that nobody sees may be NaN or infinite.
 #pragma unroll
   for (int n = 0; n < kVGroups * 2; ++n) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      // Chosen, not multiplied by 0: a value that nobody sees may be NaN or infinite.
-      const u32 pair = has_output[half] ? ptx::pack<T>(out[n][2 * half] * normalise[half],
-                                                       out[n][2 * half + 1] * normalise[half])
-                                        : 0;
-      ptx::store_shared(query + OutputTile::chunk_offset(row0 + 8 * half, n) + 4 * (lane % 4),
-                        pair);
-    }
+    for (int i = 0; i < 4; ++i) out[n][i] = has_output[i / 2] ? out[n][i] * normalise[i / 2] : 0.0f;
   }
-  __syncwarp();
-  T* out_base = attention::head_pointer<T>(p.o, batch, head);
-  const int row_end = q_is_ragged ? q_length : p.q_length;
-  constexpr int kChunks = ceil_div(Config::kVDim, 8);
-  for (int n = lane; n < 16 * kChunks; n += 32) {
-    const int row = warp * 16 + n / kChunks, chunk = n % kChunks;
-    if (first_row + row >= row_end) continue;
-    u32 words[4];
-    ptx::load_shared(query + OutputTile::chunk_offset(row, chunk), words);
-    T* target = out_base + (first_row + row) * p.o.stride[2] + 8 * chunk;
-    if constexpr (Config::kAligned) {
-      *reinterpret_cast<uint4*>(target) = make_uint4(words[0], words[1], words[2], words[3]);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if (8 * chunk + i < Config::kVDim)
-          target[i].bits = static_cast<u16>(words[i / 2] >> 16 * (i % 2));
-      }
-    }
-  }
+  __syncthreads();
+  store_rows<T, OutputTile, Config::kVDim, Config::kAligned>(
+      query, warp * 16, out, 1.0f, attention::head_pointer<T>(p.o, batch, head), p.o.stride[2],
+      first_row, q_is_ragged ? q_length : p.q_length);
 }
 
 }  // namespace heddle::sm80
