@@ -107,6 +107,16 @@ void write(void* data, int64_t index, T value) {
               sizeof(T));
 }
 
+/// The integer nearest to `value` towards zero; a cast from beyond the type's range is undefined.
+template <class T>
+T saturate(double value) {
+  using Limits = std::numeric_limits<T>;
+  if (std::isnan(value)) return 0;
+  if (value <= static_cast<double>(Limits::min())) return Limits::min();
+  if (value >= static_cast<double>(Limits::max())) return Limits::max();
+  return static_cast<T>(value);
+}
+
 }  // namespace
 
 int64_t size_of(DataType type) { return describe(type).size; }
@@ -182,17 +192,17 @@ void store(DataType type, void* data, int64_t index, double value) {
     case DataType::f8e5m2:
       return write<uint8_t>(data, index, static_cast<uint8_t>(encode(kF8e5m2, value)));
     case DataType::i64:
-      return write<int64_t>(data, index, static_cast<int64_t>(value));
+      return write<int64_t>(data, index, saturate<int64_t>(value));
     case DataType::i32:
-      return write<int32_t>(data, index, static_cast<int32_t>(value));
+      return write<int32_t>(data, index, saturate<int32_t>(value));
     case DataType::i8:
-      return write<int8_t>(data, index, static_cast<int8_t>(value));
+      return write<int8_t>(data, index, saturate<int8_t>(value));
     case DataType::u64:
-      return write<uint64_t>(data, index, static_cast<uint64_t>(value));
+      return write<uint64_t>(data, index, saturate<uint64_t>(value));
     case DataType::u32:
-      return write<uint32_t>(data, index, static_cast<uint32_t>(value));
+      return write<uint32_t>(data, index, saturate<uint32_t>(value));
     case DataType::u8:
-      return write<uint8_t>(data, index, static_cast<uint8_t>(value));
+      return write<uint8_t>(data, index, saturate<uint8_t>(value));
     case DataType::boolean:
       return write<uint8_t>(data, index, value != 0);
   }

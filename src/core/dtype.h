@@ -52,7 +52,8 @@ uint8_t float_to_f8e5m2(float x);
 
 /// Element `index` of an array of `type`, as f64 (integers and booleans convert by value).
 double load(DataType type, const void* data, int64_t index);
-/// Stores `value` rounded once to `type`. From f64 the result is rounded once, not via f32.
+/// Stores `value` rounded once to `type` (from f64, not via f32). Integers truncate and saturate;
+/// NaN is their 0.
 void store(DataType type, void* data, int64_t index, double value);
 
 }  // namespace heddle
