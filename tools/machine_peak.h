@@ -1,0 +1,14 @@
+// What this machine's cores can do at most, measured: the yardstick of `heddle bench cpu`.
+#pragma once
+
+namespace heddle::tools {
+
+struct MachinePeak {
+  double f32_gflops = 0;   ///< fused multiply-adds in registers, all threads at once
+  double bf16_gflops = 0;  ///< bf16 dot products (AVX512_BF16); 0 where the machine has none
+};
+
+/// Runs independent multiply-adds on `threads` threads for about a third of a second for each figure.
+MachinePeak measure_machine_peak(int threads);
+
+}  // namespace heddle::tools
