@@ -26,7 +26,7 @@ class Instruction {
 
   /// Unique in the module and never used again after removal.
   int64_t id() const { return id_; }
-  /// Unique in the module, without '%'.
+  /// Without "%". Unique in its computation; names made by add() are unique in the module.
   const std::string& name() const { return name_; }
   Opcode opcode() const { return opcode_; }
   bool is(Opcode opcode) const { return opcode_ == opcode; }
@@ -108,6 +108,8 @@ class Instruction {
 
  private:
   friend class Computation;
+  friend class Module;
+  friend class Reader;
   Instruction() = default;
   void add_user(Instruction* user);
   void drop_user(Instruction* user);

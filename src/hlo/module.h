@@ -23,8 +23,9 @@ struct HeaderAttribute {
 
 /// How the text that was read looked, so that writing gives the same characters again.
 struct TextStyle {
-  bool percent_names = true;  // "%add.1" rather than "add.1"
-  bool signatures = true;     // "%f (x: f32[]) -> f32[] {" rather than "f {"
+  bool percent_names = true;    // "%add.1" rather than "add.1"
+  bool signatures = true;       // "%f (x: f32[]) -> f32[] {" rather than "f {"
+  bool operand_numbers = true;  // "/*index=5*/" before every fifth operand
   friend bool operator==(const TextStyle&, const TextStyle&) = default;
 };
 
@@ -87,7 +88,7 @@ class Module {
   std::vector<std::unique_ptr<Computation>> computations_;
   Computation* entry_ = nullptr;
   int64_t next_id_ = 0;
-  std::unordered_set<std::string> names_;              // of computations and instructions
+  std::unordered_set<std::string> names_;              // taken by computations and instructions
   std::unordered_map<std::string, int64_t> suffixes_;  // the last number tried for a wish
 };
 

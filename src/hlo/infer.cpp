@@ -1,0 +1,132 @@
+#include "hlo/infer.h"
+
+#include <algorithm>
+
+#include "hlo/computation.h"
+#include "hlo/infer_rules.h"
+
+namespace heddle::hlo {
+namespace {
+
+bool is_unbounded(const Shape& shape) {
+  return std::count(shape.dims().begin(), shape.dims().end(), kUnbounded) > 0 ||
+         std::any_of(shape.elements().begin(), shape.elements().end(), is_unbounded);
+}
+
+}  // namespace
+
+Status expect_operands(const Instruction& x, int count) {
+  if (x.operand_count() == count) return {};
+  return misfit(x, "takes {} operand{}, not {}", count, count == 1 ? "" : "s", x.operand_count());
+}
+
+Status expect_array_operands(const Instruction& x) {
+  for (const Instruction* operand : x.operands()) {
+    if (!operand->shape().is_array()) {
+      return misfit(x, "takes arrays, not {} of shape {}", operand->name(),
+                    to_string_without_layout(operand->shape()));
+    }
+  }
+  return {};
+}
+
+bool types_fit(ElementType a, ElementType b) {
+  return a == b || (is_floating(a) && is_floating(b));
+}
+
+int64_t leaf_count(const Shape& shape) {
+  int64_t count = shape.elements().empty() ? 1 : 0;
+  for (const Shape& element : shape.elements()) count += leaf_count(element);
+  return count;
+}
+
+bool same_value_shape(const Shape& a, const Shape& b) {
+  return a.type() == b.type() && a.dims() == b.dims() &&
+         std::equal(a.elements().begin(), a.elements().end(), b.elements().begin(),
+                    b.elements().end(), same_value_shape);
+}
+
+bool are_distinct_dimensions(std::span<const int64_t> dims, int rank) {
+  std::vector<bool> seen(rank);
+  for (int64_t dim : dims) {
+    if (dim < 0 || dim >= rank || seen[dim]) return false;
+    seen[dim] = true;
+  }
+  return true;
+}
+
+std::string list(std::span<const int64_t> values) {
+  return fmt::format("{{{}}}", fmt::join(values, ","));
+}
+
+Status expect_callee(const Instruction& x, const Computation* callee, std::string_view what,
+                     std::span<const Shape> parameters, const Shape& result) {
+  if (!callee) return misfit(x, "needs {}", what);
+  if (callee->parameters().size() != parameters.size()) {
+    return misfit(x, "needs {} with {} parameters, {} has {}", what, parameters.size(),
+                  callee->name(), callee->parameters().size());
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Shape& given = callee->parameters()[i]->shape();
+    if (!same_value_shape(given, parameters[i])) {
+      return misfit(x, "passes {} as parameter {} of {}, which is {}",
+                    to_string_without_layout(parameters[i]), i, callee->name(),
+                    to_string_without_layout(given));
+    }
+  }
+  if (!same_value_shape(callee->root()->shape(), result)) {
+    return misfit(x, "needs {} of result {}, {} gives {}", what, to_string_without_layout(result),
+                  callee->name(), to_string_without_layout(callee->root()->shape()));
+  }
+  return {};
+}
+
+Status expect_reducer(const Instruction& x, const Shape& result) {
+  const bool variadic = result.is_tuple();
+  std::vector<Shape> scalars;
+  if (variadic) {
+    for (const Shape& element : result.elements()) scalars.push_back(Shape::scalar(element.type()));
+  } else {
+    scalars.push_back(Shape::scalar(result.type()));
+  }
+  const Shape combined = variadic ? Shape::tuple(scalars) : scalars[0];
+  const size_t count = scalars.size();
+  for (size_t i = 0; i < count; ++i) scalars.push_back(scalars[i]);
+  return expect_callee(x, x.to_apply(), "a to_apply", scalars, combined);
+}
+
+Result<Shape> infer_shape(const Instruction& x) {
+  // Shapes of unknown size are carried, not understood: evaluation and matching refuse them.
+  if (is_unbounded(x.shape()) ||
+      std::any_of(x.operands().begin(), x.operands().end(),
+                  [](const Instruction* operand) { return is_unbounded(operand->shape()); })) {
+    return x.shape().without_layout();
+  }
+  switch (x.opcode()) {
+    case Opcode::bitcast_convert:
+    case Opcode::broadcast:
+    case Opcode::concatenate:
+    case Opcode::dynamic_slice:
+    case Opcode::dynamic_update_slice:
+    case Opcode::iota:
+    case Opcode::pad:
+    case Opcode::reshape:
+    case Opcode::reverse:
+    case Opcode::slice:
+    case Opcode::transpose:
+      return infer_movement(x);
+    case Opcode::dot:
+    case Opcode::reduce:
+    case Opcode::reduce_window:
+    case Opcode::sort:
+      return infer_contraction(x);
+    case Opcode::gather:
+    case Opcode::scatter:
+      return infer_indexing(x);
+    default:
+      return is_elementwise(x.opcode()) || x.is(Opcode::map) ? infer_elementwise(x)
+                                                             : infer_structure(x);
+  }
+}
+
+}  // namespace heddle::hlo

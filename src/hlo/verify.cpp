@@ -1,0 +1,112 @@
+#include <set>
+#include <unordered_set>
+#include <utility>
+
+#include "hlo/infer.h"
+#include "hlo/infer_rules.h"
+#include "hlo/module.h"
+
+namespace heddle::hlo {
+namespace {
+
+bool has_sane_sizes(const Shape& shape) {
+  for (const Shape& element : shape.elements()) {
+    if (!has_sane_sizes(element)) return false;
+  }
+  std::vector<int64_t> dims = shape.dims();
+  std::erase(dims, kUnbounded);
+  return checked_element_count(dims).has_value();
+}
+
+Status verify_links(const Computation& computation,
+                    const std::unordered_set<const Computation*>& known) {
+  std::unordered_set<const Instruction*> own;
+  std::unordered_set<std::string_view> names;
+  for (const Instruction* x : computation.instructions()) {
+    own.insert(x);
+    if (!names.insert(x->name()).second) {
+      return error(Code::invalid_value, "{}: two instructions are called {}", computation.name(),
+                   x->name());
+    }
+  }
+  if (!computation.root() || !own.count(computation.root())) {
+    return error(Code::invalid_value, "{} has no root", computation.name());
+  }
+  // Who uses whom, by the operands and by the users.
+  std::set<std::pair<const Instruction*, const Instruction*>> uses;
+  std::set<std::pair<const Instruction*, const Instruction*>> listed;
+  int64_t parameter_count = 0;
+  for (const Instruction* x : computation.instructions()) {
+    for (const Instruction* operand : x->operands()) {
+      if (!own.count(operand)) return misfit(*x, "has an operand outside of its computation");
+      uses.emplace(operand, x);
+    }
+    for (const Instruction* user : x->users()) {
+      if (!listed.emplace(x, user).second) {
+        return misfit(*x, "lists its user {} twice", user->name());
+      }
+    }
+    for (const Instruction* predecessor : x->control_predecessors()) {
+      if (!own.count(predecessor)) {
+        return misfit(*x, "has a control predecessor outside of its computation");
+      }
+    }
+    for (const Computation* callee : x->called_computations()) {
+      if (!callee || !known.count(callee))
+        return misfit(*x, "calls a computation outside of its module");
+    }
+    if (x->is(Opcode::parameter)) {
+      ++parameter_count;
+      const int64_t number = x->parameter_number();
+      const auto& parameters = computation.parameters();
+      if (number < 0 || number >= static_cast<int64_t>(parameters.size()) ||
+          parameters[number] != x) {
+        return misfit(*x, "number {} is not one of {}'s, 0 to {}", number, computation.name(),
+                      static_cast<int64_t>(parameters.size()) - 1);
+      }
+    }
+  }
+  if (uses != listed) {
+    return error(Code::invalid_value, "{}: operands and users of its instructions are out of step",
+                 computation.name());
+  }
+  if (parameter_count != static_cast<int64_t>(computation.parameters().size())) {
+    return error(Code::invalid_value, "{} does not have one parameter for each number below {}",
+                 computation.name(), computation.parameters().size());
+  }
+  if (static_cast<int>(computation.dependency_order().size()) != computation.instruction_count()) {
+    return error(Code::invalid_value, "{} has instructions that depend on themselves",
+                 computation.name());
+  }
+  return {};
+}
+
+}  // namespace
+
+Status Module::verify() const {
+  std::unordered_set<const Computation*> known;
+  for (const auto& computation : computations_) known.insert(computation.get());
+  if (!entry_ || !known.count(entry_)) {
+    return error(Code::invalid_value, "module {} has no entry computation", name_);
+  }
+  for (const auto& computation : computations_) HEDDLE_TRY(verify_links(*computation, known));
+  if (callees_first().size() != computations_.size()) {
+    return error(Code::invalid_value, "module {} has computations that call themselves", name_);
+  }
+  for (const auto& computation : computations_) {
+    for (const auto& instruction : computation->instructions_) {
+      const Instruction& x = *instruction;
+      if (!has_sane_sizes(x.shape())) {
+        return misfit(x, "has a shape of more than 2^48 elements or of negative size");
+      }
+      HEDDLE_ASSIGN(const Shape inferred, infer_shape(x));
+      if (!same_value_shape(inferred, x.shape())) {
+        return misfit(x, "gives {}, not {}", to_string_without_layout(inferred),
+                      to_string_without_layout(x.shape()));
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace heddle::hlo
