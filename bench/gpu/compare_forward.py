@@ -17,7 +17,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attention_forward import Forward, make_bounds, naive, reference
-from driver import Kernel, median_milliseconds
+from driver import Kernel, interleaved_milliseconds
 
 _SHAPES = [  # batch, q heads, kv heads, q length, kv length
     (1, 2, 2, 128, 128), (2, 4, 2, 257, 391), (1, 1, 1, 1, 1), (1, 2, 1, 64, 1000),
@@ -99,7 +99,9 @@ def main():
     parser.add_argument("--out")
     parser.add_argument("--only", default=".")
     parser.add_argument("--lengths", default="512,2048,8192,16384")
-    parser.add_argument("--sections", default="best")
+    parser.add_argument("--orders", default="dyn,sta")
+    parser.add_argument("--section-mib", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--no-check", action="store_true")
     args = parser.parse_args()
@@ -133,34 +135,30 @@ def main():
                 q, k, v = cell_tensors(dim, length)
                 o = torch.full_like(q, float("nan"))
                 lse = torch.empty(*q.shape[:3], 1, device="cuda")
-                line = []
+                runs = {}
                 if not args.no_peers:
                     for peer, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION),
                                           ("flash2", SDPBackend.FLASH_ATTENTION)):
-                        mark(peer)
-                        with sdpa_kernel(backend):
-                            ms = median_milliseconds(
-                                lambda: torch.nn.functional.scaled_dot_product_attention(
-                                    q, k, v, is_causal=causal), 10)
-                        line.append((peer, ms))
+                        def call(backend=backend):
+                            with sdpa_kernel(backend):
+                                torch.nn.functional.scaled_dot_product_attention(
+                                    q, k, v, is_causal=causal)
+                        runs[peer] = call
                 flat_heads = q.shape[0] * q.shape[1]
-                fit = max(1, min(flat_heads, (32 << 20) // (length * dim * 4)))
+                fit = max(1, min(flat_heads, (args.section_mib << 20) // (length * dim * 4)))
                 for name in names:
-                    mark(name)
+                    orders = {"dyn": dict(section=fit if causal else 1, counter=counter),
+                              "sta": dict(section=1)}
                     if causal:
-                        orders = [("dyn", dict(section=fit, counter=counter)),
-                                  ("sta", dict(section=fit)), ("snk", dict(section=fit, snake=1)),
-                                  ("sn1", dict(section=1, snake=1))]
-                        if args.sections == "best":
-                            orders = orders[:1]
-                    else:
-                        orders = [("sta", dict(section=1))]
-                        if args.sections != "best":
-                            orders.append(("dyn", dict(section=1, counter=counter)))
-                    for tag, order in orders:
-                        call = Forward(kernels[name], q, k, v, o, lse,
-                                       bounds=make_bounds(right=0 if causal else None), **order)
-                        line.append((f"{name}/{tag}", median_milliseconds(call)))
+                        orders["snk"] = dict(section=fit, snake=1)
+                        orders["sn1"] = dict(section=1, snake=1)
+                    for tag in args.orders.split(","):
+                        if tag in orders:
+                            runs[f"{name}/{tag}"] = Forward(
+                                kernels[name], q, k, v, o, lse,
+                                bounds=make_bounds(right=0 if causal else None), **orders[tag])
+                mark(f"d{dim} {causal} {length}")
+                line = list(interleaved_milliseconds(runs, args.rounds).items())
                 for who, ms in line:
                     rows.append(dict(dim=dim, causal=causal, length=length, who=who, ms=ms,
                                      teraflops=teraflops(dim, length, causal, ms)))

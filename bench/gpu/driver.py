@@ -1,6 +1,8 @@
 """The CUDA driver through ctypes: modules, tensor maps, launches on torch's current stream."""
 
 import ctypes as ct
+import random
+import statistics
 
 import torch
 
@@ -77,14 +79,34 @@ def tensor_map(tensor: torch.Tensor, box_rows: int, box_columns: int = 64) -> by
     return ct.string_at(aligned, 128)
 
 
-def median_milliseconds(run, repeats: int = 20, warmup: int = 3) -> float:
-    for _ in range(warmup):
+def interleaved_milliseconds(runs: dict, rounds: int = 15) -> dict:
+    """Median time of one call of each, all measured in turn in shuffled order.
+
+    A GPU under its power limit slows down within milliseconds and recovers as slowly: only calls that
+    share the same stretch of time compare. Short calls are timed several at once.
+    """
+    calls = {}
+    for name, run in runs.items():
         run()
-    starts = [torch.cuda.Event(enable_timing=True) for _ in range(repeats)]
-    ends = [torch.cuda.Event(enable_timing=True) for _ in range(repeats)]
-    for start, end in zip(starts, ends):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         run()
         end.record()
+        end.synchronize()
+        calls[name] = max(1, min(10, round(0.5 / max(start.elapsed_time(end), 1e-3))))
+    events = {name: [] for name in runs}
+    for _ in range(rounds):
+        order = list(runs)
+        random.shuffle(order)
+        for name in order:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            for _ in range(calls[name]):
+                runs[name]()
+            end.record()
+            events[name].append((start, end))
     torch.cuda.synchronize()
-    return sorted(s.elapsed_time(e) for s, e in zip(starts, ends))[repeats // 2]
+    return {
+        name: statistics.median(s.elapsed_time(e) for s, e in pairs) / calls[name]
+        for name, pairs in events.items()
+    }

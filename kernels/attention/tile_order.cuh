@@ -25,29 +25,38 @@ HEDDLE_DEVICE void place_in_order(const TileOrder& order, int heads, int index, 
   head = section * order.section + (within - row * section_heads);
 }
 
-/// The calling block's successive positions in the order; one thread uses it.
-struct TileStream {
-  const TileOrder& order;
-  i32 round = 0;
-  i32 index;
-
+/// The calling block's successive positions in the order; one thread uses it. A position is asked
+/// for well before it is needed, so that the atomic's latency passes under other work.
+class TileStream {
+ public:
   HEDDLE_DEVICE explicit TileStream(const TileOrder& order)
-      : order(order), index(static_cast<i32>(blockIdx.x)) {}
+      : order_(order), index_(static_cast<i32>(blockIdx.x)) {}
 
-  HEDDLE_DEVICE bool valid() const { return index < order.total; }
+  HEDDLE_DEVICE bool valid() const { return index_ < order_.total; }
+  HEDDLE_DEVICE i32 index() const { return index_; }
 
-  HEDDLE_DEVICE void advance() {
+  HEDDLE_DEVICE void request_next() {
+    if (order_.counter != nullptr) ticket_ = atomicAdd(order_.counter, 1);
+  }
+
+  HEDDLE_DEVICE void take_next() {
     const i32 blocks = static_cast<i32>(gridDim.x);
-    if (order.counter != nullptr) {
-      index = blocks + atomicAdd(order.counter, 1);
-      // Every block draws exactly one invalid ticket; the one who draws the last restores the zero.
-      if (index == order.total + blocks - 1) *order.counter = 0;
+    if (order_.counter != nullptr) {
+      index_ = blocks + ticket_;
+      // Every block draws exactly one invalid ticket; who draws the last restores the zero.
+      if (index_ == order_.total + blocks - 1) *order_.counter = 0;
       return;
     }
-    ++round;
+    ++round_;
     const i32 place = static_cast<i32>(blockIdx.x);
-    index = round * blocks + (order.snake && round % 2 == 1 ? blocks - 1 - place : place);
+    index_ = round_ * blocks + (order_.snake && round_ % 2 == 1 ? blocks - 1 - place : place);
   }
+
+ private:
+  const TileOrder& order_;
+  i32 index_;
+  i32 round_ = 0;
+  i32 ticket_ = 0;
 };
 
 }  // namespace heddle::attention

@@ -41,7 +41,9 @@ struct ForwardConfig {
   static constexpr int kHeadDimQk = 128, kHeadDimV = 128;
   static constexpr int kTileN = 128;
   static constexpr int kConsumers = 2;
-  static constexpr int kStages = 2;
+  static constexpr int kStages = 2;  ///< of the K and V rings
+  static constexpr int kQStages =
+      2;  ///< 2: the next query tile starts under this one's last product
   static constexpr bool kLowerVaries = false, kUpperVaries = false;
   static constexpr bool kLengths = false;  ///< lengths per batch entry
   static constexpr bool kSink = false;
@@ -76,10 +78,13 @@ struct AttentionForward {
   using VTile = tile::SharedTile<kTileN, C::kHeadDimV>;
   using OTile = tile::SharedTile<64, C::kHeadDimV>;
   static_assert(!C::kOutputAliasesQ || OTile::kBytes <= QTile::kBytes, "O must fit where Q was");
+  static constexpr bool kCrossTiles = C::kQStages > 1;
+  static_assert(!(kCrossTiles && C::kOutputAliasesQ), "the next Q would wait for this O's store");
 
   // Shared memory, from a 1024-byte boundary.
   static constexpr int kQOffset = 0;
-  static constexpr int kKOffset = kQOffset + C::kConsumers * QTile::kBytes;
+  static constexpr int kQStageBytes = C::kConsumers * QTile::kBytes;
+  static constexpr int kKOffset = kQOffset + C::kQStages * kQStageBytes;
   static constexpr int kVOffset = kKOffset + C::kStages * KTile::kBytes;
   static constexpr int kOOffset =
       C::kOutputAliasesQ ? kQOffset : kVOffset + C::kStages * VTile::kBytes;
@@ -91,7 +96,7 @@ struct AttentionForward {
   static constexpr int kBarrierOffset = kItemOffset + kItemStages * kItemBytes;
   using KvRing = tile::Ring<C::kStages>;
   using ItemRing = tile::Ring<kItemStages>;
-  using QRing = tile::Ring<1>;
+  using QRing = tile::Ring<C::kQStages>;  // one a consumer
   static constexpr int kKRing = kBarrierOffset;
   static constexpr int kVRing = kKRing + KvRing::kBytes;
   static constexpr int kItemRing = kVRing + KvRing::kBytes;
@@ -152,28 +157,28 @@ struct AttentionForward {
     const ItemRing item_ring{shared + kItemRing};
     tile::RingPosition<C::kStages> k_at, v_at;
     tile::RingPosition<kItemStages> item_at;
-    u32 q_parity = 1;
+    tile::RingPosition<C::kQStages> q_at;
+
+    // V runs one key tile behind K, as its products do, also from one query tile to the next.
+    int v_key_tile = -1, v_head = 0, v_batch = 0;
+    const auto load_v = [&] {
+      if (v_key_tile < 0) return;
+      ptx::mbarrier_wait(v_ring.empty(v_at.stage), v_at.parity ^ 1);
+      const u32 full = v_ring.full(v_at.stage);
+      ptx::mbarrier_arrive_expect_tx(full, VTile::kBytes);
+      load<VTile>(shared + kVOffset + v_at.stage * VTile::kBytes, &args.v, full,
+                  v_key_tile * kTileN, v_head, v_batch);
+      v_at.advance();
+      v_key_tile = -1;
+    };
 
     attention::TileStream stream(args.order);
-    while (true) {
-      WorkItem item;
-      if (stream.valid()) {
-        item = make_item(args, stream.index);
-      } else {
-        item.q_tile = -1;
-      }
-      ptx::mbarrier_wait(item_ring.empty(item_at.stage), item_at.parity ^ 1);
-      const u32 slot = shared + kItemOffset + item_at.stage * kItemBytes;
-      ptx::store_shared(slot, {u32(item.q_tile), u32(item.head), u32(item.batch), 0u});
-      ptx::store_shared(slot + 16, {u32(item.key_begin), u32(item.key_end), 0u, 0u});
-      ptx::mbarrier_arrive(item_ring.full(item_at.stage));
-      item_at.advance();
-      if (item.q_tile < 0) return;
-      stream.advance();
-      if (item.key_begin >= item.key_end) continue;
-
+    while (stream.valid()) {
+      const WorkItem item = make_item(args, stream.index());
+      publish(item_ring, item_at, shared, item);
+      stream.request_next();
       const int k_head = item.head / args.queries_per_key_head;
-      const int v_head = item.head / args.queries_per_value_head;
+      const int next_v_head = item.head / args.queries_per_value_head;
       const auto load_k = [&](int key_tile) {
         ptx::mbarrier_wait(k_ring.empty(k_at.stage), k_at.parity ^ 1);
         const u32 full = k_ring.full(k_at.stage);
@@ -182,52 +187,91 @@ struct AttentionForward {
                     key_tile * kTileN, k_head, item.batch);
         k_at.advance();
       };
-      const auto load_v = [&](int key_tile) {
-        ptx::mbarrier_wait(v_ring.empty(v_at.stage), v_at.parity ^ 1);
-        const u32 full = v_ring.full(v_at.stage);
-        ptx::mbarrier_arrive_expect_tx(full, VTile::kBytes);
-        load<VTile>(shared + kVOffset + v_at.stage * VTile::kBytes, &args.v, full,
-                    key_tile * kTileN, v_head, item.batch);
-        v_at.advance();
-      };
 
-      load_k(item.key_end - 1);
-#pragma unroll
+      int key_tile = item.key_end - 1;
+      if (key_tile >= item.key_begin) load_k(key_tile);
+#pragma unroll 1  // few registers are the producer's
       for (int consumer = 0; consumer < C::kConsumers; ++consumer) {
         const QRing ring{shared + kQRing + consumer * QRing::kBytes};
-        ptx::mbarrier_wait(ring.empty(0), q_parity);
-        ptx::mbarrier_arrive_expect_tx(ring.full(0), QTile::kBytes);
-        load<QTile>(shared + kQOffset + consumer * QTile::kBytes, &args.q, ring.full(0),
-                    item.q_tile * kTileM + consumer * 64, item.head, item.batch);
+        ptx::mbarrier_wait(ring.empty(q_at.stage), q_at.parity ^ 1);
+        const u32 full = ring.full(q_at.stage);
+        ptx::mbarrier_arrive_expect_tx(full, QTile::kBytes);
+        load<QTile>(shared + kQOffset + q_at.stage * kQStageBytes + consumer * QTile::kBytes,
+                    &args.q, full, item.q_tile * kTileM + consumer * 64, item.head, item.batch);
       }
-      q_parity ^= 1;
-      for (int key_tile = item.key_end - 2; key_tile >= item.key_begin; --key_tile) {
-        load_k(key_tile);
-        load_v(key_tile + 1);
+      q_at.advance();
+      load_v();
+      for (; key_tile >= item.key_begin; --key_tile) {
+        if (key_tile > item.key_begin) load_k(key_tile - 1);
+        v_key_tile = key_tile;
+        v_head = next_v_head;
+        v_batch = item.batch;
+        if (!kCrossTiles || key_tile > item.key_begin) load_v();
       }
-      load_v(item.key_begin);
+      stream.take_next();
     }
+    load_v();
+    publish(item_ring, item_at, shared, WorkItem{-1, 0, 0, 0, 0});
+  }
+
+  HEDDLE_DEVICE static void publish(const ItemRing& ring, tile::RingPosition<kItemStages>& at,
+                                    u32 shared, const WorkItem& item) {
+    ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
+    const u32 slot = shared + kItemOffset + at.stage * kItemBytes;
+    ptx::store_shared(slot, {u32(item.q_tile), u32(item.head), u32(item.batch), 0u});
+    ptx::store_shared(slot + 16, {u32(item.key_begin), u32(item.key_end), 0u, 0u});
+    ptx::mbarrier_arrive(ring.full(at.stage));
+    at.advance();
   }
 
   // --- Consumers ------------------------------------------------------------------------------
 
-  /// One consumer warp group's state across the key tiles of a work item.
+  /// One consumer warp group's view of a work item: its 64 rows and what they see.
+  struct QueryTile {
+    WorkItem item;
+    int first_row, q_length, kv_length;
+    Visible keys;
+
+    HEDDLE_DEVICE QueryTile(const ForwardArguments& args, const WorkItem& item, int consumer)
+        : item(item),
+          first_row(item.q_tile * kTileM + consumer * 64),
+          keys(visible(args, item.batch, q_length, kv_length)) {}
+
+    HEDDLE_DEVICE bool valid() const { return item.q_tile >= 0; }
+    HEDDLE_DEVICE bool empty() const { return item.key_begin >= item.key_end; }
+
+    /// Whether every row sees every key of the key tile.
+    HEDDLE_DEVICE bool clear(int key_tile) const {
+      const int last_row = first_row + 63;
+      bool clear = key_tile * kTileN >= keys.lo(last_row);
+      if constexpr (C::kUpperVaries) clear = clear && (key_tile + 1) * kTileN <= keys.hi(first_row);
+      if constexpr (C::kLengths) clear = clear && last_row < q_length;
+      return clear;
+    }
+  };
+
+  /// One consumer warp group's state across key tiles and work items.
   struct Consumer {
+    using Softmax = attention::OnlineSoftmax<C::kRowMax ? 0 : C::kSlack>;
+
     const ForwardArguments& args;
     const u32 shared;
     const int consumer;  ///< which, uniform in the warp group
     const KvRing k_ring, v_ring;
+    const ItemRing item_ring;
+    const QRing q_ring;
     tile::RingPosition<C::kStages> k_at, v_at;
-    attention::OnlineSoftmax<C::kRowMax ? 0 : C::kSlack> softmax;
-    float out[C::kHeadDimV / 2];
-    u32 probability[kPvSlices][4];
+    tile::RingPosition<kItemStages> item_at;
+    tile::RingPosition<C::kQStages> q_at;
 
     HEDDLE_DEVICE Consumer(const ForwardArguments& args, u32 shared, int consumer)
         : args(args),
           shared(shared),
           consumer(consumer),
           k_ring{shared + kKRing},
-          v_ring{shared + kVRing} {}
+          v_ring{shared + kVRing},
+          item_ring{shared + kItemRing},
+          q_ring{shared + kQRing + consumer * QRing::kBytes} {}
 
     HEDDLE_DEVICE static bool warp_leader() { return threadIdx.x % 32 == 0; }
 
@@ -239,9 +283,24 @@ struct AttentionForward {
         ptx::barrier_arrive(kTurnBarrier + (consumer + 1 == C::kConsumers ? 0 : consumer + 1), 256);
     }
 
-    /// s = Q K^T for the K tile at hand; asynchronous, one group.
+    HEDDLE_DEVICE QueryTile next_tile() {
+      ptx::mbarrier_wait(item_ring.full(item_at.stage), item_at.parity);
+      const u32 slot = shared + kItemOffset + item_at.stage * kItemBytes;
+      u32 place[4], range[4];
+      ptx::load_shared(slot, place);
+      ptx::load_shared(slot + 16, range);
+      __syncwarp();
+      if (warp_leader()) ptx::mbarrier_arrive(item_ring.empty(item_at.stage));
+      item_at.advance();
+      return QueryTile(
+          args, WorkItem{i32(place[0]), i32(place[1]), i32(place[2]), i32(range[0]), i32(range[1])},
+          consumer);
+    }
+
+    /// s = Q K^T for the tiles at hand; asynchronous, one group.
     HEDDLE_DEVICE void issue_scores(float (&s)[kTileN / 2]) {
-      const tile::KMajor<QTile> q(shared + kQOffset + consumer * QTile::kBytes);
+      const tile::KMajor<QTile> q(shared + kQOffset + q_at.stage * kQStageBytes +
+                                  consumer * QTile::kBytes);
       const tile::KMajor<KTile> k(shared + kKOffset + k_at.stage * KTile::kBytes);
       ptx::wgmma_fence();
       tile::issue_product<T, kTileN, kQkSlices>(s, q, k, false);
@@ -249,15 +308,20 @@ struct AttentionForward {
     }
 
     /// out += P V for the V tile at hand; asynchronous, one group.
-    HEDDLE_DEVICE void issue_output(bool accumulate) {
+    HEDDLE_DEVICE void issue_output(float (&out)[C::kHeadDimV / 2], const u32 (&p)[kPvSlices][4]) {
       const tile::MnMajor<VTile> v(shared + kVOffset + v_at.stage * VTile::kBytes);
       ptx::wgmma_fence();
-      tile::issue_product<T, C::kHeadDimV, kPvSlices>(out, probability, v, accumulate);
+      tile::issue_product<T, C::kHeadDimV, kPvSlices>(out, p, v, true);
       ptx::wgmma_commit();
     }
 
+    HEDDLE_DEVICE void wait_q() const { ptx::mbarrier_wait(q_ring.full(q_at.stage), q_at.parity); }
     HEDDLE_DEVICE void wait_k() const { ptx::mbarrier_wait(k_ring.full(k_at.stage), k_at.parity); }
     HEDDLE_DEVICE void wait_v() const { ptx::mbarrier_wait(v_ring.full(v_at.stage), v_at.parity); }
+    HEDDLE_DEVICE void release_q() {
+      if (warp_leader()) ptx::mbarrier_arrive(q_ring.empty(q_at.stage));
+      q_at.advance();
+    }
     HEDDLE_DEVICE void release_k() {
       if (warp_leader()) ptx::mbarrier_arrive(k_ring.empty(k_at.stage));
       k_at.advance();
@@ -269,18 +333,18 @@ struct AttentionForward {
 
     /// Edits, masks and exponentiates the scores of `key_tile`; what they do to earlier terms is in
     /// `correction`.
-    template <bool kMasked, class Score>
-    HEDDLE_DEVICE void apply_softmax(float (&s)[kTileN / 2], int key_tile, int first_row,
-                                     const Visible& keys, int q_length, const Score& score,
-                                     float (&correction)[2]) {
+    template <bool kMasked>
+    HEDDLE_DEVICE void apply_softmax(float (&s)[kTileN / 2], const QueryTile& tile, int key_tile,
+                                     Softmax& softmax, float (&correction)[2]) {
       const int thread = threadIdx.x % 128;
       const int first_key = key_tile * kTileN + tile::fragment_column(thread);
       float scale = args.scale * attention::kLog2E;
       if constexpr (!C::Score::kPlain) {
+        const typename C::Score score(args, tile.item.batch, tile.item.head);
 #pragma unroll
         for (int i = 0; i < kTileN / 2; ++i)
           s[i] = score(s[i] * args.scale,
-                       first_row + tile::fragment_row(thread, tile::fragment_half(i)),
+                       tile.first_row + tile::fragment_row(thread, tile::fragment_half(i)),
                        first_key + tile::fragment_column_step(i));
         scale = attention::kLog2E;
       }
@@ -288,9 +352,9 @@ struct AttentionForward {
         int lo[2], hi[2];
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          const int row = first_row + tile::fragment_row(thread, h);
-          lo[h] = keys.lo(row) - first_key;
-          hi[h] = (C::kLengths && row >= q_length ? 0 : keys.hi(row)) - first_key;
+          const int row = tile.first_row + tile::fragment_row(thread, h);
+          lo[h] = tile.keys.lo(row) - first_key;
+          hi[h] = (C::kLengths && row >= tile.q_length ? 0 : tile.keys.hi(row)) - first_key;
         }
         // A constant lower bound other than 0 needs the test too.
         attention::mask_scores(s, lo, hi, C::kLowerVaries || args.bounds.lower > 0);
@@ -298,114 +362,128 @@ struct AttentionForward {
       softmax.update(s, scale, correction);
     }
 
-    /// The next K tile's scores and softmax while the last tile's P V is added.
-    template <bool kMasked, class Score>
-    HEDDLE_DEVICE void step(int key_tile, bool accumulate, int first_row, const Visible& keys,
-                            int q_length, const Score& score, float (&correction)[2]) {
+    /// Scores and probabilities of a query tile's last key tile, with nothing to hide them behind.
+    HEDDLE_DEVICE void start(const QueryTile& tile, u32 (&p)[kPvSlices][4], Softmax& softmax,
+                             float (&correction)[2]) {
+      float s[kTileN / 2];
+      wait_q();
+      wait_k();
+      issue_scores(s);
+      ptx::wgmma_wait<0>();
+      ptx::pin(s);
+      release_k();
+      softmax.reset();
+      apply_softmax<true>(s, tile, tile.item.key_end - 1, softmax, correction);
+      tile::pack_fragment<T, kTileN>(p, s);
+    }
+
+    /// The scores and softmax of `key_tile` while the previous key tile's P V is added; p becomes
+    /// `key_tile`'s probabilities. With kCross the key tile is the first of the next query tile:
+    /// `softmax` starts afresh, and `out` is left complete but for its row factors.
+    template <bool kMasked, bool kCross>
+    HEDDLE_DEVICE void step(const QueryTile& tile, int key_tile, float (&out)[C::kHeadDimV / 2],
+                            u32 (&p)[kPvSlices][4], Softmax& softmax, float (&correction)[2]) {
       float s[kTileN / 2];
       wait_k();
       wait_turn();
       issue_scores(s);
       if constexpr (C::kRescaleEarly) attention::scale_rows(out, correction);
       wait_v();
-      issue_output(accumulate);
+      issue_output(out, p);
       pass_turn();
       ptx::wgmma_wait<1>();
       ptx::pin(s);
       release_k();
-      apply_softmax<kMasked>(s, key_tile, first_row, keys, q_length, score, correction);
+      if constexpr (kCross) softmax.reset();
+      apply_softmax<kMasked>(s, tile, key_tile, softmax, correction);
       ptx::pin(s);
       if constexpr (C::kFenceSoftmax) attention::hold_until(softmax.sum[0] + softmax.sum[1]);
       ptx::wgmma_wait<0>();
       ptx::pin(out);
       ptx::pin(s);
       release_v();
-      if constexpr (!C::kRescaleEarly) correct_output(correction);
-      tile::pack_fragment<T, kTileN>(probability, s);
+      if constexpr (!C::kRescaleEarly && !kCross) correct_output(out, correction);
+      tile::pack_fragment<T, kTileN>(p, s);
     }
 
-    HEDDLE_DEVICE void correct_output(const float (&correction)[2]) {
+    HEDDLE_DEVICE static void correct_output(float (&out)[C::kHeadDimV / 2],
+                                             const float (&correction)[2]) {
       if constexpr (C::kSlack > 0) {
         if (!__any_sync(0xffffffffu, correction[0] != 1.f || correction[1] != 1.f)) return;
       }
       attention::scale_rows(out, correction);
     }
 
-    HEDDLE_DEVICE void run(const WorkItem& item, u32 q_parity) {
-      int q_length, kv_length;
-      const Visible keys = visible(args, item.batch, q_length, kv_length);
-      const int first_row = item.q_tile * kTileM + consumer * 64;
-      const QRing q_ring{shared + kQRing + consumer * QRing::kBytes};
-      const auto score = make_score(item);
-
-      softmax.reset();
-      if (item.key_begin < item.key_end) {
-        // Key tiles from `clear_end` on, and before `clear_begin`, hold keys some row must not see.
-        const int last_row = first_row + 63;
-        const int clear_end = C::kLengths && last_row >= q_length ? 0 : keys.hi(first_row) / kTileN;
-        const int clear_begin = ceil_div(keys.lo(last_row), kTileN);
-
-        float correction[2];
-        int key_tile = item.key_end - 1;
-        ptx::mbarrier_wait(q_ring.full(0), q_parity);
-        wait_k();
-        {
-          float s[kTileN / 2];
-          issue_scores(s);
-          ptx::wgmma_wait<0>();
-          ptx::pin(s);
-          release_k();
-          apply_softmax<true>(s, key_tile, first_row, keys, q_length, score, correction);
-          tile::pack_fragment<T, kTileN>(probability, s);
-        }
-        bool accumulate = false;
-        --key_tile;
-        if constexpr (kMaskedLoop) {
-          for (; key_tile >= item.key_begin && key_tile >= clear_end; --key_tile) {
-            step<true>(key_tile, accumulate, first_row, keys, q_length, score, correction);
-            accumulate = true;
-          }
-        }
-        for (; key_tile >= max_of(item.key_begin, clear_begin); --key_tile) {
-          step<false>(key_tile, accumulate, first_row, keys, q_length, score, correction);
-          accumulate = true;
-        }
-        // Without a moving lower bound only the last tile can hold keys below a constant one.
-        for (; key_tile >= item.key_begin; --key_tile) {
-          step<true>(key_tile, accumulate, first_row, keys, q_length, score, correction);
-          accumulate = true;
-        }
-        if constexpr (!C::kOutputAliasesQ) {
-          if (warp_leader()) ptx::mbarrier_arrive(q_ring.empty(0));
-        }
-        if constexpr (C::kRescaleEarly) attention::scale_rows(out, correction);
-        wait_v();
-        issue_output(accumulate);
-        ptx::wgmma_wait<0>();
-        ptx::pin(out);
-        release_v();
-      } else {
+    HEDDLE_DEVICE static void clear(float (&out)[C::kHeadDimV / 2]) {
 #pragma unroll
-        for (int i = 0; i < C::kHeadDimV / 2; ++i) out[i] = 0;
-      }
-      finish(item, first_row, q_length);
-      if constexpr (C::kOutputAliasesQ) {
-        if (item.key_begin < item.key_end && threadIdx.x % 128 == 0) {
-          ptx::bulk_wait_read<0>();
-          ptx::mbarrier_arrive(q_ring.empty(0));
-        }
-      }
+      for (int i = 0; i < C::kHeadDimV / 2; ++i) out[i] = 0;
     }
 
-    HEDDLE_DEVICE auto make_score(const WorkItem& item) const {
-      if constexpr (C::Score::kPlain)
-        return PlainScore{};
-      else
-        return typename C::Score(args, item.batch, item.head);
+    HEDDLE_DEVICE void run() {
+      if (consumer == C::kConsumers - 1) pass_turn();  // the first turn is consumer 0's
+      QueryTile tile = next_tile();
+      while (tile.valid()) {
+        float out[C::kHeadDimV / 2];
+        clear(out);
+        Softmax softmax;
+        if (tile.empty()) {
+          softmax.reset();
+          wait_q();
+          finish(tile, out, softmax);
+          tile = next_tile();
+          continue;
+        }
+        float correction[2];
+        u32 p[kPvSlices][4];
+        start(tile, p, softmax, correction);
+        while (true) {
+          for (int key_tile = tile.item.key_end - 2; key_tile >= tile.item.key_begin; --key_tile) {
+            if (tile.clear(key_tile))
+              step<false, false>(tile, key_tile, out, p, softmax, correction);
+            else
+              step<true, false>(tile, key_tile, out, p, softmax, correction);
+          }
+          if constexpr (kCrossTiles) {
+            release_q();
+            const QueryTile following = next_tile();
+            if (following.valid() && !following.empty()) {
+              Softmax done = softmax;
+              wait_q();
+              step<true, true>(following, following.item.key_end - 1, out, p, softmax, correction);
+              finish(tile, out, done);
+              clear(out);
+              tile = following;
+              continue;
+            }
+            last_output(out, p, correction);
+            finish(tile, out, softmax);
+            tile = following;
+          } else {
+            last_output(out, p, correction);
+            finish(tile, out, softmax);
+            tile = next_tile();
+          }
+          break;
+        }
+      }
+      if (threadIdx.x % 128 == 0) ptx::bulk_wait<0>();
+    }
+
+    /// The last P V of a query tile that none follows at once.
+    HEDDLE_DEVICE void last_output(float (&out)[C::kHeadDimV / 2], const u32 (&p)[kPvSlices][4],
+                                   const float (&correction)[2]) {
+      if constexpr (C::kRescaleEarly) attention::scale_rows(out, correction);
+      wait_v();
+      issue_output(out, p);
+      ptx::wgmma_wait<0>();
+      ptx::pin(out);
+      release_v();
     }
 
     /// Divides by the row sums and writes O and the row statistics.
-    HEDDLE_DEVICE void finish(const WorkItem& item, int first_row, int q_length) {
+    HEDDLE_DEVICE void finish(const QueryTile& tile, float (&out)[C::kHeadDimV / 2],
+                              Softmax& softmax) {
+      const WorkItem& item = tile.item;
       const int thread = threadIdx.x % 128;
       float factor[2];
       if constexpr (C::kSink) {
@@ -415,10 +493,10 @@ struct AttentionForward {
       }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int row = first_row + tile::fragment_row(thread, h);
+        const int row = tile.first_row + tile::fragment_row(thread, h);
         float sum = softmax.total(h);
         float reference = softmax.reference[h];
-        if (C::kLengths && row >= q_length) {
+        if (C::kLengths && row >= tile.q_length) {
           sum = 0;
           reference = attention::minus_infinity();
         }
@@ -461,35 +539,20 @@ struct AttentionForward {
 #pragma unroll
         for (int box = 0; box < OTile::kBoxes; ++box)
           ptx::tma_store_4d(&args.o, staging + box * OTile::kBoxBytes, box * tile::kBoxColumns,
-                            first_row, item.head, item.batch);
+                            tile.first_row, item.head, item.batch);
         ptx::bulk_commit();
+      }
+      if constexpr (C::kOutputAliasesQ) {
+        if (thread == 0) {
+          ptx::bulk_wait_read<0>();
+          ptx::mbarrier_arrive(q_ring.empty(q_at.stage));
+        }
+        q_at.advance();
+      } else if (!kCrossTiles || tile.empty()) {
+        release_q();
       }
     }
   };
-
-  HEDDLE_DEVICE static void consume(const ForwardArguments& args, u32 shared, int consumer) {
-    Consumer state(args, shared, consumer);
-    const ItemRing item_ring{shared + kItemRing};
-    tile::RingPosition<kItemStages> item_at;
-    u32 q_parity = 0;
-    if (consumer == C::kConsumers - 1) state.pass_turn();  // the first turn is consumer 0's
-    while (true) {
-      ptx::mbarrier_wait(item_ring.full(item_at.stage), item_at.parity);
-      const u32 slot = shared + kItemOffset + item_at.stage * kItemBytes;
-      u32 place[4], range[4];
-      ptx::load_shared(slot, place);
-      ptx::load_shared(slot + 16, range);
-      __syncwarp();
-      if (Consumer::warp_leader()) ptx::mbarrier_arrive(item_ring.empty(item_at.stage));
-      item_at.advance();
-      const WorkItem item{i32(place[0]), i32(place[1]), i32(place[2]), i32(range[0]),
-                          i32(range[1])};
-      if (item.q_tile < 0) break;
-      state.run(item, q_parity);
-      if (item.key_begin < item.key_end) q_parity ^= 1;
-    }
-    if (threadIdx.x % 128 == 0) ptx::bulk_wait<0>();
-  }
 
   // --- Kernel ---------------------------------------------------------------------------------
 
@@ -519,7 +582,7 @@ struct AttentionForward {
       if (threadIdx.x == 0) produce(args, shared);
     } else {
       ptx::registers_grow<kConsumerRegisters>();
-      consume(args, shared, warp_group - 1);
+      Consumer(args, shared, warp_group - 1).run();
     }
   }
 };
