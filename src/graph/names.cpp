@@ -1,5 +1,7 @@
 #include "graph/names.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 namespace heddle::graph {
@@ -55,6 +57,11 @@ std::string_view op_name(const Node& node) {
     std::string_view operator()(const RmsNormBackward&) const { return "rms_norm_backward"; }
   };
   return std::visit(Names{}, node.op);
+}
+
+std::string describe(const Tensor& tensor) {
+  if (tensor.name.empty()) return fmt::format("tensor with uid {}", tensor.uid);
+  return fmt::format("tensor '{}' (uid {})", tensor.name, tensor.uid);
 }
 
 bool from_name(std::string_view text, PointwiseMode& value) {

@@ -1,7 +1,8 @@
-// The spellings of the graph's enumerations, in the text form and in error sentences.
+// The spellings of the graph's enumerations, ops and tensors, in the text form and in error
+// sentences.
 #pragma once
 
-#include <optional>
+#include <string>
 #include <string_view>
 
 #include "graph/graph.h"
@@ -13,6 +14,8 @@ std::string_view name(DiagonalAlignment alignment);
 std::string_view name(RopePairing pairing);
 /// "sdpa", "sdpa_backward", "rope", "rope_backward", "rms_norm", "rms_norm_backward".
 std::string_view op_name(const Node& node);
+/// "tensor 'query' (uid 1)".
+std::string describe(const Tensor& tensor);
 
 /// Sets `value` to the enumerator spelled `text`; false if there is none.
 bool from_name(std::string_view text, PointwiseMode& value);

@@ -2,14 +2,7 @@
 
 #include <algorithm>
 
-#include "graph/names.h"
-
 namespace heddle::graph {
-
-std::string describe(const Tensor& tensor) {
-  if (tensor.name.empty()) return fmt::format("tensor with uid {}", tensor.uid);
-  return fmt::format("tensor '{}' (uid {})", tensor.name, tensor.uid);
-}
 
 Rules::Rules(Graph& graph, const Node& node)
     : graph_(graph),

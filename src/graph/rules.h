@@ -7,6 +7,7 @@
 
 #include "core/status.h"
 #include "graph/graph.h"
+#include "graph/names.h"
 
 namespace heddle::graph {
 
@@ -50,9 +51,6 @@ class Rules {
   Graph& graph_;
   std::string op_;
 };
-
-/// "tensor 'query' (uid 1)".
-std::string describe(const Tensor& tensor);
 
 /// One file an op.
 Status validate_sdpa(const Rules& rules, Sdpa& op);

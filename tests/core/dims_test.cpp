@@ -65,8 +65,9 @@ TEST(Dims, FindsOverlapsOfRandomNestedLayouts) {
       }
     }
     const bool overlaps = static_cast<int64_t>(places.size()) < *element_count(dims);
-    if (overlaps)
+    if (overlaps) {
       EXPECT_TRUE(overlaps_itself(dims, strides)) << to_string(dims) << to_string(strides);
+    }
     free += !overlaps_itself(dims, strides);
   }
   EXPECT_GT(free, 1000);

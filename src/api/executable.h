@@ -1,0 +1,86 @@
+// A graph made executable: cut into problems, each planned by one engine, its intermediates and the
+// plans' scratch laid out in one workspace.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/overlap.h"
+#include "core/status.h"
+#include "engine/engine.h"
+#include "graph/graph.h"
+
+namespace heddle::api {
+
+/// One entry of a variant pack: the caller's pointer for a tensor.
+struct Binding {
+  int64_t uid = 0;
+  void* pointer = nullptr;
+};
+
+/// A tensor the caller binds at execution.
+struct Port {
+  int64_t uid = 0;
+  graph::TensorId tensor = graph::kNone;
+  bool output = false;
+};
+
+/// Immutable once built: many threads may execute it at once, each with its own workspace.
+class Executable {
+ public:
+  /// Validates the graph, cuts it into problems and has the first of `engines` that can plan them
+  /// all do so. If none can, the failure is graph_execution_plan_creation_failed with every
+  /// engine's reason.
+  static Result<std::shared_ptr<const Executable>> build(
+      graph::Graph graph, std::span<const engine::Engine* const> engines);
+
+  /// The validated graph: everything inferred is filled in.
+  const graph::Graph& graph() const { return graph_; }
+  /// Bytes of workspace that execute needs; any alignment will do. Linear in sequence length.
+  int64_t workspace_bytes() const { return workspace_bytes_; }
+  /// The tensors to bind, each in ascending uid.
+  const std::vector<Port>& inputs() const { return inputs_; }
+  const std::vector<Port>& outputs() const { return outputs_; }
+  /// For people: a line for each step with the nodes it stands for, the engine and its plan.
+  const std::string& description() const { return description_; }
+
+  /// Runs on the buffers in `bindings`; uids the graph does not bind are ignored. Refuses missing
+  /// uids, null and misaligned pointers and outputs that share memory with another tensor or the
+  /// workspace, before anything is written. Initial contents of outputs and workspace never matter.
+  /// Allocates nothing unless it fails. `stream` is the engine's kind of queue (ignored by the CPU
+  /// engine).
+  Status execute(std::span<const Binding> bindings, void* workspace, void* stream) const;
+
+  /// Most tensors a graph may bind, and most operands one problem may have; execute keeps that many
+  /// pointers on its stack.
+  static constexpr size_t kMaxPorts = 128;
+  static constexpr size_t kMaxOperands = 128;
+
+ private:
+  /// Where an operand's memory is.
+  struct Source {
+    enum class Kind : uint8_t { port, workspace, constant };
+    Kind kind = Kind::port;
+    int64_t index = 0;  ///< of ports_, byte offset in the workspace, or index of constants_
+  };
+  struct Step {
+    std::shared_ptr<const engine::Plan> plan;
+    std::vector<Source> operands;
+    int64_t workspace_offset = 0;
+  };
+  class Builder;
+
+  Status find_pointers(std::span<const Binding> bindings, std::span<void*> pointers) const;
+  Status check_overlaps(std::span<void* const> pointers, void* workspace) const;
+
+  graph::Graph graph_;
+  std::vector<Port> ports_, inputs_, outputs_;
+  std::vector<Step> steps_;
+  std::vector<int64_t> constants_;  ///< a scalar's bytes each
+  int64_t workspace_bytes_ = 0;
+  std::string description_;
+};
+
+}  // namespace heddle::api

@@ -1,0 +1,143 @@
+#include <algorithm>
+#include <unordered_map>
+
+#include "api/executable.h"
+#include "fusion/schedule.h"
+#include "graph/names.h"
+#include "graph/ports.h"
+#include "graph/validate.h"
+
+namespace heddle::api {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+
+Result<int64_t> add_bytes(int64_t offset, int64_t bytes) {
+  int64_t end, rounded;
+  if (bytes < 0 || __builtin_add_overflow(offset, bytes, &end) ||
+      __builtin_add_overflow(end, kAlignment - 1, &rounded)) {
+    return error(Code::out_of_memory, "The graph's workspace is larger than 63 bits address.");
+  }
+  return rounded / kAlignment * kAlignment;
+}
+
+std::string join(const std::vector<std::string>& names) {
+  std::string joined;
+  for (const std::string& name : names) joined += (joined.empty() ? "" : " + ") + name;
+  return joined;
+}
+
+}  // namespace
+
+/// The parts of building, one after the other.
+class Executable::Builder {
+ public:
+  explicit Builder(Executable& out) : out_(out) {}
+
+  Status find_ports() {
+    const graph::Graph& graph = out_.graph_;
+    for (graph::TensorId id : bound_inputs(graph))
+      out_.inputs_.push_back({graph[id].uid, id, false});
+    for (graph::TensorId id : bound_outputs(graph))
+      out_.outputs_.push_back({graph[id].uid, id, true});
+    out_.ports_ = out_.inputs_;
+    out_.ports_.insert(out_.ports_.end(), out_.outputs_.begin(), out_.outputs_.end());
+    if (out_.ports_.size() > kMaxPorts) {
+      return error(Code::graph_not_supported, "The graph binds {} tensors, expected at most {}.",
+                   out_.ports_.size(), kMaxPorts);
+    }
+    for (size_t i = 0; i < out_.ports_.size(); ++i) {
+      sources_[out_.ports_[i].tensor] = {Source::Kind::port, static_cast<int64_t>(i)};
+    }
+    return {};
+  }
+
+  /// Gives every operand of every step its memory; intermediates come first in the workspace.
+  Status place(const fusion::Schedule& schedule) {
+    for (const fusion::Step& from : schedule.steps) {
+      if (from.tensors.size() > kMaxOperands) {
+        return error(Code::graph_not_supported, "{} takes {} operands, expected at most {}.",
+                     join(from.nodes), from.tensors.size(), kMaxOperands);
+      }
+      Step& step = out_.steps_.emplace_back();
+      for (graph::TensorId id : from.tensors) {
+        HEDDLE_ASSIGN(const Source source, source_of(id));
+        step.operands.push_back(source);
+      }
+    }
+    return {};
+  }
+
+  /// The first engine that can plan every step does.
+  Status plan(const fusion::Schedule& schedule, std::span<const engine::Engine* const> engines) {
+    std::string reasons;
+    for (const engine::Engine* engine : engines) {
+      const Status refusal = plan_with(schedule, *engine);
+      if (refusal.is_ok()) return {};
+      reasons += fmt::format(" {}: {}", engine->name(), refusal.message());
+    }
+    if (engines.empty()) reasons = " There is no engine for this device.";
+    return error(Code::graph_execution_plan_creation_failed,
+                 "No execution plans support the graph.{}", reasons);
+  }
+
+ private:
+  Result<Source> source_of(graph::TensorId id) {
+    const auto found = sources_.find(id);
+    if (found != sources_.end()) return found->second;
+    const graph::Tensor& tensor = out_.graph_[id];
+    Source source;
+    if (tensor.constant) {
+      source = {Source::Kind::constant, static_cast<int64_t>(out_.constants_.size())};
+      store(*tensor.dtype, &out_.constants_.emplace_back(0), 0, *tensor.constant);
+    } else {
+      source = {Source::Kind::workspace, intermediates_end_};
+      HEDDLE_ASSIGN(intermediates_end_,
+                    add_bytes(intermediates_end_,
+                              *span_of(tensor.dims, tensor.strides) * size_of(*tensor.dtype)));
+    }
+    return sources_[id] = source;
+  }
+
+  Status plan_with(const fusion::Schedule& schedule, const engine::Engine& engine) {
+    std::vector<std::shared_ptr<const engine::Plan>> plans;
+    int64_t scratch = 0;
+    std::string description;
+    for (const fusion::Step& step : schedule.steps) {
+      HEDDLE_ASSIGN(auto plan, engine.plan(step.problem));
+      scratch = std::max(scratch, plan->workspace_bytes());
+      description +=
+          fmt::format("{}: {}, {}\n", join(step.nodes), engine.name(), plan->description());
+      plans.push_back(std::move(plan));
+    }
+    // Steps run one after the other, so their plans share one scratch, after the intermediates.
+    HEDDLE_ASSIGN(const int64_t end, add_bytes(intermediates_end_, scratch));
+    // One more unit lets the caller's workspace begin anywhere.
+    out_.workspace_bytes_ = end == 0 ? 0 : end + kAlignment;
+    for (size_t i = 0; i < plans.size(); ++i) {
+      out_.steps_[i].plan = std::move(plans[i]);
+      out_.steps_[i].workspace_offset = intermediates_end_;
+    }
+    out_.description_ = std::move(description);
+    return {};
+  }
+
+  Executable& out_;
+  std::unordered_map<graph::TensorId, Source> sources_;
+  int64_t intermediates_end_ = 0;
+};
+
+Result<std::shared_ptr<const Executable>> Executable::build(
+    graph::Graph graph, std::span<const engine::Engine* const> engines) {
+  HEDDLE_TRY(validate(graph));
+  HEDDLE_ASSIGN(const fusion::Schedule schedule, fusion::fuse(graph));
+  auto executable = std::make_shared<Executable>();
+  executable->graph_ = std::move(graph);
+  Builder builder(*executable);
+  HEDDLE_TRY(builder.find_ports());
+  HEDDLE_TRY(builder.place(schedule));
+  HEDDLE_TRY(builder.plan(schedule, engines));
+  return std::shared_ptr<const Executable>(std::move(executable));
+}
+
+}  // namespace heddle::api
