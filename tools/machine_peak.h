@@ -8,7 +8,8 @@ struct MachinePeak {
   double bf16_gflops = 0;  ///< bf16 dot products (AVX512_BF16); 0 where the machine has none
 };
 
-/// Runs independent multiply-adds on `threads` threads for about a third of a second for each figure.
+/// Runs independent multiply-adds on `threads` threads for about a third of a second for each
+/// figure.
 MachinePeak measure_machine_peak(int threads);
 
 }  // namespace heddle::tools

@@ -54,7 +54,7 @@ const Instruction* source(const Instruction* instruction) {
   return instruction;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') result += '\\';
@@ -169,7 +169,7 @@ std::string picture(const std::vector<Panel>& panels, const std::vector<Attentio
       "  edge [color=\"#555555\", arrowsize=0.6];\n";
   for (size_t i = 0; i < panels.size(); ++i) {
     text += fmt::format("  subgraph cluster_{} {{\n    label={}; fontsize=18;\n", i,
-                        quoted(panels[i].heading));
+                        in_quotes(panels[i].heading));
     text += Drawing(*panels[i].computation, extents).text(fmt::format("p{}_", i));
     text += "  }\n";
   }
