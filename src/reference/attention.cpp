@@ -4,6 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "core/dropout_bits.h"
+#include "graph/extents.h"
+
 namespace heddle::reference {
 
 using graph::AttentionAttributes;
@@ -11,19 +14,6 @@ using graph::kNone;
 using graph::TensorId;
 
 namespace {
-
-/// K and V length of a paged attention: the contract's order of precedence.
-int64_t paged_kv_length(const graph::Sdpa& op, const Values& values) {
-  const bool k_paged = op.page_table_k != kNone, v_paged = op.page_table_v != kNone;
-  if (op.paged_max_seq_len_kv) return *op.paged_max_seq_len_kv;
-  if (!k_paged) return values.tensor(op.k).dims[2];
-  if (!v_paged) return values.tensor(op.v).dims[2];
-  if (op.attention.bias != kNone) return values.tensor(op.attention.bias).dims[3];
-  const TensorId dump = op.attention.dropout.rng_dump;
-  if (dump != kNone) return values.tensor(dump).dims[3];
-  return std::min(values.tensor(op.page_table_k).dims[2] * values.tensor(op.k).dims[2],
-                  values.tensor(op.page_table_v).dims[2] * values.tensor(op.v).dims[2]);
-}
 
 bool is_ragged(TensorId id, const Values& values) {
   return id != kNone && values.tensor(id).ragged_offset != kNone;
@@ -40,33 +30,40 @@ int64_t length(TensorId plain, TensorId cumulative, int64_t b, int64_t extent,
   return std::clamp<int64_t>(length, 0, extent);
 }
 
+/// Whether the generator keeps a cell's probability; core/dropout_bits.h says which word decides.
+bool keeps(const Attention& a, const Cell& cell, const Values& values) {
+  const graph::Dropout& dropout = a.attributes.dropout;
+  const double p = dropout.probability.value_or(0);
+  if (dropout.threefry) {
+    const Dims& stride = dropout.threefry_strides;
+    const int64_t index =
+        cell.b * stride[0] + cell.h * stride[1] + cell.i * stride[2] + cell.j * stride[3];
+    const auto key = [&](int64_t n) {
+      return static_cast<uint32_t>(values.read_integer(dropout.seed, n));
+    };
+    return threefry_keeps({key(0), key(1)}, p, static_cast<uint64_t>(index));
+  }
+  const int64_t seed = values.read_integer(dropout.seed);
+  const int64_t offset = dropout.offset != kNone ? values.read_integer(dropout.offset) : 0;
+  return philox_keeps(seed, offset, p, static_cast<uint32_t>(cell.b * a.q_heads + cell.h),
+                      static_cast<uint32_t>(cell.i), static_cast<uint32_t>(cell.j));
+}
+
 }  // namespace
 
 Attention attention(const graph::Sdpa& op, const Values& values) {
-  const Dims &q = values.tensor(op.q).dims, &k = values.tensor(op.k).dims,
-             &v = values.tensor(op.v).dims;
-  const bool paged = op.page_table_k != kNone || op.page_table_v != kNone;
   const bool log2_input = op.attention.softmax_input_is_log2 || op.attn_scale_prefolded;
-  return {op.attention,
-          op.q,
-          op.k,
-          op.v,
-          op.page_table_k,
-          op.page_table_v,
-          log2_input,
-          q[0],
-          q[1],
-          k[1],
-          v[1],
-          q[2],
-          paged ? paged_kv_length(op, values) : k[2]};
+  const graph::AttentionExtents e = graph::extents(values.graph(), op);
+  return {op.attention,    op.q,       op.k,       op.v,      op.page_table_k,
+          op.page_table_v, log2_input, e.batch,    e.q_heads, e.k_heads,
+          e.v_heads,       e.q_length, e.kv_length};
 }
 
 Attention attention(const graph::SdpaBackward& op, const Values& values) {
-  const Dims &q = values.tensor(op.q).dims, &k = values.tensor(op.k).dims,
-             &v = values.tensor(op.v).dims;
-  return {op.attention, op.q, op.k, op.v, kNone, kNone, op.attention.softmax_input_is_log2,
-          q[0],         q[1], k[1], v[1], q[2],  k[2]};
+  const graph::AttentionExtents e = graph::extents(values.graph(), op);
+  const bool log2_input = op.attention.softmax_input_is_log2;
+  return {op.attention, op.q,      op.k,      op.v,      kNone,      kNone,      log2_input,
+          e.batch,      e.q_heads, e.k_heads, e.v_heads, e.q_length, e.kv_length};
 }
 
 Lengths lengths_of(const Attention& a, int64_t b, const Values& values) {
@@ -150,9 +147,22 @@ double dropout_factor(const Attention& a, const Cell& cell, const Values& values
     const double scale = dropout.scale != kNone ? values.read(dropout.scale, 0) : 1;
     return scale * values.read(dropout.mask, cell.b, cell.h, cell.i, cell.j);
   }
-  return 1;
+  const double p = dropout.probability.value_or(0);
+  return p > 0 && !keeps(a, cell, values) ? 0 : 1 / (1 - p);
 }
 
-void write_rng_dump(const Attention&, Values&) {}
+void write_rng_dump(const Attention& a, Values& values) {
+  const TensorId dump = a.attributes.dropout.rng_dump;
+  if (dump == kNone) return;
+  for (int64_t b = 0; b < a.batch; ++b) {
+    for (int64_t h = 0; h < a.q_heads; ++h) {
+      for (int64_t i = 0; i < a.q_length; ++i) {
+        for (int64_t j = 0; j < a.kv_length; ++j) {
+          values.write(dump, keeps(a, {b, h, i, j}, values), b, h, i, j);
+        }
+      }
+    }
+  }
+}
 
 }  // namespace heddle::reference

@@ -1,7 +1,8 @@
 #include "reference/evaluate.h"
 
-#include <algorithm>
+#include <unordered_set>
 
+#include "graph/ports.h"
 #include "reference/ops.h"
 
 namespace heddle::reference {
@@ -18,78 +19,7 @@ struct Overloaded : F... {
 template <class... F>
 Overloaded(F...) -> Overloaded<F...>;
 
-/// Tensors a score modifier captures from the graph around it.
-void append_captured(const std::optional<graph::ScoreModifier>& modifier,
-                     std::vector<TensorId>& ids) {
-  if (!modifier) return;
-  std::vector<TensorId> inner{modifier->score_in};
-  for (const graph::Pointwise& op : modifier->ops) inner.push_back(op.output);
-  for (const graph::Pointwise& op : modifier->ops) {
-    for (TensorId id : op.inputs) {
-      if (std::find(inner.begin(), inner.end(), id) == inner.end()) ids.push_back(id);
-    }
-  }
-}
-
-std::vector<TensorId> attention_inputs(const graph::AttentionAttributes& a) {
-  std::vector<TensorId> ids{a.attn_scale_tensor, a.bias,           a.seq_len_q,    a.seq_len_kv,
-                            a.cu_seq_len_q,      a.cu_seq_len_kv,  a.block_mask,   a.sink,
-                            a.dropout.seed,      a.dropout.offset, a.dropout.mask, a.dropout.scale};
-  append_captured(a.score_mod, ids);
-  return ids;
-}
-
-std::vector<TensorId> present(std::vector<TensorId> ids) {
-  std::erase(ids, kNone);
-  return ids;
-}
-
 }  // namespace
-
-std::vector<TensorId> inputs_of(const graph::Node& node) {
-  return present(std::visit(
-      Overloaded{[](const graph::Sdpa& op) {
-                   auto ids = attention_inputs(op.attention);
-                   ids.insert(ids.end(), {op.q, op.k, op.v, op.page_table_k, op.page_table_v});
-                   return ids;
-                 },
-                 [](const graph::SdpaBackward& op) {
-                   auto ids = attention_inputs(op.attention);
-                   append_captured(op.score_mod_bprop, ids);
-                   ids.insert(ids.end(), {op.q, op.k, op.v, op.o, op.d_o, op.stats});
-                   return ids;
-                 },
-                 [](const graph::Rope& op) {
-                   return std::vector{op.x, op.freqs, op.positions, op.cosines, op.sines};
-                 },
-                 [](const graph::RmsNorm& op) {
-                   return std::vector{op.x, op.scale, op.bias, op.epsilon};
-                 },
-                 [](const graph::RmsNormBackward& op) {
-                   return std::vector{op.dy, op.x, op.scale, op.inv_variance};
-                 }},
-      node.op));
-}
-
-std::vector<TensorId> outputs_of(const graph::Node& node) {
-  return present(std::visit(
-      Overloaded{
-          [](const graph::Sdpa& op) {
-            return std::vector{op.o, op.stats, op.max, op.sum_exp, op.attention.dropout.rng_dump};
-          },
-          [](const graph::SdpaBackward& op) {
-            return std::vector{op.d_q,    op.d_k,    op.d_v,
-                               op.d_bias, op.d_sink, op.attention.dropout.rng_dump};
-          },
-          [](const graph::Rope& op) { return std::vector{op.y}; },
-          [](const graph::RmsNorm& op) {
-            return std::vector{op.y, op.inv_variance};
-          },
-          [](const graph::RmsNormBackward& op) {
-            return std::vector{op.dx, op.d_scale, op.d_bias};
-          }},
-      node.op));
-}
 
 Result<Values> evaluate(const graph::Graph& graph, const Buffers& buffers, Precision precision) {
   std::vector<bool> available(graph.tensors.size(), false);
@@ -99,14 +29,24 @@ Result<Values> evaluate(const graph::Graph& graph, const Buffers& buffers, Preci
   }
   Values values(graph, buffers, precision);
   for (const graph::Node& node : graph.nodes) {
-    for (TensorId id : inputs_of(node)) {
+    const std::vector<graph::Port> ports = graph::ports(node);
+    // Values inside a score expression are made and read there.
+    std::unordered_set<TensorId> inner;
+    for (const graph::Port& port : ports) {
+      if (port.inner && port.output) inner.insert(port.tensor);
+    }
+    for (const graph::Port& port : ports) {
+      const TensorId id = port.tensor;
+      if (port.output || inner.contains(id)) continue;
       const TensorId offsets = graph[id].ragged_offset;
       if (!available[id] || (offsets != kNone && !available[offsets])) {
         return error(Code::invalid_variant_pack, "Uid {} not found in variant pack.",
                      graph[available[id] ? offsets : id].uid);
       }
     }
-    for (TensorId id : outputs_of(node)) values.declare(id);
+    for (const graph::Port& port : ports) {
+      if (port.output && !port.inner) values.declare(port.tensor);
+    }
     std::visit(Overloaded{[&](const graph::Sdpa& op) { sdpa(op, values); },
                           [&](const graph::SdpaBackward& op) {
                             // A gradient nobody binds never reaches memory: it stays unrounded.
@@ -121,7 +61,9 @@ Result<Values> evaluate(const graph::Graph& graph, const Buffers& buffers, Preci
                           [&](const graph::RmsNorm& op) { rms_norm(op, values); },
                           [&](const graph::RmsNormBackward& op) { rms_norm_backward(op, values); }},
                node.op);
-    for (TensorId id : outputs_of(node)) available[id] = true;
+    for (const graph::Port& port : ports) {
+      if (port.output) available[port.tensor] = true;
+    }
   }
   return values;
 }

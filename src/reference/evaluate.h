@@ -16,8 +16,4 @@ Result<Values> evaluate(const graph::Graph& graph, const Buffers& buffers,
 /// contract does not write keep what they hold.
 void store_results(const Values& values, const Buffers& buffers);
 
-/// Tensors that a node reads, and tensors that a node writes; kNone entries left out.
-std::vector<graph::TensorId> inputs_of(const graph::Node& node);
-std::vector<graph::TensorId> outputs_of(const graph::Node& node);
-
 }  // namespace heddle::reference

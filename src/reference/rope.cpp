@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "reference/ops.h"
@@ -17,6 +18,16 @@ int64_t angle_row(const graph::Rope& op, int64_t b, int64_t s, const Values& val
   return per_row ? position : s + position;
 }
 
+/// Rows of batch entry b: all of them, or as many as lie before the next ragged sequence.
+int64_t row_count(graph::TensorId id, int64_t b, const Values& values) {
+  const graph::Tensor& tensor = values.tensor(id);
+  if (tensor.ragged_offset == kNone || tensor.strides[2] == 0) return tensor.dims[2];
+  const int64_t elements = values.read_integer(tensor.ragged_offset, b + 1) -
+                           values.read_integer(tensor.ragged_offset, b);
+  const int64_t rows = elements * tensor.ragged_offset_multiplier / tensor.strides[2];
+  return std::min(tensor.dims[2], rows);
+}
+
 }  // namespace
 
 void rope(const graph::Rope& op, Values& values) {
@@ -26,9 +37,11 @@ void rope(const graph::Rope& op, Values& values) {
   const double a = op.output_scale, sign = op.backward ? -1 : 1;
   const bool interleaved = op.pairing == RopePairing::interleaved;
   for (int64_t b = 0; b < dims[0]; ++b) {
-    for (int64_t s = 0; s < dims[2]; ++s) {
+    const int64_t rows = std::min(row_count(op.x, b, values), row_count(op.y, b, values));
+    for (int64_t s = 0; s < rows; ++s) {
       const int64_t at = angle_row(op, b, s, values);
       for (int64_t h = 0; h < dims[1]; ++h) {
+        if (!values.is_written(op.x, b, h, s, 0)) continue;  // past a sequence's length
         const auto x = [&](int64_t d) { return values.read(op.x, b, h, s, d); };
         const auto y = [&](int64_t d, double value) { values.write(op.y, value, b, h, s, d); };
         for (int64_t d = 0; d < nope; ++d) y(d, a * x(d));

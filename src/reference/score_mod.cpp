@@ -114,7 +114,7 @@ Partials partials(PointwiseMode mode, double a, double b) {
     case PointwiseMode::max:
       return a >= b ? Partials{1, 0} : Partials{0, 1};
     case PointwiseMode::pow:
-      return {b * std::pow(a, b - 1), std::pow(a, b) * std::log(a)};
+      return {b * std::pow(a, b - 1), std::pow(a, b) * std::log(a == 0 ? 1 : a)};
     case PointwiseMode::mod:
       return {1, -std::trunc(a / b)};
     case PointwiseMode::neg:
@@ -166,8 +166,8 @@ double evaluate(const Pointwise& op, const Slots& slots, const Cell& cell, const
 }
 
 Slots evaluate_all(const ScoreModifier& modifier, double score, const Cell& cell,
-                   const Values& values) {
-  Slots slots{{modifier.score_in, score}};
+                   const Values& values, Slots slots = {}) {
+  slots[modifier.score_in] = score;
   for (const Pointwise& op : modifier.ops) slots[op.output] = evaluate(op, slots, cell, values);
   return slots;
 }
@@ -177,6 +177,13 @@ Slots evaluate_all(const ScoreModifier& modifier, double score, const Cell& cell
 double modified_score(const ScoreModifier& modifier, double score, const Cell& cell,
                       const Values& values) {
   return evaluate_all(modifier, score, cell, values).at(modifier.score_out);
+}
+
+double given_score_gradient(const ScoreModifier& bprop, const ScoreModifier* forward, double score,
+                            double gradient, const Cell& cell, const Values& values) {
+  Slots known;
+  if (forward) known = evaluate_all(*forward, score, cell, values);
+  return evaluate_all(bprop, gradient, cell, values, std::move(known)).at(bprop.score_out);
 }
 
 double modified_score_gradient(const ScoreModifier& modifier, double score, double gradient,

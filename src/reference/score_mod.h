@@ -20,4 +20,9 @@ double modified_score(const graph::ScoreModifier& modifier, double score, const 
 double modified_score_gradient(const graph::ScoreModifier& modifier, double score, double gradient,
                                const Cell& cell, const Values& values);
 
+/// The caller's own derivative: bprop's score_out when its score_in is `gradient`; it may read what
+/// `forward` (null if there is none) makes of `score`.
+double given_score_gradient(const graph::ScoreModifier& bprop, const graph::ScoreModifier* forward,
+                            double score, double gradient, const Cell& cell, const Values& values);
+
 }  // namespace heddle::reference

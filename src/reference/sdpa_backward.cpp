@@ -29,9 +29,13 @@ void write_zeros(graph::TensorId id, const Attention& a, Values& values, bool is
 /// dL/d(attn_scale Q K^T) of a cell from dL/d(score), in natural units.
 double through_score_mod(const graph::SdpaBackward& op, double d_score, double scaled_dot,
                          const Cell& cell, const Values& values) {
-  if (op.score_mod_bprop) return modified_score(*op.score_mod_bprop, d_score, cell, values);
-  if (!op.attention.score_mod) return d_score;
-  return modified_score_gradient(*op.attention.score_mod, scaled_dot, d_score, cell, values);
+  const auto& forward = op.attention.score_mod;
+  if (op.score_mod_bprop) {
+    return given_score_gradient(*op.score_mod_bprop, forward ? &*forward : nullptr, scaled_dot,
+                                d_score, cell, values);
+  }
+  if (!forward) return d_score;
+  return modified_score_gradient(*forward, scaled_dot, d_score, cell, values);
 }
 
 }  // namespace
@@ -95,6 +99,7 @@ void sdpa_backward(const graph::SdpaBackward& op, Values& values) {
       accumulate(op.d_v, d_v, vh);
     }
   }
+  write_rng_dump(a, values);
 }
 
 }  // namespace heddle::reference

@@ -43,6 +43,11 @@ class Values {
   /// The first `count` rows of (b, h).
   Matrix rows(graph::TensorId id, int64_t b, int64_t h, int64_t count) const;
 
+  /// Whether an element holds something: true of inputs, of results if a node wrote it.
+  bool is_written(graph::TensorId id, int64_t i0, int64_t i1, int64_t i2, int64_t i3) const {
+    const Array& array = result(id);
+    return array.empty() || array.written[place(id, i0, i1, i2, i3)] != 0;
+  }
   /// Makes `id` a result: nothing of it is written yet.
   void declare(graph::TensorId id);
   /// Sets or adds to an element of a result; nothing if `id` is kNone.

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "graph/validate.h"
 #include "reference/evaluate.h"
 #include "support/attention_programs.h"
 #include "support/compare.h"
@@ -15,6 +16,8 @@ TEST(Sdpa, RandomProgramsEvaluate) {
     AttentionOptions options;
     options.rope = 0.3;
     Program program = random_sdpa(random, options);
+    const Status valid = graph::validate(program.graph);
+    ASSERT_TRUE(valid.is_ok()) << valid.message() << " seed " << seed;
     const reference::Buffers buffers = program.buffers();
     const auto values = reference::evaluate(program.graph, buffers);
     ASSERT_TRUE(values) << values.status().message();
@@ -29,6 +32,8 @@ TEST(SdpaBackward, RandomProgramsEvaluate) {
     AttentionOptions options;
     options.rope = 0.3;
     Program program = random_sdpa_backward(random, options);
+    const Status valid = graph::validate(program.graph);
+    ASSERT_TRUE(valid.is_ok()) << valid.message() << " seed " << seed;
     const reference::Buffers buffers = program.buffers();
     const auto values = reference::evaluate(program.graph, buffers);
     ASSERT_TRUE(values) << values.status().message();

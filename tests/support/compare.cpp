@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "graph/ports.h"
 #include "reference/evaluate.h"
 
 namespace heddle::testing {
@@ -96,7 +97,9 @@ Error error_of(const graph::Graph& graph, TensorId id, const Values& expected, c
   const auto naive = reference::evaluate(graph, buffers, {io});
   if (!exact) return ::testing::AssertionFailure() << exact.status().message();
   for (const graph::Node& node : graph.nodes) {
-    for (TensorId id : reference::outputs_of(node)) {
+    for (const graph::Port& port : graph::ports(node)) {
+      if (!port.output || port.inner) continue;
+      const TensorId id = port.tensor;
       const graph::Tensor& tensor = graph[id];
       const auto block = program.memory.find(tensor.uid);
       if (block == program.memory.end()) continue;

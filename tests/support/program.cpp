@@ -43,6 +43,9 @@ reference::Buffers Program::buffers() {
 TensorId Program::add(std::string name, DataType dtype, Dims dims, Dims strides) {
   graph::Tensor tensor;
   tensor.uid = static_cast<int64_t>(graph.tensors.size()) + 1;
+  for (const graph::Tensor& other : graph.tensors) {
+    if (other.name == name) name += "_" + std::to_string(tensor.uid);
+  }
   tensor.name = std::move(name);
   tensor.dtype = dtype;
   tensor.dims = dims;

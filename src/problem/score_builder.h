@@ -1,0 +1,41 @@
+// Builds score expressions node by node: equal nodes are made once, constants are folded, and what
+// changes nothing (x + 0, 1 x, a select with a known condition) is not made at all.
+#pragma once
+
+#include <vector>
+
+#include "problem/score.h"
+
+namespace heddle::problem {
+
+class ScoreBuilder {
+ public:
+  using Node = int32_t;  ///< index of a node of this builder
+
+  Node leaf(ScoreOp op) { return make({op}); }
+  Node constant(double value);
+  Node load(OperandId operand);
+  /// `op` of as many nodes as its arity.
+  Node apply(ScoreOp op, Node a, Node b = -1, Node c = -1);
+  /// All of `expression`, its `dot` leaf replaced by `dot`. Gives its root.
+  Node insert(const ScoreExpression& expression, Node dot);
+  Node insert(const ScoreExpression& expression) { return insert(expression, leaf(ScoreOp::dot)); }
+
+  const ScoreNode& operator[](Node node) const { return nodes_[static_cast<size_t>(node)]; }
+  bool is_constant(Node node, double value) const;
+  int32_t size() const { return static_cast<int32_t>(nodes_.size()); }
+  /// The expression rooted at `root`, without the nodes it does not need.
+  ScoreExpression expression(Node root) const;
+
+ private:
+  Node make(const ScoreNode& node);
+  /// The node that equals op(a, b, c) without being one, or -1.
+  Node shortcut(ScoreOp op, Node a, Node b, Node c);
+
+  std::vector<ScoreNode> nodes_;
+};
+
+/// The same expression with constants folded, repeated and dead nodes removed.
+ScoreExpression simplified(const ScoreExpression& expression);
+
+}  // namespace heddle::problem
