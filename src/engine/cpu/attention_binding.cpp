@@ -1,0 +1,169 @@
+#include "engine/cpu/attention_binding.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace heddle::engine::cpu {
+
+using problem::kAbsent;
+using problem::OperandId;
+
+static_assert(static_cast<int>(Element::f16) == static_cast<int>(DataType::f16));
+static_assert(static_cast<int>(Element::i64) == static_cast<int>(DataType::i64));
+static_assert(static_cast<int>(Element::boolean) == static_cast<int>(DataType::boolean));
+
+namespace {
+
+int64_t first_integer(const View& v, int64_t index) {
+  return static_cast<int64_t>(load(static_cast<DataType>(v.element), v.data,
+                                   index * *std::max_element(v.stride, v.stride + 4)));
+}
+
+/// The vectors among the operands (lengths, offsets) are read by their batch stride.
+void read_as_vector(View* views, OperandId id) {
+  if (id != kAbsent)
+    views[id].stride[0] = *std::max_element(views[id].stride, views[id].stride + 4);
+}
+
+}  // namespace
+
+View dense_view(void* data, DataType dtype, const Dims& dims) {
+  View v{};
+  v.data = static_cast<char*>(data);
+  v.element = static_cast<Element>(dtype);
+  v.element_bytes = static_cast<int32_t>(size_of(dtype));
+  int64_t stride = 1;
+  for (int d = 3; d >= 0; --d) {
+    v.dims[d] = dims[d];
+    v.stride[d] = dims[d] == 1 ? 0 : stride;
+    stride *= dims[d];
+  }
+  return v;
+}
+
+AttentionBinding::AttentionBinding(const problem::AttentionStructure& structure,
+                                   const problem::AttentionSizes& sizes,
+                                   std::vector<problem::ScoreExpression> derivatives)
+    : structure_(structure), sizes_(sizes), expressions_(std::move(derivatives)) {
+  expressions_.insert(expressions_.begin(), structure.score);
+}
+
+void AttentionBinding::measure(WorkspaceCursor& workspace) const {
+  workspace.take<View>(static_cast<int64_t>(structure_.operands.size()));
+  workspace.take<Bound>(static_cast<int64_t>(structure_.bounds.size()));
+  workspace.take<Score>(static_cast<int64_t>(expressions_.size()));
+  for (const problem::ScoreExpression& e : expressions_)
+    workspace.take<ScoreStep>(static_cast<int64_t>(e.nodes.size()));
+}
+
+Status AttentionBinding::bind_views(std::span<void* const> buffers, View* views) const {
+  const size_t count = structure_.operands.size();
+  if (buffers.size() != count)
+    return error(Code::invalid_variant_pack, "attention: {} buffers were given for {} operands",
+                 buffers.size(), count);
+  for (size_t n = 0; n < count; ++n) {
+    const problem::OperandType& type = structure_.operands[n];
+    const problem::OperandLayout& layout = sizes_.layouts[n];
+    View& v = views[n];
+    v.data = static_cast<char*>(buffers[n]);
+    v.element = static_cast<Element>(type.dtype);
+    v.element_bytes = static_cast<int32_t>(size_of(type.dtype));
+    bool is_empty = false;
+    for (int d = 0; d < 4; ++d) {
+      v.dims[d] = layout.dims[d];
+      v.stride[d] = layout.dims[d] == 1 ? 0 : layout.strides[d];
+      is_empty |= layout.dims[d] == 0;
+    }
+    v.ragged = type.ragged_offsets == kAbsent ? nullptr : &views[type.ragged_offsets];
+    v.ragged_multiplier = layout.ragged_multiplier;
+    v.pages = type.page_table == kAbsent ? nullptr : &views[type.page_table];
+    if (!v.data && !is_empty)
+      return error(Code::invalid_variant_pack, "attention: operand {} with dims {} has no buffer",
+                   n, to_string(layout.dims));
+    if (reinterpret_cast<uintptr_t>(v.data) % static_cast<uintptr_t>(v.element_bytes) != 0)
+      return error(Code::invalid_variant_pack,
+                   "attention: the buffer of operand {} is not aligned to its {} elements", n,
+                   heddle::name(type.dtype));
+  }
+  for (const problem::OperandType& type : structure_.operands)
+    read_as_vector(views, type.ragged_offsets);
+  for (OperandId id : {structure_.q_lengths, structure_.kv_lengths, structure_.dropout.seed})
+    read_as_vector(views, id);
+  return {};
+}
+
+Status AttentionBinding::bind(std::span<void* const> buffers, WorkspaceCursor& workspace,
+                              Result& out) const {
+  const problem::AttentionStructure& s = structure_;
+  View* views = workspace.take<View>(static_cast<int64_t>(s.operands.size()));
+  HEDDLE_TRY(bind_views(buffers, views));
+  const auto view = [&](OperandId id) -> const View* {
+    return id == kAbsent ? nullptr : &views[id];
+  };
+
+  auto* bounds = workspace.take<Bound>(static_cast<int64_t>(s.bounds.size()));
+  for (size_t n = 0; n < s.bounds.size(); ++n) {
+    bounds[n] = {s.bounds[n].upper, static_cast<uint8_t>(s.bounds[n].anchor),
+                 sizes_.bound_constants[n], view(s.bounds[n].operand)};
+  }
+  auto* scores = workspace.take<Score>(static_cast<int64_t>(expressions_.size()));
+  for (size_t e = 0; e < expressions_.size(); ++e) {
+    const auto& nodes = expressions_[e].nodes;
+    auto* steps = workspace.take<ScoreStep>(static_cast<int64_t>(nodes.size()));
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      steps[n] = {static_cast<uint8_t>(nodes[n].op),
+                  nodes[n].a,
+                  nodes[n].b,
+                  nodes[n].c,
+                  static_cast<float>(nodes[n].value),
+                  view(nodes[n].operand)};
+    }
+    const problem::ScoreOp root = nodes[static_cast<size_t>(expressions_[e].root)].op;
+    scores[e] = {steps, static_cast<int32_t>(nodes.size()), expressions_[e].root,
+                 root == (e == 0 ? problem::ScoreOp::dot : problem::ScoreOp::gradient)};
+  }
+  out.views = views;
+  out.derivatives = scores + 1;
+
+  AttentionArguments& a = out.arguments;
+  a = {};
+  a.batch = sizes_.batch, a.q_heads = sizes_.q_heads, a.k_heads = sizes_.k_heads,
+  a.v_heads = sizes_.v_heads;
+  a.q_length = sizes_.q_length, a.kv_length = sizes_.kv_length;
+  a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
+  a.scale = s.scale == kAbsent ? static_cast<float>(sizes_.scale)
+                               : *reinterpret_cast<const float*>(views[s.scale].data);
+  a.log2_input = s.softmax_input_is_log2, a.stats_log2 = s.stats_log2;
+  a.score = scores[0];
+  a.bounds = bounds, a.bound_count = static_cast<int32_t>(s.bounds.size());
+  a.q = view(s.q), a.k = view(s.k), a.v = view(s.v), a.o = view(s.o);
+  a.stats = view(s.stats), a.max = view(s.max), a.sum_exp = view(s.sum_exp);
+  a.block_mask = view(s.block_mask), a.sink = view(s.sink);
+  a.q_lengths = view(s.q_lengths), a.kv_lengths = view(s.kv_lengths);
+  a.q_lengths_cumulative = s.q_lengths_cumulative,
+  a.kv_lengths_cumulative = s.kv_lengths_cumulative;
+
+  DropoutArguments& d = a.dropout;
+  d.kind = static_cast<DropoutKind>(s.dropout.kind);
+  d.probability = sizes_.dropout_probability;
+  d.factor = static_cast<float>(1 / (1 - sizes_.dropout_probability));
+  if (s.dropout.mask_scale != kAbsent)
+    d.factor = *reinterpret_cast<const float*>(views[s.dropout.mask_scale].data);
+  d.mask = view(s.dropout.mask), d.dump = view(s.dropout.dump);
+  if (d.kind == DropoutKind::philox) {
+    const uint64_t seed = static_cast<uint64_t>(first_integer(views[s.dropout.seed], 0));
+    d.key[0] = static_cast<uint32_t>(seed), d.key[1] = static_cast<uint32_t>(seed >> 32);
+    d.offset = s.dropout.offset == kAbsent
+                   ? 0
+                   : static_cast<uint64_t>(first_integer(views[s.dropout.offset], 0));
+  } else if (d.kind == DropoutKind::threefry) {
+    d.key[0] = static_cast<uint32_t>(first_integer(views[s.dropout.seed], 0));
+    d.key[1] = static_cast<uint32_t>(first_integer(views[s.dropout.seed], 1));
+    for (int n = 0; n < 4; ++n) d.threefry_strides[n] = sizes_.threefry_strides[n];
+  }
+  return {};
+}
+
+}  // namespace heddle::engine::cpu

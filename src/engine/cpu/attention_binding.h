@@ -1,0 +1,60 @@
+// From a problem (values) and buffers (pointers) to what the kernels are told. The parts that do
+// not depend on the buffers are made once, at plan time; binding copies them into the head of the
+// workspace, since the views in there point at one another, and fills in the pointers.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/status.h"
+#include "engine/cpu/arguments.h"
+#include "problem/attention.h"
+
+namespace heddle::engine::cpu {
+
+/// Hands out the workspace in order. With a null base it only measures.
+class WorkspaceCursor {
+ public:
+  explicit WorkspaceCursor(void* base) : base_(static_cast<char*>(base)) {}
+  template <class T>
+  T* take(int64_t count) {
+    T* p = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    used_ += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
+    return p;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  char* base_;
+  int64_t used_ = 0;
+};
+
+class AttentionBinding {
+ public:
+  /// `problem` must have passed check(); `derivatives` are d_dot and the load gradients', if any.
+  AttentionBinding(const problem::AttentionStructure& structure,
+                   const problem::AttentionSizes& sizes,
+                   std::vector<problem::ScoreExpression> derivatives = {});
+
+  /// Fails if a buffer is missing or not aligned to its elements. Everything handed out lives in
+  /// the workspace. With a measuring cursor nothing is bound.
+  struct Result {
+    AttentionArguments arguments;
+    View* views;         ///< one per operand
+    Score* derivatives;  ///< as given
+  };
+  Status bind(std::span<void* const> buffers, WorkspaceCursor& workspace, Result& result) const;
+  void measure(WorkspaceCursor& workspace) const;
+
+ private:
+  Status bind_views(std::span<void* const> buffers, View* views) const;
+
+  problem::AttentionStructure structure_;
+  problem::AttentionSizes sizes_;
+  std::vector<problem::ScoreExpression> expressions_;  ///< the score, then the derivatives
+};
+
+/// A view of dense memory of our own, e.g. a rotated copy.
+View dense_view(void* data, DataType dtype, const Dims& dims);
+
+}  // namespace heddle::engine::cpu

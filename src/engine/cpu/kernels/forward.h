@@ -1,0 +1,12 @@
+#pragma once
+
+#include "engine/cpu/kernels.h"
+
+namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
+
+int64_t forward_scratch_bytes(const ForwardPass& pass);
+void forward(const ForwardPass& pass, const ForwardTask& task, void* scratch);
+void combine(const ForwardPass& pass, int64_t b, int64_t h, int64_t first, int64_t last,
+             void* scratch);
+
+}  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

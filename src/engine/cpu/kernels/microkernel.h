@@ -1,0 +1,93 @@
+// Register-blocked products of small matrices, the inner loops of everything.
+//
+//   C[M x N] (+)= A[M x depth] B[depth x N],   M <= kPanelRows, N one or two vectors
+//
+// Rows of C and B are contiguous. A is read one element at a time and broadcast, so it may lie by
+// rows (a query panel, probabilities) or by columns (their transposes in the backward pass).
+// Measured on a Zen 4 core, 14 x 32, depth 64 to 256, operands in L2: 93 to 99 % of the FMA peak.
+#pragma once
+
+#include "engine/cpu/kernels/memory.h"
+
+namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
+
+/// Columns of C that one call computes, and the width of packed panels of B.
+inline constexpr int kPanelColumns = 2 * kLanes;
+
+enum class Into { overwrite, accumulate };
+/// How A lies: element (r, k) at a[r * stride + k] or at a[r + k * stride].
+enum class Lies { by_rows, by_columns };
+
+template <int M, int N, Lies lies, Into into>
+inline void multiply_block(const float* a, int64_t a_stride, const float* b, int64_t b_stride,
+                           float* c, int64_t c_stride, int64_t depth) {
+  Float sum[M][N];
+#pragma GCC unroll 16
+  for (int r = 0; r < M; ++r) {
+#pragma GCC unroll 2
+    for (int n = 0; n < N; ++n)
+      sum[r][n] = into == Into::accumulate ? load(c + r * c_stride + n * kLanes) : zero();
+  }
+  // Every third row has a pointer of its own; the two after it are reached by index registers.
+  const float* row[(M + 2) / 3];
+  for (int g = 0; g < (M + 2) / 3; ++g) row[g] = a + 3 * g * a_stride;
+  for (int64_t k = 0; k < depth; ++k) {
+    Float column[N];
+#pragma GCC unroll 2
+    for (int n = 0; n < N; ++n) column[n] = load(b + n * kLanes);
+    b += b_stride;
+#pragma GCC unroll 16
+    for (int r = 0; r < M; ++r) {
+      const Float x = all(lies == Lies::by_rows ? row[r / 3][(r % 3) * a_stride + k] : a[r]);
+#pragma GCC unroll 2
+      for (int n = 0; n < N; ++n) sum[r][n] = multiply_add(x, column[n], sum[r][n]);
+    }
+    if (lies == Lies::by_columns) a += a_stride;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < M; ++r) {
+#pragma GCC unroll 2
+    for (int n = 0; n < N; ++n) store(c + r * c_stride + n * kLanes, sum[r][n]);
+  }
+}
+
+template <int N, Lies lies, Into into>
+[[gnu::noinline]] void multiply_full(const float* a, int64_t a_stride, const float* b,
+                                     int64_t b_stride, float* c, int64_t c_stride, int64_t depth) {
+  multiply_block<kPanelRows, N, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+}
+
+/// Panels with fewer rows: the next size up of 1, 2, 4 and 8 (within the panel).
+template <int N, Lies lies, Into into>
+[[gnu::noinline]] void multiply_partial(int rows, const float* a, int64_t a_stride, const float* b,
+                                        int64_t b_stride, float* c, int64_t c_stride,
+                                        int64_t depth) {
+  if (rows <= 1)
+    return multiply_block<1, N, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+  if (rows <= 2)
+    return multiply_block<2, N, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+  if (rows <= 4)
+    return multiply_block<4, N, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+  if constexpr (kPanelRows > 8) {
+    if (rows <= 8)
+      return multiply_block<8, N, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+  }
+  multiply_block<kPanelRows, N, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+}
+
+/// C[rows x columns] (+)= A B for rows <= kPanelRows and columns <= kPanelColumns. A and C must
+/// have room for the panel size that `rows` rounds up to; columns are rounded up to whole vectors.
+template <Lies lies, Into into>
+inline void multiply_panel(int rows, int columns, const float* a, int64_t a_stride, const float* b,
+                           int64_t b_stride, float* c, int64_t c_stride, int64_t depth) {
+  if (rows == kPanelRows) {
+    if (columns > kLanes)
+      return multiply_full<2, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+    return multiply_full<1, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+  }
+  if (columns > kLanes)
+    return multiply_partial<2, lies, into>(rows, a, a_stride, b, b_stride, c, c_stride, depth);
+  multiply_partial<1, lies, into>(rows, a, a_stride, b, b_stride, c, c_stride, depth);
+}
+
+}  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

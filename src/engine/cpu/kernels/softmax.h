@@ -1,0 +1,124 @@
+// The softmax of one row of a tile, and what becomes of a row in the end.
+#pragma once
+
+#include "engine/cpu/kernels/dropout.h"
+#include "engine/cpu/kernels/scratch.h"
+
+namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
+
+/// Units of the scores a pass keeps: exp(natural score) = 2^(to_log2 * score), natural score =
+/// to_natural * score. Where the score is the dot itself its positive scale is folded in here.
+struct ScoreUnits {
+  bool raw;  ///< scores are unscaled dots
+  float to_log2, to_natural;
+};
+
+inline ScoreUnits units_of(const AttentionArguments& a) {
+  const float to_log2 = a.log2_input ? 1.0f : kLog2E, to_natural = a.log2_input ? kLn2 : 1.0f;
+  // A scale of 0 or below would turn the running maximum of dots into the wrong one.
+  if (a.score.is_identity && a.scale > 0) return {true, a.scale * to_log2, a.scale * to_natural};
+  return {false, to_log2, to_natural};
+}
+
+/// Room for evaluating a score expression on a strip of keys.
+struct ScoreRoom {
+  ScoreValue* values;
+  float* strips;
+  int64_t strip_length;
+};
+inline ScoreRoom score_room(Scratch& scratch, int32_t steps, int64_t strip_length) {
+  return {scratch.take<ScoreValue>(steps), scratch.take<float>(steps * strip_length), strip_length};
+}
+
+inline void scale_cells(const ScoreCells& cells, float factor, float* scores) {
+  const Float f = all(factor);
+  for (int64_t j = cells.first; j < cells.last; j += kLanes)
+    store(scores + j, multiply(load(scores + j), f));
+}
+
+/// Turns the raw dots of a row into scores, -inf where the row does not see the key.
+inline void score_row(const AttentionArguments& a, const ScoreUnits& units, const ScoreCells& cells,
+                      Interval visible, const ScoreRoom& room, float* dots) {
+  if (!units.raw) scale_cells(cells, a.scale, dots);
+  if (!a.score.is_identity) {
+    const ScoreValue score =
+        evaluate(a.score, cells, dots, nullptr, room.values, room.strips, room.strip_length);
+    for (int64_t j = cells.first; j < cells.last; j += kLanes) store(dots + j, value_at(score, j));
+  }
+  hide_invisible(a, visible, cells.b, cells.h, cells.row, cells.j0, cells.first, cells.last, dots);
+}
+
+inline float max_of(const float* x, int64_t first, int64_t last) {
+  Float m0 = all(-kInfinity), m1 = m0;
+  int64_t j = first;
+  for (; j + 2 * kLanes <= last; j += 2 * kLanes) {
+    m0 = max(m0, load(x + j));
+    m1 = max(m1, load(x + j + kLanes));
+  }
+  if (j < last) m0 = max(m0, load(x + j));
+  return max_of_lanes(max(m0, m1));
+}
+
+/// x[j] = 2^(x[j] * to_log2 - max * to_log2), and their sum.
+inline float exponentiate(float* x, int64_t first, int64_t last, float max, float to_log2) {
+  const Float unit = all(to_log2), shift = all(max == -kInfinity ? 0 : max * to_log2);
+  Float sum = zero();
+  for (int64_t j = first; j < last; j += kLanes) {
+    const Float p = exp2(multiply_subtract(load(x + j), unit, shift));
+    store(x + j, p);
+    sum = add(sum, p);
+  }
+  return sum_of_lanes(sum);
+}
+
+/// A row's maximum and sum, in natural units, once the sink has joined them; and the factor that
+/// its output sum is still to be multiplied by.
+struct RowResult {
+  float max, sum, stats, output_factor;
+};
+
+inline RowResult finish_row(const AttentionArguments& a, float max, float sum, float to_natural,
+                            int64_t h) {
+  float m = max == -kInfinity ? max : max * to_natural;
+  float factor = 1;
+  if (a.sink) {
+    const float sink = float_at(*a.sink, h * a.sink->stride[1]);
+    if (m == -kInfinity && sum == 0) {
+      const float stats = a.stats_log2 ? sink * kLog2E : sink;
+      if (sink == -kInfinity) return {sink, 0, sink, 0};
+      return {sink, 1, stats, 0};
+    }
+    const float joined = sink > m ? sink : m;
+    factor = __builtin_expf(m - joined);
+    sum = sum * factor + __builtin_expf(sink - joined);
+    m = joined;
+  }
+  if (m == -kInfinity && sum == 0) return {m, 0, m, 0};  // a NaN in the sum goes on to the output
+  const float stats = m + __builtin_logf(sum);
+  return {m, sum, a.stats_log2 ? stats * kLog2E : stats, factor / sum};
+}
+
+inline void write_statistic(const View* v, int64_t b, int64_t h, int64_t i, float value) {
+  if (v) write_float_at(v->element, row_address(*v, b, h, i), value);
+}
+
+/// Rows at or past the query length: zeros and -inf where the tensor is dense, nothing where
+/// ragged.
+inline void write_padding_row(const AttentionArguments& a, int64_t b, int64_t h, int64_t i) {
+  if (!a.o->ragged) write_row_of(*a.o, b, h, i, 0);
+  if (a.stats && !a.stats->ragged) write_statistic(a.stats, b, h, i, -kInfinity);
+  if (a.max && !a.max->ragged) write_statistic(a.max, b, h, i, -kInfinity);
+  if (a.sum_exp && !a.sum_exp->ragged) write_statistic(a.sum_exp, b, h, i, 0);
+}
+
+inline void write_result(const AttentionArguments& a, int64_t b, int64_t h, int64_t i,
+                         const RowResult& row, float* output) {
+  // 0 times an infinite value is not 0.
+  if (row.output_factor == 0) fill(output, a.v_dim, 0);
+  write_row(*a.o, b, h, i, output, row.output_factor);
+  write_statistic(a.stats, b, h, i, row.stats);
+  write_statistic(a.max, b, h, i, row.max);
+  write_statistic(a.sum_exp, b, h, i, row.sum);
+}
+
+}  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

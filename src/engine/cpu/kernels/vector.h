@@ -1,0 +1,16 @@
+// The SIMD vocabulary every kernel is written in, for the instruction set this file is compiled
+// for. Each header defines, in its own namespace: Float (a vector of kLanes f32), Mask, and one
+// line wrappers over the machine's instructions. Kernels are generic over these.
+//
+// Translation units that include this are compiled with instruction-set flags, so they share no
+// inline function or template with the rest of the program: the linker keeps one copy of such a
+// function and could keep the one that the machine cannot run.
+#pragma once
+
+#if defined(HEDDLE_CPU_LEVEL_AVX512)
+#include "engine/cpu/kernels/vector_avx512.h"
+#elif defined(HEDDLE_CPU_LEVEL_AVX2)
+#include "engine/cpu/kernels/vector_avx2.h"
+#else
+#include "engine/cpu/kernels/vector_portable.h"
+#endif

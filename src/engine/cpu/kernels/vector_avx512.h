@@ -1,0 +1,123 @@
+// AVX-512 (F, BW, VL, DQ): sixteen lanes, thirty-two registers.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
+
+using Float = __m512;
+using Mask = __mmask16;
+inline constexpr int kLanes = 16;
+/// Register block of the microkernels: 14 rows x 2 vectors of accumulators (28 of 32 registers),
+/// two vectors of B and one broadcast of A.
+inline constexpr int kPanelRows = 14;
+
+inline Mask first_lanes(int n) { return static_cast<Mask>((1u << n) - 1); }  // n < kLanes
+
+inline Float zero() { return _mm512_setzero_ps(); }
+inline Float all(float x) { return _mm512_set1_ps(x); }
+inline Float lane_numbers() {
+  return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+inline Float load(const float* p) { return _mm512_loadu_ps(p); }
+inline void store(float* p, Float x) { _mm512_storeu_ps(p, x); }
+inline Float load_first(const float* p, int n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
+inline void store_first(float* p, Float x, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), x); }
+
+inline Float bf16_bits_to_float(__m256i x) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+inline Float load_bf16(const uint16_t* p) {
+  return bf16_bits_to_float(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline Float load_f16(const uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+/// Rounds to nearest even; a NaN stays a NaN.
+inline __m256i to_bf16_bits(Float x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+  const Mask is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(
+      _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, is_nan, quiet), 16));
+}
+inline void store_bf16(uint16_t* p, Float x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_bf16_bits(x));
+}
+inline void store_f16(uint16_t* p, Float x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+inline Float add(Float a, Float b) { return _mm512_add_ps(a, b); }
+inline Float subtract(Float a, Float b) { return _mm512_sub_ps(a, b); }
+inline Float multiply(Float a, Float b) { return _mm512_mul_ps(a, b); }
+inline Float divide(Float a, Float b) { return _mm512_div_ps(a, b); }
+/// a * b + c, rounded once where the machine can.
+inline Float multiply_add(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
+inline Float multiply_subtract(Float a, Float b, Float c) { return _mm512_fmsub_ps(a, b, c); }
+/// The lesser or greater; b if either is NaN.
+inline Float min(Float a, Float b) { return _mm512_min_ps(a, b); }
+inline Float max(Float a, Float b) { return _mm512_max_ps(a, b); }
+inline Float absolute(Float a) { return _mm512_abs_ps(a); }
+inline Float square_root(Float a) { return _mm512_sqrt_ps(a); }
+inline Float round_to_integer(Float a) {
+  return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+inline Float floor(Float a) {
+  return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+inline Float ceil(Float a) {
+  return _mm512_roundscale_ps(a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+}
+/// a * 2^n for an integral n in [-200, 128].
+inline Float scale_by_power_of_two(Float a, Float n) { return _mm512_scalef_ps(a, n); }
+
+inline Mask less(Float a, Float b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+inline Mask less_equal(Float a, Float b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+inline Mask equal(Float a, Float b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+/// condition ? a : b.
+inline Float select(Mask condition, Float a, Float b) {
+  return _mm512_mask_blend_ps(condition, b, a);
+}
+
+inline float sum_of_lanes(Float a) { return _mm512_reduce_add_ps(a); }
+inline float max_of_lanes(Float a) { return _mm512_reduce_max_ps(a); }
+
+/// Sixteen rows of sixteen lanes, transposed in place.
+inline void transpose(Float (&r)[kLanes]) {
+  __m512d t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    t[2 * i] = _mm512_castps_pd(_mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]));
+    t[2 * i + 1] = _mm512_castps_pd(_mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    r[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(t[4 * i], t[4 * i + 2]));
+    r[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(t[4 * i], t[4 * i + 2]));
+    r[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(t[4 * i + 1], t[4 * i + 3]));
+    r[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(t[4 * i + 1], t[4 * i + 3]));
+  }
+  // r[4g + c] now holds, in 128-bit quarter q, column 4q + c of rows 4g .. 4g + 3.
+  Float s[16];
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    const Float low01 = _mm512_shuffle_f32x4(r[c], r[4 + c], 0x44);
+    const Float high01 = _mm512_shuffle_f32x4(r[c], r[4 + c], 0xee);
+    const Float low23 = _mm512_shuffle_f32x4(r[8 + c], r[12 + c], 0x44);
+    const Float high23 = _mm512_shuffle_f32x4(r[8 + c], r[12 + c], 0xee);
+    s[c] = _mm512_shuffle_f32x4(low01, low23, 0x88);
+    s[4 + c] = _mm512_shuffle_f32x4(low01, low23, 0xdd);
+    s[8 + c] = _mm512_shuffle_f32x4(high01, high23, 0x88);
+    s[12 + c] = _mm512_shuffle_f32x4(high01, high23, 0xdd);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = s[i];
+}
+
+}  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

@@ -1,0 +1,88 @@
+// Which keys a query row sees: lengths, bounds, block mask. The contract is problem/keys.h.
+#pragma once
+
+#include "engine/cpu/kernels/memory.h"
+#include "problem/keys.h"
+
+namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
+
+struct Lengths {
+  int64_t q, kv;
+};
+
+inline int64_t length_of(const View* lengths, bool cumulative, int64_t b, int64_t extent) {
+  if (!lengths) return extent;
+  const int64_t stride = lengths->stride[0];
+  const int64_t length =
+      cumulative ? integer_at(*lengths, (b + 1) * stride) - integer_at(*lengths, b * stride)
+                 : integer_at(*lengths, b * stride);
+  return larger(0, smaller(length, extent));
+}
+inline Lengths lengths_of(const AttentionArguments& a, int64_t b) {
+  return {length_of(a.q_lengths, a.q_lengths_cumulative, b, a.q_length),
+          length_of(a.kv_lengths, a.kv_lengths_cumulative, b, a.kv_length)};
+}
+
+struct Interval {
+  int64_t lo, hi;
+};
+
+inline Interval visible_keys(const AttentionArguments& a, Lengths lengths, int64_t b, int64_t row) {
+  Interval keys{0, lengths.kv};
+  for (int32_t n = 0; n < a.bound_count; ++n) {
+    const Bound& bound = a.bounds[n];
+    int64_t at = bound.constant;
+    switch (static_cast<problem::Anchor>(bound.anchor)) {
+      case problem::Anchor::start:
+        break;
+      case problem::Anchor::kv_end:
+        at += lengths.kv;
+        break;
+      case problem::Anchor::top_left:
+        at += row;
+        break;
+      case problem::Anchor::bottom_right:
+        at += row + lengths.kv - lengths.q;
+        break;
+      case problem::Anchor::operand:
+        at += integer_at(*bound.operand,
+                         b * bound.operand->stride[0] + row * bound.operand->stride[2]);
+        break;
+    }
+    if (bound.upper) {
+      keys.hi = smaller(keys.hi, at);
+    } else {
+      keys.lo = larger(keys.lo, at);
+    }
+  }
+  if (keys.lo >= keys.hi) keys = {0, 0};
+  return keys;
+}
+
+/// Side of the square tiles of a block mask.
+inline constexpr int64_t kBlockMaskTile = 128;
+
+inline bool block_is_visible(const View& mask, int64_t b, int64_t h, int64_t row, int64_t key) {
+  const int64_t tile = key / kBlockMaskTile;
+  const int64_t at =
+      origin(mask, b, h) + row / kBlockMaskTile * mask.stride[2] + tile / 8 * mask.stride[3];
+  return (static_cast<uint8_t>(mask.data[at]) >> (tile % 8)) & 1;
+}
+
+/// Sets to -inf what the row does not see of scores[first .. last), whose column 0 is key j0.
+inline void hide_invisible(const AttentionArguments& a, Interval visible, int64_t b, int64_t h,
+                           int64_t row, int64_t j0, int64_t first, int64_t last, float* scores) {
+  const int64_t lo = larger(first, smaller(visible.lo - j0, last));
+  const int64_t hi = larger(lo, smaller(visible.hi - j0, last));
+  const float hidden = -__builtin_inff();
+  if (lo > first) fill(scores + first, lo - first, hidden);
+  if (last > hi) fill(scores + hi, last - hi, hidden);
+  if (!a.block_mask) return;
+  for (int64_t j = lo; j < hi;) {
+    const int64_t next = smaller(hi, ((j0 + j) / kBlockMaskTile + 1) * kBlockMaskTile - j0);
+    if (!block_is_visible(*a.block_mask, b, h, row, j0 + j)) fill(scores + j, next - j, hidden);
+    j = next;
+  }
+}
+
+}  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL
