@@ -88,7 +88,7 @@ bool is_smooth_throughout(ScoreExpression score, const ScoreLeaves& leaves) {
     if (score.nodes[n].op == ScoreOp::square_root && value == 0) return false;
     if (score.nodes[n].op == ScoreOp::power) {
       score.root = score.nodes[n].a;
-      if (evaluate(score, leaves) < 0) return false;
+      if (evaluate(score, leaves) <= 0) return false;
     }
   }
   return true;
