@@ -78,22 +78,6 @@ bool same(double x, double y) {
          std::fabs(x - y) <= 1e-12 * std::fmax(1, std::fabs(x));
 }
 
-/// Whether every step towards the score is a number and no square root is taken at its infinite
-/// slope.
-bool is_smooth_throughout(ScoreExpression score, const ScoreLeaves& leaves) {
-  for (size_t n = 0; n < score.nodes.size(); ++n) {
-    score.root = static_cast<int32_t>(n);
-    const double value = evaluate(score, leaves);
-    if (!std::isfinite(value)) return false;
-    if (score.nodes[n].op == ScoreOp::square_root && value == 0) return false;
-    if (score.nodes[n].op == ScoreOp::power) {
-      score.root = score.nodes[n].a;
-      if (evaluate(score, leaves) <= 0) return false;
-    }
-  }
-  return true;
-}
-
 TEST(Score, ArityAndNamesFollowTheOps) {
   EXPECT_EQ(arity(ScoreOp::dot), 0);
   EXPECT_EQ(arity(ScoreOp::gradient), 0);
@@ -134,7 +118,7 @@ TEST(Score, SimplifiedFoldsConstantsAndDropsDeadNodes) {
 }
 
 TEST(Score, DerivativesMatchCentralDifferences) {
-  int checked = 0;
+  int checked = 0, singular = 0;
   for (uint64_t seed = 0; seed < 30000; ++seed) {
     Random random(seed);
     const ScoreExpression score = random_expression(random);
@@ -157,15 +141,21 @@ TEST(Score, DerivativesMatchCentralDifferences) {
       // Where two steps disagree the expression is not smooth there, or overflows.
       const double coarse = difference(1e-5), fine = difference(2.5e-6);
       if (!std::isfinite(coarse) || std::fabs(coarse) > 1e6) continue;
+      if (!(std::fabs(evaluate(score, leaves)) < 1e4)) continue;  // differences cancel
       if (std::fabs(coarse - fine) > 1e-6 * std::fmax(1, std::fabs(fine))) continue;
-      if (!is_smooth_throughout(score, leaves)) continue;
-      ASSERT_NEAR(evaluate(derivative[n], leaves), leaves.gradient * fine,
-                  1e-4 * std::fmax(1, std::fabs(fine)))
+      const double actual = evaluate(derivative[n], leaves);
+      // sqrt(x - x), 0^x: flat, but a step of the chain rule has an infinite slope.
+      if (!std::isfinite(actual)) {
+        ++singular;
+        continue;
+      }
+      ASSERT_NEAR(actual, leaves.gradient * fine, 1e-4 * std::fmax(1, std::fabs(fine)))
           << "seed " << seed << ", variable " << n;
       if (fine != 0) ++checked;
     }
   }
   EXPECT_GT(checked, 5000);
+  EXPECT_LT(singular, checked / 100);
 }
 
 // A cell whose gradient is 0 (it is masked, or its probability is) has derivative exactly 0.
