@@ -29,7 +29,4 @@ std::string source_of_forward_sm80(const problem::AttentionStructure& structure,
 Result<std::shared_ptr<const Plan>> plan_forward_sm80(const Driver& driver, const Device& device,
                                                       const problem::AttentionProblem& problem);
 
-/// "sm_90a", "sm_80", ...: what kernels are compiled for on `device`.
-std::string architecture_of(const Device& device);
-
 }  // namespace heddle::engine::cuda

@@ -1,0 +1,110 @@
+#include "engine/cuda/attention_sm80.h"
+
+#include "attention/parameters.h"
+#include "engine/cuda/score_source.h"
+
+namespace heddle::engine::cuda {
+
+using problem::kAbsent;
+using problem::OperandId;
+
+namespace {
+constexpr int kMaxHeadDim = 256;
+constexpr int64_t kMaxGridYZ = 65535;
+}  // namespace
+
+int64_t tile_bytes(int64_t rows, int64_t columns) { return rows * ((columns + 63) / 64) * 128; }
+
+std::string architecture_of(const Device& device) {
+  // wgmma, setmaxnreg and their kind exist for the exact architecture only.
+  return device.compute_capability == 90 ? "sm_90a"
+                                         : fmt::format("sm_{}", device.compute_capability);
+}
+
+Status check_dtype(const problem::AttentionStructure& structure, OperandId id, const char* role,
+                   std::initializer_list<DataType> allowed) {
+  if (id == kAbsent) return {};
+  const DataType type = structure.operands[static_cast<size_t>(id)].dtype;
+  for (DataType one : allowed) {
+    if (type == one) return {};
+  }
+  return error(Code::graph_not_supported,
+               "cuda: sdpa {} is {}, which the kernel does not read or write", role, name(type));
+}
+
+Status check_sm80(const problem::AttentionStructure& structure,
+                  const problem::AttentionSizes& sizes) {
+  const auto io = {DataType::bf16, DataType::f16};
+  HEDDLE_TRY(check_dtype(structure, structure.q, "q", io));
+  const DataType element = structure.operands[static_cast<size_t>(structure.q)].dtype;
+  for (auto [id, role] : {std::pair{structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}}) {
+    HEDDLE_TRY(check_dtype(structure, id, role, {element}));
+  }
+  if (structure.qk_head_dim > kMaxHeadDim || structure.v_head_dim > kMaxHeadDim) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa head_dim {} (q, k) and {} (v); the kernel takes at most {}",
+                 structure.qk_head_dim, structure.v_head_dim, kMaxHeadDim);
+  }
+  if (structure.q_rope || structure.k_rope) {
+    return error(Code::graph_not_supported,
+                 "cuda: rope inside sdpa is planned as a step before it");
+  }
+  if (structure.dropout.dump != kAbsent) {
+    return error(Code::graph_not_supported, "cuda: sdpa rng_dump is not written by the kernel");
+  }
+  if (structure.bounds.size() > attention::kMaxBounds) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa has {} bounds on visible keys; the kernel takes at most {}",
+                 structure.bounds.size(), attention::kMaxBounds);
+  }
+  for (size_t id = 0; id < structure.operands.size(); ++id) {
+    if (structure.operands[id].on_host) {
+      return error(Code::graph_not_supported,
+                   "cuda: sdpa operand {} is passed by value; the kernel reads device memory", id);
+    }
+  }
+  if (sizes.q_heads > kMaxGridYZ || sizes.batch > kMaxGridYZ) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa has batch {} and {} query heads; the kernel takes at most {} each",
+                 sizes.batch, sizes.q_heads, kMaxGridYZ);
+  }
+  if (sizes.q_length > INT32_MAX - 256 || sizes.kv_length > INT32_MAX - 256) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa lengths {} and {}; the kernel counts rows in 32 bits", sizes.q_length,
+                 sizes.kv_length);
+  }
+  return {};
+}
+
+std::string config_source(const problem::AttentionStructure& structure, const Sm80Tiles& tiles) {
+  const auto paged = [&](OperandId id) {
+    return structure.operands[static_cast<size_t>(id)].page_table != kAbsent;
+  };
+  constexpr const char* kDropoutNames[] = {"none", "philox", "threefry", "mask"};
+  std::string extras;
+  if (structure.dropout.kind == problem::Dropout::Kind::mask) {
+    extras += fmt::format(
+        "  static HEDDLE_DEVICE float load_mask(const attention::Tensor& mask, int batch, int "
+        "head, int row, int column) {{\n"
+        "    return attention::load<{}>(mask, batch, head, row, column);\n  }}\n",
+        device_type(structure.operands[static_cast<size_t>(structure.dropout.mask)].dtype));
+  }
+  if (!tiles.load_element.empty())
+    extras += fmt::format("  using LoadElement = {};\n", tiles.load_element);
+  return fmt::format(
+      "struct Config {{\n"
+      "  using Element = {};\n"
+      "  static constexpr int kQkDim = {}, kVDim = {}, kWarps = {}, kTileM = {}, kTileN = {};\n"
+      "  static constexpr bool kAligned = {}, kPagedK = {}, kPagedV = {}, kBlockMask = {}, "
+      "kInputIsLog2 = {};\n"
+      "  static constexpr bool kWantDk = {}, kWantDv = {};\n"
+      "  static constexpr attention::Dropout kDropout = attention::Dropout::{};\n"
+      "{}}};\n",
+      device_type(structure.operands[static_cast<size_t>(structure.q)].dtype),
+      structure.qk_head_dim, structure.v_head_dim, tiles.warps, tiles.tile_m, tiles.tile_n,
+      tiles.aligned, paged(structure.k), paged(structure.v), structure.block_mask != kAbsent,
+      structure.softmax_input_is_log2, tiles.want_dk, tiles.want_dv,
+      kDropoutNames[static_cast<int>(structure.dropout.kind)], extras);
+}
+
+}  // namespace heddle::engine::cuda

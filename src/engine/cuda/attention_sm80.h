@@ -1,0 +1,43 @@
+// What the general kernels under kernels/sm80 share: which problems they take, how a problem
+// becomes source, and the shared memory of a tile.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/cuda/driver.h"
+#include "problem/attention.h"
+
+namespace heddle::engine::cuda {
+
+/// Shared memory every sm_80-class device gives a block (sm_86's share, the smallest).
+inline constexpr int64_t kSm80SharedLimit = 99 * 1024;
+
+/// Bytes of a swizzled tile of 16-bit elements.
+int64_t tile_bytes(int64_t rows, int64_t columns);
+
+/// Which limit of the general kernels a forward problem breaks, in words.
+Status check_sm80(const problem::AttentionStructure& structure,
+                  const problem::AttentionSizes& sizes);
+
+/// An operand of one of the allowed types, or a sentence naming its role.
+Status check_dtype(const problem::AttentionStructure& structure, problem::OperandId id,
+                   const char* role, std::initializer_list<DataType> allowed);
+
+/// What the source of a kernel says of its tiles.
+struct Sm80Tiles {
+  int warps = 8;
+  int tile_m = 0;  ///< query rows a step, where the kernel does not own rows
+  int tile_n = 64;
+  bool aligned = true;
+  bool want_dk = false, want_dv = false;
+  std::string load_element;  ///< type of the load gradient written; empty if none is
+};
+
+/// `struct Config` for these tiles.
+std::string config_source(const problem::AttentionStructure& structure, const Sm80Tiles& tiles);
+
+/// "sm_90a", "sm_80", ...: what kernels are compiled for on `device`.
+std::string architecture_of(const Device& device);
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,84 @@
+#include "engine/cuda/parameter_block.h"
+
+#include <bit>
+#include <cmath>
+
+namespace heddle::engine::cuda {
+
+using problem::kAbsent;
+using problem::OperandId;
+
+namespace {
+int log2_of(int64_t power_of_two) { return std::countr_zero(static_cast<uint64_t>(power_of_two)); }
+}  // namespace
+
+template <class Parameters>
+void fill_forward(ParameterBlock<Parameters>& block, attention::ForwardParameters& target,
+                  const problem::AttentionStructure& structure,
+                  const problem::AttentionSizes& sizes,
+                  const std::vector<problem::OperandId>& loads) {
+  attention::ForwardParameters& p = target;
+  block.tensor(p.q, structure.q);
+  block.tensor(p.k, structure.k);
+  block.tensor(p.v, structure.v);
+  block.tensor(p.o, structure.o);
+  block.tensor(p.stats, structure.stats);
+  block.tensor(p.max, structure.max);
+  block.tensor(p.sum_exp, structure.sum_exp);
+  for (size_t n = 0; n < loads.size(); ++n) block.tensor(p.loads[n], loads[n]);
+  block.tensor(p.dropout_mask, structure.dropout.mask);
+  block.tensor(p.block_mask, structure.block_mask);
+  const auto paged = [&](OperandId id, attention::Tensor& table, int& page_size) {
+    const OperandId pages = structure.operands[static_cast<size_t>(id)].page_table;
+    block.tensor(table, pages);
+    if (pages != kAbsent) page_size = log2_of(sizes.layouts[static_cast<size_t>(id)].dims[2]);
+  };
+  paged(structure.k, p.page_table_k, p.page_size_k);
+  paged(structure.v, p.page_table_v, p.page_size_v);
+  block.lengths(p.q_lengths, structure.q_lengths, structure.q_lengths_cumulative, sizes.q_length);
+  block.lengths(p.kv_lengths, structure.kv_lengths, structure.kv_lengths_cumulative,
+                sizes.kv_length);
+  for (size_t n = 0; n < structure.bounds.size(); ++n) {
+    const problem::KeyBound& bound = structure.bounds[n];
+    p.bounds[n].anchor = static_cast<attention::Anchor>(bound.anchor);
+    p.bounds[n].upper = bound.upper;
+    p.bounds[n].constant = sizes.bound_constants[n];
+    block.tensor(p.bounds[n].operand, bound.operand);
+    if (bound.operand != kAbsent) {
+      p.bounds[n].operand.offsets_are_64_bit =
+          structure.operands[static_cast<size_t>(bound.operand)].dtype == DataType::i64;
+    }
+  }
+  p.bound_count = static_cast<int>(structure.bounds.size());
+  p.batch = static_cast<int>(sizes.batch);
+  p.q_heads = static_cast<int>(sizes.q_heads);
+  p.k_heads = static_cast<int>(sizes.k_heads);
+  p.v_heads = static_cast<int>(sizes.v_heads);
+  p.q_length = static_cast<int>(sizes.q_length);
+  p.kv_length = static_cast<int>(sizes.kv_length);
+  p.scale = static_cast<float>(sizes.scale);
+  block.pointer(p.scale_operand, structure.scale);
+  block.pointer(p.sink, structure.sink);
+  p.stats_log2 = structure.stats_log2;
+  block.scalar(p.seed, structure.dropout.seed);
+  block.scalar(p.offset, structure.dropout.offset);
+  const double drop = sizes.dropout_probability;
+  p.keep_scale = static_cast<float>(1 / (1 - drop));
+  block.pointer(p.keep_scale_operand, structure.dropout.mask_scale);
+  if (structure.dropout.kind == problem::Dropout::Kind::philox) {
+    p.dropout_threshold = static_cast<unsigned long long>(std::floor(drop * 4294967296.0));
+  } else if (structure.dropout.kind == problem::Dropout::Kind::threefry) {
+    p.dropout_threshold = static_cast<unsigned long long>(std::ceil((1 - drop) * 8388608.0));
+    for (int i = 0; i < 4 && i < sizes.threefry_strides.rank(); ++i)
+      p.threefry_stride[i] = sizes.threefry_strides[i];
+  }
+}
+
+template void fill_forward(ParameterBlock<attention::ForwardParameters>&,
+                           attention::ForwardParameters&, const problem::AttentionStructure&,
+                           const problem::AttentionSizes&, const std::vector<problem::OperandId>&);
+template void fill_forward(ParameterBlock<attention::BackwardParameters>&,
+                           attention::ForwardParameters&, const problem::AttentionStructure&,
+                           const problem::AttentionSizes&, const std::vector<problem::OperandId>&);
+
+}  // namespace heddle::engine::cuda

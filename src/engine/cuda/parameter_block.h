@@ -1,0 +1,74 @@
+// A kernel's parameter block under construction: sizes and strides are filled in when the plan is
+// made, and which of its pointers an execution must set is noted.
+#pragma once
+
+#include <vector>
+
+#include "attention/parameters.h"
+#include "engine/cuda/launch_operands.h"
+#include "problem/attention.h"
+
+namespace heddle::engine::cuda {
+
+template <class Parameters>
+class ParameterBlock {
+ public:
+  ParameterBlock(const problem::AttentionStructure& structure, const problem::AttentionSizes& sizes)
+      : structure_(structure), sizes_(sizes) {}
+
+  void tensor(attention::Tensor& target, problem::OperandId id) {
+    if (id == problem::kAbsent) return;
+    target = tensor_of(structure_, sizes_, id);
+    pointer(target.data, id);
+    if (const problem::OperandId offsets = type(id).ragged_offsets; offsets != problem::kAbsent) {
+      pointer(target.offsets, offsets);
+    }
+  }
+  void lengths(attention::Lengths& target, problem::OperandId id, bool cumulative, int64_t full) {
+    target = {.data = nullptr, .full = static_cast<int>(full)};
+    if (id == problem::kAbsent) return;
+    target.is_64_bit = type(id).dtype == DataType::i64;
+    target.cumulative = cumulative;
+    pointer(target.data, id);
+  }
+  void scalar(attention::Scalar& target, problem::OperandId id) {
+    if (id == problem::kAbsent) return;
+    target.is_64_bit = type(id).dtype == DataType::i64 || type(id).dtype == DataType::u64;
+    pointer(target.data, id);
+  }
+  template <class T>
+  void pointer(T*& target, problem::OperandId id) {
+    if (id == problem::kAbsent) return;
+    addresses.push_back({static_cast<size_t>(reinterpret_cast<char*>(&target) -
+                                             reinterpret_cast<char*>(&parameters)),
+                         id});
+  }
+
+  Parameters parameters{};
+  std::vector<Address> addresses;
+
+ private:
+  const problem::OperandType& type(problem::OperandId id) const {
+    return structure_.operands[static_cast<size_t>(id)];
+  }
+  const problem::AttentionStructure& structure_;
+  const problem::AttentionSizes& sizes_;
+};
+
+/// Fills `target`, the forward part of the block, from a forward problem whose score reads `loads`.
+template <class Parameters>
+void fill_forward(ParameterBlock<Parameters>& block, attention::ForwardParameters& target,
+                  const problem::AttentionStructure& structure,
+                  const problem::AttentionSizes& sizes,
+                  const std::vector<problem::OperandId>& loads);
+
+extern template void fill_forward(ParameterBlock<attention::ForwardParameters>&,
+                                  attention::ForwardParameters&, const problem::AttentionStructure&,
+                                  const problem::AttentionSizes&,
+                                  const std::vector<problem::OperandId>&);
+extern template void fill_forward(ParameterBlock<attention::BackwardParameters>&,
+                                  attention::ForwardParameters&, const problem::AttentionStructure&,
+                                  const problem::AttentionSizes&,
+                                  const std::vector<problem::OperandId>&);
+
+}  // namespace heddle::engine::cuda
