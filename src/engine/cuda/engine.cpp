@@ -1,5 +1,6 @@
 #include "engine/cuda/engine.h"
 
+#include "engine/cuda/attention_backward_sm80.h"
 #include "engine/cuda/attention_forward_sm80.h"
 
 namespace heddle::engine::cuda {
@@ -22,7 +23,11 @@ class CudaEngine final : public Engine {
     if (const auto* forward = std::get_if<problem::AttentionProblem>(&problem)) {
       return plan_forward_sm80(*driver(), device, *forward);
     }
-    return error(Code::graph_not_supported, "cuda: only the attention forward has a kernel so far");
+    if (const auto* backward = std::get_if<problem::AttentionBackwardProblem>(&problem)) {
+      return plan_backward_sm80(*driver(), device, *backward);
+    }
+    return error(Code::graph_not_supported,
+                 "cuda: rope and rms_norm standing alone have no kernel yet");
   }
 };
 

@@ -1,0 +1,295 @@
+#include "engine/cuda/attention_backward_sm80.h"
+
+#include "engine/cuda/kernel.h"
+#include "engine/cuda/kernel_cache.h"
+#include "engine/cuda/parameter_block.h"
+#include "engine/cuda/score_source.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+using attention::BackwardParameters;
+using problem::AttentionBackwardProblem;
+using problem::AttentionBackwardStructure;
+using problem::AttentionSizes;
+using problem::AttentionStructure;
+using problem::kAbsent;
+using problem::OperandId;
+using Part = BackwardSm80Step::Part;
+
+constexpr int kDeltaWarps = 8;
+constexpr int kSinkThreads = 256;
+
+bool is_aligned(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
+  for (OperandId id :
+       {structure.forward.q, structure.forward.k, structure.forward.v, structure.forward.o,
+        structure.d_o, structure.d_q, structure.d_k, structure.d_v}) {
+    if (!rows_are_aligned(structure.forward, sizes, id)) return false;
+  }
+  return true;
+}
+
+// Shared memory of a kernel that owns `own` rows of one pair of tensors and stages `staged` rows of
+// the other, twice.
+int64_t sweep_bytes(const AttentionStructure& structure, int64_t own, int64_t staged,
+                    int64_t record_bytes) {
+  const auto pair = [&](int64_t rows) {
+    return tile_bytes(rows, structure.qk_head_dim) + tile_bytes(rows, structure.v_head_dim);
+  };
+  return pair(own) + 2 * (pair(staged) + staged * record_bytes);
+}
+
+std::string derivative_of(const AttentionBackwardStructure& structure, const BackwardSm80Step& step,
+                          std::vector<OperandId>& loads) {
+  if (step.part == Part::load) {
+    return score_source("Derivative", structure.load_gradients[step.load_gradient].derivative,
+                        structure.forward.operands, loads);
+  }
+  return score_source("Derivative", structure.d_dot, structure.forward.operands, loads);
+}
+
+struct Step {
+  std::shared_ptr<const Kernel> kernel;
+  Launch launch;
+  BackwardParameters parameters;
+  std::vector<Address> addresses;
+};
+
+class BackwardPlan final : public Plan {
+ public:
+  BackwardPlan(std::vector<Step> steps, std::vector<OperandId> aligned, int64_t workspace_bytes,
+               std::string description)
+      : steps_(std::move(steps)),
+        aligned_(std::move(aligned)),
+        workspace_bytes_(workspace_bytes),
+        description_(std::move(description)) {}
+
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
+
+  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
+    for (OperandId id : aligned_) {
+      if (reinterpret_cast<uintptr_t>(buffers[static_cast<size_t>(id)]) % 16 != 0) {
+        return error(Code::invalid_variant_pack,
+                     "operand {} must start on 16 bytes for the kernel planned for it", id);
+      }
+    }
+    for (const Step& step : steps_) {
+      BackwardParameters parameters = step.parameters;
+      bind(step.addresses, buffers, &parameters);
+      parameters.delta = static_cast<float*>(workspace);
+      void* arguments[] = {&parameters};
+      HEDDLE_TRY(step.kernel->launch(step.launch, static_cast<CuStream>(stream), arguments));
+    }
+    return {};
+  }
+
+  std::string description() const override { return description_; }
+
+ private:
+  std::vector<Step> steps_;
+  std::vector<OperandId> aligned_;
+  int64_t workspace_bytes_;
+  std::string description_;
+};
+
+unsigned blocks(int64_t rows, int64_t per_block) {
+  return static_cast<unsigned>((rows + per_block - 1) / per_block);
+}
+
+Launch launch_of(const AttentionBackwardProblem& problem, const BackwardSm80Step& step) {
+  const AttentionSizes& sizes = problem.sizes;
+  const int64_t own = 16 * step.tiles.warps;
+  Launch launch{.grid_z = static_cast<unsigned>(sizes.batch),
+                .threads = static_cast<unsigned>(32 * step.tiles.warps),
+                .shared_bytes = static_cast<unsigned>(step.shared_bytes)};
+  switch (step.part) {
+    case Part::delta:
+      launch.grid_x = blocks(sizes.q_length, kDeltaWarps);
+      launch.grid_y = static_cast<unsigned>(sizes.q_heads);
+      break;
+    case Part::queries:
+      launch.grid_x = blocks(sizes.q_length, own);
+      launch.grid_y = static_cast<unsigned>(sizes.q_heads);
+      break;
+    case Part::keys:
+      launch.grid_x = blocks(sizes.kv_length, own);
+      launch.grid_y = static_cast<unsigned>(step.tiles.want_dk ? sizes.k_heads : sizes.v_heads);
+      break;
+    case Part::sink:
+      launch = {.grid_x = static_cast<unsigned>(sizes.q_heads), .threads = kSinkThreads};
+      break;
+    case Part::load: {
+      const OperandId id = problem.structure.load_gradients[step.load_gradient].gradient;
+      const Dims& dims = sizes.layouts[static_cast<size_t>(id)].dims;
+      const unsigned row_tiles = dims[2] == 1 ? 1 : blocks(sizes.q_length, own);
+      const unsigned column_tiles = dims[3] == 1 ? 1 : blocks(sizes.kv_length, step.tiles.tile_n);
+      launch.grid_x = row_tiles * column_tiles;
+      launch.grid_y = static_cast<unsigned>(dims[1]);
+      launch.grid_z = static_cast<unsigned>(dims[0]);
+      break;
+    }
+  }
+  return launch;
+}
+
+Result<Step> plan_step(const Driver& driver, const Device& device,
+                       const AttentionBackwardProblem& problem,
+                       const BackwardSm80Step& configured) {
+  const AttentionBackwardStructure& structure = problem.structure;
+  std::vector<OperandId> loads;
+  std::string name;
+  const std::string source = source_of_backward_sm80(structure, configured, loads, name);
+  if (loads.size() > attention::kMaxLoads) {
+    return error(Code::graph_not_supported,
+                 "cuda: the score reads {} operands; the kernel takes at most {}", loads.size(),
+                 attention::kMaxLoads);
+  }
+  HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
+                compiled_kernel(source, name, architecture_of(device)));
+  Step step;
+  HEDDLE_ASSIGN(step.kernel, Kernel::load(driver, device, *cubin, name, configured.shared_bytes));
+  step.launch = launch_of(problem, configured);
+
+  ParameterBlock<BackwardParameters> block(structure.forward, problem.sizes);
+  BackwardParameters& p = block.parameters;
+  fill_forward(block, p.forward, structure.forward, problem.sizes, loads);
+  block.tensor(p.d_o, structure.d_o);
+  block.tensor(p.d_q, structure.d_q);
+  block.tensor(p.d_k, structure.d_k);
+  block.tensor(p.d_v, structure.d_v);
+  block.pointer(p.d_sink, structure.d_sink);
+  if (configured.part == Part::load) {
+    const OperandId id = structure.load_gradients[configured.load_gradient].gradient;
+    block.tensor(p.d_load, id);
+    const Dims& dims = problem.sizes.layouts[static_cast<size_t>(id)].dims;
+    for (int i = 0; i < 4; ++i) p.d_load_dims[i] = static_cast<int>(dims[i]);
+  }
+  step.parameters = p;
+  step.addresses = std::move(block.addresses);
+  return step;
+}
+
+}  // namespace
+
+Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
+    const AttentionBackwardProblem& problem) {
+  const AttentionBackwardStructure& structure = problem.structure;
+  const AttentionStructure& forward = structure.forward;
+  const AttentionSizes& sizes = problem.sizes;
+  HEDDLE_TRY(check_sm80(forward, sizes));
+  const DataType element = forward.operands[static_cast<size_t>(forward.q)].dtype;
+  for (auto [id, role] : {std::pair{structure.d_o, "dO"},
+                          {structure.d_q, "dQ"},
+                          {structure.d_k, "dK"},
+                          {structure.d_v, "dV"}}) {
+    HEDDLE_TRY(check_dtype(forward, id, role, {element}));
+  }
+  for (OperandId id : {forward.k, forward.v}) {
+    if (forward.operands[static_cast<size_t>(id)].page_table != kAbsent) {
+      return error(Code::graph_not_supported, "cuda: sdpa_backward has no paged K or V");
+    }
+  }
+  if (structure.d_q_rope || structure.d_k_rope) {
+    return error(Code::graph_not_supported,
+                 "cuda: rope_backward inside sdpa_backward is planned as a step after it");
+  }
+
+  Sm80Tiles tiles{.aligned = is_aligned(structure, sizes)};
+  const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
+  // Register budgets, as compiled: both sums of a key sweep fit beside 32 query rows up to d 128
+  // (253 registers); past that dK and dV take a launch each.
+  tiles.tile_m = widest <= 64 ? 64 : 32;
+  tiles.tile_n = widest <= 64 ? 64 : 32;
+  constexpr int64_t kRecordBytes = 16;
+  const auto shared = [&](const Sm80Tiles& t, bool keys) {
+    return sweep_bytes(forward, 16 * t.warps, keys ? t.tile_m : t.tile_n, keys ? kRecordBytes : 0);
+  };
+  const auto fitted = [&](Sm80Tiles t, bool keys) {
+    while (t.warps > 2 && shared(t, keys) > kSm80SharedLimit) t.warps /= 2;
+    // Wide heads stage half as many rows.
+    while (shared(t, keys) > kSm80SharedLimit && (keys ? t.tile_m : t.tile_n) > 16)
+      (keys ? t.tile_m : t.tile_n) /= 2;
+    return t;
+  };
+
+  std::vector<BackwardSm80Step> steps{
+      {.part = Part::delta, .tiles = {.warps = kDeltaWarps, .tile_m = 32, .tile_n = 32}}};
+  const auto add_keys = [&](bool dk, bool dv) {
+    Sm80Tiles t = fitted(tiles, true);
+    t.want_dk = dk;
+    t.want_dv = dv;
+    steps.push_back({.part = Part::keys, .tiles = t, .shared_bytes = shared(t, true)});
+  };
+  const bool dk = structure.d_k != kAbsent, dv = structure.d_v != kAbsent;
+  if (dk && dv && sizes.k_heads == sizes.v_heads && widest <= 128) {
+    add_keys(true, true);
+  } else {
+    if (dk) add_keys(true, false);
+    if (dv) add_keys(false, true);
+  }
+  const Sm80Tiles query_tiles = fitted(tiles, false);
+  if (structure.d_q != kAbsent) {
+    steps.push_back(
+        {.part = Part::queries, .tiles = query_tiles, .shared_bytes = shared(query_tiles, false)});
+  }
+  if (structure.d_sink != kAbsent)
+    steps.push_back({.part = Part::sink, .tiles = {.tile_m = 32, .tile_n = 32}});
+  for (size_t n = 0; n < structure.load_gradients.size(); ++n) {
+    const OperandId id = structure.load_gradients[n].gradient;
+    HEDDLE_TRY(check_dtype(forward, id, "dBias", {DataType::f32, DataType::bf16, DataType::f16}));
+    Sm80Tiles t = query_tiles;
+    t.load_element = device_type(forward.operands[static_cast<size_t>(id)].dtype);
+    steps.push_back(
+        {.part = Part::load, .tiles = t, .shared_bytes = shared(t, false), .load_gradient = n});
+  }
+  return steps;
+}
+
+std::string source_of_backward_sm80(const AttentionBackwardStructure& structure,
+                                    const BackwardSm80Step& step, std::vector<OperandId>& loads,
+                                    std::string& name) {
+  constexpr const char* kNames[] = {"delta", "keys", "queries", "sink", "load"};
+  name = fmt::format("attention_backward_{}", kNames[static_cast<int>(step.part)]);
+  const std::string score =
+      score_source("Score", structure.forward.score, structure.forward.operands, loads);
+  const std::string derivative = derivative_of(structure, step, loads);
+  const char* arguments = step.part == Part::sink ? ""
+                          : step.part == Part::delta
+                              ? "<heddle::Config>"
+                              : "<heddle::Config, heddle::Score, heddle::Derivative>";
+  return fmt::format(
+      "#include \"sm80/attention_backward.cuh\"\n"
+      "namespace heddle {{\n{}{}{}}}  // namespace heddle\n"
+      "extern \"C\" __global__ void __launch_bounds__({})\n"
+      "{}(const __grid_constant__ heddle::attention::BackwardParameters p) {{\n"
+      "  heddle::sm80::{}{}(p);\n"
+      "}}\n",
+      config_source(structure.forward, step.tiles), score, derivative,
+      step.part == Part::sink ? kSinkThreads : 32 * step.tiles.warps, name, name, arguments);
+}
+
+Result<std::shared_ptr<const Plan>> plan_backward_sm80(const Driver& driver, const Device& device,
+                                                       const AttentionBackwardProblem& problem) {
+  HEDDLE_ASSIGN(const std::vector<BackwardSm80Step> configured, configure_backward_sm80(problem));
+  std::vector<Step> steps;
+  for (const BackwardSm80Step& step : configured) {
+    HEDDLE_ASSIGN(Step planned, plan_step(driver, device, problem, step));
+    steps.push_back(std::move(planned));
+  }
+  const AttentionBackwardStructure& structure = problem.structure;
+  std::vector<OperandId> aligned;
+  if (is_aligned(structure, problem.sizes)) {
+    for (OperandId id : {structure.forward.q, structure.forward.k, structure.forward.v,
+                         structure.d_o, structure.d_q, structure.d_k, structure.d_v}) {
+      if (id != kAbsent) aligned.push_back(id);
+    }
+  }
+  const int64_t delta_bytes =
+      problem.sizes.batch * problem.sizes.q_heads * problem.sizes.q_length * 4;
+  std::string description = fmt::format("attention backward, general kernels, {} launches, {}",
+                                        steps.size(), architecture_of(device));
+  return std::make_shared<const BackwardPlan>(std::move(steps), std::move(aligned), delta_bytes,
+                                              std::move(description));
+}
+
+}  // namespace heddle::engine::cuda
