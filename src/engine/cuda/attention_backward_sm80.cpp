@@ -196,9 +196,13 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
 
   Sm80Tiles tiles{.aligned = is_aligned(structure, sizes)};
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
-  // Register budgets, as compiled: both sums of a key sweep fit beside 32 query rows up to d 128
-  // (253 registers); past that dK and dV take a launch each.
-  tiles.tile_m = widest <= 64 ? 64 : 32;
+  // Register budgets, as compiled: 64 query rows a step beside both sums at d 64 (239 registers),
+  // 32 at d 128 (253); past that dK and dV take a launch each, and 32 rows spilled 16 to 32 bytes.
+  // A block mask or drawn keep bits cost the few registers that d 128 has left.
+  const bool busy =
+      forward.block_mask != kAbsent || forward.dropout.kind != problem::Dropout::Kind::none;
+  const bool wide = widest > 128 || (widest > 64 && busy);
+  tiles.tile_m = wide || widest <= 48 ? 16 : widest <= 64 ? 64 : 32;
   tiles.tile_n = widest <= 64 ? 64 : 32;
   constexpr int64_t kRecordBytes = 16;
   const auto shared = [&](const Sm80Tiles& t, bool keys) {
