@@ -1,0 +1,32 @@
+// The subcommands of `heddle`. Each adds itself with its options and examples; when it is the one
+// that was asked for, its callback sets the exit status.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <string>
+
+#include "core/status.h"
+
+namespace heddle::tools {
+
+enum ExitStatus : int {
+  kDone = 0,
+  kBadInput = 2,  ///< also bad usage, and files that cannot be read or written
+  kVerificationFailed = 3,
+};
+
+/// Prints the sentence on standard error.
+ExitStatus complain(const Status& failure);
+/// Writes to a file, or to standard output if `path` is "-".
+Status write_text(const std::string& text, const std::string& path);
+
+void add_fuse(CLI::App& app, int& status);
+void add_explain(CLI::App& app, int& status);
+void add_run(CLI::App& app, int& status);
+void add_doctor(CLI::App& app, int& status);
+void add_bench(CLI::App& app, int& status);
+void add_cache(CLI::App& app, int& status);
+
+}  // namespace heddle::tools

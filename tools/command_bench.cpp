@@ -1,0 +1,155 @@
+// heddle bench: how fast this machine is.
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/cpu/isa.h"
+#include "tools/command.h"
+#include "tools/cpu_benchmark.h"
+#include "tools/machine_peak.h"
+#include "tools/progress.h"
+#include "tools/table.h"
+
+namespace heddle::tools {
+namespace {
+
+struct BenchOptions {
+  std::vector<std::string> dtypes = {"f32", "bf16", "f16"};
+  std::vector<int64_t> head_dims = {64, 128}, sequences = {512, 2048, 4096};
+  std::vector<std::string> masks = {"none", "causal"}, passes = {"forward", "both"};
+  std::string tensors, json;
+  int threads = 0;
+  bool machine_only = false;
+};
+
+int usable_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/// Keeps the process to the first `count` of the processors it may use; the engine's threads
+/// follow.
+Status keep_to(int count) {
+  cpu_set_t all, some;
+  CPU_ZERO(&all);
+  CPU_ZERO(&some);
+  if (sched_getaffinity(0, sizeof all, &all) != 0 || count > CPU_COUNT(&all))
+    return error(Code::invalid_value, "{} threads; 1 to {} are allowed here", count,
+                 usable_processors());
+  for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&some) < count; ++cpu)
+    if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &some);
+  if (sched_setaffinity(0, sizeof some, &some) != 0)
+    return error(Code::io_failed, "the process cannot be kept to {} processors", count);
+  return Status();
+}
+
+std::vector<BenchmarkCell> cells(const BenchOptions& options) {
+  std::vector<BenchmarkCell> result;
+  for (const std::string& dtype : options.dtypes)
+    for (const int64_t head_dim : options.head_dims)
+      for (const int64_t sequence : options.sequences)
+        for (const std::string& mask : options.masks)
+          for (const std::string& pass : options.passes)
+            result.push_back({*data_type_from_name(dtype), head_dim, sequence, mask == "causal",
+                              pass == "both"});
+  return result;
+}
+
+nlohmann::ordered_json machine_json(const MachinePeak& peak, int threads) {
+  std::ifstream file("/proc/cpuinfo");
+  std::string cpu = "unknown";
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) cpu = line.substr(line.find(':') + 2);
+  return {{"cpu", cpu},
+          {"threads", threads},
+          {"instruction_set", engine::cpu::name(engine::cpu::active_isa().isa)},
+          {"f32_gflops", peak.f32_gflops},
+          {"bf16_gflops", peak.bf16_gflops}};
+}
+
+Status bench(const BenchOptions& options) {
+  const int threads = options.threads == 0 ? usable_processors() : options.threads;
+  HEDDLE_TRY(keep_to(threads));
+  const MachinePeak peak = measure_machine_peak(threads);
+  nlohmann::ordered_json json = {{"machine", machine_json(peak, threads)},
+                                 {"cells", nlohmann::ordered_json::array()}};
+  std::vector<std::vector<std::string>> rows = {
+      {"dtype", "d", "S", "mask", "pass", "ms", "GFLOP/s", "of f32 peak", "peak MiB"}};
+  const std::vector<BenchmarkCell> wanted =
+      options.machine_only ? std::vector<BenchmarkCell>{} : cells(options);
+  {
+    const Progress progress(wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const BenchmarkCell& cell = wanted[i];
+      progress.show(i, cell.name());
+      HEDDLE_ASSIGN(const BenchmarkResult result, measure(cell, options.tensors));
+      const double gflops = cell.flops() / result.seconds / 1e9;
+      json["cells"].push_back({{"dtype", name(cell.dtype)},
+                               {"head_dim", cell.head_dim},
+                               {"sequence", cell.sequence},
+                               {"causal", cell.causal},
+                               {"backward", cell.backward},
+                               {"seconds", result.seconds},
+                               {"gflops", gflops},
+                               {"projection", result.projection},
+                               {"peak_bytes", result.peak_bytes}});
+      rows.push_back({std::string(name(cell.dtype)), fmt::format("{}", cell.head_dim),
+                      fmt::format("{}", cell.sequence), cell.causal ? "causal" : "full",
+                      cell.backward ? "fwd+bwd" : "fwd",
+                      fmt::format("{:.2f}", result.seconds * 1e3), fmt::format("{:.1f}", gflops),
+                      fmt::format("{:.2f}", gflops / peak.f32_gflops),
+                      fmt::format("{:.1f}", static_cast<double>(result.peak_bytes) / (1 << 20))});
+    }
+  }
+  if (!options.json.empty()) HEDDLE_TRY(write_text(json.dump(1) + "\n", options.json));
+  if (options.json == "-") return Status();
+  fmt::print(
+      "{} threads, {}; f32 multiply-add peak {:.0f} GFLOP/s, bf16 dot product peak {:.0f} "
+      "GFLOP/s\n",
+      threads, engine::cpu::name(engine::cpu::active_isa().isa), peak.f32_gflops, peak.bf16_gflops);
+  if (!wanted.empty()) fmt::print("batch 1, 8 heads; medians\n\n{}", table(rows));
+  return Status();
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& status) {
+  CLI::App* command = app.add_subcommand(
+      "bench",
+      "Measures Heddle on this machine. `make bench` also measures its peers on the same "
+      "tensors.\n\n"
+      "  heddle bench cpu\n"
+      "  heddle bench cpu --dtype f32 --sequence 2048 --mask causal --pass forward");
+  command->require_subcommand(1);
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* cpu =
+      command->add_subcommand("cpu", "Attention on this CPU, and what the CPU could do at most");
+  cpu->add_option("--dtype", options->dtypes, "f32, bf16, f16")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  cpu->add_option("--head-dim", options->head_dims, "64, 128")->check(CLI::Range(1, 1024));
+  cpu->add_option("--sequence", options->sequences, "512, 2048, 4096")
+      ->check(CLI::Range(1, 1 << 20));
+  cpu->add_option("--mask", options->masks, "none, causal")
+      ->check(CLI::IsMember({"none", "causal"}));
+  cpu->add_option("--pass", options->passes, "forward; both: forward and backward together")
+      ->check(CLI::IsMember({"forward", "both"}));
+  cpu->add_option("--threads", options->threads, "How many processors to use (default: all)")
+      ->check(CLI::Range(1, 4096));
+  cpu->add_option("--tensors", options->tensors,
+                  "Folder of inputs that bench/cells.py wrote (default: random)");
+  cpu->add_option("--json", options->json,
+                  "Also write the figures as JSON to this file; - for standard output alone");
+  cpu->add_flag("--machine-only", options->machine_only, "Only what the machine could do");
+  cpu->callback([options, &status] {
+    const Status ended = bench(*options);
+    status = ended.is_ok() ? kDone : complain(ended);
+  });
+}
+
+}  // namespace heddle::tools

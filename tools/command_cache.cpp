@@ -1,0 +1,70 @@
+// heddle cache: the compiled CUDA kernels kept on disk.
+#include <fmt/format.h>
+
+#include <string>
+
+#include "engine/cuda/kernel_cache.h"
+#include "tools/command.h"
+#include "tools/table.h"
+
+namespace heddle::tools {
+namespace {
+
+using engine::cuda::KernelCache;
+
+Result<KernelCache> cache() {
+  const std::filesystem::path root = KernelCache::default_root();
+  if (root.empty())
+    return error(
+        Code::io_failed,
+        "there is no kernel cache: HEDDLE_CACHE_DIR is set to nothing, or no home is known");
+  return KernelCache(root);
+}
+
+Status list() {
+  HEDDLE_ASSIGN(const KernelCache kernels, cache());
+  std::vector<std::vector<std::string>> rows = {{"kernel", "for", "bytes", "key"}};
+  for (const KernelCache::Entry& entry : kernels.list())
+    rows.push_back({entry.name, entry.architecture, fmt::format("{}", entry.bytes), entry.digest});
+  fmt::print("{}\n{}", kernels.root().string(), table(rows));
+  return Status();
+}
+
+Status prune(int64_t bytes) {
+  HEDDLE_ASSIGN(const KernelCache kernels, cache());
+  HEDDLE_ASSIGN(const int64_t removed, kernels.prune(bytes));
+  fmt::print("{} kernels removed\n", removed);
+  return Status();
+}
+
+Status clear() {
+  HEDDLE_ASSIGN(const KernelCache kernels, cache());
+  HEDDLE_ASSIGN(const int64_t removed, kernels.clear());
+  fmt::print("{} kernels removed\n", removed);
+  return Status();
+}
+
+}  // namespace
+
+void add_cache(CLI::App& app, int& status) {
+  CLI::App* command =
+      app.add_subcommand("cache",
+                         "Lists, prunes or clears the compiled CUDA kernels kept on disk.\n\n"
+                         "  heddle cache list\n"
+                         "  heddle cache prune --bytes 100000000");
+  command->require_subcommand(1);
+  const auto end = [&status](const Status& ended) {
+    status = ended.is_ok() ? kDone : complain(ended);
+  };
+  command->add_subcommand("list", "Kernels, most recently used first")->callback([end] {
+    end(list());
+  });
+  command->add_subcommand("clear", "Removes every kernel")->callback([end] { end(clear()); });
+  auto bytes = std::make_shared<int64_t>(engine::cuda::cache_limit_bytes());
+  CLI::App* pruning = command->add_subcommand(
+      "prune", "Removes the least recently used kernels until at most --bytes remain");
+  pruning->add_option("--bytes", *bytes, "Bytes to keep")->check(CLI::NonNegativeNumber);
+  pruning->callback([end, bytes] { end(prune(*bytes)); });
+}
+
+}  // namespace heddle::tools

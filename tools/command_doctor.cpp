@@ -1,0 +1,90 @@
+// heddle doctor: what this machine has for Heddle.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "engine/cpu/isa.h"
+#include "engine/cuda/compiler.h"
+#include "engine/cuda/driver.h"
+#include "engine/cuda/kernel_cache.h"
+#include "tools/command.h"
+#include "tools/table.h"
+
+namespace heddle::tools {
+namespace {
+
+constexpr size_t kWidth = 96, kIndent = 14;
+
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+void say(std::string_view what, const std::string& text) {
+  fmt::print("{:<{}}{}\n", what, kIndent, wrap(text, kWidth - kIndent, kIndent));
+}
+
+std::string cuda_devices(const engine::cuda::Driver& driver) {
+  int count = 0;
+  if (const Status failed = driver.check(driver.device_get_count(&count), "cuDeviceGetCount");
+      !failed.is_ok())
+    return failed.message();
+  std::string text = fmt::format("libcuda is here; {} devices", count);
+  for (int i = 0; i < count; ++i) {
+    engine::cuda::CuDevice handle{};
+    if (!driver.check(driver.device_get(&handle, i), "cuDeviceGet").is_ok()) continue;
+    if (const auto device = engine::cuda::describe(driver, handle); device.is_ok())
+      text += fmt::format(", {} (sm_{})", device->name, device->compute_capability);
+  }
+  return text;
+}
+
+void doctor() {
+  say("processor", fmt::format("{}, {} threads", processor(), std::thread::hardware_concurrency()));
+  std::string levels;
+  for (const engine::cpu::IsaReport& level : engine::cpu::isa_report())
+    levels += fmt::format("{}{} ({})", levels.empty() ? "" : ", ", engine::cpu::name(level.isa),
+                          level.available ? "yes" : "no: needs " + level.needs);
+  const engine::cpu::IsaChoice choice = engine::cpu::active_isa();
+  say("cpu engine", fmt::format("runs {}: {}", engine::cpu::name(choice.isa), choice.reason));
+  say("", levels);
+
+  const auto& driver = engine::cuda::driver();
+  say("cuda driver", driver ? cuda_devices(*driver) : driver.status().message());
+  const auto compiler = engine::cuda::compiler_version();
+  say("nvrtc", compiler
+                   ? fmt::format("{}.{} ({})", compiler->major, compiler->minor, compiler->library)
+                   : compiler.status().message());
+  const std::filesystem::path root = engine::cuda::KernelCache::default_root();
+  if (root.empty()) {
+    say("kernel cache", "none: HEDDLE_CACHE_DIR is set to nothing, or no home is known");
+  } else {
+    int64_t bytes = 0;
+    const auto entries = engine::cuda::KernelCache(root).list();
+    for (const auto& entry : entries) bytes += entry.bytes;
+    say("kernel cache", fmt::format("{}: {} kernels, {:.1f} MiB of at most {} MiB", root.string(),
+                                    entries.size(), static_cast<double>(bytes) / (1 << 20),
+                                    engine::cuda::cache_limit_bytes() >> 20));
+  }
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, int& status) {
+  CLI::App* command = app.add_subcommand(
+      "doctor",
+      "Says what this machine has: the engines and why one cannot run here, instruction sets, the\n"
+      "CUDA driver and compiler that were found, the kernel cache.\n"
+      "HEDDLE_CPU_ISA chooses an instruction set, HEDDLE_NVRTC a compiler, HEDDLE_CACHE_DIR a "
+      "cache.");
+  command->callback([&status] {
+    doctor();
+    status = kDone;
+  });
+}
+
+}  // namespace heddle::tools

@@ -1,0 +1,34 @@
+// The `heddle` command.
+#include <CLI/CLI.hpp>
+
+#include "tools/command.h"
+
+int main(int argc, char** argv) {
+  using namespace heddle::tools;
+  CLI::App app{
+      "Finds attention in a program and runs it as one fused kernel.\n\n"
+      "  heddle explain model.hlo                       what would be fused, and what not, and "
+      "why\n"
+      "  heddle fuse model.hlo -o fused.hlo --verify    rewrite it, and check that it computes the "
+      "same\n"
+      "  heddle run graph.json                          run a graph, against its definition\n"
+      "  heddle doctor                                  what this machine has\n"
+      "  heddle bench cpu                               how fast this machine is\n\n"
+      "Ends with 0 when done, 2 on bad input or usage, 3 when verification failed."};
+  app.name("heddle");
+  app.set_version_flag("--version", HEDDLE_VERSION);
+  app.require_subcommand(1);
+  int status = kDone;
+  add_fuse(app, status);
+  add_explain(app, status);
+  add_run(app, status);
+  add_bench(app, status);
+  add_doctor(app, status);
+  add_cache(app, status);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& ending) {  // also how CLI11 ends --help and --version
+    return app.exit(ending) == 0 ? kDone : kBadInput;
+  }
+  return status;
+}
