@@ -1,0 +1,430 @@
+#include "rewrite/algebra.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <set>
+
+namespace heddle::rewrite {
+
+using hlo::Opcode;
+
+namespace {
+
+bool intersects(const std::vector<Var>& a, const std::vector<Var>& b) {
+  return std::any_of(a.begin(), a.end(),
+                     [&](Var v) { return std::find(b.begin(), b.end(), v) != b.end(); });
+}
+
+void append(std::vector<int64_t>& key, const Product& product) {
+  for (const Power& p : product) {
+    key.push_back(p.atom);
+    key.push_back(p.exponent);
+  }
+}
+
+// Bound variables of a sum whose factors hold sums of at most `height` levels: below all theirs.
+Var bound_name(int height, size_t i) { return -(height * 32 + static_cast<Var>(i) + 1); }
+
+}  // namespace
+
+Poly Algebra::constant(double value) {
+  if (value == 0) return {};
+  if (std::isinf(value) && value < 0) value = kMinusInfinity;
+  return {{value, {}}};
+}
+
+AtomId Algebra::intern(Atom a) {
+  std::vector<int64_t> key{static_cast<int64_t>(a.kind)};
+  std::vector<Var> free;
+  int height = 0;
+  switch (a.kind) {
+    case AtomKind::element:
+    case AtomKind::indicator:
+      key.push_back(a.element.frame);
+      key.push_back(a.element.x->id());
+      for (const Index& index : a.element.at) {
+        key.push_back(INT64_MIN);
+        key.insert(key.end(), index.begin(), index.end());
+        free.insert(free.end(), index.begin(), index.end());
+      }
+      break;
+    case AtomKind::function:
+    case AtomKind::weight:
+      key.push_back(static_cast<int64_t>(a.function));
+      key.push_back(a.argument);
+      free = support(polys_[a.argument]);
+      height = poly_heights_[a.argument];
+      break;
+    case AtomKind::sum:
+      key.insert(key.end(), a.sizes.begin(), a.sizes.end());
+      key.insert(key.end(), a.bound.begin(), a.bound.end());
+      append(key, a.product);
+      free = support(a.product);
+      height = 1 + this->height(a.product);
+      std::erase_if(free, [&](Var v) {
+        return std::find(a.bound.begin(), a.bound.end(), v) != a.bound.end();
+      });
+      break;
+  }
+  const auto [entry, added] = atom_ids_.try_emplace(std::move(key), atoms_.size());
+  if (added) {
+    std::sort(free.begin(), free.end());
+    free.erase(std::unique(free.begin(), free.end()), free.end());
+    atoms_.push_back(std::move(a));
+    supports_.push_back(std::move(free));
+    heights_.push_back(height);
+  }
+  return entry->second;
+}
+
+PolyId Algebra::intern(const Poly& poly) {
+  std::vector<int64_t> key;
+  int height = 0;
+  for (const Monomial& m : poly) {
+    key.push_back(std::bit_cast<int64_t>(m.coefficient));
+    key.push_back(static_cast<int64_t>(m.factors.size()));
+    append(key, m.factors);
+    height = std::max(height, this->height(m.factors));
+  }
+  const auto [entry, added] = poly_ids_.try_emplace(std::move(key), polys_.size());
+  if (added) {
+    polys_.push_back(poly);
+    poly_heights_.push_back(height);
+  }
+  return entry->second;
+}
+
+Poly Algebra::atom(Atom a) { return {{1, {{intern(std::move(a)), 1}}}}; }
+
+int Algebra::height(const Product& product) const {
+  int height = 0;
+  for (const Power& p : product) height = std::max(height, heights_[p.atom]);
+  return height;
+}
+
+std::vector<Var> Algebra::support(const Product& product) const {
+  std::set<Var> all;
+  for (const Power& p : product) all.insert(supports_[p.atom].begin(), supports_[p.atom].end());
+  return {all.begin(), all.end()};
+}
+
+std::vector<Var> Algebra::support(const Poly& poly) const {
+  std::set<Var> all;
+  for (const Monomial& m : poly)
+    for (const Power& p : m.factors) all.insert(supports_[p.atom].begin(), supports_[p.atom].end());
+  return {all.begin(), all.end()};
+}
+
+void Algebra::normalise(Poly& poly) const {
+  std::sort(poly.begin(), poly.end(),
+            [](const Monomial& a, const Monomial& b) { return a.factors < b.factors; });
+  Poly merged;
+  for (Monomial& m : poly) {
+    if (!merged.empty() && merged.back().factors == m.factors) {
+      const double a = merged.back().coefficient, b = m.coefficient;
+      merged.back().coefficient =
+          std::abs(a + b) <= 1e-7 * std::max(std::abs(a), std::abs(b)) ? 0 : a + b;
+    } else {
+      merged.push_back(std::move(m));
+    }
+  }
+  std::erase_if(merged, [](const Monomial& m) { return m.coefficient == 0; });
+  poly = std::move(merged);
+}
+
+Poly Algebra::add(const Poly& a, const Poly& b) const {
+  Poly result = a;
+  result.insert(result.end(), b.begin(), b.end());
+  normalise(result);
+  return result;
+}
+
+Poly Algebra::scale(const Poly& a, double factor) const {
+  Poly result = a;
+  for (Monomial& m : result) m.coefficient *= factor;
+  std::erase_if(result, [](const Monomial& m) { return m.coefficient == 0; });
+  return result;
+}
+
+bool Algebra::join(Product& into, const Product& other) {
+  Product result;
+  auto a = into.begin();
+  auto b = other.begin();
+  while (a != into.end() || b != other.end()) {
+    if (b == other.end() || (a != into.end() && a->atom < b->atom)) {
+      result.push_back(*a++);
+    } else if (a == into.end() || b->atom < a->atom) {
+      result.push_back(*b++);
+    } else {
+      const int exponent = a->exponent + b->exponent;
+      if (exponent != 0) result.push_back({a->atom, exponent});
+      ++a, ++b;
+    }
+  }
+  into = std::move(result);
+  return simplify(into);
+}
+
+bool Algebra::simplify(Product& product) {
+  bool weighted = false;
+  for (Power& p : product) {
+    if (atoms_[p.atom].kind == AtomKind::indicator) p.exponent = 1;
+    weighted = weighted || atoms_[p.atom].kind == AtomKind::weight;
+  }
+  if (!weighted || !implied_by_weight) return true;
+  const Product factors = product;
+  for (const Power& p : factors) {
+    if (atoms_[p.atom].kind != AtomKind::weight || p.exponent < 1) continue;
+    const PolyId z = atoms_[p.atom].argument;
+    auto known = implied_.find(z);
+    if (known == implied_.end()) known = implied_.emplace(z, implied_by_weight(z)).first;
+    for (const auto& [indicator, holds] : known->second) {
+      const auto found = std::find_if(product.begin(), product.end(),
+                                      [&, a = indicator](auto& q) { return q.atom == a; });
+      if (found == product.end()) continue;
+      if (!holds) return false;
+      product.erase(found);
+    }
+  }
+  return true;
+}
+
+Poly Algebra::multiply(const Poly& a, const Poly& b) {
+  Poly result;
+  for (const Monomial& x : a)
+    for (const Monomial& y : b) {
+      Monomial m{x.coefficient * y.coefficient, x.factors};
+      if (join(m.factors, y.factors)) result.push_back(std::move(m));
+    }
+  normalise(result);
+  return result;
+}
+
+std::optional<Poly> Algebra::reciprocal(const Poly& a) {
+  if (a.size() != 1) return std::nullopt;
+  Monomial m = a[0];
+  m.coefficient = 1 / m.coefficient;
+  for (Power& p : m.factors) p.exponent = -p.exponent;
+  return Poly{m};
+}
+
+Poly Algebra::function(Opcode f, const Poly& argument) {
+  if (f == Opcode::divide)
+    if (auto inverse = reciprocal(argument)) return *inverse;
+  if (argument.empty() || (argument.size() == 1 && argument[0].factors.empty())) {
+    const double x = argument.empty() ? 0 : argument[0].coefficient;
+    if (f == Opcode::exponential) return constant(std::exp(x));
+    if (f == Opcode::log && x > 0) return constant(std::log(x));
+    if (f == Opcode::tanh) return constant(std::tanh(x));
+  }
+  Atom a{AtomKind::function};
+  a.function = f;
+  a.argument = intern(argument);
+  return atom(std::move(a));
+}
+
+Poly Algebra::weight(PolyId z) {
+  Atom a{AtomKind::weight};
+  a.argument = z;
+  return atom(std::move(a));
+}
+
+Poly Algebra::exponential(const Poly& argument, const std::vector<Var>& keys) {
+  Poly result = constant(1), along_keys;
+  // A mask's fill is split over terms with and without its indicators; they stay together.
+  const auto masks = [&](const Monomial& m) {
+    return std::any_of(m.factors.begin(), m.factors.end(),
+                       [&](const Power& p) { return atoms_[p.atom].kind == AtomKind::indicator; });
+  };
+  const bool masked = std::any_of(argument.begin(), argument.end(), masks);
+  for (const Monomial& m : argument) {
+    if (intersects(support(m.factors), keys) || (masked && m.factors.empty()) || masks(m)) {
+      along_keys.push_back(m);
+      continue;
+    }
+    // exp(c * log x) = x^c for c = +-1; else exp(|c| t) to the power of c's sign.
+    if (m.factors.size() == 1 && m.factors[0].exponent == 1 && std::abs(m.coefficient) == 1 &&
+        atoms_[m.factors[0].atom].kind == AtomKind::function &&
+        atoms_[m.factors[0].atom].function == Opcode::log) {
+      const Poly inner = polys_[atoms_[m.factors[0].atom].argument];
+      if (inner.size() == 1) {
+        result = multiply(result, m.coefficient > 0 ? inner : *reciprocal(inner));
+        continue;
+      }
+    }
+    const Poly factor = function(Opcode::exponential, {{std::abs(m.coefficient), m.factors}});
+    result = multiply(result, m.coefficient > 0 ? factor : *reciprocal(factor));
+  }
+  return along_keys.empty() ? result : multiply(result, weight(intern(along_keys)));
+}
+
+Poly Algebra::sum(const std::vector<Var>& over, const Poly& a) {
+  Poly result;
+  for (const Monomial& m : a) {
+    const Poly part = sum_of_product(over, m.factors, m.coefficient);
+    result.insert(result.end(), part.begin(), part.end());
+  }
+  normalise(result);
+  return result;
+}
+
+Poly Algebra::sum_of_product(std::vector<Var> over, Product product, double coefficient) {
+  // Sums inside that depend on a summed variable join this one.
+  for (bool again = !exhausted(); again;) {
+    again = false;
+    for (size_t i = 0; i < product.size(); ++i) {
+      const Power p = product[i];
+      if (atoms_[p.atom].kind != AtomKind::sum || p.exponent != 1 ||
+          !intersects(supports_[p.atom], over))
+        continue;
+      const Atom inner = atoms_[p.atom];
+      Renaming renaming;
+      for (size_t b = 0; b < inner.bound.size(); ++b)
+        over.push_back(renaming[inner.bound[b]] = elements_.fresh(inner.sizes[b]));
+      product.erase(product.begin() + static_cast<ptrdiff_t>(i));
+      for (const Power& q : inner.product)
+        if (!join(product, {{rename(q.atom, renaming), q.exponent}})) return {};
+      again = true;
+      break;
+    }
+  }
+  Product outside;
+  std::vector<Power> rest;
+  for (const Power& p : product)
+    (intersects(supports_[p.atom], over) ? rest : outside).push_back(p);
+  Monomial result{coefficient, outside};
+  while (!over.empty()) {
+    // The factors that share bound variables with the first one left.
+    std::vector<Var> bound{over.back()};
+    over.pop_back();
+    Product connected;
+    for (size_t i = 0; i < rest.size();) {
+      if (!intersects(supports_[rest[i].atom], bound)) {
+        ++i;
+        continue;
+      }
+      connected.push_back(rest[i]);
+      for (Var v : supports_[rest[i].atom])
+        if (const auto found = std::find(over.begin(), over.end(), v); found != over.end()) {
+          bound.push_back(v);
+          over.erase(found);
+        }
+      rest.erase(rest.begin() + static_cast<ptrdiff_t>(i));
+      i = 0;
+    }
+    if (connected.empty()) {
+      result.coefficient *= static_cast<double>(elements_.size(bound[0]));
+      continue;
+    }
+    std::sort(connected.begin(), connected.end());
+    std::vector<int64_t> sizes;
+    for (Var v : bound) sizes.push_back(elements_.size(v));
+    if (!join(result.factors, {{connected_sum(bound, sizes, connected), 1}})) return {};
+  }
+  return {result};
+}
+
+AtomId Algebra::connected_sum(const std::vector<Var>& bound, const std::vector<int64_t>& sizes,
+                              const Product& product) {
+  // Names for the bound variables that depend on nothing but the sum's structure: each variable is
+  // described by the factors with it marked and all others blanked; what is then still equal is
+  // decided by trying every order.
+  const int level = height(product) + 1;
+  const Var blank = bound_name(level, 30), marked = bound_name(level, 29);
+  struct Described {
+    std::vector<int64_t> description;  // the size first
+    Var variable;
+  };
+  std::vector<Described> described;
+  const auto renamed_product = [&](const Renaming& renaming) {
+    Product renamed;
+    for (const Power& p : product) renamed.push_back({rename(p.atom, renaming), p.exponent});
+    std::sort(renamed.begin(), renamed.end());
+    return renamed;
+  };
+  for (size_t i = 0; i < bound.size(); ++i) {
+    Renaming renaming;
+    for (Var other : bound) renaming[other] = other == bound[i] ? marked : blank;
+    std::vector<int64_t> description{sizes[i]};
+    append(description, renamed_product(renaming));
+    described.push_back({std::move(description), bound[i]});
+  }
+  const auto before = [](const Described& a, const Described& b) {
+    return a.description < b.description;
+  };
+  std::stable_sort(described.begin(), described.end(), before);
+  const auto named = [&](const std::vector<size_t>& order) {
+    Renaming renaming;
+    for (size_t i = 0; i < order.size(); ++i)
+      renaming[described[order[i]].variable] = bound_name(level, i);
+    return renamed_product(renaming);
+  };
+  std::vector<size_t> order(described.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  Product best = named(order);
+  if (order.size() <= 6) {
+    while (std::next_permutation(order.begin(), order.end())) {
+      bool allowed = true;  // only equal descriptions may change places
+      for (size_t i = 0; i < order.size() && allowed; ++i)
+        allowed = described[order[i]].description == described[i].description;
+      if (allowed) best = std::min(best, named(order));
+    }
+  }
+  Atom sum{AtomKind::sum};
+  for (size_t i = 0; i < described.size(); ++i) {
+    sum.bound.push_back(bound_name(level, i));
+    sum.sizes.push_back(described[i].description[0]);
+  }
+  sum.product = std::move(best);
+  return intern(std::move(sum));
+}
+
+AtomId Algebra::rename(AtomId id, const Renaming& renaming) {
+  if (std::none_of(renaming.begin(), renaming.end(), [&](const auto& r) {
+        return std::binary_search(supports_[id].begin(), supports_[id].end(), r.first);
+      }))
+    return id;
+  Atom a = atoms_[id];
+  switch (a.kind) {
+    case AtomKind::element:
+    case AtomKind::indicator:
+      for (Index& index : a.element.at)
+        for (Var& v : index)
+          if (const auto to = renaming.find(v); to != renaming.end()) v = to->second;
+      break;
+    case AtomKind::function:
+    case AtomKind::weight:
+      a.argument = intern(rename(Poly(polys_[a.argument]), renaming));
+      break;
+    case AtomKind::sum: {
+      Product renamed;
+      for (const Power& p : a.product) renamed.push_back({rename(p.atom, renaming), p.exponent});
+      return connected_sum(a.bound, a.sizes, renamed);
+    }
+  }
+  return intern(std::move(a));
+}
+
+Poly Algebra::rename(const Poly& poly, const Renaming& renaming) {
+  Poly result = poly;
+  for (Monomial& m : result) {
+    for (Power& p : m.factors) p.atom = rename(p.atom, renaming);
+    std::sort(m.factors.begin(), m.factors.end());
+  }
+  normalise(result);
+  return result;
+}
+
+std::optional<double> Algebra::ratio(const Poly& a, const Poly& b) {
+  if (a.size() != b.size() || a.empty()) return std::nullopt;
+  const double factor = a[0].coefficient / b[0].coefficient;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].factors != b[i].factors) return std::nullopt;
+    const double expected = factor * b[i].coefficient;
+    if (!(std::abs(a[i].coefficient - expected) <= 1e-5 * std::abs(expected))) return std::nullopt;
+  }
+  return factor;
+}
+
+}  // namespace heddle::rewrite

@@ -1,0 +1,125 @@
+// Sums of products over elements, in one normal form, so that two ways of writing the same
+// mathematics give the same polynomial. A polynomial is a sum of monomials: a coefficient times
+// powers of atoms. An atom is an element of a tensor, an indicator (1 where a predicate holds),
+// a function of a polynomial, a softmax weight exp(z), or a sum of a product over bound variables.
+// Sums are flat (a sum inside a sum over its variables joins it) and connected (what does not
+// depend on a bound variable stands outside), so the order in which a program contracts does not
+// matter: sum_v dO * (sum_k P * V) and sum_k P * (sum_v dO * V) are one atom.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "rewrite/element.h"
+
+namespace heddle::rewrite {
+
+using AtomId = int32_t;
+using PolyId = int32_t;
+
+struct Power {
+  AtomId atom = 0;
+  int exponent = 1;
+  friend auto operator<=>(const Power&, const Power&) = default;
+};
+using Product = std::vector<Power>;  // by ascending atom
+
+struct Monomial {
+  double coefficient = 1;
+  Product factors;
+};
+using Poly = std::vector<Monomial>;  // by ascending factors; no coefficient is 0
+
+enum class AtomKind : uint8_t { element, indicator, function, weight, sum };
+
+struct Atom {
+  AtomKind kind = AtomKind::element;
+  Element element{};                            // element, indicator
+  hlo::Opcode function = hlo::Opcode::unknown;  // function; divide stands for the reciprocal
+  PolyId argument = 0;                          // function, weight
+  std::vector<Var> bound{};                     // sum
+  std::vector<int64_t> sizes{};                 // sum: of the bound variables
+  Product product{};                            // sum
+};
+
+/// Stands for minus infinity: larger in size than any finite float of the program, and yet
+/// differences of fills cancel.
+inline constexpr double kMinusInfinity = -1e300;
+
+class Algebra {
+ public:
+  explicit Algebra(Elements& elements) : elements_(elements) {}
+
+  static Poly constant(double value);
+  Poly element(const Element& e) { return atom({AtomKind::element, e}); }
+  Poly indicator(const Element& e) { return atom({AtomKind::indicator, e}); }
+  /// f(argument); exp, log and the reciprocal are simplified where they can be.
+  Poly function(hlo::Opcode f, const Poly& argument);
+  /// exp(argument): the part that depends on one of `keys` is a softmax weight, the rest is
+  /// row-wise and leaves it.
+  Poly exponential(const Poly& argument, const std::vector<Var>& keys);
+  /// exp(z) as a softmax weight, whatever z depends on.
+  Poly weight(PolyId z);
+
+  Poly add(const Poly& a, const Poly& b) const;
+  Poly scale(const Poly& a, double factor) const;
+  Poly multiply(const Poly& a, const Poly& b);
+  /// Nothing if `a` is a sum (use function(divide, a) then).
+  static std::optional<Poly> reciprocal(const Poly& a);
+  Poly sum(const std::vector<Var>& over, const Poly& a);
+
+  const Atom& at(AtomId id) const { return atoms_[id]; }
+  const Poly& at_poly(PolyId id) const { return polys_[id]; }
+  PolyId intern(const Poly& poly);
+  /// Free variables, ascending.
+  const std::vector<Var>& support(AtomId id) const { return supports_[id]; }
+  std::vector<Var> support(const Product& product) const;
+  std::vector<Var> support(const Poly& poly) const;
+
+  using Renaming = std::map<Var, Var>;
+  AtomId rename(AtomId id, const Renaming& renaming);
+  Poly rename(const Poly& poly, const Renaming& renaming);
+
+  /// `factor` such that a = factor * b, coefficients compared to a relative 1e-5 (programs fold
+  /// constants in their own precision); nothing if there is none.
+  static std::optional<double> ratio(const Poly& a, const Poly& b);
+
+  /// What a weight exp(z) says of the indicators in z: where it is not 0, each has this value.
+  /// Set by whoever knows masks; products with the weight then need not repeat them.
+  using Implied = std::vector<std::pair<AtomId, bool>>;
+  std::function<Implied(PolyId z)> implied_by_weight;
+
+  /// Whether work has grown beyond what attention needs; results are then incomplete.
+  bool exhausted() const { return atoms_.size() > kMaxAtoms; }
+
+ private:
+  static constexpr size_t kMaxAtoms = 200000;
+
+  Poly atom(Atom a);
+  AtomId intern(Atom a);
+  /// The product of two factor lists; false if it is identically 0.
+  bool join(Product& into, const Product& other);
+  bool simplify(Product& product);
+  Poly sum_of_product(std::vector<Var> over, Product product, double coefficient);
+  AtomId connected_sum(const std::vector<Var>& bound, const std::vector<int64_t>& sizes,
+                       const Product& product);
+  int height(const Product& product) const;
+  void normalise(Poly& poly) const;
+
+  Elements& elements_;
+  std::vector<Atom> atoms_;
+  std::vector<std::vector<Var>> supports_;
+  std::vector<int> heights_;  // of nested sums
+  std::map<std::vector<int64_t>, AtomId> atom_ids_;
+  std::vector<Poly> polys_;
+  std::map<std::vector<int64_t>, PolyId> poly_ids_;
+  std::vector<int> poly_heights_;
+  std::map<PolyId, Implied> implied_;
+};
+
+}  // namespace heddle::rewrite

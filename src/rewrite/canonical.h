@@ -1,0 +1,12 @@
+// Small changes that keep every value and make one program out of its many printed forms: calls
+// inlined, tuples taken apart where they are made, equal instructions merged, dead ones removed.
+#pragma once
+
+#include "core/status.h"
+#include "hlo/module.h"
+
+namespace heddle::rewrite {
+
+Status canonicalise(hlo::Module& module);
+
+}  // namespace heddle::rewrite

@@ -1,0 +1,233 @@
+#include "rewrite/element.h"
+
+#include <algorithm>
+
+#include "rewrite/loop.h"
+#include "rewrite/numbering.h"
+
+namespace heddle::rewrite {
+
+using hlo::Computation;
+using hlo::ElementType;
+using hlo::Instruction;
+using hlo::Opcode;
+
+bool is_widening(ElementType from, ElementType to) {
+  if (from == to) return true;
+  switch (from) {
+    case ElementType::bf16:
+    case ElementType::f16:
+      return to == ElementType::f32 || to == ElementType::f64;
+    case ElementType::f32:
+      return to == ElementType::f64;
+    default:
+      return false;
+  }
+}
+
+Elements::Elements(const hlo::Module& module) : module_(module), digits_(module) {
+  for (const Computation* computation : module.computations())
+    for (const auto& [x, first] : number_values(computation)) representative_[x] = first;
+  frames_.push_back({module.entry(), -1, nullptr, -1});
+  add_frames(module.entry(), 0);
+  // Resolving what enters each body shows which outer values it holds, and which stacks it reads.
+  for (size_t frame = 0, count = frames_.size(); frame < count; ++frame)
+    for (const Instruction* x : frames_[frame].computation->instructions())
+      if (x->shape().is_array() &&
+          (x->is(Opcode::get_tuple_element) || x->is(Opcode::dynamic_slice)))
+        resolve(fresh(static_cast<int>(frame), x));
+}
+
+void Elements::add_frames(const Computation* computation, int frame) {
+  for (const Instruction* x : computation->instructions()) {
+    if (!x->is(Opcode::while_) || module_.callers(x->body()).size() != 1) continue;
+    frames_.push_back({x->body(), frame, x, -1});
+    add_frames(x->body(), static_cast<int>(frames_.size()) - 1);
+  }
+}
+
+int Elements::frame_of(const Computation* computation) const {
+  for (size_t i = 0; i < frames_.size(); ++i)
+    if (frames_[i].computation == computation && frames_[i].twin < 0) return static_cast<int>(i);
+  return -1;
+}
+
+const Instruction* Elements::representative(const Instruction* x) const {
+  const auto found = representative_.find(x);
+  return found == representative_.end() ? x : found->second;
+}
+
+int64_t Elements::size(const Index& index) const {
+  int64_t product = 1;
+  for (Var digit : index) product *= sizes_[digit];
+  return product;
+}
+
+Var Elements::fresh(int64_t size) {
+  sizes_.push_back(size);
+  return static_cast<Var>(sizes_.size()) - 1;
+}
+
+Index Elements::fresh(const Instruction* x, int dim) {
+  Index index;
+  for (int64_t size : digits_.of(x, dim)) index.push_back(fresh(size));
+  return index;
+}
+
+Element Elements::fresh(int frame, const Instruction* x) {
+  Element element{frame, x, {}};
+  for (int dim = 0; dim < x->shape().rank(); ++dim) element.at.push_back(fresh(x, dim));
+  return element;
+}
+
+std::optional<std::vector<Index>> Elements::regroup(const std::vector<Index>& from,
+                                                    const std::vector<int64_t>& dims) const {
+  Index all;
+  for (const Index& index : from) all.insert(all.end(), index.begin(), index.end());
+  std::vector<Index> result(dims.size());
+  size_t next = 0;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    int64_t covered = 1;
+    while (covered < dims[i]) {
+      if (next == all.size()) return std::nullopt;
+      covered *= sizes_[all[next]];
+      result[i].push_back(all[next++]);
+    }
+    if (covered != dims[i]) return std::nullopt;
+  }
+  if (next != all.size()) return std::nullopt;
+  return result;
+}
+
+Element Elements::resolve(Element element) {
+  struct Crossing {
+    int frame;
+    const Instruction* x;
+  };
+  std::vector<Crossing> crossings;
+  for (;;) {
+    element.x = representative(element.x);
+    const int frame = element.frame;
+    const Instruction* x = element.x;
+    if (!step(element)) break;
+    if (element.frame != frame) crossings.push_back({frame, x});
+  }
+  for (const Crossing& crossing : crossings)
+    local_.try_emplace({crossing.frame, element.frame, element.x}, crossing.x);
+  return element;
+}
+
+bool Elements::step(Element& element) {
+  const Instruction* x = element.x;
+  switch (x->opcode()) {
+    case Opcode::transpose: {
+      std::vector<Index> at(element.at.size());
+      for (size_t i = 0; i < at.size(); ++i) at[x->dimensions()[i]] = element.at[i];
+      element = {element.frame, x->operand(0), std::move(at)};
+      return true;
+    }
+    case Opcode::broadcast: {
+      std::vector<Index> at;
+      for (int64_t dim : x->dimensions()) at.push_back(element.at[dim]);
+      element = {element.frame, x->operand(0), std::move(at)};
+      return true;
+    }
+    case Opcode::reshape: {
+      auto at = regroup(element.at, x->operand(0)->shape().dims());
+      if (!at) return false;
+      element = {element.frame, x->operand(0), std::move(*at)};
+      return true;
+    }
+    case Opcode::copy:
+      element.x = x->operand(0);
+      return true;
+    case Opcode::convert:
+      if (!is_widening(x->operand(0)->shape().type(), x->shape().type())) return false;
+      element.x = x->operand(0);
+      return true;
+    case Opcode::get_tuple_element:
+      return step_state(element);
+    case Opcode::dynamic_slice:
+      return step_stack(element);
+    default:
+      return false;
+  }
+}
+
+bool Elements::step_state(Element& element) {
+  const Instruction* from = element.x->operand(0);
+  const int64_t index = element.x->tuple_index();
+  if (from->is(Opcode::tuple)) {
+    element.x = from->operand(static_cast<int>(index));
+    return true;
+  }
+  if (from->is(Opcode::while_)) {
+    const Instruction* start = is_invariant(from->body(), index) ? initial(from, index) : nullptr;
+    if (!start) return false;
+    element.x = start;
+    return true;
+  }
+  const Frame& frame = frames_[element.frame];
+  if (from->is(Opcode::parameter) && frame.caller && from->computation() == frame.computation &&
+      is_invariant(frame.computation, index)) {
+    const Instruction* start = initial(frame.caller, index);
+    if (!start) return false;
+    element.x = start;
+    element.frame = frame.parent;
+    return true;
+  }
+  return false;
+}
+
+bool Elements::step_stack(Element& element) {
+  const Frame reader = frames_[element.frame];
+  const Instruction* read = element.x;
+  if (!reader.caller || reader.twin >= 0 || !touches_one_row(read, 1, read->shape())) return false;
+  const auto count = counted(reader.caller);
+  if (!count) return false;
+  const int way = direction(reader.caller, *count, read->operand(1));
+  if (way == 0) return false;
+  const Element whole = fresh(element.frame, read->operand(0));
+  const Element stack = resolve(whole);
+  if (!stack.x->is(Opcode::get_tuple_element) || !stack.x->operand(0)->is(Opcode::while_) ||
+      stack.at != whole.at)
+    return false;
+  const Instruction* loop = stack.x->operand(0);
+  const auto written = counted(loop);
+  if (!written || written->trips != count->trips) return false;
+  const Instruction* write = stack_write(loop, *written, stack.x->tuple_index());
+  if (!write) return false;
+  const auto [twin, added] =
+      twins_.try_emplace({element.frame * 4 + way, loop}, static_cast<int>(frames_.size()));
+  if (added) frames_.push_back({loop->body(), stack.frame, loop, element.frame});
+  auto& reads = reads_[twin->second];
+  if (std::none_of(reads.begin(), reads.end(), [&](const StackRead& r) { return r.read == read; }))
+    reads.push_back({read, write, loop, stack.x->tuple_index()});
+  element = {twin->second, write->operand(1), std::move(element.at)};
+  return true;
+}
+
+const Instruction* Elements::local(int frame, int of, const Instruction* x) const {
+  if (frame == of) return x;
+  const auto found = local_.find({frame, of, x});
+  return found == local_.end() ? nullptr : found->second;
+}
+
+const std::vector<StackRead>& Elements::reads(int frame) const {
+  static const std::vector<StackRead> kNone;
+  const auto found = reads_.find(frame);
+  return found == reads_.end() ? kNone : found->second;
+}
+
+std::optional<double> Elements::splat(int frame, const Instruction* x) {
+  if (!x->shape().is_array()) return std::nullopt;
+  const Element element = resolve(fresh(frame, x));
+  const hlo::Literal* literal = element.x->literal();
+  if (!literal || literal->is_elided() || literal->element_count() == 0 ||
+      hlo::is_complex(literal->shape().type()))
+    return std::nullopt;
+  if (literal->element_count() > 1 && !literal->is_splat()) return std::nullopt;
+  return literal->get(0);
+}
+
+}  // namespace heddle::rewrite

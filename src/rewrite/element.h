@@ -1,0 +1,100 @@
+// One element of one value, at a symbolic place: instruction[i, j, ...] with an index made of
+// digits for each dimension. Views (transposes, reshapes, broadcasts, widening converts, tuples,
+// invariant loop state) only rename the place, so resolving them shows what is really read.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "hlo/module.h"
+#include "rewrite/digits.h"
+
+namespace heddle::rewrite {
+
+/// An index variable. Positive ones are free; negative ones are bound by a sum (algebra.h).
+using Var = int32_t;
+/// The place along one dimension: its digits, most significant first; none for a size of 1.
+using Index = std::vector<Var>;
+
+/// A computation as it runs: the entry, the body of a loop that stands in another frame, or such a
+/// body at the iteration that another loop's body reads back (`twin` then holds that reader).
+struct Frame {
+  const hlo::Computation* computation = nullptr;
+  int parent = -1;
+  const hlo::Instruction* caller = nullptr;  // the while, in the parent's computation
+  int twin = -1;
+};
+
+struct Element {
+  int frame = 0;
+  const hlo::Instruction* x = nullptr;
+  std::vector<Index> at;
+  friend bool operator==(const Element&, const Element&) = default;
+};
+
+/// Where a loop's body writes each iteration's value of a stack, and how another reads it back.
+struct StackRead {
+  const hlo::Instruction* read = nullptr;   // the dynamic-slice in the reading body
+  const hlo::Instruction* write = nullptr;  // the dynamic-update-slice in the writing body
+  const hlo::Instruction* loop = nullptr;   // the writing while
+  int64_t element = 0;                      // of that while's state
+};
+
+class Elements {
+ public:
+  explicit Elements(const hlo::Module& module);
+
+  const std::vector<Frame>& frames() const { return frames_; }
+  /// The frame in which `computation` itself runs; -1 if it runs in none or several.
+  int frame_of(const hlo::Computation* computation) const;
+
+  int64_t size(Var var) const { return sizes_[var]; }
+  int64_t size(const Index& index) const;
+  Var fresh(int64_t size);
+  /// Fresh digits for dimension `dim` of `x`.
+  Index fresh(const hlo::Instruction* x, int dim);
+  Element fresh(int frame, const hlo::Instruction* x);
+
+  /// The element behind all views.
+  Element resolve(Element element);
+  /// The digits of `from`, most significant first, dealt out again to dimensions of these sizes;
+  /// nothing if a dimension's boundary falls inside a digit.
+  std::optional<std::vector<Index>> regroup(const std::vector<Index>& from,
+                                            const std::vector<int64_t>& dims) const;
+
+  /// An instruction of `frame`'s own computation that holds the value of `x` of frame `of`, where
+  /// resolving one gave the other; null if none did.
+  const hlo::Instruction* local(int frame, int of, const hlo::Instruction* x) const;
+  /// The reads through which `frame`'s body sees values of the twin frame `of`.
+  const std::vector<StackRead>& reads(int frame) const;
+
+  /// The constant that every element of `x` has, through views and invariant loop state.
+  std::optional<double> splat(int frame, const hlo::Instruction* x);
+
+  /// The first of all instructions of a computation that compute the same by the same operation.
+  const hlo::Instruction* representative(const hlo::Instruction* x) const;
+
+ private:
+  void add_frames(const hlo::Computation* computation, int frame);
+  /// One step of resolve(); whether anything was looked through.
+  bool step(Element& element);
+  bool step_state(Element& element);
+  bool step_stack(Element& element);
+
+  const hlo::Module& module_;
+  Digits digits_;
+  std::vector<Frame> frames_;
+  std::vector<int64_t> sizes_{0};
+  std::unordered_map<const hlo::Instruction*, const hlo::Instruction*> representative_;
+  std::map<std::tuple<int, int, const hlo::Instruction*>, const hlo::Instruction*> local_;
+  std::map<std::pair<int, const hlo::Instruction*>, int> twins_;  // (reader, writing while)
+  std::map<int, std::vector<StackRead>> reads_;
+};
+
+/// Whether converting loses nothing: the same type, or a wider floating type.
+bool is_widening(hlo::ElementType from, hlo::ElementType to);
+
+}  // namespace heddle::rewrite

@@ -1,0 +1,109 @@
+#include "rewrite/find.h"
+
+#include <iterator>
+#include <set>
+
+namespace heddle::rewrite {
+
+using hlo::Instruction;
+using hlo::Opcode;
+
+namespace {
+
+std::shared_ptr<Algebra> make_algebra(Elements& elements) {
+  auto algebra = std::make_shared<Algebra>(elements);
+  algebra->implied_by_weight = [raw = algebra.get()](PolyId z) {
+    const auto mask = mask_of(*raw, z);
+    return mask ? implied(*mask) : Algebra::Implied{};
+  };
+  return algebra;
+}
+
+/// Whether weights reach a product at all; a softmax that does not is none of ours.
+bool feeds_products(const Elements& elements, const Region& region) {
+  for (const Instruction* x : elements.frames()[region.home()].computation->instructions()) {
+    if (!x->is(Opcode::dot)) continue;
+    for (const Instruction* operand : x->operands()) {
+      const Member* member = region.find(region.home(), operand);
+      if (member && member->kind == Kind::matrix) return true;
+    }
+  }
+  return false;
+}
+
+class Finder {
+ public:
+  explicit Finder(Elements& elements) : elements_(elements) {}
+
+  Findings find() {
+    // Frames of loops that other loops read back come after those that read them.
+    for (size_t frame = 0; frame < elements_.frames().size(); ++frame) {
+      const Frame at = elements_.frames()[frame];
+      for (const Instruction* x : at.computation->dependency_order())
+        if (x->is(Opcode::exponential) && x->shape().is_array() && x->shape().rank() > 0 &&
+            elements_.representative(x) == x)
+          look_at(static_cast<int>(frame), x, at.twin >= 0 ? at.twin : static_cast<int>(frame));
+    }
+    Findings findings;
+    findings.matches = std::move(forwards_);
+    std::move(backwards_.begin(), backwards_.end(), std::back_inserter(findings.matches));
+    findings.refusals = std::move(refusals_);
+    return findings;
+  }
+
+ private:
+  void look_at(int frame, const Instruction* exponential, int home) {
+    const bool twin = frame != home;
+    std::string reason;
+    std::set<const Instruction*> forward_roots;
+    if (attempt(frame, exponential, home, twin, {}, forward_roots, reason)) return;
+    // dO may itself be made of O; then O is taken as given.
+    if (!forward_roots.empty() &&
+        attempt(frame, exponential, home, true, forward_roots, forward_roots, reason))
+      return;
+    if (forward_roots.empty() && !reason.empty())
+      refusals_.push_back({exponential->computation()->name(), exponential->name(), reason});
+  }
+
+  /// Whether a backward was found; forwards are looked for unless `only_backward`.
+  bool attempt(int frame, const Instruction* exponential, int home, bool only_backward,
+               const std::set<const Instruction*>& opaque,
+               std::set<const Instruction*>& forward_roots, std::string& reason) {
+    auto algebra = make_algebra(elements_);
+    Region region(elements_, *algebra, frame, exponential, home, opaque);
+    if (!feeds_products(elements_, region)) return false;
+    const auto softmax = softmax_of(*algebra, region);
+    if (!softmax) {
+      reason = softmax.status().message();
+      return false;
+    }
+    if (!only_backward) {
+      auto forward = match_forward(*algebra, elements_, region, *softmax);
+      if (forward) {
+        forward->algebra = algebra;
+        forward_roots.insert(forward->outputs[0].place.x);
+        forwards_.push_back(std::move(*forward));
+      } else {
+        reason = forward.status().message();
+      }
+    }
+    auto backward = match_backward(*algebra, elements_, region, *softmax);
+    if (!backward) {
+      if (forward_roots.empty()) reason = backward.status().message();
+      return false;
+    }
+    backward->algebra = algebra;
+    backwards_.push_back(std::move(*backward));
+    return true;
+  }
+
+  Elements& elements_;
+  std::vector<Match> forwards_, backwards_;
+  std::vector<Refusal> refusals_;
+};
+
+}  // namespace
+
+Findings find_attention(Elements& elements) { return Finder(elements).find(); }
+
+}  // namespace heddle::rewrite

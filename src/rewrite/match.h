@@ -1,0 +1,56 @@
+// Attention as found in a program: what a fused call computes, and which instructions it replaces.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rewrite/softmax.h"
+
+namespace heddle::rewrite {
+
+enum class Role : uint8_t { o, d_q, d_k, d_v, d_bias };
+
+/// The program's instruction whose value is `factor` times what the fused call gives for `role`.
+struct Output {
+  Role role = Role::o;
+  Element place;  // the instruction with its labels
+  double factor = 1;
+};
+
+struct Dropout {
+  Element keep;      // a predicate, with the labels of rows and keys
+  double scale = 1;  // of what is kept
+};
+
+struct Match {
+  std::shared_ptr<Algebra> algebra;  // in which the score's atoms live
+  bool backward = false;
+  int home = 0;          // the frame whose instructions are replaced
+  int anchor_frame = 0;  // and the one in which the softmax's exponential stands
+  const hlo::Instruction* anchor = nullptr;
+  Score score;
+  Element v;
+  std::optional<Element> d_o;
+  std::optional<Dropout> dropout;
+  std::vector<Output> outputs;
+
+  const Output* find(Role role) const {
+    for (const Output& output : outputs)
+      if (output.role == role) return &output;
+    return nullptr;
+  }
+};
+
+/// The first instruction of the region that is the softmax's probabilities (dropout included) times
+/// values, up to a constant. Fails with a reason if there is none.
+Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region,
+                            const Softmax& softmax);
+
+/// Gradients of the softmax's attention: every product of the region that is dQ, dK, dV or dBias.
+/// Fails with a reason if the region holds no gradient of its scores.
+Result<Match> match_backward(Algebra& algebra, Elements& elements, Region& region,
+                             const Softmax& softmax);
+
+}  // namespace heddle::rewrite

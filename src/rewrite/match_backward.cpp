@@ -1,0 +1,226 @@
+// The gradient of attention, by its meaning alone. With P the probabilities, D = keep * (dO V^T)
+// and f the scores' function of the dot, whatever the program calls dS must be a multiple of
+//   f' * P * (D - sum_keys P * D),
+// and each result a contraction of it: dQ = dS K, dK = dS^T Q, dV = (keep * P)^T dO, dBias a sum.
+#include <algorithm>
+#include <set>
+
+#include "rewrite/match.h"
+
+namespace heddle::rewrite {
+
+using hlo::Instruction;
+using hlo::Opcode;
+
+namespace {
+
+/// Whether a softmax weight occurs in `atom`, also inside sums.
+bool weighs(const Algebra& algebra, AtomId id) {
+  const Atom& atom = algebra.at(id);
+  if (atom.kind == AtomKind::weight) return true;
+  return atom.kind == AtomKind::sum &&
+         std::any_of(atom.product.begin(), atom.product.end(),
+                     [&](const Power& p) { return weighs(algebra, p.atom); });
+}
+
+std::vector<Var> without(std::vector<Var> from, const std::vector<Var>& what) {
+  std::erase_if(from, [&](Var v) { return std::find(what.begin(), what.end(), v) != what.end(); });
+  return from;
+}
+
+std::vector<Var> digits(const Element& element) {
+  std::vector<Var> all;
+  for (const Index& index : element.at) all.insert(all.end(), index.begin(), index.end());
+  return all;
+}
+
+/// The gradient of the scores, as proved.
+struct Core {
+  Element d_o, v;
+  std::vector<Var> value_depth;  // bound, of D
+  std::optional<Element> keep;
+  double scale = 1;  // dS as the program has it is `scale` times the unit core
+  Poly kept;         // the indicator of what dropout keeps, or 1
+  Poly by_score;     // P * (D - sum P * D): the gradient of the score
+  Poly by_dot;       // f' times that
+};
+
+class Backward {
+ public:
+  Backward(Algebra& algebra, Elements& elements, Region& region, const Softmax& softmax)
+      : algebra_(algebra), elements_(elements), region_(region), softmax_(softmax) {}
+
+  Result<Match> match() {
+    const hlo::Computation* home = elements_.frames()[region_.home()].computation;
+    std::string reason = "no gradient of these scores was found";
+    std::optional<Core> core;
+    std::set<const Instruction*> tried;
+    for (const Instruction* x : home->dependency_order()) {
+      if (core || !x->is(Opcode::dot) || !region_.find(region_.home(), x)) continue;
+      for (const Instruction* operand : x->operands()) {
+        const Member* member = region_.find(region_.home(), operand);
+        if (core || !member || member->kind != Kind::matrix || !tried.insert(operand).second)
+          continue;
+        core = core_of(region_.value(member->place), operand, reason);
+      }
+    }
+    if (!core) return Status(Code::graph_not_supported, reason);
+    Match match;
+    match.backward = true;
+    match.home = region_.home();
+    match.anchor_frame = region_.anchor().frame;
+    match.anchor = region_.anchor().x;
+    match.score = softmax_.score;
+    match.v = core->v;
+    match.d_o = core->d_o;
+    double dropout_scale = core->keep ? core->scale : 1;
+    for (const Instruction* x : home->dependency_order()) {
+      const Member* member = region_.find(region_.home(), x);
+      if (!member || !x->shape().is_array()) continue;
+      if (member->kind == Kind::matrix && !softmax_.score.bias) continue;
+      const Poly value = region_.value(member->place);
+      for (Role role : {Role::d_q, Role::d_k, Role::d_v, Role::d_bias}) {
+        if (match.find(role)) continue;
+        const auto expected = gradient(*core, role, member->place);
+        if (!expected) continue;
+        if (const auto factor = Algebra::ratio(value, *expected)) {
+          match.outputs.push_back({role, member->place, *factor});
+          break;
+        }
+      }
+    }
+    if (match.outputs.empty())
+      return error(Code::graph_not_supported,
+                   "the gradient of the scores is there, but no dQ, dK or dV made of it");
+    if (core->keep) {
+      match.dropout = Dropout{*core->keep, dropout_scale};
+      for (Output& output : match.outputs) output.factor /= dropout_scale;
+    }
+    if (const Output* d_v = match.find(Role::d_v);
+        d_v && core->keep && d_v->factor != 1 && std::abs(d_v->factor - 1) > 1e-5)
+      return error(Code::graph_not_supported,
+                   "dropout keeps with one factor in the gradient of the scores and another in "
+                   "that of the values");
+    return match;
+  }
+
+ private:
+  std::optional<Core> core_of(const Poly& value, const Instruction* x, std::string& reason) {
+    const auto inverse = Algebra::reciprocal(softmax_.probability);
+    Poly direct;  // the terms without the row sum, over P
+    for (const Monomial& m : value) {
+      Poly quotient = algebra_.multiply({m}, *inverse);
+      if (quotient.size() != 1) continue;
+      const bool has_sum = std::any_of(quotient[0].factors.begin(), quotient[0].factors.end(),
+                                       [&](const Power& p) { return weighs(algebra_, p.atom); });
+      if (!has_sum) direct = algebra_.add(direct, quotient);
+    }
+    if (direct.empty() || direct.size() == value.size()) return std::nullopt;
+    Core core;
+    std::optional<AtomId> d;
+    Product kept;
+    for (const Power& p : direct[0].factors) {
+      const Atom& atom = algebra_.at(p.atom);
+      if (atom.kind == AtomKind::indicator) kept.push_back({p.atom, 1});
+      if (atom.kind == AtomKind::sum && p.exponent == 1 && p.atom != softmax_.score.dot) d = p.atom;
+    }
+    const auto product = d ? contraction(algebra_, *d, softmax_.score.keys) : std::nullopt;
+    if (!product || kept.size() > 1) {
+      reason = fmt::format("%{} is no gradient of a softmax: it holds no product of dO and V",
+                           x->name());
+      return std::nullopt;
+    }
+    core.d_o = product->row;
+    core.v = product->key;
+    core.value_depth = product->bound;
+    if (!kept.empty()) core.keep = algebra_.at(kept[0].atom).element;
+    core.kept = {{1, kept}};
+    const Poly dp = algebra_.multiply(core.kept, {{1, {{*d, 1}}}});
+    const Poly weighted = algebra_.multiply(softmax_.probability, dp);
+    const Poly mean = algebra_.sum(softmax_.score.keys, weighted);
+    core.by_score =
+        algebra_.add(weighted, algebra_.scale(algebra_.multiply(softmax_.probability, mean), -1));
+    core.by_dot = algebra_.multiply(core.by_score, derivative(algebra_, softmax_.score));
+    const auto scale = Algebra::ratio(value, core.by_dot);
+    const auto unscaled = Algebra::ratio(value, core.by_score);
+    if (!scale && !unscaled) {
+      reason = fmt::format(
+          "%{} is not the gradient P * (dP - rowsum(P * dP)) of this softmax's scores", x->name());
+      return std::nullopt;
+    }
+    // A constant derivative may be applied after the product instead.
+    core.scale = scale ? *scale : *unscaled;
+    return core;
+  }
+
+  /// `element` with the bound digits `bound` of a contraction replaced by `by`, in order.
+  std::optional<Poly> at_depth(const Element& element, const std::vector<Var>& bound,
+                               const std::vector<Var>& by) {
+    Algebra::Renaming renaming;
+    size_t next = 0;
+    for (Var v : digits(element)) {
+      if (std::find(bound.begin(), bound.end(), v) == bound.end()) continue;
+      if (next == by.size()) return std::nullopt;
+      renaming[v] = by[next++];
+    }
+    if (next != by.size()) return std::nullopt;
+    return algebra_.rename(algebra_.element(element), renaming);
+  }
+
+  /// What `role` is in the labels of `place`; nothing if the labels cannot be its.
+  std::optional<Poly> gradient(const Core& core, Role role, const Element& place) {
+    const std::vector<Var> labels = digits(place);
+    const auto axes = [&](const Element& e, const std::vector<Var>& bound) {
+      return without(digits(e), bound);
+    };
+    const std::vector<Var> q = axes(softmax_.score.q, softmax_.score.depth);
+    const std::vector<Var> k = axes(softmax_.score.k, softmax_.score.depth);
+    const std::vector<Var> v = axes(core.v, core.value_depth);
+    const std::vector<Var> d_o = axes(core.d_o, core.value_depth);
+    std::vector<Var> all = q;
+    for (const auto* more : {&k, &v, &d_o}) {
+      const std::vector<Var> added = without(*more, all);
+      all.insert(all.end(), added.begin(), added.end());
+    }
+    const std::vector<Var>* own = role == Role::d_q ? &q : role == Role::d_k ? &k : &v;
+    std::vector<Var> bias_axes;
+    if (role == Role::d_bias) {
+      if (!softmax_.score.bias) return std::nullopt;
+      bias_axes = digits(*softmax_.score.bias);
+      own = &bias_axes;
+    }
+    const std::vector<Var> depth = without(labels, all);
+    const std::vector<Var> present = without(labels, depth);
+    // The labels must be exactly the operand's axes, and its depth.
+    if (present.size() != own->size() || !without(present, *own).empty()) return std::nullopt;
+    const std::vector<Var> summed = without(all, *own);
+    if (role == Role::d_bias)
+      return depth.empty() ? std::optional(algebra_.sum(summed, core.by_score)) : std::nullopt;
+    std::optional<Poly> other;
+    Poly factor = core.by_dot;
+    if (role == Role::d_q) {
+      other = at_depth(softmax_.score.k, softmax_.score.depth, depth);
+    } else if (role == Role::d_k) {
+      other = at_depth(softmax_.score.q, softmax_.score.depth, depth);
+    } else {
+      other = at_depth(core.d_o, core.value_depth, depth);
+      factor = algebra_.multiply(softmax_.probability, core.kept);
+    }
+    if (!other) return std::nullopt;
+    return algebra_.sum(summed, algebra_.multiply(factor, *other));
+  }
+
+  Algebra& algebra_;
+  Elements& elements_;
+  Region& region_;
+  const Softmax& softmax_;
+};
+
+}  // namespace
+
+Result<Match> match_backward(Algebra& algebra, Elements& elements, Region& region,
+                             const Softmax& softmax) {
+  return Backward(algebra, elements, region, softmax).match();
+}
+
+}  // namespace heddle::rewrite

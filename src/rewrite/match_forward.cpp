@@ -1,0 +1,72 @@
+#include <algorithm>
+
+#include "rewrite/match.h"
+
+namespace heddle::rewrite {
+
+using hlo::Instruction;
+
+namespace {
+
+struct Values {
+  Element v;
+  std::optional<Element> keep;
+};
+
+/// Reads sum_keys exp(z) * keep * V; nothing if the sum is not that.
+std::optional<Values> values_of(Algebra& algebra, const Softmax& softmax, AtomId sum) {
+  const auto renaming = name_keys(algebra, softmax, softmax.score.keys, sum);
+  if (!renaming) return std::nullopt;
+  std::optional<Values> result;
+  std::optional<Element> keep;
+  for (const Power& p : Product(algebra.at(sum).product)) {
+    const Atom atom = algebra.at(algebra.rename(p.atom, *renaming));
+    if (atom.kind == AtomKind::weight) continue;
+    if (atom.kind == AtomKind::element && p.exponent == 1 && !result) {
+      result = Values{atom.element, std::nullopt};
+    } else if (atom.kind == AtomKind::indicator && !keep) {
+      keep = atom.element;
+    } else {
+      return std::nullopt;
+    }
+  }
+  if (result) result->keep = keep;
+  return result;
+}
+
+}  // namespace
+
+Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region,
+                            const Softmax& softmax) {
+  const Poly normaliser = *Algebra::reciprocal(softmax.total);
+  std::string reason = "no product of these weights with values was found";
+  for (const Instruction* x : elements.frames()[region.home()].computation->dependency_order()) {
+    const Member* member = region.find(region.home(), x);
+    if (!member || member->kind != Kind::derived) continue;
+    const Poly value = region.value(member->place);
+    if (value.size() != 1) continue;
+    for (const Power& p : value[0].factors) {
+      if (p.exponent != 1 || algebra.at(p.atom).kind != AtomKind::sum) continue;
+      const auto values = values_of(algebra, softmax, p.atom);
+      if (!values) continue;
+      const auto factor = Algebra::ratio(value, algebra.multiply({{1, {{p.atom, 1}}}}, normaliser));
+      if (!factor) {
+        reason =
+            fmt::format("the weights summed in %{} are not normalised by their own sum", x->name());
+        continue;
+      }
+      Match match;
+      match.home = region.home();
+      match.anchor_frame = region.anchor().frame;
+      match.anchor = region.anchor().x;
+      match.score = softmax.score;
+      match.v = values->v;
+      if (values->keep) match.dropout = Dropout{*values->keep, *factor};
+      match.outputs.push_back({Role::o, member->place, values->keep ? 1 : *factor});
+      return match;
+    }
+  }
+  return Status(Code::graph_not_supported, reason);
+}
+
+}  // namespace heddle::rewrite

@@ -1,0 +1,222 @@
+#include "rewrite/region.h"
+
+#include <algorithm>
+
+namespace heddle::rewrite {
+
+using hlo::Instruction;
+using hlo::Opcode;
+
+namespace {
+
+bool contains(std::span<const int64_t> dims, int64_t dim) {
+  return std::find(dims.begin(), dims.end(), dim) != dims.end();
+}
+
+bool is_additive(const Instruction* x) { return x->is(Opcode::add) || x->is(Opcode::subtract); }
+
+}  // namespace
+
+bool is_sum(Elements& elements, int frame, const Instruction* reduce) {
+  if (!reduce->is(Opcode::reduce) || reduce->operand_count() != 2) return false;
+  const Instruction* root = reduce->to_apply()->root();
+  return root->is(Opcode::add) && root->operand(0)->is(Opcode::parameter) &&
+         root->operand(1)->is(Opcode::parameter) && root->operand(0) != root->operand(1) &&
+         elements.splat(frame, reduce->operand(1)) == 0.0;
+}
+
+Region::Region(Elements& elements, Algebra& algebra, int frame, const Instruction* exponential,
+               int home, std::set<const Instruction*> opaque)
+    : elements_(elements),
+      algebra_(algebra),
+      frame_(frame),
+      home_(home),
+      anchor_(elements.fresh(frame, elements.representative(exponential))),
+      opaque_(std::move(opaque)),
+      count_(exponential->shape().element_count()) {
+  enter({anchor_, Kind::matrix});
+  for (const Instruction* operand : anchor_.x->operands())
+    add_upstream({frame, operand, anchor_.at});
+  walk(frame);
+  find_keys();
+  if (home != frame) {
+    for (const StackRead& read : elements.reads(frame)) {
+      const Element written = elements_.resolve(elements_.fresh(frame, read.write->operand(1)));
+      const Member* member = find(frame, written.x);
+      if (!member || opaque_.contains(written.x)) continue;
+      // The labels of what was written, dealt out to the dimensions of what is read.
+      if (auto at = elements_.regroup(member->place.at, read.read->shape().dims()))
+        enter({{home, read.read, std::move(*at)}, member->kind});
+    }
+    walk(home);
+  }
+}
+
+Member* Region::lookup(int frame, const Instruction* x) {
+  const auto found = all_.find({frame, elements_.representative(x)});
+  return found == all_.end() ? nullptr : &found->second;
+}
+
+const Member* Region::find(int frame, const Instruction* x) const {
+  const auto found = all_.find({frame, elements_.representative(x)});
+  return found == all_.end() ? nullptr : &found->second;
+}
+
+void Region::enter(const Member& member) {
+  if (opaque_.contains(member.place.x)) return;
+  all_.try_emplace({member.place.frame, member.place.x}, member);
+}
+
+void Region::add_upstream(const Element& element) {
+  const Instruction* x = elements_.representative(element.x);
+  Member* known = lookup(element.frame, x);
+  if ((known && known->kind == Kind::matrix) || !x->shape().is_array() ||
+      x->shape().element_count() != count_ || x->is(Opcode::constant) || x->is(Opcode::iota))
+    return;
+  const Element here{element.frame, x, element.at};
+  if (x->is(Opcode::transpose)) {
+    std::vector<Index> at(here.at.size());
+    for (size_t i = 0; i < at.size(); ++i) at[x->dimensions()[i]] = here.at[i];
+    add_upstream({here.frame, x->operand(0), std::move(at)});
+  } else if (x->is(Opcode::reshape)) {
+    if (auto at = elements_.regroup(here.at, x->operand(0)->shape().dims()))
+      add_upstream({here.frame, x->operand(0), std::move(*at)});
+  } else if (hlo::is_elementwise(x->opcode()) || x->is(Opcode::copy)) {
+    for (const Instruction* operand : x->operands())
+      if (hlo::same_dims(operand->shape(), x->shape()))
+        add_upstream({here.frame, operand, here.at});
+  } else if (x->is(Opcode::broadcast)) {
+    return;  // of fewer elements: a row vector, a bias, a constant
+  }
+  if (known) {
+    *known = {here, Kind::matrix};
+  } else {
+    enter({here, Kind::matrix});
+  }
+}
+
+void Region::walk(int frame) {
+  for (const Instruction* x : elements_.frames()[frame].computation->dependency_order())
+    if (elements_.representative(x) == x && x->shape().is_array() && !lookup(frame, x))
+      classify(frame, x);
+}
+
+void Region::classify(int frame, const Instruction* x) {
+  if (x->operand_count() == 0) return;
+  const Member* from = lookup(frame, x->operand(0));
+  switch (x->opcode()) {
+    case Opcode::transpose: {
+      if (!from) return;
+      std::vector<Index> at;
+      for (int64_t dim : x->dimensions()) at.push_back(from->place.at[dim]);
+      return enter({{frame, x, std::move(at)}, from->kind});
+    }
+    case Opcode::reshape: {
+      if (!from) return;
+      if (auto at = elements_.regroup(from->place.at, x->shape().dims()))
+        enter({{frame, x, std::move(*at)}, from->kind});
+      return;
+    }
+    case Opcode::broadcast: {
+      if (!from) return;
+      std::vector<Index> at(x->shape().rank());
+      for (int i = 0; i < x->shape().rank(); ++i)
+        if (!contains(x->dimensions(), i)) at[i] = elements_.fresh(x, i);
+      for (size_t i = 0; i < x->dimensions().size(); ++i)
+        at[x->dimensions()[i]] = from->place.at[i];
+      const bool same = x->shape().element_count() == x->operand(0)->shape().element_count();
+      return enter({{frame, x, std::move(at)}, same ? from->kind : Kind::derived});
+    }
+    case Opcode::reduce: {
+      if (!from || x->operand_count() != 2) return;
+      std::vector<Index> at;
+      for (int i = 0; i < x->operand(0)->shape().rank(); ++i)
+        if (!contains(x->dimensions(), i)) at.push_back(from->place.at[i]);
+      return enter({{frame, x, std::move(at)}, Kind::derived});
+    }
+    case Opcode::dot:
+      return classify_dot(frame, x);
+    case Opcode::copy:
+      if (from) enter({{frame, x, from->place.at}, from->kind});
+      return;
+    default:
+      if (hlo::is_elementwise(x->opcode())) classify_elementwise(frame, x);
+  }
+}
+
+void Region::classify_elementwise(int frame, const Instruction* x) {
+  const Member* matrix = nullptr;
+  const Member* derived = nullptr;
+  bool all_derived = true;  // or constant, or a product of matrices
+  for (const Instruction* operand : x->operands()) {
+    if (!hlo::same_dims(operand->shape(), x->shape())) continue;
+    const Member* member = lookup(frame, operand);
+    if (member && member->kind == Kind::matrix && !matrix) matrix = member;
+    if (member && member->kind == Kind::derived && !derived) derived = member;
+    if (!member && !elements_.splat(frame, operand)) {
+      const Element behind = elements_.resolve(elements_.fresh(frame, operand));
+      all_derived = all_derived && behind.x->is(Opcode::dot);
+    }
+  }
+  if (matrix) {
+    const Element place{frame, x, matrix->place.at};
+    for (const Instruction* operand : x->operands())
+      if (hlo::same_dims(operand->shape(), x->shape())) add_upstream({frame, operand, place.at});
+    return enter({place, Kind::matrix});
+  }
+  if (!derived || (is_additive(x) && !all_derived)) return;
+  enter({{frame, x, derived->place.at}, Kind::derived});
+}
+
+void Region::classify_dot(int frame, const Instruction* x) {
+  const Member* lhs = lookup(frame, x->operand(0));
+  const Member* rhs = lookup(frame, x->operand(1));
+  if (!lhs && !rhs) return;
+  const bool of_matrix = (lhs && lhs->kind == Kind::matrix) || (rhs && rhs->kind == Kind::matrix);
+  // A product of row vectors' kin (dO / l with V) may be a matrix: that shows, and its labels with
+  // it, where it meets the weights.
+  if (!of_matrix && x->shape().element_count() != count_) return;
+  std::vector<Index> at;
+  const auto lb = x->lhs_batch_dims(), rb = x->rhs_batch_dims();
+  for (size_t i = 0; i < lb.size(); ++i)
+    at.push_back(lhs ? lhs->place.at[lb[i]] : rhs->place.at[rb[i]]);
+  const auto add_free = [&](int side, const Member* member, auto batch, auto contracting) {
+    const Instruction* operand = x->operand(side);
+    for (int i = 0; i < operand->shape().rank(); ++i)
+      if (!contains(batch, i) && !contains(contracting, i))
+        at.push_back(member ? member->place.at[i] : elements_.fresh(operand, i));
+  };
+  add_free(0, lhs, lb, x->lhs_contracting_dims());
+  add_free(1, rhs, rb, x->rhs_contracting_dims());
+  enter({{frame, x, std::move(at)}, Kind::derived});
+}
+
+void Region::find_keys() {
+  for (const auto& [place, member] : all_) {
+    const Instruction* x = place.second;
+    if (place.first != frame_ || !is_sum(elements_, frame_, x)) continue;
+    const Member* from = lookup(frame_, x->operand(0));
+    if (!from || from->kind != Kind::matrix) continue;
+    Element summed = elements_.resolve({frame_, x->operand(0), from->place.at});
+    while (summed.x->is(Opcode::convert) && hlo::is_floating(summed.x->shape().type()))
+      summed = elements_.resolve({summed.frame, summed.x->operand(0), summed.at});
+    if (!(summed == anchor_)) continue;
+    for (int64_t dim : x->dimensions())
+      for (Var v : from->place.at[dim]) keys_.push_back(v);
+    return;
+  }
+}
+
+std::vector<Var> Region::keys_of(const Element& element) const {
+  // Where the labels of this instruction are keys, the element's own digits are.
+  std::vector<Var> keys;
+  const Member* member = find(element.frame, element.x);
+  if (!member) return keys;
+  for (size_t i = 0; i < element.at.size(); ++i)
+    for (size_t j = 0; j < element.at[i].size(); ++j)
+      if (std::find(keys_.begin(), keys_.end(), member->place.at[i][j]) != keys_.end())
+        keys.push_back(element.at[i][j]);
+  return keys;
+}
+
+}  // namespace heddle::rewrite

@@ -1,0 +1,77 @@
+// The part of a program around one softmax: the [rows x keys] values that are elementwise connected
+// with its exponential, and what is derived from them by sums over an axis. Everything in a region
+// has its dimensions labelled with the same variables, and a normal form in the algebra.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "rewrite/algebra.h"
+#include "rewrite/element.h"
+
+namespace heddle::rewrite {
+
+enum class Kind : uint8_t {
+  outside,
+  matrix,   // rows x keys
+  derived,  // sums and products of matrices: row vectors, outputs, gradients
+};
+
+struct Member {
+  Element place;  // the instruction with its labels
+  Kind kind = Kind::outside;
+};
+
+class Region {
+ public:
+  /// Around `exponential` of `frame` (a twin frame when a loop reads it back: then `home`, the
+  /// reading frame, belongs to the region too). Values in `opaque` count as outside.
+  Region(Elements& elements, Algebra& algebra, int frame, const hlo::Instruction* exponential,
+         int home, std::set<const hlo::Instruction*> opaque = {});
+
+  /// The labels of the axes that the softmax normalises over; empty if nothing sums the
+  /// exponential.
+  const std::vector<Var>& keys() const { return keys_; }
+  int home() const { return home_; }
+  const Element& anchor() const { return anchor_; }
+  /// Null for what stands outside.
+  const Member* find(int frame, const hlo::Instruction* x) const;
+
+  /// The normal form of an element.
+  Poly value(const Element& element);
+
+ private:
+  void walk(int frame);
+  void enter(const Member& member);
+  void add_upstream(const Element& element);
+  void classify(int frame, const hlo::Instruction* x);
+  void classify_elementwise(int frame, const hlo::Instruction* x);
+  void classify_dot(int frame, const hlo::Instruction* x);
+  void find_keys();
+  Member* lookup(int frame, const hlo::Instruction* x);
+
+  Poly expand(const Element& element);
+  Poly predicate(const Element& element);
+  Poly dot(const Element& element);
+  Poly reduce(const Element& element);
+  Poly dot_operand(const Element& element);
+  Poly stripped(const Element& element);
+  std::vector<Var> keys_of(const Element& element) const;
+
+  Elements& elements_;
+  Algebra& algebra_;
+  int frame_, home_;
+  Element anchor_;
+  std::set<const hlo::Instruction*> opaque_;
+  int64_t count_;  // elements of the matrix
+  std::vector<Var> keys_;
+  std::map<std::pair<int, const hlo::Instruction*>, Member> all_;
+  std::map<std::vector<int64_t>, Poly> values_;
+};
+
+/// Whether a reduction adds up from 0 with nothing else in its body.
+bool is_sum(Elements& elements, int frame, const hlo::Instruction* reduce);
+
+}  // namespace heddle::rewrite

@@ -1,0 +1,175 @@
+#include "rewrite/score.h"
+
+#include <algorithm>
+#include <set>
+
+namespace heddle::rewrite {
+
+namespace {
+
+// A fill at or below this is a mask: float exp() of its distance to any score a program can mean
+// is exactly 0. Fills nearer to zero are weights the softmax does see.
+constexpr double kLargestFill = -1e7;
+constexpr size_t kMaxIndicators = 8;
+
+bool depends(const std::vector<Var>& support, const std::vector<Var>& on) {
+  return std::any_of(support.begin(), support.end(),
+                     [&](Var v) { return std::find(on.begin(), on.end(), v) != on.end(); });
+}
+
+/// `z` with indicators replaced by their values, its constant apart.
+struct Assigned {
+  Poly rest;
+  double constant = 0;
+};
+
+Assigned assign(Algebra& algebra, const Poly& z, const std::vector<AtomId>& indicators,
+                size_t bits) {
+  Assigned result;
+  for (const Monomial& m : z) {
+    Monomial left{m.coefficient, {}};
+    bool vanishes = false;
+    for (const Power& p : m.factors) {
+      const auto i = std::find(indicators.begin(), indicators.end(), p.atom) - indicators.begin();
+      if (static_cast<size_t>(i) == indicators.size()) {
+        left.factors.push_back(p);
+      } else if (!(bits >> i & 1)) {
+        vanishes = true;
+      }
+    }
+    if (vanishes) continue;
+    if (left.factors.empty()) {
+      result.constant += left.coefficient;
+    } else {
+      result.rest = algebra.add(result.rest, {left});
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+bool Mask::hides_anything() const {
+  return std::find(visible.begin(), visible.end(), false) != visible.end();
+}
+
+Result<Mask> mask_of(Algebra& algebra, PolyId id) {
+  const Poly z = algebra.at_poly(id);
+  std::set<AtomId> found;
+  for (const Monomial& m : z)
+    for (const Power& p : m.factors)
+      if (algebra.at(p.atom).kind == AtomKind::indicator) found.insert(p.atom);
+  Mask mask;
+  mask.indicators.assign(found.begin(), found.end());
+  if (mask.indicators.size() > kMaxIndicators)
+    return error(Code::graph_not_supported, "the mask combines {} predicates; at most {} are read",
+                 mask.indicators.size(), kMaxIndicators);
+  const size_t assignments = size_t{1} << mask.indicators.size();
+  std::optional<Poly> visible;
+  for (size_t bits = 0; bits < assignments; ++bits) {
+    const Assigned value = assign(algebra, z, mask.indicators, bits);
+    const bool is_visible = value.constant > kLargestFill && !value.rest.empty();
+    mask.visible.push_back(is_visible);
+    if (is_visible) {
+      Poly score = value.rest;
+      if (value.constant != 0) score = algebra.add(score, Algebra::constant(value.constant));
+      if (visible && !(Algebra::ratio(*visible, score) == 1.0))
+        return error(Code::graph_not_supported,
+                     "the score is not the same wherever the mask lets it through (a select or "
+                     "an added constant within reach of the scores is no mask)");
+      if (!visible) visible = score;
+    } else if (value.constant > kLargestFill) {
+      return error(Code::graph_not_supported,
+                   "masked scores are filled with {}, which scores can reach; a mask's fill is at "
+                   "most {}",
+                   value.constant, kLargestFill);
+    } else {
+      mask.fill = std::max(mask.fill, value.constant);
+    }
+  }
+  if (!visible) return error(Code::graph_not_supported, "the mask lets no score through");
+  mask.visible_score = *visible;
+  return mask;
+}
+
+Algebra::Implied implied(const Mask& mask) {
+  Algebra::Implied result;
+  for (size_t i = 0; i < mask.indicators.size(); ++i) {
+    bool can_hold = false, can_fail = false;
+    for (size_t bits = 0; bits < mask.visible.size(); ++bits)
+      if (mask.visible[bits]) (bits >> i & 1 ? can_hold : can_fail) = true;
+    if (can_hold != can_fail) result.emplace_back(mask.indicators[i], can_hold);
+  }
+  return result;
+}
+
+std::optional<Contraction> contraction(const Algebra& algebra, AtomId id,
+                                       const std::vector<Var>& keys) {
+  const Atom& atom = algebra.at(id);
+  if (atom.kind != AtomKind::sum || atom.product.size() > 2) return std::nullopt;
+  std::vector<AtomId> elements;
+  for (const Power& p : atom.product) {
+    if (algebra.at(p.atom).kind != AtomKind::element || p.exponent < 1) return std::nullopt;
+    elements.insert(elements.end(), static_cast<size_t>(p.exponent), p.atom);
+  }
+  if (elements.size() != 2) return std::nullopt;
+  if (depends(algebra.support(elements[0]), keys)) std::swap(elements[0], elements[1]);
+  if (depends(algebra.support(elements[0]), keys) || !depends(algebra.support(elements[1]), keys))
+    return std::nullopt;
+  return Contraction{algebra.at(elements[0]).element, algebra.at(elements[1]).element, atom.bound};
+}
+
+Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys) {
+  Score score;
+  score.z = z;
+  score.keys = keys;
+  HEDDLE_ASSIGN(score.mask, mask_of(algebra, z));
+  bool found = false;
+  const auto take_dot = [&](AtomId atom) {
+    const auto dot = contraction(algebra, atom, keys);
+    if (!dot || found) return false;
+    found = true;
+    score.dot = atom;
+    score.q = dot->row;
+    score.k = dot->key;
+    score.depth = dot->bound;
+    return true;
+  };
+  for (const Monomial& m : score.mask.visible_score) {
+    const Atom* only = m.factors.size() == 1 && m.factors[0].exponent == 1
+                           ? &algebra.at(m.factors[0].atom)
+                           : nullptr;
+    if (only && only->kind == AtomKind::sum) {
+      if (!take_dot(m.factors[0].atom))
+        return error(Code::graph_not_supported,
+                     "the scores are not one product of queries and keys over head_dim");
+      score.scale = m.coefficient;
+    } else if (only && only->kind == AtomKind::function && only->function == hlo::Opcode::tanh) {
+      const Poly inner = algebra.at_poly(only->argument);
+      if (inner.size() != 1 || inner[0].factors.size() != 1 || inner[0].factors[0].exponent != 1 ||
+          !take_dot(inner[0].factors[0].atom))
+        return error(Code::graph_not_supported,
+                     "the soft cap's tanh is not of one product of queries and keys");
+      score.soft_cap = SoftCap{m.coefficient, inner[0].coefficient};
+    } else if (only && only->kind == AtomKind::element && !score.bias && m.coefficient == 1) {
+      score.bias = only->element;
+    } else {
+      return error(Code::graph_not_supported,
+                   "the scores hold a term that is neither a product of queries and keys, a soft "
+                   "cap of one, nor a bias");
+    }
+  }
+  if (!found)
+    return error(Code::graph_not_supported, "the scores hold no product of queries and keys");
+  return score;
+}
+
+Poly derivative(Algebra& algebra, const Score& score) {
+  if (!score.soft_cap) return Algebra::constant(score.scale);
+  const Poly inner = {{score.soft_cap->inner, {{score.dot, 1}}}};
+  const Poly t = algebra.function(hlo::Opcode::tanh, inner);
+  const Poly slope = algebra.add(Algebra::constant(1), algebra.scale(algebra.multiply(t, t), -1));
+  return algebra.scale(slope, score.soft_cap->cap * score.soft_cap->inner);
+}
+
+}  // namespace heddle::rewrite

@@ -1,0 +1,61 @@
+// What a softmax weight's exponent is made of: one product of queries and keys, scaled, perhaps
+// soft-capped, plus a bias, where a mask lets it through, and a fill elsewhere.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "core/status.h"
+#include "rewrite/algebra.h"
+
+namespace heddle::rewrite {
+
+/// A mask as a truth table over indicators.
+struct Mask {
+  std::vector<AtomId> indicators;
+  /// By assignment (bit i: indicator i holds): whether the score is visible there.
+  std::vector<bool> visible;
+  Poly visible_score;
+  /// The largest fill of an invisible score; kMinusInfinity if there is none.
+  double fill = kMinusInfinity;
+
+  bool hides_anything() const;
+};
+
+/// Fails with a reason if some assignment gives neither the score nor a fill that no score reaches.
+Result<Mask> mask_of(Algebra& algebra, PolyId z);
+/// What a nonzero weight says of the mask's indicators.
+Algebra::Implied implied(const Mask& mask);
+
+struct SoftCap {
+  double cap = 0;  // of cap * tanh(inner * dot)
+  double inner = 0;
+};
+
+struct Score {
+  PolyId z = 0;
+  std::vector<Var> keys;
+  Mask mask;
+  double scale = 1;  // of the dot, if it is not soft-capped
+  std::optional<SoftCap> soft_cap;
+  AtomId dot = 0;
+  Element q, k;            // the dot's operands, in z's variables
+  std::vector<Var> depth;  // summed by the dot; bound
+  std::optional<Element> bias;
+};
+
+/// Fails with a reason if z is not of that form.
+Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys);
+/// d(visible score) / d(dot).
+Poly derivative(Algebra& algebra, const Score& score);
+
+/// A sum over products of exactly two elements: the one without a variable of `keys`, and the one
+/// with.
+struct Contraction {
+  Element row, key;
+  std::vector<Var> bound;
+};
+std::optional<Contraction> contraction(const Algebra& algebra, AtomId atom,
+                                       const std::vector<Var>& keys);
+
+}  // namespace heddle::rewrite
