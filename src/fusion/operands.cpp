@@ -1,0 +1,64 @@
+#include "fusion/operands.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace heddle::fusion {
+
+using graph::kNone;
+using graph::TensorId;
+using problem::kAbsent;
+using problem::OperandId;
+
+namespace {
+
+/// Dims and strides in the order of `axes`, strides of dims of 1 set to 0.
+problem::OperandLayout layout(const graph::Tensor& tensor, const std::vector<int>& axes) {
+  problem::OperandLayout layout;
+  layout.ragged_multiplier = tensor.ragged_offset_multiplier;
+  for (int axis : axes) {
+    const int64_t dim = tensor.dims[axis];
+    layout.dims.push_back(dim);
+    layout.strides.push_back(dim == 1 ? 0 : tensor.strides[axis]);
+  }
+  return layout;
+}
+
+}  // namespace
+
+OperandId Operands::add(TensorId id) {
+  if (id == kNone) return kAbsent;
+  std::vector<int> axes(static_cast<size_t>(graph_[id].dims.rank()));
+  std::iota(axes.begin(), axes.end(), 0);
+  const OperandId operand = add_permuted(id, axes);
+  problem::OperandLayout& layout = layouts_[static_cast<size_t>(operand)];
+  while (layout.dims.rank() < 4) {  // vectors keep rank 4 with ones
+    layout.dims.push_back(1);
+    layout.strides.push_back(0);
+  }
+  return operand;
+}
+
+OperandId Operands::add_permuted(TensorId id, const std::vector<int>& axes) {
+  if (id == kNone) return kAbsent;
+  const auto known = std::find(tensors_.begin(), tensors_.end(), id);
+  if (known != tensors_.end()) return static_cast<OperandId>(known - tensors_.begin());
+  const graph::Tensor& tensor = graph_[id];
+  problem::OperandType type;
+  type.dtype = *tensor.dtype;
+  type.on_host = tensor.pass_by_value || tensor.constant.has_value();
+  type.ragged_offsets = add(tensor.ragged_offset);
+  types_.push_back(type);
+  layouts_.push_back(layout(tensor, axes));
+  tensors_.push_back(id);
+  return static_cast<OperandId>(tensors_.size()) - 1;
+}
+
+OperandId Operands::add_paged(TensorId container, TensorId table) {
+  const OperandId table_operand = add(table);
+  const OperandId operand = add(container);
+  if (table != kNone) types_[static_cast<size_t>(operand)].page_table = table_operand;
+  return operand;
+}
+
+}  // namespace heddle::fusion

@@ -1,0 +1,86 @@
+#include "fusion/streaming_problem.h"
+
+#include "fusion/operands.h"
+#include "fusion/rope_prologue.h"
+
+namespace heddle::fusion {
+
+using graph::Graph;
+using graph::kNone;
+
+namespace {
+
+/// The axes of X, rows first: the normalised ones (where scale's dim is not 1) come last.
+struct NormAxes {
+  std::vector<int> order;
+  int32_t normalised = 0;
+
+  NormAxes(const Dims& scale) {
+    for (int axis = 0; axis < scale.rank(); ++axis) {
+      if (scale[axis] == 1) order.push_back(axis);
+    }
+    for (int axis = 0; axis < scale.rank(); ++axis) {
+      if (scale[axis] == 1) continue;
+      order.push_back(axis);
+      ++normalised;
+    }
+  }
+};
+
+template <class Problem>
+Step finish(Problem problem, const Operands& operands, const graph::Node& node) {
+  problem.operands = operands.types();
+  problem.layouts = operands.layouts();
+  return {std::move(problem), operands.tensors(), {node.name}};
+}
+
+}  // namespace
+
+Step rope_step(const Graph& graph, const graph::Node& node) {
+  const auto& op = std::get<graph::Rope>(node.op);
+  Operands operands(graph);
+  problem::RopeProblem problem;
+  problem.x = operands.add(op.x);
+  problem.y = operands.add(op.y);
+  problem.rope = rope_prologue(graph, op, operands);
+  problem.scale = op.output_scale;
+  problem.inverse = op.backward;
+  return finish(std::move(problem), operands, node);
+}
+
+Step norm_step(const Graph& graph, const graph::Node& node) {
+  const auto& op = std::get<graph::RmsNorm>(node.op);
+  const NormAxes axes(graph[op.scale].dims);
+  Operands operands(graph);
+  problem::NormProblem problem;
+  problem.normalised_dims = axes.normalised;
+  problem.x = operands.add_permuted(op.x, axes.order);
+  problem.weight = operands.add_permuted(op.scale, axes.order);
+  problem.bias = operands.add_permuted(op.bias, axes.order);
+  problem.y = operands.add_permuted(op.y, axes.order);
+  problem.inv_rms = operands.add_permuted(op.inv_variance, axes.order);
+  if (graph[op.epsilon].constant) {
+    problem.epsilon_value = *graph[op.epsilon].constant;
+  } else {
+    problem.epsilon = operands.add(op.epsilon);
+  }
+  return finish(std::move(problem), operands, node);
+}
+
+Step norm_backward_step(const Graph& graph, const graph::Node& node) {
+  const auto& op = std::get<graph::RmsNormBackward>(node.op);
+  const NormAxes axes(graph[op.scale].dims);
+  Operands operands(graph);
+  problem::NormBackwardProblem problem;
+  problem.normalised_dims = axes.normalised;
+  problem.dy = operands.add_permuted(op.dy, axes.order);
+  problem.x = operands.add_permuted(op.x, axes.order);
+  problem.weight = operands.add_permuted(op.scale, axes.order);
+  problem.inv_rms = operands.add_permuted(op.inv_variance, axes.order);
+  problem.dx = operands.add_permuted(op.dx, axes.order);
+  problem.d_weight = operands.add_permuted(op.d_scale, axes.order);
+  problem.d_bias = operands.add_permuted(op.d_bias, axes.order);
+  return finish(std::move(problem), operands, node);
+}
+
+}  // namespace heddle::fusion
