@@ -43,6 +43,13 @@ View dense_view(void* data, DataType dtype, const Dims& dims) {
   return v;
 }
 
+Status check_workspace(const void* workspace) {
+  if (workspace && reinterpret_cast<uintptr_t>(workspace) % 64 == 0) return {};
+  return error(Code::invalid_variant_pack,
+               "attention: the workspace is {}, but must be memory aligned to 64 bytes",
+               workspace ? "not aligned" : "null");
+}
+
 AttentionBinding::AttentionBinding(const problem::AttentionStructure& structure,
                                    const problem::AttentionSizes& sizes,
                                    std::vector<problem::ScoreExpression> derivatives)

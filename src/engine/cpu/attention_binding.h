@@ -54,6 +54,9 @@ class AttentionBinding {
   std::vector<problem::ScoreExpression> expressions_;  ///< the score, then the derivatives
 };
 
+/// Fails unless the workspace is there and aligned to a cache line.
+Status check_workspace(const void* workspace);
+
 /// A view of dense memory of our own, e.g. a rotated copy.
 View dense_view(void* data, DataType dtype, const Dims& dims);
 

@@ -1,5 +1,6 @@
 #include "engine/cpu/engine.h"
 
+#include "engine/cpu/backward_plan.h"
 #include "engine/cpu/forward_plan.h"
 
 namespace heddle::engine {
@@ -13,6 +14,9 @@ class CpuEngine final : public Engine {
   Result<std::shared_ptr<const Plan>> plan(const Problem& problem) const override {
     if (const auto* p = std::get_if<problem::AttentionProblem>(&problem))
       return cpu::plan_forward(*p);
+    if (const auto* p = std::get_if<problem::AttentionBackwardProblem>(&problem)) {
+      return cpu::plan_backward(*p);
+    }
     return error(Code::graph_not_supported, "the CPU engine does not run this kind of problem");
   }
 };

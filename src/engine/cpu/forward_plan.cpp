@@ -4,67 +4,63 @@
 
 #include "engine/cpu/attention_binding.h"
 #include "engine/cpu/attention_check.h"
+#include "engine/cpu/dropout_dump.h"
 #include "engine/cpu/forward_tiles.h"
 #include "engine/cpu/isa.h"
 #include "engine/cpu/machine.h"
 #include "engine/cpu/parallel.h"
+#include "engine/cpu/rope_stage.h"
 
 namespace heddle::engine::cpu {
+
+using problem::AttentionProblem;
+using problem::AttentionSizes;
+using problem::AttentionStructure;
 
 namespace {
 
 class ForwardPlan final : public Plan {
  public:
-  explicit ForwardPlan(const problem::AttentionProblem& problem)
-      : binding_(problem.structure, problem.sizes),
+  explicit ForwardPlan(const AttentionProblem& p)
+      : binding_(p.structure, p.sizes),
         isa_(active_isa().isa),
         kernels_(kernels_of(isa_)),
         workers_(worker_count()),
-        tiles_(forward_tiles(problem.structure, problem.sizes,
-                             {workers_, l2_bytes(), kernels_.panel_rows})) {
+        tiles_(forward_tiles(p.structure, p.sizes, {workers_, l2_bytes(), kernels_.panel_rows})),
+        q_rope_(p.structure.q_rope, rotated_queries(p.structure, p.sizes), p.structure),
+        k_rope_(p.structure.k_rope, rotated_keys(p.structure, p.sizes), p.structure) {
     AttentionArguments& a = shape_.a;
-    const problem::AttentionSizes& z = problem.sizes;
-    a.batch = z.batch, a.q_heads = z.q_heads, a.q_length = z.q_length;
-    a.qk_dim = problem.structure.qk_head_dim, a.v_dim = problem.structure.v_head_dim;
-    a.score.is_identity = problem.structure.score.is_identity();
-    a.score.count = static_cast<int32_t>(problem.structure.score.nodes.size());
-    a.dropout.kind = static_cast<DropoutKind>(problem.structure.dropout.kind);
+    const AttentionStructure& s = p.structure;
+    a.batch = p.sizes.batch, a.q_heads = p.sizes.q_heads, a.q_length = p.sizes.q_length;
+    a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
+    a.score.is_identity = s.score.is_identity();
+    a.score.count = static_cast<int32_t>(s.score.nodes.size());
+    a.dropout.kind = static_cast<DropoutKind>(s.dropout.kind);
     shape_.group = tiles_.group, shape_.tile_rows = tiles_.tile_rows;
     shape_.splits = tiles_.splits, shape_.split_keys = tiles_.split_keys;
     scratch_bytes_ = (kernels_.forward_scratch_bytes(shape_) + 4095) / 4096 * 4096;
     WorkspaceCursor cursor(nullptr);
     binding_.measure(cursor);
-    carve(cursor, shape_);
+    Memory memory;
+    carve(cursor, nullptr, shape_, memory);
     workspace_bytes_ = cursor.used();
   }
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }
 
   Status execute(std::span<void* const> buffers, void* workspace, void*) const override {
+    HEDDLE_TRY(check_workspace(workspace));
     WorkspaceCursor cursor(workspace);
     AttentionBinding::Result bound;
     HEDDLE_TRY(binding_.bind(buffers, cursor, bound));
     ForwardPass pass = shape_;
     pass.a = bound.arguments;
-    char* scratch = carve(cursor, pass);
-
-    const int64_t groups = pass.a.q_heads / pass.group;
-    const int64_t tasks = tiles_.tiles * pass.a.batch * groups * pass.splits;
-    if (pass.a.q_length == 0) return {};
-    for_each_task(tasks, workers_, [&](int64_t task, int worker) {
-      const int64_t split = task % pass.splits, group = task / pass.splits % groups;
-      const int64_t b = task / pass.splits / groups % pass.a.batch,
-                    tile = task / pass.splits / groups / pass.a.batch;
-      const ForwardTask work{b, group * pass.group,
-                             tiles_.order[static_cast<size_t>(tile)] * pass.tile_rows, split};
-      kernels_.forward(pass, work, scratch + worker * scratch_bytes_);
-    });
-    if (pass.splits > 1) {
-      for_each_task(pass.a.batch * pass.a.q_heads, workers_, [&](int64_t task, int worker) {
-        kernels_.combine(pass, task / pass.a.q_heads, task % pass.a.q_heads, 0, pass.a.q_length,
-                         scratch + worker * scratch_bytes_);
-      });
-    }
+    Memory memory;
+    carve(cursor, bound.views, pass, memory);
+    rotate(pass.a, memory);
+    attend(pass, memory.scratch);
+    if (pass.a.dropout.dump)
+      dump_dropout(pass.a, kernels_, workers_, memory.scratch, scratch_bytes_);
     return {};
   }
 
@@ -75,15 +71,55 @@ class ForwardPlan final : public Plan {
   }
 
  private:
-  /// Takes what the pass and its workers need; returns the workers' scratch memory.
-  char* carve(WorkspaceCursor& cursor, ForwardPass& pass) const {
+  struct Memory {
+    char* scratch;
+    RopePass q_rope, k_rope;
+    View rotated_q, rotated_k;
+  };
+
+  /// Takes what the pass and its workers need. Views are null when only measuring.
+  void carve(WorkspaceCursor& cursor, const View* views, ForwardPass& pass, Memory& memory) const {
     if (pass.splits > 1) {
       const int64_t rows = pass.splits * pass.a.batch * pass.a.q_heads * pass.a.q_length;
       pass.partial_o = cursor.take<float>(rows * pass.a.v_dim);
       pass.partial_max = cursor.take<float>(rows);
       pass.partial_sum = cursor.take<float>(rows);
     }
-    return cursor.take<char>(workers_ * scratch_bytes_);
+    if (q_rope_.is_present()) memory.q_rope = q_rope_.bind(cursor, views, true, memory.rotated_q);
+    if (k_rope_.is_present()) memory.k_rope = k_rope_.bind(cursor, views, true, memory.rotated_k);
+    memory.scratch = cursor.take<char>(workers_ * scratch_bytes_);
+  }
+
+  void rotate(AttentionArguments& a, const Memory& memory) const {
+    if (q_rope_.is_present()) {
+      RopeStage::run(memory.q_rope, a.batch, true, kernels_, workers_, memory.scratch,
+                     scratch_bytes_);
+      a.q = memory.q_rope.out;
+    }
+    if (k_rope_.is_present()) {
+      RopeStage::run(memory.k_rope, a.batch, true, kernels_, workers_, memory.scratch,
+                     scratch_bytes_);
+      a.k = memory.k_rope.out;
+    }
+  }
+
+  void attend(const ForwardPass& pass, char* scratch) const {
+    if (pass.a.q_length == 0) return;
+    const int64_t groups = pass.a.q_heads / pass.group, batch = pass.a.batch;
+    for_each_task(tiles_.tiles * batch * groups * pass.splits, workers_,
+                  [&](int64_t task, int worker) {
+                    const int64_t split = task % pass.splits, group = task / pass.splits % groups;
+                    const int64_t b = task / pass.splits / groups % batch;
+                    const int64_t tile =
+                        tiles_.order[static_cast<size_t>(task / pass.splits / groups / batch)];
+                    kernels_.forward(pass, {b, group * pass.group, tile * pass.tile_rows, split},
+                                     scratch + worker * scratch_bytes_);
+                  });
+    if (pass.splits == 1) return;
+    for_each_task(batch * pass.a.q_heads, workers_, [&](int64_t task, int worker) {
+      kernels_.combine(pass, task / pass.a.q_heads, task % pass.a.q_heads, 0, pass.a.q_length,
+                       scratch + worker * scratch_bytes_);
+    });
   }
 
   AttentionBinding binding_;
@@ -91,13 +127,14 @@ class ForwardPlan final : public Plan {
   const Kernels& kernels_;
   int workers_;
   ForwardTiles tiles_;
+  RopeStage q_rope_, k_rope_;
   ForwardPass shape_{};
   int64_t scratch_bytes_ = 0, workspace_bytes_ = 0;
 };
 
 }  // namespace
 
-Result<std::shared_ptr<const Plan>> plan_forward(const problem::AttentionProblem& problem) {
+Result<std::shared_ptr<const Plan>> plan_forward(const AttentionProblem& problem) {
   HEDDLE_TRY(check(problem));
   return std::shared_ptr<const Plan>(std::make_shared<ForwardPlan>(problem));
 }

@@ -27,49 +27,84 @@ struct ForwardTask {
   int64_t b, first_head, first_row, split;
 };
 
+/// Rotation of the rows of one tensor. `table` holds, per table row, rope_dim/2 cosines and as many
+/// sines; row s of batch entry b uses row s of table b (of the only one if table_batches is 1).
+struct RopePass {
+  const View *angles, *cosines, *sines, *positions;
+  bool per_row, interleaved, inverse;
+  int64_t rope_dim, length, table_batches;
+  float scale;
+  float* table;
+  const View *in, *out;
+  const View* lengths;  ///< of ragged tensors: rows past them are left alone
+  bool lengths_cumulative;
+  int64_t heads, columns;
+};
+
+/// The gradient of an operand that the score loads: the sum of `derivative` over the dims along
+/// which the operand was broadcast.
+struct LoadGradientPass {
+  const View* gradient;
+  Score derivative;
+};
+
 /// One backward pass, ready to run.
 struct BackwardPass {
   AttentionArguments a;
-  const View* d_o;
-  const View *d_q, *d_k, *d_v, *d_sink;
+  const View *d_o, *d_q, *d_k, *d_v, *d_sink;
   Score d_dot;
-  int64_t heads;       ///< query heads of a task: whole groups of both K and V heads
-  int64_t group;       ///< query heads that share both a K head and a V head
-  int64_t chunk_keys;  ///< keys of a task, a multiple of the kernel's key block
-  int64_t chunks;
-  float* d_q_sum;  ///< [chunks, batch, q_heads, q_length, qk_dim rounded up to a panel]
-  float* row_dot;  ///< D = rowsum(dO * O), [batch, q_heads, q_length]
+  const RopePass *d_q_rope, *d_k_rope;  ///< null, or how dQ and dK are turned back
+  int32_t longest_score;                ///< steps of the longest expression
+  bool sums_loads;                      ///< some operand that the score loads wants its gradient
+  bool keeps_dots;                      ///< some expression reads the scaled dot after the softmax
+  int64_t group;                        ///< query heads that share both a K head and a V head
+  int64_t heads;       ///< query heads of a task: whole groups of K heads and of V heads
+  int64_t chunks;      ///< parts the keys are cut into, each a task that sums its own dQ
+  int64_t chunk_keys;  ///< a multiple of the instruction set's backward_keys
+  float* d_q_sum;      ///< [chunks, batch, q_heads, q_length, qk_dim rounded up to a panel]
+  float* row_dot;      ///< rowsum(dO * O), [batch, q_heads, q_length]
 };
 
 struct BackwardTask {
   int64_t b, first_head, chunk;
 };
 
-/// Rotation of the rows of one tensor; tables hold cos and sin of [positions, rope_dim / 2].
-struct RopePass {
-  const View *in, *out;
-  const View *angles, *cosines, *sines, *positions, *lengths;
-  bool interleaved, per_row, inverse, lengths_cumulative;
-  int64_t rope_dim;
-  float scale;
-};
-
-/// A gradient of an operand that the score loads: the sum of `derivative` over the dims along which
-/// the operand was broadcast.
-struct LoadGradientPass {
-  const View* gradient;
-  Score derivative;
+/// One tile of a load's gradient: batch, head, first row and first column, 0 where it is broadcast.
+struct LoadGradientTask {
+  int64_t b, h, i0, j0;
 };
 
 struct Kernels {
   const char* name;
   int panel_rows, panel_columns;
+  int64_t backward_rows, backward_keys;
 
   int64_t (*forward_scratch_bytes)(const ForwardPass&);
   void (*forward)(const ForwardPass&, const ForwardTask&, void* scratch);
   /// Joins the parts of rows [first, last) of one head.
   void (*combine)(const ForwardPass&, int64_t b, int64_t h, int64_t first, int64_t last,
                   void* scratch);
+
+  int64_t (*backward_scratch_bytes)(const BackwardPass&);
+  /// D of rows [first, last) of one head.
+  void (*row_dots)(const BackwardPass&, int64_t b, int64_t h, int64_t first, int64_t last,
+                   void* scratch);
+  /// dSink of one head, from row_dot.
+  void (*sink_gradient)(const BackwardPass&, int64_t h);
+  /// dK and dV of a chunk of keys, and the chunk's part of dQ.
+  void (*backward)(const BackwardPass&, const BackwardTask&, void* scratch);
+  /// dQ of rows [first, last) of one head, from its parts.
+  void (*query_gradients)(const BackwardPass&, int64_t b, int64_t h, int64_t first, int64_t last,
+                          void* scratch);
+  void (*load_gradient)(const BackwardPass&, const LoadGradientPass&, const LoadGradientTask&,
+                        void* scratch);
+
+  /// Rows [first, last) of all tables (numbered through), then rows [first, last) of batch entry b.
+  void (*rope_table)(const RopePass&, int64_t first, int64_t last);
+  void (*rope_rows)(const RopePass&, int64_t b, int64_t first, int64_t last, float* scratch);
+  /// The exact keep mask of rows [first, last) of one head.
+  void (*dropout_dump)(const AttentionArguments&, int64_t b, int64_t h, int64_t first, int64_t last,
+                       void* scratch);
 };
 
 }  // namespace heddle::engine::cpu

@@ -1,27 +1,112 @@
-// What dropout multiplies each probability of a row by: 0 where it is dropped.
+// What dropout multiplies each probability of a row by: 0 where it is dropped. Which weights are
+// kept is defined in core/dropout_bits.h; here the generators run over a strip of neighbouring keys
+// at once, in plain loops that the compiler turns into this instruction set's vectors.
 #pragma once
 
 #include "engine/cpu/kernels/score.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
-/// factors[first .. last) of the cells' keys.
-inline void dropout_factors(const DropoutArguments& dropout, const ScoreCells& cells,
-                            float* factors) {
-  const View& mask = *dropout.mask;
-  const int64_t at = origin(mask, cells.b, cells.h) + cells.row * mask.stride[2];
-  if (mask.stride[3] == 0) {
-    fill(factors + cells.first, cells.last - cells.first, float_at(mask, at) * dropout.factor);
-    return;
+/// Keys handled at once; divides every strip's length and start only in whole Philox quads.
+inline constexpr int64_t kDropoutStrip = 64;
+
+/// words[n] of keys 4 * quad + n, for the strip's quads (Philox 4x32-10).
+inline void philox_words(const DropoutArguments& dropout, uint32_t batch_head, uint32_t row,
+                         uint32_t first_quad, uint32_t* words) {
+  constexpr int kQuads = kDropoutStrip / 4;
+  uint32_t c0[kQuads], c1[kQuads], c2[kQuads], c3[kQuads];
+  for (int n = 0; n < kQuads; ++n) {
+    c0[n] = first_quad + static_cast<uint32_t>(n);
+    c1[n] = row, c2[n] = batch_head, c3[n] = static_cast<uint32_t>(dropout.offset);
   }
-  const int64_t start = at + (cells.j0 + cells.first) * mask.stride[3];
-  const int64_t count = smaller(cells.last, cells.loadable) - cells.first;
-  read_row(mask.element, mask.data + start * mask.element_bytes, mask.stride[3], mask.element_bytes,
-           count, factors + cells.first);
-  fill(factors + cells.first + count, cells.last - cells.first - count, 0);
+  uint32_t key0 = dropout.key[0],
+           key1 = dropout.key[1] ^ static_cast<uint32_t>(dropout.offset >> 32);
+  for (int round = 0; round < 10; ++round) {
+    for (int n = 0; n < kQuads; ++n) {
+      const uint64_t a = uint64_t{0xD2511F53} * c0[n], b = uint64_t{0xCD9E8D57} * c2[n];
+      c0[n] = static_cast<uint32_t>(b >> 32) ^ c1[n] ^ key0;
+      c1[n] = static_cast<uint32_t>(b);
+      c2[n] = static_cast<uint32_t>(a >> 32) ^ c3[n] ^ key1;
+      c3[n] = static_cast<uint32_t>(a);
+    }
+    key0 += 0x9E3779B9;
+    key1 += 0xBB67AE85;
+  }
+  for (int n = 0; n < kQuads; ++n) {
+    words[4 * n] = c0[n], words[4 * n + 1] = c1[n], words[4 * n + 2] = c2[n],
+              words[4 * n + 3] = c3[n];
+  }
+}
+
+/// The upper 23 bits of what JAX draws at indices first, first + stride, ... (Threefry 2x32, 20
+/// rounds).
+inline void threefry_words(const DropoutArguments& dropout, uint64_t first, uint64_t stride,
+                           uint32_t* words) {
+  const uint32_t schedule[3] = {dropout.key[0], dropout.key[1],
+                                dropout.key[0] ^ dropout.key[1] ^ 0x1BD11BDA};
+  constexpr int kRotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
+  uint32_t x[kDropoutStrip], y[kDropoutStrip];
+  for (int n = 0; n < kDropoutStrip; ++n) {
+    const uint64_t index = first + static_cast<uint64_t>(n) * stride;
+    x[n] = static_cast<uint32_t>(index >> 32) + schedule[0];
+    y[n] = static_cast<uint32_t>(index) + schedule[1];
+  }
+  for (uint32_t group = 0; group < 5; ++group) {
+    for (int rotation : kRotations[group % 2]) {
+      for (int n = 0; n < kDropoutStrip; ++n) {
+        x[n] += y[n];
+        y[n] = ((y[n] << rotation) | (y[n] >> (32 - rotation))) ^ x[n];
+      }
+    }
+    for (int n = 0; n < kDropoutStrip; ++n) {
+      x[n] += schedule[(group + 1) % 3];
+      y[n] += schedule[(group + 2) % 3] + group + 1;
+    }
+  }
+  for (int n = 0; n < kDropoutStrip; ++n) words[n] = (x[n] ^ y[n]) >> 9;
+}
+
+inline void mask_factors(const DropoutArguments& dropout, const ScoreCells& cells, float* factors) {
+  const ScoreValue mask = loaded(cells, *dropout.mask, factors);
+  if (!mask.strip)
+    return fill(factors + cells.first, cells.last - cells.first, mask.number * dropout.factor);
   const Float factor = all(dropout.factor);
   for (int64_t j = cells.first; j < cells.last; j += kLanes)
     store(factors + j, multiply(load(factors + j), factor));
+}
+
+/// factors[first .. last) of the cells' keys.
+[[gnu::noinline]] inline void dropout_factors(const DropoutArguments& dropout, int64_t q_heads,
+                                              const ScoreCells& cells, float* factors) {
+  if (dropout.kind == DropoutKind::mask) return mask_factors(dropout, cells, factors);
+  const bool philox = dropout.kind == DropoutKind::philox;
+  // The thresholds of core/dropout_bits.h.
+  const auto least_kept = static_cast<uint32_t>(dropout.probability * 4294967296.0);
+  const double exact = (1 - dropout.probability) * 8388608.0;
+  const auto below = static_cast<uint32_t>(exact);
+  const uint32_t least_dropped = below + (below < exact ? 1 : 0);
+  for (int64_t j = cells.first; j < cells.last;) {
+    uint32_t words[kDropoutStrip];
+    const int64_t key = cells.j0 + j;
+    int64_t skipped = 0;  // keys of the first quad that lie before the strip
+    if (philox) {
+      skipped = key % 4;
+      philox_words(dropout, static_cast<uint32_t>(cells.b * q_heads + cells.h),
+                   static_cast<uint32_t>(cells.row), static_cast<uint32_t>(key / 4), words);
+    } else {
+      const int64_t* s = dropout.threefry_strides;
+      threefry_words(
+          dropout,
+          static_cast<uint64_t>(cells.b * s[0] + cells.h * s[1] + cells.row * s[2] + key * s[3]),
+          static_cast<uint64_t>(s[3]), words);
+    }
+    const int64_t count = smaller(kDropoutStrip - skipped, cells.last - j);
+    for (int64_t n = 0; n < count; ++n) {
+      const uint32_t word = words[skipped + n];
+      factors[j + n] = (philox ? word >= least_kept : word < least_dropped) ? dropout.factor : 0;
+    }
+    j += count;
+  }
 }
 
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

@@ -90,7 +90,7 @@ void visit_panel(const ForwardPass& pass, const ForwardTask& task, const ScoreUn
     t.max[panel + r] = after;
     const float sum = exponentiate(s, first, last, after, units.to_log2);
     if (a.dropout.kind != DropoutKind::none) {
-      dropout_factors(a.dropout, cells, t.factors);
+      dropout_factors(a.dropout, a.q_heads, cells, t.factors);
       for (int64_t j = first; j < last; j += kLanes)
         store(s + j, multiply(load(s + j), load(t.factors + j)));
     }

@@ -163,7 +163,7 @@ inline void fill(float* p, int64_t n, float value) {
   const Float x = all(value);
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(p + i, x);
-  for (; i < n; ++i) p[i] = value;
+  if (i < n) store_first(p + i, x, static_cast<int>(n - i));
 }
 
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

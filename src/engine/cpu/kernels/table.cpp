@@ -1,5 +1,8 @@
 // The kernels of this instruction set, gathered.
+#include "engine/cpu/kernels/backward.h"
+#include "engine/cpu/kernels/dropout_dump.h"
 #include "engine/cpu/kernels/forward.h"
+#include "engine/cpu/kernels/rope.h"
 #include "engine/cpu/kernels/vector.h"
 
 #define HEDDLE_CPU_STRING_EXPANDED(x) #x
@@ -12,9 +15,20 @@ constinit const Kernels kKernels = {
     .name = HEDDLE_CPU_STRING(HEDDLE_CPU_LEVEL),
     .panel_rows = kPanelRows,
     .panel_columns = 2 * kLanes,
+    .backward_rows = kBackwardRows,
+    .backward_keys = kBackwardKeys,
     .forward_scratch_bytes = forward_scratch_bytes,
     .forward = forward,
     .combine = combine,
+    .backward_scratch_bytes = backward_scratch_bytes,
+    .row_dots = row_dots,
+    .sink_gradient = sink_gradient,
+    .backward = backward,
+    .query_gradients = query_gradients,
+    .load_gradient = load_gradient,
+    .rope_table = rope_table,
+    .rope_rows = rope_rows,
+    .dropout_dump = dropout_dump,
 };
 
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

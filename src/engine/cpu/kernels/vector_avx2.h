@@ -12,6 +12,9 @@ using Mask = __m256;
 inline constexpr int kLanes = 8;
 /// 6 rows x 2 vectors of accumulators (12 of 16 registers), two of B and one broadcast of A.
 inline constexpr int kPanelRows = 6;
+/// Tiles of the backward pass: whole panels of rows and of columns both ways.
+inline constexpr int64_t kBackwardKeys = 192;
+inline constexpr int64_t kBackwardRows = 96;
 
 /// All bits set in the first n lanes.
 inline __m256i first_lanes(int n) {

@@ -13,6 +13,9 @@ inline constexpr int kLanes = 16;
 /// Register block of the microkernels: 14 rows x 2 vectors of accumulators (28 of 32 registers),
 /// two vectors of B and one broadcast of A.
 inline constexpr int kPanelRows = 14;
+/// Tiles of the backward pass: whole panels of rows and of columns both ways.
+inline constexpr int64_t kBackwardKeys = 224;
+inline constexpr int64_t kBackwardRows = 112;
 
 inline Mask first_lanes(int n) { return static_cast<Mask>((1u << n) - 1); }  // n < kLanes
 

@@ -12,6 +12,9 @@ typedef uint32_t Bits __attribute__((vector_size(16)));
 inline constexpr int kLanes = 4;
 /// 6 rows x 2 vectors of accumulators: 12 of the 16 registers of SSE2.
 inline constexpr int kPanelRows = 6;
+/// Tiles of the backward pass: whole panels of rows and of columns both ways.
+inline constexpr int64_t kBackwardKeys = 192;
+inline constexpr int64_t kBackwardRows = 96;
 
 inline Float all(float x) { return Float{x, x, x, x}; }
 inline Float zero() { return all(0); }

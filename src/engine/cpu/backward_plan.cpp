@@ -1,0 +1,234 @@
+#include "engine/cpu/backward_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/cpu/attention_binding.h"
+#include "engine/cpu/attention_check.h"
+#include "engine/cpu/dropout_dump.h"
+#include "engine/cpu/isa.h"
+#include "engine/cpu/parallel.h"
+#include "engine/cpu/rope_stage.h"
+
+namespace heddle::engine::cpu {
+
+using problem::AttentionBackwardProblem;
+using problem::AttentionBackwardStructure;
+using problem::AttentionSizes;
+using problem::kAbsent;
+using problem::ScoreExpression;
+
+namespace {
+
+constexpr int64_t kRowsPerTask = 64;
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+std::vector<ScoreExpression> derivatives_of(const AttentionBackwardStructure& s) {
+  std::vector<ScoreExpression> list{s.d_dot};
+  for (const problem::LoadGradient& g : s.load_gradients) list.push_back(g.derivative);
+  return list;
+}
+
+bool reads_dot(const ScoreExpression& e) {
+  return std::any_of(e.nodes.begin(), e.nodes.end(), [](const problem::ScoreNode& node) {
+    return node.op == problem::ScoreOp::dot;
+  });
+}
+
+class BackwardPlan final : public Plan {
+ public:
+  explicit BackwardPlan(const AttentionBackwardProblem& p)
+      : structure_(p.structure),
+        sizes_(p.sizes),
+        binding_(p.structure.forward, p.sizes, derivatives_of(p.structure)),
+        isa_(active_isa().isa),
+        kernels_(kernels_of(isa_)),
+        workers_(worker_count()),
+        q_rope_(p.structure.forward.q_rope, rotated_queries(p.structure.forward, p.sizes),
+                p.structure.forward),
+        k_rope_(p.structure.forward.k_rope, rotated_keys(p.structure.forward, p.sizes),
+                p.structure.forward),
+        d_q_rope_(p.structure.d_q_rope,
+                  {p.structure.d_q, p.sizes.batch, p.sizes.q_heads, p.sizes.q_length,
+                   p.structure.forward.qk_head_dim, p.d_q_rope_scale, true, true},
+                  p.structure.forward),
+        d_k_rope_(p.structure.d_k_rope,
+                  {p.structure.d_k, p.sizes.batch, p.sizes.k_heads, p.sizes.kv_length,
+                   p.structure.forward.qk_head_dim, p.d_k_rope_scale, true, false},
+                  p.structure.forward) {
+    const problem::AttentionStructure& s = structure_.forward;
+    const int64_t per_k = sizes_.q_heads / sizes_.k_heads, per_v = sizes_.q_heads / sizes_.v_heads;
+    AttentionArguments& a = shape_.a;
+    a.batch = sizes_.batch, a.q_heads = sizes_.q_heads, a.q_length = sizes_.q_length,
+    a.kv_length = sizes_.kv_length;
+    a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
+    shape_.group = std::max<int64_t>(1, std::gcd(per_k, per_v));
+    shape_.heads = std::max<int64_t>(1, std::lcm(per_k, per_v));
+    cut_keys();
+    for (const ScoreExpression& e : derivatives_of(structure_)) {
+      shape_.keeps_dots |= reads_dot(e);
+      shape_.longest_score = std::max(shape_.longest_score, static_cast<int32_t>(e.nodes.size()));
+    }
+    shape_.longest_score =
+        std::max(shape_.longest_score, static_cast<int32_t>(s.score.nodes.size()));
+    shape_.sums_loads = !structure_.load_gradients.empty();
+    scratch_bytes_ = divide_up(kernels_.backward_scratch_bytes(shape_), 4096) * 4096;
+    WorkspaceCursor cursor(nullptr);
+    binding_.measure(cursor);
+    Memory memory;
+    carve(cursor, nullptr, shape_, memory);
+    workspace_bytes_ = cursor.used();
+  }
+
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
+
+  Status execute(std::span<void* const> buffers, void* workspace, void*) const override {
+    HEDDLE_TRY(check_workspace(workspace));
+    WorkspaceCursor cursor(workspace);
+    AttentionBinding::Result bound;
+    HEDDLE_TRY(binding_.bind(buffers, cursor, bound));
+    const auto view = [&](problem::OperandId id) {
+      return id == kAbsent ? nullptr : &bound.views[id];
+    };
+    BackwardPass pass = shape_;
+    pass.a = bound.arguments;
+    pass.d_o = view(structure_.d_o), pass.d_sink = view(structure_.d_sink);
+    pass.d_q = view(structure_.d_q), pass.d_k = view(structure_.d_k),
+    pass.d_v = view(structure_.d_v);
+    pass.d_dot = bound.derivatives[0];
+    Memory memory;
+    carve(cursor, bound.views, pass, memory);
+    rotate(pass, memory);
+    sum_rows(pass, memory.scratch);
+    if (pass.d_q || pass.d_k || pass.d_v) differentiate(pass, memory.scratch);
+    for (size_t n = 0; n < structure_.load_gradients.size(); ++n) {
+      const LoadGradientPass load{view(structure_.load_gradients[n].gradient),
+                                  bound.derivatives[1 + n]};
+      differentiate_load(pass, load, memory.scratch);
+    }
+    if (pass.a.dropout.dump)
+      dump_dropout(pass.a, kernels_, workers_, memory.scratch, scratch_bytes_);
+    return {};
+  }
+
+  std::string description() const override {
+    return fmt::format(
+        "cpu flash attention backward, {}, {} workers, tiles of {} rows x {} keys, keys in {} "
+        "parts",
+        name(isa_), workers_, kernels_.backward_rows, kernels_.backward_keys, shape_.chunks);
+  }
+
+ private:
+  struct Memory {
+    char* scratch;
+    RopePass q_rope, k_rope, d_q_rope, d_k_rope;
+    View rotated_q, rotated_k, unused;
+  };
+
+  /// As few parts of the keys as keep all workers busy: each costs a dQ sum of its own.
+  void cut_keys() {
+    const int64_t blocks =
+        std::max<int64_t>(1, divide_up(sizes_.kv_length, kernels_.backward_keys));
+    const int64_t heads = std::max<int64_t>(1, sizes_.batch * (sizes_.q_heads / shape_.heads));
+    int64_t best = 1;
+    double best_time = 0;
+    for (int64_t n = 1; n <= std::min<int64_t>(blocks, 2 * workers_); ++n) {
+      const double time =
+          static_cast<double>(divide_up(heads * n, workers_)) / static_cast<double>(n);
+      if (best_time == 0 || time < 0.95 * best_time) best = n, best_time = time;
+    }
+    shape_.chunk_keys = divide_up(blocks, best) * kernels_.backward_keys;
+    shape_.chunks = std::max<int64_t>(1, divide_up(sizes_.kv_length, shape_.chunk_keys));
+  }
+
+  /// Takes what the pass and its workers need. Views are null when only measuring.
+  void carve(WorkspaceCursor& cursor, const View* views, BackwardPass& pass, Memory& memory) const {
+    const int64_t rows = sizes_.batch * sizes_.q_heads * sizes_.q_length;
+    pass.row_dot = cursor.take<float>(rows);
+    const int64_t columns =
+        divide_up(pass.a.qk_dim, kernels_.panel_columns) * kernels_.panel_columns;
+    if (structure_.d_q != kAbsent) pass.d_q_sum = cursor.take<float>(pass.chunks * rows * columns);
+    if (q_rope_.is_present()) memory.q_rope = q_rope_.bind(cursor, views, true, memory.rotated_q);
+    if (k_rope_.is_present()) memory.k_rope = k_rope_.bind(cursor, views, true, memory.rotated_k);
+    if (d_q_rope_.is_present())
+      memory.d_q_rope = d_q_rope_.bind(cursor, views, false, memory.unused);
+    if (d_k_rope_.is_present())
+      memory.d_k_rope = d_k_rope_.bind(cursor, views, false, memory.unused);
+    memory.scratch = cursor.take<char>(workers_ * scratch_bytes_);
+  }
+
+  void rotate(BackwardPass& pass, const Memory& memory) const {
+    const auto run = [&](const RopePass& rope, bool rotates) {
+      RopeStage::run(rope, pass.a.batch, rotates, kernels_, workers_, memory.scratch,
+                     scratch_bytes_);
+    };
+    if (q_rope_.is_present()) run(memory.q_rope, true), pass.a.q = memory.q_rope.out;
+    if (k_rope_.is_present()) run(memory.k_rope, true), pass.a.k = memory.k_rope.out;
+    if (d_q_rope_.is_present()) run(memory.d_q_rope, false), pass.d_q_rope = &memory.d_q_rope;
+    if (d_k_rope_.is_present()) run(memory.d_k_rope, false), pass.d_k_rope = &memory.d_k_rope;
+  }
+
+  template <class Body>
+  void for_query_rows(const BackwardPass& pass, char* scratch, const Body& body) const {
+    const int64_t tiles = divide_up(pass.a.q_length, kRowsPerTask);
+    for_each_task(pass.a.batch * pass.a.q_heads * tiles, workers_, [&](int64_t task, int worker) {
+      const int64_t head = task / tiles, first = task % tiles * kRowsPerTask;
+      body(pass, head / pass.a.q_heads, head % pass.a.q_heads, first,
+           std::min(pass.a.q_length, first + kRowsPerTask), scratch + worker * scratch_bytes_);
+    });
+  }
+
+  void sum_rows(const BackwardPass& pass, char* scratch) const {
+    for_query_rows(pass, scratch, kernels_.row_dots);
+    if (!pass.d_sink) return;
+    for_each_task(pass.a.q_heads, workers_,
+                  [&](int64_t h, int) { kernels_.sink_gradient(pass, h); });
+  }
+
+  void differentiate(const BackwardPass& pass, char* scratch) const {
+    const int64_t blocks = pass.a.q_heads / pass.heads;
+    for_each_task(pass.chunks * pass.a.batch * blocks, workers_, [&](int64_t task, int worker) {
+      const int64_t b = task / blocks % pass.a.batch;
+      kernels_.backward(pass, {b, task % blocks * pass.heads, task / blocks / pass.a.batch},
+                        scratch + worker * scratch_bytes_);
+    });
+    if (pass.d_q) for_query_rows(pass, scratch, kernels_.query_gradients);
+  }
+
+  void differentiate_load(const BackwardPass& pass, const LoadGradientPass& load,
+                          char* scratch) const {
+    const int64_t* dims = load.gradient->dims;
+    const int64_t row_tiles = divide_up(dims[2], kernels_.backward_rows);
+    const int64_t key_tiles = divide_up(dims[3], kernels_.backward_keys);
+    for_each_task(
+        dims[0] * dims[1] * row_tiles * key_tiles, workers_, [&](int64_t task, int worker) {
+          const LoadGradientTask tile{task / key_tiles / row_tiles / dims[1],
+                                      task / key_tiles / row_tiles % dims[1],
+                                      task / key_tiles % row_tiles * kernels_.backward_rows,
+                                      task % key_tiles * kernels_.backward_keys};
+          kernels_.load_gradient(pass, load, tile, scratch + worker * scratch_bytes_);
+        });
+  }
+
+  AttentionBackwardStructure structure_;
+  AttentionSizes sizes_;
+  AttentionBinding binding_;
+  Isa isa_;
+  const Kernels& kernels_;
+  int workers_;
+  RopeStage q_rope_, k_rope_, d_q_rope_, d_k_rope_;
+  BackwardPass shape_{};
+  int64_t scratch_bytes_ = 0, workspace_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Plan>> plan_backward(const AttentionBackwardProblem& problem) {
+  HEDDLE_TRY(check(problem));
+  return std::shared_ptr<const Plan>(std::make_shared<BackwardPlan>(problem));
+}
+
+}  // namespace heddle::engine::cpu

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <memory>
+
+#include "engine/engine.h"
+
+namespace heddle::engine::cpu {
+
+Result<std::shared_ptr<const Plan>> plan_backward(const problem::AttentionBackwardProblem& problem);
+
+}  // namespace heddle::engine::cpu

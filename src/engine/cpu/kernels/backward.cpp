@@ -1,0 +1,231 @@
+// Flash attention, backward, f32 arithmetic. A task owns some heads and a chunk of keys. For each
+// block of its keys it visits the query rows that see them, tile by tile, adding to dK and dV,
+// which stay in cache, and to its own sum for dQ. Every sum is added up in one fixed order by one
+// task (dQ: a fixed number of tasks whose sums are then added in order), so results repeat bit for
+// bit.
+#include "engine/cpu/kernels/backward.h"
+
+#include "engine/cpu/kernels/backward_tile.h"
+#include "engine/cpu/kernels/rope.h"
+
+namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
+
+namespace {
+
+int64_t query_row(const BackwardPass& pass, int64_t b, int64_t h, int64_t i) {
+  return (b * pass.a.q_heads + h) * pass.a.q_length + i;
+}
+
+/// sum[keys x columns] += cells^T values: the rows of the tile are what is summed over.
+void add_key_gradients(const BackwardTile& t, const TilePlace& at, const float* cells,
+                       const float* values, int64_t value_pitch, int64_t columns, float* sum,
+                       int64_t sum_pitch) {
+  for (int64_t d = 0; d < columns; d += kPanelColumns) {
+    for (int64_t j = 0; j < at.keys; j += kPanelRows) {
+      // The rows whose panels see any of these keys; cells in between that do not are zero.
+      int64_t first = at.rows, last = 0;
+      for (int64_t panel = 0; panel < at.rows; panel += kPanelRows) {
+        const Interval columns_of_panel = t.computed[panel / kPanelRows];
+        if (columns_of_panel.lo >= j + kPanelRows || columns_of_panel.hi <= j) continue;
+        first = smaller(first, panel);
+        last = smaller(panel + kPanelRows, at.rows);
+      }
+      if (first >= last) continue;
+      multiply_panel<Lies::by_columns, Into::accumulate>(
+          static_cast<int>(smaller(kPanelRows, at.keys - j)), static_cast<int>(columns - d),
+          cells + first * kCellPitch + j, kCellPitch, values + first * value_pitch + d, value_pitch,
+          sum + j * sum_pitch + d, sum_pitch, last - first);
+    }
+  }
+}
+
+/// dQ[rows x qk_dim] += dS K.
+void add_query_gradients(const BackwardPass& pass, const BackwardTile& t, const TilePlace& at,
+                         float* sum) {
+  for (int64_t panel = 0; panel < at.rows; panel += kPanelRows) {
+    const int rows = static_cast<int>(smaller(kPanelRows, at.rows - panel));
+    const Interval columns = t.computed[panel / kPanelRows];
+    if (columns.lo >= columns.hi) continue;
+    const int64_t depth = smaller(columns.hi, at.keys) - columns.lo;
+    // A shorter panel is computed as a longer one, whose rows past the end belong to somebody else.
+    const size_t bytes = static_cast<size_t>(rows * t.q_columns) * sizeof(float);
+    float* out = sum + panel * t.q_columns;
+    float* into = rows == kPanelRows ? out : t.spill;
+    if (into != out) __builtin_memcpy(into, out, bytes);
+    for (int64_t d = 0; d < pass.a.qk_dim; d += kPanelColumns) {
+      multiply_panel<Lies::by_rows, Into::accumulate>(
+          rows, static_cast<int>(pass.a.qk_dim - d), t.d_s + panel * kCellPitch + columns.lo,
+          kCellPitch, t.k_rows + d * kBackwardKeys + columns.lo * kPanelColumns, kPanelColumns,
+          into + d, t.q_columns, depth);
+    }
+    if (into != out) __builtin_memcpy(out, into, bytes);
+  }
+}
+
+void visit_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t, float* d_q_sum) {
+  const AttentionArguments& a = pass.a;
+  if (!load_rows(pass, at, t)) return;
+  const bool drops = a.dropout.kind != DropoutKind::none;
+  differentiate_tile(pass, at, t, [&](int64_t, const ScoreCells& cells, float* p, float* d_s) {
+    if (!pass.d_dot.is_identity) {
+      const ScoreValue d_dot = evaluate(pass.d_dot, cells, t.dots, d_s, t.room.values,
+                                        t.room.strips, t.room.strip_length);
+      for (int64_t j = cells.first; j < cells.last; j += kLanes)
+        store(d_s + j, select(equal(load(p + j), zero()), zero(), value_at(d_dot, j)));
+    }
+    if (!drops || !pass.d_v) return;
+    for (int64_t j = cells.first; j < cells.last; j += kLanes)
+      store(p + j, multiply(load(p + j), load(t.factors + j)));
+  });
+  if (pass.d_v) add_key_gradients(t, at, t.p, t.d_o, t.o_pitch, a.v_dim, t.d_v, t.o_columns);
+  if (pass.d_k) add_key_gradients(t, at, t.d_s, t.q, t.q_pitch, a.qk_dim, t.d_k, t.q_columns);
+  if (pass.d_q) add_query_gradients(pass, t, at, d_q_sum);
+}
+
+/// Writes rows j0 .. of dK or dV: the sums, or zeros past the keys' length (dense only).
+void write_key_gradients(const View* v, const RopePass* rope, const TilePlace& at, int64_t head,
+                         int64_t end, float* sum, int64_t pitch, float factor) {
+  if (!v) return;
+  for (int64_t j = at.j0; j < end; ++j) {
+    float* row = sum + (j - at.j0) * pitch;
+    if (j >= at.j0 + at.keys) {
+      if (!v->ragged) write_row_of(*v, at.b, head, j, 0);
+      if (rope && rope->out && !rope->out->ragged) write_row_of(*rope->out, at.b, head, j, 0);
+      continue;
+    }
+    if (rope) {
+      for (int64_t d = 0; d < v->dims[3]; ++d) row[d] *= factor;
+      if (rope->out) write_row(*rope->out, at.b, head, j, row, 1);
+      rotate_row(*rope, at.b, j, v->dims[3], row);
+      write_row(*v, at.b, head, j, row, 1);
+    } else {
+      write_row(*v, at.b, head, j, row, factor);
+    }
+  }
+}
+
+}  // namespace
+
+int64_t backward_scratch_bytes(const BackwardPass& pass) {
+  Scratch scratch{nullptr};
+  carve(pass, scratch);
+  return scratch.used;
+}
+
+void row_dots(const BackwardPass& pass, int64_t b, int64_t h, int64_t first, int64_t last,
+              void* memory) {
+  const AttentionArguments& a = pass.a;
+  Scratch scratch{static_cast<char*>(memory)};
+  float* o = scratch.take<float>(round_up(a.v_dim, kLanes));
+  float* d_o = scratch.take<float>(round_up(a.v_dim, kLanes));
+  fill(o, round_up(a.v_dim, kLanes), 0);
+  fill(d_o, round_up(a.v_dim, kLanes), 0);
+  const Lengths lengths = lengths_of(a, b);
+  for (int64_t i = first; i < last; ++i) {
+    float& out = pass.row_dot[query_row(pass, b, h, i)];
+    out = 0;
+    if (i >= lengths.q) continue;
+    if (*reinterpret_cast<const float*>(row_address(*a.stats, b, h, i)) == -kInfinity) continue;
+    read_row(*a.o, b, h, i, o);
+    read_row(*pass.d_o, b, h, i, d_o);
+    Float sum = zero();
+    for (int64_t d = 0; d < a.v_dim; d += kLanes)
+      sum = multiply_add(load(o + d), load(d_o + d), sum);
+    out = sum_of_lanes(sum);
+  }
+}
+
+void sink_gradient(const BackwardPass& pass, int64_t h) {
+  const AttentionArguments& a = pass.a;
+  const float sink = float_at(*a.sink, h * a.sink->stride[1]);
+  double sum = 0;
+  for (int64_t b = 0; b < a.batch; ++b) {
+    const Lengths lengths = lengths_of(a, b);
+    for (int64_t i = 0; i < lengths.q; ++i) {
+      const float stats = *reinterpret_cast<const float*>(row_address(*a.stats, b, h, i));
+      if (stats == -kInfinity) continue;
+      const float natural = a.stats_log2 ? stats * kLn2 : stats;
+      sum -= static_cast<double>(__builtin_expf(sink - natural)) *
+             pass.row_dot[query_row(pass, b, h, i)];
+    }
+  }
+  write_row_of(*pass.d_sink, 0, h, 0, static_cast<float>(sum));
+}
+
+void backward(const BackwardPass& pass, const BackwardTask& task, void* memory) {
+  const AttentionArguments& a = pass.a;
+  Scratch scratch{static_cast<char*>(memory)};
+  BackwardTile t = carve(pass, scratch);
+  const Lengths lengths = lengths_of(a, task.b);
+  const int64_t per_k = a.q_heads / a.k_heads, per_v = a.q_heads / a.v_heads;
+
+  const int64_t part = a.batch * a.q_heads * a.q_length;
+  float* d_q_sum = pass.d_q ? pass.d_q_sum + task.chunk * part * t.q_columns : nullptr;
+  for (int64_t h = task.first_head; pass.d_q && h < task.first_head + pass.heads; ++h)
+    fill(d_q_sum + query_row(pass, task.b, h, 0) * t.q_columns, lengths.q * t.q_columns, 0);
+
+  const int64_t chunk_end = smaller(a.kv_length, (task.chunk + 1) * pass.chunk_keys);
+  for (int64_t j0 = task.chunk * pass.chunk_keys; j0 < chunk_end; j0 += kBackwardKeys) {
+    const int64_t end = smaller(chunk_end, j0 + kBackwardKeys);
+    TilePlace at{task.b, 0, 0, 0, j0, larger(0, smaller(end, lengths.kv) - j0), lengths};
+    for (int64_t first = task.first_head; first < task.first_head + pass.heads;
+         first += pass.group) {
+      const int64_t k_head = first / per_k, v_head = first / per_v;
+      if (first % per_k == 0) {
+        pack_transposed({a.k, task.b, k_head, j0, at.keys}, a.qk_dim, t.k_columns, t.staging);
+        if (pass.d_q)
+          pack_rows({a.k, task.b, k_head, j0, at.keys}, a.qk_dim, kBackwardKeys, t.k_rows,
+                    t.staging);
+        if (pass.d_k) fill(t.d_k, kBackwardKeys * t.q_columns, 0);
+      }
+      if (first % per_v == 0) {
+        pack_transposed({a.v, task.b, v_head, j0, at.keys}, a.v_dim, t.v_columns, t.staging);
+        if (pass.d_v) fill(t.d_v, kBackwardKeys * t.o_columns, 0);
+      }
+      for (at.h = first; at.keys > 0 && at.h < first + pass.group; ++at.h) {
+        float* sum = d_q_sum ? d_q_sum + query_row(pass, task.b, at.h, 0) * t.q_columns : nullptr;
+        for (at.i0 = 0; at.i0 < lengths.q; at.i0 += kBackwardRows) {
+          at.rows = smaller(kBackwardRows, lengths.q - at.i0);
+          visit_tile(pass, at, t, sum ? sum + at.i0 * t.q_columns : nullptr);
+        }
+      }
+      if ((first + pass.group) % per_k == 0)
+        write_key_gradients(pass.d_k, pass.d_k_rope, at, k_head, end, t.d_k, t.q_columns, a.scale);
+      if ((first + pass.group) % per_v == 0)
+        write_key_gradients(pass.d_v, nullptr, at, v_head, end, t.d_v, t.o_columns, 1);
+    }
+  }
+}
+
+void query_gradients(const BackwardPass& pass, int64_t b, int64_t h, int64_t first, int64_t last,
+                     void* memory) {
+  const AttentionArguments& a = pass.a;
+  const int64_t columns = round_up(a.qk_dim, kPanelColumns),
+                part = a.batch * a.q_heads * a.q_length;
+  Scratch scratch{static_cast<char*>(memory)};
+  float* row = scratch.take<float>(columns);
+  const Lengths lengths = lengths_of(a, b);
+  const RopePass* rope = pass.d_q_rope;
+  for (int64_t i = first; i < last; ++i) {
+    if (i >= lengths.q) {
+      if (!pass.d_q->ragged) write_row_of(*pass.d_q, b, h, i, 0);
+      if (rope && rope->out && !rope->out->ragged) write_row_of(*rope->out, b, h, i, 0);
+      continue;
+    }
+    fill(row, columns, 0);
+    for (int64_t n = 0; n < pass.chunks; ++n) {
+      const float* from = pass.d_q_sum + (n * part + query_row(pass, b, h, i)) * columns;
+      for (int64_t d = 0; d < columns; d += kLanes)
+        store(row + d, add(load(row + d), load(from + d)));
+    }
+    const Float scale = all(a.scale);
+    for (int64_t d = 0; d < columns; d += kLanes) store(row + d, multiply(load(row + d), scale));
+    if (rope) {
+      if (rope->out) write_row(*rope->out, b, h, i, row, 1);
+      rotate_row(*rope, b, i, a.qk_dim, row);
+    }
+    write_row(*pass.d_q, b, h, i, row, 1);
+  }
+}
+
+}  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

@@ -1,0 +1,174 @@
+// One tile of the backward pass, rows of one query head against one block of keys: P recomputed
+// from the stats and dL/d(score), cell by cell. What is then done with them differs: backward.cpp
+// makes dQ, dK and dV, load_gradient.cpp the gradients of operands that the score loads.
+//
+//   P = exp(S - stats),  dP = dO V^T,  dS = P (keep * dP - D),  D = rowsum(dO * O)
+#pragma once
+
+#include "engine/cpu/kernels/pack.h"
+#include "engine/cpu/kernels/softmax.h"
+
+namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
+
+/// Pitch of P and dS: off the power of two, so that rows fall into different cache sets.
+inline constexpr int64_t kCellPitch = kBackwardKeys + 16;
+inline constexpr int64_t kBackwardPanels = kBackwardRows / kPanelRows;
+
+struct BackwardTile {
+  // The block of keys, packed.
+  float *k_columns, *v_columns;  ///< transposed, for Q K^T and dO V^T
+  float* k_rows;                 ///< for dS K
+  float *d_k, *d_v;              ///< sums, [kBackwardKeys, dim rounded up to a panel]
+  // The tile of rows.
+  float *q, *d_o;
+  float *p, *d_s;  ///< [kBackwardRows, kCellPitch]
+  float *stats, *row_dot;
+  Interval* visible;
+  Interval computed[kBackwardPanels];  ///< columns of each panel that hold cells; zero outside
+  // One row at a time.
+  float *factors, *dots;
+  float* staging;
+  float* spill;  ///< a panel of dQ whose last rows are not there
+  ScoreRoom room;
+  float* sum;                    ///< a tile of a load's gradient
+  int64_t q_pitch, o_pitch;      ///< of q, d_o
+  int64_t q_columns, o_columns;  ///< dims rounded up to a panel: pitches of d_k, d_v, dQ
+};
+
+inline BackwardTile carve(const BackwardPass& pass, Scratch& scratch) {
+  const AttentionArguments& a = pass.a;
+  BackwardTile t;
+  t.q_columns = round_up(a.qk_dim, kPanelColumns);
+  t.o_columns = round_up(a.v_dim, kPanelColumns);
+  t.q_pitch = t.q_columns + 16;
+  t.o_pitch = t.o_columns + 16;
+  t.k_columns = scratch.take<float>(kBackwardKeys * a.qk_dim);
+  t.v_columns = scratch.take<float>(kBackwardKeys * a.v_dim);
+  t.k_rows = scratch.take<float>(kBackwardKeys * t.q_columns);
+  t.d_k = scratch.take<float>(kBackwardKeys * t.q_columns);
+  t.d_v = scratch.take<float>(kBackwardKeys * t.o_columns);
+  t.q = scratch.take<float>(kBackwardRows * t.q_pitch);
+  t.d_o = scratch.take<float>(kBackwardRows * t.o_pitch);
+  t.p = scratch.take<float>(kBackwardRows * kCellPitch);
+  t.d_s = scratch.take<float>(kBackwardRows * kCellPitch);
+  t.stats = scratch.take<float>(kBackwardRows);
+  t.row_dot = scratch.take<float>(kBackwardRows);
+  t.visible = scratch.take<Interval>(kBackwardRows);
+  t.factors = scratch.take<float>(kBackwardKeys);
+  t.dots = scratch.take<float>(kBackwardKeys);
+  t.staging = scratch.take<float>(kLanes * round_up(larger(a.qk_dim, a.v_dim), kPanelColumns));
+  t.spill = scratch.take<float>(kPanelRows * t.q_columns);
+  t.sum = scratch.take<float>(pass.sums_loads ? kBackwardRows * kCellPitch : 0);
+  t.room = score_room(scratch, pass.longest_score, kBackwardKeys);
+  return t;
+}
+
+struct TilePlace {
+  int64_t b, h, i0, rows, j0, keys;
+  Lengths lengths;
+};
+
+/// Reads the tile's rows. False if none of them sees a key of the block.
+inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTile& t) {
+  const AttentionArguments& a = pass.a;
+  bool any = false;
+  for (int64_t panel = 0; panel < at.rows; panel += kPanelRows) {
+    Interval seen{kBackwardKeys, 0};
+    for (int64_t r = panel; r < smaller(panel + kPanelRows, at.rows); ++r) {
+      const Interval keys = visible_keys(a, at.lengths, at.b, at.i0 + r);
+      t.visible[r] = keys;
+      const int64_t lo = larger(keys.lo - at.j0, 0), hi = smaller(keys.hi - at.j0, at.keys);
+      if (lo < hi) seen = {smaller(seen.lo, lo), larger(seen.hi, hi)};
+    }
+    Interval& computed = t.computed[panel / kPanelRows];
+    computed = {0, 0};
+    if (seen.lo >= seen.hi) continue;
+    computed = {seen.lo / kPanelColumns * kPanelColumns, round_up(seen.hi, kLanes)};
+    any = true;
+  }
+  if (!any) return false;
+  copy_rows({a.q, at.b, at.h, at.i0, at.rows}, a.qk_dim, at.rows, t.q, t.q_pitch);
+  copy_rows({pass.d_o, at.b, at.h, at.i0, at.rows}, a.v_dim, at.rows, t.d_o, t.o_pitch);
+  for (int64_t r = 0; r < at.rows; ++r) {
+    const float stats =
+        *reinterpret_cast<const float*>(row_address(*a.stats, at.b, at.h, at.i0 + r));
+    t.stats[r] = a.stats_log2 ? stats : stats * kLog2E;
+    t.row_dot[r] = pass.row_dot[(at.b * a.q_heads + at.h) * a.q_length + at.i0 + r];
+    if (stats == -kInfinity) {  // saw nothing: whatever its dO holds goes nowhere
+      fill(t.q + r * t.q_pitch, t.q_columns, 0);
+      fill(t.d_o + r * t.o_pitch, t.o_columns, 0);
+    }
+  }
+  return true;
+}
+
+/// One row: raw dots become probabilities, dP becomes dL/d(score).
+inline void differentiate_row(const BackwardPass& pass, const ScoreUnits& units,
+                              const ScoreCells& cells, const BackwardTile& t, int64_t r, float* p,
+                              float* d_s) {
+  const AttentionArguments& a = pass.a;
+  if (t.stats[r] == -kInfinity) {
+    fill(p + cells.first, cells.last - cells.first, 0);
+    fill(d_s + cells.first, cells.last - cells.first, 0);
+    return;
+  }
+  if (pass.keeps_dots) {
+    for (int64_t j = cells.first; j < cells.last; j += kLanes)
+      store(t.dots + j, multiply(load(p + j), all(a.scale)));
+  }
+  score_row(a, units, cells, t.visible[r], t.room, p);
+  const bool drops = a.dropout.kind != DropoutKind::none;
+  if (drops) dropout_factors(a.dropout, a.q_heads, cells, t.factors);
+  const Float to_log2 = all(units.to_log2), stats = all(t.stats[r]), row_dot = all(t.row_dot[r]);
+  const Float unit = all(a.log2_input ? kLn2 : 1.0f);
+  for (int64_t j = cells.first; j < cells.last; j += kLanes) {
+    const Float probability = exp2(multiply_subtract(load(p + j), to_log2, stats));
+    Float d_p = load(d_s + j);
+    if (drops) d_p = multiply(d_p, load(t.factors + j));
+    const Float gradient = multiply(multiply(probability, unit), subtract(d_p, row_dot));
+    store(p + j, probability);
+    // Where P is 0 the key may be hidden, and dP then is whatever a key out of sight makes it.
+    store(d_s + j, select(equal(probability, zero()), zero(), gradient));
+  }
+}
+
+/// P and dL/d(score) of the tile; then finish(r, cells, p, d_s) for each of its rows. Both are zero
+/// in [0, width) wherever they were not computed.
+template <class Finish>
+inline void differentiate_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t,
+                               Finish finish) {
+  const AttentionArguments& a = pass.a;
+  ScoreUnits units = units_of(a);
+  if (pass.keeps_dots) units = {false, a.log2_input ? 1.0f : kLog2E, 1};
+  const int64_t width = round_up(at.keys, kPanelColumns) > round_up(at.keys, kPanelRows)
+                            ? round_up(at.keys, kPanelColumns)
+                            : round_up(at.keys, kPanelRows);
+  for (int64_t panel = 0; panel < at.rows; panel += kPanelRows) {
+    const int rows = static_cast<int>(smaller(kPanelRows, at.rows - panel));
+    const Interval columns = t.computed[panel / kPanelRows];
+    float *p = t.p + panel * kCellPitch, *d_s = t.d_s + panel * kCellPitch;
+    for (int64_t j = columns.lo; j < columns.hi; j += kPanelColumns) {
+      const int wide = static_cast<int>(columns.hi - j);
+      multiply_panel<Lies::by_rows, Into::overwrite>(rows, wide, t.q + panel * t.q_pitch, t.q_pitch,
+                                                     t.k_columns + j * a.qk_dim, kPanelColumns,
+                                                     p + j, kCellPitch, a.qk_dim);
+      multiply_panel<Lies::by_rows, Into::overwrite>(rows, wide, t.d_o + panel * t.o_pitch,
+                                                     t.o_pitch, t.v_columns + j * a.v_dim,
+                                                     kPanelColumns, d_s + j, kCellPitch, a.v_dim);
+    }
+    for (int r = 0; r < kPanelRows; ++r, p += kCellPitch, d_s += kCellPitch) {
+      const Interval filled = r < rows ? columns : Interval{0, 0};
+      fill(p, filled.lo, 0);
+      fill(d_s, filled.lo, 0);
+      fill(p + filled.hi, width - filled.hi, 0);
+      fill(d_s + filled.hi, width - filled.hi, 0);
+      if (filled.lo >= filled.hi) continue;
+      const ScoreCells cells{at.b,  at.h,      at.i0 + panel + r, at.lengths,
+                             at.j0, filled.lo, filled.hi,         at.keys};
+      differentiate_row(pass, units, cells, t, panel + r, p, d_s);
+      finish(panel + r, cells, p, d_s);
+    }
+  }
+}
+
+}  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

@@ -1,0 +1,87 @@
+// The gradient of an operand that the score loads (dBias). A task owns one tile of the gradient and
+// visits, in a fixed order, every tile of cells that the operand was broadcast to. This recomputes
+// the scores; in return nothing of size rows x keys is ever kept, and sums repeat bit for bit.
+#include "engine/cpu/kernels/backward.h"
+#include "engine/cpu/kernels/backward_tile.h"
+
+namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
+
+namespace {
+
+struct Range {
+  int64_t first, last;
+};
+/// The one index the task has, or all of them where the gradient's dim is 1.
+Range range_of(int64_t gradient_dim, int64_t index, int64_t extent) {
+  return gradient_dim > 1 ? Range{index, smaller(index + 1, extent)} : Range{0, extent};
+}
+
+void add_tile(const BackwardPass& pass, const Score& derivative, const TilePlace& at,
+              BackwardTile& t, float* sum) {
+  if (!load_rows(pass, at, t)) return;
+  differentiate_tile(
+      pass, at, t, [&](int64_t r, const ScoreCells& cells, const float* p, float* d_s) {
+        const ScoreValue value = evaluate(derivative, cells, t.dots, d_s, t.room.values,
+                                          t.room.strips, t.room.strip_length);
+        float* out = sum + r * kCellPitch;
+        for (int64_t j = cells.first; j < cells.last; j += kLanes) {
+          const Float here = select(equal(load(p + j), zero()), zero(), value_at(value, j));
+          store(out + j, add(load(out + j), here));
+        }
+      });
+}
+
+/// Sums the tile over its broadcast dims and writes what is left.
+void write_tile(const View& g, const LoadGradientTask& task, const float* sum, float* row) {
+  const int64_t rows = g.dims[2] > 1 ? smaller(kBackwardRows, g.dims[2] - task.i0) : 1;
+  const int64_t columns = g.dims[3] > 1 ? smaller(kBackwardKeys, g.dims[3] - task.j0) : 1;
+  for (int64_t r = 0; r < rows; ++r) {
+    fill(row, kBackwardKeys, 0);
+    for (int64_t n = r; n < (g.dims[2] > 1 ? r + 1 : kBackwardRows); ++n) {
+      for (int64_t j = 0; j < kBackwardKeys; ++j) row[j] += sum[n * kCellPitch + j];
+    }
+    if (g.dims[3] == 1) {
+      double total = 0;
+      for (int64_t j = 0; j < kBackwardKeys; ++j) total += row[j];
+      row[0] = static_cast<float>(total);
+    }
+    char* out =
+        row_address(g, task.b, task.h, task.i0 + r) + task.j0 * g.stride[3] * g.element_bytes;
+    write_row(g.element, out, g.stride[3], g.element_bytes, columns, row, 1);
+  }
+}
+
+}  // namespace
+
+void load_gradient(const BackwardPass& pass, const LoadGradientPass& load,
+                   const LoadGradientTask& task, void* memory) {
+  const AttentionArguments& a = pass.a;
+  const View& g = *load.gradient;
+  Scratch scratch{static_cast<char*>(memory)};
+  BackwardTile t = carve(pass, scratch);
+  float* sum = t.sum;
+  fill(sum, kBackwardRows * kCellPitch, 0);
+
+  const Range batches = range_of(g.dims[0], task.b, a.batch),
+              heads = range_of(g.dims[1], task.h, a.q_heads);
+  for (int64_t b = batches.first; b < batches.last; ++b) {
+    const Lengths lengths = lengths_of(a, b);
+    for (int64_t h = heads.first; h < heads.last; ++h) {
+      const int64_t k_head = h / (a.q_heads / a.k_heads), v_head = h / (a.q_heads / a.v_heads);
+      const int64_t last_key = g.dims[3] > 1 ? smaller(lengths.kv, task.j0 + 1) : lengths.kv;
+      const int64_t last_row = g.dims[2] > 1 ? smaller(lengths.q, task.i0 + 1) : lengths.q;
+      for (int64_t j0 = task.j0; j0 < last_key; j0 += kBackwardKeys) {
+        TilePlace at{b, h, 0, 0, j0, smaller(kBackwardKeys, lengths.kv - j0), lengths};
+        pack_transposed({a.k, b, k_head, j0, at.keys}, a.qk_dim, t.k_columns, t.staging);
+        pack_transposed({a.v, b, v_head, j0, at.keys}, a.v_dim, t.v_columns, t.staging);
+        for (at.i0 = task.i0; at.i0 < last_row; at.i0 += kBackwardRows) {
+          at.rows = smaller(kBackwardRows, lengths.q - at.i0);
+          add_tile(pass, load.derivative, at, t, sum);
+        }
+      }
+    }
+  }
+  write_tile(g, task, sum, t.dots);
+}
+
+}  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

@@ -1,0 +1,79 @@
+#include "engine/cpu/rope_stage.h"
+
+#include <algorithm>
+
+#include "engine/cpu/parallel.h"
+
+namespace heddle::engine::cpu {
+
+using problem::kAbsent;
+
+namespace {
+
+constexpr int64_t kRowsPerTask = 64;
+
+}  // namespace
+
+RopeStage::RopeStage(const std::optional<problem::Rope>& rope, const Of& of,
+                     const problem::AttentionStructure& s)
+    : rope_(of.x == kAbsent ? std::nullopt : rope), of_(of) {
+  if (!rope_) return;
+  dtype_ = s.operands[static_cast<size_t>(of.x)].dtype;
+  lengths_ = of.is_query ? s.q_lengths : s.kv_lengths;
+  lengths_cumulative_ = of.is_query ? s.q_lengths_cumulative : s.kv_lengths_cumulative;
+  per_batch_ = rope_->positions != kAbsent;
+}
+
+RopePass RopeStage::bind(WorkspaceCursor& workspace, const View* views, bool needs_copy,
+                         View& copy) const {
+  const problem::Rope& rope = *rope_;
+  RopePass pass{};
+  const auto view = [&](problem::OperandId id) {
+    return id == kAbsent || !views ? nullptr : &views[id];
+  };
+  pass.angles = view(rope.angles), pass.cosines = view(rope.cosines), pass.sines = view(rope.sines);
+  pass.positions = view(rope.positions);
+  pass.per_row = rope.positions_per_row;
+  pass.interleaved = rope.pairing == problem::Rope::Pairing::interleaved;
+  pass.inverse = of_.inverse;
+  pass.rope_dim = rope.rope_dim, pass.length = of_.length;
+  pass.table_batches = per_batch_ ? of_.batch : 1;
+  pass.scale = static_cast<float>(of_.scale);
+  pass.table = workspace.take<float>(pass.table_batches * of_.length * rope.rope_dim);
+  pass.in = view(of_.x), pass.out = view(rope.rotated);
+  pass.lengths = view(lengths_), pass.lengths_cumulative = lengths_cumulative_;
+  pass.heads = of_.heads, pass.columns = of_.columns;
+  if (needs_copy && rope.rotated == kAbsent) {
+    const Dims dims{of_.batch, of_.heads, of_.length, of_.columns};
+    char* data =
+        workspace.take<char>(of_.batch * of_.heads * of_.length * of_.columns * size_of(dtype_));
+    copy = dense_view(data, dtype_, dims);
+    pass.out = &copy;
+  }
+  return pass;
+}
+
+void RopeStage::run(const RopePass& pass, int64_t batch, bool rotates, const Kernels& kernels,
+                    int workers, char* scratch, int64_t scratch_bytes) {
+  const int64_t rows = pass.table_batches * pass.length;
+  for_each_task((rows + kRowsPerTask - 1) / kRowsPerTask, workers, [&](int64_t task, int) {
+    kernels.rope_table(pass, task * kRowsPerTask, std::min(rows, (task + 1) * kRowsPerTask));
+  });
+  if (!rotates) return;
+  const int64_t tiles = (pass.length + kRowsPerTask - 1) / kRowsPerTask;
+  for_each_task(batch * tiles, workers, [&](int64_t task, int worker) {
+    const int64_t first = task % tiles * kRowsPerTask;
+    kernels.rope_rows(pass, task / tiles, first, std::min(pass.length, first + kRowsPerTask),
+                      reinterpret_cast<float*>(scratch + worker * scratch_bytes));
+  });
+}
+
+RopeStage::Of rotated_queries(const problem::AttentionStructure& s,
+                              const problem::AttentionSizes& z) {
+  return {s.q, z.batch, z.q_heads, z.q_length, s.qk_head_dim, z.q_rope_scale, false, true};
+}
+RopeStage::Of rotated_keys(const problem::AttentionStructure& s, const problem::AttentionSizes& z) {
+  return {s.k, z.batch, z.k_heads, z.kv_length, s.qk_head_dim, z.k_rope_scale, false, false};
+}
+
+}  // namespace heddle::engine::cpu
