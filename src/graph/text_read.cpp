@@ -5,6 +5,7 @@
 #include "graph/fields.h"
 #include "graph/json_tree.h"
 #include "graph/names.h"
+#include "graph/set_field.h"
 #include "graph/text.h"
 
 namespace heddle::graph {
@@ -242,34 +243,22 @@ Status read_ragged_offsets(const Document& document, const JsonValue& list, Grap
   return {};
 }
 
-template <class Op>
-Status read_op(FieldReader& reader, Node& node, Op op) {
-  fields(reader, op);
-  HEDDLE_TRY(reader.finish());
-  node.op = std::move(op);
-  return {};
-}
-
 Status read_node(const Document& document, const JsonValue& item, Graph& graph) {
   FieldReader reader(document, item, "node");
-  Node& node = graph.nodes.emplace_back();
-  std::string op;
+  std::string op, name;
   reader.require("op");
   reader.text("op", op);
-  reader.text("name", node.name);
-  if (op == "sdpa") return read_op(reader, node, Sdpa{});
-  if (op == "sdpa_backward") return read_op(reader, node, SdpaBackward{});
-  if (op == "rope" || op == "rope_backward")
-    return read_op(reader, node, Rope{.backward = op == "rope_backward"});
-  if (op == "rms_norm") return read_op(reader, node, RmsNorm{});
-  if (op == "rms_norm_backward") return read_op(reader, node, RmsNormBackward{});
-  const JsonValue* at = reader.find("op");
-  reader.fail(
-      at ? *at : item,
-      "there is no op \"{}\", expected sdpa, sdpa_backward, rope, rope_backward, rms_norm or "
-      "rms_norm_backward",
-      op);
-  return reader.finish();
+  reader.text("name", name);
+  Result<Node> node = make_node(op, name);
+  if (!node.is_ok()) {
+    const JsonValue* at = reader.find("op");
+    reader.fail(at ? *at : item, "{}", node.status().message());
+    return reader.finish();
+  }
+  std::visit([&](auto& value) { fields(reader, value); }, node->op);
+  HEDDLE_TRY(reader.finish());
+  graph.nodes.push_back(std::move(*node));
+  return {};
 }
 
 }  // namespace

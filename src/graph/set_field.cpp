@@ -1,0 +1,150 @@
+#include "graph/set_field.h"
+
+#include <array>
+
+#include "graph/fields.h"
+#include "graph/names.h"
+
+namespace heddle::graph {
+namespace {
+
+constexpr std::array<std::string_view, 6> kKinds{"a tensor", "a number", "an integer",
+                                                 "a flag",   "a choice", "dims"};
+
+/// Walks the fields to the one that the path names and sets it.
+class FieldSetter {
+ public:
+  FieldSetter(std::string_view path, const FieldValue& value) : path_(path), value_(value) {}
+
+  void input(const char* name, TensorId& id) {
+    if (const TensorValue* tensor = take<TensorValue>(name)) id = tensor->id;
+  }
+  void output(const char* name, TensorId& id) { input(name, id); }
+  void flag(const char* name, bool& flag) {
+    if (const bool* value = take<bool>(name)) flag = *value;
+  }
+  template <class Number>  // double or optional<double>
+  void number(const char* name, Number& number) {
+    if (path_ != name) return;
+    if (const int64_t* integer = std::get_if<int64_t>(&value_)) {
+      number = static_cast<double>(*integer);
+      found_ = true;
+    } else if (const double* value = take<double>(name)) {
+      number = *value;
+    }
+  }
+  template <class Integer>  // int64_t or optional<int64_t>
+  void integer(const char* name, Integer& integer) {
+    if (const int64_t* value = take<int64_t>(name)) integer = *value;
+  }
+  template <class Enum>
+  void choice(const char* name, Enum& choice) {
+    const std::string_view* text = take<std::string_view>(name);
+    if (text && !from_name(*text, choice)) {
+      failure_ = error(Code::invalid_value, "The field '{}' has no choice '{}'.", name, *text);
+    }
+  }
+  void dims(const char* name, Dims& dims) {
+    if (const Dims* value = take<Dims>(name)) dims = *value;
+  }
+  template <class T>
+  void object(const char* name, T& value) {
+    if (const auto rest = inside(name)) descend(*rest, value);
+  }
+  template <class T>
+  void object(const char* name, std::optional<T>& value) {
+    const auto rest = inside(name);
+    if (!rest) return;
+    if (!value) value.emplace();
+    descend(*rest, *value);
+  }
+  template <class T>
+  void list(const char*, std::vector<T>&) {}  // appended to, not set
+
+  bool found() const { return found_; }
+  const Status& failure() const { return failure_; }
+
+ private:
+  template <class T>
+  const T* take(std::string_view name) {
+    if (path_ != name) return nullptr;
+    found_ = true;
+    const T* value = std::get_if<T>(&value_);
+    if (!value) {
+      failure_ = error(Code::invalid_value, "The field '{}' is given {}, expected {}.", name,
+                       kKinds[value_.index()], kKinds[FieldValue(T{}).index()]);
+    }
+    return value;
+  }
+
+  std::optional<std::string_view> inside(std::string_view group) const {
+    if (!path_.starts_with(group) || path_.size() <= group.size() || path_[group.size()] != '.')
+      return std::nullopt;
+    return path_.substr(group.size() + 1);
+  }
+
+  template <class T>
+  void descend(std::string_view rest, T& value) {
+    FieldSetter inner(rest, value_);
+    fields(inner, value);
+    found_ = inner.found_;
+    failure_ = inner.failure_;
+  }
+
+  std::string_view path_;
+  const FieldValue& value_;
+  bool found_ = false;
+  Status failure_;
+};
+
+}  // namespace
+
+Result<Node> make_node(std::string_view op, std::string_view name) {
+  Node node{std::string(name), {}};
+  if (op == "sdpa") {
+    node.op = Sdpa{};
+  } else if (op == "sdpa_backward") {
+    node.op = SdpaBackward{};
+  } else if (op == "rope" || op == "rope_backward") {
+    node.op = Rope{.backward = op == "rope_backward"};
+  } else if (op == "rms_norm") {
+    node.op = RmsNorm{};
+  } else if (op == "rms_norm_backward") {
+    node.op = RmsNormBackward{};
+  } else {
+    return error(
+        Code::malformed_input,
+        "there is no op \"{}\", expected sdpa, sdpa_backward, rope, rope_backward, rms_norm or "
+        "rms_norm_backward",
+        op);
+  }
+  return node;
+}
+
+Status set_field(Node& node, std::string_view path, const FieldValue& value) {
+  FieldSetter setter(path, value);
+  Node changed = node;
+  std::visit([&](auto& op) { fields(setter, op); }, changed.op);
+  if (!setter.found())
+    return error(Code::invalid_value, "{} has no field '{}' to set.", op_name(node), path);
+  HEDDLE_TRY(setter.failure());
+  node = std::move(changed);
+  return {};
+}
+
+Status add_pointwise(Node& node, std::string_view path, Pointwise op) {
+  std::optional<ScoreModifier>* modifier = nullptr;
+  if (Sdpa* forward = std::get_if<Sdpa>(&node.op)) {
+    if (path == "score_mod") modifier = &forward->attention.score_mod;
+  } else if (SdpaBackward* backward = std::get_if<SdpaBackward>(&node.op)) {
+    if (path == "score_mod") modifier = &backward->attention.score_mod;
+    if (path == "score_mod_bprop") modifier = &backward->score_mod_bprop;
+  }
+  if (!modifier)
+    return error(Code::invalid_value, "{} has no score expression '{}'.", op_name(node), path);
+  if (!*modifier) modifier->emplace();
+  (*modifier)->ops.push_back(std::move(op));
+  return {};
+}
+
+}  // namespace heddle::graph
