@@ -1,11 +1,12 @@
-/* Heddle's C interface: build or read a graph of attention ops, ask whether it is supported, plan it,
- * and run the plan on your own buffers.
+/* Heddle's C interface: build or read a graph of attention ops, ask whether it is supported, plan
+ * it, and run the plan on your own buffers.
  *
- * Conventions. Every function that can fail returns a heddle_status; heddle_last_error() then gives one
- * sentence saying what was given and what is allowed. Nothing is printed, no exception leaves the library,
- * and a null pointer where something is needed is a failure like any other. Strings are UTF-8 and
- * NUL-terminated unless a length goes with them. Functions are thread-safe as long as no two threads change
- * one graph; a plan is immutable and may be executed by many threads at once, each with a workspace of its own. */
+ * Conventions. Every function that can fail returns a heddle_status; heddle_last_error() then gives
+ * one sentence saying what was given and what is allowed. Nothing is printed, no exception leaves
+ * the library, and a null pointer where something is needed is a failure like any other. Strings
+ * are UTF-8 and NUL-terminated unless a length goes with them. Functions are thread-safe as long as
+ * no two threads change one graph; a plan is immutable and may be executed by many threads at once,
+ * each with a workspace of its own. */
 #ifndef HEDDLE_HEDDLE_H_
 #define HEDDLE_HEDDLE_H_
 
@@ -28,7 +29,8 @@ extern "C" {
 #define HEDDLE_API
 #endif
 
-/* ---- Errors ------------------------------------------------------------------------------------------- */
+/* ---- Errors
+ * ------------------------------------------------------------------------------------------- */
 
 typedef enum heddle_status {
   HEDDLE_OK = 0,
@@ -51,18 +53,20 @@ typedef enum heddle_status {
   HEDDLE_IO_FAILED = 17
 } heddle_status;
 
-/* The sentence of the last failure in the calling thread; "" if there was none. Valid until the thread's
- * next call into the library. */
+/* The sentence of the last failure in the calling thread; "" if there was none. Valid until the
+ * thread's next call into the library. */
 HEDDLE_API const char* heddle_last_error(void);
 /* The status in upper case, "INVALID_VALUE". */
 HEDDLE_API const char* heddle_status_name(heddle_status status);
 /* "0.1.0". */
 HEDDLE_API const char* heddle_version(void);
 
-/* ---- Graphs ------------------------------------------------------------------------------------------- */
+/* ---- Graphs
+ * ------------------------------------------------------------------------------------------- */
 
 typedef enum heddle_dtype {
-  HEDDLE_DTYPE_UNSET = 0, /* taken from the graph: its io type, or its intermediate type if virtual */
+  HEDDLE_DTYPE_UNSET =
+      0, /* taken from the graph: its io type, or its intermediate type if virtual */
   HEDDLE_F64 = 1,
   HEDDLE_F32 = 2,
   HEDDLE_BF16 = 3,
@@ -78,105 +82,126 @@ typedef enum heddle_dtype {
   HEDDLE_BOOLEAN = 13
 } heddle_dtype;
 
-/* A tensor. Zero-initialise it, then set what applies; uid must be set and unlike any other of the graph. */
+/* A tensor. Zero-initialise it, then set what applies; uid must be set and unlike any other of the
+ * graph. */
 typedef struct heddle_tensor {
-  int64_t uid;             /* not 0 */
-  const char* name;        /* for sentences; may be null. heddle_graph_tensor lends the graph's own string */
+  int64_t uid; /* not 0 */
+  const char*
+      name; /* for sentences; may be null. heddle_graph_tensor lends the graph's own string */
   heddle_dtype dtype;
-  int32_t rank;            /* of dims; 0: inferred */
-  int32_t stride_rank;     /* of strides; 0: inferred */
+  int32_t rank;        /* of dims; 0: inferred */
+  int32_t stride_rank; /* of strides; 0: inferred */
   int64_t dims[HEDDLE_MAX_RANK];
   int64_t strides[HEDDLE_MAX_RANK]; /* in elements */
-  bool is_virtual;         /* an intermediate that nobody binds */
-  bool pass_by_value;      /* a scalar in host memory, read before heddle_plan_execute returns */
-  bool has_constant;       /* a scalar known now, never bound: `constant` */
+  bool is_virtual;                  /* an intermediate that nobody binds */
+  bool pass_by_value; /* a scalar in host memory, read before heddle_plan_execute returns */
+  bool has_constant;  /* a scalar known now, never bound: `constant` */
   double constant;
-  int64_t ragged_offset;   /* uid of its [B+1,1,1,1] element offsets; 0: none */
+  int64_t ragged_offset;            /* uid of its [B+1,1,1,1] element offsets; 0: none */
   int64_t ragged_offset_multiplier; /* 0 means 1 */
 } heddle_tensor;
 
 typedef struct heddle_graph heddle_graph;
 
 /* An empty graph. `name` may be null; types may be HEDDLE_DTYPE_UNSET. */
-HEDDLE_API heddle_status heddle_graph_create(const char* name, heddle_dtype io, heddle_dtype intermediate,
-                                             heddle_dtype compute, heddle_graph** graph);
+HEDDLE_API heddle_status heddle_graph_create(const char* name, heddle_dtype io,
+                                             heddle_dtype intermediate, heddle_dtype compute,
+                                             heddle_graph** graph);
 /* A graph from its text form (JSON; docs/graph-text-form.md). Checks the form only. */
 HEDDLE_API heddle_status heddle_graph_parse(const char* text, size_t length, heddle_graph** graph);
 /* Null is allowed. */
 HEDDLE_API void heddle_graph_free(heddle_graph* graph);
 
 HEDDLE_API heddle_status heddle_graph_add_tensor(heddle_graph* graph, const heddle_tensor* tensor);
-/* Adds a node: op is "sdpa", "sdpa_backward", "rope", "rope_backward", "rms_norm" or "rms_norm_backward";
- * name may be null. *node is its number for the calls below. */
-HEDDLE_API heddle_status heddle_graph_add_node(heddle_graph* graph, const char* op, const char* name, int32_t* node);
-/* Set one port or attribute of a node by its name in the text form, a dot leading into a group: "q",
- * "attn_scale", "dropout.seed", "score_mod.score_in". set_integer also sets numbers. */
-HEDDLE_API heddle_status heddle_node_set_tensor(heddle_graph* graph, int32_t node, const char* field, int64_t uid);
-HEDDLE_API heddle_status heddle_node_set_number(heddle_graph* graph, int32_t node, const char* field, double value);
-HEDDLE_API heddle_status heddle_node_set_integer(heddle_graph* graph, int32_t node, const char* field, int64_t value);
-HEDDLE_API heddle_status heddle_node_set_flag(heddle_graph* graph, int32_t node, const char* field, bool value);
+/* Adds a node: op is "sdpa", "sdpa_backward", "rope", "rope_backward", "rms_norm" or
+ * "rms_norm_backward"; name may be null. *node is its number for the calls below. */
+HEDDLE_API heddle_status heddle_graph_add_node(heddle_graph* graph, const char* op,
+                                               const char* name, int32_t* node);
+/* Set one port or attribute of a node by its name in the text form, a dot leading into a group:
+ * "q", "attn_scale", "dropout.seed", "score_mod.score_in". set_integer also sets numbers. */
+HEDDLE_API heddle_status heddle_node_set_tensor(heddle_graph* graph, int32_t node,
+                                                const char* field, int64_t uid);
+HEDDLE_API heddle_status heddle_node_set_number(heddle_graph* graph, int32_t node,
+                                                const char* field, double value);
+HEDDLE_API heddle_status heddle_node_set_integer(heddle_graph* graph, int32_t node,
+                                                 const char* field, int64_t value);
+HEDDLE_API heddle_status heddle_node_set_flag(heddle_graph* graph, int32_t node, const char* field,
+                                              bool value);
 /* An enumeration: "diagonal_alignment" to "bottom_right", "pairing" to "interleaved". */
-HEDDLE_API heddle_status heddle_node_set_choice(heddle_graph* graph, int32_t node, const char* field,
-                                                const char* value);
+HEDDLE_API heddle_status heddle_node_set_choice(heddle_graph* graph, int32_t node,
+                                                const char* field, const char* value);
 HEDDLE_API heddle_status heddle_node_set_dims(heddle_graph* graph, int32_t node, const char* field,
                                               const int64_t* dims, int32_t rank);
-/* Appends a pointwise op ("add", "tanh_fwd", "cmp_ge", "gen_index", ...) to a score expression, which is
- * "score_mod" or "score_mod_bprop". `axis` is gen_index's. */
-HEDDLE_API heddle_status heddle_node_add_pointwise(heddle_graph* graph, int32_t node, const char* expression,
-                                                   const char* op, const int64_t* input_uids, int32_t inputs,
+/* Appends a pointwise op ("add", "tanh_fwd", "cmp_ge", "gen_index", ...) to a score expression,
+ * which is "score_mod" or "score_mod_bprop". `axis` is gen_index's. */
+HEDDLE_API heddle_status heddle_node_add_pointwise(heddle_graph* graph, int32_t node,
+                                                   const char* expression, const char* op,
+                                                   const int64_t* input_uids, int32_t inputs,
                                                    int64_t output_uid, int32_t axis);
 
-/* Infers what is unset and checks every rule of the ops' contracts; on failure the graph is unchanged. */
+/* Infers what is unset and checks every rule of the ops' contracts; on failure the graph is
+ * unchanged. */
 HEDDLE_API heddle_status heddle_graph_validate(heddle_graph* graph);
 /* What the graph knows of a tensor, after validation with everything inferred. */
-HEDDLE_API heddle_status heddle_graph_tensor(const heddle_graph* graph, int64_t uid, heddle_tensor* tensor);
+HEDDLE_API heddle_status heddle_graph_tensor(const heddle_graph* graph, int64_t uid,
+                                             heddle_tensor* tensor);
 /* The text form on one line. *text is the graph's, until it is next asked for, changed or freed. */
 HEDDLE_API heddle_status heddle_graph_text(heddle_graph* graph, const char** text);
 
-/* ---- Plans -------------------------------------------------------------------------------------------- */
+/* ---- Plans
+ * -------------------------------------------------------------------------------------------- */
 
 typedef enum heddle_device { HEDDLE_CPU = 0, HEDDLE_CUDA = 1 } heddle_device;
 
 typedef struct heddle_plan heddle_plan;
 
-/* HEDDLE_OK if the device's engines can run the graph; otherwise the sentence gives each engine's reason. */
+/* HEDDLE_OK if the device's engines can run the graph; otherwise the sentence gives each engine's
+ * reason. */
 HEDDLE_API heddle_status heddle_graph_supported(const heddle_graph* graph, heddle_device device);
 /* Validates a copy of the graph and plans it. The plan does not need the graph any more. */
-HEDDLE_API heddle_status heddle_plan_create(const heddle_graph* graph, heddle_device device, heddle_plan** plan);
+HEDDLE_API heddle_status heddle_plan_create(const heddle_graph* graph, heddle_device device,
+                                            heddle_plan** plan);
 /* Null is allowed. */
 HEDDLE_API void heddle_plan_free(heddle_plan* plan);
 
 /* Bytes of workspace that execution needs, of any alignment; 0 for a null plan. */
 HEDDLE_API size_t heddle_plan_workspace_bytes(const heddle_plan* plan);
-/* The uids to bind, ascending. The arrays are the plan's own. An XLA custom call takes its operands and gives
- * its results in these orders. */
-HEDDLE_API heddle_status heddle_plan_inputs(const heddle_plan* plan, const int64_t** uids, size_t* count);
-HEDDLE_API heddle_status heddle_plan_outputs(const heddle_plan* plan, const int64_t** uids, size_t* count);
+/* The uids to bind, ascending. The arrays are the plan's own. An XLA custom call takes its operands
+ * and gives its results in these orders. */
+HEDDLE_API heddle_status heddle_plan_inputs(const heddle_plan* plan, const int64_t** uids,
+                                            size_t* count);
+HEDDLE_API heddle_status heddle_plan_outputs(const heddle_plan* plan, const int64_t** uids,
+                                             size_t* count);
 /* A bound tensor with everything inferred; the name is the plan's own string. */
-HEDDLE_API heddle_status heddle_plan_tensor(const heddle_plan* plan, int64_t uid, heddle_tensor* tensor);
+HEDDLE_API heddle_status heddle_plan_tensor(const heddle_plan* plan, int64_t uid,
+                                            heddle_tensor* tensor);
 /* For people: a line for each step. The string is the plan's own; "" for a null plan. */
 HEDDLE_API const char* heddle_plan_description(const heddle_plan* plan);
 
-/* Runs the plan: pointers[i] is the memory of the tensor uids[i], in the device's memory (pass-by-value
- * scalars: the host's). Uids the plan does not bind are ignored. `stream` is a CUstream on a GPU and ignored
- * on the CPU. Allocates nothing unless it fails; everything is checked before anything is written. */
-HEDDLE_API heddle_status heddle_plan_execute(const heddle_plan* plan, const int64_t* uids, void* const* pointers,
-                                             size_t count, void* workspace, void* stream);
+/* Runs the plan: pointers[i] is the memory of the tensor uids[i], in the device's memory
+ * (pass-by-value scalars: the host's). Uids the plan does not bind are ignored. `stream` is a
+ * CUstream on a GPU and ignored on the CPU. Allocates nothing unless it fails; everything is
+ * checked before anything is written. */
+HEDDLE_API heddle_status heddle_plan_execute(const heddle_plan* plan, const int64_t* uids,
+                                             void* const* pointers, size_t count, void* workspace,
+                                             void* stream);
 
-/* ---- XLA ---------------------------------------------------------------------------------------------- */
+/* ---- XLA
+ * ---------------------------------------------------------------------------------------------- */
 
 struct XLA_FFI_Api;
 struct XLA_FFI_CallFrame;
 struct XLA_FFI_Error;
 
-/* The typed-FFI handler of custom-call target "heddle" for the platform "cpu" (Host). The call's attribute
- * `graph` is the text form; operands are the graph's inputs and results its outputs, both in ascending uid,
- * and one more result of u8 is the workspace, of heddle_plan_workspace_bytes bytes. */
+/* The typed-FFI handler of custom-call target "heddle" for the platform "cpu" (Host). The call's
+ * attribute `graph` is the text form; operands are the graph's inputs and results its outputs, both
+ * in ascending uid, and one more result of u8 is the workspace, of heddle_plan_workspace_bytes
+ * bytes. */
 HEDDLE_API struct XLA_FFI_Error* heddle_xla_ffi_handler(struct XLA_FFI_CallFrame* frame);
 /* The same for the platform "CUDA". */
 HEDDLE_API struct XLA_FFI_Error* heddle_xla_ffi_handler_cuda(struct XLA_FFI_CallFrame* frame);
-/* Registers the handlers as "heddle" for "Host" and "CUDA" with a running XLA; 0 on success, else the
- * number of registrations that failed (the sentence is heddle_last_error's). */
+/* Registers the handlers as "heddle" for "Host" and "CUDA" with a running XLA; 0 on success, else
+ * the number of registrations that failed (the sentence is heddle_last_error's). */
 HEDDLE_API int heddle_xla_register_all(const struct XLA_FFI_Api* api);
 
 #ifdef __cplusplus

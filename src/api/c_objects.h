@@ -1,0 +1,27 @@
+// What the C interface's handles are.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/executable.h"
+#include "graph/graph.h"
+#include "heddle/heddle.h"
+
+struct heddle_graph {
+  heddle::graph::Graph graph;
+  std::string text;  ///< as last asked for
+};
+
+struct heddle_plan {
+  std::shared_ptr<const heddle::api::Executable> executable;
+  std::vector<int64_t> input_uids, output_uids;
+};
+
+namespace heddle::api {
+
+/// Describes the tensor `uid`; names and ragged offsets are those of the graph.
+Status describe_tensor(const graph::Graph& graph, int64_t uid, heddle_tensor& out);
+
+}  // namespace heddle::api

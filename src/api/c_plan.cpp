@@ -1,0 +1,117 @@
+// Plans through the C interface.
+#include <array>
+
+#include "api/c_error.h"
+#include "api/c_objects.h"
+#include "api/devices.h"
+
+namespace heddle::api {
+namespace {
+
+Result<std::shared_ptr<const Executable>> build(const heddle_graph* graph, heddle_device device,
+                                                const char* function) {
+  if (!graph) return null_argument(function, "graph");
+  if (device != HEDDLE_CPU && device != HEDDLE_CUDA) {
+    return error(Code::invalid_value,
+                 "There is no device number {}, expected HEDDLE_CPU or HEDDLE_CUDA.",
+                 static_cast<int>(device));
+  }
+  return Executable::build(graph->graph,
+                           engines(device == HEDDLE_CPU ? Device::cpu : Device::cuda));
+}
+
+Status create_plan(const heddle_graph* graph, heddle_device device, heddle_plan** out) {
+  if (!out) return null_argument("heddle_plan_create", "plan");
+  auto plan = std::make_unique<heddle_plan>();
+  HEDDLE_ASSIGN(plan->executable, build(graph, device, "heddle_plan_create"));
+  for (const Port& port : plan->executable->inputs()) plan->input_uids.push_back(port.uid);
+  for (const Port& port : plan->executable->outputs()) plan->output_uids.push_back(port.uid);
+  *out = plan.release();
+  return {};
+}
+
+Status execute(const heddle_plan* plan, const int64_t* uids, void* const* pointers, size_t count,
+               void* workspace, void* stream) {
+  if (!plan) return null_argument("heddle_plan_execute", "plan");
+  if (count > 0 && !uids) return null_argument("heddle_plan_execute", "uids");
+  if (count > 0 && !pointers) return null_argument("heddle_plan_execute", "pointers");
+  // Uids the plan does not bind are dropped here, so that any number of them fits on the stack.
+  std::array<Binding, Executable::kMaxPorts> bindings;
+  size_t bound = 0;
+  const auto bind = [&](const std::vector<Port>& ports) {
+    for (const Port& port : ports) {
+      for (size_t i = 0; i < count; ++i) {
+        if (uids[i] != port.uid) continue;
+        bindings[bound++] = {port.uid, pointers[i]};
+        break;
+      }
+    }
+  };
+  bind(plan->executable->inputs());
+  bind(plan->executable->outputs());
+  return plan->executable->execute({bindings.data(), bound}, workspace, stream);
+}
+
+heddle_status list_uids(const std::vector<int64_t>* list, const char* function,
+                        const int64_t** uids, size_t* count) {
+  return guarded([&]() -> Status {
+    if (!list) return null_argument(function, "plan");
+    if (!uids) return null_argument(function, "uids");
+    if (!count) return null_argument(function, "count");
+    *uids = list->data();
+    *count = list->size();
+    return {};
+  });
+}
+
+}  // namespace
+}  // namespace heddle::api
+
+using namespace heddle;
+using api::guarded;
+using api::null_argument;
+
+extern "C" {
+
+heddle_status heddle_graph_supported(const heddle_graph* graph, heddle_device device) {
+  return guarded([&] { return api::build(graph, device, "heddle_graph_supported").status(); });
+}
+
+heddle_status heddle_plan_create(const heddle_graph* graph, heddle_device device,
+                                 heddle_plan** plan) {
+  return guarded([&] { return api::create_plan(graph, device, plan); });
+}
+
+void heddle_plan_free(heddle_plan* plan) { delete plan; }
+
+size_t heddle_plan_workspace_bytes(const heddle_plan* plan) {
+  return plan ? static_cast<size_t>(plan->executable->workspace_bytes()) : 0;
+}
+
+heddle_status heddle_plan_inputs(const heddle_plan* plan, const int64_t** uids, size_t* count) {
+  return api::list_uids(plan ? &plan->input_uids : nullptr, "heddle_plan_inputs", uids, count);
+}
+
+heddle_status heddle_plan_outputs(const heddle_plan* plan, const int64_t** uids, size_t* count) {
+  return api::list_uids(plan ? &plan->output_uids : nullptr, "heddle_plan_outputs", uids, count);
+}
+
+heddle_status heddle_plan_tensor(const heddle_plan* plan, int64_t uid, heddle_tensor* tensor) {
+  return guarded([&]() -> Status {
+    if (!plan) return null_argument("heddle_plan_tensor", "plan");
+    if (!tensor) return null_argument("heddle_plan_tensor", "tensor");
+    return api::describe_tensor(plan->executable->graph(), uid, *tensor);
+  });
+}
+
+const char* heddle_plan_description(const heddle_plan* plan) {
+  return plan ? plan->executable->description().c_str() : "";
+}
+
+heddle_status heddle_plan_execute(const heddle_plan* plan, const int64_t* uids,
+                                  void* const* pointers, size_t count, void* workspace,
+                                  void* stream) {
+  return guarded([&] { return api::execute(plan, uids, pointers, count, workspace, stream); });
+}
+
+}  // extern "C"

@@ -1,0 +1,15 @@
+// Where a graph's buffers are, and the engines that serve it there.
+#pragma once
+
+#include <span>
+
+#include "engine/engine.h"
+
+namespace heddle::api {
+
+enum class Device : uint8_t { cpu, cuda };
+
+/// The device's engines, the preferred first.
+std::span<const engine::Engine* const> engines(Device device);
+
+}  // namespace heddle::api
