@@ -61,8 +61,9 @@ Result<graph::Tensor> tensor_from(const graph::Graph& graph, const heddle_tensor
   tensor.is_virtual = given.is_virtual;
   tensor.pass_by_value = given.pass_by_value;
   if (given.has_constant) tensor.constant = given.constant;
-  if (given.ragged_offset != 0)
+  if (given.ragged_offset != 0) {
     HEDDLE_ASSIGN(tensor.ragged_offset, find_tensor(graph, given.ragged_offset));
+  }
   if (given.ragged_offset_multiplier != 0)
     tensor.ragged_offset_multiplier = given.ragged_offset_multiplier;
   return tensor;

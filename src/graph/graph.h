@@ -77,8 +77,8 @@ enum class PointwiseMode : uint8_t {
 };
 
 /// One pointwise op of a score expression. Its tensors are the graph's own; inner results are
-/// virtual. gen_index has no inputs and yields the index along `axis` (0 batch, 1 head, 2 row, 3
-/// column).
+/// virtual. binary_select's inputs are condition, value if true, value if false. gen_index has no
+/// inputs and yields the index along `axis` (0 batch, 1 head, 2 row, 3 column).
 struct Pointwise {
   PointwiseMode mode = PointwiseMode::identity;
   std::vector<TensorId> inputs;

@@ -1,0 +1,25 @@
+#include "api/plan_cache.h"
+
+#include <mutex>
+
+#include "graph/text.h"
+
+namespace heddle::api {
+
+Result<std::shared_ptr<const Executable>> PlanCache::find_or_build(std::string_view text) {
+  {
+    std::shared_lock lock(mutex_);
+    if (const auto found = executables_.find(text); found != executables_.end())
+      return found->second;
+  }
+  // Built without the lock: calls of other graphs go on, and two first calls of one graph may both
+  // build it.
+  HEDDLE_ASSIGN(graph::Graph graph, graph::read_text(text));
+  HEDDLE_ASSIGN(std::shared_ptr<const Executable> built,
+                Executable::build(std::move(graph), engines(device_)));
+  std::unique_lock lock(mutex_);
+  if (executables_.size() >= kCapacity) executables_.clear();
+  return executables_.emplace(std::string(text), std::move(built)).first->second;
+}
+
+}  // namespace heddle::api

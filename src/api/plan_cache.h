@@ -1,0 +1,37 @@
+// Executables by graph text, so that a repeated call of one graph parses and plans nothing.
+#pragma once
+
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "api/devices.h"
+#include "api/executable.h"
+
+namespace heddle::api {
+
+/// Thread-safe. Finding what is there takes a shared lock and allocates nothing.
+class PlanCache {
+ public:
+  explicit PlanCache(Device device) : device_(device) {}
+
+  Result<std::shared_ptr<const Executable>> find_or_build(std::string_view text);
+
+  /// A process that makes graphs without end (a shape each) must not keep them all: at this many
+  /// the cache begins anew. Executables in use live on with their users.
+  static constexpr size_t kCapacity = 4096;
+
+ private:
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+
+  Device device_;
+  std::shared_mutex mutex_;
+  std::unordered_map<std::string, std::shared_ptr<const Executable>, Hash, std::equal_to<>>
+      executables_;
+};
+
+}  // namespace heddle::api

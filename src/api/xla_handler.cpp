@@ -1,0 +1,124 @@
+// The handlers that XLA calls, and their registration.
+#include <algorithm>
+
+#include "api/c_error.h"
+#include "api/xla_call.h"
+
+namespace heddle::api::xla {
+namespace {
+
+// Hosts up to jaxlib 0.8.0 want their own version, which was 0.1 for the last of them; later ones
+// take any from 0.1 to their own. The newest this declaration was tried with is 0.3.
+constexpr int kNewestMinor = 3;
+
+int reported_minor(const Version& host) {
+  return host.minor == 0 ? 0 : std::min(host.minor, kNewestMinor);
+}
+
+bool fill_metadata(const CallFrame& frame) {
+  for (Extension* e = frame.header.extension_start; e; e = e->next) {
+    if (e->type != kMetadata) continue;
+    Metadata& metadata = *reinterpret_cast<MetadataExtension*>(e)->metadata;
+    metadata.api_version.major = 0;
+    metadata.api_version.minor = reported_minor(frame.api->api_version);
+    metadata.traits = 0;
+    return true;
+  }
+  return false;
+}
+
+ErrorCode error_code(Code code) {
+  switch (code) {
+    case Code::graph_not_supported:
+    case Code::graph_execution_plan_creation_failed:
+      return ErrorCode::unimplemented;
+    case Code::out_of_memory:
+      return ErrorCode::resource_exhausted;
+    case Code::graph_execution_failed:
+    case Code::cuda_api_failed:
+    case Code::nvrtc_compilation_failed:
+      return ErrorCode::internal;
+    default:
+      return ErrorCode::invalid_argument;
+  }
+}
+
+Error* make_error(const Api& api, ErrorCode code, const char* message) {
+  ErrorCreateArgs args{{sizeof(ErrorCreateArgs), nullptr}, message, code};
+  return api.error_create(&args);
+}
+
+Result<void*> stream_of(const CallFrame& frame) {
+  StreamGetArgs args{{sizeof(StreamGetArgs), nullptr}, frame.context, nullptr};
+  if (frame.api->stream_get(&args))
+    return error(Code::cuda_api_failed, "XLA gave no stream for the custom call.");
+  return args.stream;
+}
+
+Error* handle(CallFrame* frame, Device device) noexcept {
+  if (!frame || !frame->api) return nullptr;  // no host to tell
+  if (frame->header.struct_size < sizeof(CallFrame)) {
+    return make_error(*frame->api, ErrorCode::invalid_argument,
+                      "The call frame is older than FFI 0.1.");
+  }
+  if (fill_metadata(*frame)) return nullptr;
+  if (frame->stage != Stage::execute) return nullptr;
+  static PlanCache cpu_plans(Device::cpu), cuda_plans(Device::cuda);
+  const heddle_status code = guarded([&]() -> Status {
+    if (device == Device::cpu) return call(*frame, cpu_plans, nullptr);
+    HEDDLE_ASSIGN(void* const stream, stream_of(*frame));
+    return call(*frame, cuda_plans, stream);
+  });
+  if (code == HEDDLE_OK) return nullptr;
+  return make_error(*frame->api, error_code(static_cast<Code>(code)), heddle_last_error());
+}
+
+Error* handle_cpu(CallFrame* frame) { return handle(frame, Device::cpu); }
+Error* handle_cuda(CallFrame* frame) { return handle(frame, Device::cuda); }
+
+bool register_handler(const Api& api, std::string_view platform, Handler* handler,
+                      uint32_t traits) {
+  constexpr std::string_view kName = "heddle";
+  HandlerRegisterArgs args{};
+  args.header.struct_size = sizeof(HandlerRegisterArgs);
+  args.name = {kName.data(), kName.size()};
+  args.platform = {platform.data(), platform.size()};
+  args.bundle.execute = handler;
+  return api.handler_register(&args) == nullptr;
+}
+
+}  // namespace
+}  // namespace heddle::api::xla
+
+namespace xla = heddle::api::xla;
+
+extern "C" {
+
+XLA_FFI_Error* heddle_xla_ffi_handler(XLA_FFI_CallFrame* frame) {
+  return reinterpret_cast<XLA_FFI_Error*>(
+      xla::handle_cpu(reinterpret_cast<xla::CallFrame*>(frame)));
+}
+
+XLA_FFI_Error* heddle_xla_ffi_handler_cuda(XLA_FFI_CallFrame* frame) {
+  return reinterpret_cast<XLA_FFI_Error*>(
+      xla::handle_cuda(reinterpret_cast<xla::CallFrame*>(frame)));
+}
+
+int heddle_xla_register_all(const XLA_FFI_Api* given) {
+  int failed = 0;
+  (void)heddle::api::guarded([&]() -> heddle::Status {
+    if (!given) {
+      failed = 2;
+      return heddle::api::null_argument("heddle_xla_register_all", "api");
+    }
+    const auto& api = *reinterpret_cast<const xla::Api*>(given);
+    failed += !xla::register_handler(api, "Host", xla::handle_cpu);
+    failed += !xla::register_handler(api, "CUDA", xla::handle_cuda);
+    if (failed == 0) return {};
+    return heddle::error(heddle::Code::handle_error,
+                         "XLA refused {} of the 2 registrations of \"heddle\".", failed);
+  });
+  return failed;
+}
+
+}  // extern "C"
