@@ -175,6 +175,8 @@ HEDDLE_API heddle_status heddle_plan_outputs(const heddle_plan* plan, const int6
 /* A bound tensor with everything inferred; the name is the plan's own string. */
 HEDDLE_API heddle_status heddle_plan_tensor(const heddle_plan* plan, int64_t uid,
                                             heddle_tensor* tensor);
+/* The engine that runs the plan, "cpu"; "" for a null plan. The string is the library's own. */
+HEDDLE_API const char* heddle_plan_engine(const heddle_plan* plan);
 /* For people: a line for each step. The string is the plan's own; "" for a null plan. */
 HEDDLE_API const char* heddle_plan_description(const heddle_plan* plan);
 

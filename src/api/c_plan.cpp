@@ -104,6 +104,10 @@ heddle_status heddle_plan_tensor(const heddle_plan* plan, int64_t uid, heddle_te
   });
 }
 
+const char* heddle_plan_engine(const heddle_plan* plan) {
+  return plan ? plan->executable->engine().c_str() : "";
+}
+
 const char* heddle_plan_description(const heddle_plan* plan) {
   return plan ? plan->executable->description().c_str() : "";
 }

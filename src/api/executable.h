@@ -43,6 +43,8 @@ class Executable {
   /// The tensors to bind, each in ascending uid.
   const std::vector<Port>& inputs() const { return inputs_; }
   const std::vector<Port>& outputs() const { return outputs_; }
+  /// The name of the engine that planned it.
+  const std::string& engine() const { return engine_; }
   /// For people: a line for each step with the nodes it stands for, the engine and its plan.
   const std::string& description() const { return description_; }
 
@@ -80,7 +82,7 @@ class Executable {
   std::vector<Step> steps_;
   std::vector<int64_t> constants_;  ///< a scalar's bytes each
   int64_t workspace_bytes_ = 0;
-  std::string description_;
+  std::string engine_, description_;
 };
 
 }  // namespace heddle::api

@@ -118,6 +118,7 @@ class Executable::Builder {
       out_.steps_[i].plan = std::move(plans[i]);
       out_.steps_[i].workspace_offset = intermediates_end_;
     }
+    out_.engine_ = engine.name();
     out_.description_ = std::move(description);
     return {};
   }

@@ -1,0 +1,286 @@
+// Graph's lifecycle: made in the C interface, validated, planned, executed. Part of graph.h.
+#pragma once
+
+namespace heddle::frontend::graph {
+
+/// Tensors without a uid get the lowest positive one not in use.
+inline void Graph::assign_uids() const {
+  std::unordered_set<int64_t> used;
+  std::vector<Tensor> unset;
+  for (const Node& node : nodes_) {
+    node.for_each_tensor([&](const Tensor& tensor) {
+      if (tensor->has_uid()) {
+        used.insert(tensor->get_uid());
+      } else {
+        unset.push_back(tensor);
+      }
+    });
+  }
+  int64_t next = 1;
+  for (const Tensor& tensor : unset) {
+    if (tensor->has_uid()) continue;  // met before
+    while (used.count(next)) ++next;
+    tensor->set_uid(next++);
+  }
+}
+
+inline error_t Graph::make(Owned& graph, bool with_names) const {
+  heddle_graph* made = nullptr;
+  if (!parsed_.empty()) {
+    const error_t error = detail::check(heddle_graph_parse(parsed_.data(), parsed_.size(), &made));
+    graph.reset(made);
+    return error;
+  }
+  if (!pointwise_.empty()) {
+    return {error_code_t::GRAPH_NOT_SUPPORTED,
+            "The graph has pointwise ops outside a score_mod, expected them inside one."};
+  }
+  for (const Node& node : nodes_) {
+    if (node.failure.is_bad())
+      return {node.failure.code,
+              node.failure.err_msg + " (in " + node.op + " '" + node.name + "')"};
+  }
+  assign_uids();
+  const auto type = [](DataType_t value) { return static_cast<heddle_dtype>(value); };
+  error_t error = detail::check(heddle_graph_create(with_names ? name_.c_str() : nullptr, type(io_),
+                                                    type(intermediate_), type(compute_), &made));
+  graph.reset(made);
+  std::unordered_set<const Tensor_attributes*> added;
+  for (const Node& node : nodes_) {
+    node.for_each_tensor([&](const Tensor& tensor) {
+      if (error.is_bad() || !added.insert(tensor.get()).second) return;
+      const heddle_tensor description = tensor->describe(with_names);
+      error = detail::check(heddle_graph_add_tensor(made, &description));
+    });
+  }
+  for (const Node& node : nodes_) {
+    if (error.is_good()) error = node.add_to(made, with_names);
+  }
+  return error;
+}
+
+inline error_t Graph::validate() {
+  Owned graph;
+  if (error_t error = make(graph, true); error.is_bad()) return error;
+  if (error_t error = detail::check(heddle_graph_validate(graph.get())); error.is_bad())
+    return error;
+  for (const Node& node : nodes_) {
+    node.for_each_tensor([&](const Tensor& tensor) {
+      heddle_tensor inferred;
+      if (heddle_graph_tensor(graph.get(), tensor->get_uid(), &inferred) == HEDDLE_OK)
+        tensor->adopt(inferred);
+    });
+  }
+  return {};
+}
+
+inline error_t Graph::create_execution_plans(const std::vector<HeurMode_t>& modes) {
+  if (modes.empty()) {
+    return {error_code_t::HEURISTIC_QUERY_FAILED,
+            "No heuristic mode is given, expected at least one of A, B, FALLBACK and OPENSOURCE."};
+  }
+  modes_given_ = true;
+  return {};
+}
+
+inline error_t Graph::check_support() {
+  if (!modes_given_) {
+    return {error_code_t::HEURISTIC_QUERY_FAILED,
+            "No execution plans were asked for, expected create_execution_plans before."};
+  }
+  Owned graph;
+  if (error_t error = make(graph, true); error.is_bad()) return error;
+  heddle_plan* made = nullptr;
+  if (error_t error = detail::check(heddle_plan_create(graph.get(), handle_.device, &made));
+      error.is_bad())
+    return error;
+  std::shared_ptr<heddle_plan> plan(made, heddle_plan_free);
+  const auto deselected = [](const std::string& why) {
+    return error_t{error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED,
+                   "No execution plans support the graph. " + why};
+  };
+  if (const auto bytes = static_cast<int64_t>(heddle_plan_workspace_bytes(made));
+      bytes > workspace_limit_) {
+    return deselected("The plan needs " + std::to_string(bytes) +
+                      " bytes of workspace, and plans over " + std::to_string(workspace_limit_) +
+                      " are deselected.");
+  }
+  if (deselected_.count(heddle_plan_engine(made))) {
+    return deselected(std::string("The engine ") + heddle_plan_engine(made) +
+                      " supports it, but is deselected.");
+  }
+  plan_ = std::move(plan);
+  return {};
+}
+
+inline error_t Graph::build_plan_at_index(const Handle& handle, int64_t index) {
+  if (index == 0) return check_support(handle);
+  return {error_code_t::INVALID_VALUE, "There is no plan at index " + std::to_string(index) +
+                                           ", expected 0: Heddle makes one plan."};
+}
+
+inline error_t Graph::build(const Handle& handle, const std::vector<HeurMode_t>& modes,
+                            BuildPlanPolicy_t policy) {
+  if (error_t error = build_operation_graph(handle); error.is_bad()) return error;
+  if (error_t error = create_execution_plans(modes); error.is_bad()) return error;
+  return build_plans(handle, policy);
+}
+
+inline error_t Graph::get_workspace_size(int64_t& bytes) const {
+  if (!plan_)
+    return {error_code_t::INVALID_VALUE, "The graph has no plan yet, expected build_plans before."};
+  bytes = get_workspace_size();
+  return {};
+}
+
+inline error_t Graph::get_plan_name(std::string& name) const {
+  if (!plan_)
+    return {error_code_t::INVALID_VALUE, "The graph has no plan yet, expected build_plans before."};
+  name = heddle_plan_description(plan_.get());
+  return {};
+}
+
+inline error_t Graph::query_tensor_attributes_of_uid(int64_t uid, Tensor_attributes& out) const {
+  const Tensor_attributes* found = nullptr;
+  for (const Node& node : nodes_) {
+    node.for_each_tensor([&](const Tensor& tensor) {
+      if (tensor->get_uid() == uid) found = tensor.get();
+    });
+  }
+  if (!found)
+    return {error_code_t::INVALID_VALUE,
+            "The graph has no tensor with uid " + std::to_string(uid) + "."};
+  out = *found;
+  return {};
+}
+
+inline error_t Graph::run(const Handle& handle, const int64_t* uids, void* const* pointers,
+                          size_t count, void* workspace) const {
+  return detail::check(
+      heddle_plan_execute(plan_.get(), uids, pointers, count, workspace, handle.stream));
+}
+
+/// `find` gives the pointer of a uid, or nothing to leave it out.
+template <class Find>
+error_t Graph::execute_found(const Handle& handle, Find&& find, void* workspace) const {
+  if (!plan_)
+    return {error_code_t::INVALID_VALUE, "The graph has no plan yet, expected build_plans before."};
+  constexpr size_t kMost = 128;  // the library refuses plans that bind more
+  std::array<int64_t, kMost> uids;
+  std::array<void*, kMost> pointers;
+  size_t count = 0;
+  for (auto list : {heddle_plan_inputs, heddle_plan_outputs}) {
+    const int64_t* wanted = nullptr;
+    size_t wanted_count = 0;
+    if (error_t error = detail::check(list(plan_.get(), &wanted, &wanted_count)); error.is_bad())
+      return error;
+    for (size_t i = 0; i < wanted_count; ++i) {
+      if (const std::optional<void*> pointer = find(wanted[i])) {
+        uids[count] = wanted[i];
+        pointers[count++] = *pointer;
+      }
+    }
+  }
+  return run(handle, uids.data(), pointers.data(), count, workspace);
+}
+
+inline error_t Graph::execute(const Handle& handle, const std::unordered_map<int64_t, void*>& pack,
+                              void* workspace) const {
+  const auto find = [&](int64_t uid) {
+    const auto found = pack.find(uid);
+    return found == pack.end() ? std::nullopt : std::optional<void*>(found->second);
+  };
+  return execute_found(handle, find, workspace);
+}
+
+inline error_t Graph::execute(const Handle& handle, const std::unordered_map<Tensor, void*>& pack,
+                              void* workspace) const {
+  const auto find = [&](int64_t uid) {
+    for (const auto& [tensor, pointer] : pack) {
+      if (tensor && tensor->get_uid() == uid) return std::optional<void*>(pointer);
+    }
+    return std::optional<void*>();
+  };
+  return execute_found(handle, find, workspace);
+}
+
+inline error_t Graph::execute(const Handle& handle, void* const* sorted, int64_t count,
+                              void* workspace) const {
+  if (!plan_)
+    return {error_code_t::INVALID_VALUE, "The graph has no plan yet, expected build_plans before."};
+  const int64_t *inputs = nullptr, *outputs = nullptr;
+  size_t input_count = 0, output_count = 0;
+  if (error_t e = detail::check(heddle_plan_inputs(plan_.get(), &inputs, &input_count)); e.is_bad())
+    return e;
+  if (error_t e = detail::check(heddle_plan_outputs(plan_.get(), &outputs, &output_count));
+      e.is_bad())
+    return e;
+  if (count != static_cast<int64_t>(input_count + output_count) || !sorted) {
+    return {error_code_t::INVALID_VARIANT_PACK,
+            "The pack has " + std::to_string(sorted ? count : 0) + " pointers, expected " +
+                std::to_string(input_count + output_count) + ", in ascending uid."};
+  }
+  std::array<int64_t, 128> uids;
+  std::merge(inputs, inputs + input_count, outputs, outputs + output_count, uids.begin());
+  return run(handle, uids.data(), sorted, input_count + output_count, workspace);
+}
+
+inline error_t Graph::execute_plan_at_index(const Handle& handle,
+                                            const std::unordered_map<int64_t, void*>& pack,
+                                            void* workspace, int64_t index) const {
+  if (index == 0) return execute(handle, pack, workspace);
+  return {error_code_t::INVALID_VALUE, "There is no plan at index " + std::to_string(index) +
+                                           ", expected 0: Heddle makes one plan."};
+}
+
+inline error_t Graph::text(std::string& out, bool with_names) const {
+  Owned graph;
+  if (error_t error = make(graph, with_names); error.is_bad()) return error;
+  const char* written = nullptr;
+  if (error_t error = detail::check(heddle_graph_text(graph.get(), &written)); error.is_bad())
+    return error;
+  out = written;
+  return {};
+}
+
+inline error_t Graph::serialize(std::string& out) const { return text(out, true); }
+
+inline error_t Graph::serialize(std::vector<uint8_t>& bytes) const {
+  std::string out;
+  if (error_t error = text(out, true); error.is_bad()) return error;
+  bytes.assign(out.begin(), out.end());
+  return {};
+}
+
+inline error_t Graph::deserialize(const std::string& given) {
+  heddle_graph* made = nullptr;
+  const error_t error = detail::check(heddle_graph_parse(given.data(), given.size(), &made));
+  heddle_graph_free(made);
+  if (error.is_bad()) return error;
+  nodes_.clear();
+  pointwise_.clear();
+  plan_.reset();
+  parsed_ = given;
+  return {};
+}
+
+inline error_t Graph::deserialize(const Handle& handle, const std::vector<uint8_t>& bytes) {
+  if (error_t error = deserialize(std::string(bytes.begin(), bytes.end())); error.is_bad())
+    return error;
+  return build(handle, {HeurMode_t::A});
+}
+
+inline size_t Graph::key() const {
+  std::string all;
+  if (text(all, false).is_bad()) return 0;
+  all += heddle_version();
+  all += std::to_string(static_cast<int>(handle_.device)) + ":" + std::to_string(workspace_limit_);
+  std::vector<std::string> filters(deselected_.begin(), deselected_.end());
+  std::sort(filters.begin(), filters.end());
+  for (const std::string& filter : filters) all += "," + filter;
+  uint64_t hash = 14695981039346656037u;  // FNV-1a, 64 bits
+  for (unsigned char byte : all) hash = (hash ^ byte) * 1099511628211u;
+  return static_cast<size_t>(hash);
+}
+
+}  // namespace heddle::frontend::graph

@@ -1,0 +1,130 @@
+// Graph's ops: each call keeps a node. Part of graph.h.
+#pragma once
+
+namespace heddle::frontend::graph {
+
+inline std::array<Tensor, 2> Graph::sdpa(Tensor q, Tensor k, Tensor v, SDPA_attributes a) {
+  Node node;
+  node.op = "sdpa";
+  a.fill(node);
+  if (!a.generate_stats_) {
+    node.fail(error_code_t::ATTRIBUTE_NOT_SET,
+              "generate_stats is not set, expected set_generate_stats(true or false).");
+  }
+  const Tensor o = output(a.name_, "O");
+  const Tensor stats = a.generate_stats_.value_or(false) ? output(a.name_, "Stats") : nullptr;
+  node.tensor("q", q).tensor("k", k).tensor("v", v).tensor("o", o).tensor("stats", stats);
+  node.tensor("max", a.logit_max_).tensor("sum_exp", a.sum_exp_);
+  node.flag("stats_use_log2", a.stats_use_log2_).flag("attn_scale_prefolded", a.prefolded_);
+  node.tensor("page_table_k", a.k_table_).tensor("page_table_v", a.v_table_);
+  node.integer("paged_max_seq_len_kv", a.paged_max_);
+  for (const Tensor& made : {a.logit_max_, a.sum_exp_}) {
+    if (made) made->set_is_virtual(false);
+  }
+  add_score_expression(node, "score_mod", a.score_mod_);
+  nodes_.push_back(std::move(node));
+  return {o, stats};
+}
+
+inline std::array<Tensor, 3> Graph::sdpa_backward(Tensor q, Tensor k, Tensor v, Tensor o,
+                                                  Tensor d_o, Tensor stats,
+                                                  SDPA_backward_attributes a) {
+  Node node;
+  node.op = "sdpa_backward";
+  a.fill(node);
+  const std::array<Tensor, 3> gradients{output(a.name_, "dQ"), output(a.name_, "dK"),
+                                        output(a.name_, "dV")};
+  node.tensor("q", q)
+      .tensor("k", k)
+      .tensor("v", v)
+      .tensor("o", o)
+      .tensor("d_o", d_o)
+      .tensor("stats", stats);
+  node.tensor("d_q", gradients[0]).tensor("d_k", gradients[1]).tensor("d_v", gradients[2]);
+  node.tensor("d_bias", a.d_bias_)
+      .tensor("d_sink", a.d_sink_)
+      .tensor("dropout.scale_inv", a.scale_inv_);
+  node.flag("deterministic", a.deterministic_);
+  for (const Tensor& made : {a.d_bias_, a.d_sink_}) {
+    if (made) made->set_is_virtual(false);
+  }
+  add_score_expression(node, "score_mod", a.score_mod_);
+  add_score_expression(node, "score_mod_bprop", a.score_mod_bprop_);
+  nodes_.push_back(std::move(node));
+  return gradients;
+}
+
+template <class Attributes>
+Tensor Graph::rope_node(const char* op, Tensor x, Tensor freqs, const Attributes& a) {
+  Node node;
+  node.op = op;
+  node.name = a.name_;
+  const Tensor y = output(a.name_, node.op == "rope" ? "OUTPUT" : "DX");
+  node.tensor("x", x).tensor("freqs", freqs).tensor("positions", a.positions_).tensor("y", y);
+  node.number("output_scale", a.output_scale_).integer("rope_dim", a.rope_dim_);
+  node.choices.emplace_back("pairing",
+                            a.pairing_ == RopePairing_t::HALVES ? "halves" : "interleaved");
+  nodes_.push_back(std::move(node));
+  return y;
+}
+
+inline std::array<Tensor, 2> Graph::rmsnorm(Tensor x, Tensor scale, Rmsnorm_attributes a) {
+  Node node;
+  node.op = "rms_norm";
+  node.name = a.name_;
+  if (a.phase_ == NormFwdPhase_t::NOT_SET) {
+    node.fail(error_code_t::ATTRIBUTE_NOT_SET, "Forward phase not set of rmsnorm node.");
+  }
+  const Tensor y = output(a.name_, "Y");
+  const Tensor statistic =
+      a.phase_ == NormFwdPhase_t::TRAINING ? output(a.name_, "INV_VARIANCE") : nullptr;
+  node.tensor("x", x).tensor("scale", scale).tensor("bias", a.bias_).tensor("epsilon", a.epsilon_);
+  node.tensor("y", y).tensor("inv_variance", statistic);
+  nodes_.push_back(std::move(node));
+  return {y, statistic};
+}
+
+inline std::array<Tensor, 3> Graph::rmsnorm_backward(Tensor dy, Tensor x, Tensor scale,
+                                                     Tensor inv_variance,
+                                                     Rmsnorm_backward_attributes a) {
+  Node node;
+  node.op = "rms_norm_backward";
+  node.name = a.name_;
+  if (!a.has_dbias_) {
+    node.fail(error_code_t::ATTRIBUTE_NOT_SET,
+              "has_dbias is not set of rmsnorm backward node, expected true or false.");
+  }
+  const std::array<Tensor, 3> gradients{
+      output(a.name_, "DX"), output(a.name_, "Dscale"),
+      a.has_dbias_.value_or(false) ? output(a.name_, "Dbias") : nullptr};
+  node.tensor("dy", dy).tensor("x", x).tensor("scale", scale).tensor("inv_variance", inv_variance);
+  node.tensor("dx", gradients[0]).tensor("d_scale", gradients[1]).tensor("d_bias", gradients[2]);
+  nodes_.push_back(std::move(node));
+  return gradients;
+}
+
+inline Tensor Graph::pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& a) {
+  // GEN_INDEX takes a tensor for its shape here, and nothing in the text form.
+  if (a.mode_ == PointwiseMode_t::GEN_INDEX) inputs.clear();
+  const Tensor out = output(a.name_, "OUT_0");
+  pointwise_.push_back({"", a.mode_, std::move(inputs), out, static_cast<int32_t>(a.axis_)});
+  return out;
+}
+
+inline void Graph::add_score_expression(Node& node, const char* field,
+                                        const Score_function& function) {
+  if (!function) return;
+  auto inner = std::make_shared<Graph>();
+  const Tensor score = inner->output("", "");
+  const Tensor result = function(inner, score);
+  if (!result)
+    return node.fail(error_code_t::ATTRIBUTE_NOT_SET, std::string(field) + " returned no tensor.");
+  node.tensor((std::string(field) + ".score_in").c_str(), score);
+  node.tensor((std::string(field) + ".score_out").c_str(), result);
+  for (Pointwise_node& op : inner->pointwise_) {
+    op.expression = field;
+    node.pointwise.push_back(std::move(op));
+  }
+}
+
+}  // namespace heddle::frontend::graph

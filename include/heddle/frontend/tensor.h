@@ -1,0 +1,108 @@
+// A tensor as the builder knows it. Setters return the tensor, so that they chain.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/frontend/enums.h"
+
+namespace heddle::frontend::graph {
+
+class Tensor_attributes {
+ public:
+  using uid_t = int64_t;
+
+  Tensor_attributes() = default;
+  /// A constant, known when the graph is built and never bound.
+  explicit Tensor_attributes(float value) : data_type_(DataType_t::FLOAT), constant_(value) {}
+  explicit Tensor_attributes(double value) : data_type_(DataType_t::DOUBLE), constant_(value) {}
+  explicit Tensor_attributes(int32_t value) : data_type_(DataType_t::INT32), constant_(value) {}
+  explicit Tensor_attributes(int64_t value)
+      : data_type_(DataType_t::INT64), constant_(static_cast<double>(value)) {}
+
+  Tensor_attributes& set_name(std::string value) { return name_ = std::move(value), *this; }
+  Tensor_attributes& set_data_type(DataType_t value) { return data_type_ = value, *this; }
+  Tensor_attributes& set_dim(std::vector<int64_t> value) { return dim_ = std::move(value), *this; }
+  /// In elements.
+  Tensor_attributes& set_stride(std::vector<int64_t> value) {
+    return stride_ = std::move(value), *this;
+  }
+  Tensor_attributes& set_uid(uid_t value) { return uid_ = value, *this; }
+  Tensor_attributes& clear_uid() { return uid_ = 0, *this; }
+  Tensor_attributes& set_is_virtual(bool value) { return is_virtual_ = value, *this; }
+  Tensor_attributes& set_output(bool value) { return set_is_virtual(!value); }
+  Tensor_attributes& set_is_pass_by_value(bool value) { return is_pass_by_value_ = value, *this; }
+  Tensor_attributes& set_ragged_offset(std::shared_ptr<Tensor_attributes> value) {
+    return ragged_offset_ = std::move(value), *this;
+  }
+  Tensor_attributes& set_ragged_offset_multiplier(int64_t value) {
+    return ragged_offset_multiplier_ = value, *this;
+  }
+  /// Accepted for any value: Heddle checks each buffer's alignment at execution and needs that of
+  /// its elements.
+  Tensor_attributes& set_alignment(int64_t value) { return alignment_ = value, *this; }
+
+  const std::string& get_name() const { return name_; }
+  DataType_t get_data_type() const { return data_type_; }
+  const std::vector<int64_t>& get_dim() const { return dim_; }
+  const std::vector<int64_t>& get_stride() const { return stride_; }
+  uid_t get_uid() const { return uid_; }
+  bool has_uid() const { return uid_ != 0; }
+  bool get_is_virtual() const { return is_virtual_; }
+  bool get_is_pass_by_value() const { return is_pass_by_value_; }
+  const std::shared_ptr<Tensor_attributes>& get_ragged_offset() const { return ragged_offset_; }
+  int64_t get_ragged_offset_multiplier() const { return ragged_offset_multiplier_; }
+  int64_t get_alignment() const { return alignment_; }
+  const std::optional<double>& get_constant() const { return constant_; }
+  int64_t get_volume() const {
+    int64_t volume = 1;
+    for (int64_t dim : dim_) volume *= dim;
+    return volume;
+  }
+
+  /// The tensor as the C interface takes it; the name stays this tensor's. Ranks past the limit are
+  /// passed on, for the library's sentence.
+  heddle_tensor describe(bool with_name) const {
+    heddle_tensor tensor = {};
+    tensor.uid = uid_;
+    tensor.name = with_name ? name_.c_str() : nullptr;
+    tensor.dtype = static_cast<heddle_dtype>(data_type_);
+    tensor.rank = static_cast<int32_t>(dim_.size());
+    tensor.stride_rank = static_cast<int32_t>(stride_.size());
+    std::copy_n(dim_.begin(), std::min<size_t>(dim_.size(), HEDDLE_MAX_RANK), tensor.dims);
+    std::copy_n(stride_.begin(), std::min<size_t>(stride_.size(), HEDDLE_MAX_RANK), tensor.strides);
+    tensor.is_virtual = is_virtual_;
+    tensor.pass_by_value = is_pass_by_value_;
+    tensor.has_constant = constant_.has_value();
+    tensor.constant = constant_.value_or(0);
+    tensor.ragged_offset = ragged_offset_ ? ragged_offset_->uid_ : 0;
+    tensor.ragged_offset_multiplier = ragged_offset_multiplier_;
+    return tensor;
+  }
+  /// Takes over what validation inferred.
+  void adopt(const heddle_tensor& tensor) {
+    data_type_ = static_cast<DataType_t>(tensor.dtype);
+    dim_.assign(tensor.dims, tensor.dims + tensor.rank);
+    stride_.assign(tensor.strides, tensor.strides + tensor.stride_rank);
+  }
+
+ private:
+  std::string name_;
+  DataType_t data_type_ = DataType_t::NOT_SET;
+  std::vector<int64_t> dim_, stride_;
+  uid_t uid_ = 0;
+  bool is_virtual_ = false;
+  bool is_pass_by_value_ = false;
+  std::optional<double> constant_;
+  std::shared_ptr<Tensor_attributes> ragged_offset_;
+  int64_t ragged_offset_multiplier_ = 1;
+  int64_t alignment_ = 16;
+};
+
+using Tensor = std::shared_ptr<Tensor_attributes>;
+
+}  // namespace heddle::frontend::graph
