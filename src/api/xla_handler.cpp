@@ -76,8 +76,7 @@ Error* handle(CallFrame* frame, Device device) noexcept {
 Error* handle_cpu(CallFrame* frame) { return handle(frame, Device::cpu); }
 Error* handle_cuda(CallFrame* frame) { return handle(frame, Device::cuda); }
 
-bool register_handler(const Api& api, std::string_view platform, Handler* handler,
-                      uint32_t traits) {
+bool register_handler(const Api& api, std::string_view platform, Handler* handler) {
   constexpr std::string_view kName = "heddle";
   HandlerRegisterArgs args{};
   args.header.struct_size = sizeof(HandlerRegisterArgs);
