@@ -1,0 +1,209 @@
+"""The custom call "heddle" inside XLA on the CPU, through JAX's own FFI."""
+
+import ctypes
+import json
+import os
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+BUILD = pathlib.Path(os.environ.get("HEDDLE_BUILD", pathlib.Path(__file__).parents[2] / "build"))
+DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [
+        ("uid", ctypes.c_int64), ("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_int32),
+        ("stride_rank", ctypes.c_int32), ("dims", ctypes.c_int64 * 8), ("strides", ctypes.c_int64 * 8),
+        ("is_virtual", ctypes.c_bool), ("pass_by_value", ctypes.c_bool), ("has_constant", ctypes.c_bool),
+        ("constant", ctypes.c_double), ("ragged_offset", ctypes.c_int64), ("ragged_offset_multiplier", ctypes.c_int64),
+    ]
+
+
+@pytest.fixture(scope="session")
+def library():
+    lib = ctypes.CDLL(str(BUILD / "lib" / "libheddle.so"))
+    lib.heddle_last_error.restype = ctypes.c_char_p
+    lib.heddle_plan_workspace_bytes.restype = ctypes.c_size_t
+    lib.heddle_plan_workspace_bytes.argtypes = [ctypes.c_void_p]
+    lib.heddle_plan_free.argtypes = [ctypes.c_void_p]
+    lib.heddle_graph_free.argtypes = [ctypes.c_void_p]
+    jax.ffi.register_ffi_target("heddle", jax.ffi.pycapsule(lib.heddle_xla_ffi_handler), platform="cpu")
+    return lib
+
+
+def workspace_bytes(library, text):
+    graph, plan = ctypes.c_void_p(), ctypes.c_void_p()
+    encoded = text.encode()
+    assert library.heddle_graph_parse(encoded, ctypes.c_size_t(len(encoded)), ctypes.byref(graph)) == 0, library.heddle_last_error()
+    assert library.heddle_plan_create(graph, 0, ctypes.byref(plan)) == 0, library.heddle_last_error()
+    size = library.heddle_plan_workspace_bytes(plan)
+    library.heddle_plan_free(plan)
+    library.heddle_graph_free(graph)
+    return size
+
+
+def attention_graph(b, hq, hk, s, d, dtype, order="bhsd"):
+    """Causal attention with stats; tensors are BHSD or BSHD in memory."""
+
+    def tensor(uid, name, heads):
+        strides = [heads * s * d, s * d, d, 1] if order == "bhsd" else [heads * s * d, d, heads * d, 1]
+        return {"uid": uid, "name": name, "dims": [b, heads, s, d], "strides": strides}
+
+    return json.dumps({
+        "heddle_graph": 1, "io_dtype": dtype,
+        "tensors": [tensor(1, "q", hq), tensor(2, "k", hk), tensor(3, "v", hk), tensor(4, "o", hq),
+                    {"uid": 5, "name": "stats", "dtype": "f32"}],
+        "nodes": [{"op": "sdpa", "name": "attention", "q": 1, "k": 2, "v": 3, "o": 4, "stats": 5,
+                   "attn_scale": d**-0.5, "right_bound": 0}],
+    })
+
+
+def plain_attention(q, k, v, dtype):
+    """[b, h, s, d] in the given arithmetic; returns output and log-sum-exp."""
+    q, k, v = (np.asarray(x, dtype) for x in (q, k, v))
+    group = q.shape[1] // k.shape[1]
+    k, v = np.repeat(k, group, 1), np.repeat(v, group, 1)
+    scores = np.einsum("bhid,bhjd->bhij", q, k) * dtype(q.shape[-1]) ** dtype(-0.5)
+    scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
+    top = scores.max(-1, keepdims=True)
+    exponentials = np.exp(scores - top)
+    total = exponentials.sum(-1, keepdims=True)
+    return np.einsum("bhij,bhjd->bhid", exponentials / total, v), (top + np.log(total))
+
+
+def call(text, results, workspace, *operands):
+    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
+    shapes.append(jax.ShapeDtypeStruct((workspace,), jnp.uint8))
+    return jax.ffi.ffi_call("heddle", shapes)(*operands, graph=text)
+
+
+def random(*shape, dtype, seed):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+@pytest.mark.parametrize("order", ["bhsd", "bshd"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+def test_attention_inside_jit(library, dtype, order):
+    b, hq, hk, s, d = 2, 4, 2, 77, 64
+    text = attention_graph(b, hq, hk, s, d, dtype, order)
+    q, k, v = (random(b, h, s, d, dtype=DTYPES[dtype], seed=i) for i, h in enumerate((hq, hk, hk)))
+    to_memory = (lambda x: x) if order == "bhsd" else (lambda x: x.transpose(0, 2, 1, 3))
+
+    @jax.jit
+    def attend(q, k, v):
+        shape = (b, hq, s, d) if order == "bhsd" else (b, s, hq, d)
+        o, stats, _ = call(text, [(shape, DTYPES[dtype]), ((b, hq, s, 1), jnp.float32)],
+                           workspace_bytes(library, text), *(to_memory(x) for x in (q, k, v)))
+        return to_memory(o), stats
+
+    for _ in range(2):  # the second call finds its plan
+        o, stats = attend(q, k, v)
+    truth, lse = plain_attention(q, k, v, np.float64)
+    naive = jax.nn.dot_product_attention(*(x.transpose(0, 2, 1, 3) for x in (q, k, v)), is_causal=True).transpose(0, 2, 1, 3)
+    error = np.abs(np.asarray(o, np.float64) - truth).max()
+    allowed = max(2 * np.abs(np.asarray(naive, np.float64) - truth).max(), 1e-6)
+    assert error <= allowed
+    np.testing.assert_allclose(stats, lse, rtol=1e-5, atol=1e-5)
+
+
+def test_one_plan_serves_threads_at_once(library):
+    from concurrent.futures import ThreadPoolExecutor
+
+    text = attention_graph(1, 2, 2, 33, 32, "f32")
+    size = workspace_bytes(library, text)
+    attend = jax.jit(lambda q, k, v: call(text, [((1, 2, 33, 32), jnp.float32), ((1, 2, 33, 1), jnp.float32)], size, q, k, v)[0])
+
+    def check(seed):
+        q, k, v = (random(1, 2, 33, 32, dtype=jnp.float32, seed=3 * seed + i) for i in range(3))
+        np.testing.assert_allclose(attend(q, k, v), plain_attention(q, k, v, np.float64)[0], rtol=1e-4, atol=1e-5)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(check, range(64)))
+
+
+def test_scan_over_layers(library):
+    text = attention_graph(1, 2, 2, 16, 32, "f32")
+    size = workspace_bytes(library, text)
+
+    def layer(x, scale):
+        o = call(text, [((1, 2, 16, 32), jnp.float32), ((1, 2, 16, 1), jnp.float32)], size, x, x * scale, x)[0]
+        return o, None
+
+    x = random(1, 2, 16, 32, dtype=jnp.float32, seed=0)
+    fused = jax.jit(lambda x: jax.lax.scan(layer, x, jnp.arange(1.0, 4.0))[0])(x)
+    plain = np.asarray(x, np.float64)
+    for scale in (1.0, 2.0, 3.0):
+        plain = plain_attention(plain, plain * scale, plain, np.float64)[0]
+    np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-5)
+
+
+def attempt(text, results, workspace, *operands):
+    with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+        jax.block_until_ready(jax.jit(lambda *x: call(text, results, workspace, *x))(*operands))
+    return str(caught.value)
+
+
+class TestRefusals:
+    """Wrong programs are refused in words before anything is written."""
+
+    b, hq, hk, s, d = 1, 2, 2, 16, 32
+    results = [((1, 2, 16, 32), jnp.float32), ((1, 2, 16, 1), jnp.float32)]
+    plenty = 1 << 24
+
+    def operands(self, dtype=jnp.float32, shape=(1, 2, 16, 32)):
+        return [random(*shape, dtype=dtype, seed=i) for i in range(3)]
+
+    @property
+    def text(self):
+        return attention_graph(self.b, self.hq, self.hk, self.s, self.d, "f32")
+
+    def test_malformed_text(self, library):
+        message = attempt("{\"heddle_graph\": 1,", self.results, self.plenty, *self.operands())
+        assert "INVALID_ARGUMENT" in message and "line 1, column 20" in message
+
+    def test_invalid_graph(self, library):
+        text = self.text.replace('"right_bound": 0', '"right_bound": -1')
+        assert "Right bound needs to be larger than or equal to zero" in attempt(text, self.results, self.plenty, *self.operands())
+
+    def test_unsupported_graph(self, library):
+        text = self.text.replace('"io_dtype": "f32"', '"io_dtype": "f64"')
+        assert "No execution plans support the graph. cpu:" in attempt(text, self.results, self.plenty, *self.operands())
+
+    def test_operand_count(self, library):
+        assert "has 2 operands, expected 3" in attempt(self.text, self.results, self.plenty, *self.operands()[:2])
+
+    def test_result_count(self, library):
+        assert "has 2 results, expected 3" in attempt(self.text, self.results[:1], self.plenty, *self.operands())
+
+    def test_operand_type(self, library):
+        message = attempt(self.text, self.results, self.plenty, *self.operands(jnp.bfloat16))
+        assert "Operand 0 of the custom call has data type bf16, expected f32 for the tensor 'q' (uid 1)" in message
+
+    def test_operand_elements(self, library):
+        message = attempt(self.text, self.results, self.plenty, *self.operands(shape=(1, 2, 15, 32)))
+        assert "Operand 0 of the custom call has 960 elements, expected 1024" in message
+
+    def test_result_elements(self, library):
+        results = [((1, 2, 16, 31), jnp.float32), self.results[1]]
+        assert "Result 0 of the custom call has 992 elements" in attempt(self.text, results, self.plenty, *self.operands())
+
+    def test_workspace(self, library):
+        needed = workspace_bytes(library, self.text)
+        if needed == 0:
+            pytest.skip("this machine's plan needs no workspace")
+        message = attempt(self.text, self.results, needed - 1, *self.operands())
+        assert f"workspace has {needed - 1} bytes, but this machine needs {needed}" in message
+
+    def test_missing_attribute(self, library):
+        shapes = [jax.ShapeDtypeStruct(s, t) for s, t in self.results] + [jax.ShapeDtypeStruct((self.plenty,), jnp.uint8)]
+        with pytest.raises(jax.errors.JaxRuntimeError, match="no attribute 'graph'"):
+            jax.block_until_ready(jax.jit(lambda *x: jax.ffi.ffi_call("heddle", shapes)(*x))(*self.operands()))
+
+    def test_attribute_of_another_type(self, library):
+        shapes = [jax.ShapeDtypeStruct(s, t) for s, t in self.results] + [jax.ShapeDtypeStruct((self.plenty,), jnp.uint8)]
+        with pytest.raises(jax.errors.JaxRuntimeError, match="'graph' is not a string"):
+            jax.block_until_ready(jax.jit(lambda *x: jax.ffi.ffi_call("heddle", shapes)(*x, graph=np.int32(1)))(*self.operands()))
