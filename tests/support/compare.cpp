@@ -115,8 +115,9 @@ Error error_of(const graph::Graph& graph, TensorId id, const Values& expected, c
         return reference::Precision::round_to(*tensor.dtype, low.values[n]);
       });
       const double floor = tolerance.floor_steps * rounding_step(*tensor.dtype);
-      const double max = tolerance.factor * allowed.max + floor * error.max_magnitude;
-      const double rms = tolerance.factor * allowed.rms + floor * error.rms_magnitude;
+      const double left = tolerance.cancellation_steps * rounding_step(DataType::f32);
+      const double max = tolerance.factor * allowed.max + floor * error.max_magnitude + left;
+      const double rms = tolerance.factor * allowed.rms + floor * error.rms_magnitude + left;
       if (!std::isfinite(error.max) || !(error.max <= max) || !(error.rms <= rms)) {
         return ::testing::AssertionFailure()
                << tensor.name << " " << to_string(tensor.dims) << ": error max " << error.max

@@ -11,7 +11,9 @@ namespace heddle::testing {
 struct Tolerance {
   double factor = 2;
   /// In rounding steps of the tensor's dtype at its largest (rms: its rms) magnitude.
-  double floor_steps = 2;
+  double floor_steps = 4;
+  /// What is left where terms cancel: in f32 rounding steps of the inputs' magnitude, about 1.
+  double cancellation_steps = 64;
 };
 
 /// Largest relative error of rounding to `type`.

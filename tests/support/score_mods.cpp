@@ -86,7 +86,8 @@ TensorId Draw::step(TensorId score) {
       return apply(PointwiseMode::binary_select, {keep, score, constant(masked)});
     }
     case 5:
-      return apply(PointwiseMode::mul, {score, apply(PointwiseMode::sigmoid_fwd, {score})});
+      // Not times its sigmoid: a masked -inf would become NaN.
+      return apply(PointwiseMode::add, {score, apply(PointwiseMode::sigmoid_fwd, {score})});
     default:
       return apply(random_.one_of({PointwiseMode::min, PointwiseMode::max}), {score, captured()});
   }

@@ -1,0 +1,279 @@
+// What fuse() makes of graphs: which nodes become one problem, what it writes, and its masks.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "fusion/key_bounds.h"
+#include "fusion/schedule.h"
+#include "graph/validate.h"
+#include "problem/score_builder.h"
+#include "problem/score_evaluate.h"
+#include "reference/score_mod.h"
+#include "support/attention_programs.h"
+#include "support/score_mods.h"
+
+namespace heddle::testing {
+namespace {
+
+using graph::kNone;
+using graph::TensorId;
+using problem::Anchor;
+using problem::kAbsent;
+using problem::ScoreBuilder;
+using problem::ScoreExpression;
+using problem::ScoreOp;
+
+fusion::Schedule fused(graph::Graph& graph) {
+  const Status valid = graph::validate(graph);
+  EXPECT_TRUE(valid.is_ok()) << valid.message();
+  return fusion::fuse(graph).value();
+}
+
+/// rope(Q), rope(K) -> sdpa on small tensors.
+struct RopedAttention {
+  Program program;
+  TensorId q, k, v, freqs, q_rotated, k_rotated, o;
+
+  RopedAttention() {
+    graph::Graph& g = program.graph;
+    g.io_dtype = DataType::bf16;
+    g.intermediate_dtype = DataType::f32;
+    const auto add = [&](const char* name) {
+      return program.add(name, DataType::bf16, {1, 2, 8, 16});
+    };
+    q = add("q"), k = add("k"), v = add("v"), q_rotated = add("q_rotated");
+    k_rotated = add("k_rotated"), o = add("o");
+    freqs = program.add("freqs", DataType::f32, {8, 1, 1, 16});
+    g[q_rotated].is_virtual = g[k_rotated].is_virtual = true;
+    g.nodes.push_back({"rope_q", graph::Rope{.x = q, .freqs = freqs, .y = q_rotated}});
+    g.nodes.push_back(
+        {"rope_k", graph::Rope{.x = k, .freqs = freqs, .y = k_rotated, .output_scale = 2}});
+    g.nodes.push_back({"sdpa", graph::Sdpa{.q = q_rotated, .k = k_rotated, .v = v, .o = o}});
+  }
+};
+
+TEST(Fuse, RopeOfQAndKJoinTheAttention) {
+  RopedAttention a;
+  const fusion::Schedule schedule = fused(a.program.graph);
+  ASSERT_EQ(schedule.steps.size(), 1u);
+  EXPECT_EQ(schedule.steps[0].nodes, (std::vector<std::string>{"rope_q", "rope_k", "sdpa"}));
+  EXPECT_TRUE(schedule.intermediates.empty());
+  const auto& problem = std::get<problem::AttentionProblem>(schedule.steps[0].problem);
+  const auto& s = problem.structure;
+  ASSERT_TRUE(s.q_rope && s.k_rope);
+  EXPECT_EQ(s.q_rope->rotated, kAbsent);
+  EXPECT_EQ(s.q_rope->rope_dim, 16);
+  EXPECT_EQ(problem.sizes.k_rope_scale, 2);
+  EXPECT_EQ(schedule.steps[0].tensors[s.q], a.q);
+  EXPECT_EQ(schedule.steps[0].tensors[s.k_rope->angles], a.freqs);
+}
+
+TEST(Fuse, RotatedTensorsAreWrittenOnlyIfSomeoneReadsThem) {
+  RopedAttention a;
+  a.program.graph[a.q_rotated].is_virtual = false;
+  const fusion::Schedule schedule = fused(a.program.graph);
+  const auto& s = std::get<problem::AttentionProblem>(schedule.steps.at(0).problem).structure;
+  ASSERT_NE(s.q_rope->rotated, kAbsent);
+  EXPECT_EQ(schedule.steps[0].tensors[s.q_rope->rotated], a.q_rotated);
+  EXPECT_EQ(s.k_rope->rotated, kAbsent);
+}
+
+TEST(Fuse, ASecondReaderMakesTheRotatedTensorAnIntermediate) {
+  RopedAttention a;
+  const TensorId o2 = a.program.add("o2", DataType::bf16, {1, 2, 8, 16});
+  a.program.graph.nodes.push_back(
+      {"again", graph::Sdpa{.q = a.q_rotated, .k = a.k, .v = a.v, .o = o2}});
+  const fusion::Schedule schedule = fused(a.program.graph);
+  ASSERT_EQ(schedule.steps.size(), 2u);
+  EXPECT_EQ(schedule.intermediates, std::vector<TensorId>{a.q_rotated});
+  const auto& first = std::get<problem::AttentionProblem>(schedule.steps[0].problem).structure;
+  const auto& second = std::get<problem::AttentionProblem>(schedule.steps[1].problem).structure;
+  EXPECT_NE(first.q_rope->rotated, kAbsent);
+  EXPECT_FALSE(second.q_rope);
+}
+
+TEST(Fuse, ARotationThatWidensStandsAlone) {
+  RopedAttention a;
+  graph::Graph& g = a.program.graph;
+  g[a.q_rotated].dtype = g[a.k_rotated].dtype = g[a.v].dtype = DataType::f32;
+  g[a.o].dtype = DataType::f32;
+  const fusion::Schedule schedule = fused(g);
+  ASSERT_EQ(schedule.steps.size(), 3u);
+  EXPECT_TRUE(std::holds_alternative<problem::RopeProblem>(schedule.steps[0].problem));
+  EXPECT_EQ(schedule.intermediates.size(), 2u);
+}
+
+TEST(Fuse, OneRotationReadTwiceByOneAttentionStandsAlone) {
+  RopedAttention a;
+  std::get<graph::Sdpa>(a.program.graph.nodes[2].op).v = a.k_rotated;
+  const fusion::Schedule schedule = fused(a.program.graph);
+  ASSERT_EQ(schedule.steps.size(), 2u);
+  EXPECT_EQ(schedule.steps[0].nodes, std::vector<std::string>{"rope_k"});
+}
+
+TEST(Fuse, StridesOfDimsOf1AreZero) {
+  RopedAttention a;
+  a.program.graph[a.q].strides[0] = 12345;
+  const fusion::Schedule schedule = fused(a.program.graph);
+  const auto& problem = std::get<problem::AttentionProblem>(schedule.steps[0].problem);
+  EXPECT_EQ(problem.sizes.layouts[problem.structure.q].strides[0], 0);
+}
+
+TEST(Fuse, RopeBackwardsJoinTheAttentionBackward) {
+  int joined = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Random random(seed);
+    AttentionOptions options;
+    options.rope = 1;
+    options.ragged = 0;
+    Program program = random_sdpa_backward(random, options);
+    const fusion::Schedule schedule = fused(program.graph);
+    ASSERT_EQ(schedule.steps.size(), 1u) << seed;
+    ASSERT_TRUE(schedule.intermediates.empty()) << seed;
+    const auto& problem = std::get<problem::AttentionBackwardProblem>(schedule.steps[0].problem);
+    joined += problem.structure.d_q_rope.has_value() || problem.structure.d_k_rope.has_value();
+  }
+  EXPECT_GT(joined, 150);
+}
+
+// The problem's score and its derivative mean, cell by cell, what the graph's modifier does.
+TEST(Fuse, ScoreModifiersKeepTheirMeaningAndDerivative) {
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    Random random(seed);
+    AttentionOptions options;
+    options.dtypes = {DataType::f32};
+    options.padding = options.log2_input = options.bias = options.ragged = 0;
+    options.score_mod = 1;
+    Program program = random_sdpa_backward(random, options);
+    const fusion::Schedule schedule = fused(program.graph);
+    const auto& problem = std::get<problem::AttentionBackwardProblem>(schedule.steps[0].problem);
+    const auto& op = std::get<graph::SdpaBackward>(program.graph.nodes[0].op);
+    const reference::Buffers buffers = program.buffers();
+    const reference::Values values(program.graph, buffers, {});
+    const auto& sizes = problem.sizes;
+    for (int trial = 0; trial < 20; ++trial) {
+      const reference::Cell cell{
+          random.integer(0, sizes.batch - 1), random.integer(0, sizes.q_heads - 1),
+          random.integer(0, sizes.q_length - 1), random.integer(0, sizes.kv_length - 1)};
+      problem::ScoreLeaves leaves;
+      leaves.dot = random.normal(), leaves.gradient = random.normal();
+      leaves.batch = cell.b, leaves.head = cell.h, leaves.row = cell.i, leaves.column = cell.j;
+      leaves.load = [&](problem::OperandId id) {
+        return values.read(schedule.steps[0].tensors[id], cell.b, cell.h, cell.i, cell.j);
+      };
+      const auto& forward = problem.structure.forward;
+      const problem::KeyInterval keys =
+          problem::visible_keys(forward.bounds, sizes.bound_constants, cell.i, sizes.q_length,
+                                sizes.kv_length, [](size_t) { return 0; });
+      const bool is_visible = keys.lo <= cell.j && cell.j < keys.hi;
+      const double expected =
+          reference::modified_score(*op.attention.score_mod, leaves.dot, cell, values);
+      const double actual = is_visible ? problem::evaluate(forward.score, leaves) : -INFINITY;
+      ASSERT_TRUE(actual == expected || std::fabs(actual - expected) < 1e-12) << seed;
+      if (!is_visible) continue;
+      ASSERT_NEAR(problem::evaluate(problem.structure.d_dot, leaves),
+                  reference::modified_score_gradient(*op.attention.score_mod, leaves.dot,
+                                                     leaves.gradient, cell, values),
+                  1e-12)
+          << seed;
+    }
+  }
+}
+
+/// select(keep, dot, -inf) or, with `masked`, select(keep, masked, dot).
+ScoreExpression masked_dot(ScoreBuilder& b, ScoreBuilder::Node keep, double masked = -INFINITY) {
+  return b.expression(b.apply(ScoreOp::select, keep, b.leaf(ScoreOp::dot), b.constant(masked)));
+}
+
+TEST(KeyBounds, DiagonalBoundsFollowTheContract) {
+  graph::AttentionAttributes a;
+  for (auto alignment :
+       {graph::DiagonalAlignment::top_left, graph::DiagonalAlignment::bottom_right}) {
+    for (int64_t left = 1; left < 5; ++left) {
+      for (int64_t right = 0; right < 4; ++right) {
+        a.diagonal_alignment = alignment, a.left_bound = left, a.right_bound = right;
+        const fusion::Bounds bounds = fusion::diagonal_bounds(a);
+        const int64_t q_length = 6, kv_length = 9;
+        const int64_t off =
+            alignment == graph::DiagonalAlignment::bottom_right ? kv_length - q_length : 0;
+        for (int64_t row = 0; row < q_length; ++row) {
+          const auto keys = problem::visible_keys(bounds.bounds, bounds.constants, row, q_length,
+                                                  kv_length, [](size_t) { return 0; });
+          for (int64_t col = 0; col < kv_length; ++col) {
+            EXPECT_EQ(keys.lo <= col && col < keys.hi,
+                      col <= row + off + right && col > row + off - left);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(KeyBounds, ComparisonsBecomeIntervalsThatKeepTheSameKeys) {
+  int taken = 0;
+  for (uint64_t seed = 0; seed < 5000; ++seed) {
+    Random random(seed);
+    ScoreBuilder b;
+    const auto row = b.leaf(ScoreOp::row), column = b.leaf(ScoreOp::column);
+    const auto side = [&](ScoreBuilder::Node x) {
+      const auto c = b.constant(static_cast<double>(random.integer(-3, 3)));
+      x = b.apply(random.one_of({ScoreOp::add, ScoreOp::subtract}), x, c);
+      return random.chance(0.2) ? b.apply(ScoreOp::negate, x) : x;
+    };
+    const auto comparison = [&] {
+      const auto op = random.one_of({ScoreOp::less, ScoreOp::less_equal, ScoreOp::greater,
+                                     ScoreOp::greater_equal, ScoreOp::equal, ScoreOp::not_equal});
+      auto x = side(column), y = random.chance(0.7) ? side(row) : side(b.constant(4));
+      if (random.chance(0.3)) y = side(b.leaf(ScoreOp::kv_length));
+      return random.chance(0.5) ? b.apply(op, x, y) : b.apply(op, y, x);
+    };
+    auto keep = comparison();
+    for (int n = 0; n < 2; ++n) {
+      if (random.chance(0.4)) {
+        keep =
+            b.apply(random.one_of({ScoreOp::logical_and, ScoreOp::logical_or}), keep, comparison());
+      }
+      if (random.chance(0.2)) keep = b.apply(ScoreOp::logical_not, keep);
+    }
+    const auto dot = b.leaf(ScoreOp::dot), none = b.constant(-INFINITY);
+    const bool mirrored = random.chance(0.3);
+    const ScoreExpression score =
+        b.expression(b.apply(ScoreOp::select, keep, mirrored ? none : dot, mirrored ? dot : none));
+    fusion::Bounds bounds;
+    const ScoreExpression rest = fusion::without_interval_masks(score, bounds);
+    taken += rest.is_identity();
+    problem::ScoreLeaves leaves;
+    leaves.dot = 1, leaves.q_length = 6, leaves.kv_length = 9;
+    for (leaves.row = 0; leaves.row < 6; ++leaves.row) {
+      const auto keys =
+          problem::visible_keys(bounds.bounds, bounds.constants, static_cast<int64_t>(leaves.row),
+                                6, 9, [](size_t) { return 0; });
+      for (leaves.column = 0; leaves.column < 9; ++leaves.column) {
+        const bool visible = keys.lo <= leaves.column && leaves.column < keys.hi;
+        ASSERT_EQ(visible ? problem::evaluate(rest, leaves) : -INFINITY,
+                  problem::evaluate(score, leaves))
+            << seed;
+      }
+    }
+  }
+  EXPECT_GT(taken, 1000);
+}
+
+TEST(KeyBounds, WhatIsNoIntervalStaysInTheScore) {
+  ScoreBuilder b;
+  const auto row = b.leaf(ScoreOp::row), column = b.leaf(ScoreOp::column);
+  const auto parity = b.apply(ScoreOp::modulo, column, b.constant(2));
+  const auto causal = b.apply(ScoreOp::less_equal, column, row);
+  for (const ScoreExpression& score :
+       {masked_dot(b, b.apply(ScoreOp::equal, parity, b.constant(0))),  // every other key
+        masked_dot(b, causal, -1e9),                                    // a finite score is no mask
+        masked_dot(b,
+                   b.apply(ScoreOp::logical_or, causal, b.apply(ScoreOp::equal, parity, row)))}) {
+    fusion::Bounds bounds;
+    EXPECT_EQ(fusion::without_interval_masks(score, bounds), problem::simplified(score));
+    EXPECT_TRUE(bounds.bounds.empty());
+  }
+}
+
+}  // namespace
+}  // namespace heddle::testing
