@@ -170,16 +170,23 @@ void store(ElementType type, std::byte* data, int64_t index, double value) {
   }
 }
 
-Literal::Literal() : bytes_(std::make_shared<std::vector<std::byte>>(1)) {}
+Literal::Bytes::Bytes(int64_t size, std::shared_ptr<MemoryMeter> meter)
+    : data(new std::byte[size]), size(size), meter(std::move(meter)) {
+  if (this->meter) this->meter->used += size;
+}
 
-Result<Literal> Literal::zeros(const Shape& shape) {
-  Literal literal;
-  literal.shape_ = shape;
-  literal.bytes_.reset();
+Literal::Bytes::~Bytes() {
+  if (meter) meter->used -= size;
+}
+
+Literal::Literal() : Literal(scalar(ElementType::pred, 0)) {}
+
+Result<Literal> Literal::uninitialized(const Shape& shape, std::shared_ptr<MemoryMeter> meter) {
+  Literal literal{Shape(shape)};
   if (shape.is_tuple()) {
     for (const Shape& element : shape.elements()) {
-      HEDDLE_ASSIGN(Literal zero, zeros(element));
-      literal.elements_.push_back(std::move(zero));
+      HEDDLE_ASSIGN(Literal part, uninitialized(element, meter));
+      literal.elements_.push_back(std::move(part));
     }
     return literal;
   }
@@ -188,42 +195,48 @@ Result<Literal> Literal::zeros(const Shape& shape) {
     return error(Code::invalid_value, "{} has a dynamic size or more than 2^48 elements",
                  to_string_without_layout(shape));
   }
+  const int64_t size = shape.is_array() ? size_of(shape.type()) * *count : 0;
+  if (meter && size > meter->limit - meter->used) {
+    return error(Code::out_of_memory, "{} would exceed the limit of {} bytes",
+                 to_string_without_layout(shape), meter->limit);
+  }
   try {
-    literal.bytes_ = std::make_shared<std::vector<std::byte>>(size_of(shape.type()) *
-                                                              (shape.is_array() ? *count : 0));
-  } catch (const std::exception&) {  // bad_alloc, or length_error beyond what a vector counts
+    literal.bytes_ = std::make_shared<Bytes>(size, std::move(meter));
+  } catch (const std::bad_alloc&) {
     return error(Code::out_of_memory, "no memory for a value of {}",
                  to_string_without_layout(shape));
   }
   return literal;
 }
 
+Result<Literal> Literal::zeros(const Shape& shape) {
+  HEDDLE_ASSIGN(Literal literal, uninitialized(shape));
+  const auto clear = [](Literal& part, auto&& self) -> void {
+    if (part.byte_count() > 0) std::memset(part.mutable_data(), 0, part.byte_count());
+    for (Literal& element : part.elements_) self(element, self);
+  };
+  clear(literal, clear);
+  return literal;
+}
+
 Literal Literal::elided(const Shape& shape) {
-  Literal literal;
-  literal.shape_ = shape;
-  literal.bytes_.reset();
+  Literal literal{Shape(shape)};
   literal.elided_ = true;
   return literal;
 }
 
 Literal Literal::tuple(std::vector<Literal> elements) {
-  Literal literal;
   std::vector<Shape> shapes;
-  for (const Literal& element : elements) {
-    shapes.push_back(element.shape());
-    literal.elided_ = literal.elided_ || element.is_elided();
-  }
-  literal.shape_ = Shape::tuple(std::move(shapes));
-  literal.bytes_.reset();
+  for (const Literal& element : elements) shapes.push_back(element.shape());
+  Literal literal(Shape::tuple(std::move(shapes)));
   literal.elements_ = std::move(elements);
   return literal;
 }
 
 Literal Literal::scalar(ElementType type, double value) {
-  Literal literal;
-  literal.shape_ = Shape::scalar(type);
-  literal.bytes_ = std::make_shared<std::vector<std::byte>>(size_of(type));
-  store(type, literal.bytes_->data(), 0, value);
+  Literal literal(Shape::scalar(type));
+  literal.bytes_ = std::make_shared<Bytes>(size_of(type), nullptr);
+  store(type, literal.bytes_->data.get(), 0, value);
   return literal;
 }
 
@@ -241,14 +254,18 @@ Result<Literal> Literal::from_bytes(const Shape& shape, std::span<const std::byt
                  to_string_without_layout(shape));
   }
   HEDDLE_ASSIGN(Literal literal, zeros(shape));
-  if (!bytes.empty()) std::memcpy(literal.bytes_->data(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(literal.mutable_data(), bytes.data(), bytes.size());
   return literal;
 }
 
 std::byte* Literal::mutable_data() {
   if (!bytes_) return nullptr;
-  if (bytes_.use_count() > 1) bytes_ = std::make_shared<std::vector<std::byte>>(*bytes_);
-  return bytes_->data();
+  if (bytes_.use_count() > 1) {
+    auto copy = std::make_shared<Bytes>(bytes_->size, bytes_->meter);
+    std::memcpy(copy->data.get(), bytes_->data.get(), bytes_->size);
+    bytes_ = std::move(copy);
+  }
+  return bytes_->data.get();
 }
 
 double Literal::get(int64_t index) const { return load(shape_.type(), data(), index); }
@@ -286,6 +303,14 @@ void Literal::set_complex(int64_t index, std::complex<double> value) {
     default:
       return set(index, value.real());
   }
+}
+
+bool Literal::is_elided() const {
+  if (elided_) return true;
+  for (const Literal& element : elements_) {
+    if (element.is_elided()) return true;
+  }
+  return false;
 }
 
 bool Literal::is_splat() const {

@@ -15,6 +15,12 @@
 
 namespace heddle::hlo {
 
+/// Counts the bytes of the Literals made with it, so that a limit can be kept.
+struct MemoryMeter {
+  int64_t used = 0;
+  int64_t limit = 0;
+};
+
 /// A value of an HLO shape. Elements lie row-major whatever the shape's layout says, each in
 /// size_of(type) bytes (pred and the 2- and 4-bit integers in a byte, sign-extended). Copies share
 /// their elements until one of them is written to, so a Literal is passed by value freely.
@@ -24,6 +30,10 @@ class Literal {
   Literal();
   /// Zeros of `shape`. Fails with out_of_memory if they cannot be had.
   static Result<Literal> zeros(const Shape& shape);
+  /// The same with elements undefined. With a `meter`, fails too if its limit would be exceeded;
+  /// the bytes are counted until the last Literal sharing them is gone. Meters are not thread-safe.
+  static Result<Literal> uninitialized(const Shape& shape,
+                                       std::shared_ptr<MemoryMeter> meter = nullptr);
   /// A value nobody knows: text printed as `{...}`. Its shape is known, its elements are not.
   static Literal elided(const Shape& shape);
   static Literal tuple(std::vector<Literal> elements);
@@ -41,13 +51,14 @@ class Literal {
   const Shape& shape() const { return shape_; }
   /// Changes the shape to one with as many elements of the same type.
   void reinterpret_shape(const Shape& shape) { shape_ = shape; }
-  bool is_elided() const { return elided_; }
+  /// Whether the value, or that of an element of the tuple, is unknown.
+  bool is_elided() const;
   int64_t element_count() const { return shape_.element_count(); }
 
-  const std::byte* data() const { return bytes_ ? bytes_->data() : nullptr; }
+  const std::byte* data() const { return bytes_ ? bytes_->data.get() : nullptr; }
   /// Unshares first.
   std::byte* mutable_data();
-  int64_t byte_count() const { return bytes_ ? static_cast<int64_t>(bytes_->size()) : 0; }
+  int64_t byte_count() const { return bytes_ ? bytes_->size : 0; }
   template <class T>
   const T* as() const {
     return reinterpret_cast<const T*>(data());
@@ -80,9 +91,19 @@ class Literal {
   friend bool operator==(const Literal& a, const Literal& b);
 
  private:
+  explicit Literal(Shape shape) : shape_(std::move(shape)) {}
+
+  struct Bytes {
+    explicit Bytes(int64_t size, std::shared_ptr<MemoryMeter> meter);
+    ~Bytes();
+    std::unique_ptr<std::byte[]> data;
+    int64_t size;
+    std::shared_ptr<MemoryMeter> meter;
+  };
+
   Shape shape_;
   bool elided_ = false;
-  std::shared_ptr<std::vector<std::byte>> bytes_;
+  std::shared_ptr<Bytes> bytes_;
   std::vector<Literal> elements_;
 };
 

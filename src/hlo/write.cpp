@@ -179,7 +179,7 @@ void Writer::value(const std::vector<Shape>& shapes) {
 }
 
 void Writer::literal(const Literal& literal) {
-  if (literal.shape().is_tuple() && !literal.is_elided()) {
+  if (literal.shape().is_tuple() && !(literal.elements().empty() && literal.is_elided())) {
     out_ += '(';
     for (size_t i = 0; i < literal.elements().size(); ++i) {
       out_ += i > 0 ? ", " : " ";

@@ -1,0 +1,208 @@
+#include <algorithm>
+
+#include "hlo/interpreter/codec.h"
+#include "hlo/interpreter/machine.h"
+#include "hlo/interpreter/parallel.h"
+#include "hlo/interpreter/strided.h"
+
+namespace heddle::hlo {
+namespace {
+
+// The compiler vectorises the loops below for whichever of these the machine has.
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define HEDDLE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define HEDDLE_CLONES
+#endif
+
+constexpr int kRows = 4;
+template <class T>
+constexpr int kColumns = 64 / sizeof(T) * 2;
+
+// A tile of the product: out[r][c] = sum over k of a[r][k] * b[k][c]. `b` is packed in panels of
+// kColumns columns, so both operands are read in order.
+template <class T>
+[[gnu::always_inline]] inline void multiply_tile(const T* a, int64_t depth, const T* b, T* out) {
+  T sum[kRows][kColumns<T>] = {};
+  for (int64_t k = 0; k < depth; ++k) {
+    for (int r = 0; r < kRows; ++r) {
+      const T factor = a[r * depth + k];
+      for (int c = 0; c < kColumns<T>; ++c) sum[r][c] += factor * b[k * kColumns<T> + c];
+    }
+  }
+  std::copy(&sum[0][0], &sum[0][0] + kRows * kColumns<T>, out);
+}
+
+HEDDLE_CLONES void multiply(const float* a, int64_t depth, const float* b, float* out) {
+  multiply_tile<float>(a, depth, b, out);
+}
+HEDDLE_CLONES void multiply(const double* a, int64_t depth, const double* b, double* out) {
+  multiply_tile<double>(a, depth, b, out);
+}
+
+struct Extents {
+  int64_t batch = 1;
+  int64_t rows = 1;
+  int64_t columns = 1;
+  int64_t depth = 1;
+};
+
+// out[batch][rows][columns] = lhs[batch][rows][depth] * rhs[batch][depth][columns], all dense.
+template <class T>
+void multiply_batches(const Extents& extents, const T* lhs, const T* rhs, T* out) {
+  const auto [batch, rows, columns, depth] = extents;
+  constexpr int kWidth = kColumns<T>;
+  const int64_t panels = (columns + kWidth - 1) / kWidth;
+  const int64_t strips = (rows + kRows - 1) / kRows;
+  parallel_ranges(batch * panels, 1, [=](int64_t begin, int64_t end) {
+    std::vector<T> panel(depth * kWidth);
+    std::vector<T> strip(kRows * depth);
+    T tile[kRows * kWidth];
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t b = task / panels;
+      const int64_t first = task % panels * kWidth;
+      const int64_t width = std::min<int64_t>(kWidth, columns - first);
+      const T* from = rhs + b * depth * columns + first;
+      for (int64_t k = 0; k < depth; ++k) {
+        std::copy(from + k * columns, from + k * columns + width, panel.data() + k * kWidth);
+        std::fill(panel.data() + k * kWidth + width, panel.data() + (k + 1) * kWidth, T(0));
+      }
+      for (int64_t s = 0; s < strips; ++s) {
+        const int64_t height = std::min<int64_t>(kRows, rows - s * kRows);
+        const T* a = lhs + (b * rows + s * kRows) * depth;
+        if (height < kRows) {
+          std::fill(strip.begin(), strip.end(), T(0));
+          std::copy(a, a + height * depth, strip.begin());
+          a = strip.data();
+        }
+        multiply(a, depth, panel.data(), tile);
+        for (int64_t r = 0; r < height; ++r) {
+          std::copy(tile + r * kWidth, tile + r * kWidth + width,
+                    out + (b * rows + s * kRows + r) * columns + first);
+        }
+      }
+    }
+  });
+}
+
+// Wraps around, as integer arithmetic does; narrower results are what remains of the low bits.
+void multiply_integers(const Extents& extents, const Literal& lhs, const Literal& rhs,
+                       Literal& out) {
+  const auto [batch, rows, columns, depth] = extents;
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < columns; ++j) {
+        uint64_t sum = 0;
+        for (int64_t k = 0; k < depth; ++k) {
+          sum += static_cast<uint64_t>(lhs.get_integer((b * rows + i) * depth + k)) *
+                 static_cast<uint64_t>(rhs.get_integer((b * depth + k) * columns + j));
+        }
+        out.set_integer((b * rows + i) * columns + j, static_cast<int64_t>(sum));
+      }
+    }
+  }
+}
+
+// `value` with its dimensions in `order`, dense.
+Result<Literal> permuted(Machine& machine, const Literal& value,
+                         const std::vector<int64_t>& order) {
+  std::vector<int64_t> dims;
+  std::vector<int64_t> from;
+  const std::vector<int64_t> strides = row_major_strides(value.shape().dims());
+  for (int64_t dimension : order) {
+    dims.push_back(value.shape().dim(static_cast<int>(dimension)));
+    from.push_back(strides[dimension]);
+  }
+  if (std::is_sorted(order.begin(), order.end())) return value;
+  HEDDLE_ASSIGN(Literal out,
+                Literal::uninitialized(Shape(value.shape().type(), dims), machine.meter()));
+  strided_copy(size_of(out.shape().type()), dims, value.data(), from, out.mutable_data(),
+               row_major_strides(dims));
+  return out;
+}
+
+std::vector<int64_t> free_dimensions(int rank, std::span<const int64_t> batch,
+                                     std::span<const int64_t> contracting) {
+  std::vector<int64_t> free;
+  for (int i = 0; i < rank; ++i) {
+    if (std::find(batch.begin(), batch.end(), i) == batch.end() &&
+        std::find(contracting.begin(), contracting.end(), i) == contracting.end()) {
+      free.push_back(i);
+    }
+  }
+  return free;
+}
+
+int64_t product(const Shape& shape, std::span<const int64_t> dimensions) {
+  int64_t count = 1;
+  for (int64_t dimension : dimensions) count *= shape.dim(static_cast<int>(dimension));
+  return count;
+}
+
+void append(std::vector<int64_t>& to, std::span<const int64_t> more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+// The operand as the dot's algorithm takes it: `algorithm=dot_bf16_bf16_f32` rounds f32 factors.
+Result<Literal> factor(Machine& machine, const Instruction& x, Literal value, ElementType type) {
+  const bool rounds = machine.storage() == FloatStorage::own &&
+                      x.text("algorithm").starts_with("dot_bf16_bf16") &&
+                      value.shape().type() == ElementType::f32;
+  if (rounds) {
+    HEDDLE_ASSIGN(value, convert_to(value, ElementType::bf16, machine.meter()));
+  }
+  return convert_to(value, type, machine.meter());
+}
+
+}  // namespace
+
+Result<Literal> evaluate_dot(Machine& machine, const Instruction& x, Operands operands) {
+  const Shape lhs_shape = operands[0].shape();
+  const Shape rhs_shape = operands[1].shape();
+  const auto lhs_free =
+      free_dimensions(lhs_shape.rank(), x.lhs_batch_dims(), x.lhs_contracting_dims());
+  const auto rhs_free =
+      free_dimensions(rhs_shape.rank(), x.rhs_batch_dims(), x.rhs_contracting_dims());
+  Extents extents;
+  extents.batch = product(lhs_shape, x.lhs_batch_dims());
+  extents.rows = product(lhs_shape, lhs_free);
+  extents.columns = product(rhs_shape, rhs_free);
+  extents.depth = product(lhs_shape, x.lhs_contracting_dims());
+  const double work = static_cast<double>(extents.batch) * static_cast<double>(extents.rows) *
+                      static_cast<double>(extents.columns) * static_cast<double>(extents.depth);
+  HEDDLE_TRY(machine.spend(x, static_cast<int64_t>(std::min(work, 9e18))));
+
+  std::vector<int64_t> lhs_order(x.lhs_batch_dims().begin(), x.lhs_batch_dims().end());
+  append(lhs_order, lhs_free);
+  append(lhs_order, x.lhs_contracting_dims());
+  std::vector<int64_t> rhs_order(x.rhs_batch_dims().begin(), x.rhs_batch_dims().end());
+  append(rhs_order, x.rhs_contracting_dims());
+  append(rhs_order, rhs_free);
+  HEDDLE_ASSIGN(Literal lhs, permuted(machine, operands[0], lhs_order));
+  HEDDLE_ASSIGN(Literal rhs, permuted(machine, operands[1], rhs_order));
+  operands.clear();
+
+  const ElementType result = machine.storage_type(x.shape().type());
+  if (is_integral(result)) {
+    HEDDLE_ASSIGN(Literal out, machine.result_of(x));
+    multiply_integers(extents, lhs, rhs, out);
+    return out;
+  }
+  if (!is_floating(result)) return refuse(x, fmt::format("of {} is not known", name(result)));
+  const bool wide = result == ElementType::f64 || lhs.shape().type() == ElementType::f64 ||
+                    rhs.shape().type() == ElementType::f64;
+  const ElementType type = wide ? ElementType::f64 : ElementType::f32;
+  HEDDLE_ASSIGN(lhs, factor(machine, x, std::move(lhs), type));
+  HEDDLE_ASSIGN(rhs, factor(machine, x, std::move(rhs), type));
+  HEDDLE_ASSIGN(Literal out,
+                Literal::uninitialized(Shape(type, x.shape().dims()), machine.meter()));
+  if (wide) {
+    multiply_batches(extents, lhs.as<double>(), rhs.as<double>(), out.mutable_as<double>());
+  } else {
+    multiply_batches(extents, lhs.as<float>(), rhs.as<float>(), out.mutable_as<float>());
+  }
+  return convert_to(out, result, machine.meter());
+}
+
+}  // namespace heddle::hlo
