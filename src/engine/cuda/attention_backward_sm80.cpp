@@ -52,7 +52,7 @@ struct Step {
   std::shared_ptr<const Kernel> kernel;
   Launch launch;
   BackwardParameters parameters;
-  std::vector<Address> addresses;
+  std::vector<Entry> entries;
 };
 
 class BackwardPlan final : public Plan {
@@ -75,7 +75,7 @@ class BackwardPlan final : public Plan {
     }
     for (const Step& step : steps_) {
       BackwardParameters parameters = step.parameters;
-      bind(step.addresses, buffers, &parameters);
+      bind(step.entries, buffers, &parameters);
       parameters.delta = static_cast<float*>(workspace);
       void* arguments[] = {&parameters};
       HEDDLE_TRY(step.kernel->launch(step.launch, static_cast<CuStream>(stream), arguments));
@@ -165,7 +165,7 @@ Result<Step> plan_step(const Driver& driver, const Device& device,
     for (int i = 0; i < 4; ++i) p.d_load_dims[i] = static_cast<int>(dims[i]);
   }
   step.parameters = p;
-  step.addresses = std::move(block.addresses);
+  step.entries = std::move(block.entries);
   return step;
 }
 

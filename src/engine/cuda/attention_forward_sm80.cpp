@@ -19,12 +19,12 @@ constexpr const char* kKernelName = "attention_forward";
 class ForwardPlan final : public Plan {
  public:
   ForwardPlan(std::shared_ptr<const Kernel> kernel, const Launch& launch,
-              const attention::ForwardParameters& parameters, std::vector<Address> addresses,
+              const attention::ForwardParameters& parameters, std::vector<Entry> entries,
               std::vector<OperandId> aligned, std::string description)
       : kernel_(std::move(kernel)),
         launch_(launch),
         parameters_(parameters),
-        addresses_(std::move(addresses)),
+        entries_(std::move(entries)),
         aligned_(std::move(aligned)),
         description_(std::move(description)) {}
 
@@ -38,7 +38,7 @@ class ForwardPlan final : public Plan {
       }
     }
     attention::ForwardParameters parameters = parameters_;
-    bind(addresses_, buffers, &parameters);
+    bind(entries_, buffers, &parameters);
     void* arguments[] = {&parameters};
     return kernel_->launch(launch_, static_cast<CuStream>(stream), arguments);
   }
@@ -49,7 +49,7 @@ class ForwardPlan final : public Plan {
   std::shared_ptr<const Kernel> kernel_;
   Launch launch_;
   attention::ForwardParameters parameters_;
-  std::vector<Address> addresses_;
+  std::vector<Entry> entries_;
   std::vector<OperandId> aligned_;
   std::string description_;
 };
@@ -123,7 +123,7 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm80(const Driver& driver, cons
   std::string description = fmt::format("attention forward, general kernel, {} x {} tiles, {}",
                                         rows, config.tile_n, architecture_of(device));
   return std::make_shared<const ForwardPlan>(std::move(kernel), launch, block.parameters,
-                                             std::move(block.addresses), std::move(aligned),
+                                             std::move(block.entries), std::move(aligned),
                                              std::move(description));
 }
 

@@ -57,10 +57,19 @@ Status check_sm80(const problem::AttentionStructure& structure,
                  "cuda: sdpa has {} bounds on visible keys; the kernel takes at most {}",
                  structure.bounds.size(), attention::kMaxBounds);
   }
-  for (size_t id = 0; id < structure.operands.size(); ++id) {
-    if (structure.operands[id].on_host) {
+  // Scale, seed, offset and the mask's factor may be passed by value; the rest lives on the device.
+  for (const problem::ScoreNode& node : structure.score.nodes) {
+    if (node.op == problem::ScoreOp::load &&
+        structure.operands[static_cast<size_t>(node.operand)].on_host) {
       return error(Code::graph_not_supported,
-                   "cuda: sdpa operand {} is passed by value; the kernel reads device memory", id);
+                   "cuda: the score reads operand {}, which is passed by value; the kernel reads "
+                   "device memory",
+                   node.operand);
+    }
+  }
+  for (OperandId id : {structure.scale, structure.dropout.mask_scale}) {
+    if (id != kAbsent && !structure.operands[static_cast<size_t>(id)].on_host) {
+      HEDDLE_TRY(check_dtype(structure, id, "scale", {DataType::f32}));
     }
   }
   if (sizes.q_heads > kMaxGridYZ || sizes.batch > kMaxGridYZ) {

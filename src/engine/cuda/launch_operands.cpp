@@ -1,5 +1,7 @@
 #include "engine/cuda/launch_operands.h"
 
+#include <cstring>
+
 namespace heddle::engine::cuda {
 
 attention::Tensor tensor_of(const problem::AttentionStructure& structure,
@@ -15,6 +17,33 @@ attention::Tensor tensor_of(const problem::AttentionStructure& structure,
         structure.operands[static_cast<size_t>(type.ragged_offsets)].dtype == DataType::i64;
   }
   return tensor;
+}
+
+void bind(std::span<const Entry> entries, std::span<void* const> buffers, void* parameters) {
+  for (const Entry& entry : entries) {
+    void* buffer = buffers[static_cast<size_t>(entry.operand)];
+    char* target = static_cast<char*>(parameters) + entry.offset;
+    switch (entry.kind) {
+      case Entry::Kind::address:
+        std::memcpy(target, &buffer, sizeof buffer);
+        break;
+      case Entry::Kind::integer: {
+        int64_t value = 0;
+        if (size_of(entry.dtype) == 8) {
+          std::memcpy(&value, buffer, 8);
+        } else {
+          value = static_cast<int64_t>(load(entry.dtype, buffer, 0));
+        }
+        std::memcpy(target, &value, sizeof value);
+        break;
+      }
+      case Entry::Kind::real: {
+        const float value = static_cast<float>(load(entry.dtype, buffer, 0));
+        std::memcpy(target, &value, sizeof value);
+        break;
+      }
+    }
+  }
 }
 
 bool rows_are_aligned(const problem::AttentionStructure& structure,

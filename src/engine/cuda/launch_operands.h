@@ -16,20 +16,18 @@ namespace heddle::engine::cuda {
 attention::Tensor tensor_of(const problem::AttentionStructure& structure,
                             const problem::AttentionSizes& sizes, problem::OperandId id);
 
-/// One entry of a parameter block that an execution must fill with an operand's address.
-struct Address {
-  size_t offset;  ///< bytes into the parameter block
-  problem::OperandId operand;
+/// One entry of a parameter block that an execution fills in: an operand's address or, for a
+/// pass-by-value scalar, its value.
+struct Entry {
+  enum class Kind : uint8_t { address, integer, real };
+  size_t offset = 0;  ///< bytes into the parameter block
+  problem::OperandId operand = problem::kAbsent;
+  Kind kind = Kind::address;
+  DataType dtype = DataType::f32;  ///< of the scalar in host memory
 };
 
-/// Writes each operand's address into the parameter block.
-inline void bind(std::span<const Address> addresses, std::span<void* const> buffers,
-                 void* parameters) {
-  for (const Address& address : addresses) {
-    *reinterpret_cast<void**>(static_cast<char*>(parameters) + address.offset) =
-        buffers[static_cast<size_t>(address.operand)];
-  }
-}
+/// Fills the entries of a parameter block. Integers are written as 64 bits, reals as f32.
+void bind(std::span<const Entry> entries, std::span<void* const> buffers, void* parameters);
 
 /// Whether every row of `id` can start on 16 bytes: all strides of dims > 1 are multiples of 16
 /// bytes and so is the row's length. The base address is the caller's duty, checked at execution.

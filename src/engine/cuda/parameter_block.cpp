@@ -57,14 +57,14 @@ void fill_forward(ParameterBlock<Parameters>& block, attention::ForwardParameter
   p.q_length = static_cast<int>(sizes.q_length);
   p.kv_length = static_cast<int>(sizes.kv_length);
   p.scale = static_cast<float>(sizes.scale);
-  block.pointer(p.scale_operand, structure.scale);
+  block.real(p.scale_operand, p.scale, structure.scale);
   block.pointer(p.sink, structure.sink);
   p.stats_log2 = structure.stats_log2;
   block.scalar(p.seed, structure.dropout.seed);
   block.scalar(p.offset, structure.dropout.offset);
   const double drop = sizes.dropout_probability;
   p.keep_scale = static_cast<float>(1 / (1 - drop));
-  block.pointer(p.keep_scale_operand, structure.dropout.mask_scale);
+  block.real(p.keep_scale_operand, p.keep_scale, structure.dropout.mask_scale);
   if (structure.dropout.kind == problem::Dropout::Kind::philox) {
     p.dropout_threshold = static_cast<unsigned long long>(std::floor(drop * 4294967296.0));
   } else if (structure.dropout.kind == problem::Dropout::Kind::threefry) {

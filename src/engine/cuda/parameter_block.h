@@ -34,20 +34,36 @@ class ParameterBlock {
   void scalar(attention::Scalar& target, problem::OperandId id) {
     if (id == problem::kAbsent) return;
     target.is_64_bit = type(id).dtype == DataType::i64 || type(id).dtype == DataType::u64;
-    pointer(target.data, id);
+    if (type(id).on_host) {
+      entry(target.value, id, Entry::Kind::integer);
+    } else {
+      pointer(target.data, id);
+    }
+  }
+  /// A real scalar: its address if it is on the device, else its value.
+  void real(const float*& address, float& value, problem::OperandId id) {
+    if (id == problem::kAbsent) return;
+    if (type(id).on_host) {
+      entry(value, id, Entry::Kind::real);
+    } else {
+      pointer(address, id);
+    }
   }
   template <class T>
   void pointer(T*& target, problem::OperandId id) {
-    if (id == problem::kAbsent) return;
-    addresses.push_back({static_cast<size_t>(reinterpret_cast<char*>(&target) -
-                                             reinterpret_cast<char*>(&parameters)),
-                         id});
+    if (id != problem::kAbsent) entry(target, id, Entry::Kind::address);
   }
 
   Parameters parameters{};
-  std::vector<Address> addresses;
+  std::vector<Entry> entries;
 
  private:
+  template <class T>
+  void entry(T& target, problem::OperandId id, Entry::Kind kind) {
+    const char* begin = reinterpret_cast<const char*>(&parameters);
+    const auto offset = static_cast<size_t>(reinterpret_cast<const char*>(&target) - begin);
+    entries.push_back({offset, id, kind, type(id).dtype});
+  }
   const problem::OperandType& type(problem::OperandId id) const {
     return structure_.operands[static_cast<size_t>(id)];
   }
