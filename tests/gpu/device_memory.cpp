@@ -1,0 +1,125 @@
+#include "gpu/device_memory.h"
+
+#include <array>
+
+#include "engine/cuda/driver.h"
+#include "engine/cuda/shared_object.h"
+
+namespace heddle::testing {
+namespace {
+
+using engine::cuda::CuContext;
+using engine::cuda::CuDevice;
+using engine::cuda::CuDevicePointer;
+using engine::cuda::CuResult;
+
+// What tests call and the engine does not.
+struct MemoryApi {
+  CuResult (*context_retain)(CuContext*, CuDevice);
+  CuResult (*context_release)(CuDevice);
+  CuResult (*context_set_current)(CuContext);
+  CuResult (*context_synchronise)();
+  CuResult (*allocate)(CuDevicePointer*, size_t);
+  CuResult (*free)(CuDevicePointer);
+  CuResult (*to_device)(CuDevicePointer, const void*, size_t);
+  CuResult (*to_host)(void*, CuDevicePointer, size_t);
+  CuResult (*set)(CuDevicePointer, unsigned char, size_t);
+};
+
+Result<MemoryApi> load_memory_api() {
+  using engine::cuda::bind;
+  const std::array<std::string, 1> names{"libcuda.so.1"};
+  HEDDLE_ASSIGN(const engine::cuda::SharedObject library,
+                engine::cuda::SharedObject::open("the NVIDIA driver", names));
+  MemoryApi api{};
+  HEDDLE_TRY(bind(library, "cuDevicePrimaryCtxRetain", api.context_retain));
+  HEDDLE_TRY(bind(library, "cuDevicePrimaryCtxRelease_v2", api.context_release));
+  HEDDLE_TRY(bind(library, "cuCtxSetCurrent", api.context_set_current));
+  HEDDLE_TRY(bind(library, "cuCtxSynchronize", api.context_synchronise));
+  HEDDLE_TRY(bind(library, "cuMemAlloc_v2", api.allocate));
+  HEDDLE_TRY(bind(library, "cuMemFree_v2", api.free));
+  HEDDLE_TRY(bind(library, "cuMemcpyHtoD_v2", api.to_device));
+  HEDDLE_TRY(bind(library, "cuMemcpyDtoH_v2", api.to_host));
+  HEDDLE_TRY(bind(library, "cuMemsetD8_v2", api.set));
+  return api;
+}
+
+const Result<MemoryApi>& memory_api() {
+  static const Result<MemoryApi> api = load_memory_api();
+  return api;
+}
+
+Status check(CuResult result, const char* call) {
+  return engine::cuda::driver()->check(result, call);
+}
+
+}  // namespace
+
+DeviceContext::DeviceContext() {
+  status_ = engine::cuda::driver().status();
+  if (status_.is_ok()) status_ = memory_api().status();
+  if (!status_.is_ok()) return;
+  CuContext context = nullptr;
+  status_ = check(memory_api()->context_retain(&context, device_), "cuDevicePrimaryCtxRetain");
+  if (status_.is_ok())
+    status_ = check(memory_api()->context_set_current(context), "cuCtxSetCurrent");
+  context_ = context;
+  if (!status_.is_ok()) return;
+  const Result<engine::cuda::Device> device = engine::cuda::current_device(*engine::cuda::driver());
+  status_ = device.status();
+  if (device.is_ok()) name_ = device->name;
+}
+
+DeviceContext::~DeviceContext() {
+  if (context_) memory_api()->context_release(device_);
+}
+
+Status DeviceContext::synchronise() const {
+  return check(memory_api()->context_synchronise(), "cuCtxSynchronize");
+}
+
+DeviceProgram::DeviceProgram(Program& program) : program_(program) {
+  for (const graph::Tensor& tensor : program.graph.tensors) {
+    const auto block = program.memory.find(tensor.uid);
+    if (block == program.memory.end()) continue;
+    if (tensor.pass_by_value) {
+      pointers_[tensor.uid] = block->second.data();
+      continue;
+    }
+    CuDevicePointer address = 0;
+    const auto bytes = static_cast<size_t>(block->second.size());
+    status_ = check(memory_api()->allocate(&address, bytes), "cuMemAlloc");
+    if (status_.is_ok())
+      status_ =
+          check(memory_api()->to_device(address, block->second.data(), bytes), "cuMemcpyHtoD");
+    if (!status_.is_ok()) return;
+    allocations_[tensor.uid] = address;
+    pointers_[tensor.uid] = reinterpret_cast<void*>(address);
+  }
+}
+
+DeviceProgram::~DeviceProgram() {
+  for (const auto& [uid, address] : allocations_) memory_api()->free(address);
+}
+
+Status DeviceProgram::copy_back() {
+  for (const auto& [uid, address] : allocations_) {
+    Block& block = program_.memory.at(uid);
+    HEDDLE_TRY(
+        check(memory_api()->to_host(block.data(), address, static_cast<size_t>(block.size())),
+              "cuMemcpyDtoH"));
+  }
+  return {};
+}
+
+DeviceBlock::DeviceBlock(int64_t bytes) {
+  const auto size = static_cast<size_t>(bytes > 0 ? bytes : 1);
+  if (memory_api()->allocate(&address_, size) == engine::cuda::kCudaSuccess)
+    memory_api()->set(address_, kPoison, size);
+}
+
+DeviceBlock::~DeviceBlock() {
+  if (address_) memory_api()->free(address_);
+}
+
+}  // namespace heddle::testing
