@@ -113,7 +113,7 @@ Result<Node> make_node(std::string_view op, std::string_view name) {
     node.op = RmsNormBackward{};
   } else {
     return error(
-        Code::malformed_input,
+        Code::invalid_value,
         "there is no op \"{}\", expected sdpa, sdpa_backward, rope, rope_backward, rms_norm or "
         "rms_norm_backward",
         op);

@@ -1,0 +1,237 @@
+/* The C interface as a C program uses it. */
+#include <heddle/heddle.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures = 0;
+
+#define CHECK(condition)                                                                      \
+  do {                                                                                        \
+    if (!(condition)) {                                                                       \
+      fprintf(stderr, "%s:%d: %s is false; last error: %s\n", __FILE__, __LINE__, #condition, \
+              heddle_last_error());                                                           \
+      ++failures;                                                                             \
+    }                                                                                         \
+  } while (0)
+#define CHECK_OK(call) CHECK((call) == HEDDLE_OK)
+#define CHECK_SENTENCE(call, status, part)            \
+  do {                                                \
+    CHECK((call) == (status));                        \
+    CHECK(strstr(heddle_last_error(), part) != NULL); \
+  } while (0)
+
+enum { B = 2, H = 2, S = 9, D = 16, COUNT = B * H * S * D };
+
+static heddle_tensor tensor(int64_t uid, const char* name) {
+  heddle_tensor t = {0};
+  t.uid = uid;
+  t.name = name;
+  t.rank = 4;
+  t.dims[0] = B, t.dims[1] = H, t.dims[2] = S, t.dims[3] = D;
+  return t;
+}
+
+/* Causal attention: uids 1, 2, 3 in, 4 out. */
+static heddle_graph* build_graph(void) {
+  heddle_graph* graph = NULL;
+  int32_t node = -1;
+  CHECK_OK(heddle_graph_create("c", HEDDLE_F32, HEDDLE_F32, HEDDLE_F32, &graph));
+  const char* names[] = {"q", "k", "v"};
+  for (int i = 0; i < 3; ++i) {
+    heddle_tensor t = tensor(i + 1, names[i]);
+    CHECK_OK(heddle_graph_add_tensor(graph, &t));
+  }
+  heddle_tensor o = {0};
+  o.uid = 4;
+  o.name = "o";
+  CHECK_OK(heddle_graph_add_tensor(graph, &o));
+  CHECK_OK(heddle_graph_add_node(graph, "sdpa", "attention", &node));
+  CHECK_OK(heddle_node_set_tensor(graph, node, "q", 1));
+  CHECK_OK(heddle_node_set_tensor(graph, node, "k", 2));
+  CHECK_OK(heddle_node_set_tensor(graph, node, "v", 3));
+  CHECK_OK(heddle_node_set_tensor(graph, node, "o", 4));
+  CHECK_OK(heddle_node_set_number(graph, node, "attn_scale", 0.25));
+  CHECK_OK(heddle_node_set_integer(graph, node, "right_bound", 0));
+  return graph;
+}
+
+static void attention_by_hand(const float* q, const float* k, const float* v, float* o) {
+  for (int bh = 0; bh < B * H; ++bh) {
+    for (int i = 0; i < S; ++i) {
+      const float* row = q + (bh * S + i) * D;
+      double weights[S], sum = 0;
+      for (int j = 0; j <= i; ++j) {
+        double dot = 0;
+        for (int d = 0; d < D; ++d) dot += (double)row[d] * k[(bh * S + j) * D + d];
+        weights[j] = exp(0.25 * dot);
+        sum += weights[j];
+      }
+      for (int d = 0; d < D; ++d) {
+        double value = 0;
+        for (int j = 0; j <= i; ++j) value += weights[j] / sum * v[(bh * S + j) * D + d];
+        o[(bh * S + i) * D + d] = (float)value;
+      }
+    }
+  }
+}
+
+static void test_execution(const heddle_graph* graph) {
+  heddle_plan* plan = NULL;
+  CHECK_OK(heddle_graph_supported(graph, HEDDLE_CPU));
+  CHECK_OK(heddle_plan_create(graph, HEDDLE_CPU, &plan));
+  CHECK(strcmp(heddle_plan_engine(plan), "cpu") == 0);
+  CHECK(strlen(heddle_plan_description(plan)) > 0);
+
+  const int64_t* uids = NULL;
+  size_t count = 0;
+  CHECK_OK(heddle_plan_inputs(plan, &uids, &count));
+  CHECK(count == 3 && uids[0] == 1 && uids[1] == 2 && uids[2] == 3);
+  CHECK_OK(heddle_plan_outputs(plan, &uids, &count));
+  CHECK(count == 1 && uids[0] == 4);
+  heddle_tensor o;
+  CHECK_OK(heddle_plan_tensor(plan, 4, &o));
+  CHECK(o.rank == 4 && o.dims[2] == S && o.strides[1] == S * D && o.dtype == HEDDLE_F32);
+  CHECK(strcmp(o.name, "o") == 0);
+
+  static float q[COUNT], k[COUNT], v[COUNT], out[COUNT], expected[COUNT];
+  srand(1);
+  for (int i = 0; i < COUNT; ++i) {
+    q[i] = (float)rand() / (float)RAND_MAX - 0.5f;
+    k[i] = (float)rand() / (float)RAND_MAX - 0.5f;
+    v[i] = (float)rand() / (float)RAND_MAX - 0.5f;
+    out[i] = NAN;
+  }
+  void* workspace = malloc(heddle_plan_workspace_bytes(plan) + 1);
+  const int64_t pack[] = {77, 4, 3, 2, 1};
+  void* pointers[] = {NULL, out, v, k, q};
+  CHECK_OK(heddle_plan_execute(plan, pack, pointers, 5, workspace, NULL));
+  attention_by_hand(q, k, v, expected);
+  for (int i = 0; i < COUNT; ++i) CHECK(fabsf(out[i] - expected[i]) < 1e-5f);
+
+  CHECK_SENTENCE(heddle_plan_execute(plan, pack, pointers, 4, workspace, NULL),
+                 HEDDLE_INVALID_VARIANT_PACK, "Uid 1 not found in variant pack.");
+  CHECK_SENTENCE(heddle_plan_execute(NULL, pack, pointers, 5, workspace, NULL),
+                 HEDDLE_INVALID_VALUE, "null pointer for plan");
+  CHECK_SENTENCE(heddle_plan_execute(plan, NULL, pointers, 5, workspace, NULL),
+                 HEDDLE_INVALID_VALUE, "null pointer for uids");
+  CHECK_SENTENCE(heddle_plan_execute(plan, pack, NULL, 5, workspace, NULL), HEDDLE_INVALID_VALUE,
+                 "null pointer for pointers");
+  CHECK_SENTENCE(heddle_plan_tensor(plan, 99, &o), HEDDLE_INVALID_VALUE, "no tensor with uid 99");
+  free(workspace);
+  heddle_plan_free(plan);
+}
+
+static void test_text(heddle_graph* graph) {
+  const char* text = NULL;
+  CHECK_OK(heddle_graph_text(graph, &text));
+  heddle_graph* read = NULL;
+  CHECK_OK(heddle_graph_parse(text, strlen(text), &read));
+  const char* again = NULL;
+  CHECK_OK(heddle_graph_text(read, &again));
+  CHECK(strcmp(text, again) == 0);
+  CHECK_OK(heddle_graph_validate(read));
+  heddle_tensor o;
+  CHECK_OK(heddle_graph_tensor(read, 4, &o));
+  CHECK(o.rank == 4 && o.dims[3] == D);
+  heddle_graph_free(read);
+  read = NULL;
+  CHECK_SENTENCE(heddle_graph_parse(text, strlen(text) / 2, &read), HEDDLE_MALFORMED_INPUT,
+                 "line 1, column");
+  CHECK(read == NULL);
+}
+
+static void test_score_expression(void) {
+  heddle_graph* graph = build_graph();
+  for (int64_t uid = 5; uid < 7; ++uid) {
+    heddle_tensor value = {0};
+    value.uid = uid;
+    value.is_virtual = true;
+    CHECK_OK(heddle_graph_add_tensor(graph, &value));
+  }
+  const int64_t in = 5;
+  CHECK_OK(heddle_node_set_tensor(graph, 0, "score_mod.score_in", 5));
+  CHECK_OK(heddle_node_set_tensor(graph, 0, "score_mod.score_out", 6));
+  CHECK_OK(heddle_node_add_pointwise(graph, 0, "score_mod", "tanh_fwd", &in, 1, 6, 0));
+  CHECK_OK(heddle_graph_validate(graph));
+  CHECK_SENTENCE(heddle_node_add_pointwise(graph, 0, "score_mod", "tan", &in, 1, 99, 0),
+                 HEDDLE_INVALID_VALUE, "no tensor with uid 99");
+  CHECK_SENTENCE(heddle_node_add_pointwise(graph, 0, "score_mod", "spam", &in, 1, 6, 0),
+                 HEDDLE_INVALID_VALUE, "no pointwise op 'spam'");
+  CHECK_SENTENCE(heddle_node_add_pointwise(graph, 0, "score_mod", "tan", NULL, 1, 6, 0),
+                 HEDDLE_INVALID_VALUE, "null pointer for input_uids");
+  heddle_graph_free(graph);
+}
+
+static void test_refusals(heddle_graph* graph) {
+  heddle_graph* made = NULL;
+  heddle_plan* plan = NULL;
+  heddle_tensor t = tensor(1, "again");
+  int32_t node = 0;
+  const int64_t dims[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  CHECK_SENTENCE(heddle_graph_create(NULL, HEDDLE_F32, HEDDLE_F32, HEDDLE_F32, NULL),
+                 HEDDLE_INVALID_VALUE, "null pointer for graph");
+  CHECK_SENTENCE(heddle_graph_create(NULL, (heddle_dtype)99, HEDDLE_F32, HEDDLE_F32, &made),
+                 HEDDLE_INVALID_VALUE, "no data type number 99");
+  CHECK_SENTENCE(heddle_graph_parse(NULL, 5, &made), HEDDLE_INVALID_VALUE, "null pointer for text");
+  CHECK_SENTENCE(heddle_graph_add_tensor(graph, &t), HEDDLE_INVALID_VALUE,
+                 "uid 1 is given to two tensors");
+  t.uid = 0;
+  CHECK_SENTENCE(heddle_graph_add_tensor(graph, &t), HEDDLE_INVALID_VALUE, "uid 0");
+  t.uid = 50, t.rank = 9;
+  CHECK_SENTENCE(heddle_graph_add_tensor(graph, &t), HEDDLE_INVALID_VALUE, "rank 9");
+  t.rank = -1;
+  CHECK_SENTENCE(heddle_graph_add_tensor(graph, &t), HEDDLE_INVALID_VALUE, "rank -1");
+  CHECK_SENTENCE(heddle_graph_add_tensor(NULL, &t), HEDDLE_INVALID_VALUE, "null pointer for graph");
+  CHECK_SENTENCE(heddle_graph_add_tensor(graph, NULL), HEDDLE_INVALID_VALUE,
+                 "null pointer for tensor");
+  CHECK_SENTENCE(heddle_graph_add_node(graph, "conv", NULL, &node), HEDDLE_INVALID_VALUE,
+                 "no op \"conv\"");
+  CHECK_SENTENCE(heddle_graph_add_node(graph, NULL, NULL, &node), HEDDLE_INVALID_VALUE,
+                 "null pointer for op");
+  CHECK_SENTENCE(heddle_node_set_tensor(graph, 0, "q", 99), HEDDLE_INVALID_VALUE,
+                 "no tensor with uid 99");
+  CHECK_SENTENCE(heddle_node_set_tensor(graph, 7, "q", 1), HEDDLE_INVALID_VALUE,
+                 "no node number 7");
+  CHECK_SENTENCE(heddle_node_set_number(graph, 0, "spam", 1), HEDDLE_INVALID_VALUE,
+                 "no field 'spam'");
+  CHECK_SENTENCE(heddle_node_set_number(graph, 0, NULL, 1), HEDDLE_INVALID_VALUE,
+                 "null pointer for field");
+  CHECK_SENTENCE(heddle_node_set_flag(graph, 0, "attn_scale", true), HEDDLE_INVALID_VALUE,
+                 "given a flag");
+  CHECK_SENTENCE(heddle_node_set_choice(graph, 0, "diagonal_alignment", NULL), HEDDLE_INVALID_VALUE,
+                 "null pointer");
+  CHECK_SENTENCE(heddle_node_set_dims(graph, 0, "dropout.threefry_strides", dims, 9),
+                 HEDDLE_INVALID_VALUE, "rank 9");
+  CHECK_SENTENCE(heddle_plan_create(graph, (heddle_device)5, &plan), HEDDLE_INVALID_VALUE,
+                 "no device number 5");
+  CHECK_SENTENCE(heddle_plan_create(NULL, HEDDLE_CPU, &plan), HEDDLE_INVALID_VALUE,
+                 "null pointer for graph");
+  CHECK_SENTENCE(heddle_plan_create(graph, HEDDLE_CPU, NULL), HEDDLE_INVALID_VALUE,
+                 "null pointer for plan");
+  CHECK_OK(heddle_node_set_integer(graph, 0, "right_bound", -1));
+  CHECK_SENTENCE(heddle_graph_validate(graph), HEDDLE_INVALID_VALUE, "Right bound");
+  CHECK_SENTENCE(heddle_plan_create(graph, HEDDLE_CPU, &plan), HEDDLE_INVALID_VALUE, "Right bound");
+  CHECK(plan == NULL && made == NULL);
+  CHECK(heddle_plan_workspace_bytes(NULL) == 0 && strcmp(heddle_plan_description(NULL), "") == 0);
+  heddle_plan_free(NULL);
+  heddle_graph_free(NULL);
+  CHECK(heddle_xla_register_all(NULL) == 2);
+  CHECK(heddle_xla_ffi_handler(NULL) == NULL);
+}
+
+int main(void) {
+  CHECK(strcmp(heddle_version(), "0.1.0") == 0);
+  CHECK(strcmp(heddle_status_name(HEDDLE_INVALID_VALUE), "INVALID_VALUE") == 0);
+  CHECK(strcmp(heddle_status_name((heddle_status)999), "UNKNOWN") == 0);
+  CHECK(strcmp(heddle_last_error(), "") == 0);
+  heddle_graph* graph = build_graph();
+  test_execution(graph);
+  test_text(graph);
+  test_score_expression();
+  test_refusals(graph);
+  heddle_graph_free(graph);
+  if (failures == 0) puts("all passed");
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,241 @@
+#include "api/executable.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "api/count_allocations.h"
+#include "api/devices.h"
+#include "graph/validate.h"
+#include "support/compare.h"
+#include "support/program.h"
+
+namespace heddle::api {
+namespace {
+
+using graph::kNone;
+using graph::TensorId;
+
+void fill_random(heddle::testing::Program& program, TensorId id, uint64_t seed) {
+  heddle::testing::Random random(seed);
+  program.allocate(id);
+  program.fill(id, [&] { return random.normal(); });
+}
+
+/// Causal sdpa with grouped heads; with `chained`, a second one whose queries are the first's
+/// output, virtual.
+heddle::testing::Program causal_attention(bool chained = false) {
+  heddle::testing::Program program;
+  graph::Graph& graph = program.graph;
+  graph.io_dtype = DataType::f32;
+  const Dims query{2, 4, 33, 32}, key{2, 2, 33, 32};
+  graph::Sdpa op;
+  op.q = program.add("q", DataType::f32, query);
+  op.k = program.add("k", DataType::f32, key);
+  op.v = program.add("v", DataType::f32, key);
+  op.o = program.add("o", DataType::f32, query);
+  op.attention.attn_scale = 0.2;
+  op.attention.right_bound = 0;
+  for (TensorId id : {op.q, op.k, op.v}) fill_random(program, id, static_cast<uint64_t>(id) + 1);
+  if (chained) {
+    graph::Sdpa second = op;
+    second.q = op.o;
+    graph[op.o].is_virtual = true;
+    second.o = program.add("o2", DataType::f32, query);
+    program.allocate(second.o);
+    graph.nodes.push_back({"second", second});
+  } else {
+    op.stats = program.add("stats", DataType::f32, {2, 4, 33, 1});
+    program.allocate(op.o);
+    program.allocate(op.stats);
+  }
+  graph.nodes.push_back({"first", op});
+  EXPECT_TRUE(validate(graph).is_ok()) << validate(graph).message();
+  return program;
+}
+
+std::shared_ptr<const Executable> build(const graph::Graph& graph) {
+  auto built = Executable::build(graph, engines(Device::cpu));
+  EXPECT_TRUE(built.is_ok()) << built.status().message();
+  return built.is_ok() ? *built : nullptr;
+}
+
+std::vector<Binding> bindings_of(heddle::testing::Program& program) {
+  std::vector<Binding> bindings;
+  for (const auto& [uid, pointer] : program.buffers()) bindings.push_back({uid, pointer});
+  return bindings;
+}
+
+/// Workspace full of NaN, beginning at an odd address, with a guard behind it.
+class Workspace {
+ public:
+  explicit Workspace(const Executable& executable)
+      : bytes_(executable.workspace_bytes()), memory_(static_cast<size_t>(bytes_) + 65, 0xff) {}
+  void* data() { return memory_.data() + 1; }
+  bool guard_is_whole() const {
+    return std::all_of(memory_.begin() + 1 + bytes_, memory_.end(),
+                       [](unsigned char c) { return c == 0xff; });
+  }
+
+ private:
+  int64_t bytes_;
+  std::vector<unsigned char> memory_;
+};
+
+TEST(Executable, RunsAttention) {
+  heddle::testing::Program program = causal_attention();
+  const auto executable = build(program.graph);
+  ASSERT_TRUE(executable);
+  Workspace workspace(*executable);
+  const Status status = executable->execute(bindings_of(program), workspace.data(), nullptr);
+  ASSERT_TRUE(status.is_ok()) << status.message();
+  EXPECT_TRUE(matches_reference(program, DataType::f32));
+  EXPECT_TRUE(workspace.guard_is_whole());
+  EXPECT_EQ(executable->engine(), "cpu");
+  EXPECT_NE(executable->description().find("first: cpu, "), std::string::npos)
+      << executable->description();
+}
+
+TEST(Executable, PassesIntermediatesThroughTheWorkspace) {
+  heddle::testing::Program program = causal_attention(/*chained=*/true);
+  const auto executable = build(program.graph);
+  ASSERT_TRUE(executable);
+  EXPECT_GE(executable->workspace_bytes(), 2 * 4 * 33 * 32 * 4);
+  Workspace workspace(*executable);
+  const Status status = executable->execute(bindings_of(program), workspace.data(), nullptr);
+  ASSERT_TRUE(status.is_ok()) << status.message();
+  EXPECT_TRUE(matches_reference(program, DataType::f32));
+  EXPECT_TRUE(workspace.guard_is_whole());
+}
+
+TEST(Executable, PortsAreInAscendingUid) {
+  heddle::testing::Program program = causal_attention();
+  graph::Graph graph = program.graph;
+  graph.tensors[0].uid = 90;
+  graph.tensors[3].uid = 70;
+  const auto executable = build(graph);
+  ASSERT_TRUE(executable);
+  std::vector<std::string> names;
+  for (const Port& port : executable->inputs())
+    names.push_back(executable->graph()[port.tensor].name);
+  for (const Port& port : executable->outputs())
+    names.push_back(executable->graph()[port.tensor].name);
+  EXPECT_EQ(names, (std::vector<std::string>{"k", "v", "q", "stats", "o"}));
+}
+
+TEST(Executable, AllocatesNothingToExecute) {
+  heddle::testing::Program program = causal_attention(true);
+  const auto executable = build(program.graph);
+  ASSERT_TRUE(executable);
+  Workspace workspace(*executable);
+  const std::vector<Binding> bindings = bindings_of(program);
+  ASSERT_TRUE(executable->execute(bindings, workspace.data(), nullptr).is_ok());
+  const int64_t before = heddle::testing::allocations();
+  const Status status = executable->execute(bindings, workspace.data(), nullptr);
+  EXPECT_EQ(heddle::testing::allocations(), before);
+  EXPECT_TRUE(status.is_ok());
+}
+
+TEST(Executable, ManyThreadsAtOnce) {
+  const heddle::testing::Program program = causal_attention(true);
+  const auto executable = build(program.graph);
+  ASSERT_TRUE(executable);
+  std::atomic<int> right = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      heddle::testing::Program mine = program;
+      Workspace workspace(*executable);
+      for (int i = 0; i < 5; ++i) {
+        if (executable->execute(bindings_of(mine), workspace.data(), nullptr).is_ok()) ++right;
+      }
+      EXPECT_TRUE(matches_reference(mine, DataType::f32));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 20);
+}
+
+class Pack : public ::testing::Test {
+ protected:
+  heddle::testing::Program program = causal_attention();
+  std::shared_ptr<const Executable> executable = build(program.graph);
+  Workspace workspace{*executable};
+  std::vector<Binding> bindings = bindings_of(program);
+
+  Binding& of(const char* name) {
+    for (Binding& binding : bindings) {
+      for (const graph::Tensor& tensor : executable->graph().tensors) {
+        if (tensor.name == name && tensor.uid == binding.uid) return binding;
+      }
+    }
+    return bindings.at(99);
+  }
+  void expect_refusal(const std::string& sentence) {
+    const Status status = executable->execute(bindings, workspace.data(), nullptr);
+    EXPECT_EQ(status.code(), Code::invalid_variant_pack);
+    EXPECT_NE(status.message().find(sentence), std::string::npos) << status.message();
+    for (const char* output : {"o", "stats"}) {
+      const TensorId id = output == std::string("o") ? 3 : 4;
+      const auto& block = program.memory.at(executable->graph()[id].uid);
+      EXPECT_TRUE(std::all_of(block.data(), block.data() + block.size(), [](unsigned char c) {
+        return c == heddle::testing::kPoison;
+      })) << "nothing may be written";
+    }
+  }
+};
+
+TEST_F(Pack, MissingUid) {
+  const int64_t uid = of("k").uid;
+  std::erase_if(bindings, [&](const Binding& b) { return b.uid == uid; });
+  expect_refusal("Uid 2 not found in variant pack. It is the input tensor 'k' (uid 2).");
+}
+TEST_F(Pack, NullPointer) {
+  of("o").pointer = nullptr;
+  expect_refusal("The tensor 'o' (uid 4) is bound to a null pointer.");
+}
+TEST_F(Pack, Misaligned) {
+  of("v").pointer = static_cast<char*>(of("v").pointer) + 2;
+  expect_refusal("expected a multiple of 4, the size of f32");
+}
+TEST_F(Pack, OutputOnInput) {
+  of("o").pointer = of("q").pointer;
+  expect_refusal("The output tensor 'o' (uid 4) shares memory with the input tensor 'q' (uid 1)");
+}
+TEST_F(Pack, OutputOnOutput) {
+  of("stats").pointer = static_cast<char*>(of("o").pointer) + 64;
+  expect_refusal("shares memory with the output");
+}
+TEST_F(Pack, TensorOnWorkspace) {
+  if (executable->workspace_bytes() == 0) GTEST_SKIP() << "this engine needs no workspace here";
+  of("stats").pointer = static_cast<char*>(workspace.data()) + 3;
+  expect_refusal("shares memory with the workspace");
+}
+TEST_F(Pack, ExtraUidsAreIgnored) {
+  bindings.push_back({12345, nullptr});
+  EXPECT_TRUE(executable->execute(bindings, workspace.data(), nullptr).is_ok());
+  EXPECT_TRUE(matches_reference(program, DataType::f32));
+}
+
+TEST(Executable, RefusesWithEveryEnginesReason) {
+  graph::Graph graph = causal_attention().graph;
+  for (graph::Tensor& tensor : graph.tensors)
+    tensor.dtype = tensor.name == "stats" ? DataType::f32 : DataType::f64;
+  const auto refused = Executable::build(graph, engines(Device::cpu));
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_EQ(refused.status().code(), Code::graph_execution_plan_creation_failed);
+  EXPECT_EQ(refused.status().message().find("No execution plans support the graph. cpu: "), 0u)
+      << refused.status().message();
+  const auto none = Executable::build(causal_attention().graph, {});
+  EXPECT_NE(none.status().message().find("There is no engine"), std::string::npos);
+}
+
+TEST(Executable, RefusesInvalidGraphs) {
+  graph::Graph graph = causal_attention().graph;
+  std::get<graph::Sdpa>(graph.nodes[0].op).attention.right_bound = -1;
+  EXPECT_EQ(Executable::build(graph, engines(Device::cpu)).status().code(), Code::invalid_value);
+}
+
+}  // namespace
+}  // namespace heddle::api

@@ -1,0 +1,361 @@
+// The builder's ops: a program written against cuDNN's frontend, with the namespace exchanged.
+#include "heddle/frontend.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+namespace fe = heddle::frontend;
+
+namespace {
+
+using fe::graph::Tensor;
+using fe::graph::Tensor_attributes;
+
+Tensor input(fe::graph::Graph& graph, const char* name, int64_t uid, std::vector<int64_t> dim) {
+  std::vector<int64_t> stride(dim.size(), 1);
+  for (size_t i = dim.size() - 1; i > 0; --i) stride[i - 1] = stride[i] * dim[i];
+  return graph.tensor(
+      Tensor_attributes().set_name(name).set_uid(uid).set_dim(dim).set_stride(stride));
+}
+
+fe::graph::Graph float_graph() {
+  fe::graph::Graph graph;
+  graph.set_io_data_type(fe::DataType_t::FLOAT)
+      .set_intermediate_data_type(fe::DataType_t::FLOAT)
+      .set_compute_data_type(fe::DataType_t::FLOAT);
+  return graph;
+}
+
+std::vector<float> random(size_t count, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+constexpr int64_t B = 2, H = 2, S = 12, D = 16;
+
+struct Attention {
+  fe::graph::Graph graph = float_graph();
+  Tensor q = input(graph, "q", 1, {B, H, S, D});
+  Tensor k = input(graph, "k", 2, {B, H, S, D});
+  Tensor v = input(graph, "v", 3, {B, H, S, D});
+  Tensor o;
+
+  void add(fe::graph::SDPA_attributes attributes) {
+    o = graph.sdpa(q, k, v, attributes.set_name("attention"))[0];
+    o->set_output(true).set_uid(4);
+  }
+  void expect_failure(fe::error_code_t code, const std::string& sentence) {
+    const fe::error_t error = graph.validate();
+    EXPECT_TRUE(error.is_bad());
+    EXPECT_EQ(error.get_code(), code);
+    EXPECT_NE(error.get_message().find(sentence), std::string::npos) << error.get_message();
+  }
+  std::string text() {
+    std::string text;
+    const fe::error_t error = graph.serialize(text);
+    EXPECT_TRUE(error.is_good()) << error.get_message();
+    return text;
+  }
+};
+
+fe::graph::SDPA_attributes plain() {
+  return fe::graph::SDPA_attributes().set_generate_stats(false);
+}
+
+/// softmax(score(q.k * scale)) v on keys up to the row; the score function may be the identity.
+template <class Score>
+std::vector<float> by_hand(const std::vector<float>& q, const std::vector<float>& k,
+                           const std::vector<float>& v, double scale, Score&& score) {
+  std::vector<float> o(q.size());
+  for (int64_t bh = 0; bh < B * H; ++bh) {
+    for (int64_t i = 0; i < S; ++i) {
+      std::vector<double> weights;
+      double sum = 0;
+      for (int64_t j = 0; j <= i; ++j) {
+        double dot = 0;
+        for (int64_t d = 0; d < D; ++d)
+          dot += double(q[(bh * S + i) * D + d]) * k[(bh * S + j) * D + d];
+        weights.push_back(std::exp(score(scale * dot, i, j)));
+        sum += weights.back();
+      }
+      for (int64_t d = 0; d < D; ++d) {
+        double value = 0;
+        for (int64_t j = 0; j <= i; ++j) value += weights[j] / sum * v[(bh * S + j) * D + d];
+        o[(bh * S + i) * D + d] = static_cast<float>(value);
+      }
+    }
+  }
+  return o;
+}
+
+template <class Score>
+void expect_computes(Attention& attention, double scale, Score&& score) {
+  const fe::Handle cpu;
+  const fe::error_t built = attention.graph.build(cpu, {fe::HeurMode_t::A});
+  ASSERT_TRUE(built.is_good()) << built.get_message();
+  std::vector<float> q = random(B * H * S * D, 1), k = random(q.size(), 2), v = random(q.size(), 3);
+  std::vector<float> o(q.size(), NAN);
+  std::vector<char> workspace(static_cast<size_t>(attention.graph.get_workspace_size()));
+  const fe::error_t run = attention.graph.execute(cpu,
+                                                  {{attention.q, q.data()},
+                                                   {attention.k, k.data()},
+                                                   {attention.v, v.data()},
+                                                   {attention.o, o.data()}},
+                                                  workspace.data());
+  ASSERT_TRUE(run.is_good()) << run.get_message();
+  const std::vector<float> expected = by_hand(q, k, v, scale, score);
+  for (size_t i = 0; i < o.size(); ++i) ASSERT_NEAR(o[i], expected[i], 1e-5) << i;
+}
+
+TEST(Frontend, CausalAttention) {
+  Attention attention;
+  attention.add(plain().set_attn_scale(0.25f).set_causal_mask(true));
+  expect_computes(attention, 0.25, [](double s, int64_t, int64_t) { return s; });
+}
+
+TEST(Frontend, ScoreModifierWithCapturedTensor) {
+  // Soft cap, then a causal mask by select, as score_mod lambdas are written.
+  using fe::PointwiseMode_t;
+  using fe::graph::Pointwise_attributes;
+  Attention attention;
+  const Tensor cap = attention.graph.tensor(5.0f);
+  const Tensor lowest = attention.graph.tensor(-INFINITY);
+  attention.add(plain().set_attn_scale(0.5f).set_score_mod(
+      [&](std::shared_ptr<fe::graph::Graph> graph, Tensor score) {
+        const auto apply = [&](PointwiseMode_t mode, const Tensor& a, const Tensor& b) {
+          return graph->pointwise(a, b, Pointwise_attributes().set_mode(mode));
+        };
+        const Tensor ratio = apply(PointwiseMode_t::DIV, score, cap);
+        const Tensor bounded =
+            graph->pointwise(ratio, Pointwise_attributes().set_mode(PointwiseMode_t::TANH_FWD));
+        const Tensor capped = apply(PointwiseMode_t::MUL, bounded, cap);
+        const Tensor row = graph->pointwise(
+            score, Pointwise_attributes().set_mode(PointwiseMode_t::GEN_INDEX).set_axis(2));
+        const Tensor column = graph->pointwise(
+            score, Pointwise_attributes().set_mode(PointwiseMode_t::GEN_INDEX).set_axis(3));
+        row->set_data_type(fe::DataType_t::INT32);
+        column->set_data_type(fe::DataType_t::INT32);
+        const Tensor visible = apply(PointwiseMode_t::CMP_GE, row, column);
+        visible->set_data_type(fe::DataType_t::BOOLEAN);
+        return graph->pointwise(capped, lowest, visible,
+                                Pointwise_attributes().set_mode(PointwiseMode_t::BINARY_SELECT));
+      }));
+  expect_computes(attention, 0.5, [](double s, int64_t, int64_t) { return 5 * std::tanh(s / 5); });
+}
+
+TEST(Frontend, InfersIntoTheTensors) {
+  Attention attention;
+  attention.add(fe::graph::SDPA_attributes().set_is_inference(true));
+  ASSERT_TRUE(attention.graph.validate().is_good());
+  EXPECT_EQ(attention.o->get_dim(), (std::vector<int64_t>{B, H, S, D}));
+  EXPECT_EQ(attention.o->get_stride(), (std::vector<int64_t>{H * S * D, S * D, D, 1}));
+  EXPECT_EQ(attention.o->get_data_type(), fe::DataType_t::FLOAT);
+  EXPECT_TRUE(attention.graph.validate().is_good()) << "idempotent";
+  Tensor_attributes found;
+  ASSERT_TRUE(attention.graph.query_tensor_attributes_of_uid(4, found).is_good());
+  EXPECT_EQ(found.get_dim(), attention.o->get_dim());
+  EXPECT_TRUE(attention.graph.query_tensor_attributes_of_uid(99, found).is_bad());
+}
+
+TEST(Frontend, StatsFollowGenerateStats) {
+  fe::graph::Graph graph = float_graph();
+  const Tensor x = input(graph, "x", 1, {B, H, S, D});
+  EXPECT_EQ(graph.sdpa(x, x, x, plain())[1], nullptr);
+  const auto [o, stats] =
+      graph.sdpa(x, x, x, fe::graph::SDPA_attributes().set_generate_stats(true));
+  ASSERT_NE(stats, nullptr);
+  EXPECT_TRUE(stats->get_is_virtual());
+  EXPECT_TRUE(o->get_is_virtual());
+}
+
+TEST(Frontend, StatsMustBeSaid) {
+  Attention attention;
+  attention.add(fe::graph::SDPA_attributes());
+  attention.expect_failure(fe::error_code_t::ATTRIBUTE_NOT_SET, "generate_stats is not set");
+}
+
+TEST(Frontend, OldCausalSettersAreBounds) {
+  const auto text_of = [](fe::graph::SDPA_attributes attributes) {
+    Attention attention;
+    attention.add(std::move(attributes));
+    return attention.text();
+  };
+  using fe::DiagonalAlignment_t;
+  EXPECT_EQ(text_of(plain().set_causal_mask(true)),
+            text_of(plain().set_diagonal_band_right_bound(0)));
+  EXPECT_EQ(text_of(plain().set_causal_mask_bottom_right(true)),
+            text_of(plain()
+                        .set_diagonal_alignment(DiagonalAlignment_t::BOTTOM_RIGHT)
+                        .set_diagonal_band_right_bound(0)));
+  EXPECT_EQ(text_of(plain().set_sliding_window_length(5)),
+            text_of(plain().set_diagonal_band_left_bound(5)));
+  EXPECT_EQ(text_of(plain().set_causal_mask(true).set_diagonal_band_right_bound(0)),
+            text_of(plain().set_causal_mask(true)));
+}
+
+TEST(Frontend, OldCausalSettersConflictLoudly) {
+  const auto refused = [](fe::graph::SDPA_attributes attributes, const char* sentence) {
+    Attention attention;
+    attention.add(std::move(attributes));
+    attention.expect_failure(fe::error_code_t::INVALID_VALUE, sentence);
+  };
+  refused(plain().set_causal_mask(true).set_diagonal_band_right_bound(3),
+          "beside a right bound of 3");
+  refused(plain().set_causal_mask(true).set_causal_mask_bottom_right(true), "are both set");
+  refused(
+      plain().set_causal_mask(true).set_diagonal_alignment(fe::DiagonalAlignment_t::BOTTOM_RIGHT),
+      "other diagonal alignment");
+  refused(plain().set_sliding_window_length(5).set_diagonal_band_left_bound(6),
+          "is 5 beside a left bound of 6");
+}
+
+TEST(Frontend, EverySetterReachesTheGraph) {
+  Attention attention;
+  fe::graph::Graph& g = attention.graph;
+  const auto scalar = [&](const char* name, fe::DataType_t type) {
+    return g.tensor(Tensor_attributes()
+                        .set_name(name)
+                        .set_dim({1, 1, 1, 1})
+                        .set_stride({1, 1, 1, 1})
+                        .set_data_type(type));
+  };
+  const auto length = [&](const char* name, int64_t n) {
+    return g.tensor(Tensor_attributes()
+                        .set_name(name)
+                        .set_dim({n, 1, 1, 1})
+                        .set_stride({1, 1, 1, 1})
+                        .set_data_type(fe::DataType_t::INT32));
+  };
+  const Tensor max = scalar("max", fe::DataType_t::FLOAT),
+               sum = scalar("sum", fe::DataType_t::FLOAT),
+               dump = scalar("dump", fe::DataType_t::FLOAT);
+  attention.q->set_ragged_offset(length("offsets", B + 1)).set_ragged_offset_multiplier(64);
+  attention.add(plain()
+                    .set_attn_scale(scalar("scale", fe::DataType_t::FLOAT))
+                    .set_bias(scalar("bias", fe::DataType_t::FLOAT))
+                    .set_alibi_mask(true)
+                    .set_padding_mask(true)
+                    .set_seq_len_q(length("lq", B))
+                    .set_cu_seq_len_kv(length("lkv", B + 1))
+                    .set_max_total_seq_len_q(100)
+                    .set_diagonal_band_left_bound(4)
+                    .set_diagonal_band_right_bound(0)
+                    .set_block_mask(scalar("blocks", fe::DataType_t::UINT8))
+                    .set_dropout(0.125f, scalar("seed", fe::DataType_t::INT64),
+                                 scalar("offset", fe::DataType_t::INT64))
+                    .set_rng_dump(dump)
+                    .set_sink_token(scalar("sink", fe::DataType_t::FLOAT))
+                    .set_softmax_input_is_log2(true)
+                    .set_implementation(fe::AttentionImplementation_t::UNIFIED)
+                    .set_logit_max(max)
+                    .set_score_sum_exp(sum)
+                    .set_paged_attention_k_table(scalar("kt", fe::DataType_t::INT32))
+                    .set_paged_attention_v_table(scalar("vt", fe::DataType_t::INT32))
+                    .set_paged_attention_max_seq_len_kv(12));
+  const std::string text = attention.text();
+  for (const char* part : {"\"attn_scale_tensor\":",
+                           "\"bias\":",
+                           "\"alibi_mask\":true",
+                           "\"padding_mask\":true",
+                           "\"seq_len_q\":",
+                           "\"cu_seq_len_kv\":",
+                           "\"max_total_seq_len_q\":100",
+                           "\"left_bound\":4",
+                           "\"right_bound\":0",
+                           "\"block_mask\":",
+                           "\"probability\":0.125",
+                           "\"seed\":",
+                           "\"offset\":",
+                           "\"rng_dump\":",
+                           "\"sink\":",
+                           "\"softmax_input_is_log2\":true",
+                           "\"max\":",
+                           "\"sum_exp\":",
+                           "\"page_table_k\":",
+                           "\"page_table_v\":",
+                           "\"paged_max_seq_len_kv\":12",
+                           "\"ragged_offset\":",
+                           "\"ragged_offset_multiplier\":64"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  }
+}
+
+TEST(Frontend, BackwardAndRopes) {
+  fe::graph::Graph graph = float_graph();
+  const Tensor q = input(graph, "q", 1, {B, H, S, D}), k = input(graph, "k", 2, {B, H, S, D}),
+               v = input(graph, "v", 3, {B, H, S, D});
+  const Tensor o = input(graph, "o", 4, {B, H, S, D}), d_o = input(graph, "dO", 5, {B, H, S, D}),
+               stats = input(graph, "stats", 6, {B, H, S, 1});
+  const Tensor freqs = input(graph, "freqs", 7, {S, 1, 1, D});
+  const Tensor bias = input(graph, "bias", 8, {1, H, S, S}),
+               d_bias = input(graph, "dBias", 9, {1, H, S, S});
+  const auto [dq, dk, dv] = graph.sdpa_backward(q, k, v, o, d_o, stats,
+                                                fe::graph::SDPA_backward_attributes()
+                                                    .set_name("bwd")
+                                                    .set_bias(bias)
+                                                    .set_dbias(d_bias)
+                                                    .set_causal_mask(true)
+                                                    .set_deterministic_algorithm(true));
+  const Tensor dx = graph.rope_backward(
+      dq, freqs, fe::graph::RoPE_backward_attributes().set_name("r").set_output_scale(0.5f));
+  for (const Tensor& made : {dk, dv, dx}) made->set_output(true);
+  const fe::error_t error = graph.validate();
+  ASSERT_TRUE(error.is_good()) << error.get_message();
+  EXPECT_EQ(dx->get_dim(), q->get_dim());
+  EXPECT_TRUE(dq->get_is_virtual());
+  std::string text;
+  ASSERT_TRUE(graph.serialize(text).is_good());
+  EXPECT_NE(text.find("\"deterministic\":true"), std::string::npos);
+  EXPECT_NE(text.find("\"output_scale\":0.5"), std::string::npos);
+}
+
+TEST(Frontend, RmsNormWithBackward) {
+  fe::graph::Graph graph = float_graph();
+  const Tensor x = input(graph, "x", 1, {8, 32, 1, 1}),
+               scale = input(graph, "scale", 2, {1, 32, 1, 1}),
+               dy = input(graph, "dy", 3, {8, 32, 1, 1});
+  const auto [y, inv] = graph.rmsnorm(x, scale,
+                                      fe::graph::Rmsnorm_attributes()
+                                          .set_name("n")
+                                          .set_forward_phase(fe::NormFwdPhase_t::TRAINING)
+                                          .set_epsilon(graph.tensor(1e-5f)));
+  const auto [dx, dscale, dbias] = graph.rmsnorm_backward(
+      dy, x, scale, inv, fe::graph::Rmsnorm_backward_attributes().set_name("nb").has_dbias(false));
+  for (const Tensor& made : {y, inv, dx, dscale}) made->set_output(true);
+  EXPECT_EQ(dbias, nullptr);
+  const fe::error_t error = graph.validate();
+  ASSERT_TRUE(error.is_good()) << error.get_message();
+  EXPECT_EQ(inv->get_dim(), (std::vector<int64_t>{8, 1, 1, 1}));
+
+  fe::graph::Graph unsaid = float_graph();
+  unsaid.rmsnorm(x, scale, fe::graph::Rmsnorm_attributes().set_epsilon(unsaid.tensor(1e-5f)));
+  EXPECT_NE(unsaid.validate().get_message().find("Forward phase not set of rmsnorm node."),
+            std::string::npos);
+  fe::graph::Graph unsaid_backward = float_graph();
+  unsaid_backward.rmsnorm_backward(dy, x, scale, inv, fe::graph::Rmsnorm_backward_attributes());
+  EXPECT_NE(unsaid_backward.validate().get_message().find("has_dbias is not set"),
+            std::string::npos);
+}
+
+TEST(Frontend, PointwiseOutsideAScoreModifierIsRefused) {
+  Attention attention;
+  attention.add(plain());
+  attention.graph.pointwise(attention.q,
+                            fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::NEG));
+  attention.expect_failure(fe::error_code_t::GRAPH_NOT_SUPPORTED,
+                           "pointwise ops outside a score_mod");
+}
+
+TEST(Frontend, DuplicateUidNamesTheTensor) {
+  Attention attention;
+  attention.k->set_uid(1);
+  attention.add(plain());
+  attention.expect_failure(fe::error_code_t::INVALID_VALUE, "uid 1 is given to two tensors");
+}
+
+}  // namespace
