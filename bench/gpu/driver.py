@@ -28,6 +28,7 @@ class Kernel:
         torch.cuda.current_stream()  # makes torch's context current
         torch.zeros(1, device="cuda")
         self.module = ct.c_void_p()
+        self.others = {}
         check(_cuda.cuModuleLoadData(ct.byref(self.module), cubin), f"loading {name}")
         self.function = ct.c_void_p()
         check(_cuda.cuModuleGetFunction(ct.byref(self.function), self.module, name.encode()), name)
@@ -46,13 +47,20 @@ class Kernel:
             f"{name}: {self.shared_bytes} bytes of shared memory",
         )
 
-    def launch(self, blocks: int, arguments: ct.Structure):
+    def launch(self, blocks, arguments: ct.Structure, name=None, threads=None, shared_bytes=None):
+        """Runs the kernel, or another one (`name`) of its module."""
+        function = self.function
+        if name is not None:
+            function = self.others.get(name)
+            if function is None:
+                function = self.others[name] = ct.c_void_p()
+                check(_cuda.cuModuleGetFunction(ct.byref(function), self.module, name.encode()), name)
         parameters = (ct.c_void_p * 1)(ct.cast(ct.pointer(arguments), ct.c_void_p))
         stream = ct.c_void_p(torch.cuda.current_stream().cuda_stream)
         check(
             _cuda.cuLaunchKernel(
-                self.function, blocks, 1, 1, self.threads, 1, 1, self.shared_bytes, stream,
-                parameters, None,
+                function, blocks, 1, 1, threads or self.threads, 1, 1,
+                self.shared_bytes if shared_bytes is None else shared_bytes, stream, parameters, None,
             ),
             "launch",
         )

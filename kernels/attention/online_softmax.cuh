@@ -91,17 +91,6 @@ struct OnlineSoftmax {
   HEDDLE_DEVICE float total(int h) const { return tile::quad_sum(sum[h]); }
 };
 
-/// Instructions after this point wait for `value`. ptxas may otherwise move arithmetic that should
-/// run under an asynchronous product behind the wait for that product. The bit pattern is a NaN
-/// that no arithmetic makes.
-HEDDLE_DEVICE void hold_until(float value) {
-  asm volatile(
-      "{\n.reg .pred never;\n"
-      "setp.eq.u32 never, %0, 0x7fb00b1e;\n"
-      "@never nanosleep.u32 0;\n}" ::"r"(__float_as_uint(value))
-      : "memory");
-}
-
 /// Row h of a 64 x N accumulator times factor[h].
 template <int kCount>
 HEDDLE_DEVICE void scale_rows(float (&out)[kCount], const float (&factor)[2]) {

@@ -1,39 +1,53 @@
-// Which keys a query row sees: the interval lo(row) <= key < hi(row), the meet of constants and of
-// bounds that move with the row (causal and sliding-window masks, either alignment).
+// Which keys a query row sees: the interval lo(row) <= key < hi(row), for bounds that are constant
+// within a batch entry or move with the row (causal and sliding-window masks, either alignment).
 #pragma once
 
-#include "../ptx/types.cuh"
+#include "operand.cuh"
 
 namespace heddle::attention {
 
-/// Bounds as the host knows them. "Diagonal" bounds move with the row:
-///   key <  row + upper_diagonal (+ kv_length - q_length if upper_bottom_right), likewise lower.
-struct Bounds {
-  i32 lower, upper;  ///< constants; upper is also cut at the batch entry's kv_length
-  i32 lower_diagonal, upper_diagonal;
-  i32 lower_bottom_right, upper_bottom_right;  ///< 0 or 1
+/// The bounds of one batch entry, all kinds of them met. Diagonal ones count from the row.
+struct BatchBounds {
+  i32 lower, upper, lower_diagonal, upper_diagonal;
 };
 
-/// Bounds resolved for one batch entry. kLowerVaries / kUpperVaries: the diagonal ones exist.
+HEDDLE_DEVICE BatchBounds resolve_bounds(const ForwardParameters& p, int batch, int q_length,
+                                         int kv_length) {
+  constexpr i32 kFar = 1 << 30;
+  BatchBounds met{0, kv_length, -kFar, kFar};
+#pragma unroll 1
+  for (int n = 0; n < p.bound_count; ++n) {
+    const Bound& bound = p.bounds[n];
+    i64 exact = bound.constant;
+    if (bound.anchor == Anchor::kv_end) exact += kv_length;
+    if (bound.anchor == Anchor::bottom_right) exact += kv_length - q_length;
+    if (bound.anchor == Anchor::operand)
+      exact += load_integer(bound.operand.data, batch * bound.operand.stride[0],
+                            bound.operand.offsets_are_64_bit);
+    const i32 at = static_cast<i32>(exact < -kFar ? -kFar : exact > kFar ? kFar : exact);
+    const bool diagonal = bound.anchor == Anchor::top_left || bound.anchor == Anchor::bottom_right;
+    // Selected by value: a reference to one of two would put both into local memory.
+    const bool cuts = bound.upper != 0, raises = !cuts;
+    if (cuts && diagonal) met.upper_diagonal = min_of(met.upper_diagonal, at);
+    if (cuts && !diagonal) met.upper = min_of(met.upper, at);
+    if (raises && diagonal) met.lower_diagonal = max_of(met.lower_diagonal, at);
+    if (raises && !diagonal) met.lower = max_of(met.lower, at);
+  }
+  return met;
+}
+
+/// kLowerVaries / kUpperVaries: a diagonal bound of the kind exists.
 template <bool kLowerVaries, bool kUpperVaries>
 struct VisibleKeys {
-  i32 lower, upper, lower_diagonal, upper_diagonal;
-
-  HEDDLE_DEVICE VisibleKeys(const Bounds& bounds, int q_length, int kv_length)
-      : lower(bounds.lower > 0 ? bounds.lower : 0),
-        upper(bounds.upper < kv_length ? bounds.upper : kv_length),
-        lower_diagonal(bounds.lower_diagonal +
-                       (bounds.lower_bottom_right ? kv_length - q_length : 0)),
-        upper_diagonal(bounds.upper_diagonal +
-                       (bounds.upper_bottom_right ? kv_length - q_length : 0)) {}
+  BatchBounds bounds;
 
   HEDDLE_DEVICE int lo(int row) const {
-    if constexpr (kLowerVaries) return max_of(lower, row + lower_diagonal);
-    return lower;
+    if constexpr (kLowerVaries) return max_of(bounds.lower, row + bounds.lower_diagonal);
+    return bounds.lower;
   }
   HEDDLE_DEVICE int hi(int row) const {
-    if constexpr (kUpperVaries) return min_of(upper, row + upper_diagonal);
-    return upper;
+    if constexpr (kUpperVaries) return min_of(bounds.upper, row + bounds.upper_diagonal);
+    return bounds.upper;
   }
 };
 

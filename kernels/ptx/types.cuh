@@ -1,6 +1,8 @@
 // The few names every kernel needs. Compiled by NVRTC without any system header.
 #pragma once
 
+#include "tensor_map.h"
+
 namespace heddle {
 
 using u8 = unsigned char;
@@ -25,11 +27,6 @@ template <typename A, typename B>
 inline constexpr bool is_same = false;
 template <typename A>
 inline constexpr bool is_same<A, A> = true;
-
-/// The driver's CUtensorMap: 128 opaque bytes, passed to a kernel as `const __grid_constant__`.
-struct alignas(128) TensorMap {
-  u64 opaque[16];
-};
 
 HEDDLE_DEVICE constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 HEDDLE_DEVICE constexpr int round_up(int a, int b) { return ceil_div(a, b) * b; }

@@ -2,17 +2,17 @@
 //
 //   O = softmax(score(scale * Q K^T)) V,  log-sum-exp = log(sum(exp(score)))
 //
-// A persistent block is one producer warp group, whose first thread deals out query tiles and feeds
-// rings of K and V tiles by TMA, and two or three consumer warp groups of 64 query rows each. A
-// consumer keeps two products in flight: while the tensor core adds P(j) V(j), it computes the
-// softmax of S(j+1). Consumers take turns at issuing, so one's softmax runs under the other's
-// products. Keys are visited from the last visible tile backwards: masked tiles come first and the
-// bulk of the loop has no mask code.
+// A persistent block is one producer warp group, in which one thread deals out query tiles and
+// another feeds rings of K and V tiles by TMA, and two or three consumer warp groups of 64 query
+// rows each. A consumer keeps two products in flight: while the tensor core adds P(j) V(j), it
+// computes the softmax of S(j+1). Consumers take turns at issuing, so one's softmax runs under the
+// other's products. Keys are visited from the last visible tile backwards: masked tiles come first
+// and the bulk of the loop has no mask code.
 #pragma once
 
-#include "../attention/forward_arguments.cuh"
+#include "../attention/dropout.cuh"
 #include "../attention/online_softmax.cuh"
-#include "../attention/tile_order.cuh"
+#include "../attention/operand.cuh"
 #include "../attention/visible.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/sync.cuh"
@@ -22,61 +22,80 @@
 #include "../tile/gemm.cuh"
 #include "../tile/ring.cuh"
 #include "../tile/shared_tile.cuh"
+#include "forward_arguments.h"
+#include "tile_order.cuh"
 
 namespace heddle::sm90 {
 
-using attention::ForwardArguments;
-using attention::WorkItem;
+using attention::Dropout;
+using attention::ForwardParameters;
 
-/// Scores left as the scaled dot product, with a positive scale.
-struct PlainScore {
-  static constexpr bool kPlain = true;
+/// What a score expression may read.
+struct Cell {
+  float dot;
+  int row, column, batch, head, q_length, kv_length;
+  const attention::Tensor* loads;
 };
 
 /// Defaults a generated configuration derives from and overrides.
 struct ForwardConfig {
   using Element = bf16;
-  using Score = PlainScore;  ///< kPlain, or constructible from (arguments, batch, head) and
-                             ///< callable as (scaled dot, row, key) -> score in natural units
-  static constexpr int kHeadDimQk = 128, kHeadDimV = 128;
-  static constexpr int kTileN = 128;
-  static constexpr int kConsumers = 2;
-  static constexpr int kStages = 2;  ///< of the K and V rings
+  static constexpr int kQkDim = 128, kVDim = 128;  ///< multiples of 8, at most 256
+  static constexpr int kTileN = 128;               ///< keys a step
+  static constexpr int kConsumers = 2;             ///< warp groups of 64 query rows
+  static constexpr int kStages = 2;                ///< of the K and V rings
   static constexpr int kQStages =
-      2;  ///< 2: the next query tile starts under this one's last product
-  static constexpr bool kLowerVaries = false, kUpperVaries = false;
-  static constexpr bool kLengths = false;  ///< lengths per batch entry
+      2;  ///< 2: a query tile starts under the last product of the one before
+  static constexpr bool kTakeTurns = false;       ///< consumers issue their products in turn
+  static constexpr bool kOutputAliasesQ = false;  ///< O is staged where Q was; needs kQStages = 1
+  static constexpr int kSlack = 8;                ///< see OnlineSoftmax; 0 if kRowMax
+  // What the problem has.
+  static constexpr bool kLowerVaries = false, kUpperVaries = false;  ///< diagonal bounds
+  static constexpr bool kPositiveScale = true;
+  static constexpr bool kSequenceMaps = false;  ///< actual lengths or ragged tensors
   static constexpr bool kSink = false;
-  static constexpr bool kRowMax = false;          ///< row_max and row_sum are wanted
-  static constexpr bool kTakeTurns = true;        ///< consumers issue products in turn
-  static constexpr bool kOutputAliasesQ = false;  ///< O is staged where Q was
-  static constexpr bool kRescaleEarly = false;    ///< O is corrected between the two products
-  static constexpr bool kFenceSoftmax = true;     ///< see hold_until
-  static constexpr int kSlack = 0;                ///< see OnlineSoftmax
+  static constexpr bool kRowMax = false;  ///< `max` or `sum_exp` is wanted
+  static constexpr bool kInputIsLog2 = false;
+  static constexpr Dropout kDropout = Dropout::none;
 };
 
-template <class Config>
+/// The scaled dot product itself.
+struct PlainScore {
+  static constexpr bool kIdentity = true;
+};
+
+/// Score: kIdentity, or a static value(Cell) -> f32 score of one cell, in natural units (log2 units
+/// with kInputIsLog2).
+template <class Config, class Score = PlainScore>
 struct AttentionForward {
   using C = Config;
   using T = typename C::Element;
   static constexpr int kTileM = 64 * C::kConsumers;
   static constexpr int kTileN = C::kTileN;
   static constexpr int kThreads = 128 * (1 + C::kConsumers);
+  // 65536 registers; with 24 for the producer and 240 each for two consumers the producer spilled.
   static constexpr int kProducerRegisters = C::kConsumers == 2 ? 40 : C::kConsumers == 3 ? 32 : 56;
   static constexpr int kConsumerRegisters = C::kConsumers == 2   ? 232
                                             : C::kConsumers == 3 ? 160
                                                                  : 256;
   static_assert(kTileN % 16 == 0 && kTileN <= 256,
                 "P's slices are 16 keys, a box 256 rows at most");
-  static_assert(C::kHeadDimQk % 8 == 0 && C::kHeadDimV % 8 == 0, "TMA moves multiples of 16 bytes");
+  static_assert(C::kQkDim % 8 == 0 && C::kVDim % 8 == 0, "TMA moves multiples of 16 bytes");
+  static_assert(!(C::kRowMax && C::kSlack > 0), "a lagging reference is no maximum");
+  static_assert(C::kDropout != Dropout::mask, "keep masks are the general kernel's");
 
-  static constexpr int kQkSlices = (C::kHeadDimQk + 15) / 16;
+  static constexpr int kQkSlices = (C::kQkDim + 15) / 16;
   static constexpr int kPvSlices = kTileN / 16;
+  /// One FFMA takes a dot product to its exponent; else scores are made first.
+  static constexpr bool kPlain = Score::kIdentity && C::kPositiveScale;
+  /// Cells of rows past the end must not be evaluated: what they load may not exist.
+  static constexpr bool kRowsEnd = !Score::kIdentity || C::kSequenceMaps;
+  static constexpr float kToLog2 = C::kInputIsLog2 ? 1.f : attention::kLog2E;
 
-  using QTile = tile::SharedTile<64, C::kHeadDimQk>;  // one consumer's rows
-  using KTile = tile::SharedTile<kTileN, C::kHeadDimQk>;
-  using VTile = tile::SharedTile<kTileN, C::kHeadDimV>;
-  using OTile = tile::SharedTile<64, C::kHeadDimV>;
+  using QTile = tile::SharedTile<64, C::kQkDim>;  // one consumer's rows
+  using KTile = tile::SharedTile<kTileN, C::kQkDim>;
+  using VTile = tile::SharedTile<kTileN, C::kVDim>;
+  using OTile = tile::SharedTile<64, C::kVDim>;
   static_assert(!C::kOutputAliasesQ || OTile::kBytes <= QTile::kBytes, "O must fit where Q was");
   static constexpr bool kCrossTiles = C::kQStages > 1;
   static_assert(!(kCrossTiles && C::kOutputAliasesQ), "the next Q would wait for this O's store");
@@ -91,7 +110,7 @@ struct AttentionForward {
   static constexpr int kOStride = C::kOutputAliasesQ ? QTile::kBytes : OTile::kBytes;
   static constexpr int kItemOffset = kVOffset + C::kStages * VTile::kBytes +
                                      (C::kOutputAliasesQ ? 0 : C::kConsumers * OTile::kBytes);
-  static constexpr int kItemBytes = 32;
+  static constexpr int kItemBytes = 48;
   static constexpr int kItemStages = 2;
   static constexpr int kBarrierOffset = kItemOffset + kItemStages * kItemBytes;
   using KvRing = tile::Ring<C::kStages>;
@@ -110,18 +129,17 @@ struct AttentionForward {
   static constexpr int kGroupBarrier = 4;  // + consumer: the warp group's own
 
   using Visible = attention::VisibleKeys<C::kLowerVaries, C::kUpperVaries>;
-  static constexpr bool kMaskedLoop = C::kUpperVaries || C::kLengths;
+  using Softmax = attention::OnlineSoftmax<C::kSlack>;
 
-  HEDDLE_DEVICE static Visible visible(const ForwardArguments& args, int batch, int& q_length,
-                                       int& kv_length) {
-    q_length = args.q_length;
-    kv_length = args.kv_length;
-    if constexpr (C::kLengths) {
-      q_length = min_of(q_length, args.q_lengths[batch]);
-      kv_length = min_of(kv_length, args.kv_lengths[batch]);
-    }
-    return Visible(args.bounds, q_length, kv_length);
-  }
+  /// One query tile of one head, and the key tiles it meets: [key_begin, key_end).
+  struct WorkItem {
+    i32 q_tile, head, batch;
+    i32 key_begin, key_end;
+    i32 q_length, kv_length;
+    Visible keys;
+
+    HEDDLE_DEVICE bool empty() const { return key_begin >= key_end; }
+  };
 
   // --- Producer -------------------------------------------------------------------------------
 
@@ -135,143 +153,185 @@ struct AttentionForward {
   }
 
   HEDDLE_DEVICE static WorkItem make_item(const ForwardArguments& args, int index) {
+    const ForwardParameters& p = args.problem;
     WorkItem item;
     int flat_head;
-    attention::place_in_order(args.order, args.batch * args.heads, index, item.q_tile, flat_head);
-    item.batch = flat_head / args.heads;
-    item.head = flat_head - item.batch * args.heads;
-    int q_length, kv_length;
-    const Visible keys = visible(args, item.batch, q_length, kv_length);
+    place_in_order(args.order, p.batch * p.q_heads, index, item.q_tile, flat_head);
+    item.batch = flat_head / p.q_heads;
+    item.head = flat_head - item.batch * p.q_heads;
+    item.q_length = p.q_length;
+    item.kv_length = p.kv_length;
+    if constexpr (C::kSequenceMaps) {
+      item.q_length = attention::length_of(p.q_lengths, item.batch);
+      item.kv_length = attention::length_of(p.kv_lengths, item.batch);
+    }
+    item.keys.bounds = attention::resolve_bounds(p, item.batch, item.q_length, item.kv_length);
     const int first_row = item.q_tile * kTileM;
-    const int last_row = min_of(first_row + kTileM, q_length) - 1;
-    const int lo = keys.lo(first_row);
-    const int hi = keys.hi(last_row);
+    const int last_row = min_of(first_row + kTileM, item.q_length) - 1;
+    const int lo = item.keys.lo(first_row);
+    const int hi = item.keys.hi(last_row);
     const bool any = first_row <= last_row && lo < hi;
     item.key_begin = any ? lo / kTileN : 0;
     item.key_end = any ? ceil_div(hi, kTileN) : 0;
     return item;
   }
 
-  HEDDLE_DEVICE static void produce(const ForwardArguments& args, u32 shared) {
+  /// The maps of a batch entry: q, k, v, o in order.
+  HEDDLE_DEVICE static const TensorMap* maps_of(const ForwardArguments& args, int batch) {
+    if constexpr (C::kSequenceMaps) return args.sequence_maps + 4 * batch;
+    return &args.q;
+  }
+
+  /// Deals out work items to the loading thread and the consumers; one thread.
+  HEDDLE_DEVICE static void schedule(const ForwardArguments& args, u32 shared) {
+    const ItemRing ring{shared + kItemRing};
+    tile::RingCount<kItemStages> at;
+    TileStream stream(args.order);
+    while (true) {
+      const bool valid = stream.valid();
+      WorkItem item{-1};
+      if (valid) {
+        item = make_item(args, stream.index());
+        stream.request_next();
+        // A ragged tile past its sequence's end has nothing to read or write.
+        const bool skip = C::kSequenceMaps && args.problem.q.offsets != nullptr &&
+                          item.q_tile * kTileM >= item.q_length;
+        if (skip) {
+          stream.take_next();
+          continue;
+        }
+      }
+      ptx::mbarrier_wait(ring.empty(at.stage()), at.parity() ^ 1);
+      const u32 slot = shared + kItemOffset + at.stage() * kItemBytes;
+      const attention::BatchBounds& bounds = item.keys.bounds;
+      ptx::store_shared(slot,
+                        {u32(item.q_tile), u32(item.head), u32(item.batch), u32(item.q_length)});
+      ptx::store_shared(slot + 16,
+                        {u32(item.key_begin), u32(item.key_end), u32(item.kv_length), 0u});
+      ptx::store_shared(slot + 32, {u32(bounds.lower), u32(bounds.upper),
+                                    u32(bounds.lower_diagonal), u32(bounds.upper_diagonal)});
+      ptx::mbarrier_arrive(ring.full(at.stage()));
+      at.advance();
+      if (!valid) return;
+      stream.take_next();
+    }
+  }
+
+  /// Feeds the Q, K and V rings; one thread.
+  HEDDLE_DEVICE static void load_tiles(const ForwardArguments& args, u32 shared) {
     const KvRing k_ring{shared + kKRing}, v_ring{shared + kVRing};
     const ItemRing item_ring{shared + kItemRing};
-    tile::RingPosition<C::kStages> k_at, v_at;
-    tile::RingPosition<kItemStages> item_at;
-    tile::RingPosition<C::kQStages> q_at;
+    tile::RingCount<C::kStages> k_at, v_at;
+    tile::RingCount<kItemStages> item_at;
+    tile::RingCount<C::kQStages> q_at;
 
     // V runs one key tile behind K, as its products do, also from one query tile to the next.
     int v_key_tile = -1, v_head = 0, v_batch = 0;
     const auto load_v = [&] {
       if (v_key_tile < 0) return;
-      ptx::mbarrier_wait(v_ring.empty(v_at.stage), v_at.parity ^ 1);
-      const u32 full = v_ring.full(v_at.stage);
+      ptx::mbarrier_wait(v_ring.empty(v_at.stage()), v_at.parity() ^ 1);
+      const u32 full = v_ring.full(v_at.stage());
       ptx::mbarrier_arrive_expect_tx(full, VTile::kBytes);
-      load<VTile>(shared + kVOffset + v_at.stage * VTile::kBytes, &args.v, full,
-                  v_key_tile * kTileN, v_head, v_batch);
+      load<VTile>(shared + kVOffset + v_at.stage() * VTile::kBytes, maps_of(args, v_batch) + 2,
+                  full, v_key_tile * kTileN, v_head, C::kSequenceMaps ? 0 : v_batch);
       v_at.advance();
       v_key_tile = -1;
     };
 
-    attention::TileStream stream(args.order);
-    while (stream.valid()) {
-      const WorkItem item = make_item(args, stream.index());
-      publish(item_ring, item_at, shared, item);
-      stream.request_next();
-      const int k_head = item.head / args.queries_per_key_head;
-      const int next_v_head = item.head / args.queries_per_value_head;
+    while (true) {
+      ptx::mbarrier_wait(item_ring.full(item_at.stage()), item_at.parity());
+      const u32 slot = shared + kItemOffset + item_at.stage() * kItemBytes;
+      const int q_tile = i32(ptx::load_shared_u32(slot));
+      const int head = i32(ptx::load_shared_u32(slot + 4));
+      const int batch = i32(ptx::load_shared_u32(slot + 8));
+      const int key_begin = i32(ptx::load_shared_u32(slot + 16));
+      const int key_end = i32(ptx::load_shared_u32(slot + 20));
+      ptx::mbarrier_arrive(item_ring.empty(item_at.stage()));
+      item_at.advance();
+      if (q_tile < 0) break;
+      const TensorMap* maps = maps_of(args, batch);
+      if constexpr (C::kSequenceMaps) {
+        for (int map = 0; map < 3; ++map) acquire_map(maps + map);
+      }
+      const int map_batch = C::kSequenceMaps ? 0 : batch;
+      const int k_head = head / (args.problem.q_heads / args.problem.k_heads);
       const auto load_k = [&](int key_tile) {
-        ptx::mbarrier_wait(k_ring.empty(k_at.stage), k_at.parity ^ 1);
-        const u32 full = k_ring.full(k_at.stage);
+        ptx::mbarrier_wait(k_ring.empty(k_at.stage()), k_at.parity() ^ 1);
+        const u32 full = k_ring.full(k_at.stage());
         ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes);
-        load<KTile>(shared + kKOffset + k_at.stage * KTile::kBytes, &args.k, full,
-                    key_tile * kTileN, k_head, item.batch);
+        load<KTile>(shared + kKOffset + k_at.stage() * KTile::kBytes, maps + 1, full,
+                    key_tile * kTileN, k_head, map_batch);
         k_at.advance();
       };
 
-      int key_tile = item.key_end - 1;
-      if (key_tile >= item.key_begin) load_k(key_tile);
-#pragma unroll 1  // few registers are the producer's
+      int key_tile = key_end - 1;
+      if (key_tile >= key_begin) load_k(key_tile);
+#pragma unroll 1
       for (int consumer = 0; consumer < C::kConsumers; ++consumer) {
         const QRing ring{shared + kQRing + consumer * QRing::kBytes};
-        ptx::mbarrier_wait(ring.empty(q_at.stage), q_at.parity ^ 1);
-        const u32 full = ring.full(q_at.stage);
+        ptx::mbarrier_wait(ring.empty(q_at.stage()), q_at.parity() ^ 1);
+        const u32 full = ring.full(q_at.stage());
         ptx::mbarrier_arrive_expect_tx(full, QTile::kBytes);
-        load<QTile>(shared + kQOffset + q_at.stage * kQStageBytes + consumer * QTile::kBytes,
-                    &args.q, full, item.q_tile * kTileM + consumer * 64, item.head, item.batch);
+        load<QTile>(shared + kQOffset + q_at.stage() * kQStageBytes + consumer * QTile::kBytes,
+                    maps, full, q_tile * kTileM + consumer * 64, head, map_batch);
       }
       q_at.advance();
       load_v();
-      for (; key_tile >= item.key_begin; --key_tile) {
-        if (key_tile > item.key_begin) load_k(key_tile - 1);
+      v_head = head / (args.problem.q_heads / args.problem.v_heads);
+      v_batch = batch;
+      for (; key_tile >= key_begin; --key_tile) {
+        if (key_tile > key_begin) load_k(key_tile - 1);
         v_key_tile = key_tile;
-        v_head = next_v_head;
-        v_batch = item.batch;
-        if (!kCrossTiles || key_tile > item.key_begin) load_v();
+        if (!kCrossTiles || key_tile > key_begin) load_v();
       }
-      stream.take_next();
     }
     load_v();
-    publish(item_ring, item_at, shared, WorkItem{-1, 0, 0, 0, 0});
   }
 
-  HEDDLE_DEVICE static void publish(const ItemRing& ring, tile::RingPosition<kItemStages>& at,
+  HEDDLE_DEVICE static void acquire_map(const TensorMap* map) {
+    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+  }
+
+  HEDDLE_DEVICE static void publish(const ItemRing& ring, tile::RingCount<kItemStages>& at,
                                     u32 shared, const WorkItem& item) {
-    ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1);
-    const u32 slot = shared + kItemOffset + at.stage * kItemBytes;
-    ptx::store_shared(slot, {u32(item.q_tile), u32(item.head), u32(item.batch), 0u});
-    ptx::store_shared(slot + 16, {u32(item.key_begin), u32(item.key_end), 0u, 0u});
-    ptx::mbarrier_arrive(ring.full(at.stage));
+    ptx::mbarrier_wait(ring.empty(at.stage()), at.parity() ^ 1);
+    const u32 slot = shared + kItemOffset + at.stage() * kItemBytes;
+    const attention::BatchBounds& bounds = item.keys.bounds;
+    ptx::store_shared(slot,
+                      {u32(item.q_tile), u32(item.head), u32(item.batch), u32(item.q_length)});
+    ptx::store_shared(slot + 16, {u32(item.key_begin), u32(item.key_end), u32(item.kv_length), 0u});
+    ptx::store_shared(slot + 32, {u32(bounds.lower), u32(bounds.upper), u32(bounds.lower_diagonal),
+                                  u32(bounds.upper_diagonal)});
+    ptx::mbarrier_arrive(ring.full(at.stage()));
     at.advance();
   }
 
   // --- Consumers ------------------------------------------------------------------------------
 
-  /// One consumer warp group's view of a work item: its 64 rows and what they see.
-  struct QueryTile {
-    WorkItem item;
-    int first_row, q_length, kv_length;
-    Visible keys;
-
-    HEDDLE_DEVICE QueryTile(const ForwardArguments& args, const WorkItem& item, int consumer)
-        : item(item),
-          first_row(item.q_tile * kTileM + consumer * 64),
-          keys(visible(args, item.batch, q_length, kv_length)) {}
-
-    HEDDLE_DEVICE bool valid() const { return item.q_tile >= 0; }
-    HEDDLE_DEVICE bool empty() const { return item.key_begin >= item.key_end; }
-
-    /// Whether every row sees every key of the key tile.
-    HEDDLE_DEVICE bool clear(int key_tile) const {
-      const int last_row = first_row + 63;
-      bool clear = key_tile * kTileN >= keys.lo(last_row);
-      if constexpr (C::kUpperVaries) clear = clear && (key_tile + 1) * kTileN <= keys.hi(first_row);
-      if constexpr (C::kLengths) clear = clear && last_row < q_length;
-      return clear;
-    }
-  };
-
   /// One consumer warp group's state across key tiles and work items.
   struct Consumer {
-    using Softmax = attention::OnlineSoftmax<C::kRowMax ? 0 : C::kSlack>;
-
     const ForwardArguments& args;
+    const ForwardParameters& p;
     const u32 shared;
     const int consumer;  ///< which, uniform in the warp group
     const KvRing k_ring, v_ring;
     const ItemRing item_ring;
     const QRing q_ring;
-    tile::RingPosition<C::kStages> k_at, v_at;
-    tile::RingPosition<kItemStages> item_at;
-    tile::RingPosition<C::kQStages> q_at;
+    tile::RingCount<C::kStages> k_at, v_at;
+    tile::RingCount<kItemStages> item_at;
+    tile::RingCount<C::kQStages> q_at;
+    const float scale;
 
     HEDDLE_DEVICE Consumer(const ForwardArguments& args, u32 shared, int consumer)
         : args(args),
+          p(args.problem),
           shared(shared),
           consumer(consumer),
           k_ring{shared + kKRing},
           v_ring{shared + kVRing},
           item_ring{shared + kItemRing},
-          q_ring{shared + kQRing + consumer * QRing::kBytes} {}
+          q_ring{shared + kQRing + consumer * QRing::kBytes},
+          scale(p.scale_operand != nullptr ? *p.scale_operand : p.scale) {}
 
     HEDDLE_DEVICE static bool warp_leader() { return threadIdx.x % 32 == 0; }
 
@@ -283,87 +343,129 @@ struct AttentionForward {
         ptx::barrier_arrive(kTurnBarrier + (consumer + 1 == C::kConsumers ? 0 : consumer + 1), 256);
     }
 
-    HEDDLE_DEVICE QueryTile next_tile() {
-      ptx::mbarrier_wait(item_ring.full(item_at.stage), item_at.parity);
-      const u32 slot = shared + kItemOffset + item_at.stage * kItemBytes;
-      u32 place[4], range[4];
+    HEDDLE_DEVICE WorkItem next_item() {
+      ptx::mbarrier_wait(item_ring.full(item_at.stage()), item_at.parity());
+      const u32 slot = shared + kItemOffset + item_at.stage() * kItemBytes;
+      u32 place[4], range[4], bounds[4];
       ptx::load_shared(slot, place);
       ptx::load_shared(slot + 16, range);
+      ptx::load_shared(slot + 32, bounds);
       __syncwarp();
-      if (warp_leader()) ptx::mbarrier_arrive(item_ring.empty(item_at.stage));
+      if (warp_leader()) ptx::mbarrier_arrive(item_ring.empty(item_at.stage()));
       item_at.advance();
-      return QueryTile(
-          args, WorkItem{i32(place[0]), i32(place[1]), i32(place[2]), i32(range[0]), i32(range[1])},
-          consumer);
+      return {
+          i32(place[0]), i32(place[1]),
+          i32(place[2]), i32(range[0]),
+          i32(range[1]), i32(place[3]),
+          i32(range[2]), Visible{{i32(bounds[0]), i32(bounds[1]), i32(bounds[2]), i32(bounds[3])}}};
+    }
+
+    HEDDLE_DEVICE int first_row(const WorkItem& item) const {
+      return item.q_tile * kTileM + consumer * 64;
+    }
+
+    /// Whether every row of this consumer sees every key of the key tile.
+    HEDDLE_DEVICE bool all_visible(const WorkItem& item, int key_tile) const {
+      const int first = first_row(item), last = first + 63;
+      bool all = key_tile * kTileN >= item.keys.lo(last);
+      if constexpr (C::kUpperVaries) all = all && (key_tile + 1) * kTileN <= item.keys.hi(first);
+      if constexpr (kRowsEnd) all = all && last < item.q_length;
+      return all;
     }
 
     /// s = Q K^T for the tiles at hand; asynchronous, one group.
     HEDDLE_DEVICE void issue_scores(float (&s)[kTileN / 2]) {
-      const tile::KMajor<QTile> q(shared + kQOffset + q_at.stage * kQStageBytes +
+      const tile::KMajor<QTile> q(shared + kQOffset + q_at.stage() * kQStageBytes +
                                   consumer * QTile::kBytes);
-      const tile::KMajor<KTile> k(shared + kKOffset + k_at.stage * KTile::kBytes);
+      const tile::KMajor<KTile> k(shared + kKOffset + k_at.stage() * KTile::kBytes);
       ptx::wgmma_fence();
       tile::issue_product<T, kTileN, kQkSlices>(s, q, k, false);
       ptx::wgmma_commit();
     }
 
     /// out += P V for the V tile at hand; asynchronous, one group.
-    HEDDLE_DEVICE void issue_output(float (&out)[C::kHeadDimV / 2], const u32 (&p)[kPvSlices][4]) {
-      const tile::MnMajor<VTile> v(shared + kVOffset + v_at.stage * VTile::kBytes);
+    HEDDLE_DEVICE void issue_output(float (&out)[C::kVDim / 2],
+                                    const u32 (&weights)[kPvSlices][4]) {
+      const tile::MnMajor<VTile> v(shared + kVOffset + v_at.stage() * VTile::kBytes);
       ptx::wgmma_fence();
-      tile::issue_product<T, C::kHeadDimV, kPvSlices>(out, p, v, true);
+      tile::issue_product<T, C::kVDim, kPvSlices>(out, weights, v, true);
       ptx::wgmma_commit();
     }
 
-    HEDDLE_DEVICE void wait_q() const { ptx::mbarrier_wait(q_ring.full(q_at.stage), q_at.parity); }
-    HEDDLE_DEVICE void wait_k() const { ptx::mbarrier_wait(k_ring.full(k_at.stage), k_at.parity); }
-    HEDDLE_DEVICE void wait_v() const { ptx::mbarrier_wait(v_ring.full(v_at.stage), v_at.parity); }
+    HEDDLE_DEVICE void wait_q() const {
+      ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
+    }
+    HEDDLE_DEVICE void wait_k() const {
+      ptx::mbarrier_wait(k_ring.full(k_at.stage()), k_at.parity());
+    }
+    HEDDLE_DEVICE void wait_v() const {
+      ptx::mbarrier_wait(v_ring.full(v_at.stage()), v_at.parity());
+    }
     HEDDLE_DEVICE void release_q() {
-      if (warp_leader()) ptx::mbarrier_arrive(q_ring.empty(q_at.stage));
+      if (warp_leader()) ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
       q_at.advance();
     }
     HEDDLE_DEVICE void release_k() {
-      if (warp_leader()) ptx::mbarrier_arrive(k_ring.empty(k_at.stage));
+      if (warp_leader()) ptx::mbarrier_arrive(k_ring.empty(k_at.stage()));
       k_at.advance();
     }
     HEDDLE_DEVICE void release_v() {
-      if (warp_leader()) ptx::mbarrier_arrive(v_ring.empty(v_at.stage));
+      if (warp_leader()) ptx::mbarrier_arrive(v_ring.empty(v_at.stage()));
       v_at.advance();
     }
 
-    /// Edits, masks and exponentiates the scores of `key_tile`; what they do to earlier terms is in
-    /// `correction`.
+    /// Makes scores of `key_tile`'s dot products, masks and exponentiates them; what they do to
+    /// earlier terms is in `correction`.
     template <bool kMasked>
-    HEDDLE_DEVICE void apply_softmax(float (&s)[kTileN / 2], const QueryTile& tile, int key_tile,
+    HEDDLE_DEVICE void apply_softmax(float (&s)[kTileN / 2], const WorkItem& item, int key_tile,
                                      Softmax& softmax, float (&correction)[2]) {
       const int thread = threadIdx.x % 128;
       const int first_key = key_tile * kTileN + tile::fragment_column(thread);
-      float scale = args.scale * attention::kLog2E;
-      if constexpr (!C::Score::kPlain) {
-        const typename C::Score score(args, tile.item.batch, tile.item.head);
-#pragma unroll
-        for (int i = 0; i < kTileN / 2; ++i)
-          s[i] = score(s[i] * args.scale,
-                       tile.first_row + tile::fragment_row(thread, tile::fragment_half(i)),
-                       first_key + tile::fragment_column_step(i));
-        scale = attention::kLog2E;
-      }
+      const int rows[2] = {first_row(item) + tile::fragment_row(thread, 0),
+                           first_row(item) + tile::fragment_row(thread, 1)};
+      int lo[2] = {0, 0}, hi[2] = {kTileN, kTileN};  // visible columns, from the thread's first
       if constexpr (kMasked) {
-        int lo[2], hi[2];
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          const int row = tile.first_row + tile::fragment_row(thread, h);
-          lo[h] = tile.keys.lo(row) - first_key;
-          hi[h] = (C::kLengths && row >= tile.q_length ? 0 : tile.keys.hi(row)) - first_key;
+          lo[h] = item.keys.lo(rows[h]) - first_key;
+          hi[h] = (kRowsEnd && rows[h] >= item.q_length ? 0 : item.keys.hi(rows[h])) - first_key;
         }
-        // A constant lower bound other than 0 needs the test too.
-        attention::mask_scores(s, lo, hi, C::kLowerVaries || args.bounds.lower > 0);
       }
-      softmax.update(s, scale, correction);
+      if constexpr (!kPlain) {
+#pragma unroll
+        for (int i = 0; i < kTileN / 2; ++i) {
+          const int h = tile::fragment_half(i), column = tile::fragment_column_step(i);
+          s[i] *= scale;
+          if constexpr (!Score::kIdentity) {
+            if (!kMasked || (column >= lo[h] && column < hi[h]))
+              s[i] = Score::value(Cell{s[i], rows[h], first_key + column, item.batch, item.head,
+                                       item.q_length, item.kv_length, p.loads});
+          }
+        }
+      }
+      // A constant lower bound other than 0 needs the test too.
+      if constexpr (kMasked)
+        attention::mask_scores(s, lo, hi, C::kLowerVaries || item.keys.bounds.lower > 0);
+      softmax.update(s, kPlain ? scale * kToLog2 : kToLog2, correction);
+      if constexpr (C::kDropout != Dropout::none) drop(s, item, rows, first_key);
+    }
+
+    /// Zeroes the weights that dropout drops; the factor on the others waits for the end.
+    HEDDLE_DEVICE void drop(float (&s)[kTileN / 2], const WorkItem& item, const int (&rows)[2],
+                            int first_key) {
+      const attention::DropoutBits<ForwardParameters> bits(p, C::kDropout, item.batch, item.head);
+#pragma unroll
+      for (int i = 0; i < kTileN / 2; i += 2) {
+        bool first, second;
+        bits.template keep_pair<C::kDropout>(
+            rows[tile::fragment_half(i)], first_key + tile::fragment_column_step(i), first, second);
+        if (!first) s[i] = 0;
+        if (!second) s[i + 1] = 0;
+      }
     }
 
     /// Scores and probabilities of a query tile's last key tile, with nothing to hide them behind.
-    HEDDLE_DEVICE void start(const QueryTile& tile, u32 (&p)[kPvSlices][4], Softmax& softmax,
+    HEDDLE_DEVICE void start(const WorkItem& item, u32 (&weights)[kPvSlices][4], Softmax& softmax,
                              float (&correction)[2]) {
       float s[kTileN / 2];
       wait_q();
@@ -373,40 +475,40 @@ struct AttentionForward {
       ptx::pin(s);
       release_k();
       softmax.reset();
-      apply_softmax<true>(s, tile, tile.item.key_end - 1, softmax, correction);
-      tile::pack_fragment<T, kTileN>(p, s);
+      apply_softmax<true>(s, item, item.key_end - 1, softmax, correction);
+      tile::pack_fragment<T, kTileN>(weights, s);
     }
 
-    /// The scores and softmax of `key_tile` while the previous key tile's P V is added; p becomes
+    /// The scores and softmax of `key_tile` while the previous key tile's P V is added; `weights`
+    /// become
     /// `key_tile`'s probabilities. With kCross the key tile is the first of the next query tile:
     /// `softmax` starts afresh, and `out` is left complete but for its row factors.
     template <bool kMasked, bool kCross>
-    HEDDLE_DEVICE void step(const QueryTile& tile, int key_tile, float (&out)[C::kHeadDimV / 2],
-                            u32 (&p)[kPvSlices][4], Softmax& softmax, float (&correction)[2]) {
+    HEDDLE_DEVICE void step(const WorkItem& item, int key_tile, float (&out)[C::kVDim / 2],
+                            u32 (&weights)[kPvSlices][4], Softmax& softmax,
+                            float (&correction)[2]) {
       float s[kTileN / 2];
       wait_k();
       wait_turn();
       issue_scores(s);
-      if constexpr (C::kRescaleEarly) attention::scale_rows(out, correction);
       wait_v();
-      issue_output(out, p);
+      issue_output(out, weights);
       pass_turn();
       ptx::wgmma_wait<1>();
       ptx::pin(s);
       release_k();
       if constexpr (kCross) softmax.reset();
-      apply_softmax<kMasked>(s, tile, key_tile, softmax, correction);
+      apply_softmax<kMasked>(s, item, key_tile, softmax, correction);
       ptx::pin(s);
-      if constexpr (C::kFenceSoftmax) attention::hold_until(softmax.sum[0] + softmax.sum[1]);
       ptx::wgmma_wait<0>();
       ptx::pin(out);
       ptx::pin(s);
       release_v();
-      if constexpr (!C::kRescaleEarly && !kCross) correct_output(out, correction);
-      tile::pack_fragment<T, kTileN>(p, s);
+      if constexpr (!kCross) correct_output(out, correction);
+      tile::pack_fragment<T, kTileN>(weights, s);
     }
 
-    HEDDLE_DEVICE static void correct_output(float (&out)[C::kHeadDimV / 2],
+    HEDDLE_DEVICE static void correct_output(float (&out)[C::kVDim / 2],
                                              const float (&correction)[2]) {
       if constexpr (C::kSlack > 0) {
         if (!__any_sync(0xffffffffu, correction[0] != 1.f || correction[1] != 1.f)) return;
@@ -414,55 +516,49 @@ struct AttentionForward {
       attention::scale_rows(out, correction);
     }
 
-    HEDDLE_DEVICE static void clear(float (&out)[C::kHeadDimV / 2]) {
+    HEDDLE_DEVICE static void clear(float (&out)[C::kVDim / 2]) {
 #pragma unroll
-      for (int i = 0; i < C::kHeadDimV / 2; ++i) out[i] = 0;
+      for (int i = 0; i < C::kVDim / 2; ++i) out[i] = 0;
     }
 
     HEDDLE_DEVICE void run() {
       if (consumer == C::kConsumers - 1) pass_turn();  // the first turn is consumer 0's
-      QueryTile tile = next_tile();
-      while (tile.valid()) {
-        float out[C::kHeadDimV / 2];
+      WorkItem item = next_item();
+      while (item.q_tile >= 0) {
+        float out[C::kVDim / 2];
         clear(out);
         Softmax softmax;
-        if (tile.empty()) {
+        if (item.empty()) {
           softmax.reset();
           wait_q();
-          finish(tile, out, softmax);
-          tile = next_tile();
+          finish(item, out, softmax);
+          item = next_item();
           continue;
         }
         float correction[2];
-        u32 p[kPvSlices][4];
-        start(tile, p, softmax, correction);
+        u32 weights[kPvSlices][4];
+        start(item, weights, softmax, correction);
         while (true) {
-          for (int key_tile = tile.item.key_end - 2; key_tile >= tile.item.key_begin; --key_tile) {
-            if (tile.clear(key_tile))
-              step<false, false>(tile, key_tile, out, p, softmax, correction);
+          for (int key_tile = item.key_end - 2; key_tile >= item.key_begin; --key_tile) {
+            if (all_visible(item, key_tile))
+              step<false, false>(item, key_tile, out, weights, softmax, correction);
             else
-              step<true, false>(tile, key_tile, out, p, softmax, correction);
+              step<true, false>(item, key_tile, out, weights, softmax, correction);
           }
-          if constexpr (kCrossTiles) {
-            release_q();
-            const QueryTile following = next_tile();
-            if (following.valid() && !following.empty()) {
-              Softmax done = softmax;
-              wait_q();
-              step<true, true>(following, following.item.key_end - 1, out, p, softmax, correction);
-              finish(tile, out, done);
-              clear(out);
-              tile = following;
-              continue;
-            }
-            last_output(out, p, correction);
-            finish(tile, out, softmax);
-            tile = following;
-          } else {
-            last_output(out, p, correction);
-            finish(tile, out, softmax);
-            tile = next_tile();
+          if constexpr (kCrossTiles) release_q();
+          const WorkItem following = kCrossTiles ? next_item() : item;
+          if (kCrossTiles && following.q_tile >= 0 && !following.empty()) {
+            Softmax done = softmax;
+            wait_q();
+            step<true, true>(following, following.key_end - 1, out, weights, softmax, correction);
+            finish(item, out, done);
+            clear(out);
+            item = following;
+            continue;
           }
+          last_output(out, weights);
+          finish(item, out, softmax);
+          item = kCrossTiles ? following : next_item();
           break;
         }
       }
@@ -470,46 +566,50 @@ struct AttentionForward {
     }
 
     /// The last P V of a query tile that none follows at once.
-    HEDDLE_DEVICE void last_output(float (&out)[C::kHeadDimV / 2], const u32 (&p)[kPvSlices][4],
-                                   const float (&correction)[2]) {
-      if constexpr (C::kRescaleEarly) attention::scale_rows(out, correction);
+    HEDDLE_DEVICE void last_output(float (&out)[C::kVDim / 2], const u32 (&weights)[kPvSlices][4]) {
       wait_v();
-      issue_output(out, p);
+      issue_output(out, weights);
       ptx::wgmma_wait<0>();
       ptx::pin(out);
       release_v();
     }
 
     /// Divides by the row sums and writes O and the row statistics.
-    HEDDLE_DEVICE void finish(const QueryTile& tile, float (&out)[C::kHeadDimV / 2],
-                              Softmax& softmax) {
-      const WorkItem& item = tile.item;
+    HEDDLE_DEVICE void finish(const WorkItem& item, float (&out)[C::kVDim / 2], Softmax& softmax) {
       const int thread = threadIdx.x % 128;
       float factor[2];
       if constexpr (C::kSink) {
         float correction[2];
-        softmax.add_sink(args.sink[item.head] * attention::kLog2E, thread % 4 == 0, correction);
+        softmax.add_sink(p.sink[item.head] * kToLog2, thread % 4 == 0, correction);
         attention::scale_rows(out, correction);
       }
+      float kept = 1;
+      if constexpr (C::kDropout != Dropout::none)
+        kept = p.keep_scale_operand != nullptr ? *p.keep_scale_operand : p.keep_scale;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int row = tile.first_row + tile::fragment_row(thread, h);
+        const int row = first_row(item) + tile::fragment_row(thread, h);
         float sum = softmax.total(h);
         float reference = softmax.reference[h];
-        if (C::kLengths && row >= tile.q_length) {
+        if (C::kSequenceMaps && row >= item.q_length) {
           sum = 0;
           reference = attention::minus_infinity();
         }
-        factor[h] = sum == 0.f ? 0.f : 1.f / sum;
-        if (thread % 4 == 0 && row < args.q_length) {
-          if (args.log_sum_exp.data != nullptr)
-            *args.log_sum_exp.at(item.batch, item.head, row) =
-                sum == 0.f ? attention::minus_infinity()
-                           : (reference + ptx::log2(sum)) * attention::kLn2;
+        factor[h] = sum == 0.f ? 0.f : kept / sum;
+        const bool ragged = C::kSequenceMaps && p.q.offsets != nullptr;
+        if (thread % 4 == 0 && row < (ragged ? item.q_length : p.q_length)) {
+          const auto write = [&](const attention::Tensor& target, float value) {
+            if (target.data != nullptr)
+              *attention::element_pointer<float>(target, item.batch, item.head, row, 0) = value;
+          };
+          // Statistics are natural also when scores came in log2 units.
+          const float log2_sum = reference + ptx::log2(sum);
+          write(p.stats, sum == 0.f     ? attention::minus_infinity()
+                         : p.stats_log2 ? log2_sum
+                                        : log2_sum * attention::kLn2);
           if constexpr (C::kRowMax) {
-            if (args.row_max.data != nullptr)
-              *args.row_max.at(item.batch, item.head, row) = reference * attention::kLn2;
-            if (args.row_sum.data != nullptr) *args.row_sum.at(item.batch, item.head, row) = sum;
+            write(p.max, reference * attention::kLn2);
+            write(p.sum_exp, sum);
           }
         }
       }
@@ -520,15 +620,15 @@ struct AttentionForward {
       ptx::barrier_sync(group_barrier, 128);
       attention::scale_rows(out, factor);
 #pragma unroll
-      for (int k = 0; k < C::kHeadDimV / 16; ++k) {
+      for (int k = 0; k < C::kVDim / 16; ++k) {
         u32 slice[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           slice[i] = ptx::pack<T>(out[8 * k + 2 * i], out[8 * k + 2 * i + 1]);
         tile::store_slice<OTile>(staging, thread / 32 * 16, k, slice);
       }
-      if constexpr (C::kHeadDimV % 16 != 0) {
-        constexpr int k = C::kHeadDimV / 16;
+      if constexpr (C::kVDim % 16 != 0) {
+        constexpr int k = C::kVDim / 16;
         const u32 slice[4] = {ptx::pack<T>(out[8 * k], out[8 * k + 1]),
                               ptx::pack<T>(out[8 * k + 2], out[8 * k + 3]), 0, 0};
         tile::store_slice<OTile>(staging, thread / 32 * 16, k, slice);
@@ -536,19 +636,21 @@ struct AttentionForward {
       ptx::fence_proxy_async_shared();
       ptx::barrier_sync(group_barrier, 128);
       if (thread == 0) {
+        if constexpr (C::kSequenceMaps) acquire_map(maps_of(args, item.batch) + 3);
 #pragma unroll
         for (int box = 0; box < OTile::kBoxes; ++box)
-          ptx::tma_store_4d(&args.o, staging + box * OTile::kBoxBytes, box * tile::kBoxColumns,
-                            tile.first_row, item.head, item.batch);
+          ptx::tma_store_4d(maps_of(args, item.batch) + 3, staging + box * OTile::kBoxBytes,
+                            box * tile::kBoxColumns, first_row(item), item.head,
+                            C::kSequenceMaps ? 0 : item.batch);
         ptx::bulk_commit();
       }
       if constexpr (C::kOutputAliasesQ) {
         if (thread == 0) {
           ptx::bulk_wait_read<0>();
-          ptx::mbarrier_arrive(q_ring.empty(q_at.stage));
+          ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
         }
         q_at.advance();
-      } else if (!kCrossTiles || tile.empty()) {
+      } else if (!kCrossTiles || item.empty()) {
         release_q();
       }
     }
@@ -564,13 +666,12 @@ struct AttentionForward {
     const int warp_group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
 
     if (threadIdx.x == 0) {
-      ptx::tma_prefetch(&args.q);
-      ptx::tma_prefetch(&args.k);
-      ptx::tma_prefetch(&args.v);
-      ptx::tma_prefetch(&args.o);
+      if constexpr (!C::kSequenceMaps) {
+        for (int map = 0; map < 4; ++map) ptx::tma_prefetch(&args.q + map);
+      }
       KvRing{shared + kKRing}.init(1, 4 * C::kConsumers);
       KvRing{shared + kVRing}.init(1, 4 * C::kConsumers);
-      ItemRing{shared + kItemRing}.init(1, 4 * C::kConsumers);
+      ItemRing{shared + kItemRing}.init(1, 4 * C::kConsumers + 1);
       for (int consumer = 0; consumer < C::kConsumers; ++consumer)
         QRing{shared + kQRing + consumer * QRing::kBytes}.init(1, C::kOutputAliasesQ ? 1 : 4);
       ptx::mbarrier_init_fence();
@@ -579,7 +680,8 @@ struct AttentionForward {
 
     if (warp_group == 0) {
       ptx::registers_shrink<kProducerRegisters>();
-      if (threadIdx.x == 0) produce(args, shared);
+      if (threadIdx.x == 0) load_tiles(args, shared);
+      if (threadIdx.x == 32) schedule(args, shared);
     } else {
       ptx::registers_grow<kConsumerRegisters>();
       Consumer(args, shared, warp_group - 1).run();

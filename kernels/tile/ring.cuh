@@ -21,6 +21,16 @@ struct RingPosition {
   }
 };
 
+/// The same in one register, for warp groups that have few.
+template <int kStages>
+struct RingCount {
+  u32 count = 0;
+
+  HEDDLE_DEVICE u32 stage() const { return count % kStages; }
+  HEDDLE_DEVICE u32 parity() const { return count / kStages % 2; }
+  HEDDLE_DEVICE void advance() { ++count; }
+};
+
 /// Barrier addresses of a ring laid out as kStages full barriers, then kStages empty ones.
 template <int kStages>
 struct Ring {

@@ -1,17 +1,10 @@
 // The order in which persistent blocks take query tiles, and what a tile's work is.
 #pragma once
 
-#include "../ptx/shared.cuh"
-#include "../ptx/sync.cuh"
-#include "forward_arguments.cuh"
+#include "../ptx/types.cuh"
+#include "forward_arguments.h"
 
-namespace heddle::attention {
-
-/// One query tile of one head and the key tiles it meets, [key_begin, key_end).
-struct WorkItem {
-  i32 q_tile, head, batch;
-  i32 key_begin, key_end;
-};
+namespace heddle::sm90 {
 
 /// Position `index` of the order as (query tile, flat head).
 HEDDLE_DEVICE void place_in_order(const TileOrder& order, int heads, int index, int& q_tile,
@@ -47,16 +40,13 @@ class TileStream {
       if (index_ == order_.total + blocks - 1) *order_.counter = 0;
       return;
     }
-    ++round_;
-    const i32 place = static_cast<i32>(blockIdx.x);
-    index_ = round_ * blocks + (order_.snake && round_ % 2 == 1 ? blocks - 1 - place : place);
+    index_ += blocks;
   }
 
  private:
   const TileOrder& order_;
   i32 index_;
-  i32 round_ = 0;
   i32 ticket_ = 0;
 };
 
-}  // namespace heddle::attention
+}  // namespace heddle::sm90

@@ -1,0 +1,42 @@
+// What the Hopper forward kernel is given at launch. Plain types: host and device share it.
+#pragma once
+
+#include "../attention/parameters.h"
+#include "../ptx/tensor_map.h"
+
+namespace heddle::sm90 {
+
+/// How query tiles are dealt to the persistent blocks. The batch * q_heads heads are cut into
+/// sections of `section`, whose K and V stay in L2 together; a section's tiles run from its longest
+/// rows (the last query tile) to its shortest, over its heads.
+struct TileOrder {
+  int q_tiles;   ///< per head
+  int section;   ///< heads, at least 1
+  int total;     ///< batch * q_heads * q_tiles
+  int* counter;  ///< one int, zero before the launch and again after it: blocks draw tiles as they
+                 ///< get free. Null: block b takes tiles b, b + blocks, ...
+};
+
+struct ForwardArguments {
+  /// Rank 4, 128-byte swizzle, zero fill, dims (column, row, head, batch) in elements of the
+  /// tensors' own strides. Boxes are 64 columns wide and high: q and o 64 rows, k and v kTileN
+  /// rows.
+  TensorMap q, k, v, o;
+  /// With Config::kSequenceMaps: the maps of each batch entry's sequence, [batch][4] in the order
+  /// above, as sequence_maps.cuh makes them; then the four maps above are not read.
+  const TensorMap* sequence_maps;
+  TileOrder order;
+  /// Everything else. Of its tensors' addresses only those of statistics, loads, dropout and (for
+  /// sequence maps) q, k, v, o are read.
+  attention::ForwardParameters problem;
+};
+
+/// Arguments of the kernel that makes sequence maps.
+struct SequenceMapArguments {
+  TensorMap base[4];  ///< as in ForwardArguments, over the whole tensors
+  TensorMap* maps;    ///< [batch][4]
+  int element_bytes;
+  attention::ForwardParameters problem;
+};
+
+}  // namespace heddle::sm90

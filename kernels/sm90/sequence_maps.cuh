@@ -1,0 +1,55 @@
+// Tensor maps per batch entry, for actual lengths and for ragged tensors: each covers one sequence
+// from its first row to its last and no further. So rows past a sequence's end, whatever they hold,
+// reach shared memory as zeros, and stores past it are dropped. One thread makes one map.
+#pragma once
+
+#include "../attention/operand.cuh"
+#include "../ptx/types.cuh"
+#include "forward_arguments.h"
+
+namespace heddle::sm90 {
+
+namespace ptx_map {
+
+HEDDLE_DEVICE void replace_address(TensorMap* map, const void* address) {
+  asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map),
+               "l"(address)
+               : "memory");
+}
+
+/// Extent of dimension 1, the rows.
+HEDDLE_DEVICE void replace_rows(TensorMap* map, u32 rows) {
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map),
+               "r"(rows)
+               : "memory");
+}
+
+HEDDLE_DEVICE void release() {
+  asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
+}
+
+}  // namespace ptx_map
+
+HEDDLE_DEVICE void make_sequence_maps(const SequenceMapArguments& args) {
+  const attention::ForwardParameters& p = args.problem;
+  const int index = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (index >= 4 * p.batch) return;
+  const int batch = index / 4, which = index % 4;
+  const attention::Tensor& tensor = which == 0 ? p.q : which == 1 ? p.k : which == 2 ? p.v : p.o;
+  const bool of_keys = which == 1 || which == 2;
+  int rows = attention::length_of(of_keys ? p.kv_lengths : p.q_lengths, batch);
+  // A dense O is written in full: rows past the length hold zeros.
+  if (which == 3 && tensor.offsets == nullptr) rows = p.q_length;
+  const i64 start = tensor.offsets != nullptr ? attention::load_integer(tensor.offsets, batch,
+                                                                        tensor.offsets_are_64_bit) *
+                                                    tensor.multiplier
+                                              : batch * tensor.stride[0];
+  TensorMap* map = args.maps + index;
+  *map = args.base[which];
+  ptx_map::replace_address(map, static_cast<const u8*>(tensor.data) + start * args.element_bytes);
+  // An extent of 0 is no tensor map; a sequence without rows is never asked for.
+  ptx_map::replace_rows(map, static_cast<u32>(rows > 0 ? rows : 1));
+  ptx_map::release();
+}
+
+}  // namespace heddle::sm90
