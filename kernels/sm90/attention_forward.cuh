@@ -455,12 +455,31 @@ struct AttentionForward {
                             int first_key) {
       const attention::DropoutBits<ForwardParameters> bits(p, C::kDropout, item.batch, item.head);
 #pragma unroll
-      for (int i = 0; i < kTileN / 2; i += 2) {
-        bool first, second;
-        bits.template keep_pair<C::kDropout>(
-            rows[tile::fragment_half(i)], first_key + tile::fragment_column_step(i), first, second);
-        if (!first) s[i] = 0;
-        if (!second) s[i + 1] = 0;
+      for (int i = 0; i < kTileN / 2; i += 4) {
+        const int key = first_key + tile::fragment_column_step(i);
+        bool keep[4];
+        if constexpr (C::kDropout == Dropout::philox) {
+          // Four neighbours share one evaluation: of two lanes with the same four keys, one draws
+          // the words of the upper row, the other those of the lower, and they trade halves.
+          const bool odd = threadIdx.x % 2 != 0;
+          const attention::Words4 words = attention::philox(key / 4, odd ? rows[1] : rows[0],
+                                                            item.batch * p.q_heads + item.head,
+                                                            bits.offset_low, bits.k0, bits.k1);
+          const u32(&w)[4] = words.word;
+          const u32 x = __shfl_xor_sync(0xffffffffu, odd ? w[0] : w[2], 1);
+          const u32 y = __shfl_xor_sync(0xffffffffu, odd ? w[1] : w[3], 1);
+          keep[0] = (odd ? x : w[0]) >= p.dropout_threshold;
+          keep[1] = (odd ? y : w[1]) >= p.dropout_threshold;
+          keep[2] = (odd ? w[2] : x) >= p.dropout_threshold;
+          keep[3] = (odd ? w[3] : y) >= p.dropout_threshold;
+        } else {
+          bits.template keep_pair<C::kDropout>(rows[0], key, keep[0], keep[1]);
+          bits.template keep_pair<C::kDropout>(rows[1], key, keep[2], keep[3]);
+        }
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+          if (!keep[n]) s[i + n] = 0;
+        }
       }
     }
 
