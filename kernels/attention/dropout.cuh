@@ -92,4 +92,23 @@ struct DropoutBits {
   }
 };
 
+/// Writes the exact 0/1 keep mask of every cell, f32: a thread takes two columns, a block a stretch
+/// of one row of every head.
+template <Dropout kKind>
+HEDDLE_DEVICE void dump_keep_bits(const ForwardParameters& p) {
+  const int batch = blockIdx.z, column = 2 * (blockIdx.x * blockDim.x + threadIdx.x);
+  if (column >= p.kv_length) return;
+  for (int head = 0; head < p.q_heads; ++head) {
+    const DropoutBits<ForwardParameters> bits(p, kKind, batch, head);
+    for (int row = blockIdx.y; row < p.q_length; row += gridDim.y) {
+      bool first, second;
+      bits.template keep_pair<kKind>(row, column, first, second);
+      *element_pointer<float>(p.dropout_dump, batch, head, row, column) = first ? 1.0f : 0.0f;
+      if (column + 1 < p.kv_length)
+        *element_pointer<float>(p.dropout_dump, batch, head, row, column + 1) =
+            second ? 1.0f : 0.0f;
+    }
+  }
+}
+
 }  // namespace heddle::attention

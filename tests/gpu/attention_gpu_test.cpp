@@ -4,7 +4,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <map>
+#include <thread>
+#include <vector>
 
 #include "api/executable.h"
 #include "engine/cuda/engine.h"
@@ -33,45 +36,67 @@ class AttentionOnGpu : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(context_.status().is_ok()) << context_.status().message(); }
 
+  struct Built {
+    Program program;
+    DataType io;
+    Result<std::shared_ptr<const api::Executable>> executable;
+  };
+
   // Runs `draw` for every seed; refusals are counted by their sentence and printed, and most of the
-  // problems must have been served.
+  // problems must have been served. Each problem compiles kernels of its own, so plans are made by
+  // all cores, a batch ahead of the device.
   template <class Draw>
   void run(Draw draw) {
-    const engine::Engine* engines[] = {&engine::cuda::cuda_engine()};
-    std::map<std::string, int64_t> refusals;
-    int64_t served = 0;
-    for (int64_t seed = 0; seed < problem_count(); ++seed) {
+    const auto build = [&draw](int64_t seed) {
       Random random(static_cast<uint64_t>(seed));
       Program program = draw(random);
-      SCOPED_TRACE(fmt::format("seed {}", seed));
       const DataType io = io_dtype(program);
-      const Result<std::shared_ptr<const api::Executable>> built =
-          api::Executable::build(program.graph, engines);
-      if (!built.is_ok()) {
-        ++refusals[built.status().message()];
-        continue;
+      const engine::Engine* engines[] = {&engine::cuda::cuda_engine()};
+      auto executable = api::Executable::build(program.graph, engines);
+      return Built{std::move(program), io, std::move(executable)};
+    };
+    const int64_t batch = std::max<int64_t>(1, std::thread::hardware_concurrency());
+    std::map<std::string, int64_t> refusals;
+    int64_t served = 0;
+    for (int64_t first = 0; first < problem_count(); first += batch) {
+      std::vector<std::future<Built>> builds;
+      for (int64_t seed = first; seed < std::min(first + batch, problem_count()); ++seed) {
+        builds.push_back(std::async(std::launch::async, build, seed));
       }
-      ++served;
-      DeviceProgram device(program);
-      ASSERT_TRUE(device.status().is_ok()) << device.status().message();
-      const DeviceBlock workspace((*built)->workspace_bytes());
-      std::vector<api::Binding> bindings;
-      for (const auto* ports : {&(*built)->inputs(), &(*built)->outputs()}) {
-        for (const api::Port& port : *ports)
-          bindings.push_back({port.uid, device.pointer(port.uid)});
+      for (size_t n = 0; n < builds.size(); ++n) {
+        SCOPED_TRACE(fmt::format("seed {}", first + static_cast<int64_t>(n)));
+        Built built = builds[n].get();
+        if (!built.executable.is_ok()) {
+          ++refusals[built.executable.status().message()];
+          continue;
+        }
+        ++served;
+        execute(built);
       }
-      const Status executed = (*built)->execute(bindings, workspace.pointer(), nullptr);
-      ASSERT_TRUE(executed.is_ok()) << executed.message();
-      const Status finished = context_.synchronise();
-      ASSERT_TRUE(finished.is_ok()) << finished.message();
-      ASSERT_TRUE(device.copy_back().is_ok());
-      EXPECT_TRUE(matches_reference(program, io));
     }
     std::printf("%s: %lld served\n", context_.device_name().c_str(),
                 static_cast<long long>(served));
-    for (const auto& [sentence, count] : refusals)
+    for (const auto& [sentence, count] : refusals) {
       std::printf("  %lld refused: %s\n", static_cast<long long>(count), sentence.c_str());
+    }
     EXPECT_GT(served, problem_count() / 2);
+  }
+
+  void execute(Built& built) {
+    const api::Executable& executable = **built.executable;
+    DeviceProgram device(built.program);
+    ASSERT_TRUE(device.status().is_ok()) << device.status().message();
+    const DeviceBlock workspace(executable.workspace_bytes());
+    std::vector<api::Binding> bindings;
+    for (const auto* ports : {&executable.inputs(), &executable.outputs()}) {
+      for (const api::Port& port : *ports) bindings.push_back({port.uid, device.pointer(port.uid)});
+    }
+    const Status executed = executable.execute(bindings, workspace.pointer(), nullptr);
+    ASSERT_TRUE(executed.is_ok()) << executed.message();
+    const Status finished = context_.synchronise();
+    ASSERT_TRUE(finished.is_ok()) << finished.message();
+    ASSERT_TRUE(device.copy_back().is_ok());
+    EXPECT_TRUE(matches_reference(built.program, built.io)) << executable.description();
   }
 
   DeviceContext context_;

@@ -1,7 +1,7 @@
 #include "engine/cuda/attention_backward_sm80.h"
 
-#include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_cache.h"
+#include "engine/cuda/launch_plan.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/score_source.h"
 
@@ -48,49 +48,7 @@ std::string derivative_of(const AttentionBackwardStructure& structure, const Bac
   return score_source("Derivative", structure.d_dot, structure.forward.operands, loads);
 }
 
-struct Step {
-  std::shared_ptr<const Kernel> kernel;
-  Launch launch;
-  BackwardParameters parameters;
-  std::vector<Entry> entries;
-};
-
-class BackwardPlan final : public Plan {
- public:
-  BackwardPlan(std::vector<Step> steps, std::vector<OperandId> aligned, int64_t workspace_bytes,
-               std::string description)
-      : steps_(std::move(steps)),
-        aligned_(std::move(aligned)),
-        workspace_bytes_(workspace_bytes),
-        description_(std::move(description)) {}
-
-  int64_t workspace_bytes() const override { return workspace_bytes_; }
-
-  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
-    for (OperandId id : aligned_) {
-      if (reinterpret_cast<uintptr_t>(buffers[static_cast<size_t>(id)]) % 16 != 0) {
-        return error(Code::invalid_variant_pack,
-                     "operand {} must start on 16 bytes for the kernel planned for it", id);
-      }
-    }
-    for (const Step& step : steps_) {
-      BackwardParameters parameters = step.parameters;
-      bind(step.entries, buffers, &parameters);
-      parameters.delta = static_cast<float*>(workspace);
-      void* arguments[] = {&parameters};
-      HEDDLE_TRY(step.kernel->launch(step.launch, static_cast<CuStream>(stream), arguments));
-    }
-    return {};
-  }
-
-  std::string description() const override { return description_; }
-
- private:
-  std::vector<Step> steps_;
-  std::vector<OperandId> aligned_;
-  int64_t workspace_bytes_;
-  std::string description_;
-};
+using Step = LaunchStep<BackwardParameters>;
 
 unsigned blocks(int64_t rows, int64_t per_block) {
   return static_cast<unsigned>((rows + per_block - 1) / per_block);
@@ -117,6 +75,9 @@ Launch launch_of(const AttentionBackwardProblem& problem, const BackwardSm80Step
       break;
     case Part::sink:
       launch = {.grid_x = static_cast<unsigned>(sizes.q_heads), .threads = kSinkThreads};
+      break;
+    case Part::dump:
+      launch = dump_launch(sizes);
       break;
     case Part::load: {
       const OperandId id = problem.structure.load_gradients[step.load_gradient].gradient;
@@ -236,6 +197,8 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
     steps.push_back(
         {.part = Part::queries, .tiles = query_tiles, .shared_bytes = shared(query_tiles, false)});
   }
+  if (forward.dropout.dump != kAbsent)
+    steps.push_back({.part = Part::dump, .tiles = {.tile_m = 32, .tile_n = 32}});
   if (structure.d_sink != kAbsent)
     steps.push_back({.part = Part::sink, .tiles = {.tile_m = 32, .tile_n = 32}});
   for (size_t n = 0; n < structure.load_gradients.size(); ++n) {
@@ -252,8 +215,10 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
 std::string source_of_backward_sm80(const AttentionBackwardStructure& structure,
                                     const BackwardSm80Step& step, std::vector<OperandId>& loads,
                                     std::string& name) {
-  constexpr const char* kNames[] = {"delta", "keys", "queries", "sink", "load"};
+  constexpr const char* kNames[] = {"delta", "keys", "queries", "sink", "load", "dump"};
   name = fmt::format("attention_backward_{}", kNames[static_cast<int>(step.part)]);
+  if (step.part == Part::dump)
+    return dump_source(structure.forward, "BackwardParameters", "p.forward", name);
   const std::string score =
       score_source("Score", structure.forward.score, structure.forward.operands, loads);
   const std::string derivative = derivative_of(structure, step, loads);
@@ -292,8 +257,8 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm80(const Driver& driver, con
       problem.sizes.batch * problem.sizes.q_heads * problem.sizes.q_length * 4;
   std::string description = fmt::format("attention backward, general kernels, {} launches, {}",
                                         steps.size(), architecture_of(device));
-  return std::make_shared<const BackwardPlan>(std::move(steps), std::move(aligned), delta_bytes,
-                                              std::move(description));
+  return std::make_shared<const LaunchPlan<BackwardParameters>>(
+      std::move(steps), std::move(aligned), delta_bytes, std::move(description));
 }
 
 }  // namespace heddle::engine::cuda

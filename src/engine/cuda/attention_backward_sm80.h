@@ -13,7 +13,7 @@ namespace heddle::engine::cuda {
 
 /// One launch of the backward: which part it computes, with what tiles.
 struct BackwardSm80Step {
-  enum class Part { delta, keys, queries, sink, load };
+  enum class Part { delta, keys, queries, sink, load, dump };
   Part part = Part::delta;
   Sm80Tiles tiles;
   int64_t shared_bytes = 0;

@@ -1,58 +1,21 @@
 #include "engine/cuda/attention_forward_sm80.h"
 
 #include "engine/cuda/attention_sm80.h"
-#include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_cache.h"
+#include "engine/cuda/launch_plan.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/score_source.h"
 
 namespace heddle::engine::cuda {
 namespace {
 
+using attention::ForwardParameters;
 using problem::AttentionProblem;
 using problem::AttentionSizes;
 using problem::AttentionStructure;
 using problem::OperandId;
 
 constexpr const char* kKernelName = "attention_forward";
-
-class ForwardPlan final : public Plan {
- public:
-  ForwardPlan(std::shared_ptr<const Kernel> kernel, const Launch& launch,
-              const attention::ForwardParameters& parameters, std::vector<Entry> entries,
-              std::vector<OperandId> aligned, std::string description)
-      : kernel_(std::move(kernel)),
-        launch_(launch),
-        parameters_(parameters),
-        entries_(std::move(entries)),
-        aligned_(std::move(aligned)),
-        description_(std::move(description)) {}
-
-  int64_t workspace_bytes() const override { return 0; }
-
-  Status execute(std::span<void* const> buffers, void*, void* stream) const override {
-    for (OperandId id : aligned_) {
-      if (reinterpret_cast<uintptr_t>(buffers[static_cast<size_t>(id)]) % 16 != 0) {
-        return error(Code::invalid_variant_pack,
-                     "operand {} must start on 16 bytes for the kernel planned for it", id);
-      }
-    }
-    attention::ForwardParameters parameters = parameters_;
-    bind(entries_, buffers, &parameters);
-    void* arguments[] = {&parameters};
-    return kernel_->launch(launch_, static_cast<CuStream>(stream), arguments);
-  }
-
-  std::string description() const override { return description_; }
-
- private:
-  std::shared_ptr<const Kernel> kernel_;
-  Launch launch_;
-  attention::ForwardParameters parameters_;
-  std::vector<Entry> entries_;
-  std::vector<OperandId> aligned_;
-  std::string description_;
-};
 
 }  // namespace
 
@@ -105,26 +68,37 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm80(const Driver& driver, cons
                  "cuda: the score reads {} operands; the kernel takes at most {}", loads.size(),
                  attention::kMaxLoads);
   }
-  HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
-                compiled_kernel(source, kKernelName, architecture_of(device)));
-  HEDDLE_ASSIGN(std::shared_ptr<const Kernel> kernel,
-                Kernel::load(driver, device, *cubin, kKernelName, config.shared_bytes));
-  ParameterBlock<attention::ForwardParameters> block(problem.structure, problem.sizes);
+  ParameterBlock<ForwardParameters> block(problem.structure, problem.sizes);
   fill_forward(block, block.parameters, problem.structure, problem.sizes, loads);
+  std::vector<LaunchStep<ForwardParameters>> steps;
+  const auto add = [&](const std::string& text, const std::string& name,
+                       const Launch& launch) -> Status {
+    HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
+                  compiled_kernel(text, name, architecture_of(device)));
+    HEDDLE_ASSIGN(std::shared_ptr<const Kernel> kernel,
+                  Kernel::load(driver, device, *cubin, name, launch.shared_bytes));
+    steps.push_back({std::move(kernel), launch, block.parameters, block.entries});
+    return {};
+  };
   const int64_t rows = 16 * config.warps;
-  const Launch launch{.grid_x = static_cast<unsigned>((problem.sizes.q_length + rows - 1) / rows),
-                      .grid_y = static_cast<unsigned>(problem.sizes.q_heads),
-                      .grid_z = static_cast<unsigned>(problem.sizes.batch),
-                      .threads = static_cast<unsigned>(32 * config.warps),
-                      .shared_bytes = static_cast<unsigned>(config.shared_bytes)};
+  HEDDLE_TRY(add(source, kKernelName,
+                 {.grid_x = static_cast<unsigned>((problem.sizes.q_length + rows - 1) / rows),
+                  .grid_y = static_cast<unsigned>(problem.sizes.q_heads),
+                  .grid_z = static_cast<unsigned>(problem.sizes.batch),
+                  .threads = static_cast<unsigned>(32 * config.warps),
+                  .shared_bytes = static_cast<unsigned>(config.shared_bytes)}));
+  if (problem.structure.dropout.dump != problem::kAbsent) {
+    constexpr const char* kDumpName = "attention_dropout_dump";
+    HEDDLE_TRY(add(dump_source(problem.structure, "ForwardParameters", "p", kDumpName), kDumpName,
+                   dump_launch(problem.sizes)));
+  }
   std::vector<OperandId> aligned;
   if (config.aligned)
     aligned = {problem.structure.q, problem.structure.k, problem.structure.v, problem.structure.o};
   std::string description = fmt::format("attention forward, general kernel, {} x {} tiles, {}",
                                         rows, config.tile_n, architecture_of(device));
-  return std::make_shared<const ForwardPlan>(std::move(kernel), launch, block.parameters,
-                                             std::move(block.entries), std::move(aligned),
-                                             std::move(description));
+  return std::make_shared<const LaunchPlan<ForwardParameters>>(std::move(steps), std::move(aligned),
+                                                               0, std::move(description));
 }
 
 }  // namespace heddle::engine::cuda

@@ -11,6 +11,12 @@ using problem::OperandId;
 namespace {
 constexpr int kMaxHeadDim = 256;
 constexpr int64_t kMaxGridYZ = 65535;
+constexpr int kDumpThreads = 128;
+
+const char* dropout_name(problem::Dropout::Kind kind) {
+  constexpr const char* kNames[] = {"none", "philox", "threefry", "mask"};
+  return kNames[static_cast<int>(kind)];
+}
 }  // namespace
 
 int64_t tile_bytes(int64_t rows, int64_t columns) { return rows * ((columns + 63) / 64) * 128; }
@@ -49,9 +55,6 @@ Status check_sm80(const problem::AttentionStructure& structure,
     return error(Code::graph_not_supported,
                  "cuda: rope inside sdpa is planned as a step before it");
   }
-  if (structure.dropout.dump != kAbsent) {
-    return error(Code::graph_not_supported, "cuda: sdpa rng_dump is not written by the kernel");
-  }
   if (structure.bounds.size() > attention::kMaxBounds) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa has {} bounds on visible keys; the kernel takes at most {}",
@@ -89,7 +92,6 @@ std::string config_source(const problem::AttentionStructure& structure, const Sm
   const auto paged = [&](OperandId id) {
     return structure.operands[static_cast<size_t>(id)].page_table != kAbsent;
   };
-  constexpr const char* kDropoutNames[] = {"none", "philox", "threefry", "mask"};
   std::string extras;
   if (structure.dropout.kind == problem::Dropout::Kind::mask) {
     extras += fmt::format(
@@ -113,7 +115,27 @@ std::string config_source(const problem::AttentionStructure& structure, const Sm
       structure.qk_head_dim, structure.v_head_dim, tiles.warps, tiles.tile_m, tiles.tile_n,
       tiles.aligned, paged(structure.k), paged(structure.v), structure.block_mask != kAbsent,
       structure.softmax_input_is_log2, tiles.want_dk, tiles.want_dv,
-      kDropoutNames[static_cast<int>(structure.dropout.kind)], extras);
+      dropout_name(structure.dropout.kind), extras);
+}
+
+std::string dump_source(const problem::AttentionStructure& structure, const char* parameters,
+                        const char* forward, const std::string& name) {
+  return fmt::format(
+      "#include \"attention/dropout.cuh\"\n"
+      "extern \"C\" __global__ void __launch_bounds__({})\n"
+      "{}(const __grid_constant__ heddle::attention::{} p) {{\n"
+      "  heddle::attention::dump_keep_bits<heddle::attention::Dropout::{}>({});\n"
+      "}}\n",
+      kDumpThreads, name, parameters, dropout_name(structure.dropout.kind), forward);
+}
+
+Launch dump_launch(const problem::AttentionSizes& sizes) {
+  return {
+      .grid_x =
+          static_cast<unsigned>((sizes.kv_length + 2 * kDumpThreads - 1) / (2 * kDumpThreads)),
+      .grid_y = static_cast<unsigned>(sizes.q_length < kMaxGridYZ ? sizes.q_length : kMaxGridYZ),
+      .grid_z = static_cast<unsigned>(sizes.batch),
+      .threads = kDumpThreads};
 }
 
 }  // namespace heddle::engine::cuda

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/cuda/driver.h"
+#include "engine/cuda/kernel.h"
 #include "problem/attention.h"
 
 namespace heddle::engine::cuda {
@@ -36,6 +37,12 @@ struct Sm80Tiles {
 
 /// `struct Config` for these tiles.
 std::string config_source(const problem::AttentionStructure& structure, const Sm80Tiles& tiles);
+
+/// The kernel that writes the exact keep mask (rng_dump), and its launch. `forward` is the
+/// expression of the forward parameters within the block `parameters`.
+std::string dump_source(const problem::AttentionStructure& structure, const char* parameters,
+                        const char* forward, const std::string& name);
+Launch dump_launch(const problem::AttentionSizes& sizes);
 
 /// "sm_90a", "sm_80", ...: what kernels are compiled for on `device`.
 std::string architecture_of(const Device& device);

@@ -27,6 +27,7 @@ void fill_forward(ParameterBlock<Parameters>& block, attention::ForwardParameter
   block.tensor(p.sum_exp, structure.sum_exp);
   for (size_t n = 0; n < loads.size(); ++n) block.tensor(p.loads[n], loads[n]);
   block.tensor(p.dropout_mask, structure.dropout.mask);
+  block.tensor(p.dropout_dump, structure.dropout.dump);
   block.tensor(p.block_mask, structure.block_mask);
   const auto paged = [&](OperandId id, attention::Tensor& table, int& page_size) {
     const OperandId pages = structure.operands[static_cast<size_t>(id)].page_table;
