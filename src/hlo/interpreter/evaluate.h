@@ -49,9 +49,10 @@ Result<Literal> evaluate(const Computation& computation, std::span<const Literal
                          const EvaluateOptions& options = {});
 
 /// Inputs for the entry's parameters, the same for the same seed: floats normal with mean 0 and
-/// standard deviation 1 (rounded to their type), preds fair coins, integers uniform in
-/// [0, bound of the dimension they index) where the program shows they are gather, scatter or
-/// dynamic-slice indices, else in [0, 8); u32 and u64 (generator keys) over their whole range.
+/// standard deviation 1, or 1/sqrt(n) where a dot without batch dimensions contracts n of them
+/// (weights), rounded to their type; preds fair coins; integers uniform in [0, n) where the program
+/// shows that they index a dimension of size n, else in [0, 8); u32 and u64 (generator keys) over
+/// their whole range.
 Result<std::vector<Literal>> random_arguments(const Module& module, uint64_t seed);
 
 }  // namespace heddle::hlo

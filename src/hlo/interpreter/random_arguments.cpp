@@ -1,10 +1,11 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
-#include <unordered_set>
 
 #include "core/philox.h"
 #include "hlo/interpreter/evaluate.h"
+#include "hlo/interpreter/value_uses.h"
 
 namespace heddle::hlo {
 namespace {
@@ -38,109 +39,82 @@ class Stream {
   int next_ = 4;
 };
 
-// Whether elements keep their values, or nearly so, on their way from this operand to the result.
-bool passes_on(const Instruction& user, const Instruction* value) {
-  switch (user.opcode()) {
-    case Opcode::add:  // `index + size` where the index is negative
-    case Opcode::subtract:
-    case Opcode::broadcast:
-    case Opcode::clamp:
-    case Opcode::concatenate:
-    case Opcode::convert:
-    case Opcode::copy:
-    case Opcode::maximum:
-    case Opcode::minimum:
-    case Opcode::reshape:
-    case Opcode::reverse:
-    case Opcode::slice:
-    case Opcode::transpose:
-      return true;
-    case Opcode::dynamic_slice:
-      return user.operand(0) == value;
-    case Opcode::select:
-      return user.operand(1) == value || user.operand(2) == value;
-    default:
-      return false;
-  }
-}
-
-// The exclusive bound that the uses of integer `value` show, 0 if they show none: the size of what
-// it indexes, or of the iota it is compared with.
-class IndexBound {
- public:
-  int64_t of(const Instruction* value) {
-    bound_ = 0;
-    seen_.clear();
-    follow(value);
-    return bound_;
-  }
-
- private:
-  void limit(int64_t size) {
-    if (size > 0 && (bound_ == 0 || size < bound_)) bound_ = size;
-  }
-
-  void follow(const Instruction* start) {
-    std::vector<const Instruction*> pending = {start};
-    while (!pending.empty()) {
-      const Instruction* value = pending.back();
-      pending.pop_back();
-      if (!seen_.insert(value).second) continue;
-      for (const Instruction* user : value->users()) {
-        look_at(*user, value);
-        if (passes_on(*user, value)) pending.push_back(user);
-        if (!user->is(Opcode::call) && !user->is(Opcode::fusion)) continue;
-        const Computation* callee =
-            user->is(Opcode::call) ? user->to_apply() : user->called("calls");
-        for (int i = 0; i < user->operand_count(); ++i) {
-          if (user->operand(i) == value) pending.push_back(callee->parameter(i));
-        }
-      }
-      if (value->is_root() && !value->computation()->is_entry()) {
-        for (const Instruction* caller : value->module()->callers(value->computation())) {
-          if (caller->is(Opcode::call) || caller->is(Opcode::fusion)) pending.push_back(caller);
-        }
-      }
+// The exclusive bound that a use of integer `value` shows: the size of what it indexes, or of the
+// iota it is compared with. 0 if it shows none.
+int64_t bound_shown_by(const Instruction& user, const Instruction* value) {
+  int64_t bound = 0;
+  const auto limit = [&](int64_t size) {
+    if (size > 0 && (bound == 0 || size < bound)) bound = size;
+  };
+  const auto limit_by = [&](std::string_view map) {
+    for (int64_t dimension : user.integers(map)) {
+      limit(user.operand(0)->shape().dim(static_cast<int>(dimension)));
     }
-  }
-
-  void look_at(const Instruction& user, const Instruction* value) {
-    if (user.is(Opcode::gather) && user.operand(1) == value) {
-      for (int64_t dimension : user.integers("start_index_map")) {
-        limit(user.operand(0)->shape().dim(static_cast<int>(dimension)));
+  };
+  switch (user.opcode()) {
+    case Opcode::gather:
+      if (user.operand(1) == value) limit_by("start_index_map");
+      break;
+    case Opcode::scatter:
+      if (user.operand(user.operand_count() / 2) == value) limit_by("scatter_dims_to_operand_dims");
+      break;
+    case Opcode::dynamic_slice:
+    case Opcode::dynamic_update_slice: {
+      const int first = user.is(Opcode::dynamic_slice) ? 1 : 2;
+      for (int i = first; i < user.operand_count(); ++i) {
+        if (user.operand(i) == value) limit(user.operand(0)->shape().dim(i - first));
       }
-    } else if (user.is(Opcode::scatter) && user.operand(user.operand_count() / 2) == value) {
-      for (int64_t dimension : user.integers("scatter_dims_to_operand_dims")) {
-        limit(user.operand(0)->shape().dim(static_cast<int>(dimension)));
-      }
-    } else if (user.is(Opcode::dynamic_slice)) {
-      for (int i = 1; i < user.operand_count(); ++i) {
-        if (user.operand(i) == value) limit(user.operand(0)->shape().dim(i - 1));
-      }
-    } else if (user.is(Opcode::dynamic_update_slice)) {
-      for (int i = 2; i < user.operand_count(); ++i) {
-        if (user.operand(i) == value) limit(user.operand(0)->shape().dim(i - 2));
-      }
-    } else if (user.is(Opcode::compare) && user.direction() == "EQ") {
+      break;
+    }
+    case Opcode::compare: {
+      if (user.direction() != "EQ") break;
       const Instruction* other = user.operand(user.operand(0) == value ? 1 : 0);
       while (other->is(Opcode::broadcast) || other->is(Opcode::reshape)) other = other->operand(0);
       if (other->is(Opcode::iota)) {
         limit(other->shape().dim(static_cast<int>(other->iota_dimension())));
       }
+      break;
     }
+    default:
+      break;
   }
+  return bound;
+}
 
-  int64_t bound_ = 0;
-  std::unordered_set<const Instruction*> seen_;
-};
+int64_t index_bound(const Instruction* value) {
+  int64_t bound = 0;
+  for_each_use(value, [&](const Instruction& user, const Instruction* operand) {
+    const int64_t shown = bound_shown_by(user, operand);
+    if (shown > 0 && (bound == 0 || shown < bound)) bound = shown;
+  });
+  return bound;
+}
+
+// A weight is what a dot without batch dimensions contracts: like a trained one it gets a standard
+// deviation of 1/sqrt(length contracted), else activations of a deep program grow until its
+// softmaxes saturate and its gradients say nothing. Queries, keys and values meet in dots with
+// batch dimensions.
+double standard_deviation(const Instruction* value) {
+  int64_t longest = 1;
+  for_each_use(value, [&](const Instruction& user, const Instruction* operand) {
+    if (!user.is(Opcode::dot) || !user.lhs_batch_dims().empty()) return;
+    const bool is_lhs = user.operand(0) == operand;
+    int64_t length = 1;
+    for (int64_t dimension : is_lhs ? user.lhs_contracting_dims() : user.rhs_contracting_dims()) {
+      length *= operand->shape().dim(static_cast<int>(dimension));
+    }
+    longest = std::max(longest, length);
+  });
+  return 1 / std::sqrt(static_cast<double>(longest));
+}
 
 constexpr int64_t kDefaultBound = 8;
 
-Result<Literal> random_value(const Shape& shape, int64_t bound, Stream& stream) {
+Result<Literal> random_value(const Shape& shape, int64_t bound, double deviation, Stream& stream) {
   if (shape.is_tuple()) {
     std::vector<Literal> elements;
     for (const Shape& element : shape.elements()) {
-      HEDDLE_ASSIGN(Literal value, random_value(element, bound, stream));
+      HEDDLE_ASSIGN(Literal value, random_value(element, bound, deviation, stream));
       elements.push_back(std::move(value));
     }
     return Literal::tuple(std::move(elements));
@@ -156,7 +130,7 @@ Result<Literal> random_value(const Shape& shape, int64_t bound, Stream& stream) 
     if (type == ElementType::pred) {
       value.set_integer(i, stream.word() & 1);
     } else if (is_floating(type)) {
-      value.set(i, stream.normal());
+      value.set(i, deviation * stream.normal());
     } else if (is_complex(type)) {
       const double real = stream.normal();
       value.set_complex(i, {real, stream.normal()});
@@ -176,12 +150,12 @@ Result<Literal> random_value(const Shape& shape, int64_t bound, Stream& stream) 
 
 Result<std::vector<Literal>> random_arguments(const Module& module, uint64_t seed) {
   std::vector<Literal> arguments;
-  IndexBound bounds;
   for (const Instruction* parameter : module.entry()->parameters()) {
     Stream stream(seed, static_cast<uint32_t>(parameter->parameter_number()));
     const Shape& shape = parameter->shape();
-    const int64_t bound = is_integral(shape.type()) ? bounds.of(parameter) : 0;
-    HEDDLE_ASSIGN(Literal value, random_value(shape, bound, stream));
+    const int64_t bound = is_integral(shape.type()) ? index_bound(parameter) : 0;
+    const double deviation = is_floating(shape.type()) ? standard_deviation(parameter) : 1;
+    HEDDLE_ASSIGN(Literal value, random_value(shape, bound, deviation, stream));
     arguments.push_back(std::move(value));
   }
   return arguments;

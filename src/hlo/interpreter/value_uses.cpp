@@ -1,0 +1,112 @@
+#include "hlo/interpreter/value_uses.h"
+
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace heddle::hlo {
+namespace {
+
+// Whether elements keep their values, or nearly so, on their way from this operand to the result.
+bool passes_on(const Instruction& user, const Instruction* value) {
+  switch (user.opcode()) {
+    case Opcode::add:  // `index + size` where the index is negative
+    case Opcode::subtract:
+      return is_integral(user.shape().type());
+    case Opcode::broadcast:
+    case Opcode::clamp:
+    case Opcode::concatenate:
+    case Opcode::convert:
+    case Opcode::copy:
+    case Opcode::maximum:
+    case Opcode::minimum:
+    case Opcode::opt_barrier:
+    case Opcode::reshape:
+    case Opcode::reverse:
+    case Opcode::slice:
+    case Opcode::transpose:
+      return true;
+    case Opcode::dynamic_slice:
+      return user.operand(0) == value;
+    case Opcode::select:
+      return user.operand(1) == value || user.operand(2) == value;
+    default:
+      return false;
+  }
+}
+
+// An instruction, and which element of its tuple is meant (-1: the instruction's value itself).
+using Place = std::pair<const Instruction*, int64_t>;
+
+class Follower {
+ public:
+  explicit Follower(const std::function<void(const Instruction&, const Instruction*)>& visit)
+      : visit_(visit) {}
+
+  void follow(const Instruction* start) {
+    pending_.push_back({start, -1});
+    while (!pending_.empty()) {
+      const Place place = pending_.back();
+      pending_.pop_back();
+      if (!seen_.insert(place).second) continue;
+      for (const Instruction* user : place.first->users()) use(*user, place);
+      leave(place);
+    }
+  }
+
+ private:
+  void use(const Instruction& user, const Place& place) {
+    const auto [value, element] = place;
+    if (element < 0) visit_(user, value);
+    switch (user.opcode()) {
+      case Opcode::get_tuple_element:
+        if (user.tuple_index() == element) pending_.push_back({&user, -1});
+        return;
+      case Opcode::tuple:
+        if (element >= 0) return;  // tuples in tuples are not followed
+        for (int i = 0; i < user.operand_count(); ++i) {
+          if (user.operand(i) == value) pending_.push_back({&user, i});
+        }
+        return;
+      case Opcode::while_:
+        pending_.push_back({user.condition()->parameter(0), element});
+        pending_.push_back({user.body()->parameter(0), element});
+        pending_.push_back({&user, element});
+        return;
+      case Opcode::call:
+      case Opcode::fusion: {
+        const Computation* callee = user.is(Opcode::call) ? user.to_apply() : user.called("calls");
+        for (int i = 0; i < user.operand_count(); ++i) {
+          if (user.operand(i) == value) pending_.push_back({callee->parameter(i), element});
+        }
+        return;
+      }
+      default:
+        if (passes_on(user, value)) pending_.push_back({&user, element});
+    }
+  }
+
+  // Out of a called computation, to where it was called.
+  void leave(const Place& place) {
+    const Instruction* value = place.first;
+    if (!value->is_root() || value->computation()->is_entry()) return;
+    for (const Instruction* caller : value->module()->callers(value->computation())) {
+      if (caller->is(Opcode::call) || caller->is(Opcode::fusion)) {
+        pending_.push_back({caller, place.second});
+      }
+    }
+  }
+
+  const std::function<void(const Instruction&, const Instruction*)>& visit_;
+  std::vector<Place> pending_;
+  std::set<Place> seen_;
+};
+
+}  // namespace
+
+void for_each_use(const Instruction* value,
+                  const std::function<void(const Instruction&, const Instruction*)>& visit) {
+  Follower(visit).follow(value);
+}
+
+}  // namespace heddle::hlo
