@@ -71,7 +71,7 @@ class Finder {
                std::set<const Instruction*>& forward_roots, std::string& reason) {
     auto algebra = make_algebra(elements_);
     Region region(elements_, *algebra, frame, exponential, home, opaque);
-    if (!feeds_products(elements_, region)) return false;
+    if (region.keys().empty() || !feeds_products(elements_, region)) return false;
     const auto softmax = softmax_of(*algebra, region);
     if (!softmax) {
       reason = softmax.status().message();

@@ -43,6 +43,11 @@ struct Match {
   }
 };
 
+/// Gives the bound variables `bound` of two elements that a sum contracts fresh, free names.
+void free_bound(Elements& elements, const std::vector<Var>& bound,
+                const std::vector<int64_t>& sizes, Element& a, Element& b,
+                std::vector<Var>* names = nullptr);
+
 /// The first instruction of the region that is the softmax's probabilities (dropout included) times
 /// values, up to a constant. Fails with a reason if there is none.
 Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region,

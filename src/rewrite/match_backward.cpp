@@ -38,6 +38,7 @@ std::vector<Var> digits(const Element& element) {
 struct Core {
   Element d_o, v;
   std::vector<Var> value_depth;  // bound, of D
+  std::vector<int64_t> value_sizes;
   std::optional<Element> keep;
   double scale = 1;  // dS as the program has it is `scale` times the unit core
   Poly kept;         // the indicator of what dropout keeps, or 1
@@ -101,6 +102,9 @@ class Backward {
       return error(Code::graph_not_supported,
                    "dropout keeps with one factor in the gradient of the scores and another in "
                    "that of the values");
+    free_bound(elements_, softmax_.score.depth, algebra_.at(softmax_.score.dot).sizes,
+               match.score.q, match.score.k, &match.score.depth);
+    free_bound(elements_, core->value_depth, core->value_sizes, match.v, *match.d_o);
     return match;
   }
 
@@ -133,6 +137,7 @@ class Backward {
     core.d_o = product->row;
     core.v = product->key;
     core.value_depth = product->bound;
+    core.value_sizes = product->sizes;
     if (!kept.empty()) core.keep = algebra_.at(kept[0].atom).element;
     core.kept = {{1, kept}};
     const Poly dp = algebra_.multiply(core.kept, {{1, {{*d, 1}}}});

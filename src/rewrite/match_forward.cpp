@@ -36,6 +36,19 @@ std::optional<Values> values_of(Algebra& algebra, const Softmax& softmax, AtomId
 
 }  // namespace
 
+void free_bound(Elements& elements, const std::vector<Var>& bound,
+                const std::vector<int64_t>& sizes, Element& a, Element& b,
+                std::vector<Var>* names) {
+  std::vector<Var> fresh;
+  for (int64_t size : sizes) fresh.push_back(elements.fresh(size));
+  for (Element* element : {&a, &b})
+    for (Index& index : element->at)
+      for (Var& v : index)
+        if (const auto found = std::find(bound.begin(), bound.end(), v); found != bound.end())
+          v = fresh[found - bound.begin()];
+  if (names) *names = fresh;
+}
+
 Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region,
                             const Softmax& softmax) {
   const Poly normaliser = *Algebra::reciprocal(softmax.total);
@@ -60,6 +73,8 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
       match.anchor_frame = region.anchor().frame;
       match.anchor = region.anchor().x;
       match.score = softmax.score;
+      free_bound(elements, softmax.score.depth, algebra.at(softmax.score.dot).sizes, match.score.q,
+                 match.score.k, &match.score.depth);
       match.v = values->v;
       if (values->keep) match.dropout = Dropout{*values->keep, *factor};
       match.outputs.push_back({Role::o, member->place, values->keep ? 1 : *factor});

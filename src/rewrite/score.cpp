@@ -116,7 +116,8 @@ std::optional<Contraction> contraction(const Algebra& algebra, AtomId id,
   if (depends(algebra.support(elements[0]), keys)) std::swap(elements[0], elements[1]);
   if (depends(algebra.support(elements[0]), keys) || !depends(algebra.support(elements[1]), keys))
     return std::nullopt;
-  return Contraction{algebra.at(elements[0]).element, algebra.at(elements[1]).element, atom.bound};
+  return Contraction{algebra.at(elements[0]).element, algebra.at(elements[1]).element, atom.bound,
+                     atom.sizes};
 }
 
 Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys) {

@@ -54,6 +54,7 @@ Poly derivative(Algebra& algebra, const Score& score);
 struct Contraction {
   Element row, key;
   std::vector<Var> bound;
+  std::vector<int64_t> sizes;  // of the bound variables
 };
 std::optional<Contraction> contraction(const Algebra& algebra, AtomId atom,
                                        const std::vector<Var>& keys);

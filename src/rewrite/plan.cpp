@@ -1,0 +1,413 @@
+#include "rewrite/plan.h"
+
+#include <algorithm>
+
+namespace heddle::rewrite {
+
+using graph::TensorId;
+using hlo::ElementType;
+using hlo::Instruction;
+using hlo::Opcode;
+
+namespace {
+
+std::optional<DataType> data_type(ElementType type) {
+  switch (type) {
+    case ElementType::f64:
+      return DataType::f64;
+    case ElementType::f32:
+      return DataType::f32;
+    case ElementType::bf16:
+      return DataType::bf16;
+    case ElementType::f16:
+      return DataType::f16;
+    case ElementType::pred:
+      return DataType::boolean;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// What both calls share: operands, roles, the attributes of the scores.
+class Planner {
+ public:
+  Planner(Elements& elements, const Match& match) : elements_(elements), match_(match) {}
+
+  Status begin(bool backward) {
+    plan_.backward = backward;
+    plan_.home = match_.home;
+    plan_.anchor_frame = match_.anchor_frame;
+    plan_.anchor = match_.anchor;
+    HEDDLE_ASSIGN(plan_.roles, roles_of(elements_, *match_.algebra, match_));
+    HEDDLE_ASSIGN(plan_.band, band_of(elements_, *match_.algebra, match_.score.mask,
+                                      plan_.roles.rows, plan_.roles.keys));
+    if (plan_.band.empty_rows > 0 && match_.score.mask.fill > kMinusInfinity)
+      return error(Code::graph_not_supported,
+                   "{} rows see no key, and the fill {} gives them uniform weights; a fused call "
+                   "gives them 0",
+                   plan_.band.empty_rows, match_.score.mask.fill);
+    plan_.dtype = match_.score.q.x->shape().type();
+    return {};
+  }
+
+  /// A bound tensor of the graph for an operand of the program.
+  Result<TensorId> operand(std::string name, const Element& leaf, const Axes& axes) {
+    const auto place = local_element(elements_, match_.home, leaf);
+    if (!place)
+      return error(Code::graph_not_supported, "%{} ({}) is not kept for the loop that needs it",
+                   leaf.x->name(), name);
+    const auto view = view_of(elements_, *place, axes);
+    const auto type = data_type(leaf.x->shape().type());
+    if (!view)
+      return error(Code::graph_not_supported, "%{} ({}) does not vary as attention's operands do",
+                   leaf.x->name(), name);
+    if (!type)
+      return error(Code::graph_not_supported, "%{} ({}) has elements of type {}", leaf.x->name(),
+                   name, hlo::name(leaf.x->shape().type()));
+    plan_.operands.push_back({*place, axes, view->direct, std::nullopt});
+    return tensor(std::move(name), *type, view->dims, view->strides);
+  }
+
+  TensorId tensor(std::string name, DataType type, const Dims& dims, const Dims& strides) {
+    graph::Tensor t;
+    t.uid = ++last_uid_;
+    t.name = std::move(name);
+    t.dtype = type;
+    t.dims = dims;
+    t.strides = strides;
+    return plan_.graph.add(std::move(t));
+  }
+
+  Axes q_axes() const {
+    const Roles& r = plan_.roles;
+    return {r.batch, r.query_heads(), r.rows, r.depth};
+  }
+  Axes k_axes() const {
+    const Roles& r = plan_.roles;
+    return {r.batch, r.group, r.keys, r.depth};
+  }
+  Axes v_axes() const {
+    const Roles& r = plan_.roles;
+    return {r.batch, r.group, r.keys, r.value_depth};
+  }
+  Axes o_axes() const {
+    const Roles& r = plan_.roles;
+    return {r.batch, r.query_heads(), r.rows, r.value_depth};
+  }
+
+  Status set_attributes(graph::AttentionAttributes& a) {
+    const Score& score = match_.score;
+    plan_.scale = score.soft_cap ? score.soft_cap->inner * score.soft_cap->cap : score.scale;
+    a.attn_scale = plan_.scale;
+    plan_.mask = "none";
+    if (plan_.band.right || plan_.band.left) {
+      const int64_t offset = elements_.size(plan_.roles.keys) - elements_.size(plan_.roles.rows);
+      const bool bottom_right = offset != 0 && plan_.band.right == offset;
+      a.diagonal_alignment = bottom_right ? graph::DiagonalAlignment::bottom_right
+                                          : graph::DiagonalAlignment::top_left;
+      const int64_t shift = bottom_right ? offset : 0;
+      if (plan_.band.right) a.right_bound = *plan_.band.right - shift;
+      if (plan_.band.left) a.left_bound = *plan_.band.left + shift;
+      plan_.mask = plan_.band.right && *plan_.band.right == shift
+                       ? (bottom_right ? "causal (bottom right)" : "causal")
+                       : "band";
+      if (plan_.band.left) plan_.mask += fmt::format(", window {}", *a.left_bound);
+      if (plan_.band.right && *plan_.band.right != shift)
+        plan_.mask += fmt::format(", right bound {}", *a.right_bound);
+    }
+    plan_.score = "dot";
+    if (score.soft_cap) set_soft_cap(a, score.soft_cap->cap);
+    plan_.bias = "none";
+    if (score.bias) {
+      HEDDLE_TRY(set_bias(a));
+    }
+    plan_.dropout = "none";
+    if (match_.dropout) HEDDLE_TRY(set_dropout(a));
+    return {};
+  }
+
+  /// A result: the farthest instruction that only rearranges or rounds the output, as it can be
+  /// written in place; else a canonical array.
+  Result<TensorId> result(std::string name, const Output& output, const Axes& axes) {
+    Element place = output.place;
+    Element best = place;
+    bool found = false;
+    for (;;) {
+      const auto view = view_of(elements_, place, axes);
+      if (!view)
+        return error(Code::graph_not_supported, "%{} ({}) does not vary as attention's results do",
+                     place.x->name(), name);
+      const ElementType type = place.x->shape().type();
+      const bool wide = type == ElementType::f32;
+      if (type == plan_.dtype || (wide && (!found || best.x->shape().type() == type))) {
+        const bool narrower = best.x->shape().type() != type;
+        if (!found || narrower || view->direct || !direct(best, axes)) best = place;
+        found = true;
+      }
+      const auto next = rearranged(place);
+      if (!next) break;
+      place = *next;
+    }
+    if (!found)
+      return error(Code::graph_not_supported, "%{} ({}) is {}, which no call of {} operands gives",
+                   place.x->name(), name, hlo::name(place.x->shape().type()),
+                   hlo::name(plan_.dtype));
+    const auto view = view_of(elements_, best, axes);
+    CallResult result;
+    result.type = best.x->shape().type();
+    result.target = best.x;
+    result.place = best;
+    result.axes = axes;
+    result.direct = view->direct;
+    result.factor = std::abs(output.factor - 1) < 1e-6 ? 1 : output.factor;
+    if (view->direct) {
+      result.dims = best.x->shape().dims();
+    } else {
+      const Dims& d = view->dims;
+      result.dims = {d[0], d[2], d[1], d[3]};
+    }
+    plan_.results.push_back(result);
+    return tensor(std::move(name), *data_type(result.type), view->dims, view->strides);
+  }
+
+  /// A result that only a backward call reads: canonical, of the operands' type.
+  TensorId inner_result(std::string name, const Axes& axes) {
+    const Dims dims = dims_of(axes);
+    CallResult result;
+    result.type = plan_.dtype;
+    result.axes = axes;
+    result.direct = false;
+    result.dims = {dims[0], dims[2], dims[1], dims[3]};
+    plan_.results.push_back(result);
+    return tensor(std::move(name), *data_type(plan_.dtype), dims,
+                  {dims[1] * dims[2] * dims[3], dims[3], dims[1] * dims[3], 1});
+  }
+
+  Dims dims_of(const Axes& axes) const {
+    return {elements_.size(axes.batch), elements_.size(axes.heads), elements_.size(axes.rows),
+            elements_.size(axes.columns)};
+  }
+
+  TensorId stats_tensor() {
+    const Dims o = dims_of(o_axes());
+    return tensor("Stats", DataType::f32, {o[0], o[1], o[2], 1}, {o[1] * o[2], o[2], 1, 1});
+  }
+
+  Plan take() { return std::move(plan_); }
+  Plan& plan() { return plan_; }
+
+ private:
+  bool direct(const Element& place, const Axes& axes) const {
+    const auto view = view_of(elements_, place, axes);
+    return view && view->direct;
+  }
+
+  /// The only user of `place`, if it moves or rounds elements and nothing else.
+  std::optional<Element> rearranged(const Element& place) {
+    if (place.x->users().size() != 1 || place.x->is_root()) return std::nullopt;
+    const Instruction* user = place.x->users()[0];
+    Element next{place.frame, user, {}};
+    switch (user->opcode()) {
+      case Opcode::transpose:
+        for (int64_t dim : user->dimensions()) next.at.push_back(place.at[dim]);
+        return next;
+      case Opcode::reshape: {
+        auto at = elements_.regroup(place.at, user->shape().dims());
+        if (!at) return std::nullopt;
+        next.at = std::move(*at);
+        return next;
+      }
+      case Opcode::convert:
+        if (!data_type(user->shape().type()) || user->shape().type() == ElementType::pred)
+          return std::nullopt;
+        next.at = place.at;
+        return next;
+      default:
+        return std::nullopt;
+    }
+  }
+
+  void set_soft_cap(graph::AttentionAttributes& a, double cap) {
+    // cap * tanh(score / cap)
+    graph::Graph& g = plan_.graph;
+    const auto inner = [&](const char* name) {
+      graph::Tensor t;
+      t.name = name;
+      t.is_virtual = true;
+      t.dtype = DataType::f32;
+      return g.add(std::move(t));
+    };
+    const auto constant = [&](const char* name, double value) {
+      graph::Tensor t;
+      t.name = name;
+      t.dtype = DataType::f32;
+      t.dims = {1, 1, 1, 1};
+      t.strides = {1, 1, 1, 1};
+      t.constant = value;
+      return g.add(std::move(t));
+    };
+    graph::ScoreModifier mod;
+    mod.score_in = inner("score");
+    const TensorId cap_tensor = constant("cap", cap);
+    const TensorId ratio = inner("score_over_cap"), tanh = inner("tanh");
+    mod.score_out = inner("capped_score");
+    const auto op = [](graph::PointwiseMode mode, std::vector<TensorId> inputs, TensorId output) {
+      graph::Pointwise p;
+      p.mode = mode;
+      p.inputs = std::move(inputs);
+      p.output = output;
+      return p;
+    };
+    mod.ops.push_back(op(graph::PointwiseMode::div, {mod.score_in, cap_tensor}, ratio));
+    mod.ops.push_back(op(graph::PointwiseMode::tanh_fwd, {ratio}, tanh));
+    mod.ops.push_back(op(graph::PointwiseMode::mul, {tanh, cap_tensor}, mod.score_out));
+    a.score_mod = std::move(mod);
+    plan_.score = fmt::format("soft cap {}", cap);
+  }
+
+  /// Axes over rows and keys for a tensor that may lack some of them; a head or batch axis that it
+  /// has only in part is broadcast whole.
+  Axes score_axes(const Element& element) const {
+    const Roles& r = plan_.roles;
+    const auto any = [&](const Index& index) {
+      return std::any_of(index.begin(), index.end(), [&](Var v) {
+        return std::any_of(element.at.begin(), element.at.end(), [&](const Index& at) {
+          return std::find(at.begin(), at.end(), v) != at.end();
+        });
+      });
+    };
+    const Index heads = r.query_heads();
+    return {any(r.batch) ? r.batch : Index{}, any(heads) ? heads : Index{}, r.rows, r.keys};
+  }
+
+  Status set_bias(graph::AttentionAttributes& a) {
+    const Element& bias = *match_.score.bias;
+    HEDDLE_ASSIGN(a.bias, operand("Bias", bias, score_axes(bias)));
+    plan_.bias = to_string(plan_.graph[a.bias].dims);
+    return {};
+  }
+
+  Status set_dropout(graph::AttentionAttributes& a) {
+    const Element& keep = match_.dropout->keep;
+    HEDDLE_ASSIGN(a.dropout.mask, operand("Dropout mask", keep, score_axes(keep)));
+    graph::Tensor scale;
+    scale.name = "Dropout scale";
+    scale.dtype = DataType::f32;
+    scale.dims = {1, 1, 1, 1};
+    scale.strides = {1, 1, 1, 1};
+    scale.constant = match_.dropout->scale;
+    a.dropout.scale = plan_.graph.add(scale);
+    if (plan_.backward) {
+      scale.name = "Dropout scale inverse";
+      scale.constant = 1 / match_.dropout->scale;
+      a.dropout.scale_inv = plan_.graph.add(scale);
+    }
+    plan_.dropout = fmt::format("mask, scale {}", match_.dropout->scale);
+    return {};
+  }
+
+  Elements& elements_;
+  const Match& match_;
+  Plan plan_;
+  int64_t last_uid_ = 0;
+};
+
+}  // namespace
+
+Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats) {
+  Planner planner(elements, match);
+  HEDDLE_TRY(planner.begin(false));
+  graph::Sdpa op;
+  HEDDLE_ASSIGN(op.q, planner.operand("Q", match.score.q, planner.q_axes()));
+  HEDDLE_ASSIGN(op.k, planner.operand("K", match.score.k, planner.k_axes()));
+  HEDDLE_ASSIGN(op.v, planner.operand("V", match.v, planner.v_axes()));
+  HEDDLE_TRY(planner.set_attributes(op.attention));
+  if (const Output* o = match.find(Role::o)) {
+    HEDDLE_ASSIGN(op.o, planner.result("O", *o, planner.o_axes()));
+  } else {
+    op.o = planner.inner_result("O", planner.o_axes());
+  }
+  if (stats) {
+    op.stats = planner.stats_tensor();
+    CallResult result;
+    const Dims& dims = planner.plan().graph[op.stats].dims;
+    result.dims = {dims[0], dims[1], dims[2]};
+    planner.plan().results.push_back(result);
+  }
+  planner.plan().graph.nodes.push_back({"attention", op});
+  return planner.take();
+}
+
+Result<Plan> plan_backward(Elements& elements, const Match& match, const Plan& forward,
+                           int forward_number) {
+  Planner planner(elements, match);
+  HEDDLE_TRY(planner.begin(true));
+  graph::SdpaBackward op;
+  HEDDLE_ASSIGN(op.q, planner.operand("Q", match.score.q, planner.q_axes()));
+  HEDDLE_ASSIGN(op.k, planner.operand("K", match.score.k, planner.k_axes()));
+  HEDDLE_ASSIGN(op.v, planner.operand("V", match.v, planner.v_axes()));
+  HEDDLE_ASSIGN(op.d_o, planner.operand("dO", *match.d_o, planner.o_axes()));
+  // O and Stats as the forward call returns them.
+  const graph::Sdpa& sdpa = std::get<graph::Sdpa>(forward.graph.nodes[0].op);
+  const auto from_forward = [&](TensorId id, int number) {
+    const graph::Tensor& t = forward.graph[id];
+    Operand operand;
+    operand.of_forward = number;
+    planner.plan().operands.push_back(std::move(operand));
+    return planner.tensor(t.name, *t.dtype, t.dims, t.strides);
+  };
+  op.o = from_forward(sdpa.o, 0);
+  op.stats = from_forward(sdpa.stats, 1);
+  planner.plan().forward = forward_number;
+  HEDDLE_TRY(planner.set_attributes(op.attention));
+  const Roles roles = planner.plan().roles;
+  const auto labels_beyond = [&](const Element& place, Index known) {
+    Index rest;
+    for (const Index& index : place.at)
+      for (Var v : index)
+        if (std::find(known.begin(), known.end(), v) == known.end()) rest.push_back(v);
+    return rest;
+  };
+  const auto joined = [](std::initializer_list<Index> lists) {
+    Index all;
+    for (const Index& list : lists) all.insert(all.end(), list.begin(), list.end());
+    return all;
+  };
+  for (const Output& output : match.outputs) {
+    // In the order of the operands, so that uids and results agree.
+    Axes axes;
+    switch (output.role) {
+      case Role::d_q: {
+        axes = planner.q_axes();
+        axes.columns = labels_beyond(output.place, joined({axes.batch, axes.heads, axes.rows}));
+        HEDDLE_ASSIGN(op.d_q, planner.result("dQ", output, axes));
+        break;
+      }
+      case Role::d_k: {
+        axes = planner.k_axes();
+        axes.columns = labels_beyond(output.place, joined({axes.batch, axes.heads, axes.rows}));
+        HEDDLE_ASSIGN(op.d_k, planner.result("dK", output, axes));
+        break;
+      }
+      case Role::d_v: {
+        axes = planner.v_axes();
+        axes.columns = labels_beyond(output.place, joined({axes.batch, axes.heads, axes.rows}));
+        HEDDLE_ASSIGN(op.d_v, planner.result("dV", output, axes));
+        break;
+      }
+      case Role::d_bias: {
+        const graph::Tensor& bias = planner.plan().graph[op.attention.bias];
+        axes = {bias.dims[0] == 1 ? Index{} : roles.batch,
+                bias.dims[1] == 1 ? Index{} : roles.query_heads(), roles.rows, roles.keys};
+        HEDDLE_ASSIGN(op.d_bias, planner.result("dBias", output, axes));
+        break;
+      }
+      case Role::o:
+        break;
+    }
+  }
+  planner.plan().graph.nodes.push_back({"attention_backward", op});
+  return planner.take();
+}
+
+}  // namespace heddle::rewrite

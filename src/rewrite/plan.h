@@ -1,0 +1,63 @@
+// A match as a fused call: the graph it carries, what it is called with, what its results replace.
+// Making a plan changes nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "rewrite/layout.h"
+#include "rewrite/match.h"
+#include "rewrite/predicate.h"
+
+namespace heddle::rewrite {
+
+/// An operand of the call: `place` in the home computation, or another plan's result.
+struct Operand {
+  Element place;
+  Axes axes;
+  bool direct = true;  // else a canonical copy is made of it
+  /// Set instead of `place`: the result number of the forward that belongs to this backward.
+  std::optional<int> of_forward;
+};
+
+/// A result of the call and the instruction it replaces; none if only a backward reads it.
+struct CallResult {
+  hlo::ElementType type = hlo::ElementType::f32;
+  std::vector<int64_t> dims;  // of the array the call returns
+  const hlo::Instruction* target = nullptr;
+  Element place;  // the target with its labels
+  Axes axes;
+  bool direct = true;  // else a canonical array, rearranged for the target
+  double factor = 1;   // what the target is a multiple by
+};
+
+struct Plan {
+  bool backward = false;
+  int home = 0;
+  int anchor_frame = 0;
+  const hlo::Instruction* anchor = nullptr;
+  graph::Graph graph;
+  std::vector<Operand> operands;    // by ascending uid
+  std::vector<CallResult> results;  // by ascending uid; a forward's are O, then Stats if wanted
+  int64_t workspace_bytes = 0;
+  int forward = -1;  // of a backward: the plan whose O and Stats it reads
+  // For the report.
+  Roles roles;
+  Band band;
+  std::string mask, bias, dropout, score;
+  double scale = 1;
+  hlo::ElementType dtype = hlo::ElementType::f32;
+};
+
+/// The forward call of a match; with `stats` it also returns the log-sum-exp. `match.outputs` may
+/// hold no O: then the call's results serve a backward alone.
+Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats);
+/// The backward call, reading O and Stats of `forward`.
+Result<Plan> plan_backward(Elements& elements, const Match& match, const Plan& forward,
+                           int forward_number);
+
+}  // namespace heddle::rewrite

@@ -1,0 +1,13 @@
+// The rewriter's report as JSON.
+#pragma once
+
+#include <string>
+
+#include "rewrite/rewrite.h"
+
+namespace heddle::rewrite {
+
+/// {"module", "instructions", "fusions": [...], "refusals": [...]}, without a closing line.
+std::string to_json(const Report& report);
+
+}  // namespace heddle::rewrite

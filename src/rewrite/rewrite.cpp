@@ -1,0 +1,193 @@
+#include "rewrite/rewrite.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "graph/text.h"
+#include "graph/validate.h"
+#include "rewrite/canonical.h"
+#include "rewrite/commit.h"
+#include "rewrite/liveness.h"
+
+namespace heddle::rewrite {
+
+using hlo::Instruction;
+
+namespace {
+
+bool same_attention(const Match& a, const Match& b) {
+  return a.home == b.home && a.anchor_frame == b.anchor_frame && a.anchor == b.anchor &&
+         a.v.frame == b.v.frame && a.v.x == b.v.x && !a.dropout == !b.dropout &&
+         (!a.dropout || a.dropout->keep.x == b.dropout->keep.x);
+}
+
+class Rewriter {
+ public:
+  Rewriter(hlo::Module& module, const Options& options)
+      : module_(module), options_(options), elements_(module) {}
+
+  Result<Report> run() {
+    const Findings findings = find_attention(elements_);
+    report_.refusals = findings.refusals;
+    for (const Match& match : findings.matches)
+      if (!match.backward) plan_forward_of(match);
+    for (const Match& match : findings.matches)
+      if (match.backward) plan_backward_of(match);
+    drop_what_saves_nothing();
+    HEDDLE_TRY(commit(module_, elements_, plans_));
+    for (const auto& plan : plans_)
+      if (plan) report_.fusions.push_back(described(*plan));
+    return std::move(report_);
+  }
+
+ private:
+  void refuse(const Match& match, const Status& why) {
+    report_.refusals.push_back(
+        {elements_.frames()[match.home].computation->name(), match.anchor->name(), why.message()});
+  }
+
+  /// The plan with its graph validated and its workspace known.
+  Status admit(Plan& plan) {
+    HEDDLE_TRY(graph::validate(plan.graph));
+    HEDDLE_ASSIGN(plan.workspace_bytes, options_.workspace_bytes(plan.graph));
+    return {};
+  }
+
+  void plan_forward_of(const Match& match) {
+    auto plan = plan_forward(elements_, match, false);
+    Status status = plan ? admit(*plan) : plan.status();
+    if (!status.is_ok()) return refuse(match, status);
+    plans_.push_back(std::move(*plan));
+    matches_.push_back(&match);
+  }
+
+  void plan_backward_of(const Match& match) {
+    const Status status = try_backward(match);
+    if (!status.is_ok()) refuse(match, status);
+  }
+
+  Status try_backward(const Match& match) {
+    // The forward of the same softmax also gives O and Stats; without one, a forward is added.
+    int number = -1;
+    for (size_t i = 0; i < plans_.size(); ++i)
+      if (plans_[i] && !plans_[i]->backward && same_attention(*matches_[i], match))
+        number = static_cast<int>(i);
+    const Match& forward_match = number >= 0 ? *matches_[number] : match;
+    HEDDLE_ASSIGN(Plan forward, plan_forward(elements_, forward_match, true));
+    HEDDLE_TRY(admit(forward));
+    const int forward_number = number >= 0 ? number : static_cast<int>(plans_.size());
+    HEDDLE_ASSIGN(Plan backward, plan_backward(elements_, match, forward, forward_number));
+    HEDDLE_TRY(admit(backward));
+    if (number >= 0) {
+      plans_[number] = std::move(forward);
+    } else {
+      plans_.push_back(std::move(forward));
+      matches_.push_back(&match);
+    }
+    plans_.push_back(std::move(backward));
+    matches_.push_back(&match);
+    return {};
+  }
+
+  Liveness::Replaced replaced() const {
+    Liveness::Replaced replaced;
+    for (const auto& plan : plans_) {
+      if (!plan) continue;
+      std::vector<const Instruction*> needs;
+      const auto add = [&](const Plan& p) {
+        for (const Operand& operand : p.operands)
+          if (!operand.of_forward) needs.push_back(operand.place.x);
+      };
+      add(*plan);
+      if (plan->forward >= 0 && plans_[plan->forward]) add(*plans_[plan->forward]);
+      for (const CallResult& result : plan->results)
+        if (result.target) replaced[result.target] = needs;
+    }
+    return replaced;
+  }
+
+  /// A fused call whose softmax is computed anyway, because something else reads the probabilities
+  /// or the scores, only adds work; and dropping one may keep another's alive.
+  void drop_what_saves_nothing() {
+    for (bool again = true; again;) {
+      again = false;
+      const Liveness::Replaced cut = replaced();
+      const Liveness liveness(module_, cut);
+      for (size_t i = 0; i < plans_.size(); ++i) {
+        if (!plans_[i] || !liveness.is_live(plans_[i]->anchor)) continue;
+        const bool inner = std::none_of(plans_[i]->results.begin(), plans_[i]->results.end(),
+                                        [](const CallResult& r) { return r.target != nullptr; });
+        if (!inner)
+          refuse(*matches_[i],
+                 error(Code::graph_not_supported,
+                       "the softmax's weights are needed elsewhere too ({}), so fusing would save "
+                       "nothing",
+                       reader(*plans_[i]->anchor, liveness)));
+        plans_[i].reset();
+        again = true;
+      }
+      // A backward goes with its forward, and an added forward with its backward.
+      for (size_t i = 0; i < plans_.size(); ++i)
+        if (plans_[i] && plans_[i]->backward && !plans_[plans_[i]->forward]) plans_[i].reset();
+      for (size_t i = 0; i < plans_.size(); ++i) {
+        if (!plans_[i] || plans_[i]->backward || plans_[i]->results[0].target) continue;
+        if (std::none_of(plans_.begin(), plans_.end(),
+                         [&](const auto& p) { return p && p->forward == static_cast<int>(i); }))
+          plans_[i].reset();
+      }
+    }
+  }
+
+  static std::string reader(const Instruction& x, const Liveness& liveness) {
+    for (const Instruction* user : x.users())
+      if (liveness.is_live(user)) return "%" + user->name();
+    return "%" + x.name();
+  }
+
+  Fusion described(const Plan& plan) const {
+    Fusion fusion;
+    fusion.kind = plan.backward ? "attention_backward" : "attention_forward";
+    fusion.computation = elements_.frames()[plan.home].computation->name();
+    const Roles& r = plan.roles;
+    fusion.batch = elements_.size(r.batch);
+    fusion.q_heads = elements_.size(r.query_heads());
+    fusion.kv_heads = elements_.size(r.group);
+    fusion.q_len = elements_.size(r.rows);
+    fusion.kv_len = elements_.size(r.keys);
+    fusion.head_dim = elements_.size(r.depth);
+    fusion.dtype = hlo::name(plan.dtype);
+    fusion.scale = plan.scale;
+    fusion.mask = plan.mask;
+    fusion.bias = plan.bias;
+    fusion.dropout = plan.dropout;
+    fusion.score = plan.score;
+    fusion.graph = graph::write_text(plan.graph, graph::TextLayout::line);
+    return fusion;
+  }
+
+  hlo::Module& module_;
+  const Options& options_;
+  Elements elements_;
+  std::vector<std::optional<Plan>> plans_;
+  std::vector<const Match*> matches_;
+  Report report_;
+};
+
+}  // namespace
+
+Result<Report> rewrite(std::unique_ptr<hlo::Module>& module, const Options& options) {
+  HEDDLE_TRY(module->verify());
+  std::unique_ptr<hlo::Module> working = module->copy();
+  HEDDLE_TRY(canonicalise(*working));
+  HEDDLE_ASSIGN(Report report, Rewriter(*working, options).run());
+  report.module = module->name();
+  report.instructions = module->instruction_count();
+  if (report.fusions.empty()) return report;
+  working->remove_dead();
+  remove_dead_state(*working);
+  HEDDLE_TRY(working->verify());
+  module = std::move(working);
+  return report;
+}
+
+}  // namespace heddle::rewrite

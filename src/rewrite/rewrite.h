@@ -1,0 +1,45 @@
+// The rewriter: finds attention in an HLO module, forward and backward, and lets fused calls
+// compute it. What cannot be proved the same is left as it is, with the reason.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "graph/graph.h"
+#include "hlo/module.h"
+#include "rewrite/find.h"
+
+namespace heddle::rewrite {
+
+struct Options {
+  /// Bytes of workspace the engine needs for a validated graph; a failure is the engine's refusal,
+  /// and becomes a record. Must be set.
+  std::function<Result<int64_t>(const graph::Graph&)> workspace_bytes;
+};
+
+/// One fused call, in the words of the report.
+struct Fusion {
+  std::string kind;  // "attention_forward" or "attention_backward"
+  std::string computation;
+  int64_t batch = 0, q_heads = 0, kv_heads = 0, q_len = 0, kv_len = 0, head_dim = 0;
+  std::string dtype;
+  double scale = 1;
+  std::string mask, bias, dropout, score;  // "none", or what it is
+  std::string graph;                       // the fused graph's text form
+};
+
+struct Report {
+  std::string module;
+  int instructions = 0;  // of the module as given
+  std::vector<Fusion> fusions;
+  std::vector<Refusal> refusals;
+};
+
+/// Rewrites `module` in place. Where nothing is fused the module is exactly what it was. Fails only
+/// if the module itself does not verify.
+Result<Report> rewrite(std::unique_ptr<hlo::Module>& module, const Options& options);
+
+}  // namespace heddle::rewrite
