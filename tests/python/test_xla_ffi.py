@@ -2,36 +2,24 @@
 
 import ctypes
 import json
-import os
-import pathlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from heddle_jax import ffi
 
-BUILD = pathlib.Path(os.environ.get("HEDDLE_BUILD", pathlib.Path(__file__).parents[2] / "build"))
 DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}
-
-
-class Tensor(ctypes.Structure):
-    _fields_ = [
-        ("uid", ctypes.c_int64), ("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_int32),
-        ("stride_rank", ctypes.c_int32), ("dims", ctypes.c_int64 * 8), ("strides", ctypes.c_int64 * 8),
-        ("is_virtual", ctypes.c_bool), ("pass_by_value", ctypes.c_bool), ("has_constant", ctypes.c_bool),
-        ("constant", ctypes.c_double), ("ragged_offset", ctypes.c_int64), ("ragged_offset_multiplier", ctypes.c_int64),
-    ]
 
 
 @pytest.fixture(scope="session")
 def library():
-    lib = ctypes.CDLL(str(BUILD / "lib" / "libheddle.so"))
+    lib = ffi.register()
     lib.heddle_last_error.restype = ctypes.c_char_p
     lib.heddle_plan_workspace_bytes.restype = ctypes.c_size_t
     lib.heddle_plan_workspace_bytes.argtypes = [ctypes.c_void_p]
     lib.heddle_plan_free.argtypes = [ctypes.c_void_p]
     lib.heddle_graph_free.argtypes = [ctypes.c_void_p]
-    jax.ffi.register_ffi_target("heddle", jax.ffi.pycapsule(lib.heddle_xla_ffi_handler), platform="cpu")
     return lib
 
 
@@ -139,6 +127,74 @@ def test_scan_over_layers(library):
     for scale in (1.0, 2.0, 3.0):
         plain = plain_attention(plain, plain * scale, plain, np.float64)[0]
     np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_through_custom_vjp(library):
+    """Forward and backward graphs with RoPE on Q and K, against JAX's own differentiation."""
+    b, hq, hk, s, d = 2, 4, 2, 40, 32
+
+    def tensor(uid, name, heads, **more):
+        return {"uid": uid, "name": name, "dims": [b, heads, s, d], **more}
+
+    rotated = {"virtual": True, "dtype": "f32"}
+    freqs = {"uid": 9, "name": "freqs", "dtype": "f32", "dims": [s, 1, 1, d]}
+    ropes = [{"op": "rope", "name": "rope_q", "x": 1, "freqs": 9, "y": 11},
+             {"op": "rope", "name": "rope_k", "x": 2, "freqs": 9, "y": 12}]
+    attributes = {"attn_scale": d**-0.5, "right_bound": 0}
+    forward = json.dumps({
+        "heddle_graph": 1, "io_dtype": "f32", "intermediate_dtype": "f32",
+        "tensors": [tensor(1, "q", hq), tensor(2, "k", hk), tensor(3, "v", hk), freqs, tensor(11, "qr", hq, **rotated),
+                    tensor(12, "kr", hk, **rotated), tensor(20, "o", hq), {"uid": 21, "name": "stats", "dtype": "f32"}],
+        "nodes": ropes + [{"op": "sdpa", "q": 11, "k": 12, "v": 3, "o": 20, "stats": 21, **attributes}],
+    })
+    backward = json.dumps({
+        "heddle_graph": 1, "io_dtype": "f32", "intermediate_dtype": "f32",
+        "tensors": [tensor(1, "q", hq), tensor(2, "k", hk), tensor(3, "v", hk), tensor(4, "o", hq), tensor(5, "d_o", hq),
+                    {"uid": 6, "name": "stats", "dims": [b, hq, s, 1]}, freqs, tensor(11, "qr", hq, **rotated),
+                    tensor(12, "kr", hk, **rotated), tensor(13, "d_qr", hq, **rotated), tensor(14, "d_kr", hk, **rotated),
+                    tensor(20, "d_q", hq), tensor(21, "d_k", hk), tensor(22, "d_v", hk)],
+        "nodes": ropes + [
+            {"op": "sdpa_backward", "q": 11, "k": 12, "v": 3, "o": 4, "d_o": 5, "stats": 6, "d_q": 13, "d_k": 14,
+             "d_v": 22, **attributes},
+            {"op": "rope_backward", "name": "unrope_q", "x": 13, "freqs": 9, "y": 20},
+            {"op": "rope_backward", "name": "unrope_k", "x": 14, "freqs": 9, "y": 21}],
+    })
+    sizes = workspace_bytes(library, forward), workspace_bytes(library, backward)
+    f32 = jnp.float32
+    angles = jnp.asarray(np.outer(np.arange(s), 10000.0 ** (-np.arange(d // 2) * 2 / d)), f32)
+    table = jnp.pad(angles, ((0, 0), (0, d // 2))).reshape(s, 1, 1, d)
+
+    @jax.custom_vjp
+    def fused(q, k, v):
+        return save(q, k, v)[0]
+
+    def save(q, k, v):
+        o, stats, _ = call(forward, [((b, hq, s, d), f32), ((b, hq, s, 1), f32)], sizes[0], q, k, v, table)
+        return o, (q, k, v, o, stats)
+
+    def differentiate(saved, d_o):
+        q, k, v, o, stats = saved
+        shapes = [(x.shape, f32) for x in (q, k, v)]
+        return tuple(call(backward, shapes, sizes[1], q, k, v, o, d_o, stats, table)[:3])
+
+    fused.defvjp(save, differentiate)
+
+    def plain(q, k, v):
+        def rope(x):
+            low, high = jnp.split(x, 2, -1)
+            return jnp.concatenate([low * jnp.cos(angles) - high * jnp.sin(angles),
+                                    high * jnp.cos(angles) + low * jnp.sin(angles)], -1)
+        q, k = rope(q), jnp.repeat(rope(k), hq // hk, 1)
+        scores = jnp.einsum("bhid,bhjd->bhij", q, k, precision="highest") * d**-0.5
+        scores = jnp.where(jnp.tril(jnp.ones((s, s), bool)), scores, -jnp.inf)
+        return jnp.einsum("bhij,bhjd->bhid", jax.nn.softmax(scores), jnp.repeat(v, hq // hk, 1), precision="highest")
+
+    operands = [random(b, h, s, d, dtype=f32, seed=i) for i, h in enumerate((hq, hk, hk))]
+    weight = random(b, hq, s, d, dtype=f32, seed=9)
+    got = jax.jit(jax.value_and_grad(lambda *x: jnp.sum(fused(*x) * weight), argnums=(0, 1, 2)))(*operands)
+    expected = jax.jit(jax.value_and_grad(lambda *x: jnp.sum(plain(*x) * weight), argnums=(0, 1, 2)))(*operands)
+    for ours, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(expected)):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-5)
 
 
 def attempt(text, results, workspace, *operands):
