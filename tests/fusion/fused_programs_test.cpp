@@ -1,8 +1,6 @@
 // Random programs, fused and run on the CPU engine, against the definition of the unfused graph.
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "engine/cpu/engine.h"
 #include "support/attention_programs.h"
 #include "support/compare.h"
@@ -21,6 +19,16 @@ TEST(FusedPrograms, ForwardMatchesTheUnfusedDefinition) {
   for (uint64_t seed = 0; seed < 1500; ++seed) {
     Random random(seed);
     Program program = random_sdpa(random, with_rope());
+    const Status status = run(program, engine::cpu_engine());
+    ASSERT_TRUE(status.is_ok()) << status.message() << ", seed " << seed;
+    ASSERT_TRUE(matches_reference(program, io_dtype(program)));
+  }
+}
+
+TEST(FusedPrograms, BackwardMatchesTheUnfusedDefinition) {
+  for (uint64_t seed = 0; seed < 1500; ++seed) {
+    Random random(seed);
+    Program program = random_sdpa_backward(random, with_rope());
     const Status status = run(program, engine::cpu_engine());
     ASSERT_TRUE(status.is_ok()) << status.message() << ", seed " << seed;
     ASSERT_TRUE(matches_reference(program, io_dtype(program)));

@@ -12,8 +12,9 @@ struct Tolerance {
   double factor = 2;
   /// In rounding steps of the tensor's dtype at its largest (rms: its rms) magnitude.
   double floor_steps = 4;
-  /// What is left where terms cancel: in f32 rounding steps of the inputs' magnitude, about 1.
-  double cancellation_steps = 64;
+  /// What is left where terms cancel: in rounding steps (f32, or f64 in f64
+  /// programs) of the inputs' magnitude, about 1.
+  double cancellation_steps = 128;
 };
 
 /// Largest relative error of rounding to `type`.

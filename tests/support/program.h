@@ -46,7 +46,8 @@ struct Program {
   uint64_t seed = 0;                          ///< what drew it
 
   reference::Buffers buffers();
-  /// A tensor with the next free uid (added to the name if that is taken); without strides it is dense.
+  /// A tensor with the next free uid (added to the name if that is taken); without strides it is
+  /// dense.
   graph::TensorId add(std::string name, DataType dtype, Dims dims, Dims strides = {});
   /// A poisoned buffer that holds the tensor; a ragged one takes `elements`.
   void allocate(graph::TensorId id, int64_t elements = 0);

@@ -7,8 +7,8 @@
 
 namespace heddle::testing {
 
-/// Validates and fuses the program's graph, plans every step with `engine` and executes the steps in
-/// order. Intermediates and workspace start as poison; bytes past the workspace must stay it.
+/// Validates and fuses the program's graph, plans every step with `engine` and executes the steps
+/// in order. Intermediates and workspace start as poison; bytes past the workspace must stay it.
 Status run(Program& program, const engine::Engine& engine);
 
 }  // namespace heddle::testing

@@ -2,6 +2,8 @@
 
 #include "engine/cpu/backward_plan.h"
 #include "engine/cpu/forward_plan.h"
+#include "engine/cpu/norm_plan.h"
+#include "engine/cpu/rope_plan.h"
 
 namespace heddle::engine {
 
@@ -17,7 +19,11 @@ class CpuEngine final : public Engine {
     if (const auto* p = std::get_if<problem::AttentionBackwardProblem>(&problem)) {
       return cpu::plan_backward(*p);
     }
-    return error(Code::graph_not_supported, "the CPU engine does not run this kind of problem");
+    if (const auto* p = std::get_if<problem::NormProblem>(&problem)) return cpu::plan_norm(*p);
+    if (const auto* p = std::get_if<problem::NormBackwardProblem>(&problem)) {
+      return cpu::plan_norm_backward(*p);
+    }
+    return cpu::plan_rope(std::get<problem::RopeProblem>(problem));
   }
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/cpu/arguments.h"
+#include "engine/cpu/norm_arguments.h"
 
 namespace heddle::engine::cpu {
 
@@ -105,6 +106,11 @@ struct Kernels {
   /// The exact keep mask of rows [first, last) of one head.
   void (*dropout_dump)(const AttentionArguments&, int64_t b, int64_t h, int64_t first, int64_t last,
                        void* scratch);
+
+  /// Scratch of one padded row; of five.
+  void (*norm_rows)(const NormPass<float>&, RowRange, float* scratch);
+  void (*norm_backward_rows)(const NormBackwardPass<float>&, RowRange, int64_t chunk,
+                             float* scratch);
 };
 
 }  // namespace heddle::engine::cpu

@@ -2,6 +2,7 @@
 #include "engine/cpu/kernels/backward.h"
 #include "engine/cpu/kernels/dropout_dump.h"
 #include "engine/cpu/kernels/forward.h"
+#include "engine/cpu/kernels/rms_norm.h"
 #include "engine/cpu/kernels/rope.h"
 #include "engine/cpu/kernels/vector.h"
 
@@ -29,6 +30,8 @@ constinit const Kernels kKernels = {
     .rope_table = rope_table,
     .rope_rows = rope_rows,
     .dropout_dump = dropout_dump,
+    .norm_rows = norm_rows,
+    .norm_backward_rows = norm_backward_rows,
 };
 
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

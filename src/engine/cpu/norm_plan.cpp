@@ -1,0 +1,276 @@
+#include "engine/cpu/norm_plan.h"
+
+#include <algorithm>
+
+#include "core/dtype.h"
+#include "engine/cpu/attention_binding.h"
+#include "engine/cpu/isa.h"
+#include "engine/cpu/norm_shape.h"
+#include "engine/cpu/parallel.h"
+#include "engine/cpu/rms_norm_wide.h"
+
+namespace heddle::engine::cpu {
+
+using problem::kAbsent;
+using problem::NormBackwardProblem;
+using problem::NormProblem;
+using problem::OperandId;
+using Part = NormShape::Part;
+
+namespace {
+
+/// Rows a task takes: enough elements that taking one costs nothing beside them.
+constexpr int64_t kElementsPerTask = 16384;
+/// Chunks of the backward's weight sums. Their number depends on the rows alone, never on the
+/// machine, so that the sums have the same bits everywhere.
+constexpr int64_t kMaxChunks = 64;
+
+/// A vector of weights in the arithmetic's own type, zeros up to the padding.
+template <class Number>
+const Number* expand(const RowsView& view, const NormShape& shape, Number* out) {
+  if (!view.data) return nullptr;
+  for (int64_t i = 0; i < shape.padded_width(); ++i) {
+    out[i] = i < shape.rows().width ? static_cast<Number>(load(static_cast<DataType>(view.element),
+                                                               view.data, i * view.column_stride))
+                                    : 0;
+  }
+  return out;
+}
+
+Status check_buffers(size_t given, size_t expected) {
+  if (given == expected) return {};
+  return error(Code::invalid_variant_pack, "rms_norm: {} buffers were given for {} operands", given,
+               expected);
+}
+
+std::string describe(const char* what, const NormShape& shape, Isa isa) {
+  return fmt::format("cpu {}, {}, {} rows of {}", what,
+                     shape.is_wide() ? std::string_view("f64") : name(isa), shape.row_count(),
+                     shape.rows().width);
+}
+
+class NormPlan final : public Plan {
+ public:
+  explicit NormPlan(const NormProblem& problem)
+      : problem_(problem),
+        shape_(problem_.operands, problem_.layouts, problem_.normalised_dims),
+        isa_(active_isa().isa),
+        workers_(worker_count()) {}
+
+  Status check() {
+    const NormProblem& p = problem_;
+    HEDDLE_TRY(shape_.set_x(p.x));
+    HEDDLE_TRY(shape_.check("x", p.x, Part::whole, false, false));
+    HEDDLE_TRY(shape_.check("weight", p.weight, Part::column, false, false));
+    HEDDLE_TRY(shape_.check("bias", p.bias, Part::column, true, false));
+    HEDDLE_TRY(shape_.check("y", p.y, Part::whole, false, true));
+    HEDDLE_TRY(shape_.check("inv_rms", p.inv_rms, Part::row, true, true));
+    if (p.epsilon != kAbsent && static_cast<size_t>(p.epsilon) >= p.operands.size()) {
+      return error(Code::invalid_value, "rms_norm: epsilon is operand {}, of {}", p.epsilon,
+                   p.operands.size());
+    }
+    return {};
+  }
+
+  int64_t workspace_bytes() const override {
+    WorkspaceCursor cursor(nullptr);
+    carve(cursor);
+    return cursor.used();
+  }
+
+  Status execute(std::span<void* const> buffers, void* workspace, void*) const override {
+    return shape_.is_wide() ? run<double>(buffers, workspace) : run<float>(buffers, workspace);
+  }
+
+  std::string description() const override { return describe("rms_norm", shape_, isa_); }
+
+ private:
+  struct Memory {
+    char *weight, *bias;
+    float* scratch;
+  };
+  Memory carve(WorkspaceCursor& cursor) const {
+    const int64_t width = shape_.padded_width();
+    Memory memory{};
+    memory.weight = cursor.take<char>(width * 8);
+    memory.bias = cursor.take<char>(width * 8);
+    memory.scratch = cursor.take<float>(workers_ * width);
+    return memory;
+  }
+
+  template <class Number>
+  Status run(std::span<void* const> buffers, void* workspace) const {
+    const NormProblem& p = problem_;
+    HEDDLE_TRY(check_buffers(buffers.size(), p.operands.size()));
+    const int64_t rows = shape_.row_count();
+    if (rows == 0) return {};
+    HEDDLE_TRY(check_workspace(workspace));
+    WorkspaceCursor cursor(workspace);
+    const Memory memory = carve(cursor);
+    NormPass<Number> pass{};
+    pass.rows = shape_.rows();
+    pass.x = shape_.view(p.x, Part::whole);
+    pass.y = shape_.view(p.y, Part::whole);
+    pass.inv_rms = shape_.view(p.inv_rms, Part::row);
+    RowsView weight = shape_.view(p.weight, Part::column), bias = shape_.view(p.bias, Part::column);
+    HEDDLE_TRY(bind_rows("x", p.x, buffers, pass.x));
+    HEDDLE_TRY(bind_rows("y", p.y, buffers, pass.y));
+    HEDDLE_TRY(bind_rows("inv_rms", p.inv_rms, buffers, pass.inv_rms));
+    HEDDLE_TRY(bind_rows("weight", p.weight, buffers, weight));
+    HEDDLE_TRY(bind_rows("bias", p.bias, buffers, bias));
+    pass.weight = expand(weight, shape_, reinterpret_cast<Number*>(memory.weight));
+    pass.bias = expand(bias, shape_, reinterpret_cast<Number*>(memory.bias));
+    pass.epsilon = p.epsilon_value;
+    if (p.epsilon != kAbsent) {
+      const void* data = buffers[static_cast<size_t>(p.epsilon)];
+      if (!data) return error(Code::invalid_variant_pack, "rms_norm: epsilon has no buffer");
+      pass.epsilon = load(p.operands[static_cast<size_t>(p.epsilon)].dtype, data, 0);
+    }
+    const int64_t step = std::max<int64_t>(1, kElementsPerTask / shape_.rows().width);
+    for_each_task((rows + step - 1) / step, workers_, [&](int64_t task, int worker) {
+      const RowRange range{task * step, std::min(rows, (task + 1) * step)};
+      if constexpr (std::is_same_v<Number, double>) {
+        norm_rows_wide(pass, range);
+      } else {
+        kernels_of(isa_).norm_rows(pass, range, memory.scratch + worker * shape_.padded_width());
+      }
+    });
+    return {};
+  }
+
+  NormProblem problem_;
+  NormShape shape_;
+  Isa isa_;
+  int workers_;
+};
+
+class NormBackwardPlan final : public Plan {
+ public:
+  explicit NormBackwardPlan(const NormBackwardProblem& problem)
+      : problem_(problem),
+        shape_(problem_.operands, problem_.layouts, problem_.normalised_dims),
+        isa_(active_isa().isa),
+        workers_(worker_count()) {}
+
+  Status check() {
+    const NormBackwardProblem& p = problem_;
+    HEDDLE_TRY(shape_.set_x(p.x));
+    HEDDLE_TRY(shape_.check("x", p.x, Part::whole, false, false));
+    HEDDLE_TRY(shape_.check("dy", p.dy, Part::whole, false, false));
+    HEDDLE_TRY(shape_.check("weight", p.weight, Part::column, false, false));
+    HEDDLE_TRY(shape_.check("inv_rms", p.inv_rms, Part::row, false, false));
+    HEDDLE_TRY(shape_.check("dx", p.dx, Part::whole, true, true));
+    HEDDLE_TRY(shape_.check("d_weight", p.d_weight, Part::column, true, true));
+    return shape_.check("d_bias", p.d_bias, Part::column, true, true);
+  }
+
+  int64_t workspace_bytes() const override {
+    WorkspaceCursor cursor(nullptr);
+    carve(cursor);
+    return cursor.used();
+  }
+
+  Status execute(std::span<void* const> buffers, void* workspace, void*) const override {
+    return shape_.is_wide() ? run<double>(buffers, workspace) : run<float>(buffers, workspace);
+  }
+
+  std::string description() const override { return describe("rms_norm backward", shape_, isa_); }
+
+ private:
+  struct Memory {
+    char* weight;
+    double *d_weight, *d_bias;
+    float* scratch;
+  };
+  int64_t chunks() const {
+    return std::clamp<int64_t>((shape_.row_count() + kRowsPerSum - 1) / kRowsPerSum, 1, kMaxChunks);
+  }
+  Memory carve(WorkspaceCursor& cursor) const {
+    const int64_t width = shape_.padded_width();
+    Memory memory{};
+    memory.weight = cursor.take<char>(width * 8);
+    memory.d_weight = cursor.take<double>(chunks() * width);
+    memory.d_bias = cursor.take<double>(chunks() * width);
+    memory.scratch = cursor.take<float>(workers_ * 5 * width);
+    return memory;
+  }
+
+  template <class Number>
+  Status run(std::span<void* const> buffers, void* workspace) const {
+    const NormBackwardProblem& p = problem_;
+    HEDDLE_TRY(check_buffers(buffers.size(), p.operands.size()));
+    HEDDLE_TRY(check_workspace(workspace));
+    WorkspaceCursor cursor(workspace);
+    const Memory memory = carve(cursor);
+    NormBackwardPass<Number> pass{};
+    pass.rows = shape_.rows();
+    pass.dy = shape_.view(p.dy, Part::whole);
+    pass.x = shape_.view(p.x, Part::whole);
+    pass.inv_rms = shape_.view(p.inv_rms, Part::row);
+    pass.dx = shape_.view(p.dx, Part::whole);
+    RowsView weight = shape_.view(p.weight, Part::column);
+    RowsView d_weight = shape_.view(p.d_weight, Part::column);
+    RowsView d_bias = shape_.view(p.d_bias, Part::column);
+    const int64_t rows = shape_.row_count();
+    if (rows > 0) {
+      HEDDLE_TRY(bind_rows("dy", p.dy, buffers, pass.dy));
+      HEDDLE_TRY(bind_rows("x", p.x, buffers, pass.x));
+      HEDDLE_TRY(bind_rows("inv_rms", p.inv_rms, buffers, pass.inv_rms));
+      HEDDLE_TRY(bind_rows("dx", p.dx, buffers, pass.dx));
+    }
+    HEDDLE_TRY(bind_rows("weight", p.weight, buffers, weight));
+    HEDDLE_TRY(bind_rows("d_weight", p.d_weight, buffers, d_weight));
+    HEDDLE_TRY(bind_rows("d_bias", p.d_bias, buffers, d_bias));
+    pass.weight = expand(weight, shape_, reinterpret_cast<Number*>(memory.weight));
+    pass.d_weight = d_weight.data ? memory.d_weight : nullptr;
+    pass.d_bias = d_bias.data ? memory.d_bias : nullptr;
+    const int64_t count = chunks(), step = (rows + count - 1) / count;
+    for_each_task(count, workers_, [&](int64_t chunk, int worker) {
+      const RowRange range{std::min(rows, chunk * step), std::min(rows, (chunk + 1) * step)};
+      if constexpr (std::is_same_v<Number, double>) {
+        norm_backward_rows_wide(pass, range, chunk);
+      } else {
+        kernels_of(isa_).norm_backward_rows(pass, range, chunk,
+                                            memory.scratch + worker * 5 * shape_.padded_width());
+      }
+    });
+    write_sum(pass.d_weight, d_weight);
+    write_sum(pass.d_bias, d_bias);
+    return {};
+  }
+
+  /// The chunks' sums, added in order.
+  void write_sum(const double* sums, const RowsView& out) const {
+    for (int64_t i = 0; sums && i < shape_.rows().width; ++i) {
+      double sum = 0;
+      for (int64_t chunk = 0; chunk < chunks(); ++chunk) {
+        sum += sums[chunk * shape_.padded_width() + i];
+      }
+      store(static_cast<DataType>(out.element), out.data, i * out.column_stride, sum);
+    }
+  }
+
+  NormBackwardProblem problem_;
+  NormShape shape_;
+  Isa isa_;
+  int workers_;
+};
+
+template <class P, class Problem>
+Result<std::shared_ptr<const Plan>> checked(const Problem& problem) {
+  auto plan = std::make_shared<P>(problem);
+  HEDDLE_TRY(plan->check());
+  return std::shared_ptr<const Plan>(std::move(plan));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Plan>> plan_norm(const NormProblem& problem) {
+  return checked<NormPlan>(problem);
+}
+
+Result<std::shared_ptr<const Plan>> plan_norm_backward(const NormBackwardProblem& problem) {
+  return checked<NormBackwardPlan>(problem);
+}
+
+}  // namespace heddle::engine::cpu

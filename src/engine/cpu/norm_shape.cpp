@@ -1,0 +1,146 @@
+#include "engine/cpu/norm_shape.h"
+
+#include <algorithm>
+
+#include "core/dims.h"
+
+namespace heddle::engine::cpu {
+
+using problem::kAbsent;
+using problem::OperandId;
+using problem::OperandLayout;
+
+static_assert(kMaxRowDims >= kMaxRank);
+
+Status NormShape::set_x(OperandId x) {
+  if (types_.size() != layouts_.size()) {
+    return error(Code::invalid_value, "rms_norm: {} operands but {} layouts", types_.size(),
+                 layouts_.size());
+  }
+  if (x < 0 || static_cast<size_t>(x) >= layouts_.size()) {
+    return error(Code::attribute_not_set, "rms_norm: x is operand {}, of {}", x, layouts_.size());
+  }
+  x_dims_ = layouts_[static_cast<size_t>(x)].dims;
+  rank_ = x_dims_.rank();
+  if (normalised_ < 1 || normalised_ > rank_) {
+    return error(Code::invalid_value, "rms_norm: {} dims are normalised, of the {} that x has",
+                 normalised_, rank_);
+  }
+  if (!element_count(x_dims_)) {
+    return error(Code::invalid_value, "rms_norm: x has dims {}, whose product overflows 64 bits",
+                 to_string(x_dims_));
+  }
+  rows_.width = 1;
+  for (int d = rank_ - normalised_; d < rank_; ++d) rows_.width *= x_dims_[d];
+  rows_.dims = rank_ - normalised_;
+  for (int d = 0; d < rows_.dims; ++d) rows_.extent[d] = x_dims_[d];
+  if (rows_.width < 1 || rows_.width > (int64_t{1} << 31)) {
+    return error(
+        Code::graph_not_supported,
+        "rms_norm: {} elements are normalised together, but the CPU engine takes 1 to 2^31",
+        rows_.width);
+  }
+  return {};
+}
+
+std::optional<int64_t> NormShape::column_stride(const OperandLayout& layout) const {
+  int64_t stride = 0, next = 0;  // along the row; of the dim further out
+  for (int d = rank_ - 1; d >= rank_ - normalised_; --d) {
+    if (layout.dims[d] == 1) continue;
+    if (stride == 0) {
+      stride = layout.strides[d];
+    } else if (layout.strides[d] != next) {
+      return {};
+    }
+    next = layout.strides[d] * layout.dims[d];
+  }
+  return stride;
+}
+
+Status NormShape::check(std::string_view label, OperandId id, Part part, bool optional,
+                        bool is_output) const {
+  if (id == kAbsent && optional) return {};
+  if (id < 0 || static_cast<size_t>(id) >= layouts_.size()) {
+    return error(Code::attribute_not_set, "rms_norm: {} is operand {}, of {}", label, id,
+                 layouts_.size());
+  }
+  const OperandLayout& layout = layouts_[static_cast<size_t>(id)];
+  const DataType dtype = types_[static_cast<size_t>(id)].dtype;
+  if (dtype != DataType::f64 && dtype != DataType::f32 && dtype != DataType::bf16 &&
+      dtype != DataType::f16) {
+    return error(Code::graph_not_supported,
+                 "rms_norm: {} is {}, but the CPU engine takes f64, f32, bf16 and f16", label,
+                 name(dtype));
+  }
+  if (types_[static_cast<size_t>(id)].ragged_offsets != kAbsent) {
+    return error(Code::graph_not_supported, "rms_norm: {} is ragged, expected a dense tensor",
+                 label);
+  }
+  Dims expected = x_dims_;
+  for (int d = 0; d < rank_; ++d) {
+    const bool is_row_dim = d < rank_ - normalised_;
+    if ((part == Part::row && !is_row_dim) || (part == Part::column && is_row_dim)) expected[d] = 1;
+  }
+  if (!(layout.dims == expected) || layout.strides.rank() != rank_) {
+    return error(Code::invalid_value, "rms_norm: {} has dims {} and {} strides, expected dims {}",
+                 label, to_string(layout.dims), layout.strides.rank(), to_string(expected));
+  }
+  if (!span_of(layout.dims, layout.strides)) {
+    return error(Code::invalid_value,
+                 "rms_norm: {} has dims {} and strides {}, which are negative or span more than 64 "
+                 "bits",
+                 label, to_string(layout.dims), to_string(layout.strides));
+  }
+  if (is_output && overlaps_itself(layout.dims, layout.strides)) {
+    return error(Code::invalid_value,
+                 "rms_norm: {} has dims {} and strides {}, so that elements overlap", label,
+                 to_string(layout.dims), to_string(layout.strides));
+  }
+  if (part != Part::row && !column_stride(layout)) {
+    return error(Code::graph_not_supported,
+                 "rms_norm: {} has dims {} and strides {}, but the CPU engine needs one stride "
+                 "along the {} normalised dims",
+                 label, to_string(layout.dims), to_string(layout.strides), normalised_);
+  }
+  return {};
+}
+
+RowsView NormShape::view(OperandId id, Part part) const {
+  RowsView view{};
+  if (id == kAbsent) return view;
+  const OperandLayout& layout = layouts_[static_cast<size_t>(id)];
+  const DataType dtype = types_[static_cast<size_t>(id)].dtype;
+  view.element = static_cast<Element>(dtype);
+  view.element_bytes = static_cast<int32_t>(size_of(dtype));
+  for (int d = 0; d < rows_.dims; ++d) {
+    view.stride[d] = layout.dims[d] == 1 ? 0 : layout.strides[d];
+  }
+  view.column_stride = part == Part::row ? 0 : *column_stride(layout);
+  return view;
+}
+
+int64_t NormShape::row_count() const {
+  int64_t count = 1;
+  for (int d = 0; d < rows_.dims; ++d) count *= rows_.extent[d];
+  return count;
+}
+
+bool NormShape::is_wide() const {
+  return std::any_of(types_.begin(), types_.end(),
+                     [](const problem::OperandType& type) { return type.dtype == DataType::f64; });
+}
+
+Status bind_rows(std::string_view label, OperandId id, std::span<void* const> buffers,
+                 RowsView& view) {
+  if (id == kAbsent) return {};
+  view.data = static_cast<char*>(buffers[static_cast<size_t>(id)]);
+  if (!view.data) return error(Code::invalid_variant_pack, "rms_norm: {} has no buffer", label);
+  if (reinterpret_cast<uintptr_t>(view.data) % static_cast<uintptr_t>(view.element_bytes) != 0) {
+    return error(Code::invalid_variant_pack,
+                 "rms_norm: the buffer of {} is not aligned to its elements of {} bytes", label,
+                 view.element_bytes);
+  }
+  return {};
+}
+
+}  // namespace heddle::engine::cpu

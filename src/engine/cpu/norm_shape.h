@@ -1,0 +1,54 @@
+// A norm problem's operands as rows, checked once at plan time.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/status.h"
+#include "engine/cpu/norm_arguments.h"
+#include "problem/operand.h"
+
+namespace heddle::engine::cpu {
+
+/// The rows of a norm problem: every dim of x before the last `normalised_dims`.
+class NormShape {
+ public:
+  NormShape(const std::vector<problem::OperandType>& types,
+            const std::vector<problem::OperandLayout>& layouts, int32_t normalised_dims)
+      : types_(types), layouts_(layouts), normalised_(normalised_dims) {}
+
+  enum class Part : uint8_t { whole, row, column };  ///< has x's dims; one per row; one per column
+
+  /// Takes the rows from x; everything else is checked against it.
+  Status set_x(problem::OperandId x);
+  /// Adds a tensor that may be absent if `optional`. Checks type, dims, strides, and that the
+  /// normalised dims have one stride; outputs must not overlap themselves.
+  Status check(std::string_view label, problem::OperandId id, Part part, bool optional,
+               bool is_output) const;
+  RowsView view(problem::OperandId id, Part part) const;  ///< data left null
+
+  const RowSpace& rows() const { return rows_; }
+  int64_t row_count() const;
+  int64_t padded_width() const { return (rows_.width + 15) / 16 * 16; }
+  /// Whether some floating operand is f64, so that all is computed in f64.
+  bool is_wide() const;
+
+ private:
+  int rank() const { return rank_; }
+  /// The stride along the normalised dims; nothing if there is not one.
+  std::optional<int64_t> column_stride(const problem::OperandLayout& layout) const;
+
+  const std::vector<problem::OperandType>& types_;
+  const std::vector<problem::OperandLayout>& layouts_;
+  int32_t normalised_;
+  Dims x_dims_;
+  int rank_ = 0;
+  RowSpace rows_{};
+};
+
+/// Sets the pointer of a present operand.
+Status bind_rows(std::string_view label, problem::OperandId id, std::span<void* const> buffers,
+                 RowsView& view);
+
+}  // namespace heddle::engine::cpu

@@ -1,0 +1,70 @@
+#include "engine/cpu/rms_norm_wide.h"
+
+#include <cmath>
+
+#include "core/dtype.h"
+
+namespace heddle::engine::cpu {
+
+namespace {
+
+/// Where a row of a tensor begins.
+struct Row {
+  const RowsView& view;
+  int64_t origin = 0;
+
+  Row(const RowsView& v, const RowSpace& space, int64_t row) : view(v) {
+    for (int d = space.dims - 1; d >= 0; --d) {
+      origin += row % space.extent[d] * v.stride[d];
+      row /= space.extent[d];
+    }
+  }
+  double operator[](int64_t i) const {
+    return load(static_cast<DataType>(view.element), view.data, origin + i * view.column_stride);
+  }
+  void set(int64_t i, double value) const {
+    if (!view.data) return;
+    store(static_cast<DataType>(view.element), view.data, origin + i * view.column_stride, value);
+  }
+};
+
+}  // namespace
+
+void norm_rows_wide(const NormPass<double>& pass, RowRange rows) {
+  const int64_t width = pass.rows.width;
+  for (int64_t r = rows.first; r < rows.last; ++r) {
+    const Row x(pass.x, pass.rows, r), y(pass.y, pass.rows, r), inv_rms(pass.inv_rms, pass.rows, r);
+    double squares = 0;
+    for (int64_t i = 0; i < width; ++i) squares += x[i] * x[i];
+    const double inverse = 1 / std::sqrt(squares / static_cast<double>(width) + pass.epsilon);
+    inv_rms.set(0, inverse);
+    for (int64_t i = 0; i < width; ++i) {
+      y.set(i, x[i] * inverse * pass.weight[i] + (pass.bias ? pass.bias[i] : 0));
+    }
+  }
+}
+
+void norm_backward_rows_wide(const NormBackwardPass<double>& pass, RowRange rows, int64_t chunk) {
+  const int64_t width = pass.rows.width, padded = (width + 15) / 16 * 16;
+  double* const d_weight = pass.d_weight ? pass.d_weight + chunk * padded : nullptr;
+  double* const d_bias = pass.d_bias ? pass.d_bias + chunk * padded : nullptr;
+  for (double* sum : {d_weight, d_bias}) {
+    for (int64_t i = 0; sum && i < padded; ++i) sum[i] = 0;
+  }
+  for (int64_t r = rows.first; r < rows.last; ++r) {
+    const Row x(pass.x, pass.rows, r), dy(pass.dy, pass.rows, r), dx(pass.dx, pass.rows, r);
+    const double inverse = Row(pass.inv_rms, pass.rows, r)[0];
+    double mean = 0;
+    for (int64_t i = 0; i < width; ++i) {
+      const double d = dy[i], x_hat = x[i] * inverse;
+      mean += d * pass.weight[i] * x_hat / static_cast<double>(width);
+      if (d_weight) d_weight[i] += d * x_hat;
+      if (d_bias) d_bias[i] += d;
+    }
+    for (int64_t i = 0; i < width; ++i) {
+      dx.set(i, inverse * (dy[i] * pass.weight[i] - x[i] * inverse * mean));
+    }
+  }
+}
+
+}  // namespace heddle::engine::cpu

@@ -1,0 +1,260 @@
+#include "engine/cpu/rope_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/dtype.h"
+#include "engine/cpu/attention_binding.h"
+#include "engine/cpu/isa.h"
+#include "engine/cpu/parallel.h"
+#include "engine/cpu/rope_wide.h"
+
+namespace heddle::engine::cpu {
+
+using problem::kAbsent;
+using problem::OperandId;
+using problem::RopeProblem;
+
+namespace {
+
+constexpr int64_t kRowsPerTask = 64;
+
+class RopePlan final : public Plan {
+ public:
+  explicit RopePlan(const RopeProblem& problem)
+      : problem_(problem), isa_(active_isa().isa), workers_(worker_count()) {}
+
+  Status check() const;
+
+  int64_t workspace_bytes() const override {
+    WorkspaceCursor cursor(nullptr);
+    carve(cursor);
+    return cursor.used();
+  }
+  Status execute(std::span<void* const> buffers, void* workspace, void*) const override;
+  std::string description() const override {
+    return fmt::format("cpu rope{}, {}, {}", problem_.inverse ? " backward" : "",
+                       is_wide() ? std::string_view("f64") : name(isa_), to_string(x().dims));
+  }
+
+ private:
+  struct Memory {
+    View *views, *lengths;
+    int64_t* length_values;
+    float *table, *scratch;
+  };
+  const problem::OperandLayout& layout(OperandId id) const {
+    return problem_.layouts[static_cast<size_t>(id)];
+  }
+  const problem::OperandType& type(OperandId id) const {
+    return problem_.operands[static_cast<size_t>(id)];
+  }
+  const problem::OperandLayout& x() const { return layout(problem_.x); }
+  bool is_wide() const {
+    return type(problem_.x).dtype == DataType::f64 || type(problem_.y).dtype == DataType::f64;
+  }
+  bool is_ragged() const {
+    return type(problem_.x).ragged_offsets != kAbsent || type(problem_.y).ragged_offsets != kAbsent;
+  }
+  int64_t table_batches() const { return problem_.rope.positions != kAbsent ? x().dims[0] : 1; }
+  int64_t scratch_columns() const { return (x().dims[3] + 15) / 16 * 16; }
+  Status check_operand(const char* label, OperandId id, bool is_float, const Dims& least,
+                       bool exact) const;
+  Memory carve(WorkspaceCursor& cursor) const;
+  Status bind(std::span<void* const> buffers, const Memory& memory, RopePass& pass) const;
+  void measure_sequences(const Memory& memory, RopePass& pass) const;
+
+  RopeProblem problem_;
+  Isa isa_;
+  int workers_;
+};
+
+/// Rank 4, dims equal to `least` (or at least that), a span within 64 bits, a type that converts.
+Status RopePlan::check_operand(const char* label, OperandId id, bool is_float, const Dims& least,
+                               bool exact) const {
+  if (id < 0 || static_cast<size_t>(id) >= problem_.operands.size()) {
+    return error(Code::attribute_not_set, "rope: {} is operand {}, of {}", label, id,
+                 problem_.operands.size());
+  }
+  const Dims &dims = layout(id).dims, &strides = layout(id).strides;
+  bool fits = dims.rank() == 4 && strides.rank() == 4;
+  for (int d = 0; fits && d < 4; ++d) fits = exact ? dims[d] == least[d] : dims[d] >= least[d];
+  if (!fits || !span_of(dims, strides)) {
+    return error(Code::invalid_value, "rope: {} has dims {} and strides {}, expected {} {}", label,
+                 to_string(dims), to_string(strides), exact ? "dims" : "dims of at least",
+                 to_string(least));
+  }
+  const DataType dtype = type(id).dtype;
+  const bool known = is_float ? dtype == DataType::f64 || dtype == DataType::f32 ||
+                                    dtype == DataType::bf16 || dtype == DataType::f16
+                              : dtype == DataType::i32 || dtype == DataType::i64;
+  if (!known) {
+    return error(Code::graph_not_supported, "rope: {} is {}, but the CPU engine takes {}", label,
+                 name(dtype), is_float ? "f64, f32, bf16 and f16" : "i32 and i64");
+  }
+  return {};
+}
+
+Status RopePlan::check() const {
+  const RopeProblem& p = problem_;
+  const problem::Rope& rope = p.rope;
+  if (p.operands.size() != p.layouts.size()) {
+    return error(Code::invalid_value, "rope: {} operands but {} layouts", p.operands.size(),
+                 p.layouts.size());
+  }
+  HEDDLE_TRY(check_operand("x", p.x, true, {0, 0, 0, 0}, false));
+  const Dims& dims = x().dims;
+  HEDDLE_TRY(check_operand("y", p.y, true, dims, true));
+  if (!element_count(dims) || dims[3] > (int64_t{1} << 31)) {
+    return error(Code::invalid_value, "rope: x has dims {}, more elements than 63 bits count",
+                 to_string(dims));
+  }
+  if (type(p.y).ragged_offsets == kAbsent && overlaps_itself(dims, layout(p.y).strides)) {
+    return error(Code::invalid_value,
+                 "rope: y has dims {} and strides {}, so that elements overlap", to_string(dims),
+                 to_string(layout(p.y).strides));
+  }
+  if (rope.rope_dim < 0 || rope.rope_dim % 2 != 0 || rope.rope_dim > dims[3]) {
+    return error(Code::invalid_value, "rope: rope_dim is {}, expected an even number up to {}",
+                 rope.rope_dim, dims[3]);
+  }
+  if (!std::isfinite(p.scale)) {
+    return error(Code::invalid_value, "rope: the scale is {}, expected a finite number", p.scale);
+  }
+  const bool has_tables = rope.cosines != kAbsent && rope.sines != kAbsent;
+  if ((rope.angles != kAbsent) == has_tables) {
+    return error(Code::invalid_value, "rope: expected angles, or cosines and sines, and not both");
+  }
+  const int64_t rows = rope.positions != kAbsent ? 1 : dims[2];
+  const Dims table{rows, 1, 1, rope.rope_dim / 2};
+  if (has_tables) {
+    HEDDLE_TRY(check_operand("cosines", rope.cosines, true, table, false));
+    HEDDLE_TRY(check_operand("sines", rope.sines, true, layout(rope.cosines).dims, true));
+  } else {
+    HEDDLE_TRY(check_operand("angles", rope.angles, true, table, false));
+  }
+  if (rope.positions != kAbsent) {
+    const int64_t batch = layout(rope.positions).dims[0] == 1 ? 1 : dims[0];
+    HEDDLE_TRY(check_operand("positions", rope.positions, false,
+                             {batch, 1, rope.positions_per_row ? dims[2] : 1, 1}, true));
+  }
+  for (OperandId id : {p.x, p.y}) {
+    if (type(id).page_table != kAbsent) {
+      return error(Code::graph_not_supported, "rope: the CPU engine does not rotate paged tensors");
+    }
+    if (type(id).ragged_offsets == kAbsent) continue;
+    HEDDLE_TRY(check_operand("ragged offsets", type(id).ragged_offsets, false,
+                             {dims[0] + 1, 1, 1, 1}, true));
+  }
+  return {};
+}
+
+RopePlan::Memory RopePlan::carve(WorkspaceCursor& cursor) const {
+  Memory memory{};
+  memory.views = cursor.take<View>(static_cast<int64_t>(problem_.operands.size()));
+  if (is_ragged()) {
+    memory.lengths = cursor.take<View>(1);
+    memory.length_values = cursor.take<int64_t>(x().dims[0]);
+  }
+  if (is_wide()) return memory;
+  memory.table = cursor.take<float>(table_batches() * x().dims[2] * problem_.rope.rope_dim);
+  memory.scratch = cursor.take<float>(workers_ * scratch_columns());
+  return memory;
+}
+
+Status RopePlan::bind(std::span<void* const> buffers, const Memory& memory, RopePass& pass) const {
+  const RopeProblem& p = problem_;
+  if (buffers.size() != p.operands.size()) {
+    return error(Code::invalid_variant_pack, "rope: {} buffers were given for {} operands",
+                 buffers.size(), p.operands.size());
+  }
+  for (size_t n = 0; n < buffers.size(); ++n) {
+    const auto id = static_cast<OperandId>(n);
+    View& v = memory.views[n];
+    v = dense_view(buffers[n], type(id).dtype, layout(id).dims);
+    for (int d = 0; d < 4; ++d) v.stride[d] = v.dims[d] == 1 ? 0 : layout(id).strides[d];
+    v.ragged_multiplier = layout(id).ragged_multiplier;
+    if (type(id).ragged_offsets != kAbsent) v.ragged = &memory.views[type(id).ragged_offsets];
+    if (!v.data) {
+      return error(Code::invalid_variant_pack, "rope: operand {} with dims {} has no buffer", n,
+                   to_string(layout(id).dims));
+    }
+    if (reinterpret_cast<uintptr_t>(v.data) % static_cast<uintptr_t>(v.element_bytes) != 0) {
+      return error(Code::invalid_variant_pack,
+                   "rope: the buffer of operand {} is not aligned to its {} elements", n,
+                   name(type(id).dtype));
+    }
+  }
+  const auto view = [&](OperandId id) { return id == kAbsent ? nullptr : &memory.views[id]; };
+  pass.angles = view(p.rope.angles);
+  pass.cosines = view(p.rope.cosines), pass.sines = view(p.rope.sines);
+  pass.positions = view(p.rope.positions);
+  pass.per_row = p.rope.positions_per_row;
+  pass.interleaved = p.rope.pairing == problem::Rope::Pairing::interleaved;
+  pass.inverse = p.inverse;
+  pass.rope_dim = p.rope.rope_dim, pass.length = x().dims[2];
+  pass.table_batches = table_batches();
+  pass.scale = static_cast<float>(p.scale);
+  pass.table = memory.table;
+  pass.in = view(p.x), pass.out = view(p.y);
+  pass.heads = x().dims[1], pass.columns = x().dims[3];
+  return {};
+}
+
+/// A ragged sequence's rows: as many as lie before the next sequence, in x and in y.
+void RopePlan::measure_sequences(const Memory& memory, RopePass& pass) const {
+  for (int64_t b = 0; b < x().dims[0]; ++b) {
+    int64_t length = pass.length;
+    for (const View* v : {pass.in, pass.out}) {
+      if (!v->ragged || v->stride[2] == 0) continue;
+      const auto offset = [&](int64_t n) {
+        return static_cast<int64_t>(load(static_cast<DataType>(v->ragged->element), v->ragged->data,
+                                         n * v->ragged->stride[0]));
+      };
+      length = std::min(length, (offset(b + 1) - offset(b)) * v->ragged_multiplier / v->stride[2]);
+    }
+    memory.length_values[b] = std::max<int64_t>(length, 0);
+  }
+  *memory.lengths = dense_view(memory.length_values, DataType::i64, {x().dims[0], 1, 1, 1});
+  pass.lengths = memory.lengths;
+}
+
+Status RopePlan::execute(std::span<void* const> buffers, void* workspace, void*) const {
+  const Dims& dims = x().dims;
+  if (*element_count(dims) == 0) return {};
+  HEDDLE_TRY(check_workspace(workspace));
+  WorkspaceCursor cursor(workspace);
+  const Memory memory = carve(cursor);
+  RopePass pass{};
+  HEDDLE_TRY(bind(buffers, memory, pass));
+  if (is_ragged()) measure_sequences(memory, pass);
+  const Kernels& kernels = kernels_of(isa_);
+  if (!is_wide()) {
+    const int64_t rows = pass.table_batches * pass.length;
+    for_each_task((rows + kRowsPerTask - 1) / kRowsPerTask, workers_, [&](int64_t task, int) {
+      kernels.rope_table(pass, task * kRowsPerTask, std::min(rows, (task + 1) * kRowsPerTask));
+    });
+  }
+  const int64_t tiles = (pass.length + kRowsPerTask - 1) / kRowsPerTask;
+  for_each_task(dims[0] * tiles, workers_, [&](int64_t task, int worker) {
+    const int64_t b = task / tiles, first = task % tiles * kRowsPerTask;
+    const int64_t end = pass.lengths ? memory.length_values[b] : pass.length;
+    const int64_t last = std::min(end, first + kRowsPerTask);
+    if (is_wide()) {
+      rope_rows_wide(pass, problem_.scale, b, first, last);
+    } else {
+      kernels.rope_rows(pass, b, first, last, memory.scratch + worker * scratch_columns());
+    }
+  });
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Plan>> plan_rope(const RopeProblem& problem) {
+  auto plan = std::make_shared<RopePlan>(problem);
+  HEDDLE_TRY(plan->check());
+  return std::shared_ptr<const Plan>(std::move(plan));
+}
+
+}  // namespace heddle::engine::cpu

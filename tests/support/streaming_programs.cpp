@@ -1,0 +1,162 @@
+#include "support/streaming_programs.h"
+
+#include <cmath>
+
+namespace heddle::testing {
+
+using graph::kNone;
+using graph::TensorId;
+
+namespace {
+
+DataType random_float(Random& random) {
+  return random.one_of({DataType::f32, DataType::bf16, DataType::f16, DataType::f64});
+}
+
+/// X and a scale over its last dims, rows in a random nesting with gaps.
+struct NormDraw {
+  Random& random;
+  Program program;
+  Dims dims, normalised, statistic;
+  int normalised_count = 1;
+  DataType io = DataType::f32;
+
+  explicit NormDraw(Random& r) : random(r) {
+    program.seed = r.seed();
+    io = random_float(r);
+    program.graph.io_dtype = io;
+    program.graph.intermediate_dtype = DataType::f32;
+    normalised_count = r.chance(0.2) ? 2 : 1;
+    const int64_t rank = r.integer(normalised_count + 1, 4);
+    for (int64_t d = 0; d < rank; ++d) {
+      const bool is_row = d < rank - normalised_count;
+      dims.push_back(is_row ? r.integer(1, 9) : r.integer(2, r.chance(0.3) ? 300 : 40));
+      normalised.push_back(is_row ? 1 : dims.back());
+      statistic.push_back(is_row ? dims.back() : 1);
+    }
+  }
+
+  /// Columns dense; row dims nested in a random order, with gaps.
+  Dims strides(const Dims& of) {
+    Dims result = of;
+    int64_t span = 1;
+    for (int d = of.rank() - 1; d >= of.rank() - normalised_count; --d) {
+      result[d] = span;
+      span *= of[d];
+    }
+    std::vector<int> order;
+    for (int d = 0; d < of.rank() - normalised_count; ++d) order.push_back(d);
+    for (size_t n = order.size(); n > 1; --n) {
+      std::swap(order[n - 1],
+                order[static_cast<size_t>(random.integer(0, static_cast<int64_t>(n) - 1))]);
+    }
+    for (int d : order) {
+      if (random.chance(0.3)) span += random.integer(1, 9);
+      result[d] = span;
+      span *= of[d];
+    }
+    return result;
+  }
+
+  TensorId tensor(const char* name, DataType dtype, const Dims& of, bool is_input) {
+    const bool odd = of == dims && random.chance(0.7);
+    const TensorId id = program.add(name, dtype, of, odd ? strides(of) : Dims{});
+    program.allocate(id);
+    if (is_input) program.fill(id, [&] { return random.normal(); });
+    return id;
+  }
+
+  /// inv_variance is f64 only beside an f64 x.
+  DataType statistic_type() { return io == DataType::f64 ? DataType::f64 : DataType::f32; }
+};
+
+}  // namespace
+
+Program random_rms_norm(Random& random) {
+  NormDraw draw(random);
+  graph::RmsNorm op;
+  op.x = draw.tensor("x", draw.io, draw.dims, true);
+  op.scale = draw.tensor("scale", random_float(random), draw.normalised, true);
+  if (random.chance(0.3))
+    op.bias = draw.tensor("bias", random_float(random), draw.normalised, true);
+  op.epsilon = draw.program.add("epsilon", DataType::f32, {1, 1, 1, 1});
+  const double epsilon = random.one_of({0.0, 1e-5, 0.5});
+  if (random.chance(0.5)) {
+    draw.program.graph[op.epsilon].constant = epsilon;
+  } else {
+    draw.program.graph[op.epsilon].pass_by_value = random.chance(0.5);
+    draw.program.allocate(op.epsilon);
+    draw.program.set(op.epsilon, epsilon, 0);
+  }
+  op.y = draw.tensor("y", random.chance(0.6) ? draw.io : random_float(random), draw.dims, false);
+  if (random.chance(0.6)) {
+    op.inv_variance = draw.tensor("inv_variance", draw.statistic_type(), draw.statistic, false);
+  }
+  draw.program.graph.nodes.push_back({"norm", op});
+  return std::move(draw.program);
+}
+
+Program random_rms_norm_backward(Random& random) {
+  NormDraw draw(random);
+  graph::RmsNormBackward op;
+  op.x = draw.tensor("x", draw.io, draw.dims, true);
+  op.dy = draw.tensor("dY", random.chance(0.6) ? draw.io : random_float(random), draw.dims, true);
+  op.scale = draw.tensor("scale", random_float(random), draw.normalised, true);
+  op.inv_variance = draw.tensor("inv_variance", draw.statistic_type(), draw.statistic, false);
+  draw.program.fill(op.inv_variance, [&] { return random.uniform(0.5, 2); });
+  if (random.chance(0.8)) op.dx = draw.tensor("dX", draw.io, draw.dims, false);
+  if (op.dx == kNone || random.chance(0.8)) {
+    op.d_scale = draw.tensor("dScale", random_float(random), draw.normalised, false);
+  }
+  if (random.chance(0.4)) {
+    op.d_bias = draw.tensor("dBias", random_float(random), draw.normalised, false);
+  }
+  draw.program.graph.nodes.push_back({"norm_backward", op});
+  return std::move(draw.program);
+}
+
+Program random_rope(Random& random) {
+  Program program;
+  program.seed = random.seed();
+  const DataType io = random_float(random);
+  program.graph.io_dtype = io;
+  program.graph.intermediate_dtype = DataType::f32;
+  const Dims dims{random.integer(1, 3), random.integer(1, 5), random.integer(1, 90),
+                  2 * random.integer(1, 40)};
+  const auto tensor = [&](const char* name, DataType dtype, const Dims& of, bool is_odd) {
+    const TensorId id = program.add(name, dtype, of, is_odd ? random_strides(random, of) : Dims{});
+    program.allocate(id);
+    return id;
+  };
+  graph::Rope op;
+  op.backward = random.chance(0.5);
+  op.output_scale = random.one_of({1.0, 0.25, -1.7});
+  op.pairing = random.one_of({graph::RopePairing::halves, graph::RopePairing::interleaved});
+  op.rope_dim = random.chance(0.5) ? 0 : 2 * random.integer(1, dims[3] / 2);
+  op.x = tensor("x", io, dims, random.chance(0.7));
+  program.fill(op.x, [&] { return random.normal(); });
+  op.y = tensor("y", random.chance(0.8) ? io : DataType::f32, dims, random.chance(0.7));
+  const int64_t columns = op.rope_dim > 0 ? op.rope_dim : dims[3];
+  const int64_t rows = dims[2] + random.integer(0, 20);
+  if (random.chance(0.5)) {
+    op.freqs = tensor("freqs", DataType::f32, {rows, 1, 1, columns}, false);
+    program.fill(op.freqs, [&] { return random.uniform(-1000, 1000); });
+  } else {
+    op.cosines = tensor("cosines", DataType::f32, {rows, 1, 1, columns / 2}, false);
+    op.sines = tensor("sines", DataType::f32, {rows, 1, 1, columns / 2}, false);
+    for (TensorId id : {op.cosines, op.sines}) {
+      program.fill(id, [&] { return random.uniform(-1, 1); });
+    }
+  }
+  if (random.chance(0.5)) {
+    const bool per_row = random.chance(0.5) && dims[2] > 1;
+    op.positions = tensor("positions", random.one_of({DataType::i32, DataType::i64}),
+                          {random.chance(0.5) ? 1 : dims[0], 1, per_row ? dims[2] : 1, 1}, false);
+    const int64_t last = per_row ? rows - 1 : rows - dims[2];
+    program.fill(op.positions, [&] { return static_cast<double>(random.integer(0, last)); });
+  }
+  program.graph.nodes.push_back({"rope", op});
+  return program;
+}
+
+}  // namespace heddle::testing
