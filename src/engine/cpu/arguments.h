@@ -74,7 +74,7 @@ struct DropoutArguments {
 struct AttentionArguments {
   int64_t batch, q_heads, k_heads, v_heads, q_length, kv_length;
   int32_t qk_dim, v_dim;
-  float scale;
+  double scale;
   bool log2_input, stats_log2;
   Score score;
   const Bound* bounds;

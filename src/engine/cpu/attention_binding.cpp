@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "core/dtype.h"
 
@@ -16,9 +17,17 @@ static_assert(static_cast<int>(Element::boolean) == static_cast<int>(DataType::b
 
 namespace {
 
-int64_t first_integer(const View& v, int64_t index) {
-  return static_cast<int64_t>(load(static_cast<DataType>(v.element), v.data,
-                                   index * *std::max_element(v.stride, v.stride + 4)));
+/// Element `index` of a vector of integers, exactly; 32 bits are sign-extended if signed.
+int64_t integer_of(const View& v, int64_t index) {
+  const char* p = v.data + index * *std::max_element(v.stride, v.stride + 4) * v.element_bytes;
+  if (v.element_bytes == 8) {
+    int64_t wide;
+    std::memcpy(&wide, p, sizeof wide);
+    return wide;
+  }
+  int32_t narrow;
+  std::memcpy(&narrow, p, sizeof narrow);
+  return v.element == Element::u32 ? static_cast<uint32_t>(narrow) : narrow;
 }
 
 /// The vectors among the operands (lengths, offsets) are read by their batch stride.
@@ -140,8 +149,8 @@ Status AttentionBinding::bind(std::span<void* const> buffers, WorkspaceCursor& w
   a.v_heads = sizes_.v_heads;
   a.q_length = sizes_.q_length, a.kv_length = sizes_.kv_length;
   a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
-  a.scale = s.scale == kAbsent ? static_cast<float>(sizes_.scale)
-                               : *reinterpret_cast<const float*>(views[s.scale].data);
+  a.scale =
+      s.scale == kAbsent ? sizes_.scale : *reinterpret_cast<const float*>(views[s.scale].data);
   a.log2_input = s.softmax_input_is_log2, a.stats_log2 = s.stats_log2;
   a.score = scores[0];
   a.bounds = bounds, a.bound_count = static_cast<int32_t>(s.bounds.size());
@@ -160,14 +169,14 @@ Status AttentionBinding::bind(std::span<void* const> buffers, WorkspaceCursor& w
     d.factor = *reinterpret_cast<const float*>(views[s.dropout.mask_scale].data);
   d.mask = view(s.dropout.mask), d.dump = view(s.dropout.dump);
   if (d.kind == DropoutKind::philox) {
-    const uint64_t seed = static_cast<uint64_t>(first_integer(views[s.dropout.seed], 0));
+    const uint64_t seed = static_cast<uint64_t>(integer_of(views[s.dropout.seed], 0));
     d.key[0] = static_cast<uint32_t>(seed), d.key[1] = static_cast<uint32_t>(seed >> 32);
     d.offset = s.dropout.offset == kAbsent
                    ? 0
-                   : static_cast<uint64_t>(first_integer(views[s.dropout.offset], 0));
+                   : static_cast<uint64_t>(integer_of(views[s.dropout.offset], 0));
   } else if (d.kind == DropoutKind::threefry) {
-    d.key[0] = static_cast<uint32_t>(first_integer(views[s.dropout.seed], 0));
-    d.key[1] = static_cast<uint32_t>(first_integer(views[s.dropout.seed], 1));
+    d.key[0] = static_cast<uint32_t>(integer_of(views[s.dropout.seed], 0));
+    d.key[1] = static_cast<uint32_t>(integer_of(views[s.dropout.seed], 1));
     for (int n = 0; n < 4; ++n) d.threefry_strides[n] = sizes_.threefry_strides[n];
   }
   return {};

@@ -128,10 +128,9 @@ void row_dots(const BackwardPass& pass, int64_t b, int64_t h, int64_t first, int
     if (*reinterpret_cast<const float*>(row_address(*a.stats, b, h, i)) == -kInfinity) continue;
     read_row(*a.o, b, h, i, o);
     read_row(*pass.d_o, b, h, i, d_o);
-    Float sum = zero();
-    for (int64_t d = 0; d < a.v_dim; d += kLanes)
-      sum = multiply_add(load(o + d), load(d_o + d), sum);
-    out = sum_of_lanes(sum);
+    // In the order in which dO V^T is summed, so that dP - D of a row that sees one key is exactly
+    // 0.
+    for (int64_t d = 0; d < a.v_dim; ++d) out = multiply_add(d_o[d], o[d], out);
   }
 }
 
@@ -144,7 +143,7 @@ void sink_gradient(const BackwardPass& pass, int64_t h) {
     for (int64_t i = 0; i < lengths.q; ++i) {
       const float stats = *reinterpret_cast<const float*>(row_address(*a.stats, b, h, i));
       if (stats == -kInfinity) continue;
-      const float natural = a.stats_log2 ? stats * kLn2 : stats;
+      const float natural = a.stats_log2 ? static_cast<float>(stats * kLn2) : stats;
       sum -= static_cast<double>(__builtin_expf(sink - natural)) *
              pass.row_dot[query_row(pass, b, h, i)];
     }
@@ -190,7 +189,8 @@ void backward(const BackwardPass& pass, const BackwardTask& task, void* memory) 
         }
       }
       if ((first + pass.group) % per_k == 0)
-        write_key_gradients(pass.d_k, pass.d_k_rope, at, k_head, end, t.d_k, t.q_columns, a.scale);
+        write_key_gradients(pass.d_k, pass.d_k_rope, at, k_head, end, t.d_k, t.q_columns,
+                            static_cast<float>(a.scale));
       if ((first + pass.group) % per_v == 0)
         write_key_gradients(pass.d_v, nullptr, at, v_head, end, t.d_v, t.o_columns, 1);
     }
@@ -218,8 +218,8 @@ void query_gradients(const BackwardPass& pass, int64_t b, int64_t h, int64_t fir
       for (int64_t d = 0; d < columns; d += kLanes)
         store(row + d, add(load(row + d), load(from + d)));
     }
-    const Float scale = all(a.scale);
-    for (int64_t d = 0; d < columns; d += kLanes) store(row + d, multiply(load(row + d), scale));
+    const SplitFactor scale = split(a.scale);
+    for (int64_t d = 0; d < columns; d += kLanes) store(row + d, product(load(row + d), scale));
     if (rope) {
       if (rope->out) write_row(*rope->out, b, h, i, row, 1);
       rotate_row(*rope, b, i, a.qk_dim, row);

@@ -22,7 +22,7 @@ struct BackwardTile {
   // The tile of rows.
   float *q, *d_o;
   float *p, *d_s;  ///< [kBackwardRows, kCellPitch]
-  float *stats, *row_dot;
+  float *stats, *row_dot;  ///< stats in natural units
   Interval* visible;
   Interval computed[kBackwardPanels];  ///< columns of each panel that hold cells; zero outside
   // One row at a time.
@@ -92,7 +92,7 @@ inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTil
   for (int64_t r = 0; r < at.rows; ++r) {
     const float stats =
         *reinterpret_cast<const float*>(row_address(*a.stats, at.b, at.h, at.i0 + r));
-    t.stats[r] = a.stats_log2 ? stats : stats * kLog2E;
+    t.stats[r] = a.stats_log2 ? static_cast<float>(stats * kLn2) : stats;
     t.row_dot[r] = pass.row_dot[(at.b * a.q_heads + at.h) * a.q_length + at.i0 + r];
     if (stats == -kInfinity) {  // saw nothing: whatever its dO holds goes nowhere
       fill(t.q + r * t.q_pitch, t.q_columns, 0);
@@ -110,19 +110,25 @@ inline void differentiate_row(const BackwardPass& pass, const ScoreUnits& units,
   if (t.stats[r] == -kInfinity) {
     fill(p + cells.first, cells.last - cells.first, 0);
     fill(d_s + cells.first, cells.last - cells.first, 0);
+    if (a.dropout.kind != DropoutKind::none)
+      fill(t.factors + cells.first, cells.last - cells.first, 0);
     return;
   }
   if (pass.keeps_dots) {
+    const SplitFactor scale = split(a.scale);
     for (int64_t j = cells.first; j < cells.last; j += kLanes)
-      store(t.dots + j, multiply(load(p + j), all(a.scale)));
+      store(t.dots + j, product(load(p + j), scale));
   }
   score_row(a, units, cells, t.visible[r], t.room, p);
   const bool drops = a.dropout.kind != DropoutKind::none;
   if (drops) dropout_factors(a.dropout, a.q_heads, cells, t.factors);
-  const Float to_log2 = all(units.to_log2), stats = all(t.stats[r]), row_dot = all(t.row_dot[r]);
-  const Float unit = all(a.log2_input ? kLn2 : 1.0f);
+  const SplitFactor to_natural = split(units.to_natural), log2_e = split(kLog2E);
+  const Float stats = all(t.stats[r]);
+  const Float least = all(static_cast<float>((t.stats[r] - 140) / units.to_natural));
+  const Float row_dot = all(t.row_dot[r]);
+  const Float unit = all(a.log2_input ? static_cast<float>(kLn2) : 1.0f);
   for (int64_t j = cells.first; j < cells.last; j += kLanes) {
-    const Float probability = exp2(multiply_subtract(load(p + j), to_log2, stats));
+    const Float probability = exp_of_difference(load(p + j), to_natural, stats, least, log2_e);
     Float d_p = load(d_s + j);
     if (drops) d_p = multiply(d_p, load(t.factors + j));
     const Float gradient = multiply(multiply(probability, unit), subtract(d_p, row_dot));
@@ -139,7 +145,7 @@ inline void differentiate_tile(const BackwardPass& pass, const TilePlace& at, Ba
                                Finish finish) {
   const AttentionArguments& a = pass.a;
   ScoreUnits units = units_of(a);
-  if (pass.keeps_dots) units = {false, a.log2_input ? 1.0f : kLog2E, 1};
+  if (pass.keeps_dots) units = {false, a.log2_input ? 1 : kLog2E, a.log2_input ? kLn2 : 1};
   const int64_t width = round_up(at.keys, kPanelColumns) > round_up(at.keys, kPanelRows)
                             ? round_up(at.keys, kPanelColumns)
                             : round_up(at.keys, kPanelRows);

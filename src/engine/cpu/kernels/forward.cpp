@@ -94,7 +94,8 @@ void visit_panel(const ForwardPass& pass, const ForwardTask& task, const ScoreUn
       for (int64_t j = first; j < last; j += kLanes)
         store(s + j, multiply(load(s + j), load(t.factors + j)));
     }
-    alpha[r] = before == after ? 1 : __builtin_exp2f((before - after) * units.to_log2);
+    alpha[r] =
+        before == after ? 1 : __builtin_exp2f(static_cast<float>((before - after) * units.to_log2));
     t.sum[panel + r] = t.sum[panel + r] * alpha[r] + sum;
   }
   if (shrinks) {
@@ -213,7 +214,7 @@ void combine(const ForwardPass& pass, int64_t b, int64_t h, int64_t first, int64
         sum += pass.partial_sum[n * part + at];  // 0, or the NaN of a row that saw one
         continue;
       }
-      const float factor = __builtin_exp2f((m - max) * units.to_log2);
+      const float factor = __builtin_exp2f(static_cast<float>((m - max) * units.to_log2));
       sum += factor * pass.partial_sum[n * part + at];
       const float* from = pass.partial_o + (n * part + at) * a.v_dim;
       for (int64_t d = 0; d < a.v_dim; ++d) o[d] += factor * from[d];

@@ -6,31 +6,77 @@
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
-inline constexpr float kLog2E = 1.44269504088896340736f;
-inline constexpr float kLn2 = 0.693147180559945309417f;
+inline constexpr double kLog2E = 1.44269504088896340736;
+inline constexpr double kLn2 = 0.693147180559945309417;
 inline constexpr float kInfinity = __builtin_inff();
 
-/// 2^x; exactly 0 below 2^-150 and for -inf, inf above 2^128; NaN stays NaN.
-inline Float exp2(Float x) {
-  // Clamping with x as the second operand lets a NaN through.
-  x = min(all(128), max(all(-200), x));
-  const Float n = round_to_integer(x);
-  const Float f = subtract(x, n);
-  // Minimax on [-1/2, 1/2] for relative error 1.9e-9 (Remez exchange).
+/// 2^f for |f| <= 1/2: minimax for relative error 1.9e-9 (Remez exchange).
+inline Float exp2_fraction(Float f) {
   Float p = all(1.5345812003e-04f);
   p = multiply_add(p, f, all(1.3399931219e-03f));
   p = multiply_add(p, f, all(9.6184889571e-03f));
   p = multiply_add(p, f, all(5.5503287770e-02f));
   p = multiply_add(p, f, all(2.4022646891e-01f));
   p = multiply_add(p, f, all(6.9314720574e-01f));
-  p = multiply_add(p, f, all(1.0f));
-  return scale_by_power_of_two(p, n);
+  return multiply_add(p, f, all(1.0f));
+}
+
+/// 2^x; exactly 0 below 2^-150 and for -inf, inf above 2^128; NaN stays NaN.
+inline Float exp2(Float x) {
+  // Clamping with x as the second operand lets a NaN through.
+  x = min(all(128), max(all(-200), x));
+  const Float n = round_to_integer(x);
+  return scale_by_power_of_two(exp2_fraction(subtract(x, n)), n);
+}
+
+/// A factor in two parts, so that products with it are as good as exact.
+struct SplitFactor {
+  Float high, low;
+  Float least;  ///< -200 / factor
+};
+inline SplitFactor split(double factor) {
+  const float high = static_cast<float>(factor);
+  return {all(high), all(static_cast<float>(factor - high)), all(-200 / high)};
+}
+
+/// 2^(x * unit) for x <= 0 and unit > 0; exactly 1 at 0 and exactly 0 for -inf.
+inline Float exp2_of_product(Float x, const SplitFactor& unit) {
+  x = max(unit.least, x);
+  const Float n = round_to_integer(multiply(x, unit.high));
+  const Float f = multiply_add(x, unit.low, multiply_subtract(x, unit.high, n));
+  return scale_by_power_of_two(exp2_fraction(f), n);
+}
+
+/// x * factor, rounded once where the machine has fused multiply-adds.
+inline Float product(Float x, const SplitFactor& factor) {
+  return multiply_add(x, factor.high, multiply(x, factor.low));
+}
+
+/// e^(x * unit - shift): the probability of a score, given its row's log-sum-exp. Exactly 0 for
+/// -inf; `least` is the x for which the exponent is -140, below which f32 has nothing.
+inline Float exp_of_difference(Float x, const SplitFactor& unit, Float shift, Float least,
+                               const SplitFactor& log2_e) {
+  x = max(least, x);
+  Float t = multiply_add(x, unit.low, multiply_subtract(x, unit.high, shift));
+  t = min(all(88), t);
+  const Float n = round_to_integer(multiply(t, log2_e.high));
+  const Float f = multiply_add(t, log2_e.low, multiply_subtract(t, log2_e.high, n));
+  return scale_by_power_of_two(exp2_fraction(f), n);
+}
+
+/// a * b + c of numbers, rounded as multiply_add rounds each lane.
+inline float multiply_add(float a, float b, float c) {
+#if defined(__FMA__)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
 }
 
 /// e^x. The product x * log2(e) is split so that its rounding error does not reach the exponent.
 inline Float exp(Float x) {
   x = min(all(89), max(all(-104), x));
-  const Float n = round_to_integer(multiply(x, all(kLog2E)));
+  const Float n = round_to_integer(multiply(x, all(static_cast<float>(kLog2E))));
   Float f = multiply_add(n, all(-0.693145751953125f), x);
   f = multiply_add(n, all(-1.42860682030941723e-6f), f);
   Float p = all(1.f / 5040);

@@ -10,13 +10,15 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 /// to_natural * score. Where the score is the dot itself its positive scale is folded in here.
 struct ScoreUnits {
   bool raw;  ///< scores are unscaled dots
-  float to_log2, to_natural;
+  double to_log2, to_natural;
 };
 
 inline ScoreUnits units_of(const AttentionArguments& a) {
-  const float to_log2 = a.log2_input ? 1.0f : kLog2E, to_natural = a.log2_input ? kLn2 : 1.0f;
-  // A scale of 0 or below would turn the running maximum of dots into the wrong one.
-  if (a.score.is_identity && a.scale > 0) return {true, a.scale * to_log2, a.scale * to_natural};
+  const double to_log2 = a.log2_input ? 1 : kLog2E, to_natural = a.log2_input ? kLn2 : 1;
+  // A scale of 0 or below would turn the running maximum of dots into the wrong one, and one close
+  // to 0 has no reciprocal.
+  if (a.score.is_identity && a.scale > 1e-30f)
+    return {true, a.scale * to_log2, a.scale * to_natural};
   return {false, to_log2, to_natural};
 }
 
@@ -30,10 +32,10 @@ inline ScoreRoom score_room(Scratch& scratch, int32_t steps, int64_t strip_lengt
   return {scratch.take<ScoreValue>(steps), scratch.take<float>(steps * strip_length), strip_length};
 }
 
-inline void scale_cells(const ScoreCells& cells, float factor, float* scores) {
-  const Float f = all(factor);
+inline void scale_cells(const ScoreCells& cells, double factor, float* scores) {
+  const SplitFactor f = split(factor);
   for (int64_t j = cells.first; j < cells.last; j += kLanes)
-    store(scores + j, multiply(load(scores + j), f));
+    store(scores + j, product(load(scores + j), f));
 }
 
 /// Turns the raw dots of a row into scores, -inf where the row does not see the key.
@@ -59,12 +61,13 @@ inline float max_of(const float* x, int64_t first, int64_t last) {
   return max_of_lanes(max(m0, m1));
 }
 
-/// x[j] = 2^(x[j] * to_log2 - max * to_log2), and their sum.
-inline float exponentiate(float* x, int64_t first, int64_t last, float max, float to_log2) {
-  const Float unit = all(to_log2), shift = all(max == -kInfinity ? 0 : max * to_log2);
+/// x[j] = 2^((x[j] - max) * to_log2), and their sum.
+inline float exponentiate(float* x, int64_t first, int64_t last, float max, double to_log2) {
+  const Float shift = all(max == -kInfinity ? 0 : max);
+  const SplitFactor unit = split(to_log2);
   Float sum = zero();
   for (int64_t j = first; j < last; j += kLanes) {
-    const Float p = exp2(multiply_subtract(load(x + j), unit, shift));
+    const Float p = exp2_of_product(subtract(load(x + j), shift), unit);
     store(x + j, p);
     sum = add(sum, p);
   }
@@ -77,14 +80,14 @@ struct RowResult {
   float max, sum, stats, output_factor;
 };
 
-inline RowResult finish_row(const AttentionArguments& a, float max, float sum, float to_natural,
+inline RowResult finish_row(const AttentionArguments& a, float max, float sum, double to_natural,
                             int64_t h) {
-  float m = max == -kInfinity ? max : max * to_natural;
+  float m = max == -kInfinity ? max : static_cast<float>(max * to_natural);
   float factor = 1;
   if (a.sink) {
     const float sink = float_at(*a.sink, h * a.sink->stride[1]);
     if (m == -kInfinity && sum == 0) {
-      const float stats = a.stats_log2 ? sink * kLog2E : sink;
+      const float stats = a.stats_log2 ? static_cast<float>(sink * kLog2E) : sink;
       if (sink == -kInfinity) return {sink, 0, sink, 0};
       return {sink, 1, stats, 0};
     }
@@ -95,7 +98,7 @@ inline RowResult finish_row(const AttentionArguments& a, float max, float sum, f
   }
   if (m == -kInfinity && sum == 0) return {m, 0, m, 0};  // a NaN in the sum goes on to the output
   const float stats = m + __builtin_logf(sum);
-  return {m, sum, a.stats_log2 ? stats * kLog2E : stats, factor / sum};
+  return {m, sum, a.stats_log2 ? static_cast<float>(stats * kLog2E) : stats, factor / sum};
 }
 
 inline void write_statistic(const View* v, int64_t b, int64_t h, int64_t i, float value) {

@@ -1,0 +1,42 @@
+// Every instruction set this machine has, one after the other.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "engine/cpu/isa.h"
+
+namespace heddle::testing {
+
+inline std::vector<engine::cpu::Isa> available_levels() {
+  std::vector<engine::cpu::Isa> levels;
+  for (engine::cpu::Isa isa : engine::cpu::kIsas) {
+    if (engine::cpu::is_available(isa)) levels.push_back(isa);
+  }
+  return levels;
+}
+
+/// Plans made while this lives use the level.
+class ForcedLevel {
+ public:
+  explicit ForcedLevel(engine::cpu::Isa isa) {
+    const char* before = std::getenv("HEDDLE_CPU_ISA");
+    if (before) before_ = before;
+    setenv("HEDDLE_CPU_ISA", std::string(engine::cpu::name(isa)).c_str(), 1);
+  }
+  ~ForcedLevel() {
+    if (before_.empty()) {
+      unsetenv("HEDDLE_CPU_ISA");
+    } else {
+      setenv("HEDDLE_CPU_ISA", before_.c_str(), 1);
+    }
+  }
+  ForcedLevel(const ForcedLevel&) = delete;
+  ForcedLevel& operator=(const ForcedLevel&) = delete;
+
+ private:
+  std::string before_;
+};
+
+}  // namespace heddle::testing

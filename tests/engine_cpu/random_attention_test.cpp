@@ -1,0 +1,129 @@
+// The CPU engine against the definitions, on random programs over the whole contract, at every
+// instruction set this machine has. HEDDLE_TEST_SEEDS multiplies the number of programs.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "engine/cpu/engine.h"
+#include "engine_cpu/levels.h"
+#include "graph/text.h"
+#include "support/attention_programs.h"
+#include "support/compare.h"
+#include "support/run.h"
+
+namespace heddle::testing {
+namespace {
+
+using Draw = std::function<Program(Random&, const AttentionOptions&)>;
+
+int64_t seeds(int64_t count) {
+  const char* factor = std::getenv("HEDDLE_TEST_SEEDS");
+  return factor ? count * std::max(1, std::atoi(factor)) : count;
+}
+
+/// In f32 both errors are a few roundings of a few numbers, and which of the two has the luckier
+/// largest element says little; eight steps still catch any wrong term.
+Tolerance tolerance_for(DataType io) {
+  Tolerance tolerance;
+  if (io == DataType::f32) tolerance.floor_steps = 8;
+  return tolerance;
+}
+
+void check(Program program, const std::string& what) {
+  const Status status = run(program, engine::cpu_engine());
+  ASSERT_TRUE(status.is_ok()) << what << ": " << status.message();
+  const DataType io = io_dtype(program);
+  EXPECT_TRUE(matches_reference(program, io, tolerance_for(io)))
+      << what << "\n"
+      << graph::write_text(program.graph);
+}
+
+/// `count` programs at every level, the same ones at each.
+void sweep(const Draw& draw, const AttentionOptions& options, uint64_t first_seed, int64_t count) {
+  for (uint64_t seed = first_seed; seed < first_seed + static_cast<uint64_t>(count); ++seed) {
+    Random random(seed);
+    const Program program = draw(random, options);
+    for (engine::cpu::Isa isa : available_levels()) {
+      const ForcedLevel level(isa);
+      check(program, "seed " + std::to_string(seed) + ", " + std::string(engine::cpu::name(isa)));
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+/// Only the plain attention; features are then switched on by name.
+AttentionOptions plain() {
+  AttentionOptions o;
+  o.value_heads_differ = o.tensor_scale = o.log2_input = o.bias = o.alibi = o.padding =
+      o.cumulative = o.ragged = o.bounds = o.bottom_right = o.score_mod = o.block_mask = o.dropout =
+          o.rng_dump = o.sink = o.paged = o.rope = 0;
+  return o;
+}
+
+struct Feature {
+  const char* name;
+  void (*switch_on)(AttentionOptions&);
+};
+constexpr Feature kFeatures[] = {
+    {"value_heads", [](AttentionOptions& o) { o.value_heads_differ = 1; }},
+    {"tensor_scale", [](AttentionOptions& o) { o.tensor_scale = 1; }},
+    {"log2_input", [](AttentionOptions& o) { o.log2_input = 1; }},
+    {"bias", [](AttentionOptions& o) { o.bias = 1; }},
+    {"alibi", [](AttentionOptions& o) { o.bounds = o.alibi = 1; }},
+    {"padding", [](AttentionOptions& o) { o.padding = 1; }},
+    {"cumulative", [](AttentionOptions& o) { o.padding = o.cumulative = 1; }},
+    {"ragged", [](AttentionOptions& o) { o.padding = o.ragged = 1; }},
+    {"bounds", [](AttentionOptions& o) { o.bounds = 1; }},
+    {"bottom_right", [](AttentionOptions& o) { o.bounds = o.bottom_right = 1; }},
+    {"score_mod", [](AttentionOptions& o) { o.score_mod = 1; }},
+    {"block_mask", [](AttentionOptions& o) { o.block_mask = 1; }},
+    {"dropout", [](AttentionOptions& o) { o.dropout = 1; }},
+    {"rng_dump", [](AttentionOptions& o) { o.dropout = o.rng_dump = 1; }},
+    {"sink", [](AttentionOptions& o) { o.sink = 1; }},
+    {"paged", [](AttentionOptions& o) { o.padding = o.paged = 1; }},
+    {"rope", [](AttentionOptions& o) { o.rope = 1; }},
+};
+constexpr size_t kFeatureCount = sizeof kFeatures / sizeof kFeatures[0];
+
+void sweep_pairs(const Draw& draw, int64_t count) {
+  for (size_t a = 0; a < kFeatureCount; ++a) {
+    for (size_t b = a; b < kFeatureCount; ++b) {
+      SCOPED_TRACE(std::string(kFeatures[a].name) + " with " + kFeatures[b].name);
+      AttentionOptions options = plain();
+      kFeatures[a].switch_on(options);
+      kFeatures[b].switch_on(options);
+      sweep(draw, options, 1000 * (a * kFeatureCount + b), count);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+/// Tiles, key blocks and panels larger than one: lengths past 256, head dims past a panel.
+AttentionOptions large() {
+  AttentionOptions o;
+  o.max_batch = 2, o.max_key_heads = 2, o.max_group = 2;
+  o.max_length = 620, o.max_head_dim = 136;
+  o.rope = 0.2;
+  return o;
+}
+
+TEST(RandomForward, Plain) { sweep(random_sdpa, plain(), 1, seeds(60)); }
+TEST(RandomForward, EveryPairOfFeatures) { sweep_pairs(random_sdpa, seeds(4)); }
+TEST(RandomForward, EverythingAtOnce) {
+  AttentionOptions options;
+  options.rope = 0.3;
+  sweep(random_sdpa, options, 100000, seeds(300));
+}
+TEST(RandomForward, ManyTiles) { sweep(random_sdpa, large(), 200000, seeds(12)); }
+
+TEST(RandomBackward, Plain) { sweep(random_sdpa_backward, plain(), 1, seeds(60)); }
+TEST(RandomBackward, EveryPairOfFeatures) { sweep_pairs(random_sdpa_backward, seeds(4)); }
+TEST(RandomBackward, EverythingAtOnce) {
+  AttentionOptions options;
+  options.rope = 0.3;
+  sweep(random_sdpa_backward, options, 300000, seeds(300));
+}
+TEST(RandomBackward, ManyTiles) { sweep(random_sdpa_backward, large(), 400000, seeds(8)); }
+
+}  // namespace
+}  // namespace heddle::testing
