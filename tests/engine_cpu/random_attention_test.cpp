@@ -21,21 +21,11 @@ int64_t seeds(int64_t count) {
   return factor ? count * std::max(1, std::atoi(factor)) : count;
 }
 
-/// In f32 both errors are a few roundings of a few numbers, and which of the two has the luckier
-/// largest element says little; eight steps still catch any wrong term.
-Tolerance tolerance_for(DataType io) {
-  Tolerance tolerance;
-  if (io == DataType::f32) tolerance.floor_steps = 8;
-  return tolerance;
-}
-
 void check(Program program, const std::string& what) {
   const Status status = run(program, engine::cpu_engine());
   ASSERT_TRUE(status.is_ok()) << what << ": " << status.message();
-  const DataType io = io_dtype(program);
-  EXPECT_TRUE(matches_reference(program, io, tolerance_for(io)))
-      << what << "\n"
-      << graph::write_text(program.graph);
+  EXPECT_TRUE(matches_reference(program, io_dtype(program))) << what << "\n"
+                                                             << graph::write_text(program.graph);
 }
 
 /// `count` programs at every level, the same ones at each.
@@ -123,7 +113,7 @@ TEST(RandomBackward, EverythingAtOnce) {
   options.rope = 0.3;
   sweep(random_sdpa_backward, options, 300000, seeds(300));
 }
-TEST(RandomBackward, ManyTiles) { sweep(random_sdpa_backward, large(), 400000, seeds(8)); }
+TEST(RandomBackward, ManyTiles) { sweep(random_sdpa_backward, large(), 400000, seeds(4)); }
 
 }  // namespace
 }  // namespace heddle::testing

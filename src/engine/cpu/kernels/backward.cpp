@@ -143,9 +143,8 @@ void sink_gradient(const BackwardPass& pass, int64_t h) {
     for (int64_t i = 0; i < lengths.q; ++i) {
       const float stats = *reinterpret_cast<const float*>(row_address(*a.stats, b, h, i));
       if (stats == -kInfinity) continue;
-      const float natural = a.stats_log2 ? static_cast<float>(stats * kLn2) : stats;
-      sum -= static_cast<double>(__builtin_expf(sink - natural)) *
-             pass.row_dot[query_row(pass, b, h, i)];
+      const double natural = a.stats_log2 ? stats * kLn2 : stats;
+      sum -= __builtin_exp(sink - natural) * pass.row_dot[query_row(pass, b, h, i)];
     }
   }
   write_row_of(*pass.d_sink, 0, h, 0, static_cast<float>(sum));
