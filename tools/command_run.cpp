@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <sstream>
 
 #include "api/executable.h"
 #include "engine/cpu/engine.h"
@@ -32,14 +30,6 @@ struct RunOptions {
   int runs = 5;
   bool no_compare = false;
 };
-
-Result<std::string> read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) return error(Code::io_failed, "{} cannot be read", path);
-  return text.str();
-}
 
 /// "q=file.npy": the tensor of that name or uid among `allowed`, and the file.
 Result<std::pair<TensorId, std::string>> assignment(const Graph& graph, const std::string& text,
@@ -126,7 +116,7 @@ Result<bool> compare(const Graph& graph, GraphMemory& memory) {
 }
 
 Result<ExitStatus> run(const RunOptions& options) {
-  HEDDLE_ASSIGN(const std::string text, read_file(options.path));
+  HEDDLE_ASSIGN(const std::string text, read_text_file(options.path));
   Result<Graph> read = graph::read_text(text);
   if (!read) return error(read.status().code(), "{}: {}", options.path, read.status().message());
   Graph graph = std::move(read).value();

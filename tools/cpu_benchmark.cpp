@@ -1,6 +1,7 @@
 #include "tools/cpu_benchmark.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -154,6 +155,8 @@ Result<BenchmarkResult> measure(const BenchmarkCell& cell, const std::string& te
   for (int i = 0; i < 4; ++i) {
     HEDDLE_ASSIGN(inputs[i], read_input(cell, tensors, names[i], generator));
   }
+  mallopt(M_MMAP_THRESHOLD, 1 << 16);  // so that freed buffers of earlier cells are really gone
+  malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << 5;  // resets the high-water mark of resident memory
   const int64_t resident = resident_bytes("VmRSS:");
 

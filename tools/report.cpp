@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "graph/extents.h"
 #include "graph/names.h"
 #include "graph/text.h"
-#include "tools/heddle_call.h"
+#include "rewrite/report.h"
 #include "tools/table.h"
 
 namespace heddle::tools {
@@ -18,6 +19,7 @@ using graph::AttentionAttributes;
 using graph::Graph;
 using graph::kNone;
 using graph::TensorId;
+using rewrite::Fusion;
 
 constexpr size_t kWidth = 100;
 
@@ -59,17 +61,13 @@ std::string score_of(const AttentionAttributes& a) {
   return ops.empty() ? "none" : ops;
 }
 
-/// Which of q and k come through a RoPE of this graph (backward: whose gradients leave through
-/// one).
-std::string rope_of(const Graph& graph, TensorId q, TensorId k) {
-  bool of_q = false, of_k = false;
-  for (const graph::Node& node : graph.nodes) {
-    const auto* rope = std::get_if<graph::Rope>(&node.op);
-    if (rope == nullptr) continue;
-    of_q = of_q || rope->y == q || rope->x == q;
-    of_k = of_k || rope->y == k || rope->x == k;
-  }
-  return of_q && of_k ? "q and k" : of_q ? "q" : of_k ? "k" : "none";
+/// How many RoPE ops a fused graph holds beside its attention.
+int64_t ropes_of(const Fusion& fusion) {
+  const Result<Graph> graph = graph::read_text(fusion.graph);
+  if (!graph) return 0;
+  return std::count_if(graph->nodes.begin(), graph->nodes.end(), [](const graph::Node& node) {
+    return std::holds_alternative<graph::Rope>(node.op);
+  });
 }
 
 template <class Op>
@@ -84,12 +82,11 @@ Fusion describe(const Graph& graph, const Op& op) {
   fusion.kv_len = extents.kv_length;
   fusion.head_dim = extents.qk_head_dim;
   fusion.dtype = name(*graph[op.q].dtype);
-  if (a.attn_scale_tensor == kNone) fusion.scale = a.attn_scale.value_or(1);
+  fusion.scale = a.attn_scale.value_or(1);
   fusion.mask = mask_of(a);
   fusion.bias = bias_of(graph, a);
   fusion.dropout = dropout_of(a.dropout);
   fusion.score = score_of(a);
-  fusion.rope = rope_of(graph, op.q, op.k);
   fusion.graph = graph::write_text(graph);
   return fusion;
 }
@@ -137,82 +134,49 @@ std::optional<Fusion> describe(const Graph& graph) {
   return std::nullopt;
 }
 
-Result<std::vector<Fusion>> fusions_of(const hlo::Module& module) {
-  std::vector<Fusion> fusions;
-  for (const hlo::Instruction* call : heddle_calls(module)) {
-    HEDDLE_ASSIGN(const Graph graph, graph_of(*call));
-    if (std::optional<Fusion> fusion = describe(graph)) {
-      fusion->computation = call->computation()->name();
-      fusions.push_back(std::move(*fusion));
-    }
-  }
-  return fusions;
-}
-
-std::string to_json(const Report& report) {
+std::string to_json(const rewrite::Report& report,
+                    const std::optional<Verification>& verification) {
   using Json = nlohmann::ordered_json;
-  Json fusions = Json::array(), refusals = Json::array();
-  for (const Fusion& f : report.fusions) {
-    fusions.push_back({{"kind", f.kind},
-                       {"computation", f.computation},
-                       {"batch", f.batch},
-                       {"q_heads", f.q_heads},
-                       {"kv_heads", f.kv_heads},
-                       {"q_len", f.q_len},
-                       {"kv_len", f.kv_len},
-                       {"head_dim", f.head_dim},
-                       {"dtype", f.dtype},
-                       {"scale", f.scale ? Json(*f.scale) : Json()},
-                       {"mask", f.mask},
-                       {"bias", f.bias},
-                       {"dropout", f.dropout},
-                       {"score", f.score},
-                       {"rope", f.rope},
-                       {"graph", f.graph}});
-  }
-  for (const Refused& r : report.refusals)
-    refusals.push_back(
-        {{"computation", r.computation}, {"instruction", r.instruction}, {"reason", r.reason}});
-  Json json = {{"module", report.module},
-               {"instructions", report.instructions},
-               {"fusions", fusions},
-               {"refusals", refusals}};
-  if (report.verification) {
+  Json json = Json::parse(rewrite::to_json(report));
+  if (verification) {
     Json errors = Json::array();
-    for (const OutputError& output : report.verification->outputs)
+    for (const OutputError& output : verification->outputs)
       errors.push_back({{"shape", output.shape},
                         {"original", output.original},
                         {"fused", output.fused},
                         {"allowed", output.allowed},
                         {"ok", output.ok}});
-    json["verify"] = {{"ok", report.verification->ok},
-                      {"max_relative_error", report.verification->max_relative_error},
-                      {"outputs", report.verification->outputs.size()},
+    json["verify"] = {{"ok", verification->ok},
+                      {"max_relative_error", verification->max_relative_error},
+                      {"outputs", verification->outputs.size()},
                       {"errors", errors}};
   }
   return json.dump(1) + "\n";
 }
 
-std::string to_people(const Report& report) {
-  std::string text =
-      fmt::format("{}: {} instructions, {} fused, {} refused\n", report.module, report.instructions,
-                  report.fusions.size(), report.refusals.size());
-  if (!report.fusions.empty()) {
-    std::vector<std::vector<std::string>> rows = {{"fused", "in", "batch", "heads", "queries",
-                                                   "keys", "d", "dtype", "scale", "mask", "rope",
-                                                   "bias", "dropout", "score"}};
-    for (const Fusion& f : report.fusions)
-      rows.push_back({f.kind == "attention_forward" ? "forward" : "backward", f.computation,
-                      fmt::format("{}", f.batch), fmt::format("{}/{}", f.q_heads, f.kv_heads),
-                      fmt::format("{}", f.q_len), fmt::format("{}", f.kv_len),
-                      fmt::format("{}", f.head_dim), f.dtype,
-                      f.scale ? fmt::format("{:.4g}", *f.scale) : "tensor", f.mask, f.rope, f.bias,
-                      f.dropout, f.score});
-    text += "\n" + table(rows);
+std::string fusions_table(const std::vector<Fusion>& fusions) {
+  std::vector<std::vector<std::string>> rows = {{"attention", "in", "batch", "heads", "queries",
+                                                 "keys", "d", "dtype", "scale", "mask", "bias",
+                                                 "dropout", "score", "rope"}};
+  for (const Fusion& f : fusions) {
+    const int64_t ropes = ropes_of(f);
+    rows.push_back({f.kind.substr(f.kind.find('_') + 1), f.computation, fmt::format("{}", f.batch),
+                    fmt::format("{}/{}", f.q_heads, f.kv_heads), fmt::format("{}", f.q_len),
+                    fmt::format("{}", f.kv_len), fmt::format("{}", f.head_dim), f.dtype,
+                    fmt::format("{:.4g}", f.scale), f.mask, f.bias, f.dropout, f.score,
+                    ropes == 0 ? "none" : fmt::format("{} in the call", ropes)});
   }
+  return table(rows);
+}
+
+std::string to_people(const rewrite::Report& report) {
+  std::string text = fmt::format(
+      "{}: {} instructions, {} attentions fused, {} places left as they were\n", report.module,
+      report.instructions, report.fusions.size(), report.refusals.size());
+  if (!report.fusions.empty()) text += "\n" + fusions_table(report.fusions);
   // The same reason, met at several places, is said once.
   std::map<std::string, std::vector<std::string>> places;
-  for (const Refused& r : report.refusals)
+  for (const rewrite::Refusal& r : report.refusals)
     places[r.reason].push_back(fmt::format("{} in {}", r.instruction, r.computation));
   if (!places.empty()) text += "\nLeft as it was:\n";
   for (const auto& [reason, where] : places) {

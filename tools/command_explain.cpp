@@ -1,0 +1,75 @@
+// heddle explain: what Heddle would do with a module or a graph, for people.
+#include <fmt/format.h>
+
+#include <string>
+
+#include "api/executable.h"
+#include "engine/cpu/engine.h"
+#include "engine/cuda/engine.h"
+#include "graph/text.h"
+#include "graph/validate.h"
+#include "tools/command.h"
+#include "tools/fused_module.h"
+#include "tools/report.h"
+#include "tools/table.h"
+
+namespace heddle::tools {
+namespace {
+
+constexpr size_t kWidth = 100;
+
+/// Whether the text is JSON: HLO text begins with a word.
+bool is_json(const std::string& text) {
+  const size_t start = text.find_first_not_of(" \t\r\n");
+  return start != std::string::npos && text[start] == '{';
+}
+
+Status explain_graph(const std::string& path, const std::string& text) {
+  Result<graph::Graph> read = graph::read_text(text);
+  if (!read) return error(read.status().code(), "{}: {}", path, read.status().message());
+  graph::Graph graph = std::move(read).value();
+  HEDDLE_TRY(graph::validate(graph));
+  if (const std::optional<rewrite::Fusion> fusion = describe(graph))
+    fmt::print("{}", fusions_table({*fusion}));
+  const std::pair<const char*, const engine::Engine*> engines[] = {
+      {"cpu", &engine::cpu_engine()}, {"cuda", &engine::cuda::cuda_engine()}};
+  for (const auto& [name, engine] : engines) {
+    const engine::Engine* only[] = {engine};
+    const auto executable = api::Executable::build(graph, only);
+    if (executable) {
+      fmt::print("\n{}: runs it, with {} bytes of workspace\n{}\n", name,
+                 (*executable)->workspace_bytes(), (*executable)->description());
+    } else {
+      fmt::print("\n{}: {}\n", name, wrap(executable.status().message(), kWidth, 2));
+    }
+  }
+  return Status();
+}
+
+Status explain(const std::string& path) {
+  HEDDLE_ASSIGN(const std::string text, read_text_file(path));
+  if (is_json(text)) return explain_graph(path, text);
+  HEDDLE_ASSIGN(const FusedModule rewritten, fuse_text(text, path));
+  fmt::print("{}", to_people(rewritten.report));
+  return Status();
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, int& status) {
+  CLI::App* command = app.add_subcommand("explain",
+                                         "Says what Heddle finds in an HLO module and would fuse, "
+                                         "and why it leaves the rest; or, for a\n"
+                                         "graph, what it is and which engines run it.\n\n"
+                                         "  heddle explain model.hlo\n"
+                                         "  heddle explain graph.json");
+  auto path = std::make_shared<std::string>();
+  command->add_option("file", *path, "An HLO text module, or a graph's text form (JSON)")
+      ->required();
+  command->callback([path, &status] {
+    const Status ended = explain(*path);
+    status = ended.is_ok() ? kDone : complain(ended);
+  });
+}
+
+}  // namespace heddle::tools

@@ -1,0 +1,51 @@
+#include "tools/fused_module.h"
+
+#include <set>
+#include <vector>
+
+#include "api/executable.h"
+#include "engine/cpu/engine.h"
+#include "hlo/read.h"
+#include "rewrite/canonical.h"
+#include "tools/heddle_call.h"
+#include "tools/picture.h"
+
+namespace heddle::tools {
+namespace {
+
+Result<int64_t> workspace_bytes(const graph::Graph& graph) {
+  const engine::Engine* engines[] = {&engine::cpu_engine()};
+  HEDDLE_ASSIGN(const auto executable, api::Executable::build(graph, engines));
+  return executable->workspace_bytes();
+}
+
+}  // namespace
+
+Result<FusedModule> fuse_text(std::string_view text, const std::string& file) {
+  FusedModule result;
+  HEDDLE_ASSIGN(result.original, hlo::read_text(text, file));
+  result.fused = result.original->copy();
+  HEDDLE_ASSIGN(result.report, rewrite::rewrite(result.fused, {workspace_bytes}));
+  return result;
+}
+
+Result<std::string> before_and_after(const FusedModule& module) {
+  // The rewriter works on the canonical form, so that is what its computations are compared with.
+  std::unique_ptr<hlo::Module> canonical = module.original->copy();
+  HEDDLE_TRY(rewrite::canonicalise(*canonical));
+  std::vector<AttentionExtent> extents;
+  for (const rewrite::Fusion& fusion : module.report.fusions)
+    extents.push_back({fusion.q_len, fusion.kv_len});
+  std::vector<Panel> panels;
+  std::set<const hlo::Computation*> drawn;
+  for (const hlo::Instruction* call : heddle_calls(*module.fused)) {
+    const hlo::Computation* after = call->computation();
+    const hlo::Computation* before = canonical->find_computation(after->name());
+    if (!drawn.insert(after).second) continue;
+    if (before != nullptr) panels.push_back({after->name() + ", before", before});
+    panels.push_back({after->name() + ", after", after});
+  }
+  return picture(panels, extents);
+}
+
+}  // namespace heddle::tools
