@@ -335,6 +335,9 @@ HEDDLE_DEVICE void attention_backward_queries(const BackwardParameters& p) {
       query, DenseRows<T>(f.q, batch, head), first_row, q_length);
   load_rows<GradientTile, Config::kVDim, kThreads, Config::kAligned, T>(
       d_out, DenseRows<T>(p.d_o, batch, head), first_row, q_length);
+  // Committed here: rows that see no key never reach a stage's commit, and must still be waited
+  // for.
+  ptx::copy_async_commit();
   int rows[2];
   KeyInterval visible[2];
   float statistic[2], delta[2];

@@ -166,7 +166,9 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
       for (int i = 0; i < 4; ++i) {
         const int half = i / 2, column = column0 + 8 * n + i % 2;
         float score = scores[n][i] * scale;
-        const bool seen = whole || (column >= visible[half].lo && column < visible[half].hi);
+        // Rows past the sequence compute along with a whole tile, but nothing is read for them.
+        const bool in_whole = whole && (Score::kIdentity || rows[half] < q_length);
+        const bool seen = in_whole || (column >= visible[half].lo && column < visible[half].hi);
         if constexpr (!Score::kIdentity) {
           // A hidden cell's operands may not exist: it is not evaluated.
           score = seen ? Score::value(Cell{score, rows[half], column, batch, head, q_length,
@@ -207,10 +209,10 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
         row_sum[half] += p0 + p1;
         const int column = column0 + 8 * n;
         if constexpr (Config::kDropout == Dropout::mask) {
-          p0 *= column < kv_length
+          p0 *= column >= visible[half].lo && column < visible[half].hi
                     ? Config::load_mask(p.dropout_mask, batch, head, rows[half], column)
                     : 0.0f;
-          p1 *= column + 1 < kv_length
+          p1 *= column + 1 >= visible[half].lo && column + 1 < visible[half].hi
                     ? Config::load_mask(p.dropout_mask, batch, head, rows[half], column + 1)
                     : 0.0f;
         } else if constexpr (Config::kDropout != Dropout::none) {
