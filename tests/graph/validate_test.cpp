@@ -128,7 +128,8 @@ TEST(Validate, PagedKeysAndValues) {
   op.attention.seq_len_q = op.attention.seq_len_kv =
       graph.add(tensor("lengths", {2, 1, 1, 1}, DataType::i32));
   ASSERT_TRUE(validate(graph).is_ok()) << validate(graph).message();
-  EXPECT_EQ(graph::extents(graph, op).kv_length, 64);  // the shorter table: 2 * 32
+  EXPECT_EQ(graph::extents(graph, samples::sdpa_of(graph)).kv_length,
+            64);  // the shorter table: 2 * 32
 }
 
 struct Broken {
@@ -182,7 +183,7 @@ using samples::sdpa_backward;
 
 INSTANTIATE_TEST_SUITE_P(
     Tensors, Rule,
-    testing::Values(
+    testing::ValuesIn(std::vector<Broken>{
         Broken{"no ops", sdpa, WHEN(g.nodes.clear()), IV, "has no ops"},
         Broken{"reference outside", sdpa, WHEN(SDPA.q = 99), IV, "refers to tensor number 99"},
         Broken{"negative reference", sdpa, WHEN(SDPA.q = -7), IV, "refers to tensor number -7"},
@@ -201,15 +202,11 @@ INSTANTIATE_TEST_SUITE_P(
                "is a constant and cannot be o"},
         Broken{"no io type", sdpa, WHEN(g.io_dtype.reset()), ANS,
                "has no data type and the graph no io data type"},
-        Broken {
-          "no intermediate type", samples::rope_sdpa,
-              WHEN(g.intermediate_dtype.reset(); g[std::get<Rope>(g.nodes[1].op).y].dtype.reset()),
-              ANS, "Intermediate tensor data type needs to be set as internal tensors require it"
-        },
-        Broken {
-          "no dims", sdpa, WHEN(g.tensors[0].dims = {}; g.tensors[0].strides = {}), ANS,
-              "has no dims"
-        },
+        Broken{"no intermediate type", samples::rope_sdpa,
+               WHEN(g.intermediate_dtype.reset(); g[std::get<Rope>(g.nodes[1].op).y].dtype.reset()),
+               ANS, "Intermediate tensor data type needs to be set as internal tensors require it"},
+        Broken{"no dims", sdpa, WHEN(g.tensors[0].dims = {}; g.tensors[0].strides = {}), ANS,
+               "has no dims"},
         Broken{"zero dim", sdpa, WHEN(g.tensors[0].dims[2] = 0), IV,
                "has dims [2, 8, 0, 32], expected each from 1"},
         Broken{"negative dim", sdpa, WHEN(g.tensors[0].dims[0] = -2), IV,
@@ -225,37 +222,31 @@ INSTANTIATE_TEST_SUITE_P(
                "expected none to be negative"},
         Broken{"stride rank", sdpa, WHEN(g.tensors[0].strides = {1, 1}), ANS,
                "expected as many strides as dims"},
-        Broken {
-          "overlapping output", sdpa,
-              WHEN(g[SDPA.o].dims = {2, 8, 64, 32}; g[SDPA.o].strides = {64 * 32, 64 * 32, 32, 1}),
-              IV, "on top of each other"
-        },
+        Broken{"overlapping output", sdpa,
+               WHEN(g[SDPA.o].dims = {2, 8, 64, 32}; g[SDPA.o].strides = {64 * 32, 64 * 32, 32, 1}),
+               IV, "on top of each other"},
         Broken{"by value, not scalar", sdpa, WHEN(g.tensors[0].pass_by_value = true), IV,
                "is passed by value and has dims"},
-        Broken {
-          "constant, virtual", samples::soft_cap,
-              WHEN(for (Tensor& t
-                        : g.tensors) if (t.constant) t.is_virtual = true),
-              IV, "virtual"
-        },
+        Broken{"constant, virtual", samples::soft_cap,
+               WHEN(for (Tensor& t
+                         : g.tensors) if (t.constant) t.is_virtual = true),
+               IV, "virtual"},
         Broken{"ragged shape", sdpa,
                WHEN(g.tensors[0].ragged_offset = g.add(tensor("r", {2, 1, 1, 1}, DataType::i32))),
                IV, "expected [3, 1, 1, 1]"},
         Broken{"ragged type", sdpa,
                WHEN(g.tensors[0].ragged_offset = g.add(tensor("r", {3, 1, 1, 1}, DataType::f32))),
                IV, "expected i32 or i64"},
-        Broken {
-          "ragged multiplier", sdpa,
-              WHEN(g.tensors[0].ragged_offset = g.add(tensor("r", {3, 1, 1, 1}, DataType::i32));
-                   g.tensors[0].ragged_offset_multiplier = 0),
-              IV, "ragged offset multiplier of tensor 'q' (uid 1) is 0"
-        },
+        Broken{"ragged multiplier", sdpa,
+               WHEN(g.tensors[0].ragged_offset = g.add(tensor("r", {3, 1, 1, 1}, DataType::i32));
+                    g.tensors[0].ragged_offset_multiplier = 0),
+               IV, "ragged offset multiplier of tensor 'q' (uid 1) is 0"},
         Broken{"ragged outside", sdpa, WHEN(g.tensors[0].ragged_offset = 1000), IV,
-               "refers to tensor number 1000"}));
+               "refers to tensor number 1000"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     Attention, Rule,
-    testing::Values(
+    testing::ValuesIn(std::vector<Broken>{
         Broken{"no q", sdpa, WHEN(SDPA.q = kNone), ANS, "requires a tensor for Q"},
         Broken{"no o", sdpa, WHEN(SDPA.o = kNone), ANS, "requires a tensor for O"},
         Broken{"rank", sdpa, WHEN(g.tensors[0] = tensor("q", {2, 8, 64})), ANS,
@@ -267,12 +258,10 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"heads", sdpa, WHEN(g.tensors[2] = tensor("v", {2, 3, 64, 32})), NS,
                "For group-query attention, number of heads for key and query must be a factor of "
                "number of heads for query"},
-        Broken {
-          "head dim", sdpa,
-              WHEN(g.tensors[0] = tensor("q", {2, 8, 64, 20});
-                   g.tensors[1] = tensor("k", {2, 2, 64, 20})),
-              NS, "hidden_dim should be multiple of 8"
-        },
+        Broken{"head dim", sdpa,
+               WHEN(g.tensors[0] = tensor("q", {2, 8, 64, 20});
+                    g.tensors[1] = tensor("k", {2, 2, 64, 20})),
+               NS, "hidden_dim should be multiple of 8"},
         Broken{"head dims differ", sdpa, WHEN(g.tensors[1] = tensor("k", {2, 2, 64, 64})), IV,
                "Q has head dim 32 and K 64"},
         Broken{"batch", sdpa, WHEN(g.tensors[1] = tensor("k", {1, 2, 64, 32})), IV,
@@ -292,10 +281,8 @@ INSTANTIATE_TEST_SUITE_P(
             "Stats of sdpa 'attention', tensor 'stats' (uid 5), has data type bf16, expected f32"},
         Broken{"stats dims", sdpa, WHEN(g[SDPA.stats].dims = {2, 8, 64, 2}), IV,
                "expected [2, 8, 64, 1]"},
-        Broken {
-          "log2 without stats", sdpa, WHEN(SDPA.stats = kNone; SDPA.stats_use_log2 = true), ANS,
-              "stats_use_log2"
-        },
+        Broken{"log2 without stats", sdpa, WHEN(SDPA.stats = kNone; SDPA.stats_use_log2 = true),
+               ANS, "stats_use_log2"},
         Broken{"two scales", sdpa,
                WHEN(attention(g).attn_scale_tensor = scalar(g, "s", DataType::f32)), ANS,
                "attn_scale with tensor and value cannot be set at the same time."},
@@ -311,30 +298,22 @@ INSTANTIATE_TEST_SUITE_P(
                "Padding mask requires seq_len_q and seq_len_kv to be set"},
         Broken{"lengths without padding", sdpa, WHEN(give_lengths(g)), ANS,
                "seq_len_q and seq_len_kv needs to be set only if padding mask is enabled."},
-        Broken {
-          "length dims", sdpa,
-              WHEN(give_lengths(g); attention(g).padding_mask = true;
-                   g[attention(g).seq_len_q].dims = {1, 2, 1, 1}),
-              IV, "expected [2, 1, 1, 1]"
-        },
-        Broken {
-          "length type", sdpa,
-              WHEN(give_lengths(g); attention(g).padding_mask = true;
-                   g[attention(g).seq_len_q].dtype = DataType::f32),
-              IV, "expected i32 or i64"
-        },
-        Broken {
-          "both forms of lengths", sdpa,
-              WHEN(give_lengths(g); attention(g).padding_mask = true;
-                   attention(g).cu_seq_len_q = attention(g).seq_len_q),
-              IV, "seq_len_q and cu_seq_len_q are both set"
-        },
-        Broken {
-          "cumulative dims", sdpa,
-              WHEN(give_lengths(g); attention(g).padding_mask = true;
-                   std::swap(attention(g).cu_seq_len_q, attention(g).seq_len_q)),
-              IV, "expected [3, 1, 1, 1]"
-        },
+        Broken{"length dims", sdpa,
+               WHEN(give_lengths(g); attention(g).padding_mask = true;
+                    g[attention(g).seq_len_q].dims = {1, 2, 1, 1}),
+               IV, "expected [2, 1, 1, 1]"},
+        Broken{"length type", sdpa,
+               WHEN(give_lengths(g); attention(g).padding_mask = true;
+                    g[attention(g).seq_len_q].dtype = DataType::f32),
+               IV, "expected i32 or i64"},
+        Broken{"both forms of lengths", sdpa,
+               WHEN(give_lengths(g); attention(g).padding_mask = true;
+                    attention(g).cu_seq_len_q = attention(g).seq_len_q),
+               IV, "seq_len_q and cu_seq_len_q are both set"},
+        Broken{"cumulative dims", sdpa,
+               WHEN(give_lengths(g); attention(g).padding_mask = true;
+                    std::swap(attention(g).cu_seq_len_q, attention(g).seq_len_q)),
+               IV, "expected [3, 1, 1, 1]"},
         Broken{"ragged without padding", sdpa,
                WHEN(g.tensors[0].ragged_offset = g.add(tensor("r", {3, 1, 1, 1}, DataType::i32))),
                NS, "Ragged offsets are only supported with padding mask."},
@@ -344,21 +323,16 @@ INSTANTIATE_TEST_SUITE_P(
                "Right bound needs to be larger than or equal to zero"},
         Broken{"left bound", sdpa, WHEN(attention(g).left_bound = 0), IV,
                "Left bound (Sliding window length) should be greater than zero when set"},
-        Broken {
-          "bottom right, long q", sdpa,
-              WHEN(g.tensors[0] = tensor("q", {2, 8, 65, 32});
-                   attention(g).diagonal_alignment = DiagonalAlignment::bottom_right),
-              NS, "Bottom right causal mask does not support max_s_q > max_s_kv."
-        },
-        Broken {
-          "window, long q", sdpa,
-              WHEN(g.tensors[0] = tensor("q", {2, 8, 65, 32}); attention(g).left_bound = 3), NS,
-              "Sliding window attention is only supported with max_s_q <= max_s_kv."
-        },
-        Broken {
-          "alibi", sdpa, WHEN(attention(g).alibi_mask = true; attention(g).right_bound.reset()), NS,
-              "When alibi mask is used, diagonal_band_right_bound needs to be set to 0."
-        },
+        Broken{"bottom right, long q", sdpa,
+               WHEN(g.tensors[0] = tensor("q", {2, 8, 65, 32});
+                    attention(g).diagonal_alignment = DiagonalAlignment::bottom_right),
+               NS, "Bottom right causal mask does not support max_s_q > max_s_kv."},
+        Broken{"window, long q", sdpa,
+               WHEN(g.tensors[0] = tensor("q", {2, 8, 65, 32}); attention(g).left_bound = 3), NS,
+               "Sliding window attention is only supported with max_s_q <= max_s_kv."},
+        Broken{"alibi", sdpa,
+               WHEN(attention(g).alibi_mask = true; attention(g).right_bound.reset()), NS,
+               "When alibi mask is used, diagonal_band_right_bound needs to be set to 0."},
         Broken{"block mask type", sdpa,
                WHEN(attention(g).block_mask = g.add(tensor("m", {2, 8, 1, 1}, DataType::i32))), IV,
                "expected u8"},
@@ -372,101 +346,79 @@ INSTANTIATE_TEST_SUITE_P(
                "attn_scale_prefolded is set and so is attn_scale"},
         Broken{"log2 with score_mod", samples::soft_cap,
                WHEN(attention(g).softmax_input_is_log2 = true), NS,
-               "score_mod and softmax_input_is_log2"}));
+               "score_mod and softmax_input_is_log2"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     Pages, Rule,
-    testing::Values(
+    testing::ValuesIn(std::vector<Broken>{
         Broken{"max length, not paged", sdpa, WHEN(SDPA.paged_max_seq_len_kv = 64), NS,
                "When not using paged attention, there is no need to explicitly set max kv sequence "
                "length."},
         Broken{"no lengths", sdpa,
                WHEN(SDPA.page_table_k = g.add(tensor("t", {2, 1, 4, 1}, DataType::i32))), NS,
                "Paged caches can only be used in combination with padding mask"},
-        Broken {
-          "block size", sdpa,
-              WHEN(give_lengths(g); attention(g).padding_mask = true;
-                   g.tensors[1] = tensor("k", {9, 2, 12, 32});
-                   SDPA.page_table_k = g.add(tensor("t", {2, 1, 6, 1}, DataType::i32))),
-              IV, "have 12 rows, expected a power of 2"
-        },
-        Broken {
-          "table dims", sdpa,
-              WHEN(give_lengths(g); attention(g).padding_mask = true;
-                   g.tensors[1] = tensor("k", {9, 2, 16, 32});
-                   SDPA.page_table_k = g.add(tensor("t", {2, 1, 3, 1}, DataType::i32))),
-              IV, "expected [2, 1, 4, 1]"
-        },
-        Broken {
-          "table type", sdpa,
-              WHEN(give_lengths(g); attention(g).padding_mask = true;
-                   g.tensors[1] = tensor("k", {9, 2, 16, 32});
-                   SDPA.page_table_k = g.add(tensor("t", {2, 1, 4, 1}, DataType::i64))),
-              IV, "expected i32"
-        }));
+        Broken{"block size", sdpa,
+               WHEN(give_lengths(g); attention(g).padding_mask = true;
+                    g.tensors[1] = tensor("k", {9, 2, 12, 32});
+                    SDPA.page_table_k = g.add(tensor("t", {2, 1, 6, 1}, DataType::i32))),
+               IV, "have 12 rows, expected a power of 2"},
+        Broken{"table dims", sdpa,
+               WHEN(give_lengths(g); attention(g).padding_mask = true;
+                    g.tensors[1] = tensor("k", {9, 2, 16, 32});
+                    SDPA.page_table_k = g.add(tensor("t", {2, 1, 3, 1}, DataType::i32))),
+               IV, "expected [2, 1, 4, 1]"},
+        Broken{"table type", sdpa,
+               WHEN(give_lengths(g); attention(g).padding_mask = true;
+                    g.tensors[1] = tensor("k", {9, 2, 16, 32});
+                    SDPA.page_table_k = g.add(tensor("t", {2, 1, 4, 1}, DataType::i64))),
+               IV, "expected i32"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     Dropout, Rule,
-    testing::Values(
+    testing::ValuesIn(std::vector<Broken>{
         Broken{"p = 1", sdpa, WHEN(give_dropout(g, 1)), ANS, "Dropout probability cannot be 1"},
         Broken{"p < 0", sdpa, WHEN(give_dropout(g, -0.1)), IV,
                "is -0.1, expected at least 0 and less than 1"},
         Broken{"p nan", sdpa, WHEN(give_dropout(g, std::nan(""))), IV, "expected at least 0"},
-        Broken {
-          "both", sdpa,
-              WHEN(give_dropout(g, 0.1);
-                   attention(g).dropout.mask = g.add(tensor("m", {1, 1, 64, 64}))),
-              ANS, "Using both, custom dropout mask and"
-        },
+        Broken{"both", sdpa,
+               WHEN(give_dropout(g, 0.1);
+                    attention(g).dropout.mask = g.add(tensor("m", {1, 1, 64, 64}))),
+               ANS, "Using both, custom dropout mask and"},
         Broken{"no seed", sdpa, WHEN(attention(g).dropout.probability = 0.1), ANS,
                "requires a tensor for the dropout seed"},
-        Broken {
-          "no offset", sdpa, WHEN(give_dropout(g, 0.1); attention(g).dropout.offset = kNone), ANS,
-              "requires a tensor for the dropout offset"
-        },
-        Broken {
-          "no p", sdpa, WHEN(give_dropout(g, 0.1); attention(g).dropout.probability.reset()), ANS,
-              "probability is not set"
-        },
-        Broken {
-          "seed type", sdpa,
-              WHEN(give_dropout(g, 0.1); g[attention(g).dropout.seed].dtype = DataType::f32), IV,
-              "expected i32 or i64"
-        },
-        Broken {
-          "mask dims", sdpa,
-              WHEN(attention(g).dropout.mask = g.add(tensor("m", {1, 1, 64, 63}));
-                   attention(g).dropout.scale = scalar(g, "s", DataType::f32)),
-              IV, "dropout mask"
-        },
+        Broken{"no offset", sdpa, WHEN(give_dropout(g, 0.1); attention(g).dropout.offset = kNone),
+               ANS, "requires a tensor for the dropout offset"},
+        Broken{"no p", sdpa, WHEN(give_dropout(g, 0.1); attention(g).dropout.probability.reset()),
+               ANS, "probability is not set"},
+        Broken{"seed type", sdpa,
+               WHEN(give_dropout(g, 0.1); g[attention(g).dropout.seed].dtype = DataType::f32), IV,
+               "expected i32 or i64"},
+        Broken{"mask dims", sdpa,
+               WHEN(attention(g).dropout.mask = g.add(tensor("m", {1, 1, 64, 63}));
+                    attention(g).dropout.scale = scalar(g, "s", DataType::f32)),
+               IV, "dropout mask"},
         Broken{"mask without scale", sdpa,
                WHEN(attention(g).dropout.mask = g.add(tensor("m", {1, 1, 64, 64}))), ANS,
                "requires a tensor for the dropout scale"},
         Broken{"dump without dropout", sdpa,
                WHEN(attention(g).dropout.rng_dump = g.add(samples::output("d", DataType::f32))),
                ANS, "rng_dump is set without dropout"},
-        Broken {
-          "dump type", sdpa,
-              WHEN(give_dropout(g, 0.1);
-                   attention(g).dropout.rng_dump = g.add(samples::output("d"))),
-              IV, "expected f32"
-        },
-        Broken {
-          "threefry strides", sdpa,
-              WHEN(attention(g).dropout = {0.1, g.add(tensor("key", {2}, DataType::u32))};
-                   attention(g).dropout.threefry = true),
-              IV, "threefry_strides is []"
-        },
-        Broken {
-          "threefry key", sdpa,
-              WHEN(attention(g).dropout = {0.1, g.add(tensor("key", {4}, DataType::u32))};
-                   attention(g).dropout.threefry = true),
-              IV, "two words of a Threefry key"
-        }));
+        Broken{
+            "dump type", sdpa,
+            WHEN(give_dropout(g, 0.1); attention(g).dropout.rng_dump = g.add(samples::output("d"))),
+            IV, "expected f32"},
+        Broken{"threefry strides", sdpa,
+               WHEN(attention(g).dropout = {0.1, g.add(tensor("key", {2}, DataType::u32))};
+                    attention(g).dropout.threefry = true),
+               IV, "threefry_strides is []"},
+        Broken{"threefry key", sdpa,
+               WHEN(attention(g).dropout = {0.1, g.add(tensor("key", {4}, DataType::u32))};
+                    attention(g).dropout.threefry = true),
+               IV, "two words of a Threefry key"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     ScoreModifiers, Rule,
-    testing::Values(
+    testing::ValuesIn(std::vector<Broken>{
         Broken{"arity", samples::soft_cap, WHEN(attention(g).score_mod->ops[0].inputs.pop_back()),
                IV, "div has 1 inputs, expected 2"},
         Broken{"order", samples::soft_cap,
@@ -476,23 +428,21 @@ INSTANTIATE_TEST_SUITE_P(
                "is made by none of its ops"},
         Broken{"shape", samples::soft_cap, WHEN(attention(g).score_mod->ops[0].inputs[1] = SDPA.k),
                IV, "expected [2, 8, 64, 64] where dims of 1 broadcast"},
-        Broken {
-          "axis", samples::soft_cap,
-              WHEN(auto& op = attention(g).score_mod->ops[1]; op.mode = PointwiseMode::gen_index;
-                   op.inputs.clear(); op.axis = 4),
-              IV, "gen_index has axis 4"
-        },
+        Broken{"axis", samples::soft_cap,
+               WHEN(auto& op = attention(g).score_mod->ops[1]; op.mode = PointwiseMode::gen_index;
+                    op.inputs.clear(); op.axis = 4),
+               IV, "gen_index has axis 4"},
         Broken{"not virtual", samples::soft_cap,
                WHEN(g[attention(g).score_mod->score_out].is_virtual = false), IV,
                "must be virtual"},
         Broken{"no result", samples::soft_cap, WHEN(attention(g).score_mod->score_out = kNone), ANS,
                "has no result"},
         Broken{"bprop alone", sdpa_backward, WHEN(BACKWARD.score_mod_bprop = ScoreModifier{}), ANS,
-               "score_mod_bprop is set without the score_mod"}));
+               "score_mod_bprop is set without the score_mod"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     Backward, Rule,
-    testing::Values(
+    testing::ValuesIn(std::vector<Broken>{
         Broken{"no stats", sdpa_backward, WHEN(BACKWARD.stats = kNone), ANS,
                "requires a tensor for Stats"},
         Broken{"no dO", sdpa_backward, WHEN(BACKWARD.d_o = kNone), ANS, "requires a tensor for dO"},
@@ -509,34 +459,28 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"dBias without bias", sdpa_backward,
                WHEN(BACKWARD.d_bias = g.add(samples::output("db"))), ANS,
                "dBias is set without a bias"},
-        Broken {
-          "dBias dims", sdpa_backward,
-              WHEN(attention(g).bias = g.add(tensor("b", {1, 8, 64, 64}));
-                   BACKWARD.d_bias = g.add(tensor("db", {2, 8, 64, 64}))),
-              IV, "expected [1, 8, 64, 64]"
-        },
+        Broken{"dBias dims", sdpa_backward,
+               WHEN(attention(g).bias = g.add(tensor("b", {1, 8, 64, 64}));
+                    BACKWARD.d_bias = g.add(tensor("db", {2, 8, 64, 64}))),
+               IV, "expected [1, 8, 64, 64]"},
         Broken{"dSink without sink", sdpa_backward,
                WHEN(BACKWARD.d_sink = g.add(samples::output("ds", DataType::f32))), ANS,
                "If dsink is set, sink also needs to be set."},
         Broken{"stats dims", sdpa_backward,
                WHEN(g[BACKWARD.stats] = tensor("stats", {2, 8, 64, 32}, DataType::f32)), IV,
-               "expected [2, 8, 64, 1]"}));
+               "expected [2, 8, 64, 1]"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     Ropes, Rule,
-    testing::Values(
+    testing::ValuesIn(std::vector<Broken>{
         Broken{"no input", samples::rope, WHEN(ROPE.x = kNone), ANS,
                "RoPE node requires INPUT tensor."},
         Broken{"no freqs", samples::rope, WHEN(ROPE.freqs = kNone), ANS,
                "RoPE node requires FREQS tensor."},
-        Broken {
-          "no dY", samples::rope, WHEN(ROPE.backward = true; ROPE.x = kNone), ANS,
-              "RoPE backward node requires DY (input gradient) tensor."
-        },
-        Broken {
-          "backward, no freqs", samples::rope, WHEN(ROPE.backward = true; ROPE.freqs = kNone), ANS,
-              "RoPE backward node requires FREQS tensor."
-        },
+        Broken{"no dY", samples::rope, WHEN(ROPE.backward = true; ROPE.x = kNone), ANS,
+               "RoPE backward node requires DY (input gradient) tensor."},
+        Broken{"backward, no freqs", samples::rope, WHEN(ROPE.backward = true; ROPE.freqs = kNone),
+               ANS, "RoPE backward node requires FREQS tensor."},
         Broken{"rank", samples::rope, WHEN(g.tensors[0] = tensor("x", {8, 64, 32})), ANS,
                "The dim for INPUT is invalid"},
         Broken{"x type", samples::rope, WHEN(g.tensors[0].dtype = DataType::i32), IV,
@@ -565,39 +509,37 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"angles and tables", samples::rope,
                WHEN(ROPE.cosines = g.add(tensor("c", {64, 1, 1, 8}, DataType::f32))), IV,
                "both set"},
-        Broken {
-          "cosines alone", samples::rope,
-              WHEN(ROPE.freqs = kNone;
-                   ROPE.cosines = g.add(tensor("c", {64, 1, 1, 8}, DataType::f32))),
-              ANS, "cosines are set without sines"
-        },
+        Broken{"cosines alone", samples::rope,
+               WHEN(ROPE.freqs = kNone;
+                    ROPE.cosines = g.add(tensor("c", {64, 1, 1, 8}, DataType::f32))),
+               ANS, "cosines are set without sines"},
         Broken{"positions", samples::rope,
                WHEN(ROPE.positions = g.add(tensor("p", {2, 8, 64, 1}, DataType::i32))), IV,
-               "positions"}));
+               "positions"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     Norms, Rule,
-    testing::Values(Broken{"no epsilon", samples::rms_norm, WHEN(NORM.epsilon = kNone), ANS,
-                           "requires a tensor for epsilon"},
-                    Broken{"negative epsilon", samples::rms_norm,
-                           WHEN(g[NORM.epsilon].constant = -1), IV, "epsilon is -1"},
-                    Broken{"scale dims", samples::rms_norm,
-                           WHEN(g.tensors[1] = tensor("w", {1, 511, 1, 1}, DataType::f32)), IV,
-                           "expected each to be 1 or that of X"},
-                    Broken{"scale rank", samples::rms_norm,
-                           WHEN(g.tensors[1] = tensor("w", {512}, DataType::f32)), IV,
-                           "expected each to be 1 or that of X"},
-                    Broken{"nothing normalised", samples::rms_norm,
-                           WHEN(g.tensors[1] = tensor("w", {1, 1, 1, 1}, DataType::f32)), IV,
-                           "normalise none of X"},
-                    Broken{"statistic type", samples::rms_norm,
-                           WHEN(g[NORM.inv_variance].dtype = DataType::bf16), IV, "expected f32"},
-                    Broken{"statistic dims", samples::rms_norm,
-                           WHEN(g[NORM.inv_variance].dims = {128, 512, 1, 1}), IV,
-                           "expected [128, 1, 1, 1]"},
-                    Broken{"backward, no statistic", samples::rms_norm_backward,
-                           WHEN(std::get<RmsNormBackward>(g.nodes[0].op).inv_variance = kNone), ANS,
-                           "requires a tensor for inv_variance"}));
+    testing::ValuesIn(std::vector<Broken>{
+        Broken{"no epsilon", samples::rms_norm, WHEN(NORM.epsilon = kNone), ANS,
+               "requires a tensor for epsilon"},
+        Broken{"negative epsilon", samples::rms_norm, WHEN(g[NORM.epsilon].constant = -1), IV,
+               "epsilon is -1"},
+        Broken{"scale dims", samples::rms_norm,
+               WHEN(g.tensors[1] = tensor("w", {1, 511, 1, 1}, DataType::f32)), IV,
+               "expected each to be 1 or that of X"},
+        Broken{"scale rank", samples::rms_norm,
+               WHEN(g.tensors[1] = tensor("w", {512}, DataType::f32)), IV,
+               "expected each to be 1 or that of X"},
+        Broken{"nothing normalised", samples::rms_norm,
+               WHEN(g.tensors[1] = tensor("w", {1, 1, 1, 1}, DataType::f32)), IV,
+               "normalise none of X"},
+        Broken{"statistic type", samples::rms_norm,
+               WHEN(g[NORM.inv_variance].dtype = DataType::bf16), IV, "expected f32"},
+        Broken{"statistic dims", samples::rms_norm,
+               WHEN(g[NORM.inv_variance].dims = {128, 512, 1, 1}), IV, "expected [128, 1, 1, 1]"},
+        Broken{"backward, no statistic", samples::rms_norm_backward,
+               WHEN(std::get<RmsNormBackward>(g.nodes[0].op).inv_variance = kNone), ANS,
+               "requires a tensor for inv_variance"}}));
 
 }  // namespace
 }  // namespace heddle::graph
