@@ -1,0 +1,124 @@
+// Rows without a visible key: the exact values of the contract's table, never NaN.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "reference/evaluate.h"
+#include "support/program.h"
+
+namespace heddle::testing {
+namespace {
+
+using graph::kNone;
+using graph::TensorId;
+
+/// One batch entry, one head, 4 rows, 5 keys; len_q = 3 and `kv` keys.
+struct Padded {
+  Program program;
+  graph::Sdpa op;
+
+  Padded(int64_t kv, bool has_sink) {
+    Random random(7);
+    const auto tensor = [&](const char* name, DataType dtype, Dims dims, bool is_input) {
+      const TensorId id = program.add(name, dtype, dims);
+      program.allocate(id);
+      if (is_input) program.fill(id, [&] { return random.normal(); });
+      return id;
+    };
+    op.q = tensor("q", DataType::f32, {1, 1, 4, 8}, true);
+    // What lies past the lengths stays NaN.
+    op.k = tensor("k", DataType::f32, {1, 1, 5, 8}, false);
+    op.v = tensor("v", DataType::f32, {1, 1, 5, 8}, false);
+    for (TensorId id : {op.k, op.v}) {
+      program.fill(
+          id, [&] { return random.normal(); }, [&](int64_t) { return kv; });
+    }
+    op.o = tensor("o", DataType::f32, {1, 1, 4, 8}, false);
+    for (TensorId* statistic : {&op.stats, &op.max, &op.sum_exp}) {
+      *statistic = tensor("statistic", DataType::f32, {1, 1, 4, 1}, false);
+    }
+    graph::AttentionAttributes& a = op.attention;
+    a.padding_mask = true;
+    a.seq_len_q = tensor("len_q", DataType::i32, {1, 1, 1, 1}, false);
+    a.seq_len_kv = tensor("len_kv", DataType::i32, {1, 1, 1, 1}, false);
+    program.set_integer(a.seq_len_q, 3);
+    program.set_integer(a.seq_len_kv, kv);
+    if (has_sink) {
+      a.sink = tensor("sink", DataType::f32, {1, 1, 1, 1}, false);
+      program.set(a.sink, 0.75, 0);
+    }
+    program.graph.nodes.push_back({"sdpa", op});
+  }
+
+  void expect_row(int64_t row, double o, double stats, double max, double sum_exp) {
+    const reference::Buffers buffers = program.buffers();
+    const auto values = reference::evaluate(program.graph, buffers).value();
+    for (int64_t d = 0; d < 8; ++d) EXPECT_EQ(values.read(op.o, 0, 0, row, d), o);
+    EXPECT_EQ(values.read(op.stats, 0, 0, row), stats);
+    EXPECT_EQ(values.read(op.max, 0, 0, row), max);
+    EXPECT_EQ(values.read(op.sum_exp, 0, 0, row), sum_exp);
+  }
+};
+
+TEST(DegenerateRows, NoKeysNoSink) { Padded(0, false).expect_row(1, 0, -INFINITY, -INFINITY, 0); }
+
+TEST(DegenerateRows, NoKeysWithSink) { Padded(0, true).expect_row(1, 0, 0.75, 0.75, 1); }
+
+TEST(DegenerateRows, RowsPastTheLength) {
+  Padded(5, false).expect_row(3, 0, -INFINITY, -INFINITY, 0);
+  Padded(5, true).expect_row(3, 0, -INFINITY, -INFINITY, 0);
+}
+
+TEST(DegenerateRows, MaskedByBoundsOrByABiasOfMinusInfinity) {
+  Padded padded(5, false);
+  auto& op = std::get<graph::Sdpa>(padded.program.graph.nodes[0].op);
+  // Bottom right of 5 keys and 3 rows, keys at most row + 2 and above row + 1: row 2 keeps key 4.
+  op.attention.diagonal_alignment = graph::DiagonalAlignment::bottom_right;
+  op.attention.right_bound = 0;
+  op.attention.left_bound = 1;
+  const reference::Buffers buffers = padded.program.buffers();
+  auto values = reference::evaluate(padded.program.graph, buffers).value();
+  for (int64_t d = 0; d < 8; ++d) {
+    EXPECT_EQ(values.read(op.o, 0, 0, 2, d), values.read(op.v, 0, 0, 4, d));
+  }
+  EXPECT_EQ(values.read(op.sum_exp, 0, 0, 2), 1);
+
+  Padded biased(5, false);
+  Program& program = biased.program;
+  const TensorId bias = program.add("bias", DataType::f32, {1, 1, 1, 5});
+  program.allocate(bias);
+  program.fill(bias, [] { return -INFINITY; });
+  std::get<graph::Sdpa>(program.graph.nodes[0].op).attention.bias = bias;
+  biased.expect_row(1, 0, -INFINITY, -INFINITY, 0);
+}
+
+TEST(DegenerateRows, HaveNoGradient) {
+  Padded padded(0, true);
+  Program& program = padded.program;
+  const auto& forward = std::get<graph::Sdpa>(program.graph.nodes[0].op);
+  graph::SdpaBackward op;
+  op.q = forward.q, op.k = forward.k, op.v = forward.v, op.o = forward.o;
+  op.stats = forward.stats, op.attention = forward.attention;
+  op.d_o = program.add("dO", DataType::f32, {1, 1, 4, 8});
+  program.allocate(op.d_o);
+  program.fill(
+      op.d_o, [] { return 1.0; }, [](int64_t) { return 3; });
+  op.d_q = program.add("dQ", DataType::f32, {1, 1, 4, 8});
+  op.d_k = program.add("dK", DataType::f32, {1, 1, 5, 8});
+  op.d_v = program.add("dV", DataType::f32, {1, 1, 5, 8});
+  op.d_sink = program.add("dSink", DataType::f32, {1, 1, 1, 1});
+  const reference::Buffers buffers = program.buffers();
+  reference::store_results(reference::evaluate(program.graph, buffers).value(), buffers);
+  graph::Graph graph = program.graph;
+  graph.nodes = {{"sdpa_backward", op}};
+  const auto values = reference::evaluate(graph, buffers).value();
+  for (TensorId id : {op.d_q, op.d_k, op.d_v, op.d_sink}) {
+    for (size_t n = 0; n < values.result(id).values.size(); ++n) {
+      EXPECT_EQ(values.result(id).values[n], 0) << graph[id].name << " " << n;
+      EXPECT_TRUE(values.result(id).written[n]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::testing
