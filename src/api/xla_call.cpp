@@ -73,10 +73,13 @@ Status check_buffer(const graph::Tensor& tensor, const char* what, int64_t index
   }
   // A ragged tensor's extent is data: the offsets say what it holds.
   if (tensor.ragged_offset != graph::kNone) return {};
+  // More is fine: a tensor may be a strided part of the array it is passed in, as every fourth
+  // head.
   const int64_t expected = *span_of(tensor.dims, tensor.strides);
-  if (element_count(buffer) != expected) {
+  if (element_count(buffer) < expected) {
     return error(Code::invalid_value,
-                 "{} {} of the custom call has {} elements, expected {} for the {} of dims {} and "
+                 "{} {} of the custom call has {} elements, expected {} or more for the {} of dims "
+                 "{} and "
                  "strides {}.",
                  what, index, element_count(buffer), expected, describe(tensor),
                  to_string(tensor.dims), to_string(tensor.strides));
