@@ -29,6 +29,8 @@ AttributeKind attribute_kind(std::string_view name) {
       {"inserted_window_dims", Kind::integers},
       {"iota_dimension", Kind::integer},
       {"is_stable", Kind::boolean},
+      {"k", Kind::integer},
+      {"largest", Kind::boolean},
       {"lhs_batch_dims", Kind::integers},
       {"lhs_contracting_dims", Kind::integers},
       {"mantissa_bits", Kind::integer},

@@ -119,6 +119,7 @@ Result<Shape> infer_shape(const Instruction& x) {
     case Opcode::reduce:
     case Opcode::reduce_window:
     case Opcode::sort:
+    case Opcode::topk:
       return infer_contraction(x);
     case Opcode::gather:
     case Opcode::scatter:

@@ -176,6 +176,21 @@ Result<Shape> infer_sort(const Instruction& x) {
   return results.size() == 1 ? results[0] : Shape::tuple(std::move(results));
 }
 
+// The k largest (or smallest) of each line along the last dimension, and their indices.
+Result<Shape> infer_topk(const Instruction& x) {
+  HEDDLE_TRY(expect_operands(x, 1));
+  HEDDLE_TRY(expect_array_operands(x));
+  const Shape& operand = x.operand(0)->shape();
+  const int64_t k = x.integer("k").value_or(-1);
+  if (operand.rank() == 0 || k < 0 || k > operand.dims().back()) {
+    return misfit(x, "needs a k of at most the last dimension of {}, not {}",
+                  to_string_without_layout(operand), k);
+  }
+  std::vector<int64_t> dims = operand.dims();
+  dims.back() = k;
+  return Shape::tuple({Shape(operand.type(), dims), Shape(ElementType::s32, dims)});
+}
+
 }  // namespace
 
 Result<Shape> infer_contraction(const Instruction& x) {
@@ -186,6 +201,8 @@ Result<Shape> infer_contraction(const Instruction& x) {
       return infer_reduce(x);
     case Opcode::reduce_window:
       return infer_reduce_window(x);
+    case Opcode::topk:
+      return infer_topk(x);
     default:
       return infer_sort(x);
   }

@@ -215,6 +215,8 @@ Result<Literal> Machine::evaluate_alone(const Instruction& x, Operands operands)
       return evaluate_dot(*this, x, std::move(operands));
     case Opcode::gather:
       return evaluate_gather(*this, x, std::move(operands));
+    case Opcode::topk:
+      return evaluate_topk(*this, x, std::move(operands));
     case Opcode::rng_bit_generator:
       return evaluate_random_bits(*this, x, std::move(operands));
     default:

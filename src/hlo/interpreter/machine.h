@@ -96,6 +96,7 @@ Result<Literal> evaluate_reduce(Machine& machine, const Instruction& x, Operands
 Result<Literal> evaluate_reduce_window(Machine& machine, const Instruction& x, Operands operands);
 Result<Literal> evaluate_map(Machine& machine, const Instruction& x, Operands operands);
 Result<Literal> evaluate_sort(Machine& machine, const Instruction& x, Operands operands);
+Result<Literal> evaluate_topk(Machine& machine, const Instruction& x, Operands operands);
 Result<Literal> evaluate_gather(Machine& machine, const Instruction& x, Operands operands);
 Result<Literal> evaluate_scatter(Machine& machine, const Instruction& x, Operands operands);
 /// What `computation` of two scalars combines them with, if it is one commutative operation: add,

@@ -80,4 +80,42 @@ Result<Literal> evaluate_sort(Machine& machine, const Instruction& x, Operands o
   return std::move(sorted[0]);
 }
 
+Result<Literal> evaluate_topk(Machine& machine, const Instruction& x, Operands operands) {
+  const Literal& operand = operands[0];
+  const ElementType type = operand.shape().type();
+  const int64_t length = operand.shape().dims().back();
+  const int64_t k = *x.integer("k");
+  const bool largest = x.boolean("largest", true);
+  HEDDLE_ASSIGN(Literal values, machine.allocate(x.shape().elements()[0]));
+  HEDDLE_ASSIGN(Literal indices, machine.allocate(x.shape().elements()[1]));
+  const int64_t lines = length == 0 ? 0 : operand.element_count() / length;
+  std::vector<int64_t> order(length);
+  const bool exact = is_integral(type);  // 64-bit integers do not fit into f64
+  for (int64_t line = 0; line < lines; ++line) {
+    std::iota(order.begin(), order.end(), line * length);
+    const auto before = [&](int64_t a, int64_t b) -> Result<bool> {
+      if (!largest) std::swap(a, b);
+      if (type == ElementType::u64) {
+        return static_cast<uint64_t>(operand.get_integer(a)) >
+               static_cast<uint64_t>(operand.get_integer(b));
+      }
+      if (exact) return operand.get_integer(a) > operand.get_integer(b);
+      // NaN counts as the largest.
+      const double x = operand.get(a);
+      const double y = operand.get(b);
+      return x > y || (x != x && y == y);
+    };
+    HEDDLE_TRY(merge_sort(order, before));
+    for (int64_t i = 0; i < k; ++i) {
+      indices.set_integer(line * k + i, order[i] - line * length);
+      if (exact) {
+        values.set_integer(line * k + i, operand.get_integer(order[i]));
+      } else {
+        values.set(line * k + i, operand.get(order[i]));
+      }
+    }
+  }
+  return Literal::tuple({std::move(values), std::move(indices)});
+}
+
 }  // namespace heddle::hlo

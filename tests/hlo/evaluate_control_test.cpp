@@ -1,0 +1,145 @@
+// Calls, loops, branches, custom calls, limits and refusals.
+#include <gtest/gtest.h>
+
+#include "evaluated.h"
+
+namespace heddle::hlo {
+namespace {
+
+const std::string kLoop =
+    "below { s = (s32[], f32[2]) parameter(0) i = s32[] get-tuple-element(s), index=0 "
+    "n = s32[] constant(5) ROOT c = pred[] compare(i, n), direction=LT }\n"
+    "body { s = (s32[], f32[2]) parameter(0) i = s32[] get-tuple-element(s), index=0 "
+    "x = f32[2] get-tuple-element(s), index=1 one = s32[] constant(1) j = s32[] add(i, one) "
+    "y = f32[2] add(x, x) ROOT t = (s32[], f32[2]) tuple(j, y) }\n";
+const std::string kRunLoop =
+    "z = s32[] constant(0) x = f32[2] constant({1, 3}) s = (s32[], f32[2]) tuple(z, x) "
+    "ROOT w = (s32[], f32[2]) while(s), condition=below, body=body";
+
+TEST(While, RunsUntilItsConditionFails) { EXPECT_EQ(value(kRunLoop, kLoop), "( 5, {32, 96} )"); }
+
+TEST(While, StopsAtTheIterationLimit) {
+  EvaluateOptions options;
+  options.max_iterations = 4;
+  EXPECT_EQ(value_of("HloModule m\n" + kLoop + "ENTRY e {" + kRunLoop + "}", options),
+            "w: the limit of 4 iterations is exceeded");
+}
+
+TEST(Limits, StepsAndBytes) {
+  EvaluateOptions options;
+  options.max_steps = 10;
+  EXPECT_EQ(value_of("HloModule m\n" + kLoop + "ENTRY e {" + kRunLoop + "}", options),
+            "j: the limit of 10 steps is exceeded");
+  options = {};
+  options.max_bytes = 1000;
+  EXPECT_EQ(
+      value_of("HloModule m ENTRY e { ROOT i = f32[1024] iota(), iota_dimension=0 }", options),
+      "f32[1024] would exceed the limit of 1000 bytes");
+}
+
+// Freed values do not count: a long chain of small steps stays within a small limit.
+TEST(Limits, CountOnlyWhatIsAlive) {
+  std::string chain = "x0 = f32[64] iota(), iota_dimension=0\n";
+  for (int i = 1; i < 50; ++i) {
+    chain += "x" + std::to_string(i) + " = f32[64] negate(x" + std::to_string(i - 1) + ")\n";
+  }
+  EvaluateOptions options;
+  options.max_bytes = 4 * 64 * 4;
+  EXPECT_EQ(
+      value_of("HloModule m ENTRY e { " + chain + " ROOT r = f32[1] slice(x49), slice={[3:4]} }",
+               options),
+      "{-3}");
+}
+
+TEST(Conditional, ByPredicateAndByIndex) {
+  const std::string branches =
+      "t { x = s32[] parameter(0) ROOT r = s32[] negate(x) }\n"
+      "f { x = s32[] parameter(0) ROOT r = s32[] add(x, x) }\n";
+  EXPECT_EQ(value("p = pred[] constant(true) a = s32[] constant(5) b = s32[] constant(7) "
+                  "ROOT r = s32[] conditional(p, a, b), true_computation=t, false_computation=f",
+                  branches),
+            "-5");
+  EXPECT_EQ(value("i = s32[] constant(-3) a = s32[] constant(5) b = s32[] constant(7) "
+                  "ROOT r = s32[] conditional(i, a, b), branch_computations={t, f}",
+                  branches),
+            "14");
+}
+
+TEST(Call, PassesItsOperands) {
+  EXPECT_EQ(
+      value("a = f32[] constant(1) b = f32[] constant(2) ROOT r = f32[] call(a, b), to_apply=sum",
+            kAdd),
+      "3");
+}
+
+TEST(CustomCall, RunsThroughItsHandler) {
+  EvaluateOptions options;
+  options.custom_calls.emplace_back(
+      "twice", [](const Instruction&, std::span<const Literal> operands) -> Result<Literal> {
+        return Literal::scalar(operands[0].shape().type(), 2 * operands[0].get(0));
+      });
+  const std::string text =
+      "HloModule m ENTRY e { a = f32[] constant(21) "
+      "ROOT r = f32[] custom-call(a), custom_call_target=\"twice\" }";
+  EXPECT_EQ(value_of(text, options), "42");
+  EXPECT_EQ(value_of(text), "cannot evaluate r: custom-call to twice has no handler");
+  options.custom_calls[0].second = [](const Instruction&,
+                                      std::span<const Literal>) -> Result<Literal> {
+    return Literal::scalar(ElementType::s32, 1);
+  };
+  EXPECT_EQ(value_of(text, options), "r: the handler of twice gave s32[] instead of f32[]");
+}
+
+TEST(CustomCall, ShardingAnnotationsGiveTheirOperand) {
+  EXPECT_EQ(value("a = f32[] constant(3) ROOT r = f32[] custom-call(a), "
+                  "custom_call_target=\"Sharding\", sharding={replicated}"),
+            "3");
+}
+
+TEST(Refusals, NameTheOperation) {
+  EXPECT_EQ(
+      value("x = f32[2] constant({1, 2}) ROOT r = c64[2] fft(x), fft_type=RFFT, fft_length={2}"),
+      "cannot evaluate r: fft is not an operation the interpreter knows");
+  EXPECT_EQ(value("x = f32[2] constant({1, 2}) ROOT r = f32[2] frobnicate(x), how={a, b}"),
+            "cannot evaluate r: frobnicate is not an operation the interpreter knows");
+  EXPECT_EQ(value("ROOT x = f32[100] constant({...})"),
+            "cannot evaluate x: constant was elided from the text ({...}), its value is unknown");
+  EXPECT_EQ(value("x = c64[] constant((1, 2)) ROOT r = c64[] negate(x)"),
+            "cannot evaluate r: negate of c64 is not known");
+}
+
+TEST(Arguments, MustFitTheParameters) {
+  auto module = read_text("HloModule m ENTRY e { ROOT p = f32[2] parameter(0) }");
+  ASSERT_TRUE(module) << module.status().message();
+  EXPECT_EQ(evaluate(**module, {}).status().message(), "e takes 1 arguments, 0 are given");
+  const Literal scalar = Literal::scalar(ElementType::f32, 1);
+  EXPECT_EQ(evaluate(**module, {&scalar, 1}).status().message(),
+            "argument 0 of e is f32[2], not f32[]");
+}
+
+TEST(RandomArguments, FollowIndicesAndWeights) {
+  auto module = read_text(
+      "HloModule m\n"
+      "take { t = f32[3,4] parameter(0) i = s32[5,1] parameter(1) "
+      "ROOT g = f32[5,4] gather(t, i), offset_dims={1}, collapsed_slice_dims={0}, "
+      "start_index_map={0}, index_vector_dim=1, slice_sizes={1,4} }\n"
+      "ENTRY e { t = f32[3,4] parameter(0) i = s32[5] parameter(1) w = f32[4,100] parameter(2) "
+      "c = s32[5,1] reshape(i) g = f32[5,4] call(t, c), to_apply=take "
+      "ROOT d = f32[5,100] dot(g, w), lhs_contracting_dims={1}, rhs_contracting_dims={0} }");
+  ASSERT_TRUE(module) << module.status().message();
+  auto arguments = random_arguments(**module, 7);
+  ASSERT_TRUE(arguments) << arguments.status().message();
+  for (int i = 0; i < 5; ++i) EXPECT_LT((*arguments)[1].get_integer(i), 3);
+  double squares = 0;
+  for (int i = 0; i < 400; ++i) squares += (*arguments)[2].get(i) * (*arguments)[2].get(i);
+  EXPECT_NEAR(squares / 400, 0.25, 0.06);  // weights contracted over 4: variance 1/4
+  auto again = random_arguments(**module, 7);
+  ASSERT_TRUE(again);
+  EXPECT_TRUE((*again)[0] == (*arguments)[0]);
+  auto other = random_arguments(**module, 8);
+  ASSERT_TRUE(other);
+  EXPECT_FALSE((*other)[0] == (*arguments)[0]);
+}
+
+}  // namespace
+}  // namespace heddle::hlo
