@@ -65,10 +65,9 @@ class [[nodiscard]] Result {
   Result(T value) : state_(std::move(value)) {}
   /// From what converts to T (a shared_ptr of a derived class, say).
   template <class U>
-  requires(std::is_convertible_v<U, T> && !std::is_same_v<std::remove_cvref_t<U>, T> &&
-           !std::is_same_v<std::remove_cvref_t<U>, Status> &&
-           !std::is_same_v<std::remove_cvref_t<U>, Result>) Result(U&& value)
-      : state_(T(std::forward<U>(value))) {}
+  requires(std::is_convertible_v<U, T> && !std::is_same_v<U, T> && !std::is_same_v<U, Status> &&
+           !std::is_same_v<U, Result>) Result(U value)
+      : state_(T(std::move(value))) {}
   Result(Status failure) : state_(std::move(failure)) {}
 
   bool is_ok() const { return state_.index() == 0; }

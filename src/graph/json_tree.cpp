@@ -31,7 +31,8 @@ class TreeBuilder {
     JsonValue value = begin(JsonValue::Kind::integer);
     value.integer = i;
     value.number = static_cast<double>(i);
-    return scalar(std::move(value), number_length(value.offset));
+    const size_t length = number_length(value.offset);
+    return scalar(std::move(value), length);
   }
   bool number_unsigned(number_unsigned_t u) {
     const size_t offset = begin(JsonValue::Kind::integer).offset;
@@ -43,7 +44,8 @@ class TreeBuilder {
   bool number_float(number_float_t d, const string_t&) {
     JsonValue value = begin(JsonValue::Kind::number);
     value.number = d;
-    return scalar(std::move(value), number_length(value.offset));
+    const size_t length = number_length(value.offset);
+    return scalar(std::move(value), length);
   }
   bool string(string_t& s) {
     JsonValue value = begin(JsonValue::Kind::string);

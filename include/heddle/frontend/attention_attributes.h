@@ -167,9 +167,17 @@ class SDPA_attributes : public Attention_attributes<SDPA_attributes> {
   }
   /// Q already carries attn_scale * log2(e).
   SDPA_attributes& set_attn_scale_prefolded(bool value) { return prefolded_ = value, *this; }
+  /// Numerics of particular devices: the defaults (false, FLOAT) are taken, others declined by
+  /// name.
+  SDPA_attributes& set_unfuse_fma(bool value) { return unfuse_fma_ = value, *this; }
+  SDPA_attributes& set_softmax_precision(DataType_t value) {
+    return softmax_precision_ = value, *this;
+  }
 
  private:
   friend class Graph;
+  bool unfuse_fma_ = false;
+  DataType_t softmax_precision_ = DataType_t::FLOAT;
   std::optional<bool> generate_stats_;
   bool stats_use_log2_ = false, prefolded_ = false;
   Tensor logit_max_, sum_exp_, k_table_, v_table_;

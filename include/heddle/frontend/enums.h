@@ -26,6 +26,7 @@ enum class DiagonalAlignment_t { TOP_LEFT, BOTTOM_RIGHT };
 enum class AttentionImplementation_t { AUTO, COMPOSITE, UNIFIED };
 enum class NormFwdPhase_t { NOT_SET, INFERENCE, TRAINING };
 enum class RopePairing_t { HALVES, INTERLEAVED };  ///< NeoX and GPT-J; Heddle's own
+enum class TensorReordering_t { NONE, INT8x32, F16x16, F8_128x4 };
 enum class HeurMode_t { A, B, FALLBACK, OPENSOURCE };
 enum class BuildPlanPolicy_t { HEURISTICS_CHOICE, ALL };
 

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -33,6 +35,7 @@ class Graph {
   Graph& set_sm_version(int32_t) { return *this; }
   /// Plans are cheap to make for each shape and share their compiled kernels.
   Graph& set_dynamic_shape_enabled(bool) { return *this; }
+  Graph& set_override_shape_enabled(bool) { return *this; }
 
   // ---- Tensors ----
 
@@ -120,6 +123,13 @@ class Graph {
                   void* workspace) const;
   error_t execute(const Handle& handle, const std::unordered_map<Tensor, void*>& pack,
                   void* workspace) const;
+  /// The same graph on other shapes: the tensors of these uids have these dims and strides this
+  /// time. The plan for them is made at their first use and kept; shapes that break a rule, or need
+  /// more workspace than the graph's own plan, are refused.
+  error_t execute(const Handle& handle, const std::unordered_map<int64_t, void*>& pack,
+                  void* workspace, const std::vector<int64_t>& override_uids,
+                  const std::vector<std::vector<int64_t>>& override_shapes,
+                  const std::vector<std::vector<int64_t>>& override_strides) const;
   /// Pointers of all bound tensors, inputs and outputs together, in ascending uid.
   error_t execute(const Handle& handle, void* const* sorted, int64_t count, void* workspace) const;
   error_t execute_plan_at_index(const Handle& handle,
@@ -152,12 +162,25 @@ class Graph {
   Tensor pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& attributes);
   void add_score_expression(Node& node, const char* field, const Score_function& function);
   void assign_uids() const;
-  error_t make(Owned& graph, bool with_names) const;
+  /// `tensor` gives each tensor as the C interface's graph is to have it.
+  template <class Describe>
+  error_t make(Owned& graph, bool with_names, Describe&& tensor) const;
+  error_t make(Owned& graph, bool with_names) const {
+    return make(graph, with_names,
+                [&](const Tensor_attributes& t) { return t.describe(with_names); });
+  }
   error_t text(std::string& out, bool with_names) const;
-  error_t run(const Handle& handle, const int64_t* uids, void* const* pointers, size_t count,
-              void* workspace) const;
+  using Plan = std::shared_ptr<heddle_plan>;
+  error_t make_plan(Owned graph, Plan& plan) const;
   template <class Find>
-  error_t execute_found(const Handle& handle, Find&& find, void* workspace) const;
+  error_t execute_found(const Handle& handle, const Plan& plan, Find&& find, void* workspace) const;
+  /// Plans of overridden shapes, by uids, shapes and strides.
+  struct Overrides {
+    std::mutex mutex;
+    std::map<std::vector<int64_t>, Plan> plans;
+  };
+  error_t plan_of(const std::vector<int64_t>& uids, const std::vector<std::vector<int64_t>>& shapes,
+                  const std::vector<std::vector<int64_t>>& strides, Plan& plan) const;
 
   std::string name_;
   DataType_t io_ = DataType_t::NOT_SET, intermediate_ = DataType_t::NOT_SET,
@@ -170,7 +193,8 @@ class Graph {
   bool modes_given_ = false;
   int64_t workspace_limit_ = INT64_MAX;
   std::unordered_set<std::string> deselected_;
-  std::shared_ptr<heddle_plan> plan_;
+  Plan plan_;
+  std::shared_ptr<Overrides> overrides_ = std::make_shared<Overrides>();
 };
 
 }  // namespace graph
@@ -178,3 +202,4 @@ class Graph {
 
 #include "heddle/frontend/graph_execute.inl"
 #include "heddle/frontend/graph_ops.inl"
+#include "heddle/frontend/graph_text.inl"

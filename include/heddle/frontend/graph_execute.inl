@@ -24,7 +24,8 @@ inline void Graph::assign_uids() const {
   }
 }
 
-inline error_t Graph::make(Owned& graph, bool with_names) const {
+template <class Describe>
+error_t Graph::make(Owned& graph, bool with_names, Describe&& describe) const {
   heddle_graph* made = nullptr;
   if (!parsed_.empty()) {
     const error_t error = detail::check(heddle_graph_parse(parsed_.data(), parsed_.size(), &made));
@@ -49,7 +50,12 @@ inline error_t Graph::make(Owned& graph, bool with_names) const {
   for (const Node& node : nodes_) {
     node.for_each_tensor([&](const Tensor& tensor) {
       if (error.is_bad() || !added.insert(tensor.get()).second) return;
-      const heddle_tensor description = tensor->describe(with_names);
+      if (tensor->get_reordering_type() != TensorReordering_t::NONE) {
+        error = {error_code_t::GRAPH_NOT_SUPPORTED,
+                 "The tensor '" + tensor->get_name() + "' has a reordering type, expected NONE."};
+        return;
+      }
+      const heddle_tensor description = describe(*tensor);
       error = detail::check(heddle_graph_add_tensor(made, &description));
     });
   }
@@ -90,11 +96,15 @@ inline error_t Graph::check_support() {
   }
   Owned graph;
   if (error_t error = make(graph, true); error.is_bad()) return error;
+  return make_plan(std::move(graph), plan_);
+}
+
+inline error_t Graph::make_plan(Owned graph, Plan& out) const {
   heddle_plan* made = nullptr;
   if (error_t error = detail::check(heddle_plan_create(graph.get(), handle_.device, &made));
       error.is_bad())
     return error;
-  std::shared_ptr<heddle_plan> plan(made, heddle_plan_free);
+  Plan plan(made, heddle_plan_free);
   const auto deselected = [](const std::string& why) {
     return error_t{error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED,
                    "No execution plans support the graph. " + why};
@@ -109,7 +119,7 @@ inline error_t Graph::check_support() {
     return deselected(std::string("The engine ") + heddle_plan_engine(made) +
                       " supports it, but is deselected.");
   }
-  plan_ = std::move(plan);
+  out = std::move(plan);
   return {};
 }
 
@@ -154,16 +164,11 @@ inline error_t Graph::query_tensor_attributes_of_uid(int64_t uid, Tensor_attribu
   return {};
 }
 
-inline error_t Graph::run(const Handle& handle, const int64_t* uids, void* const* pointers,
-                          size_t count, void* workspace) const {
-  return detail::check(
-      heddle_plan_execute(plan_.get(), uids, pointers, count, workspace, handle.stream));
-}
-
 /// `find` gives the pointer of a uid, or nothing to leave it out.
 template <class Find>
-error_t Graph::execute_found(const Handle& handle, Find&& find, void* workspace) const {
-  if (!plan_)
+error_t Graph::execute_found(const Handle& handle, const Plan& plan, Find&& find,
+                             void* workspace) const {
+  if (!plan)
     return {error_code_t::INVALID_VALUE, "The graph has no plan yet, expected build_plans before."};
   constexpr size_t kMost = 128;  // the library refuses plans that bind more
   std::array<int64_t, kMost> uids;
@@ -172,7 +177,7 @@ error_t Graph::execute_found(const Handle& handle, Find&& find, void* workspace)
   for (auto list : {heddle_plan_inputs, heddle_plan_outputs}) {
     const int64_t* wanted = nullptr;
     size_t wanted_count = 0;
-    if (error_t error = detail::check(list(plan_.get(), &wanted, &wanted_count)); error.is_bad())
+    if (error_t error = detail::check(list(plan.get(), &wanted, &wanted_count)); error.is_bad())
       return error;
     for (size_t i = 0; i < wanted_count; ++i) {
       if (const std::optional<void*> pointer = find(wanted[i])) {
@@ -181,7 +186,8 @@ error_t Graph::execute_found(const Handle& handle, Find&& find, void* workspace)
       }
     }
   }
-  return run(handle, uids.data(), pointers.data(), count, workspace);
+  return detail::check(heddle_plan_execute(plan.get(), uids.data(), pointers.data(), count,
+                                           workspace, handle.stream));
 }
 
 inline error_t Graph::execute(const Handle& handle, const std::unordered_map<int64_t, void*>& pack,
@@ -190,7 +196,7 @@ inline error_t Graph::execute(const Handle& handle, const std::unordered_map<int
     const auto found = pack.find(uid);
     return found == pack.end() ? std::nullopt : std::optional<void*>(found->second);
   };
-  return execute_found(handle, find, workspace);
+  return execute_found(handle, plan_, find, workspace);
 }
 
 inline error_t Graph::execute(const Handle& handle, const std::unordered_map<Tensor, void*>& pack,
@@ -201,7 +207,74 @@ inline error_t Graph::execute(const Handle& handle, const std::unordered_map<Ten
     }
     return std::optional<void*>();
   };
-  return execute_found(handle, find, workspace);
+  return execute_found(handle, plan_, find, workspace);
+}
+
+inline error_t Graph::plan_of(const std::vector<int64_t>& uids,
+                              const std::vector<std::vector<int64_t>>& shapes,
+                              const std::vector<std::vector<int64_t>>& strides, Plan& plan) const {
+  std::vector<int64_t> key;
+  for (size_t i = 0; i < uids.size(); ++i) {
+    key.push_back(uids[i]);
+    for (const std::vector<int64_t>& list : {shapes[i], strides[i]}) {
+      key.push_back(static_cast<int64_t>(list.size()));
+      key.insert(key.end(), list.begin(), list.end());
+    }
+  }
+  const std::lock_guard<std::mutex> lock(overrides_->mutex);
+  if (const auto found = overrides_->plans.find(key); found != overrides_->plans.end()) {
+    plan = found->second;
+    return {};
+  }
+  size_t applied = 0;
+  Owned graph;
+  error_t error = make(graph, true, [&](const Tensor_attributes& tensor) {
+    for (size_t i = 0; i < uids.size(); ++i) {
+      if (uids[i] != tensor.get_uid()) continue;
+      ++applied;
+      return Tensor_attributes(tensor).set_dim(shapes[i]).set_stride(strides[i]).describe(false);
+    }
+    return tensor.describe(true);
+  });
+  if (error.is_good() && applied != uids.size()) {
+    error = {error_code_t::INVALID_VALUE, "The overrides name " + std::to_string(uids.size()) +
+                                              " tensors, of which the graph has " +
+                                              std::to_string(applied) + "."};
+  }
+  if (error.is_good()) error = make_plan(std::move(graph), plan);
+  if (error.is_good()) overrides_->plans[key] = plan;
+  return error;
+}
+
+inline error_t Graph::execute(const Handle& handle, const std::unordered_map<int64_t, void*>& pack,
+                              void* workspace, const std::vector<int64_t>& override_uids,
+                              const std::vector<std::vector<int64_t>>& override_shapes,
+                              const std::vector<std::vector<int64_t>>& override_strides) const {
+  if (override_uids.size() != override_shapes.size() ||
+      override_uids.size() != override_strides.size()) {
+    return {error_code_t::INVALID_VALUE,
+            "The overrides have " + std::to_string(override_uids.size()) + " uids, " +
+                std::to_string(override_shapes.size()) + " shapes and " +
+                std::to_string(override_strides.size()) + " strides, expected as many of each."};
+  }
+  if (!plan_ || override_uids.empty()) return execute(handle, pack, workspace);
+  Plan plan;
+  if (error_t error = plan_of(override_uids, override_shapes, override_strides, plan);
+      error.is_bad())
+    return error;
+  const size_t needed = heddle_plan_workspace_bytes(plan.get()),
+               given = heddle_plan_workspace_bytes(plan_.get());
+  if (needed > given) {
+    return {error_code_t::INVALID_VALUE,
+            "The overridden shapes need " + std::to_string(needed) +
+                " bytes of workspace, expected at most the " + std::to_string(given) +
+                " of the graph's own: build it with its largest shapes."};
+  }
+  const auto find = [&](int64_t uid) {
+    const auto found = pack.find(uid);
+    return found == pack.end() ? std::nullopt : std::optional<void*>(found->second);
+  };
+  return execute_found(handle, plan, find, workspace);
 }
 
 inline error_t Graph::execute(const Handle& handle, void* const* sorted, int64_t count,
@@ -222,7 +295,8 @@ inline error_t Graph::execute(const Handle& handle, void* const* sorted, int64_t
   }
   std::array<int64_t, 128> uids;
   std::merge(inputs, inputs + input_count, outputs, outputs + output_count, uids.begin());
-  return run(handle, uids.data(), sorted, input_count + output_count, workspace);
+  return detail::check(heddle_plan_execute(plan_.get(), uids.data(), sorted,
+                                           input_count + output_count, workspace, handle.stream));
 }
 
 inline error_t Graph::execute_plan_at_index(const Handle& handle,
@@ -231,56 +305,6 @@ inline error_t Graph::execute_plan_at_index(const Handle& handle,
   if (index == 0) return execute(handle, pack, workspace);
   return {error_code_t::INVALID_VALUE, "There is no plan at index " + std::to_string(index) +
                                            ", expected 0: Heddle makes one plan."};
-}
-
-inline error_t Graph::text(std::string& out, bool with_names) const {
-  Owned graph;
-  if (error_t error = make(graph, with_names); error.is_bad()) return error;
-  const char* written = nullptr;
-  if (error_t error = detail::check(heddle_graph_text(graph.get(), &written)); error.is_bad())
-    return error;
-  out = written;
-  return {};
-}
-
-inline error_t Graph::serialize(std::string& out) const { return text(out, true); }
-
-inline error_t Graph::serialize(std::vector<uint8_t>& bytes) const {
-  std::string out;
-  if (error_t error = text(out, true); error.is_bad()) return error;
-  bytes.assign(out.begin(), out.end());
-  return {};
-}
-
-inline error_t Graph::deserialize(const std::string& given) {
-  heddle_graph* made = nullptr;
-  const error_t error = detail::check(heddle_graph_parse(given.data(), given.size(), &made));
-  heddle_graph_free(made);
-  if (error.is_bad()) return error;
-  nodes_.clear();
-  pointwise_.clear();
-  plan_.reset();
-  parsed_ = given;
-  return {};
-}
-
-inline error_t Graph::deserialize(const Handle& handle, const std::vector<uint8_t>& bytes) {
-  if (error_t error = deserialize(std::string(bytes.begin(), bytes.end())); error.is_bad())
-    return error;
-  return build(handle, {HeurMode_t::A});
-}
-
-inline size_t Graph::key() const {
-  std::string all;
-  if (text(all, false).is_bad()) return 0;
-  all += heddle_version();
-  all += std::to_string(static_cast<int>(handle_.device)) + ":" + std::to_string(workspace_limit_);
-  std::vector<std::string> filters(deselected_.begin(), deselected_.end());
-  std::sort(filters.begin(), filters.end());
-  for (const std::string& filter : filters) all += "," + filter;
-  uint64_t hash = 14695981039346656037u;  // FNV-1a, 64 bits
-  for (unsigned char byte : all) hash = (hash ^ byte) * 1099511628211u;
-  return static_cast<size_t>(hash);
 }
 
 }  // namespace heddle::frontend::graph

@@ -11,6 +11,12 @@ inline std::array<Tensor, 2> Graph::sdpa(Tensor q, Tensor k, Tensor v, SDPA_attr
     node.fail(error_code_t::ATTRIBUTE_NOT_SET,
               "generate_stats is not set, expected set_generate_stats(true or false).");
   }
+  if (a.unfuse_fma_) {
+    node.fail(error_code_t::GRAPH_NOT_SUPPORTED, "unfuse_fma is true, expected false.");
+  }
+  if (a.softmax_precision_ != DataType_t::FLOAT) {
+    node.fail(error_code_t::GRAPH_NOT_SUPPORTED, "softmax_precision is not FLOAT, expected FLOAT.");
+  }
   const Tensor o = output(a.name_, "O");
   const Tensor stats = a.generate_stats_.value_or(false) ? output(a.name_, "Stats") : nullptr;
   node.tensor("q", q).tensor("k", k).tensor("v", v).tensor("o", o).tensor("stats", stats);

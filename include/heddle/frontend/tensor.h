@@ -46,6 +46,11 @@ class Tensor_attributes {
   /// its elements.
   Tensor_attributes& set_alignment(int64_t value) { return alignment_ = value, *this; }
 
+  /// Only NONE is supported; others are refused by name when the graph is validated.
+  Tensor_attributes& set_reordering_type(TensorReordering_t value) {
+    return reordering_ = value, *this;
+  }
+
   const std::string& get_name() const { return name_; }
   DataType_t get_data_type() const { return data_type_; }
   const std::vector<int64_t>& get_dim() const { return dim_; }
@@ -57,6 +62,7 @@ class Tensor_attributes {
   const std::shared_ptr<Tensor_attributes>& get_ragged_offset() const { return ragged_offset_; }
   int64_t get_ragged_offset_multiplier() const { return ragged_offset_multiplier_; }
   int64_t get_alignment() const { return alignment_; }
+  TensorReordering_t get_reordering_type() const { return reordering_; }
   const std::optional<double>& get_constant() const { return constant_; }
   int64_t get_volume() const {
     int64_t volume = 1;
@@ -101,6 +107,7 @@ class Tensor_attributes {
   std::shared_ptr<Tensor_attributes> ragged_offset_;
   int64_t ragged_offset_multiplier_ = 1;
   int64_t alignment_ = 16;
+  TensorReordering_t reordering_ = TensorReordering_t::NONE;
 };
 
 using Tensor = std::shared_ptr<Tensor_attributes>;

@@ -351,6 +351,19 @@ TEST(Frontend, PointwiseOutsideAScoreModifierIsRefused) {
                            "pointwise ops outside a score_mod");
 }
 
+TEST(Frontend, DeclinesByNameWhatItDoesNotServe) {
+  Attention fma;
+  fma.add(plain().set_unfuse_fma(true));
+  fma.expect_failure(fe::error_code_t::GRAPH_NOT_SUPPORTED, "unfuse_fma is true");
+  Attention half;
+  half.add(plain().set_softmax_precision(fe::DataType_t::HALF));
+  half.expect_failure(fe::error_code_t::GRAPH_NOT_SUPPORTED, "softmax_precision is not FLOAT");
+  Attention reordered;
+  reordered.q->set_reordering_type(fe::TensorReordering_t::F8_128x4);
+  reordered.add(plain());
+  reordered.expect_failure(fe::error_code_t::GRAPH_NOT_SUPPORTED, "'q' has a reordering type");
+}
+
 TEST(Frontend, DuplicateUidNamesTheTensor) {
   Attention attention;
   attention.k->set_uid(1);

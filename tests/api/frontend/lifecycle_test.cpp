@@ -136,6 +136,32 @@ TEST_F(Lifecycle, VariantPacks) {
   EXPECT_TRUE(graph.build_plan_at_index(cpu, 1).is_bad());
 }
 
+TEST_F(Lifecycle, OverriddenShapesReachThePlan) {
+  build();
+  // Half the sequence: the first rows of the same buffers, strides as they were.
+  const std::vector<int64_t> uids{1, 2, 3, 4}, shape{B, H, S / 2, D},
+      stride{H * S * D, S * D, D, 1};
+  const std::vector<std::vector<int64_t>> shapes(4, shape), strides(4, stride);
+  for (int run = 0; run < 2; ++run) {
+    std::fill(o.begin(), o.end(), NAN);
+    const fe::error_t error = graph.execute(cpu, pack, workspace.data(), uids, shapes, strides);
+    ASSERT_TRUE(error.is_good()) << error.get_message();
+    for (int64_t i = 0; i < B * H * S * D; ++i) {
+      const bool inside = i / D % S < S / 2;
+      EXPECT_EQ(std::isnan(o[static_cast<size_t>(i)]), !inside) << i;
+    }
+  }
+  const auto refused = [&](const std::vector<int64_t>& some,
+                           const std::vector<std::vector<int64_t>>& dims) {
+    return graph.execute(cpu, pack, workspace.data(), some, dims,
+                         std::vector<std::vector<int64_t>>(some.size(), stride));
+  };
+  EXPECT_NE(refused({1}, shapes).get_message().find("expected as many of each"), std::string::npos);
+  EXPECT_NE(refused({9}, {shape}).get_message().find("of which the graph has 0"),
+            std::string::npos);
+  EXPECT_TRUE(refused({1}, {{B, H, S / 2, D + 1}}).is_bad());
+}
+
 TEST_F(Lifecycle, SerializesAndComesBack) {
   std::vector<uint8_t> bytes;
   ASSERT_TRUE(graph.serialize(bytes).is_good());
