@@ -171,11 +171,13 @@ TEST(Fuse, ScoreModifiersKeepTheirMeaningAndDerivative) {
       const double actual = is_visible ? problem::evaluate(forward.score, leaves) : -INFINITY;
       ASSERT_TRUE(actual == expected || std::fabs(actual - expected) < 1e-12) << seed;
       if (!is_visible) continue;
-      ASSERT_NEAR(problem::evaluate(problem.structure.d_dot, leaves),
-                  reference::modified_score_gradient(*op.attention.score_mod, leaves.dot,
-                                                     leaves.gradient, cell, values),
-                  1e-12)
-          << seed;
+      const auto& mod = *op.attention.score_mod;
+      const double slope =
+          op.score_mod_bprop
+              ? reference::given_score_gradient(*op.score_mod_bprop, &mod, leaves.dot,
+                                                leaves.gradient, cell, values)
+              : reference::modified_score_gradient(mod, leaves.dot, leaves.gradient, cell, values);
+      ASSERT_NEAR(problem::evaluate(problem.structure.d_dot, leaves), slope, 1e-12) << seed;
     }
   }
 }

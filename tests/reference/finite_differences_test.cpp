@@ -90,11 +90,12 @@ TEST(FiniteDifferences, SdpaBackward) {
     options.rope = 0.4;
     options.statistics_dtype = DataType::f64;
     Program program = random_sdpa_backward(random, options);
-    const graph::SdpaBackward* op = nullptr;
+    graph::SdpaBackward* op = nullptr;
     TensorId q = kNone, k = kNone, d_q = kNone, d_k = kNone;
-    for (const graph::Node& node : program.graph.nodes) {
-      if (const auto* found = std::get_if<graph::SdpaBackward>(&node.op)) op = found;
+    for (graph::Node& node : program.graph.nodes) {
+      if (auto* found = std::get_if<graph::SdpaBackward>(&node.op)) op = found;
     }
+    op->score_mod_bprop.reset();  // made up, no derivative of the score
     q = op->q, k = op->k, d_q = op->d_q, d_k = op->d_k;
     bool q_rotated_here = false, k_rotated_here = false;
     for (const graph::Node& node : program.graph.nodes) {

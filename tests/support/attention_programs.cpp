@@ -49,7 +49,8 @@ class Draw {
   TensorId input(const char* name, Dims dims, bool is_query_side);
   TensorId broadcast(const char* name, DataType dtype);
   TensorId paged(const char* name, TensorId& table, int64_t heads, int64_t columns);
-  TensorId rotated(const char* name, TensorId x, TensorId freqs);
+  void draw_angles(graph::Rope& rope, int64_t rows);
+  TensorId rotated(const char* name, TensorId x);
   TensorId gradient(const char* name, TensorId of, bool is_query_side);
   TensorId through_rope(const char* name, const graph::Rope* rope, TensorId x, bool is_query_side);
   void draw_lengths(AttentionAttributes& a);
@@ -248,20 +249,48 @@ void Draw::draw_dropout(AttentionAttributes& a) {
   }
 }
 
+/// The angles of a rope: freqs, or tables of their cosines and sines; perhaps with positions.
+void Draw::draw_angles(graph::Rope& rope, int64_t rows) {
+  rope.rope_dim = wants(0.5) ? qk_dim_ : 2 * random_.integer(1, qk_dim_ / 2);
+  const int64_t table_rows = rows + random_.integer(0, 5);
+  const auto table = [&](const char* name, int64_t columns, double bound) {
+    const TensorId id = program_.add(name, DataType::f32, {table_rows, 1, 1, columns});
+    program_.allocate(id);
+    program_.fill(id, [&] { return random_.uniform(-bound, bound); });
+    return id;
+  };
+  if (wants(0.7)) {
+    rope.freqs = table("freqs", rope.rope_dim, 100);
+  } else {
+    rope.cosines = table("cosines", rope.rope_dim / 2, 1);
+    rope.sines = table("sines", rope.rope_dim / 2, 1);
+  }
+  if (wants(0.7)) return;
+  const bool per_row = wants(0.5) && rows > 1;
+  rope.positions = program_.add("positions", random_.one_of({DataType::i32, DataType::i64}),
+                                {wants(0.5) ? 1 : batch_, 1, per_row ? rows : 1, 1});
+  program_.allocate(rope.positions);
+  const int64_t last = per_row ? table_rows - 1 : table_rows - rows;
+  program_.fill(rope.positions, [&] { return static_cast<double>(random_.integer(0, last)); });
+}
+
 /// A rope node from x to a new tensor, bound or virtual.
-TensorId Draw::rotated(const char* name, TensorId x, TensorId freqs) {
+TensorId Draw::rotated(const char* name, TensorId x) {
   graph::Rope rope;
   rope.x = x;
-  rope.freqs = freqs;
-  rope.rope_dim = program_.graph[freqs].dims[3];
+  draw_angles(rope, program_.graph[x].dims[2]);
   rope.output_scale = random_.one_of({1.0, 0.5, 1.3});
   rope.pairing = random_.one_of({graph::RopePairing::halves, graph::RopePairing::interleaved});
-  const bool is_virtual = wants(0.5);
-  const bool same_layout = wants(0.5);
+  // A rotated ragged tensor stays virtual: bound, it would hold what lies between the sequences.
+  const bool is_virtual = is_ragged_ || wants(0.5);
   const graph::Tensor from = program_.graph[x];
+  const bool same_layout = is_ragged_ || wants(0.5);
   rope.y =
       program_.add(name, io_, from.dims, same_layout ? from.strides : *dense_strides(from.dims));
-  program_.graph[rope.y].is_virtual = is_virtual;
+  graph::Tensor& to = program_.graph[rope.y];
+  to.is_virtual = is_virtual;
+  to.ragged_offset = from.ragged_offset;
+  to.ragged_offset_multiplier = from.ragged_offset_multiplier;
   if (!is_virtual) program_.allocate(rope.y);
   program_.graph.nodes.push_back({std::string(name) + "_rope", rope});
   return rope.y;
@@ -295,15 +324,10 @@ Program Draw::sdpa() {
   } else {
     op.v = input("v", {batch_, v_heads_, kv_length_, v_dim_}, false);
   }
-  if (!is_ragged_ && wants(options_.rope)) {
-    const int64_t rope_dim = wants(0.5) ? qk_dim_ : 2 * random_.integer(1, qk_dim_ / 2);
-    const int64_t positions = std::max(q_length_, kv_length_) + random_.integer(0, 3);
-    const TensorId freqs = program_.add("freqs", DataType::f32, {positions, 1, 1, rope_dim});
-    program_.allocate(freqs);
-    program_.fill(freqs, [&] { return random_.uniform(-100, 100); });
-    const int sides = static_cast<int>(random_.integer(1, op.page_table_k == kNone ? 3 : 1));
-    if (sides & 1) op.q = rotated("q_rotated", op.q, freqs);
-    if (sides & 2) op.k = rotated("k_rotated", op.k, freqs);
+  if (wants(options_.rope)) {
+    const auto sides = random_.integer(1, op.page_table_k == kNone ? 3 : 1);
+    if (sides & 1) op.q = rotated("q_rotated", op.q);
+    if (sides & 2) op.k = rotated("k_rotated", op.k);
   }
   op.o = attention_tensor("o", io_, {batch_, q_heads_, q_length_, v_dim_}, true);
   const Dims row{batch_, q_heads_, q_length_, 1};
@@ -360,6 +384,9 @@ Program Draw::sdpa_backward() {
   op.stats = forward.stats;
   op.attention = forward.attention;
   op.deterministic = wants(0.5);
+  if (op.attention.score_mod && wants(0.3)) {
+    op.score_mod_bprop = random_score_mod_bprop(random_, program_, *op.attention.score_mod);
+  }
   for (int64_t b = 0; b < batch_ && !q_lengths_.empty() && !is_ragged_; ++b) {
     for (int64_t i = q_lengths_[static_cast<size_t>(b)]; i < q_length_; ++i) {
       for (int64_t n = 0; n < q_heads_ * v_dim_; ++n) {

@@ -104,6 +104,24 @@ graph::ScoreModifier Draw::modifier(const Dims& extents) {
 
 }  // namespace
 
+graph::ScoreModifier random_score_mod_bprop(Random& random, Program& program,
+                                            const graph::ScoreModifier& forward) {
+  graph::ScoreModifier bprop;
+  const Dims extents = program.graph[forward.score_in].dims;
+  const auto inner = [&] {
+    const TensorId id = program.add("bprop", DataType::f32, extents);
+    program.graph[id].is_virtual = true;
+    return id;
+  };
+  bprop.score_in = inner();
+  const TensorId read = random.chance(0.5) ? forward.score_in : forward.ops[0].output;
+  const TensorId gate = inner();
+  bprop.ops.push_back({PointwiseMode::sigmoid_fwd, {read}, gate, 0, ""});
+  bprop.score_out = inner();
+  bprop.ops.push_back({PointwiseMode::mul, {bprop.score_in, gate}, bprop.score_out, 0, ""});
+  return bprop;
+}
+
 graph::ScoreModifier random_score_mod(Random& random, Program& program, int64_t batch,
                                       int64_t heads, int64_t q_length, int64_t kv_length) {
   return Draw(random, program).modifier({batch, heads, q_length, kv_length});
