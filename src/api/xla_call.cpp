@@ -62,41 +62,40 @@ Result<std::string_view> graph_text(const Attributes& attributes) {
                "The custom call has no attribute 'graph', the text form of what it computes.");
 }
 
-Status check_buffer(const graph::Tensor& tensor, const char* what, int64_t index,
-                    const Buffer& buffer) {
+Status check_buffer(const graph::Tensor& tensor, bool output, int64_t index, const Buffer& buffer) {
   if (element_type(buffer.dtype) != tensor.dtype) {
     const std::optional<ElementType> given = element_type(buffer.dtype);
     return error(Code::invalid_value,
-                 "{} {} of the custom call has data type {}, expected {} for the {}.", what, index,
+                 "{} {} of the custom call has data type {}, expected {} for the {}.",
+                 output ? "Result" : "Operand", index,
                  given ? name(*given) : fmt::format("number {}", static_cast<int>(buffer.dtype)),
                  name(*tensor.dtype), describe(tensor));
   }
   // A ragged tensor's extent is data: the offsets say what it holds.
   if (tensor.ragged_offset != graph::kNone) return {};
-  // More is fine: a tensor may be a strided part of the array it is passed in, as every fourth
-  // head.
   const int64_t expected = *span_of(tensor.dims, tensor.strides);
-  if (element_count(buffer) < expected) {
-    return error(Code::invalid_value,
-                 "{} {} of the custom call has {} elements, expected {} or more for the {} of dims "
-                 "{} and "
-                 "strides {}.",
-                 what, index, element_count(buffer), expected, describe(tensor),
-                 to_string(tensor.dims), to_string(tensor.strides));
-  }
-  return {};
+  const int64_t given = element_count(buffer);
+  // An operand may be more: a tensor may be a strided part of the array it is passed in, as every
+  // fourth head. A result may not, as what lies beside the tensor would be returned unwritten.
+  if (given == expected || (!output && given > expected)) return {};
+  return error(Code::invalid_value,
+               "{} {} of the custom call has {} elements, expected {}{} for the {} of dims {} and "
+               "strides {}.",
+               output ? "Result" : "Operand", index, given, expected, output ? "" : " or more",
+               describe(tensor), to_string(tensor.dims), to_string(tensor.strides));
 }
 
 /// Checks one side's buffers against the graph's ports and adds them to the bindings.
 Status bind(const Executable& executable, const std::vector<Port>& ports, const Values& values,
-            const char* what, std::span<Binding> bindings) {
+            std::span<Binding> bindings) {
   for (size_t i = 0; i < ports.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
     if (values.types[i] != kBuffer) {
-      return error(Code::invalid_value, "{} {} of the custom call is not a buffer.", what, index);
+      return error(Code::invalid_value, "{} {} of the custom call is not a buffer.",
+                   ports[i].output ? "Result" : "Operand", index);
     }
     const auto& buffer = *static_cast<const Buffer*>(values.items[i]);
-    HEDDLE_TRY(check_buffer(executable.graph()[ports[i].tensor], what, index, buffer));
+    HEDDLE_TRY(check_buffer(executable.graph()[ports[i].tensor], ports[i].output, index, buffer));
     bindings[i] = {ports[i].uid, buffer.data};
   }
   return {};
@@ -139,9 +138,8 @@ Status call(const CallFrame& frame, PlanCache& plans, void* stream) {
   }
   std::array<Binding, Executable::kMaxPorts> storage;
   const std::span<Binding> bindings(storage.data(), static_cast<size_t>(inputs + outputs));
-  HEDDLE_TRY(bind(*executable, executable->inputs(), frame.arguments, "Operand", bindings));
-  HEDDLE_TRY(
-      bind(*executable, executable->outputs(), frame.results, "Result", bindings.subspan(inputs)));
+  HEDDLE_TRY(bind(*executable, executable->inputs(), frame.arguments, bindings));
+  HEDDLE_TRY(bind(*executable, executable->outputs(), frame.results, bindings.subspan(inputs)));
   void* workspace;
   HEDDLE_TRY(check_workspace(frame.results, executable->workspace_bytes(), workspace));
   return executable->execute(bindings, workspace, stream);
