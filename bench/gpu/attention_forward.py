@@ -72,17 +72,20 @@ class SequenceMapArguments(ct.Structure):
                 ("problem", Parameters), ("padding", ct.c_ubyte * 128)]
 
 
-def configure(qk_dim: int, v_dim: int, length: int, causal: bool, plain: bool = True) -> dict:
-    """Tiles by head dims and length; see kernels/notes/sm90_attention_forward.md for the timings."""
+def configure(qk_dim: int, v_dim: int, length: int, causal: bool, cells: str = "plain") -> dict:
+    """Tiles by head dims, length and work per cell: "plain", "edited" (arithmetic on the score) or
+    "heavy" (operands read per cell, dropout). kernels/notes/sm90_attention_forward.md has timings.
+    """
+    plain = cells == "plain"
     widest = max(qk_dim, v_dim)
     if widest <= 64:
-        return dict(kConsumers=3 if plain else 2, kTileN=128, kStages=2 if causal else 3,
-                    kTakeTurns=causal)
+        return dict(kConsumers=3 if plain else 2, kTileN=96 if cells == "heavy" else 128,
+                    kStages=3, kTakeTurns=True)
     if widest <= 128:
-        if length >= 4096 and plain:
+        if plain and length >= (8192 if causal else 2048):
             return dict(kConsumers=3, kTileN=80)
-        return dict(kConsumers=2, kTileN=128 if plain else 112)
-    tile_n = 64 if v_dim > 192 else 96 if v_dim > 128 else 112
+        return dict(kConsumers=2, kTileN=96 if cells == "heavy" else 128)
+    tile_n = 64 if v_dim > 192 else 96 if v_dim > 128 else 128
     return dict(kConsumers=2, kTileN=tile_n, kQStages=1, kOutputAliasesQ=v_dim <= qk_dim)
 
 

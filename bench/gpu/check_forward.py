@@ -104,8 +104,9 @@ def cases():
 
 
 def config_of(c):
-    plain = c["score"] is None and c["dropout"] is None
-    config = configure(c["dqk"], c["dv"], min(c["sq"], c["skv"]), c["causal"] is not None, plain)
+    heavy = c["score"] is BIAS or c["dropout"] is not None
+    cells = "heavy" if heavy else "edited" if c["score"] else "plain"
+    config = configure(c["dqk"], c["dv"], min(c["sq"], c["skv"]), c["causal"] is not None, cells)
     config.update(kQkDim=c["dqk"], kVDim=c["dv"], Element=c["dtype"])
     config.update(kUpperVaries=c["causal"] is not None, kLowerVaries=c["left"] is not None,
                   kPositiveScale=c["scale"] is None or c["scale"] > 0, kSink=c["sink"],

@@ -26,16 +26,18 @@ HEDDLE_DEVICE T* element_pointer(const Tensor& tensor, int batch, int head, int 
   return head_pointer<T>(tensor, batch, head) + row * tensor.stride[2] + column * tensor.stride[3];
 }
 
-/// One element as f32; strides of broadcast dims are 0. Without kPerRow or kPerColumn the operand
-/// is known to be broadcast along them: the load is then the same for many cells, and made once.
+/// One element of a dense operand as f32; strides of broadcast dims are 0. Without kPerRow or
+/// kPerColumn the operand is known to be broadcast along them: the load is then the same for many
+/// cells, and as a read-only load made once.
 template <typename T, bool kPerRow = true, bool kPerColumn = true>
 HEDDLE_DEVICE float load(const Tensor& tensor, int batch, int head, int row, int column) {
-  const T* element =
-      element_pointer<const T>(tensor, batch, head, kPerRow ? row : 0, kPerColumn ? column : 0);
-  if constexpr (is_same<T, bf16> || is_same<T, f16> || is_same<T, float>) {
-    return ptx::widen(*element);
+  const T* element = static_cast<const T*>(tensor.data) + batch * tensor.stride[0] +
+                     head * tensor.stride[1] + (kPerRow ? row * tensor.stride[2] : 0) +
+                     (kPerColumn ? column * tensor.stride[3] : 0);
+  if constexpr (is_same<T, bf16> || is_same<T, f16>) {
+    return ptx::widen(T{__ldg(&element->bits)});
   } else {
-    return static_cast<float>(*element);
+    return static_cast<float>(__ldg(element));
   }
 }
 

@@ -433,14 +433,19 @@ struct AttentionForward {
       }
       if constexpr (!kPlain) {
 #pragma unroll
+        for (int i = 0; i < kTileN / 2; ++i) s[i] *= scale;
+      }
+      if constexpr (!Score::kIdentity) {
+#pragma unroll
         for (int i = 0; i < kTileN / 2; ++i) {
-          const int h = tile::fragment_half(i), column = tile::fragment_column_step(i);
-          s[i] *= scale;
-          if constexpr (!Score::kIdentity) {
-            if (!kMasked || (column >= lo[h] && column < hi[h]))
-              s[i] = Score::value(Cell{s[i], rows[h], first_key + column, item.batch, item.head,
-                                       item.q_length, item.kv_length, p.loads});
+          int row = rows[tile::fragment_half(i)], key = first_key + tile::fragment_column_step(i);
+          if constexpr (kMasked) {
+            // What cells past an end would load may not exist: they stand in for the last ones.
+            row = min_of(row, item.q_length - 1);
+            key = min_of(key, item.kv_length - 1);
           }
+          s[i] = Score::value(
+              Cell{s[i], row, key, item.batch, item.head, item.q_length, item.kv_length, p.loads});
         }
       }
       // A constant lower bound other than 0 needs the test too.
