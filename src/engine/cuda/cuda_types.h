@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ptx/tensor_map.h"
+
 namespace heddle::engine::cuda {
 
 using CuResult = int;  ///< 0 is success
@@ -62,9 +64,7 @@ struct LaunchConfig {
 };
 
 /// CUtensorMap: what the tensor memory accelerator reads; passed to kernels by value.
-struct alignas(128) TensorMap {
-  uint64_t opaque[16];
-};
+using heddle::TensorMap;
 static_assert(sizeof(TensorMap) == 128);
 
 /// CUtensorMapDataType, -Interleave, -Swizzle, -L2promotion, -FloatOOBfill: those used.

@@ -2,6 +2,7 @@
 
 #include "engine/cuda/attention_backward_sm80.h"
 #include "engine/cuda/attention_forward_sm80.h"
+#include "engine/cuda/attention_forward_sm90.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -21,6 +22,11 @@ class CudaEngine final : public Engine {
                    device.compute_capability / 10, device.compute_capability % 10);
     }
     if (const auto* forward = std::get_if<problem::AttentionProblem>(&problem)) {
+      if (device.compute_capability == 90) {
+        auto hopper = plan_forward_sm90(*driver(), device, *forward);
+        // What the Hopper kernel does not take, the general one may.
+        if (hopper.is_ok() || hopper.status().code() != Code::graph_not_supported) return hopper;
+      }
       return plan_forward_sm80(*driver(), device, *forward);
     }
     if (const auto* backward = std::get_if<problem::AttentionBackwardProblem>(&problem)) {

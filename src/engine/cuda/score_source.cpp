@@ -19,7 +19,8 @@ std::string constant_source(double value) {
 }
 
 std::string node_source(const ScoreNode& node, const std::vector<problem::OperandType>& operands,
-                        std::vector<problem::OperandId>& loads) {
+                        std::vector<problem::OperandId>& loads,
+                        const std::vector<problem::OperandLayout>* layouts) {
   const std::string a = fmt::format("t{}", node.a), b = fmt::format("t{}", node.b),
                     c = fmt::format("t{}", node.c);
   const auto infix = [&](const char* op) { return fmt::format("{} {} {}", a, op, b); };
@@ -50,9 +51,13 @@ std::string node_source(const ScoreNode& node, const std::vector<problem::Operan
       const auto at = std::find(loads.begin(), loads.end(), node.operand);
       const auto number = at - loads.begin();
       if (at == loads.end()) loads.push_back(node.operand);
+      const auto operand = static_cast<size_t>(node.operand);
+      const bool per_row = !layouts || (*layouts)[operand].dims[2] != 1;
+      const bool per_column = !layouts || (*layouts)[operand].dims[3] != 1;
       return fmt::format(
-          "attention::load<{}>(cell.loads[{}], cell.batch, cell.head, cell.row, cell.column)",
-          device_type(operands[static_cast<size_t>(node.operand)].dtype), number);
+          "attention::load<{}, {}, {}>(cell.loads[{}], cell.batch, cell.head, cell.row, "
+          "cell.column)",
+          device_type(operands[operand].dtype), per_row, per_column, number);
     }
     case ScoreOp::add:
       return infix("+");
@@ -158,12 +163,13 @@ std::string device_type(DataType type) {
 
 std::string score_source(const std::string& name, const problem::ScoreExpression& expression,
                          const std::vector<problem::OperandType>& operands,
-                         std::vector<problem::OperandId>& loads) {
+                         std::vector<problem::OperandId>& loads,
+                         const std::vector<problem::OperandLayout>* layouts) {
   std::string body;
   if (!expression.is_identity()) {
     for (size_t n = 0; n < expression.nodes.size(); ++n) {
       body += fmt::format("    [[maybe_unused]] const float t{} = {};\n", n,
-                          node_source(expression.nodes[n], operands, loads));
+                          node_source(expression.nodes[n], operands, loads, layouts));
     }
     body += fmt::format("    return t{};\n", expression.root);
   } else {

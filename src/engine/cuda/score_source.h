@@ -14,9 +14,11 @@ std::string device_type(DataType type);
 
 /// A device expression struct: `struct <name> { kIdentity; value(const Cell&) }`, where Cell has
 /// dot, row, column, batch, head, q_length, kv_length, loads (and gradient, in derivatives). Loads
-/// are numbered in the order of `loads`, which grows by those this expression adds.
+/// are numbered in the order of `loads`, which grows by those this expression adds. With
+/// `layouts`, loads of operands broadcast along rows or columns say so: they are made once.
 std::string score_source(const std::string& name, const problem::ScoreExpression& expression,
                          const std::vector<problem::OperandType>& operands,
-                         std::vector<problem::OperandId>& loads);
+                         std::vector<problem::OperandId>& loads,
+                         const std::vector<problem::OperandLayout>* layouts = nullptr);
 
 }  // namespace heddle::engine::cuda

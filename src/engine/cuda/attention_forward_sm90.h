@@ -1,0 +1,43 @@
+// Plans the Hopper attention forward kernel, kernels/sm90/attention_forward.cuh. What it does not
+// take (kernels/README.md lists it) is refused with graph_not_supported, and goes to the general
+// kernel.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/cuda/driver.h"
+#include "engine/engine.h"
+
+namespace heddle::engine::cuda {
+
+/// What is compiled in, as a pure function of the problem.
+struct ForwardSm90Config {
+  int consumers = 2;  ///< warp groups of 64 query rows
+  int tile_n = 128;   ///< keys a step
+  int stages = 2, q_stages = 2;
+  bool output_aliases_q = false, take_turns = false;
+  bool lower_varies = false, upper_varies = false;
+  bool positive_scale = true;
+  bool sequence_maps =
+      false;  ///< lengths or ragged tensors: maps per batch entry, in the workspace
+  int64_t shared_bytes = 0;
+  int section = 1;       ///< heads whose keys and values share L2
+  bool dynamic = false;  ///< blocks draw tiles from a counter in the workspace
+
+  int tile_m() const { return 64 * consumers; }
+};
+
+/// The configuration, or which limit of the kernel the problem breaks.
+Result<ForwardSm90Config> configure_forward_sm90(const problem::AttentionProblem& problem);
+
+/// The translation unit that instantiates the kernel as `attention_forward` and, for sequence maps,
+/// the one that makes them as `sequence_maps`.
+std::string source_of_forward_sm90(const problem::AttentionProblem& problem,
+                                   const ForwardSm90Config& config,
+                                   std::vector<problem::OperandId>& loads);
+
+Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, const Device& device,
+                                                      const problem::AttentionProblem& problem);
+
+}  // namespace heddle::engine::cuda

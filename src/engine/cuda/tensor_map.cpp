@@ -1,0 +1,35 @@
+#include "engine/cuda/tensor_map.h"
+
+namespace heddle::engine::cuda {
+
+MapShape map_shape(const problem::AttentionStructure& structure,
+                   const problem::AttentionSizes& sizes, problem::OperandId id, int box_rows) {
+  const problem::OperandType& type = structure.operands[static_cast<size_t>(id)];
+  const problem::OperandLayout& layout = sizes.layouts[static_cast<size_t>(id)];
+  const auto element = static_cast<uint64_t>(size_of(type.dtype));
+  MapShape shape;
+  shape.type = type.dtype == DataType::f16 ? TensorMapType::float16 : TensorMapType::bfloat16;
+  shape.box_rows = static_cast<unsigned>(box_rows);
+  const bool ragged = type.ragged_offsets != problem::kAbsent;
+  for (int i = 0; i < 4; ++i) {
+    const int axis = 3 - i;
+    // Sequences of a ragged tensor are found by their offsets, not by a batch stride.
+    shape.dims[i] = ragged && axis == 0 ? 1 : static_cast<uint64_t>(layout.dims[axis]);
+    if (i == 0) continue;
+    // A dim of one element has any stride: the least the driver takes.
+    const uint64_t stride = static_cast<uint64_t>(layout.strides[axis]) * element;
+    shape.stride_bytes[i - 1] = shape.dims[i] == 1 ? 16 : stride;
+  }
+  return shape;
+}
+
+Status encode(const Driver& driver, const MapShape& shape, void* address, TensorMap& map) {
+  const unsigned box[4] = {64, shape.box_rows, 1, 1};
+  const unsigned ones[4] = {1, 1, 1, 1};
+  return driver.check(driver.tensor_map_encode_tiled(
+                          &map, shape.type, 4, address, shape.dims, shape.stride_bytes, box, ones,
+                          0, TensorMapSwizzle::bytes128, TensorMapPromotion::bytes256, 0),
+                      "cuTensorMapEncodeTiled");
+}
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,23 @@
+// Tensor maps: how the copy engine sees a (batch, head, row, column) operand.
+#pragma once
+
+#include "engine/cuda/driver.h"
+#include "problem/attention.h"
+
+namespace heddle::engine::cuda {
+
+/// All of a map but the address: dims and strides innermost first, and the box that one copy moves.
+struct MapShape {
+  TensorMapType type = TensorMapType::bfloat16;
+  uint64_t dims[4] = {};
+  uint64_t stride_bytes[3] = {};  ///< of dims 1, 2, 3
+  unsigned box_rows = 64;         ///< the box is 64 columns (128 bytes, swizzled) wide
+};
+
+/// The map of a 16-bit operand with contiguous columns.
+MapShape map_shape(const problem::AttentionStructure& structure,
+                   const problem::AttentionSizes& sizes, problem::OperandId id, int box_rows);
+
+Status encode(const Driver& driver, const MapShape& shape, void* address, TensorMap& map);
+
+}  // namespace heddle::engine::cuda
