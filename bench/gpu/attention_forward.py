@@ -62,8 +62,24 @@ class TileOrder(ct.Structure):
                 ("counter", ct.c_uint64)]
 
 
+class Rope(ct.Structure):
+    _fields_ = [("cosines", ct.c_uint64), ("sines", ct.c_uint64), ("table_stride", ct.c_int64),
+                ("scale", ct.c_float), ("positions", ct.c_uint64), ("positions_are_64_bit", ct.c_int32),
+                ("positions_per_row", ct.c_int32), ("position_batch_stride", ct.c_int64),
+                ("position_row_stride", ct.c_int64)]
+
+    @classmethod
+    def of(cls, cosines, sines, scale=1.0):
+        return cls(cosines.data_ptr(), sines.data_ptr(), cosines.stride(0), scale, 0, 0, 0, 0, 0)
+
+
+class RopeRows(ct.Structure):
+    _fields_ = [("source", Tensor), ("target", Tensor), ("lengths", Lengths), ("rope", Rope)]
+
+
 class Arguments(ct.Structure):
     _fields_ = [("maps", ct.c_ubyte * 512), ("sequence_maps", ct.c_uint64), ("order", TileOrder),
+                ("q_rope", Rope),
                 ("problem", Parameters), ("padding", ct.c_ubyte * 128)]
 
 
@@ -84,7 +100,7 @@ def configure(qk_dim: int, v_dim: int, length: int, causal: bool, cells: str = "
     if widest <= 128:
         if plain and length >= (8192 if causal else 2048):
             return dict(kConsumers=3, kTileN=80)
-        return dict(kConsumers=2, kTileN=96 if cells == "heavy" else 128)
+        return dict(kConsumers=2, kTileN=80 if cells == "heavy" else 128)
     tile_n = 64 if v_dim > 192 else 96 if v_dim > 128 else 128
     return dict(kConsumers=2, kTileN=tile_n, kQStages=1, kOutputAliasesQ=v_dim <= qk_dim)
 
@@ -95,6 +111,8 @@ def source(config: dict, score: str = "") -> str:
     for name, value in config.items():
         if name == "Element":
             lines.append(f"  using Element = {value};")
+        elif name == "kRopePairing":
+            lines.append(f"  static constexpr auto {name} = attention::RopePairing::{value};")
         elif name == "kDropout":
             lines.append(f"  static constexpr auto {name} = attention::Dropout::{value};")
         else:
@@ -108,6 +126,15 @@ def source(config: dict, score: str = "") -> str:
         score_code = ("struct Score {\n  static constexpr bool kIdentity = false;\n"
                       "  template <class Cell>\n  static HEDDLE_DEVICE float value(const Cell& cell) {"
                       f"\n    {score}\n  }}\n}};\n")
+    rope = ""
+    if config.get("kRopeDim"):
+        rope = f"""
+extern "C" __global__ void __launch_bounds__(128)
+rope_rows(const __grid_constant__ heddle::attention::RopeRowsArguments args) {{
+  using C = heddle::Config;
+  heddle::attention::rope_rows<C::Element, C::kQkDim, C::kRopeDim, C::kRopePairing>(args);
+}}
+"""
     return f"""#include "sm90/attention_forward.cuh"
 #include "sm90/sequence_maps.cuh"
 namespace heddle {{
@@ -127,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(128)
 sequence_maps(const __grid_constant__ heddle::sm90::SequenceMapArguments args) {{
   heddle::sm90::make_sequence_maps(args);
 }}
-"""
+{rope}"""
 
 
 def causal_bounds(bottom_right=False, left=None):
@@ -166,6 +193,8 @@ class Call:
     q_offsets: torch.Tensor | None = None  # ragged: rows before each sequence; q, o, stats
     kv_offsets: torch.Tensor | None = None
     dropout: tuple | None = None  # (probability, seed, offset)
+    rope: tuple | None = None  # (cosines, sines, scale): q is rotated on its way in, k before
+    rotated_k: torch.Tensor | None = None  # where; k is read from there
     counter: torch.Tensor | None = None
     section: int | None = None
 
@@ -207,6 +236,11 @@ class Call:
         section = self.section or section_heads(q_length, kv_bytes, heads)
         self.args.order = TileOrder(tiles, section, heads * tiles,
                                     0 if self.counter is None else self.counter.data_ptr())
+        self.rope_rows = None
+        if self.rope is not None:
+            self.args.q_rope = Rope.of(*self.rope)
+            self.rope_rows = RopeRows(p.k, Tensor.of(self.rotated_k), p.kv_lengths, self.args.q_rope)
+            p.k, k = self.rope_rows.target, self.rotated_k
         maps = b"".join((tensor_map(q, 64), tensor_map(k, self.kernel.tile_n),
                          tensor_map(v, self.kernel.tile_n), tensor_map(o, 64)))
         ct.memmove(self.args.maps, maps, 512)
@@ -223,6 +257,10 @@ class Call:
         self.blocks = min(processors, heads * tiles)
 
     def __call__(self):
+        if self.rope_rows is not None:
+            grid = (-(-self.args.problem.kv_length // 16), self.args.problem.k_heads,
+                    self.args.problem.batch)
+            self.kernel.launch(grid, self.rope_rows, name="rope_rows", threads=128, shared_bytes=0)
         if self.map_args is not None:
             entries = 4 * self.args.problem.batch
             self.kernel.launch(-(-entries // 128), self.map_args, name="sequence_maps", threads=128,

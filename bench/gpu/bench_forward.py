@@ -34,6 +34,9 @@ def cells():
     yield "soft_cap", dict(base, score=SOFT_CAP)
     yield "alibi", dict(base, score=ALIBI)
     yield "window_1024", dict(base, left=1024)
+    for batch, length in ((8, 2048), (2, 8192)):
+        yield f"rope_gqa32_8_causal_{length}", dict(dim=128, causal=True, length=length, batch=batch,
+                                                   heads=32, kv_heads=8, rope=128)
     yield "d192_128_causal_4096", dict(dim=192, v_dim=128, causal=True, length=4096, batch=4, heads=16)
     yield "f16_causal_8192", dict(base, dtype="f16")
 
@@ -53,8 +56,30 @@ def config_of(cell, overrides):
                        "edited" if "score" in cell else "plain")
     config.update(kQkDim=cell["dim"], kVDim=v_dim, Element=cell.get("dtype", "bf16"),
                   kUpperVaries=cell["causal"], kLowerVaries="left" in cell)
+    if "rope" in cell:
+        config["kRopeDim"] = cell["rope"]
     config.update(overrides)
     return config
+
+
+def rope_then_cudnn(q, k, v, cosines, sines):
+    """RoPE by torch.compile, then cuDNN: what a user has today."""
+    cos, sin = cosines.repeat(1, 2), sines.repeat(1, 2)
+
+    @torch.compile(dynamic=False)
+    def rope(q, k):
+        def turn(x):
+            half = x.shape[-1] // 2
+            other = torch.cat((-x[..., half:], x[..., :half]), -1)
+            return (x * cos + other * sin).to(x.dtype)
+        return turn(q), turn(k)
+
+    def call():
+        rotated = rope(q, k)
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            torch.nn.functional.scaled_dot_product_attention(*rotated, v, is_causal=True,
+                                                             enable_gqa=True)
+    return call
 
 
 def flex_call(cell, q, k, v):
@@ -119,14 +144,17 @@ def main():
         if cell.get("score") is ALIBI:
             slopes = torch.exp2(-torch.arange(1, cell["heads"] + 1, device="cuda").float())
             loads = (slopes.reshape(1, -1, 1, 1),)
-        runs = {}
+        runs, rope = {}, {}
+        if "rope" in cell:
+            angles = torch.rand(cell["length"], cell["rope"] // 2, device="cuda") * 100
+            rope = dict(rope=(angles.cos(), angles.sin(), 1.0), rotated_k=torch.empty_like(k))
         bounds = tuple(causal_bounds(False, cell.get("left"))) if cell["causal"] else ()
         for variant, (text, order) in calls[name].items():
             if text not in kernels:
                 continue
             runs[variant] = Call(kernels[text], q, k, v, o, stats, bounds=bounds, loads=loads,
                                  counter=None if order.get("static") else counter,
-                                 section=order.get("section"))
+                                 section=order.get("section"), **rope)
         plain = "score" not in cell and "left" not in cell
         if not args.no_peers and plain:
             for peer, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION),
@@ -143,13 +171,17 @@ def main():
                     runs[peer] = call
                 except RuntimeError:
                     pass
+        if "rope" in cell and not args.no_flex:
+            mark(name + " rope")
+            runs = {w: r for w, r in runs.items() if w not in ("cudnn", "flash2")}
+            runs["rope_cudnn"] = rope_then_cudnn(q, k, v, *rope["rope"][:2])
         if not args.no_flex and not plain:
             mark(name + " flex")
             runs["flex"] = flex_call(cell, q, k, v)
         times = interleaved_milliseconds(runs, args.rounds)
         for who, ms in times.items():
             rows.append(dict(cell=name, who=who, ms=ms, teraflops=teraflops(cell, ms)))
-        peers = [ms for who, ms in times.items() if who in ("cudnn", "flash2", "flex")]
+        peers = [ms for who, ms in times.items() if who in ("cudnn", "flash2", "flex", "rope_cudnn")]
         best = f"{min(peers) / times['heddle']:.2f}x" if peers and "heddle" in times else ""
         print(f"{name:22s} {best:6s} " + "  ".join(
             f"{who} {teraflops(cell, ms):.0f}" for who, ms in sorted(times.items(), key=lambda x: x[1])),

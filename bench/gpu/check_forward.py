@@ -48,7 +48,7 @@ BIAS = ("return cell.dot + attention::load<bf16>(cell.loads[0], cell.batch, cell
 def case(**options):
     defaults = dict(b=2, hq=4, hk=2, hv=None, sq=300, skv=400, dqk=128, dv=128, dtype="bf16", scale=None,
                     causal=None, left=None, score=None, sink=False, row_max=False, lengths=False,
-                    ragged=False, dropout=None, layout="bshd", key_from=0, config={})
+                    ragged=False, dropout=None, layout="bshd", key_from=0, rope=None, config={})
     defaults.update(options)
     return defaults
 
@@ -99,6 +99,12 @@ def cases():
     yield "lengths_bias", case(lengths=True, b=4, score=BIAS)
     yield "ragged", case(ragged=True, b=5)
     yield "ragged_causal", case(ragged=True, b=5, causal="br")
+    yield "rope", case(rope=("halves", 128, 1.0), causal="tl")
+    yield "rope_d64", case(rope=("halves", 64, 1.0), dqk=64, dv=64)
+    yield "rope_d256", case(rope=("halves", 256, 1.0), dqk=256, dv=256, causal="br")
+    yield "rope_trailing", case(rope=("halves", 64, 0.5), dqk=96, dv=96)
+    yield "rope_interleaved", case(rope=("interleaved", 64, 1.5), dqk=192, dv=128, causal="tl")
+    yield "rope_long3", case(rope=("halves", 128, 1.0), b=1, hq=2, hk=1, sq=2500, skv=2500)
     yield "dropout_philox", case(dropout=0.3, causal="tl")
     yield "dropout_d64", case(dropout=0.1, dqk=64, dv=64)
 
@@ -112,6 +118,8 @@ def config_of(c):
                   kPositiveScale=c["scale"] is None or c["scale"] > 0, kSink=c["sink"],
                   kSequenceMaps=c["lengths"] or c["ragged"], kRowMax=c["row_max"],
                   kSlack=0 if c["row_max"] else 8)
+    if c["rope"]:
+        config.update(kRopePairing=c["rope"][0], kRopeDim=c["rope"][1])
     if c["dropout"] is not None:
         config["kDropout"] = "philox"
     config.update(c["config"])
@@ -153,6 +161,22 @@ def philox_keep(seed, offset, probability, b, h, sq, skv):
         k = [(k[0] + 0x9E3779B9) & mask, (k[1] + 0xBB67AE85) & mask]
     words = torch.stack(c, -1).reshape(b * h, sq, -1)[..., :skv]
     return (words >= int(probability * 2**32)).reshape(b, h, sq, skv)
+
+
+def rotate(x, c, cosines, sines):
+    """R(angle) on the trailing columns and the scale on all, in f64, rounded to x's dtype."""
+    pairing, dim, scale = c["rope"]
+    rows = x.shape[2]
+    wide = x.double().clone()
+    tail = wide[..., -dim:]
+    cos, sin = cosines[:rows].double(), sines[:rows].double()
+    if pairing == "halves":
+        a, b = tail[..., :dim // 2].clone(), tail[..., dim // 2:].clone()
+        tail[..., :dim // 2], tail[..., dim // 2:] = a * cos - b * sin, b * cos + a * sin
+    else:
+        a, b = tail[..., 0::2].clone(), tail[..., 1::2].clone()
+        tail[..., 0::2], tail[..., 1::2] = a * cos - b * sin, b * cos + a * sin
+    return (wide * scale).to(x.dtype)
 
 
 def attention(q, k, v, c, scale, visible, loads, sink, keep, dtype):
@@ -246,6 +270,12 @@ def run(name, c, kernel):
     bounds = causal_bounds(c["causal"] == "br", c["left"]) if c["causal"] else []
     if c["key_from"]:
         bounds.append(Bound(Bound.START, 0, c["key_from"]))
+    rope, rotated_k = None, None
+    if c["rope"]:
+        angles = torch.rand(max(sq, skv) + 5, c["rope"][1] // 2, device="cuda") * 100
+        rope = (angles.cos(), angles.sin(), c["rope"][2])
+        rotated_k = torch.full_like(k, NAN)
+        dense[0], dense[1] = rotate(dense[0], c, *rope[:2]), rotate(dense[1], c, *rope[:2])
     seed, offset = 0x123456789ABCD, 77
     counter = torch.zeros(1, device="cuda", dtype=torch.int32)
     outs = []
@@ -254,7 +284,7 @@ def run(name, c, kernel):
         rows = [torch.full((*shapes[0][:1], hq, shapes[0][1], 1), NAN, device="cuda") for _ in range(3)]
         Call(kernel, q, k, v, o, stats=rows[0], max=rows[1] if c["row_max"] else None,
              sum_exp=rows[2] if c["row_max"] else None, scale=scale, bounds=tuple(bounds),
-             loads=tuple(loads), sink=sink,
+             loads=tuple(loads), sink=sink, rope=rope, rotated_k=rotated_k,
              q_lengths=lens_q if c["lengths"] or c["ragged"] else None,
              kv_lengths=lens_kv if c["lengths"] or c["ragged"] else None, **offsets,
              dropout=None if c["dropout"] is None else (c["dropout"], seed, offset),

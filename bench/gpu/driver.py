@@ -59,7 +59,7 @@ class Kernel:
         stream = ct.c_void_p(torch.cuda.current_stream().cuda_stream)
         check(
             _cuda.cuLaunchKernel(
-                function, blocks, 1, 1, threads or self.threads, 1, 1,
+                function, *(blocks if isinstance(blocks, tuple) else (blocks, 1, 1)), threads or self.threads, 1, 1,
                 self.shared_bytes if shared_bytes is None else shared_bytes, stream, parameters, None,
             ),
             "launch",

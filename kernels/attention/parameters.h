@@ -68,9 +68,9 @@ struct ForwardParameters {
 struct BackwardParameters {
   ForwardParameters forward;  ///< o and stats are inputs here
   Tensor d_o, d_q, d_k, d_v;
-  float* delta;     ///< workspace [batch, q_heads, q_length]: rowsum(dO * O)
-  float* d_sink;    ///< [q_heads]
-  Tensor d_load;    ///< gradient of one broadcast operand, by the kernel planned for it
+  float* delta;   ///< workspace [batch, q_heads, q_length]: rowsum(dO * O)
+  float* d_sink;  ///< [q_heads]
+  Tensor d_load;  ///< gradient of one broadcast operand, by the kernel planned for it
   int d_load_dims[4];
 };
 

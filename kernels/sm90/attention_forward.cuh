@@ -13,6 +13,7 @@
 #include "../attention/dropout.cuh"
 #include "../attention/online_softmax.cuh"
 #include "../attention/operand.cuh"
+#include "../attention/rope.cuh"
 #include "../attention/visible.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/sync.cuh"
@@ -57,6 +58,8 @@ struct ForwardConfig {
   static constexpr bool kRowMax = false;  ///< `max` or `sum_exp` is wanted
   static constexpr bool kInputIsLog2 = false;
   static constexpr Dropout kDropout = Dropout::none;
+  static constexpr int kRopeDim = 0;  ///< > 0: Q is rotated on its way in (K comes rotated)
+  static constexpr attention::RopePairing kRopePairing = attention::RopePairing::halves;
 };
 
 /// The scaled dot product itself.
@@ -392,8 +395,30 @@ struct AttentionForward {
       ptx::wgmma_commit();
     }
 
-    HEDDLE_DEVICE void wait_q() const {
+    HEDDLE_DEVICE void wait_q(const WorkItem& item) const {
       ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
+      if constexpr (C::kRopeDim > 0) rotate_q(item);
+    }
+
+    /// Rotates this consumer's rows where they lie; eight threads a row, so that a table row is
+    /// read in whole lines.
+    HEDDLE_DEVICE void rotate_q(const WorkItem& item) const {
+      const u32 q = shared + kQOffset + q_at.stage() * kQStageBytes + consumer * QTile::kBytes;
+      const int thread = threadIdx.x % 128;
+#pragma unroll
+      for (int pass = 0; pass < 4; ++pass) {
+        const int r = pass * 16 + thread / 8;
+        // Rows past the end are zeros: any position will do.
+        const int row = min_of(first_row(item) + r, item.q_length - 1);
+        attention::rotate_row<T, C::kQkDim, C::kRopeDim, C::kRopePairing>(
+            args.q_rope, attention::rope_position(args.q_rope, item.batch, row), thread % 8, 8,
+            [&](int chunk, u32(&x)[4]) { ptx::load_shared(q + QTile::chunk_offset(r, chunk), x); },
+            [&](int chunk, const u32(&x)[4]) {
+              ptx::store_shared(q + QTile::chunk_offset(r, chunk), x);
+            });
+      }
+      ptx::fence_proxy_async_shared();
+      ptx::barrier_sync(kGroupBarrier + consumer, 128);
     }
     HEDDLE_DEVICE void wait_k() const {
       ptx::mbarrier_wait(k_ring.full(k_at.stage()), k_at.parity());
@@ -492,7 +517,7 @@ struct AttentionForward {
     HEDDLE_DEVICE void start(const WorkItem& item, u32 (&weights)[kPvSlices][4], Softmax& softmax,
                              float (&correction)[2]) {
       float s[kTileN / 2];
-      wait_q();
+      wait_q(item);
       wait_k();
       issue_scores(s);
       ptx::wgmma_wait<0>();
@@ -554,7 +579,7 @@ struct AttentionForward {
         Softmax softmax;
         if (item.empty()) {
           softmax.reset();
-          wait_q();
+          wait_q(item);
           finish(item, out, softmax);
           item = next_item();
           continue;
@@ -573,7 +598,7 @@ struct AttentionForward {
           const WorkItem following = kCrossTiles ? next_item() : item;
           if (kCrossTiles && following.q_tile >= 0 && !following.empty()) {
             Softmax done = softmax;
-            wait_q();
+            wait_q(following);
             step<true, true>(following, following.key_end - 1, out, weights, softmax, correction);
             finish(item, out, done);
             clear(out);

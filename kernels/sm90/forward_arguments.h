@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../attention/parameters.h"
+#include "../attention/rope_parameters.h"
 #include "../ptx/tensor_map.h"
 
 namespace heddle::sm90 {
@@ -26,6 +27,7 @@ struct ForwardArguments {
   /// above, as sequence_maps.cuh makes them; then the four maps above are not read.
   const TensorMap* sequence_maps;
   TileOrder order;
+  attention::RopeParameters q_rope;  ///< with Config::kRopeDim
   /// Everything else. Of its tensors' addresses only those of statistics, loads, dropout and (for
   /// sequence maps) q, k, v, o are read.
   attention::ForwardParameters problem;

@@ -109,7 +109,7 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
     // 192 rows read keys and values less often, but leave longer tails and wider diagonals.
     const bool long_rows = plain && !windowed && keys >= (config.upper_varies ? 8192 : 2048);
     config.consumers = long_rows ? 3 : 2;
-    config.tile_n = long_rows ? 80 : heavy ? 96 : 128;
+    config.tile_n = long_rows || heavy ? 80 : 128;
   } else {
     config.tile_n = v > 192 ? 64 : v > 128 ? 96 : 128;
     config.q_stages = 1;
