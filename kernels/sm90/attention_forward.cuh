@@ -629,7 +629,8 @@ struct AttentionForward {
       float factor[2];
       if constexpr (C::kSink) {
         float correction[2];
-        softmax.add_sink(p.sink[item.head] * kToLog2, thread % 4 == 0, correction);
+        // The sink is in natural units even when scores are not.
+        softmax.add_sink(p.sink[item.head] * attention::kLog2E, thread % 4 == 0, correction);
         attention::scale_rows(out, correction);
       }
       float kept = 1;
