@@ -233,13 +233,18 @@ Poly Algebra::weight(PolyId z) {
 Poly Algebra::exponential(const Poly& argument, const std::vector<Var>& keys) {
   Poly result = constant(1), along_keys;
   // A mask's fill is split over terms with and without its indicators; they stay together.
-  const auto masks = [&](const Monomial& m) {
-    return std::any_of(m.factors.begin(), m.factors.end(),
-                       [&](const Power& p) { return atoms_[p.atom].kind == AtomKind::indicator; });
+  std::set<AtomId> masks;
+  for (const Monomial& m : argument)
+    if (intersects(support(m.factors), keys))
+      for (const Power& p : m.factors)
+        if (atoms_[p.atom].kind == AtomKind::indicator) masks.insert(p.atom);
+  const auto belongs_to_mask = [&](const Monomial& m) {
+    return m.factors.empty() ? !masks.empty()
+                             : std::any_of(m.factors.begin(), m.factors.end(),
+                                           [&](const Power& p) { return masks.contains(p.atom); });
   };
-  const bool masked = std::any_of(argument.begin(), argument.end(), masks);
   for (const Monomial& m : argument) {
-    if (intersects(support(m.factors), keys) || (masked && m.factors.empty()) || masks(m)) {
+    if (intersects(support(m.factors), keys) || belongs_to_mask(m)) {
       along_keys.push_back(m);
       continue;
     }
@@ -414,6 +419,20 @@ Poly Algebra::rename(const Poly& poly, const Renaming& renaming) {
   }
   normalise(result);
   return result;
+}
+
+bool Algebra::is_nonnegative(const Poly& poly) const {
+  const auto nonnegative = [&](const auto& self, const Product& product) -> bool {
+    return std::all_of(product.begin(), product.end(), [&](const Power& p) {
+      const Atom& a = atoms_[p.atom];
+      return a.kind == AtomKind::weight || a.kind == AtomKind::indicator ||
+             (a.kind == AtomKind::function && a.function == Opcode::exponential) ||
+             (a.kind == AtomKind::sum && self(self, a.product));
+    });
+  };
+  return std::all_of(poly.begin(), poly.end(), [&](const Monomial& m) {
+    return m.coefficient > 0 && nonnegative(nonnegative, m.factors);
+  });
 }
 
 std::optional<double> Algebra::ratio(const Poly& a, const Poly& b) {

@@ -85,6 +85,9 @@ class Algebra {
   AtomId rename(AtomId id, const Renaming& renaming);
   Poly rename(const Poly& poly, const Renaming& renaming);
 
+  /// Whether `poly` is made of weights, exponentials and indicators alone, with no minus sign.
+  bool is_nonnegative(const Poly& poly) const;
+
   /// `factor` such that a = factor * b, coefficients compared to a relative 1e-5 (programs fold
   /// constants in their own precision); nothing if there is none.
   static std::optional<double> ratio(const Poly& a, const Poly& b);

@@ -112,12 +112,22 @@ class Writer {
       HEDDLE_ASSIGN(value, hlo::make_reshape(value, target->shape().dims()));
     }
     if (result.factor != 1) {
+      // The product is rounded once, the factor not to a narrow type of its own.
+      const hlo::ElementType type = value->shape().type();
+      const bool narrow = type == hlo::ElementType::bf16 || type == hlo::ElementType::f16;
+      if (narrow) {
+        HEDDLE_ASSIGN(value, hlo::make_convert(value, hlo::ElementType::f32));
+      }
       HEDDLE_ASSIGN(Instruction * factor,
                     hlo::make_splat(*value->computation(), value->shape().type(), result.factor,
                                     value->shape().dims()));
       HEDDLE_ASSIGN(value, hlo::make_binary(hlo::Opcode::multiply, value, factor));
+      if (narrow) {
+        HEDDLE_ASSIGN(value, hlo::make_convert(value, type));
+      }
     }
     target->replace_all_uses_with(value);
+    instructions_[result.target] = value;  // what a later call's operand means by the target
     return {};
   }
 

@@ -89,7 +89,8 @@ class Finder {
     }
     auto backward = match_backward(*algebra, elements_, region, *softmax);
     if (!backward) {
-      if (forward_roots.empty()) reason = backward.status().message();
+      if (forward_roots.empty() && backward.status().message() != kNoGradient)
+        reason = backward.status().message();
       return false;
     }
     backward->algebra = algebra;

@@ -53,6 +53,9 @@ void free_bound(Elements& elements, const std::vector<Var>& bound,
 Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region,
                             const Softmax& softmax);
 
+/// The reason when a region holds no product that could be a gradient at all.
+inline constexpr const char* kNoGradient = "no gradient of these scores was found";
+
 /// Gradients of the softmax's attention: every product of the region that is dQ, dK, dV or dBias.
 /// Fails with a reason if the region holds no gradient of its scores.
 Result<Match> match_backward(Algebra& algebra, Elements& elements, Region& region,

@@ -53,7 +53,7 @@ class Backward {
 
   Result<Match> match() {
     const hlo::Computation* home = elements_.frames()[region_.home()].computation;
-    std::string reason = "no gradient of these scores was found";
+    std::string reason = kNoGradient;
     std::optional<Core> core;
     std::set<const Instruction*> tried;
     for (const Instruction* x : home->dependency_order()) {
@@ -81,13 +81,21 @@ class Backward {
       if (member->kind == Kind::matrix && !softmax_.score.bias) continue;
       const Poly value = region_.value(member->place);
       for (Role role : {Role::d_q, Role::d_k, Role::d_v, Role::d_bias}) {
-        if (match.find(role)) continue;
+        // The first that fits; a constant factor may still be taken up by a later multiplication.
+        Output* known = nullptr;
+        for (Output& output : match.outputs)
+          if (output.role == role) known = &output;
+        if (known && std::abs(known->factor - 1) < 1e-6) continue;
         const auto expected = gradient(*core, role, member->place);
         if (!expected) continue;
-        if (const auto factor = Algebra::ratio(value, *expected)) {
+        const auto factor = Algebra::ratio(value, *expected);
+        if (!factor) continue;
+        if (!known) {
           match.outputs.push_back({role, member->place, *factor});
-          break;
+        } else if (std::abs(*factor - 1) < 1e-6) {
+          *known = {role, member->place, *factor};
         }
+        break;
       }
     }
     if (match.outputs.empty())

@@ -31,7 +31,8 @@ std::optional<DataType> data_type(ElementType type) {
 /// What both calls share: operands, roles, the attributes of the scores.
 class Planner {
  public:
-  Planner(Elements& elements, const Match& match) : elements_(elements), match_(match) {}
+  Planner(Elements& elements, const Match& match, const std::vector<CallResult>& earlier)
+      : elements_(elements), match_(match), earlier_(earlier) {}
 
   Status begin(bool backward) {
     plan_.backward = backward;
@@ -52,7 +53,8 @@ class Planner {
 
   /// A bound tensor of the graph for an operand of the program.
   Result<TensorId> operand(std::string name, const Element& leaf, const Axes& axes) {
-    const auto place = local_element(elements_, match_.home, leaf);
+    auto place = local_element(elements_, match_.home, leaf);
+    if (place) place = as_result(*place);
     if (!place)
       return error(Code::graph_not_supported, "%{} ({}) is not kept for the loop that needs it",
                    leaf.x->name(), name);
@@ -132,7 +134,9 @@ class Planner {
     Element place = output.place;
     Element best = place;
     bool found = false;
+    std::vector<Element> chain;
     for (;;) {
+      chain.push_back(place);
       const auto view = view_of(elements_, place, axes);
       if (!view)
         return error(Code::graph_not_supported, "%{} ({}) does not vary as attention's results do",
@@ -157,6 +161,8 @@ class Planner {
     result.type = best.x->shape().type();
     result.target = best.x;
     result.place = best;
+    while (chain.back().x != best.x) chain.pop_back();
+    result.chain = std::move(chain);
     result.axes = axes;
     result.direct = view->direct;
     result.factor = std::abs(output.factor - 1) < 1e-6 ? 1 : output.factor;
@@ -225,6 +231,24 @@ class Planner {
       default:
         return std::nullopt;
     }
+  }
+
+  /// `place`, or the earlier call's result that holds the same elements in the same type.
+  Element as_result(const Element& place) const {
+    for (const CallResult& result : earlier_)
+      for (const Element& link : result.chain) {
+        if (link.x != place.x || result.target == place.x ||
+            result.target->shape().type() != place.x->shape().type())
+          continue;
+        Algebra::Renaming renaming;
+        for (size_t i = 0; i < link.at.size(); ++i)
+          for (size_t j = 0; j < link.at[i].size(); ++j) renaming[link.at[i][j]] = place.at[i][j];
+        Element target = result.place;
+        for (Index& index : target.at)
+          for (Var& v : index) v = renaming.at(v);
+        return target;
+      }
+    return place;
   }
 
   void set_soft_cap(graph::AttentionAttributes& a, double cap) {
@@ -308,14 +332,16 @@ class Planner {
 
   Elements& elements_;
   const Match& match_;
+  const std::vector<CallResult>& earlier_;
   Plan plan_;
   int64_t last_uid_ = 0;
 };
 
 }  // namespace
 
-Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats) {
-  Planner planner(elements, match);
+Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
+                          const std::vector<CallResult>& earlier) {
+  Planner planner(elements, match, earlier);
   HEDDLE_TRY(planner.begin(false));
   graph::Sdpa op;
   HEDDLE_ASSIGN(op.q, planner.operand("Q", match.score.q, planner.q_axes()));
@@ -339,8 +365,8 @@ Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats) {
 }
 
 Result<Plan> plan_backward(Elements& elements, const Match& match, const Plan& forward,
-                           int forward_number) {
-  Planner planner(elements, match);
+                           int forward_number, const std::vector<CallResult>& earlier) {
+  Planner planner(elements, match, earlier);
   HEDDLE_TRY(planner.begin(true));
   graph::SdpaBackward op;
   HEDDLE_ASSIGN(op.q, planner.operand("Q", match.score.q, planner.q_axes()));

@@ -33,6 +33,8 @@ struct CallResult {
   Axes axes;
   bool direct = true;  // else a canonical array, rearranged for the target
   double factor = 1;   // what the target is a multiple by
+  /// From the output as found to the target: the same elements, moved or rounded.
+  std::vector<Element> chain;
 };
 
 struct Plan {
@@ -53,11 +55,13 @@ struct Plan {
   hlo::ElementType dtype = hlo::ElementType::f32;
 };
 
-/// The forward call of a match; with `stats` it also returns the log-sum-exp. `match.outputs` may
-/// hold no O: then the call's results serve a backward alone.
-Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats);
+/// The forward call of a match. `earlier` are results of calls planned before: an operand that such
+/// a call gives is taken from there; with `stats` it also returns the log-sum-exp. `match.outputs`
+/// may hold no O: then the call's results serve a backward alone.
+Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
+                          const std::vector<CallResult>& earlier = {});
 /// The backward call, reading O and Stats of `forward`.
 Result<Plan> plan_backward(Elements& elements, const Match& match, const Plan& forward,
-                           int forward_number);
+                           int forward_number, const std::vector<CallResult>& earlier = {});
 
 }  // namespace heddle::rewrite

@@ -205,6 +205,14 @@ Result<Band> band_of(Elements& elements, const Algebra& algebra, const Mask& mas
                      const Index& rows, const Index& keys) {
   Band band;
   if (!mask.hides_anything()) return band;
+  for (AtomId id : mask.indicators) {
+    std::vector<Extent> first_cell;
+    for (Var v : algebra.support(id)) first_cell.push_back({v, 0, 1});
+    if (!evaluate(elements, algebra.at(id).element, first_cell))
+      return error(Code::graph_not_supported,
+                   "the mask (%{}) depends on data that is known only when the program runs",
+                   algebra.at(id).element.x->name());
+  }
   for (Var v : support(algebra, mask))
     if (std::find(rows.begin(), rows.end(), v) == rows.end() &&
         std::find(keys.begin(), keys.end(), v) == keys.end())

@@ -175,7 +175,9 @@ void Region::classify_dot(int frame, const Instruction* x) {
   const bool of_matrix = (lhs && lhs->kind == Kind::matrix) || (rhs && rhs->kind == Kind::matrix);
   // A product of row vectors' kin (dO / l with V) may be a matrix: that shows, and its labels with
   // it, where it meets the weights.
-  if (!of_matrix && x->shape().element_count() != count_) return;
+  // And a product over all but batch axes is a row vector (rowsum(dO * O)).
+  const bool is_row = x->shape().rank() == static_cast<int>(x->lhs_batch_dims().size());
+  if (!of_matrix && !is_row && x->shape().element_count() != count_) return;
   std::vector<Index> at;
   const auto lb = x->lhs_batch_dims(), rb = x->rhs_batch_dims();
   for (size_t i = 0; i < lb.size(); ++i)

@@ -54,6 +54,8 @@ class Region {
 
   Poly expand(const Element& element);
   Poly predicate(const Element& element);
+  /// The value of what is made of predicates and constants alone; nothing for anything else.
+  std::optional<Poly> mask_value(const Element& element);
   Poly dot(const Element& element);
   Poly reduce(const Element& element);
   Poly dot_operand(const Element& element);

@@ -38,7 +38,11 @@ Poly Region::value(const Element& element) {
   const Element place = elements_.resolve(element);
   if (const auto number = scalar(place.x)) return Algebra::constant(*number);
   if (place.x->shape().type() == ElementType::pred) return predicate(place);
-  if (algebra_.exhausted() || !find(place.frame, place.x)) return algebra_.element(place);
+  if (algebra_.exhausted()) return algebra_.element(place);
+  if (!find(place.frame, place.x)) {
+    const auto mask = mask_value(place);
+    return mask ? *mask : algebra_.element(place);
+  }
   std::vector<int64_t> key{place.frame, place.x->id()};
   for (const Index& index : place.at) {
     key.push_back(INT64_MIN);
@@ -86,6 +90,10 @@ Poly Region::expand(const Element& e) {
       return algebra_.element(e);
     case Opcode::exponential:
       return algebra_.exponential(operand(0), keys_of(e));
+    case Opcode::abs: {
+      const Poly x = operand(0);
+      return algebra_.is_nonnegative(x) ? x : algebra_.element(e);
+    }
     case Opcode::log:
     case Opcode::tanh:
     case Opcode::sqrt:
@@ -97,6 +105,46 @@ Poly Region::expand(const Element& e) {
       return is_sum(elements_, e.frame, x) ? reduce(e) : algebra_.element(e);
     default:
       return algebra_.element(e);
+  }
+}
+
+std::optional<Poly> Region::mask_value(const Element& element) {
+  const Element e = elements_.resolve(element);
+  const Instruction* x = e.x;
+  if (const auto number = scalar(x)) return Algebra::constant(*number);
+  if (x->shape().type() == ElementType::pred) return predicate(e);
+  std::vector<Poly> operands;
+  switch (x->opcode()) {
+    case Opcode::convert:
+    case Opcode::add:
+    case Opcode::subtract:
+    case Opcode::multiply:
+    case Opcode::negate:
+    case Opcode::select:
+      for (const Instruction* y : x->operands()) {
+        auto value = mask_value({e.frame, y, y->shape().is_scalar() ? std::vector<Index>{} : e.at});
+        if (!value) return std::nullopt;
+        operands.push_back(std::move(*value));
+      }
+      break;
+    default:
+      return std::nullopt;
+  }
+  switch (x->opcode()) {
+    case Opcode::convert:
+      return operands[0];
+    case Opcode::negate:
+      return algebra_.scale(operands[0], -1);
+    case Opcode::multiply:
+      return algebra_.multiply(operands[0], operands[1]);
+    case Opcode::select:
+      return algebra_.add(
+          algebra_.multiply(operands[0], operands[1]),
+          algebra_.multiply(algebra_.add(Algebra::constant(1), algebra_.scale(operands[0], -1)),
+                            operands[2]));
+    default:
+      return algebra_.add(operands[0],
+                          algebra_.scale(operands[1], x->is(Opcode::subtract) ? -1 : 1));
   }
 }
 

@@ -53,8 +53,18 @@ class Rewriter {
     return {};
   }
 
+  /// What the calls planned so far put in the place of instructions.
+  std::vector<CallResult> results() const {
+    std::vector<CallResult> all;
+    for (const auto& plan : plans_)
+      if (plan)
+        for (const CallResult& result : plan->results)
+          if (result.target) all.push_back(result);
+    return all;
+  }
+
   void plan_forward_of(const Match& match) {
-    auto plan = plan_forward(elements_, match, false);
+    auto plan = plan_forward(elements_, match, false, results());
     Status status = plan ? admit(*plan) : plan.status();
     if (!status.is_ok()) return refuse(match, status);
     plans_.push_back(std::move(*plan));
@@ -73,10 +83,11 @@ class Rewriter {
       if (plans_[i] && !plans_[i]->backward && same_attention(*matches_[i], match))
         number = static_cast<int>(i);
     const Match& forward_match = number >= 0 ? *matches_[number] : match;
-    HEDDLE_ASSIGN(Plan forward, plan_forward(elements_, forward_match, true));
+    HEDDLE_ASSIGN(Plan forward, plan_forward(elements_, forward_match, true, results()));
     HEDDLE_TRY(admit(forward));
     const int forward_number = number >= 0 ? number : static_cast<int>(plans_.size());
-    HEDDLE_ASSIGN(Plan backward, plan_backward(elements_, match, forward, forward_number));
+    HEDDLE_ASSIGN(Plan backward,
+                  plan_backward(elements_, match, forward, forward_number, results()));
     HEDDLE_TRY(admit(backward));
     if (number >= 0) {
       plans_[number] = std::move(forward);

@@ -149,6 +149,7 @@ void flatten(const Literal& value, std::vector<Literal>& leaves) {
   if (!arguments) return ::testing::AssertionFailure() << arguments.status().message();
   hlo::EvaluateOptions options;
   options.precision = hlo::Precision::f64;
+  options.max_iterations = 1000;
   options.custom_calls.emplace_back("heddle", by_definition);
   const auto expected = hlo::evaluate(*programs.original, *arguments, options);
   if (!expected) return ::testing::AssertionFailure() << expected.status().message();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hlo/module.h"
+#include "hlo/write.h"
 #include "rewrite/rewrite.h"
 
 namespace heddle::testing {
@@ -41,8 +42,8 @@ struct Rewritten {
 Rewritten rewritten(const std::string& text);
 
 /// Evaluates both modules in f64, fused calls by their definition, on the same random inputs and
-/// compares every output to a relative 1e-9 (or `tolerance`). NaN in the original's output is
-/// nobody's meaning and is passed over.
+/// compares every output to a relative `tolerance`. NaN in the original's output is nobody's
+/// meaning and is passed over.
 ::testing::AssertionResult same_meaning(const Rewritten& programs, double tolerance = 1e-9,
                                         uint64_t seed = 1);
 

@@ -1,0 +1,171 @@
+// Programs that are almost attention: one operation, operand, constant or axis is changed at
+// random. Each mutant must be refused or still compute what it computed.
+#include <algorithm>
+#include <random>
+
+#include "hlo/interpreter/evaluate.h"
+#include "rewrite/programs.h"
+
+namespace heddle::testing {
+namespace {
+
+using hlo::Instruction;
+using hlo::Opcode;
+
+class Mutator {
+ public:
+  explicit Mutator(uint64_t seed) : engine_(seed) {}
+
+  /// Changes one thing; what it was, or nothing if the drawn instruction has nothing to change.
+  std::string mutate(hlo::Module& module) {
+    std::vector<Instruction*> all;
+    for (hlo::Computation* computation : module.computations())
+      for (Instruction* x : computation->instructions()) all.push_back(x);
+    Instruction* x = all[draw(all.size())];
+    switch (draw(4)) {
+      case 0:
+        return change_operation(x);
+      case 1:
+        return change_operand(x);
+      case 2:
+        return change_attribute(x);
+      default:
+        return change_constant(x);
+    }
+  }
+
+ private:
+  size_t draw(size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(engine_); }
+
+  std::string change_operation(Instruction* x) {
+    static constexpr Opcode kBinary[] = {Opcode::add,    Opcode::subtract, Opcode::multiply,
+                                         Opcode::divide, Opcode::maximum,  Opcode::minimum};
+    if (std::find(std::begin(kBinary), std::end(kBinary), x->opcode()) != std::end(kBinary)) {
+      const Opcode other = kBinary[draw(std::size(kBinary))];
+      if (other == x->opcode()) return "";
+      replace(x, other, {x->operand(0), x->operand(1)});
+      return x->name() + " becomes " + std::string(hlo::name(other));
+    }
+    if (x->is(Opcode::select)) {
+      replace(x, Opcode::select, {x->operand(0), x->operand(2), x->operand(1)});
+      return x->name() + " selects the other way round";
+    }
+    if (x->is(Opcode::negate) || x->is(Opcode::exponential) || x->is(Opcode::tanh)) {
+      replace(x, x->is(Opcode::negate) ? Opcode::abs : Opcode::negate, {x->operand(0)});
+      return x->name() + " becomes another function";
+    }
+    return "";
+  }
+
+  std::string change_operand(Instruction* x) {
+    // What a reduction by f(a, b) = g(b) gives is left open by HLO.
+    const bool in_reducer = x->computation()->parameters().size() == 2 && x->shape().is_scalar();
+    if (x->operand_count() == 0 || x->is(Opcode::while_) || in_reducer) return "";
+    const int i = static_cast<int>(draw(x->operand_count()));
+    std::vector<Instruction*> candidates;
+    for (Instruction* y : x->computation()->dependency_order()) {
+      if (y == x) break;
+      if (y != x->operand(i) && hlo::same_but_layout(y->shape(), x->operand(i)->shape()))
+        candidates.push_back(y);
+    }
+    if (candidates.empty()) return "";
+    Instruction* other = candidates[draw(candidates.size())];
+    const std::string what =
+        x->name() + " reads " + other->name() + " instead of " + x->operand(i)->name();
+    x->set_operand(i, other);
+    return what;
+  }
+
+  std::string change_attribute(Instruction* x) {
+    if (x->is(Opcode::compare)) {
+      static constexpr const char* kDirections[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
+      const std::string direction = kDirections[draw(6)];
+      if (direction == x->direction()) return "";
+      x->set("direction", hlo::Verbatim{direction});
+      return x->name() + " compares " + direction;
+    }
+    for (const char* name : {"dimensions", "lhs_contracting_dims", "rhs_contracting_dims",
+                             "lhs_batch_dims", "rhs_batch_dims"}) {
+      const auto dims = x->integers(name);
+      if (dims.empty() || draw(2) == 0) continue;
+      std::vector<int64_t> changed(dims.begin(), dims.end());
+      if (changed.size() > 1 && draw(2) == 0) {
+        std::swap(changed[0], changed[draw(changed.size())]);
+      } else {
+        changed[draw(changed.size())] += draw(2) == 0 ? 1 : -1;
+      }
+      if (std::equal(changed.begin(), changed.end(), dims.begin())) return "";
+      x->set(name, changed);
+      return x->name() + " has other " + name;
+    }
+    if (x->is(Opcode::iota) && x->shape().rank() > 1) {
+      x->set("iota_dimension", 1 - x->iota_dimension());
+      return x->name() + " counts along another axis";
+    }
+    return "";
+  }
+
+  std::string change_constant(Instruction* x) {
+    if (!x->is(Opcode::constant) || !x->shape().is_scalar() || !hlo::is_floating(x->shape().type()))
+      return "";
+    static constexpr double kValues[] = {0, 1, -1, 0.5, -100, -1e4, -1e30, 1e30, 2};
+    hlo::Literal literal = *x->literal();
+    literal.set(0, kValues[draw(std::size(kValues))]);
+    x->set_literal(literal);
+    return x->name() + " is another constant";
+  }
+
+  static void replace(Instruction* x, Opcode opcode, std::vector<Instruction*> operands) {
+    x->replace_all_uses_with(
+        x->computation()->add(opcode, x->shape(), std::move(operands), {}, x->name()));
+  }
+
+  std::mt19937_64 engine_;
+};
+
+/// A mutant of a loop may run for ever.
+bool ends(const hlo::Module& module) {
+  const auto arguments = hlo::random_arguments(module, 1);
+  hlo::EvaluateOptions options;
+  options.max_iterations = 1000;
+  return arguments && hlo::evaluate(module, *arguments, options);
+}
+
+class Mutants : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Mutants, AreRefusedOrStillAgree) {
+  const std::string text = std::string(GetParam()).starts_with("forms/")
+                               ? program_text(GetParam())
+                               : small_program(GetParam());
+  int tried = 0, fused = 0;
+  for (uint64_t seed = 0; tried < 60 && seed < 2000; ++seed) {
+    const auto module = parsed(text);
+    const std::string what = Mutator(seed).mutate(*module);
+    if (what.empty() || !module->verify().is_ok()) continue;
+    ++tried;
+    const Rewritten programs = rewritten(hlo::write_text(*module));
+    if (programs.report.fusions.empty() || !ends(*module)) continue;
+    ++fused;
+    EXPECT_TRUE(same_meaning(programs, 1e-6)) << "seed " << seed << ": " << what;
+  }
+  EXPECT_EQ(tried, 60);
+  RecordProperty("fused", fused);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Mutants,
+                         ::testing::Values("fwd_causal_kv4.optimized", "grad_causal_kv4",
+                                           "grad_causal_kv1.optimized", "grad_late_norm_kv4",
+                                           "grad_softcap_kv4", "grad_jaxnn_kv1",
+                                           "scan_grad_causal_kv4.optimized",
+                                           "forms/flash_by_hand_grad", "forms/bias_per_head_grad",
+                                           "forms/dropped_out_grad", "forms/nested_selects_grad",
+                                           "forms/grouped_by_tile_grad", "forms/scan"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name)
+                             if (c == '.' || c == '/') c = '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace heddle::testing

@@ -1,0 +1,370 @@
+"""Prints the ways in which JAX programs write attention, one small HLO module each.
+
+    python tests/rewrite/print_forms.py tests/data/hlo/forms
+
+Sizes differ along every axis, so that a mix-up of axes cannot go unseen: batch 2, 2 key/value heads,
+3 query heads for each, 10 queries, 14 keys, head_dim 8, value depth 16.
+"""
+
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+B, G, R, Q, K, D, V = 2, 2, 3, 10, 14, 8, 16
+H = G * R
+FORMS = {}
+
+
+def shape(*dims, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(dims, dtype)
+
+
+def form(*shapes):
+    def add(f):
+        FORMS[f.__name__] = (f, shapes)
+        return f
+
+    return add
+
+
+def gradient(f, *shapes, out):
+    """Adds NAME_grad: the gradients of f for a given dO."""
+
+    def g(*arguments):
+        *primals, d_o = arguments
+        return jax.vjp(f, *primals)[1](d_o)
+
+    FORMS[f.__name__ + "_grad"] = (g, (*shapes, out))
+
+
+def both(*shapes, out):
+    def add(f):
+        FORMS[f.__name__] = (f, shapes)
+        gradient(f, *shapes, out=out)
+        return f
+
+    return add
+
+
+QB, KB, VB, OB = shape(B, Q, H, D), shape(B, K, H, D), shape(B, K, H, V), shape(B, Q, H, V)
+QH, KH, VH, OH = shape(B, H, Q, D), shape(B, H, K, D), shape(B, H, K, V), shape(B, H, Q, V)
+KG, VG = shape(B, K, G, D), shape(B, K, G, V)
+
+
+def softmax(s):
+    return jax.nn.softmax(s, axis=-1)
+
+
+def causal(q=Q, k=K, offset=0):
+    return jnp.arange(q)[:, None] + offset >= jnp.arange(k)[None, :]
+
+
+@both(QH, KH, VH, out=OH)
+def heads_first(q, k, v):
+    return softmax(q @ k.swapaxes(-1, -2) * D**-0.5) @ v
+
+
+@both(shape(Q, D), shape(K, D), shape(K, V), out=shape(Q, V))
+def one_head(q, k, v):
+    return softmax(q @ k.T / D**0.5) @ v
+
+
+@both(shape(H, Q, D), shape(H, K, D), shape(H, K, V), out=shape(H, Q, V))
+def no_batch(q, k, v):
+    return softmax(jnp.einsum("hqd,hkd->hqk", q, k)) @ v
+
+
+@both(QB, KB, VB, out=OB)
+def scaled_queries(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q * D**-0.5, k)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(jnp.where(causal(offset=K - Q), s, -1e9)), v)
+
+
+@both(QB, KB, VB, out=OB)
+def scaled_twice(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q * 3.0, k / 7.0) / 2.0
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, out=OB)
+def no_maximum(q, k, v):
+    e = jnp.exp(jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5)
+    return jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
+
+
+@both(QB, KB, VB, out=OB)
+def gradient_through_maximum(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5
+    e = jnp.exp(s - s.max(-1, keepdims=True))
+    return jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
+
+
+@both(QB, KB, VB, out=OB)
+def by_logarithm(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.exp(jax.nn.log_softmax(s)), v)
+
+
+@both(QB, KB, VB, out=OB)
+def normalised_late(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5
+    e = jnp.exp(s - lax.stop_gradient(s.max(-1, keepdims=True)))
+    o = jnp.einsum("bhqk,bkhd->bqhd", e, v)
+    return o / jnp.einsum("bhqo->bqho", e.sum(-1, keepdims=True))
+
+
+@both(QB, KB, VB, out=OB)
+def window(q, k, v):
+    i, j = jnp.arange(Q)[:, None], jnp.arange(K)[None, :]
+    s = jnp.where((j <= i + 4) & (j > i - 2), jnp.einsum("bqhd,bkhd->bhqk", q, k), -jnp.inf)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, out=OB)
+def nested_selects(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5
+    s = jnp.where(causal(offset=4), s, -1e30)
+    s = jnp.where(jnp.arange(Q)[:, None] - jnp.arange(K)[None, :] < 3, s, -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, out=OB)
+def additive_mask(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5 + (1.0 - causal().astype(jnp.float32)) * -1e10
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, out=OB)
+def causal_by_cumsum(q, k, v):
+    i, j = jnp.cumsum(jnp.ones(Q, jnp.int32)), jnp.cumsum(jnp.ones(K, jnp.int32))
+    s = jnp.where(i[:, None] >= j[None, :], jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, out=OB)
+def masked_twice(q, k, v):
+    m = causal()
+    s = jnp.where(m, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(m, softmax(s), 0.0), v)
+
+
+@both(QB, KG, VG, out=OB)
+def grouped_by_repeat(q, k, v):
+    k, v = jnp.repeat(k, R, 2), jnp.repeat(v, R, 2)
+    s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KG, VG, out=OB)
+def grouped_by_tile(q, k, v):
+    k, v = jnp.tile(k, (1, 1, R, 1)), jnp.tile(v, (1, 1, R, 1))
+    s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KG, VG, out=OB)
+def grouped_by_einsum(q, k, v):
+    q = q.reshape(B, Q, G, R, D)
+    s = jnp.where(causal(), jnp.einsum("bqgrd,bkgd->bgrqk", q, k), -1e30)
+    return jnp.einsum("bgrqk,bkgd->bqgrd", softmax(s), v).reshape(B, Q, H, V)
+
+
+@both(QB, shape(B, K, D), shape(B, K, V), out=OB)
+def one_key_head(q, k, v):
+    s = jnp.where(causal(), jnp.einsum("bqhd,bkd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(H, Q, K), out=OB)
+def bias_per_head(q, k, v, bias):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5 + bias
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(B, H, Q, K), out=OB)
+def bias_full(q, k, v, bias):
+    s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5 + bias, -jnp.inf)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@form(QB, KB, VB, shape(Q, K, dtype=jnp.bool_))
+def mask_is_data(q, k, v, mask):
+    s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@form(QB, KB, VB, shape(B, dtype=jnp.int32))
+def lengths_are_data(q, k, v, lengths):
+    m = jnp.arange(K)[None, :] < lengths[:, None]
+    s = jnp.where(m[:, None, None, :], jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, out=OB)
+def soft_capped(q, k, v):
+    s = 20.0 * jnp.tanh(jnp.einsum("bqhd,bkhd->bhqk", q, k) * (D**-0.5 / 20.0))
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(jnp.where(causal(), s, -1e30)), v)
+
+
+@both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
+def dropped_out(q, k, v, key):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    keep = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.75, p.shape)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(keep, p / 0.75, 0), v)
+
+
+@jax.custom_vjp
+def flash(q, k, v):
+    return flash_forward(q, k, v)[0]
+
+
+def flash_forward(q, k, v):
+    s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    lse = jax.nn.logsumexp(s, -1, keepdims=True)
+    o = jnp.einsum("bhqk,bkhd->bqhd", jnp.exp(s - lse), v)
+    return o, (q, k, v, o, lse)
+
+
+def flash_backward(kept, d_o):
+    q, k, v, o, lse = kept
+    s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    p = jnp.exp(s - lse)
+    delta = jnp.einsum("bqhd,bqhd->bhq", d_o, o)[..., None]
+    d_s = p * (jnp.einsum("bqhd,bkhd->bhqk", d_o, v) - delta)
+    return (
+        jnp.einsum("bhqk,bkhd->bqhd", d_s, k),
+        jnp.einsum("bhqk,bqhd->bkhd", d_s, q),
+        jnp.einsum("bhqk,bqhd->bkhd", p, d_o),
+    )
+
+
+flash.defvjp(flash_forward, flash_backward)
+
+
+@both(QB, KB, VB, out=OB)
+def flash_by_hand(q, k, v):
+    return flash(q, k, v)
+
+
+@form(QB, KB, VB)
+def loss_of_output(q, k, v):
+    def loss(q, k, v):
+        return jnp.sum(scaled_queries(q, k, v) ** 2)
+
+    return jax.value_and_grad(loss, (0, 1, 2))(q, k, v)
+
+
+@form(QB, KB, VB)
+def gradient_of_queries_only(q, k, v):
+    return jax.grad(lambda q: jnp.sum(jnp.sin(scaled_queries(q, k, v))))(q)
+
+
+@form(shape(B, Q, H * D), shape(3, 4, H * D, H * D))
+def layers_unrolled(x, weights):
+    def loss(x, weights):
+        for w in weights:
+            q, k, v = ((x @ w[i]).reshape(B, Q, H, D) for i in range(3))
+            s = jnp.where(causal(Q, Q), jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5, -1e30)
+            o = jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+            x = x + jnp.tanh(o.reshape(x.shape) @ w[3])
+        return jnp.sum(x**2)
+
+    return jax.value_and_grad(loss, (0, 1))(x, weights)
+
+
+def layers_in_scan(checkpoint):
+    def loss(x, weights):
+        def layer(x, w):
+            q, k, v = ((x @ w[i]).reshape(B, Q, H, D) for i in range(3))
+            s = jnp.where(causal(Q, Q), jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5, -1e30)
+            o = jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+            return x + jnp.tanh(o.reshape(x.shape) @ w[3]), None
+
+        layer = jax.checkpoint(layer) if checkpoint else layer
+        return jnp.sum(lax.scan(layer, x, weights)[0] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1))
+
+
+FORMS["scan"] = (layers_in_scan(False), (shape(B, Q, H * D), shape(3, 4, H * D, H * D)))
+FORMS["scan_checkpoint"] = (layers_in_scan(True), (shape(B, Q, H * D), shape(3, 4, H * D, H * D)))
+
+
+def rotated(x):
+    half = x.shape[-1] // 2
+    angle = jnp.arange(x.shape[1])[:, None] * 100.0 ** (-jnp.arange(half) / half)
+    cos, sin = jnp.cos(angle)[None, :, None, :], jnp.sin(angle)[None, :, None, :]
+    a, b = jnp.split(x, 2, axis=-1)
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+@both(QB, KG, VG, out=OB)
+def rope(q, k, v):
+    return grouped_by_repeat(rotated(q), rotated(k), v)
+
+
+# Programs that look like attention and are not, or must be left alone.
+
+
+@form(QB, KB, VB)
+def probabilities_returned(q, k, v):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v), p
+
+
+@form(QB, KB, VB)
+def not_normalised(q, k, v):
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.exp(jnp.einsum("bqhd,bkhd->bhqk", q, k)), v)
+
+
+@form(QB, KB, VB)
+def normalised_over_queries(q, k, v):
+    p = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), axis=-2)
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+@form(QB, KB, VB)
+def fill_within_reach(q, k, v):
+    s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -100.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@form(QB, KB, VB)
+def rows_without_keys(q, k, v):
+    s = jnp.where(causal(offset=-2), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@form(QB, KB, VB)
+def masked_after_softmax(q, k, v):
+    p = jnp.where(causal(), softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k)), 0.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+@form(QB, KB, VB)
+def relu_of_scores(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(jnp.where(s > 0, s, -1e30)), v)
+
+
+@form(QB, KB, VB)
+def capped_after_mask(q, k, v):
+    s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(5.0 * jnp.tanh(s / 5.0)), v)
+
+
+def main(folder):
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (f, shapes) in FORMS.items():
+        f.__name__ = name
+        computation = jax.jit(f).lower(*shapes).compiler_ir("hlo")
+        text = computation.as_hlo_text(print_large_constants=True)
+        (folder / f"{name}.hlo").write_text(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
