@@ -57,6 +57,7 @@ class AttentionOnGpu : public ::testing::Test {
     };
     const int64_t batch = std::max<int64_t>(1, std::thread::hardware_concurrency());
     std::map<std::string, int64_t> refusals;
+    std::map<std::string, int64_t> plans;
     int64_t served = 0;
     for (int64_t first = 0; first < problem_count(); first += batch) {
       std::vector<std::future<Built>> builds;
@@ -71,11 +72,16 @@ class AttentionOnGpu : public ::testing::Test {
           continue;
         }
         ++served;
+        const std::string& plan = (*built.executable)->description();
+        ++plans[plan.find("Hopper") != std::string::npos ? "Hopper kernel" : "general kernel"];
         execute(built);
       }
     }
     std::printf("%s: %lld served\n", context_.device_name().c_str(),
                 static_cast<long long>(served));
+    for (const auto& [kernel, count] : plans) {
+      std::printf("  %lld by the %s\n", static_cast<long long>(count), kernel.c_str());
+    }
     for (const auto& [sentence, count] : refusals) {
       std::printf("  %lld refused: %s\n", static_cast<long long>(count), sentence.c_str());
     }
@@ -104,6 +110,16 @@ class AttentionOnGpu : public ::testing::Test {
 
 TEST_F(AttentionOnGpu, ForwardMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa(random, gpu_options()); });
+}
+
+// Dense tensors, whose rows the copy engine can fetch: on Hopper these run the kernel made for it.
+TEST_F(AttentionOnGpu, ForwardOfAlignedTensorsMatchesTheDefinition) {
+  AttentionOptions options = gpu_options();
+  options.odd_strides = 0;
+  options.max_length = 400;
+  options.max_head_dim = 256;
+  options.paged = options.block_mask = options.rng_dump = 0;
+  run([&options](Random& random) { return random_sdpa(random, options); });
 }
 
 TEST_F(AttentionOnGpu, BackwardMatchesTheDefinition) {
