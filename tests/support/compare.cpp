@@ -119,7 +119,7 @@ Error error_of(const graph::Graph& graph, TensorId id, const Values& expected, c
       const double left =
           tolerance.cancellation_steps *
           (io == DataType::f64 ? 64 * rounding_step(DataType::f64) : rounding_step(DataType::f32));
-      const double max = tolerance.factor * allowed.max + floor * error.max_magnitude + left;
+      const double max = 2 * tolerance.factor * allowed.max + floor * error.max_magnitude + left;
       const double rms = tolerance.factor * allowed.rms + floor * error.rms_magnitude + left;
       if (!std::isfinite(error.max) || !(error.max <= max) || !(error.rms <= rms)) {
         return ::testing::AssertionFailure()

@@ -7,7 +7,9 @@
 
 namespace heddle::testing {
 
-/// What a tolerance is made of: error <= factor * naive error + floor.
+/// What a tolerance is made of: error <= factor * naive error + floor. The root mean square is held
+/// to the factor itself; the largest single error, which of two equally good roundings is often
+/// twice the other's, to twice that.
 struct Tolerance {
   double factor = 2;
   /// In rounding steps of the tensor's dtype at its largest (rms: its rms) magnitude.

@@ -107,7 +107,7 @@ struct Kernels {
   void (*dropout_dump)(const AttentionArguments&, int64_t b, int64_t h, int64_t first, int64_t last,
                        void* scratch);
 
-  /// Scratch of one padded row; of five.
+  /// Scratch of one padded row; of four.
   void (*norm_rows)(const NormPass<float>&, RowRange, float* scratch);
   void (*norm_backward_rows)(const NormBackwardPass<float>&, RowRange, int64_t chunk,
                              float* scratch);

@@ -191,7 +191,7 @@ class NormBackwardPlan final : public Plan {
     memory.weight = cursor.take<char>(width * 8);
     memory.d_weight = cursor.take<double>(chunks() * width);
     memory.d_bias = cursor.take<double>(chunks() * width);
-    memory.scratch = cursor.take<float>(workers_ * 5 * width);
+    memory.scratch = cursor.take<float>(workers_ * 4 * width);
     return memory;
   }
 
@@ -231,7 +231,7 @@ class NormBackwardPlan final : public Plan {
         norm_backward_rows_wide(pass, range, chunk);
       } else {
         kernels_of(isa_).norm_backward_rows(pass, range, chunk,
-                                            memory.scratch + worker * 5 * shape_.padded_width());
+                                            memory.scratch + worker * 4 * shape_.padded_width());
       }
     });
     write_sum(pass.d_weight, d_weight);

@@ -32,10 +32,17 @@ struct RowIndex {
   }
 };
 
-/// A row as f32, zeros from width to the next multiple of kPadding.
-void read(const RowsView& v, const RowIndex& at, int64_t width, float* out) {
-  read_row(v.element, at.address(v), v.column_stride, v.element_bytes, width, out);
-  for (int64_t i = width; i % kPadding != 0; ++i) out[i] = 0;
+/// Whether the kernels may work on the row where it lies: f32, dense, whole vectors.
+bool is_direct(const RowsView& v, int64_t width) {
+  return v.element == Element::f32 && v.column_stride == 1 && width % kPadding == 0;
+}
+
+/// A row as f32, zeros from width to the next multiple of kPadding; in `scratch` unless direct.
+const float* read(const RowsView& v, const RowIndex& at, int64_t width, float* scratch) {
+  if (is_direct(v, width)) return reinterpret_cast<const float*>(at.address(v));
+  read_row(v.element, at.address(v), v.column_stride, v.element_bytes, width, scratch);
+  for (int64_t i = width; i % kPadding != 0; ++i) scratch[i] = 0;
+  return scratch;
 }
 
 void write(const RowsView& v, const RowIndex& at, int64_t width, const float* in) {
@@ -70,53 +77,70 @@ void flush(float* block, double* sum, int64_t padded) {
 
 }  // namespace
 
-void norm_rows(const NormPass<float>& pass, RowRange rows, float* x) {
+void norm_rows(const NormPass<float>& pass, RowRange rows, float* scratch) {
   const int64_t width = pass.rows.width, padded = round_up(width, kPadding);
+  const bool writes_direct = is_direct(pass.y, width);
   RowIndex at(pass.rows, rows.first);
   for (int64_t row = rows.first; row < rows.last; ++row, at.next()) {
-    read(pass.x, at, width, x);
+    const float* x = read(pass.x, at, width, scratch);
     const double mean = dot(x, x, padded) / static_cast<double>(width);
     const auto inverse = static_cast<float>(1 / __builtin_sqrt(mean + pass.epsilon));
     if (pass.inv_rms.data) write(pass.inv_rms, at, 1, &inverse);
     const Float r = all(inverse);
+    float* y = writes_direct ? reinterpret_cast<float*>(at.address(pass.y)) : scratch;
     for (int64_t i = 0; i < padded; i += kLanes) {
       const Float bias = pass.bias ? load(pass.bias + i) : zero();
-      store(x + i, multiply_add(multiply(load(x + i), r), load(pass.weight + i), bias));
+      store(y + i, multiply_add(multiply(load(x + i), r), load(pass.weight + i), bias));
     }
-    write(pass.y, at, width, x);
+    if (!writes_direct) write(pass.y, at, width, y);
   }
 }
+
+namespace {
+
+/// One row's sums: g . xh, and the row's part of dw and db.
+float sum_row(const float* x, const float* dy, const float* weight, float inverse, int64_t padded,
+              float* weight_sum, float* bias_sum) {
+  const Float r = all(inverse);
+  Float even = zero(), odd = zero();
+  for (int64_t i = 0; i < padded; i += kLanes) {
+    const Float d = load(dy + i), xh = multiply(load(x + i), r), d_xh = multiply(d, xh);
+    (i / kLanes % 2 == 0 ? even : odd) =
+        multiply_add(load(weight + i), d_xh, i / kLanes % 2 == 0 ? even : odd);
+    if (weight_sum) store(weight_sum + i, add(load(weight_sum + i), d_xh));
+    if (bias_sum) store(bias_sum + i, add(load(bias_sum + i), d));
+  }
+  return sum_of_lanes(add(even, odd));
+}
+
+}  // namespace
 
 void norm_backward_rows(const NormBackwardPass<float>& pass, RowRange rows, int64_t chunk,
                         float* scratch) {
   const int64_t width = pass.rows.width, padded = round_up(width, kPadding);
-  float *x_hat = scratch, *dy = x_hat + padded, *g = dy + padded, *weight_sum = g + padded,
-        *bias_sum = weight_sum + padded;
   double* const d_weight = pass.d_weight ? pass.d_weight + chunk * padded : nullptr;
   double* const d_bias = pass.d_bias ? pass.d_bias + chunk * padded : nullptr;
+  float* const weight_sum = d_weight ? scratch + 2 * padded : nullptr;
+  float* const bias_sum = d_bias ? scratch + 3 * padded : nullptr;
   clear(d_weight, padded);
   clear(d_bias, padded);
-  fill(weight_sum, 2 * padded, 0);
+  fill(scratch + 2 * padded, 2 * padded, 0);
+  const bool writes_direct = is_direct(pass.dx, width);
   RowIndex at(pass.rows, rows.first);
   for (int64_t row = rows.first; row < rows.last; ++row, at.next()) {
-    read(pass.x, at, width, x_hat);
-    read(pass.dy, at, width, dy);
+    const float* x = read(pass.x, at, width, scratch);
+    const float* dy = read(pass.dy, at, width, scratch + padded);
     const float inverse = float_at(pass.inv_rms.element, at.address(pass.inv_rms));
-    const Float r = all(inverse);
-    for (int64_t i = 0; i < padded; i += kLanes) {
-      const Float d = load(dy + i), xh = multiply(load(x_hat + i), r);
-      store(x_hat + i, xh);
-      store(g + i, multiply(d, load(pass.weight + i)));
-      store(weight_sum + i, multiply_add(d, xh, load(weight_sum + i)));
-      store(bias_sum + i, add(d, load(bias_sum + i)));
-    }
+    const float sum = sum_row(x, dy, pass.weight, inverse, padded, weight_sum, bias_sum);
     if (pass.dx.data) {
-      const Float mean = all(dot(g, x_hat, padded) / static_cast<float>(width));
+      float* dx = writes_direct ? reinterpret_cast<float*>(at.address(pass.dx)) : scratch;
+      const Float r = all(inverse), mean = all(sum / static_cast<float>(width));
       for (int64_t i = 0; i < padded; i += kLanes) {
-        const Float inner = subtract(load(g + i), multiply(load(x_hat + i), mean));
-        store(g + i, multiply(r, inner));
+        const Float g = multiply(load(dy + i), load(pass.weight + i));
+        const Float xh = multiply(load(x + i), r);
+        store(dx + i, multiply(r, subtract(g, multiply(xh, mean))));
       }
-      write(pass.dx, at, width, g);
+      if (!writes_direct) write(pass.dx, at, width, dx);
     }
     if ((row - rows.first + 1) % kRowsPerSum == 0 || row + 1 == rows.last) {
       flush(weight_sum, d_weight, padded);

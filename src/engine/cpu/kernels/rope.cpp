@@ -1,8 +1,29 @@
 #include "engine/cpu/kernels/rope.h"
 
+#include "engine/cpu/kernels/sine_cosine.h"
 #include "engine/cpu/kernels/visible.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
+
+namespace {
+
+/// Angles in `cosine` become their cosines and, in `sine`, their sines.
+void turn(float* cosine, float* sine, int64_t count) {
+  Float s, c;
+  int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) {
+    sine_cosine(load(cosine + j), s, c);
+    store(sine + j, s);
+    store(cosine + j, c);
+  }
+  if (j == count) return;
+  const int rest = static_cast<int>(count - j);
+  sine_cosine(load_first(cosine + j, rest), s, c);
+  store_first(sine + j, s, rest);
+  store_first(cosine + j, c, rest);
+}
+
+}  // namespace
 
 void rope_table(const RopePass& rope, int64_t first, int64_t last) {
   const int64_t half = rope.rope_dim / 2;
@@ -20,18 +41,16 @@ void rope_table(const RopePass& rope, int64_t first, int64_t last) {
     position = larger(0, smaller(position, any.dims[0] - 1));
     float* cosine = rope.table + n * rope.rope_dim;
     float* sine = cosine + half;
-    for (int64_t j = 0; j < half; ++j) {
-      if (rope.angles) {
-        const float angle =
-            float_at(*rope.angles, position * rope.angles->stride[0] + j * rope.angles->stride[3]);
-        cosine[j] = __builtin_cosf(angle);
-        sine[j] = __builtin_sinf(angle);
-      } else {
-        cosine[j] = float_at(*rope.cosines,
-                             position * rope.cosines->stride[0] + j * rope.cosines->stride[3]);
-        sine[j] =
-            float_at(*rope.sines, position * rope.sines->stride[0] + j * rope.sines->stride[3]);
-      }
+    const auto read = [&](const View& v, float* out) {
+      read_row(v.element, v.data + position * v.stride[0] * v.element_bytes, v.stride[3],
+               v.element_bytes, half, out);
+    };
+    if (rope.angles) {
+      read(*rope.angles, cosine);
+      turn(cosine, sine, half);
+    } else {
+      read(*rope.cosines, cosine);
+      read(*rope.sines, sine);
     }
   }
 }

@@ -27,7 +27,16 @@ inline void rotate_row(const RopePass& rope, int64_t b, int64_t s, int64_t colum
     }
     return;
   }
-  for (int64_t j = 0; j < half; ++j) {
+  const Float scale = all(rope.scale), turned = all(turn);
+  int64_t j = 0;
+  for (; j + kLanes <= half; j += kLanes) {
+    const Float lo = load(segment + j), hi = load(segment + half + j);
+    const Float c = load(cosine + j), s = load(sine + j);
+    const Float lo_s = multiply(turned, multiply(lo, s)), hi_s = multiply(turned, multiply(hi, s));
+    store(segment + j, subtract(multiply(scale, multiply(lo, c)), hi_s));
+    store(segment + half + j, add(multiply(scale, multiply(hi, c)), lo_s));
+  }
+  for (; j < half; ++j) {
     const float lo = segment[j], hi = segment[half + j];
     segment[j] = rope.scale * (lo * cosine[j]) - turn * (hi * sine[j]);
     segment[half + j] = rope.scale * (hi * cosine[j]) + turn * (lo * sine[j]);
