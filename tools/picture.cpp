@@ -42,15 +42,23 @@ bool is_plumbing(const Instruction& instruction) {
   }
 }
 
-/// Constants, and the root tuple that only collects results, say nothing worth a box.
+/// Constants, tuples and a loop's whole state say nothing worth a box.
 bool is_left_out(const Instruction& instruction) {
   return instruction.is(Opcode::constant) || instruction.is(Opcode::iota) ||
-         (instruction.is(Opcode::tuple) && instruction.is_root());
+         instruction.is(Opcode::tuple) ||
+         (instruction.is(Opcode::parameter) && instruction.shape().is_tuple());
 }
 
+/// What `instruction` moves: through tuples to the element taken.
 const Instruction* source(const Instruction* instruction) {
-  while (is_plumbing(*instruction) && instruction->operand_count() > 0)
+  while (is_plumbing(*instruction) && instruction->operand_count() > 0) {
+    const int64_t index = instruction->tuple_index();
     instruction = instruction->operand(0);
+    if (index < 0) continue;
+    while (instruction->is(Opcode::opt_barrier)) instruction = instruction->operand(0);
+    if (instruction->is(Opcode::tuple) && index < instruction->operand_count())
+      instruction = instruction->operand(static_cast<int>(index));
+  }
   return instruction;
 }
 

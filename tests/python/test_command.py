@@ -1,0 +1,158 @@
+"""The heddle command as its users meet it: what it prints, what it writes, how it ends."""
+
+import json
+
+import numpy as np
+import pytest
+
+from heddle_jax import xla_module
+
+DONE, BAD_INPUT = 0, 2
+PROGRAMS = ("gpt_f32", "gpt_bf16", "gpt_checkpoint_f32", "gpt_checkpoint_bf16")
+
+
+def program(root, name):
+    return root / "tests" / "data" / "hlo" / f"{name}.hlo"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_fuse_verifies_and_xla_parses_the_result(heddle, root, tmp_path, name):
+    fused, report = tmp_path / "fused.hlo", tmp_path / "report.json"
+    run = heddle("fuse", program(root, name), "-o", fused, "--report", report, "--verify")
+    assert run.returncode == DONE, run.stderr
+    assert run.stdout == "" and run.stderr == ""
+    said = json.loads(report.read_text())
+    assert {fusion["kind"] for fusion in said["fusions"]} == {"attention_forward", "attention_backward"}
+    assert said["verify"]["ok"] and said["verify"]["outputs"] == 25
+    for fusion in said["fusions"]:
+        assert (fusion["batch"], fusion["q_heads"], fusion["kv_heads"]) == (2, 8, 2)
+        assert (fusion["q_len"], fusion["kv_len"], fusion["head_dim"]) == (96, 96, 32)
+        assert fusion["mask"] == "causal" and fusion["scale"] == pytest.approx(32**-0.5)
+        assert json.loads(fusion["graph"])["nodes"]
+    assert fused.read_text().count('custom_call_target="heddle"') == len(said["fusions"])
+    assert xla_module.parses(fused.read_text()) is None
+
+
+def test_verify_gives_the_same_figures_for_the_same_seed(heddle, root):
+    runs = [heddle("fuse", program(root, "gpt_f32"), "--verify", "--report", "-", "--seed", seed) for seed in (3, 3, 4)]
+    figures = [json.loads(run.stdout)["verify"] for run in runs]
+    assert figures[0] == figures[1] != figures[2]
+
+
+def test_a_module_without_attention_is_written_as_it_was(heddle, tmp_path):
+    text = ("HloModule plain, entry_computation_layout={(f32[4]{0})->f32[4]{0}}\n\nENTRY main {\n"
+            "  x = f32[4]{0} parameter(0)\n  ROOT y = f32[4]{0} add(x, x)\n}\n\n")
+    (tmp_path / "plain.hlo").write_text(text)
+    run = heddle("fuse", tmp_path / "plain.hlo", "-o", "-")
+    assert run.returncode == DONE
+    assert run.stdout.strip() == text.strip()
+
+
+def test_explain_names_what_is_fused_and_what_is_left(heddle, root):
+    run = heddle("explain", program(root, "gpt_checkpoint_f32"))
+    assert run.returncode == DONE
+    assert "3 attentions fused" in run.stdout
+    assert "causal" in run.stdout and "8/2" in run.stdout
+    assert "Left as it was:" in run.stdout
+
+
+def test_explain_of_a_graph_says_which_engine_runs_it(heddle, root):
+    run = heddle("explain", root / "fuzz" / "seeds" / "graph_json" / "rope_sdpa.json")
+    assert run.returncode == DONE
+    assert "cpu: runs it" in run.stdout and "cuda: " in run.stdout
+
+
+@pytest.mark.parametrize("ending", ["svg", "png", "dot"])
+def test_picture(heddle, root, tmp_path, ending):
+    picture = tmp_path / f"layer.{ending}"
+    run = heddle("fuse", program(root, "gpt_checkpoint_f32"), "--picture", picture)
+    assert run.returncode == DONE, run.stderr
+    start = {"svg": b"<?xml", "png": b"\x89PNG", "dot": b"digraph"}[ending]
+    assert picture.read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("name", ["sdpa", "sdpa_backward", "rope", "rope_sdpa", "soft_cap", "rms_norm", "rms_norm_backward"])
+def test_run_compares_with_the_definition(heddle, root, name):
+    run = heddle("run", root / "fuzz" / "seeds" / "graph_json" / f"{name}.json", "--runs", 1)
+    assert run.returncode == DONE, run.stdout + run.stderr
+    assert "ok" in run.stdout and "WRONG" not in run.stdout
+
+
+def test_run_reads_and_writes_npy(heddle, tmp_path):
+    b, h, s, d = 1, 2, 5, 8
+    tensor = lambda uid, name: {"uid": uid, "name": name, "dtype": "f32", "dims": [b, h, s, d]}
+    graph = {"heddle_graph": 1, "tensors": [tensor(i + 1, n) for i, n in enumerate("qkvo")],
+             "nodes": [{"op": "sdpa", "q": 1, "k": 2, "v": 3, "o": 4, "attn_scale": 0.5}]}
+    (tmp_path / "graph.json").write_text(json.dumps(graph))
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.standard_normal((b, h, s, d), np.float32) for name in "qkv"}
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    given = [part for name in "qkv" for part in ("--input", f"{name}={tmp_path / name}.npy")]
+    run = heddle("run", tmp_path / "graph.json", *given, "--output", f"o={tmp_path / 'o.npy'}")
+    assert run.returncode == DONE, run.stdout + run.stderr
+    scores = np.einsum("bhqd,bhkd->bhqk", arrays["q"], arrays["k"]).astype(np.float64) * 0.5
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(np.load(tmp_path / "o.npy"), weights @ arrays["v"], rtol=1e-5, atol=1e-6)
+
+
+def test_doctor_and_bench_speak(heddle):
+    assert "cpu engine" in heddle("doctor").stdout
+    run = heddle("bench", "cpu", "--dtype", "f32", "--head-dim", 64, "--sequence", 64, "--json", "-")
+    figures = json.loads(run.stdout)
+    assert figures["machine"]["f32_gflops"] > 0
+    assert len(figures["cells"]) == 4 and all(cell["seconds"] > 0 for cell in figures["cells"])
+
+
+def test_help_of_every_subcommand(heddle):
+    for command in ("fuse", "explain", "run", "bench", "doctor", "cache"):
+        run = heddle(command, "--help")
+        assert run.returncode == DONE and "Usage" in run.stdout
+    assert heddle("--version").stdout.startswith("heddle ")
+
+
+@pytest.mark.parametrize("arguments", [(), ("fuse",), ("weave",), ("fuse", "x.hlo", "--wrong"), ("run", "g", "--runs", "-1")])
+def test_bad_usage_ends_with_2(heddle, arguments):
+    run = heddle(*arguments)
+    assert run.returncode == BAD_INPUT
+    assert run.stderr
+
+
+@pytest.mark.parametrize("command", ["fuse", "explain", "run"])
+def test_a_file_that_is_not_there(heddle, tmp_path, command):
+    run = heddle(command, tmp_path / "absent")
+    assert run.returncode == BAD_INPUT
+    assert run.stderr == f"heddle: {tmp_path / 'absent'} cannot be read\n"
+
+
+def test_malformed_hlo_gives_file_line_and_column(heddle, root, tmp_path):
+    text = program(root, "gpt_f32").read_text()
+    bad = tmp_path / "bad.hlo"
+    bad.write_text(text[: len(text) // 2])
+    run = heddle("fuse", bad, "-o", tmp_path / "out.hlo")
+    assert run.returncode == BAD_INPUT
+    line, column = run.stderr.removeprefix(f"heddle: {bad}:").split(":")[:2]
+    assert int(line) > 1 and int(column) >= 1
+    assert not (tmp_path / "out.hlo").exists()
+
+
+def test_malformed_graph_and_npy(heddle, root, tmp_path):
+    graph = root / "fuzz" / "seeds" / "graph_json" / "sdpa.json"
+    (tmp_path / "bad.json").write_text(graph.read_text()[:200])
+    run = heddle("run", tmp_path / "bad.json")
+    assert run.returncode == BAD_INPUT and str(tmp_path / "bad.json") in run.stderr and "line" in run.stderr
+    (tmp_path / "q.npy").write_bytes(b"\x93NUMPY\x01\x00")
+    run = heddle("run", graph, "--input", f"q={tmp_path / 'q.npy'}")
+    assert run.returncode == BAD_INPUT and "byte 0" in run.stderr
+    run = heddle("run", graph, "--input", f"nobody={tmp_path / 'q.npy'}")
+    assert run.returncode == BAD_INPUT and "names none of this graph's tensors" in run.stderr
+
+
+def test_hostile_sizes_are_refused(heddle, tmp_path):
+    huge = {"uid": 1, "name": "q", "dtype": "f32", "dims": [1, 1, 2**40, 64]}
+    graph = {"heddle_graph": 1, "tensors": [huge, {**huge, "uid": 2}, {**huge, "uid": 3}, {**huge, "uid": 4}],
+             "nodes": [{"op": "sdpa", "q": 1, "k": 2, "v": 3, "o": 4}]}
+    (tmp_path / "huge.json").write_text(json.dumps(graph))
+    run = heddle("run", tmp_path / "huge.json")
+    assert run.returncode == BAD_INPUT and run.stderr.startswith("heddle: ")
