@@ -174,7 +174,7 @@ class Filler {
     Tensor epsilon, y = graph_[op.x];
     epsilon.dtype = DataType::f32, epsilon.dims = {1, 1, 1, 1}, epsilon.strides = {1, 1, 1, 1};
     epsilon.constant = kEpsilon;
-    y.is_virtual = true, y.uid = 0;
+    y.is_virtual = true, y.uid = 0, y.name.clear();
     norm.epsilon = forward.add(epsilon), norm.y = forward.add(y);
     return by_reference(std::move(forward), norm, {op.inv_variance});
   }
