@@ -88,7 +88,8 @@ class SequenceMapArguments(ct.Structure):
                 ("problem", Parameters), ("padding", ct.c_ubyte * 128)]
 
 
-def configure(qk_dim: int, v_dim: int, length: int, causal: bool, cells: str = "plain") -> dict:
+def configure(qk_dim: int, v_dim: int, length: int, causal: bool, cells: str = "plain",
+              windowed: bool = False) -> dict:
     """Tiles by head dims, length and work per cell: "plain", "edited" (arithmetic on the score) or
     "heavy" (operands read per cell, dropout). kernels/notes/sm90_attention_forward.md has timings.
     """
@@ -98,7 +99,7 @@ def configure(qk_dim: int, v_dim: int, length: int, causal: bool, cells: str = "
         return dict(kConsumers=3 if plain else 2, kTileN=96 if cells == "heavy" else 128,
                     kStages=3, kTakeTurns=True)
     if widest <= 128:
-        if plain and length >= (8192 if causal else 2048):
+        if plain and not windowed and length >= (8192 if causal else 2048):
             return dict(kConsumers=3, kTileN=80)
         return dict(kConsumers=2, kTileN=80 if cells == "heavy" else 128)
     tile_n = 64 if v_dim > 192 else 96 if v_dim > 128 else 128
@@ -166,10 +167,10 @@ def causal_bounds(bottom_right=False, left=None):
     return bounds
 
 
-def section_heads(length: int, kv_head_bytes: int, heads: int) -> int:
-    """Heads whose keys and values share L2: 16 MiB of them while tiles are short, else 64."""
-    budget = (16 << 20) if length <= 1024 else (64 << 20)
-    return max(1, min(heads, budget // max(1, kv_head_bytes)))
+def section_heads(length: int, kv_head_bytes: int, heads: int, group: int) -> int:
+    """Heads dealt out together: 16 MiB of keys and values while rows are short, else 64 key heads."""
+    section = (16 << 20) // max(1, kv_head_bytes) if length <= 1024 else 64 * group
+    return max(1, min(heads, section))
 
 
 @dataclasses.dataclass
@@ -233,7 +234,8 @@ class Call:
         tiles = -(-q_length // self.kernel.tile_m)
         heads = batch * q.shape[1]
         kv_bytes = kv_length * (q.shape[3] + v.shape[3]) * 2 * k.shape[1] // q.shape[1]
-        section = self.section or section_heads(q_length, kv_bytes, heads)
+        section = self.section or section_heads(q_length, kv_bytes, heads,
+                                                q.shape[1] // k.shape[1])
         self.args.order = TileOrder(tiles, section, heads * tiles,
                                     0 if self.counter is None else self.counter.data_ptr())
         self.rope_rows = None

@@ -53,7 +53,7 @@ def teraflops(cell, ms):
 def config_of(cell, overrides):
     v_dim = cell.get("v_dim", cell["dim"])
     config = configure(cell["dim"], v_dim, cell["length"], cell["causal"],
-                       "edited" if "score" in cell else "plain")
+                       "edited" if "score" in cell else "plain", "left" in cell)
     config.update(kQkDim=cell["dim"], kVDim=v_dim, Element=cell.get("dtype", "bf16"),
                   kUpperVaries=cell["causal"], kLowerVaries="left" in cell)
     if "rope" in cell:

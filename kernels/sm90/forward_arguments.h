@@ -8,8 +8,8 @@
 namespace heddle::sm90 {
 
 /// How query tiles are dealt to the persistent blocks. The batch * q_heads heads are cut into
-/// sections of `section`, whose K and V stay in L2 together; a section's tiles run from its longest
-/// rows (the last query tile) to its shortest, over its heads.
+/// sections of `section`; a section's tiles run from its longest rows (the last query tile) to its
+/// shortest, over its heads.
 struct TileOrder {
   int q_tiles;   ///< per head
   int section;   ///< heads, at least 1

@@ -1,0 +1,104 @@
+#include "engine/cuda/attention_forward_sm90.h"
+
+#include <gtest/gtest.h>
+
+namespace heddle::engine::cuda {
+namespace {
+
+using problem::AttentionProblem;
+
+// Dense BHSD bf16 tensors, q heads of one kv head.
+AttentionProblem dense(int64_t batch, int64_t q_heads, int64_t kv_heads, int64_t length, int dim) {
+  AttentionProblem problem;
+  problem::AttentionStructure& structure = problem.structure;
+  const auto add = [&](DataType dtype, int64_t heads, int64_t columns) {
+    structure.operands.push_back({.dtype = dtype});
+    problem.sizes.layouts.push_back(
+        {.dims = {batch, heads, length, columns},
+         .strides = {heads * length * columns, length * columns, columns, 1}});
+    return static_cast<problem::OperandId>(structure.operands.size() - 1);
+  };
+  structure.q = add(DataType::bf16, q_heads, dim);
+  structure.k = add(DataType::bf16, kv_heads, dim);
+  structure.v = add(DataType::bf16, kv_heads, dim);
+  structure.o = add(DataType::bf16, q_heads, dim);
+  structure.qk_head_dim = structure.v_head_dim = dim;
+  problem.sizes.batch = batch;
+  problem.sizes.q_heads = q_heads;
+  problem.sizes.k_heads = problem.sizes.v_heads = kv_heads;
+  problem.sizes.q_length = problem.sizes.kv_length = length;
+  problem.sizes.scale = 0.1;
+  return problem;
+}
+
+void make_causal(AttentionProblem& problem) {
+  problem.structure.bounds.push_back({.upper = true, .anchor = problem::Anchor::top_left});
+  problem.sizes.bound_constants.push_back(1);
+}
+
+TEST(ForwardSm90Config, FitsSharedMemoryForEveryHeadDim) {
+  for (int dim = 8; dim <= 256; dim += 8) {
+    for (int64_t length : {512, 16384}) {
+      const auto config = configure_forward_sm90(dense(1, 4, 4, length, dim));
+      ASSERT_TRUE(config.is_ok()) << dim << ": " << config.status().message();
+      EXPECT_LE(config->shared_bytes, 227 * 1024) << dim;
+      EXPECT_EQ(config->tile_n % 16, 0);
+      EXPECT_FALSE(config->dynamic) << "a full mask needs no counter";
+    }
+  }
+}
+
+TEST(ForwardSm90Config, LongRowsOfHeadDim128TakeThreeConsumers) {
+  EXPECT_EQ(configure_forward_sm90(dense(1, 16, 16, 16384, 128))->consumers, 3);
+  EXPECT_EQ(configure_forward_sm90(dense(32, 16, 16, 512, 128))->consumers, 2);
+  AttentionProblem windowed = dense(1, 16, 16, 16384, 128);
+  make_causal(windowed);
+  EXPECT_EQ(configure_forward_sm90(windowed)->consumers, 3);
+  windowed.structure.bounds.push_back({.upper = false, .anchor = problem::Anchor::top_left});
+  windowed.sizes.bound_constants.push_back(-1023);
+  const auto config = configure_forward_sm90(windowed);
+  EXPECT_EQ(config->consumers, 2);
+  EXPECT_TRUE(config->lower_varies && config->upper_varies);
+}
+
+TEST(ForwardSm90Config, CausalTilesAreDrawnInSectionsOfHeads) {
+  AttentionProblem problem = dense(8, 32, 8, 2048, 128);
+  make_causal(problem);
+  const auto config = configure_forward_sm90(problem);
+  EXPECT_TRUE(config->dynamic);
+  EXPECT_EQ(config->section, 256);  // 64 key heads of 4 query heads each, of 256 there are
+}
+
+TEST(ForwardSm90Config, NegativeScaleGoesThroughScores) {
+  AttentionProblem problem = dense(1, 2, 2, 128, 64);
+  problem.sizes.scale = -0.1;
+  const auto config = configure_forward_sm90(problem);
+  EXPECT_FALSE(config->positive_scale);
+  EXPECT_EQ(config->consumers, 2);
+}
+
+TEST(ForwardSm90Config, RefusesWhatTheCopyEngineCannotMove) {
+  EXPECT_FALSE(configure_forward_sm90(dense(1, 2, 2, 128, 60)).is_ok());
+  AttentionProblem odd_rows = dense(1, 2, 2, 128, 64);
+  odd_rows.sizes.layouts[1].strides = {16896 * 2, 16896, 66, 1};  // rows of 66: 132 bytes
+  const auto refused = configure_forward_sm90(odd_rows);
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_NE(refused.status().message().find("operand 1"), std::string::npos);
+  AttentionProblem shared_rows = dense(2, 2, 2, 128, 64);
+  shared_rows.sizes.layouts[1].strides = {0, 8192, 64, 1};  // one K for both batch entries
+  EXPECT_FALSE(configure_forward_sm90(shared_rows).is_ok());
+}
+
+TEST(ForwardSm90Source, SaysWhatTheStructureHas) {
+  AttentionProblem problem = dense(1, 2, 2, 128, 64);
+  make_causal(problem);
+  std::vector<problem::OperandId> loads;
+  const auto config = configure_forward_sm90(problem);
+  const std::string source = source_of_forward_sm90(problem, *config, loads);
+  EXPECT_NE(source.find("kUpperVaries = true"), std::string::npos);
+  EXPECT_NE(source.find("kSink = false"), std::string::npos);
+  EXPECT_TRUE(loads.empty());
+}
+
+}  // namespace
+}  // namespace heddle::engine::cuda
