@@ -54,7 +54,8 @@ struct KMajor {
 };
 
 /// The tile as an operand whose k index runs along its rows: B (k x n) or A (k x m, transposed).
-/// `column` (a multiple of 64) is where the operand's m or n index starts.
+/// `column` is where the operand's m or n index starts: a multiple of 64, or of 8 where the operand
+/// stays within one box.
 template <class Tile>
 struct MnMajor {
   static constexpr ptx::Major kMajor = ptx::Major::mn;
@@ -62,7 +63,8 @@ struct MnMajor {
 
   HEDDLE_DEVICE explicit MnMajor(u32 tile, int column = 0)
       : descriptor(swizzled_descriptor(Tile::kBoxBytes, kAtomBytes) |
-                   ((tile + (column / kBoxColumns) * Tile::kBoxBytes) >> 4)) {}
+                   ((tile + (column / kBoxColumns) * Tile::kBoxBytes + column % kBoxColumns * 2) >>
+                    4)) {}
 
   /// The slice of 16 k values that starts at row 16 * `k`.
   HEDDLE_DEVICE u64 slice(int k) const { return descriptor + ((k * 16 * kLineBytes) >> 4); }

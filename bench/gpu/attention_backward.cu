@@ -1,0 +1,125 @@
+// Backward variants for attention_backward.py: the shapes a generated source takes, many in a
+// cubin.
+//
+//   nvcc -cubin -gencode=arch=compute_90a,code=sm_90a -std=c++20 -Xptxas -v -I kernels
+//        -o attention_backward.cubin bench/gpu/attention_backward.cu
+#include "sm90/attention_backward_rows.cuh"
+
+using namespace heddle;
+
+struct SoftCap {
+  static constexpr bool kIdentity = false;
+  static constexpr float kCap = 30.0f;
+  template <class Cell>
+  HEDDLE_DEVICE static float value(const Cell& cell) {
+    return kCap * attention::tanh(cell.dot * (1.0f / kCap));
+  }
+};
+struct SoftCapDerivative {
+  template <class Cell>
+  HEDDLE_DEVICE static float value(const Cell& cell) {
+    const float t = attention::tanh(cell.dot * (1.0f / SoftCap::kCap));
+    return cell.gradient * (1.0f - t * t);
+  }
+};
+
+struct Alibi {
+  static constexpr bool kIdentity = false;
+  template <class Cell>
+  HEDDLE_DEVICE static float value(const Cell& cell) {
+    const float slope = attention::load<float>(cell.loads[0], cell.batch, cell.head, 0, 0);
+    return ptx::fma(slope, static_cast<float>(cell.column - cell.row), cell.dot);
+  }
+};
+
+template <int kHeadDim>
+struct Full : sm90::BackwardConfig {
+  static constexpr int kQkDim = kHeadDim, kVDim = kHeadDim;
+  static constexpr int kTileM = kHeadDim > 64 ? 64 : 128;
+  static constexpr bool kDkUnderDp = kHeadDim > 64;
+};
+template <int kHeadDim>
+struct Causal : Full<kHeadDim> {
+  static constexpr bool kUpperVaries = true;
+};
+template <int kHeadDim>
+struct Window : Causal<kHeadDim> {
+  static constexpr bool kLowerVaries = true;
+};
+template <class Base>
+struct Deterministic : Base {
+  static constexpr bool kDeterministic = true;
+};
+template <class Base>
+struct Lengths : Base {
+  static constexpr bool kLengths = true;
+};
+template <class Base>
+struct Half : Base {
+  using Element = f16;
+};
+/// A score expression needs registers of its own: dK is not left in flight; 128 queries would not
+/// fit its slopes.
+template <class Base>
+struct Scored : Base {
+  static constexpr bool kDkUnderDp = false;
+};
+template <class Base>
+struct Sloped : Scored<Base> {
+  static constexpr bool kUnitSlope = false;
+  static constexpr int kTileM = 64;
+};
+
+#define VARIANT(name, ...)                                                            \
+  using Main_##name = sm90::AttentionBackward<__VA_ARGS__>;                           \
+  using Rows_##name = sm90::AttentionBackwardRows<Main_##name>;                       \
+  extern "C" __global__ __launch_bounds__(Main_##name::kThreads, 1) void name##_main( \
+      const __grid_constant__ sm90::BackwardArguments args) {                         \
+    Main_##name::run(args);                                                           \
+  }                                                                                   \
+  extern "C" __global__ __launch_bounds__(Rows_##name::kThreads) void name##_prepare( \
+      const __grid_constant__ sm90::BackwardArguments args) {                         \
+    Rows_##name::prepare(args);                                                       \
+  }                                                                                   \
+  extern "C" __global__ __launch_bounds__(Rows_##name::kThreads) void name##_finish(  \
+      const __grid_constant__ sm90::BackwardArguments args) {                         \
+    Rows_##name::finish(args);                                                        \
+  }                                                                                   \
+  extern "C" __device__ const int name##_meta[13] = {Main_##name::kSharedBytes,       \
+                                                     Main_##name::kThreads,           \
+                                                     Main_##name::kTileN,             \
+                                                     Main_##name::kTileM,             \
+                                                     Main_##name::C::kConsumers,      \
+                                                     Main_##name::C::kQkDim,          \
+                                                     Main_##name::kDqWidth,           \
+                                                     Main_##name::C::kUpperVaries,    \
+                                                     Main_##name::C::kLowerVaries,    \
+                                                     0,                               \
+                                                     Main_##name::C::kDeterministic,  \
+                                                     is_same<Main_##name::T, f16>,    \
+                                                     Main_##name::C::kLengths};
+
+VARIANT(f128, Full<128>)
+VARIANT(c128, Causal<128>)
+VARIANT(w128, Window<128>)
+VARIANT(f64, Full<64>)
+VARIANT(c64, Causal<64>)
+VARIANT(w64, Window<64>)
+VARIANT(fd128, Deterministic<Full<128>>)
+VARIANT(cd128, Deterministic<Causal<128>>)
+VARIANT(fd64, Deterministic<Full<64>>)
+VARIANT(cd64, Deterministic<Causal<64>>)
+VARIANT(l128, Lengths<Causal<128>>)
+VARIANT(lw128, Lengths<Window<128>>)
+VARIANT(l64, Lengths<Full<64>>)
+VARIANT(lc64, Lengths<Causal<64>>)
+VARIANT(c128h, Half<Causal<128>>)
+VARIANT(c64h, Half<Causal<64>>)
+VARIANT(cap128, Sloped<Causal<128>>, SoftCap, SoftCapDerivative)
+VARIANT(cap64, Sloped<Causal<64>>, SoftCap, SoftCapDerivative)
+VARIANT(capl128, Sloped<Lengths<Causal<128>>>, SoftCap, SoftCapDerivative)
+VARIANT(ali128, Scored<Causal<128>>, Alibi)
+VARIANT(ali64, Scored<Causal<64>>, Alibi)
+VARIANT(f96, Full<96>)
+VARIANT(c80, Causal<80>)
+VARIANT(f40, Full<40>)

@@ -1,0 +1,153 @@
+// The row-wise passes around the main backward kernel: what it needs per query row before it, dQ
+// from the f32 sums after it, and the sink's gradient.
+#pragma once
+
+#include "../ptx/math.cuh"
+#include "../ptx/sync.cuh"
+#include "attention_backward.cuh"
+
+namespace heddle::sm90 {
+
+/// `Main` is the AttentionBackward (or wide) of the same configuration. All kernels have kThreads
+/// threads and no shared memory.
+template <class Main>
+struct AttentionBackwardRows {
+  using C = typename Main::C;
+  using T = typename C::Element;
+  static constexpr int kRows = 64;  // of a block of prepare; divides kTileM
+  static constexpr int kThreads = 256;
+
+  HEDDLE_DEVICE static void load_eight(const T* p, float (&x)[8]) {
+    const uint4 packed = *reinterpret_cast<const uint4*>(p);
+    ptx::unpack<T>(packed.x, x[0], x[1]);
+    ptx::unpack<T>(packed.y, x[2], x[3]);
+    ptx::unpack<T>(packed.z, x[4], x[5]);
+    ptx::unpack<T>(packed.w, x[6], x[7]);
+  }
+
+  HEDDLE_DEVICE static void store_eight(T* p, const float (&x)[8]) {
+    *reinterpret_cast<uint4*>(p) = make_uint4(ptx::pack<T>(x[0], x[1]), ptx::pack<T>(x[2], x[3]),
+                                              ptx::pack<T>(x[4], x[5]), ptx::pack<T>(x[6], x[7]));
+  }
+
+  /// delta = rowsum(dO o O), the log-sum-exp as the exponent wants it, cleared sums.
+  /// Grid (q_rounded / kRows, heads, batch).
+  HEDDLE_DEVICE static void prepare(const BackwardArguments& args) {
+    ptx::grid_dependents_launch();
+    const int head = blockIdx.y, batch = blockIdx.z, row0 = blockIdx.x * kRows;
+    const attention::BackwardParameters& p = args.problem;
+    const i64 line = static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded + row0;
+
+    float4* clear = reinterpret_cast<float4*>(args.d_q_sum + line * Main::kDqWidth);
+#pragma unroll
+    for (int i = threadIdx.x; i < kRows * Main::kDqWidth / 4; i += kThreads)
+      clear[i] = make_float4(0, 0, 0, 0);
+    if constexpr (C::kDeterministic) {
+      if (threadIdx.x < C::kConsumers)
+        args.turns[line / Main::kTileM * C::kConsumers + threadIdx.x] = 0;
+    }
+
+    const int q_length =
+        C::kLengths ? attention::length_of(p.forward.q_lengths, batch) : p.forward.q_length;
+    // A power of two of lanes shares a row, 8 columns each.
+    constexpr int kChunks = C::kVDim / 8;
+    constexpr int kLanes = kChunks > 16 ? 32 : kChunks > 8 ? 16 : kChunks > 4 ? 8 : 4;
+    constexpr int kRowsAtOnce = kThreads / kLanes;
+    const int lane = threadIdx.x % kLanes;
+#pragma unroll
+    for (int i = 0; i < kRows / kRowsAtOnce; ++i) {
+      const int place = i * kRowsAtOnce + threadIdx.x / kLanes, row = row0 + place;
+      float sum = 0;
+      if (row < q_length && lane < kChunks) {
+        float x[8], y[8];
+        load_eight(attention::element_pointer<T>(p.forward.o, batch, head, row, lane * 8), x);
+        load_eight(attention::element_pointer<T>(p.d_o, batch, head, row, lane * 8), y);
+#pragma unroll
+        for (int n = 0; n < 8; ++n) sum = ptx::fma(x[n], y[n], sum);
+      }
+#pragma unroll
+      for (int apart = kLanes / 2; apart > 0; apart /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+      if (lane == 0) {
+        const float minus_infinity = -__int_as_float(0x7f800000);
+        float negative_lse2 = minus_infinity;  // of a row with no key: its P is 0
+        if (row < q_length) {
+          const float stats =
+              *attention::element_pointer<const float>(p.forward.stats, batch, head, row, 0);
+          if (stats != minus_infinity)
+            negative_lse2 = p.forward.stats_log2 ? -stats : -1.4426950408889634f * stats;
+        }
+        args.negative_lse2[line + place] = negative_lse2;
+        args.delta[line + place] = sum;
+      }
+    }
+  }
+
+  /// dQ = scale * sum, from fragment order to rows. Grid (q_rounded / kTileM, heads, batch).
+  HEDDLE_DEVICE static void finish(const BackwardArguments& args) {
+    ptx::grid_dependency_wait();
+    const int head = blockIdx.y, batch = blockIdx.z, row0 = blockIdx.x * Main::kTileM;
+    const attention::BackwardParameters& p = args.problem;
+    const float* sums =
+        args.d_q_sum +
+        (static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded + row0) *
+            Main::kDqWidth;
+    T* out = attention::element_pointer<T>(p.d_q, batch, head, row0, 0);
+    const float scale = Main::scale_of(args) * Main::kOfLog2;
+    // Rows past a dense length are written as zeros, past a ragged one left alone.
+    const int rows =
+        (C::kLengths && p.d_q.offsets != nullptr ? attention::length_of(p.forward.q_lengths, batch)
+                                                 : p.forward.q_length) -
+        row0;
+    // A unit is eight columns of rows r and r + 8: sixteen sums side by side.
+    constexpr int kGroups = Main::kDqColumns / 8, kUnitsPerPart = 32 * kGroups;
+    constexpr int kUnits = Main::kTileM * Main::kDqWidth / 16;
+#pragma unroll
+    for (int unit = threadIdx.x; unit < kUnits; unit += kThreads) {
+      const int part = unit / kUnitsPerPart, group = unit % kGroups;
+      const int quad = unit % kUnitsPerPart / kGroups;  // warp * 8 + lane / 4
+      const float4* from =
+          reinterpret_cast<const float4*>(sums + part * Main::kDqPart + group * 512 + quad * 16);
+      float upper[8], lower[8];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float4 x = from[i];
+        upper[2 * i] = x.x * scale;
+        upper[2 * i + 1] = x.y * scale;
+        lower[2 * i] = x.z * scale;
+        lower[2 * i + 1] = x.w * scale;
+      }
+      const int row = quad / 8 * 16 + quad % 8 + (Main::kSplitColumns ? 0 : 64 * part);
+      const int column = group * 8 + (Main::kSplitColumns ? part * Main::kDqColumns : 0);
+      if (column >= C::kQkDim) continue;
+      if (row < rows) store_eight(out + row * p.d_q.stride[2] + column, upper);
+      if (row + 8 < rows) store_eight(out + (row + 8) * p.d_q.stride[2] + column, lower);
+    }
+  }
+
+  /// d_sink = -sum over batch and rows of exp(sink - lse) * delta, in a fixed order. After prepare;
+  /// grid (heads).
+  HEDDLE_DEVICE static void sink(const BackwardArguments& args) {
+    ptx::grid_dependency_wait();
+    __shared__ float partial[kThreads / 32];
+    const attention::BackwardParameters& p = args.problem;
+    const int head = blockIdx.x;
+    const float sink = p.forward.sink[head] * Main::kToLog2;
+    float sum = 0;
+    for (int batch = 0; batch < p.forward.batch; ++batch) {
+      const i64 line = static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded;
+      for (int row = threadIdx.x; row < p.forward.q_length; row += kThreads)
+        sum -= ptx::exp2(sink + args.negative_lse2[line + row]) * args.delta[line + row];
+    }
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      for (int warp = 1; warp < kThreads / 32; ++warp) sum += partial[warp];
+      p.d_sink[head] = sum * Main::kOfLog2;
+    }
+  }
+};
+
+}  // namespace heddle::sm90

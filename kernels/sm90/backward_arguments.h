@@ -1,0 +1,30 @@
+// What the Hopper backward kernels are given at launch. Plain types: host and device share it.
+#pragma once
+
+#include "../attention/parameters.h"
+#include "../ptx/tensor_map.h"
+
+namespace heddle::sm90 {
+
+struct BackwardArguments {
+  /// Rank 4, 128-byte swizzle, zero fill, dims (column, row, head, batch) in elements of the
+  /// tensors' own strides. Boxes are 64 columns wide; kTileM rows high for q and d_o, kTileN for k
+  /// and v. Of a ragged tensor the map covers the whole buffer, with a batch extent of 1.
+  TensorMap q, k, v, d_o;
+
+  /// Workspace on 16-byte boundaries, without initial contents. q_rounded is q_length rounded up to
+  /// kTileM.
+  float* negative_lse2;  ///< [batch, q_heads, q_rounded]
+  float* delta;          ///< [batch, q_heads, q_rounded]
+  float* d_q_sum;        ///< [batch, q_heads, q_rounded, kDqWidth]
+  int* turns;            ///< [batch, q_heads, q_rounded / kTileM, kConsumers]; if kDeterministic
+  int q_rounded;
+
+  /// (batch, key head) pairs whose blocks run together: 1 .. batch * k_heads.
+  int section;
+
+  /// Everything else; its `delta` is not used. k_heads = v_heads.
+  attention::BackwardParameters problem;
+};
+
+}  // namespace heddle::sm90
