@@ -1,9 +1,10 @@
-// RMSNorm and RoPE standing alone, on the CPU engine, against their definitions.
+// RMSNorm and RoPE standing alone, in every instruction set, against their definitions.
 #include "support/streaming_programs.h"
 
 #include <gtest/gtest.h>
 
 #include "engine/cpu/engine.h"
+#include "engine_cpu/levels.h"
 #include "support/attention_programs.h"
 #include "support/compare.h"
 #include "support/run.h"
@@ -16,12 +17,15 @@ using Draw = Program (*)(Random&);
 class StreamingPrograms : public ::testing::TestWithParam<std::pair<const char*, Draw>> {};
 
 TEST_P(StreamingPrograms, MatchTheDefinition) {
-  for (uint64_t seed = 0; seed < 400; ++seed) {
-    Random random(seed);
-    Program program = GetParam().second(random);
-    const Status status = run(program, engine::cpu_engine());
-    ASSERT_TRUE(status.is_ok()) << status.message() << ", seed " << seed;
-    ASSERT_TRUE(matches_reference(program, io_dtype(program)));
+  for (const engine::cpu::Isa level : available_levels()) {
+    const ForcedLevel forced(level);
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+      Random random(seed + 1000 * static_cast<uint64_t>(level));
+      Program program = GetParam().second(random);
+      const Status status = run(program, engine::cpu_engine());
+      ASSERT_TRUE(status.is_ok()) << status.message() << ", seed " << random.seed();
+      ASSERT_TRUE(matches_reference(program, io_dtype(program))) << engine::cpu::name(level);
+    }
   }
 }
 
