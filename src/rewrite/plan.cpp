@@ -1,6 +1,9 @@
 #include "rewrite/plan.h"
 
 #include <algorithm>
+#include <map>
+
+#include "rewrite/rotation.h"
 
 namespace heddle::rewrite {
 
@@ -31,8 +34,8 @@ std::optional<DataType> data_type(ElementType type) {
 /// What both calls share: operands, roles, the attributes of the scores.
 class Planner {
  public:
-  Planner(Elements& elements, const Match& match, const std::vector<CallResult>& earlier)
-      : elements_(elements), match_(match), earlier_(earlier) {}
+  Planner(Elements& elements, const Match& match, const Surroundings& surroundings)
+      : elements_(elements), match_(match), surroundings_(surroundings) {}
 
   Status begin(bool backward) {
     plan_.backward = backward;
@@ -68,6 +71,17 @@ class Planner {
                    name, hlo::name(leaf.x->shape().type()));
     plan_.operands.push_back({*place, axes, view->direct, std::nullopt});
     return tensor(std::move(name), *type, view->dims, view->strides);
+  }
+
+  /// Queries or keys: if they are a rotation of something, the call rotates.
+  Result<TensorId> rotated_operand(const char* name, const Element& leaf, const Axes& axes) {
+    const Plan before = plan_;
+    const int64_t last_uid = last_uid_;
+    auto rotated = try_rotated(name, leaf, axes);
+    if (rotated && *rotated) return **rotated;
+    plan_ = before;
+    last_uid_ = last_uid;
+    return operand(name, leaf, axes);
   }
 
   TensorId tensor(std::string name, DataType type, const Dims& dims, const Dims& strides) {
@@ -119,6 +133,7 @@ class Planner {
     }
     plan_.score = "dot";
     if (score.soft_cap) set_soft_cap(a, score.soft_cap->cap);
+    if (!plan_.absorbed.empty()) plan_.score += ", RoPE";
     plan_.bias = "none";
     if (score.bias) {
       HEDDLE_TRY(set_bias(a));
@@ -176,6 +191,45 @@ class Planner {
     return tensor(std::move(name), *data_type(result.type), view->dims, view->strides);
   }
 
+  /// dQ or dK: if the operand was rotated by the call and the program turns its gradient back by
+  /// the same tables, the call does that too.
+  Result<TensorId> derotated_result(const char* name, const char* operand, const Output& output,
+                                    Axes axes) {
+    const auto tables = tables_.find(operand);
+    if (tables != tables_.end() && output.factor == 1) {
+      for (const Element& link : links_of(output.place)) {
+        const auto back = turned_back(link, tables->second);
+        if (!back) continue;
+        const Plan before = plan_;
+        const int64_t last_uid = last_uid_;
+        Axes turned = axes;
+        turned.columns = back->y.at[back->depth];
+        auto result = this->result(name, {output.role, back->y, 1}, turned);
+        if (!result) {
+          plan_ = before;
+          last_uid_ = last_uid;
+          break;
+        }
+        graph::Rope rope;
+        rope.backward = true;
+        rope.x = virtual_tensor(std::string(name) + " of the rotated", *data_type(plan_.dtype),
+                                plan_.graph[*result].dims);
+        rope.cosines = tables->second.cosines;
+        rope.sines = tables->second.sines;
+        rope.y = *result;
+        after_.push_back({std::string("rotate back ") + name, rope});
+        plan_.absorbed.push_back(link.x);
+        return rope.x;
+      }
+    }
+    return result(name, output, axes);
+  }
+
+  /// Nodes that follow the attention's own.
+  void finish() {
+    for (graph::Node& node : after_) plan_.graph.nodes.push_back(std::move(node));
+  }
+
   /// A result that only a backward call reads: canonical, of the operands' type.
   TensorId inner_result(std::string name, const Axes& axes) {
     const Dims dims = dims_of(axes);
@@ -208,6 +262,83 @@ class Planner {
     return view && view->direct;
   }
 
+  struct Tables {
+    TensorId cosines = graph::kNone, sines = graph::kNone;
+    Element cosines_place, sines_place;
+  };
+
+  TensorId virtual_tensor(std::string name, DataType type, const Dims& dims) {
+    graph::Tensor t;
+    t.name = std::move(name);
+    t.dtype = type;
+    t.dims = dims;
+    t.is_virtual = true;
+    return plan_.graph.add(std::move(t));
+  }
+
+  Result<std::optional<TensorId>> try_rotated(const char* name, const Element& leaf,
+                                              const Axes& axes) {
+    const std::optional<TensorId> none;
+    if (leaf.frame != match_.home || surroundings_.kept.contains(leaf.x)) return none;
+    const bool rounded = leaf.x->is(Opcode::convert);
+    const auto found =
+        rotation_of(elements_, *match_.algebra, leaf.frame, rounded ? leaf.x->operand(0) : leaf.x);
+    if (!found || found->inverse) return none;
+    const Rotation rotation = relabelled(*found, leaf.at);
+    if (rotation.y.at[rotation.depth] != axes.columns ||
+        rotation.x.x->shape().type() != leaf.x->shape().type())
+      return none;
+    graph::Rope rope;
+    Tables tables;
+    const Axes table_axes{axes.rows, {}, {}, rotation.half};
+    HEDDLE_ASSIGN(rope.x, operand(std::string(name) + " before rotation", rotation.x, axes));
+    HEDDLE_ASSIGN(rope.cosines,
+                  operand(std::string("cosines of ") + name, rotation.cosines, table_axes));
+    HEDDLE_ASSIGN(rope.sines, operand(std::string("sines of ") + name, rotation.sines, table_axes));
+    rope.y = virtual_tensor(name, *data_type(leaf.x->shape().type()), plan_.graph[rope.x].dims);
+    tables_[name] = {rope.cosines, rope.sines, rotation.cosines, rotation.sines};
+    plan_.graph.nodes.push_back({std::string("rotate ") + name, rope});
+    plan_.absorbed.push_back(leaf.x);
+    return std::optional<TensorId>(rope.y);
+  }
+
+  /// `place` and what only moves or rounds it.
+  std::vector<Element> links_of(Element place) {
+    std::vector<Element> links{place};
+    for (auto next = rearranged(place); next; next = rearranged(*next)) links.push_back(*next);
+    return links;
+  }
+
+  /// The program's inverse rotation of `link` by these tables, in its labels.
+  std::optional<Rotation> turned_back(const Element& link, const Tables& tables) {
+    if (surroundings_.kept.contains(link.x)) return std::nullopt;
+    for (const Instruction* y : elements_.frames()[match_.home].computation->instructions()) {
+      const auto found = rotation_of(elements_, *match_.algebra, match_.home, y);
+      if (!found || !found->inverse || found->x.x != link.x || found->x.frame != link.frame ||
+          found->cosines.x != tables.cosines_place.x || found->sines.x != tables.sines_place.x)
+        continue;
+      Algebra::Renaming renaming;
+      for (size_t i = 0; i < link.at.size(); ++i)
+        for (size_t j = 0; j < link.at[i].size(); ++j) renaming[found->x.at[i][j]] = link.at[i][j];
+      std::vector<Index> at = found->y.at;
+      for (Index& index : at)
+        for (Var& v : index)
+          if (const auto to = renaming.find(v); to != renaming.end()) v = to->second;
+      Rotation rotation = relabelled(*found, at);
+      if (same_rows(rotation.cosines, tables.cosines_place) &&
+          same_rows(rotation.sines, tables.sines_place))
+        return rotation;
+    }
+    return std::nullopt;
+  }
+
+  /// Whether two places of one table differ in nothing but the names of their halves' digits.
+  static bool same_rows(const Element& a, const Element& b) {
+    size_t differing = 0;
+    for (size_t i = 0; i < a.at.size(); ++i) differing += a.at[i] != b.at[i];
+    return a.frame == b.frame && a.x == b.x && differing <= 1;
+  }
+
   /// The only user of `place`, if it moves or rounds elements and nothing else.
   std::optional<Element> rearranged(const Element& place) {
     if (place.x->users().size() != 1 || place.x->is_root()) return std::nullopt;
@@ -235,7 +366,7 @@ class Planner {
 
   /// `place`, or the earlier call's result that holds the same elements in the same type.
   Element as_result(const Element& place) const {
-    for (const CallResult& result : earlier_)
+    for (const CallResult& result : surroundings_.results)
       for (const Element& link : result.chain) {
         if (link.x != place.x || result.target == place.x ||
             result.target->shape().type() != place.x->shape().type())
@@ -332,20 +463,22 @@ class Planner {
 
   Elements& elements_;
   const Match& match_;
-  const std::vector<CallResult>& earlier_;
+  const Surroundings& surroundings_;
   Plan plan_;
+  std::map<std::string, Tables> tables_;  // by operand
+  std::vector<graph::Node> after_;
   int64_t last_uid_ = 0;
 };
 
 }  // namespace
 
 Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
-                          const std::vector<CallResult>& earlier) {
-  Planner planner(elements, match, earlier);
+                          const Surroundings& surroundings) {
+  Planner planner(elements, match, surroundings);
   HEDDLE_TRY(planner.begin(false));
   graph::Sdpa op;
-  HEDDLE_ASSIGN(op.q, planner.operand("Q", match.score.q, planner.q_axes()));
-  HEDDLE_ASSIGN(op.k, planner.operand("K", match.score.k, planner.k_axes()));
+  HEDDLE_ASSIGN(op.q, planner.rotated_operand("Q", match.score.q, planner.q_axes()));
+  HEDDLE_ASSIGN(op.k, planner.rotated_operand("K", match.score.k, planner.k_axes()));
   HEDDLE_ASSIGN(op.v, planner.operand("V", match.v, planner.v_axes()));
   HEDDLE_TRY(planner.set_attributes(op.attention));
   if (const Output* o = match.find(Role::o)) {
@@ -365,16 +498,16 @@ Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
 }
 
 Result<Plan> plan_backward(Elements& elements, const Match& match, const Plan& forward,
-                           int forward_number, const std::vector<CallResult>& earlier) {
-  Planner planner(elements, match, earlier);
+                           int forward_number, const Surroundings& surroundings) {
+  Planner planner(elements, match, surroundings);
   HEDDLE_TRY(planner.begin(true));
   graph::SdpaBackward op;
-  HEDDLE_ASSIGN(op.q, planner.operand("Q", match.score.q, planner.q_axes()));
-  HEDDLE_ASSIGN(op.k, planner.operand("K", match.score.k, planner.k_axes()));
+  HEDDLE_ASSIGN(op.q, planner.rotated_operand("Q", match.score.q, planner.q_axes()));
+  HEDDLE_ASSIGN(op.k, planner.rotated_operand("K", match.score.k, planner.k_axes()));
   HEDDLE_ASSIGN(op.v, planner.operand("V", match.v, planner.v_axes()));
   HEDDLE_ASSIGN(op.d_o, planner.operand("dO", *match.d_o, planner.o_axes()));
   // O and Stats as the forward call returns them.
-  const graph::Sdpa& sdpa = std::get<graph::Sdpa>(forward.graph.nodes[0].op);
+  const graph::Sdpa& sdpa = std::get<graph::Sdpa>(forward.graph.nodes.back().op);
   const auto from_forward = [&](TensorId id, int number) {
     const graph::Tensor& t = forward.graph[id];
     Operand operand;
@@ -406,13 +539,13 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Plan& f
       case Role::d_q: {
         axes = planner.q_axes();
         axes.columns = labels_beyond(output.place, joined({axes.batch, axes.heads, axes.rows}));
-        HEDDLE_ASSIGN(op.d_q, planner.result("dQ", output, axes));
+        HEDDLE_ASSIGN(op.d_q, planner.derotated_result("dQ", "Q", output, axes));
         break;
       }
       case Role::d_k: {
         axes = planner.k_axes();
         axes.columns = labels_beyond(output.place, joined({axes.batch, axes.heads, axes.rows}));
-        HEDDLE_ASSIGN(op.d_k, planner.result("dK", output, axes));
+        HEDDLE_ASSIGN(op.d_k, planner.derotated_result("dK", "K", output, axes));
         break;
       }
       case Role::d_v: {
@@ -433,6 +566,7 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Plan& f
     }
   }
   planner.plan().graph.nodes.push_back({"attention_backward", op});
+  planner.finish();
   return planner.take();
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,8 @@ struct Plan {
   std::vector<CallResult> results;  // by ascending uid; a forward's are O, then Stats if wanted
   int64_t workspace_bytes = 0;
   int forward = -1;  // of a backward: the plan whose O and Stats it reads
+  /// Rotated queries and keys (or gradients before they are rotated back) that the call has inside.
+  std::vector<const hlo::Instruction*> absorbed;
   // For the report.
   Roles roles;
   Band band;
@@ -55,13 +58,20 @@ struct Plan {
   hlo::ElementType dtype = hlo::ElementType::f32;
 };
 
-/// The forward call of a match. `earlier` are results of calls planned before: an operand that such
-/// a call gives is taken from there; with `stats` it also returns the log-sum-exp. `match.outputs`
-/// may hold no O: then the call's results serve a backward alone.
+/// What plans made before decide for the next ones.
+struct Surroundings {
+  /// Results of earlier calls: an operand that such a call gives is taken from there.
+  std::vector<CallResult> results;
+  /// Values that something outside the calls needs, so that absorbing their rotation saves nothing.
+  std::set<const hlo::Instruction*> kept;
+};
+
+/// The forward call of a match; with `stats` it also returns the log-sum-exp. `match.outputs` may
+/// hold no O: then the call's results serve a backward alone.
 Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
-                          const std::vector<CallResult>& earlier = {});
+                          const Surroundings& surroundings);
 /// The backward call, reading O and Stats of `forward`.
 Result<Plan> plan_backward(Elements& elements, const Match& match, const Plan& forward,
-                           int forward_number, const std::vector<CallResult>& earlier = {});
+                           int forward_number, const Surroundings& surroundings);
 
 }  // namespace heddle::rewrite

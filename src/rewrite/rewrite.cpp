@@ -28,12 +28,21 @@ class Rewriter {
 
   Result<Report> run() {
     const Findings findings = find_attention(elements_);
-    report_.refusals = findings.refusals;
-    for (const Match& match : findings.matches)
-      if (!match.backward) plan_forward_of(match);
-    for (const Match& match : findings.matches)
-      if (match.backward) plan_backward_of(match);
-    drop_what_saves_nothing();
+    // Whether a rotation's result is needed outside the calls shows only once all are planned.
+    do {
+      replan_ = false;
+      plans_.clear();
+      matches_.clear();
+      report_.refusals = findings.refusals;
+      for (const Match& match : findings.matches)
+        if (!match.backward) plan_forward_of(match);
+      for (const Match& match : findings.matches)
+        if (match.backward) plan_backward_of(match);
+      keep_what_is_needed();
+      if (replan_) continue;
+      drop_what_saves_nothing();
+      keep_what_is_needed();
+    } while (replan_);
     HEDDLE_TRY(commit(module_, elements_, plans_));
     for (const auto& plan : plans_)
       if (plan) report_.fusions.push_back(described(*plan));
@@ -49,22 +58,43 @@ class Rewriter {
   /// The plan with its graph validated and its workspace known.
   Status admit(Plan& plan) {
     HEDDLE_TRY(graph::validate(plan.graph));
-    HEDDLE_ASSIGN(plan.workspace_bytes, options_.workspace_bytes(plan.graph));
-    return {};
+    auto bytes = options_.workspace_bytes(plan.graph);
+    if (bytes) {
+      plan.workspace_bytes = *bytes;
+    } else if (!plan.absorbed.empty()) {
+      keep(plan);  // perhaps the engine takes the attention without its rotations
+    }
+    return bytes.status();
   }
 
-  /// What the calls planned so far put in the place of instructions.
-  std::vector<CallResult> results() const {
-    std::vector<CallResult> all;
+  void keep(const Plan& plan) {
+    for (const Instruction* x : plan.absorbed)
+      replan_ = surroundings_.kept.insert(x).second || replan_;
+  }
+
+  /// Rotations whose results are computed anyway are not done again inside a call.
+  void keep_what_is_needed() {
+    const Liveness::Replaced cut = replaced();
+    const Liveness liveness(module_, cut);
+    for (const auto& plan : plans_) {
+      if (!plan) continue;
+      for (const Instruction* x : plan->absorbed)
+        if (liveness.is_live(x)) replan_ = surroundings_.kept.insert(x).second || replan_;
+    }
+  }
+
+  /// With what the calls planned so far put in the place of instructions.
+  const Surroundings& surroundings() {
+    surroundings_.results.clear();
     for (const auto& plan : plans_)
       if (plan)
         for (const CallResult& result : plan->results)
-          if (result.target) all.push_back(result);
-    return all;
+          if (result.target) surroundings_.results.push_back(result);
+    return surroundings_;
   }
 
   void plan_forward_of(const Match& match) {
-    auto plan = plan_forward(elements_, match, false, results());
+    auto plan = plan_forward(elements_, match, false, surroundings());
     Status status = plan ? admit(*plan) : plan.status();
     if (!status.is_ok()) return refuse(match, status);
     plans_.push_back(std::move(*plan));
@@ -83,11 +113,11 @@ class Rewriter {
       if (plans_[i] && !plans_[i]->backward && same_attention(*matches_[i], match))
         number = static_cast<int>(i);
     const Match& forward_match = number >= 0 ? *matches_[number] : match;
-    HEDDLE_ASSIGN(Plan forward, plan_forward(elements_, forward_match, true, results()));
+    HEDDLE_ASSIGN(Plan forward, plan_forward(elements_, forward_match, true, surroundings()));
     HEDDLE_TRY(admit(forward));
     const int forward_number = number >= 0 ? number : static_cast<int>(plans_.size());
     HEDDLE_ASSIGN(Plan backward,
-                  plan_backward(elements_, match, forward, forward_number, results()));
+                  plan_backward(elements_, match, forward, forward_number, surroundings()));
     HEDDLE_TRY(admit(backward));
     if (number >= 0) {
       plans_[number] = std::move(forward);
@@ -181,6 +211,8 @@ class Rewriter {
   Elements elements_;
   std::vector<std::optional<Plan>> plans_;
   std::vector<const Match*> matches_;
+  Surroundings surroundings_;
+  bool replan_ = false;
   Report report_;
 };
 

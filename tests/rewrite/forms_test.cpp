@@ -30,6 +30,20 @@ TEST_P(Form, IsDoneOnce) {
   EXPECT_EQ(twice.report.fusions.size(), 0u);
 }
 
+TEST(Rotation, IsPartOfTheCall) {
+  for (const char* name :
+       {"forms/rope", "forms/rope_grad", "gpt_checkpoint_f32", "gpt_checkpoint_bf16"}) {
+    const Rewritten programs = rewritten(program_text(name));
+    ASSERT_FALSE(programs.report.fusions.empty()) << name;
+    for (const rewrite::Fusion& fusion : programs.report.fusions)
+      EXPECT_NE(fusion.score.find("RoPE"), std::string::npos) << name << ": " << fusion.graph;
+    // The rotations' halves are joined nowhere any more.
+    for (const hlo::Computation* computation : programs.fused->computations())
+      for (const hlo::Instruction* x : computation->instructions())
+        EXPECT_FALSE(x->is(hlo::Opcode::concatenate) && x->shape().rank() == 4) << x->name();
+  }
+}
+
 std::vector<Expected> fused() {
   std::vector<Expected> all;
   for (const char* name : {"additive_mask",
