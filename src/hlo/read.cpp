@@ -1,6 +1,7 @@
 #include "hlo/read.h"
 
 #include <fstream>
+#include <new>
 #include <sstream>
 
 #include "hlo/infer_rules.h"
@@ -174,7 +175,12 @@ Result<std::unique_ptr<Module>> Reader::read_module() {
 }
 
 Result<std::unique_ptr<Module>> read_text(std::string_view text, std::string_view file) {
-  return Reader(text, file).read_module();
+  try {
+    return Reader(text, file).read_module();
+  } catch (const std::bad_alloc&) {
+    return error(Code::out_of_memory, "{}: no memory for a module of {} bytes of text", file,
+                 text.size());
+  }
 }
 
 Result<std::unique_ptr<Module>> read_file(const std::string& path) {

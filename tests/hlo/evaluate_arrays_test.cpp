@@ -62,6 +62,11 @@ TEST(Dot, BatchesAndRounding) {
   EXPECT_EQ(value("x = bf16[3] constant({16, 1, 1}) ROOT r = bf16[] dot(x, x), "
                   "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
             "258");
+  // Longer than one block of the contraction; every sum is exact.
+  EXPECT_EQ(value("x = f32[2500] iota(), iota_dimension=0 o = f32[] constant(1) "
+                  "y = f32[2500] broadcast(o), dimensions={} ROOT r = f32[] dot(x, y), "
+                  "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
+            "3123750");
   EXPECT_EQ(value("x = f32[0] constant({}) ROOT r = f32[] dot(x, x), lhs_contracting_dims={0}, "
                   "rhs_contracting_dims={0}"),
             "0");

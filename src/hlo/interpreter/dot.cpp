@@ -48,39 +48,61 @@ struct Extents {
   int64_t depth = 1;
 };
 
+// Contracted this many at a time: a panel of the right operand stays in the second-level cache.
+constexpr int64_t kDepth = 1024;
+
+// One panel's columns of all rows: out = lhs * panel over `depth` contracted elements where
+// `first`, else out += it.
+template <class T>
+void multiply_panel(const T* lhs, int64_t rows, int64_t row_stride, int64_t depth, const T* panel,
+                    int64_t width, bool first, T* out, int64_t columns, std::vector<T>& strip) {
+  constexpr int kWidth = kColumns<T>;
+  T tile[kRows * kWidth];
+  for (int64_t row = 0; row < rows; row += kRows) {
+    const int64_t height = std::min<int64_t>(kRows, rows - row);
+    for (int64_t r = 0; r < kRows; ++r) {
+      const T* from = lhs + (row + std::min(r, height - 1)) * row_stride;  // the last one repeats
+      std::copy(from, from + depth, strip.begin() + r * depth);
+    }
+    multiply(strip.data(), depth, panel, tile);
+    for (int64_t r = 0; r < height; ++r) {
+      T* const to = out + (row + r) * columns;
+      for (int64_t c = 0; c < width; ++c) {
+        to[c] = first ? tile[r * kWidth + c] : to[c] + tile[r * kWidth + c];
+      }
+    }
+  }
+}
+
 // out[batch][rows][columns] = lhs[batch][rows][depth] * rhs[batch][depth][columns], all dense.
 template <class T>
 void multiply_batches(const Extents& extents, const T* lhs, const T* rhs, T* out) {
   const auto [batch, rows, columns, depth] = extents;
   constexpr int kWidth = kColumns<T>;
+  if (depth == 0) std::fill(out, out + batch * rows * columns, T(0));
   const int64_t panels = (columns + kWidth - 1) / kWidth;
-  const int64_t strips = (rows + kRows - 1) / kRows;
+  if (rows == 0 || depth == 0) return;
+  // Structured bindings cannot be captured under their names.
+  const Extents sizes = extents;
   parallel_ranges(batch * panels, 1, [=](int64_t begin, int64_t end) {
-    std::vector<T> panel(depth * kWidth);
-    std::vector<T> strip(kRows * depth);
-    T tile[kRows * kWidth];
+    const int64_t longest = std::min(sizes.depth, kDepth);
+    std::vector<T> panel(longest * kWidth);
+    std::vector<T> strip(longest * kRows);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t b = task / panels;
-      const int64_t first = task % panels * kWidth;
-      const int64_t width = std::min<int64_t>(kWidth, columns - first);
-      const T* from = rhs + b * depth * columns + first;
-      for (int64_t k = 0; k < depth; ++k) {
-        std::copy(from + k * columns, from + k * columns + width, panel.data() + k * kWidth);
-        std::fill(panel.data() + k * kWidth + width, panel.data() + (k + 1) * kWidth, T(0));
-      }
-      for (int64_t s = 0; s < strips; ++s) {
-        const int64_t height = std::min<int64_t>(kRows, rows - s * kRows);
-        const T* a = lhs + (b * rows + s * kRows) * depth;
-        if (height < kRows) {
-          std::fill(strip.begin(), strip.end(), T(0));
-          std::copy(a, a + height * depth, strip.begin());
-          a = strip.data();
+      const int64_t left = task % panels * kWidth;
+      const int64_t width = std::min<int64_t>(kWidth, sizes.columns - left);
+      for (int64_t start = 0; start < sizes.depth; start += kDepth) {
+        const int64_t length = std::min(kDepth, sizes.depth - start);
+        const T* from = rhs + (b * sizes.depth + start) * sizes.columns + left;
+        for (int64_t k = 0; k < length; ++k) {
+          std::copy(from + k * sizes.columns, from + k * sizes.columns + width,
+                    panel.data() + k * kWidth);
+          std::fill(panel.data() + k * kWidth + width, panel.data() + (k + 1) * kWidth, T(0));
         }
-        multiply(a, depth, panel.data(), tile);
-        for (int64_t r = 0; r < height; ++r) {
-          std::copy(tile + r * kWidth, tile + r * kWidth + width,
-                    out + (b * rows + s * kRows + r) * columns + first);
-        }
+        multiply_panel(lhs + b * sizes.rows * sizes.depth + start, sizes.rows, sizes.depth, length,
+                       panel.data(), width, start == 0, out + b * sizes.rows * sizes.columns + left,
+                       sizes.columns, strip);
       }
     }
   });

@@ -1,5 +1,7 @@
 #include "hlo/interpreter/evaluate.h"
 
+#include <new>
+
 #include "hlo/infer_rules.h"
 #include "hlo/interpreter/machine.h"
 
@@ -21,15 +23,8 @@ bool fits(const Literal& argument, const Shape& shape, FloatStorage storage) {
   return true;
 }
 
-}  // namespace
-
-Result<Literal> evaluate(const Module& module, std::span<const Literal> arguments,
-                         const EvaluateOptions& options) {
-  return evaluate(*module.entry(), arguments, options);
-}
-
-Result<Literal> evaluate(const Computation& computation, std::span<const Literal> arguments,
-                         const EvaluateOptions& options) {
+Result<Literal> checked_evaluate(const Computation& computation, std::span<const Literal> arguments,
+                                 const EvaluateOptions& options) {
   // Edited modules arrive here too, and the operations trust their shapes.
   HEDDLE_TRY(computation.module()->verify());
   const FloatStorage storage =
@@ -50,6 +45,22 @@ Result<Literal> evaluate(const Computation& computation, std::span<const Literal
   }
   Machine machine(options, storage);
   return machine.run(computation, std::move(values));
+}
+
+}  // namespace
+
+Result<Literal> evaluate(const Module& module, std::span<const Literal> arguments,
+                         const EvaluateOptions& options) {
+  return evaluate(*module.entry(), arguments, options);
+}
+
+Result<Literal> evaluate(const Computation& computation, std::span<const Literal> arguments,
+                         const EvaluateOptions& options) {
+  try {
+    return checked_evaluate(computation, arguments, options);
+  } catch (const std::bad_alloc&) {
+    return error(Code::out_of_memory, "no memory to evaluate {}", computation.name());
+  }
 }
 
 }  // namespace heddle::hlo

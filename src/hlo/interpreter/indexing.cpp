@@ -212,6 +212,11 @@ Result<Literal> evaluate_scatter(Machine& machine, const Instruction& x, Operand
   const Literal indices = operands[n];
   const Shape updates_shape = operands[n + 1].shape();
   HEDDLE_TRY(machine.spend(x, updates_shape.element_count()));
+  if (updates_shape.element_count() == 0) {
+    operands.resize(n);
+    if (x.shape().is_tuple()) return Literal::tuple(std::move(operands));
+    return std::move(operands[0]);
+  }
   const auto batching = x.integers("input_batching_dims");
   const auto update_window = x.integers("update_window_dims");
   Scatter scatter{x,

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <numbers>
 
 #include "core/philox.h"
@@ -110,11 +111,12 @@ double standard_deviation(const Instruction* value) {
 
 constexpr int64_t kDefaultBound = 8;
 
-Result<Literal> random_value(const Shape& shape, int64_t bound, double deviation, Stream& stream) {
+Result<Literal> random_value(const Shape& shape, int64_t bound, double deviation, Stream& stream,
+                             const std::shared_ptr<MemoryMeter>& meter) {
   if (shape.is_tuple()) {
     std::vector<Literal> elements;
     for (const Shape& element : shape.elements()) {
-      HEDDLE_ASSIGN(Literal value, random_value(element, bound, deviation, stream));
+      HEDDLE_ASSIGN(Literal value, random_value(element, bound, deviation, stream, meter));
       elements.push_back(std::move(value));
     }
     return Literal::tuple(std::move(elements));
@@ -123,7 +125,7 @@ Result<Literal> random_value(const Shape& shape, int64_t bound, double deviation
     return error(Code::graph_not_supported, "no random value of {} can be made",
                  to_string_without_layout(shape));
   }
-  HEDDLE_ASSIGN(Literal value, Literal::zeros(shape));
+  HEDDLE_ASSIGN(Literal value, Literal::uninitialized(shape, meter));
   const ElementType type = shape.type();
   const int64_t count = value.element_count();
   for (int64_t i = 0; i < count; ++i) {
@@ -148,14 +150,16 @@ Result<Literal> random_value(const Shape& shape, int64_t bound, double deviation
 
 }  // namespace
 
-Result<std::vector<Literal>> random_arguments(const Module& module, uint64_t seed) {
+Result<std::vector<Literal>> random_arguments(const Module& module, uint64_t seed,
+                                              int64_t max_bytes) {
+  const auto meter = std::make_shared<MemoryMeter>(MemoryMeter{0, max_bytes});
   std::vector<Literal> arguments;
   for (const Instruction* parameter : module.entry()->parameters()) {
     Stream stream(seed, static_cast<uint32_t>(parameter->parameter_number()));
     const Shape& shape = parameter->shape();
     const int64_t bound = is_integral(shape.type()) ? index_bound(parameter) : 0;
     const double deviation = is_floating(shape.type()) ? standard_deviation(parameter) : 1;
-    HEDDLE_ASSIGN(Literal value, random_value(shape, bound, deviation, stream));
+    HEDDLE_ASSIGN(Literal value, random_value(shape, bound, deviation, stream, meter));
     arguments.push_back(std::move(value));
   }
   return arguments;

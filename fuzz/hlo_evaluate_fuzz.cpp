@@ -1,0 +1,24 @@
+// Any module the reader accepts evaluates, within small limits, to a value or a sentence.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "hlo/interpreter/evaluate.h"
+#include "hlo/read.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace heddle::hlo;
+  const auto module = read_text(std::string_view(reinterpret_cast<const char*>(data), size));
+  if (!module) return 0;
+  const auto arguments = random_arguments(**module, size, 1 << 20);
+  if (!arguments) return 0;
+  EvaluateOptions options;
+  options.max_iterations = 20;
+  options.max_steps = 20000;
+  options.max_bytes = 16 << 20;
+  for (Precision precision : {Precision::faithful, Precision::f64}) {
+    options.precision = precision;
+    (void)evaluate(**module, *arguments, options);
+  }
+  return 0;
+}
