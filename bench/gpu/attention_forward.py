@@ -234,8 +234,8 @@ class Call:
         tiles = -(-q_length // self.kernel.tile_m)
         heads = batch * q.shape[1]
         kv_bytes = kv_length * (q.shape[3] + v.shape[3]) * 2 * k.shape[1] // q.shape[1]
-        section = self.section or section_heads(q_length, kv_bytes, heads,
-                                                q.shape[1] // k.shape[1])
+        section = self.section or (1 if not self.bounds else section_heads(q_length, kv_bytes, heads,
+                                                q.shape[1] // k.shape[1]))
         self.args.order = TileOrder(tiles, section, heads * tiles,
                                     0 if self.counter is None else self.counter.data_ptr())
         self.rope_rows = None

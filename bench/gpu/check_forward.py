@@ -331,7 +331,8 @@ def run(name, c, kernel):
     finite = ~lse.isinf() & compare
     if finite.any():
         off = float((got_lse - lse)[finite].abs().max())
-        if not off < 2e-3:
+        # A rotated value may round the other way than the f64 one does, and move its row's scores.
+        if not off < (1e-2 if c["rope"] else 2e-3):
             problems.append(f"log-sum-exp off by {off:.1e}")
         if c["row_max"]:
             off = float((got_rows[1].double() - top)[finite].abs().max())

@@ -367,6 +367,32 @@ struct AttentionForward {
       return item.q_tile * kTileM + consumer * 64;
     }
 
+    /// The end of the key tiles that this consumer's rows meet, which may come before the work
+    /// item's: under a causal mask the upper rows of a query tile see less. At least one tile
+    /// remains.
+    HEDDLE_DEVICE int own_key_end(const WorkItem& item) const {
+      // Consumers in turns must all take every step.
+      if constexpr (C::kTakeTurns || !C::kUpperVaries) return item.key_end;
+      const int end = ceil_div(item.keys.hi(first_row(item) + 63), kTileN);
+      return min_of(item.key_end, max_of(end, item.key_begin + 1));
+    }
+
+    /// Lets K tiles pass that only other consumers need; skip_v does so for their V.
+    HEDDLE_DEVICE void skip_k(int tiles) {
+      for (; tiles > 0; --tiles) {
+        wait_k();
+        __syncwarp();
+        release_k();
+      }
+    }
+    HEDDLE_DEVICE void skip_v(int tiles) {
+      for (; tiles > 0; --tiles) {
+        wait_v();
+        __syncwarp();
+        release_v();
+      }
+    }
+
     /// Whether every row of this consumer sees every key of the key tile.
     HEDDLE_DEVICE bool all_visible(const WorkItem& item, int key_tile) const {
       const int first = first_row(item), last = first + 63;
@@ -517,15 +543,18 @@ struct AttentionForward {
     HEDDLE_DEVICE void start(const WorkItem& item, u32 (&weights)[kPvSlices][4], Softmax& softmax,
                              float (&correction)[2]) {
       float s[kTileN / 2];
+      const int key_end = own_key_end(item);
       wait_q(item);
+      skip_k(item.key_end - key_end);
       wait_k();
       issue_scores(s);
       ptx::wgmma_wait<0>();
       ptx::pin(s);
       release_k();
       softmax.reset();
-      apply_softmax<true>(s, item, item.key_end - 1, softmax, correction);
+      apply_softmax<true>(s, item, key_end - 1, softmax, correction);
       tile::pack_fragment<T, kTileN>(weights, s);
+      skip_v(item.key_end - key_end);
     }
 
     /// The scores and softmax of `key_tile` while the previous key tile's P V is added; `weights`
@@ -588,7 +617,7 @@ struct AttentionForward {
         u32 weights[kPvSlices][4];
         start(item, weights, softmax, correction);
         while (true) {
-          for (int key_tile = item.key_end - 2; key_tile >= item.key_begin; --key_tile) {
+          for (int key_tile = own_key_end(item) - 2; key_tile >= item.key_begin; --key_tile) {
             if (all_visible(item, key_tile))
               step<false, false>(item, key_tile, out, weights, softmax, correction);
             else
@@ -598,8 +627,11 @@ struct AttentionForward {
           const WorkItem following = kCrossTiles ? next_item() : item;
           if (kCrossTiles && following.q_tile >= 0 && !following.empty()) {
             Softmax done = softmax;
+            const int key_end = own_key_end(following);
             wait_q(following);
-            step<true, true>(following, following.key_end - 1, out, weights, softmax, correction);
+            skip_k(following.key_end - key_end);
+            step<true, true>(following, key_end - 1, out, weights, softmax, correction);
+            skip_v(following.key_end - key_end);
             finish(item, out, done);
             clear(out);
             item = following;
