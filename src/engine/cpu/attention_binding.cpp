@@ -38,6 +38,13 @@ void read_as_vector(View* views, OperandId id) {
 
 }  // namespace
 
+bool are_bf16(const problem::AttentionStructure& structure,
+              std::initializer_list<OperandId> operands) {
+  return std::all_of(operands.begin(), operands.end(), [&](OperandId id) {
+    return structure.operands[static_cast<size_t>(id)].dtype == DataType::bf16;
+  });
+}
+
 View dense_view(void* data, DataType dtype, const Dims& dims) {
   View v{};
   v.data = static_cast<char*>(data);

@@ -3,6 +3,7 @@
 // workspace, since the views in there point at one another, and fills in the pointers.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -56,6 +57,10 @@ class AttentionBinding {
 
 /// Fails unless the workspace is there and aligned to a cache line.
 Status check_workspace(const void* workspace);
+
+/// Whether all of these operands are bf16.
+bool are_bf16(const problem::AttentionStructure& structure,
+              std::initializer_list<problem::OperandId> operands);
 
 /// A view of dense memory of our own, e.g. a rotated copy.
 View dense_view(void* data, DataType dtype, const Dims& dims);

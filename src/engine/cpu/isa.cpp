@@ -16,6 +16,9 @@ extern const Kernels kKernels;
 namespace avx512 {
 extern const Kernels kKernels;
 }
+namespace avx512_bf16 {
+extern const Kernels kKernels;
+}
 #endif
 
 std::string_view name(Isa isa) {
@@ -98,7 +101,8 @@ std::vector<IsaReport> isa_report() {
 const Kernels& kernels_of([[maybe_unused]] Isa isa) {
 #if defined(HEDDLE_CPU_X86)
   if (isa == Isa::avx2) return avx2::kKernels;
-  if (isa == Isa::avx512 || isa == Isa::avx512_bf16) return avx512::kKernels;
+  if (isa == Isa::avx512) return avx512::kKernels;
+  if (isa == Isa::avx512_bf16) return avx512_bf16::kKernels;
 #endif
   return portable::kKernels;
 }

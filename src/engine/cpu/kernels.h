@@ -15,6 +15,7 @@ inline constexpr int64_t kForwardKeys = 256;
 /// positions and packs their keys once.
 struct ForwardPass {
   AttentionArguments a;
+  bool pairs;          ///< Q, K and V are bf16 and the instruction set multiplies pairs of them
   int64_t group;       ///< query heads that share both a K head and a V head
   int64_t tile_rows;   ///< rows of a task
   int64_t splits;      ///< parts the keys are cut into, each a task of its own (decoding)
@@ -52,6 +53,7 @@ struct LoadGradientPass {
 /// One backward pass, ready to run.
 struct BackwardPass {
   AttentionArguments a;
+  bool pairs;  ///< Q, K, V and dO are bf16 and the instruction set multiplies pairs of them
   const View *d_o, *d_q, *d_k, *d_v, *d_sink;
   Score d_dot;
   const RopePass *d_q_rope, *d_k_rope;  ///< null, or how dQ and dK are turned back
@@ -79,6 +81,7 @@ struct Kernels {
   const char* name;
   int panel_rows, panel_columns;
   int64_t backward_rows, backward_keys;
+  bool multiplies_pairs;  ///< has dot products of bf16 pairs
 
   int64_t (*forward_scratch_bytes)(const ForwardPass&);
   void (*forward)(const ForwardPass&, const ForwardTask&, void* scratch);

@@ -31,7 +31,7 @@ void add_key_gradients(const BackwardTile& t, const TilePlace& at, const float* 
         last = smaller(panel + kPanelRows, at.rows);
       }
       if (first >= last) continue;
-      multiply_panel<Lies::by_columns, Into::accumulate>(
+      multiply_panel<Singles, Lies::by_columns, Into::accumulate>(
           static_cast<int>(smaller(kPanelRows, at.keys - j)), static_cast<int>(columns - d),
           cells + first * kCellPitch + j, kCellPitch, values + first * value_pitch + d, value_pitch,
           sum + j * sum_pitch + d, sum_pitch, last - first);
@@ -53,7 +53,7 @@ void add_query_gradients(const BackwardPass& pass, const BackwardTile& t, const 
     float* into = rows == kPanelRows ? out : t.spill;
     if (into != out) __builtin_memcpy(into, out, bytes);
     for (int64_t d = 0; d < pass.a.qk_dim; d += kPanelColumns) {
-      multiply_panel<Lies::by_rows, Into::accumulate>(
+      multiply_panel<Singles, Lies::by_rows, Into::accumulate>(
           rows, static_cast<int>(pass.a.qk_dim - d), t.d_s + panel * kCellPitch + columns.lo,
           kCellPitch, t.k_rows + d * kBackwardKeys + columns.lo * kPanelColumns, kPanelColumns,
           into + d, t.q_columns, depth);
@@ -170,14 +170,16 @@ void backward(const BackwardPass& pass, const BackwardTask& task, void* memory) 
          first += pass.group) {
       const int64_t k_head = first / per_k, v_head = first / per_v;
       if (first % per_k == 0) {
-        pack_transposed({a.k, task.b, k_head, j0, at.keys}, a.qk_dim, t.k_columns, t.staging);
+        pack_transposed<Singles>({a.k, task.b, k_head, j0, at.keys}, a.qk_dim, t.k_columns,
+                                 t.staging);
         if (pass.d_q)
-          pack_rows({a.k, task.b, k_head, j0, at.keys}, a.qk_dim, kBackwardKeys, t.k_rows,
-                    t.staging);
+          pack_rows<Singles>({a.k, task.b, k_head, j0, at.keys}, a.qk_dim, kBackwardKeys, t.k_rows,
+                             t.staging);
         if (pass.d_k) fill(t.d_k, kBackwardKeys * t.q_columns, 0);
       }
       if (first % per_v == 0) {
-        pack_transposed({a.v, task.b, v_head, j0, at.keys}, a.v_dim, t.v_columns, t.staging);
+        pack_transposed<Singles>({a.v, task.b, v_head, j0, at.keys}, a.v_dim, t.v_columns,
+                                 t.staging);
         if (pass.d_v) fill(t.d_v, kBackwardKeys * t.o_columns, 0);
       }
       for (at.h = first; at.keys > 0 && at.h < first + pass.group; ++at.h) {

@@ -21,7 +21,7 @@ struct BackwardTile {
   float *d_k, *d_v;              ///< sums, [kBackwardKeys, dim rounded up to a panel]
   // The tile of rows.
   float *q, *d_o;
-  float *p, *d_s;  ///< [kBackwardRows, kCellPitch]
+  float *p, *d_s;          ///< [kBackwardRows, kCellPitch]
   float *stats, *row_dot;  ///< stats in natural units
   Interval* visible;
   Interval computed[kBackwardPanels];  ///< columns of each panel that hold cells; zero outside
@@ -56,7 +56,7 @@ inline BackwardTile carve(const BackwardPass& pass, Scratch& scratch) {
   t.visible = scratch.take<Interval>(kBackwardRows);
   t.factors = scratch.take<float>(kBackwardKeys);
   t.dots = scratch.take<float>(kBackwardKeys);
-  t.staging = scratch.take<float>(kLanes * round_up(larger(a.qk_dim, a.v_dim), kPanelColumns));
+  t.staging = scratch.take<float>(staging_words(larger(a.qk_dim, a.v_dim)));
   t.spill = scratch.take<float>(kPanelRows * t.q_columns);
   t.sum = scratch.take<float>(pass.sums_loads ? kBackwardRows * kCellPitch : 0);
   t.room = score_room(scratch, pass.longest_score, kBackwardKeys);
@@ -87,8 +87,8 @@ inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTil
     any = true;
   }
   if (!any) return false;
-  copy_rows({a.q, at.b, at.h, at.i0, at.rows}, a.qk_dim, at.rows, t.q, t.q_pitch);
-  copy_rows({pass.d_o, at.b, at.h, at.i0, at.rows}, a.v_dim, at.rows, t.d_o, t.o_pitch);
+  copy_rows<Singles>({a.q, at.b, at.h, at.i0, at.rows}, a.qk_dim, at.rows, t.q, t.q_pitch);
+  copy_rows<Singles>({pass.d_o, at.b, at.h, at.i0, at.rows}, a.v_dim, at.rows, t.d_o, t.o_pitch);
   for (int64_t r = 0; r < at.rows; ++r) {
     const float stats =
         *reinterpret_cast<const float*>(row_address(*a.stats, at.b, at.h, at.i0 + r));
@@ -155,12 +155,12 @@ inline void differentiate_tile(const BackwardPass& pass, const TilePlace& at, Ba
     float *p = t.p + panel * kCellPitch, *d_s = t.d_s + panel * kCellPitch;
     for (int64_t j = columns.lo; j < columns.hi; j += kPanelColumns) {
       const int wide = static_cast<int>(columns.hi - j);
-      multiply_panel<Lies::by_rows, Into::overwrite>(rows, wide, t.q + panel * t.q_pitch, t.q_pitch,
-                                                     t.k_columns + j * a.qk_dim, kPanelColumns,
-                                                     p + j, kCellPitch, a.qk_dim);
-      multiply_panel<Lies::by_rows, Into::overwrite>(rows, wide, t.d_o + panel * t.o_pitch,
-                                                     t.o_pitch, t.v_columns + j * a.v_dim,
-                                                     kPanelColumns, d_s + j, kCellPitch, a.v_dim);
+      multiply_panel<Singles, Lies::by_rows, Into::overwrite>(
+          rows, wide, t.q + panel * t.q_pitch, t.q_pitch, t.k_columns + j * a.qk_dim, kPanelColumns,
+          p + j, kCellPitch, a.qk_dim);
+      multiply_panel<Singles, Lies::by_rows, Into::overwrite>(
+          rows, wide, t.d_o + panel * t.o_pitch, t.o_pitch, t.v_columns + j * a.v_dim,
+          kPanelColumns, d_s + j, kCellPitch, a.v_dim);
     }
     for (int r = 0; r < kPanelRows; ++r, p += kCellPitch, d_s += kCellPitch) {
       const Interval filled = r < rows ? columns : Interval{0, 0};

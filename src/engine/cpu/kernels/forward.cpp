@@ -1,4 +1,4 @@
-// Flash attention, forward, f32 arithmetic: one task is a tile of query rows against all (or one
+// Flash attention, forward: one task is a tile of query rows against all (or one
 // part of) its keys.
 //
 //   for each block of keys:            K and V packed once for the whole tile
@@ -25,7 +25,8 @@ struct Row {
 };
 
 struct Tile {
-  float *q, *o, *k, *v, *s, *staging;
+  float *q, *k, *v;            ///< words
+  float *o, *s, *p, *staging;  ///< p: probabilities as words; the scores' own memory with Singles
   float *max, *sum;
   float* factors;
   Row* rows;
@@ -33,18 +34,21 @@ struct Tile {
   int64_t q_pitch, o_pitch;
 };
 
+template <class Arithmetic>
 Tile carve(const ForwardPass& pass, Scratch& scratch) {
   const AttentionArguments& a = pass.a;
   const int64_t rows = round_up(pass.tile_rows, kPanelRows);
   Tile t;
-  t.q_pitch = round_up(a.qk_dim, kLanes) + kLanes;
+  t.q_pitch = round_up(words_of<Arithmetic>(a.qk_dim), kLanes) + kLanes;
   t.o_pitch = round_up(a.v_dim, kPanelColumns);
   t.q = scratch.take<float>(rows * t.q_pitch);
   t.o = scratch.take<float>(rows * t.o_pitch);
-  t.k = scratch.take<float>(kForwardKeys * a.qk_dim);
-  t.v = scratch.take<float>(kForwardKeys * t.o_pitch);
+  t.k = scratch.take<float>(kForwardKeys * words_of<Arithmetic>(a.qk_dim));
+  t.v = scratch.take<float>(words_of<Arithmetic>(kForwardKeys) * t.o_pitch);
   t.s = scratch.take<float>(kPanelRows * kScorePitch);
-  t.staging = scratch.take<float>(kLanes * (round_up(larger(a.qk_dim, a.v_dim), kLanes)));
+  t.p = Arithmetic::kPack == 1 ? t.s
+                               : scratch.take<float>(kPanelRows * kScorePitch / Arithmetic::kPack);
+  t.staging = scratch.take<float>(staging_words(larger(a.qk_dim, a.v_dim)));
   t.max = scratch.take<float>(rows + kLanes);
   t.sum = scratch.take<float>(rows + kLanes);
   t.factors = scratch.take<float>(a.dropout.kind == DropoutKind::none ? 0 : kForwardKeys);
@@ -59,7 +63,17 @@ Interval join(Interval a, Interval b) {
   return {smaller(a.lo, b.lo), larger(a.hi, b.hi)};
 }
 
+/// Probabilities of a row as words; nothing to do where they are.
+void convert_probabilities(Singles, const float*, int64_t, int64_t, float*) {}
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+void convert_probabilities(Pairs, const float* p, int64_t first, int64_t last, float* words) {
+  uint16_t* out = reinterpret_cast<uint16_t*>(words);
+  for (int64_t j = first; j < last; j += kLanes) store_bf16_fast(out + j, load(p + j));
+}
+#endif
+
 /// The panel's scores, softmax and output for the keys of one block that its rows see.
+template <class Arithmetic>
 void visit_panel(const ForwardPass& pass, const ForwardTask& task, const ScoreUnits& units,
                  Lengths lengths, Tile& t, int64_t panel, int rows, int64_t j0, int64_t keys) {
   const AttentionArguments& a = pass.a;
@@ -70,10 +84,11 @@ void visit_panel(const ForwardPass& pass, const ForwardTask& task, const ScoreUn
   if (lo >= hi) return;
   const int64_t first = lo / kPanelColumns * kPanelColumns, last = round_up(hi, kLanes);
 
+  const int64_t words = words_of<Arithmetic>(a.qk_dim);
   for (int64_t j = first; j < last; j += kPanelColumns) {
-    multiply_panel<Lies::by_rows, Into::overwrite>(
-        rows, static_cast<int>(last - j), t.q + panel * t.q_pitch, t.q_pitch, t.k + j * a.qk_dim,
-        kPanelColumns, t.s + j, kScorePitch, a.qk_dim);
+    multiply_panel<Arithmetic, Lies::by_rows, Into::overwrite>(
+        rows, static_cast<int>(last - j), t.q + panel * t.q_pitch, t.q_pitch, t.k + j * words,
+        kPanelColumns, t.s + j, kScorePitch, words);
   }
 
   // Softmax, row by row; alpha is what the earlier sums and outputs shrink by.
@@ -94,6 +109,7 @@ void visit_panel(const ForwardPass& pass, const ForwardTask& task, const ScoreUn
       for (int64_t j = first; j < last; j += kLanes)
         store(s + j, multiply(load(s + j), load(t.factors + j)));
     }
+    convert_probabilities(Arithmetic(), s, first, last, t.p + r * kScorePitch / Arithmetic::kPack);
     alpha[r] =
         before == after ? 1 : __builtin_exp2f(static_cast<float>((before - after) * units.to_log2));
     t.sum[panel + r] = t.sum[panel + r] * alpha[r] + sum;
@@ -107,11 +123,12 @@ void visit_panel(const ForwardPass& pass, const ForwardTask& task, const ScoreUn
     }
   }
 
+  constexpr int64_t kPack = Arithmetic::kPack;
   for (int64_t d = 0; d < a.v_dim; d += kPanelColumns) {
-    multiply_panel<Lies::by_rows, Into::accumulate>(
-        rows, static_cast<int>(a.v_dim - d), t.s + first, kScorePitch,
-        t.v + d * kForwardKeys + first * kPanelColumns, kPanelColumns, t.o + panel * t.o_pitch + d,
-        t.o_pitch, last - first);
+    multiply_panel<Arithmetic, Lies::by_rows, Into::accumulate>(
+        rows, static_cast<int>(a.v_dim - d), t.p + first / kPack, kScorePitch / kPack,
+        t.v + (d * kForwardKeys + first * kPanelColumns) / kPack, kPanelColumns,
+        t.o + panel * t.o_pitch + d, t.o_pitch, (last - first) / kPack);
   }
 }
 
@@ -125,18 +142,11 @@ void store_partial(const ForwardPass& pass, const ForwardTask& task, const Tile&
                    static_cast<size_t>(a.v_dim) * sizeof(float));
 }
 
-}  // namespace
-
-int64_t forward_scratch_bytes(const ForwardPass& pass) {
-  Scratch scratch{nullptr};
-  carve(pass, scratch);
-  return scratch.used;
-}
-
-void forward(const ForwardPass& pass, const ForwardTask& task, void* memory) {
+template <class Arithmetic>
+void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
   const AttentionArguments& a = pass.a;
   Scratch scratch{static_cast<char*>(memory)};
-  Tile t = carve(pass, scratch);
+  Tile t = carve<Arithmetic>(pass, scratch);
   const Lengths lengths = lengths_of(a, task.b);
   const ScoreUnits units = units_of(a);
   const int64_t k_head = task.first_head / (a.q_heads / a.k_heads);
@@ -151,7 +161,7 @@ void forward(const ForwardPass& pass, const ForwardTask& task, void* memory) {
     t.rows[r] = {i, h, visible_keys(a, lengths, task.b, i)};
     seen = join(seen, t.rows[r].visible);
     const RowRange one{a.q, task.b, h, i, 1};
-    copy_rows(one, a.qk_dim, 1, t.q + r * t.q_pitch, t.q_pitch);
+    copy_rows<Arithmetic>(one, a.qk_dim, 1, t.q + r * t.q_pitch, t.q_pitch);
     t.max[r] = -kInfinity;
     t.sum[r] = 0;
   }
@@ -165,11 +175,11 @@ void forward(const ForwardPass& pass, const ForwardTask& task, void* memory) {
       larger(seen.lo / kForwardKeys * kForwardKeys, pass.splits > 1 ? part_first : 0);
   for (int64_t j0 = begin; j0 < end; j0 += kForwardKeys) {
     const int64_t keys = smaller(kForwardKeys, end - j0);
-    pack_transposed({a.k, task.b, k_head, j0, keys}, a.qk_dim, t.k, t.staging);
-    pack_rows({a.v, task.b, v_head, j0, keys}, a.v_dim, kForwardKeys, t.v, t.staging);
+    pack_transposed<Arithmetic>({a.k, task.b, k_head, j0, keys}, a.qk_dim, t.k, t.staging);
+    pack_rows<Arithmetic>({a.v, task.b, v_head, j0, keys}, a.v_dim, kForwardKeys, t.v, t.staging);
     for (int64_t panel = 0; panel < rows; panel += kPanelRows) {
-      visit_panel(pass, task, units, lengths, t, panel,
-                  static_cast<int>(smaller(kPanelRows, rows - panel)), j0, keys);
+      visit_panel<Arithmetic>(pass, task, units, lengths, t, panel,
+                              static_cast<int>(smaller(kPanelRows, rows - panel)), j0, keys);
     }
   }
 
@@ -186,6 +196,27 @@ void forward(const ForwardPass& pass, const ForwardTask& task, void* memory) {
     write_padding_row(a, task.b, task.first_head + (task.first_row + r) % pass.group,
                       (task.first_row + r) / pass.group);
   }
+}
+
+}  // namespace
+
+int64_t forward_scratch_bytes(const ForwardPass& pass) {
+  Scratch scratch{nullptr};
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+  if (pass.pairs) {
+    carve<Pairs>(pass, scratch);
+    return scratch.used;
+  }
+#endif
+  carve<Singles>(pass, scratch);
+  return scratch.used;
+}
+
+void forward(const ForwardPass& pass, const ForwardTask& task, void* memory) {
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+  if (pass.pairs) return run<Pairs>(pass, task, memory);
+#endif
+  run<Singles>(pass, task, memory);
 }
 
 void combine(const ForwardPass& pass, int64_t b, int64_t h, int64_t first, int64_t last,

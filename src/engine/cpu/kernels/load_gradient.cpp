@@ -72,8 +72,8 @@ void load_gradient(const BackwardPass& pass, const LoadGradientPass& load,
       const int64_t last_row = g.dims[2] > 1 ? smaller(lengths.q, task.i0 + 1) : lengths.q;
       for (int64_t j0 = task.j0; j0 < last_key; j0 += kBackwardKeys) {
         TilePlace at{b, h, 0, 0, j0, smaller(kBackwardKeys, lengths.kv - j0), lengths};
-        pack_transposed({a.k, b, k_head, j0, at.keys}, a.qk_dim, t.k_columns, t.staging);
-        pack_transposed({a.v, b, v_head, j0, at.keys}, a.v_dim, t.v_columns, t.staging);
+        pack_transposed<Singles>({a.k, b, k_head, j0, at.keys}, a.qk_dim, t.k_columns, t.staging);
+        pack_transposed<Singles>({a.v, b, v_head, j0, at.keys}, a.v_dim, t.v_columns, t.staging);
         for (at.i0 = task.i0; at.i0 < last_row; at.i0 += kBackwardRows) {
           at.rows = smaller(kBackwardRows, lengths.q - at.i0);
           add_tile(pass, load.derivative, at, t, sum);

@@ -2,12 +2,13 @@
 //
 //   C[M x N] (+)= A[M x depth] B[depth x N],   M <= kPanelRows, N one or two vectors
 //
-// Rows of C and B are contiguous. A is read one element at a time and broadcast, so it may lie by
-// rows (a query panel, probabilities) or by columns (their transposes in the backward pass).
-// Measured on a Zen 4 core, 14 x 32, depth 64 to 256, operands in L2: 93 to 99 % of the FMA peak.
+// Depth, A and B count in words (arithmetic.h). Rows of C and B are contiguous. A is read one
+// element at a time and broadcast, so it may lie by rows (a query panel, probabilities) or by
+// columns (their transposes in the backward pass). Measured on a Zen 4 core, 14 x 32, depth 64 to
+// 256, operands in L2: 93 to 99 % of the FMA peak.
 #pragma once
 
-#include "engine/cpu/kernels/memory.h"
+#include "engine/cpu/kernels/arithmetic.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
@@ -18,7 +19,7 @@ enum class Into { overwrite, accumulate };
 /// How A lies: element (r, k) at a[r * stride + k] or at a[r + k * stride].
 enum class Lies { by_rows, by_columns };
 
-template <int M, int N, Lies lies, Into into>
+template <class Arithmetic, int M, int N, Lies lies, Into into>
 inline void multiply_block(const float* a, int64_t a_stride, const float* b, int64_t b_stride,
                            float* c, int64_t c_stride, int64_t depth) {
   Float sum[M][N];
@@ -40,7 +41,7 @@ inline void multiply_block(const float* a, int64_t a_stride, const float* b, int
     for (int r = 0; r < M; ++r) {
       const Float x = all(lies == Lies::by_rows ? row[r / 3][(r % 3) * a_stride + k] : a[r]);
 #pragma GCC unroll 2
-      for (int n = 0; n < N; ++n) sum[r][n] = multiply_add(x, column[n], sum[r][n]);
+      for (int n = 0; n < N; ++n) sum[r][n] = Arithmetic::step(x, column[n], sum[r][n]);
     }
     if (lies == Lies::by_columns) a += a_stride;
   }
@@ -51,43 +52,50 @@ inline void multiply_block(const float* a, int64_t a_stride, const float* b, int
   }
 }
 
-template <int N, Lies lies, Into into>
+template <class Arithmetic, int N, Lies lies, Into into>
 [[gnu::noinline]] void multiply_full(const float* a, int64_t a_stride, const float* b,
                                      int64_t b_stride, float* c, int64_t c_stride, int64_t depth) {
-  multiply_block<kPanelRows, N, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+  multiply_block<Arithmetic, kPanelRows, N, lies, into>(a, a_stride, b, b_stride, c, c_stride,
+                                                        depth);
 }
 
 /// Panels with fewer rows: the next size up of 1, 2, 4 and 8 (within the panel).
-template <int N, Lies lies, Into into>
+template <class Arithmetic, int N, Lies lies, Into into>
 [[gnu::noinline]] void multiply_partial(int rows, const float* a, int64_t a_stride, const float* b,
                                         int64_t b_stride, float* c, int64_t c_stride,
                                         int64_t depth) {
   if (rows <= 1)
-    return multiply_block<1, N, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+    return multiply_block<Arithmetic, 1, N, lies, into>(a, a_stride, b, b_stride, c, c_stride,
+                                                        depth);
   if (rows <= 2)
-    return multiply_block<2, N, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+    return multiply_block<Arithmetic, 2, N, lies, into>(a, a_stride, b, b_stride, c, c_stride,
+                                                        depth);
   if (rows <= 4)
-    return multiply_block<4, N, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+    return multiply_block<Arithmetic, 4, N, lies, into>(a, a_stride, b, b_stride, c, c_stride,
+                                                        depth);
   if constexpr (kPanelRows > 8) {
     if (rows <= 8)
-      return multiply_block<8, N, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+      return multiply_block<Arithmetic, 8, N, lies, into>(a, a_stride, b, b_stride, c, c_stride,
+                                                          depth);
   }
-  multiply_block<kPanelRows, N, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+  multiply_block<Arithmetic, kPanelRows, N, lies, into>(a, a_stride, b, b_stride, c, c_stride,
+                                                        depth);
 }
 
 /// C[rows x columns] (+)= A B for rows <= kPanelRows and columns <= kPanelColumns. A and C must
 /// have room for the panel size that `rows` rounds up to; columns are rounded up to whole vectors.
-template <Lies lies, Into into>
+template <class Arithmetic, Lies lies, Into into>
 inline void multiply_panel(int rows, int columns, const float* a, int64_t a_stride, const float* b,
                            int64_t b_stride, float* c, int64_t c_stride, int64_t depth) {
   if (rows == kPanelRows) {
     if (columns > kLanes)
-      return multiply_full<2, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
-    return multiply_full<1, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+      return multiply_full<Arithmetic, 2, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
+    return multiply_full<Arithmetic, 1, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);
   }
   if (columns > kLanes)
-    return multiply_partial<2, lies, into>(rows, a, a_stride, b, b_stride, c, c_stride, depth);
-  multiply_partial<1, lies, into>(rows, a, a_stride, b, b_stride, c, c_stride, depth);
+    return multiply_partial<Arithmetic, 2, lies, into>(rows, a, a_stride, b, b_stride, c, c_stride,
+                                                       depth);
+  multiply_partial<Arithmetic, 1, lies, into>(rows, a, a_stride, b, b_stride, c, c_stride, depth);
 }
 
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

@@ -1,6 +1,6 @@
-// Packing: rows of K and V (any dtype, strides, pages) become panels of kPanelColumns columns that
-// the microkernel streams. Rows that do not exist become zeros, so whatever lies in them (NaN) is
-// never read, and a probability of 0 there stays harmless.
+// Packing: rows of an operand (any dtype, strides, pages) become words (arithmetic.h) in panels of
+// kPanelColumns columns that the microkernel streams. Rows that do not exist become zeros, so
+// whatever lies in them (NaN) is never read, and a probability of 0 there stays harmless.
 #pragma once
 
 #include "engine/cpu/kernels/microkernel.h"
@@ -11,38 +11,42 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 struct RowRange {
   const View* view;
   int64_t b, h, first, count;
+
+  const char* address(int64_t r) const { return row_address(*view, b, h, first + r); }
 };
 
-/// The rows' addresses as f32: the operand's own memory where it is that already, else converted
-/// into `staging` (kLanes rows of `columns` rounded up to whole vectors).
-inline void rows_as_f32(const RowRange& rows, int64_t at, int count, int64_t columns,
-                        float* staging, const float** row) {
+/// Words that staging needs to hold rows of `columns` columns while they are packed.
+inline int64_t staging_words(int64_t columns) { return kLanes * round_up(columns, kPanelColumns); }
+
+/// Addresses of `count` rows as words: the operand's own memory if it is that already, else copies
+/// in `staging`.
+template <class Arithmetic>
+inline void rows_as_words(const RowRange& rows, int64_t at, int count, int64_t columns,
+                          bool may_use_own, float* staging, const float** row) {
   const View& v = *rows.view;
-  const bool direct = is_f32_row(v);
-  const int64_t pitch = round_up(columns, kLanes);
-  const char* base = v.pages ? nullptr : row_address(v, rows.b, rows.h, rows.first + at);
+  const bool own = may_use_own && Arithmetic::lies_ready(v);
+  const int64_t pitch = round_up(columns, kPanelColumns);
+  const int64_t step = v.stride[2] * v.element_bytes;
+  const char* base = v.pages || count == 0 ? nullptr : rows.address(at);
   for (int r = 0; r < count; ++r) {
-    const char* p = v.pages ? row_address(v, rows.b, rows.h, rows.first + at + r)
-                            : base + r * v.stride[2] * v.element_bytes;
-    if (direct) {
-      row[r] = reinterpret_cast<const float*>(p);
-    } else {
-      read_row(v.element, p, v.stride[3], v.element_bytes, columns, staging + r * pitch);
-      row[r] = staging + r * pitch;
-    }
+    const char* p = v.pages ? rows.address(at + r) : base + r * step;
+    row[r] = own ? reinterpret_cast<const float*>(p) : staging + r * pitch;
+    if (!own) Arithmetic::read(v, p, columns, staging + r * pitch);
   }
 }
 
-/// Transposed: panel n holds keys n*kPanelColumns .. as columns, so panel[column][key] is
-/// contiguous in keys. `panels` has room for count rounded up to kPanelColumns, times columns.
+/// Transposed: panel n holds keys n * kPanelColumns .. as columns, so panel[word][key] is
+/// contiguous in keys. `panels` has room for the count rounded up to kPanelColumns, times words.
+template <class Arithmetic>
 inline void pack_transposed(const RowRange& rows, int64_t columns, float* panels, float* staging) {
+  const int64_t words = words_of<Arithmetic>(columns);
   for (int64_t at = 0; at < round_up(rows.count, kPanelColumns); at += kLanes) {
-    float* out = panels + at / kPanelColumns * kPanelColumns * columns + at % kPanelColumns;
+    float* out = panels + at / kPanelColumns * kPanelColumns * words + at % kPanelColumns;
     const int count = static_cast<int>(larger(0, smaller(kLanes, rows.count - at)));
     const float* row[kLanes];
-    rows_as_f32(rows, at, count, columns, staging, row);
-    for (int64_t d = 0; d < columns; d += kLanes) {
-      const int width = static_cast<int>(smaller(kLanes, columns - d));
+    rows_as_words<Arithmetic>(rows, at, count, columns, true, staging, row);
+    for (int64_t d = 0; d < words; d += kLanes) {
+      const int width = static_cast<int>(smaller(kLanes, words - d));
       Float block[kLanes];
       if (count == kLanes && width == kLanes) {
 #pragma GCC unroll 16
@@ -62,44 +66,58 @@ inline void pack_transposed(const RowRange& rows, int64_t columns, float* panels
   }
 }
 
-/// As they lie: panel n holds columns n*kPanelColumns .., so panel[row][column] is contiguous in
-/// columns. `depth` rows are written, those past rows.count as zeros.
+/// One row (Singles) or two (Pairs) of a panel's columns d .. d + kPanelColumns; rows and columns
+/// that do not exist are zeros.
+inline void pack_panel_row(Singles, const float* const* row, int count, int64_t d, int64_t columns,
+                           float* out) {
+  for (int n = 0; n < 2; ++n) {
+    const int64_t at = d + n * kLanes, width = count > 0 ? columns - at : 0;
+    store(out + n * kLanes, width >= kLanes ? load(row[0] + at)
+                            : width > 0     ? load_first(row[0] + at, static_cast<int>(width))
+                                            : zero());
+  }
+}
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+inline void pack_panel_row(Pairs, const float* const* row, int count, int64_t d, int64_t,
+                           float* out) {
+  static constexpr uint16_t kNothing[kPanelColumns] = {};
+  const uint16_t* low = count > 0 ? reinterpret_cast<const uint16_t*>(row[0]) + d : kNothing;
+  const uint16_t* high = count > 1 ? reinterpret_cast<const uint16_t*>(row[1]) + d : kNothing;
+  for (int n = 0; n < kPanelColumns; n += kLanes) store(out + n, pair_up(low + n, high + n));
+}
+#endif
+
+/// As they lie: panel n holds columns n * kPanelColumns .., so panel[row][column] is contiguous in
+/// columns. `depth` rows are written, those past rows.count as zeros; with Pairs, rows two by two.
+template <class Arithmetic>
 inline void pack_rows(const RowRange& rows, int64_t columns, int64_t depth, float* panels,
                       float* staging) {
+  const int64_t words = words_of<Arithmetic>(depth);
+  // Pairs read whole panels of columns, which only staged rows have.
+  const bool may_use_own = Arithmetic::kPack == 1 || columns % kPanelColumns == 0;
   for (int64_t at = 0; at < depth; at += kLanes) {
     const int count = static_cast<int>(larger(0, smaller(kLanes, rows.count - at)));
     const int written = static_cast<int>(smaller(kLanes, depth - at));
     const float* row[kLanes];
-    rows_as_f32(rows, at, count, columns, staging, row);
+    rows_as_words<Arithmetic>(rows, at, count, columns, may_use_own, staging, row);
     for (int64_t d = 0; d < columns; d += kPanelColumns) {
-      float* out = panels + d * depth + at * kPanelColumns;
-      for (int r = 0; r < written; ++r, out += kPanelColumns) {
-        const int64_t left = r < count ? columns - d : 0;
-        for (int n = 0; n < 2; ++n) {
-          const int64_t width = left - n * kLanes;
-          store(out + n * kLanes, width >= kLanes ? load(row[r] + d + n * kLanes)
-                                  : width > 0
-                                      ? load_first(row[r] + d + n * kLanes, static_cast<int>(width))
-                                      : zero());
-        }
-      }
+      float* out = panels + d * words + at / Arithmetic::kPack * kPanelColumns;
+      for (int r = 0; r < written; r += Arithmetic::kPack, out += kPanelColumns)
+        pack_panel_row(Arithmetic(), row + r, count - r, d, columns, out);
     }
   }
 }
 
-/// As they lie, in one piece with a fixed pitch (columns rounded up to kPanelColumns and a cache
-/// line more, so that rows do not fall into the same cache sets); rows past the count are zeros.
+/// As they lie, in one piece with a fixed pitch (in words); rows past the count are zeros.
+template <class Arithmetic>
 inline void copy_rows(const RowRange& rows, int64_t columns, int64_t depth, float* out,
                       int64_t pitch) {
+  const int64_t words = words_of<Arithmetic>(columns);
   for (int64_t r = 0; r < depth; ++r, out += pitch) {
-    int64_t filled = 0;
-    if (r < rows.count) {
-      const View& v = *rows.view;
-      read_row(v.element, row_address(v, rows.b, rows.h, rows.first + r), v.stride[3],
-               v.element_bytes, columns, out);
-      filled = columns;
-    }
-    fill(out + filled, round_up(columns, kPanelColumns) - filled, 0);
+    const bool exists = r < rows.count;
+    if (exists) Arithmetic::read(*rows.view, rows.address(r), columns, out);
+    const int64_t filled = exists ? words : 0;
+    fill(out + filled, round_up(words, kLanes) - filled, 0);
   }
 }
 

@@ -18,6 +18,11 @@ constinit const Kernels kKernels = {
     .panel_columns = 2 * kLanes,
     .backward_rows = kBackwardRows,
     .backward_keys = kBackwardKeys,
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+    .multiplies_pairs = true,
+#else
+    .multiplies_pairs = false,
+#endif
     .forward_scratch_bytes = forward_scratch_bytes,
     .forward = forward,
     .combine = combine,

@@ -123,4 +123,25 @@ inline void transpose(Float (&r)[kLanes]) {
   for (int i = 0; i < 16; ++i) r[i] = s[i];
 }
 
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+/// sum + a.low * b.low + a.high * b.high of the bf16 pairs in each lane.
+inline Float add_dot_of_pairs(Float a, Float b, Float sum) {
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(b), reinterpret_cast<__m512bh>(a));
+}
+/// bf16 to nearest even, numbers below the normal range to 0.
+inline __m256i to_bf16_fast(Float x) { return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)); }
+inline void store_bf16_fast(uint16_t* p, Float x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_bf16_fast(x));
+}
+/// Lane by lane the pair (low, high).
+inline Float pair_up(__m256i low, __m256i high) {
+  return _mm512_castsi512_ps(_mm512_or_si512(_mm512_cvtepu16_epi32(low),
+                                             _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16)));
+}
+inline Float pair_up(const uint16_t* low, const uint16_t* high) {
+  return pair_up(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(low)),
+                 _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high)));
+}
+#endif
+
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL
