@@ -61,15 +61,6 @@ std::string score_of(const AttentionAttributes& a) {
   return ops.empty() ? "none" : ops;
 }
 
-/// How many RoPE ops a fused graph holds beside its attention.
-int64_t ropes_of(const Fusion& fusion) {
-  const Result<Graph> graph = graph::read_text(fusion.graph);
-  if (!graph) return 0;
-  return std::count_if(graph->nodes.begin(), graph->nodes.end(), [](const graph::Node& node) {
-    return std::holds_alternative<graph::Rope>(node.op);
-  });
-}
-
 template <class Op>
 Fusion describe(const Graph& graph, const Op& op) {
   const graph::AttentionExtents extents = graph::extents(graph, op);
@@ -100,14 +91,19 @@ struct Advice {
 constexpr Advice kAdvice[] = {
     {"no product of queries and keys",
      "A softmax over something else than Q K^T; there is nothing to fuse."},
+    {"holds no product of dO and V",
+     "A softmax that weighs no values, as in a cross-entropy loss; there is nothing to fuse."},
     {"no product of these weights",
-     "If this is attention, keep softmax and its product with V in one function."},
-    {"no gradient",
-     "Only the forward is fused here; jax.checkpoint around the layer brings both together."},
+     "If this is attention, keep the softmax and its product with V in one function."},
+    {"not kept for the loop",
+     "Put jax.checkpoint around the layer, so that its backward has all it needs."},
+    {"needed elsewhere too",
+     "If the weights are wanted for inspection only, leave them out of the training step."},
     {"several pieces", "Pass such a mask as an additive bias (0 and -inf)."},
     {"more than is evaluated", "Build the mask from iotas and comparisons, not as a constant."},
+    {"see no key", "Give such rows a key, or mask with -inf and expect 0 there."},
     {"nothing sums this exponential",
-     "An exponential on its own (as in SiLU); there is nothing to fuse."},
+     "An exponential on its own, as in SiLU; there is nothing to fuse."},
 };
 
 std::string_view way_out(std::string_view reason) {
@@ -157,15 +153,13 @@ std::string to_json(const rewrite::Report& report,
 std::string fusions_table(const std::vector<Fusion>& fusions) {
   std::vector<std::vector<std::string>> rows = {{"attention", "in", "batch", "heads", "queries",
                                                  "keys", "d", "dtype", "scale", "mask", "bias",
-                                                 "dropout", "score", "rope"}};
-  for (const Fusion& f : fusions) {
-    const int64_t ropes = ropes_of(f);
+                                                 "dropout", "score"}};
+  for (const Fusion& f : fusions)
     rows.push_back({f.kind.substr(f.kind.find('_') + 1), f.computation, fmt::format("{}", f.batch),
                     fmt::format("{}/{}", f.q_heads, f.kv_heads), fmt::format("{}", f.q_len),
                     fmt::format("{}", f.kv_len), fmt::format("{}", f.head_dim), f.dtype,
-                    fmt::format("{:.4g}", f.scale), f.mask, f.bias, f.dropout, f.score,
-                    ropes == 0 ? "none" : fmt::format("{} in the call", ropes)});
-  }
+                    fmt::format("{:.4g}", f.scale), f.mask, f.bias, f.dropout,
+                    f.score == "dot" ? "none" : f.score});
   return table(rows);
 }
 

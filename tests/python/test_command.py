@@ -51,7 +51,7 @@ def test_a_module_without_attention_is_written_as_it_was(heddle, tmp_path):
 def test_explain_names_what_is_fused_and_what_is_left(heddle, root):
     run = heddle("explain", program(root, "gpt_checkpoint_f32"))
     assert run.returncode == DONE
-    assert "3 attentions fused" in run.stdout
+    assert "attention calls: 3" in run.stdout
     assert "causal" in run.stdout and "8/2" in run.stdout
     assert "Left as it was:" in run.stdout
 
