@@ -103,6 +103,7 @@ def main():
     parser.add_argument("--head-dim", nargs="+", type=int, choices=cells.HEAD_DIMS, default=list(cells.HEAD_DIMS))
     parser.add_argument("--sequence", nargs="+", type=int, choices=cells.SEQUENCES, default=list(cells.SEQUENCES))
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--no-memory", action="store_true", help="leave out the memory of forward and backward at S = 4096")
     parser.add_argument("--output", type=Path, default=ROOT / "out" / "bench")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
@@ -127,8 +128,8 @@ def main():
             rows.append({"cell": cell.as_json(), "results": results})
         for peer in programs[1:]:
             peer.close()
-        progress(len(wanted), len(wanted), "memory")
-        memory = measure_memory(tensors, options.threads) if 4096 in options.sequence else []
+        progress(len(wanted), len(wanted), "")
+        memory = measure_memory(tensors, options.threads) if 4096 in options.sequence and not options.no_memory else []
 
     result = {"machine": machine, "threads": options.threads, "cells": rows, "memory": memory}
     (options.output / "cpu.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -13,10 +13,6 @@ from jax._src.interpreters import mlir
 from jax._src.lib import _jax, xla_client
 from jax._src.lib.mlir import ir
 
-DTYPES = {"pred": "bool", "s8": "int8", "s32": "int32", "s64": "int64", "u8": "uint8", "u32": "uint32",
-          "u64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
-
-
 class XlaModule:
     """One compiled module. Raises RuntimeError with XLA's own words if the text does not parse or compile."""
 
