@@ -62,9 +62,9 @@ struct MnMajor {
   u64 descriptor;
 
   HEDDLE_DEVICE explicit MnMajor(u32 tile, int column = 0)
-      : descriptor(swizzled_descriptor(Tile::kBoxBytes, kAtomBytes) |
-                   ((tile + (column / kBoxColumns) * Tile::kBoxBytes + column % kBoxColumns * 2) >>
-                    4)) {}
+      : descriptor(
+            swizzled_descriptor(Tile::kBoxBytes, kAtomBytes) |
+            ((tile + (column / kBoxColumns) * Tile::kBoxBytes + column % kBoxColumns * 2) >> 4)) {}
 
   /// The slice of 16 k values that starts at row 16 * `k`.
   HEDDLE_DEVICE u64 slice(int k) const { return descriptor + ((k * 16 * kLineBytes) >> 4); }

@@ -13,6 +13,7 @@ from jax._src.interpreters import mlir
 from jax._src.lib import _jax, xla_client
 from jax._src.lib.mlir import ir
 
+
 class XlaModule:
     """One compiled module. Raises RuntimeError with XLA's own words if the text does not parse or compile."""
 
