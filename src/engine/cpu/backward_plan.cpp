@@ -67,6 +67,7 @@ class BackwardPlan final : public Plan {
     a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
     shape_.group = std::max<int64_t>(1, std::gcd(per_k, per_v));
     shape_.heads = std::max<int64_t>(1, std::lcm(per_k, per_v));
+    shape_.pairs = kernels_.multiplies_pairs && are_bf16(s, {s.q, s.k, s.v, structure_.d_o});
     cut_keys();
     for (const ScoreExpression& e : derivatives_of(structure_)) {
       shape_.keeps_dots |= reads_dot(e);
@@ -116,9 +117,10 @@ class BackwardPlan final : public Plan {
 
   std::string description() const override {
     return fmt::format(
-        "cpu flash attention backward, {}, {} workers, tiles of {} rows x {} keys, keys in {} "
+        "cpu flash attention backward, {}{}, {} workers, tiles of {} rows x {} keys, keys in {} "
         "parts",
-        name(isa_), workers_, kernels_.backward_rows, kernels_.backward_keys, shape_.chunks);
+        name(isa_), shape_.pairs ? ", bf16 products" : "", workers_, kernels_.backward_rows,
+        kernels_.backward_keys, shape_.chunks);
   }
 
  private:

@@ -1,4 +1,4 @@
-// Flash attention, backward, f32 arithmetic. A task owns some heads and a chunk of keys. For each
+// Flash attention, backward. A task owns some heads and a chunk of keys. For each
 // block of its keys it visits the query rows that see them, tile by tile, adding to dK and dV,
 // which stay in cache, and to its own sum for dQ. Every sum is added up in one fixed order by one
 // task (dQ: a fixed number of tasks whose sums are then added in order), so results repeat bit for
@@ -16,7 +16,45 @@ int64_t query_row(const BackwardPass& pass, int64_t b, int64_t h, int64_t i) {
   return (b * pass.a.q_heads + h) * pass.a.q_length + i;
 }
 
+/// What the products read beside the tile's rows as they lie; with Singles that is all.
+void convert_rows(Singles, const BackwardPass&, const TilePlace&, BackwardTile&) {}
+void convert_cells(Singles, const TilePlace&, BackwardTile&) {}
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+/// Two rows of bf16 side by side become one row of pairs; the second of a last odd row is zeros.
+void pair_rows(const float* rows, int64_t pitch, int64_t count, int64_t columns, float* out) {
+  static constexpr int64_t kMost = 1 << 14;
+  static constexpr uint16_t kNothing[kMost] = {};
+  for (int64_t r = 0; r < count; r += 2, out += columns) {
+    const uint16_t* low = reinterpret_cast<const uint16_t*>(rows + r * pitch);
+    const uint16_t* high =
+        r + 1 < count ? reinterpret_cast<const uint16_t*>(rows + (r + 1) * pitch) : kNothing;
+    for (int64_t d = 0; d < columns; d += kLanes) store(out + d, pair_up(low + d, high + d));
+  }
+}
+void convert_rows(Pairs, const BackwardPass& pass, const TilePlace& at, BackwardTile& t) {
+  if (pass.d_k) pair_rows(t.q, t.q_pitch, at.rows, t.q_columns, t.q_rows);
+  if (pass.d_v) pair_rows(t.d_o, t.o_pitch, at.rows, t.o_columns, t.d_o_rows);
+}
+/// P and dS rounded to bf16. Rows up to the end of the last panel are zeros, so pairs are whole.
+void convert_cells(Pairs, const TilePlace& at, BackwardTile& t) {
+  const int64_t width = round_up(round_up(at.keys, kPanelColumns), kPanelRows);
+  for (int64_t r = 0; r < at.rows; r += 2) {
+    const float *p = t.p + r * kCellPitch, *d_s = t.d_s + r * kCellPitch;
+    float *p_out = t.p_rows + r / 2 * kCellPitch, *d_s_out = t.d_s_rows + r / 2 * kCellPitch;
+    uint16_t* keys = reinterpret_cast<uint16_t*>(t.d_s_keys + r * kCellPitch / 2);
+    for (int64_t j = 0; j < width; j += kLanes) {
+      store(p_out + j, pair_up(to_bf16_fast(load(p + j)), to_bf16_fast(load(p + kCellPitch + j))));
+      const Float low = load(d_s + j), high = load(d_s + kCellPitch + j);
+      store(d_s_out + j, pair_up(to_bf16_fast(low), to_bf16_fast(high)));
+      store_bf16_fast(keys + j, low);
+      store_bf16_fast(keys + kCellPitch + j, high);
+    }
+  }
+}
+#endif
+
 /// sum[keys x columns] += cells^T values: the rows of the tile are what is summed over.
+template <class Arithmetic>
 void add_key_gradients(const BackwardTile& t, const TilePlace& at, const float* cells,
                        const float* values, int64_t value_pitch, int64_t columns, float* sum,
                        int64_t sum_pitch) {
@@ -31,15 +69,18 @@ void add_key_gradients(const BackwardTile& t, const TilePlace& at, const float* 
         last = smaller(panel + kPanelRows, at.rows);
       }
       if (first >= last) continue;
-      multiply_panel<Singles, Lies::by_columns, Into::accumulate>(
+      constexpr int64_t kPack = Arithmetic::kPack;
+      multiply_panel<Arithmetic, Lies::by_columns, Into::accumulate>(
           static_cast<int>(smaller(kPanelRows, at.keys - j)), static_cast<int>(columns - d),
-          cells + first * kCellPitch + j, kCellPitch, values + first * value_pitch + d, value_pitch,
-          sum + j * sum_pitch + d, sum_pitch, last - first);
+          cells + first / kPack * kCellPitch + j, kCellPitch,
+          values + first / kPack * value_pitch + d, value_pitch, sum + j * sum_pitch + d, sum_pitch,
+          words_of<Arithmetic>(last - first));
     }
   }
 }
 
 /// dQ[rows x qk_dim] += dS K.
+template <class Arithmetic>
 void add_query_gradients(const BackwardPass& pass, const BackwardTile& t, const TilePlace& at,
                          float* sum) {
   for (int64_t panel = 0; panel < at.rows; panel += kPanelRows) {
@@ -53,33 +94,46 @@ void add_query_gradients(const BackwardPass& pass, const BackwardTile& t, const 
     float* into = rows == kPanelRows ? out : t.spill;
     if (into != out) __builtin_memcpy(into, out, bytes);
     for (int64_t d = 0; d < pass.a.qk_dim; d += kPanelColumns) {
-      multiply_panel<Singles, Lies::by_rows, Into::accumulate>(
-          rows, static_cast<int>(pass.a.qk_dim - d), t.d_s + panel * kCellPitch + columns.lo,
-          kCellPitch, t.k_rows + d * kBackwardKeys + columns.lo * kPanelColumns, kPanelColumns,
-          into + d, t.q_columns, depth);
+      constexpr int64_t kPack = Arithmetic::kPack;
+      multiply_panel<Arithmetic, Lies::by_rows, Into::accumulate>(
+          rows, static_cast<int>(pass.a.qk_dim - d),
+          t.d_s_keys + (panel * kCellPitch + columns.lo) / kPack, kCellPitch / kPack,
+          t.k_rows + (d * kBackwardKeys + columns.lo * kPanelColumns) / kPack, kPanelColumns,
+          into + d, t.q_columns, words_of<Arithmetic>(depth));
     }
     if (into != out) __builtin_memcpy(out, into, bytes);
   }
 }
 
+template <class Arithmetic>
 void visit_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t, float* d_q_sum) {
   const AttentionArguments& a = pass.a;
-  if (!load_rows(pass, at, t)) return;
+  if (!load_rows<Arithmetic>(pass, at, t)) return;
+  convert_rows(Arithmetic(), pass, at, t);
   const bool drops = a.dropout.kind != DropoutKind::none;
-  differentiate_tile(pass, at, t, [&](int64_t, const ScoreCells& cells, float* p, float* d_s) {
-    if (!pass.d_dot.is_identity) {
-      const ScoreValue d_dot = evaluate(pass.d_dot, cells, t.dots, d_s, t.room.values,
-                                        t.room.strips, t.room.strip_length);
-      for (int64_t j = cells.first; j < cells.last; j += kLanes)
-        store(d_s + j, select(equal(load(p + j), zero()), zero(), value_at(d_dot, j)));
-    }
-    if (!drops || !pass.d_v) return;
-    for (int64_t j = cells.first; j < cells.last; j += kLanes)
-      store(p + j, multiply(load(p + j), load(t.factors + j)));
-  });
-  if (pass.d_v) add_key_gradients(t, at, t.p, t.d_o, t.o_pitch, a.v_dim, t.d_v, t.o_columns);
-  if (pass.d_k) add_key_gradients(t, at, t.d_s, t.q, t.q_pitch, a.qk_dim, t.d_k, t.q_columns);
-  if (pass.d_q) add_query_gradients(pass, t, at, d_q_sum);
+  differentiate_tile<Arithmetic>(
+      pass, at, t, [&](int64_t, const ScoreCells& cells, float* p, float* d_s) {
+        if (!pass.d_dot.is_identity) {
+          const ScoreValue d_dot = evaluate(pass.d_dot, cells, t.dots, d_s, t.room.values,
+                                            t.room.strips, t.room.strip_length);
+          for (int64_t j = cells.first; j < cells.last; j += kLanes)
+            store(d_s + j, select(equal(load(p + j), zero()), zero(), value_at(d_dot, j)));
+        }
+        if (!drops || !pass.d_v) return;
+        for (int64_t j = cells.first; j < cells.last; j += kLanes)
+          store(p + j, multiply(load(p + j), load(t.factors + j)));
+      });
+  convert_cells(Arithmetic(), at, t);
+  constexpr bool kPairs = Arithmetic::kPack == 2;
+  if (pass.d_v) {
+    add_key_gradients<Arithmetic>(t, at, t.p_rows, t.d_o_rows, kPairs ? t.o_columns : t.o_pitch,
+                                  a.v_dim, t.d_v, t.o_columns);
+  }
+  if (pass.d_k) {
+    add_key_gradients<Arithmetic>(t, at, t.d_s_rows, t.q_rows, kPairs ? t.q_columns : t.q_pitch,
+                                  a.qk_dim, t.d_k, t.q_columns);
+  }
+  if (pass.d_q) add_query_gradients<Arithmetic>(pass, t, at, d_q_sum);
 }
 
 /// Writes rows j0 .. of dK or dV: the sums, or zeros past the keys' length (dense only).
@@ -104,12 +158,65 @@ void write_key_gradients(const View* v, const RopePass* rope, const TilePlace& a
   }
 }
 
+template <class Arithmetic>
+void run(const BackwardPass& pass, const BackwardTask& task, void* memory) {
+  const AttentionArguments& a = pass.a;
+  Scratch scratch{static_cast<char*>(memory)};
+  BackwardTile t = carve<Arithmetic>(pass, scratch);
+  const Lengths lengths = lengths_of(a, task.b);
+  const int64_t per_k = a.q_heads / a.k_heads, per_v = a.q_heads / a.v_heads;
+
+  const int64_t part = a.batch * a.q_heads * a.q_length;
+  float* d_q_sum = pass.d_q ? pass.d_q_sum + task.chunk * part * t.q_columns : nullptr;
+  for (int64_t h = task.first_head; pass.d_q && h < task.first_head + pass.heads; ++h)
+    fill(d_q_sum + query_row(pass, task.b, h, 0) * t.q_columns, lengths.q * t.q_columns, 0);
+
+  const int64_t chunk_end = smaller(a.kv_length, (task.chunk + 1) * pass.chunk_keys);
+  for (int64_t j0 = task.chunk * pass.chunk_keys; j0 < chunk_end; j0 += kBackwardKeys) {
+    const int64_t end = smaller(chunk_end, j0 + kBackwardKeys);
+    TilePlace at{task.b, 0, 0, 0, j0, larger(0, smaller(end, lengths.kv) - j0), lengths};
+    for (int64_t first = task.first_head; first < task.first_head + pass.heads;
+         first += pass.group) {
+      const int64_t k_head = first / per_k, v_head = first / per_v;
+      if (first % per_k == 0) {
+        pack_transposed<Arithmetic>({a.k, task.b, k_head, j0, at.keys}, a.qk_dim, t.k_columns,
+                                    t.staging);
+        if (pass.d_q)
+          pack_rows<Arithmetic>({a.k, task.b, k_head, j0, at.keys}, a.qk_dim, kBackwardKeys,
+                                t.k_rows, t.staging);
+        if (pass.d_k) fill(t.d_k, kBackwardKeys * t.q_columns, 0);
+      }
+      if (first % per_v == 0) {
+        pack_transposed<Arithmetic>({a.v, task.b, v_head, j0, at.keys}, a.v_dim, t.v_columns,
+                                    t.staging);
+        if (pass.d_v) fill(t.d_v, kBackwardKeys * t.o_columns, 0);
+      }
+      for (at.h = first; at.keys > 0 && at.h < first + pass.group; ++at.h) {
+        float* sum = d_q_sum ? d_q_sum + query_row(pass, task.b, at.h, 0) * t.q_columns : nullptr;
+        for (at.i0 = 0; at.i0 < lengths.q; at.i0 += kBackwardRows) {
+          at.rows = smaller(kBackwardRows, lengths.q - at.i0);
+          visit_tile<Arithmetic>(pass, at, t, sum ? sum + at.i0 * t.q_columns : nullptr);
+        }
+      }
+      if ((first + pass.group) % per_k == 0)
+        write_key_gradients(pass.d_k, pass.d_k_rope, at, k_head, end, t.d_k, t.q_columns,
+                            static_cast<float>(a.scale));
+      if ((first + pass.group) % per_v == 0)
+        write_key_gradients(pass.d_v, nullptr, at, v_head, end, t.d_v, t.o_columns, 1);
+    }
+  }
+}
+
 }  // namespace
 
 int64_t backward_scratch_bytes(const BackwardPass& pass) {
-  Scratch scratch{nullptr};
-  carve(pass, scratch);
-  return scratch.used;
+  // Gradients of loads are always made with Singles.
+  Scratch singles{nullptr}, pairs{nullptr};
+  carve<Singles>(pass, singles);
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+  if (pass.pairs) carve<Pairs>(pass, pairs);
+#endif
+  return larger(singles.used, pairs.used);
 }
 
 void row_dots(const BackwardPass& pass, int64_t b, int64_t h, int64_t first, int64_t last,
@@ -151,51 +258,10 @@ void sink_gradient(const BackwardPass& pass, int64_t h) {
 }
 
 void backward(const BackwardPass& pass, const BackwardTask& task, void* memory) {
-  const AttentionArguments& a = pass.a;
-  Scratch scratch{static_cast<char*>(memory)};
-  BackwardTile t = carve(pass, scratch);
-  const Lengths lengths = lengths_of(a, task.b);
-  const int64_t per_k = a.q_heads / a.k_heads, per_v = a.q_heads / a.v_heads;
-
-  const int64_t part = a.batch * a.q_heads * a.q_length;
-  float* d_q_sum = pass.d_q ? pass.d_q_sum + task.chunk * part * t.q_columns : nullptr;
-  for (int64_t h = task.first_head; pass.d_q && h < task.first_head + pass.heads; ++h)
-    fill(d_q_sum + query_row(pass, task.b, h, 0) * t.q_columns, lengths.q * t.q_columns, 0);
-
-  const int64_t chunk_end = smaller(a.kv_length, (task.chunk + 1) * pass.chunk_keys);
-  for (int64_t j0 = task.chunk * pass.chunk_keys; j0 < chunk_end; j0 += kBackwardKeys) {
-    const int64_t end = smaller(chunk_end, j0 + kBackwardKeys);
-    TilePlace at{task.b, 0, 0, 0, j0, larger(0, smaller(end, lengths.kv) - j0), lengths};
-    for (int64_t first = task.first_head; first < task.first_head + pass.heads;
-         first += pass.group) {
-      const int64_t k_head = first / per_k, v_head = first / per_v;
-      if (first % per_k == 0) {
-        pack_transposed<Singles>({a.k, task.b, k_head, j0, at.keys}, a.qk_dim, t.k_columns,
-                                 t.staging);
-        if (pass.d_q)
-          pack_rows<Singles>({a.k, task.b, k_head, j0, at.keys}, a.qk_dim, kBackwardKeys, t.k_rows,
-                             t.staging);
-        if (pass.d_k) fill(t.d_k, kBackwardKeys * t.q_columns, 0);
-      }
-      if (first % per_v == 0) {
-        pack_transposed<Singles>({a.v, task.b, v_head, j0, at.keys}, a.v_dim, t.v_columns,
-                                 t.staging);
-        if (pass.d_v) fill(t.d_v, kBackwardKeys * t.o_columns, 0);
-      }
-      for (at.h = first; at.keys > 0 && at.h < first + pass.group; ++at.h) {
-        float* sum = d_q_sum ? d_q_sum + query_row(pass, task.b, at.h, 0) * t.q_columns : nullptr;
-        for (at.i0 = 0; at.i0 < lengths.q; at.i0 += kBackwardRows) {
-          at.rows = smaller(kBackwardRows, lengths.q - at.i0);
-          visit_tile(pass, at, t, sum ? sum + at.i0 * t.q_columns : nullptr);
-        }
-      }
-      if ((first + pass.group) % per_k == 0)
-        write_key_gradients(pass.d_k, pass.d_k_rope, at, k_head, end, t.d_k, t.q_columns,
-                            static_cast<float>(a.scale));
-      if ((first + pass.group) % per_v == 0)
-        write_key_gradients(pass.d_v, nullptr, at, v_head, end, t.d_v, t.o_columns, 1);
-    }
-  }
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+  if (pass.pairs) return run<Pairs>(pass, task, memory);
+#endif
+  run<Singles>(pass, task, memory);
 }
 
 void query_gradients(const BackwardPass& pass, int64_t b, int64_t h, int64_t first, int64_t last,

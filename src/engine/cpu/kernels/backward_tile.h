@@ -15,13 +15,16 @@ inline constexpr int64_t kCellPitch = kBackwardKeys + 16;
 inline constexpr int64_t kBackwardPanels = kBackwardRows / kPanelRows;
 
 struct BackwardTile {
-  // The block of keys, packed.
+  // The block of keys, packed into words.
   float *k_columns, *v_columns;  ///< transposed, for Q K^T and dO V^T
   float* k_rows;                 ///< for dS K
   float *d_k, *d_v;              ///< sums, [kBackwardKeys, dim rounded up to a panel]
   // The tile of rows.
-  float *q, *d_o;
-  float *p, *d_s;          ///< [kBackwardRows, kCellPitch]
+  float *q, *d_o;            ///< words, by rows
+  float *q_rows, *d_o_rows;  ///< words along rows, what dK and dV sum over; q, d_o with Singles
+  float *p, *d_s;            ///< [kBackwardRows, kCellPitch]
+  /// The same as words along rows (p_rows, d_s_rows) and along keys (d_s_keys).
+  float *p_rows, *d_s_rows, *d_s_keys;
   float *stats, *row_dot;  ///< stats in natural units
   Interval* visible;
   Interval computed[kBackwardPanels];  ///< columns of each panel that hold cells; zero outside
@@ -35,22 +38,32 @@ struct BackwardTile {
   int64_t q_columns, o_columns;  ///< dims rounded up to a panel: pitches of d_k, d_v, dQ
 };
 
+template <class Arithmetic>
 inline BackwardTile carve(const BackwardPass& pass, Scratch& scratch) {
   const AttentionArguments& a = pass.a;
   BackwardTile t;
   t.q_columns = round_up(a.qk_dim, kPanelColumns);
   t.o_columns = round_up(a.v_dim, kPanelColumns);
-  t.q_pitch = t.q_columns + 16;
-  t.o_pitch = t.o_columns + 16;
-  t.k_columns = scratch.take<float>(kBackwardKeys * a.qk_dim);
-  t.v_columns = scratch.take<float>(kBackwardKeys * a.v_dim);
-  t.k_rows = scratch.take<float>(kBackwardKeys * t.q_columns);
+  constexpr bool kPairs = Arithmetic::kPack == 2;
+  const int64_t q_words = words_of<Arithmetic>(a.qk_dim), o_words = words_of<Arithmetic>(a.v_dim);
+  // Off the power of two, so that rows fall into different cache sets.
+  t.q_pitch = round_up(q_words, kPanelColumns) + 16;
+  t.o_pitch = round_up(o_words, kPanelColumns) + 16;
+  t.k_columns = scratch.take<float>(kBackwardKeys * q_words);
+  t.v_columns = scratch.take<float>(kBackwardKeys * o_words);
+  t.k_rows = scratch.take<float>(words_of<Arithmetic>(kBackwardKeys) * t.q_columns);
   t.d_k = scratch.take<float>(kBackwardKeys * t.q_columns);
   t.d_v = scratch.take<float>(kBackwardKeys * t.o_columns);
   t.q = scratch.take<float>(kBackwardRows * t.q_pitch);
   t.d_o = scratch.take<float>(kBackwardRows * t.o_pitch);
   t.p = scratch.take<float>(kBackwardRows * kCellPitch);
   t.d_s = scratch.take<float>(kBackwardRows * kCellPitch);
+  const int64_t pair_rows = kPairs ? kBackwardRows / 2 : 0;
+  t.q_rows = kPairs ? scratch.take<float>(pair_rows * t.q_columns) : t.q;
+  t.d_o_rows = kPairs ? scratch.take<float>(pair_rows * t.o_columns) : t.d_o;
+  t.p_rows = kPairs ? scratch.take<float>(pair_rows * kCellPitch) : t.p;
+  t.d_s_rows = kPairs ? scratch.take<float>(pair_rows * kCellPitch) : t.d_s;
+  t.d_s_keys = kPairs ? scratch.take<float>(pair_rows * kCellPitch) : t.d_s;
   t.stats = scratch.take<float>(kBackwardRows);
   t.row_dot = scratch.take<float>(kBackwardRows);
   t.visible = scratch.take<Interval>(kBackwardRows);
@@ -69,6 +82,7 @@ struct TilePlace {
 };
 
 /// Reads the tile's rows. False if none of them sees a key of the block.
+template <class Arithmetic>
 inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTile& t) {
   const AttentionArguments& a = pass.a;
   bool any = false;
@@ -87,16 +101,16 @@ inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTil
     any = true;
   }
   if (!any) return false;
-  copy_rows<Singles>({a.q, at.b, at.h, at.i0, at.rows}, a.qk_dim, at.rows, t.q, t.q_pitch);
-  copy_rows<Singles>({pass.d_o, at.b, at.h, at.i0, at.rows}, a.v_dim, at.rows, t.d_o, t.o_pitch);
+  copy_rows<Arithmetic>({a.q, at.b, at.h, at.i0, at.rows}, a.qk_dim, at.rows, t.q, t.q_pitch);
+  copy_rows<Arithmetic>({pass.d_o, at.b, at.h, at.i0, at.rows}, a.v_dim, at.rows, t.d_o, t.o_pitch);
   for (int64_t r = 0; r < at.rows; ++r) {
     const float stats =
         *reinterpret_cast<const float*>(row_address(*a.stats, at.b, at.h, at.i0 + r));
     t.stats[r] = a.stats_log2 ? static_cast<float>(stats * kLn2) : stats;
     t.row_dot[r] = pass.row_dot[(at.b * a.q_heads + at.h) * a.q_length + at.i0 + r];
     if (stats == -kInfinity) {  // saw nothing: whatever its dO holds goes nowhere
-      fill(t.q + r * t.q_pitch, t.q_columns, 0);
-      fill(t.d_o + r * t.o_pitch, t.o_columns, 0);
+      fill(t.q + r * t.q_pitch, t.q_pitch - 16, 0);
+      fill(t.d_o + r * t.o_pitch, t.o_pitch - 16, 0);
     }
   }
   return true;
@@ -140,10 +154,11 @@ inline void differentiate_row(const BackwardPass& pass, const ScoreUnits& units,
 
 /// P and dL/d(score) of the tile; then finish(r, cells, p, d_s) for each of its rows. Both are zero
 /// in [0, width) wherever they were not computed.
-template <class Finish>
+template <class Arithmetic, class Finish>
 inline void differentiate_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t,
                                Finish finish) {
   const AttentionArguments& a = pass.a;
+  const int64_t q_words = words_of<Arithmetic>(a.qk_dim), o_words = words_of<Arithmetic>(a.v_dim);
   ScoreUnits units = units_of(a);
   if (pass.keeps_dots) units = {false, a.log2_input ? 1 : kLog2E, a.log2_input ? kLn2 : 1};
   const int64_t width = round_up(at.keys, kPanelColumns) > round_up(at.keys, kPanelRows)
@@ -155,12 +170,12 @@ inline void differentiate_tile(const BackwardPass& pass, const TilePlace& at, Ba
     float *p = t.p + panel * kCellPitch, *d_s = t.d_s + panel * kCellPitch;
     for (int64_t j = columns.lo; j < columns.hi; j += kPanelColumns) {
       const int wide = static_cast<int>(columns.hi - j);
-      multiply_panel<Singles, Lies::by_rows, Into::overwrite>(
-          rows, wide, t.q + panel * t.q_pitch, t.q_pitch, t.k_columns + j * a.qk_dim, kPanelColumns,
-          p + j, kCellPitch, a.qk_dim);
-      multiply_panel<Singles, Lies::by_rows, Into::overwrite>(
-          rows, wide, t.d_o + panel * t.o_pitch, t.o_pitch, t.v_columns + j * a.v_dim,
-          kPanelColumns, d_s + j, kCellPitch, a.v_dim);
+      multiply_panel<Arithmetic, Lies::by_rows, Into::overwrite>(
+          rows, wide, t.q + panel * t.q_pitch, t.q_pitch, t.k_columns + j * q_words, kPanelColumns,
+          p + j, kCellPitch, q_words);
+      multiply_panel<Arithmetic, Lies::by_rows, Into::overwrite>(
+          rows, wide, t.d_o + panel * t.o_pitch, t.o_pitch, t.v_columns + j * o_words,
+          kPanelColumns, d_s + j, kCellPitch, o_words);
     }
     for (int r = 0; r < kPanelRows; ++r, p += kCellPitch, d_s += kCellPitch) {
       const Interval filled = r < rows ? columns : Interval{0, 0};

@@ -18,8 +18,8 @@ Range range_of(int64_t gradient_dim, int64_t index, int64_t extent) {
 
 void add_tile(const BackwardPass& pass, const Score& derivative, const TilePlace& at,
               BackwardTile& t, float* sum) {
-  if (!load_rows(pass, at, t)) return;
-  differentiate_tile(
+  if (!load_rows<Singles>(pass, at, t)) return;
+  differentiate_tile<Singles>(
       pass, at, t, [&](int64_t r, const ScoreCells& cells, const float* p, float* d_s) {
         const ScoreValue value = evaluate(derivative, cells, t.dots, d_s, t.room.values,
                                           t.room.strips, t.room.strip_length);
@@ -58,7 +58,7 @@ void load_gradient(const BackwardPass& pass, const LoadGradientPass& load,
   const AttentionArguments& a = pass.a;
   const View& g = *load.gradient;
   Scratch scratch{static_cast<char*>(memory)};
-  BackwardTile t = carve(pass, scratch);
+  BackwardTile t = carve<Singles>(pass, scratch);
   float* sum = t.sum;
   fill(sum, kBackwardRows * kCellPitch, 0);
 
