@@ -91,6 +91,12 @@ struct OnlineSoftmax {
   HEDDLE_DEVICE float total(int h) const { return tile::quad_sum(sum[h]); }
 };
 
+template <int kCount>
+HEDDLE_DEVICE void clear(float (&out)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) out[i] = 0;
+}
+
 /// Row h of a 64 x N accumulator times factor[h].
 template <int kCount>
 HEDDLE_DEVICE void scale_rows(float (&out)[kCount], const float (&factor)[2]) {

@@ -12,6 +12,12 @@ HEDDLE_DEVICE void tma_prefetch(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+/// Before a map is used that an earlier kernel wrote: makes its contents visible to the copy
+/// engine.
+HEDDLE_DEVICE void tensor_map_acquire(const TensorMap* map) {
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+}
+
 /// L2 eviction policies, as `createpolicy` would make them for a whole access.
 enum class L2Policy : u64 {
   evict_normal = 0x1000000000000000ull,

@@ -24,48 +24,13 @@
 #include "../tile/ring.cuh"
 #include "../tile/shared_tile.cuh"
 #include "forward_arguments.h"
+#include "forward_config.cuh"
+#include "fragment_dropout.cuh"
 #include "tile_order.cuh"
 
 namespace heddle::sm90 {
 
-using attention::Dropout;
 using attention::ForwardParameters;
-
-/// What a score expression may read.
-struct Cell {
-  float dot;
-  int row, column, batch, head, q_length, kv_length;
-  const attention::Tensor* loads;
-};
-
-/// Defaults a generated configuration derives from and overrides.
-struct ForwardConfig {
-  using Element = bf16;
-  static constexpr int kQkDim = 128, kVDim = 128;  ///< multiples of 8, at most 256
-  static constexpr int kTileN = 128;               ///< keys a step
-  static constexpr int kConsumers = 2;             ///< warp groups of 64 query rows
-  static constexpr int kStages = 2;                ///< of the K and V rings
-  static constexpr int kQStages =
-      2;  ///< 2: a query tile starts under the last product of the one before
-  static constexpr bool kTakeTurns = false;       ///< consumers issue their products in turn
-  static constexpr bool kOutputAliasesQ = false;  ///< O is staged where Q was; needs kQStages = 1
-  static constexpr int kSlack = 8;                ///< see OnlineSoftmax; 0 if kRowMax
-  // What the problem has.
-  static constexpr bool kLowerVaries = false, kUpperVaries = false;  ///< diagonal bounds
-  static constexpr bool kPositiveScale = true;
-  static constexpr bool kSequenceMaps = false;  ///< actual lengths or ragged tensors
-  static constexpr bool kSink = false;
-  static constexpr bool kRowMax = false;  ///< `max` or `sum_exp` is wanted
-  static constexpr bool kInputIsLog2 = false;
-  static constexpr Dropout kDropout = Dropout::none;
-  static constexpr int kRopeDim = 0;  ///< > 0: Q is rotated on its way in (K comes rotated)
-  static constexpr attention::RopePairing kRopePairing = attention::RopePairing::halves;
-};
-
-/// The scaled dot product itself.
-struct PlainScore {
-  static constexpr bool kIdentity = true;
-};
 
 /// Score: kIdentity, or a static value(Cell) -> f32 score of one cell, in natural units (log2 units
 /// with kInputIsLog2).
@@ -254,7 +219,7 @@ struct AttentionForward {
       if (q_tile < 0) break;
       const TensorMap* maps = maps_of(args, batch);
       if constexpr (C::kSequenceMaps) {
-        for (int map = 0; map < 3; ++map) acquire_map(maps + map);
+        for (int map = 0; map < 3; ++map) ptx::tensor_map_acquire(maps + map);
       }
       const int map_batch = C::kSequenceMaps ? 0 : batch;
       const int k_head = head / (args.problem.q_heads / args.problem.k_heads);
@@ -289,10 +254,6 @@ struct AttentionForward {
       }
     }
     load_v();
-  }
-
-  HEDDLE_DEVICE static void acquire_map(const TensorMap* map) {
-    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
   }
 
   HEDDLE_DEVICE static void publish(const ItemRing& ring, tile::RingCount<kItemStages>& at,
@@ -503,40 +464,8 @@ struct AttentionForward {
       if constexpr (kMasked)
         attention::mask_scores(s, lo, hi, C::kLowerVaries || item.keys.bounds.lower > 0);
       softmax.update(s, kPlain ? scale * kToLog2 : kToLog2, correction);
-      if constexpr (C::kDropout != Dropout::none) drop(s, item, rows, first_key);
-    }
-
-    /// Zeroes the weights that dropout drops; the factor on the others waits for the end.
-    HEDDLE_DEVICE void drop(float (&s)[kTileN / 2], const WorkItem& item, const int (&rows)[2],
-                            int first_key) {
-      const attention::DropoutBits<ForwardParameters> bits(p, C::kDropout, item.batch, item.head);
-#pragma unroll
-      for (int i = 0; i < kTileN / 2; i += 4) {
-        const int key = first_key + tile::fragment_column_step(i);
-        bool keep[4];
-        if constexpr (C::kDropout == Dropout::philox) {
-          // Four neighbours share one evaluation: of two lanes with the same four keys, one draws
-          // the words of the upper row, the other those of the lower, and they trade halves.
-          const bool odd = threadIdx.x % 2 != 0;
-          const attention::Words4 words = attention::philox(key / 4, odd ? rows[1] : rows[0],
-                                                            item.batch * p.q_heads + item.head,
-                                                            bits.offset_low, bits.k0, bits.k1);
-          const u32(&w)[4] = words.word;
-          const u32 x = __shfl_xor_sync(0xffffffffu, odd ? w[0] : w[2], 1);
-          const u32 y = __shfl_xor_sync(0xffffffffu, odd ? w[1] : w[3], 1);
-          keep[0] = (odd ? x : w[0]) >= p.dropout_threshold;
-          keep[1] = (odd ? y : w[1]) >= p.dropout_threshold;
-          keep[2] = (odd ? w[2] : x) >= p.dropout_threshold;
-          keep[3] = (odd ? w[3] : y) >= p.dropout_threshold;
-        } else {
-          bits.template keep_pair<C::kDropout>(rows[0], key, keep[0], keep[1]);
-          bits.template keep_pair<C::kDropout>(rows[1], key, keep[2], keep[3]);
-        }
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-          if (!keep[n]) s[i + n] = 0;
-        }
-      }
+      if constexpr (C::kDropout != Dropout::none)
+        drop_weights<C::kDropout>(s, p, item.batch, item.head, rows, first_key);
     }
 
     /// Scores and probabilities of a query tile's last key tile, with nothing to hide them behind.
@@ -594,17 +523,12 @@ struct AttentionForward {
       attention::scale_rows(out, correction);
     }
 
-    HEDDLE_DEVICE static void clear(float (&out)[C::kVDim / 2]) {
-#pragma unroll
-      for (int i = 0; i < C::kVDim / 2; ++i) out[i] = 0;
-    }
-
     HEDDLE_DEVICE void run() {
       if (consumer == C::kConsumers - 1) pass_turn();  // the first turn is consumer 0's
       WorkItem item = next_item();
       while (item.q_tile >= 0) {
         float out[C::kVDim / 2];
-        clear(out);
+        attention::clear(out);
         Softmax softmax;
         if (item.empty()) {
           softmax.reset();
@@ -633,7 +557,7 @@ struct AttentionForward {
             step<true, true>(following, key_end - 1, out, weights, softmax, correction);
             skip_v(following.key_end - key_end);
             finish(item, out, done);
-            clear(out);
+            attention::clear(out);
             item = following;
             continue;
           }
@@ -718,7 +642,7 @@ struct AttentionForward {
       ptx::fence_proxy_async_shared();
       ptx::barrier_sync(group_barrier, 128);
       if (thread == 0) {
-        if constexpr (C::kSequenceMaps) acquire_map(maps_of(args, item.batch) + 3);
+        if constexpr (C::kSequenceMaps) ptx::tensor_map_acquire(maps_of(args, item.batch) + 3);
 #pragma unroll
         for (int box = 0; box < OTile::kBoxes; ++box)
           ptx::tma_store_4d(maps_of(args, item.batch) + 3, staging + box * OTile::kBoxBytes,
