@@ -66,7 +66,7 @@ TEST(Dot, BatchesAndRounding) {
   EXPECT_EQ(value("x = f32[2500] iota(), iota_dimension=0 o = f32[] constant(1) "
                   "y = f32[2500] broadcast(o), dimensions={} ROOT r = f32[] dot(x, y), "
                   "lhs_contracting_dims={0}, rhs_contracting_dims={0}"),
-            "3123750");
+            "3.12375e+06");
   EXPECT_EQ(value("x = f32[0] constant({}) ROOT r = f32[] dot(x, x), lhs_contracting_dims={0}, "
                   "rhs_contracting_dims={0}"),
             "0");
