@@ -106,6 +106,15 @@ TEST(RandomForward, EverythingAtOnce) {
 }
 TEST(RandomForward, ManyTiles) { sweep(random_sdpa, large(), 200000, seeds(12)); }
 
+/// One query row and keys enough to be cut into parts.
+TEST(RandomForward, DecodingCutsTheKeys) {
+  AttentionOptions options;
+  options.max_batch = options.max_key_heads = 1, options.max_group = 8, options.max_length = 5000;
+  options.score_mod = options.rope = 0;
+  options.single_row = 1;
+  sweep(random_sdpa, options, 500000, seeds(40));
+}
+
 TEST(RandomBackward, Plain) { sweep(random_sdpa_backward, plain(), 1, seeds(60)); }
 TEST(RandomBackward, EveryPairOfFeatures) { sweep_pairs(random_sdpa_backward, seeds(4)); }
 TEST(RandomBackward, EverythingAtOnce) {

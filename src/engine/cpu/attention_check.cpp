@@ -18,6 +18,11 @@ namespace {
 /// Packed panels of a wider head would not fit any cache, and their sizes are products of this.
 constexpr int64_t kMaxHeadDim = 8192;
 
+/// Positions are counted in 32 bits (dropout's generators do), and workspace sizes are products of
+/// these that stay far from 64 bits.
+constexpr int64_t kMaxExtent = INT32_MAX;
+constexpr int64_t kMaxElements = int64_t{1} << 48;
+
 Status check_extents(const AttentionStructure& s, const AttentionSizes& z) {
   for (const auto& [label, extent] : {std::pair{"batch", z.batch},
                                       {"q_heads", z.q_heads},
@@ -28,9 +33,10 @@ Status check_extents(const AttentionStructure& s, const AttentionSizes& z) {
     if (extent < 0)
       return error(Code::invalid_value, "attention: {} is {}, but must not be negative", label,
                    extent);
-    if (extent > (int64_t{1} << 40))
+    if (extent > kMaxExtent)
       return error(Code::graph_not_supported,
-                   "attention: {} is {}, above the CPU engine's limit of 2^40", label, extent);
+                   "attention: {} is {}, above the CPU engine's limit of {}", label, extent,
+                   kMaxExtent);
   }
   const Dims counted{z.batch, z.q_heads, std::max<int64_t>(z.q_length, 1),
                      std::max<int64_t>(z.kv_length, 1)};
@@ -46,6 +52,14 @@ Status check_extents(const AttentionStructure& s, const AttentionSizes& z) {
       return error(Code::graph_not_supported,
                    "attention: {} is {}, above the CPU engine's limit of {}", label, dim,
                    kMaxHeadDim);
+  }
+  for (const int64_t length : {z.q_length, z.kv_length}) {
+    const Dims dims{z.batch, z.q_heads, length, std::max(s.qk_head_dim, s.v_head_dim)};
+    const auto elements = element_count(dims);
+    if (!elements || *elements > kMaxElements)
+      return error(Code::graph_not_supported,
+                   "attention: a tensor of {} is above the CPU engine's limit of 2^48 elements",
+                   to_string(dims));
   }
   if (z.k_heads < 1 || z.v_heads < 1 || z.q_heads % z.k_heads != 0 || z.q_heads % z.v_heads != 0)
     return error(Code::graph_not_supported,
