@@ -3,7 +3,7 @@
 
 #include "api/c_error.h"
 #include "api/c_objects.h"
-#include "api/devices.h"
+#include "engine/devices.h"
 
 namespace heddle::api {
 namespace {
@@ -16,8 +16,9 @@ Result<std::shared_ptr<const Executable>> build(const heddle_graph* graph, heddl
                  "There is no device number {}, expected HEDDLE_CPU or HEDDLE_CUDA.",
                  static_cast<int>(device));
   }
-  return Executable::build(graph->graph,
-                           engines(device == HEDDLE_CPU ? Device::cpu : Device::cuda));
+  return Executable::build(
+      graph->graph,
+      engine::engines(device == HEDDLE_CPU ? engine::Device::cpu : engine::Device::cuda));
 }
 
 Status create_plan(const heddle_graph* graph, heddle_device device, heddle_plan** out) {

@@ -16,7 +16,7 @@ Result<std::shared_ptr<const Executable>> PlanCache::find_or_build(std::string_v
   // build it.
   HEDDLE_ASSIGN(graph::Graph graph, graph::read_text(text));
   HEDDLE_ASSIGN(std::shared_ptr<const Executable> built,
-                Executable::build(std::move(graph), engines(device_)));
+                Executable::build(std::move(graph), engine::engines(device_)));
   std::unique_lock lock(mutex_);
   if (executables_.size() >= kCapacity) executables_.clear();
   return executables_.emplace(std::string(text), std::move(built)).first->second;

@@ -7,15 +7,15 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "api/devices.h"
 #include "api/executable.h"
+#include "engine/devices.h"
 
 namespace heddle::api {
 
 /// Thread-safe. Finding what is there takes a shared lock and allocates nothing.
 class PlanCache {
  public:
-  explicit PlanCache(Device device) : device_(device) {}
+  explicit PlanCache(engine::Device device) : device_(device) {}
 
   Result<std::shared_ptr<const Executable>> find_or_build(std::string_view text);
 
@@ -28,7 +28,7 @@ class PlanCache {
     using is_transparent = void;
   };
 
-  Device device_;
+  engine::Device device_;
   std::shared_mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<const Executable>, Hash, std::equal_to<>>
       executables_;

@@ -55,7 +55,7 @@ Result<void*> stream_of(const CallFrame& frame) {
   return args.stream;
 }
 
-Error* handle(CallFrame* frame, Device device) noexcept {
+Error* handle(CallFrame* frame, engine::Device device) noexcept {
   if (!frame || !frame->api) return nullptr;  // no host to tell
   if (frame->header.struct_size < sizeof(CallFrame)) {
     return make_error(*frame->api, ErrorCode::invalid_argument,
@@ -63,9 +63,9 @@ Error* handle(CallFrame* frame, Device device) noexcept {
   }
   if (fill_metadata(*frame)) return nullptr;
   if (frame->stage != Stage::execute) return nullptr;
-  static PlanCache cpu_plans(Device::cpu), cuda_plans(Device::cuda);
+  static PlanCache cpu_plans(engine::Device::cpu), cuda_plans(engine::Device::cuda);
   const heddle_status code = guarded([&]() -> Status {
-    if (device == Device::cpu) return call(*frame, cpu_plans, nullptr);
+    if (device == engine::Device::cpu) return call(*frame, cpu_plans, nullptr);
     HEDDLE_ASSIGN(void* const stream, stream_of(*frame));
     return call(*frame, cuda_plans, stream);
   });
@@ -73,8 +73,8 @@ Error* handle(CallFrame* frame, Device device) noexcept {
   return make_error(*frame->api, error_code(static_cast<Code>(code)), heddle_last_error());
 }
 
-Error* handle_cpu(CallFrame* frame) { return handle(frame, Device::cpu); }
-Error* handle_cuda(CallFrame* frame) { return handle(frame, Device::cuda); }
+Error* handle_cpu(CallFrame* frame) { return handle(frame, engine::Device::cpu); }
+Error* handle_cuda(CallFrame* frame) { return handle(frame, engine::Device::cuda); }
 
 bool register_handler(const Api& api, std::string_view platform, Handler* handler) {
   constexpr std::string_view kName = "heddle";

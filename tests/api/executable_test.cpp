@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "api/count_allocations.h"
-#include "api/devices.h"
+#include "engine/devices.h"
 #include "graph/validate.h"
 #include "support/compare.h"
 #include "support/program.h"
@@ -56,7 +56,7 @@ heddle::testing::Program causal_attention(bool chained = false) {
 }
 
 std::shared_ptr<const Executable> build(const graph::Graph& graph) {
-  auto built = Executable::build(graph, engines(Device::cpu));
+  auto built = Executable::build(graph, engine::engines(engine::Device::cpu));
   EXPECT_TRUE(built.is_ok()) << built.status().message();
   return built.is_ok() ? *built : nullptr;
 }
@@ -222,7 +222,7 @@ TEST(Executable, RefusesWithEveryEnginesReason) {
   graph::Graph graph = causal_attention().graph;
   for (graph::Tensor& tensor : graph.tensors)
     tensor.dtype = tensor.name == "stats" ? DataType::f32 : DataType::f64;
-  const auto refused = Executable::build(graph, engines(Device::cpu));
+  const auto refused = Executable::build(graph, engine::engines(engine::Device::cpu));
   ASSERT_FALSE(refused.is_ok());
   EXPECT_EQ(refused.status().code(), Code::graph_execution_plan_creation_failed);
   EXPECT_EQ(refused.status().message().find("No execution plans support the graph. cpu: "), 0u)
@@ -234,7 +234,8 @@ TEST(Executable, RefusesWithEveryEnginesReason) {
 TEST(Executable, RefusesInvalidGraphs) {
   graph::Graph graph = causal_attention().graph;
   std::get<graph::Sdpa>(graph.nodes[0].op).attention.right_bound = -1;
-  EXPECT_EQ(Executable::build(graph, engines(Device::cpu)).status().code(), Code::invalid_value);
+  EXPECT_EQ(Executable::build(graph, engine::engines(engine::Device::cpu)).status().code(),
+            Code::invalid_value);
 }
 
 }  // namespace

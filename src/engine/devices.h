@@ -5,11 +5,11 @@
 
 #include "engine/engine.h"
 
-namespace heddle::api {
+namespace heddle::engine {
 
 enum class Device : uint8_t { cpu, cuda };
 
 /// The device's engines, the preferred first.
-std::span<const engine::Engine* const> engines(Device device);
+std::span<const Engine* const> engines(Device device);
 
-}  // namespace heddle::api
+}  // namespace heddle::engine

@@ -1,0 +1,16 @@
+#include "engine/devices.h"
+
+#include <array>
+
+#include "engine/cpu/engine.h"
+#include "engine/cuda/engine.h"
+
+namespace heddle::engine {
+
+std::span<const Engine* const> engines(Device device) {
+  static const std::array<const Engine*, 1> cpu{&cpu_engine()};
+  static const std::array<const Engine*, 1> cuda{&cuda::cuda_engine()};
+  return device == Device::cpu ? std::span(cpu) : std::span(cuda);
+}
+
+}  // namespace heddle::engine
