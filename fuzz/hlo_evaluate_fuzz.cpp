@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!arguments) return 0;
   EvaluateOptions options;
   options.max_iterations = 20;
-  options.max_steps = 20000;
+  options.max_steps = 2000;
   options.max_bytes = 16 << 20;
   for (Precision precision : {Precision::faithful, Precision::f64}) {
     options.precision = precision;
