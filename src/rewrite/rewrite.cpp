@@ -228,7 +228,13 @@ Result<Report> rewrite(std::unique_ptr<hlo::Module>& module, const Options& opti
   if (report.fusions.empty()) return report;
   working->remove_dead();
   remove_dead_state(*working);
-  HEDDLE_TRY(working->verify());
+  if (const Status status = working->verify(); !status.is_ok()) {
+    // An operand of a call that depends on its result, for one: nothing of this is used.
+    report.fusions.clear();
+    report.refusals.push_back({module->entry()->name(), module->entry()->root()->name(),
+                               "the fused calls do not fit together: " + status.message()});
+    return report;
+  }
   module = std::move(working);
   return report;
 }
