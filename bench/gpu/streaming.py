@@ -187,13 +187,13 @@ def rope_case(name, b, h, s, d, rope_dim, interleaved, tables, inverse, timed=Fa
             print(f"{name} heads_per_block {each}: {ms:.4f} ms {2 * 2 * x.numel() / ms / 1e6:.0f} GB/s")
 
 
-norm_case(777, 4000, ["forward_32x16", "forward_64x8", "forward_128x4"], ["backward_256x2", "backward_512x1"], timed=False)
-norm_case(5, 72, ["forward_32x16"], ["backward_64x2"], timed=False)
+norm_case(777, 4000, ["forward_64x8", "forward_128x4"], ["backward_256x2", "backward_512x1"], timed=False)
+norm_case(37, 72, ["forward_8x2"], ["backward_64x2"], timed=False)
 norm_case(333, 1001, ["forward_scalar"], ["backward_scalar"], torch.float32, torch.float16, timed=False)
-norm_case(16384, 4096, ["forward_32x16", "forward_64x8", "forward_128x4", "forward_256x2"],
-          ["backward_128x4", "backward_256x2", "backward_512x1"])
-norm_case(32768, 2048, ["forward_32x16", "forward_64x8", "forward_128x4"], ["backward_128x4", "backward_256x2"])
-norm_case(8192, 16384, ["forward_256x8", "forward_512x4"], ["backward_512x4"])
+norm_case(16384, 4096, ["forward_64x8", "forward_128x4", "forward_256x2", "forward_512x1"],
+          ["backward_128x4"])
+norm_case(32768, 2048, ["forward_32x8", "forward_64x8", "forward_128x2", "forward_256x1"], ["backward_128x4", "backward_64x4"])
+norm_case(8192, 16384, ["forward_256x8", "forward_512x4", "forward_1024x2"], ["backward_512x4"])
 rope_case("rope_halves", 2, 5, 333, 128, 128, False, False, False)
 rope_case("rope_halves", 2, 5, 333, 128, 64, False, False, False)
 rope_case("rope_interleaved", 2, 5, 333, 128, 96, True, True, True)

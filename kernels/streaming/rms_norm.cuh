@@ -10,9 +10,9 @@ struct RmsNormConfig {
   using X = bf16;
   using W = bf16;
   using Y = bf16;
-  static constexpr int kVector = 8;          ///< elements an access: 16 bytes of X, or 1
-  static constexpr int kVectors = 16;        ///< of a thread
-  static constexpr int kThreadsPerRow = 32;  ///< 4 .. 1024, a power of two
+  static constexpr int kVector = 8;           ///< elements an access: 16 bytes of X, or 1
+  static constexpr int kVectors = 2;          ///< of a thread
+  static constexpr int kThreadsPerRow = 256;  ///< 4 .. 1024, a power of two
   static constexpr bool kWeight = true, kBias = false;
 };
 
@@ -54,7 +54,8 @@ struct RmsNorm {
     sum = row_sum<C::kThreadsPerRow>(sum, slots, group, 0);
     if (!exists) return;
     const float epsilon = args.epsilon_operand != nullptr ? *args.epsilon_operand : args.epsilon;
-    const float inv_rms = 1.0f / sqrtf(sum / static_cast<float>(args.columns) + epsilon);
+    const float inv_rms =
+        reciprocal_root(sum * ptx::reciprocal(static_cast<float>(args.columns)) + epsilon);
     if (args.inv_rms != nullptr && lane == 0) args.inv_rms[row] = inv_rms;
 
     Y* y = static_cast<Y*>(args.y) + row_offset(args.dims, args.y_strides, row);

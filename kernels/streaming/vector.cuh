@@ -35,7 +35,16 @@ struct Packed {
   }
 };
 
+/// 1 / sqrt(x) to 1 ulp: the approximation and one Newton step, without the slow paths of a
+/// division and a root. x > 0.
+HEDDLE_DEVICE float reciprocal_root(float x) {
+  const float y = rsqrtf(x);
+  const float error = fmaf(-x * y, y, 1.0f);
+  return fmaf(0.5f * y, error, y);
+}
+
 HEDDLE_DEVICE i64 row_offset(const RowDims& dims, const RowStrides& strides, int row) {
+  if (dims.extent[0] == 1 && dims.extent[1] == 1) return row * strides.stride[2];
   const int inner = row % dims.extent[2], outer = row / dims.extent[2];
   return inner * strides.stride[2] + outer % dims.extent[1] * strides.stride[1] +
          outer / dims.extent[1] * strides.stride[0];
