@@ -51,7 +51,7 @@ struct Rope {
   static constexpr int kRun = C::kInterleaved ? 2 * kPairs : kPairs;
 
   /// Units of a row: those that rotate, then those that pass.
-  static constexpr int units_of(int head_dim, int rope_dim) {
+  HEDDLE_DEVICE static constexpr int units_of(int head_dim, int rope_dim) {
     return rope_dim / (2 * kPairs) + (head_dim - rope_dim) / kRun;
   }
 
