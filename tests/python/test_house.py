@@ -68,6 +68,14 @@ def test_includes_stay_within_the_table():
     assert not wrong, "\n".join(wrong)
 
 
+def test_an_engine_includes_only_the_interface_of_its_room():
+    for room in ("engine_cpu", "engine_cuda"):
+        for file in sorted(folder(room).glob("**/*.[hc]*")):
+            if file.suffix in (".h", ".cpp"):
+                included = INCLUDE.findall(file.read_text(encoding="utf-8"))
+                assert not {path for path in included if room_of(path) == "engine"} - {"engine/engine.h"}, file
+
+
 def test_includes_name_files_that_exist():
     places = (SOURCES, ROOT / "include", ROOT / "kernels")
     missing = [f"{file.relative_to(ROOT)}: {included}"
