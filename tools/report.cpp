@@ -165,7 +165,7 @@ std::string fusions_table(const std::vector<Fusion>& fusions) {
 
 std::string to_people(const rewrite::Report& report) {
   std::string text = fmt::format(
-      "{}: {} instructions, {} attentions fused, {} places left as they were\n", report.module,
+      "{}: {} instructions; attention calls: {}, places left alone: {}\n", report.module,
       report.instructions, report.fusions.size(), report.refusals.size());
   if (!report.fusions.empty()) text += "\n" + fusions_table(report.fusions);
   // The same reason, met at several places, is said once.
