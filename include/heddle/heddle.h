@@ -32,7 +32,15 @@ extern "C" {
 /* ---- Errors
  * ------------------------------------------------------------------------------------------- */
 
-typedef enum heddle_status {
+/* In C++ the enumerations are ints, so that a value from outside the list is one that can be
+ * refused. */
+#ifdef __cplusplus
+#define HEDDLE_AS_INT : int
+#else
+#define HEDDLE_AS_INT
+#endif
+
+typedef enum heddle_status HEDDLE_AS_INT {
   HEDDLE_OK = 0,
   HEDDLE_ATTRIBUTE_NOT_SET = 1,
   HEDDLE_SHAPE_DEDUCTION_FAILED = 2,
@@ -64,7 +72,7 @@ HEDDLE_API const char* heddle_version(void);
 /* ---- Graphs
  * ------------------------------------------------------------------------------------------- */
 
-typedef enum heddle_dtype {
+typedef enum heddle_dtype HEDDLE_AS_INT {
   HEDDLE_DTYPE_UNSET =
       0, /* taken from the graph: its io type, or its intermediate type if virtual */
   HEDDLE_F64 = 1,
@@ -151,7 +159,7 @@ HEDDLE_API heddle_status heddle_graph_text(heddle_graph* graph, const char** tex
 /* ---- Plans
  * -------------------------------------------------------------------------------------------- */
 
-typedef enum heddle_device { HEDDLE_CPU = 0, HEDDLE_CUDA = 1 } heddle_device;
+typedef enum heddle_device HEDDLE_AS_INT { HEDDLE_CPU = 0, HEDDLE_CUDA = 1 } heddle_device;
 
 typedef struct heddle_plan heddle_plan;
 
