@@ -227,7 +227,10 @@ Result<Band> band_of(Elements& elements, const Algebra& algebra, const Mask& mas
   const int64_t inner = q / outer;
   const int64_t step = std::max<int64_t>(1, kBlock / std::max<int64_t>(1, inner * k));
   // Bounds: every visible key obeys them, and every row's interval is exactly what they leave.
-  int64_t right = INT64_MIN, left = INT64_MIN;  // max of j - i, max of i - j + 1 over visible cells
+  // Max of j - i and of i - j + 1 over visible cells; far below any, yet safe to subtract, if none
+  // is.
+  constexpr int64_t kNothingSeen = INT64_MIN / 4;
+  int64_t right = kNothingSeen, left = kNothingSeen;
   std::vector<std::pair<int64_t, int64_t>> intervals;
   std::vector<Var> order(rows);
   order.insert(order.end(), keys.begin(), keys.end());
