@@ -26,7 +26,7 @@ struct Layout {
 
 class Shape {
  public:
-  /// A scalar pred without layout; a placeholder until assigned.
+  /// A scalar pred without layout; what a shape is until it is assigned.
   Shape() = default;
   /// An array without a layout. Negative dims are the caller's error; the reader and inference
   /// never make one.
