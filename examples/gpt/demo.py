@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "bindings" / "jax"))
+sys.path.insert(0, str(ROOT / "bindings" / "python"))
 
+import heddle.jax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from heddle_jax import ffi
-from heddle_jax.xla_module import XlaModule
+from heddle.jax.xla_module import XlaModule
 
 import model
 from print_hlo import hlo_text
@@ -123,7 +123,7 @@ def main():
     parser.add_argument("--runs", type=int, default=3, help="timed runs of each module; the median is shown")
     options = parser.parse_args()
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    ffi.register(ROOT / "build" / "lib" / "libheddle.so")
+    heddle.jax.register()
 
     variant = f"{'checkpoint_' if options.checkpoint else ''}{options.dtype}"
     configs = [model.Config(sequence=s, dtype=options.dtype, checkpoint=options.checkpoint) for s in options.sequence]

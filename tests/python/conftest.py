@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "bindings" / "jax"), str(ROOT / "examples" / "gpt")]
+sys.path[:0] = [str(ROOT / "bindings" / "python"), str(ROOT / "examples" / "gpt")]
 
 
 @pytest.fixture(scope="session")

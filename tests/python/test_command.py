@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from heddle_jax import xla_module
+from heddle.jax import xla_module
 
 DONE, BAD_INPUT = 0, 2
 PROGRAMS = ("gpt_f32", "gpt_bf16", "gpt_checkpoint_f32", "gpt_checkpoint_bf16")

@@ -1,37 +1,24 @@
 """The custom call "heddle" inside XLA on the CPU, through JAX's own FFI."""
 
-import ctypes
 import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from heddle_jax import ffi
+from heddle import _library
+from heddle.jax import ffi
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}
 
 
 @pytest.fixture(scope="session")
 def library():
-    lib = ffi.register()
-    lib.heddle_last_error.restype = ctypes.c_char_p
-    lib.heddle_plan_workspace_bytes.restype = ctypes.c_size_t
-    lib.heddle_plan_workspace_bytes.argtypes = [ctypes.c_void_p]
-    lib.heddle_plan_free.argtypes = [ctypes.c_void_p]
-    lib.heddle_graph_free.argtypes = [ctypes.c_void_p]
-    return lib
+    return ffi.register()
 
 
-def workspace_bytes(library, text):
-    graph, plan = ctypes.c_void_p(), ctypes.c_void_p()
-    encoded = text.encode()
-    assert library.heddle_graph_parse(encoded, ctypes.c_size_t(len(encoded)), ctypes.byref(graph)) == 0, library.heddle_last_error()
-    assert library.heddle_plan_create(graph, 0, ctypes.byref(plan)) == 0, library.heddle_last_error()
-    size = library.heddle_plan_workspace_bytes(plan)
-    library.heddle_plan_free(plan)
-    library.heddle_graph_free(graph)
-    return size
+def workspace_bytes(text):
+    return _library.workspace_bytes(text, "cpu")
 
 
 def attention_graph(b, hq, hk, s, d, dtype, order="bhsd"):
@@ -85,7 +72,7 @@ def test_attention_inside_jit(library, dtype, order):
     def attend(q, k, v):
         shape = (b, hq, s, d) if order == "bhsd" else (b, s, hq, d)
         o, stats, _ = call(text, [(shape, DTYPES[dtype]), ((b, hq, s, 1), jnp.float32)],
-                           workspace_bytes(library, text), *(to_memory(x) for x in (q, k, v)))
+                           workspace_bytes(text), *(to_memory(x) for x in (q, k, v)))
         return to_memory(o), stats
 
     for _ in range(2):  # the second call finds its plan
@@ -102,7 +89,7 @@ def test_one_plan_serves_threads_at_once(library):
     from concurrent.futures import ThreadPoolExecutor
 
     text = attention_graph(1, 2, 2, 33, 32, "f32")
-    size = workspace_bytes(library, text)
+    size = workspace_bytes(text)
     attend = jax.jit(lambda q, k, v: call(text, [((1, 2, 33, 32), jnp.float32), ((1, 2, 33, 1), jnp.float32)], size, q, k, v)[0])
 
     def check(seed):
@@ -121,13 +108,13 @@ def test_operand_as_a_strided_part_of_its_array(library):
     text = json.dumps(graph)
     q, k, v = (random(1, h, 16, 32, dtype=jnp.float32, seed=i) for i, h in enumerate((2, 4, 4)))
     results = [((1, 2, 16, 32), jnp.float32), ((1, 2, 16, 1), jnp.float32)]
-    o = jax.jit(lambda *x: call(text, results, workspace_bytes(library, text), *x)[0])(q, k, v)
+    o = jax.jit(lambda *x: call(text, results, workspace_bytes(text), *x)[0])(q, k, v)
     np.testing.assert_allclose(o, plain_attention(q, k[:, ::2], v[:, ::2], np.float64)[0], rtol=1e-4, atol=1e-5)
 
 
 def test_scan_over_layers(library):
     text = attention_graph(1, 2, 2, 16, 32, "f32")
-    size = workspace_bytes(library, text)
+    size = workspace_bytes(text)
 
     def layer(x, scale):
         o = call(text, [((1, 2, 16, 32), jnp.float32), ((1, 2, 16, 1), jnp.float32)], size, x, x * scale, x)[0]
@@ -171,7 +158,7 @@ def test_gradients_through_custom_vjp(library):
             {"op": "rope_backward", "name": "unrope_q", "x": 13, "freqs": 9, "y": 20},
             {"op": "rope_backward", "name": "unrope_k", "x": 14, "freqs": 9, "y": 21}],
     })
-    sizes = workspace_bytes(library, forward), workspace_bytes(library, backward)
+    sizes = workspace_bytes(forward), workspace_bytes(backward)
     f32 = jnp.float32
     angles = jnp.asarray(np.outer(np.arange(s), 10000.0 ** (-np.arange(d // 2) * 2 / d)), f32)
     table = jnp.pad(angles, ((0, 0), (0, d // 2))).reshape(s, 1, 1, d)
@@ -262,7 +249,7 @@ class TestRefusals:
             assert f"Result 0 of the custom call has {count} elements, expected 1024 for" in message
 
     def test_workspace(self, library):
-        needed = workspace_bytes(library, self.text)
+        needed = workspace_bytes(self.text)
         assert needed > 0
         message = attempt(self.text, self.results, needed - 1, *self.operands())
         assert f"workspace has {needed - 1} bytes, but this machine needs {needed}" in message

@@ -1,1 +1,0 @@
-"""Heddle inside JAX's own XLA: its custom call, and HLO modules compiled and run."""

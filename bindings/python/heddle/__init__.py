@@ -1,0 +1,8 @@
+"""Heddle: finds attention in a program and runs it as one fused kernel, forward and backward.
+
+`heddle.jax` is Heddle in JAX. This package itself needs nothing but Python and the library it carries.
+"""
+
+from heddle._library import Error, library_path, version
+
+__all__ = ["Error", "library_path", "version"]

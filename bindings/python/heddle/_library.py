@@ -1,0 +1,95 @@
+"""libheddle, loaded once by ctypes: its functions' types, its failures as exceptions, plans asked by text.
+
+The library is the C interface of include/heddle/heddle.h; there is no extension module, so one wheel serves every
+Python.
+"""
+
+import ctypes
+import os
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from functools import cache, lru_cache
+from pathlib import Path
+
+NAME = "libheddle.so"
+DEVICES = {"cpu": 0, "cuda": 1}
+INVALID_VALUE = 13
+
+# Function -> result and argument types; a `Status` result is checked by `call`.
+Status = c_int
+FUNCTIONS = {
+    "heddle_last_error": (c_char_p, []),
+    "heddle_status_name": (c_char_p, [c_int]),
+    "heddle_version": (c_char_p, []),
+    "heddle_graph_parse": (Status, [c_char_p, c_size_t, POINTER(c_void_p)]),
+    "heddle_graph_free": (None, [c_void_p]),
+    "heddle_graph_supported": (Status, [c_void_p, c_int]),
+    "heddle_plan_create": (Status, [c_void_p, c_int, POINTER(c_void_p)]),
+    "heddle_plan_free": (None, [c_void_p]),
+    "heddle_plan_workspace_bytes": (c_size_t, [c_void_p]),
+    "heddle_plan_inputs": (Status, [c_void_p, POINTER(POINTER(c_int64)), POINTER(c_size_t)]),
+    "heddle_plan_outputs": (Status, [c_void_p, POINTER(POINTER(c_int64)), POINTER(c_size_t)]),
+    "heddle_plan_engine": (c_char_p, [c_void_p]),
+    "heddle_plan_description": (c_char_p, [c_void_p]),
+}
+
+
+class Error(ValueError):
+    """A failure of the library: its one sentence, and the name of its status ("INVALID_VALUE")."""
+
+    def __init__(self, sentence, status):
+        super().__init__(sentence)
+        self.status = status
+
+
+def library_path():
+    """Where libheddle.so is: $HEDDLE_LIBRARY, else the installed package's own, else the checkout's build."""
+    named = os.environ.get("HEDDLE_LIBRARY")
+    if named:
+        return Path(named)
+    here = Path(__file__).parent
+    carried = here / "lib" / NAME
+    return carried if carried.is_file() else here.parents[2] / "build" / "lib" / NAME
+
+
+@cache
+def load():
+    """The library, its functions typed. Raises OSError with a sentence if it is not there."""
+    path = library_path()
+    if not path.is_file():
+        raise OSError(f"{path} is not there; build it with make, or name it in HEDDLE_LIBRARY.")
+    library = ctypes.CDLL(str(path))
+    for name, (result, arguments) in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def call(name, *arguments):
+    """Calls a function that returns a status; raises Error with the library's sentence if it failed."""
+    library = load()
+    status = getattr(library, name)(*arguments)
+    if status != 0:
+        raise Error(library.heddle_last_error().decode(), library.heddle_status_name(status).decode())
+
+
+def version():
+    """The library's version, "0.1.0"."""
+    return load().heddle_version().decode()
+
+
+@lru_cache(maxsize=4096)
+def workspace_bytes(graph, device):
+    """Bytes of workspace that a graph (its text form) needs on "cpu" or "cuda".
+
+    Raises Error with every engine's reason if the graph does not validate or no engine of the device runs it.
+    """
+    encoded = graph.encode()
+    parsed, plan = c_void_p(), c_void_p()
+    call("heddle_graph_parse", encoded, len(encoded), byref(parsed))
+    try:
+        call("heddle_plan_create", parsed, DEVICES[device], byref(plan))
+    finally:
+        load().heddle_graph_free(parsed)
+    size = load().heddle_plan_workspace_bytes(plan)
+    load().heddle_plan_free(plan)
+    return size

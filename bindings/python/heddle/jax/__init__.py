@@ -1,0 +1,9 @@
+"""Heddle in JAX: its custom call inside XLA, and HLO modules compiled and run by JAX's own XLA."""
+
+from heddle.jax._versions import require_supported_jax
+
+require_supported_jax()
+
+from heddle.jax.ffi import register
+
+__all__ = ["register"]
