@@ -4,6 +4,7 @@ from heddle.jax._versions import require_supported_jax
 
 require_supported_jax()
 
+from heddle.jax._rms_norm import rms_norm
 from heddle.jax.ffi import register
 
-__all__ = ["register"]
+__all__ = ["register", "rms_norm"]

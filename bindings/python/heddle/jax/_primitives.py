@@ -1,0 +1,123 @@
+"""Primitives with leading dims: how Heddle's ops are batched and partitioned.
+
+The operands of such a primitive carry `leading` dims before the op's own, one for every vmap around it. Each of these
+is the vmap's size, or 1 where the operand is shared, so that a shared operand is never repeated.
+"""
+
+from functools import lru_cache, partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
+
+from heddle.jax import _compat
+
+PLATFORMS = ("cpu", "cuda")
+
+
+def define(name, results, run, rule, partition):
+    """A primitive of Heddle.
+
+    results(config, leading, *avals): the types of its results.
+    run(config, leading, platform, *operands): computes them, on one device.
+    rule(config, leading, mesh, operand_types, result_types): its SdyShardingRule.
+    partition(config, leading, mesh, operands): (per-device function of (platform, *operands), result specs, operand
+    specs); operands are shapes with shardings.
+
+    Returns bind(config, *operands): the results, as a list.
+    """
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+
+    @primitive.def_abstract_eval
+    def abstract(*avals, config, leading):
+        return results(config, leading, *avals)
+
+    @partial(custom_partitioning, static_argnums=(0,))
+    def partitioned(key, *operands):
+        config, leading, platform = key
+        return tuple(run(config, leading, platform, *operands))
+
+    def split(key, mesh, operands, _):
+        config, leading, platform = key
+        local, result_specs, operand_specs = partition(config, leading, mesh, operands)
+        named = lambda specs: tuple(NamedSharding(mesh, spec) for spec in specs)
+        return mesh, partial(local, platform), named(result_specs), named(operand_specs)
+
+    partitioned.def_partition(
+        partition=split, sharding_rule=lambda key, mesh, ins, outs: rule(key[0], key[1], mesh, ins, outs))
+
+    @lru_cache(maxsize=1024)
+    def compiled(config, leading):
+        return jax.jit(partial(primitive.bind, config=config, leading=leading))
+
+    @primitive.def_impl
+    def apply(*operands, config, leading):
+        return compiled(config, leading)(*operands)
+
+    def batch(operands, dims, *, config, leading):
+        operands = [jnp.expand_dims(x, 0) if dim is None else jnp.moveaxis(x, dim, 0)
+                    for x, dim in zip(operands, dims)]
+        found = primitive.bind(*operands, config=config, leading=leading + 1)
+        return found, [0] * len(found)
+
+    batching.primitive_batchers[primitive] = batch
+    _compat.needs_devices(primitive)
+    for platform in PLATFORMS:
+        def lowered(*operands, config, leading, platform=platform):
+            return partitioned((config, leading, platform), *operands)
+
+        mlir.register_lowering(primitive, mlir.lower_fun(lowered, multiple_results=True), platform=platform)
+
+    return lambda config, *operands: primitive.bind(*operands, config=config, leading=0)
+
+
+def joint(leading, arrays):
+    """The leading dims of the results: of each dim the largest."""
+    return tuple(max(x.shape[i] for x in arrays) for i in range(leading))
+
+
+def one_by_one(function, operands):
+    """function of the operands without their first dim, for one entry of it after the other.
+
+    Operands of size 1 there are shared, not repeated.
+    """
+    size = max(x.shape[0] for x in operands)
+    shared = [x.shape[0] == 1 for x in operands]
+    if size == 1:
+        return [jnp.expand_dims(x, 0) for x in function(*(jnp.squeeze(x, 0) for x in operands))]
+
+    def entry(mapped):
+        mapped = iter(mapped)
+        return function(*(jnp.squeeze(x, 0) if one else next(mapped) for x, one in zip(operands, shared)))
+
+    return lax.map(entry, [x for x, one in zip(operands, shared) if not one])
+
+
+def spec_of(operand):
+    """The mesh axes of an operand's dims, a tuple of names each."""
+    spec = getattr(operand.sharding, "spec", None) or ()
+    entries = [() if axes is None else axes if isinstance(axes, tuple) else (axes,) for axes in spec]
+    return tuple(entries) + ((),) * (len(operand.shape) - len(entries))
+
+
+def size_of(mesh, axes):
+    """The number of devices along mesh axes."""
+    size = 1
+    for name in axes:
+        size *= mesh.shape[name]
+    return size
+
+
+def divisible(mesh, axes, dim):
+    """The axes if they cut a dim into equal parts, else none."""
+    return axes if dim % size_of(mesh, axes) == 0 else ()
+
+
+def spec(*entries):
+    """A PartitionSpec of one tuple of axis names a dim."""
+    return PartitionSpec(*((axes if len(axes) > 1 else axes[0]) if axes else None for axes in entries))
