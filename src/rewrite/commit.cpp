@@ -6,6 +6,7 @@
 #include "graph/text.h"
 #include "hlo/build.h"
 #include "hlo/quoting.h"
+#include "rewrite/carry.h"
 
 namespace heddle::rewrite {
 
@@ -22,24 +23,38 @@ Index flat(const std::vector<Index>& at) {
 
 class Writer {
  public:
-  Writer(hlo::Module& module, const Elements& elements) : elements_(elements) {
+  Writer(hlo::Module& module, const Elements& elements)
+      : elements_(elements), carrier_(elements, instructions_) {
     for (Computation* computation : module.computations()) {
       computations_[computation] = computation;
       for (Instruction* x : computation->instructions()) instructions_[x] = x;
     }
   }
 
+  /// `forward`: the results of the forward call in frame `forward_home`.
   Result<std::vector<Instruction*>> write(const Plan& plan,
-                                          const std::vector<Instruction*>& forward) {
+                                          const std::vector<Instruction*>& forward,
+                                          int forward_home) {
     Computation& home = *computations_.at(elements_.frames()[plan.home].computation);
     std::vector<Instruction*> operands;
     for (const Operand& operand : plan.operands) {
+      Instruction* x = nullptr;
       if (operand.of_forward) {
-        operands.push_back(forward[*operand.of_forward]);
-        continue;
+        x = forward[*operand.of_forward];
+      } else if (operand.key) {
+        HEDDLE_ASSIGN(x, key_of(operand));
+      } else {
+        x = instructions_.at(operand.place.x);
       }
-      Instruction* x = instructions_.at(operand.place.x);
-      if (!operand.direct) {
+      // Another call's results in a loop's body are, to the loop that reads it back, its twin's.
+      const bool of_other_body = operand.of_forward && forward_home != plan.home;
+      const int from = of_other_body        ? plan.anchor.frame
+                       : operand.of_forward ? plan.home
+                                            : operand.place.frame;
+      if (from != plan.home) {
+        HEDDLE_ASSIGN(x, carrier_.carry(x, from, plan.home));
+      }
+      if (!operand.of_forward && !operand.key && !operand.direct) {
         HEDDLE_ASSIGN(x, canonical_copy(x, operand.place.at, operand.axes));
       }
       operands.push_back(x);
@@ -95,6 +110,25 @@ class Writer {
     return x;
   }
 
+  /// The two words of a key as one array, where they are.
+  Result<Instruction*> key_of(const Operand& operand) {
+    Computation& computation =
+        *computations_.at(elements_.frames()[operand.place.frame].computation);
+    std::vector<Instruction*> words;
+    for (const DrawnMask::KeyWord& word : *operand.key) {
+      Instruction* x =
+          word.place ? instructions_.at(word.place->x)
+                     : hlo::make_constant(computation,
+                                          hlo::Literal::scalar(hlo::ElementType::u32, word.value));
+      if (x->shape().type() != hlo::ElementType::u32) {
+        HEDDLE_ASSIGN(x, hlo::make_convert(x, hlo::ElementType::u32));
+      }
+      HEDDLE_ASSIGN(x, hlo::make_reshape(x, {1}));
+      words.push_back(x);
+    }
+    return hlo::make_concatenate(std::move(words), 0);
+  }
+
   /// A dense [B, S, H, D] copy.
   Result<Instruction*> canonical_copy(Instruction* x, const std::vector<Index>& at,
                                       const Axes& axes) {
@@ -133,7 +167,8 @@ class Writer {
 
   const Elements& elements_;
   std::unordered_map<const Computation*, Computation*> computations_;
-  std::unordered_map<const Instruction*, Instruction*> instructions_;
+  Carrier::Instructions instructions_;
+  Carrier carrier_;
 };
 
 }  // namespace
@@ -145,9 +180,10 @@ Status commit(hlo::Module& module, const Elements& elements,
   for (size_t i = 0; i < plans.size(); ++i) {
     if (!plans[i]) continue;
     const std::vector<Instruction*> none;
-    HEDDLE_ASSIGN(
-        values[i],
-        writer.write(*plans[i], plans[i]->forward < 0 ? none : values[plans[i]->forward]));
+    const int forward = plans[i]->forward;
+    HEDDLE_ASSIGN(values[i], forward < 0
+                                 ? writer.write(*plans[i], none, plans[i]->home)
+                                 : writer.write(*plans[i], values[forward], plans[forward]->home));
   }
   return {};
 }

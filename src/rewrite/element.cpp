@@ -185,8 +185,8 @@ bool Elements::step_stack(Element& element) {
   if (!reader.caller || reader.twin >= 0 || !touches_one_row(read, 1, read->shape())) return false;
   const auto count = counted(reader.caller);
   if (!count) return false;
-  const int way = direction(reader.caller, *count, read->operand(1));
-  if (way == 0) return false;
+  const int read_way = direction(reader.caller, *count, read->operand(1));
+  if (read_way == 0) return false;
   const Element whole = fresh(element.frame, read->operand(0));
   const Element stack = resolve(whole);
   if (!stack.x->is(Opcode::get_tuple_element) || !stack.x->operand(0)->is(Opcode::while_) ||
@@ -197,6 +197,8 @@ bool Elements::step_stack(Element& element) {
   if (!written || written->trips != count->trips) return false;
   const Instruction* write = stack_write(loop, *written, stack.x->tuple_index());
   if (!write) return false;
+  // The iteration that wrote the row: of the reader's own number, or counted from the end.
+  const int way = read_way * direction(loop, *written, write->operand(2));
   const auto [twin, added] =
       twins_.try_emplace({element.frame * 4 + way, loop}, static_cast<int>(frames_.size()));
   if (added) frames_.push_back({loop->body(), stack.frame, loop, element.frame});

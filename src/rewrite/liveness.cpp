@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "rewrite/loop.h"
+
 namespace heddle::rewrite {
 
 using hlo::Computation;
@@ -15,6 +17,7 @@ Liveness::Liveness(const hlo::Module& module, const Replaced& replaced)
       if (x->is(Opcode::while_)) {
         for (const Computation* part : {x->body(), x->condition()})
           if (module.callers(part).size() == 1) loops_[part] = x;
+        if (!is_separable(x)) whole_.insert(x);
       }
   need(module.entry()->root());
   for (const Instruction* x : module.entry()->instructions())
@@ -38,6 +41,7 @@ void Liveness::need_state(const Instruction* loop, int64_t element) {
   for (const Computation* part : {loop->body(), loop->condition()})
     for (const Instruction* x : part->instructions())
       if (x->has_side_effect()) need(x);
+  if (whole_.contains(loop)) need_all_state(loop);
 }
 
 void Liveness::need_all_state(const Instruction* loop) {
@@ -87,21 +91,6 @@ void Liveness::run() {
 
 namespace {
 
-/// Whether the loop's state is made and taken apart element by element wherever it is seen.
-bool is_separable(const hlo::Module& module, const Instruction* loop) {
-  const auto only_elements = [](const Instruction* tuple) {
-    for (const Instruction* user : tuple->users())
-      if (!user->is(Opcode::get_tuple_element)) return false;
-    return !tuple->is_root() || tuple->is(Opcode::parameter);
-  };
-  for (const Computation* part : {loop->body(), loop->condition()})
-    if (module.callers(part).size() != 1 || part->parameters().size() != 1 ||
-        !only_elements(part->parameter(0)))
-      return false;
-  return loop->operand(0)->is(Opcode::tuple) && loop->body()->root()->is(Opcode::tuple) &&
-         only_elements(loop);
-}
-
 hlo::Shape narrowed(const hlo::Shape& shape, const std::vector<int64_t>& kept) {
   std::vector<hlo::Shape> elements;
   for (int64_t i : kept) elements.push_back(shape.elements()[i]);
@@ -123,23 +112,22 @@ void renumber(Instruction* tuple, const std::map<int64_t, int64_t>& numbers) {
       user->set("index", to->second);
 }
 
-void keep_state(Instruction* loop, const std::vector<int64_t>& kept) {
+/// A loop and the elements of its state that stay.
+struct Narrowing {
+  Instruction* loop = nullptr;
+  std::vector<int64_t> kept;
+};
+
+void renumber(const Narrowing& narrowing) {
   std::map<int64_t, int64_t> numbers;
-  for (size_t i = 0; i < kept.size(); ++i) numbers[kept[i]] = static_cast<int64_t>(i);
-  const hlo::Shape shape = narrowed(loop->shape(), kept);
-  Computation* body = loop->body();
-  Computation* condition = loop->condition();
-  body->set_root(narrowed_tuple(body, body->root(), kept));
-  body->remove_dead();
-  condition->remove_dead();
-  for (Computation* part : {body, condition}) {
-    renumber(part->parameter(0), numbers);
-    part->parameter(0)->set_shape(shape);
+  for (size_t i = 0; i < narrowing.kept.size(); ++i)
+    numbers[narrowing.kept[i]] = static_cast<int64_t>(i);
+  Instruction* loop = narrowing.loop;
+  const hlo::Shape shape = narrowed(loop->shape(), narrowing.kept);
+  for (Instruction* state : {loop->body()->parameter(0), loop->condition()->parameter(0), loop}) {
+    renumber(state, numbers);
+    state->set_shape(shape);
   }
-  Computation* outside = loop->computation();
-  loop->set_operand(0, narrowed_tuple(outside, loop->operand(0), kept));
-  renumber(loop, numbers);
-  loop->set_shape(shape);
 }
 
 }  // namespace
@@ -148,27 +136,27 @@ int remove_dead_state(hlo::Module& module) {
   int removed = 0;
   const Liveness liveness(module);
   module.remove_dead();
-  for (Computation* computation : module.callees_first()) {
-    // Later loops first: what an earlier one leaves may be only their dead state.
-    const std::vector<Instruction*> order = computation->dependency_order();
-    std::vector<Instruction*> loops;
-    for (auto x = order.rbegin(); x != order.rend(); ++x)
-      if ((*x)->is(Opcode::while_) && is_separable(module, *x)) loops.push_back(*x);
-    for (Instruction* loop : loops) {
+  // What one loop hands on may be what keeps another's state, and the other way round: so first all
+  // tuples become shorter, then what only their dead elements needed goes, then come the numbers.
+  std::vector<Narrowing> narrowings;
+  for (Computation* computation : module.computations())
+    for (Instruction* loop : computation->instructions()) {
+      if (!loop->is(Opcode::while_) || !is_separable(loop)) continue;
       const auto count = static_cast<int64_t>(loop->shape().elements().size());
-      std::vector<int64_t> kept;
+      Narrowing narrowing{loop, {}};
       for (int64_t i = 0; i < count; ++i)
-        if (liveness.is_live(loop, i)) kept.push_back(i);
-      const bool unread = std::all_of(
-          loop->users().begin(), loop->users().end(),
-          [&](const Instruction* user) { return liveness.is_live(loop, user->tuple_index()); });
-      if (static_cast<int64_t>(kept.size()) == count || kept.empty() || !unread) continue;
-      removed += static_cast<int>(count - static_cast<int64_t>(kept.size()));
-      keep_state(loop, kept);
-      computation->remove_dead();
+        if (liveness.is_live(loop, i)) narrowing.kept.push_back(i);
+      const auto kept = static_cast<int64_t>(narrowing.kept.size());
+      if (kept == count || kept == 0) continue;
+      removed += static_cast<int>(count - kept);
+      narrowings.push_back(std::move(narrowing));
     }
+  for (const auto& [loop, kept] : narrowings) {
+    loop->body()->set_root(narrowed_tuple(loop->body(), loop->body()->root(), kept));
+    loop->set_operand(0, narrowed_tuple(loop->computation(), loop->operand(0), kept));
   }
   module.remove_dead();
+  for (const Narrowing& narrowing : narrowings) renumber(narrowing);
   return removed;
 }
 

@@ -31,6 +31,7 @@ class Liveness {
   const hlo::Module& module_;
   const Replaced& replaced_;
   std::map<const hlo::Computation*, const hlo::Instruction*> loops_;  // by body and by condition
+  std::set<const hlo::Instruction*> whole_;  // loops whose state is not taken apart
   std::set<const hlo::Instruction*> live_;
   std::set<std::pair<const hlo::Instruction*, int64_t>> states_;
   std::vector<const hlo::Instruction*> work_;

@@ -97,7 +97,7 @@ const Instruction* stack_write(const Instruction* loop, const CountedLoop& count
   const Instruction* write = root->operand(static_cast<int>(index));
   if (!write->is(Opcode::dynamic_update_slice) || !is_state(write->operand(0), body, index) ||
       !touches_one_row(write, 2, write->operand(1)->shape()) ||
-      direction(loop, count, write->operand(2)) != 1 || write->shape().dim(0) != count.trips)
+      direction(loop, count, write->operand(2)) == 0 || write->shape().dim(0) != count.trips)
     return nullptr;
   // Nothing else may see the stack while it is being filled.
   if (write->users().size() != 1 ||
@@ -110,6 +110,21 @@ const Instruction* stack_write(const Instruction* loop, const CountedLoop& count
       if (user != write) return nullptr;
   }
   return write;
+}
+
+bool is_separable(const Instruction* loop) {
+  const auto only_elements = [](const Instruction* tuple) {
+    for (const Instruction* user : tuple->users())
+      if (!user->is(Opcode::get_tuple_element)) return false;
+    return !tuple->is_root() || tuple->is(Opcode::parameter);
+  };
+  for (const hlo::Computation* part : {loop->body(), loop->condition()})
+    if (loop->module()->callers(part).size() != 1 || part->parameters().size() != 1 ||
+        !only_elements(part->parameter(0)))
+      return false;
+  // A sharding names the elements one by one.
+  return loop->operand(0)->is(Opcode::tuple) && loop->body()->root()->is(Opcode::tuple) &&
+         only_elements(loop) && !loop->has("sharding");
 }
 
 }  // namespace heddle::rewrite

@@ -21,8 +21,9 @@ std::optional<CountedLoop> counted(const hlo::Instruction* loop);
 bool is_invariant(const hlo::Computation* body, int64_t index);
 /// What element `index` of a loop's state is when the loop starts; null if that is not in sight.
 const hlo::Instruction* initial(const hlo::Instruction* loop, int64_t index);
-/// The single dynamic-update-slice that writes row [induction] of stack `index`, with nothing else
-/// done to the stack in the body; null otherwise.
+/// The single dynamic-update-slice that writes one row of stack `index` an iteration, each once
+/// (direction() of its index is not 0), with nothing else done to the stack in the body; null
+/// otherwise.
 const hlo::Instruction* stack_write(const hlo::Instruction* loop, const CountedLoop& count,
                                     int64_t index);
 /// For an index expression of `body`: +1 if it is the induction variable, -1 if it is
@@ -32,5 +33,9 @@ int direction(const hlo::Instruction* loop, const CountedLoop& count,
 /// Whether a dynamic-slice or -update-slice touches exactly one whole row: starts 0 but in
 /// dimension 0. `first` is the operand number of the first start.
 bool touches_one_row(const hlo::Instruction* x, int first, const hlo::Shape& row);
+
+/// Whether the loop's state is made and taken apart element by element wherever it is seen, so that
+/// elements can be added and removed.
+bool is_separable(const hlo::Instruction* loop);
 
 }  // namespace heddle::rewrite

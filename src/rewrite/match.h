@@ -27,9 +27,8 @@ struct Dropout {
 struct Match {
   std::shared_ptr<Algebra> algebra;  // in which the score's atoms live
   bool backward = false;
-  int home = 0;          // the frame whose instructions are replaced
-  int anchor_frame = 0;  // and the one in which the softmax's exponential stands
-  const hlo::Instruction* anchor = nullptr;
+  int home = 0;    // the frame whose instructions are replaced
+  Element anchor;  // the softmax's exponential: at home, or in a loop that home reads back
   Score score;
   Element v;
   std::optional<Element> d_o;

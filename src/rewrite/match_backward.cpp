@@ -69,8 +69,7 @@ class Backward {
     Match match;
     match.backward = true;
     match.home = region_.home();
-    match.anchor_frame = region_.anchor().frame;
-    match.anchor = region_.anchor().x;
+    match.anchor = region_.anchor();
     match.score = softmax_.score;
     match.v = core->v;
     match.d_o = core->d_o;

@@ -70,8 +70,7 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
       }
       Match match;
       match.home = region.home();
-      match.anchor_frame = region.anchor().frame;
-      match.anchor = region.anchor().x;
+      match.anchor = region.anchor();
       match.score = softmax.score;
       free_bound(elements, softmax.score.depth, algebra.at(softmax.score.dot).sizes, match.score.q,
                  match.score.k, &match.score.depth);

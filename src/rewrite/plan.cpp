@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "rewrite/carry.h"
 #include "rewrite/rotation.h"
 
 namespace heddle::rewrite {
@@ -31,6 +32,14 @@ std::optional<DataType> data_type(ElementType type) {
   }
 }
 
+/// `element` with its labels replaced.
+Element renamed(Element element, const Algebra::Renaming& names) {
+  for (Index& index : element.at)
+    for (Var& v : index)
+      if (const auto to = names.find(v); to != names.end()) v = to->second;
+  return element;
+}
+
 /// What both calls share: operands, roles, the attributes of the scores.
 class Planner {
  public:
@@ -40,8 +49,9 @@ class Planner {
   Status begin(bool backward) {
     plan_.backward = backward;
     plan_.home = match_.home;
-    plan_.anchor_frame = match_.anchor_frame;
     plan_.anchor = match_.anchor;
+    carries_ = match_.anchor.frame != match_.home &&
+               can_carry(elements_, match_.anchor.frame, match_.home);
     HEDDLE_ASSIGN(plan_.roles, roles_of(elements_, *match_.algebra, match_));
     HEDDLE_ASSIGN(plan_.band, band_of(elements_, *match_.algebra, match_.score.mask,
                                       plan_.roles.rows, plan_.roles.keys));
@@ -58,6 +68,7 @@ class Planner {
   Result<TensorId> operand(std::string name, const Element& leaf, const Axes& axes) {
     auto place = local_element(elements_, match_.home, leaf);
     if (place) place = as_result(*place);
+    if (!place && can_carry(elements_, leaf.frame, match_.home)) place = leaf;
     if (!place)
       return error(Code::graph_not_supported, "%{} ({}) is not kept for the loop that needs it",
                    leaf.x->name(), name);
@@ -69,7 +80,7 @@ class Planner {
     if (!type)
       return error(Code::graph_not_supported, "%{} ({}) has elements of type {}", leaf.x->name(),
                    name, hlo::name(leaf.x->shape().type()));
-    plan_.operands.push_back({*place, axes, view->direct, std::nullopt});
+    plan_.operands.push_back({*place, axes, view->direct});
     return tensor(std::move(name), *type, view->dims, view->strides);
   }
 
@@ -253,6 +264,19 @@ class Planner {
     return tensor("Stats", DataType::f32, {o[0], o[1], o[2], 1}, {o[1] * o[2], o[2], 1, 1});
   }
 
+  /// O as the forward call, which stands in the body that home reads back, leaves it in a stack
+  /// that home reads; nothing if no stack holds it.
+  std::optional<Element> stacked_result(const CallResult& result, const Algebra::Renaming& names) {
+    if (!result.target || result.factor != 1) return std::nullopt;
+    Element place = result.place;
+    place.frame = match_.anchor.frame;
+    const Element behind = elements_.resolve(renamed(place, names));
+    if (behind.x->shape().type() != result.type) return std::nullopt;
+    const auto local = local_element(elements_, match_.home, behind);
+    return local ? std::optional(behind) : std::nullopt;
+  }
+
+  bool carries() const { return carries_; }
   Plan take() { return std::move(plan_); }
   Plan& plan() { return plan_; }
 
@@ -279,7 +303,9 @@ class Planner {
   Result<std::optional<TensorId>> try_rotated(const char* name, const Element& leaf,
                                               const Axes& axes) {
     const std::optional<TensorId> none;
-    if (leaf.frame != match_.home || surroundings_.kept.contains(leaf.x)) return none;
+    const bool found_here = leaf.frame == match_.home;
+    const bool found_there = carries_ && leaf.frame == match_.anchor.frame;
+    if ((!found_here && !found_there) || surroundings_.kept.contains(leaf.x)) return none;
     const bool rounded = leaf.x->is(Opcode::convert);
     const auto found =
         rotation_of(elements_, *match_.algebra, leaf.frame, rounded ? leaf.x->operand(0) : leaf.x);
@@ -442,7 +468,58 @@ class Planner {
     return {};
   }
 
+  /// The stride of the bits' index along an axis; nothing if its digits do not step alike.
+  std::optional<int64_t> stride_along(const Index& axis, const Linear& index, size_t& seen) const {
+    int64_t stride = 0, inner = 1;
+    for (size_t i = axis.size(); i-- > 0;) {
+      const auto weight = index.weights.find(axis[i]);
+      const int64_t step = weight == index.weights.end() ? 0 : weight->second;
+      if (i + 1 == axis.size()) stride = step;
+      if (step != stride * inner) return std::nullopt;
+      seen += step != 0;
+      inner *= elements_.size(axis[i]);
+    }
+    return stride;
+  }
+
+  /// Whether the call can draw the mask itself; then it is told how.
+  bool set_drawn_dropout(graph::AttentionAttributes& a) {
+    const auto mask = drawn_mask(elements_, match_.dropout->keep);
+    // The call scales what it keeps by the inverse of the probability.
+    if (!mask || mask->keep_probability == 1 ||
+        std::abs(match_.dropout->scale * mask->keep_probability - 1) > 1e-6)
+      return false;
+    const Roles& r = plan_.roles;
+    Dims strides;
+    size_t seen = 0;
+    for (const Index& axis : {r.batch, r.query_heads(), r.rows, r.keys}) {
+      const auto stride = stride_along(axis, mask->index, seen);
+      if (!stride) return false;
+      strides.push_back(*stride);
+    }
+    if (seen != mask->index.weights.size()) return false;
+    Operand key;
+    key.place.frame = match_.home;
+    bool placed = false;
+    for (const DrawnMask::KeyWord& word : mask->key) {
+      if (!word.place) continue;
+      if (placed && word.place->frame != key.place.frame) return false;
+      key.place.frame = word.place->frame;
+      placed = true;
+    }
+    if (!can_carry(elements_, key.place.frame, match_.home)) return false;
+    key.key = mask->key;
+    plan_.operands.push_back(std::move(key));
+    a.dropout.threefry = true;
+    a.dropout.seed = tensor("Dropout key", DataType::u32, {2}, {1});
+    a.dropout.threefry_strides = strides;
+    a.dropout.probability = 1 - mask->keep_probability;
+    plan_.dropout = fmt::format("threefry {:.4g}", *a.dropout.probability);
+    return true;
+  }
+
   Status set_dropout(graph::AttentionAttributes& a) {
+    if (set_drawn_dropout(a)) return {};
     const Element& keep = match_.dropout->keep;
     HEDDLE_ASSIGN(a.dropout.mask, operand("Dropout mask", keep, score_axes(keep)));
     graph::Tensor scale;
@@ -468,9 +545,19 @@ class Planner {
   std::map<std::string, Tables> tables_;  // by operand
   std::vector<graph::Node> after_;
   int64_t last_uid_ = 0;
+  bool carries_ = false;  // from the body that home reads back
 };
 
 }  // namespace
+
+std::vector<const Instruction*> Operand::sources() const {
+  if (of_forward) return {};
+  if (!key) return {place.x};
+  std::vector<const Instruction*> words;
+  for (const DrawnMask::KeyWord& word : *key)
+    if (word.place) words.push_back(word.place->x);
+  return words;
+}
 
 Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
                           const Surroundings& surroundings) {
@@ -497,8 +584,37 @@ Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
   return planner.take();
 }
 
-Result<Plan> plan_backward(Elements& elements, const Match& match, const Plan& forward,
-                           int forward_number, const Surroundings& surroundings) {
+std::optional<Algebra::Renaming> same_attention(const Match& forward, const Match& backward,
+                                                const Elements& elements) {
+  const auto computation = [&](int frame) { return elements.frames()[frame].computation; };
+  if (forward.anchor.x != backward.anchor.x ||
+      computation(forward.anchor.frame) != computation(backward.anchor.frame))
+    return std::nullopt;
+  Algebra::Renaming names;
+  // Both places of one value: labels of dimensions in the order in which they stand.
+  const auto agree = [&](const Element& a, const Element& b) {
+    const bool same_frame =
+        a.frame == b.frame || (a.frame == forward.anchor.frame && b.frame == backward.anchor.frame);
+    if (!same_frame || a.x != b.x) return false;
+    for (size_t i = 0; i < a.at.size(); ++i) {
+      if (a.at[i].size() != b.at[i].size()) return false;
+      for (size_t j = 0; j < a.at[i].size(); ++j)
+        if (names.try_emplace(a.at[i][j], b.at[i][j]).first->second != b.at[i][j]) return false;
+    }
+    return true;
+  };
+  if (!agree(forward.anchor, backward.anchor) || !agree(forward.score.q, backward.score.q) ||
+      !agree(forward.score.k, backward.score.k) || !agree(forward.v, backward.v) ||
+      !forward.dropout != !backward.dropout)
+    return std::nullopt;
+  if (forward.dropout && (!agree(forward.dropout->keep, backward.dropout->keep) ||
+                          std::abs(forward.dropout->scale / backward.dropout->scale - 1) > 1e-5))
+    return std::nullopt;
+  return names;
+}
+
+Result<Plan> plan_backward(Elements& elements, const Match& match, const ForwardCall& forward,
+                           const Surroundings& surroundings) {
   Planner planner(elements, match, surroundings);
   HEDDLE_TRY(planner.begin(true));
   graph::SdpaBackward op;
@@ -506,18 +622,29 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Plan& f
   HEDDLE_ASSIGN(op.k, planner.rotated_operand("K", match.score.k, planner.k_axes()));
   HEDDLE_ASSIGN(op.v, planner.operand("V", match.v, planner.v_axes()));
   HEDDLE_ASSIGN(op.d_o, planner.operand("dO", *match.d_o, planner.o_axes()));
-  // O and Stats as the forward call returns them.
-  const graph::Sdpa& sdpa = std::get<graph::Sdpa>(forward.graph.nodes.back().op);
+  // O and Stats as the forward call returns them; O perhaps as the program itself keeps it.
+  const graph::Sdpa& sdpa = std::get<graph::Sdpa>(forward.plan.graph.nodes.back().op);
   const auto from_forward = [&](TensorId id, int number) {
-    const graph::Tensor& t = forward.graph[id];
+    const graph::Tensor& t = forward.plan.graph[id];
     Operand operand;
     operand.of_forward = number;
     planner.plan().operands.push_back(std::move(operand));
     return planner.tensor(t.name, *t.dtype, t.dims, t.strides);
   };
-  op.o = from_forward(sdpa.o, 0);
+  planner.plan().forward = forward.number;
+  const bool elsewhere = forward.plan.home != match.home;
+  if (elsewhere && !planner.carries())
+    return error(Code::graph_not_supported,
+                 "the loop that holds the forward cannot keep anything more for the loop that "
+                 "holds the backward");
+  const auto kept =
+      elsewhere ? planner.stacked_result(forward.plan.results[0], forward.names) : std::nullopt;
+  if (kept) {
+    HEDDLE_ASSIGN(op.o, planner.operand("O", *kept, planner.o_axes()));
+  } else {
+    op.o = from_forward(sdpa.o, 0);
+  }
   op.stats = from_forward(sdpa.stats, 1);
-  planner.plan().forward = forward_number;
   HEDDLE_TRY(planner.set_attributes(op.attention));
   const Roles roles = planner.plan().roles;
   const auto labels_beyond = [&](const Element& place, Index known) {

@@ -2,6 +2,7 @@
 // Making a plan changes nothing.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -10,19 +11,26 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "rewrite/drawn_mask.h"
 #include "rewrite/layout.h"
 #include "rewrite/match.h"
 #include "rewrite/predicate.h"
 
 namespace heddle::rewrite {
 
-/// An operand of the call: `place` in the home computation, or another plan's result.
+/// An operand of the call: `place`, in the home computation or carried to it (carry.h), or another
+/// plan's result, or the key of a drawn mask.
 struct Operand {
   Element place;
   Axes axes;
   bool direct = true;  // else a canonical copy is made of it
   /// Set instead of `place`: the result number of the forward that belongs to this backward.
   std::optional<int> of_forward;
+  /// Set instead of `place.x`: the two words, all of frame `place.frame`.
+  std::optional<std::array<DrawnMask::KeyWord, 2>> key;
+
+  /// The program's instructions that it is made of.
+  std::vector<const hlo::Instruction*> sources() const;
 };
 
 /// A result of the call and the instruction it replaces; none if only a backward reads it.
@@ -41,13 +49,13 @@ struct CallResult {
 struct Plan {
   bool backward = false;
   int home = 0;
-  int anchor_frame = 0;
-  const hlo::Instruction* anchor = nullptr;
+  Element anchor;
   graph::Graph graph;
   std::vector<Operand> operands;    // by ascending uid
   std::vector<CallResult> results;  // by ascending uid; a forward's are O, then Stats if wanted
   int64_t workspace_bytes = 0;
-  int forward = -1;  // of a backward: the plan whose O and Stats it reads
+  int forward = -1;  // of a backward: the plan whose O and Stats it reads, carried if that has
+                     // another home
   /// Rotated queries and keys (or gradients before they are rotated back) that the call has inside.
   std::vector<const hlo::Instruction*> absorbed;
   // For the report.
@@ -70,8 +78,20 @@ struct Surroundings {
 /// hold no O: then the call's results serve a backward alone.
 Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
                           const Surroundings& surroundings);
+/// The forward call that gives a backward its O and Stats.
+struct ForwardCall {
+  const Plan& plan;
+  int number = 0;           // among the plans
+  Algebra::Renaming names;  // from the labels of its match to those of the backward's
+};
+
+/// How the labels of `forward` are called in `backward`, if both are of one attention: of the same
+/// softmax (perhaps that of the iteration that a loop reads back), values and dropout.
+std::optional<Algebra::Renaming> same_attention(const Match& forward, const Match& backward,
+                                                const Elements& elements);
+
 /// The backward call, reading O and Stats of `forward`.
-Result<Plan> plan_backward(Elements& elements, const Match& match, const Plan& forward,
-                           int forward_number, const Surroundings& surroundings);
+Result<Plan> plan_backward(Elements& elements, const Match& match, const ForwardCall& forward,
+                           const Surroundings& surroundings);
 
 }  // namespace heddle::rewrite

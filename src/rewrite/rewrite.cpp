@@ -15,12 +15,6 @@ using hlo::Instruction;
 
 namespace {
 
-bool same_attention(const Match& a, const Match& b) {
-  return a.home == b.home && a.anchor_frame == b.anchor_frame && a.anchor == b.anchor &&
-         a.v.frame == b.v.frame && a.v.x == b.v.x && !a.dropout == !b.dropout &&
-         (!a.dropout || a.dropout->keep.x == b.dropout->keep.x);
-}
-
 class Rewriter {
  public:
   Rewriter(hlo::Module& module, const Options& options)
@@ -51,8 +45,8 @@ class Rewriter {
 
  private:
   void refuse(const Match& match, const Status& why) {
-    report_.refusals.push_back(
-        {elements_.frames()[match.home].computation->name(), match.anchor->name(), why.message()});
+    report_.refusals.push_back({elements_.frames()[match.home].computation->name(),
+                                match.anchor.x->name(), why.message()});
   }
 
   /// The plan with its graph validated and its workspace known.
@@ -107,19 +101,29 @@ class Rewriter {
   }
 
   Status try_backward(const Match& match) {
-    // The forward of the same softmax also gives O and Stats; without one, a forward is added.
-    int number = -1;
-    for (size_t i = 0; i < plans_.size(); ++i)
-      if (plans_[i] && !plans_[i]->backward && same_attention(*matches_[i], match))
-        number = static_cast<int>(i);
-    const Match& forward_match = number >= 0 ? *matches_[number] : match;
+    // The forward of the same softmax also gives O and Stats, best in the same body, else carried
+    // from the loop that is read back; without one, a forward is added.
+    for (bool here : {true, false})
+      for (size_t i = 0; i < plans_.size(); ++i) {
+        if (!plans_[i] || plans_[i]->backward || (plans_[i]->home == match.home) != here) continue;
+        const auto names = same_attention(*matches_[i], match, elements_);
+        if (!names) continue;
+        const Status status = plan_pair(*matches_[i], match, static_cast<int>(i), *names);
+        if (status.is_ok() || here) return status;
+      }
+    Algebra::Renaming same;
+    return plan_pair(match, match, static_cast<int>(plans_.size()), same);
+  }
+
+  /// The forward as plan `number`, with statistics, and the backward after it.
+  Status plan_pair(const Match& forward_match, const Match& match, int number,
+                   const Algebra::Renaming& names) {
     HEDDLE_ASSIGN(Plan forward, plan_forward(elements_, forward_match, true, surroundings()));
     HEDDLE_TRY(admit(forward));
-    const int forward_number = number >= 0 ? number : static_cast<int>(plans_.size());
     HEDDLE_ASSIGN(Plan backward,
-                  plan_backward(elements_, match, forward, forward_number, surroundings()));
+                  plan_backward(elements_, match, {forward, number, names}, surroundings()));
     HEDDLE_TRY(admit(backward));
-    if (number >= 0) {
+    if (number < static_cast<int>(plans_.size())) {
       plans_[number] = std::move(forward);
     } else {
       plans_.push_back(std::move(forward));
@@ -137,7 +141,7 @@ class Rewriter {
       std::vector<const Instruction*> needs;
       const auto add = [&](const Plan& p) {
         for (const Operand& operand : p.operands)
-          if (!operand.of_forward) needs.push_back(operand.place.x);
+          for (const Instruction* x : operand.sources()) needs.push_back(x);
       };
       add(*plan);
       if (plan->forward >= 0 && plans_[plan->forward]) add(*plans_[plan->forward]);
@@ -155,7 +159,7 @@ class Rewriter {
       const Liveness::Replaced cut = replaced();
       const Liveness liveness(module_, cut);
       for (size_t i = 0; i < plans_.size(); ++i) {
-        if (!plans_[i] || !liveness.is_live(plans_[i]->anchor)) continue;
+        if (!plans_[i] || !liveness.is_live(plans_[i]->anchor.x)) continue;
         const bool inner = std::none_of(plans_[i]->results.begin(), plans_[i]->results.end(),
                                         [](const CallResult& r) { return r.target != nullptr; });
         if (!inner)
@@ -163,7 +167,7 @@ class Rewriter {
                  error(Code::graph_not_supported,
                        "the softmax's weights are needed elsewhere too ({}), so fusing would save "
                        "nothing",
-                       reader(*plans_[i]->anchor, liveness)));
+                       reader(*plans_[i]->anchor.x, liveness)));
         plans_[i].reset();
         again = true;
       }

@@ -29,7 +29,7 @@ TEST_P(Fixture, IsFusedAndKeepsItsMeaning) {
     EXPECT_EQ(fusion.dtype, "bf16");
     EXPECT_EQ(fusion.mask, expected.mask);
   }
-  EXPECT_TRUE(same_meaning(programs));
+  EXPECT_TRUE(same_meaning(programs, 1e-7));  // constants are f32
   // No product of queries and keys is left.
   for (const hlo::Computation* computation : programs.fused->computations())
     for (const hlo::Instruction* x : computation->instructions())
@@ -58,8 +58,8 @@ std::vector<Expected> fixtures() {
       {"grad_softcap_kv4.optimized", 1, 1, 4, "causal"},
       {"grad_dropout_kv4", 1, 1, 4, "causal"},
       {"grad_dropout_kv4.optimized", 1, 1, 4, "causal"},
-      {"scan_grad_causal_kv4", 2, 1, 4, "causal"},
-      {"scan_grad_causal_kv4.optimized", 2, 1, 4, "causal"},
+      {"scan_grad_causal_kv4", 1, 1, 4, "causal"},
+      {"scan_grad_causal_kv4.optimized", 1, 1, 4, "causal"},
       {"scan_remat_grad_causal_kv4", 2, 1, 4, "causal"},
       {"scan_remat_grad_causal_kv4.optimized", 2, 1, 4, "causal"},
   };

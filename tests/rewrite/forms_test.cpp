@@ -31,8 +31,8 @@ TEST_P(Form, IsDoneOnce) {
 }
 
 TEST(Rotation, IsPartOfTheCall) {
-  for (const char* name :
-       {"forms/rope", "forms/rope_grad", "gpt_checkpoint_f32", "gpt_checkpoint_bf16"}) {
+  for (const char* name : {"forms/rope", "forms/rope_grad", "gpt_f32", "gpt_bf16",
+                           "gpt_checkpoint_f32", "gpt_checkpoint_bf16"}) {
     const Rewritten programs = rewritten(program_text(name));
     ASSERT_FALSE(programs.report.fusions.empty()) << name;
     for (const rewrite::Fusion& fusion : programs.report.fusions)
@@ -44,13 +44,87 @@ TEST(Rotation, IsPartOfTheCall) {
   }
 }
 
+// A scan that keeps what its gradient needs keeps O and the statistics for it, and nothing of rows
+// x keys any more: one forward call, in the forward loop.
+TEST(Loops, KeepOutputsAndStatistics) {
+  for (const char* name : {"forms/scan", "forms/scan_dropped_out", "forms/scan_reversed"}) {
+    const Rewritten programs = rewritten(program_text(name));
+    EXPECT_EQ(programs.forwards(), 1) << programs.reasons();
+    int statistics = 0, outputs = 0;
+    for (const hlo::Instruction* x : programs.fused->entry()->instructions())
+      if (x->is(hlo::Opcode::while_))
+        for (const hlo::Shape& state : x->shape().elements()) {
+          const std::vector<int64_t> dims = state.dims();
+          statistics += dims == std::vector<int64_t>{3, 2, 6, 10};
+          outputs += dims == std::vector<int64_t>{3, 2, 10, 6, 8} ||
+                     dims == std::vector<int64_t>{3, 2, 10, 48};
+          EXPECT_NE(dims, (std::vector<int64_t>{3, 2, 6, 10, 10})) << name;
+        }
+    EXPECT_EQ(statistics, 2) << name;  // written by one loop, read by the other
+    // As many as the program had: its own O is read.
+    EXPECT_EQ(outputs, 14) << name;
+  }
+}
+
+// State whose elements are named one by one elsewhere can neither grow nor shrink.
+TEST(Loops, WithShardedStateAreLeftAlone) {
+  std::string text = program_text("forms/scan");
+  for (size_t i = text.find(" while("); i != std::string::npos; i = text.find(" while(", i + 60))
+    text.insert(text.find('\n', i), ", sharding={replicated}");
+  const Rewritten programs = rewritten(text);
+  EXPECT_EQ(programs.report.fusions.size(), 0u);
+  EXPECT_TRUE(hlo::equal(*programs.original, *programs.fused));
+}
+
+// JAX's own bits: the call is given the key, and the mask is nowhere.
+TEST(Dropout, IsDrawnByTheCall) {
+  for (const char* name :
+       {"grad_dropout_kv4", "grad_dropout_kv4.optimized", "forms/dropped_out",
+        "forms/dropped_out_grad", "forms/dropped_by_fold_in", "forms/dropped_by_fold_in_grad",
+        "forms/dropped_for_all_heads", "forms/dropped_for_all_heads_grad",
+        "forms/dropped_transposed", "forms/dropped_transposed_grad", "forms/scan_dropped_out",
+        "forms/scan_dropped_out_checkpoint"}) {
+    const Rewritten programs = rewritten(program_text(name));
+    ASSERT_FALSE(programs.report.fusions.empty()) << name;
+    for (const rewrite::Fusion& fusion : programs.report.fusions)
+      EXPECT_EQ(fusion.dropout.find("threefry"), 0u) << name << ": " << fusion.dropout;
+    for (const hlo::Computation* computation : programs.fused->computations())
+      for (const hlo::Instruction* x : computation->instructions())
+        EXPECT_FALSE(x->shape().is_array() && x->shape().rank() >= 4 &&
+                     !hlo::is_floating(x->shape().type()))
+            << name << ": " << x->name();
+  }
+}
+
+// Almost JAX's bits: the program's own mask stays, as an operand.
+TEST(Dropout, OfOtherBitsIsAnOperand) {
+  const std::string text = program_text("forms/dropped_out_grad");
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"constant({13, 15, 26, 6})", "constant({13, 15, 26, 7})"},
+           {"constant({17, 29, 16, 24})", "constant({29, 17, 16, 24})"},
+           {"constant(466688986)", "constant(466688987)"},
+           {"u64[] constant(840)", "u64[] constant(841)"},
+           {"s32[] constant(5)", "s32[] constant(4)"},
+           {"u32[] constant(9)", "u32[] constant(10)"},
+           {"f32[] constant(1)", "f32[] constant(0.5)"}}) {
+    const Rewritten programs = rewritten(replaced(text, from, to));
+    for (const rewrite::Fusion& fusion : programs.report.fusions)
+      EXPECT_TRUE(fusion.dropout.find("threefry") != 0 || from.starts_with("u64"))
+          << from << ": " << fusion.dropout;
+    EXPECT_TRUE(same_meaning(programs, 1e-7)) << from;
+  }
+}
+
 std::vector<Expected> fused() {
   std::vector<Expected> all;
   for (const char* name : {"additive_mask",
                            "bias_full",
                            "bias_per_head",
                            "by_logarithm",
+                           "dropped_by_fold_in",
+                           "dropped_for_all_heads",
                            "dropped_out",
+                           "dropped_transposed",
                            "flash_by_hand",
                            "gradient_through_maximum",
                            "grouped_by_einsum",
@@ -71,34 +145,25 @@ std::vector<Expected> fused() {
                            "window",
                            "masked_after_softmax"})
     all.push_back({name, 1, 0});
-  for (const char* name : {"additive_mask_grad",
-                           "bias_full_grad",
-                           "bias_per_head_grad",
-                           "by_logarithm_grad",
-                           "dropped_out_grad",
-                           "flash_by_hand_grad",
-                           "gradient_through_maximum_grad",
-                           "grouped_by_einsum_grad",
-                           "grouped_by_repeat_grad",
-                           "grouped_by_tile_grad",
-                           "heads_first_grad",
-                           "masked_twice_grad",
-                           "nested_selects_grad",
-                           "no_batch_grad",
-                           "no_maximum_grad",
-                           "normalised_late_grad",
-                           "one_head_grad",
-                           "one_key_head_grad",
-                           "rope_grad",
-                           "scaled_queries_grad",
-                           "scaled_twice_grad",
-                           "soft_capped_grad",
-                           "window_grad",
-                           "loss_of_output",
-                           "gradient_of_queries_only"})
+  for (const char* name : {"additive_mask_grad",      "bias_full_grad",
+                           "bias_per_head_grad",      "by_logarithm_grad",
+                           "dropped_by_fold_in_grad", "dropped_for_all_heads_grad",
+                           "dropped_out_grad",        "dropped_transposed_grad",
+                           "flash_by_hand_grad",      "gradient_through_maximum_grad",
+                           "grouped_by_einsum_grad",  "grouped_by_repeat_grad",
+                           "grouped_by_tile_grad",    "heads_first_grad",
+                           "masked_twice_grad",       "nested_selects_grad",
+                           "no_batch_grad",           "no_maximum_grad",
+                           "normalised_late_grad",    "one_head_grad",
+                           "one_key_head_grad",       "rope_grad",
+                           "scaled_queries_grad",     "scaled_twice_grad",
+                           "soft_capped_grad",        "window_grad",
+                           "loss_of_output",          "gradient_of_queries_only"})
     all.push_back({name, 1, 1});
   all.push_back({"layers_unrolled", 3, 3});
-  all.push_back({"scan", 2, 1});
+  for (const char* name : {"scan", "scan_dropped_out", "scan_of_scans", "scan_reversed"})
+    all.push_back({name, 1, 1});
+  all.push_back({"scan_dropped_out_checkpoint", 2, 1});
   all.push_back({"scan_checkpoint", 2, 1});
   return all;
 }
@@ -106,9 +171,9 @@ std::vector<Expected> fused() {
 std::vector<Expected> left_alone() {
   std::vector<Expected> all;
   for (const char* name :
-       {"mask_is_data", "lengths_are_data", "probabilities_returned", "not_normalised",
-        "normalised_over_queries", "fill_within_reach", "rows_without_keys", "relu_of_scores",
-        "capped_after_mask", "causal_by_cumsum", "causal_by_cumsum_grad"})
+       {"mask_is_data", "lengths_are_data", "probabilities_returned", "scan_keeping_weights",
+        "not_normalised", "normalised_over_queries", "fill_within_reach", "rows_without_keys",
+        "relu_of_scores", "capped_after_mask", "causal_by_cumsum", "causal_by_cumsum_grad"})
     all.push_back({name, 0, 0});
   return all;
 }

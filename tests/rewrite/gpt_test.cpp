@@ -9,7 +9,8 @@ class Gpt : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Gpt, AttentionIsFusedInEveryLayer) {
   const Rewritten programs = rewritten(program_text(GetParam()));
-  EXPECT_GE(programs.forwards(), 1) << programs.reasons();
+  const bool again = std::string(GetParam()).find("checkpoint") != std::string::npos;
+  EXPECT_EQ(programs.forwards(), again ? 2 : 1) << programs.reasons();
   EXPECT_EQ(programs.backwards(), 1) << programs.reasons();
   for (const rewrite::Fusion& fusion : programs.report.fusions) {
     EXPECT_EQ(fusion.batch, 2);

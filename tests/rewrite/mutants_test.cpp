@@ -106,8 +106,16 @@ class Mutator {
   }
 
   std::string change_constant(Instruction* x) {
-    if (!x->is(Opcode::constant) || !x->shape().is_scalar() || !hlo::is_floating(x->shape().type()))
-      return "";
+    if (!x->is(Opcode::constant)) return "";
+    if (hlo::is_integral(x->shape().type()) && x->literal()->element_count() > 0) {
+      hlo::Literal literal = *x->literal();
+      const auto i = static_cast<int64_t>(draw(literal.element_count()));
+      const double value = literal.get(i);
+      literal.set(i, value > 0 && draw(2) == 0 ? value - 1 : value + 1);
+      x->set_literal(literal);
+      return x->name() + " is another whole number";
+    }
+    if (!x->shape().is_scalar() || !hlo::is_floating(x->shape().type())) return "";
     static constexpr double kValues[] = {0, 1, -1, 0.5, -100, -1e4, -1e30, 1e30, 2};
     hlo::Literal literal = *x->literal();
     literal.set(0, kValues[draw(std::size(kValues))]);
@@ -159,7 +167,8 @@ INSTANTIATE_TEST_SUITE_P(Of, Mutants,
                                            "scan_grad_causal_kv4.optimized",
                                            "forms/flash_by_hand_grad", "forms/bias_per_head_grad",
                                            "forms/dropped_out_grad", "forms/nested_selects_grad",
-                                           "forms/grouped_by_tile_grad", "forms/scan"),
+                                           "forms/grouped_by_tile_grad", "forms/scan",
+                                           "forms/scan_dropped_out", "forms/scan_reversed"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)

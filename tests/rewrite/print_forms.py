@@ -216,6 +216,30 @@ def dropped_out(q, k, v, key):
     return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(keep, p / 0.75, 0), v)
 
 
+def dropped(p, key, shape, probability=0.75):
+    return jnp.where(jax.random.bernoulli(key, probability, shape), p / probability, 0)
+
+
+@both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
+def dropped_by_fold_in(q, k, v, key):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    key = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(key), 7))[1]
+    return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, key, p.shape, 0.9), v)
+
+
+@both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
+def dropped_for_all_heads(q, k, v, key):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, jax.random.wrap_key_data(key), (B, 1, Q, K)), v)
+
+
+@both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
+def dropped_transposed(q, k, v, key):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k)).transpose(1, 0, 3, 2)
+    p = dropped(p, jax.random.wrap_key_data(key), p.shape)
+    return jnp.einsum("hbkq,bkhd->bqhd", p, v)
+
+
 @jax.custom_vjp
 def flash(q, k, v):
     return flash_forward(q, k, v)[0]
@@ -275,13 +299,17 @@ def layers_unrolled(x, weights):
     return jax.value_and_grad(loss, (0, 1))(x, weights)
 
 
+def attention_layer(x, w, weigh=lambda p: p):
+    q, k, v = ((x @ w[i]).reshape(B, Q, H, D) for i in range(3))
+    s = jnp.where(causal(Q, Q), jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5, -1e30)
+    o = jnp.einsum("bhqk,bkhd->bqhd", weigh(softmax(s)), v)
+    return x + jnp.tanh(o.reshape(x.shape) @ w[3])
+
+
 def layers_in_scan(checkpoint):
     def loss(x, weights):
         def layer(x, w):
-            q, k, v = ((x @ w[i]).reshape(B, Q, H, D) for i in range(3))
-            s = jnp.where(causal(Q, Q), jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5, -1e30)
-            o = jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
-            return x + jnp.tanh(o.reshape(x.shape) @ w[3]), None
+            return attention_layer(x, w), None
 
         layer = jax.checkpoint(layer) if checkpoint else layer
         return jnp.sum(lax.scan(layer, x, weights)[0] ** 2)
@@ -289,8 +317,62 @@ def layers_in_scan(checkpoint):
     return jax.value_and_grad(loss, (0, 1))
 
 
-FORMS["scan"] = (layers_in_scan(False), (shape(B, Q, H * D), shape(3, 4, H * D, H * D)))
-FORMS["scan_checkpoint"] = (layers_in_scan(True), (shape(B, Q, H * D), shape(3, 4, H * D, H * D)))
+LAYERS = shape(B, Q, H * D), shape(3, 4, H * D, H * D)
+FORMS["scan"] = (layers_in_scan(False), LAYERS)
+FORMS["scan_checkpoint"] = (layers_in_scan(True), LAYERS)
+
+
+def dropping_layers_in_scan(checkpoint):
+    def loss(x, weights, keys):
+        def layer(x, per_layer):
+            w, key = per_layer
+            key = jax.random.wrap_key_data(key)
+            return attention_layer(x, w, lambda p: dropped(p, key, p.shape)), None
+
+        layer = jax.checkpoint(layer) if checkpoint else layer
+        return jnp.sum(lax.scan(layer, x, (weights, keys))[0] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1))
+
+
+KEYS = shape(3, 2, dtype=jnp.uint32)
+FORMS["scan_dropped_out"] = (dropping_layers_in_scan(False), (*LAYERS, KEYS))
+FORMS["scan_dropped_out_checkpoint"] = (dropping_layers_in_scan(True), (*LAYERS, KEYS))
+
+
+@form(*LAYERS)
+def scan_reversed(x, weights):
+    def loss(x, weights):
+        return jnp.sum(lax.scan(lambda x, w: (attention_layer(x, w), None), x, weights, reverse=True)[0] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1))(x, weights)
+
+
+@form(LAYERS[0], shape(2, 3, 4, H * D, H * D))
+def scan_of_scans(x, weights):
+    def loss(x, weights):
+        def layers(x, weights):
+            return lax.scan(lambda x, w: (attention_layer(x, w), None), x, weights)
+
+        return jnp.sum(lax.scan(layers, x, weights)[0] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1))(x, weights)
+
+
+@form(*LAYERS)
+def scan_keeping_weights(x, weights):
+    """The probabilities are stacked for another reader too."""
+
+    def loss(x, weights):
+        def layer(x, w):
+            seen = []
+            x = attention_layer(x, w, lambda p: seen.append(p) or p)
+            return x, jnp.max(seen[0], axis=-1)
+
+        x, largest = lax.scan(layer, x, weights)
+        return jnp.sum(x**2) + jnp.sum(largest)
+
+    return jax.value_and_grad(loss, (0, 1))(x, weights)
 
 
 def rotated(x):

@@ -1,0 +1,131 @@
+#include "rewrite/carry.h"
+
+#include <algorithm>
+
+#include "hlo/build.h"
+#include "rewrite/loop.h"
+
+namespace heddle::rewrite {
+
+using hlo::Computation;
+using hlo::Instruction;
+using hlo::Opcode;
+
+namespace {
+
+/// The frames from just inside `outer` to `inner`, outermost first; with -1 if `inner` is not in
+/// `outer`.
+std::vector<int> frames_between(const Elements& elements, int outer, int inner) {
+  std::vector<int> frames;
+  for (int frame = inner; frame != outer; frame = elements.frames()[frame].parent) {
+    frames.push_back(frame);
+    if (frame < 0) break;
+  }
+  std::reverse(frames.begin(), frames.end());
+  return frames;
+}
+
+Instruction* lengthened(Instruction* tuple, Instruction* element) {
+  std::vector<Instruction*> elements(tuple->operands().begin(), tuple->operands().end());
+  std::vector<hlo::Shape> shapes = tuple->shape().elements();
+  elements.push_back(element);
+  shapes.push_back(element->shape());
+  return tuple->computation()->add(Opcode::tuple, hlo::Shape::tuple(std::move(shapes)),
+                                   std::move(elements), {}, tuple->name());
+}
+
+/// One more element of `loop`'s state, which starts as `start`; what the body sees of it.
+Result<Instruction*> add_state(Instruction* loop, Instruction* start) {
+  const auto index = static_cast<int64_t>(loop->shape().elements().size());
+  Instruction* init = lengthened(loop->operand(0), start);
+  loop->set_operand(0, init);
+  loop->set_shape(init->shape());
+  for (Computation* part : {loop->body(), loop->condition()})
+    part->parameter(0)->set_shape(init->shape());
+  return hlo::make_get_tuple_element(loop->body()->parameter(0), index);
+}
+
+void set_next(Instruction* loop, Instruction* next) {
+  Computation* body = loop->body();
+  body->set_root(lengthened(body->root(), next));
+}
+
+/// Starts of a slice of one row of a stack of `rank` dimensions.
+std::vector<Instruction*> row_starts(Instruction* index, size_t rank) {
+  std::vector<Instruction*> starts{index};
+  if (rank > 1)
+    starts.resize(rank, hlo::make_constant(*index->computation(),
+                                           hlo::Literal::scalar(index->shape().type(), 0)));
+  return starts;
+}
+
+Result<Instruction*> row_read(Instruction* stack, Instruction* index) {
+  hlo::Dimensions sizes = stack->shape().dims();
+  sizes[0] = 1;
+  return hlo::make_dynamic_slice(stack, row_starts(index, sizes.size()), sizes);
+}
+
+}  // namespace
+
+bool can_carry(const Elements& elements, int from, int home) {
+  if (from == home) return true;
+  const Frame& frame = elements.frames()[from];
+  if (frame.twin < 0) {
+    const std::vector<int> between = frames_between(elements, from, home);
+    return std::all_of(between.begin(), between.end(), [&](int inner) {
+      return inner >= 0 && is_separable(elements.frames()[inner].caller);
+    });
+  }
+  // A stack of this loop's, brought to where its reader stands.
+  return !elements.reads(from).empty() && is_separable(frame.caller) &&
+         can_carry(elements, frame.parent, frame.twin) && can_carry(elements, frame.twin, home);
+}
+
+Result<Instruction*> Carrier::carry(Instruction* value, int from, int home) {
+  if (from == home) return value;
+  if (const auto known = carried_.find({value, from, home}); known != carried_.end())
+    return known->second;
+  const Frame frame = elements_.frames()[from];
+  Instruction* brought = value;
+  if (frame.twin < 0) {
+    for (int inner : frames_between(elements_, from, home)) {
+      HEDDLE_ASSIGN(brought, handed_into(brought, inner));
+    }
+  } else {
+    const StackRead& way = elements_.reads(from).front();
+    HEDDLE_ASSIGN(brought, stacked(value, way));
+    HEDDLE_ASSIGN(brought, carry(brought, frame.parent, frame.twin));
+    HEDDLE_ASSIGN(brought, row_read(brought, mutable_of_.at(way.read)->operand(1)));
+    HEDDLE_ASSIGN(brought, hlo::make_reshape(brought, value->shape().dims()));
+    HEDDLE_ASSIGN(brought, carry(brought, frame.twin, home));
+  }
+  carried_[{value, from, home}] = brought;
+  return brought;
+}
+
+Result<Instruction*> Carrier::stacked(Instruction* value, const StackRead& way) {
+  Instruction* loop = mutable_of_.at(way.loop);
+  hlo::Dimensions row_dims = value->shape().dims();
+  row_dims.insert(row_dims.begin(), 1);
+  hlo::Dimensions dims = row_dims;
+  dims[0] = way.write->shape().dim(0);
+  HEDDLE_ASSIGN(Instruction * start,
+                hlo::make_splat(*loop->computation(), value->shape().type(), 0, dims));
+  const auto index = static_cast<int64_t>(loop->shape().elements().size());
+  HEDDLE_ASSIGN(Instruction * stack, add_state(loop, start));
+  HEDDLE_ASSIGN(Instruction * row, hlo::make_reshape(value, row_dims));
+  Instruction* iteration = mutable_of_.at(way.write)->operand(2);
+  HEDDLE_ASSIGN(Instruction * written,
+                hlo::make_dynamic_update_slice(stack, row, row_starts(iteration, dims.size())));
+  set_next(loop, written);
+  return hlo::make_get_tuple_element(loop, index);
+}
+
+Result<Instruction*> Carrier::handed_into(Instruction* value, int frame) {
+  Instruction* loop = mutable_of_.at(elements_.frames()[frame].caller);
+  HEDDLE_ASSIGN(Instruction * inside, add_state(loop, value));
+  set_next(loop, inside);
+  return inside;
+}
+
+}  // namespace heddle::rewrite

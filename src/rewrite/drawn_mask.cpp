@@ -1,0 +1,161 @@
+#include "rewrite/drawn_mask.h"
+
+#include <algorithm>
+
+#include "rewrite/read_words.h"
+
+namespace heddle::rewrite {
+
+using hlo::ElementType;
+using hlo::Instruction;
+using hlo::Opcode;
+
+namespace {
+
+constexpr uint32_t kOne = 0x3F800000;  // the bits of 1.0f
+
+/// The number that f32 arithmetic on constants gives.
+std::optional<double> folded(Elements& elements, const Element& element) {
+  const Element e = elements.resolve(element);
+  const Instruction* x = e.x;
+  if (const auto number = elements.splat(e.frame, x)) return number;
+  if (x->operand_count() != 2 || x->shape().type() != ElementType::f32) return std::nullopt;
+  const auto a = folded(elements, {e.frame, x->operand(0), e.at});
+  const auto b = a ? folded(elements, {e.frame, x->operand(1), e.at}) : std::nullopt;
+  if (!a || !b) return std::nullopt;
+  const auto f = static_cast<float>(*a), g = static_cast<float>(*b);
+  if (x->is(Opcode::subtract)) return f - g;
+  if (x->is(Opcode::multiply)) return f * g;
+  if (x->is(Opcode::add)) return f + g;
+  return std::nullopt;
+}
+
+/// The u32 value whose upper 23 bits are the fraction of `element`, a number u in [0, 1): through
+/// what scales it to [0, 1) and clips it there.
+std::optional<Element> bits_of_uniform(Elements& elements, const Element& element) {
+  const Element e = elements.resolve(element);
+  const Instruction* x = e.x;
+  const auto operand = [&](int i) { return Element{e.frame, x->operand(i), e.at}; };
+  if (x->operand_count() != 2 || x->shape().type() != ElementType::f32) return std::nullopt;
+  const auto neutral = [&](double value) -> std::optional<Element> {
+    for (int i = 0; i < 2; ++i)
+      if (folded(elements, operand(i)) == value) return bits_of_uniform(elements, operand(1 - i));
+    return std::nullopt;
+  };
+  switch (x->opcode()) {
+    case Opcode::maximum:
+    case Opcode::add:
+      // A sum that takes the 1 away again.
+      if (x->is(Opcode::maximum) || folded(elements, operand(1)) != -1.0) return neutral(0);
+      break;
+    case Opcode::multiply:
+      return neutral(1);
+    case Opcode::subtract:
+      if (folded(elements, operand(1)) == 0.0) return bits_of_uniform(elements, operand(0));
+      if (folded(elements, operand(1)) != 1.0) return std::nullopt;
+      break;
+    default:
+      return std::nullopt;
+  }
+  const Element number = elements.resolve(operand(0));
+  if (!number.x->is(Opcode::bitcast_convert)) return std::nullopt;
+  const Element bits = elements.resolve({number.frame, number.x->operand(0), number.at});
+  if (bits.x->shape().type() != ElementType::u32) return std::nullopt;
+  return bits;
+}
+
+/// Keys under which `bits` may be Threefry of `low` (and `high`): what the cipher adds to them
+/// first.
+std::vector<std::pair<WordId, WordId>> possible_keys(Words& words, WordId bits, WordId high,
+                                                     WordId low) {
+  const auto parts_of = [&](WordId id) {
+    if (words.at(id).kind == WordKind::sum) return words.at(id).parts;
+    return std::vector<WordId>{id};
+  };
+  const auto less = [&](std::vector<WordId> from,
+                        const std::vector<WordId>& parts) -> std::optional<WordId> {
+    for (WordId part : parts) {
+      if (words.at(part).kind == WordKind::constant && words.at(part).value == 0) continue;
+      const auto found = std::find(from.begin(), from.end(), part);
+      if (found == from.end()) return std::nullopt;
+      from.erase(found);
+    }
+    WordId sum = words.constant(0);
+    for (WordId part : from) sum = words.sum(sum, part);
+    return sum;
+  };
+  // low + key[1] is what is rotated first; high + key[0] + low + key[1] what it is mixed with.
+  std::vector<std::pair<WordId, WordId>> keys;
+  const std::vector<WordId> all = words.within(bits);
+  for (WordId rotated : all) {
+    if (words.at(rotated).kind != WordKind::rotated || words.at(rotated).value != 13) continue;
+    const std::vector<WordId> first = parts_of(words.at(rotated).parts[0]);
+    const auto key_1 = less(first, {low});
+    if (!key_1) continue;
+    for (WordId mixed : all) {
+      if (words.at(mixed).kind != WordKind::exclusive_or) continue;
+      const std::vector<WordId> pair = words.at(mixed).parts;
+      if (pair.size() != 2 || std::find(pair.begin(), pair.end(), rotated) == pair.end()) continue;
+      const WordId sum = pair[0] == rotated ? pair[1] : pair[0];
+      const auto without_first = less(parts_of(sum), first);
+      if (!without_first) continue;
+      if (const auto key_0 = less(parts_of(*without_first), {high}))
+        keys.emplace_back(*key_0, *key_1);
+    }
+  }
+  return keys;
+}
+
+}  // namespace
+
+std::optional<DrawnMask> drawn_mask(Elements& elements, const Element& keep) {
+  const Element e = elements.resolve(keep);
+  if (!e.x->is(Opcode::compare)) return std::nullopt;
+  const bool less = e.x->direction() == "LT";
+  if (!less && e.x->direction() != "GT") return std::nullopt;
+  const Element uniform{e.frame, e.x->operand(less ? 0 : 1), e.at};
+  const auto threshold = folded(elements, {e.frame, e.x->operand(less ? 1 : 0), e.at});
+  if (!threshold || !(*threshold > 0 && *threshold <= 1)) return std::nullopt;
+  const auto number = bits_of_uniform(elements, uniform);
+  if (!number) return std::nullopt;
+
+  Words words;
+  WordReader reader(elements, words);
+  const auto read = reader.read(*number);
+  if (!read || words.at(*read).kind != WordKind::either) return std::nullopt;
+  // (bits >> 9) | the exponent of 1
+  std::vector<WordId> halves = words.at(*read).parts;
+  const WordId one = words.constant(kOne);
+  if (halves[0] == one) std::swap(halves[0], halves[1]);
+  const Word shifted = words.at(halves[0]);
+  if (halves[1] != one || shifted.kind != WordKind::shifted_right || shifted.value != 9)
+    return std::nullopt;
+  const WordId bits = shifted.parts[0];
+
+  for (WordId low : words.within(bits)) {
+    const WordKind kind = words.at(low).kind;
+    if (kind != WordKind::linear && kind != WordKind::low) continue;
+    const WordId index = kind == WordKind::low ? words.at(low).parts[0] : low;
+    const WordId high = kind == WordKind::low ? words.high(index) : words.constant(0);
+    if (words.at(index).linear.constant != 0) continue;
+    for (const auto& [key_0, key_1] : possible_keys(words, bits, high, low)) {
+      if (threefry_bits(words, high, low, key_0, key_1) != bits) continue;
+      DrawnMask mask;
+      mask.keep_probability = *threshold;
+      mask.index = words.at(index).linear;
+      for (int i = 0; i < 2; ++i) {
+        const WordId word = i == 0 ? key_0 : key_1;
+        mask.key[i].place = reader.source(word);
+        if (words.at(word).kind == WordKind::constant) {
+          mask.key[i] = {std::nullopt, static_cast<uint32_t>(words.at(word).value)};
+        } else if (!mask.key[i].place) {
+          return std::nullopt;
+        }
+      }
+      return mask;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace heddle::rewrite
