@@ -4,7 +4,10 @@ from heddle.jax._versions import require_supported_jax
 
 require_supported_jax()
 
+from heddle.jax._attention import attention
+from heddle.jax._dot_product_attention import dot_product_attention
 from heddle.jax._rms_norm import rms_norm
+from heddle.jax._rope import rope
 from heddle.jax.ffi import register
 
-__all__ = ["register", "rms_norm"]
+__all__ = ["attention", "dot_product_attention", "register", "rms_norm", "rope"]

@@ -1,0 +1,195 @@
+"""Attention as primitives, forward and backward: the graph each call runs, vmaps around it, and its cut over a mesh."""
+
+from functools import partial
+from math import prod
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from heddle.jax import _compat, _primitives, _scores
+from heddle.jax._graphs import Graph, row_major
+from heddle.jax._primitives import joint, one_by_one
+
+ROWS = ("q", "k", "v", "o", "d_o")  # [B, length, heads, dim], or as the layout says
+BATCHED = ("q_lengths", "kv_lengths")  # [B]
+SCALARS = ("seed", "offset")
+
+
+class Config(NamedTuple):
+    """All of a call that is known when it is traced.
+
+    operands: the names of the forward's operands, in order. Beside those of ROWS, BATCHED and SCALARS there are "sink"
+    [N], "lse" [B, N, T], and loads of the score: "bias", "mask", "q_segments" and "kv_segments", and "load0"... of a
+    user's score, each [B or 1, N or 1, T or 1, S or 1].
+    wanted: what the backward is to give, of "q", "k", "v", "bias" and "sink".
+    wide: whether dK and dV are to be f32, because they will be summed.
+    """
+
+    operands: tuple
+    layout: str
+    scale: float
+    soft_cap: float | None = None
+    left: int | None = None
+    right: int | None = None
+    bottom_right: bool = False
+    dropout: float = 0.0
+    score: _scores.Program | None = None
+    deterministic: bool = False
+    wanted: tuple = ()
+    wide: bool = False
+
+    @property
+    def names(self):
+        """The operands of the backward if something is wanted, else of the forward."""
+        return self.operands + ("o", "lse", "d_o") if self.wanted else self.operands
+
+    def axis(self, what):
+        """Which dim of a row operand is its length, or its heads."""
+        return {"length": 1, "heads": 2}[what] if self.layout == "BTNH" else {"length": 2, "heads": 1}[what]
+
+    def extents(self, q, k):
+        """(N, T, S) of the shapes of q and k, leading dims or none."""
+        length, heads = self.axis("length") - 4, self.axis("heads") - 4
+        return q[heads], q[length], k[length]
+
+    def rows(self, heads, length, dim):
+        """The dims of a row operand after its batch."""
+        return (length, heads, dim) if self.layout == "BTNH" else (heads, length, dim)
+
+
+def is_load(name):
+    """Whether an operand is loaded by the score, cell by cell."""
+    return name not in ROWS + BATCHED + SCALARS + ("sink", "lse")
+
+
+# ---- Types.
+
+
+def _named(config, arrays):
+    return dict(zip(config.names, arrays))
+
+
+def _forward_results(config, leading, *avals):
+    named, lead = _named(config, avals), joint(leading, avals)
+    q, v = named["q"].shape, named["v"].shape
+    n, t, _ = config.extents(q, named["k"].shape)
+    return [_compat.shaped(lead + q[leading:leading + 1] + config.rows(n, t, v[-1]), named["q"].dtype, avals),
+            _compat.shaped(lead + (q[leading], n, t), jnp.float32, avals)]
+
+
+def _gradient_type(config, name, dtype):
+    return jnp.float32 if name in ("bias", "sink") or (config.wide and name in ("k", "v")) else dtype
+
+
+def _backward_results(config, leading, *avals):
+    named, lead = _named(config, avals), joint(leading, avals)
+    return [_compat.shaped(lead + named[name].shape[leading:], _gradient_type(config, name, named[name].dtype), avals)
+            for name in config.wanted]
+
+
+# ---- Leading dims: folded into the batch where a graph can say that, else run one by one.
+
+
+def _fold(config, leading, lead, named):
+    """The operands without leading dims, their batch [prod(lead) * B] or shared; None if a graph cannot say that."""
+    many = prod(lead)
+    batch = named["q"].shape[leading]
+    folded = {}
+    for name, x in named.items():
+        body = x.shape[leading:]
+        shared, whole = all(d == 1 for d in x.shape[:leading]), x.shape[:leading] == lead
+        if name in BATCHED or name in ("o", "lse", "d_o"):
+            x = jnp.broadcast_to(x, lead + body).reshape(many * body[0], *body[1:])
+        elif many > 1 and config.dropout:
+            return None  # every entry draws the same bits
+        elif name in SCALARS or name == "sink":
+            if not shared or (name in config.wanted and many > 1):
+                return None
+            x = x.reshape(body)
+        elif shared and (many == 1 or body[0] == 1) and not (name == "bias" and "bias" in config.wanted and many > 1):
+            x = x.reshape(body)
+        elif whole and body[0] == batch:
+            x = x.reshape(many * body[0], *body[1:])
+        else:
+            return None
+        folded[name] = x
+    return folded, many * batch
+
+
+def _run(config, leading, platform, *operands):
+    lead = joint(leading, operands)
+    fold = _fold(config, leading, lead, _named(config, operands))
+    if fold is None:
+        return one_by_one(partial(_run, config, leading - 1, platform), operands)
+    named, batch = fold
+    found = _graph_results(config, named, batch, platform)
+    expected = _backward_results if config.wanted else _forward_results
+    avals = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands]
+    return [x.reshape(aval.shape) for x, aval in zip(found, expected(config, leading, *avals))]
+
+
+# ---- The graph.
+
+
+def _row_tensor(config, batch, shape):
+    """Dims [B, heads, length, dim] and strides of a row operand; one that the batch shares has stride 0."""
+    strides = row_major(shape)
+    order = (0, config.axis("heads"), config.axis("length"), 3)
+    dims, strides = [shape[i] for i in order], [strides[i] for i in order]
+    if dims[0] != batch:
+        dims[0], strides[0] = batch, 0
+    return dims, strides
+
+
+def _operand(config, graph, name, x, batch):
+    if name in ROWS:
+        return graph.operand(name, x.dtype, *_row_tensor(config, batch, x.shape))
+    dims = {"lse": lambda: (*x.shape, 1), "sink": lambda: (1, x.size, 1, 1), "seed": lambda: (1, 1, 1, 1),
+            "offset": lambda: (1, 1, 1, 1), "q_lengths": lambda: (batch, 1, 1, 1), "kv_lengths": lambda: (batch, 1, 1, 1)}
+    return graph.operand(name, x.dtype, dims.get(name, lambda: x.shape)())
+
+
+def _attributes(config, graph, uids):
+    """The attributes that forward and backward share."""
+    score = _scores.Expression(graph)
+    if config.soft_cap is not None:
+        score.soft_cap(config.soft_cap)
+    if config.score is not None:
+        score.run(config.score, [uids[f"load{i}"] for i in range(config.score.captures)])
+    if "mask" in uids:
+        score.keep_where(uids["mask"])
+    if "q_segments" in uids:
+        score.keep_where(score.apply("cmp_eq", uids["q_segments"], uids["kv_segments"]))
+    dropout = None
+    if config.dropout:
+        dropout = {"probability": config.dropout, "seed": uids["seed"], "offset": uids["offset"]}
+    return {"attn_scale": config.scale, "bias": uids.get("bias"), "sink": uids.get("sink"),
+            "score_mod": score.score_mod(), "padding_mask": True if "q_lengths" in uids else None,
+            "seq_len_q": uids.get("q_lengths"), "seq_len_kv": uids.get("kv_lengths"),
+            "left_bound": config.left, "right_bound": config.right,
+            "diagonal_alignment": "bottom_right" if config.bottom_right else None, "dropout": dropout}
+
+
+def _graph_results(config, named, batch, platform):
+    graph = Graph("attention backward" if config.wanted else "attention")
+    uids = {name: _operand(config, graph, name, x, batch) for name, x in named.items()}
+    q, k, v = (named[name].shape for name in "qkv")
+    n, t, _ = config.extents(q, k)
+    if config.wanted:
+        ports = {}
+        for name in config.wanted:
+            shape = named[name].shape
+            if name in ROWS:
+                tensor = _row_tensor(config, batch, (batch, *shape[1:]))
+            else:
+                tensor = ((1, n, 1, 1) if name == "sink" else shape,)
+            ports[f"d_{name}"] = graph.result(f"d_{name}", _gradient_type(config, name, named[name].dtype), *tensor)
+        graph.node("sdpa_backward", q=uids["q"], k=uids["k"], v=uids["v"], o=uids["o"], d_o=uids["d_o"],
+                   stats=uids["lse"], **ports, deterministic=config.deterministic or None,
+                   **_attributes(config, graph, uids))
+    else:
+        o = graph.result("o", named["q"].dtype, *_row_tensor(config, batch, (batch, *config.rows(n, t, v[-1]))))
+        stats = graph.result("stats", jnp.float32, (batch, n, t, 1))
+        graph.node("sdpa", q=uids["q"], k=uids["k"], v=uids["v"], o=o, stats=stats, **_attributes(config, graph, uids))
+    return graph.run(tuple(named.values()), platform)

@@ -1,0 +1,229 @@
+"""What a user's score function does to a score, as a list of pointwise ops.
+
+The function is traced once over the types of all scores; only ops that act on each score alone are allowed. What does
+not depend on the scores, rows and columns is computed outside, and becomes an operand that is loaded where it is used.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Literal
+
+OP = "attention"
+
+POINTWISE = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "max": "max", "min": "min", "pow": "pow",
+             "neg": "neg", "abs": "abs", "rem": "mod", "exp": "exp", "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt",
+             "tanh": "tanh_fwd", "logistic": "sigmoid_fwd", "erf": "erf", "sin": "sin", "cos": "cos", "tan": "tan",
+             "floor": "floor", "ceil": "ceil", "eq": "cmp_eq", "ne": "cmp_neq", "lt": "cmp_lt", "le": "cmp_le",
+             "gt": "cmp_gt", "ge": "cmp_ge", "and": "logical_and", "or": "logical_or", "not": "logical_not"}
+PASSED_ON = ("copy", "copy_p", "stop_gradient", "reduce_precision", "optimization_barrier")
+CALLS = {"pjit": "jaxpr", "jit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr",
+         "custom_vjp_call": "call_jaxpr", "core_call": "call_jaxpr"}
+LOG2 = math.log(2.0)
+
+
+class Program(NamedTuple):
+    """ops: (name, inputs) in order; an input is ("op", n), ("load", n of the captures), ("number", x), or "score", "row"
+    and "column" on their own. The last op, or the input it names, is the result."""
+
+    ops: tuple
+    result: tuple
+    captures: int
+
+
+class _Known:
+    """A value that does not depend on the scores: `array` broadcasts to `shape`, with 1 where it is repeated."""
+
+    def __init__(self, array, shape):
+        self.array, self.shape = array, tuple(shape)
+
+    def whole(self):
+        return jnp.broadcast_to(self.array, self.shape)
+
+
+def _refuse(name):
+    raise ValueError(f"{OP}: score uses {name}, expected arithmetic, comparisons and selections of single scores; their "
+                     "sums, products and reorderings are not possible.")
+
+
+class _Trace:
+    def __init__(self):
+        self.ops, self.captures = [], []
+
+    def emit(self, name, *inputs):
+        self.ops.append((name, inputs))
+        return ("op", len(self.ops) - 1)
+
+    def load(self, value):
+        """A value as an op's input. Knowns of one element known now are numbers."""
+        if not isinstance(value, _Known):
+            return value
+        array = value.array
+        if array.size == 1 and not isinstance(array, jax.core.Tracer):
+            return ("number", float(np.asarray(array).reshape(()).astype(np.float64)))
+        self.captures.append(jnp.reshape(array, (1,) * (4 - array.ndim) + array.shape))
+        return ("load", len(self.captures) - 1)
+
+    def run(self, jaxpr, consts, arguments):
+        values = dict(zip(jaxpr.constvars, (_Known(jnp.asarray(x), np.shape(x)) for x in consts)))
+        values.update(zip(jaxpr.invars, arguments))
+
+        def read(atom):
+            return _Known(jnp.asarray(atom.val), atom.aval.shape) if isinstance(atom, Literal) else values[atom]
+
+        for eqn in jaxpr.eqns:
+            inputs = [read(atom) for atom in eqn.invars]
+            values.update(zip(eqn.outvars, self.equation(eqn, inputs)))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def equation(self, eqn, inputs):
+        name = eqn.primitive.name
+        if name in CALLS:
+            inner = eqn.params[CALLS[name]]
+            return self.run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), inputs)
+        if all(isinstance(x, _Known) for x in inputs):
+            return self.outside(eqn, inputs)
+        return [self.inside(eqn, name, inputs)]
+
+    def outside(self, eqn, inputs):
+        """An op of values that do not depend on the scores: XLA's, and unrepeated if it acts on single elements."""
+        name, shape = eqn.primitive.name, eqn.outvars[0].aval.shape
+        if name == "broadcast_in_dim":
+            compact = [1] * len(shape)
+            for dim, size in zip(eqn.params["broadcast_dimensions"], np.shape(inputs[0].array)):
+                compact[dim] = size
+            return [_Known(jnp.reshape(inputs[0].array, compact), shape)]
+        elementwise = name in POINTWISE or name in ("select_n", "convert_element_type", "integer_pow", "square", "sign")
+        if elementwise and all(x.shape == shape for x in inputs):
+            arrays = jnp.broadcast_arrays(*(x.array for x in inputs))
+            return [_Known(eqn.primitive.bind(*arrays, **_free_of_sharding(eqn.params)), shape)]
+        found = eqn.primitive.bind(*(x.whole() for x in inputs), **eqn.params)
+        found = found if eqn.primitive.multiple_results else [found]
+        return [_Known(x, x.shape) for x in found]
+
+    def inside(self, eqn, name, inputs):
+        kinds = [atom.aval.dtype for atom in eqn.invars]
+        if name == "broadcast_in_dim":
+            if tuple(eqn.params["broadcast_dimensions"]) == tuple(range(4)) and len(eqn.params["shape"]) == 4:
+                return inputs[0]
+            _refuse("broadcast_in_dim of the scores")
+        if name in PASSED_ON:
+            return inputs[0]
+        if name == "convert_element_type":
+            to, given = eqn.outvars[0].aval.dtype, kinds[0]
+            if jnp.issubdtype(to, jnp.floating) and to.itemsize >= 4 or jnp.issubdtype(given, jnp.integer) and \
+                    jnp.issubdtype(to, jnp.integer):
+                return inputs[0]
+            _refuse(f"a conversion of {given} to {to}")
+        x = [self.load(value) for value in inputs]
+        if name in ("div", "and", "or", "not") and not all(
+                jnp.issubdtype(kind, jnp.floating if name == "div" else jnp.bool_) for kind in kinds):
+            _refuse(f"{name} of integers")
+        if name in POINTWISE:
+            return self.emit(POINTWISE[name], *x)
+        if name == "select_n" and len(x) == 3:
+            return self.emit("binary_select", x[0], x[2], x[1])
+        if name == "clamp":
+            return self.emit("min", self.emit("max", x[0], x[1]), x[2])
+        if name == "square":
+            return self.emit("mul", x[0], x[0])
+        if name == "integer_pow" and 1 <= eqn.params["y"] <= 8:
+            product = x[0]
+            for _ in range(eqn.params["y"] - 1):
+                product = self.emit("mul", product, x[0])
+            return product
+        if name == "exp2":
+            return self.emit("exp", self.emit("mul", x[0], ("number", LOG2)))
+        _refuse(name)
+
+
+def _free_of_sharding(params):
+    return {key: None if key == "sharding" else value for key, value in params.items()}
+
+
+def traced(score, extents):
+    """The program of a score function and the arrays that it loads, [B or 1, N or 1, T or 1, S or 1] each.
+
+    Raises TypeError if it is not callable, ValueError if it does what a pointwise program cannot.
+    """
+    if not callable(score):
+        raise TypeError(f"{OP}: score is {type(score).__name__}, expected a function of scores, batch, head, row and "
+                        "column.")
+    b, n, t, s = extents
+    index = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.int32)
+    try:
+        closed = jax.make_jaxpr(score)(jax.ShapeDtypeStruct(extents, jnp.float32), index(b, 1, 1, 1), index(1, n, 1, 1),
+                                       index(1, 1, t, 1), index(1, 1, 1, s))
+    except TypeError as error:
+        raise TypeError(f"{OP}: score cannot be traced as a function of scores, batch, head, row and column: "
+                        f"{error}") from error
+    outputs = closed.out_avals
+    if len(outputs) != 1 or outputs[0].shape != tuple(extents) or not jnp.issubdtype(outputs[0].dtype, jnp.floating):
+        given = ", ".join(str(x) for x in outputs)
+        raise ValueError(f"{OP}: score returns {given}, expected scores of shape {tuple(extents)}.")
+    trace = _Trace()
+    batch = _Known(jnp.arange(b, dtype=jnp.int32).reshape(b, 1, 1, 1), (b, 1, 1, 1))
+    head = _Known(jnp.arange(n, dtype=jnp.int32).reshape(1, n, 1, 1), (1, n, 1, 1))
+    result, = trace.run(closed.jaxpr, closed.consts, [("score",), batch, head, ("row",), ("column",)])
+    result = trace.load(result)
+    return Program(tuple(trace.ops), result, len(trace.captures)), trace.captures
+
+
+class Expression:
+    """Puts pointwise ops into a graph's score_mod."""
+
+    def __init__(self, graph):
+        self._graph = graph
+        self._score_in = self._graph.value("score", jnp.float32)
+        self._ops, self._current = [], self._score_in
+        self._indices, self._numbers = {}, {}
+
+    def number(self, x):
+        if x not in self._numbers:
+            self._numbers[x] = self._graph.constant(f"number{len(self._numbers)}", x, 4)
+        return self._numbers[x]
+
+    def index(self, name):
+        if name not in self._indices:
+            uid = self._graph.value(name)
+            self._ops.append({"op": "gen_index", "inputs": [], "output": uid, "axis": {"row": 2, "column": 3}[name]})
+            self._indices[name] = uid
+        return self._indices[name]
+
+    def apply(self, op, *inputs):
+        uid = self._graph.value(f"{op}{len(self._ops)}")
+        self._ops.append({"op": op, "inputs": list(inputs), "output": uid})
+        return uid
+
+    def soft_cap(self, cap):
+        """cap * tanh(score / cap)."""
+        scaled = self.apply("mul", self._current, self.number(1 / cap))
+        self._current = self.apply("mul", self.apply("tanh_fwd", scaled), self.number(cap))
+
+    def keep_where(self, condition):
+        """Scores whose condition does not hold become -inf."""
+        self._current = self.apply("binary_select", condition, self._current, self.number(-math.inf))
+
+    def run(self, program, captures):
+        """A user's program."""
+        made, score = [], self._current
+
+        def find(kind, which=None):
+            if kind == "score":
+                return score
+            if kind in ("row", "column"):
+                return self.index(kind)
+            return {"op": lambda: made[which], "load": lambda: captures[which], "number": lambda: self.number(which)}[kind]()
+
+        for name, inputs in program.ops:
+            made.append(self.apply(name, *(find(*x) for x in inputs)))
+        self._current = find(*program.result)
+
+    def score_mod(self):
+        """The text form's score_mod; None if nothing was done to the score."""
+        if not self._ops and self._current == self._score_in:
+            return None
+        return {"score_in": self._score_in, "score_out": self._current, "ops": self._ops}

@@ -1,0 +1,408 @@
+"""heddle.jax.attention and dot_product_attention: parity with JAX, gradients, transformations and refusals."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from heddle.jax import attention, dot_product_attention
+from jax.test_util import check_grads
+
+B, T, S, N, K, H = 2, 11, 19, 4, 2, 16
+
+
+def random(*shape, dtype=jnp.float32, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+def operands(dtype=jnp.float32, t=T, s=S, n=N, k=K, h=H, d=None):
+    return tuple(random(B, *shape, dtype=dtype, seed=i)
+                 for i, shape in enumerate(((t, n, h), (s, k, h), (s, k, d or h))))
+
+
+def plain(q, k, v, *, bias=None, mask=None, causal=False, window=None, scale=None, soft_cap=None, sink=None,
+          q_lengths=None, kv_lengths=None, segment_ids=None, score=None):
+    """(o, lse) in q's arithmetic, with 0 and -inf for rows without a key."""
+    n, t, s = q.shape[2], q.shape[1], k.shape[1]
+    k, v = (jnp.repeat(x, n // x.shape[2], 2) for x in (k, v))
+    scores = jnp.einsum("btnh,bsnh->bnts", q, k, precision="highest") * (q.shape[-1] ** -0.5 if scale is None else scale)
+    row, column = jnp.arange(t)[:, None], jnp.arange(s)
+    keep = jnp.ones((1, 1, t, s), bool)
+    if soft_cap:
+        scores = soft_cap * jnp.tanh(scores / soft_cap)
+    if score:
+        scores = score(scores, jnp.arange(q.shape[0]).reshape(-1, 1, 1, 1), jnp.arange(n).reshape(1, -1, 1, 1),
+                       row[None, None], column[None, None, None])
+    if bias is not None:
+        scores = scores + bias
+    if mask is not None:
+        keep &= mask
+    shift = jnp.zeros((1, 1, 1, 1), jnp.int32)
+    if causal == "bottom_right":
+        lengths = (jnp.full(q.shape[0], x) if y is None else y for x, y in ((s, kv_lengths), (t, q_lengths)))
+        kv, qs = lengths
+        shift = (kv - qs)[:, None, None, None]
+    if causal:
+        keep &= column <= row + shift
+    if window is not None:
+        left, right = (window, window) if isinstance(window, int) else window
+        keep &= True if left is None else column >= row + shift - left
+        keep &= True if right is None else column <= row + shift + right
+    if q_lengths is not None:
+        keep &= row < q_lengths[:, None, None, None]
+    if kv_lengths is not None:
+        keep &= column < kv_lengths[:, None, None, None]
+    if segment_ids is not None:
+        of_q, of_k = segment_ids if isinstance(segment_ids, tuple) else (segment_ids, segment_ids)
+        keep &= of_q[:, None, :, None] == of_k[:, None, None, :]
+    scores = jnp.where(keep, scores, -jnp.inf)
+    columns = scores if sink is None else jnp.concatenate(
+        [scores, jnp.broadcast_to(sink[None, :, None, None], (*scores.shape[:3], 1))], -1)
+    some = jnp.any(columns > -jnp.inf, -1)
+    lse = jax.nn.logsumexp(jnp.where(some[..., None], columns, 0), -1)
+    p = jnp.where(keep & some[..., None], jnp.exp(jnp.where(keep, scores, 0) - lse[..., None]), 0)
+    return jnp.einsum("bnts,bsnh->btnh", p, v, precision="highest"), jnp.where(some, lse, -jnp.inf)
+
+
+def compare(options, arrays, differentiated=3):
+    """Values and gradients of o and lse."""
+    def total(f):
+        def loss(*arrays):
+            o, lse = f(*arrays)
+            finite = lse > -jnp.inf
+            return jnp.sum(jnp.sin(o)) + jnp.sum(jnp.where(finite, jnp.cos(jnp.where(finite, lse, 0)), 0)), (o, lse)
+        return jax.jit(jax.value_and_grad(loss, tuple(range(differentiated)), has_aux=True))(*arrays)
+
+    ours = total(lambda *a: attention(*a[:3], **options(*a[3:]), return_lse=True))
+    theirs = total(lambda *a: plain(*a[:3], **options(*a[3:])))
+    for got, expected in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs)):
+        np.testing.assert_allclose(got, expected, rtol=5e-4, atol=5e-5)
+
+
+LENGTHS = {"q_lengths": np.array([T, 4], np.int32), "kv_lengths": np.array([7, S], np.int32)}
+MASK = np.random.default_rng(9).random((B, 1, T, S)) < 0.6
+MASK[0, 0, 3] = False
+OPTIONS = {
+    "none": {},
+    "causal": {"causal": True},
+    "bottom right": {"causal": "bottom_right"},
+    "bottom right with lengths": {"causal": "bottom_right", **LENGTHS},
+    "window": {"window": (3, 2)},
+    "one-sided windows": {"window": (None, 2)},
+    "causal window": {"window": 3, "causal": True},
+    "scale": {"scale": -0.3},
+    "soft cap": {"soft_cap": 1.5, "causal": True},
+    "lengths": LENGTHS,
+    "q lengths": {"q_lengths": LENGTHS["q_lengths"]},
+    "kv lengths": {"kv_lengths": np.array([0, 5], np.int32)},
+    "mask": {"mask": MASK},
+    "mask of heads": {"mask": np.random.default_rng(8).random((N, 1, S)) < 0.5},
+    "segments": {"segment_ids": (np.sort(np.random.default_rng(7).integers(0, 4, (B, T)), -1),
+                                 np.sort(np.random.default_rng(6).integers(0, 4, (B, S)), -1))},
+    "score": {"score": lambda s, b, h, i, j: jnp.where((i + j) % 3 == 0, s * 0.5 ** (h + 1), jnp.tanh(s) + b * s**2)},
+    "score of an array": {"score": lambda s, b, h, i, j: s - jnp.arange(1.0, N + 1)[:, None, None] * abs(i - j) * 0.1},
+    "all": {"causal": True, "window": (6, None), "soft_cap": 2.0, "mask": MASK, **LENGTHS},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_options(options):
+    compare(lambda: options, operands())
+
+
+@pytest.mark.parametrize("options", [{"causal": "bottom_right"}, {"window": (1, 2)}, {"causal": True, "window": 2}])
+def test_more_queries_than_keys(options):
+    compare(lambda: options, operands(t=13, s=5))
+
+
+@pytest.mark.parametrize("shape", [(B, N, T, S), (1, N, T, S), (1, 1, T, S), (N, 1, S), (B, 1, T, 1)])
+def test_bias(shape):
+    compare(lambda bias: {"bias": bias, "causal": True}, (*operands(), random(*shape, seed=5)), 4)
+
+
+def test_sink():
+    compare(lambda sink: {"sink": sink, "mask": MASK}, (*operands(), random(N, seed=5)), 4)
+
+
+@pytest.mark.parametrize("n, k, h, d", [(4, 4, 16, 16), (3, 1, 8, 24), (4, 2, 5, 7), (2, 1, 1, 1)])
+def test_heads_and_head_dims(n, k, h, d):
+    compare(lambda: {"causal": True}, operands(n=n, k=k, h=h, d=d))
+
+
+def test_layouts_and_no_batch():
+    q, k, v = operands()
+    expected = attention(q, k, v, causal=True)
+    swapped = lambda x: jnp.swapaxes(x, 1, 2)
+    loss = lambda layout: lambda *x: jnp.sum(jnp.sin(attention(*x, causal=True, layout=layout)))
+    np.testing.assert_allclose(attention(*map(swapped, (q, k, v)), causal=True, layout="BNTH"), swapped(expected))
+    ours = jax.grad(loss("BNTH"), (0, 1, 2))(*map(swapped, (q, k, v)))
+    for got, expected_gradient in zip(ours, jax.grad(loss("BTNH"), (0, 1, 2))(q, k, v)):
+        np.testing.assert_allclose(swapped(got), expected_gradient, rtol=1e-6)
+    o, lse = attention(q[0], k[0], v[0], causal=True, return_lse=True)
+    np.testing.assert_allclose(o, expected[0])
+    assert lse.shape == (N, T)
+
+
+@pytest.mark.parametrize("t, s", [(0, S), (T, 0)])
+def test_empty(t, s):
+    o, lse = attention(*operands(t=t, s=s), return_lse=True)
+    assert o.shape == (B, t, N, H) and not o.any() and (lse == -jnp.inf).all()
+    jax.grad(lambda *x: jnp.sum(attention(*x)))(*operands(t=t, s=s))
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_low_precision(dtype):
+    arrays, d_o = operands(dtype, t=70, s=70), random(B, 70, N, H, dtype=dtype, seed=7)
+
+    def gradients(f, arrays, d_o):
+        o, pull = jax.vjp(f, *arrays)
+        return o, *pull(d_o.astype(o.dtype))
+
+    ours = gradients(lambda *x: attention(*x, causal=True), arrays, d_o)
+    naive = gradients(lambda *x: jax.nn.dot_product_attention(*x, is_causal=True), arrays, d_o)
+    with jax.enable_x64(True):
+        wide = [x.astype(jnp.float64) for x in arrays]
+        exact = gradients(lambda *x: plain(*x, causal=True)[0], wide, d_o.astype(jnp.float64))
+    for got, low, high in zip(ours, naive, exact):
+        assert got.dtype == dtype
+        error, allowed = (np.abs(np.asarray(x, np.float64) - np.asarray(high)).max() for x in (got, low))
+        assert error <= 2 * allowed
+
+
+def test_check_grads():
+    q, k, v = operands()
+    check_grads(lambda *x: attention(*x, causal=True, return_lse=True), (q, k, v), order=1, modes=["rev"], rtol=2e-2,
+                atol=2e-2, eps=1e-2)
+
+
+class TestDropout:
+    options = {"causal": True, "dropout": (0.4, 7)}
+
+    def kept(self, **more):
+        """What each value is multiplied by, over its probability: v is the identity."""
+        q, k, _ = operands(s=16)
+        v = jnp.broadcast_to(jnp.eye(16)[None, :, None], (B, 16, K, 16))
+        whole = attention(q, k, v)
+        return attention(q, k, v, dropout=(0.4, 7, 3), **more) / whole
+
+    def test_bits(self):
+        kept = self.kept()
+        assert np.isclose(kept, 0, atol=1e-5).mean() == pytest.approx(0.4, abs=0.06)
+        np.testing.assert_allclose(kept[kept > 0.1], 1 / 0.6, rtol=1e-4)
+
+    def test_gradients_use_the_same_bits(self):
+        q, k, v = operands(s=16)
+        kept = jnp.transpose(self.kept(), (0, 2, 1, 3))
+
+        def loss(q, k, v):
+            scores = jnp.einsum("btnh,bsnh->bnts", q, jnp.repeat(k, 2, 2), precision="highest") * H**-0.5
+            return jnp.sum(jnp.sin(jnp.einsum("bnts,bsnh->btnh", jax.nn.softmax(scores) * kept, jnp.repeat(v, 2, 2),
+                                              precision="highest")))
+
+        ours = jax.grad(lambda *x: jnp.sum(jnp.sin(attention(*x, dropout=(0.4, 7, 3)))), (0, 1, 2))(q, k, v)
+        for got, expected in zip(ours, jax.grad(loss, (0, 1, 2))(q, k, v)):
+            np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
+
+    def test_seed_is_an_operand(self):
+        q, k, v = operands()
+        drop = jax.jit(lambda seed: attention(q, k, v, dropout=(0.4, seed)))
+        first, second = drop(jax.random.key(0)), drop(jax.random.key(1))
+        assert drop._cache_size() == 1 and not jnp.allclose(first, second)
+        np.testing.assert_array_equal(first, drop(jax.random.key(0)))
+
+    def test_vmap_draws_what_each_entry_would(self):
+        q, k, v = (jnp.stack([x, x]) for x in operands())
+        for seed, axis in ((5, None), (jnp.array([5, 6]), 0)):
+            found = jax.vmap(lambda q, k, v, s: attention(q, k, v, dropout=(0.4, s)), (0, 0, 0, axis))(q, k, v, seed)
+            for i in range(2):
+                one = attention(q[i], k[i], v[i], dropout=(0.4, seed if axis is None else seed[i]))
+                np.testing.assert_allclose(found[i], one, rtol=1e-5, atol=1e-6)
+
+
+def stacked(x, axis):
+    return x if axis is None else jnp.stack([x, 0.5 * x, x + 1], axis)
+
+
+@pytest.mark.parametrize("batch, axes", [
+    (2, (0, 0, 0, 0)), (2, (0, None, None, None)), (1, (None, 0, 0, None)), (2, (0, 1, 0, None)), (1, (0, None, None, 0)),
+    (2, (None, None, None, 0)), (1, (2, None, 0, None))])
+def test_vmap(batch, axes):
+    arrays = [x[:batch] for x in operands()] + [random(1, N, T, S, seed=5)]
+    arrays = [stacked(x, axis) for x, axis in zip(arrays, axes)]
+
+    def both(f):
+        loss = lambda *a: jnp.sum(jnp.sin(f(*a)))
+        return jax.jit(jax.vmap(lambda *a: (f(*a), jax.grad(loss, (0, 1, 2, 3))(*a)), axes))(*arrays)
+
+    ours = both(lambda q, k, v, b: attention(q, k, v, bias=b, causal=True))
+    theirs = both(lambda q, k, v, b: plain(q, k, v, bias=b, causal=True)[0])
+    for got, expected in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs)):
+        np.testing.assert_allclose(got, expected, rtol=5e-4, atol=5e-5)
+
+
+def test_vmap_shares_keys_values_and_mask():
+    """Neither is repeated: no array as large as that is made."""
+    q, k, v = (x[0] for x in operands())
+    q = jnp.stack([q] * 37)
+    text = jax.jit(jax.vmap(lambda q: attention(q, k, v, mask=MASK[:1]))).lower(q).compile().as_text()
+    assert f"37,{S},{K},{H}" not in text and f"37,1,{T},{S}" not in text and text.count('custom_call_target="heddle"') == 1
+
+
+@pytest.mark.parametrize("policy, calls", [(None, 3), (("heddle_out", "heddle_lse"), 2)])
+def test_remat(policy, calls):
+    q, k, v = operands()
+    saved = jax.checkpoint_policies.save_only_these_names(*policy) if policy else None
+    loss = lambda q, k, v: jnp.sum(jnp.sin(jax.checkpoint(lambda *x: attention(*x, causal=True), policy=saved)(q, k, v)))
+    gradient = jax.jit(jax.value_and_grad(loss, (0, 1, 2)))
+    assert gradient.lower(q, k, v).as_text().count("@heddle(") == calls
+    expected = jax.grad(lambda *x: jnp.sum(jnp.sin(plain(*x, causal=True)[0])), (0, 1, 2))(q, k, v)
+    for got, wanted in zip(gradient(q, k, v)[1], expected):
+        np.testing.assert_allclose(got, wanted, rtol=5e-4, atol=5e-5)
+
+
+def test_scan_donation_export_and_ahead_of_time():
+    x, weights = random(B, T, N, H), 0.1 * random(3, H, H, seed=1)
+
+    def loss(f, x, weights):
+        layer = lambda x, w: (x + f(x @ w, x, x), None)
+        return jnp.sum(jax.lax.scan(layer, x, weights)[0] ** 2)
+
+    ours = jax.jit(jax.grad(lambda x, w: loss(lambda *a: attention(*a, causal=True), x, w), (0, 1)))
+    expected = jax.grad(lambda x, w: loss(lambda *a: plain(*a, causal=True)[0], x, w), (0, 1))(x, weights)
+    found = ours(x, weights)
+    for got, wanted in zip(found, expected):
+        np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3)
+    exported = jax.export.export(ours, disabled_checks=[jax.export.DisabledSafetyCheck.custom_call("heddle")])(x, weights)
+    donated = jax.jit(lambda x, w: ours(x, w), donate_argnums=0)
+    for other in (ours.lower(x, weights).compile()(x, weights), exported.call(x, weights), donated(x, weights)):
+        for got, wanted in zip(other, found):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_only_what_is_wanted_is_computed():
+    q, k, v = operands()
+    bias = random(1, N, T, S)
+    text = jax.jit(jax.grad(lambda q: jnp.sum(attention(q, k, v, bias=bias)))).lower(q).as_text()
+    assert "d_q" in text and "d_k" not in text and "d_bias" not in text
+
+
+def test_deterministic():
+    arrays = operands(t=200, s=200)
+    gradient = jax.jit(jax.grad(lambda *x: jnp.sum(jnp.sin(attention(*x, deterministic=True))), (0, 1, 2)))
+    for a, b in zip(gradient(*arrays), gradient(*arrays)):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_keys_beyond_their_length_do_not_leak():
+    q, k, v = operands()
+    lengths = np.array([7, S], np.int32)
+    poisoned = [x.at[0, 7:].set(jnp.nan) for x in (k, v)]
+    clean = lambda k, v: jax.value_and_grad(lambda q: jnp.sum(jnp.sin(attention(q, k, v, kv_lengths=lengths))))(q)
+    for got, expected in zip(clean(*poisoned), clean(k, v)):
+        np.testing.assert_array_equal(got, expected)
+
+
+# ---- jax.nn.dot_product_attention
+
+
+JAX_OPTIONS = {
+    "none": {},
+    "causal": {"is_causal": True},
+    "scale": {"scale": 0.3},
+    "window": {"local_window_size": (2, 1)},
+    "causal window": {"local_window_size": 3, "is_causal": True},
+    "lengths": {"query_seq_lengths": np.array([T, 4], np.int32), "key_value_seq_lengths": np.array([7, S], np.int32)},
+    "no keys": {"key_value_seq_lengths": np.array([0, 5], np.int32)},
+    "q lengths": {"query_seq_lengths": np.array([0, 5], np.int32)},
+    "mask with empty rows": {"mask": MASK},
+    "mask of heads": {"mask": np.random.default_rng(8).random((1, N, 1, S)) < 0.5, "is_causal": True},
+    "bias and mask": {"bias": np.random.default_rng(5).standard_normal((1, N, T, S), np.float32), "mask": MASK},
+    "all": {"bias": np.random.default_rng(5).standard_normal((B, 1, T, S), np.float32), "mask": MASK, "is_causal": True,
+            "scale": 0.5, "local_window_size": (4, 4), "query_seq_lengths": np.array([9, T], np.int32),
+            "key_value_seq_lengths": np.array([S, 8], np.int32)},
+}
+
+
+@pytest.mark.parametrize("name, n, k", [*((name, 4, 2) for name in JAX_OPTIONS), ("all", 4, 4), ("all", 4, 1)])
+def test_parity(name, n, k):
+    options, arrays = JAX_OPTIONS[name], operands(n=n, k=k)
+
+    def both(f):
+        def loss(*a):
+            o, residual = f(*a, **options, return_residual=True)
+            return jnp.sum(jnp.sin(o)), (o, residual)
+        return jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))(*arrays)
+
+    ours, theirs = both(dot_product_attention), both(jax.nn.dot_product_attention)
+    for got, expected in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs)):
+        assert got.dtype == expected.dtype
+        np.testing.assert_allclose(got, expected, rtol=5e-4, atol=5e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_parity_in_low_precision(dtype):
+    options = {"mask": MASK, "key_value_seq_lengths": np.array([9, S], np.int32), "return_residual": True}
+    (o, residual), (o_jax, residual_jax) = (f(*operands(dtype), **options) for f in (dot_product_attention,
+                                                                                 jax.nn.dot_product_attention))
+    assert o.dtype == dtype and residual.dtype == dtype
+    np.testing.assert_allclose(o.astype(jnp.float32), o_jax.astype(jnp.float32), atol=2e-2)
+    np.testing.assert_allclose(residual.astype(jnp.float32), residual_jax.astype(jnp.float32), rtol=2e-2, atol=2e-2)
+
+
+def test_parity_without_batch():
+    q, k, v = (x[0] for x in operands())
+    for options in ({}, {"mask": MASK[:1], "return_residual": True}):
+        for got, expected in zip(jax.tree.leaves(dot_product_attention(q, k, v, **options)),
+                                 jax.tree.leaves(jax.nn.dot_product_attention(q, k, v, **options))):
+            np.testing.assert_allclose(got, expected, rtol=5e-4, atol=5e-5)
+
+
+def refusals():
+    q, k, v = operands()
+    ids = np.zeros((B, T), np.int32)
+    return [
+        (ValueError, "q has shape (11, 4)", (q[0, :, :, 0], k[0, :, :, 0], v[0, :, :, 0]), {}),
+        (ValueError, "expected all three with a batch or all without", (q[0], k, v), {}),
+        (TypeError, "q has dtype int32, expected float32 or float16 or bfloat16", (q.astype(jnp.int32), k, v), {}),
+        (TypeError, "k has dtype bfloat16, expected float32 as q has", (q, k.astype(jnp.bfloat16), v), {}),
+        (ValueError, "k has 3 heads, expected a divisor of q's 4 heads", (q, *(jnp.ones((B, S, 3, H)),) * 2), {}),
+        (ValueError, "k has head dim 8, expected 16 as q has", (q, k[..., :8], v), {}),
+        (ValueError, "v has shape (2, 18, 2, 16), expected that of k, (2, 19, 2, 16)", (q, k, v[:, 1:]), {}),
+        (ValueError, "k has batch 1, expected 2 as q has", (q, k[:1], v[:1]), {}),
+        (ValueError, "layout is 'TBNH', expected 'BTNH' or 'BNTH'", (q, k, v), {"layout": "TBNH"}),
+        (ValueError, "bias has shape (3, 1, 11, 19), expected one that broadcasts to [B, N, T, S], which is (2, 4, 11, 19)",
+         (q, k, v), {"bias": jnp.zeros((3, 1, T, S))}),
+        (TypeError, "bias has dtype bool", (q, k, v), {"bias": MASK}),
+        (TypeError, "mask has dtype int8, expected bool", (q, k, v), {"mask": MASK.astype(np.int8)}),
+        (ValueError, "causal is 'left'", (q, k, v), {"causal": "left"}),
+        (ValueError, "window is (-1, 0), expected sides of at least 0", (q, k, v), {"window": (-1, 0)}),
+        (TypeError, "window is '3', expected an int or a pair", (q, k, v), {"window": "3"}),
+        (ValueError, "scale is nan, expected a finite number", (q, k, v), {"scale": float("nan")}),
+        (ValueError, "soft_cap is 0.0, expected a number above 0", (q, k, v), {"soft_cap": 0}),
+        (ValueError, "dropout's probability is 1.0", (q, k, v), {"dropout": (1, 0)}),
+        (TypeError, "dropout is float, expected (probability, seed)", (q, k, v), {"dropout": 0.5}),
+        (TypeError, "dropout's seed is float32[]", (q, k, v), {"dropout": (0.5, 1.0)}),
+        (ValueError, "sink has shape (2,), expected (4,), one logit a head", (q, k, v), {"sink": jnp.zeros(K)}),
+        (ValueError, "q_lengths has shape (3,), expected (2,)", (q, k, v), {"q_lengths": np.zeros(3, np.int32)}),
+        (TypeError, "kv_lengths has dtype float32", (q, k, v), {"kv_lengths": np.zeros(B, np.float32)}),
+        (ValueError, "segment_ids has shape (2, 11), expected (2, 19)", (q, k, v), {"segment_ids": ids}),
+        (TypeError, "score is int, expected a function", (q, k, v), {"score": 3}),
+        (ValueError, "score uses reduce_sum, expected", (q, k, v), {"score": lambda s, *_: s - s.sum(-1, keepdims=True)}),
+        (ValueError, "score returns", (q, k, v), {"score": lambda s, b, h, i, j: i - j}),
+    ]
+
+
+@pytest.mark.parametrize("kind, sentence, arrays, options", refusals(), ids=lambda x: x if isinstance(x, str) else "")
+def test_refusals(kind, sentence, arrays, options):
+    for call in (lambda: attention(*arrays, **options),
+                 lambda: jax.eval_shape(lambda *x: attention(*x, **options), *arrays)):
+        with pytest.raises(kind) as caught:
+            call()
+        assert str(caught.value).startswith("attention: ") and sentence in str(caught.value)
+
+
+def test_what_cannot_be_differentiated_is_said():
+    q, k, v = operands()
+    with pytest.raises(ValueError, match="attention: an array that score uses is differentiated"):
+        jax.grad(lambda a: jnp.sum(attention(q, k, v, score=lambda s, *_: s * a)))(2.0)
+    with pytest.raises(TypeError, match="attention: scale is a traced array"):
+        jax.jit(lambda scale: attention(q, k, v, scale=scale))(0.5)
