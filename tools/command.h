@@ -30,5 +30,6 @@ void add_run(CLI::App& app, int& status);
 void add_doctor(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
 void add_cache(CLI::App& app, int& status);
+void add_prebuild(CLI::App& app, int& status);
 
 }  // namespace heddle::tools

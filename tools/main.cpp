@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   add_bench(app, status);
   add_doctor(app, status);
   add_cache(app, status);
+  add_prebuild(app, status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& ending) {  // also how CLI11 ends --help and --version

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cases.h"
+
 namespace heddle::engine::cuda {
 namespace {
 
@@ -87,6 +89,15 @@ TEST(ForwardSm90Config, RefusesWhatTheCopyEngineCannotMove) {
   AttentionProblem shared_rows = dense(2, 2, 2, 128, 64);
   shared_rows.sizes.layouts[1].strides = {0, 8192, 64, 1};  // one K for both batch entries
   EXPECT_FALSE(configure_forward_sm90(shared_rows).is_ok());
+}
+
+TEST(ForwardSm90Config, RefusesDropoutBesideABiasOfWideHeads) {
+  for (int dim : {128, 192}) {
+    const auto config = configure_forward_sm90(
+        forward_of({.qk_dim = dim, .v_dim = dim, .features = {Feature::bias, Feature::philox}}));
+    EXPECT_EQ(config.is_ok(), dim == 128);
+    EXPECT_EQ(config.status().code(), dim == 128 ? Code::ok : Code::graph_not_supported);
+  }
 }
 
 TEST(ForwardSm90Source, SaysWhatTheStructureHas) {

@@ -156,3 +156,16 @@ def test_hostile_sizes_are_refused(heddle, tmp_path):
     (tmp_path / "huge.json").write_text(json.dumps(graph))
     run = heddle("run", tmp_path / "huge.json")
     assert run.returncode == BAD_INPUT and run.stderr.startswith("heddle: ")
+
+
+def test_prebuild_says_what_it_cannot_build(heddle, root, tmp_path, monkeypatch):
+    graph = root / "fuzz" / "seeds" / "graph_json" / "sdpa.json"
+    run = heddle("prebuild", "--arch", "sm_90", graph)
+    assert run.returncode == BAD_INPUT and run.stdout == ""
+    assert run.stderr == "heddle: The architecture is 'sm_90', but devices of compute capability 9.0 run sm_90a.\n"
+    (tmp_path / "bad.json").write_text(graph.read_text()[:200])
+    run = heddle("prebuild", "--arch", "sm_80", tmp_path / "bad.json")
+    assert run.returncode == BAD_INPUT and str(tmp_path / "bad.json") in run.stderr and "line" in run.stderr
+    monkeypatch.setenv("HEDDLE_CACHE_DIR", "")
+    run = heddle("prebuild", "--arch", "sm_80", graph)
+    assert run.returncode == BAD_INPUT and "no kernel cache to fill" in run.stderr

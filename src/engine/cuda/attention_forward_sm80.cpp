@@ -58,6 +58,11 @@ std::string source_of_forward_sm80(const AttentionStructure& structure,
       config_source(structure, tiles), score, 32 * config.warps, kKernelName);
 }
 
+KernelUnit dump_unit(const AttentionStructure& structure) {
+  constexpr const char* kName = "attention_dropout_dump";
+  return {kName, dump_source(structure, "ForwardParameters", "p", kName)};
+}
+
 Result<std::shared_ptr<const Plan>> plan_forward_sm80(const Driver& driver, const Device& device,
                                                       const AttentionProblem& problem) {
   HEDDLE_ASSIGN(const ForwardSm80Config config, configure_forward_sm80(problem));
@@ -88,9 +93,8 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm80(const Driver& driver, cons
                   .threads = static_cast<unsigned>(32 * config.warps),
                   .shared_bytes = static_cast<unsigned>(config.shared_bytes)}));
   if (problem.structure.dropout.dump != problem::kAbsent) {
-    constexpr const char* kDumpName = "attention_dropout_dump";
-    HEDDLE_TRY(add(dump_source(problem.structure, "ForwardParameters", "p", kDumpName), kDumpName,
-                   dump_launch(problem.sizes)));
+    const KernelUnit dump = dump_unit(problem.structure);
+    HEDDLE_TRY(add(dump.source, dump.name, dump_launch(problem.sizes)));
   }
   std::vector<OperandId> aligned;
   if (config.aligned)

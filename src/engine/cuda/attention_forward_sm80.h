@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/cuda/driver.h"
+#include "engine/cuda/kernel_units.h"
 #include "engine/engine.h"
 
 namespace heddle::engine::cuda {
@@ -25,6 +26,9 @@ Result<ForwardSm80Config> configure_forward_sm80(const problem::AttentionProblem
 std::string source_of_forward_sm80(const problem::AttentionStructure& structure,
                                    const ForwardSm80Config& config,
                                    std::vector<problem::OperandId>& loads);
+
+/// The kernel that writes the exact keep mask, where the structure wants it.
+KernelUnit dump_unit(const problem::AttentionStructure& structure);
 
 Result<std::shared_ptr<const Plan>> plan_forward_sm80(const Driver& driver, const Device& device,
                                                       const problem::AttentionProblem& problem);

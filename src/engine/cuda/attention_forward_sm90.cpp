@@ -28,10 +28,6 @@ constexpr int64_t kSharedLimit = 227 * 1024;
 constexpr int64_t kMapsOffset = 256;
 constexpr int64_t kBytesOfMaps = 4 * sizeof(TensorMap);
 
-bool is_diagonal(const KeyBound& bound) {
-  return bound.anchor == problem::Anchor::top_left || bound.anchor == problem::Anchor::bottom_right;
-}
-
 const problem::OperandType& type_of(const AttentionStructure& structure, OperandId id) {
   return structure.operands[static_cast<size_t>(id)];
 }
@@ -45,15 +41,7 @@ Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
   }
   const bool rows_are_ragged = type_of(structure, structure.q).ragged_offsets != kAbsent;
   for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
-    const problem::OperandLayout& layout = sizes.layouts[static_cast<size_t>(id)];
-    bool movable = rows_are_aligned(structure, sizes, id) && layout.strides.back() == 1;
-    for (int i = 0; i < 3; ++i) movable = movable && (layout.dims[i] == 1 || layout.strides[i] > 0);
-    if (!movable) {
-      return error(Code::graph_not_supported,
-                   "cuda: sdpa operand {} has strides that the Hopper kernel's copies do not take: "
-                   "columns must be contiguous, all others positive multiples of 16 bytes",
-                   id);
-    }
+    HEDDLE_TRY(check_copies(structure, sizes, id));
   }
   if (rows_are_ragged != (type_of(structure, structure.o).ragged_offsets != kAbsent)) {
     return error(Code::graph_not_supported,
@@ -82,11 +70,9 @@ Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
   return {};
 }
 
-/// Whether the score reads an operand that differs from cell to cell, or draws bits for each.
-bool is_heavy(const AttentionProblem& problem) {
-  const AttentionStructure& structure = problem.structure;
-  if (structure.dropout.kind != problem::Dropout::Kind::none) return true;
-  for (const problem::ScoreNode& node : structure.score.nodes) {
+/// Whether the score reads an operand that differs from cell to cell.
+bool reads_cells(const AttentionProblem& problem) {
+  for (const problem::ScoreNode& node : problem.structure.score.nodes) {
     if (node.op != problem::ScoreOp::load) continue;
     const Dims& dims = problem.sizes.layouts[static_cast<size_t>(node.operand)].dims;
     if (dims[2] != 1 || dims[3] != 1) return true;
@@ -111,7 +97,11 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
     config.consumers = long_rows ? 3 : 2;
     config.tile_n = long_rows || heavy ? 80 : 128;
   } else {
-    config.tile_n = v > 192 ? 64 : v > 128 ? 96 : 128;
+    // What a score needs beside S and O: 128 keys of d 192/128 spilled 172 bytes with ALiBi, 684
+    // with dropout.
+    const int spared = heavy ? 2 : plain ? 0 : 1;
+    constexpr int kTileN[3][3] = {{128, 96, 64}, {96, 80, 48}, {64, 48, 32}};
+    config.tile_n = kTileN[v > 192 ? 2 : v > 128 ? 1 : 0][spared];
     config.q_stages = 1;
     config.output_aliases_q = (v + 63) / 64 <= (qk + 63) / 64;
   }
@@ -215,7 +205,16 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem
   for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
     config.sequence_maps |= type_of(structure, id).ragged_offsets != kAbsent;
   }
-  const bool heavy = is_heavy(problem);
+  const bool reads = reads_cells(problem),
+             draws = structure.dropout.kind != problem::Dropout::Kind::none;
+  // The addresses of the one beside the counters of the other spill at any number of keys.
+  if (reads && draws && std::max(structure.qk_head_dim, structure.v_head_dim) > 128) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa head_dim {} (q, k) and {} (v); the Hopper kernel takes dropout beside "
+                 "an operand read for each score up to 128",
+                 structure.qk_head_dim, structure.v_head_dim);
+  }
+  const bool heavy = reads || draws;
   const bool plain = structure.score.is_identity() && config.positive_scale && !heavy;
   choose_tiles(problem, plain, heavy, config);
   config.shared_bytes = shared_bytes(structure, config);

@@ -21,6 +21,10 @@ const char* dropout_name(problem::Dropout::Kind kind) {
 
 int64_t tile_bytes(int64_t rows, int64_t columns) { return rows * ((columns + 63) / 64) * 128; }
 
+bool is_diagonal(const problem::KeyBound& bound) {
+  return bound.anchor == problem::Anchor::top_left || bound.anchor == problem::Anchor::bottom_right;
+}
+
 std::string architecture_of(const Device& device) {
   // wgmma, setmaxnreg and their kind exist for the exact architecture only.
   return device.compute_capability == 90 ? "sm_90a"

@@ -1,6 +1,20 @@
 #include "engine/cuda/tensor_map.h"
 
+#include "engine/cuda/launch_operands.h"
+
 namespace heddle::engine::cuda {
+
+Status check_copies(const problem::AttentionStructure& structure,
+                    const problem::AttentionSizes& sizes, problem::OperandId id) {
+  const problem::OperandLayout& layout = sizes.layouts[static_cast<size_t>(id)];
+  bool movable = rows_are_aligned(structure, sizes, id) && layout.strides.back() == 1;
+  for (int i = 0; i < 3; ++i) movable = movable && (layout.dims[i] == 1 || layout.strides[i] > 0);
+  if (movable) return {};
+  return error(Code::graph_not_supported,
+               "cuda: sdpa operand {} has strides that the Hopper kernel's copies do not take: "
+               "columns must be contiguous, all others positive multiples of 16 bytes",
+               id);
+}
 
 MapShape map_shape(const problem::AttentionStructure& structure,
                    const problem::AttentionSizes& sizes, problem::OperandId id, int box_rows) {

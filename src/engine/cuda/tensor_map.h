@@ -14,6 +14,11 @@ struct MapShape {
   unsigned box_rows = 64;         ///< the box is 64 columns (128 bytes, swizzled) wide
 };
 
+/// Whether the copy engine can move `id`: contiguous columns, all other strides positive multiples
+/// of 16 bytes. The base address is the caller's duty, checked at execution.
+Status check_copies(const problem::AttentionStructure& structure,
+                    const problem::AttentionSizes& sizes, problem::OperandId id);
+
 /// The map of a 16-bit operand with contiguous columns.
 MapShape map_shape(const problem::AttentionStructure& structure,
                    const problem::AttentionSizes& sizes, problem::OperandId id, int box_rows);

@@ -1,0 +1,182 @@
+#include "engine/cuda/attention_backward_sm90.h"
+
+#include <algorithm>
+
+#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/launch_operands.h"
+#include "engine/cuda/score_source.h"
+#include "engine/cuda/tensor_map.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+using problem::AttentionBackwardProblem;
+using problem::AttentionBackwardStructure;
+using problem::AttentionSizes;
+using problem::AttentionStructure;
+using problem::kAbsent;
+using problem::OperandId;
+
+constexpr int kMaxHeadDim = 128;
+constexpr int64_t kMostBlocks = INT32_MAX;
+
+Status refuse(std::string_view what) {
+  return error(Code::graph_not_supported, "cuda: the Hopper backward {}", what);
+}
+
+Status check_features(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
+  const AttentionStructure& forward = structure.forward;
+  if (forward.qk_head_dim % 8 != 0 || forward.v_head_dim % 8 != 0 ||
+      std::max(forward.qk_head_dim, forward.v_head_dim) > kMaxHeadDim) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa_backward head_dim {} (q, k) and {} (v); the Hopper kernel takes "
+                 "multiples of 8 up to {}",
+                 forward.qk_head_dim, forward.v_head_dim, kMaxHeadDim);
+  }
+  if (structure.d_q == kAbsent || structure.d_k == kAbsent || structure.d_v == kAbsent)
+    return refuse("writes dQ, dK and dV together");
+  if (sizes.k_heads != sizes.v_heads) return refuse("takes as many key heads as value heads");
+  if (structure.d_q_rope || structure.d_k_rope)
+    return refuse("leaves rope_backward to a step of its own");
+  if (forward.dropout.kind != problem::Dropout::Kind::none) return refuse("takes no dropout");
+  if (!structure.load_gradients.empty())
+    return refuse("gives no gradients of what the score reads");
+  if (forward.block_mask != kAbsent) return refuse("takes no block mask");
+  for (const problem::KeyBound& bound : forward.bounds) {
+    if (bound.operand != kAbsent &&
+        sizes.layouts[static_cast<size_t>(bound.operand)].dims[2] != 1) {
+      return refuse("takes bounds per batch entry, not per row");
+    }
+  }
+  return {};
+}
+
+Status check_operands(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
+  const AttentionStructure& forward = structure.forward;
+  const DataType element = forward.operands[static_cast<size_t>(forward.q)].dtype;
+  for (auto [id, role] : {std::pair{forward.q, "q"},
+                          {forward.k, "k"},
+                          {forward.v, "v"},
+                          {forward.o, "o"},
+                          {structure.d_o, "dO"},
+                          {structure.d_q, "dQ"},
+                          {structure.d_k, "dK"},
+                          {structure.d_v, "dV"}}) {
+    HEDDLE_TRY(check_dtype(forward, id, role, {element}));
+    HEDDLE_TRY(check_copies(forward, sizes, id));
+    const problem::OperandType& type = forward.operands[static_cast<size_t>(id)];
+    if (type.page_table != kAbsent) return refuse("reads no paged keys or values");
+    // Its copies would read past a buffer whose end only the device knows.
+    if (type.ragged_offsets != kAbsent) return refuse("takes padded sequences, not ragged ones");
+  }
+  return {};
+}
+
+int64_t rounded_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Config& config) {
+  const int64_t qk = (structure.qk_head_dim + 63) / 64, v = (structure.v_head_dim + 63) / 64;
+  const int64_t m = config.tile_m, part = m == 64 ? config.dq_width / 2 : config.dq_width;
+  return 128 * (128 * (qk + v) + m * (3 * qk + 2 * v)) + 2 * 128 * 2 * m + 2 * 256 * part + 20 * m +
+         32 + 80 + 16 + 1024;
+}
+
+}  // namespace
+
+Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProblem& problem) {
+  const AttentionBackwardStructure& structure = problem.structure;
+  const AttentionStructure& forward = structure.forward;
+  const AttentionSizes& sizes = problem.sizes;
+  HEDDLE_TRY(check_sm80(forward, sizes));
+  HEDDLE_TRY(check_features(structure, sizes));
+  HEDDLE_TRY(check_operands(structure, sizes));
+
+  BackwardSm90Config config;
+  for (const problem::KeyBound& bound : forward.bounds) {
+    if (is_diagonal(bound)) (bound.upper ? config.upper_varies : config.lower_varies) = true;
+  }
+  config.lengths = forward.q_lengths != kAbsent || forward.kv_lengths != kAbsent;
+  const problem::ScoreExpression& d_dot = structure.d_dot;
+  config.unit_slope = d_dot.nodes[static_cast<size_t>(d_dot.root)].op == problem::ScoreOp::gradient;
+  // Tiles by measurement: kernels/notes/sm90_attention_backward.md.
+  const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
+  config.tile_m = widest <= 64 && config.unit_slope ? 128 : 64;
+  config.dk_under_dp = widest > 64 && forward.score.is_identity();
+  config.dq_width = config.tile_m == 128 ? static_cast<int>(rounded_up(forward.qk_head_dim, 16))
+                    : forward.qk_head_dim > 64 ? 128
+                                               : 64;
+  config.q_rounded = rounded_up(sizes.q_length, config.tile_m);
+  config.shared_bytes = shared_bytes(forward, config);
+  const int64_t heads = sizes.batch * sizes.k_heads;
+  const bool in_sections =
+      config.upper_varies && sizes.kv_length <= 4096 && !structure.deterministic;
+  config.section = static_cast<int>(std::min<int64_t>(in_sections ? 8 : 1, heads));
+  const int64_t blocks = rounded_up(sizes.kv_length, config.kTileN) / config.kTileN * heads;
+  const int64_t rows = sizes.batch * sizes.q_heads * config.q_rounded;
+  if (blocks > kMostBlocks || rows > kMostBlocks) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa_backward has {} key tiles and {} query rows; the Hopper kernel counts "
+                 "{} of each",
+                 blocks, rows, kMostBlocks);
+  }
+  return config;
+}
+
+BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
+                                   const BackwardSm90Config& config) {
+  const int64_t rows = problem.sizes.batch * problem.sizes.q_heads * config.q_rounded;
+  const int64_t turns = rows / config.tile_m * config.kConsumers;
+  BackwardSm90Workspace at;
+  at.delta = at.negative_lse2 + rounded_up(rows * 4, 256);
+  at.d_q_sum = at.delta + rounded_up(rows * 4, 256);
+  at.turns = at.d_q_sum + rounded_up(rows * config.dq_width * 4, 256);
+  at.bytes = at.turns + (problem.structure.deterministic ? rounded_up(turns * 4, 256) : 0);
+  return at;
+}
+
+std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
+                                    const BackwardSm90Config& config,
+                                    std::vector<OperandId>& loads) {
+  const AttentionBackwardStructure& structure = problem.structure;
+  const AttentionStructure& forward = structure.forward;
+  const std::string score =
+      score_source("Score", forward.score, forward.operands, loads, &problem.sizes.layouts);
+  const std::string derivative =
+      score_source("Derivative", structure.d_dot, forward.operands, loads, &problem.sizes.layouts);
+  std::string source = fmt::format(
+      "#include \"sm90/attention_backward_rows.cuh\"\n"
+      "namespace heddle {{\n"
+      "struct Config : sm90::BackwardConfig {{\n"
+      "  using Element = {};\n"
+      "  static constexpr int kQkDim = {}, kVDim = {}, kTileM = {};\n"
+      "  static constexpr bool kDkUnderDp = {}, kLowerVaries = {}, kUpperVaries = {};\n"
+      "  static constexpr bool kLengths = {}, kUnitSlope = {}, kInputIsLog2 = {};\n"
+      "  static constexpr bool kDeterministic = {};\n"
+      "}};\n"
+      "{}{}"
+      "using Main = sm90::AttentionBackward<Config, Score, Derivative>;\n"
+      "using Rows = sm90::AttentionBackwardRows<Main>;\n"
+      "static_assert(Main::kSharedBytes == {} && Main::kDqWidth == {}, \"the host asks for as "
+      "much\");\n"
+      "}}  // namespace heddle\n",
+      device_type(forward.operands[static_cast<size_t>(forward.q)].dtype), forward.qk_head_dim,
+      forward.v_head_dim, config.tile_m, config.dk_under_dp, config.lower_varies,
+      config.upper_varies, config.lengths, config.unit_slope, forward.softmax_input_is_log2,
+      structure.deterministic, score, derivative, config.shared_bytes, config.dq_width);
+  const auto kernel = [&](const char* name, int threads, const char* body) {
+    source += fmt::format(
+        "extern \"C\" __global__ void __launch_bounds__({}, 1)\n"
+        "{}(const __grid_constant__ heddle::sm90::BackwardArguments arguments) {{\n"
+        "  heddle::{}(arguments);\n"
+        "}}\n",
+        threads, name, body);
+  };
+  kernel(kBackwardSm90Names[0], kBackwardSm90RowThreads, "Rows::prepare");
+  kernel(kBackwardSm90Names[1], kBackwardSm90MainThreads, "Main::run");
+  kernel(kBackwardSm90Names[2], kBackwardSm90RowThreads, "Rows::finish");
+  if (structure.d_sink != kAbsent)
+    kernel(kBackwardSm90Names[3], kBackwardSm90RowThreads, "Rows::sink");
+  return source;
+}
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,54 @@
+// The Hopper attention backward, kernels/sm90/attention_backward.cuh and its passes before and
+// after: which problems it takes, and what is compiled for them. What it does not take
+// (kernels/README.md lists it) is refused with graph_not_supported, and goes to the general
+// kernels.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "problem/attention.h"
+
+namespace heddle::engine::cuda {
+
+/// What is compiled in, as a pure function of the problem.
+struct BackwardSm90Config {
+  static constexpr int kTileN = 128;  ///< keys of a block
+  static constexpr int kConsumers = 2;
+  int tile_m = 64;          ///< query rows a step
+  bool dk_under_dp = true;  ///< dP is issued with dK in flight
+  bool lower_varies = false, upper_varies = false;
+  bool lengths = false;
+  bool unit_slope = true;  ///< d score / d dot is 1
+  int section = 1;         ///< heads whose blocks run together
+  int dq_width = 128;      ///< f32 sums of a query row, in the workspace
+  int64_t q_rounded = 0;   ///< q_length rounded up to tile_m
+  int64_t shared_bytes = 0;
+};
+
+/// Where the workspace holds what (kernels/sm90/backward_arguments.h), in bytes; linear in the
+/// lengths. `turns` is there only if the order of the sums is kept.
+struct BackwardSm90Workspace {
+  int64_t negative_lse2 = 0, delta = 0, d_q_sum = 0, turns = 0, bytes = 0;
+};
+
+/// The configuration, or which limit of the kernels the problem breaks.
+Result<BackwardSm90Config> configure_backward_sm90(
+    const problem::AttentionBackwardProblem& problem);
+
+BackwardSm90Workspace workspace_of(const problem::AttentionBackwardProblem& problem,
+                                   const BackwardSm90Config& config);
+
+/// The kernels in the order they run. `sink` follows if its gradient is wanted.
+inline constexpr const char* kBackwardSm90Names[] = {
+    "attention_backward_prepare", "attention_backward_main", "attention_backward_finish",
+    "attention_backward_sink"};
+inline constexpr int kBackwardSm90RowThreads = 256, kBackwardSm90MainThreads = 384;
+
+/// The translation unit of all of them.
+std::string source_of_backward_sm90(const problem::AttentionBackwardProblem& problem,
+                                    const BackwardSm90Config& config,
+                                    std::vector<problem::OperandId>& loads);
+
+}  // namespace heddle::engine::cuda

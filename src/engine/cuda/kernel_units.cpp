@@ -1,0 +1,149 @@
+#include "engine/cuda/kernel_units.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "engine/cuda/attention_backward_sm80.h"
+#include "engine/cuda/attention_forward_sm80.h"
+#include "engine/cuda/attention_forward_sm90.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+using problem::AttentionBackwardProblem;
+using problem::AttentionProblem;
+using problem::OperandId;
+
+constexpr int kOldestArchitecture = 80, kHopper = 90;
+constexpr const char* kHopperName = "sm_90a";
+
+Result<std::vector<KernelUnit>> units_of(const AttentionProblem& problem,
+                                         const std::string& architecture) {
+  std::vector<OperandId> loads;
+  if (architecture == kHopperName) {
+    const Result<ForwardSm90Config> hopper = configure_forward_sm90(problem);
+    if (hopper.is_ok())
+      return std::vector<KernelUnit>{
+          {"attention_forward", source_of_forward_sm90(problem, *hopper, loads)}};
+    if (hopper.status().code() != Code::graph_not_supported) return hopper.status();
+  }
+  HEDDLE_ASSIGN(const ForwardSm80Config config, configure_forward_sm80(problem));
+  std::vector<KernelUnit> units{
+      {"attention_forward", source_of_forward_sm80(problem.structure, config, loads)}};
+  if (problem.structure.dropout.dump != problem::kAbsent)
+    units.push_back(dump_unit(problem.structure));
+  return units;
+}
+
+Result<std::vector<KernelUnit>> units_of(const AttentionBackwardProblem& problem,
+                                         const std::string&) {
+  HEDDLE_ASSIGN(const std::vector<BackwardSm80Step> steps, configure_backward_sm80(problem));
+  std::vector<KernelUnit> units;
+  for (const BackwardSm80Step& step : steps) {
+    std::vector<OperandId> loads;
+    KernelUnit unit;
+    unit.source = source_of_backward_sm80(problem.structure, step, loads, unit.name);
+    units.push_back(std::move(unit));
+  }
+  return units;
+}
+
+template <class Problem>
+Result<std::vector<KernelUnit>> units_of(const Problem&, const std::string&) {
+  return error(Code::graph_not_supported,
+               "cuda: rope and rms_norm standing alone have no kernel yet");
+}
+
+struct CommonCase {
+  DataType dtype;
+  int head_dim;
+  bool causal;
+  int64_t length;
+};
+
+/// Dense [1, 1, length, head_dim] tensors: kernels do not depend on batch, heads or strides.
+AttentionProblem common_forward(const CommonCase& c) {
+  AttentionProblem problem;
+  const auto operand = [&](DataType dtype, int64_t columns) {
+    const Dims dims{1, 1, c.length, columns};
+    problem.structure.operands.push_back({.dtype = dtype});
+    problem.sizes.layouts.push_back({.dims = dims, .strides = *dense_strides(dims)});
+    return static_cast<OperandId>(problem.structure.operands.size()) - 1;
+  };
+  for (OperandId* id :
+       {&problem.structure.q, &problem.structure.k, &problem.structure.v, &problem.structure.o})
+    *id = operand(c.dtype, c.head_dim);
+  problem.structure.stats = operand(DataType::f32, 1);
+  problem.structure.qk_head_dim = problem.structure.v_head_dim = c.head_dim;
+  if (c.causal) {
+    problem.structure.bounds.push_back({.upper = true, .anchor = problem::Anchor::top_left});
+    problem.sizes.bound_constants.push_back(1);
+  }
+  problem.sizes.batch = problem.sizes.q_heads = 1;
+  problem.sizes.k_heads = problem.sizes.v_heads = 1;
+  problem.sizes.q_length = problem.sizes.kv_length = c.length;
+  return problem;
+}
+
+AttentionBackwardProblem common_backward(const CommonCase& c) {
+  AttentionBackwardProblem problem;
+  AttentionProblem forward = common_forward(c);
+  for (OperandId* id : {&problem.structure.d_o, &problem.structure.d_q, &problem.structure.d_k,
+                        &problem.structure.d_v}) {
+    forward.structure.operands.push_back({.dtype = c.dtype});
+    forward.sizes.layouts.push_back(forward.sizes.layouts.front());
+    *id = static_cast<OperandId>(forward.structure.operands.size()) - 1;
+  }
+  problem.structure.forward = std::move(forward.structure);
+  problem.sizes = std::move(forward.sizes);
+  return problem;
+}
+
+}  // namespace
+
+Status check_architecture(const std::string& architecture) {
+  const auto refused = [&](std::string_view why) {
+    return error(Code::invalid_value, "The architecture is '{}', {}", architecture, why);
+  };
+  if (architecture == kHopperName) return {};
+  const bool is_number = architecture.starts_with("sm_") && architecture.size() > 3 &&
+                         architecture.size() < 8 &&
+                         std::all_of(architecture.begin() + 3, architecture.end(),
+                                     [](unsigned char digit) { return std::isdigit(digit) != 0; });
+  if (!is_number) return refused("expected sm_80, sm_86, sm_90a or another such name.");
+  const int number = std::stoi(architecture.substr(3));
+  if (number == kHopper) return refused("but devices of compute capability 9.0 run sm_90a.");
+  if (number < kOldestArchitecture) return refused("but kernels need sm_80 or later.");
+  return {};
+}
+
+Result<std::vector<KernelUnit>> kernel_units(const problem::Problem& problem,
+                                             const std::string& architecture) {
+  return std::visit([&](const auto& one) { return units_of(one, architecture); }, problem);
+}
+
+std::vector<KernelUnit> common_kernel_units(const std::string& architecture) {
+  std::vector<KernelUnit> all;
+  const auto add = [&](const problem::Problem& problem) {
+    const Result<std::vector<KernelUnit>> units = kernel_units(problem, architecture);
+    if (!units.is_ok()) return;
+    for (const KernelUnit& unit : *units) {
+      if (std::find(all.begin(), all.end(), unit) == all.end()) all.push_back(unit);
+    }
+  };
+  for (DataType dtype : {DataType::bf16, DataType::f16}) {
+    for (int head_dim : {64, 128, 256}) {
+      for (bool causal : {false, true}) {
+        // A decoded token, a short prompt, a long one: where tiles change.
+        for (int64_t length : {1, 1024, 16384}) {
+          const CommonCase c{dtype, head_dim, causal, length};
+          add(common_forward(c));
+          if (length > 1) add(common_backward(c));
+        }
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,109 @@
+#include "engine/cuda/attention_backward_sm90.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/cases.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+using problem::AttentionBackwardProblem;
+
+AttentionBackwardProblem backward(int dim, std::vector<Feature> features, int64_t length = 512) {
+  return backward_of(
+      {.qk_dim = dim, .v_dim = dim, .features = std::move(features), .length = length});
+}
+
+std::string refusal(const AttentionBackwardProblem& problem) {
+  const auto config = configure_backward_sm90(problem);
+  if (config.is_ok()) return "taken";
+  EXPECT_EQ(config.status().code(), Code::graph_not_supported);
+  return config.status().message();
+}
+
+TEST(BackwardSm90Config, FitsSharedMemoryForEveryHeadDim) {
+  for (int dim = 8; dim <= 128; dim += 8) {
+    for (const auto& features : {std::vector<Feature>{}, {Feature::soft_cap}, {Feature::alibi}}) {
+      const auto config = configure_backward_sm90(backward(dim, features, 777));
+      ASSERT_TRUE(config.is_ok()) << dim << ": " << config.status().message();
+      EXPECT_LE(config->shared_bytes, 227 * 1024) << dim;
+      EXPECT_GE(config->dq_width, dim);
+      EXPECT_EQ(config->q_rounded % config->tile_m, 0);
+      EXPECT_LT(config->q_rounded - 777, config->tile_m);
+    }
+  }
+}
+
+TEST(BackwardSm90Config, WideTilesOfQueriesNeedRegistersThatSlopesTake) {
+  EXPECT_EQ(configure_backward_sm90(backward(64, {}))->tile_m, 128);
+  EXPECT_EQ(configure_backward_sm90(backward(64, {Feature::alibi}))->tile_m, 128);
+  EXPECT_EQ(configure_backward_sm90(backward(64, {Feature::soft_cap}))->tile_m, 64);
+  EXPECT_EQ(configure_backward_sm90(backward(128, {}))->tile_m, 64);
+  EXPECT_TRUE(configure_backward_sm90(backward(128, {}))->dk_under_dp);
+  EXPECT_FALSE(configure_backward_sm90(backward(128, {Feature::alibi}))->dk_under_dp);
+}
+
+TEST(BackwardSm90Config, SectionsOfHeadsAreForShortCausalMasksInAnyOrder) {
+  EXPECT_EQ(configure_backward_sm90(backward(128, {Feature::causal}))->section, 8);
+  EXPECT_EQ(configure_backward_sm90(backward(128, {Feature::causal}, 8192))->section, 1);
+  EXPECT_EQ(configure_backward_sm90(backward(128, {}))->section, 1);
+  EXPECT_EQ(
+      configure_backward_sm90(backward(128, {Feature::causal, Feature::deterministic}))->section,
+      1);
+}
+
+TEST(BackwardSm90Workspace, IsLinearInTheLengthAndHasTurnsOnlyInAFixedOrder) {
+  const auto bytes = [](std::vector<Feature> features, int64_t length) {
+    const AttentionBackwardProblem problem = backward(128, std::move(features), length);
+    return workspace_of(problem, *configure_backward_sm90(problem));
+  };
+  const BackwardSm90Workspace free = bytes({}, 1024);
+  // Batch 2, 8 heads, 1024 rows: two statistics and 128 sums of 4 bytes.
+  EXPECT_EQ(free.bytes, 2 * 8 * 1024 * 4 * (2 + 128));
+  EXPECT_EQ(free.turns, free.bytes);
+  EXPECT_EQ(bytes({}, 4096).bytes, 4 * free.bytes);
+  const BackwardSm90Workspace ordered = bytes({Feature::deterministic}, 1024);
+  EXPECT_EQ(ordered.bytes - ordered.turns, 2 * 8 * (1024 / 64) * 2 * 4);
+  for (int64_t at : {free.delta, free.d_q_sum, ordered.turns}) EXPECT_EQ(at % 256, 0);
+}
+
+TEST(BackwardSm90Config, RefusesWhatTheGeneralKernelsTake) {
+  EXPECT_EQ(refusal(backward(128, {Feature::causal, Feature::lengths, Feature::sink})), "taken");
+  EXPECT_EQ(
+      refusal(backward(136, {})),
+      "cuda: sdpa_backward head_dim 136 (q, k) and 136 (v); the Hopper kernel takes multiples "
+      "of 8 up to 128");
+  EXPECT_EQ(refusal(backward(64, {Feature::philox})), "cuda: the Hopper backward takes no dropout");
+  EXPECT_EQ(refusal(backward(64, {Feature::bias})),
+            "cuda: the Hopper backward gives no gradients of what the score reads");
+  EXPECT_EQ(refusal(backward(64, {Feature::block_mask})),
+            "cuda: the Hopper backward takes no block mask");
+  EXPECT_EQ(refusal(backward(64, {Feature::ragged})),
+            "cuda: the Hopper backward takes padded sequences, not ragged ones");
+  EXPECT_NE(refusal(backward(64, {Feature::unaligned})), "taken");
+  AttentionBackwardProblem keys_only = backward(64, {});
+  keys_only.structure.d_q = problem::kAbsent;
+  EXPECT_EQ(refusal(keys_only), "cuda: the Hopper backward writes dQ, dK and dV together");
+  AttentionBackwardProblem value_heads = backward(64, {});
+  value_heads.sizes.v_heads = 4;
+  EXPECT_EQ(refusal(value_heads),
+            "cuda: the Hopper backward takes as many key heads as value heads");
+  AttentionBackwardProblem many_rows = backward(64, {}, 512);
+  many_rows.sizes.q_length = int64_t{1} << 30;
+  EXPECT_NE(refusal(many_rows), "taken");
+}
+
+TEST(BackwardSm90Source, HasAKernelForTheSinkOnlyIfItIsWanted) {
+  std::vector<problem::OperandId> loads;
+  for (bool sink : {false, true}) {
+    const AttentionBackwardProblem problem =
+        sink ? backward(64, {Feature::sink}) : backward(64, {Feature::causal});
+    const std::string source =
+        source_of_backward_sm90(problem, *configure_backward_sm90(problem), loads);
+    EXPECT_EQ(source.find("attention_backward_sink") != source.npos, sink);
+    EXPECT_EQ(source.find("kUpperVaries = true") != source.npos, !sink);
+  }
+}
+
+}  // namespace
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,62 @@
+#include "engine/cuda/kernel_units.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "kernels/cases.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+TEST(Architecture, IsOneThatDevicesRun) {
+  for (const char* good : {"sm_80", "sm_86", "sm_90a", "sm_100", "sm_120"})
+    EXPECT_TRUE(check_architecture(good).is_ok()) << good;
+  for (const char* bad : {"", "sm_", "sm_75", "sm_90", "compute_90a", "sm_80a", "sm_99999999999"})
+    EXPECT_FALSE(check_architecture(bad).is_ok()) << bad;
+  EXPECT_EQ(check_architecture("sm_90").message(),
+            "The architecture is 'sm_90', but devices of compute capability 9.0 run sm_90a.");
+}
+
+TEST(CommonKernels, AreDistinctAndCoverCommonProblems) {
+  for (const char* architecture : {"sm_80", "sm_90a"}) {
+    const std::vector<KernelUnit> common = common_kernel_units(architecture);
+    std::set<std::string> sources;
+    for (const KernelUnit& unit : common) sources.insert(unit.source);
+    EXPECT_EQ(sources.size(), common.size());
+    for (int dim : {64, 128, 256}) {
+      for (int64_t length : {777, 40000}) {
+        const Case c{.qk_dim = dim, .v_dim = dim, .features = {Feature::causal}, .length = length};
+        for (const problem::Problem& problem :
+             {problem::Problem(forward_of(c)), problem::Problem(backward_of(c))}) {
+          const auto units = kernel_units(problem, architecture);
+          ASSERT_TRUE(units.is_ok()) << units.status().message();
+          ASSERT_FALSE(units->empty());
+          for (const KernelUnit& unit : *units)
+            EXPECT_TRUE(sources.contains(unit.source)) << title(c) << " " << unit.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(KernelUnits, AKeepMaskThatIsWrittenHasAKernelOfItsOwn) {
+  problem::AttentionProblem problem =
+      forward_of({.features = {Feature::philox}, .architecture = "sm_90a"});
+  ASSERT_EQ(kernel_units(problem, "sm_90a")->size(), 1u);
+  problem.structure.dropout.dump = problem.structure.q;
+  const auto units = kernel_units(problem, "sm_90a");
+  ASSERT_EQ(units->size(), 2u);
+  EXPECT_EQ(units->back().name, "attention_dropout_dump");
+}
+
+TEST(KernelUnits, ARefusedProblemSaysWhy) {
+  const auto refused =
+      kernel_units(backward_of({.features = {Feature::paged}, .architecture = "sm_80"}), "sm_80");
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_EQ(refused.status().message(), "cuda: sdpa_backward has no paged K or V");
+}
+
+}  // namespace
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,233 @@
+#include "kernels/cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace heddle::engine::cuda {
+
+using problem::AttentionBackwardProblem;
+using problem::AttentionProblem;
+using problem::KeyBound;
+using problem::OperandId;
+using problem::ScoreNode;
+using problem::ScoreOp;
+
+namespace {
+
+constexpr int64_t kBatch = 2, kHeads = 8;
+
+constexpr const char* kFeatureNames[] = {
+    "causal",         "window",       "soft_cap",   "bias",    "alibi",     "philox",
+    "threefry",       "dropout_mask", "block_mask", "paged",   "unaligned", "log2",
+    "negative_scale", "sink",         "statistics", "lengths", "ragged",    "deterministic"};
+
+/// Adds operands to a problem, and features that are made of some.
+class Builder {
+ public:
+  Builder(const Case& c, AttentionProblem& problem)
+      : case_(c), problem_(problem), structure_(problem.structure), sizes_(problem.sizes) {}
+
+  OperandId operand(DataType dtype, const Dims& dims) {
+    structure_.operands.push_back({.dtype = dtype});
+    sizes_.layouts.push_back({.dims = dims, .strides = *dense_strides(dims)});
+    return static_cast<OperandId>(structure_.operands.size()) - 1;
+  }
+  OperandId io(int64_t columns) {
+    return operand(case_.dtype, {kBatch, kHeads, case_.length, columns});
+  }
+  OperandId statistic() { return operand(DataType::f32, {kBatch, kHeads, case_.length, 1}); }
+
+  void add(Feature feature);
+
+ private:
+  static ScoreNode constant(double value) { return {.op = ScoreOp::constant, .value = value}; }
+  void bound(bool upper, int64_t at) {
+    structure_.bounds.push_back(KeyBound{.upper = upper, .anchor = problem::Anchor::bottom_right});
+    sizes_.bound_constants.push_back(at);
+  }
+  void page_keys();
+
+  const Case& case_;
+  AttentionProblem& problem_;
+  problem::AttentionStructure& structure_;
+  problem::AttentionSizes& sizes_;
+};
+
+void Builder::page_keys() {
+  const OperandId table = operand(DataType::i32, {kBatch, 1, 8, 1});
+  for (OperandId id : {structure_.k, structure_.v}) {
+    structure_.operands[static_cast<size_t>(id)].page_table = table;
+    sizes_.layouts[static_cast<size_t>(id)].dims = {
+        16, kHeads, 64, id == structure_.k ? case_.qk_dim : case_.v_dim};
+  }
+}
+
+void Builder::add(Feature feature) {
+  switch (feature) {
+    case Feature::causal:
+      bound(true, 1);
+      break;
+    case Feature::window:
+      bound(true, 1);
+      bound(false, -255);
+      break;
+    case Feature::soft_cap:
+      structure_.score = {{{ScoreOp::dot},
+                           constant(50),
+                           {ScoreOp::divide, 0, 1},
+                           {ScoreOp::tangent_hyperbolic, 2},
+                           {ScoreOp::multiply, 3, 1}},
+                          4};
+      break;
+    case Feature::bias: {
+      const OperandId bias = operand(case_.dtype, {1, kHeads, case_.length, case_.length});
+      structure_.score = {
+          {{ScoreOp::dot}, {.op = ScoreOp::load, .operand = bias}, {ScoreOp::add, 0, 1}}, 2};
+      break;
+    }
+    case Feature::alibi: {
+      const OperandId slopes = operand(DataType::f32, {1, kHeads, 1, 1});
+      structure_.score = {{{ScoreOp::dot},
+                           {.op = ScoreOp::load, .operand = slopes},
+                           {ScoreOp::column},
+                           {ScoreOp::row},
+                           {ScoreOp::subtract, 2, 3},
+                           {ScoreOp::multiply, 1, 4},
+                           {ScoreOp::add, 0, 5}},
+                          6};
+      break;
+    }
+    case Feature::philox:
+      structure_.dropout = {.kind = problem::Dropout::Kind::philox,
+                            .seed = operand(DataType::i64, {1, 1, 1, 1}),
+                            .offset = operand(DataType::i64, {1, 1, 1, 1})};
+      sizes_.dropout_probability = 0.1;
+      break;
+    case Feature::threefry:
+      structure_.dropout = {.kind = problem::Dropout::Kind::threefry,
+                            .seed = operand(DataType::u32, {2, 1, 1, 1})};
+      sizes_.dropout_probability = 0.1;
+      sizes_.threefry_strides = *dense_strides({kBatch, kHeads, case_.length, case_.length});
+      break;
+    case Feature::dropout_mask:
+      structure_.dropout = {.kind = problem::Dropout::Kind::mask,
+                            .mask = operand(case_.dtype, {kBatch, 1, case_.length, case_.length})};
+      break;
+    case Feature::block_mask:
+      structure_.block_mask = operand(DataType::u8, {kBatch, kHeads, 4, 1});
+      break;
+    case Feature::paged:
+      page_keys();
+      structure_.q_lengths = structure_.kv_lengths = operand(DataType::i32, {kBatch, 1, 1, 1});
+      break;
+    case Feature::unaligned:
+      sizes_.layouts[static_cast<size_t>(structure_.q)].strides[2] += 1;
+      break;
+    case Feature::log2:
+      structure_.softmax_input_is_log2 = true;
+      break;
+    case Feature::negative_scale:
+      sizes_.scale = -sizes_.scale;
+      break;
+    case Feature::sink:
+      structure_.sink = operand(DataType::f32, {1, kHeads, 1, 1});
+      break;
+    case Feature::statistics:
+      structure_.max = statistic();
+      structure_.sum_exp = statistic();
+      break;
+    case Feature::ragged:
+      for (OperandId id : {structure_.q, structure_.k, structure_.v, structure_.o}) {
+        const OperandId offsets = operand(DataType::i32, {kBatch + 1, 1, 1, 1});
+        problem::OperandLayout& layout = sizes_.layouts[static_cast<size_t>(id)];
+        const int64_t row = kHeads * layout.dims[3];
+        layout.strides = {case_.length * row, layout.dims[3], row, 1};
+        layout.ragged_multiplier = layout.strides[2];
+        structure_.operands[static_cast<size_t>(id)].ragged_offsets = offsets;
+      }
+      [[fallthrough]];
+    case Feature::lengths:
+      structure_.q_lengths = operand(DataType::i32, {kBatch, 1, 1, 1});
+      structure_.kv_lengths = operand(DataType::i32, {kBatch, 1, 1, 1});
+      break;
+    case Feature::deterministic:
+      break;
+  }
+}
+
+}  // namespace
+
+bool Case::has(Feature feature) const {
+  return std::find(features.begin(), features.end(), feature) != features.end();
+}
+
+std::string title(const Case& c) {
+  std::string features;
+  for (Feature feature : c.features)
+    features += fmt::format("_{}", kFeatureNames[static_cast<int>(feature)]);
+  return fmt::format("{}_{}_{}_{}{}_{}", heddle::name(c.dtype), c.qk_dim, c.v_dim, c.length,
+                     features, c.architecture);
+}
+
+AttentionProblem forward_of(const Case& c) {
+  AttentionProblem problem;
+  auto& structure = problem.structure;
+  auto& sizes = problem.sizes;
+  Builder build(c, problem);
+  structure.q = build.io(c.qk_dim);
+  structure.k = build.io(c.qk_dim);
+  structure.v = build.io(c.v_dim);
+  structure.o = build.io(c.v_dim);
+  structure.stats = build.statistic();
+  structure.qk_head_dim = c.qk_dim;
+  structure.v_head_dim = c.v_dim;
+  sizes.batch = kBatch;
+  sizes.q_heads = sizes.k_heads = sizes.v_heads = kHeads;
+  sizes.q_length = sizes.kv_length = c.length;
+  sizes.scale = 0.125;
+  for (Feature feature : c.features) build.add(feature);
+  return problem;
+}
+
+AttentionBackwardProblem backward_of(const Case& c) {
+  AttentionProblem forward = forward_of(c);
+  Builder build(c, forward);
+  const auto like = [&](OperandId id) {
+    const auto from = static_cast<size_t>(id);
+    forward.structure.operands.push_back(forward.structure.operands[from]);
+    forward.sizes.layouts.push_back(forward.sizes.layouts[from]);
+    return static_cast<OperandId>(forward.structure.operands.size()) - 1;
+  };
+  AttentionBackwardProblem problem;
+  auto& structure = problem.structure;
+  structure.d_o = like(forward.structure.o);
+  structure.d_q = like(forward.structure.q);
+  structure.d_k = like(forward.structure.k);
+  structure.d_v = like(forward.structure.v);
+  structure.deterministic = c.has(Feature::deterministic);
+  if (c.has(Feature::bias)) {
+    const OperandId bias = forward.structure.score.nodes[1].operand;
+    structure.load_gradients.push_back(
+        {.load = bias, .gradient = like(bias), .derivative = {{{ScoreOp::gradient}}, 0}});
+  }
+  if (c.has(Feature::sink)) structure.d_sink = build.operand(DataType::f32, {1, kHeads, 1, 1});
+  if (c.has(Feature::soft_cap)) {
+    // d/dx of 50 tanh(x / 50) is 1 - tanh(x / 50)^2.
+    structure.d_dot = {{{ScoreOp::dot},
+                        {.op = ScoreOp::constant, .value = 50},
+                        {ScoreOp::divide, 0, 1},
+                        {ScoreOp::tangent_hyperbolic, 2},
+                        {ScoreOp::multiply, 3, 3},
+                        {.op = ScoreOp::constant, .value = 1},
+                        {ScoreOp::subtract, 5, 4},
+                        {ScoreOp::gradient},
+                        {ScoreOp::multiply, 6, 7}},
+                       8};
+  }
+  structure.forward = forward.structure;
+  problem.sizes = forward.sizes;
+  return problem;
+}
+
+}  // namespace heddle::engine::cuda

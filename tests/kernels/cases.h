@@ -1,0 +1,50 @@
+// The problems whose kernels the matrix compiles: an attention of some head dims and type with a
+// set of features.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "problem/attention.h"
+
+namespace heddle::engine::cuda {
+
+enum class Feature {
+  causal,
+  window,
+  soft_cap,
+  bias,
+  alibi,
+  philox,
+  threefry,
+  dropout_mask,
+  block_mask,
+  paged,
+  unaligned,
+  log2,
+  negative_scale,
+  sink,
+  statistics,  ///< the row maximum and sum are wanted
+  lengths,
+  ragged,
+  deterministic,
+};
+
+struct Case {
+  DataType dtype = DataType::bf16;
+  int qk_dim = 64, v_dim = 64;
+  std::vector<Feature> features;
+  std::string architecture = "sm_80";
+  int64_t length = 512;
+
+  bool has(Feature feature) const;
+};
+
+/// "bf16_128_128_causal_sink_sm_90a": a name GoogleTest takes.
+std::string title(const Case& c);
+
+problem::AttentionProblem forward_of(const Case& c);
+/// dQ, dK and dV, and the gradients of what the features read: dBias, dSink.
+problem::AttentionBackwardProblem backward_of(const Case& c);
+
+}  // namespace heddle::engine::cuda

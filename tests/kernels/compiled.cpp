@@ -1,0 +1,119 @@
+#include "kernels/compiled.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/compiler.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+constexpr int kRegistersOfBlock = 65536, kMostRegisters = 255;
+constexpr int64_t kHopperSharedLimit = 227 * 1024;
+
+/// Opcodes ("HGMMA", without their modifiers) of each kernel of a cubin.
+using Opcodes = std::map<std::string, std::set<std::string>>;
+
+// A line of code: "        /*0a30*/              @!P0 BRA `(.L_x_1) ;", a kernel: ".text.NAME:".
+Opcodes read_opcodes(std::FILE* disassembly) {
+  Opcodes opcodes;
+  std::set<std::string>* kernel = nullptr;
+  std::array<char, 4096> buffer{};
+  while (std::fgets(buffer.data(), buffer.size(), disassembly)) {
+    std::string_view line(buffer.data());
+    if (line.starts_with(".text.")) {
+      kernel = &opcodes[std::string(line.substr(6, line.find(':') - 6))];
+      continue;
+    }
+    const size_t address = line.find("/*"), end = line.find("*/");
+    if (!kernel || address == line.npos || end == line.npos) continue;
+    line.remove_prefix(end + 2);
+    size_t start = line.find_first_not_of(" \t{");
+    if (start != line.npos && line[start] == '@') {
+      start = line.find_first_not_of(' ', line.find(' ', start));
+    }
+    if (start == line.npos) continue;
+    const size_t stop = line.find_first_of(" .;\n", start);
+    kernel->insert(std::string(line.substr(start, stop - start)));
+  }
+  return opcodes;
+}
+
+Opcodes disassemble(const Cubin& cubin) {
+  const char* nvdisasm = std::getenv("HEDDLE_NVDISASM");
+  if (!nvdisasm) {
+    ADD_FAILURE() << "HEDDLE_NVDISASM is not set: tests/kernels/run sets it";
+    return {};
+  }
+  std::string path = ::testing::TempDir() + "heddle-kernel-XXXXXX";
+  const int file = ::mkstemp(path.data());
+  if (file < 0 || ::write(file, cubin.image.data(), cubin.image.size()) !=
+                      static_cast<ssize_t>(cubin.image.size())) {
+    ADD_FAILURE() << path << " cannot be written";
+    return {};
+  }
+  ::close(file);
+  // Without the data flow analysis, which takes most of its time.
+  const std::string command = fmt::format("'{}' --print-code --no-dataflow '{}'", nvdisasm, path);
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  Opcodes opcodes = read_opcodes(pipe);
+  EXPECT_EQ(::pclose(pipe), 0) << command;
+  ::unlink(path.c_str());
+  return opcodes;
+}
+
+void expect_within_launch(const KernelResources& resources, const ExpectedKernel& kernel,
+                          const std::string& architecture) {
+  EXPECT_EQ(resources.stack_bytes, 0);
+  EXPECT_EQ(resources.spill_store_bytes + resources.spill_load_bytes, 0);
+  // Registers come in eights.
+  const int budget = std::min(kRegistersOfBlock / kernel.threads / 8 * 8, kMostRegisters);
+  EXPECT_LE(resources.registers, budget);
+  EXPECT_LE(resources.shared_bytes + kernel.shared_bytes,
+            architecture == "sm_90a" ? kHopperSharedLimit : kSm80SharedLimit);
+}
+
+}  // namespace
+
+void expect_clean(const std::string& source, const std::string& architecture,
+                  const std::vector<ExpectedKernel>& kernels) {
+  const Result<Cubin> cubin = compile(source, kernels.front().name, architecture);
+  ASSERT_TRUE(cubin.is_ok()) << cubin.status().message();
+  // What the assembler says when a wgmma loses its overlap, or setmaxnreg is ignored.
+  for (const char* complaint : {"serialized", "C75"}) {
+    EXPECT_EQ(cubin->log.find(complaint), std::string::npos) << cubin->log;
+  }
+  std::map<std::string, KernelResources> compiled;
+  for (const KernelResources& resources : cubin->kernels) compiled[resources.kernel] = resources;
+  EXPECT_EQ(compiled.size(), kernels.size());
+  bool wants_opcodes = false;
+  for (const ExpectedKernel& kernel : kernels) {
+    SCOPED_TRACE(kernel.name);
+    ASSERT_TRUE(compiled.contains(kernel.name));
+    expect_within_launch(compiled[kernel.name], kernel, architecture);
+    wants_opcodes |= !kernel.instructions.empty();
+  }
+  if (!wants_opcodes) return;
+  const Opcodes opcodes = disassemble(*cubin);
+  for (const ExpectedKernel& kernel : kernels) {
+    SCOPED_TRACE(kernel.name);
+    ASSERT_TRUE(opcodes.contains(kernel.name));
+    const std::set<std::string>& used = opcodes.at(kernel.name);
+    for (const std::string& instruction : kernel.instructions)
+      EXPECT_TRUE(used.contains(instruction)) << "no " << instruction;
+    for (const char* local : {"LDL", "STL"})
+      EXPECT_FALSE(used.contains(local)) << local << " reaches local memory";
+    // The warp-level product of older chips has no place beside the warp group's.
+    EXPECT_FALSE(used.contains("HGMMA") && used.contains("HMMA"));
+  }
+}
+
+}  // namespace heddle::engine::cuda

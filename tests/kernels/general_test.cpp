@@ -1,0 +1,73 @@
+// The general kernels over head dims, types and features, for sm_80 and for sm_90a.
+#include <gtest/gtest.h>
+
+#include "engine/cuda/attention_backward_sm80.h"
+#include "engine/cuda/attention_forward_sm80.h"
+#include "kernels/cases.h"
+#include "kernels/compiled.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+using problem::AttentionBackwardProblem;
+using problem::AttentionProblem;
+using problem::OperandId;
+
+class GeneralKernels : public testing::TestWithParam<Case> {};
+
+TEST_P(GeneralKernels, Forward) {
+  const AttentionProblem problem = forward_of(GetParam());
+  const Result<ForwardSm80Config> config = configure_forward_sm80(problem);
+  ASSERT_TRUE(config.is_ok()) << config.status().message();
+  EXPECT_EQ(config->aligned, !GetParam().has(Feature::unaligned));
+  std::vector<OperandId> loads;
+  expect_clean(source_of_forward_sm80(problem.structure, *config, loads), GetParam().architecture,
+               {{.name = "attention_forward",
+                 .threads = 32 * config->warps,
+                 .shared_bytes = config->shared_bytes}});
+}
+
+TEST_P(GeneralKernels, Backward) {
+  const AttentionBackwardProblem problem = backward_of(GetParam());
+  const Result<std::vector<BackwardSm80Step>> steps = configure_backward_sm80(problem);
+  if (GetParam().has(Feature::paged)) {
+    EXPECT_EQ(steps.status().message(), "cuda: sdpa_backward has no paged K or V");
+    return;
+  }
+  ASSERT_TRUE(steps.is_ok()) << steps.status().message();
+  for (const BackwardSm80Step& step : *steps) {
+    std::vector<OperandId> loads;
+    std::string kernel;
+    const std::string source = source_of_backward_sm80(problem.structure, step, loads, kernel);
+    expect_clean(
+        source, GetParam().architecture,
+        {{.name = kernel, .threads = 32 * step.tiles.warps, .shared_bytes = step.shared_bytes}});
+  }
+}
+
+std::vector<Case> cases() {
+  const std::vector<std::vector<Feature>> features = {
+      {Feature::sink},       {Feature::causal}, {Feature::soft_cap},  {Feature::bias},
+      {Feature::alibi},      {Feature::philox}, {Feature::threefry},  {Feature::dropout_mask},
+      {Feature::block_mask}, {Feature::paged},  {Feature::unaligned}, {Feature::log2}};
+  std::vector<Case> all;
+  for (const char* architecture : {"sm_80", "sm_90a"}) {
+    for (const auto& feature : features) {
+      for (int dim : {64, 128, 256})
+        all.push_back({DataType::bf16, dim, dim, feature, architecture});
+    }
+    for (int dim : {8, 72, 96, 192})
+      all.push_back({DataType::bf16, dim, dim, {Feature::causal}, architecture});
+    all.push_back({DataType::bf16, 192, 128, {Feature::causal}, architecture});
+    all.push_back({DataType::f16, 128, 128, {Feature::causal}, architecture});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, GeneralKernels, testing::ValuesIn(cases()),
+                         [](const testing::TestParamInfo<Case>& info) {
+                           return title(info.param);
+                         });
+
+}  // namespace
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,64 @@
+// The Hopper attention backward: every choice of tiles with every kind of mask, in any order and
+// in a fixed one, and every feature that changes its code, alone and piled up.
+#include <gtest/gtest.h>
+
+#include "engine/cuda/attention_backward_sm90.h"
+#include "kernels/cases.h"
+#include "kernels/compiled.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+class HopperBackward : public testing::TestWithParam<Case> {};
+
+TEST_P(HopperBackward, Compiles) {
+  const problem::AttentionBackwardProblem problem = backward_of(GetParam());
+  const Result<BackwardSm90Config> config = configure_backward_sm90(problem);
+  ASSERT_TRUE(config.is_ok()) << config.status().message();
+  std::vector<problem::OperandId> loads;
+  const auto& [prepare, main, finish, sink] = kBackwardSm90Names;
+  std::vector<ExpectedKernel> kernels{
+      {.name = main,
+       .threads = kBackwardSm90MainThreads,
+       .shared_bytes = config->shared_bytes,
+       // Tensor copies in, bulk copies of the row statistics, bulk sums of dQ out.
+       .instructions = {"HGMMA", "UTMALDG", "UBLKCP", "UBLKRED"}},
+      {.name = prepare, .threads = kBackwardSm90RowThreads},
+      {.name = finish, .threads = kBackwardSm90RowThreads}};
+  if (GetParam().has(Feature::sink))
+    kernels.push_back({.name = sink, .threads = kBackwardSm90RowThreads});
+  expect_clean(source_of_backward_sm90(problem, *config, loads), "sm_90a", kernels);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto add = [&](int qk, int v, std::vector<Feature> features,
+                       DataType dtype = DataType::bf16) {
+    all.push_back({dtype, qk, v, std::move(features), "sm_90a"});
+  };
+  using F = Feature;
+  for (int dim : {64, 128}) {
+    for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}}) {
+      add(dim, dim, mask);
+      std::vector<F> ordered = mask;
+      ordered.push_back(F::deterministic);
+      add(dim, dim, ordered);
+    }
+    for (F feature : {F::soft_cap, F::alibi, F::log2, F::sink, F::lengths})
+      add(dim, dim, {F::causal, feature});
+    add(dim, dim, {F::window, F::lengths, F::soft_cap, F::sink, F::deterministic});
+    add(dim, dim, {F::window, F::lengths, F::alibi, F::log2, F::deterministic});
+    add(dim, dim, {F::causal}, DataType::f16);
+  }
+  for (int dim : {8, 40, 72, 80, 96, 104}) add(dim, dim, {F::causal});
+  for (auto [qk, v] : {std::pair{128, 64}, {64, 128}, {72, 40}}) add(qk, v, {F::causal});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, HopperBackward, testing::ValuesIn(cases()),
+                         [](const testing::TestParamInfo<Case>& info) {
+                           return title(info.param);
+                         });
+
+}  // namespace
+}  // namespace heddle::engine::cuda

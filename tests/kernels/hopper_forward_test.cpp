@@ -1,0 +1,64 @@
+// The Hopper attention forward: every choice of tiles with every kind of mask, and every feature
+// that changes its code, alone and piled up.
+#include <gtest/gtest.h>
+
+#include "engine/cuda/attention_forward_sm90.h"
+#include "kernels/cases.h"
+#include "kernels/compiled.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+class HopperForward : public testing::TestWithParam<Case> {};
+
+TEST_P(HopperForward, Compiles) {
+  const problem::AttentionProblem problem = forward_of(GetParam());
+  const Result<ForwardSm90Config> config = configure_forward_sm90(problem);
+  ASSERT_TRUE(config.is_ok()) << config.status().message();
+  std::vector<problem::OperandId> loads;
+  std::vector<ExpectedKernel> kernels{{.name = "attention_forward",
+                                       .threads = 128 * (1 + config->consumers),
+                                       .shared_bytes = config->shared_bytes,
+                                       .instructions = {"HGMMA", "UTMALDG", "UTMASTG"}}};
+  if (config->sequence_maps) kernels.push_back({.name = "sequence_maps", .threads = 128});
+  expect_clean(source_of_forward_sm90(problem, *config, loads), "sm_90a", kernels);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto add = [&](int qk, int v, std::vector<Feature> features, int64_t length = 512,
+                       DataType dtype = DataType::bf16) {
+    all.push_back({dtype, qk, v, std::move(features), "sm_90a", length});
+  };
+  constexpr int64_t kLong = 16384;  // three consumers at d 128
+  using F = Feature;
+  for (auto [qk, v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {192, 192}, {256, 256}}) {
+    for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}}) add(qk, v, mask);
+    for (F feature : {F::soft_cap, F::alibi, F::bias, F::philox, F::threefry, F::log2,
+                      F::negative_scale, F::sink, F::statistics, F::lengths, F::ragged})
+      add(qk, v, {F::causal, feature});
+    add(qk, v, {F::window, F::lengths, F::soft_cap, F::philox, F::sink, F::statistics});
+    // Above 128 the general kernel takes the two.
+    add(qk, v, {F::window, F::ragged, F::bias, F::sink, F::log2});
+    if (qk <= 128) add(qk, v, {F::window, F::ragged, F::bias, F::threefry, F::sink, F::log2});
+    add(qk, v, {F::causal}, 512, DataType::f16);
+  }
+  for (const auto& features : {std::vector<F>{},
+                               {F::causal},
+                               {F::sink},
+                               {F::statistics},
+                               {F::log2},
+                               {F::causal, F::ragged}})
+    add(128, 128, features, kLong);
+  for (int dim : {8, 40, 72, 96, 104, 136, 200, 248}) add(dim, dim, {F::causal});
+  for (auto [qk, v] : {std::pair{128, 64}, {64, 128}, {72, 40}}) add(qk, v, {F::causal});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, HopperForward, testing::ValuesIn(cases()),
+                         [](const testing::TestParamInfo<Case>& info) {
+                           return title(info.param);
+                         });
+
+}  // namespace
+}  // namespace heddle::engine::cuda

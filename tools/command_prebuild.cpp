@@ -1,0 +1,150 @@
+// heddle prebuild: compiles CUDA kernels into the cache before anything needs them.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/compiler.h"
+#include "engine/cuda/driver.h"
+#include "engine/cuda/kernel_cache.h"
+#include "engine/cuda/kernel_units.h"
+#include "fusion/schedule.h"
+#include "graph/text.h"
+#include "graph/validate.h"
+#include "tools/command.h"
+#include "tools/progress.h"
+
+namespace heddle::tools {
+namespace {
+
+using engine::cuda::KernelCache;
+using engine::cuda::KernelUnit;
+
+/// The architecture that was named, else that of the GPU here.
+Result<std::string> target(const std::string& named) {
+  if (!named.empty()) {
+    HEDDLE_TRY(engine::cuda::check_architecture(named));
+    return named;
+  }
+  const auto& driver = engine::cuda::driver();
+  if (!driver) {
+    return error(Code::invalid_value,
+                 "There is no GPU to build for ({}); name an architecture, as in --arch sm_90a.",
+                 driver.status().message());
+  }
+  HEDDLE_ASSIGN(const engine::cuda::Device device, engine::cuda::current_device(*driver));
+  return engine::cuda::architecture_of(device);
+}
+
+/// What the graphs' steps compile; every step must have a kernel.
+Result<std::vector<KernelUnit>> units_of_graphs(const std::vector<std::string>& paths,
+                                                const std::string& architecture) {
+  std::vector<KernelUnit> all;
+  for (const std::string& path : paths) {
+    HEDDLE_ASSIGN(const std::string text, read_text_file(path));
+    const auto named = [&path](const Status& failure) {
+      return error(failure.code(), "{}: {}", path, failure.message());
+    };
+    Result<graph::Graph> graph = graph::read_text(text);
+    if (!graph) return named(graph.status());
+    if (const Status invalid = graph::validate(*graph); !invalid.is_ok()) return named(invalid);
+    const Result<fusion::Schedule> schedule = fusion::fuse(*graph);
+    if (!schedule) return named(schedule.status());
+    for (const fusion::Step& step : schedule->steps) {
+      Result<std::vector<KernelUnit>> units =
+          engine::cuda::kernel_units(step.problem, architecture);
+      if (!units) return named(units.status());
+      all.insert(all.end(), units->begin(), units->end());
+    }
+  }
+  return all;
+}
+
+struct Outcome {
+  size_t compiled = 0, found = 0;
+};
+
+/// Compiles what the cache does not hold, on every core. The first failure ends it.
+Result<Outcome> compile_all(const std::vector<KernelUnit>& units, const std::string& architecture,
+                            const KernelCache& cache) {
+  HEDDLE_ASSIGN(const engine::cuda::CompilerVersion version, engine::cuda::compiler_version());
+  const Progress progress(units.size());
+  std::atomic<size_t> next = 0;
+  std::mutex mutex;
+  Outcome outcome;
+  Status failed;
+  const auto work = [&] {
+    for (size_t n = next++; n < units.size(); n = next++) {
+      const KernelUnit& unit = units[n];
+      const auto key = engine::cuda::kernel_key(unit.source, architecture, version);
+      const bool found = cache.find(key).is_ok();
+      Status status;
+      if (!found) {
+        status = engine::cuda::compiled_kernel(unit.source, unit.name, architecture).status();
+        // The library goes on without a cache; here it is all that is wanted.
+        if (status.is_ok() && !cache.find(key).is_ok()) {
+          status = error(Code::io_failed, "The kernel cache {} cannot be written.",
+                         cache.root().string());
+        }
+      }
+      const std::lock_guard lock(mutex);
+      if (!status.is_ok()) {
+        failed = status;
+        next = units.size();
+        return;
+      }
+      ++(found ? outcome.found : outcome.compiled);
+      progress.show(outcome.found + outcome.compiled, unit.name);
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (unsigned n = std::max(1u, std::thread::hardware_concurrency()); n > 0; --n)
+    threads.emplace_back(work);
+  threads.clear();
+  if (!failed.is_ok()) return failed;
+  return outcome;
+}
+
+Status prebuild(const std::string& architecture_name, const std::vector<std::string>& graphs) {
+  const std::filesystem::path root = KernelCache::default_root();
+  if (root.empty()) {
+    return error(Code::io_failed,
+                 "There is no kernel cache to fill: HEDDLE_CACHE_DIR is set to nothing, or no home "
+                 "is known.");
+  }
+  HEDDLE_ASSIGN(const std::string architecture, target(architecture_name));
+  std::vector<KernelUnit> units = engine::cuda::common_kernel_units(architecture);
+  if (!graphs.empty()) {
+    HEDDLE_ASSIGN(units, units_of_graphs(graphs, architecture));
+  }
+  HEDDLE_ASSIGN(const Outcome outcome, compile_all(units, architecture, KernelCache(root)));
+  fmt::print("{}: {} kernels for {}, {} compiled now\n", root.string(), units.size(), architecture,
+             outcome.compiled);
+  return {};
+}
+
+}  // namespace
+
+void add_prebuild(CLI::App& app, int& status) {
+  CLI::App* command = app.add_subcommand(
+      "prebuild",
+      "Compiles CUDA kernels into the cache, so that their first use does not wait: those of the\n"
+      "graphs given, else those of common attentions (bf16 and f16; head dims 64, 128 and 256;\n"
+      "full and causal; forward and backward). Needs NVRTC, but no GPU if an architecture is "
+      "named.\n\n"
+      "  heddle prebuild\n"
+      "  heddle prebuild --arch sm_90a graph.json");
+  auto architecture = std::make_shared<std::string>();
+  auto graphs = std::make_shared<std::vector<std::string>>();
+  command->add_option("--arch", *architecture, "sm_80, sm_90a, ...; else that of the GPU here");
+  command->add_option("graphs", *graphs, "Graphs in their text form (JSON)");
+  command->callback([architecture, graphs, &status] {
+    const Status ended = prebuild(*architecture, *graphs);
+    status = ended.is_ok() ? kDone : complain(ended);
+  });
+}
+
+}  // namespace heddle::tools
