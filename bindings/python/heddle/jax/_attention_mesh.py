@@ -9,6 +9,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax.experimental.custom_partitioning import ArrayMapping, CompoundFactor, SdyShardingRule
+from jax.sharding import PartitionSpec
 
 from heddle.jax import _compat, _mesh
 from heddle.jax._attention_calls import BATCHED, ROWS, SCALARS, _backward_results, _forward_results, _run
@@ -28,8 +29,9 @@ def _dims(config, name, rank):
 
 
 def _group(config, leading, shapes):
+    """How many of q's heads a head of k serves where both are cut together; 1 if there is only one to serve all."""
     heads = config.axis("heads") + leading
-    return shapes["q"][heads] // shapes["k"][heads]
+    return shapes["q"][heads] // shapes["k"][heads] if shapes["k"][heads] > 1 else 1
 
 
 def _mapping(config, leading, name, shape, group, unique):
@@ -55,13 +57,9 @@ def _rule(config, leading, mesh, operands, results):
     ins = [_mapping(config, leading, name, shape, group, unique) for name, shape in shapes.items()]
     outs = [_mapping(config, leading, name, tuple(x.shape), group, unique) for name, x in zip(names, results)]
     flat = [f for mapping in ins + outs for dim in mapping for f in (dim if isinstance(dim, CompoundFactor) else [dim])]
-    whole = [dim for mapping in ins + outs for dim in mapping if not isinstance(dim, CompoundFactor)]
     sizes = {"g": group} if "g" in flat else {}
-    if "k" in flat and "k" not in whole:
-        sizes["k"] = shapes["q"][config.axis("heads") + leading] // group
-    replicated = tuple(dict.fromkeys(f for f in flat if f.startswith("u")))
-    if config.dropout:  # a device's own batch and heads would draw other bits
-        replicated += tuple(dict.fromkeys(f for f in flat if not f.startswith("u")))
+    # With dropout all is whole: a device's own batch and heads would draw other bits.
+    replicated = tuple(dict.fromkeys(f for f in flat if f.startswith("u") or config.dropout))
     return SdyShardingRule(tuple(ArrayMapping(*m) for m in ins), tuple(ArrayMapping(*m) for m in outs),
                            need_replication_factors=replicated, **sizes)
 
@@ -187,4 +185,5 @@ def per_device(attend, config, operands, batch, heads):
     names = list(operands)
     specs = [entries(name, operands[name].shape) for name in names]
     o = entries("q", operands["q"].shape)
-    return _mesh.per_device(local, [operands[name] for name in names], specs, (o, (batch, heads, None)))
+    return _mesh.per_device(local, [operands[name] for name in names], specs,
+                            (PartitionSpec(*o), PartitionSpec(batch, heads, None)))

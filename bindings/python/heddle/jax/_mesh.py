@@ -27,8 +27,10 @@ def declared(x):
 
 
 def per_device(function, operands, specs, out_specs):
-    """function on each device's part of the operands, resharded to `specs` first where they are otherwise."""
+    """function on each device's part of the operands, resharded to `specs` first where they are otherwise.
+
+    specs is an entry a dim for each operand; out_specs is a tree of PartitionSpecs.
+    """
     specs = [PartitionSpec(*spec) for spec in specs]
     operands = [x if declared(x) == tuple(spec) else jax.sharding.reshard(x, spec) for x, spec in zip(operands, specs)]
-    out_specs = jax.tree.map(lambda spec: PartitionSpec(*spec), out_specs, is_leaf=lambda x: isinstance(x, tuple))
     return _compat.shard_map(function, in_specs=tuple(specs), out_specs=out_specs)(*operands)

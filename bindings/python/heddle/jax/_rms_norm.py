@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule
+from jax.sharding import PartitionSpec
 
 from heddle.jax import _checks, _compat, _mesh, _primitives
 from heddle.jax._graphs import Graph
@@ -202,4 +203,4 @@ def rms_norm(x, weight, eps: float = 1e-5) -> jax.Array:
         return flat(x, weight)
     of_weight = (None,) * weight.ndim
     of_x = _mesh.declared(x)[:x.ndim - weight.ndim] + of_weight
-    return _mesh.per_device(flat, (x, weight), (of_x, of_weight), of_x)
+    return _mesh.per_device(flat, (x, weight), (of_x, of_weight), PartitionSpec(*of_x))

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule
+from jax.sharding import PartitionSpec
 
 from heddle.jax import _checks, _compat, _mesh, _primitives
 from heddle.jax._graphs import Graph, row_major
@@ -190,5 +191,5 @@ def rope(x: Any, angles: Any = None, *, positions: Any = None, base: float = 100
     else:
         of_x = _mesh.declared(x)[:3] + (None,)
         of_angles = (of_x[0] if angles.shape[0] > 1 else None, of_x[config.length], None)
-        y = _mesh.per_device(partial(_rotated, config), (x, angles), (of_x, of_angles), of_x)
+        y = _mesh.per_device(partial(_rotated, config), (x, angles), (of_x, of_angles), PartitionSpec(*of_x))
     return y[0] if ndim == 3 else y
