@@ -9,7 +9,7 @@ import pytest
 FOLDER = Path(__file__).parent / "many_devices"
 
 
-@pytest.mark.parametrize("name", ["partitioning"])
+@pytest.mark.parametrize("name", ["partitioning", "ring"])
 def test_eight_devices(name):
     found = subprocess.run([sys.executable, "-m", "pytest", "-q", "--no-header", FOLDER / f"{name}.py"], capture_output=True,
                            text=True, timeout=600, stdin=subprocess.DEVNULL)

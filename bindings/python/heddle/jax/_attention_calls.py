@@ -23,7 +23,7 @@ class Config(NamedTuple):
     [N], "lse" [B, N, T], and loads of the score: "bias", "mask", "q_segments" and "kv_segments", and "load0"... of a
     user's score, each [B or 1, N or 1, T or 1, S or 1].
     wanted: what the backward is to give, of "q", "k", "v", "bias" and "sink".
-    wide: whether dK and dV are to be f32, because they will be summed.
+    wide: whether O, or dQ, dK and dV, are to be f32, because they will be summed.
     """
 
     operands: tuple
@@ -74,17 +74,22 @@ def _forward_results(config, leading, *avals):
     named, lead = _named(config, avals), joint(leading, avals)
     q, v = named["q"].shape, named["v"].shape
     n, t, _ = config.extents(q, named["k"].shape)
-    return [_compat.shaped(lead + q[leading:leading + 1] + config.rows(n, t, v[-1]), named["q"].dtype, avals),
+    return [_compat.shaped(lead + q[leading:leading + 1] + config.rows(n, t, v[-1]), _o_type(config, named), avals),
             _compat.shaped(lead + (q[leading], n, t), jnp.float32, avals)]
 
 
-def _gradient_type(config, name, dtype):
-    return jnp.float32 if name in ("bias", "sink") or (config.wide and name in ("k", "v")) else dtype
+def _o_type(config, named):
+    return jnp.float32 if config.wide else named["q"].dtype
+
+
+def gradient_type(config, name, dtype):
+    """The type in which the backward gives the gradient of an operand of this type."""
+    return jnp.float32 if name in ("bias", "sink") or config.wide else dtype
 
 
 def _backward_results(config, leading, *avals):
     named, lead = _named(config, avals), joint(leading, avals)
-    return [_compat.shaped(lead + named[name].shape[leading:], _gradient_type(config, name, named[name].dtype), avals)
+    return [_compat.shaped(lead + named[name].shape[leading:], gradient_type(config, name, named[name].dtype), avals)
             for name in config.wanted]
 
 
@@ -184,12 +189,12 @@ def _graph_results(config, named, batch, platform):
                 tensor = _row_tensor(config, batch, (batch, *shape[1:]))
             else:
                 tensor = ((1, n, 1, 1) if name == "sink" else shape,)
-            ports[f"d_{name}"] = graph.result(f"d_{name}", _gradient_type(config, name, named[name].dtype), *tensor)
+            ports[f"d_{name}"] = graph.result(f"d_{name}", gradient_type(config, name, named[name].dtype), *tensor)
         graph.node("sdpa_backward", q=uids["q"], k=uids["k"], v=uids["v"], o=uids["o"], d_o=uids["d_o"],
                    stats=uids["lse"], **ports, deterministic=config.deterministic or None,
                    **_attributes(config, graph, uids))
     else:
-        o = graph.result("o", named["q"].dtype, *_row_tensor(config, batch, (batch, *config.rows(n, t, v[-1]))))
+        o = graph.result("o", _o_type(config, named), *_row_tensor(config, batch, (batch, *config.rows(n, t, v[-1]))))
         stats = graph.result("stats", jnp.float32, (batch, n, t, 1))
         graph.node("sdpa", q=uids["q"], k=uids["k"], v=uids["v"], o=o, stats=stats, **_attributes(config, graph, uids))
     return graph.run(tuple(named.values()), platform)

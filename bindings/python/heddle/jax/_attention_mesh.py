@@ -12,7 +12,7 @@ from jax.experimental.custom_partitioning import ArrayMapping, CompoundFactor, S
 from jax.sharding import PartitionSpec
 
 from heddle.jax import _compat, _mesh
-from heddle.jax._attention_calls import BATCHED, ROWS, SCALARS, _backward_results, _forward_results, _run
+from heddle.jax._attention_calls import BATCHED, ROWS, SCALARS, _backward_results, _forward_results, _run, gradient_type
 from heddle.jax._primitives import define, divisible, joint, size_of, spec, spec_of
 
 
@@ -126,17 +126,17 @@ def _local(config, cut, platform, *operands):
     if not cut.follows:
         single, index = _used_heads(cut, n)
         named.update({name: _selected(named[name], axis, single, index) for name in ("k", "v")})
-    wide = any(cut.summed(name, cut.shapes[name]) for name in ("k", "v"))
-    found = _run(config._replace(wide=wide), leading, platform, *named.values())
     if not config.wanted:
-        return tuple(found)
+        return tuple(_run(config, leading, platform, *named.values()))
+    wide = config.wide or any(cut.summed(name, cut.shapes[name]) for name in ("k", "v"))
+    found = _run(config._replace(wide=wide), leading, platform, *named.values())
     gradients = []
     for name, gradient in zip(config.wanted, found):
         if name in ("k", "v") and not cut.follows:
             gradient = _scattered(gradient, axis, single, index, cut.kv_heads)
         axes = cut.summed(name, cut.shapes[name])
         gradient = jax.lax.psum(gradient, axes) if axes else gradient
-        gradients.append(gradient.astype(operands[config.names.index(name)].dtype) if name in "kv" else gradient)
+        gradients.append(gradient.astype(gradient_type(config, name, operands[config.names.index(name)].dtype)))
     return tuple(gradients)
 
 
