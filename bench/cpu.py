@@ -2,6 +2,7 @@
 
     make bench
     .venv-bench/bin/python bench/cpu.py --dtype f32 --sequence 512 2048
+    .venv-bench/bin/python bench/cpu.py --dtype bf16 --append    # beside what is in out/bench already
 
 For each cell every program is measured in turn, so that what else the machine does meets them alike. Writes
 out/bench/cpu.json, cpu.md (the tables) and cpu.svg (the plot).
@@ -61,9 +62,11 @@ class Heddle:
         return json.loads(run.stdout)
 
     def measure(self, cell):
-        return self.command("--tensors", self.tensors, "--dtype", cell.dtype, "--head-dim", str(cell.head_dim),
-                            "--sequence", str(cell.sequence), "--mask", "causal" if cell.causal else "none",
-                            "--pass", "both" if cell.backward else "forward")["cells"][0]
+        """The cell's figures, with what the machine could do at most just before (f32 GFLOP/s)."""
+        run = self.command("--tensors", self.tensors, "--dtype", cell.dtype, "--head-dim", str(cell.head_dim),
+                           "--sequence", str(cell.sequence), "--mask", "causal" if cell.causal else "none",
+                           "--pass", "both" if cell.backward else "forward")
+        return {**run["cells"][0], "f32_peak": run["machine"]["f32_gflops"]}
 
     def machine(self):
         return self.command("--machine-only")["machine"]
@@ -97,6 +100,15 @@ def measure_memory(tensors, threads):
     return rows
 
 
+def joined(before, now):
+    """Both results; where they hold the same cell, the later one's."""
+    cell_key = lambda row: tuple(row["cell"].values())
+    rows = {cell_key(row): row for row in before["cells"] + now["cells"]}
+    order = [tuple(cell.as_json().values()) for cell in cells.all_cells()]
+    return {**now, "cells": sorted(rows.values(), key=lambda row: order.index(cell_key(row))),
+            "memory": now["memory"] or before["memory"]}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dtype", nargs="+", choices=cells.DTYPES, default=list(cells.DTYPES))
@@ -104,6 +116,8 @@ def main():
     parser.add_argument("--sequence", nargs="+", type=int, choices=cells.SEQUENCES, default=list(cells.SEQUENCES))
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--no-memory", action="store_true", help="leave out the memory of forward and backward at S = 4096")
+    parser.add_argument("--append", action="store_true",
+                        help="keep what an earlier run left in the output folder, but for the cells measured now")
     parser.add_argument("--output", type=Path, default=ROOT / "out" / "bench")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
@@ -132,7 +146,10 @@ def main():
         memory = measure_memory(tensors, options.threads) if 4096 in options.sequence and not options.no_memory else []
 
     result = {"machine": machine, "threads": options.threads, "cells": rows, "memory": memory}
-    (options.output / "cpu.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    kept = options.output / "cpu.json"
+    if options.append and kept.exists():
+        result = joined(json.loads(kept.read_text(encoding="utf-8")), result)
+    kept.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     text = report.tables(result)
     (options.output / "cpu.md").write_text(text, encoding="utf-8")
     report.plot(result, options.output / "cpu.svg")

@@ -18,9 +18,10 @@ def best_peer(cell, results):
 def tables(result):
     """Markdown: one table for forward, one for forward and backward, one for memory."""
     machine = result["machine"]
-    text = (f"{machine['cpu']}, {result['threads']} threads, Heddle on {machine['instruction_set']}. Peak measured in "
-            f"this run: {machine['f32_gflops']:.0f} GFLOP/s f32 multiply-add")
-    text += f", {machine['bf16_gflops']:.0f} GFLOP/s bf16 dot product" if machine["bf16_gflops"] else ""
+    peaks = sorted(row["results"]["heddle"]["f32_peak"] for row in result["cells"]) or [machine["f32_gflops"]]
+    text = (f"{machine['cpu']}, {result['threads']} threads, Heddle on {machine['instruction_set']}. Peak measured just "
+            f"before each cell: {peaks[0]:.0f} to {peaks[-1]:.0f} GFLOP/s f32 multiply-add")
+    text += f" ({machine['bf16_gflops']:.0f} GFLOP/s bf16 dot product)" if machine["bf16_gflops"] else ""
     text += (".\nBatch 1, 8 heads; GFLOP/s of 4·8·S²·d operations forward (halved when causal), 3.5 times that with "
              "the backward; medians.\n")
     for backward in (False, True):
@@ -35,7 +36,7 @@ def tables(result):
             shown = ["-" if rate is None else f"{rate:.1f}" for rate in rates]
             peer = best_peer(cell, row["results"])
             text += (f"| {cell.dtype} | {cell.head_dim} | {cell.sequence} | {'causal' if cell.causal else 'full'} | "
-                     f"**{shown[0]}** | {rates[0] / machine['f32_gflops']:.2f} | {shown[1]} | {shown[2]} | {shown[3]} | "
+                     f"**{shown[0]}** | {rates[0] / row['results']['heddle']['f32_peak']:.2f} | {shown[1]} | {shown[2]} | {shown[3]} | "
                      f"{'-' if peer is None else f'{rates[0] / peer:.2f}'} |\n")
     if result["memory"]:
         text += "\n**Peak memory of forward and backward, S = 4096, f32, full** (rise of resident memory, MiB)\n\n"

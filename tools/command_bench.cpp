@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -22,6 +23,8 @@ struct BenchOptions {
   std::vector<std::string> dtypes = {"f32", "bf16", "f16"};
   std::vector<int64_t> head_dims = {64, 128}, sequences = {512, 2048, 4096};
   std::vector<std::string> masks = {"none", "causal"}, passes = {"forward", "both"};
+  int64_t queries = 0, heads = 8, kv_heads = 0;
+  std::string score = "plain";
   std::string tensors, json;
   int threads = 0;
   bool machine_only = false;
@@ -50,14 +53,24 @@ Status keep_to(int count) {
 }
 
 std::vector<BenchmarkCell> cells(const BenchOptions& options) {
+  BenchmarkCell cell;
+  cell.heads = options.heads;
+  cell.kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
+  cell.score = static_cast<BenchmarkScore>(
+      std::find(std::begin(kBenchmarkScores), std::end(kBenchmarkScores), options.score) -
+      std::begin(kBenchmarkScores));
   std::vector<BenchmarkCell> result;
   for (const std::string& dtype : options.dtypes)
     for (const int64_t head_dim : options.head_dims)
       for (const int64_t sequence : options.sequences)
         for (const std::string& mask : options.masks)
-          for (const std::string& pass : options.passes)
-            result.push_back({*data_type_from_name(dtype), head_dim, sequence, mask == "causal",
-                              pass == "both"});
+          for (const std::string& pass : options.passes) {
+            cell.dtype = *data_type_from_name(dtype);
+            cell.head_dim = head_dim, cell.sequence = sequence;
+            cell.queries = options.queries == 0 ? sequence : options.queries;
+            cell.causal = mask == "causal", cell.backward = pass == "both";
+            result.push_back(cell);
+          }
   return result;
 }
 
@@ -80,7 +93,7 @@ Status bench(const BenchOptions& options) {
   nlohmann::ordered_json json = {{"machine", machine_json(peak, threads)},
                                  {"cells", nlohmann::ordered_json::array()}};
   std::vector<std::vector<std::string>> rows = {
-      {"dtype", "d", "S", "mask", "pass", "ms", "GFLOP/s", "of f32 peak", "peak MiB"}};
+      {"dtype", "d", "S", "mask", "pass", "ms", "GFLOP/s", "of f32 peak", "K, V GB/s", "peak MiB"}};
   const std::vector<BenchmarkCell> wanted =
       options.machine_only ? std::vector<BenchmarkCell>{} : cells(options);
   {
@@ -90,10 +103,15 @@ Status bench(const BenchOptions& options) {
       progress.show(i, cell.name());
       HEDDLE_ASSIGN(const BenchmarkResult result, measure(cell, options.tensors));
       const double gflops = cell.flops() / result.seconds / 1e9;
+      const double kv_rate = static_cast<double>(cell.kv_bytes()) / result.seconds / 1e9;
       json["cells"].push_back({{"dtype", name(cell.dtype)},
                                {"head_dim", cell.head_dim},
                                {"sequence", cell.sequence},
+                               {"queries", cell.queries},
+                               {"heads", cell.heads},
+                               {"kv_heads", cell.kv_heads},
                                {"causal", cell.causal},
+                               {"score", options.score},
                                {"backward", cell.backward},
                                {"seconds", result.seconds},
                                {"gflops", gflops},
@@ -104,6 +122,7 @@ Status bench(const BenchOptions& options) {
                       cell.backward ? "fwd+bwd" : "fwd",
                       fmt::format("{:.2f}", result.seconds * 1e3), fmt::format("{:.1f}", gflops),
                       fmt::format("{:.2f}", gflops / peak.f32_gflops),
+                      fmt::format("{:.1f}", kv_rate),
                       fmt::format("{:.1f}", static_cast<double>(result.peak_bytes) / (1 << 20))});
     }
   }
@@ -113,7 +132,9 @@ Status bench(const BenchOptions& options) {
       "{} threads, {}; f32 multiply-add peak {:.0f} GFLOP/s, bf16 dot product peak {:.0f} "
       "GFLOP/s\n",
       threads, engine::cpu::name(engine::cpu::active_isa().isa), peak.f32_gflops, peak.bf16_gflops);
-  if (!wanted.empty()) fmt::print("batch 1, 8 heads; medians\n\n{}", table(rows));
+  if (!wanted.empty())
+    fmt::print("batch 1, {} heads over {} of keys and values, {} scores; medians\n\n{}",
+               wanted[0].heads, wanted[0].kv_heads, options.score, table(rows));
   return Status();
 }
 
@@ -125,7 +146,8 @@ void add_bench(CLI::App& app, int& status) {
       "Measures Heddle on this machine. `make bench` also measures its peers on the same "
       "tensors.\n\n"
       "  heddle bench cpu\n"
-      "  heddle bench cpu --dtype f32 --sequence 2048 --mask causal --pass forward");
+      "  heddle bench cpu --dtype f32 --sequence 2048 --mask causal --pass forward\n"
+      "  heddle bench cpu --sequence 4096 --queries 1 --heads 32 --kv-heads 8 --pass forward");
   command->require_subcommand(1);
   auto options = std::make_shared<BenchOptions>();
   CLI::App* cpu =
@@ -139,6 +161,17 @@ void add_bench(CLI::App& app, int& status) {
       ->check(CLI::IsMember({"none", "causal"}));
   cpu->add_option("--pass", options->passes, "forward; both: forward and backward together")
       ->check(CLI::IsMember({"forward", "both"}));
+  cpu->add_option("--queries", options->queries,
+                  "Query rows; causal: the last sees all keys (default: as many as keys)")
+      ->check(CLI::Range(1, 1 << 20));
+  cpu->add_option("--heads", options->heads, "Query heads (default: 8)")
+      ->check(CLI::Range(1, 1024));
+  cpu->add_option("--kv-heads", options->kv_heads,
+                  "Heads of keys and values; must divide those of queries (default: as many)")
+      ->check(CLI::Range(1, 1024));
+  cpu->add_option("--score", options->score,
+                  "plain, bias (one for all heads), alibi, soft_cap (default: plain)")
+      ->check(CLI::IsMember({"plain", "bias", "alibi", "soft_cap"}));
   cpu->add_option("--threads", options->threads, "How many processors to use (default: all)")
       ->check(CLI::Range(1, 4096));
   cpu->add_option("--tensors", options->tensors,

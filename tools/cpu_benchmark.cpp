@@ -18,7 +18,7 @@
 namespace heddle::tools {
 namespace {
 
-constexpr int64_t kHeads = 8;
+constexpr double kSoftCap = 50;
 constexpr double kSeconds = 0.5;  // of timed runs
 constexpr size_t kFewest = 3, kMost = 50;
 
@@ -27,6 +27,7 @@ enum Uid : int64_t {
   kQuery = 1,
   kKey,
   kValue,
+  kBias,
   kOutput,
   kStats,
   kOutputGradient,
@@ -43,10 +44,43 @@ graph::Tensor tensor(Uid uid, DataType dtype, const Dims& dims) {
   return result;
 }
 
-graph::AttentionAttributes attributes(const BenchmarkCell& cell) {
+Dims query_dims(const BenchmarkCell& cell) { return {1, cell.heads, cell.queries, cell.head_dim}; }
+Dims key_dims(const BenchmarkCell& cell) {
+  return {1, cell.kv_heads, cell.sequence, cell.head_dim};
+}
+Dims bias_dims(const BenchmarkCell& cell) { return {1, 1, cell.queries, cell.sequence}; }
+
+/// cap * tanh(score / cap)
+graph::ScoreModifier soft_cap(graph::Graph& graph, const BenchmarkCell& cell) {
+  const auto inner = [&] {
+    graph::Tensor result;
+    result.dtype = DataType::f32;
+    result.dims = {1, cell.heads, cell.queries, cell.sequence};
+    result.is_virtual = true;
+    return graph.add(result);
+  };
+  graph::Tensor cap;
+  cap.dtype = DataType::f32;
+  cap.dims = {1, 1, 1, 1};
+  cap.constant = kSoftCap;
+  const graph::TensorId constant = graph.add(cap);
+  const graph::TensorId score = inner(), divided = inner(), squashed = inner(), out = inner();
+  return {score,
+          out,
+          {{graph::PointwiseMode::div, {score, constant}, divided, 0, ""},
+           {graph::PointwiseMode::tanh_fwd, {divided}, squashed, 0, ""},
+           {graph::PointwiseMode::mul, {squashed, constant}, out, 0, ""}}};
+}
+
+graph::AttentionAttributes attributes(graph::Graph& graph, const BenchmarkCell& cell) {
   graph::AttentionAttributes result;
   result.attn_scale = 1 / std::sqrt(static_cast<double>(cell.head_dim));
+  result.diagonal_alignment = graph::DiagonalAlignment::bottom_right;
   if (cell.causal) result.right_bound = 0;
+  if (cell.score == BenchmarkScore::bias)
+    result.bias = graph.add(tensor(kBias, DataType::f32, bias_dims(cell)));
+  result.alibi_mask = cell.score == BenchmarkScore::alibi;
+  if (cell.score == BenchmarkScore::soft_cap) result.score_mod = soft_cap(graph, cell);
   return result;
 }
 
@@ -59,33 +93,31 @@ graph::Graph empty_graph(const BenchmarkCell& cell) {
 
 graph::Graph forward_graph(const BenchmarkCell& cell) {
   graph::Graph graph = empty_graph(cell);
-  const Dims dims{1, kHeads, cell.sequence, cell.head_dim};
   graph::Sdpa op;
-  op.q = graph.add(tensor(kQuery, cell.dtype, dims));
-  op.k = graph.add(tensor(kKey, cell.dtype, dims));
-  op.v = graph.add(tensor(kValue, cell.dtype, dims));
-  op.o = graph.add(tensor(kOutput, cell.dtype, dims));
+  op.q = graph.add(tensor(kQuery, cell.dtype, query_dims(cell)));
+  op.k = graph.add(tensor(kKey, cell.dtype, key_dims(cell)));
+  op.v = graph.add(tensor(kValue, cell.dtype, key_dims(cell)));
+  op.o = graph.add(tensor(kOutput, cell.dtype, query_dims(cell)));
   if (cell.backward)
-    op.stats = graph.add(tensor(kStats, DataType::f32, {1, kHeads, cell.sequence, 1}));
-  op.attention = attributes(cell);
+    op.stats = graph.add(tensor(kStats, DataType::f32, {1, cell.heads, cell.queries, 1}));
+  op.attention = attributes(graph, cell);
   graph.nodes.push_back({"forward", op});
   return graph;
 }
 
 graph::Graph backward_graph(const BenchmarkCell& cell) {
   graph::Graph graph = empty_graph(cell);
-  const Dims dims{1, kHeads, cell.sequence, cell.head_dim};
   graph::SdpaBackward op;
-  op.q = graph.add(tensor(kQuery, cell.dtype, dims));
-  op.k = graph.add(tensor(kKey, cell.dtype, dims));
-  op.v = graph.add(tensor(kValue, cell.dtype, dims));
-  op.o = graph.add(tensor(kOutput, cell.dtype, dims));
-  op.d_o = graph.add(tensor(kOutputGradient, cell.dtype, dims));
-  op.stats = graph.add(tensor(kStats, DataType::f32, {1, kHeads, cell.sequence, 1}));
-  op.d_q = graph.add(tensor(kQueryGradient, cell.dtype, dims));
-  op.d_k = graph.add(tensor(kKeyGradient, cell.dtype, dims));
-  op.d_v = graph.add(tensor(kValueGradient, cell.dtype, dims));
-  op.attention = attributes(cell);
+  op.q = graph.add(tensor(kQuery, cell.dtype, query_dims(cell)));
+  op.k = graph.add(tensor(kKey, cell.dtype, key_dims(cell)));
+  op.v = graph.add(tensor(kValue, cell.dtype, key_dims(cell)));
+  op.o = graph.add(tensor(kOutput, cell.dtype, query_dims(cell)));
+  op.d_o = graph.add(tensor(kOutputGradient, cell.dtype, query_dims(cell)));
+  op.stats = graph.add(tensor(kStats, DataType::f32, {1, cell.heads, cell.queries, 1}));
+  op.d_q = graph.add(tensor(kQueryGradient, cell.dtype, query_dims(cell)));
+  op.d_k = graph.add(tensor(kKeyGradient, cell.dtype, key_dims(cell)));
+  op.d_v = graph.add(tensor(kValueGradient, cell.dtype, key_dims(cell)));
+  op.attention = attributes(graph, cell);
   graph.nodes.push_back({"backward", op});
   return graph;
 }
@@ -98,24 +130,24 @@ Buffer rounded(DataType dtype, const float* values, int64_t count) {
   return buffer;
 }
 
+Buffer random(DataType dtype, const Dims& dims, std::mt19937_64& generator) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(*element_count(dims)));
+  for (float& value : values) value = normal(generator);
+  return rounded(dtype, values.data(), static_cast<int64_t>(values.size()));
+}
+
+/// The tensor `name` of bench/cells.py; it must have the dims.
 Result<Buffer> read_input(const BenchmarkCell& cell, const std::string& tensors,
-                          const std::string& name, std::mt19937_64& generator) {
-  const int64_t count = kHeads * cell.sequence * cell.head_dim;
-  if (tensors.empty()) {
-    std::normal_distribution<float> normal;
-    std::vector<float> values(static_cast<size_t>(count));
-    for (float& value : values) value = normal(generator);
-    return rounded(cell.dtype, values.data(), count);
-  }
+                          const std::string& name, const Dims& dims) {
   const std::string path =
       fmt::format("{}/{}_d{}_s{}.npy", tensors, name, cell.head_dim, cell.sequence);
   HEDDLE_ASSIGN(const Array array, read_npy(path));
-  if (array.dtype != DataType::f32 ||
-      !(array.dims == Dims{1, kHeads, cell.sequence, cell.head_dim}))
-    return error(Code::invalid_value, "{} holds {} {}; f32 [1, {}, {}, {}] is needed", path,
-                 heddle::name(array.dtype), to_string(array.dims), kHeads, cell.sequence,
-                 cell.head_dim);
-  return rounded(cell.dtype, reinterpret_cast<const float*>(array.data.data()), count);
+  if (array.dtype != DataType::f32 || !(array.dims == dims))
+    return error(Code::invalid_value, "{} holds {} {}; f32 {} is needed", path,
+                 heddle::name(array.dtype), to_string(array.dims), to_string(dims));
+  return rounded(cell.dtype, reinterpret_cast<const float*>(array.data.data()),
+                 *element_count(dims));
 }
 
 /// A line of /proc/self/status in bytes; 0 where there is no such file.
@@ -139,22 +171,43 @@ double projection(DataType dtype, const Buffer& output, const Buffer& direction)
 }  // namespace
 
 double BenchmarkCell::flops() const {
-  const auto s = static_cast<double>(sequence), d = static_cast<double>(head_dim);
-  return 4.0 * kHeads * s * s * d * (causal ? 0.5 : 1) * (backward ? 3.5 : 1);
+  const bool halved = causal && queries == sequence;
+  return 4.0 * static_cast<double>(heads) * static_cast<double>(queries) *
+         static_cast<double>(sequence) * static_cast<double>(head_dim) * (halved ? 0.5 : 1) *
+         (backward ? 3.5 : 1);
+}
+
+int64_t BenchmarkCell::kv_bytes() const {
+  return 2 * kv_heads * sequence * head_dim * size_of(dtype);
 }
 
 std::string BenchmarkCell::name() const {
-  return fmt::format("{} d{} S{} {} {}", heddle::name(dtype), head_dim, sequence,
-                     causal ? "causal" : "full", backward ? "forward+backward" : "forward");
+  return fmt::format("{} d{} S{}{} {}{} {}", heddle::name(dtype), head_dim, sequence,
+                     queries == sequence ? "" : fmt::format(" of {} queries", queries),
+                     causal ? "causal" : "full",
+                     score == BenchmarkScore::plain
+                         ? ""
+                         : fmt::format(" {}", kBenchmarkScores[static_cast<int>(score)]),
+                     backward ? "forward+backward" : "forward");
 }
 
 Result<BenchmarkResult> measure(const BenchmarkCell& cell, const std::string& tensors) {
   std::mt19937_64 generator(1);
   Buffer inputs[4];
-  const char* names[] = {"query", "key", "value", "output_gradient"};
+  const std::pair<const char*, Dims> wanted[] = {{"query", query_dims(cell)},
+                                                 {"key", key_dims(cell)},
+                                                 {"value", key_dims(cell)},
+                                                 {"output_gradient", query_dims(cell)}};
   for (int i = 0; i < 4; ++i) {
-    HEDDLE_ASSIGN(inputs[i], read_input(cell, tensors, names[i], generator));
+    const auto& [name, dims] = wanted[i];
+    if (tensors.empty()) {
+      inputs[i] = random(cell.dtype, dims, generator);
+    } else {
+      HEDDLE_ASSIGN(inputs[i], read_input(cell, tensors, name, dims));
+    }
   }
+  Buffer bias;
+  if (cell.score == BenchmarkScore::bias) bias = random(DataType::f32, bias_dims(cell), generator);
   mallopt(M_MMAP_THRESHOLD, 1 << 16);  // so that freed buffers of earlier cells are really gone
   malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << 5;  // resets the high-water mark of resident memory
@@ -164,11 +217,12 @@ Result<BenchmarkResult> measure(const BenchmarkCell& cell, const std::string& te
   HEDDLE_ASSIGN(const auto forward, api::Executable::build(forward_graph(cell), engines));
   Buffer output(inputs[0].size()),
       forward_workspace(static_cast<size_t>(forward->workspace_bytes()));
-  Buffer stats(cell.backward ? static_cast<size_t>(kHeads * cell.sequence) * sizeof(float) : 0);
+  Buffer stats(cell.backward ? static_cast<size_t>(cell.heads * cell.queries) * sizeof(float) : 0);
   std::vector<api::Binding> bindings = {{kQuery, inputs[0].data()},
                                         {kKey, inputs[1].data()},
                                         {kValue, inputs[2].data()},
                                         {kOutput, output.data()}};
+  if (!bias.empty()) bindings.push_back({kBias, bias.data()});
   std::shared_ptr<const api::Executable> backward;
   Buffer gradients[3], backward_workspace;
   if (cell.backward) {

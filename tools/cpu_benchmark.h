@@ -9,16 +9,30 @@
 
 namespace heddle::tools {
 
-/// Batch 1, 8 heads, as many keys as queries.
+/// What happens to a score before the softmax, beside the mask.
+enum class BenchmarkScore : uint8_t {
+  plain,
+  bias,      ///< plus a bias [1, 1, queries, sequence]
+  alibi,     ///< plus slope_h * (key - query)
+  soft_cap,  ///< 50 tanh(score / 50)
+};
+inline constexpr const char* kBenchmarkScores[] = {"plain", "bias", "alibi", "soft_cap"};
+
+/// Batch 1.
 struct BenchmarkCell {
   DataType dtype = DataType::f32;
   int64_t head_dim = 64;
-  int64_t sequence = 512;
-  bool causal = false;
-  bool backward = false;  ///< forward and backward together; else forward alone
+  int64_t sequence = 512;  ///< keys
+  bool causal = false;     ///< the last query sees all keys
+  bool backward = false;   ///< forward and backward together; else forward alone
+  int64_t queries = 512;
+  int64_t heads = 8, kv_heads = 8;
+  BenchmarkScore score = BenchmarkScore::plain;
 
-  /// 4 H S^2 d of the forward's two products, halved when causal; 3.5 times that with the backward.
+  /// 4 H d of the forward's two products for every query and key, halved when causal and as many of
+  /// these as those; 3.5 times that with the backward.
   double flops() const;
+  int64_t kv_bytes() const;
   std::string name() const;
 };
 

@@ -115,6 +115,25 @@ TEST(RandomForward, DecodingCutsTheKeys) {
   sweep(random_sdpa, options, 500000, seeds(40));
 }
 
+/// Tiles of so few rows that keys and values are used where they lie.
+TEST(RandomForward, FewRowsSeeManyKeys) {
+  AttentionOptions options;
+  options.max_group = 2, options.max_query_length = 4, options.max_length = 600;
+  options.max_head_dim = 136, options.paged = 0.5;
+  sweep(random_sdpa, options, 600000, seeds(60));
+}
+
+/// Key blocks of which a panel, a tile or nobody sees anything.
+AttentionOptions sparse() {
+  AttentionOptions o = large();
+  o.block_mask = 1, o.score_mod = o.dropout = 0;
+  return o;
+}
+TEST(RandomForward, BlockMasksOfManyTiles) { sweep(random_sdpa, sparse(), 700000, seeds(8)); }
+
+TEST(RandomBackward, BlockMasksOfManyTiles) {
+  sweep(random_sdpa_backward, sparse(), 800000, seeds(3));
+}
 TEST(RandomBackward, Plain) { sweep(random_sdpa_backward, plain(), 1, seeds(60)); }
 TEST(RandomBackward, EveryPairOfFeatures) { sweep_pairs(random_sdpa_backward, seeds(4)); }
 TEST(RandomBackward, EverythingAtOnce) {

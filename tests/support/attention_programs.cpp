@@ -31,8 +31,11 @@ class Draw {
       do v_heads_ = random.integer(1, q_heads_);
       while (q_heads_ % v_heads_ != 0);
     }
-    q_length_ = random.chance(options.single_row) ? 1 : random.integer(1, options.max_length);
-    kv_length_ = random.chance(0.4) ? q_length_ : random.integer(1, options.max_length);
+    const bool decodes = options.max_query_length > 0;
+    q_length_ = random.chance(options.single_row)
+                    ? 1
+                    : random.integer(1, decodes ? options.max_query_length : options.max_length);
+    kv_length_ = !decodes && random.chance(0.4) ? q_length_ : random.integer(1, options.max_length);
     qk_dim_ = 8 * random.integer(1, options.max_head_dim / 8);
     v_dim_ = random.chance(0.6) ? qk_dim_ : 8 * random.integer(1, options.max_head_dim / 8);
   }

@@ -36,8 +36,10 @@ class ForwardPlan final : public Plan {
     a.score.is_identity = s.score.is_identity();
     a.score.count = static_cast<int32_t>(s.score.nodes.size());
     a.dropout.kind = static_cast<DropoutKind>(s.dropout.kind);
-    shape_.pairs = kernels_.multiplies_pairs && are_bf16(s, {s.q, s.k, s.v});
     shape_.group = tiles_.group, shape_.tile_rows = tiles_.tile_rows;
+    shape_.has_few_rows = tiles_.group * p.sizes.q_length <= kernels_.few_rows;
+    shape_.pairs =
+        !shape_.has_few_rows && kernels_.multiplies_pairs && are_bf16(s, {s.q, s.k, s.v});
     shape_.splits = tiles_.splits, shape_.split_keys = tiles_.split_keys;
     scratch_bytes_ = (kernels_.forward_scratch_bytes(shape_) + 4095) / 4096 * 4096;
     WorkspaceCursor cursor(nullptr);
@@ -68,7 +70,10 @@ class ForwardPlan final : public Plan {
   std::string description() const override {
     return fmt::format(
         "cpu flash attention forward, {}{}, {} workers, tiles of {} rows x {} keys{}", name(isa_),
-        shape_.pairs ? ", bf16 products" : "", workers_, tiles_.tile_rows, kForwardKeys,
+        shape_.has_few_rows ? ", keys where they lie"
+        : shape_.pairs      ? ", bf16 products"
+                            : "",
+        workers_, tiles_.tile_rows, kForwardKeys,
         tiles_.splits > 1 ? fmt::format(", keys in {} parts", tiles_.splits) : "");
   }
 

@@ -4,6 +4,10 @@
 
 #include <cstdlib>
 
+#if defined(HEDDLE_CPU_X86)
+#include <cpuid.h>
+#endif
+
 namespace heddle::engine::cpu {
 
 namespace portable {
@@ -42,12 +46,24 @@ std::optional<Isa> isa_from_name(std::string_view text) {
   return std::nullopt;
 }
 
+namespace {
+
+#if defined(HEDDLE_CPU_X86)
+/// Not every Clang's __builtin_cpu_supports knows this one.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
+}  // namespace
+
 // GCC's and Clang's __builtin_cpu_supports asks cpuid and whether the operating system saves the
 // registers.
 bool is_available(Isa isa) {
 #if defined(HEDDLE_CPU_X86)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512dq");

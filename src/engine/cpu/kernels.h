@@ -18,6 +18,7 @@ struct ForwardPass {
   bool pairs;          ///< Q, K and V are bf16 and the instruction set multiplies pairs of them
   int64_t group;       ///< query heads that share both a K head and a V head
   int64_t tile_rows;   ///< rows of a task
+  bool has_few_rows;   ///< at most Kernels::few_rows of them: K and V are not packed
   int64_t splits;      ///< parts the keys are cut into, each a task of its own (decoding)
   int64_t split_keys;  ///< keys of a part, a multiple of kForwardKeys
   /// With splits > 1: per part, batch entry, head and row the unnormalised output, the running
@@ -80,6 +81,7 @@ struct LoadGradientTask {
 struct Kernels {
   const char* name;
   int panel_rows, panel_columns;
+  int few_rows;  ///< most rows of a group for which packing its keys does not pay
   int64_t backward_rows, backward_keys;
   bool multiplies_pairs;  ///< has dot products of bf16 pairs
 

@@ -43,19 +43,49 @@ Status check_buffers(size_t given, size_t expected) {
                expected);
 }
 
-std::string describe(const char* what, const NormShape& shape, Isa isa) {
-  return fmt::format("cpu {}, {}, {} rows of {}", what,
-                     shape.is_wide() ? std::string_view("f64") : name(isa), shape.row_count(),
-                     shape.rows().width);
-}
-
-class NormPlan final : public Plan {
+/// What both directions share. A Direction has check(), carve(cursor) and run<Number>(buffers,
+/// workspace), Number being the arithmetic's type.
+template <class Direction, class Problem>
+class RowsPlan : public Plan {
  public:
-  explicit NormPlan(const NormProblem& problem)
+  RowsPlan(const Problem& problem, const char* what)
       : problem_(problem),
         shape_(problem_.operands, problem_.layouts, problem_.normalised_dims),
         isa_(active_isa().isa),
-        workers_(worker_count()) {}
+        workers_(worker_count()),
+        what_(what) {}
+
+  int64_t workspace_bytes() const override {
+    WorkspaceCursor cursor(nullptr);
+    direction().carve(cursor);
+    return cursor.used();
+  }
+
+  Status execute(std::span<void* const> buffers, void* workspace, void*) const override {
+    return shape_.is_wide() ? direction().template run<double>(buffers, workspace)
+                            : direction().template run<float>(buffers, workspace);
+  }
+
+  std::string description() const override {
+    return fmt::format("cpu {}, {}, {} rows of {}", what_,
+                       shape_.is_wide() ? std::string_view("f64") : name(isa_), shape_.row_count(),
+                       shape_.rows().width);
+  }
+
+ protected:
+  Problem problem_;
+  NormShape shape_;
+  Isa isa_;
+  int workers_;
+
+ private:
+  const Direction& direction() const { return static_cast<const Direction&>(*this); }
+  const char* what_;
+};
+
+class NormPlan final : public RowsPlan<NormPlan, NormProblem> {
+ public:
+  explicit NormPlan(const NormProblem& problem) : RowsPlan(problem, "rms_norm") {}
 
   Status check() {
     const NormProblem& p = problem_;
@@ -72,19 +102,8 @@ class NormPlan final : public Plan {
     return {};
   }
 
-  int64_t workspace_bytes() const override {
-    WorkspaceCursor cursor(nullptr);
-    carve(cursor);
-    return cursor.used();
-  }
-
-  Status execute(std::span<void* const> buffers, void* workspace, void*) const override {
-    return shape_.is_wide() ? run<double>(buffers, workspace) : run<float>(buffers, workspace);
-  }
-
-  std::string description() const override { return describe("rms_norm", shape_, isa_); }
-
  private:
+  friend RowsPlan;
   struct Memory {
     char *weight, *bias;
     float* scratch;
@@ -137,20 +156,12 @@ class NormPlan final : public Plan {
     });
     return {};
   }
-
-  NormProblem problem_;
-  NormShape shape_;
-  Isa isa_;
-  int workers_;
 };
 
-class NormBackwardPlan final : public Plan {
+class NormBackwardPlan final : public RowsPlan<NormBackwardPlan, NormBackwardProblem> {
  public:
   explicit NormBackwardPlan(const NormBackwardProblem& problem)
-      : problem_(problem),
-        shape_(problem_.operands, problem_.layouts, problem_.normalised_dims),
-        isa_(active_isa().isa),
-        workers_(worker_count()) {}
+      : RowsPlan(problem, "rms_norm backward") {}
 
   Status check() {
     const NormBackwardProblem& p = problem_;
@@ -164,19 +175,8 @@ class NormBackwardPlan final : public Plan {
     return shape_.check("d_bias", p.d_bias, Part::column, true, true);
   }
 
-  int64_t workspace_bytes() const override {
-    WorkspaceCursor cursor(nullptr);
-    carve(cursor);
-    return cursor.used();
-  }
-
-  Status execute(std::span<void* const> buffers, void* workspace, void*) const override {
-    return shape_.is_wide() ? run<double>(buffers, workspace) : run<float>(buffers, workspace);
-  }
-
-  std::string description() const override { return describe("rms_norm backward", shape_, isa_); }
-
  private:
+  friend RowsPlan;
   struct Memory {
     char* weight;
     double *d_weight, *d_bias;
@@ -249,11 +249,6 @@ class NormBackwardPlan final : public Plan {
       store(static_cast<DataType>(out.element), out.data, i * out.column_stride, sum);
     }
   }
-
-  NormBackwardProblem problem_;
-  NormShape shape_;
-  Isa isa_;
-  int workers_;
 };
 
 template <class P, class Problem>

@@ -91,8 +91,8 @@ inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTil
     for (int64_t r = panel; r < smaller(panel + kPanelRows, at.rows); ++r) {
       const Interval keys = visible_keys(a, at.lengths, at.b, at.i0 + r);
       t.visible[r] = keys;
-      const int64_t lo = larger(keys.lo - at.j0, 0), hi = smaller(keys.hi - at.j0, at.keys);
-      if (lo < hi) seen = {smaller(seen.lo, lo), larger(seen.hi, hi)};
+      const Interval here = columns_of_row(a, keys, at.b, at.h, at.i0 + r, at.j0, at.keys);
+      if (here.lo < here.hi) seen = {smaller(seen.lo, here.lo), larger(seen.hi, here.hi)};
     }
     Interval& computed = t.computed[panel / kPanelRows];
     computed = {0, 0};

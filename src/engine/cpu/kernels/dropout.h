@@ -72,7 +72,7 @@ inline void mask_factors(const DropoutArguments& dropout, const ScoreCells& cell
     return fill(factors + cells.first, cells.last - cells.first, mask.number * dropout.factor);
   const Float factor = all(dropout.factor);
   for (int64_t j = cells.first; j < cells.last; j += kLanes)
-    store(factors + j, multiply(load(factors + j), factor));
+    store(factors + j, multiply(load(mask.strip + j), factor));
 }
 
 /// factors[first .. last) of the cells' keys.

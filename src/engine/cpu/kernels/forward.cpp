@@ -5,84 +5,29 @@
 //     for each panel of query rows:    S = Q K^T;  P = exp(S - max);  O = O * alpha + P V
 //
 // The panel is the inner loop and visits only the columns its rows can see, so a causal tile pays
-// for its diagonal with a granularity of one panel by one vector.
+// for its diagonal with a granularity of one panel by one vector. A tile of few rows (decoding)
+// packs nothing: few_rows.h.
 #include "engine/cpu/kernels/forward.h"
 
-#include "engine/cpu/kernels/pack.h"
-#include "engine/cpu/kernels/softmax.h"
+#include "engine/cpu/kernels/few_rows.h"
+#include "engine/cpu/kernels/forward_tile.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 namespace {
 
-/// Pitch of the scores of a panel: off the power of two, so that rows fall into different cache
-/// sets.
-constexpr int64_t kScorePitch = kForwardKeys + 16;
+/// Columns of a panel to compute: whole vectors, and whole panels of K to the left.
+Interval columns_computed(Interval seen) {
+  return {seen.lo / kPanelColumns * kPanelColumns, round_up(seen.hi, kLanes)};
+}
 
-struct Row {
-  int64_t i, h;
-  Interval visible;
-};
-
-struct Tile {
-  float *q, *k, *v;            ///< words
-  float *o, *s, *p, *staging;  ///< p: probabilities as words; the scores' own memory with Singles
-  float *max, *sum;
-  float* factors;
-  Row* rows;
-  ScoreRoom room;
-  int64_t q_pitch, o_pitch;
-};
-
+/// The panel's scores, softmax and output for the keys of one packed block that its rows see.
 template <class Arithmetic>
-Tile carve(const ForwardPass& pass, Scratch& scratch) {
-  const AttentionArguments& a = pass.a;
-  const int64_t rows = round_up(pass.tile_rows, kPanelRows);
-  Tile t;
-  t.q_pitch = round_up(words_of<Arithmetic>(a.qk_dim), kLanes) + kLanes;
-  t.o_pitch = round_up(a.v_dim, kPanelColumns);
-  t.q = scratch.take<float>(rows * t.q_pitch);
-  t.o = scratch.take<float>(rows * t.o_pitch);
-  t.k = scratch.take<float>(kForwardKeys * words_of<Arithmetic>(a.qk_dim));
-  t.v = scratch.take<float>(words_of<Arithmetic>(kForwardKeys) * t.o_pitch);
-  t.s = scratch.take<float>(kPanelRows * kScorePitch);
-  t.p = Arithmetic::kPack == 1 ? t.s
-                               : scratch.take<float>(kPanelRows * kScorePitch / Arithmetic::kPack);
-  t.staging = scratch.take<float>(staging_words(larger(a.qk_dim, a.v_dim)));
-  t.max = scratch.take<float>(rows + kLanes);
-  t.sum = scratch.take<float>(rows + kLanes);
-  t.factors = scratch.take<float>(a.dropout.kind == DropoutKind::none ? 0 : kForwardKeys);
-  t.rows = scratch.take<Row>(rows);
-  t.room = score_room(scratch, a.score.is_identity ? 0 : a.score.count, kForwardKeys);
-  return t;
-}
-
-Interval join(Interval a, Interval b) {
-  if (a.lo >= a.hi) return b;
-  if (b.lo >= b.hi) return a;
-  return {smaller(a.lo, b.lo), larger(a.hi, b.hi)};
-}
-
-/// Probabilities of a row as words; nothing to do where they are.
-void convert_probabilities(Singles, const float*, int64_t, int64_t, float*) {}
-#if defined(HEDDLE_CPU_LEVEL_BF16)
-void convert_probabilities(Pairs, const float* p, int64_t first, int64_t last, float* words) {
-  uint16_t* out = reinterpret_cast<uint16_t*>(words);
-  for (int64_t j = first; j < last; j += kLanes) store_bf16_fast(out + j, load(p + j));
-}
-#endif
-
-/// The panel's scores, softmax and output for the keys of one block that its rows see.
-template <class Arithmetic>
-void visit_panel(const ForwardPass& pass, const ForwardTask& task, const ScoreUnits& units,
-                 Lengths lengths, Tile& t, int64_t panel, int rows, int64_t j0, int64_t keys) {
-  const AttentionArguments& a = pass.a;
-  const Row* row = t.rows + panel;
-  Interval seen{0, 0};
-  for (int r = 0; r < rows; ++r) seen = join(seen, row[r].visible);
-  const int64_t lo = larger(seen.lo - j0, 0), hi = smaller(seen.hi - j0, keys);
-  if (lo >= hi) return;
-  const int64_t first = lo / kPanelColumns * kPanelColumns, last = round_up(hi, kLanes);
+void visit_panel(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
+                 const KeyBlock& block, int64_t panel, int rows) {
+  const Interval seen = columns_seen(a, t, block, panel, rows);
+  if (seen.lo >= seen.hi) return;
+  const auto [first, last] = columns_computed(seen);
 
   const int64_t words = words_of<Arithmetic>(a.qk_dim);
   for (int64_t j = first; j < last; j += kPanelColumns) {
@@ -90,39 +35,7 @@ void visit_panel(const ForwardPass& pass, const ForwardTask& task, const ScoreUn
         rows, static_cast<int>(last - j), t.q + panel * t.q_pitch, t.q_pitch, t.k + j * words,
         kPanelColumns, t.s + j, kScorePitch, words);
   }
-
-  // Softmax, row by row; alpha is what the earlier sums and outputs shrink by.
-  float alpha[kPanelRows];
-  bool shrinks = false;
-  for (int r = 0; r < rows; ++r) {
-    float* s = t.s + r * kScorePitch;
-    const ScoreCells cells{task.b, row[r].h, row[r].i, lengths, j0, first, last, keys};
-    score_row(a, units, cells, row[r].visible, t.room, s);
-    const float before = t.max[panel + r];
-    const float block_max = max_of(s, first, last);
-    const float after = block_max > before ? block_max : before;
-    shrinks |= before != after;
-    t.max[panel + r] = after;
-    const float sum = exponentiate(s, first, last, after, units.to_log2);
-    if (a.dropout.kind != DropoutKind::none) {
-      dropout_factors(a.dropout, a.q_heads, cells, t.factors);
-      for (int64_t j = first; j < last; j += kLanes)
-        store(s + j, multiply(load(s + j), load(t.factors + j)));
-    }
-    convert_probabilities(Arithmetic(), s, first, last, t.p + r * kScorePitch / Arithmetic::kPack);
-    alpha[r] =
-        before == after ? 1 : __builtin_exp2f(static_cast<float>((before - after) * units.to_log2));
-    t.sum[panel + r] = t.sum[panel + r] * alpha[r] + sum;
-  }
-  if (shrinks) {
-    for (int r = 0; r < rows; ++r) {
-      if (alpha[r] == 1) continue;
-      float* o = t.o + (panel + r) * t.o_pitch;
-      const Float factor = all(alpha[r]);
-      for (int64_t d = 0; d < t.o_pitch; d += kLanes) store(o + d, multiply(load(o + d), factor));
-    }
-  }
-
+  softmax_panel<Arithmetic>(a, units, t, block, panel, rows, first, last);
   constexpr int64_t kPack = Arithmetic::kPack;
   for (int64_t d = 0; d < a.v_dim; d += kPanelColumns) {
     multiply_panel<Arithmetic, Lies::by_rows, Into::accumulate>(
@@ -130,6 +43,17 @@ void visit_panel(const ForwardPass& pass, const ForwardTask& task, const ScoreUn
         t.v + (d * kForwardKeys + first * kPanelColumns) / kPack, kPanelColumns,
         t.o + panel * t.o_pitch + d, t.o_pitch, (last - first) / kPack);
   }
+}
+
+/// The same for all rows of a tile that has few, from K and V as they lie.
+void visit_few_rows(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
+                    const KeyBlock& block, const RowRange& keys, const RowRange& values, int rows) {
+  const Interval seen = columns_seen(a, t, block, 0, rows);
+  if (seen.lo >= seen.hi) return;
+  const auto [first, last] = columns_computed(seen);
+  few_rows_scores(keys, a.qk_dim, rows, t.q, t.q_pitch, first, last, t.staging, t.s, kScorePitch);
+  softmax_panel<Singles>(a, units, t, block, 0, rows, first, last);
+  few_rows_output(values, a.v_dim, rows, t.s, kScorePitch, first, last, t.staging, t.o, t.o_pitch);
 }
 
 void store_partial(const ForwardPass& pass, const ForwardTask& task, const Tile& t, int64_t r) {
@@ -174,13 +98,22 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
   const int64_t begin =
       larger(seen.lo / kForwardKeys * kForwardKeys, pass.splits > 1 ? part_first : 0);
   for (int64_t j0 = begin; j0 < end; j0 += kForwardKeys) {
-    const int64_t keys = smaller(kForwardKeys, end - j0);
-    pack_transposed<Arithmetic>({a.k, task.b, k_head, j0, keys}, a.qk_dim, t.k, t.staging);
-    pack_rows<Arithmetic>({a.v, task.b, v_head, j0, keys}, a.v_dim, kForwardKeys, t.v, t.staging);
-    for (int64_t panel = 0; panel < rows; panel += kPanelRows) {
-      visit_panel<Arithmetic>(pass, task, units, lengths, t, panel,
-                              static_cast<int>(smaller(kPanelRows, rows - panel)), j0, keys);
+    const KeyBlock block{task.b, j0, smaller(kForwardKeys, end - j0), lengths};
+    const RowRange keys{a.k, task.b, k_head, j0, block.keys};
+    const RowRange values{a.v, task.b, v_head, j0, block.keys};
+    if (pass.has_few_rows) {
+      visit_few_rows(a, units, t, block, keys, values, static_cast<int>(rows));
+      continue;
     }
+    if (a.block_mask) {
+      const Interval columns = columns_seen(a, t, block, 0, rows);
+      if (columns.lo >= columns.hi) continue;
+    }
+    pack_transposed<Arithmetic>(keys, a.qk_dim, t.k, t.staging);
+    pack_rows<Arithmetic>(values, a.v_dim, kForwardKeys, t.v, t.staging);
+    for (int64_t panel = 0; panel < rows; panel += kPanelRows)
+      visit_panel<Arithmetic>(a, units, t, block, panel,
+                              static_cast<int>(smaller(kPanelRows, rows - panel)));
   }
 
   for (int64_t r = 0; r < rows; ++r) {

@@ -1,8 +1,12 @@
 #pragma once
 
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels/vector.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
+
+/// Most rows of a tile that is computed without packing K and V (few_rows.h).
+inline constexpr int kFewRows = kPanelRows < 8 ? kPanelRows : 8;
 
 int64_t forward_scratch_bytes(const ForwardPass& pass);
 void forward(const ForwardPass& pass, const ForwardTask& task, void* scratch);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "engine/cpu/kernels/math.h"
+#include "engine/cpu/kernels/scratch.h"
 #include "engine/cpu/kernels/visible.h"
 #include "problem/score.h"
 
@@ -19,9 +20,19 @@ struct ScoreCells {
 
 /// A step's value: one number, or a strip indexed like the scores.
 struct ScoreValue {
-  float* strip;  ///< null: `number` for every key
+  const float* strip;  ///< null: `number` for every key
   float number;
 };
+
+/// Room for evaluating a score expression on a strip of keys.
+struct ScoreRoom {
+  ScoreValue* values;
+  float* strips;
+  int64_t strip_length;
+};
+inline ScoreRoom score_room(Scratch& scratch, int32_t steps, int64_t strip_length) {
+  return {scratch.take<ScoreValue>(steps), scratch.take<float>(steps * strip_length), strip_length};
+}
 
 inline Float value_at(const ScoreValue& x, int64_t j) {
   return x.strip ? load(x.strip + j) : all(x.number);
@@ -55,33 +66,58 @@ inline void binary(const ScoreCells& cells, const ScoreValue& a, const ScoreValu
             [&](int64_t j) { return function(value_at(a, j), value_at(b, j)); });
 }
 
+/// A libm function: lane by lane over a strip, once for a number (the slopes of ALiBi).
+template <class Function>
+inline void unary_libm(const ScoreCells& cells, const ScoreValue& a, ScoreValue& out, float* strip,
+                       Function function) {
+  if (!a.strip) {
+    out = {nullptr, function(a.number)};
+    return;
+  }
+  unary(cells, a, out, strip, [&](Float x) { return each_lane(x, function); });
+}
+template <class Function>
+inline void binary_libm(const ScoreCells& cells, const ScoreValue& a, const ScoreValue& b,
+                        ScoreValue& out, float* strip, Function function) {
+  if (!a.strip && !b.strip) {
+    out = {nullptr, function(a.number, b.number)};
+    return;
+  }
+  binary(cells, a, b, out, strip, [&](Float x, Float y) { return each_lane(x, y, function); });
+}
+
+/// The operand's row, in place if it lies as a strip does and none of it is missing.
 inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
   const int64_t at = origin(v, cells.b, cells.h) + cells.row * v.stride[2];
   if (v.stride[3] == 0) return {nullptr, float_at(v, at)};
   const int64_t count = smaller(cells.last, cells.loadable) - cells.first;
-  const int64_t start = at + (cells.j0 + cells.first) * v.stride[3];
-  read_row(v.element, v.data + start * v.element_bytes, v.stride[3], v.element_bytes, count,
-           strip + cells.first);
+  const char* start = v.data + (at + (cells.j0 + cells.first) * v.stride[3]) * v.element_bytes;
+  if (v.element == Element::f32 && v.stride[3] == 1 && count == cells.last - cells.first)
+    return {reinterpret_cast<const float*>(start) - cells.first, 0};
+  read_row(v.element, start, v.stride[3], v.element_bytes, count, strip + cells.first);
   fill(strip + cells.first + count, cells.last - cells.first - count, 0);
   return {strip, 0};
 }
 
 /// Evaluates `score` on the cells. dot and gradient hold one number a key (gradient may be null in
-/// the forward pass). `values` has room for score.count results and `strips` for as many strips
-/// of `strip_length`. The result stays valid until the strips are reused.
+/// the forward pass). A root that is computed key by key is written to `result` if that is given;
+/// it may be `dot`, which no step reads later. The value stays valid until the room or the result
+/// are used again.
 [[gnu::noinline]] inline ScoreValue evaluate(const Score& score, const ScoreCells& cells,
-                                             float* dot, float* gradient, ScoreValue* values,
-                                             float* strips, int64_t strip_length) {
+                                             const float* dot, const float* gradient,
+                                             const ScoreRoom& room, float* result = nullptr) {
+  ScoreValue* values = room.values;
   using problem::ScoreOp;
-  for (int32_t n = 0; n < score.count; ++n) {
+  for (int32_t n = 0; n <= score.root; ++n) {
     const ScoreStep& step = score.steps[n];
     const ScoreValue a = step.a >= 0 ? values[step.a] : ScoreValue{nullptr, 0};
     const ScoreValue b = step.b >= 0 ? values[step.b] : ScoreValue{nullptr, 0};
     const ScoreValue c = step.c >= 0 ? values[step.c] : ScoreValue{nullptr, 0};
     ScoreValue& out = values[n];
-    float* strip = strips + n * strip_length;
+    float* strip = n == score.root && result ? result : room.strips + n * room.strip_length;
     const auto one = [&](auto function) { unary(cells, a, out, strip, function); };
     const auto two = [&](auto function) { binary(cells, a, b, out, strip, function); };
+    const auto libm = [&](auto function) { unary_libm(cells, a, out, strip, function); };
     switch (static_cast<ScoreOp>(step.op)) {
       case ScoreOp::dot:
         out = {dot, 0};
@@ -134,10 +170,10 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
         two([](Float x, Float y) { return select(equal(x, x), max(x, y), x); });
         break;
       case ScoreOp::power:
-        two([](Float x, Float y) { return each_lane(x, y, __builtin_powf); });
+        binary_libm(cells, a, b, out, strip, __builtin_powf);
         break;
       case ScoreOp::modulo:
-        two([](Float x, Float y) { return each_lane(x, y, __builtin_fmodf); });
+        binary_libm(cells, a, b, out, strip, __builtin_fmodf);
         break;
       case ScoreOp::negate:
         one([](Float x) { return subtract(all(-0.0f), x); });
@@ -149,7 +185,7 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
         one([](Float x) { return exp(x); });
         break;
       case ScoreOp::logarithm:
-        one([](Float x) { return each_lane(x, __builtin_logf); });
+        libm(__builtin_logf);
         break;
       case ScoreOp::square_root:
         one([](Float x) { return square_root(x); });
@@ -167,16 +203,16 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
         one([](Float x) { return sigmoid(x); });
         break;
       case ScoreOp::error_function:
-        one([](Float x) { return each_lane(x, __builtin_erff); });
+        libm(__builtin_erff);
         break;
       case ScoreOp::sine:
-        one([](Float x) { return each_lane(x, __builtin_sinf); });
+        libm(__builtin_sinf);
         break;
       case ScoreOp::cosine:
-        one([](Float x) { return each_lane(x, __builtin_cosf); });
+        libm(__builtin_cosf);
         break;
       case ScoreOp::tangent:
-        one([](Float x) { return each_lane(x, __builtin_tanf); });
+        libm(__builtin_tanf);
         break;
       case ScoreOp::floor:
         one([](Float x) { return floor(x); });

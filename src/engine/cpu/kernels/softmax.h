@@ -2,7 +2,6 @@
 #pragma once
 
 #include "engine/cpu/kernels/dropout.h"
-#include "engine/cpu/kernels/scratch.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
@@ -22,16 +21,6 @@ inline ScoreUnits units_of(const AttentionArguments& a) {
   return {false, to_log2, to_natural};
 }
 
-/// Room for evaluating a score expression on a strip of keys.
-struct ScoreRoom {
-  ScoreValue* values;
-  float* strips;
-  int64_t strip_length;
-};
-inline ScoreRoom score_room(Scratch& scratch, int32_t steps, int64_t strip_length) {
-  return {scratch.take<ScoreValue>(steps), scratch.take<float>(steps * strip_length), strip_length};
-}
-
 inline void scale_cells(const ScoreCells& cells, double factor, float* scores) {
   const SplitFactor f = split(factor);
   for (int64_t j = cells.first; j < cells.last; j += kLanes)
@@ -43,9 +32,9 @@ inline void score_row(const AttentionArguments& a, const ScoreUnits& units, cons
                       Interval visible, const ScoreRoom& room, float* dots) {
   if (!units.raw) scale_cells(cells, a.scale, dots);
   if (!a.score.is_identity) {
-    const ScoreValue score =
-        evaluate(a.score, cells, dots, nullptr, room.values, room.strips, room.strip_length);
-    for (int64_t j = cells.first; j < cells.last; j += kLanes) store(dots + j, value_at(score, j));
+    const ScoreValue score = evaluate(a.score, cells, dots, nullptr, room, dots);
+    for (int64_t j = cells.first; score.strip != dots && j < cells.last; j += kLanes)
+      store(dots + j, value_at(score, j));
   }
   hide_invisible(a, visible, cells.b, cells.h, cells.row, cells.j0, cells.first, cells.last, dots);
 }

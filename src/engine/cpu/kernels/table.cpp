@@ -16,6 +16,7 @@ constinit const Kernels kKernels = {
     .name = HEDDLE_CPU_STRING(HEDDLE_CPU_LEVEL),
     .panel_rows = kPanelRows,
     .panel_columns = 2 * kLanes,
+    .few_rows = kFewRows,
     .backward_rows = kBackwardRows,
     .backward_keys = kBackwardKeys,
 #if defined(HEDDLE_CPU_LEVEL_BF16)

@@ -118,4 +118,11 @@ inline void transpose(Float (&r)[kLanes]) {
   }
 }
 
+/// Lane c is the sum of r[c]'s lanes.
+inline Float sums_of_lanes(const Float (&r)[kLanes]) {
+  const Float s = _mm256_hadd_ps(_mm256_hadd_ps(r[0], r[1]), _mm256_hadd_ps(r[2], r[3]));
+  const Float t = _mm256_hadd_ps(_mm256_hadd_ps(r[4], r[5]), _mm256_hadd_ps(r[6], r[7]));
+  return add(_mm256_permute2f128_ps(s, t, 0x20), _mm256_permute2f128_ps(s, t, 0x31));
+}
+
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

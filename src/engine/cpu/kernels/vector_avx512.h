@@ -123,6 +123,25 @@ inline void transpose(Float (&r)[kLanes]) {
   for (int i = 0; i < 16; ++i) r[i] = s[i];
 }
 
+/// Lane c is the sum of r[c]'s lanes.
+inline Float sums_of_lanes(const Float (&r)[kLanes]) {
+  Float s[4];  // quarter q, lane c of s[g]: the sum of quarter q of r[4g + c]
+#pragma GCC unroll 4
+  for (int g = 0; g < 4; ++g) {
+    const Float* x = r + 4 * g;
+    const Float low = add(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));
+    const Float high = add(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));
+    const __m512d a = _mm512_castps_pd(low), b = _mm512_castps_pd(high);
+    s[g] =
+        add(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  const Float t =
+      add(_mm512_shuffle_f32x4(s[0], s[1], 0x44), _mm512_shuffle_f32x4(s[0], s[1], 0xee));
+  const Float u =
+      add(_mm512_shuffle_f32x4(s[2], s[3], 0x44), _mm512_shuffle_f32x4(s[2], s[3], 0xee));
+  return add(_mm512_shuffle_f32x4(t, u, 0x88), _mm512_shuffle_f32x4(t, u, 0xdd));
+}
+
 #if defined(HEDDLE_CPU_LEVEL_BF16)
 /// sum + a.low * b.low + a.high * b.high of the bf16 pairs in each lane.
 inline Float add_dot_of_pairs(Float a, Float b, Float sum) {

@@ -144,4 +144,10 @@ inline void transpose(Float (&r)[kLanes]) {
   r[3] = __builtin_shuffle(b, d, Mask{2, 3, 6, 7});
 }
 
+/// Lane c is the sum of r[c]'s lanes.
+inline Float sums_of_lanes(Float (&r)[kLanes]) {
+  transpose(r);
+  return (r[0] + r[1]) + (r[2] + r[3]);
+}
+
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

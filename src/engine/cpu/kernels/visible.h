@@ -69,6 +69,20 @@ inline bool block_is_visible(const View& mask, int64_t b, int64_t h, int64_t row
   return (static_cast<uint8_t>(mask.data[at]) >> (tile % 8)) & 1;
 }
 
+/// Columns of a block of `keys` keys from j0 on that hold all that the row sees of it: its
+/// interval, and of that what lies between the first and the last visible tile of the block mask.
+inline Interval columns_of_row(const AttentionArguments& a, Interval visible, int64_t b, int64_t h,
+                               int64_t row, int64_t j0, int64_t keys) {
+  Interval columns{larger(visible.lo - j0, 0), smaller(visible.hi - j0, keys)};
+  if (!a.block_mask) return columns;
+  while (columns.lo < columns.hi && !block_is_visible(*a.block_mask, b, h, row, j0 + columns.lo))
+    columns.lo = ((j0 + columns.lo) / kBlockMaskTile + 1) * kBlockMaskTile - j0;
+  while (columns.lo < columns.hi &&
+         !block_is_visible(*a.block_mask, b, h, row, j0 + columns.hi - 1))
+    columns.hi = (j0 + columns.hi - 1) / kBlockMaskTile * kBlockMaskTile - j0;
+  return columns;
+}
+
 /// Sets to -inf what the row does not see of scores[first .. last), whose column 0 is key j0.
 inline void hide_invisible(const AttentionArguments& a, Interval visible, int64_t b, int64_t h,
                            int64_t row, int64_t j0, int64_t first, int64_t last, float* scores) {

@@ -1,0 +1,112 @@
+// Products for tiles of so few query rows that packing K and V would cost more than it saves, as in
+// decoding: keys and values are used where they lie, in the order in which they lie, so that a long
+// cache streams from memory once. Rows that are not f32 or have gaps are staged kLanes at a time.
+//
+// Measured on a Zen 4 core, d 64 and 128: packing a key costs what visiting it with six rows does,
+// and a dot product along d costs a panel's share of the product plus the sums of its lanes; both
+// ways meet at about eight rows.
+#pragma once
+
+#include "engine/cpu/kernels/forward.h"
+#include "engine/cpu/kernels/pack.h"
+
+namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
+
+/// scores[r * pitch + j] = q_r . k_j for j in [first, last), which are multiples of kLanes with
+/// keys.count > last - kLanes. What lies at keys that do not exist is some other key's score.
+inline void few_rows_scores(const RowRange& keys, int64_t columns, int rows, const float* q,
+                            int64_t q_pitch, int64_t first, int64_t last, float* staging,
+                            float* scores, int64_t pitch) {
+  const int64_t whole = columns / kLanes * kLanes;
+  const int rest = static_cast<int>(columns - whole);
+  for (int64_t j = first; j < last; j += kLanes) {
+    const int count = static_cast<int>(smaller(kLanes, keys.count - j));
+    const float* key[kLanes];
+    rows_as_words<Singles>(keys, j, count, columns, true, staging, key);
+    for (int c = count; c < kLanes; ++c) key[c] = key[0];
+    for (int r = 0; r < rows; ++r) {
+      const float* row = q + r * q_pitch;
+      Float sum[kLanes];
+#pragma GCC unroll 16
+      for (int c = 0; c < kLanes; ++c) sum[c] = zero();
+      for (int64_t d = 0; d < whole; d += kLanes) {
+        const Float x = load(row + d);
+#pragma GCC unroll 16
+        for (int c = 0; c < kLanes; ++c) sum[c] = multiply_add(x, load(key[c] + d), sum[c]);
+      }
+      if (rest > 0) {
+        const Float x = load_first(row + whole, rest);
+        for (int c = 0; c < kLanes; ++c)
+          sum[c] = multiply_add(x, load_first(key[c] + whole, rest), sum[c]);
+      }
+      store(scores + r * pitch + j, sums_of_lanes(sum));
+    }
+  }
+}
+
+/// o[r][d .. d + N vectors) += sum of p[r][c] * value[c], of M rows.
+template <int M, int N, bool is_whole>
+inline void add_weighted(const float* p, int64_t pitch, const float* const* value, int count,
+                         int64_t d, int width, float* o, int64_t o_pitch) {
+  Float sum[M][N];
+#pragma GCC unroll 8
+  for (int r = 0; r < M; ++r) {
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) sum[r][n] = load(o + r * o_pitch + d + n * kLanes);
+  }
+  for (int c = 0; c < count; ++c) {
+    Float v[N];
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n)
+      v[n] = is_whole ? load(value[c] + d + n * kLanes) : load_first(value[c] + d, width);
+#pragma GCC unroll 8
+    for (int r = 0; r < M; ++r) {
+      const Float weight = all(p[r * pitch + c]);
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n) sum[r][n] = multiply_add(weight, v[n], sum[r][n]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < M; ++r) {
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) store(o + r * o_pitch + d + n * kLanes, sum[r][n]);
+  }
+}
+
+/// All columns of M rows; one or two rows take four vectors at a time, to have sums enough in
+/// flight.
+template <int M>
+inline void add_weighted_rows(const float* p, int64_t pitch, const float* const* value, int count,
+                              int64_t columns, float* o, int64_t o_pitch) {
+  constexpr int kWide = M <= 2 ? 4 : 2;
+  int64_t d = 0;
+  for (; d + kWide * kLanes <= columns; d += kWide * kLanes)
+    add_weighted<M, kWide, true>(p, pitch, value, count, d, 0, o, o_pitch);
+  for (; d + kLanes <= columns; d += kLanes)
+    add_weighted<M, 1, true>(p, pitch, value, count, d, 0, o, o_pitch);
+  if (d < columns)
+    add_weighted<M, 1, false>(p, pitch, value, count, d, static_cast<int>(columns - d), o, o_pitch);
+}
+
+/// o_r += sum over j in [first, last) of p[r * pitch + j] * v_j. Rows of p and o up to kFewRows
+/// must be there.
+inline void few_rows_output(const RowRange& values, int64_t columns, int rows, const float* p,
+                            int64_t pitch, int64_t first, int64_t last, float* staging, float* o,
+                            int64_t o_pitch) {
+  for (int64_t j = first; j < last; j += kLanes) {
+    const int count = static_cast<int>(smaller(kLanes, smaller(last, values.count) - j));
+    const float* value[kLanes];
+    rows_as_words<Singles>(values, j, count, columns, true, staging, value);
+    if (rows <= 1) {
+      add_weighted_rows<1>(p + j, pitch, value, count, columns, o, o_pitch);
+    } else if (rows <= 2) {
+      add_weighted_rows<2>(p + j, pitch, value, count, columns, o, o_pitch);
+    } else if (rows <= 4) {
+      add_weighted_rows<4>(p + j, pitch, value, count, columns, o, o_pitch);
+    } else {
+      add_weighted_rows<kFewRows>(p + j, pitch, value, count, columns, o, o_pitch);
+    }
+  }
+}
+
+}  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

@@ -1,0 +1,120 @@
+// One tile of the forward pass, some query rows against one block of keys at a time: its memory,
+// and the softmax between its two products.
+#pragma once
+
+#include "engine/cpu/kernels/pack.h"
+#include "engine/cpu/kernels/softmax.h"
+
+namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
+
+/// Pitch of the scores of a panel: off the power of two, so that rows fall into different cache
+/// sets.
+inline constexpr int64_t kScorePitch = kForwardKeys + 16;
+
+struct Row {
+  int64_t i, h;
+  Interval visible;
+};
+
+struct Tile {
+  float *q, *k, *v;            ///< words
+  float *o, *s, *p, *staging;  ///< p: probabilities as words; the scores' own memory with Singles
+  float *max, *sum;
+  float* factors;
+  Row* rows;
+  ScoreRoom room;
+  int64_t q_pitch, o_pitch;
+};
+
+template <class Arithmetic>
+inline Tile carve(const ForwardPass& pass, Scratch& scratch) {
+  const AttentionArguments& a = pass.a;
+  const int64_t rows = round_up(pass.tile_rows, kPanelRows);
+  const int64_t packed_keys = pass.has_few_rows ? 0 : kForwardKeys;
+  Tile t;
+  t.q_pitch = round_up(words_of<Arithmetic>(a.qk_dim), kLanes) + kLanes;
+  t.o_pitch = round_up(a.v_dim, kPanelColumns);
+  t.q = scratch.take<float>(rows * t.q_pitch);
+  t.o = scratch.take<float>(rows * t.o_pitch);
+  t.k = scratch.take<float>(packed_keys * words_of<Arithmetic>(a.qk_dim));
+  t.v = scratch.take<float>(words_of<Arithmetic>(packed_keys) * t.o_pitch);
+  t.s = scratch.take<float>(kPanelRows * kScorePitch);
+  t.p = Arithmetic::kPack == 1 ? t.s
+                               : scratch.take<float>(kPanelRows * kScorePitch / Arithmetic::kPack);
+  t.staging = scratch.take<float>(staging_words(larger(a.qk_dim, a.v_dim)));
+  t.max = scratch.take<float>(rows + kLanes);
+  t.sum = scratch.take<float>(rows + kLanes);
+  t.factors = scratch.take<float>(a.dropout.kind == DropoutKind::none ? 0 : kForwardKeys);
+  t.rows = scratch.take<Row>(rows);
+  t.room = score_room(scratch, a.score.is_identity ? 0 : a.score.count, kForwardKeys);
+  return t;
+}
+
+/// A block of keys as a task visits it.
+struct KeyBlock {
+  int64_t b, j0, keys;
+  Lengths lengths;
+};
+
+inline Interval join(Interval a, Interval b) {
+  if (a.lo >= a.hi) return b;
+  if (b.lo >= b.hi) return a;
+  return {smaller(a.lo, b.lo), larger(a.hi, b.hi)};
+}
+
+/// Columns of the block that rows [first, first + count) of the tile see among them.
+inline Interval columns_seen(const AttentionArguments& a, const Tile& t, const KeyBlock& block,
+                             int64_t first, int64_t count) {
+  Interval seen{0, 0};
+  for (int64_t r = first; r < first + count; ++r) {
+    const Row& row = t.rows[r];
+    seen = join(seen, columns_of_row(a, row.visible, block.b, row.h, row.i, block.j0, block.keys));
+  }
+  return seen;
+}
+
+/// Probabilities of a row as words; nothing to do where they are.
+inline void convert_probabilities(Singles, const float*, int64_t, int64_t, float*) {}
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+inline void convert_probabilities(Pairs, const float* p, int64_t first, int64_t last,
+                                  float* words) {
+  uint16_t* out = reinterpret_cast<uint16_t*>(words);
+  for (int64_t j = first; j < last; j += kLanes) store_bf16_fast(out + j, load(p + j));
+}
+#endif
+
+/// The panel's raw dots in columns [first, last) become probabilities, relative to the rows'
+/// running maxima, and what the rows had summed up shrinks where these grew.
+template <class Arithmetic>
+inline void softmax_panel(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
+                          const KeyBlock& block, int64_t panel, int rows, int64_t first,
+                          int64_t last) {
+  for (int r = 0; r < rows; ++r) {
+    const Row& row = t.rows[panel + r];
+    float* s = t.s + r * kScorePitch;
+    const ScoreCells cells{block.b, row.h, row.i, block.lengths, block.j0, first, last, block.keys};
+    score_row(a, units, cells, row.visible, t.room, s);
+    const float before = t.max[panel + r];
+    const float block_max = max_of(s, first, last);
+    const float after = block_max > before ? block_max : before;
+    t.max[panel + r] = after;
+    const float sum = exponentiate(s, first, last, after, units.to_log2);
+    if (a.dropout.kind != DropoutKind::none) {
+      dropout_factors(a.dropout, a.q_heads, cells, t.factors);
+      for (int64_t j = first; j < last; j += kLanes)
+        store(s + j, multiply(load(s + j), load(t.factors + j)));
+    }
+    convert_probabilities(Arithmetic(), s, first, last, t.p + r * kScorePitch / Arithmetic::kPack);
+    if (before == after) {
+      t.sum[panel + r] += sum;
+      continue;
+    }
+    const float alpha = __builtin_exp2f(static_cast<float>((before - after) * units.to_log2));
+    t.sum[panel + r] = t.sum[panel + r] * alpha + sum;
+    float* o = t.o + (panel + r) * t.o_pitch;
+    const Float factor = all(alpha);
+    for (int64_t d = 0; d < t.o_pitch; d += kLanes) store(o + d, multiply(load(o + d), factor));
+  }
+}
+
+}  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL
