@@ -1,7 +1,8 @@
 #include "problem/score_builder.h"
 
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 
 #include "problem/score_evaluate.h"
 
@@ -10,7 +11,9 @@ namespace heddle::problem {
 namespace {
 
 /// Equal in bits: -0 differs from 0, and NaN equals itself.
-bool is_same(double x, double y) { return std::memcmp(&x, &y, sizeof x) == 0; }
+bool is_same(double x, double y) {
+  return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y);
+}
 
 bool is_same(const ScoreNode& x, const ScoreNode& y) {
   return x.op == y.op && x.a == y.a && x.b == y.b && x.c == y.c && is_same(x.value, y.value) &&

@@ -243,7 +243,7 @@ Poly Region::stripped(const Element& element) {
   }
   if (x->is(Opcode::convert) && hlo::is_floating(x->operand(0)->shape().type())) {
     // A rounding back to the type of what was only scaled.
-    const Poly inner = stripped(operand(0));
+    Poly inner = stripped(operand(0));
     if (inner.size() == 1 && inner[0].factors.size() == 1 && inner[0].coefficient != 1) {
       const Atom& atom = algebra_.at(inner[0].factors[0].atom);
       if (atom.kind == AtomKind::element && atom.element.x->shape().type() == x->shape().type())

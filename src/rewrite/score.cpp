@@ -146,7 +146,7 @@ Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys)
                      "the scores are not one product of queries and keys over head_dim");
       score.scale = m.coefficient;
     } else if (only && only->kind == AtomKind::function && only->function == hlo::Opcode::tanh) {
-      const Poly inner = algebra.at_poly(only->argument);
+      const Poly& inner = algebra.at_poly(only->argument);
       if (inner.size() != 1 || inner[0].factors.size() != 1 || inner[0].factors[0].exponent != 1 ||
           !take_dot(inner[0].factors[0].atom))
         return error(Code::graph_not_supported,

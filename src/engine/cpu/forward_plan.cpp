@@ -14,7 +14,6 @@
 namespace heddle::engine::cpu {
 
 using problem::AttentionProblem;
-using problem::AttentionSizes;
 using problem::AttentionStructure;
 
 namespace {

@@ -7,7 +7,6 @@ namespace heddle::engine::cpu {
 using problem::kAbsent;
 using problem::OperandId;
 using problem::OperandLayout;
-using problem::OperandType;
 
 Status OperandCheck::all_well_formed() const {
   if (types_.size() != layouts_.size())

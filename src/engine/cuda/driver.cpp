@@ -67,7 +67,7 @@ Result<Device> describe(const Driver& driver, CuDevice handle) {
   device.name = name.data();
   auto attribute = [&](DeviceAttribute which, auto& value) {
     int read = 0;
-    const Status status =
+    Status status =
         driver.check(driver.device_get_attribute(&read, which, handle), "cuDeviceGetAttribute");
     value = read;
     return status;

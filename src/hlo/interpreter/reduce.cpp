@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "hlo/interpreter/codec.h"
@@ -8,6 +9,12 @@
 
 namespace heddle::hlo {
 namespace {
+
+template <class T>
+bool is_nan(T x) {
+  if constexpr (std::is_floating_point_v<T>) return std::isnan(x);
+  return false;
+}
 
 // Calls f with the function of two numbers of type T that `opcode` names; false if there is none.
 template <class T, class F>
@@ -26,10 +33,10 @@ bool with_monoid(Opcode opcode, F&& f) {
       });
       return true;
     case Opcode::maximum:
-      f([](T x, T y) { return x != x ? x : y != y ? y : (x > y ? x : y); });
+      f([](T x, T y) { return is_nan(x) ? x : is_nan(y) ? y : (x > y ? x : y); });
       return true;
     case Opcode::minimum:
-      f([](T x, T y) { return x != x ? x : y != y ? y : (x < y ? x : y); });
+      f([](T x, T y) { return is_nan(x) ? x : is_nan(y) ? y : (x < y ? x : y); });
       return true;
     default:
       break;

@@ -170,10 +170,11 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
         two([](Float x, Float y) { return select(equal(x, x), max(x, y), x); });
         break;
       case ScoreOp::power:
-        binary_libm(cells, a, b, out, strip, __builtin_powf);
+        binary_libm(cells, a, b, out, strip, [](float x, float y) { return __builtin_powf(x, y); });
         break;
       case ScoreOp::modulo:
-        binary_libm(cells, a, b, out, strip, __builtin_fmodf);
+        binary_libm(cells, a, b, out, strip,
+                    [](float x, float y) { return __builtin_fmodf(x, y); });
         break;
       case ScoreOp::negate:
         one([](Float x) { return subtract(all(-0.0f), x); });
@@ -185,7 +186,7 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
         one([](Float x) { return exp(x); });
         break;
       case ScoreOp::logarithm:
-        libm(__builtin_logf);
+        libm([](float x) { return __builtin_logf(x); });
         break;
       case ScoreOp::square_root:
         one([](Float x) { return square_root(x); });
@@ -203,16 +204,16 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
         one([](Float x) { return sigmoid(x); });
         break;
       case ScoreOp::error_function:
-        libm(__builtin_erff);
+        libm([](float x) { return __builtin_erff(x); });
         break;
       case ScoreOp::sine:
-        libm(__builtin_sinf);
+        libm([](float x) { return __builtin_sinf(x); });
         break;
       case ScoreOp::cosine:
-        libm(__builtin_cosf);
+        libm([](float x) { return __builtin_cosf(x); });
         break;
       case ScoreOp::tangent:
-        libm(__builtin_tanf);
+        libm([](float x) { return __builtin_tanf(x); });
         break;
       case ScoreOp::floor:
         one([](Float x) { return floor(x); });

@@ -65,6 +65,7 @@ inline uint16_t float_to_f16(float x) {
   const uint32_t rounded = magnitude + 0xfff + ((magnitude >> 13) & 1);
   return static_cast<uint16_t>(sign | ((rounded - (112u << 23)) >> 13));
 }
+inline Mask is_nan(Float x) { return ((Bits)x & 0x7fffffff) > 0x7f800000; }
 inline Float load_bf16(const uint16_t* p) {
   Bits bits{p[0], p[1], p[2], p[3]};
   return (Float)(bits << 16);
@@ -75,8 +76,8 @@ inline Float load_f16(const uint16_t* p) {
 inline void store_bf16(uint16_t* p, Float x) {
   const Bits bits = (Bits)x;
   const Bits rounded = bits + 0x7fff + ((bits >> 16) & 1);
-  const Bits is_nan = (Bits)(x != x);
-  const Bits result = ((rounded & ~is_nan) | ((bits | 0x400000) & is_nan)) >> 16;
+  const Bits nan = (Bits)is_nan(x);
+  const Bits result = ((rounded & ~nan) | ((bits | 0x400000) & nan)) >> 16;
   for (int i = 0; i < kLanes; ++i) p[i] = static_cast<uint16_t>(result[i]);
 }
 inline void store_f16(uint16_t* p, Float x) {
@@ -117,7 +118,7 @@ inline Float ceil(Float a) {
 }
 /// a * 2^n for an integral n in [-200, 128]; 0 below the normal range.
 inline Float scale_by_power_of_two(Float a, Float n) {
-  const Mask integer = __builtin_convertvector(select(n == n, n, zero()), Mask);
+  const Mask integer = __builtin_convertvector(select(is_nan(n), zero(), n), Mask);
   const Float power = (Float)((integer + 127) << 23);
   return a * select(integer >= -126, power, zero());
 }
@@ -134,14 +135,14 @@ inline float max_of_lanes(Float a) {
 
 /// Four rows of four lanes, transposed in place.
 inline void transpose(Float (&r)[kLanes]) {
-  const Float a = __builtin_shuffle(r[0], r[1], Mask{0, 4, 1, 5});
-  const Float b = __builtin_shuffle(r[0], r[1], Mask{2, 6, 3, 7});
-  const Float c = __builtin_shuffle(r[2], r[3], Mask{0, 4, 1, 5});
-  const Float d = __builtin_shuffle(r[2], r[3], Mask{2, 6, 3, 7});
-  r[0] = __builtin_shuffle(a, c, Mask{0, 1, 4, 5});
-  r[1] = __builtin_shuffle(a, c, Mask{2, 3, 6, 7});
-  r[2] = __builtin_shuffle(b, d, Mask{0, 1, 4, 5});
-  r[3] = __builtin_shuffle(b, d, Mask{2, 3, 6, 7});
+  const Float a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
+  const Float b = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
+  const Float c = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+  const Float d = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+  r[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+  r[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+  r[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+  r[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
 }
 
 /// Lane c is the sum of r[c]'s lanes.
