@@ -10,12 +10,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace heddle::hlo;
   const auto module = read_text(std::string_view(reinterpret_cast<const char*>(data), size));
   if (!module) return 0;
-  const auto arguments = random_arguments(**module, size, 1 << 20);
+  const auto arguments = random_arguments(**module, size, 1 << 17);
   if (!arguments) return 0;
   EvaluateOptions options;
-  options.max_iterations = 20;
-  options.max_steps = 2000;
-  options.max_bytes = 16 << 20;
+  // A product of matrices that fill these bytes takes a million multiplications: 500 of them end
+  // within seconds also under the sanitizers.
+  options.max_iterations = 10;
+  options.max_steps = 500;
+  options.max_bytes = 1 << 18;
   for (Precision precision : {Precision::faithful, Precision::f64}) {
     options.precision = precision;
     (void)evaluate(**module, *arguments, options);
