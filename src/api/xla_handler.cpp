@@ -7,12 +7,13 @@
 namespace heddle::api::xla {
 namespace {
 
-// Hosts up to jaxlib 0.8.0 want their own version, which was 0.1 for the last of them; later ones
-// take any from 0.1 to their own. The newest this declaration was tried with is 0.3.
-constexpr int kNewestMinor = 3;
+// Hosts from jaxlib 0.4.32 to 0.8.0 want 0.1, and the oldest of them do not give their own when
+// they ask; later ones take any from 0.1 to their own. The newest this declaration was tried with
+// is 0.3.
+constexpr int kOldestMinor = 1, kNewestMinor = 3;
 
-int reported_minor(const Version& host) {
-  return host.minor == 0 ? 0 : std::min(host.minor, kNewestMinor);
+int reported_minor(const Api* host) {
+  return host ? std::clamp(host->api_version.minor, kOldestMinor, kNewestMinor) : kOldestMinor;
 }
 
 bool fill_metadata(const CallFrame& frame) {
@@ -20,7 +21,7 @@ bool fill_metadata(const CallFrame& frame) {
     if (e->type != kMetadata) continue;
     Metadata& metadata = *reinterpret_cast<MetadataExtension*>(e)->metadata;
     metadata.api_version.major = 0;
-    metadata.api_version.minor = reported_minor(frame.api->api_version);
+    metadata.api_version.minor = reported_minor(frame.api);
     metadata.traits = 0;
     return true;
   }
@@ -56,12 +57,11 @@ Result<void*> stream_of(const CallFrame& frame) {
 }
 
 Error* handle(CallFrame* frame, engine::Device device) noexcept {
-  if (!frame || !frame->api) return nullptr;  // no host to tell
+  if (!frame || fill_metadata(*frame) || !frame->api) return nullptr;  // null: no host to tell
   if (frame->header.struct_size < sizeof(CallFrame)) {
     return make_error(*frame->api, ErrorCode::invalid_argument,
                       "The call frame is older than FFI 0.1.");
   }
-  if (fill_metadata(*frame)) return nullptr;
   if (frame->stage != Stage::execute) return nullptr;
   static PlanCache cpu_plans(engine::Device::cpu), cuda_plans(engine::Device::cuda);
   const heddle_status code = guarded([&]() -> Status {
