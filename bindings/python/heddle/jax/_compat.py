@@ -68,8 +68,14 @@ else:
     from jax.experimental.shard_map import shard_map
 
 
-def needs_devices(primitive):
-    """Says that a primitive's lowering asks which devices it is for, as custom_partitioning's does."""
+def declare(primitive):
+    """Says that a primitive's lowering asks which devices it is for, as custom_partitioning's does, and that inside an
+    older shard_map its results differ over the axes that its operands do."""
     from jax._src import dispatch  # no public name
 
     dispatch.prim_requires_devices_during_lowering.add(primitive)
+    if not hasattr(jax, "shard_map"):
+        from jax.experimental import shard_map as rules
+
+        rules.register_standard_check(primitive)
+        rules.register_standard_rewrite(primitive)

@@ -48,8 +48,10 @@ def define(name, results, run, rule, partition):
         named = lambda specs: tuple(NamedSharding(mesh, spec) for spec in specs)
         return mesh, partial(local, platform), named(result_specs), named(operand_specs)
 
+    # Older JAX propagates shardings by the first of the two, newer by the second.
     partitioned.def_partition(
-        partition=split, sharding_rule=lambda key, mesh, ins, outs: rule(key[0], key[1], mesh, ins, outs))
+        partition=split, infer_sharding_from_operands=lambda key, mesh, operands, found: split(key, mesh, operands, found)[2],
+        sharding_rule=lambda key, mesh, ins, outs: rule(key[0], key[1], mesh, ins, outs))
 
     @lru_cache(maxsize=1024)
     def compiled(config, leading):
@@ -66,7 +68,7 @@ def define(name, results, run, rule, partition):
         return found, [0] * len(found)
 
     batching.primitive_batchers[primitive] = batch
-    _compat.needs_devices(primitive)
+    _compat.declare(primitive)
     for platform in PLATFORMS:
         def lowered(*operands, config, leading, platform=platform):
             return partitioned((config, leading, platform), *operands)
