@@ -9,12 +9,17 @@ import pytest
 from heddle.jax import rms_norm
 from jax.test_util import check_grads
 
+try:
+    from jax import enable_x64
+except ImportError:  # before JAX 0.8
+    from jax.experimental import enable_x64
+
 DTYPES = (jnp.float64, jnp.float32, jnp.float16, jnp.bfloat16)
 
 
 @pytest.fixture(autouse=True)
 def wide():
-    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
+    with enable_x64(True):
         yield
 
 
@@ -128,12 +133,14 @@ def test_equal_bits_each_time():
 
 
 def test_export_and_ahead_of_time():
+    from jax import export  # JAX 0.5 imports it only when asked
+
     x, weight = random(4, 16), random(16, seed=1)
     function = jax.jit(jax.grad(lambda x, w: jnp.sum(jnp.sin(rms_norm(x, w))), (0, 1)))
     expected = function(x, weight)
     ahead = function.lower(x, weight).compile()(x, weight)
-    checks = [jax.export.DisabledSafetyCheck.custom_call("heddle")]
-    exported = jax.export.export(function, disabled_checks=checks)(x, weight)
+    checks = [export.DisabledSafetyCheck.custom_call("heddle")]
+    exported = export.export(function, disabled_checks=checks)(x, weight)
     for got in (ahead, exported.call(x, weight)):
         for a, b in zip(got, expected):
             np.testing.assert_array_equal(a, b)

@@ -7,6 +7,11 @@ import pytest
 from heddle.jax import rope
 from jax.test_util import check_grads
 
+try:
+    from jax import enable_x64
+except ImportError:  # before JAX 0.8
+    from jax.experimental import enable_x64
+
 
 def random(*shape, dtype=jnp.float32, seed=0):
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
@@ -65,7 +70,7 @@ def test_low_precision(dtype):
 
 
 def test_check_grads_in_f64():
-    with jax.enable_x64(True):
+    with enable_x64(True):
         x = random(B, T, N, H, dtype=jnp.float64)
         assert rope(x).dtype == jnp.float64
         check_grads(rope, (x,), order=2, modes=["rev"])

@@ -1,35 +1,29 @@
 """Ops over eight devices: every op stays cut along batch, heads and rows, and only gradients of whole operands are summed."""
 
-import contextlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from heddle.jax import attention, rms_norm, rope
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from meshes import MODES, inside, make_mesh, shard_map
 
 B, T, N, H = 4, 10, 4, 16
-MODES = ("auto", "explicit", "manual")
+COMPILED = tuple(mode for mode in MODES if mode != "manual")
 
 
 def random(*shape, seed=0):
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
 
 
-def make_mesh(mode):
-    kind = AxisType.Explicit if mode == "explicit" else AxisType.Auto
-    return jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
-
-
 def under(mode, function, arrays, specs, out_specs):
     """function of arrays cut by `specs`, its arguments placed, and the context to trace it in."""
-    mesh = make_mesh(mode)
+    mesh = make_mesh((4, 2), ("data", "model"), mode == "explicit")
     if mode == "manual":
-        function = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=out_specs)
+        function = shard_map(function, mesh=mesh, in_specs=specs, out_specs=out_specs)
     placed = [jax.device_put(x, NamedSharding(mesh, spec)) for x, spec in zip(arrays, specs)]
-    return function, placed, jax.set_mesh(mesh) if mode == "explicit" else contextlib.nullcontext()
+    return function, placed, inside(mesh, mode == "explicit")
 
 
 def check(collectives, mode, function, arrays, specs, out_spec, forward, backward, cotangent, differentiated=None):
@@ -77,7 +71,7 @@ def test_attention_needs_nothing(collectives, mode, kv_heads):
           random(B, T, N, H, seed=3))
 
 
-@pytest.mark.parametrize("mode", ("auto", "explicit"))
+@pytest.mark.parametrize("mode", COMPILED)
 def test_few_kv_heads_are_taken_and_their_gradients_summed(collectives, mode):
     arrays = random(B, T, N, H), random(B, T, 1, H, seed=1), random(B, T, 1, H, seed=2)
     q, kv = P("data", None, "model", None), P("data", None, None, None)
@@ -99,7 +93,7 @@ def test_the_gradient_of_a_shared_bias_is_summed(collectives, mode):
           (cut, cut, cut, P(None, "model", None, None)), cut, {}, {"all-reduce": 1}, random(B, T, N, H, seed=3))
 
 
-@pytest.mark.parametrize("mode", ("auto", "explicit"))
+@pytest.mark.parametrize("mode", COMPILED)
 def test_everything_else_follows_batch_and_heads(collectives, mode):
     q, k, v = (random(B, T, N, H, seed=i) for i in range(3))
     lengths = np.array([T, 3, 7, 0], np.int32)
@@ -139,7 +133,7 @@ def test_vmap_over_a_cut_axis(collectives):
     np.testing.assert_allclose(jax.jit(function)(*placed), function(x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ("auto", "explicit"))
+@pytest.mark.parametrize("mode", COMPILED)
 def test_dropout_draws_in_the_backward_what_it_drew(collectives, mode):
     """v is a basis, so that the output shows what is kept, and the gradient of v what the backward thinks is kept."""
     q, k = random(B, T, N, H), random(B, T, N, H, seed=1)

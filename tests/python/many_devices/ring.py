@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from heddle.jax import attention, ring_attention, ring_order, ring_restore
-from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
+from meshes import make_mesh, shard_map
 
 B, T, N, K, H = 2, 64, 4, 2, 16
 
@@ -19,7 +19,7 @@ def random(*shape, seed=0, dtype=jnp.float32):
 
 def ring(devices, layout="BTNH", arranged=False, segments=None, **options):
     """ring_attention of whole arrays over a mesh of (8 / devices, devices)."""
-    mesh = jax.make_mesh((8 // devices, devices), ("data", "sequence"), axis_types=(AxisType.Auto,) * 2)
+    mesh = make_mesh((8 // devices, devices), ("data", "sequence"))
     length = 1 if layout == "BTNH" else 2
     rows = P("data", "sequence") if layout == "BTNH" else P("data", None, "sequence")
     batch = rows if devices > 2 else P(None, *rows[1:])  # too few entries for every device
@@ -29,7 +29,7 @@ def ring(devices, layout="BTNH", arranged=False, segments=None, **options):
 
     def whole(q, k, v):
         ids = () if segments is None else (arrange(segments, 1),)
-        o, lse = jax.shard_map(
+        o, lse = shard_map(
             lambda q, k, v, *ids: attend(q, k, v, segment_ids=ids[0] if ids else None), mesh=mesh,
             in_specs=(batch,) * 3 + (P(batch[0], "sequence"),) * len(ids), out_specs=(batch, P(batch[0], None, "sequence")),
         )(*(arrange(x, length) for x in (q, k, v)), *ids)
