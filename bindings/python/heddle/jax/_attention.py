@@ -3,7 +3,6 @@
 Vaswani et al., "Attention Is All You Need", 2017; Dao, "FlashAttention-2", 2023.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 from heddle.jax import _attention_mesh, _checks, _compat, _mesh, _scores
-from heddle.jax._attention_calls import ROWS, Config
+from heddle.jax._attention_calls import Config
 
 OP = "attention"
 FLOATS = ("float32", "float16", "bfloat16")
@@ -118,7 +117,7 @@ def _cells(name, x, extents):
     return x.reshape(shape)
 
 
-def _bounds(window, causal, extents, lengths):
+def _bounds(window, causal):
     """(left_bound, right_bound, bottom_right) of the graph's diagonal band."""
     if causal not in (False, True, "top_left", "bottom_right"):
         raise ValueError(f"{OP}: causal is {causal!r}, expected a bool, 'top_left' or 'bottom_right'.")
@@ -273,7 +272,7 @@ def attention(
         operands["sink"] = _checks.as_array(OP, "sink", sink).astype(jnp.float32)
         if operands["sink"].shape != (n,):
             raise ValueError(f"{OP}: sink has shape {operands['sink'].shape}, expected ({n},), one logit a head.")
-    left, right, bottom_right = _bounds(window, causal, extents, q_lengths is not None or kv_lengths is not None)
+    left, right, bottom_right = _bounds(window, causal)
     # A graph wants both lengths or none, and lengths where a band leaves out whole rows.
     if q_lengths is not None or kv_lengths is not None or (t > s and (left is not None or bottom_right)):
         for name, given, full in (("q_lengths", q_lengths, t), ("kv_lengths", kv_lengths, s)):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from heddle.jax import _compat, _primitives, _scores
+from heddle.jax import _compat, _scores
 from heddle.jax._graphs import Graph, row_major
 from heddle.jax._primitives import joint, one_by_one
 
@@ -56,11 +56,6 @@ class Config(NamedTuple):
     def rows(self, heads, length, dim):
         """The dims of a row operand after its batch."""
         return (length, heads, dim) if self.layout == "BTNH" else (heads, length, dim)
-
-
-def is_load(name):
-    """Whether an operand is loaded by the score, cell by cell."""
-    return name not in ROWS + BATCHED + SCALARS + ("sink", "lse")
 
 
 # ---- Types.

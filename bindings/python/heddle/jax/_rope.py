@@ -4,7 +4,6 @@ Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021
 """
 
 from functools import partial
-from math import prod
 from typing import Any, NamedTuple
 
 import jax
