@@ -196,6 +196,27 @@ HEDDLE_API heddle_status heddle_plan_execute(const heddle_plan* plan, const int6
                                              void* const* pointers, size_t count, void* workspace,
                                              void* stream);
 
+/* ---- HLO modules
+ * ------------------------------------------------------------------------------------------ */
+
+typedef struct heddle_fused_module heddle_fused_module;
+
+/* Finds attention in a serialized HloModuleProto, forward and backward, and lets custom calls of
+ * target "heddle" compute it on `device`. What cannot be proved to stay the same is left alone,
+ * with the reason in the report. Any thread may call it, many at once. Fails if the bytes are no
+ * module, or one that is scheduled already; the module is then to be used as it is. */
+HEDDLE_API heddle_status heddle_fuse_module(const void* module, size_t size, heddle_device device,
+                                            heddle_fused_module** fused);
+/* Null is allowed. */
+HEDDLE_API void heddle_fused_module_free(heddle_fused_module* fused);
+/* The rewritten module, serialized; null and a size of 0 if nothing was fused. Fields that Heddle
+ * does not know are those of the given module, and the entry computation carries the layouts that
+ * the module declares. The bytes are the result's own. */
+HEDDLE_API const void* heddle_fused_module_bytes(const heddle_fused_module* fused, size_t* size);
+/* What was fused and what was not, and why, as JSON; "" for a null pointer. The string is the
+ * result's own. */
+HEDDLE_API const char* heddle_fused_module_report(const heddle_fused_module* fused);
+
 /* ---- XLA
  * ---------------------------------------------------------------------------------------------- */
 

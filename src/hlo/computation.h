@@ -55,11 +55,14 @@ class Computation {
 
   /// Text after the closing brace, verbatim: `, execution_thread="x"`.
   const std::string& trailing() const { return trailing_; }
+  /// As Instruction::wire().
+  std::string_view wire() const { return wire_; }
   void set_trailing(std::string text) { trailing_ = std::move(text); }
 
  private:
   friend class Module;
   friend class Reader;
+  friend class ProtoReader;
   Computation() = default;
   Instruction* insert(std::unique_ptr<Instruction> instruction, std::string_view name);
 
@@ -69,6 +72,7 @@ class Computation {
   std::vector<Instruction*> parameters_;
   Instruction* root_ = nullptr;
   std::string trailing_;
+  std::string_view wire_;
 };
 
 }  // namespace heddle::hlo

@@ -102,6 +102,11 @@ class Instruction {
   std::vector<Computation*> called_computations() const;
   std::span<Instruction* const> control_predecessors() const;
 
+  /// The message this was read from, if the module came in protobuf form: a view into
+  /// Module::wire(). Copies of an instruction have it too; writing takes from it what is not read.
+  std::string_view wire() const { return wire_; }
+  void set_wire(std::string_view wire) { wire_ = wire; }
+
   /// Must stay although nobody uses it: by opcode, or a custom-call that says so, or something it
   /// calls has one. Unknown operations count as having one.
   bool has_side_effect() const;
@@ -110,6 +115,7 @@ class Instruction {
   friend class Computation;
   friend class Module;
   friend class Reader;
+  friend class ProtoReader;
   Instruction() = default;
   void add_user(Instruction* user);
   void drop_user(Instruction* user);
@@ -125,6 +131,7 @@ class Instruction {
   std::vector<Attribute> attributes_;
   std::optional<Literal> literal_;
   int64_t parameter_number_ = -1;
+  std::string_view wire_;
 };
 
 }  // namespace heddle::hlo

@@ -141,6 +141,7 @@ Computation* Module::add_computation(std::string_view name) {
 Computation* Module::clone(const Computation* computation, std::string_view name) {
   Computation* copy = add_computation(name.empty() ? computation->name() : name);
   copy->trailing_ = computation->trailing_;
+  copy->wire_ = computation->wire_;
   copy->parameters_.resize(computation->parameters_.size());
   Mapping mapping;
   for (Instruction* original : computation->dependency_order()) {
@@ -154,6 +155,7 @@ Computation* Module::clone(const Computation* computation, std::string_view name
     }
     instruction->literal_ = original->literal_;
     instruction->parameter_number_ = original->parameter_number_;
+    instruction->wire_ = original->wire_;
     Instruction* added = copy->insert(std::move(instruction), original->name());
     if (added->parameter_number_ >= 0) copy->parameters_[added->parameter_number_] = added;
     mapping.put(original, added);
@@ -196,6 +198,7 @@ std::unique_ptr<Module> Module::copy() const {
   module->header_ = header_;
   module->tables_ = tables_;
   module->style_ = style_;
+  module->wire_ = wire_;
   module->next_id_ = next_id_;
   module->names_ = names_;
   module->suffixes_ = suffixes_;
@@ -205,6 +208,7 @@ std::unique_ptr<Module> Module::copy() const {
     computation->name_ = original->name_;
     computation->module_ = module.get();
     computation->trailing_ = original->trailing_;
+    computation->wire_ = original->wire_;
     mapping.put(original.get(), computation.get());
     module->computations_.push_back(std::move(computation));
   }
@@ -221,6 +225,7 @@ std::unique_ptr<Module> Module::copy() const {
       to->shape_ = from->shape_;
       to->literal_ = from->literal_;
       to->parameter_number_ = from->parameter_number_;
+      to->wire_ = from->wire_;
       mapping.put(from.get(), to.get());
       computation.instructions_.push_back(std::move(to));
     }

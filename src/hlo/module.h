@@ -43,6 +43,8 @@ class Module {
   /// The tables FileNames, FunctionNames, FileLocations, StackFrames, verbatim.
   const std::string& tables() const { return tables_; }
   void set_tables(std::string text) { tables_ = std::move(text); }
+  /// The bytes the module was read from, if it came in protobuf form; shared by its copies.
+  const std::shared_ptr<const std::string>& wire() const { return wire_; }
   TextStyle& style() { return style_; }
   const TextStyle& style() const { return style_; }
 
@@ -80,11 +82,13 @@ class Module {
  private:
   friend class Computation;
   friend class Reader;
+  friend class ProtoReader;
 
   std::string name_;
   std::vector<HeaderAttribute> header_;
   std::string tables_;
   TextStyle style_;
+  std::shared_ptr<const std::string> wire_;
   std::vector<std::unique_ptr<Computation>> computations_;
   Computation* entry_ = nullptr;
   int64_t next_id_ = 0;

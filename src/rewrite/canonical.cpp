@@ -40,6 +40,7 @@ void inline_call(Instruction* call) {
     } else {
       copy = into->add(x->opcode(), x->shape(), operands, attributes, x->name());
     }
+    copy->set_wire(x->wire());
     copies[x] = copy;
   }
   call->replace_all_uses_with(copies.at(callee->root()));

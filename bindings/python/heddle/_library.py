@@ -5,6 +5,7 @@ Python.
 """
 
 import ctypes
+import hashlib
 import os
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from functools import cache, lru_cache
@@ -12,7 +13,6 @@ from pathlib import Path
 
 NAME = "libheddle.so"
 DEVICES = {"cpu": 0, "cuda": 1}
-INVALID_VALUE = 13
 
 # Function -> result and argument types; a `Status` result is checked by `call`.
 Status = c_int
@@ -30,6 +30,10 @@ FUNCTIONS = {
     "heddle_plan_outputs": (Status, [c_void_p, POINTER(POINTER(c_int64)), POINTER(c_size_t)]),
     "heddle_plan_engine": (c_char_p, [c_void_p]),
     "heddle_plan_description": (c_char_p, [c_void_p]),
+    "heddle_fuse_module": (Status, [c_char_p, c_size_t, c_int, POINTER(c_void_p)]),
+    "heddle_fused_module_free": (None, [c_void_p]),
+    "heddle_fused_module_bytes": (c_void_p, [c_void_p, POINTER(c_size_t)]),
+    "heddle_fused_module_report": (c_char_p, [c_void_p]),
 }
 
 
@@ -49,6 +53,14 @@ def library_path():
     here = Path(__file__).parent
     carried = here / "lib" / NAME
     return carried if carried.is_file() else here.parents[2] / "build" / "lib" / NAME
+
+
+def command_path():
+    """Where the heddle command is: beside the library, in the installed package or in the checkout's build."""
+    path = library_path().parent.parent / "bin" / "heddle"
+    if not path.is_file():
+        raise OSError(f"{path} is not there; build it with make.")
+    return path
 
 
 @cache
@@ -75,6 +87,13 @@ def call(name, *arguments):
 def version():
     """The library's version, "0.1.0"."""
     return load().heddle_version().decode()
+
+
+@cache
+def identity():
+    """The version with a digest of the library itself, "0_1_0_5f3a91c2": two builds that differ have two of them."""
+    digest = hashlib.sha256(library_path().read_bytes()).hexdigest()
+    return f"{version().replace('.', '_')}_{digest[:8]}"
 
 
 @lru_cache(maxsize=4096)

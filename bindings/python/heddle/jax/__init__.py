@@ -1,4 +1,4 @@
-"""Heddle in JAX: its custom call inside XLA, and HLO modules compiled and run by JAX's own XLA."""
+"""Heddle in JAX: the attention of unmodified programs fused (`enable`, `fuse`), and its ops to call."""
 
 from heddle.jax._versions import require_supported_jax
 
@@ -7,8 +7,13 @@ require_supported_jax()
 from heddle.jax._attention import attention
 from heddle.jax._dot_product_attention import dot_product_attention
 from heddle.jax._ring_attention import ring_attention, ring_order, ring_restore
+from heddle.jax._fuse import explain, fuse
+from heddle.jax._live import disable, enable
 from heddle.jax._rms_norm import rms_norm
 from heddle.jax._rope import rope
 from heddle.jax.ffi import register
 
-__all__ = ["attention", "dot_product_attention", "register", "ring_attention", "ring_order", "ring_restore", "rms_norm", "rope"]
+__all__ = [
+    "attention", "disable", "dot_product_attention", "enable", "explain", "fuse", "register", "ring_attention",
+    "ring_order", "ring_restore", "rms_norm", "rope",
+]

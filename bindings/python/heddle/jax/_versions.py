@@ -2,22 +2,18 @@
 
 import re
 
-# The oldest and the newest are the ones that the tests run with.
-OLDEST = (0, 5, 0)
-NEWEST = (0, 10)  # the newest minor release
-
-
-def parsed(version):
-    """(0, 10, 2) of "0.10.2.dev3"."""
-    return tuple(int(part) for part in re.match(r"[0-9.]+", version).group().strip(".").split("."))
+# The oldest and the newest are the ones that the tests run with. As in pyproject.toml.
+OLDEST = (0, 5)
+NEWEST = (0, 10)  # with every patch release of it
 
 
 def refusal(version):
-    """Why a version of JAX is not supported; None if it is."""
-    if parsed(version) >= OLDEST and parsed(version)[:2] <= NEWEST:
+    """Why a version of JAX ("0.10.2") is not supported; None if it is."""
+    minor = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if OLDEST <= minor <= NEWEST:
         return None
     oldest, newest = (".".join(map(str, v)) for v in (OLDEST, NEWEST))
-    return f"heddle.jax works with JAX {oldest} to {newest}.x, and JAX {version} is installed."
+    return f"heddle.jax works with JAX {oldest}.0 to {newest}.x, and JAX {version} is installed."
 
 
 def require_supported_jax():
@@ -25,7 +21,7 @@ def require_supported_jax():
     try:
         import jax
     except ImportError as error:
-        raise ImportError("heddle.jax needs JAX, which is not installed: pip install jax") from error
+        raise ImportError("heddle.jax needs JAX, which is not installed: pip install 'heddle[jax]'") from error
     sentence = refusal(jax.__version__)
     if sentence:
         raise ImportError(sentence)

@@ -1,32 +1,21 @@
-"""An HLO text module compiled and run by JAX's own XLA on the CPU.
-
-This is the one file that uses JAX's private names (as of JAX 0.10); everything else goes through it.
-"""
+"""An HLO text module compiled and run by JAX's own XLA on the CPU."""
 
 import statistics
 import time
 
 import jax
-import jaxlib._hlo as hlo
 import numpy as np
-from jax._src.interpreters import mlir
-from jax._src.lib import _jax, xla_client
-from jax._src.lib.mlir import ir
+
+from heddle.jax import _internals
 
 
 class XlaModule:
     """One compiled module. Raises RuntimeError with XLA's own words if the text does not parse or compile."""
 
     def __init__(self, text):
-        proto = hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
-        computation = xla_client.XlaComputation(proto)
-        self.parameters = [(tuple(shape.dimensions()), np.dtype(shape.numpy_dtype()))
-                           for shape in computation.program_shape().parameter_shapes()]
-        stablehlo = _jax.mlir.xla_computation_to_mlir_module(computation)
-        device = jax.devices("cpu")[0]
-        with mlir.make_ir_context():
-            self._executable = device.client.compile_and_load(
-                ir.Module.parse(stablehlo), xla_client.DeviceList((device,)), xla_client.CompileOptions())
+        proto = _internals.proto_of_text(text)
+        self.parameters = [(shape, np.dtype(dtype)) for shape, dtype in _internals.parameters_of_proto(proto)]
+        self._executable = _internals.compile_proto(proto, jax.devices("cpu")[0])
 
     @property
     def temporary_bytes(self):
@@ -52,7 +41,7 @@ class XlaModule:
 def parses(text):
     """Whether XLA's own parser accepts an HLO text module: None, or its complaint."""
     try:
-        hlo.hlo_module_from_text(text)
+        _internals.proto_of_text(text)
     except Exception as error:  # jaxlib raises several types here
         return str(error)
     return None

@@ -1,0 +1,276 @@
+"""heddle.jax.fuse and heddle.jax.explain on unmodified functions, on the CPU."""
+
+import functools
+import os
+import subprocess
+import sys
+
+import heddle.jax
+import jax
+import jax.numpy as jnp
+import model
+import numpy as np
+import pytest
+
+KEY = jax.random.key(0)
+
+
+def random(*shape, dtype=jnp.float32, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+def attend(q, k, v):
+    """Causal attention as people write it; [batch, length, heads, depth]."""
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1]**-0.5
+    visible = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+    weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1)
+    return jnp.einsum("bhqk,bkhd->bqhd", weights, v)
+
+
+def qkv(batch=2, length=48, heads=2, depth=32):
+    return [random(batch, length, heads, depth, seed=i) for i in range(3)]
+
+
+def calls(f, *args, **kwargs):
+    """How many fused calls the lowered program has."""
+    return f.lower(*args, **kwargs).as_text().count("stablehlo.custom_call @heddle")
+
+
+def close(found, expected):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected)
+
+
+def test_forward():
+    fused = heddle.jax.fuse(attend)
+    assert calls(fused, *qkv()) == 1
+    close(fused(*qkv()), attend(*qkv()))
+
+
+def test_gradient_inside():
+    loss = lambda *x: (attend(*x)**2).sum()
+    fused = heddle.jax.fuse(jax.value_and_grad(loss, argnums=(0, 1, 2)))
+    assert calls(fused, *qkv()) == 2
+    close(fused(*qkv()), jax.value_and_grad(loss, argnums=(0, 1, 2))(*qkv()))
+
+
+def test_gradient_outside_is_refused_at_trace_time():
+    fused = heddle.jax.fuse(attend)
+    with pytest.raises(NotImplementedError, match=r"fuse\(jax.grad\(attend\)\)"):
+        jax.grad(lambda q, k, v: fused(q, k, v).sum())(*qkv())
+
+
+def test_training_step_of_a_gpt():
+    """Pytrees in and out, a scan over layers, remat; the same loss and parameters."""
+    config = model.Config(batch=2, sequence=64, layers=2, head_dim=32, hidden=64, vocabulary=64, checkpoint=True)
+    params = model.init(config, KEY)
+    tokens = jax.random.randint(KEY, (config.batch, config.sequence + 1), 0, config.vocabulary)
+    step = functools.partial(model.train_step, config)
+    fused = heddle.jax.fuse(step)
+    assert calls(fused, params, tokens) >= 2
+    expected, found = jax.jit(step)(params, tokens), fused(params, tokens)
+    assert jax.tree.structure(expected) == jax.tree.structure(found)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * float(jnp.abs(b).max())),
+                 found, expected)
+
+
+def test_static_arguments_and_keywords():
+    def f(q, k, v, *, scale, heads_first):
+        weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) * scale, axis=-1)
+        out = jnp.einsum("bhqk,bkhd->bqhd", weights, v)
+        return out.transpose(0, 2, 1, 3) if heads_first else out
+
+    fused = heddle.jax.fuse(f, static_argnames=("scale", "heads_first"))
+    assert calls(fused, *qkv(), scale=0.3, heads_first=True) == 1
+    for heads_first in (True, False):
+        close(fused(*qkv(), scale=0.3, heads_first=heads_first), f(*qkv(), scale=0.3, heads_first=heads_first))
+    positional = heddle.jax.fuse(lambda n, q, k, v: n * attend(q, k, v), static_argnums=0)
+    close(positional(3, *qkv()), 3 * attend(*qkv()))
+
+
+def test_donation():
+    fused = heddle.jax.fuse(lambda x, k, v: x + attend(x, k, v), donate_argnums=0)
+    q, k, v = qkv()
+    expected = q + attend(q, k, v)
+    close(fused(q, k, v), expected)
+    assert q.is_deleted()
+
+
+def test_compiled_once_for_each_set_of_shapes():
+    traces = []
+
+    def f(q, k, v):
+        traces.append(q.shape)
+        return attend(q, k, v)
+
+    fused = heddle.jax.fuse(f)
+    for length in (16, 24, 16, 24):
+        fused(*qkv(length=length))
+    assert traces == [(2, 16, 2, 32), (2, 24, 2, 32)]
+
+
+def test_unused_arguments_constants_and_integers():
+    table = random(48, 32, seed=9)
+
+    def f(q, k, v, unused, count):
+        return attend(q + table[:, None], k, v), count + 1, table
+
+    fused = heddle.jax.fuse(f)
+    arguments = (*qkv(), jnp.zeros((0, 3)), jnp.int32(4))
+    assert calls(fused, *arguments) == 1
+    close(fused(*arguments), f(*arguments))
+
+
+def test_random_keys_go_in_and_out():
+    def f(key, q, k, v):
+        next_key, use = jax.random.split(key)
+        return next_key, attend(q + jax.random.normal(use, q.shape), k, v)
+
+    fused = heddle.jax.fuse(f)
+    (key, out), (expected_key, expected) = fused(KEY, *qkv()), f(KEY, *qkv())
+    assert (jax.random.key_data(key) == jax.random.key_data(expected_key)).all()
+    close(out, expected)
+
+
+class TestComposes:
+    def test_inside_jit(self):
+        fused = heddle.jax.fuse(attend)
+        f = jax.jit(lambda q, k, v: 2 * fused(q, k, v) + fused(k, q, v))
+        assert calls(f, *qkv()) == 1  # one function, called twice
+        close(f(*qkv()), 2 * attend(*qkv()) + attend(qkv()[1], qkv()[0], qkv()[2]))
+
+    def test_inside_scan(self):
+        fused = heddle.jax.fuse(attend)
+        run = lambda f: lambda q, k, v: jax.lax.scan(lambda q, _: (f(q, k, v), None), q, None, length=3)[0]
+        assert calls(jax.jit(run(fused)), *qkv()) == 1
+        close(jax.jit(run(fused))(*qkv()), run(attend)(*qkv()))
+
+    def test_under_vmap(self):
+        q, k, v = (jnp.stack([x, 2 * x]) for x in qkv())
+        shared = k[0]
+        mapped = jax.vmap(heddle.jax.fuse(attend), in_axes=(0, None, 1), out_axes=1)
+        arguments = (q, shared, v.swapaxes(0, 1))
+        expected = jax.vmap(attend, in_axes=(0, None, 1), out_axes=1)(*arguments)
+        close(mapped(*arguments), expected)
+
+    def test_over_a_closed_over_tracer(self):
+        f = jax.jit(lambda q, k, v, bias: heddle.jax.fuse(lambda q: attend(q + bias, k, v))(q))
+        q, k, v = qkv()
+        close(f(q, k, v, 0.25), attend(q + 0.25, k, v))
+
+    def test_ahead_of_time(self):
+        compiled = heddle.jax.fuse(attend).lower(*qkv()).compile()
+        close(compiled(*qkv()), attend(*qkv()))
+
+    def test_exported(self):
+        from jax import export
+
+        allowed = [export.DisabledSafetyCheck.custom_call("heddle")]
+        exported = export.export(heddle.jax.fuse(attend), disabled_checks=allowed)(*qkv())
+        close(exported.call(*qkv()), attend(*qkv()))
+
+    def test_twice(self):
+        close(heddle.jax.fuse(heddle.jax.fuse(attend))(*qkv()), attend(*qkv()))
+
+
+def test_nothing_to_fuse():
+    f = lambda x: jnp.exp(x).sum()
+    fused = heddle.jax.fuse(f)
+    assert calls(fused, jnp.ones(4)) == 0
+    close(fused(jnp.ones(4)), f(jnp.ones(4)))
+
+
+def test_side_effects_run_as_written():
+    seen = []
+
+    def f(q, k, v):
+        out = attend(q, k, v)
+        jax.debug.callback(seen.append, out[0, 0, 0, 0])
+        return out
+
+    with pytest.warns(UserWarning, match="side effects"):
+        close(heddle.jax.fuse(f)(*qkv()), attend(*qkv()))
+    jax.effects_barrier()
+    assert len(seen) == 1
+
+
+def test_python_callbacks_run_as_written():
+    def f(q, k, v):
+        halved = jax.pure_callback(lambda x: np.asarray(x) / 2, jax.ShapeDtypeStruct(q.shape, q.dtype), q)
+        return attend(halved, k, v)
+
+    q, k, v = qkv()
+    with pytest.warns(UserWarning, match="calls back into Python"):
+        close(heddle.jax.fuse(f)(q, k, v), attend(q / 2, k, v))
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(TypeError, match="int cannot be called"):
+        heddle.jax.fuse(3)
+
+
+PARTITIONED = '''
+import heddle.jax, inspect, jax, jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import numpy as np
+from test_fuse import attend, qkv, close, calls
+mesh = Mesh(np.array(jax.devices()), ("data",))
+q, k, v = (jax.device_put(x, NamedSharding(mesh, P("data"))) for x in qkv(batch=4))
+fused = heddle.jax.fuse(attend)
+try:
+    fused(q, k, v)
+except NotImplementedError as error:
+    assert "jax.shard_map" in str(error), error
+else:
+    raise SystemExit("a partitioned program was accepted")
+shard_map = getattr(jax, "shard_map", None)
+if shard_map is None:
+    from jax.experimental.shard_map import shard_map
+specs = {"mesh": mesh, "in_specs": P("data"), "out_specs": P("data")}
+if "check_vma" in inspect.signature(shard_map).parameters:
+    try:
+        jax.jit(shard_map(fused, **specs))(q, k, v)
+    except NotImplementedError as error:
+        assert "check_vma=False" in str(error), error
+    else:
+        raise SystemExit("varying axes were accepted")
+    specs["check_vma"] = False
+local = jax.jit(shard_map(fused, **specs))
+assert calls(local, q, k, v) == 1
+close(local(q, k, v), attend(q, k, v))
+assert "all-gather" not in local.lower(q, k, v).compile().as_text()
+'''
+
+
+def test_several_devices():
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+                   "PYTHONPATH": ":".join(sys.path)}
+    run = subprocess.run([sys.executable, "-c", PARTITIONED], env=environment, capture_output=True, text=True,
+                         timeout=300)
+    assert run.returncode == 0, run.stderr
+
+
+class TestExplain:
+    def test_text(self):
+        text = heddle.jax.explain(jax.grad(lambda *x: (attend(*x)**2).sum()), *qkv())
+        assert "attention calls: 2" in text
+        assert "backward" in text
+        assert "causal" in text
+
+    def test_why_not(self):
+        def returns_weights(q, k, v):
+            weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), axis=-1)
+            return weights, jnp.einsum("bhqk,bkhd->bqhd", weights, v)
+
+        assert "needed elsewhere" in heddle.jax.explain(returns_weights, *qkv())
+
+    def test_shapes_are_enough_and_jitted_functions_too(self):
+        specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in qkv()]
+        assert heddle.jax.explain(attend, *specs) == heddle.jax.explain(jax.jit(attend), *specs)
+
+    def test_picture(self, tmp_path):
+        heddle.jax.explain(attend, *qkv(), picture=tmp_path / "attention.svg")
+        assert (tmp_path / "attention.svg").read_text(encoding="utf-8").lstrip().startswith("<?xml")
+
+    def test_a_picture_of_an_unknown_kind_is_refused(self, tmp_path):
+        with pytest.raises(RuntimeError, match="attention.xyz"):
+            heddle.jax.explain(attend, *qkv(), picture=tmp_path / "attention.xyz")
