@@ -91,12 +91,13 @@ TEST(ForwardSm90Config, RefusesWhatTheCopyEngineCannotMove) {
   EXPECT_FALSE(configure_forward_sm90(shared_rows).is_ok());
 }
 
-TEST(ForwardSm90Config, RefusesDropoutBesideABiasOfWideHeads) {
-  for (int dim : {128, 192}) {
-    const auto config = configure_forward_sm90(
-        forward_of({.qk_dim = dim, .v_dim = dim, .features = {Feature::bias, Feature::philox}}));
-    EXPECT_EQ(config.is_ok(), dim == 128);
-    EXPECT_EQ(config.status().code(), dim == 128 ? Code::ok : Code::graph_not_supported);
+TEST(ForwardSm90Config, RefusesDropoutOrLengthsBesideABiasOfWideHeads) {
+  for (auto [beside, widest] : {std::pair{Feature::philox, 128}, {Feature::lengths, 192}}) {
+    for (int dim : {128, 192, 256}) {
+      const auto config = configure_forward_sm90(
+          forward_of({.qk_dim = dim, .v_dim = dim, .features = {Feature::bias, beside}}));
+      EXPECT_EQ(config.status().code(), dim <= widest ? Code::ok : Code::graph_not_supported);
+    }
   }
 }
 

@@ -38,8 +38,9 @@ std::vector<Case> cases() {
                       F::negative_scale, F::sink, F::statistics, F::lengths, F::ragged})
       add(qk, v, {F::causal, feature});
     add(qk, v, {F::window, F::lengths, F::soft_cap, F::philox, F::sink, F::statistics});
-    // Above 128 the general kernel takes the two.
-    add(qk, v, {F::window, F::ragged, F::bias, F::sink, F::log2});
+    // Above 128 the general kernel takes a bias with dropout, above 192 with lengths.
+    if (qk <= 192) add(qk, v, {F::window, F::ragged, F::bias, F::sink, F::log2});
+    add(qk, v, {F::window, F::bias, F::sink, F::log2, F::statistics});
     if (qk <= 128) add(qk, v, {F::window, F::ragged, F::bias, F::threefry, F::sink, F::log2});
     add(qk, v, {F::causal}, 512, DataType::f16);
   }

@@ -207,11 +207,13 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem
   }
   const bool reads = reads_cells(problem),
              draws = structure.dropout.kind != problem::Dropout::Kind::none;
-  // The addresses of the one beside the counters of the other spill at any number of keys.
-  if (reads && draws && std::max(structure.qk_head_dim, structure.v_head_dim) > 128) {
+  // Addresses per score beside the counters of dropout, or beside the ends of sequences at 256,
+  // spill at any number of keys.
+  const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
+  if (reads && ((draws && widest > 128) || (config.sequence_maps && widest > 192))) {
     return error(Code::graph_not_supported,
-                 "cuda: sdpa head_dim {} (q, k) and {} (v); the Hopper kernel takes dropout beside "
-                 "an operand read for each score up to 128",
+                 "cuda: sdpa head_dim {} (q, k) and {} (v); beside an operand read for each score "
+                 "the Hopper kernel takes dropout up to 128, and lengths up to 192",
                  structure.qk_head_dim, structure.v_head_dim);
   }
   const bool heavy = reads || draws;
