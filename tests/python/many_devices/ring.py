@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from heddle.jax import attention, ring_attention, ring_order, ring_restore
 from jax.sharding import PartitionSpec as P
-from meshes import make_mesh, shard_map
+from meshes import HAS_EXPLICIT, make_mesh, shard_map
 
 B, T, N, K, H = 2, 64, 4, 2, 16
 
@@ -90,6 +90,17 @@ def test_only_neighbours_are_spoken_to(collectives):
     run = ring(4, causal=True)
     assert set(collectives(run, *operands())) == {"collective-permute"}
     assert set(collectives(jax.grad(lambda *x: jnp.sum(run(*x)[0]), (0, 1, 2)), *operands())) == {"collective-permute"}
+
+
+if HAS_EXPLICIT:  # an older JAX maps over some axes in other words
+
+    def test_a_mesh_of_which_only_the_sequence_is_mapped_over():
+        mesh = make_mesh((2, 4), ("data", "sequence"))
+        cut = P(None, "sequence")
+        run = shard_map(partial(ring_attention, axis_name="sequence"), mesh=mesh, axis_names={"sequence"}, in_specs=(cut,) * 3,
+                        out_specs=cut)
+        with jax.set_mesh(mesh):
+            np.testing.assert_allclose(jax.jit(run)(*operands()), attention(*operands()), rtol=1e-4, atol=2e-5)
 
 
 def test_order():

@@ -4,6 +4,8 @@ import jax
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from heddle.jax import _internals
+
 
 def typeof(x):
     """The type of an array: shape, dtype and, where JAX has them, mesh axes."""
@@ -71,9 +73,7 @@ else:
 def declare(primitive):
     """Says that a primitive's lowering asks which devices it is for, as custom_partitioning's does, and that inside an
     older shard_map its results differ over the axes that its operands do."""
-    from jax._src import dispatch  # no public name
-
-    dispatch.prim_requires_devices_during_lowering.add(primitive)
+    _internals.needs_devices(primitive)
     if not hasattr(jax, "shard_map"):
         from jax.experimental import shard_map as rules
 

@@ -1,7 +1,7 @@
 """The one file that uses JAX's private names (as of JAX 0.5.0 to 0.10); everything else goes through it."""
 
 import jax
-from jax._src import cache_key
+from jax._src import cache_key, dispatch
 from jax._src.interpreters import mlir
 from jax._src.lib import xla_client
 from jax._src.lib.mlir import ir
@@ -127,3 +127,8 @@ def varies_over_mesh(value):
     aval = value.aval  # a tracer
     kind = getattr(aval, "manual_axis_type", None)
     return bool(getattr(aval, "vma", None) or getattr(kind, "varying", None))
+
+
+def needs_devices(primitive):
+    """Has JAX give the devices when it lowers this primitive."""
+    dispatch.prim_requires_devices_during_lowering.add(primitive)

@@ -33,4 +33,6 @@ def per_device(function, operands, specs, out_specs):
     """
     specs = [PartitionSpec(*spec) for spec in specs]
     operands = [x if declared(x) == tuple(spec) else jax.sharding.reshard(x, spec) for x, spec in zip(operands, specs)]
-    return _compat.shard_map(function, in_specs=tuple(specs), out_specs=out_specs)(*operands)
+    mesh = explicit_mesh(operands)
+    axes = {name for name, kind in zip(mesh.axis_names, mesh.axis_types) if kind == jax.sharding.AxisType.Explicit}
+    return _compat.shard_map(function, in_specs=tuple(specs), out_specs=out_specs, axis_names=axes)(*operands)

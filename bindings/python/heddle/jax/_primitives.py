@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend.core import Primitive
-from jax.interpreters import batching, mlir
+from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from heddle.jax import _compat
@@ -69,11 +69,20 @@ def define(name, results, run, rule, partition):
 
     batching.primitive_batchers[primitive] = batch
     _compat.declare(primitive)
-    for platform in PLATFORMS:
-        def lowered(*operands, config, leading, platform=platform):
-            return partitioned((config, leading, platform), *operands)
 
-        mlir.register_lowering(primitive, mlir.lower_fun(lowered, multiple_results=True), platform=platform)
+    def refuse(*_, **__):
+        raise NotImplementedError(f"{name} is not differentiable: Heddle's ops are so once, in reverse mode.")
+
+    ad.primitive_jvps[primitive] = refuse
+    for platform in PLATFORMS:
+        def lower(context, *operands, config, leading, platform=platform):
+            key = config, leading, platform
+            # Where some axes are manual, JAX's custom partitioning cannot read the other axes' shardings.
+            manual = getattr(context.module_context.axis_context, "manual_axes", ())
+            function = partial(run, *key) if manual else partial(partitioned, key)
+            return mlir.lower_fun(function, multiple_results=True)(context, *operands)
+
+        mlir.register_lowering(primitive, lower, platform=platform)
 
     return lambda config, *operands: primitive.bind(*operands, config=config, leading=0)
 
