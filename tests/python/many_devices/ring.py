@@ -75,9 +75,12 @@ def test_low_precision():
     """As exact as attention on one device."""
     arrays = operands(jnp.bfloat16)
     d_o = random(B, T, N, H, seed=4, dtype=jnp.bfloat16)
-    gradients = lambda f, d_o, *x: (f(*x)[0], *jax.vjp(lambda *x: f(*x)[0], *x)[1](d_o))
-    plain = lambda *x: attention(*x, causal=True, return_lse=True)
-    found = jax.jit(partial(gradients, ring(4, causal=True, arranged=True)))(d_o, *arrays)
+    gradients = lambda f, d_o, *x: (f(*x), *jax.vjp(f, *x)[1](d_o))
+    plain = partial(attention, causal=True)
+    mesh, cut = make_mesh((2, 4), ("data", "sequence")), P("data", "sequence")
+    attend = shard_map(partial(ring_attention, axis_name="sequence", causal=True, order="contiguous"), mesh=mesh,
+                       in_specs=(cut,) * 3, out_specs=cut)
+    found = jax.jit(partial(gradients, attend))(d_o, *arrays)
     one = gradients(plain, d_o, *arrays)
     exact = gradients(plain, d_o.astype(jnp.float32), *(x.astype(jnp.float32) for x in arrays))
     for got, alone, wide in zip(found, one, exact):

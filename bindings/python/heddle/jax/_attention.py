@@ -71,12 +71,16 @@ def _with_lse_gradient(config, v, o, d_o, d_lse):
     """V, O and dO with more columns, by which the sum of dO * O over a row is less by dL/d(lse).
 
     As d(lse)/dS = P and dS = P * (dP - sum(dO * O)), that is all that a gradient of lse changes; V's columns are zero.
+    Three numbers of O's type have the sum that one f32 has.
     """
-    per_row = jnp.swapaxes(d_lse, 1, 2) if config.layout == "BTNH" else d_lse
-    widened = lambda x, first: jnp.concatenate(
-        [x.astype(jnp.float32), first[..., None], jnp.zeros((*x.shape[:-1], 7), jnp.float32)], -1)
-    v = jnp.pad(v, ((0, 0),) * 3 + ((0, 8),))
-    return v, widened(o, -per_row.astype(jnp.float32)), widened(d_o, jnp.ones_like(per_row, jnp.float32))
+    rest = -(jnp.swapaxes(d_lse, 1, 2) if config.layout == "BTNH" else d_lse).astype(jnp.float32)
+    parts, kind = [], jnp.finfo(o.dtype)
+    for _ in range(3):
+        part = jax.lax.reduce_precision(rest, kind.nexp, kind.nmant)
+        parts.append(part.astype(o.dtype))
+        rest = rest - part
+    widened = lambda x, columns: jnp.concatenate([x, jnp.pad(jnp.stack(columns, -1), ((0, 0),) * 3 + ((0, 5),))], -1)
+    return jnp.pad(v, ((0, 0),) * 3 + ((0, 8),)), widened(o, parts), widened(d_o, [jnp.ones_like(parts[0])] * 3)
 
 
 _attend.defvjp(_save, _differentiate, symbolic_zeros=True)

@@ -26,6 +26,7 @@ class Ring(NamedTuple):
     axis: Any
     causal: bool
     zigzag: bool
+    with_lse: bool
 
     @property
     def length(self):
@@ -199,14 +200,16 @@ def _save(ring, operands):
     together = dict(zip(names, _compat.all_varying(list(operands.values()))))
     o, lse = _around(ring, together)
     o = o.astype(operands["q"].dtype)
-    return (o, lse), (operands, o, lse)
+    return (o, lse) if ring.with_lse else o, (operands, o, lse)
 
 
 def _differentiate(ring, saved, cotangents):
     operands, o, lse = saved
-    d_o, d_lse = cotangents
     inputs = dict(operands)
-    inputs["v"], o, d_o = _with_lse_gradient(ring.attention, inputs["v"], o, d_o, d_lse)
+    if ring.with_lse:
+        inputs["v"], o, d_o = _with_lse_gradient(ring.attention, inputs["v"], o, *cotangents)
+    else:
+        d_o = cotangents
     inputs.update(o=o, lse=lse, d_o=d_o)
     inputs = dict(zip(inputs, _compat.all_varying(list(inputs.values()))))
     gradients = {name: None for name in operands}
@@ -280,9 +283,11 @@ def ring_attention(
     for name in "qkv":
         operands[name] = jnp.pad(operands[name], ((0, 0),) * 3 + ((0, -operands[name].shape[-1] % 8),))
     config = Config(operands=tuple(operands), layout=layout, scale=scale, soft_cap=soft_cap)
-    o, lse = _attend(Ring(config, axis_name, bool(causal), bool(causal) and order == "zigzag"), operands)
-    o = o[..., :dim]
-    return (o, lse) if return_lse else o
+    ring = Ring(config, axis_name, bool(causal), bool(causal) and order == "zigzag", bool(return_lse))
+    if not return_lse:
+        return _attend(ring, operands)[..., :dim]
+    o, lse = _attend(ring, operands)
+    return o[..., :dim], lse
 
 
 def _zigzag(devices):
