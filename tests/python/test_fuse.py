@@ -234,6 +234,8 @@ if "check_vma" in inspect.signature(shard_map).parameters:
     else:
         raise SystemExit("varying axes were accepted")
     specs["check_vma"] = False
+else:
+    specs["check_rep"] = False
 local = jax.jit(shard_map(fused, **specs))
 assert calls(local, q, k, v) == 1
 close(local(q, k, v), attend(q, k, v))

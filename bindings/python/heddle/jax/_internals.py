@@ -6,6 +6,7 @@ from jax._src.interpreters import mlir
 from jax._src.lib import xla_client
 from jax._src.lib.mlir import ir
 from jax._src.lib.mlir.dialects import func as func_dialect
+from jax._src.lib.mlir.dialects import hlo
 from jax._src.sharding_impls import SPMDAxisContext
 from jax.interpreters import ad, batching
 
@@ -65,7 +66,12 @@ def inlined(context, stablehlo, name, operands):
     source = ir.Module.parse(stablehlo, module.context)
     symbol = mlir.merge_mlir_modules(module, name, source, dst_symtab=table)
     call = func_dialect.CallOp(table[symbol].type.results, ir.FlatSymbolRefAttr.get(symbol), operands)
-    return list(call.results)
+    results = list(call.results)
+    if len(results) == 1 and str(results[0].type).startswith("tuple<"):  # before JAX 0.6
+        parts = ir.TupleType(results[0].type).num_types
+        results = [hlo.GetTupleElementOp(results[0], ir.IntegerAttr.get(ir.IntegerType.get_signless(32), i)).result
+                   for i in range(parts)]
+    return results
 
 
 def lowered_as_written(function, context, operands):
@@ -94,19 +100,19 @@ def define(primitive, *, lower, batch, jvp):
 
 
 class CacheKeySalt:
-    """Adds words to the key of JAX's persistent compilation cache while it is set."""
+    """Adds words to the key of JAX's persistent compilation cache until it is taken out again."""
 
     def __init__(self, words):
+        previous = cache_key.custom_hook
         self._words = words
-        self._previous = None
-
-    def set(self):
-        previous = self._previous = cache_key.custom_hook
-        words = self._words
-        cache_key.custom_hook = lambda: previous() + words
+        self._previous = previous
+        self._hook = lambda: previous() + self._words
+        cache_key.custom_hook = self._hook
 
     def clear(self):
-        cache_key.custom_hook = self._previous
+        self._words = ""
+        if cache_key.custom_hook is self._hook:  # else somebody has built on it
+            cache_key.custom_hook = self._previous
 
 
 def hlo_transformations():
@@ -124,7 +130,7 @@ def is_tracer(value):
 
 def varies_over_mesh(value):
     """Whether shard_map tracks mesh axes that a value varies over."""
-    aval = value.aval  # a tracer
+    aval = getattr(value, "aval", None)
     kind = getattr(aval, "manual_axis_type", None)
     return bool(getattr(aval, "vma", None) or getattr(kind, "varying", None))
 

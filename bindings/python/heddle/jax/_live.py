@@ -81,7 +81,6 @@ def enable():
         if _salt is None:
             registry.register_hlo_module_transformation(_transform_if_enabled, name=NAME, platforms=PLATFORMS)
             _salt = _internals.CacheKeySalt(f" heddle {_library.identity()}")
-            _salt.set()
             jax.clear_caches()
     return Enabled()
 
