@@ -67,6 +67,8 @@ void Shape::set_dynamic(int i, bool dynamic) {
 void Shape::set_default_layout() {
   for (Shape& element : elements_) element.set_default_layout();
   if (!is_array()) return;
+  layout_.reset();
+  if (rank() == 0) return;
   Layout layout;
   for (int i = rank() - 1; i >= 0; --i) layout.minor_to_major.push_back(i);
   layout_ = std::move(layout);

@@ -54,7 +54,8 @@ class Shape {
 
   const std::optional<Layout>& layout() const { return layout_; }
   void set_layout(std::optional<Layout> layout) { layout_ = std::move(layout); }
-  /// Sets the row-major layout, recursively through tuples.
+  /// Sets the row-major layout, recursively through tuples. Scalars have but one layout: none is
+  /// said.
   void set_default_layout();
   Shape without_layout() const;
   Shape with_type(ElementType type) const;

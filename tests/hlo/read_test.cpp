@@ -149,6 +149,8 @@ TEST(Instruction, ShapesThatFollowMayBeLeftOut) {
       "HloModule m e { p = f32[2,3] parameter(0) t = transpose(p), dimensions={1,0} "
       "u = tuple(t, p) ROOT g = get-tuple-element(u), index=0 }");
   EXPECT_EQ(to_string(module->entry()->root()->shape()), "f32[3,2]{1,0}");
+  const auto scalar = read("HloModule m e { p = f32[] parameter(0) ROOT s = add(p, p) }");
+  EXPECT_EQ(scalar->entry()->root()->shape(), scalar->entry()->parameter(0)->shape());
   EXPECT_EQ(refused_entry("p = f32[2] parameter(0) q = reshape(p)"),
             "m.hlo:3:29: expected a shape before reshape");
 }

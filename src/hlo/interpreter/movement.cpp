@@ -1,5 +1,6 @@
 // Operations that move elements and compute none.
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "hlo/interpreter/codec.h"
@@ -198,10 +199,7 @@ Result<Literal> iota(Machine& machine, const Instruction& x) {
 }
 
 bool is_row_major(const Shape& shape) {
-  if (!shape.layout()) return true;
-  Shape plain = shape;
-  plain.set_default_layout();
-  return plain.layout()->minor_to_major == shape.layout()->minor_to_major;
+  return !shape.layout() || std::ranges::is_sorted(shape.layout()->minor_to_major, std::greater());
 }
 
 Result<Literal> reshape(const Instruction& x, Literal operand) {
