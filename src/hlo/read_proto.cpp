@@ -2,6 +2,7 @@
 
 #include <protozero/exception.hpp>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "hlo/proto_fields.h"
 #include "hlo/proto_instruction.h"
@@ -53,7 +54,7 @@ class ProtoReader {
     for (const std::string_view computation : computations)
       HEDDLE_TRY(read_computation(computation));
     const auto entry = computations_.find(entry_id);
-    if (entry == computations_.end() || entry->second->name() != entry_name) {
+    if (entry == computations_.end()) {
       return error(Code::malformed_input,
                    "module {}: the entry, {} with id {}, is not one of its computations", name,
                    entry_name, entry_id);
@@ -72,13 +73,16 @@ class ProtoReader {
   Status add_references(Instruction& x, proto::InstructionFields& fields);
   Status add_called(Instruction& x, const std::vector<int64_t>& ids);
   Result<Instruction*> find(int64_t id, const Instruction& user) const;
+  void take_name(std::string& name, std::unordered_set<std::string>& taken);
 
   std::shared_ptr<const std::string> bytes_;
   std::unique_ptr<Module> module_;
   std::unordered_map<int64_t, Computation*> computations_;
+  std::unordered_set<std::string> computation_names_;
   // The computation being read.
   Computation* current_ = nullptr;
   std::unordered_map<uint32_t, Instruction*> instructions_;
+  std::unordered_set<std::string> instruction_names_;
   std::unordered_map<int64_t, Instruction*> parameters_;
 };
 
@@ -130,6 +134,7 @@ Status ProtoReader::read_computation(std::string_view bytes) {
   current_->module_ = module_.get();
   current_->wire_ = bytes;
   instructions_.clear();
+  instruction_names_.clear();
   parameters_.clear();
   int64_t id = 0, root_id = 0;
   std::vector<std::string_view> instructions;
@@ -157,9 +162,7 @@ Status ProtoReader::read_computation(std::string_view bytes) {
         at.skip();
     }
   }
-  if (!module_->names_.insert(current_->name_).second) {
-    return error(Code::malformed_input, "two computations are called {}", current_->name_);
-  }
+  take_name(current_->name_, computation_names_);
   Computation* const computation = current_;
   module_->computations_.push_back(std::move(owned));
   for (const std::string_view instruction : instructions) HEDDLE_TRY(read_instruction(instruction));
@@ -183,6 +186,12 @@ Status ProtoReader::read_computation(std::string_view bytes) {
     return error(Code::malformed_input, "two computations have the id {}", id);
   }
   return {};
+}
+
+/// References go by id, and XLA lets two computations have one name: the second gets another.
+void ProtoReader::take_name(std::string& name, std::unordered_set<std::string>& taken) {
+  while (!taken.insert(name).second) name = module_->unique_name(name);
+  module_->names_.insert(name);
 }
 
 Result<Instruction*> ProtoReader::find(int64_t id, const Instruction& user) const {
@@ -226,7 +235,7 @@ Status ProtoReader::read_instruction(std::string_view bytes) {
     return error(Code::malformed_input, "two instructions of {} have the id {}", current_->name(),
                  fields.id);
   }
-  module_->names_.insert(x->name_);
+  take_name(x->name_, instruction_names_);
   current_->instructions_.push_back(std::move(owned));
   return {};
 }

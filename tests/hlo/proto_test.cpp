@@ -4,6 +4,7 @@
 
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
+#include <set>
 
 #include "hlo/build.h"
 #include "hlo/fixtures.h"
@@ -114,18 +115,18 @@ std::string edited(const std::string& message, uint32_t number, Edit&& edit) {
   std::string out;
   protozero::pbf_reader at(message);
   for (size_t start = 0; at.next(); start = message.size() - at.length()) {
-    if (at.tag() == number) {
-      std::string part(at.get_view().data(), 0);
-      const size_t end = message.size() - at.length();
-      protozero::pbf_reader again(message.data() + start, end - start);
-      again.next();
-      part = again.get_string();
-      edit(part);
-      protozero::pbf_writer(out).add_message(number, part);
-    } else {
-      at.skip();
-      out += message.substr(start, message.size() - at.length() - start);
+    const bool chosen = at.tag() == number;
+    at.skip();
+    const std::string field = message.substr(start, message.size() - at.length() - start);
+    if (!chosen) {
+      out += field;
+      continue;
     }
+    protozero::pbf_reader again(field);
+    again.next();
+    std::string part = again.get_string();
+    edit(part);
+    protozero::pbf_writer(out).add_message(number, part);
   }
   return out;
 }
@@ -158,6 +159,25 @@ TEST(ProtoFields, UnknownOnesSurviveInEveryMessage) {
   EXPECT_EQ(computations, occurrences(*written, "unknown of a computation"));
   EXPECT_EQ(instructions, occurrences(*written, "unknown of an instruction"));
   EXPECT_EQ(instructions, occurrences(*written, "unknown of a shape"));
+}
+
+TEST(ProtoReader, TellsComputationsAndInstructionsOfOneNameApart) {
+  const std::string bytes =
+      edited(file_text(HEDDLE_TEST_DATA "/hlo/proto/operations.pb"), 3, [](std::string& part) {
+        part = edited(part, 1, [](std::string& name) { name = "computation"; });
+        part = edited(part, 2, [](std::string& instruction) {
+          instruction = edited(instruction, 1, [](std::string& name) { name = "instruction"; });
+        });
+      });
+  const auto module = from_proto(bytes);
+  ASSERT_TRUE(module);
+  std::set<std::string> names;
+  for (const Computation* computation : module->computations())
+    EXPECT_TRUE(names.insert(computation->name()).second) << computation->name();
+  const auto written = write_proto(*module);
+  ASSERT_TRUE(written.is_ok()) << written.status().message();
+  std::string difference;
+  EXPECT_TRUE(equal(*module, *from_proto(*written), &difference)) << difference;
 }
 
 TEST(ProtoWriter, DeclaredLayoutsAreKeptAtTheEntry) {
