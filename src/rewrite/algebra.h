@@ -96,6 +96,8 @@ class Algebra {
   /// Set by whoever knows masks; products with the weight then need not repeat them.
   using Implied = std::vector<std::pair<AtomId, bool>>;
   std::function<Implied(PolyId z)> implied_by_weight;
+  /// Whether the program's text alone decides a predicate. Set by whoever evaluates them.
+  std::function<bool(const Element& predicate)> is_fixed;
 
   /// Whether work has grown beyond what attention needs; results are then incomplete.
   bool exhausted() const { return atoms_.size() > kMaxAtoms; }

@@ -6,7 +6,9 @@
 #include "graph/text.h"
 #include "hlo/build.h"
 #include "hlo/quoting.h"
+#include "rewrite/blind_rows.h"
 #include "rewrite/carry.h"
+#include "rewrite/labelled.h"
 
 namespace heddle::rewrite {
 
@@ -14,12 +16,6 @@ using hlo::Computation;
 using hlo::Instruction;
 
 namespace {
-
-Index flat(const std::vector<Index>& at) {
-  Index all;
-  for (const Index& index : at) all.insert(all.end(), index.begin(), index.end());
-  return all;
-}
 
 class Writer {
  public:
@@ -35,26 +31,14 @@ class Writer {
   Result<std::vector<Instruction*>> write(const Plan& plan,
                                           const std::vector<Instruction*>& forward,
                                           int forward_home) {
-    Computation& home = *computations_.at(elements_.frames()[plan.home].computation);
+    Computation& home = home_of(plan);
     std::vector<Instruction*> operands;
+    std::vector<Instruction*> wholes;  // the same before anything is made of them
     for (const Operand& operand : plan.operands) {
-      Instruction* x = nullptr;
-      if (operand.of_forward) {
-        x = forward[*operand.of_forward];
-      } else if (operand.key) {
-        HEDDLE_ASSIGN(x, key_of(operand));
-      } else {
-        x = instructions_.at(operand.place.x);
-      }
-      // Another call's results in a loop's body are, to the loop that reads it back, its twin's.
-      const bool of_other_body = operand.of_forward && forward_home != plan.home;
-      const int from = of_other_body        ? plan.anchor.frame
-                       : operand.of_forward ? plan.home
-                                            : operand.place.frame;
-      if (from != plan.home) {
-        HEDDLE_ASSIGN(x, carrier_.carry(x, from, plan.home));
-      }
-      if (!operand.of_forward && !operand.key && !operand.direct) {
+      HEDDLE_ASSIGN(Instruction * x, whole(plan, operand, forward, forward_home));
+      wholes.push_back(x);
+      HEDDLE_ASSIGN(x, made(operand, x));
+      if (!operand.of_forward && !operand.direct) {
         HEDDLE_ASSIGN(x, canonical_copy(x, operand.place.at, operand.axes));
       }
       operands.push_back(x);
@@ -75,39 +59,61 @@ class Writer {
       HEDDLE_ASSIGN(Instruction * value,
                     hlo::make_get_tuple_element(made, static_cast<int64_t>(i)));
       values.push_back(value);
-      if (plan.results[i].target) HEDDLE_TRY(replace(plan.results[i], value));
+      if (plan.results[i].target) HEDDLE_TRY(replace(plan, i, value, wholes));
     }
     return values;
   }
 
  private:
-  std::vector<int64_t> sizes(const Index& digits) const {
-    std::vector<int64_t> result;
-    for (Var v : digits) result.push_back(elements_.size(v));
-    return result;
+  /// What an operand is made of, in the plan's home.
+  Result<Instruction*> whole(const Plan& plan, const Operand& operand,
+                             const std::vector<Instruction*>& forward, int forward_home) {
+    Instruction* x = nullptr;
+    if (operand.of_forward) {
+      x = forward[*operand.of_forward];
+    } else if (operand.made == Made::key) {
+      HEDDLE_ASSIGN(x, key_of(operand));
+    } else if (operand.made == Made::full_lengths) {
+      return hlo::make_splat(home_of(plan), hlo::ElementType::s32,
+                             static_cast<double>(operand.limit),
+                             {elements_.size(operand.axes.batch)});
+    } else {
+      x = instructions_.at(operand.place.x);
+    }
+    // Another call's results in a loop's body are, to the loop that reads it back, its twin's.
+    const bool of_other_body = operand.of_forward && forward_home != plan.home;
+    const int from = of_other_body        ? plan.anchor.frame
+                     : operand.of_forward ? plan.home
+                                          : operand.place.frame;
+    return carrier_.carry(x, from, plan.home);
   }
 
-  /// `x`, whose dimensions are the digits `from`, with the digits of `to` in that order.
-  Result<Instruction*> reorder(Instruction* x, const Index& from, const Index& to) {
-    Index present;
-    std::vector<int64_t> permutation, dims, where;
-    for (size_t i = 0; i < to.size(); ++i) {
-      dims.push_back(elements_.size(to[i]));
-      const auto at = std::find(from.begin(), from.end(), to[i]);
-      if (at == from.end()) continue;
-      permutation.push_back(at - from.begin());
-      where.push_back(static_cast<int64_t>(i));
+  Result<Instruction*> made(const Operand& operand, Instruction* x) {
+    if (operand.made == Made::as_is || operand.made == Made::key ||
+        operand.made == Made::full_lengths)
+      return x;
+    const auto with = [&](hlo::Opcode opcode, Instruction* a, int64_t number) {
+      auto splat = hlo::make_splat(*a->computation(), a->shape().type(),
+                                   static_cast<double>(number), a->shape().dims());
+      return splat ? hlo::make_binary(opcode, a, *splat) : splat;
+    };
+    using hlo::Opcode;
+    switch (operand.made) {
+      case Made::lengths: {
+        // Bounded before the sum, so that it cannot overflow.
+        HEDDLE_ASSIGN(x, with(Opcode::maximum, x, -operand.plus));
+        HEDDLE_ASSIGN(x, with(Opcode::minimum, x, operand.limit - operand.plus));
+        return operand.plus == 0 ? Result<Instruction*>(x) : with(Opcode::add, x, operand.plus);
+      }
+      case Made::low_half:
+        return with(Opcode::and_, x, 0xFFFF);
+      default:
+        return with(Opcode::shift_right_arithmetic, x, 16);
     }
-    if (x->shape().dims() != sizes(from)) {
-      HEDDLE_ASSIGN(x, hlo::make_reshape(x, sizes(from)));
-    }
-    if (!std::is_sorted(permutation.begin(), permutation.end())) {
-      HEDDLE_ASSIGN(x, hlo::make_transpose(x, permutation));
-    }
-    if (where.size() != to.size()) {
-      HEDDLE_ASSIGN(x, hlo::make_broadcast(x, dims, where));
-    }
-    return x;
+  }
+
+  Computation& home_of(const Plan& plan) {
+    return *computations_.at(elements_.frames()[plan.home].computation);
   }
 
   /// The two words of a key as one array, where they are.
@@ -115,7 +121,7 @@ class Writer {
     Computation& computation =
         *computations_.at(elements_.frames()[operand.place.frame].computation);
     std::vector<Instruction*> words;
-    for (const DrawnMask::KeyWord& word : *operand.key) {
+    for (const DrawnMask::KeyWord& word : operand.key) {
       Instruction* x =
           word.place ? instructions_.at(word.place->x)
                      : hlo::make_constant(computation,
@@ -132,15 +138,29 @@ class Writer {
   /// A dense [B, S, H, D] copy.
   Result<Instruction*> canonical_copy(Instruction* x, const std::vector<Index>& at,
                                       const Axes& axes) {
-    HEDDLE_ASSIGN(x, reorder(x, flat(at), axes.canonical()));
+    HEDDLE_ASSIGN(x, reordered(elements_, {x, flat(at)}, axes.canonical()));
     return hlo::make_reshape(x, {elements_.size(axes.batch), elements_.size(axes.rows),
                                  elements_.size(axes.heads), elements_.size(axes.columns)});
   }
 
-  Status replace(const CallResult& result, Instruction* value) {
+  /// `number`: of the plan's result that `value` is.
+  Status replace(const Plan& plan, size_t number, Instruction* value,
+                 const std::vector<Instruction*>& wholes) {
+    const CallResult& result = plan.results[number];
     Instruction* target = instructions_.at(result.target);
     if (!result.direct) {
-      HEDDLE_ASSIGN(value, reorder(value, result.axes.canonical(), flat(result.place.at)));
+      HEDDLE_ASSIGN(value,
+                    reordered(elements_, {value, result.axes.canonical()}, flat(result.place.at)));
+    }
+    if (result.adds_blind_rows) {
+      std::vector<Instruction*> predicates;
+      for (const Element& predicate : plan.blind_rows->predicates) {
+        HEDDLE_ASSIGN(Instruction * x,
+                      carrier_.carry(instructions_.at(predicate.x), predicate.frame, plan.home));
+        predicates.push_back(x);
+      }
+      HEDDLE_ASSIGN(value, with_blind_rows(elements_, plan, result, value,
+                                           wholes[plan.blind_rows->operand], predicates));
     }
     if (value->shape().dims() != target->shape().dims()) {
       HEDDLE_ASSIGN(value, hlo::make_reshape(value, target->shape().dims()));

@@ -3,6 +3,8 @@
 #include <iterator>
 #include <set>
 
+#include "rewrite/predicate.h"
+
 namespace heddle::rewrite {
 
 using hlo::Instruction;
@@ -15,6 +17,12 @@ std::shared_ptr<Algebra> make_algebra(Elements& elements) {
   algebra->implied_by_weight = [raw = algebra.get()](PolyId z) {
     const auto mask = mask_of(*raw, z);
     return mask ? implied(*mask) : Algebra::Implied{};
+  };
+  algebra->is_fixed = [&elements](const Element& predicate) {
+    std::vector<Extent> first_cell;
+    for (const Index& index : predicate.at)
+      for (Var v : index) first_cell.push_back({v, 0, 1});
+    return evaluate(elements, predicate, first_cell).has_value();
   };
   return algebra;
 }

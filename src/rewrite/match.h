@@ -33,6 +33,8 @@ struct Match {
   Element v;
   std::optional<Element> d_o;
   std::optional<Dropout> dropout;
+  /// Whether a row that sees no key gives 0 here, by a second masking of its weights.
+  bool blind_rows_are_zero = false;
   std::vector<Output> outputs;
 
   const Output* find(Role role) const {

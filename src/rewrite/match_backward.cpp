@@ -132,7 +132,9 @@ class Backward {
     Product kept;
     for (const Power& p : direct[0].factors) {
       const Atom& atom = algebra_.at(p.atom);
-      if (atom.kind == AtomKind::indicator) kept.push_back({p.atom, 1});
+      const auto& of_mask = softmax_.score.mask.indicators;
+      const bool masks = std::find(of_mask.begin(), of_mask.end(), p.atom) != of_mask.end();
+      if (atom.kind == AtomKind::indicator && !masks) kept.push_back({p.atom, 1});
       if (atom.kind == AtomKind::sum && p.exponent == 1 && p.atom != softmax_.score.dot) d = p.atom;
     }
     const auto product = d ? contraction(algebra_, *d, softmax_.score.keys) : std::nullopt;
@@ -152,6 +154,7 @@ class Backward {
     const Poly mean = algebra_.sum(softmax_.score.keys, weighted);
     core.by_score =
         algebra_.add(weighted, algebra_.scale(algebra_.multiply(softmax_.probability, mean), -1));
+    core.by_score = algebra_.multiply(core.by_score, visibility(algebra_, softmax_.score.mask));
     core.by_dot = algebra_.multiply(core.by_score, derivative(algebra_, softmax_.score));
     const auto scale = Algebra::ratio(value, core.by_dot);
     const auto unscaled = Algebra::ratio(value, core.by_score);

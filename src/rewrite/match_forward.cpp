@@ -11,6 +11,7 @@ namespace {
 struct Values {
   Element v;
   std::optional<Element> keep;
+  bool masked_again = false;
 };
 
 /// Reads sum_keys exp(z) * keep * V; nothing if the sum is not that.
@@ -19,18 +20,29 @@ std::optional<Values> values_of(Algebra& algebra, const Softmax& softmax, AtomId
   if (!renaming) return std::nullopt;
   std::optional<Values> result;
   std::optional<Element> keep;
+  const std::vector<AtomId>& of_mask = softmax.score.mask.indicators;
+  Poly masks = Algebra::constant(1);
   for (const Power& p : Product(algebra.at(sum).product)) {
-    const Atom atom = algebra.at(algebra.rename(p.atom, *renaming));
+    const AtomId id = algebra.rename(p.atom, *renaming);
+    const Atom atom = algebra.at(id);
     if (atom.kind == AtomKind::weight) continue;
+    if (std::find(of_mask.begin(), of_mask.end(), id) != of_mask.end()) {
+      masks = algebra.multiply(masks, {{1, {{id, 1}}}});
+      continue;
+    }
     if (atom.kind == AtomKind::element && p.exponent == 1 && !result) {
-      result = Values{atom.element, std::nullopt};
+      result = Values{atom.element, std::nullopt, false};
     } else if (atom.kind == AtomKind::indicator && !keep) {
       keep = atom.element;
     } else {
       return std::nullopt;
     }
   }
-  if (result) result->keep = keep;
+  if (!result) return result;
+  result->keep = keep;
+  if (Algebra::ratio(masks, Algebra::constant(1)) == 1.0) return result;
+  if (Algebra::ratio(masks, visibility(algebra, softmax.score.mask)) != 1.0) return std::nullopt;
+  result->masked_again = true;
   return result;
 }
 
@@ -75,6 +87,7 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
       free_bound(elements, softmax.score.depth, algebra.at(softmax.score.dot).sizes, match.score.q,
                  match.score.k, &match.score.depth);
       match.v = values->v;
+      match.blind_rows_are_zero = values->masked_again;
       if (values->keep) match.dropout = Dropout{*values->keep, *factor};
       match.outputs.push_back({Role::o, member->place, values->keep ? 1 : *factor});
       return match;

@@ -14,20 +14,31 @@
 #include "rewrite/drawn_mask.h"
 #include "rewrite/layout.h"
 #include "rewrite/match.h"
-#include "rewrite/predicate.h"
+#include "rewrite/visible_keys.h"
 
 namespace heddle::rewrite {
 
-/// An operand of the call: `place`, in the home computation or carried to it (carry.h), or another
-/// plan's result, or the key of a drawn mask.
+/// What is made of an operand's place before the call gets it.
+enum class Made : uint8_t {
+  as_is,
+  key,           // nothing of a place: the two words of a drawn mask's key
+  lengths,       // the place plus `plus`, between 0 and `limit`
+  full_lengths,  // nothing of a place: `limit` for every batch entry
+  low_half,      // the lower 16 bits of an integer, which f32 holds exactly
+  high_half,     // and the upper 16
+};
+
+/// An operand of the call: made of `place`, in the home computation or carried to it (carry.h), or
+/// another plan's result.
 struct Operand {
   Element place;
   Axes axes;
   bool direct = true;  // else a canonical copy is made of it
   /// Set instead of `place`: the result number of the forward that belongs to this backward.
   std::optional<int> of_forward;
-  /// Set instead of `place.x`: the two words, all of frame `place.frame`.
-  std::optional<std::array<DrawnMask::KeyWord, 2>> key;
+  Made made = Made::as_is;
+  int64_t plus = 0, limit = 0;              // of lengths
+  std::array<DrawnMask::KeyWord, 2> key{};  // all of frame `place.frame`
 
   /// The program's instructions that it is made of.
   std::vector<const hlo::Instruction*> sources() const;
@@ -44,6 +55,15 @@ struct CallResult {
   double factor = 1;   // what the target is a multiple by
   /// From the output as found to the target: the same elements, moved or rounded.
   std::vector<Element> chain;
+  /// Of O and dV: a row that sees no key, to the call without weights, weighs all keys alike.
+  bool adds_blind_rows = false;
+};
+
+/// The rows that see no key: those for which the truth table over predicates holds nowhere.
+struct BlindRows {
+  std::vector<Element> predicates;  // to be carried home where they are not
+  std::vector<bool> visible;
+  size_t operand = 0;  // V, or the backward's dO
 };
 
 struct Plan {
@@ -56,11 +76,12 @@ struct Plan {
   int64_t workspace_bytes = 0;
   int forward = -1;  // of a backward: the plan whose O and Stats it reads, carried if that has
                      // another home
+  std::optional<BlindRows> blind_rows;
   /// Rotated queries and keys (or gradients before they are rotated back) that the call has inside.
   std::vector<const hlo::Instruction*> absorbed;
   // For the report.
   Roles roles;
-  Band band;
+  VisibleKeys keys;
   std::string mask, bias, dropout, score;
   double scale = 1;
   hlo::ElementType dtype = hlo::ElementType::f32;

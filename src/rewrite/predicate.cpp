@@ -122,6 +122,37 @@ Position position(const Elements& elements, const Index& index, const std::vecto
   return result;
 }
 
+/// Sums over windows of a vector, as a cumulative sum is written.
+std::optional<std::vector<double>> window_sums(Elements& elements, const Element& e) {
+  const Instruction* x = e.x;
+  if (x->operand_count() != 2 || x->shape().rank() != 1 || x->window().size() != 1 ||
+      elements.splat(e.frame, x->operand(1)) != 0.0)
+    return std::nullopt;
+  const Instruction* combine = x->to_apply()->root();
+  const hlo::WindowDimension window = x->window()[0];
+  if (!combine->is(Opcode::add) || !combine->operand(0)->is(Opcode::parameter) ||
+      !combine->operand(1)->is(Opcode::parameter) || combine->operand(0) == combine->operand(1) ||
+      window.stride != 1 || window.lhs_dilate != 1 || window.rhs_dilate != 1)
+    return std::nullopt;
+  const Element from = elements.fresh(e.frame, x->operand(0));
+  std::vector<Extent> extents;
+  for (Var v : from.at[0]) extents.push_back({v, 0, elements.size(v)});
+  const auto grid = evaluate(elements, from, extents);
+  const int64_t size = x->operand(0)->shape().dim(0);
+  // Fresh digits are numbered from the most significant: the grid is the vector, or one number.
+  if (!grid || (static_cast<int64_t>(grid->values.size()) != size && grid->values.size() != 1) ||
+      size > kMaxCells / std::max<int64_t>(window.size, 1))
+    return std::nullopt;
+  std::vector<double> sums;
+  for (int64_t i = 0; i < x->shape().dim(0); ++i) {
+    double sum = 0;
+    for (int64_t j = i - window.pad_low; j < i - window.pad_low + window.size; ++j)
+      if (j >= 0 && j < size) sum += grid->values[grid->values.size() == 1 ? 0 : j];
+    sums.push_back(sum);
+  }
+  return sums;
+}
+
 }  // namespace
 
 std::optional<Grid> evaluate(Elements& elements, const Element& element,
@@ -156,6 +187,13 @@ std::optional<Grid> evaluate(Elements& elements, const Element& element,
         linear = linear * x->shape().dim(static_cast<int>(i)) + places[i](at);
       grid.values.push_back(literal->get(linear));
     });
+    return grid;
+  }
+  if (x->is(Opcode::reduce_window)) {
+    const auto sums = window_sums(elements, e);
+    if (!sums) return std::nullopt;
+    const Position place = position(elements, e.at[0], grid.vars);
+    for_each(cells, [&](const int64_t* at) { grid.values.push_back((*sums)[place(at)]); });
     return grid;
   }
   const Arithmetic f = arithmetic(x);

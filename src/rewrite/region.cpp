@@ -221,4 +221,20 @@ std::vector<Var> Region::keys_of(const Element& element) const {
   return keys;
 }
 
+bool Region::depends_on_scores(const Element& element) const {
+  std::set<const Instruction*> seen;
+  std::vector<const Instruction*> work{element.x};
+  while (!work.empty()) {
+    const Instruction* x = work.back();
+    work.pop_back();
+    if (!seen.insert(x).second) continue;
+    const Member* member = find(element.frame, x);
+    if (member && hlo::is_floating(x->shape().type()) && x->shape().element_count() == count_ &&
+        (x->is(Opcode::dot) || x == anchor_.x))
+      return true;
+    for (const Instruction* operand : x->operands()) work.push_back(operand);
+  }
+  return false;
+}
+
 }  // namespace heddle::rewrite

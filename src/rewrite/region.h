@@ -42,6 +42,9 @@ class Region {
   /// The normal form of an element.
   Poly value(const Element& element);
 
+  /// Whether a number of the region, rows x keys, goes into `element`.
+  bool depends_on_scores(const Element& element) const;
+
  private:
   void walk(int frame);
   void enter(const Member& member);
@@ -54,7 +57,7 @@ class Region {
 
   Poly expand(const Element& element);
   Poly predicate(const Element& element);
-  /// The value of what is made of predicates and constants alone; nothing for anything else.
+  /// The value of what is made of fixed predicates and constants alone; nothing for anything else.
   std::optional<Poly> mask_value(const Element& element);
   Poly dot(const Element& element);
   Poly reduce(const Element& element);

@@ -65,7 +65,11 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
     return error(Code::graph_not_supported, "the mask combines {} predicates; at most {} are read",
                  mask.indicators.size(), kMaxIndicators);
   const size_t assignments = size_t{1} << mask.indicators.size();
+  for (AtomId id : mask.indicators)
+    mask.is_fixed =
+        mask.is_fixed && (!algebra.is_fixed || algebra.is_fixed(algebra.at(id).element));
   std::optional<Poly> visible;
+  std::optional<double> fill;
   for (size_t bits = 0; bits < assignments; ++bits) {
     const Assigned value = assign(algebra, z, mask.indicators, bits);
     const bool is_visible = value.constant > kLargestFill && !value.rest.empty();
@@ -85,6 +89,8 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
                    value.constant, kLargestFill);
     } else {
       mask.fill = std::max(mask.fill, value.constant);
+      if (!fill) fill = value.constant;
+      mask.replaces = mask.replaces && value.rest.empty() && *fill == value.constant;
     }
   }
   if (!visible) return error(Code::graph_not_supported, "the mask lets no score through");
@@ -92,8 +98,26 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   return mask;
 }
 
+Poly visibility(Algebra& algebra, const Mask& mask) {
+  if (!mask.may_leave_rows_blind()) return Algebra::constant(1);
+  Poly sum;
+  for (size_t bits = 0; bits < mask.visible.size(); ++bits) {
+    if (!mask.visible[bits]) continue;
+    Poly product = Algebra::constant(1);
+    for (size_t i = 0; i < mask.indicators.size(); ++i) {
+      const Poly holds = {{1, {{mask.indicators[i], 1}}}};
+      product = algebra.multiply(
+          product,
+          bits >> i & 1 ? holds : algebra.add(Algebra::constant(1), algebra.scale(holds, -1)));
+    }
+    sum = algebra.add(sum, product);
+  }
+  return sum;
+}
+
 Algebra::Implied implied(const Mask& mask) {
   Algebra::Implied result;
+  if (mask.may_leave_rows_blind()) return result;
   for (size_t i = 0; i < mask.indicators.size(); ++i) {
     bool can_hold = false, can_fail = false;
     for (size_t bits = 0; bits < mask.visible.size(); ++bits)

@@ -18,9 +18,19 @@ struct Mask {
   Poly visible_score;
   /// The largest fill of an invisible score; kMinusInfinity if there is none.
   double fill = kMinusInfinity;
+  /// Whether every invisible score is that very number, whatever it was.
+  bool replaces = true;
+  /// Whether the program's text alone decides what is visible.
+  bool is_fixed = true;
 
   bool hides_anything() const;
+  /// Whether a row that sees no key can have weights, all alike: then a nonzero weight says nothing
+  /// of the indicators. (Of fixed masks it is known whether there is such a row.)
+  bool may_leave_rows_blind() const { return !is_fixed && fill > kMinusInfinity; }
 };
+
+/// 1 where the mask lets the score through, as far as a weight does not say so already.
+Poly visibility(Algebra& algebra, const Mask& mask);
 
 /// Fails with a reason if some assignment gives neither the score nor a fill that no score reaches.
 Result<Mask> mask_of(Algebra& algebra, PolyId z);

@@ -21,6 +21,12 @@ Result<Softmax> softmax_of(Algebra& algebra, Region& region) {
   softmax.total = algebra.sum(region.keys(), softmax.weight);
   softmax.probability = algebra.multiply(softmax.weight, *Algebra::reciprocal(softmax.total));
   HEDDLE_ASSIGN(softmax.score, score_of(algebra, softmax.z, region.keys()));
+  for (AtomId id : softmax.score.mask.indicators)
+    if (region.depends_on_scores(algebra.at(id).element))
+      return error(
+          Code::graph_not_supported,
+          "the mask (%{}) is made of the scores themselves, so they would be computed anyway",
+          algebra.at(id).element.x->name());
   return softmax;
 }
 

@@ -190,17 +190,91 @@ def bias_full(q, k, v, bias):
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
 
 
-@form(QB, KB, VB, shape(Q, K, dtype=jnp.bool_))
+def dropped(p, key, shape, probability=0.75):
+    return jnp.where(jax.random.bernoulli(key, probability, shape), p / probability, 0)
+
+
+INTS = dict(dtype=jnp.int32)
+
+
+def small(x, size):
+    """Whole numbers below `size`, whatever they were; small enough for rows that see no key."""
+    return jnp.abs(x) % size
+
+
+@both(QB, KB, VB, shape(Q, K, dtype=jnp.bool_), out=OB)
 def mask_is_data(q, k, v, mask):
     s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
 
 
-@form(QB, KB, VB, shape(B, dtype=jnp.int32))
+@both(QB, KB, VB, shape(B, 1, 1, K, dtype=jnp.bool_), out=OB)
+def mask_of_keys(q, k, v, mask):
+    s = jnp.where(mask & causal(offset=4), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(Q, K, dtype=jnp.bool_), shape(B, K, dtype=jnp.bool_), out=OB)
+def mask_of_either(q, k, v, pairs, keys):
+    m = pairs[None] | keys[:, None, :] & causal(offset=4)
+    s = jnp.where(m[:, None], jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(B, **INTS), out=OB)
 def lengths_are_data(q, k, v, lengths):
-    m = jnp.arange(K)[None, :] < lengths[:, None]
+    m = jnp.arange(K)[None, :] < small(lengths, K + 2)[:, None]
     s = jnp.where(m[:, None, None, :], jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(B, **INTS), out=OB)
+def lengths_and_causal(q, k, v, lengths):
+    m = (small(lengths, K) >= jnp.arange(K)[:, None]).T
+    m = m[:, None, :] & causal(offset=K - Q)
+    s = jnp.where(m[:, None], jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5, -jnp.inf)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KG, VG, shape(B, **INTS), shape(B, **INTS), out=OB)
+def lengths_of_both(q, k, v, q_lengths, kv_lengths):
+    q_lengths, kv_lengths = small(q_lengths, Q), small(kv_lengths, K)
+    return jax.nn.dot_product_attention(
+        q, k, v[..., :D], query_seq_lengths=q_lengths, key_value_seq_lengths=kv_lengths, is_causal=True
+    ).repeat(2, -1)
+
+
+@both(QB, KB, VB, shape(B, Q, **INTS), shape(B, K, **INTS), out=OB)
+def segments(q, k, v, of_rows, of_keys):
+    m = small(of_rows, 3)[:, :, None] == small(of_keys, 3)[:, None, :]
+    s = jnp.where((m & causal())[:, None], jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KG, VG, shape(B, Q, K, dtype=jnp.bool_), out=OB)
+def mask_in_groups(q, k, v, mask):
+    q = q.reshape(B, Q, G, R, D)
+    s = jnp.where(mask[:, None, None], jnp.einsum("bqgrd,bkgd->bgrqk", q, k), -1e9)
+    return jnp.einsum("bgrqk,bkgd->bqgrd", softmax(s), v).reshape(B, Q, H, V)
+
+
+@both(QB, KB, VB, shape(B, K, dtype=jnp.bool_), out=OB)
+def padding_is_added(q, k, v, mask):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + jnp.where(mask, 0, -1e10)[:, None, None, :]
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@form(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_))
+def mask_is_data_twice(q, k, v, mask):
+    s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(mask, softmax(s), 0.0), v)
+
+
+@both(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_), shape(2, dtype=jnp.uint32), out=OB)
+def mask_is_data_and_dropout(q, k, v, mask, key):
+    s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    p = softmax(s)
+    return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, jax.random.wrap_key_data(key), p.shape), v)
 
 
 @both(QB, KB, VB, out=OB)
@@ -214,10 +288,6 @@ def dropped_out(q, k, v, key):
     p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
     keep = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.75, p.shape)
     return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(keep, p / 0.75, 0), v)
-
-
-def dropped(p, key, shape, probability=0.75):
-    return jnp.where(jax.random.bernoulli(key, probability, shape), p / probability, 0)
 
 
 @both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
@@ -355,6 +425,22 @@ def scan_of_scans(x, weights):
             return lax.scan(lambda x, w: (attention_layer(x, w), None), x, weights)
 
         return jnp.sum(lax.scan(layers, x, weights)[0] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1))(x, weights)
+
+
+@form(*LAYERS, shape(B, Q, dtype=jnp.bool_))
+def scan_with_mask(x, weights, mask):
+    m = (mask[:, None, :] & causal(Q, Q))[:, None]
+
+    def loss(x, weights):
+        def layer(x, w):
+            q, k, v = ((x @ w[i]).reshape(B, Q, H, D) for i in range(3))
+            s = jnp.where(m, jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5, -1e30)
+            o = jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+            return x + jnp.tanh(o.reshape(x.shape) @ w[3]), None
+
+        return jnp.sum(lax.scan(layer, x, weights)[0] ** 2)
 
     return jax.value_and_grad(loss, (0, 1))(x, weights)
 

@@ -143,10 +143,11 @@ void flatten(const Literal& value, std::vector<Literal>& leaves) {
 
 }  // namespace
 
-::testing::AssertionResult same_meaning(const Rewritten& programs, double tolerance,
-                                        uint64_t seed) {
-  const auto arguments = hlo::random_arguments(*programs.original, seed);
+::testing::AssertionResult same_meaning(const Rewritten& programs, double tolerance, uint64_t seed,
+                                        const std::function<void(std::vector<Literal>&)>& adjust) {
+  auto arguments = hlo::random_arguments(*programs.original, seed);
   if (!arguments) return ::testing::AssertionFailure() << arguments.status().message();
+  if (adjust) adjust(*arguments);
   hlo::EvaluateOptions options;
   options.precision = hlo::Precision::f64;
   options.max_iterations = 1000;

@@ -43,8 +43,9 @@ Rewritten rewritten(const std::string& text);
 
 /// Evaluates both modules in f64, fused calls by their definition, on the same random inputs and
 /// compares every output to a relative `tolerance`. NaN in the original's output is nobody's
-/// meaning and is passed over.
-::testing::AssertionResult same_meaning(const Rewritten& programs, double tolerance = 1e-9,
-                                        uint64_t seed = 1);
+/// meaning and is passed over. `adjust` may change the inputs.
+::testing::AssertionResult same_meaning(
+    const Rewritten& programs, double tolerance = 1e-9, uint64_t seed = 1,
+    const std::function<void(std::vector<hlo::Literal>&)>& adjust = nullptr);
 
 }  // namespace heddle::testing

@@ -1,0 +1,244 @@
+#include "rewrite/planner.h"
+
+#include <algorithm>
+
+#include "rewrite/carry.h"
+
+namespace heddle::rewrite {
+
+using graph::TensorId;
+using hlo::ElementType;
+using hlo::Instruction;
+using hlo::Opcode;
+
+std::optional<DataType> data_type(ElementType type) {
+  switch (type) {
+    case ElementType::f64:
+      return DataType::f64;
+    case ElementType::f32:
+      return DataType::f32;
+    case ElementType::bf16:
+      return DataType::bf16;
+    case ElementType::f16:
+      return DataType::f16;
+    case ElementType::pred:
+      return DataType::boolean;
+    case ElementType::s32:
+      return DataType::i32;
+    default:
+      return std::nullopt;
+  }
+}
+
+Element renamed(Element element, const Algebra::Renaming& names) {
+  for (Index& index : element.at)
+    for (Var& v : index)
+      if (const auto to = names.find(v); to != names.end()) v = to->second;
+  return element;
+}
+
+Status Planner::begin(bool backward) {
+  plan_.backward = backward;
+  plan_.home = match_.home;
+  plan_.anchor = match_.anchor;
+  carries_ =
+      match_.anchor.frame != match_.home && can_carry(elements_, match_.anchor.frame, match_.home);
+  HEDDLE_ASSIGN(plan_.roles, roles_of(elements_, *match_.algebra, match_));
+  HEDDLE_ASSIGN(plan_.keys,
+                visible_keys_of(elements_, *match_.algebra, match_.score.mask, plan_.roles));
+  if (plan_.keys.may_be_blind && match_.dropout)
+    return error(Code::graph_not_supported,
+                 "data decides the mask, rows may see no key, and with dropout what the fill {} "
+                 "gives them is no mean of the values",
+                 match_.score.mask.fill);
+  plan_.dtype = match_.score.q.x->shape().type();
+  return {};
+}
+
+Result<TensorId> Planner::operand(std::string name, const Element& leaf, const Axes& axes) {
+  auto place = local_element(elements_, match_.home, leaf);
+  if (place) place = as_result(*place);
+  if (!place && can_carry(elements_, leaf.frame, match_.home)) place = leaf;
+  if (!place)
+    return error(Code::graph_not_supported, "%{} ({}) is not kept for the loop that needs it",
+                 leaf.x->name(), name);
+  const auto view = view_of(elements_, *place, axes);
+  const auto type = data_type(leaf.x->shape().type());
+  if (!view)
+    return error(Code::graph_not_supported, "%{} ({}) does not vary as attention's operands do",
+                 leaf.x->name(), name);
+  if (!type)
+    return error(Code::graph_not_supported, "%{} ({}) has elements of type {}", leaf.x->name(),
+                 name, hlo::name(leaf.x->shape().type()));
+  plan_.operands.push_back({*place, axes, view->direct});
+  return tensor(std::move(name), *type, view->dims, view->strides);
+}
+
+TensorId Planner::tensor(std::string name, DataType type, const Dims& dims, const Dims& strides) {
+  graph::Tensor t;
+  t.uid = ++last_uid_;
+  t.name = std::move(name);
+  t.dtype = type;
+  t.dims = dims;
+  t.strides = strides;
+  return plan_.graph.add(std::move(t));
+}
+
+Axes Planner::q_axes() const {
+  const Roles& r = plan_.roles;
+  return {r.batch, r.query_heads(), r.rows, r.depth};
+}
+
+Axes Planner::k_axes() const {
+  const Roles& r = plan_.roles;
+  return {r.batch, r.group, r.keys, r.depth};
+}
+
+Axes Planner::v_axes() const {
+  const Roles& r = plan_.roles;
+  return {r.batch, r.group, r.keys, r.value_depth};
+}
+
+Axes Planner::o_axes() const {
+  const Roles& r = plan_.roles;
+  return {r.batch, r.query_heads(), r.rows, r.value_depth};
+}
+
+Result<TensorId> Planner::result(std::string name, const Output& output, const Axes& axes) {
+  Element place = output.place;
+  Element best = place;
+  bool found = false;
+  std::vector<Element> chain;
+  for (;;) {
+    chain.push_back(place);
+    const auto view = view_of(elements_, place, axes);
+    if (!view)
+      return error(Code::graph_not_supported, "%{} ({}) does not vary as attention's results do",
+                   place.x->name(), name);
+    const ElementType type = place.x->shape().type();
+    const bool wide = type == ElementType::f32;
+    if (type == plan_.dtype || (wide && (!found || best.x->shape().type() == type))) {
+      const bool narrower = best.x->shape().type() != type;
+      if (!found || narrower || view->direct || !direct(best, axes)) best = place;
+      found = true;
+    }
+    const auto next = rearranged(place);
+    if (!next) break;
+    place = *next;
+  }
+  if (!found)
+    return error(Code::graph_not_supported, "%{} ({}) is {}, which no call of {} operands gives",
+                 place.x->name(), name, hlo::name(place.x->shape().type()), hlo::name(plan_.dtype));
+  const auto view = view_of(elements_, best, axes);
+  CallResult result;
+  result.type = best.x->shape().type();
+  result.target = best.x;
+  result.place = best;
+  while (chain.back().x != best.x) chain.pop_back();
+  result.chain = std::move(chain);
+  result.axes = axes;
+  result.direct = view->direct;
+  result.factor = std::abs(output.factor - 1) < 1e-6 ? 1 : output.factor;
+  if (view->direct) {
+    result.dims = best.x->shape().dims();
+  } else {
+    const Dims& d = view->dims;
+    result.dims = {d[0], d[2], d[1], d[3]};
+  }
+  plan_.results.push_back(result);
+  return tensor(std::move(name), *data_type(result.type), view->dims, view->strides);
+}
+
+void Planner::finish() {
+  for (graph::Node& node : after_) plan_.graph.nodes.push_back(std::move(node));
+}
+
+TensorId Planner::inner_result(std::string name, const Axes& axes) {
+  const Dims dims = dims_of(axes);
+  CallResult result;
+  result.type = plan_.dtype;
+  result.axes = axes;
+  result.direct = false;
+  result.dims = {dims[0], dims[2], dims[1], dims[3]};
+  plan_.results.push_back(result);
+  return tensor(std::move(name), *data_type(plan_.dtype), dims,
+                {dims[1] * dims[2] * dims[3], dims[3], dims[1] * dims[3], 1});
+}
+
+Dims Planner::dims_of(const Axes& axes) const {
+  return {elements_.size(axes.batch), elements_.size(axes.heads), elements_.size(axes.rows),
+          elements_.size(axes.columns)};
+}
+
+TensorId Planner::stats_tensor() {
+  const Dims o = dims_of(o_axes());
+  return tensor("Stats", DataType::f32, {o[0], o[1], o[2], 1}, {o[1] * o[2], o[2], 1, 1});
+}
+
+std::optional<Element> Planner::stacked_result(const CallResult& result,
+                                               const Algebra::Renaming& names) {
+  if (!result.target || result.factor != 1) return std::nullopt;
+  Element place = result.place;
+  place.frame = match_.anchor.frame;
+  const Element behind = elements_.resolve(renamed(place, names));
+  if (behind.x->shape().type() != result.type) return std::nullopt;
+  const auto local = local_element(elements_, match_.home, behind);
+  return local ? std::optional(behind) : std::nullopt;
+}
+
+bool Planner::direct(const Element& place, const Axes& axes) const {
+  const auto view = view_of(elements_, place, axes);
+  return view && view->direct;
+}
+
+TensorId Planner::virtual_tensor(std::string name, DataType type, const Dims& dims) {
+  graph::Tensor t;
+  t.name = std::move(name);
+  t.dtype = type;
+  t.dims = dims;
+  t.is_virtual = true;
+  return plan_.graph.add(std::move(t));
+}
+
+std::optional<Element> Planner::rearranged(const Element& place) {
+  if (place.x->users().size() != 1 || place.x->is_root()) return std::nullopt;
+  const Instruction* user = place.x->users()[0];
+  Element next{place.frame, user, {}};
+  switch (user->opcode()) {
+    case Opcode::transpose:
+      for (int64_t dim : user->dimensions()) next.at.push_back(place.at[dim]);
+      return next;
+    case Opcode::reshape: {
+      auto at = elements_.regroup(place.at, user->shape().dims());
+      if (!at) return std::nullopt;
+      next.at = std::move(*at);
+      return next;
+    }
+    case Opcode::convert:
+      if (!data_type(user->shape().type()) || !hlo::is_floating(user->shape().type()))
+        return std::nullopt;
+      next.at = place.at;
+      return next;
+    default:
+      return std::nullopt;
+  }
+}
+
+Element Planner::as_result(const Element& place) const {
+  for (const CallResult& result : surroundings_.results)
+    for (const Element& link : result.chain) {
+      if (link.x != place.x || result.target == place.x ||
+          result.target->shape().type() != place.x->shape().type())
+        continue;
+      Algebra::Renaming renaming;
+      for (size_t i = 0; i < link.at.size(); ++i)
+        for (size_t j = 0; j < link.at[i].size(); ++j) renaming[link.at[i][j]] = place.at[i][j];
+      Element target = result.place;
+      for (Index& index : target.at)
+        for (Var& v : index) v = renaming.at(v);
+      return target;
+    }
+  return place;
+}
+
+}  // namespace heddle::rewrite

@@ -1,0 +1,136 @@
+// Makes a plan step by step: what a forward and a backward call share.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "rewrite/plan.h"
+#include "rewrite/rotation.h"
+#include "rewrite/score_graph.h"
+
+namespace heddle::rewrite {
+
+/// The graph's type for elements that calls take; nothing for others.
+std::optional<DataType> data_type(hlo::ElementType type);
+/// `element` with its labels replaced.
+Element renamed(Element element, const Algebra::Renaming& names);
+
+class Planner {
+ public:
+  Planner(Elements& elements, const Match& match, const Surroundings& surroundings)
+      : elements_(elements), match_(match), surroundings_(surroundings) {}
+
+  Status begin(bool backward);
+
+  /// A bound tensor of the graph for an operand of the program.
+  Result<graph::TensorId> operand(std::string name, const Element& leaf, const Axes& axes);
+
+  /// Queries or keys: if they are a rotation of something, the call rotates.
+  Result<graph::TensorId> rotated_operand(const char* name, const Element& leaf, const Axes& axes);
+
+  graph::TensorId tensor(std::string name, DataType type, const Dims& dims, const Dims& strides);
+
+  Axes q_axes() const;
+  Axes k_axes() const;
+  Axes v_axes() const;
+  Axes o_axes() const;
+
+  Status set_attributes(graph::AttentionAttributes& a);
+
+  /// If rows may see no key: what the last result, O or dV, lacks of them is added to it, from
+  /// operand number `operand`, V or dO.
+  Status add_blind_rows(size_t operand);
+
+  /// A result: the farthest instruction that only rearranges or rounds the output, as it can be
+  /// written in place; else a canonical array.
+  Result<graph::TensorId> result(std::string name, const Output& output, const Axes& axes);
+
+  /// dQ or dK: if the operand was rotated by the call and the program turns its gradient back by
+  /// the same tables, the call does that too.
+  Result<graph::TensorId> derotated_result(const char* name, const char* operand,
+                                           const Output& output, Axes axes);
+
+  /// Nodes that follow the attention's own.
+  void finish();
+
+  /// A result that only a backward call reads: canonical, of the operands' type.
+  graph::TensorId inner_result(std::string name, const Axes& axes);
+
+  Dims dims_of(const Axes& axes) const;
+
+  graph::TensorId stats_tensor();
+
+  /// O as the forward call, which stands in the body that home reads back, leaves it in a stack
+  /// that home reads; nothing if no stack holds it.
+  std::optional<Element> stacked_result(const CallResult& result, const Algebra::Renaming& names);
+
+  bool carries() const { return carries_; }
+  Plan take() { return std::move(plan_); }
+  Plan& plan() { return plan_; }
+
+ private:
+  bool direct(const Element& place, const Axes& axes) const;
+
+  struct Tables {
+    graph::TensorId cosines = graph::kNone, sines = graph::kNone;
+    Element cosines_place, sines_place;
+  };
+
+  graph::TensorId virtual_tensor(std::string name, DataType type, const Dims& dims);
+
+  Result<std::optional<graph::TensorId>> try_rotated(const char* name, const Element& leaf,
+                                                     const Axes& axes);
+
+  /// `place` and what only moves or rounds it.
+  std::vector<Element> links_of(Element place);
+
+  /// The program's inverse rotation of `link` by these tables, in its labels.
+  std::optional<Rotation> turned_back(const Element& link, const Tables& tables);
+
+  /// Whether two places of one table differ in nothing but the names of their halves' digits.
+  static bool same_rows(const Element& a, const Element& b);
+
+  /// The only user of `place`, if it moves or rounds elements and nothing else.
+  std::optional<Element> rearranged(const Element& place);
+
+  /// `place`, or the earlier call's result that holds the same elements in the same type.
+  Element as_result(const Element& place) const;
+
+  Status set_mask(graph::AttentionAttributes& a, ScoreGraph& score);
+
+  /// Lengths of each batch entry along an axis of `limit`; all of it if none are given.
+  Result<graph::TensorId> lengths(const char* name, const std::optional<Lengths>& of,
+                                  int64_t limit);
+
+  /// A tensor over rows and keys that a mask is made of, nowhere larger than it varies.
+  Result<graph::TensorId> mask_operand(const char* name, const Element& leaf, Made made);
+
+  /// Where home has `leaf`, or where it can be carried from, with no labels but its own.
+  Result<Element> narrow_place(const Element& leaf);
+
+  /// Axes for a tensor over rows and keys that may lack some of them; an axis that it has only in
+  /// part is broadcast whole.
+  Axes score_axes(const Element& element) const;
+
+  Status set_bias(graph::AttentionAttributes& a);
+
+  /// The stride of the bits' index along an axis; nothing if its digits do not step alike.
+  std::optional<int64_t> stride_along(const Index& axis, const Linear& index, size_t& seen) const;
+
+  /// Whether the call can draw the mask itself; then it is told how.
+  bool set_drawn_dropout(graph::AttentionAttributes& a);
+
+  Status set_dropout(graph::AttentionAttributes& a);
+
+  Elements& elements_;
+  const Match& match_;
+  const Surroundings& surroundings_;
+  Plan plan_;
+  std::map<std::string, Tables> tables_;  // by operand
+  std::vector<graph::Node> after_;
+  int64_t last_uid_ = 0;
+  bool carries_ = false;  // from the body that home reads back
+};
+
+}  // namespace heddle::rewrite

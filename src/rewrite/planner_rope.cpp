@@ -1,0 +1,118 @@
+// RoPE that goes into a call.
+#include <algorithm>
+
+#include "rewrite/carry.h"
+#include "rewrite/planner.h"
+
+namespace heddle::rewrite {
+
+using graph::TensorId;
+using hlo::ElementType;
+using hlo::Instruction;
+using hlo::Opcode;
+
+Result<TensorId> Planner::rotated_operand(const char* name, const Element& leaf, const Axes& axes) {
+  const Plan before = plan_;
+  const int64_t last_uid = last_uid_;
+  auto rotated = try_rotated(name, leaf, axes);
+  if (rotated && *rotated) return **rotated;
+  plan_ = before;
+  last_uid_ = last_uid;
+  return operand(name, leaf, axes);
+}
+
+Result<TensorId> Planner::derotated_result(const char* name, const char* operand,
+                                           const Output& output, Axes axes) {
+  const auto tables = tables_.find(operand);
+  if (tables != tables_.end() && output.factor == 1) {
+    for (const Element& link : links_of(output.place)) {
+      const auto back = turned_back(link, tables->second);
+      if (!back) continue;
+      const Plan before = plan_;
+      const int64_t last_uid = last_uid_;
+      Axes turned = axes;
+      turned.columns = back->y.at[back->depth];
+      auto result = this->result(name, {output.role, back->y, 1}, turned);
+      if (!result) {
+        plan_ = before;
+        last_uid_ = last_uid;
+        break;
+      }
+      graph::Rope rope;
+      rope.backward = true;
+      rope.x = virtual_tensor(std::string(name) + " of the rotated", *data_type(plan_.dtype),
+                              plan_.graph[*result].dims);
+      rope.cosines = tables->second.cosines;
+      rope.sines = tables->second.sines;
+      rope.y = *result;
+      after_.push_back({std::string("rotate back ") + name, rope});
+      plan_.absorbed.push_back(link.x);
+      return rope.x;
+    }
+  }
+  return result(name, output, axes);
+}
+
+Result<std::optional<TensorId>> Planner::try_rotated(const char* name, const Element& leaf,
+                                                     const Axes& axes) {
+  const std::optional<TensorId> none;
+  const bool found_here = leaf.frame == match_.home;
+  const bool found_there = carries_ && leaf.frame == match_.anchor.frame;
+  if ((!found_here && !found_there) || surroundings_.kept.contains(leaf.x)) return none;
+  const bool rounded = leaf.x->is(Opcode::convert);
+  const auto found =
+      rotation_of(elements_, *match_.algebra, leaf.frame, rounded ? leaf.x->operand(0) : leaf.x);
+  if (!found || found->inverse) return none;
+  const Rotation rotation = relabelled(*found, leaf.at);
+  if (rotation.y.at[rotation.depth] != axes.columns ||
+      rotation.x.x->shape().type() != leaf.x->shape().type())
+    return none;
+  graph::Rope rope;
+  Tables tables;
+  const Axes table_axes{axes.rows, {}, {}, rotation.half};
+  HEDDLE_ASSIGN(rope.x, operand(std::string(name) + " before rotation", rotation.x, axes));
+  HEDDLE_ASSIGN(rope.cosines,
+                operand(std::string("cosines of ") + name, rotation.cosines, table_axes));
+  HEDDLE_ASSIGN(rope.sines, operand(std::string("sines of ") + name, rotation.sines, table_axes));
+  rope.y = virtual_tensor(name, *data_type(leaf.x->shape().type()), plan_.graph[rope.x].dims);
+  tables_[name] = {rope.cosines, rope.sines, rotation.cosines, rotation.sines};
+  plan_.graph.nodes.push_back({std::string("rotate ") + name, rope});
+  plan_.absorbed.push_back(leaf.x);
+  return std::optional<TensorId>(rope.y);
+}
+
+std::vector<Element> Planner::links_of(Element place) {
+  std::vector<Element> links{place};
+  for (auto next = rearranged(place); next; next = rearranged(*next)) links.push_back(*next);
+  return links;
+}
+
+std::optional<Rotation> Planner::turned_back(const Element& link, const Tables& tables) {
+  if (surroundings_.kept.contains(link.x)) return std::nullopt;
+  for (const Instruction* y : elements_.frames()[match_.home].computation->instructions()) {
+    const auto found = rotation_of(elements_, *match_.algebra, match_.home, y);
+    if (!found || !found->inverse || found->x.x != link.x || found->x.frame != link.frame ||
+        found->cosines.x != tables.cosines_place.x || found->sines.x != tables.sines_place.x)
+      continue;
+    Algebra::Renaming renaming;
+    for (size_t i = 0; i < link.at.size(); ++i)
+      for (size_t j = 0; j < link.at[i].size(); ++j) renaming[found->x.at[i][j]] = link.at[i][j];
+    std::vector<Index> at = found->y.at;
+    for (Index& index : at)
+      for (Var& v : index)
+        if (const auto to = renaming.find(v); to != renaming.end()) v = to->second;
+    Rotation rotation = relabelled(*found, at);
+    if (same_rows(rotation.cosines, tables.cosines_place) &&
+        same_rows(rotation.sines, tables.sines_place))
+      return rotation;
+  }
+  return std::nullopt;
+}
+
+bool Planner::same_rows(const Element& a, const Element& b) {
+  size_t differing = 0;
+  for (size_t i = 0; i < a.at.size(); ++i) differing += a.at[i] != b.at[i];
+  return a.frame == b.frame && a.x == b.x && differing <= 1;
+}
+
+}  // namespace heddle::rewrite

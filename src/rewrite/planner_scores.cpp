@@ -1,0 +1,242 @@
+// What a call is told of its scores: bounds, soft cap, bias, dropout.
+#include <algorithm>
+
+#include "rewrite/carry.h"
+#include "rewrite/planner.h"
+
+namespace heddle::rewrite {
+
+using graph::TensorId;
+using hlo::ElementType;
+using hlo::Instruction;
+using hlo::Opcode;
+
+Status Planner::set_attributes(graph::AttentionAttributes& a) {
+  const Score& score = match_.score;
+  plan_.scale = score.soft_cap ? score.soft_cap->inner * score.soft_cap->cap : score.scale;
+  a.attn_scale = plan_.scale;
+  ScoreGraph score_graph(plan_.graph);
+  plan_.score = "dot";
+  if (score.soft_cap) {
+    score_graph.cap(score.soft_cap->cap);
+    plan_.score = fmt::format("soft cap {}", score.soft_cap->cap);
+  }
+  HEDDLE_TRY(set_mask(a, score_graph));
+  if (!score_graph.is_empty()) a.score_mod = score_graph.take();
+  if (!plan_.absorbed.empty()) plan_.score += ", RoPE";
+  plan_.bias = "none";
+  if (score.bias) {
+    HEDDLE_TRY(set_bias(a));
+  }
+  plan_.dropout = "none";
+  if (match_.dropout) HEDDLE_TRY(set_dropout(a));
+  return {};
+}
+
+Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
+  const VisibleKeys& keys = plan_.keys;
+  const Roles& roles = plan_.roles;
+  plan_.mask = keys.description(elements_, roles);
+  const bool padded = keys.q_lengths || keys.kv_lengths;
+  if (keys.band.right || keys.band.left) {
+    // With lengths the bottom right is another corner in every batch entry.
+    const int64_t offset = elements_.size(roles.keys) - elements_.size(roles.rows);
+    const bool bottom_right = offset != 0 && keys.band.right == offset && !padded;
+    a.diagonal_alignment =
+        bottom_right ? graph::DiagonalAlignment::bottom_right : graph::DiagonalAlignment::top_left;
+    const int64_t shift = bottom_right ? offset : 0;
+    if (keys.band.right) a.right_bound = *keys.band.right - shift;
+    if (keys.band.left) a.left_bound = *keys.band.left + shift;
+  }
+  if (padded) {
+    a.padding_mask = true;
+    HEDDLE_ASSIGN(a.seq_len_q,
+                  lengths("Query lengths", keys.q_lengths, elements_.size(roles.rows)));
+    HEDDLE_ASSIGN(a.seq_len_kv,
+                  lengths("Key lengths", keys.kv_lengths, elements_.size(roles.keys)));
+  }
+  for (const Segments& segments : keys.segments) {
+    TensorId equal[2];
+    for (bool high : {false, true}) {
+      const Made half = high ? Made::high_half : Made::low_half;
+      HEDDLE_ASSIGN(const TensorId row, mask_operand("Segments of rows", segments.row, half));
+      HEDDLE_ASSIGN(const TensorId key, mask_operand("Segments of keys", segments.key, half));
+      equal[high] = score.apply(graph::PointwiseMode::cmp_eq, {row, key}, "equal half");
+    }
+    score.show_where(
+        score.apply(graph::PointwiseMode::logical_and, {equal[0], equal[1]}, "same segment"));
+  }
+  std::vector<TensorId> predicates;
+  for (const Element& predicate : keys.predicates) {
+    HEDDLE_ASSIGN(const TensorId id, mask_operand("Mask", predicate, Made::as_is));
+    predicates.push_back(id);
+  }
+  if (!predicates.empty()) score.show_where(score.truth(predicates, keys.visible));
+  return {};
+}
+
+Result<TensorId> Planner::lengths(const char* name, const std::optional<Lengths>& of,
+                                  int64_t limit) {
+  Operand operand;
+  operand.axes = {plan_.roles.batch, {}, {}, {}};
+  operand.limit = limit;
+  const int64_t batch = elements_.size(plan_.roles.batch);
+  if (of) {
+    HEDDLE_ASSIGN(operand.place, narrow_place(of->length));
+    const auto view = view_of(elements_, operand.place, operand.axes);
+    if (!view)
+      return error(Code::graph_not_supported, "%{} ({}) does not vary as lengths do",
+                   of->length.x->name(), name);
+    operand.direct = view->direct;
+    operand.made = Made::lengths;
+    operand.plus = of->plus;
+  } else {
+    operand.place.frame = match_.home;
+    operand.made = Made::full_lengths;
+  }
+  plan_.operands.push_back(std::move(operand));
+  return tensor(name, DataType::i32, {batch, 1, 1, 1}, {1, 1, 1, 1});
+}
+
+Result<TensorId> Planner::mask_operand(const char* name, const Element& leaf, Made made) {
+  Operand operand;
+  HEDDLE_ASSIGN(operand.place, narrow_place(leaf));
+  operand.axes = score_axes(leaf);
+  operand.made = made;
+  const auto view = view_of(elements_, operand.place, operand.axes);
+  if (!view)
+    return error(Code::graph_not_supported, "%{} ({}) does not vary as masks do", leaf.x->name(),
+                 name);
+  operand.direct = view->direct;
+  plan_.operands.push_back(std::move(operand));
+  // There may be several.
+  return tensor(fmt::format("{} {}", name, last_uid_ + 1),
+                made == Made::as_is ? DataType::boolean : DataType::i32, view->dims, view->strides);
+}
+
+Result<Element> Planner::narrow_place(const Element& leaf) {
+  const auto local = local_element(elements_, match_.home, leaf);
+  const auto count = [](const Element& e) { return e.x->shape().element_count(); };
+  if (local && count(*local) == count(leaf)) return *local;
+  if (can_carry(elements_, leaf.frame, match_.home)) return leaf;
+  return error(Code::graph_not_supported,
+               "%{}, which the mask is made of, is not within reach of the loop that needs it",
+               leaf.x->name());
+}
+
+Status Planner::add_blind_rows(size_t operand) {
+  if (!plan_.keys.may_be_blind) return {};
+  const Mask& mask = match_.score.mask;
+  BlindRows blind;
+  for (AtomId id : mask.indicators) {
+    HEDDLE_ASSIGN(Element place, narrow_place(match_.algebra->at(id).element));
+    blind.predicates.push_back(std::move(place));
+  }
+  blind.visible = mask.visible;
+  blind.operand = operand;
+  // Each row's or key's own part of V or dO, and nothing besides.
+  const Element& values = plan_.operands[operand].place;
+  const Axes& axes = plan_.operands[operand].axes;
+  size_t labels = 0;
+  for (const Index& index : values.at) labels += index.size();
+  if (labels != axes.canonical().size())
+    return error(Code::graph_not_supported,
+                 "rows may see no key, and %{} repeats itself along an axis", values.x->name());
+  plan_.blind_rows = std::move(blind);
+  plan_.results.back().adds_blind_rows = true;
+  return {};
+}
+
+/// Whether `element` varies along some of `labels`.
+static bool varies(const Element& element, const Index& labels) {
+  return std::any_of(labels.begin(), labels.end(), [&](Var v) {
+    return std::any_of(element.at.begin(), element.at.end(), [&](const Index& at) {
+      return std::find(at.begin(), at.end(), v) != at.end();
+    });
+  });
+}
+
+Axes Planner::score_axes(const Element& element) const {
+  const auto part = [&](const Index& axis) { return varies(element, axis) ? axis : Index{}; };
+  const Roles& r = plan_.roles;
+  return {part(r.batch), part(r.query_heads()), part(r.rows), part(r.keys)};
+}
+
+Status Planner::set_bias(graph::AttentionAttributes& a) {
+  const Element& bias = *match_.score.bias;
+  HEDDLE_ASSIGN(a.bias, operand("Bias", bias, score_axes(bias)));
+  plan_.bias = to_string(plan_.graph[a.bias].dims);
+  return {};
+}
+
+std::optional<int64_t> Planner::stride_along(const Index& axis, const Linear& index,
+                                             size_t& seen) const {
+  int64_t stride = 0, inner = 1;
+  for (size_t i = axis.size(); i-- > 0;) {
+    const auto weight = index.weights.find(axis[i]);
+    const int64_t step = weight == index.weights.end() ? 0 : weight->second;
+    if (i + 1 == axis.size()) stride = step;
+    if (step != stride * inner) return std::nullopt;
+    seen += step != 0;
+    inner *= elements_.size(axis[i]);
+  }
+  return stride;
+}
+
+bool Planner::set_drawn_dropout(graph::AttentionAttributes& a) {
+  const auto mask = drawn_mask(elements_, match_.dropout->keep);
+  // The call scales what it keeps by the inverse of the probability.
+  if (!mask || mask->keep_probability == 1 ||
+      std::abs(match_.dropout->scale * mask->keep_probability - 1) > 1e-6)
+    return false;
+  const Roles& r = plan_.roles;
+  Dims strides;
+  size_t seen = 0;
+  for (const Index& axis : {r.batch, r.query_heads(), r.rows, r.keys}) {
+    const auto stride = stride_along(axis, mask->index, seen);
+    if (!stride) return false;
+    strides.push_back(*stride);
+  }
+  if (seen != mask->index.weights.size()) return false;
+  Operand key;
+  key.place.frame = match_.home;
+  bool placed = false;
+  for (const DrawnMask::KeyWord& word : mask->key) {
+    if (!word.place) continue;
+    if (placed && word.place->frame != key.place.frame) return false;
+    key.place.frame = word.place->frame;
+    placed = true;
+  }
+  if (!can_carry(elements_, key.place.frame, match_.home)) return false;
+  key.made = Made::key;
+  key.key = mask->key;
+  plan_.operands.push_back(std::move(key));
+  a.dropout.threefry = true;
+  a.dropout.seed = tensor("Dropout key", DataType::u32, {2}, {1});
+  a.dropout.threefry_strides = strides;
+  a.dropout.probability = 1 - mask->keep_probability;
+  plan_.dropout = fmt::format("threefry {:.4g}", *a.dropout.probability);
+  return true;
+}
+
+Status Planner::set_dropout(graph::AttentionAttributes& a) {
+  if (set_drawn_dropout(a)) return {};
+  const Element& keep = match_.dropout->keep;
+  HEDDLE_ASSIGN(a.dropout.mask, operand("Dropout mask", keep, score_axes(keep)));
+  graph::Tensor scale;
+  scale.name = "Dropout scale";
+  scale.dtype = DataType::f32;
+  scale.dims = {1, 1, 1, 1};
+  scale.strides = {1, 1, 1, 1};
+  scale.constant = match_.dropout->scale;
+  a.dropout.scale = plan_.graph.add(scale);
+  if (plan_.backward) {
+    scale.name = "Dropout scale inverse";
+    scale.constant = 1 / match_.dropout->scale;
+    a.dropout.scale_inv = plan_.graph.add(scale);
+  }
+  plan_.dropout = fmt::format("mask, scale {}", match_.dropout->scale);
+  return {};
+}
+
+}  // namespace heddle::rewrite

@@ -1,0 +1,41 @@
+// A score expression of the graph (score_mod), op by op.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace heddle::rewrite {
+
+class ScoreGraph {
+ public:
+  explicit ScoreGraph(graph::Graph& graph);
+
+  graph::TensorId apply(graph::PointwiseMode mode, std::vector<graph::TensorId> inputs,
+                        const std::string& result);
+  graph::TensorId constant(const std::string& name, double value);
+
+  /// The score becomes cap * tanh(score / cap).
+  void cap(double cap);
+  /// The score stays where `predicate` holds; elsewhere it becomes minus infinity.
+  void show_where(graph::TensorId predicate);
+  /// Where a truth table over predicates (bit i: predicate i holds) says so; kNone for everywhere.
+  graph::TensorId truth(const std::vector<graph::TensorId>& predicates,
+                        const std::vector<bool>& table);
+
+  bool is_empty() const { return mod_.ops.empty(); }
+  graph::ScoreModifier take();
+
+ private:
+  /// A value inside the expression; its name gets a number if it is not the first of that name.
+  graph::TensorId inner(const std::string& name);
+
+  graph::Graph& graph_;
+  std::map<std::string, int> names_;
+  graph::ScoreModifier mod_;
+  graph::TensorId score_ = graph::kNone;
+};
+
+}  // namespace heddle::rewrite
