@@ -26,67 +26,10 @@
 #include "../tile/ring.cuh"
 #include "../tile/shared_tile.cuh"
 #include "backward_arguments.h"
+#include "backward_config.cuh"
+#include "backward_producer.cuh"
 
 namespace heddle::sm90 {
-
-/// What the derivative of a score expression may read.
-struct GradientCell {
-  float dot;
-  int row, column, batch, head, q_length, kv_length;
-  const attention::Tensor* loads;
-  float gradient;  ///< dL/d(score)
-};
-
-/// The scaled dot product itself, and its derivative.
-struct PlainBackwardScore {
-  static constexpr bool kIdentity = true;
-};
-struct UnitDerivative {
-  template <class Cell>
-  HEDDLE_DEVICE static float value(const Cell& cell) {
-    return cell.gradient;
-  }
-};
-
-/// Defaults a generated configuration derives from and overrides.
-struct BackwardConfig {
-  using Element = bf16;
-  static constexpr int kQkDim = 128, kVDim = 128;  ///< multiples of 8, at most 128
-  static constexpr int kTileM = 64;  ///< queries: 64, or 128 for head dims up to 64 (faster there)
-  static constexpr int kConsumers = 2;
-  /// S of the next step runs before dK of this one: two stages are in use, a third hides the load.
-  static constexpr int kQStages = 3;
-  static constexpr int kDoStages = 2;
-  static constexpr bool kDkUnderDp = true;  ///< dP is issued with dK in flight; not with kTileM 128
-  // What the problem has.
-  static constexpr bool kLowerVaries = false, kUpperVaries = false;  ///< diagonal bounds
-  static constexpr bool kLengths = false;   ///< actual lengths or ragged tensors
-  static constexpr bool kUnitSlope = true;  ///< d score / d dot is 1; else kDkUnderDp must be off
-  static constexpr bool kInputIsLog2 = false;
-  static constexpr bool kDeterministic = false;
-};
-
-/// Keys, queries and lengths of one block.
-struct BackwardWork {
-  int batch, key_head, key0, tile_begin, tile_count, group, q_length, kv_length;
-};
-
-/// The query tile of one step: the heads of a group one after the other.
-struct BackwardStep {
-  int head, tile, left;
-
-  HEDDLE_DEVICE explicit BackwardStep(const BackwardWork& w)
-      : head(w.key_head * w.group), tile(w.tile_begin), left(w.tile_count) {}
-
-  HEDDLE_DEVICE void advance(const BackwardWork& w) {
-    ++tile;
-    if (--left == 0) {
-      tile = w.tile_begin;
-      left = w.tile_count;
-      ++head;
-    }
-  }
-};
 
 /// Score: kIdentity, or a static value(Cell) -> f32 score of one cell, in natural units (log2 units
 /// with kInputIsLog2). Derivative: a static value(GradientCell), dL/d(scaled dot), linear in
@@ -148,6 +91,7 @@ struct AttentionBackward {
   static constexpr int kConsumersBarrier = 1, kDqFullBarrier = 2, kDqEmptyBarrier = 4;
 
   using Visible = attention::VisibleKeys<C::kLowerVaries, C::kUpperVaries>;
+  using Producer = BackwardProducer<AttentionBackward>;
   /// A causal deterministic pass starts its blocks, and sums them, from the last key down: there
   /// each block's first query tile is one nobody else has yet to add to.
   static constexpr bool kDescending = C::kDeterministic && C::kUpperVaries;
@@ -197,121 +141,6 @@ struct AttentionBackward {
     if (!kDescending) return mine - static_cast<u32>(keys.lo(q_tile * kTileM)) / kTileN;
     const int last_row = min_of((q_tile + 1) * kTileM, w.q_length) - 1;
     return static_cast<u32>(keys.hi(last_row) - 1) / kTileN - mine;
-  }
-
-  // --- Producer -------------------------------------------------------------------------------
-
-  template <class Tile>
-  HEDDLE_DEVICE static void load(u32 shared, const TensorMap* map, u32 barrier, int row, int head,
-                                 int batch) {
-#pragma unroll
-    for (int box = 0; box < Tile::kBoxes; ++box)
-      ptx::tma_load_4d(shared + box * Tile::kBoxBytes, map, barrier, box * tile::kBoxColumns, row,
-                       head, batch);
-  }
-
-  /// Ragged sequences follow each other in one buffer: leaves the rows of the maps where the batch
-  /// entry starts (q, k, v, d_o) in shared memory. The loading thread has no registers to divide.
-  HEDDLE_DEVICE static void place_maps(const BackwardArguments& args, u32 shared, int batch) {
-    const attention::BackwardParameters& p = args.problem;
-    for (int which = 0; which < 4; ++which) {
-      const attention::Tensor& tensor = which == 0   ? p.forward.q
-                                        : which == 1 ? p.forward.k
-                                        : which == 2 ? p.forward.v
-                                                     : p.d_o;
-      i64 row = 0;
-      if (tensor.offsets != nullptr)
-        row = attention::load_integer(tensor.offsets, batch, tensor.offsets_are_64_bit) *
-              tensor.multiplier / tensor.stride[2];
-      ptx::store_shared(shared + kMapRows + 4 * which, static_cast<u32>(row));
-    }
-  }
-  HEDDLE_DEVICE static int map_row(u32 shared, int which) {
-    return C::kLengths ? static_cast<int>(ptx::load_shared_u32(shared + kMapRows + 4 * which)) : 0;
-  }
-  HEDDLE_DEVICE static int map_batch(const attention::Tensor& tensor, int batch) {
-    return C::kLengths && tensor.offsets != nullptr ? 0 : batch;
-  }
-
-  HEDDLE_DEVICE static void produce(const BackwardArguments& args, u32 shared,
-                                    const BackwardWork& work, int steps) {
-    const attention::BackwardParameters& p = args.problem;
-    const QRing q_ring{shared + kQRing};
-    const DoRing d_o_ring{shared + kDoRing};
-    tile::RingPosition<C::kQStages> q_at;
-    tile::RingPosition<C::kDoStages> d_o_at;
-    BackwardStep at(work);
-    ptx::mbarrier_arrive_expect_tx(shared + kKFull, KTile::kBytes);
-    load<KTile>(shared + kKOffset, &args.k, shared + kKFull, map_row(shared, 1) + work.key0,
-                work.key_head, map_batch(p.forward.k, work.batch));
-#pragma unroll 1  // few registers are the producer's
-    for (int step = 0; step < steps; ++step) {
-      const int row = at.tile * kTileM;
-      const i64 line =
-          static_cast<i64>(work.batch * p.forward.q_heads + at.head) * args.q_rounded + row;
-
-      ptx::mbarrier_wait(q_ring.empty(q_at.stage), q_at.parity ^ 1);
-      const u32 q_full = q_ring.full(q_at.stage);
-      ptx::mbarrier_arrive_expect_tx(q_full, QTile::kBytes + kRowBytes);
-      load<QTile>(shared + kQOffset + q_at.stage * QTile::kBytes, &args.q, q_full,
-                  map_row(shared, 0) + row, at.head, map_batch(p.forward.q, work.batch));
-      ptx::bulk_load(shared + kLseOffset + q_at.stage * kRowBytes, args.negative_lse2 + line,
-                     kRowBytes, q_full);
-      if (step == 0) {
-        ptx::mbarrier_arrive_expect_tx(shared + kVFull, VTile::kBytes);
-        load<VTile>(shared + kVOffset, &args.v, shared + kVFull, map_row(shared, 2) + work.key0,
-                    work.key_head, map_batch(p.forward.v, work.batch));
-      }
-      ptx::mbarrier_wait(d_o_ring.empty(d_o_at.stage), d_o_at.parity ^ 1);
-      const u32 d_o_full = d_o_ring.full(d_o_at.stage);
-      ptx::mbarrier_arrive_expect_tx(d_o_full, DoTile::kBytes + kRowBytes);
-      load<DoTile>(shared + kDoOffset + d_o_at.stage * DoTile::kBytes, &args.d_o, d_o_full,
-                   map_row(shared, 3) + row, at.head, map_batch(p.d_o, work.batch));
-      ptx::bulk_load(shared + kDeltaOffset + d_o_at.stage * kRowBytes, args.delta + line, kRowBytes,
-                     d_o_full);
-      q_at.advance();
-      d_o_at.advance();
-      at.advance(work);
-    }
-  }
-
-  /// A warp of the producer group: adds the dQ parts of consumer group `part` to global memory.
-  HEDDLE_DEVICE static void reduce_d_q(const BackwardArguments& args, u32 shared,
-                                       const BackwardWork& work, int steps, int part) {
-    const bool leader = ptx::elect_one();
-    const u32 from = shared + kDqOffset + part * kDqPart * 4;
-    const Visible keys = visible(args, work);
-    BackwardStep at(work);
-#pragma unroll 1
-    for (int step = 0; step < steps; ++step, at.advance(work)) {
-      const int head = work.batch * args.problem.forward.q_heads + at.head;
-      i32* turns = args.turns + (head * (args.q_rounded / kTileM) + at.tile) * C::kConsumers + part;
-      ptx::barrier_sync(kDqFullBarrier + part, 128 + 32);
-      if (leader) {
-        if constexpr (C::kDeterministic) {
-          const int mine = turn(keys, work, at.tile);
-          while (ptx::load_acquire(turns) != mine) {
-          }
-          ptx::fence_proxy_async_global();
-        }
-        ptx::bulk_reduce_add_f32(
-            args.d_q_sum + static_cast<i64>(head * args.q_rounded + at.tile * kTileM) * kDqWidth +
-                part * kDqPart,
-            from, kDqPart * 4);
-        ptx::bulk_commit();
-        ptx::bulk_wait_read<0>();
-      }
-      __syncwarp();
-      if (step + 1 < steps) ptx::barrier_arrive(kDqEmptyBarrier + part, 128 + 32);
-      if constexpr (C::kDeterministic) {
-        if (leader) {  // the turn passes when the sum has landed, not when its source was read
-          ptx::bulk_wait<0>();
-          ptx::fence_proxy_async_global();
-          ptx::atomic_add_release(turns, 1);
-        }
-      }
-    }
-    if (leader) ptx::bulk_wait<0>();
   }
 
   // --- Consumers ------------------------------------------------------------------------------
@@ -464,15 +293,15 @@ struct AttentionBackward {
     }
 
     HEDDLE_DEVICE void wait_q(const tile::RingPosition<C::kQStages>& at, const BackwardStep& step) {
-      ptx::mbarrier_wait(q_ring.full(at.stage), at.parity);
+      ptx::mbarrier_wait(q_ring.full(at.stage()), at.parity());
       if constexpr (C::kLengths)
-        clear_rows<QTile>(q_tile(at.stage), work.q_length - step.tile * kTileM);
+        clear_rows<QTile>(q_tile(at.stage()), work.q_length - step.tile * kTileM);
     }
     HEDDLE_DEVICE void wait_d_o(const tile::RingPosition<C::kDoStages>& at,
                                 const BackwardStep& step) {
-      ptx::mbarrier_wait(d_o_ring.full(at.stage), at.parity);
+      ptx::mbarrier_wait(d_o_ring.full(at.stage()), at.parity());
       if constexpr (C::kLengths)
-        clear_rows<DoTile>(d_o_tile(at.stage), work.q_length - step.tile * kTileM);
+        clear_rows<DoTile>(d_o_tile(at.stage()), work.q_length - step.tile * kTileM);
     }
 
     /// Zeroes what the mask hides of P^T for the queries from row0.
@@ -614,37 +443,37 @@ struct AttentionBackward {
         d_o_at.advance();
 
         wait_q(q_next, next);
-        issue_s(q_next.stage);
+        issue_s(q_next.stage());
         issue_d_q(step);
-        issue_d_k(q_at.stage, step > 0);
+        issue_d_k(q_at.stage(), step > 0);
         ptx::wgmma_wait<2>();  // S
         ptx::pin(s);
-        exponentiate(q_next.stage, next);
+        exponentiate(q_next.stage(), next);
         ptx::wgmma_wait<1>();  // dQ
         ptx::pin(d_q);
         send_d_q(step);
 
         if constexpr (!C::kDkUnderDp) {
           ptx::wgmma_wait<0>();
-          arrive(q_ring.empty(q_at.stage));
+          arrive(q_ring.empty(q_at.stage()));
         }
         wait_d_o(d_o_at, next);
-        issue_d_p(d_o_at.stage);
-        issue_d_v(d_o_at.stage, true);
+        issue_d_p(d_o_at.stage());
+        issue_d_v(d_o_at.stage(), true);
         if constexpr (C::kDkUnderDp) {
           ptx::wgmma_wait<2>();  // dK
-          arrive(q_ring.empty(q_at.stage));
+          arrive(q_ring.empty(q_at.stage()));
         }
         ptx::wgmma_wait<1>();  // dP
         ptx::pin(d_p);
-        differentiate(d_o_at.stage, step + 1);
+        differentiate(d_o_at.stage(), step + 1);
         ptx::wgmma_wait<0>();  // dV
-        arrive(d_o_ring.empty(d_o_at.stage));
+        arrive(d_o_ring.empty(d_o_at.stage()));
         q_at = q_next;
       }
 
       issue_d_q(steps - 1);
-      issue_d_k(q_at.stage, steps > 1);
+      issue_d_k(q_at.stage(), steps > 1);
       ptx::wgmma_wait<0>();
       ptx::pin(d_q);
       send_d_q(steps - 1);
@@ -687,7 +516,7 @@ struct AttentionBackward {
       QRing{shared + kQRing}.init(1, 4 * C::kConsumers);
       DoRing{shared + kDoRing}.init(1, 4 * C::kConsumers);
       ptx::mbarrier_init_fence();
-      if constexpr (C::kLengths) place_maps(args, shared, work.batch);
+      if constexpr (C::kLengths) Producer::place_maps(args, shared, work.batch);
     }
     __syncthreads();
     ptx::grid_dependents_launch();
@@ -702,9 +531,9 @@ struct AttentionBackward {
       ptx::registers_shrink<kProducerRegisters>();
       const int warp = threadIdx.x / 32;
       if (warp == 0) {
-        if (ptx::elect_one()) produce(args, shared, work, steps);
+        if (ptx::elect_one()) Producer::load_tiles(args, shared, work, steps);
       } else if (warp <= C::kConsumers) {
-        reduce_d_q(args, shared, work, steps, warp - 1);
+        Producer::reduce_d_q(args, shared, work, steps, warp - 1);
       }
     } else {
       ptx::registers_grow<kConsumerRegisters>();

@@ -21,6 +21,7 @@
 #include "../ptx/wgmma.cuh"
 #include "../tile/fragment.cuh"
 #include "../tile/gemm.cuh"
+#include "../tile/load_tile.cuh"
 #include "../tile/ring.cuh"
 #include "../tile/shared_tile.cuh"
 #include "forward_arguments.h"
@@ -111,15 +112,6 @@ struct AttentionForward {
 
   // --- Producer -------------------------------------------------------------------------------
 
-  template <class Tile>
-  HEDDLE_DEVICE static void load(u32 shared, const TensorMap* map, u32 barrier, int row, int head,
-                                 int batch) {
-#pragma unroll
-    for (int box = 0; box < Tile::kBoxes; ++box)
-      ptx::tma_load_4d(shared + box * Tile::kBoxBytes, map, barrier, box * tile::kBoxColumns, row,
-                       head, batch);
-  }
-
   HEDDLE_DEVICE static WorkItem make_item(const ForwardArguments& args, int index) {
     const ForwardParameters& p = args.problem;
     WorkItem item;
@@ -200,8 +192,9 @@ struct AttentionForward {
       ptx::mbarrier_wait(v_ring.empty(v_at.stage()), v_at.parity() ^ 1);
       const u32 full = v_ring.full(v_at.stage());
       ptx::mbarrier_arrive_expect_tx(full, VTile::kBytes);
-      load<VTile>(shared + kVOffset + v_at.stage() * VTile::kBytes, maps_of(args, v_batch) + 2,
-                  full, v_key_tile * kTileN, v_head, C::kSequenceMaps ? 0 : v_batch);
+      tile::load_tile<VTile>(shared + kVOffset + v_at.stage() * VTile::kBytes,
+                             maps_of(args, v_batch) + 2, full, v_key_tile * kTileN, v_head,
+                             C::kSequenceMaps ? 0 : v_batch);
       v_at.advance();
       v_key_tile = -1;
     };
@@ -227,8 +220,8 @@ struct AttentionForward {
         ptx::mbarrier_wait(k_ring.empty(k_at.stage()), k_at.parity() ^ 1);
         const u32 full = k_ring.full(k_at.stage());
         ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes);
-        load<KTile>(shared + kKOffset + k_at.stage() * KTile::kBytes, maps + 1, full,
-                    key_tile * kTileN, k_head, map_batch);
+        tile::load_tile<KTile>(shared + kKOffset + k_at.stage() * KTile::kBytes, maps + 1, full,
+                               key_tile * kTileN, k_head, map_batch);
         k_at.advance();
       };
 
@@ -240,8 +233,9 @@ struct AttentionForward {
         ptx::mbarrier_wait(ring.empty(q_at.stage()), q_at.parity() ^ 1);
         const u32 full = ring.full(q_at.stage());
         ptx::mbarrier_arrive_expect_tx(full, QTile::kBytes);
-        load<QTile>(shared + kQOffset + q_at.stage() * kQStageBytes + consumer * QTile::kBytes,
-                    maps, full, q_tile * kTileM + consumer * 64, head, map_batch);
+        tile::load_tile<QTile>(
+            shared + kQOffset + q_at.stage() * kQStageBytes + consumer * QTile::kBytes, maps, full,
+            q_tile * kTileM + consumer * 64, head, map_batch);
       }
       q_at.advance();
       load_v();
@@ -254,20 +248,6 @@ struct AttentionForward {
       }
     }
     load_v();
-  }
-
-  HEDDLE_DEVICE static void publish(const ItemRing& ring, tile::RingCount<kItemStages>& at,
-                                    u32 shared, const WorkItem& item) {
-    ptx::mbarrier_wait(ring.empty(at.stage()), at.parity() ^ 1);
-    const u32 slot = shared + kItemOffset + at.stage() * kItemBytes;
-    const attention::BatchBounds& bounds = item.keys.bounds;
-    ptx::store_shared(slot,
-                      {u32(item.q_tile), u32(item.head), u32(item.batch), u32(item.q_length)});
-    ptx::store_shared(slot + 16, {u32(item.key_begin), u32(item.key_end), u32(item.kv_length), 0u});
-    ptx::store_shared(slot + 32, {u32(bounds.lower), u32(bounds.upper), u32(bounds.lower_diagonal),
-                                  u32(bounds.upper_diagonal)});
-    ptx::mbarrier_arrive(ring.full(at.stage()));
-    at.advance();
   }
 
   // --- Consumers ------------------------------------------------------------------------------

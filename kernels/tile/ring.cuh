@@ -7,29 +7,29 @@
 namespace heddle::tile {
 
 /// Position in a ring: the stage and the parity of the current pass. Consumers wait for `full` with
-/// `parity`, producers for `empty` with `parity ^ 1` (which passes at once in the first pass).
-template <int kStages>
-struct RingPosition {
-  u32 stage = 0;
-  u32 parity = 0;
-
+/// `parity`, producers for `empty` with `parity ^ 1` (which passes at once in the first pass). With
+/// kCounts both come of one register, by division, for warp groups that have few.
+template <int kStages, bool kCounts = false>
+class RingPosition {
+ public:
+  HEDDLE_DEVICE u32 stage() const { return kCounts ? at_ % kStages : at_; }
+  HEDDLE_DEVICE u32 parity() const { return kCounts ? at_ / kStages % 2 : parity_; }
   HEDDLE_DEVICE void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
+    ++at_;
+    if constexpr (!kCounts) {
+      if (at_ == kStages) {
+        at_ = 0;
+        parity_ ^= 1;
+      }
     }
   }
+
+ private:
+  u32 at_ = 0, parity_ = 0;
 };
 
-/// The same in one register, for warp groups that have few.
 template <int kStages>
-struct RingCount {
-  u32 count = 0;
-
-  HEDDLE_DEVICE u32 stage() const { return count % kStages; }
-  HEDDLE_DEVICE u32 parity() const { return count / kStages % 2; }
-  HEDDLE_DEVICE void advance() { ++count; }
-};
+using RingCount = RingPosition<kStages, true>;
 
 /// Barrier addresses of a ring laid out as kStages full barriers, then kStages empty ones.
 template <int kStages>

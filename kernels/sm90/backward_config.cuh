@@ -1,0 +1,67 @@
+// What a generated source says of a Hopper backward kernel, and the work of its blocks.
+#pragma once
+
+#include "../attention/operand.cuh"
+
+namespace heddle::sm90 {
+
+/// What the derivative of a score expression may read.
+struct GradientCell {
+  float dot;
+  int row, column, batch, head, q_length, kv_length;
+  const attention::Tensor* loads;
+  float gradient;  ///< dL/d(score)
+};
+
+/// The scaled dot product itself, and its derivative.
+struct PlainBackwardScore {
+  static constexpr bool kIdentity = true;
+};
+struct UnitDerivative {
+  template <class Cell>
+  HEDDLE_DEVICE static float value(const Cell& cell) {
+    return cell.gradient;
+  }
+};
+
+/// Defaults a generated configuration derives from and overrides.
+struct BackwardConfig {
+  using Element = bf16;
+  static constexpr int kQkDim = 128, kVDim = 128;  ///< multiples of 8, at most 128
+  static constexpr int kTileM = 64;  ///< queries: 64, or 128 for head dims up to 64 (faster there)
+  static constexpr int kConsumers = 2;
+  /// S of the next step runs before dK of this one: two stages are in use, a third hides the load.
+  static constexpr int kQStages = 3;
+  static constexpr int kDoStages = 2;
+  static constexpr bool kDkUnderDp = true;  ///< dP is issued with dK in flight; not with kTileM 128
+  // What the problem has.
+  static constexpr bool kLowerVaries = false, kUpperVaries = false;  ///< diagonal bounds
+  static constexpr bool kLengths = false;   ///< actual lengths or ragged tensors
+  static constexpr bool kUnitSlope = true;  ///< d score / d dot is 1; else kDkUnderDp must be off
+  static constexpr bool kInputIsLog2 = false;
+  static constexpr bool kDeterministic = false;
+};
+
+/// Keys, queries and lengths of one block.
+struct BackwardWork {
+  int batch, key_head, key0, tile_begin, tile_count, group, q_length, kv_length;
+};
+
+/// The query tile of one step: the heads of a group one after the other.
+struct BackwardStep {
+  int head, tile, left;
+
+  HEDDLE_DEVICE explicit BackwardStep(const BackwardWork& w)
+      : head(w.key_head * w.group), tile(w.tile_begin), left(w.tile_count) {}
+
+  HEDDLE_DEVICE void advance(const BackwardWork& w) {
+    ++tile;
+    if (--left == 0) {
+      tile = w.tile_begin;
+      left = w.tile_count;
+      ++head;
+    }
+  }
+};
+
+}  // namespace heddle::sm90
