@@ -4,8 +4,9 @@
     .venv-bench/bin/python bench/cpu.py --dtype f32 --sequence 512 2048
     .venv-bench/bin/python bench/cpu.py --dtype bf16 --append    # beside what is in out/bench already
 
-For each cell every program is measured in turn, so that what else the machine does meets them alike. Writes
-out/bench/cpu.json, cpu.md (the tables) and cpu.svg (the plot).
+For each cell every program is measured in turn, so that what else the machine does meets them alike. Each cell
+carries the machine's peak of that moment: where it is low, somebody else was at work. Writes out/bench/cpu.json,
+cpu.md (the tables) and cpu.svg (the plot).
 """
 
 import argparse
@@ -14,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import cells
@@ -33,13 +35,21 @@ class Peer:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
 
+    def answer(self, doing):
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"\n{self.name} ended while {doing}:\n{self.process.stderr.read()}")
+        return json.loads(line)
+
+    def wait(self):
+        """Until the library is loaded: nobody is measured beside that."""
+        self.answer("starting")
+        return self
+
     def measure(self, cell, memory=False):
         self.process.stdin.write(json.dumps({"cell": cell.as_json(), "memory": memory}) + "\n")
         self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit(f"\n{self.name} ended while measuring {cell.name}:\n{self.process.stderr.read()}")
-        return json.loads(line)
+        return self.answer(f"measuring {cell.name}")
 
     def close(self):
         self.process.stdin.close()
@@ -93,7 +103,7 @@ def measure_memory(tensors, threads):
         cell = cells.Cell("f32", head_dim, 4096, False, True)
         row = {"heddle": Heddle(tensors, threads).measure(cell)["peak_bytes"]}
         for name in ("torch", "jax"):
-            peer = Peer(name, tensors, threads)
+            peer = Peer(name, tensors, threads).wait()
             row[name] = peer.measure(cell, memory=True)["peak_bytes"]
             peer.close()
         rows.append({"cell": cell.as_json(), "peak_bytes": row})
@@ -114,6 +124,7 @@ def main():
     parser.add_argument("--dtype", nargs="+", choices=cells.DTYPES, default=list(cells.DTYPES))
     parser.add_argument("--head-dim", nargs="+", type=int, choices=cells.HEAD_DIMS, default=list(cells.HEAD_DIMS))
     parser.add_argument("--sequence", nargs="+", type=int, choices=cells.SEQUENCES, default=list(cells.SEQUENCES))
+    parser.add_argument("--peer", nargs="*", choices=PEERS, default=list(PEERS), help="whom to measure beside Heddle")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--no-memory", action="store_true", help="leave out the memory of forward and backward at S = 4096")
     parser.add_argument("--append", action="store_true",
@@ -128,19 +139,21 @@ def main():
         tensors = Path(folder)
         cells.write_tensors(tensors)
         heddle = Heddle(tensors, options.threads)
-        programs = [heddle, *(Peer(name, tensors, options.threads) for name in PEERS)]
+        peers = [Peer(name, tensors, options.threads) for name in options.peer]
+        programs = [heddle, *(peer.wait() for peer in peers)]
         machine = heddle.machine()
         rows = []
         for number, cell in enumerate(wanted):
             results = {}
             for program in programs:
                 progress(number, len(wanted), f"{cell.name}: {program.name}")
+                time.sleep(0.05)  # the threads of the one before may still spin, waiting for work
                 results[program.name] = program.measure(cell)
             same, numbers = agree(results)
             if not same:
                 sys.exit(f"\n{cell.name}: the programs computed different things: {numbers}")
             rows.append({"cell": cell.as_json(), "results": results})
-        for peer in programs[1:]:
+        for peer in peers:
             peer.close()
         progress(len(wanted), len(wanted), "")
         memory = measure_memory(tensors, options.threads) if 4096 in options.sequence and not options.no_memory else []

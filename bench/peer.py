@@ -2,7 +2,7 @@
 
     python bench/peer.py torch TENSORS THREADS
 
-A result is {"seconds", "projection"} with "peak_bytes" where it was asked for, or {"refused": why}.
+The first line says {"ready": true}, once everything is loaded. A result is {"seconds", "projection"} with "peak_bytes" where it was asked for, or {"refused": why}.
 """
 
 import importlib
@@ -21,6 +21,8 @@ def main():
     peer.start(threads)
     answers = os.fdopen(os.dup(1), "w")  # what a library prints must not end up between our lines
     os.dup2(2, 1)
+    answers.write(json.dumps({"ready": True}) + "\n")
+    answers.flush()
     for line in sys.stdin:
         request = json.loads(line)
         cell = cells.Cell(**request["cell"])

@@ -7,11 +7,11 @@ COLORS = {"heddle": "#1b7837", "onnxruntime": "#b2abd2", "torch": "#e08214", "ja
 
 
 def gflops(cell, result):
-    return None if "seconds" not in result else cell.flops / result["seconds"] / 1e9
+    return None if not result or "seconds" not in result else cell.flops / result["seconds"] / 1e9
 
 
 def best_peer(cell, results):
-    rates = [gflops(cell, results[name]) for name in NAMES[1:]]
+    rates = [gflops(cell, results.get(name)) for name in NAMES[1:]]
     return max((rate for rate in rates if rate is not None), default=None)
 
 
@@ -32,7 +32,7 @@ def tables(result):
             cell = Cell(**row["cell"])
             if cell.backward != backward:
                 continue
-            rates = [gflops(cell, row["results"][name]) for name in NAMES]
+            rates = [gflops(cell, row["results"].get(name)) for name in NAMES]
             shown = ["-" if rate is None else f"{rate:.1f}" for rate in rates]
             peer = best_peer(cell, row["results"])
             text += (f"| {cell.dtype} | {cell.head_dim} | {cell.sequence} | {'causal' if cell.causal else 'full'} | "
@@ -64,7 +64,7 @@ def plot(result, path):
             here = [(c, r) for c, r in measured
                     if (c.backward, c.dtype, c.head_dim, c.causal) == (backward, dtype, head_dim, causal)]
             for offset, name in enumerate(NAMES):
-                rates = [gflops(cell, results[name]) or 0 for cell, results in here]
+                rates = [gflops(cell, results.get(name)) or 0 for cell, results in here]
                 axis.bar([i + (offset - 1.5) * 0.2 for i in range(len(here))], rates, 0.2, color=COLORS[name], label=name)
             axis.axhline(result["machine"]["f32_gflops"], color="#777777", linewidth=0.8, linestyle=":")
             axis.set_xticks(range(len(here)), [f"S {cell.sequence}" for cell, _ in here], fontsize=8)

@@ -89,27 +89,34 @@ template <class Arithmetic>
 inline void softmax_panel(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
                           const KeyBlock& block, int64_t panel, int rows, int64_t first,
                           int64_t last) {
+  const auto cells_of = [&](const Row& row) {
+    return ScoreCells{block.b, row.h, row.i, block.lengths, block.j0, first, last, block.keys};
+  };
+  // All maxima first: what waits for one row's is then hidden behind the others'.
+  float after[kPanelRows];
   for (int r = 0; r < rows; ++r) {
     const Row& row = t.rows[panel + r];
     float* s = t.s + r * kScorePitch;
-    const ScoreCells cells{block.b, row.h, row.i, block.lengths, block.j0, first, last, block.keys};
-    score_row(a, units, cells, row.visible, t.room, s);
-    const float before = t.max[panel + r];
-    const float block_max = max_of(s, first, last);
-    const float after = block_max > before ? block_max : before;
-    t.max[panel + r] = after;
-    const float sum = exponentiate(s, first, last, after, units.to_log2);
+    score_row(a, units, cells_of(row), row.visible, t.room, s);
+    const float before = t.max[panel + r], block_max = max_of(s, first, last);
+    after[r] = block_max > before ? block_max : before;
+  }
+  for (int r = 0; r < rows; ++r) {
+    float* s = t.s + r * kScorePitch;
+    const float sum = exponentiate(s, first, last, after[r], units.to_log2);
     if (a.dropout.kind != DropoutKind::none) {
-      dropout_factors(a.dropout, a.q_heads, cells, t.factors);
+      dropout_factors(a.dropout, a.q_heads, cells_of(t.rows[panel + r]), t.factors);
       for (int64_t j = first; j < last; j += kLanes)
         store(s + j, multiply(load(s + j), load(t.factors + j)));
     }
     convert_probabilities(Arithmetic(), s, first, last, t.p + r * kScorePitch / Arithmetic::kPack);
-    if (before == after) {
+    const float before = t.max[panel + r];
+    if (before == after[r]) {
       t.sum[panel + r] += sum;
       continue;
     }
-    const float alpha = __builtin_exp2f(static_cast<float>((before - after) * units.to_log2));
+    t.max[panel + r] = after[r];
+    const float alpha = __builtin_exp2f(static_cast<float>((before - after[r]) * units.to_log2));
     t.sum[panel + r] = t.sum[panel + r] * alpha + sum;
     float* o = t.o + (panel + r) * t.o_pitch;
     const Float factor = all(alpha);

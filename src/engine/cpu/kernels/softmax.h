@@ -54,13 +54,19 @@ inline float max_of(const float* x, int64_t first, int64_t last) {
 inline float exponentiate(float* x, int64_t first, int64_t last, float max, double to_log2) {
   const Float shift = all(max == -kInfinity ? 0 : max);
   const SplitFactor unit = split(to_log2);
-  Float sum = zero();
-  for (int64_t j = first; j < last; j += kLanes) {
+  const auto power = [&](int64_t j) {
     const Float p = exp2_of_product(subtract(load(x + j), shift), unit);
     store(x + j, p);
-    sum = add(sum, p);
+    return p;
+  };
+  Float s0 = zero(), s1 = zero();
+  int64_t j = first;
+  for (; j + 2 * kLanes <= last; j += 2 * kLanes) {
+    s0 = add(s0, power(j));
+    s1 = add(s1, power(j + kLanes));
   }
-  return sum_of_lanes(sum);
+  if (j < last) s0 = add(s0, power(j));
+  return sum_of_lanes(add(s0, s1));
 }
 
 /// A row's maximum and sum, in natural units, once the sink has joined them; and the factor that
