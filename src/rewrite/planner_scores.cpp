@@ -7,9 +7,6 @@
 namespace heddle::rewrite {
 
 using graph::TensorId;
-using hlo::ElementType;
-using hlo::Instruction;
-using hlo::Opcode;
 
 Status Planner::set_attributes(graph::AttentionAttributes& a) {
   const Score& score = match_.score;

@@ -108,7 +108,7 @@ class Rewriter {
         if (!plans_[i] || plans_[i]->backward || (plans_[i]->home == match.home) != here) continue;
         const auto names = same_attention(*matches_[i], match, elements_);
         if (!names) continue;
-        const Status status = plan_pair(*matches_[i], match, static_cast<int>(i), *names);
+        Status status = plan_pair(*matches_[i], match, static_cast<int>(i), *names);
         if (status.is_ok() || here) return status;
       }
     Algebra::Renaming same;
