@@ -169,8 +169,9 @@ void add_bench(CLI::App& app, int& status) {
   cpu->add_option("--kv-heads", options->kv_heads,
                   "Heads of keys and values; must divide those of queries (default: as many)")
       ->check(CLI::Range(1, 1024));
-  cpu->add_option("--score", options->score,
-                  "plain, bias (one for all heads), alibi, soft_cap (default: plain)")
+  cpu->add_option(
+         "--score", options->score,
+         "plain, bias (one for all heads), alibi (needs --mask causal), soft_cap (default: plain)")
       ->check(CLI::IsMember({"plain", "bias", "alibi", "soft_cap"}));
   cpu->add_option("--threads", options->threads, "How many processors to use (default: all)")
       ->check(CLI::Range(1, 4096));
