@@ -54,7 +54,7 @@ class ProtoReader {
     for (const std::string_view computation : computations)
       HEDDLE_TRY(read_computation(computation));
     const auto entry = computations_.find(entry_id);
-    if (entry == computations_.end()) {
+    if (entry == computations_.end() || given_names_.at(entry_id) != entry_name) {
       return error(Code::malformed_input,
                    "module {}: the entry, {} with id {}, is not one of its computations", name,
                    entry_name, entry_id);
@@ -79,6 +79,7 @@ class ProtoReader {
   std::unique_ptr<Module> module_;
   std::unordered_map<int64_t, Computation*> computations_;
   std::unordered_set<std::string> computation_names_;
+  std::unordered_map<int64_t, std::string> given_names_;  // of computations, before take_name
   // The computation being read.
   Computation* current_ = nullptr;
   std::unordered_map<uint32_t, Instruction*> instructions_;
@@ -162,6 +163,7 @@ Status ProtoReader::read_computation(std::string_view bytes) {
         at.skip();
     }
   }
+  const std::string given_name = current_->name_;
   take_name(current_->name_, computation_names_);
   Computation* const computation = current_;
   module_->computations_.push_back(std::move(owned));
@@ -185,6 +187,7 @@ Status ProtoReader::read_computation(std::string_view bytes) {
   if (!computations_.emplace(id, computation).second) {
     return error(Code::malformed_input, "two computations have the id {}", id);
   }
+  given_names_.emplace(id, given_name);
   return {};
 }
 

@@ -162,13 +162,14 @@ TEST(ProtoFields, UnknownOnesSurviveInEveryMessage) {
 }
 
 TEST(ProtoReader, TellsComputationsAndInstructionsOfOneNameApart) {
-  const std::string bytes =
+  std::string bytes =
       edited(file_text(HEDDLE_TEST_DATA "/hlo/proto/operations.pb"), 3, [](std::string& part) {
         part = edited(part, 1, [](std::string& name) { name = "computation"; });
         part = edited(part, 2, [](std::string& instruction) {
           instruction = edited(instruction, 1, [](std::string& name) { name = "instruction"; });
         });
       });
+  bytes = edited(bytes, 2, [](std::string& entry) { entry = "computation"; });
   const auto module = from_proto(bytes);
   ASSERT_TRUE(module);
   std::set<std::string> names;
