@@ -49,7 +49,7 @@ class Planner {
   /// dQ or dK: if the operand was rotated by the call and the program turns its gradient back by
   /// the same tables, the call does that too.
   Result<graph::TensorId> derotated_result(const char* name, const char* operand,
-                                           const Output& output, Axes axes);
+                                           const Output& output, const Axes& axes);
 
   /// Nodes that follow the attention's own.
   void finish();
@@ -83,7 +83,7 @@ class Planner {
                                                      const Axes& axes);
 
   /// `place` and what only moves or rounds it.
-  std::vector<Element> links_of(Element place);
+  std::vector<Element> links_of(const Element& place);
 
   /// The program's inverse rotation of `link` by these tables, in its labels.
   std::optional<Rotation> turned_back(const Element& link, const Tables& tables);

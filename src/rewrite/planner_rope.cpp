@@ -1,13 +1,9 @@
 // RoPE that goes into a call.
-#include <algorithm>
-
-#include "rewrite/carry.h"
 #include "rewrite/planner.h"
 
 namespace heddle::rewrite {
 
 using graph::TensorId;
-using hlo::ElementType;
 using hlo::Instruction;
 using hlo::Opcode;
 
@@ -22,7 +18,7 @@ Result<TensorId> Planner::rotated_operand(const char* name, const Element& leaf,
 }
 
 Result<TensorId> Planner::derotated_result(const char* name, const char* operand,
-                                           const Output& output, Axes axes) {
+                                           const Output& output, const Axes& axes) {
   const auto tables = tables_.find(operand);
   if (tables != tables_.end() && output.factor == 1) {
     for (const Element& link : links_of(output.place)) {
@@ -81,7 +77,7 @@ Result<std::optional<TensorId>> Planner::try_rotated(const char* name, const Ele
   return std::optional<TensorId>(rope.y);
 }
 
-std::vector<Element> Planner::links_of(Element place) {
+std::vector<Element> Planner::links_of(const Element& place) {
   std::vector<Element> links{place};
   for (auto next = rearranged(place); next; next = rearranged(*next)) links.push_back(*next);
   return links;

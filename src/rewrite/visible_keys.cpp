@@ -5,7 +5,6 @@
 namespace heddle::rewrite {
 
 using hlo::ElementType;
-using hlo::Instruction;
 using hlo::Opcode;
 
 namespace {
