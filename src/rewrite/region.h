@@ -57,7 +57,7 @@ class Region {
 
   Poly expand(const Element& element);
   Poly predicate(const Element& element);
-  /// The value of what is made of fixed predicates and constants alone; nothing for anything else.
+  /// The value of what is made of predicates and constants alone; nothing for anything else.
   std::optional<Poly> mask_value(const Element& element);
   Poly dot(const Element& element);
   Poly reduce(const Element& element);

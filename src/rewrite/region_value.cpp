@@ -112,15 +112,7 @@ std::optional<Poly> Region::mask_value(const Element& element) {
   const Element e = elements_.resolve(element);
   const Instruction* x = e.x;
   if (const auto number = scalar(x)) return Algebra::constant(*number);
-  if (x->shape().type() == ElementType::pred) {
-    // What data decides is added as it is, like any bias.
-    Poly value = predicate(e);
-    for (const Monomial& m : value)
-      for (const Power& p : m.factors)
-        if (algebra_.is_fixed && !algebra_.is_fixed(algebra_.at(p.atom).element))
-          return std::nullopt;
-    return value;
-  }
+  if (x->shape().type() == ElementType::pred) return predicate(e);
   std::vector<Poly> operands;
   switch (x->opcode()) {
     case Opcode::convert:

@@ -139,9 +139,12 @@ Result<VisibleKeys> visible_keys_of(Elements& elements, const Algebra& algebra, 
     return keys;
   }
   if (mask.may_leave_rows_blind() && !mask.replaces)
-    return error(Code::graph_not_supported,
-                 "the mask (%{}), which data decides, is added to the scores in more than one way",
-                 algebra.at(mask.indicators[0]).element.x->name());
+    return error(
+        Code::graph_not_supported,
+        "the mask (%{}), which data decides, is added to the scores: the weights of a row that "
+        "sees no key would be lost in the f32 statistics that a backward call reads; select "
+        "the fill instead",
+        algebra.at(mask.indicators[0]).element.x->name());
   keys.may_be_blind = mask.may_leave_rows_blind();
   Mask rest = mask;
   for (size_t i = rest.indicators.size(); i-- > 0;) {

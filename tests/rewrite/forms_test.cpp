@@ -171,7 +171,6 @@ std::vector<Expected> fused() {
                            "normalised_late",
                            "one_head",
                            "one_key_head",
-                           "padding_is_added",
                            "rope",
                            "scaled_queries",
                            "scaled_twice",
@@ -207,9 +206,10 @@ std::vector<Expected> fused() {
 std::vector<Expected> left_alone() {
   std::vector<Expected> all;
   for (const char* name :
-       {"mask_is_data_and_dropout", "mask_is_data_and_dropout_grad", "probabilities_returned",
-        "scan_keeping_weights", "not_normalised", "normalised_over_queries", "fill_within_reach",
-        "rows_without_keys", "relu_of_scores", "capped_after_mask"})
+       {"padding_is_added", "padding_is_added_grad", "mask_is_data_and_dropout",
+        "mask_is_data_and_dropout_grad", "probabilities_returned", "scan_keeping_weights",
+        "not_normalised", "normalised_over_queries", "fill_within_reach", "rows_without_keys",
+        "relu_of_scores", "capped_after_mask"})
     all.push_back({name, 0, 0});
   return all;
 }
