@@ -1,5 +1,5 @@
-// Any bytes given to the protobuf reader yield a module or a sentence; a module it accepts is written
-// and read back, and written again as the same bytes.
+// Any bytes given to the protobuf reader yield a module or a sentence; a module it accepts is
+// written and read back, and written again as the same bytes.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
