@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -9,6 +10,13 @@
 #include "hlo/element_type.h"
 
 namespace heddle::hlo {
+
+/// Of integers too, which never are.
+template <class T>
+bool is_nan(T x) {
+  if constexpr (std::is_floating_point_v<T>) return std::isnan(x);
+  return false;
+}
 
 /// Types computed in as they are stored.
 template <class T>

@@ -193,9 +193,9 @@ T combine(Opcode opcode, T old, T update) {
       if constexpr (std::is_floating_point_v<T>) return old * update;
       return static_cast<T>(static_cast<uint64_t>(old) * static_cast<uint64_t>(update));
     case Opcode::maximum:
-      return old != old || old > update ? old : update;
+      return is_nan(old) || old > update ? old : update;
     default:  // minimum
-      return old != old || old < update ? old : update;
+      return is_nan(old) || old < update ? old : update;
   }
 }
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "hlo/interpreter/codec.h"
@@ -9,12 +8,6 @@
 
 namespace heddle::hlo {
 namespace {
-
-template <class T>
-bool is_nan(T x) {
-  if constexpr (std::is_floating_point_v<T>) return std::isnan(x);
-  return false;
-}
 
 // Calls f with the function of two numbers of type T that `opcode` names; false if there is none.
 template <class T, class F>
