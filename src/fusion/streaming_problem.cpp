@@ -6,7 +6,6 @@
 namespace heddle::fusion {
 
 using graph::Graph;
-using graph::kNone;
 
 namespace {
 

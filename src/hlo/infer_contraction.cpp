@@ -60,7 +60,7 @@ Result<Shape> infer_dot(const Instruction& x) {
 }
 
 // Operands are n arrays of equal dims, then n scalars of fitting types; `dims` are the result's.
-Result<Shape> reduced(const Instruction& x, std::vector<int64_t> dims) {
+Result<Shape> reduced(const Instruction& x, const std::vector<int64_t>& dims) {
   const int count = x.operand_count() / 2;
   std::vector<Shape> results;
   for (int i = 0; i < count; ++i) {
@@ -119,7 +119,7 @@ Result<Shape> infer_reduce(const Instruction& x) {
       dims.push_back(first.dim(i));
     }
   }
-  return reduced(x, std::move(dims));
+  return reduced(x, dims);
 }
 
 Result<Shape> infer_reduce_window(const Instruction& x) {
@@ -148,7 +148,7 @@ Result<Shape> infer_reduce_window(const Instruction& x) {
     dims.push_back(padded < reach ? 0 : (padded - reach) / w.stride + 1);
   }
   if (!checked_element_count(dims)) return misfit(x, "gives more than 2^48 elements");
-  return reduced(x, std::move(dims));
+  return reduced(x, dims);
 }
 
 Result<Shape> infer_sort(const Instruction& x) {

@@ -11,11 +11,11 @@ namespace {
 // NaN wins.
 template <class T>
 T maximum(T x, T y) {
-  return x != x ? x : y != y ? y : (x > y ? x : y);
+  return is_nan(x) ? x : is_nan(y) ? y : (x > y ? x : y);
 }
 template <class T>
 T minimum(T x, T y) {
-  return x != x ? x : y != y ? y : (x < y ? x : y);
+  return is_nan(x) ? x : is_nan(y) ? y : (x < y ? x : y);
 }
 
 template <class Codec>

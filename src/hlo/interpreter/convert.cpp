@@ -13,7 +13,7 @@ namespace {
 template <class To, class From>
 To convert_scalar(From x) {
   if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    if (x != x) return 0;
+    if (std::isnan(x)) return 0;
     // Powers of two are exact in every floating type, the largest integers are not.
     const From end = std::ldexp(From(1), std::numeric_limits<To>::digits);
     if (x >= end) return std::numeric_limits<To>::max();
