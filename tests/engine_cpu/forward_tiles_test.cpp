@@ -1,0 +1,58 @@
+// How a forward pass is cut into tiles of query rows.
+#include "engine/cpu/forward_tiles.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine_cpu/problems.h"
+
+namespace heddle::engine::cpu {
+namespace {
+
+using testing::causal_attention;
+
+ForwardTiles tiles_of(const problem::AttentionProblem& p, const MachineShape& machine) {
+  return forward_tiles(p.structure, p.sizes, machine);
+}
+
+TEST(ForwardTiles, CoverEveryRowOnceInWholePanels) {
+  for (int panel_rows : {6, 14})
+    for (int workers : {1, 2, 16})
+      for (int64_t length : {1, 13, 512, 2000, 4096}) {
+        const ForwardTiles t = tiles_of(causal_attention(DataType::f32, 1, 8, 2, length, 64),
+                                        {workers, 1 << 20, panel_rows});
+        const int64_t rows = t.group * length;
+        EXPECT_EQ(t.group, 4);
+        EXPECT_EQ(t.tile_rows % panel_rows, 0);
+        EXPECT_GE(t.tiles * t.tile_rows, rows);
+        EXPECT_LT((t.tiles - 1) * t.tile_rows, rows);
+        std::vector<int32_t> each(t.order.size());
+        std::iota(each.begin(), each.end(), 0);
+        EXPECT_TRUE(std::is_permutation(t.order.begin(), t.order.end(), each.begin(), each.end()));
+      }
+}
+
+// Every tile packs all keys it sees: heads whose queries and outputs stay in L2 are one.
+TEST(ForwardTiles, AreNotMoreThanTheCacheAsksFor) {
+  for (int panel_rows : {6, 14}) {
+    const MachineShape machine{2, 1 << 20, panel_rows};
+    const auto tiles = [&](int64_t length, int32_t head_dim) {
+      return tiles_of(causal_attention(DataType::f32, 1, 8, 8, length, head_dim), machine).tiles;
+    };
+    EXPECT_EQ(tiles(512, 64), 1);
+    EXPECT_EQ(tiles(512, 128), 1);
+    EXPECT_EQ(tiles(1024, 128), 2);
+  }
+}
+
+TEST(ForwardTiles, OfCausalRowsRunTheLongestFirst) {
+  const ForwardTiles t =
+      tiles_of(causal_attention(DataType::f32, 1, 8, 8, 4096, 64), {2, 1 << 20, 14});
+  EXPECT_GT(t.tiles, 1);
+  EXPECT_TRUE(std::is_sorted(t.order.rbegin(), t.order.rend()));
+}
+
+}  // namespace
+}  // namespace heddle::engine::cpu
