@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from heddle import _library
+from heddle import _plan
 from heddle.jax import ffi
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}
@@ -18,7 +18,7 @@ def library():
 
 
 def workspace_bytes(text):
-    return _library.workspace_bytes(text, "cpu")
+    return _plan.workspace_bytes(text, "cpu")
 
 
 def attention_graph(b, hq, hk, s, d, dtype, order="bhsd"):

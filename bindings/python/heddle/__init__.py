@@ -4,5 +4,6 @@
 """
 
 from heddle._library import Error, library_path, version
+from heddle._plan import Plan
 
-__all__ = ["Error", "library_path", "version"]
+__all__ = ["Error", "Plan", "library_path", "version"]

@@ -1,4 +1,4 @@
-"""libheddle, loaded once by ctypes: its functions' types, its failures as exceptions, plans asked by text.
+"""libheddle, loaded once by ctypes: its functions' types, its failures as exceptions.
 
 The library is the C interface of include/heddle/heddle.h; there is no extension module, so one wheel serves every
 Python.
@@ -7,8 +7,8 @@ Python.
 import ctypes
 import hashlib
 import os
-from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
-from functools import cache, lru_cache
+from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from functools import cache
 from pathlib import Path
 
 NAME = "libheddle.so"
@@ -28,8 +28,8 @@ FUNCTIONS = {
     "heddle_plan_workspace_bytes": (c_size_t, [c_void_p]),
     "heddle_plan_inputs": (Status, [c_void_p, POINTER(POINTER(c_int64)), POINTER(c_size_t)]),
     "heddle_plan_outputs": (Status, [c_void_p, POINTER(POINTER(c_int64)), POINTER(c_size_t)]),
-    "heddle_plan_engine": (c_char_p, [c_void_p]),
     "heddle_plan_description": (c_char_p, [c_void_p]),
+    "heddle_plan_execute": (Status, [c_void_p, POINTER(c_int64), POINTER(c_void_p), c_size_t, c_void_p, c_void_p]),
     "heddle_fuse_module": (Status, [c_char_p, c_size_t, c_int, POINTER(c_void_p)]),
     "heddle_fused_module_free": (None, [c_void_p]),
     "heddle_fused_module_bytes": (c_void_p, [c_void_p, POINTER(c_size_t)]),
@@ -94,21 +94,3 @@ def identity():
     """The version with a digest of the library itself, "0_1_0_5f3a91c2": two builds that differ have two of them."""
     digest = hashlib.sha256(library_path().read_bytes()).hexdigest()
     return f"{version().replace('.', '_')}_{digest[:8]}"
-
-
-@lru_cache(maxsize=4096)
-def workspace_bytes(graph, device):
-    """Bytes of workspace that a graph (its text form) needs on "cpu" or "cuda".
-
-    Raises Error with every engine's reason if the graph does not validate or no engine of the device runs it.
-    """
-    encoded = graph.encode()
-    parsed, plan = c_void_p(), c_void_p()
-    call("heddle_graph_parse", encoded, len(encoded), byref(parsed))
-    try:
-        call("heddle_plan_create", parsed, DEVICES[device], byref(plan))
-    finally:
-        load().heddle_graph_free(parsed)
-    size = load().heddle_plan_workspace_bytes(plan)
-    load().heddle_plan_free(plan)
-    return size

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from heddle import _library
+from heddle._plan import workspace_bytes
 from heddle.jax.ffi import TARGET, register
 
 DTYPES = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16", "int64": "i64", "int32": "i32",
@@ -75,7 +75,7 @@ class Graph:
         """The call's results, each of the dims it has in memory. Raises ValueError with the library's sentence."""
         register()
         text = self.text()
-        size = _library.workspace_bytes(text, platform)
+        size = workspace_bytes(text, platform)
         shapes = [jax.ShapeDtypeStruct(dims, dtype) for dims, dtype in self._results]
         shapes.append(jax.ShapeDtypeStruct((size,), jnp.uint8))
         return jax.ffi.ffi_call(TARGET, shapes)(*operands, graph=text)[:-1]

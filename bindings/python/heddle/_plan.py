@@ -1,0 +1,70 @@
+"""Plans: a graph made ready for one device, run on memory whose addresses the caller gives."""
+
+import ctypes
+from ctypes import POINTER, byref, c_int64, c_size_t, c_void_p
+from functools import lru_cache
+
+from heddle._library import DEVICES, call, load
+
+
+class Plan:
+    """A graph (its text form) planned for "cpu" or "cuda".
+
+    Raises Error with every engine's reason if the graph does not validate or no engine of the device runs it. A plan
+    does not change: any number of threads may execute it at once, each with a workspace of its own.
+    """
+
+    def __init__(self, graph, device):
+        if device not in DEVICES:
+            raise ValueError(f"There is no device {device!r}, expected one of {', '.join(DEVICES)}.")
+        encoded = graph.encode()
+        parsed, self._plan = c_void_p(), c_void_p()
+        call("heddle_graph_parse", encoded, len(encoded), byref(parsed))
+        try:
+            call("heddle_plan_create", parsed, DEVICES[device], byref(self._plan))
+        finally:
+            load().heddle_graph_free(parsed)
+
+    def __del__(self):
+        if getattr(self, "_plan", None):
+            load().heddle_plan_free(self._plan)
+
+    @property
+    def workspace_bytes(self):
+        """Bytes of workspace that an execution needs, of any alignment."""
+        return load().heddle_plan_workspace_bytes(self._plan)
+
+    @property
+    def inputs(self):
+        """The uids of the tensors it reads, ascending."""
+        return self._uids("heddle_plan_inputs")
+
+    @property
+    def outputs(self):
+        """The uids of the tensors it writes, ascending."""
+        return self._uids("heddle_plan_outputs")
+
+    @property
+    def description(self):
+        """For people: a line for each step."""
+        return load().heddle_plan_description(self._plan).decode()
+
+    def execute(self, addresses, workspace=None, stream=None):
+        """Runs the plan: `addresses` is a dict of uid to address, in the device's memory; `stream` a CUstream.
+
+        On a GPU it returns when the work is queued. Raises Error if an address is missing; nothing is written then.
+        """
+        count = len(addresses)
+        uids, pointers = (c_int64 * count)(*addresses), (c_void_p * count)(*addresses.values())
+        call("heddle_plan_execute", self._plan, uids, pointers, count, workspace, stream)
+
+    def _uids(self, function):
+        uids, count = POINTER(c_int64)(), c_size_t()
+        call(function, self._plan, byref(uids), byref(count))
+        return tuple(uids[:count.value])
+
+
+@lru_cache(maxsize=4096)
+def workspace_bytes(graph, device):
+    """Bytes of workspace that a graph needs; raises as Plan does."""
+    return Plan(graph, device).workspace_bytes

@@ -1,0 +1,57 @@
+"""heddle.Plan: a graph's plan run from Python on arrays of numpy."""
+
+import json
+
+import numpy as np
+import pytest
+
+import heddle
+
+B, H, S, D = 2, 3, 40, 16
+IO = [B, H, S, D]
+
+
+def graph(**attributes):
+    strides = [H * S * D, S * D, D, 1]
+    tensors = [{"uid": uid, "name": name, "dims": IO, "strides": strides} for uid, name in ((7, "q"), (3, "k"), (9, "v"))]
+    return json.dumps({"heddle_graph": 1, "io_dtype": "f32", "tensors": [*tensors, {"uid": 5, "name": "o"}],
+                       "nodes": [{"op": "sdpa", "q": 7, "k": 3, "v": 9, "o": 5, **attributes}]})
+
+
+def attention(q, k, v, scale):
+    s = np.einsum("bhqd,bhkd->bhqk", q, k, dtype=np.float64) * scale
+    s[..., np.triu(np.ones((S, S), bool), 1)] = -np.inf
+    p = np.exp(s - s.max(-1, keepdims=True))
+    return np.einsum("bhqk,bhkd->bhqd", p / p.sum(-1, keepdims=True), v)
+
+
+def test_runs_on_the_callers_memory():
+    plan = heddle.Plan(graph(attn_scale=0.25, right_bound=0), "cpu")
+    assert plan.inputs == (3, 7, 9) and plan.outputs == (5,)
+    assert plan.description
+    rng = np.random.default_rng()
+    q, k, v = (rng.standard_normal(IO, np.float32) for _ in range(3))
+    o, workspace = np.full(IO, np.nan, np.float32), np.empty(max(plan.workspace_bytes, 1), np.uint8)
+    addresses = {uid: array.ctypes.data for uid, array in ((5, o), (7, q), (3, k), (9, v))}
+    plan.execute(addresses, workspace.ctypes.data)
+    np.testing.assert_allclose(o, attention(q, k, v, 0.25), rtol=1e-4, atol=1e-5)
+
+
+def test_a_missing_address_is_an_error_and_nothing_is_written():
+    plan = heddle.Plan(graph(), "cpu")
+    arrays = {uid: np.zeros(IO, np.float32) for uid in (3, 7)}
+    o, workspace = np.full(IO, np.nan, np.float32), np.empty(max(plan.workspace_bytes, 1), np.uint8)
+    addresses = {5: o.ctypes.data, **{uid: array.ctypes.data for uid, array in arrays.items()}}
+    with pytest.raises(heddle.Error, match="v"):
+        plan.execute(addresses, workspace.ctypes.data)
+    assert np.isnan(o).all()
+
+
+def test_refusals_are_sentences():
+    with pytest.raises(heddle.Error) as refusal:
+        heddle.Plan(graph(left_bound=-1), "cpu")
+    assert "Left bound" in str(refusal.value)
+    with pytest.raises(heddle.Error):
+        heddle.Plan("{", "cpu")
+    with pytest.raises(ValueError, match="no device 'tpu'"):
+        heddle.Plan(graph(), "tpu")
