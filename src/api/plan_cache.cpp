@@ -7,10 +7,13 @@
 namespace heddle::api {
 
 Result<std::shared_ptr<const Executable>> PlanCache::find_or_build(std::string_view text) {
+  const int ordinal = engine::ordinal(device_);
   {
     std::shared_lock lock(mutex_);
-    if (const auto found = executables_.find(text); found != executables_.end())
-      return found->second;
+    if (const auto part = executables_.find(ordinal); part != executables_.end()) {
+      if (const auto found = part->second.find(text); found != part->second.end())
+        return found->second;
+    }
   }
   // Built without the lock: calls of other graphs go on, and two first calls of one graph may both
   // build it.
@@ -18,8 +21,9 @@ Result<std::shared_ptr<const Executable>> PlanCache::find_or_build(std::string_v
   HEDDLE_ASSIGN(std::shared_ptr<const Executable> built,
                 Executable::build(std::move(graph), engine::engines(device_)));
   std::unique_lock lock(mutex_);
-  if (executables_.size() >= kCapacity) executables_.clear();
-  return executables_.emplace(std::string(text), std::move(built)).first->second;
+  Executables& part = executables_[ordinal];
+  if (part.size() >= kCapacity) part.clear();
+  return part.emplace(std::string(text), std::move(built)).first->second;
 }
 
 }  // namespace heddle::api

@@ -1,6 +1,8 @@
-// Executables by graph text, so that a repeated call of one graph parses and plans nothing.
+// Executables by device and graph text, so that a repeated call of one graph parses and plans
+// nothing.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <shared_mutex>
 #include <string>
@@ -20,7 +22,7 @@ class PlanCache {
   Result<std::shared_ptr<const Executable>> find_or_build(std::string_view text);
 
   /// A process that makes graphs without end (a shape each) must not keep them all: at this many
-  /// the cache begins anew. Executables in use live on with their users.
+  /// a device's part begins anew. Executables in use live on with their users.
   static constexpr size_t kCapacity = 4096;
 
  private:
@@ -28,10 +30,12 @@ class PlanCache {
     using is_transparent = void;
   };
 
+  using Executables =
+      std::unordered_map<std::string, std::shared_ptr<const Executable>, Hash, std::equal_to<>>;
+
   engine::Device device_;
   std::shared_mutex mutex_;
-  std::unordered_map<std::string, std::shared_ptr<const Executable>, Hash, std::equal_to<>>
-      executables_;
+  std::map<int, Executables> executables_;  ///< by the device's ordinal: its kernels are its own
 };
 
 }  // namespace heddle::api

@@ -120,6 +120,11 @@ Status check_workspace(const Values& results, int64_t needed, void*& workspace) 
 
 }  // namespace
 
+Status prepare(const CallFrame& frame, PlanCache& plans) {
+  HEDDLE_ASSIGN(const std::string_view text, graph_text(frame.attributes));
+  return plans.find_or_build(text).status();
+}
+
 Status call(const CallFrame& frame, PlanCache& plans, void* stream) {
   HEDDLE_ASSIGN(const std::string_view text, graph_text(frame.attributes));
   HEDDLE_ASSIGN(const std::shared_ptr<const Executable> executable, plans.find_or_build(text));

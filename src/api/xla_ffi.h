@@ -32,9 +32,10 @@ enum class ErrorCode : int32_t {
 };
 
 enum class Stage : int32_t { instantiate = 0, prepare = 1, initialize = 2, execute = 3 };
-inline constexpr int32_t kBuffer = 1;    ///< type of an argument or result
-inline constexpr int32_t kString = 4;    ///< type of an attribute
-inline constexpr int32_t kMetadata = 1;  ///< type of an extension
+inline constexpr int32_t kBuffer = 1;                    ///< type of an argument or result
+inline constexpr int32_t kString = 4;                    ///< type of an attribute
+inline constexpr int32_t kMetadata = 1;                  ///< type of an extension
+inline constexpr uint32_t kCommandBufferCompatible = 1;  ///< a trait
 
 struct Extension {
   size_t struct_size;

@@ -9,20 +9,21 @@ namespace {
 
 // Hosts from jaxlib 0.4.32 to 0.8.0 want 0.1, and the oldest of them do not give their own when
 // they ask; later ones take any from 0.1 to their own. The newest this declaration was tried with
-// is 0.3.
-constexpr int kOldestMinor = 1, kNewestMinor = 3;
+// is 0.4.
+constexpr int kOldestMinor = 1, kNewestMinor = 4;
 
 int reported_minor(const Api* host) {
   return host ? std::clamp(host->api_version.minor, kOldestMinor, kNewestMinor) : kOldestMinor;
 }
 
-bool fill_metadata(const CallFrame& frame) {
+bool fill_metadata(const CallFrame& frame, engine::Device device) {
   for (Extension* e = frame.header.extension_start; e; e = e->next) {
     if (e->type != kMetadata) continue;
     Metadata& metadata = *reinterpret_cast<MetadataExtension*>(e)->metadata;
     metadata.api_version.major = 0;
     metadata.api_version.minor = reported_minor(frame.api);
-    metadata.traits = 0;
+    // A GPU's handler only launches, the same each time: XLA may capture it into a CUDA graph.
+    metadata.traits = device == engine::Device::cuda ? kCommandBufferCompatible : 0;
     return true;
   }
   return false;
@@ -57,17 +58,20 @@ Result<void*> stream_of(const CallFrame& frame) {
 }
 
 Error* handle(CallFrame* frame, engine::Device device) noexcept {
-  if (!frame || fill_metadata(*frame) || !frame->api) return nullptr;  // null: no host to tell
+  if (!frame || fill_metadata(*frame, device) || !frame->api)
+    return nullptr;  // null: no host to tell
   if (frame->header.struct_size < sizeof(CallFrame)) {
     return make_error(*frame->api, ErrorCode::invalid_argument,
                       "The call frame is older than FFI 0.1.");
   }
-  if (frame->stage != Stage::execute) return nullptr;
+  if (frame->stage != Stage::initialize && frame->stage != Stage::execute) return nullptr;
   static PlanCache cpu_plans(engine::Device::cpu), cuda_plans(engine::Device::cuda);
   const heddle_status code = guarded([&]() -> Status {
-    if (device == engine::Device::cpu) return call(*frame, cpu_plans, nullptr);
+    PlanCache& plans = device == engine::Device::cpu ? cpu_plans : cuda_plans;
+    if (frame->stage == Stage::initialize) return prepare(*frame, plans);
+    if (device == engine::Device::cpu) return call(*frame, plans, nullptr);
     HEDDLE_ASSIGN(void* const stream, stream_of(*frame));
-    return call(*frame, cuda_plans, stream);
+    return call(*frame, plans, stream);
   });
   if (code == HEDDLE_OK) return nullptr;
   return make_error(*frame->api, error_code(static_cast<Code>(code)), heddle_last_error());
@@ -76,13 +80,18 @@ Error* handle(CallFrame* frame, engine::Device device) noexcept {
 Error* handle_cpu(CallFrame* frame) { return handle(frame, engine::Device::cpu); }
 Error* handle_cuda(CallFrame* frame) { return handle(frame, engine::Device::cuda); }
 
-bool register_handler(const Api& api, std::string_view platform, Handler* handler) {
+bool register_handler(const Api& api, std::string_view platform, Handler* handler,
+                      engine::Device device) {
   constexpr std::string_view kName = "heddle";
   HandlerRegisterArgs args{};
   args.header.struct_size = sizeof(HandlerRegisterArgs);
   args.name = {kName.data(), kName.size()};
   args.platform = {platform.data(), platform.size()};
   args.bundle.execute = handler;
+  if (device == engine::Device::cuda) {
+    args.bundle.initialize = handler;
+    args.traits = kCommandBufferCompatible;
+  }
   return api.handler_register(&args) == nullptr;
 }
 
@@ -111,8 +120,8 @@ int heddle_xla_register_all(const XLA_FFI_Api* given) {
       return heddle::api::null_argument("heddle_xla_register_all", "api");
     }
     const auto& api = *reinterpret_cast<const xla::Api*>(given);
-    failed += !xla::register_handler(api, "Host", xla::handle_cpu);
-    failed += !xla::register_handler(api, "CUDA", xla::handle_cuda);
+    failed += !xla::register_handler(api, "Host", xla::handle_cpu, heddle::engine::Device::cpu);
+    failed += !xla::register_handler(api, "CUDA", xla::handle_cuda, heddle::engine::Device::cuda);
     if (failed == 0) return {};
     return heddle::error(heddle::Code::handle_error,
                          "XLA refused {} of the 2 registrations of \"heddle\".", failed);

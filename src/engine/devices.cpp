@@ -13,4 +13,6 @@ std::span<const Engine* const> engines(Device device) {
   return device == Device::cpu ? std::span(cpu) : std::span(cuda);
 }
 
+int ordinal(Device device) { return device == Device::cpu ? 0 : cuda::current_ordinal(); }
+
 }  // namespace heddle::engine

@@ -115,9 +115,9 @@ def test_the_hook_as_jax_calls_it():
 def test_versions():
     assert _versions.refusal(jax.__version__) is None
     assert _versions.refusal("0.5.0") is None
-    for version in ("0.4.38", "0.11.0", "1.0.0", "0.11.0.dev20260801"):
+    for version in ("0.4.38", "0.12.0", "1.0.0", "0.12.0.dev20261101"):
         assert version in _versions.refusal(version)
-        assert "0.5.0 to 0.10.x" in _versions.refusal(version)
+        assert "0.5.0 to 0.11.x" in _versions.refusal(version)
 
 
 def test_versions_are_those_of_the_packaging(root):

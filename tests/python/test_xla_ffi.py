@@ -263,3 +263,36 @@ class TestRefusals:
         shapes = [jax.ShapeDtypeStruct(s, t) for s, t in self.results] + [jax.ShapeDtypeStruct((self.plenty,), jnp.uint8)]
         with pytest.raises(jax.errors.JaxRuntimeError, match="'graph' is not a string"):
             jax.block_until_ready(jax.jit(lambda *x: jax.ffi.ffi_call("heddle", shapes)(*x, graph=np.int32(1)))(*self.operands()))
+
+
+@pytest.mark.parametrize("handler, traits", [("heddle_xla_ffi_handler", 0), ("heddle_xla_ffi_handler_cuda", 1)])
+@pytest.mark.parametrize("host, reported", [(None, 1), (1, 1), (3, 3), (4, 4), (9, 4)])
+def test_what_a_handler_says_of_itself(library, handler, traits, host, reported):
+    """Its FFI version, at most its host's, and that a GPU's may be captured into a CUDA graph; asked as a host asks."""
+    from ctypes import POINTER, Structure, byref, c_int32, c_size_t, c_uint32, c_void_p, cast, pointer, sizeof
+
+    class Version(Structure):
+        _fields_ = [("size", c_size_t), ("extension", c_void_p), ("major", c_int32), ("minor", c_int32)]
+
+    class Metadata(Structure):
+        _fields_ = [("size", c_size_t), ("version", Version), ("traits", c_uint32)]
+
+    class MetadataExtension(Structure):
+        _fields_ = [("size", c_size_t), ("type", c_int32), ("next", c_void_p), ("metadata", POINTER(Metadata))]
+
+    class Api(Structure):
+        _fields_ = [("size", c_size_t), ("extension", c_void_p), ("version", Version)]
+
+    class Frame(Structure):
+        _fields_ = [("size", c_size_t), ("extension", POINTER(MetadataExtension)), ("api", c_void_p),
+                    ("rest", c_void_p * 18)]
+
+    assert sizeof(Frame) == 168
+    metadata = Metadata(size=sizeof(Metadata))
+    extension = MetadataExtension(size=sizeof(MetadataExtension), type=1, metadata=pointer(metadata))
+    api = Api(size=sizeof(Api), version=Version(minor=host or 0))
+    frame = Frame(size=sizeof(Frame), extension=pointer(extension), api=None if host is None else cast(byref(api), c_void_p))
+    function = getattr(library, handler)
+    function.restype = c_void_p
+    assert function(byref(frame)) is None
+    assert (metadata.version.major, metadata.version.minor, metadata.traits) == (0, reported, traits)

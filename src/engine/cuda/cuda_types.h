@@ -37,6 +37,9 @@ enum class KernelAttribute : int {
   max_dynamic_shared_bytes = 8,
 };
 
+/// CUstreamCaptureMode: what a thread may do while one of its streams is captured.
+enum class CaptureMode : int { global = 0, own_thread = 1, relaxed = 2 };
+
 /// CUlaunchAttributeID, those used.
 enum class LaunchAttributeId : int { cluster_dimension = 4, programmatic_stream_serialization = 6 };
 

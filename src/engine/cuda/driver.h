@@ -23,6 +23,7 @@ struct Driver {
   CuResult (*kernel_get_attribute)(int* value, KernelAttribute, CuKernel, CuDevice);
   CuResult (*kernel_set_attribute)(KernelAttribute, int value, CuKernel, CuDevice);
   CuResult (*launch_kernel)(const LaunchConfig*, CuKernel, void** parameters, void** extra);
+  CuResult (*exchange_capture_mode)(CaptureMode*);
   CuResult (*memset_async)(CuDevicePointer, unsigned char value, size_t bytes, CuStream);
   CuResult (*tensor_map_encode_tiled)(TensorMap*, TensorMapType, unsigned rank, void* address,
                                       const uint64_t* dims, const uint64_t* stride_bytes,

@@ -44,4 +44,14 @@ const Engine& cuda_engine() {
   return engine;
 }
 
+int current_ordinal() {
+  CuContext context = nullptr;
+  CuDevice device = 0;
+  if (!driver().is_ok() || driver()->context_get_current(&context) != kCudaSuccess || !context ||
+      driver()->context_get_device(&device) != kCudaSuccess) {
+    return 0;
+  }
+  return device;
+}
+
 }  // namespace heddle::engine::cuda

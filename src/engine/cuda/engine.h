@@ -9,4 +9,7 @@ namespace heddle::engine::cuda {
 /// driver, a compiler or a device it refuses every problem, saying which is missing.
 const Engine& cuda_engine();
 
+/// The number of the device that the engine's next plan in this thread is for; 0 without a driver.
+int current_ordinal();
+
 }  // namespace heddle::engine::cuda

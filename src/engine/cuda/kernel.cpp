@@ -1,6 +1,25 @@
 #include "engine/cuda/kernel.h"
 
 namespace heddle::engine::cuda {
+namespace {
+
+// A kernel may be loaded by a call that is being captured into a CUDA graph, the first of its kind:
+// loading is no work on the stream, but the driver refuses it then unless the thread is relaxed.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const Driver& driver) : driver_(driver) {
+    (void)driver_.exchange_capture_mode(&mode_);
+  }
+  ~RelaxedCapture() { (void)driver_.exchange_capture_mode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const Driver& driver_;
+  CaptureMode mode_ = CaptureMode::relaxed;
+};
+
+}  // namespace
 
 Result<std::shared_ptr<const Kernel>> Kernel::load(const Driver& driver, const Device& device,
                                                    const Cubin& cubin, const std::string& name,
@@ -10,6 +29,7 @@ Result<std::shared_ptr<const Kernel>> Kernel::load(const Driver& driver, const D
                  "kernel {} needs {} bytes of shared memory; {} allows {} per block", name,
                  shared_bytes, device.name, device.shared_bytes_per_block);
   }
+  const RelaxedCapture relaxed(driver);
   CuLibrary library = nullptr;
   HEDDLE_TRY(driver.check(driver.library_load_data(&library, cubin.image.data(), nullptr, nullptr,
                                                    0, nullptr, nullptr, 0),

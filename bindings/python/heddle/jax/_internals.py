@@ -1,4 +1,4 @@
-"""The one file that uses JAX's private names (as of JAX 0.5.0 to 0.10); everything else goes through it."""
+"""The one file that uses JAX's private names (as of JAX 0.5.0 to 0.11); everything else goes through it."""
 
 import jax
 from jax._src import cache_key, dispatch

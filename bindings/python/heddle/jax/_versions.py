@@ -2,9 +2,9 @@
 
 import re
 
-# The oldest and the newest are the ones that the tests run with. As in pyproject.toml.
+# The tests run with the oldest, the newest, and the newest for Python 3.11. As in pyproject.toml.
 OLDEST = (0, 5)
-NEWEST = (0, 10)  # with every patch release of it
+NEWEST = (0, 11)  # with every patch release of it
 
 
 def refusal(version):

@@ -7,7 +7,9 @@ import jax
 from heddle import _library
 
 TARGET = "heddle"
-HANDLERS = {"cpu": "heddle_xla_ffi_handler", "CUDA": "heddle_xla_ffi_handler_cuda"}
+# Platform -> the C symbol and when XLA calls it. On a GPU it plans before the stream gets there, or a CUDA graph is made.
+HANDLERS = {"cpu": ("heddle_xla_ffi_handler", ("execute",)),
+            "CUDA": ("heddle_xla_ffi_handler_cuda", ("initialize", "execute"))}
 
 
 @cache
@@ -17,6 +19,7 @@ def register():
     Done once; later calls return the same. Raises OSError if the library is not there.
     """
     library = _library.load()
-    for platform, handler in HANDLERS.items():
-        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(getattr(library, handler)), platform=platform)
+    for platform, (handler, stages) in HANDLERS.items():
+        capsule = jax.ffi.pycapsule(getattr(library, handler))
+        jax.ffi.register_ffi_target(TARGET, dict.fromkeys(stages, capsule), platform=platform)
     return library

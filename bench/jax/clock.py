@@ -1,0 +1,28 @@
+"""The clock of one GPU: programs compiled beforehand, run in turn, so that what else the machine does meets all alike."""
+
+import statistics
+import time
+
+import jax
+
+
+def batch_of(call, seconds=0.03):
+    """How many calls in a row fill about `seconds` of the GPU, so that launching them hides behind running them."""
+    jax.block_until_ready(call())
+    start = time.perf_counter()
+    jax.block_until_ready([call() for _ in range(4)])
+    return max(1, min(1000, round(4 * seconds / (time.perf_counter() - start))))
+
+
+def medians(calls, rounds=15):
+    """{name: median seconds of one call} of {name: call}: in every round each has a batch of calls, one after another."""
+    sizes = {name: batch_of(call) for name, call in calls.items()}
+    times = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            for _ in range(sizes[name]):
+                last = call()
+            jax.block_until_ready(last)
+            times[name].append((time.perf_counter() - start) / sizes[name])
+    return {name: statistics.median(values) for name, values in times.items()}
