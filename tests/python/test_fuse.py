@@ -53,10 +53,52 @@ def test_gradient_inside():
     close(fused(*qkv()), jax.value_and_grad(loss, argnums=(0, 1, 2))(*qkv()))
 
 
-def test_gradient_outside_is_refused_at_trace_time():
-    fused = heddle.jax.fuse(attend)
-    with pytest.raises(NotImplementedError, match=r"fuse\(jax.grad\(attend\)\)"):
-        jax.grad(lambda q, k, v: fused(q, k, v).sum())(*qkv())
+def squared(f):
+    return lambda *x: (f(*x)**2).sum()
+
+
+def test_gradient_outside():
+    fused = jax.jit(jax.grad(squared(heddle.jax.fuse(attend)), (0, 1, 2)))
+    assert calls(fused, *qkv()) == 3  # the forward whose result is squared, and once more beside the backward
+    close(fused(*qkv()), jax.grad(squared(attend), (0, 1, 2))(*qkv()))
+    alone = jax.jit(jax.grad(heddle.jax.fuse(squared(attend)), (0, 1, 2)))
+    assert alone.lower(*qkv()).compile().as_text().count('custom_call_target="heddle"') == 2
+
+
+def test_gradients_of_some_arguments_and_results():
+    """Integers have none, and what is not differentiated by costs none."""
+
+    def f(count, q, k, v):
+        return count + 1, attend(q, k, v) * count, {"k": k[0]}
+
+    def loss(fused, q, k, v):
+        count, o, more = fused(2, q, k, v)
+        return (o**2).sum() * count + (more["k"]**3).sum()
+
+    for wrt in (0, (1, 2)):
+        found = jax.grad(functools.partial(loss, heddle.jax.fuse(f)), wrt)(*qkv())
+        close(found, jax.grad(functools.partial(loss, f), wrt)(*qkv()))
+
+
+def test_gradient_outside_under_transformations():
+    fused, x = heddle.jax.fuse(attend), [jnp.stack([a, a / 2]) for a in qkv()]
+    for axes in ((0, 0, 0), (0, None, None), (None, 0, 0)):
+        arrays = [a if axis == 0 else a[0] for a, axis in zip(x, axes)]
+        gradient = lambda f: jax.jit(jax.vmap(jax.grad(squared(f), (0, 1, 2)), axes))(*arrays)
+        close(gradient(fused), gradient(attend))
+    layers = lambda f: lambda q, k, v: jax.lax.scan(lambda h, _: (jax.checkpoint(f)(h, k, v), None), q, None, length=3)[0]
+    close(jax.grad(squared(layers(fused)), (0, 1))(*qkv()), jax.grad(squared(layers(attend)), (0, 1))(*qkv()))
+    given_twice = lambda f: jax.grad(lambda a: squared(f)(a, a, a))(qkv()[0])
+    close(given_twice(fused), given_twice(attend))
+
+
+def test_forward_mode_and_second_derivatives():
+    fused, x = heddle.jax.fuse(attend), qkv(1, 6, 1, 8)
+    close(jax.jvp(fused, x, x[::-1]), jax.jvp(attend, x, x[::-1]))
+    twice = lambda f: jax.hessian(squared(f), 1)(*x)
+    close(twice(fused), twice(attend))
+    over = lambda f: jax.grad(lambda k: (jax.grad(squared(f), 1)(x[0], k, x[2])**2).sum())(x[1])
+    close(over(fused), over(attend))
 
 
 def test_training_step_of_a_gpt():

@@ -309,7 +309,7 @@ def _shaped(config, operands, extents):
     b, n, t, s = extents
     dim = operands["v"].shape[-1]
     if 0 in (b, n, t, s):
-        some = sum(jnp.sum(operands[name]) for name in "qkv")  # 0, and depends on all of them
+        some = sum(jnp.sum(operands[name][..., :0]) for name in "qkv")  # 0, and depends on all of them
         lse = jnp.full((b, n, t), -jnp.inf, jnp.float32)
         if s == 0 and "sink" in operands:
             lse = jnp.broadcast_to(operands["sink"][None, :, None], lse.shape)

@@ -92,11 +92,10 @@ def devices_partitioned_over(context):
     return getattr(axes, "num_devices", None) or 1
 
 
-def define(primitive, *, lower, batch, jvp):
-    """Gives a primitive its rules."""
+def define(primitive, *, lower, batch):
+    """Gives a primitive its rules, but for those of derivatives."""
     mlir.register_lowering(primitive, lower)
     batching.primitive_batchers[primitive] = batch
-    ad.primitive_jvps[primitive] = jvp
 
 
 class CacheKeySalt:
