@@ -47,6 +47,8 @@ std::string bias_of(const Graph& graph, const AttentionAttributes& a) {
   return a.alibi_mask ? shape + ", alibi" : shape;
 }
 
+std::string sink_of(const AttentionAttributes& a) { return a.sink == kNone ? "none" : "per head"; }
+
 std::string dropout_of(const graph::Dropout& dropout) {
   if (dropout.mask != kNone) return "mask";
   if (!dropout.probability) return "none";
@@ -76,6 +78,7 @@ Fusion describe(const Graph& graph, const Op& op) {
   fusion.scale = a.attn_scale.value_or(1);
   fusion.mask = mask_of(a);
   fusion.bias = bias_of(graph, a);
+  fusion.sink = sink_of(a);
   fusion.dropout = dropout_of(a.dropout);
   fusion.score = score_of(a);
   fusion.graph = graph::write_text(graph);
@@ -153,12 +156,12 @@ std::string to_json(const rewrite::Report& report,
 std::string fusions_table(const std::vector<Fusion>& fusions) {
   std::vector<std::vector<std::string>> rows = {{"attention", "in", "batch", "heads", "queries",
                                                  "keys", "d", "dtype", "scale", "mask", "bias",
-                                                 "dropout", "score"}};
+                                                 "sink", "dropout", "score"}};
   for (const Fusion& f : fusions)
     rows.push_back({f.kind.substr(f.kind.find('_') + 1), f.computation, fmt::format("{}", f.batch),
                     fmt::format("{}/{}", f.q_heads, f.kv_heads), fmt::format("{}", f.q_len),
                     fmt::format("{}", f.kv_len), fmt::format("{}", f.head_dim), f.dtype,
-                    fmt::format("{:.4g}", f.scale), f.mask, f.bias, f.dropout,
+                    fmt::format("{:.4g}", f.scale), f.mask, f.bias, f.sink, f.dropout,
                     f.score == "dot" ? "none" : f.score});
   return table(rows);
 }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <set>
+#include <utility>
 
 namespace heddle::rewrite {
 
@@ -21,6 +22,46 @@ void append(std::vector<int64_t>& key, const Product& product) {
     key.push_back(p.atom);
     key.push_back(p.exponent);
   }
+}
+
+/// b, if a = b * b for a sum b of two terms without a minus sign; its terms are as a's first and
+/// last.
+std::optional<Poly> square_root(const Poly& a) {
+  if (a.size() != 3) return std::nullopt;
+  Poly roots;
+  std::optional<Monomial> mixed;
+  for (const Monomial& m : a) {
+    Monomial root{std::sqrt(m.coefficient), m.factors};
+    bool even = m.coefficient > 0;
+    for (Power& p : root.factors) {
+      even = even && p.exponent % 2 == 0;
+      p.exponent /= 2;
+    }
+    if (even) {
+      roots.push_back(std::move(root));
+    } else if (!std::exchange(mixed, m)) {
+      continue;
+    } else {
+      return std::nullopt;
+    }
+  }
+  if (roots.size() != 2 || !mixed) return std::nullopt;
+  Product product = roots[0].factors;
+  for (const Power& p : roots[1].factors) {
+    const auto at =
+        std::lower_bound(product.begin(), product.end(), p,
+                         [](const Power& x, const Power& y) { return x.atom < y.atom; });
+    if (at != product.end() && at->atom == p.atom) {
+      at->exponent += p.exponent;
+    } else {
+      product.insert(at, p);
+    }
+  }
+  std::erase_if(product, [](const Power& p) { return p.exponent == 0; });
+  const double expected = 2 * roots[0].coefficient * roots[1].coefficient;
+  if (product != mixed->factors || std::abs(mixed->coefficient - expected) > 1e-6 * expected)
+    return std::nullopt;
+  return roots;
 }
 
 // Bound variables of a sum whose factors hold sums of at most `height` levels: below all theirs.
@@ -210,8 +251,10 @@ std::optional<Poly> Algebra::reciprocal(const Poly& a) {
 }
 
 Poly Algebra::function(Opcode f, const Poly& argument) {
-  if (f == Opcode::divide)
+  if (f == Opcode::divide) {
     if (auto inverse = reciprocal(argument)) return *inverse;
+    if (!argument.empty()) return reciprocal_of_sum(argument);
+  }
   if (argument.empty() || (argument.size() == 1 && argument[0].factors.empty())) {
     const double x = argument.empty() ? 0 : argument[0].coefficient;
     if (f == Opcode::exponential) return constant(std::exp(x));
@@ -222,6 +265,46 @@ Poly Algebra::function(Opcode f, const Poly& argument) {
   a.function = f;
   a.argument = intern(argument);
   return atom(std::move(a));
+}
+
+Poly Algebra::reciprocal_of_sum(const Poly& sum) {
+  // The factors that all terms have, to the least of their exponents, and the first coefficient.
+  std::map<AtomId, int> least;
+  for (const Monomial& m : sum)
+    for (const Power& p : m.factors) least.emplace(p.atom, p.exponent);
+  for (auto& [atom, exponent] : least)
+    for (const Monomial& m : sum) {
+      const auto found = std::find_if(m.factors.begin(), m.factors.end(),
+                                      [a = atom](const Power& p) { return p.atom == a; });
+      exponent = std::min(exponent, found == m.factors.end() ? 0 : found->exponent);
+    }
+  Monomial common{1 / sum[0].coefficient, {}};
+  for (const auto& [atom, exponent] : least)
+    if (exponent != 0) common.factors.push_back({atom, -exponent});
+  Poly rest;
+  for (const Monomial& m : sum) {
+    Monomial left{m.coefficient * common.coefficient, m.factors};
+    // No simplification: indicators and weights keep their meaning in a sum.
+    for (const Power& p : common.factors) {
+      auto at = std::lower_bound(left.factors.begin(), left.factors.end(), p,
+                                 [](const Power& a, const Power& b) { return a.atom < b.atom; });
+      if (at == left.factors.end() || at->atom != p.atom) {
+        left.factors.insert(at, p);
+      } else if ((at->exponent += p.exponent) == 0) {
+        left.factors.erase(at);
+      }
+    }
+    rest.push_back(std::move(left));
+  }
+  normalise(rest);
+  if (const auto root = square_root(rest)) {
+    const Poly inverse = reciprocal_of_sum(*root);
+    return multiply({common}, multiply(inverse, inverse));
+  }
+  Atom a{AtomKind::function};
+  a.function = Opcode::divide;
+  a.argument = intern(rest);
+  return multiply({common}, atom(std::move(a)));
 }
 
 Poly Algebra::weight(PolyId z) {
@@ -253,10 +336,8 @@ Poly Algebra::exponential(const Poly& argument, const std::vector<Var>& keys) {
         atoms_[m.factors[0].atom].kind == AtomKind::function &&
         atoms_[m.factors[0].atom].function == Opcode::log) {
       const Poly inner = polys_[atoms_[m.factors[0].atom].argument];
-      if (inner.size() == 1) {
-        result = multiply(result, m.coefficient > 0 ? inner : *reciprocal(inner));
-        continue;
-      }
+      result = multiply(result, m.coefficient > 0 ? inner : function(Opcode::divide, inner));
+      continue;
     }
     const Poly factor = function(Opcode::exponential, {{std::abs(m.coefficient), m.factors}});
     result = multiply(result, m.coefficient > 0 ? factor : *reciprocal(factor));

@@ -58,7 +58,9 @@ class Algebra {
   static Poly constant(double value);
   Poly element(const Element& e) { return atom({AtomKind::element, e}); }
   Poly indicator(const Element& e) { return atom({AtomKind::indicator, e}); }
-  /// f(argument); exp, log and the reciprocal are simplified where they can be.
+  /// f(argument); exp, log and the reciprocal (divide) are simplified where they can be. Of a sum
+  /// the common factor is taken out, and a square becomes the square of a reciprocal, so that equal
+  /// quotients are equal however they are written.
   Poly function(hlo::Opcode f, const Poly& argument);
   /// exp(argument): the part that depends on one of `keys` is a softmax weight, the rest is
   /// row-wise and leaves it.
@@ -107,6 +109,7 @@ class Algebra {
 
   Poly atom(Atom a);
   AtomId intern(Atom a);
+  Poly reciprocal_of_sum(const Poly& sum);
   /// The product of two factor lists; false if it is identically 0.
   bool join(Product& into, const Product& other);
   bool simplify(Product& product);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "rewrite/numbering.h"
+#include "rewrite/sink_column.h"
 
 namespace heddle::rewrite {
 
@@ -84,6 +85,7 @@ Status canonicalise(hlo::Module& module) {
   for (Computation* computation : module.computations()) {
     take_tuples_apart(computation);
     merge_equal(computation);
+    take_sink_columns_apart(*computation);
   }
   module.remove_dead();
   return module.verify();

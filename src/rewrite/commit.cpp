@@ -77,6 +77,9 @@ class Writer {
       return hlo::make_splat(home_of(plan), hlo::ElementType::s32,
                              static_cast<double>(operand.limit),
                              {elements_.size(operand.axes.batch)});
+    } else if (operand.made == Made::logits) {
+      return hlo::make_splat(home_of(plan), hlo::ElementType::f32, operand.value,
+                             {elements_.size(operand.axes.heads)});
     } else {
       x = instructions_.at(operand.place.x);
     }
@@ -90,8 +93,9 @@ class Writer {
 
   Result<Instruction*> made(const Operand& operand, Instruction* x) {
     if (operand.made == Made::as_is || operand.made == Made::key ||
-        operand.made == Made::full_lengths)
+        operand.made == Made::full_lengths || operand.made == Made::logits)
       return x;
+    if (operand.made == Made::as_f32) return hlo::make_convert(x, hlo::ElementType::f32);
     const auto with = [&](hlo::Opcode opcode, Instruction* a, int64_t number) {
       auto splat = hlo::make_splat(*a->computation(), a->shape().type(),
                                    static_cast<double>(number), a->shape().dims());
@@ -179,6 +183,9 @@ class Writer {
       if (narrow) {
         HEDDLE_ASSIGN(value, hlo::make_convert(value, type));
       }
+    }
+    if (value->shape().type() != target->shape().type()) {
+      HEDDLE_ASSIGN(value, hlo::make_convert(value, target->shape().type()));
     }
     target->replace_all_uses_with(value);
     instructions_[result.target] = value;  // what a later call's operand means by the target

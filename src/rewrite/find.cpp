@@ -85,8 +85,18 @@ class Finder {
       reason = softmax.status().message();
       return false;
     }
+    // With a sink if the sum of the weights has one anywhere, else, or if that fails, without.
+    if (const auto sunk = with_sink(*algebra, elements_, region, *softmax);
+        sunk && match(algebra, region, *sunk, only_backward, forward_roots, reason))
+      return true;
+    if (!forward_roots.empty() && !only_backward) return false;
+    return match(algebra, region, *softmax, only_backward, forward_roots, reason);
+  }
+
+  bool match(const std::shared_ptr<Algebra>& algebra, Region& region, const Softmax& softmax,
+             bool only_backward, std::set<const Instruction*>& forward_roots, std::string& reason) {
     if (!only_backward) {
-      auto forward = match_forward(*algebra, elements_, region, *softmax);
+      auto forward = match_forward(*algebra, elements_, region, softmax);
       if (forward) {
         forward->algebra = algebra;
         forward_roots.insert(forward->outputs[0].place.x);
@@ -95,7 +105,7 @@ class Finder {
         reason = forward.status().message();
       }
     }
-    auto backward = match_backward(*algebra, elements_, region, *softmax);
+    auto backward = match_backward(*algebra, elements_, region, softmax);
     if (!backward) {
       if (forward_roots.empty() && backward.status().message() != kNoGradient)
         reason = backward.status().message();

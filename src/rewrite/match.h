@@ -10,7 +10,7 @@
 
 namespace heddle::rewrite {
 
-enum class Role : uint8_t { o, d_q, d_k, d_v, d_bias };
+enum class Role : uint8_t { o, d_q, d_k, d_v, d_bias, d_sink };
 
 /// The program's instruction whose value is `factor` times what the fused call gives for `role`.
 struct Output {
@@ -33,6 +33,7 @@ struct Match {
   Element v;
   std::optional<Element> d_o;
   std::optional<Dropout> dropout;
+  std::optional<Sink> sink;
   /// Whether a row that sees no key gives 0 here, by a second masking of its weights.
   bool blind_rows_are_zero = false;
   std::vector<Output> outputs;

@@ -1,7 +1,8 @@
 // The gradient of attention, by its meaning alone. With P the probabilities, D = keep * (dO V^T)
 // and f the scores' function of the dot, whatever the program calls dS must be a multiple of
 //   f' * P * (D - sum_keys P * D),
-// and each result a contraction of it: dQ = dS K, dK = dS^T Q, dV = (keep * P)^T dO, dBias a sum.
+// and each result a contraction of it: dQ = dS K, dK = dS^T Q, dV = (keep * P)^T dO, dBias a sum;
+// and dSink that of -P_sink * sum_keys P * D, as the sink's column has no value.
 #include <algorithm>
 #include <set>
 
@@ -42,6 +43,7 @@ struct Core {
   std::optional<Element> keep;
   double scale = 1;  // dS as the program has it is `scale` times the unit core
   Poly kept;         // the indicator of what dropout keeps, or 1
+  Poly mean;         // sum P * D
   Poly by_score;     // P * (D - sum P * D): the gradient of the score
   Poly by_dot;       // f' times that
 };
@@ -73,13 +75,14 @@ class Backward {
     match.score = softmax_.score;
     match.v = core->v;
     match.d_o = core->d_o;
+    match.sink = softmax_.sink;
     double dropout_scale = core->keep ? core->scale : 1;
     for (const Instruction* x : home->dependency_order()) {
       const Member* member = region_.find(region_.home(), x);
       if (!member || !x->shape().is_array()) continue;
       if (member->kind == Kind::matrix && !softmax_.score.bias) continue;
       const Poly value = region_.value(member->place);
-      for (Role role : {Role::d_q, Role::d_k, Role::d_v, Role::d_bias}) {
+      for (Role role : {Role::d_q, Role::d_k, Role::d_v, Role::d_bias, Role::d_sink}) {
         // The first that fits; a constant factor may still be taken up by a later multiplication.
         Output* known = nullptr;
         for (Output& output : match.outputs)
@@ -151,9 +154,9 @@ class Backward {
     core.kept = {{1, kept}};
     const Poly dp = algebra_.multiply(core.kept, {{1, {{*d, 1}}}});
     const Poly weighted = algebra_.multiply(softmax_.probability, dp);
-    const Poly mean = algebra_.sum(softmax_.score.keys, weighted);
-    core.by_score =
-        algebra_.add(weighted, algebra_.scale(algebra_.multiply(softmax_.probability, mean), -1));
+    core.mean = algebra_.sum(softmax_.score.keys, weighted);
+    core.by_score = algebra_.add(
+        weighted, algebra_.scale(algebra_.multiply(softmax_.probability, core.mean), -1));
     core.by_score = algebra_.multiply(core.by_score, visibility(algebra_, softmax_.score.mask));
     core.by_dot = algebra_.multiply(core.by_score, derivative(algebra_, softmax_.score));
     const auto scale = Algebra::ratio(value, core.by_dot);
@@ -198,11 +201,13 @@ class Backward {
       all.insert(all.end(), added.begin(), added.end());
     }
     const std::vector<Var>* own = role == Role::d_q ? &q : role == Role::d_k ? &k : &v;
-    std::vector<Var> bias_axes;
-    if (role == Role::d_bias) {
-      if (!softmax_.score.bias) return std::nullopt;
-      bias_axes = digits(*softmax_.score.bias);
-      own = &bias_axes;
+    std::vector<Var> added_axes;
+    if (role == Role::d_bias || role == Role::d_sink) {
+      const bool is_there = role == Role::d_bias ? softmax_.score.bias.has_value()
+                                                 : softmax_.sink && softmax_.sink->place;
+      if (!is_there) return std::nullopt;
+      added_axes = digits(role == Role::d_bias ? *softmax_.score.bias : *softmax_.sink->place);
+      own = &added_axes;
     }
     const std::vector<Var> depth = without(labels, all);
     const std::vector<Var> present = without(labels, depth);
@@ -211,6 +216,13 @@ class Backward {
     const std::vector<Var> summed = without(all, *own);
     if (role == Role::d_bias)
       return depth.empty() ? std::optional(algebra_.sum(summed, core.by_score)) : std::nullopt;
+    if (role == Role::d_sink)
+      return depth.empty()
+                 ? std::optional(algebra_.scale(
+                       algebra_.sum(without(summed, softmax_.score.keys),
+                                    algebra_.multiply(softmax_.sink_probability, core.mean)),
+                       -1))
+                 : std::nullopt;
     std::optional<Poly> other;
     Poly factor = core.by_dot;
     if (role == Role::d_q) {

@@ -63,7 +63,7 @@ void free_bound(Elements& elements, const std::vector<Var>& bound,
 
 Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region,
                             const Softmax& softmax) {
-  const Poly normaliser = *Algebra::reciprocal(softmax.total);
+  const Poly normaliser = algebra.function(hlo::Opcode::divide, softmax.total);
   std::string reason = "no product of these weights with values was found";
   for (const Instruction* x : elements.frames()[region.home()].computation->dependency_order()) {
     const Member* member = region.find(region.home(), x);
@@ -87,6 +87,7 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
       free_bound(elements, softmax.score.depth, algebra.at(softmax.score.dot).sizes, match.score.q,
                  match.score.k, &match.score.depth);
       match.v = values->v;
+      match.sink = softmax.sink;
       match.blind_rows_are_zero = values->masked_again;
       if (values->keep) match.dropout = Dropout{*values->keep, *factor};
       match.outputs.push_back({Role::o, member->place, values->keep ? 1 : *factor});

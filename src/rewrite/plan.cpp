@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rewrite/labelled.h"
 #include "rewrite/planner.h"
 
 namespace heddle::rewrite {
@@ -11,7 +12,7 @@ using hlo::Instruction;
 
 std::vector<const Instruction*> Operand::sources() const {
   if (of_forward) return {};
-  if (made == Made::full_lengths) return {};
+  if (made == Made::full_lengths || made == Made::logits) return {};
   if (made != Made::key) return {place.x};
   std::vector<const Instruction*> words;
   for (const DrawnMask::KeyWord& word : key)
@@ -67,8 +68,13 @@ std::optional<Algebra::Renaming> same_attention(const Match& forward, const Matc
   };
   if (!agree(forward.anchor, backward.anchor) || !agree(forward.score.q, backward.score.q) ||
       !agree(forward.score.k, backward.score.k) || !agree(forward.v, backward.v) ||
-      !forward.dropout != !backward.dropout)
+      !forward.dropout != !backward.dropout || !forward.sink != !backward.sink)
     return std::nullopt;
+  if (forward.sink) {
+    const Sink &a = *forward.sink, &b = *backward.sink;
+    if (!a.place != !b.place || a.value != b.value || (a.place && !agree(*a.place, *b.place)))
+      return std::nullopt;
+  }
   if (forward.dropout && (!agree(forward.dropout->keep, backward.dropout->keep) ||
                           std::abs(forward.dropout->scale / backward.dropout->scale - 1) > 1e-5))
     return std::nullopt;
@@ -152,6 +158,16 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
                 bias.dims[1] == 1 ? Index{} : roles.query_heads(),
                 bias.dims[2] == 1 ? Index{} : roles.rows, bias.dims[3] == 1 ? Index{} : roles.keys};
         HEDDLE_ASSIGN(op.d_bias, planner.result("dBias", output, axes));
+        break;
+      }
+      case Role::d_sink: {
+        axes.heads = roles.query_heads();
+        if (flat(output.place.at).size() != axes.heads.size())
+          return error(Code::graph_not_supported,
+                       "%{} is the gradient of a sink that several heads share; a call gives each "
+                       "head's own",
+                       output.place.x->name());
+        HEDDLE_ASSIGN(op.d_sink, planner.wide_result("dSink", output, axes));
         break;
       }
       case Role::o:

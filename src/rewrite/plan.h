@@ -26,6 +26,8 @@ enum class Made : uint8_t {
   full_lengths,  // nothing of a place: `limit` for every batch entry
   low_half,      // the lower 16 bits of an integer, which f32 holds exactly
   high_half,     // and the upper 16
+  as_f32,        // the place converted
+  logits,        // nothing of a place: `value` for every query head
 };
 
 /// An operand of the call: made of `place`, in the home computation or carried to it (carry.h), or
@@ -38,6 +40,7 @@ struct Operand {
   std::optional<int> of_forward;
   Made made = Made::as_is;
   int64_t plus = 0, limit = 0;              // of lengths
+  double value = 0;                         // of logits
   std::array<DrawnMask::KeyWord, 2> key{};  // all of frame `place.frame`
 
   /// The program's instructions that it is made of.
@@ -82,7 +85,7 @@ struct Plan {
   // For the report.
   Roles roles;
   VisibleKeys keys;
-  std::string mask, bias, dropout, score;
+  std::string mask, bias, sink, dropout, score;
   double scale = 1;
   hlo::ElementType dtype = hlo::ElementType::f32;
 };

@@ -44,8 +44,10 @@ Status Planner::begin(bool backward) {
   carries_ =
       match_.anchor.frame != match_.home && can_carry(elements_, match_.anchor.frame, match_.home);
   HEDDLE_ASSIGN(plan_.roles, roles_of(elements_, *match_.algebra, match_));
-  HEDDLE_ASSIGN(plan_.keys,
-                visible_keys_of(elements_, *match_.algebra, match_.score.mask, plan_.roles));
+  Mask mask = match_.score.mask;
+  // Of a row that sees no key the sink takes all, as if its fills were -inf.
+  if (match_.sink) mask.fill = kMinusInfinity;
+  HEDDLE_ASSIGN(plan_.keys, visible_keys_of(elements_, *match_.algebra, mask, plan_.roles));
   if (plan_.keys.may_be_blind && match_.dropout)
     return error(Code::graph_not_supported,
                  "data decides the mask, rows may see no key, and with dropout what the fill {} "
@@ -129,18 +131,30 @@ Result<TensorId> Planner::result(std::string name, const Output& output, const A
   if (!found)
     return error(Code::graph_not_supported, "%{} ({}) is {}, which no call of {} operands gives",
                  place.x->name(), name, hlo::name(place.x->shape().type()), hlo::name(plan_.dtype));
-  const auto view = view_of(elements_, best, axes);
-  CallResult result;
-  result.type = best.x->shape().type();
-  result.target = best.x;
-  result.place = best;
   while (chain.back().x != best.x) chain.pop_back();
-  result.chain = std::move(chain);
+  return add_result(std::move(name), {best.x->shape().type(), output.factor, std::move(chain)},
+                    axes);
+}
+
+Result<TensorId> Planner::wide_result(std::string name, const Output& output, const Axes& axes) {
+  if (!view_of(elements_, output.place, axes) || !data_type(output.place.x->shape().type()))
+    return error(Code::graph_not_supported, "%{} ({}) is not as attention's results are",
+                 output.place.x->name(), name);
+  return add_result(std::move(name), {ElementType::f32, output.factor, {output.place}}, axes);
+}
+
+TensorId Planner::add_result(std::string name, Replaced replaced, const Axes& axes) {
+  CallResult result;
+  result.type = replaced.type;
+  result.place = replaced.chain.back();
+  result.target = result.place.x;
+  result.chain = std::move(replaced.chain);
   result.axes = axes;
+  result.factor = std::abs(replaced.factor - 1) < 1e-6 ? 1 : replaced.factor;
+  const auto view = view_of(elements_, result.place, axes);
   result.direct = view->direct;
-  result.factor = std::abs(output.factor - 1) < 1e-6 ? 1 : output.factor;
   if (view->direct) {
-    result.dims = best.x->shape().dims();
+    result.dims = result.target->shape().dims();
   } else {
     const Dims& d = view->dims;
     result.dims = {d[0], d[2], d[1], d[3]};

@@ -45,6 +45,8 @@ class Planner {
   /// A result: the farthest instruction that only rearranges or rounds the output, as it can be
   /// written in place; else a canonical array.
   Result<graph::TensorId> result(std::string name, const Output& output, const Axes& axes);
+  /// A result that calls give in f32 only; it is rounded to the output's type.
+  Result<graph::TensorId> wide_result(std::string name, const Output& output, const Axes& axes);
 
   /// dQ or dK: if the operand was rotated by the call and the program turns its gradient back by
   /// the same tables, the call does that too.
@@ -70,6 +72,14 @@ class Planner {
   Plan& plan() { return plan_; }
 
  private:
+  /// What a result of the call stands for: the last link of a chain.
+  struct Replaced {
+    hlo::ElementType type;  // of the result
+    double factor;
+    std::vector<Element> chain;
+  };
+  graph::TensorId add_result(std::string name, Replaced replaced, const Axes& axes);
+
   bool direct(const Element& place, const Axes& axes) const;
 
   struct Tables {
@@ -106,14 +116,17 @@ class Planner {
   /// A tensor over rows and keys that a mask is made of, nowhere larger than it varies.
   Result<graph::TensorId> mask_operand(const char* name, const Element& leaf, Made made);
 
-  /// Where home has `leaf`, or where it can be carried from, with no labels but its own.
-  Result<Element> narrow_place(const Element& leaf);
+  /// Where home has `leaf`, or where it can be carried from, with no labels but its own. `whose`
+  /// part it is, for sentences.
+  Result<Element> narrow_place(const Element& leaf, const char* whose);
 
   /// Axes for a tensor over rows and keys that may lack some of them; an axis that it has only in
   /// part is broadcast whole.
   Axes score_axes(const Element& element) const;
 
   Status set_bias(graph::AttentionAttributes& a);
+
+  Status set_sink(graph::AttentionAttributes& a);
 
   /// The stride of the bits' index along an axis; nothing if its digits do not step alike.
   std::optional<int64_t> stride_along(const Index& axis, const Linear& index, size_t& seen) const;

@@ -25,6 +25,8 @@ Status Planner::set_attributes(graph::AttentionAttributes& a) {
   if (score.bias) {
     HEDDLE_TRY(set_bias(a));
   }
+  plan_.sink = "none";
+  if (match_.sink) HEDDLE_TRY(set_sink(a));
   plan_.dropout = "none";
   if (match_.dropout) HEDDLE_TRY(set_dropout(a));
   return {};
@@ -79,7 +81,7 @@ Result<TensorId> Planner::lengths(const char* name, const std::optional<Lengths>
   operand.limit = limit;
   const int64_t batch = elements_.size(plan_.roles.batch);
   if (of) {
-    HEDDLE_ASSIGN(operand.place, narrow_place(of->length));
+    HEDDLE_ASSIGN(operand.place, narrow_place(of->length, "the mask"));
     const auto view = view_of(elements_, operand.place, operand.axes);
     if (!view)
       return error(Code::graph_not_supported, "%{} ({}) does not vary as lengths do",
@@ -97,7 +99,7 @@ Result<TensorId> Planner::lengths(const char* name, const std::optional<Lengths>
 
 Result<TensorId> Planner::mask_operand(const char* name, const Element& leaf, Made made) {
   Operand operand;
-  HEDDLE_ASSIGN(operand.place, narrow_place(leaf));
+  HEDDLE_ASSIGN(operand.place, narrow_place(leaf, "the mask"));
   operand.axes = score_axes(leaf);
   operand.made = made;
   const auto view = view_of(elements_, operand.place, operand.axes);
@@ -111,14 +113,14 @@ Result<TensorId> Planner::mask_operand(const char* name, const Element& leaf, Ma
                 made == Made::as_is ? DataType::boolean : DataType::i32, view->dims, view->strides);
 }
 
-Result<Element> Planner::narrow_place(const Element& leaf) {
+Result<Element> Planner::narrow_place(const Element& leaf, const char* whose) {
   const auto local = local_element(elements_, match_.home, leaf);
   const auto count = [](const Element& e) { return e.x->shape().element_count(); };
   if (local && count(*local) == count(leaf)) return *local;
   if (can_carry(elements_, leaf.frame, match_.home)) return leaf;
   return error(Code::graph_not_supported,
-               "%{}, which the mask is made of, is not within reach of the loop that needs it",
-               leaf.x->name());
+               "%{}, which {} is made of, is not within reach of the loop that needs it",
+               leaf.x->name(), whose);
 }
 
 Status Planner::add_blind_rows(size_t operand) {
@@ -126,7 +128,7 @@ Status Planner::add_blind_rows(size_t operand) {
   const Mask& mask = match_.score.mask;
   BlindRows blind;
   for (AtomId id : mask.indicators) {
-    HEDDLE_ASSIGN(Element place, narrow_place(match_.algebra->at(id).element));
+    HEDDLE_ASSIGN(Element place, narrow_place(match_.algebra->at(id).element, "the mask"));
     blind.predicates.push_back(std::move(place));
   }
   blind.visible = mask.visible;
@@ -163,6 +165,43 @@ Status Planner::set_bias(graph::AttentionAttributes& a) {
   const Element& bias = *match_.score.bias;
   HEDDLE_ASSIGN(a.bias, operand("Bias", bias, score_axes(bias)));
   plan_.bias = to_string(plan_.graph[a.bias].dims);
+  return {};
+}
+
+Status Planner::set_sink(graph::AttentionAttributes& a) {
+  const Index heads = plan_.roles.query_heads();
+  const int64_t count = elements_.size(heads);
+  Operand operand;
+  operand.axes.heads = heads;
+  Dims strides{count, 1, 1, 1};
+  if (const auto& leaf = match_.sink->place) {
+    for (const Index& index : leaf->at)
+      for (Var v : index)
+        if (std::find(heads.begin(), heads.end(), v) == heads.end())
+          return error(
+              Code::graph_not_supported,
+              "the sink (%{}) differs between rows or batch entries; a call has one a head",
+              leaf->x->name());
+    if (!hlo::is_floating(leaf->x->shape().type()) || !data_type(leaf->x->shape().type()))
+      return error(Code::graph_not_supported, "%{} (Sink) has elements of type {}", leaf->x->name(),
+                   hlo::name(leaf->x->shape().type()));
+    HEDDLE_ASSIGN(operand.place, narrow_place(*leaf, "the sink"));
+    const auto view = view_of(elements_, operand.place, operand.axes);
+    if (!view)
+      return error(Code::graph_not_supported, "%{} (Sink) does not vary as sinks do",
+                   leaf->x->name());
+    operand.direct = view->direct;
+    operand.made = Made::as_f32;
+    strides = view->strides;
+    plan_.sink = "per head";
+  } else {
+    operand.place.frame = match_.home;
+    operand.made = Made::logits;
+    operand.value = match_.sink->value;
+    plan_.sink = fmt::format("{:.4g}", operand.value);
+  }
+  plan_.operands.push_back(std::move(operand));
+  a.sink = tensor("Sink", DataType::f32, {1, count, 1, 1}, strides);
   return {};
 }
 

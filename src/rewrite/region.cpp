@@ -164,8 +164,22 @@ void Region::classify_elementwise(int frame, const Instruction* x) {
       if (hlo::same_dims(operand->shape(), x->shape())) add_upstream({frame, operand, place.at});
     return enter({place, Kind::matrix});
   }
-  if (!derived || (is_additive(x) && !all_derived)) return;
+  // A sum with what is not of the region leads out of it, except that of row vectors.
+  if (!derived || (is_additive(x) && !all_derived && !is_of_rows(derived->place))) return;
   enter({{frame, x, derived->place.at}, Kind::derived});
+}
+
+bool Region::is_of_rows(const Element& place) const {
+  int64_t count = 1;
+  for (const Index& index : place.at)
+    for (Var v : index) {
+      const bool of_anchor = std::any_of(
+          anchor_.at.begin(), anchor_.at.end(),
+          [v](const Index& at) { return std::find(at.begin(), at.end(), v) != at.end(); });
+      if (!of_anchor) return false;
+      count *= elements_.size(v);
+    }
+  return count < count_;
 }
 
 void Region::classify_dot(int frame, const Instruction* x) {

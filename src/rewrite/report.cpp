@@ -23,6 +23,7 @@ std::string to_json(const Report& report) {
                                {"scale", f.scale},
                                {"mask", f.mask},
                                {"bias", f.bias},
+                               {"sink", f.sink},
                                {"dropout", f.dropout},
                                {"score", f.score},
                                {"graph", f.graph}});

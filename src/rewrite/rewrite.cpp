@@ -206,6 +206,7 @@ class Rewriter {
     fusion.scale = plan.scale;
     fusion.mask = plan.mask;
     fusion.bias = plan.bias;
+    fusion.sink = plan.sink;
     fusion.dropout = plan.dropout;
     fusion.score = plan.score;
     fusion.graph = graph::write_text(plan.graph, graph::TextLayout::line);

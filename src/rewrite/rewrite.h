@@ -27,8 +27,8 @@ struct Fusion {
   int64_t batch = 0, q_heads = 0, kv_heads = 0, q_len = 0, kv_len = 0, head_dim = 0;
   std::string dtype;
   double scale = 1;
-  std::string mask, bias, dropout, score;  // "none", or what it is
-  std::string graph;                       // the fused graph's text form
+  std::string mask, bias, sink, dropout, score;  // "none", or what it is
+  std::string graph;                             // the fused graph's text form
 };
 
 struct Report {

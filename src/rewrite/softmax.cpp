@@ -1,6 +1,7 @@
 #include "rewrite/softmax.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace heddle::rewrite {
 
@@ -28,6 +29,61 @@ Result<Softmax> softmax_of(Algebra& algebra, Region& region) {
           "the mask (%{}) is made of the scores themselves, so they would be computed anyway",
           algebra.at(id).element.x->name());
   return softmax;
+}
+
+namespace {
+
+/// The sink, if `sum` is a multiple of the weights' sum `total` and of one term more.
+std::optional<std::pair<Sink, Poly>> sink_in(Algebra& algebra, const Poly& sum, AtomId total) {
+  if (sum.size() != 2) return std::nullopt;
+  for (size_t i = 0; i < 2; ++i) {
+    // What both are multiplied by is what stands beside the total.
+    const auto beside = Algebra::reciprocal({sum[i]});
+    const Poly one = algebra.multiply({{1, {{total, 1}}}}, *beside);
+    const Poly term =
+        algebra.multiply(algebra.multiply({sum[1 - i]}, *beside), {{1, {{total, 1}}}});
+    if (one.size() != 1 || term.size() != 1) continue;
+    const bool has_total = std::any_of(sum[i].factors.begin(), sum[i].factors.end(),
+                                       [&](const Power& p) { return p.atom == total; });
+    const Monomial& m = term[0];
+    if (!has_total || !(m.coefficient > 0) || !std::isfinite(m.coefficient)) continue;
+    if (m.factors.empty()) return std::pair(Sink{std::nullopt, std::log(m.coefficient)}, term);
+    if (m.factors.size() != 1 || m.factors[0].exponent != 1 || std::abs(m.coefficient - 1) > 1e-6)
+      continue;
+    const Atom exponential = algebra.at(m.factors[0].atom);
+    if (exponential.kind != AtomKind::function || exponential.function != hlo::Opcode::exponential)
+      continue;
+    const Poly& logit = algebra.at_poly(exponential.argument);
+    if (logit.size() != 1 || logit[0].coefficient != 1 || logit[0].factors.size() != 1 ||
+        logit[0].factors[0].exponent != 1)
+      continue;
+    const Atom& atom = algebra.at(logit[0].factors[0].atom);
+    if (atom.kind == AtomKind::element) return std::pair(Sink{atom.element, 0}, term);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Softmax> with_sink(Algebra& algebra, Elements& elements, Region& region,
+                                 const Softmax& softmax) {
+  if (softmax.total.size() != 1 || softmax.total[0].factors.size() != 1) return std::nullopt;
+  const int frame = region.anchor().frame;
+  for (const hlo::Instruction* x : elements.frames()[frame].computation->dependency_order()) {
+    const Member* member = region.find(frame, x);
+    if (!member || member->kind != Kind::derived || !x->is(hlo::Opcode::add)) continue;
+    const auto sink =
+        sink_in(algebra, region.value(member->place), softmax.total[0].factors[0].atom);
+    if (!sink) continue;
+    Softmax result = softmax;
+    result.sink = sink->first;
+    result.total = algebra.add(softmax.total, sink->second);
+    const Poly inverse = algebra.function(hlo::Opcode::divide, result.total);
+    result.probability = algebra.multiply(softmax.weight, inverse);
+    result.sink_probability = algebra.multiply(sink->second, inverse);
+    return result;
+  }
+  return std::nullopt;
 }
 
 std::optional<Algebra::Renaming> name_keys(Algebra& algebra, const Softmax& softmax,

@@ -7,17 +7,29 @@
 
 namespace heddle::rewrite {
 
+/// One term more in the sum of a row's weights, exp(place) or exp(value), that is no key's.
+struct Sink {
+  std::optional<Element> place;
+  double value = 0;
+};
+
 struct Softmax {
   PolyId z = 0;
   Poly weight;       // exp(z)
-  Poly total;        // sum over keys of exp(z)
+  Poly total;        // sum over keys of exp(z), and the sink's
   Poly probability;  // exp(z) / total
+  std::optional<Sink> sink;
+  Poly sink_probability;  // exp(sink) / total
   Score score;
 };
 
 /// Fails with a reason if the region's exponential is not normalised over some axis, or its scores
 /// are not those of attention.
 Result<Softmax> softmax_of(Algebra& algebra, Region& region);
+
+/// The same with the sink that the region adds to the sum of its weights; nothing if it adds none.
+std::optional<Softmax> with_sink(Algebra& algebra, Elements& elements, Region& region,
+                                 const Softmax& softmax);
 
 /// How the bound variables of a sum that holds the softmax's weight are named by the region's keys;
 /// nothing if the sum does not run over all keys and only them.

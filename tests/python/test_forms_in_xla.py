@@ -1,5 +1,5 @@
 """Recorded attention programs, original and fused, run by XLA on the CPU: Heddle's engine under masks that data decides,
-dropout drawn from the program's key, and layers in a scan."""
+dropout drawn from the program's key, sinks, and layers in a scan."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +8,9 @@ from heddle.jax import ffi
 from heddle.jax.xla_module import XlaModule
 
 FORMS = ["mask_of_keys_grad", "mask_of_either_grad", "mask_in_groups_grad", "lengths_of_both_grad", "lengths_and_causal_grad",
-         "segments_grad", "dropped_transposed_grad", "scan_dropped_out", "scan_with_mask"]
+         "segments_grad", "dropped_transposed_grad", "scan_dropped_out", "scan_with_mask", "sink_column_grad",
+         "sink_column_in_groups_grad", "sink_by_hand_grad", "sink_of_one_grad", "sink_and_mask_grad",
+         "scan_with_sinks_checkpoint"]
 
 
 def argument(shape, dtype, number):
@@ -38,7 +40,8 @@ def test_fused_program_gives_what_the_original_gives(form, heddle, root, tmp_pat
     arguments = [jnp.asarray(argument(shape, dtype, i)) for i, (shape, dtype) in enumerate(modules[0].parameters)]
     expected, found = (module(*arguments) for module in modules)
     for e, f in zip(expected, found, strict=True):
+        allowed = 3e-5 if e.dtype == np.float32 else 2e-2  # bf16: the original adds up in it
         e, f = np.asarray(e, np.float64), np.asarray(f, np.float64)
         meant = ~np.isnan(e)  # rows that see no key where the fill is -inf
         assert meant.mean() > 0.4
-        assert np.linalg.norm((f - e)[meant]) <= 3e-5 * np.linalg.norm(e[meant])
+        assert np.linalg.norm((f - e)[meant]) <= allowed * np.linalg.norm(e[meant])

@@ -116,13 +116,62 @@ TEST(Dropout, OfOtherBitsIsAnOperand) {
   }
 }
 
+// Sinks, however they are written, are the call's; their column is nowhere.
+TEST(Sinks, ArePartOfTheCall) {
+  for (const auto& [name, sink] :
+       std::vector<std::pair<std::string, std::string>>{{"sink_column", "per head"},
+                                                        {"sink_column_grad", "per head"},
+                                                        {"sink_column_in_groups", "per head"},
+                                                        {"sink_column_in_groups_grad", "per head"},
+                                                        {"sink_by_hand_grad", "per head"},
+                                                        {"sink_and_dropout_grad", "per head"},
+                                                        {"scan_with_sinks_checkpoint", "per head"},
+                                                        {"sink_of_one", "0"},
+                                                        {"sink_of_one_grad", "0"},
+                                                        {"sink_padded_grad", "0"},
+                                                        {"heads_first", "none"}}) {
+    const Rewritten programs = rewritten(program_text("forms/" + name));
+    ASSERT_FALSE(programs.report.fusions.empty()) << name;
+    for (const rewrite::Fusion& fusion : programs.report.fusions) {
+      EXPECT_EQ(fusion.sink, sink) << name;
+      EXPECT_EQ(fusion.graph.find("\"sink\"") == std::string::npos, sink == "none") << name;
+      const bool wants_gradient = fusion.kind == "attention_backward" && sink == "per head";
+      EXPECT_EQ(fusion.graph.find("\"d_sink\"") == std::string::npos, !wants_gradient) << name;
+    }
+    for (const hlo::Computation* computation : programs.fused->computations())
+      for (const hlo::Instruction* x : computation->instructions())
+        EXPECT_FALSE(x->shape().is_array() && x->shape().rank() > 3 &&
+                     x->shape().dims().back() % 14 == 1 && x->shape().dims().back() > 1)
+            << name << ": " << x->name();
+  }
+}
+
+// A dropped column that is a key's, kept weights of the column, another sum: each its own reason.
+TEST(Sinks, OfOtherKindsAreLeftAlone) {
+  for (const auto& [name, reason] : std::vector<std::pair<std::string, std::string>>{
+           {"sink_of_each_row", "differs between rows or batch entries"},
+           {"sink_returned", "needed elsewhere too"}}) {
+    const Rewritten programs = rewritten(program_text("forms/" + name));
+    EXPECT_NE(programs.reasons().find(reason), std::string::npos) << programs.reasons();
+  }
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"slice={[0:2], [0:6], [0:10], [0:14]}", "slice={[0:2], [0:6], [0:10], [1:15]}"},
+           {"padding=0_0x0_0x0_0x0_1", "padding=0_0x0_0x0_0x1_0"}}) {
+    const Rewritten programs =
+        rewritten(replaced(program_text("forms/sink_column_grad"), from, to));
+    EXPECT_TRUE(same_meaning(programs, 1e-7)) << from;
+    EXPECT_EQ(programs.backwards(), 0) << from;
+  }
+}
+
 // Rows that see no key, in programs whose fill gives all their keys the same weight.
 TEST(Masks, OfDataMayHideWholeRows) {
   for (const char* name :
        {"mask_is_data", "mask_is_data_grad", "mask_is_data_twice", "mask_of_keys",
         "mask_of_keys_grad", "mask_of_either", "mask_of_either_grad", "mask_in_groups",
         "mask_in_groups_grad", "lengths_are_data", "lengths_are_data_grad", "lengths_of_both",
-        "lengths_of_both_grad", "segments", "segments_grad", "scan_with_mask"}) {
+        "lengths_of_both_grad", "segments", "segments_grad", "scan_with_mask", "sink_and_mask",
+        "sink_and_mask_grad"}) {
     const Rewritten programs = rewritten(program_text(std::string("forms/") + name));
     ASSERT_FALSE(programs.report.fusions.empty()) << name;
     // The first half of every mask shows nothing; the first lengths are 0, segments all different.
@@ -175,24 +224,52 @@ std::vector<Expected> fused() {
                            "scaled_queries",
                            "scaled_twice",
                            "segments",
+                           "sink_and_dropout",
+                           "sink_and_mask",
+                           "sink_by_hand",
+                           "sink_column",
+                           "sink_column_in_groups",
+                           "sink_of_one",
+                           "sink_padded",
                            "soft_capped",
                            "window",
                            "masked_after_softmax"})
     all.push_back({name, 1, 0});
-  for (const char* name : {"additive_mask_grad",      "bias_full_grad",
-                           "bias_per_head_grad",      "by_logarithm_grad",
-                           "dropped_by_fold_in_grad", "dropped_for_all_heads_grad",
-                           "dropped_out_grad",        "dropped_transposed_grad",
-                           "flash_by_hand_grad",      "gradient_through_maximum_grad",
-                           "grouped_by_einsum_grad",  "grouped_by_repeat_grad",
-                           "grouped_by_tile_grad",    "heads_first_grad",
-                           "masked_twice_grad",       "nested_selects_grad",
-                           "no_batch_grad",           "no_maximum_grad",
-                           "normalised_late_grad",    "one_head_grad",
-                           "one_key_head_grad",       "rope_grad",
-                           "scaled_queries_grad",     "scaled_twice_grad",
-                           "soft_capped_grad",        "window_grad",
-                           "loss_of_output",          "gradient_of_queries_only"})
+  for (const char* name : {"additive_mask_grad",
+                           "bias_full_grad",
+                           "bias_per_head_grad",
+                           "by_logarithm_grad",
+                           "dropped_by_fold_in_grad",
+                           "dropped_for_all_heads_grad",
+                           "dropped_out_grad",
+                           "dropped_transposed_grad",
+                           "flash_by_hand_grad",
+                           "gradient_through_maximum_grad",
+                           "grouped_by_einsum_grad",
+                           "grouped_by_repeat_grad",
+                           "grouped_by_tile_grad",
+                           "heads_first_grad",
+                           "masked_twice_grad",
+                           "nested_selects_grad",
+                           "no_batch_grad",
+                           "no_maximum_grad",
+                           "normalised_late_grad",
+                           "one_head_grad",
+                           "one_key_head_grad",
+                           "rope_grad",
+                           "scaled_queries_grad",
+                           "scaled_twice_grad",
+                           "sink_and_dropout_grad",
+                           "sink_and_mask_grad",
+                           "sink_by_hand_grad",
+                           "sink_column_grad",
+                           "sink_column_in_groups_grad",
+                           "sink_of_one_grad",
+                           "sink_padded_grad",
+                           "soft_capped_grad",
+                           "window_grad",
+                           "loss_of_output",
+                           "gradient_of_queries_only"})
     all.push_back({name, 1, 1});
   all.push_back({"layers_unrolled", 3, 3});
   for (const char* name :
@@ -200,6 +277,7 @@ std::vector<Expected> fused() {
     all.push_back({name, 1, 1});
   all.push_back({"scan_dropped_out_checkpoint", 2, 1});
   all.push_back({"scan_checkpoint", 2, 1});
+  all.push_back({"scan_with_sinks_checkpoint", 2, 1});
   return all;
 }
 
@@ -209,7 +287,8 @@ std::vector<Expected> left_alone() {
        {"padding_is_added", "padding_is_added_grad", "mask_is_data_and_dropout",
         "mask_is_data_and_dropout_grad", "probabilities_returned", "scan_keeping_weights",
         "not_normalised", "normalised_over_queries", "fill_within_reach", "rows_without_keys",
-        "relu_of_scores", "capped_after_mask"})
+        "relu_of_scores", "capped_after_mask", "sink_of_each_row", "sink_of_each_row_grad",
+        "sink_returned", "sink_not_dropped", "scan_with_sinks"})
     all.push_back({name, 0, 0});
   return all;
 }

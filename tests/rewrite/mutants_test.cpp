@@ -169,7 +169,10 @@ INSTANTIATE_TEST_SUITE_P(
                       "forms/nested_selects_grad", "forms/grouped_by_tile_grad", "forms/scan",
                       "forms/scan_dropped_out", "forms/scan_reversed", "forms/scan_with_mask",
                       "forms/mask_of_keys_grad", "forms/mask_of_either_grad", "forms/segments_grad",
-                      "forms/lengths_of_both_grad", "forms/lengths_and_causal_grad"),
+                      "forms/lengths_of_both_grad", "forms/lengths_and_causal_grad",
+                      "forms/sink_column_grad", "forms/sink_column_in_groups_grad",
+                      "forms/sink_by_hand_grad", "forms/sink_padded_grad",
+                      "forms/sink_and_mask_grad", "forms/scan_with_sinks_checkpoint"),
     [](const auto& info) {
       std::string name = info.param;
       for (char& c : name)

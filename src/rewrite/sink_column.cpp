@@ -1,0 +1,309 @@
+#include "rewrite/sink_column.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "hlo/build.h"
+
+namespace heddle::rewrite {
+
+using hlo::Instruction;
+using hlo::Opcode;
+using hlo::Shape;
+
+namespace {
+
+/// A dimension of keys and one column before or after them.
+struct Axis {
+  int dim = 0;
+  int64_t keys = 0;
+  bool column_first = false;
+  friend bool operator==(const Axis&, const Axis&) = default;
+};
+
+struct Parts {
+  Axis axis;
+  Instruction* keys = nullptr;
+  Instruction* column = nullptr;
+};
+
+std::vector<int64_t> with(std::vector<int64_t> dims, int dim, int64_t size) {
+  dims[dim] = size;
+  return dims;
+}
+
+/// The axis, if `x` puts a column beside something.
+std::optional<Axis> axis_of(const Instruction* x) {
+  if (x->is(Opcode::concatenate) && x->operand_count() == 2) {
+    const int dim = static_cast<int>(x->dimensions()[0]);
+    const int64_t a = x->operand(0)->shape().dim(dim), b = x->operand(1)->shape().dim(dim);
+    if (a > 1 && b == 1) return Axis{dim, a, false};
+    if (a == 1 && b > 1) return Axis{dim, b, true};
+  }
+  if (x->is(Opcode::pad)) {
+    std::optional<Axis> axis;
+    for (int dim = 0; dim < x->shape().rank(); ++dim) {
+      const hlo::PaddingDimension& p = x->padding()[dim];
+      if (p.low == 0 && p.high == 0 && p.interior == 0) continue;
+      const int64_t keys = x->operand(0)->shape().dim(dim);
+      if (axis || p.interior != 0 || p.low < 0 || p.high < 0 || p.low + p.high != 1 || keys < 2)
+        return std::nullopt;
+      axis = Axis{dim, keys, p.low == 1};
+    }
+    return axis;
+  }
+  return std::nullopt;
+}
+
+/// Whether a column is computed as scores are, from a product.
+bool is_score(const Instruction* column) {
+  while (column->operand_count() > 0 && !column->is(Opcode::dot)) column = column->operand(0);
+  return column->is(Opcode::dot);
+}
+
+bool computes_elementwise(const Instruction* x) {
+  return hlo::is_elementwise(x->opcode()) &&
+         (hlo::is_floating(x->shape().type()) || x->shape().type() == hlo::ElementType::pred);
+}
+
+/// Whether `x` goes, element by element, into an exponential.
+bool is_exponentiated(const Instruction* x) {
+  std::vector<const Instruction*> work{x};
+  std::set<const Instruction*> seen;
+  while (!work.empty()) {
+    const Instruction* from = work.back();
+    work.pop_back();
+    for (const Instruction* user : from->users()) {
+      if (!computes_elementwise(user) || !seen.insert(user).second) continue;
+      if (user->is(Opcode::exponential)) return true;
+      work.push_back(user);
+    }
+  }
+  return false;
+}
+
+/// The operation by which a reduction combines two values; nothing if it does anything else.
+std::optional<Opcode> combined_by(const Instruction* reduce) {
+  const Instruction* root = reduce->to_apply()->root();
+  if ((root->is(Opcode::add) || root->is(Opcode::maximum)) &&
+      root->operand(0)->is(Opcode::parameter) && root->operand(1)->is(Opcode::parameter) &&
+      root->operand(0) != root->operand(1))
+    return root->opcode();
+  return std::nullopt;
+}
+
+class Splitter {
+ public:
+  bool run(hlo::Computation& computation) {
+    const std::vector<Instruction*> order = computation.dependency_order();
+    for (Instruction* x : order) {
+      const auto axis = axis_of(x);
+      if (axis && hlo::is_floating(x->shape().type()) && is_exponentiated(x) &&
+          !(x->is(Opcode::concatenate) && is_score(x->operand(axis->column_first ? 0 : 1)))) {
+        if (const auto parts = apart(x, *axis)) parts_[x] = *parts;
+      } else if (const Parts* from = parts_of_operand(x)) {
+        pass_on(x, *from);
+      }
+    }
+    rejoin(order);
+    return !parts_.empty();
+  }
+
+ private:
+  /// The parts of an operand, if one has any.
+  const Parts* parts_of_operand(const Instruction* x) const {
+    for (const Instruction* operand : x->operands())
+      if (const auto found = parts_.find(operand); found != parts_.end()) return &found->second;
+    return nullptr;
+  }
+
+  /// `x`, which reads what has parts, gets parts too or reads one of them; or stays as it is.
+  void pass_on(Instruction* x, const Parts& from) {
+    if (x->is(Opcode::slice) || x->is(Opcode::pad) || x->is(Opcode::reduce)) {
+      const auto instead = x->is(Opcode::reduce) ? reduced(x, from) : cut_off(x, from);
+      if (!instead) return;
+      x->replace_all_uses_with(*instead);
+      replaced_.insert(x);
+      return;
+    }
+    if (const auto parts = passed_on(x, from)) parts_[x] = *parts;
+  }
+
+  Result<Parts> passed_on(Instruction* x, const Parts& from) {
+    switch (x->opcode()) {
+      case Opcode::transpose: {
+        const auto dims = x->dimensions();
+        Axis axis = from.axis;
+        axis.dim = static_cast<int>(std::find(dims.begin(), dims.end(), axis.dim) - dims.begin());
+        return both(from, axis, [&](Instruction* part) {
+          return hlo::make_transpose(part, {dims.begin(), dims.end()}, x->name());
+        });
+      }
+      case Opcode::reshape: {
+        // The dimension with as many elements before it.
+        int64_t before = 1;
+        for (int i = 0; i < from.axis.dim; ++i) before *= x->operand(0)->shape().dim(i);
+        Axis axis = from.axis;
+        axis.dim = 0;
+        for (int64_t i = 1; axis.dim < x->shape().rank(); i *= x->shape().dim(axis.dim++))
+          if (i == before && x->shape().dim(axis.dim) == axis.keys + 1) break;
+        if (axis.dim == x->shape().rank()) return cannot(x);
+        return both(from, axis, [&](Instruction* part) {
+          const int64_t size = part->shape().dim(from.axis.dim);
+          return hlo::make_reshape(part, with(x->shape().dims(), axis.dim, size), x->name());
+        });
+      }
+      case Opcode::broadcast: {
+        const auto dims = x->dimensions();
+        Axis axis = from.axis;
+        axis.dim = static_cast<int>(dims[from.axis.dim]);
+        return both(from, axis, [&](Instruction* part) {
+          const int64_t size = part->shape().dim(from.axis.dim);
+          return hlo::make_broadcast(part, with(x->shape().dims(), axis.dim, size),
+                                     {dims.begin(), dims.end()}, x->name());
+        });
+      }
+      default:
+        return computes_elementwise(x) ? elementwise(x, from.axis) : cannot(x);
+    }
+  }
+
+  static Status cannot(const Instruction* x) {
+    return error(Code::graph_not_supported, "%{} is computed over keys and a column", x->name());
+  }
+
+  template <class Make>
+  static Result<Parts> both(const Parts& from, const Axis& axis, Make make) {
+    Parts parts{axis, nullptr, nullptr};
+    HEDDLE_ASSIGN(parts.keys, make(from.keys));
+    HEDDLE_ASSIGN(parts.column, make(from.column));
+    return parts;
+  }
+
+  Result<Parts> elementwise(Instruction* x, const Axis& axis) {
+    std::vector<Instruction*> keys, column;
+    for (Instruction* operand : x->operands()) {
+      if (operand->shape().is_scalar()) {
+        keys.push_back(operand);
+        column.push_back(operand);
+        continue;
+      }
+      HEDDLE_ASSIGN(const Parts parts, apart(operand, axis));
+      keys.push_back(parts.keys);
+      column.push_back(parts.column);
+    }
+    const auto same = [&](std::vector<Instruction*> operands, int64_t size) {
+      Shape shape(x->shape().type(), with(x->shape().dims(), axis.dim, size));
+      if (x->shape().layout()) shape.set_default_layout();
+      return x->computation()->add(x->opcode(), std::move(shape), std::move(operands),
+                                   x->attributes(), x->name());
+    };
+    return Parts{axis, same(std::move(keys), axis.keys), same(std::move(column), 1)};
+  }
+
+  /// The parts of any value along `axis`.
+  Result<Parts> apart(Instruction* x, const Axis& axis) {
+    if (const auto known = parts_.find(x); known != parts_.end() && known->second.axis == axis)
+      return known->second;
+    if (axis_of(x) == axis) {
+      if (x->is(Opcode::concatenate))
+        return Parts{axis, x->operand(axis.column_first ? 1 : 0),
+                     x->operand(axis.column_first ? 0 : 1)};
+      HEDDLE_ASSIGN(Instruction * column,
+                    hlo::make_broadcast(x->operand(1), with(x->shape().dims(), axis.dim, 1), {}));
+      return Parts{axis, x->operand(0), column};
+    }
+    const auto dims = x->dimensions();
+    if (x->is(Opcode::broadcast) && std::find(dims.begin(), dims.end(), axis.dim) == dims.end()) {
+      const Parts whole{axis, x, x};
+      int64_t size = axis.keys;
+      return both(whole, axis, [&](Instruction*) {
+        const int64_t now = std::exchange(size, 1);
+        return hlo::make_broadcast(x->operand(0), with(x->shape().dims(), axis.dim, now),
+                                   {dims.begin(), dims.end()}, x->name());
+      });
+    }
+    if (computes_elementwise(x)) {
+      if (const auto known = beside_.find(x); known != beside_.end() && known->second.axis == axis)
+        return known->second;
+      HEDDLE_ASSIGN(const Parts parts, elementwise(x, axis));
+      return beside_[x] = parts;
+    }
+    const auto cut = [&](int64_t first, int64_t count) {
+      std::vector<hlo::SliceDimension> slice;
+      for (int64_t size : x->shape().dims()) slice.push_back({0, size, 1});
+      slice[axis.dim] = {first, first + count, 1};
+      return hlo::make_slice(x, std::move(slice), x->name());
+    };
+    Parts parts{axis, nullptr, nullptr};
+    HEDDLE_ASSIGN(parts.keys, cut(axis.column_first ? 1 : 0, axis.keys));
+    HEDDLE_ASSIGN(parts.column, cut(axis.column_first ? 0 : axis.keys, 1));
+    return parts;
+  }
+
+  /// The part that a slice (or a pad by less than nothing) is; nothing if it is none.
+  static Result<Instruction*> cut_off(const Instruction* x, const Parts& from) {
+    std::vector<hlo::SliceDimension> kept(x->slice().begin(), x->slice().end());
+    for (int dim = 0; x->is(Opcode::pad) && dim < x->shape().rank(); ++dim) {
+      const hlo::PaddingDimension& p = x->padding()[dim];
+      if (p.low > 0 || p.high > 0 || p.interior != 0) return cannot(x);
+      kept.push_back({-p.low, x->operand(0)->shape().dim(dim) + p.high, 1});
+    }
+    for (int dim = 0; dim < x->shape().rank(); ++dim) {
+      const hlo::SliceDimension& s = kept[dim];
+      const bool whole = s.start == 0 && s.limit == x->operand(0)->shape().dim(dim);
+      if (s.stride != 1 || (dim != from.axis.dim && !whole)) return cannot(x);
+    }
+    const hlo::SliceDimension& s = kept[from.axis.dim];
+    const int64_t keys = from.axis.column_first ? 1 : 0;
+    const int64_t column = from.axis.column_first ? 0 : from.axis.keys;
+    if (s.start == keys && s.limit == keys + from.axis.keys) return from.keys;
+    if (s.start == column && s.limit == column + 1) return from.column;
+    return cannot(x);
+  }
+
+  /// A reduction over keys and column: the keys reduced, combined with the column.
+  Result<Instruction*> reduced(Instruction* x, const Parts& from) {
+    const auto by = combined_by(x);
+    if (x->operand_count() != 2 || parts_.contains(x->operand(1)) || !by ||
+        x->dimensions().size() != 1 || x->dimensions()[0] != from.axis.dim)
+      return cannot(x);
+    HEDDLE_ASSIGN(Instruction * keys, hlo::make_reduce(from.keys, x->operand(1), {from.axis.dim},
+                                                       x->to_apply(), x->name()));
+    HEDDLE_ASSIGN(Instruction * column, hlo::make_reshape(from.column, x->shape().dims()));
+    return hlo::make_binary(*by, keys, column, x->name());
+  }
+
+  /// What still reads a value whole reads its parts, joined: the value is computed once.
+  void rejoin(const std::vector<Instruction*>& order) {
+    for (Instruction* x : order) {
+      const auto found = parts_.find(x);
+      if (found == parts_.end() || axis_of(x)) continue;
+      const auto users = x->users();
+      const bool is_read =
+          x->is_root() || std::any_of(users.begin(), users.end(), [&](const Instruction* user) {
+            return !parts_.contains(user) && !replaced_.contains(user);
+          });
+      if (!is_read) continue;
+      const Parts& parts = found->second;
+      std::vector<Instruction*> both{parts.keys, parts.column};
+      if (parts.axis.column_first) std::swap(both[0], both[1]);
+      if (const auto joined = hlo::make_concatenate(both, parts.axis.dim, x->name()))
+        x->replace_all_uses_with(*joined);
+    }
+  }
+
+  std::unordered_map<const Instruction*, Parts> parts_;   // of what is made of a column
+  std::unordered_map<const Instruction*, Parts> beside_;  // of what such values are combined with
+  std::set<const Instruction*> replaced_;                 // by a part
+};
+
+}  // namespace
+
+bool take_sink_columns_apart(hlo::Computation& computation) { return Splitter().run(computation); }
+
+}  // namespace heddle::rewrite
