@@ -150,24 +150,6 @@ def test_the_compilation_cache_keeps_them_apart(tmp_path):
             jax.config.update(name, value)
 
 
-def test_partitioned_programs():
-    devices = jax.devices("cuda")
-    if len(devices) < 2:
-        pytest.skip("needs two GPUs")
-    from jax.sharding import Mesh, NamedSharding
-    from jax.sharding import PartitionSpec as P
-
-    mesh = Mesh(np.array(devices[:2]), ("data",))
-    sharded = [jax.device_put(x, NamedSharding(mesh, P("data"))) for x in qkv()]
-    plain = jax.jit(attend)(*sharded)
-    with heddle.jax.enable():
-        text = jax.jit(attend).lower(*sharded).compile().as_text()
-        fused = jax.jit(attend)(*sharded)
-    assert text.count('custom_call_target="heddle"') == 1
-    assert "all-gather" not in text
-    assert error(fused, plain) <= 0.02
-
-
 def test_fuse_on_a_gpu():
     fused = heddle.jax.fuse(jax.value_and_grad(loss, argnums=(0, 1, 2)))
     assert fused.lower(*qkv()).compile().as_text().count('custom_call_target="heddle"') == 2
