@@ -38,4 +38,14 @@ Status write_text(const std::string& text, const std::string& path) {
   return file ? Status() : error(Code::io_failed, "{} cannot be written", path);
 }
 
+void add_device(CLI::App& command, engine::Device& device) {
+  const auto set = [&device](const std::string& name) {
+    device = name == "cuda" ? engine::Device::cuda : engine::Device::cpu;
+  };
+  command
+      .add_option_function<std::string>("--device", set,
+                                        "Whose engines a module's calls are for: cpu or cuda (cpu)")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+}
+
 }  // namespace heddle::tools

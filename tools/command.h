@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/status.h"
+#include "engine/devices.h"
 
 namespace heddle::tools {
 
@@ -23,6 +24,9 @@ ExitStatus complain(const Status& failure);
 Result<std::string> read_text_file(const std::string& path);
 /// Writes to a file, or to standard output if `path` is "-".
 Status write_text(const std::string& text, const std::string& path);
+
+/// --device cpu or cuda: whose engines a module's calls are for.
+void add_device(CLI::App& command, engine::Device& device);
 
 void add_fuse(CLI::App& app, int& status);
 void add_explain(CLI::App& app, int& status);

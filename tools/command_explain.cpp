@@ -46,10 +46,10 @@ Status explain_graph(const std::string& path, const std::string& text) {
   return Status();
 }
 
-Status explain(const std::string& path) {
+Status explain(const std::string& path, engine::Device device) {
   HEDDLE_ASSIGN(const std::string text, read_text_file(path));
   if (is_json(text)) return explain_graph(path, text);
-  HEDDLE_ASSIGN(const FusedModule rewritten, fuse_text(text, path));
+  HEDDLE_ASSIGN(const FusedModule rewritten, fuse_text(text, path, device));
   fmt::print("{}", to_people(rewritten.report));
   return Status();
 }
@@ -66,8 +66,10 @@ void add_explain(CLI::App& app, int& status) {
   auto path = std::make_shared<std::string>();
   command->add_option("file", *path, "An HLO text module, or a graph's text form (JSON)")
       ->required();
-  command->callback([path, &status] {
-    const Status ended = explain(*path);
+  auto device = std::make_shared<engine::Device>(engine::Device::cpu);
+  add_device(*command, *device);
+  command->callback([path, device, &status] {
+    const Status ended = explain(*path, *device);
     status = ended.is_ok() ? kDone : complain(ended);
   });
 }

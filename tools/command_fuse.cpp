@@ -16,6 +16,7 @@ namespace {
 
 struct FuseOptions {
   std::string path, output, report, picture;
+  engine::Device device = engine::Device::cpu;
   bool verify = false;
   uint64_t seed = 0;
 };
@@ -37,7 +38,7 @@ Result<ExitStatus> fuse(const FuseOptions& options) {
   if (options.output == "-" && options.report == "-")
     return error(Code::invalid_value, "-o - and --report - both write to standard output; one may");
   HEDDLE_ASSIGN(const std::string text, read_text_file(options.path));
-  HEDDLE_ASSIGN(const FusedModule module, fuse_text(text, options.path));
+  HEDDLE_ASSIGN(const FusedModule module, fuse_text(text, options.path, options.device));
   std::optional<Verification> verification;
   if (options.verify) {
     HEDDLE_ASSIGN(verification, verify(*module.original, *module.fused, options.seed));
@@ -74,6 +75,7 @@ void add_fuse(CLI::App& app, int& status) {
   auto options = std::make_shared<FuseOptions>();
   command->add_option("module", options->path, "The HLO text module; - for standard input")
       ->required();
+  add_device(*command, options->device);
   command->add_option("-o,--output", options->output,
                       "Where to write the rewritten module; - for standard output");
   command->add_option("--report", options->report,

@@ -4,24 +4,19 @@
 #include <vector>
 
 #include "api/executable.h"
-#include "engine/cpu/engine.h"
 #include "hlo/read.h"
 #include "rewrite/canonical.h"
 #include "tools/heddle_call.h"
 #include "tools/picture.h"
 
 namespace heddle::tools {
-namespace {
 
-Result<int64_t> workspace_bytes(const graph::Graph& graph) {
-  const engine::Engine* engines[] = {&engine::cpu_engine()};
-  HEDDLE_ASSIGN(const auto executable, api::Executable::build(graph, engines));
-  return executable->workspace_bytes();
-}
-
-}  // namespace
-
-Result<FusedModule> fuse_text(std::string_view text, const std::string& file) {
+Result<FusedModule> fuse_text(std::string_view text, const std::string& file,
+                              engine::Device device) {
+  const auto workspace_bytes = [device](const graph::Graph& graph) -> Result<int64_t> {
+    HEDDLE_ASSIGN(const auto executable, api::Executable::build(graph, engine::engines(device)));
+    return executable->workspace_bytes();
+  };
   FusedModule result;
   HEDDLE_ASSIGN(result.original, hlo::read_text(text, file));
   result.fused = result.original->copy();

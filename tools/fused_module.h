@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/status.h"
+#include "engine/devices.h"
 #include "hlo/module.h"
 #include "rewrite/rewrite.h"
 
@@ -17,8 +18,10 @@ struct FusedModule {
   rewrite::Report report;
 };
 
-/// Reads HLO text (errors name `file`, line and column) and fuses what the CPU engine can run.
-Result<FusedModule> fuse_text(std::string_view text, const std::string& file);
+/// Reads HLO text (errors name `file`, line and column) and fuses what the device's engines can
+/// run.
+Result<FusedModule> fuse_text(std::string_view text, const std::string& file,
+                              engine::Device device);
 
 /// Drawings of every computation that holds a fused call, as it was and as it is, as Graphviz text.
 Result<std::string> before_and_after(const FusedModule& module);

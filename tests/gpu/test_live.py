@@ -158,5 +158,10 @@ def test_fuse_on_a_gpu():
         assert error(other, one) <= 0.02
 
 
+def test_explain_asks_the_gpu():
+    assert "attention calls: 2" in heddle.jax.explain(jax.grad(loss), *qkv())
+    assert "cuda: " in heddle.jax.explain(loss, *qkv(depth=1024))
+
+
 def test_hlo_transformations_are_there():
     assert _internals.hlo_transformations() is not None

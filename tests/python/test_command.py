@@ -56,6 +56,15 @@ def test_explain_names_what_is_fused_and_what_is_left(heddle, root):
     assert "Left as it was:" in run.stdout
 
 
+@pytest.mark.parametrize("command", ["fuse", "explain"])
+def test_the_device_is_asked(heddle, root, command):
+    """f32 has engines on the CPU; the GPU's say their own, or that there is no GPU."""
+    run = heddle(command, program(root, "gpt_f32"), "--device", "cuda")
+    assert run.returncode == DONE and "cuda: " in run.stdout
+    assert "cuda: " not in heddle(command, program(root, "gpt_f32"), "--device", "cpu").stdout
+    assert "rocm" in heddle(command, program(root, "gpt_f32"), "--device", "rocm").stderr
+
+
 def test_explain_of_a_graph_says_which_engine_runs_it(heddle, root):
     run = heddle("explain", root / "fuzz" / "seeds" / "graph_json" / "rope_sdpa.json")
     assert run.returncode == DONE

@@ -61,12 +61,15 @@ def fuse(f, **jit_options):
 
 
 def explain(f, *args, picture=None, **kwargs):
-    """What `fuse(f)` would fuse for these arguments (arrays or ShapeDtypeStructs), what not, and why; as text.
+    """What is fused of `f` for these arguments (arrays or ShapeDtypeStructs), what not, and why; as text.
+
+    Asked of the engines of JAX's default device: what `fuse(f)` would do there, and `enable()` on one GPU.
 
     With `picture`, a path that ends in .svg, .png, .pdf or .dot, each changed computation is drawn there before and
     after (all but .dot need Graphviz). `f` may be jitted already. Raises RuntimeError if the program cannot be read.
     """
-    command = [str(_library.command_path()), "fuse", "-"]
+    device = "cuda" if jax.default_backend() == "gpu" else "cpu"
+    command = [str(_library.command_path()), "fuse", "-", "--device", device]
     if picture is not None:
         command += ["--picture", str(picture)]
     lowered = (f if hasattr(f, "lower") else jax.jit(f)).lower(*args, **kwargs)
