@@ -126,11 +126,15 @@ def norm(options):
     from programs import NORM_SHAPE, norm_programs
 
     rows = []
-    for kind, functions in norm_programs().items():
+    for kind, makers in norm_programs().items():
         print(f"rms_norm {NORM_SHAPE}, {kind}", flush=True)
         programs, failed = {}, {}
-        for name, (function, arguments) in functions.items():
-            attempt(failed, name, lambda: programs.update({name: (compiled(function, arguments), arguments)}))
+        for name, make in makers.items():
+            def put():
+                function, arguments = make()
+                programs[name] = compiled(function, arguments), arguments
+
+            attempt(failed, name, put)
         failed = {name: result for name, result in failed.items() if result is not None}
         rows.append({"pass": kind, "shape": NORM_SHAPE, "results": {**measure(programs, options.rounds), **failed}})
     return rows

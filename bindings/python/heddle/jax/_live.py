@@ -15,7 +15,7 @@ from heddle.jax import _internals
 from heddle.jax.ffi import register
 
 NAME = "heddle"
-PLATFORMS = ("cuda", "gpu")  # the plug-in has gone by both names
+PLATFORM = "cuda"  # the plug-in's name; JAX registers with no other
 
 logger = logging.getLogger("heddle")
 
@@ -79,7 +79,7 @@ def enable():
     register()
     with _lock:
         if _salt is None:
-            registry.register_hlo_module_transformation(_transform_if_enabled, name=NAME, platforms=PLATFORMS)
+            registry.register_hlo_module_transformation(_transform_if_enabled, name=NAME, platforms=PLATFORM)
             _salt = _internals.CacheKeySalt(f" heddle {_library.identity()}")
             jax.clear_caches()
     return Enabled()
@@ -91,7 +91,7 @@ def disable():
     with _lock:
         if _salt is None:
             return
-        _internals.hlo_transformations().clear_hlo_module_transformation(NAME, platforms=PLATFORMS)
+        _internals.hlo_transformations().clear_hlo_module_transformation(NAME, platforms=PLATFORM)
         _salt.clear()
         _salt = None
         jax.clear_caches()
