@@ -1,10 +1,10 @@
 """The CUDA driver through ctypes: modules, tensor maps, launches on torch's current stream."""
 
 import ctypes as ct
-import random
-import statistics
 
 import torch
+
+from timing import interleaved_milliseconds  # noqa: F401
 
 _cuda = ct.CDLL("libcuda.so.1")
 
@@ -85,36 +85,3 @@ def tensor_map(tensor: torch.Tensor, box_rows: int, box_columns: int = 64) -> by
         f"tensor map of shape {tuple(tensor.shape)}, strides {tensor.stride()}",
     )
     return ct.string_at(aligned, 128)
-
-
-def interleaved_milliseconds(runs: dict, rounds: int = 15) -> dict:
-    """Median time of one call of each, all measured in turn in shuffled order.
-
-    A GPU under its power limit slows down within milliseconds and recovers as slowly: only calls that
-    share the same stretch of time compare. Short calls are timed several at once.
-    """
-    calls = {}
-    for name, run in runs.items():
-        run()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        calls[name] = max(1, min(10, round(0.5 / max(start.elapsed_time(end), 1e-3))))
-    events = {name: [] for name in runs}
-    for _ in range(rounds):
-        order = list(runs)
-        random.shuffle(order)
-        for name in order:
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            for _ in range(calls[name]):
-                runs[name]()
-            end.record()
-            events[name].append((start, end))
-    torch.cuda.synchronize()
-    return {
-        name: statistics.median(s.elapsed_time(e) for s, e in pairs) / calls[name]
-        for name, pairs in events.items()
-    }

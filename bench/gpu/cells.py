@@ -1,0 +1,115 @@
+"""What bench/gpu/measure.py measures, beside whom, and what is asked of it."""
+
+from dataclasses import dataclass
+
+# Peers, and Heddle's own work that a cell is compared with.
+NAMES = {"cudnn": "cuDNN", "flash2": "FlashAttention-2", "flex": "FlexAttention", "efficient": "torch's efficient attention",
+         "compiled": "torch.compile", "compiled_cudnn": "torch.compile RoPE + cuDNN", "torch": "torch",
+         "unrotated": "Heddle without RoPE", "unordered": "Heddle, not deterministic"}
+SOFT_CAP = 20.0
+
+
+@dataclass(frozen=True)
+class Attention:
+    table: str
+    name: str
+    length: int
+    dim: int
+    batch: int
+    heads: int
+    kv_heads: int = 0  # 0: as many as heads
+    causal: bool = True
+    window: int = 0
+    score: str = ""  # "soft_cap" or "alibi"
+    rope: bool = False
+    dtype: str = "bf16"
+    backward: bool = False
+    deterministic: bool = False
+    peers: tuple = ("cudnn", "flash2")
+    floors: tuple = ()  # (who, at least how many times as fast); "recorded" is the best peer of h200.tsv
+    unit = "TFLOP/s"
+
+    @property
+    def groups(self):
+        return self.kv_heads or self.heads
+
+    @property
+    def work(self):
+        """FLOPs: 4 B H S^2 d, halved if causal, the band's share under a window; the backward is 2.5 times that."""
+        pairs = self.length**2 * (0.5 if self.causal else 1)
+        if self.window:
+            pairs = self.length * self.window - self.window**2 / 2
+        return 4 * self.batch * self.heads * pairs * self.dim * (2.5 if self.backward else 1)
+
+
+@dataclass(frozen=True)
+class Streaming:
+    table: str
+    name: str
+    op: str  # "rms_norm", "rms_norm_backward" or "rope"
+    dims: tuple
+    floors: tuple  # ("rate", at least so many GB/s)
+    peers: tuple = ("torch", "compiled")
+    unit = "GB/s"
+
+    @property
+    def work(self):
+        """Bytes: each tensor of bf16 read or written once, in units that make work / ms / 1e9 GB/s."""
+        count = 1
+        for dim in self.dims:
+            count *= dim
+        return 2 * count * (3 if self.op == "rms_norm_backward" else 2) * 1e3
+
+
+def rate(cell, milliseconds):
+    """TFLOP/s or GB/s."""
+    return cell.work / milliseconds / 1e9
+
+
+def _dense(backward):
+    pass_ = "backward" if backward else "forward"
+    for dim in (64, 128, 256):
+        for causal in (False, True):
+            for length in (512, 2048, 8192, 16384):
+                if length == 512:
+                    floors = (("recorded", 0.85),)
+                elif not backward:
+                    floors = (("recorded", 0.92 if dim == 128 else 0.88), ("cudnn", 1.0))
+                else:
+                    floors = (("recorded", 0.80),) if dim == 256 else (("recorded", 0.85), ("cudnn", 0.95))
+                yield Attention(f"{pass_.capitalize()}, bf16", f"{pass_} d{dim} {'causal' if causal else 'full'} {length}",
+                                length, dim, 16384 // length, 2048 // dim, causal=causal, backward=backward, floors=floors)
+
+
+def all_cells():
+    yield from _dense(False)
+    yield from _dense(True)
+    for batch, length in ((8, 2048), (2, 8192)):
+        gqa = dict(length=length, dim=128, batch=batch, heads=32, kv_heads=8)
+        yield Attention("32 query heads over 8, causal, d 128", f"gqa forward {length}", **gqa,
+                        floors=(("recorded", 0.92), ("cudnn", 1.0)))
+        yield Attention("32 query heads over 8, causal, d 128", f"gqa backward {length}", **gqa, backward=True,
+                        floors=(("recorded", 0.85), ("cudnn", 0.95)))
+        beside = (("compiled_cudnn", 1.4),) if length == 2048 else ()
+        yield Attention("RoPE and causal attention, 32 query heads over 8, d 128", f"rope forward {length}", **gqa, rope=True,
+                        peers=("compiled_cudnn", "unrotated"), floors=(*beside, ("unrotated", 0.93)))
+    for name, ratio in (("soft_cap", 2.0), ("alibi", 1.2), ("window", 1.3)):
+        for backward in (False, True):
+            yield Attention("Scores and masks beside FlexAttention, causal, d 128, S 8192",
+                            f"{name} {'backward' if backward else 'forward'}", 8192, 128, 2, 16,
+                            window=1024 if name == "window" else 0, score="" if name == "window" else name,
+                            backward=backward, peers=("flex",), floors=(("flex", ratio),))
+    for dim in (64, 128):
+        for causal in (False, True):
+            yield Attention("Deterministic backward, S 8192", f"deterministic d{dim} {'causal' if causal else 'full'}", 8192,
+                            dim, 2, 2048 // dim, causal=causal, backward=True, deterministic=True, peers=("unordered",),
+                            floors=(("unordered", 0.85),))
+    for backward in (False, True):
+        yield Attention("f32, full, d 64, S 4096", f"f32 {'backward' if backward else 'forward'}", 4096, 64, 4, 16, causal=False,
+                        dtype="f32", backward=backward, peers=("efficient",), floors=(("efficient", 2.0),))
+    table = "Kernels bound by memory, bf16"
+    for rows, columns in ((16384, 4096), (32768, 2048), (8192, 16384)):
+        asked = ((("rate", 3700),), (("rate", 3500),)) if columns == 4096 else ((), ())
+        yield Streaming(table, f"rms_norm forward {rows}x{columns}", "rms_norm", (rows, columns), asked[0])
+        yield Streaming(table, f"rms_norm backward {rows}x{columns}", "rms_norm_backward", (rows, columns), asked[1])
+    yield Streaming(table, "rope 4x32x4096x128", "rope", (4, 32, 4096, 128), (("rate", 3500),))
