@@ -56,8 +56,8 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
   const int q_length = attention::length_of(p.q_lengths, batch),
             kv_length = attention::length_of(p.kv_lengths, batch);
   const int first_row = tile_m * kTileM, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const bool q_is_ragged = p.q.offsets != nullptr;
-  if (q_is_ragged && first_row >= q_length) return;
+  const bool o_is_ragged = p.o.offsets != nullptr;
+  if (o_is_ragged && first_row >= q_length) return;
 
   load_rows<QueryTile, Config::kQkDim, kThreads, Config::kAligned, T>(
       query, DenseRows<T>(p.q, batch, head), first_row, q_length);
@@ -262,7 +262,7 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
     } else if constexpr (Config::kDropout != Dropout::none) {
       normalise[half] *= p.keep_scale;
     }
-    if (lane % 4 == 0 && rows[half] < p.q_length && (valid || !q_is_ragged)) {
+    if (lane % 4 == 0 && rows[half] < p.q_length && (valid || !o_is_ragged)) {
       const float log2_sum = top + ptx::log2(sum);
       if (p.stats.data)
         *attention::element_pointer<float>(p.stats, batch, head, rows[half], 0) =
@@ -285,7 +285,7 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
   __syncthreads();
   store_rows<T, OutputTile, Config::kVDim, Config::kAligned>(
       query, warp * 16, out, 1.0f, attention::head_pointer<T>(p.o, batch, head), p.o.stride[2],
-      first_row, q_is_ragged ? q_length : p.q_length);
+      first_row, o_is_ragged ? q_length : p.q_length);
 }
 
 }  // namespace heddle::sm80

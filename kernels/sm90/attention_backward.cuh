@@ -167,12 +167,14 @@ struct AttentionBackward {
     return C::kLengths && out.offsets != nullptr ? work.kv_length : args.problem.forward.kv_length;
   }
 
-  /// Writes a warp's 16 rows of a gradient through its own rows of a tile that is no longer read.
+  /// Writes a warp's 16 rows of a gradient, if it is wanted, through its own rows of a tile that is
+  /// no longer read.
   template <class Tile, int kHeadDim, int kColumns>
   HEDDLE_DEVICE static void store_gradient(const float (&d)[kColumns / 2], float scale,
                                            u32 tile_address, const attention::Tensor& out,
                                            const BackwardArguments& args,
                                            const BackwardWork& work) {
+    if (out.data == nullptr) return;
     const int warp_row = (threadIdx.x / 32 - 4) * 16;  // warps 0..3 produce
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -493,6 +495,7 @@ struct AttentionBackward {
   template <int kHeadDim>
   HEDDLE_DEVICE static void store_zeros(const attention::Tensor& out, const BackwardArguments& args,
                                         const BackwardWork& work) {
+    if (out.data == nullptr) return;
     constexpr int kChunks = kHeadDim / 8;
     T* base = attention::element_pointer<T>(out, work.batch, work.key_head, work.key0, 0);
     const int rows = min_of(kTileN, written_rows(out, args, work) - work.key0);

@@ -132,7 +132,7 @@ struct AttentionBackwardRows {
     __shared__ float partial[kThreads / 32];
     const attention::BackwardParameters& p = args.problem;
     const int head = blockIdx.x;
-    const float sink = p.forward.sink[head] * Main::kToLog2;
+    const float sink = p.forward.sink[head] * 1.4426950408889634f;  // natural, whatever scores are
     float sum = 0;
     for (int batch = 0; batch < p.forward.batch; ++batch) {
       const i64 line = static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded;
@@ -145,7 +145,7 @@ struct AttentionBackwardRows {
     __syncthreads();
     if (threadIdx.x == 0) {
       for (int warp = 1; warp < kThreads / 32; ++warp) sum += partial[warp];
-      p.d_sink[head] = sum * Main::kOfLog2;
+      p.d_sink[head] = sum;
     }
   }
 };

@@ -83,7 +83,10 @@ TEST(BackwardSm90Config, RefusesWhatTheGeneralKernelsTake) {
   EXPECT_NE(refusal(backward(64, {Feature::unaligned})), "taken");
   AttentionBackwardProblem keys_only = backward(64, {});
   keys_only.structure.d_q = problem::kAbsent;
-  EXPECT_EQ(refusal(keys_only), "cuda: the Hopper backward writes dQ, dK and dV together");
+  EXPECT_EQ(refusal(keys_only), "taken");
+  keys_only.structure.d_k = keys_only.structure.d_v = problem::kAbsent;
+  EXPECT_EQ(refusal(keys_only),
+            "cuda: the Hopper backward writes dQ, dK and dV, of which none is wanted");
   AttentionBackwardProblem value_heads = backward(64, {});
   value_heads.sizes.v_heads = 4;
   EXPECT_EQ(refusal(value_heads),
@@ -91,6 +94,53 @@ TEST(BackwardSm90Config, RefusesWhatTheGeneralKernelsTake) {
   AttentionBackwardProblem many_rows = backward(64, {}, 512);
   many_rows.sizes.q_length = int64_t{1} << 30;
   EXPECT_NE(refusal(many_rows), "taken");
+}
+
+// Names and grids of the launches that have something to do.
+std::vector<std::string> launched(const AttentionBackwardProblem& problem) {
+  std::vector<std::string> all;
+  for (const auto& [name, launch] :
+       launches_of_backward_sm90(problem, *configure_backward_sm90(problem))) {
+    if (launch.is_empty()) continue;
+    all.push_back(fmt::format("{} {} {} {}", std::string(name).substr(19), launch.grid_x,
+                              launch.grid_y, launch.grid_z));
+  }
+  return all;
+}
+
+TEST(BackwardSm90Launches, CoverRowsOfQueriesAndTilesOfKeys) {
+  using Lines = std::vector<std::string>;
+  // Batch 2, 8 heads, 777 rows: 13 tiles of 64 queries and 7 of 128 keys.
+  AttentionBackwardProblem problem = backward(128, {Feature::sink}, 777);
+  EXPECT_EQ(launched(problem),
+            (Lines{"prepare 13 8 2", "main 112 1 1", "finish 13 8 2", "sink 8 1 1"}));
+  // Steps of 128 queries: 7, prepared 64 rows a block.
+  EXPECT_EQ(launched(backward(64, {}, 777)),
+            (Lines{"prepare 14 8 2", "main 112 1 1", "finish 7 8 2"}));
+  problem.structure.d_q = problem::kAbsent;
+  EXPECT_EQ(launched(problem), (Lines{"prepare 13 8 2", "main 112 1 1", "sink 8 1 1"}));
+}
+
+TEST(BackwardSm90Launches, OfEmptyTensorsAreTheOnesThatWriteTheirZeros) {
+  using Lines = std::vector<std::string>;
+  AttentionBackwardProblem no_keys = backward(128, {Feature::sink});
+  no_keys.sizes.kv_length = 0;
+  EXPECT_EQ(launched(no_keys), (Lines{"prepare 8 8 2", "finish 8 8 2", "sink 8 1 1"}));
+  AttentionBackwardProblem no_queries = backward(128, {Feature::sink});
+  no_queries.sizes.q_length = 0;
+  EXPECT_EQ(launched(no_queries), (Lines{"main 64 1 1", "sink 8 1 1"}));
+  AttentionBackwardProblem no_batch = backward(128, {});
+  no_batch.sizes.batch = 0;
+  EXPECT_TRUE(launched(no_batch).empty());
+}
+
+TEST(BackwardSm90Launches, WaitForTheirPredecessorThemselvesOrAreOrderedByTheStream) {
+  const AttentionBackwardProblem problem = backward(128, {Feature::sink});
+  std::vector<bool> overlaps;
+  for (const auto& [name, launch] :
+       launches_of_backward_sm90(problem, *configure_backward_sm90(problem)))
+    overlaps.push_back(launch.overlaps_predecessor);
+  EXPECT_EQ(overlaps, (std::vector{false, true, true, false}));
 }
 
 TEST(BackwardSm90Source, HasAKernelForTheSinkOnlyIfItIsWanted) {

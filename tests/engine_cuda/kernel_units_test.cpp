@@ -51,6 +51,25 @@ TEST(KernelUnits, AKeepMaskThatIsWrittenHasAKernelOfItsOwn) {
   EXPECT_EQ(units->back().name, "attention_dropout_dump");
 }
 
+TEST(KernelUnits, OfABackwardAreHoppersWhereItTakesTheProblem) {
+  const auto names = [](std::vector<Feature> features, const char* architecture) {
+    const auto units = kernel_units(
+        backward_of({.features = std::move(features), .architecture = architecture}), architecture);
+    std::vector<std::string> all;
+    for (const KernelUnit& unit : *units) all.push_back(unit.name);
+    return all;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names({}, "sm_90a"), Names{"attention_backward"});
+  const Names general{"attention_backward_delta", "attention_backward_keys",
+                      "attention_backward_queries"};
+  EXPECT_EQ(names({}, "sm_80"), general);
+  EXPECT_EQ(names({Feature::philox}, "sm_90a"), general);
+  // A bias has its gradient from the general kernels, beside Hopper's.
+  EXPECT_EQ(names({Feature::bias}, "sm_90a"),
+            (Names{"attention_backward", "attention_backward_delta", "attention_backward_load"}));
+}
+
 TEST(KernelUnits, ARefusedProblemSaysWhy) {
   const auto refused =
       kernel_units(backward_of({.features = {Feature::paged}, .architecture = "sm_80"}), "sm_80");

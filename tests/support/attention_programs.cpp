@@ -386,7 +386,7 @@ Program Draw::sdpa_backward() {
   op.o = forward.o;
   op.stats = forward.stats;
   op.attention = forward.attention;
-  op.deterministic = wants(0.5);
+  op.deterministic = wants(options_.deterministic);
   if (op.attention.score_mod && wants(0.3)) {
     op.score_mod_bprop = random_score_mod_bprop(random_, program_, *op.attention.score_mod);
   }

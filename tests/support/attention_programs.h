@@ -25,8 +25,9 @@ struct AttentionOptions {
   double block_mask = 0.1;
   double dropout = 0.3, rng_dump = 0.3;
   double sink = 0.25;
-  double paged = 0.2;  ///< forward only, given padding and not ragged
-  double rope = 0;     ///< of Q and K each
+  double paged = 0.2;          ///< forward only, given padding and not ragged
+  double rope = 0;             ///< of Q and K each
+  double deterministic = 0.5;  ///< backward only
 };
 
 /// An sdpa node (after rope nodes, where drawn), its inputs filled and its outputs poisoned.

@@ -113,12 +113,7 @@ Result<Step> plan_step(const Driver& driver, const Device& device,
 
   ParameterBlock<BackwardParameters> block(structure.forward, problem.sizes);
   BackwardParameters& p = block.parameters;
-  fill_forward(block, p.forward, structure.forward, problem.sizes, loads);
-  block.tensor(p.d_o, structure.d_o);
-  block.tensor(p.d_q, structure.d_q);
-  block.tensor(p.d_k, structure.d_k);
-  block.tensor(p.d_v, structure.d_v);
-  block.pointer(p.d_sink, structure.d_sink);
+  fill_backward(block, structure, problem.sizes, loads);
   if (configured.part == Part::load) {
     const OperandId id = structure.load_gradients[configured.load_gradient].gradient;
     block.tensor(p.d_load, id);

@@ -33,8 +33,8 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
                  "multiples of 8 up to {}",
                  forward.qk_head_dim, forward.v_head_dim, kMaxHeadDim);
   }
-  if (structure.d_q == kAbsent || structure.d_k == kAbsent || structure.d_v == kAbsent)
-    return refuse("writes dQ, dK and dV together");
+  if (structure.d_q == kAbsent && structure.d_k == kAbsent && structure.d_v == kAbsent)
+    return refuse("writes dQ, dK and dV, of which none is wanted");
   if (sizes.k_heads != sizes.v_heads) return refuse("takes as many key heads as value heads");
   if (structure.d_q_rope || structure.d_k_rope)
     return refuse("leaves rope_backward to a step of its own");
@@ -62,6 +62,7 @@ Status check_operands(const AttentionBackwardStructure& structure, const Attenti
                           {structure.d_q, "dQ"},
                           {structure.d_k, "dK"},
                           {structure.d_v, "dV"}}) {
+    if (id == kAbsent) continue;
     HEDDLE_TRY(check_dtype(forward, id, role, {element}));
     HEDDLE_TRY(check_copies(forward, sizes, id));
     const problem::OperandType& type = forward.operands[static_cast<size_t>(id)];
@@ -173,7 +174,8 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
   };
   kernel(kBackwardSm90Names[0], kBackwardSm90RowThreads, "Rows::prepare");
   kernel(kBackwardSm90Names[1], kBackwardSm90MainThreads, "Main::run");
-  kernel(kBackwardSm90Names[2], kBackwardSm90RowThreads, "Rows::finish");
+  if (structure.d_q != kAbsent)
+    kernel(kBackwardSm90Names[2], kBackwardSm90RowThreads, "Rows::finish");
   if (structure.d_sink != kAbsent)
     kernel(kBackwardSm90Names[3], kBackwardSm90RowThreads, "Rows::sink");
   return source;

@@ -4,11 +4,13 @@
 // kernels.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "core/status.h"
-#include "problem/attention.h"
+#include "engine/cuda/driver.h"
+#include "engine/cuda/kernel.h"
+#include "engine/engine.h"
 
 namespace heddle::engine::cuda {
 
@@ -40,7 +42,9 @@ Result<BackwardSm90Config> configure_backward_sm90(
 BackwardSm90Workspace workspace_of(const problem::AttentionBackwardProblem& problem,
                                    const BackwardSm90Config& config);
 
-/// The kernels in the order they run. `sink` follows if its gradient is wanted.
+/// The translation unit's name, and those of its kernels in the order they run. `finish` and `sink`
+/// run if their gradients are wanted.
+inline constexpr const char* kBackwardSm90Name = "attention_backward";
 inline constexpr const char* kBackwardSm90Names[] = {
     "attention_backward_prepare", "attention_backward_main", "attention_backward_finish",
     "attention_backward_sink"};
@@ -50,5 +54,17 @@ inline constexpr int kBackwardSm90RowThreads = 256, kBackwardSm90MainThreads = 3
 std::string source_of_backward_sm90(const problem::AttentionBackwardProblem& problem,
                                     const BackwardSm90Config& config,
                                     std::vector<problem::OperandId>& loads);
+
+struct BackwardSm90Launch {
+  const char* name;
+  Launch launch;
+};
+
+/// The launches in order. The grid of one that has nothing to do is empty.
+std::vector<BackwardSm90Launch> launches_of_backward_sm90(
+    const problem::AttentionBackwardProblem& problem, const BackwardSm90Config& config);
+
+Result<std::shared_ptr<const Plan>> plan_backward_sm90(
+    const Driver& driver, const Device& device, const problem::AttentionBackwardProblem& problem);
 
 }  // namespace heddle::engine::cuda

@@ -143,15 +143,11 @@ class ForwardSm90Plan final : public Plan {
   Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
     const auto queue = static_cast<CuStream>(stream);
     sm90::ForwardArguments arguments = arguments_;
+    HEDDLE_TRY(check_addresses(mapped_, buffers));
     bind(entries_, buffers, &arguments.problem);
     TensorMap* maps[] = {&arguments.q, &arguments.k, &arguments.v, &arguments.o};
     for (size_t n = 0; n < 4; ++n) {
-      void* address = buffers[static_cast<size_t>(mapped_[n])];
-      if (reinterpret_cast<uintptr_t>(address) % 16 != 0) {
-        return error(Code::invalid_variant_pack,
-                     "operand {} must start on 16 bytes for the kernel planned for it", mapped_[n]);
-      }
-      HEDDLE_TRY(encode(driver_, shapes_[n], address, *maps[n]));
+      HEDDLE_TRY(encode(driver_, shapes_[n], buffers[static_cast<size_t>(mapped_[n])], *maps[n]));
     }
     if (config_.dynamic) {
       arguments.order.counter = static_cast<int*>(workspace);

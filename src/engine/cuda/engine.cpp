@@ -1,8 +1,11 @@
 #include "engine/cuda/engine.h"
 
 #include "engine/cuda/attention_backward_sm80.h"
+#include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
+#include "engine/cuda/load_gradient_stages.h"
+#include "engine/cuda/rope_stages.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -21,7 +24,14 @@ class CudaEngine final : public Engine {
                    "cuda: {} has compute capability {}.{}; kernels need 8.0 or newer", device.name,
                    device.compute_capability / 10, device.compute_capability % 10);
     }
+    return plan_on(device, problem);
+  }
+
+ private:
+  static Result<std::shared_ptr<const Plan>> plan_on(const Device& device, const Problem& problem) {
+    const auto plan_step = [&device](const Problem& step) { return plan_on(device, step); };
     if (const auto* forward = std::get_if<problem::AttentionProblem>(&problem)) {
+      if (has_rope(*forward)) return plan_stages(rope_stages(*forward), plan_step);
       if (device.compute_capability == 90) {
         auto hopper = plan_forward_sm90(*driver(), device, *forward);
         // What the Hopper kernel does not take, the general one may.
@@ -30,6 +40,16 @@ class CudaEngine final : public Engine {
       return plan_forward_sm80(*driver(), device, *forward);
     }
     if (const auto* backward = std::get_if<problem::AttentionBackwardProblem>(&problem)) {
+      if (has_rope(*backward)) {
+        HEDDLE_ASSIGN(const Stages stages, rope_stages(*backward));
+        return plan_stages(stages, plan_step);
+      }
+      if (device.compute_capability == 90) {
+        auto hopper = plan_backward_sm90(*driver(), device, *backward);
+        if (hopper.is_ok() || hopper.status().code() != Code::graph_not_supported) return hopper;
+        if (has_hopper_stage(*backward))
+          return plan_stages(load_gradient_stages(*backward), plan_step);
+      }
       return plan_backward_sm80(*driver(), device, *backward);
     }
     return error(Code::graph_not_supported,

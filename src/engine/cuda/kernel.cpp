@@ -53,6 +53,7 @@ Result<std::shared_ptr<const Kernel>> Kernel::load(const Driver& driver, const D
 Kernel::~Kernel() { (void)driver_.library_unload(library_); }
 
 Status Kernel::launch(const Launch& launch, CuStream stream, std::span<void*> parameters) const {
+  if (launch.is_empty()) return {};
   LaunchAttribute attributes[2];
   unsigned count = 0;
   if (launch.cluster_x > 1) {

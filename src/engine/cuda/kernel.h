@@ -20,6 +20,9 @@ struct Launch {
   /// The kernel may start while its predecessor in the stream drains; it must then wait for it
   /// itself (griddepcontrol.wait) before reading what that wrote.
   bool overlaps_predecessor = false;
+
+  /// Tensors without elements leave a kernel nothing to do.
+  bool is_empty() const { return grid_x == 0 || grid_y == 0 || grid_z == 0; }
 };
 
 class Kernel {
@@ -33,8 +36,9 @@ class Kernel {
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
 
-  /// Queues the kernel on `stream`. `parameters` are the addresses of its arguments, in order.
-  /// Neither allocates nor synchronises, so it can be captured into a CUDA graph.
+  /// Queues the kernel on `stream`, unless the launch is empty. `parameters` are the addresses of
+  /// its arguments, in order. Neither allocates nor synchronises, so it can be captured into a CUDA
+  /// graph.
   Status launch(const Launch& launch, CuStream stream, std::span<void*> parameters) const;
 
   const std::string& name() const { return name_; }

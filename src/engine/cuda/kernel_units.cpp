@@ -4,8 +4,11 @@
 #include <cctype>
 
 #include "engine/cuda/attention_backward_sm80.h"
+#include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
+#include "engine/cuda/load_gradient_stages.h"
+#include "engine/cuda/rope_stages.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -17,8 +20,20 @@ using problem::OperandId;
 constexpr int kOldestArchitecture = 80, kHopper = 90;
 constexpr const char* kHopperName = "sm_90a";
 
+Result<std::vector<KernelUnit>> units_of(const Stages& stages, const std::string& architecture) {
+  std::vector<KernelUnit> all;
+  for (const problem::Problem& step : stages.steps) {
+    HEDDLE_ASSIGN(const std::vector<KernelUnit> units, kernel_units(step, architecture));
+    for (const KernelUnit& unit : units) {
+      if (std::find(all.begin(), all.end(), unit) == all.end()) all.push_back(unit);
+    }
+  }
+  return all;
+}
+
 Result<std::vector<KernelUnit>> units_of(const AttentionProblem& problem,
                                          const std::string& architecture) {
+  if (has_rope(problem)) return units_of(rope_stages(problem), architecture);
   std::vector<OperandId> loads;
   if (architecture == kHopperName) {
     const Result<ForwardSm90Config> hopper = configure_forward_sm90(problem);
@@ -36,7 +51,21 @@ Result<std::vector<KernelUnit>> units_of(const AttentionProblem& problem,
 }
 
 Result<std::vector<KernelUnit>> units_of(const AttentionBackwardProblem& problem,
-                                         const std::string&) {
+                                         const std::string& architecture) {
+  if (has_rope(problem)) {
+    HEDDLE_ASSIGN(const Stages stages, rope_stages(problem));
+    return units_of(stages, architecture);
+  }
+  if (architecture == kHopperName) {
+    const Result<BackwardSm90Config> hopper = configure_backward_sm90(problem);
+    if (hopper.is_ok()) {
+      std::vector<OperandId> loads;
+      return std::vector<KernelUnit>{
+          {kBackwardSm90Name, source_of_backward_sm90(problem, *hopper, loads)}};
+    }
+    if (hopper.status().code() != Code::graph_not_supported) return hopper.status();
+    if (has_hopper_stage(problem)) return units_of(load_gradient_stages(problem), architecture);
+  }
   HEDDLE_ASSIGN(const std::vector<BackwardSm80Step> steps, configure_backward_sm80(problem));
   std::vector<KernelUnit> units;
   for (const BackwardSm80Step& step : steps) {

@@ -46,6 +46,17 @@ void bind(std::span<const Entry> entries, std::span<void* const> buffers, void* 
   }
 }
 
+Status check_addresses(std::span<const problem::OperandId> operands,
+                       std::span<void* const> buffers) {
+  for (problem::OperandId id : operands) {
+    if (reinterpret_cast<uintptr_t>(buffers[static_cast<size_t>(id)]) % 16 != 0) {
+      return error(Code::invalid_variant_pack,
+                   "operand {} must start on 16 bytes for the kernel planned for it", id);
+    }
+  }
+  return {};
+}
+
 bool rows_are_aligned(const problem::AttentionStructure& structure,
                       const problem::AttentionSizes& sizes, problem::OperandId id) {
   if (id == problem::kAbsent) return true;

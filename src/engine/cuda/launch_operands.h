@@ -29,6 +29,10 @@ struct Entry {
 /// Fills the entries of a parameter block. Integers are written as 64 bits, reals as f32.
 void bind(std::span<const Entry> entries, std::span<void* const> buffers, void* parameters);
 
+/// Whether each of `operands` starts on 16 bytes, as the kernel planned for it was told.
+Status check_addresses(std::span<const problem::OperandId> operands,
+                       std::span<void* const> buffers);
+
 /// Whether every row of `id` can start on 16 bytes: all strides of dims > 1 are multiples of 16
 /// bytes and so is the row's length. The base address is the caller's duty, checked at execution.
 bool rows_are_aligned(const problem::AttentionStructure& structure,

@@ -33,12 +33,7 @@ class LaunchPlan final : public Plan {
   int64_t workspace_bytes() const override { return workspace_bytes_; }
 
   Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
-    for (problem::OperandId id : aligned_) {
-      if (reinterpret_cast<uintptr_t>(buffers[static_cast<size_t>(id)]) % 16 != 0) {
-        return error(Code::invalid_variant_pack,
-                     "operand {} must start on 16 bytes for the kernel planned for it", id);
-      }
-    }
+    HEDDLE_TRY(check_addresses(aligned_, buffers));
     for (const LaunchStep<Parameters>& step : steps_) {
       Parameters parameters = step.parameters;
       bind(step.entries, buffers, &parameters);

@@ -82,4 +82,17 @@ template void fill_forward(ParameterBlock<attention::BackwardParameters>&,
                            attention::ForwardParameters&, const problem::AttentionStructure&,
                            const problem::AttentionSizes&, const std::vector<problem::OperandId>&);
 
+void fill_backward(ParameterBlock<attention::BackwardParameters>& block,
+                   const problem::AttentionBackwardStructure& structure,
+                   const problem::AttentionSizes& sizes,
+                   const std::vector<problem::OperandId>& loads) {
+  attention::BackwardParameters& p = block.parameters;
+  fill_forward(block, p.forward, structure.forward, sizes, loads);
+  block.tensor(p.d_o, structure.d_o);
+  block.tensor(p.d_q, structure.d_q);
+  block.tensor(p.d_k, structure.d_k);
+  block.tensor(p.d_v, structure.d_v);
+  block.pointer(p.d_sink, structure.d_sink);
+}
+
 }  // namespace heddle::engine::cuda

@@ -87,4 +87,11 @@ extern template void fill_forward(ParameterBlock<attention::BackwardParameters>&
                                   const problem::AttentionSizes&,
                                   const std::vector<problem::OperandId>&);
 
+/// Fills a backward's block: its forward part, gradients and the sink's. `delta` and `d_load` are
+/// the planner's.
+void fill_backward(ParameterBlock<attention::BackwardParameters>& block,
+                   const problem::AttentionBackwardStructure& structure,
+                   const problem::AttentionSizes& sizes,
+                   const std::vector<problem::OperandId>& loads);
+
 }  // namespace heddle::engine::cuda

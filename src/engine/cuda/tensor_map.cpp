@@ -38,6 +38,9 @@ MapShape map_shape(const problem::AttentionStructure& structure,
 }
 
 Status encode(const Driver& driver, const MapShape& shape, void* address, TensorMap& map) {
+  for (uint64_t dim : shape.dims) {
+    if (dim == 0) return {};
+  }
   const unsigned box[4] = {64, shape.box_rows, 1, 1};
   const unsigned ones[4] = {1, 1, 1, 1};
   return driver.check(driver.tensor_map_encode_tiled(

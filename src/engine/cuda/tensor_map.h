@@ -23,6 +23,7 @@ Status check_copies(const problem::AttentionStructure& structure,
 MapShape map_shape(const problem::AttentionStructure& structure,
                    const problem::AttentionSizes& sizes, problem::OperandId id, int box_rows);
 
+/// Makes the map; of an operand without elements there is none, and nothing to copy.
 Status encode(const Driver& driver, const MapShape& shape, void* address, TensorMap& map);
 
 }  // namespace heddle::engine::cuda

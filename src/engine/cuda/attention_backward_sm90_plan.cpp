@@ -1,0 +1,169 @@
+#include "engine/cuda/attention_backward_sm90.h"
+#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/kernel.h"
+#include "engine/cuda/kernel_cache.h"
+#include "engine/cuda/parameter_block.h"
+#include "engine/cuda/tensor_map.h"
+#include "sm90/backward_arguments.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+using problem::AttentionBackwardProblem;
+using problem::AttentionBackwardStructure;
+using problem::AttentionSizes;
+using problem::kAbsent;
+using problem::OperandId;
+
+constexpr int kRowsOfPrepare = 64;
+
+struct Step {
+  std::shared_ptr<const Kernel> kernel;
+  Launch launch;
+};
+
+/// What TMA reads: the operand, its map's shape and the map's place among the arguments.
+struct MappedOperand {
+  OperandId id = kAbsent;
+  MapShape shape;
+  TensorMap sm90::BackwardArguments::*map = nullptr;
+};
+
+class BackwardSm90Plan final : public Plan {
+ public:
+  BackwardSm90Plan(const Driver& driver, std::vector<Step> steps,
+                   const sm90::BackwardArguments& arguments, std::vector<Entry> entries,
+                   std::vector<MappedOperand> mapped, std::vector<OperandId> aligned,
+                   const BackwardSm90Workspace& workspace, std::string description)
+      : driver_(driver),
+        steps_(std::move(steps)),
+        arguments_(arguments),
+        entries_(std::move(entries)),
+        mapped_(std::move(mapped)),
+        aligned_(std::move(aligned)),
+        workspace_(workspace),
+        description_(std::move(description)) {}
+
+  int64_t workspace_bytes() const override { return workspace_.bytes; }
+
+  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
+    HEDDLE_TRY(check_addresses(aligned_, buffers));
+    sm90::BackwardArguments arguments = arguments_;
+    bind(entries_, buffers, &arguments.problem);
+    for (const MappedOperand& mapped : mapped_) {
+      HEDDLE_TRY(encode(driver_, mapped.shape, buffers[static_cast<size_t>(mapped.id)],
+                        arguments.*mapped.map));
+    }
+    char* const scratch = static_cast<char*>(workspace);
+    arguments.negative_lse2 = reinterpret_cast<float*>(scratch + workspace_.negative_lse2);
+    arguments.delta = reinterpret_cast<float*>(scratch + workspace_.delta);
+    arguments.d_q_sum = reinterpret_cast<float*>(scratch + workspace_.d_q_sum);
+    arguments.turns = reinterpret_cast<int*>(scratch + workspace_.turns);
+    void* parameters[] = {&arguments};
+    for (const Step& step : steps_) {
+      HEDDLE_TRY(step.kernel->launch(step.launch, static_cast<CuStream>(stream), parameters));
+    }
+    return {};
+  }
+
+  std::string description() const override { return description_; }
+
+ private:
+  const Driver& driver_;
+  std::vector<Step> steps_;
+  sm90::BackwardArguments arguments_;
+  std::vector<Entry> entries_;
+  std::vector<MappedOperand> mapped_;
+  std::vector<OperandId> aligned_;
+  BackwardSm90Workspace workspace_;
+  std::string description_;
+};
+
+std::vector<MappedOperand> mapped_operands(const AttentionBackwardProblem& problem,
+                                           const BackwardSm90Config& config) {
+  const AttentionBackwardStructure& structure = problem.structure;
+  using Arguments = sm90::BackwardArguments;
+  std::vector<MappedOperand> mapped;
+  for (auto [id, rows, map] : {std::tuple{structure.forward.q, config.tile_m, &Arguments::q},
+                               {structure.forward.k, config.kTileN, &Arguments::k},
+                               {structure.forward.v, config.kTileN, &Arguments::v},
+                               {structure.d_o, config.tile_m, &Arguments::d_o}}) {
+    mapped.push_back({id, map_shape(structure.forward, problem.sizes, id, rows), map});
+  }
+  return mapped;
+}
+
+}  // namespace
+
+std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwardProblem& problem,
+                                                          const BackwardSm90Config& config) {
+  const AttentionSizes& sizes = problem.sizes;
+  const auto& [prepare, main, finish, sink] = kBackwardSm90Names;
+  const auto heads = static_cast<unsigned>(sizes.q_heads),
+             batch = static_cast<unsigned>(sizes.batch);
+  const int64_t key_tiles = (sizes.kv_length + config.kTileN - 1) / config.kTileN;
+  std::vector<BackwardSm90Launch> launches{
+      {prepare,
+       {.grid_x = static_cast<unsigned>(config.q_rounded / kRowsOfPrepare),
+        .grid_y = heads,
+        .grid_z = batch,
+        .threads = kBackwardSm90RowThreads}},
+      {main,
+       {.grid_x = static_cast<unsigned>(key_tiles * sizes.k_heads * sizes.batch),
+        .threads = kBackwardSm90MainThreads,
+        .shared_bytes = static_cast<unsigned>(config.shared_bytes),
+        .overlaps_predecessor = true}}};
+  if (problem.structure.d_q != kAbsent) {
+    launches.push_back({finish,
+                        {.grid_x = static_cast<unsigned>(config.q_rounded / config.tile_m),
+                         .grid_y = heads,
+                         .grid_z = batch,
+                         .threads = kBackwardSm90RowThreads,
+                         .overlaps_predecessor = true}});
+  }
+  if (problem.structure.d_sink != kAbsent)
+    launches.push_back({sink, {.grid_x = heads, .threads = kBackwardSm90RowThreads}});
+  return launches;
+}
+
+Result<std::shared_ptr<const Plan>> plan_backward_sm90(const Driver& driver, const Device& device,
+                                                       const AttentionBackwardProblem& problem) {
+  HEDDLE_ASSIGN(const BackwardSm90Config config, configure_backward_sm90(problem));
+  const AttentionBackwardStructure& structure = problem.structure;
+  std::vector<OperandId> loads;
+  const std::string source = source_of_backward_sm90(problem, config, loads);
+  if (loads.size() > attention::kMaxLoads) {
+    return error(Code::graph_not_supported,
+                 "cuda: the score reads {} operands; the kernel takes at most {}", loads.size(),
+                 attention::kMaxLoads);
+  }
+  HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
+                compiled_kernel(source, kBackwardSm90Name, architecture_of(device)));
+  std::vector<Step> steps;
+  for (const auto& [name, launch] : launches_of_backward_sm90(problem, config)) {
+    HEDDLE_ASSIGN(std::shared_ptr<const Kernel> kernel,
+                  Kernel::load(driver, device, *cubin, name, launch.shared_bytes));
+    steps.push_back({std::move(kernel), launch});
+  }
+  ParameterBlock<attention::BackwardParameters> block(structure.forward, problem.sizes);
+  fill_backward(block, structure, problem.sizes, loads);
+  sm90::BackwardArguments arguments{};
+  arguments.q_rounded = static_cast<int>(config.q_rounded);
+  arguments.section = config.section;
+  arguments.problem = block.parameters;
+  std::vector<OperandId> aligned;
+  for (OperandId id :
+       {structure.forward.q, structure.forward.k, structure.forward.v, structure.forward.o,
+        structure.d_o, structure.d_q, structure.d_k, structure.d_v}) {
+    if (id != kAbsent) aligned.push_back(id);
+  }
+  std::string description = fmt::format(
+      "attention backward, Hopper kernels, {} x {} tiles{}, {}", config.tile_m, config.kTileN,
+      structure.deterministic ? " in a fixed order" : "", architecture_of(device));
+  return std::make_shared<const BackwardSm90Plan>(
+      driver, std::move(steps), arguments, std::move(block.entries),
+      mapped_operands(problem, config), std::move(aligned), workspace_of(problem, config),
+      std::move(description));
+}
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,24 @@
+// A problem as a row of problems that different kernels take, one after the other. All of them
+// share one list of operands: that of the problem, and temporaries after it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace heddle::engine::cuda {
+
+struct Stages {
+  std::vector<Problem> steps;            ///< in the order they run
+  std::vector<int64_t> temporary_bytes;  ///< of each temporary
+  size_t operand_count = 0;              ///< with the temporaries
+};
+
+using PlanProblem = std::function<Result<std::shared_ptr<const Plan>>(const Problem&)>;
+
+/// One plan of all steps, each planned by `plan`.
+Result<std::shared_ptr<const Plan>> plan_stages(const Stages& stages, const PlanProblem& plan);
+
+}  // namespace heddle::engine::cuda
