@@ -63,6 +63,16 @@ TEST(ForwardSm90Config, LongRowsOfHeadDim128TakeThreeConsumers) {
   EXPECT_TRUE(config->lower_varies && config->upper_varies);
 }
 
+TEST(ForwardSm90Config, ShortCausalRowsOfHeadDim64TakeTwoConsumers) {
+  AttentionProblem problem = dense(32, 32, 32, 512, 64);
+  EXPECT_EQ(configure_forward_sm90(problem)->consumers, 3);
+  make_causal(problem);
+  EXPECT_EQ(configure_forward_sm90(problem)->consumers, 2);
+  AttentionProblem longer = dense(8, 32, 32, 2048, 64);
+  make_causal(longer);
+  EXPECT_EQ(configure_forward_sm90(longer)->consumers, 3);
+}
+
 TEST(ForwardSm90Config, CausalTilesAreDrawnInSectionsOfHeads) {
   AttentionProblem problem = dense(8, 32, 8, 2048, 128);
   make_causal(problem);

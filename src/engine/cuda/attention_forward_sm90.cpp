@@ -87,7 +87,8 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
   const int64_t keys = problem.sizes.kv_length;
   const bool windowed = config.lower_varies;
   if (std::max(qk, v) <= 64) {
-    config.consumers = plain ? 3 : 2;
+    // Up to 512 keys a causal mask leaves much of 192 rows unseen: 128 rows are 10 % faster there.
+    config.consumers = plain && !(config.upper_varies && keys <= 512) ? 3 : 2;
     config.tile_n = heavy ? 96 : 128;
     config.stages = 3;
     config.take_turns = true;

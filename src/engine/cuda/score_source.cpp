@@ -72,7 +72,7 @@ std::string node_source(const ScoreNode& node, const std::vector<problem::Operan
     case ScoreOp::maximum:
       return fmt::format("fmaxf({}, {})", a, b);
     case ScoreOp::power:
-      return fmt::format("powf({}, {})", a, b);
+      return fmt::format("attention::power({}, {})", a, b);
     case ScoreOp::modulo:
       return fmt::format("fmodf({}, {})", a, b);
     case ScoreOp::negate:
