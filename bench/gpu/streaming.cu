@@ -39,22 +39,28 @@ struct Interleaved : RopeConfig {
       const __grid_constant__ RmsNormArguments args) {                               \
     RmsNorm<__VA_ARGS__>::run(args);                                                 \
   }
-#define BACKWARD(name, ...)                                                                  \
-  extern "C" __global__ __launch_bounds__(RmsNormBackward<__VA_ARGS__>::kThreads) void name( \
-      const __grid_constant__ RmsNormBackwardArguments args) {                               \
-    RmsNormBackward<__VA_ARGS__>::run(args);                                                 \
-  }                                                                                          \
-  extern "C" __global__ __launch_bounds__(256) void name##_combine(                          \
-      const __grid_constant__ RmsNormBackwardArguments args) {                               \
-    RmsNormBackward<__VA_ARGS__>::combine(args);                                             \
+#define BACKWARD(name, ...)                                                                     \
+  extern "C" __global__ __launch_bounds__(RmsNormBackward<__VA_ARGS__>::kThreads, 1) void name( \
+      const __grid_constant__ RmsNormBackwardArguments args) {                                  \
+    RmsNormBackward<__VA_ARGS__>::run(args);                                                    \
+  }                                                                                             \
+  extern "C" __global__ __launch_bounds__(256) void name##_combine(                             \
+      const __grid_constant__ RmsNormBackwardArguments args) {                                  \
+    RmsNormCombine<__VA_ARGS__>::run(args);                                                     \
   }
-#define ROPE(name, ...)                                   \
-  extern "C" __global__ __launch_bounds__(256) void name( \
-      const __grid_constant__ RopeArguments args) {       \
-    Rope<__VA_ARGS__>::run(args);                         \
+#define ROPE(name, ...)                                      \
+  extern "C" __global__ __launch_bounds__(256, 1) void name( \
+      const __grid_constant__ RopeArguments args) {          \
+    Rope<__VA_ARGS__>::run(args);                            \
   }
 
 FORWARD(forward_8x2, Forward<8, 2>)
+FORWARD(forward_32x4, Forward<32, 4>)
+FORWARD(forward_64x2, Forward<64, 2>)
+FORWARD(forward_64x4, Forward<64, 4>)
+FORWARD(forward_128x1, Forward<128, 1>)
+FORWARD(forward_128x8, Forward<128, 8>)
+FORWARD(forward_256x4, Forward<256, 4>)
 FORWARD(forward_32x8, Forward<32, 8>)
 FORWARD(forward_64x8, Forward<64, 8>)
 FORWARD(forward_128x4, Forward<128, 4>)

@@ -1,45 +1,50 @@
 // What the streaming kernels are given at launch. Plain types: host and device share it. Strides
-// count elements; columns are dense.
+// count elements.
 #pragma once
 
 namespace heddle::streaming {
 
-/// Rows are counted over up to three dims, the last innermost; absent ones have extent 1.
-struct RowDims {
-  int extent[3];
+inline constexpr int kMaxDims = 7;
+
+/// Rows and columns are each counted over some dims, the outermost first; kernels know how many.
+struct Extents {
+  int rows[kMaxDims];
+  int columns[kMaxDims];
 };
-struct RowStrides {
-  long long stride[3];
+struct Tensor {
+  void* data;  ///< null where it is not wanted
+  long long row_stride[kMaxDims];
+  long long column_stride[kMaxDims];
+};
+
+/// A number in both types of arithmetic: kernels convert nothing.
+struct Real {
+  double wide;
+  float narrow;
 };
 
 /// y = x * inv_rms * weight (+ bias), inv_rms = 1 / sqrt(mean(x^2) + epsilon).
 struct RmsNormArguments {
-  const void* x;
-  const void* weight;  ///< [columns] or null: 1
-  const void* bias;    ///< [columns] or null: 0
-  void* y;
-  float* inv_rms;  ///< [rows] or null
-  RowDims dims;
-  RowStrides x_strides, y_strides;
+  Extents extents;
+  Tensor x, weight, bias, y;
+  Tensor inv_rms;  ///< one per row; may be null
   int rows, columns;
-  float epsilon;
-  const float* epsilon_operand;  ///< if not null, read instead of `epsilon`
+  Real per_column;  ///< 1 / columns
+  Real epsilon;
+  const void* epsilon_operand;  ///< if not null, read instead of `epsilon`
+  int epsilon_is_64_bit;
 };
 
 /// dx = inv_rms * (dy*w - xhat * mean(dy*w*xhat)), d_weight = sum of dy*xhat, d_bias = sum of dy.
 struct RmsNormBackwardArguments {
-  const void* dy;
-  const void* x;
-  const void* weight;    ///< or null: 1
-  const float* inv_rms;  ///< [rows]
-  void* dx;              ///< or null
-  void* d_weight;        ///< or null
-  void* d_bias;          ///< or null
-  float* partial;        ///< workspace [2, blocks, columns]: d_weight's, then d_bias's
-  RowDims dims;
-  RowStrides dy_strides, x_strides, dx_strides;
+  Extents extents;
+  Tensor dy, x, weight, inv_rms;
+  Tensor dx, d_weight, d_bias;  ///< each may be null
+  void* partial;                ///< workspace [2, blocks, columns]: d_weight's sums, then d_bias's
+  void* means;                  ///< workspace [rows], of wide rows alone: mean(dy*w*xhat)
   int rows, columns;
-  int blocks;  ///< of the main kernel
+  Real per_column;  ///< 1 / columns
+  int blocks;       ///< that share the rows, each with sums of its own
 };
 
 /// y = scale * R(angle) x on the trailing rope_dim columns, scale * x on those before.
@@ -47,16 +52,23 @@ struct RopeArguments {
   const void* x;
   void* y;
   long long x_stride[3], y_stride[3];  ///< batch, head, row
-  const float* angles;                 ///< [rows of the table, rope_dim], half of it read; or
-  const float* cosines;                ///< both [rows of the table, rope_dim / 2]
-  const float* sines;
-  long long table_stride;
+  /// Of ragged tensors, [batch + 1]: where each sequence starts, times a multiplier.
+  const void *x_offsets, *y_offsets;
+  long long x_multiplier, y_multiplier;
+  int x_offsets_are_64_bit, y_offsets_are_64_bit;
+  const float* angles;           ///< [table_rows, rope_dim], half of it read; or
+  const float *cosines, *sines;  ///< both [table_rows, rope_dim / 2]
+  long long first_stride[2];     ///< of angles or cosines: row, column
+  long long second_stride[2];    ///< of sines
+  long long table_rows;          ///< rows past the ends read the first and the last
+  long long first_row;           ///< of the table, for row 0
   const void* positions;  ///< added to the row, one per batch entry; or, per row, in its place
   long long position_batch_stride, position_row_stride;
   int positions_are_64_bit;
-  int batch, heads, length, head_dim, rope_dim;
+  int heads, length, head_dim, rope_dim;
   int heads_per_block;
-  float scale;
+  int blocks;  ///< of a batch entry and group of heads
+  Real scale;
 };
 
 }  // namespace heddle::streaming

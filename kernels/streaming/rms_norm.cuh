@@ -6,75 +6,129 @@
 namespace heddle::streaming {
 
 /// Defaults a generated configuration derives from and overrides.
-struct RmsNormConfig {
+struct RmsNormConfig : RowsConfig {
   using X = bf16;
   using W = bf16;
+  using B = bf16;
   using Y = bf16;
-  static constexpr int kVector = 8;           ///< elements an access: 16 bytes of X, or 1
+  using Statistic = float;
   static constexpr int kVectors = 2;          ///< of a thread
-  static constexpr int kThreadsPerRow = 256;  ///< 4 .. 1024, a power of two
-  static constexpr bool kWeight = true, kBias = false;
+  static constexpr int kThreadsPerRow = 256;  ///< 8 .. 512, a power of two
+  static constexpr bool kBias = false;
 };
+
+template <class Number>
+HEDDLE_DEVICE Number epsilon_of(const RmsNormArguments& args) {
+  if (args.epsilon_operand == nullptr) return value_of<Number>(args.epsilon);
+  return args.epsilon_is_64_bit
+             ? static_cast<Number>(*static_cast<const double*>(args.epsilon_operand))
+             : static_cast<const float*>(args.epsilon_operand)[0];
+}
+
+/// y from x, one vector of a row; weight and bias are loaded here.
+template <class C>
+HEDDLE_DEVICE void write_normalised(const RmsNormArguments& args,
+                                    const Packed<typename C::X, C::kVector>& x,
+                                    typename C::Number inv_rms, typename C::Y* y, int column) {
+  using Number = typename C::Number;
+  Packed<typename C::W, C::kVector> weight;
+  Packed<typename C::B, C::kVector> bias;
+  Packed<typename C::Y, C::kVector> out;
+  weight.load(column_of<C, const typename C::W>(args.extents, args.weight, column));
+  if constexpr (C::kBias)
+    bias.load(column_of<C, const typename C::B>(args.extents, args.bias, column));
+#pragma unroll
+  for (int n = 0; n < C::kVector; ++n) {
+    Number value = x.template get<Number>(n) * inv_rms * weight.template get<Number>(n);
+    if constexpr (C::kBias) value += bias.template get<Number>(n);
+    out.set(n, value);
+  }
+  out.store(y);
+}
 
 template <class Config>
 struct RmsNorm {
   using C = Config;
-  static constexpr int kThreads = C::kThreadsPerRow > 128 ? C::kThreadsPerRow : 128;
+  using Number = typename C::Number;
+  static constexpr int kThreads = max_of(C::kThreadsPerRow, 128);
   static constexpr int kGroups = kThreads / C::kThreadsPerRow;
   static constexpr int kMaxColumns = C::kThreadsPerRow * C::kVectors * C::kVector;
 
   /// Grid: ceil(rows / kGroups).
   HEDDLE_DEVICE static void run(const RmsNormArguments& args) {
-    using X = typename C::X;
-    using W = typename C::W;
-    using Y = typename C::Y;
-    __shared__ float slots[2 * kThreads / 32];
+    __shared__ Number slots[2 * kThreads / 32];
     const int group = threadIdx.x / C::kThreadsPerRow, lane = threadIdx.x % C::kThreadsPerRow;
     const int row = blockIdx.x * kGroups + group;
     const bool exists = row < args.rows;
-    const X* x =
-        static_cast<const X*>(args.x) + (exists ? row_offset(args.dims, args.x_strides, row) : 0);
+    const auto column_at = [&](int i) { return (i * C::kThreadsPerRow + lane) * C::kVector; };
+    const Row<C, const typename C::X> x(args.extents, args.x, exists ? row : 0);
 
-    Packed<X, C::kVector> packed[C::kVectors];
+    Packed<typename C::X, C::kVector> packed[C::kVectors];
+#pragma unroll
+    for (int i = 0; i < C::kVectors; ++i)
+      if (exists && column_at(i) < args.columns) packed[i].load(x.at(column_at(i)));
+    Number sum = 0;
 #pragma unroll
     for (int i = 0; i < C::kVectors; ++i) {
-      const int column = (i * C::kThreadsPerRow + lane) * C::kVector;
-      if (exists && column < args.columns) packed[i].load(x + column);
-    }
-    float sum = 0;
+      if (!exists || column_at(i) >= args.columns) continue;
 #pragma unroll
-    for (int i = 0; i < C::kVectors; ++i) {
-      const int column = (i * C::kThreadsPerRow + lane) * C::kVector;
-      if (exists && column < args.columns) {
-#pragma unroll
-        for (int n = 0; n < C::kVector; ++n)
-          sum = ptx::fma(packed[i].get(n), packed[i].get(n), sum);
+      for (int n = 0; n < C::kVector; ++n) {
+        const Number value = packed[i].template get<Number>(n);
+        sum = multiply_add(value, value, sum);
       }
     }
     sum = row_sum<C::kThreadsPerRow>(sum, slots, group, 0);
     if (!exists) return;
-    const float epsilon = args.epsilon_operand != nullptr ? *args.epsilon_operand : args.epsilon;
-    const float inv_rms =
-        reciprocal_root(sum * ptx::reciprocal(static_cast<float>(args.columns)) + epsilon);
-    if (args.inv_rms != nullptr && lane == 0) args.inv_rms[row] = inv_rms;
+    const Number inv_rms =
+        reciprocal_root(sum * value_of<Number>(args.per_column) + epsilon_of<Number>(args));
+    if (args.inv_rms.data != nullptr && lane == 0)
+      *row_of<C, typename C::Statistic>(args.extents, args.inv_rms, row) =
+          static_cast<typename C::Statistic>(inv_rms);
 
-    Y* y = static_cast<Y*>(args.y) + row_offset(args.dims, args.y_strides, row);
+    const Row<C, typename C::Y> y(args.extents, args.y, row);
 #pragma unroll
-    for (int i = 0; i < C::kVectors; ++i) {
-      const int column = (i * C::kThreadsPerRow + lane) * C::kVector;
-      if (column >= args.columns) continue;
-      Packed<W, C::kVector> weight, bias;
-      if constexpr (C::kWeight) weight.load(static_cast<const W*>(args.weight) + column);
-      if constexpr (C::kBias) bias.load(static_cast<const W*>(args.bias) + column);
-      Packed<Y, C::kVector> out;
+    for (int i = 0; i < C::kVectors; ++i)
+      if (column_at(i) < args.columns)
+        write_normalised<C>(args, packed[i], inv_rms, y.at(column_at(i)), column_at(i));
+  }
+};
+
+/// Rows too wide for registers: a block walks over a row twice.
+template <class Config>
+struct RmsNormWide {
+  using C = Config;
+  using Number = typename C::Number;
+  static constexpr int kThreads = 512;
+
+  /// Grid: rows.
+  HEDDLE_DEVICE static void run(const RmsNormArguments& args) {
+    __shared__ Number slots[2 * kThreads / 32];
+    const int row = blockIdx.x;
+    const Row<C, const typename C::X> x(args.extents, args.x, row);
+    const Row<C, typename C::Y> y(args.extents, args.y, row);
+    Packed<typename C::X, C::kVector> packed;
+    Number sum = 0;
+#pragma unroll 4
+    for (int column = threadIdx.x * C::kVector; column < args.columns;
+         column += kThreads * C::kVector) {
+      packed.load(x.at(column));
 #pragma unroll
       for (int n = 0; n < C::kVector; ++n) {
-        float value = packed[i].get(n) * inv_rms;
-        if constexpr (C::kWeight) value *= weight.get(n);
-        if constexpr (C::kBias) value += bias.get(n);
-        out.set(n, value);
+        const Number value = packed.template get<Number>(n);
+        sum = multiply_add(value, value, sum);
       }
-      out.store(y + column);
+    }
+    sum = row_sum<kThreads>(sum, slots, 0, 0);
+    const Number inv_rms =
+        reciprocal_root(sum * value_of<Number>(args.per_column) + epsilon_of<Number>(args));
+    if (args.inv_rms.data != nullptr && threadIdx.x == 0)
+      *row_of<C, typename C::Statistic>(args.extents, args.inv_rms, row) =
+          static_cast<typename C::Statistic>(inv_rms);
+#pragma unroll 4
+    for (int column = threadIdx.x * C::kVector; column < args.columns;
+         column += kThreads * C::kVector) {
+      packed.load(x.at(column));
+      write_normalised<C>(args, packed, inv_rms, y.at(column), column);
     }
   }
 };

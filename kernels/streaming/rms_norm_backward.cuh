@@ -1,5 +1,5 @@
 // RMSNorm backward. Persistent blocks walk over rows; each thread keeps the columns it owns of the
-// weight's gradient in f32 registers, and a second kernel adds the blocks' sums in a fixed order.
+// weight's gradient in registers, and a second kernel adds the blocks' sums in a fixed order.
 #pragma once
 
 #include "vector.cuh"
@@ -7,25 +7,68 @@
 namespace heddle::streaming {
 
 /// Defaults a generated configuration derives from and overrides.
-struct RmsNormBackwardConfig {
+struct RmsNormBackwardConfig : RowsConfig {
   using X = bf16;
   using W = bf16;
   using Dy = bf16;
   using Dx = bf16;
-  static constexpr int kVector = 8;           ///< elements an access: 16 bytes of X, or 1
+  using DWeight = bf16;
+  using DBias = bf16;
+  using Statistic = float;
   static constexpr int kVectors = 2;          ///< of a thread
-  static constexpr int kThreadsPerRow = 256;  ///< 32 .. 512, a power of two
+  static constexpr int kThreadsPerRow = 256;  ///< 64 .. 512, a power of two
   static constexpr bool kPrefetch = true;     ///< the next row, in registers: kVectors up to 2
-  static constexpr bool kWeight = true;
   static constexpr bool kDx = true, kDWeight = true, kDBias = false;
+};
+
+/// Gradients of weight and bias from the blocks' sums, always in the same order.
+template <class Config>
+struct RmsNormCombine {
+  using C = Config;
+  using Number = typename C::Number;
+  static constexpr int kThreads = 256;
+
+  /// d_weight (blockIdx.y = 0) or d_bias (1). Grid (ceil(columns / 32), 2).
+  HEDDLE_DEVICE static void run(const RmsNormBackwardArguments& args) {
+    __shared__ Number slots[kThreads];
+    if ((blockIdx.y == 0 ? args.d_weight : args.d_bias).data == nullptr) return;
+    const Number* partial = static_cast<const Number*>(args.partial) +
+                            static_cast<i64>(blockIdx.y) * args.blocks * args.columns;
+    const int column = blockIdx.x * 32 + threadIdx.x % 32;
+    constexpr int kSlices = kThreads / 32;
+    Number sum = 0;
+    if (column < args.columns) {
+#pragma unroll 4
+      for (int block = threadIdx.x / 32; block < args.blocks; block += kSlices)
+        sum += partial[static_cast<i64>(block) * args.columns + column];
+    }
+    slots[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x >= 32 || column >= args.columns) return;
+#pragma unroll
+    for (int slice = 1; slice < kSlices; ++slice) sum += slots[slice * 32 + threadIdx.x];
+    if (blockIdx.y == 0)
+      write<typename C::DWeight>(args, args.d_weight, column, sum);
+    else
+      write<typename C::DBias>(args, args.d_bias, column, sum);
+  }
+
+ private:
+  template <typename T>
+  HEDDLE_DEVICE static void write(const RmsNormBackwardArguments& args, const Tensor& to,
+                                  int column, Number sum) {
+    *column_of<C, T>(args.extents, to, column) = narrow_to<T>(sum);
+  }
 };
 
 template <class Config>
 struct RmsNormBackward {
   using C = Config;
+  using Number = typename C::Number;
   using X = typename C::X;
   using W = typename C::W;
   using Dy = typename C::Dy;
+  using Dx = typename C::Dx;
   static constexpr int kThreads = 512;
   static constexpr int kGroups = kThreads / C::kThreadsPerRow;
   static constexpr int kSums = C::kVectors * C::kVector;  ///< columns of a thread
@@ -33,7 +76,7 @@ struct RmsNormBackward {
   static_assert(kGroups <= 15, "a named barrier per row");
 
   /// Adds the groups' sums and writes the block's row of the partial sums.
-  HEDDLE_DEVICE static void leave(const float (&sums)[kSums], float* shared, float* out,
+  HEDDLE_DEVICE static void leave(const Number (&sums)[kSums], Number* shared, Number* out,
                                   int columns) {
     const int group = threadIdx.x / C::kThreadsPerRow, lane = threadIdx.x % C::kThreadsPerRow;
 #pragma unroll 1
@@ -41,9 +84,9 @@ struct RmsNormBackward {
       if (group == turn) {
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {
-          float* slot = shared + i * C::kThreadsPerRow + lane;  // bank by lane
-          const float before = turn == 0 ? 0.0f : *slot;
-          *slot = before + sums[i];
+          Number* slot = shared + i * C::kThreadsPerRow + lane;  // bank by lane
+          const Number before = turn == 0 ? Number(0) : *slot;
+          if (kGroups > 1) *slot = before + sums[i];
           const int column =
               (i / C::kVector * C::kThreadsPerRow + lane) * C::kVector + i % C::kVector;
           if (turn == kGroups - 1 && column < columns) out[column] = before + sums[i];
@@ -55,34 +98,31 @@ struct RmsNormBackward {
 
   /// Grid: args.blocks, one or two a processor.
   HEDDLE_DEVICE static void run(const RmsNormBackwardArguments& args) {
-    __shared__ float slots[2 * kThreads / 32];
-    __shared__ float shared[kMaxColumns];
+    __shared__ Number slots[2 * kThreads / 32];
+    __shared__ Number shared[kGroups > 1 ? kMaxColumns : 1];
     const int group = threadIdx.x / C::kThreadsPerRow, lane = threadIdx.x % C::kThreadsPerRow;
-    const float per_column = 1.0f / static_cast<float>(args.columns);
-    float d_weight[kSums] = {}, d_bias[C::kDBias ? kSums : 1] = {};
+    const Number per_column = value_of<Number>(args.per_column);
+    Number d_weight[C::kDWeight ? kSums : 1] = {}, d_bias[C::kDBias ? kSums : 1] = {};
 
     Packed<W, C::kVector> weight[C::kVectors];
     Packed<X, C::kVector> x[C::kVectors], x_next[C::kVectors];
     Packed<Dy, C::kVector> dy[C::kVectors], dy_next[C::kVectors];
-    const auto column_of = [&](int i) { return (i * C::kThreadsPerRow + lane) * C::kVector; };
+    const auto column_at = [&](int i) { return (i * C::kThreadsPerRow + lane) * C::kVector; };
     const auto fetch = [&](int row) {
       if (row >= args.rows) return;
-      const X* from_x = static_cast<const X*>(args.x) + row_offset(args.dims, args.x_strides, row);
-      const Dy* from_dy =
-          static_cast<const Dy*>(args.dy) + row_offset(args.dims, args.dy_strides, row);
+      const Row<C, const X> from_x(args.extents, args.x, row);
+      const Row<C, const Dy> from_dy(args.extents, args.dy, row);
 #pragma unroll
       for (int i = 0; i < C::kVectors; ++i) {
-        if (column_of(i) >= args.columns) continue;
-        x_next[i].load(from_x + column_of(i));
-        dy_next[i].load(from_dy + column_of(i));
+        if (column_at(i) >= args.columns) continue;
+        x_next[i].load(from_x.at(column_at(i)));
+        dy_next[i].load(from_dy.at(column_at(i)));
       }
     };
-    if constexpr (C::kWeight) {
 #pragma unroll
-      for (int i = 0; i < C::kVectors; ++i)
-        if (column_of(i) < args.columns)
-          weight[i].load(static_cast<const W*>(args.weight) + column_of(i));
-    }
+    for (int i = 0; i < C::kVectors; ++i)
+      if (column_at(i) < args.columns)
+        weight[i].load(column_of<C, const W>(args.extents, args.weight, column_at(i)));
 
     int turn = 0;
     const int step = args.blocks * kGroups;
@@ -94,70 +134,123 @@ struct RmsNormBackward {
         x[i] = x_next[i];
         dy[i] = dy_next[i];
       }
-      const float inv_rms = args.inv_rms[row];
+      const Number inv_rms = static_cast<Number>(
+          *row_of<C, const typename C::Statistic>(args.extents, args.inv_rms, row));
       if constexpr (C::kPrefetch)
         fetch(row + step);  // in flight while this row is reduced and written
 
-      float sum = 0;
+      Number sum = 0;
 #pragma unroll
       for (int i = 0; i < C::kVectors; ++i) {
-        if (column_of(i) >= args.columns) continue;
+        if (column_at(i) >= args.columns) continue;
 #pragma unroll
         for (int n = 0; n < C::kVector; ++n) {
-          const float g = dy[i].get(n), x_hat = x[i].get(n) * inv_rms;
+          const Number g = dy[i].template get<Number>(n),
+                       x_hat = x[i].template get<Number>(n) * inv_rms;
           if constexpr (C::kDWeight)
-            d_weight[i * C::kVector + n] = ptx::fma(g, x_hat, d_weight[i * C::kVector + n]);
+            d_weight[i * C::kVector + n] = multiply_add(g, x_hat, d_weight[i * C::kVector + n]);
           if constexpr (C::kDBias) d_bias[i * C::kVector + n] += g;
-          sum = ptx::fma(C::kWeight ? g * weight[i].get(n) : g, x_hat, sum);
+          sum = multiply_add(g * weight[i].template get<Number>(n), x_hat, sum);
         }
       }
       if constexpr (!C::kDx) continue;
-      const float mean = row_sum<C::kThreadsPerRow>(sum, slots, group, turn) * per_column;
+      const Number mean = row_sum<C::kThreadsPerRow>(sum, slots, group, turn) * per_column;
       turn ^= 1;
-      typename C::Dx* dx =
-          static_cast<typename C::Dx*>(args.dx) + row_offset(args.dims, args.dx_strides, row);
+      const Row<C, Dx> dx(args.extents, args.dx, row);
 #pragma unroll
       for (int i = 0; i < C::kVectors; ++i) {
-        if (column_of(i) >= args.columns) continue;
-        Packed<typename C::Dx, C::kVector> out;
+        if (column_at(i) >= args.columns) continue;
+        Packed<Dx, C::kVector> out;
 #pragma unroll
         for (int n = 0; n < C::kVector; ++n) {
-          const float g = C::kWeight ? dy[i].get(n) * weight[i].get(n) : dy[i].get(n);
-          out.set(n, inv_rms * (g - x[i].get(n) * inv_rms * mean));
+          const Number g = dy[i].template get<Number>(n) * weight[i].template get<Number>(n);
+          out.set(n, inv_rms * (g - x[i].template get<Number>(n) * inv_rms * mean));
         }
-        out.store(dx + column_of(i));
+        out.store(dx.at(column_at(i)));
       }
     }
 
-    float* partial = args.partial + static_cast<i64>(blockIdx.x) * args.columns;
+    Number* partial =
+        static_cast<Number*>(args.partial) + static_cast<i64>(blockIdx.x) * args.columns;
     if constexpr (C::kDWeight) leave(d_weight, shared, partial, args.columns);
     if constexpr (C::kDBias)
       leave(d_bias, shared, partial + static_cast<i64>(args.blocks) * args.columns, args.columns);
   }
+};
 
-  static constexpr int kCombineThreads = 256;
+/// Rows too wide for registers: one kernel finds each row's mean, the next takes a run of columns
+/// down the rows.
+template <class Config>
+struct RmsNormBackwardWide {
+  using C = Config;
+  using Number = typename C::Number;
+  using X = typename C::X;
+  using W = typename C::W;
+  using Dy = typename C::Dy;
+  using Dx = typename C::Dx;
+  static constexpr int kMeansThreads = 512, kThreads = 256;
 
-  /// d_weight (blockIdx.y = 0) or d_bias (1) from the blocks' sums: always in the same order.
-  /// Grid (ceil(columns / 32), 2), kCombineThreads threads.
-  HEDDLE_DEVICE static void combine(const RmsNormBackwardArguments& args) {
-    __shared__ float slots[kCombineThreads];
-    W* out = static_cast<W*>(blockIdx.y == 0 ? args.d_weight : args.d_bias);
-    if (out == nullptr) return;
-    const float* partial = args.partial + static_cast<i64>(blockIdx.y) * args.blocks * args.columns;
-    const int column = blockIdx.x * 32 + threadIdx.x % 32;
-    constexpr int kSlices = kCombineThreads / 32;
-    float sum = 0;
-    if (column < args.columns) {
-#pragma unroll 4
-      for (int block = threadIdx.x / 32; block < args.blocks; block += kSlices)
-        sum += partial[static_cast<i64>(block) * args.columns + column];
-    }
-    slots[threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.x >= 32 || column >= args.columns) return;
+  /// Grid: rows. Not needed without dx.
+  HEDDLE_DEVICE static void means(const RmsNormBackwardArguments& args) {
+    __shared__ Number slots[2 * kMeansThreads / 32];
+    const int row = blockIdx.x;
+    const Row<C, const X> from_x(args.extents, args.x, row);
+    const Row<C, const Dy> from_dy(args.extents, args.dy, row);
+    Packed<X, C::kVector> x;
+    Packed<Dy, C::kVector> dy;
+    Packed<W, C::kVector> weight;
+    Number sum = 0;
+    for (int column = threadIdx.x * C::kVector; column < args.columns;
+         column += kMeansThreads * C::kVector) {
+      x.load(from_x.at(column));
+      dy.load(from_dy.at(column));
+      weight.load(column_of<C, const W>(args.extents, args.weight, column));
 #pragma unroll
-    for (int slice = 1; slice < kSlices; ++slice) sum += slots[slice * 32 + threadIdx.x];
-    out[column] = ptx::narrow<W>(sum);
+      for (int n = 0; n < C::kVector; ++n)
+        sum = multiply_add(dy.template get<Number>(n) * weight.template get<Number>(n),
+                           x.template get<Number>(n), sum);
+    }
+    sum = row_sum<kMeansThreads>(sum, slots, 0, 0);
+    if (threadIdx.x != 0) return;
+    const Number inv_rms = static_cast<Number>(
+        *row_of<C, const typename C::Statistic>(args.extents, args.inv_rms, row));
+    static_cast<Number*>(args.means)[row] = sum * inv_rms * value_of<Number>(args.per_column);
+  }
+
+  /// Grid (ceil(columns / (kThreads * kVector)), args.blocks).
+  HEDDLE_DEVICE static void run(const RmsNormBackwardArguments& args) {
+    const int column = (blockIdx.x * kThreads + threadIdx.x) * C::kVector;
+    if (column >= args.columns) return;
+    Packed<W, C::kVector> weight;
+    weight.load(column_of<C, const W>(args.extents, args.weight, column));
+    Number d_weight[C::kVector] = {}, d_bias[C::kVector] = {};
+#pragma unroll 2
+    for (int row = blockIdx.y; row < args.rows; row += args.blocks) {
+      Packed<X, C::kVector> x;
+      Packed<Dy, C::kVector> dy;
+      Packed<Dx, C::kVector> out;
+      x.load(Row<C, const X>(args.extents, args.x, row).at(column));
+      dy.load(Row<C, const Dy>(args.extents, args.dy, row).at(column));
+      const Number inv_rms = static_cast<Number>(
+          *row_of<C, const typename C::Statistic>(args.extents, args.inv_rms, row));
+      const Number mean = C::kDx ? static_cast<const Number*>(args.means)[row] : Number(0);
+#pragma unroll
+      for (int n = 0; n < C::kVector; ++n) {
+        const Number g = dy.template get<Number>(n), x_hat = x.template get<Number>(n) * inv_rms;
+        d_weight[n] = multiply_add(g, x_hat, d_weight[n]);
+        d_bias[n] += g;
+        out.set(n, inv_rms * (g * weight.template get<Number>(n) - x_hat * mean));
+      }
+      if constexpr (C::kDx) out.store(Row<C, Dx>(args.extents, args.dx, row).at(column));
+    }
+    Number* partial =
+        static_cast<Number*>(args.partial) + static_cast<i64>(blockIdx.y) * args.columns + column;
+#pragma unroll
+    for (int n = 0; n < C::kVector; ++n) {
+      if constexpr (C::kDWeight) partial[n] = d_weight[n];
+      if constexpr (C::kDBias)
+        partial[static_cast<i64>(args.blocks) * args.columns + n] = d_bias[n];
+    }
   }
 };
 

@@ -2,6 +2,7 @@
 // columns of one row in several heads, so that sines and cosines are found once.
 #pragma once
 
+#include "sine_cosine.cuh"
 #include "vector.cuh"
 
 namespace heddle::streaming {
@@ -10,34 +11,20 @@ namespace heddle::streaming {
 struct RopeConfig {
   using X = bf16;
   using Y = bf16;
-  /// Pairs of a thread: 8 (halves) or 4 (interleaved) of 16 bits, 4 or 2 of f32; 1 where
-  /// rope_dim / 2, head_dim, strides or addresses are no multiples of that.
+  using Number = float;
+  /// Pairs of a thread: 8 (halves) or 4 (interleaved) of 16 bits, 4 or 2 of f32; fewer where
+  /// rope_dim / 2, head_dim or strides are no multiples of that.
   static constexpr int kPairs = 8;
+  static constexpr bool kAligned = true;       ///< whether runs of elements lie on their size
   static constexpr bool kInterleaved = false;  ///< pairs (2j, 2j+1), else (j, j + rope_dim/2)
   static constexpr bool kTables = false;       ///< cosines and sines, else angles
   static constexpr bool kInverse = false;      ///< the angle's sign turned
   static constexpr bool kPositions = false, kPositionsPerRow = false;
+  static constexpr bool kRagged = false;  ///< x, y or both
 };
 
-/// Sine and cosine to about 2 ulp for |x| up to 1e5: reduced by pi/2 in three parts, then
-/// polynomials (least squares on [-pi/4, pi/4]).
-HEDDLE_DEVICE void sine_cosine(float x, float& sine, float& cosine) {
-  constexpr float kTwoOverPi = 0.636619772f;
-  const float turns = rintf(x * kTwoOverPi);
-  float r = fmaf(turns, -1.5707962513e+0f, x);
-  r = fmaf(turns, -7.5497894159e-8f, r);
-  r = fmaf(turns, -5.3903029534e-15f, r);
-  const float r2 = r * r;
-  const float s =
-      fmaf(fmaf(fmaf(-1.9515295891e-4f, r2, 8.3321608736e-3f), r2, -1.6666654611e-1f), r2 * r, r);
-  const float c =
-      fmaf(fmaf(fmaf(2.443315711809948e-5f, r2, -1.388731625493765e-3f), r2, 4.166664568298827e-2f),
-           r2 * r2, fmaf(-0.5f, r2, 1.0f));
-  const int quadrant = static_cast<int>(turns);
-  sine = quadrant & 1 ? c : s;
-  cosine = quadrant & 1 ? s : c;
-  if (quadrant & 2) sine = -sine;
-  if ((quadrant + 1) & 2) cosine = -cosine;
+HEDDLE_DEVICE i64 integer_at(const void* data, bool is_64_bit, i64 index) {
+  return is_64_bit ? static_cast<const i64*>(data)[index] : static_cast<const i32*>(data)[index];
 }
 
 template <class Config>
@@ -45,90 +32,121 @@ struct Rope {
   using C = Config;
   using X = typename C::X;
   using Y = typename C::Y;
+  using Number = typename C::Number;
   static constexpr int kThreads = 256;
   static constexpr int kPairs = C::kPairs;
   /// Elements of a run: halves take two runs of a row, interleaved pairs one of double length.
   static constexpr int kRun = C::kInterleaved ? 2 * kPairs : kPairs;
-
-  /// Units of a row: those that rotate, then those that pass.
-  HEDDLE_DEVICE static constexpr int units_of(int head_dim, int rope_dim) {
-    return rope_dim / (2 * kPairs) + (head_dim - rope_dim) / kRun;
-  }
+  template <typename T>
+  using Run = Packed<T, kRun, C::kAligned ? min_of(kRun, 16 / static_cast<int>(sizeof(T))) : 1>;
 
   HEDDLE_DEVICE static i64 table_row(const RopeArguments& args, int batch, int row) {
-    if constexpr (!C::kPositions) return row;
-    const i64 index = batch * args.position_batch_stride +
-                      (C::kPositionsPerRow ? row * args.position_row_stride : 0);
-    const i64 at = args.positions_are_64_bit ? static_cast<const i64*>(args.positions)[index]
-                                             : static_cast<const i32*>(args.positions)[index];
-    return C::kPositionsPerRow ? at : row + at;
+    i64 at = row + args.first_row;
+    if constexpr (C::kPositions) {
+      const i64 position =
+          integer_at(args.positions, args.positions_are_64_bit,
+                     batch * args.position_batch_stride +
+                         (C::kPositionsPerRow ? row * args.position_row_stride : 0));
+      at = C::kPositionsPerRow ? position : row + position;
+    }
+    at = at < args.table_rows ? at : args.table_rows - 1;
+    return at > 0 ? at : 0;
   }
 
-  /// Grid (ceil(length * units / kThreads), ceil(heads / heads_per_block), batch).
+  /// The first element of a batch entry, and whether `row` lies before the next one.
+  HEDDLE_DEVICE static i64 start_of(const void* offsets, bool is_64_bit, i64 multiplier,
+                                    i64 row_stride, int batch, int row, bool& exists) {
+    const i64 start = integer_at(offsets, is_64_bit, batch) * multiplier;
+    const i64 end = integer_at(offsets, is_64_bit, batch + 1) * multiplier;
+    exists = exists && (row_stride == 0 || (row + 1) * row_stride <= end - start);
+    return start;
+  }
+
+  /// Grid (batch * blocks, ceil(heads / heads_per_block)), where blocks = ceil(length * units /
+  /// kThreads), units = rope_dim / (2 * kPairs) + (head_dim - rope_dim) / kRun.
   HEDDLE_DEVICE static void run(const RopeArguments& args) {
-    const int units = args.rope_dim / (2 * kPairs) + (args.head_dim - args.rope_dim) / kRun;
-    const int index = blockIdx.x * kThreads + threadIdx.x;
+    const int rotating_units = args.rope_dim / (2 * kPairs);
+    const int units = rotating_units + (args.head_dim - args.rope_dim) / kRun;
+    const int batch = blockIdx.x / args.blocks;
+    const int index = (blockIdx.x - batch * args.blocks) * kThreads + threadIdx.x;
     const int row = index / units, unit = index - row * units;
-    if (row >= args.length) return;
-    const int batch = blockIdx.z, head0 = blockIdx.y * args.heads_per_block;
-    const int heads = min_of(args.heads - head0, args.heads_per_block);
-    const X* x = static_cast<const X*>(args.x) + batch * args.x_stride[0] +
-                 head0 * args.x_stride[1] + row * args.x_stride[2];
-    Y* y = static_cast<Y*>(args.y) + batch * args.y_stride[0] + head0 * args.y_stride[1] +
-           row * args.y_stride[2];
-    const int passing = args.head_dim - args.rope_dim,
-              rotating_units = args.rope_dim / (2 * kPairs);
-
-    if (unit >= rotating_units) {
-      const int column = (unit - rotating_units) * kRun;
-      for (int head = 0; head < heads; ++head) {
-        Packed<X, kRun> in;
-        Packed<Y, kRun> out;
-        in.load(x + head * args.x_stride[1] + column);
-#pragma unroll
-        for (int n = 0; n < kRun; ++n) out.set(n, in.get(n) * args.scale);
-        out.store(y + head * args.y_stride[1] + column);
-      }
-      return;
+    bool exists = row < args.length;
+    i64 x_start = batch * args.x_stride[0], y_start = batch * args.y_stride[0];
+    if constexpr (C::kRagged) {
+      if (args.x_offsets != nullptr)
+        x_start = start_of(args.x_offsets, args.x_offsets_are_64_bit, args.x_multiplier,
+                           args.x_stride[2], batch, row, exists);
+      if (args.y_offsets != nullptr)
+        y_start = start_of(args.y_offsets, args.y_offsets_are_64_bit, args.y_multiplier,
+                           args.y_stride[2], batch, row, exists);
     }
+    if (!exists) return;
+    const int head = blockIdx.y * args.heads_per_block;
+    const int heads = min_of(args.heads - head, args.heads_per_block);
+    const X* x =
+        static_cast<const X*>(args.x) + x_start + head * args.x_stride[1] + row * args.x_stride[2];
+    Y* y = static_cast<Y*>(args.y) + y_start + head * args.y_stride[1] + row * args.y_stride[2];
+    if (unit >= rotating_units)
+      pass(args, x, y, heads, (unit - rotating_units) * kRun);
+    else
+      rotate(args, x, y, heads, table_row(args, batch, row), unit);
+  }
 
-    float cosine[kPairs], sine[kPairs];
-    const i64 entry = table_row(args, batch, row) * args.table_stride + unit * kPairs;
+ private:
+  HEDDLE_DEVICE static void pass(const RopeArguments& args, const X* x, Y* y, int heads,
+                                 int column) {
+    for (int head = 0; head < heads; ++head) {
+      Run<X> in;
+      Run<Y> out;
+      in.load(x + head * args.x_stride[1] + column);
+#pragma unroll
+      for (int n = 0; n < kRun; ++n)
+        out.set(n, in.template get<Number>(n) * value_of<Number>(args.scale));
+      out.store(y + head * args.y_stride[1] + column);
+    }
+  }
+
+  HEDDLE_DEVICE static void rotate(const RopeArguments& args, const X* x, Y* y, int heads,
+                                   i64 entry, int unit) {
+    const Number scale = value_of<Number>(args.scale);
+    Number cosine[kPairs], sine[kPairs];
 #pragma unroll
     for (int n = 0; n < kPairs; ++n) {
+      const i64 pair = unit * kPairs + n;
+      const i64 first = entry * args.first_stride[0] + pair * args.first_stride[1];
       if constexpr (C::kTables) {
-        cosine[n] = args.cosines[entry + n];
-        sine[n] = args.sines[entry + n];
+        cosine[n] = args.cosines[first];
+        sine[n] = args.sines[entry * args.second_stride[0] + pair * args.second_stride[1]];
       } else {
-        sine_cosine(args.angles[entry + n], sine[n], cosine[n]);
+        sine_cosine(args.angles[first], sine[n], cosine[n]);
       }
-      cosine[n] *= args.scale;
-      sine[n] *= C::kInverse ? -args.scale : args.scale;
+      cosine[n] *= scale;
+      sine[n] *= C::kInverse ? -scale : scale;
     }
-    const int column = passing + unit * kRun, apart = args.rope_dim / 2;
+    const int column = args.head_dim - args.rope_dim + unit * kRun, apart = args.rope_dim / 2;
 #pragma unroll 4
     for (int head = 0; head < heads; ++head) {
       const X* from = x + head * args.x_stride[1] + column;
       Y* to = y + head * args.y_stride[1] + column;
       if constexpr (C::kInterleaved) {
-        Packed<X, kRun> in;
-        Packed<Y, kRun> out;
+        Run<X> in;
+        Run<Y> out;
         in.load(from);
 #pragma unroll
         for (int n = 0; n < kPairs; ++n) {
-          const float a = in.get(2 * n), b = in.get(2 * n + 1);
+          const Number a = in.template get<Number>(2 * n), b = in.template get<Number>(2 * n + 1);
           out.set(2 * n, a * cosine[n] - b * sine[n]);
           out.set(2 * n + 1, b * cosine[n] + a * sine[n]);
         }
         out.store(to);
       } else {
-        Packed<X, kRun> first, second;
-        Packed<Y, kRun> out_first, out_second;
+        Run<X> first, second;
+        Run<Y> out_first, out_second;
         first.load(from);
         second.load(from + apart);
 #pragma unroll
         for (int n = 0; n < kPairs; ++n) {
-          const float a = first.get(n), b = second.get(n);
+          const Number a = first.template get<Number>(n), b = second.template get<Number>(n);
           out_first.set(n, a * cosine[n] - b * sine[n]);
           out_second.set(n, b * cosine[n] + a * sine[n]);
         }

@@ -102,6 +102,14 @@ DeviceProgram::~DeviceProgram() {
   for (const auto& [uid, address] : allocations_) memory_api()->free(address);
 }
 
+std::vector<api::Binding> DeviceProgram::bindings(const api::Executable& executable) const {
+  std::vector<api::Binding> bindings;
+  for (const auto* ports : {&executable.inputs(), &executable.outputs()}) {
+    for (const api::Port& port : *ports) bindings.push_back({port.uid, pointer(port.uid)});
+  }
+  return bindings;
+}
+
 Status DeviceProgram::copy_back() {
   for (const auto& [uid, address] : allocations_) {
     Block& block = program_.memory.at(uid);

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
+#include "api/executable.h"
 #include "core/status.h"
 #include "support/program.h"
 
@@ -41,6 +43,8 @@ class DeviceProgram {
 
   /// Pointer to bind for a uid.
   void* pointer(int64_t uid) const { return pointers_.at(uid); }
+  /// What an executable of the program's graph binds.
+  std::vector<api::Binding> bindings(const api::Executable& executable) const;
   /// Copies every buffer back into the program.
   Status copy_back();
   const Status& status() const { return status_; }

@@ -1,5 +1,6 @@
 #include "support/streaming_programs.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace heddle::testing {
@@ -20,20 +21,30 @@ struct NormDraw {
   Dims dims, normalised, statistic;
   int normalised_count = 1;
   DataType io = DataType::f32;
+  bool aligned = false;
 
-  explicit NormDraw(Random& r) : random(r) {
+  NormDraw(Random& r, const NormOptions& options) : random(r) {
     program.seed = r.seed();
     io = random_float(r);
     program.graph.io_dtype = io;
     program.graph.intermediate_dtype = DataType::f32;
-    normalised_count = r.chance(0.2) ? 2 : 1;
+    aligned = options.aligned > 0 && r.chance(options.aligned);
+    normalised_count = !aligned && r.chance(0.2) ? 2 : 1;
     const int64_t rank = r.integer(normalised_count + 1, 4);
     for (int64_t d = 0; d < rank; ++d) {
       const bool is_row = d < rank - normalised_count;
-      dims.push_back(is_row ? r.integer(1, 9) : r.integer(2, r.chance(0.3) ? 300 : 40));
+      dims.push_back(is_row    ? r.integer(1, 9)
+                     : aligned ? 8 * r.integer(1, most_columns(options) / 8)
+                               : r.integer(2, r.chance(0.3) ? 300 : 40));
       normalised.push_back(is_row ? 1 : dims.back());
       statistic.push_back(is_row ? dims.back() : 1);
     }
+  }
+
+  /// Every width, with few rows of the widest.
+  int64_t most_columns(const NormOptions& options) {
+    const int64_t shift = random.integer(0, 8);
+    return std::max<int64_t>(8, options.max_aligned_columns >> shift);
   }
 
   /// Columns dense; row dims nested in a random order, with gaps.
@@ -51,7 +62,7 @@ struct NormDraw {
                 order[static_cast<size_t>(random.integer(0, static_cast<int64_t>(n) - 1))]);
     }
     for (int d : order) {
-      if (random.chance(0.3)) span += random.integer(1, 9);
+      if (random.chance(0.3)) span += random.integer(1, 9) * (aligned ? 8 : 1);
       result[d] = span;
       span *= of[d];
     }
@@ -72,8 +83,10 @@ struct NormDraw {
 
 }  // namespace
 
-Program random_rms_norm(Random& random) {
-  NormDraw draw(random);
+Program random_rms_norm(Random& random) { return random_rms_norm(random, {}); }
+
+Program random_rms_norm(Random& random, const NormOptions& options) {
+  NormDraw draw(random, options);
   graph::RmsNorm op;
   op.x = draw.tensor("x", draw.io, draw.dims, true);
   op.scale = draw.tensor("scale", random_float(random), draw.normalised, true);
@@ -96,8 +109,10 @@ Program random_rms_norm(Random& random) {
   return std::move(draw.program);
 }
 
-Program random_rms_norm_backward(Random& random) {
-  NormDraw draw(random);
+Program random_rms_norm_backward(Random& random) { return random_rms_norm_backward(random, {}); }
+
+Program random_rms_norm_backward(Random& random, const NormOptions& options) {
+  NormDraw draw(random, options);
   graph::RmsNormBackward op;
   op.x = draw.tensor("x", draw.io, draw.dims, true);
   op.dy = draw.tensor("dY", random.chance(0.6) ? draw.io : random_float(random), draw.dims, true);

@@ -5,10 +5,20 @@
 
 namespace heddle::testing {
 
+/// What norm programs are drawn from.
+struct NormOptions {
+  /// Chance that rows and their strides are multiples of 8 elements, as tensors in use are.
+  double aligned = 0;
+  /// Most elements of such a row.
+  int64_t max_aligned_columns = 0;
+};
+
 /// An rms_norm node over 1 to 4 row dims and 1 or 2 normalised ones, x, weight and y of any float
 /// types, rows with random strides.
+Program random_rms_norm(Random& random, const NormOptions& options);
 Program random_rms_norm(Random& random);
 /// Its backward; inv_variance is the definition's own for x.
+Program random_rms_norm_backward(Random& random, const NormOptions& options);
 Program random_rms_norm_backward(Random& random);
 /// A rope or rope_backward node: both pairings, angles or tables, positions or none.
 Program random_rope(Random& random);

@@ -5,6 +5,9 @@
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/load_gradient_stages.h"
+#include "engine/cuda/rms_norm.h"
+#include "engine/cuda/rms_norm_backward.h"
+#include "engine/cuda/rope.h"
 #include "engine/cuda/rope_stages.h"
 
 namespace heddle::engine::cuda {
@@ -52,8 +55,11 @@ class CudaEngine final : public Engine {
       }
       return plan_backward_sm80(*driver(), device, *backward);
     }
-    return error(Code::graph_not_supported,
-                 "cuda: rope and rms_norm standing alone have no kernel yet");
+    if (const auto* norm = std::get_if<problem::NormProblem>(&problem))
+      return plan_rms_norm(*driver(), device, *norm);
+    if (const auto* norm = std::get_if<problem::NormBackwardProblem>(&problem))
+      return plan_rms_norm_backward(*driver(), device, *norm);
+    return plan_rope(*driver(), device, std::get<problem::RopeProblem>(problem));
   }
 };
 

@@ -1,4 +1,5 @@
-// The CUDA engine: attention on NVIDIA GPUs from sm_80 on, through kernels compiled when needed.
+// The CUDA engine: every problem on NVIDIA GPUs from sm_80 on, through kernels compiled when
+// needed.
 #pragma once
 
 #include "engine/engine.h"

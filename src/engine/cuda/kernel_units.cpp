@@ -8,6 +8,9 @@
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/load_gradient_stages.h"
+#include "engine/cuda/rms_norm.h"
+#include "engine/cuda/rms_norm_backward.h"
+#include "engine/cuda/rope.h"
 #include "engine/cuda/rope_stages.h"
 
 namespace heddle::engine::cuda {
@@ -77,10 +80,22 @@ Result<std::vector<KernelUnit>> units_of(const AttentionBackwardProblem& problem
   return units;
 }
 
-template <class Problem>
-Result<std::vector<KernelUnit>> units_of(const Problem&, const std::string&) {
-  return error(Code::graph_not_supported,
-               "cuda: rope and rms_norm standing alone have no kernel yet");
+Result<std::vector<KernelUnit>> units_of(const problem::NormProblem& problem, const std::string&) {
+  NormShape shape(problem.operands, problem.layouts, problem.normalised_dims);
+  HEDDLE_ASSIGN(const RmsNormConfig config, configure_rms_norm(problem, shape));
+  return std::vector<KernelUnit>{rms_norm_unit(problem, shape, config)};
+}
+
+Result<std::vector<KernelUnit>> units_of(const problem::NormBackwardProblem& problem,
+                                         const std::string&) {
+  NormShape shape(problem.operands, problem.layouts, problem.normalised_dims);
+  HEDDLE_ASSIGN(const RmsNormBackwardConfig config, configure_rms_norm_backward(problem, shape));
+  return std::vector<KernelUnit>{rms_norm_backward_unit(problem, shape, config)};
+}
+
+Result<std::vector<KernelUnit>> units_of(const problem::RopeProblem& problem, const std::string&) {
+  HEDDLE_ASSIGN(const RopeConfig config, configure_rope(problem));
+  return std::vector<KernelUnit>{rope_unit(problem, config)};
 }
 
 struct CommonCase {

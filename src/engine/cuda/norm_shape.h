@@ -1,0 +1,71 @@
+// A norm problem's operands as rows of columns: checked, and counted over as few dims as their
+// strides allow.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/status.h"
+#include "problem/operand.h"
+#include "streaming/arguments.h"
+
+namespace heddle::engine::cuda {
+
+class NormShape {
+ public:
+  NormShape(const std::vector<problem::OperandType>& types,
+            const std::vector<problem::OperandLayout>& layouts, int32_t normalised_dims)
+      : types_(types), layouts_(layouts), normalised_(normalised_dims) {}
+
+  enum class Part : uint8_t { whole, row, column };  ///< has x's dims; one per row; one per column
+  struct Member {
+    const char* label;
+    problem::OperandId id;
+    Part part = Part::whole;
+    bool optional = false, written = false;
+  };
+  /// Checks the operands (the first of them is x, which the others are checked against) and joins
+  /// dims that all of them step through as one.
+  Status set(std::span<const Member> members);
+
+  int rows() const { return rows_; }
+  int columns() const { return columns_; }
+  int row_dims() const { return static_cast<int>(row_dims_.size()); }
+  int column_dims() const { return static_cast<int>(column_dims_.size()); }
+  /// Whether some operand is f64, so that all is computed in f64.
+  bool is_wide() const { return is_wide_; }
+  /// Elements an access may take in every operand: 16 bytes of x, or fewer, down to 1.
+  int vector() const { return vector_; }
+
+  streaming::Extents extents() const;
+  /// Strides of an operand; all 0 if it is absent. Its address is set at each execution.
+  streaming::Tensor tensor(problem::OperandId id) const;
+
+  /// `Number`, kVector and how many dims there are, as members of a generated configuration.
+  std::string source() const;
+  /// "using X = bf16;"
+  std::string element(const char* name, problem::OperandId id) const;
+
+  /// Whether the buffers can be what the plan's operands are: as many, none missing or misaligned.
+  Status check_buffers(std::span<void* const> buffers) const;
+
+ private:
+  Status check(const Member& member, const Dims& x) const;
+  bool steps_by(int vector) const;
+
+  const std::vector<problem::OperandType>& types_;
+  const std::vector<problem::OperandLayout>& layouts_;
+  int32_t normalised_;
+  std::vector<Member> members_;  ///< those present
+  int rows_ = 0, columns_ = 0, vector_ = 1;
+  bool is_wide_ = false;
+  /// Each joined dim: its innermost dim of x, and in `extents_` how many steps it has.
+  struct Joined {
+    int dim;
+    int extent;
+  };
+  std::vector<Joined> row_dims_, column_dims_;
+  std::vector<Joined> join(int first, int end, Part other) const;
+};
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,152 @@
+#include "engine/cuda/rms_norm.h"
+
+#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/kernel.h"
+#include "engine/cuda/kernel_cache.h"
+
+namespace heddle::engine::cuda {
+
+using problem::kAbsent;
+using problem::NormProblem;
+using problem::OperandId;
+using Part = NormShape::Part;
+
+namespace {
+
+constexpr const char* kKernelName = "rms_norm";
+
+streaming::Real real(double value) { return {value, static_cast<float>(value)}; }
+
+class RmsNormPlan final : public Plan {
+ public:
+  explicit RmsNormPlan(const NormProblem& problem)
+      : problem_(problem), shape_(problem_.operands, problem_.layouts, problem_.normalised_dims) {}
+
+  Status make(const Driver& driver, const Device& device) {
+    HEDDLE_ASSIGN(config_, configure_rms_norm(problem_, shape_));
+    const KernelUnit unit = rms_norm_unit(problem_, shape_, config_);
+    HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
+                  compiled_kernel(unit.source, unit.name, architecture_of(device)));
+    HEDDLE_ASSIGN(kernel_, Kernel::load(driver, device, *cubin, unit.name, 0));
+    arguments_.extents = shape_.extents();
+    arguments_.x = shape_.tensor(problem_.x);
+    arguments_.weight = shape_.tensor(problem_.weight);
+    arguments_.bias = shape_.tensor(problem_.bias);
+    arguments_.y = shape_.tensor(problem_.y);
+    arguments_.inv_rms = shape_.tensor(problem_.inv_rms);
+    arguments_.rows = shape_.rows();
+    arguments_.columns = shape_.columns();
+    arguments_.per_column = real(1.0 / shape_.columns());
+    arguments_.epsilon = real(problem_.epsilon_value);
+    const int rows = config_.in_registers ? config_.threads() / config_.threads_per_row : 1;
+    launch_ = {.grid_x = static_cast<unsigned>((shape_.rows() + rows - 1) / rows),
+               .threads = static_cast<unsigned>(config_.threads())};
+    description_ = fmt::format("rms_norm, {}, {} threads a row, vectors of {}, {}",
+                               config_.in_registers ? "rows in registers" : "rows read twice",
+                               config_.threads_per_row, shape_.vector(), architecture_of(device));
+    return {};
+  }
+
+  int64_t workspace_bytes() const override { return 0; }
+
+  Status execute(std::span<void* const> buffers, void*, void* stream) const override {
+    HEDDLE_TRY(shape_.check_buffers(buffers));
+    if (shape_.rows() == 0) return {};
+    streaming::RmsNormArguments arguments = arguments_;
+    const auto buffer = [&](OperandId id) {
+      return id == kAbsent ? nullptr : buffers[static_cast<size_t>(id)];
+    };
+    arguments.x.data = buffer(problem_.x);
+    arguments.weight.data = buffer(problem_.weight);
+    arguments.bias.data = buffer(problem_.bias);
+    arguments.y.data = buffer(problem_.y);
+    arguments.inv_rms.data = buffer(problem_.inv_rms);
+    if (const void* epsilon = buffer(problem_.epsilon)) {
+      const problem::OperandType& type = problem_.operands[static_cast<size_t>(problem_.epsilon)];
+      if (type.on_host) {
+        arguments.epsilon = real(load(type.dtype, epsilon, 0));
+      } else {
+        arguments.epsilon_operand = epsilon;
+        arguments.epsilon_is_64_bit = type.dtype == DataType::f64;
+      }
+    } else if (problem_.epsilon != kAbsent) {
+      return error(Code::invalid_variant_pack, "cuda: rms_norm epsilon has no buffer");
+    }
+    void* parameters[] = {&arguments};
+    return kernel_->launch(launch_, static_cast<CuStream>(stream), parameters);
+  }
+
+  std::string description() const override { return description_; }
+
+ private:
+  const NormProblem problem_;
+  NormShape shape_;
+  RmsNormConfig config_;
+  std::shared_ptr<const Kernel> kernel_;
+  Launch launch_;
+  streaming::RmsNormArguments arguments_{};
+  std::string description_;
+};
+
+}  // namespace
+
+Result<RmsNormConfig> configure_rms_norm(const NormProblem& problem, NormShape& shape) {
+  const NormShape::Member members[] = {{"x", problem.x},
+                                       {"weight", problem.weight, Part::column},
+                                       {"bias", problem.bias, Part::column, true},
+                                       {"y", problem.y, Part::whole, false, true},
+                                       {"inv_rms", problem.inv_rms, Part::row, true, true}};
+  HEDDLE_TRY(shape.set(members));
+  if (problem.epsilon != kAbsent) {
+    const bool exists = static_cast<size_t>(problem.epsilon) < problem.operands.size();
+    const DataType dtype =
+        exists ? problem.operands[static_cast<size_t>(problem.epsilon)].dtype : DataType::boolean;
+    if (dtype != DataType::f32 && dtype != DataType::f64) {
+      return error(Code::graph_not_supported,
+                   "cuda: rms_norm epsilon is {}, expected an operand of f32 or f64", name(dtype));
+    }
+  }
+  // Measured with bf16, vectors of 8: kernels/README.md.
+  struct Choice {
+    int most_vectors, threads_per_row, vectors;
+  };
+  constexpr Choice kChoices[] = {{8, 8, 1},     {128, 32, 4},   {256, 32, 8},
+                                 {512, 128, 4}, {1024, 512, 2}, {2048, 512, 4}};
+  for (const Choice& choice : kChoices) {
+    if (shape.columns() <= choice.most_vectors * shape.vector())
+      return RmsNormConfig{.threads_per_row = choice.threads_per_row, .vectors = choice.vectors};
+  }
+  return RmsNormConfig{.in_registers = false};
+}
+
+KernelUnit rms_norm_unit(const NormProblem& problem, const NormShape& shape,
+                         const RmsNormConfig& config) {
+  const std::string source = fmt::format(
+      "#include \"streaming/rms_norm.cuh\"\n"
+      "namespace heddle::streaming {{\n"
+      "struct Config : RmsNormConfig {{\n{}{}{}{}{}{}"
+      "  static constexpr int kThreadsPerRow = {}, kVectors = {};\n"
+      "  static constexpr bool kBias = {};\n"
+      "}};\n"
+      "using Kernel = {}<Config>;\n"
+      "}}  // namespace heddle::streaming\n"
+      "extern \"C\" __global__ void __launch_bounds__({})\n"
+      "{}(const __grid_constant__ heddle::streaming::RmsNormArguments arguments) {{\n"
+      "  heddle::streaming::Kernel::run(arguments);\n"
+      "}}\n",
+      shape.source(), shape.element("X", problem.x), shape.element("W", problem.weight),
+      shape.element("B", problem.bias), shape.element("Y", problem.y),
+      shape.element("Statistic", problem.inv_rms), config.threads_per_row, config.vectors,
+      problem.bias != kAbsent, config.in_registers ? "RmsNorm" : "RmsNormWide", config.threads(),
+      kKernelName);
+  return {kKernelName, source};
+}
+
+Result<std::shared_ptr<const Plan>> plan_rms_norm(const Driver& driver, const Device& device,
+                                                  const NormProblem& problem) {
+  auto plan = std::make_shared<RmsNormPlan>(problem);
+  HEDDLE_TRY(plan->make(driver, device));
+  return std::shared_ptr<const Plan>(std::move(plan));
+}
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,228 @@
+#include "engine/cuda/rms_norm_backward.h"
+
+#include <algorithm>
+
+#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/kernel.h"
+#include "engine/cuda/kernel_cache.h"
+
+namespace heddle::engine::cuda {
+
+using problem::kAbsent;
+using problem::NormBackwardProblem;
+using problem::OperandId;
+using Part = NormShape::Part;
+using Step = RmsNormBackwardStep;
+
+namespace {
+
+constexpr int kThreads = 512, kMeansThreads = 512, kWideThreads = 256, kCombineThreads = 256;
+constexpr int kMaxGridY = 65535;
+
+int64_t size_of_operand(const NormBackwardProblem& problem, OperandId id) {
+  return size_of(problem.operands[static_cast<size_t>(id)].dtype);
+}
+
+/// 32-bit registers a thread's share of rows and sums fills.
+int64_t registers(const NormBackwardProblem& problem, const NormShape& shape, int vectors,
+                  bool prefetch) {
+  const auto packed = [&](OperandId id) {
+    return std::max<int64_t>(4, shape.vector() * size_of_operand(problem, id)) / 4;
+  };
+  const int64_t rows = (packed(problem.x) + packed(problem.dy)) * (prefetch ? 2 : 1);
+  const int64_t sums = (problem.d_weight != kAbsent) + (problem.d_bias != kAbsent);
+  return vectors *
+         (rows + packed(problem.weight) + sums * shape.vector() * (shape.is_wide() ? 2 : 1));
+}
+
+class RmsNormBackwardPlan final : public Plan {
+ public:
+  explicit RmsNormBackwardPlan(const NormBackwardProblem& problem)
+      : problem_(problem), shape_(problem_.operands, problem_.layouts, problem_.normalised_dims) {}
+
+  Status make(const Driver& driver, const Device& device) {
+    HEDDLE_ASSIGN(const RmsNormBackwardConfig config,
+                  configure_rms_norm_backward(problem_, shape_));
+    const KernelUnit unit = rms_norm_backward_unit(problem_, shape_, config);
+    HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
+                  compiled_kernel(unit.source, unit.name, architecture_of(device)));
+    arguments_.extents = shape_.extents();
+    arguments_.dy = shape_.tensor(problem_.dy);
+    arguments_.x = shape_.tensor(problem_.x);
+    arguments_.weight = shape_.tensor(problem_.weight);
+    arguments_.inv_rms = shape_.tensor(problem_.inv_rms);
+    arguments_.dx = shape_.tensor(problem_.dx);
+    arguments_.d_weight = shape_.tensor(problem_.d_weight);
+    arguments_.d_bias = shape_.tensor(problem_.d_bias);
+    arguments_.rows = shape_.rows();
+    arguments_.columns = shape_.columns();
+    arguments_.per_column = {1.0 / shape_.columns(), static_cast<float>(1.0 / shape_.columns())};
+    const int tile = kWideThreads * shape_.vector();
+    const int tiles = (shape_.columns() + tile - 1) / tile;
+    const auto divided = [](int a, int b) { return (a + b - 1) / b; };
+    arguments_.blocks =
+        config.in_registers
+            ? std::min(device.multiprocessors,
+                       divided(shape_.rows(), kThreads / config.threads_per_row))
+            // Four blocks a processor hide each other's loads.
+            : std::min({divided(4 * device.multiprocessors, tiles), shape_.rows(), kMaxGridY});
+    for (const Step& step : steps_of(problem_, config)) {
+      if (shape_.rows() == 0 && step.part != Step::Part::combine) continue;
+      Launch launch{.threads = static_cast<unsigned>(step.threads)};
+      if (step.part == Step::Part::means) {
+        launch.grid_x = static_cast<unsigned>(shape_.rows());
+      } else if (step.part == Step::Part::combine) {
+        launch.grid_x = static_cast<unsigned>(divided(shape_.columns(), 32));
+        launch.grid_y = 2;
+      } else if (config.in_registers) {
+        launch.grid_x = static_cast<unsigned>(arguments_.blocks);
+      } else {
+        launch.grid_x = static_cast<unsigned>(tiles);
+        launch.grid_y = static_cast<unsigned>(arguments_.blocks);
+      }
+      HEDDLE_ASSIGN(std::shared_ptr<const Kernel> kernel,
+                    Kernel::load(driver, device, *cubin, step.name, 0));
+      launches_.push_back({std::move(kernel), launch});
+    }
+    const int64_t number = shape_.is_wide() ? 8 : 4;
+    if (config.sums) means_offset_ = 2 * number * arguments_.blocks * shape_.columns();
+    workspace_bytes_ = means_offset_ +
+                       (config.in_registers || problem_.dx == kAbsent ? 0 : number * shape_.rows());
+    description_ = fmt::format("rms_norm backward, {}, {} launches, vectors of {}, {}",
+                               config.in_registers ? "rows in registers" : "rows read twice",
+                               launches_.size(), shape_.vector(), architecture_of(device));
+    return {};
+  }
+
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
+
+  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
+    HEDDLE_TRY(shape_.check_buffers(buffers));
+    streaming::RmsNormBackwardArguments arguments = arguments_;
+    const auto bind = [&](streaming::Tensor& tensor, OperandId id) {
+      tensor.data = id == kAbsent ? nullptr : buffers[static_cast<size_t>(id)];
+    };
+    bind(arguments.dy, problem_.dy);
+    bind(arguments.x, problem_.x);
+    bind(arguments.weight, problem_.weight);
+    bind(arguments.inv_rms, problem_.inv_rms);
+    bind(arguments.dx, problem_.dx);
+    bind(arguments.d_weight, problem_.d_weight);
+    bind(arguments.d_bias, problem_.d_bias);
+    arguments.partial = workspace;
+    arguments.means = static_cast<char*>(workspace) + means_offset_;
+    void* parameters[] = {&arguments};
+    for (const auto& [kernel, launch] : launches_) {
+      HEDDLE_TRY(kernel->launch(launch, static_cast<CuStream>(stream), parameters));
+    }
+    return {};
+  }
+
+  std::string description() const override { return description_; }
+
+ private:
+  struct KernelLaunch {
+    std::shared_ptr<const Kernel> kernel;
+    Launch launch;
+  };
+  const NormBackwardProblem problem_;
+  NormShape shape_;
+  std::vector<KernelLaunch> launches_;
+  streaming::RmsNormBackwardArguments arguments_{};
+  int64_t means_offset_ = 0, workspace_bytes_ = 0;
+  std::string description_;
+};
+
+}  // namespace
+
+Result<RmsNormBackwardConfig> configure_rms_norm_backward(const NormBackwardProblem& problem,
+                                                          NormShape& shape) {
+  const NormShape::Member members[] = {{"x", problem.x},
+                                       {"dy", problem.dy},
+                                       {"weight", problem.weight, Part::column},
+                                       {"inv_rms", problem.inv_rms, Part::row},
+                                       {"dx", problem.dx, Part::whole, true, true},
+                                       {"d_weight", problem.d_weight, Part::column, true, true},
+                                       {"d_bias", problem.d_bias, Part::column, true, true}};
+  HEDDLE_TRY(shape.set(members));
+  RmsNormBackwardConfig config{.sums = problem.d_weight != kAbsent || problem.d_bias != kAbsent};
+  // Measured with bf16, vectors of 8: kernels/README.md. Types that fill more registers than those
+  // (32 sums and 48 of rows) spread a row over more threads.
+  constexpr int kMostRegisters = 80;
+  struct Choice {
+    int most_vectors, threads_per_row, vectors;
+  };
+  constexpr Choice kChoices[] = {{64, 64, 1},   {128, 64, 2},   {256, 64, 4},
+                                 {512, 128, 4}, {1024, 256, 4}, {2048, 512, 4}};
+  for (const Choice& choice : kChoices) {
+    if (shape.columns() > choice.most_vectors * shape.vector()) continue;
+    config.threads_per_row = choice.threads_per_row;
+    config.vectors = choice.vectors;
+    const auto prefetches = [&] { return config.vectors <= 2; };
+    while (config.vectors > 1 &&
+           registers(problem, shape, config.vectors, prefetches()) > kMostRegisters) {
+      config.vectors /= 2;
+      config.threads_per_row *= 2;
+    }
+    if (config.threads_per_row > kThreads) break;
+    config.prefetch =
+        prefetches() && registers(problem, shape, config.vectors, true) <= kMostRegisters;
+    return config;
+  }
+  config.in_registers = false;
+  return config;
+}
+
+std::vector<Step> steps_of(const NormBackwardProblem& problem,
+                           const RmsNormBackwardConfig& config) {
+  std::vector<Step> steps;
+  if (!config.in_registers && problem.dx != kAbsent)
+    steps.push_back({Step::Part::means, "rms_norm_backward_means", kMeansThreads});
+  steps.push_back(
+      {Step::Part::main, "rms_norm_backward", config.in_registers ? kThreads : kWideThreads});
+  if (config.sums)
+    steps.push_back({Step::Part::combine, "rms_norm_backward_combine", kCombineThreads});
+  return steps;
+}
+
+KernelUnit rms_norm_backward_unit(const NormBackwardProblem& problem, const NormShape& shape,
+                                  const RmsNormBackwardConfig& config) {
+  std::string source = fmt::format(
+      "#include \"streaming/rms_norm_backward.cuh\"\n"
+      "namespace heddle::streaming {{\n"
+      "struct Config : RmsNormBackwardConfig {{\n{}{}{}{}{}{}{}{}"
+      "  static constexpr int kThreadsPerRow = {}, kVectors = {};\n"
+      "  static constexpr bool kPrefetch = {}, kDx = {}, kDWeight = {}, kDBias = {};\n"
+      "}};\n"
+      "using Rows = {}<Config>;\n"
+      "using Sums = RmsNormCombine<Config>;\n"
+      "}}  // namespace heddle::streaming\n",
+      shape.source(), shape.element("X", problem.x), shape.element("Dy", problem.dy),
+      shape.element("W", problem.weight), shape.element("Statistic", problem.inv_rms),
+      shape.element("Dx", problem.dx), shape.element("DWeight", problem.d_weight),
+      shape.element("DBias", problem.d_bias), config.threads_per_row, config.vectors,
+      config.prefetch, problem.dx != kAbsent, problem.d_weight != kAbsent,
+      problem.d_bias != kAbsent, config.in_registers ? "RmsNormBackward" : "RmsNormBackwardWide");
+  constexpr const char* kRuns[] = {"Rows::means", "Rows::run", "Sums::run"};
+  for (const Step& step : steps_of(problem, config)) {
+    // Left to itself, the assembler makes room for a second block of the main kernel, and spills.
+    source += fmt::format(
+        "extern \"C\" __global__ void __launch_bounds__({}{})\n"
+        "{}(const __grid_constant__ heddle::streaming::RmsNormBackwardArguments arguments) {{\n"
+        "  heddle::streaming::{}(arguments);\n"
+        "}}\n",
+        step.threads, step.part == Step::Part::main ? ", 1" : "", step.name,
+        kRuns[static_cast<int>(step.part)]);
+  }
+  return {"rms_norm_backward", std::move(source)};
+}
+
+Result<std::shared_ptr<const Plan>> plan_rms_norm_backward(const Driver& driver,
+                                                           const Device& device,
+                                                           const NormBackwardProblem& problem) {
+  auto plan = std::make_shared<RmsNormBackwardPlan>(problem);
+  HEDDLE_TRY(plan->make(driver, device));
+  return std::shared_ptr<const Plan>(std::move(plan));
+}
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,41 @@
+// RMSNorm standing alone, backward: the same inputs give the same bits.
+#pragma once
+
+#include <string>
+
+#include "engine/cuda/driver.h"
+#include "engine/cuda/kernel_units.h"
+#include "engine/cuda/norm_shape.h"
+#include "engine/engine.h"
+#include "problem/streaming.h"
+
+namespace heddle::engine::cuda {
+
+struct RmsNormBackwardConfig {
+  bool in_registers = true;  ///< a row stays there; else x and dY are read twice
+  int threads_per_row = 0, vectors = 1;
+  bool prefetch = false;
+  bool sums = false;  ///< whether a gradient of weight or bias is wanted
+};
+
+/// Names and threads of the kernels, in the order in which they run; those not needed are left out.
+struct RmsNormBackwardStep {
+  enum class Part : uint8_t { means, main, combine };
+  Part part;
+  const char* name;
+  int threads;
+};
+std::vector<RmsNormBackwardStep> steps_of(const problem::NormBackwardProblem& problem,
+                                          const RmsNormBackwardConfig& config);
+
+/// Fills `shape` in and chooses kernels, or says why there are none.
+Result<RmsNormBackwardConfig> configure_rms_norm_backward(
+    const problem::NormBackwardProblem& problem, NormShape& shape);
+
+KernelUnit rms_norm_backward_unit(const problem::NormBackwardProblem& problem,
+                                  const NormShape& shape, const RmsNormBackwardConfig& config);
+
+Result<std::shared_ptr<const Plan>> plan_rms_norm_backward(
+    const Driver& driver, const Device& device, const problem::NormBackwardProblem& problem);
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,189 @@
+// Which kernels norm and rope problems get, and each refusal in words.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/cuda/rms_norm.h"
+#include "engine/cuda/rms_norm_backward.h"
+#include "engine/cuda/rope.h"
+#include "kernels/streaming_cases.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+using problem::kAbsent;
+using problem::NormBackwardProblem;
+using problem::NormProblem;
+using problem::RopeProblem;
+
+struct Norm {
+  explicit Norm(NormProblem p)
+      : problem(std::move(p)),
+        shape(problem.operands, problem.layouts, problem.normalised_dims),
+        config(configure_rms_norm(problem, shape)) {}
+  explicit Norm(const NormCase& c) : Norm(norm_of(c)) {}
+  NormProblem problem;
+  NormShape shape;
+  Result<RmsNormConfig> config;
+};
+
+TEST(RmsNormConfig, RowsStayInRegistersAsLongAsTheyFit) {
+  for (int64_t columns : {8, 64, 72, 1024, 1032, 2048, 4096, 8192, 16384}) {
+    const Norm norm({.columns = columns});
+    ASSERT_TRUE(norm.config.is_ok()) << norm.config.status().message();
+    EXPECT_EQ(norm.shape.vector(), 8);
+    EXPECT_TRUE(norm.config->in_registers);
+    EXPECT_GE(norm.config->threads_per_row * norm.config->vectors * 8, columns);
+  }
+  EXPECT_FALSE(Norm({.columns = 16392}).config->in_registers);
+  EXPECT_TRUE(Norm({.columns = 8192, .x = DataType::f32}).config->in_registers);
+  EXPECT_FALSE(Norm({.columns = 8196, .x = DataType::f32}).config->in_registers);
+}
+
+TEST(RmsNormConfig, VectorsAreAsWideAsRowsAndStridesAllow) {
+  EXPECT_EQ(Norm({.columns = 4100}).shape.vector(), 4);
+  EXPECT_EQ(Norm({.columns = 4098}).shape.vector(), 2);
+  EXPECT_EQ(Norm({.columns = 4097}).shape.vector(), 1);
+  EXPECT_EQ(Norm({.columns = 4096, .x = DataType::f64}).shape.vector(), 2);
+  NormProblem gaps = norm_of({.columns = 64});
+  gaps.layouts[static_cast<size_t>(gaps.y)].strides[0] = 68;
+  EXPECT_EQ(Norm(gaps).shape.vector(), 4);
+  NormProblem spread = norm_of({.columns = 64});
+  spread.layouts[static_cast<size_t>(spread.weight)].strides[1] = 2;
+  EXPECT_EQ(Norm(spread).shape.vector(), 1);
+}
+
+TEST(NormShape, JoinsDimsThatAllOperandsStepThroughAsOne) {
+  const Norm scattered({.columns = 40, .scattered = true});
+  ASSERT_TRUE(scattered.config.is_ok()) << scattered.config.status().message();
+  EXPECT_EQ(scattered.shape.row_dims(), 3);
+  EXPECT_EQ(scattered.shape.column_dims(), 2);
+  EXPECT_EQ(scattered.shape.rows(), 64);
+  NormProblem problem;
+  problem.operands = {{DataType::bf16}, {DataType::bf16}, {DataType::bf16}};
+  const Dims dims{2, 1, 3, 4, 8}, dense{96, 7, 32, 8, 1};
+  problem.layouts = {{dims, dense}, {{1, 1, 1, 4, 8}, {0, 0, 0, 8, 1}}, {dims, dense}};
+  problem.x = 0, problem.weight = 1, problem.y = 2, problem.normalised_dims = 2;
+  const Norm joined(problem);
+  ASSERT_TRUE(joined.config.is_ok()) << joined.config.status().message();
+  EXPECT_EQ(joined.shape.row_dims(), 1);
+  EXPECT_EQ(joined.shape.column_dims(), 1);
+  EXPECT_EQ(joined.shape.vector(), 8);
+  EXPECT_EQ(joined.shape.extents().rows[0], 6);
+  EXPECT_EQ(joined.shape.tensor(0).row_stride[0], 32);
+  // A transposed y keeps them apart.
+  problem.layouts[2].strides = {32, 0, 64, 8, 1};
+  EXPECT_EQ(Norm(problem).shape.row_dims(), 2);
+}
+
+TEST(RmsNormConfig, ArithmeticIsF64WhereAnyOperandIs) {
+  EXPECT_FALSE(Norm({.x = DataType::f32}).shape.is_wide());
+  EXPECT_TRUE(Norm({.weight = DataType::f64}).shape.is_wide());
+  EXPECT_TRUE(Norm({.x = DataType::f64}).shape.is_wide());
+}
+
+TEST(RmsNormBackwardConfig, TypesThatFillRegistersTakeMoreThreads) {
+  const auto configured = [](const NormCase& c) {
+    const NormBackwardProblem problem = norm_backward_of(c);
+    NormShape shape(problem.operands, problem.layouts, problem.normalised_dims);
+    return configure_rms_norm_backward(problem, shape).value();
+  };
+  const RmsNormBackwardConfig plain = configured({.columns = 4096});
+  EXPECT_EQ(plain.threads_per_row, 128);
+  EXPECT_EQ(plain.vectors, 4);
+  EXPECT_FALSE(plain.prefetch);
+  const RmsNormBackwardConfig heavy =
+      configured({.columns = 4096, .weight = DataType::f64, .bias = true});
+  EXPECT_GT(heavy.threads_per_row, 128);
+  EXPECT_TRUE(configured({.columns = 16384}).in_registers);
+  EXPECT_FALSE(configured({.columns = 16384, .bias = true}).in_registers);
+  EXPECT_TRUE(configured({.columns = 64}).prefetch);
+}
+
+template <class Refused>
+void expect_says(const Refused& refused, const char* words) {
+  ASSERT_FALSE(refused.is_ok()) << words;
+  EXPECT_NE(refused.status().message().find(words), std::string::npos)
+      << refused.status().message();
+}
+
+TEST(RmsNormConfig, RefusesInWords) {
+  const NormProblem good = norm_of({});
+  NormProblem p = good;
+  p.x = kAbsent;
+  expect_says(Norm(p).config, "x is -1");
+  p = good;
+  p.normalised_dims = 3;
+  expect_says(Norm(p).config, "normalises 3 dims, expected 1 to the 2");
+  p = good;
+  p.operands[0].dtype = DataType::i32;
+  expect_says(Norm(p).config, "x is i32, but the kernels take");
+  p = good;
+  p.weight = kAbsent;
+  expect_says(Norm(p).config, "weight is operand -1");
+  p = good;
+  p.operands[static_cast<size_t>(p.weight)].on_host = true;
+  expect_says(Norm(p).config, "weight is passed by value");
+  p = good;
+  p.layouts[static_cast<size_t>(p.weight)].dims[1] = 39;
+  expect_says(Norm(p).config, "weight has dims [1, 39]");
+  p = good;
+  p.layouts[static_cast<size_t>(p.y)].strides[0] = 20;
+  expect_says(Norm(p).config, "on top of each other");
+  p = good;
+  p.epsilon = p.x;
+  expect_says(Norm(p).config, "epsilon is bf16");
+  expect_says(Norm({.columns = 8, .rows = int64_t{1} << 31}).config, "up to 2^30 rows");
+}
+
+TEST(RopeConfig, PairsAreAsManyAsDimsAndStridesAllow) {
+  const auto configured = [](const RopeCase& c) { return configure_rope(rope_of(c)).value(); };
+  EXPECT_EQ(configured({}).pairs, 8);
+  EXPECT_EQ(configured({.interleaved = true}).pairs, 4);
+  EXPECT_EQ(configured({.x = DataType::f32}).pairs, 4);
+  EXPECT_EQ(configured({.x = DataType::f64, .interleaved = true}).pairs, 1);
+  EXPECT_EQ(configured({.rope_dim = 120}).pairs, 4);
+  EXPECT_EQ(configured({.head_dim = 70, .rope_dim = 6}).pairs, 1);
+  EXPECT_TRUE(configured({.interleaved = true, .gap = 2}).aligned);
+  const RopeConfig odd = configured({.interleaved = true, .gap = 3});
+  EXPECT_EQ(odd.pairs, 1);
+  EXPECT_FALSE(odd.aligned);
+  EXPECT_TRUE(configured({.x = DataType::f64}).wide);
+  EXPECT_TRUE(configured({.ragged = true}).ragged);
+}
+
+TEST(RopeConfig, RefusesInWords) {
+  const RopeProblem good = rope_of({.positions = true});
+  RopeProblem p = good;
+  p.rope.rope_dim = 7;
+  expect_says(configure_rope(p), "rope_dim is 7");
+  p = good;
+  p.rope.cosines = p.rope.sines = p.rope.angles;
+  expect_says(configure_rope(p), "and not both");
+  p = good;
+  p.rope.positions = kAbsent;
+  p.layouts[static_cast<size_t>(p.rope.angles)].dims[0] = 4;
+  expect_says(configure_rope(p), "angles has dims [4, 1, 1, 128]");
+  p = good;
+  p.operands[static_cast<size_t>(p.rope.angles)].dtype = DataType::f64;
+  expect_says(configure_rope(p), "angles is f64, but the kernel takes f32");
+  p = good;
+  p.layouts[static_cast<size_t>(p.y)].strides[1] = 8;
+  expect_says(configure_rope(p), "elements overlap");
+  p = good;
+  p.layouts[static_cast<size_t>(p.x)].strides[3] = 2;
+  expect_says(configure_rope(p), "a last stride other than 1");
+  p = good;
+  p.scale = INFINITY;
+  expect_says(configure_rope(p), "expected a finite number");
+  p = good;
+  p.rope.positions_per_row = true;
+  expect_says(configure_rope(p), "positions has dims [2, 1, 1, 1]");
+  // An offset may be passed by value, positions of rows may not.
+  p = good;
+  p.operands[static_cast<size_t>(p.rope.positions)].on_host = true;
+  EXPECT_TRUE(configure_rope(p).is_ok());
+}
+
+}  // namespace
+}  // namespace heddle::engine::cuda

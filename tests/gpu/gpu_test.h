@@ -1,0 +1,40 @@
+// The fixture of tests on a GPU: random programs, planned by the CUDA engine, run there and
+// compared with the f64 definition. HEDDLE_GPU_PROBLEMS sets how many of each kind (300).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+
+#include "api/executable.h"
+#include "gpu/device_memory.h"
+#include "support/program.h"
+
+namespace heddle::testing {
+
+int64_t gpu_problem_count();
+
+class OnGpu : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(context_.status().is_ok()) << context_.status().message(); }
+
+  struct Built {
+    Program program;
+    DataType io;
+    Result<std::shared_ptr<const api::Executable>> executable;
+  };
+  static Built build(Program program);
+
+  using Draw = std::function<Program(Random&)>;
+  /// Runs `draw` for every seed; refusals are counted by their sentence and printed, and most of
+  /// the problems must have been served. Each problem compiles kernels of its own, so plans are
+  /// made by all cores, a batch ahead of the device.
+  void run(const Draw& draw);
+  /// Executes once and compares.
+  void execute(Built& built);
+
+  DeviceContext context_;
+};
+
+}  // namespace heddle::testing

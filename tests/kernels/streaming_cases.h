@@ -1,0 +1,29 @@
+// Norm and rope problems for the kernel matrix and the tests of their planning.
+#pragma once
+
+#include "problem/streaming.h"
+
+namespace heddle::engine::cuda {
+
+struct NormCase {
+  int64_t columns = 4096, rows = 64;
+  DataType x = DataType::bf16;       ///< of y, dY and dX too
+  DataType weight = DataType::bf16;  ///< of bias and their gradients too
+  bool bias = false;
+  /// Rows over three dims and columns over two, none of which can be joined.
+  bool scattered = false;
+};
+problem::NormProblem norm_of(const NormCase& c);
+problem::NormBackwardProblem norm_backward_of(const NormCase& c);
+
+struct RopeCase {
+  int64_t head_dim = 128;
+  int32_t rope_dim = 128;
+  DataType x = DataType::bf16, y = DataType::bf16;
+  bool interleaved = false, tables = false, positions = false, per_row = false, ragged = false;
+  bool inverse = false;
+  int64_t gap = 0;  ///< elements between rows
+};
+problem::RopeProblem rope_of(const RopeCase& c);
+
+}  // namespace heddle::engine::cuda

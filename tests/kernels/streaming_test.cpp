@@ -1,0 +1,88 @@
+// The streaming kernels: every choice of threads over the types that fill most registers, dense and
+// scattered rows, and each form of rope.
+#include <gtest/gtest.h>
+
+#include "engine/cuda/rms_norm.h"
+#include "engine/cuda/rms_norm_backward.h"
+#include "engine/cuda/rope.h"
+#include "kernels/compiled.h"
+#include "kernels/streaming_cases.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+constexpr const char* kArchitectures[] = {"sm_80", "sm_90a"};
+
+std::string title(const NormCase& c) {
+  return fmt::format("{}_{}_{}{}{}", name(c.x), name(c.weight), c.columns, c.bias ? "_bias" : "",
+                     c.scattered ? "_scattered" : "");
+}
+
+class NormKernels : public testing::TestWithParam<NormCase> {};
+
+TEST_P(NormKernels, Forward) {
+  const problem::NormProblem problem = norm_of(GetParam());
+  NormShape shape(problem.operands, problem.layouts, problem.normalised_dims);
+  const Result<RmsNormConfig> config = configure_rms_norm(problem, shape);
+  ASSERT_TRUE(config.is_ok()) << config.status().message();
+  const KernelUnit unit = rms_norm_unit(problem, shape, *config);
+  for (const char* architecture : kArchitectures)
+    expect_clean(unit.source, architecture, {{.name = unit.name, .threads = config->threads()}});
+}
+
+TEST_P(NormKernels, Backward) {
+  const problem::NormBackwardProblem problem = norm_backward_of(GetParam());
+  NormShape shape(problem.operands, problem.layouts, problem.normalised_dims);
+  const Result<RmsNormBackwardConfig> config = configure_rms_norm_backward(problem, shape);
+  ASSERT_TRUE(config.is_ok()) << config.status().message();
+  std::vector<ExpectedKernel> kernels;
+  for (const RmsNormBackwardStep& step : steps_of(problem, *config))
+    kernels.push_back({.name = step.name, .threads = step.threads});
+  for (const char* architecture : kArchitectures)
+    expect_clean(rms_norm_backward_unit(problem, shape, *config).source, architecture, kernels);
+}
+
+std::vector<NormCase> norm_cases() {
+  using enum DataType;
+  std::vector<NormCase> all;
+  for (int64_t columns : {64, 1024, 2048, 4096, 8192, 16384, 40000}) {
+    all.push_back({.columns = columns});
+    all.push_back({.columns = columns, .weight = f32, .bias = true});
+    all.push_back({.columns = columns, .x = f32, .weight = f16});
+    all.push_back({.columns = columns, .x = f64, .weight = f64, .bias = true});
+  }
+  for (int64_t columns : {40, 2000, 3000}) {
+    all.push_back({.columns = columns, .bias = true, .scattered = true});
+    all.push_back({.columns = columns, .x = f16, .weight = f64, .bias = true});
+  }
+  all.push_back({.columns = 1001, .x = f32, .weight = f32});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, NormKernels, testing::ValuesIn(norm_cases()),
+                         [](const auto& info) { return title(info.param); });
+
+TEST(RopeKernels, Compile) {
+  using enum DataType;
+  const RopeCase cases[] = {{},
+                            {.interleaved = true},
+                            {.rope_dim = 64, .tables = true, .inverse = true},
+                            {.x = f32, .y = f32, .positions = true},
+                            {.x = f16, .y = f32, .positions = true, .per_row = true},
+                            {.x = f64, .y = f64, .interleaved = true},
+                            {.x = f64, .y = f64, .ragged = true},
+                            {.head_dim = 70, .rope_dim = 6, .ragged = true},
+                            {.interleaved = true, .gap = 3}};
+  for (const RopeCase& c : cases) {
+    const problem::RopeProblem problem = rope_of(c);
+    const Result<RopeConfig> config = configure_rope(problem);
+    ASSERT_TRUE(config.is_ok()) << config.status().message();
+    const KernelUnit unit = rope_unit(problem, *config);
+    SCOPED_TRACE(unit.source);
+    for (const char* architecture : kArchitectures)
+      expect_clean(unit.source, architecture, {{.name = unit.name, .threads = 256}});
+  }
+}
+
+}  // namespace
+}  // namespace heddle::engine::cuda
