@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "rewrite/index_term.h"
 #include "rewrite/plan.h"
 #include "rewrite/rotation.h"
 #include "rewrite/score_graph.h"
@@ -113,8 +114,8 @@ class Planner {
   Result<graph::TensorId> lengths(const char* name, const std::optional<Lengths>& of,
                                   int64_t limit);
 
-  /// A tensor over rows and keys that a mask is made of, nowhere larger than it varies.
-  Result<graph::TensorId> mask_operand(const char* name, const Element& leaf, Made made);
+  /// A tensor over rows and keys that scores or a mask are made of, nowhere larger than it varies.
+  Result<graph::TensorId> score_operand(const char* name, const Element& leaf, Made made);
 
   /// Where home has `leaf`, or where it can be carried from, with no labels but its own. `whose`
   /// part it is, for sentences.
@@ -124,7 +125,13 @@ class Planner {
   /// part is broadcast whole.
   Axes score_axes(const Element& element) const;
 
-  Status set_bias(graph::AttentionAttributes& a);
+  /// What is added to the scores: computed by the call where it is made of indices, else an
+  /// operand.
+  Status set_added(graph::AttentionAttributes& a, ScoreGraph& score);
+
+  /// `term` as the call is to compute it; nothing if an operand of it is out of reach.
+  std::optional<IndexTerm> computable(const Monomial& term);
+  Result<graph::TensorId> computed(const IndexTerm& term, ScoreGraph& score);
 
   Status set_sink(graph::AttentionAttributes& a);
 

@@ -18,13 +18,10 @@ Status Planner::set_attributes(graph::AttentionAttributes& a) {
     score_graph.cap(score.soft_cap->cap);
     plan_.score = fmt::format("soft cap {}", score.soft_cap->cap);
   }
+  HEDDLE_TRY(set_added(a, score_graph));
   HEDDLE_TRY(set_mask(a, score_graph));
   if (!score_graph.is_empty()) a.score_mod = score_graph.take();
   if (!plan_.absorbed.empty()) plan_.score += ", RoPE";
-  plan_.bias = "none";
-  if (score.bias) {
-    HEDDLE_TRY(set_bias(a));
-  }
   plan_.sink = "none";
   if (match_.sink) HEDDLE_TRY(set_sink(a));
   plan_.dropout = "none";
@@ -58,8 +55,8 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
     TensorId equal[2];
     for (bool high : {false, true}) {
       const Made half = high ? Made::high_half : Made::low_half;
-      HEDDLE_ASSIGN(const TensorId row, mask_operand("Segments of rows", segments.row, half));
-      HEDDLE_ASSIGN(const TensorId key, mask_operand("Segments of keys", segments.key, half));
+      HEDDLE_ASSIGN(const TensorId row, score_operand("Segments of rows", segments.row, half));
+      HEDDLE_ASSIGN(const TensorId key, score_operand("Segments of keys", segments.key, half));
       equal[high] = score.apply(graph::PointwiseMode::cmp_eq, {row, key}, "equal half");
     }
     score.show_where(
@@ -67,7 +64,7 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
   }
   std::vector<TensorId> predicates;
   for (const Element& predicate : keys.predicates) {
-    HEDDLE_ASSIGN(const TensorId id, mask_operand("Mask", predicate, Made::as_is));
+    HEDDLE_ASSIGN(const TensorId id, score_operand("Mask", predicate, Made::as_is));
     predicates.push_back(id);
   }
   if (!predicates.empty()) score.show_where(score.truth(predicates, keys.visible));
@@ -97,20 +94,21 @@ Result<TensorId> Planner::lengths(const char* name, const std::optional<Lengths>
   return tensor(name, DataType::i32, {batch, 1, 1, 1}, {1, 1, 1, 1});
 }
 
-Result<TensorId> Planner::mask_operand(const char* name, const Element& leaf, Made made) {
+Result<TensorId> Planner::score_operand(const char* name, const Element& leaf, Made made) {
   Operand operand;
-  HEDDLE_ASSIGN(operand.place, narrow_place(leaf, "the mask"));
+  HEDDLE_ASSIGN(operand.place, narrow_place(leaf, "the mask or a term of the scores"));
   operand.axes = score_axes(leaf);
   operand.made = made;
   const auto view = view_of(elements_, operand.place, operand.axes);
   if (!view)
-    return error(Code::graph_not_supported, "%{} ({}) does not vary as masks do", leaf.x->name(),
+    return error(Code::graph_not_supported, "%{} ({}) does not vary as scores do", leaf.x->name(),
                  name);
   operand.direct = view->direct;
   plan_.operands.push_back(std::move(operand));
   // There may be several.
   return tensor(fmt::format("{} {}", name, last_uid_ + 1),
-                made == Made::as_is ? DataType::boolean : DataType::i32, view->dims, view->strides);
+                made == Made::as_is ? *data_type(leaf.x->shape().type()) : DataType::i32,
+                view->dims, view->strides);
 }
 
 Result<Element> Planner::narrow_place(const Element& leaf, const char* whose) {
@@ -161,11 +159,64 @@ Axes Planner::score_axes(const Element& element) const {
   return {part(r.batch), part(r.query_heads()), part(r.rows), part(r.keys)};
 }
 
-Status Planner::set_bias(graph::AttentionAttributes& a) {
-  const Element& bias = *match_.score.bias;
-  HEDDLE_ASSIGN(a.bias, operand("Bias", bias, score_axes(bias)));
-  plan_.bias = to_string(plan_.graph[a.bias].dims);
+Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
+  plan_.bias = "none";
+  std::optional<Element> bias;
+  for (const Monomial& m : match_.score.added) {
+    const Atom& first = match_.algebra->at(m.factors[0].atom);
+    const bool is_element =
+        m.coefficient == 1 && m.factors.size() == 1 && m.factors[0].exponent == 1;
+    const bool wants_gradient =
+        is_element && match_.find(Role::d_bias) && first.element == *match_.score.bias;
+    if (const auto term = wants_gradient ? std::nullopt : computable(m)) {
+      HEDDLE_ASSIGN(const TensorId id, computed(*term, score));
+      score.add(id);
+      plan_.bias = "of indices";
+      continue;
+    }
+    if (bias || !is_element)
+      return error(Code::graph_not_supported,
+                   "the scores hold a term (of %{}) that is neither a product of queries and keys, "
+                   "a soft cap of one, a bias, nor made of indices",
+                   first.element.x->name());
+    bias = first.element;
+  }
+  if (!bias) return {};
+  HEDDLE_ASSIGN(a.bias, operand("Bias", *bias, score_axes(*bias)));
+  const std::string dims = to_string(plan_.graph[a.bias].dims);
+  plan_.bias = plan_.bias == "none" ? dims : dims + ", " + plan_.bias;
   return {};
+}
+
+std::optional<IndexTerm> Planner::computable(const Monomial& m) {
+  auto term = index_term(elements_, *match_.algebra, plan_.roles, m);
+  if (!term) return term;
+  for (const IndexTerm* leaf : term->operands()) {
+    const auto place = narrow_place(leaf->place, "a term of the scores");
+    if (!place || !data_type(leaf->place.x->shape().type()) ||
+        !view_of(elements_, *place, score_axes(leaf->place)))
+      return std::nullopt;
+  }
+  return term;
+}
+
+Result<TensorId> Planner::computed(const IndexTerm& term, ScoreGraph& score) {
+  switch (term.kind) {
+    case IndexTerm::Kind::number:
+      return score.constant("number", term.number);
+    case IndexTerm::Kind::index:
+      return score.index(term.axis);
+    case IndexTerm::Kind::operand:
+      return score_operand("Term", term.place, Made::as_is);
+    case IndexTerm::Kind::operation:
+      break;
+  }
+  std::vector<TensorId> inputs;
+  for (const IndexTerm& input : term.inputs) {
+    HEDDLE_ASSIGN(const TensorId id, computed(input, score));
+    inputs.push_back(id);
+  }
+  return score.apply(term.mode, std::move(inputs), "term");
 }
 
 Status Planner::set_sink(graph::AttentionAttributes& a) {

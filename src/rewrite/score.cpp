@@ -17,6 +17,12 @@ bool depends(const std::vector<Var>& support, const std::vector<Var>& on) {
                      [&](Var v) { return std::find(on.begin(), on.end(), v) != on.end(); });
 }
 
+size_t digits(const Element& element) {
+  size_t count = 0;
+  for (const Index& index : element.at) count += index.size();
+  return count;
+}
+
 /// `z` with indicators replaced by their values, its constant apart.
 struct Assigned {
   Poly rest;
@@ -176,8 +182,14 @@ Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys)
         return error(Code::graph_not_supported,
                      "the soft cap's tanh is not of one product of queries and keys");
       score.soft_cap = SoftCap{m.coefficient, inner[0].coefficient};
-    } else if (only && only->kind == AtomKind::element && !score.bias && m.coefficient == 1) {
-      score.bias = only->element;
+    } else if (!m.factors.empty() &&
+               std::all_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
+                 return algebra.at(p.atom).kind == AtomKind::element && p.exponent > 0;
+               })) {
+      score.added.push_back(m);
+      if (only && m.coefficient == 1 &&
+          (!score.bias || digits(only->element) > digits(*score.bias)))
+        score.bias = only->element;
     } else {
       return error(Code::graph_not_supported,
                    "the scores hold a term that is neither a product of queries and keys, a soft "

@@ -1,5 +1,5 @@
 // What a softmax weight's exponent is made of: one product of queries and keys, scaled, perhaps
-// soft-capped, plus a bias, where a mask lets it through, and a fill elsewhere.
+// soft-capped, plus other terms (a bias), where a mask lets it through, and a fill elsewhere.
 #pragma once
 
 #include <optional>
@@ -51,6 +51,8 @@ struct Score {
   AtomId dot = 0;
   Element q, k;            // the dot's operands, in z's variables
   std::vector<Var> depth;  // summed by the dot; bound
+  Poly added;              // the terms besides: products of elements
+  /// Of terms that are but one element the one with most axes: a gradient may be wanted of it.
   std::optional<Element> bias;
 };
 

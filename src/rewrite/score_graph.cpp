@@ -44,6 +44,17 @@ TensorId ScoreGraph::apply(PointwiseMode mode, std::vector<TensorId> inputs,
   return op.output;
 }
 
+TensorId ScoreGraph::index(int axis) {
+  constexpr const char* kNames[] = {"batch", "head", "row", "column"};
+  const TensorId result = apply(PointwiseMode::gen_index, {}, kNames[axis]);
+  mod_.ops.back().axis = axis;
+  return result;
+}
+
+void ScoreGraph::add(TensorId term) {
+  score_ = apply(PointwiseMode::add, {score_, term}, "biased_score");
+}
+
 void ScoreGraph::cap(double cap) {
   const TensorId by = constant("cap", cap);
   const TensorId ratio = apply(PointwiseMode::div, {score_, by}, "score_over_cap");

@@ -17,8 +17,12 @@ class ScoreGraph {
                         const std::string& result);
   graph::TensorId constant(const std::string& name, double value);
 
+  /// The index along an axis of the scores: 0 batch, 1 head, 2 row, 3 column.
+  graph::TensorId index(int axis);
+
   /// The score becomes cap * tanh(score / cap).
   void cap(double cap);
+  void add(graph::TensorId term);
   /// The score stays where `predicate` holds; elsewhere it becomes minus infinity.
   void show_where(graph::TensorId predicate);
   /// Where a truth table over predicates (bit i: predicate i holds) says so; kNone for everywhere.

@@ -1,5 +1,7 @@
 // The ways in which programs write attention (print_forms.py), each small and with a different size
 // along every axis.
+#include <algorithm>
+
 #include "rewrite/programs.h"
 
 namespace heddle::testing {
@@ -116,6 +118,44 @@ TEST(Dropout, OfOtherBitsIsAnOperand) {
   }
 }
 
+// Slopes times distances are computed in the call: no operand, and no array at all, has rows and
+// keys. A term whose gradient is wanted is an operand.
+TEST(Added, TermsOfIndicesAreComputed) {
+  for (const auto& [name, bias] : std::vector<std::pair<std::string, std::string>>{
+           {"alibi", "of indices"},
+           {"alibi_grad", "of indices"},
+           {"alibi_of_constants", "of indices"},
+           {"alibi_of_constants_grad", "of indices"},
+           {"alibi_and_bias", "[2, 6, 10, 14], of indices"},
+           {"alibi_and_bias_grad", "[2, 6, 10, 14], of indices"},
+           {"alibi_trained", "of indices"},
+           {"alibi_trained_grad", "[1, 6, 10, 14]"},
+           {"bias_per_head", "[1, 6, 10, 14]"}}) {
+    const Rewritten programs = rewritten(program_text("forms/" + name));
+    ASSERT_FALSE(programs.report.fusions.empty()) << name;
+    for (const rewrite::Fusion& fusion : programs.report.fusions)
+      EXPECT_EQ(fusion.bias, bias) << name;
+    if (bias != "of indices") continue;
+    for (const hlo::Computation* computation : programs.fused->computations())
+      for (const hlo::Instruction* x : computation->instructions()) {
+        const std::vector<int64_t> dims = x->shape().dims();
+        EXPECT_FALSE(std::count(dims.begin(), dims.end(), 10) > 0 &&
+                     std::count(dims.begin(), dims.end(), 14) > 0)
+            << name << ": " << x->name();
+      }
+  }
+}
+
+// What is no sum, product or bound of indices stays an operand.
+TEST(Added, OtherTermsAreOperands) {
+  const std::string text = program_text("forms/alibi");
+  for (const char* to : {"s32[10,14]{1,0} remainder(", "s32[10,14]{1,0} xor("}) {
+    const Rewritten programs = rewritten(replaced(text, "s32[10,14]{1,0} subtract(", to));
+    ASSERT_EQ(programs.forwards(), 1) << programs.reasons();
+    EXPECT_EQ(programs.report.fusions[0].bias, "[1, 6, 10, 14]") << to;
+  }
+}
+
 // Sinks, however they are written, are the call's; their column is nowhere.
 TEST(Sinks, ArePartOfTheCall) {
   for (const auto& [name, sink] :
@@ -191,6 +231,10 @@ TEST(Masks, OfDataMayHideWholeRows) {
 std::vector<Expected> fused() {
   std::vector<Expected> all;
   for (const char* name : {"additive_mask",
+                           "alibi",
+                           "alibi_and_bias",
+                           "alibi_of_constants",
+                           "alibi_trained",
                            "bias_full",
                            "bias_per_head",
                            "by_logarithm",
@@ -235,7 +279,11 @@ std::vector<Expected> fused() {
                            "window",
                            "masked_after_softmax"})
     all.push_back({name, 1, 0});
-  for (const char* name : {"additive_mask_grad",
+  for (const char* name : {"alibi_grad",
+                           "alibi_and_bias_grad",
+                           "alibi_of_constants_grad",
+                           "alibi_trained_grad",
+                           "additive_mask_grad",
                            "bias_full_grad",
                            "bias_per_head_grad",
                            "by_logarithm_grad",

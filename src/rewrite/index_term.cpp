@@ -1,0 +1,182 @@
+#include "rewrite/index_term.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace heddle::rewrite {
+
+using graph::PointwiseMode;
+using hlo::ElementType;
+using hlo::Instruction;
+using hlo::Opcode;
+
+namespace {
+
+constexpr int kMaxOperations = 16;
+// Whole numbers that f32, in which calls compute indices, holds exactly.
+constexpr double kExact = 1 << 24;
+
+bool varies(const Element& element, const Index& along) {
+  return std::any_of(element.at.begin(), element.at.end(), [&](const Index& index) {
+    return std::any_of(index.begin(), index.end(), [&](Var v) {
+      return std::find(along.begin(), along.end(), v) != along.end();
+    });
+  });
+}
+
+std::optional<PointwiseMode> mode_of(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::add:
+      return PointwiseMode::add;
+    case Opcode::subtract:
+      return PointwiseMode::sub;
+    case Opcode::multiply:
+      return PointwiseMode::mul;
+    case Opcode::minimum:
+      return PointwiseMode::min;
+    case Opcode::maximum:
+      return PointwiseMode::max;
+    case Opcode::negate:
+      return PointwiseMode::neg;
+    case Opcode::abs:
+      return PointwiseMode::abs;
+    default:
+      return std::nullopt;
+  }
+}
+
+IndexTerm number(double value) {
+  IndexTerm term;
+  term.number = value;
+  return term;
+}
+
+IndexTerm product(IndexTerm a, IndexTerm b) {
+  IndexTerm term;
+  term.kind = IndexTerm::Kind::operation;
+  term.mode = PointwiseMode::mul;
+  term.inputs.push_back(std::move(a));
+  term.inputs.push_back(std::move(b));
+  return term;
+}
+
+class Reader {
+ public:
+  Reader(Elements& elements, const Roles& roles) : elements_(elements), roles_(roles) {}
+
+  std::optional<IndexTerm> read(const Element& element) {
+    const Element e = elements_.resolve(element);
+    const Instruction* x = e.x;
+    if (const auto value = elements_.splat(e.frame, x)) return number(*value);
+    if (auto term = read_index(e)) return term;
+    if (auto term = read_operation(e)) return term;
+    if (!hlo::is_floating(x->shape().type()) || (varies(e, roles_.rows) && varies(e, roles_.keys)))
+      return std::nullopt;
+    IndexTerm term;
+    term.kind = IndexTerm::Kind::operand;
+    term.place = e;
+    return term;
+  }
+
+ private:
+  std::optional<IndexTerm> read_index(const Element& e) const {
+    if (!e.x->is(Opcode::iota)) return std::nullopt;
+    const Index& along = e.at[e.x->iota_dimension()];
+    if (along.empty()) return number(0);
+    const Index axes[] = {roles_.batch, roles_.query_heads(), roles_.rows, roles_.keys};
+    const auto* axis = std::find(std::begin(axes), std::end(axes), along);
+    if (axis == std::end(axes) || static_cast<double>(elements_.size(along)) > kExact)
+      return std::nullopt;
+    IndexTerm term;
+    term.kind = IndexTerm::Kind::index;
+    term.axis = static_cast<int>(axis - std::begin(axes));
+    return term;
+  }
+
+  std::optional<IndexTerm> read_operation(const Element& e) {
+    const Instruction* x = e.x;
+    const auto operand = [&](int i) {
+      const Instruction* y = x->operand(i);
+      return Element{e.frame, y, y->shape().is_scalar() ? std::vector<Index>{} : e.at};
+    };
+    const bool is_whole = x->shape().type() == ElementType::s32;
+    if (!is_whole && !hlo::is_floating(x->shape().type())) return std::nullopt;
+    if (x->is(Opcode::convert)) {
+      const ElementType from = x->operand(0)->shape().type();
+      if (is_whole || (from != ElementType::s32 && !hlo::is_floating(from))) return std::nullopt;
+      return read(operand(0));
+    }
+    const auto mode = mode_of(x->opcode());
+    if (!mode || ++operations_ > kMaxOperations) return std::nullopt;
+    IndexTerm term;
+    term.kind = IndexTerm::Kind::operation;
+    term.mode = *mode;
+    for (int i = 0; i < x->operand_count(); ++i) {
+      auto input = read(operand(i));
+      if (!input) return std::nullopt;
+      term.inputs.push_back(std::move(*input));
+    }
+    if (is_whole && !(largest(term) <= kExact)) return std::nullopt;
+    return term;
+  }
+
+  /// No value of a term of whole numbers is larger in size.
+  double largest(const IndexTerm& term) const {
+    switch (term.kind) {
+      case IndexTerm::Kind::number:
+        return std::abs(term.number);
+      case IndexTerm::Kind::index: {
+        const Index axes[] = {roles_.batch, roles_.query_heads(), roles_.rows, roles_.keys};
+        return static_cast<double>(elements_.size(axes[term.axis]));
+      }
+      case IndexTerm::Kind::operand:
+        return INFINITY;
+      case IndexTerm::Kind::operation:
+        break;
+    }
+    double result = term.mode == PointwiseMode::mul ? 1 : 0;
+    for (const IndexTerm& input : term.inputs) {
+      const double size = largest(input);
+      result = term.mode == PointwiseMode::mul ? result * size : result + size;
+    }
+    return result;
+  }
+
+  Elements& elements_;
+  const Roles& roles_;
+  int operations_ = 0;
+};
+
+}  // namespace
+
+bool IndexTerm::has_index() const {
+  return kind == Kind::index || std::any_of(inputs.begin(), inputs.end(),
+                                            [](const IndexTerm& t) { return t.has_index(); });
+}
+
+std::vector<const IndexTerm*> IndexTerm::operands() const {
+  if (kind == Kind::operand) return {this};
+  std::vector<const IndexTerm*> all;
+  for (const IndexTerm& input : inputs)
+    for (const IndexTerm* operand : input.operands()) all.push_back(operand);
+  return all;
+}
+
+std::optional<IndexTerm> index_term(Elements& elements, const Algebra& algebra, const Roles& roles,
+                                    const Monomial& monomial) {
+  Reader reader(elements, roles);
+  std::optional<IndexTerm> term;
+  if (monomial.coefficient != 1) term = number(monomial.coefficient);
+  for (const Power& p : monomial.factors) {
+    const Atom& atom = algebra.at(p.atom);
+    if (atom.kind != AtomKind::element || p.exponent < 1) return std::nullopt;
+    for (int i = 0; i < p.exponent; ++i) {
+      auto factor = reader.read(atom.element);
+      if (!factor) return std::nullopt;
+      term = term ? product(std::move(*term), std::move(*factor)) : std::move(*factor);
+    }
+  }
+  return term && term->has_index() ? term : std::nullopt;
+}
+
+}  // namespace heddle::rewrite
