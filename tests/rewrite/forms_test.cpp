@@ -99,6 +99,17 @@ TEST(Dropout, IsDrawnByTheCall) {
   }
 }
 
+// The bits of rng-bit-generator are what the backend makes of them: it draws the mask.
+TEST(Dropout, OfTheBackendsBitsIsAnOperand) {
+  for (const char* name : {"dropped_by_generator", "dropped_by_generator_grad",
+                           "scan_dropped_by_generator_checkpoint"}) {
+    const Rewritten programs = rewritten(program_text(std::string("forms/") + name));
+    ASSERT_FALSE(programs.report.fusions.empty()) << name;
+    for (const rewrite::Fusion& fusion : programs.report.fusions)
+      EXPECT_EQ(fusion.dropout.find("mask"), 0u) << name << ": " << fusion.dropout;
+  }
+}
+
 // Almost JAX's bits: the program's own mask stays, as an operand.
 TEST(Dropout, OfOtherBitsIsAnOperand) {
   const std::string text = program_text("forms/dropped_out_grad");
@@ -240,6 +251,7 @@ std::vector<Expected> fused() {
                            "by_logarithm",
                            "causal_by_cumsum",
                            "dropped_by_fold_in",
+                           "dropped_by_generator",
                            "dropped_for_all_heads",
                            "dropped_out",
                            "dropped_transposed",
@@ -288,6 +300,7 @@ std::vector<Expected> fused() {
                            "bias_per_head_grad",
                            "by_logarithm_grad",
                            "dropped_by_fold_in_grad",
+                           "dropped_by_generator_grad",
                            "dropped_for_all_heads_grad",
                            "dropped_out_grad",
                            "dropped_transposed_grad",
@@ -325,6 +338,7 @@ std::vector<Expected> fused() {
     all.push_back({name, 1, 1});
   all.push_back({"scan_dropped_out_checkpoint", 2, 1});
   all.push_back({"scan_checkpoint", 2, 1});
+  all.push_back({"scan_dropped_by_generator_checkpoint", 2, 1});
   all.push_back({"scan_with_sinks_checkpoint", 2, 1});
   return all;
 }

@@ -166,13 +166,13 @@ INSTANTIATE_TEST_SUITE_P(
         "fwd_causal_kv4.optimized", "grad_causal_kv4", "grad_causal_kv1.optimized",
         "grad_late_norm_kv4", "grad_softcap_kv4", "grad_jaxnn_kv1",
         "scan_grad_causal_kv4.optimized", "forms/flash_by_hand_grad", "forms/bias_per_head_grad",
-        "forms/dropped_out_grad", "forms/nested_selects_grad", "forms/grouped_by_tile_grad",
-        "forms/scan", "forms/scan_dropped_out", "forms/scan_reversed", "forms/scan_with_mask",
-        "forms/mask_of_keys_grad", "forms/mask_of_either_grad", "forms/segments_grad",
-        "forms/lengths_of_both_grad", "forms/lengths_and_causal_grad", "forms/alibi_grad",
-        "forms/alibi_of_constants_grad", "forms/alibi_and_bias_grad", "forms/sink_column_grad",
-        "forms/sink_column_in_groups_grad", "forms/sink_by_hand_grad", "forms/sink_padded_grad",
-        "forms/sink_and_mask_grad", "forms/scan_with_sinks_checkpoint"),
+        "forms/dropped_out_grad", "forms/dropped_by_generator_grad", "forms/nested_selects_grad",
+        "forms/grouped_by_tile_grad", "forms/scan", "forms/scan_dropped_out", "forms/scan_reversed",
+        "forms/scan_with_mask", "forms/mask_of_keys_grad", "forms/mask_of_either_grad",
+        "forms/segments_grad", "forms/lengths_of_both_grad", "forms/lengths_and_causal_grad",
+        "forms/alibi_grad", "forms/alibi_of_constants_grad", "forms/alibi_and_bias_grad",
+        "forms/sink_column_grad", "forms/sink_column_in_groups_grad", "forms/sink_by_hand_grad",
+        "forms/sink_padded_grad", "forms/sink_and_mask_grad", "forms/scan_with_sinks_checkpoint"),
     [](const auto& info) {
       std::string name = info.param;
       for (char& c : name)

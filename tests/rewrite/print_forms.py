@@ -344,6 +344,13 @@ def dropped_transposed(q, k, v, key):
     return jnp.einsum("hbkq,bkhd->bqhd", p, v)
 
 
+@both(QB, KB, VB, shape(4, dtype=jnp.uint32), out=OB)
+def dropped_by_generator(q, k, v, key):
+    p = softmax(jnp.where(causal(offset=4), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30))
+    p = dropped(p, jax.random.wrap_key_data(key, impl="rbg"), p.shape)
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
 @jax.custom_vjp
 def flash(q, k, v):
     return flash_forward(q, k, v)[0]
@@ -439,6 +446,19 @@ def dropping_layers_in_scan(checkpoint):
     return jax.value_and_grad(loss, (0, 1))
 
 
+def dropping_by_generator(x, weights, keys):
+    def loss(x, weights):
+        def layer(x, per_layer):
+            w, key = per_layer
+            key = jax.random.wrap_key_data(key, impl="rbg")
+            return attention_layer(x, w, lambda p: dropped(p, key, p.shape)), None
+
+        return jnp.sum(lax.scan(jax.checkpoint(layer), x, (weights, keys))[0] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1))(x, weights)
+
+
+FORMS["scan_dropped_by_generator_checkpoint"] = (dropping_by_generator, (*LAYERS, shape(3, 4, dtype=jnp.uint32)))
 KEYS = shape(3, 2, dtype=jnp.uint32)
 FORMS["scan_dropped_out"] = (dropping_layers_in_scan(False), (*LAYERS, KEYS))
 FORMS["scan_dropped_out_checkpoint"] = (dropping_layers_in_scan(True), (*LAYERS, KEYS))
