@@ -129,6 +129,7 @@ class Filler {
     all(a.block_mask, [&](int64_t) { return integer(0, 255); });
     all(a.dropout.seed, [&](int64_t) { return integer(0, INT32_MAX); });
     all(a.dropout.offset, [&](int64_t) { return integer(0, INT32_MAX); });
+    all(a.dropout.streams, [&](int64_t) { return integer(0, INT32_MAX); });
     all(a.dropout.mask, [&](int64_t) { return uniform(0, 1) < kKeepProbability ? 1 : 0; });
     all(a.dropout.scale, [&](int64_t) { return 1 / kKeepProbability; });
     all(a.dropout.scale_inv, [&](int64_t) { return kKeepProbability; });

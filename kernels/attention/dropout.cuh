@@ -52,15 +52,17 @@ template <class Parameters>
 struct DropoutBits {
   const Parameters& p;
   int batch, head;
-  u32 k0, k1, offset_low;
+  u32 k0, k1, offset_low, stream;
 
   HEDDLE_DEVICE DropoutBits(const Parameters& parameters, Dropout kind, int batch, int head)
-      : p(parameters), batch(batch), head(head), k0(0), k1(0), offset_low(0) {
+      : p(parameters), batch(batch), head(head), k0(0), k1(0), offset_low(0), stream(0) {
     if (kind == Dropout::philox) {
       const u64 seed = read(p.seed), offset = read(p.offset);
       k0 = static_cast<u32>(seed);
       k1 = static_cast<u32>(seed >> 32) ^ static_cast<u32>(offset >> 32);
       offset_low = static_cast<u32>(offset);
+      stream = p.dropout_streams.data ? *element_pointer<u32>(p.dropout_streams, batch, head, 0, 0)
+                                      : batch * p.q_heads + head;
     } else if (kind == Dropout::threefry) {
       k0 = static_cast<const u32*>(p.seed.data)[0];
       k1 = static_cast<const u32*>(p.seed.data)[1];
@@ -76,7 +78,7 @@ struct DropoutBits {
   template <Dropout kKind>
   HEDDLE_DEVICE void keep_pair(int row, int column, bool& first, bool& second) const {
     if constexpr (kKind == Dropout::philox) {
-      const Words4 words = philox(column / 4, row, batch * p.q_heads + head, offset_low, k0, k1);
+      const Words4 words = philox(column / 4, row, stream, offset_low, k0, k1);
       const bool high = column % 4 != 0;
       first = (high ? words.word[2] : words.word[0]) >= p.dropout_threshold;
       second = (high ? words.word[3] : words.word[1]) >= p.dropout_threshold;

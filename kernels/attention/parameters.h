@@ -46,7 +46,7 @@ struct ForwardParameters {
   Tensor q, k, v, o;
   Tensor stats, max, sum_exp;  ///< f32, written where data is not null
   Tensor loads[kMaxLoads];     ///< what the score expression reads, in its order
-  Tensor dropout_mask, dropout_dump;
+  Tensor dropout_streams, dropout_mask, dropout_dump;
   Tensor block_mask;
   Tensor page_table_k, page_table_v;
   Lengths q_lengths, kv_lengths;

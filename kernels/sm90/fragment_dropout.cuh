@@ -20,9 +20,8 @@ HEDDLE_DEVICE void drop_weights(float (&s)[kCount], const attention::ForwardPara
       // Four neighbours share one evaluation: of two lanes with the same four keys, one draws the
       // words of the upper row, the other those of the lower, and they trade halves.
       const bool odd = threadIdx.x % 2 != 0;
-      const attention::Words4 words =
-          attention::philox(key / 4, odd ? rows[1] : rows[0], batch * p.q_heads + head,
-                            bits.offset_low, bits.k0, bits.k1);
+      const attention::Words4 words = attention::philox(
+          key / 4, odd ? rows[1] : rows[0], bits.stream, bits.offset_low, bits.k0, bits.k1);
       const u32(&w)[4] = words.word;
       const u32 x = __shfl_xor_sync(0xffffffffu, odd ? w[0] : w[2], 1);
       const u32 y = __shfl_xor_sync(0xffffffffu, odd ? w[1] : w[3], 1);

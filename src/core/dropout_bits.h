@@ -5,9 +5,10 @@
 // Philox (graph-built programs). Weight (batch, head, row, column) is kept iff
 //     word >= floor(p * 2^32),
 // where word is number column % 4 of the four that Philox 4x32-10 makes of
-//     counter = {column / 4, row, batch * q_heads + head, low32(offset)}
+//     counter = {column / 4, row, stream, low32(offset)}
 //     key     = {low32(seed), high32(seed) ^ high32(offset)},
-// so that four neighbours in a row share one evaluation. 32-bit seeds and offsets are
+// so that four neighbours in a row share one evaluation. A head's stream is batch * q_heads + head
+// unless the graph numbers it. 32-bit seeds and offsets are
 // sign-extended.
 //
 // Threefry (programs that used JAX's generator). The weight has the place
@@ -37,16 +38,15 @@ constexpr std::array<uint32_t, 2> philox_key(int64_t seed, int64_t offset) {
 /// The words of columns 4 * quad .. 4 * quad + 3 of a row; a column is kept iff its word >=
 /// philox_threshold(p).
 constexpr std::array<uint32_t, 4> philox_dropout_words(int64_t seed, int64_t offset,
-                                                       uint32_t batch_head, uint32_t row,
+                                                       uint32_t stream, uint32_t row,
                                                        uint32_t quad) {
-  return philox_4x32_10({quad, row, batch_head, static_cast<uint32_t>(offset)},
+  return philox_4x32_10({quad, row, stream, static_cast<uint32_t>(offset)},
                         philox_key(seed, offset));
 }
 
-/// batch_head is batch * q_heads + head.
-constexpr bool philox_keeps(int64_t seed, int64_t offset, double p, uint32_t batch_head,
-                            uint32_t row, uint32_t column) {
-  return philox_dropout_words(seed, offset, batch_head, row, column / 4)[column % 4] >=
+constexpr bool philox_keeps(int64_t seed, int64_t offset, double p, uint32_t stream, uint32_t row,
+                            uint32_t column) {
+  return philox_dropout_words(seed, offset, stream, row, column / 4)[column % 4] >=
          philox_threshold(p);
 }
 

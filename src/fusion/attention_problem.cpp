@@ -100,7 +100,10 @@ void Builder::dropout() {
   if (sizes.dropout_probability == 0 && from.rng_dump == kNone) return;
   to.kind = from.threefry ? problem::Dropout::Kind::threefry : problem::Dropout::Kind::philox;
   to.seed = operands.add(from.seed);
-  if (!from.threefry) to.offset = operands.add(from.offset);
+  if (!from.threefry) {
+    to.offset = operands.add(from.offset);
+    to.streams = operands.add(from.streams);
+  }
   to.dump = operands.add(from.rng_dump);
   sizes.threefry_strides = from.threefry_strides;
 }

@@ -53,6 +53,7 @@ void fields(Visitor& v, T& dropout) {
   v.output("rng_dump", dropout.rng_dump);
   v.flag("threefry", dropout.threefry);
   v.dims("threefry_strides", dropout.threefry_strides);
+  v.input("streams", dropout.streams);
 }
 
 template <class Visitor, Is<AttentionAttributes> T>

@@ -106,6 +106,10 @@ struct Dropout {
   /// drawn at linear index b*s0 + h*s1 + i*s2 + j*s3.
   bool threefry = false;
   Dims threefry_strides;
+  /// philox form: i32 [B,Hq,1,1], the number of the stream that each head draws from; unset, head h
+  /// of batch entry b has b*Hq + h. A part of a larger attention draws the bits it has in the
+  /// whole.
+  TensorId streams = kNone;
 
   friend bool operator==(const Dropout&, const Dropout&) = default;
 };

@@ -8,6 +8,10 @@ Status validate_threefry(const Rules& rules, const Dropout& dropout, const Atten
     return rules.fail(Code::invalid_value,
                       "Threefry dropout takes a key as its seed and no offset, but one is set");
   }
+  if (dropout.streams != kNone) {
+    return rules.fail(Code::invalid_value,
+                      "Threefry dropout numbers no streams, but dropout streams are set");
+  }
   HEDDLE_TRY(rules.dtype_is("seed", dropout.seed, {DataType::u32}));
   if (element_count(rules[dropout.seed].dims) != 2) {
     return error(Code::invalid_value, "{} has dims {}, expected the two words of a Threefry key.",
@@ -24,13 +28,15 @@ Status validate_threefry(const Rules& rules, const Dropout& dropout, const Atten
   return {};
 }
 
-Status validate_philox(const Rules& rules, const Dropout& dropout) {
+Status validate_philox(const Rules& rules, const Dropout& dropout, const AttentionExtents& e) {
   HEDDLE_TRY(rules.present("the dropout offset", dropout.offset));
   for (const auto& [port, id] : {std::pair{"seed", dropout.seed}, {"offset", dropout.offset}}) {
     HEDDLE_TRY(rules.is_scalar(port, id));
     HEDDLE_TRY(rules.dtype_is(port, id, {DataType::i32, DataType::i64}));
   }
-  return {};
+  if (dropout.streams == kNone) return {};
+  HEDDLE_TRY(rules.dtype_is("dropout streams", dropout.streams, {DataType::i32}));
+  return rules.dims_are("dropout streams", dropout.streams, {e.batch, e.q_heads, 1, 1});
 }
 
 Status validate_mask(const Rules& rules, const Dropout& dropout, const AttentionExtents& e) {
@@ -52,8 +58,8 @@ Status validate_mask(const Rules& rules, const Dropout& dropout, const Attention
 }  // namespace
 
 Status validate_dropout(const Rules& rules, const Dropout& dropout, const AttentionExtents& e) {
-  const bool generated =
-      dropout.probability || dropout.seed != kNone || dropout.offset != kNone || dropout.threefry;
+  const bool generated = dropout.probability || dropout.seed != kNone || dropout.offset != kNone ||
+                         dropout.streams != kNone || dropout.threefry;
   if (generated && dropout.mask != kNone) {
     return rules.fail(Code::attribute_not_set,
                       "Using both, custom dropout mask and internal-mask generation using dropout "
@@ -90,7 +96,7 @@ Status validate_dropout(const Rules& rules, const Dropout& dropout, const Attent
   }
   HEDDLE_TRY(rules.present("the dropout seed", dropout.seed));
   HEDDLE_TRY(dropout.threefry ? validate_threefry(rules, dropout, e)
-                              : validate_philox(rules, dropout));
+                              : validate_philox(rules, dropout, e));
   if (dropout.rng_dump != kNone) {
     HEDDLE_TRY(rules.dtype_is("rng_dump", dropout.rng_dump, {DataType::f32}));
     HEDDLE_TRY(

@@ -46,6 +46,8 @@ struct Dropout {
   /// philox: seed and offset, i32/i64 [1,1,1,1]. threefry: seed is u32 [2] (the key), offset
   /// absent.
   OperandId seed = kAbsent, offset = kAbsent;
+  /// philox: the stream of each head, i32 [B,Hq,1,1]; absent means b * Hq + h.
+  OperandId streams = kAbsent;
   /// mask: the keep mask (io dtype or boolean, broadcast like a bias), multiplied into P.
   OperandId mask = kAbsent;
   /// mask: factor on P, f32 [1,1,1,1]; absent means 1 / (1 - probability).

@@ -45,8 +45,11 @@ bool keeps(const Attention& a, const Cell& cell, const Values& values) {
   }
   const int64_t seed = values.read_integer(dropout.seed);
   const int64_t offset = dropout.offset != kNone ? values.read_integer(dropout.offset) : 0;
-  return philox_keeps(seed, offset, p, static_cast<uint32_t>(cell.b * a.q_heads + cell.h),
-                      static_cast<uint32_t>(cell.i), static_cast<uint32_t>(cell.j));
+  const int64_t stream = dropout.streams == kNone
+                             ? cell.b * a.q_heads + cell.h
+                             : static_cast<int64_t>(values.read(dropout.streams, cell.b, cell.h));
+  return philox_keeps(seed, offset, p, static_cast<uint32_t>(stream), static_cast<uint32_t>(cell.i),
+                      static_cast<uint32_t>(cell.j));
 }
 
 }  // namespace

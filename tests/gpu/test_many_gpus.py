@@ -69,6 +69,12 @@ def test_attention_needs_nothing(mode, cut):
     check(mode, partial(attention, causal=True), qkv(), (cut,) * 3, cut, {}, {})
 
 
+@pytest.mark.parametrize("mode", ["auto", "explicit"])
+def test_dropout_draws_what_one_gpu_draws(mode):
+    cut = P("gpus")
+    check(mode, partial(attention, dropout=(0.3, 5)), qkv(), (cut,) * 3, cut, {}, {})
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_the_gradient_of_a_shared_bias_is_summed(mode):
     arrays, cut = (*qkv(), random(1, N, T, T, seed=4)), P("gpus")

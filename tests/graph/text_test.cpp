@@ -63,8 +63,8 @@ TEST(Text, RoundTripsEveryField) {
   a.diagonal_alignment = DiagonalAlignment::bottom_right;
   a.left_bound = -3, a.right_bound = 4;
   a.block_mask = any("block_mask"), a.sink = any("sink");
-  a.dropout = {0.3,        any("seed"), any("offset"), any("mask"), any("ds"),
-               any("dsi"), any("dump"), true,          {4, 3, 2, 1}};
+  a.dropout = {0.3,        any("seed"), any("offset"), any("mask"),  any("ds"),
+               any("dsi"), any("dump"), true,          {4, 3, 2, 1}, any("streams")};
   a.score_mod = ScoreModifier{
       any("si"), any("so"), {{PointwiseMode::gen_index, {}, any("index"), 3, "index"}}};
   graph[op.q].ragged_offset = a.seq_len_q;

@@ -411,6 +411,19 @@ INSTANTIATE_TEST_SUITE_P(
                WHEN(attention(g).dropout = {0.1, g.add(tensor("key", {2}, DataType::u32))};
                     attention(g).dropout.threefry = true),
                IV, "threefry_strides is []"},
+        Broken{"threefry streams", sdpa,
+               WHEN(attention(g).dropout = {0.1, g.add(tensor("key", {2}, DataType::u32))};
+                    attention(g).dropout.threefry = true;
+                    attention(g).dropout.streams = g.add(tensor("n", {1, 1, 1, 1}, DataType::i32))),
+               IV, "numbers no streams"},
+        Broken{"dropout streams", sdpa,
+               WHEN(give_dropout(g, 0.1);
+                    attention(g).dropout.streams = g.add(tensor("n", {2, 3, 1, 1}, DataType::i32))),
+               IV, "dropout streams"},
+        Broken{"type of dropout streams", sdpa,
+               WHEN(give_dropout(g, 0.1);
+                    attention(g).dropout.streams = g.add(tensor("n", {2, 4, 1, 1}, DataType::i64))),
+               IV, "expected i32"},
         Broken{"threefry key", sdpa,
                WHEN(attention(g).dropout = {0.1, g.add(tensor("key", {4}, DataType::u32))};
                     attention(g).dropout.threefry = true),

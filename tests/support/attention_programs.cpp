@@ -244,6 +244,11 @@ void Draw::draw_dropout(AttentionAttributes& a) {
     dropout.offset = scalar("offset", type, 0);
     program_.set_integer(dropout.seed, random_.integer(0, top));
     program_.set_integer(dropout.offset, random_.integer(0, top));
+    if (wants(0.3)) {
+      dropout.streams = program_.add("streams", DataType::i32, {batch_, q_heads_, 1, 1});
+      program_.allocate(dropout.streams);
+      program_.fill(dropout.streams, [&] { return random_.integer(0, 1000); });
+    }
   }
   if (wants(options_.rng_dump)) {
     dropout.rng_dump =

@@ -66,7 +66,7 @@ struct DropoutArguments {
   uint32_t key[2];
   uint64_t offset;
   int64_t threefry_strides[4];
-  const View *mask, *dump;
+  const View *streams, *mask, *dump;
 };
 
 /// Operands absent from the problem are null. The views of q and k are of the rotated tensors if

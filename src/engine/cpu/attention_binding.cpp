@@ -174,7 +174,7 @@ Status AttentionBinding::bind(std::span<void* const> buffers, WorkspaceCursor& w
   d.factor = static_cast<float>(1 / (1 - sizes_.dropout_probability));
   if (s.dropout.mask_scale != kAbsent)
     d.factor = *reinterpret_cast<const float*>(views[s.dropout.mask_scale].data);
-  d.mask = view(s.dropout.mask), d.dump = view(s.dropout.dump);
+  d.streams = view(s.dropout.streams), d.mask = view(s.dropout.mask), d.dump = view(s.dropout.dump);
   if (d.kind == DropoutKind::philox) {
     const uint64_t seed = static_cast<uint64_t>(integer_of(views[s.dropout.seed], 0));
     d.key[0] = static_cast<uint32_t>(seed), d.key[1] = static_cast<uint32_t>(seed >> 32);

@@ -145,6 +145,10 @@ Status check_dropout(const OperandCheck& operands, const AttentionStructure& s,
     case problem::Dropout::Kind::philox:
       HEDDLE_TRY(operands.integers(d.seed, "the dropout seed"));
       if (d.offset != kAbsent) HEDDLE_TRY(operands.integers(d.offset, "the dropout offset"));
+      if (d.streams != kAbsent) {
+        HEDDLE_TRY(operands.has_type(d.streams, "dropout streams", {DataType::i32}));
+        HEDDLE_TRY(operands.has_dims(d.streams, "dropout streams", {z.batch, z.q_heads, 1, 1}));
+      }
       break;
     case problem::Dropout::Kind::threefry:
       HEDDLE_TRY(operands.integers(d.seed, "the dropout key"));

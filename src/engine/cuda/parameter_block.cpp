@@ -26,6 +26,7 @@ void fill_forward(ParameterBlock<Parameters>& block, attention::ForwardParameter
   block.tensor(p.max, structure.max);
   block.tensor(p.sum_exp, structure.sum_exp);
   for (size_t n = 0; n < loads.size(); ++n) block.tensor(p.loads[n], loads[n]);
+  block.tensor(p.dropout_streams, structure.dropout.streams);
   block.tensor(p.dropout_mask, structure.dropout.mask);
   block.tensor(p.dropout_dump, structure.dropout.dump);
   block.tensor(p.block_mask, structure.block_mask);

@@ -134,6 +134,15 @@ def test_vmap_over_a_cut_axis(collectives):
 
 
 @pytest.mark.parametrize("mode", COMPILED)
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_dropout_needs_nothing(collectives, mode, kv_heads):
+    arrays = random(B, T, N, H), random(B, T, kv_heads, H, seed=1), random(B, T, kv_heads, H, seed=2)
+    cut = P("data", None, "model", None)
+    check(collectives, mode, lambda q, k, v: attention(q, k, v, dropout=(0.3, 5)), arrays, (cut,) * 3, cut, {}, {},
+          random(B, T, N, H, seed=3))
+
+
+@pytest.mark.parametrize("mode", COMPILED)
 def test_dropout_draws_in_the_backward_what_it_drew(collectives, mode):
     """v is a basis, so that the output shows what is kept, and the gradient of v what the backward thinks is kept."""
     q, k = random(B, T, N, H), random(B, T, N, H, seed=1)
@@ -144,5 +153,6 @@ def test_dropout_draws_in_the_backward_what_it_drew(collectives, mode):
     with context:
         o, pull = jax.vjp(jax.jit(function), *placed)
         d_v = jax.jit(lambda o: pull(o)[2])(jnp.ones_like(o))
+    np.testing.assert_allclose(o, drop(q, k, v), rtol=1e-4, atol=1e-5)  # and what one device draws
     np.testing.assert_allclose(np.asarray(d_v)[..., 0], np.asarray(o).sum(1)[..., :T].swapaxes(1, 2), rtol=1e-4,
                                atol=1e-5)

@@ -286,6 +286,8 @@ def attention(
     probability, seed, offset = _dropout(dropout)
     if probability:
         operands["seed"], operands["offset"] = seed, offset
+        # Each head's stream by number, so that a part of the heads draws the bits that it has in the whole.
+        operands["streams"] = jnp.arange(b * n, dtype=jnp.int32).reshape(b, n)
     scale = rows["q"].shape[-1] ** -0.5 if scale is None else _checks.number(OP, "scale", scale)
     if soft_cap is not None:
         soft_cap = _checks.number(OP, "soft_cap", soft_cap)

@@ -20,7 +20,7 @@ class Config(NamedTuple):
     """All of a call that is known when it is traced.
 
     operands: the names of the forward's operands, in order. Beside those of ROWS, BATCHED and SCALARS there are "sink"
-    [N], "lse" [B, N, T], and loads of the score: "bias", "mask", "q_segments" and "kv_segments", and "load0"... of a
+    [N], "streams" [B, N], "lse" [B, N, T], and loads of the score: "bias", "mask", "q_segments" and "kv_segments", and "load0"... of a
     user's score, each [B or 1, N or 1, T or 1, S or 1].
     wanted: what the backward is to give, of "q", "k", "v", "bias" and "sink".
     wide: whether O, or dQ, dK and dV, are to be f32, because they will be summed.
@@ -101,10 +101,8 @@ def _fold(config, leading, lead, named, platform):
         shared, whole = all(d == 1 for d in x.shape[:leading]), x.shape[:leading] == lead
         if shared and many > 1 and name in ("q", "k", "v") and platform == "cuda":
             return None  # copies of tiles take no stride of 0
-        if name in BATCHED or name in ("o", "lse", "d_o"):
+        if name in BATCHED or name in ("streams", "o", "lse", "d_o"):
             x = jnp.broadcast_to(x, lead + body).reshape(many * body[0], *body[1:])
-        elif many > 1 and config.dropout:
-            return None  # every entry draws the same bits
         elif name in SCALARS or name == "sink":
             if not shared or (name in config.wanted and many > 1):
                 return None
@@ -147,7 +145,7 @@ def _row_tensor(config, batch, shape):
 def _operand(config, graph, name, x, batch):
     if name in ROWS:
         return graph.operand(name, x.dtype, *_row_tensor(config, batch, x.shape))
-    dims = {"lse": lambda: (*x.shape, 1), "sink": lambda: (1, x.size, 1, 1), "seed": lambda: (1, 1, 1, 1),
+    dims = {"lse": lambda: (*x.shape, 1), "sink": lambda: (1, x.size, 1, 1), "streams": lambda: (*x.shape, 1, 1), "seed": lambda: (1, 1, 1, 1),
             "offset": lambda: (1, 1, 1, 1), "q_lengths": lambda: (batch, 1, 1, 1), "kv_lengths": lambda: (batch, 1, 1, 1)}
     return graph.operand(name, x.dtype, dims.get(name, lambda: x.shape)())
 
@@ -165,7 +163,8 @@ def _attributes(config, graph, uids):
         score.keep_where(score.apply("cmp_eq", uids["q_segments"], uids["kv_segments"]))
     dropout = None
     if config.dropout:
-        dropout = {"probability": config.dropout, "seed": uids["seed"], "offset": uids["offset"]}
+        dropout = {"probability": config.dropout, "seed": uids["seed"], "offset": uids["offset"],
+                   "streams": uids["streams"]}
     return {"attn_scale": config.scale, "bias": uids.get("bias"), "sink": uids.get("sink"),
             "score_mod": score.score_mod(), "padding_mask": True if "q_lengths" in uids else None,
             "seq_len_q": uids.get("q_lengths"), "seq_len_kv": uids.get("kv_lengths"),

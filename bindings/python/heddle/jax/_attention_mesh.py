@@ -25,7 +25,7 @@ def _dims(config, name, rank):
         return ("b",)
     if name in SCALARS:
         return ()
-    return {"lse": ("b", "n", "t"), "sink": ("n",)}.get(name, ("b", "n", "t", "s"))
+    return {"lse": ("b", "n", "t"), "streams": ("b", "n"), "sink": ("n",)}.get(name, ("b", "n", "t", "s"))
 
 
 def _group(config, leading, shapes):
@@ -58,8 +58,7 @@ def _rule(config, leading, mesh, operands, results):
     outs = [_mapping(config, leading, name, tuple(x.shape), group, unique) for name, x in zip(names, results)]
     flat = [f for mapping in ins + outs for dim in mapping for f in (dim if isinstance(dim, CompoundFactor) else [dim])]
     sizes = {"g": group} if "g" in flat else {}
-    # With dropout all is whole: a device's own batch and heads would draw other bits.
-    replicated = tuple(dict.fromkeys(f for f in flat if f.startswith("u") or config.dropout))
+    replicated = tuple(dict.fromkeys(f for f in flat if f.startswith("u")))
     return SdyShardingRule(tuple(ArrayMapping(*m) for m in ins), tuple(ArrayMapping(*m) for m in outs),
                            need_replication_factors=replicated, **sizes)
 
@@ -76,8 +75,6 @@ class _Cut:
         self.lead = [divisible(mesh, axes[i], q.shape[i]) if q.shape[i] > 1 else () for i in range(leading)]
         self.batch = divisible(mesh, axes[leading], q.shape[leading])
         self.heads = divisible(mesh, axes[heads], q.shape[heads])
-        if config.dropout:
-            self.lead, self.batch, self.heads = [()] * leading, (), ()
         self.kv_heads = self.shapes["k"][heads]
         self.follows = self.kv_heads % size_of(mesh, self.heads) == 0
 
@@ -177,9 +174,6 @@ def per_device(attend, config, operands, batch, heads):
             for name in ("k", "v"):
                 part = _compat.as_varying(named[name], axes_of(heads))
                 named[name] = jnp.take(part, index, axis=config.axis("heads"))
-        cut = axes_of(batch) + axes_of(heads)
-        if config.dropout and cut:  # other bits on each device
-            named["offset"] = named["offset"] + (jax.lax.axis_index(cut) << 20).astype(named["offset"].dtype)
         return attend(config, named)
 
     names = list(operands)

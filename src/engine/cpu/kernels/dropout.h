@@ -11,13 +11,13 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 inline constexpr int64_t kDropoutStrip = 64;
 
 /// words[n] of keys 4 * quad + n, for the strip's quads (Philox 4x32-10).
-inline void philox_words(const DropoutArguments& dropout, uint32_t batch_head, uint32_t row,
+inline void philox_words(const DropoutArguments& dropout, uint32_t stream, uint32_t row,
                          uint32_t first_quad, uint32_t* words) {
   constexpr int kQuads = kDropoutStrip / 4;
   uint32_t c0[kQuads], c1[kQuads], c2[kQuads], c3[kQuads];
   for (int n = 0; n < kQuads; ++n) {
     c0[n] = first_quad + static_cast<uint32_t>(n);
-    c1[n] = row, c2[n] = batch_head, c3[n] = static_cast<uint32_t>(dropout.offset);
+    c1[n] = row, c2[n] = stream, c3[n] = static_cast<uint32_t>(dropout.offset);
   }
   uint32_t key0 = dropout.key[0],
            key1 = dropout.key[1] ^ static_cast<uint32_t>(dropout.offset >> 32);
@@ -80,6 +80,10 @@ inline void mask_factors(const DropoutArguments& dropout, const ScoreCells& cell
                                               const ScoreCells& cells, float* factors) {
   if (dropout.kind == DropoutKind::mask) return mask_factors(dropout, cells, factors);
   const bool philox = dropout.kind == DropoutKind::philox;
+  const auto stream = static_cast<uint32_t>(
+      philox && dropout.streams
+          ? *reinterpret_cast<const int32_t*>(row_address(*dropout.streams, cells.b, cells.h, 0))
+          : cells.b * q_heads + cells.h);
   // The thresholds of core/dropout_bits.h.
   const auto least_kept = static_cast<uint32_t>(dropout.probability * 4294967296.0);
   const double exact = (1 - dropout.probability) * 8388608.0;
@@ -91,8 +95,8 @@ inline void mask_factors(const DropoutArguments& dropout, const ScoreCells& cell
     int64_t skipped = 0;  // keys of the first quad that lie before the strip
     if (philox) {
       skipped = key % 4;
-      philox_words(dropout, static_cast<uint32_t>(cells.b * q_heads + cells.h),
-                   static_cast<uint32_t>(cells.row), static_cast<uint32_t>(key / 4), words);
+      philox_words(dropout, stream, static_cast<uint32_t>(cells.row),
+                   static_cast<uint32_t>(key / 4), words);
     } else {
       const int64_t* s = dropout.threefry_strides;
       threefry_words(
