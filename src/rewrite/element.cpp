@@ -25,6 +25,20 @@ bool is_widening(ElementType from, ElementType to) {
   }
 }
 
+Index flat(const std::vector<Index>& at) {
+  Index all;
+  for (const Index& index : at) all.insert(all.end(), index.begin(), index.end());
+  return all;
+}
+
+bool varies(const Element& element, const Index& along) {
+  return std::any_of(element.at.begin(), element.at.end(), [&](const Index& index) {
+    return std::any_of(index.begin(), index.end(), [&](Var v) {
+      return std::find(along.begin(), along.end(), v) != along.end();
+    });
+  });
+}
+
 Elements::Elements(const hlo::Module& module) : module_(module), digits_(module) {
   for (const Computation* computation : module.computations())
     for (const auto& [x, first] : number_values(computation)) representative_[x] = first;

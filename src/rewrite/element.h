@@ -43,6 +43,11 @@ struct StackRead {
   int64_t element = 0;                      // of that while's state
 };
 
+/// All digits of a place, in order.
+Index flat(const std::vector<Index>& at);
+/// Whether `element` varies along some digit of `along`.
+bool varies(const Element& element, const Index& along);
+
 class Elements {
  public:
   explicit Elements(const hlo::Module& module);

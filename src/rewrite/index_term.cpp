@@ -16,14 +16,6 @@ constexpr int kMaxOperations = 16;
 // Whole numbers that f32, in which calls compute indices, holds exactly.
 constexpr double kExact = 1 << 24;
 
-bool varies(const Element& element, const Index& along) {
-  return std::any_of(element.at.begin(), element.at.end(), [&](const Index& index) {
-    return std::any_of(index.begin(), index.end(), [&](Var v) {
-      return std::find(along.begin(), along.end(), v) != along.end();
-    });
-  });
-}
-
 std::optional<PointwiseMode> mode_of(Opcode opcode) {
   switch (opcode) {
     case Opcode::add:

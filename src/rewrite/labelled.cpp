@@ -8,12 +8,6 @@ namespace heddle::rewrite {
 
 using hlo::Instruction;
 
-Index flat(const std::vector<Index>& at) {
-  Index all;
-  for (const Index& index : at) all.insert(all.end(), index.begin(), index.end());
-  return all;
-}
-
 std::vector<int64_t> sizes(const Elements& elements, const Index& labels) {
   std::vector<int64_t> result;
   for (Var v : labels) result.push_back(elements.size(v));

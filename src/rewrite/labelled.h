@@ -11,8 +11,6 @@ struct Labelled {
   Index labels;
 };
 
-/// All digits of a place, in order.
-Index flat(const std::vector<Index>& at);
 std::vector<int64_t> sizes(const Elements& elements, const Index& labels);
 
 /// The array with the digits of `to` as its dimensions, in that order; broadcast along those that

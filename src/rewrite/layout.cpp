@@ -13,12 +13,6 @@ bool contains(const Index& index, Var v) {
   return std::find(index.begin(), index.end(), v) != index.end();
 }
 
-Index flat(const Element& element) {
-  Index all;
-  for (const Index& index : element.at) all.insert(all.end(), index.begin(), index.end());
-  return all;
-}
-
 template <class Keep>
 Index filtered(const Index& index, Keep keep) {
   Index result;
@@ -51,7 +45,7 @@ std::vector<Index> axes_in(const Element& element, const Index& which) {
 
 Result<Roles> roles_of(const Elements& elements, const Algebra& algebra, const Match& match) {
   const Score& score = match.score;
-  const Index q = flat(score.q), k = flat(score.k), v = flat(match.v);
+  const Index q = flat(score.q.at), k = flat(score.k.at), v = flat(match.v.at);
   Roles roles;
   roles.keys = filtered(k, [&](Var x) { return contains(score.keys, x); });
   roles.depth = filtered(q, [&](Var x) { return contains(score.depth, x); });
@@ -75,7 +69,7 @@ Result<Roles> roles_of(const Elements& elements, const Algebra& algebra, const M
     if (!contains(v, x))
       return error(Code::graph_not_supported, "the values do not vary along every key axis");
   if (match.d_o) {
-    const Index d_o = flat(*match.d_o);
+    const Index d_o = flat(match.d_o->at);
     if (filtered(d_o, [&](Var x) { return contains(roles.value_depth, x); }) != roles.value_depth)
       return error(Code::graph_not_supported,
                    "dO and the values hold the digits of their depth in different orders");

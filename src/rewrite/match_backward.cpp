@@ -29,12 +29,6 @@ std::vector<Var> without(std::vector<Var> from, const std::vector<Var>& what) {
   return from;
 }
 
-std::vector<Var> digits(const Element& element) {
-  std::vector<Var> all;
-  for (const Index& index : element.at) all.insert(all.end(), index.begin(), index.end());
-  return all;
-}
-
 /// The gradient of the scores, as proved.
 struct Core {
   Element d_o, v;
@@ -176,7 +170,7 @@ class Backward {
                                const std::vector<Var>& by) {
     Algebra::Renaming renaming;
     size_t next = 0;
-    for (Var v : digits(element)) {
+    for (Var v : flat(element.at)) {
       if (std::find(bound.begin(), bound.end(), v) == bound.end()) continue;
       if (next == by.size()) return std::nullopt;
       renaming[v] = by[next++];
@@ -187,9 +181,9 @@ class Backward {
 
   /// What `role` is in the labels of `place`; nothing if the labels cannot be its.
   std::optional<Poly> gradient(const Core& core, Role role, const Element& place) {
-    const std::vector<Var> labels = digits(place);
+    const std::vector<Var> labels = flat(place.at);
     const auto axes = [&](const Element& e, const std::vector<Var>& bound) {
-      return without(digits(e), bound);
+      return without(flat(e.at), bound);
     };
     const std::vector<Var> q = axes(softmax_.score.q, softmax_.score.depth);
     const std::vector<Var> k = axes(softmax_.score.k, softmax_.score.depth);
@@ -206,7 +200,7 @@ class Backward {
       const bool is_there = role == Role::d_bias ? softmax_.score.bias.has_value()
                                                  : softmax_.sink && softmax_.sink->place;
       if (!is_there) return std::nullopt;
-      added_axes = digits(role == Role::d_bias ? *softmax_.score.bias : *softmax_.sink->place);
+      added_axes = flat((role == Role::d_bias ? *softmax_.score.bias : *softmax_.sink->place).at);
       own = &added_axes;
     }
     const std::vector<Var> depth = without(labels, all);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "rewrite/labelled.h"
 #include "rewrite/planner.h"
 
 namespace heddle::rewrite {
@@ -119,15 +118,9 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
   const Roles roles = planner.plan().roles;
   const auto labels_beyond = [&](const Element& place, Index known) {
     Index rest;
-    for (const Index& index : place.at)
-      for (Var v : index)
-        if (std::find(known.begin(), known.end(), v) == known.end()) rest.push_back(v);
+    for (Var v : flat(place.at))
+      if (std::find(known.begin(), known.end(), v) == known.end()) rest.push_back(v);
     return rest;
-  };
-  const auto joined = [](std::initializer_list<Index> lists) {
-    Index all;
-    for (const Index& list : lists) all.insert(all.end(), list.begin(), list.end());
-    return all;
   };
   for (const Output& output : match.outputs) {
     // In the order of the operands, so that uids and results agree.
@@ -135,19 +128,19 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
     switch (output.role) {
       case Role::d_q: {
         axes = planner.q_axes();
-        axes.columns = labels_beyond(output.place, joined({axes.batch, axes.heads, axes.rows}));
+        axes.columns = labels_beyond(output.place, flat({axes.batch, axes.heads, axes.rows}));
         HEDDLE_ASSIGN(op.d_q, planner.derotated_result("dQ", "Q", output, axes));
         break;
       }
       case Role::d_k: {
         axes = planner.k_axes();
-        axes.columns = labels_beyond(output.place, joined({axes.batch, axes.heads, axes.rows}));
+        axes.columns = labels_beyond(output.place, flat({axes.batch, axes.heads, axes.rows}));
         HEDDLE_ASSIGN(op.d_k, planner.derotated_result("dK", "K", output, axes));
         break;
       }
       case Role::d_v: {
         axes = planner.v_axes();
-        axes.columns = labels_beyond(output.place, joined({axes.batch, axes.heads, axes.rows}));
+        axes.columns = labels_beyond(output.place, flat({axes.batch, axes.heads, axes.rows}));
         HEDDLE_ASSIGN(op.d_v, planner.result("dV", output, axes));
         HEDDLE_TRY(planner.add_blind_rows(d_o));
         break;

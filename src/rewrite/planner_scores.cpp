@@ -144,15 +144,6 @@ Status Planner::add_blind_rows(size_t operand) {
   return {};
 }
 
-/// Whether `element` varies along some of `labels`.
-static bool varies(const Element& element, const Index& labels) {
-  return std::any_of(labels.begin(), labels.end(), [&](Var v) {
-    return std::any_of(element.at.begin(), element.at.end(), [&](const Index& at) {
-      return std::find(at.begin(), at.end(), v) != at.end();
-    });
-  });
-}
-
 Axes Planner::score_axes(const Element& element) const {
   const auto part = [&](const Index& axis) { return varies(element, axis) ? axis : Index{}; };
   const Roles& r = plan_.roles;
@@ -226,13 +217,11 @@ Status Planner::set_sink(graph::AttentionAttributes& a) {
   operand.axes.heads = heads;
   Dims strides{count, 1, 1, 1};
   if (const auto& leaf = match_.sink->place) {
-    for (const Index& index : leaf->at)
-      for (Var v : index)
-        if (std::find(heads.begin(), heads.end(), v) == heads.end())
-          return error(
-              Code::graph_not_supported,
-              "the sink (%{}) differs between rows or batch entries; a call has one a head",
-              leaf->x->name());
+    for (Var v : flat(leaf->at))
+      if (std::find(heads.begin(), heads.end(), v) == heads.end())
+        return error(Code::graph_not_supported,
+                     "the sink (%{}) differs between rows or batch entries; a call has one a head",
+                     leaf->x->name());
     if (!hlo::is_floating(leaf->x->shape().type()) || !data_type(leaf->x->shape().type()))
       return error(Code::graph_not_supported, "%{} (Sink) has elements of type {}", leaf->x->name(),
                    hlo::name(leaf->x->shape().type()));

@@ -26,12 +26,6 @@ std::optional<double> scalar(const Instruction* x) {
   return literal->get(0);
 }
 
-Index joined(const std::vector<Index>& at) {
-  Index all;
-  for (const Index& index : at) all.insert(all.end(), index.begin(), index.end());
-  return all;
-}
-
 }  // namespace
 
 Poly Region::value(const Element& element) {
@@ -202,7 +196,7 @@ Poly Region::dot(const Element& e) {
   const Poly product = algebra_.multiply(dot_operand({e.frame, sides[0], at[0]}),
                                          dot_operand({e.frame, sides[1], at[1]}));
   if (product.size() > kMaxTerms) return algebra_.element(e);
-  return algebra_.sum(joined(summed), product);
+  return algebra_.sum(flat(summed), product);
 }
 
 Poly Region::reduce(const Element& e) {
@@ -218,7 +212,7 @@ Poly Region::reduce(const Element& e) {
       summed.push_back(at.back());
     }
   }
-  return algebra_.sum(joined(summed), value({e.frame, from, std::move(at)}));
+  return algebra_.sum(flat(summed), value({e.frame, from, std::move(at)}));
 }
 
 Poly Region::dot_operand(const Element& element) {

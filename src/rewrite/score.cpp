@@ -17,12 +17,6 @@ bool depends(const std::vector<Var>& support, const std::vector<Var>& on) {
                      [&](Var v) { return std::find(on.begin(), on.end(), v) != on.end(); });
 }
 
-size_t digits(const Element& element) {
-  size_t count = 0;
-  for (const Index& index : element.at) count += index.size();
-  return count;
-}
-
 /// `z` with indicators replaced by their values, its constant apart.
 struct Assigned {
   Poly rest;
@@ -188,7 +182,7 @@ Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys)
                })) {
       score.added.push_back(m);
       if (only && m.coefficient == 1 &&
-          (!score.bias || digits(only->element) > digits(*score.bias)))
+          (!score.bias || flat(only->element.at).size() > flat(score.bias->at).size()))
         score.bias = only->element;
     } else {
       return error(Code::graph_not_supported,

@@ -9,26 +9,12 @@ using hlo::Opcode;
 
 namespace {
 
-bool varies(const Element& element, const Index& along) {
-  return std::any_of(element.at.begin(), element.at.end(), [&](const Index& index) {
-    return std::any_of(index.begin(), index.end(), [&](Var v) {
-      return std::find(along.begin(), along.end(), v) != along.end();
-    });
-  });
-}
-
 bool varies_only(const Element& element, const Index& along) {
   return std::all_of(element.at.begin(), element.at.end(), [&](const Index& index) {
     return std::all_of(index.begin(), index.end(), [&](Var v) {
       return std::find(along.begin(), along.end(), v) != along.end();
     });
   });
-}
-
-Index joined(std::initializer_list<Index> lists) {
-  Index all;
-  for (const Index& list : lists) all.insert(all.end(), list.begin(), list.end());
-  return all;
 }
 
 struct Comparison {
@@ -79,8 +65,8 @@ std::optional<Segments> segments_of(Elements& elements, const Element& element,
                                     const Roles& roles) {
   const auto c = comparison(elements, element);
   if (!c || c->direction != "EQ") return std::nullopt;
-  const Index outer = joined({roles.batch, roles.query_heads()});
-  const Index row = joined({outer, roles.rows}), key = joined({outer, roles.keys});
+  const Index outer = flat({roles.batch, roles.query_heads()});
+  const Index row = flat({outer, roles.rows}), key = flat({outer, roles.keys});
   for (const auto& [a, b] : {std::pair(c->a, c->b), std::pair(c->b, c->a)})
     if (varies_only(a, row) && varies_only(b, key) && varies(a, roles.rows) &&
         varies(b, roles.keys))

@@ -258,13 +258,6 @@ Result<Literal> evaluate_scatter(Machine& machine, const Instruction& x, Operand
   }
   Operands totals;
   for (size_t i = 0; i < n; ++i) totals.push_back(std::move(operands[i]));
-  const auto scalar_at = [](const Literal& array, int64_t index) {
-    Literal scalar = Literal::scalar(array.shape().type(), 0);
-    const int64_t size = size_of(array.shape().type());
-    std::copy(array.data() + index * size, array.data() + (index + 1) * size,
-              scalar.mutable_data());
-    return scalar;
-  };
   HEDDLE_TRY(
       for_each_update(scatter, operand_shape, indices, [&](int64_t at, int64_t update) -> Status {
         Operands arguments;

@@ -306,4 +306,11 @@ Result<Literal> Machine::evaluate_custom_call(const Instruction& x, Operands ope
   return refuse(x, fmt::format("to {} has no handler", target));
 }
 
+Literal scalar_at(const Literal& array, int64_t index) {
+  Literal scalar = Literal::scalar(array.shape().type(), 0);
+  const int64_t size = size_of(array.shape().type());
+  std::copy(array.data() + index * size, array.data() + (index + 1) * size, scalar.mutable_data());
+  return scalar;
+}
+
 }  // namespace heddle::hlo

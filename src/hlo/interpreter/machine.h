@@ -82,6 +82,9 @@ Result<Literal> to_storage(Literal value, FloatStorage storage,
 Result<Literal> convert_to(const Literal& value, ElementType type,
                            std::shared_ptr<MemoryMeter> meter = nullptr);
 
+/// Element `index` of an array, row-major, bit by bit.
+Literal scalar_at(const Literal& array, int64_t index);
+
 // One function for each group of operations; all checks of shapes are verify()'s.
 Result<Literal> evaluate_unary(Machine& machine, const Instruction& x, Operands operands);
 Result<Literal> evaluate_binary(Machine& machine, const Instruction& x, Operands operands);

@@ -45,13 +45,6 @@ Result<Literal> evaluate_sort(Machine& machine, const Instruction& x, Operands o
     HEDDLE_ASSIGN(Literal out, machine.allocate(operand.shape()));
     sorted.push_back(std::move(out));
   }
-  const auto scalar_at = [](const Literal& array, int64_t index) {
-    Literal scalar = Literal::scalar(array.shape().type(), 0);
-    const int64_t size = size_of(array.shape().type());
-    std::copy(array.data() + index * size, array.data() + (index + 1) * size,
-              scalar.mutable_data());
-    return scalar;
-  };
   const auto before = [&](int64_t a, int64_t b) -> Result<bool> {
     Operands arguments;
     for (const Literal& operand : operands) {
