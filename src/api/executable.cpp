@@ -54,23 +54,32 @@ Status Executable::find_pointers(std::span<const Binding> bindings,
   return {};
 }
 
-/// A ragged tensor's places are data, so of one only the beginning is compared.
+/// A ragged tensor's places are data, so of one only the beginning is compared. Most tensors lie
+/// apart as a whole: only of those whose spans meet are the elements compared.
 Status Executable::check_overlaps(std::span<void* const> pointers, void* workspace) const {
+  const auto meet = [](void* a, int64_t a_bytes, void* b, int64_t b_bytes) {
+    const auto first = reinterpret_cast<uintptr_t>(a), second = reinterpret_cast<uintptr_t>(b);
+    return first < second + static_cast<uintptr_t>(b_bytes) &&
+           second < first + static_cast<uintptr_t>(a_bytes);
+  };
   for (size_t i = 0; i < ports_.size(); ++i) {
     const graph::Tensor& written = graph_[ports_[i].tensor];
-    const MemoryView scratch{reinterpret_cast<uintptr_t>(workspace), 1, {workspace_bytes_}, {1}};
-    if (workspace_bytes_ > 0 && !is_ragged(written) &&
-        overlap(view_of(written, pointers[i]), scratch)) {
-      return error(Code::invalid_variant_pack, "The {} shares memory with the workspace.",
-                   describe(written));
+    if (!is_ragged(written) && meet(pointers[i], port_bytes_[i], workspace, workspace_bytes_)) {
+      const MemoryView scratch{reinterpret_cast<uintptr_t>(workspace), 1, {workspace_bytes_}, {1}};
+      if (overlap(view_of(written, pointers[i]), scratch)) {
+        return error(Code::invalid_variant_pack, "The {} shares memory with the workspace.",
+                     describe(written));
+      }
     }
     if (!ports_[i].output) continue;
     for (size_t j = 0; j < ports_.size(); ++j) {
-      const graph::Tensor& other = graph_[ports_[j].tensor];
       if (i == j || (ports_[j].output && j < i)) continue;
-      const bool shared = is_ragged(written) || is_ragged(other)
-                              ? pointers[i] == pointers[j]
-                              : overlap(view_of(written, pointers[i]), view_of(other, pointers[j]));
+      const graph::Tensor& other = graph_[ports_[j].tensor];
+      const bool shared =
+          is_ragged(written) || is_ragged(other)
+              ? pointers[i] == pointers[j]
+              : meet(pointers[i], port_bytes_[i], pointers[j], port_bytes_[j]) &&
+                    overlap(view_of(written, pointers[i]), view_of(other, pointers[j]));
       if (!shared) continue;
       return error(Code::invalid_variant_pack,
                    "The output {} shares memory with the {} {}, expected memory of its own.",

@@ -79,6 +79,7 @@ class Executable {
 
   graph::Graph graph_;
   std::vector<Port> ports_, inputs_, outputs_;
+  std::vector<int64_t> port_bytes_;  ///< from a port's first byte to past its last
   std::vector<Step> steps_;
   std::vector<int64_t> constants_;  ///< a scalar's bytes each
   int64_t workspace_bytes_ = 0;

@@ -47,7 +47,10 @@ class Executable::Builder {
                    out_.ports_.size(), kMaxPorts);
     }
     for (size_t i = 0; i < out_.ports_.size(); ++i) {
-      sources_[out_.ports_[i].tensor] = {Source::Kind::port, static_cast<int64_t>(i)};
+      const graph::TensorId id = out_.ports_[i].tensor;
+      sources_[id] = {Source::Kind::port, static_cast<int64_t>(i)};
+      out_.port_bytes_.push_back(*span_of(graph[id].dims, graph[id].strides) *
+                                 size_of(*graph[id].dtype));
     }
     return {};
   }
