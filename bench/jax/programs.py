@@ -126,6 +126,31 @@ def training(model, ops):
     return lambda state, number: step(state, number), (parameters, zeros(parameters), zeros(parameters))
 
 
+def device_programs():
+    """{work: {name: (function, arguments)}}: forward and backward on one GPU, and on all of them at once.
+
+    "batch" gives each GPU a batch of its own, so all of them should take as long as one; the ring cuts one sequence, so
+    n of them should take an n-th.
+    """
+    gpus = jax.devices("cuda")
+    mesh = jax.make_mesh((len(gpus),), ("gpus",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def cut(shape, spec):
+        place = jax.sharding.NamedSharding(mesh, spec)
+        return [jax.device_put(normal(*shape, seed=i), place) for i in range(4)]
+
+    one, rows = jax.sharding.PartitionSpec("gpus"), jax.sharding.PartitionSpec(None, "gpus")
+    attend = partial(heddle.jax.attention, causal=True)
+    ring = jax.shard_map(partial(heddle.jax.ring_attention, axis_name="gpus", causal=True), mesh=mesh,
+                         in_specs=(rows,) * 3, out_specs=rows)
+    alone = lambda shape: [normal(*shape, seed=i) for i in range(4)]
+    batch, many, long = (2, 8192, 16, 128), (2 * len(gpus), 8192, 16, 128), (1, 32768, 16, 128)
+    return {
+        "batch": {"one": (pulled_back(attend), alone(batch)), "all": (pulled_back(attend), cut(many, one))},
+        "ring": {"one": (pulled_back(attend), alone(long)), "all": (pulled_back(ring), cut(long, rows))},
+    }
+
+
 def training_ops():
     """The ops that the model is written with: plain JAX, which `enable()` is to change, and Heddle's own."""
     return {"plain": train_gpt.plain_ops(), "op": train_gpt.heddle_ops()}

@@ -72,6 +72,14 @@ def tables(result):
                          f"{r[name]['peak_bytes'] / 2**30:.2f} | {r[name]['fused_calls']} | "
                          f"{r[name]['losses'][-1]:.3f} | {apart:.3f} |\n")
         errors += _errors(r, "training")
+    if result.get("devices"):
+        text += ("\n**Many GPUs**, attention forward and backward, causal, bfloat16, h16 d128, ms\n\n| work | GPUs | one GPU | "
+                 "all | efficiency |\n|---|--:|--:|--:|--:|\n")
+        names = {"batch": "b2 s8192 a GPU", "ring": "b1 s32768 round the ring"}
+        for row in result["devices"]:
+            one, every = row["seconds"]["one"] * 1e3, row["seconds"]["all"] * 1e3
+            efficiency = one / every / (row["gpus"] if row["work"] == "ring" else 1)
+            text += f"| {names[row['work']]} | {row['gpus']} | {one:.3f} | {every:.3f} | {efficiency:.2f} |\n"
     return text + errors
 
 

@@ -176,7 +176,25 @@ def training(options):
     return {"model": model.as_json(), "results": results}
 
 
-PARTS = {"attention": attention, "memory": memory, "norm": norm, "training": training}
+def devices(options):
+    import clock
+    import jax
+    from programs import device_programs
+
+    count, rows = len(jax.devices("cuda")), []
+    if count < 2:
+        print("devices: there is one GPU, and nothing to compare")
+        return None
+    for work, functions in device_programs().items():
+        programs = {name: (compiled(function, arguments), arguments) for name, (function, arguments) in functions.items()}
+        seconds = clock.medians({name: lambda p=program, a=arguments: p(*a) for name, (program, arguments) in
+                                 programs.items()}, options.rounds)
+        print(f"{work}: one GPU {seconds['one'] * 1e3:.3f} ms, {count} GPUs {seconds['all'] * 1e3:.3f} ms", flush=True)
+        rows.append({"work": work, "gpus": count, "seconds": seconds})
+    return rows
+
+
+PARTS = {"attention": attention, "memory": memory, "norm": norm, "training": training, "devices": devices}
 
 
 def machine():

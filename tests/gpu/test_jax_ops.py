@@ -1,5 +1,8 @@
 """heddle.jax's ops on an NVIDIA GPU, against f64 on the host."""
 
+import os
+import subprocess
+import sys
 from functools import partial
 
 import jax
@@ -110,6 +113,33 @@ def test_scan_with_a_checkpoint_policy():
     for got, expected in zip(found, plain):
         got, expected = (np.asarray(a, np.float64) for a in (got, expected))
         assert np.linalg.norm(got - expected) <= 0.05 * np.linalg.norm(expected)
+
+
+CAPTURED = """
+import glob, sys
+import jax, jax.numpy as jnp, numpy as np
+from heddle.jax import attention
+
+x = [jax.random.normal(jax.random.key(i), (2, 300, 4, 64)).astype(jnp.bfloat16) for i in range(3)]
+run = jax.jit(jax.grad(lambda *a: (attention(a[0] * 1.5, *a[1:], causal=True).astype(jnp.float32) ** 2).sum(), (0, 1, 2)))
+first = run(*x)
+for scale in (1, 0.5, 1):  # captured, replayed, and over other buffers
+    found = run(*(scale * a for a in x))
+for one, other in zip(first, found):
+    np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+dump, = glob.glob(sys.argv[1] + "/*lambda*thunk_sequence_after_thunk_passes*")
+captured = open(dump).read().split("kCommandBuffer", 1)[1]
+assert captured.count("kCustomCall ") == 2, captured
+"""
+
+
+def test_calls_are_captured_into_a_cuda_graph(tmp_path):
+    """In a process of its own, as XLA reads its flags once."""
+    flags = f"--xla_gpu_graph_min_graph_size=1 --xla_dump_to={tmp_path} --xla_dump_hlo_as_text"
+    environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": os.pathsep.join(sys.path),
+                   "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    run = subprocess.run([sys.executable, "-c", CAPTURED, tmp_path], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
 
 
 def test_dot_product_attention():

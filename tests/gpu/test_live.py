@@ -56,7 +56,7 @@ def check(f, *args, fused_calls):
     assert calls(f, *args) == 0
     for one, other, exact in zip(plain, fused, truth, strict=True):
         assert one.shape == other.shape and one.dtype == other.dtype
-        allowed = 2 * error(one, exact) + float(jnp.finfo(jnp.bfloat16).eps)
+        allowed = 2 * error(one, exact) + float(jnp.finfo(args[0].dtype).eps)
         assert error(other, exact) <= allowed
 
 
@@ -66,6 +66,55 @@ def test_forward():
 
 def test_gradient():
     check(jax.value_and_grad(loss, argnums=(0, 1, 2)), *qkv(), fused_calls=2)
+
+
+def masked(change):
+    """Attention whose scores [batch, heads, queries, keys] are changed before the softmax."""
+
+    def program(q, k, v):
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) * q.shape[-1]**-0.5
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(change(scores), axis=-1).astype(v.dtype), v)
+
+    return program
+
+
+def window(scores):
+    distance = jnp.arange(scores.shape[-2])[:, None] - jnp.arange(scores.shape[-1])
+    return jnp.where((distance >= 0) & (distance < 50), scores, -1e30)
+
+
+def padded(q, k, v):
+    """With lengths known only when the program runs."""
+    lengths = jnp.where(q[:, 0, 0, 0] > 99, 256, 200)[:, None, None, None]
+    return masked(lambda scores: jnp.where(jnp.arange(scores.shape[-1]) < lengths, scores, -jnp.inf))(q, k, v)
+
+
+def grouped(q, k, v):
+    """Two query heads use each key head."""
+    k, v = (jnp.repeat(x[:, :, :2], 2, axis=2) for x in (k, v))
+    return attend(q, k, v)
+
+
+def late(q, k, v):
+    """Divided by the sum after the weighted sum."""
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) * q.shape[-1]**-0.5
+    weights = jnp.exp(scores - jax.lax.stop_gradient(scores.max(-1, keepdims=True)))
+    total = jnp.einsum("bhqk->bqh", weights)[..., None]
+    return (jnp.einsum("bhqk,bkhd->bqhd", weights.astype(v.dtype), v) / total).astype(v.dtype)
+
+
+@pytest.mark.parametrize("program, dtype", [
+    (attend, jnp.float16),
+    (masked(lambda scores: 20 * jnp.tanh(scores / 20)), jnp.bfloat16),
+    (padded, jnp.bfloat16),
+    (masked(window), jnp.bfloat16),
+    (grouped, jnp.bfloat16),
+    (late, jnp.bfloat16),
+    (partial(jax.nn.dot_product_attention, is_causal=True), jnp.bfloat16),
+], ids=["f16", "soft cap", "padding", "window", "grouped heads", "late division", "jax.nn"])
+def test_ways_to_write_it(program, dtype):
+    check(jax.value_and_grad(lambda *x: (program(*x).astype(jnp.float32)**2).sum(), (0, 1, 2)), *qkv(dtype),
+          fused_calls=2)
 
 
 def test_results_in_a_layout_of_their_own():
