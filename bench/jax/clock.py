@@ -1,5 +1,6 @@
 """The clock of one GPU: programs compiled beforehand, run in turn, so that what else the machine does meets all alike."""
 
+import random
 import statistics
 import time
 
@@ -15,14 +16,18 @@ def batch_of(call, seconds=0.03):
 
 
 def medians(calls, rounds=15):
-    """{name: median seconds of one call} of {name: call}: in every round each has a batch of calls, one after another."""
+    """{name: median seconds of one call} of {name: call}: in every round each has a batch of calls, in an order of chance.
+
+    A GPU's clock falls while it works hard and recovers while it does not: who always ran after a slow one would be flattered.
+    """
     sizes = {name: batch_of(call) for name, call in calls.items()}
     times = {name: [] for name in calls}
+    order = random.Random(1)
     for _ in range(rounds):
-        for name, call in calls.items():
+        for name in order.sample(list(calls), len(calls)):
             start = time.perf_counter()
             for _ in range(sizes[name]):
-                last = call()
+                last = calls[name]()
             jax.block_until_ready(last)
             times[name].append((time.perf_counter() - start) / sizes[name])
     return {name: statistics.median(values) for name, values in times.items()}

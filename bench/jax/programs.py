@@ -110,7 +110,7 @@ class Model:
     kv_heads: int = 12
     batch: int = 4
     sequence: int = 2048
-    rate: float = 1e-3
+    rate: float = 3e-4
     dtype: str = "bfloat16"
 
     def as_json(self):

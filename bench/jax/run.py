@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "bindings" / "python"))
 import report  # noqa: E402
 
 CELLS = [(2, 8192, 16, 128), (8, 2048, 16, 128), (2, 8192, 32, 64)]
-LENGTHS = (2048, 4096, 8192, 16384)  # whose temporary memory is compared
+LENGTHS = (1024, 2048, 4096, 8192)  # whose temporary memory is compared
 
 
 def compiled(function, arguments, **options):
@@ -213,12 +213,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=15, help="batches of calls that a median is taken of")
     parser.add_argument("--steps", type=int, default=150, help="training steps of the loss curves")
     parser.add_argument("--output", type=Path, default=ROOT / "out" / "bench")
+    parser.add_argument("--append", action="store_true", help="keep the other parts of an earlier run in the output folder")
     parser.add_argument("--report", type=Path, help="a jax.json to make the tables and plots of; nothing is measured")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     path = options.report or options.output / "jax.json"
     if not options.report:
-        result = {"machine": machine()}
+        before = json.loads(path.read_text(encoding="utf-8")) if options.append and path.exists() else {}
+        result = {**before, "machine": machine()}
         for name in options.only:
             result[name] = PARTS[name](options)
             path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
