@@ -64,13 +64,13 @@ class TileOrder(ct.Structure):
 
 class Rope(ct.Structure):
     _fields_ = [("cosines", ct.c_uint64), ("sines", ct.c_uint64), ("table_stride", ct.c_int64),
-                ("scale", ct.c_float), ("positions", ct.c_uint64), ("positions_are_64_bit", ct.c_int32),
-                ("positions_per_row", ct.c_int32), ("position_batch_stride", ct.c_int64),
+                ("scale", ct.c_float), ("table_rows", ct.c_int32), ("positions", ct.c_uint64),
+                ("positions_are_64_bit", ct.c_int32), ("positions_per_row", ct.c_int32), ("position_batch_stride", ct.c_int64),
                 ("position_row_stride", ct.c_int64)]
 
     @classmethod
     def of(cls, cosines, sines, scale=1.0):
-        return cls(cosines.data_ptr(), sines.data_ptr(), cosines.stride(0), scale, 0, 0, 0, 0, 0)
+        return cls(cosines.data_ptr(), sines.data_ptr(), cosines.stride(0), scale, cosines.shape[0], 0, 0, 0, 0, 0)
 
 
 class RopeRows(ct.Structure):

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "../ptx/math.cuh"
+#include "../streaming/sine_cosine.cuh"
 #include "operand.cuh"
 #include "rope_parameters.h"
 
@@ -12,11 +13,15 @@ namespace heddle::attention {
 
 /// Row of the tables for row `row` of a sequence.
 HEDDLE_DEVICE i64 rope_position(const RopeParameters& rope, int batch, int row) {
-  if (rope.positions == nullptr) return row;
-  const i64 value = load_integer(
-      rope.positions, batch * rope.position_batch_stride + row * rope.position_row_stride,
-      rope.positions_are_64_bit);
-  return rope.positions_per_row ? value : row + value;
+  i64 at = row;
+  if (rope.positions != nullptr) {
+    const i64 value = load_integer(
+        rope.positions, batch * rope.position_batch_stride + row * rope.position_row_stride,
+        rope.positions_are_64_bit);
+    at = rope.positions_per_row ? value : row + value;
+  }
+  at = at < rope.table_rows ? at : rope.table_rows - 1;
+  return at > 0 ? at : 0;
 }
 
 HEDDLE_DEVICE void load_eight(float (&to)[8], const float* from) {
@@ -154,7 +159,7 @@ HEDDLE_DEVICE void rope_tables(const RopeTableArguments& args) {
   if (index >= args.rows * args.columns) return;
   const int row = index / args.columns, column = index % args.columns;
   const float angle = args.angles[row * args.row_stride + column * args.column_stride];
-  sincosf(angle, &args.sines[index], &args.cosines[index]);
+  streaming::sine_cosine(angle, args.sines[index], args.cosines[index]);
 }
 
 }  // namespace heddle::attention

@@ -14,6 +14,7 @@ struct RopeParameters {
   const float* sines;
   long long table_stride;
   float scale;
+  int table_rows;  ///< positions past the ends read the first and the last
   /// Absent: row s has position s. Else position s + value(batch), or value(batch, s) itself.
   const void* positions;
   int positions_are_64_bit, positions_per_row;

@@ -56,6 +56,8 @@ struct RopeArguments {
   const void *x_offsets, *y_offsets;
   long long x_multiplier, y_multiplier;
   int x_offsets_are_64_bit, y_offsets_are_64_bit;
+  const void* lengths;  ///< or null: of each batch entry, [batch], or prefix sums, [batch + 1]
+  int lengths_are_64_bit, lengths_cumulative;
   const float* angles;           ///< [table_rows, rope_dim], half of it read; or
   const float *cosines, *sines;  ///< both [table_rows, rope_dim / 2]
   long long first_stride[2];     ///< of angles or cosines: row, column

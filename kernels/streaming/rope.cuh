@@ -20,7 +20,7 @@ struct RopeConfig {
   static constexpr bool kTables = false;       ///< cosines and sines, else angles
   static constexpr bool kInverse = false;      ///< the angle's sign turned
   static constexpr bool kPositions = false, kPositionsPerRow = false;
-  static constexpr bool kRagged = false;  ///< x, y or both
+  static constexpr bool kRagged = false;  ///< x, y or both, or they have lengths
 };
 
 HEDDLE_DEVICE i64 integer_at(const void* data, bool is_64_bit, i64 index) {
@@ -62,6 +62,12 @@ struct Rope {
     return start;
   }
 
+  HEDDLE_DEVICE static i64 length_of(const RopeArguments& args, int batch) {
+    if (!args.lengths_cumulative) return integer_at(args.lengths, args.lengths_are_64_bit, batch);
+    return integer_at(args.lengths, args.lengths_are_64_bit, batch + 1) -
+           integer_at(args.lengths, args.lengths_are_64_bit, batch);
+  }
+
   /// Grid (batch * blocks, ceil(heads / heads_per_block)), where blocks = ceil(length * units /
   /// kThreads), units = rope_dim / (2 * kPairs) + (head_dim - rope_dim) / kRun.
   HEDDLE_DEVICE static void run(const RopeArguments& args) {
@@ -73,6 +79,7 @@ struct Rope {
     bool exists = row < args.length;
     i64 x_start = batch * args.x_stride[0], y_start = batch * args.y_stride[0];
     if constexpr (C::kRagged) {
+      if (args.lengths != nullptr) exists = exists && row < length_of(args, batch);
       if (args.x_offsets != nullptr)
         x_start = start_of(args.x_offsets, args.x_offsets_are_64_bit, args.x_multiplier,
                            args.x_stride[2], batch, row, exists);

@@ -40,6 +40,10 @@ struct RopeProblem {
   Rope rope;  ///< `rotated` unused
   double scale = 1;
   bool inverse = false;
+  /// Rows at or past the length of a batch entry are left alone: i32/i64 [B,1,1,1], or prefix sums
+  /// [B+1,1,1,1]. No graph says so; engines do that rotate beside an attention.
+  OperandId lengths = kAbsent;
+  bool lengths_cumulative = false;
 };
 
 }  // namespace heddle::problem

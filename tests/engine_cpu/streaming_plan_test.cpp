@@ -103,6 +103,9 @@ TEST(RopePlan, RefusesInWords) {
   p = rope();
   p.scale = INFINITY;
   EXPECT_SAYS(p, "expected a finite number");
+  p = rope();
+  p.lengths = 2;
+  EXPECT_SAYS(p, "within an attention alone");
 }
 
 // The weight gradient sums over rows in parts that depend on the rows alone.

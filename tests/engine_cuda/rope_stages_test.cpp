@@ -43,7 +43,7 @@ const RopeProblem& rope_at(const Stages& stages, size_t n) {
 
 TEST(RopeStages, RotateQueriesAndKeysIntoTemporariesThatTheAttentionReads) {
   const AttentionProblem problem = rotated_forward();
-  const Stages stages = rope_stages(problem);
+  const Stages stages = rope_stages(problem, "sm_80");
   const auto temporary = static_cast<OperandId>(problem.structure.operands.size());
   ASSERT_EQ(stages.steps.size(), 3u);
   EXPECT_EQ(stages.temporary_bytes, (std::vector{kBytesOfOne, kBytesOfOne}));
@@ -55,7 +55,7 @@ TEST(RopeStages, RotateQueriesAndKeysIntoTemporariesThatTheAttentionReads) {
   EXPECT_EQ(rope_at(stages, 1).scale, 1.0);
   EXPECT_FALSE(rope_at(stages, 0).inverse);
   const auto& attention = std::get<AttentionProblem>(stages.steps[2]);
-  EXPECT_FALSE(has_rope(attention));
+  EXPECT_FALSE(attention.structure.q_rope || attention.structure.k_rope);
   EXPECT_EQ(attention.structure.q, temporary);
   EXPECT_EQ(attention.structure.k, temporary + 1);
   EXPECT_EQ(attention.structure.v, problem.structure.v);
@@ -63,12 +63,26 @@ TEST(RopeStages, RotateQueriesAndKeysIntoTemporariesThatTheAttentionReads) {
   EXPECT_EQ(attention.structure.operands.size(), stages.operand_count);
 }
 
+TEST(RopeStages, LeaveTheQueriesToHoppersKernelWhereItRotatesThem) {
+  AttentionProblem problem = rotated_forward();
+  const Stages stages = rope_stages(problem, "sm_90a");
+  ASSERT_EQ(stages.steps.size(), 2u);
+  EXPECT_EQ(rope_at(stages, 0).x, problem.structure.k);
+  const auto& attention = std::get<AttentionProblem>(stages.steps[1]);
+  EXPECT_EQ(attention.structure.q, problem.structure.q);
+  EXPECT_TRUE(attention.structure.q_rope.has_value());
+  EXPECT_EQ(attention.sizes.q_rope_scale, 0.5);
+  EXPECT_FALSE(has_rope_stages(attention, "sm_90a")) << "one plan takes the rest";
+  problem.structure.q_rope->rope_dim = 24;  // its halves are no whole chunks of 16 bytes
+  EXPECT_EQ(rope_stages(problem, "sm_90a").steps.size(), 3u);
+}
+
 TEST(RopeStages, RotateIntoTheOperandThatAsksForIt) {
   AttentionProblem problem = rotated_forward();
   const OperandId rotated = add_like(problem, problem.structure.q);
   problem.structure.q_rope->rotated = rotated;
   problem.structure.k_rope.reset();
-  const Stages stages = rope_stages(problem);
+  const Stages stages = rope_stages(problem, "sm_80");
   ASSERT_EQ(stages.steps.size(), 2u);
   EXPECT_TRUE(stages.temporary_bytes.empty());
   EXPECT_EQ(rope_at(stages, 0).y, rotated);
@@ -89,11 +103,11 @@ AttentionBackwardProblem rotated_backward() {
 
 TEST(RopeStages, TurnGradientsBackWhereTheyLie) {
   const AttentionBackwardProblem problem = rotated_backward();
-  const Stages stages = *rope_stages(problem);
+  const Stages stages = rope_stages(problem);
   ASSERT_EQ(stages.steps.size(), 3u);
   EXPECT_TRUE(stages.temporary_bytes.empty());
   const auto& attention = std::get<AttentionBackwardProblem>(stages.steps[0]);
-  EXPECT_FALSE(has_rope(attention));
+  EXPECT_FALSE(has_rope_stages(attention));
   EXPECT_EQ(attention.structure.d_q, problem.structure.d_q);
   for (auto [n, id] : {std::pair{size_t{1}, problem.structure.d_q}, {2, problem.structure.d_k}}) {
     EXPECT_EQ(rope_at(stages, n).x, id);
@@ -108,7 +122,7 @@ TEST(RopeStages, KeepTheGradientBeforeRotationIfItIsAskedFor) {
   AttentionBackwardProblem problem = rotated_backward();
   problem.structure.d_q_rope->rotated = problem.structure.forward.o;
   problem.structure.d_k = kAbsent;
-  const Stages stages = *rope_stages(problem);
+  const Stages stages = rope_stages(problem);
   ASSERT_EQ(stages.steps.size(), 2u) << "no dK, nothing to turn back";
   EXPECT_EQ(std::get<AttentionBackwardProblem>(stages.steps[0]).structure.d_q,
             problem.structure.forward.o);
@@ -120,12 +134,26 @@ TEST(RopeStages, GradientsOfAnotherTypeAreTurnedBackFromATemporary) {
   AttentionBackwardProblem problem = rotated_backward();
   problem.structure.forward.operands[static_cast<size_t>(problem.structure.d_q)].dtype =
       DataType::f32;
-  const Stages stages = *rope_stages(problem);
+  const Stages stages = rope_stages(problem);
   EXPECT_EQ(stages.temporary_bytes, std::vector{kBytesOfOne});
   EXPECT_EQ(rope_at(stages, 1).y, problem.structure.d_q);
   const auto& attention = std::get<AttentionBackwardProblem>(stages.steps[0]);
   EXPECT_EQ(attention.structure.d_q, rope_at(stages, 1).x);
   EXPECT_EQ(attention.structure.forward.operands.back().dtype, DataType::bf16);
+}
+
+TEST(RopeStages, TurnRaggedGradientsBackUpToTheirLengths) {
+  AttentionBackwardProblem problem = rotated_backward();
+  auto& forward = problem.structure.forward;
+  forward.q_lengths = forward.stats;  // any operand will do: only its name is passed on
+  forward.q_lengths_cumulative = true;
+  EXPECT_EQ(rope_at(rope_stages(problem), 1).lengths, kAbsent)
+      << "past a dense one there are zeros";
+  forward.operands[static_cast<size_t>(problem.structure.d_q)].ragged_offsets = forward.stats;
+  const Stages stages = rope_stages(problem);
+  EXPECT_EQ(rope_at(stages, 1).lengths, forward.stats);
+  EXPECT_TRUE(rope_at(stages, 1).lengths_cumulative);
+  EXPECT_EQ(rope_at(stages, 2).lengths, kAbsent);
 }
 
 // A step of a plan that notes what it is given.
@@ -154,7 +182,7 @@ TEST(RopeStages, ShareTheListOfOperandsAndTheScratchBehindTheTemporaries) {
   const AttentionProblem problem = rotated_forward();
   std::vector<Call> calls;
   int64_t scratch = 100;
-  const auto plan = plan_stages(rope_stages(problem), [&](const Problem&) {
+  const auto plan = plan_stages(rope_stages(problem, "sm_80"), [&](const Problem&) {
     return Result<std::shared_ptr<const Plan>>(std::make_shared<NotingPlan>(scratch += 50, calls));
   });
   ASSERT_TRUE(plan.is_ok()) << plan.status().message();
@@ -175,7 +203,7 @@ TEST(RopeStages, ShareTheListOfOperandsAndTheScratchBehindTheTemporaries) {
 }
 
 TEST(RopeStages, AStepThatIsRefusedRefusesAll) {
-  const auto plan = plan_stages(rope_stages(rotated_forward()), [](const Problem& step) {
+  const auto plan = plan_stages(rope_stages(rotated_forward(), "sm_80"), [](const Problem& step) {
     if (std::holds_alternative<RopeProblem>(step))
       return Result<std::shared_ptr<const Plan>>(error(Code::graph_not_supported, "no rope"));
     return Result<std::shared_ptr<const Plan>>(std::shared_ptr<const Plan>());

@@ -18,9 +18,10 @@ namespace {
 constexpr int64_t kBatch = 2, kHeads = 8;
 
 constexpr const char* kFeatureNames[] = {
-    "causal",         "window",       "soft_cap",   "bias",    "alibi",     "philox",
-    "threefry",       "dropout_mask", "block_mask", "paged",   "unaligned", "log2",
-    "negative_scale", "sink",         "statistics", "lengths", "ragged",    "deterministic"};
+    "causal",    "window",   "soft_cap",       "bias",        "alibi",
+    "philox",    "threefry", "dropout_mask",   "block_mask",  "paged",
+    "unaligned", "log2",     "negative_scale", "sink",        "statistics",
+    "lengths",   "ragged",   "deterministic",  "rope_halves", "rope_interleaved"};
 
 /// Adds operands to a problem, and features that are made of some.
 class Builder {
@@ -153,6 +154,21 @@ void Builder::add(Feature feature) {
       break;
     case Feature::deterministic:
       break;
+    case Feature::rope_halves:
+      structure_.q_rope =
+          problem::Rope{.rope_dim = case_.qk_dim,
+                        .angles = operand(DataType::f32, {case_.length, 1, 1, case_.qk_dim})};
+      break;
+    case Feature::rope_interleaved: {
+      const int rope_dim = case_.qk_dim / 16 * 8;
+      const Dims table{case_.length, 1, 1, rope_dim / 2};
+      structure_.q_rope = problem::Rope{.pairing = problem::Rope::Pairing::interleaved,
+                                        .rope_dim = rope_dim,
+                                        .cosines = operand(DataType::f32, table),
+                                        .sines = operand(DataType::f32, table),
+                                        .positions = operand(DataType::i32, {kBatch, 1, 1, 1})};
+      break;
+    }
   }
 }
 

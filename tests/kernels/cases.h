@@ -28,6 +28,8 @@ enum class Feature {
   lengths,
   ragged,
   deterministic,
+  rope_halves,       ///< of Q, all columns, by angles
+  rope_interleaved,  ///< of Q, half of the columns, by tables at positions
 };
 
 struct Case {

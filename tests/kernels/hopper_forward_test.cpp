@@ -20,6 +20,8 @@ TEST_P(HopperForward, Compiles) {
                                        .threads = 128 * (1 + config->consumers),
                                        .shared_bytes = config->shared_bytes,
                                        .instructions = {"HGMMA", "UTMALDG", "UTMASTG"}}};
+  if (makes_rope_tables(problem.structure))
+    kernels.push_back({.name = kRopeTablesName, .threads = kRopeTableThreads});
   if (config->sequence_maps) kernels.push_back({.name = "sequence_maps", .threads = 128});
   expect_clean(source_of_forward_sm90(problem, *config, loads), "sm_90a", kernels);
 }
@@ -37,6 +39,11 @@ std::vector<Case> cases() {
     for (F feature : {F::soft_cap, F::alibi, F::bias, F::philox, F::threefry, F::log2,
                       F::negative_scale, F::sink, F::statistics, F::lengths, F::ragged})
       add(qk, v, {F::causal, feature});
+    for (F rope : {F::rope_halves, F::rope_interleaved}) {
+      add(qk, v, {F::causal, rope});
+      for (F feature : {F::soft_cap, F::bias, F::philox, F::lengths})
+        add(qk, v, {F::causal, rope, feature});
+    }
     add(qk, v, {F::window, F::lengths, F::soft_cap, F::philox, F::sink, F::statistics});
     // Above 128 the general kernel takes a bias with dropout, above 192 with lengths.
     if (qk <= 192) add(qk, v, {F::window, F::ragged, F::bias, F::sink, F::log2});
@@ -46,6 +53,7 @@ std::vector<Case> cases() {
   }
   for (const auto& features : {std::vector<F>{},
                                {F::causal},
+                               {F::causal, F::rope_halves},
                                {F::sink},
                                {F::statistics},
                                {F::log2},

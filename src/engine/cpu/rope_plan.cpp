@@ -138,6 +138,10 @@ Status RopePlan::check() const {
     HEDDLE_TRY(check_operand("positions", rope.positions, false,
                              {batch, 1, rope.positions_per_row ? dims[2] : 1, 1}, true));
   }
+  if (p.lengths != kAbsent) {
+    return error(Code::graph_not_supported,
+                 "rope: lengths are given, which the CPU engine takes within an attention alone");
+  }
   for (OperandId id : {p.x, p.y}) {
     if (type(id).page_table != kAbsent) {
       return error(Code::graph_not_supported, "rope: the CPU engine does not rotate paged tensors");

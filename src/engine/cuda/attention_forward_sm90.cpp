@@ -3,12 +3,8 @@
 #include <algorithm>
 
 #include "engine/cuda/attention_sm80.h"
-#include "engine/cuda/kernel.h"
-#include "engine/cuda/kernel_cache.h"
-#include "engine/cuda/parameter_block.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/tensor_map.h"
-#include "sm90/forward_arguments.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -20,20 +16,48 @@ using problem::kAbsent;
 using problem::KeyBound;
 using problem::OperandId;
 
-constexpr const char* kKernelName = "attention_forward";
-constexpr const char* kMapsName = "sequence_maps";
-constexpr int kMapThreads = 128;
 constexpr int64_t kSharedLimit = 227 * 1024;
-// The workspace: the tile counter, then the sequence maps.
-constexpr int64_t kMapsOffset = 256;
-constexpr int64_t kBytesOfMaps = 4 * sizeof(TensorMap);
 
 const problem::OperandType& type_of(const AttentionStructure& structure, OperandId id) {
   return structure.operands[static_cast<size_t>(id)];
 }
 
+/// Q may be rotated on its way in, from tables whose rows start on 16 bytes: given so, or made of
+/// angles, which of rows without positions are as many as there are queries.
+Status check_rope(const AttentionStructure& structure, const AttentionSizes& sizes) {
+  if (!structure.q_rope) return {};
+  const problem::Rope& rope = *structure.q_rope;
+  const auto refuse = [](std::string_view what) {
+    return error(Code::graph_not_supported, "cuda: the Hopper kernel {}", what);
+  };
+  const int step = rope.pairing == problem::Rope::Pairing::halves ? 16 : 8;
+  if (rope.rope_dim % step != 0 || (structure.qk_head_dim - rope.rope_dim) % 8 != 0 ||
+      rope.rope_dim == 0) {
+    return error(Code::graph_not_supported,
+                 "cuda: rope_dim {} of {}; the Hopper kernel rotates multiples of {} beside "
+                 "multiples of 8",
+                 rope.rope_dim, structure.qk_head_dim, step);
+  }
+  if (rope.rotated != kAbsent) return refuse("does not write the rotated query");
+  if (rope.positions != kAbsent &&
+      (rope.angles != kAbsent || type_of(structure, rope.positions).on_host))
+    return refuse("takes positions in device memory, and with tables");
+  for (OperandId id : {rope.cosines, rope.sines}) {
+    if (id == kAbsent) continue;
+    const problem::OperandLayout& layout = sizes.layouts[static_cast<size_t>(id)];
+    const bool dense = layout.dims[3] == 1 || layout.strides[3] == 1;
+    if (!dense || layout.strides[0] % 4 != 0 ||
+        layout.strides[0] != sizes.layouts[static_cast<size_t>(rope.cosines)].strides[0])
+      return refuse("reads cosines and sines from dense rows on 16 bytes");
+  }
+  return {};
+}
+
 Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
-  HEDDLE_TRY(check_sm80(structure, sizes));
+  AttentionStructure rotated = structure;
+  rotated.q_rope.reset();
+  HEDDLE_TRY(check_sm80(rotated, sizes));
+  HEDDLE_TRY(check_rope(structure, sizes));
   if (structure.qk_head_dim % 8 != 0 || structure.v_head_dim % 8 != 0) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v); the Hopper kernel takes multiples of 8",
@@ -118,76 +142,11 @@ int64_t shared_bytes(const AttentionStructure& structure, const ForwardSm90Confi
          16 * barriers + 1024;
 }
 
-class ForwardSm90Plan final : public Plan {
- public:
-  ForwardSm90Plan(const Driver& driver, std::shared_ptr<const Kernel> kernel,
-                  std::shared_ptr<const Kernel> maps_kernel, const Launch& launch,
-                  const ForwardSm90Config& config, const sm90::ForwardArguments& arguments,
-                  std::vector<Entry> entries, std::vector<MapShape> shapes,
-                  std::vector<OperandId> mapped, std::string description)
-      : driver_(driver),
-        kernel_(std::move(kernel)),
-        maps_kernel_(std::move(maps_kernel)),
-        launch_(launch),
-        config_(config),
-        arguments_(arguments),
-        entries_(std::move(entries)),
-        shapes_(std::move(shapes)),
-        mapped_(std::move(mapped)),
-        description_(std::move(description)) {}
-
-  int64_t workspace_bytes() const override {
-    const int64_t maps = config_.sequence_maps ? kBytesOfMaps * arguments_.problem.batch : 0;
-    return config_.dynamic || maps > 0 ? kMapsOffset + maps : 0;
-  }
-
-  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
-    const auto queue = static_cast<CuStream>(stream);
-    sm90::ForwardArguments arguments = arguments_;
-    HEDDLE_TRY(check_addresses(mapped_, buffers));
-    bind(entries_, buffers, &arguments.problem);
-    TensorMap* maps[] = {&arguments.q, &arguments.k, &arguments.v, &arguments.o};
-    for (size_t n = 0; n < 4; ++n) {
-      HEDDLE_TRY(encode(driver_, shapes_[n], buffers[static_cast<size_t>(mapped_[n])], *maps[n]));
-    }
-    if (config_.dynamic) {
-      arguments.order.counter = static_cast<int*>(workspace);
-      HEDDLE_TRY(driver_.check(
-          driver_.memset_async(reinterpret_cast<CuDevicePointer>(workspace), 0, 4, queue),
-          "cuMemsetD8Async"));
-    }
-    if (config_.sequence_maps) {
-      sm90::SequenceMapArguments making{
-          .base = {arguments.q, arguments.k, arguments.v, arguments.o},
-          .maps = reinterpret_cast<TensorMap*>(static_cast<char*>(workspace) + kMapsOffset),
-          .element_bytes = 2,
-          .problem = arguments.problem};
-      arguments.sequence_maps = making.maps;
-      const unsigned count = 4 * static_cast<unsigned>(arguments.problem.batch);
-      void* parameters[] = {&making};
-      HEDDLE_TRY(maps_kernel_->launch(
-          {.grid_x = (count + kMapThreads - 1) / kMapThreads, .threads = kMapThreads}, queue,
-          parameters));
-    }
-    void* parameters[] = {&arguments};
-    return kernel_->launch(launch_, queue, parameters);
-  }
-
-  std::string description() const override { return description_; }
-
- private:
-  const Driver& driver_;
-  std::shared_ptr<const Kernel> kernel_, maps_kernel_;
-  Launch launch_;
-  ForwardSm90Config config_;
-  sm90::ForwardArguments arguments_;
-  std::vector<Entry> entries_;
-  std::vector<MapShape> shapes_;   ///< of q, k, v, o
-  std::vector<OperandId> mapped_;  ///< q, k, v, o
-  std::string description_;
-};
-
 }  // namespace
+
+bool makes_rope_tables(const AttentionStructure& structure) {
+  return structure.q_rope && structure.q_rope->angles != kAbsent;
+}
 
 Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem) {
   const AttentionStructure& structure = problem.structure;
@@ -248,6 +207,9 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       score_source("Score", structure.score, structure.operands, loads, &problem.sizes.layouts);
   constexpr const char* kDropoutNames[] = {"none", "philox", "threefry", "mask"};
   const bool row_max = structure.max != kAbsent || structure.sum_exp != kAbsent;
+  const int rope_dim = structure.q_rope ? structure.q_rope->rope_dim : 0;
+  const bool interleaved =
+      structure.q_rope && structure.q_rope->pairing == problem::Rope::Pairing::interleaved;
   std::string source = fmt::format(
       "#include \"sm90/attention_forward.cuh\"\n"
       "#include \"sm90/sequence_maps.cuh\"\n"
@@ -260,6 +222,8 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       "  static constexpr bool kLowerVaries = {}, kUpperVaries = {}, kPositiveScale = {};\n"
       "  static constexpr bool kSequenceMaps = {}, kSink = {}, kRowMax = {}, kInputIsLog2 = {};\n"
       "  static constexpr attention::Dropout kDropout = attention::Dropout::{};\n"
+      "  static constexpr int kRopeDim = {};\n"
+      "  static constexpr attention::RopePairing kRopePairing = attention::RopePairing::{};\n"
       "}};\n"
       "{}"
       "using Forward = sm90::AttentionForward<Config, Score>;\n"
@@ -274,68 +238,25 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       row_max ? 0 : 8, config.take_turns, config.output_aliases_q, config.lower_varies,
       config.upper_varies, config.positive_scale, config.sequence_maps, structure.sink != kAbsent,
       row_max, structure.softmax_input_is_log2,
-      kDropoutNames[static_cast<int>(structure.dropout.kind)], score, config.shared_bytes,
-      kKernelName);
+      kDropoutNames[static_cast<int>(structure.dropout.kind)], rope_dim,
+      interleaved ? "interleaved" : "halves", score, config.shared_bytes, kForwardSm90Name);
   if (config.sequence_maps) {
     source += fmt::format(
         "extern \"C\" __global__ void __launch_bounds__({})\n"
         "{}(const __grid_constant__ heddle::sm90::SequenceMapArguments arguments) {{\n"
         "  heddle::sm90::make_sequence_maps(arguments);\n"
         "}}\n",
-        kMapThreads, kMapsName);
+        kSequenceMapThreads, kSequenceMapsName);
+  }
+  if (makes_rope_tables(structure)) {
+    source += fmt::format(
+        "extern \"C\" __global__ void __launch_bounds__({})\n"
+        "{}(const __grid_constant__ heddle::attention::RopeTableArguments arguments) {{\n"
+        "  heddle::attention::rope_tables(arguments);\n"
+        "}}\n",
+        kRopeTableThreads, kRopeTablesName);
   }
   return source;
-}
-
-Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, const Device& device,
-                                                      const AttentionProblem& problem) {
-  HEDDLE_ASSIGN(const ForwardSm90Config config, configure_forward_sm90(problem));
-  const AttentionStructure& structure = problem.structure;
-  const AttentionSizes& sizes = problem.sizes;
-  std::vector<OperandId> loads;
-  const std::string source = source_of_forward_sm90(problem, config, loads);
-  if (loads.size() > attention::kMaxLoads) {
-    return error(Code::graph_not_supported,
-                 "cuda: the score reads {} operands; the kernel takes at most {}", loads.size(),
-                 attention::kMaxLoads);
-  }
-  const int64_t q_tiles = (sizes.q_length + config.tile_m() - 1) / config.tile_m();
-  const int64_t tiles = sizes.batch * sizes.q_heads * q_tiles;
-  if (tiles > (int64_t{1} << 30)) {
-    return error(Code::graph_not_supported, "cuda: sdpa has {} query tiles; the kernel counts {}",
-                 tiles, int64_t{1} << 30);
-  }
-  HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
-                compiled_kernel(source, kKernelName, architecture_of(device)));
-  HEDDLE_ASSIGN(std::shared_ptr<const Kernel> kernel,
-                Kernel::load(driver, device, *cubin, kKernelName, config.shared_bytes));
-  std::shared_ptr<const Kernel> maps_kernel;
-  if (config.sequence_maps) {
-    HEDDLE_ASSIGN(maps_kernel, Kernel::load(driver, device, *cubin, kMapsName, 0));
-  }
-  ParameterBlock<attention::ForwardParameters> block(structure, sizes);
-  fill_forward(block, block.parameters, structure, sizes, loads);
-  sm90::ForwardArguments arguments{};
-  arguments.problem = block.parameters;
-  arguments.order = {.q_tiles = static_cast<int>(q_tiles),
-                     .section = config.section,
-                     .total = static_cast<int>(tiles),
-                     .counter = nullptr};
-  const std::vector<OperandId> mapped{structure.q, structure.k, structure.v, structure.o};
-  std::vector<MapShape> shapes;
-  for (OperandId id : mapped) {
-    const bool of_keys = id == structure.k || id == structure.v;
-    shapes.push_back(map_shape(structure, sizes, id, of_keys ? config.tile_n : 64));
-  }
-  const Launch launch{
-      .grid_x = static_cast<unsigned>(std::min<int64_t>(device.multiprocessors, tiles)),
-      .threads = static_cast<unsigned>(128 * (1 + config.consumers)),
-      .shared_bytes = static_cast<unsigned>(config.shared_bytes)};
-  std::string description = fmt::format("attention forward, Hopper kernel, {} x {} tiles, {}",
-                                        config.tile_m(), config.tile_n, architecture_of(device));
-  return std::make_shared<const ForwardSm90Plan>(
-      driver, std::move(kernel), std::move(maps_kernel), launch, config, arguments,
-      std::move(block.entries), std::move(shapes), mapped, std::move(description));
 }
 
 }  // namespace heddle::engine::cuda

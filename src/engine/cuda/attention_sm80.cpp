@@ -27,7 +27,7 @@ bool is_diagonal(const problem::KeyBound& bound) {
 
 std::string architecture_of(const Device& device) {
   // wgmma, setmaxnreg and their kind exist for the exact architecture only.
-  return device.compute_capability == 90 ? "sm_90a"
+  return device.compute_capability == 90 ? kHopperArchitecture
                                          : fmt::format("sm_{}", device.compute_capability);
 }
 

@@ -47,6 +47,8 @@ std::string dump_source(const problem::AttentionStructure& structure, const char
                         const char* forward, const std::string& name);
 Launch dump_launch(const problem::AttentionSizes& sizes);
 
+inline constexpr const char* kHopperArchitecture = "sm_90a";
+
 /// "sm_90a", "sm_80", ...: what kernels are compiled for on `device`.
 std::string architecture_of(const Device& device);
 

@@ -34,7 +34,9 @@ class CudaEngine final : public Engine {
   static Result<std::shared_ptr<const Plan>> plan_on(const Device& device, const Problem& problem) {
     const auto plan_step = [&device](const Problem& step) { return plan_on(device, step); };
     if (const auto* forward = std::get_if<problem::AttentionProblem>(&problem)) {
-      if (has_rope(*forward)) return plan_stages(rope_stages(*forward), plan_step);
+      if (const std::string architecture = architecture_of(device);
+          has_rope_stages(*forward, architecture))
+        return plan_stages(rope_stages(*forward, architecture), plan_step);
       if (device.compute_capability == 90) {
         auto hopper = plan_forward_sm90(*driver(), device, *forward);
         // What the Hopper kernel does not take, the general one may.
@@ -43,10 +45,7 @@ class CudaEngine final : public Engine {
       return plan_forward_sm80(*driver(), device, *forward);
     }
     if (const auto* backward = std::get_if<problem::AttentionBackwardProblem>(&problem)) {
-      if (has_rope(*backward)) {
-        HEDDLE_ASSIGN(const Stages stages, rope_stages(*backward));
-        return plan_stages(stages, plan_step);
-      }
+      if (has_rope_stages(*backward)) return plan_stages(rope_stages(*backward), plan_step);
       if (device.compute_capability == 90) {
         auto hopper = plan_backward_sm90(*driver(), device, *backward);
         if (hopper.is_ok() || hopper.status().code() != Code::graph_not_supported) return hopper;

@@ -21,7 +21,6 @@ using problem::AttentionProblem;
 using problem::OperandId;
 
 constexpr int kOldestArchitecture = 80, kHopper = 90;
-constexpr const char* kHopperName = "sm_90a";
 
 Result<std::vector<KernelUnit>> units_of(const Stages& stages, const std::string& architecture) {
   std::vector<KernelUnit> all;
@@ -36,13 +35,14 @@ Result<std::vector<KernelUnit>> units_of(const Stages& stages, const std::string
 
 Result<std::vector<KernelUnit>> units_of(const AttentionProblem& problem,
                                          const std::string& architecture) {
-  if (has_rope(problem)) return units_of(rope_stages(problem), architecture);
+  if (has_rope_stages(problem, architecture))
+    return units_of(rope_stages(problem, architecture), architecture);
   std::vector<OperandId> loads;
-  if (architecture == kHopperName) {
+  if (architecture == kHopperArchitecture) {
     const Result<ForwardSm90Config> hopper = configure_forward_sm90(problem);
     if (hopper.is_ok())
       return std::vector<KernelUnit>{
-          {"attention_forward", source_of_forward_sm90(problem, *hopper, loads)}};
+          {kForwardSm90Name, source_of_forward_sm90(problem, *hopper, loads)}};
     if (hopper.status().code() != Code::graph_not_supported) return hopper.status();
   }
   HEDDLE_ASSIGN(const ForwardSm80Config config, configure_forward_sm80(problem));
@@ -55,11 +55,8 @@ Result<std::vector<KernelUnit>> units_of(const AttentionProblem& problem,
 
 Result<std::vector<KernelUnit>> units_of(const AttentionBackwardProblem& problem,
                                          const std::string& architecture) {
-  if (has_rope(problem)) {
-    HEDDLE_ASSIGN(const Stages stages, rope_stages(problem));
-    return units_of(stages, architecture);
-  }
-  if (architecture == kHopperName) {
+  if (has_rope_stages(problem)) return units_of(rope_stages(problem), architecture);
+  if (architecture == kHopperArchitecture) {
     const Result<BackwardSm90Config> hopper = configure_backward_sm90(problem);
     if (hopper.is_ok()) {
       std::vector<OperandId> loads;
@@ -149,7 +146,7 @@ Status check_architecture(const std::string& architecture) {
   const auto refused = [&](std::string_view why) {
     return error(Code::invalid_value, "The architecture is '{}', {}", architecture, why);
   };
-  if (architecture == kHopperName) return {};
+  if (architecture == kHopperArchitecture) return {};
   const bool is_number = architecture.starts_with("sm_") && architecture.size() > 3 &&
                          architecture.size() < 8 &&
                          std::all_of(architecture.begin() + 3, architecture.end(),

@@ -79,6 +79,9 @@ void fill_forward(ParameterBlock<Parameters>& block, attention::ForwardParameter
 template void fill_forward(ParameterBlock<attention::ForwardParameters>&,
                            attention::ForwardParameters&, const problem::AttentionStructure&,
                            const problem::AttentionSizes&, const std::vector<problem::OperandId>&);
+template void fill_forward(ParameterBlock<sm90::ForwardArguments>&, attention::ForwardParameters&,
+                           const problem::AttentionStructure&, const problem::AttentionSizes&,
+                           const std::vector<problem::OperandId>&);
 template void fill_forward(ParameterBlock<attention::BackwardParameters>&,
                            attention::ForwardParameters&, const problem::AttentionStructure&,
                            const problem::AttentionSizes&, const std::vector<problem::OperandId>&);

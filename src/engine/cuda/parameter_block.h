@@ -7,6 +7,7 @@
 #include "attention/parameters.h"
 #include "engine/cuda/launch_operands.h"
 #include "problem/attention.h"
+#include "sm90/forward_arguments.h"
 
 namespace heddle::engine::cuda {
 
@@ -79,6 +80,10 @@ void fill_forward(ParameterBlock<Parameters>& block, attention::ForwardParameter
                   const std::vector<problem::OperandId>& loads);
 
 extern template void fill_forward(ParameterBlock<attention::ForwardParameters>&,
+                                  attention::ForwardParameters&, const problem::AttentionStructure&,
+                                  const problem::AttentionSizes&,
+                                  const std::vector<problem::OperandId>&);
+extern template void fill_forward(ParameterBlock<sm90::ForwardArguments>&,
                                   attention::ForwardParameters&, const problem::AttentionStructure&,
                                   const problem::AttentionSizes&,
                                   const std::vector<problem::OperandId>&);

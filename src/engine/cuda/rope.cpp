@@ -94,6 +94,10 @@ Status check(const RopeProblem& problem) {
     HEDDLE_TRY(operands.check("ragged offsets", operands.type(id).ragged_offsets, kIntegers,
                               {dims[0] + 1, 1, 1, 1}, true));
   }
+  if (problem.lengths != kAbsent) {
+    HEDDLE_TRY(operands.check("lengths", problem.lengths, kIntegers,
+                              {dims[0] + (problem.lengths_cumulative ? 1 : 0), 1, 1, 1}, true));
+  }
   if (operands.type(problem.y).ragged_offsets == kAbsent &&
       overlaps_itself(dims, operands.layout(problem.y).strides)) {
     return error(Code::invalid_value,
@@ -194,6 +198,8 @@ Status RopePlan::make(const Driver& driver, const Device& device) {
   };
   a.x_offsets_are_64_bit = is_64_bit(operands.type(problem_.x).ragged_offsets);
   a.y_offsets_are_64_bit = is_64_bit(operands.type(problem_.y).ragged_offsets);
+  a.lengths_are_64_bit = is_64_bit(problem_.lengths);
+  a.lengths_cumulative = problem_.lengths_cumulative;
   const OperandId first = rope.angles != kAbsent ? rope.angles : rope.cosines;
   a.first_stride[0] = operands.stride(first, 0);
   a.first_stride[1] = operands.stride(first, 3);
@@ -258,6 +264,7 @@ Status RopePlan::execute(std::span<void* const> buffers, void*, void* stream) co
   arguments.y = buffer(problem_.y);
   arguments.x_offsets = buffer(operands.type(problem_.x).ragged_offsets);
   arguments.y_offsets = buffer(operands.type(problem_.y).ragged_offsets);
+  arguments.lengths = buffer(problem_.lengths);
   arguments.angles = static_cast<const float*>(buffer(problem_.rope.angles));
   arguments.cosines = static_cast<const float*>(buffer(problem_.rope.cosines));
   arguments.sines = static_cast<const float*>(buffer(problem_.rope.sines));
@@ -278,6 +285,7 @@ Result<RopeConfig> configure_rope(const RopeProblem& problem) {
   const Operands operands(problem);
   const int64_t head_dim = operands.layout(problem.x).dims[3];
   RopeConfig config;
+  config.ragged = problem.lengths != kAbsent;
   for (OperandId id : {problem.x, problem.y}) {
     config.wide |= operands.type(id).dtype == DataType::f64;
     config.ragged |= operands.type(id).ragged_offsets != kAbsent;

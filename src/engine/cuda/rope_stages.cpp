@@ -1,5 +1,8 @@
 #include "engine/cuda/rope_stages.h"
 
+#include "engine/cuda/attention_forward_sm90.h"
+#include "engine/cuda/attention_sm80.h"
+
 namespace heddle::engine::cuda {
 namespace {
 
@@ -11,6 +14,11 @@ using problem::kAbsent;
 using problem::OperandId;
 using problem::Rope;
 using problem::RopeProblem;
+
+struct Lengths {
+  OperandId operand;
+  bool cumulative;
+};
 
 /// The stages under construction, over the operands of `structure` and what they grow by.
 class Builder {
@@ -28,7 +36,9 @@ class Builder {
   }
 
   /// Notes that gradient `x` is turned back after the attention has written it.
-  void turn_back(OperandId& x, OperandId input, std::optional<Rope>& rope, double scale) {
+  /// What follows a ragged sequence may be no gradient: it ends at its length.
+  void turn_back(OperandId& x, OperandId input, std::optional<Rope>& rope, double scale,
+                 const Lengths& lengths) {
     if (!rope) return;
     if (x != kAbsent) {
       const OperandId y = x;
@@ -38,6 +48,10 @@ class Builder {
         x = temporary_like(x, input);
       }
       after_.push_back(stage(x, y, *rope, scale, true));
+      if (type(y).ragged_offsets != kAbsent) {
+        after_.back().lengths = lengths.operand;
+        after_.back().lengths_cumulative = lengths.cumulative;
+      }
     }
     rope.reset();
   }
@@ -92,43 +106,48 @@ class Builder {
   std::vector<int64_t> temporary_bytes_;
 };
 
+Stages forward_stages(const AttentionProblem& problem, bool rotate_queries) {
+  AttentionProblem attention = problem;
+  AttentionStructure& structure = attention.structure;
+  Builder build(structure, attention.sizes);
+  if (rotate_queries) build.rotate(structure.q, structure.q_rope, attention.sizes.q_rope_scale);
+  build.rotate(structure.k, structure.k_rope, attention.sizes.k_rope_scale);
+  return std::move(build).finish(attention);
+}
+
+bool kernel_rotates_queries(const AttentionProblem& problem, const std::string& architecture) {
+  if (architecture != kHopperArchitecture || !problem.structure.q_rope) return false;
+  const Stages stages = forward_stages(problem, false);
+  return configure_forward_sm90(std::get<AttentionProblem>(stages.steps.back())).is_ok();
+}
+
 }  // namespace
 
-bool has_rope(const AttentionProblem& problem) {
-  return problem.structure.q_rope || problem.structure.k_rope;
+bool has_rope_stages(const AttentionProblem& problem, const std::string& architecture) {
+  return problem.structure.k_rope ||
+         (problem.structure.q_rope && !kernel_rotates_queries(problem, architecture));
 }
-bool has_rope(const AttentionBackwardProblem& problem) {
+bool has_rope_stages(const AttentionBackwardProblem& problem) {
   const problem::AttentionBackwardStructure& structure = problem.structure;
   return structure.forward.q_rope || structure.forward.k_rope || structure.d_q_rope ||
          structure.d_k_rope;
 }
 
-Stages rope_stages(const AttentionProblem& problem) {
-  AttentionProblem attention = problem;
-  AttentionStructure& structure = attention.structure;
-  Builder build(structure, attention.sizes);
-  build.rotate(structure.q, structure.q_rope, attention.sizes.q_rope_scale);
-  build.rotate(structure.k, structure.k_rope, attention.sizes.k_rope_scale);
-  return std::move(build).finish(attention);
+Stages rope_stages(const AttentionProblem& problem, const std::string& architecture) {
+  return forward_stages(problem, !kernel_rotates_queries(problem, architecture));
 }
 
-Result<Stages> rope_stages(const AttentionBackwardProblem& problem) {
+Stages rope_stages(const AttentionBackwardProblem& problem) {
   AttentionBackwardProblem attention = problem;
   problem::AttentionBackwardStructure& structure = attention.structure;
   AttentionStructure& forward = structure.forward;
-  for (OperandId id : {structure.d_q_rope ? structure.d_q : kAbsent,
-                       structure.d_k_rope ? structure.d_k : kAbsent}) {
-    if (id == kAbsent || forward.operands[static_cast<size_t>(id)].ragged_offsets == kAbsent)
-      continue;
-    return error(
-        Code::graph_not_supported,
-        "cuda: rope_backward inside sdpa_backward takes padded gradients, not ragged ones");
-  }
   Builder build(forward, attention.sizes);
   build.rotate(forward.q, forward.q_rope, attention.sizes.q_rope_scale);
   build.rotate(forward.k, forward.k_rope, attention.sizes.k_rope_scale);
-  build.turn_back(structure.d_q, forward.q, structure.d_q_rope, problem.d_q_rope_scale);
-  build.turn_back(structure.d_k, forward.k, structure.d_k_rope, problem.d_k_rope_scale);
+  build.turn_back(structure.d_q, forward.q, structure.d_q_rope, problem.d_q_rope_scale,
+                  {forward.q_lengths, forward.q_lengths_cumulative});
+  build.turn_back(structure.d_k, forward.k, structure.d_k_rope, problem.d_k_rope_scale,
+                  {forward.kv_lengths, forward.kv_lengths_cumulative});
   return std::move(build).finish(attention);
 }
 

@@ -1,0 +1,237 @@
+#include <algorithm>
+
+#include "engine/cuda/attention_forward_sm90.h"
+#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/kernel.h"
+#include "engine/cuda/kernel_cache.h"
+#include "engine/cuda/parameter_block.h"
+#include "engine/cuda/tensor_map.h"
+#include "sm90/forward_arguments.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+using problem::AttentionProblem;
+using problem::AttentionSizes;
+using problem::AttentionStructure;
+using problem::kAbsent;
+using problem::OperandId;
+
+constexpr int64_t kAlignment = 256;
+constexpr int64_t kBytesOfMaps = 4 * sizeof(TensorMap);
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+/// Where the workspace holds what, in bytes: the tile counter, the sequence maps and the tables,
+/// each if there are any.
+struct Workspace {
+  int64_t maps = 0, cosines = 0, sines = 0, bytes = 0;
+};
+
+struct Kernels {
+  std::shared_ptr<const Kernel> forward, sequence_maps, rope_tables;
+};
+
+/// What an execution does not change.
+struct Planned {
+  Kernels kernels;
+  Launch launch;
+  ForwardSm90Config config;
+  sm90::ForwardArguments arguments{};
+  std::vector<Entry> entries;
+  MapShape shapes[4];   ///< of q, k, v, o
+  OperandId mapped[4];  ///< q, k, v, o
+  std::vector<OperandId> aligned;
+  attention::RopeTableArguments tables{};  ///< made of `angles`, if that is present
+  OperandId angles = kAbsent;
+  Workspace workspace;
+  std::string description;
+};
+
+class ForwardSm90Plan final : public Plan {
+ public:
+  ForwardSm90Plan(const Driver& driver, Planned planned)
+      : driver_(driver), planned_(std::move(planned)) {}
+
+  int64_t workspace_bytes() const override { return planned_.workspace.bytes; }
+
+  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
+    const auto queue = static_cast<CuStream>(stream);
+    char* const scratch = static_cast<char*>(workspace);
+    HEDDLE_TRY(check_addresses(planned_.aligned, buffers));
+    sm90::ForwardArguments arguments = planned_.arguments;
+    bind(planned_.entries, buffers, &arguments);
+    TensorMap* maps[] = {&arguments.q, &arguments.k, &arguments.v, &arguments.o};
+    for (size_t n = 0; n < 4; ++n) {
+      void* address = buffers[static_cast<size_t>(planned_.mapped[n])];
+      HEDDLE_TRY(encode(driver_, planned_.shapes[n], address, *maps[n]));
+    }
+    if (planned_.config.dynamic) {
+      arguments.order.counter = static_cast<int*>(workspace);
+      HEDDLE_TRY(driver_.check(
+          driver_.memset_async(reinterpret_cast<CuDevicePointer>(workspace), 0, 4, queue),
+          "cuMemsetD8Async"));
+    }
+    if (planned_.kernels.sequence_maps) HEDDLE_TRY(make_sequence_maps(arguments, scratch, queue));
+    if (planned_.kernels.rope_tables) {
+      const void* angles = buffers[static_cast<size_t>(planned_.angles)];
+      HEDDLE_TRY(make_rope_tables(static_cast<const float*>(angles), arguments, scratch, queue));
+    }
+    void* parameters[] = {&arguments};
+    return planned_.kernels.forward->launch(planned_.launch, queue, parameters);
+  }
+
+  std::string description() const override { return planned_.description; }
+
+ private:
+  /// A thread for each of `count` things.
+  static Launch launch_over(unsigned count, unsigned threads) {
+    return {.grid_x = (count + threads - 1) / threads, .threads = threads};
+  }
+
+  Status make_sequence_maps(sm90::ForwardArguments& arguments, char* scratch,
+                            CuStream queue) const {
+    sm90::SequenceMapArguments making{
+        .base = {arguments.q, arguments.k, arguments.v, arguments.o},
+        .maps = reinterpret_cast<TensorMap*>(scratch + planned_.workspace.maps),
+        .element_bytes = 2,
+        .problem = arguments.problem};
+    arguments.sequence_maps = making.maps;
+    void* parameters[] = {&making};
+    const unsigned count = 4 * static_cast<unsigned>(arguments.problem.batch);
+    return planned_.kernels.sequence_maps->launch(launch_over(count, kSequenceMapThreads), queue,
+                                                  parameters);
+  }
+
+  Status make_rope_tables(const float* angles, sm90::ForwardArguments& arguments, char* scratch,
+                          CuStream queue) const {
+    attention::RopeTableArguments making = planned_.tables;
+    making.angles = angles;
+    making.cosines = reinterpret_cast<float*>(scratch + planned_.workspace.cosines);
+    making.sines = reinterpret_cast<float*>(scratch + planned_.workspace.sines);
+    arguments.q_rope.cosines = making.cosines;
+    arguments.q_rope.sines = making.sines;
+    void* parameters[] = {&making};
+    const auto count = static_cast<unsigned>(making.rows * making.columns);
+    return planned_.kernels.rope_tables->launch(launch_over(count, kRopeTableThreads), queue,
+                                                parameters);
+  }
+
+  const Driver& driver_;
+  const Planned planned_;
+};
+
+Workspace workspace_of(const AttentionProblem& problem, const ForwardSm90Config& config) {
+  const int64_t maps = config.sequence_maps ? kBytesOfMaps * problem.sizes.batch : 0;
+  const int64_t table = makes_rope_tables(problem.structure)
+                            ? problem.sizes.q_length * problem.structure.q_rope->rope_dim / 2 * 4
+                            : 0;
+  Workspace at;
+  at.maps = config.dynamic ? kAlignment : 0;
+  at.cosines = at.maps + aligned(maps);
+  at.sines = at.cosines + aligned(table);
+  at.bytes = at.sines + aligned(table);
+  return at;
+}
+
+attention::RopeTableArguments table_arguments_of(const AttentionProblem& problem) {
+  const problem::Rope& rope = *problem.structure.q_rope;
+  const Dims& strides = problem.sizes.layouts[static_cast<size_t>(rope.angles)].strides;
+  return {.row_stride = strides[0],
+          .column_stride = strides[3],
+          .rows = static_cast<int>(problem.sizes.q_length),
+          .columns = rope.rope_dim / 2};
+}
+
+void fill_rope(ParameterBlock<sm90::ForwardArguments>& block, const AttentionProblem& problem) {
+  const problem::Rope& rope = *problem.structure.q_rope;
+  const auto layout = [&](OperandId id) -> const problem::OperandLayout& {
+    return problem.sizes.layouts[static_cast<size_t>(id)];
+  };
+  attention::RopeParameters& p = block.parameters.q_rope;
+  p.scale = static_cast<float>(problem.sizes.q_rope_scale);
+  p.table_stride = rope.rope_dim / 2;
+  p.table_rows = static_cast<int>(problem.sizes.q_length);
+  if (rope.angles == kAbsent) {
+    block.pointer(p.cosines, rope.cosines);
+    block.pointer(p.sines, rope.sines);
+    p.table_stride = layout(rope.cosines).strides[0];
+    p.table_rows = static_cast<int>(layout(rope.cosines).dims[0]);
+  }
+  if (rope.positions == kAbsent) return;
+  block.pointer(p.positions, rope.positions);
+  p.positions_are_64_bit =
+      problem.structure.operands[static_cast<size_t>(rope.positions)].dtype == DataType::i64;
+  p.positions_per_row = rope.positions_per_row;
+  p.position_batch_stride = layout(rope.positions).strides[0];
+  p.position_row_stride = rope.positions_per_row ? layout(rope.positions).strides[2] : 0;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, const Device& device,
+                                                      const AttentionProblem& problem) {
+  HEDDLE_ASSIGN(const ForwardSm90Config config, configure_forward_sm90(problem));
+  const AttentionStructure& structure = problem.structure;
+  const AttentionSizes& sizes = problem.sizes;
+  std::vector<OperandId> loads;
+  const std::string source = source_of_forward_sm90(problem, config, loads);
+  if (loads.size() > attention::kMaxLoads) {
+    return error(Code::graph_not_supported,
+                 "cuda: the score reads {} operands; the kernel takes at most {}", loads.size(),
+                 attention::kMaxLoads);
+  }
+  const int64_t q_tiles = (sizes.q_length + config.tile_m() - 1) / config.tile_m();
+  const int64_t tiles = sizes.batch * sizes.q_heads * q_tiles;
+  if (tiles > (int64_t{1} << 30)) {
+    return error(Code::graph_not_supported, "cuda: sdpa has {} query tiles; the kernel counts {}",
+                 tiles, int64_t{1} << 30);
+  }
+  HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
+                compiled_kernel(source, kForwardSm90Name, architecture_of(device)));
+  Planned planned{.config = config, .workspace = workspace_of(problem, config)};
+  HEDDLE_ASSIGN(planned.kernels.forward,
+                Kernel::load(driver, device, *cubin, kForwardSm90Name, config.shared_bytes));
+  if (config.sequence_maps) {
+    HEDDLE_ASSIGN(planned.kernels.sequence_maps,
+                  Kernel::load(driver, device, *cubin, kSequenceMapsName, 0));
+  }
+  if (makes_rope_tables(structure)) {
+    HEDDLE_ASSIGN(planned.kernels.rope_tables,
+                  Kernel::load(driver, device, *cubin, kRopeTablesName, 0));
+    planned.angles = structure.q_rope->angles;
+    planned.tables = table_arguments_of(problem);
+  }
+
+  ParameterBlock<sm90::ForwardArguments> block(structure, sizes);
+  fill_forward(block, block.parameters.problem, structure, sizes, loads);
+  if (structure.q_rope) fill_rope(block, problem);
+  block.parameters.order = {.q_tiles = static_cast<int>(q_tiles),
+                            .section = config.section,
+                            .total = static_cast<int>(tiles),
+                            .counter = nullptr};
+  planned.arguments = block.parameters;
+  planned.entries = std::move(block.entries);
+
+  const OperandId mapped[] = {structure.q, structure.k, structure.v, structure.o};
+  for (size_t n = 0; n < 4; ++n) {
+    const bool of_keys = mapped[n] == structure.k || mapped[n] == structure.v;
+    planned.mapped[n] = mapped[n];
+    planned.shapes[n] = map_shape(structure, sizes, mapped[n], of_keys ? config.tile_n : 64);
+    planned.aligned.push_back(mapped[n]);
+  }
+  if (structure.q_rope && structure.q_rope->angles == kAbsent) {
+    planned.aligned.push_back(structure.q_rope->cosines);
+    planned.aligned.push_back(structure.q_rope->sines);
+  }
+  planned.launch = {
+      .grid_x = static_cast<unsigned>(std::min<int64_t>(device.multiprocessors, tiles)),
+      .threads = static_cast<unsigned>(128 * (1 + config.consumers)),
+      .shared_bytes = static_cast<unsigned>(config.shared_bytes)};
+  planned.description = fmt::format("attention forward{}, Hopper kernel, {} x {} tiles, {}",
+                                    structure.q_rope ? " of rotated queries" : "", config.tile_m(),
+                                    config.tile_n, architecture_of(device));
+  return std::make_shared<const ForwardSm90Plan>(driver, std::move(planned));
+}
+
+}  // namespace heddle::engine::cuda
