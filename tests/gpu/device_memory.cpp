@@ -126,6 +126,10 @@ DeviceBlock::DeviceBlock(int64_t bytes) {
     memory_api()->set(address_, kPoison, size);
 }
 
+Status DeviceBlock::copy_to(void* host, int64_t bytes) const {
+  return check(memory_api()->to_host(host, address_, static_cast<size_t>(bytes)), "cuMemcpyDtoH");
+}
+
 DeviceBlock::~DeviceBlock() {
   if (address_) memory_api()->free(address_);
 }

@@ -64,6 +64,7 @@ class DeviceBlock {
   DeviceBlock(const DeviceBlock&) = delete;
   DeviceBlock& operator=(const DeviceBlock&) = delete;
   void* pointer() const { return reinterpret_cast<void*>(address_); }
+  Status copy_to(void* host, int64_t bytes) const;
 
  private:
   uint64_t address_ = 0;

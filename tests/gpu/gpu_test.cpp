@@ -38,31 +38,54 @@ OnGpu::Built OnGpu::build(Program program) {
   return {std::move(program), io, std::move(executable)};
 }
 
+std::vector<OnGpu::Built> OnGpu::build_all(const Draw& draw, int64_t first, int64_t end) {
+  std::vector<std::future<Built>> builds;
+  for (int64_t seed = first; seed < end; ++seed) {
+    builds.push_back(std::async(std::launch::async, [&draw, seed] {
+      Random random(static_cast<uint64_t>(seed));
+      return build(draw(random));
+    }));
+  }
+  std::vector<Built> all;
+  for (auto& one : builds) all.push_back(one.get());
+  return all;
+}
+
 void OnGpu::run(const Draw& draw) {
   const int64_t count = gpu_problem_count();
-  const int64_t batch = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  const int64_t batch = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, 32);
   std::map<std::string, int64_t> refusals, plans;
   int64_t served = 0;
-  for (int64_t first = 0; first < count; first += batch) {
-    std::vector<std::future<Built>> builds;
-    for (int64_t seed = first; seed < std::min(first + batch, count); ++seed) {
-      builds.push_back(std::async(std::launch::async, [&draw, seed] {
-        Random random(static_cast<uint64_t>(seed));
-        return build(draw(random));
-      }));
+  std::vector<Built> built;
+  std::vector<std::future<::testing::AssertionResult>> compared;
+  int64_t compared_from = 0;
+  const auto report = [&] {
+    for (size_t n = 0; n < compared.size(); ++n) {
+      if (!compared[n].valid()) continue;
+      EXPECT_TRUE(compared[n].get()) << (*built[n].executable)->description() << ", seed "
+                                     << compared_from + static_cast<int64_t>(n);
     }
-    for (size_t n = 0; n < builds.size(); ++n) {
-      SCOPED_TRACE(fmt::format("seed {}", first + static_cast<int64_t>(n)));
-      Built built = builds[n].get();
-      if (!built.executable.is_ok()) {
-        ++refusals[built.executable.status().message()];
+    compared.clear();
+  };
+  for (int64_t first = 0; first < count; first += batch) {
+    std::vector<Built> next = build_all(draw, first, std::min(first + batch, count));
+    report();
+    built = std::move(next);
+    compared_from = first;
+    for (Built& one : built) {
+      compared.emplace_back();
+      if (!one.executable.is_ok()) {
+        ++refusals[one.executable.status().message()];
         continue;
       }
       ++served;
-      ++plans[kind_of((*built.executable)->description())];
-      execute(built);
+      ++plans[kind_of((*one.executable)->description())];
+      execute(one);
+      compared.back() =
+          std::async(std::launch::async, [&one] { return matches_reference(one.program, one.io); });
     }
   }
+  report();
   std::printf("%s: %lld served\n", context_.device_name().c_str(), static_cast<long long>(served));
   for (const auto& [kind, times] : plans) {
     std::printf("  %lld by %s\n", static_cast<long long>(times), kind.c_str());
@@ -84,7 +107,6 @@ void OnGpu::execute(Built& built) {
   const Status finished = context_.synchronise();
   ASSERT_TRUE(finished.is_ok()) << finished.message();
   ASSERT_TRUE(device.copy_back().is_ok());
-  EXPECT_TRUE(matches_reference(built.program, built.io)) << executable.description();
 }
 
 }  // namespace heddle::testing

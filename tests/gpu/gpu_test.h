@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "api/executable.h"
 #include "gpu/device_memory.h"
@@ -27,11 +28,14 @@ class OnGpu : public ::testing::Test {
   static Built build(Program program);
 
   using Draw = std::function<Program(Random&)>;
+  /// What `draw` makes of the seeds from `first` to before `end`, each with its plan. A problem
+  /// compiles kernels of its own, so all cores make them.
+  static std::vector<Built> build_all(const Draw& draw, int64_t first, int64_t end);
   /// Runs `draw` for every seed; refusals are counted by their sentence and printed, and most of
-  /// the problems must have been served. Each problem compiles kernels of its own, so plans are
-  /// made by all cores, a batch ahead of the device.
+  /// the problems must have been served. All cores build a batch of problems, and compare the one
+  /// before with its definition.
   void run(const Draw& draw);
-  /// Executes once and compares.
+  /// Executes once; the outputs are in the program then.
   void execute(Built& built);
 
   DeviceContext context_;

@@ -1,0 +1,83 @@
+#include "gpu/device_graph.h"
+
+#include <array>
+
+#include "engine/cuda/driver.h"
+#include "engine/cuda/shared_object.h"
+
+namespace heddle::testing {
+namespace {
+
+using engine::cuda::CuResult;
+
+constexpr unsigned kNonBlockingStream = 1;
+constexpr int kThreadLocalCapture = 1;
+
+struct GraphApi {
+  CuResult (*stream_create)(void**, unsigned flags);
+  CuResult (*stream_destroy)(void*);
+  CuResult (*stream_synchronise)(void*);
+  CuResult (*begin_capture)(void* stream, int mode);
+  CuResult (*end_capture)(void* stream, void** graph);
+  CuResult (*instantiate)(void** executable, void* graph, unsigned long long flags);
+  CuResult (*launch)(void* executable, void* stream);
+  CuResult (*graph_destroy)(void*);
+  CuResult (*executable_destroy)(void*);
+};
+
+Result<GraphApi> load_graph_api() {
+  using engine::cuda::bind;
+  const std::array<std::string, 1> names{"libcuda.so.1"};
+  HEDDLE_ASSIGN(const engine::cuda::SharedObject library,
+                engine::cuda::SharedObject::open("the NVIDIA driver", names));
+  GraphApi api{};
+  HEDDLE_TRY(bind(library, "cuStreamCreate", api.stream_create));
+  HEDDLE_TRY(bind(library, "cuStreamDestroy_v2", api.stream_destroy));
+  HEDDLE_TRY(bind(library, "cuStreamSynchronize", api.stream_synchronise));
+  HEDDLE_TRY(bind(library, "cuStreamBeginCapture_v2", api.begin_capture));
+  HEDDLE_TRY(bind(library, "cuStreamEndCapture", api.end_capture));
+  HEDDLE_TRY(bind(library, "cuGraphInstantiateWithFlags", api.instantiate));
+  HEDDLE_TRY(bind(library, "cuGraphLaunch", api.launch));
+  HEDDLE_TRY(bind(library, "cuGraphDestroy", api.graph_destroy));
+  HEDDLE_TRY(bind(library, "cuGraphExecDestroy", api.executable_destroy));
+  return api;
+}
+
+const Result<GraphApi>& graph_api() {
+  static const Result<GraphApi> api = load_graph_api();
+  return api;
+}
+
+Status check(CuResult result, const char* call) {
+  return engine::cuda::driver()->check(result, call);
+}
+
+Status record(const GraphApi& api, const std::function<Status(void*)>& queue, void*& stream,
+              void*& graph, void*& executable) {
+  HEDDLE_TRY(check(api.stream_create(&stream, kNonBlockingStream), "cuStreamCreate"));
+  HEDDLE_TRY(check(api.begin_capture(stream, kThreadLocalCapture), "cuStreamBeginCapture"));
+  const Status queued = queue(stream);
+  HEDDLE_TRY(check(api.end_capture(stream, &graph), "cuStreamEndCapture"));
+  HEDDLE_TRY(queued);
+  return check(api.instantiate(&executable, graph, 0), "cuGraphInstantiate");
+}
+
+}  // namespace
+
+DeviceGraph::DeviceGraph(const std::function<Status(void* stream)>& queue) {
+  status_ = graph_api().status();
+  if (status_.is_ok()) status_ = record(*graph_api(), queue, stream_, graph_, executable_);
+}
+
+DeviceGraph::~DeviceGraph() {
+  if (executable_) graph_api()->executable_destroy(executable_);
+  if (graph_) graph_api()->graph_destroy(graph_);
+  if (stream_) graph_api()->stream_destroy(stream_);
+}
+
+Status DeviceGraph::replay() const {
+  HEDDLE_TRY(check(graph_api()->launch(executable_, stream_), "cuGraphLaunch"));
+  return check(graph_api()->stream_synchronise(stream_), "cuStreamSynchronize");
+}
+
+}  // namespace heddle::testing
