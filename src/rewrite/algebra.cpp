@@ -164,6 +164,8 @@ void Algebra::normalise(Poly& poly) const {
   for (Monomial& m : poly) {
     if (!merged.empty() && merged.back().factors == m.factors) {
       const double a = merged.back().coefficient, b = m.coefficient;
+      has_lost_numbers_ = has_lost_numbers_ || std::min(std::abs(a), std::abs(b)) <
+                                                   1e-6 * std::max(std::abs(a), std::abs(b));
       merged.back().coefficient =
           std::abs(a + b) <= 1e-7 * std::max(std::abs(a), std::abs(b)) ? 0 : a + b;
     } else {

@@ -101,6 +101,9 @@ class Algebra {
   /// Whether the program's text alone decides a predicate. Set by whoever evaluates them.
   std::function<bool(const Element& predicate)> is_fixed;
 
+  /// Whether some number was added to one so much larger (a mask's fill) that it is lost.
+  bool has_lost_numbers() const { return has_lost_numbers_; }
+
   /// Whether work has grown beyond what attention needs; results are then incomplete.
   bool exhausted() const { return atoms_.size() > kMaxAtoms; }
 
@@ -128,6 +131,7 @@ class Algebra {
   std::map<std::vector<int64_t>, PolyId> poly_ids_;
   std::vector<int> poly_heights_;
   std::map<PolyId, Implied> implied_;
+  mutable bool has_lost_numbers_ = false;
 };
 
 }  // namespace heddle::rewrite

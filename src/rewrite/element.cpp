@@ -163,6 +163,8 @@ bool Elements::step(Element& element) {
       return step_state(element);
     case Opcode::dynamic_slice:
       return step_stack(element);
+    case Opcode::slice:
+      return step_slice(element);
     default:
       return false;
   }
@@ -221,6 +223,40 @@ bool Elements::step_stack(Element& element) {
     reads.push_back({read, write, loop, stack.x->tuple_index()});
   element = {twin->second, write->operand(1), std::move(element.at)};
   return true;
+}
+
+bool Elements::step_slice(Element& element) {
+  const Instruction* from = element.x->operand(0);
+  std::optional<int> cut;
+  for (int dim = 0; dim < from->shape().rank(); ++dim) {
+    const hlo::SliceDimension& s = element.x->slice()[dim];
+    if (s.start == 0 && s.limit == from->shape().dim(dim) && s.stride == 1) continue;
+    if (cut || s.stride != 1) return false;
+    cut = dim;
+  }
+  if (!cut) {
+    element.x = from;
+    return true;
+  }
+  // Of a whole whose digits along the cut dimension are its own; whole behind every view as well.
+  Element whole{element.frame, from, element.at};
+  const Index along = whole.at[*cut] = fresh(from, *cut);
+  whole = resolve(std::move(whole));
+  if (along.empty() || !whole.x->is(Opcode::concatenate)) return false;
+  const auto joined = static_cast<size_t>(whole.x->dimensions()[0]);
+  if (whole.at[joined] != along) return false;
+  const hlo::SliceDimension& s = element.x->slice()[*cut];
+  int64_t start = 0;
+  for (const Instruction* part : whole.x->operands()) {
+    const int64_t size = part->shape().dim(static_cast<int>(joined));
+    if (start == s.start && start + size == s.limit) {
+      whole.at[joined] = element.at[*cut];
+      element = {whole.frame, part, std::move(whole.at)};
+      return true;
+    }
+    start += size;
+  }
+  return false;
 }
 
 const Instruction* Elements::local(int frame, int of, const Instruction* x) const {

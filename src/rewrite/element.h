@@ -1,6 +1,7 @@
 // One element of one value, at a symbolic place: instruction[i, j, ...] with an index made of
 // digits for each dimension. Views (transposes, reshapes, broadcasts, widening converts, tuples,
-// invariant loop state) only rename the place, so resolving them shows what is really read.
+// invariant loop state, slices of what is joined of them) only rename the place, so resolving them
+// shows what is really read.
 #pragma once
 
 #include <cstdint>
@@ -88,6 +89,7 @@ class Elements {
   bool step(Element& element);
   bool step_state(Element& element);
   bool step_stack(Element& element);
+  bool step_slice(Element& element);
 
   const hlo::Module& module_;
   Digits digits_;

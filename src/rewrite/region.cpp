@@ -134,6 +134,8 @@ void Region::classify(int frame, const Instruction* x) {
         if (!contains(x->dimensions(), i)) at.push_back(from->place.at[i]);
       return enter({{frame, x, std::move(at)}, Kind::derived});
     }
+    case Opcode::slice:
+      return classify_slice(frame, x);
     case Opcode::dot:
       return classify_dot(frame, x);
     case Opcode::copy:
@@ -142,6 +144,27 @@ void Region::classify(int frame, const Instruction* x) {
     default:
       if (hlo::is_elementwise(x->opcode())) classify_elementwise(frame, x);
   }
+}
+
+void Region::classify_slice(int frame, const Instruction* x) {
+  // Of what another frame's body joined: the very part that is a member there.
+  Element here = elements_.fresh(frame, x);
+  const Element behind = elements_.resolve(here);
+  const Member* member = behind.frame == frame ? nullptr : find(behind.frame, behind.x);
+  if (!member) return;
+  std::map<Var, Var> names;
+  for (size_t i = 0; i < behind.at.size(); ++i) {
+    if (behind.at[i].size() != member->place.at[i].size()) return;
+    for (size_t j = 0; j < behind.at[i].size(); ++j)
+      names[behind.at[i][j]] = member->place.at[i][j];
+  }
+  for (Index& index : here.at)
+    for (Var& v : index) {
+      const auto name = names.find(v);
+      if (name == names.end() || elements_.size(name->second) != elements_.size(v)) return;
+      v = name->second;
+    }
+  enter({here, member->kind});
 }
 
 void Region::classify_elementwise(int frame, const Instruction* x) {

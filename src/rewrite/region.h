@@ -52,6 +52,7 @@ class Region {
   void classify(int frame, const hlo::Instruction* x);
   void classify_elementwise(int frame, const hlo::Instruction* x);
   void classify_dot(int frame, const hlo::Instruction* x);
+  void classify_slice(int frame, const hlo::Instruction* x);
   /// Whether a place varies along some of the matrix' axes, and no others.
   bool is_of_rows(const Element& place) const;
   void find_keys();

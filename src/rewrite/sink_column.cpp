@@ -70,8 +70,9 @@ bool computes_elementwise(const Instruction* x) {
          (hlo::is_floating(x->shape().type()) || x->shape().type() == hlo::ElementType::pred);
 }
 
-/// Whether `x` goes, element by element, into an exponential.
-bool is_exponentiated(const Instruction* x) {
+/// Whether `x` goes, element by element, into something that `ends` says yes to.
+template <class Ends>
+bool goes_into(const Instruction* x, Ends ends) {
   std::vector<const Instruction*> work{x};
   std::set<const Instruction*> seen;
   while (!work.empty()) {
@@ -79,11 +80,30 @@ bool is_exponentiated(const Instruction* x) {
     work.pop_back();
     for (const Instruction* user : from->users()) {
       if (!computes_elementwise(user) || !seen.insert(user).second) continue;
-      if (user->is(Opcode::exponential)) return true;
+      if (ends(user)) return true;
       work.push_back(user);
     }
   }
   return false;
+}
+
+/// Whether a loop reads `x` back from what another kept.
+bool is_read_back(const Instruction* x) {
+  while (x->is(Opcode::reshape) || x->is(Opcode::transpose) || x->is(Opcode::convert))
+    x = x->operand(0);
+  return x->is(Opcode::dynamic_slice);
+}
+
+/// Whether `x` is one of a softmax's scores and a sink, or the gradient of its weights in a loop
+/// that reads these back.
+bool belongs_to_softmax(const Instruction* x, const Axis& axis) {
+  if (!hlo::is_floating(x->shape().type())) return false;
+  if (goes_into(x, [](const Instruction* y) { return y->is(Opcode::exponential); }))
+    return x->is(Opcode::pad) || !is_score(x->operand(axis.column_first ? 0 : 1));
+  return x->is(Opcode::pad) && goes_into(x, [](const Instruction* y) {
+           return y->is(Opcode::multiply) &&
+                  (is_read_back(y->operand(0)) || is_read_back(y->operand(1)));
+         });
 }
 
 /// The operation by which a reduction combines two values; nothing if it does anything else.
@@ -102,8 +122,7 @@ class Splitter {
     const std::vector<Instruction*> order = computation.dependency_order();
     for (Instruction* x : order) {
       const auto axis = axis_of(x);
-      if (axis && hlo::is_floating(x->shape().type()) && is_exponentiated(x) &&
-          !(x->is(Opcode::concatenate) && is_score(x->operand(axis->column_first ? 0 : 1)))) {
+      if (axis && belongs_to_softmax(x, *axis)) {
         if (const auto parts = apart(x, *axis)) parts_[x] = *parts;
       } else if (const Parts* from = parts_of_operand(x)) {
         pass_on(x, *from);

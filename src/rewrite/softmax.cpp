@@ -18,6 +18,7 @@ Result<Softmax> softmax_of(Algebra& algebra, Region& region) {
                  "the exponential's argument does not vary along the axis it is summed over");
   Softmax softmax;
   softmax.z = algebra.at(*weight).argument;
+  softmax.may_be_shifted = algebra.has_lost_numbers();
   softmax.weight = algebra.weight(softmax.z);
   softmax.total = algebra.sum(region.keys(), softmax.weight);
   softmax.probability = algebra.multiply(softmax.weight, *Algebra::reciprocal(softmax.total));
@@ -67,7 +68,8 @@ std::optional<std::pair<Sink, Poly>> sink_in(Algebra& algebra, const Poly& sum, 
 
 std::optional<Softmax> with_sink(Algebra& algebra, Elements& elements, Region& region,
                                  const Softmax& softmax) {
-  if (softmax.total.size() != 1 || softmax.total[0].factors.size() != 1) return std::nullopt;
+  if (softmax.may_be_shifted || softmax.total.size() != 1 || softmax.total[0].factors.size() != 1)
+    return std::nullopt;
   const int frame = region.anchor().frame;
   for (const hlo::Instruction* x : elements.frames()[frame].computation->dependency_order()) {
     const Member* member = region.find(frame, x);
