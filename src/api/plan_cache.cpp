@@ -22,7 +22,7 @@ Result<std::shared_ptr<const Executable>> PlanCache::find_or_build(std::string_v
                 Executable::build(std::move(graph), engine::engines(device_)));
   std::unique_lock lock(mutex_);
   Executables& part = executables_[ordinal];
-  if (part.size() >= kCapacity) part.clear();
+  if (device_ == engine::Device::cpu && part.size() >= kCapacity) part.clear();
   return part.emplace(std::string(text), std::move(built)).first->second;
 }
 
