@@ -70,7 +70,8 @@ HEDDLE_DEVICE float reciprocal_root(float x) {
 }
 HEDDLE_DEVICE double reciprocal_root(double x) { return 1.0 / sqrt(x); }
 
-HEDDLE_DEVICE float multiply_add(float a, float b, float c) { return ptx::fma(a, b, c); }
+/// Small products are kept: ptx::fma would make them 0.
+HEDDLE_DEVICE float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 HEDDLE_DEVICE double multiply_add(double a, double b, double c) { return fma(a, b, c); }
 
 /// Where the index-th of the elements counted over kDims dims lies. kDims = 0: there is one.

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "kernels/cases.h"
+#include "kernels/streaming_cases.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -68,6 +69,16 @@ TEST(KernelUnits, OfABackwardAreHoppersWhereItTakesTheProblem) {
   // A bias has its gradient from the general kernels, beside Hopper's.
   EXPECT_EQ(names({Feature::bias}, "sm_90a"),
             (Names{"attention_backward", "attention_backward_delta", "attention_backward_load"}));
+}
+
+TEST(KernelUnits, NormAndRopeHaveOneUnitEach) {
+  for (const problem::Problem& problem :
+       {problem::Problem(norm_of({})), problem::Problem(norm_backward_of({})),
+        problem::Problem(norm_backward_of({.columns = 40000})), problem::Problem(rope_of({}))}) {
+    const auto units = kernel_units(problem, "sm_90a");
+    ASSERT_TRUE(units.is_ok()) << units.status().message();
+    EXPECT_EQ(units->size(), 1u);
+  }
 }
 
 TEST(KernelUnits, ARefusedProblemSaysWhy) {

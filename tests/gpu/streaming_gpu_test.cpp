@@ -1,5 +1,6 @@
 // RMSNorm and RoPE standing alone on the CUDA engine against the f64 definition: seeded random
 // problems over the whole contract, each with poisoned outputs and gaps.
+#include <algorithm>
 #include <cstring>
 
 #include "gpu/gpu_test.h"
@@ -22,6 +23,41 @@ TEST_F(StreamingOnGpu, RmsNormBackwardMatchesTheDefinition) {
 }
 
 TEST_F(StreamingOnGpu, RopeMatchesTheDefinition) { run(random_rope); }
+
+// Positions before and past the table read its first and its last row.
+TEST_F(StreamingOnGpu, RopeClampsPositionsToTheTable) {
+  constexpr int64_t kLength = 6, kRows = 4;
+  constexpr int64_t kGiven[kLength] = {-3, 0, 1, 3, 4, int64_t{1} << 40};
+  const auto drawn = [&](bool clamped) {
+    Random random(1);
+    Program program;
+    program.graph.io_dtype = DataType::bf16;
+    graph::Rope op;
+    op.x = program.add("x", DataType::bf16, {1, 2, kLength, 16});
+    op.y = program.add("y", DataType::bf16, {1, 2, kLength, 16});
+    op.freqs = program.add("freqs", DataType::f32, {kRows, 1, 1, 16});
+    op.positions = program.add("positions", DataType::i64, {1, 1, kLength, 1});
+    for (graph::TensorId id : {op.x, op.y, op.freqs, op.positions}) program.allocate(id);
+    program.fill(op.x, [&] { return random.normal(); });
+    program.fill(op.freqs, [&] { return random.uniform(-3, 3); });
+    for (int64_t row = 0; row < kLength; ++row) {
+      const int64_t position = std::clamp<int64_t>(kGiven[row], 0, kRows - 1);
+      program.set(op.positions, static_cast<double>(clamped ? position : kGiven[row]), 0, 0, row);
+    }
+    program.graph.nodes.push_back({"rope", op});
+    return program;
+  };
+  Built expected = build(drawn(true)), actual = build(drawn(false));
+  ASSERT_TRUE(expected.executable.is_ok()) << expected.executable.status().message();
+  execute(expected);
+  const api::Executable& executable = **actual.executable;
+  DeviceProgram device(actual.program);
+  ASSERT_TRUE(executable.execute(device.bindings(executable), nullptr, nullptr).is_ok());
+  ASSERT_TRUE(context_.synchronise().is_ok() && device.copy_back().is_ok());
+  const int64_t y = executable.outputs()[0].uid;
+  const Block &left = expected.program.memory.at(y), &right = actual.program.memory.at(y);
+  EXPECT_EQ(std::memcmp(left.data(), right.data(), static_cast<size_t>(left.size())), 0);
+}
 
 // Every output of two runs, whose workspaces began with different contents.
 TEST_F(StreamingOnGpu, GradientsHaveTheSameBitsEachTime) {

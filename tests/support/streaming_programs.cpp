@@ -136,8 +136,10 @@ Program random_rope(Random& random) {
   const DataType io = random_float(random);
   program.graph.io_dtype = io;
   program.graph.intermediate_dtype = DataType::f32;
+  // Half of the time head dims as models have them, of 16 columns each.
+  const int64_t unit = random.chance(0.5) ? 16 : 2;
   const Dims dims{random.integer(1, 3), random.integer(1, 5), random.integer(1, 90),
-                  2 * random.integer(1, 40)};
+                  unit * random.integer(1, unit == 2 ? 40 : 8)};
   const auto tensor = [&](const char* name, DataType dtype, const Dims& of, bool is_odd) {
     const TensorId id = program.add(name, dtype, of, is_odd ? random_strides(random, of) : Dims{});
     program.allocate(id);
@@ -147,7 +149,7 @@ Program random_rope(Random& random) {
   op.backward = random.chance(0.5);
   op.output_scale = random.one_of({1.0, 0.25, -1.7});
   op.pairing = random.one_of({graph::RopePairing::halves, graph::RopePairing::interleaved});
-  op.rope_dim = random.chance(0.5) ? 0 : 2 * random.integer(1, dims[3] / 2);
+  op.rope_dim = random.chance(0.5) ? 0 : unit * random.integer(1, dims[3] / unit);
   op.x = tensor("x", io, dims, random.chance(0.7));
   program.fill(op.x, [&] { return random.normal(); });
   op.y = tensor("y", random.chance(0.8) ? io : DataType::f32, dims, random.chance(0.7));
