@@ -25,6 +25,16 @@ HEDDLE_DEVICE Number epsilon_of(const RmsNormArguments& args) {
              : static_cast<const float*>(args.epsilon_operand)[0];
 }
 
+/// Adds the squares of one vector of a row.
+template <class C>
+HEDDLE_DEVICE void add_squares(const Packed<typename C::X, C::kVector>& x,
+                               typename C::Number& sum) {
+  typename C::Number value[C::kVector];
+  x.get(value);
+#pragma unroll
+  for (int n = 0; n < C::kVector; ++n) sum = multiply_add(value[n], value[n], sum);
+}
+
 /// y from x, one vector of a row; weight and bias are loaded here.
 template <class C>
 HEDDLE_DEVICE void write_normalised(const RmsNormArguments& args,
@@ -32,17 +42,22 @@ HEDDLE_DEVICE void write_normalised(const RmsNormArguments& args,
                                     typename C::Number inv_rms, typename C::Y* y, int column) {
   using Number = typename C::Number;
   Packed<typename C::W, C::kVector> weight;
-  Packed<typename C::B, C::kVector> bias;
-  Packed<typename C::Y, C::kVector> out;
   weight.load(column_of<C, const typename C::W>(args.extents, args.weight, column));
-  if constexpr (C::kBias)
-    bias.load(column_of<C, const typename C::B>(args.extents, args.bias, column));
+  Number value[C::kVector], w[C::kVector];
+  x.get(value);
+  weight.get(w);
 #pragma unroll
-  for (int n = 0; n < C::kVector; ++n) {
-    Number value = x.template get<Number>(n) * inv_rms * weight.template get<Number>(n);
-    if constexpr (C::kBias) value += bias.template get<Number>(n);
-    out.set(n, value);
+  for (int n = 0; n < C::kVector; ++n) value[n] = value[n] * inv_rms * w[n];
+  if constexpr (C::kBias) {
+    Packed<typename C::B, C::kVector> bias;
+    bias.load(column_of<C, const typename C::B>(args.extents, args.bias, column));
+    Number b[C::kVector];
+    bias.get(b);
+#pragma unroll
+    for (int n = 0; n < C::kVector; ++n) value[n] += b[n];
   }
+  Packed<typename C::Y, C::kVector> out;
+  out.set(value);
   out.store(y);
 }
 
@@ -66,18 +81,11 @@ struct RmsNorm {
     Packed<typename C::X, C::kVector> packed[C::kVectors];
 #pragma unroll
     for (int i = 0; i < C::kVectors; ++i)
-      if (exists && column_at(i) < args.columns) packed[i].load(x.at(column_at(i)));
+      packed[i].load_if(exists && column_at(i) < args.columns, x.at(column_at(i)));
     Number sum = 0;
 #pragma unroll
-    for (int i = 0; i < C::kVectors; ++i) {
-      if (!exists || column_at(i) >= args.columns) continue;
-#pragma unroll
-      for (int n = 0; n < C::kVector; ++n) {
-        const Number value = packed[i].template get<Number>(n);
-        sum = multiply_add(value, value, sum);
-      }
-    }
-    sum = row_sum<C::kThreadsPerRow>(sum, slots, group, 0);
+    for (int i = 0; i < C::kVectors; ++i) add_squares<C>(packed[i], sum);
+    sum = row_sum<C::kThreadsPerRow, true>(sum, slots, group, 0);
     if (!exists) return;
     const Number inv_rms =
         reciprocal_root(sum * value_of<Number>(args.per_column) + epsilon_of<Number>(args));
@@ -112,13 +120,9 @@ struct RmsNormWide {
     for (int column = threadIdx.x * C::kVector; column < args.columns;
          column += kThreads * C::kVector) {
       packed.load(x.at(column));
-#pragma unroll
-      for (int n = 0; n < C::kVector; ++n) {
-        const Number value = packed.template get<Number>(n);
-        sum = multiply_add(value, value, sum);
-      }
+      add_squares<C>(packed, sum);
     }
-    sum = row_sum<kThreads>(sum, slots, 0, 0);
+    sum = row_sum<kThreads, true>(sum, slots, 0, 0);
     const Number inv_rms =
         reciprocal_root(sum * value_of<Number>(args.per_column) + epsilon_of<Number>(args));
     if (args.inv_rms.data != nullptr && threadIdx.x == 0)

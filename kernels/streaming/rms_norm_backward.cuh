@@ -109,20 +109,20 @@ struct RmsNormBackward {
     Packed<Dy, C::kVector> dy[C::kVectors], dy_next[C::kVectors];
     const auto column_at = [&](int i) { return (i * C::kThreadsPerRow + lane) * C::kVector; };
     const auto fetch = [&](int row) {
-      if (row >= args.rows) return;
-      const Row<C, const X> from_x(args.extents, args.x, row);
-      const Row<C, const Dy> from_dy(args.extents, args.dy, row);
+      const bool exists = row < args.rows;
+      const Row<C, const X> from_x(args.extents, args.x, exists ? row : 0);
+      const Row<C, const Dy> from_dy(args.extents, args.dy, exists ? row : 0);
 #pragma unroll
       for (int i = 0; i < C::kVectors; ++i) {
-        if (column_at(i) >= args.columns) continue;
-        x_next[i].load(from_x.at(column_at(i)));
-        dy_next[i].load(from_dy.at(column_at(i)));
+        const bool wanted = exists && column_at(i) < args.columns;
+        x_next[i].load_if(wanted, from_x.at(column_at(i)));
+        dy_next[i].load_if(wanted, from_dy.at(column_at(i)));
       }
     };
 #pragma unroll
     for (int i = 0; i < C::kVectors; ++i)
-      if (column_at(i) < args.columns)
-        weight[i].load(column_of<C, const W>(args.extents, args.weight, column_at(i)));
+      weight[i].load_if(column_at(i) < args.columns,
+                        column_of<C, const W>(args.extents, args.weight, column_at(i)));
 
     int turn = 0;
     const int step = args.blocks * kGroups;
@@ -143,29 +143,36 @@ struct RmsNormBackward {
 #pragma unroll
       for (int i = 0; i < C::kVectors; ++i) {
         if (column_at(i) >= args.columns) continue;
+        Number value[C::kVector], g[C::kVector], w[C::kVector];
+        x[i].get(value);
+        dy[i].get(g);
+        weight[i].get(w);
 #pragma unroll
         for (int n = 0; n < C::kVector; ++n) {
-          const Number g = dy[i].template get<Number>(n),
-                       x_hat = x[i].template get<Number>(n) * inv_rms;
+          const Number x_hat = value[n] * inv_rms;
           if constexpr (C::kDWeight)
-            d_weight[i * C::kVector + n] = multiply_add(g, x_hat, d_weight[i * C::kVector + n]);
-          if constexpr (C::kDBias) d_bias[i * C::kVector + n] += g;
-          sum = multiply_add(g * weight[i].template get<Number>(n), x_hat, sum);
+            d_weight[i * C::kVector + n] = multiply_add(g[n], x_hat, d_weight[i * C::kVector + n]);
+          if constexpr (C::kDBias) d_bias[i * C::kVector + n] += g[n];
+          sum = multiply_add(g[n] * w[n], x_hat, sum);
         }
       }
       if constexpr (!C::kDx) continue;
-      const Number mean = row_sum<C::kThreadsPerRow>(sum, slots, group, turn) * per_column;
+      const Number mean =
+          row_sum<C::kThreadsPerRow, kGroups == 1>(sum, slots, group, turn) * per_column;
       turn ^= 1;
       const Row<C, Dx> dx(args.extents, args.dx, row);
 #pragma unroll
       for (int i = 0; i < C::kVectors; ++i) {
         if (column_at(i) >= args.columns) continue;
-        Packed<Dx, C::kVector> out;
+        Number value[C::kVector], g[C::kVector], w[C::kVector];
+        x[i].get(value);
+        dy[i].get(g);
+        weight[i].get(w);
 #pragma unroll
-        for (int n = 0; n < C::kVector; ++n) {
-          const Number g = dy[i].template get<Number>(n) * weight[i].template get<Number>(n);
-          out.set(n, inv_rms * (g - x[i].template get<Number>(n) * inv_rms * mean));
-        }
+        for (int n = 0; n < C::kVector; ++n)
+          value[n] = inv_rms * (g[n] * w[n] - value[n] * inv_rms * mean);
+        Packed<Dx, C::kVector> out;
+        out.set(value);
         out.store(dx.at(column_at(i)));
       }
     }
@@ -205,12 +212,14 @@ struct RmsNormBackwardWide {
       x.load(from_x.at(column));
       dy.load(from_dy.at(column));
       weight.load(column_of<C, const W>(args.extents, args.weight, column));
+      Number value[C::kVector], g[C::kVector], w[C::kVector];
+      x.get(value);
+      dy.get(g);
+      weight.get(w);
 #pragma unroll
-      for (int n = 0; n < C::kVector; ++n)
-        sum = multiply_add(dy.template get<Number>(n) * weight.template get<Number>(n),
-                           x.template get<Number>(n), sum);
+      for (int n = 0; n < C::kVector; ++n) sum = multiply_add(g[n] * w[n], value[n], sum);
     }
-    sum = row_sum<kMeansThreads>(sum, slots, 0, 0);
+    sum = row_sum<kMeansThreads, true>(sum, slots, 0, 0);
     if (threadIdx.x != 0) return;
     const Number inv_rms = static_cast<Number>(
         *row_of<C, const typename C::Statistic>(args.extents, args.inv_rms, row));
@@ -223,7 +232,8 @@ struct RmsNormBackwardWide {
     if (column >= args.columns) return;
     Packed<W, C::kVector> weight;
     weight.load(column_of<C, const W>(args.extents, args.weight, column));
-    Number d_weight[C::kVector] = {}, d_bias[C::kVector] = {};
+    Number d_weight[C::kVector] = {}, d_bias[C::kVector] = {}, w[C::kVector];
+    weight.get(w);
 #pragma unroll 2
     for (int row = blockIdx.y; row < args.rows; row += args.blocks) {
       Packed<X, C::kVector> x;
@@ -234,13 +244,17 @@ struct RmsNormBackwardWide {
       const Number inv_rms = static_cast<Number>(
           *row_of<C, const typename C::Statistic>(args.extents, args.inv_rms, row));
       const Number mean = C::kDx ? static_cast<const Number*>(args.means)[row] : Number(0);
+      Number value[C::kVector], g[C::kVector];
+      x.get(value);
+      dy.get(g);
 #pragma unroll
       for (int n = 0; n < C::kVector; ++n) {
-        const Number g = dy.template get<Number>(n), x_hat = x.template get<Number>(n) * inv_rms;
-        d_weight[n] = multiply_add(g, x_hat, d_weight[n]);
-        d_bias[n] += g;
-        out.set(n, inv_rms * (g * weight.template get<Number>(n) - x_hat * mean));
+        const Number x_hat = value[n] * inv_rms;
+        d_weight[n] = multiply_add(g[n], x_hat, d_weight[n]);
+        d_bias[n] += g[n];
+        value[n] = inv_rms * (g[n] * w[n] - x_hat * mean);
       }
+      out.set(value);
       if constexpr (C::kDx) out.store(Row<C, Dx>(args.extents, args.dx, row).at(column));
     }
     Number* partial =

@@ -106,9 +106,11 @@ struct Rope {
       Run<X> in;
       Run<Y> out;
       in.load(x + head * args.x_stride[1] + column);
+      Number value[kRun];
+      in.get(value);
 #pragma unroll
-      for (int n = 0; n < kRun; ++n)
-        out.set(n, in.template get<Number>(n) * value_of<Number>(args.scale));
+      for (int n = 0; n < kRun; ++n) value[n] *= value_of<Number>(args.scale);
+      out.set(value);
       out.store(y + head * args.y_stride[1] + column);
     }
   }
@@ -139,24 +141,32 @@ struct Rope {
         Run<X> in;
         Run<Y> out;
         in.load(from);
+        Number value[kRun];
+        in.get(value);
 #pragma unroll
         for (int n = 0; n < kPairs; ++n) {
-          const Number a = in.template get<Number>(2 * n), b = in.template get<Number>(2 * n + 1);
-          out.set(2 * n, a * cosine[n] - b * sine[n]);
-          out.set(2 * n + 1, b * cosine[n] + a * sine[n]);
+          const Number a = value[2 * n], b = value[2 * n + 1];
+          value[2 * n] = a * cosine[n] - b * sine[n];
+          value[2 * n + 1] = b * cosine[n] + a * sine[n];
         }
+        out.set(value);
         out.store(to);
       } else {
         Run<X> first, second;
         Run<Y> out_first, out_second;
         first.load(from);
         second.load(from + apart);
+        Number low[kRun], high[kRun];
+        first.get(low);
+        second.get(high);
 #pragma unroll
         for (int n = 0; n < kPairs; ++n) {
-          const Number a = first.template get<Number>(n), b = second.template get<Number>(n);
-          out_first.set(n, a * cosine[n] - b * sine[n]);
-          out_second.set(n, b * cosine[n] + a * sine[n]);
+          const Number a = low[n], b = high[n];
+          low[n] = a * cosine[n] - b * sine[n];
+          high[n] = b * cosine[n] + a * sine[n];
         }
+        out_first.set(low);
+        out_second.set(high);
         out_first.store(to);
         out_second.store(to + apart);
       }

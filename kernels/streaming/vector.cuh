@@ -2,22 +2,14 @@
 // accesses they allow.
 #pragma once
 
+#include "../ptx/global.cuh"
 #include "../ptx/math.cuh"
 #include "../ptx/types.cuh"
 #include "arguments.h"
 
 namespace heddle::streaming {
 
-/// An element as a Number (float, or double where any operand is f64).
-template <typename Number, typename T>
-HEDDLE_DEVICE Number widen_to(T x) {
-  if constexpr (is_same<T, double>)
-    return static_cast<Number>(x);
-  else
-    return static_cast<Number>(ptx::widen(x));
-}
-
-/// A Number rounded to T; from f64 to 16 bits by way of f32.
+/// A Number rounded to T.
 template <typename T, typename Number>
 HEDDLE_DEVICE T narrow_to(Number x) {
   if constexpr (is_same<T, double>)
@@ -35,29 +27,87 @@ HEDDLE_DEVICE Number value_of(const Real& real) {
 }
 
 /// kCount elements as they lie in memory, kEach of them an access: aligned to their size, which is
-/// at most 16 bytes.
+/// at most 16 bytes. They are kept in words, which the compiler loads all before it takes one
+/// apart.
 template <typename T, int kCount, int kEach = min_of(kCount, 16 / static_cast<int>(sizeof(T)))>
 struct Packed {
-  struct alignas(kEach * sizeof(T)) Access {
-    T value[kEach];
-  };
-  Access part[kCount / kEach];
+  static constexpr int kSize = static_cast<int>(sizeof(T)), kBytes = kEach * kSize;
+  static constexpr int kWords = max_of(1, kBytes / 4);  ///< of an access
+  u32 word[kCount / kEach][kWords];
 
   HEDDLE_DEVICE void load(const T* from) {
 #pragma unroll
-    for (int i = 0; i < kCount / kEach; ++i) part[i] = reinterpret_cast<const Access*>(from)[i];
+    for (int i = 0; i < kCount / kEach; ++i) {
+      const T* at = from + i * kEach;
+      if constexpr (kBytes == 16) {
+        const uint4 value = *reinterpret_cast<const uint4*>(at);
+        word[i][0] = value.x, word[i][1] = value.y, word[i][2] = value.z, word[i][3] = value.w;
+      } else if constexpr (kBytes == 8) {
+        const uint2 value = *reinterpret_cast<const uint2*>(at);
+        word[i][0] = value.x, word[i][1] = value.y;
+      } else if constexpr (kBytes == 4) {
+        word[i][0] = *reinterpret_cast<const u32*>(at);
+      } else {
+        word[i][0] = *reinterpret_cast<const u16*>(at);
+      }
+    }
+  }
+  /// Zeros, unless they exist. Of memory that the kernel does not write.
+  HEDDLE_DEVICE void load_if(bool exists, const T* from) {
+#pragma unroll
+    for (int i = 0; i < kCount / kEach; ++i)
+      ptx::load_if<kBytes>(exists, from + i * kEach, word[i]);
   }
   HEDDLE_DEVICE void store(T* to) const {
 #pragma unroll
-    for (int i = 0; i < kCount / kEach; ++i) reinterpret_cast<Access*>(to)[i] = part[i];
+    for (int i = 0; i < kCount / kEach; ++i) {
+      T* at = to + i * kEach;
+      if constexpr (kBytes == 16)
+        *reinterpret_cast<uint4*>(at) = make_uint4(word[i][0], word[i][1], word[i][2], word[i][3]);
+      else if constexpr (kBytes == 8)
+        *reinterpret_cast<uint2*>(at) = make_uint2(word[i][0], word[i][1]);
+      else if constexpr (kBytes == 4)
+        *reinterpret_cast<u32*>(at) = word[i][0];
+      else
+        *reinterpret_cast<u16*>(at) = static_cast<u16>(word[i][0]);
+    }
   }
+
   template <typename Number>
-  HEDDLE_DEVICE Number get(int i) const {
-    return widen_to<Number>(part[i / kEach].value[i % kEach]);
+  HEDDLE_DEVICE void get(Number (&to)[kCount]) const {
+#pragma unroll
+    for (int n = 0; n < kCount; ++n) {
+      const u32(&words)[kWords] = word[n / kEach];
+      const int i = n % kEach;
+      if constexpr (kSize == 8) {
+        to[n] = static_cast<Number>(__hiloint2double(words[2 * i + 1], words[2 * i]));
+      } else if constexpr (kSize == 4) {
+        to[n] = static_cast<Number>(__uint_as_float(words[i]));
+      } else {
+        float low, high;
+        ptx::unpack<T>(words[i / 2], low, high);
+        to[n] = static_cast<Number>(i % 2 == 0 ? low : high);
+      }
+    }
   }
+  /// Rounded to T; from f64 to 16 bits by way of f32.
   template <typename Number>
-  HEDDLE_DEVICE void set(int i, Number x) {
-    part[i / kEach].value[i % kEach] = narrow_to<T>(x);
+  HEDDLE_DEVICE void set(const Number (&from)[kCount]) {
+#pragma unroll
+    for (int n = 0; n < kCount; ++n) {
+      u32(&words)[kWords] = word[n / kEach];
+      const int i = n % kEach;
+      if constexpr (kSize == 8) {
+        words[2 * i] = __double2loint(from[n]);
+        words[2 * i + 1] = __double2hiint(from[n]);
+      } else if constexpr (kSize == 4) {
+        words[i] = __float_as_uint(static_cast<float>(from[n]));
+      } else if (i % 2 == 0) {
+        const bool has_next = kEach > 1;
+        words[i / 2] = ptx::pack<T>(static_cast<float>(from[n]),
+                                    has_next ? static_cast<float>(from[n + has_next]) : 0.0f);
+      }
+    }
   }
 };
 
@@ -131,9 +181,10 @@ HEDDLE_DEVICE T* row_of(const Extents& extents, const Tensor& tensor, int row) {
 }
 
 /// Sum over the kThreads threads (a power of two) that share a row, given to all of them. Rows of
-/// more than a warp meet in `slots` (two runs of a Number per warp, used in turn) at barrier
-/// 1 + group.
-template <int kThreads, typename Number>
+/// more than a warp meet in `slots` (two runs of a Number per warp, used in turn): at the block's
+/// barrier if all its rows come together, else at barrier 1 + group. Naming barriers at run time
+/// reserves all 16, of which a processor has enough for four blocks.
+template <int kThreads, bool kTogether, typename Number>
 HEDDLE_DEVICE Number row_sum(Number x, Number* slots, int group, int turn) {
 #pragma unroll
   for (int apart = min_of(kThreads, 32) / 2; apart > 0; apart /= 2)
@@ -142,7 +193,10 @@ HEDDLE_DEVICE Number row_sum(Number x, Number* slots, int group, int turn) {
     constexpr int kWarps = kThreads / 32;
     Number* mine = slots + (group * 2 + turn) * kWarps;
     if (threadIdx.x % 32 == 0) mine[threadIdx.x / 32 % kWarps] = x;
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(kThreads) : "memory");
+    if constexpr (kTogether)
+      __syncthreads();
+    else
+      asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(kThreads) : "memory");
     x = mine[0];
 #pragma unroll
     for (int warp = 1; warp < kWarps; ++warp) x += mine[warp];
