@@ -52,9 +52,8 @@ Status check(CuResult result, const char* call) {
   return engine::cuda::driver()->check(result, call);
 }
 
-Status record(const GraphApi& api, const std::function<Status(void*)>& queue, void*& stream,
+Status record(const GraphApi& api, const std::function<Status(void*)>& queue, void* stream,
               void*& graph, void*& executable) {
-  HEDDLE_TRY(check(api.stream_create(&stream, kNonBlockingStream), "cuStreamCreate"));
   HEDDLE_TRY(check(api.begin_capture(stream, kThreadLocalCapture), "cuStreamBeginCapture"));
   const Status queued = queue(stream);
   HEDDLE_TRY(check(api.end_capture(stream, &graph), "cuStreamEndCapture"));
@@ -64,20 +63,33 @@ Status record(const GraphApi& api, const std::function<Status(void*)>& queue, vo
 
 }  // namespace
 
-DeviceGraph::DeviceGraph(const std::function<Status(void* stream)>& queue) {
+DeviceStream::DeviceStream() {
   status_ = graph_api().status();
-  if (status_.is_ok()) status_ = record(*graph_api(), queue, stream_, graph_, executable_);
+  if (status_.is_ok())
+    status_ = check(graph_api()->stream_create(&stream_, kNonBlockingStream), "cuStreamCreate");
+}
+
+DeviceStream::~DeviceStream() {
+  if (stream_) graph_api()->stream_destroy(stream_);
+}
+
+Status DeviceStream::synchronise() const {
+  return check(graph_api()->stream_synchronise(stream_), "cuStreamSynchronize");
+}
+
+DeviceGraph::DeviceGraph(const std::function<Status(void* stream)>& queue) {
+  status_ = stream_.status();
+  if (status_.is_ok()) status_ = record(*graph_api(), queue, stream_.handle(), graph_, executable_);
 }
 
 DeviceGraph::~DeviceGraph() {
   if (executable_) graph_api()->executable_destroy(executable_);
   if (graph_) graph_api()->graph_destroy(graph_);
-  if (stream_) graph_api()->stream_destroy(stream_);
 }
 
 Status DeviceGraph::replay() const {
-  HEDDLE_TRY(check(graph_api()->launch(executable_, stream_), "cuGraphLaunch"));
-  return check(graph_api()->stream_synchronise(stream_), "cuStreamSynchronize");
+  HEDDLE_TRY(check(graph_api()->launch(executable_, stream_.handle()), "cuGraphLaunch"));
+  return stream_.synchronise();
 }
 
 }  // namespace heddle::testing

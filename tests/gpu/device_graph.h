@@ -1,5 +1,5 @@
-// Work captured into a CUDA graph: what is queued while it is recorded must neither allocate nor
-// synchronise, or the recording fails.
+// Streams, and work captured into a CUDA graph: what is queued while it is recorded must neither
+// allocate nor synchronise, or the recording fails.
 #pragma once
 
 #include <functional>
@@ -7,6 +7,23 @@
 #include "core/status.h"
 
 namespace heddle::testing {
+
+/// A stream that does not wait for the default one.
+class DeviceStream {
+ public:
+  DeviceStream();
+  ~DeviceStream();
+  DeviceStream(const DeviceStream&) = delete;
+  DeviceStream& operator=(const DeviceStream&) = delete;
+
+  const Status& status() const { return status_; }
+  void* handle() const { return stream_; }
+  Status synchronise() const;
+
+ private:
+  Status status_;
+  void* stream_ = nullptr;
+};
 
 class DeviceGraph {
  public:
@@ -21,8 +38,8 @@ class DeviceGraph {
   Status replay() const;
 
  private:
+  DeviceStream stream_;
   Status status_;
-  void* stream_ = nullptr;
   void* graph_ = nullptr;
   void* executable_ = nullptr;
 };

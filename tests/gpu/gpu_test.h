@@ -16,6 +16,27 @@ namespace heddle::testing {
 
 int64_t gpu_problem_count();
 
+/// A program's tensors on the device, and what executes them.
+class OnDevice {
+ public:
+  OnDevice(Program& program, const api::Executable& executable)
+      : executable_(executable), device_(program), workspace_(executable.workspace_bytes()) {
+    if (device_.status().is_ok()) bindings_ = device_.bindings(executable);
+  }
+
+  const Status& status() const { return device_.status(); }
+  Status queue(void* stream = nullptr) const {
+    return executable_.execute(bindings_, workspace_.pointer(), stream);
+  }
+  Status copy_back() { return device_.copy_back(); }
+
+ private:
+  const api::Executable& executable_;
+  DeviceProgram device_;
+  const DeviceBlock workspace_;
+  std::vector<api::Binding> bindings_;
+};
+
 class OnGpu : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(context_.status().is_ok()) << context_.status().message(); }

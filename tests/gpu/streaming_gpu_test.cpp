@@ -51,8 +51,8 @@ TEST_F(StreamingOnGpu, RopeClampsPositionsToTheTable) {
   ASSERT_TRUE(expected.executable.is_ok()) << expected.executable.status().message();
   execute(expected);
   const api::Executable& executable = **actual.executable;
-  DeviceProgram device(actual.program);
-  ASSERT_TRUE(executable.execute(device.bindings(executable), nullptr, nullptr).is_ok());
+  OnDevice device(actual.program, executable);
+  ASSERT_TRUE(device.queue().is_ok());
   ASSERT_TRUE(context_.synchronise().is_ok() && device.copy_back().is_ok());
   const int64_t y = executable.outputs()[0].uid;
   const Block &left = expected.program.memory.at(y), &right = actual.program.memory.at(y);
@@ -67,12 +67,9 @@ TEST_F(StreamingOnGpu, GradientsHaveTheSameBitsEachTime) {
     ASSERT_TRUE(built.executable.is_ok()) << built.executable.status().message();
     Program again = built.program;
     execute(built);
-    const api::Executable& executable = **built.executable;
-    DeviceProgram device(again);
-    const DeviceBlock workspace(executable.workspace_bytes());
+    OnDevice device(again, **built.executable);
     for (int turn = 0; turn < 2; ++turn) {
-      const Status executed =
-          executable.execute(device.bindings(executable), workspace.pointer(), nullptr);
+      const Status executed = device.queue();
       ASSERT_TRUE(executed.is_ok()) << executed.message();
     }
     ASSERT_TRUE(context_.synchronise().is_ok());

@@ -110,7 +110,7 @@ Result<RmsNormConfig> configure_rms_norm(const NormProblem& problem, NormShape& 
   struct Choice {
     int most_vectors, threads_per_row, vectors;
   };
-  constexpr Choice kChoices[] = {{8, 8, 1},     {128, 32, 4},   {256, 32, 8},
+  constexpr Choice kChoices[] = {{8, 8, 1},     {64, 32, 2},    {128, 64, 2},  {256, 128, 2},
                                  {512, 128, 4}, {1024, 512, 2}, {2048, 512, 4}};
   for (const Choice& choice : kChoices) {
     if (shape.columns() <= choice.most_vectors * shape.vector())
