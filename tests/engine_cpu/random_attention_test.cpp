@@ -131,6 +131,22 @@ AttentionOptions sparse() {
 }
 TEST(RandomForward, BlockMasksOfManyTiles) { sweep(random_sdpa, sparse(), 700000, seeds(8)); }
 
+/// The same by booleans that the score loads.
+AttentionOptions hidden_by_booleans() {
+  AttentionOptions o = large();
+  o.max_length = 420, o.score_mod = o.boolean_mask = 1, o.log2_input = o.padding = 0;
+  return o;
+}
+TEST(RandomForward, BooleanMasks) { sweep(random_sdpa, hidden_by_booleans(), 900000, seeds(5)); }
+TEST(RandomForward, BooleanMasksOfFewRows) {
+  AttentionOptions options = hidden_by_booleans();
+  options.max_group = 2, options.max_query_length = 4, options.max_length = 900;
+  sweep(random_sdpa, options, 910000, seeds(30));
+}
+TEST(RandomBackward, BooleanMasks) {
+  sweep(random_sdpa_backward, hidden_by_booleans(), 920000, seeds(2));
+}
+
 TEST(RandomBackward, BlockMasksOfManyTiles) {
   sweep(random_sdpa_backward, sparse(), 800000, seeds(3));
 }

@@ -190,7 +190,8 @@ void Draw::draw_lengths(AttentionAttributes& a) {
 void Draw::draw_scores(AttentionAttributes& a) {
   const bool has_mod = !a.padding_mask && !a.softmax_input_is_log2 && wants(options_.score_mod);
   if (has_mod) {
-    a.score_mod = random_score_mod(random_, program_, batch_, q_heads_, q_length_, kv_length_);
+    a.score_mod = random_score_mod(random_, program_, {batch_, q_heads_, q_length_, kv_length_},
+                                   options_.boolean_mask);
   } else if (wants(options_.bounds)) {
     const bool fits = q_length_ <= kv_length_ || a.padding_mask;
     if (fits && wants(options_.bottom_right)) {

@@ -22,6 +22,7 @@ struct AttentionOptions {
   double padding = 0.4, cumulative = 0.4, ragged = 0.4;  ///< the last two given padding
   double bounds = 0.5, bottom_right = 0.5;
   double score_mod = 0.25;
+  double boolean_mask = 0;  ///< given score_mod: hides, by an operand, whole runs of keys
   double block_mask = 0.1;
   double dropout = 0.3, rng_dump = 0.3;
   double sink = 0.25;

@@ -13,7 +13,7 @@ class Draw {
  public:
   Draw(Random& random, Program& program) : random_(random), program_(program) {}
 
-  graph::ScoreModifier modifier(const Dims& extents);
+  graph::ScoreModifier modifier(const Dims& extents, double boolean_mask);
 
  private:
   TensorId inner() {
@@ -33,6 +33,7 @@ class Draw {
   }
   TensorId captured();
   TensorId step(TensorId score);
+  TensorId shown();
 
   Random& random_;
   Program& program_;
@@ -93,11 +94,41 @@ TensorId Draw::step(TensorId score) {
   }
 }
 
-graph::ScoreModifier Draw::modifier(const Dims& extents) {
+/// Booleans in runs, some longer than a block of keys.
+TensorId Draw::shown() {
+  Dims dims = extents_;
+  for (int axis : {0, 1, 2}) {
+    if (random_.chance(0.4)) dims[axis] = 1;
+  }
+  if (random_.chance(0.1)) dims[3] = 1;
+  const TensorId id = program_.add("shown", DataType::boolean, dims,
+                                   random_.chance(0.3) ? random_strides(random_, dims) : Dims{});
+  program_.allocate(id);
+  int64_t left = 0;
+  bool value = false;
+  program_.fill(id, [&] {
+    if (left-- > 0) return value;
+    left = random_.integer(0, random_.chance(0.5) ? 10 : 400);
+    return value = random_.chance(0.5);
+  });
+  return id;
+}
+
+graph::ScoreModifier Draw::modifier(const Dims& extents, double boolean_mask) {
   extents_ = extents;
   TensorId score = modifier_.score_in = inner();
   const int64_t steps = random_.integer(1, 3);
   for (int64_t n = 0; n < steps; ++n) score = step(score);
+  // No draw without a chance: other tests' programs stay what they are.
+  if (boolean_mask > 0 && random_.chance(boolean_mask)) {
+    TensorId keep = shown();
+    if (random_.chance(0.3)) {
+      const TensorId row = apply(PointwiseMode::gen_index, {}, 2);
+      const TensorId column = apply(PointwiseMode::gen_index, {}, 3);
+      keep = apply(PointwiseMode::logical_and, {apply(PointwiseMode::cmp_ge, {row, column}), keep});
+    }
+    score = apply(PointwiseMode::binary_select, {keep, score, constant(-INFINITY)});
+  }
   modifier_.score_out = score;
   return modifier_;
 }
@@ -122,9 +153,9 @@ graph::ScoreModifier random_score_mod_bprop(Random& random, Program& program,
   return bprop;
 }
 
-graph::ScoreModifier random_score_mod(Random& random, Program& program, int64_t batch,
-                                      int64_t heads, int64_t q_length, int64_t kv_length) {
-  return Draw(random, program).modifier({batch, heads, q_length, kv_length});
+graph::ScoreModifier random_score_mod(Random& random, Program& program, const Dims& scores,
+                                      double boolean_mask) {
+  return Draw(random, program).modifier(scores, boolean_mask);
 }
 
 }  // namespace heddle::testing

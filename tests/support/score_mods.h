@@ -5,9 +5,11 @@
 
 namespace heddle::testing {
 
-/// A modifier of scores [B,Hq,Sq,Skv]; tensors it captures are added to the program and filled.
-graph::ScoreModifier random_score_mod(Random& random, Program& program, int64_t batch,
-                                      int64_t heads, int64_t q_length, int64_t kv_length);
+/// A modifier of scores with these dims [B,Hq,Sq,Skv]; tensors it captures are added to the program
+/// and filled. With chance `boolean_mask` its last step hides what a boolean operand says, whole
+/// runs of keys and whole rows.
+graph::ScoreModifier random_score_mod(Random& random, Program& program, const Dims& scores,
+                                      double boolean_mask);
 
 /// A made-up derivative that reads the gradient and what `forward` makes on its way.
 graph::ScoreModifier random_score_mod_bprop(Random& random, Program& program,

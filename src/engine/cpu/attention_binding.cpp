@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "core/dtype.h"
 
@@ -28,6 +29,31 @@ int64_t integer_of(const View& v, int64_t index) {
   int32_t narrow;
   std::memcpy(&narrow, p, sizeof narrow);
   return v.element == Element::u32 ? static_cast<uint32_t>(narrow) : narrow;
+}
+
+/// Booleans that the score is -inf without; one of them if it takes several.
+OperandId shown_where(const problem::AttentionStructure& s) {
+  const auto& nodes = s.score.nodes;
+  const auto at = [&](int32_t n) -> const problem::ScoreNode& {
+    return nodes[static_cast<size_t>(n)];
+  };
+  const problem::ScoreNode& root = at(s.score.root);
+  if (root.op != problem::ScoreOp::select || at(root.c).op != problem::ScoreOp::constant ||
+      at(root.c).value != -std::numeric_limits<double>::infinity())
+    return kAbsent;
+  std::vector<int32_t> needed{root.a};
+  while (!needed.empty()) {
+    const problem::ScoreNode& node = at(needed.back());
+    needed.pop_back();
+    if (node.op == problem::ScoreOp::logical_and) {
+      needed.push_back(node.a);
+      needed.push_back(node.b);
+    } else if (node.op == problem::ScoreOp::load &&
+               s.operands[static_cast<size_t>(node.operand)].dtype == DataType::boolean) {
+      return node.operand;
+    }
+  }
+  return kAbsent;
 }
 
 /// The vectors among the operands (lengths, offsets) are read by their batch stride.
@@ -69,7 +95,10 @@ Status check_workspace(const void* workspace) {
 AttentionBinding::AttentionBinding(const problem::AttentionStructure& structure,
                                    const problem::AttentionSizes& sizes,
                                    std::vector<problem::ScoreExpression> derivatives)
-    : structure_(structure), sizes_(sizes), expressions_(std::move(derivatives)) {
+    : structure_(structure),
+      sizes_(sizes),
+      expressions_(std::move(derivatives)),
+      shown_(shown_where(structure)) {
   expressions_.insert(expressions_.begin(), structure.score);
 }
 
@@ -163,7 +192,7 @@ Status AttentionBinding::bind(std::span<void* const> buffers, WorkspaceCursor& w
   a.bounds = bounds, a.bound_count = static_cast<int32_t>(s.bounds.size());
   a.q = view(s.q), a.k = view(s.k), a.v = view(s.v), a.o = view(s.o);
   a.stats = view(s.stats), a.max = view(s.max), a.sum_exp = view(s.sum_exp);
-  a.block_mask = view(s.block_mask), a.sink = view(s.sink);
+  a.block_mask = view(s.block_mask), a.sink = view(s.sink), a.shown = view(shown_);
   a.q_lengths = view(s.q_lengths), a.kv_lengths = view(s.kv_lengths);
   a.q_lengths_cumulative = s.q_lengths_cumulative,
   a.kv_lengths_cumulative = s.kv_lengths_cumulative;

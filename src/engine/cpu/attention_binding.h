@@ -53,6 +53,7 @@ class AttentionBinding {
   problem::AttentionStructure structure_;
   problem::AttentionSizes sizes_;
   std::vector<problem::ScoreExpression> expressions_;  ///< the score, then the derivatives
+  problem::OperandId shown_;                           ///< AttentionArguments::shown
 };
 
 /// Fails unless the workspace is there and aligned to a cache line.

@@ -105,7 +105,7 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
       visit_few_rows(a, units, t, block, keys, values, static_cast<int>(rows));
       continue;
     }
-    if (a.block_mask) {
+    if (a.block_mask || a.shown) {
       const Interval columns = columns_seen(a, t, block, 0, rows);
       if (columns.lo >= columns.hi) continue;
     }

@@ -69,18 +69,34 @@ inline bool block_is_visible(const View& mask, int64_t b, int64_t h, int64_t row
   return (static_cast<uint8_t>(mask.data[at]) >> (tile % 8)) & 1;
 }
 
+/// The columns between the first and the last that booleans show of a row.
+inline Interval columns_shown(const View& shown, int64_t b, int64_t h, int64_t row, int64_t j0,
+                              Interval columns) {
+  const char* p = shown.data + origin(shown, b, h) + row * shown.stride[2] + j0 * shown.stride[3];
+  const int64_t step = shown.stride[3];
+  const auto hidden = [&](int64_t j) { return p[j * step] == 0; };
+  const auto eight_hidden = [&](int64_t j) { return step == 1 && read_as<int64_t>(p + j) == 0; };
+  while (columns.hi - columns.lo >= 8 && eight_hidden(columns.lo)) columns.lo += 8;
+  while (columns.lo < columns.hi && hidden(columns.lo)) ++columns.lo;
+  while (columns.hi - columns.lo >= 8 && eight_hidden(columns.hi - 8)) columns.hi -= 8;
+  while (columns.lo < columns.hi && hidden(columns.hi - 1)) --columns.hi;
+  return columns;
+}
+
 /// Columns of a block of `keys` keys from j0 on that hold all that the row sees of it: its
-/// interval, and of that what lies between the first and the last visible tile of the block mask.
+/// interval, and of that what lies between the first and the last visible tile of the block mask,
+/// and between the first and the last key that booleans show.
 inline Interval columns_of_row(const AttentionArguments& a, Interval visible, int64_t b, int64_t h,
                                int64_t row, int64_t j0, int64_t keys) {
   Interval columns{larger(visible.lo - j0, 0), smaller(visible.hi - j0, keys)};
-  if (!a.block_mask) return columns;
-  while (columns.lo < columns.hi && !block_is_visible(*a.block_mask, b, h, row, j0 + columns.lo))
+  const auto tile_is_visible = [&](int64_t column) {
+    return block_is_visible(*a.block_mask, b, h, row, j0 + column);
+  };
+  while (a.block_mask && columns.lo < columns.hi && !tile_is_visible(columns.lo))
     columns.lo = ((j0 + columns.lo) / kBlockMaskTile + 1) * kBlockMaskTile - j0;
-  while (columns.lo < columns.hi &&
-         !block_is_visible(*a.block_mask, b, h, row, j0 + columns.hi - 1))
+  while (a.block_mask && columns.lo < columns.hi && !tile_is_visible(columns.hi - 1))
     columns.hi = (j0 + columns.hi - 1) / kBlockMaskTile * kBlockMaskTile - j0;
-  return columns;
+  return a.shown ? columns_shown(*a.shown, b, h, row, j0, columns) : columns;
 }
 
 /// Sets to -inf what the row does not see of scores[first .. last), whose column 0 is key j0.
