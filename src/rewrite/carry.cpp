@@ -59,15 +59,6 @@ std::vector<Instruction*> row_starts(Instruction* index, size_t rank) {
   return starts;
 }
 
-/// XLA on GPUs (its dynamic-slice fusion, as of jaxlib 0.11) has a call write straight into the
-/// stack that one of its results goes to, in a copy of the call, and keeps the call itself for its
-/// other results: it would run twice an iteration. Not so where something lies between call and
-/// stack: the change of a sign, free beside the copy. O needs none, as the program reads it too.
-bool is_kept_negative(const Instruction* value) {
-  return value->is(Opcode::get_tuple_element) && value->operand(0)->is(Opcode::custom_call) &&
-         value->shape().type() == hlo::ElementType::f32;
-}
-
 Result<Instruction*> row_read(Instruction* stack, Instruction* index) {
   hlo::Dimensions sizes = stack->shape().dims();
   sizes[0] = 1;
@@ -106,9 +97,6 @@ Result<Instruction*> Carrier::carry(Instruction* value, int from, int home) {
     HEDDLE_ASSIGN(brought, carry(brought, frame.parent, frame.twin));
     HEDDLE_ASSIGN(brought, row_read(brought, mutable_of_.at(way.read)->operand(1)));
     HEDDLE_ASSIGN(brought, hlo::make_reshape(brought, value->shape().dims()));
-    if (is_kept_negative(value)) {
-      HEDDLE_ASSIGN(brought, hlo::make_unary(Opcode::negate, brought));
-    }
     HEDDLE_ASSIGN(brought, carry(brought, frame.twin, home));
   }
   carried_[{value, from, home}] = brought;
@@ -125,9 +113,6 @@ Result<Instruction*> Carrier::stacked(Instruction* value, const StackRead& way) 
                 hlo::make_splat(*loop->computation(), value->shape().type(), 0, dims));
   const auto index = static_cast<int64_t>(loop->shape().elements().size());
   HEDDLE_ASSIGN(Instruction * stack, add_state(loop, start));
-  if (is_kept_negative(value)) {
-    HEDDLE_ASSIGN(value, hlo::make_unary(Opcode::negate, value));
-  }
   HEDDLE_ASSIGN(Instruction * row, hlo::make_reshape(value, row_dims));
   Instruction* iteration = mutable_of_.at(way.write)->operand(2);
   HEDDLE_ASSIGN(Instruction * written,

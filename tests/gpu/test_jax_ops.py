@@ -116,7 +116,7 @@ def test_scan_with_a_checkpoint_policy():
 
 
 def test_a_scan_runs_each_call_once():
-    """XLA copies a call of which one result goes straight into a stack of the loop's and another does not."""
+    """XLA's dynamic-slice fusion would copy a call of which one result goes straight into a stack, and keep the call."""
     x, w = random(B, T, N, H), random(H, seed=1)
     loss = lambda attend, x, w: jnp.sum(jax.lax.scan(lambda x, _: (attend(x, w), None), x, None, length=3)[0] ** 2)
     calls = lambda f: jax.jit(jax.grad(partial(loss, f))).lower(x, w).compile().as_text().count('custom_call_target="heddle"')

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from heddle.jax import _internals, _live, _versions
+from heddle.jax.ffi import register
 
 WITHOUT_HOOK = _internals.hlo_transformations() is None
 
@@ -110,6 +111,15 @@ def test_the_hook_as_jax_calls_it():
         registry.clear_hlo_module_transformation("heddle_test", platforms="cpu")
     assert read
     assert jnp.allclose(with_hook, attend(*ARGUMENTS))
+
+
+def test_the_pass_that_would_run_calls_twice_is_left_out():
+    from jax._src import compiler
+
+    register()
+    options = compiler.get_compile_options(1, 1)
+    left_out = options.executable_build_options.debug_options.xla_disable_hlo_passes
+    assert left_out.split(",").count("dynamic-slice-fusion-rewriter-v2") == 1
 
 
 def test_versions():

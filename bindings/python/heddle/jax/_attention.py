@@ -42,12 +42,12 @@ def _save(config, primals):
             raise ValueError(f"{OP}: an array that score uses is differentiated, which is only possible for q, k, v, "
                              "bias and sink; pass it as bias, or through jax.lax.stop_gradient.")
     o, lse = _attend(config, operands)
-    o, kept = checkpoint_name(o, "heddle_out"), checkpoint_name(-lse, "heddle_lse")  # negative: see Carrier::stacked
-    return (o, -kept), (operands, o, kept, wanted)
+    o, lse = checkpoint_name(o, "heddle_out"), checkpoint_name(lse, "heddle_lse")
+    return (o, lse), (operands, o, lse, wanted)
 
 
 def _differentiate(config, saved, cotangents):
-    operands, o, kept, wanted = saved
+    operands, o, lse, wanted = saved
     d_o, d_lse = cotangents
     gradients = {name: None for name in operands}
     zero = jax.custom_derivatives.SymbolicZero
@@ -59,7 +59,7 @@ def _differentiate(config, saved, cotangents):
         inputs["v"], o, d_o = _with_lse_gradient(config, inputs["v"], o, d_o, d_lse)
     wanted = tuple(name for name in config.operands if name in wanted)
     config = config._replace(wanted=wanted)
-    arrays = [inputs[name] for name in config.operands] + [o, -kept, d_o]
+    arrays = [inputs[name] for name in config.operands] + [o, lse, d_o]
     for name, gradient in zip(wanted, _bind(_attention_mesh.backward, config, arrays)):
         primal = operands[name]
         gradient = gradient[..., :primal.shape[-1]] if name == "v" else gradient

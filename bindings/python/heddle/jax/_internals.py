@@ -1,7 +1,7 @@
 """The one file that uses JAX's private names (as of JAX 0.5.0 to 0.11); everything else goes through it."""
 
 import jax
-from jax._src import cache_key, dispatch
+from jax._src import cache_key, compiler, dispatch
 from jax._src.interpreters import mlir
 from jax._src.lib import xla_client
 from jax._src.lib.mlir import ir
@@ -96,6 +96,19 @@ def define(primitive, *, lower, batch):
     """Gives a primitive its rules, but for those of derivatives."""
     mlir.register_lowering(primitive, lower)
     batching.primitive_batchers[primitive] = batch
+
+
+def leave_out_hlo_pass(name):
+    """From here on, XLA compiles every program without this pass; one that it does not know is no error."""
+    original = compiler.get_compile_options
+
+    def get_compile_options(*args, **kwargs):
+        options = original(*args, **kwargs)
+        debug = options.executable_build_options.debug_options
+        debug.xla_disable_hlo_passes = ",".join(filter(None, (debug.xla_disable_hlo_passes, name)))
+        return options
+
+    compiler.get_compile_options = get_compile_options
 
 
 class CacheKeySalt:

@@ -144,12 +144,12 @@ def _normalised(x, weight, eps):
 
 def _save(x, weight, eps):
     y, inverse = _bind_forward(eps, *_compat.all_varying((x, weight)))
-    return y, (x, weight, checkpoint_name(-inverse, "heddle_rms"))  # negative: see Carrier::stacked
+    return y, (x, weight, checkpoint_name(inverse, "heddle_rms"))
 
 
 def _differentiate(eps, saved, dy):
-    x, weight, kept = saved
-    dx, dweight = _bind_backward(None, *_compat.all_varying((dy, x, weight, -kept)))
+    x, weight, inverse = saved
+    dx, dweight = _bind_backward(None, *_compat.all_varying((dy, x, weight, inverse)))
     return _compat.summed_like(dx, x), _compat.summed_like(dweight, weight).astype(weight.dtype)
 
 

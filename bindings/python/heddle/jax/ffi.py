@@ -5,6 +5,7 @@ from functools import cache
 import jax
 
 from heddle import _library
+from heddle.jax import _internals
 
 TARGET = "heddle"
 # Platform -> the C symbol and when XLA calls it. On a GPU it plans before the stream gets there, or a CUDA graph is made.
@@ -22,4 +23,7 @@ def register():
     for platform, (handler, stages) in HANDLERS.items():
         capsule = jax.ffi.pycapsule(getattr(library, handler))
         jax.ffi.register_ffi_target(TARGET, dict.fromkeys(stages, capsule), platform=platform)
+    # In a loop, it has a call write straight into the stack that one of its results goes to, in a copy of the call, and
+    # keeps the call itself for its other results: attention would run twice in every layer of a scan (jaxlib 0.11).
+    _internals.leave_out_hlo_pass("dynamic-slice-fusion-rewriter-v2")
     return library
