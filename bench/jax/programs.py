@@ -102,7 +102,7 @@ def norm_programs():
 
 @dataclass(frozen=True)
 class Model:
-    """A language model of examples/jax/train_gpt.py, trained byte by byte on the text beside it, by Adam."""
+    """A language model of examples/jax/train_gpt.py, trained byte by byte on Heddle's own sources, by Adam."""
 
     layers: int = 12
     width: int = 768
@@ -119,7 +119,8 @@ class Model:
 
 def training(model, ops):
     """(step of (state, number), the first state) of the example's own training step."""
-    text = np.frombuffer((ROOT / "examples" / "jax" / "weaver.txt").read_bytes(), np.uint8).astype(np.int32)
+    sources = b"".join(path.read_bytes() for path in sorted((ROOT / "src").rglob("*.cpp")))
+    text = np.frombuffer(sources, np.uint8).astype(np.int32)
     parameters = train_gpt.initial_parameters(jax.random.key(0), model)
     zeros = partial(jax.tree.map, jnp.zeros_like)
     step = partial(train_gpt.train_step, text=jnp.asarray(text), ops=ops, options=model)
