@@ -102,7 +102,7 @@ class EveryKind : public OnGpu, public ::testing::WithParamInterface<Kind> {
   }
 
  private:
-  static constexpr int64_t kAtOnce = 8;
+  static constexpr int64_t kAtOnce = 4;
   bool is_of_kind(const Built& built) const {
     const std::string& plan = (*built.executable)->description();
     const auto& words = GetParam().words;
