@@ -1,9 +1,6 @@
 // Every kind of kernel on a few problems: what compute-sanitizer watches (tests/gpu/run
-// --sanitizers), and how plans are executed: on two streams at once, inside a CUDA graph, and at
-// what cost to the host.
+// --sanitizers), and how plans are executed: on two streams at once, and inside a CUDA graph.
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <map>
 
 #include "gpu/attention_options.h"
@@ -157,25 +154,6 @@ TEST_P(EveryKind, IsCapturedIntoAGraph) {
   }
   ASSERT_TRUE(device.copy_back().is_ok());
   EXPECT_TRUE(matches_reference(built.program, built.io));
-}
-
-// The best of batches, each short enough for the queue: what a call costs the thread that makes it.
-TEST_P(EveryKind, CostsTheHostLittle) {
-  constexpr int kBatches = 20, kCalls = 50;
-  Built built = draw(0);
-  ASSERT_TRUE(built.executable.is_ok());
-  const OnDevice device(built.program, **built.executable);
-  const DeviceStream stream;
-  double best = 1e9;
-  for (int batch = 0; batch < kBatches; ++batch) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int call = 0; call < kCalls; ++call) ASSERT_TRUE(device.queue(stream.handle()).is_ok());
-    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
-    best = std::min(best, time.count() / kCalls);
-    ASSERT_TRUE(stream.synchronise().is_ok());
-  }
-  std::printf("%s: %.2f us of host time a call\n%s", GetParam().name, best,
-              (*built.executable)->description().c_str());
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpu, EveryKind, ::testing::ValuesIn(kinds()),
