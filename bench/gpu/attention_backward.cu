@@ -3,7 +3,9 @@
 //
 //   nvcc -cubin -gencode=arch=compute_90a,code=sm_90a -std=c++20 -Xptxas -v -I kernels
 //        -o attention_backward.cubin bench/gpu/attention_backward.cu
+#include "sm90/attention_backward.cuh"
 #include "sm90/attention_backward_rows.cuh"
+#include "sm90/attention_backward_wide.cuh"
 
 using namespace heddle;
 
@@ -27,7 +29,8 @@ struct Alibi {
   static constexpr bool kIdentity = false;
   template <class Cell>
   HEDDLE_DEVICE static float value(const Cell& cell) {
-    const float slope = attention::load<float>(cell.loads[0], cell.batch, cell.head, 0, 0);
+    const float slope =
+        attention::load<float, false, false>(cell.loads[0], cell.batch, cell.head, 0, 0);
     return ptx::fma(slope, static_cast<float>(cell.column - cell.row), cell.dot);
   }
 };
@@ -51,6 +54,10 @@ struct Deterministic : Base {
   static constexpr bool kDeterministic = true;
 };
 template <class Base>
+struct Downwards : Deterministic<Base> {
+  static constexpr bool kDownwards = true;
+};
+template <class Base>
 struct Lengths : Base {
   static constexpr bool kLengths = true;
 };
@@ -70,8 +77,26 @@ struct Sloped : Scored<Base> {
   static constexpr int kTileM = 64;
 };
 
-#define VARIANT(name, ...)                                                            \
-  using Main_##name = sm90::AttentionBackward<__VA_ARGS__>;                           \
+/// Head dims above 128.
+template <class Base, int kQk, int kV>
+struct Wide : Base {
+  static constexpr int kQkDim = kQk, kVDim = kV, kTileM = 64, kQStages = 2;
+};
+
+template <class Base>
+struct Philox : Scored<Base> {
+  static constexpr attention::Dropout kDropout = attention::Dropout::philox;
+  static constexpr int kTileM = 64;
+};
+template <class Base>
+struct Threefry : Philox<Base> {
+  static constexpr attention::Dropout kDropout = attention::Dropout::threefry;
+};
+
+#define VARIANT(name, ...) VARIANT_OF(AttentionBackward, name, __VA_ARGS__)
+#define WIDE_VARIANT(name, ...) VARIANT_OF(AttentionBackwardWide, name, __VA_ARGS__)
+#define VARIANT_OF(kernel, name, ...)                                                 \
+  using Main_##name = sm90::kernel<__VA_ARGS__>;                                      \
   using Rows_##name = sm90::AttentionBackwardRows<Main_##name>;                       \
   extern "C" __global__ __launch_bounds__(Main_##name::kThreads, 1) void name##_main( \
       const __grid_constant__ sm90::BackwardArguments args) {                         \
@@ -85,11 +110,11 @@ struct Sloped : Scored<Base> {
       const __grid_constant__ sm90::BackwardArguments args) {                         \
     Rows_##name::finish(args);                                                        \
   }                                                                                   \
-  extern "C" __device__ const int name##_meta[13] = {Main_##name::kSharedBytes,       \
+  extern "C" __device__ const int name##_meta[15] = {Main_##name::kSharedBytes,       \
                                                      Main_##name::kThreads,           \
                                                      Main_##name::kTileN,             \
                                                      Main_##name::kTileM,             \
-                                                     Main_##name::C::kConsumers,      \
+                                                     Main_##name::kDqTurns,           \
                                                      Main_##name::C::kQkDim,          \
                                                      Main_##name::kDqWidth,           \
                                                      Main_##name::C::kUpperVaries,    \
@@ -97,7 +122,9 @@ struct Sloped : Scored<Base> {
                                                      0,                               \
                                                      Main_##name::C::kDeterministic,  \
                                                      is_same<Main_##name::T, f16>,    \
-                                                     Main_##name::C::kLengths};
+                                                     Main_##name::C::kLengths,        \
+                                                     Main_##name::C::kVDim,           \
+                                                     int(Main_##name::C::kDropout)};
 
 VARIANT(f128, Full<128>)
 VARIANT(c128, Causal<128>)
@@ -109,6 +136,15 @@ VARIANT(fd128, Deterministic<Full<128>>)
 VARIANT(cd128, Deterministic<Causal<128>>)
 VARIANT(fd64, Deterministic<Full<64>>)
 VARIANT(cd64, Deterministic<Causal<64>>)
+VARIANT(gd128, Downwards<Causal<128>>)
+VARIANT(gd64, Downwards<Causal<64>>)
+VARIANT(wd128, Deterministic<Window<128>>)
+VARIANT(lwd64, Lengths<Deterministic<Window<64>>>)
+VARIANT(lwcd64, Sloped<Lengths<Deterministic<Window<64>>>>, SoftCap, SoftCapDerivative)
+VARIANT(p128, Philox<Causal<128>>)
+VARIANT(p64, Philox<Full<64>>)
+VARIANT(t128, Threefry<Causal<128>>)
+VARIANT(pcap128, Philox<Sloped<Lengths<Causal<128>>>>, SoftCap, SoftCapDerivative)
 VARIANT(l128, Lengths<Causal<128>>)
 VARIANT(lw128, Lengths<Window<128>>)
 VARIANT(l64, Lengths<Full<64>>)
@@ -123,3 +159,19 @@ VARIANT(ali64, Scored<Causal<64>>, Alibi)
 VARIANT(f96, Full<96>)
 VARIANT(c80, Causal<80>)
 VARIANT(f40, Full<40>)
+WIDE_VARIANT(f256, Wide<Full<128>, 256, 256>)
+WIDE_VARIANT(c256, Wide<Causal<128>, 256, 256>)
+WIDE_VARIANT(w256, Wide<Window<128>, 256, 256>)
+WIDE_VARIANT(fd256, Wide<Deterministic<Full<128>>, 256, 256>)
+WIDE_VARIANT(cd256, Wide<Deterministic<Causal<128>>, 256, 256>)
+WIDE_VARIANT(gd256, Wide<Downwards<Causal<128>>, 256, 256>)
+WIDE_VARIANT(wd256, Wide<Deterministic<Window<128>>, 256, 256>)
+WIDE_VARIANT(f64256, Wide<Full<128>, 64, 256>)
+WIDE_VARIANT(p256, Wide<Philox<Causal<128>>, 256, 256>)
+WIDE_VARIANT(lw256, Wide<Lengths<Window<128>>, 256, 256>)
+WIDE_VARIANT(cap256, Wide<Sloped<Causal<128>>, 256, 256>, SoftCap, SoftCapDerivative)
+WIDE_VARIANT(ali256, Wide<Scored<Causal<128>>, 256, 256>, Alibi)
+WIDE_VARIANT(c192, Wide<Causal<128>, 192, 192>)
+WIDE_VARIANT(c192128, Wide<Causal<128>, 192, 128>)
+WIDE_VARIANT(f136, Wide<Full<128>, 136, 200>)
+WIDE_VARIANT(c256h, Wide<Half<Causal<128>>, 256, 256>)

@@ -3,17 +3,20 @@
 A cubin holds any number of variants made by attention_backward.cu: NAME_prepare, NAME_main,
 NAME_finish and the integers NAME_meta. Run on a machine with a Hopper GPU, torch and libcuda:
 
-    python3 attention_backward.py check FILE.cubin [variant ...]
-    python3 attention_backward.py time FILE.cubin [variant ...]
+    python3 attention_backward.py check FILE.cubin variant ... [FILE.cubin variant ...]
+    python3 attention_backward.py time FILE.cubin variant ... [length ...] [fa2] [nopeers] [split]
 """
 import ctypes as c
 import json
 import math
 import sys
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from driver import interleaved_milliseconds
 
 cuda = c.CDLL("libcuda.so.1")
 
@@ -53,7 +56,7 @@ class ForwardParameters(c.Structure):
     _fields_ = (
         [(n, Tensor) for n in ("q", "k", "v", "o", "stats", "max", "sum_exp")]
         + [("loads", Tensor * 6)]
-        + [(n, Tensor) for n in ("dropout_mask", "dropout_dump", "block_mask", "page_table_k",
+        + [(n, Tensor) for n in ("dropout_streams", "dropout_mask", "dropout_dump", "block_mask", "page_table_k",
                                  "page_table_v")]
         + [("q_lengths", Lengths), ("kv_lengths", Lengths), ("bounds", Bound * 6)]
         + [(n, c.c_int) for n in ("bound_count", "batch", "q_heads", "k_heads", "v_heads",
@@ -111,8 +114,8 @@ def tensor_map(t, rows):
 
 
 class Variant:
-    META = ("shared", "threads", "key_tile", "query_tile", "consumers", "qk", "width", "upper",
-            "lower", "bottom_right", "deterministic", "f16", "lengths")
+    META = ("shared", "threads", "key_tile", "query_tile", "turns", "qk", "width", "upper",
+            "lower", "bottom_right", "deterministic", "f16", "lengths", "vd", "dropout")
 
     def __init__(self, module, name):
         self.name = name
@@ -148,7 +151,7 @@ class Variant:
         fill = float("nan") if poison else 0.0
         self.hold = [torch.full((b * h * rounded,), fill, device="cuda") for _ in range(2)]
         self.hold.append(torch.full((b * h * rounded * self.width,), fill, device="cuda"))
-        self.hold.append(torch.full((b * h * rounded // self.query_tile * self.consumers,), 77,
+        self.hold.append(torch.full((b * h * rounded // self.query_tile * self.turns,), 77,
                                     dtype=torch.int32, device="cuda"))
         p.negative_lse2, p.delta, p.d_q_sum, p.turns = [t.data_ptr() for t in self.hold]
         self.hold.append(slopes)
@@ -163,6 +166,16 @@ class Variant:
         p.section, p.q_rounded = min(section or b * hk, b * hk), rounded
         f.batch, f.q_heads, f.k_heads, f.v_heads = b, h, hk, hk
         f.q_length, f.kv_length, f.scale = s, skv, scale
+        if self.dropout:
+            self.hold.append(torch.tensor(SEED, dtype=torch.int64, device="cuda").to(torch.int32))
+            f.keep_scale = 1 / (1 - DROP)
+            if self.dropout == PHILOX:
+                f.seed, f.offset = Scalar(None, SEED[0]), Scalar(None, SEED[1])
+                f.dropout_threshold = math.floor(DROP * 2**32)
+            else:
+                f.seed = Scalar(self.hold[-1].data_ptr())
+                f.dropout_threshold = math.ceil((1 - DROP) * 2**23)
+                f.threefry_stride = (c.c_int64 * 4)(h * s * skv, s * skv, skv, 1)
         buffer = (c.c_ubyte * (SIZE + 128))()
         address = (c.addressof(buffer) + 127) // 128 * 128
         c.memmove(address, c.addressof(p), c.sizeof(p))
@@ -205,7 +218,40 @@ def edit(x, name, h):
     return x
 
 
-def naive(q, k, v, d_o, scale, keep, dtype, name=""):
+DROP, SEED, PHILOX, THREEFRY = 0.2, (0x12345678, 0x9ABCDE), 1, 2
+
+
+def drawn(kind, b, h, s, skv):
+    """Which weights dropout keeps, times the factor on them: src/core/dropout_bits.h."""
+    u = lambda x: np.asarray(x, np.uint64)
+    batch, head, row, column = np.ix_(*(np.arange(n, dtype=np.uint64) for n in (b, h, s, skv)))
+    low = u(0xFFFFFFFF)
+    if kind == PHILOX:
+        x = [column // u(4) + u(0) * row, row + u(0) * column, batch * u(h) + head, u(SEED[1])]
+        key = [u(SEED[0] & 0xFFFFFFFF), u(SEED[0] >> 32 ^ SEED[1] >> 32)]
+        for _ in range(10):
+            p, q = u(0xD2511F53) * x[0], u(0xCD9E8D57) * x[2]
+            x = [(q >> u(32)) ^ x[1] ^ key[0], q & low, (p >> u(32)) ^ x[3] ^ key[1], p & low]
+            key = [key[0] + u(0x9E3779B9) & low, key[1] + u(0xBB67AE85) & low]
+        shape = (b, h, s, skv)
+        words = np.stack([np.broadcast_to(w, shape) for w in x])
+        word = np.take_along_axis(words, np.broadcast_to((column % u(4)).astype(np.int64), shape)[None], 0)[0]
+        kept = word >= u(math.floor(DROP * 2**32))
+    else:
+        index = ((batch * u(h) + head) * u(s) + row) * u(skv) + column
+        keys = [u(SEED[0]), u(SEED[1]), u(SEED[0] ^ SEED[1] ^ 0x1BD11BDA)]
+        x0, x1 = (index >> u(32)) + keys[0] & low, (index & low) + keys[1] & low
+        for group in range(5):
+            for r in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+                x0 = x0 + x1 & low
+                x1 = ((x1 << u(r) | x1 >> u(32 - r)) & low) ^ x0
+            x0 = x0 + keys[(group + 1) % 3] & low
+            x1 = x1 + keys[(group + 2) % 3] + u(group + 1) & low
+        kept = (x0 ^ x1) >> u(9) < u(math.ceil((1 - DROP) * 2**23))
+    return torch.from_numpy(kept).cuda().double() / (1 - DROP)
+
+
+def naive(q, k, v, d_o, scale, keep, dtype, name="", dropped=1):
     """(o, log-sum-exp, dq, dk, dv) by autograd in `dtype`; rows without a key give zeros."""
     g = q.shape[1] // k.shape[1]
     q, k, v = (x.detach().to(dtype).requires_grad_() for x in (q, k, v))
@@ -215,7 +261,7 @@ def naive(q, k, v, d_o, scale, keep, dtype, name=""):
     stats = torch.logsumexp(x.float() if dtype != torch.float64 else x, -1)
     some = keep.any(-1, keepdim=True)
     x = torch.where(some, x, torch.zeros_like(x))
-    prob = torch.softmax(x, -1) * some * keep
+    prob = torch.softmax(x, -1) * some * keep * dropped
     o = prob.to(dtype) @ vv
     grads = torch.autograd.grad(o, (q, k, v), d_o.to(dtype))
     return (o.detach(), stats.detach(), *[x.detach() for x in grads])
@@ -235,7 +281,7 @@ def make(b, h, s, d, dtype, layout="bhsd", pad=0):
 
 def check(v, shape, layout="bhsd", pad=0, repeat=3):
     b, h, hk, s, skv, d, dv_dim = shape
-    d = dv_dim = v.qk
+    d, dv_dim = v.qk, v.vd
     dtype = torch.float16 if v.f16 else torch.bfloat16
     upper = (1 if v.upper else None)
     lower = (-100 if v.lower else None)
@@ -253,8 +299,10 @@ def check(v, shape, layout="bhsd", pad=0, repeat=3):
         keep = keep & rows[:, None, :, None] & columns[:, None, None, :]
         for x, inside in ((q, rows), (d_o, rows), (k, columns), (vv, columns)):
             x.masked_fill_(~inside[:, None, :, None], 0)
-    truth = naive(q, k, vv, d_o, scale, keep, torch.float64, v.name)
-    low = naive(q, k, vv, d_o, scale, keep, dtype, v.name)
+    dropped = drawn(v.dropout, b, h, s, skv) if v.dropout else 1
+    edited = v.name.removeprefix("p")
+    truth = naive(q, k, vv, d_o, scale, keep, torch.float64, edited, dropped)
+    low = naive(q, k, vv, d_o, scale, keep, dtype, edited, dropped)
     if v.lengths:
         for x, inside in ((q, rows), (d_o, rows), (k, columns), (vv, columns)):
             x.masked_fill_(~inside[:, None, :, None], float("nan"))
@@ -295,7 +343,7 @@ def check(v, shape, layout="bhsd", pad=0, repeat=3):
         good &= all(bool(x[..., -pad:].isnan().all()) for x in gaps)
     if v.deterministic:
         good &= same
-    print(f"  {'ok ' if good else 'BAD'} {v.name} {shape} {layout} pad {pad}: {'  '.join(line)}"
+    print(f"  {'ok ' if good else 'BAD'} {v.label} {shape} {layout} pad {pad}: {'  '.join(line)}"
           f"  rerun {'equal' if same else 'differs'}", flush=True)
     return good
 
@@ -311,102 +359,115 @@ CHECKS = {
 }
 
 
-def median_ms(f, n=15, warm=3):
-    for _ in range(warm):
-        f()
-    pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
-             for _ in range(n)]
-    for a, b in pairs:
-        a.record()
-        f()
-        b.record()
-    torch.cuda.synchronize()
-    return sorted(a.elapsed_time(b) for a, b in pairs)[n // 2]
-
-
 def peers(q, k, v, d_o, causal):
-    out = {}
-    gqa = q.shape[1] != k.shape[1]
+    """name -> a backward pass of torch's."""
+    runs = {}
     for name, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION), ("fa2", SDPBackend.FLASH_ATTENTION)):
         if name == "fa2" and "fa2" not in sys.argv:
             continue
         try:
             args = [x.detach().requires_grad_() for x in (q, k, v)]
             with sdpa_kernel(backend):
-                o = F.scaled_dot_product_attention(*args, is_causal=causal, enable_gqa=gqa)
-            out[name] = median_ms(lambda: torch.autograd.grad(o, args, d_o, retain_graph=True), 10)
+                o = F.scaled_dot_product_attention(*args, is_causal=causal,
+                                                   enable_gqa=q.shape[1] != k.shape[1])
+            run = lambda o=o, args=args: torch.autograd.grad(o, args, d_o, retain_graph=True)
+            run()
+            runs[name] = run
         except RuntimeError as e:
-            out[name] = float("nan")
-    return out
+            print(f"{name}: {e}", flush=True)
+    return runs
 
 
 CELLS = {64: [(32, 32, 32, 512), (8, 32, 32, 2048), (2, 32, 32, 8192), (1, 32, 32, 16384)],
          128: [(32, 16, 16, 512), (8, 16, 16, 2048), (2, 16, 16, 8192), (1, 16, 16, 16384),
                (8, 32, 8, 2048), (2, 32, 8, 8192)],
+         192: [(8, 16, 16, 2048), (2, 16, 16, 8192)],
          256: [(32, 8, 8, 512), (8, 8, 8, 2048), (2, 8, 8, 8192), (1, 8, 8, 16384)]}
 
 
-SECTIONS = (1, 8)
+WINDOW = 1024
 
 
-def timing(variants, cells=None):
+def sections(v, b, hk, s):
+    """The block orders worth a look: heads one after the other, or several side by side."""
+    if not v.upper and not v.deterministic:
+        return (1,)
+    wave = max(1, 132 // -(-s // v.key_tile))  # heads that a wave of blocks holds
+    return sorted({n for n in (1, 8, wave) if n <= b * hk})
+
+
+def timing(variants, lengths=None):
     rows = []
-    for d, upper in sorted({(v.qk, v.upper) for v in variants if v.qk in CELLS}):
-        for b, h, hk, s in CELLS[d]:
-            if cells and s not in cells:
+    for d, dv_dim, upper, lower in sorted({(v.qk, v.vd, v.upper, v.lower) for v in variants}):
+        for b, h, hk, s in CELLS[d if d in CELLS else 256]:
+            if lengths and s not in lengths:
                 continue
             if h != hk and not upper:
                 continue
             q, k = make(b, h, s, d, torch.bfloat16, "bshd"), make(b, hk, s, d, torch.bfloat16, "bshd")
-            v_, d_o = make(b, hk, s, d, torch.bfloat16, "bshd"), make(b, h, s, d, torch.bfloat16, "bshd")
-            flops = 2.5 * 4 * b * h * s * s * d / (2 if upper else 1)
-            result = peers(q, k, v_, d_o, bool(upper)) if "nopeers" not in sys.argv else {}
-            o, stats = torch.ops.aten._scaled_dot_product_cudnn_attention(
-                q, k.repeat_interleave(h // hk, 1), v_.repeat_interleave(h // hk, 1), None, True, 0.0,
-                bool(upper), False)[:2]
+            v_, d_o = (make(b, n, s, dv_dim, torch.bfloat16, "bshd") for n in (hk, h))
+            cells = s * s / 2 if upper else s * s
+            if lower:  # the last WINDOW keys: the band's cells
+                cells = sum(min(i + 1, WINDOW) for i in range(s))
+            flops = 4 * b * h * cells * (1.5 * d + dv_dim)
+            runs, result = {}, {}
+            if "nopeers" not in sys.argv and not lower:
+                runs = peers(q, k, v_, d_o, bool(upper))
+            with torch.no_grad(), sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+                o, stats = torch.ops.aten._scaled_dot_product_cudnn_attention(
+                    q, k.repeat_interleave(h // hk, 1), v_.repeat_interleave(h // hk, 1), None, True,
+                    0.0, bool(upper), False)[:2]
             stats = stats.reshape(b, h, s, 1).float().contiguous()
             outs = [torch.empty_like(x) for x in (q, k, v_)]
+            hold = []
             for v in variants:
-                if (v.qk, v.upper) != (d, upper):
+                if (v.qk, v.vd, v.upper, v.lower) != (d, dv_dim, upper, lower):
                     continue
-                for section in SECTIONS if upper else (1,):
-                    run = v.plan(q, k, v_, o, d_o, stats, *outs, d ** -0.5, 1, section=section)
-                    result[f"{v.name}/{section}"] = median_ms(run)
+                for section in sections(v, b, hk, s):
+                    run = v.plan(q, k, v_, o, d_o, stats, *outs, d ** -0.5, 1, 1 - WINDOW,
+                                 section=section)
+                    hold.append(v.hold)
+                    runs[f"{v.label}/{section}"] = run
                 if "split" in sys.argv:
                     for i, part in enumerate(("prepare", "main", "finish")):
-                        result[f"{v.name}.{part}"] = median_ms(lambda: run((i,)))
-                v.hold = None
-            print(f"d{d} {'causal' if upper else 'full'} b{b} h{h}/{hk} s{s}: " + "  ".join(
+                        runs[f"{v.label}.{part}"] = lambda i=i, run=run: run((i,))
+            result = interleaved_milliseconds(runs, 9)
+            print(f"d{d} {'window' if lower else 'causal' if upper else 'full'} b{b} h{h}/{hk} s{s}: " + "  ".join(
                 f"{n} {t:.4f}ms {flops / t / 1e9:.0f}TF" for n, t in result.items()), flush=True)
-            rows.append(dict(d=d, causal=upper, b=b, h=h, hk=hk, s=s, ms=result))
+            rows.append(dict(d=d, dv=dv_dim, causal=upper, window=lower, b=b, h=h, hk=hk, s=s, ms=result))
+            hold = runs = None
             torch.cuda.empty_cache()
     return rows
 
 
+def load(arguments):
+    """The variants named after each FILE.cubin."""
+    variants, module = [], None
+    for a in arguments:
+        if a.endswith(".cubin"):
+            module, stem = c.c_void_p(), a[:-len(".cubin")]
+            ok(cuda.cuModuleLoad(c.byref(module), a.encode()))
+        elif not a.isdigit() and a not in ("split", "fa2", "nopeers"):
+            variants.append(Variant(module, a))
+            variants[-1].label = f"{stem}:{a}"
+    return variants
+
+
 def main():
-    what, path = sys.argv[1:3]
-    names = [a for a in sys.argv[3:] if not a.isdigit() and a not in ("split", "fa2", "nopeers")]
-    cells = [int(a) for a in sys.argv[3:] if a.isdigit()]
     torch.cuda.init()
     torch.zeros(1, device="cuda")
     torch.manual_seed(int.from_bytes(open("/dev/urandom", "rb").read(4), "little"))
-    module = c.c_void_p()
-    ok(cuda.cuModuleLoad(c.byref(module), path.encode()))
-    if not names:
-        names = open(path + ".names").read().split()
-    variants = [Variant(module, n) for n in names]
-    if what == "check":
+    variants = load(sys.argv[2:])
+    if sys.argv[1] == "check":
         bad = 0
         for v in variants:
-            for shape in CHECKS[64 if v.qk <= 64 else 128 if v.qk <= 128 else 256]:
+            shapes = CHECKS[64 if v.qk <= 64 else 128 if v.qk <= 128 else 256]
+            for shape in shapes:
                 bad += not check(v, shape)
-            b, h, hk, s, skv, d, dd = CHECKS[64 if v.qk <= 64 else 128 if v.qk <= 128 else 256][1]
-            bad += not check(v, (b, h, hk, s, skv, d, dd), "bshd", 8, 2)
+            bad += not check(v, shapes[1], "bshd", 8, 2)
         print("all good" if not bad else f"{bad} BAD")
         sys.exit(bad != 0)
-    rows = timing(variants, cells)
-    if len(path) > 0:
-        print(json.dumps(rows)[:0], end="")
+    print(json.dumps(timing(variants, [int(a) for a in sys.argv[2:] if a.isdigit()])))
 
 
 if __name__ == "__main__":

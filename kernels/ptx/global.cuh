@@ -1,4 +1,5 @@
-// Loads from global memory that are made under a condition, without a branch.
+// Accesses to global memory that C++ has no words for: loads under a condition without a branch,
+// sums of four at once.
 #pragma once
 
 #include "types.cuh"
@@ -41,5 +42,15 @@ HEDDLE_DEVICE void load_if(bool exists, const void* from, u32* to) {
     to[0] = half;
   }
 }
+
+/// Adds to four neighbouring f32, 16-byte aligned, in one request (sm_90 and later).
+HEDDLE_DEVICE void reduce_add(float* to, float x, float y, float z, float w) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(to), "f"(x), "f"(y),
+               "f"(z), "f"(w)
+               : "memory");
+}
+
+/// Orders this thread's accesses before it and after it, for every thread of the device.
+HEDDLE_DEVICE void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 }  // namespace heddle::ptx

@@ -4,7 +4,7 @@
 
 #include "../ptx/math.cuh"
 #include "../ptx/sync.cuh"
-#include "attention_backward.cuh"
+#include "backward_block.cuh"
 
 namespace heddle::sm90 {
 
@@ -43,8 +43,8 @@ struct AttentionBackwardRows {
     for (int i = threadIdx.x; i < kRows * Main::kDqWidth / 4; i += kThreads)
       clear[i] = make_float4(0, 0, 0, 0);
     if constexpr (C::kDeterministic) {
-      if (threadIdx.x < C::kConsumers)
-        args.turns[line / Main::kTileM * C::kConsumers + threadIdx.x] = 0;
+      if (threadIdx.x < Main::kDqTurns)
+        args.turns[line / Main::kTileM * Main::kDqTurns + threadIdx.x] = 0;
     }
 
     const int q_length =
@@ -106,8 +106,9 @@ struct AttentionBackwardRows {
     for (int unit = threadIdx.x; unit < kUnits; unit += kThreads) {
       const int part = unit / kUnitsPerPart, group = unit % kGroups;
       const int quad = unit % kUnitsPerPart / kGroups;  // warp * 8 + lane / 4
-      const float4* from =
-          reinterpret_cast<const float4*>(sums + part * Main::kDqPart + group * 512 + quad * 16);
+      const float4* from = reinterpret_cast<const float4*>(
+          sums + part * Main::kDqPart + group * Main::kDqGroupStride +
+          quad / 8 * Main::kDqWarpStride + quad % 8 * 16);
       float upper[8], lower[8];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {

@@ -1,7 +1,8 @@
 // What a generated source says of a Hopper backward kernel, and the work of its blocks.
 #pragma once
 
-#include "../attention/operand.cuh"
+#include "../attention/dropout.cuh"
+#include "../attention/visible.cuh"
 
 namespace heddle::sm90 {
 
@@ -40,26 +41,39 @@ struct BackwardConfig {
   static constexpr bool kUnitSlope = true;  ///< d score / d dot is 1; else kDkUnderDp must be off
   static constexpr bool kInputIsLog2 = false;
   static constexpr bool kDeterministic = false;
+  /// Of a causal mask in a fixed order: from the last query tile down, for all heads of a group.
+  static constexpr bool kDownwards = false;
+  static constexpr attention::Dropout kDropout = attention::Dropout::none;  ///< with kTileM 64
 };
 
-/// Keys, queries and lengths of one block.
+/// Keys, queries, lengths and bounds of one block.
 struct BackwardWork {
-  int batch, key_head, key0, tile_begin, tile_count, group, q_length, kv_length;
+  int batch, key_head, key0, first_tile, tile_count, group, q_length, kv_length;
+  attention::BatchBounds keys;
+  HEDDLE_DEVICE int steps() const { return tile_count * group; }
 };
 
-/// The query tile of one step: the heads of a group one after the other.
+/// The query tile of one step: upwards, the heads of a group one after the other; downwards, all of
+/// them for each tile.
+template <bool kDownwards>
 struct BackwardStep {
   int head, tile, left;
 
   HEDDLE_DEVICE explicit BackwardStep(const BackwardWork& w)
-      : head(w.key_head * w.group), tile(w.tile_begin), left(w.tile_count) {}
+      : head(w.key_head * w.group), tile(w.first_tile), left(kDownwards ? w.group : w.tile_count) {}
 
   HEDDLE_DEVICE void advance(const BackwardWork& w) {
-    ++tile;
+    (kDownwards ? head : tile) += 1;
     if (--left == 0) {
-      tile = w.tile_begin;
-      left = w.tile_count;
-      ++head;
+      if constexpr (kDownwards) {
+        left = w.group;
+        head -= w.group;
+        --tile;
+      } else {
+        left = w.tile_count;
+        tile = w.first_tile;
+        ++head;
+      }
     }
   }
 };

@@ -48,19 +48,19 @@ struct BackwardProducer {
   }
 
   HEDDLE_DEVICE static void load_tiles(const BackwardArguments& args, u32 shared,
-                                       const BackwardWork& work, int steps) {
+                                       const BackwardWork& work) {
     const attention::BackwardParameters& p = args.problem;
     const QRing q_ring{shared + Main::kQRing};
     const DoRing d_o_ring{shared + Main::kDoRing};
     tile::RingPosition<C::kQStages> q_at;
     tile::RingPosition<C::kDoStages> d_o_at;
-    BackwardStep at(work);
+    typename Main::Step at(work);
     ptx::mbarrier_arrive_expect_tx(shared + Main::kKFull, KTile::kBytes);
     tile::load_tile<KTile>(shared + Main::kKOffset, &args.k, shared + Main::kKFull,
                            map_row(shared, 1) + work.key0, work.key_head,
                            map_batch(p.forward.k, work.batch));
 #pragma unroll 1  // few registers are the producer's
-    for (int step = 0; step < steps; ++step) {
+    for (int step = 0; step < work.steps(); ++step) {
       const int row = at.tile * Main::kTileM;
       const i64 line =
           static_cast<i64>(work.batch * p.forward.q_heads + at.head) * args.q_rounded + row;
@@ -95,41 +95,40 @@ struct BackwardProducer {
 
   /// A warp of the producer group: adds the dQ parts of consumer group `part` to global memory.
   HEDDLE_DEVICE static void reduce_d_q(const BackwardArguments& args, u32 shared,
-                                       const BackwardWork& work, int steps, int part) {
+                                       const BackwardWork& work, int part) {
     const bool leader = ptx::elect_one();
-    const u32 from = shared + Main::kDqOffset + part * Main::kDqPart * 4;
-    const typename Main::Visible keys = Main::visible(args, work);
-    BackwardStep at(work);
+    typename Main::Step at(work);
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step, at.advance(work)) {
-      const int head = work.batch * args.problem.forward.q_heads + at.head;
-      i32* turns =
-          args.turns + (head * (args.q_rounded / Main::kTileM) + at.tile) * C::kConsumers + part;
+    for (int left = work.steps(); left > 0; --left) {
+      const int tile =
+          (work.batch * args.problem.forward.q_heads + at.head) * (args.q_rounded / Main::kTileM) +
+          at.tile;
       ptx::barrier_sync(Main::kDqFullBarrier + part, 128 + 32);
       if (leader) {
         if constexpr (C::kDeterministic) {
-          const int mine = Main::turn(keys, work, at.tile);
-          while (ptx::load_acquire(turns) != mine) {
+          // Read anew: the bounds find no registers through the loop.
+          const int mine = Main::turn(Main::load_work(shared + Main::kWork), at.tile);
+          while (ptx::load_acquire(args.turns + tile * Main::kDqTurns + part) != mine) {
           }
           ptx::fence_proxy_async_global();
         }
         ptx::bulk_reduce_add_f32(
-            args.d_q_sum +
-                static_cast<i64>(head * args.q_rounded + at.tile * Main::kTileM) * Main::kDqWidth +
+            args.d_q_sum + static_cast<i64>(tile) * (Main::kTileM * Main::kDqWidth) +
                 part * Main::kDqPart,
-            from, Main::kDqPart * 4);
+            shared + Main::kDqOffset + part * Main::kDqPart * 4, Main::kDqPart * 4);
         ptx::bulk_commit();
         ptx::bulk_wait_read<0>();
       }
       __syncwarp();
-      if (step + 1 < steps) ptx::barrier_arrive(Main::kDqEmptyBarrier + part, 128 + 32);
+      if (left > 1) ptx::barrier_arrive(Main::kDqEmptyBarrier + part, 128 + 32);
       if constexpr (C::kDeterministic) {
         if (leader) {  // the turn passes when the sum has landed, not when its source was read
           ptx::bulk_wait<0>();
           ptx::fence_proxy_async_global();
-          ptx::atomic_add_release(turns, 1);
+          ptx::atomic_add_release(args.turns + tile * Main::kDqTurns + part, 1);
         }
       }
+      at.advance(work);
     }
     if (leader) ptx::bulk_wait<0>();
   }

@@ -22,8 +22,9 @@ std::string refusal(const AttentionBackwardProblem& problem) {
 }
 
 TEST(BackwardSm90Config, FitsSharedMemoryForEveryHeadDim) {
-  for (int dim = 8; dim <= 128; dim += 8) {
-    for (const auto& features : {std::vector<Feature>{}, {Feature::soft_cap}, {Feature::alibi}}) {
+  for (int dim = 8; dim <= 256; dim += 8) {
+    for (const auto& features :
+         {std::vector<Feature>{}, {Feature::soft_cap}, {Feature::alibi}, {Feature::philox}}) {
       const auto config = configure_backward_sm90(backward(dim, features, 777));
       ASSERT_TRUE(config.is_ok()) << dim << ": " << config.status().message();
       EXPECT_LE(config->shared_bytes, 227 * 1024) << dim;
@@ -43,13 +44,42 @@ TEST(BackwardSm90Config, WideTilesOfQueriesNeedRegistersThatSlopesTake) {
   EXPECT_FALSE(configure_backward_sm90(backward(128, {Feature::alibi}))->dk_under_dp);
 }
 
-TEST(BackwardSm90Config, SectionsOfHeadsAreForShortCausalMasksInAnyOrder) {
-  EXPECT_EQ(configure_backward_sm90(backward(128, {Feature::causal}))->section, 8);
-  EXPECT_EQ(configure_backward_sm90(backward(128, {Feature::causal}, 8192))->section, 1);
-  EXPECT_EQ(configure_backward_sm90(backward(128, {}))->section, 1);
-  EXPECT_EQ(
-      configure_backward_sm90(backward(128, {Feature::causal, Feature::deterministic}))->section,
-      1);
+TEST(BackwardSm90Config, HeadDimsAbove128HaveBlocksOf64Keys) {
+  const auto config = configure_backward_sm90(backward(136, {}));
+  EXPECT_TRUE(config->wide);
+  EXPECT_EQ(config->tile_n, 64);
+  EXPECT_EQ(config->threads, 512);
+  EXPECT_EQ(config->dq_width, 192);
+  EXPECT_EQ(config->turns, 4);
+  EXPECT_FALSE(configure_backward_sm90(backward(128, {}))->wide);
+}
+
+TEST(BackwardSm90Config, HeadsRunSideBySideWhereThatWasMeasuredToPay) {
+  const auto section = [](std::vector<Feature> features, int64_t length, int64_t k_heads = 8) {
+    AttentionBackwardProblem problem = backward(128, std::move(features), length);
+    problem.sizes.batch = 32;
+    problem.sizes.k_heads = problem.sizes.v_heads = k_heads;
+    return configure_backward_sm90(problem)->section;
+  };
+  EXPECT_EQ(section({}, 8192), 1);
+  EXPECT_EQ(section({Feature::causal}, 4096), 8);
+  EXPECT_EQ(section({Feature::causal}, 8192), 2);
+  // In a fixed order: the heads of a wave of 132 blocks.
+  EXPECT_EQ(section({Feature::deterministic}, 0), 132);
+  EXPECT_EQ(section({Feature::deterministic}, 512), 33);
+  EXPECT_EQ(section({Feature::deterministic}, 8192), 2);
+  EXPECT_EQ(section({Feature::deterministic}, 1 << 20), 1);
+  EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512), 1);
+  EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 2), 8);
+}
+
+TEST(BackwardSm90Config, GroupsOfHeadsGoDownwardsInAFixedCausalOrder) {
+  AttentionBackwardProblem problem = backward(128, {Feature::causal, Feature::deterministic});
+  EXPECT_FALSE(configure_backward_sm90(problem)->downwards);
+  problem.sizes.k_heads = problem.sizes.v_heads = 2;
+  EXPECT_TRUE(configure_backward_sm90(problem)->downwards);
+  problem.structure.deterministic = false;
+  EXPECT_FALSE(configure_backward_sm90(problem)->downwards);
 }
 
 TEST(BackwardSm90Workspace, IsLinearInTheLengthAndHasTurnsOnlyInAFixedOrder) {
@@ -69,11 +99,23 @@ TEST(BackwardSm90Workspace, IsLinearInTheLengthAndHasTurnsOnlyInAFixedOrder) {
 
 TEST(BackwardSm90Config, RefusesWhatTheGeneralKernelsTake) {
   EXPECT_EQ(refusal(backward(128, {Feature::causal, Feature::lengths, Feature::sink})), "taken");
+  EXPECT_EQ(refusal(backward(256, {Feature::causal})), "taken");
   EXPECT_EQ(
-      refusal(backward(136, {})),
-      "cuda: sdpa_backward head_dim 136 (q, k) and 136 (v); the Hopper kernel takes multiples "
-      "of 8 up to 128");
-  EXPECT_EQ(refusal(backward(64, {Feature::philox})), "cuda: the Hopper backward takes no dropout");
+      refusal(backward(100, {})),
+      "cuda: sdpa_backward head_dim 100 (q, k) and 100 (v); the Hopper kernel takes multiples "
+      "of 8 up to 256");
+  EXPECT_EQ(refusal(backward(64, {Feature::philox})), "taken");
+  EXPECT_EQ(refusal(backward(64, {Feature::philox, Feature::soft_cap})),
+            "cuda: the Hopper backward takes no dropout of scores whose derivative by the dot "
+            "product is not 1");
+  EXPECT_EQ(refusal(backward(192, {Feature::threefry})), "taken");
+  EXPECT_EQ(refusal(backward(256, {Feature::threefry})),
+            "cuda: the Hopper backward takes threefry dropout up to head_dim 192");
+  EXPECT_EQ(refusal(backward(256, {Feature::lengths, Feature::soft_cap})),
+            "cuda: the Hopper backward takes lengths with scores of a slope other than 1 up to "
+            "head_dim 192");
+  EXPECT_EQ(refusal(backward(64, {Feature::dropout_mask})),
+            "cuda: the Hopper backward draws dropout from a counter, without masks in memory");
   EXPECT_EQ(refusal(backward(64, {Feature::bias})),
             "cuda: the Hopper backward gives no gradients of what the score reads");
   EXPECT_EQ(refusal(backward(64, {Feature::block_mask})),
@@ -141,6 +183,20 @@ TEST(BackwardSm90Launches, WaitForTheirPredecessorThemselvesOrAreOrderedByTheStr
        launches_of_backward_sm90(problem, *configure_backward_sm90(problem)))
     overlaps.push_back(launch.overlaps_predecessor);
   EXPECT_EQ(overlaps, (std::vector{false, true, true, false}));
+}
+
+TEST(BackwardSm90Source, DividesByAConstantByMultiplying) {
+  std::vector<problem::OperandId> loads;
+  const AttentionBackwardProblem problem = backward(64, {Feature::soft_cap});
+  const std::string source =
+      source_of_backward_sm90(problem, *configure_backward_sm90(problem), loads);
+  EXPECT_EQ(source.find(" / "), source.npos);
+  EXPECT_NE(source.find("t0 * __uint_as_float(0x3ca3d70au)"), source.npos);  // 1 / 50
+  AttentionBackwardProblem by_zero = problem;
+  by_zero.structure.forward.score.nodes[1].value = 0;
+  EXPECT_NE(
+      source_of_backward_sm90(by_zero, *configure_backward_sm90(by_zero), loads).find("t0 / t1"),
+      source.npos);
 }
 
 TEST(BackwardSm90Source, HasAKernelForTheSinkOnlyIfItIsWanted) {

@@ -65,7 +65,7 @@ TEST(KernelUnits, OfABackwardAreHoppersWhereItTakesTheProblem) {
   const Names general{"attention_backward_delta", "attention_backward_keys",
                       "attention_backward_queries"};
   EXPECT_EQ(names({}, "sm_80"), general);
-  EXPECT_EQ(names({Feature::philox}, "sm_90a"), general);
+  EXPECT_EQ(names({Feature::dropout_mask}, "sm_90a"), general);
   // A bias has its gradient from the general kernels, beside Hopper's.
   EXPECT_EQ(names({Feature::bias}, "sm_90a"),
             (Names{"attention_backward", "attention_backward_delta", "attention_backward_load"}));

@@ -27,7 +27,8 @@ inline AttentionOptions aligned_options() {
 /// What Hopper's backward kernels take is drawn most often.
 inline AttentionOptions aligned_backward_options() {
   AttentionOptions options = aligned_options();
-  options.dropout = options.bias = options.value_heads_differ = options.ragged = 0.05;
+  options.max_head_dim = 256;
+  options.bias = options.value_heads_differ = options.ragged = 0.05;
   return options;
 }
 

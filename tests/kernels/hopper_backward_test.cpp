@@ -19,10 +19,10 @@ TEST_P(HopperBackward, Compiles) {
   const auto& [prepare, main, finish, sink] = kBackwardSm90Names;
   std::vector<ExpectedKernel> kernels{
       {.name = main,
-       .threads = kBackwardSm90MainThreads,
+       .threads = config->threads,
        .shared_bytes = config->shared_bytes,
-       // Tensor copies in, bulk copies of the row statistics, bulk sums of dQ out.
-       .instructions = {"HGMMA", "UTMALDG", "UBLKCP", "UBLKRED"}},
+       // Tensor copies in, bulk copies of the row statistics, sums of dQ out: in bulk or by four.
+       .instructions = {"HGMMA", "UTMALDG", "UBLKCP", config->wide ? "REDG" : "UBLKRED"}},
       {.name = prepare, .threads = kBackwardSm90RowThreads},
       {.name = finish, .threads = kBackwardSm90RowThreads}};
   if (GetParam().has(Feature::sink))
@@ -44,14 +44,31 @@ std::vector<Case> cases() {
       ordered.push_back(F::deterministic);
       add(dim, dim, ordered);
     }
-    for (F feature : {F::soft_cap, F::alibi, F::log2, F::sink, F::lengths})
+    for (F feature : {F::soft_cap, F::alibi, F::log2, F::sink, F::lengths, F::philox, F::threefry})
       add(dim, dim, {F::causal, feature});
     add(dim, dim, {F::window, F::lengths, F::soft_cap, F::sink, F::deterministic});
     add(dim, dim, {F::window, F::lengths, F::alibi, F::log2, F::deterministic});
+    add(dim, dim, {F::window, F::lengths, F::alibi, F::philox, F::deterministic});
     add(dim, dim, {F::causal}, DataType::f16);
   }
   for (int dim : {8, 40, 72, 80, 96, 104}) add(dim, dim, {F::causal});
   for (auto [qk, v] : {std::pair{128, 64}, {64, 128}, {72, 40}}) add(qk, v, {F::causal});
+  for (int dim : {192, 256}) {
+    for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}}) add(dim, dim, mask);
+    for (const auto& mask : {std::vector<F>{}, {F::causal}}) {
+      std::vector<F> ordered = mask;
+      ordered.push_back(F::deterministic);
+      add(dim, dim, ordered);
+    }
+    for (F feature : {F::soft_cap, F::alibi, F::log2, F::sink, F::lengths, F::philox})
+      add(dim, dim, {F::causal, feature});
+    add(dim, dim, {F::window, F::soft_cap, F::sink, F::deterministic});
+    add(dim, dim, {F::window, F::lengths, F::alibi, F::philox, F::deterministic});
+    add(dim, dim, {F::causal}, DataType::f16);
+  }
+  add(192, 192, {F::causal, F::threefry});
+  add(192, 192, {F::window, F::lengths, F::soft_cap, F::sink, F::deterministic});
+  for (auto [qk, v] : {std::pair{192, 128}, {64, 256}, {136, 200}}) add(qk, v, {F::causal});
   return all;
 }
 

@@ -17,8 +17,17 @@ using problem::AttentionStructure;
 using problem::kAbsent;
 using problem::OperandId;
 
-constexpr int kMaxHeadDim = 128;
+constexpr int kMaxHeadDim = 256;
 constexpr int64_t kMostBlocks = INT32_MAX;
+
+bool has_lengths(const AttentionStructure& forward) {
+  return forward.q_lengths != kAbsent || forward.kv_lengths != kAbsent;
+}
+
+bool has_unit_slope(const AttentionBackwardStructure& structure) {
+  const problem::ScoreExpression& d_dot = structure.d_dot;
+  return d_dot.nodes[static_cast<size_t>(d_dot.root)].op == problem::ScoreOp::gradient;
+}
 
 Status refuse(std::string_view what) {
   return error(Code::graph_not_supported, "cuda: the Hopper backward {}", what);
@@ -38,7 +47,17 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
   if (sizes.k_heads != sizes.v_heads) return refuse("takes as many key heads as value heads");
   if (structure.d_q_rope || structure.d_k_rope)
     return refuse("leaves rope_backward to a step of its own");
-  if (forward.dropout.kind != problem::Dropout::Kind::none) return refuse("takes no dropout");
+  if (forward.dropout.kind == problem::Dropout::Kind::mask || forward.dropout.dump != kAbsent)
+    return refuse("draws dropout from a counter, without masks in memory");
+  if (forward.dropout.kind != problem::Dropout::Kind::none && !has_unit_slope(structure))
+    return refuse("takes no dropout of scores whose derivative by the dot product is not 1");
+  // As compiled without spills: a group holds 128 registers of dK or dV there.
+  if (std::max(forward.qk_head_dim, forward.v_head_dim) > 192) {
+    if (forward.dropout.kind == problem::Dropout::Kind::threefry)
+      return refuse("takes threefry dropout up to head_dim 192");
+    if (has_lengths(forward) && !has_unit_slope(structure))
+      return refuse("takes lengths with scores of a slope other than 1 up to head_dim 192");
+  }
   if (!structure.load_gradients.empty())
     return refuse("gives no gradients of what the score reads");
   if (forward.block_mask != kAbsent) return refuse("takes no block mask");
@@ -77,9 +96,27 @@ int64_t rounded_up(int64_t value, int64_t step) { return (value + step - 1) / st
 
 int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Config& config) {
   const int64_t qk = (structure.qk_head_dim + 63) / 64, v = (structure.v_head_dim + 63) / 64;
+  const bool drops = structure.dropout.kind != problem::Dropout::Kind::none;
+  if (config.wide) {
+    return 3 * 64 * 128 * (qk + v) + (drops ? 2 * 8192 + 512 + 48 : 4 * 8192 + 80) + 4 * 256 + 64 +
+           64 + 1024;
+  }
   const int64_t m = config.tile_m, part = m == 64 ? config.dq_width / 2 : config.dq_width;
   return 128 * (128 * (qk + v) + m * (3 * qk + 2 * v)) + 2 * 128 * 2 * m + 2 * 256 * part + 20 * m +
-         32 + 80 + 16 + 1024;
+         32 + 80 + 64 + 1024;
+}
+
+/// How many heads run side by side, by measurement: kernels/notes/sm90_attention_backward.md.
+int64_t section(const BackwardSm90Config& config, bool deterministic, int64_t key_tiles) {
+  // In a fixed order each block of a head starts a little after the one before it. With as many
+  // heads as a wave of blocks holds, it also takes the place of one that ended as much later.
+  constexpr int64_t kProcessors = 132;
+  if (deterministic && !config.upper_varies)
+    return std::max<int64_t>(1, kProcessors / std::max<int64_t>(1, key_tiles));
+  if (deterministic) return config.downwards ? 8 : 1;
+  // Longest first, as far as the L2 holds what the heads share.
+  if (config.upper_varies) return key_tiles <= 32 ? 8 : 2;
+  return 1;
 }
 
 }  // namespace
@@ -96,23 +133,32 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   for (const problem::KeyBound& bound : forward.bounds) {
     if (is_diagonal(bound)) (bound.upper ? config.upper_varies : config.lower_varies) = true;
   }
-  config.lengths = forward.q_lengths != kAbsent || forward.kv_lengths != kAbsent;
-  const problem::ScoreExpression& d_dot = structure.d_dot;
-  config.unit_slope = d_dot.nodes[static_cast<size_t>(d_dot.root)].op == problem::ScoreOp::gradient;
+  config.lengths = has_lengths(forward);
+  config.unit_slope = has_unit_slope(structure);
+  const bool drops = forward.dropout.kind != problem::Dropout::Kind::none;
   // Tiles by measurement: kernels/notes/sm90_attention_backward.md.
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
-  config.tile_m = widest <= 64 && config.unit_slope ? 128 : 64;
-  config.dk_under_dp = widest > 64 && forward.score.is_identity();
+  config.tile_m = widest <= 64 && config.unit_slope && !drops ? 128 : 64;
+  config.dk_under_dp = widest > 64 && forward.score.is_identity() && !drops;
   config.dq_width = config.tile_m == 128 ? static_cast<int>(rounded_up(forward.qk_head_dim, 16))
                     : forward.qk_head_dim > 64 ? 128
                                                : 64;
+  if (widest > 128) {
+    config.wide = true;
+    config.tile_n = 64;
+    config.threads = 512;
+    config.dq_width = static_cast<int>(rounded_up(forward.qk_head_dim, 64));
+    config.turns = 4;
+  }
+  config.downwards =
+      structure.deterministic && config.upper_varies && sizes.q_heads > sizes.k_heads;
   config.q_rounded = rounded_up(sizes.q_length, config.tile_m);
   config.shared_bytes = shared_bytes(forward, config);
   const int64_t heads = sizes.batch * sizes.k_heads;
-  const bool in_sections =
-      config.upper_varies && sizes.kv_length <= 4096 && !structure.deterministic;
-  config.section = static_cast<int>(std::min<int64_t>(in_sections ? 8 : 1, heads));
-  const int64_t blocks = rounded_up(sizes.kv_length, config.kTileN) / config.kTileN * heads;
+  const int64_t key_tiles = rounded_up(sizes.kv_length, config.tile_n) / config.tile_n;
+  config.section =
+      static_cast<int>(std::min(section(config, structure.deterministic, key_tiles), heads));
+  const int64_t blocks = key_tiles * heads;
   const int64_t rows = sizes.batch * sizes.q_heads * config.q_rounded;
   if (blocks > kMostBlocks || rows > kMostBlocks) {
     return error(Code::graph_not_supported,
@@ -126,7 +172,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
 BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
                                    const BackwardSm90Config& config) {
   const int64_t rows = problem.sizes.batch * problem.sizes.q_heads * config.q_rounded;
-  const int64_t turns = rows / config.tile_m * config.kConsumers;
+  const int64_t turns = rows / config.tile_m * config.turns;
   BackwardSm90Workspace at;
   at.delta = at.negative_lse2 + rounded_up(rows * 4, 256);
   at.d_q_sum = at.delta + rounded_up(rows * 4, 256);
@@ -145,25 +191,31 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
   const std::string derivative =
       score_source("Derivative", structure.d_dot, forward.operands, loads, &problem.sizes.layouts);
   std::string source = fmt::format(
+      "#include \"sm90/attention_backward{}.cuh\"\n"
       "#include \"sm90/attention_backward_rows.cuh\"\n"
       "namespace heddle {{\n"
       "struct Config : sm90::BackwardConfig {{\n"
       "  using Element = {};\n"
-      "  static constexpr int kQkDim = {}, kVDim = {}, kTileM = {};\n"
+      "  static constexpr int kQkDim = {}, kVDim = {}, kTileM = {}, kQStages = {};\n"
       "  static constexpr bool kDkUnderDp = {}, kLowerVaries = {}, kUpperVaries = {};\n"
       "  static constexpr bool kLengths = {}, kUnitSlope = {}, kInputIsLog2 = {};\n"
-      "  static constexpr bool kDeterministic = {};\n"
+      "  static constexpr bool kDeterministic = {}, kDownwards = {};\n"
+      "  static constexpr attention::Dropout kDropout = attention::Dropout::{};\n"
       "}};\n"
       "{}{}"
-      "using Main = sm90::AttentionBackward<Config, Score, Derivative>;\n"
+      "using Main = sm90::AttentionBackward{}<Config, Score, Derivative>;\n"
       "using Rows = sm90::AttentionBackwardRows<Main>;\n"
-      "static_assert(Main::kSharedBytes == {} && Main::kDqWidth == {}, \"the host asks for as "
-      "much\");\n"
+      "static_assert(Main::kSharedBytes == {} && Main::kDqWidth == {} && Main::kTileN == {} &&\n"
+      "                  Main::kThreads == {} && Main::kDqTurns == {},\n"
+      "              \"as the host launches it\");\n"
       "}}  // namespace heddle\n",
+      config.wide ? "_wide" : "",
       device_type(forward.operands[static_cast<size_t>(forward.q)].dtype), forward.qk_head_dim,
-      forward.v_head_dim, config.tile_m, config.dk_under_dp, config.lower_varies,
-      config.upper_varies, config.lengths, config.unit_slope, forward.softmax_input_is_log2,
-      structure.deterministic, score, derivative, config.shared_bytes, config.dq_width);
+      forward.v_head_dim, config.tile_m, config.wide ? 2 : 3, config.dk_under_dp,
+      config.lower_varies, config.upper_varies, config.lengths, config.unit_slope,
+      forward.softmax_input_is_log2, structure.deterministic, config.downwards,
+      dropout_name(forward.dropout.kind), score, derivative, config.wide ? "Wide" : "",
+      config.shared_bytes, config.dq_width, config.tile_n, config.threads, config.turns);
   const auto kernel = [&](const char* name, int threads, const char* body) {
     source += fmt::format(
         "extern \"C\" __global__ void __launch_bounds__({}, 1)\n"
@@ -173,7 +225,7 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
         threads, name, body);
   };
   kernel(kBackwardSm90Names[0], kBackwardSm90RowThreads, "Rows::prepare");
-  kernel(kBackwardSm90Names[1], kBackwardSm90MainThreads, "Main::run");
+  kernel(kBackwardSm90Names[1], config.threads, "Main::run");
   if (structure.d_q != kAbsent)
     kernel(kBackwardSm90Names[2], kBackwardSm90RowThreads, "Rows::finish");
   if (structure.d_sink != kAbsent)

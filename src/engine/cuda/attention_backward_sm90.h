@@ -1,7 +1,7 @@
-// The Hopper attention backward, kernels/sm90/attention_backward.cuh and its passes before and
-// after: which problems it takes, and what is compiled for them. What it does not take
-// (kernels/README.md lists it) is refused with graph_not_supported, and goes to the general
-// kernels.
+// The Hopper attention backward, kernels/sm90/attention_backward.cuh (above head_dim 128
+// attention_backward_wide.cuh) and its passes before and after: which problems it takes, and what
+// is compiled for them. What it does not take (kernels/README.md lists it) is refused with
+// graph_not_supported, and goes to the general kernels.
 #pragma once
 
 #include <memory>
@@ -16,13 +16,16 @@ namespace heddle::engine::cuda {
 
 /// What is compiled in, as a pure function of the problem.
 struct BackwardSm90Config {
-  static constexpr int kTileN = 128;  ///< keys of a block
-  static constexpr int kConsumers = 2;
+  bool wide = false;        ///< head dims above 128
+  int tile_n = 128;         ///< keys of a block
+  int threads = 384;        ///< of the main kernel
+  int turns = 2;            ///< counters of a query tile, if the order of the sums is kept
   int tile_m = 64;          ///< query rows a step
   bool dk_under_dp = true;  ///< dP is issued with dK in flight
   bool lower_varies = false, upper_varies = false;
   bool lengths = false;
   bool unit_slope = true;  ///< d score / d dot is 1
+  bool downwards = false;  ///< from the last query tile down
   int section = 1;         ///< heads whose blocks run together
   int dq_width = 128;      ///< f32 sums of a query row, in the workspace
   int64_t q_rounded = 0;   ///< q_length rounded up to tile_m
@@ -48,7 +51,7 @@ inline constexpr const char* kBackwardSm90Name = "attention_backward";
 inline constexpr const char* kBackwardSm90Names[] = {
     "attention_backward_prepare", "attention_backward_main", "attention_backward_finish",
     "attention_backward_sink"};
-inline constexpr int kBackwardSm90RowThreads = 256, kBackwardSm90MainThreads = 384;
+inline constexpr int kBackwardSm90RowThreads = 256;
 
 /// The translation unit of all of them.
 std::string source_of_backward_sm90(const problem::AttentionBackwardProblem& problem,

@@ -85,8 +85,8 @@ std::vector<MappedOperand> mapped_operands(const AttentionBackwardProblem& probl
   using Arguments = sm90::BackwardArguments;
   std::vector<MappedOperand> mapped;
   for (auto [id, rows, map] : {std::tuple{structure.forward.q, config.tile_m, &Arguments::q},
-                               {structure.forward.k, config.kTileN, &Arguments::k},
-                               {structure.forward.v, config.kTileN, &Arguments::v},
+                               {structure.forward.k, config.tile_n, &Arguments::k},
+                               {structure.forward.v, config.tile_n, &Arguments::v},
                                {structure.d_o, config.tile_m, &Arguments::d_o}}) {
     mapped.push_back({id, map_shape(structure.forward, problem.sizes, id, rows), map});
   }
@@ -101,7 +101,7 @@ std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwar
   const auto& [prepare, main, finish, sink] = kBackwardSm90Names;
   const auto heads = static_cast<unsigned>(sizes.q_heads),
              batch = static_cast<unsigned>(sizes.batch);
-  const int64_t key_tiles = (sizes.kv_length + config.kTileN - 1) / config.kTileN;
+  const int64_t key_tiles = (sizes.kv_length + config.tile_n - 1) / config.tile_n;
   std::vector<BackwardSm90Launch> launches{
       {prepare,
        {.grid_x = static_cast<unsigned>(config.q_rounded / kRowsOfPrepare),
@@ -110,7 +110,7 @@ std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwar
         .threads = kBackwardSm90RowThreads}},
       {main,
        {.grid_x = static_cast<unsigned>(key_tiles * sizes.k_heads * sizes.batch),
-        .threads = kBackwardSm90MainThreads,
+        .threads = static_cast<unsigned>(config.threads),
         .shared_bytes = static_cast<unsigned>(config.shared_bytes),
         .overlaps_predecessor = true}}};
   if (problem.structure.d_q != kAbsent) {
@@ -158,7 +158,7 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm90(const Driver& driver, con
     if (id != kAbsent) aligned.push_back(id);
   }
   std::string description = fmt::format(
-      "attention backward, Hopper kernels, {} x {} tiles{}, {}", config.tile_m, config.kTileN,
+      "attention backward, Hopper kernels, {} x {} tiles{}, {}", config.tile_m, config.tile_n,
       structure.deterministic ? " in a fixed order" : "", architecture_of(device));
   return std::make_shared<const BackwardSm90Plan>(
       driver, std::move(steps), arguments, std::move(block.entries),

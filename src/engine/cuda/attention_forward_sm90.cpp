@@ -205,7 +205,6 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
   const AttentionStructure& structure = problem.structure;
   const std::string score =
       score_source("Score", structure.score, structure.operands, loads, &problem.sizes.layouts);
-  constexpr const char* kDropoutNames[] = {"none", "philox", "threefry", "mask"};
   const bool row_max = structure.max != kAbsent || structure.sum_exp != kAbsent;
   const int rope_dim = structure.q_rope ? structure.q_rope->rope_dim : 0;
   const bool interleaved =
@@ -237,8 +236,7 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       structure.v_head_dim, config.tile_n, config.consumers, config.stages, config.q_stages,
       row_max ? 0 : 8, config.take_turns, config.output_aliases_q, config.lower_varies,
       config.upper_varies, config.positive_scale, config.sequence_maps, structure.sink != kAbsent,
-      row_max, structure.softmax_input_is_log2,
-      kDropoutNames[static_cast<int>(structure.dropout.kind)], rope_dim,
+      row_max, structure.softmax_input_is_log2, dropout_name(structure.dropout.kind), rope_dim,
       interleaved ? "interleaved" : "halves", score, config.shared_bytes, kForwardSm90Name);
   if (config.sequence_maps) {
     source += fmt::format(

@@ -12,12 +12,12 @@ namespace {
 constexpr int kMaxHeadDim = 256;
 constexpr int64_t kMaxGridYZ = 65535;
 constexpr int kDumpThreads = 128;
+}  // namespace
 
 const char* dropout_name(problem::Dropout::Kind kind) {
   constexpr const char* kNames[] = {"none", "philox", "threefry", "mask"};
   return kNames[static_cast<int>(kind)];
 }
-}  // namespace
 
 int64_t tile_bytes(int64_t rows, int64_t columns) { return rows * ((columns + 63) / 64) * 128; }
 

@@ -17,6 +17,9 @@ inline constexpr int64_t kSm80SharedLimit = 99 * 1024;
 /// Bytes of a swizzled tile of 16-bit elements.
 int64_t tile_bytes(int64_t rows, int64_t columns);
 
+/// The kind as device code names it.
+const char* dropout_name(problem::Dropout::Kind kind);
+
 /// Whether the bound moves with the query row.
 bool is_diagonal(const problem::KeyBound& bound);
 

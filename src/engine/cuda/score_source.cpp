@@ -129,6 +129,13 @@ std::string node_source(const ScoreNode& node, const std::vector<problem::Operan
   return "0.0f";
 }
 
+/// Whether dividing by the node may be multiplying by its reciprocal, which an f32 then holds: a
+/// division per score costs as much as the rest of a soft cap.
+bool has_reciprocal(const ScoreNode& node) {
+  return node.op == ScoreOp::constant && std::isnormal(static_cast<float>(node.value)) &&
+         std::isnormal(static_cast<float>(1.0 / node.value));
+}
+
 }  // namespace
 
 std::string device_type(DataType type) {
@@ -168,8 +175,14 @@ std::string score_source(const std::string& name, const problem::ScoreExpression
   std::string body;
   if (!expression.is_identity()) {
     for (size_t n = 0; n < expression.nodes.size(); ++n) {
-      body += fmt::format("    [[maybe_unused]] const float t{} = {};\n", n,
-                          node_source(expression.nodes[n], operands, loads, layouts));
+      const ScoreNode& node = expression.nodes[n];
+      std::string value = node_source(node, operands, loads, layouts);
+      if (node.op == ScoreOp::divide) {
+        const ScoreNode& divisor = expression.nodes[static_cast<size_t>(node.b)];
+        if (has_reciprocal(divisor))
+          value = fmt::format("t{} * {}", node.a, constant_source(1.0 / divisor.value));
+      }
+      body += fmt::format("    [[maybe_unused]] const float t{} = {};\n", n, value);
     }
     body += fmt::format("    return t{};\n", expression.root);
   } else {

@@ -1,0 +1,426 @@
+// Attention backward on Hopper for head dims up to 256, one block per 64 keys.
+//
+//   scorer:  S^T  = K Q^T      P^T  = exp(score(scale * S^T) - lse)      dV += P^T dO
+//   grader:  dP^T = V dO^T     dS^T = P^T o (dP^T - delta) o slope       dK += dS^T Q
+//   adder:                                                               dQ += dS K
+//
+// dK and dV of 64 keys fill the registers of a warp group each, so a group owns one of them and the
+// product that feeds it: P^T and dS^T, as they leave the accumulators, are the register operands of
+// dV and dK. P^T passes from thread to thread of the first two groups through shared memory, dS to
+// the third, which has the registers left for dQ and nothing to do but to add it up in f32.
+// Each group runs its own loop; what keeps the tensor cores busy is that the three are apart.
+#pragma once
+
+#include "../ptx/global.cuh"
+#include "../ptx/mbarrier.cuh"
+#include "../ptx/sync.cuh"
+#include "../tile/gemm.cuh"
+#include "../tile/ring.cuh"
+#include "backward_block.cuh"
+#include "backward_producer.cuh"
+#include "backward_scores.cuh"
+
+namespace heddle::sm90 {
+
+template <class Config, class Score = PlainBackwardScore, class Derivative = UnitDerivative>
+struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
+  using Block = BackwardBlock<Config, 64, 64>;
+  using Block::kQk;
+  using Block::kRowBytes;
+  using Block::kTileM;
+  using Block::kTileN;
+  using Block::kVd;
+  using typename Block::C;
+  using typename Block::DoTile;
+  using typename Block::DsTile;
+  using typename Block::KTile;
+  using typename Block::QTile;
+  using typename Block::T;
+  using typename Block::VTile;
+  static constexpr int kThreads = 512;
+  // Their sum over the groups is what the launch gave: 128 a thread. More would wait for ever.
+  static constexpr int kProducerRegisters = 24, kOwnerRegisters = 208, kAdderRegisters = 72;
+  static_assert(kQk <= 256 && kVd <= 256);
+
+  // dQ sums: [warp's 16 rows][8 columns][lane][4].
+  static constexpr bool kSplitColumns = false;
+  static constexpr int kDqParts = (kQk + 63) / 64;  ///< products of 64 columns
+  static constexpr int kDqColumns = 64 * kDqParts, kDqWidth = kDqColumns;
+  static constexpr int kDqPart = 64 * kDqColumns;
+  static constexpr int kDqGroupStride = 128, kDqWarpStride = 16 * kDqWidth;
+  static constexpr int kDqTurns = 4;  ///< of a query tile: one for each warp
+  /// P and dS in shared memory: a second one lets a group run ahead, where there is room.
+  static constexpr int kHandovers = C::kDrops ? 1 : 2;
+  static constexpr int kPBytes = kTileM * kTileN * 2;
+
+  // Shared memory, from a 1024-byte boundary.
+  using QRing = tile::Ring<C::kQStages>;
+  using DoRing = tile::Ring<C::kDoStages>;
+  static constexpr int kKOffset = 0;
+  static constexpr int kVOffset = kKOffset + KTile::kBytes;
+  static constexpr int kQOffset = kVOffset + VTile::kBytes;
+  static constexpr int kDoOffset = kQOffset + C::kQStages * QTile::kBytes;
+  static constexpr int kDsOffset = kDoOffset + C::kDoStages * DoTile::kBytes;
+  static constexpr int kPOffset = kDsOffset + kHandovers * DsTile::kBytes;
+  static constexpr int kLseOffset = kPOffset + kHandovers * kPBytes;
+  static constexpr int kDeltaOffset = kLseOffset + C::kQStages * kRowBytes;
+  static constexpr int kKeptOffset = kDeltaOffset + C::kDoStages * kRowBytes;
+  static constexpr int kBarriers = kKeptOffset + (C::kDrops ? 128 * 4 : 0);
+  static constexpr int kKFull = kBarriers, kVFull = kBarriers + 8;
+  using Handover = tile::Ring<kHandovers>;
+  static constexpr int kPRing = kBarriers + 16, kDsRing = kPRing + Handover::kBytes;
+  static constexpr int kQRing = kDsRing + Handover::kBytes;
+  static constexpr int kDoRing = kQRing + QRing::kBytes;
+  static constexpr int kMapRows = kDoRing + DoRing::kBytes;
+  static constexpr int kWork = kMapRows + 16;
+  static constexpr int kSharedBytes = kWork + Block::kWorkBytes + tile::kTileAlignment;
+  static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block");
+
+  using Producer = BackwardProducer<AttentionBackwardWide>;
+  using QPosition = tile::RingPosition<C::kQStages>;
+  using DoPosition = tile::RingPosition<C::kDoStages>;
+  using HandoverPosition = tile::RingPosition<kHandovers>;
+
+  HEDDLE_DEVICE static u32 q_tile(u32 shared, int stage) {
+    return shared + kQOffset + stage * QTile::kBytes;
+  }
+  HEDDLE_DEVICE static u32 d_o_tile(u32 shared, int stage) {
+    return shared + kDoOffset + stage * DoTile::kBytes;
+  }
+
+  /// One arrival a warp, for what all its lanes have done.
+  HEDDLE_DEVICE static void arrive(u32 barrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+  }
+
+  /// Zeroes the rows of a tile from `row` on; all threads of the calling group.
+  template <class Tile>
+  HEDDLE_DEVICE static void clear(u32 tile_address, int row) {
+    Block::template clear_rows<Tile>(tile_address, row, threadIdx.x % 128, 128,
+                                     1 + threadIdx.x / 128);
+  }
+
+  HEDDLE_DEVICE static u32 p_slice(u32 shared, int stage, int k) {
+    return shared + kPOffset + stage * kPBytes + k * 128 * 16 + threadIdx.x % 128 * 16;
+  }
+  HEDDLE_DEVICE static u32 d_s_tile(u32 shared, int stage) {
+    return shared + kDsOffset + stage * DsTile::kBytes;
+  }
+
+  /// d (64 x kColumns) += a * the tile. ptxas compiles no product of more columns than 128 in a
+  /// kernel that starts with 128 registers.
+  template <int kColumns, class Tile>
+  HEDDLE_DEVICE static void issue_halves(float (&d)[kColumns / 2], const u32 (&a)[kTileM / 16][4],
+                                         u32 tile_address, bool accumulate) {
+    constexpr int kFirst = min_of(kColumns, 128), kRest = kColumns - kFirst;
+    tile::issue_product<T, kFirst, kTileM / 16>(reinterpret_cast<float(&)[kFirst / 2]>(d), a,
+                                                tile::MnMajor<Tile>(tile_address), accumulate);
+    if constexpr (kRest > 0)
+      tile::issue_product<T, kRest, kTileM / 16>(
+          reinterpret_cast<float(&)[kRest / 2]>(d[kFirst / 2]), a,
+          tile::MnMajor<Tile>(tile_address, kFirst), accumulate);
+  }
+
+  HEDDLE_DEVICE static u32 kept_bits(u32 shared) {
+    return shared + kKeptOffset + threadIdx.x % 128 * 4;
+  }
+
+  // --- S, P and dV ----------------------------------------------------------------------------
+
+  struct Scorer : BackwardScores<Block, Score, Derivative> {
+    using Scores = BackwardScores<Block, Score, Derivative>;
+    using Scores::args;
+    using Scores::probability;
+    using Scores::s;
+    using Scores::thread;
+    using Scores::work;
+    const u32 shared;
+    float d_v[kVd / 2];
+
+    HEDDLE_DEVICE Scorer(const BackwardArguments& args, const BackwardWork& work, u32 shared)
+        : Scores(args, work, work.key0), shared(shared) {}
+
+    HEDDLE_DEVICE void issue_s(int stage) {
+      ptx::wgmma_fence();
+      tile::issue_product<T, kTileM, kQk / 16>(s, tile::KMajor<KTile>(shared + kKOffset),
+                                               tile::KMajor<QTile>(q_tile(shared, stage)), false);
+      ptx::wgmma_commit();
+    }
+    HEDDLE_DEVICE void issue_d_v(int stage, bool accumulate) {
+      ptx::wgmma_fence();
+      issue_halves<kVd, DoTile>(d_v, probability, d_o_tile(shared, stage), accumulate);
+      ptx::wgmma_commit();
+    }
+
+    HEDDLE_DEVICE void run(int steps) {
+      const QRing q_ring{shared + kQRing};
+      const DoRing d_o_ring{shared + kDoRing};
+      typename Block::Step at(work);
+      const Handover p_ring{shared + kPRing};
+      QPosition q_at;
+      DoPosition d_o_at, d_o_last;
+      HandoverPosition p_at, p_last;
+      ptx::mbarrier_wait(shared + kKFull, 0);
+      if constexpr (C::kLengths)
+        clear<KTile>(shared + kKOffset, max_of(work.kv_length - work.key0, 0));
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) {
+        ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
+        if constexpr (C::kLengths)
+          clear<QTile>(q_tile(shared, q_at.stage()), work.q_length - at.tile * kTileM);
+        issue_s(q_at.stage());
+        if (step > 0) {
+          ptx::wgmma_wait<1>();  // dV
+          arrive(d_o_ring.empty(d_o_last.stage()));
+        }
+        ptx::wgmma_wait<0>();
+        ptx::pin(s);
+        this->exponentiate(shared + kLseOffset + q_at.stage() * kRowBytes, at);
+        arrive(q_ring.empty(q_at.stage()));
+
+        ptx::mbarrier_wait(p_ring.empty(p_at.stage()), p_at.parity() ^ 1);
+#pragma unroll
+        for (int k = 0; k < kTileM / 16; ++k)
+          ptx::store_shared(p_slice(shared, p_at.stage(), k), this->factor(k));
+        if constexpr (C::kDrops) ptx::store_shared(kept_bits(shared), this->kept);
+        arrive(p_ring.full(p_at.stage()));
+
+        ptx::mbarrier_wait(d_o_ring.full(d_o_at.stage()), d_o_at.parity());
+        if constexpr (C::kLengths)
+          clear<DoTile>(d_o_tile(shared, d_o_at.stage()), work.q_length - at.tile * kTileM);
+        issue_d_v(d_o_at.stage(), step > 0);
+        d_o_last = d_o_at;
+        p_last = p_at;
+        q_at.advance();
+        d_o_at.advance();
+        p_at.advance();
+        at.advance(work);
+      }
+      ptx::wgmma_wait<0>();
+      ptx::pin(d_v);
+      // The grader takes P when it is done with dO.
+      ptx::mbarrier_wait(p_ring.empty(p_last.stage()), p_last.parity());
+      Block::template store_gradient<DoTile, C::kVDim, kVd>(
+          d_v, Block::keep_scale_of(args), d_o_tile(shared, d_o_last.stage()), thread / 32 * 16,
+          args.problem.d_v, args, work);
+    }
+  };
+
+  // --- dP, dS and dK --------------------------------------------------------------------------
+
+  struct Grader {
+    const BackwardArguments& args;
+    const BackwardWork& work;
+    const u32 shared;
+    float d_p[kTileM / 2], d_k[kQk / 2];
+    u32 d_s[kTileM / 16][4];
+
+    HEDDLE_DEVICE Grader(const BackwardArguments& args, const BackwardWork& work, u32 shared)
+        : args(args), work(work), shared(shared) {}
+
+    HEDDLE_DEVICE void issue_d_p(int stage) {
+      ptx::wgmma_fence();
+      tile::issue_product<T, kTileM, kVd / 16>(d_p, tile::KMajor<VTile>(shared + kVOffset),
+                                               tile::KMajor<DoTile>(d_o_tile(shared, stage)),
+                                               false);
+      ptx::wgmma_commit();
+    }
+    HEDDLE_DEVICE void issue_d_k(int stage, bool accumulate) {
+      ptx::wgmma_fence();
+      issue_halves<kQk, QTile>(d_k, d_s, q_tile(shared, stage), accumulate);
+      ptx::wgmma_commit();
+    }
+
+    HEDDLE_DEVICE void run(int steps) {
+      const QRing q_ring{shared + kQRing};
+      const DoRing d_o_ring{shared + kDoRing};
+      const int warp_row = threadIdx.x % 128 / 32 * 16;
+      typename Block::Step at(work);
+      const Handover p_ring{shared + kPRing}, d_s_ring{shared + kDsRing};
+      QPosition q_at, q_last;
+      DoPosition d_o_at;
+      HandoverPosition handover;
+      ptx::mbarrier_wait(shared + kVFull, 0);
+      if constexpr (C::kLengths)
+        clear<VTile>(shared + kVOffset, max_of(work.kv_length - work.key0, 0));
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) {
+        ptx::mbarrier_wait(d_o_ring.full(d_o_at.stage()), d_o_at.parity());
+        if constexpr (C::kLengths)
+          clear<DoTile>(d_o_tile(shared, d_o_at.stage()), work.q_length - at.tile * kTileM);
+        issue_d_p(d_o_at.stage());
+        if (step > 0) {
+          ptx::wgmma_wait<1>();  // dK
+          arrive(q_ring.empty(q_last.stage()));
+        }
+        ptx::wgmma_wait<0>();
+        ptx::pin(d_p);
+
+        const u32 stage = handover.stage();
+        ptx::mbarrier_wait(p_ring.full(stage), handover.parity());
+        ptx::mbarrier_wait(d_s_ring.empty(stage), handover.parity() ^ 1);
+        const u32 delta = shared + kDeltaOffset + d_o_at.stage() * kRowBytes +
+                          tile::fragment_column(threadIdx.x) * 4;
+        const float keep_scale = Block::keep_scale_of(args);
+        const u32 kept = C::kDrops ? ptx::load_shared_u32(kept_bits(shared)) : 0;
+#pragma unroll
+        for (int k = 0; k < kTileM / 16; ++k) {
+          u32 factor[4];
+          ptx::load_shared(p_slice(shared, stage, k), factor);
+          differentiate_slice<C>(d_s[k], factor, d_p, delta, k, kept, keep_scale);
+          tile::store_slice<DsTile>(d_s_tile(shared, stage), warp_row, k, d_s[k]);
+        }
+        ptx::fence_proxy_async_shared();
+        arrive(d_s_ring.full(stage));
+        arrive(p_ring.empty(stage));
+        handover.advance();
+        arrive(d_o_ring.empty(d_o_at.stage()));
+
+        ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
+        issue_d_k(q_at.stage(), step > 0);
+        q_last = q_at;
+        q_at.advance();
+        d_o_at.advance();
+        at.advance(work);
+      }
+      ptx::wgmma_wait<0>();
+      ptx::pin(d_k);
+      // Both who read this tile of Q are done: the scorer before it handed over P.
+      Block::template store_gradient<QTile, C::kQkDim, kQk>(
+          d_k, Block::scale_of(args) * Block::kOfLog2, q_tile(shared, q_last.stage()), warp_row,
+          args.problem.d_k, args, work);
+    }
+  };
+
+  // --- dQ -------------------------------------------------------------------------------------
+
+  struct Adder {
+    const BackwardArguments& args;
+    const BackwardWork& work;
+    const u32 shared;
+    float d_q[32];  ///< 64 columns: more would cost the other groups their registers
+
+    HEDDLE_DEVICE Adder(const BackwardArguments& args, const BackwardWork& work, u32 shared)
+        : args(args), work(work), shared(shared) {}
+
+    HEDDLE_DEVICE void multiply(u32 stage, int part) {
+      ptx::wgmma_fence();
+      tile::issue_product<T, 64, kTileN / 16>(d_q, tile::MnMajor<DsTile>(d_s_tile(shared, stage)),
+                                              tile::MnMajor<KTile>(shared + kKOffset, 64 * part),
+                                              false);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>();
+      ptx::pin(d_q);
+    }
+
+    // Addresses are found anew each time: the registers are the product's.
+
+    /// Straight from registers: nothing here is waited for, and shared memory is what the products
+    /// run out of first.
+    HEDDLE_DEVICE void add(int tile, int part) const {
+      float* sums = args.d_q_sum + static_cast<i64>(tile) * (kTileM * kDqWidth) +
+                    threadIdx.x % 128 / 32 * kDqWarpStride + part * (8 * kDqGroupStride) +
+                    threadIdx.x % 32 * 4;
+#pragma unroll
+      for (int i = 0; i < 32; i += 4)
+        ptx::reduce_add(sums + i / 4 * kDqGroupStride, d_q[i], d_q[i + 1], d_q[i + 2], d_q[i + 3]);
+    }
+
+    HEDDLE_DEVICE i32* turns(int tile) const {
+      return args.turns + tile * kDqTurns + threadIdx.x % 128 / 32;
+    }
+    HEDDLE_DEVICE void wait_turn(int tile, int mine) const {
+      if (threadIdx.x % 32 == 0) {
+        while (ptx::load_acquire(turns(tile)) != mine) {
+        }
+      }
+      __syncwarp();
+    }
+    /// What every lane has added is there before the next block sees the turn. Once a tile: the
+    /// fence takes over a microsecond.
+    HEDDLE_DEVICE void pass_turn(int tile) const {
+      ptx::fence_device();
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) ptx::atomic_add_release(turns(tile), 1);
+    }
+
+    HEDDLE_DEVICE void run() {
+      const Handover d_s_ring{shared + kDsRing};
+      typename Block::Step at(work);
+      HandoverPosition handover;
+      ptx::mbarrier_wait(shared + kKFull, 0);
+#pragma unroll 1
+      for (int left = work.steps(); left > 0; --left) {
+        const int tile =
+            (work.batch * args.problem.forward.q_heads + at.head) * (args.q_rounded / kTileM) +
+            at.tile;
+        // Read anew: the bounds find no registers through the loop.
+        const int mine =
+            C::kDeterministic ? Block::turn(Block::load_work(shared + kWork), at.tile) : 0;
+        ptx::mbarrier_wait(d_s_ring.full(handover.stage()), handover.parity());
+#pragma unroll 1
+        for (int part = 0; part < kDqParts; ++part) {
+          multiply(handover.stage(), part);
+          if (part + 1 == kDqParts) arrive(d_s_ring.empty(handover.stage()));
+          if (C::kDeterministic && part == 0) wait_turn(tile, mine);
+          add(tile, part);
+        }
+        if constexpr (C::kDeterministic) pass_turn(tile);
+        handover.advance();
+        at.advance(work);
+      }
+    }
+  };
+
+  // --- Kernel ---------------------------------------------------------------------------------
+
+  /// Grid: key tiles * key heads * batch; kThreads threads; kSharedBytes.
+  HEDDLE_DEVICE static void run(const BackwardArguments& args) {
+    extern __shared__ char dynamic_shared[];
+    const u32 shared = round_up(shared_address(dynamic_shared), tile::kTileAlignment);
+    if (threadIdx.x == 0) {
+      const BackwardWork work = Block::work_of_block(args);
+      Block::store_work(shared + kWork, work);
+      ptx::mbarrier_init(shared + kKFull, 1);
+      ptx::mbarrier_init(shared + kVFull, 1);
+      Handover{shared + kPRing}.init(4, 4);
+      Handover{shared + kDsRing}.init(4, 4);
+      QRing{shared + kQRing}.init(1, 8);
+      DoRing{shared + kDoRing}.init(1, 8);
+      ptx::mbarrier_init_fence();
+      if constexpr (C::kLengths) Producer::place_maps(args, shared, work.batch);
+    }
+    __syncthreads();
+    ptx::grid_dependents_launch();
+    ptx::grid_dependency_wait();
+    if (const BackwardWork work = Block::load_work(shared + kWork); work.steps() == 0) {
+      Block::template store_zeros<C::kQkDim>(args.problem.d_k, args, work);
+      Block::template store_zeros<C::kVDim>(args.problem.d_v, args, work);
+      return;
+    }
+
+    // Each role on its own: see store_work.
+    const auto work = [&] { return Block::load_work(shared + kWork); };
+    const int group = threadIdx.x / 128;
+    if (group == 0) {
+      ptx::registers_shrink<kProducerRegisters>();
+      const BackwardWork w = work();
+      if (threadIdx.x < 32 && ptx::elect_one()) Producer::load_tiles(args, shared, w);
+    } else if (group == 1) {
+      ptx::registers_grow<kOwnerRegisters>();
+      const BackwardWork w = work();
+      Scorer(args, w, shared).run(w.steps());
+    } else if (group == 2) {
+      ptx::registers_grow<kOwnerRegisters>();
+      const BackwardWork w = work();
+      Grader(args, w, shared).run(w.steps());
+    } else {
+      ptx::registers_shrink<kAdderRegisters>();
+      const BackwardWork w = work();
+      Adder(args, w, shared).run();
+    }
+  }
+};
+
+}  // namespace heddle::sm90

@@ -1,0 +1,193 @@
+// What the Hopper backward kernels share: the work of a block, the queries that meet its keys, and
+// the gradients of its keys.
+#pragma once
+
+#include "../attention/visible.cuh"
+#include "../ptx/math.cuh"
+#include "../ptx/shared.cuh"
+#include "../ptx/sync.cuh"
+#include "../tile/fragment.cuh"
+#include "../tile/shared_tile.cuh"
+#include "backward_arguments.h"
+#include "backward_config.cuh"
+
+namespace heddle::sm90 {
+
+/// kM queries a step, kN keys a block.
+template <class Config, int kM, int kN>
+struct BackwardBlock {
+  struct C : Config {
+    static constexpr bool kDrops = Config::kDropout != attention::Dropout::none;
+  };
+  using T = typename C::Element;
+  static constexpr int kTileM = kM, kTileN = kN;
+  static_assert(C::kQkDim % 8 == 0 && C::kVDim % 8 == 0, "TMA moves multiples of 16 bytes");
+  static constexpr int kQk = (C::kQkDim + 15) / 16 * 16, kVd = (C::kVDim + 15) / 16 * 16;
+  using QTile = tile::SharedTile<kTileM, kQk>;
+  using DoTile = tile::SharedTile<kTileM, kVd>;
+  using KTile = tile::SharedTile<kTileN, kQk>;
+  using VTile = tile::SharedTile<kTileN, kVd>;
+  using DsTile = tile::SharedTile<kTileN, kTileM>;  // a row per key
+  static constexpr int kRowBytes = kTileM * 4;      ///< of a step's statistics
+  /// Factor that takes a score to the exponent of 2, and its derivative.
+  static constexpr float kToLog2 = C::kInputIsLog2 ? 1.0f : 1.4426950408889634f;
+  static constexpr float kOfLog2 = C::kInputIsLog2 ? 0.6931471805599453f : 1.0f;
+
+  using Visible = attention::VisibleKeys<C::kLowerVaries, C::kUpperVaries>;
+  /// A causal pass in a fixed order starts its blocks, and sums them, from the last key down: there
+  /// each block's first query tile is one nobody else has yet to add to. But the longest blocks
+  /// come last, which costs where they are long, with heads in groups. From the last query tile
+  /// down the longest come first, and a block waits only for its turn at the start.
+  static constexpr bool kDescending = C::kDeterministic && C::kUpperVaries && !C::kDownwards;
+  using Step = BackwardStep<C::kDownwards>;
+
+  HEDDLE_DEVICE static float scale_of(const BackwardArguments& args) {
+    const attention::ForwardParameters& p = args.problem.forward;
+    return p.scale_operand != nullptr ? *p.scale_operand : p.scale;
+  }
+
+  /// Factor on what dropout keeps.
+  HEDDLE_DEVICE static float keep_scale_of(const BackwardArguments& args) {
+    const attention::ForwardParameters& p = args.problem.forward;
+    if constexpr (!C::kDrops) return 1.0f;
+    return p.keep_scale_operand != nullptr ? *p.keep_scale_operand : p.keep_scale;
+  }
+
+  HEDDLE_DEVICE static BackwardWork work_of_block(const BackwardArguments& args) {
+    const attention::ForwardParameters& p = args.problem.forward;
+    // Heads come in sections that share the L2; within one, the first key tile of every head, then
+    // the second: of a causal mask the longest first.
+    const int tiles = ceil_div(p.kv_length, kTileN);
+    const int section = blockIdx.x / (args.section * tiles) * args.section;
+    const int place = blockIdx.x - section * tiles;
+    const int width = min_of(args.section, p.batch * p.k_heads - section);
+    const int order = place / width, flat_head = section + place - order * width;
+
+    BackwardWork w;
+    w.batch = flat_head / p.k_heads;
+    w.key_head = flat_head - w.batch * p.k_heads;
+    w.key0 = kTileN * (kDescending ? tiles - 1 - order : order);
+    w.group = p.q_heads / p.k_heads;
+    w.q_length = C::kLengths ? attention::length_of(p.q_lengths, w.batch) : p.q_length;
+    w.kv_length = C::kLengths ? attention::length_of(p.kv_lengths, w.batch) : p.kv_length;
+    // The rows that see any of the keys.
+    w.keys = attention::resolve_bounds(p, w.batch, w.q_length, w.kv_length);
+    const attention::BatchBounds& keys = w.keys;
+    int begin = 0, end = w.q_length;
+    if constexpr (C::kUpperVaries) begin = max_of(begin, w.key0 - keys.upper_diagonal + 1);
+    if constexpr (C::kLowerVaries) end = min_of(end, w.key0 + kTileN - keys.lower_diagonal);
+    const bool any = begin < end && w.key0 < keys.upper && w.key0 + kTileN > keys.lower;
+    const int first = begin / kTileM, last = ceil_div(end, kTileM) - 1;
+    w.first_tile = C::kDownwards ? last : first;
+    w.tile_count = any ? last + 1 - first : 0;
+    return w;
+  }
+
+  // One thread finds the work, and each role reads what it needs from shared memory: values that
+  // live through all roles would be spilled for the one that has the fewest registers.
+  static constexpr int kWorkWords = 12, kWorkBytes = 4 * kWorkWords;
+  HEDDLE_DEVICE static void store_work(u32 address, const BackwardWork& w) {
+    const int words[kWorkWords] = {w.batch,
+                                   w.key_head,
+                                   w.key0,
+                                   w.first_tile,
+                                   w.tile_count,
+                                   w.group,
+                                   w.q_length,
+                                   w.kv_length,
+                                   w.keys.lower,
+                                   w.keys.upper,
+                                   w.keys.lower_diagonal,
+                                   w.keys.upper_diagonal};
+#pragma unroll
+    for (int i = 0; i < kWorkWords; ++i)
+      ptx::store_shared(address + 4 * i, static_cast<u32>(words[i]));
+  }
+  HEDDLE_DEVICE static BackwardWork load_work(u32 address) {
+    int w[kWorkWords];
+#pragma unroll
+    for (int i = 0; i < kWorkWords; ++i)
+      w[i] = static_cast<int>(ptx::load_shared_u32(address + 4 * i));
+    return {w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], {w[8], w[9], w[10], w[11]}};
+  }
+
+  /// How many blocks add to a query tile before this one.
+  HEDDLE_DEVICE static int turn(const BackwardWork& w, int q_tile) {
+    const Visible keys{w.keys};
+    const u32 mine = static_cast<u32>(w.key0) / kTileN;
+    if (!kDescending) return mine - static_cast<u32>(keys.lo(q_tile * kTileM)) / kTileN;
+    const int last_row = min_of((q_tile + 1) * kTileM, w.q_length) - 1;
+    return static_cast<u32>(keys.hi(last_row) - 1) / kTileN - mine;
+  }
+
+  /// Zeroes the rows of a tile from `row` on: what lies past a sequence may be NaN, and 0 * NaN is.
+  /// The `threads` of named barrier `barrier` call it together.
+  template <class Tile>
+  HEDDLE_DEVICE static void clear_rows(u32 tile_address, int row, int thread, int threads,
+                                       int barrier) {
+    if (row >= Tile::kRows) return;
+    const u32 zero[4] = {0, 0, 0, 0};
+    const int lines = Tile::kRows - row, chunks = tile::kLineBytes / 16;
+    for (int i = thread; i < Tile::kBoxes * lines * chunks; i += threads) {
+      const int box = i / (lines * chunks), rest = i - box * lines * chunks;
+      ptx::store_shared(tile_address + box * Tile::kBoxBytes + row * tile::kLineBytes + rest * 16,
+                        zero);
+    }
+    ptx::fence_proxy_async_shared();
+    ptx::barrier_sync(barrier, threads);
+  }
+
+  /// Rows past a dense length are written as zeros, past a ragged one left alone.
+  HEDDLE_DEVICE static int written_rows(const attention::Tensor& out, const BackwardArguments& args,
+                                        const BackwardWork& work) {
+    return C::kLengths && out.offsets != nullptr ? work.kv_length : args.problem.forward.kv_length;
+  }
+
+  /// Writes a warp's 16 rows of a gradient, if it is wanted, from warp_row of the block's keys on,
+  /// through its own rows of a tile that is no longer read.
+  template <class Tile, int kHeadDim, int kColumns>
+  HEDDLE_DEVICE static void store_gradient(const float (&d)[kColumns / 2], float scale,
+                                           u32 tile_address, int warp_row,
+                                           const attention::Tensor& out,
+                                           const BackwardArguments& args,
+                                           const BackwardWork& work) {
+    if (out.data == nullptr) return;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < kColumns / 16; ++k) {
+      u32 slice[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        slice[i] = ptx::pack<T>(d[8 * k + 2 * i] * scale, d[8 * k + 2 * i + 1] * scale);
+      tile::store_slice<Tile>(tile_address, warp_row, k, slice);
+    }
+    __syncwarp();
+    T* base = attention::element_pointer<T>(out, work.batch, work.key_head, work.key0, 0);
+    const int rows = written_rows(out, args, work) - work.key0;
+    constexpr int kChunks = kColumns / 8;
+#pragma unroll 4
+    for (int i = lane; i < 16 * kChunks; i += 32) {
+      const int row = warp_row + i / kChunks, chunk = i % kChunks;
+      u32 x[4];
+      ptx::load_shared(tile_address + Tile::chunk_offset(row, chunk), x);
+      if (row < rows && chunk * 8 < kHeadDim)
+        *reinterpret_cast<uint4*>(base + row * out.stride[2] + chunk * 8) =
+            make_uint4(x[0], x[1], x[2], x[3]);
+    }
+  }
+
+  /// Keys that no query sees have zero gradients.
+  template <int kHeadDim>
+  HEDDLE_DEVICE static void store_zeros(const attention::Tensor& out, const BackwardArguments& args,
+                                        const BackwardWork& work) {
+    if (out.data == nullptr) return;
+    constexpr int kChunks = kHeadDim / 8;
+    T* base = attention::element_pointer<T>(out, work.batch, work.key_head, work.key0, 0);
+    const int rows = min_of(kTileN, written_rows(out, args, work) - work.key0);
+    for (int i = threadIdx.x; i < rows * kChunks; i += blockDim.x)
+      *reinterpret_cast<uint4*>(base + i / kChunks * out.stride[2] + i % kChunks * 8) =
+          make_uint4(0, 0, 0, 0);
+  }
+};
+
+}  // namespace heddle::sm90

@@ -1,0 +1,218 @@
+// The element-wise part of the Hopper backward: from a warp group's S^T (64 keys, a row each) to
+// P^T, and on to dS^T.
+#pragma once
+
+#include "../attention/dropout.cuh"
+#include "../ptx/math.cuh"
+#include "../ptx/shared.cuh"
+#include "../tile/fragment.cuh"
+#include "backward_block.cuh"
+
+namespace heddle::sm90 {
+
+/// A thread's view of a warp group's keys. Score: kIdentity, or a static value(Cell) -> f32 score
+/// of one cell, in natural units (log2 units with kInputIsLog2). Derivative: a static
+/// value(GradientCell), dL/d(scaled dot), linear in `gradient`.
+template <class Block, class Score, class Derivative>
+struct BackwardScores {
+  using C = typename Block::C;
+  using T = typename Block::T;
+  static constexpr int kTileM = Block::kTileM, kTileN = Block::kTileN;
+  /// Whether each P is rounded as it is computed or all at the end: as ptxas finds registers.
+  static constexpr bool kPackEarly = (!Score::kIdentity || C::kDrops) && kTileM == 64;
+  /// Whether dS has another factor than dV: P o slope, before dropout.
+  static constexpr bool kWeighs = !C::kUnitSlope || C::kDrops;
+  static_assert(!C::kDrops || kTileM == 64, "a keep bit for each of a thread's 32 scores");
+
+  const BackwardArguments& args;
+  const BackwardWork& work;
+  const int thread;     ///< of the warp group
+  const int first_key;  ///< of the thread's two; the other is 8 further
+  const float scale;
+  int whole_begin, whole_end;   ///< tiles of queries within these rows need no selection
+  int first_query, last_query;  ///< that see first_key, less the thread's first column
+  u32 keys_seen;                ///< bit h: the thread's key h lies within the constant bounds
+
+  float s[kTileM / 2];
+  u32 probability[kTileM / 16][4];
+  u32 weight[kWeighs ? kTileM / 16 : 1][4];  ///< P o slope
+  u32 kept;                                  ///< bit n: dropout keeps score n of the fragment
+
+  /// `group_key` is the first of the group's 64 keys.
+  HEDDLE_DEVICE BackwardScores(const BackwardArguments& args, const BackwardWork& work,
+                               int group_key)
+      : args(args),
+        work(work),
+        thread(threadIdx.x % 128),
+        first_key(group_key + tile::fragment_row(thread, 0)),
+        scale(Block::scale_of(args)) {
+    const attention::BatchBounds& keys = work.keys;
+    const bool keys_within = work.key0 >= keys.lower && work.key0 + kTileN <= keys.upper;
+    whole_begin = C::kUpperVaries ? work.key0 + kTileN - keys.upper_diagonal : 0;
+    whole_end = C::kLengths ? work.q_length : round_up(work.q_length, kTileM);
+    if constexpr (C::kLowerVaries)
+      whole_end = min_of(whole_end, work.key0 - keys.lower_diagonal + 1);
+    if (!keys_within) whole_end = 0;
+    first_query = first_key - tile::fragment_column(thread) - keys.upper_diagonal + 1;
+    last_query = first_key - tile::fragment_column(thread) - keys.lower_diagonal;
+    keys_seen = 0;
+    for (int h = 0; h < 2; ++h)
+      if (first_key + 8 * h >= keys.lower && first_key + 8 * h < keys.upper) keys_seen |= 1 << h;
+  }
+
+  /// Zeroes what the mask hides of P^T for the queries from row0.
+  HEDDLE_DEVICE void select(int row0) {
+    int first[2], last[2];  // of the queries that see each key, from the thread's first column
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      first[h] = first_query + 8 * h - row0;
+      last[h] = kTileM;
+      if constexpr (C::kLowerVaries) last[h] = last_query + 8 * h - row0;
+      if constexpr (C::kLengths)
+        last[h] = min_of(last[h], work.q_length - 1 - row0 - tile::fragment_column(thread));
+      if ((keys_seen >> h & 1) == 0) last[h] = -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kTileM / 2; ++i) {
+      const int query = tile::fragment_column_step(i), h = tile::fragment_half(i);
+      bool visible = query <= last[h];
+      if constexpr (C::kUpperVaries) visible = visible && query >= first[h];
+      const u32 mask = visible ? 0xffffffffu : i % 2 ? 0x0000ffffu : 0xffff0000u;
+      if constexpr (kPackEarly)
+        probability[i / 8][i % 8 / 2] &= mask;
+      else
+        s[i] = visible ? s[i] : 0.0f;
+      if constexpr (kWeighs) weight[i / 8][i % 8 / 2] &= mask;
+    }
+  }
+
+  /// Draws the keep bits of the tile.
+  HEDDLE_DEVICE void draw(const typename Block::Step& at) {
+    const attention::ForwardParameters& p = args.problem.forward;
+    const attention::DropoutBits<attention::ForwardParameters> bits(p, C::kDropout, work.batch,
+                                                                    at.head);
+    const int first_row = at.tile * kTileM + tile::fragment_column(thread);
+    kept = 0;
+    if constexpr (C::kDropout == attention::Dropout::philox) {
+      // An evaluation serves four neighbouring keys, which four lanes hold. A thread's scores come
+      // in fours, two keys by two queries: each of the lanes evaluates one of the four for all.
+      const int lane = threadIdx.x % 32, place = lane / 4 % 4;
+      u32 nibbles = 0;  // of every four: which of the four keys are kept
+#pragma unroll
+      for (int n = 0; n < kTileM / 2; n += 4) {
+        const attention::Words4 words =
+            attention::philox((first_key + 8 * (place / 2)) / 4,
+                              first_row + tile::fragment_column_step(n) + place % 2, bits.stream,
+                              bits.offset_low, bits.k0, bits.k1);
+#pragma unroll
+        for (int key = 0; key < 4; ++key)
+          if (words.word[key] >= p.dropout_threshold) nibbles |= 1u << (n + key);
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const u32 theirs = __shfl_sync(0xffffffffu, nibbles, (lane & 0x13) | i << 2);
+        kept |= (theirs >> place & 0x11111111u) << i;
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < kTileM / 2; ++n) {
+        bool keep, next;
+        bits.template keep_pair<C::kDropout>(first_row + tile::fragment_column_step(n),
+                                             first_key + 8 * tile::fragment_half(n), keep, next);
+        if (keep) kept |= 1u << n;
+      }
+    }
+  }
+
+  /// Zeroes what dropout drops of P^T; the factor on the rest is for the end.
+  HEDDLE_DEVICE void drop() {
+#pragma unroll
+    for (int n = 0; n < kTileM / 2; n += 2) {
+      const u32 mask = (kept >> n & 1 ? 0x0000ffffu : 0) | (kept >> (n + 1) & 1 ? 0xffff0000u : 0);
+      probability[n / 8][n % 8 / 2] &= mask;
+    }
+  }
+
+  /// S^T to P^T, rounded to operands. `lse` is where the step's -log-sum-exps lie.
+  HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& at) {
+    const int row0 = at.tile * kTileM;
+    lse += tile::fragment_column(thread) * 4;
+#pragma unroll
+    for (int k = 0; k < kTileM / 16; ++k) {
+      float negative_lse2[2];
+      const int row_k = row0 + tile::fragment_column(thread) + 16 * k;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (i % 2 == 0) ptx::load_shared(lse + 64 * k + 16 * i, negative_lse2[0], negative_lse2[1]);
+        float slope[2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int n = 8 * k + 2 * i + e;
+          if constexpr (Score::kIdentity) {
+            s[n] = ptx::exp2(ptx::fma(s[n], scale * Block::kToLog2, negative_lse2[e]));
+          } else {
+            // What a cell outside the tensors would load may not exist.
+            const int row = row_k + tile::fragment_column_step(n - 8 * k);
+            const int key = first_key + 8 * tile::fragment_half(n);
+            const GradientCell cell{s[n] * scale,
+                                    min_of(row, work.q_length - 1),
+                                    min_of(key, work.kv_length - 1),
+                                    work.batch,
+                                    at.head,
+                                    work.q_length,
+                                    work.kv_length,
+                                    args.problem.forward.loads,
+                                    1.0f};
+            const float x = Score::value(cell);
+            if constexpr (!C::kUnitSlope) slope[e] = Derivative::value(cell);
+            s[n] = ptx::exp2(ptx::fma(x, Block::kToLog2, negative_lse2[e]));
+          }
+        }
+        const float p0 = s[8 * k + 2 * i], p1 = s[8 * k + 2 * i + 1];
+        if constexpr (kPackEarly) probability[k][i] = ptx::pack<T>(p0, p1);
+        if constexpr (!C::kUnitSlope)
+          weight[k][i] = ptx::pack<T>(p0 * slope[0], p1 * slope[1]);
+        else if constexpr (kWeighs)
+          weight[k][i] = probability[k][i];
+      }
+    }
+    // Tiles wholly inside the visible band need no selection.
+    if (row0 < whole_begin || row0 + kTileM > whole_end) select(row0);
+    if constexpr (!kPackEarly) tile::pack_fragment<T, kTileM>(probability, s);
+    if constexpr (C::kDrops) {
+      draw(at);
+      drop();
+    }
+  }
+
+  /// Slice k of P o slope: what dP - delta is multiplied with.
+  HEDDLE_DEVICE const u32 (&factor(int k) const)[4] {
+    if constexpr (kWeighs)
+      return weight[k];
+    else
+      return probability[k];
+  }
+};
+
+/// Slice k of dS = factor o (dP - delta), as an operand. `delta` is where the step's deltas lie;
+/// of dP dropout keeps the `kept` bits, times keep_scale.
+template <class Config, int kCount>
+HEDDLE_DEVICE void differentiate_slice(u32 (&d_s)[4], const u32 (&factor)[4],
+                                       const float (&d_p)[kCount], u32 delta, int k, u32 kept,
+                                       float keep_scale) {
+  using T = typename Config::Element;
+  float row_delta[2];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (i % 2 == 0) ptx::load_shared(delta + 64 * k + 16 * i, row_delta[0], row_delta[1]);
+    float p0, p1, g0 = d_p[8 * k + 2 * i], g1 = d_p[8 * k + 2 * i + 1];
+    ptx::unpack<T>(factor[i], p0, p1);
+    if constexpr (Config::kDrops) {
+      g0 = kept >> (8 * k + 2 * i) & 1 ? g0 * keep_scale : 0.0f;
+      g1 = kept >> (8 * k + 2 * i + 1) & 1 ? g1 * keep_scale : 0.0f;
+    }
+    d_s[i] = ptx::pack<T>(p0 * (g0 - row_delta[0]), p1 * (g1 - row_delta[1]));
+  }
+}
+
+}  // namespace heddle::sm90
