@@ -44,7 +44,8 @@ class Scalar(ct.Structure):
 class Parameters(ct.Structure):
     _fields_ = [
         ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("stats", Tensor),
-        ("max", Tensor), ("sum_exp", Tensor), ("loads", Tensor * 6), ("dropout_mask", Tensor),
+        ("max", Tensor), ("sum_exp", Tensor), ("loads", Tensor * 6), ("dropout_streams", Tensor),
+        ("dropout_mask", Tensor),
         ("dropout_dump", Tensor), ("block_mask", Tensor), ("page_table_k", Tensor),
         ("page_table_v", Tensor), ("q_lengths", Lengths), ("kv_lengths", Lengths),
         ("bounds", Bound * 6), ("bound_count", ct.c_int32), ("batch", ct.c_int32),

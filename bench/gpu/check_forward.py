@@ -104,6 +104,8 @@ def cases():
     yield "rope_d256", case(rope=("halves", 256, 1.0), dqk=256, dv=256, causal="br")
     yield "rope_trailing", case(rope=("halves", 64, 0.5), dqk=96, dv=96)
     yield "rope_interleaved", case(rope=("interleaved", 64, 1.5), dqk=192, dv=128, causal="tl")
+    yield "rope_steps", case(rope=("halves", 128, 1.5), causal="tl", b=1, sq=1500, skv=1500)
+    yield "rope_window", case(rope=("interleaved", 96, 1.0), causal="br", left=300, b=1, sq=900, skv=1500)
     yield "rope_long3", case(rope=("halves", 128, 1.0), b=1, hq=2, hk=1, sq=2500, skv=2500)
     yield "dropout_philox", case(dropout=0.3, causal="tl")
     yield "dropout_d64", case(dropout=0.1, dqk=64, dv=64)

@@ -24,13 +24,6 @@ HEDDLE_DEVICE i64 rope_position(const RopeParameters& rope, int batch, int row) 
   return at > 0 ? at : 0;
 }
 
-HEDDLE_DEVICE void load_eight(float (&to)[8], const float* from) {
-  const float4 low = __ldg(reinterpret_cast<const float4*>(from)),
-               high = __ldg(reinterpret_cast<const float4*>(from) + 1);
-  to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
-  to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
-}
-
 /// Turns eight pairs (x, y) packed in two 16-byte chunks.
 template <typename T>
 HEDDLE_DEVICE void rotate_halves(u32 (&x)[4], u32 (&y)[4], const float (&c)[8], const float (&s)[8],
@@ -73,85 +66,49 @@ HEDDLE_DEVICE void scale_chunk(u32 (&x)[4], float scale) {
   }
 }
 
-/// Rotates one row in place, all of it or this thread's share: chunks are reached through
-/// `load(chunk, value)` and `store(chunk, value)`, 8 columns each. The `threads` that share the row
-/// call with their own `thread`. kRopeDim and the columns before it are multiples of 16 (halves)
-/// or 8.
-template <typename T, int kDim, int kRopeDim, RopePairing kPairing, class Load, class Store>
-HEDDLE_DEVICE void rotate_row(const RopeParameters& rope, i64 position, int thread, int threads,
-                              const Load& load, const Store& store) {
-  constexpr int kFirst = (kDim - kRopeDim) / 8;
+/// A share of a row's pairs, and their cosines and sines: 8 pairs whose columns are two chunks of 8
+/// (halves), or 4 pairs in one chunk (interleaved).
+template <int kDim, int kRopeDim, RopePairing kPairing>
+struct RopeUnit {
+  static constexpr bool kHalves = kPairing == RopePairing::halves;
+  static constexpr int kPairs = kHalves ? 8 : 4;
+  static constexpr int kCount = kRopeDim / 2 / kPairs;  ///< of a row
+  static constexpr int kFirst = (kDim - kRopeDim) / 8;  ///< chunks before the rotated ones
+  static_assert(kRopeDim % (2 * kPairs) == 0, "pairs come in whole chunks");
   static_assert((kDim - kRopeDim) % 8 == 0, "columns before the rotated ones come in chunks of 8");
-  const float* cosines = rope.cosines + position * rope.table_stride;
-  const float* sines = rope.sines + position * rope.table_stride;
-  if constexpr (kPairing == RopePairing::halves) {
-    static_assert(kRopeDim % 16 == 0, "both halves come in chunks of 8");
-    constexpr int kHalf = kRopeDim / 16;
-#pragma unroll 4
-    for (int n = thread; n < kHalf; n += threads) {
-      u32 x[4], y[4];
-      float c[8], s[8];
-      load_eight(c, cosines + 8 * n);
-      load_eight(s, sines + 8 * n);
-      load(kFirst + n, x);
-      load(kFirst + kHalf + n, y);
-      rotate_halves<T>(x, y, c, s, rope.scale);
-      store(kFirst + n, x);
-      store(kFirst + kHalf + n, y);
-    }
-  } else {
-    static_assert(kRopeDim % 8 == 0, "pairs come in chunks of 8 columns");
-#pragma unroll 4
-    for (int n = thread; n < kRopeDim / 8; n += threads) {
-      u32 x[4];
-      const float4 c = __ldg(reinterpret_cast<const float4*>(cosines) + n),
-                   s = __ldg(reinterpret_cast<const float4*>(sines) + n);
-      load(kFirst + n, x);
-      rotate_interleaved<T>(x, {c.x, c.y, c.z, c.w}, {s.x, s.y, s.z, s.w}, rope.scale);
-      store(kFirst + n, x);
-    }
-  }
-  if constexpr (kFirst > 0) {
-    if (rope.scale != 1.f) {
-      for (int n = thread; n < kFirst; n += threads) {
-        u32 x[4];
-        load(n, x);
-        scale_chunk<T>(x, rope.scale);
-        store(n, x);
-      }
-    }
-  }
-}
 
-/// Rotates whole tensors from `from` to `to` (rows on 16 bytes), one row of one (batch, head) by
-/// eight neighbouring threads; blocks of 128 threads, grid (ceil(rows / 16), heads, batch). Rows
-/// past a length are left alone.
-template <typename T, int kDim, int kRopeDim, RopePairing kPairing>
-HEDDLE_DEVICE void rope_rows(const RopeRowsArguments& args) {
-  const int row = blockIdx.x * 16 + threadIdx.x / 8, thread = threadIdx.x % 8;
-  const int head = blockIdx.y, batch = blockIdx.z;
-  if (row >= length_of(args.lengths, batch)) return;
-  const T* from = head_pointer<const T>(args.from, batch, head) + row * args.from.stride[2];
-  T* to = head_pointer<T>(args.to, batch, head) + row * args.to.stride[2];
-  const auto load = [&](int chunk, u32(&x)[4]) {
-    const uint4 value = *reinterpret_cast<const uint4*>(from + 8 * chunk);
-    x[0] = value.x, x[1] = value.y, x[2] = value.z, x[3] = value.w;
-  };
-  const auto store = [&](int chunk, const u32(&x)[4]) {
-    *reinterpret_cast<uint4*>(to + 8 * chunk) = make_uint4(x[0], x[1], x[2], x[3]);
-  };
-  rotate_row<T, kDim, kRopeDim, kPairing>(args.rope, rope_position(args.rope, batch, row), thread,
-                                          8, load, store);
-  if constexpr (kDim > kRopeDim) {
-    if (args.rope.scale == 1.f) {
-      for (int n = thread; n < (kDim - kRopeDim) / 8; n += 8) {
-        u32 x[4];
-        load(n, x);
-        store(n, x);
-      }
+  float4 cosines[kPairs / 4], sines[kPairs / 4];
+
+  HEDDLE_DEVICE void load_tables(const RopeParameters& rope, i64 position, int n) {
+    const i64 start = position * rope.table_stride + kPairs * n;
+#pragma unroll
+    for (int i = 0; i < kPairs / 4; ++i) {
+      cosines[i] = __ldg(reinterpret_cast<const float4*>(rope.cosines + start) + i);
+      sines[i] = __ldg(reinterpret_cast<const float4*>(rope.sines + start) + i);
     }
   }
-}
+
+  /// Turns unit `n` of a row; chunks are reached through load(chunk, value) and store(chunk,
+  /// value).
+  template <typename T, class Load, class Store>
+  HEDDLE_DEVICE void rotate(int n, float scale, const Load& load, const Store& store) const {
+    u32 x[4];
+    load(kFirst + n, x);
+    const float c[4] = {cosines[0].x, cosines[0].y, cosines[0].z, cosines[0].w},
+                s[4] = {sines[0].x, sines[0].y, sines[0].z, sines[0].w};
+    if constexpr (kHalves) {
+      const float4 c1 = cosines[kPairs / 4 - 1], s1 = sines[kPairs / 4 - 1];
+      u32 y[4];
+      load(kFirst + kCount + n, y);
+      rotate_halves<T>(x, y, {c[0], c[1], c[2], c[3], c1.x, c1.y, c1.z, c1.w},
+                       {s[0], s[1], s[2], s[3], s1.x, s1.y, s1.z, s1.w}, scale);
+      store(kFirst + kCount + n, y);
+    } else {
+      rotate_interleaved<T>(x, c, s, scale);
+    }
+    store(kFirst + n, x);
+  }
+};
 
 /// Tables from angles: one thread an entry of [rows, columns].
 HEDDLE_DEVICE void rope_tables(const RopeTableArguments& args) {

@@ -21,12 +21,6 @@ struct RopeParameters {
   long long position_batch_stride, position_row_stride;
 };
 
-struct RopeRowsArguments {
-  Tensor from, to;
-  Lengths lengths;
-  RopeParameters rope;
-};
-
 struct RopeTableArguments {
   const float* angles;
   long long row_stride, column_stride;

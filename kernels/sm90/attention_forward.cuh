@@ -76,9 +76,12 @@ struct AttentionForward {
   static constexpr int kVOffset = kKOffset + C::kStages * KTile::kBytes;
   static constexpr int kOOffset =
       C::kOutputAliasesQ ? kQOffset : kVOffset + C::kStages * VTile::kBytes;
-  static constexpr int kOStride = C::kOutputAliasesQ ? QTile::kBytes : OTile::kBytes;
-  static constexpr int kItemOffset = kVOffset + C::kStages * VTile::kBytes +
-                                     (C::kOutputAliasesQ ? 0 : C::kConsumers * OTile::kBytes);
+  /// O is staged so many boxes at a time.
+  static constexpr int kRoundBoxes = ceil_div(OTile::kBoxes, C::kOutputRounds);
+  static constexpr int kOStride =
+      C::kOutputAliasesQ ? QTile::kBytes : kRoundBoxes * OTile::kBoxBytes;
+  static constexpr int kItemOffset =
+      kVOffset + C::kStages * VTile::kBytes + (C::kOutputAliasesQ ? 0 : C::kConsumers * kOStride);
   static constexpr int kItemBytes = 48;
   static constexpr int kItemStages = 2;
   static constexpr int kBarrierOffset = kItemOffset + kItemStages * kItemBytes;
@@ -92,6 +95,15 @@ struct AttentionForward {
   /// What the launch asks for; the kernel aligns its window itself.
   static constexpr int kSharedBytes = kQRing + C::kConsumers * QRing::kBytes + tile::kTileAlignment;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block");
+
+  /// The only stage of Q is released after its last step, unless O's store holds it. (Within that
+  /// step, right after its last product, costs every step a branch: -4 % at S 8192.)
+  static constexpr bool kEarlyRelease = C::kQStages == 1 && !C::kOutputAliasesQ;
+  /// How a query tile follows another: see cross_late. Consumers in turns cannot issue one product
+  /// now and the other later; score expressions leave no registers for it.
+  static constexpr bool kLateCross =
+      kEarlyRelease || (C::kRopeDim > 0 && kPlain && kCrossTiles && !C::kTakeTurns);
+  static constexpr bool kCrosses = kCrossTiles || kLateCross;
 
   // Named barriers: 0 is __syncthreads.
   static constexpr int kTurnBarrier = 1;   // + consumer
@@ -362,27 +374,73 @@ struct AttentionForward {
       ptx::wgmma_commit();
     }
 
+    /// Waits for the query tile at hand, and rotates this consumer's rows where they lie. The
+    /// tables' loads are on their way together: one after the other they took twice as long.
     HEDDLE_DEVICE void wait_q(const WorkItem& item) const {
-      ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
-      if constexpr (C::kRopeDim > 0) rotate_q(item);
+      const u32 full = q_ring.full(q_at.stage());
+      if constexpr (C::kRopeDim == 0) {
+        ptx::mbarrier_wait(full, q_at.parity());
+      } else {
+        constexpr int kBatch = min_of(kRopeUnits, C::kVDim > 128 || !kPlain ? 1
+                                                  : C::kConsumers > 2       ? 2
+                                                                            : 4);
+#pragma unroll 1
+        for (int start = 0; start < kRopeUnits; start += kBatch) {
+          RopeUnit units[kBatch];
+          load_tables(item, start, units);
+          if (start == 0) ptx::mbarrier_wait(full, q_at.parity());
+          rotate(start, units);
+        }
+        rotation_done();
+      }
     }
 
-    /// Rotates this consumer's rows where they lie; eight threads a row, so that a table row is
-    /// read in whole lines.
-    HEDDLE_DEVICE void rotate_q(const WorkItem& item) const {
-      const u32 q = shared + kQOffset + q_at.stage() * kQStageBytes + consumer * QTile::kBytes;
-      const int thread = threadIdx.x % 128;
+    using RopeUnit = attention::RopeUnit<C::kQkDim, C::kRopeDim, C::kRopePairing>;
+    /// The warp group shares out 64 rows of units; a thread's are 128 apart.
+    static constexpr int kRopeUnits = ceil_div(64 * RopeUnit::kCount, 128);
+
+    template <int kCount>
+    HEDDLE_DEVICE void load_tables(const WorkItem& item, int start,
+                                   RopeUnit (&units)[kCount]) const {
 #pragma unroll
-      for (int pass = 0; pass < 4; ++pass) {
-        const int r = pass * 16 + thread / 8;
+      for (int i = 0; i < kCount; ++i) {
+        const int index = (start + i) * 128 + threadIdx.x % 128, r = index / RopeUnit::kCount;
         // Rows past the end are zeros: any position will do.
-        const int row = min_of(first_row(item) + r, item.q_length - 1);
-        attention::rotate_row<T, C::kQkDim, C::kRopeDim, C::kRopePairing>(
-            args.q_rope, attention::rope_position(args.q_rope, item.batch, row), thread % 8, 8,
+        const int row = max_of(min_of(first_row(item) + r, item.q_length - 1), 0);
+        units[i].load_tables(args.q_rope, attention::rope_position(args.q_rope, item.batch, row),
+                             index % RopeUnit::kCount);
+      }
+    }
+
+    /// Turns this thread's units.
+    template <int kCount>
+    HEDDLE_DEVICE void rotate(int start, const RopeUnit (&units)[kCount]) const {
+      const u32 q = shared + kQOffset + q_at.stage() * kQStageBytes + consumer * QTile::kBytes;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const int index = (start + i) * 128 + threadIdx.x % 128, r = index / RopeUnit::kCount;
+        if (r >= 64) return;
+        units[i].template rotate<T>(
+            index % RopeUnit::kCount, args.q_rope.scale,
             [&](int chunk, u32(&x)[4]) { ptx::load_shared(q + QTile::chunk_offset(r, chunk), x); },
             [&](int chunk, const u32(&x)[4]) {
               ptx::store_shared(q + QTile::chunk_offset(r, chunk), x);
             });
+      }
+    }
+
+    /// Columns before the rotated ones get the scale; then the products may read the tile.
+    HEDDLE_DEVICE void rotation_done() const {
+      if (RopeUnit::kFirst > 0 && args.q_rope.scale != 1.f) {
+        const u32 q = shared + kQOffset + q_at.stage() * kQStageBytes + consumer * QTile::kBytes;
+        for (int index = threadIdx.x % 128; index < 64 * RopeUnit::kFirst; index += 128) {
+          const u32 at =
+              q + QTile::chunk_offset(index / RopeUnit::kFirst, index % RopeUnit::kFirst);
+          u32 x[4];
+          ptx::load_shared(at, x);
+          attention::scale_chunk<T>(x, args.q_rope.scale);
+          ptx::store_shared(at, x);
+        }
       }
       ptx::fence_proxy_async_shared();
       ptx::barrier_sync(kGroupBarrier + consumer, 128);
@@ -495,6 +553,33 @@ struct AttentionForward {
       tile::pack_fragment<T, kTileN>(weights, s);
     }
 
+    /// The step between two query tiles where Q is not there yet, or to be rotated: it is waited
+    /// for under the last P V, and this tile's O is written under the next one's first scores.
+    HEDDLE_DEVICE void cross_late(const WorkItem& item, const WorkItem& following,
+                                  float (&out)[C::kVDim / 2], u32 (&weights)[kPvSlices][4],
+                                  Softmax& softmax, float (&correction)[2]) {
+      Softmax done = softmax;
+      wait_v();
+      issue_output(out, weights);
+      wait_q(following);
+      const int key_end = own_key_end(following);
+      skip_k(following.key_end - key_end);
+      wait_k();
+      float s[kTileN / 2];
+      issue_scores(s);
+      ptx::wgmma_wait<1>();
+      ptx::pin(out);
+      release_v();
+      finish(item, out, done);
+      ptx::wgmma_wait<0>();
+      ptx::pin(s);
+      release_k();
+      softmax.reset();
+      apply_softmax<true>(s, following, key_end - 1, softmax, correction);
+      tile::pack_fragment<T, kTileN>(weights, s);
+      skip_v(following.key_end - key_end);
+    }
+
     HEDDLE_DEVICE static void correct_output(float (&out)[C::kVDim / 2],
                                              const float (&correction)[2]) {
       if constexpr (C::kSlack > 0) {
@@ -527,9 +612,15 @@ struct AttentionForward {
             else
               step<true, false>(item, key_tile, out, weights, softmax, correction);
           }
-          if constexpr (kCrossTiles) release_q();
-          const WorkItem following = kCrossTiles ? next_item() : item;
-          if (kCrossTiles && following.q_tile >= 0 && !following.empty()) {
+          if constexpr (kCrossTiles || kEarlyRelease) release_q();
+          const WorkItem following = kCrosses ? next_item() : item;
+          if (kCrosses && following.q_tile >= 0 && !following.empty()) {
+            if constexpr (kLateCross) {
+              cross_late(item, following, out, weights, softmax, correction);
+              attention::clear(out);
+              item = following;
+              continue;
+            }
             Softmax done = softmax;
             const int key_end = own_key_end(following);
             wait_q(following);
@@ -543,7 +634,7 @@ struct AttentionForward {
           }
           last_output(out, weights);
           finish(item, out, softmax);
-          item = kCrossTiles ? following : next_item();
+          item = kCrosses ? following : next_item();
           break;
         }
       }
@@ -602,33 +693,39 @@ struct AttentionForward {
 
       const u32 staging = shared + kOOffset + consumer * kOStride;
       const u32 group_barrier = kGroupBarrier + consumer;
-      if (thread == 0) ptx::bulk_wait_read<0>();  // the last tile's store has left the staging
-      ptx::barrier_sync(group_barrier, 128);
       attention::scale_rows(out, factor);
 #pragma unroll
-      for (int k = 0; k < C::kVDim / 16; ++k) {
-        u32 slice[4];
+      for (int round = 0; round < C::kOutputRounds; ++round) {
+        constexpr int kRoundSlices = kRoundBoxes * tile::kBoxColumns / 16;
+        const u32 base = staging - round * kRoundBoxes * OTile::kBoxBytes;
+        if (thread == 0) ptx::bulk_wait_read<0>();  // the store before has left the staging
+        ptx::barrier_sync(group_barrier, 128);
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          slice[i] = ptx::pack<T>(out[8 * k + 2 * i], out[8 * k + 2 * i + 1]);
-        tile::store_slice<OTile>(staging, thread / 32 * 16, k, slice);
-      }
-      if constexpr (C::kVDim % 16 != 0) {
-        constexpr int k = C::kVDim / 16;
-        const u32 slice[4] = {ptx::pack<T>(out[8 * k], out[8 * k + 1]),
-                              ptx::pack<T>(out[8 * k + 2], out[8 * k + 3]), 0, 0};
-        tile::store_slice<OTile>(staging, thread / 32 * 16, k, slice);
-      }
-      ptx::fence_proxy_async_shared();
-      ptx::barrier_sync(group_barrier, 128);
-      if (thread == 0) {
-        if constexpr (C::kSequenceMaps) ptx::tensor_map_acquire(maps_of(args, item.batch) + 3);
+        for (int n = 0; n < kRoundSlices; ++n) {
+          const int k = round * kRoundSlices + n;
+          if (16 * k >= C::kVDim) continue;
+          const bool half = C::kVDim - 16 * k == 8;
+          u32 slice[4];
 #pragma unroll
-        for (int box = 0; box < OTile::kBoxes; ++box)
-          ptx::tma_store_4d(maps_of(args, item.batch) + 3, staging + box * OTile::kBoxBytes,
-                            box * tile::kBoxColumns, first_row(item), item.head,
-                            C::kSequenceMaps ? 0 : item.batch);
-        ptx::bulk_commit();
+          for (int i = 0; i < 4; ++i)
+            slice[i] =
+                i >= 2 && half ? 0 : ptx::pack<T>(out[8 * k + 2 * i], out[8 * k + 2 * i + 1]);
+          tile::store_slice<OTile>(base, thread / 32 * 16, k, slice);
+        }
+        ptx::fence_proxy_async_shared();
+        ptx::barrier_sync(group_barrier, 128);
+        if (thread == 0) {
+          if constexpr (C::kSequenceMaps) ptx::tensor_map_acquire(maps_of(args, item.batch) + 3);
+#pragma unroll
+          for (int n = 0; n < kRoundBoxes; ++n) {
+            const int box = round * kRoundBoxes + n;
+            if (box >= OTile::kBoxes) continue;
+            ptx::tma_store_4d(maps_of(args, item.batch) + 3, base + box * OTile::kBoxBytes,
+                              box * tile::kBoxColumns, first_row(item), item.head,
+                              C::kSequenceMaps ? 0 : item.batch);
+          }
+          ptx::bulk_commit();
+        }
       }
       if constexpr (C::kOutputAliasesQ) {
         if (thread == 0) {
@@ -636,7 +733,7 @@ struct AttentionForward {
           ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
         }
         q_at.advance();
-      } else if (!kCrossTiles || item.empty()) {
+      } else if (item.empty()) {
         release_q();
       }
     }
