@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from driver import interleaved_milliseconds
+from timing import interleaved_milliseconds
 
 cuda = c.CDLL("libcuda.so.1")
 

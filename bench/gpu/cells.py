@@ -99,7 +99,7 @@ def all_cells():
                             f"{name} {'backward' if backward else 'forward'}", 8192, 128, 2, 16,
                             window=1024 if name == "window" else 0, score="" if name == "window" else name,
                             backward=backward, peers=("flex",), floors=(("flex", ratio),))
-    for dim in (64, 128):
+    for dim in (64, 128, 256):
         for causal in (False, True):
             yield Attention("Deterministic backward, S 8192", f"deterministic d{dim} {'causal' if causal else 'full'}", 8192,
                             dim, 2, 2048 // dim, causal=causal, backward=True, deterministic=True, peers=("unordered",),

@@ -7,7 +7,8 @@ import sys
 
 import torch
 
-from driver import _cuda, check, interleaved_milliseconds
+from driver import _cuda, check
+from timing import interleaved_milliseconds
 
 
 DIMS = 7
