@@ -26,8 +26,9 @@ AttentionOptions small(AttentionOptions options) {
   return options;
 }
 
-AttentionOptions ragged(AttentionOptions options) {
-  options.padding = options.ragged = 1;
+AttentionOptions padded(AttentionOptions options) {
+  options.padding = 1;
+  options.ragged = 0;
   return small(options);
 }
 
@@ -44,14 +45,14 @@ const std::vector<Kind>& kinds() {
       {"hopper_forward",
        [](Random& r) { return random_sdpa(r, small(aligned_options())); },
        {"attention forward", "Hopper"}},
-      {"hopper_forward_ragged",
-       [](Random& r) { return random_sdpa(r, ragged(aligned_options())); },
+      {"hopper_forward_padded",
+       [](Random& r) { return random_sdpa(r, padded(aligned_options())); },
        {"attention forward", "Hopper"}},
       {"hopper_backward",
        [](Random& r) { return random_sdpa_backward(r, small(aligned_backward_options())); },
        {"attention backward", "Hopper"}},
-      {"hopper_backward_ragged",
-       [](Random& r) { return random_sdpa_backward(r, ragged(aligned_backward_options())); },
+      {"hopper_backward_padded",
+       [](Random& r) { return random_sdpa_backward(r, padded(aligned_backward_options())); },
        {"attention backward", "Hopper"}},
       {"general_forward",
        [](Random& r) { return random_sdpa(r, small(gpu_options())); },
