@@ -16,6 +16,15 @@ inline constexpr float kLn2 = 0.6931471805599453f;
 
 HEDDLE_DEVICE float minus_infinity() { return __int_as_float(0xff800000); }
 
+/// log(2^reference * sum), or its log2; -inf of no terms. The approximate logarithm errs by 2^-22,
+/// which f32 problems (`kExact`) would notice.
+template <bool kExact>
+HEDDLE_DEVICE float log_sum_exp(float reference, float sum, bool in_log2) {
+  if (sum == 0.f) return minus_infinity();
+  const float log2_sum = kExact ? log2f(sum) : ptx::log2(sum);
+  return in_log2 ? reference + log2_sum : ptx::fma(reference, kLn2, log2_sum * kLn2);
+}
+
 /// Keys outside lo[h] <= column < hi[h] get score -inf; bounds count from the thread's column 0.
 template <int kCount>
 HEDDLE_DEVICE void mask_scores(float (&s)[kCount], const int (&lo)[2], const int (&hi)[2],

@@ -74,24 +74,15 @@ HEDDLE_DEVICE KeyInterval visible_keys(const Bound* bounds, int count, int batch
   for (int n = 0; n < count; ++n) {
     const Bound& bound = bounds[n];
     i64 at = bound.constant;
-    switch (bound.anchor) {
-      case Anchor::start:
-        break;
-      case Anchor::kv_end:
-        at += kv_length;
-        break;
-      case Anchor::top_left:
-        at += row;
-        break;
-      case Anchor::bottom_right:
-        at += row + kv_length - q_length;
-        break;
-      case Anchor::operand:
-        at += load_integer(bound.operand.data,
-                           batch * bound.operand.stride[0] + row * bound.operand.stride[2],
-                           bound.operand.offsets_are_64_bit);
-        break;
-    }
+    // Selections, not a switch: around its jump table the compiler keeps registers in local memory.
+    const Anchor anchor = bound.anchor;
+    if (anchor == Anchor::top_left || anchor == Anchor::bottom_right) at += row;
+    if (anchor == Anchor::kv_end || anchor == Anchor::bottom_right) at += kv_length;
+    if (anchor == Anchor::bottom_right) at -= q_length;
+    if (anchor == Anchor::operand)
+      at += load_integer(bound.operand.data,
+                         batch * bound.operand.stride[0] + row * bound.operand.stride[2],
+                         bound.operand.offsets_are_64_bit);
     if (bound.upper) {
       hi = at < hi ? at : hi;
     } else {

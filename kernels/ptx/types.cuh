@@ -28,6 +28,15 @@ inline constexpr bool is_same = false;
 template <typename A>
 inline constexpr bool is_same<A, A> = true;
 
+template <bool kFirst, typename A, typename B>
+struct Choice {
+  using Type = A;
+};
+template <typename A, typename B>
+struct Choice<false, A, B> {
+  using Type = B;
+};
+
 HEDDLE_DEVICE constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 HEDDLE_DEVICE constexpr int round_up(int a, int b) { return ceil_div(a, b) * b; }
 HEDDLE_DEVICE constexpr int min_of(int a, int b) { return a < b ? a : b; }

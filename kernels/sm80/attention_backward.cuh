@@ -136,14 +136,20 @@ HEDDLE_DEVICE void attention_backward_sink(const BackwardParameters& p) {
   }
 }
 
+/// Stages of what a sweep passes by: f32 tiles are not copied asynchronously, so a second one would
+/// hide nothing.
+template <typename T>
+inline constexpr int sweep_stages = is_same<T, float> ? 1 : 2;
+
 template <class Config>
 struct KeySweepTiles {
+  using T = typename Config::Element;
   static constexpr int kTileN = 16 * Config::kWarps;
-  static constexpr int kStages = 2;
-  using Key = tile::SharedTile<kTileN, Config::kQkDim>;
-  using Value = tile::SharedTile<kTileN, Config::kVDim>;
-  using Query = tile::SharedTile<Config::kTileM, Config::kQkDim>;
-  using OutputGradient = tile::SharedTile<Config::kTileM, Config::kVDim>;
+  static constexpr int kStages = sweep_stages<T>;
+  using Key = tile::PlaneTile<T, kTileN, Config::kQkDim>;
+  using Value = tile::PlaneTile<T, kTileN, Config::kVDim>;
+  using Query = tile::PlaneTile<T, Config::kTileM, Config::kQkDim>;
+  using OutputGradient = tile::PlaneTile<T, Config::kTileM, Config::kVDim>;
   static constexpr int kStageBytes = Query::kBytes + OutputGradient::kBytes;
   static constexpr int kStagesAt = Key::kBytes + Value::kBytes;
   static constexpr int kRowsAt = kStagesAt + kStages * kStageBytes;
@@ -231,8 +237,8 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
   };
 
   int step = first_key < kv_length ? next_step(0) : steps;
-  if (step < steps) load_stage(step, 0);
-  for (int stage = 0; step < steps; stage ^= 1) {
+  if (Tiles::kStages == 2 && step < steps) load_stage(step, 0);
+  for (int stage = 0; step < steps; stage ^= Tiles::kStages - 1) {
     const int head = blockIdx.y * group + step / steps_per_head,
               first_row = step % steps_per_head * kTileM;
     const int head_k = head / (f.q_heads / f.k_heads), head_v = head / (f.q_heads / f.v_heads);
@@ -247,9 +253,13 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
       loaded_head_v = head_v;
     }
     const int next = next_step(step + 1);
+    if constexpr (Tiles::kStages == 1) {
+      __syncthreads();
+      load_stage(step, stage);
+    }
     ptx::copy_async_wait<0>();
     __syncthreads();
-    if (next < steps) load_stage(next, stage ^ 1);
+    if (Tiles::kStages == 2 && next < steps) load_stage(next, stage ^ 1);
 
     const u32 query = stages + stage * Tiles::kStageBytes, d_out = query + QueryTile::kBytes;
     // S^T and dP^T: the warp's 16 keys against kTileM rows.
@@ -260,22 +270,22 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
                                                                           d_out);
 
     const CellGradient<Config, Score, Derivative> gradient(p, batch, head, q_length, kv_length);
+    const bool computed = block_is_computed<Config>(f, batch, head, first_row, first_key);
 #pragma unroll
     for (int n = 0; n < kTileM / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int r = 8 * n + 2 * (lane % 4) + i % 2, column = keys[i / 2];
         const RowRecord record = records[stage * kTileM + r];
-        const bool seen = column >= record.lo && column < record.hi &&
-                          block_is_computed<Config>(f, batch, head, first_row + r, column);
+        const bool seen = computed && column >= record.lo && column < record.hi;
         gradient.cell(seen, first_row + r, column, record.statistic, record.delta, weights[n][i],
                       d_dots[n][i]);
       }
     }
     if constexpr (Config::kWantDv)
-      multiply_rounded<T, kVSlices * 2, kTileM / 8, GradientTile>(dv, weights, d_out);
+      multiply_sums<T, kVSlices * 2, kTileM / 8, GradientTile>(dv, weights, d_out);
     if constexpr (Config::kWantDk)
-      multiply_rounded<T, kQkSlices * 2, kTileM / 8, QueryTile>(dk, d_dots, query);
+      multiply_sums<T, kQkSlices * 2, kTileM / 8, QueryTile>(dk, d_dots, query);
     step = next;
   }
   ptx::copy_async_wait<0>();
@@ -295,12 +305,13 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
 
 template <class Config>
 struct QuerySweepTiles {
+  using T = typename Config::Element;
   static constexpr int kTileM = 16 * Config::kWarps;
-  static constexpr int kStages = 2;
-  using Query = tile::SharedTile<kTileM, Config::kQkDim>;
-  using OutputGradient = tile::SharedTile<kTileM, Config::kVDim>;
-  using Key = tile::SharedTile<Config::kTileN, Config::kQkDim>;
-  using Value = tile::SharedTile<Config::kTileN, Config::kVDim>;
+  static constexpr int kStages = sweep_stages<T>;
+  using Query = tile::PlaneTile<T, kTileM, Config::kQkDim>;
+  using OutputGradient = tile::PlaneTile<T, kTileM, Config::kVDim>;
+  using Key = tile::PlaneTile<T, Config::kTileN, Config::kQkDim>;
+  using Value = tile::PlaneTile<T, Config::kTileN, Config::kVDim>;
   static constexpr int kStageBytes = Key::kBytes + Value::kBytes;
   static constexpr int kStagesAt = Query::kBytes + OutputGradient::kBytes;
   static constexpr int kSharedBytes = kStagesAt + kStages * kStageBytes;
@@ -376,29 +387,33 @@ HEDDLE_DEVICE void attention_backward_queries(const BackwardParameters& p) {
   };
   const CellGradient<Config, Score, Derivative> gradient(p, batch, head, q_length, kv_length);
   float dq[kQkSlices * 2][4] = {};
-  if (begin < end) load_stage(begin, 0);
-  for (int tile = begin, stage = 0; tile < end; ++tile, stage ^= 1) {
+  if (Tiles::kStages == 2 && begin < end) load_stage(begin, 0);
+  for (int tile = begin, stage = 0; tile < end; ++tile, stage ^= Tiles::kStages - 1) {
+    if constexpr (Tiles::kStages == 1) {
+      __syncthreads();
+      load_stage(tile, stage);
+    }
     ptx::copy_async_wait<0>();
     __syncthreads();
-    if (tile + 1 < end) load_stage(tile + 1, stage ^ 1);
+    if (Tiles::kStages == 2 && tile + 1 < end) load_stage(tile + 1, stage ^ 1);
     const u32 key = stages + stage * Tiles::kStageBytes, value = key + KeyTile::kBytes;
     float weights[kTileN / 8][4] = {}, d_dots[kTileN / 8][4] = {};
     multiply_transposed<T, kTileN / 8, kQkSlices, QueryTile, KeyTile>(weights, query, warp * 16,
                                                                       key);
     multiply_transposed<T, kTileN / 8, kVSlices, GradientTile, ValueTile>(d_dots, d_out, warp * 16,
                                                                           value);
+    const bool computed = block_is_computed<Config>(f, batch, head, first_row, tile * kTileN);
 #pragma unroll
     for (int n = 0; n < kTileN / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int half = i / 2, column = tile * kTileN + 8 * n + 2 * (lane % 4) + i % 2;
-        const bool seen = column >= visible[half].lo && column < visible[half].hi &&
-                          block_is_computed<Config>(f, batch, head, rows[half], column);
+        const bool seen = computed && column >= visible[half].lo && column < visible[half].hi;
         gradient.cell(seen, rows[half], column, statistic[half], delta[half], weights[n][i],
                       d_dots[n][i]);
       }
     }
-    multiply_rounded<T, kQkSlices * 2, kTileN / 8, KeyTile>(dq, d_dots, key);
+    multiply_sums<T, kQkSlices * 2, kTileN / 8, KeyTile>(dq, d_dots, key);
   }
   ptx::copy_async_wait<0>();
   __syncthreads();
@@ -467,6 +482,8 @@ HEDDLE_DEVICE void attention_backward_load(const BackwardParameters& p) {
                                                                             warp * 16, key);
           multiply_transposed<T, kTileN / 8, kVSlices, GradientTile, ValueTile>(d_loads, d_out,
                                                                                 warp * 16, value);
+          const bool computed =
+              block_is_computed<Config>(f, batch, head, first_row, tile_n * kTileN);
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             const int row = first_row + warp * 16 + lane / 4 + 8 * half;
@@ -480,8 +497,7 @@ HEDDLE_DEVICE void attention_backward_load(const BackwardParameters& p) {
 #pragma unroll
               for (int i = 2 * half; i < 2 * half + 2; ++i) {
                 const int column = tile_n * kTileN + 8 * n + 2 * (lane % 4) + i % 2;
-                const bool seen = column >= visible.lo && column < visible.hi &&
-                                  block_is_computed<Config>(f, batch, head, row, column);
+                const bool seen = computed && column >= visible.lo && column < visible.hi;
                 gradient.cell(seen, row, column, statistic, delta, weights[n][i], d_loads[n][i]);
                 sums[n][i] += d_loads[n][i];
               }

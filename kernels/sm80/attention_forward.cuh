@@ -6,11 +6,13 @@
 // tile arrives under Q K^T, K of the next under the softmax.
 //
 // The generated source gives
-//   Config: Element (bf16 or f16), kQkDim, kVDim, kWarps, kTileN, kAligned, kPagedK, kPagedV,
+//   Config: Element (bf16, f16 or float), kQkDim, kVDim, kWarps, kTileN, kAligned, kPagedK,
+//   kPagedV,
 //           kBlockMask, kDropout, kInputIsLog2
 //   Score:  kIdentity, and value(cell) -> f32, the score of one cell from its scaled dot.
 #pragma once
 
+#include "../attention/online_softmax.cuh"
 #include "scores.cuh"
 
 namespace heddle::sm80 {
@@ -19,11 +21,12 @@ using attention::ForwardParameters;
 
 template <class Config>
 struct ForwardTiles {
+  using T = typename Config::Element;
   static constexpr int kTileM = 16 * Config::kWarps;
-  using Query = tile::SharedTile<kTileM, Config::kQkDim>;
-  using Output = tile::SharedTile<kTileM, Config::kVDim>;
-  using Key = tile::SharedTile<Config::kTileN, Config::kQkDim>;
-  using Value = tile::SharedTile<Config::kTileN, Config::kVDim>;
+  using Query = tile::PlaneTile<T, kTileM, Config::kQkDim>;
+  using Output = tile::PlaneTile<T, kTileM, Config::kVDim>;
+  using Key = tile::PlaneTile<T, Config::kTileN, Config::kQkDim>;
+  using Value = tile::PlaneTile<T, Config::kTileN, Config::kVDim>;
   static constexpr int kQueryBytes = max_of(Query::kBytes, Output::kBytes);
   static constexpr int kIntervals = kQueryBytes + Key::kBytes + Value::kBytes;
   static constexpr int kSharedBytes = kIntervals + 2 * kTileM * 4;
@@ -41,8 +44,9 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
   constexpr int kTileM = Tiles::kTileM, kTileN = Config::kTileN;
   constexpr int kQkSlices = ceil_div(Config::kQkDim, 16);
   constexpr int kVGroups = ceil_div(Config::kVDim, 16);
-  // Up to 128 columns Q's fragments fit in registers beside the sums; beyond they are read again.
-  constexpr bool kQueryInRegisters = Config::kQkDim <= 128;
+  // Up to 128 columns Q's fragments fit in registers beside the sums; beyond they are read again,
+  // and so are planes, which take their own sums there.
+  constexpr bool kQueryInRegisters = Config::kQkDim <= 128 && QueryTile::kPlanes == 1;
 
   extern __shared__ __align__(1024) u8 shared[];
   const u32 query = shared_address(shared), key = query + Tiles::kQueryBytes,
@@ -100,7 +104,7 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
 
   float out[kVGroups * 2][4] = {};
   float row_max[2] = {kMinusInfinity, kMinusInfinity}, row_sum[2] = {0, 0};
-  u32 q_fragments[kQueryInRegisters ? kQkSlices : 1][4];
+  PlaneFragment<T> q_fragments[kQueryInRegisters ? kQkSlices : 1];
 
   const auto load_k = [&](int tile) {
     load_keys<Config, Config::kPagedK, Config::kQkDim, KeyTile, kThreads>(
@@ -126,7 +130,7 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
     if constexpr (kQueryInRegisters) {
 #pragma unroll
       for (int k = 0; k < kQkSlices; ++k)
-        load_row_fragment<QueryTile>(query, warp * 16, k, q_fragments[k]);
+        load_row_fragment<T, QueryTile>(query, warp * 16, k, q_fragments[k]);
     }
   }
   while (tile < end) {
@@ -135,23 +139,19 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
     load_v(tile);
 
     float scores[kTileN / 8][4] = {};
+    multiply<T, kTileN / 8, kQkSlices>(
+        scores,
+        [&](int k, PlaneFragment<T>& a) {
+          if constexpr (kQueryInRegisters) {
 #pragma unroll
-    for (int k = 0; k < kQkSlices; ++k) {
-      u32 a[4];
-      if constexpr (kQueryInRegisters) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) a[i] = q_fragments[k][i];
-      } else {
-        load_row_fragment<QueryTile>(query, warp * 16, k, a);
-      }
-#pragma unroll
-      for (int n = 0; n < kTileN / 16; ++n) {
-        u32 b[4];
-        load_transposed_operand<KeyTile>(key, 16 * n, k, b);
-        ptx::mma_m16n8k16<T>(scores[2 * n], a, b[0], b[1]);
-        ptx::mma_m16n8k16<T>(scores[2 * n + 1], a, b[2], b[3]);
-      }
-    }
+            for (int i = 0; i < 4; ++i) a[0][i] = q_fragments[k][0][i];
+          } else {
+            load_row_fragment<T, QueryTile>(query, warp * 16, k, a);
+          }
+        },
+        [&](int n, int k, PlaneFragment<T>& b) {
+          load_transposed_operand<T, KeyTile>(key, 16 * n, k, b);
+        });
     __syncthreads();
     const int next = next_tile(tile + 1);
     if (next < end) load_k(next);
@@ -230,7 +230,7 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
       ptx::copy_async_wait<0>();
     }
     __syncthreads();
-    multiply_rounded<T, kVGroups * 2, kTileN / 8, ValueTile>(out, scores, value);
+    multiply_sums<T, kVGroups * 2, kTileN / 8, ValueTile>(out, scores, value);
     tile = next;
   }
   ptx::copy_async_wait<0>();
@@ -263,12 +263,9 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
       normalise[half] *= p.keep_scale;
     }
     if (lane % 4 == 0 && rows[half] < p.q_length && (valid || !o_is_ragged)) {
-      const float log2_sum = top + ptx::log2(sum);
       if (p.stats.data)
         *attention::element_pointer<float>(p.stats, batch, head, rows[half], 0) =
-            sum == 0       ? kMinusInfinity
-            : p.stats_log2 ? log2_sum
-                           : log2_sum * kLn2;
+            attention::log_sum_exp<is_same<T, float>>(top, sum, p.stats_log2 != 0);
       if (p.max.data)
         *attention::element_pointer<float>(p.max, batch, head, rows[half], 0) = top * kLn2;
       if (p.sum_exp.data)

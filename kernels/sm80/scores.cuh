@@ -4,14 +4,15 @@
 #include "../attention/dropout.cuh"
 #include "../attention/operand.cuh"
 #include "../ptx/math.cuh"
-#include "../ptx/mma.cuh"
 #include "../tile/fragment.cuh"
+#include "../tile/planes.cuh"
 #include "tile_load.cuh"
 
 namespace heddle::sm80 {
 
 using attention::Dropout;
 using attention::KeyInterval;
+using tile::PlaneFragment;
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.6931471805599453f;
@@ -29,7 +30,8 @@ struct GradientCell : Cell {
   float gradient;
 };
 
-/// Whether the block mask, if there is one, has the 128 x 128 block of (row, column) computed.
+/// Whether the block mask, if there is one, has the 128 x 128 block of (row, column) computed. A
+/// tile lies in one block: its sides divide 128.
 template <class Config>
 HEDDLE_DEVICE bool block_is_computed(const attention::ForwardParameters& p, int batch, int head,
                                      int row, int column) {
@@ -44,66 +46,114 @@ HEDDLE_DEVICE bool block_is_computed(const attention::ForwardParameters& p, int 
 }
 
 /// A fragment: the warp's 16 rows from `row`, columns 16k .. 16k+15.
-template <class Tile>
-HEDDLE_DEVICE void load_row_fragment(u32 tile, int row, int k, u32 (&a)[4]) {
+template <typename T, class Tile>
+HEDDLE_DEVICE void load_row_fragment(u32 tile, int row, int k, PlaneFragment<T>& a) {
   const int lane = threadIdx.x % 32;
-  ptx::load_matrix_x4(tile + Tile::chunk_offset(row + lane % 16, 2 * k + lane / 16), a);
+#pragma unroll
+  for (int plane = 0; plane < Tile::kPlanes; ++plane)
+    ptx::load_matrix_x4(
+        tile + plane * Tile::kPlaneBytes + Tile::chunk_offset(row + lane % 16, 2 * k + lane / 16),
+        a[plane]);
 }
 
 /// B fragments of rows `row` .. `row`+15 as the columns of B (two groups of 8), k slice `k` of the
 /// tile's columns: the second operand of X Y^T.
-template <class Tile>
-HEDDLE_DEVICE void load_transposed_operand(u32 tile, int row, int k, u32 (&b)[4]) {
+template <typename T, class Tile>
+HEDDLE_DEVICE void load_transposed_operand(u32 tile, int row, int k, PlaneFragment<T>& b) {
   const int lane = threadIdx.x % 32;
-  ptx::load_matrix_x4(
-      tile + Tile::chunk_offset(row + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2), b);
+#pragma unroll
+  for (int plane = 0; plane < Tile::kPlanes; ++plane)
+    ptx::load_matrix_x4(
+        tile + plane * Tile::kPlaneBytes +
+            Tile::chunk_offset(row + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2),
+        b[plane]);
 }
 
 /// B fragments of columns `column` .. `column`+15 (two groups of 8), k running over the 16 rows
 /// from `row`: the second operand of X Y.
-template <class Tile>
-HEDDLE_DEVICE void load_operand(u32 tile, int row, int column, u32 (&b)[4]) {
+template <typename T, class Tile>
+HEDDLE_DEVICE void load_operand(u32 tile, int row, int column, PlaneFragment<T>& b) {
   const int lane = threadIdx.x % 32;
-  ptx::load_matrix_x4_transposed(tile + Tile::chunk_offset(row + lane % 16, column / 8 + lane / 16),
-                                 b);
+#pragma unroll
+  for (int plane = 0; plane < Tile::kPlanes; ++plane)
+    ptx::load_matrix_x4_transposed(tile + plane * Tile::kPlaneBytes +
+                                       Tile::chunk_offset(row + lane % 16, column / 8 + lane / 16),
+                                   b[plane]);
+}
+
+/// d (16 x 8*kGroups) += A B over kSlices of 16: `load_a(k, a)` gives A's slice k, `load_b(n, k,
+/// b)` B's in column groups 2n and 2n + 1.
+template <typename T, int kGroups, int kSlices, class LoadA, class LoadB>
+HEDDLE_DEVICE void multiply(float (&d)[kGroups][4], const LoadA& load_a, const LoadB& load_b) {
+  if constexpr (tile::Planes<T>::kCount == 1) {
+#pragma unroll
+    for (int k = 0; k < kSlices; ++k) {
+      PlaneFragment<T> a;
+      load_a(k, a);
+#pragma unroll
+      for (int n = 0; n < kGroups / 2; ++n) {
+        PlaneFragment<T> b;
+        load_b(n, k, b);
+        ptx::mma_m16n8k16<T>(d[2 * n], a[0], b[0][0], b[0][1]);
+        ptx::mma_m16n8k16<T>(d[2 * n + 1], a[0], b[0][2], b[0][3]);
+      }
+    }
+  } else {
+    // As many columns at once as sums beside d find registers; A is read again for each.
+    constexpr int kUnrolled = kSlices > 8 ? 2 : 4;  // more would fetch fragments nothing can hold
+    constexpr int kAtOnce = kGroups < 16 ? min_of(kGroups, 4) : 2;
+#pragma unroll
+    for (int first = 0; first < kGroups; first += kAtOnce) {
+      tile::PlaneSums<T, kAtOnce> sums;
+      sums.clear_after(d + max_of(first - kAtOnce, 0));
+#pragma unroll kUnrolled
+      for (int k = 0; k < kSlices; ++k) {
+        PlaneFragment<T> a;
+        load_a(k, a);
+#pragma unroll
+        for (int n = 0; n < kAtOnce && first + n < kGroups; n += 2) {
+          PlaneFragment<T> b;
+          load_b((first + n) / 2, k, b);
+          sums.multiply(n, a, b);
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kAtOnce && first + n < kGroups; ++n)
+        sums.template add_to<kSlices>(n, d[first + n]);
+    }
+  }
 }
 
 /// d (16 x 8*kGroups) += A rows from `row` of tile `a` times (rows 0.. of tile `b`)^T over kSlices
 /// of 16.
 template <typename T, int kGroups, int kSlices, class TileA, class TileB>
 HEDDLE_DEVICE void multiply_transposed(float (&d)[kGroups][4], u32 a, int row, u32 b) {
-#pragma unroll
-  for (int k = 0; k < kSlices; ++k) {
-    u32 left[4];
-    load_row_fragment<TileA>(a, row, k, left);
-#pragma unroll
-    for (int n = 0; n < kGroups / 2; ++n) {
-      u32 right[4];
-      load_transposed_operand<TileB>(b, 16 * n, k, right);
-      ptx::mma_m16n8k16<T>(d[2 * n], left, right[0], right[1]);
-      ptx::mma_m16n8k16<T>(d[2 * n + 1], left, right[2], right[3]);
-    }
-  }
+  multiply<T, kGroups, kSlices>(
+      d, [&](int k, PlaneFragment<T>& left) { load_row_fragment<T, TileA>(a, row, k, left); },
+      [&](int n, int k, PlaneFragment<T>& right) {
+        load_transposed_operand<T, TileB>(b, 16 * n, k, right);
+      });
 }
 
-/// d (16 x 8*kGroups) += x (16 x 8*kInner, sums of an earlier product, rounded to T) times tile
-/// `b`.
+/// d (16 x 8*kGroups) += x (16 x 8*kInner, sums of an earlier product, as an operand of T) times
+/// tile `b`.
 template <typename T, int kGroups, int kInner, class TileB>
-HEDDLE_DEVICE void multiply_rounded(float (&d)[kGroups][4], const float (&x)[kInner][4], u32 b) {
+HEDDLE_DEVICE void multiply_sums(float (&d)[kGroups][4], const float (&x)[kInner][4], u32 b) {
+  multiply<T, kGroups, kInner / 2>(
+      d,
+      [&](int k, PlaneFragment<T>& left) {
 #pragma unroll
-  for (int k = 0; k < kInner / 2; ++k) {
-    u32 left[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      left[i] = ptx::pack<T>(x[2 * k + i / 2][2 * (i % 2)], x[2 * k + i / 2][2 * (i % 2) + 1]);
-#pragma unroll
-    for (int n = 0; n < kGroups / 2; ++n) {
-      u32 right[4];
-      load_operand<TileB>(b, 16 * k, 16 * n, right);
-      ptx::mma_m16n8k16<T>(d[2 * n], left, right[0], right[1]);
-      ptx::mma_m16n8k16<T>(d[2 * n + 1], left, right[2], right[3]);
-    }
-  }
+        for (int i = 0; i < 4; ++i) {
+          const float* pair = &x[2 * k + i / 2][2 * (i % 2)];
+          if constexpr (tile::Planes<T>::kCount == 1)
+            left[0][i] = ptx::pack<T>(pair[0], pair[1]);
+          else
+            tile::split_pair(pair[0], pair[1], left, i);
+        }
+      },
+      [&](int n, int k, PlaneFragment<T>& right) {
+        load_operand<T, TileB>(b, 16 * k, 16 * n, right);
+      });
 }
 
 /// Loads key or value rows, through the page table if there is one.
@@ -122,34 +172,53 @@ HEDDLE_DEVICE void load_keys(u32 tile, const attention::Tensor& tensor,
 }
 
 /// Writes the warp's 16 rows (from `row` of the tile) of sums, rounded, to rows first_row + row..
-/// of global memory below row_end, through `tile` in shared memory so that rows leave in 16-byte
-/// pieces.
+/// of global memory below row_end: 16-bit rows through `tile` in shared memory, so that they leave
+/// in 16-byte pieces; f32 ones at once, four lanes filling a sector of 32.
 template <typename T, class Tile, int kColumns, bool kAligned, int kGroups>
 HEDDLE_DEVICE void store_rows(u32 tile, int row, const float (&sums)[kGroups][4], float factor,
                               T* base, i64 stride, int first_row, int row_end) {
   const int lane = threadIdx.x % 32;
+  if constexpr (is_same<T, float>) {
 #pragma unroll
-  for (int n = 0; n < kGroups; ++n) {
+    for (int n = 0; n < kGroups; ++n) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      ptx::store_shared(tile + Tile::chunk_offset(row + lane / 4 + 8 * half, n) + 4 * (lane % 4),
-                        ptx::pack<T>(sums[n][2 * half] * factor, sums[n][2 * half + 1] * factor));
-  }
-  __syncwarp();
-  constexpr int kChunks = ceil_div(kColumns, 8);
-  for (int n = lane; n < 16 * kChunks; n += 32) {
-    const int r = row + n / kChunks, chunk = n % kChunks;
-    if (first_row + r >= row_end) continue;
-    u32 words[4];
-    ptx::load_shared(tile + Tile::chunk_offset(r, chunk), words);
-    T* target = base + (first_row + r) * stride + 8 * chunk;
-    if constexpr (kAligned) {
-      *reinterpret_cast<uint4*>(target) = make_uint4(words[0], words[1], words[2], words[3]);
-    } else {
+      for (int half = 0; half < 2; ++half) {
+        const int at = first_row + row + lane / 4 + 8 * half, column = 8 * n + 2 * (lane % 4);
+        if (at >= row_end) continue;
+        T* target = base + at * stride + column;
+        const float x = sums[n][2 * half] * factor, y = sums[n][2 * half + 1] * factor;
+        if constexpr (kAligned) {
+          if (column < kColumns) *reinterpret_cast<float2*>(target) = make_float2(x, y);
+        } else {
+          if (column < kColumns) target[0] = x;
+          if (column + 1 < kColumns) target[1] = y;
+        }
+      }
+    }
+  } else {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if (8 * chunk + i < kColumns)
-          target[i].bits = static_cast<u16>(words[i / 2] >> 16 * (i % 2));
+    for (int n = 0; n < kGroups; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        ptx::store_shared(tile + Tile::chunk_offset(row + lane / 4 + 8 * half, n) + 4 * (lane % 4),
+                          ptx::pack<T>(sums[n][2 * half] * factor, sums[n][2 * half + 1] * factor));
+    }
+    __syncwarp();
+    constexpr int kChunks = ceil_div(kColumns, 8);
+    for (int n = lane; n < 16 * kChunks; n += 32) {
+      const int r = row + n / kChunks, chunk = n % kChunks;
+      if (first_row + r >= row_end) continue;
+      u32 words[4];
+      ptx::load_shared(tile + Tile::chunk_offset(r, chunk), words);
+      T* target = base + (first_row + r) * stride + 8 * chunk;
+      if constexpr (kAligned) {
+        *reinterpret_cast<uint4*>(target) = make_uint4(words[0], words[1], words[2], words[3]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          if (8 * chunk + i < kColumns)
+            target[i].bits = static_cast<u16>(words[i / 2] >> 16 * (i % 2));
+        }
       }
     }
   }

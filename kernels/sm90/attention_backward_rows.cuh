@@ -13,21 +13,34 @@ namespace heddle::sm90 {
 template <class Main>
 struct AttentionBackwardRows {
   using C = typename Main::C;
-  using T = typename C::Element;
+  using T = typename Choice<C::kPlanes == 1, typename C::Element, float>::Type;
   static constexpr int kRows = 64;  // of a block of prepare; divides kTileM
   static constexpr int kThreads = 256;
 
   HEDDLE_DEVICE static void load_eight(const T* p, float (&x)[8]) {
-    const uint4 packed = *reinterpret_cast<const uint4*>(p);
-    ptx::unpack<T>(packed.x, x[0], x[1]);
-    ptx::unpack<T>(packed.y, x[2], x[3]);
-    ptx::unpack<T>(packed.z, x[4], x[5]);
-    ptx::unpack<T>(packed.w, x[6], x[7]);
+    if constexpr (is_same<T, float>) {
+#pragma unroll
+      for (int i = 0; i < 8; i += 4) {
+        const float4 four = *reinterpret_cast<const float4*>(p + i);
+        x[i] = four.x, x[i + 1] = four.y, x[i + 2] = four.z, x[i + 3] = four.w;
+      }
+    } else {
+      const uint4 packed = *reinterpret_cast<const uint4*>(p);
+      ptx::unpack<T>(packed.x, x[0], x[1]);
+      ptx::unpack<T>(packed.y, x[2], x[3]);
+      ptx::unpack<T>(packed.z, x[4], x[5]);
+      ptx::unpack<T>(packed.w, x[6], x[7]);
+    }
   }
 
   HEDDLE_DEVICE static void store_eight(T* p, const float (&x)[8]) {
-    *reinterpret_cast<uint4*>(p) = make_uint4(ptx::pack<T>(x[0], x[1]), ptx::pack<T>(x[2], x[3]),
-                                              ptx::pack<T>(x[4], x[5]), ptx::pack<T>(x[6], x[7]));
+    if constexpr (is_same<T, float>) {
+      reinterpret_cast<float4*>(p)[0] = make_float4(x[0], x[1], x[2], x[3]);
+      reinterpret_cast<float4*>(p)[1] = make_float4(x[4], x[5], x[6], x[7]);
+    } else {
+      *reinterpret_cast<uint4*>(p) = make_uint4(ptx::pack<T>(x[0], x[1]), ptx::pack<T>(x[2], x[3]),
+                                                ptx::pack<T>(x[4], x[5]), ptx::pack<T>(x[6], x[7]));
+    }
   }
 
   /// delta = rowsum(dO o O), the log-sum-exp as the exponent wants it, cleared sums.
@@ -37,6 +50,10 @@ struct AttentionBackwardRows {
     const int head = blockIdx.y, batch = blockIdx.z, row0 = blockIdx.x * kRows;
     const attention::BackwardParameters& p = args.problem;
     const i64 line = static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded + row0;
+    if constexpr (C::kPlanes > 1) {
+      if (row0 == 0 && threadIdx.x == 0)
+        args.head_units[batch * p.forward.q_heads + head] = Main::units_of(args, batch, head);
+    }
 
     float4* clear = reinterpret_cast<float4*>(args.d_q_sum + line * Main::kDqWidth);
 #pragma unroll

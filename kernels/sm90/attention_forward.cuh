@@ -61,10 +61,18 @@ struct AttentionForward {
   static constexpr bool kRowsEnd = !Score::kIdentity || C::kSequenceMaps;
   static constexpr float kToLog2 = C::kInputIsLog2 ? 1.f : attention::kLog2E;
 
-  using QTile = tile::SharedTile<64, C::kQkDim>;  // one consumer's rows
-  using KTile = tile::SharedTile<kTileN, C::kQkDim>;
-  using VTile = tile::SharedTile<kTileN, C::kVDim>;
+  using QTile = tile::PlanesOf<64, C::kQkDim, C::kPlanes>;  // one consumer's rows
+  using KTile = tile::PlanesOf<kTileN, C::kQkDim, C::kPlanes>;
+  using VTile = tile::PlanesOf<kTileN, C::kVDim, C::kPlanes>;
   using OTile = tile::SharedTile<64, C::kVDim>;
+  using Weights = u32[C::kPlanes][kPvSlices][4];
+  /// f32 leaves from registers, and is summed in f32 from key tile to key tile: in products of
+  /// f32's own precision it would show that tensor cores cut sums off instead of rounding them.
+  static constexpr bool kWide = C::kPlanes > 1;
+  static constexpr int kPartial = kWide ? C::kVDim / 2 : 1;
+  /// Weights reach 2^kSlack; times this they keep two planes of f16 in range down to 2^-17.
+  static constexpr float kWeightUnit = 128;
+  static_assert(!kWide || (is_same<T, f16> && !C::kSequenceMaps && C::kRopeDim == 0));
   static_assert(!C::kOutputAliasesQ || OTile::kBytes <= QTile::kBytes, "O must fit where Q was");
   static constexpr bool kCrossTiles = C::kQStages > 1;
   static_assert(!(kCrossTiles && C::kOutputAliasesQ), "the next Q would wait for this O's store");
@@ -80,8 +88,8 @@ struct AttentionForward {
   static constexpr int kRoundBoxes = ceil_div(OTile::kBoxes, C::kOutputRounds);
   static constexpr int kOStride =
       C::kOutputAliasesQ ? QTile::kBytes : kRoundBoxes * OTile::kBoxBytes;
-  static constexpr int kItemOffset =
-      kVOffset + C::kStages * VTile::kBytes + (C::kOutputAliasesQ ? 0 : C::kConsumers * kOStride);
+  static constexpr int kItemOffset = kVOffset + C::kStages * VTile::kBytes +
+                                     (C::kOutputAliasesQ || kWide ? 0 : C::kConsumers * kOStride);
   static constexpr int kItemBytes = 48;
   static constexpr int kItemStages = 2;
   static constexpr int kBarrierOffset = kItemOffset + kItemStages * kItemBytes;
@@ -276,7 +284,8 @@ struct AttentionForward {
     tile::RingCount<C::kStages> k_at, v_at;
     tile::RingCount<kItemStages> item_at;
     tile::RingCount<C::kQStages> q_at;
-    const float scale;
+    const float problem_scale;
+    float scale;  ///< of the dot products at hand
 
     HEDDLE_DEVICE Consumer(const ForwardArguments& args, u32 shared, int consumer)
         : args(args),
@@ -287,7 +296,17 @@ struct AttentionForward {
           v_ring{shared + kVRing},
           item_ring{shared + kItemRing},
           q_ring{shared + kQRing + consumer * QRing::kBytes},
-          scale(p.scale_operand != nullptr ? *p.scale_operand : p.scale) {}
+          problem_scale(p.scale_operand != nullptr ? *p.scale_operand : p.scale),
+          scale(problem_scale) {}
+
+    HEDDLE_DEVICE static float unit(const F16Pairs& pairs, const WorkItem& item, int q_heads) {
+      return pairs.units[item.batch * pairs.heads + item.head / (q_heads / pairs.heads)];
+    }
+    HEDDLE_DEVICE void scale_for(const WorkItem& item) {
+      if constexpr (kWide)
+        scale = problem_scale * tile::kCutOff<kQkSlices> * unit(args.q_pairs, item, p.q_heads) *
+                unit(args.k_pairs, item, p.q_heads);
+    }
 
     HEDDLE_DEVICE static bool warp_leader() { return threadIdx.x % 32 == 0; }
 
@@ -357,21 +376,46 @@ struct AttentionForward {
 
     /// s = Q K^T for the tiles at hand; asynchronous, one group.
     HEDDLE_DEVICE void issue_scores(float (&s)[kTileN / 2]) {
-      const tile::KMajor<QTile> q(shared + kQOffset + q_at.stage() * kQStageBytes +
-                                  consumer * QTile::kBytes);
-      const tile::KMajor<KTile> k(shared + kKOffset + k_at.stage() * KTile::kBytes);
+      const tile::KMajor<typename QTile::Plane> q(shared + kQOffset + q_at.stage() * kQStageBytes +
+                                                  consumer * QTile::kBytes);
+      const tile::KMajor<typename KTile::Plane> k(shared + kKOffset + k_at.stage() * KTile::kBytes);
       ptx::wgmma_fence();
-      tile::issue_product<T, kTileN, kQkSlices>(s, q, k, false);
+      tile::issue_product<T, kTileN, kQkSlices, C::kPlanes>(s, q, k, false);
       ptx::wgmma_commit();
     }
 
-    /// out += P V for the V tile at hand; asynchronous, one group.
-    HEDDLE_DEVICE void issue_output(float (&out)[C::kVDim / 2],
-                                    const u32 (&weights)[kPvSlices][4]) {
-      const tile::MnMajor<VTile> v(shared + kVOffset + v_at.stage() * VTile::kBytes);
+    /// out += P V for the V tile at hand, by way of `partial` if kWide; asynchronous, one group.
+    HEDDLE_DEVICE void issue_output(float (&out)[C::kVDim / 2], float (&partial)[kPartial],
+                                    const Weights& weights) {
+      const tile::MnMajor<typename VTile::Plane> v(shared + kVOffset +
+                                                   v_at.stage() * VTile::kBytes);
       ptx::wgmma_fence();
-      tile::issue_product<T, C::kVDim, kPvSlices>(out, weights, v, true);
+      if constexpr (kWide)
+        tile::issue_product<T, C::kVDim>(partial, weights, v, false);
+      else
+        tile::issue_product<T, C::kVDim>(out, weights, v, true);
       ptx::wgmma_commit();
+    }
+
+    /// After the wait for issue_output.
+    HEDDLE_DEVICE static void complete_output(float (&out)[C::kVDim / 2],
+                                              float (&partial)[kPartial]) {
+      if constexpr (kWide) {
+        ptx::pin(partial);
+        // Rows that see few of the keys lack less: half of it.
+#pragma unroll
+        for (int i = 0; i < C::kVDim / 2; ++i)
+          out[i] = ptx::fma(partial[i], tile::kCutOff<kPvSlices / 2>, out[i]);
+      } else {
+        ptx::pin(out);
+      }
+    }
+
+    HEDDLE_DEVICE static void pack_weights(Weights& weights, const float (&s)[kTileN / 2]) {
+      if constexpr (kWide)
+        tile::split_fragment<T, kTileN>(weights, s, kWeightUnit);
+      else
+        tile::pack_fragment<T, kTileN>(weights[0], s);
     }
 
     /// Waits for the query tile at hand, and rotates this consumer's rows where they lie. The
@@ -507,10 +551,11 @@ struct AttentionForward {
     }
 
     /// Scores and probabilities of a query tile's last key tile, with nothing to hide them behind.
-    HEDDLE_DEVICE void start(const WorkItem& item, u32 (&weights)[kPvSlices][4], Softmax& softmax,
+    HEDDLE_DEVICE void start(const WorkItem& item, Weights& weights, Softmax& softmax,
                              float (&correction)[2]) {
       float s[kTileN / 2];
       const int key_end = own_key_end(item);
+      scale_for(item);
       wait_q(item);
       skip_k(item.key_end - key_end);
       wait_k();
@@ -520,7 +565,7 @@ struct AttentionForward {
       release_k();
       softmax.reset();
       apply_softmax<true>(s, item, key_end - 1, softmax, correction);
-      tile::pack_fragment<T, kTileN>(weights, s);
+      pack_weights(weights, s);
       skip_v(item.key_end - key_end);
     }
 
@@ -530,37 +575,40 @@ struct AttentionForward {
     /// `softmax` starts afresh, and `out` is left complete but for its row factors.
     template <bool kMasked, bool kCross>
     HEDDLE_DEVICE void step(const WorkItem& item, int key_tile, float (&out)[C::kVDim / 2],
-                            u32 (&weights)[kPvSlices][4], Softmax& softmax,
-                            float (&correction)[2]) {
-      float s[kTileN / 2];
+                            Weights& weights, Softmax& softmax, float (&correction)[2]) {
+      float s[kTileN / 2], partial[kPartial];
       wait_k();
       wait_turn();
       issue_scores(s);
       wait_v();
-      issue_output(out, weights);
+      issue_output(out, partial, weights);
       pass_turn();
       ptx::wgmma_wait<1>();
       ptx::pin(s);
       release_k();
-      if constexpr (kCross) softmax.reset();
+      if constexpr (kCross) {
+        softmax.reset();
+        scale_for(item);
+      }
       apply_softmax<kMasked>(s, item, key_tile, softmax, correction);
       ptx::pin(s);
       ptx::wgmma_wait<0>();
-      ptx::pin(out);
+      complete_output(out, partial);
       ptx::pin(s);
       release_v();
       if constexpr (!kCross) correct_output(out, correction);
-      tile::pack_fragment<T, kTileN>(weights, s);
+      pack_weights(weights, s);
     }
 
     /// The step between two query tiles where Q is not there yet, or to be rotated: it is waited
     /// for under the last P V, and this tile's O is written under the next one's first scores.
     HEDDLE_DEVICE void cross_late(const WorkItem& item, const WorkItem& following,
-                                  float (&out)[C::kVDim / 2], u32 (&weights)[kPvSlices][4],
-                                  Softmax& softmax, float (&correction)[2]) {
+                                  float (&out)[C::kVDim / 2], Weights& weights, Softmax& softmax,
+                                  float (&correction)[2]) {
       Softmax done = softmax;
+      float partial[kPartial];
       wait_v();
-      issue_output(out, weights);
+      issue_output(out, partial, weights);
       wait_q(following);
       const int key_end = own_key_end(following);
       skip_k(following.key_end - key_end);
@@ -568,15 +616,16 @@ struct AttentionForward {
       float s[kTileN / 2];
       issue_scores(s);
       ptx::wgmma_wait<1>();
-      ptx::pin(out);
+      complete_output(out, partial);
       release_v();
       finish(item, out, done);
       ptx::wgmma_wait<0>();
       ptx::pin(s);
       release_k();
       softmax.reset();
+      scale_for(following);
       apply_softmax<true>(s, following, key_end - 1, softmax, correction);
-      tile::pack_fragment<T, kTileN>(weights, s);
+      pack_weights(weights, s);
       skip_v(following.key_end - key_end);
     }
 
@@ -603,7 +652,7 @@ struct AttentionForward {
           continue;
         }
         float correction[2];
-        u32 weights[kPvSlices][4];
+        Weights weights;
         start(item, weights, softmax, correction);
         while (true) {
           for (int key_tile = own_key_end(item) - 2; key_tile >= item.key_begin; --key_tile) {
@@ -642,12 +691,30 @@ struct AttentionForward {
     }
 
     /// The last P V of a query tile that none follows at once.
-    HEDDLE_DEVICE void last_output(float (&out)[C::kVDim / 2], const u32 (&weights)[kPvSlices][4]) {
+    HEDDLE_DEVICE void last_output(float (&out)[C::kVDim / 2], const Weights& weights) {
+      float partial[kPartial];
       wait_v();
-      issue_output(out, weights);
+      issue_output(out, partial, weights);
       ptx::wgmma_wait<0>();
-      ptx::pin(out);
+      complete_output(out, partial);
       release_v();
+    }
+
+    /// Writes O in f32; the four lanes of a quad fill a sector of 32 bytes.
+    HEDDLE_DEVICE void store_wide(const WorkItem& item, const float (&out)[C::kVDim / 2],
+                                  const float (&factor)[2]) const {
+      const int thread = threadIdx.x % 128;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = first_row(item) + tile::fragment_row(thread, h);
+        if (row >= p.q_length) continue;
+        float* to = attention::element_pointer<float>(p.o, item.batch, item.head, row,
+                                                      tile::fragment_column(thread));
+#pragma unroll
+        for (int i = 2 * h; i < C::kVDim / 2; i += 4)
+          *reinterpret_cast<float2*>(to + tile::fragment_column_step(i)) =
+              make_float2(out[i] * factor[h], out[i + 1] * factor[h]);
+      }
     }
 
     /// Divides by the row sums and writes O and the row statistics.
@@ -663,6 +730,7 @@ struct AttentionForward {
       float kept = 1;
       if constexpr (C::kDropout != Dropout::none)
         kept = p.keep_scale_operand != nullptr ? *p.keep_scale_operand : p.keep_scale;
+      if constexpr (kWide) kept *= unit(args.v_pairs, item, p.q_heads) * (1 / kWeightUnit);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int row = first_row(item) + tile::fragment_row(thread, h);
@@ -680,10 +748,7 @@ struct AttentionForward {
               *attention::element_pointer<float>(target, item.batch, item.head, row, 0) = value;
           };
           // Statistics are natural also when scores came in log2 units.
-          const float log2_sum = reference + ptx::log2(sum);
-          write(p.stats, sum == 0.f     ? attention::minus_infinity()
-                         : p.stats_log2 ? log2_sum
-                                        : log2_sum * attention::kLn2);
+          write(p.stats, attention::log_sum_exp<kWide>(reference, sum, p.stats_log2));
           if constexpr (C::kRowMax) {
             write(p.max, reference * attention::kLn2);
             write(p.sum_exp, sum);
@@ -691,6 +756,11 @@ struct AttentionForward {
         }
       }
 
+      if constexpr (kWide) {
+        store_wide(item, out, factor);
+        if (item.empty()) release_q();
+        return;
+      }
       const u32 staging = shared + kOOffset + consumer * kOStride;
       const u32 group_barrier = kGroupBarrier + consumer;
       attention::scale_rows(out, factor);
@@ -750,7 +820,7 @@ struct AttentionForward {
 
     if (threadIdx.x == 0) {
       if constexpr (!C::kSequenceMaps) {
-        for (int map = 0; map < 4; ++map) ptx::tma_prefetch(&args.q + map);
+        for (int map = 0; map < (kWide ? 3 : 4); ++map) ptx::tma_prefetch(&args.q + map);
       }
       KvRing{shared + kKRing}.init(1, 4 * C::kConsumers);
       KvRing{shared + kVRing}.init(1, 4 * C::kConsumers);

@@ -3,14 +3,25 @@
 
 #include "../attention/parameters.h"
 #include "../ptx/tensor_map.h"
+#include "f16_pairs_arguments.h"
 
 namespace heddle::sm90 {
+
+/// With kPlanes = 2: what the sums of a query head are to be multiplied by.
+struct HeadUnits {
+  float dot;         ///< Q K^T, to the exponent of 2
+  float d_p, delta;  ///< dO V^T and delta, to the unit of dS
+  float d_v, d_k, d_q;
+};
 
 struct BackwardArguments {
   /// Rank 4, 128-byte swizzle, zero fill, dims (column, row, head, batch) in elements of the
   /// tensors' own strides. Boxes are 64 columns wide; kTileM rows high for q and d_o, kTileN for k
   /// and v. Of a ragged tensor the map covers the whole buffer, with a batch extent of 1.
   TensorMap q, k, v, d_o;
+  /// With kPlanes = 2: what else is to be known of the pairs mapped above.
+  F16Pairs q_pairs, k_pairs, v_pairs, d_o_pairs;
+  HeadUnits* head_units;  ///< workspace [batch, q_heads]
 
   /// Workspace on 16-byte boundaries, without initial contents. q_rounded is q_length rounded up to
   /// kTileM.

@@ -28,6 +28,7 @@ struct UnitDerivative {
 /// Defaults a generated configuration derives from and overrides.
 struct BackwardConfig {
   using Element = bf16;
+  static constexpr int kPlanes = 1;  ///< 2: f32, which comes as pairs of f16 (f16_pairs.cuh)
   static constexpr int kQkDim = 128, kVDim = 128;  ///< multiples of 8, at most 128
   static constexpr int kTileM = 64;  ///< queries: 64, or 128 for head dims up to 64 (faster there)
   static constexpr int kConsumers = 2;

@@ -4,6 +4,7 @@
 #include "../attention/parameters.h"
 #include "../attention/rope_parameters.h"
 #include "../ptx/tensor_map.h"
+#include "f16_pairs_arguments.h"
 
 namespace heddle::sm90 {
 
@@ -27,6 +28,8 @@ struct ForwardArguments {
   /// above, as sequence_maps.cuh makes them; then the four maps above are not read.
   const TensorMap* sequence_maps;
   TileOrder order;
+  /// With kPlanes = 2: q, k and v are mapped where f16_pairs.cuh put them, o is not mapped.
+  F16Pairs q_pairs, k_pairs, v_pairs;
   attention::RopeParameters q_rope;  ///< with Config::kRopeDim
   /// Everything else. Of its tensors' addresses only those of statistics, loads, dropout and (for
   /// sequence maps) q, k, v, o are read.

@@ -19,6 +19,7 @@ struct Cell {
 /// Defaults a generated configuration derives from and overrides.
 struct ForwardConfig {
   using Element = bf16;
+  static constexpr int kPlanes = 1;  ///< 2: f32, which comes as pairs of f16 (f16_pairs.cuh)
   static constexpr int kQkDim = 128, kVDim = 128;  ///< multiples of 8, at most 256
   static constexpr int kTileN = 128;               ///< keys a step
   static constexpr int kConsumers = 2;             ///< warp groups of 64 query rows

@@ -39,6 +39,22 @@ HEDDLE_DEVICE void pack_fragment(u32 (&a)[kN / 16][4], const float (&d)[kN / 2])
     for (int i = 0; i < 4; ++i) a[k][i] = ptx::pack<T>(d[8 * k + 2 * i], d[8 * k + 2 * i + 1]);
 }
 
+/// The same as two planes of T: the values rounded, and what that leaves, each times `factor`.
+template <typename T, int kN>
+HEDDLE_DEVICE void split_fragment(u32 (&a)[2][kN / 16][4], const float (&d)[kN / 2], float factor) {
+#pragma unroll
+  for (int k = 0; k < kN / 16; ++k) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float x = d[8 * k + 2 * i] * factor, y = d[8 * k + 2 * i + 1] * factor;
+      a[0][k][i] = ptx::pack<T>(x, y);
+      float near_x, near_y;
+      ptx::unpack<T>(a[0][k][i], near_x, near_y);
+      a[1][k][i] = ptx::pack<T>(x - near_x, y - near_y);
+    }
+  }
+}
+
 /// Writes slice k (16 columns from column 16k) of the warp's 16 rows, packed as an A fragment, to
 /// `tile` starting at `row` (a multiple of 16, the warp's own rows). Conflict-free.
 template <class Tile>

@@ -30,6 +30,15 @@ struct SharedTile {
   }
 };
 
+/// kPlanes tiles one after the other, which a copy sees as one: the columns of each plane start a
+/// box.
+template <int kRowCount, int kColumnCount, int kPlanes>
+struct PlanesOf
+    : SharedTile<kRowCount,
+                 kPlanes == 1 ? kColumnCount : kPlanes * round_up(kColumnCount, kBoxColumns)> {
+  using Plane = SharedTile<kRowCount, kColumnCount>;
+};
+
 /// Bits common to the descriptors of 128-byte swizzled operands: distances count in 16 bytes.
 HEDDLE_DEVICE constexpr u64 swizzled_descriptor(u32 leading_bytes, u32 stride_bytes) {
   return (static_cast<u64>(1) << 62) | (static_cast<u64>(stride_bytes >> 4) << 32) |
@@ -45,6 +54,13 @@ struct KMajor {
 
   HEDDLE_DEVICE explicit KMajor(u32 tile, int row = 0)
       : descriptor(swizzled_descriptor(16, kAtomBytes) | ((tile + row * kLineBytes) >> 4)) {}
+
+  /// The same part of the tile `plane` tiles further.
+  HEDDLE_DEVICE KMajor plane(int plane) const {
+    KMajor other(*this);
+    other.descriptor += plane * Tile::kBytes >> 4;
+    return other;
+  }
 
   /// The slice of 16 k values that starts at column 16 * `k`. Within a line the swizzle follows the
   /// address bits, so a slice is a plain offset of 32 bytes.
@@ -65,6 +81,13 @@ struct MnMajor {
       : descriptor(
             swizzled_descriptor(Tile::kBoxBytes, kAtomBytes) |
             ((tile + (column / kBoxColumns) * Tile::kBoxBytes + column % kBoxColumns * 2) >> 4)) {}
+
+  /// The same part of the tile `plane` tiles further.
+  HEDDLE_DEVICE MnMajor plane(int plane) const {
+    MnMajor other(*this);
+    other.descriptor += plane * Tile::kBytes >> 4;
+    return other;
+  }
 
   /// The slice of 16 k values that starts at row 16 * `k`.
   HEDDLE_DEVICE u64 slice(int k) const { return descriptor + ((k * 16 * kLineBytes) >> 4); }

@@ -122,5 +122,38 @@ TEST(ForwardSm90Source, SaysWhatTheStructureHas) {
   EXPECT_TRUE(loads.empty());
 }
 
+void make_f32(AttentionProblem& problem) {
+  for (problem::OperandType& type : problem.structure.operands) type.dtype = DataType::f32;
+}
+
+TEST(ForwardSm90Config, TakesF32AsPairsUpTo128Columns) {
+  for (int dim = 8; dim <= 136; dim += 8) {
+    AttentionProblem problem = dense(1, 4, 4, 777, dim);
+    make_f32(problem);
+    const auto config = configure_forward_sm90(problem);
+    if (dim > 128) {
+      EXPECT_EQ(
+          config.status().message(),
+          "cuda: sdpa head_dim 136 (q, k) and 136 (v); in f32 the Hopper kernel takes at most "
+          "128");
+      continue;
+    }
+    ASSERT_TRUE(config.is_ok()) << dim << ": " << config.status().message();
+    EXPECT_EQ(config->planes, 2);
+    EXPECT_LE(config->shared_bytes, 227 * 1024) << dim;
+  }
+}
+
+TEST(ForwardSm90Config, LeavesLengthsInF32ToTheGeneralKernel) {
+  AttentionProblem problem = dense(2, 4, 4, 777, 64);
+  make_f32(problem);
+  problem.structure.operands.push_back({.dtype = DataType::i32});
+  problem.sizes.layouts.push_back({.dims = {2, 1, 1, 1}, .strides = {1, 1, 1, 1}});
+  problem.structure.kv_lengths =
+      static_cast<problem::OperandId>(problem.structure.operands.size() - 1);
+  EXPECT_EQ(configure_forward_sm90(problem).status().message(),
+            "cuda: in f32 the Hopper kernel takes neither lengths nor ragged tensors");
+}
+
 }  // namespace
 }  // namespace heddle::engine::cuda

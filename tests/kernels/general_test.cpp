@@ -53,12 +53,16 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* architecture : {"sm_80", "sm_90a"}) {
     for (const auto& feature : features) {
-      for (int dim : {64, 128, 256})
-        all.push_back({DataType::bf16, dim, dim, feature, architecture});
+      for (int dim : {64, 128, 256}) {
+        for (DataType type : {DataType::bf16, DataType::f32})
+          all.push_back({type, dim, dim, feature, architecture});
+      }
     }
-    for (int dim : {8, 72, 96, 192})
-      all.push_back({DataType::bf16, dim, dim, {Feature::causal}, architecture});
-    all.push_back({DataType::bf16, 192, 128, {Feature::causal}, architecture});
+    for (DataType type : {DataType::bf16, DataType::f32}) {
+      for (int dim : {8, 72, 96, 192})
+        all.push_back({type, dim, dim, {Feature::causal}, architecture});
+      all.push_back({type, 192, 128, {Feature::causal}, architecture});
+    }
     all.push_back({DataType::f16, 128, 128, {Feature::causal}, architecture});
   }
   return all;

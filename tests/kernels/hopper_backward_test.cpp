@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/cuda/attention_backward_sm90.h"
+#include "engine/cuda/f16_pairs.h"
 #include "kernels/cases.h"
 #include "kernels/compiled.h"
 
@@ -25,6 +26,10 @@ TEST_P(HopperBackward, Compiles) {
        .instructions = {"HGMMA", "UTMALDG", "UBLKCP", config->wide ? "REDG" : "UBLKRED"}},
       {.name = prepare, .threads = kBackwardSm90RowThreads},
       {.name = finish, .threads = kBackwardSm90RowThreads}};
+  if (config->planes > 1) {
+    for (const char* name : kF16PairsNames)
+      kernels.push_back({.name = name, .threads = kF16PairsThreads});
+  }
   if (GetParam().has(Feature::sink))
     kernels.push_back({.name = sink, .threads = kBackwardSm90RowThreads});
   expect_clean(source_of_backward_sm90(problem, *config, loads), "sm_90a", kernels);
@@ -69,6 +74,16 @@ std::vector<Case> cases() {
   add(192, 192, {F::causal, F::threefry});
   add(192, 192, {F::window, F::lengths, F::soft_cap, F::sink, F::deterministic});
   for (auto [qk, v] : {std::pair{192, 128}, {64, 256}, {136, 200}}) add(qk, v, {F::causal});
+  for (auto [qk, v] : {std::pair{64, 64}, {8, 8}, {40, 56}}) {
+    for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}}) {
+      add(qk, v, mask, DataType::f32);
+      std::vector<F> ordered = mask;
+      ordered.push_back(F::deterministic);
+      ordered.push_back(F::sink);
+      add(qk, v, ordered, DataType::f32);
+    }
+    add(qk, v, {F::causal, F::log2}, DataType::f32);
+  }
   return all;
 }
 

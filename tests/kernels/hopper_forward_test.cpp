@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/cuda/attention_forward_sm90.h"
+#include "engine/cuda/f16_pairs.h"
 #include "kernels/cases.h"
 #include "kernels/compiled.h"
 
@@ -19,7 +20,13 @@ TEST_P(HopperForward, Compiles) {
   std::vector<ExpectedKernel> kernels{{.name = "attention_forward",
                                        .threads = 128 * (1 + config->consumers),
                                        .shared_bytes = config->shared_bytes,
-                                       .instructions = {"HGMMA", "UTMALDG", "UTMASTG"}}};
+                                       .instructions = {"HGMMA", "UTMALDG"}}};
+  if (config->planes > 1) {
+    for (const char* name : kF16PairsNames)
+      kernels.push_back({.name = name, .threads = kF16PairsThreads});
+  } else {
+    kernels.front().instructions.push_back("UTMASTG");  // f32 leaves from registers
+  }
   if (makes_rope_tables(problem.structure))
     kernels.push_back({.name = kRopeTablesName, .threads = kRopeTableThreads});
   if (config->sequence_maps) kernels.push_back({.name = "sequence_maps", .threads = 128});
@@ -62,6 +69,16 @@ std::vector<Case> cases() {
   add(64, 64, {F::causal}, kLong);  // two consumers only where causal rows are short
   for (int dim : {8, 40, 72, 96, 104, 136, 200, 248}) add(dim, dim, {F::causal});
   for (auto [qk, v] : {std::pair{128, 64}, {64, 128}, {72, 40}}) add(qk, v, {F::causal});
+  for (auto [qk, v] : {std::pair{64, 64}, {128, 128}, {8, 8}, {72, 40}}) {
+    for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}})
+      add(qk, v, mask, 512, DataType::f32);
+    for (F feature : {F::soft_cap, F::alibi, F::bias, F::philox, F::threefry, F::log2,
+                      F::negative_scale, F::sink, F::statistics})
+      add(qk, v, {F::causal, feature}, 512, DataType::f32);
+    add(qk, v, {F::window, F::soft_cap, F::philox, F::sink, F::statistics}, 512, DataType::f32);
+    if (qk <= 64)
+      add(qk, v, {F::window, F::bias, F::threefry, F::sink, F::log2}, 512, DataType::f32);
+  }
   return all;
 }
 

@@ -30,13 +30,16 @@ bool is_aligned(const AttentionBackwardStructure& structure, const AttentionSize
 }
 
 // Shared memory of a kernel that owns `own` rows of one pair of tensors and stages `staged` rows of
-// the other, twice.
+// the other: twice, where copies are asynchronous.
 int64_t sweep_bytes(const AttentionStructure& structure, int64_t own, int64_t staged,
                     int64_t record_bytes) {
+  const DataType element = structure.operands[static_cast<size_t>(structure.q)].dtype;
+  const int64_t stages = element == DataType::f32 ? 1 : 2;
   const auto pair = [&](int64_t rows) {
-    return tile_bytes(rows, structure.qk_head_dim) + tile_bytes(rows, structure.v_head_dim);
+    return tile_bytes(rows, structure.qk_head_dim, element) +
+           tile_bytes(rows, structure.v_head_dim, element);
   };
-  return pair(own) + 2 * (pair(staged) + staged * record_bytes);
+  return pair(own) + stages * (pair(staged) + staged * record_bytes);
 }
 
 std::string derivative_of(const AttentionBackwardStructure& structure, const BackwardSm80Step& step,
@@ -157,15 +160,19 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   // A block mask or drawn keep bits cost the few registers that d 128 has left.
   const bool busy =
       forward.block_mask != kAbsent || forward.dropout.kind != problem::Dropout::Kind::none;
-  const bool wide = widest > 128 || (widest > 64 && busy);
-  tiles.tile_m = wide || widest <= 48 ? 16 : widest <= 64 ? 64 : 32;
+  // The planes of f32 need sums of their own beside those: half as many rows and keys.
+  const bool planes = forward.operands[static_cast<size_t>(forward.q)].dtype == DataType::f32;
+  const bool wide = widest > 128 || (widest > 64 && (busy || planes));
+  tiles.tile_m = wide || widest <= 48 ? 16 : widest <= 64 && !planes ? 64 : 32;
   tiles.tile_n = widest <= 64 ? 64 : 32;
+  if (planes) tiles.tile_n = widest <= 64 && forward.score.is_identity() ? 32 : 16;
+  if (planes) tiles.warps = 4;
   constexpr int64_t kRecordBytes = 16;
   const auto shared = [&](const Sm80Tiles& t, bool keys) {
     return sweep_bytes(forward, 16 * t.warps, keys ? t.tile_m : t.tile_n, keys ? kRecordBytes : 0);
   };
   const auto fitted = [&](Sm80Tiles t, bool keys) {
-    while (t.warps > 2 && shared(t, keys) > kSm80SharedLimit) t.warps /= 2;
+    while (t.warps > 1 && shared(t, keys) > kSm80SharedLimit) t.warps /= 2;
     // Wide heads stage half as many rows.
     while (shared(t, keys) > kSm80SharedLimit && (keys ? t.tile_m : t.tile_n) > 16)
       (keys ? t.tile_m : t.tile_n) /= 2;
@@ -226,12 +233,13 @@ std::string source_of_backward_sm80(const AttentionBackwardStructure& structure,
   return fmt::format(
       "#include \"sm80/attention_backward.cuh\"\n"
       "namespace heddle {{\n{}{}{}}}  // namespace heddle\n"
-      "extern \"C\" __global__ void __launch_bounds__({})\n"
-      "{}(const __grid_constant__ heddle::attention::BackwardParameters p) {{\n"
+      "{}{}(const __grid_constant__ heddle::attention::BackwardParameters p) {{\n"
       "  heddle::sm80::{}{}(p);\n"
       "}}\n",
       config_source(structure.forward, step.tiles), score, derivative,
-      step.part == Part::sink ? kSinkThreads : 32 * step.tiles.warps, name, name, arguments);
+      kernel_source(structure.forward,
+                    step.part == Part::sink ? kSinkThreads : 32 * step.tiles.warps),
+      name, name, arguments);
 }
 
 Result<std::shared_ptr<const Plan>> plan_backward_sm80(const Driver& driver, const Device& device,

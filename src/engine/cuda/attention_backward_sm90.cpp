@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/launch_operands.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/tensor_map.h"
+#include "sm90/backward_arguments.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -17,7 +19,8 @@ using problem::AttentionStructure;
 using problem::kAbsent;
 using problem::OperandId;
 
-constexpr int kMaxHeadDim = 256;
+constexpr int kMaxHeadDim = 256, kMaxHeadDimOfF32 = 64;
+constexpr int64_t kMaxBatchOfF32 = 16383;
 constexpr int64_t kMostBlocks = INT32_MAX;
 
 bool has_lengths(const AttentionStructure& forward) {
@@ -92,18 +95,43 @@ Status check_operands(const AttentionBackwardStructure& structure, const Attenti
   return {};
 }
 
+/// What f32 is limited to, which passes through a workspace of pairs.
+Status check_f32(const AttentionBackwardStructure& structure, const AttentionSizes& sizes,
+                 const BackwardSm90Config& config) {
+  const AttentionStructure& forward = structure.forward;
+  if (std::max(forward.qk_head_dim, forward.v_head_dim) > kMaxHeadDimOfF32) {
+    return error(
+        Code::graph_not_supported,
+        "cuda: sdpa_backward head_dim {} (q, k) and {} (v); in f32 the Hopper kernel takes "
+        "at most {}",
+        forward.qk_head_dim, forward.v_head_dim, kMaxHeadDimOfF32);
+  }
+  if (config.lengths) return refuse("takes no lengths in f32");
+  if (!forward.score.is_identity()) return refuse("takes no score expression in f32");
+  if (forward.dropout.kind != problem::Dropout::Kind::none)
+    return refuse("takes no dropout in f32");
+  if (sizes.batch > kMaxBatchOfF32) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa_backward has batch {}; in f32 the Hopper kernel takes at most {}",
+                 sizes.batch, kMaxBatchOfF32);
+  }
+  return {};
+}
+
 int64_t rounded_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
 int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Config& config) {
-  const int64_t qk = (structure.qk_head_dim + 63) / 64, v = (structure.v_head_dim + 63) / 64;
+  // Boxes of 64 columns, of every plane.
+  const int64_t qk = (structure.qk_head_dim + 63) / 64 * config.planes,
+                v = (structure.v_head_dim + 63) / 64 * config.planes;
   const bool drops = structure.dropout.kind != problem::Dropout::Kind::none;
   if (config.wide) {
     return 3 * 64 * 128 * (qk + v) + (drops ? 2 * 8192 + 512 + 48 : 4 * 8192 + 80) + 4 * 256 + 64 +
            64 + 1024;
   }
   const int64_t m = config.tile_m, part = m == 64 ? config.dq_width / 2 : config.dq_width;
-  return 128 * (128 * (qk + v) + m * (3 * qk + 2 * v)) + 2 * 128 * 2 * m + 2 * 256 * part + 20 * m +
-         32 + 80 + 64 + 1024;
+  return 128 * (128 * (qk + v) + m * (3 * qk + 2 * v)) + 2 * 128 * 2 * m * config.planes +
+         2 * 256 * part + 20 * m + 32 + 80 + 64 + 1024;
 }
 
 /// How many heads run side by side, by measurement: kernels/notes/sm90_attention_backward.md.
@@ -136,9 +164,13 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   config.lengths = has_lengths(forward);
   config.unit_slope = has_unit_slope(structure);
   const bool drops = forward.dropout.kind != problem::Dropout::Kind::none;
+  if (forward.operands[static_cast<size_t>(forward.q)].dtype == DataType::f32) {
+    HEDDLE_TRY(check_f32(structure, sizes, config));
+    config.planes = 2;
+  }
   // Tiles by measurement: kernels/notes/sm90_attention_backward.md.
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
-  config.tile_m = widest <= 64 && config.unit_slope && !drops ? 128 : 64;
+  config.tile_m = widest <= 64 && config.unit_slope && !drops && config.planes == 1 ? 128 : 64;
   config.dk_under_dp = widest > 64 && forward.score.is_identity() && !drops;
   config.dq_width = config.tile_m == 128 ? static_cast<int>(rounded_up(forward.qk_head_dim, 16))
                     : forward.qk_head_dim > 64 ? 128
@@ -177,7 +209,10 @@ BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
   at.delta = at.negative_lse2 + rounded_up(rows * 4, 256);
   at.d_q_sum = at.delta + rounded_up(rows * 4, 256);
   at.turns = at.d_q_sum + rounded_up(rows * config.dq_width * 4, 256);
-  at.bytes = at.turns + (problem.structure.deterministic ? rounded_up(turns * 4, 256) : 0);
+  at.head_units = at.turns + (problem.structure.deterministic ? rounded_up(turns * 4, 256) : 0);
+  const int64_t heads = problem.sizes.batch * problem.sizes.q_heads;
+  at.bytes = at.head_units +
+             (config.planes > 1 ? rounded_up(heads * int64_t{sizeof(sm90::HeadUnits)}, 256) : 0);
   return at;
 }
 
@@ -190,31 +225,37 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
       score_source("Score", forward.score, forward.operands, loads, &problem.sizes.layouts);
   const std::string derivative =
       score_source("Derivative", structure.d_dot, forward.operands, loads, &problem.sizes.layouts);
+  const bool pairs = config.planes > 1;
   std::string source = fmt::format(
       "#include \"sm90/attention_backward{}.cuh\"\n"
       "#include \"sm90/attention_backward_rows.cuh\"\n"
       "namespace heddle {{\n"
       "struct Config : sm90::BackwardConfig {{\n"
       "  using Element = {};\n"
-      "  static constexpr int kQkDim = {}, kVDim = {}, kTileM = {}, kQStages = {};\n"
+      "  static constexpr int kPlanes = {}, kQkDim = {}, kVDim = {}, kTileM = {}, kQStages = {};\n"
       "  static constexpr bool kDkUnderDp = {}, kLowerVaries = {}, kUpperVaries = {};\n"
       "  static constexpr bool kLengths = {}, kUnitSlope = {}, kInputIsLog2 = {};\n"
       "  static constexpr bool kDeterministic = {}, kDownwards = {};\n"
       "  static constexpr attention::Dropout kDropout = attention::Dropout::{};\n"
       "}};\n"
       "{}{}"
-      "using Main = sm90::AttentionBackward{}<Config, Score, Derivative>;\n"
+      "using Main = sm90::AttentionBackward{}>;\n"
       "using Rows = sm90::AttentionBackwardRows<Main>;\n"
       "static_assert(Main::kSharedBytes == {} && Main::kDqWidth == {} && Main::kTileN == {} &&\n"
       "                  Main::kThreads == {} && Main::kDqTurns == {},\n"
       "              \"as the host launches it\");\n"
       "}}  // namespace heddle\n",
-      config.wide ? "_wide" : "",
-      device_type(forward.operands[static_cast<size_t>(forward.q)].dtype), forward.qk_head_dim,
-      forward.v_head_dim, config.tile_m, config.wide ? 2 : 3, config.dk_under_dp,
-      config.lower_varies, config.upper_varies, config.lengths, config.unit_slope,
-      forward.softmax_input_is_log2, structure.deterministic, config.downwards,
-      dropout_name(forward.dropout.kind), score, derivative, config.wide ? "Wide" : "",
+      config.wide ? "_wide"
+      : pairs     ? "_f32"
+                  : "",
+      pairs ? "f16" : device_type(forward.operands[static_cast<size_t>(forward.q)].dtype),
+      config.planes, forward.qk_head_dim, forward.v_head_dim, config.tile_m, config.wide ? 2 : 3,
+      config.dk_under_dp, config.lower_varies, config.upper_varies, config.lengths,
+      config.unit_slope, forward.softmax_input_is_log2, structure.deterministic, config.downwards,
+      dropout_name(forward.dropout.kind), score, derivative,
+      pairs         ? "F32<Config"
+      : config.wide ? "Wide<Config, Score, Derivative"
+                    : "<Config, Score, Derivative",
       config.shared_bytes, config.dq_width, config.tile_n, config.threads, config.turns);
   const auto kernel = [&](const char* name, int threads, const char* body) {
     source += fmt::format(
@@ -230,6 +271,7 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
     kernel(kBackwardSm90Names[2], kBackwardSm90RowThreads, "Rows::finish");
   if (structure.d_sink != kAbsent)
     kernel(kBackwardSm90Names[3], kBackwardSm90RowThreads, "Rows::sink");
+  if (pairs) source += f16_pairs_source();
   return source;
 }
 

@@ -16,6 +16,7 @@ namespace heddle::engine::cuda {
 
 /// What is compiled in, as a pure function of the problem.
 struct BackwardSm90Config {
+  int planes = 1;           ///< 2: f32, as pairs of f16 in the workspace
   bool wide = false;        ///< head dims above 128
   int tile_n = 128;         ///< keys of a block
   int threads = 384;        ///< of the main kernel
@@ -33,9 +34,10 @@ struct BackwardSm90Config {
 };
 
 /// Where the workspace holds what (kernels/sm90/backward_arguments.h), in bytes; linear in the
-/// lengths. `turns` is there only if the order of the sums is kept.
+/// lengths. `turns` is there only if the order of the sums is kept, `head_units` only for f32,
+/// whose pairs follow.
 struct BackwardSm90Workspace {
-  int64_t negative_lse2 = 0, delta = 0, d_q_sum = 0, turns = 0, bytes = 0;
+  int64_t negative_lse2 = 0, delta = 0, d_q_sum = 0, turns = 0, head_units = 0, bytes = 0;
 };
 
 /// The configuration, or which limit of the kernels the problem breaks.

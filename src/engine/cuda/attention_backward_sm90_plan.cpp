@@ -1,5 +1,8 @@
+#include <optional>
+
 #include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/parameter_block.h"
@@ -31,12 +34,13 @@ struct MappedOperand {
 
 class BackwardSm90Plan final : public Plan {
  public:
-  BackwardSm90Plan(const Driver& driver, std::vector<Step> steps,
+  BackwardSm90Plan(const Driver& driver, std::vector<Step> steps, std::optional<F16PairsStep> pairs,
                    const sm90::BackwardArguments& arguments, std::vector<Entry> entries,
                    std::vector<MappedOperand> mapped, std::vector<OperandId> aligned,
                    const BackwardSm90Workspace& workspace, std::string description)
       : driver_(driver),
         steps_(std::move(steps)),
+        pairs_(std::move(pairs)),
         arguments_(arguments),
         entries_(std::move(entries)),
         mapped_(std::move(mapped)),
@@ -44,17 +48,29 @@ class BackwardSm90Plan final : public Plan {
         workspace_(workspace),
         description_(std::move(description)) {}
 
-  int64_t workspace_bytes() const override { return workspace_.bytes; }
+  int64_t workspace_bytes() const override {
+    return workspace_.bytes + (pairs_ ? pairs_->workspace_bytes() : 0);
+  }
 
   Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
     HEDDLE_TRY(check_addresses(aligned_, buffers));
     sm90::BackwardArguments arguments = arguments_;
     bind(entries_, buffers, &arguments.problem);
-    for (const MappedOperand& mapped : mapped_) {
-      HEDDLE_TRY(encode(driver_, mapped.shape, buffers[static_cast<size_t>(mapped.id)],
-                        arguments.*mapped.map));
-    }
     char* const scratch = static_cast<char*>(workspace);
+    if (pairs_) {
+      const F16PairsStep::Reader readers[] = {{arguments.q, arguments.q_pairs},
+                                              {arguments.k, arguments.k_pairs},
+                                              {arguments.v, arguments.v_pairs},
+                                              {arguments.d_o, arguments.d_o_pairs}};
+      HEDDLE_TRY(pairs_->execute(buffers, scratch + workspace_.bytes, static_cast<CuStream>(stream),
+                                 readers));
+      arguments.head_units = reinterpret_cast<sm90::HeadUnits*>(scratch + workspace_.head_units);
+    } else {
+      for (const MappedOperand& mapped : mapped_) {
+        HEDDLE_TRY(encode(driver_, mapped.shape, buffers[static_cast<size_t>(mapped.id)],
+                          arguments.*mapped.map));
+      }
+    }
     arguments.negative_lse2 = reinterpret_cast<float*>(scratch + workspace_.negative_lse2);
     arguments.delta = reinterpret_cast<float*>(scratch + workspace_.delta);
     arguments.d_q_sum = reinterpret_cast<float*>(scratch + workspace_.d_q_sum);
@@ -71,6 +87,7 @@ class BackwardSm90Plan final : public Plan {
  private:
   const Driver& driver_;
   std::vector<Step> steps_;
+  std::optional<F16PairsStep> pairs_;
   sm90::BackwardArguments arguments_;
   std::vector<Entry> entries_;
   std::vector<MappedOperand> mapped_;
@@ -145,6 +162,15 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm90(const Driver& driver, con
                   Kernel::load(driver, device, *cubin, name, launch.shared_bytes));
     steps.push_back({std::move(kernel), launch});
   }
+  std::optional<F16PairsStep> pairs;
+  if (config.planes > 1) {
+    HEDDLE_ASSIGN(pairs,
+                  F16PairsStep::make(driver, device, *cubin, structure.forward, problem.sizes,
+                                     {{structure.forward.q, config.tile_m},
+                                      {structure.forward.k, config.tile_n},
+                                      {structure.forward.v, config.tile_n},
+                                      {structure.d_o, config.tile_m}}));
+  }
   ParameterBlock<attention::BackwardParameters> block(structure.forward, problem.sizes);
   fill_backward(block, structure, problem.sizes, loads);
   sm90::BackwardArguments arguments{};
@@ -157,11 +183,12 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm90(const Driver& driver, con
         structure.d_o, structure.d_q, structure.d_k, structure.d_v}) {
     if (id != kAbsent) aligned.push_back(id);
   }
-  std::string description = fmt::format(
-      "attention backward, Hopper kernels, {} x {} tiles{}, {}", config.tile_m, config.tile_n,
-      structure.deterministic ? " in a fixed order" : "", architecture_of(device));
+  std::string description =
+      fmt::format("attention backward, Hopper kernels, {} x {} tiles{}{}, {}", config.tile_m,
+                  config.tile_n, config.planes > 1 ? " of f16 pairs" : "",
+                  structure.deterministic ? " in a fixed order" : "", architecture_of(device));
   return std::make_shared<const BackwardSm90Plan>(
-      driver, std::move(steps), arguments, std::move(block.entries),
+      driver, std::move(steps), std::move(pairs), arguments, std::move(block.entries),
       mapped_operands(problem, config), std::move(aligned), workspace_of(problem, config),
       std::move(description));
 }

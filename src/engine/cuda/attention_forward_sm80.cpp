@@ -24,22 +24,27 @@ Result<ForwardSm80Config> configure_forward_sm80(const AttentionProblem& problem
   const AttentionSizes& sizes = problem.sizes;
   HEDDLE_TRY(check_sm80(structure, sizes));
   ForwardSm80Config config;
+  const DataType element = structure.operands[static_cast<size_t>(structure.q)].dtype;
+  const bool planes = element == DataType::f32;
   const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
   // 128 keys of d 64 leave no registers for drawing keep bits (56 bytes spilled).
-  const bool roomy = widest <= 64 && structure.dropout.kind == problem::Dropout::Kind::none;
+  const bool roomy =
+      widest <= 64 && structure.dropout.kind == problem::Dropout::Kind::none && !planes;
   config.tile_n = roomy ? 128 : widest <= 128 ? 64 : 32;
   for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
     config.aligned = config.aligned && rows_are_aligned(structure, sizes, id);
   }
   const auto shared = [&] {
     const int64_t rows = 16 * config.warps;
-    return std::max(tile_bytes(rows, structure.qk_head_dim),
-                    tile_bytes(rows, structure.v_head_dim)) +
-           tile_bytes(config.tile_n, structure.qk_head_dim) +
-           tile_bytes(config.tile_n, structure.v_head_dim) + 2 * rows * 4;
+    const int64_t q = tile_bytes(rows, structure.qk_head_dim, element);
+    const int64_t o = tile_bytes(rows, structure.v_head_dim, element);
+    return std::max(q, o) + tile_bytes(config.tile_n, structure.qk_head_dim, element) +
+           tile_bytes(config.tile_n, structure.v_head_dim, element) + 2 * rows * 4;
   };
-  // Short query blocks (decoding) and wide heads take fewer rows.
-  if (sizes.q_length <= 64 || shared() > kSm80SharedLimit) config.warps = 4;
+  // Short query blocks (decoding) and wide heads take fewer rows; three planes fewer keys too.
+  if (sizes.q_length <= 64 || planes || shared() > kSm80SharedLimit) config.warps = 4;
+  if (planes && widest > 64) config.tile_n /= 2;
+  if (shared() > kSm80SharedLimit) config.warps = 2;
   config.shared_bytes = shared();
   return config;
 }
@@ -51,11 +56,11 @@ std::string source_of_forward_sm80(const AttentionStructure& structure,
   return fmt::format(
       "#include \"sm80/attention_forward.cuh\"\n"
       "namespace heddle {{\n{}{}}}  // namespace heddle\n"
-      "extern \"C\" __global__ void __launch_bounds__({})\n"
-      "{}(const __grid_constant__ heddle::attention::ForwardParameters p) {{\n"
+      "{}{}(const __grid_constant__ heddle::attention::ForwardParameters p) {{\n"
       "  heddle::sm80::attention_forward<heddle::Config, heddle::Score>(p);\n"
       "}}\n",
-      config_source(structure, tiles), score, 32 * config.warps, kKernelName);
+      config_source(structure, tiles), score, kernel_source(structure, 32 * config.warps),
+      kKernelName);
 }
 
 KernelUnit dump_unit(const AttentionStructure& structure) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/tensor_map.h"
 
@@ -17,6 +18,8 @@ using problem::KeyBound;
 using problem::OperandId;
 
 constexpr int64_t kSharedLimit = 227 * 1024;
+constexpr int kMaxHeadDimOfF32 = 128;
+constexpr int64_t kMaxBatchOfF32 = 16384;
 
 const problem::OperandType& type_of(const AttentionStructure& structure, OperandId id) {
   return structure.operands[static_cast<size_t>(id)];
@@ -94,6 +97,30 @@ Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
   return {};
 }
 
+/// What f32 is limited to, which passes through a workspace of pairs.
+Status check_f32(const AttentionStructure& structure, const AttentionSizes& sizes,
+                 const ForwardSm90Config& config) {
+  if (std::max(structure.qk_head_dim, structure.v_head_dim) > kMaxHeadDimOfF32) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa head_dim {} (q, k) and {} (v); in f32 the Hopper kernel takes at most "
+                 "{}",
+                 structure.qk_head_dim, structure.v_head_dim, kMaxHeadDimOfF32);
+  }
+  if (config.sequence_maps) {
+    return error(Code::graph_not_supported,
+                 "cuda: in f32 the Hopper kernel takes neither lengths nor ragged tensors");
+  }
+  if (structure.q_rope) {
+    return error(Code::graph_not_supported, "cuda: in f32 the Hopper kernel rotates no queries");
+  }
+  if (sizes.batch > kMaxBatchOfF32) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa has batch {}; in f32 the Hopper kernel takes at most {}", sizes.batch,
+                 kMaxBatchOfF32);
+  }
+  return {};
+}
+
 /// Whether the score reads an operand that differs from cell to cell.
 bool reads_cells(const AttentionProblem& problem) {
   for (const problem::ScoreNode& node : problem.structure.score.nodes) {
@@ -110,7 +137,13 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
   const int qk = problem.structure.qk_head_dim, v = problem.structure.v_head_dim;
   const int64_t keys = problem.sizes.kv_length;
   const bool windowed = config.lower_varies;
-  if (std::max(qk, v) <= 64) {
+  if (config.planes > 1) {
+    // P as pairs and a sum of its own for each key tile leave registers for two consumers.
+    const bool narrow = std::max(qk, v) <= 64;
+    config.tile_n = narrow ? (plain ? 128 : heavy ? 48 : 96) : plain ? 64 : heavy ? 32 : 48;
+    config.q_stages = narrow ? 2 : 1;
+    config.take_turns = narrow;
+  } else if (std::max(qk, v) <= 64) {
     // Up to 512 keys a causal mask leaves much of 192 rows unseen: 128 rows are 10 % faster there.
     config.consumers = plain && !(config.upper_varies && keys <= 512) ? 3 : 2;
     config.tile_n = heavy ? 96 : 128;
@@ -136,15 +169,16 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
 }
 
 int64_t shared_bytes(const AttentionStructure& structure, const ForwardSm90Config& config) {
-  const int64_t q = config.consumers * tile_bytes(64, structure.qk_head_dim),
+  const int64_t q = config.planes * config.consumers * tile_bytes(64, structure.qk_head_dim),
                 boxes = (structure.v_head_dim + 63) / 64,
                 o = config.consumers * tile_bytes(64, 64) *
                     ((boxes + config.output_rounds - 1) / config.output_rounds),
-                k = tile_bytes(config.tile_n, structure.qk_head_dim),
-                v = tile_bytes(config.tile_n, structure.v_head_dim);
+                k = config.planes * tile_bytes(config.tile_n, structure.qk_head_dim),
+                v = config.planes * tile_bytes(config.tile_n, structure.v_head_dim);
+  const bool stages_o = !config.output_aliases_q && config.planes == 1;
   const int64_t barriers = 2 * config.stages + 2 + config.consumers * config.q_stages;
-  return config.q_stages * q + config.stages * (k + v) + (config.output_aliases_q ? 0 : o) + 96 +
-         16 * barriers + 1024;
+  return config.q_stages * q + config.stages * (k + v) + (stages_o ? o : 0) + 96 + 16 * barriers +
+         1024;
 }
 
 }  // namespace
@@ -166,16 +200,21 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem
   for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
     config.sequence_maps |= type_of(structure, id).ragged_offsets != kAbsent;
   }
+  if (type_of(structure, structure.q).dtype == DataType::f32) {
+    HEDDLE_TRY(check_f32(structure, sizes, config));
+    config.planes = 2;
+  }
   const bool reads = reads_cells(problem),
              draws = structure.dropout.kind != problem::Dropout::Kind::none;
   // Addresses per score beside the counters of dropout, or beside the ends of sequences at 256,
   // spill at any number of keys.
   const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
-  if (reads && ((draws && widest > 128) || (config.sequence_maps && widest > 192))) {
+  const int widest_drawn = config.planes > 1 ? 64 : 128;
+  if (reads && ((draws && widest > widest_drawn) || (config.sequence_maps && widest > 192))) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v); beside an operand read for each score "
-                 "the Hopper kernel takes dropout up to 128, and lengths up to 192",
-                 structure.qk_head_dim, structure.v_head_dim);
+                 "the Hopper kernel takes dropout up to {}, and lengths up to 192",
+                 structure.qk_head_dim, structure.v_head_dim, widest_drawn);
   }
   const bool heavy = reads || draws;
   const bool plain = structure.score.is_identity() && config.positive_scale && !heavy;
@@ -220,7 +259,8 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       "namespace heddle {{\n"
       "struct Config : sm90::ForwardConfig {{\n"
       "  using Element = {};\n"
-      "  static constexpr int kQkDim = {}, kVDim = {}, kTileN = {}, kConsumers = {};\n"
+      "  static constexpr int kPlanes = {}, kQkDim = {}, kVDim = {}, kTileN = {}, kConsumers = "
+      "{};\n"
       "  static constexpr int kStages = {}, kQStages = {}, kSlack = {};\n"
       "  static constexpr bool kTakeTurns = {}, kOutputAliasesQ = {};\n"
       "  static constexpr int kOutputRounds = {};\n"
@@ -238,11 +278,11 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       "{}(const __grid_constant__ heddle::sm90::ForwardArguments arguments) {{\n"
       "  heddle::Forward::run(arguments);\n"
       "}}\n",
-      device_type(type_of(structure, structure.q).dtype), structure.qk_head_dim,
-      structure.v_head_dim, config.tile_n, config.consumers, config.stages, config.q_stages,
-      row_max ? 0 : 8, config.take_turns, config.output_aliases_q, config.output_rounds,
-      config.lower_varies, config.upper_varies, config.positive_scale, config.sequence_maps,
-      structure.sink != kAbsent, row_max, structure.softmax_input_is_log2,
+      config.planes > 1 ? "f16" : device_type(type_of(structure, structure.q).dtype), config.planes,
+      structure.qk_head_dim, structure.v_head_dim, config.tile_n, config.consumers, config.stages,
+      config.q_stages, row_max ? 0 : 8, config.take_turns, config.output_aliases_q,
+      config.output_rounds, config.lower_varies, config.upper_varies, config.positive_scale,
+      config.sequence_maps, structure.sink != kAbsent, row_max, structure.softmax_input_is_log2,
       dropout_name(structure.dropout.kind), rope_dim, interleaved ? "interleaved" : "halves", score,
       config.shared_bytes, kForwardSm90Name);
   if (config.sequence_maps) {
@@ -261,6 +301,7 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
         "}}\n",
         kRopeTableThreads, kRopeTablesName);
   }
+  if (config.planes > 1) source += f16_pairs_source();
   return source;
 }
 

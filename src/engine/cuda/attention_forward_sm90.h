@@ -13,6 +13,7 @@ namespace heddle::engine::cuda {
 
 /// What is compiled in, as a pure function of the problem.
 struct ForwardSm90Config {
+  int planes = 1;     ///< 2: f32, as pairs of f16 in the workspace
   int consumers = 2;  ///< warp groups of 64 query rows
   int tile_n = 128;   ///< keys a step
   int stages = 2, q_stages = 2;

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <optional>
 
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/parameter_block.h"
@@ -22,10 +24,10 @@ constexpr int64_t kBytesOfMaps = 4 * sizeof(TensorMap);
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-/// Where the workspace holds what, in bytes: the tile counter, the sequence maps and the tables,
-/// each if there are any.
+/// Where the workspace holds what, in bytes: the tile counter, the sequence maps, the tables and
+/// the pairs, each if there are any.
 struct Workspace {
-  int64_t maps = 0, cosines = 0, sines = 0, bytes = 0;
+  int64_t maps = 0, cosines = 0, sines = 0, pairs = 0, bytes = 0;
 };
 
 struct Kernels {
@@ -35,6 +37,7 @@ struct Kernels {
 /// What an execution does not change.
 struct Planned {
   Kernels kernels;
+  std::optional<F16PairsStep> pairs;  ///< of f32: q, k and v
   Launch launch;
   ForwardSm90Config config;
   sm90::ForwardArguments arguments{};
@@ -61,11 +64,8 @@ class ForwardSm90Plan final : public Plan {
     HEDDLE_TRY(check_addresses(planned_.aligned, buffers));
     sm90::ForwardArguments arguments = planned_.arguments;
     bind(planned_.entries, buffers, &arguments);
-    TensorMap* maps[] = {&arguments.q, &arguments.k, &arguments.v, &arguments.o};
-    for (size_t n = 0; n < 4; ++n) {
-      void* address = buffers[static_cast<size_t>(planned_.mapped[n])];
-      HEDDLE_TRY(encode(driver_, planned_.shapes[n], address, *maps[n]));
-    }
+    HEDDLE_TRY(planned_.pairs ? make_pairs(buffers, arguments, scratch, queue)
+                              : map_operands(buffers, arguments));
     if (planned_.config.dynamic) {
       arguments.order.counter = static_cast<int*>(workspace);
       HEDDLE_TRY(driver_.check(
@@ -87,6 +87,23 @@ class ForwardSm90Plan final : public Plan {
   /// A thread for each of `count` things.
   static Launch launch_over(unsigned count, unsigned threads) {
     return {.grid_x = (count + threads - 1) / threads, .threads = threads};
+  }
+
+  Status map_operands(std::span<void* const> buffers, sm90::ForwardArguments& arguments) const {
+    TensorMap* maps[] = {&arguments.q, &arguments.k, &arguments.v, &arguments.o};
+    for (size_t n = 0; n < 4; ++n) {
+      void* address = buffers[static_cast<size_t>(planned_.mapped[n])];
+      HEDDLE_TRY(encode(driver_, planned_.shapes[n], address, *maps[n]));
+    }
+    return {};
+  }
+
+  Status make_pairs(std::span<void* const> buffers, sm90::ForwardArguments& arguments,
+                    char* scratch, CuStream queue) const {
+    const F16PairsStep::Reader readers[] = {{arguments.q, arguments.q_pairs},
+                                            {arguments.k, arguments.k_pairs},
+                                            {arguments.v, arguments.v_pairs}};
+    return planned_.pairs->execute(buffers, scratch + planned_.workspace.pairs, queue, readers);
   }
 
   Status make_sequence_maps(sm90::ForwardArguments& arguments, char* scratch,
@@ -130,7 +147,7 @@ Workspace workspace_of(const AttentionProblem& problem, const ForwardSm90Config&
   at.maps = config.dynamic ? kAlignment : 0;
   at.cosines = at.maps + aligned(maps);
   at.sines = at.cosines + aligned(table);
-  at.bytes = at.sines + aligned(table);
+  at.bytes = at.pairs = at.sines + aligned(table);
   return at;
 }
 
@@ -196,6 +213,13 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, cons
     HEDDLE_ASSIGN(planned.kernels.sequence_maps,
                   Kernel::load(driver, device, *cubin, kSequenceMapsName, 0));
   }
+  if (config.planes > 1) {
+    HEDDLE_ASSIGN(planned.pairs, F16PairsStep::make(driver, device, *cubin, structure, sizes,
+                                                    {{structure.q, 64},
+                                                     {structure.k, config.tile_n},
+                                                     {structure.v, config.tile_n}}));
+    planned.workspace.bytes += planned.pairs->workspace_bytes();
+  }
   if (makes_rope_tables(structure)) {
     HEDDLE_ASSIGN(planned.kernels.rope_tables,
                   Kernel::load(driver, device, *cubin, kRopeTablesName, 0));
@@ -228,9 +252,10 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, cons
       .grid_x = static_cast<unsigned>(std::min<int64_t>(device.multiprocessors, tiles)),
       .threads = static_cast<unsigned>(128 * (1 + config.consumers)),
       .shared_bytes = static_cast<unsigned>(config.shared_bytes)};
-  planned.description = fmt::format("attention forward{}, Hopper kernel, {} x {} tiles, {}",
-                                    structure.q_rope ? " of rotated queries" : "", config.tile_m(),
-                                    config.tile_n, architecture_of(device));
+  planned.description =
+      fmt::format("attention forward{}, Hopper kernel, {} x {} tiles{}, {}",
+                  structure.q_rope ? " of rotated queries" : "", config.tile_m(), config.tile_n,
+                  config.planes > 1 ? " of f16 pairs" : "", architecture_of(device));
   return std::make_shared<const ForwardSm90Plan>(driver, std::move(planned));
 }
 

@@ -19,7 +19,10 @@ const char* dropout_name(problem::Dropout::Kind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
-int64_t tile_bytes(int64_t rows, int64_t columns) { return rows * ((columns + 63) / 64) * 128; }
+int64_t tile_bytes(int64_t rows, int64_t columns, DataType type) {
+  const int64_t planes = type == DataType::f32 ? 3 : 1;
+  return planes * rows * ((columns + 63) / 64) * 128;
+}
 
 bool is_diagonal(const problem::KeyBound& bound) {
   return bound.anchor == problem::Anchor::top_left || bound.anchor == problem::Anchor::bottom_right;
@@ -44,7 +47,7 @@ Status check_dtype(const problem::AttentionStructure& structure, OperandId id, c
 
 Status check_sm80(const problem::AttentionStructure& structure,
                   const problem::AttentionSizes& sizes) {
-  const auto io = {DataType::bf16, DataType::f16};
+  const auto io = {DataType::bf16, DataType::f16, DataType::f32};
   HEDDLE_TRY(check_dtype(structure, structure.q, "q", io));
   const DataType element = structure.operands[static_cast<size_t>(structure.q)].dtype;
   for (auto [id, role] : {std::pair{structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}}) {
@@ -90,6 +93,14 @@ Status check_sm80(const problem::AttentionStructure& structure,
                  sizes.kv_length);
   }
   return {};
+}
+
+std::string kernel_source(const problem::AttentionStructure& structure, int threads) {
+  // One block a processor is all that f32 asks for: for a third one the assembler would stop at 168
+  // registers and spill a few.
+  const bool planes = structure.operands[static_cast<size_t>(structure.q)].dtype == DataType::f32;
+  return fmt::format("extern \"C\" __global__ void __launch_bounds__({}{})\n", threads,
+                     planes ? ", 1" : "");
 }
 
 std::string config_source(const problem::AttentionStructure& structure, const Sm80Tiles& tiles) {

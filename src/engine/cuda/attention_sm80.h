@@ -14,8 +14,8 @@ namespace heddle::engine::cuda {
 /// Shared memory every sm_80-class device gives a block (sm_86's share, the smallest).
 inline constexpr int64_t kSm80SharedLimit = 99 * 1024;
 
-/// Bytes of a swizzled tile of 16-bit elements.
-int64_t tile_bytes(int64_t rows, int64_t columns);
+/// Bytes of a swizzled tile: a plane of 16 bits an element, three for f32.
+int64_t tile_bytes(int64_t rows, int64_t columns, DataType type = DataType::bf16);
 
 /// The kind as device code names it.
 const char* dropout_name(problem::Dropout::Kind kind);
@@ -40,6 +40,9 @@ struct Sm80Tiles {
   bool want_dk = false, want_dv = false;
   std::string load_element;  ///< type of the load gradient written; empty if none is
 };
+
+/// `extern "C" __global__ void __launch_bounds__(...)` of a kernel.
+std::string kernel_source(const problem::AttentionStructure& structure, int threads);
 
 /// `struct Config` for these tiles.
 std::string config_source(const problem::AttentionStructure& structure, const Sm80Tiles& tiles);

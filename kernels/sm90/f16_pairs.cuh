@@ -1,0 +1,119 @@
+// f32 tensors as pairs of f16, what the f32 kernels multiply: x = unit * (high + low), high = x /
+// unit rounded to f16 and low what that leaves, rounded as well: 22 bits together. The unit, a
+// power of two for each head, brings the head's largest value to 2^14 .. 2^15, so that both parts
+// keep all their bits down to 2^-17 of it, and smaller values an error of 2^-40 of it. Values that
+// are not finite count for no unit; they become NaN.
+#pragma once
+
+#include "../attention/operand.cuh"
+#include "../ptx/math.cuh"
+#include "f16_pairs_arguments.h"
+
+namespace heddle::sm90 {
+
+struct F16PairsKernels {
+  static constexpr int kThreads = 256;
+
+  /// The largest finite magnitude of a part of a head's rows. Grid (kPairParts, most heads, tensors
+  /// * batch).
+  HEDDLE_DEVICE static void find_largest(const PairsArguments& args) {
+    const PairedTensor& tensor = args.tensors[blockIdx.z / args.batch];
+    const int head = blockIdx.y, batch = blockIdx.z % args.batch;
+    if (head >= tensor.heads) return;
+    const int rows = ceil_div(tensor.rows, kPairParts), first = blockIdx.x * rows;
+    const int vectors = tensor.columns / 4;
+    const int count = (min_of(first + rows, tensor.rows) - first) * vectors;
+    const float* source =
+        attention::element_pointer<const float>(tensor.source, batch, head, first, 0);
+    float most = 0;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < count; i += kThreads) {
+      const float4 x = *reinterpret_cast<const float4*>(
+          source + i / vectors * tensor.source.stride[2] + i % vectors * 4);
+      const float values[4] = {fabsf(x.x), fabsf(x.y), fabsf(x.z), fabsf(x.w)};
+#pragma unroll
+      for (float value : values) {
+        if (value < __int_as_float(0x7f800000)) most = ptx::max(most, value);
+      }
+    }
+    __shared__ float of_warps[kThreads / 32];
+    most = warp_max(most);
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = most;
+    __syncthreads();
+    if (threadIdx.x >= 32) return;
+    most = warp_max(threadIdx.x < kThreads / 32 ? of_warps[threadIdx.x] : 0.0f);
+    if (threadIdx.x == 0) {
+      const int flat_head = batch * tensor.heads + head;
+      tensor.largest[flat_head * kPairParts + blockIdx.x] = most;
+      if (blockIdx.x == 0) tensor.norms[flat_head] = 0;
+    }
+  }
+
+  /// Writes the pairs, eight columns a thread. Grid (ceil(rows / 64), most heads, tensors * batch).
+  static constexpr int kRows = 64;
+  HEDDLE_DEVICE static void split(const PairsArguments& args) {
+    const PairedTensor& tensor = args.tensors[blockIdx.z / args.batch];
+    const int head = blockIdx.y, batch = blockIdx.z % args.batch, first = blockIdx.x * kRows;
+    if (head >= tensor.heads || first >= tensor.rows) return;
+    const i64 flat_head = static_cast<i64>(batch) * tensor.heads + head;
+    const float most =
+        warp_max(tensor.largest[flat_head * kPairParts + static_cast<int>(threadIdx.x) % 32]);
+    // 2^14 .. 2^15 is exponent 14; of zeros and of values below 2^-112 the factor stays finite.
+    const int exponent = max_of(static_cast<int>(__float_as_uint(most) >> 23) - 127, -112);
+    const float factor = __uint_as_float(static_cast<u32>(127 + 14 - exponent) << 23);
+    if (threadIdx.x == 0 && blockIdx.x == 0)
+      tensor.units[flat_head] = __uint_as_float(static_cast<u32>(127 - 14 + exponent) << 23);
+
+    const int padded = round_up(tensor.columns, 64), chunks = padded / 8;
+    const int rows = min_of(kRows, tensor.rows - first);
+    const float* source =
+        attention::element_pointer<const float>(tensor.source, batch, head, first, 0);
+    uint4* target =
+        static_cast<uint4*>(tensor.pairs) + (flat_head * tensor.rows + first) * 2 * chunks;
+    float norm = 0;
+#pragma unroll 2
+    for (int i = threadIdx.x; i < kRows * chunks; i += kThreads) {
+      const int row = i / chunks, chunk = i % chunks;
+      float4 x[2] = {make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)};
+      if (row < rows && 8 * chunk < tensor.columns) {
+        const float4* from =
+            reinterpret_cast<const float4*>(source + row * tensor.source.stride[2] + 8 * chunk);
+        x[0] = from[0];
+        x[1] = from[1];
+      }
+      const float values[8] = {x[0].x, x[0].y, x[0].z, x[0].w, x[1].x, x[1].y, x[1].z, x[1].w};
+      u32 high[4], low[4];
+      float squares = 0;
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const float a = values[2 * n] * factor, b = values[2 * n + 1] * factor;
+        squares += a * a + b * b;
+        high[n] = ptx::pack<f16>(a, b);
+        float near_a, near_b;
+        ptx::unpack<f16>(high[n], near_a, near_b);
+        low[n] = ptx::pack<f16>(a - near_a, b - near_b);
+      }
+      // The lanes of a row lie side by side, a power of two of them.
+      for (int apart = 1; apart < chunks; apart *= 2)
+        squares += __shfl_xor_sync(0xffffffffu, squares, apart);
+      if (squares < __int_as_float(0x7f800000)) norm = ptx::max(norm, squares);
+      if (row >= rows) continue;
+      target[row * 2 * chunks + chunk] = make_uint4(high[0], high[1], high[2], high[3]);
+      target[row * 2 * chunks + chunks + chunk] = make_uint4(low[0], low[1], low[2], low[3]);
+    }
+    // Of floats that are not negative the order is that of their bits.
+    norm = warp_max(norm);
+    if (threadIdx.x % 32 == 0)
+      atomicMax(reinterpret_cast<int*>(tensor.norms) + flat_head, __float_as_int(norm));
+  }
+
+ private:
+  HEDDLE_DEVICE static float warp_max(float x) {
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2)
+      x = ptx::max(x, __shfl_xor_sync(0xffffffffu, x, apart));
+    return x;
+  }
+};
+
+}  // namespace heddle::sm90

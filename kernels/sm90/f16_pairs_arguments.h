@@ -1,0 +1,35 @@
+// What the kernels that make pairs of f16 are given, and how others find their results. Plain
+// types: host and device share it.
+#pragma once
+
+#include "../attention/parameters.h"
+
+namespace heddle::sm90 {
+
+/// Where an f32 tensor [batch, heads, rows, columns] lies as pairs: what their readers need beside
+/// a tensor map.
+struct F16Pairs {
+  const float* units;  ///< [batch, heads]: what 1 in the pairs stands for
+  const float* norms;  ///< [batch, heads]: largest row norm, squared, in those units
+  int heads;
+};
+
+/// Blocks that share the search for a head's largest value.
+inline constexpr int kPairParts = 32;
+
+struct PairedTensor {
+  attention::Tensor source;  ///< f32, dense columns, rows on 16 bytes
+  int heads, rows;
+  int columns;     ///< a multiple of 8
+  void* pairs;     ///< f16 [batch, heads, rows, 2, columns rounded up to 64]
+  float* largest;  ///< [batch, heads, kPairParts]
+  float* units;    ///< [batch, heads]
+  float* norms;    ///< [batch, heads]
+};
+
+struct PairsArguments {
+  PairedTensor tensors[4];
+  int batch;
+};
+
+}  // namespace heddle::sm90

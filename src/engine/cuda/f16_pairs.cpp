@@ -1,0 +1,98 @@
+#include "engine/cuda/f16_pairs.h"
+
+#include <algorithm>
+
+namespace heddle::engine::cuda {
+namespace {
+
+constexpr int kRowsOfSplit = 64;
+
+int64_t rounded_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+}  // namespace
+
+std::string f16_pairs_source() {
+  std::string source = "#include \"sm90/f16_pairs.cuh\"\n";
+  for (auto [name, body] :
+       {std::pair{kF16PairsNames[0], "find_largest"}, {kF16PairsNames[1], "split"}}) {
+    source += fmt::format(
+        "extern \"C\" __global__ void __launch_bounds__({})\n"
+        "{}(const __grid_constant__ heddle::sm90::PairsArguments arguments) {{\n"
+        "  heddle::sm90::F16PairsKernels::{}(arguments);\n"
+        "}}\n",
+        kF16PairsThreads, name, body);
+  }
+  return source;
+}
+
+Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& device,
+                                        const Cubin& cubin,
+                                        const problem::AttentionStructure& structure,
+                                        const problem::AttentionSizes& sizes,
+                                        const std::vector<Operand>& operands) {
+  F16PairsStep step(driver);
+  const auto reserve = [&step](int64_t bytes) {
+    const int64_t at = step.bytes_;
+    step.bytes_ += rounded_up(bytes, 256);
+    return at;
+  };
+  int64_t most_heads = 0, most_rows = 0;
+  for (const Operand& operand : operands) {
+    const Dims& dims = sizes.layouts[static_cast<size_t>(operand.id)].dims;
+    const int64_t heads = dims[1], rows = dims[2], columns = 2 * rounded_up(dims[3], 64);
+    sm90::PairedTensor& tensor = step.arguments_.tensors[step.places_.size()];
+    tensor.source = tensor_of(structure, sizes, operand.id);
+    tensor.heads = static_cast<int>(heads);
+    tensor.rows = static_cast<int>(rows);
+    tensor.columns = static_cast<int>(dims[3]);
+    Place place{.id = operand.id};
+    const auto extents = {columns, rows, heads, sizes.batch};
+    std::copy(extents.begin(), extents.end(), place.shape.dims);
+    place.shape.type = TensorMapType::float16;
+    place.shape.box_rows = static_cast<unsigned>(operand.box_rows);
+    place.shape.stride_bytes[0] = static_cast<uint64_t>(2 * columns);
+    place.shape.stride_bytes[1] = place.shape.stride_bytes[0] * static_cast<uint64_t>(rows);
+    place.shape.stride_bytes[2] = place.shape.stride_bytes[1] * static_cast<uint64_t>(heads);
+    const int64_t all_heads = sizes.batch * heads;
+    place.pairs = reserve(2 * all_heads * rows * columns);
+    place.largest = reserve(4 * all_heads * sm90::kPairParts);
+    place.units = reserve(4 * all_heads);
+    place.norms = reserve(4 * all_heads);
+    step.places_.push_back(place);
+    most_heads = std::max(most_heads, heads);
+    most_rows = std::max(most_rows, rows);
+  }
+  step.arguments_.batch = static_cast<int>(sizes.batch);
+  const auto layers = static_cast<unsigned>(sizes.batch * static_cast<int64_t>(operands.size()));
+  const unsigned blocks[] = {static_cast<unsigned>(sm90::kPairParts),
+                             static_cast<unsigned>((most_rows + kRowsOfSplit - 1) / kRowsOfSplit)};
+  for (size_t n = 0; n < 2; ++n) {
+    HEDDLE_ASSIGN(step.kernels_[n], Kernel::load(driver, device, cubin, kF16PairsNames[n], 0));
+    step.launches_[n] = {.grid_x = blocks[n],
+                         .grid_y = static_cast<unsigned>(most_heads),
+                         .grid_z = layers,
+                         .threads = kF16PairsThreads};
+  }
+  return step;
+}
+
+Status F16PairsStep::execute(std::span<void* const> buffers, char* workspace, CuStream stream,
+                             std::span<const Reader> readers) const {
+  sm90::PairsArguments arguments = arguments_;
+  for (size_t n = 0; n < places_.size(); ++n) {
+    const Place& place = places_[n];
+    sm90::PairedTensor& tensor = arguments.tensors[n];
+    tensor.source.data = buffers[static_cast<size_t>(place.id)];
+    tensor.pairs = workspace + place.pairs;
+    tensor.largest = reinterpret_cast<float*>(workspace + place.largest);
+    tensor.units = reinterpret_cast<float*>(workspace + place.units);
+    tensor.norms = reinterpret_cast<float*>(workspace + place.norms);
+    readers[n].pairs = {.units = tensor.units, .norms = tensor.norms, .heads = tensor.heads};
+    HEDDLE_TRY(encode(*driver_, place.shape, tensor.pairs, readers[n].map));
+  }
+  void* parameters[] = {&arguments};
+  for (size_t n = 0; n < 2; ++n) HEDDLE_TRY(kernels_[n]->launch(launches_[n], stream, parameters));
+  return {};
+}
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,68 @@
+// f32 operands as pairs of f16 in the workspace, for the Hopper kernels
+// (kernels/sm90/f16_pairs.cuh): two launches before the kernel that reads them.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/cuda/kernel.h"
+#include "engine/cuda/launch_operands.h"
+#include "engine/cuda/tensor_map.h"
+#include "sm90/f16_pairs_arguments.h"
+
+namespace heddle::engine::cuda {
+
+inline constexpr const char* kF16PairsNames[] = {"f16_pairs_largest", "f16_pairs_split"};
+inline constexpr int kF16PairsThreads = 256;
+
+/// The two kernels, for the translation unit of the one that reads the pairs.
+std::string f16_pairs_source();
+
+class F16PairsStep {
+ public:
+  /// An operand, and how many rows a copy of its pairs moves.
+  struct Operand {
+    problem::OperandId id;
+    int box_rows;
+  };
+  /// What a reader is given of an operand.
+  struct Reader {
+    TensorMap& map;
+    sm90::F16Pairs& pairs;
+  };
+
+  /// At most four operands; `cubin` holds the kernels.
+  static Result<F16PairsStep> make(const Driver& driver, const Device& device, const Cubin& cubin,
+                                   const problem::AttentionStructure& structure,
+                                   const problem::AttentionSizes& sizes,
+                                   const std::vector<Operand>& operands);
+
+  /// Linear in the lengths.
+  int64_t workspace_bytes() const { return bytes_; }
+
+  /// Queues the kernels; fills in the readers, which are in the order of the operands.
+  Status execute(std::span<void* const> buffers, char* workspace, CuStream stream,
+                 std::span<const Reader> readers) const;
+
+ private:
+  /// Offsets into the workspace.
+  struct Place {
+    problem::OperandId id;
+    MapShape shape;
+    int64_t pairs, largest, units, norms;
+  };
+
+  explicit F16PairsStep(const Driver& driver) : driver_(&driver) {}
+
+  const Driver* driver_;
+  std::array<std::shared_ptr<const Kernel>, 2> kernels_;
+  std::array<Launch, 2> launches_{};
+  sm90::PairsArguments arguments_{};
+  std::vector<Place> places_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace heddle::engine::cuda
