@@ -7,7 +7,7 @@
 #include "engine/cpu/engine.h"
 #include "engine_cpu/levels.h"
 #include "graph/text.h"
-#include "support/attention_programs.h"
+#include "support/attention_features.h"
 #include "support/compare.h"
 #include "support/run.h"
 
@@ -41,48 +41,14 @@ void sweep(const Draw& draw, const AttentionOptions& options, uint64_t first_see
   }
 }
 
-/// Only the plain attention; features are then switched on by name.
-AttentionOptions plain() {
-  AttentionOptions o;
-  o.value_heads_differ = o.tensor_scale = o.log2_input = o.bias = o.alibi = o.padding =
-      o.cumulative = o.ragged = o.bounds = o.bottom_right = o.score_mod = o.block_mask = o.dropout =
-          o.rng_dump = o.sink = o.paged = o.rope = 0;
-  return o;
-}
-
-struct Feature {
-  const char* name;
-  void (*switch_on)(AttentionOptions&);
-};
-constexpr Feature kFeatures[] = {
-    {"value_heads", [](AttentionOptions& o) { o.value_heads_differ = 1; }},
-    {"tensor_scale", [](AttentionOptions& o) { o.tensor_scale = 1; }},
-    {"log2_input", [](AttentionOptions& o) { o.log2_input = 1; }},
-    {"bias", [](AttentionOptions& o) { o.bias = 1; }},
-    {"alibi", [](AttentionOptions& o) { o.bounds = o.alibi = 1; }},
-    {"padding", [](AttentionOptions& o) { o.padding = 1; }},
-    {"cumulative", [](AttentionOptions& o) { o.padding = o.cumulative = 1; }},
-    {"ragged", [](AttentionOptions& o) { o.padding = o.ragged = 1; }},
-    {"bounds", [](AttentionOptions& o) { o.bounds = 1; }},
-    {"bottom_right", [](AttentionOptions& o) { o.bounds = o.bottom_right = 1; }},
-    {"score_mod", [](AttentionOptions& o) { o.score_mod = 1; }},
-    {"block_mask", [](AttentionOptions& o) { o.block_mask = 1; }},
-    {"dropout", [](AttentionOptions& o) { o.dropout = 1; }},
-    {"rng_dump", [](AttentionOptions& o) { o.dropout = o.rng_dump = 1; }},
-    {"sink", [](AttentionOptions& o) { o.sink = 1; }},
-    {"paged", [](AttentionOptions& o) { o.padding = o.paged = 1; }},
-    {"rope", [](AttentionOptions& o) { o.rope = 1; }},
-};
-constexpr size_t kFeatureCount = sizeof kFeatures / sizeof kFeatures[0];
-
 void sweep_pairs(const Draw& draw, int64_t count) {
-  for (size_t a = 0; a < kFeatureCount; ++a) {
-    for (size_t b = a; b < kFeatureCount; ++b) {
-      SCOPED_TRACE(std::string(kFeatures[a].name) + " with " + kFeatures[b].name);
-      AttentionOptions options = plain();
-      kFeatures[a].switch_on(options);
-      kFeatures[b].switch_on(options);
-      sweep(draw, options, 1000 * (a * kFeatureCount + b), count);
+  for (size_t a = 0; a < kAttentionFeatureCount; ++a) {
+    for (size_t b = a; b < kAttentionFeatureCount; ++b) {
+      SCOPED_TRACE(std::string(kAttentionFeatures[a].name) + " with " + kAttentionFeatures[b].name);
+      AttentionOptions options = plain_attention();
+      kAttentionFeatures[a].switch_on(options);
+      kAttentionFeatures[b].switch_on(options);
+      sweep(draw, options, 1000 * (a * kAttentionFeatureCount + b), count);
       if (::testing::Test::HasFailure()) return;
     }
   }
@@ -97,7 +63,7 @@ AttentionOptions large() {
   return o;
 }
 
-TEST(RandomForward, Plain) { sweep(random_sdpa, plain(), 1, seeds(60)); }
+TEST(RandomForward, Plain) { sweep(random_sdpa, plain_attention(), 1, seeds(60)); }
 TEST(RandomForward, EveryPairOfFeatures) { sweep_pairs(random_sdpa, seeds(4)); }
 TEST(RandomForward, EverythingAtOnce) {
   AttentionOptions options;
@@ -150,7 +116,7 @@ TEST(RandomBackward, BooleanMasks) {
 TEST(RandomBackward, BlockMasksOfManyTiles) {
   sweep(random_sdpa_backward, sparse(), 800000, seeds(3));
 }
-TEST(RandomBackward, Plain) { sweep(random_sdpa_backward, plain(), 1, seeds(60)); }
+TEST(RandomBackward, Plain) { sweep(random_sdpa_backward, plain_attention(), 1, seeds(60)); }
 TEST(RandomBackward, EveryPairOfFeatures) { sweep_pairs(random_sdpa_backward, seeds(4)); }
 TEST(RandomBackward, EverythingAtOnce) {
   AttentionOptions options;

@@ -26,6 +26,18 @@ TEST_F(AttentionOnGpu, BackwardOfAlignedTensorsMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, aligned_backward_options()); });
 }
 
+TEST_F(AttentionOnGpu, ForwardOfEveryPairOfFeaturesMatchesTheDefinition) {
+  run([](Random& random,
+         int64_t number) { return random_sdpa(random, feature_pair_options(number)); },
+      2 * kFeaturePairs);
+}
+
+TEST_F(AttentionOnGpu, BackwardOfEveryPairOfFeaturesMatchesTheDefinition) {
+  run([](Random& random,
+         int64_t number) { return random_sdpa_backward(random, feature_pair_options(number)); },
+      2 * kFeaturePairs);
+}
+
 TEST_F(AttentionOnGpu, ForwardWithRopeMatchesTheDefinition) {
   run([](Random& random) {
     AttentionOptions options = random.chance(0.5) ? aligned_options() : gpu_options();

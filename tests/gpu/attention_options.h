@@ -1,7 +1,7 @@
 // What attention programs are drawn for the tensor-core kernels.
 #pragma once
 
-#include "support/attention_programs.h"
+#include "support/attention_features.h"
 
 namespace heddle::testing {
 
@@ -29,6 +29,26 @@ inline AttentionOptions aligned_backward_options() {
   AttentionOptions options = aligned_options();
   options.max_head_dim = 256;
   options.bias = options.value_heads_differ = options.ragged = 0.05;
+  return options;
+}
+
+/// Every two features (one alone, where they are the same), by number: first of tensors with any
+/// strides, then of such as the copy engine can fetch, and so on.
+inline constexpr int64_t kFeaturePairs = kAttentionFeatureCount * (kAttentionFeatureCount + 1) / 2;
+inline AttentionOptions feature_pair_options(int64_t number) {
+  AttentionOptions options = plain_attention();
+  options.dtypes = {DataType::bf16, DataType::f16};
+  options.max_length = 200;
+  options.max_head_dim = 128;
+  if (number / kFeaturePairs % 2 == 1) options.odd_strides = 0;
+  int64_t pair = number % kFeaturePairs;
+  size_t first = 0;
+  for (size_t left = kAttentionFeatureCount; pair >= static_cast<int64_t>(left); --left) {
+    pair -= static_cast<int64_t>(left);
+    ++first;
+  }
+  kAttentionFeatures[first].switch_on(options);
+  kAttentionFeatures[first + static_cast<size_t>(pair)].switch_on(options);
   return options;
 }
 

@@ -38,17 +38,21 @@ OnGpu::Built OnGpu::build(Program program) {
   return {std::move(program), io, std::move(executable)};
 }
 
-std::vector<OnGpu::Built> OnGpu::build_all(const Draw& draw, int64_t first, int64_t end) {
+std::vector<OnGpu::Built> OnGpu::build_all(const Numbered& draw, int64_t first, int64_t end) {
   std::vector<std::future<Built>> builds;
   for (int64_t seed = first; seed < end; ++seed) {
     builds.push_back(std::async(std::launch::async, [&draw, seed] {
       Random random(static_cast<uint64_t>(seed));
-      return build(draw(random));
+      return build(draw(random, seed));
     }));
   }
   std::vector<Built> all;
   for (auto& one : builds) all.push_back(one.get());
   return all;
+}
+
+std::vector<OnGpu::Built> OnGpu::build_all(const Draw& draw, int64_t first, int64_t end) {
+  return build_all([&draw](Random& random, int64_t) { return draw(random); }, first, end);
 }
 
 namespace {
@@ -63,7 +67,10 @@ Tolerance tolerance_of(DataType io) {
 }  // namespace
 
 void OnGpu::run(const Draw& draw) {
-  const int64_t count = gpu_problem_count();
+  run([&draw](Random& random, int64_t) { return draw(random); }, gpu_problem_count());
+}
+
+void OnGpu::run(const Numbered& draw, int64_t count) {
   const int64_t batch = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, 32);
   std::map<std::string, int64_t> refusals, plans;
   int64_t served = 0;

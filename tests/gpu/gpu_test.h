@@ -49,12 +49,15 @@ class OnGpu : public ::testing::Test {
   static Built build(Program program);
 
   using Draw = std::function<Program(Random&)>;
-  /// What `draw` makes of the seeds from `first` to before `end`, each with its plan. A problem
-  /// compiles kernels of its own, so all cores make them.
+  using Numbered = std::function<Program(Random&, int64_t number)>;
+  /// What `draw` makes of the numbers from `first` to before `end`, which are their seeds, each
+  /// with its plan. A problem compiles kernels of its own, so all cores make them.
+  static std::vector<Built> build_all(const Numbered& draw, int64_t first, int64_t end);
   static std::vector<Built> build_all(const Draw& draw, int64_t first, int64_t end);
-  /// Runs `draw` for every seed; refusals are counted by their sentence and printed, and most of
-  /// the problems must have been served. All cores build a batch of problems, and compare the one
+  /// Runs `count` problems; refusals are counted by their sentence and printed, and most of the
+  /// problems must have been served. All cores build a batch of problems, and compare the one
   /// before with its definition.
+  void run(const Numbered& draw, int64_t count);
   void run(const Draw& draw);
   /// Executes once; the outputs are in the program then.
   void execute(Built& built);
