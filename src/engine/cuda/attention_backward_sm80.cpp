@@ -166,7 +166,8 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   tiles.tile_m = wide || widest <= 48 ? 16 : widest <= 64 && !planes ? 64 : 32;
   tiles.tile_n = widest <= 64 ? 64 : 32;
   if (planes) tiles.tile_n = widest <= 64 && forward.score.is_identity() ? 32 : 16;
-  if (planes) tiles.warps = 4;
+  // At d 8 eight warps spilled 56 bytes on sm_80.
+  if (planes || widest <= 8) tiles.warps = 4;
   constexpr int64_t kRecordBytes = 16;
   const auto shared = [&](const Sm80Tiles& t, bool keys) {
     return sweep_bytes(forward, 16 * t.warps, keys ? t.tile_m : t.tile_n, keys ? kRecordBytes : 0);
