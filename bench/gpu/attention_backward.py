@@ -77,10 +77,15 @@ class BackwardParameters(c.Structure):
     )
 
 
+class F16Pairs(c.Structure):  # kernels/sm90/f16_pairs_arguments.h
+    _fields_ = [("units", c.c_void_p), ("norms", c.c_void_p), ("heads", c.c_int)]
+
+
 class Arguments(c.Structure):  # kernels/sm90/backward_arguments.h
     _fields_ = (
         [(n, c.c_ubyte * 128) for n in ("q", "k", "v", "d_o")]
-        + [(n, c.c_void_p) for n in ("negative_lse2", "delta", "d_q_sum", "turns")]
+        + [(n, F16Pairs) for n in ("q_pairs", "k_pairs", "v_pairs", "d_o_pairs")]
+        + [(n, c.c_void_p) for n in ("head_units", "negative_lse2", "delta", "d_q_sum", "turns")]
         + [("q_rounded", c.c_int), ("section", c.c_int), ("problem", BackwardParameters)]
     )
 
