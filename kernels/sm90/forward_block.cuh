@@ -1,0 +1,91 @@
+// The make of a block of the Hopper forward: its warp groups, its tiles, and where shared memory
+// holds what.
+#pragma once
+
+#include "../attention/online_softmax.cuh"
+#include "../attention/visible.cuh"
+#include "../tile/ring.cuh"
+#include "../tile/shared_tile.cuh"
+#include "forward_config.cuh"
+
+namespace heddle::sm90 {
+
+template <class Config, class Score>
+struct ForwardBlock {
+  using C = Config;
+  using T = typename C::Element;
+  static constexpr int kTileM = 64 * C::kConsumers;
+  static constexpr int kTileN = C::kTileN;
+  static constexpr int kThreads = 128 * (1 + C::kConsumers);
+  // 65536 registers; with 24 for the producer and 240 each for two consumers the producer spilled.
+  static constexpr int kProducerRegisters = C::kConsumers == 2 ? 40 : C::kConsumers == 3 ? 32 : 56;
+  static constexpr int kConsumerRegisters = C::kConsumers == 2   ? 232
+                                            : C::kConsumers == 3 ? 160
+                                                                 : 256;
+  static_assert(kTileN % 16 == 0 && kTileN <= 256,
+                "P's slices are 16 keys, a box 256 rows at most");
+  static_assert(C::kQkDim % 8 == 0 && C::kVDim % 8 == 0, "TMA moves multiples of 16 bytes");
+  static_assert(!(C::kRowMax && C::kSlack > 0), "a lagging reference is no maximum");
+  static_assert(C::kDropout != Dropout::mask, "keep masks are the general kernel's");
+
+  static constexpr int kQkSlices = (C::kQkDim + 15) / 16;
+  static constexpr int kPvSlices = kTileN / 16;
+  /// One FFMA takes a dot product to its exponent; else scores are made first.
+  static constexpr bool kPlain = Score::kIdentity && C::kPositiveScale;
+  /// Cells of rows past the end must not be evaluated: what they load may not exist.
+  static constexpr bool kRowsEnd = !Score::kIdentity || C::kSequenceMaps;
+  static constexpr float kToLog2 = C::kInputIsLog2 ? 1.f : attention::kLog2E;
+
+  using QTile = tile::PlanesOf<64, C::kQkDim, C::kPlanes>;  // one consumer's rows
+  using KTile = tile::PlanesOf<kTileN, C::kQkDim, C::kPlanes>;
+  using VTile = tile::PlanesOf<kTileN, C::kVDim, C::kPlanes>;
+  using OTile = tile::SharedTile<64, C::kVDim>;
+  /// f32 leaves from registers, and is summed in f32 from key tile to key tile: in products of
+  /// f32's own precision it would show that tensor cores cut sums off instead of rounding them.
+  static constexpr bool kWide = C::kPlanes > 1;
+  /// Weights reach 2^kSlack; times this they keep two planes of f16 in range down to 2^-17.
+  static constexpr float kWeightUnit = 128;
+  static_assert(!kWide || (is_same<T, f16> && !C::kSequenceMaps && C::kRopeDim == 0));
+  static_assert(!C::kOutputAliasesQ || OTile::kBytes <= QTile::kBytes, "O must fit where Q was");
+  static constexpr bool kCrossTiles = C::kQStages > 1;
+  static_assert(!(kCrossTiles && C::kOutputAliasesQ), "the next Q would wait for this O's store");
+  /// The only stage of Q is released after its last step, unless O's store holds it. (Within that
+  /// step, right after its last product, costs every step a branch: -4 % at S 8192.)
+  static constexpr bool kEarlyRelease = C::kQStages == 1 && !C::kOutputAliasesQ;
+
+  // Shared memory, from a 1024-byte boundary.
+  static constexpr int kQOffset = 0;
+  static constexpr int kQStageBytes = C::kConsumers * QTile::kBytes;
+  static constexpr int kKOffset = kQOffset + C::kQStages * kQStageBytes;
+  static constexpr int kVOffset = kKOffset + C::kStages * KTile::kBytes;
+  static constexpr int kOOffset =
+      C::kOutputAliasesQ ? kQOffset : kVOffset + C::kStages * VTile::kBytes;
+  /// O is staged so many boxes at a time.
+  static constexpr int kRoundBoxes = ceil_div(OTile::kBoxes, C::kOutputRounds);
+  static constexpr int kOStride =
+      C::kOutputAliasesQ ? QTile::kBytes : kRoundBoxes * OTile::kBoxBytes;
+  static constexpr int kItemOffset = kVOffset + C::kStages * VTile::kBytes +
+                                     (C::kOutputAliasesQ || kWide ? 0 : C::kConsumers * kOStride);
+  static constexpr int kItemBytes = 48;
+  static constexpr int kItemStages = 2;
+  static constexpr int kBarrierOffset = kItemOffset + kItemStages * kItemBytes;
+  using KvRing = tile::Ring<C::kStages>;
+  using ItemRing = tile::Ring<kItemStages>;
+  using QRing = tile::Ring<C::kQStages>;  // one a consumer
+  static constexpr int kKRing = kBarrierOffset;
+  static constexpr int kVRing = kKRing + KvRing::kBytes;
+  static constexpr int kItemRing = kVRing + KvRing::kBytes;
+  static constexpr int kQRing = kItemRing + ItemRing::kBytes;
+  /// What the launch asks for; the kernel aligns its window itself.
+  static constexpr int kSharedBytes = kQRing + C::kConsumers * QRing::kBytes + tile::kTileAlignment;
+  static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block");
+
+  // Named barriers: 0 is __syncthreads.
+  static constexpr int kTurnBarrier = 1;   // + consumer
+  static constexpr int kGroupBarrier = 4;  // + consumer: the warp group's own
+
+  using Visible = attention::VisibleKeys<C::kLowerVaries, C::kUpperVaries>;
+  using Softmax = attention::OnlineSoftmax<C::kSlack>;
+};
+
+}  // namespace heddle::sm90

@@ -1,0 +1,160 @@
+// The end of a query tile in the Hopper forward: the row statistics, and O on its way to memory.
+#pragma once
+
+#include "../attention/online_softmax.cuh"
+#include "../attention/operand.cuh"
+#include "../ptx/math.cuh"
+#include "../ptx/mbarrier.cuh"
+#include "../ptx/sync.cuh"
+#include "../ptx/tma.cuh"
+#include "../tile/fragment.cuh"
+#include "../tile/shared_tile.cuh"
+#include "forward_arguments.h"
+#include "forward_tiles.cuh"
+
+namespace heddle::sm90 {
+
+template <class Block>
+struct ForwardEpilogue {
+  using C = typename Block::C;
+  using T = typename Block::T;
+  using OTile = typename Block::OTile;
+  using Softmax = typename Block::Softmax;
+  using Tiles = ForwardTiles<Block>;
+  using Work = ForwardWork<Block>;
+  using Output = float[C::kVDim / 2];
+  static constexpr bool kWide = Block::kWide;
+
+  /// Divides by the row sums and writes O and the row statistics; releases a Q that O covers, or
+  /// that no product has released because the rows see no key.
+  HEDDLE_DEVICE static void run(const ForwardArguments& args, Tiles& tiles, const Work& work,
+                                Output& out, Softmax& softmax) {
+    if constexpr (C::kSink) {
+      float correction[2];
+      // The sink is in natural units even when scores are not.
+      softmax.add_sink(args.problem.sink[work.head] * attention::kLog2E, threadIdx.x % 4 == 0,
+                       correction);
+      attention::scale_rows(out, correction);
+    }
+    float factor[2];
+    write_statistics(args, work, tiles.consumer, softmax, factor);
+    if constexpr (kWide) {
+      store_wide(args.problem, work, tiles.consumer, out, factor);
+      if (work.empty()) tiles.release_q();
+      return;
+    }
+    store(args, work, tiles, out, factor);
+    if constexpr (C::kOutputAliasesQ) {
+      if (threadIdx.x % 128 == 0) {
+        ptx::bulk_wait_read<0>();
+        ptx::mbarrier_arrive(tiles.q_ring.empty(tiles.q_at.stage()));
+      }
+      tiles.q_at.advance();
+    } else if (work.empty()) {
+      tiles.release_q();
+    }
+  }
+
+  /// The last store is in memory.
+  HEDDLE_DEVICE static void wait() {
+    if (threadIdx.x % 128 == 0) ptx::bulk_wait<0>();
+  }
+
+ private:
+  /// `factor`: what O's rows are still to be multiplied with.
+  HEDDLE_DEVICE static void write_statistics(const ForwardArguments& args, const Work& work,
+                                             int consumer, const Softmax& softmax,
+                                             float (&factor)[2]) {
+    const attention::ForwardParameters& p = args.problem;
+    float kept = 1;
+    if constexpr (C::kDropout != Dropout::none)
+      kept = p.keep_scale_operand != nullptr ? *p.keep_scale_operand : p.keep_scale;
+    if constexpr (kWide) kept *= work.unit_of(args.v_pairs, p.q_heads) * (1 / Block::kWeightUnit);
+    const int thread = threadIdx.x % 128;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = work.first_row(consumer) + tile::fragment_row(thread, h);
+      float sum = softmax.total(h);
+      float reference = softmax.reference[h];
+      if (C::kSequenceMaps && row >= work.q_length) {
+        sum = 0;
+        reference = attention::minus_infinity();
+      }
+      factor[h] = sum == 0.f ? 0.f : kept / sum;
+      const bool ragged = C::kSequenceMaps && p.q.offsets != nullptr;
+      if (thread % 4 == 0 && row < (ragged ? work.q_length : p.q_length)) {
+        const auto write = [&](const attention::Tensor& target, float value) {
+          if (target.data != nullptr)
+            *attention::element_pointer<float>(target, work.batch, work.head, row, 0) = value;
+        };
+        // Statistics are natural also when scores came in log2 units.
+        write(p.stats, attention::log_sum_exp<kWide>(reference, sum, p.stats_log2));
+        if constexpr (C::kRowMax) {
+          write(p.max, reference * attention::kLn2);
+          write(p.sum_exp, sum);
+        }
+      }
+    }
+  }
+
+  /// Writes O in f32; the four lanes of a quad fill a sector of 32 bytes.
+  HEDDLE_DEVICE static void store_wide(const attention::ForwardParameters& p, const Work& work,
+                                       int consumer, const Output& out, const float (&factor)[2]) {
+    const int thread = threadIdx.x % 128;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = work.first_row(consumer) + tile::fragment_row(thread, h);
+      if (row >= p.q_length) continue;
+      float* to = attention::element_pointer<float>(p.o, work.batch, work.head, row,
+                                                    tile::fragment_column(thread));
+#pragma unroll
+      for (int i = 2 * h; i < C::kVDim / 2; i += 4)
+        *reinterpret_cast<float2*>(to + tile::fragment_column_step(i)) =
+            make_float2(out[i] * factor[h], out[i + 1] * factor[h]);
+    }
+  }
+
+  /// Writes O in its 16-bit type by TMA, staged in shared memory, where it may still be on its way
+  /// when this returns.
+  HEDDLE_DEVICE static void store(const ForwardArguments& args, const Work& work,
+                                  const Tiles& tiles, Output& out, const float (&factor)[2]) {
+    const int thread = threadIdx.x % 128;
+    const u32 staging = tiles.shared + Block::kOOffset + tiles.consumer * Block::kOStride;
+    const u32 group_barrier = Block::kGroupBarrier + tiles.consumer;
+    attention::scale_rows(out, factor);
+#pragma unroll
+    for (int round = 0; round < C::kOutputRounds; ++round) {
+      constexpr int kRoundSlices = Block::kRoundBoxes * tile::kBoxColumns / 16;
+      const u32 base = staging - round * Block::kRoundBoxes * OTile::kBoxBytes;
+      if (thread == 0) ptx::bulk_wait_read<0>();  // the store before has left the staging
+      ptx::barrier_sync(group_barrier, 128);
+#pragma unroll
+      for (int n = 0; n < kRoundSlices; ++n) {
+        const int k = round * kRoundSlices + n;
+        if (16 * k >= C::kVDim) continue;
+        const bool half = C::kVDim - 16 * k == 8;
+        u32 slice[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          slice[i] = i >= 2 && half ? 0 : ptx::pack<T>(out[8 * k + 2 * i], out[8 * k + 2 * i + 1]);
+        tile::store_slice<OTile>(base, thread / 32 * 16, k, slice);
+      }
+      ptx::fence_proxy_async_shared();
+      ptx::barrier_sync(group_barrier, 128);
+      if (thread == 0) {
+        const TensorMap* map = maps_of<C>(args, work.batch) + 3;
+        if constexpr (C::kSequenceMaps) ptx::tensor_map_acquire(map);
+#pragma unroll
+        for (int n = 0; n < Block::kRoundBoxes; ++n) {
+          const int box = round * Block::kRoundBoxes + n;
+          if (box >= OTile::kBoxes) continue;
+          ptx::tma_store_4d(map, base + box * OTile::kBoxBytes, box * tile::kBoxColumns,
+                            work.first_row(tiles.consumer), work.head, map_batch<C>(work.batch));
+        }
+        ptx::bulk_commit();
+      }
+    }
+  }
+};
+
+}  // namespace heddle::sm90

@@ -1,0 +1,130 @@
+// The producer warp group of the Hopper attention forward: one thread deals out query tiles,
+// another feeds the rings of Q, K and V.
+#pragma once
+
+#include "../ptx/mbarrier.cuh"
+#include "../ptx/tma.cuh"
+#include "../tile/load_tile.cuh"
+#include "../tile/ring.cuh"
+#include "forward_arguments.h"
+#include "forward_work.cuh"
+#include "tile_order.cuh"
+
+namespace heddle::sm90 {
+
+template <class Block>
+struct ForwardProducer {
+  using C = typename Block::C;
+  using QTile = typename Block::QTile;
+  using KTile = typename Block::KTile;
+  using VTile = typename Block::VTile;
+  using KvRing = typename Block::KvRing;
+  using ItemRing = typename Block::ItemRing;
+  using QRing = typename Block::QRing;
+  using Work = ForwardWork<Block>;
+  static constexpr int kTileM = Block::kTileM, kTileN = Block::kTileN;
+
+  /// Deals out work to the loading thread and the consumers; q_tile -1 ends it. One thread.
+  HEDDLE_DEVICE static void deal(const ForwardArguments& args, u32 shared) {
+    const ItemRing ring{shared + Block::kItemRing};
+    tile::RingCount<Block::kItemStages> at;
+    TileStream stream(args.order);
+    while (true) {
+      const bool valid = stream.valid();
+      Work work{-1};
+      if (valid) {
+        work = Work::at(args, stream.index());
+        stream.request_next();
+        // A ragged tile past its sequence's end has nothing to read or write.
+        const bool skip = C::kSequenceMaps && args.problem.q.offsets != nullptr &&
+                          work.q_tile * kTileM >= work.q_length;
+        if (skip) {
+          stream.take_next();
+          continue;
+        }
+      }
+      ptx::mbarrier_wait(ring.empty(at.stage()), at.parity() ^ 1);
+      work.store(shared + Block::kItemOffset + at.stage() * Block::kItemBytes);
+      ptx::mbarrier_arrive(ring.full(at.stage()));
+      at.advance();
+      if (!valid) return;
+      stream.take_next();
+    }
+  }
+
+  /// Feeds the Q, K and V rings; one thread.
+  HEDDLE_DEVICE static void load_tiles(const ForwardArguments& args, u32 shared) {
+    const KvRing k_ring{shared + Block::kKRing}, v_ring{shared + Block::kVRing};
+    const ItemRing item_ring{shared + Block::kItemRing};
+    tile::RingCount<C::kStages> k_at, v_at;
+    tile::RingCount<Block::kItemStages> item_at;
+    tile::RingCount<C::kQStages> q_at;
+
+    // V runs one key tile behind K, as its products do, also from one query tile to the next.
+    int v_key_tile = -1, v_head = 0, v_batch = 0;
+    const auto load_v = [&] {
+      if (v_key_tile < 0) return;
+      ptx::mbarrier_wait(v_ring.empty(v_at.stage()), v_at.parity() ^ 1);
+      const u32 full = v_ring.full(v_at.stage());
+      ptx::mbarrier_arrive_expect_tx(full, VTile::kBytes);
+      tile::load_tile<VTile>(shared + Block::kVOffset + v_at.stage() * VTile::kBytes,
+                             maps_of<C>(args, v_batch) + 2, full, v_key_tile * kTileN, v_head,
+                             map_batch<C>(v_batch));
+      v_at.advance();
+      v_key_tile = -1;
+    };
+
+    while (true) {
+      // Only what loading needs: few registers are the producer's.
+      ptx::mbarrier_wait(item_ring.full(item_at.stage()), item_at.parity());
+      const u32 slot = shared + Block::kItemOffset + item_at.stage() * Block::kItemBytes;
+      const int q_tile = i32(ptx::load_shared_u32(slot));
+      const int head = i32(ptx::load_shared_u32(slot + 4));
+      const int batch = i32(ptx::load_shared_u32(slot + 8));
+      const int key_begin = i32(ptx::load_shared_u32(slot + 16));
+      const int key_end = i32(ptx::load_shared_u32(slot + 20));
+      ptx::mbarrier_arrive(item_ring.empty(item_at.stage()));
+      item_at.advance();
+      if (q_tile < 0) break;
+      const TensorMap* maps = maps_of<C>(args, batch);
+      if constexpr (C::kSequenceMaps) {
+        for (int map = 0; map < 3; ++map) ptx::tensor_map_acquire(maps + map);
+      }
+      const int k_head = head / (args.problem.q_heads / args.problem.k_heads);
+      const auto load_k = [&](int key_tile) {
+        ptx::mbarrier_wait(k_ring.empty(k_at.stage()), k_at.parity() ^ 1);
+        const u32 full = k_ring.full(k_at.stage());
+        ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes);
+        tile::load_tile<KTile>(shared + Block::kKOffset + k_at.stage() * KTile::kBytes, maps + 1,
+                               full, key_tile * kTileN, k_head, map_batch<C>(batch));
+        k_at.advance();
+      };
+
+      int key_tile = key_end - 1;
+      if (key_tile >= key_begin) load_k(key_tile);
+#pragma unroll 1
+      for (int consumer = 0; consumer < C::kConsumers; ++consumer) {
+        const QRing ring{shared + Block::kQRing + consumer * QRing::kBytes};
+        ptx::mbarrier_wait(ring.empty(q_at.stage()), q_at.parity() ^ 1);
+        const u32 full = ring.full(q_at.stage());
+        ptx::mbarrier_arrive_expect_tx(full, QTile::kBytes);
+        tile::load_tile<QTile>(shared + Block::kQOffset + q_at.stage() * Block::kQStageBytes +
+                                   consumer * QTile::kBytes,
+                               maps, full, q_tile * kTileM + consumer * 64, head,
+                               map_batch<C>(batch));
+      }
+      q_at.advance();
+      load_v();
+      v_head = head / (args.problem.q_heads / args.problem.v_heads);
+      v_batch = batch;
+      for (; key_tile >= key_begin; --key_tile) {
+        if (key_tile > key_begin) load_k(key_tile - 1);
+        v_key_tile = key_tile;
+        if (!Block::kCrossTiles || key_tile > key_begin) load_v();
+      }
+    }
+    load_v();
+  }
+};
+
+}  // namespace heddle::sm90

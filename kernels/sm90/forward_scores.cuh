@@ -1,0 +1,91 @@
+// The element-wise part of the Hopper forward: from a warp group's Q K^T (64 rows, a key tile's
+// columns) to the weights of softmax, dropped ones 0.
+#pragma once
+
+#include "../attention/dropout.cuh"
+#include "../attention/online_softmax.cuh"
+#include "../tile/fragment.cuh"
+#include "../tile/gemm.cuh"
+#include "forward_arguments.h"
+#include "forward_work.cuh"
+#include "fragment_dropout.cuh"
+
+namespace heddle::sm90 {
+
+/// Score: kIdentity, or a static value(Cell) -> f32 score of one cell, in natural units (log2 units
+/// with kInputIsLog2).
+template <class Block, class Score>
+struct ForwardScores {
+  using C = typename Block::C;
+  using Work = ForwardWork<Block>;
+  static constexpr int kTileN = Block::kTileN;
+
+  const ForwardArguments& args;
+  const float problem_scale;
+  float scale;  ///< of the dot products at hand
+
+  HEDDLE_DEVICE explicit ForwardScores(const ForwardArguments& args)
+      : args(args),
+        problem_scale(args.problem.scale_operand != nullptr ? *args.problem.scale_operand
+                                                            : args.problem.scale),
+        scale(problem_scale) {}
+
+  /// To be called before the first scores of another query tile.
+  HEDDLE_DEVICE void scale_for(const Work& work) {
+    if constexpr (Block::kWide)
+      scale = problem_scale * tile::kCutOff<Block::kQkSlices> *
+              work.unit_of(args.q_pairs, args.problem.q_heads) *
+              work.unit_of(args.k_pairs, args.problem.q_heads);
+  }
+
+  /// Makes scores of `key_tile`'s dot products, masks and exponentiates them; what they do to
+  /// earlier terms is in `correction`.
+  template <bool kMasked>
+  HEDDLE_DEVICE void exponentiate(float (&s)[kTileN / 2], const Work& work, int consumer,
+                                  int key_tile, typename Block::Softmax& softmax,
+                                  float (&correction)[2]) const {
+    const int thread = threadIdx.x % 128;
+    const int first_key = key_tile * kTileN + tile::fragment_column(thread);
+    const int rows[2] = {work.first_row(consumer) + tile::fragment_row(thread, 0),
+                         work.first_row(consumer) + tile::fragment_row(thread, 1)};
+    int lo[2], hi[2];  // visible columns, from the thread's first
+    if constexpr (kMasked) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const bool past = Block::kRowsEnd && rows[h] >= work.q_length;
+        lo[h] = work.keys.lo(rows[h]) - first_key;
+        hi[h] = (past ? 0 : work.keys.hi(rows[h])) - first_key;
+      }
+    }
+    if constexpr (!Block::kPlain) {
+#pragma unroll
+      for (int i = 0; i < kTileN / 2; ++i) s[i] *= scale;
+    }
+    if constexpr (!Score::kIdentity) evaluate<kMasked>(s, work, rows, first_key);
+    // A constant lower bound other than 0 needs the test too.
+    if constexpr (kMasked)
+      attention::mask_scores(s, lo, hi, C::kLowerVaries || work.keys.bounds.lower > 0);
+    softmax.update(s, Block::kPlain ? scale * Block::kToLog2 : Block::kToLog2, correction);
+    if constexpr (C::kDropout != Dropout::none)
+      drop_weights<C::kDropout>(s, args.problem, work.batch, work.head, rows, first_key);
+  }
+
+ private:
+  template <bool kMasked>
+  HEDDLE_DEVICE void evaluate(float (&s)[kTileN / 2], const Work& work, const int (&rows)[2],
+                              int first_key) const {
+#pragma unroll
+    for (int i = 0; i < kTileN / 2; ++i) {
+      int row = rows[tile::fragment_half(i)], key = first_key + tile::fragment_column_step(i);
+      if constexpr (kMasked) {
+        // What cells past an end would load may not exist: they stand in for the last ones.
+        row = min_of(row, work.q_length - 1);
+        key = min_of(key, work.kv_length - 1);
+      }
+      s[i] = Score::value(Cell{s[i], row, key, work.batch, work.head, work.q_length, work.kv_length,
+                               args.problem.loads});
+    }
+  }
+};
+
+}  // namespace heddle::sm90

@@ -1,0 +1,95 @@
+// What reaches a consumer warp group of the Hopper forward: work, and the tiles of Q, K and V in
+// their rings.
+#pragma once
+
+#include "../ptx/mbarrier.cuh"
+#include "../tile/ring.cuh"
+#include "forward_work.cuh"
+
+namespace heddle::sm90 {
+
+/// Tiles are "at hand" from their wait to their release; each kind comes in its own order.
+template <class Block>
+struct ForwardTiles {
+  using C = typename Block::C;
+  using Work = ForwardWork<Block>;
+  const u32 shared;
+  const int consumer;  ///< which, uniform in the warp group
+  const typename Block::KvRing k_ring, v_ring;
+  const typename Block::ItemRing item_ring;
+  const typename Block::QRing q_ring;
+  tile::RingCount<C::kStages> k_at, v_at;
+  tile::RingCount<Block::kItemStages> item_at;
+  tile::RingCount<C::kQStages> q_at;
+
+  HEDDLE_DEVICE ForwardTiles(u32 shared, int consumer)
+      : shared(shared),
+        consumer(consumer),
+        k_ring{shared + Block::kKRing},
+        v_ring{shared + Block::kVRing},
+        item_ring{shared + Block::kItemRing},
+        q_ring{shared + Block::kQRing + consumer * Block::QRing::kBytes} {}
+
+  HEDDLE_DEVICE u32 q() const {
+    return shared + Block::kQOffset + q_at.stage() * Block::kQStageBytes +
+           consumer * Block::QTile::kBytes;
+  }
+  HEDDLE_DEVICE u32 k() const {
+    return shared + Block::kKOffset + k_at.stage() * Block::KTile::kBytes;
+  }
+  HEDDLE_DEVICE u32 v() const {
+    return shared + Block::kVOffset + v_at.stage() * Block::VTile::kBytes;
+  }
+
+  HEDDLE_DEVICE Work next_work() {
+    ptx::mbarrier_wait(item_ring.full(item_at.stage()), item_at.parity());
+    const Work work = Work::load(shared + Block::kItemOffset + item_at.stage() * Block::kItemBytes);
+    __syncwarp();
+    if (warp_leader()) ptx::mbarrier_arrive(item_ring.empty(item_at.stage()));
+    item_at.advance();
+    return work;
+  }
+
+  HEDDLE_DEVICE void wait_q() const {
+    ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
+  }
+  HEDDLE_DEVICE void wait_k() const {
+    ptx::mbarrier_wait(k_ring.full(k_at.stage()), k_at.parity());
+  }
+  HEDDLE_DEVICE void wait_v() const {
+    ptx::mbarrier_wait(v_ring.full(v_at.stage()), v_at.parity());
+  }
+  HEDDLE_DEVICE void release_q() {
+    if (warp_leader()) ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
+    q_at.advance();
+  }
+  HEDDLE_DEVICE void release_k() {
+    if (warp_leader()) ptx::mbarrier_arrive(k_ring.empty(k_at.stage()));
+    k_at.advance();
+  }
+  HEDDLE_DEVICE void release_v() {
+    if (warp_leader()) ptx::mbarrier_arrive(v_ring.empty(v_at.stage()));
+    v_at.advance();
+  }
+
+  /// Lets K tiles pass that only other consumers need; skip_v does so for their V.
+  HEDDLE_DEVICE void skip_k(int tiles) {
+    for (; tiles > 0; --tiles) {
+      wait_k();
+      __syncwarp();
+      release_k();
+    }
+  }
+  HEDDLE_DEVICE void skip_v(int tiles) {
+    for (; tiles > 0; --tiles) {
+      wait_v();
+      __syncwarp();
+      release_v();
+    }
+  }
+
+ private:
+  HEDDLE_DEVICE static bool warp_leader() { return threadIdx.x % 32 == 0; }
+};
+
+}  // namespace heddle::sm90
