@@ -10,6 +10,15 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "bindings" / "python"), str(ROOT / "examples" / "gpt")]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def products_of_f32_in_f32():
+    """On a GPU, XLA takes them in tf32 unless told otherwise, and what is compared with them would be closer to the truth."""
+    import jax
+
+    if jax.default_backend() == "gpu":
+        jax.config.update("jax_default_matmul_precision", "highest")
+
+
 @pytest.fixture(scope="session")
 def root():
     return ROOT

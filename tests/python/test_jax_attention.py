@@ -107,6 +107,8 @@ OPTIONS = {
                                  np.sort(np.random.default_rng(6).integers(0, 4, (B, S)), -1))},
     "score": {"score": lambda s, b, h, i, j: jnp.where((i + j) % 3 == 0, s * 0.5 ** (h + 1), jnp.tanh(s) + b * s**2)},
     "score of an array": {"score": lambda s, b, h, i, j: s - jnp.arange(1.0, N + 1)[:, None, None] * abs(i - j) * 0.1},
+    "score of the head alone": {"score": lambda s, b, h, i, j: jnp.broadcast_to(h * 0.5, s.shape)},
+    "score without scores": {"score": lambda s, b, h, i, j: jnp.broadcast_to(-0.1 * abs(i - j), s.shape)},
     "all": {"causal": True, "window": (6, None), "soft_cap": 2.0, "mask": MASK, **LENGTHS},
 }
 
@@ -393,15 +395,26 @@ def refusals():
         (ValueError, "bias has shape (3, 1, 11, 19), expected one that broadcasts to [B, N, T, S], which is (2, 4, 11, 19)",
          (q, k, v), {"bias": jnp.zeros((3, 1, T, S))}),
         (TypeError, "bias has dtype bool", (q, k, v), {"bias": MASK}),
+        (TypeError, "bias has dtype complex64, expected a floating one", (q, k, v), {"bias": jnp.zeros((T, S), jnp.complex64)}),
         (TypeError, "mask has dtype int8, expected bool", (q, k, v), {"mask": MASK.astype(np.int8)}),
-        (ValueError, "causal is 'left'", (q, k, v), {"causal": "left"}),
+        (ValueError, "causal is 'left', expected 'top_left' or 'bottom_right'", (q, k, v), {"causal": "left"}),
+        (TypeError, "causal is ndarray, expected True or False", (q, k, v), {"causal": np.ones(3, bool)}),
+        (TypeError, "return_lse is str, expected True or False", (q, k, v), {"return_lse": "no"}),
+        (TypeError, "deterministic is NoneType, expected True or False", (q, k, v), {"deterministic": None}),
+        (ValueError, "layout is ['BTNH'], expected 'BTNH' or 'BNTH'", (q, k, v), {"layout": ["BTNH"]}),
         (ValueError, "window is (-1, 0), expected sides of at least 0", (q, k, v), {"window": (-1, 0)}),
         (TypeError, "window is '3', expected an int or a pair", (q, k, v), {"window": "3"}),
+        (TypeError, "window is (True, 0), expected an int or a pair", (q, k, v), {"window": (True, 0)}),
+        (TypeError, "scale has dtype complex64, expected a real number", (q, k, v), {"scale": jnp.array(1j)}),
         (ValueError, "scale is nan, expected a finite number", (q, k, v), {"scale": float("nan")}),
         (ValueError, "soft_cap is 0.0, expected a number above 0", (q, k, v), {"soft_cap": 0}),
         (ValueError, "dropout's probability is 1.0", (q, k, v), {"dropout": (1, 0)}),
         (TypeError, "dropout is float, expected (probability, seed)", (q, k, v), {"dropout": 0.5}),
         (TypeError, "dropout's seed is float32[]", (q, k, v), {"dropout": (0.5, 1.0)}),
+        (TypeError, "dropout's seed is key<fry>[2], expected one integer or a key", (q, k, v),
+         {"dropout": (0.5, jax.random.split(jax.random.key(0)))}),
+        (TypeError, "dropout's seed is int, expected an array", (q, k, v), {"dropout": (0.5, 2**70)}),
+        (TypeError, "sink has dtype bool, expected a floating one", (q, k, v), {"sink": np.ones(N, bool)}),
         (ValueError, "sink has shape (2,), expected (4,), one logit a head", (q, k, v), {"sink": jnp.zeros(K)}),
         (ValueError, "q_lengths has shape (3,), expected (2,)", (q, k, v), {"q_lengths": np.zeros(3, np.int32)}),
         (TypeError, "kv_lengths has dtype float32", (q, k, v), {"kv_lengths": np.zeros(B, np.float32)}),
@@ -409,6 +422,7 @@ def refusals():
         (TypeError, "score is int, expected a function", (q, k, v), {"score": 3}),
         (ValueError, "score uses reduce_sum, expected", (q, k, v), {"score": lambda s, *_: s - s.sum(-1, keepdims=True)}),
         (ValueError, "score returns", (q, k, v), {"score": lambda s, b, h, i, j: i - j}),
+        (ValueError, "score cannot be traced as a function", (q, k, v), {"score": lambda s, *_: s if s > 0 else -s}),
     ]
 
 
@@ -425,5 +439,8 @@ def test_what_cannot_be_differentiated_is_said():
     q, k, v = operands()
     with pytest.raises(ValueError, match="attention: an array that score uses is differentiated"):
         jax.grad(lambda a: jnp.sum(attention(q, k, v, score=lambda s, *_: s * a)))(2.0)
-    with pytest.raises(TypeError, match="attention: scale is a traced array"):
-        jax.jit(lambda scale: attention(q, k, v, scale=scale))(0.5)
+    for name, value in {"scale": 0.5, "soft_cap": 0.5, "causal": True, "return_lse": True, "deterministic": False}.items():
+        with pytest.raises(TypeError, match=f"attention: {name} is a traced array"):
+            jax.jit(lambda x: attention(q, k, v, **{name: x}))(value)
+    with pytest.raises(TypeError, match="dot_product_attention: is_causal is a traced array"):
+        jax.jit(lambda x: dot_product_attention(q, k, v, is_causal=x))(True)

@@ -105,6 +105,7 @@ def test_refusals():
         (ValueError, "layout is 'NTHB', expected 'BTNH' or 'BNTH'", (x,), {"layout": "NTHB"}),
         (ValueError, "angles has shape (9, 16), expected [P, 8], half of rope_dim", (x, jnp.zeros((9, 16))), {}),
         (ValueError, "angles has 8 rows, expected at least 9, the length of x", (x, jnp.zeros((8, 8))), {}),
+        (ValueError, "angles has no rows", (x, jnp.zeros((0, 8))), {"positions": jnp.zeros(9, jnp.int32)}),
         (ValueError, "positions has shape (3,), expected (9,) or (2, 9)", (x,), {"positions": jnp.arange(3)}),
         (TypeError, "positions has dtype float32", (x,), {"positions": jnp.zeros(9)}),
     ]:

@@ -13,6 +13,7 @@ from heddle._module import fuse_module
 from heddle.jax import _internals, _live, register
 
 HLO = Path(__file__).parents[1] / "data" / "hlo"
+DEVICE = "cuda" if jax.default_backend() == "gpu" else "cpu"
 MODULES = sorted(path.name.removesuffix(".hlo") for path in HLO.glob("*.hlo"))
 
 
@@ -37,18 +38,18 @@ def random_arguments(serialized, seed=0):
             for shape, dtype in _internals.parameters_of_proto(serialized)]
 
 
-def results(serialized, arguments):
-    executable = _internals.compile_proto(serialized, jax.devices("cpu")[0])
-    found = executable.execute_sharded(arguments).disassemble_into_single_device_arrays()
+def results(serialized, arguments, device):
+    executable = _internals.compile_proto(serialized, device)
+    found = executable.execute_sharded(jax.device_put(arguments, device)).disassemble_into_single_device_arrays()
     return [np.asarray(result[0]) for result in found]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_same_program_as_through_text(heddle, tmp_path, name):
     """Serialized -> fused -> serialized is text -> fused -> text, in XLA's eyes."""
-    fused, report = fuse_module(proto(name), "cpu")
+    fused, report = fuse_module(proto(name), DEVICE)
     path = tmp_path / "fused.hlo"
-    run = heddle("fuse", HLO / f"{name}.hlo", "-o", path, "--report", tmp_path / "report.json")
+    run = heddle("fuse", HLO / f"{name}.hlo", "--device", DEVICE, "-o", path, "--report", tmp_path / "report.json")
     assert run.returncode == 0, run.stderr
     assert report["fusions"]
     assert essence(fused) == essence(_internals.proto_of_text(path.read_text(encoding="utf-8")))
@@ -56,8 +57,8 @@ def test_the_same_program_as_through_text(heddle, tmp_path, name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_idempotent(name):
-    fused, _ = fuse_module(proto(name), "cpu")
-    again, report = fuse_module(fused, "cpu")
+    fused, _ = fuse_module(proto(name), DEVICE)
+    again, report = fuse_module(fused, DEVICE)
     assert again is None
     assert report["fusions"] == []
 
@@ -66,9 +67,10 @@ def test_idempotent(name):
 @pytest.mark.parametrize("name", [name for name in MODULES if "f32" in name])
 def test_runs_in_xla_with_the_same_values(name):
     before = proto(name)
-    after, _ = fuse_module(before, "cpu")
+    after, _ = fuse_module(before, DEVICE)
     arguments = random_arguments(before)
-    for expected, found in zip(results(before, arguments), results(after, arguments), strict=True):
+    expected = results(before, arguments, jax.devices("cpu")[0])
+    for expected, found in zip(expected, results(after, arguments, jax.devices()[0]), strict=True):
         # Sums are made in another order, and unit-normal weights let a GPT amplify that.
         assert np.linalg.norm(found - expected) <= 1e-3 * np.linalg.norm(expected)
 
@@ -96,7 +98,7 @@ def entry_layout(serialized):
 def test_declared_layouts_are_kept_and_the_root_has_them(name):
     """XLA takes a program's layouts from its entry's parameters and root when a pass hands a module back."""
     before = proto(name)
-    after, _ = fuse_module(before, "cpu")
+    after, _ = fuse_module(before, DEVICE)
     wanted, _ = entry_layout(before)
     assert entry_layout(after) == (wanted, wanted)
 
@@ -104,18 +106,18 @@ def test_declared_layouts_are_kept_and_the_root_has_them(name):
 def test_nothing_to_fuse_leaves_the_bytes_alone():
     serialized = jax.jit(lambda x: jax.nn.softmax(x @ x)).lower(jnp.ones((8, 8))).compiler_ir(
         "hlo").as_serialized_hlo_module_proto()
-    fused, report = fuse_module(serialized, "cpu")
+    fused, report = fuse_module(serialized, DEVICE)
     assert fused is None
     assert report["fusions"] == []
-    assert _live.transform(serialized, "cpu") is None
+    assert _live.transform(serialized, DEVICE) is None
 
 
 def test_two_threads_at_once():
     """Every thread gets the bytes that one alone gets."""
     given = [proto(name) for name in MODULES[:6]]
-    alone = [fuse_module(serialized, "cpu")[0] for serialized in given]
+    alone = [fuse_module(serialized, DEVICE)[0] for serialized in given]
     with ThreadPoolExecutor(2) as pool:
-        together = pool.map(lambda serialized: fuse_module(serialized, "cpu")[0], 2 * given)
+        together = pool.map(lambda serialized: fuse_module(serialized, DEVICE)[0], 2 * given)
         assert list(together) == 2 * alone
 
 
@@ -123,15 +125,15 @@ class TestBadInput:
     def test_no_module(self):
         for serialized in (b"", b"HloModule x", b"\xff" * 64):
             with pytest.raises(Error) as caught:
-                fuse_module(serialized, "cpu")
+                fuse_module(serialized, DEVICE)
             assert str(caught.value)
 
     def test_the_hook_swallows_and_logs(self, caplog):
-        assert _live.transform(b"\xff" * 64, "cpu") is None
+        assert _live.transform(b"\xff" * 64, DEVICE) is None
         assert "compiled as it is" in caplog.text
 
     def test_truncated(self):
         serialized = proto(MODULES[0])
         for length in range(0, len(serialized), len(serialized) // 50):
             with pytest.raises(Error):
-                fuse_module(serialized[:length], "cpu")
+                fuse_module(serialized[:length], DEVICE)

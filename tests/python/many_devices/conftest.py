@@ -11,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "bindings" / "python"))
 import jax
 import pytest
 
+jax.config.update("jax_platforms", "cpu")
+
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "reduce-scatter", "collective-permute")
 
 

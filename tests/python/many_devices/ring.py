@@ -23,7 +23,7 @@ def ring(devices, layout="BTNH", arranged=False, segments=None, **options):
     length = 1 if layout == "BTNH" else 2
     rows = P("data", "sequence") if layout == "BTNH" else P("data", None, "sequence")
     batch = rows if devices > 2 else P(None, *rows[1:])  # too few entries for every device
-    attend = partial(ring_attention, axis_name="sequence", layout=layout, return_lse=True, **options)
+    attend = partial(ring_attention, **{"axis_name": "sequence", "layout": layout, "return_lse": True, **options})
     arrange = (lambda x, axis: ring_order(x, devices, axis)) if arranged else lambda x, axis: x
     restore = (lambda x, axis: ring_restore(x, devices, axis)) if arranged else lambda x, axis: x
 
@@ -119,6 +119,16 @@ def test_refusals():
         (ValueError, "ring_attention: order is 'striped', expected 'zigzag' or 'contiguous'", {"order": "striped"}, T),
         (ValueError, "ring_attention: q has length 3, expected an even one", {"causal": True}, 12),
         (ValueError, "ring_attention: soft_cap is -1.0", {"soft_cap": -1}, T),
+        (TypeError, "ring_attention: causal is str, expected True or False", {"causal": "bottom_right"}, T),
+        (NameError, "ring_attention: axis_name is 'rows', expected an axis of the mesh", {"axis_name": "rows"}, T),
     ]:
         with pytest.raises(kind, match=sentence):
             ring(4, **options)(*operands(t=t))
+    with pytest.raises(NameError, match="ring_attention: axis_name is 's', expected an axis of the mesh"):
+        ring_attention(*operands(), axis_name="s")
+    for kind, sentence, arguments in [
+        (TypeError, "ring_restore: devices is '2', expected an int", (jnp.ones((1, 8)), "2")),
+        (ValueError, "ring_restore: axis is 2, expected one of the 2 axes of x", (jnp.ones((1, 8)), 2, 2)),
+    ]:
+        with pytest.raises(kind, match=sentence):
+            ring_restore(*arguments)

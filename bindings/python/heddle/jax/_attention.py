@@ -123,11 +123,13 @@ def _cells(name, x, extents):
 
 def _bounds(window, causal):
     """(left_bound, right_bound, bottom_right) of the graph's diagonal band."""
-    if causal not in (False, True, "top_left", "bottom_right"):
-        raise ValueError(f"{OP}: causal is {causal!r}, expected a bool, 'top_left' or 'bottom_right'.")
+    if isinstance(causal, str):
+        _checks.one_of(OP, "causal", causal, ("top_left", "bottom_right"))
+    else:
+        causal = _checks.flag(OP, "causal", causal)
     sides = (window, window) if isinstance(window, (int, np.integer)) else (None, None) if window is None else window
     if isinstance(window, bool) or not isinstance(sides, (tuple, list)) or len(sides) != 2 or not all(
-            x is None or isinstance(x, (int, np.integer)) for x in sides):
+            x is None or isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in sides):
         raise TypeError(f"{OP}: window is {window!r}, expected an int or a pair (left, right) of ints or None.")
     for side in sides:
         if side is not None and side < 0:
@@ -181,10 +183,10 @@ def _dropout(dropout):
     words = []
     for name, x in zip(("seed", "offset"), (*dropout[1:], 0)):
         if name == "seed" and hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-            x = jax.random.bits(x, (), jnp.uint32)
+            x = jax.random.bits(x, (), jnp.uint32) if x.shape == () else x
         x = _checks.as_array(OP, f"dropout's {name}", x)
         if x.shape != () or not jnp.issubdtype(x.dtype, jnp.integer):
-            raise TypeError(f"{OP}: dropout's {name} is {x.dtype.name}{list(x.shape)}, expected one integer or a key of "
+            raise TypeError(f"{OP}: dropout's {name} is {x.dtype}{list(x.shape)}, expected one integer or a key of "
                             "jax.random.")
         words.append(jax.lax.bitcast_convert_type(x, jnp.int32) if x.dtype == jnp.uint32 else
                      x if x.dtype == jnp.int64 else x.astype(jnp.int32))
@@ -255,6 +257,8 @@ def attention(
       ValueError: shapes do not go together, or a value is outside what is allowed.
     """
     _checks.one_of(OP, "layout", layout, LAYOUTS)
+    return_lse = _checks.flag(OP, "return_lse", return_lse)
+    deterministic = _checks.flag(OP, "deterministic", deterministic)
     rows = {name: _checks.as_array(OP, name, x) for name, x in (("q", q), ("k", k), ("v", v))}
     ndim = rows["q"].ndim
     if any(x.ndim != ndim for x in rows.values()):
@@ -267,13 +271,16 @@ def attention(
         operands["bias"] = _cells("bias", bias, extents)
         if operands["bias"].dtype == jnp.bool_:
             raise TypeError(f"{OP}: bias has dtype bool, expected a floating one; pass it as mask.")
+        _checks.real(OP, "bias", operands["bias"])
         if operands["bias"].dtype.name not in FLOATS:
             operands["bias"] = operands["bias"].astype(jnp.float32)
     if mask is not None:
         operands["mask"] = _cells("mask", mask, extents)
         _checks.dtype_among(OP, "mask", operands["mask"], ("bool",))
     if sink is not None:
-        operands["sink"] = _checks.as_array(OP, "sink", sink).astype(jnp.float32)
+        sink = _checks.as_array(OP, "sink", sink)
+        _checks.real(OP, "sink", sink)
+        operands["sink"] = sink.astype(jnp.float32)
         if operands["sink"].shape != (n,):
             raise ValueError(f"{OP}: sink has shape {operands['sink'].shape}, expected ({n},), one logit a head.")
     left, right, bottom_right = _bounds(window, causal)
@@ -299,7 +306,7 @@ def attention(
         operands.update({f"load{i}": x for i, x in enumerate(captures)})
 
     config = Config(operands=tuple(operands), layout=layout, scale=scale, soft_cap=soft_cap, left=left, right=right,
-                    bottom_right=bottom_right, dropout=probability, score=program, deterministic=bool(deterministic))
+                    bottom_right=bottom_right, dropout=probability, score=program, deterministic=deterministic)
     o, lse = _shaped(config, operands, extents)
     if ndim == 3:
         o, lse = o[0], lse[0]

@@ -55,7 +55,9 @@ def dot_product_attention(
     query, key, value = (_checks.as_array(OP, name, x) for name, x in (("query", query), ("key", key), ("value", value)))
     if value.shape != key.shape:
         raise ValueError(f"{OP}: value has shape {value.shape}, expected {key.shape} as key has.")
-    o, lse = attention(query, key, value, bias=bias, mask=mask, causal=bool(is_causal), window=local_window_size,
+    is_causal = _checks.flag(OP, "is_causal", is_causal)
+    return_residual = _checks.flag(OP, "return_residual", return_residual)
+    o, lse = attention(query, key, value, bias=bias, mask=mask, causal=is_causal, window=local_window_size,
                        scale=scale, q_lengths=query_seq_lengths, kv_lengths=key_value_seq_lengths, return_lse=True)
     lse = jnp.swapaxes(jax.lax.stop_gradient(lse), -1, -2)  # [B, T, N]
     masks = (mask, query_seq_lengths, key_value_seq_lengths, local_window_size)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from heddle._library import Error
 from heddle._plan import workspace_bytes
 from heddle.jax.ffi import TARGET, register
 
@@ -75,7 +76,10 @@ class Graph:
         """The call's results, each of the dims it has in memory. Raises ValueError with the library's sentence."""
         register()
         text = self.text()
-        size = workspace_bytes(text, platform)
+        try:
+            size = workspace_bytes(text, platform)
+        except Error as error:
+            raise Error(f"{self._name}: {error}", error.status) from None
         shapes = [jax.ShapeDtypeStruct(dims, dtype) for dims, dtype in self._results]
         shapes.append(jax.ShapeDtypeStruct((size,), jnp.uint8))
         return jax.ffi.ffi_call(TARGET, shapes)(*operands, graph=text)[:-1]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from heddle.jax import _attention_mesh, _checks, _compat
@@ -264,6 +265,12 @@ def ring_attention(
     """
     _checks.one_of(OP, "layout", layout, LAYOUTS)
     _checks.one_of(OP, "order", order, ORDERS)
+    causal, return_lse = _checks.flag(OP, "causal", causal), _checks.flag(OP, "return_lse", return_lse)
+    axis_name = tuple(axis_name) if isinstance(axis_name, list) else axis_name
+    try:
+        _compat.axis_size(axis_name)
+    except (NameError, TypeError, ValueError) as error:
+        raise NameError(f"{OP}: axis_name is {axis_name!r}, expected an axis of the mesh that is mapped over here.") from error
     operands = {name: _checks.as_array(OP, name, x) for name, x in (("q", q), ("k", k), ("v", v))}
     extents = _check_rows(*operands.values(), layout)
     b, _, t, s = extents
@@ -283,7 +290,7 @@ def ring_attention(
     for name in "qkv":
         operands[name] = jnp.pad(operands[name], ((0, 0),) * 3 + ((0, -operands[name].shape[-1] % 8),))
     config = Config(operands=tuple(operands), layout=layout, scale=scale, soft_cap=soft_cap)
-    ring = Ring(config, axis_name, bool(causal), bool(causal) and order == "zigzag", bool(return_lse))
+    ring = Ring(config, axis_name, causal, causal and order == "zigzag", return_lse)
     if not return_lse:
         return _attend(ring, operands)[..., :dim]
     o, lse = _attend(ring, operands)
@@ -294,13 +301,23 @@ def _zigzag(devices):
     return [chunk for device in range(devices) for chunk in (device, 2 * devices - 1 - device)]
 
 
-def _arranged(op, x, devices, axis, chunks):
+def _back(devices):
+    chunks = _zigzag(devices)
+    return [chunks.index(i) for i in range(len(chunks))]
+
+
+def _arranged(op, x, devices, axis, order):
     x = _checks.as_array(op, "x", x)
+    for name, number in (("devices", devices), ("axis", axis)):
+        if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+            raise TypeError(f"{op}: {name} is {number!r}, expected an int.")
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"{op}: axis is {axis}, expected one of the {x.ndim} axes of x, whose shape is {x.shape}.")
     if devices < 1 or x.shape[axis] % (2 * devices) != 0:
         raise ValueError(f"{op}: x has {x.shape[axis]} rows along axis {axis}, expected a multiple of twice the {devices} "
                          "devices.")
     parts = jnp.split(x, 2 * devices, axis)
-    return jnp.concatenate([parts[chunk] for chunk in chunks], axis)
+    return jnp.concatenate([parts[chunk] for chunk in order(devices)], axis)
 
 
 def ring_order(x: Any, devices: int, axis: int = 1) -> jax.Array:
@@ -309,10 +326,9 @@ def ring_order(x: Any, devices: int, axis: int = 1) -> jax.Array:
     Positions, labels and segment ids need the same; `axis` is the sequence's. Raises ValueError unless its length is a
     multiple of 2 * devices.
     """
-    return _arranged("ring_order", x, devices, axis, _zigzag(devices))
+    return _arranged("ring_order", x, devices, axis, _zigzag)
 
 
 def ring_restore(x: Any, devices: int, axis: int = 1) -> jax.Array:
     """The inverse of ring_order."""
-    chunks = _zigzag(devices)
-    return _arranged("ring_restore", x, devices, axis, [chunks.index(i) for i in range(len(chunks))])
+    return _arranged("ring_restore", x, devices, axis, _back)

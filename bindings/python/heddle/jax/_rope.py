@@ -179,6 +179,8 @@ def rope(x: Any, angles: Any = None, *, positions: Any = None, base: float = 100
         _checks.dtype_among(OP, "angles", angles, ("float32",))
         if angles.ndim != 2 or angles.shape[1] != rope_dim // 2:
             raise ValueError(f"{OP}: angles has shape {angles.shape}, expected [P, {rope_dim // 2}], half of rope_dim.")
+        if angles.shape[0] == 0 and x.size > 0:
+            raise ValueError(f"{OP}: angles has no rows, expected one for every position.")
         if positions is None and angles.shape[0] < length:
             raise ValueError(f"{OP}: angles has {angles.shape[0]} rows, expected at least {length}, the length of x.")
     if x.size == 0:

@@ -27,7 +27,7 @@ LOG2 = math.log(2.0)
 
 class Program(NamedTuple):
     """ops: (name, inputs) in order; an input is ("op", n), ("load", n of the captures), ("number", x), or "score", "row"
-    and "column" on their own. The last op, or the input it names, is the result."""
+    and "column" on their own. The result is one of these inputs, but no load and no number."""
 
     ops: tuple
     result: tuple
@@ -157,8 +157,9 @@ def traced(score, extents):
     try:
         closed = jax.make_jaxpr(score)(jax.ShapeDtypeStruct(extents, jnp.float32), index(b, 1, 1, 1), index(1, n, 1, 1),
                                        index(1, 1, t, 1), index(1, 1, 1, s))
-    except TypeError as error:
-        raise TypeError(f"{OP}: score cannot be traced as a function of scores, batch, head, row and column: "
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError  # JAX's own take other arguments
+        raise kind(f"{OP}: score cannot be traced as a function of scores, batch, head, row and column: "
                         f"{error}") from error
     outputs = closed.out_avals
     if len(outputs) != 1 or outputs[0].shape != tuple(extents) or not jnp.issubdtype(outputs[0].dtype, jnp.floating):
@@ -169,6 +170,8 @@ def traced(score, extents):
     head = _Known(jnp.arange(n, dtype=jnp.int32).reshape(1, n, 1, 1), (1, n, 1, 1))
     result, = trace.run(closed.jaxpr, closed.consts, [("score",), batch, head, ("row",), ("column",)])
     result = trace.load(result)
+    if result[0] in ("load", "number"):  # a graph's score is made by an op
+        result = trace.emit("mul", result, ("number", 1.0))
     return Program(tuple(trace.ops), result, len(trace.captures)), trace.captures
 
 
