@@ -12,9 +12,12 @@ import argparse
 import json
 import os
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+# Memory that is taken in one piece does not fall apart: a plain program wants up to 40 GiB of it after others had theirs.
+os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bindings" / "python"))
 
@@ -110,15 +113,17 @@ def memory(_):
     import jax.numpy as jnp
     from programs import plain_attention, pulled_back
 
-    rows = []
-    for length in LENGTHS:
+    def size(length):
         arguments = [jax.ShapeDtypeStruct((2, length, 16, 128), jnp.bfloat16)] * 4
-        size = lambda: compiled(pulled_back(plain_attention), arguments).memory_analysis().temp_size_in_bytes
-        row = {"sequence": length, "plain": size()}
+        return compiled(pulled_back(plain_attention), arguments).memory_analysis().temp_size_in_bytes
+
+    with ThreadPoolExecutor() as pool:
+        plain = list(pool.map(size, LENGTHS))
         with heddle.jax.enable():
-            row["enabled"] = size()
-        print(f"  s{length}: {row['plain'] / 2**20:.0f} MiB, enabled {row['enabled'] / 2**20:.0f} MiB", flush=True)
-        rows.append(row)
+            enabled = list(pool.map(size, LENGTHS))
+    rows = [{"sequence": n, "plain": off, "enabled": on} for n, off, on in zip(LENGTHS, plain, enabled)]
+    for row in rows:
+        print(f"  s{row['sequence']}: {row['plain'] / 2**20:.0f} MiB, enabled {row['enabled'] / 2**20:.0f} MiB", flush=True)
     return rows
 
 
@@ -222,7 +227,9 @@ def main():
         before = json.loads(path.read_text(encoding="utf-8")) if options.append and path.exists() else {}
         result = {**before, "machine": machine()}
         for name in options.only:
+            start = time.perf_counter()
             result[name] = PARTS[name](options)
+            print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
             path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     result = json.loads(path.read_text(encoding="utf-8"))
     text = report.tables(result)

@@ -4,6 +4,7 @@ import functools
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import heddle.jax
 import jax
@@ -212,6 +213,20 @@ class TestComposes:
 
     def test_twice(self):
         close(heddle.jax.fuse(heddle.jax.fuse(attend))(*qkv()), attend(*qkv()))
+
+
+def test_two_threads_compile_at_once():
+    """Programs that differ, by fuse and with an op of Heddle's, and each gives what it gives alone."""
+    def program(n):
+        fused = heddle.jax.fuse(lambda q, k, v: n * attend(q, k, v))
+        return jax.jit(lambda q, k, v: fused(q, k, v) + heddle.jax.attention(q, k, v, causal=True, scale=n))
+
+    with ThreadPoolExecutor(2) as pool:
+        compiled = list(pool.map(lambda n: program(n).lower(*qkv()).compile(), range(1, 7)))
+        together = list(pool.map(lambda one: one(*qkv()), compiled))
+    for n, (one, found) in enumerate(zip(compiled, together), 1):
+        assert one.as_text().count('custom_call_target="heddle"') == 2
+        close(found, n * attend(*qkv()) + heddle.jax.attention(*qkv(), causal=True, scale=n))
 
 
 def test_nothing_to_fuse():

@@ -89,6 +89,17 @@ def test_vmap_scan_and_remat():
     np.testing.assert_allclose(jax.grad(loss)(x[0]), jax.grad(plainly)(x[0]), rtol=1e-3, atol=1e-4)
 
 
+def test_export_donation_and_ahead_of_time():
+    from jax import export  # JAX 0.5 imports it only when asked
+
+    x = random(B, T, N, H)
+    function = jax.jit(jax.grad(lambda x: jnp.sum(jnp.sin(rope(x)))))
+    exported = export.export(function, disabled_checks=[export.DisabledSafetyCheck.custom_call("heddle")])(x)
+    expected = jax.grad(lambda x: jnp.sum(jnp.sin(plain(x))))(x)
+    for found in (function.lower(x).compile()(x), exported.call(x), jax.jit(function, donate_argnums=0)(x.copy())):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_without_batch_and_empty():
     x = random(T, N, H)
     np.testing.assert_allclose(rope(x), rope(x[None])[0])

@@ -40,12 +40,12 @@ FUNCTIONS = {
 class Error(ValueError):
     """A failure of the library: its one sentence, and the name of its status ("INVALID_VALUE")."""
 
-    def __init__(self, sentence, status):
+    def __init__(self, sentence: str, status: str) -> None:
         super().__init__(sentence)
         self.status = status
 
 
-def library_path():
+def library_path() -> Path:
     """Where libheddle.so is: $HEDDLE_LIBRARY, else the installed package's own, else the checkout's build."""
     named = os.environ.get("HEDDLE_LIBRARY")
     if named:
@@ -84,7 +84,7 @@ def call(name, *arguments):
         raise Error(library.heddle_last_error().decode(), library.heddle_status_name(status).decode())
 
 
-def version():
+def version() -> str:
     """The library's version, "0.1.0"."""
     return load().heddle_version().decode()
 

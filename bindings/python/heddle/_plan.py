@@ -1,6 +1,7 @@
 """Plans: a graph made ready for one device, run on memory whose addresses the caller gives."""
 
 import ctypes
+from collections.abc import Mapping
 from ctypes import POINTER, byref, c_int64, c_size_t, c_void_p
 from functools import lru_cache
 
@@ -14,7 +15,7 @@ class Plan:
     does not change: any number of threads may execute it at once, each with a workspace of its own.
     """
 
-    def __init__(self, graph, device):
+    def __init__(self, graph: str, device: str) -> None:
         if device not in DEVICES:
             raise ValueError(f"There is no device {device!r}, expected one of {', '.join(DEVICES)}.")
         encoded = graph.encode()
@@ -30,26 +31,26 @@ class Plan:
             load().heddle_plan_free(self._plan)
 
     @property
-    def workspace_bytes(self):
+    def workspace_bytes(self) -> int:
         """Bytes of workspace that an execution needs, of any alignment."""
         return load().heddle_plan_workspace_bytes(self._plan)
 
     @property
-    def inputs(self):
+    def inputs(self) -> tuple[int, ...]:
         """The uids of the tensors it reads, ascending."""
         return self._uids("heddle_plan_inputs")
 
     @property
-    def outputs(self):
+    def outputs(self) -> tuple[int, ...]:
         """The uids of the tensors it writes, ascending."""
         return self._uids("heddle_plan_outputs")
 
     @property
-    def description(self):
+    def description(self) -> str:
         """For people: a line for each step."""
         return load().heddle_plan_description(self._plan).decode()
 
-    def execute(self, addresses, workspace=None, stream=None):
+    def execute(self, addresses: Mapping[int, int], workspace: int | None = None, stream: int | None = None) -> None:
         """Runs the plan: `addresses` is a dict of uid to address, in the device's memory; `stream` a CUstream.
 
         On a GPU it returns when the work is queued. Raises Error if an address is missing; nothing is written then.

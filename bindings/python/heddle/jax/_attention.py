@@ -5,12 +5,12 @@ Vaswani et al., "Attention Is All You Need", 2017; Dao, "FlashAttention-2", 2023
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
+from jax.typing import ArrayLike
 
 from heddle.jax import _attention_mesh, _checks, _compat, _mesh, _scores
 from heddle.jax._attention_calls import Config
@@ -194,22 +194,22 @@ def _dropout(dropout):
 
 
 def attention(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    bias: Any = None,
-    mask: Any = None,
+    bias: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     causal: bool | str = False,
     window: int | tuple[int | None, int | None] | None = None,
     scale: float | None = None,
     soft_cap: float | None = None,
-    dropout: tuple | None = None,
-    sink: Any = None,
-    q_lengths: Any = None,
-    kv_lengths: Any = None,
-    segment_ids: Any = None,
-    score: Callable | None = None,
+    dropout: tuple[float, ArrayLike] | tuple[float, ArrayLike, ArrayLike] | None = None,
+    sink: ArrayLike | None = None,
+    q_lengths: ArrayLike | None = None,
+    kv_lengths: ArrayLike | None = None,
+    segment_ids: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
+    score: Callable[[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array] | None = None,
     return_lse: bool = False,
     deterministic: bool = False,
     layout: str = "BTNH",

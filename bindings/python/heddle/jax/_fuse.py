@@ -6,7 +6,10 @@ vmapped, exported and compiled ahead of time like any other function.
 """
 
 import functools
+import os
 import subprocess
+from collections.abc import Callable
+from typing import Any
 
 import jax
 
@@ -17,7 +20,7 @@ from heddle.jax._fused_program import bind
 from heddle.jax.ffi import register
 
 
-def fuse(f, **jit_options):
+def fuse(f: Callable[..., Any], **jit_options: Any) -> jax.stages.Wrapped:
     """A jitted `f` whose attention, forward and backward, runs in fused calls.
 
     `f` is any function that `jax.jit` takes, and stays as it is; what the rewriter cannot prove to be attention is
@@ -60,7 +63,7 @@ def fuse(f, **jit_options):
     return jax.jit(fused, **jit_options)
 
 
-def explain(f, *args, picture=None, **kwargs):
+def explain(f: Callable[..., Any], *args: Any, picture: str | os.PathLike | None = None, **kwargs: Any) -> str:
     """What is fused of `f` for these arguments (arrays or ShapeDtypeStructs), what not, and why; as text.
 
     Asked of the engines of JAX's default device: what `fuse(f)` would do there, and `enable()` on one GPU.

@@ -39,10 +39,10 @@ def transform(serialized, device):
 class Enabled:
     """What `enable()` returns: `with enable(): ...` disables at the end of the block."""
 
-    def __enter__(self):
+    def __enter__(self) -> "Enabled":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         disable()
 
 
@@ -64,7 +64,7 @@ def _hook():
     return registry
 
 
-def enable():
+def enable() -> Enabled:
     """From here on, the attention of every program that JAX compiles for an NVIDIA GPU runs in fused calls.
 
     Functions that were compiled before are compiled again at their next call (`jax.clear_caches`). JAX's persistent
@@ -85,7 +85,7 @@ def enable():
     return Enabled()
 
 
-def disable():
+def disable() -> None:
     """Undoes `enable()`; programs are compiled as written from here on. Does nothing if it is not enabled."""
     global _salt
     with _lock:

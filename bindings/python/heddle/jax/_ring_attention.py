@@ -4,6 +4,7 @@ Liu, Zaharia and Abbeel, "Ring Attention with Blockwise Transformers for Near-In
 masks as in Brandon et al., "Striped Attention", 2023, with two mirrored chunks a device.
 """
 
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import ArrayLike
 
 from heddle.jax import _attention_mesh, _checks, _compat
 from heddle.jax._attention import LAYOUTS, _bind, _check_rows, _segments, _with_lse_gradient
@@ -225,15 +227,15 @@ _attend.defvjp(_save, _differentiate)
 
 
 def ring_attention(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    axis_name: Any,
+    axis_name: Hashable | Sequence[Hashable],
     causal: bool = False,
     scale: float | None = None,
     soft_cap: float | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
     return_lse: bool = False,
     order: str = "zigzag",
     layout: str = "BTNH",
@@ -320,7 +322,7 @@ def _arranged(op, x, devices, axis, order):
     return jnp.concatenate([parts[chunk] for chunk in order(devices)], axis)
 
 
-def ring_order(x: Any, devices: int, axis: int = 1) -> jax.Array:
+def ring_order(x: ArrayLike, devices: int, axis: int = 1) -> jax.Array:
     """A sequence arranged for ring_attention's "zigzag": device r is to have the chunks r and 2 * devices - 1 - r.
 
     Positions, labels and segment ids need the same; `axis` is the sequence's. Raises ValueError unless its length is a
@@ -329,6 +331,6 @@ def ring_order(x: Any, devices: int, axis: int = 1) -> jax.Array:
     return _arranged("ring_order", x, devices, axis, _zigzag)
 
 
-def ring_restore(x: Any, devices: int, axis: int = 1) -> jax.Array:
+def ring_restore(x: ArrayLike, devices: int, axis: int = 1) -> jax.Array:
     """The inverse of ring_order."""
     return _arranged("ring_restore", x, devices, axis, _back)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule
 from jax.sharding import PartitionSpec
+from jax.typing import ArrayLike
 
 from heddle.jax import _checks, _compat, _mesh, _primitives
 from heddle.jax._graphs import Graph
@@ -166,7 +167,7 @@ def _check(x, weight, eps):
         raise ValueError(f"{OP}: eps is {eps}, expected a number of at least 0.")
 
 
-def rms_norm(x, weight, eps: float = 1e-5) -> jax.Array:
+def rms_norm(x: ArrayLike, weight: ArrayLike, eps: float = 1e-5) -> jax.Array:
     """x / sqrt(mean(x^2) + eps) * weight, the mean taken over the dims that weight has.
 
     Args:

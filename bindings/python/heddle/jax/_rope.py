@@ -4,13 +4,14 @@ Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule
 from jax.sharding import PartitionSpec
+from jax.typing import ArrayLike
 
 from heddle.jax import _checks, _compat, _mesh, _primitives
 from heddle.jax._graphs import Graph, row_major
@@ -125,8 +126,8 @@ def _angles(angles, positions, base, rope_dim, length):
     return jnp.take(angles, positions, axis=0)
 
 
-def rope(x: Any, angles: Any = None, *, positions: Any = None, base: float = 10000.0, rope_dim: int | None = None,
-         output_scale: float = 1.0, pairing: str = "halves", layout: str = "BTNH") -> jax.Array:
+def rope(x: ArrayLike, angles: ArrayLike | None = None, *, positions: ArrayLike | None = None, base: float = 10000.0,
+         rope_dim: int | None = None, output_scale: float = 1.0, pairing: str = "halves", layout: str = "BTNH") -> jax.Array:
     """x with pairs of its last rope_dim columns rotated by angles that grow with the position.
 
     Args:

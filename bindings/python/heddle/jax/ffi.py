@@ -1,5 +1,6 @@
 """Registers Heddle's custom call with JAX's XLA: two C symbols of libheddle, one a platform."""
 
+import ctypes
 from functools import cache
 
 import jax
@@ -14,7 +15,7 @@ HANDLERS = {"cpu": ("heddle_xla_ffi_handler", ("execute",)),
 
 
 @cache
-def register():
+def register() -> ctypes.CDLL:
     """Lets XLA call Heddle, on the CPU and on NVIDIA GPUs; returns the loaded library.
 
     Done once; later calls return the same. Raises OSError if the library is not there.
