@@ -26,16 +26,23 @@ TEST_F(AttentionOnGpu, BackwardOfAlignedTensorsMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, aligned_backward_options()); });
 }
 
+// The narrowest heads have tiles of their own.
+TEST_F(AttentionOnGpu, BackwardOfNarrowHeadsMatchesTheDefinition) {
+  AttentionOptions options = gpu_options();
+  options.max_head_dim = 16;
+  run([&options](Random& random) { return random_sdpa_backward(random, options); });
+}
+
 TEST_F(AttentionOnGpu, ForwardOfEveryPairOfFeaturesMatchesTheDefinition) {
   run([](Random& random,
          int64_t number) { return random_sdpa(random, feature_pair_options(number)); },
-      2 * kFeaturePairs);
+      2 * kFeaturePairs, 2);
 }
 
 TEST_F(AttentionOnGpu, BackwardOfEveryPairOfFeaturesMatchesTheDefinition) {
   run([](Random& random,
          int64_t number) { return random_sdpa_backward(random, feature_pair_options(number)); },
-      2 * kFeaturePairs);
+      2 * kFeaturePairs, 2);
 }
 
 TEST_F(AttentionOnGpu, ForwardWithRopeMatchesTheDefinition) {
@@ -54,23 +61,6 @@ TEST_F(AttentionOnGpu, BackwardWithRopeMatchesTheDefinition) {
   });
 }
 
-// In f32: any strides by the general kernels, aligned tensors of narrow heads by Hopper's.
-AttentionOptions f32_options() {
-  AttentionOptions options = gpu_options();
-  options.dtypes = {DataType::f32};
-  options.max_head_dim = 256;
-  return options;
-}
-
-AttentionOptions aligned_f32_options() {
-  AttentionOptions options = f32_options();
-  options.odd_strides = 0;
-  options.max_length = 400;
-  options.max_head_dim = 128;
-  options.paged = options.block_mask = options.rng_dump = options.padding = 0;
-  return options;
-}
-
 TEST_F(AttentionOnGpu, ForwardInF32MatchesTheDefinition) {
   run([](Random& random) { return random_sdpa(random, f32_options()); });
 }
@@ -84,10 +74,7 @@ TEST_F(AttentionOnGpu, BackwardInF32MatchesTheDefinition) {
 }
 
 TEST_F(AttentionOnGpu, BackwardOfAlignedF32MatchesTheDefinition) {
-  AttentionOptions options = aligned_f32_options();
-  options.max_head_dim = 64;
-  options.bias = options.alibi = options.score_mod = options.dropout = 0.1;
-  run([&options](Random& random) { return random_sdpa_backward(random, options); });
+  run([](Random& random) { return random_sdpa_backward(random, aligned_f32_backward_options()); });
 }
 
 }  // namespace

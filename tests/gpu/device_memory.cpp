@@ -75,6 +75,11 @@ DeviceContext::~DeviceContext() {
   if (context_) memory_api()->context_release(device_);
 }
 
+Status DeviceContext::make_current() const {
+  return check(memory_api()->context_set_current(static_cast<CuContext>(context_)),
+               "cuCtxSetCurrent");
+}
+
 Status DeviceContext::synchronise() const {
   return check(memory_api()->context_synchronise(), "cuCtxSynchronize");
 }

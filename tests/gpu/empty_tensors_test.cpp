@@ -7,6 +7,7 @@
 #include "engine/cuda/engine.h"
 #include "gpu/device_memory.h"
 #include "kernels/cases.h"
+#include "kernels/streaming_cases.h"
 
 namespace heddle::testing {
 namespace {
@@ -25,15 +26,16 @@ struct Outcome {
 };
 
 Outcome execute(const DeviceContext& context, const problem::Problem& problem,
-                const AttentionStructure& structure, const AttentionSizes& sizes,
+                const std::vector<problem::OperandType>& types,
+                const std::vector<problem::OperandLayout>& layouts,
                 const std::vector<OperandId>& wanted) {
   const auto plan = engine::cuda::cuda_engine().plan(problem);
   if (!plan.is_ok()) return {plan.status(), {}};
   std::vector<std::unique_ptr<DeviceBlock>> blocks;
   std::vector<void*> buffers;
   std::vector<int64_t> bytes;
-  for (size_t n = 0; n < structure.operands.size(); ++n) {
-    bytes.push_back(*element_count(sizes.layouts[n].dims) * size_of(structure.operands[n].dtype));
+  for (size_t n = 0; n < types.size(); ++n) {
+    bytes.push_back(*element_count(layouts[n].dims) * size_of(types[n].dtype));
     blocks.push_back(std::make_unique<DeviceBlock>(bytes.back()));
     buffers.push_back(bytes.back() > 0 ? blocks.back()->pointer() : nullptr);
   }
@@ -48,6 +50,12 @@ Outcome execute(const DeviceContext& context, const problem::Problem& problem,
     outcome.results.push_back(std::move(result));
   }
   return outcome;
+}
+
+Outcome execute(const DeviceContext& context, const problem::Problem& problem,
+                const AttentionStructure& structure, const AttentionSizes& sizes,
+                const std::vector<OperandId>& wanted) {
+  return execute(context, problem, structure.operands, sizes.layouts, wanted);
 }
 
 bool all_zero(const std::vector<unsigned char>& bytes) {
@@ -115,6 +123,40 @@ TEST_P(EmptyTensors, GradientsWithoutAnotherSideAreZero) {
     const Outcome outcome = execute(context_, problem, f, problem.sizes, {s.d_q, s.d_k, s.d_v});
     ASSERT_TRUE(outcome.status.is_ok()) << outcome.status.message();
     for (const auto& gradient : outcome.results) EXPECT_TRUE(all_zero(gradient));
+  }
+}
+
+class EmptyRows : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(context_.status().is_ok()) << context_.status().message(); }
+  DeviceContext context_;
+};
+
+// Few columns, which registers hold, and as many as are read twice.
+TEST_F(EmptyRows, OfANormAreNoWork) {
+  for (int64_t columns : {64, 40000}) {
+    const problem::NormProblem p = engine::cuda::norm_of({.columns = columns, .rows = 0});
+    const Outcome outcome = execute(context_, p, p.operands, p.layouts, {});
+    EXPECT_TRUE(outcome.status.is_ok()) << outcome.status.message();
+  }
+}
+
+TEST_F(EmptyRows, OfANormSumToZeroGradients) {
+  for (int64_t columns : {64, 40000}) {
+    const problem::NormBackwardProblem p =
+        engine::cuda::norm_backward_of({.columns = columns, .rows = 0, .bias = true});
+    const Outcome outcome = execute(context_, p, p.operands, p.layouts, {p.d_weight, p.d_bias});
+    ASSERT_TRUE(outcome.status.is_ok()) << outcome.status.message();
+    for (const auto& gradient : outcome.results) EXPECT_TRUE(all_zero(gradient)) << columns;
+  }
+}
+
+TEST_F(EmptyRows, OfARopeAreNoWork) {
+  for (int dim : {0, 1, 2}) {
+    problem::RopeProblem p = engine::cuda::rope_of({});
+    for (OperandId id : {p.x, p.y}) p.layouts[static_cast<size_t>(id)].dims[dim] = 0;
+    const Outcome outcome = execute(context_, p, p.operands, p.layouts, {});
+    EXPECT_TRUE(outcome.status.is_ok()) << outcome.status.message();
   }
 }
 

@@ -1,9 +1,12 @@
 #include "gpu/gpu_test.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <future>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -15,47 +18,20 @@ namespace heddle::testing {
 namespace {
 
 /// "sdpa: cuda, attention forward, Hopper kernel, ..." is of the "attention forward, Hopper
-/// kernel".
+/// kernel"; a plan of several stages names each.
 std::string kind_of(const std::string& description) {
-  const size_t begin = description.find("cuda, ");
-  if (begin == std::string::npos) return description;
-  const std::string plan = description.substr(begin + 6);
-  const size_t comma = plan.find(',');
-  return plan.substr(0, plan.find_first_of(",\n", comma + 1));
-}
-
-}  // namespace
-
-int64_t gpu_problem_count() {
-  const char* text = std::getenv("HEDDLE_GPU_PROBLEMS");
-  return text ? std::atoll(text) : 300;
-}
-
-OnGpu::Built OnGpu::build(Program program) {
-  const DataType io = io_dtype(program);
-  const engine::Engine* engines[] = {&engine::cuda::cuda_engine()};
-  auto executable = api::Executable::build(program.graph, engines);
-  return {std::move(program), io, std::move(executable)};
-}
-
-std::vector<OnGpu::Built> OnGpu::build_all(const Numbered& draw, int64_t first, int64_t end) {
-  std::vector<std::future<Built>> builds;
-  for (int64_t seed = first; seed < end; ++seed) {
-    builds.push_back(std::async(std::launch::async, [&draw, seed] {
-      Random random(static_cast<uint64_t>(seed));
-      return build(draw(random, seed));
-    }));
+  std::string kinds;
+  constexpr std::string_view kEngine = "cuda, ";
+  for (size_t at = description.find(kEngine); at != std::string::npos;
+       at = description.find(kEngine, at + 1)) {
+    const std::string plan = description.substr(at + kEngine.size());
+    const size_t comma = plan.find(',');
+    if (!kinds.empty()) kinds += "; ";
+    kinds += plan.substr(0, plan.find_first_of(",\n", comma + 1));
   }
-  std::vector<Built> all;
-  for (auto& one : builds) all.push_back(one.get());
-  return all;
+  return kinds.empty() ? description : kinds;
 }
 
-std::vector<OnGpu::Built> OnGpu::build_all(const Draw& draw, int64_t first, int64_t end) {
-  return build_all([&draw](Random& random, int64_t) { return draw(random); }, first, end);
-}
-
-namespace {
 // Where a row sees one key, dS is the difference of two equal sums, dO V and dO O: naive f32 takes
 // both in the same order and finds 0, a tensor core and a warp do not. Of wide heads under a large
 // scale 140 steps were left in one element.
@@ -64,55 +40,98 @@ Tolerance tolerance_of(DataType io) {
   if (io == DataType::f32) tolerance.cancellation_steps *= 2;
   return tolerance;
 }
-}  // namespace
 
-void OnGpu::run(const Draw& draw) {
-  run([&draw](Random& random, int64_t) { return draw(random); }, gpu_problem_count());
+int64_t setting(const char* name, int64_t usual) {
+  const char* text = std::getenv(name);
+  return text ? std::atoll(text) : usual;
 }
 
-void OnGpu::run(const Numbered& draw, int64_t count) {
-  const int64_t batch = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, 32);
+int64_t gpu_problem_count() { return setting("HEDDLE_GPU_PROBLEMS", 400); }
+uint64_t first_seed() { return static_cast<uint64_t>(setting("HEDDLE_GPU_SEED", 0)); }
+
+}  // namespace
+
+OnGpu::Built OnGpu::build(Program program) {
+  const DataType io = io_dtype(program);
+  const engine::Engine* engines[] = {&engine::cuda::cuda_engine()};
+  auto executable = api::Executable::build(program.graph, engines);
+  return {std::move(program), io, std::move(executable)};
+}
+
+std::vector<OnGpu::Built> OnGpu::build_all(const Draw& draw, int64_t first, int64_t end) {
+  std::vector<std::future<Built>> builds;
+  for (int64_t seed = first; seed < end; ++seed) {
+    builds.push_back(std::async(std::launch::async, [&draw, seed] {
+      Random random(static_cast<uint64_t>(seed));
+      return build(draw(random));
+    }));
+  }
+  std::vector<Built> all;
+  for (auto& one : builds) all.push_back(one.get());
+  return all;
+}
+
+void OnGpu::run(const Draw& draw) {
+  run([&draw](Random& random, int64_t) { return draw(random); },
+      (gpu_problem_count() + kVariants - 1) / kVariants);
+}
+
+// What the threads of OnGpu::run found.
+struct OnGpu::Tally {
+  std::mutex mutex;
+  int64_t tried = 0, served = 0;
   std::map<std::string, int64_t> refusals, plans;
-  int64_t served = 0;
-  std::vector<Built> built;
-  std::vector<std::future<::testing::AssertionResult>> compared;
-  int64_t compared_from = 0;
-  const auto report = [&] {
-    for (size_t n = 0; n < compared.size(); ++n) {
-      if (!compared[n].valid()) continue;
-      EXPECT_TRUE(compared[n].get()) << (*built[n].executable)->description() << ", seed "
-                                     << compared_from + static_cast<int64_t>(n);
-    }
-    compared.clear();
-  };
-  for (int64_t first = 0; first < count; first += batch) {
-    std::vector<Built> next = build_all(draw, first, std::min(first + batch, count));
-    report();
-    built = std::move(next);
-    compared_from = first;
-    for (Built& one : built) {
-      compared.emplace_back();
-      if (!one.executable.is_ok()) {
-        ++refusals[one.executable.status().message()];
-        continue;
+};
+
+void OnGpu::run(const Numbered& draw, int64_t count, int64_t variants) {
+  Tally tally;
+  std::atomic<int64_t> next = 0;
+  std::vector<std::future<void>> threads;
+  for (unsigned n = 0; n < std::clamp(std::thread::hardware_concurrency(), 1U, 32U); ++n) {
+    threads.push_back(std::async(std::launch::async, [&] {
+      const Status current = context_.make_current();
+      ASSERT_TRUE(current.is_ok()) << current.message();
+      for (int64_t number = next++; number < count && !HasFatalFailure(); number = next++) {
+        for (int64_t variant = 0; variant < variants; ++variant) {
+          Random random(first_seed() + static_cast<uint64_t>(number),
+                        static_cast<uint64_t>(variant));
+          Built built = build(draw(random, number));
+          try_one(built, tally);
+        }
       }
-      ++served;
-      ++plans[kind_of((*one.executable)->description())];
-      execute(one);
-      compared.back() = std::async(std::launch::async, [&one] {
-        return matches_reference(one.program, one.io, tolerance_of(one.io));
-      });
-    }
+    }));
   }
-  report();
-  std::printf("%s: %lld served\n", context_.device_name().c_str(), static_cast<long long>(served));
-  for (const auto& [kind, times] : plans) {
+  for (auto& thread : threads) thread.get();
+  std::printf("%s: %lld of %lld served\n", context_.device_name().c_str(),
+              static_cast<long long>(tally.served), static_cast<long long>(tally.tried));
+  for (const auto& [kind, times] : tally.plans)
     std::printf("  %lld by %s\n", static_cast<long long>(times), kind.c_str());
-  }
-  for (const auto& [sentence, times] : refusals) {
+  for (const auto& [sentence, times] : tally.refusals)
     std::printf("  %lld refused: %s\n", static_cast<long long>(times), sentence.c_str());
+  EXPECT_EQ(tally.tried, count * variants);
+  EXPECT_GT(tally.served, tally.tried / 2);
+}
+
+void OnGpu::try_one(Built& built, Tally& tally) {
+  {
+    const std::lock_guard lock(tally.mutex);
+    ++tally.tried;
+    if (!built.executable.is_ok()) {
+      ++tally.refusals[built.executable.status().message()];
+      return;
+    }
+    ++tally.served;
+    ++tally.plans[kind_of((*built.executable)->description())];
   }
-  EXPECT_GT(served, count / 2);
+  execute(built);
+  EXPECT_TRUE(matches_definition(built));
+}
+
+::testing::AssertionResult OnGpu::matches_definition(Built& built) {
+  ::testing::AssertionResult result =
+      matches_reference(built.program, built.io, tolerance_of(built.io));
+  if (!result) result << "; " << (*built.executable)->description();
+  return result;
 }
 
 void OnGpu::execute(Built& built) {

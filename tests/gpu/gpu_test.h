@@ -1,5 +1,6 @@
 // The fixture of tests on a GPU: random programs, planned by the CUDA engine, run there and
-// compared with the f64 definition. HEDDLE_GPU_PROBLEMS sets how many of each kind (300).
+// compared with the f64 definition. HEDDLE_GPU_PROBLEMS sets how many of each kind (400), and
+// HEDDLE_GPU_SEED the first one's seed (0).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,8 +14,6 @@
 #include "support/program.h"
 
 namespace heddle::testing {
-
-int64_t gpu_problem_count();
 
 /// A program's tensors on the device, and what executes them.
 class OnDevice {
@@ -50,18 +49,27 @@ class OnGpu : public ::testing::Test {
 
   using Draw = std::function<Program(Random&)>;
   using Numbered = std::function<Program(Random&, int64_t number)>;
-  /// What `draw` makes of the numbers from `first` to before `end`, which are their seeds, each
-  /// with its plan. A problem compiles kernels of its own, so all cores make them.
-  static std::vector<Built> build_all(const Numbered& draw, int64_t first, int64_t end);
+  /// What `draw` makes of the seeds from `first` to before `end`, each with its plan. A problem
+  /// compiles kernels of its own, so all cores make them.
   static std::vector<Built> build_all(const Draw& draw, int64_t first, int64_t end);
-  /// Runs `count` problems; refusals are counted by their sentence and printed, and most of the
-  /// problems must have been served. All cores build a batch of problems, and compare the one
-  /// before with its definition.
-  void run(const Numbered& draw, int64_t count);
+  /// How many problems share what is compiled, and differ in sizes, strides and values.
+  static constexpr int64_t kVariants = 8;
+  /// Runs `variants` problems of each number up to `count`, or as many seeds as make
+  /// HEDDLE_GPU_PROBLEMS, on all cores: each compiles, executes and compares with the definition.
+  /// Refusals are counted by their sentence and printed; most of the problems must have been
+  /// served.
+  void run(const Numbered& draw, int64_t count, int64_t variants = kVariants);
   void run(const Draw& draw);
   /// Executes once; the outputs are in the program then.
   void execute(Built& built);
+  /// Whether the outputs are the definition's, and nothing else was written.
+  static ::testing::AssertionResult matches_definition(Built& built);
 
+ private:
+  struct Tally;
+  void try_one(Built& built, Tally& tally);
+
+ protected:
   DeviceContext context_;
 };
 

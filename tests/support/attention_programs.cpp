@@ -1,6 +1,7 @@
 #include "support/attention_programs.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "reference/attention.h"
 #include "reference/evaluate.h"
@@ -18,33 +19,55 @@ namespace {
 class Draw {
  public:
   Draw(Random& random, const AttentionOptions& options, bool is_backward)
-      : random_(random), options_(options), is_backward_(is_backward) {
+      : random_(random),
+        structure_(random.structure()),
+        options_(options),
+        is_backward_(is_backward) {
     program_.seed = random.seed();
+    program_.variant = random.variant();
     const auto& dtypes = options.dtypes;
-    io_ = dtypes[static_cast<size_t>(random.integer(0, static_cast<int64_t>(dtypes.size()) - 1))];
+    io_ =
+        dtypes[static_cast<size_t>(structure_.integer(0, static_cast<int64_t>(dtypes.size()) - 1))];
     program_.graph.io_dtype = io_;
     program_.graph.intermediate_dtype = program_.graph.compute_dtype = DataType::f32;
     batch_ = random.integer(1, options.max_batch);
     k_heads_ = v_heads_ = random.integer(1, options.max_key_heads);
-    q_heads_ = k_heads_ * random.integer(1, options.max_group);
-    if (random.chance(options.value_heads_differ)) {
+    q_heads_ = k_heads_ * structure_.integer(1, options.max_group);
+    if (wants(options.value_heads_differ)) {
       do v_heads_ = random.integer(1, q_heads_);
       while (q_heads_ % v_heads_ != 0);
     }
     const bool decodes = options.max_query_length > 0;
-    q_length_ = random.chance(options.single_row)
+    q_length_ = wants(options.single_row)
                     ? 1
                     : random.integer(1, decodes ? options.max_query_length : options.max_length);
-    kv_length_ = !decodes && random.chance(0.4) ? q_length_ : random.integer(1, options.max_length);
-    qk_dim_ = 8 * random.integer(1, options.max_head_dim / 8);
-    v_dim_ = random.chance(0.6) ? qk_dim_ : 8 * random.integer(1, options.max_head_dim / 8);
+    kv_length_ = !decodes && wants(0.4) ? q_length_ : random.integer(1, options.max_length);
+    // Bottom-right bounds want no more queries than keys: variants agree in that.
+    const bool keys_suffice = random.is_variant() && wants(0.7);
+    if (keys_suffice && q_length_ > kv_length_) std::swap(q_length_, kv_length_);
+    qk_dim_ = 8 * structure_.integer(1, options.max_head_dim / 8);
+    v_dim_ = wants(0.6) ? qk_dim_ : 8 * structure_.integer(1, options.max_head_dim / 8);
+    // Large heads are few.
+    while (options.max_work > 0 && work() > options.max_work && (batch_ > 1 || k_heads_ > 1)) {
+      if (batch_ > 1) {
+        --batch_;
+        continue;
+      }
+      const int64_t group = q_heads_ / k_heads_;
+      v_heads_ = v_heads_ == k_heads_ ? k_heads_ - 1 : std::gcd(v_heads_, group * (k_heads_ - 1));
+      q_heads_ = group * --k_heads_;
+    }
   }
 
   Program sdpa();
   Program sdpa_backward();
 
  private:
-  bool wants(double chance) { return random_.chance(chance); }
+  double work() const {
+    return static_cast<double>(batch_ * q_heads_ * q_length_ * kv_length_) *
+           static_cast<double>(qk_dim_ + v_dim_);
+  }
+  bool wants(double chance) { return structure_.chance(chance); }
   TensorId scalar(const char* name, DataType dtype, double value);
   TensorId lengths(const char* name, int64_t extent, std::vector<int64_t>& lengths,
                    bool cumulative);
@@ -60,7 +83,7 @@ class Draw {
   void draw_scores(AttentionAttributes& a);
   void draw_dropout(AttentionAttributes& a);
 
-  Random& random_;
+  Random &random_, &structure_;  ///< sizes and values; all that changes code
   const AttentionOptions& options_;
   bool is_backward_, is_ragged_ = false;
   DataType io_;
@@ -82,7 +105,8 @@ TensorId Draw::lengths(const char* name, int64_t extent, std::vector<int64_t>& l
   const bool draw = lengths.empty();
   lengths.resize(static_cast<size_t>(batch_));
   for (int64_t& n : lengths) {
-    if (draw) n = wants(0.15) ? 0 : wants(0.2) ? extent : random_.integer(0, extent);
+    if (draw)
+      n = random_.chance(0.15) ? 0 : random_.chance(0.2) ? extent : random_.integer(0, extent);
   }
   const auto dtype = cumulative ? random_.one_of({DataType::i32, DataType::i64}) : DataType::i32;
   const TensorId id = program_.add(name, dtype, {batch_ + (cumulative ? 1 : 0), 1, 1, 1});
@@ -100,12 +124,14 @@ TensorId Draw::lengths(const char* name, int64_t extent, std::vector<int64_t>& l
 TensorId Draw::attention_tensor(const char* name, DataType dtype, Dims dims, bool is_query_side) {
   if (!is_ragged_) {
     const bool odd = dims[3] > 1 && wants(options_.odd_strides);
+    // No draw without a chance: other tests' programs stay what they are.
+    const bool unaligned = odd && options_.unaligned > 0 && wants(options_.unaligned);
     const TensorId id =
-        program_.add(name, dtype, dims, odd ? random_strides(random_, dims) : Dims{});
+        program_.add(name, dtype, dims, odd ? random_strides(random_, dims, unaligned) : Dims{});
     program_.allocate(id);
     return id;
   }
-  const int64_t token = dims[1] * dims[3] + (dims[3] > 1 && wants(0.3) ? 8 : 0);
+  const int64_t token = dims[1] * dims[3] + (dims[3] > 1 && random_.chance(0.3) ? 8 : 0);
   const TensorId id =
       program_.add(name, dtype, dims, {random_.integer(0, 1 << 20), dims[3], token, 1});
   const auto offset_type = random_.one_of({DataType::i32, DataType::i64});
@@ -118,7 +144,7 @@ TensorId Draw::attention_tensor(const char* name, DataType dtype, Dims dims, boo
     program_.set_integer(offsets, at * token / multiplier, b);
     if (b == batch_) break;
     at += (is_query_side ? q_lengths_ : kv_lengths_)[static_cast<size_t>(b)];
-    if (wants(0.3)) at += random_.integer(1, 5);
+    if (random_.chance(0.3)) at += random_.integer(1, 5);
   }
   program_.graph[id].ragged_offset = offsets;
   program_.graph[id].ragged_offset_multiplier = multiplier;
@@ -139,7 +165,7 @@ TensorId Draw::input(const char* name, Dims dims, bool is_query_side) {
 TensorId Draw::broadcast(const char* name, DataType dtype) {
   const Dims dims{wants(0.5) ? 1 : batch_, wants(0.5) ? 1 : q_heads_, q_length_, kv_length_};
   const TensorId id =
-      program_.add(name, dtype, dims, wants(0.3) ? random_strides(random_, dims) : Dims{});
+      program_.add(name, dtype, dims, random_.chance(0.3) ? random_strides(random_, dims) : Dims{});
   program_.allocate(id);
   return id;
 }
@@ -203,8 +229,9 @@ void Draw::draw_scores(AttentionAttributes& a) {
   if (a.right_bound == 0 && wants(options_.alibi)) a.alibi_mask = true;
   if (wants(options_.bias)) {
     a.bias = broadcast("bias", io_);
-    const bool masks = wants(0.3);  // some cells -inf, perhaps whole rows
-    program_.fill(a.bias, [&] { return masks && wants(0.2) ? -INFINITY : random_.normal(); });
+    const bool masks = random_.chance(0.3);  // some cells -inf, perhaps whole rows
+    program_.fill(a.bias,
+                  [&] { return masks && random_.chance(0.2) ? -INFINITY : random_.normal(); });
   }
   if (wants(options_.block_mask)) {
     const int64_t columns = ((kv_length_ + 127) / 128 + 7) / 8;
@@ -225,7 +252,7 @@ void Draw::draw_dropout(AttentionAttributes& a) {
   const double p = random_.one_of({0.1, 0.25, 0.5});
   if (wants(0.3)) {
     dropout.mask = broadcast("dropout_mask", io_);
-    program_.fill(dropout.mask, [&] { return wants(p) ? 0 : 1; });
+    program_.fill(dropout.mask, [&] { return random_.chance(p) ? 0 : 1; });
     dropout.scale = scalar("dropout_scale", DataType::f32, 1 / (1 - p));
     if (is_backward_) dropout.scale_inv = scalar("dropout_scale_inv", DataType::f32, 1 - p);
     return;
@@ -260,7 +287,7 @@ void Draw::draw_dropout(AttentionAttributes& a) {
 
 /// The angles of a rope: freqs, or tables of their cosines and sines; perhaps with positions.
 void Draw::draw_angles(graph::Rope& rope, int64_t rows) {
-  rope.rope_dim = wants(0.5) ? qk_dim_ : 2 * random_.integer(1, qk_dim_ / 2);
+  rope.rope_dim = wants(0.5) ? qk_dim_ : 2 * structure_.integer(1, qk_dim_ / 2);
   const int64_t table_rows = rows + random_.integer(0, 5);
   const auto table = [&](const char* name, int64_t columns, double bound) {
     const TensorId id = program_.add(name, DataType::f32, {table_rows, 1, 1, columns});
@@ -288,8 +315,8 @@ TensorId Draw::rotated(const char* name, TensorId x) {
   graph::Rope rope;
   rope.x = x;
   draw_angles(rope, program_.graph[x].dims[2]);
-  rope.output_scale = random_.one_of({1.0, 0.5, 1.3});
-  rope.pairing = random_.one_of({graph::RopePairing::halves, graph::RopePairing::interleaved});
+  rope.output_scale = structure_.one_of({1.0, 0.5, 1.3});
+  rope.pairing = structure_.one_of({graph::RopePairing::halves, graph::RopePairing::interleaved});
   // A rotated ragged tensor stays virtual: bound, it would hold what lies between the sequences.
   const bool is_virtual = is_ragged_ || wants(0.5);
   const graph::Tensor from = program_.graph[x];
@@ -308,7 +335,7 @@ TensorId Draw::rotated(const char* name, TensorId x) {
 Program Draw::sdpa() {
   graph::Sdpa op;
   AttentionAttributes& a = op.attention;
-  const double scale = random_.chance(0.1) ? -0.3 : 1 / std::sqrt(static_cast<double>(qk_dim_));
+  const double scale = wants(0.1) ? -0.3 : 1 / std::sqrt(static_cast<double>(qk_dim_));
   if (wants(options_.tensor_scale)) {
     a.attn_scale_tensor = scalar("attn_scale", DataType::f32, scale);
   } else if (wants(0.9)) {
@@ -334,7 +361,7 @@ Program Draw::sdpa() {
     op.v = input("v", {batch_, v_heads_, kv_length_, v_dim_}, false);
   }
   if (wants(options_.rope)) {
-    const auto sides = random_.integer(1, op.page_table_k == kNone ? 3 : 1);
+    const auto sides = structure_.integer(1, op.page_table_k == kNone ? 3 : 1);
     if (sides & 1) op.q = rotated("q_rotated", op.q);
     if (sides & 2) op.k = rotated("k_rotated", op.k);
   }
@@ -420,7 +447,7 @@ Program Draw::sdpa_backward() {
   if (op.d_q == kNone || wants(0.9)) op.d_v = gradient("dV", op.v, false);
   if (op.attention.bias != kNone && wants(0.7)) {
     const Dims& dims = graph[op.attention.bias].dims;
-    const bool odd = wants(0.3);
+    const bool odd = random_.chance(0.3);
     op.d_bias = program_.add("dBias", io_, dims, odd ? random_strides(random_, dims) : Dims{});
     program_.allocate(op.d_bias);
   }

@@ -13,9 +13,11 @@ struct AttentionOptions {
   DataType statistics_dtype = DataType::f32;  ///< of Stats, Max, Sum_exp, sink (f64: to difference)
   int64_t max_batch = 3, max_key_heads = 3, max_group = 4, max_length = 48, max_head_dim = 40;
   int64_t max_query_length = 0;      ///< 0: as max_length
+  double max_work = 0;               ///< scores times columns, the definition's time; 0: any
   double single_row = 0.1;           ///< Sq = 1
   double value_heads_differ = 0.25;  ///< Hv != Hk
   double odd_strides = 0.7;          ///< else dense BHSD
+  double unaligned = 0;              ///< given odd strides: no multiples of 8 elements
   double tensor_scale = 0.2;
   double log2_input = 0.15;
   double bias = 0.3, alibi = 0.2;

@@ -125,7 +125,8 @@ Error error_of(const graph::Graph& graph, TensorId id, const Values& expected, c
         return ::testing::AssertionFailure()
                << tensor.name << " " << to_string(tensor.dims) << ": error max " << error.max
                << ", rms " << error.rms << "; naive max " << allowed.max << ", rms " << allowed.rms
-               << "; magnitude " << error.max_magnitude << "; seed " << program.seed;
+               << "; magnitude " << error.max_magnitude << "; seed " << program.seed << ", variant "
+               << program.variant;
       }
       const auto clean = untouched(tensor, id, *exact, block->second);
       if (!clean) return clean;

@@ -92,13 +92,16 @@ void Program::fill(TensorId id, const std::function<double()>& value,
   }
 }
 
-Dims random_strides(Random& random, const Dims& dims) {
+Dims random_strides(Random& random, const Dims& dims, bool unaligned) {
   int order[3] = {0, 1, 2};
   for (int n = 2; n > 0; --n) std::swap(order[n], order[random.integer(0, n)]);
   Dims strides{0, 0, 0, 1};
   int64_t span = dims[3];
   for (int axis : order) {
-    span += random.chance(0.3) ? 8 * random.integer(1, 2) : 0;
+    if (unaligned)
+      span += random.integer(1, 7);
+    else if (random.chance(0.3))
+      span += 8 * random.integer(1, 2);
     strides[axis] = span;
     span *= dims[axis];
   }

@@ -43,7 +43,7 @@ class Block {
 struct Program {
   graph::Graph graph;
   std::unordered_map<int64_t, Block> memory;  ///< by uid
-  uint64_t seed = 0;                          ///< what drew it
+  uint64_t seed = 0, variant = 0;             ///< what drew it
 
   reference::Buffers buffers();
   /// A tensor with the next free uid (added to the name if that is taken); without strides it is
@@ -62,7 +62,8 @@ struct Program {
 };
 
 /// Strides for [B,H,S,D]: batch, head and row nested in a random order with random gaps between
-/// them, columns innermost with stride 1; dims of 1 have garbage for a stride.
-Dims random_strides(Random& random, const Dims& dims);
+/// them, columns innermost with stride 1; dims of 1 have garbage for a stride. Gaps are multiples
+/// of 8 elements, which a vector load wants, or (`unaligned`) of any size, but for none.
+Dims random_strides(Random& random, const Dims& dims, bool unaligned = false);
 
 }  // namespace heddle::testing

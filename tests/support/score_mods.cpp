@@ -11,7 +11,8 @@ namespace {
 
 class Draw {
  public:
-  Draw(Random& random, Program& program) : random_(random), program_(program) {}
+  Draw(Random& random, Program& program)
+      : random_(random), structure_(random.structure()), program_(program) {}
 
   graph::ScoreModifier modifier(const Dims& extents, double boolean_mask);
 
@@ -35,7 +36,7 @@ class Draw {
   TensorId step(TensorId score);
   TensorId shown();
 
-  Random& random_;
+  Random &random_, &structure_;
   Program& program_;
   graph::ScoreModifier modifier_;
   Dims extents_;
@@ -46,7 +47,7 @@ class Draw {
 TensorId Draw::captured() {
   Dims dims = extents_;
   for (int axis = 0; axis < 4; ++axis) {
-    if (random_.chance(0.5)) dims[axis] = 1;
+    if (structure_.chance(0.5)) dims[axis] = 1;
   }
   const TensorId id = program_.add("captured", DataType::f32, dims);
   program_.allocate(id);
@@ -55,9 +56,9 @@ TensorId Draw::captured() {
 }
 
 TensorId Draw::step(TensorId score) {
-  switch (random_.integer(0, 6)) {
+  switch (structure_.integer(0, 6)) {
     case 0: {  // soft cap
-      const double cap = random_.uniform(1, 5);
+      const double cap = structure_.uniform(1, 5);
       const TensorId squashed =
           apply(PointwiseMode::tanh_fwd, {apply(PointwiseMode::div, {score, constant(cap)})});
       return apply(PointwiseMode::mul, {squashed, constant(cap)});
@@ -78,19 +79,20 @@ TensorId Draw::step(TensorId score) {
       const TensorId row = apply(PointwiseMode::gen_index, {}, 2);
       const TensorId column = apply(PointwiseMode::gen_index, {}, 3);
       TensorId keep = apply(PointwiseMode::cmp_ge, {row, column});
-      if (random_.chance(0.5)) {
+      if (structure_.chance(0.5)) {
         const TensorId parity =
             apply(PointwiseMode::mod, {apply(PointwiseMode::add, {row, column}), constant(2)});
         keep = apply(PointwiseMode::cmp_eq, {parity, constant(0)});
       }
-      const double masked = random_.chance(0.5) ? -INFINITY : -1e4;
+      const double masked = structure_.chance(0.5) ? -INFINITY : -1e4;
       return apply(PointwiseMode::binary_select, {keep, score, constant(masked)});
     }
     case 5:
       // Not times its sigmoid: a masked -inf would become NaN.
       return apply(PointwiseMode::add, {score, apply(PointwiseMode::sigmoid_fwd, {score})});
     default:
-      return apply(random_.one_of({PointwiseMode::min, PointwiseMode::max}), {score, captured()});
+      return apply(structure_.one_of({PointwiseMode::min, PointwiseMode::max}),
+                   {score, captured()});
   }
 }
 
@@ -98,9 +100,9 @@ TensorId Draw::step(TensorId score) {
 TensorId Draw::shown() {
   Dims dims = extents_;
   for (int axis : {0, 1, 2}) {
-    if (random_.chance(0.4)) dims[axis] = 1;
+    if (structure_.chance(0.4)) dims[axis] = 1;
   }
-  if (random_.chance(0.1)) dims[3] = 1;
+  if (structure_.chance(0.1)) dims[3] = 1;
   const TensorId id = program_.add("shown", DataType::boolean, dims,
                                    random_.chance(0.3) ? random_strides(random_, dims) : Dims{});
   program_.allocate(id);
@@ -117,12 +119,12 @@ TensorId Draw::shown() {
 graph::ScoreModifier Draw::modifier(const Dims& extents, double boolean_mask) {
   extents_ = extents;
   TensorId score = modifier_.score_in = inner();
-  const int64_t steps = random_.integer(1, 3);
+  const int64_t steps = structure_.integer(1, 3);
   for (int64_t n = 0; n < steps; ++n) score = step(score);
   // No draw without a chance: other tests' programs stay what they are.
-  if (boolean_mask > 0 && random_.chance(boolean_mask)) {
+  if (boolean_mask > 0 && structure_.chance(boolean_mask)) {
     TensorId keep = shown();
-    if (random_.chance(0.3)) {
+    if (structure_.chance(0.3)) {
       const TensorId row = apply(PointwiseMode::gen_index, {}, 2);
       const TensorId column = apply(PointwiseMode::gen_index, {}, 3);
       keep = apply(PointwiseMode::logical_and, {apply(PointwiseMode::cmp_ge, {row, column}), keep});
@@ -145,7 +147,7 @@ graph::ScoreModifier random_score_mod_bprop(Random& random, Program& program,
     return id;
   };
   bprop.score_in = inner();
-  const TensorId read = random.chance(0.5) ? forward.score_in : forward.ops[0].output;
+  const TensorId read = random.structure().chance(0.5) ? forward.score_in : forward.ops[0].output;
   const TensorId gate = inner();
   bprop.ops.push_back({PointwiseMode::sigmoid_fwd, {read}, gate, 0, ""});
   bprop.score_out = inner();

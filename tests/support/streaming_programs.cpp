@@ -16,26 +16,27 @@ DataType random_float(Random& random) {
 
 /// X and a scale over its last dims, rows in a random nesting with gaps.
 struct NormDraw {
-  Random& random;
+  Random &random, &structure;
   Program program;
   Dims dims, normalised, statistic;
   int normalised_count = 1;
   DataType io = DataType::f32;
   bool aligned = false;
 
-  NormDraw(Random& r, const NormOptions& options) : random(r) {
+  NormDraw(Random& r, const NormOptions& options) : random(r), structure(r.structure()) {
     program.seed = r.seed();
-    io = random_float(r);
+    program.variant = r.variant();
+    io = random_float(structure);
     program.graph.io_dtype = io;
     program.graph.intermediate_dtype = DataType::f32;
-    aligned = options.aligned > 0 && r.chance(options.aligned);
-    normalised_count = !aligned && r.chance(0.2) ? 2 : 1;
-    const int64_t rank = r.integer(normalised_count + 1, 4);
+    aligned = options.aligned > 0 && structure.chance(options.aligned);
+    normalised_count = !aligned && structure.chance(0.2) ? 2 : 1;
+    const int64_t rank = structure.integer(normalised_count + 1, 4);
     for (int64_t d = 0; d < rank; ++d) {
       const bool is_row = d < rank - normalised_count;
       dims.push_back(is_row    ? r.integer(1, 9)
-                     : aligned ? 8 * r.integer(1, most_columns(options) / 8)
-                               : r.integer(2, r.chance(0.3) ? 300 : 40));
+                     : aligned ? 8 * structure.integer(1, most_columns(options) / 8)
+                               : structure.integer(2, structure.chance(0.3) ? 300 : 40));
       normalised.push_back(is_row ? 1 : dims.back());
       statistic.push_back(is_row ? dims.back() : 1);
     }
@@ -43,7 +44,7 @@ struct NormDraw {
 
   /// Every width, with few rows of the widest.
   int64_t most_columns(const NormOptions& options) {
-    const int64_t shift = random.integer(0, 8);
+    const int64_t shift = structure.integer(0, 8);
     return std::max<int64_t>(8, options.max_aligned_columns >> shift);
   }
 
@@ -70,7 +71,7 @@ struct NormDraw {
   }
 
   TensorId tensor(const char* name, DataType dtype, const Dims& of, bool is_input) {
-    const bool odd = of == dims && random.chance(0.7);
+    const bool odd = of == dims && structure.chance(0.7);
     const TensorId id = program.add(name, dtype, of, odd ? strides(of) : Dims{});
     program.allocate(id);
     if (is_input) program.fill(id, [&] { return random.normal(); });
@@ -89,20 +90,21 @@ Program random_rms_norm(Random& random, const NormOptions& options) {
   NormDraw draw(random, options);
   graph::RmsNorm op;
   op.x = draw.tensor("x", draw.io, draw.dims, true);
-  op.scale = draw.tensor("scale", random_float(random), draw.normalised, true);
-  if (random.chance(0.3))
-    op.bias = draw.tensor("bias", random_float(random), draw.normalised, true);
+  op.scale = draw.tensor("scale", random_float(draw.structure), draw.normalised, true);
+  if (draw.structure.chance(0.3))
+    op.bias = draw.tensor("bias", random_float(draw.structure), draw.normalised, true);
   op.epsilon = draw.program.add("epsilon", DataType::f32, {1, 1, 1, 1});
-  const double epsilon = random.one_of({0.0, 1e-5, 0.5});
-  if (random.chance(0.5)) {
+  const double epsilon = draw.structure.one_of({0.0, 1e-5, 0.5});
+  if (draw.structure.chance(0.5)) {
     draw.program.graph[op.epsilon].constant = epsilon;
   } else {
-    draw.program.graph[op.epsilon].pass_by_value = random.chance(0.5);
+    draw.program.graph[op.epsilon].pass_by_value = draw.structure.chance(0.5);
     draw.program.allocate(op.epsilon);
     draw.program.set(op.epsilon, epsilon, 0);
   }
-  op.y = draw.tensor("y", random.chance(0.6) ? draw.io : random_float(random), draw.dims, false);
-  if (random.chance(0.6)) {
+  op.y = draw.tensor("y", draw.structure.chance(0.6) ? draw.io : random_float(draw.structure),
+                     draw.dims, false);
+  if (draw.structure.chance(0.6)) {
     op.inv_variance = draw.tensor("inv_variance", draw.statistic_type(), draw.statistic, false);
   }
   draw.program.graph.nodes.push_back({"norm", op});
@@ -115,16 +117,17 @@ Program random_rms_norm_backward(Random& random, const NormOptions& options) {
   NormDraw draw(random, options);
   graph::RmsNormBackward op;
   op.x = draw.tensor("x", draw.io, draw.dims, true);
-  op.dy = draw.tensor("dY", random.chance(0.6) ? draw.io : random_float(random), draw.dims, true);
-  op.scale = draw.tensor("scale", random_float(random), draw.normalised, true);
+  op.dy = draw.tensor("dY", draw.structure.chance(0.6) ? draw.io : random_float(draw.structure),
+                      draw.dims, true);
+  op.scale = draw.tensor("scale", random_float(draw.structure), draw.normalised, true);
   op.inv_variance = draw.tensor("inv_variance", draw.statistic_type(), draw.statistic, false);
   draw.program.fill(op.inv_variance, [&] { return random.uniform(0.5, 2); });
-  if (random.chance(0.8)) op.dx = draw.tensor("dX", draw.io, draw.dims, false);
-  if (op.dx == kNone || random.chance(0.8)) {
-    op.d_scale = draw.tensor("dScale", random_float(random), draw.normalised, false);
+  if (draw.structure.chance(0.8)) op.dx = draw.tensor("dX", draw.io, draw.dims, false);
+  if (op.dx == kNone || draw.structure.chance(0.8)) {
+    op.d_scale = draw.tensor("dScale", random_float(draw.structure), draw.normalised, false);
   }
-  if (random.chance(0.4)) {
-    op.d_bias = draw.tensor("dBias", random_float(random), draw.normalised, false);
+  if (draw.structure.chance(0.4)) {
+    op.d_bias = draw.tensor("dBias", random_float(draw.structure), draw.normalised, false);
   }
   draw.program.graph.nodes.push_back({"norm_backward", op});
   return std::move(draw.program);
@@ -132,30 +135,32 @@ Program random_rms_norm_backward(Random& random, const NormOptions& options) {
 
 Program random_rope(Random& random) {
   Program program;
+  Random& structure = random.structure();
   program.seed = random.seed();
-  const DataType io = random_float(random);
+  program.variant = random.variant();
+  const DataType io = random_float(structure);
   program.graph.io_dtype = io;
   program.graph.intermediate_dtype = DataType::f32;
   // Half of the time head dims as models have them, of 16 columns each.
-  const int64_t unit = random.chance(0.5) ? 16 : 2;
+  const int64_t unit = structure.chance(0.5) ? 16 : 2;
   const Dims dims{random.integer(1, 3), random.integer(1, 5), random.integer(1, 90),
-                  unit * random.integer(1, unit == 2 ? 40 : 8)};
+                  unit * structure.integer(1, unit == 2 ? 40 : 8)};
   const auto tensor = [&](const char* name, DataType dtype, const Dims& of, bool is_odd) {
     const TensorId id = program.add(name, dtype, of, is_odd ? random_strides(random, of) : Dims{});
     program.allocate(id);
     return id;
   };
   graph::Rope op;
-  op.backward = random.chance(0.5);
-  op.output_scale = random.one_of({1.0, 0.25, -1.7});
-  op.pairing = random.one_of({graph::RopePairing::halves, graph::RopePairing::interleaved});
-  op.rope_dim = random.chance(0.5) ? 0 : unit * random.integer(1, dims[3] / unit);
-  op.x = tensor("x", io, dims, random.chance(0.7));
+  op.backward = structure.chance(0.5);
+  op.output_scale = structure.one_of({1.0, 0.25, -1.7});
+  op.pairing = structure.one_of({graph::RopePairing::halves, graph::RopePairing::interleaved});
+  op.rope_dim = structure.chance(0.5) ? 0 : unit * structure.integer(1, dims[3] / unit);
+  op.x = tensor("x", io, dims, structure.chance(0.7));
   program.fill(op.x, [&] { return random.normal(); });
-  op.y = tensor("y", random.chance(0.8) ? io : DataType::f32, dims, random.chance(0.7));
+  op.y = tensor("y", structure.chance(0.8) ? io : DataType::f32, dims, structure.chance(0.7));
   const int64_t columns = op.rope_dim > 0 ? op.rope_dim : dims[3];
   const int64_t rows = dims[2] + random.integer(0, 20);
-  if (random.chance(0.5)) {
+  if (structure.chance(0.5)) {
     op.freqs = tensor("freqs", DataType::f32, {rows, 1, 1, columns}, false);
     const double bound = random.one_of({1.0, 1e3, 6e4, 1e7});  // as positions grow
     program.fill(op.freqs, [&] { return random.uniform(-bound, bound); });
@@ -166,10 +171,11 @@ Program random_rope(Random& random) {
       program.fill(id, [&] { return random.uniform(-1, 1); });
     }
   }
-  if (random.chance(0.5)) {
-    const bool per_row = random.chance(0.5) && dims[2] > 1;
-    op.positions = tensor("positions", random.one_of({DataType::i32, DataType::i64}),
-                          {random.chance(0.5) ? 1 : dims[0], 1, per_row ? dims[2] : 1, 1}, false);
+  if (structure.chance(0.5)) {
+    const bool per_row = structure.chance(0.5) && dims[2] > 1;
+    op.positions =
+        tensor("positions", structure.one_of({DataType::i32, DataType::i64}),
+               {structure.chance(0.5) ? 1 : dims[0], 1, per_row ? dims[2] : 1, 1}, false);
     const int64_t last = per_row ? rows - 1 : rows - dims[2];
     program.fill(op.positions, [&] { return static_cast<double>(random.integer(0, last)); });
   }
