@@ -130,10 +130,12 @@ def test_versions():
         assert "0.5.0 to 0.11.x" in _versions.refusal(version)
 
 
-def test_versions_are_those_of_the_packaging(root):
+def test_versions_are_those_of_the_packaging_and_the_readme(root):
     text = (root / "pyproject.toml").read_text(encoding="utf-8")
     oldest, newest = _versions.OLDEST, _versions.NEWEST
     assert f'"jax>={oldest[0]}.{oldest[1]}.0,<{newest[0]}.{newest[1] + 1}"' in text
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    assert f"JAX {oldest[0]}.{oldest[1]}.0 to {newest[0]}.{newest[1]}.x" in readme
 
 
 def test_doctor_of_an_installed_package():
