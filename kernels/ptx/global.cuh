@@ -50,7 +50,4 @@ HEDDLE_DEVICE void reduce_add(float* to, float x, float y, float z, float w) {
                : "memory");
 }
 
-/// Orders this thread's accesses before it and after it, for every thread of the device.
-HEDDLE_DEVICE void fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-
 }  // namespace heddle::ptx

@@ -19,6 +19,7 @@
 #include "backward_block.cuh"
 #include "backward_producer.cuh"
 #include "backward_scores.cuh"
+#include "backward_turns.cuh"
 
 namespace heddle::sm90 {
 
@@ -48,7 +49,10 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   static constexpr int kDqColumns = 64 * kDqParts, kDqWidth = kDqColumns;
   static constexpr int kDqPart = 64 * kDqColumns;
   static constexpr int kDqGroupStride = 128, kDqWarpStride = 16 * kDqWidth;
-  static constexpr int kDqTurns = 4;  ///< of a query tile: one for each warp
+  /// In a fixed order: one part would cost more fences than a step has time for, four would keep
+  /// the next block waiting longer.
+  static constexpr int kPartsOfTurn = 2;
+  static constexpr int kDqTurns = (kDqParts + kPartsOfTurn - 1) / kPartsOfTurn;  ///< of a tile
   /// P and dS in shared memory: a second one lets a group run ahead, where there is room.
   static constexpr int kHandovers = C::kDrops ? 1 : 2;
   static constexpr int kPBytes = kTileM * kTileN * 2;
@@ -73,7 +77,9 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   static constexpr int kDoRing = kQRing + QRing::kBytes;
   static constexpr int kMapRows = kDoRing + DoRing::kBytes;
   static constexpr int kWork = kMapRows + 16;
-  static constexpr int kSharedBytes = kWork + Block::kWorkBytes + tile::kTileAlignment;
+  using Turns = BackwardTurns<AttentionBackwardWide>;
+  static constexpr int kTurnBarriers = kWork + Block::kWorkBytes;
+  static constexpr int kSharedBytes = kTurnBarriers + Turns::kBytes + tile::kTileAlignment;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block");
 
   using Producer = BackwardProducer<AttentionBackwardWide>;
@@ -327,46 +333,31 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         ptx::reduce_add(sums + i / 4 * kDqGroupStride, d_q[i], d_q[i + 1], d_q[i + 2], d_q[i + 3]);
     }
 
-    HEDDLE_DEVICE i32* turns(int tile) const {
-      return args.turns + tile * kDqTurns + threadIdx.x % 128 / 32;
-    }
-    HEDDLE_DEVICE void wait_turn(int tile, int mine) const {
-      if (threadIdx.x % 32 == 0) {
-        while (ptx::load_acquire(turns(tile)) != mine) {
-        }
-      }
-      __syncwarp();
-    }
-    /// What every lane has added is there before the next block sees the turn. Once a tile: the
-    /// fence takes over a microsecond.
-    HEDDLE_DEVICE void pass_turn(int tile) const {
-      ptx::fence_device();
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) ptx::atomic_add_release(turns(tile), 1);
-    }
-
     HEDDLE_DEVICE void run() {
       const Handover d_s_ring{shared + kDsRing};
       typename Block::Step at(work);
       HandoverPosition handover;
+      typename Turns::Position turn_at;
       ptx::mbarrier_wait(shared + kKFull, 0);
 #pragma unroll 1
       for (int left = work.steps(); left > 0; --left) {
         const int tile =
             (work.batch * args.problem.forward.q_heads + at.head) * (args.q_rounded / kTileM) +
             at.tile;
-        // Read anew: the bounds find no registers through the loop.
-        const int mine =
-            C::kDeterministic ? Block::turn(Block::load_work(shared + kWork), at.tile) : 0;
         ptx::mbarrier_wait(d_s_ring.full(handover.stage()), handover.parity());
 #pragma unroll 1
         for (int part = 0; part < kDqParts; ++part) {
           multiply(handover.stage(), part);
           if (part + 1 == kDqParts) arrive(d_s_ring.empty(handover.stage()));
-          if (C::kDeterministic && part == 0) wait_turn(tile, mine);
+          const int turn = part / kPartsOfTurn;
+          const bool first = part % kPartsOfTurn == 0;
+          const bool last = part + 1 == kDqParts || (part + 1) % kPartsOfTurn == 0;
+          if (C::kDeterministic && first)
+            ptx::mbarrier_wait(Turns::ring(shared, turn).full(turn_at.stage()), turn_at.parity());
           add(tile, part);
+          if (C::kDeterministic && last) arrive(Turns::added(shared, turn, turn_at.stage()));
         }
-        if constexpr (C::kDeterministic) pass_turn(tile);
+        turn_at.advance();
         handover.advance();
         at.advance(work);
       }
@@ -388,6 +379,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
       Handover{shared + kDsRing}.init(4, 4);
       QRing{shared + kQRing}.init(1, 8);
       DoRing{shared + kDoRing}.init(1, 8);
+      if constexpr (C::kDeterministic) Turns::init(shared, 4);
       ptx::mbarrier_init_fence();
       if constexpr (C::kLengths) Producer::place_maps(args, shared, work.batch);
     }
@@ -406,7 +398,15 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
     if (group == 0) {
       ptx::registers_shrink<kProducerRegisters>();
       const BackwardWork w = work();
-      if (threadIdx.x < 32 && ptx::elect_one()) Producer::load_tiles(args, shared, w);
+      const int warp = threadIdx.x / 32;
+      if (ptx::elect_one()) {
+        if (warp == 0) Producer::load_tiles(args, shared, w);
+        if constexpr (C::kDeterministic) {
+          static_assert(kDqTurns <= 2, "a warp each");
+          if (warp == 1) Turns::take(args, shared, w);
+          if (warp >= 2 && warp < 2 + kDqTurns) Turns::pass(args, shared, w, warp - 2);
+        }
+      }
     } else if (group == 1) {
       ptx::registers_grow<kOwnerRegisters>();
       const BackwardWork w = work();

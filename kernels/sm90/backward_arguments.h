@@ -28,7 +28,7 @@ struct BackwardArguments {
   float* negative_lse2;  ///< [batch, q_heads, q_rounded]
   float* delta;          ///< [batch, q_heads, q_rounded]
   float* d_q_sum;        ///< [batch, q_heads, q_rounded, kDqWidth]
-  int* turns;            ///< [batch, q_heads, q_rounded / kTileM, kConsumers]; if kDeterministic
+  int* turns;            ///< [batch, q_heads, q_rounded / kTileM, kDqTurns]; if kDeterministic
   int q_rounded;
 
   /// (batch, key head) pairs whose blocks run together: 1 .. batch * k_heads.

@@ -50,7 +50,8 @@ TEST(BackwardSm90Config, HeadDimsAbove128HaveBlocksOf64Keys) {
   EXPECT_EQ(config->tile_n, 64);
   EXPECT_EQ(config->threads, 512);
   EXPECT_EQ(config->dq_width, 192);
-  EXPECT_EQ(config->turns, 4);
+  EXPECT_EQ(config->turns, 2);
+  EXPECT_EQ(configure_backward_sm90(backward_of({.qk_dim = 64, .v_dim = 136}))->turns, 1);
   EXPECT_FALSE(configure_backward_sm90(backward(128, {}))->wide);
 }
 

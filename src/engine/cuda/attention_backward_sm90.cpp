@@ -127,7 +127,7 @@ int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Conf
   const bool drops = structure.dropout.kind != problem::Dropout::Kind::none;
   if (config.wide) {
     return 3 * 64 * 128 * (qk + v) + (drops ? 2 * 8192 + 512 + 48 : 4 * 8192 + 80) + 4 * 256 + 64 +
-           64 + 1024;
+           64 + 96 * config.turns + 1024;
   }
   const int64_t m = config.tile_m, part = m == 64 ? config.dq_width / 2 : config.dq_width;
   return 128 * (128 * (qk + v) + m * (3 * qk + 2 * v)) + 2 * 128 * 2 * m * config.planes +
@@ -180,7 +180,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
     config.tile_n = 64;
     config.threads = 512;
     config.dq_width = static_cast<int>(rounded_up(forward.qk_head_dim, 64));
-    config.turns = 4;
+    config.turns = static_cast<int>(rounded_up(forward.qk_head_dim, 128) / 128);
   }
   config.downwards =
       structure.deterministic && config.upper_varies && sizes.q_heads > sizes.k_heads;
