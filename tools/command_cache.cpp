@@ -1,6 +1,8 @@
 // heddle cache: the compiled CUDA kernels kept on disk.
 #include <fmt/format.h>
 
+#include <limits>
+#include <optional>
 #include <string>
 
 #include "engine/cuda/kernel_cache.h"
@@ -30,9 +32,12 @@ Status list() {
   return Status();
 }
 
-Status prune(int64_t bytes) {
+Status prune(std::optional<int64_t> bytes) {
   HEDDLE_ASSIGN(const KernelCache kernels, cache());
-  HEDDLE_ASSIGN(const int64_t removed, kernels.prune(bytes));
+  if (!bytes) {
+    HEDDLE_ASSIGN(bytes, engine::cuda::cache_limit_bytes());
+  }
+  HEDDLE_ASSIGN(const int64_t removed, kernels.prune(*bytes));
   fmt::print("{} kernels removed\n", removed);
   return Status();
 }
@@ -60,10 +65,11 @@ void add_cache(CLI::App& app, int& status) {
     end(list());
   });
   command->add_subcommand("clear", "Removes every kernel")->callback([end] { end(clear()); });
-  auto bytes = std::make_shared<int64_t>(engine::cuda::cache_limit_bytes());
+  auto bytes = std::make_shared<std::optional<int64_t>>();
   CLI::App* pruning = command->add_subcommand(
       "prune", "Removes the least recently used kernels until at most --bytes remain");
-  pruning->add_option("--bytes", *bytes, "Bytes to keep")->check(CLI::NonNegativeNumber);
+  pruning->add_option("--bytes", *bytes, "Bytes to keep; else HEDDLE_CACHE_BYTES, else 1 GiB")
+      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()));
   pruning->callback([end, bytes] { end(prune(*bytes)); });
 }
 

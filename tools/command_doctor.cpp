@@ -33,13 +33,37 @@ std::string cuda_devices(const engine::cuda::Driver& driver) {
   if (const Status failed = driver.check(driver.device_get_count(&count), "cuDeviceGetCount");
       !failed.is_ok())
     return failed.message();
-  std::string text = fmt::format("libcuda is here; {} devices", count);
+  std::string text =
+      fmt::format("supports CUDA {}.{}; {} {}", driver.version / 1000, driver.version % 1000 / 10,
+                  count, count == 1 ? "device" : "devices");
   for (int i = 0; i < count; ++i) {
     engine::cuda::CuDevice handle{};
     if (!driver.check(driver.device_get(&handle, i), "cuDeviceGet").is_ok()) continue;
-    if (const auto device = engine::cuda::describe(driver, handle); device.is_ok())
-      text += fmt::format(", {} (sm_{})", device->name, device->compute_capability);
+    const auto device = engine::cuda::describe(driver, handle);
+    if (!device.is_ok()) {
+      text += fmt::format(", number {}: {}", i, device.status().message());
+      continue;
+    }
+    text += fmt::format(", {} (sm_{}{})", device->name, device->compute_capability,
+                        engine::cuda::is_supported(*device) ? "" : ": too old");
   }
+  return text;
+}
+
+std::string kernel_cache() {
+  const std::filesystem::path root = engine::cuda::KernelCache::default_root();
+  if (root.empty()) return "none: HEDDLE_CACHE_DIR is set to nothing, or no home is known";
+  const engine::cuda::KernelCache cache(root);
+  int64_t bytes = 0;
+  const auto entries = cache.list();
+  for (const auto& entry : entries) bytes += entry.bytes;
+  const Result<int64_t> limit = engine::cuda::cache_limit_bytes();
+  std::string text = fmt::format("{}: {} kernels, {:.1f} MiB of at most {} MiB", root.string(),
+                                 entries.size(), static_cast<double>(bytes) / (1 << 20),
+                                 (limit.is_ok() ? *limit : engine::cuda::kDefaultCacheLimit) >> 20);
+  if (!limit.is_ok()) text += "; " + limit.status().message();
+  if (const Status status = cache.check_writable(); !status.is_ok())
+    text += "; kernels are compiled in every process anew: " + status.message();
   return text;
 }
 
@@ -59,17 +83,7 @@ void doctor() {
   say("nvrtc", compiler
                    ? fmt::format("{}.{} ({})", compiler->major, compiler->minor, compiler->library)
                    : compiler.status().message());
-  const std::filesystem::path root = engine::cuda::KernelCache::default_root();
-  if (root.empty()) {
-    say("kernel cache", "none: HEDDLE_CACHE_DIR is set to nothing, or no home is known");
-  } else {
-    int64_t bytes = 0;
-    const auto entries = engine::cuda::KernelCache(root).list();
-    for (const auto& entry : entries) bytes += entry.bytes;
-    say("kernel cache", fmt::format("{}: {} kernels, {:.1f} MiB of at most {} MiB", root.string(),
-                                    entries.size(), static_cast<double>(bytes) / (1 << 20),
-                                    engine::cuda::cache_limit_bytes() >> 20));
-  }
+  say("kernel cache", kernel_cache());
 }
 
 }  // namespace

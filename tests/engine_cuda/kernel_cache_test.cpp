@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 
 namespace heddle::engine::cuda {
@@ -145,6 +147,104 @@ TEST_F(KernelCacheTest, AStrayOfACrashedProcessIsNoEntryAndGoesWhenOld) {
   EXPECT_FALSE(fs::exists(root_ / "writing-1-0"));
   EXPECT_TRUE(fs::exists(root_ / "writing-2-0"));
   EXPECT_TRUE(cache.list().empty());
+}
+
+TEST_F(KernelCacheTest, HalfAnEntryIsNoneAndGivesWayToAWholeOne) {
+  const KernelCache cache(root_);
+  const KernelKey key = key_of("a");
+  for (const char* lost : {"meta.json", "kernel.cubin"}) {
+    ASSERT_TRUE(cache.store(key, "forward", cubin_of("machine code")).is_ok());
+    fs::remove(root_ / key.digest() / lost);
+    EXPECT_NE(cache.find(key).status().message().find("it lacks a file"), std::string::npos);
+    ASSERT_TRUE(cache.store(key, "forward", cubin_of("machine code")).is_ok());
+    EXPECT_TRUE(cache.find(key).is_ok()) << lost;
+  }
+}
+
+TEST_F(KernelCacheTest, ClearTakesHalfAndEmptyEntriesToo) {
+  const KernelCache cache(root_);
+  ASSERT_TRUE(cache.store(key_of("a"), "forward", cubin_of("machine code")).is_ok());
+  fs::remove(root_ / key_of("a").digest() / "meta.json");
+  fs::create_directory(root_ / key_of("b").digest());
+  EXPECT_EQ(*cache.clear(), 2);
+  EXPECT_TRUE(fs::is_empty(root_));
+}
+
+TEST_F(KernelCacheTest, AHostileDescriptionEndsNothing) {
+  const KernelCache cache(root_);
+  for (const char* meta :
+       {R"({"name": 5, "key": ["sm_90a"], "checksum": "x"})", "[]", "null", ""}) {
+    const KernelKey key = key_of("a");
+    ASSERT_TRUE(cache.store(key, "forward", cubin_of("machine code")).is_ok());
+    std::ofstream(root_ / key.digest() / "meta.json") << meta;
+    ASSERT_EQ(cache.list().size(), 1u);
+    EXPECT_EQ(cache.list()[0].name, "");
+    EXPECT_TRUE(cache.prune(1 << 20).is_ok());
+    EXPECT_NE(cache.find(key).status().message().find("does not parse"), std::string::npos) << meta;
+  }
+}
+
+TEST_F(KernelCacheTest, WhatIsNoReasonableFileIsNotRead) {
+  const KernelCache cache(root_);
+  const KernelKey key = key_of("a");
+  const fs::path code = root_ / key.digest() / "kernel.cubin";
+  const auto expect_replaced = [&] {
+    EXPECT_FALSE(cache.find(key).is_ok());
+    ASSERT_TRUE(cache.store(key, "forward", cubin_of("machine code")).is_ok());
+    EXPECT_TRUE(cache.find(key).is_ok());
+  };
+  ASSERT_TRUE(cache.store(key, "forward", cubin_of("machine code")).is_ok());
+  fs::resize_file(code, uintmax_t{1} << 40);  // of holes
+  expect_replaced();
+  fs::remove(code);
+  ASSERT_EQ(mkfifo(code.c_str(), 0644), 0);
+  expect_replaced();
+  fs::remove_all(root_ / key.digest());
+  std::ofstream(root_ / key.digest()) << "a file";
+  expect_replaced();
+}
+
+TEST_F(KernelCacheTest, OtherThingsInItsFolderAreLeftAlone) {
+  const KernelCache cache(root_);
+  ASSERT_TRUE(cache.store(key_of("a"), "forward", cubin_of("machine code")).is_ok());
+  fs::create_directory(root_ / "experiments");
+  std::ofstream(root_ / "experiments" / "meta.json") << "{}";
+  EXPECT_EQ(cache.list().size(), 1u);
+  EXPECT_EQ(*cache.clear(), 1);
+  EXPECT_TRUE(fs::exists(root_ / "experiments" / "meta.json"));
+}
+
+TEST_F(KernelCacheTest, AFullDiskLeavesNothingBehind) {
+  const pid_t child = fork();
+  if (child == 0) {
+    // Files end after 8 bytes, as they do when a disk is full.
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{8, 8};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const KernelCache cache(root_);
+    const Status status = cache.store(key_of("a"), "forward", cubin_of("machine code"));
+    const bool said = status.code() == Code::io_failed &&
+                      status.message().find("could not be written") != std::string::npos &&
+                      !cache.check_writable().is_ok();
+    _exit(said && fs::is_empty(root_) ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(KernelCache(root_).check_writable().is_ok());
+  EXPECT_TRUE(fs::is_empty(root_));
+}
+
+TEST_F(KernelCacheTest, TheLimitIsANumberOfBytes) {
+  EXPECT_EQ(*cache_limit_bytes(), kDefaultCacheLimit);
+  setenv("HEDDLE_CACHE_BYTES", "5000", 1);
+  EXPECT_EQ(*cache_limit_bytes(), 5000);
+  for (const char* wrong : {"1G", "-1", "5000 ", "9223372036854775808"}) {
+    setenv("HEDDLE_CACHE_BYTES", wrong, 1);
+    EXPECT_EQ(cache_limit_bytes().status().message(),
+              std::string("HEDDLE_CACHE_BYTES is '") + wrong + "', expected a number of bytes");
+  }
+  unsetenv("HEDDLE_CACHE_BYTES");
 }
 
 TEST_F(KernelCacheTest, AnUnwritableCacheSaysSo) {

@@ -21,10 +21,14 @@ class ProcessLock {
  public:
   explicit ProcessLock(const std::filesystem::path& path)
       : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
-    if (descriptor_ >= 0) ::flock(descriptor_, LOCK_EX);
+    while (descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {
+    }
   }
   ~ProcessLock() {
-    if (descriptor_ >= 0) ::close(descriptor_);
+    if (descriptor_ < 0) return;
+    // Not by closing alone: a process forked meanwhile has the descriptor too.
+    ::flock(descriptor_, LOCK_UN);
+    ::close(descriptor_);
   }
   ProcessLock(const ProcessLock&) = delete;
   ProcessLock& operator=(const ProcessLock&) = delete;
@@ -48,12 +52,15 @@ Compiled find_or_compile(const KernelKey& key, const std::string& source, const 
   std::filesystem::create_directories(root / "locks", ignored);
   // 256 lock files for all keys: they are never removed, since removing one that is waited for
   // would split it.
-  const ProcessLock lock(root / "locks" / key.digest().substr(0, 2));
+  const ProcessLock lock(root / "locks" / key.digest().substr(kDigestDigits - 2));
   if (Result<Cubin> found = cache.find(key); found.is_ok())
     return std::make_shared<const Cubin>(std::move(*found));
   HEDDLE_ASSIGN(Cubin cubin, compile(source, name, architecture));
   // An unwritable cache costs a compilation per process, and `heddle doctor` reports it.
-  if (cache.store(key, name, cubin).is_ok()) (void)cache.prune(cache_limit_bytes());
+  if (cache.store(key, name, cubin).is_ok()) {
+    const Result<int64_t> limit = cache_limit_bytes();
+    (void)cache.prune(limit.is_ok() ? *limit : kDefaultCacheLimit);
+  }
   return std::make_shared<const Cubin>(std::move(cubin));
 }
 
@@ -62,6 +69,7 @@ Compiled find_or_compile(const KernelKey& key, const std::string& source, const 
 Result<std::shared_ptr<const Cubin>> compiled_kernel(const std::string& source,
                                                      const std::string& name,
                                                      const std::string& architecture) {
+  // What has landed stays: plans, which also live long, hold most of it anyway.
   static std::mutex mutex;
   static std::map<std::string, std::shared_future<Compiled>> flights;
 
@@ -78,13 +86,19 @@ Result<std::shared_ptr<const Cubin>> compiled_kernel(const std::string& source,
     mine = inserted;
   }
   if (mine) {
-    Compiled result = find_or_compile(key, source, name, architecture);
-    if (!result.is_ok()) {
-      // A failure is not kept: its cause (a full disk, a missing library) may pass.
+    // A failure is not kept: its cause (a full disk, a missing library, no memory) may pass.
+    const auto forget = [&] {
       const std::lock_guard lock(mutex);
       flights.erase(key.text);
+    };
+    try {
+      Compiled result = find_or_compile(key, source, name, architecture);
+      if (!result.is_ok()) forget();
+      promise.set_value(std::move(result));
+    } catch (...) {
+      forget();
+      promise.set_exception(std::current_exception());
     }
-    promise.set_value(std::move(result));
   }
   return flight.get();
 }

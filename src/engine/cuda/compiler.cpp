@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <regex>
+#include <utility>
 
 #include "engine/cuda/cuda_types.h"
 #include "engine/cuda/kernel_sources.h"
@@ -31,8 +32,8 @@ struct Nvrtc {
   }
 };
 
-// sm_90a inline PTX and C++20 need 12.0.
-constexpr int kOldestMajor = 12;
+// Tensor maps changed by kernels, for sequences of their own lengths, came with PTX 8.3.
+constexpr std::pair kOldest{12, 3};
 
 std::vector<std::string> candidate_names() {
   std::vector<std::string> names;
@@ -61,9 +62,10 @@ Result<Nvrtc> load_nvrtc() {
   HEDDLE_TRY(bind(library, "nvrtcDestroyProgram", nvrtc.destroy_program));
   HEDDLE_TRY(nvrtc.check(get_version(&nvrtc.version.major, &nvrtc.version.minor), "nvrtcVersion"));
   nvrtc.version.library = library.name();
-  if (nvrtc.version.major < kOldestMajor) {
-    return error(Code::nvrtc_compilation_failed, "{} is NVRTC {}.{}; Heddle needs 12.0 or newer",
-                 library.name(), nvrtc.version.major, nvrtc.version.minor);
+  if (std::pair(nvrtc.version.major, nvrtc.version.minor) < kOldest) {
+    return error(Code::nvrtc_compilation_failed, "{} is NVRTC {}.{}; Heddle needs {}.{} or newer",
+                 library.name(), nvrtc.version.major, nvrtc.version.minor, kOldest.first,
+                 kOldest.second);
   }
   return nvrtc;
 }

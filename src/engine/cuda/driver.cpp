@@ -19,12 +19,11 @@ Result<Driver> load_driver() {
   HEDDLE_TRY(bind(library, "cuDriverGetVersion", driver.driver_get_version));
   HEDDLE_TRY(bind(library, "cuGetErrorString", driver.get_error_string));
   HEDDLE_TRY(driver.check(driver.init(0), "cuInit"));
-  int version = 0;
-  HEDDLE_TRY(driver.check(driver.driver_get_version(&version), "cuDriverGetVersion"));
-  if (version < kOldestDriver) {
+  HEDDLE_TRY(driver.check(driver.driver_get_version(&driver.version), "cuDriverGetVersion"));
+  if (driver.version < kOldestDriver) {
     return error(Code::cuda_api_failed,
                  "the NVIDIA driver supports CUDA {}.{}; Heddle needs 12.0 or newer",
-                 version / 1000, version % 1000 / 10);
+                 driver.version / 1000, driver.version % 1000 / 10);
   }
   HEDDLE_TRY(bind(library, "cuDeviceGetCount", driver.device_get_count));
   HEDDLE_TRY(bind(library, "cuDeviceGet", driver.device_get));
@@ -83,6 +82,8 @@ Result<Device> describe(const Driver& driver, CuDevice handle) {
   device.compute_capability = major * 10 + minor;
   return device;
 }
+
+bool is_supported(const Device& device) { return device.compute_capability >= 80; }
 
 Result<Device> current_device(const Driver& driver) {
   CuContext context = nullptr;

@@ -7,6 +7,7 @@
 namespace heddle::engine::cuda {
 
 struct Driver {
+  int version;  ///< of CUDA that it supports: 12040 is 12.4
   CuResult (*init)(unsigned flags);
   CuResult (*driver_get_version)(int* version);
   CuResult (*get_error_string)(CuResult, const char** text);
@@ -49,6 +50,8 @@ struct Device {
 };
 
 Result<Device> describe(const Driver& driver, CuDevice device);
+/// Whether kernels can be compiled for it: compute capability 8.0 or newer.
+bool is_supported(const Device& device);
 /// The device of the calling thread's current context, else device 0.
 Result<Device> current_device(const Driver& driver);
 

@@ -13,8 +13,6 @@
 namespace heddle::engine::cuda {
 namespace {
 
-constexpr int kOldestComputeCapability = 80;
-
 class CudaEngine final : public Engine {
  public:
   std::string_view name() const override { return "cuda"; }
@@ -22,7 +20,7 @@ class CudaEngine final : public Engine {
   Result<std::shared_ptr<const Plan>> plan(const Problem& problem) const override {
     if (!driver().is_ok()) return driver().status();
     HEDDLE_ASSIGN(const Device device, current_device(*driver()));
-    if (device.compute_capability < kOldestComputeCapability) {
+    if (!is_supported(device)) {
       return error(Code::graph_not_supported,
                    "cuda: {} has compute capability {}.{}; kernels need 8.0 or newer", device.name,
                    device.compute_capability / 10, device.compute_capability % 10);

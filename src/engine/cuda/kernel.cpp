@@ -1,5 +1,7 @@
 #include "engine/cuda/kernel.h"
 
+#include <utility>
+
 namespace heddle::engine::cuda {
 namespace {
 
@@ -19,6 +21,19 @@ class RelaxedCapture {
   CaptureMode mode_ = CaptureMode::relaxed;
 };
 
+/// A driver need not take the code of a compiler that is newer than itself.
+Status with_versions(const Status& refused, const Driver& driver) {
+  const Result<CompilerVersion> compiler = compiler_version();
+  const int major = driver.version / 1000, minor = driver.version % 1000 / 10;
+  if (!compiler.is_ok() || std::pair(compiler->major, compiler->minor) <= std::pair(major, minor))
+    return refused;
+  return error(refused.code(),
+               "{}; the driver supports CUDA {}.{}, and {} is NVRTC {}.{}: HEDDLE_NVRTC chooses an "
+               "older one",
+               refused.message(), major, minor, compiler->library, compiler->major,
+               compiler->minor);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Kernel>> Kernel::load(const Driver& driver, const Device& device,
@@ -31,9 +46,12 @@ Result<std::shared_ptr<const Kernel>> Kernel::load(const Driver& driver, const D
   }
   const RelaxedCapture relaxed(driver);
   CuLibrary library = nullptr;
-  HEDDLE_TRY(driver.check(driver.library_load_data(&library, cubin.image.data(), nullptr, nullptr,
-                                                   0, nullptr, nullptr, 0),
-                          "cuLibraryLoadData"));
+  if (const Status refused =
+          driver.check(driver.library_load_data(&library, cubin.image.data(), nullptr, nullptr, 0,
+                                                nullptr, nullptr, 0),
+                       "cuLibraryLoadData");
+      !refused.is_ok())
+    return with_versions(refused, driver);
   CuKernel kernel = nullptr;
   Status status =
       driver.check(driver.library_get_kernel(&kernel, library, name.c_str()), "cuLibraryGetKernel");

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -21,9 +22,10 @@ constexpr int kFormat = 1;
 constexpr const char* kCubinFile = "kernel.cubin";
 constexpr const char* kMetaFile = "meta.json";
 constexpr std::string_view kStrayPrefix = "writing-";
-constexpr int64_t kDefaultLimit = int64_t{1} << 30;
 // A stray folder this old belongs to nobody alive: no compilation takes an hour.
 constexpr int64_t kStraySeconds = 3600;
+// No kernel comes near: a larger file is not read into memory.
+constexpr int64_t kMostFileBytes = int64_t{1} << 28;
 
 uint64_t checksum(const void* data, size_t size) {
   const auto* bytes = static_cast<const unsigned char*>(data);
@@ -66,10 +68,15 @@ Status write_synced(const fs::path& path, const void* data, size_t size) {
 }
 
 Result<std::vector<char>> read_all(const fs::path& path) {
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Not blocking: nobody waits for the other end of a pipe that bears an entry's name.
+  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!file.is_open() || ::fstat(file.get(), &info) != 0) {
     return error(Code::io_failed, "{} could not be read: {}", path.string(), std::strerror(errno));
+  }
+  if (!S_ISREG(info.st_mode) || info.st_size > kMostFileBytes) {
+    return error(Code::io_failed, "{} is no file of at most {} bytes", path.string(),
+                 kMostFileBytes);
   }
   std::vector<char> data(static_cast<size_t>(info.st_size));
   size_t have = 0;
@@ -98,12 +105,62 @@ KernelResources resources_from(const nlohmann::json& json) {
           json.at("spill_stores"), json.at("spill_loads"), json.at("shared")};
 }
 
+/// What lies in a folder; of one that vanishes meanwhile, a part.
+std::vector<fs::path> children(const fs::path& folder) {
+  std::vector<fs::path> all;
+  std::error_code failure;
+  for (fs::directory_iterator at(folder, failure), end; !failure && at != end;
+       at.increment(failure))
+    all.push_back(at->path());
+  return all;
+}
+
 int64_t folder_bytes(const fs::path& folder) {
-  std::error_code ignored;
   int64_t bytes = 0;
-  for (const auto& file : fs::directory_iterator(folder, ignored))
-    bytes += static_cast<int64_t>(file.file_size(ignored));
+  for (const fs::path& file : children(folder)) {
+    std::error_code failure;
+    const uintmax_t size = fs::file_size(file, failure);
+    if (!failure) bytes += static_cast<int64_t>(size);
+  }
   return bytes;
+}
+
+bool is_file(const fs::path& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+         info.st_size <= kMostFileBytes;
+}
+
+/// A cache may share its folder with other things, which are none of its business.
+bool is_entry(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.size() == kDigestDigits &&
+         name.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+bool is_stray(const fs::path& path) { return path.filename().string().starts_with(kStrayPrefix); }
+
+fs::path new_stray(const fs::path& root) {
+  static std::atomic<int> serial = 0;
+  return root / fmt::format("{}{}-{}", kStrayPrefix, ::getpid(), serial++);
+}
+
+/// Takes an entry away whole, as it came: a crash amid the removal leaves a stray, not half an
+/// entry.
+Status discard(const fs::path& root, const fs::path& entry) {
+  const fs::path away = new_stray(root);
+  std::error_code failure;
+  fs::rename(entry, away, failure);
+  if (failure == std::errc::no_such_file_or_directory) return {};  // another process was first
+  if (!failure) fs::remove_all(away, failure);
+  if (!failure) return {};
+  return error(Code::io_failed, "{} could not be removed: {}", entry.string(), failure.message());
+}
+
+std::string text_at(const nlohmann::json& object, const char* name) {
+  if (!object.is_object()) return {};
+  const auto at = object.find(name);
+  return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
 }
 
 int64_t modified(const fs::path& path) {
@@ -144,14 +201,20 @@ fs::path KernelCache::default_root() {
 
 Result<Cubin> KernelCache::find(const KernelKey& key) const {
   const fs::path folder = root_ / key.digest();
+  std::error_code ignored;
+  if (!fs::exists(folder, ignored))
+    return error(Code::io_failed, "there is no cache entry {}", folder.string());
+  const auto damaged = [&](std::string_view what) {
+    const Status kept = discard(root_, folder);
+    return error(Code::io_failed, "cache entry {} {}: {}", folder.string(),
+                 kept.is_ok() ? "was removed" : "is damaged", what);
+  };
+  // Left in its place it would also keep a whole one from being stored.
+  if (!is_file(folder / kMetaFile) || !is_file(folder / kCubinFile))
+    return damaged("it lacks a file");
   HEDDLE_ASSIGN(const std::vector<char> meta_text, read_all(folder / kMetaFile));
   const nlohmann::json meta =
       nlohmann::json::parse(meta_text.begin(), meta_text.end(), nullptr, false);
-  const auto damaged = [&](std::string_view what) {
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);
-    return error(Code::io_failed, "cache entry {} was removed: {}", folder.string(), what);
-  };
   HEDDLE_ASSIGN(std::vector<char> image, read_all(folder / kCubinFile));
   Cubin cubin;
   try {
@@ -170,13 +233,7 @@ Result<Cubin> KernelCache::find(const KernelKey& key) const {
 }
 
 Status KernelCache::store(const KernelKey& key, const std::string& name, const Cubin& cubin) const {
-  static std::atomic<int> serial = 0;
-  std::error_code failure;
-  fs::create_directories(root_, failure);
-  const fs::path writing = root_ / fmt::format("{}{}-{}", kStrayPrefix, ::getpid(), serial++);
-  fs::create_directory(writing, failure);
-  if (failure)
-    return error(Code::io_failed, "{} could not be made: {}", writing.string(), failure.message());
+  HEDDLE_ASSIGN(const fs::path writing, make_stray());
   nlohmann::json kernels = nlohmann::json::array();
   for (const KernelResources& kernel : cubin.kernels) kernels.push_back(to_json(kernel));
   const std::string meta = nlohmann::json{
@@ -198,27 +255,45 @@ Status KernelCache::store(const KernelKey& key, const std::string& name, const C
                      std::strerror(errno));
     }
   }
-  fs::remove_all(writing, failure);
+  std::error_code ignored;
+  fs::remove_all(writing, ignored);
+  return status;
+}
+
+Result<fs::path> KernelCache::make_stray() const {
+  std::error_code failure;
+  fs::create_directories(root_, failure);
+  fs::path stray = new_stray(root_);
+  fs::create_directory(stray, failure);
+  if (failure)
+    return error(Code::io_failed, "{} could not be made: {}", stray.string(), failure.message());
+  return stray;
+}
+
+Status KernelCache::check_writable() const {
+  HEDDLE_ASSIGN(const fs::path stray, make_stray());
+  const std::vector<char> page(4096);
+  Status status = write_synced(stray / kCubinFile, page.data(), page.size());
+  std::error_code ignored;
+  fs::remove_all(stray, ignored);
   return status;
 }
 
 std::vector<KernelCache::Entry> KernelCache::list() const {
   std::vector<Entry> entries;
-  std::error_code ignored;
-  for (const auto& folder : fs::directory_iterator(root_, ignored)) {
-    const Result<std::vector<char>> text = read_all(folder.path() / kMetaFile);
-    if (!text.is_ok() || folder.path().filename().string().starts_with(kStrayPrefix)) continue;
-    const nlohmann::json meta = nlohmann::json::parse(text->begin(), text->end(), nullptr, false);
-    Entry entry{.digest = folder.path().filename().string()};
-    if (meta.is_object()) {
-      entry.name = meta.value("name", "");
-      const std::string key = meta.value("key", "");
+  for (const fs::path& folder : children(root_)) {
+    if (!is_entry(folder)) continue;
+    Entry entry{.digest = folder.filename().string()};
+    if (const Result<std::vector<char>> text = read_all(folder / kMetaFile); text.is_ok()) {
+      const nlohmann::json meta = nlohmann::json::parse(text->begin(), text->end(), nullptr, false);
+      entry.name = text_at(meta, "name");
+      const std::string key = text_at(meta, "key");
       const size_t flag = key.find("--gpu-architecture=");
       if (flag != std::string::npos)
         entry.architecture = key.substr(flag + 19, key.find('\n', flag) - flag - 19);
     }
-    entry.bytes = folder_bytes(folder.path());
-    entry.last_used = modified(folder.path() / kMetaFile);
+    entry.bytes = folder_bytes(folder);
+    entry.last_used = modified(folder / kMetaFile);
     entries.push_back(std::move(entry));
   }
   std::sort(entries.begin(), entries.end(),
@@ -227,34 +302,38 @@ std::vector<KernelCache::Entry> KernelCache::list() const {
 }
 
 Result<int64_t> KernelCache::prune(int64_t bytes) const {
-  std::error_code failure;
-  for (const auto& folder : fs::directory_iterator(root_, failure)) {
-    const bool stray = folder.path().filename().string().starts_with(kStrayPrefix);
-    if (stray && ::time(nullptr) - modified(folder.path()) > kStraySeconds)
-      fs::remove_all(folder.path(), failure);
+  for (const fs::path& folder : children(root_)) {
+    std::error_code ignored;
+    if (is_stray(folder) && ::time(nullptr) - modified(folder) > kStraySeconds)
+      fs::remove_all(folder, ignored);
   }
   int64_t kept = 0, removed = 0;
+  Status failed;
   for (const Entry& entry : list()) {
-    kept += entry.bytes;
-    if (kept <= bytes) continue;
-    fs::remove_all(root_ / entry.digest, failure);
-    if (failure)
-      return error(Code::io_failed, "{} could not be removed: {}", (root_ / entry.digest).string(),
-                   failure.message());
-    kept -= entry.bytes;
-    ++removed;
+    // One of no bytes is damaged.
+    if (entry.bytes > 0 && kept + entry.bytes <= bytes) {
+      kept += entry.bytes;
+      continue;
+    }
+    if (Status status = discard(root_, root_ / entry.digest); status.is_ok())
+      ++removed;
+    else
+      failed = std::move(status);  // the others go nevertheless
   }
+  if (!failed.is_ok()) return failed;
   return removed;
 }
 
 Result<int64_t> KernelCache::clear() const { return prune(0); }
 
-int64_t cache_limit_bytes() {
+Result<int64_t> cache_limit_bytes() {
   const char* text = std::getenv("HEDDLE_CACHE_BYTES");
-  if (!text || !*text) return kDefaultLimit;
-  char* end = nullptr;
-  const long long value = std::strtoll(text, &end, 10);
-  return *end == '\0' && value >= 0 ? value : kDefaultLimit;
+  if (!text || !*text) return kDefaultCacheLimit;
+  int64_t value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, failure] = std::from_chars(text, end, value);
+  if (failure == std::errc() && stop == end && value >= 0) return value;
+  return error(Code::invalid_value, "HEDDLE_CACHE_BYTES is '{}', expected a number of bytes", text);
 }
 
 }  // namespace heddle::engine::cuda

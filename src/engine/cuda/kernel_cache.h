@@ -2,8 +2,8 @@
 //
 // An entry is written into a folder of its own name first, synced, and renamed into place whole:
 // readers see all of it or nothing, a crash leaves only a stray folder that `prune` removes, and
-// losing a race to another process is success. A cache that cannot be written is no error: kernels
-// are then compiled once per process.
+// losing a race to another process is success. It is taken away as it came, whole. A cache that
+// cannot be written is no error: kernels are then compiled once per process.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,12 @@
 
 namespace heddle::engine::cuda {
 
+inline constexpr size_t kDigestDigits = 32;
+
 /// All that decides the machine code: two requests with equal texts get the same kernel.
 struct KernelKey {
   std::string text;
-  /// 32 hexadecimal digits of a 128-bit hash of `text`; the folder's name.
+  /// kDigestDigits hexadecimal digits of a hash of `text`; the folder's name.
   std::string digest() const;
 };
 
@@ -53,15 +55,22 @@ class KernelCache {
   /// processes; returns how many entries went.
   Result<int64_t> prune(int64_t bytes) const;
   Result<int64_t> clear() const;
+  /// Whether a file can be written there, or why not; makes `root`.
+  Status check_writable() const;
 
   const std::filesystem::path& root() const { return root_; }
 
  private:
+  /// A folder of this call's own, to write in.
+  Result<std::filesystem::path> make_stray() const;
+
   std::filesystem::path root_;
 };
 
-/// At most this much is kept: HEDDLE_CACHE_BYTES, or 1 GiB.
-int64_t cache_limit_bytes();
+/// At most this much is kept: HEDDLE_CACHE_BYTES, or kDefaultCacheLimit; a failure says what is
+/// wrong with the former.
+Result<int64_t> cache_limit_bytes();
+inline constexpr int64_t kDefaultCacheLimit = int64_t{1} << 30;
 
 /// The kernel for `source`: from memory, from disk, or compiled now. Threads asking for the same
 /// kernel compile it once; so do processes, through a lock file that dies with its holder.

@@ -31,7 +31,8 @@ template <class Function>
 Status bind(const SharedObject& library, const char* symbol, Function*& function) {
   function = reinterpret_cast<Function*>(library.find(symbol));
   if (function) return {};
-  return error(Code::cuda_api_failed, "{} is too old: it has no {}", library.name(), symbol);
+  return error(Code::cuda_api_failed, "{} has no {}: it is too old, or another library",
+               library.name(), symbol);
 }
 
 }  // namespace heddle::engine::cuda

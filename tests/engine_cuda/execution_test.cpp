@@ -1,0 +1,273 @@
+// Plans made and executed by a driver and a compiler that do nothing (fake/): which calls an
+// execution makes, what is compiled how often, and what is said when something is missing.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "api/count_allocations.h"
+#include "engine/cuda/compiler.h"
+#include "engine/cuda/engine.h"
+#include "engine/cuda/kernel_cache.h"
+#include "engine_cuda/fake/calls.h"
+#include "kernels/cases.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+
+testing::FakeCudaCalls& calls() {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW);
+  return *reinterpret_cast<testing::FakeCudaCalls* (*)()>(dlsym(library, "fake_cuda_calls"))();
+}
+
+class Execution : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+    std::string pattern = (fs::temp_directory_path() / "heddle-execution-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+    setenv("HEDDLE_NVRTC", FAKE_NVRTC, 1);
+    setenv("HEDDLE_CACHE_DIR", (root_ / "cache").c_str(), 1);
+    setenv("FAKE_NVRTC_LOG", log().c_str(), 1);
+  }
+  void TearDown() override {
+    for (const char* name : {"FAKE_NVRTC_FAILS", "FAKE_NVRTC_SLOW", "FAKE_CUDA_CAPABILITY"})
+      unsetenv(name);
+    fs::remove_all(root_);
+  }
+
+  fs::path log() const { return root_ / "compilations"; }
+  int64_t compilations() const {
+    std::error_code missing;
+    const uintmax_t size = fs::file_size(log(), missing);
+    return missing ? 0 : static_cast<int64_t>(size);
+  }
+  /// A source nobody else compiles.
+  std::string source(const std::string& text = "") const { return root_.string() + text; }
+
+  fs::path root_;
+};
+
+/// Says it where a death test looks.
+[[noreturn]] void leave(const Status& status) {
+  std::fputs(status.message().c_str(), stderr);
+  std::_Exit(status.is_ok() ? 0 : 1);
+}
+
+// --- Executions ---------------------------------------------------------------------------------
+
+/// Memory for every operand of a plan that runs nothing; by-value scalars are read of it.
+struct Buffers {
+  alignas(256) std::array<char, 4096> memory{};
+  std::vector<void*> pointers;
+
+  explicit Buffers(size_t operands) : pointers(operands, memory.data()) {}
+};
+
+void expect_executes(const problem::Problem& problem, size_t operands) {
+  const Result<std::shared_ptr<const Plan>> plan = cuda_engine().plan(problem);
+  ASSERT_TRUE(plan.is_ok()) << plan.status().message();
+  const Buffers buffers(operands);
+  void* const workspace = const_cast<char*>(buffers.memory.data());
+  const int launches = calls().launches;
+  const int64_t allocations = testing::allocations();
+  const Status status = (*plan)->execute(buffers.pointers, workspace, nullptr);
+  EXPECT_EQ(testing::allocations(), allocations) << (*plan)->description();
+  EXPECT_TRUE(status.is_ok()) << status.message();
+  EXPECT_GT(calls().launches, launches) << (*plan)->description();
+}
+
+TEST_F(Execution, LaunchesWithoutAllocatingWhateverTheFeature) {
+  setenv("HEDDLE_CACHE_DIR", "", 1);
+  for (const char* capability : {"90", "80"}) {
+    setenv("FAKE_CUDA_CAPABILITY", capability, 1);
+    for (auto [qk, v] : {std::pair{8, 8}, {64, 64}, {128, 128}, {192, 128}, {256, 256}}) {
+      for (DataType dtype : {DataType::bf16, DataType::f32}) {
+        for (int feature = -1; feature <= static_cast<int>(Feature::rope_interleaved); ++feature) {
+          Case c{.dtype = dtype, .qk_dim = qk, .v_dim = v, .length = 320};
+          if (feature >= 0) c.features.push_back(static_cast<Feature>(feature));
+          SCOPED_TRACE(title(c) + " on " + capability);
+          const problem::AttentionProblem forward = forward_of(c);
+          expect_executes(forward, forward.structure.operands.size());
+          if (c.has(Feature::paged) || c.has(Feature::block_mask) || forward.structure.q_rope)
+            continue;
+          const problem::AttentionBackwardProblem backward = backward_of(c);
+          expect_executes(backward, backward.structure.forward.operands.size());
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Execution, AMisalignedOperandIsNamed) {
+  const problem::AttentionProblem problem = forward_of({.qk_dim = 64, .v_dim = 64});
+  const auto plan = cuda_engine().plan(problem);
+  ASSERT_TRUE(plan.is_ok()) << plan.status().message();
+  Buffers buffers(problem.structure.operands.size());
+  buffers.pointers[static_cast<size_t>(problem.structure.k)] = buffers.memory.data() + 2;
+  const Status status = (*plan)->execute(buffers.pointers, nullptr, nullptr);
+  EXPECT_EQ(status.code(), Code::invalid_variant_pack);
+  EXPECT_EQ(status.message(), "operand 1 must start on 16 bytes for the kernel planned for it");
+}
+
+TEST_F(Execution, APlanGivesItsKernelsBack) {
+  const int libraries = calls().libraries;
+  for (int n = 0; n < 3; ++n)
+    ASSERT_TRUE(cuda_engine().plan(backward_of({.qk_dim = 128, .v_dim = 128})).is_ok());
+  EXPECT_EQ(calls().libraries, libraries);
+}
+
+// --- Compilations -------------------------------------------------------------------------------
+
+TEST_F(Execution, SizesAndStridesShareAKernel) {
+  for (int64_t length : {600, 601, 1000}) {
+    problem::AttentionProblem problem =
+        forward_of({.qk_dim = 72, .v_dim = 40, .features = {Feature::sink}, .length = length});
+    problem.sizes.layouts[0].strides[2] += 8 * length;
+    problem.sizes.scale = 1.0 / static_cast<double>(length);
+    ASSERT_TRUE(cuda_engine().plan(problem).is_ok());
+  }
+  EXPECT_EQ(compilations(), 1);
+}
+
+TEST_F(Execution, ThreadsCompileAKernelOnce) {
+  setenv("FAKE_NVRTC_SLOW", "1", 1);
+  {
+    std::vector<std::jthread> threads;
+    for (int n = 0; n < 8; ++n)
+      threads.emplace_back([&] { EXPECT_TRUE(compiled_kernel(source(), "k", "sm_90a").is_ok()); });
+  }
+  EXPECT_EQ(compilations(), 1);
+}
+
+bool ended_well(pid_t child) {
+  int status = -1;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
+pid_t compile_in_child(const std::string& source) {
+  const pid_t child = fork();
+  if (child == 0) _exit(compiled_kernel(source, "k", "sm_90a").is_ok() ? 0 : 1);
+  return child;
+}
+
+TEST_F(Execution, ProcessesCompileAKernelOnce) {
+  setenv("FAKE_NVRTC_SLOW", "1", 1);
+  std::vector<pid_t> children;
+  for (int n = 0; n < 8; ++n) children.push_back(compile_in_child(source()));
+  for (const pid_t child : children) EXPECT_TRUE(ended_well(child));
+  EXPECT_EQ(compilations(), 1);
+  EXPECT_EQ(KernelCache(root_ / "cache").list().size(), 1u);
+}
+
+TEST_F(Execution, AProcessKilledAtCompilingHoldsNobodyUp) {
+  setenv("FAKE_NVRTC_SLOW", "1", 1);
+  const pid_t child = compile_in_child(source());
+  while (compilations() == 0) usleep(1000);
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(compiled_kernel(source(), "k", "sm_90a").is_ok());
+  EXPECT_EQ(compilations(), 2);
+}
+
+TEST_F(Execution, AProcessForkedAtCompilingHoldsNobodyUp) {
+  setenv("FAKE_NVRTC_SLOW", "1", 1);
+  const auto lock_of = [this](const std::string& text) {
+    return kernel_key(source(text), "sm_90a", *compiler_version())
+        .digest()
+        .substr(kDigestDigits - 2);
+  };
+  int same_lock = 1;
+  while (lock_of(std::to_string(same_lock)) != lock_of("")) ++same_lock;
+  std::jthread compiling([&] { (void)compiled_kernel(source(), "k", "sm_90a"); });
+  while (compilations() == 0) usleep(1000);
+  const pid_t idle = fork();
+  if (idle == 0) {
+    pause();
+    _exit(0);
+  }
+  compiling.join();
+  const pid_t other = fork();
+  if (other == 0) {
+    alarm(20);
+    const std::string text = source(std::to_string(same_lock));
+    _exit(compiled_kernel(text, "k", "sm_90a").is_ok() ? 0 : 1);
+  }
+  EXPECT_TRUE(ended_well(other));
+  ASSERT_EQ(kill(idle, SIGKILL), 0);
+  ASSERT_EQ(waitpid(idle, nullptr, 0), idle);
+}
+
+TEST_F(Execution, ACacheThatCannotBeWrittenIsNoError) {
+  for (const char* root : {"/dev/null/cache", ""}) {
+    setenv("HEDDLE_CACHE_DIR", root, 1);
+    EXPECT_TRUE(compiled_kernel(source(root), "k", "sm_90a").is_ok());
+    EXPECT_TRUE(compiled_kernel(source(root), "k", "sm_90a").is_ok());
+  }
+  EXPECT_EQ(compilations(), 2);
+}
+
+TEST_F(Execution, ADamagedEntryIsCompiledAgain) {
+  ASSERT_TRUE(ended_well(compile_in_child(source())));
+  const KernelCache cache(root_ / "cache");
+  ASSERT_EQ(cache.list().size(), 1u);
+  fs::resize_file(cache.root() / cache.list()[0].digest / "kernel.cubin", 3);
+  EXPECT_TRUE(compiled_kernel(source(), "k", "sm_90a").is_ok());
+  EXPECT_EQ(compilations(), 2);
+  EXPECT_TRUE(cache.find(kernel_key(source(), "sm_90a", *compiler_version())).is_ok());
+}
+
+TEST_F(Execution, AFailedCompilationSaysWhyAndIsTriedAgain) {
+  setenv("FAKE_NVRTC_FAILS", "1", 1);
+  const Status status = compiled_kernel(source(), "k", "sm_90a").status();
+  EXPECT_EQ(status.code(), Code::nvrtc_compilation_failed);
+  EXPECT_EQ(status.message(),
+            "kernel k did not compile for sm_90a (NVRTC_ERROR_COMPILATION):\n"
+            "kernel.cu(1): error: not today");
+  unsetenv("FAKE_NVRTC_FAILS");
+  EXPECT_TRUE(compiled_kernel(source(), "k", "sm_90a").is_ok());
+}
+
+// --- What is missing ----------------------------------------------------------------------------
+
+TEST_F(Execution, ACompilerThatIsNoneOrTooOldIsNamed) {
+  const auto with = [](const char* path, const char* version) {
+    setenv("HEDDLE_NVRTC", path, 1);
+    setenv("FAKE_NVRTC_VERSION", version, 1);
+    leave(compiled_kernel("", "k", "sm_90a").status());
+  };
+  using ::testing::ExitedWithCode;
+  EXPECT_EXIT(with("/no/such", "13000"), ExitedWithCode(1),
+              "NVRTC, the CUDA run-time compiler, could not be loaded .tried /no/such.: ");
+  EXPECT_EXIT(with("libcuda.so.1", "13000"), ExitedWithCode(1),
+              "libcuda.so.1 has no nvrtcVersion: it is too old, or another library");
+  EXPECT_EXIT(with(FAKE_NVRTC, "12020"), ExitedWithCode(1),
+              "libfake_nvrtc.so is NVRTC 12.2; Heddle needs 12.3 or newer");
+  EXPECT_EXIT(with(FAKE_NVRTC, "12030"), ExitedWithCode(0), "");
+}
+
+TEST_F(Execution, ADriverOrDeviceThatIsTooOldIsNamed) {
+  const auto with = [](const char* version, const char* capability) {
+    setenv("FAKE_CUDA_VERSION", version, 1);
+    setenv("FAKE_CUDA_CAPABILITY", capability, 1);
+    leave(cuda_engine().plan(forward_of({})).status());
+  };
+  using ::testing::ExitedWithCode;
+  EXPECT_EXIT(with("11080", "90"), ExitedWithCode(1),
+              "the NVIDIA driver supports CUDA 11.8; Heddle needs 12.0 or newer");
+  EXPECT_EXIT(with("12000", "75"), ExitedWithCode(1),
+              "cuda: No GPU has compute capability 7.5; kernels need 8.0 or newer");
+  EXPECT_EXIT(with("12000", "120"), ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace heddle::engine::cuda

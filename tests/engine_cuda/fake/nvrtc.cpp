@@ -1,0 +1,66 @@
+// A compiler that makes a few bytes of anything.
+//   FAKE_NVRTC_LOG      a file that grows by a byte a compilation
+//   FAKE_NVRTC_FAILS    set: it refuses
+//   FAKE_NVRTC_SLOW     set: it takes a while
+//   FAKE_NVRTC_VERSION  what it says it is (12040 is 12.4), else 13000
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+constexpr int kSuccess = 0, kCompilationFailed = 6;
+constexpr char kLog[] = "kernel.cu(1): error: not today";
+constexpr char kCubin[] = "no machine code";
+
+}  // namespace
+
+extern "C" {
+
+int nvrtcVersion(int* major, int* minor) {
+  const char* text = std::getenv("FAKE_NVRTC_VERSION");
+  const int version = text ? std::atoi(text) : 13000;
+  *major = version / 1000;
+  *minor = version % 1000 / 10;
+  return kSuccess;
+}
+const char* nvrtcGetErrorString(int) { return "NVRTC_ERROR_COMPILATION"; }
+int nvrtcCreateProgram(void** program, const char*, const char*, int, const char* const*,
+                       const char* const*) {
+  static int some;
+  *program = &some;
+  return kSuccess;
+}
+int nvrtcCompileProgram(void*, int, const char* const*) {
+  if (const char* path = std::getenv("FAKE_NVRTC_LOG")) {
+    const int file = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (file < 0 || ::write(file, "x", 1) != 1) return kCompilationFailed;
+    ::close(file);
+  }
+  if (std::getenv("FAKE_NVRTC_SLOW")) ::usleep(50000);
+  return std::getenv("FAKE_NVRTC_FAILS") ? kCompilationFailed : kSuccess;
+}
+int nvrtcGetProgramLogSize(void*, size_t* size) {
+  *size = sizeof kLog;
+  return kSuccess;
+}
+int nvrtcGetProgramLog(void*, char* log) {
+  std::memcpy(log, kLog, sizeof kLog);
+  return kSuccess;
+}
+int nvrtcGetCUBINSize(void*, size_t* size) {
+  *size = sizeof kCubin;
+  return kSuccess;
+}
+int nvrtcGetCUBIN(void*, char* cubin) {
+  std::memcpy(cubin, kCubin, sizeof kCubin);
+  return kSuccess;
+}
+int nvrtcDestroyProgram(void** program) {
+  *program = nullptr;
+  return kSuccess;
+}
+
+}  // extern "C"
