@@ -6,6 +6,7 @@
 #include "sm90/attention_backward.cuh"
 #include "sm90/attention_backward_rows.cuh"
 #include "sm90/attention_backward_wide.cuh"
+#include "sm90/sequence_maps.cuh"
 
 using namespace heddle;
 
@@ -125,6 +126,11 @@ struct Threefry : Philox<Base> {
                                                      Main_##name::C::kLengths,        \
                                                      Main_##name::C::kVDim,           \
                                                      int(Main_##name::C::kDropout)};
+
+extern "C" __global__ __launch_bounds__(128) void sequence_maps(
+    const __grid_constant__ sm90::SequenceMapArguments args) {
+  sm90::make_sequence_maps(args);
+}
 
 VARIANT(f128, Full<128>)
 VARIANT(c128, Causal<128>)

@@ -84,13 +84,24 @@ class F16Pairs(c.Structure):  # kernels/sm90/f16_pairs_arguments.h
 class Arguments(c.Structure):  # kernels/sm90/backward_arguments.h
     _fields_ = (
         [(n, c.c_ubyte * 128) for n in ("q", "k", "v", "d_o")]
+        + [("sequence_maps", c.c_void_p)]
         + [(n, F16Pairs) for n in ("q_pairs", "k_pairs", "v_pairs", "d_o_pairs")]
         + [(n, c.c_void_p) for n in ("head_units", "negative_lse2", "delta", "d_q_sum", "turns")]
         + [("q_rounded", c.c_int), ("section", c.c_int), ("problem", BackwardParameters)]
     )
 
 
-SIZE = (c.sizeof(Arguments) + 127) // 128 * 128
+class SequenceMapArguments(c.Structure):  # kernels/sm90/forward_arguments.h
+    _fields_ = [("base", c.c_ubyte * 128 * 4), ("maps", c.c_void_p), ("element_bytes", c.c_int),
+                ("whole_o", c.c_bool), ("problem", ForwardParameters)]
+
+
+def aligned(value):
+    """A copy on 128 bytes, and its address."""
+    buffer = (c.c_ubyte * (c.sizeof(value) + 256))()
+    address = (c.addressof(buffer) + 127) // 128 * 128
+    c.memmove(address, c.addressof(value), c.sizeof(value))
+    return buffer, address
 
 
 class Launch(c.Structure):
@@ -125,9 +136,9 @@ class Variant:
     def __init__(self, module, name):
         self.name = name
         self.kernels = []
-        for part in ("prepare", "main", "finish"):
+        for part in (f"{name}_prepare", f"{name}_main", f"{name}_finish", "sequence_maps"):
             f = c.c_void_p()
-            ok(cuda.cuModuleGetFunction(c.byref(f), module, f"{name}_{part}".encode()))
+            ok(cuda.cuModuleGetFunction(c.byref(f), module, part.encode()))
             self.kernels.append(f)
         where, size = c.c_uint64(), c.c_size_t()
         ok(cuda.cuModuleGetGlobal_v2(c.byref(where), c.byref(size), module, f"{name}_meta".encode()))
@@ -181,23 +192,28 @@ class Variant:
                 f.seed = Scalar(self.hold[-1].data_ptr())
                 f.dropout_threshold = math.ceil((1 - DROP) * 2**23)
                 f.threefry_stride = (c.c_int64 * 4)(h * s * skv, s * skv, skv, 1)
-        buffer = (c.c_ubyte * (SIZE + 128))()
-        address = (c.addressof(buffer) + 127) // 128 * 128
-        c.memmove(address, c.addressof(p), c.sizeof(p))
-        pointers = (c.c_void_p * 1)(address)
+        maps = SequenceMapArguments(element_bytes=2, whole_o=False, problem=f)
+        if self.lengths:
+            self.hold.append(torch.empty(4 * b * 128, dtype=torch.uint8, device="cuda"))
+            p.sequence_maps = maps.maps = self.hold[-1].data_ptr()
+            maps.problem.o = p.problem.d_o
+            for n, name in enumerate(("q", "k", "v", "d_o")):
+                maps.base[n] = getattr(p, name)
+        buffers, addresses = zip(*(aligned(value) for value in (p, maps)))
+        pointers = [(c.c_void_p * 1)(address) for address in addresses]
         grids = ((rounded // 64, h, b, 256, 0),
                  (-(-skv // self.key_tile) * hk * b, 1, 1, self.threads, self.shared),
-                 (rounded // self.query_tile, h, b, 256, 0))
+                 (rounded // self.query_tile, h, b, 256, 0), (-(-4 * b // 128), 1, 1, 128, 0))
         stream = torch.cuda.current_stream().cuda_stream
         attribute = Attribute(6, 0, 1)  # programmatic stream serialisation
         launches = [Launch(g[0], g[1], g[2], g[3], 1, 1, g[4], stream,
-                           c.addressof(attribute), 1 if i else 0) for i, g in enumerate(grids)]
+                           c.addressof(attribute), 1 if i in (1, 2) else 0) for i, g in enumerate(grids)]
 
-        def run(parts=(0, 1, 2)):
+        def run(parts=(3, 0, 1, 2) if self.lengths else (0, 1, 2)):
             for i in parts:
-                ok(cuda.cuLaunchKernelEx(c.byref(launches[i]), self.kernels[i], pointers, None))
+                ok(cuda.cuLaunchKernelEx(c.byref(launches[i]), self.kernels[i], pointers[i == 3], None))
 
-        run.keep = (buffer, attribute)
+        run.keep = (buffers, attribute)
         return run
 
 

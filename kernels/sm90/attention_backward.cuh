@@ -75,8 +75,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   static constexpr int kQRing = kBarriers + 32;
   static constexpr int kDoRing = kQRing + QRing::kBytes;
   /// What the launch asks for; the kernel aligns its window itself.
-  static constexpr int kMapRows = kDoRing + DoRing::kBytes;
-  static constexpr int kWork = kMapRows + 16;
+  static constexpr int kWork = kDoRing + DoRing::kBytes;
   static constexpr int kSharedBytes = kWork + Block::kWorkBytes + tile::kTileAlignment;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block");
 
@@ -158,22 +157,11 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       ptx::wgmma_commit();
     }
 
-    template <class Tile>
-    HEDDLE_DEVICE void clear(u32 tile_address, int row) const {
-      Block::template clear_rows<Tile>(tile_address, row, threadIdx.x - 128, 128 * C::kConsumers,
-                                       kConsumersBarrier);
-    }
-    HEDDLE_DEVICE void wait_q(const tile::RingPosition<C::kQStages>& at,
-                              const typename Block::Step& step) {
+    HEDDLE_DEVICE void wait_q(const tile::RingPosition<C::kQStages>& at) {
       ptx::mbarrier_wait(q_ring.full(at.stage()), at.parity());
-      if constexpr (C::kLengths)
-        clear<QTile>(q_tile(at.stage()), work.q_length - step.tile * kTileM);
     }
-    HEDDLE_DEVICE void wait_d_o(const tile::RingPosition<C::kDoStages>& at,
-                                const typename Block::Step& step) {
+    HEDDLE_DEVICE void wait_d_o(const tile::RingPosition<C::kDoStages>& at) {
       ptx::mbarrier_wait(d_o_ring.full(at.stage()), at.parity());
-      if constexpr (C::kLengths)
-        clear<DoTile>(d_o_tile(at.stage()), work.q_length - step.tile * kTileM);
     }
 
     /// dS = P o slope o (dP - delta), kept as an operand of dK and written for dQ.
@@ -209,17 +197,13 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       tile::RingPosition<C::kDoStages> d_o_at;
 
       ptx::mbarrier_wait(shared + kKFull, 0);
-      if constexpr (C::kLengths)
-        clear<KTile>(shared + kKOffset, max_of(work.kv_length - work.key0, 0));
-      wait_q(q_at, next);
+      wait_q(q_at);
       issue_s(0);
       ptx::wgmma_wait<0>();
       ptx::pin(s);
       this->exponentiate(shared + kLseOffset, next);
       ptx::mbarrier_wait(shared + kVFull, 0);
-      if constexpr (C::kLengths)
-        clear<VTile>(shared + kVOffset, max_of(work.kv_length - work.key0, 0));
-      wait_d_o(d_o_at, next);
+      wait_d_o(d_o_at);
       issue_d_p(0);
       issue_d_v(0, false);
       ptx::wgmma_wait<1>();
@@ -234,7 +218,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
         q_next.advance();
         d_o_at.advance();
 
-        wait_q(q_next, next);
+        wait_q(q_next);
         issue_s(q_next.stage());
         issue_d_q(step);
         issue_d_k(q_at.stage(), step > 0);
@@ -249,7 +233,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
           ptx::wgmma_wait<0>();
           arrive(q_ring.empty(q_at.stage()));
         }
-        wait_d_o(d_o_at, next);
+        wait_d_o(d_o_at);
         issue_d_p(d_o_at.stage());
         issue_d_v(d_o_at.stage(), true);
         if constexpr (C::kDkUnderDp) {
@@ -297,7 +281,6 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       QRing{shared + kQRing}.init(1, 4 * C::kConsumers);
       DoRing{shared + kDoRing}.init(1, 4 * C::kConsumers);
       ptx::mbarrier_init_fence();
-      if constexpr (C::kLengths) Producer::place_maps(args, shared, work.batch);
     }
     __syncthreads();
     ptx::grid_dependents_launch();

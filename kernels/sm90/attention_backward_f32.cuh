@@ -44,8 +44,7 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
   static constexpr int kDsFull = kBarriers + 16;  // two
   static constexpr int kQRing = kBarriers + 32;
   static constexpr int kDoRing = kQRing + QRing::kBytes;
-  static constexpr int kMapRows = kDoRing + DoRing::kBytes;
-  static constexpr int kWork = kMapRows + 16;
+  static constexpr int kWork = kDoRing + DoRing::kBytes;
   static constexpr int kSharedBytes = kWork + Base::kWorkBytes + tile::kTileAlignment;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block");
 

@@ -75,8 +75,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   static constexpr int kPRing = kBarriers + 16, kDsRing = kPRing + Handover::kBytes;
   static constexpr int kQRing = kDsRing + Handover::kBytes;
   static constexpr int kDoRing = kQRing + QRing::kBytes;
-  static constexpr int kMapRows = kDoRing + DoRing::kBytes;
-  static constexpr int kWork = kMapRows + 16;
+  static constexpr int kWork = kDoRing + DoRing::kBytes;
   using Turns = BackwardTurns<AttentionBackwardWide>;
   static constexpr int kTurnBarriers = kWork + Block::kWorkBytes;
   static constexpr int kSharedBytes = kTurnBarriers + Turns::kBytes + tile::kTileAlignment;
@@ -98,13 +97,6 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   HEDDLE_DEVICE static void arrive(u32 barrier) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
-  }
-
-  /// Zeroes the rows of a tile from `row` on; all threads of the calling group.
-  template <class Tile>
-  HEDDLE_DEVICE static void clear(u32 tile_address, int row) {
-    Block::template clear_rows<Tile>(tile_address, row, threadIdx.x % 128, 128,
-                                     1 + threadIdx.x / 128);
   }
 
   HEDDLE_DEVICE static u32 p_slice(u32 shared, int stage, int k) {
@@ -168,13 +160,9 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
       DoPosition d_o_at, d_o_last;
       HandoverPosition p_at, p_last;
       ptx::mbarrier_wait(shared + kKFull, 0);
-      if constexpr (C::kLengths)
-        clear<KTile>(shared + kKOffset, max_of(work.kv_length - work.key0, 0));
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
-        if constexpr (C::kLengths)
-          clear<QTile>(q_tile(shared, q_at.stage()), work.q_length - at.tile * kTileM);
         issue_s(q_at.stage());
         if (step > 0) {
           ptx::wgmma_wait<1>();  // dV
@@ -193,8 +181,6 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         arrive(p_ring.full(p_at.stage()));
 
         ptx::mbarrier_wait(d_o_ring.full(d_o_at.stage()), d_o_at.parity());
-        if constexpr (C::kLengths)
-          clear<DoTile>(d_o_tile(shared, d_o_at.stage()), work.q_length - at.tile * kTileM);
         issue_d_v(d_o_at.stage(), step > 0);
         d_o_last = d_o_at;
         p_last = p_at;
@@ -242,19 +228,14 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
       const QRing q_ring{shared + kQRing};
       const DoRing d_o_ring{shared + kDoRing};
       const int warp_row = threadIdx.x % 128 / 32 * 16;
-      typename Block::Step at(work);
       const Handover p_ring{shared + kPRing}, d_s_ring{shared + kDsRing};
       QPosition q_at, q_last;
       DoPosition d_o_at;
       HandoverPosition handover;
       ptx::mbarrier_wait(shared + kVFull, 0);
-      if constexpr (C::kLengths)
-        clear<VTile>(shared + kVOffset, max_of(work.kv_length - work.key0, 0));
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         ptx::mbarrier_wait(d_o_ring.full(d_o_at.stage()), d_o_at.parity());
-        if constexpr (C::kLengths)
-          clear<DoTile>(d_o_tile(shared, d_o_at.stage()), work.q_length - at.tile * kTileM);
         issue_d_p(d_o_at.stage());
         if (step > 0) {
           ptx::wgmma_wait<1>();  // dK
@@ -288,7 +269,6 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         q_last = q_at;
         q_at.advance();
         d_o_at.advance();
-        at.advance(work);
       }
       ptx::wgmma_wait<0>();
       ptx::pin(d_k);
@@ -381,7 +361,6 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
       DoRing{shared + kDoRing}.init(1, 8);
       if constexpr (C::kDeterministic) Turns::init(shared, 4);
       ptx::mbarrier_init_fence();
-      if constexpr (C::kLengths) Producer::place_maps(args, shared, work.batch);
     }
     __syncthreads();
     ptx::grid_dependents_launch();

@@ -17,8 +17,11 @@ struct HeadUnits {
 struct BackwardArguments {
   /// Rank 4, 128-byte swizzle, zero fill, dims (column, row, head, batch) in elements of the
   /// tensors' own strides. Boxes are 64 columns wide; kTileM rows high for q and d_o, kTileN for k
-  /// and v. Of a ragged tensor the map covers the whole buffer, with a batch extent of 1.
+  /// and v.
   TensorMap q, k, v, d_o;
+  /// With Config::kLengths: the maps of each batch entry's sequence, [batch][4] in the order above,
+  /// as sequence_maps.cuh makes them of dO in the place of O; then the four maps are not read.
+  const TensorMap* sequence_maps;
   /// With kPlanes = 2: what else is to be known of the pairs mapped above.
   F16Pairs q_pairs, k_pairs, v_pairs, d_o_pairs;
   HeadUnits* head_units;  ///< workspace [batch, q_heads]

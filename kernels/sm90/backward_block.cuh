@@ -120,23 +120,6 @@ struct BackwardBlock {
     return static_cast<u32>(keys.hi(last_row) - 1) / kTileN - mine;
   }
 
-  /// Zeroes the rows of a tile from `row` on: what lies past a sequence may be NaN, and 0 * NaN is.
-  /// The `threads` of named barrier `barrier` call it together.
-  template <class Tile>
-  HEDDLE_DEVICE static void clear_rows(u32 tile_address, int row, int thread, int threads,
-                                       int barrier) {
-    if (row >= Tile::kRows) return;
-    const u32 zero[4] = {0, 0, 0, 0};
-    const int lines = Tile::kRows - row, chunks = tile::kLineBytes / 16;
-    for (int i = thread; i < Tile::kBoxes * lines * chunks; i += threads) {
-      const int box = i / (lines * chunks), rest = i - box * lines * chunks;
-      ptx::store_shared(tile_address + box * Tile::kBoxBytes + row * tile::kLineBytes + rest * 16,
-                        zero);
-    }
-    ptx::fence_proxy_async_shared();
-    ptx::barrier_sync(barrier, threads);
-  }
-
   /// Rows past a dense length are written as zeros, past a ragged one left alone.
   HEDDLE_DEVICE static int written_rows(const attention::Tensor& out, const BackwardArguments& args,
                                         const BackwardWork& work) {

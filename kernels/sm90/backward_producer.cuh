@@ -23,29 +23,13 @@ struct BackwardProducer {
   using QRing = typename Main::QRing;
   using DoRing = typename Main::DoRing;
 
-  /// Ragged sequences follow each other in one buffer: leaves the rows of the maps where the batch
-  /// entry starts (q, k, v, d_o) in shared memory. The loading thread has no registers to divide.
-  HEDDLE_DEVICE static void place_maps(const BackwardArguments& args, u32 shared, int batch) {
-    const attention::BackwardParameters& p = args.problem;
-    for (int which = 0; which < 4; ++which) {
-      const attention::Tensor& tensor = which == 0   ? p.forward.q
-                                        : which == 1 ? p.forward.k
-                                        : which == 2 ? p.forward.v
-                                                     : p.d_o;
-      i64 row = 0;
-      if (tensor.offsets != nullptr)
-        row = attention::load_integer(tensor.offsets, batch, tensor.offsets_are_64_bit) *
-              tensor.multiplier / tensor.stride[2];
-      ptx::store_shared(shared + Main::kMapRows + 4 * which, static_cast<u32>(row));
-    }
+  /// The map of q, k, v or d_o (0 .. 3) for a batch entry, and the entry's place in it.
+  HEDDLE_DEVICE static const TensorMap* map_of(const BackwardArguments& args, int which,
+                                               int batch) {
+    if constexpr (C::kLengths) return args.sequence_maps + 4 * batch + which;
+    return &args.q + which;
   }
-  HEDDLE_DEVICE static int map_row(u32 shared, int which) {
-    return C::kLengths ? static_cast<int>(ptx::load_shared_u32(shared + Main::kMapRows + 4 * which))
-                       : 0;
-  }
-  HEDDLE_DEVICE static int map_batch(const attention::Tensor& tensor, int batch) {
-    return C::kLengths && tensor.offsets != nullptr ? 0 : batch;
-  }
+  HEDDLE_DEVICE static int place_of(int batch) { return C::kLengths ? 0 : batch; }
 
   HEDDLE_DEVICE static void load_tiles(const BackwardArguments& args, u32 shared,
                                        const BackwardWork& work) {
@@ -55,10 +39,14 @@ struct BackwardProducer {
     tile::RingPosition<C::kQStages> q_at;
     tile::RingPosition<C::kDoStages> d_o_at;
     typename Main::Step at(work);
+    if constexpr (C::kLengths) {
+#pragma unroll 1
+      for (int which = 0; which < 4; ++which)
+        ptx::tensor_map_acquire(map_of(args, which, work.batch));
+    }
     ptx::mbarrier_arrive_expect_tx(shared + Main::kKFull, KTile::kBytes);
-    tile::load_tile<KTile>(shared + Main::kKOffset, &args.k, shared + Main::kKFull,
-                           map_row(shared, 1) + work.key0, work.key_head,
-                           map_batch(p.forward.k, work.batch));
+    tile::load_tile<KTile>(shared + Main::kKOffset, map_of(args, 1, work.batch),
+                           shared + Main::kKFull, work.key0, work.key_head, place_of(work.batch));
 #pragma unroll 1  // few registers are the producer's
     for (int step = 0; step < work.steps(); ++step) {
       const int row = at.tile * Main::kTileM;
@@ -68,23 +56,23 @@ struct BackwardProducer {
       ptx::mbarrier_wait(q_ring.empty(q_at.stage()), q_at.parity() ^ 1);
       const u32 q_full = q_ring.full(q_at.stage());
       ptx::mbarrier_arrive_expect_tx(q_full, QTile::kBytes + Main::kRowBytes);
-      tile::load_tile<QTile>(shared + Main::kQOffset + q_at.stage() * QTile::kBytes, &args.q,
-                             q_full, map_row(shared, 0) + row, at.head,
-                             map_batch(p.forward.q, work.batch));
+      tile::load_tile<QTile>(shared + Main::kQOffset + q_at.stage() * QTile::kBytes,
+                             map_of(args, 0, work.batch), q_full, row, at.head,
+                             place_of(work.batch));
       ptx::bulk_load(shared + Main::kLseOffset + q_at.stage() * Main::kRowBytes,
                      args.negative_lse2 + line, Main::kRowBytes, q_full);
       if (step == 0) {
         ptx::mbarrier_arrive_expect_tx(shared + Main::kVFull, VTile::kBytes);
-        tile::load_tile<VTile>(shared + Main::kVOffset, &args.v, shared + Main::kVFull,
-                               map_row(shared, 2) + work.key0, work.key_head,
-                               map_batch(p.forward.v, work.batch));
+        tile::load_tile<VTile>(shared + Main::kVOffset, map_of(args, 2, work.batch),
+                               shared + Main::kVFull, work.key0, work.key_head,
+                               place_of(work.batch));
       }
       ptx::mbarrier_wait(d_o_ring.empty(d_o_at.stage()), d_o_at.parity() ^ 1);
       const u32 d_o_full = d_o_ring.full(d_o_at.stage());
       ptx::mbarrier_arrive_expect_tx(d_o_full, DoTile::kBytes + Main::kRowBytes);
-      tile::load_tile<DoTile>(shared + Main::kDoOffset + d_o_at.stage() * DoTile::kBytes, &args.d_o,
-                              d_o_full, map_row(shared, 3) + row, at.head,
-                              map_batch(p.d_o, work.batch));
+      tile::load_tile<DoTile>(shared + Main::kDoOffset + d_o_at.stage() * DoTile::kBytes,
+                              map_of(args, 3, work.batch), d_o_full, row, at.head,
+                              place_of(work.batch));
       ptx::bulk_load(shared + Main::kDeltaOffset + d_o_at.stage() * Main::kRowBytes,
                      args.delta + line, Main::kRowBytes, d_o_full);
       q_at.advance();

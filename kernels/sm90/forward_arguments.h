@@ -41,6 +41,7 @@ struct SequenceMapArguments {
   TensorMap base[4];  ///< as in ForwardArguments, over the whole tensors
   TensorMap* maps;    ///< [batch][4]
   int element_bytes;
+  bool whole_o;  ///< a dense o is mapped past its sequences: what lies there is written, as zeros
   attention::ForwardParameters problem;
 };
 

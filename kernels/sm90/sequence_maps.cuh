@@ -38,8 +38,7 @@ HEDDLE_DEVICE void make_sequence_maps(const SequenceMapArguments& args) {
   const attention::Tensor& tensor = which == 0 ? p.q : which == 1 ? p.k : which == 2 ? p.v : p.o;
   const bool of_keys = which == 1 || which == 2;
   int rows = attention::length_of(of_keys ? p.kv_lengths : p.q_lengths, batch);
-  // A dense O is written in full: rows past the length hold zeros.
-  if (which == 3 && tensor.offsets == nullptr) rows = p.q_length;
+  if (which == 3 && args.whole_o && tensor.offsets == nullptr) rows = p.q_length;
   const i64 start = tensor.offsets != nullptr ? attention::load_integer(tensor.offsets, batch,
                                                                         tensor.offsets_are_64_bit) *
                                                     tensor.multiplier

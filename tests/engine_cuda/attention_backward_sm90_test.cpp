@@ -98,6 +98,26 @@ TEST(BackwardSm90Workspace, IsLinearInTheLengthAndHasTurnsOnlyInAFixedOrder) {
   for (int64_t at : {free.delta, free.d_q_sum, ordered.turns}) EXPECT_EQ(at % 256, 0);
 }
 
+TEST(BackwardSm90Workspace, HoldsMapsOfEachSequenceWhereThereAreLengths) {
+  for (Feature feature : {Feature::lengths, Feature::ragged}) {
+    const AttentionBackwardProblem problem = backward(128, {feature, Feature::deterministic}, 777);
+    const auto config = configure_backward_sm90(problem);
+    ASSERT_TRUE(config.is_ok()) << config.status().message();
+    EXPECT_TRUE(config->lengths);
+    const BackwardSm90Workspace at = workspace_of(problem, *config);
+    EXPECT_EQ(at.maps % 128, 0);
+    EXPECT_EQ(at.bytes - at.maps, 2 * 4 * 128);  // batch 2, four maps of 128 bytes
+  }
+  EXPECT_FALSE(configure_backward_sm90(backward(128, {}))->lengths);
+}
+
+TEST(BackwardSm90Config, TakesRaggedTensorsWhoseSequencesStartOn16Bytes) {
+  AttentionBackwardProblem problem = backward(64, {Feature::ragged});
+  EXPECT_EQ(refusal(problem), "taken");
+  for (problem::OperandLayout& layout : problem.sizes.layouts) layout.ragged_multiplier = 4;
+  EXPECT_NE(refusal(problem), "taken");
+}
+
 TEST(BackwardSm90Config, RefusesWhatTheGeneralKernelsTake) {
   EXPECT_EQ(refusal(backward(128, {Feature::causal, Feature::lengths, Feature::sink})), "taken");
   EXPECT_EQ(refusal(backward(256, {Feature::causal})), "taken");
@@ -112,17 +132,13 @@ TEST(BackwardSm90Config, RefusesWhatTheGeneralKernelsTake) {
   EXPECT_EQ(refusal(backward(192, {Feature::threefry})), "taken");
   EXPECT_EQ(refusal(backward(256, {Feature::threefry})),
             "cuda: the Hopper backward takes threefry dropout up to head_dim 192");
-  EXPECT_EQ(refusal(backward(256, {Feature::lengths, Feature::soft_cap})),
-            "cuda: the Hopper backward takes lengths with scores of a slope other than 1 up to "
-            "head_dim 192");
+  EXPECT_EQ(refusal(backward(256, {Feature::lengths, Feature::soft_cap})), "taken");
   EXPECT_EQ(refusal(backward(64, {Feature::dropout_mask})),
             "cuda: the Hopper backward draws dropout from a counter, without masks in memory");
   EXPECT_EQ(refusal(backward(64, {Feature::bias})),
             "cuda: the Hopper backward gives no gradients of what the score reads");
   EXPECT_EQ(refusal(backward(64, {Feature::block_mask})),
             "cuda: the Hopper backward takes no block mask");
-  EXPECT_EQ(refusal(backward(64, {Feature::ragged})),
-            "cuda: the Hopper backward takes padded sequences, not ragged ones");
   EXPECT_NE(refusal(backward(64, {Feature::unaligned})), "taken");
   AttentionBackwardProblem keys_only = backward(64, {});
   keys_only.structure.d_q = problem::kAbsent;

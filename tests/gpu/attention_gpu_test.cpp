@@ -26,6 +26,12 @@ TEST_F(AttentionOnGpu, BackwardOfAlignedTensorsMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, aligned_backward_options()); });
 }
 
+TEST_F(AttentionOnGpu, BackwardOfRaggedTensorsMatchesTheDefinition) {
+  AttentionOptions options = aligned_backward_options();
+  options.padding = options.ragged = 1;
+  run([&options](Random& random) { return random_sdpa_backward(random, options); });
+}
+
 // The narrowest heads have tiles of their own.
 TEST_F(AttentionOnGpu, BackwardOfNarrowHeadsMatchesTheDefinition) {
   AttentionOptions options = gpu_options();

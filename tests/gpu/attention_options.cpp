@@ -17,13 +17,14 @@ AttentionOptions aligned_options() {
   options.odd_strides = 0;
   options.max_length = 400;
   options.paged = options.block_mask = options.rng_dump = 0;
+  options.row_offsets = 1;
   return options;
 }
 
 AttentionOptions aligned_backward_options() {
   AttentionOptions options = aligned_options();
   options.max_head_dim = 256;
-  options.bias = options.value_heads_differ = options.ragged = 0.05;
+  options.bias = options.value_heads_differ = 0.05;
   return options;
 }
 
@@ -56,7 +57,10 @@ AttentionOptions feature_pair_options(int64_t number) {
   options.max_length = 200;
   options.max_head_dim = 128;
   options.max_work = 5e7;
-  if (number / kFeaturePairs % 2 == 1) options.odd_strides = 0;
+  if (number / kFeaturePairs % 2 == 1) {
+    options.odd_strides = 0;
+    options.row_offsets = 1;
+  }
   int64_t pair = number % kFeaturePairs;
   size_t first = 0;
   for (size_t left = kAttentionFeatureCount; pair >= static_cast<int64_t>(left); --left) {

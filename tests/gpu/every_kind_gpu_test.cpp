@@ -31,6 +31,11 @@ AttentionOptions padded(AttentionOptions options) {
   return small(options);
 }
 
+AttentionOptions packed(AttentionOptions options) {
+  options.padding = options.ragged = 1;
+  return small(options);
+}
+
 AttentionOptions rotated(AttentionOptions options) {
   options.rope = 1;
   return small(options);
@@ -47,11 +52,17 @@ const std::vector<Kind>& kinds() {
       {"hopper_forward_padded",
        [](Random& r) { return random_sdpa(r, padded(aligned_options())); },
        {"attention forward", "Hopper"}},
+      {"hopper_forward_packed",
+       [](Random& r) { return random_sdpa(r, packed(aligned_options())); },
+       {"attention forward", "Hopper"}},
       {"hopper_backward",
        [](Random& r) { return random_sdpa_backward(r, small(aligned_backward_options())); },
        {"attention backward", "Hopper"}},
       {"hopper_backward_padded",
        [](Random& r) { return random_sdpa_backward(r, padded(aligned_backward_options())); },
+       {"attention backward", "Hopper"}},
+      {"hopper_backward_packed",
+       [](Random& r) { return random_sdpa_backward(r, packed(aligned_backward_options())); },
        {"attention backward", "Hopper"}},
       {"general_forward",
        [](Random& r) { return random_sdpa(r, small(gpu_options())); },

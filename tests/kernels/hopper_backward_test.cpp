@@ -4,6 +4,7 @@
 
 #include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/f16_pairs.h"
+#include "engine/cuda/sequence_maps_sm90.h"
 #include "kernels/cases.h"
 #include "kernels/compiled.h"
 
@@ -32,6 +33,8 @@ TEST_P(HopperBackward, Compiles) {
   }
   if (GetParam().has(Feature::sink))
     kernels.push_back({.name = sink, .threads = kBackwardSm90RowThreads});
+  if (config->lengths)
+    kernels.push_back({.name = kSequenceMapsName, .threads = kSequenceMapThreads});
   expect_clean(source_of_backward_sm90(problem, *config, loads), "sm_90a", kernels);
 }
 
@@ -67,12 +70,11 @@ std::vector<Case> cases() {
     }
     for (F feature : {F::soft_cap, F::alibi, F::log2, F::sink, F::lengths, F::philox})
       add(dim, dim, {F::causal, feature});
-    add(dim, dim, {F::window, F::soft_cap, F::sink, F::deterministic});
+    add(dim, dim, {F::window, F::lengths, F::soft_cap, F::sink, F::deterministic});
     add(dim, dim, {F::window, F::lengths, F::alibi, F::philox, F::deterministic});
     add(dim, dim, {F::causal}, DataType::f16);
   }
   add(192, 192, {F::causal, F::threefry});
-  add(192, 192, {F::window, F::lengths, F::soft_cap, F::sink, F::deterministic});
   for (auto [qk, v] : {std::pair{192, 128}, {64, 256}, {136, 200}}) add(qk, v, {F::causal});
   for (auto [qk, v] : {std::pair{64, 64}, {8, 8}, {40, 56}}) {
     for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}}) {

@@ -138,7 +138,7 @@ TensorId Draw::attention_tensor(const char* name, DataType dtype, Dims dims, boo
   const TensorId offsets =
       program_.add(std::string(name) + "_offsets", offset_type, {batch_ + 1, 1, 1, 1});
   program_.allocate(offsets);
-  const int64_t multiplier = wants(0.5) ? token : 1;
+  const int64_t multiplier = wants(options_.row_offsets) ? token : 1;
   int64_t at = 0;
   for (int64_t b = 0; b <= batch_; ++b) {
     program_.set_integer(offsets, at * token / multiplier, b);

@@ -6,6 +6,7 @@
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/launch_operands.h"
 #include "engine/cuda/score_source.h"
+#include "engine/cuda/sequence_maps_sm90.h"
 #include "engine/cuda/tensor_map.h"
 #include "sm90/backward_arguments.h"
 
@@ -55,12 +56,9 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
   if (forward.dropout.kind != problem::Dropout::Kind::none && !has_unit_slope(structure))
     return refuse("takes no dropout of scores whose derivative by the dot product is not 1");
   // As compiled without spills: a group holds 128 registers of dK or dV there.
-  if (std::max(forward.qk_head_dim, forward.v_head_dim) > 192) {
-    if (forward.dropout.kind == problem::Dropout::Kind::threefry)
-      return refuse("takes threefry dropout up to head_dim 192");
-    if (has_lengths(forward) && !has_unit_slope(structure))
-      return refuse("takes lengths with scores of a slope other than 1 up to head_dim 192");
-  }
+  if (forward.dropout.kind == problem::Dropout::Kind::threefry &&
+      std::max(forward.qk_head_dim, forward.v_head_dim) > 192)
+    return refuse("takes threefry dropout up to head_dim 192");
   if (!structure.load_gradients.empty())
     return refuse("gives no gradients of what the score reads");
   if (forward.block_mask != kAbsent) return refuse("takes no block mask");
@@ -89,8 +87,6 @@ Status check_operands(const AttentionBackwardStructure& structure, const Attenti
     HEDDLE_TRY(check_copies(forward, sizes, id));
     const problem::OperandType& type = forward.operands[static_cast<size_t>(id)];
     if (type.page_table != kAbsent) return refuse("reads no paged keys or values");
-    // Its copies would read past a buffer whose end only the device knows.
-    if (type.ragged_offsets != kAbsent) return refuse("takes padded sequences, not ragged ones");
   }
   return {};
 }
@@ -127,11 +123,11 @@ int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Conf
   const bool drops = structure.dropout.kind != problem::Dropout::Kind::none;
   if (config.wide) {
     return 3 * 64 * 128 * (qk + v) + (drops ? 2 * 8192 + 512 + 48 : 4 * 8192 + 80) + 4 * 256 + 64 +
-           64 + 96 * config.turns + 1024;
+           48 + 96 * config.turns + 1024;
   }
   const int64_t m = config.tile_m, part = m == 64 ? config.dq_width / 2 : config.dq_width;
   return 128 * (128 * (qk + v) + m * (3 * qk + 2 * v)) + 2 * 128 * 2 * m * config.planes +
-         2 * 256 * part + 20 * m + 32 + 80 + 64 + 1024;
+         2 * 256 * part + 20 * m + 32 + 80 + 48 + 1024;
 }
 
 /// How many heads run side by side, by measurement: kernels/notes/sm90_attention_backward.md.
@@ -209,7 +205,8 @@ BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
   at.delta = at.negative_lse2 + rounded_up(rows * 4, 256);
   at.d_q_sum = at.delta + rounded_up(rows * 4, 256);
   at.turns = at.d_q_sum + rounded_up(rows * config.dq_width * 4, 256);
-  at.head_units = at.turns + (problem.structure.deterministic ? rounded_up(turns * 4, 256) : 0);
+  at.maps = at.turns + (problem.structure.deterministic ? rounded_up(turns * 4, 256) : 0);
+  at.head_units = at.maps + (config.lengths ? sequence_map_bytes(problem.sizes.batch) : 0);
   const int64_t heads = problem.sizes.batch * problem.sizes.q_heads;
   at.bytes = at.head_units +
              (config.planes > 1 ? rounded_up(heads * int64_t{sizeof(sm90::HeadUnits)}, 256) : 0);
@@ -229,6 +226,7 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
   std::string source = fmt::format(
       "#include \"sm90/attention_backward{}.cuh\"\n"
       "#include \"sm90/attention_backward_rows.cuh\"\n"
+      "{}"
       "namespace heddle {{\n"
       "struct Config : sm90::BackwardConfig {{\n"
       "  using Element = {};\n"
@@ -248,6 +246,7 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
       config.wide ? "_wide"
       : pairs     ? "_f32"
                   : "",
+      config.lengths ? kSequenceMapsInclude : "",
       pairs ? "f16" : device_type(forward.operands[static_cast<size_t>(forward.q)].dtype),
       config.planes, forward.qk_head_dim, forward.v_head_dim, config.tile_m, config.wide ? 2 : 3,
       config.dk_under_dp, config.lower_varies, config.upper_varies, config.lengths,
@@ -271,6 +270,7 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
     kernel(kBackwardSm90Names[2], kBackwardSm90RowThreads, "Rows::finish");
   if (structure.d_sink != kAbsent)
     kernel(kBackwardSm90Names[3], kBackwardSm90RowThreads, "Rows::sink");
+  if (config.lengths) source += source_of_sequence_maps();
   if (pairs) source += f16_pairs_source();
   return source;
 }

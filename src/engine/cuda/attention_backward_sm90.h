@@ -24,7 +24,7 @@ struct BackwardSm90Config {
   int tile_m = 64;          ///< query rows a step
   bool dk_under_dp = true;  ///< dP is issued with dK in flight
   bool lower_varies = false, upper_varies = false;
-  bool lengths = false;
+  bool lengths = false;    ///< or ragged tensors: maps per batch entry, in the workspace
   bool unit_slope = true;  ///< d score / d dot is 1
   bool downwards = false;  ///< from the last query tile down
   int section = 1;         ///< heads whose blocks run together
@@ -35,9 +35,9 @@ struct BackwardSm90Config {
 
 /// Where the workspace holds what (kernels/sm90/backward_arguments.h), in bytes; linear in the
 /// lengths. `turns` is there only if the order of the sums is kept, `head_units` only for f32,
-/// whose pairs follow.
+/// whose pairs follow, `maps` only with lengths.
 struct BackwardSm90Workspace {
-  int64_t negative_lse2 = 0, delta = 0, d_q_sum = 0, turns = 0, head_units = 0, bytes = 0;
+  int64_t negative_lse2 = 0, delta = 0, d_q_sum = 0, turns = 0, maps = 0, head_units = 0, bytes = 0;
 };
 
 /// The configuration, or which limit of the kernels the problem breaks.
@@ -48,7 +48,7 @@ BackwardSm90Workspace workspace_of(const problem::AttentionBackwardProblem& prob
                                    const BackwardSm90Config& config);
 
 /// The translation unit's name, and those of its kernels in the order they run. `finish` and `sink`
-/// run if their gradients are wanted.
+/// run if their gradients are wanted. With lengths, sequence maps are made before.
 inline constexpr const char* kBackwardSm90Name = "attention_backward";
 inline constexpr const char* kBackwardSm90Names[] = {
     "attention_backward_prepare", "attention_backward_main", "attention_backward_finish",

@@ -6,6 +6,7 @@
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/parameter_block.h"
+#include "engine/cuda/sequence_maps_sm90.h"
 #include "engine/cuda/tensor_map.h"
 #include "sm90/backward_arguments.h"
 
@@ -34,11 +35,14 @@ struct MappedOperand {
 
 class BackwardSm90Plan final : public Plan {
  public:
-  BackwardSm90Plan(const Driver& driver, std::vector<Step> steps, std::optional<F16PairsStep> pairs,
+  /// `sequence_maps` is null where there are no lengths.
+  BackwardSm90Plan(const Driver& driver, std::shared_ptr<const Kernel> sequence_maps,
+                   std::vector<Step> steps, std::optional<F16PairsStep> pairs,
                    const sm90::BackwardArguments& arguments, std::vector<Entry> entries,
                    std::vector<MappedOperand> mapped, std::vector<OperandId> aligned,
                    const BackwardSm90Workspace& workspace, std::string description)
       : driver_(driver),
+        sequence_maps_(std::move(sequence_maps)),
         steps_(std::move(steps)),
         pairs_(std::move(pairs)),
         arguments_(arguments),
@@ -75,6 +79,18 @@ class BackwardSm90Plan final : public Plan {
     arguments.delta = reinterpret_cast<float*>(scratch + workspace_.delta);
     arguments.d_q_sum = reinterpret_cast<float*>(scratch + workspace_.d_q_sum);
     arguments.turns = reinterpret_cast<int*>(scratch + workspace_.turns);
+    if (sequence_maps_) {
+      const auto maps = reinterpret_cast<TensorMap*>(scratch + workspace_.maps);
+      attention::ForwardParameters loaded = arguments.problem.forward;
+      loaded.o = arguments.problem.d_o;
+      HEDDLE_TRY(make_sequence_maps(*sequence_maps_,
+                                    {.base = {arguments.q, arguments.k, arguments.v, arguments.d_o},
+                                     .maps = maps,
+                                     .whole_o = false,
+                                     .problem = loaded},
+                                    static_cast<CuStream>(stream)));
+      arguments.sequence_maps = maps;
+    }
     void* parameters[] = {&arguments};
     for (const Step& step : steps_) {
       HEDDLE_TRY(step.kernel->launch(step.launch, static_cast<CuStream>(stream), parameters));
@@ -86,6 +102,7 @@ class BackwardSm90Plan final : public Plan {
 
  private:
   const Driver& driver_;
+  std::shared_ptr<const Kernel> sequence_maps_;
   std::vector<Step> steps_;
   std::optional<F16PairsStep> pairs_;
   sm90::BackwardArguments arguments_;
@@ -156,6 +173,10 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm90(const Driver& driver, con
   }
   HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
                 compiled_kernel(source, kBackwardSm90Name, architecture_of(device)));
+  std::shared_ptr<const Kernel> sequence_maps;
+  if (config.lengths) {
+    HEDDLE_ASSIGN(sequence_maps, Kernel::load(driver, device, *cubin, kSequenceMapsName, 0));
+  }
   std::vector<Step> steps;
   for (const auto& [name, launch] : launches_of_backward_sm90(problem, config)) {
     HEDDLE_ASSIGN(std::shared_ptr<const Kernel> kernel,
@@ -188,9 +209,9 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm90(const Driver& driver, con
                   config.tile_n, config.planes > 1 ? " of f16 pairs" : "",
                   structure.deterministic ? " in a fixed order" : "", architecture_of(device));
   return std::make_shared<const BackwardSm90Plan>(
-      driver, std::move(steps), std::move(pairs), arguments, std::move(block.entries),
-      mapped_operands(problem, config), std::move(aligned), workspace_of(problem, config),
-      std::move(description));
+      driver, std::move(sequence_maps), std::move(steps), std::move(pairs), arguments,
+      std::move(block.entries), mapped_operands(problem, config), std::move(aligned),
+      workspace_of(problem, config), std::move(description));
 }
 
 }  // namespace heddle::engine::cuda

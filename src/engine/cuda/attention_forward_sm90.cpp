@@ -5,6 +5,7 @@
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/score_source.h"
+#include "engine/cuda/sequence_maps_sm90.h"
 #include "engine/cuda/tensor_map.h"
 
 namespace heddle::engine::cuda {
@@ -255,7 +256,7 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       structure.q_rope && structure.q_rope->pairing == problem::Rope::Pairing::interleaved;
   std::string source = fmt::format(
       "#include \"sm90/attention_forward.cuh\"\n"
-      "#include \"sm90/sequence_maps.cuh\"\n"
+      "{}"
       "namespace heddle {{\n"
       "struct Config : sm90::ForwardConfig {{\n"
       "  using Element = {};\n"
@@ -278,6 +279,7 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       "{}(const __grid_constant__ heddle::sm90::ForwardArguments arguments) {{\n"
       "  heddle::Forward::run(arguments);\n"
       "}}\n",
+      config.sequence_maps ? kSequenceMapsInclude : "",
       config.planes > 1 ? "f16" : device_type(type_of(structure, structure.q).dtype), config.planes,
       structure.qk_head_dim, structure.v_head_dim, config.tile_n, config.consumers, config.stages,
       config.q_stages, row_max ? 0 : 8, config.take_turns, config.output_aliases_q,
@@ -285,14 +287,7 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       config.sequence_maps, structure.sink != kAbsent, row_max, structure.softmax_input_is_log2,
       dropout_name(structure.dropout.kind), rope_dim, interleaved ? "interleaved" : "halves", score,
       config.shared_bytes, kForwardSm90Name);
-  if (config.sequence_maps) {
-    source += fmt::format(
-        "extern \"C\" __global__ void __launch_bounds__({})\n"
-        "{}(const __grid_constant__ heddle::sm90::SequenceMapArguments arguments) {{\n"
-        "  heddle::sm90::make_sequence_maps(arguments);\n"
-        "}}\n",
-        kSequenceMapThreads, kSequenceMapsName);
-  }
+  if (config.sequence_maps) source += source_of_sequence_maps();
   if (makes_rope_tables(structure)) {
     source += fmt::format(
         "extern \"C\" __global__ void __launch_bounds__({})\n"

@@ -37,11 +37,10 @@ Result<ForwardSm90Config> configure_forward_sm90(const problem::AttentionProblem
 bool makes_rope_tables(const problem::AttentionStructure& structure);
 
 /// The kernels of the translation unit: the attention itself, and before it, where the problem
-/// needs them, one that makes sequence maps and one that makes tables of angles.
+/// needs them, that of sequence_maps_sm90.h and one that makes tables of angles.
 inline constexpr const char* kForwardSm90Name = "attention_forward";
-inline constexpr const char* kSequenceMapsName = "sequence_maps";
 inline constexpr const char* kRopeTablesName = "rope_tables";
-inline constexpr int kSequenceMapThreads = 128, kRopeTableThreads = 256;
+inline constexpr int kRopeTableThreads = 256;
 std::string source_of_forward_sm90(const problem::AttentionProblem& problem,
                                    const ForwardSm90Config& config,
                                    std::vector<problem::OperandId>& loads);

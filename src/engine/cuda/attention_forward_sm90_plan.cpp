@@ -7,6 +7,7 @@
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/parameter_block.h"
+#include "engine/cuda/sequence_maps_sm90.h"
 #include "engine/cuda/tensor_map.h"
 #include "sm90/forward_arguments.h"
 
@@ -20,7 +21,6 @@ using problem::kAbsent;
 using problem::OperandId;
 
 constexpr int64_t kAlignment = 256;
-constexpr int64_t kBytesOfMaps = 4 * sizeof(TensorMap);
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -72,7 +72,16 @@ class ForwardSm90Plan final : public Plan {
           driver_.memset_async(reinterpret_cast<CuDevicePointer>(workspace), 0, 4, queue),
           "cuMemsetD8Async"));
     }
-    if (planned_.kernels.sequence_maps) HEDDLE_TRY(make_sequence_maps(arguments, scratch, queue));
+    if (planned_.kernels.sequence_maps) {
+      const auto made = reinterpret_cast<TensorMap*>(scratch + planned_.workspace.maps);
+      HEDDLE_TRY(make_sequence_maps(*planned_.kernels.sequence_maps,
+                                    {.base = {arguments.q, arguments.k, arguments.v, arguments.o},
+                                     .maps = made,
+                                     .whole_o = true,
+                                     .problem = arguments.problem},
+                                    queue));
+      arguments.sequence_maps = made;
+    }
     if (planned_.kernels.rope_tables) {
       const void* angles = buffers[static_cast<size_t>(planned_.angles)];
       HEDDLE_TRY(make_rope_tables(static_cast<const float*>(angles), arguments, scratch, queue));
@@ -106,20 +115,6 @@ class ForwardSm90Plan final : public Plan {
     return planned_.pairs->execute(buffers, scratch + planned_.workspace.pairs, queue, readers);
   }
 
-  Status make_sequence_maps(sm90::ForwardArguments& arguments, char* scratch,
-                            CuStream queue) const {
-    sm90::SequenceMapArguments making{
-        .base = {arguments.q, arguments.k, arguments.v, arguments.o},
-        .maps = reinterpret_cast<TensorMap*>(scratch + planned_.workspace.maps),
-        .element_bytes = 2,
-        .problem = arguments.problem};
-    arguments.sequence_maps = making.maps;
-    void* parameters[] = {&making};
-    const unsigned count = 4 * static_cast<unsigned>(arguments.problem.batch);
-    return planned_.kernels.sequence_maps->launch(launch_over(count, kSequenceMapThreads), queue,
-                                                  parameters);
-  }
-
   Status make_rope_tables(const float* angles, sm90::ForwardArguments& arguments, char* scratch,
                           CuStream queue) const {
     attention::RopeTableArguments making = planned_.tables;
@@ -139,7 +134,7 @@ class ForwardSm90Plan final : public Plan {
 };
 
 Workspace workspace_of(const AttentionProblem& problem, const ForwardSm90Config& config) {
-  const int64_t maps = config.sequence_maps ? kBytesOfMaps * problem.sizes.batch : 0;
+  const int64_t maps = config.sequence_maps ? sequence_map_bytes(problem.sizes.batch) : 0;
   const int64_t table = makes_rope_tables(problem.structure)
                             ? problem.sizes.q_length * problem.structure.q_rope->rope_dim / 2 * 4
                             : 0;

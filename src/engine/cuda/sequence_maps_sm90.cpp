@@ -1,0 +1,28 @@
+#include "engine/cuda/sequence_maps_sm90.h"
+
+namespace heddle::engine::cuda {
+
+std::string source_of_sequence_maps() {
+  return fmt::format(
+      "extern \"C\" __global__ void __launch_bounds__({})\n"
+      "{}(const __grid_constant__ heddle::sm90::SequenceMapArguments arguments) {{\n"
+      "  heddle::sm90::make_sequence_maps(arguments);\n"
+      "}}\n",
+      kSequenceMapThreads, kSequenceMapsName);
+}
+
+int64_t sequence_map_bytes(int64_t batch) {
+  return 4 * static_cast<int64_t>(sizeof(TensorMap)) * batch;
+}
+
+Status make_sequence_maps(const Kernel& kernel, sm90::SequenceMapArguments sequences,
+                          CuStream queue) {
+  sequences.element_bytes = 2;
+  void* parameters[] = {&sequences};
+  const unsigned count = 4 * static_cast<unsigned>(sequences.problem.batch);
+  return kernel.launch({.grid_x = (count + kSequenceMapThreads - 1) / kSequenceMapThreads,
+                        .threads = kSequenceMapThreads},
+                       queue, parameters);
+}
+
+}  // namespace heddle::engine::cuda
