@@ -41,6 +41,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   using typename Block::KTile;
   using typename Block::QTile;
   using typename Block::T;
+  using typename Block::Tiles;
   using typename Block::VTile;
   static constexpr int kThreads = 128 * (1 + C::kConsumers);
   // Their sum over the groups is what the launch gave: 168 a thread. More would wait for ever.
@@ -65,7 +66,8 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   static constexpr int kDoOffset = kQOffset + C::kQStages * QTile::kBytes;
   static constexpr int kDsOffset = kDoOffset + C::kDoStages * DoTile::kBytes;
   static constexpr int kDqOffset = kDsOffset + 2 * DsTile::kBytes;  // a fast group may run ahead
-  static constexpr int kLseOffset = kDqOffset + C::kConsumers * kDqPart * 4;
+  static constexpr int kTiledOffset = kDqOffset + C::kConsumers * kDqPart * 4;
+  static constexpr int kLseOffset = kTiledOffset + C::kTiledStages * Tiles::kBytes;
   static constexpr int kDeltaOffset = kLseOffset + C::kQStages * kRowBytes;
   static constexpr int kBarriers = kDeltaOffset + C::kDoStages * kRowBytes;
   using QRing = tile::Ring<C::kQStages>;
@@ -75,7 +77,8 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   static constexpr int kQRing = kBarriers + 32;
   static constexpr int kDoRing = kQRing + QRing::kBytes;
   /// What the launch asks for; the kernel aligns its window itself.
-  static constexpr int kWork = kDoRing + DoRing::kBytes;
+  static constexpr int kTiledRing = kDoRing + DoRing::kBytes;
+  static constexpr int kWork = kTiledRing + (Tiles::kThere ? Tiles::Ring::kBytes : 0);
   static constexpr int kSharedBytes = kWork + Block::kWorkBytes + tile::kTileAlignment;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block");
 
@@ -96,6 +99,8 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     const QRing q_ring;
     const DoRing d_o_ring;
     const int part;
+
+    typename Tiles::Position tiled_at;
 
     float d_p[kTileM / 2], d_q[kDqColumns / 2], d_k[kQk / 2], d_v[kVd / 2];
     u32 d_s[kTileM / 16][4];
@@ -164,6 +169,21 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       ptx::mbarrier_wait(d_o_ring.full(at.stage()), at.parity());
     }
 
+    /// S^T of the step to P^T, with what the score reads of its cells.
+    HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& step) {
+      if constexpr (Tiles::kThere) {
+        const typename Tiles::Ring ring{shared + kTiledRing};
+        ptx::mbarrier_wait(ring.full(tiled_at.stage()), tiled_at.parity());
+        typename Tiles::Reader tiled(shared + kTiledOffset + tiled_at.stage() * Tiles::kBytes,
+                                     64 * part);
+        Scores::exponentiate(lse, step, &tiled);
+        arrive(ring.empty(tiled_at.stage()));
+        tiled_at.advance();
+      } else {
+        Scores::exponentiate(lse, step);
+      }
+    }
+
     /// dS = P o slope o (dP - delta), kept as an operand of dK and written for dQ.
     HEDDLE_DEVICE void differentiate(int stage, int step) {
       const u32 delta =
@@ -201,7 +221,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       issue_s(0);
       ptx::wgmma_wait<0>();
       ptx::pin(s);
-      this->exponentiate(shared + kLseOffset, next);
+      exponentiate(shared + kLseOffset, next);
       ptx::mbarrier_wait(shared + kVFull, 0);
       wait_d_o(d_o_at);
       issue_d_p(0);
@@ -224,7 +244,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
         issue_d_k(q_at.stage(), step > 0);
         ptx::wgmma_wait<2>();  // S
         ptx::pin(s);
-        this->exponentiate(shared + kLseOffset + q_next.stage() * kRowBytes, next);
+        exponentiate(shared + kLseOffset + q_next.stage() * kRowBytes, next);
         ptx::wgmma_wait<1>();  // dQ
         ptx::pin(d_q);
         send_d_q(step);
@@ -280,6 +300,8 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       ptx::mbarrier_init(shared + kDsFull + 8, 4 * C::kConsumers);
       QRing{shared + kQRing}.init(1, 4 * C::kConsumers);
       DoRing{shared + kDoRing}.init(1, 4 * C::kConsumers);
+      if constexpr (Tiles::kThere)
+        typename Tiles::Ring{shared + kTiledRing}.init(1, 4 * C::kConsumers);
       ptx::mbarrier_init_fence();
     }
     __syncthreads();
@@ -299,6 +321,8 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
         if (ptx::elect_one()) Producer::load_tiles(args, shared, work);
       } else if (warp <= C::kConsumers) {
         Producer::reduce_d_q(args, shared, work, warp - 1);
+      } else if constexpr (Tiles::kThere) {
+        if (ptx::elect_one()) Producer::load_scores(args, shared);
       }
     } else {
       ptx::registers_grow<kConsumerRegisters>();

@@ -37,11 +37,14 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   using typename Block::KTile;
   using typename Block::QTile;
   using typename Block::T;
+  using typename Block::Tiles;
   using typename Block::VTile;
   static constexpr int kThreads = 512;
   // Their sum over the groups is what the launch gave: 128 a thread. More would wait for ever.
-  static constexpr int kProducerRegisters = 24, kOwnerRegisters = 208, kAdderRegisters = 72;
+  static constexpr int kProducerRegisters = Tiles::kThere ? 32 : 24, kOwnerRegisters = 208,
+                       kAdderRegisters = Tiles::kThere ? 64 : 72;
   static_assert(kQk <= 256 && kVd <= 256);
+  static_assert(!(Tiles::kThere && C::kDeterministic), "no warp is left to fetch them");
 
   // dQ sums: [warp's 16 rows][8 columns][lane][4].
   static constexpr bool kSplitColumns = false;
@@ -54,7 +57,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   static constexpr int kPartsOfTurn = 2;
   static constexpr int kDqTurns = (kDqParts + kPartsOfTurn - 1) / kPartsOfTurn;  ///< of a tile
   /// P and dS in shared memory: a second one lets a group run ahead, where there is room.
-  static constexpr int kHandovers = C::kDrops ? 1 : 2;
+  static constexpr int kHandovers = C::kDrops || Tiles::kThere ? 1 : 2;
   static constexpr int kPBytes = kTileM * kTileN * 2;
 
   // Shared memory, from a 1024-byte boundary.
@@ -66,7 +69,8 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   static constexpr int kDoOffset = kQOffset + C::kQStages * QTile::kBytes;
   static constexpr int kDsOffset = kDoOffset + C::kDoStages * DoTile::kBytes;
   static constexpr int kPOffset = kDsOffset + kHandovers * DsTile::kBytes;
-  static constexpr int kLseOffset = kPOffset + kHandovers * kPBytes;
+  static constexpr int kTiledOffset = kPOffset + kHandovers * kPBytes;
+  static constexpr int kLseOffset = kTiledOffset + C::kTiledStages * Tiles::kBytes;
   static constexpr int kDeltaOffset = kLseOffset + C::kQStages * kRowBytes;
   static constexpr int kKeptOffset = kDeltaOffset + C::kDoStages * kRowBytes;
   static constexpr int kBarriers = kKeptOffset + (C::kDrops ? 128 * 4 : 0);
@@ -75,7 +79,8 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   static constexpr int kPRing = kBarriers + 16, kDsRing = kPRing + Handover::kBytes;
   static constexpr int kQRing = kDsRing + Handover::kBytes;
   static constexpr int kDoRing = kQRing + QRing::kBytes;
-  static constexpr int kWork = kDoRing + DoRing::kBytes;
+  static constexpr int kTiledRing = kDoRing + DoRing::kBytes;
+  static constexpr int kWork = kTiledRing + (Tiles::kThere ? Tiles::Ring::kBytes : 0);
   using Turns = BackwardTurns<AttentionBackwardWide>;
   static constexpr int kTurnBarriers = kWork + Block::kWorkBytes;
   static constexpr int kSharedBytes = kTurnBarriers + Turns::kBytes + tile::kTileAlignment;
@@ -151,6 +156,22 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
       ptx::wgmma_commit();
     }
 
+    /// S^T of the step to P^T, with what the score reads of its cells: of its tiles there is one at
+    /// a time, as of P's.
+    HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& step,
+                                    const HandoverPosition& p_at) {
+      if constexpr (Tiles::kThere) {
+        static_assert(C::kTiledStages == 1 && kHandovers == 1);
+        const typename Tiles::Ring ring{shared + kTiledRing};
+        ptx::mbarrier_wait(ring.full(0), p_at.parity());
+        typename Tiles::Reader tiled(shared + kTiledOffset, 0);
+        Scores::exponentiate(lse, step, &tiled);
+        arrive(ring.empty(0));
+      } else {
+        Scores::exponentiate(lse, step);
+      }
+    }
+
     HEDDLE_DEVICE void run(int steps) {
       const QRing q_ring{shared + kQRing};
       const DoRing d_o_ring{shared + kDoRing};
@@ -170,7 +191,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         }
         ptx::wgmma_wait<0>();
         ptx::pin(s);
-        this->exponentiate(shared + kLseOffset + q_at.stage() * kRowBytes, at);
+        exponentiate(shared + kLseOffset + q_at.stage() * kRowBytes, at, p_at);
         arrive(q_ring.empty(q_at.stage()));
 
         ptx::mbarrier_wait(p_ring.empty(p_at.stage()), p_at.parity() ^ 1);
@@ -360,6 +381,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
       QRing{shared + kQRing}.init(1, 8);
       DoRing{shared + kDoRing}.init(1, 8);
       if constexpr (C::kDeterministic) Turns::init(shared, 4);
+      if constexpr (Tiles::kThere) typename Tiles::Ring{shared + kTiledRing}.init(1, 4);
       ptx::mbarrier_init_fence();
     }
     __syncthreads();
@@ -384,6 +406,8 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
           static_assert(kDqTurns <= 2, "a warp each");
           if (warp == 1) Turns::take(args, shared, w);
           if (warp >= 2 && warp < 2 + kDqTurns) Turns::pass(args, shared, w, warp - 2);
+        } else if constexpr (Tiles::kThere) {
+          if (warp == 1) Producer::load_scores(args, shared);
         }
       }
     } else if (group == 1) {

@@ -10,6 +10,7 @@
 #include "../tile/shared_tile.cuh"
 #include "backward_arguments.h"
 #include "backward_config.cuh"
+#include "score_tile.cuh"
 
 namespace heddle::sm90 {
 
@@ -28,7 +29,8 @@ struct BackwardBlock {
   using KTile = tile::SharedTile<kTileN, kQk>;
   using VTile = tile::SharedTile<kTileN, kVd>;
   using DsTile = tile::SharedTile<kTileN, kTileM>;  // a row per key
-  static constexpr int kRowBytes = kTileM * 4;      ///< of a step's statistics
+  using Tiles = ScoreTile<Config, kTileM, kTileN>;
+  static constexpr int kRowBytes = kTileM * 4;  ///< of a step's statistics
   /// Factor that takes a score to the exponent of 2, and its derivative.
   static constexpr float kToLog2 = C::kInputIsLog2 ? 1.0f : 1.4426950408889634f;
   static constexpr float kOfLog2 = C::kInputIsLog2 ? 0.6931471805599453f : 1.0f;
@@ -83,6 +85,14 @@ struct BackwardBlock {
     return w;
   }
 
+  /// Whether any of `rows` queries from `row` sees any of the block's keys.
+  HEDDLE_DEVICE static bool sees(const BackwardWork& w, int row, int rows) {
+    int begin = row, end = min_of(row + rows, w.q_length);
+    if constexpr (C::kUpperVaries) begin = max_of(begin, w.key0 - w.keys.upper_diagonal + 1);
+    if constexpr (C::kLowerVaries) end = min_of(end, w.key0 + kTileN - w.keys.lower_diagonal);
+    return begin < end && w.key0 < w.keys.upper && w.key0 + kTileN > w.keys.lower;
+  }
+
   // One thread finds the work, and each role reads what it needs from shared memory: values that
   // live through all roles would be spilled for the one that has the fewest registers.
   static constexpr int kWorkWords = 12, kWorkBytes = 4 * kWorkWords;
@@ -102,6 +112,9 @@ struct BackwardBlock {
 #pragma unroll
     for (int i = 0; i < kWorkWords; ++i)
       ptx::store_shared(address + 4 * i, static_cast<u32>(words[i]));
+  }
+  HEDDLE_DEVICE static int load_batch(u32 address) {
+    return static_cast<int>(ptx::load_shared_u32(address));
   }
   HEDDLE_DEVICE static BackwardWork load_work(u32 address) {
     int w[kWorkWords];

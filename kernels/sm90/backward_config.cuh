@@ -12,7 +12,12 @@ struct GradientCell {
   int row, column, batch, head, q_length, kv_length;
   const attention::Tensor* loads;
   float gradient;  ///< dL/d(score)
+  float tiled;     ///< the operand that comes by tiles
 };
+
+/// How the operand that a score expression reads in every cell reaches it by tiles
+/// (score_tile.cuh), if it does; others are loaded a cell at a time.
+enum class Tiled : int { none, values, booleans };
 
 /// The scaled dot product itself, and its derivative.
 struct PlainBackwardScore {
@@ -45,6 +50,9 @@ struct BackwardConfig {
   /// Of a causal mask in a fixed order: from the last query tile down, for all heads of a group.
   static constexpr bool kDownwards = false;
   static constexpr attention::Dropout kDropout = attention::Dropout::none;  ///< with kTileM 64
+  static constexpr Tiled kTiled = Tiled::none;                              ///< with kTileM 64
+  using TiledElement = bf16;  ///< of values: bf16 or f16
+  static constexpr int kTiledStages = 1;
 };
 
 /// Keys, queries, lengths and bounds of one block.
@@ -62,6 +70,13 @@ struct BackwardStep {
 
   HEDDLE_DEVICE explicit BackwardStep(const BackwardWork& w)
       : head(w.key_head * w.group), tile(w.first_tile), left(kDownwards ? w.group : w.tile_count) {}
+
+  HEDDLE_DEVICE BackwardStep(const BackwardWork& w, u32 number) : BackwardStep(w) {
+    const u32 inner = left, passes = number / inner;
+    left = static_cast<int>(inner - number % inner);
+    head += kDownwards ? number % inner : passes;
+    tile += kDownwards ? -passes : number % inner;
+  }
 
   HEDDLE_DEVICE void advance(const BackwardWork& w) {
     (kDownwards ? head : tile) += 1;

@@ -23,10 +23,12 @@ struct BackwardProducer {
   using QRing = typename Main::QRing;
   using DoRing = typename Main::DoRing;
 
-  /// The map of q, k, v or d_o (0 .. 3) for a batch entry, and the entry's place in it.
+  /// The map of q, k, v or d_o (0 .. 3) for the block's batch entry, and the entry's place in it.
+  /// Found anew each time: few registers are the producer's.
   HEDDLE_DEVICE static const TensorMap* map_of(const BackwardArguments& args, int which,
-                                               int batch) {
-    if constexpr (C::kLengths) return args.sequence_maps + 4 * batch + which;
+                                               u32 shared) {
+    if constexpr (C::kLengths)
+      return args.sequence_maps + 4 * Main::load_batch(shared + Main::kWork) + which;
     return &args.q + which;
   }
   HEDDLE_DEVICE static int place_of(int batch) { return C::kLengths ? 0 : batch; }
@@ -36,18 +38,17 @@ struct BackwardProducer {
     const attention::BackwardParameters& p = args.problem;
     const QRing q_ring{shared + Main::kQRing};
     const DoRing d_o_ring{shared + Main::kDoRing};
-    tile::RingPosition<C::kQStages> q_at;
-    tile::RingPosition<C::kDoStages> d_o_at;
+    tile::RingCount<C::kQStages> q_at;
+    tile::RingCount<C::kDoStages> d_o_at;
     typename Main::Step at(work);
     if constexpr (C::kLengths) {
 #pragma unroll 1
-      for (int which = 0; which < 4; ++which)
-        ptx::tensor_map_acquire(map_of(args, which, work.batch));
+      for (int which = 0; which < 4; ++which) ptx::tensor_map_acquire(map_of(args, which, shared));
     }
     ptx::mbarrier_arrive_expect_tx(shared + Main::kKFull, KTile::kBytes);
-    tile::load_tile<KTile>(shared + Main::kKOffset, map_of(args, 1, work.batch),
-                           shared + Main::kKFull, work.key0, work.key_head, place_of(work.batch));
-#pragma unroll 1  // few registers are the producer's
+    tile::load_tile<KTile>(shared + Main::kKOffset, map_of(args, 1, shared), shared + Main::kKFull,
+                           work.key0, work.key_head, place_of(work.batch));
+#pragma unroll 1
     for (int step = 0; step < work.steps(); ++step) {
       const int row = at.tile * Main::kTileM;
       const i64 line =
@@ -57,13 +58,12 @@ struct BackwardProducer {
       const u32 q_full = q_ring.full(q_at.stage());
       ptx::mbarrier_arrive_expect_tx(q_full, QTile::kBytes + Main::kRowBytes);
       tile::load_tile<QTile>(shared + Main::kQOffset + q_at.stage() * QTile::kBytes,
-                             map_of(args, 0, work.batch), q_full, row, at.head,
-                             place_of(work.batch));
+                             map_of(args, 0, shared), q_full, row, at.head, place_of(work.batch));
       ptx::bulk_load(shared + Main::kLseOffset + q_at.stage() * Main::kRowBytes,
                      args.negative_lse2 + line, Main::kRowBytes, q_full);
       if (step == 0) {
         ptx::mbarrier_arrive_expect_tx(shared + Main::kVFull, VTile::kBytes);
-        tile::load_tile<VTile>(shared + Main::kVOffset, map_of(args, 2, work.batch),
+        tile::load_tile<VTile>(shared + Main::kVOffset, map_of(args, 2, shared),
                                shared + Main::kVFull, work.key0, work.key_head,
                                place_of(work.batch));
       }
@@ -71,13 +71,31 @@ struct BackwardProducer {
       const u32 d_o_full = d_o_ring.full(d_o_at.stage());
       ptx::mbarrier_arrive_expect_tx(d_o_full, DoTile::kBytes + Main::kRowBytes);
       tile::load_tile<DoTile>(shared + Main::kDoOffset + d_o_at.stage() * DoTile::kBytes,
-                              map_of(args, 3, work.batch), d_o_full, row, at.head,
+                              map_of(args, 3, shared), d_o_full, row, at.head,
                               place_of(work.batch));
       ptx::bulk_load(shared + Main::kDeltaOffset + d_o_at.stage() * Main::kRowBytes,
                      args.delta + line, Main::kRowBytes, d_o_full);
       q_at.advance();
       d_o_at.advance();
       at.advance(work);
+    }
+  }
+
+  /// One thread: what the score reads in every cell.
+  HEDDLE_DEVICE static void load_scores(const BackwardArguments& args, u32 shared) {
+    using Tiles = typename Main::Tiles;
+    const typename Tiles::Ring ring{shared + Main::kTiledRing};
+    // Few registers are the producer's: all but the step's number is found anew.
+    tile::RingCount<C::kTiledStages> stage;
+#pragma unroll 1
+    for (u32 step = 0;; ++step) {
+      const BackwardWork work = Main::load_work(shared + Main::kWork);
+      if (step == work.steps()) break;
+      const typename Main::Step at(work, step);
+      ptx::mbarrier_wait(ring.empty(stage.stage()), stage.parity() ^ 1);
+      Tiles::load(args, shared + Main::kTiledOffset + stage.stage() * Tiles::kBytes,
+                  ring.full(stage.stage()), work.key0, at.tile * Main::kTileM, at.head, work.batch);
+      stage.advance();
     }
   }
 

@@ -133,12 +133,15 @@ struct BackwardScores {
     }
   }
 
-  /// S^T to P^T, rounded to operands. `lse` is where the step's -log-sum-exps lie.
-  HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& at) {
+  /// S^T to P^T, rounded to operands. `lse` is where the step's -log-sum-exps lie, `tiled` (if
+  /// kTiled) what the score reads of its cells.
+  HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& at,
+                                  typename Block::Tiles::Reader* tiled = nullptr) {
     const int row0 = at.tile * kTileM;
     lse += tile::fragment_column(thread) * 4;
 #pragma unroll
     for (int k = 0; k < kTileM / 16; ++k) {
+      if constexpr (Block::Tiles::kThere) tiled->take(k);
       float negative_lse2[2];
       const int row_k = row0 + tile::fragment_column(thread) + 16 * k;
 #pragma unroll
@@ -162,7 +165,8 @@ struct BackwardScores {
                                     work.q_length,
                                     work.kv_length,
                                     args.problem.forward.loads,
-                                    1.0f};
+                                    1.0f,
+                                    Block::Tiles::kThere ? tiled->at(n) : 0.0f};
             const float x = Score::value(cell);
             if constexpr (!C::kUnitSlope) slope[e] = Derivative::value(cell);
             s[n] = ptx::exp2(ptx::fma(x, Block::kToLog2, negative_lse2[e]));

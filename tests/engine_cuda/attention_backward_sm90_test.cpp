@@ -74,6 +74,58 @@ TEST(BackwardSm90Config, HeadsRunSideBySideWhereThatWasMeasuredToPay) {
   EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 2), 8);
 }
 
+AttentionBackwardProblem without_gradients_of_loads(AttentionBackwardProblem problem) {
+  problem.structure.load_gradients.clear();
+  return problem;
+}
+
+TEST(BackwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
+  for (int dim = 8; dim <= 256; dim += 8) {
+    for (const auto& features : {std::vector<Feature>{Feature::bias},
+                                 {Feature::boolean_mask},
+                                 {Feature::bias, Feature::philox},
+                                 {Feature::boolean_mask, Feature::lengths}}) {
+      const AttentionBackwardProblem problem =
+          without_gradients_of_loads(backward(dim, features, 784));
+      const auto config = configure_backward_sm90(problem);
+      ASSERT_TRUE(config.is_ok()) << dim << ": " << config.status().message();
+      EXPECT_EQ(config->tiled != problem::kAbsent, features[0] == Feature::bias || dim <= 192);
+      EXPECT_EQ(config->tile_m, 64);
+      EXPECT_LE(config->shared_bytes, 227 * 1024) << dim;
+    }
+  }
+  const AttentionBackwardProblem problem =
+      without_gradients_of_loads(backward(128, {Feature::bias}));
+  std::vector<problem::OperandId> loads;
+  const std::string source =
+      source_of_backward_sm90(problem, *configure_backward_sm90(problem), loads);
+  EXPECT_TRUE(loads.empty());
+  EXPECT_NE(source.find("kTiled = sm90::Tiled::values"), source.npos);
+  EXPECT_NE(source.find("cell.tiled"), source.npos);
+}
+
+TEST(BackwardSm90Config, LoadsByTheCellWhatTheCopyEngineCannotFetch) {
+  const auto tiled = [](const AttentionBackwardProblem& problem) {
+    return configure_backward_sm90(problem)->tiled;
+  };
+  const auto bias_of = [](const AttentionBackwardProblem& problem) {
+    return static_cast<size_t>(problem.structure.forward.score.nodes[1].operand);
+  };
+  AttentionBackwardProblem odd = without_gradients_of_loads(backward(64, {Feature::bias}, 777));
+  EXPECT_EQ(tiled(odd), problem::kAbsent);  // rows of 777 values
+  AttentionBackwardProblem f32 = without_gradients_of_loads(backward(64, {Feature::bias}));
+  f32.structure.forward.operands[bias_of(f32)].dtype = DataType::f32;
+  EXPECT_EQ(tiled(f32), problem::kAbsent);
+  AttentionBackwardProblem per_key = without_gradients_of_loads(backward(64, {Feature::bias}));
+  per_key.sizes.layouts[bias_of(per_key)].dims[2] = 1;
+  per_key.sizes.layouts[bias_of(per_key)].strides[2] = 0;
+  EXPECT_EQ(tiled(per_key), problem::kAbsent);
+  AttentionBackwardProblem across = without_gradients_of_loads(backward(64, {Feature::bias}));
+  std::swap(across.sizes.layouts[bias_of(across)].strides[2],
+            across.sizes.layouts[bias_of(across)].strides[3]);
+  EXPECT_EQ(tiled(across), problem::kAbsent);
+}
+
 TEST(BackwardSm90Config, GroupsOfHeadsGoDownwardsInAFixedCausalOrder) {
   AttentionBackwardProblem problem = backward(128, {Feature::causal, Feature::deterministic});
   EXPECT_FALSE(configure_backward_sm90(problem)->downwards);
@@ -135,8 +187,13 @@ TEST(BackwardSm90Config, RefusesWhatTheGeneralKernelsTake) {
   EXPECT_EQ(refusal(backward(256, {Feature::lengths, Feature::soft_cap})), "taken");
   EXPECT_EQ(refusal(backward(64, {Feature::dropout_mask})),
             "cuda: the Hopper backward draws dropout from a counter, without masks in memory");
-  EXPECT_EQ(refusal(backward(64, {Feature::bias})),
-            "cuda: the Hopper backward gives no gradients of what the score reads");
+  EXPECT_EQ(refusal(backward(128, {Feature::bias})), "taken");
+  for (const AttentionBackwardProblem& problem :
+       {backward(136, {Feature::bias}), backward(64, {Feature::bias}, 777)}) {
+    EXPECT_EQ(refusal(problem),
+              "cuda: the Hopper backward gives no gradients of what the score reads but of a bias "
+              "that comes by tiles");
+  }
   EXPECT_EQ(refusal(backward(64, {Feature::block_mask})),
             "cuda: the Hopper backward takes no block mask");
   EXPECT_NE(refusal(backward(64, {Feature::unaligned})), "taken");
@@ -178,6 +235,9 @@ TEST(BackwardSm90Launches, CoverRowsOfQueriesAndTilesOfKeys) {
             (Lines{"prepare 14 8 2", "main 112 1 1", "finish 7 8 2"}));
   problem.structure.d_q = problem::kAbsent;
   EXPECT_EQ(launched(problem), (Lines{"prepare 13 8 2", "main 112 1 1", "sink 8 1 1"}));
+  // A bias of 8 heads for all batch entries.
+  EXPECT_EQ(launched(backward(64, {Feature::bias}, 776)),
+            (Lines{"prepare 13 8 2", "main 112 1 1", "finish 13 8 2", "load 7 13 8"}));
 }
 
 TEST(BackwardSm90Launches, OfEmptyTensorsAreTheOnesThatWriteTheirZeros) {

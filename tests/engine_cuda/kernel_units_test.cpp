@@ -53,9 +53,12 @@ TEST(KernelUnits, AKeepMaskThatIsWrittenHasAKernelOfItsOwn) {
 }
 
 TEST(KernelUnits, OfABackwardAreHoppersWhereItTakesTheProblem) {
-  const auto names = [](std::vector<Feature> features, const char* architecture) {
-    const auto units = kernel_units(
-        backward_of({.features = std::move(features), .architecture = architecture}), architecture);
+  const auto names = [](std::vector<Feature> features, const char* architecture, int dim = 64) {
+    const auto units = kernel_units(backward_of({.qk_dim = dim,
+                                                 .v_dim = dim,
+                                                 .features = std::move(features),
+                                                 .architecture = architecture}),
+                                    architecture);
     std::vector<std::string> all;
     for (const KernelUnit& unit : *units) all.push_back(unit.name);
     return all;
@@ -66,8 +69,9 @@ TEST(KernelUnits, OfABackwardAreHoppersWhereItTakesTheProblem) {
                       "attention_backward_queries"};
   EXPECT_EQ(names({}, "sm_80"), general);
   EXPECT_EQ(names({Feature::dropout_mask}, "sm_90a"), general);
-  // A bias has its gradient from the general kernels, beside Hopper's.
-  EXPECT_EQ(names({Feature::bias}, "sm_90a"),
+  EXPECT_EQ(names({Feature::bias}, "sm_90a"), Names{"attention_backward"});
+  // Of wide heads a bias has its gradient from the general kernels, beside Hopper's.
+  EXPECT_EQ(names({Feature::bias}, "sm_90a", 136),
             (Names{"attention_backward", "attention_backward_delta", "attention_backward_load"}));
 }
 

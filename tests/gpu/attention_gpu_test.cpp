@@ -32,6 +32,10 @@ TEST_F(AttentionOnGpu, BackwardOfRaggedTensorsMatchesTheDefinition) {
   run([&options](Random& random) { return random_sdpa_backward(random, options); });
 }
 
+TEST_F(AttentionOnGpu, BackwardWithScoreTilesMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa_backward(random, score_tile_options()); });
+}
+
 // The narrowest heads have tiles of their own.
 TEST_F(AttentionOnGpu, BackwardOfNarrowHeadsMatchesTheDefinition) {
   AttentionOptions options = gpu_options();

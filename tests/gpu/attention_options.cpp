@@ -28,6 +28,15 @@ AttentionOptions aligned_backward_options() {
   return options;
 }
 
+AttentionOptions score_tile_options() {
+  AttentionOptions options = aligned_backward_options();
+  options.key_step = 16;
+  options.bias = 0.7;
+  options.score_mod = options.boolean_mask = 0.6;
+  options.padding = 0.2;
+  return options;
+}
+
 AttentionOptions f32_options() {
   AttentionOptions options = gpu_options();
   options.dtypes = {DataType::f32};

@@ -12,6 +12,8 @@ AttentionOptions gpu_options();
 AttentionOptions aligned_options();
 /// What Hopper's backward kernels take is drawn most often.
 AttentionOptions aligned_backward_options();
+/// With a bias or booleans in every cell, which the copy engine can fetch.
+AttentionOptions score_tile_options();
 /// In f32: any strides by the general kernels, aligned tensors of narrow heads by Hopper's.
 AttentionOptions f32_options();
 AttentionOptions aligned_f32_options();

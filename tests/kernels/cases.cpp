@@ -18,10 +18,11 @@ namespace {
 constexpr int64_t kBatch = 2, kHeads = 8;
 
 constexpr const char* kFeatureNames[] = {
-    "causal",    "window",   "soft_cap",       "bias",        "alibi",
-    "philox",    "threefry", "dropout_mask",   "block_mask",  "paged",
-    "unaligned", "log2",     "negative_scale", "sink",        "statistics",
-    "lengths",   "ragged",   "deterministic",  "rope_halves", "rope_interleaved"};
+    "causal",          "window",    "soft_cap", "bias",           "boolean_mask",
+    "alibi",           "philox",    "threefry", "dropout_mask",   "block_mask",
+    "paged",           "unaligned", "log2",     "negative_scale", "sink",
+    "statistics",      "lengths",   "ragged",   "deterministic",  "rope_halves",
+    "rope_interleaved"};
 
 /// Adds operands to a problem, and features that are made of some.
 class Builder {
@@ -85,6 +86,15 @@ void Builder::add(Feature feature) {
       const OperandId bias = operand(case_.dtype, {1, kHeads, case_.length, case_.length});
       structure_.score = {
           {{ScoreOp::dot}, {.op = ScoreOp::load, .operand = bias}, {ScoreOp::add, 0, 1}}, 2};
+      break;
+    }
+    case Feature::boolean_mask: {
+      const OperandId mask = operand(DataType::boolean, {kBatch, 1, case_.length, case_.length});
+      structure_.score = {{{.op = ScoreOp::load, .operand = mask},
+                           {ScoreOp::dot},
+                           constant(-std::numeric_limits<double>::infinity()),
+                           {ScoreOp::select, 0, 1, 2}},
+                          3};
       break;
     }
     case Feature::alibi: {
@@ -228,6 +238,14 @@ AttentionBackwardProblem backward_of(const Case& c) {
         {.load = bias, .gradient = like(bias), .derivative = {{{ScoreOp::gradient}}, 0}});
   }
   if (c.has(Feature::sink)) structure.d_sink = build.operand(DataType::f32, {1, kHeads, 1, 1});
+  if (c.has(Feature::boolean_mask)) {
+    const OperandId mask = forward.structure.score.nodes[0].operand;
+    structure.d_dot = {{{.op = ScoreOp::load, .operand = mask},
+                        {ScoreOp::gradient},
+                        {.op = ScoreOp::constant, .value = 0},
+                        {ScoreOp::select, 0, 1, 2}},
+                       3};
+  }
   if (c.has(Feature::soft_cap)) {
     // d/dx of 50 tanh(x / 50) is 1 - tanh(x / 50)^2.
     structure.d_dot = {{{ScoreOp::dot},

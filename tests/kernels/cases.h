@@ -13,7 +13,8 @@ enum class Feature {
   causal,
   window,
   soft_cap,
-  bias,
+  bias,          ///< and, in the backward, its gradient
+  boolean_mask,  ///< of every cell, which selects the score or -inf
   alibi,
   philox,
   threefry,

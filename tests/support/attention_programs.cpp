@@ -45,6 +45,7 @@ class Draw {
     // Bottom-right bounds want no more queries than keys: variants agree in that.
     const bool keys_suffice = random.is_variant() && wants(0.7);
     if (keys_suffice && q_length_ > kv_length_) std::swap(q_length_, kv_length_);
+    kv_length_ = (kv_length_ + options.key_step - 1) / options.key_step * options.key_step;
     qk_dim_ = 8 * structure_.integer(1, options.max_head_dim / 8);
     v_dim_ = wants(0.6) ? qk_dim_ : 8 * structure_.integer(1, options.max_head_dim / 8);
     // Large heads are few.

@@ -22,6 +22,7 @@ struct AttentionOptions {
   double log2_input = 0.15;
   double bias = 0.3, alibi = 0.2;
   double padding = 0.4, cumulative = 0.4, ragged = 0.4;  ///< the last two given padding
+  int64_t key_step = 1;                                  ///< key lengths are multiples of it
   double row_offsets = 0.5;  ///< of a ragged tensor: in whole rows, else in elements
   double bounds = 0.5, bottom_right = 0.5;
   double score_mod = 0.25;

@@ -22,7 +22,7 @@ using problem::OperandId;
 
 constexpr int kMaxHeadDim = 256, kMaxHeadDimOfF32 = 64;
 constexpr int64_t kMaxBatchOfF32 = 16383;
-constexpr int64_t kMostBlocks = INT32_MAX;
+constexpr int64_t kMostBlocks = INT32_MAX, kMostBlocksAcross = 65535;
 
 bool has_lengths(const AttentionStructure& forward) {
   return forward.q_lengths != kAbsent || forward.kv_lengths != kAbsent;
@@ -59,8 +59,6 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
   if (forward.dropout.kind == problem::Dropout::Kind::threefry &&
       std::max(forward.qk_head_dim, forward.v_head_dim) > 192)
     return refuse("takes threefry dropout up to head_dim 192");
-  if (!structure.load_gradients.empty())
-    return refuse("gives no gradients of what the score reads");
   if (forward.block_mask != kAbsent) return refuse("takes no block mask");
   for (const problem::KeyBound& bound : forward.bounds) {
     if (bound.operand != kAbsent &&
@@ -114,20 +112,79 @@ Status check_f32(const AttentionBackwardStructure& structure, const AttentionSiz
   return {};
 }
 
+/// The operand that the score or its derivative reads in every cell and that comes by tiles, if
+/// there is one that the copy engine can move.
+OperandId tiled_operand(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
+  const AttentionStructure& forward = structure.forward;
+  const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
+  // In a fixed order the warp that would fetch them takes turns.
+  if (widest > 128 && structure.deterministic) return kAbsent;
+  for (const problem::ScoreExpression* expression : {&forward.score, &structure.d_dot}) {
+    for (const problem::ScoreNode& node : expression->nodes) {
+      if (node.op != problem::ScoreOp::load) continue;
+      const DataType dtype = forward.operands[static_cast<size_t>(node.operand)].dtype;
+      const Dims& dims = sizes.layouts[static_cast<size_t>(node.operand)].dims;
+      const bool fits = dtype == DataType::bf16 || dtype == DataType::f16 ||
+                        (dtype == DataType::boolean && widest <= 192);
+      if (fits && dims[2] > 1 && dims[3] > 1 && check_copies(forward, sizes, node.operand).is_ok())
+        return node.operand;
+    }
+  }
+  return kAbsent;
+}
+
+/// Whether the gradients of what the score reads are one of the operand that comes by tiles, and
+/// the score's own.
+bool sums_load_gradient(const AttentionBackwardStructure& structure, const AttentionSizes& sizes,
+                        OperandId tiled) {
+  if (structure.load_gradients.size() != 1) return false;
+  const problem::LoadGradient& wanted = structure.load_gradients[0];
+  const auto type = [&](OperandId id) {
+    return structure.forward.operands[static_cast<size_t>(id)].dtype;
+  };
+  const problem::ScoreExpression& derivative = wanted.derivative;
+  if (wanted.load != tiled || type(tiled) == DataType::boolean ||
+      type(wanted.gradient) != type(tiled) ||
+      derivative.nodes[static_cast<size_t>(derivative.root)].op != problem::ScoreOp::gradient) {
+    return false;
+  }
+  const Dims& dims = sizes.layouts[static_cast<size_t>(tiled)].dims;
+  return std::max(structure.forward.qk_head_dim, structure.forward.v_head_dim) <= 128 &&
+         dims[0] * dims[1] <= kMostBlocksAcross && sizes.q_length <= 64 * kMostBlocksAcross;
+}
+
 int64_t rounded_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+bool is_boolean(const AttentionStructure& structure, OperandId id) {
+  return structure.operands[static_cast<size_t>(id)].dtype == DataType::boolean;
+}
+
+/// Of a tile of 64 queries: 128 booleans a line, or boxes of 64 values.
+int64_t tiled_bytes(const AttentionStructure& structure, const BackwardSm90Config& config) {
+  return 64 * 128 * (is_boolean(structure, config.tiled) ? 1 : config.tile_n / 64);
+}
 
 int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Config& config) {
   // Boxes of 64 columns, of every plane.
   const int64_t qk = (structure.qk_head_dim + 63) / 64 * config.planes,
                 v = (structure.v_head_dim + 63) / 64 * config.planes;
   const bool drops = structure.dropout.kind != problem::Dropout::Kind::none;
+  const int64_t tiled =
+      config.tiled == kAbsent ? 0 : config.tiled_stages * (tiled_bytes(structure, config) + 16);
   if (config.wide) {
-    return 3 * 64 * 128 * (qk + v) + (drops ? 2 * 8192 + 512 + 48 : 4 * 8192 + 80) + 4 * 256 + 64 +
-           48 + 96 * config.turns + 1024;
+    const int64_t handovers = drops || tiled > 0 ? 1 : 2;
+    return 3 * 64 * 128 * (qk + v) + handovers * (2 * 8192 + 32) + (drops ? 512 : 0) + 16 + tiled +
+           4 * 256 + 64 + 48 + 96 * config.turns + 1024;
   }
   const int64_t m = config.tile_m, part = m == 64 ? config.dq_width / 2 : config.dq_width;
   return 128 * (128 * (qk + v) + m * (3 * qk + 2 * v)) + 2 * 128 * 2 * m * config.planes +
-         2 * 256 * part + 20 * m + 32 + 80 + 48 + 1024;
+         2 * 256 * part + 20 * m + 32 + 80 + tiled + 48 + 1024;
+}
+
+/// Two stages of K and V, 128 rows each, Q and dO, 64 rows, the operand, and two statistics.
+int64_t load_shared_bytes(const AttentionStructure& structure) {
+  const int64_t boxes = (structure.qk_head_dim + 63) / 64 + (structure.v_head_dim + 63) / 64;
+  return 2 * (192 * 128 * boxes + 2 * 8192 + 2 * 256) + 32 + 1024;
 }
 
 /// How many heads run side by side, by measurement: kernels/notes/sm90_attention_backward.md.
@@ -166,7 +223,9 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   }
   // Tiles by measurement: kernels/notes/sm90_attention_backward.md.
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
-  config.tile_m = widest <= 64 && config.unit_slope && !drops && config.planes == 1 ? 128 : 64;
+  config.tiled = tiled_operand(structure, sizes);
+  const bool narrow = config.unit_slope && !drops && config.planes == 1 && config.tiled == kAbsent;
+  config.tile_m = widest <= 64 && narrow ? 128 : 64;
   config.dk_under_dp = widest > 64 && forward.score.is_identity() && !drops;
   config.dq_width = config.tile_m == 128 ? static_cast<int>(rounded_up(forward.qk_head_dim, 16))
                     : forward.qk_head_dim > 64 ? 128
@@ -177,6 +236,15 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
     config.threads = 512;
     config.dq_width = static_cast<int>(rounded_up(forward.qk_head_dim, 64));
     config.turns = static_cast<int>(rounded_up(forward.qk_head_dim, 128) / 128);
+  }
+  if (config.tiled != kAbsent &&
+      (widest <= 64 || (widest <= 128 && is_boolean(forward, config.tiled))))
+    config.tiled_stages = 2;
+  if (!structure.load_gradients.empty()) {
+    if (!sums_load_gradient(structure, sizes, config.tiled))
+      return refuse("gives no gradients of what the score reads but of a bias that comes by tiles");
+    config.load_gradient = true;
+    config.load_shared_bytes = load_shared_bytes(forward);
   }
   config.downwards =
       structure.deterministic && config.upper_varies && sizes.q_heads > sizes.k_heads;
@@ -218,15 +286,25 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
                                     std::vector<OperandId>& loads) {
   const AttentionBackwardStructure& structure = problem.structure;
   const AttentionStructure& forward = structure.forward;
-  const std::string score =
-      score_source("Score", forward.score, forward.operands, loads, &problem.sizes.layouts);
-  const std::string derivative =
-      score_source("Derivative", structure.d_dot, forward.operands, loads, &problem.sizes.layouts);
+  const std::string score = score_source("Score", forward.score, forward.operands, loads,
+                                         &problem.sizes.layouts, config.tiled);
+  const std::string derivative = score_source("Derivative", structure.d_dot, forward.operands,
+                                              loads, &problem.sizes.layouts, config.tiled);
   const bool pairs = config.planes > 1;
+  std::string tiled;
+  if (config.tiled != kAbsent) {
+    const bool booleans = is_boolean(forward, config.tiled);
+    const DataType dtype = forward.operands[static_cast<size_t>(config.tiled)].dtype;
+    tiled = fmt::format(
+        "  static constexpr sm90::Tiled kTiled = sm90::Tiled::{};\n"
+        "  using TiledElement = {};\n"
+        "  static constexpr int kTiledStages = {};\n",
+        booleans ? "booleans" : "values", device_type(dtype), config.tiled_stages);
+  }
   std::string source = fmt::format(
       "#include \"sm90/attention_backward{}.cuh\"\n"
       "#include \"sm90/attention_backward_rows.cuh\"\n"
-      "{}"
+      "{}{}"
       "namespace heddle {{\n"
       "struct Config : sm90::BackwardConfig {{\n"
       "  using Element = {};\n"
@@ -235,6 +313,7 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
       "  static constexpr bool kLengths = {}, kUnitSlope = {}, kInputIsLog2 = {};\n"
       "  static constexpr bool kDeterministic = {}, kDownwards = {};\n"
       "  static constexpr attention::Dropout kDropout = attention::Dropout::{};\n"
+      "{}"
       "}};\n"
       "{}{}"
       "using Main = sm90::AttentionBackward{}>;\n"
@@ -247,15 +326,24 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
       : pairs     ? "_f32"
                   : "",
       config.lengths ? kSequenceMapsInclude : "",
+      config.load_gradient ? "#include \"sm90/attention_backward_load.cuh\"\n" : "",
       pairs ? "f16" : device_type(forward.operands[static_cast<size_t>(forward.q)].dtype),
       config.planes, forward.qk_head_dim, forward.v_head_dim, config.tile_m, config.wide ? 2 : 3,
       config.dk_under_dp, config.lower_varies, config.upper_varies, config.lengths,
       config.unit_slope, forward.softmax_input_is_log2, structure.deterministic, config.downwards,
-      dropout_name(forward.dropout.kind), score, derivative,
+      dropout_name(forward.dropout.kind), tiled, score, derivative,
       pairs         ? "F32<Config"
       : config.wide ? "Wide<Config, Score, Derivative"
                     : "<Config, Score, Derivative",
       config.shared_bytes, config.dq_width, config.tile_n, config.threads, config.turns);
+  if (config.load_gradient) {
+    source += fmt::format(
+        "namespace heddle {{\n"
+        "using Load = sm90::AttentionBackwardLoad<Config, Score>;\n"
+        "static_assert(Load::kSharedBytes == {} && Load::kThreads == {}, \"as launched\");\n"
+        "}}  // namespace heddle\n",
+        config.load_shared_bytes, kBackwardSm90LoadThreads);
+  }
   const auto kernel = [&](const char* name, int threads, const char* body) {
     source += fmt::format(
         "extern \"C\" __global__ void __launch_bounds__({}, 1)\n"
@@ -270,6 +358,7 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
     kernel(kBackwardSm90Names[2], kBackwardSm90RowThreads, "Rows::finish");
   if (structure.d_sink != kAbsent)
     kernel(kBackwardSm90Names[3], kBackwardSm90RowThreads, "Rows::sink");
+  if (config.load_gradient) kernel(kBackwardSm90Names[4], kBackwardSm90LoadThreads, "Load::run");
   if (config.lengths) source += source_of_sequence_maps();
   if (pairs) source += f16_pairs_source();
   return source;

@@ -26,11 +26,14 @@ struct BackwardSm90Config {
   bool lower_varies = false, upper_varies = false;
   bool lengths = false;    ///< or ragged tensors: maps per batch entry, in the workspace
   bool unit_slope = true;  ///< d score / d dot is 1
-  bool downwards = false;  ///< from the last query tile down
-  int section = 1;         ///< heads whose blocks run together
-  int dq_width = 128;      ///< f32 sums of a query row, in the workspace
-  int64_t q_rounded = 0;   ///< q_length rounded up to tile_m
-  int64_t shared_bytes = 0;
+  problem::OperandId tiled = problem::kAbsent;  ///< what the score reads of its cells by tiles
+  int tiled_stages = 1;
+  bool load_gradient = false;  ///< of `tiled`, by a kernel of its own
+  bool downwards = false;      ///< from the last query tile down
+  int section = 1;             ///< heads whose blocks run together
+  int dq_width = 128;          ///< f32 sums of a query row, in the workspace
+  int64_t q_rounded = 0;       ///< q_length rounded up to tile_m
+  int64_t shared_bytes = 0, load_shared_bytes = 0;
 };
 
 /// Where the workspace holds what (kernels/sm90/backward_arguments.h), in bytes; linear in the
@@ -47,13 +50,13 @@ Result<BackwardSm90Config> configure_backward_sm90(
 BackwardSm90Workspace workspace_of(const problem::AttentionBackwardProblem& problem,
                                    const BackwardSm90Config& config);
 
-/// The translation unit's name, and those of its kernels in the order they run. `finish` and `sink`
+/// The translation unit's name, and those of its kernels in the order they run. The last three
 /// run if their gradients are wanted. With lengths, sequence maps are made before.
 inline constexpr const char* kBackwardSm90Name = "attention_backward";
 inline constexpr const char* kBackwardSm90Names[] = {
     "attention_backward_prepare", "attention_backward_main", "attention_backward_finish",
-    "attention_backward_sink"};
-inline constexpr int kBackwardSm90RowThreads = 256;
+    "attention_backward_sink", "attention_backward_load"};
+inline constexpr int kBackwardSm90RowThreads = 256, kBackwardSm90LoadThreads = 288;
 
 /// The translation unit of all of them.
 std::string source_of_backward_sm90(const problem::AttentionBackwardProblem& problem,

@@ -124,6 +124,11 @@ std::vector<MappedOperand> mapped_operands(const AttentionBackwardProblem& probl
                                {structure.d_o, config.tile_m, &Arguments::d_o}}) {
     mapped.push_back({id, map_shape(structure.forward, problem.sizes, id, rows), map});
   }
+  if (config.tiled != kAbsent) {
+    mapped.push_back({config.tiled,
+                      map_shape(structure.forward, problem.sizes, config.tiled, config.tile_m),
+                      &Arguments::tiled});
+  }
   return mapped;
 }
 
@@ -132,7 +137,7 @@ std::vector<MappedOperand> mapped_operands(const AttentionBackwardProblem& probl
 std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwardProblem& problem,
                                                           const BackwardSm90Config& config) {
   const AttentionSizes& sizes = problem.sizes;
-  const auto& [prepare, main, finish, sink] = kBackwardSm90Names;
+  const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
   const auto heads = static_cast<unsigned>(sizes.q_heads),
              batch = static_cast<unsigned>(sizes.batch);
   const int64_t key_tiles = (sizes.kv_length + config.tile_n - 1) / config.tile_n;
@@ -157,6 +162,15 @@ std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwar
   }
   if (problem.structure.d_sink != kAbsent)
     launches.push_back({sink, {.grid_x = heads, .threads = kBackwardSm90RowThreads}});
+  if (config.load_gradient) {
+    const Dims& dims = sizes.layouts[static_cast<size_t>(config.tiled)].dims;
+    launches.push_back({load,
+                        {.grid_x = static_cast<unsigned>(key_tiles),
+                         .grid_y = static_cast<unsigned>(config.q_rounded / config.tile_m),
+                         .grid_z = static_cast<unsigned>(dims[0] * dims[1]),
+                         .threads = kBackwardSm90LoadThreads,
+                         .shared_bytes = static_cast<unsigned>(config.load_shared_bytes)}});
+  }
   return launches;
 }
 
@@ -194,6 +208,8 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm90(const Driver& driver, con
   }
   ParameterBlock<attention::BackwardParameters> block(structure.forward, problem.sizes);
   fill_backward(block, structure, problem.sizes, loads);
+  if (config.load_gradient)
+    block.tensor(block.parameters.d_load, structure.load_gradients[0].gradient);
   sm90::BackwardArguments arguments{};
   arguments.q_rounded = static_cast<int>(config.q_rounded);
   arguments.section = config.section;
@@ -204,9 +220,18 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm90(const Driver& driver, con
         structure.d_o, structure.d_q, structure.d_k, structure.d_v}) {
     if (id != kAbsent) aligned.push_back(id);
   }
+  if (config.tiled != kAbsent) {
+    const Dims& dims = problem.sizes.layouts[static_cast<size_t>(config.tiled)].dims;
+    arguments.tiled_per_batch = dims[0] > 1;
+    arguments.tiled_per_head = dims[1] > 1;
+    aligned.push_back(config.tiled);
+  }
   std::string description =
-      fmt::format("attention backward, Hopper kernels, {} x {} tiles{}{}, {}", config.tile_m,
-                  config.tile_n, config.planes > 1 ? " of f16 pairs" : "",
+      fmt::format("attention backward, Hopper kernels{}, {} x {} tiles{}{}, {}",
+                  config.load_gradient      ? " with score tiles and their gradient"
+                  : config.tiled != kAbsent ? " with score tiles"
+                                            : "",
+                  config.tile_m, config.tile_n, config.planes > 1 ? " of f16 pairs" : "",
                   structure.deterministic ? " in a fixed order" : "", architecture_of(device));
   return std::make_shared<const BackwardSm90Plan>(
       driver, std::move(sequence_maps), std::move(steps), std::move(pairs), arguments,

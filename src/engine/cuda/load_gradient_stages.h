@@ -1,5 +1,5 @@
-// A backward that wants gradients of what the score reads (dBias) beside others, on Hopper: its
-// kernels give none, so they compute dQ, dK, dV and dSink, and the general ones the rest.
+// A backward that wants gradients of what the score reads (dBias) beside others, on Hopper: where
+// its kernels do not give them, they compute dQ, dK, dV and dSink, and the general ones the rest.
 #pragma once
 
 #include "engine/cuda/stages.h"

@@ -20,7 +20,8 @@ std::string constant_source(double value) {
 
 std::string node_source(const ScoreNode& node, const std::vector<problem::OperandType>& operands,
                         std::vector<problem::OperandId>& loads,
-                        const std::vector<problem::OperandLayout>* layouts) {
+                        const std::vector<problem::OperandLayout>* layouts,
+                        problem::OperandId tiled) {
   const std::string a = fmt::format("t{}", node.a), b = fmt::format("t{}", node.b),
                     c = fmt::format("t{}", node.c);
   const auto infix = [&](const char* op) { return fmt::format("{} {} {}", a, op, b); };
@@ -48,6 +49,7 @@ std::string node_source(const ScoreNode& node, const std::vector<problem::Operan
     case ScoreOp::constant:
       return constant_source(node.value);
     case ScoreOp::load: {
+      if (node.operand == tiled) return "cell.tiled";
       const auto at = std::find(loads.begin(), loads.end(), node.operand);
       const auto number = at - loads.begin();
       if (at == loads.end()) loads.push_back(node.operand);
@@ -171,12 +173,13 @@ std::string device_type(DataType type) {
 std::string score_source(const std::string& name, const problem::ScoreExpression& expression,
                          const std::vector<problem::OperandType>& operands,
                          std::vector<problem::OperandId>& loads,
-                         const std::vector<problem::OperandLayout>* layouts) {
+                         const std::vector<problem::OperandLayout>* layouts,
+                         problem::OperandId tiled) {
   std::string body;
   if (!expression.is_identity()) {
     for (size_t n = 0; n < expression.nodes.size(); ++n) {
       const ScoreNode& node = expression.nodes[n];
-      std::string value = node_source(node, operands, loads, layouts);
+      std::string value = node_source(node, operands, loads, layouts, tiled);
       if (node.op == ScoreOp::divide) {
         const ScoreNode& divisor = expression.nodes[static_cast<size_t>(node.b)];
         if (has_reciprocal(divisor))

@@ -22,7 +22,10 @@ MapShape map_shape(const problem::AttentionStructure& structure,
   const problem::OperandLayout& layout = sizes.layouts[static_cast<size_t>(id)];
   const auto element = static_cast<uint64_t>(size_of(type.dtype));
   MapShape shape;
-  shape.type = type.dtype == DataType::f16 ? TensorMapType::float16 : TensorMapType::bfloat16;
+  shape.type = type.dtype == DataType::f16       ? TensorMapType::float16
+               : type.dtype == DataType::boolean ? TensorMapType::uint8
+                                                 : TensorMapType::bfloat16;
+  shape.box_columns = static_cast<unsigned>(128 / element);
   shape.box_rows = static_cast<unsigned>(box_rows);
   const bool ragged = type.ragged_offsets != problem::kAbsent;
   for (int i = 0; i < 4; ++i) {
@@ -41,7 +44,7 @@ Status encode(const Driver& driver, const MapShape& shape, void* address, Tensor
   for (uint64_t dim : shape.dims) {
     if (dim == 0) return {};
   }
-  const unsigned box[4] = {64, shape.box_rows, 1, 1};
+  const unsigned box[4] = {shape.box_columns, shape.box_rows, 1, 1};
   const unsigned ones[4] = {1, 1, 1, 1};
   return driver.check(driver.tensor_map_encode_tiled(
                           &map, shape.type, 4, address, shape.dims, shape.stride_bytes, box, ones,

@@ -11,7 +11,8 @@ struct MapShape {
   TensorMapType type = TensorMapType::bfloat16;
   uint64_t dims[4] = {};
   uint64_t stride_bytes[3] = {};  ///< of dims 1, 2, 3
-  unsigned box_rows = 64;         ///< the box is 64 columns (128 bytes, swizzled) wide
+  unsigned box_columns = 64;      ///< of 128 bytes, swizzled
+  unsigned box_rows = 64;
 };
 
 /// Whether the copy engine can move `id`: contiguous columns, all other strides positive multiples
@@ -19,7 +20,7 @@ struct MapShape {
 Status check_copies(const problem::AttentionStructure& structure,
                     const problem::AttentionSizes& sizes, problem::OperandId id);
 
-/// The map of a 16-bit operand with contiguous columns.
+/// The map of an operand of 16-bit elements or booleans with contiguous columns.
 MapShape map_shape(const problem::AttentionStructure& structure,
                    const problem::AttentionSizes& sizes, problem::OperandId id, int box_rows);
 
