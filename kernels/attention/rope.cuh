@@ -1,33 +1,21 @@
 // Rotary embedding of rows of 16-bit elements:
 //   y = scale * R(angle) x   on the trailing rope_dim columns, scale * x on those before,
 // where R turns pairs of columns: (j, j + rope_dim/2) for halves (NeoX), (2j, 2j+1) for interleaved
-// (GPT-J), counted from the first rotated column. Results are rounded to the element type once.
+// (GPT-J), counted from the first rotated column. Cosines and sines are rounded to 2^-12 of the
+// largest of their row, results to the element type.
 #pragma once
 
 #include "../ptx/math.cuh"
+#include "../ptx/sync.cuh"
 #include "../streaming/sine_cosine.cuh"
 #include "operand.cuh"
 #include "rope_parameters.h"
 
 namespace heddle::attention {
 
-/// Row of the tables for row `row` of a sequence.
-HEDDLE_DEVICE i64 rope_position(const RopeParameters& rope, int batch, int row) {
-  i64 at = row;
-  if (rope.positions != nullptr) {
-    const i64 value = load_integer(
-        rope.positions, batch * rope.position_batch_stride + row * rope.position_row_stride,
-        rope.positions_are_64_bit);
-    at = rope.positions_per_row ? value : row + value;
-  }
-  at = at < rope.table_rows ? at : rope.table_rows - 1;
-  return at > 0 ? at : 0;
-}
-
 /// Turns eight pairs (x, y) packed in two 16-byte chunks.
 template <typename T>
-HEDDLE_DEVICE void rotate_halves(u32 (&x)[4], u32 (&y)[4], const float (&c)[8], const float (&s)[8],
-                                 float scale) {
+HEDDLE_DEVICE void rotate_halves(u32 (&x)[4], u32 (&y)[4], const u32 (&rotations)[8], float scale) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     float a[2], b[2];
@@ -36,8 +24,10 @@ HEDDLE_DEVICE void rotate_halves(u32 (&x)[4], u32 (&y)[4], const float (&c)[8], 
     float u[2], v[2];
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-      u[n] = scale * (a[n] * c[2 * i + n] - b[n] * s[2 * i + n]);
-      v[n] = scale * (b[n] * c[2 * i + n] + a[n] * s[2 * i + n]);
+      float c, s;
+      ptx::unpack<f16>(rotations[2 * i + n], c, s);
+      u[n] = scale * (a[n] * c - b[n] * s);
+      v[n] = scale * (b[n] * c + a[n] * s);
     }
     x[i] = ptx::pack<T>(u[0], u[1]);
     y[i] = ptx::pack<T>(v[0], v[1]);
@@ -46,13 +36,13 @@ HEDDLE_DEVICE void rotate_halves(u32 (&x)[4], u32 (&y)[4], const float (&c)[8], 
 
 /// Turns the four neighbouring pairs of one 16-byte chunk.
 template <typename T>
-HEDDLE_DEVICE void rotate_interleaved(u32 (&x)[4], const float (&c)[4], const float (&s)[4],
-                                      float scale) {
+HEDDLE_DEVICE void rotate_interleaved(u32 (&x)[4], const u32 (&rotations)[4], float scale) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    float a, b;
+    float a, b, c, s;
     ptx::unpack<T>(x[i], a, b);
-    x[i] = ptx::pack<T>(scale * (a * c[i] - b * s[i]), scale * (b * c[i] + a * s[i]));
+    ptx::unpack<f16>(rotations[i], c, s);
+    x[i] = ptx::pack<T>(scale * (a * c - b * s), scale * (b * c + a * s));
   }
 }
 
@@ -66,57 +56,113 @@ HEDDLE_DEVICE void scale_chunk(u32 (&x)[4], float scale) {
   }
 }
 
-/// A share of a row's pairs, and their cosines and sines: 8 pairs whose columns are two chunks of 8
-/// (halves), or 4 pairs in one chunk (interleaved).
+/// A share of a row's pairs and their rotations: 8 pairs whose columns are two chunks of 8
+/// (halves), or 4 pairs in one chunk (interleaved). A row's rotations lie so that the first four of
+/// each unit come before the second four of any: eight units then load from 128 bytes.
 template <int kDim, int kRopeDim, RopePairing kPairing>
 struct RopeUnit {
   static constexpr bool kHalves = kPairing == RopePairing::halves;
   static constexpr int kPairs = kHalves ? 8 : 4;
   static constexpr int kCount = kRopeDim / 2 / kPairs;  ///< of a row
   static constexpr int kFirst = (kDim - kRopeDim) / 8;  ///< chunks before the rotated ones
+  static constexpr int kRowBytes = 2 * kRopeDim;        ///< of rotations
   static_assert(kRopeDim % (2 * kPairs) == 0, "pairs come in whole chunks");
   static_assert((kDim - kRopeDim) % 8 == 0, "columns before the rotated ones come in chunks of 8");
 
-  float4 cosines[kPairs / 4], sines[kPairs / 4];
+  /// Where the rotation of a pair lies in its row.
+  HEDDLE_DEVICE static int place(int pair) {
+    return pair % kPairs / 4 * (4 * kCount) + pair / kPairs * 4 + pair % 4;
+  }
 
-  HEDDLE_DEVICE void load_tables(const RopeParameters& rope, i64 position, int n) {
-    const i64 start = position * rope.table_stride + kPairs * n;
+  u32 rotations[kPairs];
+  float scale;
+
+  /// The rotations of unit `n` of a row; load(place, value) loads four from a place in the row.
+  template <class Load>
+  HEDDLE_DEVICE void load_rotations(int n, const Load& load) {
 #pragma unroll
-    for (int i = 0; i < kPairs / 4; ++i) {
-      cosines[i] = __ldg(reinterpret_cast<const float4*>(rope.cosines + start) + i);
-      sines[i] = __ldg(reinterpret_cast<const float4*>(rope.sines + start) + i);
+    for (int i = 0; i < kPairs; i += 4) {
+      u32 four[4];
+      load(i * kCount + 4 * n, four);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) rotations[i + j] = four[j];
     }
   }
 
   /// Turns unit `n` of a row; chunks are reached through load(chunk, value) and store(chunk,
   /// value).
   template <typename T, class Load, class Store>
-  HEDDLE_DEVICE void rotate(int n, float scale, const Load& load, const Store& store) const {
+  HEDDLE_DEVICE void rotate(int n, const Load& load, const Store& store) const {
     u32 x[4];
     load(kFirst + n, x);
-    const float c[4] = {cosines[0].x, cosines[0].y, cosines[0].z, cosines[0].w},
-                s[4] = {sines[0].x, sines[0].y, sines[0].z, sines[0].w};
     if constexpr (kHalves) {
-      const float4 c1 = cosines[kPairs / 4 - 1], s1 = sines[kPairs / 4 - 1];
       u32 y[4];
       load(kFirst + kCount + n, y);
-      rotate_halves<T>(x, y, {c[0], c[1], c[2], c[3], c1.x, c1.y, c1.z, c1.w},
-                       {s[0], s[1], s[2], s[3], s1.x, s1.y, s1.z, s1.w}, scale);
+      rotate_halves<T>(x, y, rotations, scale);
       store(kFirst + kCount + n, y);
     } else {
-      rotate_interleaved<T>(x, c, s, scale);
+      rotate_interleaved<T>(x, rotations, scale);
     }
     store(kFirst + n, x);
   }
 };
 
-/// Tables from angles: one thread an entry of [rows, columns].
-HEDDLE_DEVICE void rope_tables(const RopeTableArguments& args) {
-  const int index = blockIdx.x * blockDim.x + threadIdx.x;
-  if (index >= args.rows * args.columns) return;
-  const int row = index / args.columns, column = index % args.columns;
-  const float angle = args.angles[row * args.row_stride + column * args.column_stride];
-  streaming::sine_cosine(angle, args.sines[index], args.cosines[index]);
+/// Row of the tables for row `row` of a sequence.
+HEDDLE_DEVICE i64 rope_position(const RotationArguments& args, int batch, int row) {
+  i64 at = row;
+  if (args.positions != nullptr) {
+    const i64 value = load_integer(
+        args.positions, batch * args.position_batch_stride + row * args.position_row_stride,
+        args.positions_are_64_bit);
+    at = args.positions_per_row ? value : row + value;
+  }
+  at = at < args.table_rows ? at : args.table_rows - 1;
+  return at > 0 ? at : 0;
+}
+
+/// The rotations of one row for each warp; blocks of kRotationThreads.
+template <int kRopeDim, RopePairing kPairing>
+HEDDLE_DEVICE void make_rotations(const RotationArguments& args) {
+  using Unit = RopeUnit<kRopeDim, kRopeDim, kPairing>;
+  constexpr int kPairs = kRopeDim / 2, kPerLane = ceil_div(kPairs, 32);
+  ptx::grid_dependency_wait();
+  ptx::grid_dependents_launch();
+  const int index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (index == 0 && lane == 0 && args.counter != nullptr) *args.counter = 0;
+  if (index >= args.batches * args.rows) return;
+  const int batch = index / args.rows;
+  const int row = min_of(index - batch * args.rows, args.length - 1);
+  const i64 position = rope_position(args, batch, row);
+  float cosines[kPerLane], sines[kPerLane], largest = 0;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int pair = lane + 32 * i;
+    cosines[i] = sines[i] = 0;
+    if (pair >= kPairs) continue;
+    const i64 first = position * args.first_stride[0] + pair * args.first_stride[1];
+    if (args.angles != nullptr) {
+      streaming::sine_cosine(args.angles[first], sines[i], cosines[i]);
+    } else {
+      cosines[i] = args.cosines[first];
+      sines[i] = args.sines[position * args.second_stride[0] + pair * args.second_stride[1]];
+    }
+    largest = ptx::max(largest, ptx::max(fabsf(cosines[i]), fabsf(sines[i])));
+  }
+#pragma unroll
+  for (int apart = 16; apart > 0; apart /= 2)
+    largest = ptx::max(largest, __shfl_xor_sync(0xffffffffu, largest, apart));
+  // A power of two whose reciprocal is one too.
+  const int exponent = min_of(max_of(__float_as_int(largest) >> 23, 1), 253);
+  const float unit = __int_as_float(exponent << 23),
+              per_unit = __int_as_float((254 - exponent) << 23);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int pair = lane + 32 * i;
+    if (pair < kPairs)
+      args.rotations[i64{index} * kPairs + Unit::place(pair)] =
+          ptx::pack<f16>(cosines[i] * per_unit, sines[i] * per_unit);
+  }
+  if (lane == 0) args.scales[index] = unit * args.scale;
 }
 
 }  // namespace heddle::attention

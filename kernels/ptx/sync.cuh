@@ -56,9 +56,11 @@ HEDDLE_DEVICE void registers_grow() {
 /// without programmatic dependent launch.
 HEDDLE_DEVICE void grid_dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-/// Lets dependent launches begin their prologue.
+/// Lets dependent launches begin their prologue; before sm_90 there are none.
 HEDDLE_DEVICE void grid_dependents_launch() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 HEDDLE_DEVICE void cluster_sync() {

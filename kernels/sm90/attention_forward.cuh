@@ -21,6 +21,7 @@
 #include "forward_producer.cuh"
 #include "forward_rope.cuh"
 #include "forward_scores.cuh"
+#include "forward_staging.cuh"
 #include "forward_tiles.cuh"
 
 namespace heddle::sm90 {
@@ -33,6 +34,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
   using Block::kEarlyRelease;
   using Block::kPvSlices;
   using Block::kQkSlices;
+  using Block::kStagedRotations;
   using Block::kTileN;
   using Block::kWide;
   using typename Block::C;
@@ -84,6 +86,15 @@ struct AttentionForward : ForwardBlock<Config, Score> {
         tiles.wait_q();
       else
         ForwardRope<Block>::wait_and_rotate(args, tiles, work);
+    }
+
+    /// The same with staged rotations, also past the last query tile: then for the staging to be
+    /// free. It comes before the O of the tile before is staged.
+    HEDDLE_DEVICE void take_q(const Work& work) const {
+      if (work.q_tile >= 0)
+        wait_q(work);
+      else
+        tiles.wait_staging();
     }
 
     /// s = Q K^T for the tiles at hand; asynchronous, one group.
@@ -139,7 +150,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       Scores s;
       const int key_end = work.key_end_of(consumer);
       scores.scale_for(work);
-      wait_q(work);
+      if constexpr (!kStagedRotations) wait_q(work);
       tiles.skip_k(work.key_end - key_end);
       tiles.wait_k();
       issue_scores(s);
@@ -224,12 +235,26 @@ struct AttentionForward : ForwardBlock<Config, Score> {
     HEDDLE_DEVICE void run() {
       if (consumer == C::kConsumers - 1) pass_turn();  // the first turn is consumer 0's
       Work work = tiles.next_work();
+      if constexpr (kStagedRotations) {
+        if (work.q_tile >= 0) {
+          take_q(work);
+          tiles.leave_staging();
+        }
+      }
       while (work.q_tile >= 0) {
         Output out;
         attention::clear(out);
         Softmax softmax;
         if (work.empty()) {
           softmax.reset();
+          if constexpr (kStagedRotations) {
+            tiles.release_q();
+            const Work following = tiles.next_work();
+            take_q(following);
+            Epilogue::run(args, tiles, work, out, softmax);
+            work = following;
+            continue;
+          }
           wait_q(work);
           Epilogue::run(args, tiles, work, out, softmax);
           work = tiles.next_work();
@@ -265,6 +290,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
             continue;
           }
           last_output(out, weights);
+          if constexpr (kStagedRotations) take_q(following);
           Epilogue::run(args, tiles, work, out, softmax);
           work = kCrosses ? following : tiles.next_work();
           break;
@@ -288,18 +314,27 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       }
       KvRing{shared + Block::kKRing}.init(1, 4 * C::kConsumers);
       KvRing{shared + Block::kVRing}.init(1, 4 * C::kConsumers);
-      ItemRing{shared + Block::kItemRing}.init(1, 4 * C::kConsumers + 1);
+      ItemRing{shared + Block::kItemRing}.init(1, 4 * C::kConsumers + (kStagedRotations ? 2 : 1));
       for (int consumer = 0; consumer < C::kConsumers; ++consumer)
         QRing{shared + Block::kQRing + consumer * QRing::kBytes}.init(1,
                                                                       C::kOutputAliasesQ ? 1 : 4);
+      for (int consumer = 0; kStagedRotations && consumer < C::kConsumers; ++consumer)
+        typename Block::StagingRing{shared + Block::kStagingRing +
+                                    consumer * Block::StagingRing::kBytes}
+            .init(1, 4);
       ptx::mbarrier_init_fence();
     }
+    // What makes the rotations, and zeroes the counter, may still run.
+    if constexpr (C::kRopeDim > 0) ptx::grid_dependency_wait();
     __syncthreads();
 
     if (warp_group == 0) {
       ptx::registers_shrink<Block::kProducerRegisters>();
       if (threadIdx.x == 0) Producer::load_tiles(args, shared);
       if (threadIdx.x == 32) Producer::deal(args, shared);
+      if constexpr (kStagedRotations) {
+        if (threadIdx.x == 64) ForwardStaging<Block>::run(args, shared);
+      }
     } else {
       ptx::registers_grow<Block::kConsumerRegisters>();
       Consumer(args, shared, warp_group - 1).run();

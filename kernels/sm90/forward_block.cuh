@@ -53,6 +53,14 @@ struct ForwardBlock {
   /// step, right after its last product, costs every step a branch: -4 % at S 8192.)
   static constexpr bool kEarlyRelease = C::kQStages == 1 && !C::kOutputAliasesQ;
 
+  /// The rotations of the next query tile wait where O is staged, if they fit: they are used up
+  /// before this tile's O is written. (Score expressions leave no registers for it: a bias at d 64
+  /// spilled.)
+  static constexpr int kRotationBytes = attention::kRotationRows * 2 * C::kRopeDim;
+  static constexpr bool kStagedRotations = C::kRopeDim > 0 &&
+                                           kPlain&& kCrossTiles&& C::kOutputRounds == 1 &&
+                                           kRotationBytes <= OTile::kBytes;
+
   // Shared memory, from a 1024-byte boundary.
   static constexpr int kQOffset = 0;
   static constexpr int kQStageBytes = C::kConsumers * QTile::kBytes;
@@ -76,8 +84,15 @@ struct ForwardBlock {
   static constexpr int kVRing = kKRing + KvRing::kBytes;
   static constexpr int kItemRing = kVRing + KvRing::kBytes;
   static constexpr int kQRing = kItemRing + ItemRing::kBytes;
+  /// Of staged rotations. Full: they are there. Empty: they are used up, or O is there.
+  using StagingRing = tile::Ring<1>;  // one a consumer
+  static constexpr int kStagingRing = kQRing + C::kConsumers * QRing::kBytes;
+  static constexpr int kScaleOffset =
+      kStagingRing + (kStagedRotations ? C::kConsumers * StagingRing::kBytes : 0);
+  static constexpr int kScaleBytes = attention::kRotationRows * 4;
   /// What the launch asks for; the kernel aligns its window itself.
-  static constexpr int kSharedBytes = kQRing + C::kConsumers * QRing::kBytes + tile::kTileAlignment;
+  static constexpr int kSharedBytes =
+      kScaleOffset + (kStagedRotations ? C::kConsumers * kScaleBytes : 0) + tile::kTileAlignment;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block");
 
   // Named barriers: 0 is __syncthreads.

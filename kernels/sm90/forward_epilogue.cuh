@@ -50,9 +50,24 @@ struct ForwardEpilogue {
         ptx::mbarrier_arrive(tiles.q_ring.empty(tiles.q_at.stage()));
       }
       tiles.q_at.advance();
-    } else if (work.empty()) {
+    } else if (work.empty() && !Block::kStagedRotations) {
       tiles.release_q();
     }
+  }
+
+  /// Sends O's boxes of a round to memory from where they are staged. One thread.
+  HEDDLE_DEVICE static void send(const ForwardArguments& args, u32 from, int round, int row,
+                                 int head, int batch) {
+    const TensorMap* map = maps_of<C>(args, batch) + 3;
+    if constexpr (C::kSequenceMaps) ptx::tensor_map_acquire(map);
+#pragma unroll
+    for (int n = 0; n < Block::kRoundBoxes; ++n) {
+      const int box = round * Block::kRoundBoxes + n;
+      if (box >= OTile::kBoxes) continue;
+      ptx::tma_store_4d(map, from + n * OTile::kBoxBytes, box * tile::kBoxColumns, row, head,
+                        map_batch<C>(batch));
+    }
+    ptx::bulk_commit();
   }
 
   /// The last store is in memory.
@@ -119,15 +134,17 @@ struct ForwardEpilogue {
   HEDDLE_DEVICE static void store(const ForwardArguments& args, const Work& work,
                                   const Tiles& tiles, Output& out, const float (&factor)[2]) {
     const int thread = threadIdx.x % 128;
-    const u32 staging = tiles.shared + Block::kOOffset + tiles.consumer * Block::kOStride;
+    const u32 staging = tiles.staging();
     const u32 group_barrier = Block::kGroupBarrier + tiles.consumer;
     attention::scale_rows(out, factor);
 #pragma unroll
     for (int round = 0; round < C::kOutputRounds; ++round) {
       constexpr int kRoundSlices = Block::kRoundBoxes * tile::kBoxColumns / 16;
       const u32 base = staging - round * Block::kRoundBoxes * OTile::kBoxBytes;
-      if (thread == 0) ptx::bulk_wait_read<0>();  // the store before has left the staging
-      ptx::barrier_sync(group_barrier, 128);
+      if constexpr (!Block::kStagedRotations) {
+        if (thread == 0) ptx::bulk_wait_read<0>();  // the store before has left the staging
+        ptx::barrier_sync(group_barrier, 128);
+      }
 #pragma unroll
       for (int n = 0; n < kRoundSlices; ++n) {
         const int k = round * kRoundSlices + n;
@@ -140,18 +157,12 @@ struct ForwardEpilogue {
         tile::store_slice<OTile>(base, thread / 32 * 16, k, slice);
       }
       ptx::fence_proxy_async_shared();
-      ptx::barrier_sync(group_barrier, 128);
-      if (thread == 0) {
-        const TensorMap* map = maps_of<C>(args, work.batch) + 3;
-        if constexpr (C::kSequenceMaps) ptx::tensor_map_acquire(map);
-#pragma unroll
-        for (int n = 0; n < Block::kRoundBoxes; ++n) {
-          const int box = round * Block::kRoundBoxes + n;
-          if (box >= OTile::kBoxes) continue;
-          ptx::tma_store_4d(map, base + box * OTile::kBoxBytes, box * tile::kBoxColumns,
-                            work.first_row(tiles.consumer), work.head, map_batch<C>(work.batch));
-        }
-        ptx::bulk_commit();
+      if constexpr (Block::kStagedRotations) {
+        tiles.leave_staging();
+      } else {
+        ptx::barrier_sync(group_barrier, 128);
+        if (thread == 0)
+          send(args, staging, round, work.first_row(tiles.consumer), work.head, work.batch);
       }
     }
   }

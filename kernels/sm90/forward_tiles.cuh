@@ -34,6 +34,10 @@ struct ForwardTiles {
     return shared + Block::kQOffset + q_at.stage() * Block::kQStageBytes +
            consumer * Block::QTile::kBytes;
   }
+  /// Where O is staged, and before it rotations.
+  HEDDLE_DEVICE u32 staging() const {
+    return shared + Block::kOOffset + consumer * Block::kOStride;
+  }
   HEDDLE_DEVICE u32 k() const {
     return shared + Block::kKOffset + k_at.stage() * Block::KTile::kBytes;
   }
@@ -52,6 +56,18 @@ struct ForwardTiles {
 
   HEDDLE_DEVICE void wait_q() const {
     ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
+  }
+  HEDDLE_DEVICE typename Block::StagingRing staging_ring() const {
+    return {shared + Block::kStagingRing + consumer * Block::StagingRing::kBytes};
+  }
+  /// For the rotations of the query tile at hand; past the last one, for the staging to be free.
+  HEDDLE_DEVICE void wait_staging() const {
+    ptx::mbarrier_wait(staging_ring().full(0), q_at.count() % 2);
+  }
+  /// What is staged is used up, or is O to be stored.
+  HEDDLE_DEVICE void leave_staging() const {
+    __syncwarp();
+    if (warp_leader()) ptx::mbarrier_arrive(staging_ring().empty(0));
   }
   HEDDLE_DEVICE void wait_k() const {
     ptx::mbarrier_wait(k_ring.full(k_at.stage()), k_at.parity());

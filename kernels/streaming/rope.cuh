@@ -2,6 +2,7 @@
 // columns of one row in several heads, so that sines and cosines are found once.
 #pragma once
 
+#include "../ptx/sync.cuh"
 #include "sine_cosine.cuh"
 #include "vector.cuh"
 
@@ -71,6 +72,7 @@ struct Rope {
   /// Grid (batch * blocks, ceil(heads / heads_per_block)), where blocks = ceil(length * units /
   /// kThreads), units = rope_dim / (2 * kPairs) + (head_dim - rope_dim) / kRun.
   HEDDLE_DEVICE static void run(const RopeArguments& args) {
+    ptx::grid_dependents_launch();
     const int rotating_units = args.rope_dim / (2 * kPairs);
     const int units = rotating_units + (args.head_dim - args.rope_dim) / kRun;
     const int batch = blockIdx.x / args.blocks;

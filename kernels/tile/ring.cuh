@@ -14,6 +14,11 @@ class RingPosition {
  public:
   HEDDLE_DEVICE u32 stage() const { return kCounts ? at_ % kStages : at_; }
   HEDDLE_DEVICE u32 parity() const { return kCounts ? at_ / kStages % 2 : parity_; }
+  /// How often it advanced.
+  HEDDLE_DEVICE u32 count() const {
+    static_assert(kCounts);
+    return at_;
+  }
   HEDDLE_DEVICE void advance() {
     ++at_;
     if constexpr (!kCounts) {

@@ -101,6 +101,37 @@ TEST(ForwardSm90Config, RefusesWhatTheCopyEngineCannotMove) {
   EXPECT_FALSE(configure_forward_sm90(shared_rows).is_ok());
 }
 
+TEST(ForwardSm90Config, StagesRotationsWhereTheNextQComesEarlyAndOIsAsWide) {
+  const auto more_with_rope = [](Case c) {
+    const int64_t without = configure_forward_sm90(forward_of(c))->shared_bytes;
+    c.features.push_back(Feature::rope_halves);
+    return configure_forward_sm90(forward_of(c))->shared_bytes - without;
+  };
+  constexpr int64_t kConsumer = 16 + 4 * 64;  // barriers, and a scale a row
+  EXPECT_EQ(more_with_rope({.qk_dim = 128, .v_dim = 128}), 2 * kConsumer);
+  EXPECT_EQ(more_with_rope({.qk_dim = 128, .v_dim = 128, .length = 16384}), 3 * kConsumer);
+  EXPECT_EQ(more_with_rope({.qk_dim = 64, .v_dim = 128}), 2 * kConsumer);
+  EXPECT_EQ(more_with_rope({.qk_dim = 128, .v_dim = 64}), 0) << "rotations of 128 columns";
+  EXPECT_EQ(more_with_rope({.features = {Feature::bias}}), 0) << "a score";
+  EXPECT_EQ(more_with_rope({.qk_dim = 192, .v_dim = 128}), 0) << "O where Q was";
+  EXPECT_EQ(more_with_rope({.qk_dim = 256, .v_dim = 256}), 0) << "half of O at a time";
+}
+
+TEST(ForwardSm90Config, RefusesPositionsInHostMemoryAndTooMany) {
+  AttentionProblem problem = forward_of({.features = {Feature::rope_interleaved}});
+  ASSERT_TRUE(configure_forward_sm90(problem).is_ok());
+  const auto positions = static_cast<size_t>(problem.structure.q_rope->positions);
+  problem.structure.operands[positions].on_host = true;
+  EXPECT_EQ(configure_forward_sm90(problem).status().message(),
+            "cuda: the Hopper kernel takes positions in device memory");
+  problem.structure.operands[positions].on_host = false;
+  problem.sizes.layouts[positions].dims[0] = int64_t{1} << 20;
+  EXPECT_EQ(
+      configure_forward_sm90(problem).status().message(),
+      "cuda: rope at the positions of 1048576 x 512 rows; the Hopper kernel takes 16777216 of "
+      "them");
+}
+
 TEST(ForwardSm90Config, RefusesDropoutOrLengthsBesideABiasOfWideHeads) {
   for (auto [beside, widest] : {std::pair{Feature::philox, 128}, {Feature::lengths, 192}}) {
     for (int dim : {128, 192, 256}) {

@@ -27,8 +27,8 @@ TEST_P(HopperForward, Compiles) {
   } else {
     kernels.front().instructions.push_back("UTMASTG");  // f32 leaves from registers
   }
-  if (makes_rope_tables(problem.structure))
-    kernels.push_back({.name = kRopeTablesName, .threads = kRopeTableThreads});
+  if (problem.structure.q_rope)
+    kernels.push_back({.name = kRotationsName, .threads = kRotationThreads});
   if (config->sequence_maps) kernels.push_back({.name = "sequence_maps", .threads = 128});
   expect_clean(source_of_forward_sm90(problem, *config, loads), "sm_90a", kernels);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/rope_parameters.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/score_source.h"
@@ -21,13 +22,13 @@ using problem::OperandId;
 constexpr int64_t kSharedLimit = 227 * 1024;
 constexpr int kMaxHeadDimOfF32 = 128;
 constexpr int64_t kMaxBatchOfF32 = 16384;
+constexpr int64_t kMostRotations = int64_t{1} << 24;  // a warp each
 
 const problem::OperandType& type_of(const AttentionStructure& structure, OperandId id) {
   return structure.operands[static_cast<size_t>(id)];
 }
 
-/// Q may be rotated on its way in, from tables whose rows start on 16 bytes: given so, or made of
-/// angles, which of rows without positions are as many as there are queries.
+/// Q may be rotated on its way in.
 Status check_rope(const AttentionStructure& structure, const AttentionSizes& sizes) {
   if (!structure.q_rope) return {};
   const problem::Rope& rope = *structure.q_rope;
@@ -43,16 +44,13 @@ Status check_rope(const AttentionStructure& structure, const AttentionSizes& siz
                  rope.rope_dim, structure.qk_head_dim, step);
   }
   if (rope.rotated != kAbsent) return refuse("does not write the rotated query");
-  if (rope.positions != kAbsent &&
-      (rope.angles != kAbsent || type_of(structure, rope.positions).on_host))
-    return refuse("takes positions in device memory, and with tables");
-  for (OperandId id : {rope.cosines, rope.sines}) {
-    if (id == kAbsent) continue;
-    const problem::OperandLayout& layout = sizes.layouts[static_cast<size_t>(id)];
-    const bool dense = layout.dims[3] == 1 || layout.strides[3] == 1;
-    if (!dense || layout.strides[0] % 4 != 0 ||
-        layout.strides[0] != sizes.layouts[static_cast<size_t>(rope.cosines)].strides[0])
-      return refuse("reads cosines and sines from dense rows on 16 bytes");
+  if (rope.positions == kAbsent) return {};
+  if (type_of(structure, rope.positions).on_host) return refuse("takes positions in device memory");
+  const int64_t batches = sizes.layouts[static_cast<size_t>(rope.positions)].dims[0];
+  if (batches * sizes.q_length > kMostRotations) {
+    return error(Code::graph_not_supported,
+                 "cuda: rope at the positions of {} x {} rows; the Hopper kernel takes {} of them",
+                 batches, sizes.q_length, kMostRotations);
   }
   return {};
 }
@@ -177,16 +175,19 @@ int64_t shared_bytes(const AttentionStructure& structure, const ForwardSm90Confi
                 k = config.planes * tile_bytes(config.tile_n, structure.qk_head_dim),
                 v = config.planes * tile_bytes(config.tile_n, structure.v_head_dim);
   const bool stages_o = !config.output_aliases_q && config.planes == 1;
-  const int64_t barriers = 2 * config.stages + 2 + config.consumers * config.q_stages;
+  // Rotations are staged where O will be, if they fit.
+  const bool stages_rotations =
+      structure.q_rope && structure.score.is_identity() && config.positive_scale && stages_o &&
+      config.q_stages > 1 && config.output_rounds == 1 &&
+      128 * structure.q_rope->rope_dim <= tile_bytes(64, structure.v_head_dim);
+  const int64_t barriers = 2 * config.stages + 2 + config.consumers * config.q_stages +
+                           (stages_rotations ? config.consumers : 0);
+  const int64_t scales = stages_rotations ? config.consumers * 4 * attention::kRotationRows : 0;
   return config.q_stages * q + config.stages * (k + v) + (stages_o ? o : 0) + 96 + 16 * barriers +
-         1024;
+         scales + 1024;
 }
 
 }  // namespace
-
-bool makes_rope_tables(const AttentionStructure& structure) {
-  return structure.q_rope && structure.q_rope->angles != kAbsent;
-}
 
 Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem) {
   const AttentionStructure& structure = problem.structure;
@@ -288,13 +289,14 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       dropout_name(structure.dropout.kind), rope_dim, interleaved ? "interleaved" : "halves", score,
       config.shared_bytes, kForwardSm90Name);
   if (config.sequence_maps) source += source_of_sequence_maps();
-  if (makes_rope_tables(structure)) {
+  if (structure.q_rope) {
     source += fmt::format(
         "extern \"C\" __global__ void __launch_bounds__({})\n"
-        "{}(const __grid_constant__ heddle::attention::RopeTableArguments arguments) {{\n"
-        "  heddle::attention::rope_tables(arguments);\n"
+        "{}(const __grid_constant__ heddle::attention::RotationArguments arguments) {{\n"
+        "  heddle::attention::make_rotations<heddle::Config::kRopeDim, "
+        "heddle::Config::kRopePairing>(arguments);\n"
         "}}\n",
-        kRopeTableThreads, kRopeTablesName);
+        kRotationThreads, kRotationsName);
   }
   if (config.planes > 1) source += f16_pairs_source();
   return source;

@@ -33,14 +33,11 @@ struct ForwardSm90Config {
 /// The configuration, or which limit of the kernel the problem breaks.
 Result<ForwardSm90Config> configure_forward_sm90(const problem::AttentionProblem& problem);
 
-/// Whether Q is rotated by angles, of which a kernel of its own makes tables.
-bool makes_rope_tables(const problem::AttentionStructure& structure);
-
 /// The kernels of the translation unit: the attention itself, and before it, where the problem
-/// needs them, that of sequence_maps_sm90.h and one that makes tables of angles.
+/// needs them, that of sequence_maps_sm90.h and one that makes the rotations of Q's rows.
 inline constexpr const char* kForwardSm90Name = "attention_forward";
-inline constexpr const char* kRopeTablesName = "rope_tables";
-inline constexpr int kRopeTableThreads = 256;
+inline constexpr const char* kRotationsName = "rope_rotations";
+inline constexpr int kRotationThreads = 256;
 std::string source_of_forward_sm90(const problem::AttentionProblem& problem,
                                    const ForwardSm90Config& config,
                                    std::vector<problem::OperandId>& loads);

@@ -24,14 +24,14 @@ constexpr int64_t kAlignment = 256;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-/// Where the workspace holds what, in bytes: the tile counter, the sequence maps, the tables and
-/// the pairs, each if there are any.
+/// Where the workspace holds what, in bytes: the tile counter, the sequence maps, the rotations
+/// and the pairs, each if there are any.
 struct Workspace {
-  int64_t maps = 0, cosines = 0, sines = 0, pairs = 0, bytes = 0;
+  int64_t maps = 0, rotations = 0, scales = 0, pairs = 0, bytes = 0;
 };
 
 struct Kernels {
-  std::shared_ptr<const Kernel> forward, sequence_maps, rope_tables;
+  std::shared_ptr<const Kernel> forward, sequence_maps, rotations;
 };
 
 /// What an execution does not change.
@@ -45,8 +45,8 @@ struct Planned {
   MapShape shapes[4];   ///< of q, k, v, o
   OperandId mapped[4];  ///< q, k, v, o
   std::vector<OperandId> aligned;
-  attention::RopeTableArguments tables{};  ///< made of `angles`, if that is present
-  OperandId angles = kAbsent;
+  attention::RotationArguments rotations{};  ///< with q_rope
+  std::vector<Entry> rotation_entries;
   Workspace workspace;
   std::string description;
 };
@@ -68,9 +68,11 @@ class ForwardSm90Plan final : public Plan {
                               : map_operands(buffers, arguments));
     if (planned_.config.dynamic) {
       arguments.order.counter = static_cast<int*>(workspace);
-      HEDDLE_TRY(driver_.check(
-          driver_.memset_async(reinterpret_cast<CuDevicePointer>(workspace), 0, 4, queue),
-          "cuMemsetD8Async"));
+      if (!planned_.kernels.rotations) {
+        HEDDLE_TRY(driver_.check(
+            driver_.memset_async(reinterpret_cast<CuDevicePointer>(workspace), 0, 4, queue),
+            "cuMemsetD8Async"));
+      }
     }
     if (planned_.kernels.sequence_maps) {
       const auto made = reinterpret_cast<TensorMap*>(scratch + planned_.workspace.maps);
@@ -82,10 +84,7 @@ class ForwardSm90Plan final : public Plan {
                                     queue));
       arguments.sequence_maps = made;
     }
-    if (planned_.kernels.rope_tables) {
-      const void* angles = buffers[static_cast<size_t>(planned_.angles)];
-      HEDDLE_TRY(make_rope_tables(static_cast<const float*>(angles), arguments, scratch, queue));
-    }
+    if (planned_.kernels.rotations) HEDDLE_TRY(make_rotations(buffers, arguments, scratch, queue));
     void* parameters[] = {&arguments};
     return planned_.kernels.forward->launch(planned_.launch, queue, parameters);
   }
@@ -115,68 +114,85 @@ class ForwardSm90Plan final : public Plan {
     return planned_.pairs->execute(buffers, scratch + planned_.workspace.pairs, queue, readers);
   }
 
-  Status make_rope_tables(const float* angles, sm90::ForwardArguments& arguments, char* scratch,
-                          CuStream queue) const {
-    attention::RopeTableArguments making = planned_.tables;
-    making.angles = angles;
-    making.cosines = reinterpret_cast<float*>(scratch + planned_.workspace.cosines);
-    making.sines = reinterpret_cast<float*>(scratch + planned_.workspace.sines);
-    arguments.q_rope.cosines = making.cosines;
-    arguments.q_rope.sines = making.sines;
+  /// Sets the tile counter to zero as well.
+  Status make_rotations(std::span<void* const> buffers, sm90::ForwardArguments& arguments,
+                        char* scratch, CuStream queue) const {
+    attention::RotationArguments making = planned_.rotations;
+    bind(planned_.rotation_entries, buffers, &making);
+    making.rotations = reinterpret_cast<unsigned*>(scratch + planned_.workspace.rotations);
+    making.scales = reinterpret_cast<float*>(scratch + planned_.workspace.scales);
+    making.counter = arguments.order.counter;
+    arguments.q_rope.rotations = making.rotations;
+    arguments.q_rope.scales = making.scales;
     void* parameters[] = {&making};
-    const auto count = static_cast<unsigned>(making.rows * making.columns);
-    return planned_.kernels.rope_tables->launch(launch_over(count, kRopeTableThreads), queue,
-                                                parameters);
+    const auto threads = static_cast<unsigned>(making.batches * making.rows) * 32;
+    Launch launch = launch_over(threads, kRotationThreads);
+    launch.overlaps_predecessor = true;
+    return planned_.kernels.rotations->launch(launch, queue, parameters);
   }
 
   const Driver& driver_;
   const Planned planned_;
 };
 
+/// How many rows are rotated alike: those of one batch entry, or, if each has its own positions, of
+/// all.
+attention::RotationArguments rotation_shape(const AttentionProblem& problem) {
+  attention::RotationArguments shape{};
+  const std::optional<problem::Rope>& rope = problem.structure.q_rope;
+  if (!rope) return shape;
+  shape.length = static_cast<int>(problem.sizes.q_length);
+  shape.rows = (shape.length + attention::kRotationRows - 1) / attention::kRotationRows *
+               attention::kRotationRows;
+  shape.batches =
+      rope->positions == kAbsent
+          ? 1
+          : static_cast<int>(problem.sizes.layouts[static_cast<size_t>(rope->positions)].dims[0]);
+  return shape;
+}
+
 Workspace workspace_of(const AttentionProblem& problem, const ForwardSm90Config& config) {
   const int64_t maps = config.sequence_maps ? sequence_map_bytes(problem.sizes.batch) : 0;
-  const int64_t table = makes_rope_tables(problem.structure)
-                            ? problem.sizes.q_length * problem.structure.q_rope->rope_dim / 2 * 4
-                            : 0;
+  const attention::RotationArguments rotations = rotation_shape(problem);
+  const int64_t rows = int64_t{rotations.batches} * rotations.rows;
   Workspace at;
   at.maps = config.dynamic ? kAlignment : 0;
-  at.cosines = at.maps + aligned(maps);
-  at.sines = at.cosines + aligned(table);
-  at.bytes = at.pairs = at.sines + aligned(table);
+  at.rotations = at.maps + aligned(maps);
+  at.scales =
+      at.rotations + (rows > 0 ? aligned(rows * 2 * problem.structure.q_rope->rope_dim) : 0);
+  at.bytes = at.pairs = at.scales + aligned(rows * 4);
   return at;
 }
 
-attention::RopeTableArguments table_arguments_of(const AttentionProblem& problem) {
-  const problem::Rope& rope = *problem.structure.q_rope;
-  const Dims& strides = problem.sizes.layouts[static_cast<size_t>(rope.angles)].strides;
-  return {.row_stride = strides[0],
-          .column_stride = strides[3],
-          .rows = static_cast<int>(problem.sizes.q_length),
-          .columns = rope.rope_dim / 2};
-}
-
-void fill_rope(ParameterBlock<sm90::ForwardArguments>& block, const AttentionProblem& problem) {
+void fill_rotations(ParameterBlock<attention::RotationArguments>& block,
+                    const AttentionProblem& problem) {
   const problem::Rope& rope = *problem.structure.q_rope;
   const auto layout = [&](OperandId id) -> const problem::OperandLayout& {
     return problem.sizes.layouts[static_cast<size_t>(id)];
   };
-  attention::RopeParameters& p = block.parameters.q_rope;
+  const auto stride = [&](OperandId id, int d) -> long long {
+    return layout(id).dims[d] == 1 ? 0 : layout(id).strides[d];
+  };
+  attention::RotationArguments& p = block.parameters;
+  p = rotation_shape(problem);
   p.scale = static_cast<float>(problem.sizes.q_rope_scale);
-  p.table_stride = rope.rope_dim / 2;
-  p.table_rows = static_cast<int>(problem.sizes.q_length);
-  if (rope.angles == kAbsent) {
-    block.pointer(p.cosines, rope.cosines);
+  const OperandId first = rope.angles != kAbsent ? rope.angles : rope.cosines;
+  block.pointer(rope.angles != kAbsent ? p.angles : p.cosines, first);
+  p.first_stride[0] = stride(first, 0);
+  p.first_stride[1] = stride(first, 3);
+  p.table_rows = static_cast<int>(layout(first).dims[0]);
+  if (rope.sines != kAbsent) {
     block.pointer(p.sines, rope.sines);
-    p.table_stride = layout(rope.cosines).strides[0];
-    p.table_rows = static_cast<int>(layout(rope.cosines).dims[0]);
+    p.second_stride[0] = stride(rope.sines, 0);
+    p.second_stride[1] = stride(rope.sines, 3);
   }
   if (rope.positions == kAbsent) return;
   block.pointer(p.positions, rope.positions);
   p.positions_are_64_bit =
       problem.structure.operands[static_cast<size_t>(rope.positions)].dtype == DataType::i64;
   p.positions_per_row = rope.positions_per_row;
-  p.position_batch_stride = layout(rope.positions).strides[0];
-  p.position_row_stride = rope.positions_per_row ? layout(rope.positions).strides[2] : 0;
+  p.position_batch_stride = stride(rope.positions, 0);
+  p.position_row_stride = rope.positions_per_row ? stride(rope.positions, 2) : 0;
 }
 
 }  // namespace
@@ -215,16 +231,22 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, cons
                                                      {structure.v, config.tile_n}}));
     planned.workspace.bytes += planned.pairs->workspace_bytes();
   }
-  if (makes_rope_tables(structure)) {
-    HEDDLE_ASSIGN(planned.kernels.rope_tables,
-                  Kernel::load(driver, device, *cubin, kRopeTablesName, 0));
-    planned.angles = structure.q_rope->angles;
-    planned.tables = table_arguments_of(problem);
+  if (structure.q_rope) {
+    HEDDLE_ASSIGN(planned.kernels.rotations,
+                  Kernel::load(driver, device, *cubin, kRotationsName, 0));
+    ParameterBlock<attention::RotationArguments> rotations(structure, sizes);
+    fill_rotations(rotations, problem);
+    planned.rotations = rotations.parameters;
+    planned.rotation_entries = std::move(rotations.entries);
   }
 
   ParameterBlock<sm90::ForwardArguments> block(structure, sizes);
   fill_forward(block, block.parameters.problem, structure, sizes, loads);
-  if (structure.q_rope) fill_rope(block, problem);
+  if (structure.q_rope) {
+    const attention::RotationArguments& made = planned.rotations;
+    block.parameters.q_rope = {
+        .rows = made.rows, .batch_rows = made.batches > 1 ? made.rows : 0, .scale = made.scale};
+  }
   block.parameters.order = {.q_tiles = static_cast<int>(q_tiles),
                             .section = config.section,
                             .total = static_cast<int>(tiles),
@@ -239,14 +261,11 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, cons
     planned.shapes[n] = map_shape(structure, sizes, mapped[n], of_keys ? config.tile_n : 64);
     planned.aligned.push_back(mapped[n]);
   }
-  if (structure.q_rope && structure.q_rope->angles == kAbsent) {
-    planned.aligned.push_back(structure.q_rope->cosines);
-    planned.aligned.push_back(structure.q_rope->sines);
-  }
   planned.launch = {
       .grid_x = static_cast<unsigned>(std::min<int64_t>(device.multiprocessors, tiles)),
       .threads = static_cast<unsigned>(128 * (1 + config.consumers)),
-      .shared_bytes = static_cast<unsigned>(config.shared_bytes)};
+      .shared_bytes = static_cast<unsigned>(config.shared_bytes),
+      .overlaps_predecessor = structure.q_rope.has_value()};
   planned.description =
       fmt::format("attention forward{}, Hopper kernel, {} x {} tiles{}, {}",
                   structure.q_rope ? " of rotated queries" : "", config.tile_m(), config.tile_n,
