@@ -56,8 +56,9 @@ TEST(BackwardSm90Config, HeadDimsAbove128HaveBlocksOf64Keys) {
 }
 
 TEST(BackwardSm90Config, HeadsRunSideBySideWhereThatWasMeasuredToPay) {
-  const auto section = [](std::vector<Feature> features, int64_t length, int64_t k_heads = 8) {
-    AttentionBackwardProblem problem = backward(128, std::move(features), length);
+  const auto section = [](std::vector<Feature> features, int64_t length, int64_t k_heads = 8,
+                          int dim = 128) {
+    AttentionBackwardProblem problem = backward(dim, std::move(features), length);
     problem.sizes.batch = 32;
     problem.sizes.k_heads = problem.sizes.v_heads = k_heads;
     return configure_backward_sm90(problem)->section;
@@ -72,6 +73,13 @@ TEST(BackwardSm90Config, HeadsRunSideBySideWhereThatWasMeasuredToPay) {
   EXPECT_EQ(section({Feature::deterministic}, 1 << 20), 1);
   EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512), 1);
   EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 2), 8);
+  // Above head_dim 128, of two waves; of groups, 8 query heads.
+  EXPECT_EQ(section({Feature::deterministic}, 512, 8, 256), 33);
+  EXPECT_EQ(section({Feature::deterministic}, 8192, 8, 256), 2);
+  EXPECT_EQ(section({Feature::deterministic}, 16384, 8, 256), 1);
+  EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 8, 256), 1);
+  EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 2, 256), 2);
+  EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 1, 256), 1);
 }
 
 AttentionBackwardProblem without_gradients_of_loads(AttentionBackwardProblem problem) {

@@ -188,13 +188,18 @@ int64_t load_shared_bytes(const AttentionStructure& structure) {
 }
 
 /// How many heads run side by side, by measurement: kernels/notes/sm90_attention_backward.md.
-int64_t section(const BackwardSm90Config& config, bool deterministic, int64_t key_tiles) {
+int64_t section(const BackwardSm90Config& config, bool deterministic, int64_t key_tiles,
+                const AttentionSizes& sizes) {
   // In a fixed order each block of a head starts a little after the one before it. With as many
-  // heads as a wave of blocks holds, it also takes the place of one that ended as much later.
+  // heads as a wave of blocks holds, it also takes the place of one that ended as much later. A
+  // wide block follows later still: twice as many heads are half as many blocks to wait for.
   constexpr int64_t kProcessors = 132;
+  const int64_t waves = config.wide ? 2 : 1;
   if (deterministic && !config.upper_varies)
-    return std::max<int64_t>(1, kProcessors / std::max<int64_t>(1, key_tiles));
-  if (deterministic) return config.downwards ? 8 : 1;
+    return std::max<int64_t>(1, waves * kProcessors / std::max<int64_t>(1, key_tiles));
+  if (deterministic && config.downwards)
+    return config.wide ? std::max<int64_t>(1, 8 * sizes.k_heads / sizes.q_heads) : 8;
+  if (deterministic) return 1;
   // Longest first, as far as the L2 holds what the heads share.
   if (config.upper_varies) return key_tiles <= 32 ? 8 : 2;
   return 1;
@@ -253,7 +258,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   const int64_t heads = sizes.batch * sizes.k_heads;
   const int64_t key_tiles = rounded_up(sizes.kv_length, config.tile_n) / config.tile_n;
   config.section =
-      static_cast<int>(std::min(section(config, structure.deterministic, key_tiles), heads));
+      static_cast<int>(std::min(section(config, structure.deterministic, key_tiles, sizes), heads));
   const int64_t blocks = key_tiles * heads;
   const int64_t rows = sizes.batch * sizes.q_heads * config.q_rounded;
   if (blocks > kMostBlocks || rows > kMostBlocks) {
