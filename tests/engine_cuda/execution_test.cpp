@@ -108,6 +108,27 @@ TEST_F(Execution, LaunchesWithoutAllocatingWhateverTheFeature) {
   }
 }
 
+TEST_F(Execution, EveryHeadDimAndStrideHasKernels) {
+  setenv("HEDDLE_CACHE_DIR", "", 1);
+  for (const char* capability : {"90", "80"}) {
+    setenv("FAKE_CUDA_CAPABILITY", capability, 1);
+    for (int qk = 8; qk <= 256; qk += 8) {
+      for (int v : {qk, 8, 264 - qk, 256}) {
+        for (DataType dtype : {DataType::bf16, DataType::f16, DataType::f32}) {
+          Case c{.dtype = dtype, .qk_dim = qk, .v_dim = v, .features = {Feature::causal}};
+          c.length = qk + 1;
+          if (v == 8) c.features.push_back(Feature::unaligned);
+          SCOPED_TRACE(title(c) + " on " + capability);
+          const problem::AttentionProblem forward = forward_of(c);
+          expect_executes(forward, forward.structure.operands.size());
+          const problem::AttentionBackwardProblem backward = backward_of(c);
+          expect_executes(backward, backward.structure.forward.operands.size());
+        }
+      }
+    }
+  }
+}
+
 TEST_F(Execution, AMisalignedOperandIsNamed) {
   const problem::AttentionProblem problem = forward_of({.qk_dim = 64, .v_dim = 64});
   const auto plan = cuda_engine().plan(problem);
@@ -116,7 +137,11 @@ TEST_F(Execution, AMisalignedOperandIsNamed) {
   buffers.pointers[static_cast<size_t>(problem.structure.k)] = buffers.memory.data() + 2;
   const Status status = (*plan)->execute(buffers.pointers, nullptr, nullptr);
   EXPECT_EQ(status.code(), Code::invalid_variant_pack);
-  EXPECT_EQ(status.message(), "operand 1 must start on 16 bytes for the kernel planned for it");
+  EXPECT_EQ(
+      status.message(),
+      fmt::format("cuda: k is at address {}, expected a multiple of 16 for the kernel planned "
+                  "for it",
+                  buffers.pointers[static_cast<size_t>(problem.structure.k)]));
 }
 
 TEST_F(Execution, APlanGivesItsKernelsBack) {

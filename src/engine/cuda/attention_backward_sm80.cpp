@@ -252,12 +252,11 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm80(const Driver& driver, con
     steps.push_back(std::move(planned));
   }
   const AttentionBackwardStructure& structure = problem.structure;
-  std::vector<OperandId> aligned;
+  std::vector<AlignedOperand> aligned;
   if (is_aligned(structure, problem.sizes)) {
-    for (OperandId id : {structure.forward.q, structure.forward.k, structure.forward.v,
-                         structure.d_o, structure.d_q, structure.d_k, structure.d_v}) {
-      if (id != kAbsent) aligned.push_back(id);
-    }
+    aligned = {{structure.forward.q, "q"}, {structure.forward.k, "k"}, {structure.forward.v, "v"},
+               {structure.d_o, "dO"},      {structure.d_q, "dQ"},      {structure.d_k, "dK"},
+               {structure.d_v, "dV"}};
   }
   const int64_t delta_bytes =
       problem.sizes.batch * problem.sizes.q_heads * problem.sizes.q_length * 4;

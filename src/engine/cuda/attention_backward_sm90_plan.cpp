@@ -39,7 +39,7 @@ class BackwardSm90Plan final : public Plan {
   BackwardSm90Plan(const Driver& driver, std::shared_ptr<const Kernel> sequence_maps,
                    std::vector<Step> steps, std::optional<F16PairsStep> pairs,
                    const sm90::BackwardArguments& arguments, std::vector<Entry> entries,
-                   std::vector<MappedOperand> mapped, std::vector<OperandId> aligned,
+                   std::vector<MappedOperand> mapped, std::vector<AlignedOperand> aligned,
                    const BackwardSm90Workspace& workspace, std::string description)
       : driver_(driver),
         sequence_maps_(std::move(sequence_maps)),
@@ -108,7 +108,7 @@ class BackwardSm90Plan final : public Plan {
   sm90::BackwardArguments arguments_;
   std::vector<Entry> entries_;
   std::vector<MappedOperand> mapped_;
-  std::vector<OperandId> aligned_;
+  std::vector<AlignedOperand> aligned_;
   BackwardSm90Workspace workspace_;
   std::string description_;
 };
@@ -214,17 +214,15 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm90(const Driver& driver, con
   arguments.q_rounded = static_cast<int>(config.q_rounded);
   arguments.section = config.section;
   arguments.problem = block.parameters;
-  std::vector<OperandId> aligned;
-  for (OperandId id :
-       {structure.forward.q, structure.forward.k, structure.forward.v, structure.forward.o,
-        structure.d_o, structure.d_q, structure.d_k, structure.d_v}) {
-    if (id != kAbsent) aligned.push_back(id);
-  }
+  std::vector<AlignedOperand> aligned{{structure.forward.q, "q"}, {structure.forward.k, "k"},
+                                      {structure.forward.v, "v"}, {structure.forward.o, "o"},
+                                      {structure.d_o, "dO"},      {structure.d_q, "dQ"},
+                                      {structure.d_k, "dK"},      {structure.d_v, "dV"}};
   if (config.tiled != kAbsent) {
     const Dims& dims = problem.sizes.layouts[static_cast<size_t>(config.tiled)].dims;
     arguments.tiled_per_batch = dims[0] > 1;
     arguments.tiled_per_head = dims[1] > 1;
-    aligned.push_back(config.tiled);
+    aligned.push_back({config.tiled, "what the score reads"});
   }
   std::string description =
       fmt::format("attention backward, Hopper kernels{}, {} x {} tiles{}{}, {}",

@@ -101,9 +101,13 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm80(const Driver& driver, cons
     const KernelUnit dump = dump_unit(problem.structure);
     HEDDLE_TRY(add(dump.source, dump.name, dump_launch(problem.sizes)));
   }
-  std::vector<OperandId> aligned;
-  if (config.aligned)
-    aligned = {problem.structure.q, problem.structure.k, problem.structure.v, problem.structure.o};
+  std::vector<AlignedOperand> aligned;
+  if (config.aligned) {
+    aligned = {{problem.structure.q, "q"},
+               {problem.structure.k, "k"},
+               {problem.structure.v, "v"},
+               {problem.structure.o, "o"}};
+  }
   std::string description = fmt::format("attention forward, general kernel, {} x {} tiles, {}",
                                         rows, config.tile_n, architecture_of(device));
   return std::make_shared<const LaunchPlan<ForwardParameters>>(std::move(steps), std::move(aligned),

@@ -44,7 +44,7 @@ struct Planned {
   std::vector<Entry> entries;
   MapShape shapes[4];   ///< of q, k, v, o
   OperandId mapped[4];  ///< q, k, v, o
-  std::vector<OperandId> aligned;
+  std::vector<AlignedOperand> aligned;
   attention::RotationArguments rotations{};  ///< with q_rope
   std::vector<Entry> rotation_entries;
   Workspace workspace;
@@ -259,8 +259,9 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, cons
     const bool of_keys = mapped[n] == structure.k || mapped[n] == structure.v;
     planned.mapped[n] = mapped[n];
     planned.shapes[n] = map_shape(structure, sizes, mapped[n], of_keys ? config.tile_n : 64);
-    planned.aligned.push_back(mapped[n]);
   }
+  planned.aligned = {
+      {structure.q, "q"}, {structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}};
   planned.launch = {
       .grid_x = static_cast<unsigned>(std::min<int64_t>(device.multiprocessors, tiles)),
       .threads = static_cast<unsigned>(128 * (1 + config.consumers)),

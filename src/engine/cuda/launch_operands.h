@@ -29,9 +29,14 @@ struct Entry {
 /// Fills the entries of a parameter block. Integers are written as 64 bits, reals as f32.
 void bind(std::span<const Entry> entries, std::span<void* const> buffers, void* parameters);
 
-/// Whether each of `operands` starts on 16 bytes, as the kernel planned for it was told.
-Status check_addresses(std::span<const problem::OperandId> operands,
-                       std::span<void* const> buffers);
+/// An operand that must start on 16 bytes, as the kernel planned for it was told.
+struct AlignedOperand {
+  problem::OperandId id = problem::kAbsent;
+  const char* role = "";  ///< in sentences: "q", "dO"
+};
+
+/// Whether each of `operands` does; absent ones do.
+Status check_addresses(std::span<const AlignedOperand> operands, std::span<void* const> buffers);
 
 /// Whether every row of `id` can start on 16 bytes: all strides of dims > 1 are multiples of 16
 /// bytes and so is the row's length. The base address is the caller's duty, checked at execution.

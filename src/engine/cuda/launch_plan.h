@@ -22,8 +22,7 @@ struct LaunchStep {
 template <class Parameters>
 class LaunchPlan final : public Plan {
  public:
-  /// `aligned` operands must start on 16 bytes.
-  LaunchPlan(std::vector<LaunchStep<Parameters>> steps, std::vector<problem::OperandId> aligned,
+  LaunchPlan(std::vector<LaunchStep<Parameters>> steps, std::vector<AlignedOperand> aligned,
              int64_t workspace_bytes, std::string description)
       : steps_(std::move(steps)),
         aligned_(std::move(aligned)),
@@ -49,7 +48,7 @@ class LaunchPlan final : public Plan {
 
  private:
   std::vector<LaunchStep<Parameters>> steps_;
-  std::vector<problem::OperandId> aligned_;
+  std::vector<AlignedOperand> aligned_;
   int64_t workspace_bytes_;
   std::string description_;
 };

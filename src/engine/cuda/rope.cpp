@@ -167,7 +167,7 @@ class RopePlan final : public Plan {
  private:
   const RopeProblem problem_;
   RopeConfig config_;
-  std::vector<OperandId> used_;
+  std::vector<std::pair<OperandId, const char*>> used_;
   std::shared_ptr<const Kernel> kernel_;  ///< null if there is nothing to write
   Launch launch_;
   streaming::RopeArguments arguments_{};
@@ -187,10 +187,17 @@ Status RopePlan::make(const Driver& driver, const Device& device) {
                 compiled_kernel(unit.source, unit.name, architecture_of(device)));
   HEDDLE_ASSIGN(kernel_, Kernel::load(driver, device, *cubin, unit.name, 0));
 
-  for (OperandId id : {problem_.x, problem_.y, operands.type(problem_.x).ragged_offsets,
-                       operands.type(problem_.y).ragged_offsets, rope.angles, rope.cosines,
-                       rope.sines, rope.positions}) {
-    if (id != kAbsent) used_.push_back(id);
+  for (const std::pair<OperandId, const char*>& operand :
+       {std::pair{problem_.x, "x"},
+        {problem_.y, "y"},
+        {operands.type(problem_.x).ragged_offsets, "offsets of x"},
+        {operands.type(problem_.y).ragged_offsets, "offsets of y"},
+        {problem_.lengths, "lengths"},
+        {rope.angles, "angles"},
+        {rope.cosines, "cosines"},
+        {rope.sines, "sines"},
+        {rope.positions, "positions"}}) {
+    if (operand.first != kAbsent) used_.push_back(operand);
   }
   streaming::RopeArguments& a = arguments_;
   for (int d = 0; d < 3; ++d) {
@@ -249,16 +256,16 @@ Status RopePlan::execute(std::span<void* const> buffers, void*, void* stream) co
   }
   const Operands operands(problem_);
   const int64_t run = config_.aligned ? run_of(problem_, config_.pairs) : 1;
-  for (OperandId id : used_) {
+  for (const auto& [id, label] : used_) {
     const auto address = reinterpret_cast<uintptr_t>(buffers[static_cast<size_t>(id)]);
     const int64_t size = size_of(operands.type(id).dtype);
     const bool in_runs = id == problem_.x || id == problem_.y;
     const int64_t unit = in_runs ? std::min<int64_t>(16, run * size) : size;
     if (address == 0 || address % static_cast<uintptr_t>(unit) != 0) {
       return error(Code::invalid_variant_pack,
-                   "cuda: rope operand {} is at address {:#x}, expected a multiple of {} for the "
-                   "kernel planned for it",
-                   id, address, unit);
+                   "cuda: rope {} is at address {:#x}, expected a multiple of {} for the kernel "
+                   "planned for it",
+                   label, address, unit);
     }
   }
   const auto buffer = [&](OperandId id) -> void* {
