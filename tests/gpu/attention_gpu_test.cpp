@@ -36,6 +36,15 @@ TEST_F(AttentionOnGpu, BackwardWithScoreTilesMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, score_tile_options()); });
 }
 
+// The definition takes seconds for each: few of them.
+TEST_F(AttentionOnGpu, ForwardOfLongRowsMatchesTheDefinition) {
+  run([](Random& random, int64_t) { return random_sdpa(random, long_options()); }, 12, 3);
+}
+
+TEST_F(AttentionOnGpu, BackwardOfLongRowsMatchesTheDefinition) {
+  run([](Random& random, int64_t) { return random_sdpa_backward(random, long_options()); }, 12, 3);
+}
+
 // The narrowest heads have tiles of their own.
 TEST_F(AttentionOnGpu, BackwardOfNarrowHeadsMatchesTheDefinition) {
   AttentionOptions options = gpu_options();

@@ -37,6 +37,18 @@ AttentionOptions score_tile_options() {
   return options;
 }
 
+AttentionOptions long_options() {
+  AttentionOptions options = aligned_options();
+  options.max_query_length = 64;
+  options.max_length = 9000;
+  options.max_batch = options.max_key_heads = 1;
+  options.max_group = 2;
+  // One kernel in two is as plain as those that such lengths change.
+  options.padding = options.bias = options.score_mod = options.log2_input = options.tensor_scale =
+      options.dropout = 0.1;
+  return options;
+}
+
 AttentionOptions f32_options() {
   AttentionOptions options = gpu_options();
   options.dtypes = {DataType::f32};

@@ -14,6 +14,8 @@ AttentionOptions aligned_options();
 AttentionOptions aligned_backward_options();
 /// With a bias or booleans in every cell, which the copy engine can fetch.
 AttentionOptions score_tile_options();
+/// Few queries and so many keys that kernels choose tiles and orders for them.
+AttentionOptions long_options();
 /// In f32: any strides by the general kernels, aligned tensors of narrow heads by Hopper's.
 AttentionOptions f32_options();
 AttentionOptions aligned_f32_options();
