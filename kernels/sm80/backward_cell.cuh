@@ -1,0 +1,86 @@
+// The element-wise part of the general backward: weights from the statistics the forward left, and
+// the gradients of one cell.
+#pragma once
+
+#include "scores.cuh"
+
+namespace heddle::sm80 {
+
+using attention::BackwardParameters;
+
+/// One batch entry and query head, and how to recompute its weights.
+template <class Config, class Score, class Derivative>
+struct CellGradient {
+  const BackwardParameters& p;
+  const int batch, head, q_length, kv_length;
+  const float scale, keep_scale;
+  const float factor;  ///< on the derivative: the scale for dL/d(dot), 1 for what the score loads
+  const attention::DropoutBits<attention::ForwardParameters> dropout;
+
+  HEDDLE_DEVICE CellGradient(const BackwardParameters& parameters, int batch, int head,
+                             int q_length, int kv_length, bool of_dot = true)
+      : p(parameters),
+        batch(batch),
+        head(head),
+        q_length(q_length),
+        kv_length(kv_length),
+        scale(p.forward.scale_operand ? *p.forward.scale_operand : p.forward.scale),
+        keep_scale(p.forward.keep_scale_operand ? *p.forward.keep_scale_operand
+                                                : p.forward.keep_scale),
+        factor(of_dot ? scale : 1.0f),
+        dropout(p.forward, Config::kDropout, batch, head) {}
+
+  /// Factor on the weight of (row, column): 0 or keep_scale, or the mask's own value times it.
+  HEDDLE_DEVICE float keep(int row, int column) const {
+    if constexpr (Config::kDropout == Dropout::none) {
+      return 1.0f;
+    } else if constexpr (Config::kDropout == Dropout::mask) {
+      return keep_scale * Config::load_mask(p.forward.dropout_mask, batch, head, row, column);
+    } else {
+      bool first, second;
+      dropout.template keep_pair<Config::kDropout>(row, column & ~1, first, second);
+      return (column % 2 ? second : first) ? keep_scale : 0.0f;
+    }
+  }
+
+  /// From the raw dot and dO.v of a cell to its dropped-out weight and dL/d(dot); both 0 if hidden.
+  /// `statistic` is the row's log-sum-exp in log2 units.
+  HEDDLE_DEVICE void cell(bool seen, int row, int column, float statistic, float delta,
+                          float& dot_to_weight, float& d_weight_to_d_dot) const {
+    if (!seen) {
+      dot_to_weight = d_weight_to_d_dot = 0.0f;
+      return;
+    }
+    GradientCell at;
+    at.dot = dot_to_weight * scale;
+    at.row = row;
+    at.column = column;
+    at.batch = batch;
+    at.head = head;
+    at.q_length = q_length;
+    at.kv_length = kv_length;
+    at.loads = p.forward.loads;
+    const float score = Score::value(at);
+    const float weight = ptx::exp2(score * (Config::kInputIsLog2 ? 1.0f : kLog2E) - statistic);
+    const float kept = keep(row, column);
+    at.gradient =
+        weight * (d_weight_to_d_dot * kept - delta) * (Config::kInputIsLog2 ? kLn2 : 1.0f);
+    dot_to_weight = weight * kept;
+    d_weight_to_d_dot = Derivative::value(at) * factor;
+  }
+};
+
+/// The log-sum-exp of a row in log2 units; rows that saw nothing get +inf, so that their weights
+/// are 0.
+HEDDLE_DEVICE float row_statistic(const BackwardParameters& p, int batch, int head, int row) {
+  const float stats =
+      *attention::element_pointer<const float>(p.forward.stats, batch, head, row, 0);
+  if (stats == kMinusInfinity) return -kMinusInfinity;
+  return p.forward.stats_log2 ? stats : stats * kLog2E;
+}
+
+HEDDLE_DEVICE float* delta_of(const BackwardParameters& p, int batch, int head) {
+  return p.delta + (static_cast<i64>(batch) * p.forward.q_heads + head) * p.forward.q_length;
+}
+
+}  // namespace heddle::sm80

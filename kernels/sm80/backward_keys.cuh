@@ -1,0 +1,156 @@
+// The sweep of the general backward that owns key tiles: dK and dV.
+#pragma once
+
+#include "backward_cell.cuh"
+#include "backward_tiles.cuh"
+
+namespace heddle::sm80 {
+
+/// What a key sweep needs of a query row, staged in shared memory.
+struct RowRecord {
+  float statistic, delta;
+  int lo, hi;
+};
+
+/// dK and dV of one key tile: sums over the group's query heads and all query rows that see it.
+template <class Config, class Score, class Derivative>
+HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
+  using T = typename Config::Element;
+  using Tiles = KeySweepTiles<Config>;
+  using KeyTile = typename Tiles::Key;
+  using ValueTile = typename Tiles::Value;
+  using QueryTile = typename Tiles::Query;
+  using GradientTile = typename Tiles::OutputGradient;
+  constexpr int kThreads = 32 * Config::kWarps, kTileM = Config::kTileM, kTileN = Tiles::kTileN;
+  constexpr int kQkSlices = ceil_div(Config::kQkDim, 16), kVSlices = ceil_div(Config::kVDim, 16);
+
+  extern __shared__ __align__(1024) u8 shared[];
+  const u32 key = shared_address(shared), value = key + KeyTile::kBytes;
+  const u32 stages = key + Tiles::kStagesAt;
+  RowRecord* records = reinterpret_cast<RowRecord*>(shared + Tiles::kRowsAt);
+
+  const attention::ForwardParameters& f = p.forward;
+  const int tile_n = blockIdx.x, batch = blockIdx.z, warp = threadIdx.x / 32,
+            lane = threadIdx.x % 32;
+  // The grid's heads are those of what is written; the other of K and V may have fewer or more.
+  const int heads = Config::kWantDk ? f.k_heads : f.v_heads, group = f.q_heads / heads;
+  const int q_length = attention::length_of(f.q_lengths, batch),
+            kv_length = attention::length_of(f.kv_lengths, batch);
+  const int first_key = tile_n * kTileN;
+  const attention::Tensor& written = Config::kWantDk ? p.d_k : p.d_v;
+  if (written.offsets && first_key >= kv_length) return;
+
+  float dk[Config::kWantDk ? kQkSlices * 2 : 2][4] = {};
+  float dv[Config::kWantDv ? kVSlices * 2 : 2][4] = {};
+  const int row0 = warp * 16 + lane / 4;
+  const int keys[2] = {first_key + row0, first_key + row0 + 8};
+
+  const int steps_per_head = ceil_div(q_length, kTileM), steps = group * steps_per_head;
+  int loaded_head_k = -1, loaded_head_v = -1;
+  const auto load_stage = [&](int step, int stage) {
+    const int head = blockIdx.y * group + step / steps_per_head,
+              first_row = step % steps_per_head * kTileM;
+    const u32 base = stages + stage * Tiles::kStageBytes;
+    load_rows<QueryTile, Config::kQkDim, kThreads, Config::kAligned, T>(
+        base, DenseRows<T>(f.q, batch, head), first_row, q_length);
+    load_rows<GradientTile, Config::kVDim, kThreads, Config::kAligned, T>(
+        base + QueryTile::kBytes, DenseRows<T>(p.d_o, batch, head), first_row, q_length);
+    for (int r = threadIdx.x; r < kTileM; r += kThreads) {
+      const int row = first_row + r;
+      RowRecord record{-kMinusInfinity, 0.0f, 0, 0};
+      if (row < q_length) {
+        const KeyInterval visible =
+            attention::visible_keys(f.bounds, f.bound_count, batch, row, q_length, kv_length);
+        record = {row_statistic(p, batch, head, row), delta_of(p, batch, head)[row], visible.lo,
+                  visible.hi};
+      }
+      records[stage * kTileM + r] = record;
+    }
+    ptx::copy_async_commit();
+  };
+  // Whether any row of a step may see this tile: interval ends move one way with the row, so the
+  // tile's ends are enough for affine bounds; operand bounds are not skipped.
+  const auto step_is_needed = [&](int step) {
+    const int first_row = step % steps_per_head * kTileM,
+              last_row = min(first_row + kTileM, q_length) - 1;
+    for (int n = 0; n < f.bound_count; ++n)
+      if (f.bounds[n].anchor == attention::Anchor::operand) return true;
+    const KeyInterval first =
+        attention::visible_keys(f.bounds, f.bound_count, batch, first_row, q_length, kv_length);
+    const KeyInterval last =
+        attention::visible_keys(f.bounds, f.bound_count, batch, last_row, q_length, kv_length);
+    return min(first.lo, last.lo) < first_key + kTileN && max(first.hi, last.hi) > first_key;
+  };
+  const auto next_step = [&](int step) {
+    while (step < steps && !step_is_needed(step)) ++step;
+    return step;
+  };
+
+  int step = first_key < kv_length ? next_step(0) : steps;
+  if (Tiles::kStages == 2 && step < steps) load_stage(step, 0);
+  for (int stage = 0; step < steps; stage ^= Tiles::kStages - 1) {
+    const int head = blockIdx.y * group + step / steps_per_head,
+              first_row = step % steps_per_head * kTileM;
+    const int head_k = head / (f.q_heads / f.k_heads), head_v = head / (f.q_heads / f.v_heads);
+    if (head_k != loaded_head_k || head_v != loaded_head_v) {
+      __syncthreads();
+      load_keys<Config, false, Config::kQkDim, KeyTile, kThreads>(key, f.k, f.k, 0, batch, head_k,
+                                                                  first_key, kv_length);
+      load_keys<Config, false, Config::kVDim, ValueTile, kThreads>(value, f.v, f.v, 0, batch,
+                                                                   head_v, first_key, kv_length);
+      ptx::copy_async_commit();
+      loaded_head_k = head_k;
+      loaded_head_v = head_v;
+    }
+    const int next = next_step(step + 1);
+    if constexpr (Tiles::kStages == 1) {
+      __syncthreads();
+      load_stage(step, stage);
+    }
+    ptx::copy_async_wait<0>();
+    __syncthreads();
+    if (Tiles::kStages == 2 && next < steps) load_stage(next, stage ^ 1);
+
+    const u32 query = stages + stage * Tiles::kStageBytes, d_out = query + QueryTile::kBytes;
+    // S^T and dP^T: the warp's 16 keys against kTileM rows.
+    float weights[kTileM / 8][4] = {}, d_dots[kTileM / 8][4] = {};
+    multiply_transposed<T, kTileM / 8, kQkSlices, KeyTile, QueryTile>(weights, key, warp * 16,
+                                                                      query);
+    multiply_transposed<T, kTileM / 8, kVSlices, ValueTile, GradientTile>(d_dots, value, warp * 16,
+                                                                          d_out);
+
+    const CellGradient<Config, Score, Derivative> gradient(p, batch, head, q_length, kv_length);
+    const bool computed = block_is_computed<Config>(f, batch, head, first_row, first_key);
+#pragma unroll
+    for (int n = 0; n < kTileM / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = 8 * n + 2 * (lane % 4) + i % 2, column = keys[i / 2];
+        const RowRecord record = records[stage * kTileM + r];
+        const bool seen = computed && column >= record.lo && column < record.hi;
+        gradient.cell(seen, first_row + r, column, record.statistic, record.delta, weights[n][i],
+                      d_dots[n][i]);
+      }
+    }
+    if constexpr (Config::kWantDv)
+      multiply_sums<T, kVSlices * 2, kTileM / 8, GradientTile>(dv, weights, d_out);
+    if constexpr (Config::kWantDk)
+      multiply_sums<T, kQkSlices * 2, kTileM / 8, QueryTile>(dk, d_dots, query);
+    step = next;
+  }
+  ptx::copy_async_wait<0>();
+  __syncthreads();
+
+  const int row_end_k = p.d_k.offsets ? kv_length : f.kv_length,
+            row_end_v = p.d_v.offsets ? kv_length : f.kv_length;
+  if constexpr (Config::kWantDk)
+    store_rows<T, KeyTile, Config::kQkDim, Config::kAligned>(
+        key, warp * 16, dk, 1.0f, attention::head_pointer<T>(p.d_k, batch, blockIdx.y),
+        p.d_k.stride[2], first_key, row_end_k);
+  if constexpr (Config::kWantDv)
+    store_rows<T, ValueTile, Config::kVDim, Config::kAligned>(
+        value, warp * 16, dv, 1.0f, attention::head_pointer<T>(p.d_v, batch, blockIdx.y),
+        p.d_v.stride[2], first_key, row_end_v);
+}
+
+}  // namespace heddle::sm80

@@ -1,0 +1,114 @@
+// The sweep of the general backward that owns query tiles: dQ.
+#pragma once
+
+#include "backward_cell.cuh"
+#include "backward_tiles.cuh"
+
+namespace heddle::sm80 {
+
+/// dQ of one query tile: sums over the keys its rows see.
+template <class Config, class Score, class Derivative>
+HEDDLE_DEVICE void attention_backward_queries(const BackwardParameters& p) {
+  using T = typename Config::Element;
+  using Tiles = QuerySweepTiles<Config>;
+  using KeyTile = typename Tiles::Key;
+  using ValueTile = typename Tiles::Value;
+  using QueryTile = typename Tiles::Query;
+  using GradientTile = typename Tiles::OutputGradient;
+  constexpr int kThreads = 32 * Config::kWarps, kTileM = Tiles::kTileM, kTileN = Config::kTileN;
+  constexpr int kQkSlices = ceil_div(Config::kQkDim, 16), kVSlices = ceil_div(Config::kVDim, 16);
+
+  extern __shared__ __align__(1024) u8 shared[];
+  const u32 query = shared_address(shared), d_out = query + QueryTile::kBytes,
+            stages = query + Tiles::kStagesAt;
+
+  const attention::ForwardParameters& f = p.forward;
+  const int tile_m = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, batch = blockIdx.z;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int head_k = head / (f.q_heads / f.k_heads), head_v = head / (f.q_heads / f.v_heads);
+  const int q_length = attention::length_of(f.q_lengths, batch),
+            kv_length = attention::length_of(f.kv_lengths, batch);
+  const int first_row = tile_m * kTileM;
+  if (p.d_q.offsets && first_row >= q_length) return;
+
+  load_rows<QueryTile, Config::kQkDim, kThreads, Config::kAligned, T>(
+      query, DenseRows<T>(f.q, batch, head), first_row, q_length);
+  load_rows<GradientTile, Config::kVDim, kThreads, Config::kAligned, T>(
+      d_out, DenseRows<T>(p.d_o, batch, head), first_row, q_length);
+  // Committed here: rows that see no key never reach a stage's commit, and must still be waited
+  // for.
+  ptx::copy_async_commit();
+  int rows[2];
+  KeyInterval visible[2];
+  float statistic[2], delta[2];
+  int begin = kv_length, end = 0;
+  for (int r = lane; r < kTileM; r += 32) {
+    if (first_row + r >= q_length) continue;
+    const KeyInterval keys =
+        attention::visible_keys(f.bounds, f.bound_count, batch, first_row + r, q_length, kv_length);
+    if (keys.lo < keys.hi) {
+      begin = min(begin, keys.lo);
+      end = max(end, keys.hi);
+    }
+  }
+  begin = __reduce_min_sync(0xffffffffu, begin) / kTileN;
+  end = ceil_div(__reduce_max_sync(0xffffffffu, end), kTileN);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    rows[half] = first_row + warp * 16 + lane / 4 + 8 * half;
+    visible[half] = {0, 0};
+    statistic[half] = delta[half] = 0.0f;
+    if (rows[half] < q_length) {
+      visible[half] =
+          attention::visible_keys(f.bounds, f.bound_count, batch, rows[half], q_length, kv_length);
+      statistic[half] = row_statistic(p, batch, head, rows[half]);
+      delta[half] = delta_of(p, batch, head)[rows[half]];
+    }
+  }
+
+  const auto load_stage = [&](int tile, int stage) {
+    const u32 base = stages + stage * Tiles::kStageBytes;
+    load_keys<Config, false, Config::kQkDim, KeyTile, kThreads>(base, f.k, f.k, 0, batch, head_k,
+                                                                tile * kTileN, kv_length);
+    load_keys<Config, false, Config::kVDim, ValueTile, kThreads>(
+        base + KeyTile::kBytes, f.v, f.v, 0, batch, head_v, tile * kTileN, kv_length);
+    ptx::copy_async_commit();
+  };
+  const CellGradient<Config, Score, Derivative> gradient(p, batch, head, q_length, kv_length);
+  float dq[kQkSlices * 2][4] = {};
+  if (Tiles::kStages == 2 && begin < end) load_stage(begin, 0);
+  for (int tile = begin, stage = 0; tile < end; ++tile, stage ^= Tiles::kStages - 1) {
+    if constexpr (Tiles::kStages == 1) {
+      __syncthreads();
+      load_stage(tile, stage);
+    }
+    ptx::copy_async_wait<0>();
+    __syncthreads();
+    if (Tiles::kStages == 2 && tile + 1 < end) load_stage(tile + 1, stage ^ 1);
+    const u32 key = stages + stage * Tiles::kStageBytes, value = key + KeyTile::kBytes;
+    float weights[kTileN / 8][4] = {}, d_dots[kTileN / 8][4] = {};
+    multiply_transposed<T, kTileN / 8, kQkSlices, QueryTile, KeyTile>(weights, query, warp * 16,
+                                                                      key);
+    multiply_transposed<T, kTileN / 8, kVSlices, GradientTile, ValueTile>(d_dots, d_out, warp * 16,
+                                                                          value);
+    const bool computed = block_is_computed<Config>(f, batch, head, first_row, tile * kTileN);
+#pragma unroll
+    for (int n = 0; n < kTileN / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int half = i / 2, column = tile * kTileN + 8 * n + 2 * (lane % 4) + i % 2;
+        const bool seen = computed && column >= visible[half].lo && column < visible[half].hi;
+        gradient.cell(seen, rows[half], column, statistic[half], delta[half], weights[n][i],
+                      d_dots[n][i]);
+      }
+    }
+    multiply_sums<T, kQkSlices * 2, kTileN / 8, KeyTile>(dq, d_dots, key);
+  }
+  ptx::copy_async_wait<0>();
+  __syncthreads();
+  store_rows<T, QueryTile, Config::kQkDim, Config::kAligned>(
+      query, warp * 16, dq, 1.0f, attention::head_pointer<T>(p.d_q, batch, head), p.d_q.stride[2],
+      first_row, p.d_q.offsets ? q_length : f.q_length);
+}
+
+}  // namespace heddle::sm80

@@ -1,0 +1,50 @@
+// What the general backward sums along rows, in kernels of their own: delta before the sweeps,
+// dSink after it.
+#pragma once
+
+#include "backward_cell.cuh"
+
+namespace heddle::sm80 {
+
+/// delta = rowsum(dO * O), one warp a row; 0 for rows past the sequence, whose O and dO may be NaN.
+template <class Config>
+HEDDLE_DEVICE void attention_backward_delta(const BackwardParameters& p) {
+  using T = typename Config::Element;
+  const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, head = blockIdx.y,
+            batch = blockIdx.z;
+  if (row >= p.forward.q_length) return;
+  float sum = 0;
+  if (row < attention::length_of(p.forward.q_lengths, batch)) {
+    const T* o = attention::element_pointer<const T>(p.forward.o, batch, head, row, 0);
+    const T* d_o = attention::element_pointer<const T>(p.d_o, batch, head, row, 0);
+    for (int column = threadIdx.x % 32; column < Config::kVDim; column += 32)
+      sum += ptx::widen(o[column]) * ptx::widen(d_o[column]);
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  if (threadIdx.x % 32 == 0) delta_of(p, batch, head)[row] = sum;
+}
+
+/// dSink[h] = -sum over batch and rows of exp(sink - stats) * delta, in a fixed order; one block a
+/// head.
+HEDDLE_DEVICE void attention_backward_sink(const BackwardParameters& p) {
+  __shared__ float partial[32];
+  const int head = blockIdx.x;
+  const float sink = p.forward.sink[head] * kLog2E;
+  float sum = 0;
+  for (int batch = 0; batch < p.forward.batch; ++batch) {
+    const int length = attention::length_of(p.forward.q_lengths, batch);
+    for (int row = threadIdx.x; row < length; row += blockDim.x)
+      sum -= ptx::exp2(sink - row_statistic(p, batch, head, row)) * delta_of(p, batch, head)[row];
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int warp = 1; warp < static_cast<int>(blockDim.x / 32); ++warp) sum += partial[warp];
+    p.d_sink[head] = sum;
+  }
+}
+
+}  // namespace heddle::sm80
