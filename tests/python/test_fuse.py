@@ -301,7 +301,7 @@ assert "all-gather" not in local.lower(q, k, v).compile().as_text()
 
 
 def test_several_devices():
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu",
                    "PYTHONPATH": ":".join(sys.path)}
     run = subprocess.run([sys.executable, "-c", PARTITIONED], env=environment, capture_output=True, text=True,
                          timeout=300)

@@ -282,7 +282,8 @@ def test_scan_donation_export_and_ahead_of_time():
         layer = lambda x, w: (x + f(x @ w, x, x), None)
         return jnp.sum(jax.lax.scan(layer, x, weights)[0] ** 2)
 
-    ours = jax.jit(jax.grad(lambda x, w: loss(lambda *a: attention(*a, causal=True), x, w), (0, 1)))
+    attend = lambda *a: attention(*a, causal=True, deterministic=True)  # runs are compared below
+    ours = jax.jit(jax.grad(lambda x, w: loss(attend, x, w), (0, 1)))
     expected = jax.grad(lambda x, w: loss(lambda *a: plain(*a, causal=True)[0], x, w), (0, 1))(x, weights)
     found = ours(x, weights)
     for got, wanted in zip(found, expected):
@@ -298,7 +299,9 @@ def test_only_what_is_wanted_is_computed():
     q, k, v = operands()
     bias = random(1, N, T, S)
     text = jax.jit(jax.grad(lambda q: jnp.sum(attention(q, k, v, bias=bias)))).lower(q).as_text()
-    assert "d_q" in text and "d_k" not in text and "d_bias" not in text
+    assert "d_q" in text and "d_bias" not in text
+    if jax.default_backend() == "cpu":  # a GPU's kernels give dQ, dK and dV together
+        assert "d_k" not in text
 
 
 def test_deterministic():
