@@ -56,8 +56,9 @@ def attempt(results, name, make):
         print(f"  {name}: {results[name]['error']}", flush=True)
 
 
-def measure(programs, rounds):
-    """{name: figures} of {name: (compiled program, arguments)}, the first of which says what is right."""
+def measure(programs, rounds, works=1):
+    """{name: figures} of {name: (compiled program, arguments)}, the first of which says what is right; each program does
+    the work `works` times."""
     import clock
 
     results, calls, expected = {}, {}, None
@@ -73,7 +74,7 @@ def measure(programs, rounds):
         if "error" not in results[name]:
             calls[name] = lambda program=program, arguments=arguments: program(*arguments)
     for name, seconds in clock.medians(calls, rounds).items():
-        results[name]["seconds"] = seconds
+        results[name]["seconds"] = seconds = seconds / works
         print(f"  {name:<10}{seconds * 1e3:9.4f} ms  {results[name]['temporary_bytes'] / 2**20:10.1f} MiB  "
               f"{results[name]['fused_calls']} fused calls, {results[name]['distance']:.1e} from the first", flush=True)
     return results
@@ -84,12 +85,15 @@ def off_and_on(functions, **options):
     import heddle.jax
 
     programs, failed = {}, {}
-    for name, (function, arguments) in functions.items():
-        attempt(failed, name, lambda f=function, a=arguments: programs.update({name: (compiled(f, a, **options), a)}))
-    function, arguments = functions["plain"]
+
+    def put(name, function, arguments):
+        attempt(failed, name, lambda: programs.update({name: (compiled(function, arguments, **options), arguments)}))
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda name: put(name, *functions[name]), functions))
+    programs = {name: programs[name] for name in functions if name in programs}
     with heddle.jax.enable():
-        attempt(failed, "enabled",
-                lambda: programs.update(enabled=(compiled(function, arguments, **options), arguments)))
+        put("enabled", *functions["plain"])
     return programs, {name: result for name, result in failed.items() if result is not None}
 
 
@@ -128,7 +132,7 @@ def memory(_):
 
 
 def norm(options):
-    from programs import NORM_SHAPE, norm_programs
+    from programs import NORM_SHAPE, NORMS, norm_programs
 
     rows = []
     for kind, makers in norm_programs().items():
@@ -141,7 +145,7 @@ def norm(options):
 
             attempt(failed, name, put)
         failed = {name: result for name, result in failed.items() if result is not None}
-        rows.append({"pass": kind, "shape": NORM_SHAPE, "results": {**measure(programs, options.rounds), **failed}})
+        rows.append({"pass": kind, "shape": NORM_SHAPE, "results": {**measure(programs, options.rounds, NORMS), **failed}})
     return rows
 
 
