@@ -46,9 +46,9 @@ std::string derivative_of(const AttentionBackwardStructure& structure, const Bac
                           std::vector<OperandId>& loads) {
   if (step.part == Part::load) {
     return score_source("Derivative", structure.load_gradients[step.load_gradient].derivative,
-                        structure.forward.operands, loads);
+                        structure.forward, loads);
   }
-  return score_source("Derivative", structure.d_dot, structure.forward.operands, loads);
+  return score_source("Derivative", structure.d_dot, structure.forward, loads);
 }
 
 using Step = LaunchStep<BackwardParameters>;
@@ -225,7 +225,7 @@ std::string source_of_backward_sm80(const AttentionBackwardStructure& structure,
   if (step.part == Part::dump)
     return dump_source(structure.forward, "BackwardParameters", "p.forward", name);
   const std::string score =
-      score_source("Score", structure.forward.score, structure.forward.operands, loads);
+      score_source("Score", structure.forward.score, structure.forward, loads);
   const std::string derivative = derivative_of(structure, step, loads);
   const char* arguments = step.part == Part::sink ? ""
                           : step.part == Part::delta

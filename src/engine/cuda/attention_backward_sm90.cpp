@@ -291,10 +291,10 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
                                     std::vector<OperandId>& loads) {
   const AttentionBackwardStructure& structure = problem.structure;
   const AttentionStructure& forward = structure.forward;
-  const std::string score = score_source("Score", forward.score, forward.operands, loads,
-                                         &problem.sizes.layouts, config.tiled);
-  const std::string derivative = score_source("Derivative", structure.d_dot, forward.operands,
-                                              loads, &problem.sizes.layouts, config.tiled);
+  const std::string score =
+      score_source("Score", forward.score, forward, loads, &problem.sizes.layouts, config.tiled);
+  const std::string derivative = score_source("Derivative", structure.d_dot, forward, loads,
+                                              &problem.sizes.layouts, config.tiled);
   const bool pairs = config.planes > 1;
   std::string tiled;
   if (config.tiled != kAbsent) {

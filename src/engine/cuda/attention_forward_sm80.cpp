@@ -51,7 +51,7 @@ Result<ForwardSm80Config> configure_forward_sm80(const AttentionProblem& problem
 
 std::string source_of_forward_sm80(const AttentionStructure& structure,
                                    const ForwardSm80Config& config, std::vector<OperandId>& loads) {
-  const std::string score = score_source("Score", structure.score, structure.operands, loads);
+  const std::string score = score_source("Score", structure.score, structure, loads);
   const Sm80Tiles tiles{.warps = config.warps, .tile_n = config.tile_n, .aligned = config.aligned};
   return fmt::format(
       "#include \"sm80/attention_forward.cuh\"\n"

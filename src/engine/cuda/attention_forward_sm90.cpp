@@ -250,7 +250,7 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
                                    std::vector<OperandId>& loads) {
   const AttentionStructure& structure = problem.structure;
   const std::string score =
-      score_source("Score", structure.score, structure.operands, loads, &problem.sizes.layouts);
+      score_source("Score", structure.score, structure, loads, &problem.sizes.layouts);
   const bool row_max = structure.max != kAbsent || structure.sum_exp != kAbsent;
   const int rope_dim = structure.q_rope ? structure.q_rope->rope_dim : 0;
   const bool interleaved =

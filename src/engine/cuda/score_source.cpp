@@ -9,6 +9,7 @@
 namespace heddle::engine::cuda {
 namespace {
 
+using problem::AttentionStructure;
 using problem::ScoreNode;
 using problem::ScoreOp;
 
@@ -18,7 +19,11 @@ std::string constant_source(double value) {
                      std::bit_cast<uint32_t>(static_cast<float>(value)));
 }
 
-std::string node_source(const ScoreNode& node, const std::vector<problem::OperandType>& operands,
+bool is_f32(const AttentionStructure& structure) {
+  return structure.operands[static_cast<size_t>(structure.q)].dtype == DataType::f32;
+}
+
+std::string node_source(const ScoreNode& node, const AttentionStructure& structure,
                         std::vector<problem::OperandId>& loads,
                         const std::vector<problem::OperandLayout>* layouts,
                         problem::OperandId tiled) {
@@ -59,7 +64,7 @@ std::string node_source(const ScoreNode& node, const std::vector<problem::Operan
       return fmt::format(
           "attention::load<{}, {}, {}>(cell.loads[{}], cell.batch, cell.head, cell.row, "
           "cell.column)",
-          device_type(operands[operand].dtype), per_row, per_column, number);
+          device_type(structure.operands[operand].dtype), per_row, per_column, number);
     }
     case ScoreOp::add:
       return infix("+");
@@ -92,7 +97,7 @@ std::string node_source(const ScoreNode& node, const std::vector<problem::Operan
     case ScoreOp::reciprocal:
       return "1.0f / " + a;
     case ScoreOp::tangent_hyperbolic:
-      return call("attention::tanh");
+      return call(is_f32(structure) ? "attention::tanh_f32" : "attention::tanh");
     case ScoreOp::sigmoid:
       return fmt::format("1.0f / (1.0f + expf(-{}))", a);
     case ScoreOp::error_function:
@@ -171,7 +176,7 @@ std::string device_type(DataType type) {
 }
 
 std::string score_source(const std::string& name, const problem::ScoreExpression& expression,
-                         const std::vector<problem::OperandType>& operands,
+                         const AttentionStructure& structure,
                          std::vector<problem::OperandId>& loads,
                          const std::vector<problem::OperandLayout>* layouts,
                          problem::OperandId tiled) {
@@ -179,7 +184,7 @@ std::string score_source(const std::string& name, const problem::ScoreExpression
   if (!expression.is_identity()) {
     for (size_t n = 0; n < expression.nodes.size(); ++n) {
       const ScoreNode& node = expression.nodes[n];
-      std::string value = node_source(node, operands, loads, layouts, tiled);
+      std::string value = node_source(node, structure, loads, layouts, tiled);
       if (node.op == ScoreOp::divide) {
         const ScoreNode& divisor = expression.nodes[static_cast<size_t>(node.b)];
         if (has_reciprocal(divisor))
