@@ -5,6 +5,7 @@ not depend on the scores, rows and columns is computed outside, and becomes an o
 """
 
 import math
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import jax
@@ -43,15 +44,24 @@ class _Known:
     def whole(self):
         return jnp.broadcast_to(self.array, self.shape)
 
+    def known_now(self):
+        return not isinstance(self.array, jax.core.Tracer)
+
 
 def _refuse(name):
     raise ValueError(f"{OP}: score uses {name}, expected arithmetic, comparisons and selections of single scores; their "
                      "sums, products and reorderings are not possible.")
 
 
+# What is known when tracing is computed then, if it is no larger: a number in the call, or an array to load ready made.
+FOLDED = 2**16
+
+
 class _Trace:
     def __init__(self):
         self.ops, self.captures = [], []
+        # By the identity of known values, so that what is used twice is computed once and loaded from one operand.
+        self.loads, self.computed = {}, {}
 
     def emit(self, name, *inputs):
         self.ops.append((name, inputs))
@@ -62,17 +72,19 @@ class _Trace:
         if not isinstance(value, _Known):
             return value
         array = value.array
-        if array.size == 1 and not isinstance(array, jax.core.Tracer):
+        if array.size == 1 and value.known_now():
             return ("number", float(np.asarray(array).reshape(()).astype(np.float64)))
-        self.captures.append(jnp.reshape(array, (1,) * (4 - array.ndim) + array.shape))
-        return ("load", len(self.captures) - 1)
+        if id(value) not in self.loads:
+            self.loads[id(value)] = len(self.captures), value
+            self.captures.append(jnp.reshape(array, (1,) * (4 - array.ndim) + array.shape))
+        return ("load", self.loads[id(value)][0])
 
     def run(self, jaxpr, consts, arguments):
-        values = dict(zip(jaxpr.constvars, (_Known(jnp.asarray(x), np.shape(x)) for x in consts)))
+        values = dict(zip(jaxpr.constvars, (_Known(x, np.shape(x)) for x in consts)))
         values.update(zip(jaxpr.invars, arguments))
 
         def read(atom):
-            return _Known(jnp.asarray(atom.val), atom.aval.shape) if isinstance(atom, Literal) else values[atom]
+            return _Known(np.asarray(atom.val), atom.aval.shape) if isinstance(atom, Literal) else values[atom]
 
         for eqn in jaxpr.eqns:
             inputs = [read(atom) for atom in eqn.invars]
@@ -85,7 +97,13 @@ class _Trace:
             inner = eqn.params[CALLS[name]]
             return self.run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), inputs)
         if all(isinstance(x, _Known) for x in inputs):
-            return self.outside(eqn, inputs)
+            key = name, str(eqn.params), *map(id, inputs)
+            if key not in self.computed:
+                largest = max(math.prod(x.aval.shape) for x in (*eqn.invars, *eqn.outvars))
+                now = largest <= FOLDED and all(x.known_now() for x in inputs)
+                with jax.ensure_compile_time_eval() if now else nullcontext():
+                    self.computed[key] = self.outside(eqn, inputs), inputs  # kept, and so their identities
+            return self.computed[key][0]
         return [self.inside(eqn, name, inputs)]
 
     def outside(self, eqn, inputs):
@@ -166,8 +184,8 @@ def traced(score, extents):
         given = ", ".join(str(x) for x in outputs)
         raise ValueError(f"{OP}: score returns {given}, expected scores of shape {tuple(extents)}.")
     trace = _Trace()
-    batch = _Known(jnp.arange(b, dtype=jnp.int32).reshape(b, 1, 1, 1), (b, 1, 1, 1))
-    head = _Known(jnp.arange(n, dtype=jnp.int32).reshape(1, n, 1, 1), (1, n, 1, 1))
+    batch = _Known(np.arange(b, dtype=np.int32).reshape(b, 1, 1, 1), (b, 1, 1, 1))
+    head = _Known(np.arange(n, dtype=np.int32).reshape(1, n, 1, 1), (1, n, 1, 1))
     result, = trace.run(closed.jaxpr, closed.consts, [("score",), batch, head, ("row",), ("column",)])
     result = trace.load(result)
     if result[0] in ("load", "number"):  # a graph's score is made by an op
