@@ -38,7 +38,9 @@ def calls(f, *args, **kwargs):
 
 
 def close(found, expected):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected)
+    """What cancels (the gradient of a row with one key) is left of as much as the array's largest is rounded by."""
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * max(1, np.abs(b).max(initial=0))),
+                 found, expected)
 
 
 def test_forward():
