@@ -280,6 +280,15 @@ TEST_F(Execution, ACompilerThatIsNoneOrTooOldIsNamed) {
   EXPECT_EXIT(with(FAKE_NVRTC, "12030"), ExitedWithCode(0), "");
 }
 
+TEST_F(Execution, ACompilerFindsWhatItOpensByNameWhereItLies) {
+  const auto after_compiling = [this] {
+    if (dlopen("libnvrtc-builtins.so.13.0", RTLD_NOW | RTLD_NOLOAD)) std::_Exit(2);
+    (void)compiled_kernel(source(), "k", "sm_90a");
+    std::_Exit(dlopen("libnvrtc-builtins.so.13.0", RTLD_NOW | RTLD_NOLOAD) ? 0 : 1);
+  };
+  EXPECT_EXIT(after_compiling(), ::testing::ExitedWithCode(0), "");
+}
+
 TEST_F(Execution, ADriverOrDeviceThatIsTooOldIsNamed) {
   const auto with = [](const char* version, const char* capability) {
     setenv("FAKE_CUDA_VERSION", version, 1);

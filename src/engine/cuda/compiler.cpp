@@ -1,6 +1,9 @@
 #include "engine/cuda/compiler.h"
 
+#include <dlfcn.h>
+
 #include <cstdlib>
+#include <filesystem>
 #include <regex>
 #include <utility>
 
@@ -42,6 +45,16 @@ std::vector<std::string> candidate_names() {
        {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"}) {
     names.emplace_back(name);
   }
+  // NVIDIA's wheels lie beside ours, where no loader looks: packages/heddle/lib/libheddle.so.
+  Dl_info self{};
+  if (dladdr(reinterpret_cast<void*>(&candidate_names), &self) != 0) {
+    const std::filesystem::path file(self.dli_fname);
+    const std::filesystem::path packages = file.parent_path().parent_path().parent_path();
+    for (const char* name :
+         {"nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"}) {
+      if (!packages.empty()) names.push_back(packages / name);
+    }
+  }
   return names;
 }
 
@@ -67,6 +80,9 @@ Result<Nvrtc> load_nvrtc() {
                  library.name(), nvrtc.version.major, nvrtc.version.minor, kOldest.first,
                  kOldest.second);
   }
+  // NVRTC opens it by name at its first compilation, and does not look where itself lies.
+  library.open_neighbour(
+      fmt::format("libnvrtc-builtins.so.{}.{}", nvrtc.version.major, nvrtc.version.minor));
   return nvrtc;
 }
 

@@ -3,6 +3,9 @@
 #include <dlfcn.h>
 #include <fmt/ranges.h>
 
+#include <array>
+#include <climits>
+
 namespace heddle::engine::cuda {
 
 Result<SharedObject> SharedObject::open(std::string_view what, std::span<const std::string> names) {
@@ -17,5 +20,11 @@ Result<SharedObject> SharedObject::open(std::string_view what, std::span<const s
 }
 
 void* SharedObject::find(const char* symbol) const { return dlsym(handle_, symbol); }
+
+void SharedObject::open_neighbour(const std::string& file) const {
+  std::array<char, PATH_MAX> folder{};
+  if (dlinfo(handle_, RTLD_DI_ORIGIN, folder.data()) == 0)
+    dlopen(fmt::format("{}/{}", folder.data(), file).c_str(), RTLD_NOW | RTLD_LOCAL);
+}
 
 }  // namespace heddle::engine::cuda

@@ -16,6 +16,8 @@ class SharedObject {
 
   /// The address of `symbol`, or null if this version of the library lacks it.
   void* find(const char* symbol) const;
+  /// Opens `file` of the same folder, if it is there: whoever asks for it by name then gets it.
+  void open_neighbour(const std::string& file) const;
   /// The name it was opened under.
   const std::string& name() const { return name_; }
 
