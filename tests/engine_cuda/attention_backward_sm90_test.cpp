@@ -73,13 +73,14 @@ TEST(BackwardSm90Config, HeadsRunSideBySideWhereThatWasMeasuredToPay) {
   EXPECT_EQ(section({Feature::deterministic}, 1 << 20), 1);
   EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512), 1);
   EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 2), 8);
-  // Above head_dim 128, of two waves; of groups, 8 query heads.
-  EXPECT_EQ(section({Feature::deterministic}, 512, 8, 256), 33);
+  // Above head_dim 128, of two waves, at most 16; of groups, 8 query heads, at least 2 key heads.
+  EXPECT_EQ(section({Feature::deterministic}, 512, 8, 256), 16);
+  EXPECT_EQ(section({Feature::deterministic}, 2048, 8, 256), 8);
   EXPECT_EQ(section({Feature::deterministic}, 8192, 8, 256), 2);
   EXPECT_EQ(section({Feature::deterministic}, 16384, 8, 256), 1);
   EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 8, 256), 1);
-  EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 2, 256), 2);
-  EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 1, 256), 1);
+  EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 4, 256), 4);
+  EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 1, 256), 2);
 }
 
 AttentionBackwardProblem without_gradients_of_loads(AttentionBackwardProblem problem) {

@@ -192,13 +192,15 @@ int64_t section(const BackwardSm90Config& config, bool deterministic, int64_t ke
                 const AttentionSizes& sizes) {
   // In a fixed order each block of a head starts a little after the one before it. With as many
   // heads as a wave of blocks holds, it also takes the place of one that ended as much later. A
-  // wide block follows later still: twice as many heads are half as many blocks to wait for.
-  constexpr int64_t kProcessors = 132;
-  const int64_t waves = config.wide ? 2 : 1;
-  if (deterministic && !config.upper_varies)
-    return std::max<int64_t>(1, waves * kProcessors / std::max<int64_t>(1, key_tiles));
+  // wide block follows later still: twice as many heads, up to 16, are half as many blocks to wait
+  // for.
+  if (deterministic && !config.upper_varies) {
+    constexpr int64_t kProcessors = 132;
+    const int64_t waves = config.wide ? 2 : 1, most = config.wide ? 16 : kProcessors;
+    return std::clamp<int64_t>(waves * kProcessors / std::max<int64_t>(1, key_tiles), 1, most);
+  }
   if (deterministic && config.downwards)
-    return config.wide ? std::max<int64_t>(1, 8 * sizes.k_heads / sizes.q_heads) : 8;
+    return config.wide ? std::max<int64_t>(2, 8 * sizes.k_heads / sizes.q_heads) : 8;
   if (deterministic) return 1;
   // Longest first, as far as the L2 holds what the heads share.
   if (config.upper_varies) return key_tiles <= 32 ? 8 : 2;
