@@ -84,7 +84,7 @@ class F16Pairs(c.Structure):  # kernels/sm90/f16_pairs_arguments.h
 class Arguments(c.Structure):  # kernels/sm90/backward_arguments.h
     _fields_ = (
         [(n, c.c_ubyte * 128) for n in ("q", "k", "v", "d_o")]
-        + [("tiled", c.c_ubyte * 128), ("tiled_per_head", c.c_bool), ("tiled_per_batch", c.c_bool),
+        + [("tiled", c.c_ubyte * 128), ("tiled_dims", c.c_ubyte * 128),
            ("sequence_maps", c.c_void_p)]
         + [(n, F16Pairs) for n in ("q_pairs", "k_pairs", "v_pairs", "d_o_pairs")]
         + [(n, c.c_void_p) for n in ("head_units", "negative_lse2", "delta", "d_q_sum", "turns")]

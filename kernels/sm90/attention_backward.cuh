@@ -174,8 +174,8 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       if constexpr (Tiles::kThere) {
         const typename Tiles::Ring ring{shared + kTiledRing};
         ptx::mbarrier_wait(ring.full(tiled_at.stage()), tiled_at.parity());
-        typename Tiles::Reader tiled(shared + kTiledOffset + tiled_at.stage() * Tiles::kBytes,
-                                     64 * part);
+        typename Tiles::ColumnReader tiled(shared + kTiledOffset + tiled_at.stage() * Tiles::kBytes,
+                                           64 * part);
         Scores::exponentiate(lse, step, &tiled);
         arrive(ring.empty(tiled_at.stage()));
         tiled_at.advance();

@@ -67,11 +67,11 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
 
     HEDDLE_DEVICE explicit Steps(const BackwardArguments& args) : args(args) {
       const attention::ForwardParameters& p = args.problem.forward;
-      const int heads = args.tiled_per_head ? p.q_heads : 1, z = blockIdx.z;
-      first_head = args.tiled_per_head ? z % heads : 0;
-      last_head = args.tiled_per_head ? first_head : p.q_heads - 1;
-      batch = args.tiled_per_batch ? z / heads : 0;
-      last_batch = args.tiled_per_batch ? batch : p.batch - 1;
+      const int heads = args.tiled.per_head ? p.q_heads : 1, z = blockIdx.z;
+      first_head = args.tiled.per_head ? z % heads : 0;
+      last_head = args.tiled.per_head ? first_head : p.q_heads - 1;
+      batch = args.tiled.per_batch ? z / heads : 0;
+      last_batch = args.tiled.per_batch ? batch : p.batch - 1;
       head = first_head;
       look();
     }
@@ -126,7 +126,8 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
       const i64 line = static_cast<i64>(step.batch * p.q_heads + step.head) * args.q_rounded + row;
       ptx::bulk_load(statistics, args.negative_lse2 + line, kRowBytes, full);
       ptx::bulk_load(statistics + kRowBytes, args.delta + line, kRowBytes, full);
-      Tiles::load(args, stage + kTiledOffset, full, step.work.key0, row, step.head, step.batch);
+      Tiles::load(args.tiled, stage + kTiledOffset, full, step.work.key0, row, step.head,
+                  step.batch);
       tile::load_tile<VTile>(stage + kVOffset, maps + 2, full, step.work.key0, key_head, place);
       tile::load_tile<DoTile>(stage + kDoOffset, maps + 3, full, row, step.head, place);
       at.advance();
@@ -158,7 +159,7 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
       ptx::pin(scores.s);
-      typename Tiles::Reader tiled(stage + kTiledOffset, 64 * part);
+      typename Tiles::ColumnReader tiled(stage + kTiledOffset, 64 * part);
       typename Block::Step place(step.work);
       place.head = step.head;
       scores.exponentiate(statistics, place, &tiled);
@@ -199,7 +200,7 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
   HEDDLE_DEVICE static void store(const BackwardArguments& args, const float (&sum)[kTileM / 2]) {
     const attention::BackwardParameters& p = args.problem;
     const int thread = threadIdx.x % 128;
-    const int heads = args.tiled_per_head ? p.forward.q_heads : 1, z = blockIdx.z;
+    const int heads = args.tiled.per_head ? p.forward.q_heads : 1, z = blockIdx.z;
     const int row = static_cast<int>(blockIdx.y) * kTileM + tile::fragment_column(thread);
     const int key = static_cast<int>(blockIdx.x) * kTileN + threadIdx.x / 128 * 64 +
                     tile::fragment_row(thread, 0);

@@ -164,7 +164,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         static_assert(C::kTiledStages == 1 && kHandovers == 1);
         const typename Tiles::Ring ring{shared + kTiledRing};
         ptx::mbarrier_wait(ring.full(0), p_at.parity());
-        typename Tiles::Reader tiled(shared + kTiledOffset, 0);
+        typename Tiles::ColumnReader tiled(shared + kTiledOffset, 0);
         Scores::exponentiate(lse, step, &tiled);
         arrive(ring.empty(0));
       } else {

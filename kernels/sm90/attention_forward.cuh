@@ -97,6 +97,16 @@ struct AttentionForward : ForwardBlock<Config, Score> {
         tiles.wait_staging();
     }
 
+    /// Scores of `key_tile` and their softmax, with what they read of their cells.
+    template <bool kMasked>
+    HEDDLE_DEVICE void exponentiate(Scores& s, const Work& work, int key_tile, Softmax& softmax,
+                                    float (&correction)[2]) {
+      tiles.wait_tiled();
+      scores.template exponentiate<kMasked>(s, work, consumer, key_tile, tiles.tiled(), softmax,
+                                            correction);
+      tiles.release_tiled();
+    }
+
     /// s = Q K^T for the tiles at hand; asynchronous, one group.
     HEDDLE_DEVICE void issue_scores(Scores& s) const {
       const tile::KMajor<typename QTile::Plane> q(tiles.q());
@@ -158,7 +168,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       ptx::pin(s);
       tiles.release_k();
       softmax.reset();
-      scores.template exponentiate<true>(s, work, consumer, key_end - 1, softmax, correction);
+      exponentiate<true>(s, work, key_end - 1, softmax, correction);
       pack_weights(weights, s);
       tiles.skip_v(work.key_end - key_end);
     }
@@ -184,7 +194,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
         softmax.reset();
         scores.scale_for(work);
       }
-      scores.template exponentiate<kMasked>(s, work, consumer, key_tile, softmax, correction);
+      exponentiate<kMasked>(s, work, key_tile, softmax, correction);
       ptx::pin(s);
       ptx::wgmma_wait<0>();
       complete_output(out, partial);
@@ -217,7 +227,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       tiles.release_k();
       softmax.reset();
       scores.scale_for(following);
-      scores.template exponentiate<true>(s, following, consumer, key_end - 1, softmax, correction);
+      exponentiate<true>(s, following, key_end - 1, softmax, correction);
       pack_weights(weights, s);
       tiles.skip_v(following.key_end - key_end);
     }
@@ -314,7 +324,11 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       }
       KvRing{shared + Block::kKRing}.init(1, 4 * C::kConsumers);
       KvRing{shared + Block::kVRing}.init(1, 4 * C::kConsumers);
-      ItemRing{shared + Block::kItemRing}.init(1, 4 * C::kConsumers + (kStagedRotations ? 2 : 1));
+      // A third thread of the producer's group reads items in both.
+      ItemRing{shared + Block::kItemRing}.init(
+          1, 4 * C::kConsumers + (kStagedRotations || Block::ScoreTiles::kThere ? 2 : 1));
+      if constexpr (Block::ScoreTiles::kThere)
+        typename Block::ScoreTiles::Ring{shared + Block::kTiledRing}.init(1, 4 * C::kConsumers);
       for (int consumer = 0; consumer < C::kConsumers; ++consumer)
         QRing{shared + Block::kQRing + consumer * QRing::kBytes}.init(1,
                                                                       C::kOutputAliasesQ ? 1 : 4);
@@ -333,7 +347,10 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       if (threadIdx.x == 0) Producer::load_tiles(args, shared);
       if (threadIdx.x == 32) Producer::deal(args, shared);
       if constexpr (kStagedRotations) {
+        static_assert(!Block::ScoreTiles::kThere);
         if (threadIdx.x == 64) ForwardStaging<Block>::run(args, shared);
+      } else if constexpr (Block::ScoreTiles::kThere) {
+        if (threadIdx.x == 64) Producer::load_scores(args, shared);
       }
     } else {
       ptx::registers_grow<Block::kConsumerRegisters>();

@@ -4,6 +4,7 @@
 #include "../attention/parameters.h"
 #include "../ptx/tensor_map.h"
 #include "f16_pairs_arguments.h"
+#include "score_tile_arguments.h"
 
 namespace heddle::sm90 {
 
@@ -19,10 +20,7 @@ struct BackwardArguments {
   /// tensors' own strides. Boxes are 64 columns wide; kTileM rows high for q and d_o, kTileN for k
   /// and v.
   TensorMap q, k, v, d_o;
-  /// With Config::kTiled: the score's operand, in boxes of 128 bytes by kTileM rows. Dims it is
-  /// broadcast along have one element.
-  TensorMap tiled;
-  bool tiled_per_head, tiled_per_batch;
+  TiledOperand tiled;  ///< with Config::kTiled
   /// With Config::kLengths: the maps of each batch entry's sequence, [batch][4] in the order above,
   /// as sequence_maps.cuh makes them of dO in the place of O; then the four maps are not read.
   const TensorMap* sequence_maps;

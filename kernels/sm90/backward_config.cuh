@@ -3,6 +3,7 @@
 
 #include "../attention/dropout.cuh"
 #include "../attention/visible.cuh"
+#include "score_tile_arguments.h"
 
 namespace heddle::sm90 {
 
@@ -14,10 +15,6 @@ struct GradientCell {
   float gradient;  ///< dL/d(score)
   float tiled;     ///< the operand that comes by tiles
 };
-
-/// How the operand that a score expression reads in every cell reaches it by tiles
-/// (score_tile.cuh), if it does; others are loaded a cell at a time.
-enum class Tiled : int { none, values, booleans };
 
 /// The scaled dot product itself, and its derivative.
 struct PlainBackwardScore {

@@ -93,7 +93,7 @@ struct BackwardProducer {
       if (step == work.steps()) break;
       const typename Main::Step at(work, step);
       ptx::mbarrier_wait(ring.empty(stage.stage()), stage.parity() ^ 1);
-      Tiles::load(args, shared + Main::kTiledOffset + stage.stage() * Tiles::kBytes,
+      Tiles::load(args.tiled, shared + Main::kTiledOffset + stage.stage() * Tiles::kBytes,
                   ring.full(stage.stage()), work.key0, at.tile * Main::kTileM, at.head, work.batch);
       stage.advance();
     }

@@ -136,7 +136,7 @@ struct BackwardScores {
   /// S^T to P^T, rounded to operands. `lse` is where the step's -log-sum-exps lie, `tiled` (if
   /// kTiled) what the score reads of its cells.
   HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& at,
-                                  typename Block::Tiles::Reader* tiled = nullptr) {
+                                  typename Block::Tiles::ColumnReader* tiled = nullptr) {
     const int row0 = at.tile * kTileM;
     lse += tile::fragment_column(thread) * 4;
 #pragma unroll

@@ -5,6 +5,7 @@
 #include "../attention/rope_parameters.h"
 #include "../ptx/tensor_map.h"
 #include "f16_pairs_arguments.h"
+#include "score_tile_arguments.h"
 
 namespace heddle::sm90 {
 
@@ -27,6 +28,7 @@ struct ForwardArguments {
   /// With Config::kSequenceMaps: the maps of each batch entry's sequence, [batch][4] in the order
   /// above, as sequence_maps.cuh makes them; then the four maps above are not read.
   const TensorMap* sequence_maps;
+  TiledOperand tiled;  ///< with Config::kTiled
   TileOrder order;
   /// With kPlanes = 2: q, k and v are mapped where f16_pairs.cuh put them, o is not mapped.
   F16Pairs q_pairs, k_pairs, v_pairs;

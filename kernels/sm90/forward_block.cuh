@@ -7,6 +7,7 @@
 #include "../tile/ring.cuh"
 #include "../tile/shared_tile.cuh"
 #include "forward_config.cuh"
+#include "score_tile.cuh"
 
 namespace heddle::sm90 {
 
@@ -40,6 +41,7 @@ struct ForwardBlock {
   using KTile = tile::PlanesOf<kTileN, C::kQkDim, C::kPlanes>;
   using VTile = tile::PlanesOf<kTileN, C::kVDim, C::kPlanes>;
   using OTile = tile::SharedTile<64, C::kVDim>;
+  using ScoreTiles = ScoreTile<C, kTileM, kTileN>;  // all consumers' rows
   /// f32 leaves from registers, and is summed in f32 from key tile to key tile: in products of
   /// f32's own precision it would show that tensor cores cut sums off instead of rounding them.
   static constexpr bool kWide = C::kPlanes > 1;
@@ -72,8 +74,9 @@ struct ForwardBlock {
   static constexpr int kRoundBoxes = ceil_div(OTile::kBoxes, C::kOutputRounds);
   static constexpr int kOStride =
       C::kOutputAliasesQ ? QTile::kBytes : kRoundBoxes * OTile::kBoxBytes;
-  static constexpr int kItemOffset = kVOffset + C::kStages * VTile::kBytes +
-                                     (C::kOutputAliasesQ || kWide ? 0 : C::kConsumers * kOStride);
+  static constexpr int kTiledOffset = kVOffset + C::kStages * VTile::kBytes +
+                                      (C::kOutputAliasesQ || kWide ? 0 : C::kConsumers * kOStride);
+  static constexpr int kItemOffset = kTiledOffset + C::kTiledStages * ScoreTiles::kBytes;
   static constexpr int kItemBytes = 48;
   static constexpr int kItemStages = 2;
   static constexpr int kBarrierOffset = kItemOffset + kItemStages * kItemBytes;
@@ -90,9 +93,11 @@ struct ForwardBlock {
   static constexpr int kScaleOffset =
       kStagingRing + (kStagedRotations ? C::kConsumers * StagingRing::kBytes : 0);
   static constexpr int kScaleBytes = attention::kRotationRows * 4;
+  static constexpr int kTiledRing =
+      kScaleOffset + (kStagedRotations ? C::kConsumers * kScaleBytes : 0);
   /// What the launch asks for; the kernel aligns its window itself.
   static constexpr int kSharedBytes =
-      kScaleOffset + (kStagedRotations ? C::kConsumers * kScaleBytes : 0) + tile::kTileAlignment;
+      kTiledRing + (ScoreTiles::kThere ? ScoreTiles::Ring::kBytes : 0) + tile::kTileAlignment;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block");
 
   // Named barriers: 0 is __syncthreads.

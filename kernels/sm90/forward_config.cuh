@@ -4,6 +4,7 @@
 #include "../attention/dropout.cuh"
 #include "../attention/rope_parameters.h"
 #include "../ptx/types.cuh"
+#include "score_tile_arguments.h"
 
 namespace heddle::sm90 {
 
@@ -14,6 +15,7 @@ struct Cell {
   float dot;
   int row, column, batch, head, q_length, kv_length;
   const attention::Tensor* loads;
+  float tiled;  ///< the operand that comes by tiles
 };
 
 /// Defaults a generated configuration derives from and overrides.
@@ -38,6 +40,9 @@ struct ForwardConfig {
   static constexpr bool kRowMax = false;  ///< `max` or `sum_exp` is wanted
   static constexpr bool kInputIsLog2 = false;
   static constexpr Dropout kDropout = Dropout::none;
+  static constexpr Tiled kTiled = Tiled::none;  ///< what the score reads in every cell, by tiles
+  using TiledElement = bf16;                    ///< of values: bf16 or f16
+  static constexpr int kTiledStages = 2;
   static constexpr int kRopeDim = 0;  ///< > 0: Q is rotated on its way in (K comes rotated)
   static constexpr attention::RopePairing kRopePairing = attention::RopePairing::halves;
 };

@@ -1,5 +1,5 @@
 // The producer warp group of the Hopper attention forward: one thread deals out query tiles,
-// another feeds the rings of Q, K and V.
+// another feeds the rings of Q, K and V, and a third that of what scores read of their cells.
 #pragma once
 
 #include "../ptx/mbarrier.cuh"
@@ -124,6 +124,31 @@ struct ForwardProducer {
       }
     }
     load_v();
+  }
+
+  /// Feeds the ring of what scores read of their cells; one thread.
+  HEDDLE_DEVICE static void load_scores(const ForwardArguments& args, u32 shared) {
+    using Tiles = typename Block::ScoreTiles;
+    const ItemRing item_ring{shared + Block::kItemRing};
+    const typename Tiles::Ring ring{shared + Block::kTiledRing};
+    tile::RingCount<Block::kItemStages> item_at;
+    tile::RingCount<C::kTiledStages> at;
+    while (true) {
+      ptx::mbarrier_wait(item_ring.full(item_at.stage()), item_at.parity());
+      const Work work =
+          Work::load(shared + Block::kItemOffset + item_at.stage() * Block::kItemBytes);
+      ptx::mbarrier_arrive(item_ring.empty(item_at.stage()));
+      item_at.advance();
+      if (work.q_tile < 0) break;
+#pragma unroll 1
+      for (int key_tile = work.key_end - 1; key_tile >= work.key_begin; --key_tile) {
+        ptx::mbarrier_wait(ring.empty(at.stage()), at.parity() ^ 1);
+        Tiles::load(args.tiled, shared + Block::kTiledOffset + at.stage() * Tiles::kBytes,
+                    ring.full(at.stage()), key_tile * kTileN, work.q_tile * kTileM, work.head,
+                    work.batch);
+        at.advance();
+      }
+    }
   }
 };
 

@@ -39,10 +39,10 @@ struct ForwardScores {
   }
 
   /// Makes scores of `key_tile`'s dot products, masks and exponentiates them; what they do to
-  /// earlier terms is in `correction`.
+  /// earlier terms is in `correction`. `tiled` is where what they read of their cells lies.
   template <bool kMasked>
   HEDDLE_DEVICE void exponentiate(float (&s)[kTileN / 2], const Work& work, int consumer,
-                                  int key_tile, typename Block::Softmax& softmax,
+                                  int key_tile, u32 tiled, typename Block::Softmax& softmax,
                                   float (&correction)[2]) const {
     const int thread = threadIdx.x % 128;
     const int first_key = key_tile * kTileN + tile::fragment_column(thread);
@@ -61,7 +61,8 @@ struct ForwardScores {
 #pragma unroll
       for (int i = 0; i < kTileN / 2; ++i) s[i] *= scale;
     }
-    if constexpr (!Score::kIdentity) evaluate<kMasked>(s, work, rows, first_key);
+    if constexpr (!Score::kIdentity)
+      evaluate<kMasked>(s, work, rows, first_key, tiled, 64 * consumer);
     // A constant lower bound other than 0 needs the test too.
     if constexpr (kMasked)
       attention::mask_scores(s, lo, hi, C::kLowerVaries || work.keys.bounds.lower > 0);
@@ -73,9 +74,12 @@ struct ForwardScores {
  private:
   template <bool kMasked>
   HEDDLE_DEVICE void evaluate(float (&s)[kTileN / 2], const Work& work, const int (&rows)[2],
-                              int first_key) const {
+                              int first_key, u32 tile, int tile_row) const {
+    using Tiles = typename Block::ScoreTiles;
+    typename Tiles::RowReader tiled(tile, tile_row);
 #pragma unroll
     for (int i = 0; i < kTileN / 2; ++i) {
+      if (Tiles::kThere && i % 8 == 0) tiled.take(i / 8);
       int row = rows[tile::fragment_half(i)], key = first_key + tile::fragment_column_step(i);
       if constexpr (kMasked) {
         // What cells past an end would load may not exist: they stand in for the last ones.
@@ -83,7 +87,7 @@ struct ForwardScores {
         key = min_of(key, work.kv_length - 1);
       }
       s[i] = Score::value(Cell{s[i], row, key, work.batch, work.head, work.q_length, work.kv_length,
-                               args.problem.loads});
+                               args.problem.loads, Tiles::kThere ? tiled.at(i) : 0.0f});
     }
   }
 };

@@ -13,6 +13,7 @@ template <class Block>
 struct ForwardTiles {
   using C = typename Block::C;
   using Work = ForwardWork<Block>;
+  using ScoreTiles = typename Block::ScoreTiles;
   const u32 shared;
   const int consumer;  ///< which, uniform in the warp group
   const typename Block::KvRing k_ring, v_ring;
@@ -21,6 +22,7 @@ struct ForwardTiles {
   tile::RingCount<C::kStages> k_at, v_at;
   tile::RingCount<Block::kItemStages> item_at;
   tile::RingCount<C::kQStages> q_at;
+  tile::RingCount<C::kTiledStages> tiled_at;  ///< what scores read of their cells, if kTiled
 
   HEDDLE_DEVICE ForwardTiles(u32 shared, int consumer)
       : shared(shared),
@@ -43,6 +45,11 @@ struct ForwardTiles {
   }
   HEDDLE_DEVICE u32 v() const {
     return shared + Block::kVOffset + v_at.stage() * Block::VTile::kBytes;
+  }
+
+  /// Of all consumers' rows.
+  HEDDLE_DEVICE u32 tiled() const {
+    return shared + Block::kTiledOffset + tiled_at.stage() * ScoreTiles::kBytes;
   }
 
   HEDDLE_DEVICE Work next_work() {
@@ -75,6 +82,16 @@ struct ForwardTiles {
   HEDDLE_DEVICE void wait_v() const {
     ptx::mbarrier_wait(v_ring.full(v_at.stage()), v_at.parity());
   }
+  HEDDLE_DEVICE void wait_tiled() const {
+    if constexpr (ScoreTiles::kThere)
+      ptx::mbarrier_wait(tiled_ring().full(tiled_at.stage()), tiled_at.parity());
+  }
+  HEDDLE_DEVICE void release_tiled() {
+    if constexpr (ScoreTiles::kThere) {
+      if (warp_leader()) ptx::mbarrier_arrive(tiled_ring().empty(tiled_at.stage()));
+      tiled_at.advance();
+    }
+  }
   HEDDLE_DEVICE void release_q() {
     if (warp_leader()) ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
     q_at.advance();
@@ -88,12 +105,15 @@ struct ForwardTiles {
     v_at.advance();
   }
 
-  /// Lets K tiles pass that only other consumers need; skip_v does so for their V.
+  /// Lets K tiles pass that only other consumers need, and their scores' tiles; skip_v does so for
+  /// their V.
   HEDDLE_DEVICE void skip_k(int tiles) {
     for (; tiles > 0; --tiles) {
       wait_k();
+      wait_tiled();
       __syncwarp();
       release_k();
+      release_tiled();
     }
   }
   HEDDLE_DEVICE void skip_v(int tiles) {
@@ -105,6 +125,9 @@ struct ForwardTiles {
   }
 
  private:
+  HEDDLE_DEVICE typename ScoreTiles::Ring tiled_ring() const {
+    return {shared + Block::kTiledRing};
+  }
   HEDDLE_DEVICE static bool warp_leader() { return threadIdx.x % 32 == 0; }
 };
 

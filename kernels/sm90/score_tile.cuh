@@ -1,15 +1,15 @@
 // The operand that a score expression reads in every cell (a bias, a boolean mask): fetched by the
 // copy engine a tile at a time, and taken from shared memory in the order in which the threads of a
-// warp group hold S^T.
+// warp group hold S, or S^T.
 #pragma once
 
+#include "../ptx/math.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/shared.cuh"
 #include "../ptx/tma.cuh"
 #include "../tile/ring.cuh"
 #include "../tile/shared_tile.cuh"
-#include "backward_arguments.h"
-#include "backward_config.cuh"
+#include "score_tile_arguments.h"
 
 namespace heddle::sm90 {
 
@@ -20,7 +20,6 @@ struct ScoreTile {
   using C = Config;
   using T = typename C::TiledElement;
   static constexpr bool kThere = C::kTiled != Tiled::none, kBooleans = C::kTiled == Tiled::booleans;
-  static_assert(!kThere || (kRows == 64 && kKeys % 64 == 0));
   static constexpr int kBoxKeys = kBooleans ? 128 : 64;
   static constexpr int kBoxes = kThere ? (kKeys + kBoxKeys - 1) / kBoxKeys : 0;
   static constexpr int kBoxBytes = kRows * tile::kLineBytes, kBytes = kBoxes * kBoxBytes;
@@ -28,22 +27,82 @@ struct ScoreTile {
   using Position = tile::RingPosition<C::kTiledStages>;
 
   /// One thread: the tile of queries from `row` and keys from `key`.
-  HEDDLE_DEVICE static void load(const BackwardArguments& args, u32 shared, u32 barrier, int key,
+  HEDDLE_DEVICE static void load(const TiledOperand& operand, u32 shared, u32 barrier, int key,
                                  int row, int head, int batch) {
     ptx::mbarrier_arrive_expect_tx(barrier, kBytes);
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box)
-      ptx::tma_load_4d(shared + box * kBoxBytes, &args.tiled, barrier, key + box * kBoxKeys, row,
-                       args.tiled_per_head ? head : 0, args.tiled_per_batch ? batch : 0);
+      ptx::tma_load_4d(shared + box * kBoxBytes, &operand.map, barrier, key + box * kBoxKeys, row,
+                       operand.per_head ? head : 0, operand.per_batch ? batch : 0);
   }
 
-  /// What a thread of the warp group whose keys start at `group_key` of the tile holds of it.
-  struct Reader {
+  /// The bytes of w that are not 0, as their highest bits.
+  HEDDLE_DEVICE static u32 set_bytes(u32 w) {
+    return (((w & 0x7f7f7f7fu) + 0x7f7f7f7fu) | w) & 0x80808080u;
+  }
+
+  /// What a thread holds of a warp group's 64 rows of S, from row `group_row` of the tile.
+  struct RowReader {
+    u32 address;  ///< of the row this lane gives the address of
+    u32 words[4];
+    u32 bits[2];  ///< of booleans, of each row: 16 * (key / 8 % 2) + 8 * (key % 2) + key / 16
+
+    HEDDLE_DEVICE RowReader(u32 tile, int group_row) {
+      const int row = group_row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 16;
+      address = tile + row * tile::kLineBytes;
+      if constexpr (kBooleans) gather();
+    }
+
+    /// Takes 16 keys of values, slice `k`: two chunks of 8 keys, each of 8 rows and 8 more.
+    HEDDLE_DEVICE void take(int k) {
+      if constexpr (!kBooleans)
+        ptx::load_matrix_x4(chunk(address + k / 4 * kBoxBytes, 2 * (k % 4) + threadIdx.x % 32 / 16),
+                            words);
+    }
+
+    /// The value at place n of the fragment, which is in the slice taken last.
+    HEDDLE_DEVICE float at(int n) const {
+      if constexpr (kBooleans) {
+        return bits[n / 2 % 2] >> (n / 4 % 2 * 16 + n % 2 * 8 + n / 8) & 1 ? 1.0f : 0.0f;
+      } else {
+        float low, high;
+        ptx::unpack<T>(words[n % 8 / 2], low, high);
+        return n % 2 == 0 ? low : high;
+      }
+    }
+
+   private:
+    HEDDLE_DEVICE static u32 chunk(u32 line, int number) {
+      return line + (number ^ threadIdx.x % 8) * 16;
+    }
+    /// A matrix of pairs of bytes gives a lane four neighbouring keys, the fragment has two of each
+    /// eight: bits are traded within the quad.
+    HEDDLE_DEVICE void gather() {
+      u32 quads[2] = {0, 0};  // of each row, bit 8 * (key % 4) + key / 16
+#pragma unroll
+      for (int k = 0; k < ceil_div(kKeys, 32) * 2; k += 2) {
+        ptx::load_matrix_x4(chunk(address, k + threadIdx.x % 32 / 16), words);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) quads[i % 2] |= set_bytes(words[i]) >> (7 - k - i / 2);
+      }
+      const int lane = threadIdx.x % 32, from = lane / 4 * 4 + lane % 4 / 2;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const u32 near = __shfl_sync(0xffffffffu, quads[h], from) >> (lane % 2 * 16);
+        const u32 far = __shfl_sync(0xffffffffu, quads[h], from + 2) >> (lane % 2 * 16);
+        bits[h] = (near & 0xffffu) | far << 16;
+      }
+    }
+  };
+
+  /// What a thread holds of a warp group's 64 rows of S^T, from key `group_key` of the tile.
+  struct ColumnReader {
     u32 address;  ///< of the row and chunk whose address this lane gives
     u32 words[4];
     u32 bits;  ///< of booleans, all: 8 * (key's half) + 16 * (query's parity) + (query / 8)
 
-    HEDDLE_DEVICE Reader(u32 tile, int group_key) {
+    HEDDLE_DEVICE ColumnReader(u32 tile, int group_key) {
+      static_assert(kRows == 64 && kKeys % 64 == 0);
       const int lane = threadIdx.x % 32, warp_key = group_key + threadIdx.x % 128 / 32 * 16;
       const int row = kBooleans ? lane : lane / 16 * 8 + lane % 8;
       const int chunk = kBooleans ? warp_key / 16 : warp_key % 64 / 8 + lane / 8 % 2;
@@ -78,9 +137,7 @@ struct ScoreTile {
 #pragma unroll
       for (int m = 0; m < kRows / 8; ++m) {
         if (m % 4 == 0) ptx::load_matrix_x4_transposed(address + m * 8 * tile::kLineBytes, words);
-        const u32 w = words[m % 4];
-        const u32 set = (((w & 0x7f7f7f7fu) + 0x7f7f7f7fu) | w) & 0x80808080u;  // bytes not 0
-        pairs |= set >> (7 - m);
+        pairs |= set_bytes(words[m % 4]) >> (7 - m);
       }
       const int from = lane / 8 * 4 + lane % 4, parity = lane / 4 % 2;
       const u32 near = __shfl_sync(0xffffffffu, pairs, from) >> (8 * parity);

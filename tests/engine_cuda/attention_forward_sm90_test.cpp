@@ -50,6 +50,34 @@ TEST(ForwardSm90Config, FitsSharedMemoryForEveryHeadDim) {
   }
 }
 
+TEST(ForwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
+  for (int qk = 8; qk <= 192; qk += 8) {
+    for (int v : {8, 64, 72, qk}) {
+      for (const auto& features : {std::vector<Feature>{Feature::bias},
+                                   {Feature::boolean_mask},
+                                   {Feature::bias, Feature::philox}}) {
+        const auto config = configure_forward_sm90(
+            forward_of({.qk_dim = qk, .v_dim = v, .features = features, .length = 784}));
+        if (qk > 128 && features.size() > 1) continue;  // refused
+        ASSERT_TRUE(config.is_ok()) << qk << ", " << v << ": " << config.status().message();
+        EXPECT_EQ(config->tiled != problem::kAbsent, qk <= 128) << qk << ", " << v;
+        EXPECT_LE(config->shared_bytes, 227 * 1024) << qk << ", " << v;
+      }
+    }
+  }
+  const AttentionProblem problem = forward_of({.features = {Feature::boolean_mask}});
+  std::vector<problem::OperandId> loads;
+  const std::string source =
+      source_of_forward_sm90(problem, *configure_forward_sm90(problem), loads);
+  EXPECT_TRUE(loads.empty());
+  EXPECT_NE(source.find("kTiled = sm90::Tiled::booleans"), source.npos);
+  EXPECT_NE(source.find("cell.tiled"), source.npos);
+  // Rows of 777 values do not start on 16 bytes.
+  const auto odd = configure_forward_sm90(forward_of({.features = {Feature::bias}, .length = 777}));
+  ASSERT_TRUE(odd.is_ok());
+  EXPECT_EQ(odd->tiled, problem::kAbsent);
+}
+
 TEST(ForwardSm90Config, LongRowsOfHeadDim128TakeThreeConsumers) {
   EXPECT_EQ(configure_forward_sm90(dense(1, 16, 16, 16384, 128))->consumers, 3);
   EXPECT_EQ(configure_forward_sm90(dense(32, 16, 16, 512, 128))->consumers, 2);

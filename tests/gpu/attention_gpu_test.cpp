@@ -32,6 +32,10 @@ TEST_F(AttentionOnGpu, BackwardOfRaggedTensorsMatchesTheDefinition) {
   run([&options](Random& random) { return random_sdpa_backward(random, options); });
 }
 
+TEST_F(AttentionOnGpu, ForwardWithScoreTilesMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa(random, score_tile_options()); });
+}
+
 TEST_F(AttentionOnGpu, BackwardWithScoreTilesMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, score_tile_options()); });
 }

@@ -55,6 +55,8 @@ std::vector<Case> cases() {
     // Above 128 the general kernel takes a bias with dropout, above 192 with lengths.
     if (qk <= 192) add(qk, v, {F::window, F::ragged, F::bias, F::sink, F::log2});
     add(qk, v, {F::window, F::bias, F::sink, F::log2, F::statistics});
+    if (qk <= 192) add(qk, v, {F::boolean_mask});
+    if (qk <= 128) add(qk, v, {F::window, F::ragged, F::boolean_mask, F::philox, F::sink});
     if (qk <= 128) add(qk, v, {F::window, F::ragged, F::bias, F::threefry, F::sink, F::log2});
     add(qk, v, {F::causal}, 512, DataType::f16);
   }

@@ -6,6 +6,7 @@
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/launch_operands.h"
 #include "engine/cuda/score_source.h"
+#include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
 #include "engine/cuda/tensor_map.h"
 #include "sm90/backward_arguments.h"
@@ -112,25 +113,18 @@ Status check_f32(const AttentionBackwardStructure& structure, const AttentionSiz
   return {};
 }
 
-/// The operand that the score or its derivative reads in every cell and that comes by tiles, if
-/// there is one that the copy engine can move.
+bool is_boolean(const AttentionStructure& structure, OperandId id) {
+  return structure.operands[static_cast<size_t>(id)].dtype == DataType::boolean;
+}
+
+/// What comes by tiles, as compiled without spills.
 OperandId tiled_operand(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
   const AttentionStructure& forward = structure.forward;
+  const OperandId operand = score_tile_operand(forward, sizes, {&forward.score, &structure.d_dot});
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
+  if (operand == kAbsent || (widest > 192 && is_boolean(forward, operand))) return kAbsent;
   // In a fixed order the warp that would fetch them takes turns.
-  if (widest > 128 && structure.deterministic) return kAbsent;
-  for (const problem::ScoreExpression* expression : {&forward.score, &structure.d_dot}) {
-    for (const problem::ScoreNode& node : expression->nodes) {
-      if (node.op != problem::ScoreOp::load) continue;
-      const DataType dtype = forward.operands[static_cast<size_t>(node.operand)].dtype;
-      const Dims& dims = sizes.layouts[static_cast<size_t>(node.operand)].dims;
-      const bool fits = dtype == DataType::bf16 || dtype == DataType::f16 ||
-                        (dtype == DataType::boolean && widest <= 192);
-      if (fits && dims[2] > 1 && dims[3] > 1 && check_copies(forward, sizes, node.operand).is_ok())
-        return node.operand;
-    }
-  }
-  return kAbsent;
+  return widest > 128 && structure.deterministic ? kAbsent : operand;
 }
 
 /// Whether the gradients of what the score reads are one of the operand that comes by tiles, and
@@ -155,22 +149,15 @@ bool sums_load_gradient(const AttentionBackwardStructure& structure, const Atten
 
 int64_t rounded_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-bool is_boolean(const AttentionStructure& structure, OperandId id) {
-  return structure.operands[static_cast<size_t>(id)].dtype == DataType::boolean;
-}
-
-/// Of a tile of 64 queries: 128 booleans a line, or boxes of 64 values.
-int64_t tiled_bytes(const AttentionStructure& structure, const BackwardSm90Config& config) {
-  return 64 * 128 * (is_boolean(structure, config.tiled) ? 1 : config.tile_n / 64);
-}
-
 int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Config& config) {
   // Boxes of 64 columns, of every plane.
   const int64_t qk = (structure.qk_head_dim + 63) / 64 * config.planes,
                 v = (structure.v_head_dim + 63) / 64 * config.planes;
   const bool drops = structure.dropout.kind != problem::Dropout::Kind::none;
   const int64_t tiled =
-      config.tiled == kAbsent ? 0 : config.tiled_stages * (tiled_bytes(structure, config) + 16);
+      config.tiled == kAbsent
+          ? 0
+          : config.tiled_stages * score_tile_bytes(structure, config.tiled, 64, config.tile_n);
   if (config.wide) {
     const int64_t handovers = drops || tiled > 0 ? 1 : 2;
     return 3 * 64 * 128 * (qk + v) + handovers * (2 * 8192 + 32) + (drops ? 512 : 0) + 16 + tiled +
@@ -298,16 +285,6 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
   const std::string derivative = score_source("Derivative", structure.d_dot, forward, loads,
                                               &problem.sizes.layouts, config.tiled);
   const bool pairs = config.planes > 1;
-  std::string tiled;
-  if (config.tiled != kAbsent) {
-    const bool booleans = is_boolean(forward, config.tiled);
-    const DataType dtype = forward.operands[static_cast<size_t>(config.tiled)].dtype;
-    tiled = fmt::format(
-        "  static constexpr sm90::Tiled kTiled = sm90::Tiled::{};\n"
-        "  using TiledElement = {};\n"
-        "  static constexpr int kTiledStages = {};\n",
-        booleans ? "booleans" : "values", device_type(dtype), config.tiled_stages);
-  }
   std::string source = fmt::format(
       "#include \"sm90/attention_backward{}.cuh\"\n"
       "#include \"sm90/attention_backward_rows.cuh\"\n"
@@ -338,7 +315,8 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
       config.planes, forward.qk_head_dim, forward.v_head_dim, config.tile_m, config.wide ? 2 : 3,
       config.dk_under_dp, config.lower_varies, config.upper_varies, config.lengths,
       config.unit_slope, forward.softmax_input_is_log2, structure.deterministic, config.downwards,
-      dropout_name(forward.dropout.kind), tiled, score, derivative,
+      dropout_name(forward.dropout.kind),
+      score_tile_source(forward, config.tiled, config.tiled_stages), score, derivative,
       pairs         ? "F32<Config"
       : config.wide ? "Wide<Config, Score, Derivative"
                     : "<Config, Score, Derivative",

@@ -6,6 +6,7 @@
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/parameter_block.h"
+#include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
 #include "engine/cuda/tensor_map.h"
 #include "sm90/backward_arguments.h"
@@ -30,7 +31,7 @@ struct Step {
 struct MappedOperand {
   OperandId id = kAbsent;
   MapShape shape;
-  TensorMap sm90::BackwardArguments::*map = nullptr;
+  TensorMap& (*map)(sm90::BackwardArguments&) = nullptr;
 };
 
 class BackwardSm90Plan final : public Plan {
@@ -72,7 +73,7 @@ class BackwardSm90Plan final : public Plan {
     } else {
       for (const MappedOperand& mapped : mapped_) {
         HEDDLE_TRY(encode(driver_, mapped.shape, buffers[static_cast<size_t>(mapped.id)],
-                          arguments.*mapped.map));
+                          mapped.map(arguments)));
       }
     }
     arguments.negative_lse2 = reinterpret_cast<float*>(scratch + workspace_.negative_lse2);
@@ -118,17 +119,15 @@ std::vector<MappedOperand> mapped_operands(const AttentionBackwardProblem& probl
   const AttentionBackwardStructure& structure = problem.structure;
   using Arguments = sm90::BackwardArguments;
   std::vector<MappedOperand> mapped;
-  for (auto [id, rows, map] : {std::tuple{structure.forward.q, config.tile_m, &Arguments::q},
-                               {structure.forward.k, config.tile_n, &Arguments::k},
-                               {structure.forward.v, config.tile_n, &Arguments::v},
-                               {structure.d_o, config.tile_m, &Arguments::d_o}}) {
+  const auto add = [&](OperandId id, int rows, TensorMap& (*map)(Arguments&)) {
     mapped.push_back({id, map_shape(structure.forward, problem.sizes, id, rows), map});
-  }
-  if (config.tiled != kAbsent) {
-    mapped.push_back({config.tiled,
-                      map_shape(structure.forward, problem.sizes, config.tiled, config.tile_m),
-                      &Arguments::tiled});
-  }
+  };
+  add(structure.forward.q, config.tile_m, [](Arguments& a) -> TensorMap& { return a.q; });
+  add(structure.forward.k, config.tile_n, [](Arguments& a) -> TensorMap& { return a.k; });
+  add(structure.forward.v, config.tile_n, [](Arguments& a) -> TensorMap& { return a.v; });
+  add(structure.d_o, config.tile_m, [](Arguments& a) -> TensorMap& { return a.d_o; });
+  if (config.tiled != kAbsent)
+    add(config.tiled, config.tile_m, [](Arguments& a) -> TensorMap& { return a.tiled.map; });
   return mapped;
 }
 
@@ -219,9 +218,7 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm90(const Driver& driver, con
                                       {structure.d_o, "dO"},      {structure.d_q, "dQ"},
                                       {structure.d_k, "dK"},      {structure.d_v, "dV"}};
   if (config.tiled != kAbsent) {
-    const Dims& dims = problem.sizes.layouts[static_cast<size_t>(config.tiled)].dims;
-    arguments.tiled_per_batch = dims[0] > 1;
-    arguments.tiled_per_head = dims[1] > 1;
+    arguments.tiled = score_tile_arguments(problem.sizes, config.tiled);
     aligned.push_back({config.tiled, "what the score reads"});
   }
   std::string description =

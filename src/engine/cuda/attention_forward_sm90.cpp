@@ -6,6 +6,7 @@
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/score_source.h"
+#include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
 #include "engine/cuda/tensor_map.h"
 
@@ -120,10 +121,12 @@ Status check_f32(const AttentionStructure& structure, const AttentionSizes& size
   return {};
 }
 
-/// Whether the score reads an operand that differs from cell to cell.
-bool reads_cells(const AttentionProblem& problem) {
+constexpr int kTiledStages = 2;
+
+/// Whether the score reads an operand that differs from cell to cell, other than `tiled`.
+bool reads_cells(const AttentionProblem& problem, OperandId tiled) {
   for (const problem::ScoreNode& node : problem.structure.score.nodes) {
-    if (node.op != problem::ScoreOp::load) continue;
+    if (node.op != problem::ScoreOp::load || node.operand == tiled) continue;
     const Dims& dims = problem.sizes.layouts[static_cast<size_t>(node.operand)].dims;
     if (dims[2] != 1 || dims[3] != 1) return true;
   }
@@ -153,6 +156,10 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
     const bool long_rows = plain && !windowed && keys >= (config.upper_varies ? 8192 : 2048);
     config.consumers = long_rows ? 3 : 2;
     config.tile_n = long_rows || heavy ? 80 : 128;
+    if (config.tiled != kAbsent) {  // in the room of a second Q, and of O
+      config.q_stages = 1;
+      config.output_aliases_q = (v + 63) / 64 <= (qk + 63) / 64;
+    }
   } else {
     // What a score needs beside S and O: 128 keys of d 192/128 spilled 172 bytes with ALiBi, 684
     // with dropout.
@@ -183,8 +190,12 @@ int64_t shared_bytes(const AttentionStructure& structure, const ForwardSm90Confi
   const int64_t barriers = 2 * config.stages + 2 + config.consumers * config.q_stages +
                            (stages_rotations ? config.consumers : 0);
   const int64_t scales = stages_rotations ? config.consumers * 4 * attention::kRotationRows : 0;
-  return config.q_stages * q + config.stages * (k + v) + (stages_o ? o : 0) + 96 + 16 * barriers +
-         scales + 1024;
+  const int64_t tiled = config.tiled == kAbsent
+                            ? 0
+                            : kTiledStages * score_tile_bytes(structure, config.tiled,
+                                                              config.tile_m(), config.tile_n);
+  return config.q_stages * q + config.stages * (k + v) + (stages_o ? o : 0) + tiled + 96 +
+         16 * barriers + scales + 1024;
 }
 
 }  // namespace
@@ -206,11 +217,13 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem
     HEDDLE_TRY(check_f32(structure, sizes, config));
     config.planes = 2;
   }
-  const bool reads = reads_cells(problem),
+  const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
+  if (config.planes == 1 && widest <= 128)
+    config.tiled = score_tile_operand(structure, sizes, {&structure.score});
+  const bool reads = reads_cells(problem, config.tiled),
              draws = structure.dropout.kind != problem::Dropout::Kind::none;
   // Addresses per score beside the counters of dropout, or beside the ends of sequences at 256,
   // spill at any number of keys.
-  const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
   const int widest_drawn = config.planes > 1 ? 64 : 128;
   if (reads && ((draws && widest > widest_drawn) || (config.sequence_maps && widest > 192))) {
     return error(Code::graph_not_supported,
@@ -249,8 +262,8 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem
 std::string source_of_forward_sm90(const AttentionProblem& problem, const ForwardSm90Config& config,
                                    std::vector<OperandId>& loads) {
   const AttentionStructure& structure = problem.structure;
-  const std::string score =
-      score_source("Score", structure.score, structure, loads, &problem.sizes.layouts);
+  const std::string score = score_source("Score", structure.score, structure, loads,
+                                         &problem.sizes.layouts, config.tiled);
   const bool row_max = structure.max != kAbsent || structure.sum_exp != kAbsent;
   const int rope_dim = structure.q_rope ? structure.q_rope->rope_dim : 0;
   const bool interleaved =
@@ -269,6 +282,7 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       "  static constexpr bool kLowerVaries = {}, kUpperVaries = {}, kPositiveScale = {};\n"
       "  static constexpr bool kSequenceMaps = {}, kSink = {}, kRowMax = {}, kInputIsLog2 = {};\n"
       "  static constexpr attention::Dropout kDropout = attention::Dropout::{};\n"
+      "{}"
       "  static constexpr int kRopeDim = {};\n"
       "  static constexpr attention::RopePairing kRopePairing = attention::RopePairing::{};\n"
       "}};\n"
@@ -286,8 +300,9 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       config.q_stages, row_max ? 0 : 8, config.take_turns, config.output_aliases_q,
       config.output_rounds, config.lower_varies, config.upper_varies, config.positive_scale,
       config.sequence_maps, structure.sink != kAbsent, row_max, structure.softmax_input_is_log2,
-      dropout_name(structure.dropout.kind), rope_dim, interleaved ? "interleaved" : "halves", score,
-      config.shared_bytes, kForwardSm90Name);
+      dropout_name(structure.dropout.kind),
+      score_tile_source(structure, config.tiled, kTiledStages), rope_dim,
+      interleaved ? "interleaved" : "halves", score, config.shared_bytes, kForwardSm90Name);
   if (config.sequence_maps) source += source_of_sequence_maps();
   if (structure.q_rope) {
     source += fmt::format(

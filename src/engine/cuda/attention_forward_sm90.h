@@ -23,6 +23,7 @@ struct ForwardSm90Config {
   bool positive_scale = true;
   bool sequence_maps =
       false;  ///< lengths or ragged tensors: maps per batch entry, in the workspace
+  problem::OperandId tiled = problem::kAbsent;  ///< what the score reads of its cells by tiles
   int64_t shared_bytes = 0;
   int section = 1;       ///< heads whose keys and values share L2
   bool dynamic = false;  ///< blocks draw tiles from a counter in the workspace

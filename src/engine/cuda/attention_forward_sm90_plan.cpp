@@ -7,6 +7,7 @@
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/parameter_block.h"
+#include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
 #include "engine/cuda/tensor_map.h"
 #include "sm90/forward_arguments.h"
@@ -42,8 +43,9 @@ struct Planned {
   ForwardSm90Config config;
   sm90::ForwardArguments arguments{};
   std::vector<Entry> entries;
-  MapShape shapes[4];   ///< of q, k, v, o
-  OperandId mapped[4];  ///< q, k, v, o
+  MapShape shapes[4];    ///< of q, k, v, o
+  OperandId mapped[4];   ///< q, k, v, o
+  MapShape tiled_shape;  ///< of config.tiled
   std::vector<AlignedOperand> aligned;
   attention::RotationArguments rotations{};  ///< with q_rope
   std::vector<Entry> rotation_entries;
@@ -102,6 +104,10 @@ class ForwardSm90Plan final : public Plan {
     for (size_t n = 0; n < 4; ++n) {
       void* address = buffers[static_cast<size_t>(planned_.mapped[n])];
       HEDDLE_TRY(encode(driver_, planned_.shapes[n], address, *maps[n]));
+    }
+    if (const OperandId tiled = planned_.config.tiled; tiled != kAbsent) {
+      HEDDLE_TRY(encode(driver_, planned_.tiled_shape, buffers[static_cast<size_t>(tiled)],
+                        arguments.tiled.map));
     }
     return {};
   }
@@ -251,6 +257,11 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, cons
                             .section = config.section,
                             .total = static_cast<int>(tiles),
                             .counter = nullptr};
+  if (config.tiled != kAbsent) {
+    block.parameters.tiled = score_tile_arguments(sizes, config.tiled);
+    planned.tiled_shape = map_shape(structure, sizes, config.tiled, config.tile_m());
+    planned.aligned.push_back({config.tiled, "what the score reads"});
+  }
   planned.arguments = block.parameters;
   planned.entries = std::move(block.entries);
 
@@ -268,9 +279,10 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, cons
       .shared_bytes = static_cast<unsigned>(config.shared_bytes),
       .overlaps_predecessor = structure.q_rope.has_value()};
   planned.description =
-      fmt::format("attention forward{}, Hopper kernel, {} x {} tiles{}, {}",
-                  structure.q_rope ? " of rotated queries" : "", config.tile_m(), config.tile_n,
-                  config.planes > 1 ? " of f16 pairs" : "", architecture_of(device));
+      fmt::format("attention forward{}, Hopper kernel{}, {} x {} tiles{}, {}",
+                  structure.q_rope ? " of rotated queries" : "",
+                  config.tiled != kAbsent ? " with score tiles" : "", config.tile_m(),
+                  config.tile_n, config.planes > 1 ? " of f16 pairs" : "", architecture_of(device));
   return std::make_shared<const ForwardSm90Plan>(driver, std::move(planned));
 }
 

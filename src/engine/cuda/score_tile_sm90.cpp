@@ -1,0 +1,59 @@
+#include "engine/cuda/score_tile_sm90.h"
+
+#include <fmt/format.h>
+
+#include "engine/cuda/score_source.h"
+#include "engine/cuda/tensor_map.h"
+
+namespace heddle::engine::cuda {
+
+using problem::AttentionSizes;
+using problem::AttentionStructure;
+using problem::OperandId;
+
+namespace {
+DataType type_of(const AttentionStructure& structure, OperandId id) {
+  return structure.operands[static_cast<size_t>(id)].dtype;
+}
+}  // namespace
+
+OperandId score_tile_operand(const AttentionStructure& structure, const AttentionSizes& sizes,
+                             std::initializer_list<const problem::ScoreExpression*> expressions) {
+  for (const problem::ScoreExpression* expression : expressions) {
+    for (const problem::ScoreNode& node : expression->nodes) {
+      if (node.op != problem::ScoreOp::load) continue;
+      const DataType dtype = type_of(structure, node.operand);
+      const Dims& dims = sizes.layouts[static_cast<size_t>(node.operand)].dims;
+      const bool fits =
+          dtype == DataType::bf16 || dtype == DataType::f16 || dtype == DataType::boolean;
+      if (fits && dims[2] > 1 && dims[3] > 1 &&
+          check_copies(structure, sizes, node.operand).is_ok()) {
+        return node.operand;
+      }
+    }
+  }
+  return problem::kAbsent;
+}
+
+int64_t score_tile_bytes(const AttentionStructure& structure, OperandId operand, int rows,
+                         int keys) {
+  const int box_keys = type_of(structure, operand) == DataType::boolean ? 128 : 64;
+  return int64_t{128} * rows * ((keys + box_keys - 1) / box_keys) + 16;
+}
+
+std::string score_tile_source(const AttentionStructure& structure, OperandId operand, int stages) {
+  if (operand == problem::kAbsent) return "";
+  const DataType dtype = type_of(structure, operand);
+  return fmt::format(
+      "  static constexpr sm90::Tiled kTiled = sm90::Tiled::{};\n"
+      "  using TiledElement = {};\n"
+      "  static constexpr int kTiledStages = {};\n",
+      dtype == DataType::boolean ? "booleans" : "values", device_type(dtype), stages);
+}
+
+sm90::TiledOperand score_tile_arguments(const AttentionSizes& sizes, OperandId operand) {
+  const Dims& dims = sizes.layouts[static_cast<size_t>(operand)].dims;
+  return {.map = {}, .per_head = dims[1] > 1, .per_batch = dims[0] > 1};
+}
+
+}  // namespace heddle::engine::cuda

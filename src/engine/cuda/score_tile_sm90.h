@@ -1,0 +1,31 @@
+// What Hopper's kernels read in every cell of a score by tiles, kernels/sm90/score_tile.cuh: a
+// bias, a boolean mask.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+
+#include "problem/attention.h"
+#include "sm90/score_tile_arguments.h"
+
+namespace heddle::engine::cuda {
+
+/// The first operand that the expressions read in every cell and that the copy engine can move:
+/// 16-bit values or booleans, contiguous along keys. Absent if there is none.
+problem::OperandId score_tile_operand(
+    const problem::AttentionStructure& structure, const problem::AttentionSizes& sizes,
+    std::initializer_list<const problem::ScoreExpression*> expressions);
+
+/// Bytes of `rows` queries by `keys` keys of it in shared memory, and of a stage's barriers.
+int64_t score_tile_bytes(const problem::AttentionStructure& structure, problem::OperandId operand,
+                         int rows, int keys);
+
+/// Its lines of a kernel's configuration.
+std::string score_tile_source(const problem::AttentionStructure& structure,
+                              problem::OperandId operand, int stages);
+
+/// All but the map, which is made of the operand's address.
+sm90::TiledOperand score_tile_arguments(const problem::AttentionSizes& sizes,
+                                        problem::OperandId operand);
+
+}  // namespace heddle::engine::cuda
