@@ -74,7 +74,6 @@ def attention_programs(cell):
 
 
 NORM_SHAPE = 16384, 4096
-NORMS = 4  # in one program, each of its own arrays: launching it takes a host nearly as long as one norm takes the GPU
 
 
 def plain_rms_norm(x, weight):
@@ -83,14 +82,15 @@ def plain_rms_norm(x, weight):
     return (wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-5)).astype(x.dtype) * weight
 
 
-def norm_programs():
-    """{pass: {name: function giving (function, arguments)}}; the backward alone is what a program runs after a forward.
+def norm_programs(norms):
+    """{pass: {name: function giving (function, arguments)}} of programs of so many norms, each of its own arrays; the
+    backward alone is what a program runs after a forward.
 
     XLA's own recomputes 1/rms in it, which is less to read than what its forward could leave; Heddle's is given it.
     """
-    arrays = lambda shape, seed: [normal(*shape, seed=seed + i) for i in range(NORMS)]
-    x, g = arrays(NORM_SHAPE, 0), arrays(NORM_SHAPE, NORMS)
-    weights = [1 + 0.1 * w for w in arrays(NORM_SHAPE[1:], 2 * NORMS)]
+    arrays = lambda shape, seed: [normal(*shape, seed=seed + i) for i in range(norms)]
+    x, g = arrays(NORM_SHAPE, 0), arrays(NORM_SHAPE, norms)
+    weights = [1 + 0.1 * w for w in arrays(NORM_SHAPE[1:], 2 * norms)]
     each = lambda function: lambda *lists: [function(*one) for one in zip(*lists)]
     ours = heddle.jax.rms_norm
     alone = lambda g, x, weight: jax.vjp(plain_rms_norm, x, weight)[1](g)

@@ -132,10 +132,10 @@ def memory(_):
 
 
 def norm(options):
-    from programs import NORM_SHAPE, NORMS, norm_programs
+    from programs import NORM_SHAPE, norm_programs
 
     rows = []
-    for kind, makers in norm_programs().items():
+    for kind, makers in norm_programs(options.norms).items():
         print(f"rms_norm {NORM_SHAPE}, {kind}", flush=True)
         programs, failed = {}, {}
         for name, make in makers.items():
@@ -145,7 +145,7 @@ def norm(options):
 
             attempt(failed, name, put)
         failed = {name: result for name, result in failed.items() if result is not None}
-        rows.append({"pass": kind, "shape": NORM_SHAPE, "results": {**measure(programs, options.rounds, NORMS), **failed}})
+        rows.append({"pass": kind, "shape": NORM_SHAPE, "results": {**measure(programs, options.rounds, options.norms), **failed}})
     return rows
 
 
@@ -220,6 +220,8 @@ def main():
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts to measure")
     parser.add_argument("--cells", type=int, default=len(CELLS), help="how many of the attention shapes")
     parser.add_argument("--rounds", type=int, default=15, help="batches of calls that a median is taken of")
+    # Launching a program takes a host about as long as one norm takes the GPU; of five kernels XLA makes a CUDA graph.
+    parser.add_argument("--norms", type=int, default=8, help="norms in a program; the times are of one")
     parser.add_argument("--steps", type=int, default=150, help="training steps of the loss curves")
     parser.add_argument("--output", type=Path, default=ROOT / "out" / "bench")
     parser.add_argument("--append", action="store_true", help="keep the other parts of an earlier run in the output folder")
