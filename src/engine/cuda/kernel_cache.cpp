@@ -11,6 +11,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "engine/cuda/files.h"
 #include "engine/cuda/kernel_sources.h"
 
 namespace heddle::engine::cuda {
@@ -24,71 +25,12 @@ constexpr const char* kMetaFile = "meta.json";
 constexpr std::string_view kStrayPrefix = "writing-";
 // A stray folder this old belongs to nobody alive: no compilation takes an hour.
 constexpr int64_t kStraySeconds = 3600;
-// No kernel comes near: a larger file is not read into memory.
-constexpr int64_t kMostFileBytes = int64_t{1} << 28;
 
 uint64_t checksum(const void* data, size_t size) {
   const auto* bytes = static_cast<const unsigned char*>(data);
   uint64_t hash = 14695981039346656037u;
   for (size_t i = 0; i < size; ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
   return hash;
-}
-
-class File {
- public:
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  bool is_open() const { return descriptor_ >= 0; }
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
-
-Status write_synced(const fs::path& path, const void* data, size_t size) {
-  const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  const auto failed = [&] {
-    return error(Code::io_failed, "{} could not be written: {}", path.string(),
-                 std::strerror(errno));
-  };
-  if (!file.is_open()) return failed();
-  const char* at = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t written = ::write(file.get(), at, size);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return failed();
-    at += written;
-    size -= static_cast<size_t>(written);
-  }
-  return ::fsync(file.get()) == 0 ? Status() : failed();
-}
-
-Result<std::vector<char>> read_all(const fs::path& path) {
-  // Not blocking: nobody waits for the other end of a pipe that bears an entry's name.
-  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat info {};
-  if (!file.is_open() || ::fstat(file.get(), &info) != 0) {
-    return error(Code::io_failed, "{} could not be read: {}", path.string(), std::strerror(errno));
-  }
-  if (!S_ISREG(info.st_mode) || info.st_size > kMostFileBytes) {
-    return error(Code::io_failed, "{} is no file of at most {} bytes", path.string(),
-                 kMostFileBytes);
-  }
-  std::vector<char> data(static_cast<size_t>(info.st_size));
-  size_t have = 0;
-  while (have < data.size()) {
-    const ssize_t count = ::read(file.get(), data.data() + have, data.size() - have);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0)
-      return error(Code::io_failed, "{} ends after {} of {} bytes", path.string(), have,
-                   data.size());
-    have += static_cast<size_t>(count);
-  }
-  return data;
 }
 
 nlohmann::json to_json(const KernelResources& kernel) {
@@ -103,32 +45,6 @@ nlohmann::json to_json(const KernelResources& kernel) {
 KernelResources resources_from(const nlohmann::json& json) {
   return {json.at("kernel"),       json.at("registers"),   json.at("stack"),
           json.at("spill_stores"), json.at("spill_loads"), json.at("shared")};
-}
-
-/// What lies in a folder; of one that vanishes meanwhile, a part.
-std::vector<fs::path> children(const fs::path& folder) {
-  std::vector<fs::path> all;
-  std::error_code failure;
-  for (fs::directory_iterator at(folder, failure), end; !failure && at != end;
-       at.increment(failure))
-    all.push_back(at->path());
-  return all;
-}
-
-int64_t folder_bytes(const fs::path& folder) {
-  int64_t bytes = 0;
-  for (const fs::path& file : children(folder)) {
-    std::error_code failure;
-    const uintmax_t size = fs::file_size(file, failure);
-    if (!failure) bytes += static_cast<int64_t>(size);
-  }
-  return bytes;
-}
-
-bool is_file(const fs::path& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
-         info.st_size <= kMostFileBytes;
 }
 
 /// A cache may share its folder with other things, which are none of its business.
@@ -161,11 +77,6 @@ std::string text_at(const nlohmann::json& object, const char* name) {
   if (!object.is_object()) return {};
   const auto at = object.find(name);
   return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
-}
-
-int64_t modified(const fs::path& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 ? info.st_mtime : 0;
 }
 
 }  // namespace
@@ -245,9 +156,7 @@ Status KernelCache::store(const KernelKey& key, const std::string& name, const C
   if (status.is_ok()) status = write_synced(writing / kMetaFile, meta.data(), meta.size());
   if (status.is_ok()) {
     // The folder itself is synced so that its entries survive the crash that the rename survives.
-    if (const File folder(::open(writing.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-        folder.is_open())
-      ::fsync(folder.get());
+    sync_folder(writing);
     if (::rename(writing.c_str(), (root_ / key.digest()).c_str()) == 0) return {};
     // Another process was first: its entry serves as well.
     if (errno != EEXIST && errno != ENOTEMPTY) {
