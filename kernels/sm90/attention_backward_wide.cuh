@@ -199,7 +199,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         for (int k = 0; k < kTileM / 16; ++k)
           ptx::store_shared(p_slice(shared, p_at.stage(), k), this->factor(k));
         if constexpr (C::kDrops) ptx::store_shared(kept_bits(shared), this->kept);
-        arrive(p_ring.full(p_at.stage()));
+        ptx::mbarrier_arrive(p_ring.full(p_at.stage()));
 
         ptx::mbarrier_wait(d_o_ring.full(d_o_at.stage()), d_o_at.parity());
         issue_d_v(d_o_at.stage(), step > 0);
@@ -281,7 +281,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         }
         ptx::fence_proxy_async_shared();
         arrive(d_s_ring.full(stage));
-        arrive(p_ring.empty(stage));
+        ptx::mbarrier_arrive(p_ring.empty(stage));
         handover.advance();
         arrive(d_o_ring.empty(d_o_at.stage()));
 
@@ -376,7 +376,8 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
       Block::store_work(shared + kWork, work);
       ptx::mbarrier_init(shared + kKFull, 1);
       ptx::mbarrier_init(shared + kVFull, 1);
-      Handover{shared + kPRing}.init(4, 4);
+      // Every thread for itself: what it wrote of P, or read, no copy engine stands between.
+      Handover{shared + kPRing}.init(128, 128);
       Handover{shared + kDsRing}.init(4, 4);
       QRing{shared + kQRing}.init(1, 8);
       DoRing{shared + kDoRing}.init(1, 8);
