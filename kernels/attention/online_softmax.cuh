@@ -53,9 +53,10 @@ struct OnlineSoftmax {
   }
 
   /// s becomes 2^(scale*s - reference); `correction` is what earlier sums and outputs must be
-  /// multiplied by. scale > 0.
-  template <int kCount>
-  HEDDLE_DEVICE void update(float (&s)[kCount], float scale, float (&correction)[2]) {
+  /// multiplied by. scale > 0. With kRest the scale is scale + rest.
+  template <bool kRest = false, int kCount>
+  HEDDLE_DEVICE void update(float (&s)[kCount], float scale, float (&correction)[2],
+                            float rest = 0) {
     float top[2] = {s[0], s[2]}, other[2] = {s[1], s[3]};
 #pragma unroll
     for (int i = 4; i < kCount; i += 4) {
@@ -77,7 +78,9 @@ struct OnlineSoftmax {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int h = tile::fragment_half(i);
-      s[i] = ptx::exp2(ptx::fma(s[i], scale, -offset[h]));
+      float exponent = ptx::fma(s[i], scale, -offset[h]);
+      if constexpr (kRest) exponent = ptx::fma(s[i], rest, exponent);
+      s[i] = ptx::exp2(exponent);
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) sum[tile::fragment_half(i)] += s[i];

@@ -63,6 +63,9 @@ struct ForwardParameters {
   float keep_scale;                      ///< factor on kept weights
   const float* keep_scale_operand;
   long long threefry_stride[4];
+  /// Of f32 on Hopper, else null: set by the kernels that make pairs if pairs cannot hold q, k, v
+  /// or dO. Then the general kernels compute, else the Hopper ones; the others leave at once.
+  const unsigned* unfit;
 };
 
 struct BackwardParameters {

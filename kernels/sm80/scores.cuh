@@ -102,12 +102,15 @@ HEDDLE_DEVICE void multiply(float (&d)[kGroups][4], const LoadA& load_a, const L
     // As many columns at once as sums beside d find registers; A is read again for each.
     constexpr int kUnrolled = kSlices > 8 ? 2 : 4;  // more would fetch fragments nothing can hold
     constexpr int kAtOnce = kGroups < 16 ? min_of(kGroups, 4) : 2;
+    constexpr int kStep = 2;  // slices that the tensor core sums
 #pragma unroll
     for (int first = 0; first < kGroups; first += kAtOnce) {
       tile::PlaneSums<T, kAtOnce> sums;
-      sums.clear_after(d + max_of(first - kAtOnce, 0));
 #pragma unroll kUnrolled
       for (int k = 0; k < kSlices; ++k) {
+        if (k % kStep == 0)
+          sums.clear_after(d +
+                           (k > 0 ? min_of(first, kGroups - kAtOnce) : max_of(first - kAtOnce, 0)));
         PlaneFragment<T> a;
         load_a(k, a);
 #pragma unroll
@@ -116,10 +119,11 @@ HEDDLE_DEVICE void multiply(float (&d)[kGroups][4], const LoadA& load_a, const L
           load_b((first + n) / 2, k, b);
           sums.multiply(n, a, b);
         }
-      }
+        if (k % kStep != kStep - 1 && k != kSlices - 1) continue;
 #pragma unroll
-      for (int n = 0; n < kAtOnce && first + n < kGroups; ++n)
-        sums.template add_to<kSlices>(n, d[first + n]);
+        for (int n = 0; n < kAtOnce && first + n < kGroups; ++n)
+          sums.template add_to<kStep>(n, d[first + n]);
+      }
     }
   }
 }

@@ -23,6 +23,7 @@
 #include "backward_block.cuh"
 #include "backward_producer.cuh"
 #include "backward_scores.cuh"
+#include "backward_tiles.cuh"
 
 namespace heddle::sm90 {
 
@@ -87,7 +88,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
 
   using Producer = BackwardProducer<AttentionBackward>;
   /// One consumer warp group: 64 keys of the block.
-  struct Consumer : BackwardScores<Block, Score, Derivative> {
+  struct Consumer : BackwardScores<Block, Score, Derivative>, BackwardTiles<AttentionBackward> {
     using Scores = BackwardScores<Block, Score, Derivative>;
     using Scores::args;
     using Scores::probability;
@@ -95,10 +96,16 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     using Scores::scale;
     using Scores::thread;
     using Scores::work;
-    const u32 shared;
-    const QRing q_ring;
-    const DoRing d_o_ring;
-    const int part;
+    using Shared = BackwardTiles<AttentionBackward>;
+    using Shared::arrive;
+    using Shared::d_o_ring;
+    using Shared::d_o_tile;
+    using Shared::d_s_full;
+    using Shared::d_s_tile;
+    using Shared::part;
+    using Shared::q_ring;
+    using Shared::q_tile;
+    using Shared::shared;
 
     typename Tiles::Position tiled_at;
 
@@ -106,25 +113,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     u32 d_s[kTileM / 16][4];
 
     HEDDLE_DEVICE Consumer(const BackwardArguments& args, const BackwardWork& work, u32 shared)
-        : Scores(args, work, work.key0 + 64 * (threadIdx.x / 128 - 1)),
-          shared(shared),
-          q_ring{shared + kQRing},
-          d_o_ring{shared + kDoRing},
-          part(threadIdx.x / 128 - 1) {}
-
-    HEDDLE_DEVICE u32 q_tile(int stage) const { return shared + kQOffset + stage * QTile::kBytes; }
-    HEDDLE_DEVICE u32 d_o_tile(int stage) const {
-      return shared + kDoOffset + stage * DoTile::kBytes;
-    }
-    HEDDLE_DEVICE u32 d_s_tile(int step) const {
-      return shared + kDsOffset + (step & 1) * DsTile::kBytes;
-    }
-    HEDDLE_DEVICE u32 d_s_full(int step) const { return shared + kDsFull + 8 * (step & 1); }
-
-    /// One arrival a warp.
-    HEDDLE_DEVICE void arrive(u32 barrier) const {
-      if (thread % 32 == 0) ptx::mbarrier_arrive(barrier);
-    }
+        : Scores(args, work, work.key0 + 64 * (threadIdx.x / 128 - 1)), Shared(shared) {}
 
     // The products, each a group of its own.
 
@@ -288,7 +277,10 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   // --- Kernel ---------------------------------------------------------------------------------
 
   /// Grid: key tiles * key heads * batch; kThreads threads; kSharedBytes.
-  HEDDLE_DEVICE static void run(const BackwardArguments& args) {
+  HEDDLE_DEVICE static void run(const BackwardArguments& args) { run_with<Consumer>(args); }
+
+  template <class ConsumerOf>
+  HEDDLE_DEVICE static void run_with(const BackwardArguments& args) {
     extern __shared__ char dynamic_shared[];
     const u32 shared = round_up(shared_address(dynamic_shared), tile::kTileAlignment);
     if (threadIdx.x == 0) {
@@ -327,7 +319,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     } else {
       ptx::registers_grow<kConsumerRegisters>();
       const BackwardWork work = Block::load_work(shared + kWork);
-      Consumer(args, work, shared).run(work.steps());
+      ConsumerOf(args, work, shared).run(work.steps());
     }
   }
 };

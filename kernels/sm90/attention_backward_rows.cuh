@@ -13,7 +13,7 @@ namespace heddle::sm90 {
 template <class Main>
 struct AttentionBackwardRows {
   using C = typename Main::C;
-  using T = typename Choice<C::kPlanes == 1, typename C::Element, float>::Type;
+  using T = typename Main::Gradient;
   static constexpr int kRows = 64;  // of a block of prepare; divides kTileM
   static constexpr int kThreads = 256;
 

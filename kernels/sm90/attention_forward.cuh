@@ -51,9 +51,8 @@ struct AttentionForward : ForwardBlock<Config, Score> {
   using Work = ForwardWork<Block>;
 
   using Scores = float[kTileN / 2];
-  using Weights = u32[C::kPlanes][kPvSlices][4];
+  using Weights = u32[kPvSlices][4];
   using Output = float[C::kVDim / 2];
-  using Partial = float[kWide ? C::kVDim / 2 : 1];
 
   /// How a query tile follows another: see cross_late. Consumers in turns cannot issue one product
   /// now and the other later; score expressions leave no registers for it.
@@ -109,35 +108,19 @@ struct AttentionForward : ForwardBlock<Config, Score> {
 
     /// s = Q K^T for the tiles at hand; asynchronous, one group.
     HEDDLE_DEVICE void issue_scores(Scores& s) const {
-      const tile::KMajor<typename QTile::Plane> q(tiles.q());
-      const tile::KMajor<typename KTile::Plane> k(tiles.k());
+      const tile::KMajor<QTile> q(tiles.q());
+      const tile::KMajor<KTile> k(tiles.k());
       ptx::wgmma_fence();
-      tile::issue_product<T, kTileN, kQkSlices, C::kPlanes>(s, q, k, false);
+      tile::issue_product<T, kTileN, kQkSlices>(s, q, k, false);
       ptx::wgmma_commit();
     }
 
-    /// out += P V for the V tile at hand, by way of `partial` if kWide; asynchronous, one group.
-    HEDDLE_DEVICE void issue_output(Output& out, Partial& partial, const Weights& weights) const {
-      const tile::MnMajor<typename VTile::Plane> v(tiles.v());
+    /// out += P V for the V tile at hand; asynchronous, one group.
+    HEDDLE_DEVICE void issue_output(Output& out, const Weights& weights) const {
+      const tile::MnMajor<VTile> v(tiles.v());
       ptx::wgmma_fence();
-      if constexpr (kWide)
-        tile::issue_product<T, C::kVDim>(partial, weights, v, false);
-      else
-        tile::issue_product<T, C::kVDim>(out, weights, v, true);
+      tile::issue_product<T, C::kVDim>(out, weights, v, true);
       ptx::wgmma_commit();
-    }
-
-    /// After the wait for issue_output.
-    HEDDLE_DEVICE static void complete_output(Output& out, Partial& partial) {
-      if constexpr (kWide) {
-        ptx::pin(partial);
-        // Rows that see few of the keys lack less: half of it.
-#pragma unroll
-        for (int i = 0; i < C::kVDim / 2; ++i)
-          out[i] = ptx::fma(partial[i], tile::kCutOff<kPvSlices / 2>, out[i]);
-      } else {
-        ptx::pin(out);
-      }
     }
 
     HEDDLE_DEVICE static void correct_output(Output& out, const float (&correction)[2]) {
@@ -147,19 +130,11 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       attention::scale_rows(out, correction);
     }
 
-    HEDDLE_DEVICE static void pack_weights(Weights& weights, const Scores& s) {
-      if constexpr (kWide)
-        tile::split_fragment<T, kTileN>(weights, s, Block::kWeightUnit);
-      else
-        tile::pack_fragment<T, kTileN>(weights[0], s);
-    }
-
     /// Scores and probabilities of a query tile's last key tile, with nothing to hide them behind.
     HEDDLE_DEVICE void start(const Work& work, Weights& weights, Softmax& softmax,
                              float (&correction)[2]) {
       Scores s;
       const int key_end = work.key_end_of(consumer);
-      scores.scale_for(work);
       if constexpr (!kStagedRotations) wait_q(work);
       tiles.skip_k(work.key_end - key_end);
       tiles.wait_k();
@@ -169,7 +144,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       tiles.release_k();
       softmax.reset();
       exponentiate<true>(s, work, key_end - 1, softmax, correction);
-      pack_weights(weights, s);
+      tile::pack_fragment<T, kTileN>(weights, s);
       tiles.skip_v(work.key_end - key_end);
     }
 
@@ -180,28 +155,24 @@ struct AttentionForward : ForwardBlock<Config, Score> {
     HEDDLE_DEVICE void step(const Work& work, int key_tile, Output& out, Weights& weights,
                             Softmax& softmax, float (&correction)[2]) {
       Scores s;
-      Partial partial;
       tiles.wait_k();
       wait_turn();
       issue_scores(s);
       tiles.wait_v();
-      issue_output(out, partial, weights);
+      issue_output(out, weights);
       pass_turn();
       ptx::wgmma_wait<1>();
       ptx::pin(s);
       tiles.release_k();
-      if constexpr (kCross) {
-        softmax.reset();
-        scores.scale_for(work);
-      }
+      if constexpr (kCross) softmax.reset();
       exponentiate<kMasked>(s, work, key_tile, softmax, correction);
       ptx::pin(s);
       ptx::wgmma_wait<0>();
-      complete_output(out, partial);
+      ptx::pin(out);
       ptx::pin(s);
       tiles.release_v();
       if constexpr (!kCross) correct_output(out, correction);
-      pack_weights(weights, s);
+      tile::pack_fragment<T, kTileN>(weights, s);
     }
 
     /// The step between two query tiles where Q is not there yet, or to be rotated: it is waited
@@ -209,9 +180,8 @@ struct AttentionForward : ForwardBlock<Config, Score> {
     HEDDLE_DEVICE void cross_late(const Work& work, const Work& following, Output& out,
                                   Weights& weights, Softmax& softmax, float (&correction)[2]) {
       Softmax done = softmax;
-      Partial partial;
       tiles.wait_v();
-      issue_output(out, partial, weights);
+      issue_output(out, weights);
       wait_q(following);
       const int key_end = following.key_end_of(consumer);
       tiles.skip_k(following.key_end - key_end);
@@ -219,26 +189,24 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       Scores s;
       issue_scores(s);
       ptx::wgmma_wait<1>();
-      complete_output(out, partial);
+      ptx::pin(out);
       tiles.release_v();
       Epilogue::run(args, tiles, work, out, done);
       ptx::wgmma_wait<0>();
       ptx::pin(s);
       tiles.release_k();
       softmax.reset();
-      scores.scale_for(following);
       exponentiate<true>(s, following, key_end - 1, softmax, correction);
-      pack_weights(weights, s);
+      tile::pack_fragment<T, kTileN>(weights, s);
       tiles.skip_v(following.key_end - key_end);
     }
 
     /// The last P V of a query tile that none follows at once.
     HEDDLE_DEVICE void last_output(Output& out, const Weights& weights) {
-      Partial partial;
       tiles.wait_v();
-      issue_output(out, partial, weights);
+      issue_output(out, weights);
       ptx::wgmma_wait<0>();
-      complete_output(out, partial);
+      ptx::pin(out);
       tiles.release_v();
     }
 
@@ -311,7 +279,10 @@ struct AttentionForward : ForwardBlock<Config, Score> {
   };
 
   /// kThreads threads, kSharedBytes; persistent blocks, as many as fit.
-  HEDDLE_DEVICE static void run(const ForwardArguments& args) {
+  HEDDLE_DEVICE static void run(const ForwardArguments& args) { run_with<Consumer>(args); }
+
+  template <class ConsumerOf>
+  HEDDLE_DEVICE static void run_with(const ForwardArguments& args) {
     extern __shared__ u8 dynamic_shared[];
     const u32 shared =
         (shared_address(dynamic_shared) + tile::kTileAlignment - 1) & ~(tile::kTileAlignment - 1);
@@ -354,7 +325,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       }
     } else {
       ptx::registers_grow<Block::kConsumerRegisters>();
-      Consumer(args, shared, warp_group - 1).run();
+      ConsumerOf(args, shared, warp_group - 1).run();
     }
   }
 };

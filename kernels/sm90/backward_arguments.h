@@ -10,8 +10,8 @@ namespace heddle::sm90 {
 
 /// With kPlanes = 2: what the sums of a query head are to be multiplied by.
 struct HeadUnits {
-  float dot;         ///< Q K^T, to the exponent of 2
-  float d_p, delta;  ///< dO V^T and delta, to the unit of dS
+  float dot, dot_rest;  ///< Q K^T, to the exponent of 2: their sum
+  float d_p, delta;     ///< dO V^T and delta, to the unit of dS
   float d_v, d_k, d_q;
 };
 

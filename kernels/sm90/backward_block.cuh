@@ -24,11 +24,12 @@ struct BackwardBlock {
   static constexpr int kTileM = kM, kTileN = kN;
   static_assert(C::kQkDim % 8 == 0 && C::kVDim % 8 == 0, "TMA moves multiples of 16 bytes");
   static constexpr int kQk = (C::kQkDim + 15) / 16 * 16, kVd = (C::kVDim + 15) / 16 * 16;
-  using QTile = tile::SharedTile<kTileM, kQk>;
-  using DoTile = tile::SharedTile<kTileM, kVd>;
-  using KTile = tile::SharedTile<kTileN, kQk>;
-  using VTile = tile::SharedTile<kTileN, kVd>;
-  using DsTile = tile::SharedTile<kTileN, kTileM>;  // a row per key
+  using QTile = tile::PlanesOf<kTileM, kQk, C::kPlanes>;
+  using DoTile = tile::PlanesOf<kTileM, kVd, C::kPlanes>;
+  using KTile = tile::PlanesOf<kTileN, kQk, C::kPlanes>;
+  using VTile = tile::PlanesOf<kTileN, kVd, C::kPlanes>;
+  using DsTile = tile::PlanesOf<kTileN, kTileM, C::kPlanes>;  // a row per key
+  using Gradient = typename Choice<C::kPlanes == 1, T, float>::Type;
   using Tiles = ScoreTile<Config, kTileM, kTileN>;
   static constexpr int kRowBytes = kTileM * 4;  ///< of a step's statistics
   /// Factor that takes a score to the exponent of 2, and its derivative.
@@ -177,11 +178,11 @@ struct BackwardBlock {
   HEDDLE_DEVICE static void store_zeros(const attention::Tensor& out, const BackwardArguments& args,
                                         const BackwardWork& work) {
     if (out.data == nullptr) return;
-    constexpr int kChunks = kHeadDim / 8;
-    T* base = attention::element_pointer<T>(out, work.batch, work.key_head, work.key0, 0);
+    constexpr int kPerChunk = 16 / sizeof(Gradient), kChunks = kHeadDim / kPerChunk;
+    auto* base = attention::element_pointer<Gradient>(out, work.batch, work.key_head, work.key0, 0);
     const int rows = min_of(kTileN, written_rows(out, args, work) - work.key0);
     for (int i = threadIdx.x; i < rows * kChunks; i += blockDim.x)
-      *reinterpret_cast<uint4*>(base + i / kChunks * out.stride[2] + i % kChunks * 8) =
+      *reinterpret_cast<uint4*>(base + i / kChunks * out.stride[2] + i % kChunks * kPerChunk) =
           make_uint4(0, 0, 0, 0);
   }
 };

@@ -10,42 +10,26 @@
 
 namespace heddle::sm90 {
 
-/// A thread's view of a warp group's keys. Score: kIdentity, or a static value(Cell) -> f32 score
-/// of one cell, in natural units (log2 units with kInputIsLog2). Derivative: a static
-/// value(GradientCell), dL/d(scaled dot), linear in `gradient`.
-template <class Block, class Score, class Derivative>
-struct BackwardScores {
+/// A thread's view of a warp group's keys, and of the queries that see them.
+template <class Block>
+struct BackwardBand {
   using C = typename Block::C;
-  using T = typename Block::T;
   static constexpr int kTileM = Block::kTileM, kTileN = Block::kTileN;
-  /// Whether each P is rounded as it is computed or all at the end: as ptxas finds registers.
-  static constexpr bool kPackEarly = (!Score::kIdentity || C::kDrops) && kTileM == 64;
-  /// Whether dS has another factor than dV: P o slope, before dropout.
-  static constexpr bool kWeighs = !C::kUnitSlope || C::kDrops;
-  static_assert(!C::kDrops || kTileM == 64, "a keep bit for each of a thread's 32 scores");
 
   const BackwardArguments& args;
   const BackwardWork& work;
-  const int thread;     ///< of the warp group
-  const int first_key;  ///< of the thread's two; the other is 8 further
-  const float scale;
+  const int thread;             ///< of the warp group
+  const int first_key;          ///< of the thread's two; the other is 8 further
   int whole_begin, whole_end;   ///< tiles of queries within these rows need no selection
   int first_query, last_query;  ///< that see first_key, less the thread's first column
   u32 keys_seen;                ///< bit h: the thread's key h lies within the constant bounds
 
-  float s[kTileM / 2];
-  u32 probability[kTileM / 16][4];
-  u32 weight[kWeighs ? kTileM / 16 : 1][4];  ///< P o slope
-  u32 kept;                                  ///< bit n: dropout keeps score n of the fragment
-
   /// `group_key` is the first of the group's 64 keys.
-  HEDDLE_DEVICE BackwardScores(const BackwardArguments& args, const BackwardWork& work,
-                               int group_key)
+  HEDDLE_DEVICE BackwardBand(const BackwardArguments& args, const BackwardWork& work, int group_key)
       : args(args),
         work(work),
         thread(threadIdx.x % 128),
-        first_key(group_key + tile::fragment_row(thread, 0)),
-        scale(Block::scale_of(args)) {
+        first_key(group_key + tile::fragment_row(thread, 0)) {
     const attention::BatchBounds& keys = work.keys;
     const bool keys_within = work.key0 >= keys.lower && work.key0 + kTileN <= keys.upper;
     whole_begin = C::kUpperVaries ? work.key0 + kTileN - keys.upper_diagonal : 0;
@@ -60,8 +44,14 @@ struct BackwardScores {
       if (first_key + 8 * h >= keys.lower && first_key + 8 * h < keys.upper) keys_seen |= 1 << h;
   }
 
-  /// Zeroes what the mask hides of P^T for the queries from row0.
-  HEDDLE_DEVICE void select(int row0) {
+  /// Whether all queries of the tile from row0 see all keys: it needs no selection.
+  HEDDLE_DEVICE bool whole(int row0) const {
+    return !(row0 < whole_begin || row0 + kTileM > whole_end);
+  }
+
+  /// Calls each(i, visible) for the thread's scores of the tile from row0.
+  template <class Each>
+  HEDDLE_DEVICE void each_cell(int row0, Each each) const {
     int first[2], last[2];  // of the queries that see each key, from the thread's first column
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -77,13 +67,51 @@ struct BackwardScores {
       const int query = tile::fragment_column_step(i), h = tile::fragment_half(i);
       bool visible = query <= last[h];
       if constexpr (C::kUpperVaries) visible = visible && query >= first[h];
+      each(i, visible);
+    }
+  }
+};
+
+/// The scores of a warp group's keys. Score: kIdentity, or a static value(Cell) -> f32 score
+/// of one cell, in natural units (log2 units with kInputIsLog2). Derivative: a static
+/// value(GradientCell), dL/d(scaled dot), linear in `gradient`.
+template <class Block, class Score, class Derivative>
+struct BackwardScores : BackwardBand<Block> {
+  using Band = BackwardBand<Block>;
+  using Band::args;
+  using Band::first_key;
+  using Band::kTileM;
+  using Band::thread;
+  using Band::work;
+  using typename Band::C;
+  using T = typename Block::T;
+  /// Whether each P is rounded as it is computed or all at the end: as ptxas finds registers.
+  static constexpr bool kPackEarly = (!Score::kIdentity || C::kDrops) && kTileM == 64;
+  /// Whether dS has another factor than dV: P o slope, before dropout.
+  static constexpr bool kWeighs = !C::kUnitSlope || C::kDrops;
+  static_assert(!C::kDrops || kTileM == 64, "a keep bit for each of a thread's 32 scores");
+
+  const float scale;
+  float s[kTileM / 2];
+  u32 probability[kTileM / 16][4];
+  u32 weight[kWeighs ? kTileM / 16 : 1][4];  ///< P o slope
+  u32 kept;                                  ///< bit n: dropout keeps score n of the fragment
+
+  /// `group_key` is the first of the group's 64 keys.
+  HEDDLE_DEVICE BackwardScores(const BackwardArguments& args, const BackwardWork& work,
+                               int group_key)
+      : Band(args, work, group_key), scale(Block::scale_of(args)) {}
+
+  /// Zeroes what the mask hides of P^T for the queries from row0.
+  HEDDLE_DEVICE void select(int row0) {
+    this->each_cell(row0, [&](int i, bool visible) {
       const u32 mask = visible ? 0xffffffffu : i % 2 ? 0x0000ffffu : 0xffff0000u;
       if constexpr (kPackEarly)
         probability[i / 8][i % 8 / 2] &= mask;
       else
         s[i] = visible ? s[i] : 0.0f;
       if constexpr (kWeighs) weight[i / 8][i % 8 / 2] &= mask;
-    }
+    });
   }
 
   /// Draws the keep bits of the tile.
@@ -180,8 +208,7 @@ struct BackwardScores {
           weight[k][i] = probability[k][i];
       }
     }
-    // Tiles wholly inside the visible band need no selection.
-    if (row0 < whole_begin || row0 + kTileM > whole_end) select(row0);
+    if (!this->whole(row0)) select(row0);
     if constexpr (!kPackEarly) tile::pack_fragment<T, kTileM>(probability, s);
     if constexpr (C::kDrops) {
       draw(at);

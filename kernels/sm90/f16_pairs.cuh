@@ -1,8 +1,9 @@
 // f32 tensors as pairs of f16, what the f32 kernels multiply: x = unit * (high + low), high = x /
 // unit rounded to f16 and low what that leaves, rounded as well: 22 bits together. The unit, a
 // power of two for each head, brings the head's largest value to 2^14 .. 2^15, so that both parts
-// keep all their bits down to 2^-17 of it, and smaller values an error of 2^-40 of it. Values that
-// are not finite count for no unit; they become NaN.
+// keep all their bits down to 2^-17 of it, and smaller values an error of 2^-40 of it. That is no
+// f32 for rows which are small beside the head's largest value, and pairs have no infinity: such
+// tensors are found unfit, and general kernels compute instead.
 #pragma once
 
 #include "../attention/operand.cuh"
@@ -19,6 +20,7 @@ struct F16PairsKernels {
   HEDDLE_DEVICE static void find_largest(const PairsArguments& args) {
     const PairedTensor& tensor = args.tensors[blockIdx.z / args.batch];
     const int head = blockIdx.y, batch = blockIdx.z % args.batch;
+    if (threadIdx.x == 0 && blockIdx.x == 0 && head == 0 && blockIdx.z == 0) *args.unfit = 0;
     if (head >= tensor.heads) return;
     const int rows = ceil_div(tensor.rows, kPairParts), first = blockIdx.x * rows;
     const int vectors = tensor.columns / 4;
@@ -51,6 +53,7 @@ struct F16PairsKernels {
 
   /// Writes the pairs, eight columns a thread. Grid (ceil(rows / 64), most heads, tensors * batch).
   static constexpr int kRows = 64;
+  static constexpr int kMostExponent = 32;
   HEDDLE_DEVICE static void split(const PairsArguments& args) {
     const PairedTensor& tensor = args.tensors[blockIdx.z / args.batch];
     const int head = blockIdx.y, batch = blockIdx.z % args.batch, first = blockIdx.x * kRows;
@@ -58,8 +61,10 @@ struct F16PairsKernels {
     const i64 flat_head = static_cast<i64>(batch) * tensor.heads + head;
     const float most =
         warp_max(tensor.largest[flat_head * kPairParts + static_cast<int>(threadIdx.x) % 32]);
-    // 2^14 .. 2^15 is exponent 14; of zeros and of values below 2^-112 the factor stays finite.
-    const int exponent = max_of(static_cast<int>(__float_as_uint(most) >> 23) - 127, -112);
+    // 2^14 .. 2^15 is exponent 14. Up to kMostExponent products of three units are within f32.
+    const int found = static_cast<int>(__float_as_uint(most) >> 23) - 127;
+    const int exponent = min_of(max_of(found, -kMostExponent), kMostExponent);
+    bool unfit = most != 0 && found != exponent;
     const float factor = __uint_as_float(static_cast<u32>(127 + 14 - exponent) << 23);
     if (threadIdx.x == 0 && blockIdx.x == 0)
       tensor.units[flat_head] = __uint_as_float(static_cast<u32>(127 - 14 + exponent) << 23);
@@ -96,11 +101,16 @@ struct F16PairsKernels {
       // The lanes of a row lie side by side, a power of two of them.
       for (int apart = 1; apart < chunks; apart *= 2)
         squares += __shfl_xor_sync(0xffffffffu, squares, apart);
-      if (squares < __int_as_float(0x7f800000)) norm = ptx::max(norm, squares);
+      norm = ptx::max(norm, squares);
+      // False of NaN.
+      const bool fits =
+          squares == 0 || (squares >= tensor.least && squares < __int_as_float(0x7f800000));
+      unfit = unfit || !fits;
       if (row >= rows) continue;
       target[row * 2 * chunks + chunk] = make_uint4(high[0], high[1], high[2], high[3]);
       target[row * 2 * chunks + chunks + chunk] = make_uint4(low[0], low[1], low[2], low[3]);
     }
+    if (unfit) *args.unfit = 1;
     // Of floats that are not negative the order is that of their bits.
     norm = warp_max(norm);
     if (threadIdx.x % 32 == 0)

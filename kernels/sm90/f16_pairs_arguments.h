@@ -21,6 +21,7 @@ struct PairedTensor {
   attention::Tensor source;  ///< f32, dense columns, rows on 16 bytes
   int heads, rows;
   int columns;     ///< a multiple of 8
+  float least;     ///< squared norm, in units, of rows that are not zero
   void* pairs;     ///< f16 [batch, heads, rows, 2, columns rounded up to 64]
   float* largest;  ///< [batch, heads, kPairParts]
   float* units;    ///< [batch, heads]
@@ -30,6 +31,7 @@ struct PairedTensor {
 struct PairsArguments {
   PairedTensor tensors[4];
   int batch;
+  unsigned* unfit;  ///< set if a tensor holds what pairs cannot, else cleared
 };
 
 }  // namespace heddle::sm90

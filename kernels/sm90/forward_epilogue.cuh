@@ -9,6 +9,7 @@
 #include "../ptx/tma.cuh"
 #include "../tile/fragment.cuh"
 #include "../tile/shared_tile.cuh"
+#include "../tile/stepwise_product.cuh"
 #include "forward_arguments.h"
 #include "forward_tiles.cuh"
 
@@ -122,10 +123,12 @@ struct ForwardEpilogue {
       if (row >= p.q_length) continue;
       float* to = attention::element_pointer<float>(p.o, work.batch, work.head, row,
                                                     tile::fragment_column(thread));
+      const float lacking = factor[h] * tile::kOutputLacks;
 #pragma unroll
       for (int i = 2 * h; i < C::kVDim / 2; i += 4)
         *reinterpret_cast<float2*>(to + tile::fragment_column_step(i)) =
-            make_float2(out[i] * factor[h], out[i + 1] * factor[h]);
+            make_float2(ptx::fma(out[i], factor[h], out[i] * lacking),
+                        ptx::fma(out[i + 1], factor[h], out[i + 1] * lacking));
     }
   }
 

@@ -5,7 +5,7 @@
 #include "../attention/dropout.cuh"
 #include "../attention/online_softmax.cuh"
 #include "../tile/fragment.cuh"
-#include "../tile/gemm.cuh"
+#include "../tile/stepwise_product.cuh"
 #include "forward_arguments.h"
 #include "forward_work.cuh"
 #include "fragment_dropout.cuh"
@@ -22,7 +22,9 @@ struct ForwardScores {
 
   const ForwardArguments& args;
   const float problem_scale;
-  float scale;  ///< of the dot products at hand
+  /// Of the dot products at hand. With kWide it is the sum of both, and with kPlain too it takes
+  /// them to their exponents.
+  float scale, scale_rest = 0;
 
   HEDDLE_DEVICE explicit ForwardScores(const ForwardArguments& args)
       : args(args),
@@ -30,12 +32,14 @@ struct ForwardScores {
                                                             : args.problem.scale),
         scale(problem_scale) {}
 
-  /// To be called before the first scores of another query tile.
+  /// With kWide, to be called before the first scores of another query tile.
   HEDDLE_DEVICE void scale_for(const Work& work) {
-    if constexpr (Block::kWide)
-      scale = problem_scale * tile::kCutOff<Block::kQkSlices> *
-              work.unit_of(args.q_pairs, args.problem.q_heads) *
-              work.unit_of(args.k_pairs, args.problem.q_heads);
+    const float unit = work.unit_of(args.q_pairs, args.problem.q_heads) *
+                       work.unit_of(args.k_pairs, args.problem.q_heads);
+    const tile::StepwiseScale exact =
+        tile::stepwise_scale(problem_scale, Block::kPlain && !C::kInputIsLog2, unit);
+    scale = exact.high;
+    scale_rest = exact.rest;
   }
 
   /// Makes scores of `key_tile`'s dot products, masks and exponentiates them; what they do to
@@ -59,14 +63,18 @@ struct ForwardScores {
     }
     if constexpr (!Block::kPlain) {
 #pragma unroll
-      for (int i = 0; i < kTileN / 2; ++i) s[i] *= scale;
+      for (int i = 0; i < kTileN / 2; ++i)
+        s[i] = Block::kWide ? ptx::fma(s[i], scale, s[i] * scale_rest) : s[i] * scale;
     }
     if constexpr (!Score::kIdentity)
       evaluate<kMasked>(s, work, rows, first_key, tiled, 64 * consumer);
     // A constant lower bound other than 0 needs the test too.
     if constexpr (kMasked)
       attention::mask_scores(s, lo, hi, C::kLowerVaries || work.keys.bounds.lower > 0);
-    softmax.update(s, Block::kPlain ? scale * Block::kToLog2 : Block::kToLog2, correction);
+    if constexpr (Block::kWide && Block::kPlain)
+      softmax.template update<true>(s, scale, correction, scale_rest);
+    else
+      softmax.update(s, Block::kPlain ? scale * Block::kToLog2 : Block::kToLog2, correction);
     if constexpr (C::kDropout != Dropout::none)
       drop_weights<C::kDropout>(s, args.problem, work.batch, work.head, rows, first_key);
   }

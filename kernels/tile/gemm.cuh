@@ -7,12 +7,6 @@
 
 namespace heddle::tile {
 
-/// What sums of equal sign lack after kSlices steps, as a factor: the tensor core cuts each sum off
-/// where f32 arithmetic would round it, measured as 0.85 units in the last place a step. Sums of
-/// planes are exact enough to show it.
-template <int kSlices>
-inline constexpr float kCutOff = 1 + static_cast<int>(0.85f * (kSlices + 1) / 2 + 0.5f) * 0x1p-23f;
-
 /// d (64 x kN) = a * b, or += when `accumulate`; k runs over `kSlices` slices of 16. Operands of
 /// kPlanes planes are sums of as many tiles, each some 2^11 below the one before: the products that
 /// matter are taken, the smallest first.

@@ -86,15 +86,16 @@ struct PlaneSums {
   /// d += the sums of column group n, which kSlices steps made.
   template <int kSlices>
   HEDDLE_DEVICE void add_to(int n, float (&d)[4]) const {
-    // What sums of equal sign lack by then, as a factor: measured as 0.28 units in the last place a
-    // step.
-    constexpr float kCutOff = 1 + static_cast<int>(0.28f * (kSlices + 1) / 2 + 0.5f) * 0x1p-23f;
+    // What sums of equal sign lack by then, measured as a share of 0.28 * 2^-23 for each step;
+    // beside the small products f32 can tell it.
+    constexpr float kLacking = 0.28f * kSlices * 0x1p-23f;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       // Infinity times a plane that happens to be zero is no number, unlike infinity times the
       // whole: infinite and undefined results are those of the first planes alone.
       const bool finite = fabsf(large[n][i]) < __int_as_float(0x7f800000);
-      d[i] += finite ? ptx::fma(large[n][i], kCutOff, small[n][i]) : large[n][i];
+      const float rest = finite ? ptx::fma(large[n][i], kLacking, small[n][i]) : 0.0f;
+      d[i] += large[n][i] + rest;
     }
   }
 };

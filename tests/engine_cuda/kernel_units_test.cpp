@@ -75,6 +75,21 @@ TEST(KernelUnits, OfABackwardAreHoppersWhereItTakesTheProblem) {
             (Names{"attention_backward", "attention_backward_delta", "attention_backward_load"}));
 }
 
+// Values that pairs of f16 do not hold are the general kernels', and the device finds out.
+TEST(KernelUnits, OfF32AreHoppersAndTheGeneralOnes) {
+  const Case f32{.dtype = DataType::f32, .architecture = "sm_90a"};
+  const auto forward = kernel_units(forward_of(f32), "sm_90a");
+  ASSERT_EQ(forward->size(), 2u);
+  for (const KernelUnit& unit : *forward)
+    EXPECT_NE(unit.source.find("unfit"), std::string::npos) << unit.name;
+  const auto backward = kernel_units(backward_of(f32), "sm_90a");
+  ASSERT_EQ(backward->size(), 4u);
+  EXPECT_EQ(backward->front().name, "attention_backward");
+  EXPECT_EQ(backward->back().name, "attention_backward_queries");
+  for (const KernelUnit& unit : *backward)
+    EXPECT_NE(unit.source.find("unfit"), std::string::npos) << unit.name;
+}
+
 TEST(KernelUnits, NormAndRopeHaveOneUnitEach) {
   for (const problem::Problem& problem :
        {problem::Problem(norm_of({})), problem::Problem(norm_backward_of({})),

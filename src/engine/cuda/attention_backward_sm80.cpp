@@ -166,6 +166,8 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   tiles.tile_m = wide || widest <= 48 ? 16 : widest <= 64 && !planes ? 64 : 32;
   tiles.tile_n = widest <= 64 ? 64 : 32;
   if (planes) tiles.tile_n = widest <= 64 && forward.score.is_identity() ? 32 : 16;
+  // Rows off 16 bytes take addresses besides: 32 of them spilled 192 bytes on sm_80.
+  if (planes && !tiles.aligned) tiles.tile_m = 16;
   // At d 8 eight warps spilled 56 bytes on sm_80.
   if (planes || widest <= 8) tiles.warps = 4;
   constexpr int64_t kRecordBytes = 16;
@@ -234,17 +236,18 @@ std::string source_of_backward_sm80(const AttentionBackwardStructure& structure,
   return fmt::format(
       "#include \"sm80/attention_backward.cuh\"\n"
       "namespace heddle {{\n{}{}{}}}  // namespace heddle\n"
-      "{}{}(const __grid_constant__ heddle::attention::BackwardParameters p) {{\n"
+      "{}{}(const __grid_constant__ heddle::attention::BackwardParameters p) {{\n{}"
       "  heddle::sm80::{}{}(p);\n"
       "}}\n",
       config_source(structure.forward, step.tiles), score, derivative,
       kernel_source(structure.forward,
                     step.part == Part::sink ? kSinkThreads : 32 * step.tiles.warps),
-      name, name, arguments);
+      name, leave_source(structure.forward, "p.forward"), name, arguments);
 }
 
 Result<std::shared_ptr<const Plan>> plan_backward_sm80(const Driver& driver, const Device& device,
-                                                       const AttentionBackwardProblem& problem) {
+                                                       const AttentionBackwardProblem& problem,
+                                                       bool after_pairs) {
   HEDDLE_ASSIGN(const std::vector<BackwardSm80Step> configured, configure_backward_sm80(problem));
   std::vector<Step> steps;
   for (const BackwardSm80Step& step : configured) {
@@ -263,7 +266,7 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm80(const Driver& driver, con
   std::string description = fmt::format("attention backward, general kernels, {} launches, {}",
                                         steps.size(), architecture_of(device));
   return std::make_shared<const LaunchPlan<BackwardParameters>>(
-      std::move(steps), std::move(aligned), delta_bytes, std::move(description));
+      std::move(steps), std::move(aligned), delta_bytes, std::move(description), after_pairs);
 }
 
 }  // namespace heddle::engine::cuda

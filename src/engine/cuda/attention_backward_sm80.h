@@ -29,7 +29,9 @@ std::string source_of_backward_sm80(const problem::AttentionBackwardStructure& s
                                     const BackwardSm80Step& step,
                                     std::vector<problem::OperandId>& loads, std::string& name);
 
+/// With `after_pairs` it is the second of plan_f32's.
 Result<std::shared_ptr<const Plan>> plan_backward_sm80(
-    const Driver& driver, const Device& device, const problem::AttentionBackwardProblem& problem);
+    const Driver& driver, const Device& device, const problem::AttentionBackwardProblem& problem,
+    bool after_pairs = false);
 
 }  // namespace heddle::engine::cuda

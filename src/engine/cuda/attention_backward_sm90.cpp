@@ -4,6 +4,7 @@
 
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/f16_pairs.h"
+#include "engine/cuda/f32_plan.h"
 #include "engine/cuda/launch_operands.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
@@ -264,6 +265,7 @@ BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
   const int64_t rows = problem.sizes.batch * problem.sizes.q_heads * config.q_rounded;
   const int64_t turns = rows / config.tile_m * config.turns;
   BackwardSm90Workspace at;
+  at.negative_lse2 = config.planes > 1 ? kUnfitBytes : 0;
   at.delta = at.negative_lse2 + rounded_up(rows * 4, 256);
   at.d_q_sum = at.delta + rounded_up(rows * 4, 256);
   at.turns = at.d_q_sum + rounded_up(rows * config.dq_width * 4, 256);
@@ -333,9 +335,9 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
     source += fmt::format(
         "extern \"C\" __global__ void __launch_bounds__({}, 1)\n"
         "{}(const __grid_constant__ heddle::sm90::BackwardArguments arguments) {{\n"
-        "  heddle::{}(arguments);\n"
+        "{}  heddle::{}(arguments);\n"
         "}}\n",
-        threads, name, body);
+        threads, name, pairs ? "  if (*arguments.problem.forward.unfit != 0) return;\n" : "", body);
   };
   kernel(kBackwardSm90Names[0], kBackwardSm90RowThreads, "Rows::prepare");
   kernel(kBackwardSm90Names[1], config.threads, "Main::run");

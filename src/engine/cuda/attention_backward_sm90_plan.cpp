@@ -21,6 +21,9 @@ using problem::kAbsent;
 using problem::OperandId;
 
 constexpr int kRowsOfPrepare = 64;
+/// dS has one unit a head, by the largest rows of dO and V: a row of V 2^13 times the others cost
+/// dK three times the naive error.
+constexpr int kSpreadOfV = 10;
 
 struct Step {
   std::shared_ptr<const Kernel> kernel;
@@ -67,8 +70,10 @@ class BackwardSm90Plan final : public Plan {
                                               {arguments.k, arguments.k_pairs},
                                               {arguments.v, arguments.v_pairs},
                                               {arguments.d_o, arguments.d_o_pairs}};
-      HEDDLE_TRY(pairs_->execute(buffers, scratch + workspace_.bytes, static_cast<CuStream>(stream),
-                                 readers));
+      auto* unfit = static_cast<unsigned*>(workspace);
+      arguments.problem.forward.unfit = unfit;
+      HEDDLE_TRY(pairs_->execute(buffers, scratch + workspace_.bytes, unfit,
+                                 static_cast<CuStream>(stream), readers));
       arguments.head_units = reinterpret_cast<sm90::HeadUnits*>(scratch + workspace_.head_units);
     } else {
       for (const MappedOperand& mapped : mapped_) {
@@ -202,7 +207,7 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm90(const Driver& driver, con
                   F16PairsStep::make(driver, device, *cubin, structure.forward, problem.sizes,
                                      {{structure.forward.q, config.tile_m},
                                       {structure.forward.k, config.tile_n},
-                                      {structure.forward.v, config.tile_n},
+                                      {structure.forward.v, config.tile_n, kSpreadOfV},
                                       {structure.d_o, config.tile_m}}));
   }
   ParameterBlock<attention::BackwardParameters> block(structure.forward, problem.sizes);

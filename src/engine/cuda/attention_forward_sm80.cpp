@@ -56,11 +56,11 @@ std::string source_of_forward_sm80(const AttentionStructure& structure,
   return fmt::format(
       "#include \"sm80/attention_forward.cuh\"\n"
       "namespace heddle {{\n{}{}}}  // namespace heddle\n"
-      "{}{}(const __grid_constant__ heddle::attention::ForwardParameters p) {{\n"
+      "{}{}(const __grid_constant__ heddle::attention::ForwardParameters p) {{\n{}"
       "  heddle::sm80::attention_forward<heddle::Config, heddle::Score>(p);\n"
       "}}\n",
       config_source(structure, tiles), score, kernel_source(structure, 32 * config.warps),
-      kKernelName);
+      kKernelName, leave_source(structure, "p"));
 }
 
 KernelUnit dump_unit(const AttentionStructure& structure) {
@@ -69,7 +69,8 @@ KernelUnit dump_unit(const AttentionStructure& structure) {
 }
 
 Result<std::shared_ptr<const Plan>> plan_forward_sm80(const Driver& driver, const Device& device,
-                                                      const AttentionProblem& problem) {
+                                                      const AttentionProblem& problem,
+                                                      bool after_pairs) {
   HEDDLE_ASSIGN(const ForwardSm80Config config, configure_forward_sm80(problem));
   std::vector<OperandId> loads;
   const std::string source = source_of_forward_sm80(problem.structure, config, loads);
@@ -110,8 +111,8 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm80(const Driver& driver, cons
   }
   std::string description = fmt::format("attention forward, general kernel, {} x {} tiles, {}",
                                         rows, config.tile_n, architecture_of(device));
-  return std::make_shared<const LaunchPlan<ForwardParameters>>(std::move(steps), std::move(aligned),
-                                                               0, std::move(description));
+  return std::make_shared<const LaunchPlan<ForwardParameters>>(
+      std::move(steps), std::move(aligned), 0, std::move(description), after_pairs);
 }
 
 }  // namespace heddle::engine::cuda

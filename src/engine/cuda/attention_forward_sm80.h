@@ -30,7 +30,9 @@ std::string source_of_forward_sm80(const problem::AttentionStructure& structure,
 /// The kernel that writes the exact keep mask, where the structure wants it.
 KernelUnit dump_unit(const problem::AttentionStructure& structure);
 
+/// With `after_pairs` it is the second of plan_f32's.
 Result<std::shared_ptr<const Plan>> plan_forward_sm80(const Driver& driver, const Device& device,
-                                                      const problem::AttentionProblem& problem);
+                                                      const problem::AttentionProblem& problem,
+                                                      bool after_pairs = false);
 
 }  // namespace heddle::engine::cuda

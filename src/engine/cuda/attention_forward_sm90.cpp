@@ -142,9 +142,8 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
   if (config.planes > 1) {
     // P as pairs and a sum of its own for each key tile leave registers for two consumers.
     const bool narrow = std::max(qk, v) <= 64;
-    config.tile_n = narrow ? (plain ? 128 : heavy ? 48 : 96) : plain ? 64 : heavy ? 32 : 48;
+    config.tile_n = narrow || plain ? 64 : heavy ? 32 : 48;
     config.q_stages = narrow ? 2 : 1;
-    config.take_turns = narrow;
   } else if (std::max(qk, v) <= 64) {
     // Up to 512 keys a causal mask leaves much of 192 rows unseen: 128 rows are 10 % faster there.
     config.consumers = plain && !(config.upper_varies && keys <= 512) ? 3 : 2;
@@ -268,8 +267,9 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
   const int rope_dim = structure.q_rope ? structure.q_rope->rope_dim : 0;
   const bool interleaved =
       structure.q_rope && structure.q_rope->pairing == problem::Rope::Pairing::interleaved;
+  const bool pairs = config.planes > 1;
   std::string source = fmt::format(
-      "#include \"sm90/attention_forward.cuh\"\n"
+      "#include \"sm90/attention_forward{}.cuh\"\n"
       "{}"
       "namespace heddle {{\n"
       "struct Config : sm90::ForwardConfig {{\n"
@@ -287,22 +287,23 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       "  static constexpr attention::RopePairing kRopePairing = attention::RopePairing::{};\n"
       "}};\n"
       "{}"
-      "using Forward = sm90::AttentionForward<Config, Score>;\n"
+      "using Forward = sm90::AttentionForward{}<Config, Score>;\n"
       "static_assert(Forward::kSharedBytes == {}, \"the host asks for as much\");\n"
       "}}  // namespace heddle\n"
       "extern \"C\" __global__ void __launch_bounds__(heddle::Forward::kThreads, 1)\n"
       "{}(const __grid_constant__ heddle::sm90::ForwardArguments arguments) {{\n"
-      "  heddle::Forward::run(arguments);\n"
+      "{}  heddle::Forward::run(arguments);\n"
       "}}\n",
-      config.sequence_maps ? kSequenceMapsInclude : "",
-      config.planes > 1 ? "f16" : device_type(type_of(structure, structure.q).dtype), config.planes,
+      pairs ? "_f32" : "", config.sequence_maps ? kSequenceMapsInclude : "",
+      pairs ? "f16" : device_type(type_of(structure, structure.q).dtype), config.planes,
       structure.qk_head_dim, structure.v_head_dim, config.tile_n, config.consumers, config.stages,
       config.q_stages, row_max ? 0 : 8, config.take_turns, config.output_aliases_q,
       config.output_rounds, config.lower_varies, config.upper_varies, config.positive_scale,
       config.sequence_maps, structure.sink != kAbsent, row_max, structure.softmax_input_is_log2,
       dropout_name(structure.dropout.kind),
       score_tile_source(structure, config.tiled, kTiledStages), rope_dim,
-      interleaved ? "interleaved" : "halves", score, config.shared_bytes, kForwardSm90Name);
+      interleaved ? "interleaved" : "halves", score, pairs ? "F32" : "", config.shared_bytes,
+      kForwardSm90Name, pairs ? "  if (*arguments.problem.unfit != 0) return;\n" : "");
   if (config.sequence_maps) source += source_of_sequence_maps();
   if (structure.q_rope) {
     source += fmt::format(
@@ -313,7 +314,7 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
         "}}\n",
         kRotationThreads, kRotationsName);
   }
-  if (config.planes > 1) source += f16_pairs_source();
+  if (pairs) source += f16_pairs_source();
   return source;
 }
 

@@ -4,6 +4,7 @@
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/f16_pairs.h"
+#include "engine/cuda/f32_plan.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/parameter_block.h"
@@ -25,10 +26,10 @@ constexpr int64_t kAlignment = 256;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-/// Where the workspace holds what, in bytes: the tile counter, the sequence maps, the rotations
-/// and the pairs, each if there are any.
+/// Where the workspace holds what, in bytes: what f32 keeps at its start, the tile counter, the
+/// sequence maps, the rotations and the pairs, each if there are any.
 struct Workspace {
-  int64_t maps = 0, rotations = 0, scales = 0, pairs = 0, bytes = 0;
+  int64_t counter = 0, maps = 0, rotations = 0, scales = 0, pairs = 0, bytes = 0;
 };
 
 struct Kernels {
@@ -69,10 +70,11 @@ class ForwardSm90Plan final : public Plan {
     HEDDLE_TRY(planned_.pairs ? make_pairs(buffers, arguments, scratch, queue)
                               : map_operands(buffers, arguments));
     if (planned_.config.dynamic) {
-      arguments.order.counter = static_cast<int*>(workspace);
+      arguments.order.counter = reinterpret_cast<int*>(scratch + planned_.workspace.counter);
       if (!planned_.kernels.rotations) {
         HEDDLE_TRY(driver_.check(
-            driver_.memset_async(reinterpret_cast<CuDevicePointer>(workspace), 0, 4, queue),
+            driver_.memset_async(reinterpret_cast<CuDevicePointer>(arguments.order.counter), 0, 4,
+                                 queue),
             "cuMemsetD8Async"));
       }
     }
@@ -117,7 +119,10 @@ class ForwardSm90Plan final : public Plan {
     const F16PairsStep::Reader readers[] = {{arguments.q, arguments.q_pairs},
                                             {arguments.k, arguments.k_pairs},
                                             {arguments.v, arguments.v_pairs}};
-    return planned_.pairs->execute(buffers, scratch + planned_.workspace.pairs, queue, readers);
+    auto* unfit = reinterpret_cast<unsigned*>(scratch);
+    arguments.problem.unfit = unfit;
+    return planned_.pairs->execute(buffers, scratch + planned_.workspace.pairs, unfit, queue,
+                                   readers);
   }
 
   /// Sets the tile counter to zero as well.
@@ -162,7 +167,8 @@ Workspace workspace_of(const AttentionProblem& problem, const ForwardSm90Config&
   const attention::RotationArguments rotations = rotation_shape(problem);
   const int64_t rows = int64_t{rotations.batches} * rotations.rows;
   Workspace at;
-  at.maps = config.dynamic ? kAlignment : 0;
+  at.counter = config.planes > 1 ? kUnfitBytes : 0;
+  at.maps = at.counter + (config.dynamic ? kAlignment : 0);
   at.rotations = at.maps + aligned(maps);
   at.scales =
       at.rotations + (rows > 0 ? aligned(rows * 2 * problem.structure.q_rope->rope_dim) : 0);

@@ -28,6 +28,10 @@ bool is_diagonal(const problem::KeyBound& bound) {
   return bound.anchor == problem::Anchor::top_left || bound.anchor == problem::Anchor::bottom_right;
 }
 
+bool is_f32(const problem::AttentionStructure& structure) {
+  return structure.operands[static_cast<size_t>(structure.q)].dtype == DataType::f32;
+}
+
 std::string architecture_of(const Device& device) {
   // wgmma, setmaxnreg and their kind exist for the exact architecture only.
   return device.compute_capability == 90 ? kHopperArchitecture
@@ -101,6 +105,11 @@ std::string kernel_source(const problem::AttentionStructure& structure, int thre
   const bool planes = structure.operands[static_cast<size_t>(structure.q)].dtype == DataType::f32;
   return fmt::format("extern \"C\" __global__ void __launch_bounds__({}{})\n", threads,
                      planes ? ", 1" : "");
+}
+
+std::string leave_source(const problem::AttentionStructure& structure, const char* forward) {
+  if (!is_f32(structure)) return "";
+  return fmt::format("  if ({0}.unfit != nullptr && *{0}.unfit == 0) return;\n", forward);
 }
 
 std::string config_source(const problem::AttentionStructure& structure, const Sm80Tiles& tiles) {

@@ -20,6 +20,9 @@ int64_t tile_bytes(int64_t rows, int64_t columns, DataType type = DataType::bf16
 /// The kind as device code names it.
 const char* dropout_name(problem::Dropout::Kind kind);
 
+/// Whether q, and with it every operand of a product, is f32.
+bool is_f32(const problem::AttentionStructure& structure);
+
 /// Whether the bound moves with the query row.
 bool is_diagonal(const problem::KeyBound& bound);
 
@@ -43,6 +46,10 @@ struct Sm80Tiles {
 
 /// `extern "C" __global__ void __launch_bounds__(...)` of a kernel.
 std::string kernel_source(const problem::AttentionStructure& structure, int threads);
+
+/// The statement by which a kernel of f32 leaves where the Hopper kernel computes; `forward` is the
+/// expression of the forward parameters.
+std::string leave_source(const problem::AttentionStructure& structure, const char* forward);
 
 /// `struct Config` for these tiles.
 std::string config_source(const problem::AttentionStructure& structure, const Sm80Tiles& tiles);

@@ -4,6 +4,8 @@
 #include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
+#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/f32_plan.h"
 #include "engine/cuda/load_gradient_stages.h"
 #include "engine/cuda/rms_norm.h"
 #include "engine/cuda/rms_norm_backward.h"
@@ -37,6 +39,10 @@ class CudaEngine final : public Engine {
         return plan_stages(rope_stages(*forward, architecture), plan_step);
       if (device.compute_capability == 90) {
         auto hopper = plan_forward_sm90(*driver(), device, *forward);
+        if (hopper.is_ok() && is_f32(forward->structure)) {
+          HEDDLE_ASSIGN(auto general, plan_forward_sm80(*driver(), device, *forward, true));
+          return plan_f32(*hopper, std::move(general));
+        }
         // What the Hopper kernel does not take, the general one may.
         if (hopper.is_ok() || hopper.status().code() != Code::graph_not_supported) return hopper;
       }
@@ -46,6 +52,10 @@ class CudaEngine final : public Engine {
       if (has_rope_stages(*backward)) return plan_stages(rope_stages(*backward), plan_step);
       if (device.compute_capability == 90) {
         auto hopper = plan_backward_sm90(*driver(), device, *backward);
+        if (hopper.is_ok() && is_f32(backward->structure.forward)) {
+          HEDDLE_ASSIGN(auto general, plan_backward_sm80(*driver(), device, *backward, true));
+          return plan_f32(*hopper, std::move(general));
+        }
         if (hopper.is_ok() || hopper.status().code() != Code::graph_not_supported) return hopper;
         if (has_hopper_stage(*backward))
           return plan_stages(load_gradient_stages(*backward), plan_step);

@@ -1,11 +1,13 @@
 #include "engine/cuda/f16_pairs.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace heddle::engine::cuda {
 namespace {
 
 constexpr int kRowsOfSplit = 64;
+constexpr int kUnitExponent = 15;  ///< a head's largest value is below 2 to that, in its unit
 
 int64_t rounded_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
@@ -45,6 +47,7 @@ Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& devi
     tensor.heads = static_cast<int>(heads);
     tensor.rows = static_cast<int>(rows);
     tensor.columns = static_cast<int>(dims[3]);
+    tensor.least = std::exp2(2.0F * static_cast<float>(kUnitExponent - operand.spread));
     Place place{.id = operand.id};
     const auto extents = {columns, rows, heads, sizes.batch};
     std::copy(extents.begin(), extents.end(), place.shape.dims);
@@ -76,9 +79,10 @@ Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& devi
   return step;
 }
 
-Status F16PairsStep::execute(std::span<void* const> buffers, char* workspace, CuStream stream,
-                             std::span<const Reader> readers) const {
+Status F16PairsStep::execute(std::span<void* const> buffers, char* workspace, unsigned* unfit,
+                             CuStream stream, std::span<const Reader> readers) const {
   sm90::PairsArguments arguments = arguments_;
+  arguments.unfit = unfit;
   for (size_t n = 0; n < places_.size(); ++n) {
     const Place& place = places_[n];
     sm90::PairedTensor& tensor = arguments.tensors[n];

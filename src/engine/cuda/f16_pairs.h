@@ -23,10 +23,12 @@ std::string f16_pairs_source();
 
 class F16PairsStep {
  public:
-  /// An operand, and how many rows a copy of its pairs moves.
+  /// An operand, how many rows a copy of its pairs moves, and 2 to which power rows may stay behind
+  /// its head's largest value.
   struct Operand {
     problem::OperandId id;
     int box_rows;
+    int spread = 15;
   };
   /// What a reader is given of an operand.
   struct Reader {
@@ -44,7 +46,8 @@ class F16PairsStep {
   int64_t workspace_bytes() const { return bytes_; }
 
   /// Queues the kernels; fills in the readers, which are in the order of the operands.
-  Status execute(std::span<void* const> buffers, char* workspace, CuStream stream,
+  /// `unfit` is set or cleared (attention::ForwardParameters).
+  Status execute(std::span<void* const> buffers, char* workspace, unsigned* unfit, CuStream stream,
                  std::span<const Reader> readers) const;
 
  private:

@@ -37,17 +37,20 @@ Result<std::vector<KernelUnit>> units_of(const AttentionProblem& problem,
                                          const std::string& architecture) {
   if (has_rope_stages(problem, architecture))
     return units_of(rope_stages(problem, architecture), architecture);
-  std::vector<OperandId> loads;
+  std::vector<KernelUnit> units;
   if (architecture == kHopperArchitecture) {
     const Result<ForwardSm90Config> hopper = configure_forward_sm90(problem);
-    if (hopper.is_ok())
-      return std::vector<KernelUnit>{
-          {kForwardSm90Name, source_of_forward_sm90(problem, *hopper, loads)}};
-    if (hopper.status().code() != Code::graph_not_supported) return hopper.status();
+    if (hopper.is_ok()) {
+      std::vector<OperandId> loads;
+      units.push_back({kForwardSm90Name, source_of_forward_sm90(problem, *hopper, loads)});
+      if (!is_f32(problem.structure)) return units;
+    } else if (hopper.status().code() != Code::graph_not_supported) {
+      return hopper.status();
+    }
   }
   HEDDLE_ASSIGN(const ForwardSm80Config config, configure_forward_sm80(problem));
-  std::vector<KernelUnit> units{
-      {"attention_forward", source_of_forward_sm80(problem.structure, config, loads)}};
+  std::vector<OperandId> loads;
+  units.push_back({"attention_forward", source_of_forward_sm80(problem.structure, config, loads)});
   if (problem.structure.dropout.dump != problem::kAbsent)
     units.push_back(dump_unit(problem.structure));
   return units;
@@ -56,18 +59,20 @@ Result<std::vector<KernelUnit>> units_of(const AttentionProblem& problem,
 Result<std::vector<KernelUnit>> units_of(const AttentionBackwardProblem& problem,
                                          const std::string& architecture) {
   if (has_rope_stages(problem)) return units_of(rope_stages(problem), architecture);
+  std::vector<KernelUnit> units;
   if (architecture == kHopperArchitecture) {
     const Result<BackwardSm90Config> hopper = configure_backward_sm90(problem);
     if (hopper.is_ok()) {
       std::vector<OperandId> loads;
-      return std::vector<KernelUnit>{
-          {kBackwardSm90Name, source_of_backward_sm90(problem, *hopper, loads)}};
+      units.push_back({kBackwardSm90Name, source_of_backward_sm90(problem, *hopper, loads)});
+      if (!is_f32(problem.structure.forward)) return units;
+    } else if (hopper.status().code() != Code::graph_not_supported) {
+      return hopper.status();
+    } else if (has_hopper_stage(problem)) {
+      return units_of(load_gradient_stages(problem), architecture);
     }
-    if (hopper.status().code() != Code::graph_not_supported) return hopper.status();
-    if (has_hopper_stage(problem)) return units_of(load_gradient_stages(problem), architecture);
   }
   HEDDLE_ASSIGN(const std::vector<BackwardSm80Step> steps, configure_backward_sm80(problem));
-  std::vector<KernelUnit> units;
   for (const BackwardSm80Step& step : steps) {
     std::vector<OperandId> loads;
     KernelUnit unit;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/cuda/f32_plan.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/launch_operands.h"
 #include "engine/engine.h"
@@ -22,22 +23,32 @@ struct LaunchStep {
 template <class Parameters>
 class LaunchPlan final : public Plan {
  public:
+  /// With `after_pairs` it is the second of plan_f32's.
   LaunchPlan(std::vector<LaunchStep<Parameters>> steps, std::vector<AlignedOperand> aligned,
-             int64_t workspace_bytes, std::string description)
+             int64_t workspace_bytes, std::string description, bool after_pairs)
       : steps_(std::move(steps)),
         aligned_(std::move(aligned)),
         workspace_bytes_(workspace_bytes),
-        description_(std::move(description)) {}
+        description_(std::move(description)),
+        after_pairs_(after_pairs) {}
 
-  int64_t workspace_bytes() const override { return workspace_bytes_; }
+  int64_t workspace_bytes() const override {
+    return workspace_bytes_ + (after_pairs_ ? kUnfitBytes : 0);
+  }
 
   Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
     HEDDLE_TRY(check_addresses(aligned_, buffers));
+    char* const scratch = static_cast<char*>(workspace) + (after_pairs_ ? kUnfitBytes : 0);
     for (const LaunchStep<Parameters>& step : steps_) {
       Parameters parameters = step.parameters;
       bind(step.entries, buffers, &parameters);
-      if constexpr (requires { parameters.delta; })
-        parameters.delta = static_cast<float*>(workspace);
+      const auto* unfit = after_pairs_ ? static_cast<const unsigned*>(workspace) : nullptr;
+      if constexpr (requires { parameters.delta; }) {
+        parameters.delta = reinterpret_cast<float*>(scratch);
+        parameters.forward.unfit = unfit;
+      } else {
+        parameters.unfit = unfit;
+      }
       void* arguments[] = {&parameters};
       HEDDLE_TRY(step.kernel->launch(step.launch, static_cast<CuStream>(stream), arguments));
     }
@@ -51,6 +62,7 @@ class LaunchPlan final : public Plan {
   std::vector<AlignedOperand> aligned_;
   int64_t workspace_bytes_;
   std::string description_;
+  bool after_pairs_;
 };
 
 }  // namespace heddle::engine::cuda

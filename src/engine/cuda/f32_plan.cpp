@@ -1,0 +1,40 @@
+#include "engine/cuda/f32_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace heddle::engine::cuda {
+namespace {
+
+class F32Plan final : public Plan {
+ public:
+  F32Plan(std::shared_ptr<const Plan> pairs, std::shared_ptr<const Plan> general)
+      : pairs_(std::move(pairs)), general_(std::move(general)) {}
+
+  int64_t workspace_bytes() const override {
+    return std::max(pairs_->workspace_bytes(), general_->workspace_bytes());
+  }
+
+  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
+    HEDDLE_TRY(pairs_->execute(buffers, workspace, stream));
+    return general_->execute(buffers, workspace, stream);
+  }
+
+  std::string description() const override {
+    return fmt::format("{}; of values beyond pairs {}", pairs_->description(),
+                       general_->description());
+  }
+
+ private:
+  std::shared_ptr<const Plan> pairs_, general_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Plan> plan_f32(std::shared_ptr<const Plan> pairs,
+                                     std::shared_ptr<const Plan> general) {
+  return std::make_shared<const F32Plan>(std::move(pairs), std::move(general));
+}
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,170 @@
+// f32 attention on a GPU: how exact it is, shape by shape, and values that pairs of f16 do not
+// hold.
+#include <cmath>
+#include <limits>
+
+#include "gpu/gpu_test.h"
+#include "reference/evaluate.h"
+#include "support/compare.h"
+
+namespace heddle::testing {
+namespace {
+
+using graph::TensorId;
+
+struct Shape {
+  int64_t length, head_dim;
+  bool causal, backward;
+};
+
+/// What fills q, k, v and dO, 0 to 3: row and column of an element, and a normal draw.
+using Value = std::function<double(int tensor, int64_t row, int64_t column, double normal)>;
+
+Program program_of(const Shape& shape, const Value& value) {
+  Program program;
+  program.graph.io_dtype = program.graph.intermediate_dtype = program.graph.compute_dtype =
+      DataType::f32;
+  Random random(static_cast<uint64_t>(shape.length));
+  const Dims dims{1, 2, shape.length, shape.head_dim}, row{1, 2, shape.length, 1};
+  const auto add = [&](const char* name, const Dims& of) {
+    const TensorId id = program.add(name, DataType::f32, of);
+    program.allocate(id);
+    return id;
+  };
+  const auto input = [&](const char* name, int tensor) {
+    const TensorId id = add(name, dims);
+    for (int64_t head = 0; head < dims[1]; ++head) {
+      for (int64_t i = 0; i < dims[2]; ++i) {
+        for (int64_t j = 0; j < dims[3]; ++j)
+          program.set(id, value(tensor, i, j, random.normal()), 0, head, i, j);
+      }
+    }
+    return id;
+  };
+  graph::Sdpa op;
+  op.attention.attn_scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
+  if (shape.causal) op.attention.right_bound = 0;
+  op.q = input("q", 0);
+  op.k = input("k", 1);
+  op.v = input("v", 2);
+  op.o = add("o", dims);
+  op.stats = add("stats", row);
+  program.graph.nodes.push_back({"attention", op});
+  if (!shape.backward) return program;
+
+  const reference::Buffers buffers = program.buffers();
+  reference::store_results(reference::evaluate(program.graph, buffers).value(), buffers);
+  graph::SdpaBackward gradient;
+  gradient.q = op.q;
+  gradient.k = op.k;
+  gradient.v = op.v;
+  gradient.o = op.o;
+  gradient.stats = op.stats;
+  gradient.attention = op.attention;
+  gradient.d_o = input("dO", 3);
+  gradient.d_q = add("dQ", dims);
+  gradient.d_k = add("dK", dims);
+  gradient.d_v = add("dV", dims);
+  program.graph.nodes = {{"gradient", gradient}};
+  return program;
+}
+
+class F32OnGpu : public OnGpu {
+ protected:
+  /// All shapes, planned at once.
+  void run_all(const std::vector<Shape>& shapes, const Value& value, Tolerance tolerance) {
+    std::vector<Built> all =
+        build_all([&](Random& random) { return program_of(shapes[random.seed()], value); }, 0,
+                  static_cast<int64_t>(shapes.size()));
+    for (size_t n = 0; n < all.size(); ++n) {
+      const Shape& shape = shapes[n];
+      SCOPED_TRACE(fmt::format("{} of {} rows, head_dim {}{}",
+                               shape.backward ? "backward" : "forward", shape.length,
+                               shape.head_dim, shape.causal ? ", causal" : ""));
+      ASSERT_TRUE(all[n].executable.is_ok()) << all[n].executable.status().message();
+      execute(all[n]);
+      EXPECT_TRUE(matches_reference(all[n].program, DataType::f32, tolerance));
+    }
+  }
+};
+
+/// The naive error itself: no more than half a rounding step of f32 comes on top.
+constexpr Tolerance kTwiceNaive{.factor = 2, .floor_steps = 0.5, .cancellation_steps = 0};
+
+std::vector<Shape> shapes(std::initializer_list<int64_t> lengths,
+                          std::initializer_list<int64_t> head_dims) {
+  std::vector<Shape> all;
+  for (int64_t length : lengths)
+    for (int64_t head_dim : head_dims)
+      for (bool causal : {false, true})
+        for (bool backward : {false, true}) all.push_back({length, head_dim, causal, backward});
+  return all;
+}
+
+TEST_F(F32OnGpu, ErrsAtMostTwiceAsMuchAsTheNaiveComputation) {
+  run_all(
+      shapes({17, 64, 100, 200, 512}, {40, 64, 128}),
+      [](int, int64_t, int64_t, double normal) { return normal; }, kTwiceNaive);
+}
+
+// Sums of one sign show what an accumulator cuts off.
+TEST_F(F32OnGpu, ErrsAtMostTwiceAsMuchWhereAllIsPositive) {
+  run_all(
+      shapes({17, 64, 100, 200, 512}, {40, 64, 128}),
+      [](int, int64_t, int64_t, double normal) { return std::fabs(normal); }, kTwiceNaive);
+}
+
+TEST_F(F32OnGpu, TensorsMayBeOfAnyMagnitude) {
+  for (double magnitude : {1e15, 1e-15}) {
+    SCOPED_TRACE(magnitude);
+    run_all(
+        shapes({130}, {64}),
+        [=](int tensor, int64_t, int64_t, double normal) {
+          const double by_tensor[] = {magnitude, 1 / magnitude, magnitude, 1 / magnitude};
+          return normal * by_tensor[tensor];
+        },
+        kTwiceNaive);
+  }
+}
+
+// A row that dwarfs the others must not take their bits: rows before it do not see it.
+TEST_F(F32OnGpu, RowsMayBeOfAnyMagnitude) {
+  for (double magnitude : {1e6, 1e12}) {
+    SCOPED_TRACE(magnitude);
+    const auto value = [=](int tensor, int64_t row, int64_t, double normal) {
+      return tensor == 2 && row == 129 ? normal * magnitude : normal;
+    };
+    Program program = program_of({130, 64, true, false}, value);
+    Built built = build(std::move(program));
+    ASSERT_TRUE(built.executable.is_ok()) << built.executable.status().message();
+    execute(built);
+    // The last row, which alone sees it, is left out: it would outweigh all others.
+    const auto exact = reference::evaluate(built.program.graph, built.program.buffers());
+    ASSERT_TRUE(exact.is_ok());
+    const auto& op = std::get<graph::Sdpa>(built.program.graph.nodes[0].op);
+    const auto& want = exact->result(op.o).values;
+    const auto* got = reinterpret_cast<const float*>(
+        built.program.memory.at(built.program.graph[op.o].uid).data());
+    for (size_t n = 0; n < want.size(); ++n) {
+      if (n / 64 % 130 == 129) continue;
+      ASSERT_NEAR(got[n], want[n], 1e-6) << "element " << n;
+    }
+  }
+}
+
+// What rows see of infinities, they give; what they do not see is not there.
+TEST_F(F32OnGpu, InfiniteValuesReachWhoSeesThem) {
+  for (int64_t row : {0, 100, 129}) {
+    SCOPED_TRACE(row);
+    run_all(
+        {{130, 64, false, false}, {130, 128, false, false}, {130, 256, false, false}},
+        [=](int tensor, int64_t i, int64_t j, double normal) {
+          if (tensor != 2 || i != row || j % 8 != 3) return normal;
+          return (j % 16 == 3 ? 1 : -1) * std::numeric_limits<double>::infinity();
+        },
+        kTwiceNaive);
+  }
+}
+
+}  // namespace
+}  // namespace heddle::testing
