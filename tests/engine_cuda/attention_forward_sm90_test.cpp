@@ -145,6 +145,15 @@ TEST(ForwardSm90Config, StagesRotationsWhereTheNextQComesEarlyAndOIsAsWide) {
   EXPECT_EQ(more_with_rope({.qk_dim = 256, .v_dim = 256}), 0) << "half of O at a time";
 }
 
+TEST(ForwardSm90Config, RotatesNoQueriesOfF16) {
+  EXPECT_TRUE(configure_forward_sm90(forward_of({.features = {Feature::rope_halves}})).is_ok());
+  EXPECT_TRUE(configure_forward_sm90(forward_of({.dtype = DataType::f16})).is_ok());
+  const auto refused = configure_forward_sm90(
+      forward_of({.dtype = DataType::f16, .features = {Feature::rope_halves}}));
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_NE(refused.status().message().find("too coarse"), std::string::npos);
+}
+
 TEST(ForwardSm90Config, RefusesPositionsInHostMemoryAndTooMany) {
   AttentionProblem problem = forward_of({.features = {Feature::rope_interleaved}});
   ASSERT_TRUE(configure_forward_sm90(problem).is_ok());
