@@ -53,8 +53,12 @@ HEDDLE_DEVICE void registers_grow() {
 }
 
 /// Waits until the launch this one depends on has completed and its writes are visible; a no-op
-/// without programmatic dependent launch.
-HEDDLE_DEVICE void grid_dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+/// without programmatic dependent launch, of which there is none before sm_90.
+HEDDLE_DEVICE void grid_dependency_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 /// Lets dependent launches begin their prologue; before sm_90 there are none.
 HEDDLE_DEVICE void grid_dependents_launch() {

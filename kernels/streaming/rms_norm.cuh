@@ -1,6 +1,7 @@
 // RMSNorm forward: a row is read once and stays in the registers of the threads that share it.
 #pragma once
 
+#include "../ptx/sync.cuh"
 #include "vector.cuh"
 
 namespace heddle::streaming {
@@ -71,6 +72,7 @@ struct RmsNorm {
 
   /// Grid: ceil(rows / kGroups).
   HEDDLE_DEVICE static void run(const RmsNormArguments& args) {
+    ptx::grid_dependency_wait();
     __shared__ Number slots[2 * kThreads / 32];
     const int group = threadIdx.x / C::kThreadsPerRow, lane = threadIdx.x % C::kThreadsPerRow;
     const int row = blockIdx.x * kGroups + group;
@@ -110,6 +112,7 @@ struct RmsNormWide {
 
   /// Grid: rows.
   HEDDLE_DEVICE static void run(const RmsNormArguments& args) {
+    ptx::grid_dependency_wait();
     __shared__ Number slots[2 * kThreads / 32];
     const int row = blockIdx.x;
     const Row<C, const typename C::X> x(args.extents, args.x, row);

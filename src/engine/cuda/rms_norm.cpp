@@ -40,7 +40,8 @@ class RmsNormPlan final : public Plan {
     arguments_.epsilon = real(problem_.epsilon_value);
     const int rows = config_.in_registers ? config_.threads() / config_.threads_per_row : 1;
     launch_ = {.grid_x = static_cast<unsigned>((shape_.rows() + rows - 1) / rows),
-               .threads = static_cast<unsigned>(config_.threads())};
+               .threads = static_cast<unsigned>(config_.threads()),
+               .overlaps_predecessor = device.compute_capability >= 90};
     description_ = fmt::format("rms_norm, {}, {} threads a row, vectors of {}, {}",
                                config_.in_registers ? "rows in registers" : "rows read twice",
                                config_.threads_per_row, shape_.vector(), architecture_of(device));
