@@ -13,8 +13,8 @@ HEDDLE_DEVICE void drop_weights(float (&s)[kCount], const attention::ForwardPara
                                 int batch, int head, const int (&rows)[2], int first_key) {
   const attention::DropoutBits<attention::ForwardParameters> bits(p, kDropout, batch, head);
   if constexpr (kDropout == attention::Dropout::threefry) {
-    // A loop that is not unrolled: unrolled, the kernel takes 4 to 5 s to compile instead of 2.
-    // Its index cannot name a register, so bit i of `kept` is score i.
+    // A loop that is not unrolled: unrolled, the kernel takes 4 to 5 s to compile instead of 2, and
+    // runs 5 to 6 % faster. Its index cannot name a register, so bit i of `kept` is score i.
     static_assert(kCount <= 64);
     u64 kept = 0;
 #pragma unroll 1
