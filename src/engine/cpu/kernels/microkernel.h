@@ -4,8 +4,10 @@
 //
 // Depth, A and B count in words (arithmetic.h). Rows of C and B are contiguous. A is read one
 // element at a time and broadcast, so it may lie by rows (a query panel, probabilities) or by
-// columns (their transposes in the backward pass). Measured on a Zen 4 core, 14 x 32, depth 64 to
-// 256, operands in L2: 93 to 99 % of the FMA peak.
+// columns (their transposes in the backward pass). A product is summed by itself and then added to
+// C: sums over many rows lose less so (dV of 200 rows of 4 heads: 1.4 times the error of XLA's f32;
+// added one by one, 2.4). Measured on a Zen 4 core, 14 x 32, depth 64 to 256, operands in L2: 93 to
+// 99 % of the FMA peak.
 #pragma once
 
 #include "engine/cpu/kernels/arithmetic.h"
@@ -26,8 +28,7 @@ inline void multiply_block(const float* a, int64_t a_stride, const float* b, int
 #pragma GCC unroll 16
   for (int r = 0; r < M; ++r) {
 #pragma GCC unroll 2
-    for (int n = 0; n < N; ++n)
-      sum[r][n] = into == Into::accumulate ? load(c + r * c_stride + n * kLanes) : zero();
+    for (int n = 0; n < N; ++n) sum[r][n] = zero();
   }
   // Every third row has a pointer of its own; the two after it are reached by index registers.
   const float* row[(M + 2) / 3];
@@ -48,7 +49,10 @@ inline void multiply_block(const float* a, int64_t a_stride, const float* b, int
 #pragma GCC unroll 16
   for (int r = 0; r < M; ++r) {
 #pragma GCC unroll 2
-    for (int n = 0; n < N; ++n) store(c + r * c_stride + n * kLanes, sum[r][n]);
+    for (int n = 0; n < N; ++n) {
+      float* out = c + r * c_stride + n * kLanes;
+      store(out, into == Into::accumulate ? add(load(out), sum[r][n]) : sum[r][n]);
+    }
   }
 }
 
