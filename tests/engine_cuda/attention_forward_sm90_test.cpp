@@ -163,10 +163,13 @@ TEST(ForwardSm90Config, RefusesPositionsInHostMemoryAndTooMany) {
             "cuda: the Hopper kernel takes positions in device memory");
   problem.structure.operands[positions].on_host = false;
   problem.sizes.layouts[positions].dims[0] = int64_t{1} << 20;
-  EXPECT_EQ(
-      configure_forward_sm90(problem).status().message(),
-      "cuda: rope at the positions of 1048576 x 512 rows; the Hopper kernel takes 16777216 of "
-      "them");
+  EXPECT_EQ(configure_forward_sm90(problem).status().message(),
+            "cuda: rotations of 1048576 x 512 rows, in groups of 64 rows; the Hopper kernel takes "
+            "16777216 rows");
+  problem.sizes.q_length = 1;  // a group each: 2^26 rows, a warp each
+  EXPECT_FALSE(configure_forward_sm90(problem).is_ok());
+  problem.sizes.layouts[positions].dims[0] = int64_t{1} << 18;
+  EXPECT_TRUE(configure_forward_sm90(problem).is_ok());
 }
 
 TEST(ForwardSm90Config, RefusesDropoutOrLengthsBesideABiasOfWideHeads) {

@@ -48,13 +48,20 @@ Status check_rope(const AttentionStructure& structure, const AttentionSizes& siz
                  rope.rope_dim, structure.qk_head_dim, step);
   }
   if (rope.rotated != kAbsent) return refuse("does not write the rotated query");
-  if (rope.positions == kAbsent) return {};
-  if (type_of(structure, rope.positions).on_host) return refuse("takes positions in device memory");
-  const int64_t batches = sizes.layouts[static_cast<size_t>(rope.positions)].dims[0];
-  if (batches * sizes.q_length > kMostRotations) {
-    return error(Code::graph_not_supported,
-                 "cuda: rope at the positions of {} x {} rows; the Hopper kernel takes {} of them",
-                 batches, sizes.q_length, kMostRotations);
+  int64_t batches = 1;
+  if (rope.positions != kAbsent) {
+    if (type_of(structure, rope.positions).on_host)
+      return refuse("takes positions in device memory");
+    batches = sizes.layouts[static_cast<size_t>(rope.positions)].dims[0];
+  }
+  const int64_t rows = (sizes.q_length + attention::kRotationRows - 1) / attention::kRotationRows *
+                       attention::kRotationRows;
+  if (batches * rows > kMostRotations) {
+    return error(
+        Code::graph_not_supported,
+        "cuda: rotations of {} x {} rows, in groups of {} rows; the Hopper kernel takes {} "
+        "rows",
+        batches, sizes.q_length, attention::kRotationRows, kMostRotations);
   }
   return {};
 }
