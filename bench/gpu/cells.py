@@ -1,6 +1,7 @@
 """What bench/gpu/measure.py measures, beside whom, and what is asked of it."""
 
 from dataclasses import dataclass
+from itertools import product
 
 # Peers, and Heddle's own work that a cell is compared with.
 NAMES = {"cudnn": "cuDNN", "flash2": "FlashAttention-2", "flex": "FlexAttention", "efficient": "torch's efficient attention",
@@ -22,6 +23,12 @@ class Attention:
     window: int = 0
     score: str = ""  # "soft_cap" or "alibi"
     rope: bool = False
+    bias: bool = False  # [1, heads, length, length]
+    bias_gradient: bool = False
+    mask: bool = False  # booleans [1, 1, length, length]
+    dropout: float = 0
+    lengths: tuple = ()  # of each batch entry's queries and keys; () for all of `length`
+    packed: bool = False  # the entries lie one after the other, [token, head, dim] in memory
     dtype: str = "bf16"
     backward: bool = False
     deterministic: bool = False
@@ -33,13 +40,16 @@ class Attention:
     def groups(self):
         return self.kv_heads or self.heads
 
+    def length_of(self, batch):
+        return self.lengths[batch] if self.lengths else self.length
+
     @property
     def work(self):
         """FLOPs: 4 B H S^2 d, halved if causal, the band's share under a window; the backward is 2.5 times that."""
-        pairs = self.length**2 * (0.5 if self.causal else 1)
+        pairs = sum(self.length_of(batch)**2 for batch in range(self.batch)) * (0.5 if self.causal else 1)
         if self.window:
-            pairs = self.length * self.window - self.window**2 / 2
-        return 4 * self.batch * self.heads * pairs * self.dim * (2.5 if self.backward else 1)
+            pairs = self.batch * (self.length * self.window - self.window**2 / 2)
+        return 4 * self.heads * pairs * self.dim * (2.5 if self.backward else 1)
 
 
 @dataclass(frozen=True)
@@ -81,6 +91,28 @@ def _dense(backward):
                                 length, dim, 16384 // length, 2048 // dim, causal=causal, backward=backward, floors=floors)
 
 
+def _in_memory():
+    """What a kernel reads beside Q, K and V, or by whose lengths it finds them."""
+    what = "with lengths, biases, masks or dropout, bf16"
+    full = dict(causal=False)
+    for kind, options, passes, peers in (
+            ("packed", dict(packed=True), ("forward", "backward"), ("flash2", "flex")),
+            ("padded", full, ("forward", "backward"), ("cudnn", "efficient", "flex")),
+            ("bias", dict(bias=True) | full, ("forward", "backward"), ("cudnn", "efficient", "flex")),
+            ("bias", dict(bias=True, bias_gradient=True) | full, ("gradient",), ("cudnn", "efficient", "flex")),
+            ("mask", dict(mask=True) | full, ("forward", "backward"), ("cudnn", "efficient")),
+            ("dropout", dict(dropout=0.1), ("forward", "backward"), ("cudnn", "flash2"))):
+        for dim, length, pass_ in product((64, 128), (2048, 8192), passes):
+            batch = 16384 // length
+            if kind in ("packed", "padded"):
+                options = options | {"lengths": tuple(length - n * (3 * length // (4 * batch) + 7) for n in range(batch))}
+            # FlexAttention takes seconds to compile: the largest cell of each kind has it.
+            some = peers if (dim, length) == (128, 8192) else tuple(who for who in peers if who != "flex")
+            table = "Forward" if pass_ == "forward" else "Backward"
+            yield Attention(f"{table}, {what}", f"{kind} {pass_} d{dim} {length}", length, dim, batch, 2048 // dim, **options,
+                            backward=pass_ != "forward", peers=some)
+
+
 def all_cells():
     yield from _dense(False)
     yield from _dense(True)
@@ -104,6 +136,7 @@ def all_cells():
             yield Attention("Deterministic backward, S 8192", f"deterministic d{dim} {'causal' if causal else 'full'}", 8192,
                             dim, 2, 2048 // dim, causal=causal, backward=True, deterministic=True, peers=("unordered",),
                             floors=(("unordered", 0.85),))
+    yield from _in_memory()
     for backward in (False, True):
         yield Attention("f32, full, d 64, S 4096", f"f32 {'backward' if backward else 'forward'}", 4096, 64, 4, 16, causal=False,
                         dtype="f32", backward=backward, peers=("efficient",), floors=(("efficient", 2.0),))

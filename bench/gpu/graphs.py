@@ -6,7 +6,8 @@ from cells import SOFT_CAP
 
 UIDS = {name: uid for uid, name in enumerate(
     ("q", "k", "v", "o", "stats", "d_o", "d_q", "d_k", "d_v", "cosines", "sines", "q_rotated", "k_rotated",
-     "score", "cap", "scaled", "bounded", "capped", "x", "y", "weight", "epsilon", "inv_variance", "dy", "dx", "d_weight"), 1)}
+     "score", "cap", "scaled", "bounded", "capped", "x", "y", "weight", "epsilon", "inv_variance", "dy", "dx", "d_weight",
+     "bias", "d_bias", "mask", "hidden", "shown", "ends", "lengths", "seed", "offset"), 1)}
 
 
 def _tensor(name, dims=None, **more):
@@ -29,12 +30,45 @@ def _graph(tensors, nodes, dtype="bf16"):
                        "tensors": tensors, "nodes": nodes})
 
 
+def _rows(cell, name, heads):
+    """A tensor of queries, keys, values or their gradients."""
+    tensor = _tensor(name, (cell.batch, heads, cell.length, cell.dim))
+    if cell.packed:
+        token = heads * cell.dim
+        tensor |= {"strides": [cell.length * token, cell.dim, token, 1], "ragged_offset": UIDS["ends"],
+                   "ragged_offset_multiplier": token}
+    return tensor
+
+
+def _in_memory(cell):
+    """Tensors and attributes of what is read beside Q, K and V."""
+    tensors, attributes = [], {}
+    if cell.packed:
+        tensors.append(_tensor("ends", (cell.batch + 1, 1, 1, 1), dtype="i32"))
+        attributes |= {"padding_mask": True, "cu_seq_len_q": UIDS["ends"], "cu_seq_len_kv": UIDS["ends"]}
+    elif cell.lengths:
+        tensors.append(_tensor("lengths", (cell.batch, 1, 1, 1), dtype="i32"))
+        attributes |= {"padding_mask": True, "seq_len_q": UIDS["lengths"], "seq_len_kv": UIDS["lengths"]}
+    if cell.bias:
+        tensors.append(_tensor("bias", (1, cell.heads, cell.length, cell.length)))
+        attributes["bias"] = UIDS["bias"]
+    if cell.mask:
+        tensors += [_tensor("mask", (1, 1, cell.length, cell.length), dtype="boolean"), _tensor("hidden", constant="-inf"),
+                    *(_tensor(name, virtual=True) for name in ("score", "shown"))]
+        attributes["score_mod"] = {"score_in": UIDS["score"], "score_out": UIDS["shown"], "ops": [
+            {"op": "binary_select", "name": "shown", "inputs": [UIDS[name] for name in ("mask", "score", "hidden")],
+             "output": UIDS["shown"]}]}
+    if cell.dropout:
+        tensors += [_tensor(name, (1, 1, 1, 1), dtype="i64") for name in ("seed", "offset")]
+        attributes["dropout"] = {"probability": cell.dropout, "seed": UIDS["seed"], "offset": UIDS["offset"]}
+    return tensors, attributes
+
+
 def attention(cell, backward):
     """The cell's attention forward, with log-sum-exp, or its backward."""
-    query = (cell.batch, cell.heads, cell.length, cell.dim)
-    key = (cell.batch, cell.groups, cell.length, cell.dim)
-    tensors = [_tensor("q", query), _tensor("k", key), _tensor("v", key)]
-    attributes, nodes = {"attn_scale": cell.dim**-0.5}, []
+    tensors, attributes = _in_memory(cell)
+    tensors += [_rows(cell, "q", cell.heads), _rows(cell, "k", cell.groups), _rows(cell, "v", cell.groups)]
+    attributes, nodes = attributes | {"attn_scale": cell.dim**-0.5}, []
     if cell.causal:
         attributes["right_bound"] = 0
     if cell.window:
@@ -56,14 +90,16 @@ def attention(cell, backward):
             ports[name] = f"{name}_rotated"
             nodes.append(_node("rope", {"x": name, "cosines": "cosines", "sines": "sines", "y": f"{name}_rotated"},
                                pairing="halves"))
-    rows = (*query[:3], 1)
+    tensors += [_rows(cell, "o", cell.heads), _tensor("stats", (cell.batch, cell.heads, cell.length, 1), dtype="f32")]
     if not backward:
-        tensors += [_tensor("o", query), _tensor("stats", rows, dtype="f32")]
         nodes.append(_node("sdpa", {**ports, "o": "o", "stats": "stats"}, **attributes))
     else:
-        tensors += [_tensor("o", query), _tensor("stats", rows, dtype="f32"), _tensor("d_o", query),
-                    _tensor("d_q", query), _tensor("d_k", key), _tensor("d_v", key)]
+        tensors += [_rows(cell, "d_o", cell.heads), _rows(cell, "d_q", cell.heads), _rows(cell, "d_k", cell.groups),
+                    _rows(cell, "d_v", cell.groups)]
         ports |= {name: name for name in ("o", "stats", "d_o", "d_q", "d_k", "d_v")}
+        if cell.bias_gradient:
+            tensors.append(_tensor("d_bias", (1, cell.heads, cell.length, cell.length)))
+            ports["d_bias"] = "d_bias"
         nodes.append(_node("sdpa_backward", ports, **attributes, deterministic=cell.deterministic))
     return _graph(tensors, nodes, cell.dtype)
 

@@ -1,6 +1,6 @@
 """Heddle beside its peers on this GPU: the same tensors, the same run, measured in turn.
 
-    python bench/gpu/measure.py                          # everything, about four minutes on an H200
+    python bench/gpu/measure.py                          # everything, about two minutes on an H200
     python bench/gpu/measure.py --only 'forward d128'    # cells whose name matches; --list names them
     python bench/gpu/measure.py --tables out/bench/gpu.json    # tables and plots again, on any machine
 

@@ -9,7 +9,7 @@ from torch.nn.functional import rms_norm, scaled_dot_product_attention
 import graphs
 from cells import SOFT_CAP, Streaming
 from heddle import Plan
-from reference import alibi_slopes, attention_error, rotate, streaming_error
+from reference import alibi_slopes, attention_error, rotate, sequence, streaming_error
 
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash2": SDPBackend.FLASH_ATTENTION,
             "efficient": SDPBackend.EFFICIENT_ATTENTION}
@@ -47,11 +47,26 @@ def make_tensors(cell):
         inverse = torch.cat([(some.double().square().mean(-1) + 1e-6).rsqrt().float() for some in x.split(2048)])
         return tensors | {"inv_variance": inverse, "dy": normal(*cell.dims), "dx": unwritten(x),
                           "d_weight": unwritten(tensors["weight"])}
-    q = normal(cell.batch, cell.heads, cell.length, cell.dim)
-    k, v = (normal(cell.batch, cell.groups, cell.length, cell.dim) for _ in range(2))
-    tensors = {"q": q, "k": k, "v": v, "o": unwritten(q), "stats": unwritten(q[..., :1].contiguous(), torch.float32)}
+    shapes = [(sum(cell.lengths), heads, cell.dim) if cell.packed else (cell.batch, heads, cell.length, cell.dim)
+              for heads in (cell.heads, cell.groups)]
+    q, k, v = normal(*shapes[0]), normal(*shapes[1]), normal(*shapes[1])
+    stats = torch.full((cell.batch, cell.heads, cell.length, 1), float("nan"), device="cuda")
+    tensors = {"q": q, "k": k, "v": v, "o": unwritten(q), "stats": stats}
     if cell.rope:
         tensors |= _tables(cell.length, cell.dim)
+    if cell.lengths:
+        lengths = torch.tensor(cell.lengths, device="cuda", dtype=torch.int32)
+        tensors |= {"lengths": lengths, "ends": torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))}
+    if cell.bias:
+        tensors["bias"] = normal(1, cell.heads, cell.length, cell.length)
+    if cell.bias_gradient:
+        tensors["d_bias"] = unwritten(tensors["bias"])
+    if cell.mask:
+        # Every row sees itself, and of the other keys seven in eight.
+        tensors["mask"] = torch.randint(8, (1, 1, cell.length, cell.length), device="cuda", dtype=torch.uint8) > 0
+        tensors["mask"].diagonal(dim1=-2, dim2=-1).fill_(True)
+    if cell.dropout:
+        tensors |= {name: torch.randint(2**31, (1,), device="cuda") for name in ("seed", "offset")}
     if cell.backward:
         tensors |= {"d_o": normal(*q.shape), "d_q": unwritten(q), "d_k": unwritten(k), "d_v": unwritten(v)}
     return tensors
@@ -81,7 +96,9 @@ def check(cell, run, plan, tensors):
     run()
     torch.cuda.synchronize()
     for name, output in outputs.items():
-        if not output.isfinite().all():
+        parts = [output] if isinstance(cell, Streaming) or name == "d_bias" else (
+            sequence(cell, output, batch) for batch in range(cell.batch))
+        if not all(part.isfinite().all() for part in parts):
             raise ArithmeticError(f"{name} is not finite everywhere")
     error = (streaming_error if isinstance(cell, Streaming) else attention_error)(cell, tensors, outputs)
     if not error <= 2:
@@ -99,9 +116,16 @@ def peer_program(who, cell, tensors):
     if isinstance(cell, Streaming):
         return _streaming_peer(who, cell, tensors)
     q, k, v = (tensors[name].detach().requires_grad_(cell.backward) for name in ("q", "k", "v"))
+    wanted = [q, k, v]
+    bias = None
+    if cell.bias:
+        bias = tensors["bias"].detach().requires_grad_(cell.bias_gradient)
+        wanted += [bias] * cell.bias_gradient
     grouped = cell.groups != cell.heads
     if who == "flex":
-        forward = _flex(cell, q, k, v)
+        forward = _flex(cell, tensors, q, k, v, bias)
+    elif cell.packed:
+        forward = _packed(cell, tensors["ends"], q, k, v)
     elif who == "compiled_cudnn":
         cos, sin = (tensors[name].repeat(1, 2) for name in ("cosines", "sines"))
         turn = torch.compile(_rotate_by_halves, dynamic=False)
@@ -111,13 +135,32 @@ def peer_program(who, cell, tensors):
             with sdpa_kernel(BACKENDS["cudnn"]):
                 return scaled_dot_product_attention(*turned, v, is_causal=cell.causal, enable_gqa=grouped)
     else:
+        if cell.mask:
+            bias = _as_bias(tensors["mask"])
+        elif cell.lengths:
+            bias = _as_bias(torch.arange(cell.length, device="cuda") < tensors["lengths"][:, None, None, None])
+        if bias is not None:
+            bias = bias.expand(cell.batch, cell.heads, cell.length, cell.length)
+
         def forward():
             with sdpa_kernel(BACKENDS[who]):
-                return scaled_dot_product_attention(q, k, v, is_causal=cell.causal, enable_gqa=grouped)
+                return scaled_dot_product_attention(q, k, v, bias, cell.dropout, cell.causal, enable_gqa=grouped)
     if not cell.backward:
         return forward
     o = forward()
-    return lambda: torch.autograd.grad(o, (q, k, v), tensors["d_o"], retain_graph=True)
+    d_o = tensors["d_o"].transpose(0, 1)[None] if cell.packed and who == "flex" else tensors["d_o"]
+    return lambda: torch.autograd.grad(o, wanted, d_o, retain_graph=True)
+
+
+def _as_bias(shown):
+    """What torch makes of a mask of booleans in every call."""
+    return torch.zeros_like(shown, dtype=torch.bfloat16).masked_fill_(~shown, float("-inf"))
+
+
+def _packed(cell, ends, q, k, v):
+    """FlashAttention-2, as torch's varlen_attn calls it. (For cuDNN torch builds a graph in every such call: 50 to 100 ms.)"""
+    arguments = ends, ends, cell.length, cell.length, 0.0, cell.causal, False
+    return lambda: torch.ops.aten._flash_attention_forward(q, k, v, *arguments)[0]
 
 
 def _rotate_by_halves(x, cos, sin):
@@ -125,18 +168,35 @@ def _rotate_by_halves(x, cos, sin):
     return (x * cos + torch.cat((-b, a), -1) * sin).to(x.dtype)
 
 
-def _flex(cell, q, k, v):
+def _flex(cell, tensors, q, k, v, bias):
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    window = cell.window or cell.length
-    mask = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < window), None, None, cell.length, cell.length,
-                             device="cuda")
+    torch.compiler.reset()  # each cell's is compiled anew, and past some the compiler gives up
+    batch, length = (cell.batch if cell.lengths else None), cell.length
+    if cell.packed:
+        q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+        batch, length = None, q.shape[2]
+        place = torch.arange(length, device="cuda")
+        entry = torch.bucketize(place, tensors["ends"][1:], right=True)
+        shown = lambda b, h, i, j: (entry[i] == entry[j]) & (i >= j)
+    elif cell.lengths:
+        lengths = tensors["lengths"]
+        shown = lambda b, h, i, j: (i < lengths[b]) & (j < lengths[b])
+    elif cell.causal:
+        window = cell.window or length
+        shown = lambda b, h, i, j: (i >= j) & (i - j < window)
+    else:
+        shown = None
+    mask = shown and create_block_mask(shown, batch, None, length, length, device="cuda")
     score = None
     if cell.score == "soft_cap":
         score = lambda s, b, h, i, j: SOFT_CAP * torch.tanh(s / SOFT_CAP)
     if cell.score == "alibi":
         slopes = alibi_slopes(cell.heads).float()
         score = lambda s, b, h, i, j: s + slopes[h] * (j - i)
+    if cell.bias:
+        heads = bias[0]
+        score = lambda s, b, h, i, j: s + heads[h, i, j]
     flex = torch.compile(flex_attention, dynamic=False)
     return lambda: flex(q, k, v, score_mod=score, block_mask=mask)
 
