@@ -17,18 +17,17 @@ namespace {
 
 class ExecutionOnGpu : public OnGpu {
  protected:
-  void expect_same_bits(AttentionOptions options);
+  void expect_same_bits(AttentionOptions options, int64_t problems = 8);
 };
 
 // Each run into poisoned memory of its own.
-void ExecutionOnGpu::expect_same_bits(AttentionOptions options) {
-  constexpr int64_t kProblems = 8;
+void ExecutionOnGpu::expect_same_bits(AttentionOptions options, int64_t problems) {
   constexpr int kRuns = 12;
   options.deterministic = 1;
-  std::vector<Built> problems = build_all(
-      [&options](Random& random) { return random_sdpa_backward(random, options); }, 0, kProblems);
   int64_t served = 0;
-  for (Built& built : problems) {
+  for (Built& built :
+       build_all([&options](Random& random) { return random_sdpa_backward(random, options); }, 0,
+                 problems)) {
     if (!built.executable.is_ok()) continue;
     ++served;
     const api::Executable& executable = **built.executable;
@@ -47,7 +46,7 @@ void ExecutionOnGpu::expect_same_bits(AttentionOptions options) {
       }
     }
   }
-  EXPECT_GT(served, kProblems / 2);
+  EXPECT_GT(served, problems / 2);
 }
 
 TEST_F(ExecutionOnGpu, OfADeterministicBackwardRepeatsItsBits) {
@@ -56,6 +55,22 @@ TEST_F(ExecutionOnGpu, OfADeterministicBackwardRepeatsItsBits) {
   expect_same_bits(f32_options());
   expect_same_bits(aligned_f32_backward_options());
 }
+
+// What has sums of its own (dBias, dSink), or its own way to the rows.
+class DeterminismOnGpu : public ExecutionOnGpu,
+                         public ::testing::WithParamInterface<AttentionFeature> {};
+
+TEST_P(DeterminismOnGpu, OfABackwardRepeatsItsBits) {
+  AttentionOptions aligned = aligned_backward_options();
+  aligned.key_step = 16;
+  for (AttentionOptions options : {gpu_options(), aligned}) {
+    GetParam().switch_on(options);
+    expect_same_bits(options, 4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpu, DeterminismOnGpu, ::testing::ValuesIn(kAttentionFeatures),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 // Microseconds of the host that one call takes, the device's left out: as few are queued as its
 // queue holds, and the least of some rounds counts.
