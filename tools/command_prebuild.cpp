@@ -1,16 +1,15 @@
 // heddle prebuild: compiles CUDA kernels into the cache before anything needs them.
 #include <fmt/format.h>
 
-#include <atomic>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/compiler.h"
 #include "engine/cuda/driver.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/kernel_units.h"
+#include "engine/cuda/run_concurrently.h"
 #include "fusion/schedule.h"
 #include "graph/text.h"
 #include "graph/validate.h"
@@ -72,39 +71,25 @@ Result<Outcome> compile_all(const std::vector<KernelUnit>& units, const std::str
                             const KernelCache& cache) {
   HEDDLE_ASSIGN(const engine::cuda::CompilerVersion version, engine::cuda::compiler_version());
   const Progress progress(units.size());
-  std::atomic<size_t> next = 0;
   std::mutex mutex;
   Outcome outcome;
-  Status failed;
-  const auto work = [&] {
-    for (size_t n = next++; n < units.size(); n = next++) {
-      const KernelUnit& unit = units[n];
-      const auto key = engine::cuda::kernel_key(unit.source, architecture, version);
-      const bool found = cache.find(key).is_ok();
-      Status status;
-      if (!found) {
-        status = engine::cuda::compiled_kernel(unit.source, unit.name, architecture).status();
-        // The library goes on without a cache; here it is all that is wanted.
-        if (status.is_ok() && !cache.find(key).is_ok()) {
-          status = error(Code::io_failed, "The kernel cache {} cannot be written.",
-                         cache.root().string());
-        }
+  HEDDLE_TRY(engine::cuda::run_concurrently(units.size(), [&](size_t n) -> Status {
+    const KernelUnit& unit = units[n];
+    const auto key = engine::cuda::kernel_key(unit.source, architecture, version);
+    const bool found = cache.find(key).is_ok();
+    if (!found) {
+      HEDDLE_TRY(engine::cuda::compiled_kernel(unit.source, unit.name, architecture).status());
+      // The library goes on without a cache; here it is all that is wanted.
+      if (!cache.find(key).is_ok()) {
+        return error(Code::io_failed, "The kernel cache {} cannot be written.",
+                     cache.root().string());
       }
-      const std::lock_guard lock(mutex);
-      if (!status.is_ok()) {
-        failed = status;
-        next = units.size();
-        return;
-      }
-      ++(found ? outcome.found : outcome.compiled);
-      progress.show(outcome.found + outcome.compiled, unit.name);
     }
-  };
-  std::vector<std::jthread> threads;
-  for (unsigned n = std::max(1u, std::thread::hardware_concurrency()); n > 0; --n)
-    threads.emplace_back(work);
-  threads.clear();
-  if (!failed.is_ok()) return failed;
+    const std::lock_guard lock(mutex);
+    ++(found ? outcome.found : outcome.compiled);
+    progress.show(outcome.found + outcome.compiled, unit.name);
+    return {};
+  }));
   return outcome;
 }
 

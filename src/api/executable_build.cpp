@@ -106,6 +106,9 @@ class Executable::Builder {
     std::vector<std::shared_ptr<const engine::Plan>> plans;
     int64_t scratch = 0;
     std::string description;
+    std::vector<const engine::Problem*> problems;
+    for (const fusion::Step& step : schedule.steps) problems.push_back(&step.problem);
+    HEDDLE_TRY(engine.prepare(problems));
     for (const fusion::Step& step : schedule.steps) {
       HEDDLE_ASSIGN(auto plan, engine.plan(step.problem));
       scratch = std::max(scratch, plan->workspace_bytes());

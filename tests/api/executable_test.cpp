@@ -218,6 +218,30 @@ TEST_F(Pack, ExtraUidsAreIgnored) {
   EXPECT_TRUE(matches_reference(program, DataType::f32));
 }
 
+/// Plans on the CPU engine, if it was told of every problem before.
+class PreparedEngine final : public engine::Engine {
+ public:
+  std::string_view name() const override { return "prepared"; }
+  Result<std::shared_ptr<const engine::Plan>> plan(const engine::Problem& problem) const override {
+    if (prepared_ != 2) return error(Code::graph_not_supported, "{} problems came", prepared_);
+    return engine::engines(engine::Device::cpu)[0]->plan(problem);
+  }
+  Status prepare(std::span<const engine::Problem* const> problems) const override {
+    prepared_ = problems.size();
+    return {};
+  }
+
+ private:
+  mutable size_t prepared_ = 0;
+};
+
+TEST(Executable, EnginesPrepareAllProblemsTogether) {
+  const PreparedEngine engine;
+  const engine::Engine* const engines[] = {&engine};
+  const auto built = Executable::build(causal_attention(true).graph, engines);
+  EXPECT_TRUE(built.is_ok()) << built.status().message();
+}
+
 TEST(Executable, RefusesWithEveryEnginesReason) {
   graph::Graph graph = causal_attention().graph;
   for (graph::Tensor& tensor : graph.tensors)

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <set>
@@ -70,6 +71,24 @@ Opcodes disassemble(const Cubin& cubin) {
   return opcodes;
 }
 
+/// Of this thread, which is all that NVRTC computes in: what else the machine does costs nothing.
+double processor_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+/// Compiles, and says how long it took, for tests/kernels/run to sum up.
+Result<Cubin> compile_timed(const std::string& source, const std::string& name,
+                            const std::string& architecture) {
+  const double begin = processor_seconds();
+  Result<Cubin> cubin = compile(source, name, architecture);
+  const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
+  fmt::print("compiled {:.3f} {} {} {}.{}\n", processor_seconds() - begin, name, architecture,
+             test.test_suite_name(), test.name());
+  return cubin;
+}
+
 void expect_within_launch(const KernelResources& resources, const ExpectedKernel& kernel,
                           const std::string& architecture) {
   EXPECT_EQ(resources.stack_bytes, 0);
@@ -85,7 +104,7 @@ void expect_within_launch(const KernelResources& resources, const ExpectedKernel
 
 void expect_clean(const std::string& source, const std::string& architecture,
                   const std::vector<ExpectedKernel>& kernels) {
-  const Result<Cubin> cubin = compile(source, kernels.front().name, architecture);
+  const Result<Cubin> cubin = compile_timed(source, kernels.front().name, architecture);
   ASSERT_TRUE(cubin.is_ok()) << cubin.status().message();
   // What the assembler says when a wgmma loses its overlap, or setmaxnreg is ignored.
   for (const char* complaint : {"serialized", "C75"}) {

@@ -103,11 +103,7 @@ Result<Step> plan_step(const Driver& driver, const Device& device,
   std::vector<OperandId> loads;
   std::string name;
   const std::string source = source_of_backward_sm80(structure, configured, loads, name);
-  if (loads.size() > attention::kMaxLoads) {
-    return error(Code::graph_not_supported,
-                 "cuda: the score reads {} operands; the kernel takes at most {}", loads.size(),
-                 attention::kMaxLoads);
-  }
+  HEDDLE_TRY(check_loads(loads));
   HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
                 compiled_kernel(source, name, architecture_of(device)));
   Step step;

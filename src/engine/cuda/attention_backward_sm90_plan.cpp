@@ -6,6 +6,7 @@
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/parameter_block.h"
+#include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
 #include "engine/cuda/tensor_map.h"
@@ -184,11 +185,7 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm90(const Driver& driver, con
   const AttentionBackwardStructure& structure = problem.structure;
   std::vector<OperandId> loads;
   const std::string source = source_of_backward_sm90(problem, config, loads);
-  if (loads.size() > attention::kMaxLoads) {
-    return error(Code::graph_not_supported,
-                 "cuda: the score reads {} operands; the kernel takes at most {}", loads.size(),
-                 attention::kMaxLoads);
-  }
+  HEDDLE_TRY(check_loads(loads));
   HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
                 compiled_kernel(source, kBackwardSm90Name, architecture_of(device)));
   std::shared_ptr<const Kernel> sequence_maps;

@@ -74,11 +74,7 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm80(const Driver& driver, cons
   HEDDLE_ASSIGN(const ForwardSm80Config config, configure_forward_sm80(problem));
   std::vector<OperandId> loads;
   const std::string source = source_of_forward_sm80(problem.structure, config, loads);
-  if (loads.size() > attention::kMaxLoads) {
-    return error(Code::graph_not_supported,
-                 "cuda: the score reads {} operands; the kernel takes at most {}", loads.size(),
-                 attention::kMaxLoads);
-  }
+  HEDDLE_TRY(check_loads(loads));
   ParameterBlock<ForwardParameters> block(problem.structure, problem.sizes);
   fill_forward(block, block.parameters, problem.structure, problem.sizes, loads);
   std::vector<LaunchStep<ForwardParameters>> steps;

@@ -8,6 +8,7 @@
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/parameter_block.h"
+#include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
 #include "engine/cuda/tensor_map.h"
@@ -216,11 +217,7 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, cons
   const AttentionSizes& sizes = problem.sizes;
   std::vector<OperandId> loads;
   const std::string source = source_of_forward_sm90(problem, config, loads);
-  if (loads.size() > attention::kMaxLoads) {
-    return error(Code::graph_not_supported,
-                 "cuda: the score reads {} operands; the kernel takes at most {}", loads.size(),
-                 attention::kMaxLoads);
-  }
+  HEDDLE_TRY(check_loads(loads));
   const int64_t q_tiles = (sizes.q_length + config.tile_m() - 1) / config.tile_m();
   const int64_t tiles = sizes.batch * sizes.q_heads * q_tiles;
   if (tiles > (int64_t{1} << 30)) {

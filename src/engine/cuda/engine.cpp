@@ -6,11 +6,14 @@
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/f32_plan.h"
+#include "engine/cuda/kernel_cache.h"
+#include "engine/cuda/kernel_units.h"
 #include "engine/cuda/load_gradient_stages.h"
 #include "engine/cuda/rms_norm.h"
 #include "engine/cuda/rms_norm_backward.h"
 #include "engine/cuda/rope.h"
 #include "engine/cuda/rope_stages.h"
+#include "engine/cuda/run_concurrently.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -20,17 +23,37 @@ class CudaEngine final : public Engine {
   std::string_view name() const override { return "cuda"; }
 
   Result<std::shared_ptr<const Plan>> plan(const Problem& problem) const override {
+    HEDDLE_ASSIGN(const Device device, find_device());
+    return plan_on(device, problem);
+  }
+
+  Status prepare(std::span<const Problem* const> problems) const override {
+    HEDDLE_ASSIGN(const Device device, find_device());
+    const std::string architecture = architecture_of(device);
+    std::vector<KernelUnit> all;
+    for (const Problem* problem : problems) {
+      const Result<std::vector<KernelUnit>> units = kernel_units(*problem, architecture);
+      if (!units.is_ok()) return units.status();
+      all.insert(all.end(), units->begin(), units->end());
+    }
+    return run_concurrently(all.size(), [&](size_t n) {
+      return compiled_kernel(all[n].source, all[n].name, architecture).status();
+    });
+  }
+
+ private:
+  /// The calling thread's, if it runs kernels.
+  static Result<Device> find_device() {
     if (!driver().is_ok()) return driver().status();
-    HEDDLE_ASSIGN(const Device device, current_device(*driver()));
+    HEDDLE_ASSIGN(Device device, current_device(*driver()));
     if (!is_supported(device)) {
       return error(Code::graph_not_supported,
                    "cuda: {} has compute capability {}.{}; kernels need 8.0 or newer", device.name,
                    device.compute_capability / 10, device.compute_capability % 10);
     }
-    return plan_on(device, problem);
+    return device;
   }
 
- private:
   static Result<std::shared_ptr<const Plan>> plan_on(const Device& device, const Problem& problem) {
     const auto plan_step = [&device](const Problem& step) { return plan_on(device, step); };
     if (const auto* forward = std::get_if<problem::AttentionProblem>(&problem)) {

@@ -12,6 +12,7 @@
 #include "engine/cuda/rms_norm_backward.h"
 #include "engine/cuda/rope.h"
 #include "engine/cuda/rope_stages.h"
+#include "engine/cuda/score_source.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -33,16 +34,31 @@ Result<std::vector<KernelUnit>> units_of(const Stages& stages, const std::string
   return all;
 }
 
+// As the plans of attention_forward_sm90.h and attention_backward_sm90.h.
+Result<KernelUnit> hopper_unit(const AttentionProblem& problem) {
+  HEDDLE_ASSIGN(const ForwardSm90Config config, configure_forward_sm90(problem));
+  std::vector<OperandId> loads;
+  KernelUnit unit{kForwardSm90Name, source_of_forward_sm90(problem, config, loads)};
+  HEDDLE_TRY(check_loads(loads));
+  return unit;
+}
+Result<KernelUnit> hopper_unit(const AttentionBackwardProblem& problem) {
+  HEDDLE_ASSIGN(const BackwardSm90Config config, configure_backward_sm90(problem));
+  std::vector<OperandId> loads;
+  KernelUnit unit{kBackwardSm90Name, source_of_backward_sm90(problem, config, loads)};
+  HEDDLE_TRY(check_loads(loads));
+  return unit;
+}
+
 Result<std::vector<KernelUnit>> units_of(const AttentionProblem& problem,
                                          const std::string& architecture) {
   if (has_rope_stages(problem, architecture))
     return units_of(rope_stages(problem, architecture), architecture);
   std::vector<KernelUnit> units;
   if (architecture == kHopperArchitecture) {
-    const Result<ForwardSm90Config> hopper = configure_forward_sm90(problem);
+    const Result<KernelUnit> hopper = hopper_unit(problem);
     if (hopper.is_ok()) {
-      std::vector<OperandId> loads;
-      units.push_back({kForwardSm90Name, source_of_forward_sm90(problem, *hopper, loads)});
+      units.push_back(*hopper);
       if (!is_f32(problem.structure)) return units;
     } else if (hopper.status().code() != Code::graph_not_supported) {
       return hopper.status();
@@ -51,6 +67,7 @@ Result<std::vector<KernelUnit>> units_of(const AttentionProblem& problem,
   HEDDLE_ASSIGN(const ForwardSm80Config config, configure_forward_sm80(problem));
   std::vector<OperandId> loads;
   units.push_back({"attention_forward", source_of_forward_sm80(problem.structure, config, loads)});
+  HEDDLE_TRY(check_loads(loads));
   if (problem.structure.dropout.dump != problem::kAbsent)
     units.push_back(dump_unit(problem.structure));
   return units;
@@ -61,10 +78,9 @@ Result<std::vector<KernelUnit>> units_of(const AttentionBackwardProblem& problem
   if (has_rope_stages(problem)) return units_of(rope_stages(problem), architecture);
   std::vector<KernelUnit> units;
   if (architecture == kHopperArchitecture) {
-    const Result<BackwardSm90Config> hopper = configure_backward_sm90(problem);
+    const Result<KernelUnit> hopper = hopper_unit(problem);
     if (hopper.is_ok()) {
-      std::vector<OperandId> loads;
-      units.push_back({kBackwardSm90Name, source_of_backward_sm90(problem, *hopper, loads)});
+      units.push_back(*hopper);
       if (!is_f32(problem.structure.forward)) return units;
     } else if (hopper.status().code() != Code::graph_not_supported) {
       return hopper.status();
@@ -77,6 +93,7 @@ Result<std::vector<KernelUnit>> units_of(const AttentionBackwardProblem& problem
     std::vector<OperandId> loads;
     KernelUnit unit;
     unit.source = source_of_backward_sm80(problem.structure, step, loads, unit.name);
+    HEDDLE_TRY(check_loads(loads));
     units.push_back(std::move(unit));
   }
   return units;

@@ -6,6 +6,8 @@
 #include <bit>
 #include <cmath>
 
+#include "attention/parameters.h"
+
 namespace heddle::engine::cuda {
 namespace {
 
@@ -203,6 +205,13 @@ std::string score_source(const std::string& name, const problem::ScoreExpression
       "  static HEDDLE_DEVICE float value(const Cell& cell) {{\n{}  }}\n"
       "}};\n",
       name, expression.is_identity(), body);
+}
+
+Status check_loads(const std::vector<problem::OperandId>& loads) {
+  if (loads.size() <= attention::kMaxLoads) return {};
+  return error(Code::graph_not_supported,
+               "cuda: the score reads {} operands; the kernel takes at most {}", loads.size(),
+               attention::kMaxLoads);
 }
 
 }  // namespace heddle::engine::cuda

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/status.h"
 #include "problem/attention.h"
 
 namespace heddle::engine::cuda {
@@ -22,5 +23,8 @@ std::string score_source(const std::string& name, const problem::ScoreExpression
                          std::vector<problem::OperandId>& loads,
                          const std::vector<problem::OperandLayout>* layouts = nullptr,
                          problem::OperandId tiled = problem::kAbsent);
+
+/// Whether a kernel takes as many.
+Status check_loads(const std::vector<problem::OperandId>& loads);
 
 }  // namespace heddle::engine::cuda

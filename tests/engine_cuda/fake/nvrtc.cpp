@@ -2,10 +2,13 @@
 //   FAKE_NVRTC_LOG      a file that grows by a byte a compilation
 //   FAKE_NVRTC_FAILS    set: it refuses
 //   FAKE_NVRTC_SLOW     set: it takes a while
+//   FAKE_NVRTC_AT_ONCE  how many compilations must be under way before one ends; it fails if that
+//                       does not happen for long
 //   FAKE_NVRTC_VERSION  what it says it is (12040 is 12.4), else 13000
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -14,6 +17,17 @@ namespace {
 constexpr int kSuccess = 0, kCompilationFailed = 6;
 constexpr char kLog[] = "kernel.cu(1): error: not today";
 constexpr char kCubin[] = "no machine code";
+
+/// Whether as many have begun, in this process, as must be under way together.
+bool others_begin() {
+  static std::atomic<int> begun = 0;
+  const char* text = std::getenv("FAKE_NVRTC_AT_ONCE");
+  const int wanted = text ? std::atoi(text) : 0;
+  if (wanted == 0) return true;
+  ++begun;
+  for (int tick = 0; tick < 20000 && begun < wanted; ++tick) ::usleep(1000);
+  return begun >= wanted;
+}
 
 }  // namespace
 
@@ -40,7 +54,7 @@ int nvrtcCompileProgram(void*, int, const char* const*) {
     ::close(file);
   }
   if (std::getenv("FAKE_NVRTC_SLOW")) ::usleep(50000);
-  return std::getenv("FAKE_NVRTC_FAILS") ? kCompilationFailed : kSuccess;
+  return std::getenv("FAKE_NVRTC_FAILS") || !others_begin() ? kCompilationFailed : kSuccess;
 }
 int nvrtcGetProgramLogSize(void*, size_t* size) {
   *size = sizeof kLog;
