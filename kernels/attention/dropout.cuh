@@ -98,7 +98,8 @@ struct DropoutBits {
 /// of one row of every head.
 template <Dropout kKind>
 HEDDLE_DEVICE void dump_keep_bits(const ForwardParameters& p) {
-  const int batch = blockIdx.z, column = 2 * (blockIdx.x * blockDim.x + threadIdx.x);
+  const int batch = blockIdx.z + p.first_batch,
+            column = 2 * (blockIdx.x * blockDim.x + threadIdx.x);
   if (column >= p.kv_length) return;
   for (int head = 0; head < p.q_heads; ++head) {
     const DropoutBits<ForwardParameters> bits(p, kKind, batch, head);

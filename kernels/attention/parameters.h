@@ -53,6 +53,7 @@ struct ForwardParameters {
   Bound bounds[kMaxBounds];
   int bound_count;
   int batch, q_heads, k_heads, v_heads, q_length, kv_length;
+  int first_batch;               ///< batch entry of a grid's first layer
   int page_size_k, page_size_v;  ///< log2
   float scale;
   const float* scale_operand;  ///< if not null, read instead of `scale`

@@ -55,7 +55,8 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
   int* interval_hi = interval_lo + kTileM;
 
   // The last tiles see most keys under a causal mask: start them first.
-  const int tile_m = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, batch = blockIdx.z;
+  const int tile_m = gridDim.x - 1 - blockIdx.x, head = blockIdx.y,
+            batch = blockIdx.z + p.first_batch;
   const int head_k = head / (p.q_heads / p.k_heads), head_v = head / (p.q_heads / p.v_heads);
   const int q_length = attention::length_of(p.q_lengths, batch),
             kv_length = attention::length_of(p.kv_lengths, batch);

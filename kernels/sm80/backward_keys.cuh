@@ -30,7 +30,7 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
   RowRecord* records = reinterpret_cast<RowRecord*>(shared + Tiles::kRowsAt);
 
   const attention::ForwardParameters& f = p.forward;
-  const int tile_n = blockIdx.x, batch = blockIdx.z, warp = threadIdx.x / 32,
+  const int tile_n = blockIdx.x, batch = blockIdx.z + f.first_batch, warp = threadIdx.x / 32,
             lane = threadIdx.x % 32;
   // The grid's heads are those of what is written; the other of K and V may have fewer or more.
   const int heads = Config::kWantDk ? f.k_heads : f.v_heads, group = f.q_heads / heads;

@@ -33,8 +33,9 @@ HEDDLE_DEVICE void attention_backward_load(const BackwardParameters& p) {
   const int own_row = blockIdx.x % owned_row_tiles, own_column = blockIdx.x / owned_row_tiles;
 
   float sums[kTileN / 8][4] = {};
-  for (int batch = one_batch ? 0 : blockIdx.z;
-       batch < (one_batch ? f.batch : static_cast<int>(blockIdx.z) + 1); ++batch) {
+  const int own_batch = blockIdx.z + f.first_batch;
+  for (int batch = one_batch ? 0 : own_batch; batch < (one_batch ? f.batch : own_batch + 1);
+       ++batch) {
     const int q_length = attention::length_of(f.q_lengths, batch),
               kv_length = attention::length_of(f.kv_lengths, batch);
     for (int head = one_head ? 0 : blockIdx.y;
@@ -116,7 +117,7 @@ HEDDLE_DEVICE void attention_backward_load(const BackwardParameters& p) {
     const int row = one_row ? 0 : own_row * kTileM + r,
               column = one_column ? 0 : own_column * kTileN + c;
     if (row < p.d_load_dims[2] && column < p.d_load_dims[3])
-      *attention::element_pointer<Element>(p.d_load, blockIdx.z, blockIdx.y, row, column) =
+      *attention::element_pointer<Element>(p.d_load, own_batch, blockIdx.y, row, column) =
           ptx::narrow<Element>(sum);
   }
 }

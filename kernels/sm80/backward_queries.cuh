@@ -23,7 +23,8 @@ HEDDLE_DEVICE void attention_backward_queries(const BackwardParameters& p) {
             stages = query + Tiles::kStagesAt;
 
   const attention::ForwardParameters& f = p.forward;
-  const int tile_m = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, batch = blockIdx.z;
+  const int tile_m = gridDim.x - 1 - blockIdx.x, head = blockIdx.y,
+            batch = blockIdx.z + f.first_batch;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int head_k = head / (f.q_heads / f.k_heads), head_v = head / (f.q_heads / f.v_heads);
   const int q_length = attention::length_of(f.q_lengths, batch),

@@ -11,7 +11,7 @@ template <class Config>
 HEDDLE_DEVICE void attention_backward_delta(const BackwardParameters& p) {
   using T = typename Config::Element;
   const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, head = blockIdx.y,
-            batch = blockIdx.z;
+            batch = blockIdx.z + p.forward.first_batch;
   if (row >= p.forward.q_length) return;
   float sum = 0;
   if (row < attention::length_of(p.forward.q_lengths, batch)) {

@@ -47,8 +47,9 @@ struct AttentionBackwardRows {
   /// Grid (q_rounded / kRows, heads, batch).
   HEDDLE_DEVICE static void prepare(const BackwardArguments& args) {
     ptx::grid_dependents_launch();
-    const int head = blockIdx.y, batch = blockIdx.z, row0 = blockIdx.x * kRows;
     const attention::BackwardParameters& p = args.problem;
+    const int head = blockIdx.y, batch = blockIdx.z + p.forward.first_batch,
+              row0 = blockIdx.x * kRows;
     const i64 line = static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded + row0;
     if constexpr (C::kPlanes > 1) {
       if (row0 == 0 && threadIdx.x == 0)
@@ -103,8 +104,9 @@ struct AttentionBackwardRows {
   /// dQ = scale * sum, from fragment order to rows. Grid (q_rounded / kTileM, heads, batch).
   HEDDLE_DEVICE static void finish(const BackwardArguments& args) {
     ptx::grid_dependency_wait();
-    const int head = blockIdx.y, batch = blockIdx.z, row0 = blockIdx.x * Main::kTileM;
     const attention::BackwardParameters& p = args.problem;
+    const int head = blockIdx.y, batch = blockIdx.z + p.forward.first_batch,
+              row0 = blockIdx.x * Main::kTileM;
     const float* sums =
         args.d_q_sum +
         (static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded + row0) *

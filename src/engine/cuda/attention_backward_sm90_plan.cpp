@@ -100,7 +100,8 @@ class BackwardSm90Plan final : public Plan {
     }
     void* parameters[] = {&arguments};
     for (const Step& step : steps_) {
-      HEDDLE_TRY(step.kernel->launch(step.launch, static_cast<CuStream>(stream), parameters));
+      HEDDLE_TRY(step.kernel->launch(step.launch, static_cast<CuStream>(stream), parameters,
+                                     &arguments.problem.forward.first_batch));
     }
     return {};
   }

@@ -1,9 +1,12 @@
 #include "engine/cuda/kernel.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace heddle::engine::cuda {
 namespace {
+
+constexpr unsigned kMostLayers = 65535;
 
 // A kernel may be loaded by a call that is being captured into a CUDA graph, the first of its kind:
 // loading is no work on the stream, but the driver refuses it then unless the thread is relaxed.
@@ -70,7 +73,8 @@ Result<std::shared_ptr<const Kernel>> Kernel::load(const Driver& driver, const D
 
 Kernel::~Kernel() { (void)driver_.library_unload(library_); }
 
-Status Kernel::launch(const Launch& launch, CuStream stream, std::span<void*> parameters) const {
+Status Kernel::launch(const Launch& launch, CuStream stream, std::span<void*> parameters,
+                      int* first_layer) const {
   if (launch.is_empty()) return {};
   LaunchAttribute attributes[2];
   unsigned count = 0;
@@ -82,18 +86,25 @@ Status Kernel::launch(const Launch& launch, CuStream stream, std::span<void*> pa
     attributes[count].id = LaunchAttributeId::programmatic_stream_serialization;
     attributes[count++].value.programmatic_stream_serialization_allowed = 1;
   }
-  const LaunchConfig config{.grid_x = launch.grid_x,
-                            .grid_y = launch.grid_y,
-                            .grid_z = launch.grid_z,
-                            .block_x = launch.threads,
-                            .block_y = 1,
-                            .block_z = 1,
-                            .shared_bytes = launch.shared_bytes,
-                            .stream = stream,
-                            .attributes = attributes,
-                            .attribute_count = count};
-  return driver_.check(driver_.launch_kernel(&config, kernel_, parameters.data(), nullptr),
-                       name_.c_str());
+  LaunchConfig config{.grid_x = launch.grid_x,
+                      .grid_y = launch.grid_y,
+                      .grid_z = launch.grid_z,
+                      .block_x = launch.threads,
+                      .block_y = 1,
+                      .block_z = 1,
+                      .shared_bytes = launch.shared_bytes,
+                      .stream = stream,
+                      .attributes = attributes,
+                      .attribute_count = count};
+  for (unsigned first = 0; first < launch.grid_z; first += config.grid_z) {
+    if (first_layer) {
+      *first_layer = static_cast<int>(first);
+      config.grid_z = std::min(launch.grid_z - first, kMostLayers);
+    }
+    HEDDLE_TRY(driver_.check(driver_.launch_kernel(&config, kernel_, parameters.data(), nullptr),
+                             name_.c_str()));
+  }
+  return {};
 }
 
 }  // namespace heddle::engine::cuda

@@ -38,8 +38,10 @@ class Kernel {
 
   /// Queues the kernel on `stream`, unless the launch is empty. `parameters` are the addresses of
   /// its arguments, in order. Neither allocates nor synchronises, so it can be captured into a CUDA
-  /// graph.
-  Status launch(const Launch& launch, CuStream stream, std::span<void*> parameters) const;
+  /// graph. With `first_layer`, a place among the arguments, grid_z may be any: more layers than a
+  /// grid has go in several, each told its first.
+  Status launch(const Launch& launch, CuStream stream, std::span<void*> parameters,
+                int* first_layer = nullptr) const;
 
   const std::string& name() const { return name_; }
 

@@ -42,15 +42,13 @@ class LaunchPlan final : public Plan {
     for (const LaunchStep<Parameters>& step : steps_) {
       Parameters parameters = step.parameters;
       bind(step.entries, buffers, &parameters);
-      const auto* unfit = after_pairs_ ? static_cast<const unsigned*>(workspace) : nullptr;
-      if constexpr (requires { parameters.delta; }) {
+      if constexpr (requires { parameters.delta; })
         parameters.delta = reinterpret_cast<float*>(scratch);
-        parameters.forward.unfit = unfit;
-      } else {
-        parameters.unfit = unfit;
-      }
+      attention::ForwardParameters& forward = forward_of(parameters);
+      forward.unfit = after_pairs_ ? static_cast<const unsigned*>(workspace) : nullptr;
       void* arguments[] = {&parameters};
-      HEDDLE_TRY(step.kernel->launch(step.launch, static_cast<CuStream>(stream), arguments));
+      HEDDLE_TRY(step.kernel->launch(step.launch, static_cast<CuStream>(stream), arguments,
+                                     &forward.first_batch));
     }
     return {};
   }
@@ -58,6 +56,13 @@ class LaunchPlan final : public Plan {
   std::string description() const override { return description_; }
 
  private:
+  static attention::ForwardParameters& forward_of(Parameters& parameters) {
+    if constexpr (requires { parameters.forward; })
+      return parameters.forward;
+    else
+      return parameters;
+  }
+
   std::vector<LaunchStep<Parameters>> steps_;
   std::vector<AlignedOperand> aligned_;
   int64_t workspace_bytes_;
