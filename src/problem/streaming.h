@@ -33,6 +33,8 @@ struct NormBackwardProblem {
 };
 
 /// y = rope(x), or with `inverse` dx = rope_backward(dy): the angle's sign turned, the scale kept.
+/// Without tables and with a rope_dim of 0 it is a copy, which no graph asks for; engines do that
+/// change a tensor's type.
 struct RopeProblem {
   std::vector<OperandType> operands;
   std::vector<OperandLayout> layouts;

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -144,6 +145,103 @@ TEST_F(Execution, AMisalignedOperandIsNamed) {
       fmt::format("cuda: k is at address {}, expected a multiple of 16 for the kernel planned "
                   "for it",
                   buffers.pointers[static_cast<size_t>(problem.structure.k)]));
+}
+
+TEST_F(Execution, AMisalignedBiasOfTilesIsNamed) {
+  const problem::AttentionProblem problem = forward_of(
+      {.qk_dim = 64, .v_dim = 64, .features = {Feature::bias}, .architecture = "sm_90a"});
+  const auto plan = cuda_engine().plan(problem);
+  ASSERT_TRUE(plan.is_ok()) << plan.status().message();
+  Buffers buffers(problem.structure.operands.size());
+  buffers.pointers.back() = buffers.memory.data() + 2;
+  const Status status = (*plan)->execute(buffers.pointers, nullptr, nullptr);
+  EXPECT_TRUE(status.message().starts_with("cuda: what the score reads is at address"))
+      << status.message();
+}
+
+TEST_F(Execution, MoreBatchEntriesThanAGridHasLayersTakeSeveralLaunches) {
+  for (const char* capability : {"90", "80"}) {
+    setenv("FAKE_CUDA_CAPABILITY", capability, 1);
+    for (int64_t batch : {65535, 65536, 200000}) {
+      SCOPED_TRACE(fmt::format("{} on {}", batch, capability));
+      const auto widen = [batch](problem::AttentionSizes& sizes) {
+        for (problem::OperandLayout& layout : sizes.layouts) layout.dims[0] = batch;
+        sizes.batch = batch;
+      };
+      problem::AttentionProblem forward = forward_of({.features = {Feature::unaligned}});
+      widen(forward.sizes);
+      const int before = calls().launches;
+      expect_executes(forward, forward.structure.operands.size());
+      EXPECT_EQ(calls().launches - before, (batch + 65534) / 65535);
+      problem::AttentionBackwardProblem backward = backward_of({});
+      widen(backward.sizes);
+      expect_executes(backward, backward.structure.forward.operands.size());
+    }
+  }
+}
+
+/// A forward whose score is multiplied by a number in host memory.
+problem::AttentionProblem forward_times_host_value(DataType type) {
+  problem::AttentionProblem problem = forward_of({});
+  const auto id = static_cast<problem::OperandId>(problem.structure.operands.size());
+  problem.structure.operands.push_back({.dtype = type, .on_host = true});
+  problem.sizes.layouts.push_back({.dims = {1, 1, 1, 1}, .strides = {0, 0, 0, 0}});
+  using problem::ScoreOp;
+  problem.structure.score = {
+      {{ScoreOp::dot}, {.op = ScoreOp::load, .operand = id}, {ScoreOp::multiply, 0, 1}}, 2};
+  return problem;
+}
+
+TEST_F(Execution, ANumberPassedByValueIsWrittenForTheKernelThatReadsIt) {
+  for (DataType type : {DataType::f32, DataType::bf16, DataType::f64}) {
+    const problem::AttentionProblem problem = forward_times_host_value(type);
+    const auto plan = cuda_engine().plan(problem);
+    ASSERT_TRUE(plan.is_ok()) << plan.status().message();
+    Buffers buffers(problem.structure.operands.size());
+    double value[2] = {};
+    store(type, value, 0, 2.5);
+    buffers.pointers.back() = value;
+    const int fills = calls().memsets, words = type == DataType::f64 ? 2 : 1;
+    const int64_t allocations = testing::allocations();
+    ASSERT_TRUE((*plan)->execute(buffers.pointers, buffers.memory.data(), nullptr).is_ok());
+    EXPECT_EQ(testing::allocations(), allocations);
+    EXPECT_EQ(calls().memsets - fills, words);
+    unsigned written[4];
+    std::memcpy(written, value, sizeof written);
+    EXPECT_EQ(calls().filled, written[words - 1]);
+  }
+}
+
+TEST_F(Execution, ASinkPassedByValueIsNoAddressOfTheDevice) {
+  problem::AttentionProblem problem = forward_of({.features = {Feature::sink}});
+  for (const problem::OperandType& type : problem.structure.operands) EXPECT_FALSE(type.on_host);
+  problem.structure.operands[static_cast<size_t>(problem.structure.sink)].on_host = true;
+  const int fills = calls().memsets;
+  expect_executes(problem, problem.structure.operands.size());
+  EXPECT_EQ(calls().memsets - fills, 1);
+}
+
+TEST_F(Execution, ResultsOfAnotherTypeAreOfTheF32Kernels) {
+  for (const char* capability : {"90", "80"}) {
+    setenv("FAKE_CUDA_CAPABILITY", capability, 1);
+    for (Feature feature :
+         {Feature::causal, Feature::ragged, Feature::paged, Feature::rope_halves, Feature::bias}) {
+      problem::AttentionProblem forward = forward_of({.features = {feature}});
+      problem::AttentionStructure& structure = forward.structure;
+      structure.operands[static_cast<size_t>(structure.o)].dtype = DataType::f32;
+      SCOPED_TRACE(title({.features = {feature}}) + " on " + capability);
+      expect_executes(forward, structure.operands.size());
+      if (feature == Feature::paged || feature == Feature::rope_halves) continue;
+      for (auto which :
+           {&problem::AttentionBackwardStructure::d_o, &problem::AttentionBackwardStructure::d_q,
+            &problem::AttentionBackwardStructure::d_k, &problem::AttentionBackwardStructure::d_v}) {
+        problem::AttentionBackwardProblem backward = backward_of({.features = {feature}});
+        auto& operands = backward.structure.forward.operands;
+        operands[static_cast<size_t>(backward.structure.*which)].dtype = DataType::f32;
+        expect_executes(backward, operands.size());
+      }
+    }
+  }
 }
 
 TEST_F(Execution, APlanGivesItsKernelsBack) {

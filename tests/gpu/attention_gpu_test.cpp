@@ -84,6 +84,77 @@ TEST_F(AttentionOnGpu, BackwardWithRopeMatchesTheDefinition) {
   });
 }
 
+AttentionOptions options_of_either_kind(Random& random) {
+  return random.chance(0.5) ? aligned_backward_options() : gpu_options();
+}
+
+AttentionOptions narrow_options(Random& random) {
+  AttentionOptions options = options_of_either_kind(random);
+  options.bias = 1;
+  options.narrow = 0.8;
+  return options;
+}
+
+// Columns, rows and single numbers, each with its gradient.
+TEST_F(AttentionOnGpu, ForwardWithANarrowBiasMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa(random, narrow_options(random)); });
+}
+
+TEST_F(AttentionOnGpu, BackwardWithANarrowBiasMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa_backward(random, narrow_options(random)); });
+}
+
+AttentionOptions by_value_options(Random& random) {
+  AttentionOptions options = narrow_options(random);
+  options.max_batch = options.max_key_heads = options.max_group = 1;
+  options.sink = options.padding = 0.5;
+  options.by_value = 0.7;
+  return options;
+}
+
+TEST_F(AttentionOnGpu, ForwardOfNumbersPassedByValueMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa(random, by_value_options(random)); });
+}
+
+TEST_F(AttentionOnGpu, BackwardOfNumbersPassedByValueMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa_backward(random, by_value_options(random)); });
+}
+
+AttentionOptions wide_options(Random& random) {
+  AttentionOptions options = options_of_either_kind(random);
+  options.wide = 0.6;
+  return options;
+}
+
+TEST_F(AttentionOnGpu, ForwardToF32MatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa(random, wide_options(random)); });
+}
+
+TEST_F(AttentionOnGpu, BackwardOfMixedTypesMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa_backward(random, wide_options(random)); });
+}
+
+// More batch entries than a grid has layers.
+AttentionOptions many_options(Random& random) {
+  AttentionOptions options = options_of_either_kind(random);
+  options.min_batch = 65'536;
+  options.max_batch = 70'000;
+  options.max_key_heads = options.max_group = 1;
+  options.max_length = 3;
+  options.max_head_dim = 16;
+  options.max_work = 0;
+  return options;
+}
+
+TEST_F(AttentionOnGpu, ForwardOfManyBatchEntriesMatchesTheDefinition) {
+  run([](Random& random, int64_t) { return random_sdpa(random, many_options(random)); }, 12, 1);
+}
+
+TEST_F(AttentionOnGpu, BackwardOfManyBatchEntriesMatchesTheDefinition) {
+  run([](Random& random, int64_t) { return random_sdpa_backward(random, many_options(random)); },
+      12, 1);
+}
+
 TEST_F(AttentionOnGpu, ForwardInF32MatchesTheDefinition) {
   run([](Random& random) { return random_sdpa(random, f32_options()); });
 }

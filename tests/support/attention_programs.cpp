@@ -30,7 +30,7 @@ class Draw {
         dtypes[static_cast<size_t>(structure_.integer(0, static_cast<int64_t>(dtypes.size()) - 1))];
     program_.graph.io_dtype = io_;
     program_.graph.intermediate_dtype = program_.graph.compute_dtype = DataType::f32;
-    batch_ = random.integer(1, options.max_batch);
+    batch_ = random.integer(options.min_batch, options.max_batch);
     k_heads_ = v_heads_ = random.integer(1, options.max_key_heads);
     q_heads_ = k_heads_ * structure_.integer(1, options.max_group);
     if (wants(options.value_heads_differ)) {
@@ -69,11 +69,21 @@ class Draw {
            static_cast<double>(qk_dim_ + v_dim_);
   }
   bool wants(double chance) { return structure_.chance(chance); }
+  // No draw without a chance: other tests' programs stay what they are.
+  bool wants_rarely(double chance) { return chance > 0 && wants(chance); }
+  DataType result_type() {
+    return size_of(io_) == 2 && wants_rarely(options_.wide) ? DataType::f32 : io_;
+  }
+  /// Perhaps moves a tensor of one element to the host.
+  void pass_by_value(TensorId id) {
+    graph::Tensor& tensor = program_.graph[id];
+    tensor.pass_by_value = element_count(tensor.dims) == 1 && wants_rarely(options_.by_value);
+  }
   TensorId scalar(const char* name, DataType dtype, double value);
   TensorId lengths(const char* name, int64_t extent, std::vector<int64_t>& lengths,
                    bool cumulative);
   TensorId attention_tensor(const char* name, DataType dtype, Dims dims, bool is_query_side);
-  TensorId input(const char* name, Dims dims, bool is_query_side);
+  TensorId input(const char* name, DataType dtype, Dims dims, bool is_query_side);
   TensorId broadcast(const char* name, DataType dtype);
   TensorId paged(const char* name, TensorId& table, int64_t heads, int64_t columns);
   void draw_angles(graph::Rope& rope, int64_t rows);
@@ -111,6 +121,7 @@ TensorId Draw::lengths(const char* name, int64_t extent, std::vector<int64_t>& l
   }
   const auto dtype = cumulative ? random_.one_of({DataType::i32, DataType::i64}) : DataType::i32;
   const TensorId id = program_.add(name, dtype, {batch_ + (cumulative ? 1 : 0), 1, 1, 1});
+  pass_by_value(id);
   program_.allocate(id);
   int64_t sum = 0;
   for (int64_t b = 0; b < batch_; ++b) {
@@ -125,8 +136,7 @@ TensorId Draw::lengths(const char* name, int64_t extent, std::vector<int64_t>& l
 TensorId Draw::attention_tensor(const char* name, DataType dtype, Dims dims, bool is_query_side) {
   if (!is_ragged_) {
     const bool odd = dims[3] > 1 && wants(options_.odd_strides);
-    // No draw without a chance: other tests' programs stay what they are.
-    const bool unaligned = odd && options_.unaligned > 0 && wants(options_.unaligned);
+    const bool unaligned = odd && wants_rarely(options_.unaligned);
     const TensorId id =
         program_.add(name, dtype, dims, odd ? random_strides(random_, dims, unaligned) : Dims{});
     program_.allocate(id);
@@ -153,8 +163,8 @@ TensorId Draw::attention_tensor(const char* name, DataType dtype, Dims dims, boo
   return id;
 }
 
-TensorId Draw::input(const char* name, Dims dims, bool is_query_side) {
-  const TensorId id = attention_tensor(name, io_, dims, is_query_side);
+TensorId Draw::input(const char* name, DataType dtype, Dims dims, bool is_query_side) {
+  const TensorId id = attention_tensor(name, dtype, dims, is_query_side);
   const auto& lengths = is_query_side ? q_lengths_ : kv_lengths_;
   program_.fill(
       id, [&] { return random_.normal(); },
@@ -162,9 +172,14 @@ TensorId Draw::input(const char* name, Dims dims, bool is_query_side) {
   return id;
 }
 
-/// [1 or B, 1 or Hq, Sq, Skv]
+/// [1 or B, 1 or Hq, Sq, Skv], if narrow with one row or one column or both
 TensorId Draw::broadcast(const char* name, DataType dtype) {
-  const Dims dims{wants(0.5) ? 1 : batch_, wants(0.5) ? 1 : q_heads_, q_length_, kv_length_};
+  Dims dims{wants(0.5) ? 1 : batch_, wants(0.5) ? 1 : q_heads_, q_length_, kv_length_};
+  if (wants_rarely(options_.narrow)) {
+    const int64_t which = structure_.integer(1, 3);
+    if (which & 1) dims[2] = 1;
+    if (which & 2) dims[3] = 1;
+  }
   const TensorId id =
       program_.add(name, dtype, dims, random_.chance(0.3) ? random_strides(random_, dims) : Dims{});
   program_.allocate(id);
@@ -230,6 +245,7 @@ void Draw::draw_scores(AttentionAttributes& a) {
   if (a.right_bound == 0 && wants(options_.alibi)) a.alibi_mask = true;
   if (wants(options_.bias)) {
     a.bias = broadcast("bias", io_);
+    pass_by_value(a.bias);
     const bool masks = random_.chance(0.3);  // some cells -inf, perhaps whole rows
     program_.fill(a.bias,
                   [&] { return masks && random_.chance(0.2) ? -INFINITY : random_.normal(); });
@@ -243,6 +259,7 @@ void Draw::draw_scores(AttentionAttributes& a) {
   }
   if (wants(options_.sink)) {
     a.sink = program_.add("sink", options_.statistics_dtype, {1, q_heads_, 1, 1});
+    pass_by_value(a.sink);
     program_.allocate(a.sink);
     program_.fill(a.sink, [&] { return random_.normal(); });
   }
@@ -347,26 +364,26 @@ Program Draw::sdpa() {
   draw_scores(a);
   if (wants(options_.dropout)) draw_dropout(a);
 
-  op.q = input("q", {batch_, q_heads_, q_length_, qk_dim_}, true);
+  op.q = input("q", io_, {batch_, q_heads_, q_length_, qk_dim_}, true);
   const bool may_page = !is_backward_ && a.padding_mask && !is_ragged_;
   if (may_page && wants(options_.paged)) {
     op.k = paged("k", op.page_table_k, k_heads_, qk_dim_);
     op.paged_max_seq_len_kv = kv_length_;
   } else {
-    op.k = input("k", {batch_, k_heads_, kv_length_, qk_dim_}, false);
+    op.k = input("k", io_, {batch_, k_heads_, kv_length_, qk_dim_}, false);
   }
   if (may_page && wants(options_.paged)) {
     op.v = paged("v", op.page_table_v, v_heads_, v_dim_);
     op.paged_max_seq_len_kv = kv_length_;
   } else {
-    op.v = input("v", {batch_, v_heads_, kv_length_, v_dim_}, false);
+    op.v = input("v", io_, {batch_, v_heads_, kv_length_, v_dim_}, false);
   }
   if (wants(options_.rope)) {
     const auto sides = structure_.integer(1, op.page_table_k == kNone ? 3 : 1);
     if (sides & 1) op.q = rotated("q_rotated", op.q);
     if (sides & 2) op.k = rotated("k_rotated", op.k);
   }
-  op.o = attention_tensor("o", io_, {batch_, q_heads_, q_length_, v_dim_}, true);
+  op.o = attention_tensor("o", result_type(), {batch_, q_heads_, q_length_, v_dim_}, true);
   const Dims row{batch_, q_heads_, q_length_, 1};
   if (is_backward_ || wants(0.7))
     op.stats = attention_tensor("stats", options_.statistics_dtype, row, true);
@@ -381,7 +398,7 @@ Program Draw::sdpa() {
 
 /// A gradient's tensor, shaped as `of`.
 TensorId Draw::gradient(const char* name, TensorId of, bool is_query_side) {
-  return attention_tensor(name, io_, program_.graph[of].dims, is_query_side);
+  return attention_tensor(name, result_type(), program_.graph[of].dims, is_query_side);
 }
 
 /// Where sdpa_backward leaves the gradient of a rotated tensor; a rope_backward node takes it to
@@ -431,7 +448,7 @@ Program Draw::sdpa_backward() {
       }
     }
   }
-  op.d_o = input("dO", graph[op.o].dims, true);
+  op.d_o = input("dO", result_type(), graph[op.o].dims, true);
   const graph::Rope *q_rope = nullptr, *k_rope = nullptr;
   for (const graph::Node& node : nodes) {
     const auto& rope = std::get<graph::Rope>(node.op);

@@ -33,6 +33,10 @@ struct AttentionOptions {
   double paged = 0.2;          ///< forward only, given padding and not ragged
   double rope = 0;             ///< of Q and K each
   double deterministic = 0.5;  ///< backward only
+  int64_t min_batch = 1;
+  double wide = 0;      ///< each of O, dO, dQ, dK and dV is f32, beside 16-bit Q, K and V
+  double narrow = 0;    ///< a bias or dropout mask has one row or one column
+  double by_value = 0;  ///< bias, lengths and sink of one element are host memory
 };
 
 /// An sdpa node (after rope nodes, where drawn), its inputs filled and its outputs poisoned.

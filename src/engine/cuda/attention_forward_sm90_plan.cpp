@@ -74,9 +74,9 @@ class ForwardSm90Plan final : public Plan {
       arguments.order.counter = reinterpret_cast<int*>(scratch + planned_.workspace.counter);
       if (!planned_.kernels.rotations) {
         HEDDLE_TRY(driver_.check(
-            driver_.memset_async(reinterpret_cast<CuDevicePointer>(arguments.order.counter), 0, 4,
-                                 queue),
-            "cuMemsetD8Async"));
+            driver_.fill_words_async(reinterpret_cast<CuDevicePointer>(arguments.order.counter), 0,
+                                     1, queue),
+            "cuMemsetD32Async"));
       }
     }
     if (planned_.kernels.sequence_maps) {
@@ -263,7 +263,6 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, cons
   if (config.tiled != kAbsent) {
     block.parameters.tiled = score_tile_arguments(sizes, config.tiled);
     planned.tiled_shape = map_shape(structure, sizes, config.tiled, config.tile_m());
-    planned.aligned.push_back({config.tiled, "what the score reads"});
   }
   planned.arguments = block.parameters;
   planned.entries = std::move(block.entries);
@@ -276,6 +275,7 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, cons
   }
   planned.aligned = {
       {structure.q, "q"}, {structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}};
+  if (config.tiled != kAbsent) planned.aligned.push_back({config.tiled, "what the score reads"});
   planned.launch = {
       .grid_x = static_cast<unsigned>(std::min<int64_t>(device.multiprocessors, tiles)),
       .threads = static_cast<unsigned>(128 * (1 + config.consumers)),

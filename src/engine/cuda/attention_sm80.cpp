@@ -1,5 +1,7 @@
 #include "engine/cuda/attention_sm80.h"
 
+#include <algorithm>
+
 #include "attention/parameters.h"
 #include "engine/cuda/score_source.h"
 
@@ -10,7 +12,7 @@ using problem::OperandId;
 
 namespace {
 constexpr int kMaxHeadDim = 256;
-constexpr int64_t kMaxGridYZ = 65535;
+constexpr int64_t kMaxGridY = 65535;
 constexpr int kDumpThreads = 128;
 }  // namespace
 
@@ -45,8 +47,10 @@ Status check_dtype(const problem::AttentionStructure& structure, OperandId id, c
   for (DataType one : allowed) {
     if (type == one) return {};
   }
-  return error(Code::graph_not_supported,
-               "cuda: sdpa {} is {}, which the kernel does not read or write", role, name(type));
+  std::string list;
+  for (DataType one : allowed) list += (list.empty() ? "" : ", ") + std::string(name(one));
+  return error(Code::graph_not_supported, "cuda: sdpa {} is {}, expected {}", role, name(type),
+               list);
 }
 
 Status check_sm80(const problem::AttentionStructure& structure,
@@ -71,25 +75,17 @@ Status check_sm80(const problem::AttentionStructure& structure,
                  "cuda: sdpa has {} bounds on visible keys; the kernel takes at most {}",
                  structure.bounds.size(), attention::kMaxBounds);
   }
-  // Scale, seed, offset and the mask's factor may be passed by value; the rest lives on the device.
-  for (const problem::ScoreNode& node : structure.score.nodes) {
-    if (node.op == problem::ScoreOp::load &&
-        structure.operands[static_cast<size_t>(node.operand)].on_host) {
-      return error(Code::graph_not_supported,
-                   "cuda: the score reads operand {}, which is passed by value; the kernel reads "
-                   "device memory",
-                   node.operand);
-    }
-  }
   for (OperandId id : {structure.scale, structure.dropout.mask_scale}) {
     if (id != kAbsent && !structure.operands[static_cast<size_t>(id)].on_host) {
       HEDDLE_TRY(check_dtype(structure, id, "scale", {DataType::f32}));
     }
   }
-  if (sizes.q_heads > kMaxGridYZ || sizes.batch > kMaxGridYZ) {
-    return error(Code::graph_not_supported,
-                 "cuda: sdpa has batch {} and {} query heads; the kernel takes at most {} each",
-                 sizes.batch, sizes.q_heads, kMaxGridYZ);
+  if (sizes.q_heads > kMaxGridY || sizes.batch * sizes.q_heads > INT32_MAX) {
+    return error(
+        Code::graph_not_supported,
+        "cuda: sdpa has batch {} and {} query heads; the kernel takes at most {} heads and "
+        "{} of all batch entries",
+        sizes.batch, sizes.q_heads, kMaxGridY, INT32_MAX);
   }
   if (sizes.q_length > INT32_MAX - 256 || sizes.kv_length > INT32_MAX - 256) {
     return error(Code::graph_not_supported,
@@ -154,12 +150,11 @@ std::string dump_source(const problem::AttentionStructure& structure, const char
 }
 
 Launch dump_launch(const problem::AttentionSizes& sizes) {
-  return {
-      .grid_x =
-          static_cast<unsigned>((sizes.kv_length + 2 * kDumpThreads - 1) / (2 * kDumpThreads)),
-      .grid_y = static_cast<unsigned>(sizes.q_length < kMaxGridYZ ? sizes.q_length : kMaxGridYZ),
-      .grid_z = static_cast<unsigned>(sizes.batch),
-      .threads = kDumpThreads};
+  return {.grid_x =
+              static_cast<unsigned>((sizes.kv_length + 2 * kDumpThreads - 1) / (2 * kDumpThreads)),
+          .grid_y = static_cast<unsigned>(std::min(sizes.q_length, kMaxGridY)),
+          .grid_z = static_cast<unsigned>(sizes.batch),
+          .threads = kDumpThreads};
 }
 
 }  // namespace heddle::engine::cuda

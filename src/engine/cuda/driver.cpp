@@ -38,7 +38,7 @@ Result<Driver> load_driver() {
   HEDDLE_TRY(bind(library, "cuKernelSetAttribute", driver.kernel_set_attribute));
   HEDDLE_TRY(bind(library, "cuLaunchKernelEx", driver.launch_kernel));
   HEDDLE_TRY(bind(library, "cuThreadExchangeStreamCaptureMode", driver.exchange_capture_mode));
-  HEDDLE_TRY(bind(library, "cuMemsetD8Async", driver.memset_async));
+  HEDDLE_TRY(bind(library, "cuMemsetD32Async", driver.fill_words_async));
   HEDDLE_TRY(bind(library, "cuTensorMapEncodeTiled", driver.tensor_map_encode_tiled));
   return driver;
 }

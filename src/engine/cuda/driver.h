@@ -25,7 +25,7 @@ struct Driver {
   CuResult (*kernel_set_attribute)(KernelAttribute, int value, CuKernel, CuDevice);
   CuResult (*launch_kernel)(const LaunchConfig*, CuKernel, void** parameters, void** extra);
   CuResult (*exchange_capture_mode)(CaptureMode*);
-  CuResult (*memset_async)(CuDevicePointer, unsigned char value, size_t bytes, CuStream);
+  CuResult (*fill_words_async)(CuDevicePointer, unsigned value, size_t words, CuStream);
   CuResult (*tensor_map_encode_tiled)(TensorMap*, TensorMapType, unsigned rank, void* address,
                                       const uint64_t* dims, const uint64_t* stride_bytes,
                                       const unsigned* box, const unsigned* element_strides,

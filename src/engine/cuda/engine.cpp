@@ -6,13 +6,13 @@
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/f32_plan.h"
+#include "engine/cuda/host_values.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/kernel_units.h"
-#include "engine/cuda/load_gradient_stages.h"
+#include "engine/cuda/problem_stages.h"
 #include "engine/cuda/rms_norm.h"
 #include "engine/cuda/rms_norm_backward.h"
 #include "engine/cuda/rope.h"
-#include "engine/cuda/rope_stages.h"
 #include "engine/cuda/run_concurrently.h"
 
 namespace heddle::engine::cuda {
@@ -55,11 +55,14 @@ class CudaEngine final : public Engine {
   }
 
   static Result<std::shared_ptr<const Plan>> plan_on(const Device& device, const Problem& problem) {
-    const auto plan_step = [&device](const Problem& step) { return plan_on(device, step); };
+    if (std::vector<HostValue> values = host_values(problem); !values.empty()) {
+      HEDDLE_ASSIGN(auto plan, plan_on(device, with_values_on_device(problem, values)));
+      return plan_host_values(*driver(), std::move(plan), std::move(values));
+    }
+    if (const std::optional<Stages> stages = stages_of(problem, architecture_of(device))) {
+      return plan_stages(*stages, [&device](const Problem& step) { return plan_on(device, step); });
+    }
     if (const auto* forward = std::get_if<problem::AttentionProblem>(&problem)) {
-      if (const std::string architecture = architecture_of(device);
-          has_rope_stages(*forward, architecture))
-        return plan_stages(rope_stages(*forward, architecture), plan_step);
       if (device.compute_capability == 90) {
         auto hopper = plan_forward_sm90(*driver(), device, *forward);
         if (hopper.is_ok() && is_f32(forward->structure)) {
@@ -72,7 +75,6 @@ class CudaEngine final : public Engine {
       return plan_forward_sm80(*driver(), device, *forward);
     }
     if (const auto* backward = std::get_if<problem::AttentionBackwardProblem>(&problem)) {
-      if (has_rope_stages(*backward)) return plan_stages(rope_stages(*backward), plan_step);
       if (device.compute_capability == 90) {
         auto hopper = plan_backward_sm90(*driver(), device, *backward);
         if (hopper.is_ok() && is_f32(backward->structure.forward)) {
@@ -80,8 +82,6 @@ class CudaEngine final : public Engine {
           return plan_f32(*hopper, std::move(general));
         }
         if (hopper.is_ok() || hopper.status().code() != Code::graph_not_supported) return hopper;
-        if (has_hopper_stage(*backward))
-          return plan_stages(load_gradient_stages(*backward), plan_step);
       }
       return plan_backward_sm80(*driver(), device, *backward);
     }

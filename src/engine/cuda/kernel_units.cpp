@@ -7,11 +7,11 @@
 #include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
-#include "engine/cuda/load_gradient_stages.h"
+#include "engine/cuda/host_values.h"
+#include "engine/cuda/problem_stages.h"
 #include "engine/cuda/rms_norm.h"
 #include "engine/cuda/rms_norm_backward.h"
 #include "engine/cuda/rope.h"
-#include "engine/cuda/rope_stages.h"
 #include "engine/cuda/score_source.h"
 
 namespace heddle::engine::cuda {
@@ -52,8 +52,6 @@ Result<KernelUnit> hopper_unit(const AttentionBackwardProblem& problem) {
 
 Result<std::vector<KernelUnit>> units_of(const AttentionProblem& problem,
                                          const std::string& architecture) {
-  if (has_rope_stages(problem, architecture))
-    return units_of(rope_stages(problem, architecture), architecture);
   std::vector<KernelUnit> units;
   if (architecture == kHopperArchitecture) {
     const Result<KernelUnit> hopper = hopper_unit(problem);
@@ -75,7 +73,6 @@ Result<std::vector<KernelUnit>> units_of(const AttentionProblem& problem,
 
 Result<std::vector<KernelUnit>> units_of(const AttentionBackwardProblem& problem,
                                          const std::string& architecture) {
-  if (has_rope_stages(problem)) return units_of(rope_stages(problem), architecture);
   std::vector<KernelUnit> units;
   if (architecture == kHopperArchitecture) {
     const Result<KernelUnit> hopper = hopper_unit(problem);
@@ -84,8 +81,6 @@ Result<std::vector<KernelUnit>> units_of(const AttentionBackwardProblem& problem
       if (!is_f32(problem.structure.forward)) return units;
     } else if (hopper.status().code() != Code::graph_not_supported) {
       return hopper.status();
-    } else if (has_hopper_stage(problem)) {
-      return units_of(load_gradient_stages(problem), architecture);
     }
   }
   HEDDLE_ASSIGN(const std::vector<BackwardSm80Step> steps, configure_backward_sm80(problem));
@@ -180,8 +175,11 @@ Status check_architecture(const std::string& architecture) {
   return {};
 }
 
-Result<std::vector<KernelUnit>> kernel_units(const problem::Problem& problem,
+Result<std::vector<KernelUnit>> kernel_units(const problem::Problem& given,
                                              const std::string& architecture) {
+  const problem::Problem problem = with_values_on_device(given, host_values(given));
+  if (const std::optional<Stages> stages = stages_of(problem, architecture))
+    return units_of(*stages, architecture);
   return std::visit([&](const auto& one) { return units_of(one, architecture); }, problem);
 }
 

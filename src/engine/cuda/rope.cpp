@@ -73,6 +73,21 @@ class Operands {
   const RopeProblem& problem_;
 };
 
+/// Without tables nothing is turned.
+bool is_copy(const RopeProblem& problem) {
+  return problem.rope.rope_dim == 0 && problem.rope.angles == kAbsent &&
+         problem.rope.cosines == kAbsent;
+}
+
+Status check_counts(const Dims& dims) {
+  constexpr int64_t kMost = INT32_MAX;
+  if (dims[0] <= kMost && dims[1] <= kMost && dims[2] * dims[3] <= kMost - kThreads) return {};
+  return error(Code::graph_not_supported,
+               "cuda: rope x has dims {}; the kernel counts batch, heads and the elements of one "
+               "head in 31 bits",
+               to_string(dims));
+}
+
 Status check(const RopeProblem& problem) {
   const Operands operands(problem);
   const problem::Rope& rope = problem.rope;
@@ -113,6 +128,7 @@ Status check(const RopeProblem& problem) {
                  problem.scale);
   }
   const bool has_tables = rope.cosines != kAbsent && rope.sines != kAbsent;
+  if (is_copy(problem)) return check_counts(dims);
   if ((rope.angles != kAbsent) == has_tables) {
     return error(Code::invalid_value,
                  "cuda: rope takes angles, or cosines and sines, and not both");
@@ -130,14 +146,7 @@ Status check(const RopeProblem& problem) {
     HEDDLE_TRY(operands.check("positions", rope.positions, kIntegers,
                               {batch, 1, rope.positions_per_row ? dims[2] : 1, 1}, true));
   }
-  constexpr int64_t kMost = INT32_MAX;
-  if (dims[0] > kMost || dims[1] > kMost || dims[2] * dims[3] > kMost - kThreads) {
-    return error(Code::graph_not_supported,
-                 "cuda: rope x has dims {}; the kernel counts batch, heads and the elements of one "
-                 "head in 31 bits",
-                 to_string(dims));
-  }
-  return {};
+  return check_counts(dims);
 }
 
 /// Whether there are positions in device memory.
@@ -213,14 +222,16 @@ Status RopePlan::make(const Driver& driver, const Device& device) {
   a.y_offsets_are_64_bit = is_64_bit(operands.type(problem_.y).ragged_offsets);
   a.lengths_are_64_bit = is_64_bit(problem_.lengths);
   a.lengths_cumulative = problem_.lengths_cumulative;
-  const OperandId first = rope.angles != kAbsent ? rope.angles : rope.cosines;
-  a.first_stride[0] = operands.stride(first, 0);
-  a.first_stride[1] = operands.stride(first, 3);
+  if (const OperandId first = rope.angles != kAbsent ? rope.angles : rope.cosines;
+      first != kAbsent) {
+    a.first_stride[0] = operands.stride(first, 0);
+    a.first_stride[1] = operands.stride(first, 3);
+    a.table_rows = operands.layout(first).dims[0];
+  }
   if (rope.sines != kAbsent) {
     a.second_stride[0] = operands.stride(rope.sines, 0);
     a.second_stride[1] = operands.stride(rope.sines, 3);
   }
-  a.table_rows = operands.layout(first).dims[0];
   if (reads_positions(problem_)) {
     a.position_batch_stride = operands.stride(rope.positions, 0);
     a.position_row_stride = operands.stride(rope.positions, 2);
@@ -343,7 +354,7 @@ KernelUnit rope_unit(const RopeProblem& problem, const RopeConfig& config) {
       "}}\n",
       device_type(operands.type(problem.x).dtype), device_type(operands.type(problem.y).dtype),
       config.wide ? "double" : "float", config.pairs, config.aligned, is_interleaved(problem),
-      problem.rope.angles == kAbsent, problem.inverse, reads_positions(problem),
+      problem.rope.cosines != kAbsent, problem.inverse, reads_positions(problem),
       problem.rope.positions_per_row, config.ragged, kThreads, kKernelName);
   return {kKernelName, source};
 }

@@ -2,116 +2,64 @@
 
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/stages_builder.h"
 
 namespace heddle::engine::cuda {
 namespace {
 
 using problem::AttentionBackwardProblem;
 using problem::AttentionProblem;
-using problem::AttentionSizes;
 using problem::AttentionStructure;
 using problem::kAbsent;
 using problem::OperandId;
 using problem::Rope;
 using problem::RopeProblem;
 
-struct Lengths {
-  OperandId operand;
-  bool cumulative;
-};
+RopeProblem rotation(OperandId x, OperandId y, Rope rope, double scale, bool inverse) {
+  rope.rotated = kAbsent;
+  RopeProblem problem;
+  problem.x = x;
+  problem.y = y;
+  problem.rope = rope;
+  problem.scale = scale;
+  problem.inverse = inverse;
+  return problem;
+}
 
-/// The stages under construction, over the operands of `structure` and what they grow by.
-class Builder {
- public:
-  Builder(AttentionStructure& structure, AttentionSizes& sizes)
-      : structure_(structure), sizes_(sizes) {}
+/// Rotates `x` before the attention reads it, and has that read the result.
+void rotate(StagesBuilder& build, OperandId& x, std::optional<Rope>& rope, double scale) {
+  if (!rope) return;
+  const OperandId y =
+      rope->rotated != kAbsent ? rope->rotated : build.temporary_like(x, build.type(x).dtype);
+  build.before(rotation(x, y, *rope, scale, false));
+  x = y;
+  rope.reset();
+}
 
-  /// Notes that `x` is rotated before the attention reads it, and has that read the result.
-  void rotate(OperandId& x, std::optional<Rope>& rope, double scale) {
-    if (!rope) return;
-    const OperandId y = rope->rotated != kAbsent ? rope->rotated : temporary_like(x, x);
-    before_.push_back(stage(x, y, *rope, scale, false));
-    x = y;
-    rope.reset();
-  }
-
-  /// Notes that gradient `x` is turned back after the attention has written it.
-  /// What follows a ragged sequence may be no gradient: it ends at its length.
-  void turn_back(OperandId& x, OperandId input, std::optional<Rope>& rope, double scale,
-                 const Lengths& lengths) {
-    if (!rope) return;
-    if (x != kAbsent) {
-      const OperandId y = x;
-      if (rope->rotated != kAbsent) {
-        x = rope->rotated;
-      } else if (type(x).dtype != type(input).dtype) {
-        x = temporary_like(x, input);
-      }
-      after_.push_back(stage(x, y, *rope, scale, true));
-      if (type(y).ragged_offsets != kAbsent) {
-        after_.back().lengths = lengths.operand;
-        after_.back().lengths_cumulative = lengths.cumulative;
-      }
+/// Turns gradient `x` back after the attention has written it.
+void turn_back(StagesBuilder& build, OperandId& x, OperandId input, std::optional<Rope>& rope,
+               double scale, const SideLengths& lengths) {
+  if (!rope) return;
+  if (x != kAbsent) {
+    const OperandId y = x;
+    if (rope->rotated != kAbsent) {
+      x = rope->rotated;
+    } else if (build.type(x).dtype != build.type(input).dtype) {
+      x = build.temporary_like(x, build.type(input).dtype);
     }
-    rope.reset();
+    RopeProblem step = rotation(x, y, *rope, scale, true);
+    end_at(lengths, build.type(y), step);
+    build.after(std::move(step));
   }
-
-  /// Before, `attention` and after; each is given the whole list of operands.
-  Stages finish(Problem attention) && {
-    Stages stages;
-    const auto add = [&](std::vector<RopeProblem>& ropes) {
-      for (RopeProblem& rope : ropes) {
-        rope.operands = structure_.operands;
-        rope.layouts = sizes_.layouts;
-        stages.steps.emplace_back(std::move(rope));
-      }
-    };
-    add(before_);
-    stages.steps.push_back(std::move(attention));
-    add(after_);
-    stages.temporary_bytes = std::move(temporary_bytes_);
-    stages.operand_count = structure_.operands.size();
-    return stages;
-  }
-
- private:
-  problem::OperandType& type(OperandId id) { return structure_.operands[static_cast<size_t>(id)]; }
-
-  /// A dense operand with the dims of `shape` and the type of `element`.
-  OperandId temporary_like(OperandId shape, OperandId element) {
-    const Dims dims = sizes_.layouts[static_cast<size_t>(shape)].dims;
-    const DataType dtype = type(element).dtype;
-    Dims strides = *dense_strides(dims);
-    for (int i = 0; i < dims.rank(); ++i) strides[i] = dims[i] == 1 ? 0 : strides[i];
-    structure_.operands.push_back({.dtype = dtype});
-    sizes_.layouts.push_back({.dims = dims, .strides = strides});
-    temporary_bytes_.push_back(element_count(dims).value_or(0) * size_of(dtype));
-    return static_cast<OperandId>(structure_.operands.size()) - 1;
-  }
-
-  static RopeProblem stage(OperandId x, OperandId y, Rope rope, double scale, bool inverse) {
-    rope.rotated = kAbsent;
-    RopeProblem problem;
-    problem.x = x;
-    problem.y = y;
-    problem.rope = rope;
-    problem.scale = scale;
-    problem.inverse = inverse;
-    return problem;
-  }
-
-  AttentionStructure& structure_;
-  AttentionSizes& sizes_;
-  std::vector<RopeProblem> before_, after_;
-  std::vector<int64_t> temporary_bytes_;
-};
+  rope.reset();
+}
 
 Stages forward_stages(const AttentionProblem& problem, bool rotate_queries) {
   AttentionProblem attention = problem;
   AttentionStructure& structure = attention.structure;
-  Builder build(structure, attention.sizes);
-  if (rotate_queries) build.rotate(structure.q, structure.q_rope, attention.sizes.q_rope_scale);
-  build.rotate(structure.k, structure.k_rope, attention.sizes.k_rope_scale);
+  StagesBuilder build(structure, attention.sizes);
+  if (rotate_queries) rotate(build, structure.q, structure.q_rope, attention.sizes.q_rope_scale);
+  rotate(build, structure.k, structure.k_rope, attention.sizes.k_rope_scale);
   return std::move(build).finish(attention);
 }
 
@@ -141,13 +89,13 @@ Stages rope_stages(const AttentionBackwardProblem& problem) {
   AttentionBackwardProblem attention = problem;
   problem::AttentionBackwardStructure& structure = attention.structure;
   AttentionStructure& forward = structure.forward;
-  Builder build(forward, attention.sizes);
-  build.rotate(forward.q, forward.q_rope, attention.sizes.q_rope_scale);
-  build.rotate(forward.k, forward.k_rope, attention.sizes.k_rope_scale);
-  build.turn_back(structure.d_q, forward.q, structure.d_q_rope, problem.d_q_rope_scale,
-                  {forward.q_lengths, forward.q_lengths_cumulative});
-  build.turn_back(structure.d_k, forward.k, structure.d_k_rope, problem.d_k_rope_scale,
-                  {forward.kv_lengths, forward.kv_lengths_cumulative});
+  StagesBuilder build(forward, attention.sizes);
+  rotate(build, forward.q, forward.q_rope, attention.sizes.q_rope_scale);
+  rotate(build, forward.k, forward.k_rope, attention.sizes.k_rope_scale);
+  turn_back(build, structure.d_q, forward.q, structure.d_q_rope, problem.d_q_rope_scale,
+            SideLengths::of_queries(forward));
+  turn_back(build, structure.d_k, forward.k, structure.d_k_rope, problem.d_k_rope_scale,
+            SideLengths::of_keys(forward));
   return std::move(build).finish(attention);
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "attention/parameters.h"
+#include "engine/cuda/attention_sm80.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -19,10 +20,6 @@ using problem::ScoreOp;
 std::string constant_source(double value) {
   return fmt::format("__uint_as_float(0x{:08x}u)",
                      std::bit_cast<uint32_t>(static_cast<float>(value)));
-}
-
-bool is_f32(const AttentionStructure& structure) {
-  return structure.operands[static_cast<size_t>(structure.q)].dtype == DataType::f32;
 }
 
 std::string node_source(const ScoreNode& node, const AttentionStructure& structure,

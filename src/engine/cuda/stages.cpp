@@ -6,8 +6,6 @@
 namespace heddle::engine::cuda {
 namespace {
 
-// The stack of an execution holds as many pointers: those of api::Executable, and the temporaries.
-constexpr size_t kMostOperands = 128 + 4;
 constexpr int64_t kAlignment = 256;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }

@@ -10,6 +10,9 @@
 
 namespace heddle::engine::cuda {
 
+/// The stack of an execution holds as many pointers: those of api::Executable, and temporaries.
+inline constexpr size_t kMostOperands = 128 + 16;
+
 struct Stages {
   std::vector<Problem> steps;            ///< in the order they run
   std::vector<int64_t> temporary_bytes;  ///< of each temporary

@@ -121,8 +121,9 @@ CuResult cuLaunchKernelEx(const LaunchConfig* launch, CuKernel kernel, void**, v
   return kCudaSuccess;
 }
 CuResult cuThreadExchangeStreamCaptureMode(CaptureMode*) { return kCudaSuccess; }
-CuResult cuMemsetD8Async(CuDevicePointer at, unsigned char, size_t bytes, CuStream) {
-  if (at == 0 && bytes > 0) return kInvalidValue;
+CuResult cuMemsetD32Async(CuDevicePointer at, unsigned value, size_t words, CuStream) {
+  if (at % 4 != 0 || (at == 0 && words > 0)) return kInvalidValue;
+  calls.filled = value;
   ++calls.memsets;
   return kCudaSuccess;
 }

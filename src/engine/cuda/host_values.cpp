@@ -1,0 +1,174 @@
+#include "engine/cuda/host_values.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "engine/cuda/stages.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+using problem::AttentionBackwardProblem;
+using problem::AttentionProblem;
+using problem::AttentionStructure;
+using problem::OperandId;
+using problem::OperandType;
+using problem::Rope;
+
+// A cell of the workspace for each value.
+constexpr int64_t kCellBytes = 16;
+
+template <class Any>
+auto& operands_of(Any& problem) {
+  if constexpr (requires { problem.structure.forward; }) {
+    return problem.structure.forward.operands;
+  } else if constexpr (requires { problem.structure; }) {
+    return problem.structure.operands;
+  } else {
+    return problem.operands;
+  }
+}
+
+/// A rope takes an offset into its table by value, but no positions row by row.
+OperandId offset_of(const Rope& rope) {
+  return rope.positions_per_row ? problem::kAbsent : rope.positions;
+}
+OperandId offset_of(const std::optional<Rope>& rope) {
+  return rope ? offset_of(*rope) : problem::kAbsent;
+}
+
+/// What kernels read from device memory, some of it perhaps by another name as well.
+void add_loads(const problem::ScoreExpression& expression, std::vector<OperandId>& ids) {
+  for (const problem::ScoreNode& node : expression.nodes) ids.push_back(node.operand);
+}
+std::vector<OperandId> read_on_device(const AttentionStructure& structure) {
+  std::vector<OperandId> ids{structure.sink,         structure.q_lengths,
+                             structure.kv_lengths,   structure.block_mask,
+                             structure.dropout.mask, structure.dropout.streams};
+  for (const problem::KeyBound& bound : structure.bounds) ids.push_back(bound.operand);
+  add_loads(structure.score, ids);
+  return ids;
+}
+std::vector<OperandId> read_on_device(const AttentionProblem& problem) {
+  return read_on_device(problem.structure);
+}
+std::vector<OperandId> read_on_device(const AttentionBackwardProblem& problem) {
+  std::vector<OperandId> ids = read_on_device(problem.structure.forward);
+  add_loads(problem.structure.d_dot, ids);
+  for (const problem::LoadGradient& wanted : problem.structure.load_gradients)
+    add_loads(wanted.derivative, ids);
+  return ids;
+}
+template <class Streaming>
+std::vector<OperandId> read_on_device(const Streaming&) {
+  return {};
+}
+
+std::vector<OperandId> taken_by_value(const AttentionStructure& structure) {
+  return {structure.scale,          structure.dropout.mask_scale, structure.dropout.seed,
+          structure.dropout.offset, offset_of(structure.q_rope),  offset_of(structure.k_rope)};
+}
+std::vector<OperandId> taken_by_value(const AttentionProblem& problem) {
+  return taken_by_value(problem.structure);
+}
+std::vector<OperandId> taken_by_value(const AttentionBackwardProblem& problem) {
+  std::vector<OperandId> ids = taken_by_value(problem.structure.forward);
+  ids.push_back(offset_of(problem.structure.d_q_rope));
+  ids.push_back(offset_of(problem.structure.d_k_rope));
+  return ids;
+}
+std::vector<OperandId> taken_by_value(const problem::NormProblem& problem) {
+  return {problem.epsilon};
+}
+std::vector<OperandId> taken_by_value(const problem::NormBackwardProblem&) { return {}; }
+std::vector<OperandId> taken_by_value(const problem::RopeProblem& problem) {
+  return {offset_of(problem.rope)};
+}
+
+bool contains(const std::vector<OperandId>& ids, OperandId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+class HostValuesPlan final : public Plan {
+ public:
+  HostValuesPlan(const Driver& driver, std::shared_ptr<const Plan> plan,
+                 std::vector<HostValue> values)
+      : driver_(driver),
+        plan_(std::move(plan)),
+        values_(std::move(values)),
+        plan_at_((static_cast<int64_t>(values_.size()) * kCellBytes + 255) / 256 * 256) {}
+
+  int64_t workspace_bytes() const override { return plan_at_ + plan_->workspace_bytes(); }
+
+  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
+    char* const scratch = static_cast<char*>(workspace);
+    std::array<void*, kMostOperands> all;
+    std::copy(buffers.begin(), buffers.end(), all.begin());
+    for (size_t n = 0; n < values_.size(); ++n) {
+      const auto& [id, dtype] = values_[n];
+      char* const cell = scratch + static_cast<int64_t>(n) * kCellBytes;
+      HEDDLE_TRY(
+          write(dtype, buffers[static_cast<size_t>(id)], cell, static_cast<CuStream>(stream)));
+      all[static_cast<size_t>(id)] = cell;
+    }
+    return plan_->execute({all.data(), buffers.size()}, scratch + plan_at_, stream);
+  }
+
+  std::string description() const override { return plan_->description(); }
+
+ private:
+  /// By fills, which take the value with the call: a copy would read it when the stream gets there.
+  Status write(DataType dtype, const void* value, char* cell, CuStream stream) const {
+    std::array<unsigned, 2> words{};
+    std::memcpy(words.data(), value, static_cast<size_t>(size_of(dtype)));
+    for (size_t n = 0; n < static_cast<size_t>(size_of(dtype) + 3) / 4; ++n) {
+      HEDDLE_TRY(
+          driver_.check(driver_.fill_words_async(reinterpret_cast<CuDevicePointer>(cell) + 4 * n,
+                                                 words[n], 1, stream),
+                        "cuMemsetD32Async"));
+    }
+    return {};
+  }
+
+  const Driver& driver_;
+  std::shared_ptr<const Plan> plan_;
+  std::vector<HostValue> values_;
+  int64_t plan_at_;  ///< in the workspace
+};
+
+}  // namespace
+
+std::vector<HostValue> host_values(const Problem& problem) {
+  return std::visit(
+      [](const auto& one) {
+        std::vector<HostValue> values;
+        const std::vector<OperandId> by_value = taken_by_value(one), read = read_on_device(one);
+        const std::vector<OperandType>& operands = operands_of(one);
+        for (size_t n = 0; n < operands.size(); ++n) {
+          const auto id = static_cast<OperandId>(n);
+          if (operands[n].on_host && (!contains(by_value, id) || contains(read, id)))
+            values.push_back({id, operands[n].dtype});
+        }
+        return values;
+      },
+      problem);
+}
+
+Problem with_values_on_device(Problem problem, const std::vector<HostValue>& values) {
+  std::visit(
+      [&values](auto& one) {
+        for (const HostValue& value : values)
+          operands_of(one)[static_cast<size_t>(value.id)].on_host = false;
+      },
+      problem);
+  return problem;
+}
+
+Result<std::shared_ptr<const Plan>> plan_host_values(const Driver& driver,
+                                                     std::shared_ptr<const Plan> plan,
+                                                     std::vector<HostValue> values) {
+  return std::make_shared<const HostValuesPlan>(driver, std::move(plan), std::move(values));
+}
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,45 @@
+#include "engine/cuda/stages_builder.h"
+
+namespace heddle::engine::cuda {
+
+using problem::OperandId;
+using problem::RopeProblem;
+
+OperandId StagesBuilder::temporary_like(OperandId shape, DataType dtype) {
+  const Dims dims = sizes_.layouts[static_cast<size_t>(shape)].dims;
+  Dims strides = *dense_strides(dims);
+  for (int i = 0; i < dims.rank(); ++i) strides[i] = dims[i] == 1 ? 0 : strides[i];
+  structure_.operands.push_back({.dtype = dtype});
+  sizes_.layouts.push_back({.dims = dims, .strides = strides});
+  temporary_bytes_.push_back(element_count(dims).value_or(0) * size_of(dtype));
+  return static_cast<OperandId>(structure_.operands.size()) - 1;
+}
+
+void StagesBuilder::add(std::vector<RopeProblem>& steps, Stages& stages) {
+  for (RopeProblem& step : steps) {
+    step.operands = structure_.operands;
+    step.layouts = sizes_.layouts;
+    // Pages are copied as they lie, by whatever table they are read.
+    for (OperandId id : {step.x, step.y})
+      step.operands[static_cast<size_t>(id)].page_table = problem::kAbsent;
+    stages.steps.emplace_back(std::move(step));
+  }
+}
+
+Stages StagesBuilder::finish(Problem attention) && {
+  Stages stages;
+  add(before_, stages);
+  stages.steps.push_back(std::move(attention));
+  add(after_, stages);
+  stages.temporary_bytes = std::move(temporary_bytes_);
+  stages.operand_count = structure_.operands.size();
+  return stages;
+}
+
+void end_at(const SideLengths& lengths, const problem::OperandType& type, RopeProblem& step) {
+  if (type.ragged_offsets == problem::kAbsent) return;
+  step.lengths = lengths.operand;
+  step.lengths_cumulative = lengths.cumulative;
+}
+
+}  // namespace heddle::engine::cuda

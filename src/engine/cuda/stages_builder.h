@@ -1,0 +1,54 @@
+// The stages of an attention under construction: what is done to its tensors before and after it.
+#pragma once
+
+#include "engine/cuda/stages.h"
+
+namespace heddle::engine::cuda {
+
+class StagesBuilder {
+ public:
+  /// Over the operands of `structure` and what they grow by.
+  StagesBuilder(problem::AttentionStructure& structure, problem::AttentionSizes& sizes)
+      : structure_(structure), sizes_(sizes) {}
+
+  problem::OperandType& type(problem::OperandId id) {
+    return structure_.operands[static_cast<size_t>(id)];
+  }
+  /// A dense operand with the dims of `shape`.
+  problem::OperandId temporary_like(problem::OperandId shape, DataType dtype);
+
+  /// Steps over the operands as they are at the end.
+  void before(problem::RopeProblem step) { before_.push_back(std::move(step)); }
+  void after(problem::RopeProblem step) { after_.push_back(std::move(step)); }
+
+  /// Before, `attention` and after; each is given the whole list of operands.
+  Stages finish(Problem attention) &&;
+
+ private:
+  void add(std::vector<problem::RopeProblem>& steps, Stages& stages);
+
+  problem::AttentionStructure& structure_;
+  problem::AttentionSizes& sizes_;
+  std::vector<problem::RopeProblem> before_, after_;
+  std::vector<int64_t> temporary_bytes_;
+};
+
+/// The lengths of a side of an attention, if it has some.
+struct SideLengths {
+  problem::OperandId operand = problem::kAbsent;
+  bool cumulative = false;
+
+  static SideLengths of_queries(const problem::AttentionStructure& structure) {
+    return {structure.q_lengths, structure.q_lengths_cumulative};
+  }
+  static SideLengths of_keys(const problem::AttentionStructure& structure) {
+    return {structure.kv_lengths, structure.kv_lengths_cumulative};
+  }
+};
+
+/// Has a step that writes a ragged tensor of `type` end at its lengths: what an attention left
+/// behind them is no result of its.
+void end_at(const SideLengths& lengths, const problem::OperandType& type,
+            problem::RopeProblem& step);
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,88 @@
+#include "engine/cuda/wide_stages.h"
+
+#include <algorithm>
+
+#include "engine/cuda/stages_builder.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+using problem::AttentionBackwardProblem;
+using problem::AttentionProblem;
+using problem::AttentionStructure;
+using problem::kAbsent;
+using problem::OperandId;
+using problem::RopeProblem;
+
+bool has_wide(const AttentionStructure& structure, std::initializer_list<OperandId> others) {
+  const auto type = [&](OperandId id) { return structure.operands[static_cast<size_t>(id)].dtype; };
+  const DataType q = type(structure.q);
+  return (q == DataType::bf16 || q == DataType::f16) &&
+         std::any_of(others.begin(), others.end(),
+                     [&](OperandId id) { return id != kAbsent && type(id) == DataType::f32; });
+}
+
+/// A rope that turns nothing: it copies, from one type to another.
+RopeProblem copy(OperandId from, OperandId to) {
+  RopeProblem step;
+  step.x = from;
+  step.y = to;
+  return step;
+}
+
+class Widener {
+ public:
+  explicit Widener(StagesBuilder& build) : build_(build) {}
+
+  void input(OperandId& id) {
+    if (id == kAbsent || build_.type(id).dtype == DataType::f32) return;
+    const OperandId wide = build_.temporary_like(id, DataType::f32);
+    build_.type(wide).page_table = build_.type(id).page_table;
+    build_.before(copy(id, wide));
+    id = wide;
+  }
+  void output(OperandId& id, const SideLengths& lengths) {
+    if (id == kAbsent || build_.type(id).dtype == DataType::f32) return;
+    RopeProblem step = copy(build_.temporary_like(id, DataType::f32), id);
+    end_at(lengths, build_.type(id), step);
+    id = step.x;
+    build_.after(std::move(step));
+  }
+
+ private:
+  StagesBuilder& build_;
+};
+
+}  // namespace
+
+bool has_wide_stages(const AttentionProblem& problem) {
+  return has_wide(problem.structure, {problem.structure.o});
+}
+bool has_wide_stages(const AttentionBackwardProblem& problem) {
+  const problem::AttentionBackwardStructure& s = problem.structure;
+  return has_wide(s.forward, {s.forward.o, s.d_o, s.d_q, s.d_k, s.d_v});
+}
+
+Stages wide_stages(const AttentionProblem& problem) {
+  AttentionProblem attention = problem;
+  AttentionStructure& s = attention.structure;
+  StagesBuilder build(s, attention.sizes);
+  Widener widen(build);
+  for (OperandId* id : {&s.q, &s.k, &s.v}) widen.input(*id);
+  widen.output(s.o, SideLengths::of_queries(s));
+  return std::move(build).finish(attention);
+}
+
+Stages wide_stages(const AttentionBackwardProblem& problem) {
+  AttentionBackwardProblem attention = problem;
+  problem::AttentionBackwardStructure& s = attention.structure;
+  AttentionStructure& forward = s.forward;
+  StagesBuilder build(forward, attention.sizes);
+  Widener widen(build);
+  for (OperandId* id : {&forward.q, &forward.k, &forward.v, &forward.o, &s.d_o}) widen.input(*id);
+  widen.output(s.d_q, SideLengths::of_queries(forward));
+  for (OperandId* id : {&s.d_k, &s.d_v}) widen.output(*id, SideLengths::of_keys(forward));
+  return std::move(build).finish(attention);
+}
+
+}  // namespace heddle::engine::cuda
