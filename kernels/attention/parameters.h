@@ -32,8 +32,8 @@ struct Bound {
   Tensor operand;  ///< of Anchor::operand, i32 or i64 by offsets_are_64_bit
 };
 
-inline constexpr int kMaxBounds = 6;
-inline constexpr int kMaxLoads = 6;
+inline constexpr int kMaxBounds = 8;
+inline constexpr int kMaxLoads = 12;
 
 /// A one-element operand in device or pass-by-value memory.
 struct Scalar {
