@@ -55,6 +55,14 @@ constexpr Format kFloat16{5, 10, true};
 constexpr Format kF8e4m3{4, 3, false};
 constexpr Format kF8e5m2{5, 2, true};
 
+// The definition converts billions of numbers in a test: both ways are integer operations, without
+// ldexp, ilogb and nearbyint.
+constexpr int kDoubleBias = 1023, kDoubleMantissa = 52;
+
+double power_of_two(int exponent) {
+  return std::bit_cast<double>(static_cast<uint64_t>(exponent + kDoubleBias) << kDoubleMantissa);
+}
+
 double decode(const Format& format, uint32_t bits) {
   const uint32_t sign = bits >> (format.exponent_bits + format.mantissa_bits);
   const int exponent = static_cast<int>((bits >> format.mantissa_bits) & format.exponent_mask());
@@ -68,10 +76,11 @@ double decode(const Format& format, uint32_t bits) {
   } else if (!format.has_infinity && magnitude_bits == format.nan()) {
     magnitude = std::numeric_limits<double>::quiet_NaN();
   } else if (exponent == 0) {
-    magnitude = std::ldexp(static_cast<double>(mantissa), 1 - format.bias() - format.mantissa_bits);
+    magnitude = mantissa * power_of_two(1 - format.bias() - format.mantissa_bits);
   } else {
-    magnitude = std::ldexp(static_cast<double>(mantissa | (1u << format.mantissa_bits)),
-                           exponent - format.bias() - format.mantissa_bits);
+    magnitude = std::bit_cast<double>(
+        static_cast<uint64_t>(exponent - format.bias() + kDoubleBias) << kDoubleMantissa |
+        static_cast<uint64_t>(mantissa) << (kDoubleMantissa - format.mantissa_bits));
   }
   return sign ? -magnitude : magnitude;
 }
@@ -79,16 +88,23 @@ double decode(const Format& format, uint32_t bits) {
 uint32_t encode(const Format& format, double x) {
   const uint32_t sign = std::signbit(x) ? 1u << (format.exponent_bits + format.mantissa_bits) : 0;
   if (std::isnan(x)) return sign | format.nan();
-  const double magnitude = std::fabs(x);
-  if (std::isinf(magnitude)) return sign | format.infinity();
-  if (magnitude == 0) return sign;
-  // The unit in the last place at this magnitude (the subnormal one below the normal range);
-  // nearbyint then rounds to nearest even, and a carry into the next binade is the right bits.
-  const int exponent = std::max(std::ilogb(magnitude), 1 - format.bias());
-  const double units = std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent));
-  const uint32_t hidden = 1u << format.mantissa_bits;
-  const int64_t bits = (static_cast<int64_t>(exponent + format.bias()) << format.mantissa_bits) +
-                       static_cast<int64_t>(units) - hidden;
+  if (std::isinf(x)) return sign | format.infinity();
+  const uint64_t number = std::bit_cast<uint64_t>(std::fabs(x));
+  const int double_exponent = static_cast<int>(number >> kDoubleMantissa) - kDoubleBias;
+  if (double_exponent == -kDoubleBias) return sign;  // 0, or far below half the smallest number
+  // The unit in the last place at this magnitude (the subnormal one below the normal range) is bit
+  // `unit` of the double's significand. It rounds to nearest even, and a carry into the next binade
+  // is the right bits.
+  const int exponent = std::max(double_exponent, 1 - format.bias());
+  const int unit = kDoubleMantissa - format.mantissa_bits + exponent - double_exponent;
+  if (unit > kDoubleMantissa + 1) return sign;  // below half a unit
+  const uint64_t implicit = uint64_t{1} << kDoubleMantissa;
+  const uint64_t significand = implicit | (number & (implicit - 1));
+  const uint64_t half_or_less = (uint64_t{1} << (unit - 1)) - 1 + (significand >> unit & 1);
+  const auto units = static_cast<int64_t>((significand + half_or_less) >> unit);
+  const int64_t hidden = int64_t{1} << format.mantissa_bits;
+  const int64_t bits =
+      (static_cast<int64_t>(exponent + format.bias()) << format.mantissa_bits) + units - hidden;
   return sign | (bits > static_cast<int64_t>(format.largest()) ? format.infinity()
                                                                : static_cast<uint32_t>(bits));
 }

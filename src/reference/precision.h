@@ -36,6 +36,7 @@ struct Matrix {
   double operator()(int64_t i, int64_t j) const {
     return values[static_cast<size_t>(i * columns + j)];
   }
+  double* row(int64_t i) { return values.data() + i * columns; }
   const double* row(int64_t i) const { return values.data() + i * columns; }
 
   int64_t rows, columns;
@@ -52,6 +53,17 @@ inline double dot(const double* a, const double* b, int64_t n, Precision precisi
   float sum = 0;
   for (int64_t d = 0; d < n; ++d) sum += static_cast<float>(a[d]) * static_cast<float>(b[d]);
   return sum;
+}
+
+/// to[d] += factor * from[d].
+inline void add_multiple(double* to, double factor, const double* from, int64_t n,
+                         Precision precision) {
+  // A loop of each kind, so that the compiler adds several elements at a time.
+  if (precision.is_exact()) {
+    for (int64_t d = 0; d < n; ++d) to[d] += factor * from[d];
+  } else {
+    for (int64_t d = 0; d < n; ++d) to[d] = static_cast<float>(to[d] + factor * from[d]);
+  }
 }
 
 }  // namespace heddle::reference

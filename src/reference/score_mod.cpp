@@ -1,7 +1,8 @@
 #include "reference/score_mod.h"
 
 #include <cmath>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace heddle::reference {
 
@@ -12,7 +13,26 @@ using graph::TensorId;
 
 namespace {
 
-using Slots = std::unordered_map<TensorId, double>;
+/// Values of a modifier's own tensors: few enough to look through.
+class Slots {
+ public:
+  bool contains(TensorId id) const { return place(id) < slots_.size(); }
+  double at(TensorId id) const { return slots_[place(id)].second; }
+  /// 0 at first.
+  double& operator[](TensorId id) {
+    const size_t n = place(id);
+    if (n == slots_.size()) slots_.emplace_back(id, 0);
+    return slots_[n].second;
+  }
+
+ private:
+  size_t place(TensorId id) const {
+    size_t n = 0;
+    while (n < slots_.size() && slots_[n].first != id) ++n;
+    return n;
+  }
+  std::vector<std::pair<TensorId, double>> slots_;
+};
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
@@ -151,8 +171,7 @@ Partials partials(PointwiseMode mode, double a, double b) {
 }
 
 double input(const Slots& slots, TensorId id, const Cell& cell, const Values& values) {
-  const auto slot = slots.find(id);
-  return slot != slots.end() ? slot->second : values.read(id, cell.b, cell.h, cell.i, cell.j);
+  return slots.contains(id) ? slots.at(id) : values.read(id, cell.b, cell.h, cell.i, cell.j);
 }
 
 double evaluate(const Pointwise& op, const Slots& slots, const Cell& cell, const Values& values) {
@@ -189,20 +208,20 @@ double given_score_gradient(const ScoreModifier& bprop, const ScoreModifier* for
 double modified_score_gradient(const ScoreModifier& modifier, double score, double gradient,
                                const Cell& cell, const Values& values) {
   const Slots slots = evaluate_all(modifier, score, cell, values);
-  Slots gradients{{modifier.score_out, gradient}};
+  Slots gradients;
+  gradients[modifier.score_out] = gradient;
   for (auto op = modifier.ops.rbegin(); op != modifier.ops.rend(); ++op) {
-    const auto at_output = gradients.find(op->output);
-    if (at_output == gradients.end() || op->inputs.empty()) continue;
+    if (!gradients.contains(op->output) || op->inputs.empty()) continue;
+    const double at_output = gradients.at(op->output);
     double x[3] = {};
     for (size_t n = 0; n < op->inputs.size(); ++n) x[n] = input(slots, op->inputs[n], cell, values);
     const Partials partial = partials(op->mode, x[0], x[1]);
     const double by_input[3] = {partial.a, partial.b, partial.c};
     for (size_t n = 0; n < op->inputs.size(); ++n) {
-      if (by_input[n] != 0) gradients[op->inputs[n]] += at_output->second * by_input[n];
+      if (by_input[n] != 0) gradients[op->inputs[n]] += at_output * by_input[n];
     }
   }
-  const auto found = gradients.find(modifier.score_in);
-  return found != gradients.end() ? found->second : 0;
+  return gradients[modifier.score_in];
 }
 
 }  // namespace heddle::reference

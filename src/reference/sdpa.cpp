@@ -79,7 +79,7 @@ void sdpa(const graph::Sdpa& op, Values& values) {
         for (int64_t j = 0; j < lengths.kv; ++j) {
           if (row.probability[j] == 0) continue;
           const double p = round(row.probability[j] * dropout_factor(a, {b, h, i, j}, values));
-          for (int64_t d = 0; d < v.columns; ++d) o[d] = round.accumulated(o[d] + p * v(j, d));
+          add_multiple(o.data(), p, v.row(j), v.columns, round);
         }
         for (int64_t d = 0; d < v.columns; ++d) values.write(op.o, o[d], b, h, i, d);
         write_statistics(op, row, b, h, i, values);

@@ -80,13 +80,9 @@ void sdpa_backward(const graph::SdpaBackward& op, Values& values) {
           values.add(op.d_bias, d_score, b, h, i, j);
           const double d_dot =
               round(scale * through_score_mod(op, d_score, scores.scaled_dot(i, j), cell, values));
-          for (int64_t d = 0; d < q.columns; ++d) {
-            d_q(i, d) = round.accumulated(d_q(i, d) + d_dot * k(j, d));
-            d_k(j, d) = round.accumulated(d_k(j, d) + d_dot * q(i, d));
-          }
-          for (int64_t d = 0; d < v.columns; ++d) {
-            d_v(j, d) = round.accumulated(d_v(j, d) + round(p * keep) * d_o(i, d));
-          }
+          add_multiple(d_q.row(i), d_dot, k.row(j), q.columns, round);
+          add_multiple(d_k.row(j), d_dot, q.row(i), q.columns, round);
+          add_multiple(d_v.row(j), round(p * keep), d_o.row(i), v.columns, round);
         }
       }
       const auto accumulate = [&](graph::TensorId id, const Matrix& m, int64_t head) {
