@@ -16,6 +16,19 @@ inline constexpr float kLn2 = 0.6931471805599453f;
 
 HEDDLE_DEVICE float minus_infinity() { return __int_as_float(0xff800000); }
 
+/// src/core/lost_weights.h: whether a row's log-sum-exp, in natural units, says too little to
+/// recompute its weights. Of scores that are more than dot products.
+HEDDLE_DEVICE bool weights_are_lost(float log_sum_exp) { return log_sum_exp <= -8388608.0f; }
+
+/// A score of any size in log2 units, where equal ones stay equal, finite ones finite. Cutting off
+/// costs one instruction; f32 problems (`kExact`) would notice.
+template <bool kExact>
+HEDDLE_DEVICE float in_log2(float score, float to_log2) {
+  if constexpr (!kExact) return ptx::multiply_toward_zero(score, to_log2);
+  const float least = __int_as_float(0xff7fffff), product = __fmul_rn(score, to_log2);
+  return score == minus_infinity() ? score : ptx::max(product, least);
+}
+
 /// log(2^reference * sum), or its log2; -inf of no terms. The approximate logarithm errs by 2^-22,
 /// which f32 problems (`kExact`) would notice.
 template <bool kExact>

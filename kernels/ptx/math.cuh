@@ -44,6 +44,13 @@ HEDDLE_DEVICE float fma(float a, float b, float c) {
   return y;
 }
 
+/// a * b cut off instead of rounded: what is too large for an f32 becomes the largest one.
+HEDDLE_DEVICE float multiply_toward_zero(float a, float b) {
+  float y;
+  asm("mul.rz.ftz.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
 /// Two f32 rounded to T and packed, `low` in the lower half.
 template <typename T>
 HEDDLE_DEVICE u32 pack(float low, float high) {

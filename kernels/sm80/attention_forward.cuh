@@ -176,7 +176,11 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
                                            kv_length, p.loads})
                        : 0.0f;
         }
-        scores[n][i] = seen ? score * to_log2 : kMinusInfinity;
+        float score_log2 = score * to_log2;
+        if constexpr (!Score::kIdentity)
+          if constexpr (Score::kHuge)
+            score_log2 = attention::in_log2<is_same<T, float>>(score, to_log2);
+        scores[n][i] = seen ? score_log2 : kMinusInfinity;
       }
     }
 

@@ -2,6 +2,7 @@
 // the gradients of one cell.
 #pragma once
 
+#include "../attention/online_softmax.cuh"
 #include "scores.cuh"
 
 namespace heddle::sm80 {
@@ -71,11 +72,14 @@ struct CellGradient {
 };
 
 /// The log-sum-exp of a row in log2 units; rows that saw nothing get +inf, so that their weights
-/// are 0.
+/// are 0, and so do lost ones of a Score that is not kPlain.
+template <bool kPlain>
 HEDDLE_DEVICE float row_statistic(const BackwardParameters& p, int batch, int head, int row) {
   const float stats =
       *attention::element_pointer<const float>(p.forward.stats, batch, head, row, 0);
   if (stats == kMinusInfinity) return -kMinusInfinity;
+  if (!kPlain && attention::weights_are_lost(p.forward.stats_log2 ? stats * kLn2 : stats))
+    return -kMinusInfinity;
   return p.forward.stats_log2 ? stats : stats * kLog2E;
 }
 

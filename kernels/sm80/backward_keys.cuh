@@ -61,8 +61,8 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
       if (row < q_length) {
         const KeyInterval visible =
             attention::visible_keys(f.bounds, f.bound_count, batch, row, q_length, kv_length);
-        record = {row_statistic(p, batch, head, row), delta_of(p, batch, head)[row], visible.lo,
-                  visible.hi};
+        record = {row_statistic<Score::kIdentity>(p, batch, head, row),
+                  delta_of(p, batch, head)[row], visible.lo, visible.hi};
       }
       records[stage * kTileM + r] = record;
     }

@@ -62,7 +62,7 @@ HEDDLE_DEVICE void attention_backward_queries(const BackwardParameters& p) {
     if (rows[half] < q_length) {
       visible[half] =
           attention::visible_keys(f.bounds, f.bound_count, batch, rows[half], q_length, kv_length);
-      statistic[half] = row_statistic(p, batch, head, rows[half]);
+      statistic[half] = row_statistic<Score::kIdentity>(p, batch, head, rows[half]);
       delta[half] = delta_of(p, batch, head)[rows[half]];
     }
   }

@@ -35,7 +35,8 @@ HEDDLE_DEVICE void attention_backward_sink(const BackwardParameters& p) {
   for (int batch = 0; batch < p.forward.batch; ++batch) {
     const int length = attention::length_of(p.forward.q_lengths, batch);
     for (int row = threadIdx.x; row < length; row += blockDim.x)
-      sum -= ptx::exp2(sink - row_statistic(p, batch, head, row)) * delta_of(p, batch, head)[row];
+      sum -= ptx::exp2(sink - row_statistic<true>(p, batch, head, row)) *
+             delta_of(p, batch, head)[row];
   }
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);

@@ -44,6 +44,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   using typename Block::T;
   using typename Block::Tiles;
   using typename Block::VTile;
+  static constexpr bool kPlainScore = Score::kIdentity;
   static constexpr int kThreads = 128 * (1 + C::kConsumers);
   // Their sum over the groups is what the launch gave: 168 a thread. More would wait for ever.
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;

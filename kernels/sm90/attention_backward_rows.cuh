@@ -2,6 +2,7 @@
 // from the f32 sums after it, and the sink's gradient.
 #pragma once
 
+#include "../attention/online_softmax.cuh"
 #include "../ptx/math.cuh"
 #include "../ptx/sync.cuh"
 #include "backward_block.cuh"
@@ -92,7 +93,10 @@ struct AttentionBackwardRows {
         if (row < q_length) {
           const float stats =
               *attention::element_pointer<const float>(p.forward.stats, batch, head, row, 0);
-          if (stats != minus_infinity)
+          const bool lost =
+              !Main::kPlainScore &&
+              attention::weights_are_lost(p.forward.stats_log2 ? stats * attention::kLn2 : stats);
+          if (stats != minus_infinity && !lost)
             negative_lse2 = p.forward.stats_log2 ? -stats : -1.4426950408889634f * stats;
         }
         args.negative_lse2[line + place] = negative_lse2;

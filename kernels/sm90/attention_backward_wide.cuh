@@ -39,6 +39,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   using typename Block::T;
   using typename Block::Tiles;
   using typename Block::VTile;
+  static constexpr bool kPlainScore = Score::kIdentity;
   static constexpr int kThreads = 512;
   // Their sum over the groups is what the launch gave: 128 a thread. More would wait for ever.
   static constexpr int kProducerRegisters = Tiles::kThere ? 32 : 24, kOwnerRegisters = 208,

@@ -13,7 +13,8 @@
 namespace heddle::sm90 {
 
 /// Score: kIdentity, or a static value(Cell) -> f32 score of one cell, in natural units (log2 units
-/// with kInputIsLog2).
+/// with kInputIsLog2). kHuge: its rows may be huge as a whole, masked by a finite number. One FFMA
+/// from score to exponent would then leave what rounding its product leaves, and that is huge too.
 template <class Block, class Score>
 struct ForwardScores {
   using C = typename Block::C;
@@ -74,12 +75,19 @@ struct ForwardScores {
     if constexpr (Block::kWide && Block::kPlain)
       softmax.template update<true>(s, scale, correction, scale_rest);
     else
-      softmax.update(s, Block::kPlain ? scale * Block::kToLog2 : Block::kToLog2, correction);
+      softmax.update(s, Block::kPlain ? scale * Block::kToLog2 : unit(), correction);
     if constexpr (C::kDropout != Dropout::none)
       drop_weights<C::kDropout>(s, args.problem, work.batch, work.head, rows, first_key);
   }
 
  private:
+  /// Of scores at hand, in log2 units.
+  HEDDLE_DEVICE static constexpr float unit() {
+    if constexpr (!Score::kIdentity)
+      if constexpr (Score::kHuge) return 1.0f;
+    return Block::kToLog2;
+  }
+
   template <bool kMasked>
   HEDDLE_DEVICE void evaluate(float (&s)[kTileN / 2], const Work& work, const int (&rows)[2],
                               int first_key, u32 tile, int tile_row) const {
@@ -96,6 +104,7 @@ struct ForwardScores {
       }
       s[i] = Score::value(Cell{s[i], row, key, work.batch, work.head, work.q_length, work.kv_length,
                                args.problem.loads, Tiles::kThere ? tiled.at(i) : 0.0f});
+      if constexpr (Score::kHuge) s[i] = attention::in_log2<Block::kWide>(s[i], Block::kToLog2);
     }
   }
 };

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/lost_weights.h"
 #include "reference/attention.h"
 #include "reference/ops.h"
 
@@ -43,6 +44,8 @@ double through_score_mod(const graph::SdpaBackward& op, double d_score, double s
 void sdpa_backward(const graph::SdpaBackward& op, Values& values) {
   const Attention a = attention(op, values);
   const Precision round = values.precision();
+  const bool plain_scores =
+      !op.attention.score_mod && op.attention.bias == kNone && !op.attention.alibi_mask;
   write_zeros(op.d_q, a, values, true);
   write_zeros(op.d_k, a, values, false);
   write_zeros(op.d_v, a, values, false);
@@ -65,6 +68,7 @@ void sdpa_backward(const graph::SdpaBackward& op, Values& values) {
       for (int64_t i = 0; i < lengths.q; ++i) {
         const double stats = values.read(op.stats, b, h, i);
         if (stats == -std::numeric_limits<double>::infinity()) continue;  // P = 0
+        if (!plain_scores && weights_are_lost(stats)) continue;
         const double big_d = dot(d_o.row(i), o.row(i), o.columns, round);
         if (op.d_sink != kNone) {
           const double sink = values.read(op.attention.sink, 0, h);

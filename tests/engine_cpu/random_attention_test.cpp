@@ -70,6 +70,18 @@ TEST(RandomForward, EverythingAtOnce) {
   options.rope = 0.3;
   sweep(random_sdpa, options, 100000, seeds(300));
 }
+/// Rows that a program masks whole by a finite number.
+AttentionOptions hidden_rows() {
+  AttentionOptions o;
+  o.dtypes = {DataType::f32, DataType::bf16};
+  o.max_length = 300;
+  o.bias = o.score_mod = 0.6;
+  o.sink = 0;
+  o.hidden_rows = 1;
+  return o;
+}
+
+TEST(RandomForward, HiddenRows) { sweep(random_sdpa, hidden_rows(), 400000, seeds(40)); }
 TEST(RandomForward, ManyTiles) { sweep(random_sdpa, large(), 200000, seeds(12)); }
 
 /// One query row and keys enough to be cut into parts.
@@ -109,6 +121,7 @@ TEST(RandomForward, BooleanMasksOfFewRows) {
   options.max_group = 2, options.max_query_length = 4, options.max_length = 900;
   sweep(random_sdpa, options, 910000, seeds(30));
 }
+TEST(RandomBackward, HiddenRows) { sweep(random_sdpa_backward, hidden_rows(), 400000, seeds(40)); }
 TEST(RandomBackward, BooleanMasks) {
   sweep(random_sdpa_backward, hidden_by_booleans(), 920000, seeds(2));
 }

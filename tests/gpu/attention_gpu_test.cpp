@@ -40,6 +40,15 @@ TEST_F(AttentionOnGpu, BackwardWithScoreTilesMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, score_tile_options()); });
 }
 
+// Whole rows hidden by a finite number, in half of the problems by a kernel made for Hopper.
+TEST_F(AttentionOnGpu, ForwardWithHiddenRowsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa(random, hidden_row_options(random)); });
+}
+
+TEST_F(AttentionOnGpu, BackwardWithHiddenRowsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa_backward(random, hidden_row_options(random)); });
+}
+
 // The definition takes seconds for each: few of them.
 TEST_F(AttentionOnGpu, ForwardOfLongRowsMatchesTheDefinition) {
   run([](Random& random, int64_t) { return random_sdpa(random, long_options()); }, 12, 3);

@@ -37,6 +37,19 @@ AttentionOptions score_tile_options() {
   return options;
 }
 
+AttentionOptions hidden_row_options(Random& random) {
+  Random& structure = random.structure();
+  AttentionOptions options = structure.chance(0.5)   ? score_tile_options()
+                             : structure.chance(0.5) ? gpu_options()
+                                                     : f32_options();
+  options.dtypes = {options.dtypes[0]};  // no f16, which is infinite there
+  options.bias = 0.7;
+  options.score_mod = 0.5;
+  options.sink = 0;
+  options.hidden_rows = 1;
+  return options;
+}
+
 AttentionOptions long_options() {
   AttentionOptions options = aligned_options();
   options.max_query_length = 64;

@@ -14,6 +14,8 @@ AttentionOptions aligned_options();
 AttentionOptions aligned_backward_options();
 /// With a bias or booleans in every cell, which the copy engine can fetch.
 AttentionOptions score_tile_options();
+/// With a bias or a score_mod that hides every third row by a finite number.
+AttentionOptions hidden_row_options(Random& random);
 /// Few queries and so many keys that kernels choose tiles and orders for them.
 AttentionOptions long_options();
 /// In f32: any strides by the general kernels, aligned tensors of narrow heads by Hopper's.

@@ -92,31 +92,68 @@ TEST(DegenerateRows, MaskedByBoundsOrByABiasOfMinusInfinity) {
   biased.expect_row(1, 0, -INFINITY, -INFINITY, 0);
 }
 
+/// The gradients of `padded`, whose forward has run.
+struct Gradients {
+  graph::SdpaBackward op;
+  graph::Graph graph;
+
+  explicit Gradients(Padded& padded) {
+    Program& program = padded.program;
+    const auto& forward = std::get<graph::Sdpa>(program.graph.nodes[0].op);
+    op.q = forward.q, op.k = forward.k, op.v = forward.v, op.o = forward.o;
+    op.stats = forward.stats, op.attention = forward.attention;
+    op.d_o = program.add("dO", DataType::f32, {1, 1, 4, 8});
+    program.allocate(op.d_o);
+    program.fill(
+        op.d_o, [] { return 1.0; }, [](int64_t) { return 3; });
+    op.d_q = program.add("dQ", DataType::f32, {1, 1, 4, 8});
+    op.d_k = program.add("dK", DataType::f32, {1, 1, 5, 8});
+    op.d_v = program.add("dV", DataType::f32, {1, 1, 5, 8});
+    if (forward.attention.sink != kNone)
+      op.d_sink = program.add("dSink", DataType::f32, {1, 1, 1, 1});
+    const reference::Buffers buffers = program.buffers();
+    reference::store_results(reference::evaluate(program.graph, buffers).value(), buffers);
+    graph = program.graph;
+    graph.nodes = {{"sdpa_backward", op}};
+  }
+
+  void expect_none(Program& program) {
+    const reference::Buffers buffers = program.buffers();
+    const auto values = reference::evaluate(graph, buffers).value();
+    for (TensorId id : {op.d_q, op.d_k, op.d_v, op.d_sink}) {
+      if (id == kNone) continue;
+      for (size_t n = 0; n < values.result(id).values.size(); ++n) {
+        EXPECT_EQ(values.result(id).values[n], 0) << graph[id].name << " " << n;
+        EXPECT_TRUE(values.result(id).written[n]);
+      }
+    }
+  }
+};
+
 TEST(DegenerateRows, HaveNoGradient) {
   Padded padded(0, true);
-  Program& program = padded.program;
-  const auto& forward = std::get<graph::Sdpa>(program.graph.nodes[0].op);
-  graph::SdpaBackward op;
-  op.q = forward.q, op.k = forward.k, op.v = forward.v, op.o = forward.o;
-  op.stats = forward.stats, op.attention = forward.attention;
-  op.d_o = program.add("dO", DataType::f32, {1, 1, 4, 8});
-  program.allocate(op.d_o);
-  program.fill(
-      op.d_o, [] { return 1.0; }, [](int64_t) { return 3; });
-  op.d_q = program.add("dQ", DataType::f32, {1, 1, 4, 8});
-  op.d_k = program.add("dK", DataType::f32, {1, 1, 5, 8});
-  op.d_v = program.add("dV", DataType::f32, {1, 1, 5, 8});
-  op.d_sink = program.add("dSink", DataType::f32, {1, 1, 1, 1});
-  const reference::Buffers buffers = program.buffers();
-  reference::store_results(reference::evaluate(program.graph, buffers).value(), buffers);
-  graph::Graph graph = program.graph;
-  graph.nodes = {{"sdpa_backward", op}};
-  const auto values = reference::evaluate(graph, buffers).value();
-  for (TensorId id : {op.d_q, op.d_k, op.d_v, op.d_sink}) {
-    for (size_t n = 0; n < values.result(id).values.size(); ++n) {
-      EXPECT_EQ(values.result(id).values[n], 0) << graph[id].name << " " << n;
-      EXPECT_TRUE(values.result(id).written[n]);
+  Gradients(padded).expect_none(padded.program);
+}
+
+// O is the mean that softmax makes of equal scores; the f32 statistics hold no log(5).
+TEST(DegenerateRows, HiddenByAFiniteNumber) {
+  for (double hidden : {-1e9, -1e30, -3e38}) {
+    Padded padded(5, false);
+    Program& program = padded.program;
+    auto& op = std::get<graph::Sdpa>(program.graph.nodes[0].op);
+    op.attention.bias = program.add("bias", DataType::f32, {1, 1, 1, 5});
+    program.allocate(op.attention.bias);
+    program.fill(op.attention.bias, [=] { return hidden; });
+    op.attention.attn_scale = 0;
+    Gradients gradients(padded);
+    const reference::Buffers buffers = program.buffers();
+    const auto values = reference::evaluate(program.graph, buffers).value();
+    for (int64_t d = 0; d < 8; ++d) {
+      double mean = 0;
+      for (int64_t j = 0; j < 5; ++j) mean += values.read(op.v, 0, 0, j, d) / 5;
+      EXPECT_NEAR(values.read(op.o, 0, 0, 1, d), mean, 1e-7);
     }
+    gradients.expect_none(program);
   }
 }
 

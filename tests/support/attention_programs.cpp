@@ -93,6 +93,7 @@ class Draw {
   void draw_lengths(AttentionAttributes& a);
   void draw_scores(AttentionAttributes& a);
   void draw_dropout(AttentionAttributes& a);
+  void hide_rows(TensorId bias);
 
   Random &random_, &structure_;  ///< sizes and values; all that changes code
   const AttentionOptions& options_;
@@ -228,12 +229,21 @@ void Draw::draw_lengths(AttentionAttributes& a) {
   side("seq_len_kv", kv_length_, kv_lengths_, a.seq_len_kv, a.cu_seq_len_kv);
 }
 
+/// Every third row as programs mask one whole: by a finite number, which leaves its keys alike.
+void Draw::hide_rows(TensorId bias) {
+  const Dims dims = program_.graph[bias].dims;
+  for (int64_t b = 0; b < dims[0]; ++b)
+    for (int64_t h = 0; h < dims[1]; ++h)
+      for (int64_t i = 0; i < dims[2]; i += 3)
+        for (int64_t j = 0; j < dims[3]; ++j) program_.set(bias, -1e30, b, h, i, j);
+}
+
 /// Bounds, bias, ALiBi, score_mod and block mask, in combinations the contract allows.
 void Draw::draw_scores(AttentionAttributes& a) {
   const bool has_mod = !a.padding_mask && !a.softmax_input_is_log2 && wants(options_.score_mod);
   if (has_mod) {
     a.score_mod = random_score_mod(random_, program_, {batch_, q_heads_, q_length_, kv_length_},
-                                   options_.boolean_mask);
+                                   options_.boolean_mask, options_.hidden_rows);
   } else if (wants(options_.bounds)) {
     const bool fits = q_length_ <= kv_length_ || a.padding_mask;
     if (fits && wants(options_.bottom_right)) {
@@ -249,6 +259,7 @@ void Draw::draw_scores(AttentionAttributes& a) {
     const bool masks = random_.chance(0.3);  // some cells -inf, perhaps whole rows
     program_.fill(a.bias,
                   [&] { return masks && random_.chance(0.2) ? -INFINITY : random_.normal(); });
+    if (options_.hidden_rows > 0 && wants(options_.hidden_rows)) hide_rows(a.bias);
   }
   if (wants(options_.block_mask)) {
     const int64_t columns = ((kv_length_ + 127) / 128 + 7) / 8;

@@ -14,7 +14,7 @@ class Draw {
   Draw(Random& random, Program& program)
       : random_(random), structure_(random.structure()), program_(program) {}
 
-  graph::ScoreModifier modifier(const Dims& extents, double boolean_mask);
+  graph::ScoreModifier modifier(const Dims& extents, double boolean_mask, double hidden_rows);
 
  private:
   TensorId inner() {
@@ -116,7 +116,7 @@ TensorId Draw::shown() {
   return id;
 }
 
-graph::ScoreModifier Draw::modifier(const Dims& extents, double boolean_mask) {
+graph::ScoreModifier Draw::modifier(const Dims& extents, double boolean_mask, double hidden_rows) {
   extents_ = extents;
   TensorId score = modifier_.score_in = inner();
   const int64_t steps = structure_.integer(1, 3);
@@ -130,6 +130,12 @@ graph::ScoreModifier Draw::modifier(const Dims& extents, double boolean_mask) {
       keep = apply(PointwiseMode::logical_and, {apply(PointwiseMode::cmp_ge, {row, column}), keep});
     }
     score = apply(PointwiseMode::binary_select, {keep, score, constant(-INFINITY)});
+  }
+  if (hidden_rows > 0 && structure_.chance(hidden_rows)) {
+    const TensorId third =
+        apply(PointwiseMode::mod, {apply(PointwiseMode::gen_index, {}, 2), constant(3)});
+    const TensorId keep = apply(PointwiseMode::cmp_neq, {third, constant(0)});
+    score = apply(PointwiseMode::binary_select, {keep, score, constant(-1e30)});
   }
   modifier_.score_out = score;
   return modifier_;
@@ -156,8 +162,8 @@ graph::ScoreModifier random_score_mod_bprop(Random& random, Program& program,
 }
 
 graph::ScoreModifier random_score_mod(Random& random, Program& program, const Dims& scores,
-                                      double boolean_mask) {
-  return Draw(random, program).modifier(scores, boolean_mask);
+                                      double boolean_mask, double hidden_rows) {
+  return Draw(random, program).modifier(scores, boolean_mask, hidden_rows);
 }
 
 }  // namespace heddle::testing

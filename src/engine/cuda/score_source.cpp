@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "attention/parameters.h"
+#include "core/lost_weights.h"
 #include "engine/cuda/attention_sm80.h"
 
 namespace heddle::engine::cuda {
@@ -142,6 +143,20 @@ bool has_reciprocal(const ScoreNode& node) {
          std::isnormal(static_cast<float>(1.0 / node.value));
 }
 
+/// Whether a whole row may be as low as a number that stands for -inf: one that the expression
+/// has, or that an operand brings key by key.
+bool may_be_huge(const problem::ScoreExpression& expression, const AttentionStructure& structure,
+                 const std::vector<problem::OperandLayout>* layouts) {
+  return std::any_of(expression.nodes.begin(), expression.nodes.end(), [&](const ScoreNode& node) {
+    if (node.op == ScoreOp::constant)
+      return std::isfinite(node.value) && weights_are_lost(-std::abs(node.value));
+    if (node.op != ScoreOp::load) return false;
+    const auto operand = static_cast<size_t>(node.operand);
+    return structure.operands[operand].dtype != DataType::boolean &&
+           (!layouts || (*layouts)[operand].dims[3] != 1);
+  });
+}
+
 }  // namespace
 
 std::string device_type(DataType type) {
@@ -197,11 +212,11 @@ std::string score_source(const std::string& name, const problem::ScoreExpression
   }
   return fmt::format(
       "struct {} {{\n"
-      "  static constexpr bool kIdentity = {};\n"
+      "  static constexpr bool kIdentity = {}, kHuge = {};\n"
       "  template <class Cell>\n"
       "  static HEDDLE_DEVICE float value(const Cell& cell) {{\n{}  }}\n"
       "}};\n",
-      name, expression.is_identity(), body);
+      name, expression.is_identity(), may_be_huge(expression, structure, layouts), body);
 }
 
 Status check_loads(const std::vector<problem::OperandId>& loads) {

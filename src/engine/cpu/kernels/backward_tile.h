@@ -5,6 +5,7 @@
 //   P = exp(S - stats),  dP = dO V^T,  dS = P (keep * dP - D),  D = rowsum(dO * O)
 #pragma once
 
+#include "core/lost_weights.h"
 #include "engine/cpu/kernels/pack.h"
 #include "engine/cpu/kernels/softmax.h"
 
@@ -107,8 +108,9 @@ inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTil
     const float stats =
         *reinterpret_cast<const float*>(row_address(*a.stats, at.b, at.h, at.i0 + r));
     t.stats[r] = a.stats_log2 ? static_cast<float>(stats * kLn2) : stats;
+    if (!a.score.is_identity && weights_are_lost(t.stats[r])) t.stats[r] = -kInfinity;
     t.row_dot[r] = pass.row_dot[(at.b * a.q_heads + at.h) * a.q_length + at.i0 + r];
-    if (stats == -kInfinity) {  // saw nothing: whatever its dO holds goes nowhere
+    if (t.stats[r] == -kInfinity) {  // saw nothing: whatever its dO holds goes nowhere
       fill(t.q + r * t.q_pitch, t.q_pitch - 16, 0);
       fill(t.d_o + r * t.o_pitch, t.o_pitch - 16, 0);
     }

@@ -1,0 +1,17 @@
+// Rows whose weights a backward pass cannot recompute. Of n keys that share a row's largest score m
+// each weighs 1/n, and the log-sum-exp is m + log(n); an f32 beside a huge m holds no log(n). Such
+// a row is one whose every key a program hides by a huge negative number in place of -inf, with a
+// select or a bias. It gets what a row without visible keys gets: its P is 0. This is the one
+// definition, for scores that are more than dot products; the reference and every engine (device
+// code: kernels/attention/online_softmax.cuh) agree with it.
+#pragma once
+
+namespace heddle {
+
+/// From here down an f32 holds whole numbers alone.
+inline constexpr double kLeastLogSumExp = -8388608;
+
+/// `log_sum_exp` in natural units.
+constexpr bool weights_are_lost(double log_sum_exp) { return log_sum_exp <= kLeastLogSumExp; }
+
+}  // namespace heddle
