@@ -25,7 +25,7 @@ std::string processor() {
 }
 
 void say(std::string_view what, const std::string& text) {
-  fmt::print("{:<{}}{}\n", what, kIndent, wrap(text, kWidth - kIndent, kIndent));
+  fmt::print("{:<{}}{}\n", what, kIndent, wrap(text, kWidth, kIndent, kIndent));
 }
 
 std::string cuda_devices(const engine::cuda::Driver& driver) {

@@ -4,8 +4,7 @@
 #include <string>
 
 #include "api/executable.h"
-#include "engine/cpu/engine.h"
-#include "engine/cuda/engine.h"
+#include "engine/devices.h"
 #include "graph/text.h"
 #include "graph/validate.h"
 #include "tools/command.h"
@@ -31,16 +30,14 @@ Status explain_graph(const std::string& path, const std::string& text) {
   HEDDLE_TRY(graph::validate(graph));
   if (const std::optional<rewrite::Fusion> fusion = describe(graph))
     fmt::print("{}", fusions_table({*fusion}));
-  const std::pair<const char*, const engine::Engine*> engines[] = {
-      {"cpu", &engine::cpu_engine()}, {"cuda", &engine::cuda::cuda_engine()}};
-  for (const auto& [name, engine] : engines) {
-    const engine::Engine* only[] = {engine};
-    const auto executable = api::Executable::build(graph, only);
+  for (const engine::Device device : {engine::Device::cpu, engine::Device::cuda}) {
+    const auto executable = api::Executable::build(graph, engine::engines(device));
     if (executable) {
-      fmt::print("\n{}: runs it, with {} bytes of workspace\n{}\n", name,
+      fmt::print("\n{}: runs it, with {} bytes of workspace\n{}", (*executable)->engine(),
                  (*executable)->workspace_bytes(), (*executable)->description());
     } else {
-      fmt::print("\n{}: {}\n", name, wrap(executable.status().message(), kWidth, 2));
+      fmt::print("\n{}: {}\n", device == engine::Device::cpu ? "cpu" : "cuda",
+                 wrap(executable.status().message(), kWidth, 2));
     }
   }
   return Status();

@@ -78,12 +78,10 @@ Result<Outcome> compile_all(const std::vector<KernelUnit>& units, const std::str
     const auto key = engine::cuda::kernel_key(unit.source, architecture, version);
     const bool found = cache.find(key).is_ok();
     if (!found) {
-      HEDDLE_TRY(engine::cuda::compiled_kernel(unit.source, unit.name, architecture).status());
+      HEDDLE_ASSIGN(const auto cubin,
+                    engine::cuda::compiled_kernel(unit.source, unit.name, architecture));
       // The library goes on without a cache; here it is all that is wanted.
-      if (!cache.find(key).is_ok()) {
-        return error(Code::io_failed, "The kernel cache {} cannot be written.",
-                     cache.root().string());
-      }
+      if (!cache.find(key).is_ok()) HEDDLE_TRY(cache.store(key, unit.name, *cubin));
     }
     const std::lock_guard lock(mutex);
     ++(found ? outcome.found : outcome.compiled);

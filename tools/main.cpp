@@ -1,7 +1,26 @@
 // The `heddle` command.
 #include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
 
 #include "tools/command.h"
+
+namespace {
+
+/// Why no subcommand was found: CLI11 says that there must be one, not which word is none.
+std::string no_subcommand(const CLI::App* app, const CLI::Error& failure) {
+  const CLI::App* group = app;
+  while (!group->get_subcommands().empty()) group = group->get_subcommands().front();
+  const std::vector<std::string> words = group->remaining();
+  if (failure.get_name() != "RequiredError" || words.empty())
+    return CLI::FailureMessage::simple(app, failure);
+  std::string names;
+  for (const CLI::App* one : group->get_subcommands({}))
+    names += (names.empty() ? "" : ", ") + one->get_name();
+  return "heddle: there is no subcommand '" + words.front() + "', expected one of " + names + "\n";
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace heddle::tools;
@@ -18,6 +37,7 @@ int main(int argc, char** argv) {
   app.name("heddle");
   app.set_version_flag("--version", HEDDLE_VERSION);
   app.require_subcommand(1);
+  app.failure_message(no_subcommand);
   int status = kDone;
   add_fuse(app, status);
   add_explain(app, status);

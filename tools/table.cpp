@@ -41,15 +41,15 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-std::string wrap(const std::string& text, size_t width, size_t indent) {
+std::string wrap(const std::string& text, size_t width, size_t indent, size_t start) {
   std::istringstream words(text);
   std::string word, result;
-  size_t column = 0;
+  size_t column = start;
   while (words >> word) {
-    if (column > 0 && column + 1 + word.size() > width) {
+    if (!result.empty() && column + 1 + word.size() > width) {
       result += "\n" + std::string(indent, ' ');
       column = indent;
-    } else if (column > 0) {
+    } else if (!result.empty()) {
       result += ' ';
       ++column;
     }

@@ -11,7 +11,7 @@ namespace heddle::tools {
 std::string table(const std::vector<std::vector<std::string>>& rows);
 
 /// `text` broken at spaces into lines of at most `width` columns, each after the first led by
-/// `indent` spaces.
-std::string wrap(const std::string& text, size_t width, size_t indent);
+/// `indent` spaces; the first begins in column `start`.
+std::string wrap(const std::string& text, size_t width, size_t indent, size_t start = 0);
 
 }  // namespace heddle::tools

@@ -77,7 +77,9 @@ class Executable::Builder {
     for (const engine::Engine* engine : engines) {
       const Status refusal = plan_with(schedule, *engine);
       if (refusal.is_ok()) return {};
-      reasons += fmt::format(" {}: {}", engine->name(), refusal.message());
+      const std::string name = fmt::format("{}: ", engine->name());
+      reasons +=
+          fmt::format(" {}{}", refusal.message().starts_with(name) ? "" : name, refusal.message());
     }
     if (engines.empty()) reasons = " There is no engine for this device.";
     return error(Code::graph_execution_plan_creation_failed,

@@ -115,10 +115,18 @@ def test_doctor_and_bench_speak(heddle):
 
 
 def test_help_of_every_subcommand(heddle):
-    for command in ("fuse", "explain", "run", "bench", "doctor", "cache"):
+    for command in ("fuse", "explain", "run", "bench", "doctor", "cache", "prebuild"):
         run = heddle(command, "--help")
         assert run.returncode == DONE and "Usage" in run.stdout
     assert heddle("--version").stdout.startswith("heddle ")
+
+
+@pytest.mark.parametrize("arguments, expected", [(("weave",), "fuse, explain, run, bench, doctor, cache, prebuild"),
+                                                 (("cache", "weave"), "list, clear, prune")])
+def test_a_word_that_is_no_subcommand_is_named(heddle, arguments, expected):
+    run = heddle(*arguments)
+    assert run.returncode == BAD_INPUT
+    assert run.stderr == f"heddle: there is no subcommand 'weave', expected one of {expected}\n"
 
 
 @pytest.mark.parametrize("arguments", [(), ("fuse",), ("weave",), ("fuse", "x.hlo", "--wrong"), ("run", "g", "--runs", "-1")])
