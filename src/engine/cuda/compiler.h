@@ -9,7 +9,7 @@
 
 namespace heddle::engine::cuda {
 
-/// What the assembler reported of a kernel, for `heddle doctor` and the compile tests.
+/// What the assembler reported of a kernel: what the compile tests hold it to.
 struct KernelResources {
   std::string kernel;
   int registers = 0;

@@ -20,25 +20,22 @@ using NvrtcProgram = struct NvrtcProgramObject*;
 
 inline constexpr CuResult kCudaSuccess = 0;
 
-/// CUdevice_attribute.
+/// CUdevice_attribute, those used.
 enum class DeviceAttribute : int {
   multiprocessor_count = 16,
-  l2_cache_bytes = 38,
   compute_capability_major = 75,
   compute_capability_minor = 76,
   max_shared_memory_per_block_optin = 97,
 };
 
-/// CUfunction_attribute.
+/// CUfunction_attribute, the one used.
 enum class KernelAttribute : int {
-  shared_bytes = 1,
-  local_bytes = 3,
-  registers = 4,
   max_dynamic_shared_bytes = 8,
 };
 
-/// CUstreamCaptureMode: what a thread may do while one of its streams is captured.
-enum class CaptureMode : int { global = 0, own_thread = 1, relaxed = 2 };
+/// CUstreamCaptureMode, the one asked for: what a thread may do while one of its streams is
+/// captured.
+enum class CaptureMode : int { relaxed = 2 };
 
 /// CUlaunchAttributeID, those used.
 enum class LaunchAttributeId : int { cluster_dimension = 4, programmatic_stream_serialization = 6 };
@@ -71,8 +68,8 @@ using heddle::TensorMap;
 static_assert(sizeof(TensorMap) == 128);
 
 /// CUtensorMapDataType, -Interleave, -Swizzle, -L2promotion, -FloatOOBfill: those used.
-enum class TensorMapType : int { uint8 = 0, float16 = 6, float32 = 7, bfloat16 = 9 };
-enum class TensorMapSwizzle : int { none = 0, bytes32 = 1, bytes64 = 2, bytes128 = 3 };
-enum class TensorMapPromotion : int { none = 0, bytes64 = 1, bytes128 = 2, bytes256 = 3 };
+enum class TensorMapType : int { uint8 = 0, float16 = 6, bfloat16 = 9 };
+enum class TensorMapSwizzle : int { bytes128 = 3 };
+enum class TensorMapPromotion : int { bytes256 = 3 };
 
 }  // namespace heddle::engine::cuda

@@ -34,7 +34,6 @@ Result<Driver> load_driver() {
   HEDDLE_TRY(bind(library, "cuLibraryLoadData", driver.library_load_data));
   HEDDLE_TRY(bind(library, "cuLibraryUnload", driver.library_unload));
   HEDDLE_TRY(bind(library, "cuLibraryGetKernel", driver.library_get_kernel));
-  HEDDLE_TRY(bind(library, "cuKernelGetAttribute", driver.kernel_get_attribute));
   HEDDLE_TRY(bind(library, "cuKernelSetAttribute", driver.kernel_set_attribute));
   HEDDLE_TRY(bind(library, "cuLaunchKernelEx", driver.launch_kernel));
   HEDDLE_TRY(bind(library, "cuThreadExchangeStreamCaptureMode", driver.exchange_capture_mode));
@@ -76,7 +75,6 @@ Result<Device> describe(const Driver& driver, CuDevice handle) {
   HEDDLE_TRY(attribute(DeviceAttribute::compute_capability_major, major));
   HEDDLE_TRY(attribute(DeviceAttribute::compute_capability_minor, minor));
   HEDDLE_TRY(attribute(DeviceAttribute::multiprocessor_count, device.multiprocessors));
-  HEDDLE_TRY(attribute(DeviceAttribute::l2_cache_bytes, device.l2_bytes));
   HEDDLE_TRY(
       attribute(DeviceAttribute::max_shared_memory_per_block_optin, device.shared_bytes_per_block));
   device.compute_capability = major * 10 + minor;

@@ -21,7 +21,6 @@ struct Driver {
                                 void**, unsigned);
   CuResult (*library_unload)(CuLibrary);
   CuResult (*library_get_kernel)(CuKernel*, CuLibrary, const char* name);
-  CuResult (*kernel_get_attribute)(int* value, KernelAttribute, CuKernel, CuDevice);
   CuResult (*kernel_set_attribute)(KernelAttribute, int value, CuKernel, CuDevice);
   CuResult (*launch_kernel)(const LaunchConfig*, CuKernel, void** parameters, void** extra);
   CuResult (*exchange_capture_mode)(CaptureMode*);
@@ -45,7 +44,6 @@ struct Device {
   std::string name;
   int compute_capability = 0;  ///< 90 for 9.0
   int multiprocessors = 0;
-  int64_t l2_bytes = 0;
   int64_t shared_bytes_per_block = 0;
 };
 

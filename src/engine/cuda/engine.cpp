@@ -54,6 +54,22 @@ class CudaEngine final : public Engine {
     return device;
   }
 
+  /// By Hopper's kernels, or by the general ones what those do not take.
+  template <class Attention, class Hopper, class General>
+  static Result<std::shared_ptr<const Plan>> plan_attention(
+      const Device& device, const Attention& problem, const problem::AttentionStructure& structure,
+      Hopper plan_hopper, General plan_general) {
+    if (device.compute_capability == 90) {
+      auto hopper = plan_hopper(*driver(), device, problem);
+      if (hopper.is_ok() && is_f32(structure)) {
+        HEDDLE_ASSIGN(auto general, plan_general(*driver(), device, problem, true));
+        return plan_f32(*hopper, std::move(general));
+      }
+      if (hopper.is_ok() || hopper.status().code() != Code::graph_not_supported) return hopper;
+    }
+    return plan_general(*driver(), device, problem, false);
+  }
+
   static Result<std::shared_ptr<const Plan>> plan_on(const Device& device, const Problem& problem) {
     if (std::vector<HostValue> values = host_values(problem); !values.empty()) {
       HEDDLE_ASSIGN(auto plan, plan_on(device, with_values_on_device(problem, values)));
@@ -62,29 +78,12 @@ class CudaEngine final : public Engine {
     if (const std::optional<Stages> stages = stages_of(problem, architecture_of(device))) {
       return plan_stages(*stages, [&device](const Problem& step) { return plan_on(device, step); });
     }
-    if (const auto* forward = std::get_if<problem::AttentionProblem>(&problem)) {
-      if (device.compute_capability == 90) {
-        auto hopper = plan_forward_sm90(*driver(), device, *forward);
-        if (hopper.is_ok() && is_f32(forward->structure)) {
-          HEDDLE_ASSIGN(auto general, plan_forward_sm80(*driver(), device, *forward, true));
-          return plan_f32(*hopper, std::move(general));
-        }
-        // What the Hopper kernel does not take, the general one may.
-        if (hopper.is_ok() || hopper.status().code() != Code::graph_not_supported) return hopper;
-      }
-      return plan_forward_sm80(*driver(), device, *forward);
-    }
-    if (const auto* backward = std::get_if<problem::AttentionBackwardProblem>(&problem)) {
-      if (device.compute_capability == 90) {
-        auto hopper = plan_backward_sm90(*driver(), device, *backward);
-        if (hopper.is_ok() && is_f32(backward->structure.forward)) {
-          HEDDLE_ASSIGN(auto general, plan_backward_sm80(*driver(), device, *backward, true));
-          return plan_f32(*hopper, std::move(general));
-        }
-        if (hopper.is_ok() || hopper.status().code() != Code::graph_not_supported) return hopper;
-      }
-      return plan_backward_sm80(*driver(), device, *backward);
-    }
+    if (const auto* forward = std::get_if<problem::AttentionProblem>(&problem))
+      return plan_attention(device, *forward, forward->structure, plan_forward_sm90,
+                            plan_forward_sm80);
+    if (const auto* backward = std::get_if<problem::AttentionBackwardProblem>(&problem))
+      return plan_attention(device, *backward, backward->structure.forward, plan_backward_sm90,
+                            plan_backward_sm80);
     if (const auto* norm = std::get_if<problem::NormProblem>(&problem))
       return plan_rms_norm(*driver(), device, *norm);
     if (const auto* norm = std::get_if<problem::NormBackwardProblem>(&problem))

@@ -43,8 +43,6 @@ class Kernel {
   Status launch(const Launch& launch, CuStream stream, std::span<void*> parameters,
                 int* first_layer = nullptr) const;
 
-  const std::string& name() const { return name_; }
-
  private:
   Kernel(const Driver& driver, CuLibrary library, CuKernel kernel, std::string name)
       : driver_(driver), library_(library), kernel_(kernel), name_(std::move(name)) {}

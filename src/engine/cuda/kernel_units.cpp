@@ -34,64 +34,71 @@ Result<std::vector<KernelUnit>> units_of(const Stages& stages, const std::string
   return all;
 }
 
-// As the plans of attention_forward_sm90.h and attention_backward_sm90.h.
+Result<KernelUnit> with_loads(KernelUnit unit, const std::vector<OperandId>& loads) {
+  HEDDLE_TRY(check_loads(loads));
+  return unit;
+}
+
 Result<KernelUnit> hopper_unit(const AttentionProblem& problem) {
   HEDDLE_ASSIGN(const ForwardSm90Config config, configure_forward_sm90(problem));
   std::vector<OperandId> loads;
-  KernelUnit unit{kForwardSm90Name, source_of_forward_sm90(problem, config, loads)};
-  HEDDLE_TRY(check_loads(loads));
-  return unit;
+  std::string source = source_of_forward_sm90(problem, config, loads);
+  return with_loads({kForwardSm90Name, std::move(source)}, loads);
 }
 Result<KernelUnit> hopper_unit(const AttentionBackwardProblem& problem) {
   HEDDLE_ASSIGN(const BackwardSm90Config config, configure_backward_sm90(problem));
   std::vector<OperandId> loads;
-  KernelUnit unit{kBackwardSm90Name, source_of_backward_sm90(problem, config, loads)};
-  HEDDLE_TRY(check_loads(loads));
-  return unit;
+  std::string source = source_of_backward_sm90(problem, config, loads);
+  return with_loads({kBackwardSm90Name, std::move(source)}, loads);
 }
 
-Result<std::vector<KernelUnit>> units_of(const AttentionProblem& problem,
-                                         const std::string& architecture) {
-  std::vector<KernelUnit> units;
-  if (architecture == kHopperArchitecture) {
-    const Result<KernelUnit> hopper = hopper_unit(problem);
-    if (hopper.is_ok()) {
-      units.push_back(*hopper);
-      if (!is_f32(problem.structure)) return units;
-    } else if (hopper.status().code() != Code::graph_not_supported) {
-      return hopper.status();
-    }
-  }
+Status add_general_units(const AttentionProblem& problem, std::vector<KernelUnit>& units) {
   HEDDLE_ASSIGN(const ForwardSm80Config config, configure_forward_sm80(problem));
   std::vector<OperandId> loads;
-  units.push_back({"attention_forward", source_of_forward_sm80(problem.structure, config, loads)});
-  HEDDLE_TRY(check_loads(loads));
+  std::string source = source_of_forward_sm80(problem.structure, config, loads);
+  HEDDLE_ASSIGN(KernelUnit unit, with_loads({"attention_forward", std::move(source)}, loads));
+  units.push_back(std::move(unit));
   if (problem.structure.dropout.dump != problem::kAbsent)
     units.push_back(dump_unit(problem.structure));
-  return units;
+  return {};
 }
-
-Result<std::vector<KernelUnit>> units_of(const AttentionBackwardProblem& problem,
-                                         const std::string& architecture) {
-  std::vector<KernelUnit> units;
-  if (architecture == kHopperArchitecture) {
-    const Result<KernelUnit> hopper = hopper_unit(problem);
-    if (hopper.is_ok()) {
-      units.push_back(*hopper);
-      if (!is_f32(problem.structure.forward)) return units;
-    } else if (hopper.status().code() != Code::graph_not_supported) {
-      return hopper.status();
-    }
-  }
+Status add_general_units(const AttentionBackwardProblem& problem, std::vector<KernelUnit>& units) {
   HEDDLE_ASSIGN(const std::vector<BackwardSm80Step> steps, configure_backward_sm80(problem));
   for (const BackwardSm80Step& step : steps) {
     std::vector<OperandId> loads;
     KernelUnit unit;
     unit.source = source_of_backward_sm80(problem.structure, step, loads, unit.name);
-    HEDDLE_TRY(check_loads(loads));
+    HEDDLE_ASSIGN(unit, with_loads(std::move(unit), loads));
     units.push_back(std::move(unit));
   }
+  return {};
+}
+
+/// As the engine plans them: Hopper's, beside general ones in f32, or the general ones alone.
+template <class Attention>
+Result<std::vector<KernelUnit>> attention_units(const Attention& problem, bool is_f32,
+                                                const std::string& architecture) {
+  std::vector<KernelUnit> units;
+  if (architecture == kHopperArchitecture) {
+    const Result<KernelUnit> hopper = hopper_unit(problem);
+    if (hopper.is_ok()) {
+      units.push_back(*hopper);
+      if (!is_f32) return units;
+    } else if (hopper.status().code() != Code::graph_not_supported) {
+      return hopper.status();
+    }
+  }
+  HEDDLE_TRY(add_general_units(problem, units));
   return units;
+}
+
+Result<std::vector<KernelUnit>> units_of(const AttentionProblem& problem,
+                                         const std::string& architecture) {
+  return attention_units(problem, is_f32(problem.structure), architecture);
+}
+Result<std::vector<KernelUnit>> units_of(const AttentionBackwardProblem& problem,
+                                         const std::string& architecture) {
+  return attention_units(problem, is_f32(problem.structure.forward), architecture);
 }
 
 Result<std::vector<KernelUnit>> units_of(const problem::NormProblem& problem, const std::string&) {

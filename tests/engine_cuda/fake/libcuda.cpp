@@ -62,9 +62,6 @@ CuResult cuDeviceGetAttribute(int* value, DeviceAttribute attribute, CuDevice) {
     case DeviceAttribute::multiprocessor_count:
       *value = 132;
       return kCudaSuccess;
-    case DeviceAttribute::l2_cache_bytes:
-      *value = 50 << 20;
-      return kCudaSuccess;
     case DeviceAttribute::compute_capability_major:
       *value = capability / 10;
       return kCudaSuccess;
@@ -98,10 +95,6 @@ CuResult cuLibraryUnload(CuLibrary library) {
 }
 CuResult cuLibraryGetKernel(CuKernel* kernel, CuLibrary library, const char*) {
   *kernel = reinterpret_cast<CuKernel>(&reinterpret_cast<Library*>(library)->emplace_back());
-  return kCudaSuccess;
-}
-CuResult cuKernelGetAttribute(int* value, KernelAttribute, CuKernel, CuDevice) {
-  *value = 0;
   return kCudaSuccess;
 }
 CuResult cuKernelSetAttribute(KernelAttribute attribute, int value, CuKernel kernel, CuDevice) {
