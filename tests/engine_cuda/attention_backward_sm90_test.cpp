@@ -21,6 +21,16 @@ std::string refusal(const AttentionBackwardProblem& problem) {
   return config.status().message();
 }
 
+/// Of all kernels.
+std::string source_of(const AttentionBackwardProblem& problem,
+                      std::vector<problem::OperandId>& loads) {
+  std::string all;
+  for (const KernelUnit& unit :
+       units_of_backward_sm90(problem, *configure_backward_sm90(problem), loads))
+    all += unit.source;
+  return all;
+}
+
 TEST(BackwardSm90Config, FitsSharedMemoryForEveryHeadDim) {
   for (int dim = 8; dim <= 256; dim += 8) {
     for (const auto& features :
@@ -106,8 +116,7 @@ TEST(BackwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
   const AttentionBackwardProblem problem =
       without_gradients_of_loads(backward(128, {Feature::bias}));
   std::vector<problem::OperandId> loads;
-  const std::string source =
-      source_of_backward_sm90(problem, *configure_backward_sm90(problem), loads);
+  const std::string source = source_of(problem, loads);
   EXPECT_TRUE(loads.empty());
   EXPECT_NE(source.find("kTiled = sm90::Tiled::values"), source.npos);
   EXPECT_NE(source.find("cell.tiled"), source.npos);
@@ -274,15 +283,12 @@ TEST(BackwardSm90Launches, WaitForTheirPredecessorThemselvesOrAreOrderedByTheStr
 TEST(BackwardSm90Source, DividesByAConstantByMultiplying) {
   std::vector<problem::OperandId> loads;
   const AttentionBackwardProblem problem = backward(64, {Feature::soft_cap});
-  const std::string source =
-      source_of_backward_sm90(problem, *configure_backward_sm90(problem), loads);
+  const std::string source = source_of(problem, loads);
   EXPECT_EQ(source.find(" / "), source.npos);
   EXPECT_NE(source.find("t0 * __uint_as_float(0x3ca3d70au)"), source.npos);  // 1 / 50
   AttentionBackwardProblem by_zero = problem;
   by_zero.structure.forward.score.nodes[1].value = 0;
-  EXPECT_NE(
-      source_of_backward_sm90(by_zero, *configure_backward_sm90(by_zero), loads).find("t0 / t1"),
-      source.npos);
+  EXPECT_NE(source_of(by_zero, loads).find("t0 / t1"), source.npos);
 }
 
 TEST(BackwardSm90Source, HasAKernelForTheSinkOnlyIfItIsWanted) {
@@ -290,8 +296,7 @@ TEST(BackwardSm90Source, HasAKernelForTheSinkOnlyIfItIsWanted) {
   for (bool sink : {false, true}) {
     const AttentionBackwardProblem problem =
         sink ? backward(64, {Feature::sink}) : backward(64, {Feature::causal});
-    const std::string source =
-        source_of_backward_sm90(problem, *configure_backward_sm90(problem), loads);
+    const std::string source = source_of(problem, loads);
     EXPECT_EQ(source.find("attention_backward_sink") != source.npos, sink);
     EXPECT_EQ(source.find("kUpperVaries = true") != source.npos, !sink);
   }

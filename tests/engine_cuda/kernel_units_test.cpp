@@ -64,30 +64,70 @@ TEST(KernelUnits, OfABackwardAreHoppersWhereItTakesTheProblem) {
     return all;
   };
   using Names = std::vector<std::string>;
-  EXPECT_EQ(names({}, "sm_90a"), Names{"attention_backward"});
+  const Names hopper{"attention_backward_main", "attention_backward_prepare",
+                     "attention_backward_finish"};
+  EXPECT_EQ(names({}, "sm_90a"), hopper);
+  Names with_lengths = hopper;
+  with_lengths.push_back("sequence_maps");
+  EXPECT_EQ(names({Feature::lengths}, "sm_90a"), with_lengths);
   const Names general{"attention_backward_delta", "attention_backward_keys",
                       "attention_backward_queries"};
   EXPECT_EQ(names({}, "sm_80"), general);
   EXPECT_EQ(names({Feature::dropout_mask}, "sm_90a"), general);
-  EXPECT_EQ(names({Feature::bias}, "sm_90a"), Names{"attention_backward"});
+  EXPECT_EQ(names({Feature::bias}, "sm_90a"),
+            (Names{"attention_backward_main", "attention_backward_load",
+                   "attention_backward_prepare", "attention_backward_finish"}));
   // Of wide heads a bias has its gradient from the general kernels, beside Hopper's.
-  EXPECT_EQ(names({Feature::bias}, "sm_90a", 136),
-            (Names{"attention_backward", "attention_backward_delta", "attention_backward_load"}));
+  Names beside = hopper;
+  beside.insert(beside.end(), {"attention_backward_delta", "attention_backward_load"});
+  EXPECT_EQ(names({Feature::bias}, "sm_90a", 136), beside);
 }
 
 // Values that pairs of f16 do not hold are the general kernels', and the device finds out.
 TEST(KernelUnits, OfF32AreHoppersAndTheGeneralOnes) {
   const Case f32{.dtype = DataType::f32, .architecture = "sm_90a"};
-  const auto forward = kernel_units(forward_of(f32), "sm_90a");
-  ASSERT_EQ(forward->size(), 2u);
-  for (const KernelUnit& unit : *forward)
-    EXPECT_NE(unit.source.find("unfit"), std::string::npos) << unit.name;
-  const auto backward = kernel_units(backward_of(f32), "sm_90a");
-  ASSERT_EQ(backward->size(), 4u);
-  EXPECT_EQ(backward->front().name, "attention_backward");
-  EXPECT_EQ(backward->back().name, "attention_backward_queries");
-  for (const KernelUnit& unit : *backward)
-    EXPECT_NE(unit.source.find("unfit"), std::string::npos) << unit.name;
+  for (const problem::Problem& problem :
+       {problem::Problem(forward_of(f32)), problem::Problem(backward_of(f32))}) {
+    std::vector<std::string> names;
+    const auto units = kernel_units(problem, "sm_90a");
+    for (const KernelUnit& unit : *units) {
+      names.push_back(unit.name);
+      if (unit.name != "f16_pairs")
+        EXPECT_NE(unit.source.find("unfit"), std::string::npos) << unit.name;
+    }
+    using Names = std::vector<std::string>;
+    EXPECT_EQ(names,
+              std::holds_alternative<problem::AttentionProblem>(problem)
+                  ? (Names{"attention_forward", "f16_pairs", "attention_forward"})
+                  : (Names{"attention_backward_main", "attention_backward_prepare",
+                           "attention_backward_finish", "f16_pairs", "attention_backward_delta",
+                           "attention_backward_keys", "attention_backward_queries"}));
+  }
+}
+
+// They are compiled once for all problems that have them.
+TEST(KernelUnits, OfWhatRunsBeforeDependOnlyOnWhatTheyRead) {
+  const auto unit = [](std::vector<Feature> features, int dim, std::string_view name) {
+    const Case c{.dtype = name.starts_with("f16") ? DataType::f32 : DataType::bf16,
+                 .qk_dim = dim,
+                 .v_dim = dim,
+                 .features = std::move(features),
+                 .architecture = "sm_90a"};
+    const auto units = kernel_units(forward_of(c), c.architecture);
+    for (const KernelUnit& one : *units)
+      if (one.name == name) return one.source;
+    return std::string();
+  };
+  using F = Feature;
+  EXPECT_EQ(unit({F::ragged}, 64, "sequence_maps"),
+            unit({F::lengths, F::sink}, 128, "sequence_maps"));
+  EXPECT_EQ(unit({}, 64, "f16_pairs"), unit({F::causal}, 128, "f16_pairs"));
+  EXPECT_EQ(unit({F::rope_halves}, 64, "rope_rotations"),
+            unit({F::rope_halves, F::causal, F::soft_cap}, 64, "rope_rotations"));
+  EXPECT_NE(unit({F::rope_halves}, 64, "rope_rotations"),
+            unit({F::rope_halves}, 128, "rope_rotations"));
+  EXPECT_NE(unit({F::rope_halves}, 64, "rope_rotations"),
+            unit({F::rope_interleaved}, 128, "rope_rotations"));
 }
 
 TEST(KernelUnits, NormAndRopeHaveOneUnitEach) {

@@ -104,6 +104,12 @@ void expect_within_launch(const KernelResources& resources, const ExpectedKernel
 
 void expect_clean(const std::string& source, const std::string& architecture,
                   const std::vector<ExpectedKernel>& kernels) {
+  // Some units serve many problems, and are to run there in the same way.
+  static std::set<std::string> checked;
+  std::string check = architecture + source;
+  for (const ExpectedKernel& kernel : kernels)
+    check += fmt::format("{} {} {}", kernel.name, kernel.threads, kernel.shared_bytes);
+  if (!checked.insert(check).second) return;
   const Result<Cubin> cubin = compile_timed(source, kernels.front().name, architecture);
   ASSERT_TRUE(cubin.is_ok()) << cubin.status().message();
   // What the assembler says when a wgmma loses its overlap, or setmaxnreg is ignored.
@@ -133,6 +139,21 @@ void expect_clean(const std::string& source, const std::string& architecture,
     // The warp-level product of older chips has no place beside the warp group's.
     EXPECT_FALSE(used.contains("HGMMA") && used.contains("HMMA"));
   }
+}
+
+void expect_all_clean(const std::vector<KernelUnit>& units, const std::string& architecture,
+                      const std::vector<ExpectedKernel>& kernels) {
+  size_t found = 0;
+  for (const KernelUnit& unit : units) {
+    SCOPED_TRACE(unit.name);
+    std::vector<ExpectedKernel> own;
+    for (const ExpectedKernel& kernel : kernels)
+      if (kernel.name.starts_with(unit.name)) own.push_back(kernel);
+    found += own.size();
+    ASSERT_FALSE(own.empty());
+    expect_clean(unit.source, architecture, own);
+  }
+  EXPECT_EQ(found, kernels.size());
 }
 
 }  // namespace heddle::engine::cuda

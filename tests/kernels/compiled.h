@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/cuda/kernel_unit.h"
+
 namespace heddle::engine::cuda {
 
 /// A kernel of a translation unit, as it will be launched.
@@ -18,8 +20,12 @@ struct ExpectedKernel {
 };
 
 /// Compiles `source` for `architecture` and reports, as test failures, what is wrong with its
-/// kernels. Instructions are read by nvdisasm, which HEDDLE_NVDISASM names.
+/// kernels, once. Instructions are read by nvdisasm, which HEDDLE_NVDISASM names.
 void expect_clean(const std::string& source, const std::string& architecture,
                   const std::vector<ExpectedKernel>& kernels);
+
+/// The same of all `units` of a problem, which hold these kernels, in any order, and no others.
+void expect_all_clean(const std::vector<KernelUnit>& units, const std::string& architecture,
+                      const std::vector<ExpectedKernel>& kernels);
 
 }  // namespace heddle::engine::cuda

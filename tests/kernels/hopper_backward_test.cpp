@@ -43,7 +43,7 @@ TEST_P(HopperBackward, Compiles) {
   }
   if (config->lengths)
     kernels.push_back({.name = kSequenceMapsName, .threads = kSequenceMapThreads});
-  expect_clean(source_of_backward_sm90(problem, *config, loads), "sm_90a", kernels);
+  expect_all_clean(units_of_backward_sm90(problem, *config, loads), "sm_90a", kernels);
 }
 
 /// With what the score reads in every cell.

@@ -30,7 +30,7 @@ TEST_P(HopperForward, Compiles) {
   if (problem.structure.q_rope)
     kernels.push_back({.name = kRotationsName, .threads = kRotationThreads});
   if (config->sequence_maps) kernels.push_back({.name = "sequence_maps", .threads = 128});
-  expect_clean(source_of_forward_sm90(problem, *config, loads), "sm_90a", kernels);
+  expect_all_clean(units_of_forward_sm90(problem, *config, loads), "sm_90a", kernels);
 }
 
 std::vector<Case> cases() {

@@ -1,6 +1,6 @@
 #include "engine/cuda/attention_backward_sm80.h"
 
-#include "engine/cuda/kernel_cache.h"
+#include "engine/cuda/kernel_unit.h"
 #include "engine/cuda/launch_plan.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/score_source.h"
@@ -101,13 +101,11 @@ Result<Step> plan_step(const Driver& driver, const Device& device,
                        const BackwardSm80Step& configured) {
   const AttentionBackwardStructure& structure = problem.structure;
   std::vector<OperandId> loads;
-  std::string name;
-  const std::string source = source_of_backward_sm80(structure, configured, loads, name);
+  KernelUnit unit;
+  unit.source = source_of_backward_sm80(structure, configured, loads, unit.name);
   HEDDLE_TRY(check_loads(loads));
-  HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
-                compiled_kernel(source, name, architecture_of(device)));
   Step step;
-  HEDDLE_ASSIGN(step.kernel, Kernel::load(driver, device, *cubin, name, configured.shared_bytes));
+  HEDDLE_ASSIGN(step.kernel, load_kernel(driver, device, unit, configured.shared_bytes));
   step.launch = launch_of(problem, configured);
 
   ParameterBlock<BackwardParameters> block(structure.forward, problem.sizes);

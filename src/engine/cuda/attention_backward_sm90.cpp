@@ -277,9 +277,9 @@ BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
   return at;
 }
 
-std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
-                                    const BackwardSm90Config& config,
-                                    std::vector<OperandId>& loads) {
+std::vector<KernelUnit> units_of_backward_sm90(const AttentionBackwardProblem& problem,
+                                               const BackwardSm90Config& config,
+                                               std::vector<OperandId>& loads) {
   const AttentionBackwardStructure& structure = problem.structure;
   const AttentionStructure& forward = structure.forward;
   const std::string score =
@@ -287,10 +287,8 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
   const std::string derivative = score_source("Derivative", structure.d_dot, forward, loads,
                                               &problem.sizes.layouts, config.tiled);
   const bool pairs = config.planes > 1;
-  std::string source = fmt::format(
+  const std::string common = fmt::format(
       "#include \"sm90/attention_backward{}.cuh\"\n"
-      "#include \"sm90/attention_backward_rows.cuh\"\n"
-      "{}{}"
       "namespace heddle {{\n"
       "struct Config : sm90::BackwardConfig {{\n"
       "  using Element = {};\n"
@@ -303,7 +301,6 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
       "}};\n"
       "{}{}"
       "using Main = sm90::AttentionBackward{}>;\n"
-      "using Rows = sm90::AttentionBackwardRows<Main>;\n"
       "static_assert(Main::kSharedBytes == {} && Main::kDqWidth == {} && Main::kTileN == {} &&\n"
       "                  Main::kThreads == {} && Main::kDqTurns == {},\n"
       "              \"as the host launches it\");\n"
@@ -311,8 +308,6 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
       config.wide ? "_wide"
       : pairs     ? "_f32"
                   : "",
-      config.lengths ? kSequenceMapsInclude : "",
-      config.load_gradient ? "#include \"sm90/attention_backward_load.cuh\"\n" : "",
       pairs ? "f16" : device_type(forward.operands[static_cast<size_t>(forward.q)].dtype),
       config.planes, forward.qk_head_dim, forward.v_head_dim, config.tile_m, config.wide ? 2 : 3,
       config.dk_under_dp, config.lower_varies, config.upper_varies, config.lengths,
@@ -323,32 +318,38 @@ std::string source_of_backward_sm90(const AttentionBackwardProblem& problem,
       : config.wide ? "Wide<Config, Score, Derivative"
                     : "<Config, Score, Derivative",
       config.shared_bytes, config.dq_width, config.tile_n, config.threads, config.turns);
-  if (config.load_gradient) {
-    source += fmt::format(
-        "namespace heddle {{\n"
-        "using Load = sm90::AttentionBackwardLoad<Config, Score>;\n"
-        "static_assert(Load::kSharedBytes == {} && Load::kThreads == {}, \"as launched\");\n"
-        "}}  // namespace heddle\n",
-        config.load_shared_bytes, kBackwardSm90LoadThreads);
-  }
-  const auto kernel = [&](const char* name, int threads, const char* body) {
-    source += fmt::format(
-        "extern \"C\" __global__ void __launch_bounds__({}, 1)\n"
-        "{}(const __grid_constant__ heddle::sm90::BackwardArguments arguments) {{\n"
-        "{}  heddle::{}(arguments);\n"
-        "}}\n",
-        threads, name, pairs ? "  if (*arguments.problem.forward.unfit != 0) return;\n" : "", body);
+  const std::string rows =
+      "#include \"sm90/attention_backward_rows.cuh\"\n"
+      "using Rows = heddle::sm90::AttentionBackwardRows<heddle::Main>;\n";
+  std::vector<KernelUnit> units;
+  const auto add = [&](const char* name, int threads, const std::string& with, const char* body) {
+    units.push_back(
+        {name,
+         fmt::format("{}{}extern \"C\" __global__ void __launch_bounds__({}, 1)\n"
+                     "{}(const __grid_constant__ heddle::sm90::BackwardArguments arguments) {{\n"
+                     "{}  {}(arguments);\n"
+                     "}}\n",
+                     common, with, threads, name,
+                     pairs ? "  if (*arguments.problem.forward.unfit != 0) return;\n" : "", body)});
   };
-  kernel(kBackwardSm90Names[0], kBackwardSm90RowThreads, "Rows::prepare");
-  kernel(kBackwardSm90Names[1], config.threads, "Main::run");
-  if (structure.d_q != kAbsent)
-    kernel(kBackwardSm90Names[2], kBackwardSm90RowThreads, "Rows::finish");
-  if (structure.d_sink != kAbsent)
-    kernel(kBackwardSm90Names[3], kBackwardSm90RowThreads, "Rows::sink");
-  if (config.load_gradient) kernel(kBackwardSm90Names[4], kBackwardSm90LoadThreads, "Load::run");
-  if (config.lengths) source += source_of_sequence_maps();
-  if (pairs) source += f16_pairs_source();
-  return source;
+  const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
+  add(main, config.threads, "", "heddle::Main::run");
+  if (config.load_gradient) {
+    add(load, kBackwardSm90LoadThreads,
+        fmt::format("#include \"sm90/attention_backward_load.cuh\"\n"
+                    "using Load = heddle::sm90::AttentionBackwardLoad<heddle::Config, "
+                    "heddle::Score>;\n"
+                    "static_assert(Load::kSharedBytes == {} && Load::kThreads == {}, \"as "
+                    "launched\");\n",
+                    config.load_shared_bytes, kBackwardSm90LoadThreads),
+        "Load::run");
+  }
+  add(prepare, kBackwardSm90RowThreads, rows, "Rows::prepare");
+  if (structure.d_q != kAbsent) add(finish, kBackwardSm90RowThreads, rows, "Rows::finish");
+  if (structure.d_sink != kAbsent) add(sink, kBackwardSm90RowThreads, rows, "Rows::sink");
+  if (config.lengths) units.push_back(sequence_maps_unit());
+  if (pairs) units.push_back(f16_pairs_unit());
+  return units;
 }
 
 }  // namespace heddle::engine::cuda

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/cuda/driver.h"
-#include "engine/cuda/kernel.h"
+#include "engine/cuda/kernel_unit.h"
 #include "engine/engine.h"
 
 namespace heddle::engine::cuda {
@@ -50,18 +50,17 @@ Result<BackwardSm90Config> configure_backward_sm90(
 BackwardSm90Workspace workspace_of(const problem::AttentionBackwardProblem& problem,
                                    const BackwardSm90Config& config);
 
-/// The translation unit's name, and those of its kernels in the order they run. The last three
-/// run if their gradients are wanted. With lengths, sequence maps are made before.
-inline constexpr const char* kBackwardSm90Name = "attention_backward";
+/// The kernels in the order they run; the last three if their gradients are wanted.
 inline constexpr const char* kBackwardSm90Names[] = {
     "attention_backward_prepare", "attention_backward_main", "attention_backward_finish",
     "attention_backward_sink", "attention_backward_load"};
 inline constexpr int kBackwardSm90RowThreads = 256, kBackwardSm90LoadThreads = 288;
 
-/// The translation unit of all of them.
-std::string source_of_backward_sm90(const problem::AttentionBackwardProblem& problem,
-                                    const BackwardSm90Config& config,
-                                    std::vector<problem::OperandId>& loads);
+/// Those of them that run, the longest to compile first, and what runs before them:
+/// sequence_maps_sm90.h with lengths, f16_pairs.h.
+std::vector<KernelUnit> units_of_backward_sm90(const problem::AttentionBackwardProblem& problem,
+                                               const BackwardSm90Config& config,
+                                               std::vector<problem::OperandId>& loads);
 
 struct BackwardSm90Launch {
   const char* name;

@@ -1,10 +1,10 @@
+#include <algorithm>
 #include <optional>
 
 #include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/kernel.h"
-#include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
@@ -185,28 +185,27 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm90(const Driver& driver, con
   HEDDLE_ASSIGN(const BackwardSm90Config config, configure_backward_sm90(problem));
   const AttentionBackwardStructure& structure = problem.structure;
   std::vector<OperandId> loads;
-  const std::string source = source_of_backward_sm90(problem, config, loads);
+  const std::vector<KernelUnit> units = units_of_backward_sm90(problem, config, loads);
   HEDDLE_TRY(check_loads(loads));
-  HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
-                compiled_kernel(source, kBackwardSm90Name, architecture_of(device)));
   std::shared_ptr<const Kernel> sequence_maps;
   if (config.lengths) {
-    HEDDLE_ASSIGN(sequence_maps, Kernel::load(driver, device, *cubin, kSequenceMapsName, 0));
+    HEDDLE_ASSIGN(sequence_maps, load_kernel(driver, device, sequence_maps_unit(), 0));
   }
   std::vector<Step> steps;
   for (const auto& [name, launch] : launches_of_backward_sm90(problem, config)) {
+    const auto unit = std::find_if(units.begin(), units.end(),
+                                   [kernel = name](const auto& one) { return one.name == kernel; });
     HEDDLE_ASSIGN(std::shared_ptr<const Kernel> kernel,
-                  Kernel::load(driver, device, *cubin, name, launch.shared_bytes));
+                  load_kernel(driver, device, *unit, launch.shared_bytes));
     steps.push_back({std::move(kernel), launch});
   }
   std::optional<F16PairsStep> pairs;
   if (config.planes > 1) {
-    HEDDLE_ASSIGN(pairs,
-                  F16PairsStep::make(driver, device, *cubin, structure.forward, problem.sizes,
-                                     {{structure.forward.q, config.tile_m},
-                                      {structure.forward.k, config.tile_n},
-                                      {structure.forward.v, config.tile_n, kSpreadOfV},
-                                      {structure.d_o, config.tile_m}}));
+    HEDDLE_ASSIGN(pairs, F16PairsStep::make(driver, device, structure.forward, problem.sizes,
+                                            {{structure.forward.q, config.tile_m},
+                                             {structure.forward.k, config.tile_n},
+                                             {structure.forward.v, config.tile_n, kSpreadOfV},
+                                             {structure.d_o, config.tile_m}}));
   }
   ParameterBlock<attention::BackwardParameters> block(structure.forward, problem.sizes);
   fill_backward(block, structure, problem.sizes, loads);

@@ -1,7 +1,6 @@
 #include "engine/cuda/attention_forward_sm80.h"
 
 #include "engine/cuda/attention_sm80.h"
-#include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/launch_plan.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/score_source.h"
@@ -78,25 +77,21 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm80(const Driver& driver, cons
   ParameterBlock<ForwardParameters> block(problem.structure, problem.sizes);
   fill_forward(block, block.parameters, problem.structure, problem.sizes, loads);
   std::vector<LaunchStep<ForwardParameters>> steps;
-  const auto add = [&](const std::string& text, const std::string& name,
-                       const Launch& launch) -> Status {
-    HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
-                  compiled_kernel(text, name, architecture_of(device)));
+  const auto add = [&](const KernelUnit& unit, const Launch& launch) -> Status {
     HEDDLE_ASSIGN(std::shared_ptr<const Kernel> kernel,
-                  Kernel::load(driver, device, *cubin, name, launch.shared_bytes));
+                  load_kernel(driver, device, unit, launch.shared_bytes));
     steps.push_back({std::move(kernel), launch, block.parameters, block.entries});
     return {};
   };
   const int64_t rows = 16 * config.warps;
-  HEDDLE_TRY(add(source, kKernelName,
+  HEDDLE_TRY(add({kKernelName, source},
                  {.grid_x = static_cast<unsigned>((problem.sizes.q_length + rows - 1) / rows),
                   .grid_y = static_cast<unsigned>(problem.sizes.q_heads),
                   .grid_z = static_cast<unsigned>(problem.sizes.batch),
                   .threads = static_cast<unsigned>(32 * config.warps),
                   .shared_bytes = static_cast<unsigned>(config.shared_bytes)}));
   if (problem.structure.dropout.dump != problem::kAbsent) {
-    const KernelUnit dump = dump_unit(problem.structure);
-    HEDDLE_TRY(add(dump.source, dump.name, dump_launch(problem.sizes)));
+    HEDDLE_TRY(add(dump_unit(problem.structure), dump_launch(problem.sizes)));
   }
   std::vector<AlignedOperand> aligned;
   if (config.aligned) {

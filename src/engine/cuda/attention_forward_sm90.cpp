@@ -268,6 +268,14 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem
   return config;
 }
 
+namespace {
+
+const char* pairing_name(const problem::Rope& rope) {
+  return rope.pairing == problem::Rope::Pairing::interleaved ? "interleaved" : "halves";
+}
+
+}  // namespace
+
 std::string source_of_forward_sm90(const AttentionProblem& problem, const ForwardSm90Config& config,
                                    std::vector<OperandId>& loads) {
   const AttentionStructure& structure = problem.structure;
@@ -275,12 +283,9 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
                                          &problem.sizes.layouts, config.tiled);
   const bool row_max = structure.max != kAbsent || structure.sum_exp != kAbsent;
   const int rope_dim = structure.q_rope ? structure.q_rope->rope_dim : 0;
-  const bool interleaved =
-      structure.q_rope && structure.q_rope->pairing == problem::Rope::Pairing::interleaved;
   const bool pairs = config.planes > 1;
-  std::string source = fmt::format(
+  return fmt::format(
       "#include \"sm90/attention_forward{}.cuh\"\n"
-      "{}"
       "namespace heddle {{\n"
       "struct Config : sm90::ForwardConfig {{\n"
       "  using Element = {};\n"
@@ -304,28 +309,38 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       "{}(const __grid_constant__ heddle::sm90::ForwardArguments arguments) {{\n"
       "{}  heddle::Forward::run(arguments);\n"
       "}}\n",
-      pairs ? "_f32" : "", config.sequence_maps ? kSequenceMapsInclude : "",
-      pairs ? "f16" : device_type(type_of(structure, structure.q).dtype), config.planes,
-      structure.qk_head_dim, structure.v_head_dim, config.tile_n, config.consumers, config.stages,
-      config.q_stages, row_max ? 0 : 8, config.take_turns, config.output_aliases_q,
+      pairs ? "_f32" : "", pairs ? "f16" : device_type(type_of(structure, structure.q).dtype),
+      config.planes, structure.qk_head_dim, structure.v_head_dim, config.tile_n, config.consumers,
+      config.stages, config.q_stages, row_max ? 0 : 8, config.take_turns, config.output_aliases_q,
       config.output_rounds, config.lower_varies, config.upper_varies, config.positive_scale,
       config.sequence_maps, structure.sink != kAbsent, row_max, structure.softmax_input_is_log2,
       dropout_name(structure.dropout.kind),
       score_tile_source(structure, config.tiled, kTiledStages), rope_dim,
-      interleaved ? "interleaved" : "halves", score, pairs ? "F32" : "", config.shared_bytes,
-      kForwardSm90Name, pairs ? "  if (*arguments.problem.unfit != 0) return;\n" : "");
-  if (config.sequence_maps) source += source_of_sequence_maps();
-  if (structure.q_rope) {
-    source += fmt::format(
-        "extern \"C\" __global__ void __launch_bounds__({})\n"
-        "{}(const __grid_constant__ heddle::attention::RotationArguments arguments) {{\n"
-        "  heddle::attention::make_rotations<heddle::Config::kRopeDim, "
-        "heddle::Config::kRopePairing>(arguments);\n"
-        "}}\n",
-        kRotationThreads, kRotationsName);
-  }
-  if (pairs) source += f16_pairs_source();
-  return source;
+      structure.q_rope ? pairing_name(*structure.q_rope) : "halves", score, pairs ? "F32" : "",
+      config.shared_bytes, kForwardSm90Name,
+      pairs ? "  if (*arguments.problem.unfit != 0) return;\n" : "");
+}
+
+KernelUnit rotations_unit(const problem::Rope& rope) {
+  return {
+      kRotationsName,
+      fmt::format("#include \"attention/rope.cuh\"\n"
+                  "extern \"C\" __global__ void __launch_bounds__({})\n"
+                  "{}(const __grid_constant__ heddle::attention::RotationArguments arguments) {{\n"
+                  "  using heddle::attention::RopePairing;\n"
+                  "  heddle::attention::make_rotations<{}, RopePairing::{}>(arguments);\n"
+                  "}}\n",
+                  kRotationThreads, kRotationsName, rope.rope_dim, pairing_name(rope))};
+}
+
+std::vector<KernelUnit> units_of_forward_sm90(const AttentionProblem& problem,
+                                              const ForwardSm90Config& config,
+                                              std::vector<OperandId>& loads) {
+  std::vector<KernelUnit> units{{kForwardSm90Name, source_of_forward_sm90(problem, config, loads)}};
+  if (config.sequence_maps) units.push_back(sequence_maps_unit());
+  if (problem.structure.q_rope) units.push_back(rotations_unit(*problem.structure.q_rope));
+  if (config.planes > 1) units.push_back(f16_pairs_unit());
+  return units;
 }
 
 }  // namespace heddle::engine::cuda

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/cuda/driver.h"
+#include "engine/cuda/kernel_unit.h"
 #include "engine/engine.h"
 
 namespace heddle::engine::cuda {
@@ -34,14 +35,18 @@ struct ForwardSm90Config {
 /// The configuration, or which limit of the kernel the problem breaks.
 Result<ForwardSm90Config> configure_forward_sm90(const problem::AttentionProblem& problem);
 
-/// The kernels of the translation unit: the attention itself, and before it, where the problem
-/// needs them, that of sequence_maps_sm90.h and one that makes the rotations of Q's rows.
+/// The attention itself, and the kernel that makes the rotations of Q's rows before it.
 inline constexpr const char* kForwardSm90Name = "attention_forward";
 inline constexpr const char* kRotationsName = "rope_rotations";
 inline constexpr int kRotationThreads = 256;
 std::string source_of_forward_sm90(const problem::AttentionProblem& problem,
                                    const ForwardSm90Config& config,
                                    std::vector<problem::OperandId>& loads);
+KernelUnit rotations_unit(const problem::Rope& rope);
+/// The attention, and what the problem has run before it: these, sequence_maps_sm90.h, f16_pairs.h.
+std::vector<KernelUnit> units_of_forward_sm90(const problem::AttentionProblem& problem,
+                                              const ForwardSm90Config& config,
+                                              std::vector<problem::OperandId>& loads);
 
 Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, const Device& device,
                                                       const problem::AttentionProblem& problem);

@@ -6,7 +6,6 @@
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/f32_plan.h"
 #include "engine/cuda/kernel.h"
-#include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
@@ -224,17 +223,15 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, cons
     return error(Code::graph_not_supported, "cuda: sdpa has {} query tiles; the kernel counts {}",
                  tiles, int64_t{1} << 30);
   }
-  HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
-                compiled_kernel(source, kForwardSm90Name, architecture_of(device)));
   Planned planned{.config = config, .workspace = workspace_of(problem, config)};
   HEDDLE_ASSIGN(planned.kernels.forward,
-                Kernel::load(driver, device, *cubin, kForwardSm90Name, config.shared_bytes));
+                load_kernel(driver, device, {kForwardSm90Name, source}, config.shared_bytes));
   if (config.sequence_maps) {
     HEDDLE_ASSIGN(planned.kernels.sequence_maps,
-                  Kernel::load(driver, device, *cubin, kSequenceMapsName, 0));
+                  load_kernel(driver, device, sequence_maps_unit(), 0));
   }
   if (config.planes > 1) {
-    HEDDLE_ASSIGN(planned.pairs, F16PairsStep::make(driver, device, *cubin, structure, sizes,
+    HEDDLE_ASSIGN(planned.pairs, F16PairsStep::make(driver, device, structure, sizes,
                                                     {{structure.q, 64},
                                                      {structure.k, config.tile_n},
                                                      {structure.v, config.tile_n}}));
@@ -242,7 +239,7 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, cons
   }
   if (structure.q_rope) {
     HEDDLE_ASSIGN(planned.kernels.rotations,
-                  Kernel::load(driver, device, *cubin, kRotationsName, 0));
+                  load_kernel(driver, device, rotations_unit(*structure.q_rope), 0));
     ParameterBlock<attention::RotationArguments> rotations(structure, sizes);
     fill_rotations(rotations, problem);
     planned.rotations = rotations.parameters;

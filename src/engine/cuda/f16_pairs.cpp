@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/kernel_cache.h"
+
 namespace heddle::engine::cuda {
 namespace {
 
@@ -13,7 +16,7 @@ int64_t rounded_up(int64_t value, int64_t step) { return (value + step - 1) / st
 
 }  // namespace
 
-std::string f16_pairs_source() {
+KernelUnit f16_pairs_unit() {
   std::string source = "#include \"sm90/f16_pairs.cuh\"\n";
   for (auto [name, body] :
        {std::pair{kF16PairsNames[0], "find_largest"}, {kF16PairsNames[1], "split"}}) {
@@ -24,11 +27,10 @@ std::string f16_pairs_source() {
         "}}\n",
         kF16PairsThreads, name, body);
   }
-  return source;
+  return {"f16_pairs", std::move(source)};
 }
 
 Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& device,
-                                        const Cubin& cubin,
                                         const problem::AttentionStructure& structure,
                                         const problem::AttentionSizes& sizes,
                                         const std::vector<Operand>& operands) {
@@ -69,8 +71,11 @@ Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& devi
   const auto layers = static_cast<unsigned>(sizes.batch * static_cast<int64_t>(operands.size()));
   const unsigned blocks[] = {static_cast<unsigned>(sm90::kPairParts),
                              static_cast<unsigned>((most_rows + kRowsOfSplit - 1) / kRowsOfSplit)};
+  const KernelUnit unit = f16_pairs_unit();
+  HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
+                compiled_kernel(unit.source, unit.name, architecture_of(device)));
   for (size_t n = 0; n < 2; ++n) {
-    HEDDLE_ASSIGN(step.kernels_[n], Kernel::load(driver, device, cubin, kF16PairsNames[n], 0));
+    HEDDLE_ASSIGN(step.kernels_[n], Kernel::load(driver, device, *cubin, kF16PairsNames[n], 0));
     step.launches_[n] = {.grid_x = blocks[n],
                          .grid_y = static_cast<unsigned>(most_heads),
                          .grid_z = layers,

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/cuda/kernel.h"
+#include "engine/cuda/kernel_unit.h"
 #include "engine/cuda/launch_operands.h"
 #include "engine/cuda/tensor_map.h"
 #include "sm90/f16_pairs_arguments.h"
@@ -18,8 +18,8 @@ namespace heddle::engine::cuda {
 inline constexpr const char* kF16PairsNames[] = {"f16_pairs_largest", "f16_pairs_split"};
 inline constexpr int kF16PairsThreads = 256;
 
-/// The two kernels, for the translation unit of the one that reads the pairs.
-std::string f16_pairs_source();
+/// Both kernels: alone, the second would take more registers.
+KernelUnit f16_pairs_unit();
 
 class F16PairsStep {
  public:
@@ -36,8 +36,8 @@ class F16PairsStep {
     sm90::F16Pairs& pairs;
   };
 
-  /// At most four operands; `cubin` holds the kernels.
-  static Result<F16PairsStep> make(const Driver& driver, const Device& device, const Cubin& cubin,
+  /// At most four operands.
+  static Result<F16PairsStep> make(const Driver& driver, const Device& device,
                                    const problem::AttentionStructure& structure,
                                    const problem::AttentionSizes& sizes,
                                    const std::vector<Operand>& operands);

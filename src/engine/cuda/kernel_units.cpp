@@ -34,30 +34,27 @@ Result<std::vector<KernelUnit>> units_of(const Stages& stages, const std::string
   return all;
 }
 
-Result<KernelUnit> with_loads(KernelUnit unit, const std::vector<OperandId>& loads) {
-  HEDDLE_TRY(check_loads(loads));
-  return unit;
-}
-
-Result<KernelUnit> hopper_unit(const AttentionProblem& problem) {
+// As the plans of attention_forward_sm90.h and attention_backward_sm90.h.
+Result<std::vector<KernelUnit>> hopper_units(const AttentionProblem& problem) {
   HEDDLE_ASSIGN(const ForwardSm90Config config, configure_forward_sm90(problem));
   std::vector<OperandId> loads;
-  std::string source = source_of_forward_sm90(problem, config, loads);
-  return with_loads({kForwardSm90Name, std::move(source)}, loads);
+  std::vector<KernelUnit> units = units_of_forward_sm90(problem, config, loads);
+  HEDDLE_TRY(check_loads(loads));
+  return units;
 }
-Result<KernelUnit> hopper_unit(const AttentionBackwardProblem& problem) {
+Result<std::vector<KernelUnit>> hopper_units(const AttentionBackwardProblem& problem) {
   HEDDLE_ASSIGN(const BackwardSm90Config config, configure_backward_sm90(problem));
   std::vector<OperandId> loads;
-  std::string source = source_of_backward_sm90(problem, config, loads);
-  return with_loads({kBackwardSm90Name, std::move(source)}, loads);
+  std::vector<KernelUnit> units = units_of_backward_sm90(problem, config, loads);
+  HEDDLE_TRY(check_loads(loads));
+  return units;
 }
 
 Status add_general_units(const AttentionProblem& problem, std::vector<KernelUnit>& units) {
   HEDDLE_ASSIGN(const ForwardSm80Config config, configure_forward_sm80(problem));
   std::vector<OperandId> loads;
-  std::string source = source_of_forward_sm80(problem.structure, config, loads);
-  HEDDLE_ASSIGN(KernelUnit unit, with_loads({"attention_forward", std::move(source)}, loads));
-  units.push_back(std::move(unit));
+  units.push_back({"attention_forward", source_of_forward_sm80(problem.structure, config, loads)});
+  HEDDLE_TRY(check_loads(loads));
   if (problem.structure.dropout.dump != problem::kAbsent)
     units.push_back(dump_unit(problem.structure));
   return {};
@@ -68,7 +65,7 @@ Status add_general_units(const AttentionBackwardProblem& problem, std::vector<Ke
     std::vector<OperandId> loads;
     KernelUnit unit;
     unit.source = source_of_backward_sm80(problem.structure, step, loads, unit.name);
-    HEDDLE_ASSIGN(unit, with_loads(std::move(unit), loads));
+    HEDDLE_TRY(check_loads(loads));
     units.push_back(std::move(unit));
   }
   return {};
@@ -80,9 +77,9 @@ Result<std::vector<KernelUnit>> attention_units(const Attention& problem, bool i
                                                 const std::string& architecture) {
   std::vector<KernelUnit> units;
   if (architecture == kHopperArchitecture) {
-    const Result<KernelUnit> hopper = hopper_unit(problem);
+    Result<std::vector<KernelUnit>> hopper = hopper_units(problem);
     if (hopper.is_ok()) {
-      units.push_back(*hopper);
+      units = std::move(*hopper);
       if (!is_f32) return units;
     } else if (hopper.status().code() != Code::graph_not_supported) {
       return hopper.status();

@@ -6,16 +6,10 @@
 #include <vector>
 
 #include "core/status.h"
+#include "engine/cuda/kernel_unit.h"
 #include "problem/problem.h"
 
 namespace heddle::engine::cuda {
-
-/// One translation unit, as compiled_kernel takes it.
-struct KernelUnit {
-  std::string name, source;
-
-  friend bool operator==(const KernelUnit&, const KernelUnit&) = default;
-};
 
 /// Whether devices exist that run code of this name: sm_80 and later; 9.0 is sm_90a.
 Status check_architecture(const std::string& architecture);

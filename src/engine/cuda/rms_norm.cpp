@@ -2,7 +2,6 @@
 
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/kernel.h"
-#include "engine/cuda/kernel_cache.h"
 
 namespace heddle::engine::cuda {
 
@@ -24,10 +23,8 @@ class RmsNormPlan final : public Plan {
 
   Status make(const Driver& driver, const Device& device) {
     HEDDLE_ASSIGN(config_, configure_rms_norm(problem_, shape_));
-    const KernelUnit unit = rms_norm_unit(problem_, shape_, config_);
-    HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
-                  compiled_kernel(unit.source, unit.name, architecture_of(device)));
-    HEDDLE_ASSIGN(kernel_, Kernel::load(driver, device, *cubin, unit.name, 0));
+    HEDDLE_ASSIGN(kernel_,
+                  load_kernel(driver, device, rms_norm_unit(problem_, shape_, config_), 0));
     arguments_.extents = shape_.extents();
     arguments_.x = shape_.tensor(problem_.x);
     arguments_.weight = shape_.tensor(problem_.weight);

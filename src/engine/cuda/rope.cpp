@@ -6,7 +6,6 @@
 #include "core/dims.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/kernel.h"
-#include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/score_source.h"
 #include "streaming/arguments.h"
 
@@ -191,10 +190,7 @@ Status RopePlan::make(const Driver& driver, const Device& device) {
   description_ = fmt::format("rope{}, {} pairs a thread, {}", problem_.inverse ? " backward" : "",
                              config_.pairs, architecture_of(device));
   if (*element_count(dims) == 0) return {};
-  const KernelUnit unit = rope_unit(problem_, config_);
-  HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
-                compiled_kernel(unit.source, unit.name, architecture_of(device)));
-  HEDDLE_ASSIGN(kernel_, Kernel::load(driver, device, *cubin, unit.name, 0));
+  HEDDLE_ASSIGN(kernel_, load_kernel(driver, device, rope_unit(problem_, config_), 0));
 
   for (const std::pair<OperandId, const char*>& operand :
        {std::pair{problem_.x, "x"},

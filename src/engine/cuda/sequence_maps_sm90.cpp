@@ -2,13 +2,15 @@
 
 namespace heddle::engine::cuda {
 
-std::string source_of_sequence_maps() {
-  return fmt::format(
-      "extern \"C\" __global__ void __launch_bounds__({})\n"
-      "{}(const __grid_constant__ heddle::sm90::SequenceMapArguments arguments) {{\n"
-      "  heddle::sm90::make_sequence_maps(arguments);\n"
-      "}}\n",
-      kSequenceMapThreads, kSequenceMapsName);
+KernelUnit sequence_maps_unit() {
+  return {
+      kSequenceMapsName,
+      fmt::format("#include \"sm90/sequence_maps.cuh\"\n"
+                  "extern \"C\" __global__ void __launch_bounds__({})\n"
+                  "{}(const __grid_constant__ heddle::sm90::SequenceMapArguments arguments) {{\n"
+                  "  heddle::sm90::make_sequence_maps(arguments);\n"
+                  "}}\n",
+                  kSequenceMapThreads, kSequenceMapsName)};
 }
 
 int64_t sequence_map_bytes(int64_t batch) {

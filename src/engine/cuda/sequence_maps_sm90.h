@@ -2,9 +2,7 @@
 // maps of each batch entry's sequences, kernels/sm90/sequence_maps.cuh.
 #pragma once
 
-#include <string>
-
-#include "engine/cuda/kernel.h"
+#include "engine/cuda/kernel_unit.h"
 #include "sm90/forward_arguments.h"
 
 namespace heddle::engine::cuda {
@@ -12,9 +10,7 @@ namespace heddle::engine::cuda {
 inline constexpr const char* kSequenceMapsName = "sequence_maps";
 inline constexpr int kSequenceMapThreads = 128;
 
-/// What its translation unit includes, and its text.
-inline constexpr const char* kSequenceMapsInclude = "#include \"sm90/sequence_maps.cuh\"\n";
-std::string source_of_sequence_maps();
+KernelUnit sequence_maps_unit();
 
 /// Workspace the maps take.
 int64_t sequence_map_bytes(int64_t batch);
