@@ -1,0 +1,53 @@
+"""Backwards by hand, and of a part."""
+
+import jax
+import jax.numpy as jnp
+
+from forms.form import KB, OB, QB, VB, both, causal, form
+from forms.heads import scaled_queries
+
+
+@jax.custom_vjp
+def flash(q, k, v):
+    return flash_forward(q, k, v)[0]
+
+
+def flash_forward(q, k, v):
+    s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    lse = jax.nn.logsumexp(s, -1, keepdims=True)
+    o = jnp.einsum("bhqk,bkhd->bqhd", jnp.exp(s - lse), v)
+    return o, (q, k, v, o, lse)
+
+
+def flash_backward(kept, d_o):
+    q, k, v, o, lse = kept
+    s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    p = jnp.exp(s - lse)
+    delta = jnp.einsum("bqhd,bqhd->bhq", d_o, o)[..., None]
+    d_s = p * (jnp.einsum("bqhd,bkhd->bhqk", d_o, v) - delta)
+    return (
+        jnp.einsum("bhqk,bkhd->bqhd", d_s, k),
+        jnp.einsum("bhqk,bqhd->bkhd", d_s, q),
+        jnp.einsum("bhqk,bqhd->bkhd", p, d_o),
+    )
+
+
+flash.defvjp(flash_forward, flash_backward)
+
+
+@both(QB, KB, VB, out=OB)
+def flash_by_hand(q, k, v):
+    return flash(q, k, v)
+
+
+@form(QB, KB, VB)
+def loss_of_output(q, k, v):
+    def loss(q, k, v):
+        return jnp.sum(scaled_queries(q, k, v) ** 2)
+
+    return jax.value_and_grad(loss, (0, 1, 2))(q, k, v)
+
+
+@form(QB, KB, VB)
+def gradient_of_queries_only(q, k, v):
+    return jax.grad(lambda q: jnp.sum(jnp.sin(scaled_queries(q, k, v))))(q)

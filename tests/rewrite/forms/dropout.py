@@ -1,0 +1,51 @@
+"""Dropout of the probabilities."""
+
+import jax
+import jax.numpy as jnp
+
+from forms.form import B, K, KB, OB, Q, QB, VB, both, causal, shape, softmax
+
+
+def dropped(p, key, shape, probability=0.75):
+    return jnp.where(jax.random.bernoulli(key, probability, shape), p / probability, 0)
+
+
+@both(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_), shape(2, dtype=jnp.uint32), out=OB)
+def mask_is_data_and_dropout(q, k, v, mask, key):
+    s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    p = softmax(s)
+    return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, jax.random.wrap_key_data(key), p.shape), v)
+
+
+@both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
+def dropped_out(q, k, v, key):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    keep = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.75, p.shape)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(keep, p / 0.75, 0), v)
+
+
+@both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
+def dropped_by_fold_in(q, k, v, key):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    key = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(key), 7))[1]
+    return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, key, p.shape, 0.9), v)
+
+
+@both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
+def dropped_for_all_heads(q, k, v, key):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, jax.random.wrap_key_data(key), (B, 1, Q, K)), v)
+
+
+@both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
+def dropped_transposed(q, k, v, key):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k)).transpose(1, 0, 3, 2)
+    p = dropped(p, jax.random.wrap_key_data(key), p.shape)
+    return jnp.einsum("hbkq,bkhd->bqhd", p, v)
+
+
+@both(QB, KB, VB, shape(4, dtype=jnp.uint32), out=OB)
+def dropped_by_generator(q, k, v, key):
+    p = softmax(jnp.where(causal(offset=4), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30))
+    p = dropped(p, jax.random.wrap_key_data(key, impl="rbg"), p.shape)
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)

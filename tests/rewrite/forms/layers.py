@@ -1,0 +1,126 @@
+"""Layers, unrolled and in loops."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from forms.dropout import dropped
+from forms.form import B, D, FORMS, H, Q, causal, form, shape, softmax
+
+
+@form(shape(B, Q, H * D), shape(3, 4, H * D, H * D))
+def layers_unrolled(x, weights):
+    def loss(x, weights):
+        for w in weights:
+            q, k, v = ((x @ w[i]).reshape(B, Q, H, D) for i in range(3))
+            s = jnp.where(causal(Q, Q), jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5, -1e30)
+            o = jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+            x = x + jnp.tanh(o.reshape(x.shape) @ w[3])
+        return jnp.sum(x**2)
+
+    return jax.value_and_grad(loss, (0, 1))(x, weights)
+
+
+def attention_layer(x, w, weigh=lambda p: p):
+    q, k, v = ((x @ w[i]).reshape(B, Q, H, D) for i in range(3))
+    s = jnp.where(causal(Q, Q), jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5, -1e30)
+    o = jnp.einsum("bhqk,bkhd->bqhd", weigh(softmax(s)), v)
+    return x + jnp.tanh(o.reshape(x.shape) @ w[3])
+
+
+def layers_in_scan(checkpoint):
+    def loss(x, weights):
+        def layer(x, w):
+            return attention_layer(x, w), None
+
+        layer = jax.checkpoint(layer) if checkpoint else layer
+        return jnp.sum(lax.scan(layer, x, weights)[0] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1))
+
+
+LAYERS = shape(B, Q, H * D), shape(3, 4, H * D, H * D)
+FORMS["scan"] = (layers_in_scan(False), LAYERS)
+FORMS["scan_checkpoint"] = (layers_in_scan(True), LAYERS)
+
+
+def dropping_layers_in_scan(checkpoint):
+    def loss(x, weights, keys):
+        def layer(x, per_layer):
+            w, key = per_layer
+            key = jax.random.wrap_key_data(key)
+            return attention_layer(x, w, lambda p: dropped(p, key, p.shape)), None
+
+        layer = jax.checkpoint(layer) if checkpoint else layer
+        return jnp.sum(lax.scan(layer, x, (weights, keys))[0] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1))
+
+
+def dropping_by_generator(x, weights, keys):
+    def loss(x, weights):
+        def layer(x, per_layer):
+            w, key = per_layer
+            key = jax.random.wrap_key_data(key, impl="rbg")
+            return attention_layer(x, w, lambda p: dropped(p, key, p.shape)), None
+
+        return jnp.sum(lax.scan(jax.checkpoint(layer), x, (weights, keys))[0] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1))(x, weights)
+
+
+FORMS["scan_dropped_by_generator_checkpoint"] = (dropping_by_generator, (*LAYERS, shape(3, 4, dtype=jnp.uint32)))
+KEYS = shape(3, 2, dtype=jnp.uint32)
+FORMS["scan_dropped_out"] = (dropping_layers_in_scan(False), (*LAYERS, KEYS))
+FORMS["scan_dropped_out_checkpoint"] = (dropping_layers_in_scan(True), (*LAYERS, KEYS))
+
+
+@form(*LAYERS)
+def scan_reversed(x, weights):
+    def loss(x, weights):
+        return jnp.sum(lax.scan(lambda x, w: (attention_layer(x, w), None), x, weights, reverse=True)[0] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1))(x, weights)
+
+
+@form(LAYERS[0], shape(2, 3, 4, H * D, H * D))
+def scan_of_scans(x, weights):
+    def loss(x, weights):
+        def layers(x, weights):
+            return lax.scan(lambda x, w: (attention_layer(x, w), None), x, weights)
+
+        return jnp.sum(lax.scan(layers, x, weights)[0] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1))(x, weights)
+
+
+@form(*LAYERS, shape(B, Q, dtype=jnp.bool_))
+def scan_with_mask(x, weights, mask):
+    m = (mask[:, None, :] & causal(Q, Q))[:, None]
+
+    def loss(x, weights):
+        def layer(x, w):
+            q, k, v = ((x @ w[i]).reshape(B, Q, H, D) for i in range(3))
+            s = jnp.where(m, jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5, -1e30)
+            o = jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+            return x + jnp.tanh(o.reshape(x.shape) @ w[3]), None
+
+        return jnp.sum(lax.scan(layer, x, weights)[0] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1))(x, weights)
+
+
+@form(*LAYERS)
+def scan_keeping_weights(x, weights):
+    """The probabilities are stacked for another reader too."""
+
+    def loss(x, weights):
+        def layer(x, w):
+            seen = []
+            x = attention_layer(x, w, lambda p: seen.append(p) or p)
+            return x, jnp.max(seen[0], axis=-1)
+
+        x, largest = lax.scan(layer, x, weights)
+        return jnp.sum(x**2) + jnp.sum(largest)
+
+    return jax.value_and_grad(loss, (0, 1))(x, weights)

@@ -1,0 +1,53 @@
+"""Programs that look like attention and are not, or must be left alone."""
+
+import jax
+import jax.numpy as jnp
+
+from forms.form import KB, QB, VB, causal, form, softmax
+
+
+@form(QB, KB, VB)
+def probabilities_returned(q, k, v):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v), p
+
+
+@form(QB, KB, VB)
+def not_normalised(q, k, v):
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.exp(jnp.einsum("bqhd,bkhd->bhqk", q, k)), v)
+
+
+@form(QB, KB, VB)
+def normalised_over_queries(q, k, v):
+    p = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), axis=-2)
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+@form(QB, KB, VB)
+def fill_within_reach(q, k, v):
+    s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -100.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@form(QB, KB, VB)
+def rows_without_keys(q, k, v):
+    s = jnp.where(causal(offset=-2), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@form(QB, KB, VB)
+def masked_after_softmax(q, k, v):
+    p = jnp.where(causal(), softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k)), 0.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+@form(QB, KB, VB)
+def relu_of_scores(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(jnp.where(s > 0, s, -1e30)), v)
+
+
+@form(QB, KB, VB)
+def capped_after_mask(q, k, v):
+    s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(5.0 * jnp.tanh(s / 5.0)), v)

@@ -1,0 +1,117 @@
+"""Masks, by arithmetic on indices and by data."""
+
+import jax
+import jax.numpy as jnp
+
+from forms.form import B, D, G, H, K, KB, KG, OB, Q, QB, R, V, VB, VG, both, causal, form, shape, softmax
+
+
+@both(QB, KB, VB, out=OB)
+def window(q, k, v):
+    i, j = jnp.arange(Q)[:, None], jnp.arange(K)[None, :]
+    s = jnp.where((j <= i + 4) & (j > i - 2), jnp.einsum("bqhd,bkhd->bhqk", q, k), -jnp.inf)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, out=OB)
+def nested_selects(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5
+    s = jnp.where(causal(offset=4), s, -1e30)
+    s = jnp.where(jnp.arange(Q)[:, None] - jnp.arange(K)[None, :] < 3, s, -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, out=OB)
+def additive_mask(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5 + (1.0 - causal().astype(jnp.float32)) * -1e10
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, out=OB)
+def causal_by_cumsum(q, k, v):
+    i, j = jnp.cumsum(jnp.ones(Q, jnp.int32)), jnp.cumsum(jnp.ones(K, jnp.int32))
+    s = jnp.where(i[:, None] >= j[None, :], jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, out=OB)
+def masked_twice(q, k, v):
+    m = causal()
+    s = jnp.where(m, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(m, softmax(s), 0.0), v)
+
+
+INTS = dict(dtype=jnp.int32)
+
+
+def small(x, size):
+    """Whole numbers below `size`, whatever they were; small enough for rows that see no key."""
+    return jnp.abs(x) % size
+
+
+@both(QB, KB, VB, shape(Q, K, dtype=jnp.bool_), out=OB)
+def mask_is_data(q, k, v, mask):
+    s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(B, 1, 1, K, dtype=jnp.bool_), out=OB)
+def mask_of_keys(q, k, v, mask):
+    s = jnp.where(mask & causal(offset=4), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(Q, K, dtype=jnp.bool_), shape(B, K, dtype=jnp.bool_), out=OB)
+def mask_of_either(q, k, v, pairs, keys):
+    m = pairs[None] | keys[:, None, :] & causal(offset=4)
+    s = jnp.where(m[:, None], jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(B, **INTS), out=OB)
+def lengths_are_data(q, k, v, lengths):
+    m = jnp.arange(K)[None, :] < small(lengths, K + 2)[:, None]
+    s = jnp.where(m[:, None, None, :], jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(B, **INTS), out=OB)
+def lengths_and_causal(q, k, v, lengths):
+    m = (small(lengths, K) >= jnp.arange(K)[:, None]).T
+    m = m[:, None, :] & causal(offset=K - Q)
+    s = jnp.where(m[:, None], jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5, -jnp.inf)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KG, VG, shape(B, **INTS), shape(B, **INTS), out=OB)
+def lengths_of_both(q, k, v, q_lengths, kv_lengths):
+    q_lengths, kv_lengths = small(q_lengths, Q), small(kv_lengths, K)
+    return jax.nn.dot_product_attention(
+        q, k, v[..., :D], query_seq_lengths=q_lengths, key_value_seq_lengths=kv_lengths, is_causal=True
+    ).repeat(2, -1)
+
+
+@both(QB, KB, VB, shape(B, Q, **INTS), shape(B, K, **INTS), out=OB)
+def segments(q, k, v, of_rows, of_keys):
+    m = small(of_rows, 3)[:, :, None] == small(of_keys, 3)[:, None, :]
+    s = jnp.where((m & causal())[:, None], jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KG, VG, shape(B, Q, K, dtype=jnp.bool_), out=OB)
+def mask_in_groups(q, k, v, mask):
+    q = q.reshape(B, Q, G, R, D)
+    s = jnp.where(mask[:, None, None], jnp.einsum("bqgrd,bkgd->bgrqk", q, k), -1e9)
+    return jnp.einsum("bgrqk,bkgd->bqgrd", softmax(s), v).reshape(B, Q, H, V)
+
+
+@both(QB, KB, VB, shape(B, K, dtype=jnp.bool_), out=OB)
+def padding_is_added(q, k, v, mask):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + jnp.where(mask, 0, -1e10)[:, None, None, :]
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@form(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_))
+def mask_is_data_twice(q, k, v, mask):
+    s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(mask, softmax(s), 0.0), v)
