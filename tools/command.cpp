@@ -2,11 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <sstream>
 
 namespace heddle::tools {
+namespace {
+
+/// Why a stream failed, where the system says: errno is cleared before.
+std::string reason() { return errno == 0 ? "" : fmt::format(": {}", std::strerror(errno)); }
+
+}  // namespace
 
 ExitStatus complain(const Status& failure) {
   fmt::print(stderr, "heddle: {}\n", failure.message());
@@ -19,11 +27,12 @@ Result<std::string> read_text_file(const std::string& path) {
     text << std::cin.rdbuf();
     return text.str();
   }
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
   // A stream that meets the end at once sets failbit on the output: an empty file is not an error.
   if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
   if (!file.is_open() || file.bad() || !text)
-    return error(Code::io_failed, "{} cannot be read", path);
+    return error(Code::io_failed, "{} cannot be read{}", path, reason());
   return text.str();
 }
 
@@ -32,10 +41,12 @@ Status write_text(const std::string& text, const std::string& path) {
     std::cout << text << std::flush;
     return std::cout ? Status() : error(Code::io_failed, "standard output cannot be written");
   }
+  errno = 0;
   std::ofstream file(path, std::ios::trunc);
   file << text;
   file.close();
-  return file ? Status() : error(Code::io_failed, "{} cannot be written", path);
+  if (file) return {};
+  return error(Code::io_failed, "{} cannot be written{}", path, reason());
 }
 
 void add_device(CLI::App& command, engine::Device& device) {

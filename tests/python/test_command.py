@@ -140,7 +140,7 @@ def test_bad_usage_ends_with_2(heddle, arguments):
 def test_a_file_that_is_not_there(heddle, tmp_path, command):
     run = heddle(command, tmp_path / "absent")
     assert run.returncode == BAD_INPUT
-    assert run.stderr == f"heddle: {tmp_path / 'absent'} cannot be read\n"
+    assert run.stderr == f"heddle: {tmp_path / 'absent'} cannot be read: No such file or directory\n"
 
 
 def test_malformed_hlo_gives_file_line_and_column(heddle, root, tmp_path):
