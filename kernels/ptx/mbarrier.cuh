@@ -42,12 +42,20 @@ HEDDLE_DEVICE void mbarrier_expect_tx(u32 barrier, u32 bytes) {
                : "memory");
 }
 
-/// True once the phase of the given parity has completed; suspends the thread for a while first.
+#if __CUDA_ARCH__ >= 900
+#define HEDDLE_MBARRIER_WAIT "try_wait"
+#else
+#define HEDDLE_MBARRIER_WAIT "test_wait"
+#endif
+
+/// True once the phase of the given parity has completed; from sm_90 on suspends the thread for a
+/// while first.
 HEDDLE_DEVICE bool mbarrier_try_wait(u32 barrier, u32 parity) {
   u32 done;
   asm volatile(
       "{\n.reg .pred p;\n"
-      "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2;\n"
+      "mbarrier." HEDDLE_MBARRIER_WAIT
+      ".parity.acquire.cta.shared::cta.b64 p, [%1], %2;\n"
       "selp.b32 %0, 1, 0, p;\n}"
       : "=r"(done)
       : "r"(barrier), "r"(parity)

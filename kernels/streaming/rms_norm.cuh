@@ -87,7 +87,7 @@ struct RmsNorm {
     Number sum = 0;
 #pragma unroll
     for (int i = 0; i < C::kVectors; ++i) add_squares<C>(packed[i], sum);
-    sum = row_sum<C::kThreadsPerRow, true>(sum, slots, group, 0);
+    sum = row_sum<C::kThreadsPerRow>(sum, slots, group, 0, [] { __syncthreads(); });
     if (!exists) return;
     const Number inv_rms =
         reciprocal_root(sum * value_of<Number>(args.per_column) + epsilon_of<Number>(args));
@@ -125,7 +125,7 @@ struct RmsNormWide {
       packed.load(x.at(column));
       add_squares<C>(packed, sum);
     }
-    sum = row_sum<kThreads, true>(sum, slots, 0, 0);
+    sum = row_sum<kThreads>(sum, slots, 0, 0, [] { __syncthreads(); });
     const Number inv_rms =
         reciprocal_root(sum * value_of<Number>(args.per_column) + epsilon_of<Number>(args));
     if (args.inv_rms.data != nullptr && threadIdx.x == 0)

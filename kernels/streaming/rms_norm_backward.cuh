@@ -2,6 +2,7 @@
 // weight's gradient in registers, and a second kernel adds the blocks' sums in a fixed order.
 #pragma once
 
+#include "../ptx/mbarrier.cuh"
 #include "vector.cuh"
 
 namespace heddle::streaming {
@@ -71,35 +72,40 @@ struct RmsNormBackward {
   using Dx = typename C::Dx;
   static constexpr int kThreads = 512;
   static constexpr int kGroups = kThreads / C::kThreadsPerRow;
-  static constexpr int kSums = C::kVectors * C::kVector;  ///< columns of a thread
-  static constexpr int kMaxColumns = C::kThreadsPerRow * kSums;
-  static_assert(kGroups <= 15, "a named barrier per row");
+  static constexpr int kSums = C::kVectors * C::kVector;       ///< columns of a thread
+  static constexpr int kRun = C::kThreadsPerRow * C::kVector;  ///< columns next to each other
+  static constexpr int kPitch = kThreads + 32 / C::kVector;    ///< of slots: no bank is read twice
 
-  /// Adds the groups' sums and writes the block's row of the partial sums.
+  /// Adds the groups' sums in their order, a run of columns at a time, and writes the block's row
+  /// of the partial sums.
   HEDDLE_DEVICE static void leave(const Number (&sums)[kSums], Number* shared, Number* out,
                                   int columns) {
-    const int group = threadIdx.x / C::kThreadsPerRow, lane = threadIdx.x % C::kThreadsPerRow;
-#pragma unroll 1
-    for (int turn = 0; turn < kGroups; ++turn) {
-      if (group == turn) {
 #pragma unroll
-        for (int i = 0; i < kSums; ++i) {
-          Number* slot = shared + i * C::kThreadsPerRow + lane;  // bank by lane
-          const Number before = turn == 0 ? Number(0) : *slot;
-          if (kGroups > 1) *slot = before + sums[i];
-          const int column =
-              (i / C::kVector * C::kThreadsPerRow + lane) * C::kVector + i % C::kVector;
-          if (turn == kGroups - 1 && column < columns) out[column] = before + sums[i];
-        }
-      }
+    for (int i = 0; i < C::kVectors; ++i) {
       __syncthreads();
+#pragma unroll
+      for (int n = 0; n < C::kVector; ++n)
+        shared[n * kPitch + threadIdx.x] = sums[i * C::kVector + n];
+      __syncthreads();
+#pragma unroll
+      for (int at = threadIdx.x; at < kRun; at += kThreads) {
+        const Number* slot = shared + at % C::kVector * kPitch + at / C::kVector;
+        Number sum = slot[0];
+#pragma unroll
+        for (int group = 1; group < kGroups; ++group) sum += slot[group * C::kThreadsPerRow];
+        if (i * kRun + at < columns) out[i * kRun + at] = sum;
+      }
     }
   }
 
   /// Grid: args.blocks, one or two a processor.
   HEDDLE_DEVICE static void run(const RmsNormBackwardArguments& args) {
     __shared__ Number slots[2 * kThreads / 32];
-    __shared__ Number shared[kGroups > 1 ? kMaxColumns : 1];
+    __shared__ Number shared[C::kVector * kPitch];
+    __shared__ u64 barriers[kGroups];  ///< of each group's threads: met for a row's sum
+    const u32 met = shared_address(barriers);
+    if (threadIdx.x < kGroups) ptx::mbarrier_init(met + 8 * threadIdx.x, C::kThreadsPerRow);
+    __syncthreads();
     const int group = threadIdx.x / C::kThreadsPerRow, lane = threadIdx.x % C::kThreadsPerRow;
     const Number per_column = value_of<Number>(args.per_column);
     Number d_weight[C::kDWeight ? kSums : 1] = {}, d_bias[C::kDBias ? kSums : 1] = {};
@@ -125,6 +131,12 @@ struct RmsNormBackward {
                         column_of<C, const W>(args.extents, args.weight, column_at(i)));
 
     int turn = 0;
+    // A named barrier of a group alone takes as long or longer (2 % at 4096 columns), and beside
+    // such barriers racecheck loses sight of __syncthreads.
+    const auto meet = [&] {
+      ptx::mbarrier_arrive(met + 8 * group);
+      ptx::mbarrier_wait(met + 8 * group, turn);
+    };
     const int step = args.blocks * kGroups;
     if constexpr (C::kPrefetch) fetch(blockIdx.x * kGroups + group);
     for (int row = blockIdx.x * kGroups + group; row < args.rows; row += step) {
@@ -157,8 +169,7 @@ struct RmsNormBackward {
         }
       }
       if constexpr (!C::kDx) continue;
-      const Number mean =
-          row_sum<C::kThreadsPerRow, kGroups == 1>(sum, slots, group, turn) * per_column;
+      const Number mean = row_sum<C::kThreadsPerRow>(sum, slots, group, turn, meet) * per_column;
       turn ^= 1;
       const Row<C, Dx> dx(args.extents, args.dx, row);
 #pragma unroll
@@ -219,7 +230,7 @@ struct RmsNormBackwardWide {
 #pragma unroll
       for (int n = 0; n < C::kVector; ++n) sum = multiply_add(g[n] * w[n], value[n], sum);
     }
-    sum = row_sum<kMeansThreads, true>(sum, slots, 0, 0);
+    sum = row_sum<kMeansThreads>(sum, slots, 0, 0, [] { __syncthreads(); });
     if (threadIdx.x != 0) return;
     const Number inv_rms = static_cast<Number>(
         *row_of<C, const typename C::Statistic>(args.extents, args.inv_rms, row));

@@ -181,11 +181,10 @@ HEDDLE_DEVICE T* row_of(const Extents& extents, const Tensor& tensor, int row) {
 }
 
 /// Sum over the kThreads threads (a power of two) that share a row, given to all of them. Rows of
-/// more than a warp meet in `slots` (two runs of a Number per warp, used in turn): at the block's
-/// barrier if all its rows come together, else at barrier 1 + group. Naming barriers at run time
-/// reserves all 16, of which a processor has enough for four blocks.
-template <int kThreads, bool kTogether, typename Number>
-HEDDLE_DEVICE Number row_sum(Number x, Number* slots, int group, int turn) {
+/// more than a warp meet in `slots` (two runs of a Number per warp, used in turn): meet() returns
+/// when all threads of the row have come.
+template <int kThreads, typename Number, class Meet>
+HEDDLE_DEVICE Number row_sum(Number x, Number* slots, int group, int turn, Meet meet) {
 #pragma unroll
   for (int apart = min_of(kThreads, 32) / 2; apart > 0; apart /= 2)
     x += __shfl_xor_sync(0xffffffffu, x, apart);
@@ -193,10 +192,7 @@ HEDDLE_DEVICE Number row_sum(Number x, Number* slots, int group, int turn) {
     constexpr int kWarps = kThreads / 32;
     Number* mine = slots + (group * 2 + turn) * kWarps;
     if (threadIdx.x % 32 == 0) mine[threadIdx.x / 32 % kWarps] = x;
-    if constexpr (kTogether)
-      __syncthreads();
-    else
-      asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(kThreads) : "memory");
+    meet();
     x = mine[0];
 #pragma unroll
     for (int warp = 1; warp < kWarps; ++warp) x += mine[warp];
