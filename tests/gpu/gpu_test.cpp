@@ -91,13 +91,13 @@ void OnGpu::run(const Numbered& draw, int64_t count, int64_t variants) {
     threads.push_back(std::async(std::launch::async, [&] {
       const Status current = context_.make_current();
       ASSERT_TRUE(current.is_ok()) << current.message();
-      for (int64_t number = next++; number < count && !HasFatalFailure(); number = next++) {
-        for (int64_t variant = 0; variant < variants; ++variant) {
-          Random random(first_seed() + static_cast<uint64_t>(number),
-                        static_cast<uint64_t>(variant));
-          Built built = build(draw(random, number));
-          try_one(built, tally);
-        }
+      // First one problem of each number, whose kernels are compiled side by side, then the next:
+      // threads neither wait for the same kernel nor end with eight problems of the last number.
+      for (int64_t n = next++; n < count * variants && !HasFatalFailure(); n = next++) {
+        const int64_t number = n % count, variant = n / count;
+        Random random(first_seed() + static_cast<uint64_t>(number), static_cast<uint64_t>(variant));
+        Built built = build(draw(random, number));
+        try_one(built, tally);
       }
     }));
   }
