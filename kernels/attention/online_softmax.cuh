@@ -29,12 +29,15 @@ HEDDLE_DEVICE float in_log2(float score, float to_log2) {
   return score == minus_infinity() ? score : ptx::max(product, least);
 }
 
-/// log(2^reference * sum), or its log2; -inf of no terms. The approximate logarithm errs by 2^-22,
-/// which f32 problems (`kExact`) would notice.
-template <bool kExact>
+/// log(2^reference * sum), or its log2; -inf of no terms. Without kOfLog2 the reference is natural,
+/// log(e^reference * sum). The approximate logarithm errs by 2^-22, which f32 problems (`kExact`)
+/// would notice.
+template <bool kExact, bool kOfLog2 = true>
 HEDDLE_DEVICE float log_sum_exp(float reference, float sum, bool in_log2) {
   if (sum == 0.f) return minus_infinity();
   const float log2_sum = kExact ? log2f(sum) : ptx::log2(sum);
+  if constexpr (!kOfLog2)
+    return in_log2 ? ptx::fma(reference, kLog2E, log2_sum) : ptx::fma(log2_sum, kLn2, reference);
   return in_log2 ? reference + log2_sum : ptx::fma(reference, kLn2, log2_sum * kLn2);
 }
 
@@ -55,14 +58,26 @@ HEDDLE_DEVICE void mask_scores(float (&s)[kCount], const int (&lo)[2], const int
   }
 }
 
-template <int kSlack>
+/// sum += x; what that loses to rounding goes to `lost`.
+HEDDLE_DEVICE void add_exactly(float& sum, float& lost, float x) {
+  const float before = sum;
+  sum += x;
+  const float added = sum - before;
+  lost += (before - (sum - added)) + (x - added);
+}
+
+/// With kExact (f32) sums of tiles are added up exactly: thousands of terms, each rounded, would
+/// leave a row's O, and with it delta of the backward, several times the error of all else.
+template <int kSlack, bool kExact = false>
 struct OnlineSoftmax {
   float reference[2];  ///< log2 units, -inf while no key was seen
   float sum[2];        ///< this lane's share
+  float lost[2];       ///< with kExact: what `sum` is short of
 
   HEDDLE_DEVICE void reset() {
     reference[0] = reference[1] = minus_infinity();
     sum[0] = sum[1] = 0;
+    lost[0] = lost[1] = 0;
   }
 
   /// s becomes 2^(scale*s - reference); `correction` is what earlier sums and outputs must be
@@ -87,6 +102,7 @@ struct OnlineSoftmax {
       offset[h] = reference[h] == minus_infinity() ? 0.f : reference[h];
       correction[h] = ptx::exp2(old - offset[h]);
       sum[h] *= correction[h];
+      if constexpr (kExact) lost[h] *= correction[h];
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
@@ -95,8 +111,16 @@ struct OnlineSoftmax {
       if constexpr (kRest) exponent = ptx::fma(s[i], rest, exponent);
       s[i] = ptx::exp2(exponent);
     }
+    if constexpr (kExact) {
+      float part[2] = {s[0] + s[1], s[2] + s[3]};
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) sum[tile::fragment_half(i)] += s[i];
+      for (int i = 4; i < kCount; i += 2) part[tile::fragment_half(i)] += s[i] + s[i + 1];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) add_exactly(sum[h], lost[h], part[h]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) sum[tile::fragment_half(i)] += s[i];
+    }
   }
 
   /// One more term in the denominator, counted once per row (by lane 0 of the quad).
@@ -107,13 +131,16 @@ struct OnlineSoftmax {
       reference[h] = ptx::max(old, logit_log2);
       correction[h] = reference[h] == minus_infinity() ? 1.f : ptx::exp2(old - reference[h]);
       sum[h] *= correction[h];
+      if constexpr (kExact) lost[h] *= correction[h];
       if (first_lane && reference[h] != minus_infinity())
         sum[h] += ptx::exp2(logit_log2 - reference[h]);
     }
   }
 
   /// After the last tile: the row's whole sum.
-  HEDDLE_DEVICE float total(int h) const { return tile::quad_sum(sum[h]); }
+  HEDDLE_DEVICE float total(int h) const {
+    return kExact ? tile::quad_sum(sum[h]) + tile::quad_sum(lost[h]) : tile::quad_sum(sum[h]);
+  }
 };
 
 template <int kCount>

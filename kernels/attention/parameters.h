@@ -69,12 +69,17 @@ struct ForwardParameters {
   const unsigned* unfit;
 };
 
+/// rowsum(dO * O) as the sum of two f32: dP - delta is the small difference of large sums.
+struct RowDelta {
+  float high, rest;
+};
+
 struct BackwardParameters {
   ForwardParameters forward;  ///< o and stats are inputs here
   Tensor d_o, d_q, d_k, d_v;
-  float* delta;   ///< workspace [batch, q_heads, q_length]: rowsum(dO * O)
-  float* d_sink;  ///< [q_heads]
-  Tensor d_load;  ///< gradient of one broadcast operand, by the kernel planned for it
+  RowDelta* delta;  ///< workspace [batch, q_heads, q_length]
+  float* d_sink;    ///< [q_heads]
+  Tensor d_load;    ///< gradient of one broadcast operand, by the kernel planned for it
   int d_load_dims[4];
 };
 

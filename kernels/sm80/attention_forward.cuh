@@ -104,7 +104,7 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
   const attention::DropoutBits<ForwardParameters> dropout(p, Config::kDropout, batch, head);
 
   float out[kVGroups * 2][4] = {};
-  float row_max[2] = {kMinusInfinity, kMinusInfinity}, row_sum[2] = {0, 0};
+  float row_max[2] = {kMinusInfinity, kMinusInfinity}, row_sum[2] = {0, 0}, row_lost[2] = {0, 0};
   PlaneFragment<T> q_fragments[kQueryInRegisters ? kQkSlices : 1];
 
   const auto load_k = [&](int tile) {
@@ -140,7 +140,7 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
     load_v(tile);
 
     float scores[kTileN / 8][4] = {};
-    multiply<T, kTileN / 8, kQkSlices>(
+    multiply<T, kTileN / 8, kQkSlices, true>(
         scores,
         [&](int k, PlaneFragment<T>& a) {
           if constexpr (kQueryInRegisters) {
@@ -157,7 +157,8 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
     const int next = next_tile(tile + 1);
     if (next < end) load_k(next);
 
-    // Scores in log2 units, hidden keys at -inf.
+    // Hidden keys at -inf. Scores keep their units: a factor would round them once more, which the
+    // backward does not repeat.
     const int first_key = tile * kTileN;
     const bool whole = first_key >= whole_begin && first_key + kTileN <= whole_end;
     const int column0 = first_key + 2 * (lane % 4);
@@ -166,7 +167,7 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int half = i / 2, column = column0 + 8 * n + i % 2;
-        float score = scores[n][i] * scale;
+        float score = __fmul_rn(scores[n][i], scale);  // not to be fused: as in the backward
         // Rows past the sequence compute along with a whole tile, but nothing is read for them.
         const bool in_whole = whole && (Score::kIdentity || rows[half] < q_length);
         const bool seen = in_whole || (column >= visible[half].lo && column < visible[half].hi);
@@ -176,11 +177,7 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
                                            kv_length, p.loads})
                        : 0.0f;
         }
-        float score_log2 = score * to_log2;
-        if constexpr (!Score::kIdentity)
-          if constexpr (Score::kHuge)
-            score_log2 = attention::in_log2<is_same<T, float>>(score, to_log2);
-        scores[n][i] = seen ? score_log2 : kMinusInfinity;
+        scores[n][i] = seen ? score : kMinusInfinity;
       }
     }
 
@@ -194,10 +191,12 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
       top = tile::quad_max(top);
       // A row that has seen nothing yet keeps its sums at zero instead of -inf - -inf.
       shift[half] = top == kMinusInfinity ? 0.0f : top;
-      rescale[half] = ptx::exp2(row_max[half] - shift[half]);
+      rescale[half] = ptx::exp2((row_max[half] - shift[half]) * to_log2);
       row_max[half] = top;
       row_sum[half] *= rescale[half];
+      if constexpr (is_same<T, float>) row_lost[half] *= rescale[half];
     }
+    float tile_sum[2] = {0, 0};
 #pragma unroll
     for (int n = 0; n < kVGroups * 2; ++n) {
 #pragma unroll
@@ -209,9 +208,9 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
       for (int half = 0; half < 2; ++half) {
         float& p0 = scores[n][2 * half];
         float& p1 = scores[n][2 * half + 1];
-        p0 = ptx::exp2(p0 - shift[half]);
-        p1 = ptx::exp2(p1 - shift[half]);
-        row_sum[half] += p0 + p1;
+        p0 = ptx::exp2((p0 - shift[half]) * to_log2);
+        p1 = ptx::exp2((p1 - shift[half]) * to_log2);
+        (is_same<T, float> ? tile_sum : row_sum)[half] += p0 + p1;
         const int column = column0 + 8 * n;
         if constexpr (Config::kDropout == Dropout::mask) {
           p0 *= column >= visible[half].lo && column < visible[half].hi
@@ -227,6 +226,12 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
           p1 = keep1 ? p1 : 0.0f;
         }
       }
+    }
+
+    if constexpr (is_same<T, float>) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        attention::add_exactly(row_sum[half], row_lost[half], tile_sum[half]);
     }
 
     if (next < end) {
@@ -248,14 +253,15 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
     // Rows past the sequence saw whole tiles with everybody else; they count for nothing.
     const bool valid = rows[half] < q_length;
     float sum = tile::quad_sum(row_sum[half]), top = row_max[half];
+    if constexpr (is_same<T, float>) sum += tile::quad_sum(row_lost[half]);
     if (!valid) sum = 0, top = kMinusInfinity;
     has_output[half] = sum != 0;
     if (p.sink && valid) {
-      const float sink = p.sink[head] * kLog2E;
+      const float sink = p.sink[head] * (Config::kInputIsLog2 ? kLog2E : 1.0f);
       const float joint = ptx::max(top, sink);
       const float shift = joint == kMinusInfinity ? 0.0f : joint;
-      const float shrink = ptx::exp2(top - shift);
-      sum = sum * shrink + ptx::exp2(sink - shift);
+      const float shrink = ptx::exp2((top - shift) * to_log2);
+      sum = sum * shrink + ptx::exp2((sink - shift) * to_log2);
       // The weights were taken relative to `top`; the output shrinks with them.
       normalise[half] = shrink / sum;
       top = joint;
@@ -270,9 +276,11 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
     if (lane % 4 == 0 && rows[half] < p.q_length && (valid || !o_is_ragged)) {
       if (p.stats.data)
         *attention::element_pointer<float>(p.stats, batch, head, rows[half], 0) =
-            attention::log_sum_exp<is_same<T, float>>(top, sum, p.stats_log2 != 0);
+            attention::log_sum_exp<is_same<T, float>, Config::kInputIsLog2>(top, sum,
+                                                                            p.stats_log2 != 0);
       if (p.max.data)
-        *attention::element_pointer<float>(p.max, batch, head, rows[half], 0) = top * kLn2;
+        *attention::element_pointer<float>(p.max, batch, head, rows[half], 0) =
+            Config::kInputIsLog2 ? top * kLn2 : top;
       if (p.sum_exp.data)
         *attention::element_pointer<float>(p.sum_exp, batch, head, rows[half], 0) = sum;
     }

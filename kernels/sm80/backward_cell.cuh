@@ -8,6 +8,7 @@
 namespace heddle::sm80 {
 
 using attention::BackwardParameters;
+using attention::RowDelta;
 
 /// One batch entry and query head, and how to recompute its weights.
 template <class Config, class Score, class Derivative>
@@ -45,15 +46,16 @@ struct CellGradient {
   }
 
   /// From the raw dot and dO.v of a cell to its dropped-out weight and dL/d(dot); both 0 if hidden.
-  /// `statistic` is the row's log-sum-exp in log2 units.
-  HEDDLE_DEVICE void cell(bool seen, int row, int column, float statistic, float delta,
+  /// `statistic` is the row's log-sum-exp in the units of the score: in others it would be rounded
+  /// once more, which for large ones errs more than all else.
+  HEDDLE_DEVICE void cell(bool seen, int row, int column, float statistic, RowDelta delta,
                           float& dot_to_weight, float& d_weight_to_d_dot) const {
     if (!seen) {
       dot_to_weight = d_weight_to_d_dot = 0.0f;
       return;
     }
     GradientCell at;
-    at.dot = dot_to_weight * scale;
+    at.dot = __fmul_rn(dot_to_weight, scale);  // rounded as by the forward
     at.row = row;
     at.column = column;
     at.batch = batch;
@@ -62,28 +64,29 @@ struct CellGradient {
     at.kv_length = kv_length;
     at.loads = p.forward.loads;
     const float score = Score::value(at);
-    const float weight = ptx::exp2(score * (Config::kInputIsLog2 ? 1.0f : kLog2E) - statistic);
+    const float weight = ptx::exp2((score - statistic) * (Config::kInputIsLog2 ? 1.0f : kLog2E));
     const float kept = keep(row, column);
-    at.gradient =
-        weight * (d_weight_to_d_dot * kept - delta) * (Config::kInputIsLog2 ? kLn2 : 1.0f);
+    at.gradient = weight * (d_weight_to_d_dot * kept - delta.high - delta.rest) *
+                  (Config::kInputIsLog2 ? kLn2 : 1.0f);
     dot_to_weight = weight * kept;
     d_weight_to_d_dot = Derivative::value(at) * factor;
   }
 };
 
-/// The log-sum-exp of a row in log2 units; rows that saw nothing get +inf, so that their weights
-/// are 0, and so do lost ones of a Score that is not kPlain.
-template <bool kPlain>
+/// The log-sum-exp of a row, in log2 units or natural ones; rows that saw nothing get +inf, so that
+/// their weights are 0, and so do lost ones of a Score that is not kPlain.
+template <bool kLog2, bool kPlain>
 HEDDLE_DEVICE float row_statistic(const BackwardParameters& p, int batch, int head, int row) {
   const float stats =
       *attention::element_pointer<const float>(p.forward.stats, batch, head, row, 0);
   if (stats == kMinusInfinity) return -kMinusInfinity;
   if (!kPlain && attention::weights_are_lost(p.forward.stats_log2 ? stats * kLn2 : stats))
     return -kMinusInfinity;
-  return p.forward.stats_log2 ? stats : stats * kLog2E;
+  if (kLog2 == (p.forward.stats_log2 != 0)) return stats;
+  return stats * (kLog2 ? kLog2E : kLn2);
 }
 
-HEDDLE_DEVICE float* delta_of(const BackwardParameters& p, int batch, int head) {
+HEDDLE_DEVICE RowDelta* delta_of(const BackwardParameters& p, int batch, int head) {
   return p.delta + (static_cast<i64>(batch) * p.forward.q_heads + head) * p.forward.q_length;
 }
 

@@ -6,12 +6,6 @@
 
 namespace heddle::sm80 {
 
-/// What a key sweep needs of a query row, staged in shared memory.
-struct RowRecord {
-  float statistic, delta;
-  int lo, hi;
-};
-
 /// dK and dV of one key tile: sums over the group's query heads and all query rows that see it.
 template <class Config, class Score, class Derivative>
 HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
@@ -27,7 +21,8 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
   extern __shared__ __align__(1024) u8 shared[];
   const u32 key = shared_address(shared), value = key + KeyTile::kBytes;
   const u32 stages = key + Tiles::kStagesAt;
-  RowRecord* records = reinterpret_cast<RowRecord*>(shared + Tiles::kRowsAt);
+  using Record = RowRecord<T>;
+  Record* records = reinterpret_cast<Record*>(shared + Tiles::kRowsAt);
 
   const attention::ForwardParameters& f = p.forward;
   const int tile_n = blockIdx.x, batch = blockIdx.z + f.first_batch, warp = threadIdx.x / 32,
@@ -57,12 +52,15 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
         base + QueryTile::kBytes, DenseRows<T>(p.d_o, batch, head), first_row, q_length);
     for (int r = threadIdx.x; r < kTileM; r += kThreads) {
       const int row = first_row + r;
-      RowRecord record{-kMinusInfinity, 0.0f, 0, 0};
+      Record record{-kMinusInfinity, 0.0f, 0, 0};
       if (row < q_length) {
         const KeyInterval visible =
             attention::visible_keys(f.bounds, f.bound_count, batch, row, q_length, kv_length);
-        record = {row_statistic<Score::kIdentity>(p, batch, head, row),
-                  delta_of(p, batch, head)[row], visible.lo, visible.hi};
+        record.statistic =
+            row_statistic<Config::kInputIsLog2, Score::kIdentity>(p, batch, head, row);
+        record.set_delta(delta_of(p, batch, head)[row]);
+        record.lo = visible.lo;
+        record.hi = visible.hi;
       }
       records[stage * kTileM + r] = record;
     }
@@ -126,9 +124,9 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int r = 8 * n + 2 * (lane % 4) + i % 2, column = keys[i / 2];
-        const RowRecord record = records[stage * kTileM + r];
+        const Record record = records[stage * kTileM + r];
         const bool seen = computed && column >= record.lo && column < record.hi;
-        gradient.cell(seen, first_row + r, column, record.statistic, record.delta, weights[n][i],
+        gradient.cell(seen, first_row + r, column, record.statistic, record.delta(), weights[n][i],
                       d_dots[n][i]);
       }
     }

@@ -13,16 +13,20 @@ HEDDLE_DEVICE void attention_backward_delta(const BackwardParameters& p) {
   const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, head = blockIdx.y,
             batch = blockIdx.z + p.forward.first_batch;
   if (row >= p.forward.q_length) return;
-  float sum = 0;
+  using Sum = typename Choice<is_same<T, float>, double, float>::Type;
+  Sum sum = 0;
   if (row < attention::length_of(p.forward.q_lengths, batch)) {
     const T* o = attention::element_pointer<const T>(p.forward.o, batch, head, row, 0);
     const T* d_o = attention::element_pointer<const T>(p.d_o, batch, head, row, 0);
     for (int column = threadIdx.x % 32; column < Config::kVDim; column += 32)
-      sum += ptx::widen(o[column]) * ptx::widen(d_o[column]);
+      sum += static_cast<Sum>(ptx::widen(o[column])) * ptx::widen(d_o[column]);
   }
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-  if (threadIdx.x % 32 == 0) delta_of(p, batch, head)[row] = sum;
+  if (threadIdx.x % 32 == 0) {
+    const float high = static_cast<float>(sum);
+    delta_of(p, batch, head)[row] = {high, static_cast<float>(sum - high)};
+  }
 }
 
 /// dSink[h] = -sum over batch and rows of exp(sink - stats) * delta, in a fixed order; one block a
@@ -30,13 +34,13 @@ HEDDLE_DEVICE void attention_backward_delta(const BackwardParameters& p) {
 HEDDLE_DEVICE void attention_backward_sink(const BackwardParameters& p) {
   __shared__ float partial[32];
   const int head = blockIdx.x;
-  const float sink = p.forward.sink[head] * kLog2E;
+  const float sink = p.forward.sink[head];  // natural, whatever scores are
   float sum = 0;
   for (int batch = 0; batch < p.forward.batch; ++batch) {
     const int length = attention::length_of(p.forward.q_lengths, batch);
     for (int row = threadIdx.x; row < length; row += blockDim.x)
-      sum -= ptx::exp2(sink - row_statistic<true>(p, batch, head, row)) *
-             delta_of(p, batch, head)[row];
+      sum -= ptx::exp2((sink - row_statistic<false, true>(p, batch, head, row)) * kLog2E) *
+             delta_of(p, batch, head)[row].high;
   }
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);

@@ -1,6 +1,7 @@
 // What the sweeps of the general backward keep in shared memory.
 #pragma once
 
+#include "../attention/parameters.h"
 #include "../tile/planes.cuh"
 
 namespace heddle::sm80 {
@@ -9,6 +10,25 @@ namespace heddle::sm80 {
 /// hide nothing.
 template <typename T>
 inline constexpr int sweep_stages = is_same<T, float> ? 1 : 2;
+
+/// What a key sweep needs of a query row, staged in shared memory.
+template <typename T>
+struct RowRecord {
+  float statistic, high;
+  int lo, hi;
+
+  HEDDLE_DEVICE void set_delta(attention::RowDelta x) { high = x.high; }
+  HEDDLE_DEVICE attention::RowDelta delta() const { return {high, 0.0f}; }
+};
+template <>
+struct RowRecord<float> {
+  float statistic, high;
+  int lo, hi;
+  float rest;
+
+  HEDDLE_DEVICE void set_delta(attention::RowDelta x) { high = x.high, rest = x.rest; }
+  HEDDLE_DEVICE attention::RowDelta delta() const { return {high, rest}; }
+};
 
 template <class Config>
 struct KeySweepTiles {
@@ -22,7 +42,8 @@ struct KeySweepTiles {
   static constexpr int kStageBytes = Query::kBytes + OutputGradient::kBytes;
   static constexpr int kStagesAt = Key::kBytes + Value::kBytes;
   static constexpr int kRowsAt = kStagesAt + kStages * kStageBytes;
-  static constexpr int kSharedBytes = kRowsAt + kStages * Config::kTileM * 16;
+  static constexpr int kSharedBytes =
+      kRowsAt + kStages * Config::kTileM * int{sizeof(RowRecord<T>)};
 };
 
 template <class Config>

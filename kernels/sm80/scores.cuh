@@ -83,7 +83,7 @@ HEDDLE_DEVICE void load_operand(u32 tile, int row, int column, PlaneFragment<T>&
 
 /// d (16 x 8*kGroups) += A B over kSlices of 16: `load_a(k, a)` gives A's slice k, `load_b(n, k,
 /// b)` B's in column groups 2n and 2n + 1.
-template <typename T, int kGroups, int kSlices, class LoadA, class LoadB>
+template <typename T, int kGroups, int kSlices, bool kDots, class LoadA, class LoadB>
 HEDDLE_DEVICE void multiply(float (&d)[kGroups][4], const LoadA& load_a, const LoadB& load_b) {
   if constexpr (tile::Planes<T>::kCount == 1) {
 #pragma unroll
@@ -120,9 +120,13 @@ HEDDLE_DEVICE void multiply(float (&d)[kGroups][4], const LoadA& load_a, const L
           sums.multiply(n, a, b);
         }
         if (k % kStep != kStep - 1 && k != kSlices - 1) continue;
+        const bool one = k % kStep == 0;
+        const float lacking = kDots ? one ? tile::kDotsLack<1> : tile::kDotsLack<2>
+                              : one ? tile::kSumsLack<1>
+                                    : tile::kSumsLack<2>;
 #pragma unroll
         for (int n = 0; n < kAtOnce && first + n < kGroups; ++n)
-          sums.template add_to<kStep>(n, d[first + n]);
+          sums.add_to(n, d[first + n], lacking);
       }
     }
   }
@@ -132,7 +136,7 @@ HEDDLE_DEVICE void multiply(float (&d)[kGroups][4], const LoadA& load_a, const L
 /// of 16.
 template <typename T, int kGroups, int kSlices, class TileA, class TileB>
 HEDDLE_DEVICE void multiply_transposed(float (&d)[kGroups][4], u32 a, int row, u32 b) {
-  multiply<T, kGroups, kSlices>(
+  multiply<T, kGroups, kSlices, true>(
       d, [&](int k, PlaneFragment<T>& left) { load_row_fragment<T, TileA>(a, row, k, left); },
       [&](int n, int k, PlaneFragment<T>& right) {
         load_transposed_operand<T, TileB>(b, 16 * n, k, right);
@@ -143,7 +147,7 @@ HEDDLE_DEVICE void multiply_transposed(float (&d)[kGroups][4], u32 a, int row, u
 /// tile `b`.
 template <typename T, int kGroups, int kInner, class TileB>
 HEDDLE_DEVICE void multiply_sums(float (&d)[kGroups][4], const float (&x)[kInner][4], u32 b) {
-  multiply<T, kGroups, kInner / 2>(
+  multiply<T, kGroups, kInner / 2, false>(
       d,
       [&](int k, PlaneFragment<T>& left) {
 #pragma unroll

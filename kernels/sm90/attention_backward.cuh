@@ -31,6 +31,7 @@ namespace heddle::sm90 {
 template <class Config, class Score = PlainBackwardScore, class Derivative = UnitDerivative>
 struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kConsumers> {
   using Block = BackwardBlock<Config, Config::kTileM, 64 * Config::kConsumers>;
+  using Block::kDeltaBytes;
   using Block::kQk;
   using Block::kRowBytes;
   using Block::kTileM;
@@ -71,7 +72,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   static constexpr int kTiledOffset = kDqOffset + C::kConsumers * kDqPart * 4;
   static constexpr int kLseOffset = kTiledOffset + C::kTiledStages * Tiles::kBytes;
   static constexpr int kDeltaOffset = kLseOffset + C::kQStages * kRowBytes;
-  static constexpr int kBarriers = kDeltaOffset + C::kDoStages * kRowBytes;
+  static constexpr int kBarriers = kDeltaOffset + C::kDoStages * kDeltaBytes;
   using QRing = tile::Ring<C::kQStages>;
   using DoRing = tile::Ring<C::kDoStages>;
   static constexpr int kKFull = kBarriers, kVFull = kBarriers + 8;
@@ -177,7 +178,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     /// dS = P o slope o (dP - delta), kept as an operand of dK and written for dQ.
     HEDDLE_DEVICE void differentiate(int stage, int step) {
       const u32 delta =
-          shared + kDeltaOffset + stage * kRowBytes + tile::fragment_column(thread) * 4;
+          shared + kDeltaOffset + stage * kDeltaBytes + tile::fragment_column(thread) * 4;
       const float keep_scale = Block::keep_scale_of(args);
 #pragma unroll
       for (int k = 0; k < kTileM / 16; ++k) {

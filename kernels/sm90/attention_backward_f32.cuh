@@ -1,14 +1,12 @@
 // Attention backward on Hopper in f32: attention_backward.cuh's block and order of work, on pairs
 // of f16 (f16_pairs.cuh).
 //
-// Each product is three of f16 (high high, high low, low high). Tensor cores cut sums off instead
-// of rounding them, so S and dP, whose errors count most, are summed in f32 step by step
-// (stepwise_product.cuh), dK, dV and dQ tile by tile. P and dS become pairs. P is at most 1; dS = P
-// (dP - delta) is at most 2 |dO| |V| by the largest row norms of the head, which gives its unit.
+// S and dP, whose errors count most, are summed in f32 step by step (stepwise_product.cuh), dK, dV
+// and dQ tile by tile.
 #pragma once
 
-#include "../tile/stepwise_product.cuh"
 #include "attention_backward.cuh"
+#include "backward_f32.cuh"
 
 namespace heddle::sm90 {
 
@@ -18,7 +16,8 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
   using C = Config;
   using T = typename C::Element;
   static_assert(C::kPlanes == 2 && is_same<T, f16>);
-  static_assert(!C::kLengths && C::kUnitSlope && C::kTileM == 64);
+  static_assert(!C::kLengths && C::kUnitSlope && !Base::C::kDrops && C::kTileM == 64);
+  using Base::kDeltaBytes;
   using Base::kDeltaOffset;
   using Base::kDqColumns;
   using Base::kKOffset;
@@ -35,62 +34,8 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
   using typename Base::QTile;
   using typename Base::VTile;
 
-  /// P times this is split: pairs keep all their bits down to 2^-2.
-  static constexpr float kWeightUnit = 16384;
-
   HEDDLE_DEVICE static HeadUnits units_of(const BackwardArguments& args, int batch, int head) {
-    const int query_head = batch * args.q_pairs.heads + head;
-    const int key_head =
-        batch * args.k_pairs.heads + head / (args.q_pairs.heads / args.k_pairs.heads);
-    const float q = args.q_pairs.units[query_head], d_o = args.d_o_pairs.units[query_head];
-    const float k = args.k_pairs.units[key_head], v = args.v_pairs.units[key_head];
-    // dS has the unit that brings its bound to 2^14 .. 2^15.
-    const float bound =
-        2 * sqrtf(args.d_o_pairs.norms[query_head]) * sqrtf(args.v_pairs.norms[key_head]);
-    const int exponent = max_of(static_cast<int>(__float_as_uint(bound) >> 23) - 127, 0);
-    const float shrink = __uint_as_float(static_cast<u32>(127 + 14 - exponent) << 23);
-    const float d_p_unit = d_o * v;
-    HeadUnits units;
-    const tile::StepwiseScale dot =
-        tile::stepwise_scale(Base::scale_of(args), !C::kInputIsLog2, q * k);
-    units.dot = dot.high;
-    units.dot_rest = dot.rest;
-    units.delta = shrink * (1 / kWeightUnit) / d_p_unit;
-    units.d_p = shrink * (1 / kWeightUnit);
-    units.d_v = d_o * (1 / kWeightUnit) * tile::kTileFactor;
-    units.d_k = d_p_unit / shrink * q * tile::kTileFactor;
-    units.d_q = d_p_unit / shrink * k * tile::kTileFactor;
-    return units;
-  }
-
-  /// Writes a warp's 16 rows of a gradient; the four lanes of a quad fill a sector of 32 bytes.
-  template <int kHeadDim, int kColumns>
-  HEDDLE_DEVICE static void store_gradient(const float (&d)[kColumns / 2], float scale,
-                                           const attention::Tensor& out,
-                                           const BackwardArguments& args,
-                                           const BackwardWork& work) {
-    if (out.data == nullptr) return;
-    const int thread = threadIdx.x % 128, part = threadIdx.x / 128 - 1;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int key = work.key0 + 64 * part + tile::fragment_row(thread, h);
-      if (key >= args.problem.forward.kv_length) continue;
-      float* to = attention::element_pointer<float>(out, work.batch, work.key_head, key,
-                                                    tile::fragment_column(thread));
-#pragma unroll
-      for (int i = 2 * h; i < kColumns / 2; i += 4) {
-        if (tile::fragment_column_step(i - 2 * h) < kHeadDim)
-          *reinterpret_cast<float2*>(to + tile::fragment_column_step(i)) =
-              make_float2(d[i] * scale, d[i + 1] * scale);
-      }
-    }
-  }
-
-  template <int kCount>
-  HEDDLE_DEVICE static void add_scaled(float (&sum)[kCount], const float (&part)[kCount],
-                                       float factor) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) sum[i] = ptx::fma(part[i], factor, sum[i]);
+    return head_units<typename Base::Block, PlainBackwardScore>(args, batch, head);
   }
 
   /// One consumer warp group: 64 keys of the block.
@@ -168,16 +113,7 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
     /// S^T to P^T, as operands.
     HEDDLE_DEVICE void exponentiate(int stage, const typename Base::Step& at) {
       const int row0 = at.tile * kTileM;
-      const u32 lse = shared + kLseOffset + stage * kRowBytes + tile::fragment_column(thread) * 4;
-      const float unit = units(at.head).dot, rest = units(at.head).dot_rest;
-#pragma unroll
-      for (int n = 0; n < kTileM / 8; ++n) {
-        float negative_lse2[2];
-        ptx::load_shared(lse + 32 * n, negative_lse2[0], negative_lse2[1]);
-#pragma unroll
-        for (int i = 4 * n; i < 4 * n + 4; ++i)
-          s[i] = ptx::exp2(ptx::fma(s[i], rest, ptx::fma(s[i], unit, negative_lse2[i % 2])));
-      }
+      exponentiate_f32<kTileM>(s, shared + kLseOffset + stage * kRowBytes, units(at.head));
       if (!this->whole(row0))
         this->each_cell(row0, [&](int i, bool visible) { s[i] = visible ? s[i] : 0.0f; });
       tile::split_fragment<T, kTileM>(probability, s, kWeightUnit);
@@ -186,23 +122,21 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
     /// dS = P o (dP - delta), written for dK and dQ.
     HEDDLE_DEVICE void differentiate(int stage, int step, int head) {
       const u32 row_delta =
-          shared + kDeltaOffset + stage * kRowBytes + tile::fragment_column(thread) * 4;
+          shared + kDeltaOffset + stage * kDeltaBytes + tile::fragment_column(thread) * 4;
       const float unit = units(head).d_p, delta_unit = units(head).delta;
 #pragma unroll
       for (int k = 0; k < kTileM / 16; ++k) {
         float d_s[8];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          float delta[2], high[2], low[2];
-          ptx::load_shared(row_delta + 64 * k + i / 2 * 32, delta[0], delta[1]);
+          F32Slope<kRowBytes> slope(row_delta + 4 * (16 * k + i / 2 * 8));
+          float high[2], low[2];
           ptx::unpack<T>(probability[0][k][i], high[0], high[1]);
           ptx::unpack<T>(probability[1][k][i], low[0], low[1]);
 #pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const float x = d_p[8 * k + 2 * i + e];
-            const float slope = ptx::fma(x, unit, -delta[e] * delta_unit);
-            d_s[2 * i + e] = (high[e] + low[e]) * ptx::fma(x, unit * tile::kDotLacks, slope);
-          }
+          for (int e = 0; e < 2; ++e)
+            d_s[2 * i + e] =
+                (high[e] + low[e]) * slope.of(d_p[8 * k + 2 * i + e], e, unit, delta_unit);
         }
         u32 planes[2][1][4];
         tile::split_fragment<T, 16>(planes, d_s, 1.0f);
@@ -290,9 +224,10 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
       ptx::pin(d_k_part);
       send_d_q(steps - 1, units(next.head).d_q);
       add_scaled(d_k, d_k_part, units(next.head).d_k);
-      store_gradient<C::kVDim, kVd>(d_v, 1.0f, args.problem.d_v, args, work);
-      store_gradient<C::kQkDim, kQk>(d_k, Base::scale_of(args) * Base::kOfLog2, args.problem.d_k,
-                                     args, work);
+      const int key0 = work.key0 + 64 * part;
+      store_f32_gradient<C::kVDim, kVd>(d_v, 1.0f, args.problem.d_v, args, work, key0);
+      store_f32_gradient<C::kQkDim, kQk>(d_k, Base::scale_of(args) * Base::kOfLog2,
+                                         args.problem.d_k, args, work, key0);
     }
   };
 

@@ -124,7 +124,7 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
       tile::load_tile<QTile>(stage + kQOffset, maps, full, row, step.head, place);
       tile::load_tile<KTile>(stage + kKOffset, maps + 1, full, step.work.key0, key_head, place);
       const i64 line = static_cast<i64>(step.batch * p.q_heads + step.head) * args.q_rounded + row;
-      ptx::bulk_load(statistics, args.negative_lse2 + line, kRowBytes, full);
+      ptx::bulk_load(statistics, args.negative_lse + line, kRowBytes, full);
       ptx::bulk_load(statistics + kRowBytes, args.delta + line, kRowBytes, full);
       Tiles::load(args.tiled, stage + kTiledOffset, full, step.work.key0, row, step.head,
                   step.batch);

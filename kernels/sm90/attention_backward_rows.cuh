@@ -15,8 +15,10 @@ template <class Main>
 struct AttentionBackwardRows {
   using C = typename Main::C;
   using T = typename Main::Gradient;
+  static constexpr float kLog2E = 1.4426950408889634f;
   static constexpr int kRows = 64;  // of a block of prepare; divides kTileM
   static constexpr int kThreads = 256;
+  static constexpr bool kExact = C::kPlanes > 1;  ///< f32
 
   HEDDLE_DEVICE static void load_eight(const T* p, float (&x)[8]) {
     if constexpr (is_same<T, float>) {
@@ -44,6 +46,11 @@ struct AttentionBackwardRows {
     }
   }
 
+  /// Where the delta of a row lies.
+  HEDDLE_DEVICE static i64 delta_place(i64 line) {
+    return kExact ? line + line / Main::kTileM * Main::kTileM : line;
+  }
+
   /// delta = rowsum(dO o O), the log-sum-exp as the exponent wants it, cleared sums.
   /// Grid (q_rounded / kRows, heads, batch).
   HEDDLE_DEVICE static void prepare(const BackwardArguments& args) {
@@ -52,6 +59,7 @@ struct AttentionBackwardRows {
     const int head = blockIdx.y, batch = blockIdx.z + p.forward.first_batch,
               row0 = blockIdx.x * kRows;
     const i64 line = static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded + row0;
+    using Sum = typename Choice<kExact, double, float>::Type;
     if constexpr (C::kPlanes > 1) {
       if (row0 == 0 && threadIdx.x == 0)
         args.head_units[batch * p.forward.q_heads + head] = Main::units_of(args, batch, head);
@@ -76,20 +84,20 @@ struct AttentionBackwardRows {
 #pragma unroll
     for (int i = 0; i < kRows / kRowsAtOnce; ++i) {
       const int place = i * kRowsAtOnce + threadIdx.x / kLanes, row = row0 + place;
-      float sum = 0;
+      Sum sum = 0;
       if (row < q_length && lane < kChunks) {
         float x[8], y[8];
         load_eight(attention::element_pointer<T>(p.forward.o, batch, head, row, lane * 8), x);
         load_eight(attention::element_pointer<T>(p.d_o, batch, head, row, lane * 8), y);
 #pragma unroll
-        for (int n = 0; n < 8; ++n) sum = ptx::fma(x[n], y[n], sum);
+        for (int n = 0; n < 8; ++n) sum += static_cast<Sum>(x[n]) * y[n];
       }
 #pragma unroll
       for (int apart = kLanes / 2; apart > 0; apart /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, apart);
       if (lane == 0) {
         const float minus_infinity = -__int_as_float(0x7f800000);
-        float negative_lse2 = minus_infinity;  // of a row with no key: its P is 0
+        float negative_lse = minus_infinity;  // of a row with no key: its P is 0
         if (row < q_length) {
           const float stats =
               *attention::element_pointer<const float>(p.forward.stats, batch, head, row, 0);
@@ -97,10 +105,13 @@ struct AttentionBackwardRows {
               !Main::kPlainScore &&
               attention::weights_are_lost(p.forward.stats_log2 ? stats * attention::kLn2 : stats);
           if (stats != minus_infinity && !lost)
-            negative_lse2 = p.forward.stats_log2 ? -stats : -1.4426950408889634f * stats;
+            negative_lse = kExact || p.forward.stats_log2 ? -stats : -kLog2E * stats;
         }
-        args.negative_lse2[line + place] = negative_lse2;
-        args.delta[line + place] = sum;
+        args.negative_lse[line + place] = negative_lse;
+        const float delta = static_cast<float>(sum);
+        args.delta[delta_place(line + place)] = delta;
+        if constexpr (kExact)
+          args.delta[delta_place(line + place) + Main::kTileM] = static_cast<float>(sum - delta);
       }
     }
   }
@@ -156,12 +167,16 @@ struct AttentionBackwardRows {
     __shared__ float partial[kThreads / 32];
     const attention::BackwardParameters& p = args.problem;
     const int head = blockIdx.x;
-    const float sink = p.forward.sink[head] * 1.4426950408889634f;  // natural, whatever scores are
+    // Sinks are natural, whatever scores are.
+    const bool natural = kExact && p.forward.stats_log2 == 0;
+    const float sink = p.forward.sink[head] * (natural ? 1.0f : kLog2E);
+    const float to_log2 = natural ? kLog2E : 1.0f;
     float sum = 0;
     for (int batch = 0; batch < p.forward.batch; ++batch) {
       const i64 line = static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded;
       for (int row = threadIdx.x; row < p.forward.q_length; row += kThreads)
-        sum -= ptx::exp2(sink + args.negative_lse2[line + row]) * args.delta[line + row];
+        sum -= ptx::exp2((sink + args.negative_lse[line + row]) * to_log2) *
+               args.delta[delta_place(line + row)];
     }
 #pragma unroll
     for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);

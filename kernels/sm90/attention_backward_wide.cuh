@@ -26,6 +26,7 @@ namespace heddle::sm90 {
 template <class Config, class Score = PlainBackwardScore, class Derivative = UnitDerivative>
 struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   using Block = BackwardBlock<Config, 64, 64>;
+  using Block::kDeltaBytes;
   using Block::kQk;
   using Block::kRowBytes;
   using Block::kTileM;
@@ -58,8 +59,8 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   static constexpr int kPartsOfTurn = 2;
   static constexpr int kDqTurns = (kDqParts + kPartsOfTurn - 1) / kPartsOfTurn;  ///< of a tile
   /// P and dS in shared memory: a second one lets a group run ahead, where there is room.
-  static constexpr int kHandovers = C::kDrops || Tiles::kThere ? 1 : 2;
-  static constexpr int kPBytes = kTileM * kTileN * 2;
+  static constexpr int kHandovers = C::kDrops || Tiles::kThere || C::kPlanes > 1 ? 1 : 2;
+  static constexpr int kPBytes = kTileM * kTileN * 2 * C::kPlanes;
 
   // Shared memory, from a 1024-byte boundary.
   using QRing = tile::Ring<C::kQStages>;
@@ -73,8 +74,8 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   static constexpr int kTiledOffset = kPOffset + kHandovers * kPBytes;
   static constexpr int kLseOffset = kTiledOffset + C::kTiledStages * Tiles::kBytes;
   static constexpr int kDeltaOffset = kLseOffset + C::kQStages * kRowBytes;
-  static constexpr int kKeptOffset = kDeltaOffset + C::kDoStages * kRowBytes;
-  static constexpr int kBarriers = kKeptOffset + (C::kDrops ? 128 * 4 : 0);
+  static constexpr int kKeptOffset = kDeltaOffset + C::kDoStages * kDeltaBytes;
+  static constexpr int kBarriers = kKeptOffset + (C::kDrops && C::kPlanes == 1 ? 128 * 4 : 0);
   static constexpr int kKFull = kBarriers, kVFull = kBarriers + 8;
   using Handover = tile::Ring<kHandovers>;
   static constexpr int kPRing = kBarriers + 16, kDsRing = kPRing + Handover::kBytes;
@@ -269,7 +270,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         const u32 stage = handover.stage();
         ptx::mbarrier_wait(p_ring.full(stage), handover.parity());
         ptx::mbarrier_wait(d_s_ring.empty(stage), handover.parity() ^ 1);
-        const u32 delta = shared + kDeltaOffset + d_o_at.stage() * kRowBytes +
+        const u32 delta = shared + kDeltaOffset + d_o_at.stage() * kDeltaBytes +
                           tile::fragment_column(threadIdx.x) * 4;
         const float keep_scale = Block::keep_scale_of(args);
         const u32 kept = C::kDrops ? ptx::load_shared_u32(kept_bits(shared)) : 0;
@@ -314,9 +315,9 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
 
     HEDDLE_DEVICE void multiply(u32 stage, int part) {
       ptx::wgmma_fence();
-      tile::issue_product<T, 64, kTileN / 16>(d_q, tile::MnMajor<DsTile>(d_s_tile(shared, stage)),
-                                              tile::MnMajor<KTile>(shared + kKOffset, 64 * part),
-                                              false);
+      tile::issue_product<T, 64, kTileN / 16, C::kPlanes>(
+          d_q, tile::MnMajor<typename DsTile::Plane>(d_s_tile(shared, stage)),
+          tile::MnMajor<typename KTile::Plane>(shared + kKOffset, 64 * part), false);
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::pin(d_q);
@@ -326,13 +327,14 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
 
     /// Straight from registers: nothing here is waited for, and shared memory is what the products
     /// run out of first.
-    HEDDLE_DEVICE void add(int tile, int part) const {
+    HEDDLE_DEVICE void add(int tile, int part, float unit) const {
       float* sums = args.d_q_sum + static_cast<i64>(tile) * (kTileM * kDqWidth) +
                     threadIdx.x % 128 / 32 * kDqWarpStride + part * (8 * kDqGroupStride) +
                     threadIdx.x % 32 * 4;
 #pragma unroll
       for (int i = 0; i < 32; i += 4)
-        ptx::reduce_add(sums + i / 4 * kDqGroupStride, d_q[i], d_q[i + 1], d_q[i + 2], d_q[i + 3]);
+        ptx::reduce_add(sums + i / 4 * kDqGroupStride, d_q[i] * unit, d_q[i + 1] * unit,
+                        d_q[i + 2] * unit, d_q[i + 3] * unit);
     }
 
     HEDDLE_DEVICE void run() {
@@ -346,6 +348,9 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         const int tile =
             (work.batch * args.problem.forward.q_heads + at.head) * (args.q_rounded / kTileM) +
             at.tile;
+        float unit = 1;
+        if constexpr (C::kPlanes > 1)
+          unit = args.head_units[work.batch * args.problem.forward.q_heads + at.head].d_q;
         ptx::mbarrier_wait(d_s_ring.full(handover.stage()), handover.parity());
 #pragma unroll 1
         for (int part = 0; part < kDqParts; ++part) {
@@ -356,7 +361,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
           const bool last = part + 1 == kDqParts || (part + 1) % kPartsOfTurn == 0;
           if (C::kDeterministic && first)
             ptx::mbarrier_wait(Turns::ring(shared, turn).full(turn_at.stage()), turn_at.parity());
-          add(tile, part);
+          add(tile, part, unit);
           if (C::kDeterministic && last) arrive(Turns::added(shared, turn, turn_at.stage()));
         }
         turn_at.advance();
@@ -369,7 +374,10 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   // --- Kernel ---------------------------------------------------------------------------------
 
   /// Grid: key tiles * key heads * batch; kThreads threads; kSharedBytes.
-  HEDDLE_DEVICE static void run(const BackwardArguments& args) {
+  HEDDLE_DEVICE static void run(const BackwardArguments& args) { run_with<Scorer, Grader>(args); }
+
+  template <class ScorerOf, class GraderOf>
+  HEDDLE_DEVICE static void run_with(const BackwardArguments& args) {
     extern __shared__ char dynamic_shared[];
     const u32 shared = round_up(shared_address(dynamic_shared), tile::kTileAlignment);
     if (threadIdx.x == 0) {
@@ -415,11 +423,11 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
     } else if (group == 1) {
       ptx::registers_grow<kOwnerRegisters>();
       const BackwardWork w = work();
-      Scorer(args, w, shared).run(w.steps());
+      ScorerOf(args, w, shared).run(w.steps());
     } else if (group == 2) {
       ptx::registers_grow<kOwnerRegisters>();
       const BackwardWork w = work();
-      Grader(args, w, shared).run(w.steps());
+      GraderOf(args, w, shared).run(w.steps());
     } else {
       ptx::registers_shrink<kAdderRegisters>();
       const BackwardWork w = work();

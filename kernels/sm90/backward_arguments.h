@@ -10,8 +10,12 @@ namespace heddle::sm90 {
 
 /// With kPlanes = 2: what the sums of a query head are to be multiplied by.
 struct HeadUnits {
-  float dot, dot_rest;  ///< Q K^T, to the exponent of 2: their sum
-  float d_p, delta;     ///< dO V^T and delta, to the unit of dS
+  /// Q K^T, by their sum: to what the score expression takes or, if there is none, to the units of
+  /// the log-sum-exps.
+  float dot, dot_rest;
+  float score;       ///< from the score expression's to those
+  float to_log2;     ///< from those to exponents of 2
+  float d_p, delta;  ///< dO V^T and delta, to the unit of dS
   float d_v, d_k, d_q;
 };
 
@@ -30,10 +34,14 @@ struct BackwardArguments {
 
   /// Workspace on 16-byte boundaries, without initial contents. q_rounded is q_length rounded up to
   /// kTileM.
-  float* negative_lse2;  ///< [batch, q_heads, q_rounded]
-  float* delta;          ///< [batch, q_heads, q_rounded]
-  float* d_q_sum;        ///< [batch, q_heads, q_rounded, kDqWidth]
-  int* turns;            ///< [batch, q_heads, q_rounded / kTileM, kDqTurns]; if kDeterministic
+  /// [batch, q_heads, q_rounded], in log2 units; with kPlanes = 2 as the forward left them: another
+  /// rounding of large ones would err more than all else.
+  float* negative_lse;
+  /// [batch, q_heads, q_rounded]; with kPlanes = 2 [.., q_rounded / kTileM, 2, kTileM], values and
+  /// what they were rounded by: dP - delta is the small difference of large sums.
+  float* delta;
+  float* d_q_sum;  ///< [batch, q_heads, q_rounded, kDqWidth]
+  int* turns;      ///< [batch, q_heads, q_rounded / kTileM, kDqTurns]; if kDeterministic
   int q_rounded;
 
   /// (batch, key head) pairs whose blocks run together: 1 .. batch * k_heads.

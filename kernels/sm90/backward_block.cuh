@@ -31,7 +31,8 @@ struct BackwardBlock {
   using DsTile = tile::PlanesOf<kTileN, kTileM, C::kPlanes>;  // a row per key
   using Gradient = typename Choice<C::kPlanes == 1, T, float>::Type;
   using Tiles = ScoreTile<Config, kTileM, kTileN>;
-  static constexpr int kRowBytes = kTileM * 4;  ///< of a step's statistics
+  static constexpr int kRowBytes = kTileM * 4;  ///< of a step's log-sum-exps
+  static constexpr int kDeltaBytes = C::kPlanes * kRowBytes;
   /// Factor that takes a score to the exponent of 2, and its derivative.
   static constexpr float kToLog2 = C::kInputIsLog2 ? 1.0f : 1.4426950408889634f;
   static constexpr float kOfLog2 = C::kInputIsLog2 ? 0.6931471805599453f : 1.0f;

@@ -60,7 +60,7 @@ struct BackwardProducer {
       tile::load_tile<QTile>(shared + Main::kQOffset + q_at.stage() * QTile::kBytes,
                              map_of(args, 0, shared), q_full, row, at.head, place_of(work.batch));
       ptx::bulk_load(shared + Main::kLseOffset + q_at.stage() * Main::kRowBytes,
-                     args.negative_lse2 + line, Main::kRowBytes, q_full);
+                     args.negative_lse + line, Main::kRowBytes, q_full);
       if (step == 0) {
         ptx::mbarrier_arrive_expect_tx(shared + Main::kVFull, VTile::kBytes);
         tile::load_tile<VTile>(shared + Main::kVOffset, map_of(args, 2, shared),
@@ -69,12 +69,12 @@ struct BackwardProducer {
       }
       ptx::mbarrier_wait(d_o_ring.empty(d_o_at.stage()), d_o_at.parity() ^ 1);
       const u32 d_o_full = d_o_ring.full(d_o_at.stage());
-      ptx::mbarrier_arrive_expect_tx(d_o_full, DoTile::kBytes + Main::kRowBytes);
+      ptx::mbarrier_arrive_expect_tx(d_o_full, DoTile::kBytes + Main::kDeltaBytes);
       tile::load_tile<DoTile>(shared + Main::kDoOffset + d_o_at.stage() * DoTile::kBytes,
                               map_of(args, 3, shared), d_o_full, row, at.head,
                               place_of(work.batch));
-      ptx::bulk_load(shared + Main::kDeltaOffset + d_o_at.stage() * Main::kRowBytes,
-                     args.delta + line, Main::kRowBytes, d_o_full);
+      ptx::bulk_load(shared + Main::kDeltaOffset + d_o_at.stage() * Main::kDeltaBytes,
+                     args.delta + line * C::kPlanes, Main::kDeltaBytes, d_o_full);
       q_at.advance();
       d_o_at.advance();
       at.advance(work);

@@ -49,6 +49,23 @@ struct BackwardBand {
     return !(row0 < whole_begin || row0 + kTileM > whole_end);
   }
 
+  /// Value n of the fragment, for the tile of queries from row0: what cells past an end would load
+  /// may not exist, they stand in for the last ones.
+  HEDDLE_DEVICE GradientCell cell(float dot, int n, int row0, int head, float tiled) const {
+    const int row = row0 + tile::fragment_column(thread) + tile::fragment_column_step(n);
+    const int key = first_key + 8 * tile::fragment_half(n);
+    return {dot,
+            min_of(row, work.q_length - 1),
+            min_of(key, work.kv_length - 1),
+            work.batch,
+            head,
+            work.q_length,
+            work.kv_length,
+            args.problem.forward.loads,
+            1.0f,
+            tiled};
+  }
+
   /// Calls each(i, visible) for the thread's scores of the tile from row0.
   template <class Each>
   HEDDLE_DEVICE void each_cell(int row0, Each each) const {
@@ -70,57 +87,14 @@ struct BackwardBand {
       each(i, visible);
     }
   }
-};
 
-/// The scores of a warp group's keys. Score: kIdentity, or a static value(Cell) -> f32 score
-/// of one cell, in natural units (log2 units with kInputIsLog2). Derivative: a static
-/// value(GradientCell), dL/d(scaled dot), linear in `gradient`.
-template <class Block, class Score, class Derivative>
-struct BackwardScores : BackwardBand<Block> {
-  using Band = BackwardBand<Block>;
-  using Band::args;
-  using Band::first_key;
-  using Band::kTileM;
-  using Band::thread;
-  using Band::work;
-  using typename Band::C;
-  using T = typename Block::T;
-  /// Whether each P is rounded as it is computed or all at the end: as ptxas finds registers.
-  static constexpr bool kPackEarly = (!Score::kIdentity || C::kDrops) && kTileM == 64;
-  /// Whether dS has another factor than dV: P o slope, before dropout.
-  static constexpr bool kWeighs = !C::kUnitSlope || C::kDrops;
-  static_assert(!C::kDrops || kTileM == 64, "a keep bit for each of a thread's 32 scores");
-
-  const float scale;
-  float s[kTileM / 2];
-  u32 probability[kTileM / 16][4];
-  u32 weight[kWeighs ? kTileM / 16 : 1][4];  ///< P o slope
-  u32 kept;                                  ///< bit n: dropout keeps score n of the fragment
-
-  /// `group_key` is the first of the group's 64 keys.
-  HEDDLE_DEVICE BackwardScores(const BackwardArguments& args, const BackwardWork& work,
-                               int group_key)
-      : Band(args, work, group_key), scale(Block::scale_of(args)) {}
-
-  /// Zeroes what the mask hides of P^T for the queries from row0.
-  HEDDLE_DEVICE void select(int row0) {
-    this->each_cell(row0, [&](int i, bool visible) {
-      const u32 mask = visible ? 0xffffffffu : i % 2 ? 0x0000ffffu : 0xffff0000u;
-      if constexpr (kPackEarly)
-        probability[i / 8][i % 8 / 2] &= mask;
-      else
-        s[i] = visible ? s[i] : 0.0f;
-      if constexpr (kWeighs) weight[i / 8][i % 8 / 2] &= mask;
-    });
-  }
-
-  /// Draws the keep bits of the tile.
-  HEDDLE_DEVICE void draw(const typename Block::Step& at) {
+  /// Draws the keep bits of the tile: bit n if dropout keeps value n of the fragment.
+  HEDDLE_DEVICE u32 draw(const typename Block::Step& at) const {
     const attention::ForwardParameters& p = args.problem.forward;
     const attention::DropoutBits<attention::ForwardParameters> bits(p, C::kDropout, work.batch,
                                                                     at.head);
     const int first_row = at.tile * kTileM + tile::fragment_column(thread);
-    kept = 0;
+    u32 kept = 0;
     if constexpr (C::kDropout == attention::Dropout::philox) {
       // An evaluation serves four neighbouring keys, which four lanes hold. A thread's scores come
       // in fours, two keys by two queries: each of the lanes evaluates one of the four for all.
@@ -150,6 +124,50 @@ struct BackwardScores : BackwardBand<Block> {
         if (keep) kept |= 1u << n;
       }
     }
+    return kept;
+  }
+};
+
+/// The scores of a warp group's keys. Score: kIdentity, or a static value(Cell) -> f32 score
+/// of one cell, in natural units (log2 units with kInputIsLog2). Derivative: a static
+/// value(GradientCell), dL/d(scaled dot), linear in `gradient`.
+template <class Block, class Score, class Derivative>
+struct BackwardScores : BackwardBand<Block> {
+  using Band = BackwardBand<Block>;
+  using Band::args;
+  using Band::first_key;
+  using Band::kTileM;
+  using Band::thread;
+  using Band::work;
+  using typename Band::C;
+  using T = typename Block::T;
+  /// Whether each P is rounded as it is computed or all at the end: as ptxas finds registers.
+  static constexpr bool kPackEarly = (!Score::kIdentity || C::kDrops) && kTileM == 64;
+  /// Whether dS has another factor than dV: P o slope, before dropout.
+  static constexpr bool kWeighs = !C::kUnitSlope || C::kDrops;
+  static_assert(!C::kDrops || kTileM == 64, "a keep bit for each of a thread's 32 scores");
+
+  const float scale;
+  float s[kTileM / 2];
+  u32 probability[kTileM / 16][4];
+  u32 weight[kWeighs ? kTileM / 16 : 1][4];  ///< P o slope
+  u32 kept;                                  ///< see draw
+
+  /// `group_key` is the first of the group's 64 keys.
+  HEDDLE_DEVICE BackwardScores(const BackwardArguments& args, const BackwardWork& work,
+                               int group_key)
+      : Band(args, work, group_key), scale(Block::scale_of(args)) {}
+
+  /// Zeroes what the mask hides of P^T for the queries from row0.
+  HEDDLE_DEVICE void select(int row0) {
+    this->each_cell(row0, [&](int i, bool visible) {
+      const u32 mask = visible ? 0xffffffffu : i % 2 ? 0x0000ffffu : 0xffff0000u;
+      if constexpr (kPackEarly)
+        probability[i / 8][i % 8 / 2] &= mask;
+      else
+        s[i] = visible ? s[i] : 0.0f;
+      if constexpr (kWeighs) weight[i / 8][i % 8 / 2] &= mask;
+    });
   }
 
   /// Zeroes what dropout drops of P^T; the factor on the rest is for the end.
@@ -171,7 +189,6 @@ struct BackwardScores : BackwardBand<Block> {
     for (int k = 0; k < kTileM / 16; ++k) {
       if constexpr (Block::Tiles::kThere) tiled->take(k);
       float negative_lse2[2];
-      const int row_k = row0 + tile::fragment_column(thread) + 16 * k;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if (i % 2 == 0) ptx::load_shared(lse + 64 * k + 16 * i, negative_lse2[0], negative_lse2[1]);
@@ -182,19 +199,8 @@ struct BackwardScores : BackwardBand<Block> {
           if constexpr (Score::kIdentity) {
             s[n] = ptx::exp2(ptx::fma(s[n], scale * Block::kToLog2, negative_lse2[e]));
           } else {
-            // What a cell outside the tensors would load may not exist.
-            const int row = row_k + tile::fragment_column_step(n - 8 * k);
-            const int key = first_key + 8 * tile::fragment_half(n);
-            const GradientCell cell{s[n] * scale,
-                                    min_of(row, work.q_length - 1),
-                                    min_of(key, work.kv_length - 1),
-                                    work.batch,
-                                    at.head,
-                                    work.q_length,
-                                    work.kv_length,
-                                    args.problem.forward.loads,
-                                    1.0f,
-                                    Block::Tiles::kThere ? tiled->at(n) : 0.0f};
+            const GradientCell cell = this->cell(s[n] * scale, n, row0, at.head,
+                                                 Block::Tiles::kThere ? tiled->at(n) : 0.0f);
             const float x = Score::value(cell);
             if constexpr (!C::kUnitSlope) slope[e] = Derivative::value(cell);
             s[n] = ptx::exp2(ptx::fma(x, Block::kToLog2, negative_lse2[e]));
@@ -211,7 +217,7 @@ struct BackwardScores : BackwardBand<Block> {
     if (!this->whole(row0)) select(row0);
     if constexpr (!kPackEarly) tile::pack_fragment<T, kTileM>(probability, s);
     if constexpr (C::kDrops) {
-      draw(at);
+      kept = this->draw(at);
       drop();
     }
   }

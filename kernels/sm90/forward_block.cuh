@@ -105,7 +105,7 @@ struct ForwardBlock {
   static constexpr int kGroupBarrier = 4;  // + consumer: the warp group's own
 
   using Visible = attention::VisibleKeys<C::kLowerVaries, C::kUpperVaries>;
-  using Softmax = attention::OnlineSoftmax<C::kSlack>;
+  using Softmax = attention::OnlineSoftmax<C::kSlack, kWide>;
 };
 
 }  // namespace heddle::sm90

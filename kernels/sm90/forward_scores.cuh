@@ -37,8 +37,8 @@ struct ForwardScores {
   HEDDLE_DEVICE void scale_for(const Work& work) {
     const float unit = work.unit_of(args.q_pairs, args.problem.q_heads) *
                        work.unit_of(args.k_pairs, args.problem.q_heads);
-    const tile::StepwiseScale exact =
-        tile::stepwise_scale(problem_scale, Block::kPlain && !C::kInputIsLog2, unit);
+    const tile::StepwiseScale exact = tile::stepwise_scale(
+        problem_scale, Block::kPlain && !C::kInputIsLog2 ? tile::kLog2E : tile::kSame, unit);
     scale = exact.high;
     scale_rest = exact.rest;
   }

@@ -46,6 +46,13 @@ HEDDLE_DEVICE void split_pair(float low, float high, u32 (&words)[kPlanes][kWord
   }
 }
 
+/// What sums of equal sign lack after one slice of 16 and after two, as a share of themselves: of
+/// dot products, and of sums over keys or queries (measured).
+template <int kSlices>
+inline constexpr float kDotsLack = (kSlices == 1 ? 0.45f : 0.67f) * 0x1p-23f;
+template <int kSlices>
+inline constexpr float kSumsLack = (kSlices == 1 ? 0.43f : 0.59f) * 0x1p-23f;
+
 /// A operand of one product: a fragment of 16 x 16 for each plane.
 template <typename T>
 using PlaneFragment = u32[Planes<T>::kCount][4];
@@ -83,18 +90,15 @@ struct PlaneSums {
     }
   }
 
-  /// d += the sums of column group n, which kSlices steps made.
-  template <int kSlices>
-  HEDDLE_DEVICE void add_to(int n, float (&d)[4]) const {
-    // What sums of equal sign lack by then, measured as a share of 0.28 * 2^-23 for each step;
-    // beside the small products f32 can tell it.
-    constexpr float kLacking = 0.28f * kSlices * 0x1p-23f;
+  /// d += the sums of column group n, which lack a share of themselves: beside the small
+  /// products f32 can tell it.
+  HEDDLE_DEVICE void add_to(int n, float (&d)[4], float lacking) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       // Infinity times a plane that happens to be zero is no number, unlike infinity times the
       // whole: infinite and undefined results are those of the first planes alone.
       const bool finite = fabsf(large[n][i]) < __int_as_float(0x7f800000);
-      const float rest = finite ? ptx::fma(large[n][i], kLacking, small[n][i]) : 0.0f;
+      const float rest = finite ? ptx::fma(large[n][i], lacking, small[n][i]) : 0.0f;
       d[i] += large[n][i] + rest;
     }
   }

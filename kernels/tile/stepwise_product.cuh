@@ -9,7 +9,7 @@
 namespace heddle::tile {
 
 /// The share of itself that a sum of steps lacks: of dot products, and of P V (measured).
-inline constexpr float kDotLacks = 0.30f * 0x1p-23f, kOutputLacks = 0.25f * 0x1p-23f;
+inline constexpr float kDotLacks = 0.30f * 0x1p-23f, kOutputLacks = 0.36f * 0x1p-23f;
 /// The factor that makes up for it in sums of 4 to 8 steps in a row.
 inline constexpr float kTileFactor = 1 + 0x1p-23f;
 
@@ -70,16 +70,18 @@ HEDDLE_DEVICE void add_product_by_steps(float (&d)[kN / 2], const u32 (&a)[2][kS
   });
 }
 
-/// The factor from dot products of pairs to exponents of 2, as the sum of two f32: one alone would
-/// err by a share of every score.
+/// The factor from dot products of pairs to scores, as the sum of two f32: one alone would err by a
+/// share of every score.
 struct StepwiseScale {
   float high, rest;
 };
-/// `scale`, a problem's, to log2 units if `to_log2`; `unit` is a power of two.
-HEDDLE_DEVICE StepwiseScale stepwise_scale(float scale, bool to_log2, float unit) {
-  constexpr float kLog2E = 1.4426950408889634f, kLog2ERest = 1.92596303e-8f;
-  const float high = to_log2 ? scale * kLog2E : scale;
-  const float rest = to_log2 ? ptx::fma(scale, kLog2E, -high) + scale * kLog2ERest : 0.0f;
+/// A unit of scores, in others: what f32 holds of it, and the rest.
+inline constexpr StepwiseScale kSame{1.0f, 0.0f}, kLog2E{1.4426950408889634f, 1.92596303e-8f},
+    kLn2{0.6931471805599453f, -1.90465430e-9f};
+/// `scale`, a problem's, times `factor`; `unit` is a power of two.
+HEDDLE_DEVICE StepwiseScale stepwise_scale(float scale, StepwiseScale factor, float unit) {
+  const float high = scale * factor.high;
+  const float rest = ptx::fma(scale, factor.high, -high) + scale * factor.rest;
   return {high * unit, ptx::fma(high, kDotLacks, rest) * unit};
 }
 

@@ -302,7 +302,7 @@ TEST(BackwardSm90Source, HasAKernelForTheSinkOnlyIfItIsWanted) {
   }
 }
 
-TEST(BackwardSm90Config, TakesPlainF32AsPairsUpTo64Columns) {
+TEST(BackwardSm90Config, TakesPlainF32AsPairsUpTo128Columns) {
   const auto f32 = [](int dim, std::vector<Feature> features) {
     return backward_of({.dtype = DataType::f32,
                         .qk_dim = dim,
@@ -310,22 +310,33 @@ TEST(BackwardSm90Config, TakesPlainF32AsPairsUpTo64Columns) {
                         .features = std::move(features),
                         .length = 777});
   };
-  for (int dim = 8; dim <= 64; dim += 8) {
+  for (int dim = 8; dim <= 128; dim += 8) {
     const AttentionBackwardProblem problem = f32(dim, {Feature::causal});
     const auto config = configure_backward_sm90(problem);
     ASSERT_TRUE(config.is_ok()) << dim << ": " << config.status().message();
     EXPECT_EQ(config->planes, 2);
     EXPECT_EQ(config->tile_m, 64);
+    EXPECT_EQ(config->wide, dim > 64);
     EXPECT_LE(config->shared_bytes, 227 * 1024) << dim;
     const BackwardSm90Workspace at = workspace_of(problem, *config);
     EXPECT_GT(at.bytes, at.head_units);
   }
-  EXPECT_EQ(refusal(f32(72, {})),
-            "cuda: sdpa_backward head_dim 72 (q, k) and 72 (v); in f32 the Hopper kernel takes at "
-            "most 64");
-  EXPECT_NE(refusal(f32(64, {Feature::alibi})).find("no score expression in f32"),
-            std::string::npos);
+  EXPECT_EQ(
+      refusal(f32(136, {})),
+      "cuda: sdpa_backward head_dim 136 (q, k) and 136 (v); in f32 the Hopper kernel takes at "
+      "most 128");
+  // What is made of scores takes the groups of wide heads, at any head_dim.
+  for (Feature feature :
+       {Feature::alibi, Feature::soft_cap, Feature::boolean_mask, Feature::philox}) {
+    const auto config = configure_backward_sm90(f32(64, {feature}));
+    ASSERT_TRUE(config.is_ok()) << config.status().message();
+    EXPECT_TRUE(config->wide);
+    EXPECT_EQ(config->tiled, problem::kAbsent);
+  }
   EXPECT_NE(refusal(f32(64, {Feature::lengths})).find("no lengths in f32"), std::string::npos);
+  EXPECT_TRUE(configure_backward_sm90(f32(96, {Feature::boolean_mask})).is_ok());
+  EXPECT_NE(refusal(f32(104, {Feature::boolean_mask})).find("up to a v head_dim of 96 in f32"),
+            std::string::npos);
 }
 
 }  // namespace

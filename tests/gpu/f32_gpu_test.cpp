@@ -101,17 +101,30 @@ std::vector<Shape> shapes(std::initializer_list<int64_t> lengths,
   return all;
 }
 
+constexpr std::initializer_list<int64_t> kLengths = {17, 64, 100, 200, 512},
+                                         kHeadDims = {32, 40, 64, 96, 128, 256};
+
 TEST_F(F32OnGpu, ErrsAtMostTwiceAsMuchAsTheNaiveComputation) {
   run_all(
-      shapes({17, 64, 100, 200, 512}, {40, 64, 128}),
-      [](int, int64_t, int64_t, double normal) { return normal; }, kTwiceNaive);
+      shapes(kLengths, kHeadDims), [](int, int64_t, int64_t, double normal) { return normal; },
+      kTwiceNaive);
 }
 
-// Sums of one sign show what an accumulator cuts off.
+// Sums of one sign show what an accumulator cuts off, and dP - delta is the small difference of
+// large sums: where rows are long, what the sum of their weights was rounded by shows in dQ.
 TEST_F(F32OnGpu, ErrsAtMostTwiceAsMuchWhereAllIsPositive) {
+  const auto positive = [](int, int64_t, int64_t, double normal) { return std::fabs(normal); };
+  run_all(shapes(kLengths, kHeadDims), positive, kTwiceNaive);
+  run_all({{2000, 128, false, true}}, positive, kTwiceNaive);
+}
+
+// Rows whose weight is nearly all at one key: what scores and log-sum-exps are rounded by is a
+// share of that weight.
+TEST_F(F32OnGpu, ErrsAtMostTwiceAsMuchWhereScoresAreLarge) {
   run_all(
-      shapes({17, 64, 100, 200, 512}, {40, 64, 128}),
-      [](int, int64_t, int64_t, double normal) { return std::fabs(normal); }, kTwiceNaive);
+      shapes(kLengths, kHeadDims),
+      [](int tensor, int64_t, int64_t, double normal) { return tensor == 0 ? 6 * normal : normal; },
+      kTwiceNaive);
 }
 
 TEST_F(F32OnGpu, TensorsMayBeOfAnyMagnitude) {

@@ -103,7 +103,7 @@ std::vector<Case> cases() {
   }
   add(192, 192, {F::causal, F::threefry});
   for (auto [qk, v] : {std::pair{192, 128}, {64, 256}, {136, 200}}) add(qk, v, {F::causal});
-  for (auto [qk, v] : {std::pair{64, 64}, {8, 8}, {40, 56}}) {
+  for (auto [qk, v] : {std::pair{64, 64}, {8, 8}, {40, 56}, {128, 128}, {72, 40}, {64, 96}}) {
     for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}}) {
       add(qk, v, mask, DataType::f32);
       std::vector<F> ordered = mask;
@@ -111,7 +111,10 @@ std::vector<Case> cases() {
       ordered.push_back(F::sink);
       add(qk, v, ordered, DataType::f32);
     }
-    add(qk, v, {F::causal, F::log2}, DataType::f32);
+    for (F feature : {F::log2, F::soft_cap, F::alibi, F::philox, F::threefry})
+      add(qk, v, {F::causal, feature}, DataType::f32);
+    if (v <= 96) add(qk, v, {F::causal, F::boolean_mask}, DataType::f32);
+    add(qk, v, {F::window, F::alibi, F::philox, F::log2, F::deterministic, F::sink}, DataType::f32);
   }
   return all;
 }

@@ -160,13 +160,13 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   tiles.tile_m = wide || widest <= 48 ? 16 : widest <= 64 && !planes ? 64 : 32;
   tiles.tile_n = widest <= 64 ? 64 : 32;
   if (planes) tiles.tile_n = widest <= 64 && forward.score.is_identity() ? 32 : 16;
-  // Rows off 16 bytes take addresses besides: 32 of them spilled 192 bytes on sm_80.
-  if (planes && !tiles.aligned) tiles.tile_m = 16;
+  // Rows off 16 bytes take addresses besides, and keep bits: 32 rows spilled 192 bytes on sm_80.
+  if (planes && (!tiles.aligned || busy)) tiles.tile_m = 16;
   // At d 8 eight warps spilled 56 bytes on sm_80.
   if (planes || widest <= 8) tiles.warps = 4;
-  constexpr int64_t kRecordBytes = 16;
+  const int64_t record_bytes = planes ? 20 : 16;
   const auto shared = [&](const Sm80Tiles& t, bool keys) {
-    return sweep_bytes(forward, 16 * t.warps, keys ? t.tile_m : t.tile_n, keys ? kRecordBytes : 0);
+    return sweep_bytes(forward, 16 * t.warps, keys ? t.tile_m : t.tile_n, keys ? record_bytes : 0);
   };
   const auto fitted = [&](Sm80Tiles t, bool keys) {
     while (t.warps > 1 && shared(t, keys) > kSm80SharedLimit) t.warps /= 2;
@@ -255,8 +255,8 @@ Result<std::shared_ptr<const Plan>> plan_backward_sm80(const Driver& driver, con
                {structure.d_o, "dO"},      {structure.d_q, "dQ"},      {structure.d_k, "dK"},
                {structure.d_v, "dV"}};
   }
-  const int64_t delta_bytes =
-      problem.sizes.batch * problem.sizes.q_heads * problem.sizes.q_length * 4;
+  const int64_t delta_bytes = problem.sizes.batch * problem.sizes.q_heads * problem.sizes.q_length *
+                              int64_t{sizeof(attention::RowDelta)};
   std::string description = fmt::format("attention backward, general kernels, {} launches, {}",
                                         steps.size(), architecture_of(device));
   return std::make_shared<const LaunchPlan<BackwardParameters>>(

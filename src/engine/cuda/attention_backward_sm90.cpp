@@ -22,7 +22,8 @@ using problem::AttentionStructure;
 using problem::kAbsent;
 using problem::OperandId;
 
-constexpr int kMaxHeadDim = 256, kMaxHeadDimOfF32 = 64;
+constexpr int kMaxHeadDim = 256, kMaxHeadDimOfF32 = 128;
+constexpr int kMaxHeadDimOfF32Loads = 96;  // as compiled without spills
 constexpr int64_t kMaxBatchOfF32 = 16383;
 constexpr int64_t kMostBlocks = INT32_MAX, kMostBlocksAcross = 65535;
 
@@ -91,6 +92,15 @@ Status check_operands(const AttentionBackwardStructure& structure, const Attenti
   return {};
 }
 
+/// Whether the score reads an operand that differs from row to row or key to key.
+bool reads_cells(const AttentionStructure& forward, const AttentionSizes& sizes) {
+  return std::ranges::any_of(forward.score.nodes, [&](const problem::ScoreNode& node) {
+    if (node.op != problem::ScoreOp::load) return false;
+    const Dims& dims = sizes.layouts[static_cast<size_t>(node.operand)].dims;
+    return dims[2] != 1 || dims[3] != 1;
+  });
+}
+
 /// What f32 is limited to, which passes through a workspace of pairs.
 Status check_f32(const AttentionBackwardStructure& structure, const AttentionSizes& sizes,
                  const BackwardSm90Config& config) {
@@ -103,9 +113,8 @@ Status check_f32(const AttentionBackwardStructure& structure, const AttentionSiz
         forward.qk_head_dim, forward.v_head_dim, kMaxHeadDimOfF32);
   }
   if (config.lengths) return refuse("takes no lengths in f32");
-  if (!forward.score.is_identity()) return refuse("takes no score expression in f32");
-  if (forward.dropout.kind != problem::Dropout::Kind::none)
-    return refuse("takes no dropout in f32");
+  if (forward.v_head_dim > kMaxHeadDimOfF32Loads && reads_cells(forward, sizes))
+    return refuse("takes scores that read their cells up to a v head_dim of 96 in f32");
   if (sizes.batch > kMaxBatchOfF32) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa_backward has batch {}; in f32 the Hopper kernel takes at most {}",
@@ -160,13 +169,14 @@ int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Conf
           ? 0
           : config.tiled_stages * score_tile_bytes(structure, config.tiled, 64, config.tile_n);
   if (config.wide) {
-    const int64_t handovers = drops || tiled > 0 ? 1 : 2;
-    return 3 * 64 * 128 * (qk + v) + handovers * (2 * 8192 + 32) + (drops ? 512 : 0) + 16 + tiled +
-           4 * 256 + 64 + 48 + 96 * config.turns + 1024;
+    const int64_t handovers = drops || tiled > 0 || config.planes > 1 ? 1 : 2;
+    return 3 * 64 * 128 * (qk + v) + handovers * (2 * 8192 * config.planes + 32) +
+           (drops && config.planes == 1 ? 512 : 0) + 16 + tiled + 512 * (1 + config.planes) + 64 +
+           48 + 96 * config.turns + 1024;
   }
   const int64_t m = config.tile_m, part = m == 64 ? config.dq_width / 2 : config.dq_width;
   return 128 * (128 * (qk + v) + m * (3 * qk + 2 * v)) + 2 * 128 * 2 * m * config.planes +
-         2 * 256 * part + 20 * m + 32 + 80 + tiled + 48 + 1024;
+         2 * 256 * part + (12 + 8 * config.planes) * m + 32 + 80 + tiled + 48 + 1024;
 }
 
 /// Two stages of K and V, 128 rows each, Q and dO, 64 rows, the operand, and two statistics.
@@ -218,14 +228,16 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   }
   // Tiles by measurement: kernels/notes/sm90_attention_backward.md.
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
-  config.tiled = tiled_operand(structure, sizes);
+  // Beside pairs there is no room for tiles of what scores read: it is loaded by the cell.
+  config.tiled = config.planes > 1 ? kAbsent : tiled_operand(structure, sizes);
   const bool narrow = config.unit_slope && !drops && config.planes == 1 && config.tiled == kAbsent;
   config.tile_m = widest <= 64 && narrow ? 128 : 64;
   config.dk_under_dp = widest > 64 && forward.score.is_identity() && !drops;
   config.dq_width = config.tile_m == 128 ? static_cast<int>(rounded_up(forward.qk_head_dim, 16))
                     : forward.qk_head_dim > 64 ? 128
                                                : 64;
-  if (widest > 128) {
+  const bool wide_pairs = widest > 64 || !forward.score.is_identity() || drops;
+  if (widest > 128 || (config.planes > 1 && wide_pairs)) {
     config.wide = true;
     config.tile_n = 64;
     config.threads = 512;
@@ -265,9 +277,9 @@ BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
   const int64_t rows = problem.sizes.batch * problem.sizes.q_heads * config.q_rounded;
   const int64_t turns = rows / config.tile_m * config.turns;
   BackwardSm90Workspace at;
-  at.negative_lse2 = config.planes > 1 ? kUnfitBytes : 0;
-  at.delta = at.negative_lse2 + rounded_up(rows * 4, 256);
-  at.d_q_sum = at.delta + rounded_up(rows * 4, 256);
+  at.negative_lse = config.planes > 1 ? kUnfitBytes : 0;
+  at.delta = at.negative_lse + rounded_up(rows * 4, 256);
+  at.d_q_sum = at.delta + rounded_up(rows * 4 * config.planes, 256);
   at.turns = at.d_q_sum + rounded_up(rows * config.dq_width * 4, 256);
   at.maps = at.turns + (problem.structure.deterministic ? rounded_up(turns * 4, 256) : 0);
   at.head_units = at.maps + (config.lengths ? sequence_map_bytes(problem.sizes.batch) : 0);
@@ -288,7 +300,7 @@ std::vector<KernelUnit> units_of_backward_sm90(const AttentionBackwardProblem& p
                                               &problem.sizes.layouts, config.tiled);
   const bool pairs = config.planes > 1;
   const std::string common = fmt::format(
-      "#include \"sm90/attention_backward{}.cuh\"\n"
+      "#include \"sm90/attention_backward{}{}.cuh\"\n"
       "namespace heddle {{\n"
       "struct Config : sm90::BackwardConfig {{\n"
       "  using Element = {};\n"
@@ -300,24 +312,21 @@ std::vector<KernelUnit> units_of_backward_sm90(const AttentionBackwardProblem& p
       "{}"
       "}};\n"
       "{}{}"
-      "using Main = sm90::AttentionBackward{}>;\n"
+      "using Main = sm90::AttentionBackward{}{}<{}>;\n"
       "static_assert(Main::kSharedBytes == {} && Main::kDqWidth == {} && Main::kTileN == {} &&\n"
       "                  Main::kThreads == {} && Main::kDqTurns == {},\n"
       "              \"as the host launches it\");\n"
       "}}  // namespace heddle\n",
-      config.wide ? "_wide"
-      : pairs     ? "_f32"
-                  : "",
+      pairs ? "_f32" : "", config.wide ? "_wide" : "",
       pairs ? "f16" : device_type(forward.operands[static_cast<size_t>(forward.q)].dtype),
       config.planes, forward.qk_head_dim, forward.v_head_dim, config.tile_m, config.wide ? 2 : 3,
       config.dk_under_dp, config.lower_varies, config.upper_varies, config.lengths,
       config.unit_slope, forward.softmax_input_is_log2, structure.deterministic, config.downwards,
       dropout_name(forward.dropout.kind),
       score_tile_source(forward, config.tiled, config.tiled_stages), score, derivative,
-      pairs         ? "F32<Config"
-      : config.wide ? "Wide<Config, Score, Derivative"
-                    : "<Config, Score, Derivative",
-      config.shared_bytes, config.dq_width, config.tile_n, config.threads, config.turns);
+      pairs ? "F32" : "", config.wide ? "Wide" : "",
+      pairs && !config.wide ? "Config" : "Config, Score, Derivative", config.shared_bytes,
+      config.dq_width, config.tile_n, config.threads, config.turns);
   const std::string rows =
       "#include \"sm90/attention_backward_rows.cuh\"\n"
       "using Rows = heddle::sm90::AttentionBackwardRows<heddle::Main>;\n";

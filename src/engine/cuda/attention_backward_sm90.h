@@ -40,7 +40,7 @@ struct BackwardSm90Config {
 /// lengths. `turns` is there only if the order of the sums is kept, `head_units` only for f32,
 /// whose pairs follow, `maps` only with lengths.
 struct BackwardSm90Workspace {
-  int64_t negative_lse2 = 0, delta = 0, d_q_sum = 0, turns = 0, maps = 0, head_units = 0, bytes = 0;
+  int64_t negative_lse = 0, delta = 0, d_q_sum = 0, turns = 0, maps = 0, head_units = 0, bytes = 0;
 };
 
 /// The configuration, or which limit of the kernels the problem breaks.

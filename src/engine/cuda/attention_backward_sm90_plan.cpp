@@ -82,7 +82,7 @@ class BackwardSm90Plan final : public Plan {
                           mapped.map(arguments)));
       }
     }
-    arguments.negative_lse2 = reinterpret_cast<float*>(scratch + workspace_.negative_lse2);
+    arguments.negative_lse = reinterpret_cast<float*>(scratch + workspace_.negative_lse);
     arguments.delta = reinterpret_cast<float*>(scratch + workspace_.delta);
     arguments.d_q_sum = reinterpret_cast<float*>(scratch + workspace_.d_q_sum);
     arguments.turns = reinterpret_cast<int*>(scratch + workspace_.turns);

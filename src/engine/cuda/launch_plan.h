@@ -43,7 +43,7 @@ class LaunchPlan final : public Plan {
       Parameters parameters = step.parameters;
       bind(step.entries, buffers, &parameters);
       if constexpr (requires { parameters.delta; })
-        parameters.delta = reinterpret_cast<float*>(scratch);
+        parameters.delta = reinterpret_cast<attention::RowDelta*>(scratch);
       attention::ForwardParameters& forward = forward_of(parameters);
       forward.unfit = after_pairs_ ? static_cast<const unsigned*>(workspace) : nullptr;
       void* arguments[] = {&parameters};

@@ -1,0 +1,290 @@
+// Attention backward on Hopper in f32 for head dims above 64: attention_backward_wide.cuh's groups
+// on pairs of f16, in the arithmetic of attention_backward_f32.cuh.
+//
+// A group makes one product at a time: while it adds steps up in f32, the tensor core works for the
+// other two.
+#pragma once
+
+#include "attention_backward_wide.cuh"
+#include "backward_f32.cuh"
+
+namespace heddle::sm90 {
+
+/// Score, Derivative: backward_scores.cuh.
+template <class Config, class Score = PlainBackwardScore, class Derivative = UnitDerivative>
+struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivative> {
+  using Base = AttentionBackwardWide<Config, Score, Derivative>;
+  using Block = typename Base::Block;
+  using C = typename Block::C;
+  using T = typename C::Element;
+  static_assert(C::kPlanes == 2 && is_same<T, f16>);
+  static_assert(!C::kLengths && Base::kHandovers == 1 && !Base::Tiles::kThere);
+  using Base::arrive;
+  using Base::d_o_tile;
+  using Base::d_s_tile;
+  using Base::kDeltaBytes;
+  using Base::kDeltaOffset;
+  using Base::kKOffset;
+  using Base::kLseOffset;
+  using Base::kQk;
+  using Base::kRowBytes;
+  using Base::kTileM;
+  using Base::kVd;
+  using Base::kVOffset;
+  using Base::p_slice;
+  using Base::q_tile;
+  using typename Base::DoPosition;
+  using typename Base::DoRing;
+  using typename Base::DoTile;
+  using typename Base::DsTile;
+  using typename Base::Handover;
+  using typename Base::HandoverPosition;
+  using typename Base::KTile;
+  using typename Base::QPosition;
+  using typename Base::QRing;
+  using typename Base::QTile;
+  using typename Base::VTile;
+
+  HEDDLE_DEVICE static HeadUnits units_of(const BackwardArguments& args, int batch, int head) {
+    return head_units<Block, Score>(args, batch, head);
+  }
+
+  /// In global memory: registers are for sums.
+  HEDDLE_DEVICE static const HeadUnits& units(const BackwardArguments& args,
+                                              const BackwardWork& work, int head) {
+    return args.head_units[work.batch * args.problem.forward.q_heads + head];
+  }
+
+  /// d += factor * a * the tile, a sum over one step.
+  template <int kColumns, class Tile>
+  HEDDLE_DEVICE static void add_product(float (&d)[kColumns / 2], const u32 (&a)[2][kTileM / 16][4],
+                                        u32 tile_address, float factor) {
+    float part[kColumns / 2];
+    ptx::wgmma_fence();
+    tile::issue_product<T, kColumns>(part, a, tile::MnMajor<typename Tile::Plane>(tile_address),
+                                     false);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<0>();
+    ptx::pin(part);
+    add_scaled(d, part, factor);
+  }
+
+  // --- S, P and dV ----------------------------------------------------------------------------
+
+  struct Scorer : BackwardBand<Block> {
+    using Band = BackwardBand<Block>;
+    using Band::args;
+    using Band::work;
+    const u32 shared;
+    float s[kTileM / 2], d_v[kVd / 2];
+
+    HEDDLE_DEVICE Scorer(const BackwardArguments& args, const BackwardWork& work, u32 shared)
+        : Band(args, work, work.key0), shared(shared) {}
+
+    /// S^T of the step to P^T. `lse` is where its -log-sum-exps lie. Where slopes are not 1 P o
+    /// slope is written for the grader at once: it finds no registers beside P.
+    HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& at) {
+      const HeadUnits& of = units(args, work, at.head);
+      const int row0 = at.tile * kTileM;
+      if constexpr (Score::kIdentity) {
+        exponentiate_f32<kTileM>(s, lse, of);
+      } else {
+        const float unit = of.dot, rest = of.dot_rest, score = of.score, to_log2 = of.to_log2;
+        lse += tile::fragment_column(threadIdx.x) * 4;
+#pragma unroll
+        for (int n = 0; n < kTileM / 8; ++n) {
+          float negative_lse[2];
+          ptx::load_shared(lse + 32 * n, negative_lse[0], negative_lse[1]);
+          float slope[4];
+#pragma unroll
+          for (int i = 4 * n; i < 4 * n + 4; ++i) {
+            const GradientCell cell =
+                this->cell(ptx::fma(s[i], unit, s[i] * rest), i, row0, at.head, 0.0f);
+            const float exponent = ptx::fma(Score::value(cell), score, negative_lse[i % 2]);
+            s[i] = ptx::exp2(exponent * to_log2);
+            slope[i % 4] = Derivative::value(cell);
+          }
+          ptx::pin(slope);  // what later cells load finds no registers yet
+          if constexpr (!C::kUnitSlope)
+            ptx::store_shared(p_slice(shared, 0, n), s[4 * n] * slope[0], s[4 * n + 1] * slope[1],
+                              s[4 * n + 2] * slope[2], s[4 * n + 3] * slope[3]);
+        }
+      }
+      if (this->whole(row0)) return;
+      u32 seen = 0;
+      this->each_cell(row0, [&](int i, bool visible) {
+        s[i] = visible ? s[i] : 0.0f;
+        if (visible) seen |= 1u << i;
+      });
+      if constexpr (!C::kUnitSlope) {
+#pragma unroll
+        for (int n = 0; n < kTileM / 8; ++n) {
+          u32 factor[4];
+          ptx::load_shared(p_slice(shared, 0, n), factor);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) factor[i] = (seen >> (4 * n + i) & 1) != 0 ? factor[i] : 0;
+          ptx::store_shared(p_slice(shared, 0, n), factor);
+        }
+      }
+    }
+
+    /// Writes P, where slopes are 1. Dropped cells have their sign set, and lose their P.
+    HEDDLE_DEVICE void hand_over(const typename Block::Step& at) {
+      const u32 kept = C::kDrops ? this->draw(at) : 0;
+#pragma unroll
+      for (int n = 0; n < kTileM / 8; ++n) {
+        float factor[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float& p = s[4 * n + i];
+          factor[i] = p;
+          if constexpr (C::kDrops) {
+            const bool keep = (kept >> (4 * n + i) & 1) != 0;
+            factor[i] = keep ? p : -p;
+            p = keep ? p : 0.0f;
+          }
+        }
+        ptx::store_shared(p_slice(shared, 0, n), factor[0], factor[1], factor[2], factor[3]);
+      }
+    }
+
+    HEDDLE_DEVICE void run(int steps) {
+      const QRing q_ring{shared + Base::kQRing};
+      const DoRing d_o_ring{shared + Base::kDoRing};
+      const Handover p_ring{shared + Base::kPRing};
+      typename Block::Step at(work);
+      QPosition q_at;
+      DoPosition d_o_at;
+      HandoverPosition p_at;
+#pragma unroll
+      for (float& x : d_v) x = 0;
+      ptx::mbarrier_wait(shared + Base::kKFull, 0);
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) {
+        ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
+        tile::product_by_steps<T, kTileM, kQk / 16, 2>(
+            s, tile::KMajor<typename KTile::Plane>(shared + kKOffset),
+            tile::KMajor<typename QTile::Plane>(q_tile(shared, q_at.stage())));
+        if constexpr (!C::kUnitSlope) ptx::mbarrier_wait(p_ring.empty(0), p_at.parity() ^ 1);
+        exponentiate(shared + kLseOffset + q_at.stage() * kRowBytes, at);
+        arrive(q_ring.empty(q_at.stage()));
+
+        if constexpr (C::kUnitSlope) {
+          ptx::mbarrier_wait(p_ring.empty(0), p_at.parity() ^ 1);
+          hand_over(at);
+        }
+        ptx::mbarrier_arrive(p_ring.full(0));
+
+        u32 probability[2][kTileM / 16][4];
+        tile::split_fragment<T, kTileM>(probability, s, kWeightUnit);
+        ptx::mbarrier_wait(d_o_ring.full(d_o_at.stage()), d_o_at.parity());
+        add_product<kVd, DoTile>(d_v, probability, d_o_tile(shared, d_o_at.stage()),
+                                 units(args, work, at.head).d_v);
+        arrive(d_o_ring.empty(d_o_at.stage()));
+        q_at.advance();
+        d_o_at.advance();
+        p_at.advance();
+        at.advance(work);
+      }
+      store_f32_gradient<C::kVDim, kVd>(d_v, Block::keep_scale_of(args), args.problem.d_v, args,
+                                        work, work.key0);
+    }
+  };
+
+  // --- dP, dS and dK --------------------------------------------------------------------------
+
+  struct Grader {
+    const BackwardArguments& args;
+    const BackwardWork& work;
+    const u32 shared;
+    float d_p[kTileM / 2], d_k[kQk / 2];
+    u32 d_s[2][kTileM / 16][4];
+
+    HEDDLE_DEVICE Grader(const BackwardArguments& args, const BackwardWork& work, u32 shared)
+        : args(args), work(work), shared(shared) {}
+
+    /// dS = P o (dP - delta), kept as an operand of dK and written for dQ.
+    HEDDLE_DEVICE void differentiate(u32 delta, const HeadUnits& units) {
+      delta += tile::fragment_column(threadIdx.x) * 4;
+      const float unit = units.d_p * kWeightUnit * Block::keep_scale_of(args);
+      const float delta_unit = units.delta * kWeightUnit;
+#pragma unroll
+      for (int k = 0; k < kTileM / 16; ++k) {
+        float x[8];
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          u32 p[4];
+          ptx::load_shared(p_slice(shared, 0, 2 * k + n), p);
+          const F32Slope<kRowBytes> slope(delta + 4 * (16 * k + 8 * n));
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int at = 8 * k + 4 * n + i;
+            float weight = __uint_as_float(p[i]), gradient = d_p[at];
+            if constexpr (C::kDrops) {
+              gradient = p[i] >> 31 != 0 ? 0.0f : gradient;
+              weight = fabsf(weight);
+            }
+            x[4 * n + i] = weight * slope.of(gradient, i % 2, unit, delta_unit);
+          }
+        }
+        u32 planes[2][1][4];
+        tile::split_fragment<T, 16>(planes, x, 1.0f);
+#pragma unroll
+        for (int plane = 0; plane < 2; ++plane) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) d_s[plane][k][i] = planes[plane][0][i];
+          tile::store_slice<typename DsTile::Plane>(
+              d_s_tile(shared, 0) + plane * DsTile::Plane::kBytes, threadIdx.x % 128 / 32 * 16, k,
+              d_s[plane][k]);
+        }
+      }
+      ptx::fence_proxy_async_shared();
+    }
+
+    HEDDLE_DEVICE void run(int steps) {
+      const QRing q_ring{shared + Base::kQRing};
+      const DoRing d_o_ring{shared + Base::kDoRing};
+      const Handover p_ring{shared + Base::kPRing}, d_s_ring{shared + Base::kDsRing};
+      typename Block::Step at(work);
+      QPosition q_at;
+      DoPosition d_o_at;
+      HandoverPosition handover;
+#pragma unroll
+      for (float& x : d_k) x = 0;
+      ptx::mbarrier_wait(shared + Base::kVFull, 0);
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) {
+        ptx::mbarrier_wait(d_o_ring.full(d_o_at.stage()), d_o_at.parity());
+        tile::product_by_steps<T, kTileM, kVd / 16, 2>(
+            d_p, tile::KMajor<typename VTile::Plane>(shared + kVOffset),
+            tile::KMajor<typename DoTile::Plane>(d_o_tile(shared, d_o_at.stage())));
+
+        ptx::mbarrier_wait(p_ring.full(0), handover.parity());
+        ptx::mbarrier_wait(d_s_ring.empty(0), handover.parity() ^ 1);
+        differentiate(shared + kDeltaOffset + d_o_at.stage() * kDeltaBytes,
+                      units(args, work, at.head));
+        arrive(d_s_ring.full(0));
+        ptx::mbarrier_arrive(p_ring.empty(0));
+        arrive(d_o_ring.empty(d_o_at.stage()));
+
+        ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
+        add_product<kQk, QTile>(d_k, d_s, q_tile(shared, q_at.stage()),
+                                units(args, work, at.head).d_k);
+        arrive(q_ring.empty(q_at.stage()));
+        handover.advance();
+        q_at.advance();
+        d_o_at.advance();
+        at.advance(work);
+      }
+      store_f32_gradient<C::kQkDim, kQk>(d_k, Base::scale_of(args) * Base::kOfLog2,
+                                         args.problem.d_k, args, work, work.key0);
+    }
+  };
+
+  /// Launched as AttentionBackwardWide::run, after prepare and the kernels that make pairs.
+  HEDDLE_DEVICE static void run(const BackwardArguments& args) {
+    Base::template run_with<Scorer, Grader>(args);
+  }
+};
+
+}  // namespace heddle::sm90

@@ -1,0 +1,113 @@
+// What the Hopper backward kernels of f32 share, which multiply pairs of f16 (f16_pairs.cuh):
+// units, and gradients written as they are.
+//
+// Each product is three of f16 (high high, high low, low high). P and dS become pairs. P is at most
+// 1; dS = P (dP - delta) is at most 2 |dO| |V| by the largest row norms of the head, which gives
+// its unit.
+#pragma once
+
+#include "../tile/stepwise_product.cuh"
+#include "backward_block.cuh"
+
+namespace heddle::sm90 {
+
+/// P times this is split: pairs keep all their bits down to 2^-2.
+inline constexpr float kWeightUnit = 16384;
+
+/// `Score` as of BackwardScores.
+template <class Block, class Score>
+HEDDLE_DEVICE HeadUnits head_units(const BackwardArguments& args, int batch, int head) {
+  const int query_head = batch * args.q_pairs.heads + head;
+  const int key_head =
+      batch * args.k_pairs.heads + head / (args.q_pairs.heads / args.k_pairs.heads);
+  const float q = args.q_pairs.units[query_head], d_o = args.d_o_pairs.units[query_head];
+  const float k = args.k_pairs.units[key_head], v = args.v_pairs.units[key_head];
+  // dS has the unit that brings its bound to 2^14 .. 2^15.
+  const float bound =
+      2 * sqrtf(args.d_o_pairs.norms[query_head]) * sqrtf(args.v_pairs.norms[key_head]);
+  const int exponent = max_of(static_cast<int>(__float_as_uint(bound) >> 23) - 127, 0);
+  const float shrink = __uint_as_float(static_cast<u32>(127 + 14 - exponent) << 23);
+  const float d_p_unit = d_o * v;
+  const bool log2 = args.problem.forward.stats_log2 != 0;
+  constexpr tile::StepwiseScale kSame = tile::kSame, kToLog2 = tile::kLog2E, kOfLog2 = tile::kLn2;
+  const tile::StepwiseScale factor = log2 == Block::C::kInputIsLog2 ? kSame
+                                     : log2                         ? kToLog2
+                                                                    : kOfLog2;
+  const tile::StepwiseScale dot =
+      tile::stepwise_scale(Block::scale_of(args), Score::kIdentity ? factor : kSame, q * k);
+  HeadUnits units;
+  units.dot = dot.high;
+  units.dot_rest = dot.rest;
+  units.score = factor.high;
+  units.to_log2 = log2 ? 1.0f : kToLog2.high;
+  units.delta = shrink * (1 / kWeightUnit) / d_p_unit;
+  units.d_p = shrink * (1 / kWeightUnit);
+  units.d_v = d_o * (1 / kWeightUnit) * tile::kTileFactor;
+  units.d_k = d_p_unit / shrink * q * tile::kTileFactor;
+  units.d_q = d_p_unit / shrink * k * tile::kTileFactor;
+  return units;
+}
+
+/// S^T of a step (64 keys of a group, kTileM queries) to P^T, nothing hidden. `lse` is where the
+/// step's -log-sum-exps lie.
+template <int kTileM>
+HEDDLE_DEVICE void exponentiate_f32(float (&s)[kTileM / 2], u32 lse, const HeadUnits& units) {
+  lse += tile::fragment_column(threadIdx.x) * 4;
+  const float unit = units.dot, rest = units.dot_rest, to_log2 = units.to_log2;
+#pragma unroll
+  for (int n = 0; n < kTileM / 8; ++n) {
+    float negative_lse[2];
+    ptx::load_shared(lse + 32 * n, negative_lse[0], negative_lse[1]);
+#pragma unroll
+    for (int i = 4 * n; i < 4 * n + 4; ++i)
+      s[i] = ptx::exp2(ptx::fma(s[i], rest, ptx::fma(s[i], unit, negative_lse[i % 2])) * to_log2);
+  }
+}
+
+/// dP - delta for two queries side by side.
+template <int kRowBytes>
+struct F32Slope {
+  float delta[2], rest[2];
+
+  /// `address` is where their deltas lie, kRowBytes further what those were rounded by.
+  HEDDLE_DEVICE explicit F32Slope(u32 address) {
+    ptx::load_shared(address, delta[0], delta[1]);
+    ptx::load_shared(address + kRowBytes, rest[0], rest[1]);
+  }
+  /// The units are those of dP and delta, times that of dS.
+  HEDDLE_DEVICE float of(float d_p, int e, float d_p_unit, float delta_unit) const {
+    const float slope = ptx::fma(d_p, d_p_unit, -delta[e] * delta_unit);
+    return slope + ptx::fma(d_p, d_p_unit * tile::kDotLacks, -rest[e] * delta_unit);
+  }
+};
+
+template <int kCount>
+HEDDLE_DEVICE void add_scaled(float (&sum)[kCount], const float (&part)[kCount], float factor) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sum[i] = ptx::fma(part[i], factor, sum[i]);
+}
+
+/// Writes a warp's 16 rows of a gradient, of the 64 keys from key0 on; the four lanes of a quad
+/// fill a sector of 32 bytes.
+template <int kHeadDim, int kColumns>
+HEDDLE_DEVICE void store_f32_gradient(const float (&d)[kColumns / 2], float scale,
+                                      const attention::Tensor& out, const BackwardArguments& args,
+                                      const BackwardWork& work, int key0) {
+  if (out.data == nullptr) return;
+  const int thread = threadIdx.x % 128;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int key = key0 + tile::fragment_row(thread, h);
+    if (key >= args.problem.forward.kv_length) continue;
+    float* to = attention::element_pointer<float>(out, work.batch, work.key_head, key,
+                                                  tile::fragment_column(thread));
+#pragma unroll
+    for (int i = 2 * h; i < kColumns / 2; i += 4) {
+      if (tile::fragment_column_step(i - 2 * h) < kHeadDim)
+        *reinterpret_cast<float2*>(to + tile::fragment_column_step(i)) =
+            make_float2(d[i] * scale, d[i + 1] * scale);
+    }
+  }
+}
+
+}  // namespace heddle::sm90
