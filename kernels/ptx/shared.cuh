@@ -48,6 +48,10 @@ HEDDLE_DEVICE void load_shared(u32 address, u32 (&value)[4]) {
                : "memory");
 }
 
+HEDDLE_DEVICE void load_shared(u32 address, u32& x, u32& y) {
+  asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(x), "=r"(y) : "r"(address) : "memory");
+}
+
 HEDDLE_DEVICE void load_shared(u32 address, float& x, float& y) {
   asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory");
 }

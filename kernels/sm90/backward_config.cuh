@@ -48,7 +48,7 @@ struct BackwardConfig {
   static constexpr bool kDownwards = false;
   static constexpr attention::Dropout kDropout = attention::Dropout::none;  ///< with kTileM 64
   static constexpr Tiled kTiled = Tiled::none;                              ///< with kTileM 64
-  using TiledElement = bf16;  ///< of values: bf16 or f16
+  using TiledElement = bf16;  ///< of values: bf16, f16 or float
   static constexpr int kTiledStages = 1;
 };
 

@@ -41,7 +41,7 @@ struct ForwardConfig {
   static constexpr bool kInputIsLog2 = false;
   static constexpr Dropout kDropout = Dropout::none;
   static constexpr Tiled kTiled = Tiled::none;  ///< what the score reads in every cell, by tiles
-  using TiledElement = bf16;                    ///< of values: bf16 or f16
+  using TiledElement = bf16;                    ///< of values: bf16, f16 or float
   static constexpr int kTiledStages = 2;
   static constexpr int kRopeDim = 0;  ///< > 0: Q is rotated on its way in (K comes rotated)
   static constexpr attention::RopePairing kRopePairing = attention::RopePairing::halves;

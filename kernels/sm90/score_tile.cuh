@@ -13,14 +13,16 @@
 
 namespace heddle::sm90 {
 
-/// kRows queries a line each, kKeys keys. Boxes of 128 bytes, swizzled: 64 values, or 128 booleans,
-/// of which the first kKeys count.
+/// kRows queries a line each, kKeys keys. Boxes of 128 bytes, swizzled: 64 values (f32: 32), or 128
+/// booleans, of which the first kKeys count.
 template <class Config, int kRows, int kKeys>
 struct ScoreTile {
   using C = Config;
   using T = typename C::TiledElement;
   static constexpr bool kThere = C::kTiled != Tiled::none, kBooleans = C::kTiled == Tiled::booleans;
-  static constexpr int kBoxKeys = kBooleans ? 128 : 64;
+  static constexpr bool kSingles = !kBooleans && is_same<T, float>;
+  static constexpr int kBoxKeys = kBooleans ? 128 : kSingles ? 32 : 64;
+  static constexpr int kWords = kSingles ? 8 : 4;  ///< of a slice, what a thread holds
   static constexpr int kBoxes = kThere ? (kKeys + kBoxKeys - 1) / kBoxKeys : 0;
   static constexpr int kBoxBytes = kRows * tile::kLineBytes, kBytes = kBoxes * kBoxBytes;
   using Ring = tile::Ring<C::kTiledStages>;
@@ -43,19 +45,22 @@ struct ScoreTile {
 
   /// What a thread holds of a warp group's 64 rows of S, from row `group_row` of the tile.
   struct RowReader {
-    u32 address;  ///< of the row this lane gives the address of
-    u32 words[4];
+    u32 address;  ///< of the row this lane gives the address of; of f32, of the lane's own row
+    u32 words[kWords];
     u32 bits[2];  ///< of booleans, of each row: 16 * (key / 8 % 2) + 8 * (key % 2) + key / 16
 
     HEDDLE_DEVICE RowReader(u32 tile, int group_row) {
-      const int row = group_row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 16;
+      const int row = group_row + threadIdx.x % 128 / 32 * 16 +
+                      (kSingles ? threadIdx.x % 32 / 4 : threadIdx.x % 16);
       address = tile + row * tile::kLineBytes;
       if constexpr (kBooleans) gather();
     }
 
     /// Takes 16 keys of values, slice `k`: two chunks of 8 keys, each of 8 rows and 8 more.
     HEDDLE_DEVICE void take(int k) {
-      if constexpr (!kBooleans)
+      if constexpr (kSingles)
+        take_singles(k);
+      else if constexpr (!kBooleans)
         ptx::load_matrix_x4(chunk(address + k / 4 * kBoxBytes, 2 * (k % 4) + threadIdx.x % 32 / 16),
                             words);
     }
@@ -64,6 +69,8 @@ struct ScoreTile {
     HEDDLE_DEVICE float at(int n) const {
       if constexpr (kBooleans) {
         return bits[n / 2 % 2] >> (n / 4 % 2 * 16 + n % 2 * 8 + n / 8) & 1 ? 1.0f : 0.0f;
+      } else if constexpr (kSingles) {
+        return __uint_as_float(words[n % 8]);
       } else {
         float low, high;
         ptx::unpack<T>(words[n % 8 / 2], low, high);
@@ -74,6 +81,19 @@ struct ScoreTile {
    private:
     HEDDLE_DEVICE static u32 chunk(u32 line, int number) {
       return line + (number ^ threadIdx.x % 8) * 16;
+    }
+    /// Two neighbouring keys of each eight, of a row and the one 8 further.
+    HEDDLE_DEVICE void take_singles(int k) {
+      const int lane = threadIdx.x % 32;
+#pragma unroll
+      for (int group = 0; group < 2; ++group) {
+        const u32 pair = address + k / 2 * kBoxBytes + lane % 2 * 8 +
+                         ((4 * (k % 2) + 2 * group + lane % 4 / 2) ^ lane / 4) * 16;
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          ptx::load_shared(pair + 8 * half * tile::kLineBytes, words[4 * group + 2 * half],
+                           words[4 * group + 2 * half + 1]);
+      }
     }
     /// A matrix of pairs of bytes gives a lane four neighbouring keys, the fragment has two of each
     /// eight: bits are traded within the quad.
@@ -97,13 +117,19 @@ struct ScoreTile {
 
   /// What a thread holds of a warp group's 64 rows of S^T, from key `group_key` of the tile.
   struct ColumnReader {
-    u32 address;  ///< of the row and chunk whose address this lane gives
-    u32 words[4];
+    u32 address;  ///< of the row and chunk whose address this lane gives; of f32, of its first
+    u32 words[kWords];
     u32 bits;  ///< of booleans, all: 8 * (key's half) + 16 * (query's parity) + (query / 8)
 
     HEDDLE_DEVICE ColumnReader(u32 tile, int group_key) {
       static_assert(kRows == 64 && kKeys % 64 == 0);
       const int lane = threadIdx.x % 32, warp_key = group_key + threadIdx.x % 128 / 32 * 16;
+      if constexpr (kSingles) {
+        const int row = 2 * (lane % 4), chunk = warp_key % 32 / 4 + lane / 16;
+        address = tile + warp_key / 32 * kBoxBytes + row * tile::kLineBytes + (chunk ^ row) * 16 +
+                  lane / 4 % 4 * 4;
+        return;
+      }
       const int row = kBooleans ? lane : lane / 16 * 8 + lane % 8;
       const int chunk = kBooleans ? warp_key / 16 : warp_key % 64 / 8 + lane / 8 % 2;
       address = tile + (kBooleans ? 0 : warp_key / 64 * kBoxBytes) + row * tile::kLineBytes +
@@ -113,7 +139,9 @@ struct ScoreTile {
 
     /// Takes 16 queries of values, slice `k`.
     HEDDLE_DEVICE void take(int k) {
-      if constexpr (!kBooleans)
+      if constexpr (kSingles)
+        take_singles(k);
+      else if constexpr (!kBooleans)
         ptx::load_matrix_x4_transposed(address + k * 16 * tile::kLineBytes, words);
     }
 
@@ -121,6 +149,8 @@ struct ScoreTile {
     HEDDLE_DEVICE float at(int n) const {
       if constexpr (kBooleans) {
         return bits >> (n / 8 * 2 + n % 8 / 4 + 8 * (n / 2 % 2) + 16 * (n % 2)) & 1 ? 1.0f : 0.0f;
+      } else if constexpr (kSingles) {
+        return __uint_as_float(words[n % 8]);
       } else {
         float low, high;
         ptx::unpack<T>(words[n % 8 / 2], low, high);
@@ -129,6 +159,17 @@ struct ScoreTile {
     }
 
    private:
+    /// Two neighbouring queries of each eight, of a key and the one 8 further: no two lanes that
+    /// load at once meet in a bank.
+    HEDDLE_DEVICE void take_singles(int k) {
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        const int half = n / 2 % 2, parity = n % 2;
+        // The chunk's number is the exclusive or of the key's and the row's: here of their bits.
+        const u32 line = address ^ ((2 * half + parity) * 16);
+        words[n] = ptx::load_shared_u32(line + (16 * k + 8 * (n / 4) + parity) * tile::kLineBytes);
+      }
+    }
     /// A transposing load moves pairs of bytes: it leaves two neighbouring keys with a lane, and
     /// not the two eight apart that the fragment has. Bits trade places cheaper than bytes.
     HEDDLE_DEVICE void gather() {

@@ -6,8 +6,8 @@
 
 namespace heddle::sm90 {
 
-/// How it reaches the score: not at all (what there is is loaded a cell at a time), as 16-bit
-/// values, or as booleans of a byte each.
+/// How it reaches the score: not at all (what there is is loaded a cell at a time), as values of
+/// 16 or 32 bits, or as booleans of a byte each.
 enum class Tiled : int { none, values, booleans };
 
 struct TiledOperand {

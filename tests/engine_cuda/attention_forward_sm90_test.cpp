@@ -54,8 +54,10 @@ TEST(ForwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
   for (int qk = 8; qk <= 192; qk += 8) {
     for (int v : {8, 64, 72, qk}) {
       for (const auto& features : {std::vector<Feature>{Feature::bias},
+                                   {Feature::wide_bias},
                                    {Feature::boolean_mask},
-                                   {Feature::bias, Feature::philox}}) {
+                                   {Feature::bias, Feature::philox},
+                                   {Feature::wide_bias, Feature::philox}}) {
         const auto config = configure_forward_sm90(
             forward_of({.qk_dim = qk, .v_dim = v, .features = features, .length = 784}));
         if (qk > 128 && features.size() > 1) continue;  // refused

@@ -32,6 +32,7 @@ AttentionOptions score_tile_options() {
   AttentionOptions options = aligned_backward_options();
   options.key_step = 16;
   options.bias = 0.7;
+  options.wide_bias = 0.3;
   options.score_mod = options.boolean_mask = 0.6;
   options.padding = 0.2;
   return options;

@@ -179,5 +179,39 @@ TEST_F(F32OnGpu, InfiniteValuesReachWhoSeesThem) {
   }
 }
 
+// Of an infinite key a row sees a score of one sign or the other: it weighs nothing, or leaves
+// nothing defined, in O and in the log-sum-exp. Rows that do not see it are as they were.
+TEST_F(F32OnGpu, InfiniteKeysReachWhoSeesThem) {
+  for (const Shape& shape : {Shape{130, 64, false, false},
+                             {130, 64, true, false},
+                             {130, 128, true, false},
+                             {130, 256, true, false}}) {
+    SCOPED_TRACE(shape.head_dim);
+    Built built =
+        build(program_of(shape, [](int tensor, int64_t row, int64_t column, double normal) {
+          const bool infinite = tensor == 1 && row == 100 && column == 3;
+          return infinite ? std::numeric_limits<double>::infinity() : normal;
+        }));
+    ASSERT_TRUE(built.executable.is_ok()) << built.executable.status().message();
+    execute(built);
+    const reference::Buffers buffers = built.program.buffers();
+    const auto exact = reference::evaluate(built.program.graph, buffers);
+    ASSERT_TRUE(exact.is_ok());
+    const auto& op = std::get<graph::Sdpa>(built.program.graph.nodes[0].op);
+    size_t undefined = 0;
+    for (TensorId id : {op.o, op.stats}) {
+      const auto& want = exact->result(id).values;
+      const auto* got = reinterpret_cast<const float*>(
+          built.program.memory.at(built.program.graph[id].uid).data());
+      for (size_t n = 0; n < want.size(); ++n) {
+        undefined += std::isnan(want[n]);
+        ASSERT_EQ(std::isnan(got[n]), std::isnan(want[n])) << "element " << n;
+        if (!std::isnan(want[n])) ASSERT_NEAR(got[n], want[n], 1e-5) << "element " << n;
+      }
+    }
+    EXPECT_GT(undefined, 0U);
+  }
+}
+
 }  // namespace
 }  // namespace heddle::testing

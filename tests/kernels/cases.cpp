@@ -18,11 +18,11 @@ namespace {
 constexpr int64_t kBatch = 2, kHeads = 8;
 
 constexpr const char* kFeatureNames[] = {
-    "causal",          "window",    "soft_cap", "bias",           "boolean_mask",
-    "alibi",           "philox",    "threefry", "dropout_mask",   "block_mask",
-    "paged",           "unaligned", "log2",     "negative_scale", "sink",
-    "statistics",      "lengths",   "ragged",   "deterministic",  "rope_halves",
-    "rope_interleaved"};
+    "causal",       "window",          "soft_cap",  "bias",     "wide_bias",
+    "boolean_mask", "alibi",           "philox",    "threefry", "dropout_mask",
+    "block_mask",   "paged",           "unaligned", "log2",     "negative_scale",
+    "sink",         "statistics",      "lengths",   "ragged",   "deterministic",
+    "rope_halves",  "rope_interleaved"};
 
 /// Adds operands to a problem, and features that are made of some.
 class Builder {
@@ -82,8 +82,10 @@ void Builder::add(Feature feature) {
                            {ScoreOp::multiply, 3, 1}},
                           4};
       break;
-    case Feature::bias: {
-      const OperandId bias = operand(case_.dtype, {1, kHeads, case_.length, case_.length});
+    case Feature::bias:
+    case Feature::wide_bias: {
+      const DataType dtype = feature == Feature::bias ? case_.dtype : DataType::f32;
+      const OperandId bias = operand(dtype, {1, kHeads, case_.length, case_.length});
       structure_.score = {
           {{ScoreOp::dot}, {.op = ScoreOp::load, .operand = bias}, {ScoreOp::add, 0, 1}}, 2};
       break;
@@ -232,7 +234,7 @@ AttentionBackwardProblem backward_of(const Case& c) {
   structure.d_k = like(forward.structure.k);
   structure.d_v = like(forward.structure.v);
   structure.deterministic = c.has(Feature::deterministic);
-  if (c.has(Feature::bias)) {
+  if (c.has(Feature::bias) || c.has(Feature::wide_bias)) {
     const OperandId bias = forward.structure.score.nodes[1].operand;
     structure.load_gradients.push_back(
         {.load = bias, .gradient = like(bias), .derivative = {{{ScoreOp::gradient}}, 0}});

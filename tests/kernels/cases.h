@@ -14,6 +14,7 @@ enum class Feature {
   window,
   soft_cap,
   bias,          ///< and, in the backward, its gradient
+  wide_bias,     ///< the same in f32
   boolean_mask,  ///< of every cell, which selects the score or -inf
   alibi,
   philox,

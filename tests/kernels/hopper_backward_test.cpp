@@ -78,6 +78,9 @@ std::vector<Case> cases() {
     for (const auto& tiled : tiled_features()) add(dim, dim, tiled);
     add(dim, dim, {F::causal}, DataType::f16);
   }
+  add(64, 64, {F::wide_bias});
+  add(64, 64, {F::causal, F::wide_bias, F::philox});
+  add(64, 64, {F::window, F::lengths, F::wide_bias, F::log2, F::sink, F::deterministic});
   for (int dim : {8, 40, 72, 80, 96, 104}) add(dim, dim, {F::causal});
   for (auto [qk, v] : {std::pair{128, 64}, {64, 128}, {72, 40}}) add(qk, v, {F::causal});
   for (int dim : {192, 256}) {

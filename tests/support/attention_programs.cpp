@@ -254,7 +254,8 @@ void Draw::draw_scores(AttentionAttributes& a) {
   }
   if (a.right_bound == 0 && wants(options_.alibi)) a.alibi_mask = true;
   if (wants(options_.bias)) {
-    a.bias = broadcast("bias", io_);
+    const bool wide = options_.wide_bias > 0 && wants(options_.wide_bias);
+    a.bias = broadcast("bias", wide ? DataType::f32 : io_);
     pass_by_value(a.bias);
     const bool masks = random_.chance(0.3);  // some cells -inf, perhaps whole rows
     program_.fill(a.bias,
@@ -477,7 +478,8 @@ Program Draw::sdpa_backward() {
   if (op.attention.bias != kNone && wants(0.7)) {
     const Dims& dims = graph[op.attention.bias].dims;
     const bool odd = random_.chance(0.3);
-    op.d_bias = program_.add("dBias", io_, dims, odd ? random_strides(random_, dims) : Dims{});
+    const DataType dtype = *graph[op.attention.bias].dtype;
+    op.d_bias = program_.add("dBias", dtype, dims, odd ? random_strides(random_, dims) : Dims{});
     program_.allocate(op.d_bias);
   }
   if (op.attention.sink != kNone && wants(0.7)) {

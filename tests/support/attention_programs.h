@@ -27,6 +27,7 @@ struct AttentionOptions {
   double bounds = 0.5, bottom_right = 0.5;
   double score_mod = 0.25;
   double boolean_mask = 0;  ///< given score_mod: hides, by an operand, whole runs of keys
+  double wide_bias = 0;     ///< given a bias: in f32, whatever Q is
   double hidden_rows = 0;   ///< given a bias or score_mod: a third of the rows at -1e30
   double block_mask = 0.1;
   double dropout = 0.3, rng_dump = 0.3;

@@ -130,8 +130,10 @@ bool is_boolean(const AttentionStructure& structure, OperandId id) {
 /// What comes by tiles, as compiled without spills.
 OperandId tiled_operand(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
   const AttentionStructure& forward = structure.forward;
-  const OperandId operand = score_tile_operand(forward, sizes, {&forward.score, &structure.d_dot});
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
+  // Above head dim 64 a tile of f32 finds no shared memory.
+  const OperandId operand =
+      score_tile_operand(forward, sizes, {&forward.score, &structure.d_dot}, widest <= 64);
   if (operand == kAbsent || (widest > 192 && is_boolean(forward, operand))) return kAbsent;
   // In a fixed order the warp that would fetch them takes turns.
   return widest > 128 && structure.deterministic ? kAbsent : operand;
@@ -180,9 +182,10 @@ int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Conf
 }
 
 /// Two stages of K and V, 128 rows each, Q and dO, 64 rows, the operand, and two statistics.
-int64_t load_shared_bytes(const AttentionStructure& structure) {
+int64_t load_shared_bytes(const AttentionStructure& structure, OperandId tiled) {
   const int64_t boxes = (structure.qk_head_dim + 63) / 64 + (structure.v_head_dim + 63) / 64;
-  return 2 * (192 * 128 * boxes + 2 * 8192 + 2 * 256) + 32 + 1024;
+  return 2 * (192 * 128 * boxes + score_tile_bytes(structure, tiled, 64, 128) - 16 + 2 * 256) + 32 +
+         1024;
 }
 
 /// How many heads run side by side, by measurement: kernels/notes/sm90_attention_backward.md.
@@ -251,7 +254,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
     if (!sums_load_gradient(structure, sizes, config.tiled))
       return refuse("gives no gradients of what the score reads but of a bias that comes by tiles");
     config.load_gradient = true;
-    config.load_shared_bytes = load_shared_bytes(forward);
+    config.load_shared_bytes = load_shared_bytes(forward, config.tiled);
   }
   config.downwards =
       structure.deterministic && config.upper_varies && sizes.q_heads > sizes.k_heads;

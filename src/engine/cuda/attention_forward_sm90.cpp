@@ -149,6 +149,9 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
   const int qk = problem.structure.qk_head_dim, v = problem.structure.v_head_dim;
   const int64_t keys = problem.sizes.kv_length;
   const bool windowed = config.lower_varies;
+  // 128 keys by 128 rows of f32 find no room twice.
+  const bool singles =
+      config.tiled != kAbsent && type_of(problem.structure, config.tiled).dtype == DataType::f32;
   if (config.planes > 1) {
     // P as pairs and a sum of its own for each key tile leave registers for two consumers.
     const bool narrow = std::max(qk, v) <= 64;
@@ -157,14 +160,14 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
   } else if (std::max(qk, v) <= 64) {
     // Up to 512 keys a causal mask leaves much of 192 rows unseen: 128 rows are 10 % faster there.
     config.consumers = plain && !(config.upper_varies && keys <= 512) ? 3 : 2;
-    config.tile_n = heavy ? 96 : 128;
+    config.tile_n = heavy || singles ? 96 : 128;
     config.stages = 3;
     config.take_turns = true;
   } else if (std::max(qk, v) <= 128) {
     // 192 rows read keys and values less often, but leave longer tails and wider diagonals.
     const bool long_rows = plain && !windowed && keys >= (config.upper_varies ? 8192 : 2048);
     config.consumers = long_rows ? 3 : 2;
-    config.tile_n = long_rows || heavy ? 80 : 128;
+    config.tile_n = long_rows || heavy ? 80 : singles ? 96 : 128;
     if (config.tiled != kAbsent) {  // in the room of a second Q, and of O
       config.q_stages = 1;
       config.output_aliases_q = (v + 63) / 64 <= (qk + 63) / 64;
@@ -228,7 +231,7 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem
   }
   const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
   if (config.planes == 1 && widest <= 128)
-    config.tiled = score_tile_operand(structure, sizes, {&structure.score});
+    config.tiled = score_tile_operand(structure, sizes, {&structure.score}, true);
   const bool reads = reads_cells(problem, config.tiled),
              draws = structure.dropout.kind != problem::Dropout::Kind::none;
   // Addresses per score beside the counters of dropout, or beside the ends of sequences at 256,

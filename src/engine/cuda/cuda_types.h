@@ -68,7 +68,7 @@ using heddle::TensorMap;
 static_assert(sizeof(TensorMap) == 128);
 
 /// CUtensorMapDataType, -Interleave, -Swizzle, -L2promotion, -FloatOOBfill: those used.
-enum class TensorMapType : int { uint8 = 0, float16 = 6, bfloat16 = 9 };
+enum class TensorMapType : int { uint8 = 0, float16 = 6, float32 = 7, bfloat16 = 9 };
 enum class TensorMapSwizzle : int { bytes128 = 3 };
 enum class TensorMapPromotion : int { bytes256 = 3 };
 

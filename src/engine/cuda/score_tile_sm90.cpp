@@ -18,14 +18,15 @@ DataType type_of(const AttentionStructure& structure, OperandId id) {
 }  // namespace
 
 OperandId score_tile_operand(const AttentionStructure& structure, const AttentionSizes& sizes,
-                             std::initializer_list<const problem::ScoreExpression*> expressions) {
+                             std::initializer_list<const problem::ScoreExpression*> expressions,
+                             bool singles) {
   for (const problem::ScoreExpression* expression : expressions) {
     for (const problem::ScoreNode& node : expression->nodes) {
       if (node.op != problem::ScoreOp::load) continue;
       const DataType dtype = type_of(structure, node.operand);
       const Dims& dims = sizes.layouts[static_cast<size_t>(node.operand)].dims;
-      const bool fits =
-          dtype == DataType::bf16 || dtype == DataType::f16 || dtype == DataType::boolean;
+      const bool fits = dtype == DataType::bf16 || dtype == DataType::f16 ||
+                        dtype == DataType::boolean || (singles && dtype == DataType::f32);
       if (fits && dims[2] > 1 && dims[3] > 1 &&
           check_copies(structure, sizes, node.operand).is_ok()) {
         return node.operand;
@@ -37,7 +38,7 @@ OperandId score_tile_operand(const AttentionStructure& structure, const Attentio
 
 int64_t score_tile_bytes(const AttentionStructure& structure, OperandId operand, int rows,
                          int keys) {
-  const int box_keys = type_of(structure, operand) == DataType::boolean ? 128 : 64;
+  const int box_keys = 128 / static_cast<int>(size_of(type_of(structure, operand)));
   return int64_t{128} * rows * ((keys + box_keys - 1) / box_keys) + 16;
 }
 

@@ -11,10 +11,10 @@
 namespace heddle::engine::cuda {
 
 /// The first operand that the expressions read in every cell and that the copy engine can move:
-/// 16-bit values or booleans, contiguous along keys. Absent if there is none.
+/// 16-bit values, booleans or (`singles`) f32, contiguous along keys. Absent if there is none.
 problem::OperandId score_tile_operand(
     const problem::AttentionStructure& structure, const problem::AttentionSizes& sizes,
-    std::initializer_list<const problem::ScoreExpression*> expressions);
+    std::initializer_list<const problem::ScoreExpression*> expressions, bool singles);
 
 /// Bytes of `rows` queries by `keys` keys of it in shared memory, and of a stage's barriers.
 int64_t score_tile_bytes(const problem::AttentionStructure& structure, problem::OperandId operand,

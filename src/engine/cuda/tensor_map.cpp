@@ -23,6 +23,7 @@ MapShape map_shape(const problem::AttentionStructure& structure,
   const auto element = static_cast<uint64_t>(size_of(type.dtype));
   MapShape shape;
   shape.type = type.dtype == DataType::f16       ? TensorMapType::float16
+               : type.dtype == DataType::f32     ? TensorMapType::float32
                : type.dtype == DataType::boolean ? TensorMapType::uint8
                                                  : TensorMapType::bfloat16;
   shape.box_columns = static_cast<unsigned>(128 / element);
