@@ -6,8 +6,8 @@
 // another feeds rings of K and V tiles by TMA, and two or three consumer warp groups of 64 query
 // rows each. A consumer keeps two products in flight: while the tensor core adds P(j) V(j), it
 // computes the softmax of S(j+1). Consumers take turns at issuing, so one's softmax runs under the
-// other's products. Keys are visited from the last visible tile backwards: masked tiles come first
-// and the bulk of the loop has no mask code.
+// other's products. Keys are visited from the last visible tile backwards or, with kUpwards, from
+// the first one on; steps of tiles that every row sees have no mask code.
 #pragma once
 
 #include "../attention/online_softmax.cuh"
@@ -134,18 +134,17 @@ struct AttentionForward : ForwardBlock<Config, Score> {
     HEDDLE_DEVICE void start(const Work& work, Weights& weights, Softmax& softmax,
                              float (&correction)[2]) {
       Scores s;
-      const int key_end = work.key_end_of(consumer);
       if constexpr (!kStagedRotations) wait_q(work);
-      tiles.skip_k(work.key_end - key_end);
+      if constexpr (!C::kUpwards) tiles.skip_k(work.others(consumer));
       tiles.wait_k();
       issue_scores(s);
       ptx::wgmma_wait<0>();
       ptx::pin(s);
       tiles.release_k();
       softmax.reset();
-      exponentiate<true>(s, work, key_end - 1, softmax, correction);
+      exponentiate<true>(s, work, work.first_key_tile(consumer), softmax, correction);
       tile::pack_fragment<T, kTileN>(weights, s);
-      tiles.skip_v(work.key_end - key_end);
+      if constexpr (!C::kUpwards) tiles.skip_v(work.others(consumer));
     }
 
     /// The scores and softmax of `key_tile` while the previous key tile's P V is added; `weights`
@@ -179,35 +178,40 @@ struct AttentionForward : ForwardBlock<Config, Score> {
     /// for under the last P V, and this tile's O is written under the next one's first scores.
     HEDDLE_DEVICE void cross_late(const Work& work, const Work& following, Output& out,
                                   Weights& weights, Softmax& softmax, float (&correction)[2]) {
-      Softmax done = softmax;
       tiles.wait_v();
       issue_output(out, weights);
+      float factor[2];
+      Epilogue::finish(args, work, consumer, softmax, factor);
       wait_q(following);
-      const int key_end = following.key_end_of(consumer);
-      tiles.skip_k(following.key_end - key_end);
+      tiles.skip_k((C::kUpwards ? work : following).others(consumer));
       tiles.wait_k();
       Scores s;
       issue_scores(s);
       ptx::wgmma_wait<1>();
       ptx::pin(out);
       tiles.release_v();
-      Epilogue::run(args, tiles, work, out, done);
+      Epilogue::store(args, tiles, work, out, factor);
       ptx::wgmma_wait<0>();
       ptx::pin(s);
       tiles.release_k();
+      if constexpr (C::kUpwards) tiles.skip_v(work.others(consumer));
       softmax.reset();
-      exponentiate<true>(s, following, key_end - 1, softmax, correction);
+      exponentiate<true>(s, following, following.first_key_tile(consumer), softmax, correction);
       tile::pack_fragment<T, kTileN>(weights, s);
-      tiles.skip_v(following.key_end - key_end);
+      if constexpr (!C::kUpwards) tiles.skip_v(following.others(consumer));
     }
 
     /// The last P V of a query tile that none follows at once.
-    HEDDLE_DEVICE void last_output(Output& out, const Weights& weights) {
+    HEDDLE_DEVICE void last_output(const Work& work, Output& out, const Weights& weights) {
       tiles.wait_v();
       issue_output(out, weights);
       ptx::wgmma_wait<0>();
       ptx::pin(out);
       tiles.release_v();
+      if constexpr (C::kUpwards) {
+        tiles.skip_k(work.others(consumer));
+        tiles.skip_v(work.others(consumer));
+      }
     }
 
     HEDDLE_DEVICE void run() {
@@ -242,8 +246,9 @@ struct AttentionForward : ForwardBlock<Config, Score> {
         Weights weights;
         start(work, weights, softmax, correction);
         while (true) {
-          for (int key_tile = work.key_end_of(consumer) - 2; key_tile >= work.key_begin;
-               --key_tile) {
+          const int past = work.past_key_tile(consumer);
+          for (int key_tile = work.first_key_tile(consumer) + Block::kKeyStep; key_tile != past;
+               key_tile += Block::kKeyStep) {
             if (work.all_visible(consumer, key_tile))
               step<false, false>(work, key_tile, out, weights, softmax, correction);
             else
@@ -256,18 +261,19 @@ struct AttentionForward : ForwardBlock<Config, Score> {
               cross_late(work, following, out, weights, softmax, correction);
             } else {
               Softmax done = softmax;
-              const int key_end = following.key_end_of(consumer);
               wait_q(following);
-              tiles.skip_k(following.key_end - key_end);
-              step<true, true>(following, key_end - 1, out, weights, softmax, correction);
-              tiles.skip_v(following.key_end - key_end);
+              const int passing = (C::kUpwards ? work : following).others(consumer);
+              tiles.skip_k(passing);
+              step<true, true>(following, following.first_key_tile(consumer), out, weights, softmax,
+                               correction);
+              tiles.skip_v(passing);
               Epilogue::run(args, tiles, work, out, done);
             }
             attention::clear(out);
             work = following;
             continue;
           }
-          last_output(out, weights);
+          last_output(work, out, weights);
           if constexpr (kStagedRotations) take_q(following);
           Epilogue::run(args, tiles, work, out, softmax);
           work = kCrosses ? following : tiles.next_work();

@@ -37,11 +37,18 @@ struct ForwardBlock {
   static constexpr bool kRowsEnd = !Score::kIdentity || C::kSequenceMaps;
   static constexpr float kToLog2 = C::kInputIsLog2 ? 1.f : attention::kLog2E;
 
+  /// From one key tile to the next that is visited.
+  static constexpr int kKeyStep = C::kUpwards ? 1 : -1;
+  // The next Q comes in behind this tile's last keys. A consumer that is done lets one of them pass
+  // after it has waited for Q; with two, each would wait for the other.
+  static_assert(!C::kUpwards || kTileN >= kTileM - 64, "consumers end at most one key tile apart");
+
   using QTile = tile::PlanesOf<64, C::kQkDim, C::kPlanes>;  // one consumer's rows
   using KTile = tile::PlanesOf<kTileN, C::kQkDim, C::kPlanes>;
   using VTile = tile::PlanesOf<kTileN, C::kVDim, C::kPlanes>;
   using OTile = tile::SharedTile<64, C::kVDim>;
   using ScoreTiles = ScoreTile<C, kTileM, kTileN>;  // all consumers' rows
+  static_assert(!(C::kUpwards && ScoreTiles::kThere), "these come from the last keys on");
   /// f32 leaves from registers, and is summed in f32 from key tile to key tile: in products of
   /// f32's own precision it would show that tensor cores cut sums off instead of rounding them.
   static constexpr bool kWide = C::kPlanes > 1;

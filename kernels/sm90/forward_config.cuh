@@ -29,6 +29,7 @@ struct ForwardConfig {
   static constexpr int kQStages =
       2;  ///< 2: a query tile starts under the last product of the one before
   static constexpr bool kTakeTurns = false;       ///< consumers issue their products in turn
+  static constexpr bool kUpwards = false;         ///< keys are visited from the first one on
   static constexpr bool kOutputAliasesQ = false;  ///< O is staged where Q was; needs kQStages = 1
   static constexpr int kOutputRounds = 1;         ///< 2: O is staged half by half
   static constexpr int kSlack = 8;                ///< see OnlineSoftmax; 0 if kRowMax

@@ -26,25 +26,41 @@ struct ForwardEpilogue {
   using Output = float[C::kVDim / 2];
   static constexpr bool kWide = Block::kWide;
 
-  /// Divides by the row sums and writes O and the row statistics; releases a Q that O covers, or
-  /// that no product has released because the rows see no key.
+  /// Divides by the row sums and writes O and the row statistics.
   HEDDLE_DEVICE static void run(const ForwardArguments& args, Tiles& tiles, const Work& work,
                                 Output& out, Softmax& softmax) {
+    float factor[2];
+    finish(args, work, tiles.consumer, softmax, factor);
+    store(args, tiles, work, out, factor);
+  }
+
+  /// Writes the row statistics. `factor` is what O's rows are still to be multiplied with. It may
+  /// come while the last P V runs.
+  HEDDLE_DEVICE static void finish(const ForwardArguments& args, const Work& work, int consumer,
+                                   Softmax& softmax, float (&factor)[2]) {
+    float correction[2] = {1, 1};
     if constexpr (C::kSink) {
-      float correction[2];
       // The sink is in natural units even when scores are not.
       softmax.add_sink(args.problem.sink[work.head] * attention::kLog2E, threadIdx.x % 4 == 0,
                        correction);
-      attention::scale_rows(out, correction);
     }
-    float factor[2];
-    write_statistics(args, work, tiles.consumer, softmax, factor);
+    write_statistics(args, work, consumer, softmax, factor);
+    if constexpr (C::kSink) {
+      factor[0] *= correction[0];
+      factor[1] *= correction[1];
+    }
+  }
+
+  /// Writes O, its rows times `factor`; releases a Q that O covers, or that no product has released
+  /// because the rows see no key.
+  HEDDLE_DEVICE static void store(const ForwardArguments& args, Tiles& tiles, const Work& work,
+                                  Output& out, const float (&factor)[2]) {
     if constexpr (kWide) {
       store_wide(args.problem, work, tiles.consumer, out, factor);
       if (work.empty()) tiles.release_q();
       return;
     }
-    store(args, work, tiles, out, factor);
+    stage(args, work, tiles, out, factor);
     if constexpr (C::kOutputAliasesQ) {
       if (threadIdx.x % 128 == 0) {
         ptx::bulk_wait_read<0>();
@@ -77,7 +93,6 @@ struct ForwardEpilogue {
   }
 
  private:
-  /// `factor`: what O's rows are still to be multiplied with.
   HEDDLE_DEVICE static void write_statistics(const ForwardArguments& args, const Work& work,
                                              int consumer, const Softmax& softmax,
                                              float (&factor)[2]) {
@@ -134,7 +149,7 @@ struct ForwardEpilogue {
 
   /// Writes O in its 16-bit type by TMA, staged in shared memory, where it may still be on its way
   /// when this returns.
-  HEDDLE_DEVICE static void store(const ForwardArguments& args, const Work& work,
+  HEDDLE_DEVICE static void stage(const ForwardArguments& args, const Work& work,
                                   const Tiles& tiles, Output& out, const float (&factor)[2]) {
     const int thread = threadIdx.x % 128;
     const u32 staging = tiles.staging();

@@ -100,8 +100,9 @@ struct ForwardProducer {
         k_at.advance();
       };
 
-      int key_tile = key_end - 1;
-      if (key_tile >= key_begin) load_k(key_tile);
+      int key_tile = C::kUpwards ? key_begin : key_end - 1;
+      const int past = C::kUpwards ? key_end : key_begin - 1;
+      if (key_tile != past) load_k(key_tile);
 #pragma unroll 1
       for (int consumer = 0; consumer < C::kConsumers; ++consumer) {
         const QRing ring{shared + Block::kQRing + consumer * QRing::kBytes};
@@ -117,10 +118,11 @@ struct ForwardProducer {
       load_v();
       v_head = head / (args.problem.q_heads / args.problem.v_heads);
       v_batch = batch;
-      for (; key_tile >= key_begin; --key_tile) {
-        if (key_tile > key_begin) load_k(key_tile - 1);
+      for (; key_tile != past; key_tile += Block::kKeyStep) {
+        const bool last = key_tile + Block::kKeyStep == past;
+        if (!last) load_k(key_tile + Block::kKeyStep);
         v_key_tile = key_tile;
-        if (!Block::kCrossTiles || key_tile > key_begin) load_v();
+        if (!Block::kCrossTiles || !last) load_v();
       }
     }
     load_v();

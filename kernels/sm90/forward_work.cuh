@@ -76,6 +76,16 @@ struct ForwardWork {
     return min_of(key_end, max_of(end, key_begin + 1));
   }
 
+  // A consumer visits the key tiles from `first` until `past`.
+  HEDDLE_DEVICE int first_key_tile(int consumer) const {
+    return C::kUpwards ? key_begin : key_end_of(consumer) - 1;
+  }
+  HEDDLE_DEVICE int past_key_tile(int consumer) const {
+    return C::kUpwards ? key_end_of(consumer) : key_begin - 1;
+  }
+  /// How many only others meet: before its own ones come or, with kUpwards, after them.
+  HEDDLE_DEVICE int others(int consumer) const { return key_end - key_end_of(consumer); }
+
   /// Whether every row of the consumer sees every key of the key tile.
   HEDDLE_DEVICE bool all_visible(int consumer, int key_tile) const {
     const int first = first_row(consumer), last = first + 63;

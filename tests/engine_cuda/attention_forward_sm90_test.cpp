@@ -103,6 +103,28 @@ TEST(ForwardSm90Config, ShortCausalRowsOfHeadDim64TakeTwoConsumers) {
   EXPECT_EQ(configure_forward_sm90(longer)->consumers, 3);
 }
 
+TEST(ForwardSm90Config, PlainCausalRowsOfWideHeadsVisitKeysUpwards) {
+  AttentionProblem problem = dense(8, 8, 8, 2048, 256);
+  EXPECT_FALSE(configure_forward_sm90(problem)->upwards) << "a full mask";
+  make_causal(problem);
+  const auto config = configure_forward_sm90(problem);
+  EXPECT_TRUE(config->upwards);
+  EXPECT_EQ(config->section, 22);  // 44 MiB of keys and values
+  std::vector<problem::OperandId> loads;
+  EXPECT_NE(source_of_forward_sm90(problem, *config, loads).find("kUpwards = true"),
+            std::string::npos);
+  AttentionProblem windowed = problem;
+  windowed.structure.bounds.push_back({.upper = false, .anchor = problem::Anchor::top_left});
+  windowed.sizes.bound_constants.push_back(-1023);
+  EXPECT_FALSE(configure_forward_sm90(windowed)->upwards);
+  AttentionProblem narrower = dense(8, 16, 16, 2048, 128);
+  make_causal(narrower);
+  EXPECT_FALSE(configure_forward_sm90(narrower)->upwards);
+  AttentionProblem longer = dense(2, 8, 8, 8192, 256);
+  make_causal(longer);
+  EXPECT_EQ(configure_forward_sm90(longer)->section, 16);  // all there are
+}
+
 TEST(ForwardSm90Config, CausalTilesAreDrawnInSectionsOfHeads) {
   AttentionProblem problem = dense(8, 32, 8, 2048, 128);
   make_causal(problem);

@@ -164,6 +164,28 @@ TEST_F(AttentionOnGpu, BackwardOfManyBatchEntriesMatchesTheDefinition) {
       12, 1);
 }
 
+// More query tiles than a GPU has processors, so that persistent blocks pass from one to the next.
+AttentionOptions many_tiles_options(Random& random) {
+  AttentionOptions options = aligned_options();
+  options.min_batch = 24;
+  options.max_batch = 32;
+  options.max_key_heads = options.max_group = 4;
+  options.max_length = 200;
+  options.min_head_dim = random.chance(0.5) ? 200 : 8;
+  options.max_head_dim = 256;
+  options.max_work = 0;
+  options.bounds = 0.8;
+  // Mostly as plain as what is tiled for speed alone.
+  options.single_row = options.padding = options.bias = options.score_mod = options.log2_input =
+      options.tensor_scale = options.dropout = 0.1;
+  return options;
+}
+
+TEST_F(AttentionOnGpu, ForwardOfManyTilesMatchesTheDefinition) {
+  run([](Random& random, int64_t) { return random_sdpa(random, many_tiles_options(random)); }, 24,
+      3);
+}
+
 TEST_F(AttentionOnGpu, ForwardInF32MatchesTheDefinition) {
   run([](Random& random) { return random_sdpa(random, f32_options()); });
 }

@@ -12,6 +12,7 @@ struct AttentionOptions {
   std::vector<DataType> dtypes{DataType::f32, DataType::bf16, DataType::f16};
   DataType statistics_dtype = DataType::f32;  ///< of Stats, Max, Sum_exp, sink (f64: to difference)
   int64_t max_batch = 3, max_key_heads = 3, max_group = 4, max_length = 48, max_head_dim = 40;
+  int64_t min_head_dim = 8;
   int64_t max_query_length = 0;      ///< 0: as max_length
   double max_work = 0;               ///< scores times columns, the definition's time; 0: any
   double single_row = 0.1;           ///< Sq = 1

@@ -19,6 +19,7 @@ struct ForwardSm90Config {
   int tile_n = 128;   ///< keys a step
   int stages = 2, q_stages = 2;
   bool output_aliases_q = false, take_turns = false;
+  bool upwards = false;   ///< keys are visited from the first one on
   int output_rounds = 1;  ///< stagings that O takes
   bool lower_varies = false, upper_varies = false;
   bool positive_scale = true;
