@@ -81,8 +81,7 @@ AttentionOptions aligned_f32_options() {
 
 AttentionOptions aligned_f32_backward_options() {
   AttentionOptions options = aligned_f32_options();
-  options.max_head_dim = 64;
-  options.bias = options.alibi = options.score_mod = options.dropout = 0.1;
+  options.bias = options.value_heads_differ = 0.05;
   return options;
 }
 
