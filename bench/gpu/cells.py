@@ -137,9 +137,10 @@ def all_cells():
                             dim, 2, 2048 // dim, causal=causal, backward=True, deterministic=True, peers=("unordered",),
                             floors=(("unordered", 0.85),))
     yield from _in_memory()
-    for backward in (False, True):
-        yield Attention("f32, full, d 64, S 4096", f"f32 {'backward' if backward else 'forward'}", 4096, 64, 4, 16, causal=False,
-                        dtype="f32", backward=backward, peers=("efficient",), floors=(("efficient", 2.0),))
+    for dim, name in ((64, "f32"), (128, "f32 d128")):
+        for backward in (False, True):
+            yield Attention(f"f32, full, d {dim}, S 4096", f"{name} {'backward' if backward else 'forward'}", 4096, dim, 4, 16,
+                            causal=False, dtype="f32", backward=backward, peers=("efficient",), floors=(("efficient", 2.0),))
     table = "Kernels bound by memory, bf16"
     for rows, columns in ((16384, 4096), (32768, 2048), (8192, 16384)):
         asked = ((("rate", 3700),), (("rate", 3500),)) if columns == 4096 else ((), ())
