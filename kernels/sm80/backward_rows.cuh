@@ -2,6 +2,7 @@
 // dSink after it.
 #pragma once
 
+#include "../attention/row_sum.cuh"
 #include "backward_cell.cuh"
 
 namespace heddle::sm80 {
@@ -31,25 +32,17 @@ HEDDLE_DEVICE void attention_backward_delta(const BackwardParameters& p) {
 
 /// dSink[h] = -sum over batch and rows of exp(sink - stats) * delta, in a fixed order; one block a
 /// head.
+template <int kThreads>
 HEDDLE_DEVICE void attention_backward_sink(const BackwardParameters& p) {
-  __shared__ float partial[32];
   const int head = blockIdx.x;
   const float sink = p.forward.sink[head];  // natural, whatever scores are
-  float sum = 0;
-  for (int batch = 0; batch < p.forward.batch; ++batch) {
-    const int length = attention::length_of(p.forward.q_lengths, batch);
-    for (int row = threadIdx.x; row < length; row += blockDim.x)
-      sum -= ptx::exp2((sink - row_statistic<false, true>(p, batch, head, row)) * kLog2E) *
-             delta_of(p, batch, head)[row].high;
-  }
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    for (int warp = 1; warp < static_cast<int>(blockDim.x / 32); ++warp) sum += partial[warp];
-    p.d_sink[head] = sum;
-  }
+  const auto term = [&](int batch, int row) {
+    if (row >= attention::length_of(p.forward.q_lengths, batch)) return 0.0f;
+    return -ptx::exp2((sink - row_statistic<false, true>(p, batch, head, row)) * kLog2E) *
+           delta_of(p, batch, head)[row].high;
+  };
+  const float sum = attention::sum_of_rows<kThreads>(p.forward.batch, p.forward.q_length, term);
+  if (threadIdx.x == 0) p.d_sink[head] = sum;
 }
 
 }  // namespace heddle::sm80

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../attention/online_softmax.cuh"
+#include "../attention/row_sum.cuh"
 #include "../ptx/math.cuh"
 #include "../ptx/sync.cuh"
 #include "backward_block.cuh"
@@ -164,28 +165,18 @@ struct AttentionBackwardRows {
   /// grid (heads).
   HEDDLE_DEVICE static void sink(const BackwardArguments& args) {
     ptx::grid_dependency_wait();
-    __shared__ float partial[kThreads / 32];
     const attention::BackwardParameters& p = args.problem;
     const int head = blockIdx.x;
     // Sinks are natural, whatever scores are.
     const bool natural = kExact && p.forward.stats_log2 == 0;
     const float sink = p.forward.sink[head] * (natural ? 1.0f : kLog2E);
     const float to_log2 = natural ? kLog2E : 1.0f;
-    float sum = 0;
-    for (int batch = 0; batch < p.forward.batch; ++batch) {
-      const i64 line = static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded;
-      for (int row = threadIdx.x; row < p.forward.q_length; row += kThreads)
-        sum -= ptx::exp2((sink + args.negative_lse[line + row]) * to_log2) *
-               args.delta[delta_place(line + row)];
-    }
-#pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, apart);
-    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (int warp = 1; warp < kThreads / 32; ++warp) sum += partial[warp];
-      p.d_sink[head] = sum;
-    }
+    const auto term = [&](int batch, int row) {
+      const i64 line = static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded + row;
+      return -ptx::exp2((sink + args.negative_lse[line]) * to_log2) * args.delta[delta_place(line)];
+    };
+    const float sum = attention::sum_of_rows<kThreads>(p.forward.batch, p.forward.q_length, term);
+    if (threadIdx.x == 0) p.d_sink[head] = sum;
   }
 };
 

@@ -223,10 +223,10 @@ std::string source_of_backward_sm80(const AttentionBackwardStructure& structure,
   const std::string score =
       score_source("Score", structure.forward.score, structure.forward, loads);
   const std::string derivative = derivative_of(structure, step, loads);
-  const char* arguments = step.part == Part::sink ? ""
-                          : step.part == Part::delta
-                              ? "<heddle::Config>"
-                              : "<heddle::Config, heddle::Score, heddle::Derivative>";
+  const std::string arguments = step.part == Part::sink ? fmt::format("<{}>", kSinkThreads)
+                                : step.part == Part::delta
+                                    ? "<heddle::Config>"
+                                    : "<heddle::Config, heddle::Score, heddle::Derivative>";
   return fmt::format(
       "#include \"sm80/attention_backward.cuh\"\n"
       "namespace heddle {{\n{}{}{}}}  // namespace heddle\n"
