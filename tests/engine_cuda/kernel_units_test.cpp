@@ -92,8 +92,9 @@ TEST(KernelUnits, OfF32AreHoppersAndTheGeneralOnes) {
     const auto units = kernel_units(problem, "sm_90a");
     for (const KernelUnit& unit : *units) {
       names.push_back(unit.name);
-      if (unit.name != "f16_pairs")
+      if (unit.name != "f16_pairs") {
         EXPECT_NE(unit.source.find("unfit"), std::string::npos) << unit.name;
+      }
     }
     using Names = std::vector<std::string>;
     EXPECT_EQ(names,
