@@ -25,13 +25,6 @@ HEDDLE_DEVICE float reciprocal(float x) {
   return y;
 }
 
-/// tanh(x) to about 2^-11 relative.
-HEDDLE_DEVICE float tanh_approx(float x) {
-  float y;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 HEDDLE_DEVICE float max(float a, float b) {
   float y;
   asm("max.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));

@@ -92,10 +92,4 @@ HEDDLE_DEVICE void store_matrix_x4_transposed(u32 address, u32 m0, u32 m1, u32 m
                : "memory");
 }
 
-HEDDLE_DEVICE void store_matrix_x2(u32 address, u32 m0, u32 m1) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1,%2};" ::"r"(address), "r"(m0),
-               "r"(m1)
-               : "memory");
-}
-
 }  // namespace heddle::ptx

@@ -67,19 +67,6 @@ HEDDLE_DEVICE void grid_dependents_launch() {
 #endif
 }
 
-HEDDLE_DEVICE void cluster_sync() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
-}
-
-HEDDLE_DEVICE u32 cluster_rank() {
-  u32 rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
 /// Adds to a counter in global memory; what this thread wrote before is visible to whoever sees it.
 HEDDLE_DEVICE void atomic_add_release(i32* counter, i32 value) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(counter), "r"(value) : "memory");

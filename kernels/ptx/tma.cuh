@@ -97,76 +97,9 @@ HEDDLE_DEVICE void tma_load_5d(u32 shared, const TensorMap* map, u32 barrier, i3
       : "memory");
 }
 
-/// The box lands in every block of the cluster whose bit is set in `blocks`, at the same offset,
-/// and completes on each block's own barrier.
-HEDDLE_DEVICE void tma_load_multicast_3d(u32 shared, const TensorMap* map, u32 barrier, u16 blocks,
-                                         i32 c0, i32 c1, i32 c2,
-                                         L2Policy policy = L2Policy::evict_normal) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster.L2::cache_hint [%0], [%1, {%5,%6,%7}], [%2], %3, %4;" ::"r"(shared),
-      "l"(map), "r"(barrier), "h"(blocks), "l"(static_cast<u64>(policy)), "r"(c0), "r"(c1), "r"(c2)
-      : "memory");
-}
-
-/// The box lands in every block of the cluster whose bit is set in `blocks`, at the same offset,
-/// and completes on each block's own barrier.
-HEDDLE_DEVICE void tma_load_multicast_4d(u32 shared, const TensorMap* map, u32 barrier, u16 blocks,
-                                         i32 c0, i32 c1, i32 c2, i32 c3,
-                                         L2Policy policy = L2Policy::evict_normal) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster.L2::cache_hint [%0], [%1, {%5,%6,%7,%8}], [%2], %3, %4;" ::"r"(shared),
-      "l"(map), "r"(barrier), "h"(blocks), "l"(static_cast<u64>(policy)), "r"(c0), "r"(c1), "r"(c2),
-      "r"(c3)
-      : "memory");
-}
-
-HEDDLE_DEVICE void tma_store_2d(const TensorMap* map, u32 shared, i32 c0, i32 c1) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2,%3}], [%1];" ::"l"(map),
-      "r"(shared), "r"(c0), "r"(c1)
-      : "memory");
-}
-
-HEDDLE_DEVICE void tma_store_3d(const TensorMap* map, u32 shared, i32 c0, i32 c1, i32 c2) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2,%3,%4}], [%1];" ::"l"(map),
-      "r"(shared), "r"(c0), "r"(c1), "r"(c2)
-      : "memory");
-}
-
 HEDDLE_DEVICE void tma_store_4d(const TensorMap* map, u32 shared, i32 c0, i32 c1, i32 c2, i32 c3) {
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5}], [%1];" ::"l"(map),
-      "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-      : "memory");
-}
-
-HEDDLE_DEVICE void tma_store_5d(const TensorMap* map, u32 shared, i32 c0, i32 c1, i32 c2, i32 c3,
-                                i32 c4) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5,%6}], [%1];" ::"l"(
-          map),
-      "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
-      : "memory");
-}
-
-/// Adds the shared tile to the tensor (element type as the map says), clipped at its edge.
-HEDDLE_DEVICE void tma_reduce_add_3d(const TensorMap* map, u32 shared, i32 c0, i32 c1, i32 c2) {
-  asm volatile(
-      "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%2,%3,%4}], "
-      "[%1];" ::"l"(map),
-      "r"(shared), "r"(c0), "r"(c1), "r"(c2)
-      : "memory");
-}
-
-/// Adds the shared tile to the tensor (element type as the map says), clipped at its edge.
-HEDDLE_DEVICE void tma_reduce_add_4d(const TensorMap* map, u32 shared, i32 c0, i32 c1, i32 c2,
-                                     i32 c3) {
-  asm volatile(
-      "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group [%0, {%2,%3,%4,%5}], "
-      "[%1];" ::"l"(map),
       "r"(shared), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }
@@ -178,12 +111,6 @@ HEDDLE_DEVICE void bulk_load(u32 shared, const void* global, u32 bytes, u32 barr
           "r"(shared),
       "l"(global), "r"(bytes), "r"(barrier)
       : "memory");
-}
-
-HEDDLE_DEVICE void bulk_store(void* global, u32 shared, u32 bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global),
-               "r"(shared), "r"(bytes)
-               : "memory");
 }
 
 /// Adds `bytes` / 4 f32 values from shared to global memory.

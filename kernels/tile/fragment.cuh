@@ -64,23 +64,4 @@ HEDDLE_DEVICE void store_slice(u32 tile, int row, int k, const u32 (&a)[4]) {
                        a[2], a[3]);
 }
 
-/// Reads back what store_slice wrote: the A fragment of slice k of the warp's 16 rows.
-template <class Tile>
-HEDDLE_DEVICE void load_slice(u32 tile, int row, int k, u32 (&a)[4]) {
-  const int lane = threadIdx.x % 32;
-  ptx::load_matrix_x4(tile + Tile::chunk_offset(row + lane % 16, 2 * k + lane / 16), a);
-}
-
-/// store_slice into the transposed tile: the fragment's row r, column c goes to row c, column r.
-/// `column` (a multiple of 16) is the warp's own rows' place.
-template <class Tile>
-HEDDLE_DEVICE void store_slice_transposed(u32 tile, int column, int k, const u32 (&a)[4]) {
-  const int lane = threadIdx.x % 32;
-  // Matrix i of the fragment: rows 8*(i%2).., columns 8*(i/2)..; transposed it starts at row
-  // 16k + 8*(i/2) and chunk column/8 + i%2.
-  ptx::store_matrix_x4_transposed(
-      tile + Tile::chunk_offset(16 * k + lane / 16 * 8 + lane % 8, column / 8 + lane / 8 % 2), a[0],
-      a[1], a[2], a[3]);
-}
-
 }  // namespace heddle::tile

@@ -38,16 +38,13 @@ enum class KernelAttribute : int {
 enum class CaptureMode : int { relaxed = 2 };
 
 /// CUlaunchAttributeID, those used.
-enum class LaunchAttributeId : int { cluster_dimension = 4, programmatic_stream_serialization = 6 };
+enum class LaunchAttributeId : int { programmatic_stream_serialization = 6 };
 
 struct LaunchAttribute {
   LaunchAttributeId id;
   char pad[4];
   union {
     char bytes[64];
-    struct {
-      unsigned x, y, z;
-    } cluster;
     int programmatic_stream_serialization_allowed;
   } value;
 };

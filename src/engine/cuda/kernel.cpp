@@ -76,16 +76,8 @@ Kernel::~Kernel() { (void)driver_.library_unload(library_); }
 Status Kernel::launch(const Launch& launch, CuStream stream, std::span<void*> parameters,
                       int* first_layer) const {
   if (launch.is_empty()) return {};
-  LaunchAttribute attributes[2];
-  unsigned count = 0;
-  if (launch.cluster_x > 1) {
-    attributes[count].id = LaunchAttributeId::cluster_dimension;
-    attributes[count++].value.cluster = {launch.cluster_x, 1, 1};
-  }
-  if (launch.overlaps_predecessor) {
-    attributes[count].id = LaunchAttributeId::programmatic_stream_serialization;
-    attributes[count++].value.programmatic_stream_serialization_allowed = 1;
-  }
+  LaunchAttribute overlap{.id = LaunchAttributeId::programmatic_stream_serialization};
+  overlap.value.programmatic_stream_serialization_allowed = 1;
   LaunchConfig config{.grid_x = launch.grid_x,
                       .grid_y = launch.grid_y,
                       .grid_z = launch.grid_z,
@@ -94,8 +86,8 @@ Status Kernel::launch(const Launch& launch, CuStream stream, std::span<void*> pa
                       .block_z = 1,
                       .shared_bytes = launch.shared_bytes,
                       .stream = stream,
-                      .attributes = attributes,
-                      .attribute_count = count};
+                      .attributes = &overlap,
+                      .attribute_count = launch.overlaps_predecessor ? 1U : 0U};
   for (unsigned first = 0; first < launch.grid_z; first += config.grid_z) {
     if (first_layer) {
       *first_layer = static_cast<int>(first);

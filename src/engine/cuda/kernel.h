@@ -16,7 +16,6 @@ struct Launch {
   unsigned grid_x = 1, grid_y = 1, grid_z = 1;
   unsigned threads = 1;
   unsigned shared_bytes = 0;
-  unsigned cluster_x = 1;
   /// The kernel may start while its predecessor in the stream drains; it must then wait for it
   /// itself (griddepcontrol.wait) before reading what that wrote.
   bool overlaps_predecessor = false;
