@@ -12,17 +12,18 @@ import heddle
 def bench(root):
     sys.path.insert(0, str(root / "bench" / "gpu"))
     import cells
+    import first_call
     import graphs
     import tables
 
-    yield type("Bench", (), {"cells": cells, "graphs": graphs, "tables": tables})
+    yield type("Bench", (), {"cells": cells, "first_call": first_call, "graphs": graphs, "tables": tables})
     sys.path.remove(str(root / "bench" / "gpu"))
-    for name in ("cells", "graphs", "tables"):
+    for name in ("cells", "first_call", "graphs", "tables"):
         del sys.modules[name]
 
 
 def test_every_cell_is_a_graph_that_the_library_plans(bench):
-    for cell in bench.cells.all_cells():
+    for cell in [*bench.cells.all_cells(), *bench.first_call.CELLS]:
         if isinstance(cell, bench.cells.Streaming):
             heddle.Plan(bench.graphs.streaming(cell), "cpu")
             continue

@@ -95,8 +95,10 @@ std::string KernelKey::digest() const {
 
 KernelKey kernel_key(const std::string& source, const std::string& architecture,
                      const CompilerVersion& version) {
+  // Over all of the device code: it took most of the time of a plan whose kernels are compiled.
+  static const uint64_t kSources = kernel_sources_digest();
   std::string text = fmt::format("format {}\nnvrtc {}.{}\nheaders {:016x}\n", kFormat,
-                                 version.major, version.minor, kernel_sources_digest());
+                                 version.major, version.minor, kSources);
   for (const std::string& flag : compile_flags(architecture)) text += flag + "\n";
   return {text + source};
 }
