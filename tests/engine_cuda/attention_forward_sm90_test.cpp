@@ -109,7 +109,7 @@ TEST(ForwardSm90Config, PlainCausalRowsOfWideHeadsVisitKeysUpwards) {
   make_causal(problem);
   const auto config = configure_forward_sm90(problem);
   EXPECT_TRUE(config->upwards);
-  EXPECT_EQ(config->section, 22);  // 44 MiB of keys and values
+  EXPECT_EQ(config->section, 22);
   std::vector<problem::OperandId> loads;
   EXPECT_NE(source_of_forward_sm90(problem, *config, loads).find("kUpwards = true"),
             std::string::npos);
@@ -120,6 +120,11 @@ TEST(ForwardSm90Config, PlainCausalRowsOfWideHeadsVisitKeysUpwards) {
   AttentionProblem narrower = dense(8, 16, 16, 2048, 128);
   make_causal(narrower);
   EXPECT_FALSE(configure_forward_sm90(narrower)->upwards);
+  EXPECT_EQ(configure_forward_sm90(narrower)->section, 44);
+  AttentionProblem grouped = dense(8, 16, 4, 2048, 256);
+  make_causal(grouped);
+  EXPECT_FALSE(configure_forward_sm90(grouped)->upwards);
+  EXPECT_EQ(configure_forward_sm90(grouped)->section, 128);  // all there are, of 256 allowed
   AttentionProblem longer = dense(2, 8, 8, 8192, 256);
   make_causal(longer);
   EXPECT_EQ(configure_forward_sm90(longer)->section, 16);  // all there are

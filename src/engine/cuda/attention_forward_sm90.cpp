@@ -184,8 +184,9 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
     config.output_aliases_q = !(plain && v > 192) && (v + 63) / 64 <= (qk + 63) / 64;
     config.output_rounds = config.output_aliases_q ? 1 : 2;
     // Query tiles of a head that run side by side then begin with the same keys, at the same time.
-    // d 256: +2 to +3 % from S 8192 on.
-    config.upwards = !config.output_aliases_q && plain && config.upper_varies && !windowed;
+    // d 256: +2 to +3 % from S 4096 on; with 4 query heads a key head -2 %.
+    config.upwards = !config.output_aliases_q && plain && config.upper_varies && !windowed &&
+                     problem.sizes.q_heads == problem.sizes.k_heads;
   }
 }
 
@@ -266,15 +267,19 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem
     const int64_t group = std::max<int64_t>(1, sizes.q_heads / std::max<int64_t>(1, sizes.k_heads));
     const int64_t head_bytes =
         2 * sizes.kv_length * (structure.qk_head_dim + structure.v_head_dim) / group;
-    int64_t mebibytes = sizes.q_length <= 1024 ? 16 : 0;  // of keys and values; 0: 64 heads
-    if (config.upwards && sizes.q_length <= 2048) {
-      // Rows of a head that begin with the same keys want few heads beside each other. d 256, S
-      // 512: +3.5 % over 16 MiB; 1024: +3.5 %; 2048: +8.6 % over 64 heads, of which 22 are 6 rows
-      // of a head on 132 processors at a time (32 MiB: +5 %, 48 MiB: +6 %).
-      mebibytes = sizes.q_length <= 512 ? 4 : sizes.q_length <= 1024 ? 32 : 44;
+    int64_t section = sizes.q_length <= 1024
+                          ? (int64_t{16} << 20) / std::max<int64_t>(1, head_bytes)
+                          : 64 * group;
+    // Without groups and windows, by measurement; 11, 22 and 44 are whole rows of heads on 132
+    // processors. d 256, S 512: +4.5 %, 1024: +7 %, 2048: +5 %; d 128, 1024: +3 %, 2048: +3.7 %,
+    // 4096: +5 %.
+    if (plain && group == 1 && !config.lower_varies && !config.sequence_maps) {
+      const int64_t rows = sizes.q_length;
+      if (config.upwards)
+        section = rows <= 512 ? 11 : rows <= 1024 ? 32 : rows <= 2048 ? 22 : 64;
+      else if (widest > 64 && widest <= 128 && config.consumers == 2 && rows > 512)
+        section = rows <= 2048 ? 44 : 32;
     }
-    const int64_t section =
-        mebibytes > 0 ? (mebibytes << 20) / std::max<int64_t>(1, head_bytes) : 64 * group;
     config.section = static_cast<int>(std::clamp<int64_t>(section, 1, sizes.batch * sizes.q_heads));
   }
   return config;
