@@ -168,7 +168,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
         typename Tiles::ColumnReader tiled(shared + kTiledOffset + tiled_at.stage() * Tiles::kBytes,
                                            64 * part);
         Scores::exponentiate(lse, step, &tiled);
-        arrive(ring.empty(tiled_at.stage()));
+        ptx::mbarrier_arrive(ring.empty(tiled_at.stage()));
         tiled_at.advance();
       } else {
         Scores::exponentiate(lse, step);
@@ -221,7 +221,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       ptx::pin(d_p);
       differentiate(0, 0);
       ptx::wgmma_wait<0>();
-      arrive(d_o_ring.empty(0));
+      ptx::mbarrier_arrive(d_o_ring.empty(0));
 
 #pragma unroll 1
       for (int step = 0; step + 1 < steps; ++step) {
@@ -242,20 +242,20 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
 
         if constexpr (!C::kDkUnderDp) {
           ptx::wgmma_wait<0>();
-          arrive(q_ring.empty(q_at.stage()));
+          ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
         }
         wait_d_o(d_o_at);
         issue_d_p(d_o_at.stage());
         issue_d_v(d_o_at.stage(), true);
         if constexpr (C::kDkUnderDp) {
           ptx::wgmma_wait<2>();  // dK
-          arrive(q_ring.empty(q_at.stage()));
+          ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
         }
         ptx::wgmma_wait<1>();  // dP
         ptx::pin(d_p);
         differentiate(d_o_at.stage(), step + 1);
         ptx::wgmma_wait<0>();  // dV
-        arrive(d_o_ring.empty(d_o_at.stage()));
+        ptx::mbarrier_arrive(d_o_ring.empty(d_o_at.stage()));
         q_at = q_next;
       }
 
@@ -292,10 +292,11 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       ptx::mbarrier_init(shared + kVFull, 1);
       ptx::mbarrier_init(shared + kDsFull, 4 * C::kConsumers);
       ptx::mbarrier_init(shared + kDsFull + 8, 4 * C::kConsumers);
-      QRing{shared + kQRing}.init(1, 4 * C::kConsumers);
-      DoRing{shared + kDoRing}.init(1, 4 * C::kConsumers);
+      // Every thread for the row statistics it read: racecheck follows no other.
+      QRing{shared + kQRing}.init(1, 128 * C::kConsumers);
+      DoRing{shared + kDoRing}.init(1, 128 * C::kConsumers);
       if constexpr (Tiles::kThere)
-        typename Tiles::Ring{shared + kTiledRing}.init(1, 4 * C::kConsumers);
+        typename Tiles::Ring{shared + kTiledRing}.init(1, 128 * C::kConsumers);
       ptx::mbarrier_init_fence();
     }
     __syncthreads();

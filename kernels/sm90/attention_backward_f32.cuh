@@ -184,7 +184,7 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
       ptx::wgmma_wait<0>();
       ptx::pin(d_v_part);
       add_scaled(d_v, d_v_part, units(next.head).d_v);
-      arrive(d_o_ring.empty(0));
+      ptx::mbarrier_arrive(d_o_ring.empty(0));
 
 #pragma unroll 1
       for (int step = 0; step + 1 < steps; ++step) {
@@ -203,7 +203,7 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
         exponentiate(q_next.stage(), next);
         ptx::wgmma_wait<0>();  // dK
         ptx::pin(d_k_part);
-        arrive(q_ring.empty(q_at.stage()));
+        ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
         add_scaled(d_k, d_k_part, units(head).d_k);
 
         wait_d_o(d_o_at);
@@ -213,7 +213,7 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
         ptx::wgmma_wait<0>();  // dV
         ptx::pin(d_v_part);
         add_scaled(d_v, d_v_part, units(next.head).d_v);
-        arrive(d_o_ring.empty(d_o_at.stage()));
+        ptx::mbarrier_arrive(d_o_ring.empty(d_o_at.stage()));
         q_at = q_next;
       }
 

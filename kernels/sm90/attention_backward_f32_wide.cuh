@@ -167,7 +167,7 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
             tile::KMajor<typename QTile::Plane>(q_tile(shared, q_at.stage())));
         if constexpr (!C::kUnitSlope) ptx::mbarrier_wait(p_ring.empty(0), p_at.parity() ^ 1);
         exponentiate(shared + kLseOffset + q_at.stage() * kRowBytes, at);
-        arrive(q_ring.empty(q_at.stage()));
+        ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
 
         if constexpr (C::kUnitSlope) {
           ptx::mbarrier_wait(p_ring.empty(0), p_at.parity() ^ 1);
@@ -265,7 +265,7 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
                       units(args, work, at.head));
         arrive(d_s_ring.full(0));
         ptx::mbarrier_arrive(p_ring.empty(0));
-        arrive(d_o_ring.empty(d_o_at.stage()));
+        ptx::mbarrier_arrive(d_o_ring.empty(d_o_at.stage()));
 
         ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
         add_product<kQk, QTile>(d_k, d_s, q_tile(shared, q_at.stage()),

@@ -170,7 +170,7 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
       for (int k = 0; k < kTileM / 16; ++k)
         add_slice(sum, scores.factor(k), d_p, delta, k, scores.kept, keep_scale);
       __syncwarp();
-      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ring.empty(at.stage()));
+      ptx::mbarrier_arrive(ring.empty(at.stage()));
       at.advance();
     }
     store(args, sum);
@@ -221,7 +221,7 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
     extern __shared__ char dynamic_shared[];
     const u32 shared = round_up(shared_address(dynamic_shared), tile::kTileAlignment);
     if (threadIdx.x == 0) {
-      Ring{shared + kRing}.init(2, 4 * kConsumers);  // Tiles::load arrives for itself
+      Ring{shared + kRing}.init(2, 128 * kConsumers);  // Tiles::load arrives for itself
       ptx::mbarrier_init_fence();
     }
     __syncthreads();

@@ -168,7 +168,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         ptx::mbarrier_wait(ring.full(0), p_at.parity());
         typename Tiles::ColumnReader tiled(shared + kTiledOffset, 0);
         Scores::exponentiate(lse, step, &tiled);
-        arrive(ring.empty(0));
+        ptx::mbarrier_arrive(ring.empty(0));
       } else {
         Scores::exponentiate(lse, step);
       }
@@ -194,7 +194,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         ptx::wgmma_wait<0>();
         ptx::pin(s);
         exponentiate(shared + kLseOffset + q_at.stage() * kRowBytes, at, p_at);
-        arrive(q_ring.empty(q_at.stage()));
+        ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
 
         ptx::mbarrier_wait(p_ring.empty(p_at.stage()), p_at.parity() ^ 1);
 #pragma unroll
@@ -285,7 +285,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         arrive(d_s_ring.full(stage));
         ptx::mbarrier_arrive(p_ring.empty(stage));
         handover.advance();
-        arrive(d_o_ring.empty(d_o_at.stage()));
+        ptx::mbarrier_arrive(d_o_ring.empty(d_o_at.stage()));
 
         ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
         issue_d_k(q_at.stage(), step > 0);
@@ -385,13 +385,14 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
       Block::store_work(shared + kWork, work);
       ptx::mbarrier_init(shared + kKFull, 1);
       ptx::mbarrier_init(shared + kVFull, 1);
-      // Every thread for itself: what it wrote of P, or read, no copy engine stands between.
+      // What threads read or write themselves, every one hands on for itself: racecheck follows no
+      // other. The 4 are warps done with a product.
       Handover{shared + kPRing}.init(128, 128);
       Handover{shared + kDsRing}.init(4, 4);
-      QRing{shared + kQRing}.init(1, 8);
-      DoRing{shared + kDoRing}.init(1, 8);
+      QRing{shared + kQRing}.init(1, 128 + 4);
+      DoRing{shared + kDoRing}.init(1, 128 + 4);
       if constexpr (C::kDeterministic) Turns::init(shared, 4);
-      if constexpr (Tiles::kThere) typename Tiles::Ring{shared + kTiledRing}.init(1, 4);
+      if constexpr (Tiles::kThere) typename Tiles::Ring{shared + kTiledRing}.init(1, 128);
       ptx::mbarrier_init_fence();
     }
     __syncthreads();
