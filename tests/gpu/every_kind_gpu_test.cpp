@@ -41,6 +41,35 @@ AttentionOptions rotated(AttentionOptions options) {
   return small(options);
 }
 
+AttentionOptions wide(AttentionOptions options) {
+  options.min_head_dim = 136;
+  options.max_head_dim = 256;
+  return small(options);
+}
+
+/// Keys of several tiles, whose blocks add to the same dQ.
+AttentionOptions in_order(AttentionOptions options) {
+  options.max_length = 500;
+  options.deterministic = 1;
+  return options;
+}
+
+AttentionOptions dropping(AttentionOptions options) {
+  options.dropout = 1;
+  return small(options);
+}
+
+/// Of a bias alone, or of booleans alone.
+AttentionOptions score_tiles_of(double bias, double booleans) {
+  AttentionOptions options = score_tile_options();
+  options.bias = bias;
+  options.score_mod = options.boolean_mask = booleans;
+  return small(options);
+}
+
+/// Rows of `columns` at most, several to a block.
+constexpr NormOptions kNarrowRows{.aligned = 1, .max_aligned_columns = 1024};
+constexpr NormOptions kOddRows{.aligned = 0};
 constexpr NormOptions kRows{.aligned = 1, .max_aligned_columns = 4096};
 constexpr NormOptions kWideRows{.aligned = 1, .max_aligned_columns = 40000};
 
@@ -64,12 +93,46 @@ const std::vector<Kind>& kinds() {
       {"hopper_backward_packed",
        [](Random& r) { return random_sdpa_backward(r, packed(aligned_backward_options())); },
        {"attention backward", "Hopper"}},
-      {"hopper_forward_score_tiles",
-       [](Random& r) { return random_sdpa(r, small(score_tile_options())); },
+      {"hopper_forward_wide",
+       [](Random& r) { return random_sdpa(r, wide(aligned_options())); },
+       {"attention forward", "Hopper"}},
+      {"hopper_backward_wide",
+       [](Random& r) { return random_sdpa_backward(r, wide(aligned_backward_options())); },
+       {"attention backward", "Hopper"}},
+      {"hopper_backward_in_order",
+       [](Random& r) {
+         return random_sdpa_backward(r, in_order(small(aligned_backward_options())));
+       },
+       {"attention backward", "Hopper", "in a fixed order"}},
+      {"hopper_backward_wide_in_order",
+       [](Random& r) {
+         return random_sdpa_backward(r, in_order(wide(aligned_backward_options())));
+       },
+       {"attention backward", "Hopper", "in a fixed order"}},
+      {"hopper_forward_dropout",
+       [](Random& r) { return random_sdpa(r, dropping(aligned_options())); },
+       {"attention forward", "Hopper"}},
+      {"hopper_backward_dropout",
+       [](Random& r) { return random_sdpa_backward(r, dropping(aligned_backward_options())); },
+       {"attention backward", "Hopper"}},
+      {"hopper_forward_bias_tiles",
+       [](Random& r) { return random_sdpa(r, score_tiles_of(1, 0)); },
        {"attention forward", "score tiles"}},
-      {"hopper_backward_score_tiles",
-       [](Random& r) { return random_sdpa_backward(r, small(score_tile_options())); },
-       {"attention backward", "score tiles"}},
+      {"hopper_forward_boolean_tiles",
+       [](Random& r) { return random_sdpa(r, score_tiles_of(0, 1)); },
+       {"attention forward", "score tiles"}},
+      {"hopper_backward_bias_tiles",
+       [](Random& r) { return random_sdpa_backward(r, score_tiles_of(1, 0)); },
+       {"attention backward", "with score tiles,"}},
+      {"hopper_backward_boolean_tiles",
+       [](Random& r) { return random_sdpa_backward(r, score_tiles_of(0, 1)); },
+       {"attention backward", "with score tiles,"}},
+      {"hopper_backward_bias_gradient",
+       [](Random& r) { return random_sdpa_backward(r, score_tiles_of(1, 0)); },
+       {"attention backward", "score tiles and their gradient"}},
+      {"hopper_forward_rotated",
+       [](Random& r) { return random_sdpa(r, rotated(aligned_options())); },
+       {"attention forward of rotated queries"}},
       {"general_forward",
        [](Random& r) { return random_sdpa(r, small(gpu_options())); },
        {"attention forward", "general"}},
@@ -84,10 +147,10 @@ const std::vector<Kind>& kinds() {
        {"rope"}},
       {"f32_hopper_forward",
        [](Random& r) { return random_sdpa(r, small(aligned_f32_options())); },
-       {"attention forward", "Hopper"}},
+       {"attention forward", "of f16 pairs"}},
       {"f32_hopper_backward",
        [](Random& r) { return random_sdpa_backward(r, small(aligned_f32_backward_options())); },
-       {"attention backward", "Hopper"}},
+       {"attention backward", "of f16 pairs"}},
       {"f32_hopper_backward_wide",
        [](Random& r) { return random_sdpa_backward(r, small(aligned_f32_backward_options())); },
        {"attention backward", "64 x 64 tiles of f16 pairs"}},
@@ -98,10 +161,19 @@ const std::vector<Kind>& kinds() {
        [](Random& r) { return random_sdpa_backward(r, small(f32_options())); },
        {"attention backward", "general"}},
       {"rms_norm", [](Random& r) { return random_rms_norm(r, kRows); }, {"in registers"}},
+      {"rms_norm_odd",
+       [](Random& r) { return random_rms_norm(r, kOddRows); },
+       {"in registers", "vectors of 1,"}},
       {"rms_norm_wide", [](Random& r) { return random_rms_norm(r, kWideRows); }, {"read twice"}},
       {"rms_norm_backward",
        [](Random& r) { return random_rms_norm_backward(r, kRows); },
        {"in registers"}},
+      {"rms_norm_backward_narrow",
+       [](Random& r) { return random_rms_norm_backward(r, kNarrowRows); },
+       {"in registers"}},
+      {"rms_norm_backward_odd",
+       [](Random& r) { return random_rms_norm_backward(r, kOddRows); },
+       {"in registers", "vectors of 1,"}},
       {"rms_norm_backward_wide",
        [](Random& r) { return random_rms_norm_backward(r, kWideRows); },
        {"read twice"}},
@@ -118,20 +190,31 @@ class EveryKind : public OnGpu, public ::testing::WithParamInterface<Kind> {
   Built draw(size_t n) {
     static std::map<std::string, std::vector<Built>> found;
     std::vector<Built>& mine = found[GetParam().name];
-    for (int64_t seed = 0; mine.size() < kPrograms && seed < 200; seed += kAtOnce) {
-      for (Built& built : build_all(GetParam().draw, seed, seed + kAtOnce)) {
+    const int64_t first = first_seed();
+    int64_t at_once = kPrograms;
+    for (int64_t seed = first; mine.size() < kPrograms && seed < first + kSeeds;) {
+      for (Built& built : build_all(GetParam().draw, seed, seed + at_once)) {
         if (mine.size() < kPrograms && built.executable.is_ok() && is_of_kind(built))
           mine.push_back(std::move(built));
       }
+      seed += at_once;
+      at_once = 8;  // a rare kind
     }
     if (n < mine.size()) return mine[n];
-    ADD_FAILURE() << "too few programs of this kind in 200";
+    ADD_FAILURE() << "too few programs of this kind in " << kSeeds;
     Random random(0);
     return build(GetParam().draw(random));
   }
 
  private:
-  static constexpr int64_t kAtOnce = 4;
+  static constexpr int64_t kSeeds = 200;
+  /// Kinds drawn alike are to be of different problems.
+  static int64_t first_seed() {
+    const auto mine = std::find_if(kinds().begin(), kinds().end(), [](const Kind& kind) {
+      return kind.name == std::string_view(GetParam().name);
+    });
+    return (mine - kinds().begin()) * kSeeds;
+  }
   bool is_of_kind(const Built& built) const {
     const std::string& plan = (*built.executable)->description();
     const auto& words = GetParam().words;

@@ -46,10 +46,8 @@ class Draw {
     const bool keys_suffice = random.is_variant() && wants(0.7);
     if (keys_suffice && q_length_ > kv_length_) std::swap(q_length_, kv_length_);
     kv_length_ = (kv_length_ + options.key_step - 1) / options.key_step * options.key_step;
-    qk_dim_ = 8 * structure_.integer(options.min_head_dim / 8, options.max_head_dim / 8);
-    v_dim_ = wants(0.6)
-                 ? qk_dim_
-                 : 8 * structure_.integer(options.min_head_dim / 8, options.max_head_dim / 8);
+    qk_dim_ = head_dim();
+    v_dim_ = wants(0.6) ? qk_dim_ : head_dim();
     // Large heads are few.
     while (options.max_work > 0 && work() > options.max_work && (batch_ > 1 || k_heads_ > 1)) {
       if (batch_ > 1) {
@@ -69,6 +67,9 @@ class Draw {
   double work() const {
     return static_cast<double>(batch_ * q_heads_ * q_length_ * kv_length_) *
            static_cast<double>(qk_dim_ + v_dim_);
+  }
+  int64_t head_dim() {
+    return 8 * structure_.integer(options_.min_head_dim / 8, options_.max_head_dim / 8);
   }
   bool wants(double chance) { return structure_.chance(chance); }
   // No draw without a chance: other tests' programs stay what they are.
