@@ -128,7 +128,6 @@ HEDDLE_DEVICE void make_rotations(const RotationArguments& args) {
   ptx::grid_dependency_wait();
   ptx::grid_dependents_launch();
   const int index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
-  if (index == 0 && lane == 0 && args.counter != nullptr) *args.counter = 0;
   if (index >= args.batches * args.rows) return;
   const int batch = index / args.rows;
   const int row = min_of(index - batch * args.rows, args.length - 1);

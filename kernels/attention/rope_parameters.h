@@ -38,7 +38,6 @@ struct RotationArguments {
   unsigned* rotations;
   float* scales;
   int batches, rows, length;  ///< rows = length rounded up to kRotationRows
-  int* counter;               ///< set to zero, if present
 };
 
 }  // namespace heddle::attention

@@ -315,7 +315,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
             .init(1, 4);
       ptx::mbarrier_init_fence();
     }
-    // What makes the rotations, and zeroes the counter, may still run.
+    // What makes the rotations may still run.
     if constexpr (C::kRopeDim > 0) ptx::grid_dependency_wait();
     __syncthreads();
 

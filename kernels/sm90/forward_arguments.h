@@ -13,12 +13,17 @@ namespace heddle::sm90 {
 /// sections of `section`; a section's tiles run from its longest rows (the last query tile) to its
 /// shortest, over its heads.
 struct TileOrder {
-  int q_tiles;   ///< per head
-  int section;   ///< heads, at least 1
-  int total;     ///< batch * q_heads * q_tiles
-  int* counter;  ///< one int, zero before the launch and again after it: blocks draw tiles as they
-                 ///< get free. Null: block b takes tiles b, b + blocks, ...
+  int q_tiles;  ///< per head
+  int section;  ///< heads, at least 1
+  int total;    ///< batch * q_heads * q_tiles; with a counter below 2 to kTicketBits
+  /// One word of the workspace, of any content, from which blocks draw tiles as they get free.
+  /// Null: block b takes tiles b, b + blocks, ...
+  unsigned long long* counter;
+  /// The counter's value once a launch has taken it over, before a ticket is drawn: a number, above
+  /// kTicketBits low bits, that the memory does not hold by chance. A launch leaves 0.
+  unsigned long long claim;
 };
+inline constexpr int kTicketBits = 24;
 
 struct ForwardArguments {
   /// Rank 4, 128-byte swizzle, zero fill, dims (column, row, head, batch) in elements of the

@@ -32,22 +32,18 @@ struct ForwardProducer {
     while (true) {
       const bool valid = stream.valid();
       Work work{-1};
-      if (valid) {
-        work = Work::at(args, stream.index());
-        stream.request_next();
-        // A ragged tile past its sequence's end has nothing to read or write.
-        const bool skip = C::kSequenceMaps && args.problem.q.offsets != nullptr &&
-                          work.q_tile * kTileM >= work.q_length;
-        if (skip) {
-          stream.take_next();
-          continue;
-        }
+      if (valid) work = Work::at(args, stream.index());
+      // A ragged tile past its sequence's end has nothing to read or write.
+      const bool skip = C::kSequenceMaps && valid && args.problem.q.offsets != nullptr &&
+                        work.q_tile * kTileM >= work.q_length;
+      if (!skip) {
+        ptx::mbarrier_wait(ring.empty(at.stage()), at.parity() ^ 1);
+        work.store(shared + Block::kItemOffset + at.stage() * Block::kItemBytes);
+        ptx::mbarrier_arrive(ring.full(at.stage()));
+        at.advance();
       }
-      ptx::mbarrier_wait(ring.empty(at.stage()), at.parity() ^ 1);
-      work.store(shared + Block::kItemOffset + at.stage() * Block::kItemBytes);
-      ptx::mbarrier_arrive(ring.full(at.stage()));
-      at.advance();
       if (!valid) return;
+      // The ring holds one more than is at work: nobody waits for the atomic.
       stream.take_next();
     }
   }

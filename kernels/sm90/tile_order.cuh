@@ -18,8 +18,7 @@ HEDDLE_DEVICE void place_in_order(const TileOrder& order, int heads, int index, 
   head = section * order.section + (within - row * section_heads);
 }
 
-/// The calling block's successive positions in the order; one thread uses it. A position is asked
-/// for well before it is needed, so that the atomic's latency passes under other work.
+/// The calling block's successive positions in the order; one thread uses it.
 class TileStream {
  public:
   HEDDLE_DEVICE explicit TileStream(const TileOrder& order)
@@ -28,25 +27,36 @@ class TileStream {
   HEDDLE_DEVICE bool valid() const { return index_ < order_.total; }
   HEDDLE_DEVICE i32 index() const { return index_; }
 
-  HEDDLE_DEVICE void request_next() {
-    if (order_.counter != nullptr) ticket_ = atomicAdd(order_.counter, 1);
-  }
-
   HEDDLE_DEVICE void take_next() {
     const i32 blocks = static_cast<i32>(gridDim.x);
-    if (order_.counter != nullptr) {
-      index_ = blocks + ticket_;
-      // Every block draws exactly one invalid ticket; who draws the last restores the zero.
-      if (index_ == order_.total + blocks - 1) *order_.counter = 0;
+    if (order_.counter == nullptr) {
+      index_ += blocks;
       return;
     }
-    index_ += blocks;
+    const i32 ticket = draw();
+    index_ = blocks + ticket;
+    // Every block draws exactly one invalid ticket. Who draws the last gives the counter back: the
+    // next launch, whose claim may be the same, begins anew.
+    if (ticket == order_.total - 1) *order_.counter = 0;
   }
 
  private:
+  HEDDLE_DEVICE i32 draw() {
+    if (!claimed_) {
+      claimed_ = true;
+      // Who comes first replaces whatever the workspace held.
+      for (u64 seen = 0; seen >> kTicketBits != order_.claim >> kTicketBits;) {
+        const u64 found = atomicCAS(order_.counter, seen, order_.claim + 1);
+        if (found == seen) return 0;
+        seen = found;
+      }
+    }
+    return static_cast<i32>(atomicAdd(order_.counter, u64{1}) & ((u64{1} << kTicketBits) - 1));
+  }
+
   const TileOrder& order_;
   i32 index_;
-  i32 ticket_ = 0;
+  bool claimed_ = false;
 };
 
 }  // namespace heddle::sm90

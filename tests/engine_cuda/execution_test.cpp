@@ -43,7 +43,8 @@ class Execution : public ::testing::Test {
   }
   void TearDown() override {
     for (const char* name :
-         {"FAKE_NVRTC_FAILS", "FAKE_NVRTC_SLOW", "FAKE_NVRTC_AT_ONCE", "FAKE_CUDA_CAPABILITY"})
+         {"FAKE_NVRTC_FAILS", "FAKE_NVRTC_SLOW", "FAKE_NVRTC_AT_ONCE", "FAKE_CUDA_CAPABILITY",
+          "FAKE_CUDA_CAPTURES", "FAKE_CUDA_CONTEXT", "FAKE_CUDA_NO_CONTEXT"})
       unsetenv(name);
     fs::remove_all(root_);
   }
@@ -89,6 +90,13 @@ void expect_executes(const problem::Problem& problem, size_t operands) {
   EXPECT_GT(calls().launches, launches) << (*plan)->description();
 }
 
+/// Of one execution; `structure` has the problem's operands.
+int launches_of(const problem::Problem& problem, const problem::AttentionStructure& structure) {
+  const int before = calls().launches;
+  expect_executes(problem, structure.operands.size());
+  return calls().launches - before;
+}
+
 TEST_F(Execution, LaunchesWithoutAllocatingWhateverTheFeature) {
   setenv("HEDDLE_CACHE_DIR", "", 1);
   for (const char* capability : {"90", "80"}) {
@@ -109,6 +117,161 @@ TEST_F(Execution, LaunchesWithoutAllocatingWhateverTheFeature) {
       }
     }
   }
+}
+
+// A launch costs the host 2 to 4 us, whatever it is of.
+TEST_F(Execution, MakesFewLaunches) {
+  setenv("HEDDLE_CACHE_DIR", "", 1);
+  struct Kind {
+    Case c;
+    int forward, backward;
+  };
+  const Kind kinds[] = {
+      {{}, 1, 3},
+      {{.features = {Feature::causal}}, 1, 3},
+      {{.features = {Feature::causal, Feature::deterministic}}, 1, 3},
+      {{.qk_dim = 256, .v_dim = 256, .features = {Feature::causal, Feature::philox}}, 1, 3},
+      {{.features = {Feature::sink}}, 1, 4},
+      {{.features = {Feature::bias}}, 1, 4},
+      {{.features = {Feature::causal, Feature::lengths}}, 2, 4},
+      {{.features = {Feature::causal, Feature::ragged}}, 2, 4},
+      {{.features = {Feature::causal, Feature::rope_halves}}, 2, 0},
+      {{.features = {Feature::unaligned}}, 1, 3},
+      {{.dtype = DataType::f32, .features = {Feature::causal}}, 4, 8},
+  };
+  for (const auto& [c, forward, backward] : kinds) {
+    SCOPED_TRACE(title(c));
+    EXPECT_EQ(launches_of(forward_of(c), forward_of(c).structure), forward);
+    if (backward > 0) {
+      EXPECT_EQ(launches_of(backward_of(c), backward_of(c).structure.forward), backward);
+    }
+  }
+}
+
+/// A plan, what it is executed on, and by how many graphs and launches that is done.
+struct Executed {
+  problem::AttentionBackwardProblem problem = backward_of({});
+  const std::shared_ptr<const Plan> plan = *cuda_engine().plan(problem);
+  Buffers buffers{problem.structure.forward.operands.size()};
+  int stream_memory[2] = {};
+
+  struct Work {
+    int graphs, launches;
+    bool operator==(const Work&) const = default;
+  };
+  Work execute(int stream = 0) {
+    const int graphs = calls().graph_launches, launches = calls().launches;
+    void* const workspace = buffers.memory.data();
+    EXPECT_TRUE(plan->execute(buffers.pointers, workspace, &stream_memory[stream]).is_ok());
+    return {calls().graph_launches - graphs, calls().launches - launches};
+  }
+};
+constexpr Executed::Work kByGraph{1, 3}, kByLaunches{0, 3};
+
+TEST_F(Execution, SeveralLaunchesAreOneGraphThatGoesWithThePlan) {
+  const int graphs = calls().graphs;
+  {
+    Executed executed;
+    EXPECT_EQ(calls().graphs, graphs + 1);
+    for (int n = 0; n < 3; ++n) EXPECT_EQ(executed.execute(), kByGraph);
+  }
+  const auto one_launch = cuda_engine().plan(forward_of({}));
+  ASSERT_TRUE(one_launch.is_ok());
+  EXPECT_EQ(calls().graphs, graphs);
+}
+
+TEST_F(Execution, WhatIsCapturedIsLaunches) {
+  Executed executed;
+  setenv("FAKE_CUDA_CAPTURES", "1", 1);
+  EXPECT_EQ(executed.execute(), kByLaunches);
+  unsetenv("FAKE_CUDA_CAPTURES");
+  EXPECT_EQ(executed.execute(), kByGraph);
+}
+
+// Launches of one graph wait for each other: two streams at work at once do not share it.
+TEST_F(Execution, AGraphServesOneStreamAtATime) {
+  Executed executed;
+  for (int n = 0; n < 40; ++n) {
+    EXPECT_EQ(executed.execute(0), kByGraph);
+    EXPECT_EQ(executed.execute(1), kByLaunches);
+  }
+  int before = 1;
+  while (executed.execute(1) == kByLaunches && before < 100) ++before;
+  EXPECT_EQ(before, 15) << "it moves to where all executions are";
+  EXPECT_EQ(executed.execute(1), kByGraph);
+  EXPECT_EQ(executed.execute(0), kByLaunches);
+}
+
+TEST_F(Execution, AGraphIsOfAContext) {
+  setenv("FAKE_CUDA_NO_CONTEXT", "1", 1);
+  Executed executed;
+  EXPECT_EQ(executed.execute(), kByLaunches);
+  unsetenv("FAKE_CUDA_NO_CONTEXT");
+  EXPECT_EQ(executed.execute(), kByGraph);
+  setenv("FAKE_CUDA_NO_CONTEXT", "1", 1);
+  EXPECT_EQ(executed.execute(), kByLaunches);
+}
+
+// As a program does that resets its device: what was the context's went with it.
+TEST_F(Execution, AGraphIsRecordedAgainAfterItsContext) {
+  Executed executed;
+  EXPECT_EQ(executed.execute(), kByGraph);
+  const int graphs = calls().graphs;
+  setenv("FAKE_CUDA_CONTEXT", "2", 1);
+  EXPECT_EQ(executed.execute(), kByGraph);
+  EXPECT_EQ(calls().graphs, graphs + 1) << "a new one; the old one is not touched";
+}
+
+TEST_F(Execution, ArgumentsAreSetWhereTheyChange) {
+  const auto updates_of = [](Executed& executed) {
+    const int before = calls().node_updates;
+    EXPECT_EQ(executed.execute(), kByGraph);
+    return calls().node_updates - before;
+  };
+  Executed executed;
+  EXPECT_EQ(updates_of(executed), 3);
+  EXPECT_EQ(updates_of(executed), 0);
+  executed.buffers.pointers[2] = executed.buffers.memory.data() + 256;
+  EXPECT_EQ(updates_of(executed), 3) << "an address";
+  EXPECT_EQ(updates_of(executed), 0);
+
+  problem::AttentionBackwardProblem dropping = backward_of({.features = {Feature::philox}});
+  const auto seed_id = static_cast<size_t>(dropping.structure.forward.dropout.seed);
+  dropping.structure.forward.operands[seed_id].on_host = true;
+  Executed philox{.problem = dropping};
+  int64_t seed = 7;
+  philox.buffers.pointers[seed_id] = &seed;
+  EXPECT_EQ(updates_of(philox), 3);
+  EXPECT_EQ(updates_of(philox), 0);
+  seed = 8;
+  EXPECT_EQ(updates_of(philox), 3) << "a value";
+}
+
+TEST_F(Execution, ThreadsExecuteAPlanAtOnce) {
+  const Executed executed;
+  const int launches = calls().launches;
+  constexpr int kThreads = 8, kEach = 200;
+  {
+    std::vector<std::jthread> threads;
+    for (int n = 0; n < kThreads; ++n) {
+      threads.emplace_back([&executed] {
+        Buffers mine(executed.buffers.pointers.size());
+        for (int i = 0; i < kEach; ++i)
+          EXPECT_TRUE(executed.plan->execute(mine.pointers, mine.memory.data(), nullptr).is_ok());
+      });
+    }
+  }
+  EXPECT_EQ(calls().launches - launches, 3 * kThreads * kEach);
+}
+
+TEST_F(Execution, AnOldDriverIsGivenLaunches) {
+  const auto with = [](const char* version) {
+    setenv("FAKE_CUDA_VERSION", version, 1);
+    Executed executed;
+    std::_Exit(executed.execute() == (version[3] == '2' ? kByLaunches : kByGraph) ? 0 : 1);
+  };
+  EXPECT_EXIT(with("12020"), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(with("12030"), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(Execution, EveryHeadDimAndStrideHasKernels) {

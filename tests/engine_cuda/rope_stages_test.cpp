@@ -158,16 +158,16 @@ TEST(RopeStages, TurnRaggedGradientsBackUpToTheirLengths) {
 
 // A step of a plan that notes what it is given.
 struct Call {
-  const Plan* plan;
+  const QueuedPlan* plan;
   std::vector<void*> buffers;
   void* workspace;
 };
 
-class NotingPlan final : public Plan {
+class NotingPlan final : public QueuedPlan {
  public:
   NotingPlan(int64_t bytes, std::vector<Call>& calls) : bytes_(bytes), calls_(calls) {}
   int64_t workspace_bytes() const override { return bytes_; }
-  Status execute(std::span<void* const> buffers, void* workspace, void*) const override {
+  Status execute(std::span<void* const> buffers, void* workspace, Queue&) const override {
     calls_.push_back({this, {buffers.begin(), buffers.end()}, workspace});
     return {};
   }
@@ -178,12 +178,18 @@ class NotingPlan final : public Plan {
   std::vector<Call>& calls_;
 };
 
+struct NoQueue final : Queue {
+  Status launch(const Kernel&, const Launch&, std::span<void*>) override { return {}; }
+  Status fill_word(void*, unsigned) override { return {}; }
+};
+
 TEST(RopeStages, ShareTheListOfOperandsAndTheScratchBehindTheTemporaries) {
   const AttentionProblem problem = rotated_forward();
   std::vector<Call> calls;
   int64_t scratch = 100;
-  const auto plan = plan_stages(rope_stages(problem, "sm_80"), [&](const Problem&) {
-    return Result<std::shared_ptr<const Plan>>(std::make_shared<NotingPlan>(scratch += 50, calls));
+  const auto plan = plan_stages(rope_stages(problem, "sm_80"), [&](const problem::Problem&) {
+    return Result<std::shared_ptr<const QueuedPlan>>(
+        std::make_shared<NotingPlan>(scratch += 50, calls));
   });
   ASSERT_TRUE(plan.is_ok()) << plan.status().message();
   EXPECT_EQ((*plan)->workspace_bytes(), 2 * kBytesOfOne + 250);
@@ -192,7 +198,8 @@ TEST(RopeStages, ShareTheListOfOperandsAndTheScratchBehindTheTemporaries) {
   int memory[64];
   for (size_t n = 0; n < problem.structure.operands.size(); ++n) buffers.push_back(&memory[n]);
   std::vector<char> workspace(static_cast<size_t>((*plan)->workspace_bytes()));
-  ASSERT_TRUE((*plan)->execute(buffers, workspace.data(), nullptr).is_ok());
+  NoQueue queue;
+  ASSERT_TRUE((*plan)->execute(buffers, workspace.data(), queue).is_ok());
   ASSERT_EQ(calls.size(), 3u);
   buffers.push_back(workspace.data());
   buffers.push_back(workspace.data() + kBytesOfOne);
@@ -203,11 +210,13 @@ TEST(RopeStages, ShareTheListOfOperandsAndTheScratchBehindTheTemporaries) {
 }
 
 TEST(RopeStages, AStepThatIsRefusedRefusesAll) {
-  const auto plan = plan_stages(rope_stages(rotated_forward(), "sm_80"), [](const Problem& step) {
-    if (std::holds_alternative<RopeProblem>(step))
-      return Result<std::shared_ptr<const Plan>>(error(Code::graph_not_supported, "no rope"));
-    return Result<std::shared_ptr<const Plan>>(std::shared_ptr<const Plan>());
-  });
+  const auto plan =
+      plan_stages(rope_stages(rotated_forward(), "sm_80"), [](const problem::Problem& step) {
+        if (std::holds_alternative<RopeProblem>(step))
+          return Result<std::shared_ptr<const QueuedPlan>>(
+              error(Code::graph_not_supported, "no rope"));
+        return Result<std::shared_ptr<const QueuedPlan>>(std::shared_ptr<const QueuedPlan>());
+      });
   EXPECT_EQ(plan.status().message(), "no rope");
 }
 

@@ -21,6 +21,7 @@ struct GraphApi {
   CuResult (*end_capture)(void* stream, void** graph);
   CuResult (*instantiate)(void** executable, void* graph, unsigned long long flags);
   CuResult (*launch)(void* executable, void* stream);
+  CuResult (*get_nodes)(void* graph, void** nodes, size_t* count);
   CuResult (*graph_destroy)(void*);
   CuResult (*executable_destroy)(void*);
 };
@@ -38,6 +39,7 @@ Result<GraphApi> load_graph_api() {
   HEDDLE_TRY(bind(library, "cuStreamEndCapture", api.end_capture));
   HEDDLE_TRY(bind(library, "cuGraphInstantiateWithFlags", api.instantiate));
   HEDDLE_TRY(bind(library, "cuGraphLaunch", api.launch));
+  HEDDLE_TRY(bind(library, "cuGraphGetNodes", api.get_nodes));
   HEDDLE_TRY(bind(library, "cuGraphDestroy", api.graph_destroy));
   HEDDLE_TRY(bind(library, "cuGraphExecDestroy", api.executable_destroy));
   return api;
@@ -85,6 +87,12 @@ DeviceGraph::DeviceGraph(const std::function<Status(void* stream)>& queue) {
 DeviceGraph::~DeviceGraph() {
   if (executable_) graph_api()->executable_destroy(executable_);
   if (graph_) graph_api()->graph_destroy(graph_);
+}
+
+size_t DeviceGraph::nodes() const {
+  size_t count = 0;
+  if (graph_) (void)graph_api()->get_nodes(graph_, nullptr, &count);
+  return count;
 }
 
 Status DeviceGraph::replay() const {

@@ -34,6 +34,8 @@ class DeviceGraph {
   DeviceGraph& operator=(const DeviceGraph&) = delete;
 
   const Status& status() const { return status_; }
+  /// How many launches, copies and fills were recorded.
+  size_t nodes() const;
   /// Runs the recorded work and waits for it.
   Status replay() const;
 

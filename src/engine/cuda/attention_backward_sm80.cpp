@@ -239,9 +239,9 @@ std::string source_of_backward_sm80(const AttentionBackwardStructure& structure,
       name, leave_source(structure.forward, "p.forward"), name, arguments);
 }
 
-Result<std::shared_ptr<const Plan>> plan_backward_sm80(const Driver& driver, const Device& device,
-                                                       const AttentionBackwardProblem& problem,
-                                                       bool after_pairs) {
+Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm80(
+    const Driver& driver, const Device& device, const AttentionBackwardProblem& problem,
+    bool after_pairs) {
   HEDDLE_ASSIGN(const std::vector<BackwardSm80Step> configured, configure_backward_sm80(problem));
   std::vector<Step> steps;
   for (const BackwardSm80Step& step : configured) {

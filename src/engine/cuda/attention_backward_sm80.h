@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "engine/cuda/attention_sm80.h"
-#include "engine/engine.h"
+#include "engine/cuda/queue.h"
+#include "problem/attention.h"
 
 namespace heddle::engine::cuda {
 
@@ -30,7 +31,7 @@ std::string source_of_backward_sm80(const problem::AttentionBackwardStructure& s
                                     std::vector<problem::OperandId>& loads, std::string& name);
 
 /// With `after_pairs` it is the second of plan_f32's.
-Result<std::shared_ptr<const Plan>> plan_backward_sm80(
+Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm80(
     const Driver& driver, const Device& device, const problem::AttentionBackwardProblem& problem,
     bool after_pairs = false);
 

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "engine/cuda/driver.h"
+#include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_unit.h"
-#include "engine/engine.h"
+#include "engine/cuda/queue.h"
+#include "problem/attention.h"
 
 namespace heddle::engine::cuda {
 
@@ -71,7 +73,7 @@ struct BackwardSm90Launch {
 std::vector<BackwardSm90Launch> launches_of_backward_sm90(
     const problem::AttentionBackwardProblem& problem, const BackwardSm90Config& config);
 
-Result<std::shared_ptr<const Plan>> plan_backward_sm90(
+Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm90(
     const Driver& driver, const Device& device, const problem::AttentionBackwardProblem& problem);
 
 }  // namespace heddle::engine::cuda

@@ -38,7 +38,7 @@ struct MappedOperand {
   TensorMap& (*map)(sm90::BackwardArguments&) = nullptr;
 };
 
-class BackwardSm90Plan final : public Plan {
+class BackwardSm90Plan final : public QueuedPlan {
  public:
   /// `sequence_maps` is null where there are no lengths.
   BackwardSm90Plan(const Driver& driver, std::shared_ptr<const Kernel> sequence_maps,
@@ -61,7 +61,7 @@ class BackwardSm90Plan final : public Plan {
     return workspace_.bytes + (pairs_ ? pairs_->workspace_bytes() : 0);
   }
 
-  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
+  Status execute(std::span<void* const> buffers, void* workspace, Queue& queue) const override {
     HEDDLE_TRY(check_addresses(aligned_, buffers));
     sm90::BackwardArguments arguments = arguments_;
     bind(entries_, buffers, &arguments.problem);
@@ -73,8 +73,7 @@ class BackwardSm90Plan final : public Plan {
                                               {arguments.d_o, arguments.d_o_pairs}};
       auto* unfit = static_cast<unsigned*>(workspace);
       arguments.problem.forward.unfit = unfit;
-      HEDDLE_TRY(pairs_->execute(buffers, scratch + workspace_.bytes, unfit,
-                                 static_cast<CuStream>(stream), readers));
+      HEDDLE_TRY(pairs_->execute(buffers, scratch + workspace_.bytes, unfit, queue, readers));
       arguments.head_units = reinterpret_cast<sm90::HeadUnits*>(scratch + workspace_.head_units);
     } else {
       for (const MappedOperand& mapped : mapped_) {
@@ -95,12 +94,12 @@ class BackwardSm90Plan final : public Plan {
                                      .maps = maps,
                                      .whole_o = false,
                                      .problem = loaded},
-                                    static_cast<CuStream>(stream)));
+                                    queue));
       arguments.sequence_maps = maps;
     }
     void* parameters[] = {&arguments};
     for (const Step& step : steps_) {
-      HEDDLE_TRY(step.kernel->launch(step.launch, static_cast<CuStream>(stream), parameters,
+      HEDDLE_TRY(step.kernel->launch(step.launch, queue, parameters,
                                      &arguments.problem.forward.first_batch));
     }
     return {};
@@ -180,8 +179,8 @@ std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwar
   return launches;
 }
 
-Result<std::shared_ptr<const Plan>> plan_backward_sm90(const Driver& driver, const Device& device,
-                                                       const AttentionBackwardProblem& problem) {
+Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm90(
+    const Driver& driver, const Device& device, const AttentionBackwardProblem& problem) {
   HEDDLE_ASSIGN(const BackwardSm90Config config, configure_backward_sm90(problem));
   const AttentionBackwardStructure& structure = problem.structure;
   std::vector<OperandId> loads;

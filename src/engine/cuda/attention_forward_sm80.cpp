@@ -67,9 +67,10 @@ KernelUnit dump_unit(const AttentionStructure& structure) {
   return {kName, dump_source(structure, "ForwardParameters", "p", kName)};
 }
 
-Result<std::shared_ptr<const Plan>> plan_forward_sm80(const Driver& driver, const Device& device,
-                                                      const AttentionProblem& problem,
-                                                      bool after_pairs) {
+Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm80(const Driver& driver,
+                                                            const Device& device,
+                                                            const AttentionProblem& problem,
+                                                            bool after_pairs) {
   HEDDLE_ASSIGN(const ForwardSm80Config config, configure_forward_sm80(problem));
   std::vector<OperandId> loads;
   const std::string source = source_of_forward_sm80(problem.structure, config, loads);

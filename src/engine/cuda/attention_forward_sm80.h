@@ -7,7 +7,8 @@
 
 #include "engine/cuda/driver.h"
 #include "engine/cuda/kernel_units.h"
-#include "engine/engine.h"
+#include "engine/cuda/queue.h"
+#include "problem/attention.h"
 
 namespace heddle::engine::cuda {
 
@@ -31,8 +32,8 @@ std::string source_of_forward_sm80(const problem::AttentionStructure& structure,
 KernelUnit dump_unit(const problem::AttentionStructure& structure);
 
 /// With `after_pairs` it is the second of plan_f32's.
-Result<std::shared_ptr<const Plan>> plan_forward_sm80(const Driver& driver, const Device& device,
-                                                      const problem::AttentionProblem& problem,
-                                                      bool after_pairs = false);
+Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm80(
+    const Driver& driver, const Device& device, const problem::AttentionProblem& problem,
+    bool after_pairs = false);
 
 }  // namespace heddle::engine::cuda

@@ -8,7 +8,8 @@
 
 #include "engine/cuda/driver.h"
 #include "engine/cuda/kernel_unit.h"
-#include "engine/engine.h"
+#include "engine/cuda/queue.h"
+#include "problem/attention.h"
 
 namespace heddle::engine::cuda {
 
@@ -49,7 +50,7 @@ std::vector<KernelUnit> units_of_forward_sm90(const problem::AttentionProblem& p
                                               const ForwardSm90Config& config,
                                               std::vector<problem::OperandId>& loads);
 
-Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, const Device& device,
-                                                      const problem::AttentionProblem& problem);
+Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(
+    const Driver& driver, const Device& device, const problem::AttentionProblem& problem);
 
 }  // namespace heddle::engine::cuda

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <optional>
 
 #include "engine/cuda/attention_forward_sm90.h"
@@ -42,6 +44,7 @@ struct Planned {
   std::optional<F16PairsStep> pairs;  ///< of f32: q, k and v
   Launch launch;
   ForwardSm90Config config;
+  bool draws_tiles;  ///< config.dynamic, of no more tiles than there are tickets
   sm90::ForwardArguments arguments{};
   std::vector<Entry> entries;
   MapShape shapes[4];    ///< of q, k, v, o
@@ -54,29 +57,32 @@ struct Planned {
   std::string description;
 };
 
-class ForwardSm90Plan final : public Plan {
+/// Of each plan another, and of each process: what a workspace holds by chance is none of them.
+uint64_t new_claim() {
+  static std::atomic<uint64_t> plans{
+      static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count())};
+  const uint64_t mixed = plans.fetch_add(1, std::memory_order_relaxed) * 0x9E3779B97F4A7C15U;
+  // Never 0, which a launch leaves behind.
+  return (mixed >> sm90::kTicketBits | 1) << sm90::kTicketBits;
+}
+
+class ForwardSm90Plan final : public QueuedPlan {
  public:
   ForwardSm90Plan(const Driver& driver, Planned planned)
       : driver_(driver), planned_(std::move(planned)) {}
 
   int64_t workspace_bytes() const override { return planned_.workspace.bytes; }
 
-  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
-    const auto queue = static_cast<CuStream>(stream);
+  Status execute(std::span<void* const> buffers, void* workspace, Queue& queue) const override {
     char* const scratch = static_cast<char*>(workspace);
     HEDDLE_TRY(check_addresses(planned_.aligned, buffers));
     sm90::ForwardArguments arguments = planned_.arguments;
     bind(planned_.entries, buffers, &arguments);
     HEDDLE_TRY(planned_.pairs ? make_pairs(buffers, arguments, scratch, queue)
                               : map_operands(buffers, arguments));
-    if (planned_.config.dynamic) {
-      arguments.order.counter = reinterpret_cast<int*>(scratch + planned_.workspace.counter);
-      if (!planned_.kernels.rotations) {
-        HEDDLE_TRY(driver_.check(
-            driver_.fill_words_async(reinterpret_cast<CuDevicePointer>(arguments.order.counter), 0,
-                                     1, queue),
-            "cuMemsetD32Async"));
-      }
+    if (planned_.draws_tiles) {
+      arguments.order.counter =
+          reinterpret_cast<unsigned long long*>(scratch + planned_.workspace.counter);
     }
     if (planned_.kernels.sequence_maps) {
       const auto made = reinterpret_cast<TensorMap*>(scratch + planned_.workspace.maps);
@@ -115,7 +121,7 @@ class ForwardSm90Plan final : public Plan {
   }
 
   Status make_pairs(std::span<void* const> buffers, sm90::ForwardArguments& arguments,
-                    char* scratch, CuStream queue) const {
+                    char* scratch, Queue& queue) const {
     const F16PairsStep::Reader readers[] = {{arguments.q, arguments.q_pairs},
                                             {arguments.k, arguments.k_pairs},
                                             {arguments.v, arguments.v_pairs}};
@@ -125,14 +131,12 @@ class ForwardSm90Plan final : public Plan {
                                    readers);
   }
 
-  /// Sets the tile counter to zero as well.
   Status make_rotations(std::span<void* const> buffers, sm90::ForwardArguments& arguments,
-                        char* scratch, CuStream queue) const {
+                        char* scratch, Queue& queue) const {
     attention::RotationArguments making = planned_.rotations;
     bind(planned_.rotation_entries, buffers, &making);
     making.rotations = reinterpret_cast<unsigned*>(scratch + planned_.workspace.rotations);
     making.scales = reinterpret_cast<float*>(scratch + planned_.workspace.scales);
-    making.counter = arguments.order.counter;
     arguments.q_rope.rotations = making.rotations;
     arguments.q_rope.scales = making.scales;
     void* parameters[] = {&making};
@@ -209,8 +213,9 @@ void fill_rotations(ParameterBlock<attention::RotationArguments>& block,
 
 }  // namespace
 
-Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, const Device& device,
-                                                      const AttentionProblem& problem) {
+Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver,
+                                                            const Device& device,
+                                                            const AttentionProblem& problem) {
   HEDDLE_ASSIGN(const ForwardSm90Config config, configure_forward_sm90(problem));
   const AttentionStructure& structure = problem.structure;
   const AttentionSizes& sizes = problem.sizes;
@@ -223,7 +228,9 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, cons
     return error(Code::graph_not_supported, "cuda: sdpa has {} query tiles; the kernel counts {}",
                  tiles, int64_t{1} << 30);
   }
-  Planned planned{.config = config, .workspace = workspace_of(problem, config)};
+  Planned planned{.config = config,
+                  .draws_tiles = config.dynamic && tiles < int64_t{1} << sm90::kTicketBits,
+                  .workspace = workspace_of(problem, config)};
   HEDDLE_ASSIGN(planned.kernels.forward,
                 load_kernel(driver, device, {kForwardSm90Name, source}, config.shared_bytes));
   if (config.sequence_maps) {
@@ -256,7 +263,8 @@ Result<std::shared_ptr<const Plan>> plan_forward_sm90(const Driver& driver, cons
   block.parameters.order = {.q_tiles = static_cast<int>(q_tiles),
                             .section = config.section,
                             .total = static_cast<int>(tiles),
-                            .counter = nullptr};
+                            .counter = nullptr,
+                            .claim = new_claim()};
   if (config.tiled != kAbsent) {
     block.parameters.tiled = score_tile_arguments(sizes, config.tiled);
     planned.tiled_shape = map_shape(structure, sizes, config.tiled, config.tile_m());

@@ -16,6 +16,9 @@ using CuContext = struct CuContextObject*;
 using CuStream = struct CuStreamObject*;
 using CuLibrary = struct CuLibraryObject*;
 using CuKernel = struct CuKernelObject*;
+using CuGraph = struct CuGraphObject*;
+using CuGraphExec = struct CuGraphExecObject*;
+using CuGraphNode = struct CuGraphNodeObject*;
 using NvrtcProgram = struct NvrtcProgramObject*;
 
 inline constexpr CuResult kCudaSuccess = 0;
@@ -59,6 +62,27 @@ struct LaunchConfig {
   LaunchAttribute* attributes;
   unsigned attribute_count;
 };
+
+/// CUDA_KERNEL_NODE_PARAMS_v2.
+struct KernelNode {
+  void* function;  ///< null: `kernel` is launched
+  unsigned grid_x, grid_y, grid_z;
+  unsigned block_x, block_y, block_z;
+  unsigned shared_bytes;
+  void** parameters;
+  void** extra;
+  CuKernel kernel;
+  CuContext context;
+};
+
+/// CUgraphEdgeData: that a node waits for the end of another.
+struct GraphEdge {
+  unsigned char from_port, to_port, type;
+  unsigned char reserved[5];
+};
+/// That a kernel may begin where the one before it lets its dependents begin.
+inline constexpr GraphEdge kProgrammaticEdge{
+    .from_port = 1, .to_port = 0, .type = 1, .reserved = {}};
 
 /// CUtensorMap: what the tensor memory accelerator reads; passed to kernels by value.
 using heddle::TensorMap;

@@ -10,6 +10,7 @@ namespace {
 
 // cuLibrary*, cuKernel* and context-free loading came with 12.0.
 constexpr int kOldestDriver = 12000;
+constexpr int kOldestWithProgrammaticEdges = 12030;
 
 Result<Driver> load_driver() {
   const std::array<std::string, 2> names{"libcuda.so.1", "libcuda.so"};
@@ -31,6 +32,7 @@ Result<Driver> load_driver() {
   HEDDLE_TRY(bind(library, "cuDeviceGetAttribute", driver.device_get_attribute));
   HEDDLE_TRY(bind(library, "cuCtxGetCurrent", driver.context_get_current));
   HEDDLE_TRY(bind(library, "cuCtxGetDevice", driver.context_get_device));
+  HEDDLE_TRY(bind(library, "cuCtxGetId", driver.context_get_id));
   HEDDLE_TRY(bind(library, "cuLibraryLoadData", driver.library_load_data));
   HEDDLE_TRY(bind(library, "cuLibraryUnload", driver.library_unload));
   HEDDLE_TRY(bind(library, "cuLibraryGetKernel", driver.library_get_kernel));
@@ -38,6 +40,17 @@ Result<Driver> load_driver() {
   HEDDLE_TRY(bind(library, "cuLaunchKernelEx", driver.launch_kernel));
   HEDDLE_TRY(bind(library, "cuThreadExchangeStreamCaptureMode", driver.exchange_capture_mode));
   HEDDLE_TRY(bind(library, "cuMemsetD32Async", driver.fill_words_async));
+  HEDDLE_TRY(bind(library, "cuStreamIsCapturing", driver.stream_is_capturing));
+  HEDDLE_TRY(bind(library, "cuGraphCreate", driver.graph_create));
+  HEDDLE_TRY(bind(library, "cuGraphDestroy", driver.graph_destroy));
+  HEDDLE_TRY(bind(library, "cuGraphAddKernelNode_v2", driver.graph_add_kernel_node));
+  if (driver.version >= kOldestWithProgrammaticEdges) {
+    HEDDLE_TRY(bind(library, "cuGraphAddDependencies_v2", driver.graph_add_dependencies));
+  }
+  HEDDLE_TRY(bind(library, "cuGraphInstantiateWithFlags", driver.graph_instantiate));
+  HEDDLE_TRY(bind(library, "cuGraphExecDestroy", driver.graph_executable_destroy));
+  HEDDLE_TRY(bind(library, "cuGraphExecKernelNodeSetParams_v2", driver.graph_set_kernel_node));
+  HEDDLE_TRY(bind(library, "cuGraphLaunch", driver.graph_launch));
   HEDDLE_TRY(bind(library, "cuTensorMapEncodeTiled", driver.tensor_map_encode_tiled));
   return driver;
 }

@@ -17,6 +17,7 @@ struct Driver {
   CuResult (*device_get_attribute)(int* value, DeviceAttribute, CuDevice);
   CuResult (*context_get_current)(CuContext*);
   CuResult (*context_get_device)(CuDevice*);
+  CuResult (*context_get_id)(CuContext, unsigned long long* id);
   CuResult (*library_load_data)(CuLibrary*, const void* code, void*, void**, unsigned, void*,
                                 void**, unsigned);
   CuResult (*library_unload)(CuLibrary);
@@ -25,6 +26,18 @@ struct Driver {
   CuResult (*launch_kernel)(const LaunchConfig*, CuKernel, void** parameters, void** extra);
   CuResult (*exchange_capture_mode)(CaptureMode*);
   CuResult (*fill_words_async)(CuDevicePointer, unsigned value, size_t words, CuStream);
+  CuResult (*stream_is_capturing)(CuStream, int* status);
+  CuResult (*graph_create)(CuGraph*, unsigned flags);
+  CuResult (*graph_destroy)(CuGraph);
+  CuResult (*graph_add_kernel_node)(CuGraphNode*, CuGraph, const CuGraphNode* dependencies, size_t,
+                                    const KernelNode*);
+  /// Of CUDA 12.3, null before.
+  CuResult (*graph_add_dependencies)(CuGraph, const CuGraphNode* from, const CuGraphNode* to,
+                                     const GraphEdge*, size_t count);
+  CuResult (*graph_instantiate)(CuGraphExec*, CuGraph, unsigned long long flags);
+  CuResult (*graph_executable_destroy)(CuGraphExec);
+  CuResult (*graph_set_kernel_node)(CuGraphExec, CuGraphNode, const KernelNode*);
+  CuResult (*graph_launch)(CuGraphExec, CuStream);
   CuResult (*tensor_map_encode_tiled)(TensorMap*, TensorMapType, unsigned rank, void* address,
                                       const uint64_t* dims, const uint64_t* stride_bytes,
                                       const unsigned* box, const unsigned* element_strides,

@@ -6,6 +6,7 @@
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/f32_plan.h"
+#include "engine/cuda/graphed_plan.h"
 #include "engine/cuda/host_values.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/kernel_units.h"
@@ -18,13 +19,24 @@
 namespace heddle::engine::cuda {
 namespace {
 
+const std::vector<problem::OperandType>& operands_of(const Problem& problem) {
+  if (const auto* forward = std::get_if<problem::AttentionProblem>(&problem))
+    return forward->structure.operands;
+  if (const auto* backward = std::get_if<problem::AttentionBackwardProblem>(&problem))
+    return backward->structure.forward.operands;
+  if (const auto* norm = std::get_if<problem::NormProblem>(&problem)) return norm->operands;
+  if (const auto* norm = std::get_if<problem::NormBackwardProblem>(&problem)) return norm->operands;
+  return std::get<problem::RopeProblem>(problem).operands;
+}
+
 class CudaEngine final : public Engine {
  public:
   std::string_view name() const override { return "cuda"; }
 
   Result<std::shared_ptr<const Plan>> plan(const Problem& problem) const override {
     HEDDLE_ASSIGN(const Device device, find_device());
-    return plan_on(device, problem);
+    HEDDLE_ASSIGN(std::shared_ptr<const QueuedPlan> plan, plan_on(device, problem));
+    return graphed_plan(*driver(), std::move(plan), operands_of(problem));
   }
 
   Status prepare(std::span<const Problem* const> problems) const override {
@@ -56,7 +68,7 @@ class CudaEngine final : public Engine {
 
   /// By Hopper's kernels, or by the general ones what those do not take.
   template <class Attention, class Hopper, class General>
-  static Result<std::shared_ptr<const Plan>> plan_attention(
+  static Result<std::shared_ptr<const QueuedPlan>> plan_attention(
       const Device& device, const Attention& problem, const problem::AttentionStructure& structure,
       Hopper plan_hopper, General plan_general) {
     if (device.compute_capability == 90) {
@@ -70,10 +82,11 @@ class CudaEngine final : public Engine {
     return plan_general(*driver(), device, problem, false);
   }
 
-  static Result<std::shared_ptr<const Plan>> plan_on(const Device& device, const Problem& problem) {
+  static Result<std::shared_ptr<const QueuedPlan>> plan_on(const Device& device,
+                                                           const Problem& problem) {
     if (std::vector<HostValue> values = host_values(problem); !values.empty()) {
       HEDDLE_ASSIGN(auto plan, plan_on(device, with_values_on_device(problem, values)));
-      return plan_host_values(*driver(), std::move(plan), std::move(values));
+      return plan_host_values(std::move(plan), std::move(values));
     }
     if (const std::optional<Stages> stages = stages_of(problem, architecture_of(device))) {
       return plan_stages(*stages, [&device](const Problem& step) { return plan_on(device, step); });

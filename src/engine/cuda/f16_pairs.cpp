@@ -85,7 +85,7 @@ Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& devi
 }
 
 Status F16PairsStep::execute(std::span<void* const> buffers, char* workspace, unsigned* unfit,
-                             CuStream stream, std::span<const Reader> readers) const {
+                             Queue& queue, std::span<const Reader> readers) const {
   sm90::PairsArguments arguments = arguments_;
   arguments.unfit = unfit;
   for (size_t n = 0; n < places_.size(); ++n) {
@@ -100,7 +100,7 @@ Status F16PairsStep::execute(std::span<void* const> buffers, char* workspace, un
     HEDDLE_TRY(encode(*driver_, place.shape, tensor.pairs, readers[n].map));
   }
   void* parameters[] = {&arguments};
-  for (size_t n = 0; n < 2; ++n) HEDDLE_TRY(kernels_[n]->launch(launches_[n], stream, parameters));
+  for (size_t n = 0; n < 2; ++n) HEDDLE_TRY(kernels_[n]->launch(launches_[n], queue, parameters));
   return {};
 }
 

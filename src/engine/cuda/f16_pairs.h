@@ -47,7 +47,7 @@ class F16PairsStep {
 
   /// Queues the kernels; fills in the readers, which are in the order of the operands.
   /// `unfit` is set or cleared (attention::ForwardParameters).
-  Status execute(std::span<void* const> buffers, char* workspace, unsigned* unfit, CuStream stream,
+  Status execute(std::span<void* const> buffers, char* workspace, unsigned* unfit, Queue& queue,
                  std::span<const Reader> readers) const;
 
  private:

@@ -7,18 +7,18 @@
 namespace heddle::engine::cuda {
 namespace {
 
-class F32Plan final : public Plan {
+class F32Plan final : public QueuedPlan {
  public:
-  F32Plan(std::shared_ptr<const Plan> pairs, std::shared_ptr<const Plan> general)
+  F32Plan(std::shared_ptr<const QueuedPlan> pairs, std::shared_ptr<const QueuedPlan> general)
       : pairs_(std::move(pairs)), general_(std::move(general)) {}
 
   int64_t workspace_bytes() const override {
     return std::max(pairs_->workspace_bytes(), general_->workspace_bytes());
   }
 
-  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
-    HEDDLE_TRY(pairs_->execute(buffers, workspace, stream));
-    return general_->execute(buffers, workspace, stream);
+  Status execute(std::span<void* const> buffers, void* workspace, Queue& queue) const override {
+    HEDDLE_TRY(pairs_->execute(buffers, workspace, queue));
+    return general_->execute(buffers, workspace, queue);
   }
 
   std::string description() const override {
@@ -27,13 +27,13 @@ class F32Plan final : public Plan {
   }
 
  private:
-  std::shared_ptr<const Plan> pairs_, general_;
+  std::shared_ptr<const QueuedPlan> pairs_, general_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Plan> plan_f32(std::shared_ptr<const Plan> pairs,
-                                     std::shared_ptr<const Plan> general) {
+std::shared_ptr<const QueuedPlan> plan_f32(std::shared_ptr<const QueuedPlan> pairs,
+                                           std::shared_ptr<const QueuedPlan> general) {
   return std::make_shared<const F32Plan>(std::move(pairs), std::move(general));
 }
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "engine/engine.h"
+#include "engine/cuda/queue.h"
 
 namespace heddle::engine::cuda {
 
@@ -13,7 +13,7 @@ namespace heddle::engine::cuda {
 inline constexpr int64_t kUnfitBytes = 256;
 
 /// `pairs` finds out and runs first.
-std::shared_ptr<const Plan> plan_f32(std::shared_ptr<const Plan> pairs,
-                                     std::shared_ptr<const Plan> general);
+std::shared_ptr<const QueuedPlan> plan_f32(std::shared_ptr<const QueuedPlan> pairs,
+                                           std::shared_ptr<const QueuedPlan> general);
 
 }  // namespace heddle::engine::cuda

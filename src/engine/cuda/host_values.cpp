@@ -90,49 +90,42 @@ bool contains(const std::vector<OperandId>& ids, OperandId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-class HostValuesPlan final : public Plan {
+class HostValuesPlan final : public QueuedPlan {
  public:
-  HostValuesPlan(const Driver& driver, std::shared_ptr<const Plan> plan,
-                 std::vector<HostValue> values)
-      : driver_(driver),
-        plan_(std::move(plan)),
+  HostValuesPlan(std::shared_ptr<const QueuedPlan> plan, std::vector<HostValue> values)
+      : plan_(std::move(plan)),
         values_(std::move(values)),
         plan_at_((static_cast<int64_t>(values_.size()) * kCellBytes + 255) / 256 * 256) {}
 
   int64_t workspace_bytes() const override { return plan_at_ + plan_->workspace_bytes(); }
 
-  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
+  Status execute(std::span<void* const> buffers, void* workspace, Queue& queue) const override {
     char* const scratch = static_cast<char*>(workspace);
     std::array<void*, kMostOperands> all;
     std::copy(buffers.begin(), buffers.end(), all.begin());
     for (size_t n = 0; n < values_.size(); ++n) {
       const auto& [id, dtype] = values_[n];
       char* const cell = scratch + static_cast<int64_t>(n) * kCellBytes;
-      HEDDLE_TRY(
-          write(dtype, buffers[static_cast<size_t>(id)], cell, static_cast<CuStream>(stream)));
+      HEDDLE_TRY(write(dtype, buffers[static_cast<size_t>(id)], cell, queue));
       all[static_cast<size_t>(id)] = cell;
     }
-    return plan_->execute({all.data(), buffers.size()}, scratch + plan_at_, stream);
+    return plan_->execute({all.data(), buffers.size()}, scratch + plan_at_, queue);
   }
 
   std::string description() const override { return plan_->description(); }
 
  private:
   /// By fills, which take the value with the call: a copy would read it when the stream gets there.
-  Status write(DataType dtype, const void* value, char* cell, CuStream stream) const {
+  static Status write(DataType dtype, const void* value, char* cell, Queue& queue) {
     std::array<unsigned, 2> words{};
     std::memcpy(words.data(), value, static_cast<size_t>(size_of(dtype)));
     for (size_t n = 0; n < static_cast<size_t>(size_of(dtype) + 3) / 4; ++n) {
-      HEDDLE_TRY(
-          driver_.check(driver_.fill_words_async(reinterpret_cast<CuDevicePointer>(cell) + 4 * n,
-                                                 words[n], 1, stream),
-                        "cuMemsetD32Async"));
+      HEDDLE_TRY(queue.fill_word(cell + 4 * n, words[n]));
     }
     return {};
   }
 
-  const Driver& driver_;
-  std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const QueuedPlan> plan_;
   std::vector<HostValue> values_;
   int64_t plan_at_;  ///< in the workspace
 };
@@ -165,10 +158,9 @@ Problem with_values_on_device(Problem problem, const std::vector<HostValue>& val
   return problem;
 }
 
-Result<std::shared_ptr<const Plan>> plan_host_values(const Driver& driver,
-                                                     std::shared_ptr<const Plan> plan,
-                                                     std::vector<HostValue> values) {
-  return std::make_shared<const HostValuesPlan>(driver, std::move(plan), std::move(values));
+std::shared_ptr<const QueuedPlan> plan_host_values(std::shared_ptr<const QueuedPlan> plan,
+                                                   std::vector<HostValue> values) {
+  return std::make_shared<const HostValuesPlan>(std::move(plan), std::move(values));
 }
 
 }  // namespace heddle::engine::cuda

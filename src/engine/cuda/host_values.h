@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/cuda/driver.h"
+#include "engine/cuda/queue.h"
 #include "engine/engine.h"
 
 namespace heddle::engine::cuda {
@@ -22,8 +22,7 @@ std::vector<HostValue> host_values(const Problem& problem);
 Problem with_values_on_device(Problem problem, const std::vector<HostValue>& values);
 
 /// `plan` is of that problem.
-Result<std::shared_ptr<const Plan>> plan_host_values(const Driver& driver,
-                                                     std::shared_ptr<const Plan> plan,
-                                                     std::vector<HostValue> values);
+std::shared_ptr<const QueuedPlan> plan_host_values(std::shared_ptr<const QueuedPlan> plan,
+                                                   std::vector<HostValue> values);
 
 }  // namespace heddle::engine::cuda

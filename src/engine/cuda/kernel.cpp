@@ -3,26 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/cuda/relaxed_capture.h"
+
 namespace heddle::engine::cuda {
 namespace {
 
 constexpr unsigned kMostLayers = 65535;
-
-// A kernel may be loaded by a call that is being captured into a CUDA graph, the first of its kind:
-// loading is no work on the stream, but the driver refuses it then unless the thread is relaxed.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const Driver& driver) : driver_(driver) {
-    (void)driver_.exchange_capture_mode(&mode_);
-  }
-  ~RelaxedCapture() { (void)driver_.exchange_capture_mode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  const Driver& driver_;
-  CaptureMode mode_ = CaptureMode::relaxed;
-};
 
 /// A driver need not take the code of a compiler that is newer than itself.
 Status with_versions(const Status& refused, const Driver& driver) {
@@ -73,28 +59,15 @@ Result<std::shared_ptr<const Kernel>> Kernel::load(const Driver& driver, const D
 
 Kernel::~Kernel() { (void)driver_.library_unload(library_); }
 
-Status Kernel::launch(const Launch& launch, CuStream stream, std::span<void*> parameters,
+Status Kernel::launch(const Launch& launch, Queue& queue, std::span<void*> parameters,
                       int* first_layer) const {
   if (launch.is_empty()) return {};
-  LaunchAttribute overlap{.id = LaunchAttributeId::programmatic_stream_serialization};
-  overlap.value.programmatic_stream_serialization_allowed = 1;
-  LaunchConfig config{.grid_x = launch.grid_x,
-                      .grid_y = launch.grid_y,
-                      .grid_z = launch.grid_z,
-                      .block_x = launch.threads,
-                      .block_y = 1,
-                      .block_z = 1,
-                      .shared_bytes = launch.shared_bytes,
-                      .stream = stream,
-                      .attributes = &overlap,
-                      .attribute_count = launch.overlaps_predecessor ? 1U : 0U};
-  for (unsigned first = 0; first < launch.grid_z; first += config.grid_z) {
-    if (first_layer) {
-      *first_layer = static_cast<int>(first);
-      config.grid_z = std::min(launch.grid_z - first, kMostLayers);
-    }
-    HEDDLE_TRY(driver_.check(driver_.launch_kernel(&config, kernel_, parameters.data(), nullptr),
-                             name_.c_str()));
+  if (!first_layer) return queue.launch(*this, launch, parameters);
+  Launch part = launch;
+  for (unsigned first = 0; first < launch.grid_z; first += part.grid_z) {
+    *first_layer = static_cast<int>(first);
+    part.grid_z = std::min(launch.grid_z - first, kMostLayers);
+    HEDDLE_TRY(queue.launch(*this, part, parameters));
   }
   return {};
 }

@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "engine/cuda/compiler.h"
 #include "engine/cuda/driver.h"
+#include "engine/cuda/queue.h"
 
 namespace heddle::engine::cuda {
 
@@ -35,12 +36,14 @@ class Kernel {
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
 
-  /// Queues the kernel on `stream`, unless the launch is empty. `parameters` are the addresses of
-  /// its arguments, in order. Neither allocates nor synchronises, so it can be captured into a CUDA
-  /// graph. With `first_layer`, a place among the arguments, grid_z may be any: more layers than a
-  /// grid has go in several, each told its first.
-  Status launch(const Launch& launch, CuStream stream, std::span<void*> parameters,
+  /// Queues the kernel, unless the launch is empty. `parameters` are the addresses of its
+  /// arguments, in order. With `first_layer`, a place among the arguments, grid_z may be any: more
+  /// layers than a grid has go in several, each told its first.
+  Status launch(const Launch& launch, Queue& queue, std::span<void*> parameters,
                 int* first_layer = nullptr) const;
+
+  CuKernel handle() const { return kernel_; }
+  const std::string& name() const { return name_; }
 
  private:
   Kernel(const Driver& driver, CuLibrary library, CuKernel kernel, std::string name)

@@ -8,7 +8,6 @@
 #include "engine/cuda/f32_plan.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/launch_operands.h"
-#include "engine/engine.h"
 
 namespace heddle::engine::cuda {
 
@@ -21,7 +20,7 @@ struct LaunchStep {
 };
 
 template <class Parameters>
-class LaunchPlan final : public Plan {
+class LaunchPlan final : public QueuedPlan {
  public:
   /// With `after_pairs` it is the second of plan_f32's.
   LaunchPlan(std::vector<LaunchStep<Parameters>> steps, std::vector<AlignedOperand> aligned,
@@ -36,7 +35,7 @@ class LaunchPlan final : public Plan {
     return workspace_bytes_ + (after_pairs_ ? kUnfitBytes : 0);
   }
 
-  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
+  Status execute(std::span<void* const> buffers, void* workspace, Queue& queue) const override {
     HEDDLE_TRY(check_addresses(aligned_, buffers));
     char* const scratch = static_cast<char*>(workspace) + (after_pairs_ ? kUnfitBytes : 0);
     for (const LaunchStep<Parameters>& step : steps_) {
@@ -47,8 +46,7 @@ class LaunchPlan final : public Plan {
       attention::ForwardParameters& forward = forward_of(parameters);
       forward.unfit = after_pairs_ ? static_cast<const unsigned*>(workspace) : nullptr;
       void* arguments[] = {&parameters};
-      HEDDLE_TRY(step.kernel->launch(step.launch, static_cast<CuStream>(stream), arguments,
-                                     &forward.first_batch));
+      HEDDLE_TRY(step.kernel->launch(step.launch, queue, arguments, &forward.first_batch));
     }
     return {};
   }

@@ -16,7 +16,7 @@ constexpr const char* kKernelName = "rms_norm";
 
 streaming::Real real(double value) { return {value, static_cast<float>(value)}; }
 
-class RmsNormPlan final : public Plan {
+class RmsNormPlan final : public QueuedPlan {
  public:
   explicit RmsNormPlan(const NormProblem& problem)
       : problem_(problem), shape_(problem_.operands, problem_.layouts, problem_.normalised_dims) {}
@@ -47,7 +47,7 @@ class RmsNormPlan final : public Plan {
 
   int64_t workspace_bytes() const override { return 0; }
 
-  Status execute(std::span<void* const> buffers, void*, void* stream) const override {
+  Status execute(std::span<void* const> buffers, void*, Queue& queue) const override {
     HEDDLE_TRY(shape_.check_buffers(buffers));
     if (shape_.rows() == 0) return {};
     streaming::RmsNormArguments arguments = arguments_;
@@ -71,7 +71,7 @@ class RmsNormPlan final : public Plan {
       return error(Code::invalid_variant_pack, "cuda: rms_norm epsilon has no buffer");
     }
     void* parameters[] = {&arguments};
-    return kernel_->launch(launch_, static_cast<CuStream>(stream), parameters);
+    return kernel_->launch(launch_, queue, parameters);
   }
 
   std::string description() const override { return description_; }
@@ -140,11 +140,11 @@ KernelUnit rms_norm_unit(const NormProblem& problem, const NormShape& shape,
   return {kKernelName, source};
 }
 
-Result<std::shared_ptr<const Plan>> plan_rms_norm(const Driver& driver, const Device& device,
-                                                  const NormProblem& problem) {
+Result<std::shared_ptr<const QueuedPlan>> plan_rms_norm(const Driver& driver, const Device& device,
+                                                        const NormProblem& problem) {
   auto plan = std::make_shared<RmsNormPlan>(problem);
   HEDDLE_TRY(plan->make(driver, device));
-  return std::shared_ptr<const Plan>(std::move(plan));
+  return std::shared_ptr<const QueuedPlan>(std::move(plan));
 }
 
 }  // namespace heddle::engine::cuda

@@ -6,7 +6,7 @@
 #include "engine/cuda/driver.h"
 #include "engine/cuda/kernel_units.h"
 #include "engine/cuda/norm_shape.h"
-#include "engine/engine.h"
+#include "engine/cuda/queue.h"
 #include "problem/streaming.h"
 
 namespace heddle::engine::cuda {
@@ -23,7 +23,7 @@ Result<RmsNormConfig> configure_rms_norm(const problem::NormProblem& problem, No
 KernelUnit rms_norm_unit(const problem::NormProblem& problem, const NormShape& shape,
                          const RmsNormConfig& config);
 
-Result<std::shared_ptr<const Plan>> plan_rms_norm(const Driver& driver, const Device& device,
-                                                  const problem::NormProblem& problem);
+Result<std::shared_ptr<const QueuedPlan>> plan_rms_norm(const Driver& driver, const Device& device,
+                                                        const problem::NormProblem& problem);
 
 }  // namespace heddle::engine::cuda

@@ -35,7 +35,7 @@ int64_t registers(const NormBackwardProblem& problem, const NormShape& shape, in
          (rows + packed(problem.weight) + sums * shape.vector() * (shape.is_wide() ? 2 : 1));
 }
 
-class RmsNormBackwardPlan final : public Plan {
+class RmsNormBackwardPlan final : public QueuedPlan {
  public:
   explicit RmsNormBackwardPlan(const NormBackwardProblem& problem)
       : problem_(problem), shape_(problem_.operands, problem_.layouts, problem_.normalised_dims) {}
@@ -96,7 +96,7 @@ class RmsNormBackwardPlan final : public Plan {
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }
 
-  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
+  Status execute(std::span<void* const> buffers, void* workspace, Queue& queue) const override {
     HEDDLE_TRY(shape_.check_buffers(buffers));
     streaming::RmsNormBackwardArguments arguments = arguments_;
     const auto bind = [&](streaming::Tensor& tensor, OperandId id) {
@@ -113,7 +113,7 @@ class RmsNormBackwardPlan final : public Plan {
     arguments.means = static_cast<char*>(workspace) + means_offset_;
     void* parameters[] = {&arguments};
     for (const auto& [kernel, launch] : launches_) {
-      HEDDLE_TRY(kernel->launch(launch, static_cast<CuStream>(stream), parameters));
+      HEDDLE_TRY(kernel->launch(launch, queue, parameters));
     }
     return {};
   }
@@ -217,12 +217,11 @@ KernelUnit rms_norm_backward_unit(const NormBackwardProblem& problem, const Norm
   return {"rms_norm_backward", std::move(source)};
 }
 
-Result<std::shared_ptr<const Plan>> plan_rms_norm_backward(const Driver& driver,
-                                                           const Device& device,
-                                                           const NormBackwardProblem& problem) {
+Result<std::shared_ptr<const QueuedPlan>> plan_rms_norm_backward(
+    const Driver& driver, const Device& device, const NormBackwardProblem& problem) {
   auto plan = std::make_shared<RmsNormBackwardPlan>(problem);
   HEDDLE_TRY(plan->make(driver, device));
-  return std::shared_ptr<const Plan>(std::move(plan));
+  return std::shared_ptr<const QueuedPlan>(std::move(plan));
 }
 
 }  // namespace heddle::engine::cuda

@@ -6,7 +6,7 @@
 #include "engine/cuda/driver.h"
 #include "engine/cuda/kernel_units.h"
 #include "engine/cuda/norm_shape.h"
-#include "engine/engine.h"
+#include "engine/cuda/queue.h"
 #include "problem/streaming.h"
 
 namespace heddle::engine::cuda {
@@ -35,7 +35,7 @@ Result<RmsNormBackwardConfig> configure_rms_norm_backward(
 KernelUnit rms_norm_backward_unit(const problem::NormBackwardProblem& problem,
                                   const NormShape& shape, const RmsNormBackwardConfig& config);
 
-Result<std::shared_ptr<const Plan>> plan_rms_norm_backward(
+Result<std::shared_ptr<const QueuedPlan>> plan_rms_norm_backward(
     const Driver& driver, const Device& device, const problem::NormBackwardProblem& problem);
 
 }  // namespace heddle::engine::cuda

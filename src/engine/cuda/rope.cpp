@@ -163,13 +163,13 @@ int run_of(const RopeProblem& problem, int pairs) {
   return is_interleaved(problem) ? 2 * pairs : pairs;
 }
 
-class RopePlan final : public Plan {
+class RopePlan final : public QueuedPlan {
  public:
   explicit RopePlan(const RopeProblem& problem) : problem_(problem) {}
 
   Status make(const Driver& driver, const Device& device);
   int64_t workspace_bytes() const override { return 0; }
-  Status execute(std::span<void* const> buffers, void*, void* stream) const override;
+  Status execute(std::span<void* const> buffers, void*, Queue& queue) const override;
   std::string description() const override { return description_; }
 
  private:
@@ -254,7 +254,7 @@ Status RopePlan::make(const Driver& driver, const Device& device) {
   return {};
 }
 
-Status RopePlan::execute(std::span<void* const> buffers, void*, void* stream) const {
+Status RopePlan::execute(std::span<void* const> buffers, void*, Queue& queue) const {
   if (kernel_ == nullptr) return {};
   if (buffers.size() != problem_.operands.size()) {
     return error(Code::invalid_variant_pack,
@@ -294,7 +294,7 @@ Status RopePlan::execute(std::span<void* const> buffers, void*, void* stream) co
         static_cast<int64_t>(load(operands.type(problem_.rope.positions).dtype, offset, 0));
   }
   void* parameters[] = {&arguments};
-  return kernel_->launch(launch_, static_cast<CuStream>(stream), parameters);
+  return kernel_->launch(launch_, queue, parameters);
 }
 
 }  // namespace
@@ -355,11 +355,11 @@ KernelUnit rope_unit(const RopeProblem& problem, const RopeConfig& config) {
   return {kKernelName, source};
 }
 
-Result<std::shared_ptr<const Plan>> plan_rope(const Driver& driver, const Device& device,
-                                              const RopeProblem& problem) {
+Result<std::shared_ptr<const QueuedPlan>> plan_rope(const Driver& driver, const Device& device,
+                                                    const RopeProblem& problem) {
   auto plan = std::make_shared<RopePlan>(problem);
   HEDDLE_TRY(plan->make(driver, device));
-  return std::shared_ptr<const Plan>(std::move(plan));
+  return std::shared_ptr<const QueuedPlan>(std::move(plan));
 }
 
 }  // namespace heddle::engine::cuda

@@ -5,7 +5,7 @@
 
 #include "engine/cuda/driver.h"
 #include "engine/cuda/kernel_units.h"
-#include "engine/engine.h"
+#include "engine/cuda/queue.h"
 #include "problem/streaming.h"
 
 namespace heddle::engine::cuda {
@@ -22,7 +22,7 @@ Result<RopeConfig> configure_rope(const problem::RopeProblem& problem);
 
 KernelUnit rope_unit(const problem::RopeProblem& problem, const RopeConfig& config);
 
-Result<std::shared_ptr<const Plan>> plan_rope(const Driver& driver, const Device& device,
-                                              const problem::RopeProblem& problem);
+Result<std::shared_ptr<const QueuedPlan>> plan_rope(const Driver& driver, const Device& device,
+                                                    const problem::RopeProblem& problem);
 
 }  // namespace heddle::engine::cuda

@@ -18,7 +18,7 @@ int64_t sequence_map_bytes(int64_t batch) {
 }
 
 Status make_sequence_maps(const Kernel& kernel, sm90::SequenceMapArguments sequences,
-                          CuStream queue) {
+                          Queue& queue) {
   sequences.element_bytes = 2;
   void* parameters[] = {&sequences};
   const unsigned count = 4 * static_cast<unsigned>(sequences.problem.batch);

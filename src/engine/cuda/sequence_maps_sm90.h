@@ -17,7 +17,6 @@ int64_t sequence_map_bytes(int64_t batch);
 
 /// Makes maps of four 16-bit tensors, q, k, v and o of `sequences.problem`. All but element_bytes
 /// is given.
-Status make_sequence_maps(const Kernel& kernel, sm90::SequenceMapArguments sequences,
-                          CuStream queue);
+Status make_sequence_maps(const Kernel& kernel, sm90::SequenceMapArguments sequences, Queue& queue);
 
 }  // namespace heddle::engine::cuda

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/cuda/queue.h"
 #include "engine/engine.h"
 
 namespace heddle::engine::cuda {
@@ -14,14 +15,16 @@ namespace heddle::engine::cuda {
 inline constexpr size_t kMostOperands = 128 + 16;
 
 struct Stages {
-  std::vector<Problem> steps;            ///< in the order they run
+  std::vector<problem::Problem> steps;   ///< in the order they run
   std::vector<int64_t> temporary_bytes;  ///< of each temporary
   size_t operand_count = 0;              ///< with the temporaries
 };
 
-using PlanProblem = std::function<Result<std::shared_ptr<const Plan>>(const Problem&)>;
+using PlanProblem =
+    std::function<Result<std::shared_ptr<const QueuedPlan>>(const problem::Problem&)>;
 
 /// One plan of all steps, each planned by `plan`.
-Result<std::shared_ptr<const Plan>> plan_stages(const Stages& stages, const PlanProblem& plan);
+Result<std::shared_ptr<const QueuedPlan>> plan_stages(const Stages& stages,
+                                                      const PlanProblem& plan);
 
 }  // namespace heddle::engine::cuda

@@ -2,10 +2,14 @@
 // tests of plans load it as libcuda.so.1.
 //   FAKE_CUDA_VERSION     what cuDriverGetVersion says, else 13000
 //   FAKE_CUDA_CAPABILITY  of the one device, else 90
+//   FAKE_CUDA_CONTEXT     the number of the one context, else 1
+//   FAKE_CUDA_NO_CONTEXT  set: no thread has one
+//   FAKE_CUDA_CAPTURES    set: every stream is being captured
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <list>
+#include <vector>
 
 #include "engine/cuda/cuda_types.h"
 #include "engine_cuda/fake/calls.h"
@@ -23,6 +27,25 @@ struct Kernel {
 };
 /// A library has as many kernels as were asked for.
 using Library = std::list<Kernel>;
+/// A row of nodes, each after the one before it.
+struct Graph {
+  std::list<KernelNode> nodes;
+  size_t edges = 0;
+};
+
+bool may_run(const unsigned (&grid)[3], const unsigned (&block)[3], unsigned shared_bytes,
+             CuKernel kernel) {
+  const unsigned threads = block[0] * block[1] * block[2];
+  return grid[0] >= 1 && grid[0] <= INT32_MAX && grid[1] >= 1 && grid[1] <= 65535 && grid[2] >= 1 &&
+         grid[2] <= 65535 && threads >= 1 && threads <= 1024 &&
+         shared_bytes <= reinterpret_cast<Kernel*>(kernel)->shared_allowed;
+}
+
+bool may_run(const KernelNode& node) {
+  return !node.function && node.context && node.parameters && node.parameters[0] &&
+         may_run({node.grid_x, node.grid_y, node.grid_z},
+                 {node.block_x, node.block_y, node.block_z}, node.shared_bytes, node.kernel);
+}
 
 int from_environment(const char* name, int otherwise) {
   const char* text = std::getenv(name);
@@ -75,7 +98,13 @@ CuResult cuDeviceGetAttribute(int* value, DeviceAttribute attribute, CuDevice) {
   return kInvalidValue;
 }
 CuResult cuCtxGetCurrent(CuContext* context) {
-  *context = nullptr;
+  static int some;
+  const bool none = std::getenv("FAKE_CUDA_NO_CONTEXT") != nullptr;
+  *context = none ? nullptr : reinterpret_cast<CuContext>(&some);
+  return kCudaSuccess;
+}
+CuResult cuCtxGetId(CuContext, unsigned long long* id) {
+  *id = static_cast<unsigned long long>(from_environment("FAKE_CUDA_CONTEXT", 1));
   return kCudaSuccess;
 }
 CuResult cuCtxGetDevice(CuDevice* device) {
@@ -104,11 +133,8 @@ CuResult cuKernelSetAttribute(KernelAttribute attribute, int value, CuKernel ker
   return kCudaSuccess;
 }
 CuResult cuLaunchKernelEx(const LaunchConfig* launch, CuKernel kernel, void**, void**) {
-  const bool grid = launch->grid_x >= 1 && launch->grid_x <= INT32_MAX && launch->grid_y >= 1 &&
-                    launch->grid_y <= 65535 && launch->grid_z >= 1 && launch->grid_z <= 65535;
-  const unsigned threads = launch->block_x * launch->block_y * launch->block_z;
-  if (!grid || threads < 1 || threads > 1024 ||
-      launch->shared_bytes > reinterpret_cast<Kernel*>(kernel)->shared_allowed)
+  if (!may_run({launch->grid_x, launch->grid_y, launch->grid_z},
+               {launch->block_x, launch->block_y, launch->block_z}, launch->shared_bytes, kernel))
     return kInvalidValue;
   ++calls.launches;
   return kCudaSuccess;
@@ -118,6 +144,61 @@ CuResult cuMemsetD32Async(CuDevicePointer at, unsigned value, size_t words, CuSt
   if (at % 4 != 0 || (at == 0 && words > 0)) return kInvalidValue;
   calls.filled = value;
   ++calls.memsets;
+  return kCudaSuccess;
+}
+CuResult cuStreamIsCapturing(CuStream, int* status) {
+  *status = std::getenv("FAKE_CUDA_CAPTURES") != nullptr;
+  return kCudaSuccess;
+}
+CuResult cuGraphCreate(CuGraph* graph, unsigned flags) {
+  if (flags != 0) return kInvalidValue;
+  *graph = reinterpret_cast<CuGraph>(new Graph);
+  return kCudaSuccess;
+}
+CuResult cuGraphDestroy(CuGraph graph) {
+  delete reinterpret_cast<Graph*>(graph);
+  return kCudaSuccess;
+}
+CuResult cuGraphAddKernelNode_v2(CuGraphNode* node, CuGraph graph, const CuGraphNode*, size_t count,
+                                 const KernelNode* made) {
+  if (count != 0 || !may_run(*made)) return kInvalidValue;
+  *node =
+      reinterpret_cast<CuGraphNode>(&reinterpret_cast<Graph*>(graph)->nodes.emplace_back(*made));
+  return kCudaSuccess;
+}
+CuResult cuGraphAddDependencies_v2(CuGraph graph, const CuGraphNode* from, const CuGraphNode* to,
+                                   const GraphEdge* edge, size_t count) {
+  auto& [nodes, edges] = *reinterpret_cast<Graph*>(graph);
+  const bool known = edge->from_port == edge->type && edge->type <= 1 && edge->to_port == 0;
+  if (count != 1 || !known || nodes.size() < 2 ||
+      *to != reinterpret_cast<CuGraphNode>(&nodes.back()) ||
+      *from != reinterpret_cast<CuGraphNode>(&*std::prev(nodes.end(), 2)))
+    return kInvalidValue;
+  ++edges;
+  return kCudaSuccess;
+}
+CuResult cuGraphInstantiateWithFlags(CuGraphExec* executable, CuGraph graph, unsigned long long) {
+  const auto& from = *reinterpret_cast<Graph*>(graph);
+  if (from.edges + 1 != from.nodes.size()) return kInvalidValue;
+  // Its nodes go by the names of the graph's.
+  *executable = reinterpret_cast<CuGraphExec>(graph);
+  ++calls.graphs;
+  return kCudaSuccess;
+}
+CuResult cuGraphExecDestroy(CuGraphExec) {
+  --calls.graphs;
+  return kCudaSuccess;
+}
+CuResult cuGraphExecKernelNodeSetParams_v2(CuGraphExec, CuGraphNode node, const KernelNode* set) {
+  ++calls.node_updates;
+  const auto& made = *reinterpret_cast<KernelNode*>(node);
+  return set->kernel == made.kernel && set->context == made.context && may_run(*set)
+             ? kCudaSuccess
+             : kInvalidValue;
+}
+CuResult cuGraphLaunch(CuGraphExec executable, CuStream) {
+  ++calls.graph_launches;
+  calls.launches += static_cast<int>(reinterpret_cast<Graph*>(executable)->nodes.size());
   return kCudaSuccess;
 }
 CuResult cuTensorMapEncodeTiled(TensorMap*, TensorMapType, unsigned rank, void* address,

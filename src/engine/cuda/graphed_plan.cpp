@@ -1,0 +1,83 @@
+#include "engine/cuda/graphed_plan.h"
+
+#include <mutex>
+
+#include "engine/cuda/launch_graph.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+/// The graph's launches wait for each other, whatever their streams: it serves one stream, and
+/// moves to another one after so many executions there without any on its own.
+constexpr int kExecutionsToMove = 16;
+
+class GraphedPlan final : public Plan {
+ public:
+  GraphedPlan(const Driver& driver, std::shared_ptr<const QueuedPlan> plan,
+              std::vector<problem::OperandType> operands)
+      : driver_(driver), plan_(std::move(plan)), operands_(std::move(operands)) {
+    record();
+  }
+
+  int64_t workspace_bytes() const override { return plan_->workspace_bytes(); }
+
+  Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
+    const auto on = static_cast<CuStream>(stream);
+    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock() && serves(on))
+      return graph_->execute(*plan_, buffers, workspace, on);
+    StreamQueue queue(driver_, on);
+    return plan_->execute(buffers, workspace, queue);
+  }
+
+  std::string description() const override { return plan_->description(); }
+
+ private:
+  /// Without a graph, for whatever reason, the plan is launches.
+  void record() const {
+    if (recorded_ || !LaunchGraph::possible(driver_)) return;
+    recorded_ = true;
+    auto graph = LaunchGraph::record(driver_, *plan_, operands_);
+    if (graph.is_ok()) graph_ = std::move(*graph);
+  }
+
+  bool serves(CuStream stream) const {
+    if (graph_ && graph_->outlived_context()) {
+      graph_.reset();
+      recorded_ = false;
+    }
+    record();
+    if (!graph_ || is_captured(stream) || !graph_->in_current_context()) return false;
+    if (stream == stream_) {
+      elsewhere_ = 0;
+    } else if (++elsewhere_ >= kExecutionsToMove) {
+      stream_ = stream;
+      elsewhere_ = 0;
+    }
+    return stream == stream_;
+  }
+
+  bool is_captured(CuStream stream) const {
+    int status = 0;
+    return driver_.stream_is_capturing(stream, &status) != kCudaSuccess || status != 0;
+  }
+
+  const Driver& driver_;
+  const std::shared_ptr<const QueuedPlan> plan_;
+  const std::vector<problem::OperandType> operands_;
+
+  mutable std::mutex mutex_;       ///< of all that follows
+  mutable bool recorded_ = false;  ///< only a plan made in a thread without a context is not
+  mutable std::unique_ptr<LaunchGraph> graph_;
+  mutable CuStream stream_ = nullptr;
+  mutable int elsewhere_ = kExecutionsToMove;
+};
+
+}  // namespace
+
+std::shared_ptr<const Plan> graphed_plan(const Driver& driver,
+                                         std::shared_ptr<const QueuedPlan> plan,
+                                         std::vector<problem::OperandType> operands) {
+  return std::make_shared<const GraphedPlan>(driver, std::move(plan), std::move(operands));
+}
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,18 @@
+// A plan of launches as the plan that an engine answers with.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/cuda/queue.h"
+#include "engine/engine.h"
+
+namespace heddle::engine::cuda {
+
+/// Executes `plan`, a problem's with these operands, as one CUDA graph where that is possible:
+/// several launches, on a stream that is not being captured, which no other thread or stream is at.
+std::shared_ptr<const Plan> graphed_plan(const Driver& driver,
+                                         std::shared_ptr<const QueuedPlan> plan,
+                                         std::vector<problem::OperandType> operands);
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,32 @@
+#include "engine/cuda/queue.h"
+
+#include "engine/cuda/kernel.h"
+
+namespace heddle::engine::cuda {
+
+Status StreamQueue::launch(const Kernel& kernel, const Launch& launch,
+                           std::span<void*> parameters) {
+  LaunchAttribute overlap{};
+  overlap.id = LaunchAttributeId::programmatic_stream_serialization;
+  overlap.value.programmatic_stream_serialization_allowed = 1;
+  const LaunchConfig config{.grid_x = launch.grid_x,
+                            .grid_y = launch.grid_y,
+                            .grid_z = launch.grid_z,
+                            .block_x = launch.threads,
+                            .block_y = 1,
+                            .block_z = 1,
+                            .shared_bytes = launch.shared_bytes,
+                            .stream = stream_,
+                            .attributes = &overlap,
+                            .attribute_count = launch.overlaps_predecessor ? 1U : 0U};
+  return driver_.check(driver_.launch_kernel(&config, kernel.handle(), parameters.data(), nullptr),
+                       kernel.name().c_str());
+}
+
+Status StreamQueue::fill_word(void* at, unsigned value) {
+  return driver_.check(
+      driver_.fill_words_async(reinterpret_cast<CuDevicePointer>(at), value, 1, stream_),
+      "cuMemsetD32Async");
+}
+
+}  // namespace heddle::engine::cuda
