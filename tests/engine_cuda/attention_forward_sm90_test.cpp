@@ -226,6 +226,29 @@ void make_f32(AttentionProblem& problem) {
   for (problem::OperandType& type : problem.structure.operands) type.dtype = DataType::f32;
 }
 
+// By -1e30 in each of its cells, or once for all of them.
+TEST(ForwardSm90Source, ABiasMayHideWholeRowsHoweverItIsBroadcast) {
+  const auto source_of = [](const AttentionProblem& problem) {
+    std::vector<problem::OperandId> loads;
+    return source_of_forward_sm90(problem, *configure_forward_sm90(problem), loads);
+  };
+  AttentionProblem problem = forward_of({.features = {Feature::bias}});
+  problem::OperandId bias = problem::kAbsent;
+  for (const problem::ScoreNode& node : problem.structure.score.nodes) {
+    if (node.op == problem::ScoreOp::load) bias = node.operand;
+  }
+  ASSERT_NE(bias, problem::kAbsent);
+  Dims& dims = problem.sizes.layouts[static_cast<size_t>(bias)].dims;
+  EXPECT_NE(source_of(problem).find("kHuge = true"), std::string::npos);
+  dims[3] = 1;
+  EXPECT_NE(source_of(problem).find("kHuge = true"), std::string::npos) << "a number a row";
+  dims[2] = 1;
+  EXPECT_NE(source_of(problem).find("kHuge = true"), std::string::npos) << "a number a head";
+  problem.structure.score.nodes[static_cast<size_t>(problem.structure.score.root)].op =
+      problem::ScoreOp::multiply;
+  EXPECT_NE(source_of(problem).find("kHuge = false"), std::string::npos) << "it only scales";
+}
+
 TEST(ForwardSm90Config, TakesF32AsPairsUpTo128Columns) {
   for (int dim = 8; dim <= 136; dim += 8) {
     AttentionProblem problem = dense(1, 4, 4, 777, dim);

@@ -143,18 +143,32 @@ bool has_reciprocal(const ScoreNode& node) {
          std::isnormal(static_cast<float>(1.0 / node.value));
 }
 
+/// Whether the value only ever multiplies or divides, as a slope of ALiBi or a soft cap does.
+bool only_scales(const problem::ScoreExpression& expression, int32_t value) {
+  return value != expression.root &&
+         std::all_of(expression.nodes.begin(), expression.nodes.end(), [&](const ScoreNode& node) {
+           const bool uses = node.a == value || node.b == value || node.c == value;
+           return !uses || node.op == ScoreOp::multiply || node.op == ScoreOp::divide;
+         });
+}
+
 /// Whether a whole row may be as low as a number that stands for -inf: one that the expression
-/// has, or that an operand brings key by key.
+/// has, or that an operand brings. One number of a head's that only scales hides nothing.
 bool may_be_huge(const problem::ScoreExpression& expression, const AttentionStructure& structure,
                  const std::vector<problem::OperandLayout>* layouts) {
-  return std::any_of(expression.nodes.begin(), expression.nodes.end(), [&](const ScoreNode& node) {
-    if (node.op == ScoreOp::constant)
-      return std::isfinite(node.value) && weights_are_lost(-std::abs(node.value));
-    if (node.op != ScoreOp::load) return false;
+  for (size_t n = 0; n < expression.nodes.size(); ++n) {
+    const ScoreNode& node = expression.nodes[n];
+    if (node.op == ScoreOp::constant && std::isfinite(node.value) &&
+        weights_are_lost(-std::abs(node.value)))
+      return true;
+    if (node.op != ScoreOp::load) continue;
     const auto operand = static_cast<size_t>(node.operand);
-    return structure.operands[operand].dtype != DataType::boolean &&
-           (!layouts || (*layouts)[operand].dims[3] != 1);
-  });
+    if (structure.operands[operand].dtype == DataType::boolean) continue;
+    const bool is_one_number =
+        layouts && (*layouts)[operand].dims[2] == 1 && (*layouts)[operand].dims[3] == 1;
+    if (!is_one_number || !only_scales(expression, static_cast<int32_t>(n))) return true;
+  }
+  return false;
 }
 
 }  // namespace
