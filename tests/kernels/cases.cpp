@@ -18,11 +18,11 @@ namespace {
 constexpr int64_t kBatch = 2, kHeads = 8;
 
 constexpr const char* kFeatureNames[] = {
-    "causal",       "window",          "soft_cap",  "bias",     "wide_bias",
-    "boolean_mask", "alibi",           "philox",    "threefry", "dropout_mask",
-    "block_mask",   "paged",           "unaligned", "log2",     "negative_scale",
-    "sink",         "statistics",      "lengths",   "ragged",   "deterministic",
-    "rope_halves",  "rope_interleaved"};
+    "causal",         "window",       "soft_cap",        "bias",      "wide_bias",
+    "row_bias",       "boolean_mask", "alibi",           "philox",    "threefry",
+    "dropout_mask",   "block_mask",   "paged",           "unaligned", "log2",
+    "negative_scale", "sink",         "statistics",      "lengths",   "ragged",
+    "deterministic",  "rope_halves",  "rope_interleaved"};
 
 /// Adds operands to a problem, and features that are made of some.
 class Builder {
@@ -83,9 +83,11 @@ void Builder::add(Feature feature) {
                           4};
       break;
     case Feature::bias:
-    case Feature::wide_bias: {
-      const DataType dtype = feature == Feature::bias ? case_.dtype : DataType::f32;
-      const OperandId bias = operand(dtype, {1, kHeads, case_.length, case_.length});
+    case Feature::wide_bias:
+    case Feature::row_bias: {
+      const DataType dtype = feature == Feature::wide_bias ? DataType::f32 : case_.dtype;
+      const int64_t columns = feature == Feature::row_bias ? 1 : case_.length;
+      const OperandId bias = operand(dtype, {1, kHeads, case_.length, columns});
       structure_.score = {
           {{ScoreOp::dot}, {.op = ScoreOp::load, .operand = bias}, {ScoreOp::add, 0, 1}}, 2};
       break;

@@ -15,6 +15,7 @@ enum class Feature {
   soft_cap,
   bias,          ///< and, in the backward, its gradient
   wide_bias,     ///< the same in f32
+  row_bias,      ///< one number a row, without a gradient
   boolean_mask,  ///< of every cell, which selects the score or -inf
   alibi,
   philox,

@@ -58,6 +58,8 @@ std::vector<Case> cases() {
     if (qk <= 192) add(qk, v, {F::boolean_mask});
     if (qk <= 128) add(qk, v, {F::window, F::ragged, F::boolean_mask, F::philox, F::sink});
     if (qk <= 128) add(qk, v, {F::causal, F::wide_bias});
+    add(qk, v, {F::causal, F::row_bias});
+    if (qk <= 128) add(qk, v, {F::window, F::ragged, F::row_bias, F::philox, F::sink, F::log2});
     if (qk <= 128) add(qk, v, {F::window, F::ragged, F::wide_bias, F::philox, F::sink, F::log2});
     if (qk <= 128) add(qk, v, {F::window, F::ragged, F::bias, F::threefry, F::sink, F::log2});
     add(qk, v, {F::causal}, 512, DataType::f16);
