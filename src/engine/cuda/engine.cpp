@@ -10,6 +10,7 @@
 #include "engine/cuda/host_values.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/kernel_units.h"
+#include "engine/cuda/problem_operands.h"
 #include "engine/cuda/problem_stages.h"
 #include "engine/cuda/rms_norm.h"
 #include "engine/cuda/rms_norm_backward.h"
@@ -18,16 +19,6 @@
 
 namespace heddle::engine::cuda {
 namespace {
-
-const std::vector<problem::OperandType>& operands_of(const Problem& problem) {
-  if (const auto* forward = std::get_if<problem::AttentionProblem>(&problem))
-    return forward->structure.operands;
-  if (const auto* backward = std::get_if<problem::AttentionBackwardProblem>(&problem))
-    return backward->structure.forward.operands;
-  if (const auto* norm = std::get_if<problem::NormProblem>(&problem)) return norm->operands;
-  if (const auto* norm = std::get_if<problem::NormBackwardProblem>(&problem)) return norm->operands;
-  return std::get<problem::RopeProblem>(problem).operands;
-}
 
 class CudaEngine final : public Engine {
  public:

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "engine/cuda/problem_operands.h"
 #include "engine/cuda/stages.h"
 
 namespace heddle::engine::cuda {
@@ -18,17 +19,6 @@ using problem::Rope;
 
 // A cell of the workspace for each value.
 constexpr int64_t kCellBytes = 16;
-
-template <class Any>
-auto& operands_of(Any& problem) {
-  if constexpr (requires { problem.structure.forward; }) {
-    return problem.structure.forward.operands;
-  } else if constexpr (requires { problem.structure; }) {
-    return problem.structure.operands;
-  } else {
-    return problem.operands;
-  }
-}
 
 /// A rope takes an offset into its table by value, but no positions row by row.
 OperandId offset_of(const Rope& rope) {
