@@ -32,7 +32,10 @@ def main():
         heddle.Plan(text, "cuda")
         return time.perf_counter() - begin
 
-    seconds(graphs.attention(Attention("", "", length=64, dim=8, batch=1, heads=1), backward=False))  # loads NVRTC and the GPU
+    try:  # loads NVRTC, and the driver with the GPU
+        seconds(graphs.attention(Attention("", "", length=64, dim=8, batch=1, heads=1), backward=False))
+    except (heddle.Error, OSError) as failure:
+        sys.exit(f"first_call.py needs a GPU, libheddle.so and NVRTC: {failure}")
     print(f"| causal, {os.cpu_count()} CPU cores | first plan, s | again, ms |\n|---|--:|--:|")
     for cell in CELLS:
         text = graphs.attention(cell, cell.backward)

@@ -25,6 +25,20 @@ import tables  # noqa: E402
 from cells import all_cells, rate  # noqa: E402
 
 
+def check_machine():
+    """Ends the program with a sentence where nothing can be measured."""
+    try:
+        import torch
+
+        import heddle
+
+        heddle.version()
+    except (ImportError, OSError) as missing:
+        sys.exit(f"measure.py needs a torch for CUDA and libheddle.so: {missing}")
+    if not torch.cuda.is_available():
+        sys.exit(f"measure.py needs an NVIDIA GPU, and torch {torch.__version__} finds none; --list and --tables need none.")
+
+
 def plan_all(texts):
     """text -> Plan or the Error, as many at once as there are cores: most of it is compiling kernels."""
     import torch
@@ -93,25 +107,35 @@ def main():
     parser.add_argument("--rounds", type=int, default=10, help="timings of each program, of which the median counts")
     parser.add_argument("--no-peers", action="store_true", help="Heddle alone")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no cell after so long")
-    parser.add_argument("--output", type=Path, default=ROOT / "out" / "bench")
+    parser.add_argument("--output", type=Path, default=ROOT / "out" / "bench", help="the folder to write to")
     parser.add_argument("--tables", type=Path, help="a gpu.json of an earlier run: make its tables and plots, measure nothing")
     options = parser.parse_args()
-    wanted = [cell for cell in all_cells() if re.search(options.only, cell.name)]
+    try:
+        wanted = [cell for cell in all_cells() if re.search(options.only, cell.name)]
+    except re.error as failure:
+        parser.error(f"--only: '{options.only}' is no regular expression: {failure}")
+    if not wanted:
+        parser.error(f"--only: no cell's name matches '{options.only}'; --list names them")
     if options.list:
         print("\n".join(cell.name for cell in wanted))
         return
-    options.output.mkdir(parents=True, exist_ok=True)
     if options.tables:
-        result = json.loads(options.tables.read_text(encoding="utf-8"))
+        try:
+            result = json.loads(options.tables.read_text(encoding="utf-8"))
+            print(tables.text(result))
+        except (OSError, ValueError, KeyError, TypeError) as failure:
+            parser.error(f"--tables: {options.tables} is no result of measure.py: {failure}")
+        options.output.mkdir(parents=True, exist_ok=True)
         tables.write(result, options.output)
-        print(tables.text(result))
         return
+    check_machine()
 
     import torch
 
     import programs
     from timing import gpu
 
+    options.output.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     result = {"gpu": gpu(), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "cells": [], "left_out": []}
     plans = plan_all({text: None for cell in wanted for text in programs.graph_texts(cell).values()})

@@ -1,5 +1,6 @@
 """bench/gpu on a machine without a GPU: its graphs are ones the library takes, its verdicts are right."""
 
+import os
 import subprocess
 import sys
 
@@ -67,3 +68,15 @@ def test_lists_its_cells_without_a_gpu(root):
     command = [sys.executable, root / "bench" / "gpu" / "measure.py", "--list", "--only", "^gqa"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert listed == ["gqa forward 2048", "gqa backward 2048", "gqa forward 8192", "gqa backward 8192"]
+
+
+@pytest.mark.parametrize("arguments, sentence", [(["--only", "("], "'(' is no regular expression"),
+                                                 (["--only", "warp"], "no cell's name matches 'warp'; --list names them"),
+                                                 (["--tables", "README.md"], "README.md is no result of measure.py"),
+                                                 ([], "needs an NVIDIA GPU, and torch 2.0 finds none")])
+def test_says_what_is_missing(root, tmp_path, arguments, sentence):
+    (tmp_path / "torch.py").write_text('__version__ = "2.0"\n\n\nclass cuda:\n    is_available = staticmethod(bool)\n')
+    run = subprocess.run([sys.executable, "bench/gpu/measure.py", *arguments], cwd=root, capture_output=True, text=True,
+                         env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert run.returncode != 0 and "Traceback" not in run.stderr
+    assert sentence in run.stderr
