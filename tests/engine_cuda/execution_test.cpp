@@ -17,6 +17,7 @@
 #include "engine/cuda/compiler.h"
 #include "engine/cuda/engine.h"
 #include "engine/cuda/kernel_cache.h"
+#include "engine/cuda/shared_object.h"
 #include "engine_cuda/fake/calls.h"
 #include "kernels/cases.h"
 
@@ -600,8 +601,25 @@ TEST_F(Execution, ACompilerThatIsNoneOrTooOldIsNamed) {
   EXPECT_EXIT(with("libcuda.so.1", "13000"), ExitedWithCode(1),
               "libcuda.so.1 has no nvrtcVersion: it is too old, or another library");
   EXPECT_EXIT(with(FAKE_NVRTC, "12020"), ExitedWithCode(1),
-              "libfake_nvrtc.so is NVRTC 12.2; Heddle needs 12.3 or newer");
+              "libfake_nvrtc.so is NVRTC 12.2; Heddle needs 12.3 or newer: HEDDLE_NVRTC chooses");
   EXPECT_EXIT(with(FAKE_NVRTC, "12030"), ExitedWithCode(0), "");
+}
+
+TEST_F(Execution, ACompilerThatDoesNotKnowTheGpuIsNamed) {
+  const Status status = compiled_kernel(source(), "k", "sm_130").status();
+  EXPECT_EQ(status.message(),
+            std::string(FAKE_NVRTC) +
+                " is NVRTC 13.0, which compiles for sm_80, sm_90, sm_120, not for "
+                "sm_130: HEDDLE_NVRTC chooses another");
+}
+
+TEST_F(Execution, ALibraryThatIsThereAndDoesNotLoadIsNamed) {
+  const std::string broken = root_ / "libcuda.so.1";
+  std::ofstream(broken) << "no library";
+  const std::vector<std::string> names{"/no/such/1", broken, "/no/such/2"};
+  EXPECT_EQ(SharedObject::open("the driver", names).status().message(),
+            "the driver could not be loaded (tried /no/such/1, " + broken +
+                ", /no/such/2): " + broken + ": file too short");
 }
 
 TEST_F(Execution, ACompilerFindsWhatItOpensByNameWhereItLies) {

@@ -1,7 +1,9 @@
 #include "engine/cuda/compiler.h"
 
 #include <dlfcn.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <regex>
@@ -18,6 +20,7 @@ using NvrtcResult = int;
 
 struct Nvrtc {
   CompilerVersion version;
+  std::vector<int> architectures;  ///< compute capabilities it compiles for, ascending
   const char* (*get_error_string)(NvrtcResult);
   NvrtcResult (*create_program)(NvrtcProgram*, const char* source, const char* name,
                                 int header_count, const char* const* headers,
@@ -32,6 +35,19 @@ struct Nvrtc {
   Status check(NvrtcResult result, const char* call) const {
     if (result == 0) return {};
     return error(Code::nvrtc_compilation_failed, "{} failed: {}", call, get_error_string(result));
+  }
+
+  /// A GPU may be newer than its compiler, or older than a compiler goes back.
+  Status check_architecture(const std::string& name) const {
+    const auto is_named = [&name](int one) {
+      return name == fmt::format("sm_{}", one) || name == fmt::format("sm_{}a", one);
+    };
+    if (std::any_of(architectures.begin(), architectures.end(), is_named)) return {};
+    return error(
+        Code::nvrtc_compilation_failed,
+        "{} is NVRTC {}.{}, which compiles for {}, not for {}: HEDDLE_NVRTC chooses another",
+        version.library, version.major, version.minor,
+        fmt::format("sm_{}", fmt::join(architectures, ", sm_")), name);
   }
 };
 
@@ -64,7 +80,11 @@ Result<Nvrtc> load_nvrtc() {
                 SharedObject::open("NVRTC, the CUDA run-time compiler,", names));
   Nvrtc nvrtc{};
   NvrtcResult (*get_version)(int*, int*) = nullptr;
+  NvrtcResult (*count_architectures)(int*) = nullptr;
+  NvrtcResult (*get_architectures)(int*) = nullptr;
   HEDDLE_TRY(bind(library, "nvrtcVersion", get_version));
+  HEDDLE_TRY(bind(library, "nvrtcGetNumSupportedArchs", count_architectures));
+  HEDDLE_TRY(bind(library, "nvrtcGetSupportedArchs", get_architectures));
   HEDDLE_TRY(bind(library, "nvrtcGetErrorString", nvrtc.get_error_string));
   HEDDLE_TRY(bind(library, "nvrtcCreateProgram", nvrtc.create_program));
   HEDDLE_TRY(bind(library, "nvrtcCompileProgram", nvrtc.compile_program));
@@ -76,10 +96,15 @@ Result<Nvrtc> load_nvrtc() {
   HEDDLE_TRY(nvrtc.check(get_version(&nvrtc.version.major, &nvrtc.version.minor), "nvrtcVersion"));
   nvrtc.version.library = library.name();
   if (std::pair(nvrtc.version.major, nvrtc.version.minor) < kOldest) {
-    return error(Code::nvrtc_compilation_failed, "{} is NVRTC {}.{}; Heddle needs {}.{} or newer",
+    return error(Code::nvrtc_compilation_failed,
+                 "{} is NVRTC {}.{}; Heddle needs {}.{} or newer: HEDDLE_NVRTC chooses another",
                  library.name(), nvrtc.version.major, nvrtc.version.minor, kOldest.first,
                  kOldest.second);
   }
+  int count = 0;
+  HEDDLE_TRY(nvrtc.check(count_architectures(&count), "nvrtcGetNumSupportedArchs"));
+  nvrtc.architectures.resize(static_cast<size_t>(count));
+  HEDDLE_TRY(nvrtc.check(get_architectures(nvrtc.architectures.data()), "nvrtcGetSupportedArchs"));
   // NVRTC opens it by name at its first compilation, and does not look where itself lies.
   library.open_neighbour(
       fmt::format("libnvrtc-builtins.so.{}.{}", nvrtc.version.major, nvrtc.version.minor));
@@ -126,6 +151,7 @@ Result<Cubin> compile(const std::string& source, const std::string& name,
                       const std::string& architecture) {
   if (!nvrtc().is_ok()) return nvrtc().status();
   const Nvrtc& api = *nvrtc();
+  HEDDLE_TRY(api.check_architecture(architecture));
   std::vector<const char*> headers, header_names;
   for (const KernelSource& file : kernel_sources()) {
     headers.push_back(file.text);

@@ -29,7 +29,8 @@ struct CompilerVersion {
 };
 
 /// The version of NVRTC, or why there is none. It is looked for under HEDDLE_NVRTC (a path), then
-/// as libnvrtc.so.13, .12 and libnvrtc.so, then in the CUDA toolkit's usual folder.
+/// as libnvrtc.so.13, .12 and libnvrtc.so, then in the CUDA toolkit's usual folder, then among
+/// NVIDIA's wheels.
 Result<CompilerVersion> compiler_version();
 
 /// The flags every kernel is compiled with, for `architecture` ("sm_90a", "sm_80").

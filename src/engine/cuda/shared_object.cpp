@@ -4,19 +4,27 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <cerrno>
 #include <climits>
+#include <cstring>
 
 namespace heddle::engine::cuda {
 
 Result<SharedObject> SharedObject::open(std::string_view what, std::span<const std::string> names) {
-  std::string complaint = "nothing to try";
+  std::string missing, broken;
   for (const std::string& name : names) {
     if (void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL))
       return SharedObject(handle, name);
-    if (const char* said = dlerror()) complaint = said;
+    const char* said = dlerror();
+    const std::string complaint = said ? said : "unknown error";
+    // Not its own name: something it needs is missing.
+    const bool is_missing =
+        complaint.starts_with(name) && complaint.ends_with(std::strerror(ENOENT));
+    (is_missing ? missing : broken) = complaint;
   }
+  // One that is there and does not load says more than those that are not there.
   return error(Code::cuda_api_failed, "{} could not be loaded (tried {}): {}", what,
-               fmt::join(names, ", "), complaint);
+               fmt::join(names, ", "), broken.empty() ? missing : broken);
 }
 
 void* SharedObject::find(const char* symbol) const { return dlsym(handle_, symbol); }

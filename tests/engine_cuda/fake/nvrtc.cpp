@@ -8,13 +8,16 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 namespace {
 
 constexpr int kSuccess = 0, kCompilationFailed = 6;
+constexpr int kArchitectures[] = {80, 90, 120};
 constexpr char kLog[] = "kernel.cu(1): error: not today";
 constexpr char kCubin[] = "no machine code";
 
@@ -38,6 +41,14 @@ int nvrtcVersion(int* major, int* minor) {
   const int version = text ? std::atoi(text) : 13000;
   *major = version / 1000;
   *minor = version % 1000 / 10;
+  return kSuccess;
+}
+int nvrtcGetNumSupportedArchs(int* count) {
+  *count = static_cast<int>(std::size(kArchitectures));
+  return kSuccess;
+}
+int nvrtcGetSupportedArchs(int* architectures) {
+  std::copy(std::begin(kArchitectures), std::end(kArchitectures), architectures);
   return kSuccess;
 }
 const char* nvrtcGetErrorString(int) { return "NVRTC_ERROR_COMPILATION"; }
