@@ -23,31 +23,36 @@ using problem::OperandId;
 
 constexpr int kOldestArchitecture = 80, kHopper = 90;
 
+void add_new(const std::vector<KernelUnit>& units, std::vector<KernelUnit>& all) {
+  for (const KernelUnit& unit : units) {
+    if (std::find(all.begin(), all.end(), unit) == all.end()) all.push_back(unit);
+  }
+}
+
 Result<std::vector<KernelUnit>> units_of(const Stages& stages, const std::string& architecture) {
   std::vector<KernelUnit> all;
   for (const problem::Problem& step : stages.steps) {
     HEDDLE_ASSIGN(const std::vector<KernelUnit> units, kernel_units(step, architecture));
-    for (const KernelUnit& unit : units) {
-      if (std::find(all.begin(), all.end(), unit) == all.end()) all.push_back(unit);
-    }
+    add_new(units, all);
   }
   return all;
 }
 
 // As the plans of attention_forward_sm90.h and attention_backward_sm90.h.
-Result<std::vector<KernelUnit>> hopper_units(const AttentionProblem& problem) {
-  HEDDLE_ASSIGN(const ForwardSm90Config config, configure_forward_sm90(problem));
+template <class Attention, class Configure, class UnitsOf>
+Result<std::vector<KernelUnit>> hopper_units(const Attention& problem, Configure configure,
+                                             UnitsOf units_of) {
+  HEDDLE_ASSIGN(const auto config, configure(problem));
   std::vector<OperandId> loads;
-  std::vector<KernelUnit> units = units_of_forward_sm90(problem, config, loads);
+  std::vector<KernelUnit> units = units_of(problem, config, loads);
   HEDDLE_TRY(check_loads(loads));
   return units;
 }
+Result<std::vector<KernelUnit>> hopper_units(const AttentionProblem& problem) {
+  return hopper_units(problem, configure_forward_sm90, units_of_forward_sm90);
+}
 Result<std::vector<KernelUnit>> hopper_units(const AttentionBackwardProblem& problem) {
-  HEDDLE_ASSIGN(const BackwardSm90Config config, configure_backward_sm90(problem));
-  std::vector<OperandId> loads;
-  std::vector<KernelUnit> units = units_of_backward_sm90(problem, config, loads);
-  HEDDLE_TRY(check_loads(loads));
-  return units;
+  return hopper_units(problem, configure_backward_sm90, units_of_backward_sm90);
 }
 
 Status add_general_units(const AttentionProblem& problem, std::vector<KernelUnit>& units) {
@@ -191,10 +196,7 @@ std::vector<KernelUnit> common_kernel_units(const std::string& architecture) {
   std::vector<KernelUnit> all;
   const auto add = [&](const problem::Problem& problem) {
     const Result<std::vector<KernelUnit>> units = kernel_units(problem, architecture);
-    if (!units.is_ok()) return;
-    for (const KernelUnit& unit : *units) {
-      if (std::find(all.begin(), all.end(), unit) == all.end()) all.push_back(unit);
-    }
+    if (units.is_ok()) add_new(*units, all);
   };
   for (DataType dtype : {DataType::bf16, DataType::f16}) {
     for (int head_dim : {64, 128, 256}) {
