@@ -7,6 +7,7 @@
 #include "fusion/rope_prologue.h"
 #include "fusion/score_expression.h"
 #include "graph/extents.h"
+#include "graph/names.h"
 
 namespace heddle::fusion {
 
@@ -131,7 +132,7 @@ TensorId after_rope(TensorId id, const std::optional<AbsorbedRope>& absorbed) {
 void append_names(std::vector<std::string>& names,
                   std::initializer_list<const std::optional<AbsorbedRope>*> ropes) {
   for (const auto* rope : ropes) {
-    if (*rope) names.push_back((*rope)->node->name);
+    if (*rope) names.emplace_back(graph::name(*(*rope)->node));
   }
 }
 
@@ -161,7 +162,7 @@ Step attention_step(const Graph& graph, const ForwardParts& parts) {
   b.sizes.layouts = b.operands.layouts();
   Step step{problem::AttentionProblem{s, b.sizes}, b.operands.tensors(), {}};
   append_names(step.nodes, {&parts.q_rope, &parts.k_rope});
-  step.nodes.push_back(parts.sdpa->name);
+  step.nodes.emplace_back(graph::name(*parts.sdpa));
   return step;
 }
 
@@ -203,7 +204,7 @@ Step attention_backward_step(const Graph& graph, const BackwardParts& parts) {
   problem.sizes = b.sizes;
   Step step{std::move(problem), b.operands.tensors(), {}};
   append_names(step.nodes, {&parts.q_rope, &parts.k_rope});
-  step.nodes.push_back(parts.sdpa_backward->name);
+  step.nodes.emplace_back(graph::name(*parts.sdpa_backward));
   append_names(step.nodes, {&parts.d_q_rope, &parts.d_k_rope});
   return step;
 }

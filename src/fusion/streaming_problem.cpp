@@ -2,6 +2,7 @@
 
 #include "fusion/operands.h"
 #include "fusion/rope_prologue.h"
+#include "graph/names.h"
 
 namespace heddle::fusion {
 
@@ -30,7 +31,7 @@ template <class Problem>
 Step finish(Problem problem, const Operands& operands, const graph::Node& node) {
   problem.operands = operands.types();
   problem.layouts = operands.layouts();
-  return {std::move(problem), operands.tensors(), {node.name}};
+  return {std::move(problem), operands.tensors(), {std::string(graph::name(node))}};
 }
 
 }  // namespace

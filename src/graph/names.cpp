@@ -59,6 +59,8 @@ std::string_view op_name(const Node& node) {
   return std::visit(Names{}, node.op);
 }
 
+std::string_view name(const Node& node) { return node.name.empty() ? op_name(node) : node.name; }
+
 std::string describe(const Tensor& tensor) {
   if (tensor.name.empty()) return fmt::format("tensor with uid {}", tensor.uid);
   return fmt::format("tensor '{}' (uid {})", tensor.name, tensor.uid);

@@ -14,6 +14,8 @@ std::string_view name(DiagonalAlignment alignment);
 std::string_view name(RopePairing pairing);
 /// "sdpa", "sdpa_backward", "rope", "rope_backward", "rms_norm", "rms_norm_backward".
 std::string_view op_name(const Node& node);
+/// Its own name; of one without, its op's.
+std::string_view name(const Node& node);
 /// "tensor 'query' (uid 1)".
 std::string describe(const Tensor& tensor);
 

@@ -68,6 +68,13 @@ TEST(Fuse, RopeOfQAndKJoinTheAttention) {
   EXPECT_EQ(schedule.steps[0].tensors[s.k_rope->angles], a.freqs);
 }
 
+TEST(Fuse, ANodeWithoutANameIsCalledByItsOp) {
+  RopedAttention a;
+  for (graph::Node& node : a.program.graph.nodes) node.name.clear();
+  EXPECT_EQ(fused(a.program.graph).steps.at(0).nodes,
+            (std::vector<std::string>{"rope", "rope", "sdpa"}));
+}
+
 TEST(Fuse, RotatedTensorsAreWrittenOnlyIfSomeoneReadsThem) {
   RopedAttention a;
   a.program.graph[a.q_rotated].is_virtual = false;

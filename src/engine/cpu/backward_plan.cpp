@@ -116,11 +116,10 @@ class BackwardPlan final : public Plan {
   }
 
   std::string description() const override {
-    return fmt::format(
-        "cpu flash attention backward, {}{}, {} workers, tiles of {} rows x {} keys, keys in {} "
-        "parts",
-        name(isa_), shape_.pairs ? ", bf16 products" : "", workers_, kernels_.backward_rows,
-        kernels_.backward_keys, shape_.chunks);
+    return fmt::format("flash attention backward, {}{}, {} workers, tiles of {} rows x {} keys{}",
+                       name(isa_), shape_.pairs ? ", bf16 products" : "", workers_,
+                       kernels_.backward_rows, kernels_.backward_keys,
+                       shape_.chunks > 1 ? fmt::format(", keys in {} parts", shape_.chunks) : "");
   }
 
  private:

@@ -67,13 +67,13 @@ class ForwardPlan final : public Plan {
   }
 
   std::string description() const override {
-    return fmt::format(
-        "cpu flash attention forward, {}{}, {} workers, tiles of {} rows x {} keys{}", name(isa_),
-        shape_.has_few_rows ? ", keys where they lie"
-        : shape_.pairs      ? ", bf16 products"
-                            : "",
-        workers_, tiles_.tile_rows, kForwardKeys,
-        tiles_.splits > 1 ? fmt::format(", keys in {} parts", tiles_.splits) : "");
+    return fmt::format("flash attention forward, {}{}, {} workers, tiles of {} rows x {} keys{}",
+                       name(isa_),
+                       shape_.has_few_rows ? ", keys where they lie"
+                       : shape_.pairs      ? ", bf16 products"
+                                           : "",
+                       workers_, tiles_.tile_rows, kForwardKeys,
+                       tiles_.splits > 1 ? fmt::format(", keys in {} parts", tiles_.splits) : "");
   }
 
  private:

@@ -67,7 +67,7 @@ class RowsPlan : public Plan {
   }
 
   std::string description() const override {
-    return fmt::format("cpu {}, {}, {} rows of {}", what_,
+    return fmt::format("{}, {}, {} rows of {}", what_,
                        shape_.is_wide() ? std::string_view("f64") : name(isa_), shape_.row_count(),
                        shape_.rows().width);
   }

@@ -33,7 +33,7 @@ class RopePlan final : public Plan {
   }
   Status execute(std::span<void* const> buffers, void* workspace, void*) const override;
   std::string description() const override {
-    return fmt::format("cpu rope{}, {}, {}", problem_.inverse ? " backward" : "",
+    return fmt::format("rope{}, {}, {}", problem_.inverse ? " backward" : "",
                        is_wide() ? std::string_view("f64") : name(isa_), to_string(x().dims));
   }
 
