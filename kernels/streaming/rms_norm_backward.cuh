@@ -104,7 +104,12 @@ struct RmsNormBackward {
     __shared__ Number shared[C::kVector * kPitch];
     __shared__ u64 barriers[kGroups];  ///< of each group's threads: met for a row's sum
     const u32 met = shared_address(barriers);
-    if (threadIdx.x < kGroups) ptx::mbarrier_init(met + 8 * threadIdx.x, C::kThreadsPerRow);
+    // An instruction for each: synccheck keeps as many barriers as a kernel has such instructions,
+    // and a launch with more fails under it.
+    if (threadIdx.x == 0) {
+#pragma unroll
+      for (int n = 0; n < kGroups; ++n) ptx::mbarrier_init(met + 8 * n, C::kThreadsPerRow);
+    }
     __syncthreads();
     const int group = threadIdx.x / C::kThreadsPerRow, lane = threadIdx.x % C::kThreadsPerRow;
     const Number per_column = value_of<Number>(args.per_column);
