@@ -18,7 +18,7 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
   using C = typename Block::C;
   using T = typename C::Element;
   static_assert(C::kPlanes == 2 && is_same<T, f16>);
-  static_assert(!C::kLengths && Base::kHandovers == 1 && !Base::Tiles::kThere);
+  static_assert(Base::kHandovers == 1 && !Base::Tiles::kThere);
   using Base::arrive;
   using Base::d_o_tile;
   using Base::d_s_tile;
@@ -186,8 +186,8 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
         p_at.advance();
         at.advance(work);
       }
-      store_f32_gradient<C::kVDim, kVd>(d_v, Block::keep_scale_of(args), args.problem.d_v, args,
-                                        work, work.key0);
+      store_f32_gradient<Block, C::kVDim, kVd>(d_v, Block::keep_scale_of(args), args.problem.d_v,
+                                               args, work, work.key0);
     }
   };
 
@@ -276,8 +276,8 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
         d_o_at.advance();
         at.advance(work);
       }
-      store_f32_gradient<C::kQkDim, kQk>(d_k, Base::scale_of(args) * Base::kOfLog2,
-                                         args.problem.d_k, args, work, work.key0);
+      store_f32_gradient<Block, C::kQkDim, kQk>(d_k, Base::scale_of(args) * Base::kOfLog2,
+                                                args.problem.d_k, args, work, work.key0);
     }
   };
 

@@ -25,8 +25,9 @@ struct BackwardArguments {
   /// and v.
   TensorMap q, k, v, d_o;
   TiledOperand tiled;  ///< with Config::kTiled
-  /// With Config::kLengths: the maps of each batch entry's sequence, [batch][4] in the order above,
-  /// as sequence_maps.cuh makes them of dO in the place of O; then the four maps are not read.
+  /// With Config::kLengths, but for f32: the maps of each batch entry's sequence, [batch][4] in the
+  /// order above, as sequence_maps.cuh makes them of dO in the place of O; then the four maps are
+  /// not read.
   const TensorMap* sequence_maps;
   /// With kPlanes = 2: what else is to be known of the pairs mapped above.
   F16Pairs q_pairs, k_pairs, v_pairs, d_o_pairs;

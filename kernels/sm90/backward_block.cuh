@@ -19,6 +19,8 @@ template <class Config, int kM, int kN>
 struct BackwardBlock {
   struct C : Config {
     static constexpr bool kDrops = Config::kDropout != attention::Dropout::none;
+    /// Pairs end with their sequences: f16_pairs.cuh fills up with zeros.
+    static constexpr bool kSequenceMaps = Config::kLengths && Config::kPlanes == 1;
   };
   using T = typename C::Element;
   static constexpr int kTileM = kM, kTileN = kN;

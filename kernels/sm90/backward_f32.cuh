@@ -89,16 +89,16 @@ HEDDLE_DEVICE void add_scaled(float (&sum)[kCount], const float (&part)[kCount],
 
 /// Writes a warp's 16 rows of a gradient, of the 64 keys from key0 on; the four lanes of a quad
 /// fill a sector of 32 bytes.
-template <int kHeadDim, int kColumns>
+template <class Block, int kHeadDim, int kColumns>
 HEDDLE_DEVICE void store_f32_gradient(const float (&d)[kColumns / 2], float scale,
                                       const attention::Tensor& out, const BackwardArguments& args,
                                       const BackwardWork& work, int key0) {
   if (out.data == nullptr) return;
-  const int thread = threadIdx.x % 128;
+  const int thread = threadIdx.x % 128, written = Block::written_rows(out, args, work);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int key = key0 + tile::fragment_row(thread, h);
-    if (key >= args.problem.forward.kv_length) continue;
+    if (key >= written) continue;
     float* to = attention::element_pointer<float>(out, work.batch, work.key_head, key,
                                                   tile::fragment_column(thread));
 #pragma unroll

@@ -27,11 +27,11 @@ struct BackwardProducer {
   /// Found anew each time: few registers are the producer's.
   HEDDLE_DEVICE static const TensorMap* map_of(const BackwardArguments& args, int which,
                                                u32 shared) {
-    if constexpr (C::kLengths)
+    if constexpr (C::kSequenceMaps)
       return args.sequence_maps + 4 * Main::load_batch(shared + Main::kWork) + which;
     return &args.q + which;
   }
-  HEDDLE_DEVICE static int place_of(int batch) { return C::kLengths ? 0 : batch; }
+  HEDDLE_DEVICE static int place_of(int batch) { return C::kSequenceMaps ? 0 : batch; }
 
   HEDDLE_DEVICE static void load_tiles(const BackwardArguments& args, u32 shared,
                                        const BackwardWork& work) {
@@ -41,7 +41,7 @@ struct BackwardProducer {
     tile::RingCount<C::kQStages> q_at;
     tile::RingCount<C::kDoStages> d_o_at;
     typename Main::Step at(work);
-    if constexpr (C::kLengths) {
+    if constexpr (C::kSequenceMaps) {
 #pragma unroll 1
       for (int which = 0; which < 4; ++which) ptx::tensor_map_acquire(map_of(args, which, shared));
     }

@@ -22,9 +22,10 @@ struct F16PairsKernels {
     const int head = blockIdx.y, batch = blockIdx.z % args.batch;
     if (threadIdx.x == 0 && blockIdx.x == 0 && head == 0 && blockIdx.z == 0) *args.unfit = 0;
     if (head >= tensor.heads) return;
-    const int rows = ceil_div(tensor.rows, kPairParts), first = blockIdx.x * rows;
+    const int length = attention::length_of(tensor.rows, batch);
+    const int rows = ceil_div(length, kPairParts), first = blockIdx.x * rows;
     const int vectors = tensor.columns / 4;
-    const int count = (min_of(first + rows, tensor.rows) - first) * vectors;
+    const int count = (min_of(first + rows, length) - first) * vectors;
     const float* source =
         attention::element_pointer<const float>(tensor.source, batch, head, first, 0);
     float most = 0;
@@ -53,11 +54,14 @@ struct F16PairsKernels {
 
   /// Writes the pairs, eight columns a thread. Grid (ceil(rows / 64), most heads, tensors * batch).
   static constexpr int kRows = 64;
+  static constexpr int kMostTileRows = 128;  ///< of those that read pairs
   static constexpr int kMostExponent = 32;
   HEDDLE_DEVICE static void split(const PairsArguments& args) {
     const PairedTensor& tensor = args.tensors[blockIdx.z / args.batch];
     const int head = blockIdx.y, batch = blockIdx.z % args.batch, first = blockIdx.x * kRows;
-    if (head >= tensor.heads || first >= tensor.rows) return;
+    const int length = attention::length_of(tensor.rows, batch);
+    const int written = min_of(tensor.rows.full, length + kMostTileRows);
+    if (head >= tensor.heads || first >= written) return;
     const i64 flat_head = static_cast<i64>(batch) * tensor.heads + head;
     const float most =
         warp_max(tensor.largest[flat_head * kPairParts + static_cast<int>(threadIdx.x) % 32]);
@@ -70,11 +74,11 @@ struct F16PairsKernels {
       tensor.units[flat_head] = __uint_as_float(static_cast<u32>(127 - 14 + exponent) << 23);
 
     const int padded = round_up(tensor.columns, 64), chunks = padded / 8;
-    const int rows = min_of(kRows, tensor.rows - first);
+    const int rows = length - first, written_here = written - first;
     const float* source =
         attention::element_pointer<const float>(tensor.source, batch, head, first, 0);
     uint4* target =
-        static_cast<uint4*>(tensor.pairs) + (flat_head * tensor.rows + first) * 2 * chunks;
+        static_cast<uint4*>(tensor.pairs) + (flat_head * tensor.rows.full + first) * 2 * chunks;
     float norm = 0;
 #pragma unroll 2
     for (int i = threadIdx.x; i < kRows * chunks; i += kThreads) {
@@ -106,7 +110,7 @@ struct F16PairsKernels {
       const bool fits =
           squares == 0 || (squares >= tensor.least && squares < __int_as_float(0x7f800000));
       unfit = unfit || !fits;
-      if (row >= rows) continue;
+      if (row >= written_here) continue;
       target[row * 2 * chunks + chunk] = make_uint4(high[0], high[1], high[2], high[3]);
       target[row * 2 * chunks + chunks + chunk] = make_uint4(low[0], low[1], low[2], low[3]);
     }

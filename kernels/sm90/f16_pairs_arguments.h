@@ -19,10 +19,13 @@ inline constexpr int kPairParts = 32;
 
 struct PairedTensor {
   attention::Tensor source;  ///< f32, dense columns, rows on 16 bytes
-  int heads, rows;
-  int columns;     ///< a multiple of 8
-  float least;     ///< squared norm, in units, of rows that are not zero
-  void* pairs;     ///< f16 [batch, heads, rows, 2, columns rounded up to 64]
+  attention::Lengths rows;   ///< of each batch entry; those past them are not read
+  int heads;
+  int columns;  ///< a multiple of 8
+  float least;  ///< squared norm, in units, of rows that are not zero
+  /// f16 [batch, heads, rows.full, 2, columns rounded up to 64]; zeros past an entry's rows, as far
+  /// as tiles reach.
+  void* pairs;
   float* largest;  ///< [batch, heads, kPairParts]
   float* units;    ///< [batch, heads]
   float* norms;    ///< [batch, heads]

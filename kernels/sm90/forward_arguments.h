@@ -30,8 +30,8 @@ struct ForwardArguments {
   /// tensors' own strides. Boxes are 64 columns wide and high: q and o 64 rows, k and v kTileN
   /// rows.
   TensorMap q, k, v, o;
-  /// With Config::kSequenceMaps: the maps of each batch entry's sequence, [batch][4] in the order
-  /// above, as sequence_maps.cuh makes them; then the four maps above are not read.
+  /// With Config::kLengths, but for f32: the maps of each batch entry's sequence, [batch][4] in the
+  /// order above, as sequence_maps.cuh makes them; then the four maps above are not read.
   const TensorMap* sequence_maps;
   TiledOperand tiled;  ///< with Config::kTiled
   TileOrder order;

@@ -13,7 +13,10 @@ namespace heddle::sm90 {
 
 template <class Config, class Score>
 struct ForwardBlock {
-  using C = Config;
+  struct C : Config {
+    /// Pairs end with their sequences: f16_pairs.cuh fills up with zeros.
+    static constexpr bool kSequenceMaps = Config::kLengths && Config::kPlanes == 1;
+  };
   using T = typename C::Element;
   static constexpr int kTileM = 64 * C::kConsumers;
   static constexpr int kTileN = C::kTileN;
@@ -34,7 +37,7 @@ struct ForwardBlock {
   /// One FFMA takes a dot product to its exponent; else scores are made first.
   static constexpr bool kPlain = Score::kIdentity && C::kPositiveScale;
   /// Cells of rows past the end must not be evaluated: what they load may not exist.
-  static constexpr bool kRowsEnd = !Score::kIdentity || C::kSequenceMaps;
+  static constexpr bool kRowsEnd = !Score::kIdentity || C::kLengths;
   static constexpr float kToLog2 = C::kInputIsLog2 ? 1.f : attention::kLog2E;
 
   /// From one key tile to the next that is visited.
@@ -54,7 +57,7 @@ struct ForwardBlock {
   static constexpr bool kWide = C::kPlanes > 1;
   /// Weights reach 2^kSlack; times this they keep two planes of f16 in range down to 2^-17.
   static constexpr float kWeightUnit = 128;
-  static_assert(!kWide || (is_same<T, f16> && !C::kSequenceMaps && C::kRopeDim == 0));
+  static_assert(!kWide || (is_same<T, f16> && C::kRopeDim == 0));
   static_assert(!C::kOutputAliasesQ || OTile::kBytes <= QTile::kBytes, "O must fit where Q was");
   static constexpr bool kCrossTiles = C::kQStages > 1;
   static_assert(!(kCrossTiles && C::kOutputAliasesQ), "the next Q would wait for this O's store");

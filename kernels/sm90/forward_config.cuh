@@ -36,7 +36,7 @@ struct ForwardConfig {
   // What the problem has.
   static constexpr bool kLowerVaries = false, kUpperVaries = false;  ///< diagonal bounds
   static constexpr bool kPositiveScale = true;
-  static constexpr bool kSequenceMaps = false;  ///< actual lengths or ragged tensors
+  static constexpr bool kLengths = false;  ///< actual lengths or ragged tensors
   static constexpr bool kSink = false;
   static constexpr bool kRowMax = false;  ///< `max` or `sum_exp` is wanted
   static constexpr bool kInputIsLog2 = false;

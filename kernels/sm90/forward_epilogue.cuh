@@ -93,6 +93,11 @@ struct ForwardEpilogue {
   }
 
  private:
+  /// Rows past a dense length are written as zeros, past a ragged one left alone.
+  HEDDLE_DEVICE static int written_rows(const attention::ForwardParameters& p, const Work& work) {
+    return C::kLengths && p.q.offsets != nullptr ? work.q_length : p.q_length;
+  }
+
   HEDDLE_DEVICE static void write_statistics(const ForwardArguments& args, const Work& work,
                                              int consumer, const Softmax& softmax,
                                              float (&factor)[2]) {
@@ -107,13 +112,12 @@ struct ForwardEpilogue {
       const int row = work.first_row(consumer) + tile::fragment_row(thread, h);
       float sum = softmax.total(h);
       float reference = softmax.reference[h];
-      if (C::kSequenceMaps && row >= work.q_length) {
+      if (C::kLengths && row >= work.q_length) {
         sum = 0;
         reference = attention::minus_infinity();
       }
       factor[h] = sum == 0.f ? 0.f : kept / sum;
-      const bool ragged = C::kSequenceMaps && p.q.offsets != nullptr;
-      if (thread % 4 == 0 && row < (ragged ? work.q_length : p.q_length)) {
+      if (thread % 4 == 0 && row < written_rows(p, work)) {
         const auto write = [&](const attention::Tensor& target, float value) {
           if (target.data != nullptr)
             *attention::element_pointer<float>(target, work.batch, work.head, row, 0) = value;
@@ -135,7 +139,7 @@ struct ForwardEpilogue {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = work.first_row(consumer) + tile::fragment_row(thread, h);
-      if (row >= p.q_length) continue;
+      if (row >= written_rows(p, work)) continue;
       float* to = attention::element_pointer<float>(p.o, work.batch, work.head, row,
                                                     tile::fragment_column(thread));
       const float lacking = factor[h] * tile::kOutputLacks;

@@ -34,7 +34,7 @@ struct ForwardProducer {
       Work work{-1};
       if (valid) work = Work::at(args, stream.index());
       // A ragged tile past its sequence's end has nothing to read or write.
-      const bool skip = C::kSequenceMaps && valid && args.problem.q.offsets != nullptr &&
+      const bool skip = C::kLengths && valid && args.problem.q.offsets != nullptr &&
                         work.q_tile * kTileM >= work.q_length;
       if (!skip) {
         ptx::mbarrier_wait(ring.empty(at.stage()), at.parity() ^ 1);

@@ -31,7 +31,7 @@ struct ForwardWork {
     work.head = flat_head - work.batch * p.q_heads;
     work.q_length = p.q_length;
     work.kv_length = p.kv_length;
-    if constexpr (C::kSequenceMaps) {
+    if constexpr (C::kLengths) {
       work.q_length = attention::length_of(p.q_lengths, work.batch);
       work.kv_length = attention::length_of(p.kv_lengths, work.batch);
     }

@@ -340,10 +340,21 @@ TEST(BackwardSm90Config, TakesPlainF32AsPairsUpTo128Columns) {
     EXPECT_TRUE(config->wide);
     EXPECT_EQ(config->tiled, problem::kAbsent);
   }
-  EXPECT_NE(refusal(f32(64, {Feature::lengths})).find("no lengths in f32"), std::string::npos);
   EXPECT_TRUE(configure_backward_sm90(f32(96, {Feature::boolean_mask})).is_ok());
   EXPECT_NE(refusal(f32(104, {Feature::boolean_mask})).find("up to a v head_dim of 96 in f32"),
             std::string::npos);
+}
+
+TEST(BackwardSm90Workspace, HoldsNoMapsOfPairs) {
+  for (Feature feature : {Feature::lengths, Feature::ragged}) {
+    const AttentionBackwardProblem problem =
+        backward_of({.dtype = DataType::f32, .features = {feature}});
+    const auto config = configure_backward_sm90(problem);
+    ASSERT_TRUE(config.is_ok()) << config.status().message();
+    EXPECT_TRUE(config->lengths);
+    const BackwardSm90Workspace at = workspace_of(problem, *config);
+    EXPECT_EQ(at.head_units, at.maps);
+  }
 }
 
 }  // namespace

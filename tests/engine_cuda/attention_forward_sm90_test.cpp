@@ -267,15 +267,17 @@ TEST(ForwardSm90Config, TakesF32AsPairsUpTo128Columns) {
   }
 }
 
-TEST(ForwardSm90Config, LeavesLengthsInF32ToTheGeneralKernel) {
-  AttentionProblem problem = dense(2, 4, 4, 777, 64);
-  make_f32(problem);
-  problem.structure.operands.push_back({.dtype = DataType::i32});
-  problem.sizes.layouts.push_back({.dims = {2, 1, 1, 1}, .strides = {1, 1, 1, 1}});
-  problem.structure.kv_lengths =
-      static_cast<problem::OperandId>(problem.structure.operands.size() - 1);
-  EXPECT_EQ(configure_forward_sm90(problem).status().message(),
-            "cuda: in f32 the Hopper kernel takes neither lengths nor ragged tensors");
+TEST(ForwardSm90Config, PairsOfF32EndWithTheirSequencesAsMapsOf16BitsDo) {
+  for (Feature feature : {Feature::lengths, Feature::ragged}) {
+    for (DataType dtype : {DataType::f32, DataType::f16}) {
+      const auto config = configure_forward_sm90(
+          forward_of({.dtype = dtype, .features = {feature}, .architecture = "sm_90a"}));
+      ASSERT_TRUE(config.is_ok()) << config.status().message();
+      EXPECT_TRUE(config->lengths);
+      EXPECT_EQ(config->sequence_maps(), dtype == DataType::f16);
+      EXPECT_TRUE(config->dynamic) << "tiles past an end take no time";
+    }
+  }
 }
 
 }  // namespace

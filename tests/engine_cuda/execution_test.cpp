@@ -139,6 +139,8 @@ TEST_F(Execution, MakesFewLaunches) {
       {{.features = {Feature::causal, Feature::rope_halves}}, 2, 0},
       {{.features = {Feature::unaligned}}, 1, 3},
       {{.dtype = DataType::f32, .features = {Feature::causal}}, 4, 8},
+      {{.dtype = DataType::f32, .features = {Feature::causal, Feature::lengths}}, 4, 8},
+      {{.dtype = DataType::f32, .features = {Feature::causal, Feature::ragged}}, 4, 8},
   };
   for (const auto& [c, forward, backward] : kinds) {
     SCOPED_TRACE(title(c));

@@ -202,5 +202,23 @@ TEST_F(AttentionOnGpu, BackwardOfAlignedF32MatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, aligned_f32_backward_options()); });
 }
 
+AttentionOptions aligned_f32_of_lengths(Random& random) {
+  AttentionOptions options = aligned_f32_backward_options();
+  options.padding = 1;
+  options.ragged = 0.5;
+  // Half of them as plain as what the narrow kernels take.
+  if (random.structure().chance(0.5))
+    options.bias = options.alibi = options.score_mod = options.dropout = options.boolean_mask = 0;
+  return options;
+}
+
+TEST_F(AttentionOnGpu, ForwardOfAlignedF32WithLengthsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa(random, aligned_f32_of_lengths(random)); });
+}
+
+TEST_F(AttentionOnGpu, BackwardOfAlignedF32WithLengthsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa_backward(random, aligned_f32_of_lengths(random)); });
+}
+
 }  // namespace
 }  // namespace heddle::testing

@@ -75,7 +75,8 @@ AttentionOptions aligned_f32_options() {
   options.odd_strides = 0;
   options.max_length = 400;
   options.max_head_dim = 128;
-  options.paged = options.block_mask = options.rng_dump = options.padding = 0;
+  options.paged = options.block_mask = options.rng_dump = 0;
+  options.row_offsets = 1;
   return options;
 }
 

@@ -41,7 +41,7 @@ TEST_P(HopperBackward, Compiles) {
                        .shared_bytes = config->load_shared_bytes,
                        .instructions = {"HGMMA", "UTMALDG", "UBLKCP"}});
   }
-  if (config->lengths)
+  if (config->sequence_maps())
     kernels.push_back({.name = kSequenceMapsName, .threads = kSequenceMapThreads});
   expect_all_clean(units_of_backward_sm90(problem, *config, loads), "sm_90a", kernels);
 }
@@ -114,10 +114,16 @@ std::vector<Case> cases() {
       ordered.push_back(F::sink);
       add(qk, v, ordered, DataType::f32);
     }
-    for (F feature : {F::log2, F::soft_cap, F::alibi, F::philox, F::threefry})
+    for (F feature : {F::log2, F::soft_cap, F::alibi, F::philox, F::threefry, F::lengths})
       add(qk, v, {F::causal, feature}, DataType::f32);
+    add(qk, v, {F::window, F::ragged, F::sink, F::deterministic}, DataType::f32);
     if (v <= 96) add(qk, v, {F::causal, F::boolean_mask}, DataType::f32);
-    add(qk, v, {F::window, F::alibi, F::philox, F::log2, F::deterministic, F::sink}, DataType::f32);
+    if (v <= 96)
+      add(qk, v, {F::window, F::lengths, F::boolean_mask, F::sink, F::deterministic},
+          DataType::f32);
+    for (F lengths : {F::lengths, F::ragged})
+      add(qk, v, {F::window, lengths, F::alibi, F::philox, F::log2, F::deterministic, F::sink},
+          DataType::f32);
   }
   return all;
 }

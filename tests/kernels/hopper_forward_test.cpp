@@ -29,7 +29,7 @@ TEST_P(HopperForward, Compiles) {
   }
   if (problem.structure.q_rope)
     kernels.push_back({.name = kRotationsName, .threads = kRotationThreads});
-  if (config->sequence_maps) kernels.push_back({.name = "sequence_maps", .threads = 128});
+  if (config->sequence_maps()) kernels.push_back({.name = "sequence_maps", .threads = 128});
   expect_all_clean(units_of_forward_sm90(problem, *config, loads), "sm_90a", kernels);
 }
 
@@ -79,11 +79,16 @@ std::vector<Case> cases() {
     for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}})
       add(qk, v, mask, 512, DataType::f32);
     for (F feature : {F::soft_cap, F::alibi, F::bias, F::philox, F::threefry, F::log2,
-                      F::negative_scale, F::sink, F::statistics})
+                      F::negative_scale, F::sink, F::statistics, F::lengths, F::ragged})
       add(qk, v, {F::causal, feature}, 512, DataType::f32);
-    add(qk, v, {F::window, F::soft_cap, F::philox, F::sink, F::statistics}, 512, DataType::f32);
-    if (qk <= 64)
-      add(qk, v, {F::window, F::bias, F::threefry, F::sink, F::log2}, 512, DataType::f32);
+    for (F lengths : {F::lengths, F::ragged}) {
+      add(qk, v, {F::window, lengths, F::soft_cap, F::philox, F::sink, F::statistics}, 512,
+          DataType::f32);
+      add(qk, v, {F::window, lengths, F::bias, F::sink, F::log2}, 512, DataType::f32);
+      if (qk <= 64)
+        add(qk, v, {F::window, lengths, F::bias, F::threefry, F::sink, F::log2}, 512,
+            DataType::f32);
+    }
   }
   return all;
 }

@@ -102,8 +102,7 @@ bool reads_cells(const AttentionStructure& forward, const AttentionSizes& sizes)
 }
 
 /// What f32 is limited to, which passes through a workspace of pairs.
-Status check_f32(const AttentionBackwardStructure& structure, const AttentionSizes& sizes,
-                 const BackwardSm90Config& config) {
+Status check_f32(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
   const AttentionStructure& forward = structure.forward;
   if (std::max(forward.qk_head_dim, forward.v_head_dim) > kMaxHeadDimOfF32) {
     return error(
@@ -112,7 +111,6 @@ Status check_f32(const AttentionBackwardStructure& structure, const AttentionSiz
         "at most {}",
         forward.qk_head_dim, forward.v_head_dim, kMaxHeadDimOfF32);
   }
-  if (config.lengths) return refuse("takes no lengths in f32");
   if (forward.v_head_dim > kMaxHeadDimOfF32Loads && reads_cells(forward, sizes))
     return refuse("takes scores that read their cells up to a v head_dim of 96 in f32");
   if (sizes.batch > kMaxBatchOfF32) {
@@ -226,7 +224,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   config.unit_slope = has_unit_slope(structure);
   const bool drops = forward.dropout.kind != problem::Dropout::Kind::none;
   if (forward.operands[static_cast<size_t>(forward.q)].dtype == DataType::f32) {
-    HEDDLE_TRY(check_f32(structure, sizes, config));
+    HEDDLE_TRY(check_f32(structure, sizes));
     config.planes = 2;
   }
   // Tiles by measurement: kernels/notes/sm90_attention_backward.md.
@@ -285,7 +283,7 @@ BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
   at.d_q_sum = at.delta + rounded_up(rows * 4 * config.planes, 256);
   at.turns = at.d_q_sum + rounded_up(rows * config.dq_width * 4, 256);
   at.maps = at.turns + (problem.structure.deterministic ? rounded_up(turns * 4, 256) : 0);
-  at.head_units = at.maps + (config.lengths ? sequence_map_bytes(problem.sizes.batch) : 0);
+  at.head_units = at.maps + (config.sequence_maps() ? sequence_map_bytes(problem.sizes.batch) : 0);
   const int64_t heads = problem.sizes.batch * problem.sizes.q_heads;
   at.bytes = at.head_units +
              (config.planes > 1 ? rounded_up(heads * int64_t{sizeof(sm90::HeadUnits)}, 256) : 0);
@@ -359,7 +357,7 @@ std::vector<KernelUnit> units_of_backward_sm90(const AttentionBackwardProblem& p
   add(prepare, kBackwardSm90RowThreads, rows, "Rows::prepare");
   if (structure.d_q != kAbsent) add(finish, kBackwardSm90RowThreads, rows, "Rows::finish");
   if (structure.d_sink != kAbsent) add(sink, kBackwardSm90RowThreads, rows, "Rows::sink");
-  if (config.lengths) units.push_back(sequence_maps_unit());
+  if (config.sequence_maps()) units.push_back(sequence_maps_unit());
   if (pairs) units.push_back(f16_pairs_unit());
   return units;
 }

@@ -26,8 +26,8 @@ struct BackwardSm90Config {
   int tile_m = 64;          ///< query rows a step
   bool dk_under_dp = true;  ///< dP is issued with dK in flight
   bool lower_varies = false, upper_varies = false;
-  bool lengths = false;    ///< or ragged tensors: maps per batch entry, in the workspace
-  bool unit_slope = true;  ///< d score / d dot is 1
+  bool lengths = false;                         ///< or ragged tensors
+  bool unit_slope = true;                       ///< d score / d dot is 1
   problem::OperandId tiled = problem::kAbsent;  ///< what the score reads of its cells by tiles
   int tiled_stages = 1;
   bool load_gradient = false;  ///< of `tiled`, by a kernel of its own
@@ -36,11 +36,14 @@ struct BackwardSm90Config {
   int dq_width = 128;          ///< f32 sums of a query row, in the workspace
   int64_t q_rounded = 0;       ///< q_length rounded up to tile_m
   int64_t shared_bytes = 0, load_shared_bytes = 0;
+
+  /// Maps per batch entry, in the workspace. Pairs end with their sequences.
+  bool sequence_maps() const { return lengths && planes == 1; }
 };
 
 /// Where the workspace holds what (kernels/sm90/backward_arguments.h), in bytes; linear in the
 /// lengths. `turns` is there only if the order of the sums is kept, `head_units` only for f32,
-/// whose pairs follow, `maps` only with lengths.
+/// whose pairs follow, `maps` only with sequence maps.
 struct BackwardSm90Workspace {
   int64_t negative_lse = 0, delta = 0, d_q_sum = 0, turns = 0, maps = 0, head_units = 0, bytes = 0;
 };
@@ -59,7 +62,7 @@ inline constexpr const char* kBackwardSm90Names[] = {
 inline constexpr int kBackwardSm90RowThreads = 256, kBackwardSm90LoadThreads = 288;
 
 /// Those of them that run, the longest to compile first, and what runs before them:
-/// sequence_maps_sm90.h with lengths, f16_pairs.h.
+/// sequence_maps_sm90.h, f16_pairs.h.
 std::vector<KernelUnit> units_of_backward_sm90(const problem::AttentionBackwardProblem& problem,
                                                const BackwardSm90Config& config,
                                                std::vector<problem::OperandId>& loads);

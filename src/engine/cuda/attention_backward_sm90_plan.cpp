@@ -40,7 +40,7 @@ struct MappedOperand {
 
 class BackwardSm90Plan final : public QueuedPlan {
  public:
-  /// `sequence_maps` is null where there are no lengths.
+  /// `sequence_maps` is null where there are none.
   BackwardSm90Plan(const Driver& driver, std::shared_ptr<const Kernel> sequence_maps,
                    std::vector<Step> steps, std::optional<F16PairsStep> pairs,
                    const sm90::BackwardArguments& arguments, std::vector<Entry> entries,
@@ -67,13 +67,15 @@ class BackwardSm90Plan final : public QueuedPlan {
     bind(entries_, buffers, &arguments.problem);
     char* const scratch = static_cast<char*>(workspace);
     if (pairs_) {
-      const F16PairsStep::Reader readers[] = {{arguments.q, arguments.q_pairs},
-                                              {arguments.k, arguments.k_pairs},
-                                              {arguments.v, arguments.v_pairs},
-                                              {arguments.d_o, arguments.d_o_pairs}};
+      const attention::ForwardParameters& p = arguments.problem.forward;
+      const F16PairsStep::Reader readers[] = {
+          {p.q, p.q_lengths, arguments.q, arguments.q_pairs},
+          {p.k, p.kv_lengths, arguments.k, arguments.k_pairs},
+          {p.v, p.kv_lengths, arguments.v, arguments.v_pairs},
+          {arguments.problem.d_o, p.q_lengths, arguments.d_o, arguments.d_o_pairs}};
       auto* unfit = static_cast<unsigned*>(workspace);
       arguments.problem.forward.unfit = unfit;
-      HEDDLE_TRY(pairs_->execute(buffers, scratch + workspace_.bytes, unfit, queue, readers));
+      HEDDLE_TRY(pairs_->execute(scratch + workspace_.bytes, unfit, queue, readers));
       arguments.head_units = reinterpret_cast<sm90::HeadUnits*>(scratch + workspace_.head_units);
     } else {
       for (const MappedOperand& mapped : mapped_) {
@@ -187,7 +189,7 @@ Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm90(
   const std::vector<KernelUnit> units = units_of_backward_sm90(problem, config, loads);
   HEDDLE_TRY(check_loads(loads));
   std::shared_ptr<const Kernel> sequence_maps;
-  if (config.lengths) {
+  if (config.sequence_maps()) {
     HEDDLE_ASSIGN(sequence_maps, load_kernel(driver, device, sequence_maps_unit(), 0));
   }
   std::vector<Step> steps;
@@ -200,7 +202,7 @@ Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm90(
   }
   std::optional<F16PairsStep> pairs;
   if (config.planes > 1) {
-    HEDDLE_ASSIGN(pairs, F16PairsStep::make(driver, device, structure.forward, problem.sizes,
+    HEDDLE_ASSIGN(pairs, F16PairsStep::make(driver, device, problem.sizes,
                                             {{structure.forward.q, config.tile_m},
                                              {structure.forward.k, config.tile_n},
                                              {structure.forward.v, config.tile_n, kSpreadOfV},

@@ -108,17 +108,12 @@ Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
 }
 
 /// What f32 is limited to, which passes through a workspace of pairs.
-Status check_f32(const AttentionStructure& structure, const AttentionSizes& sizes,
-                 const ForwardSm90Config& config) {
+Status check_f32(const AttentionStructure& structure, const AttentionSizes& sizes) {
   if (std::max(structure.qk_head_dim, structure.v_head_dim) > kMaxHeadDimOfF32) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v); in f32 the Hopper kernel takes at most "
                  "{}",
                  structure.qk_head_dim, structure.v_head_dim, kMaxHeadDimOfF32);
-  }
-  if (config.sequence_maps) {
-    return error(Code::graph_not_supported,
-                 "cuda: in f32 the Hopper kernel takes neither lengths nor ragged tensors");
   }
   if (structure.q_rope) {
     return error(Code::graph_not_supported, "cuda: in f32 the Hopper kernel rotates no queries");
@@ -225,12 +220,12 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem
     if (is_diagonal(bound)) (bound.upper ? config.upper_varies : config.lower_varies) = true;
   }
   config.positive_scale = structure.scale == kAbsent && sizes.scale > 0;
-  config.sequence_maps = structure.q_lengths != kAbsent || structure.kv_lengths != kAbsent;
+  config.lengths = structure.q_lengths != kAbsent || structure.kv_lengths != kAbsent;
   for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
-    config.sequence_maps |= type_of(structure, id).ragged_offsets != kAbsent;
+    config.lengths |= type_of(structure, id).ragged_offsets != kAbsent;
   }
   if (type_of(structure, structure.q).dtype == DataType::f32) {
-    HEDDLE_TRY(check_f32(structure, sizes, config));
+    HEDDLE_TRY(check_f32(structure, sizes));
     config.planes = 2;
   }
   const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
@@ -241,7 +236,7 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem
   // Addresses per score beside the counters of dropout, or beside the ends of sequences at 256,
   // spill at any number of keys.
   const int widest_drawn = config.planes > 1 ? 64 : 128;
-  if (reads && ((draws && widest > widest_drawn) || (config.sequence_maps && widest > 192))) {
+  if (reads && ((draws && widest > widest_drawn) || (config.lengths && widest > 192))) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v); beside an operand read for each score "
                  "the Hopper kernel takes dropout up to {}, and lengths up to 192",
@@ -259,7 +254,7 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem
   }
   // Full masks make tiles of one length, which a fixed order deals out as well and needs no
   // counter.
-  config.dynamic = config.upper_varies || config.lower_varies || config.sequence_maps;
+  config.dynamic = config.upper_varies || config.lower_varies || config.lengths;
   if (config.dynamic) {
     // Blocks at work on neighbouring rows of a head walk its keys together: the fewer rows a head
     // has in flight, the tighter, so long rows want many heads (64 against 8: +7 to 13 %, d 128 and
@@ -273,7 +268,7 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem
     // Without groups and windows, by measurement; 11, 22 and 44 are whole rows of heads on 132
     // processors. d 256, S 512: +4.5 %, 1024: +7 %, 2048: +5 %; d 128, 1024: +3 %, 2048: +3.7 %,
     // 4096: +5 %.
-    if (plain && group == 1 && !config.lower_varies && !config.sequence_maps) {
+    if (plain && group == 1 && !config.lower_varies && !config.lengths) {
       const int64_t rows = sizes.q_length;
       if (config.upwards)
         section = rows <= 512 ? 11 : rows <= 1024 ? 32 : rows <= 2048 ? 22 : 64;
@@ -312,7 +307,7 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       "  static constexpr bool kTakeTurns = {}, kUpwards = {}, kOutputAliasesQ = {};\n"
       "  static constexpr int kOutputRounds = {};\n"
       "  static constexpr bool kLowerVaries = {}, kUpperVaries = {}, kPositiveScale = {};\n"
-      "  static constexpr bool kSequenceMaps = {}, kSink = {}, kRowMax = {}, kInputIsLog2 = {};\n"
+      "  static constexpr bool kLengths = {}, kSink = {}, kRowMax = {}, kInputIsLog2 = {};\n"
       "  static constexpr attention::Dropout kDropout = attention::Dropout::{};\n"
       "{}"
       "  static constexpr int kRopeDim = {};\n"
@@ -330,7 +325,7 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       config.planes, structure.qk_head_dim, structure.v_head_dim, config.tile_n, config.consumers,
       config.stages, config.q_stages, row_max ? 0 : 8, config.take_turns, config.upwards,
       config.output_aliases_q, config.output_rounds, config.lower_varies, config.upper_varies,
-      config.positive_scale, config.sequence_maps, structure.sink != kAbsent, row_max,
+      config.positive_scale, config.lengths, structure.sink != kAbsent, row_max,
       structure.softmax_input_is_log2, dropout_name(structure.dropout.kind),
       score_tile_source(structure, config.tiled, kTiledStages), rope_dim,
       structure.q_rope ? pairing_name(*structure.q_rope) : "halves", score, pairs ? "F32" : "",
@@ -354,7 +349,7 @@ std::vector<KernelUnit> units_of_forward_sm90(const AttentionProblem& problem,
                                               const ForwardSm90Config& config,
                                               std::vector<OperandId>& loads) {
   std::vector<KernelUnit> units{{kForwardSm90Name, source_of_forward_sm90(problem, config, loads)}};
-  if (config.sequence_maps) units.push_back(sequence_maps_unit());
+  if (config.sequence_maps()) units.push_back(sequence_maps_unit());
   if (problem.structure.q_rope) units.push_back(rotations_unit(*problem.structure.q_rope));
   if (config.planes > 1) units.push_back(f16_pairs_unit());
   return units;

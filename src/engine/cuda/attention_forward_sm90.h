@@ -24,14 +24,15 @@ struct ForwardSm90Config {
   int output_rounds = 1;  ///< stagings that O takes
   bool lower_varies = false, upper_varies = false;
   bool positive_scale = true;
-  bool sequence_maps =
-      false;  ///< lengths or ragged tensors: maps per batch entry, in the workspace
+  bool lengths = false;                         ///< or ragged tensors
   problem::OperandId tiled = problem::kAbsent;  ///< what the score reads of its cells by tiles
   int64_t shared_bytes = 0;
   int section = 1;       ///< heads whose keys and values share L2
   bool dynamic = false;  ///< blocks draw tiles from a counter in the workspace
 
   int tile_m() const { return 64 * consumers; }
+  /// Maps per batch entry, in the workspace. Pairs end with their sequences.
+  bool sequence_maps() const { return lengths && planes == 1; }
 };
 
 /// The configuration, or which limit of the kernel the problem breaks.

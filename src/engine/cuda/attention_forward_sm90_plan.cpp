@@ -78,7 +78,7 @@ class ForwardSm90Plan final : public QueuedPlan {
     HEDDLE_TRY(check_addresses(planned_.aligned, buffers));
     sm90::ForwardArguments arguments = planned_.arguments;
     bind(planned_.entries, buffers, &arguments);
-    HEDDLE_TRY(planned_.pairs ? make_pairs(buffers, arguments, scratch, queue)
+    HEDDLE_TRY(planned_.pairs ? make_pairs(arguments, scratch, queue)
                               : map_operands(buffers, arguments));
     if (planned_.draws_tiles) {
       arguments.order.counter =
@@ -120,15 +120,14 @@ class ForwardSm90Plan final : public QueuedPlan {
     return {};
   }
 
-  Status make_pairs(std::span<void* const> buffers, sm90::ForwardArguments& arguments,
-                    char* scratch, Queue& queue) const {
-    const F16PairsStep::Reader readers[] = {{arguments.q, arguments.q_pairs},
-                                            {arguments.k, arguments.k_pairs},
-                                            {arguments.v, arguments.v_pairs}};
+  Status make_pairs(sm90::ForwardArguments& arguments, char* scratch, Queue& queue) const {
+    const attention::ForwardParameters& p = arguments.problem;
+    const F16PairsStep::Reader readers[] = {{p.q, p.q_lengths, arguments.q, arguments.q_pairs},
+                                            {p.k, p.kv_lengths, arguments.k, arguments.k_pairs},
+                                            {p.v, p.kv_lengths, arguments.v, arguments.v_pairs}};
     auto* unfit = reinterpret_cast<unsigned*>(scratch);
     arguments.problem.unfit = unfit;
-    return planned_.pairs->execute(buffers, scratch + planned_.workspace.pairs, unfit, queue,
-                                   readers);
+    return planned_.pairs->execute(scratch + planned_.workspace.pairs, unfit, queue, readers);
   }
 
   Status make_rotations(std::span<void* const> buffers, sm90::ForwardArguments& arguments,
@@ -167,7 +166,7 @@ attention::RotationArguments rotation_shape(const AttentionProblem& problem) {
 }
 
 Workspace workspace_of(const AttentionProblem& problem, const ForwardSm90Config& config) {
-  const int64_t maps = config.sequence_maps ? sequence_map_bytes(problem.sizes.batch) : 0;
+  const int64_t maps = config.sequence_maps() ? sequence_map_bytes(problem.sizes.batch) : 0;
   const attention::RotationArguments rotations = rotation_shape(problem);
   const int64_t rows = int64_t{rotations.batches} * rotations.rows;
   Workspace at;
@@ -233,12 +232,12 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver
                   .workspace = workspace_of(problem, config)};
   HEDDLE_ASSIGN(planned.kernels.forward,
                 load_kernel(driver, device, {kForwardSm90Name, source}, config.shared_bytes));
-  if (config.sequence_maps) {
+  if (config.sequence_maps()) {
     HEDDLE_ASSIGN(planned.kernels.sequence_maps,
                   load_kernel(driver, device, sequence_maps_unit(), 0));
   }
   if (config.planes > 1) {
-    HEDDLE_ASSIGN(planned.pairs, F16PairsStep::make(driver, device, structure, sizes,
+    HEDDLE_ASSIGN(planned.pairs, F16PairsStep::make(driver, device, sizes,
                                                     {{structure.q, 64},
                                                      {structure.k, config.tile_n},
                                                      {structure.v, config.tile_n}}));

@@ -31,7 +31,6 @@ KernelUnit f16_pairs_unit() {
 }
 
 Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& device,
-                                        const problem::AttentionStructure& structure,
                                         const problem::AttentionSizes& sizes,
                                         const std::vector<Operand>& operands) {
   F16PairsStep step(driver);
@@ -45,12 +44,10 @@ Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& devi
     const Dims& dims = sizes.layouts[static_cast<size_t>(operand.id)].dims;
     const int64_t heads = dims[1], rows = dims[2], columns = 2 * rounded_up(dims[3], 64);
     sm90::PairedTensor& tensor = step.arguments_.tensors[step.places_.size()];
-    tensor.source = tensor_of(structure, sizes, operand.id);
     tensor.heads = static_cast<int>(heads);
-    tensor.rows = static_cast<int>(rows);
     tensor.columns = static_cast<int>(dims[3]);
     tensor.least = std::exp2(2.0F * static_cast<float>(kUnitExponent - operand.spread));
-    Place place{.id = operand.id};
+    Place place;
     const auto extents = {columns, rows, heads, sizes.batch};
     std::copy(extents.begin(), extents.end(), place.shape.dims);
     place.shape.type = TensorMapType::float16;
@@ -84,14 +81,15 @@ Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& devi
   return step;
 }
 
-Status F16PairsStep::execute(std::span<void* const> buffers, char* workspace, unsigned* unfit,
-                             Queue& queue, std::span<const Reader> readers) const {
+Status F16PairsStep::execute(char* workspace, unsigned* unfit, Queue& queue,
+                             std::span<const Reader> readers) const {
   sm90::PairsArguments arguments = arguments_;
   arguments.unfit = unfit;
   for (size_t n = 0; n < places_.size(); ++n) {
     const Place& place = places_[n];
     sm90::PairedTensor& tensor = arguments.tensors[n];
-    tensor.source.data = buffers[static_cast<size_t>(place.id)];
+    tensor.source = readers[n].source;
+    tensor.rows = readers[n].rows;
     tensor.pairs = workspace + place.pairs;
     tensor.largest = reinterpret_cast<float*>(workspace + place.largest);
     tensor.units = reinterpret_cast<float*>(workspace + place.units);

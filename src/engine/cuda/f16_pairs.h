@@ -30,15 +30,16 @@ class F16PairsStep {
     int box_rows;
     int spread = 15;
   };
-  /// What a reader is given of an operand.
+  /// Where an operand lies, as bound, and what its reader is given of its pairs.
   struct Reader {
+    const attention::Tensor& source;
+    const attention::Lengths& rows;
     TensorMap& map;
     sm90::F16Pairs& pairs;
   };
 
   /// At most four operands.
   static Result<F16PairsStep> make(const Driver& driver, const Device& device,
-                                   const problem::AttentionStructure& structure,
                                    const problem::AttentionSizes& sizes,
                                    const std::vector<Operand>& operands);
 
@@ -47,13 +48,12 @@ class F16PairsStep {
 
   /// Queues the kernels; fills in the readers, which are in the order of the operands.
   /// `unfit` is set or cleared (attention::ForwardParameters).
-  Status execute(std::span<void* const> buffers, char* workspace, unsigned* unfit, Queue& queue,
+  Status execute(char* workspace, unsigned* unfit, Queue& queue,
                  std::span<const Reader> readers) const;
 
  private:
   /// Offsets into the workspace.
   struct Place {
-    problem::OperandId id;
     MapShape shape;
     int64_t pairs, largest, units, norms;
   };
