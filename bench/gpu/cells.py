@@ -33,7 +33,7 @@ class Attention:
     backward: bool = False
     deterministic: bool = False
     peers: tuple = ("cudnn", "flash2")
-    floors: tuple = ()  # (who, at least how many times as fast); "recorded" is the best peer of h200.tsv
+    floors: tuple = ()  # (who, at least how many times as fast); "recorded" is the best peer of recorded.tsv
     unit = "TFLOP/s"
 
     @property

@@ -166,13 +166,13 @@ def main():
         rows, errors = compare(config, names, original_path, fused_path, options.runs)
         table += rows
         checks.append(errors)
-    print(f"\n  {'S':>6}  {'module':<10}{'loss':>12}{'time':>12}{'speed-up':>10}{'temporary memory':>19}{'':>8}")
+    print(f"\n  {'S':>6}  {'module':<10}{'loss':>12}{'time':>12}{'speed-up':>10}{'temporary memory':>19}")
     for before, row in zip([None, *table], table):
         again = row["module"] == "fused"
         faster = f"{before['seconds'] / row['seconds']:.2f}x" if again else ""
         smaller = f"{before['temporary_bytes'] / row['temporary_bytes']:.1f}x less" if again else ""
         print(f"  {row['sequence']:>6}  {row['module']:<10}{row['loss']:>12.6f}{row['seconds'] * 1e3:>9.0f} ms{faster:>10}"
-              f"{row['temporary_bytes'] / 2**20:>15.1f} MiB  {smaller}")
+              f"{row['temporary_bytes'] / 2**20:>15.1f} MiB  {smaller}".rstrip())
 
     print("\n  Relative error of each output against the f64 run of the original; the fused program's may be at most\n"
           f"  twice the original's, plus one rounding of {options.dtype}. The worst of each kind:")

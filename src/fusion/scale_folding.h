@@ -1,6 +1,5 @@
 // Folding the attention scale into RoPE: <A R q, R k> = A <R q, R k>, so a rotation that scales its
-// output anyway can carry attn_scale, and the factor 1/ln 2 that turns exp into exp2 besides
-// (graph-api 2.4 and 2.5).
+// output anyway can carry attn_scale, and the factor 1/ln 2 that turns exp into exp2 besides.
 #pragma once
 
 #include <cstdint>

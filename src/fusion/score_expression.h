@@ -1,4 +1,4 @@
-// Attention attributes as score expressions and their derivatives (graph-api 2.1, 2.2).
+// Attention attributes as score expressions and their derivatives.
 #pragma once
 
 #include "fusion/operands.h"

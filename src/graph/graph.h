@@ -1,6 +1,7 @@
 // The currency of Heddle: a graph of composite ops over tensors, as every door builds it, with one
 // text form (text.h), shape inference and validation (validate.h). It says what is to be computed
-// and nothing of how. Conventions: cuDNN's graph API (graph-api.md), sections 1 and 3.
+// and nothing of how. Ports, attributes and conventions are those of cuDNN's graph API. This
+// contract is docs/graph-text-form.md; validate.h holds a graph to it, src/reference/ computes it.
 #pragma once
 
 #include <cstdint>

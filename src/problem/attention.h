@@ -4,8 +4,8 @@
 //   P = softmax(S)            with an optional sink logit per query head in the denominator
 //   O = dropout(P) V
 //
-// Contract: graph-api.md, sections 1.2, 1.3 and 2. Structure is what changes code and keys a
-// compiled kernel; sizes are passed to it. Shapes below: B batch, Hq/Hk/Hv heads, Sq/Skv lengths.
+// Structure is what changes code and keys a compiled kernel; sizes are passed to it. Shapes below:
+// B batch, Hq/Hk/Hv heads, Sq/Skv lengths.
 #pragma once
 
 #include <optional>

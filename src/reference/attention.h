@@ -1,5 +1,5 @@
 // What the forward and the backward pass of attention share: lengths, visible keys, scores and the
-// keep mask of dropout, each as the contract words it (graph-api 1.2 and 2.1).
+// keep mask of dropout, each as the contract words it (graph/graph.h).
 #pragma once
 
 #include "reference/score_mod.h"

@@ -1,7 +1,6 @@
 // RMSNorm, a row at a time in f32.
 //   r = 1 / sqrt(mean(x^2) + epsilon),  y = x r w + b
 //   g = dy w,  dx = r (g - xh mean(g xh)),  dw = sum dy xh,  db = sum dy,  xh = x r
-// Contract: graph-api 2.6.
 #pragma once
 
 #include "engine/cpu/kernels/vector.h"

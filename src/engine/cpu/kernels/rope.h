@@ -2,7 +2,7 @@
 //   y[o + j] = a (lo cos t - hi sin t),  y[o + h + j] = a (hi cos t + lo sin t),  y[0 : o] = a x[0
 //   : o]
 // with o = columns - rope_dim, h = rope_dim / 2; interleaved pairs are (o + 2j, o + 2j + 1); the
-// inverse turns the sign of t. Contract: graph-api 2.3.
+// inverse turns the sign of t.
 #pragma once
 
 #include "engine/cpu/kernels.h"
