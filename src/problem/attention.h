@@ -60,6 +60,8 @@ struct Dropout {
 
 struct AttentionStructure {
   std::vector<OperandType> operands;
+  const OperandType& type(OperandId id) const { return operands[static_cast<size_t>(id)]; }
+  OperandType& type(OperandId id) { return operands[static_cast<size_t>(id)]; }
 
   OperandId q = kAbsent, k = kAbsent, v = kAbsent, o = kAbsent;
   /// f32 [B,Hq,Sq,1] each, written if present; max and sum include the sink. Natural log unless
@@ -93,6 +95,8 @@ struct AttentionStructure {
 
 struct AttentionSizes {
   std::vector<OperandLayout> layouts;  ///< one per operand
+  const OperandLayout& layout(OperandId id) const { return layouts[static_cast<size_t>(id)]; }
+
   int64_t batch = 0, q_heads = 0, k_heads = 0, v_heads = 0, q_length = 0, kv_length = 0;
   double scale = 1;
   std::vector<int64_t> bound_constants;

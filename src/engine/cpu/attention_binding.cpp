@@ -49,7 +49,7 @@ OperandId shown_where(const problem::AttentionStructure& s) {
       needed.push_back(node.a);
       needed.push_back(node.b);
     } else if (node.op == problem::ScoreOp::load &&
-               s.operands[static_cast<size_t>(node.operand)].dtype == DataType::boolean) {
+               s.type(node.operand).dtype == DataType::boolean) {
       return node.operand;
     }
   }
@@ -66,9 +66,8 @@ void read_as_vector(View* views, OperandId id) {
 
 bool are_bf16(const problem::AttentionStructure& structure,
               std::initializer_list<OperandId> operands) {
-  return std::all_of(operands.begin(), operands.end(), [&](OperandId id) {
-    return structure.operands[static_cast<size_t>(id)].dtype == DataType::bf16;
-  });
+  return std::all_of(operands.begin(), operands.end(),
+                     [&](OperandId id) { return structure.type(id).dtype == DataType::bf16; });
 }
 
 View dense_view(void* data, DataType dtype, const Dims& dims) {

@@ -18,7 +18,7 @@ RopeStage::RopeStage(const std::optional<problem::Rope>& rope, const Of& of,
                      const problem::AttentionStructure& s)
     : rope_(of.x == kAbsent ? std::nullopt : rope), of_(of) {
   if (!rope_) return;
-  dtype_ = s.operands[static_cast<size_t>(of.x)].dtype;
+  dtype_ = s.type(of.x).dtype;
   lengths_ = of.is_query ? s.q_lengths : s.kv_lengths;
   lengths_cumulative_ = of.is_query ? s.q_lengths_cumulative : s.kv_lengths_cumulative;
   per_batch_ = rope_->positions != kAbsent;

@@ -33,7 +33,7 @@ bool is_aligned(const AttentionBackwardStructure& structure, const AttentionSize
 // the other: twice, where copies are asynchronous.
 int64_t sweep_bytes(const AttentionStructure& structure, int64_t own, int64_t staged,
                     int64_t record_bytes) {
-  const DataType element = structure.operands[static_cast<size_t>(structure.q)].dtype;
+  const DataType element = structure.type(structure.q).dtype;
   const int64_t stages = element == DataType::f32 ? 1 : 2;
   const auto pair = [&](int64_t rows) {
     return tile_bytes(rows, structure.qk_head_dim, element) +
@@ -84,7 +84,7 @@ Launch launch_of(const AttentionBackwardProblem& problem, const BackwardSm80Step
       break;
     case Part::load: {
       const OperandId id = problem.structure.load_gradients[step.load_gradient].gradient;
-      const Dims& dims = sizes.layouts[static_cast<size_t>(id)].dims;
+      const Dims& dims = sizes.layout(id).dims;
       const unsigned row_tiles = dims[2] == 1 ? 1 : blocks(sizes.q_length, own);
       const unsigned column_tiles = dims[3] == 1 ? 1 : blocks(sizes.kv_length, step.tiles.tile_n);
       launch.grid_x = row_tiles * column_tiles;
@@ -114,7 +114,7 @@ Result<Step> plan_step(const Driver& driver, const Device& device,
   if (configured.part == Part::load) {
     const OperandId id = structure.load_gradients[configured.load_gradient].gradient;
     block.tensor(p.d_load, id);
-    const Dims& dims = problem.sizes.layouts[static_cast<size_t>(id)].dims;
+    const Dims& dims = problem.sizes.layout(id).dims;
     for (int i = 0; i < 4; ++i) p.d_load_dims[i] = static_cast<int>(dims[i]);
   }
   step.parameters = p;
@@ -130,7 +130,7 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   const AttentionStructure& forward = structure.forward;
   const AttentionSizes& sizes = problem.sizes;
   HEDDLE_TRY(check_sm80(forward, sizes));
-  const DataType element = forward.operands[static_cast<size_t>(forward.q)].dtype;
+  const DataType element = forward.type(forward.q).dtype;
   for (auto [id, role] : {std::pair{structure.d_o, "dO"},
                           {structure.d_q, "dQ"},
                           {structure.d_k, "dK"},
@@ -138,7 +138,7 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
     HEDDLE_TRY(check_dtype(forward, id, role, {element}));
   }
   for (OperandId id : {forward.k, forward.v}) {
-    if (forward.operands[static_cast<size_t>(id)].page_table != kAbsent) {
+    if (forward.type(id).page_table != kAbsent) {
       return error(Code::graph_not_supported, "cuda: sdpa_backward has no paged K or V");
     }
   }
@@ -155,7 +155,7 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   const bool busy =
       forward.block_mask != kAbsent || forward.dropout.kind != problem::Dropout::Kind::none;
   // The planes of f32 need sums of their own beside those: half as many rows and keys.
-  const bool planes = forward.operands[static_cast<size_t>(forward.q)].dtype == DataType::f32;
+  const bool planes = is_f32(forward);
   const bool wide = widest > 128 || (widest > 64 && (busy || planes));
   tiles.tile_m = wide || widest <= 48 ? 16 : widest <= 64 && !planes ? 64 : 32;
   tiles.tile_n = widest <= 64 ? 64 : 32;
@@ -206,7 +206,7 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
     Sm80Tiles t = query_tiles;
     // The sums beside S and dP of 32 keys at d 256 spill 8 bytes on sm_90a.
     if (widest > 128) t.tile_n = 16;
-    t.load_element = device_type(forward.operands[static_cast<size_t>(id)].dtype);
+    t.load_element = device_type(forward.type(id).dtype);
     steps.push_back(
         {.part = Part::load, .tiles = t, .shared_bytes = shared(t, false), .load_gradient = n});
   }

@@ -64,8 +64,7 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
     return refuse("takes threefry dropout up to head_dim 192");
   if (forward.block_mask != kAbsent) return refuse("takes no block mask");
   for (const problem::KeyBound& bound : forward.bounds) {
-    if (bound.operand != kAbsent &&
-        sizes.layouts[static_cast<size_t>(bound.operand)].dims[2] != 1) {
+    if (bound.operand != kAbsent && sizes.layout(bound.operand).dims[2] != 1) {
       return refuse("takes bounds per batch entry, not per row");
     }
   }
@@ -74,7 +73,7 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
 
 Status check_operands(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
   const AttentionStructure& forward = structure.forward;
-  const DataType element = forward.operands[static_cast<size_t>(forward.q)].dtype;
+  const DataType element = forward.type(forward.q).dtype;
   for (auto [id, role] : {std::pair{forward.q, "q"},
                           {forward.k, "k"},
                           {forward.v, "v"},
@@ -86,7 +85,7 @@ Status check_operands(const AttentionBackwardStructure& structure, const Attenti
     if (id == kAbsent) continue;
     HEDDLE_TRY(check_dtype(forward, id, role, {element}));
     HEDDLE_TRY(check_copies(forward, sizes, id));
-    const problem::OperandType& type = forward.operands[static_cast<size_t>(id)];
+    const problem::OperandType& type = forward.type(id);
     if (type.page_table != kAbsent) return refuse("reads no paged keys or values");
   }
   return {};
@@ -96,7 +95,7 @@ Status check_operands(const AttentionBackwardStructure& structure, const Attenti
 bool reads_cells(const AttentionStructure& forward, const AttentionSizes& sizes) {
   return std::ranges::any_of(forward.score.nodes, [&](const problem::ScoreNode& node) {
     if (node.op != problem::ScoreOp::load) return false;
-    const Dims& dims = sizes.layouts[static_cast<size_t>(node.operand)].dims;
+    const Dims& dims = sizes.layout(node.operand).dims;
     return dims[2] != 1 || dims[3] != 1;
   });
 }
@@ -122,7 +121,7 @@ Status check_f32(const AttentionBackwardStructure& structure, const AttentionSiz
 }
 
 bool is_boolean(const AttentionStructure& structure, OperandId id) {
-  return structure.operands[static_cast<size_t>(id)].dtype == DataType::boolean;
+  return structure.type(id).dtype == DataType::boolean;
 }
 
 /// What comes by tiles, as compiled without spills.
@@ -143,16 +142,14 @@ bool sums_load_gradient(const AttentionBackwardStructure& structure, const Atten
                         OperandId tiled) {
   if (structure.load_gradients.size() != 1) return false;
   const problem::LoadGradient& wanted = structure.load_gradients[0];
-  const auto type = [&](OperandId id) {
-    return structure.forward.operands[static_cast<size_t>(id)].dtype;
-  };
+  const auto type = [&](OperandId id) { return structure.forward.type(id).dtype; };
   const problem::ScoreExpression& derivative = wanted.derivative;
   if (wanted.load != tiled || type(tiled) == DataType::boolean ||
       type(wanted.gradient) != type(tiled) ||
       derivative.nodes[static_cast<size_t>(derivative.root)].op != problem::ScoreOp::gradient) {
     return false;
   }
-  const Dims& dims = sizes.layouts[static_cast<size_t>(tiled)].dims;
+  const Dims& dims = sizes.layout(tiled).dims;
   return std::max(structure.forward.qk_head_dim, structure.forward.v_head_dim) <= 128 &&
          dims[0] * dims[1] <= kMostBlocksAcross && sizes.q_length <= 64 * kMostBlocksAcross;
 }
@@ -223,7 +220,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   config.lengths = has_lengths(forward);
   config.unit_slope = has_unit_slope(structure);
   const bool drops = forward.dropout.kind != problem::Dropout::Kind::none;
-  if (forward.operands[static_cast<size_t>(forward.q)].dtype == DataType::f32) {
+  if (is_f32(forward)) {
     HEDDLE_TRY(check_f32(structure, sizes));
     config.planes = 2;
   }
@@ -319,8 +316,8 @@ std::vector<KernelUnit> units_of_backward_sm90(const AttentionBackwardProblem& p
       "              \"as the host launches it\");\n"
       "}}  // namespace heddle\n",
       pairs ? "_f32" : "", config.wide ? "_wide" : "",
-      pairs ? "f16" : device_type(forward.operands[static_cast<size_t>(forward.q)].dtype),
-      config.planes, forward.qk_head_dim, forward.v_head_dim, config.tile_m, config.wide ? 2 : 3,
+      pairs ? "f16" : device_type(forward.type(forward.q).dtype), config.planes,
+      forward.qk_head_dim, forward.v_head_dim, config.tile_m, config.wide ? 2 : 3,
       config.dk_under_dp, config.lower_varies, config.upper_varies, config.lengths,
       config.unit_slope, forward.softmax_input_is_log2, structure.deterministic, config.downwards,
       dropout_name(forward.dropout.kind),

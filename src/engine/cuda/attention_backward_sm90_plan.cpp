@@ -170,7 +170,7 @@ std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwar
   if (problem.structure.d_sink != kAbsent)
     launches.push_back({sink, {.grid_x = heads, .threads = kBackwardSm90RowThreads}});
   if (config.load_gradient) {
-    const Dims& dims = sizes.layouts[static_cast<size_t>(config.tiled)].dims;
+    const Dims& dims = sizes.layout(config.tiled).dims;
     launches.push_back({load,
                         {.grid_x = static_cast<unsigned>(key_tiles),
                          .grid_y = static_cast<unsigned>(config.q_rounded / config.tile_m),

@@ -23,7 +23,7 @@ Result<ForwardSm80Config> configure_forward_sm80(const AttentionProblem& problem
   const AttentionSizes& sizes = problem.sizes;
   HEDDLE_TRY(check_sm80(structure, sizes));
   ForwardSm80Config config;
-  const DataType element = structure.operands[static_cast<size_t>(structure.q)].dtype;
+  const DataType element = structure.type(structure.q).dtype;
   const bool planes = element == DataType::f32;
   const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
   // 128 keys of d 64 leave no registers for drawing keep bits (56 bytes spilled).

@@ -31,7 +31,7 @@ bool is_diagonal(const problem::KeyBound& bound) {
 }
 
 bool is_f32(const problem::AttentionStructure& structure) {
-  return structure.operands[static_cast<size_t>(structure.q)].dtype == DataType::f32;
+  return structure.type(structure.q).dtype == DataType::f32;
 }
 
 std::string architecture_of(const Device& device) {
@@ -43,7 +43,7 @@ std::string architecture_of(const Device& device) {
 Status check_dtype(const problem::AttentionStructure& structure, OperandId id, const char* role,
                    std::initializer_list<DataType> allowed) {
   if (id == kAbsent) return {};
-  const DataType type = structure.operands[static_cast<size_t>(id)].dtype;
+  const DataType type = structure.type(id).dtype;
   for (DataType one : allowed) {
     if (type == one) return {};
   }
@@ -57,7 +57,7 @@ Status check_sm80(const problem::AttentionStructure& structure,
                   const problem::AttentionSizes& sizes) {
   const auto io = {DataType::bf16, DataType::f16, DataType::f32};
   HEDDLE_TRY(check_dtype(structure, structure.q, "q", io));
-  const DataType element = structure.operands[static_cast<size_t>(structure.q)].dtype;
+  const DataType element = structure.type(structure.q).dtype;
   for (auto [id, role] : {std::pair{structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}}) {
     HEDDLE_TRY(check_dtype(structure, id, role, {element}));
   }
@@ -76,7 +76,7 @@ Status check_sm80(const problem::AttentionStructure& structure,
                  structure.bounds.size(), attention::kMaxBounds);
   }
   for (OperandId id : {structure.scale, structure.dropout.mask_scale}) {
-    if (id != kAbsent && !structure.operands[static_cast<size_t>(id)].on_host) {
+    if (id != kAbsent && !structure.type(id).on_host) {
       HEDDLE_TRY(check_dtype(structure, id, "scale", {DataType::f32}));
     }
   }
@@ -98,7 +98,7 @@ Status check_sm80(const problem::AttentionStructure& structure,
 std::string kernel_source(const problem::AttentionStructure& structure, int threads) {
   // One block a processor is all that f32 asks for: for a third one the assembler would stop at 168
   // registers and spill a few.
-  const bool planes = structure.operands[static_cast<size_t>(structure.q)].dtype == DataType::f32;
+  const bool planes = is_f32(structure);
   return fmt::format("extern \"C\" __global__ void __launch_bounds__({}{})\n", threads,
                      planes ? ", 1" : "");
 }
@@ -109,16 +109,14 @@ std::string leave_source(const problem::AttentionStructure& structure, const cha
 }
 
 std::string config_source(const problem::AttentionStructure& structure, const Sm80Tiles& tiles) {
-  const auto paged = [&](OperandId id) {
-    return structure.operands[static_cast<size_t>(id)].page_table != kAbsent;
-  };
+  const auto paged = [&](OperandId id) { return structure.type(id).page_table != kAbsent; };
   std::string extras;
   if (structure.dropout.kind == problem::Dropout::Kind::mask) {
     extras += fmt::format(
         "  static HEDDLE_DEVICE float load_mask(const attention::Tensor& mask, int batch, int "
         "head, int row, int column) {{\n"
         "    return attention::load<{}>(mask, batch, head, row, column);\n  }}\n",
-        device_type(structure.operands[static_cast<size_t>(structure.dropout.mask)].dtype));
+        device_type(structure.type(structure.dropout.mask).dtype));
   }
   if (!tiles.load_element.empty())
     extras += fmt::format("  using LoadElement = {};\n", tiles.load_element);
@@ -131,11 +129,10 @@ std::string config_source(const problem::AttentionStructure& structure, const Sm
       "  static constexpr bool kWantDk = {}, kWantDv = {};\n"
       "  static constexpr attention::Dropout kDropout = attention::Dropout::{};\n"
       "{}}};\n",
-      device_type(structure.operands[static_cast<size_t>(structure.q)].dtype),
-      structure.qk_head_dim, structure.v_head_dim, tiles.warps, tiles.tile_m, tiles.tile_n,
-      tiles.aligned, paged(structure.k), paged(structure.v), structure.block_mask != kAbsent,
-      structure.softmax_input_is_log2, tiles.want_dk, tiles.want_dv,
-      dropout_name(structure.dropout.kind), extras);
+      device_type(structure.type(structure.q).dtype), structure.qk_head_dim, structure.v_head_dim,
+      tiles.warps, tiles.tile_m, tiles.tile_n, tiles.aligned, paged(structure.k),
+      paged(structure.v), structure.block_mask != kAbsent, structure.softmax_input_is_log2,
+      tiles.want_dk, tiles.want_dv, dropout_name(structure.dropout.kind), extras);
 }
 
 std::string dump_source(const problem::AttentionStructure& structure, const char* parameters,

@@ -41,7 +41,7 @@ Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& devi
   };
   int64_t most_heads = 0, most_rows = 0;
   for (const Operand& operand : operands) {
-    const Dims& dims = sizes.layouts[static_cast<size_t>(operand.id)].dims;
+    const Dims& dims = sizes.layout(operand.id).dims;
     const int64_t heads = dims[1], rows = dims[2], columns = 2 * rounded_up(dims[3], 64);
     sm90::PairedTensor& tensor = step.arguments_.tensors[step.places_.size()];
     tensor.heads = static_cast<int>(heads);

@@ -8,13 +8,12 @@ attention::Tensor tensor_of(const problem::AttentionStructure& structure,
                             const problem::AttentionSizes& sizes, problem::OperandId id) {
   attention::Tensor tensor{};
   if (id == problem::kAbsent) return tensor;
-  const problem::OperandType& type = structure.operands[static_cast<size_t>(id)];
-  const problem::OperandLayout& layout = sizes.layouts[static_cast<size_t>(id)];
+  const problem::OperandType& type = structure.type(id);
+  const problem::OperandLayout& layout = sizes.layout(id);
   for (int i = 0; i < 4 && i < layout.strides.rank(); ++i) tensor.stride[i] = layout.strides[i];
   tensor.multiplier = layout.ragged_multiplier;
   if (type.ragged_offsets != problem::kAbsent) {
-    tensor.offsets_are_64_bit =
-        structure.operands[static_cast<size_t>(type.ragged_offsets)].dtype == DataType::i64;
+    tensor.offsets_are_64_bit = structure.type(type.ragged_offsets).dtype == DataType::i64;
   }
   return tensor;
 }
@@ -63,10 +62,10 @@ Status check_addresses(std::span<const AlignedOperand> operands, std::span<void*
 bool rows_are_aligned(const problem::AttentionStructure& structure,
                       const problem::AttentionSizes& sizes, problem::OperandId id) {
   if (id == problem::kAbsent) return true;
-  const problem::OperandLayout& layout = sizes.layouts[static_cast<size_t>(id)];
-  const int64_t element = size_of(structure.operands[static_cast<size_t>(id)].dtype);
+  const problem::OperandLayout& layout = sizes.layout(id);
+  const int64_t element = size_of(structure.type(id).dtype);
   // Ragged sequences may start anywhere their offsets say.
-  if (structure.operands[static_cast<size_t>(id)].ragged_offsets != problem::kAbsent &&
+  if (structure.type(id).ragged_offsets != problem::kAbsent &&
       layout.ragged_multiplier * element % 16 != 0) {
     return false;
   }

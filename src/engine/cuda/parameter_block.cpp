@@ -31,9 +31,9 @@ void fill_forward(ParameterBlock<Parameters>& block, attention::ForwardParameter
   block.tensor(p.dropout_dump, structure.dropout.dump);
   block.tensor(p.block_mask, structure.block_mask);
   const auto paged = [&](OperandId id, attention::Tensor& table, int& page_size) {
-    const OperandId pages = structure.operands[static_cast<size_t>(id)].page_table;
+    const OperandId pages = structure.type(id).page_table;
     block.tensor(table, pages);
-    if (pages != kAbsent) page_size = log2_of(sizes.layouts[static_cast<size_t>(id)].dims[2]);
+    if (pages != kAbsent) page_size = log2_of(sizes.layout(id).dims[2]);
   };
   paged(structure.k, p.page_table_k, p.page_size_k);
   paged(structure.v, p.page_table_v, p.page_size_v);
@@ -47,8 +47,7 @@ void fill_forward(ParameterBlock<Parameters>& block, attention::ForwardParameter
     p.bounds[n].constant = sizes.bound_constants[n];
     block.tensor(p.bounds[n].operand, bound.operand);
     if (bound.operand != kAbsent) {
-      p.bounds[n].operand.offsets_are_64_bit =
-          structure.operands[static_cast<size_t>(bound.operand)].dtype == DataType::i64;
+      p.bounds[n].operand.offsets_are_64_bit = structure.type(bound.operand).dtype == DataType::i64;
     }
   }
   p.bound_count = static_cast<int>(structure.bounds.size());

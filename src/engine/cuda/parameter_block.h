@@ -65,9 +65,7 @@ class ParameterBlock {
     const auto offset = static_cast<size_t>(reinterpret_cast<const char*>(&target) - begin);
     entries.push_back({offset, id, kind, type(id).dtype});
   }
-  const problem::OperandType& type(problem::OperandId id) const {
-    return structure_.operands[static_cast<size_t>(id)];
-  }
+  const problem::OperandType& type(problem::OperandId id) const { return structure_.type(id); }
   const problem::AttentionStructure& structure_;
   const problem::AttentionSizes& sizes_;
 };

@@ -13,7 +13,7 @@ using problem::OperandId;
 
 namespace {
 DataType type_of(const AttentionStructure& structure, OperandId id) {
-  return structure.operands[static_cast<size_t>(id)].dtype;
+  return structure.type(id).dtype;
 }
 }  // namespace
 
@@ -24,7 +24,7 @@ OperandId score_tile_operand(const AttentionStructure& structure, const Attentio
     for (const problem::ScoreNode& node : expression->nodes) {
       if (node.op != problem::ScoreOp::load) continue;
       const DataType dtype = type_of(structure, node.operand);
-      const Dims& dims = sizes.layouts[static_cast<size_t>(node.operand)].dims;
+      const Dims& dims = sizes.layout(node.operand).dims;
       const bool fits = dtype == DataType::bf16 || dtype == DataType::f16 ||
                         dtype == DataType::boolean || (singles && dtype == DataType::f32);
       if (fits && dims[2] > 1 && dims[3] > 1 &&
@@ -53,7 +53,7 @@ std::string score_tile_source(const AttentionStructure& structure, OperandId ope
 }
 
 sm90::TiledOperand score_tile_arguments(const AttentionSizes& sizes, OperandId operand) {
-  const Dims& dims = sizes.layouts[static_cast<size_t>(operand)].dims;
+  const Dims& dims = sizes.layout(operand).dims;
   return {.map = {}, .per_head = dims[1] > 1, .per_batch = dims[0] > 1};
 }
 

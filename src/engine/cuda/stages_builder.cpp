@@ -6,7 +6,7 @@ using problem::OperandId;
 using problem::RopeProblem;
 
 OperandId StagesBuilder::temporary_like(OperandId shape, DataType dtype) {
-  const Dims dims = sizes_.layouts[static_cast<size_t>(shape)].dims;
+  const Dims dims = sizes_.layout(shape).dims;
   Dims strides = *dense_strides(dims);
   for (int i = 0; i < dims.rank(); ++i) strides[i] = dims[i] == 1 ? 0 : strides[i];
   structure_.operands.push_back({.dtype = dtype});

@@ -11,9 +11,7 @@ class StagesBuilder {
   StagesBuilder(problem::AttentionStructure& structure, problem::AttentionSizes& sizes)
       : structure_(structure), sizes_(sizes) {}
 
-  problem::OperandType& type(problem::OperandId id) {
-    return structure_.operands[static_cast<size_t>(id)];
-  }
+  problem::OperandType& type(problem::OperandId id) { return structure_.type(id); }
   /// A dense operand with the dims of `shape`.
   problem::OperandId temporary_like(problem::OperandId shape, DataType dtype);
 

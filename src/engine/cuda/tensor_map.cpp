@@ -6,7 +6,7 @@ namespace heddle::engine::cuda {
 
 Status check_copies(const problem::AttentionStructure& structure,
                     const problem::AttentionSizes& sizes, problem::OperandId id) {
-  const problem::OperandLayout& layout = sizes.layouts[static_cast<size_t>(id)];
+  const problem::OperandLayout& layout = sizes.layout(id);
   bool movable = rows_are_aligned(structure, sizes, id) && layout.strides.back() == 1;
   for (int i = 0; i < 3; ++i) movable = movable && (layout.dims[i] == 1 || layout.strides[i] > 0);
   if (movable) return {};
@@ -18,8 +18,8 @@ Status check_copies(const problem::AttentionStructure& structure,
 
 MapShape map_shape(const problem::AttentionStructure& structure,
                    const problem::AttentionSizes& sizes, problem::OperandId id, int box_rows) {
-  const problem::OperandType& type = structure.operands[static_cast<size_t>(id)];
-  const problem::OperandLayout& layout = sizes.layouts[static_cast<size_t>(id)];
+  const problem::OperandType& type = structure.type(id);
+  const problem::OperandLayout& layout = sizes.layout(id);
   const auto element = static_cast<uint64_t>(size_of(type.dtype));
   MapShape shape;
   shape.type = type.dtype == DataType::f16       ? TensorMapType::float16

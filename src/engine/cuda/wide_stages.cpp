@@ -15,7 +15,7 @@ using problem::OperandId;
 using problem::RopeProblem;
 
 bool has_wide(const AttentionStructure& structure, std::initializer_list<OperandId> others) {
-  const auto type = [&](OperandId id) { return structure.operands[static_cast<size_t>(id)].dtype; };
+  const auto type = [&](OperandId id) { return structure.type(id).dtype; };
   const DataType q = type(structure.q);
   return (q == DataType::bf16 || q == DataType::f16) &&
          std::any_of(others.begin(), others.end(),
