@@ -207,10 +207,15 @@ PARTS = {"attention": attention, "memory": memory, "norm": norm, "training": tra
 
 
 def machine():
-    import heddle
-    import jax
+    """What is measured with; ends the program with a sentence where nothing can be."""
+    try:
+        import heddle
+        import jax
 
-    device = jax.devices("cuda")[0]
+        heddle.version()
+        device = jax.devices("cuda")[0]
+    except (ImportError, OSError, RuntimeError) as missing:
+        sys.exit(f"run.py needs an NVIDIA GPU, a JAX for CUDA and libheddle.so: {missing}")
     return {"gpu": device.device_kind, "jax": jax.__version__, "heddle": heddle.version(),
             "platform": device.client.platform_version}
 
@@ -227,6 +232,8 @@ def main():
     parser.add_argument("--append", action="store_true", help="keep the other parts of an earlier run in the output folder")
     parser.add_argument("--report", type=Path, help="a jax.json to make the tables and plots of; nothing is measured")
     options = parser.parse_args()
+    if options.report and not options.report.is_file():
+        parser.error(f"--report: {options.report} is not there")
     options.output.mkdir(parents=True, exist_ok=True)
     path = options.report or options.output / "jax.json"
     if not options.report:
