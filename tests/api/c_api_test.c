@@ -214,6 +214,8 @@ static void test_refusals(heddle_graph* graph) {
   CHECK_SENTENCE(heddle_graph_validate(graph), HEDDLE_INVALID_VALUE, "Right bound");
   CHECK_SENTENCE(heddle_plan_create(graph, HEDDLE_CPU, &plan), HEDDLE_INVALID_VALUE, "Right bound");
   CHECK(plan == NULL && made == NULL);
+  CHECK_SENTENCE(heddle_graph_parse("[\xF0\x9F", 3, &made), HEDDLE_MALFORMED_INPUT,
+                 "last read: '[?'");
   CHECK(heddle_plan_workspace_bytes(NULL) == 0 && strcmp(heddle_plan_description(NULL), "") == 0);
   heddle_plan_free(NULL);
   heddle_graph_free(NULL);

@@ -47,11 +47,22 @@ def test_a_missing_address_is_an_error_and_nothing_is_written():
     assert np.isnan(o).all()
 
 
+@pytest.mark.parametrize("arguments", [([3, 7, 9],), ({3: "k"},), ({"k": 3},), ({3: 1.5},), ({}, "workspace"), ({}, 0, "stream"),
+                                       (None,)])
+def test_what_is_no_address_is_refused(arguments):
+    with pytest.raises(TypeError, match="Plan.execute takes a dict of uids to addresses"):
+        heddle.Plan(graph(), "cpu").execute(*arguments)
+    with pytest.raises(TypeError, match="of type bytes, expected its text form"):
+        heddle.Plan(graph().encode(), "cpu")
+
+
 def test_refusals_are_sentences():
     with pytest.raises(heddle.Error) as refusal:
         heddle.Plan(graph(left_bound=-1), "cpu")
     assert "Left bound" in str(refusal.value)
     with pytest.raises(heddle.Error):
         heddle.Plan("{", "cpu")
+    with pytest.raises(heddle.Error, match="invalid literal; last read: '[?]'"):
+        heddle.Plan("\u00e9", "cpu")  # the sentence quotes its first byte
     with pytest.raises(ValueError, match="no device 'tpu'"):
         heddle.Plan(graph(), "tpu")

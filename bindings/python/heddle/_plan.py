@@ -18,6 +18,8 @@ class Plan:
     def __init__(self, graph: str, device: str) -> None:
         if device not in DEVICES:
             raise ValueError(f"There is no device {device!r}, expected one of {', '.join(DEVICES)}.")
+        if not isinstance(graph, str):
+            raise TypeError(f"The graph is of type {type(graph).__name__}, expected its text form, a str.")
         encoded = graph.encode()
         parsed, self._plan = c_void_p(), c_void_p()
         call("heddle_graph_parse", encoded, len(encoded), byref(parsed))
@@ -55,8 +57,13 @@ class Plan:
 
         On a GPU it returns when the work is queued. Raises Error if an address is missing; nothing is written then.
         """
-        count = len(addresses)
-        uids, pointers = (c_int64 * count)(*addresses), (c_void_p * count)(*addresses.values())
+        try:
+            count = len(addresses)
+            uids, pointers = (c_int64 * count)(*addresses), (c_void_p * count)(*addresses.values())
+            workspace, stream = c_void_p(workspace), c_void_p(stream)  # as an argument ctypes would take a str, too
+        except (AttributeError, TypeError):
+            raise TypeError("Plan.execute takes a dict of uids to addresses, a workspace's address and a CUstream, all of "
+                            "them integers.") from None
         call("heddle_plan_execute", self._plan, uids, pointers, count, workspace, stream)
 
     def _uids(self, function):
