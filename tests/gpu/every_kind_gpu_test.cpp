@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <map>
 
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/driver.h"
@@ -203,23 +202,10 @@ const std::vector<Kind>& kinds() {
 
 class EveryKind : public OnGpu, public ::testing::WithParamInterface<Kind> {
  protected:
-  /// The n-th program of the kind, of kPrograms. They are looked for once, many at a time: most of
-  /// it is compilation.
+  /// The n-th program of the kind, of kPrograms.
   static constexpr size_t kPrograms = 2;
   Built draw(size_t n) {
-    // Kept to the end: a plan asks for its context when it goes, and that is gone by then.
-    static auto& found = *new std::map<std::string, std::vector<Built>>;
-    std::vector<Built>& mine = found[GetParam().name];
-    const int64_t first = first_seed();
-    int64_t at_once = kPrograms;
-    for (int64_t seed = first; mine.size() < kPrograms && seed < first + kSeeds;) {
-      for (Built& built : build_all(GetParam().draw, seed, seed + at_once)) {
-        if (mine.size() < kPrograms && built.executable.is_ok() && is_of_kind(built))
-          mine.push_back(std::move(built));
-      }
-      seed += at_once;
-      at_once = 8;  // a rare kind
-    }
+    const std::vector<Built>& mine = programs().at(index_of(GetParam().name));
     if (n < mine.size()) return mine[n];
     ADD_FAILURE() << "too few programs of this kind in " << kSeeds;
     Random random(0);
@@ -228,18 +214,59 @@ class EveryKind : public OnGpu, public ::testing::WithParamInterface<Kind> {
 
  private:
   static constexpr int64_t kSeeds = 200;
-  /// Kinds drawn alike are to be of different problems.
-  static int64_t first_seed() {
-    const auto mine = std::find_if(kinds().begin(), kinds().end(), [](const Kind& kind) {
-      return kind.name == std::string_view(GetParam().name);
-    });
-    return (mine - kinds().begin()) * kSeeds;
+  static size_t index_of(std::string_view name) {
+    const auto at = std::find_if(kinds().begin(), kinds().end(),
+                                 [&](const Kind& kind) { return kind.name == name; });
+    return static_cast<size_t>(at - kinds().begin());
   }
-  bool is_of_kind(const Built& built) const {
+
+  /// Of every kind, by its index. Those of all kinds that this process tests are looked for at
+  /// once, when the first is asked for: most of it is compilation.
+  const std::vector<std::vector<Built>>& programs() {
+    // Kept to the end: a plan asks for its context when it goes, and that is gone by then.
+    static std::vector<std::vector<Built>>* found = nullptr;
+    if (found) return *found;
+    found = new std::vector<std::vector<Built>>(kinds().size());
+    at_once(static_cast<int64_t>(kinds().size()), [&](int64_t n) {
+      const Kind& kind = kinds()[static_cast<size_t>(n)];
+      // Kinds drawn alike are to be of different problems.
+      if (is_tested(kind)) (*found)[static_cast<size_t>(n)] = some_of(kind, n * kSeeds);
+    });
+    return *found;
+  }
+
+  static bool is_tested(const Kind& kind) {
+    const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
+    for (int n = 0; n < all.total_test_suite_count(); ++n) {
+      const ::testing::TestSuite& suite = *all.GetTestSuite(n);
+      if (std::string_view(suite.name()) != "Gpu/EveryKind") continue;
+      for (int i = 0; i < suite.total_test_count(); ++i) {
+        const ::testing::TestInfo& test = *suite.GetTestInfo(i);
+        const std::string_view name = test.name();
+        if (test.should_run() && name.substr(name.find('/') + 1) == kind.name) return true;
+      }
+    }
+    return false;
+  }
+
+  static std::vector<Built> some_of(const Kind& kind, int64_t first) {
+    std::vector<Built> some;
+    int64_t more = kPrograms;
+    for (int64_t seed = first; some.size() < kPrograms && seed < first + kSeeds; more *= 2) {
+      for (Built& built : build_all(kind.draw, seed, seed + more)) {
+        if (some.size() < kPrograms && is_of(kind, built)) some.push_back(std::move(built));
+      }
+      seed += more;
+    }
+    return some;
+  }
+
+  static bool is_of(const Kind& kind, Built& built) {
+    if (!built.executable.is_ok()) return false;
     const std::string& plan = (*built.executable)->description();
-    const auto& words = GetParam().words;
-    return std::all_of(words.begin(), words.end(),
-                       [&](const char* word) { return plan.find(word) != std::string::npos; });
+    return std::all_of(kind.words.begin(), kind.words.end(),
+                       [&](const char* word) { return plan.find(word) != std::string::npos; }) &&
+           !matches_definition(built);  // which it would where no row is to be written
   }
 };
 

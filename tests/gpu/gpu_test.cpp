@@ -71,6 +71,19 @@ std::vector<OnGpu::Built> OnGpu::build_all(const Draw& draw, int64_t first, int6
   return all;
 }
 
+void OnGpu::at_once(int64_t count, const std::function<void(int64_t)>& do_one) {
+  std::atomic<int64_t> next = 0;
+  std::vector<std::future<void>> threads;
+  for (unsigned n = 0; n < std::clamp(std::thread::hardware_concurrency(), 1U, 32U); ++n) {
+    threads.push_back(std::async(std::launch::async, [&] {
+      const Status current = context_.make_current();
+      ASSERT_TRUE(current.is_ok()) << current.message();
+      for (int64_t n = next++; n < count && !HasFatalFailure(); n = next++) do_one(n);
+    }));
+  }
+  for (auto& thread : threads) thread.get();
+}
+
 void OnGpu::run(const Draw& draw) {
   run([&draw](Random& random, int64_t) { return draw(random); },
       (gpu_problem_count() + kVariants - 1) / kVariants);
@@ -85,23 +98,14 @@ struct OnGpu::Tally {
 
 void OnGpu::run(const Numbered& draw, int64_t count, int64_t variants) {
   Tally tally;
-  std::atomic<int64_t> next = 0;
-  std::vector<std::future<void>> threads;
-  for (unsigned n = 0; n < std::clamp(std::thread::hardware_concurrency(), 1U, 32U); ++n) {
-    threads.push_back(std::async(std::launch::async, [&] {
-      const Status current = context_.make_current();
-      ASSERT_TRUE(current.is_ok()) << current.message();
-      // First one problem of each number, whose kernels are compiled side by side, then the next:
-      // threads neither wait for the same kernel nor end with eight problems of the last number.
-      for (int64_t n = next++; n < count * variants && !HasFatalFailure(); n = next++) {
-        const int64_t number = n % count, variant = n / count;
-        Random random(first_seed() + static_cast<uint64_t>(number), static_cast<uint64_t>(variant));
-        Built built = build(draw(random, number));
-        try_one(built, tally);
-      }
-    }));
-  }
-  for (auto& thread : threads) thread.get();
+  // First one problem of each number, whose kernels are compiled side by side, then the next:
+  // threads neither wait for the same kernel nor end with eight problems of the last number.
+  at_once(count * variants, [&](int64_t n) {
+    const int64_t number = n % count, variant = n / count;
+    Random random(first_seed() + static_cast<uint64_t>(number), static_cast<uint64_t>(variant));
+    Built built = build(draw(random, number));
+    try_one(built, tally);
+  });
   std::printf("%s: %lld of %lld served\n", context_.device_name().c_str(),
               static_cast<long long>(tally.served), static_cast<long long>(tally.tried));
   for (const auto& [kind, times] : tally.plans)

@@ -49,8 +49,11 @@ class OnGpu : public ::testing::Test {
 
   using Draw = std::function<Program(Random&)>;
   using Numbered = std::function<Program(Random&, int64_t number)>;
+  /// Calls do_one with each of 0 to count - 1, on as many threads as there are cores (32 at most),
+  /// which all have the context; no more of them after a fatal failure.
+  void at_once(int64_t count, const std::function<void(int64_t)>& do_one);
   /// What `draw` makes of the seeds from `first` to before `end`, each with its plan. A problem
-  /// compiles kernels of its own, so all cores make them.
+  /// compiles kernels of its own, so all are made at once.
   static std::vector<Built> build_all(const Draw& draw, int64_t first, int64_t end);
   /// How many problems share what is compiled, and differ in sizes, strides and values.
   static constexpr int64_t kVariants = 8;

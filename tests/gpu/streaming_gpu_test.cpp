@@ -61,9 +61,8 @@ TEST_F(StreamingOnGpu, RopeClampsPositionsToTheTable) {
 
 // Every output of two runs, whose workspaces began with different contents.
 TEST_F(StreamingOnGpu, GradientsHaveTheSameBitsEachTime) {
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    Random random(seed);
-    Built built = build(random_rms_norm_backward(random, kNorms));
+  for (Built& built :
+       build_all([](Random& random) { return random_rms_norm_backward(random, kNorms); }, 0, 20)) {
     ASSERT_TRUE(built.executable.is_ok()) << built.executable.status().message();
     Program again = built.program;
     execute(built);
@@ -78,7 +77,7 @@ TEST_F(StreamingOnGpu, GradientsHaveTheSameBitsEachTime) {
       EXPECT_EQ(
           std::memcmp(block.data(), again.memory.at(uid).data(), static_cast<size_t>(block.size())),
           0)
-          << "uid " << uid << ", seed " << seed;
+          << "uid " << uid << ", " << (*built.executable)->description();
     }
   }
 }
