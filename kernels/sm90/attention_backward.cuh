@@ -79,9 +79,9 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   static constexpr int kDsFull = kBarriers + 16;  // two
   static constexpr int kQRing = kBarriers + 32;
   static constexpr int kDoRing = kQRing + QRing::kBytes;
-  /// What the launch asks for; the kernel aligns its window itself.
   static constexpr int kTiledRing = kDoRing + DoRing::kBytes;
   static constexpr int kWork = kTiledRing + (Tiles::kThere ? Tiles::Ring::kBytes : 0);
+  /// What the launch asks for; the kernel aligns its window itself.
   static constexpr int kSharedBytes = kWork + Block::kWorkBytes + tile::kTileAlignment;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block");
 

@@ -43,6 +43,17 @@ struct ScoreTile {
     return (((w & 0x7f7f7f7fu) + 0x7f7f7f7fu) | w) & 0x80808080u;
   }
 
+  /// The value at place n of the fragment, of a slice's words.
+  HEDDLE_DEVICE static float value(const u32 (&words)[kWords], int n) {
+    if constexpr (kSingles) {
+      return __uint_as_float(words[n % 8]);
+    } else {
+      float low, high;
+      ptx::unpack<T>(words[n % 8 / 2], low, high);
+      return n % 2 == 0 ? low : high;
+    }
+  }
+
   /// What a thread holds of a warp group's 64 rows of S, from row `group_row` of the tile.
   struct RowReader {
     u32 address;  ///< of the row this lane gives the address of; of f32, of the lane's own row
@@ -69,12 +80,8 @@ struct ScoreTile {
     HEDDLE_DEVICE float at(int n) const {
       if constexpr (kBooleans) {
         return bits[n / 2 % 2] >> (n / 4 % 2 * 16 + n % 2 * 8 + n / 8) & 1 ? 1.0f : 0.0f;
-      } else if constexpr (kSingles) {
-        return __uint_as_float(words[n % 8]);
       } else {
-        float low, high;
-        ptx::unpack<T>(words[n % 8 / 2], low, high);
-        return n % 2 == 0 ? low : high;
+        return value(words, n);
       }
     }
 
@@ -149,12 +156,8 @@ struct ScoreTile {
     HEDDLE_DEVICE float at(int n) const {
       if constexpr (kBooleans) {
         return bits >> (n / 8 * 2 + n % 8 / 4 + 8 * (n / 2 % 2) + 16 * (n % 2)) & 1 ? 1.0f : 0.0f;
-      } else if constexpr (kSingles) {
-        return __uint_as_float(words[n % 8]);
       } else {
-        float low, high;
-        ptx::unpack<T>(words[n % 8 / 2], low, high);
-        return n % 2 == 0 ? low : high;
+        return value(words, n);
       }
     }
 
