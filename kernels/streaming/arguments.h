@@ -73,4 +73,17 @@ struct RopeArguments {
   Real scale;
 };
 
+inline constexpr int kMaxHostValues = 144;
+
+/// Where a number lies that was passed by value: whatever its type, it begins the cell.
+struct alignas(16) HostValueCell {
+  unsigned long long value;
+};
+
+struct HostValueArguments {
+  HostValueCell* cells;  ///< workspace [count]
+  int count;
+  unsigned long long values[kMaxHostValues];
+};
+
 }  // namespace heddle::streaming

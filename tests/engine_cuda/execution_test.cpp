@@ -20,6 +20,7 @@
 #include "engine/cuda/shared_object.h"
 #include "engine_cuda/fake/calls.h"
 #include "kernels/cases.h"
+#include "kernels/streaming_cases.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -154,9 +155,9 @@ TEST_F(Execution, MakesFewLaunches) {
 /// A plan, what it is executed on, and by how many graphs and launches that is done.
 struct Executed {
   problem::AttentionBackwardProblem problem = backward_of({});
-  const std::shared_ptr<const Plan> plan = *cuda_engine().plan(problem);
+  std::shared_ptr<const Plan> plan = *cuda_engine().plan(problem);
   Buffers buffers{problem.structure.forward.operands.size()};
-  int stream_memory[2] = {};
+  int stream_memory[10] = {};
 
   struct Work {
     int graphs, launches;
@@ -170,16 +171,24 @@ struct Executed {
   }
 };
 constexpr Executed::Work kByGraph{1, 3}, kByLaunches{0, 3};
+/// Sets of arguments, each on its stream, for which a plan has graphs.
+constexpr int kCopies = 4;
+/// Executions after which one that was not among them is forgotten.
+constexpr int kToForget = 64;
 
-TEST_F(Execution, SeveralLaunchesAreOneGraphThatGoesWithThePlan) {
+TEST_F(Execution, LaunchesAreGraphsThatGoWithThePlan) {
   const int graphs = calls().graphs;
   {
     Executed executed;
-    EXPECT_EQ(calls().graphs, graphs + 1);
+    EXPECT_EQ(calls().graphs, graphs + kCopies);
     for (int n = 0; n < 3; ++n) EXPECT_EQ(executed.execute(), kByGraph);
+    Executed single;
+    single.plan = *cuda_engine().plan(forward_of({}));
+    EXPECT_EQ(single.execute(), (Executed::Work{1, 1}));
+    EXPECT_EQ(calls().graphs, graphs + 2 * kCopies);
+    ASSERT_TRUE(cuda_engine().plan(norm_of({})).is_ok());
+    EXPECT_EQ(calls().graphs, graphs + 2 * kCopies) << "a kernel that begins before its turn";
   }
-  const auto one_launch = cuda_engine().plan(forward_of({}));
-  ASSERT_TRUE(one_launch.is_ok());
   EXPECT_EQ(calls().graphs, graphs);
 }
 
@@ -191,18 +200,20 @@ TEST_F(Execution, WhatIsCapturedIsLaunches) {
   EXPECT_EQ(executed.execute(), kByGraph);
 }
 
-// Launches of one graph wait for each other: two streams at work at once do not share it.
-TEST_F(Execution, AGraphServesOneStreamAtATime) {
+// Launches of one graph wait for each other: streams at work at once do not share it.
+TEST_F(Execution, EachStreamHasGraphsOfItsOwn) {
   Executed executed;
-  for (int n = 0; n < 40; ++n) {
-    EXPECT_EQ(executed.execute(0), kByGraph);
-    EXPECT_EQ(executed.execute(1), kByLaunches);
+  for (int n = 0; n < 3; ++n) {
+    for (int stream = 0; stream < kCopies; ++stream)
+      EXPECT_EQ(executed.execute(stream), kByGraph) << stream;
+    EXPECT_EQ(executed.execute(kCopies), kByLaunches) << "there is none left";
   }
-  int before = 1;
-  while (executed.execute(1) == kByLaunches && before < 100) ++before;
-  EXPECT_EQ(before, 15) << "it moves to where all executions are";
-  EXPECT_EQ(executed.execute(1), kByGraph);
-  EXPECT_EQ(executed.execute(0), kByLaunches);
+  int before = 0;
+  while (executed.execute(kCopies) == kByLaunches && before < 1000) ++before;
+  EXPECT_GT(before, kToForget - 2 * kCopies);
+  EXPECT_LT(before, kToForget) << "the stream has that of another one, where nothing was";
+  EXPECT_EQ(executed.execute(kCopies), kByGraph);
+  EXPECT_EQ(executed.execute(0), kByGraph) << "with another one's, as its own has gone";
 }
 
 TEST_F(Execution, AGraphIsOfAContext) {
@@ -222,22 +233,89 @@ TEST_F(Execution, AGraphIsRecordedAgainAfterItsContext) {
   const int graphs = calls().graphs;
   setenv("FAKE_CUDA_CONTEXT", "2", 1);
   EXPECT_EQ(executed.execute(), kByGraph);
-  EXPECT_EQ(calls().graphs, graphs + 1) << "a new one; the old one is not touched";
+  EXPECT_EQ(calls().graphs, graphs + kCopies) << "new ones; the old ones are not touched";
 }
 
-TEST_F(Execution, ArgumentsAreSetWhereTheyChange) {
-  const auto updates_of = [](Executed& executed) {
-    const int before = calls().node_updates;
-    EXPECT_EQ(executed.execute(), kByGraph);
-    return calls().node_updates - before;
+int updates_of(Executed& executed, int stream = 0) {
+  const int before = calls().node_updates;
+  EXPECT_EQ(executed.execute(stream), kByGraph);
+  return calls().node_updates - before;
+}
+
+TEST_F(Execution, ArgumentsAreSetWhereNoGraphHasThem) {
+  Executed executed;
+  void*& changing = executed.buffers.pointers[2];
+  char* const places = executed.buffers.memory.data();
+  for (int n = 0; n < kCopies; ++n) {
+    changing = places + 256 * n;
+    EXPECT_EQ(updates_of(executed), 3);
+    EXPECT_EQ(updates_of(executed), 0);
+  }
+  for (int n = 0; n < 3 * kCopies; ++n) {
+    changing = places + 256 * (n % kCopies);
+    EXPECT_EQ(updates_of(executed), 0);
+  }
+}
+
+TEST_F(Execution, OfTooManySetsOfBuffersInTurnMostKeepTheirGraphs) {
+  Executed executed;
+  constexpr int kSets = 12;
+  int updates = 0;
+  for (int turn = 0; turn < 20; ++turn) {
+    for (int n = 0; n < kSets; ++n) {
+      executed.buffers.pointers[2] = executed.buffers.memory.data() + 256 * n;
+      const int set = updates_of(executed);
+      if (turn > 0) updates += set;
+    }
+  }
+  EXPECT_EQ(updates, 19 * 3 * (kSets - kCopies + 1));
+}
+
+TEST_F(Execution, EverNewBuffersLeaveTheOthersTheirGraphs) {
+  Executed executed;
+  int updates = 0;
+  for (int n = 0; n < 200; ++n) {
+    executed.buffers.pointers[2] = executed.buffers.memory.data() + 256;
+    const int set = updates_of(executed);
+    if (n > 0) updates += set;
+    executed.buffers.pointers[2] = executed.buffers.memory.data() + 512;
+    executed.buffers.pointers[3] = executed.buffers.memory.data() + 16 * n;
+    updates_of(executed);
+    executed.buffers.pointers[3] = executed.buffers.memory.data();
+  }
+  EXPECT_EQ(updates, 0);
+}
+
+TEST_F(Execution, NewBuffersTakeTheGraphsOfForgottenOnes) {
+  Executed executed;
+  const auto on_sets = [&executed](int first, int turns) {
+    int updates = 0;
+    for (int n = 0; n < turns * kCopies / 2; ++n) {
+      executed.buffers.pointers[2] =
+          executed.buffers.memory.data() + 256 * (first + n % (kCopies / 2));
+      updates += updates_of(executed);
+    }
+    return updates;
   };
+  for (int first : {0, kCopies / 2, kCopies}) EXPECT_GT(on_sets(first, 1 + kToForget), 0);
+  EXPECT_EQ(on_sets(kCopies, 10), 0);
+}
+
+TEST_F(Execution, ArgumentsAreSetAgainAfterAnExecutionThatFailed) {
   Executed executed;
   EXPECT_EQ(updates_of(executed), 3);
+  void* const right = executed.buffers.pointers[0];
+  executed.buffers.pointers[0] = static_cast<char*>(right) + 2;
+  for (int n = 0; n < 2 * kCopies; ++n) {
+    EXPECT_EQ(executed.plan->execute(executed.buffers.pointers, nullptr, nullptr).code(),
+              Code::invalid_variant_pack);
+  }
+  executed.buffers.pointers[0] = right;
+  EXPECT_EQ(executed.execute(), kByGraph);
   EXPECT_EQ(updates_of(executed), 0);
-  executed.buffers.pointers[2] = executed.buffers.memory.data() + 256;
-  EXPECT_EQ(updates_of(executed), 3) << "an address";
-  EXPECT_EQ(updates_of(executed), 0);
+}
 
+TEST_F(Execution, ArgumentsAreSetWhereAValueChanges) {
   problem::AttentionBackwardProblem dropping = backward_of({.features = {Feature::philox}});
   const auto seed_id = static_cast<size_t>(dropping.structure.forward.dropout.seed);
   dropping.structure.forward.operands[seed_id].on_host = true;
@@ -367,14 +445,15 @@ TEST_F(Execution, ANumberPassedByValueIsWrittenForTheKernelThatReadsIt) {
     double value[2] = {};
     store(type, value, 0, 2.5);
     buffers.pointers.back() = value;
-    const int fills = calls().memsets, words = type == DataType::f64 ? 2 : 1;
     const int64_t allocations = testing::allocations();
     ASSERT_TRUE((*plan)->execute(buffers.pointers, buffers.memory.data(), nullptr).is_ok());
     EXPECT_EQ(testing::allocations(), allocations);
-    EXPECT_EQ(calls().memsets - fills, words);
-    unsigned written[4];
-    std::memcpy(written, value, sizeof written);
-    EXPECT_EQ(calls().filled, written[words - 1]);
+    const unsigned long long written = calls().value;
+    EXPECT_EQ(load(type, &written, 0), 2.5);
+    store(type, value, 0, -1.5);
+    ASSERT_TRUE((*plan)->execute(buffers.pointers, buffers.memory.data(), nullptr).is_ok());
+    const unsigned long long again = calls().value;
+    EXPECT_EQ(load(type, &again, 0), -1.5);
   }
 }
 
@@ -382,9 +461,9 @@ TEST_F(Execution, ASinkPassedByValueIsNoAddressOfTheDevice) {
   problem::AttentionProblem problem = forward_of({.features = {Feature::sink}});
   for (const problem::OperandType& type : problem.structure.operands) EXPECT_FALSE(type.on_host);
   problem.structure.operands[static_cast<size_t>(problem.structure.sink)].on_host = true;
-  const int fills = calls().memsets;
+  const int before = calls().host_values;
   expect_executes(problem, problem.structure.operands.size());
-  EXPECT_EQ(calls().memsets - fills, 1);
+  EXPECT_GT(calls().host_values, before);
 }
 
 TEST_F(Execution, ResultsOfAnotherTypeAreOfTheF32Kernels) {

@@ -142,6 +142,15 @@ TEST(KernelUnits, NormAndRopeHaveOneUnitEach) {
   }
 }
 
+TEST(KernelUnits, NumbersPassedByValueThatAreReadFromMemoryHaveOneOfTheirOwn) {
+  problem::AttentionProblem problem = forward_of({.features = {Feature::sink}});
+  EXPECT_EQ(kernel_units(problem, "sm_90a")->size(), 1u);
+  problem.structure.operands[static_cast<size_t>(problem.structure.sink)].on_host = true;
+  const auto units = kernel_units(problem, "sm_90a");
+  ASSERT_EQ(units->size(), 2u);
+  EXPECT_EQ(units->back().name, "host_values");
+}
+
 TEST(KernelUnits, ARefusedProblemSaysWhy) {
   const auto refused =
       kernel_units(backward_of({.features = {Feature::paged}, .architecture = "sm_80"}), "sm_80");

@@ -180,7 +180,6 @@ class NotingPlan final : public QueuedPlan {
 
 struct NoQueue final : Queue {
   Status launch(const Kernel&, const Launch&, std::span<void*>) override { return {}; }
-  Status fill_word(void*, unsigned) override { return {}; }
 };
 
 TEST(RopeStages, ShareTheListOfOperandsAndTheScratchBehindTheTemporaries) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <memory>
+#include <thread>
 
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/driver.h"
@@ -63,6 +65,16 @@ AttentionOptions in_order(AttentionOptions options) {
 AttentionOptions dropping(AttentionOptions options) {
   options.dropout = 1;
   return small(options);
+}
+
+/// A sink of one head, lengths of one batch entry.
+AttentionOptions by_value(AttentionOptions options) {
+  options = small(options);
+  options.max_batch = options.max_key_heads = options.max_group = 1;
+  options.sink = options.padding = 0.5;
+  options.ragged = 0;
+  options.by_value = 1;
+  return options;
 }
 
 /// Of a bias alone, or of booleans alone.
@@ -178,6 +190,12 @@ const std::vector<Kind>& kinds() {
       {"f32_general_backward",
        [](Random& r) { return random_sdpa_backward(r, small(f32_options())); },
        {"attention backward", "general"}},
+      {"forward_by_value",
+       [](Random& r) { return random_sdpa(r, by_value(aligned_options())); },
+       {"attention forward", "after numbers passed by value"}},
+      {"backward_by_value",
+       [](Random& r) { return random_sdpa_backward(r, by_value(aligned_backward_options())); },
+       {"attention backward", "after numbers passed by value"}},
       {"rms_norm", [](Random& r) { return random_rms_norm(r, kRows); }, {"in registers"}},
       {"rms_norm_odd",
        [](Random& r) { return random_rms_norm(r, kOddRows); },
@@ -317,6 +335,58 @@ TEST_P(EveryKind, AlternatesBetweenBuffers) {
   EXPECT_TRUE(matches_definition(same));
 }
 
+// More sets of buffers than a plan keeps graphs for, on two streams, from two threads.
+TEST_P(EveryKind, TakesManySetsOfBuffersInTurn) {
+  Built first = draw(0), same = first;
+  ASSERT_TRUE(first.executable.is_ok());
+  const auto work_on = [this](Built& built) {
+    ASSERT_TRUE(context_.make_current().is_ok());
+    constexpr int kSets = 5;
+    std::vector<Built> sets(kSets, built);
+    std::vector<std::unique_ptr<OnDevice>> devices;
+    for (Built& set : sets)
+      devices.push_back(std::make_unique<OnDevice>(set.program, **set.executable));
+    const DeviceStream stream;
+    ASSERT_TRUE(stream.status().is_ok()) << stream.status().message();
+    for (int turn = 0; turn < 40; ++turn) {
+      for (const auto& device : devices)
+        ASSERT_TRUE(device->queue(stream.handle(), turn % 3).is_ok());
+    }
+    ASSERT_TRUE(stream.synchronise().is_ok());
+    for (int n = 0; n < kSets; ++n) {
+      ASSERT_TRUE(devices[static_cast<size_t>(n)]->copy_back().is_ok());
+      EXPECT_TRUE(matches_definition(sets[static_cast<size_t>(n)])) << "set " << n;
+    }
+  };
+  std::jthread other(work_on, std::ref(same));
+  work_on(first);
+}
+
+// Buffers go before the next ones come, which may lie where they lay; the plan goes while its work
+// is under way.
+TEST_P(EveryKind, GoesWhileItIsUnderWay) {
+  Program program = draw(0).program;
+  for (int n = 0; n < 3; ++n) {
+    Built built = build(program);
+    ASSERT_TRUE(built.executable.is_ok());
+    const DeviceStream stream;
+    ASSERT_TRUE(stream.status().is_ok()) << stream.status().message();
+    {
+      Program gone = program;
+      const OnDevice device(gone, **built.executable);
+      ASSERT_TRUE(device.queue(stream.handle()).is_ok());
+      ASSERT_TRUE(stream.synchronise().is_ok());
+    }
+    OnDevice device(built.program, **built.executable);
+    for (int turn = 0; turn < 10; ++turn) ASSERT_TRUE(device.queue(stream.handle()).is_ok());
+    built.executable = error(Code::invalid_value, "gone");
+    ASSERT_TRUE(stream.synchronise().is_ok());
+    ASSERT_TRUE(device.copy_back().is_ok());
+    built.executable = build(program).executable;
+    EXPECT_TRUE(matches_definition(built));
+  }
+}
+
 // Recorded once, replayed twice: an execution neither allocates nor synchronises, and leaves its
 // workspace so that the next finds nothing in it that it minds.
 TEST_P(EveryKind, IsCapturedIntoAGraph) {
@@ -388,14 +458,19 @@ TEST_P(EveryKind, HostTimeOfACall) {
   OnDevice other(copy.program, **built.executable);
   ASSERT_TRUE(other.status().is_ok()) << other.status().message();
   bool turn = false;
-  const double changing = host_microseconds(context_, [&] {
+  const double in_turn = host_microseconds(context_, [&] {
     turn = !turn;
     return (turn ? other : device).queue(stream.handle());
   });
+  int64_t place = 0;
+  const double always_new = host_microseconds(context_, [&] {
+    place = (place + 1) % OnDevice::kPlaces;
+    return device.queue(stream.handle(), place);
+  });
   std::printf(
-      "%-28s %5.2f us of the host a call on the same buffers, %5.2f on changing ones; %zu kernels, "
-      "an idle one's launch takes %.2f\n",
-      GetParam().name, same, changing, graph.nodes(), *idle);
+      "%-28s %5.2f us of the host a call on the same buffers, %5.2f on two sets in turn, %5.2f on "
+      "ever new ones; %zu kernels, an idle one's launch takes %.2f\n",
+      GetParam().name, same, in_turn, always_new, graph.nodes(), *idle);
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpu, EveryKind, ::testing::ValuesIn(kinds()),

@@ -19,17 +19,23 @@ namespace heddle::testing {
 class OnDevice {
  public:
   OnDevice(Program& program, const api::Executable& executable)
-      : executable_(executable), device_(program), workspace_(executable.workspace_bytes()) {
+      : executable_(executable),
+        device_(program),
+        workspace_(executable.workspace_bytes() + (kPlaces - 1) * kBetweenPlaces) {
     if (device_.status().is_ok()) bindings_ = device_.bindings(executable);
   }
 
   const Status& status() const { return device_.status(); }
-  Status queue(void* stream = nullptr) const {
-    return executable_.execute(bindings_, workspace_.pointer(), stream);
+  /// With its workspace at one of kPlaces places.
+  Status queue(void* stream = nullptr, int64_t place = 0) const {
+    char* const workspace = static_cast<char*>(workspace_.pointer()) + place * kBetweenPlaces;
+    return executable_.execute(bindings_, workspace, stream);
   }
+  static constexpr int64_t kPlaces = 256;
   Status copy_back() { return device_.copy_back(); }
 
  private:
+  static constexpr int64_t kBetweenPlaces = 256;
   const api::Executable& executable_;
   DeviceProgram device_;
   const DeviceBlock workspace_;

@@ -1,12 +1,14 @@
 // The streaming kernels: every choice of threads over the types that fill most registers, dense and
-// scattered rows, and each form of rope.
+// scattered rows, each form of rope, and numbers passed by value.
 #include <gtest/gtest.h>
 
+#include "engine/cuda/host_values.h"
 #include "engine/cuda/rms_norm.h"
 #include "engine/cuda/rms_norm_backward.h"
 #include "engine/cuda/rope.h"
 #include "kernels/compiled.h"
 #include "kernels/streaming_cases.h"
+#include "streaming/arguments.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -82,6 +84,13 @@ TEST(RopeKernels, Compile) {
     for (const char* architecture : kArchitectures)
       expect_clean(unit.source, architecture, {{.name = unit.name, .threads = 256}});
   }
+}
+
+TEST(HostValuesKernel, Compiles) {
+  const KernelUnit unit = host_values_unit();
+  for (const char* architecture : kArchitectures)
+    expect_clean(unit.source, architecture,
+                 {{.name = unit.name, .threads = streaming::kMaxHostValues}});
 }
 
 }  // namespace

@@ -11,7 +11,6 @@ namespace heddle::engine::cuda {
 
 using CuResult = int;  ///< 0 is success
 using CuDevice = int;
-using CuDevicePointer = uint64_t;
 using CuContext = struct CuContextObject*;
 using CuStream = struct CuStreamObject*;
 using CuLibrary = struct CuLibraryObject*;

@@ -39,7 +39,6 @@ Result<Driver> load_driver() {
   HEDDLE_TRY(bind(library, "cuKernelSetAttribute", driver.kernel_set_attribute));
   HEDDLE_TRY(bind(library, "cuLaunchKernelEx", driver.launch_kernel));
   HEDDLE_TRY(bind(library, "cuThreadExchangeStreamCaptureMode", driver.exchange_capture_mode));
-  HEDDLE_TRY(bind(library, "cuMemsetD32Async", driver.fill_words_async));
   HEDDLE_TRY(bind(library, "cuStreamIsCapturing", driver.stream_is_capturing));
   HEDDLE_TRY(bind(library, "cuGraphCreate", driver.graph_create));
   HEDDLE_TRY(bind(library, "cuGraphDestroy", driver.graph_destroy));

@@ -25,7 +25,6 @@ struct Driver {
   CuResult (*kernel_set_attribute)(KernelAttribute, int value, CuKernel, CuDevice);
   CuResult (*launch_kernel)(const LaunchConfig*, CuKernel, void** parameters, void** extra);
   CuResult (*exchange_capture_mode)(CaptureMode*);
-  CuResult (*fill_words_async)(CuDevicePointer, unsigned value, size_t words, CuStream);
   CuResult (*stream_is_capturing)(CuStream, int* status);
   CuResult (*graph_create)(CuGraph*, unsigned flags);
   CuResult (*graph_destroy)(CuGraph);

@@ -77,7 +77,7 @@ class CudaEngine final : public Engine {
                                                            const Problem& problem) {
     if (std::vector<HostValue> values = host_values(problem); !values.empty()) {
       HEDDLE_ASSIGN(auto plan, plan_on(device, with_values_on_device(problem, values)));
-      return plan_host_values(std::move(plan), std::move(values));
+      return plan_host_values(*driver(), device, std::move(plan), std::move(values));
     }
     if (const std::optional<Stages> stages = stages_of(problem, architecture_of(device))) {
       return plan_stages(*stages, [&device](const Problem& step) { return plan_on(device, step); });

@@ -7,10 +7,6 @@
 namespace heddle::engine::cuda {
 namespace {
 
-/// The graph's launches wait for each other, whatever their streams: it serves one stream, and
-/// moves to another one after so many executions there without any on its own.
-constexpr int kExecutionsToMove = 16;
-
 class GraphedPlan final : public Plan {
  public:
   GraphedPlan(const Driver& driver, std::shared_ptr<const QueuedPlan> plan,
@@ -23,8 +19,10 @@ class GraphedPlan final : public Plan {
 
   Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
     const auto on = static_cast<CuStream>(stream);
-    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock() && serves(on))
-      return graph_->execute(*plan_, buffers, workspace, on);
+    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock() && serves(on)) {
+      if (const std::optional<Status> done = graph_->try_execute(*plan_, buffers, workspace, on))
+        return *done;
+    }
     StreamQueue queue(driver_, on);
     return plan_->execute(buffers, workspace, queue);
   }
@@ -41,19 +39,12 @@ class GraphedPlan final : public Plan {
   }
 
   bool serves(CuStream stream) const {
-    if (graph_ && graph_->outlived_context()) {
+    if (graph_ && graph_->context() == LaunchGraph::Context::outlived) {
       graph_.reset();
       recorded_ = false;
     }
     record();
-    if (!graph_ || is_captured(stream) || !graph_->in_current_context()) return false;
-    if (stream == stream_) {
-      elsewhere_ = 0;
-    } else if (++elsewhere_ >= kExecutionsToMove) {
-      stream_ = stream;
-      elsewhere_ = 0;
-    }
-    return stream == stream_;
+    return graph_ && !is_captured(stream) && graph_->context() == LaunchGraph::Context::current;
   }
 
   bool is_captured(CuStream stream) const {
@@ -68,8 +59,6 @@ class GraphedPlan final : public Plan {
   mutable std::mutex mutex_;       ///< of all that follows
   mutable bool recorded_ = false;  ///< only a plan made in a thread without a context is not
   mutable std::unique_ptr<LaunchGraph> graph_;
-  mutable CuStream stream_ = nullptr;
-  mutable int elsewhere_ = kExecutionsToMove;
 };
 
 }  // namespace

@@ -9,8 +9,8 @@
 
 namespace heddle::engine::cuda {
 
-/// Executes `plan`, a problem's with these operands, as one CUDA graph where that is possible:
-/// several launches, on a stream that is not being captured, which no other thread or stream is at.
+/// Executes `plan`, a problem's with these operands, as one CUDA graph where that is possible: on a
+/// stream that is not being captured, while no other thread is at it.
 std::shared_ptr<const Plan> graphed_plan(const Driver& driver,
                                          std::shared_ptr<const QueuedPlan> plan,
                                          std::vector<problem::OperandType> operands);

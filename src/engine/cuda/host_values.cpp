@@ -1,11 +1,14 @@
 #include "engine/cuda/host_values.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "engine/cuda/problem_operands.h"
 #include "engine/cuda/stages.h"
+#include "streaming/arguments.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -17,8 +20,11 @@ using problem::OperandId;
 using problem::OperandType;
 using problem::Rope;
 
-// A cell of the workspace for each value.
-constexpr int64_t kCellBytes = 16;
+using streaming::HostValueArguments;
+using streaming::HostValueCell;
+using streaming::kMaxHostValues;
+
+constexpr const char* kName = "host_values";
 
 /// A rope takes an offset into its table by value, but no positions row by row.
 OperandId offset_of(const Rope& rope) {
@@ -82,39 +88,38 @@ bool contains(const std::vector<OperandId>& ids, OperandId id) {
 
 class HostValuesPlan final : public QueuedPlan {
  public:
-  HostValuesPlan(std::shared_ptr<const QueuedPlan> plan, std::vector<HostValue> values)
-      : plan_(std::move(plan)),
+  HostValuesPlan(std::shared_ptr<const Kernel> kernel, std::shared_ptr<const QueuedPlan> plan,
+                 std::vector<HostValue> values)
+      : kernel_(std::move(kernel)),
+        plan_(std::move(plan)),
         values_(std::move(values)),
-        plan_at_((static_cast<int64_t>(values_.size()) * kCellBytes + 255) / 256 * 256) {}
+        plan_at_(static_cast<int64_t>(values_.size() * sizeof(HostValueCell) + 255) / 256 * 256) {}
 
   int64_t workspace_bytes() const override { return plan_at_ + plan_->workspace_bytes(); }
 
   Status execute(std::span<void* const> buffers, void* workspace, Queue& queue) const override {
-    char* const scratch = static_cast<char*>(workspace);
+    HostValueArguments arguments{.cells = static_cast<HostValueCell*>(workspace),
+                                 .count = static_cast<int>(values_.size())};
     std::array<void*, kMostOperands> all;
     std::copy(buffers.begin(), buffers.end(), all.begin());
     for (size_t n = 0; n < values_.size(); ++n) {
-      const auto& [id, dtype] = values_[n];
-      char* const cell = scratch + static_cast<int64_t>(n) * kCellBytes;
-      HEDDLE_TRY(write(dtype, buffers[static_cast<size_t>(id)], cell, queue));
-      all[static_cast<size_t>(id)] = cell;
+      const auto id = static_cast<size_t>(values_[n].id);
+      std::memcpy(&arguments.values[n], buffers[id],
+                  static_cast<size_t>(size_of(values_[n].dtype)));
+      all[id] = arguments.cells + n;
     }
-    return plan_->execute({all.data(), buffers.size()}, scratch + plan_at_, queue);
+    void* parameters[] = {&arguments};
+    HEDDLE_TRY(kernel_->launch({.threads = kMaxHostValues}, queue, parameters));
+    return plan_->execute({all.data(), buffers.size()}, static_cast<char*>(workspace) + plan_at_,
+                          queue);
   }
 
-  std::string description() const override { return plan_->description(); }
+  std::string description() const override {
+    return plan_->description() + ", after numbers passed by value";
+  }
 
  private:
-  /// By fills, which take the value with the call: a copy would read it when the stream gets there.
-  static Status write(DataType dtype, const void* value, char* cell, Queue& queue) {
-    std::array<unsigned, 2> words{};
-    std::memcpy(words.data(), value, static_cast<size_t>(size_of(dtype)));
-    for (size_t n = 0; n < static_cast<size_t>(size_of(dtype) + 3) / 4; ++n) {
-      HEDDLE_TRY(queue.fill_word(cell + 4 * n, words[n]));
-    }
-    return {};
-  }
-
+  std::shared_ptr<const Kernel> kernel_;
   std::shared_ptr<const QueuedPlan> plan_;
   std::vector<HostValue> values_;
   int64_t plan_at_;  ///< in the workspace
@@ -148,9 +153,24 @@ Problem with_values_on_device(Problem problem, const std::vector<HostValue>& val
   return problem;
 }
 
-std::shared_ptr<const QueuedPlan> plan_host_values(std::shared_ptr<const QueuedPlan> plan,
-                                                   std::vector<HostValue> values) {
-  return std::make_shared<const HostValuesPlan>(std::move(plan), std::move(values));
+KernelUnit host_values_unit() {
+  return {kName,
+          fmt::format("#include \"streaming/host_values.cuh\"\n"
+                      "extern \"C\" __global__ void __launch_bounds__({})\n"
+                      "{}(const __grid_constant__ heddle::streaming::HostValueArguments args) {{\n"
+                      "  heddle::streaming::write_host_values(args);\n"
+                      "}}\n",
+                      kMaxHostValues, kName)};
+}
+
+Result<std::shared_ptr<const QueuedPlan>> plan_host_values(const Driver& driver,
+                                                           const Device& device,
+                                                           std::shared_ptr<const QueuedPlan> plan,
+                                                           std::vector<HostValue> values) {
+  static_assert(kMaxHostValues >= kMostOperands);
+  HEDDLE_ASSIGN(auto kernel, load_kernel(driver, device, host_values_unit(), 0));
+  return std::make_shared<const HostValuesPlan>(std::move(kernel), std::move(plan),
+                                                std::move(values));
 }
 
 }  // namespace heddle::engine::cuda

@@ -1,10 +1,11 @@
-// Operands passed by value that kernels read from device memory, as any other of their role: an
-// execution writes them into its workspace first. What kernels take by value stays where it is.
+// Operands passed by value that kernels read from device memory, as any other of their role: a
+// kernel before them writes them into the workspace. What kernels take by value stays where it is.
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "engine/cuda/kernel_unit.h"
 #include "engine/cuda/queue.h"
 #include "engine/engine.h"
 
@@ -21,8 +22,13 @@ std::vector<HostValue> host_values(const Problem& problem);
 /// The problem with them in device memory.
 Problem with_values_on_device(Problem problem, const std::vector<HostValue>& values);
 
+/// What writes them.
+KernelUnit host_values_unit();
+
 /// `plan` is of that problem.
-std::shared_ptr<const QueuedPlan> plan_host_values(std::shared_ptr<const QueuedPlan> plan,
-                                                   std::vector<HostValue> values);
+Result<std::shared_ptr<const QueuedPlan>> plan_host_values(const Driver& driver,
+                                                           const Device& device,
+                                                           std::shared_ptr<const QueuedPlan> plan,
+                                                           std::vector<HostValue> values);
 
 }  // namespace heddle::engine::cuda

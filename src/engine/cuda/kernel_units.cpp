@@ -184,9 +184,14 @@ Status check_architecture(const std::string& architecture) {
   return {};
 }
 
-Result<std::vector<KernelUnit>> kernel_units(const problem::Problem& given,
+Result<std::vector<KernelUnit>> kernel_units(const problem::Problem& problem,
                                              const std::string& architecture) {
-  const problem::Problem problem = with_values_on_device(given, host_values(given));
+  if (const std::vector<HostValue> values = host_values(problem); !values.empty()) {
+    HEDDLE_ASSIGN(std::vector<KernelUnit> units,
+                  kernel_units(with_values_on_device(problem, values), architecture));
+    units.push_back(host_values_unit());
+    return units;
+  }
   if (const std::optional<Stages> stages = stages_of(problem, architecture))
     return units_of(*stages, architecture);
   return std::visit([&](const auto& one) { return units_of(one, architecture); }, problem);

@@ -10,6 +10,13 @@
 namespace heddle::engine::cuda {
 namespace {
 
+/// Programs alternate between buffers, or run a plan's layers in turn.
+constexpr int kCopies = 4;
+/// A copy not used for so many executions may be given other arguments, or go to another stream.
+/// Until then the last one set on the stream is set again: of more sets of buffers in turn than
+/// there are copies, or of some that stay beside others that are ever new, most keep theirs.
+constexpr int64_t kExecutionsToForget = 64;
+
 KernelNode node_of(const Kernel& kernel, const Launch& launch, std::span<void*> parameters,
                    CuContext context) {
   return {.grid_x = launch.grid_x,
@@ -42,7 +49,9 @@ class LaunchGraph::Recorder final : public Queue {
     CuGraphNode node = nullptr;
     HEDDLE_TRY(driver.check(driver.graph_add_kernel_node(&node, graph_.graph_, nullptr, 0, &made),
                             "cuGraphAddKernelNode"));
-    if (!graph_.nodes_.empty()) {
+    if (graph_.nodes_.empty()) {
+      first_overlaps_ = launch.overlaps_predecessor;
+    } else {
       const GraphEdge edge = launch.overlaps_predecessor ? kProgrammaticEdge : GraphEdge{};
       HEDDLE_TRY(driver.check(
           driver.graph_add_dependencies(graph_.graph_, &graph_.nodes_.back(), &node, &edge, 1),
@@ -51,31 +60,30 @@ class LaunchGraph::Recorder final : public Queue {
     graph_.nodes_.push_back(node);
     return {};
   }
-  Status fill_word(void*, unsigned) override {
-    return error(Code::graph_not_supported, "cuda: a graph of launches fills no memory");
-  }
+  /// What comes before a graph ends before it begins.
+  bool first_overlaps() const { return first_overlaps_; }
 
  private:
   LaunchGraph& graph_;
+  bool first_overlaps_ = false;
 };
 
-/// Gives each node its launch's arguments.
+/// Gives each node of a copy its launch's arguments.
 class LaunchGraph::Updater final : public Queue {
  public:
-  explicit Updater(LaunchGraph& graph) : graph_(graph) {}
+  Updater(const LaunchGraph& graph, CuGraphExec executable)
+      : graph_(graph), executable_(executable) {}
 
   Status launch(const Kernel& kernel, const Launch& launch, std::span<void*> parameters) override {
     const KernelNode made = node_of(kernel, launch, parameters, graph_.context_);
     return graph_.driver_.check(
-        graph_.driver_.graph_set_kernel_node(graph_.executable_, graph_.nodes_[next_++], &made),
+        graph_.driver_.graph_set_kernel_node(executable_, graph_.nodes_[next_++], &made),
         kernel.name().c_str());
-  }
-  Status fill_word(void*, unsigned) override {
-    return error(Code::graph_not_supported, "cuda: a graph of launches fills no memory");
   }
 
  private:
-  LaunchGraph& graph_;
+  const LaunchGraph& graph_;
+  CuGraphExec executable_;
   size_t next_ = 0;
 };
 
@@ -98,33 +106,43 @@ Result<std::unique_ptr<LaunchGraph>> LaunchGraph::record(
   const std::vector<void*> buffers(operands.size(), some);
   Recorder recorder(*graph);
   HEDDLE_TRY(plan.execute(buffers, some, recorder));
-  if (graph->nodes_.size() < 2) return std::unique_ptr<LaunchGraph>();
-  HEDDLE_TRY(driver.check(driver.graph_instantiate(&graph->executable_, graph->graph_, 0),
-                          "cuGraphInstantiate"));
+  if (graph->nodes_.empty() || (graph->nodes_.size() == 1 && recorder.first_overlaps()))
+    return std::unique_ptr<LaunchGraph>();
   for (size_t n = 0; n < operands.size(); ++n) {
     if (operands[n].on_host)
       graph->scalars_.push_back({n, static_cast<size_t>(size_of(operands[n].dtype))});
   }
-  // Neither grows when the plan is executed.
-  graph->set_.reserve(operands.size() + 1 + graph->scalars_.size());
-  graph->given_.reserve(graph->set_.capacity());
+  HEDDLE_TRY(graph->instantiate(operands.size() + 1 + graph->scalars_.size()));
   return graph;
 }
 
+/// All at once: nothing is allocated when the plan is executed.
+Status LaunchGraph::instantiate(size_t arguments) {
+  given_.reserve(arguments);
+  copies_.reserve(kCopies);
+  for (int n = 0; n < kCopies; ++n) {
+    Copy& copy = copies_.emplace_back();
+    copy.executed = -kExecutionsToForget;
+    copy.arguments.reserve(arguments);
+    HEDDLE_TRY(driver_.check(driver_.graph_instantiate(&copy.executable, graph_, 0),
+                             "cuGraphInstantiate"));
+  }
+  return {};
+}
+
 LaunchGraph::~LaunchGraph() {
-  if (!in_current_context()) return;
-  if (executable_) (void)driver_.graph_executable_destroy(executable_);
+  if (context() != Context::current) return;
+  for (const Copy& copy : copies_) {
+    if (copy.executable) (void)driver_.graph_executable_destroy(copy.executable);
+  }
   if (graph_) (void)driver_.graph_destroy(graph_);
 }
 
-bool LaunchGraph::in_current_context() const {
+LaunchGraph::Context LaunchGraph::context() const {
+  if (current_context(driver_) != context_) return Context::another;
   unsigned long long id = 0;
-  return current_context(driver_) == context_ &&
-         driver_.context_get_id(context_, &id) == kCudaSuccess && id == context_id_;
-}
-
-bool LaunchGraph::outlived_context() const {
-  return current_context(driver_) == context_ && !in_current_context();
+  const bool known = driver_.context_get_id(context_, &id) == kCudaSuccess;
+  return known && id == context_id_ ? Context::current : Context::outlived;
 }
 
 void LaunchGraph::note_given(std::span<void* const> buffers, void* workspace) {
@@ -138,16 +156,35 @@ void LaunchGraph::note_given(std::span<void* const> buffers, void* workspace) {
   }
 }
 
-Status LaunchGraph::execute(const QueuedPlan& plan, std::span<void* const> buffers, void* workspace,
-                            CuStream stream) {
-  note_given(buffers, workspace);
-  if (given_ != set_) {
-    set_.clear();
-    Updater updater(*this);
-    HEDDLE_TRY(plan.execute(buffers, workspace, updater));
-    std::swap(set_, given_);
+LaunchGraph::Copy* LaunchGraph::choose(CuStream stream) {
+  Copy* oldest = &copies_.front();
+  Copy* newest = nullptr;
+  for (Copy& copy : copies_) {
+    if (copy.executed < oldest->executed) oldest = &copy;
+    if (copy.stream != stream || copy.arguments.empty()) continue;
+    if (copy.arguments == given_) return &copy;
+    if (!newest || copy.set > newest->set) newest = &copy;
   }
-  return driver_.check(driver_.graph_launch(executable_, stream), "cuGraphLaunch");
+  return executions_ - oldest->executed >= kExecutionsToForget ? oldest : newest;
+}
+
+std::optional<Status> LaunchGraph::try_execute(const QueuedPlan& plan,
+                                               std::span<void* const> buffers, void* workspace,
+                                               CuStream stream) {
+  ++executions_;
+  note_given(buffers, workspace);
+  Copy* const copy = choose(stream);
+  if (!copy) return std::nullopt;
+  if (copy->arguments != given_) {
+    copy->arguments.clear();
+    Updater updater(*this, copy->executable);
+    HEDDLE_TRY(plan.execute(buffers, workspace, updater));
+    std::swap(copy->arguments, given_);
+    copy->set = executions_;
+  }
+  copy->stream = stream;
+  copy->executed = executions_;
+  return driver_.check(driver_.graph_launch(copy->executable, stream), "cuGraphLaunch");
 }
 
 }  // namespace heddle::engine::cuda

@@ -23,10 +23,4 @@ Status StreamQueue::launch(const Kernel& kernel, const Launch& launch,
                        kernel.name().c_str());
 }
 
-Status StreamQueue::fill_word(void* at, unsigned value) {
-  return driver_.check(
-      driver_.fill_words_async(reinterpret_cast<CuDevicePointer>(at), value, 1, stream_),
-      "cuMemsetD32Async");
-}
-
 }  // namespace heddle::engine::cuda

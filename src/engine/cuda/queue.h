@@ -19,8 +19,6 @@ class Queue {
   /// addresses.
   virtual Status launch(const Kernel& kernel, const Launch& launch,
                         std::span<void*> parameters) = 0;
-  /// Writes a word of device memory.
-  virtual Status fill_word(void* at, unsigned value) = 0;
 };
 
 /// Each launch is a call of the driver.
@@ -28,7 +26,6 @@ class StreamQueue final : public Queue {
  public:
   StreamQueue(const Driver& driver, CuStream stream) : driver_(driver), stream_(stream) {}
   Status launch(const Kernel& kernel, const Launch& launch, std::span<void*> parameters) override;
-  Status fill_word(void* at, unsigned value) override;
 
  private:
   const Driver& driver_;

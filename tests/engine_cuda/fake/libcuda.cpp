@@ -9,10 +9,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <list>
+#include <string>
 #include <vector>
 
 #include "engine/cuda/cuda_types.h"
 #include "engine_cuda/fake/calls.h"
+#include "streaming/arguments.h"
 
 using namespace heddle::engine::cuda;
 
@@ -23,6 +25,7 @@ constexpr CuResult kInvalidValue = 1;
 heddle::testing::FakeCudaCalls calls;
 
 struct Kernel {
+  std::string name;
   unsigned shared_allowed = 48 * 1024;
 };
 /// A library has as many kernels as were asked for.
@@ -33,9 +36,20 @@ struct Graph {
   size_t edges = 0;
 };
 
+/// Its nodes go by the names of the graph's.
+struct Executable {
+  explicit Executable(const Graph& from) : graph(from) {}
+  const Graph& graph;
+  size_t set = 0;  ///< nodes that were given arguments
+};
+
 /// A context's graphs, which go with it: those that nobody destroyed are no leak.
 std::list<Graph>& graphs() {
   static auto& all = *new std::list<Graph>;
+  return all;
+}
+std::list<Executable>& executables() {
+  static auto& all = *new std::list<Executable>;
   return all;
 }
 
@@ -51,6 +65,12 @@ bool may_run(const KernelNode& node) {
   return !node.function && node.context && node.parameters && node.parameters[0] &&
          may_run({node.grid_x, node.grid_y, node.grid_z},
                  {node.block_x, node.block_y, node.block_z}, node.shared_bytes, node.kernel);
+}
+
+void note_arguments(CuKernel kernel, void** parameters) {
+  if (reinterpret_cast<Kernel*>(kernel)->name != "host_values") return;
+  ++calls.host_values;
+  calls.value = static_cast<const heddle::streaming::HostValueArguments*>(parameters[0])->values[0];
 }
 
 int from_environment(const char* name, int otherwise) {
@@ -128,8 +148,9 @@ CuResult cuLibraryUnload(CuLibrary library) {
   delete reinterpret_cast<Library*>(library);
   return kCudaSuccess;
 }
-CuResult cuLibraryGetKernel(CuKernel* kernel, CuLibrary library, const char*) {
-  *kernel = reinterpret_cast<CuKernel>(&reinterpret_cast<Library*>(library)->emplace_back());
+CuResult cuLibraryGetKernel(CuKernel* kernel, CuLibrary library, const char* name) {
+  auto& kernels = *reinterpret_cast<Library*>(library);
+  *kernel = reinterpret_cast<CuKernel>(&kernels.emplace_back(Kernel{.name = name}));
   return kCudaSuccess;
 }
 CuResult cuKernelSetAttribute(KernelAttribute attribute, int value, CuKernel kernel, CuDevice) {
@@ -138,20 +159,15 @@ CuResult cuKernelSetAttribute(KernelAttribute attribute, int value, CuKernel ker
   reinterpret_cast<Kernel*>(kernel)->shared_allowed = static_cast<unsigned>(value);
   return kCudaSuccess;
 }
-CuResult cuLaunchKernelEx(const LaunchConfig* launch, CuKernel kernel, void**, void**) {
+CuResult cuLaunchKernelEx(const LaunchConfig* launch, CuKernel kernel, void** parameters, void**) {
   if (!may_run({launch->grid_x, launch->grid_y, launch->grid_z},
                {launch->block_x, launch->block_y, launch->block_z}, launch->shared_bytes, kernel))
     return kInvalidValue;
+  note_arguments(kernel, parameters);
   ++calls.launches;
   return kCudaSuccess;
 }
 CuResult cuThreadExchangeStreamCaptureMode(CaptureMode*) { return kCudaSuccess; }
-CuResult cuMemsetD32Async(CuDevicePointer at, unsigned value, size_t words, CuStream) {
-  if (at % 4 != 0 || (at == 0 && words > 0)) return kInvalidValue;
-  calls.filled = value;
-  ++calls.memsets;
-  return kCudaSuccess;
-}
 CuResult cuStreamIsCapturing(CuStream, int* status) {
   *status = std::getenv("FAKE_CUDA_CAPTURES") != nullptr;
   return kCudaSuccess;
@@ -186,25 +202,32 @@ CuResult cuGraphAddDependencies_v2(CuGraph graph, const CuGraphNode* from, const
 CuResult cuGraphInstantiateWithFlags(CuGraphExec* executable, CuGraph graph, unsigned long long) {
   const auto& from = *reinterpret_cast<Graph*>(graph);
   if (from.edges + 1 != from.nodes.size()) return kInvalidValue;
-  // Its nodes go by the names of the graph's.
-  *executable = reinterpret_cast<CuGraphExec>(graph);
+  *executable = reinterpret_cast<CuGraphExec>(&executables().emplace_back(from));
   ++calls.graphs;
   return kCudaSuccess;
 }
-CuResult cuGraphExecDestroy(CuGraphExec) {
+CuResult cuGraphExecDestroy(CuGraphExec executable) {
   --calls.graphs;
+  executables().remove_if(
+      [executable](Executable& one) { return executable == reinterpret_cast<CuGraphExec>(&one); });
   return kCudaSuccess;
 }
-CuResult cuGraphExecKernelNodeSetParams_v2(CuGraphExec, CuGraphNode node, const KernelNode* set) {
+CuResult cuGraphExecKernelNodeSetParams_v2(CuGraphExec executable, CuGraphNode node,
+                                           const KernelNode* set) {
+  ++reinterpret_cast<Executable*>(executable)->set;
   ++calls.node_updates;
+  note_arguments(set->kernel, set->parameters);
   const auto& made = *reinterpret_cast<KernelNode*>(node);
   return set->kernel == made.kernel && set->context == made.context && may_run(*set)
              ? kCudaSuccess
              : kInvalidValue;
 }
 CuResult cuGraphLaunch(CuGraphExec executable, CuStream) {
+  const auto& [graph, set] = *reinterpret_cast<Executable*>(executable);
+  // What was recorded is of no operands: arguments were set since, of all nodes.
+  if (set == 0 || set % graph.nodes.size() != 0) return kInvalidValue;
   ++calls.graph_launches;
-  calls.launches += static_cast<int>(reinterpret_cast<Graph*>(executable)->nodes.size());
+  calls.launches += static_cast<int>(graph.nodes.size());
   return kCudaSuccess;
 }
 CuResult cuTensorMapEncodeTiled(TensorMap*, TensorMapType, unsigned rank, void* address,
