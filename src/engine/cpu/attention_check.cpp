@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/rounding.h"
 #include "engine/cpu/operand_check.h"
 
 namespace heddle::engine::cpu {
@@ -124,7 +125,7 @@ Status check_block_mask(const OperandCheck& operands, const AttentionStructure& 
                         const AttentionSizes& z) {
   if (s.block_mask == kAbsent) return {};
   HEDDLE_TRY(operands.has_type(s.block_mask, "block_mask", {DataType::u8}));
-  const int64_t rows = (z.q_length + 127) / 128, bytes = ((z.kv_length + 127) / 128 + 7) / 8;
+  const int64_t rows = divide_up(z.q_length, 128), bytes = divide_up(z.kv_length, 8 * 128);
   return operands.broadcasts(s.block_mask, "block_mask", Dims{z.batch, z.q_heads, rows, bytes},
                              /*rows_and_columns=*/false);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/rounding.h"
 #include "engine/cpu/attention_binding.h"
 #include "engine/cpu/attention_check.h"
 #include "engine/cpu/dropout_dump.h"
@@ -23,8 +24,6 @@ using problem::ScoreExpression;
 namespace {
 
 constexpr int64_t kRowsPerTask = 64;
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 std::vector<ScoreExpression> derivatives_of(const AttentionBackwardStructure& s) {
   std::vector<ScoreExpression> list{s.d_dot};
@@ -76,7 +75,7 @@ class BackwardPlan final : public Plan {
     shape_.longest_score =
         std::max(shape_.longest_score, static_cast<int32_t>(s.score.nodes.size()));
     shape_.sums_loads = !structure_.load_gradients.empty();
-    scratch_bytes_ = divide_up(kernels_.backward_scratch_bytes(shape_), 4096) * 4096;
+    scratch_bytes_ = round_up(kernels_.backward_scratch_bytes(shape_), 4096);
     WorkspaceCursor cursor(nullptr);
     binding_.measure(cursor);
     Memory memory;

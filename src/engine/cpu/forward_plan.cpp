@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/rounding.h"
 #include "engine/cpu/attention_binding.h"
 #include "engine/cpu/attention_check.h"
 #include "engine/cpu/dropout_dump.h"
@@ -40,7 +41,7 @@ class ForwardPlan final : public Plan {
     shape_.pairs =
         !shape_.has_few_rows && kernels_.multiplies_pairs && are_bf16(s, {s.q, s.k, s.v});
     shape_.splits = tiles_.splits, shape_.split_keys = tiles_.split_keys;
-    scratch_bytes_ = (kernels_.forward_scratch_bytes(shape_) + 4095) / 4096 * 4096;
+    scratch_bytes_ = round_up(kernels_.forward_scratch_bytes(shape_), 4096);
     WorkspaceCursor cursor(nullptr);
     binding_.measure(cursor);
     Memory memory;

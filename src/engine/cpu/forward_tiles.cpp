@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/rounding.h"
 #include "engine/cpu/kernels.h"
 
 namespace heddle::engine::cpu {
@@ -11,8 +12,6 @@ using problem::AttentionSizes;
 using problem::AttentionStructure;
 
 namespace {
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Packing the keys costs about as much as visiting them with six rows (measured, Zen 4, d 64 and
 /// 128: 0.35 cycles an element against 1/16 cycle a row and element).

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/dtype.h"
+#include "core/rounding.h"
 #include "engine/cpu/attention_binding.h"
 #include "engine/cpu/isa.h"
 #include "engine/cpu/norm_shape.h"
@@ -146,7 +147,7 @@ class NormPlan final : public RowsPlan<NormPlan, NormProblem> {
       pass.epsilon = load(p.operands[static_cast<size_t>(p.epsilon)].dtype, data, 0);
     }
     const int64_t step = std::max<int64_t>(1, kElementsPerTask / shape_.rows().width);
-    for_each_task((rows + step - 1) / step, workers_, [&](int64_t task, int worker) {
+    for_each_task(divide_up(rows, step), workers_, [&](int64_t task, int worker) {
       const RowRange range{task * step, std::min(rows, (task + 1) * step)};
       if constexpr (std::is_same_v<Number, double>) {
         norm_rows_wide(pass, range);
@@ -183,7 +184,7 @@ class NormBackwardPlan final : public RowsPlan<NormBackwardPlan, NormBackwardPro
     float* scratch;
   };
   int64_t chunks() const {
-    return std::clamp<int64_t>((shape_.row_count() + kRowsPerSum - 1) / kRowsPerSum, 1, kMaxChunks);
+    return std::clamp<int64_t>(divide_up(shape_.row_count(), kRowsPerSum), 1, kMaxChunks);
   }
   Memory carve(WorkspaceCursor& cursor) const {
     const int64_t width = shape_.padded_width();
@@ -224,7 +225,7 @@ class NormBackwardPlan final : public RowsPlan<NormBackwardPlan, NormBackwardPro
     pass.weight = expand(weight, shape_, reinterpret_cast<Number*>(memory.weight));
     pass.d_weight = d_weight.data ? memory.d_weight : nullptr;
     pass.d_bias = d_bias.data ? memory.d_bias : nullptr;
-    const int64_t count = chunks(), step = (rows + count - 1) / count;
+    const int64_t count = chunks(), step = divide_up(rows, count);
     for_each_task(count, workers_, [&](int64_t chunk, int worker) {
       const RowRange range{std::min(rows, chunk * step), std::min(rows, (chunk + 1) * step)};
       if constexpr (std::is_same_v<Number, double>) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/dtype.h"
+#include "core/rounding.h"
 #include "engine/cpu/attention_binding.h"
 #include "engine/cpu/isa.h"
 #include "engine/cpu/parallel.h"
@@ -57,7 +58,7 @@ class RopePlan final : public Plan {
     return type(problem_.x).ragged_offsets != kAbsent || type(problem_.y).ragged_offsets != kAbsent;
   }
   int64_t table_batches() const { return problem_.rope.positions != kAbsent ? x().dims[0] : 1; }
-  int64_t scratch_columns() const { return (x().dims[3] + 15) / 16 * 16; }
+  int64_t scratch_columns() const { return round_up(x().dims[3], 16); }
   Status check_operand(const char* label, OperandId id, bool is_float, const Dims& least,
                        bool exact) const;
   Memory carve(WorkspaceCursor& cursor) const;
@@ -235,11 +236,11 @@ Status RopePlan::execute(std::span<void* const> buffers, void* workspace, void*)
   const Kernels& kernels = kernels_of(isa_);
   if (!is_wide()) {
     const int64_t rows = pass.table_batches * pass.length;
-    for_each_task((rows + kRowsPerTask - 1) / kRowsPerTask, workers_, [&](int64_t task, int) {
+    for_each_task(divide_up(rows, kRowsPerTask), workers_, [&](int64_t task, int) {
       kernels.rope_table(pass, task * kRowsPerTask, std::min(rows, (task + 1) * kRowsPerTask));
     });
   }
-  const int64_t tiles = (pass.length + kRowsPerTask - 1) / kRowsPerTask;
+  const int64_t tiles = divide_up(pass.length, kRowsPerTask);
   for_each_task(dims[0] * tiles, workers_, [&](int64_t task, int worker) {
     const int64_t b = task / tiles, first = task % tiles * kRowsPerTask;
     const int64_t end = pass.lengths ? memory.length_values[b] : pass.length;

@@ -1,5 +1,6 @@
 #include "engine/cuda/attention_backward_sm80.h"
 
+#include "core/rounding.h"
 #include "engine/cuda/kernel_unit.h"
 #include "engine/cuda/launch_plan.h"
 #include "engine/cuda/parameter_block.h"
@@ -54,7 +55,7 @@ std::string derivative_of(const AttentionBackwardStructure& structure, const Bac
 using Step = LaunchStep<BackwardParameters>;
 
 unsigned blocks(int64_t rows, int64_t per_block) {
-  return static_cast<unsigned>((rows + per_block - 1) / per_block);
+  return static_cast<unsigned>(divide_up(rows, per_block));
 }
 
 Launch launch_of(const AttentionBackwardProblem& problem, const BackwardSm80Step& step) {

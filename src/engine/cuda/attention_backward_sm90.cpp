@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/rounding.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/f32_plan.h"
@@ -154,12 +155,10 @@ bool sums_load_gradient(const AttentionBackwardStructure& structure, const Atten
          dims[0] * dims[1] <= kMostBlocksAcross && sizes.q_length <= 64 * kMostBlocksAcross;
 }
 
-int64_t rounded_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
-
 int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Config& config) {
   // Boxes of 64 columns, of every plane.
-  const int64_t qk = (structure.qk_head_dim + 63) / 64 * config.planes,
-                v = (structure.v_head_dim + 63) / 64 * config.planes;
+  const int64_t qk = divide_up(structure.qk_head_dim, 64) * config.planes,
+                v = divide_up(structure.v_head_dim, 64) * config.planes;
   const bool drops = structure.dropout.kind != problem::Dropout::Kind::none;
   const int64_t tiled =
       config.tiled == kAbsent
@@ -178,7 +177,7 @@ int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Conf
 
 /// Two stages of K and V, 128 rows each, Q and dO, 64 rows, the operand, and two statistics.
 int64_t load_shared_bytes(const AttentionStructure& structure, OperandId tiled) {
-  const int64_t boxes = (structure.qk_head_dim + 63) / 64 + (structure.v_head_dim + 63) / 64;
+  const int64_t boxes = divide_up(structure.qk_head_dim, 64) + divide_up(structure.v_head_dim, 64);
   return 2 * (192 * 128 * boxes + score_tile_bytes(structure, tiled, 64, 128) - 16 + 2 * 256) + 32 +
          1024;
 }
@@ -231,7 +230,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   const bool narrow = config.unit_slope && !drops && config.planes == 1 && config.tiled == kAbsent;
   config.tile_m = widest <= 64 && narrow ? 128 : 64;
   config.dk_under_dp = widest > 64 && forward.score.is_identity() && !drops;
-  config.dq_width = config.tile_m == 128 ? static_cast<int>(rounded_up(forward.qk_head_dim, 16))
+  config.dq_width = config.tile_m == 128       ? static_cast<int>(round_up(forward.qk_head_dim, 16))
                     : forward.qk_head_dim > 64 ? 128
                                                : 64;
   const bool wide_pairs = widest > 64 || !forward.score.is_identity() || drops;
@@ -239,8 +238,8 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
     config.wide = true;
     config.tile_n = 64;
     config.threads = 512;
-    config.dq_width = static_cast<int>(rounded_up(forward.qk_head_dim, 64));
-    config.turns = static_cast<int>(rounded_up(forward.qk_head_dim, 128) / 128);
+    config.dq_width = static_cast<int>(round_up(forward.qk_head_dim, 64));
+    config.turns = static_cast<int>(divide_up(forward.qk_head_dim, 128));
   }
   if (config.tiled != kAbsent &&
       (widest <= 64 || (widest <= 128 && is_boolean(forward, config.tiled))))
@@ -253,10 +252,10 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   }
   config.downwards =
       structure.deterministic && config.upper_varies && sizes.q_heads > sizes.k_heads;
-  config.q_rounded = rounded_up(sizes.q_length, config.tile_m);
+  config.q_rounded = round_up(sizes.q_length, config.tile_m);
   config.shared_bytes = shared_bytes(forward, config);
   const int64_t heads = sizes.batch * sizes.k_heads;
-  const int64_t key_tiles = rounded_up(sizes.kv_length, config.tile_n) / config.tile_n;
+  const int64_t key_tiles = divide_up(sizes.kv_length, config.tile_n);
   config.section =
       static_cast<int>(std::min(section(config, structure.deterministic, key_tiles, sizes), heads));
   const int64_t blocks = key_tiles * heads;
@@ -276,14 +275,14 @@ BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
   const int64_t turns = rows / config.tile_m * config.turns;
   BackwardSm90Workspace at;
   at.negative_lse = config.planes > 1 ? kUnfitBytes : 0;
-  at.delta = at.negative_lse + rounded_up(rows * 4, 256);
-  at.d_q_sum = at.delta + rounded_up(rows * 4 * config.planes, 256);
-  at.turns = at.d_q_sum + rounded_up(rows * config.dq_width * 4, 256);
-  at.maps = at.turns + (problem.structure.deterministic ? rounded_up(turns * 4, 256) : 0);
+  at.delta = at.negative_lse + round_up(rows * 4, 256);
+  at.d_q_sum = at.delta + round_up(rows * 4 * config.planes, 256);
+  at.turns = at.d_q_sum + round_up(rows * config.dq_width * 4, 256);
+  at.maps = at.turns + (problem.structure.deterministic ? round_up(turns * 4, 256) : 0);
   at.head_units = at.maps + (config.sequence_maps() ? sequence_map_bytes(problem.sizes.batch) : 0);
   const int64_t heads = problem.sizes.batch * problem.sizes.q_heads;
   at.bytes = at.head_units +
-             (config.planes > 1 ? rounded_up(heads * int64_t{sizeof(sm90::HeadUnits)}, 256) : 0);
+             (config.planes > 1 ? round_up(heads * int64_t{sizeof(sm90::HeadUnits)}, 256) : 0);
   return at;
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/rounding.h"
 #include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/f16_pairs.h"
@@ -147,7 +148,7 @@ std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwar
   const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
   const auto heads = static_cast<unsigned>(sizes.q_heads),
              batch = static_cast<unsigned>(sizes.batch);
-  const int64_t key_tiles = (sizes.kv_length + config.tile_n - 1) / config.tile_n;
+  const int64_t key_tiles = divide_up(sizes.kv_length, config.tile_n);
   std::vector<BackwardSm90Launch> launches{
       {prepare,
        {.grid_x = static_cast<unsigned>(config.q_rounded / kRowsOfPrepare),

@@ -1,5 +1,6 @@
 #include "engine/cuda/attention_forward_sm80.h"
 
+#include "core/rounding.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/launch_plan.h"
 #include "engine/cuda/parameter_block.h"
@@ -86,7 +87,7 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm80(const Driver& driver
   };
   const int64_t rows = 16 * config.warps;
   HEDDLE_TRY(add({kKernelName, source},
-                 {.grid_x = static_cast<unsigned>((problem.sizes.q_length + rows - 1) / rows),
+                 {.grid_x = static_cast<unsigned>(divide_up(problem.sizes.q_length, rows)),
                   .grid_y = static_cast<unsigned>(problem.sizes.q_heads),
                   .grid_z = static_cast<unsigned>(problem.sizes.batch),
                   .threads = static_cast<unsigned>(32 * config.warps),

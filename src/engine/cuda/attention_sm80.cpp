@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/parameters.h"
+#include "core/rounding.h"
 #include "engine/cuda/score_source.h"
 
 namespace heddle::engine::cuda {
@@ -23,7 +24,7 @@ const char* dropout_name(problem::Dropout::Kind kind) {
 
 int64_t tile_bytes(int64_t rows, int64_t columns, DataType type) {
   const int64_t planes = type == DataType::f32 ? 3 : 1;
-  return planes * rows * ((columns + 63) / 64) * 128;
+  return planes * rows * divide_up(columns, 64) * 128;
 }
 
 bool is_diagonal(const problem::KeyBound& bound) {
@@ -147,8 +148,7 @@ std::string dump_source(const problem::AttentionStructure& structure, const char
 }
 
 Launch dump_launch(const problem::AttentionSizes& sizes) {
-  return {.grid_x =
-              static_cast<unsigned>((sizes.kv_length + 2 * kDumpThreads - 1) / (2 * kDumpThreads)),
+  return {.grid_x = static_cast<unsigned>(divide_up(sizes.kv_length, 2 * kDumpThreads)),
           .grid_y = static_cast<unsigned>(std::min(sizes.q_length, kMaxGridY)),
           .grid_z = static_cast<unsigned>(sizes.batch),
           .threads = kDumpThreads};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/rounding.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/kernel_cache.h"
 
@@ -11,8 +12,6 @@ namespace {
 
 constexpr int kRowsOfSplit = 64;
 constexpr int kUnitExponent = 15;  ///< a head's largest value is below 2 to that, in its unit
-
-int64_t rounded_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
 }  // namespace
 
@@ -36,13 +35,13 @@ Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& devi
   F16PairsStep step(driver);
   const auto reserve = [&step](int64_t bytes) {
     const int64_t at = step.bytes_;
-    step.bytes_ += rounded_up(bytes, 256);
+    step.bytes_ += round_up(bytes, 256);
     return at;
   };
   int64_t most_heads = 0, most_rows = 0;
   for (const Operand& operand : operands) {
     const Dims& dims = sizes.layout(operand.id).dims;
-    const int64_t heads = dims[1], rows = dims[2], columns = 2 * rounded_up(dims[3], 64);
+    const int64_t heads = dims[1], rows = dims[2], columns = 2 * round_up(dims[3], 64);
     sm90::PairedTensor& tensor = step.arguments_.tensors[step.places_.size()];
     tensor.heads = static_cast<int>(heads);
     tensor.columns = static_cast<int>(dims[3]);
@@ -67,7 +66,7 @@ Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& devi
   step.arguments_.batch = static_cast<int>(sizes.batch);
   const auto layers = static_cast<unsigned>(sizes.batch * static_cast<int64_t>(operands.size()));
   const unsigned blocks[] = {static_cast<unsigned>(sm90::kPairParts),
-                             static_cast<unsigned>((most_rows + kRowsOfSplit - 1) / kRowsOfSplit)};
+                             static_cast<unsigned>(divide_up(most_rows, kRowsOfSplit))};
   const KernelUnit unit = f16_pairs_unit();
   HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
                 compiled_kernel(unit.source, unit.name, architecture_of(device)));

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "core/rounding.h"
 #include "engine/cuda/problem_operands.h"
 #include "engine/cuda/stages.h"
 #include "streaming/arguments.h"
@@ -93,7 +94,7 @@ class HostValuesPlan final : public QueuedPlan {
       : kernel_(std::move(kernel)),
         plan_(std::move(plan)),
         values_(std::move(values)),
-        plan_at_(static_cast<int64_t>(values_.size() * sizeof(HostValueCell) + 255) / 256 * 256) {}
+        plan_at_(round_up(static_cast<int64_t>(values_.size() * sizeof(HostValueCell)), 256)) {}
 
   int64_t workspace_bytes() const override { return plan_at_ + plan_->workspace_bytes(); }
 

@@ -1,5 +1,6 @@
 #include "engine/cuda/rms_norm.h"
 
+#include "core/rounding.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/kernel.h"
 
@@ -36,7 +37,7 @@ class RmsNormPlan final : public QueuedPlan {
     arguments_.per_column = real(1.0 / shape_.columns());
     arguments_.epsilon = real(problem_.epsilon_value);
     const int rows = config_.in_registers ? config_.threads() / config_.threads_per_row : 1;
-    launch_ = {.grid_x = static_cast<unsigned>((shape_.rows() + rows - 1) / rows),
+    launch_ = {.grid_x = static_cast<unsigned>(divide_up(shape_.rows(), rows)),
                .threads = static_cast<unsigned>(config_.threads()),
                .overlaps_predecessor = device.compute_capability >= 90};
     description_ = fmt::format("rms_norm, {}, {} threads a row, vectors of {}, {}",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/rounding.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/tensor_map.h"
 
@@ -39,7 +40,7 @@ OperandId score_tile_operand(const AttentionStructure& structure, const Attentio
 int64_t score_tile_bytes(const AttentionStructure& structure, OperandId operand, int rows,
                          int keys) {
   const int box_keys = 128 / static_cast<int>(size_of(type_of(structure, operand)));
-  return int64_t{128} * rows * ((keys + box_keys - 1) / box_keys) + 16;
+  return int64_t{128} * rows * divide_up(keys, box_keys) + 16;
 }
 
 std::string score_tile_source(const AttentionStructure& structure, OperandId operand, int stages) {

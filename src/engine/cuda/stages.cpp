@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 
+#include "core/rounding.h"
+
 namespace heddle::engine::cuda {
 namespace {
 
 constexpr int64_t kAlignment = 256;
-
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 class StagedPlan final : public QueuedPlan {
  public:
@@ -66,7 +66,7 @@ Result<std::shared_ptr<const QueuedPlan>> plan_stages(const Stages& stages,
   int64_t at = 0;
   for (int64_t bytes : stages.temporary_bytes) {
     temporary_at.push_back(at);
-    at += aligned(bytes);
+    at += round_up(bytes, kAlignment);
   }
   return std::make_shared<const StagedPlan>(std::move(steps), std::move(temporary_at), at,
                                             at + scratch);
