@@ -38,14 +38,14 @@ Status prune(std::optional<int64_t> bytes) {
     HEDDLE_ASSIGN(bytes, engine::cuda::cache_limit_bytes());
   }
   HEDDLE_ASSIGN(const int64_t removed, kernels.prune(*bytes));
-  fmt::print("{} kernels removed\n", removed);
+  fmt::print("{} removed\n", counted(static_cast<size_t>(removed), "kernel"));
   return Status();
 }
 
 Status clear() {
   HEDDLE_ASSIGN(const KernelCache kernels, cache());
   HEDDLE_ASSIGN(const int64_t removed, kernels.clear());
-  fmt::print("{} kernels removed\n", removed);
+  fmt::print("{} removed\n", counted(static_cast<size_t>(removed), "kernel"));
   return Status();
 }
 

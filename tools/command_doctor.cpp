@@ -34,8 +34,8 @@ std::string cuda_devices(const engine::cuda::Driver& driver) {
       !failed.is_ok())
     return failed.message();
   std::string text =
-      fmt::format("supports CUDA {}.{}; {} {}", driver.version / 1000, driver.version % 1000 / 10,
-                  count, count == 1 ? "device" : "devices");
+      fmt::format("supports CUDA {}.{}; {}", driver.version / 1000, driver.version % 1000 / 10,
+                  counted(static_cast<size_t>(count), "device"));
   for (int i = 0; i < count; ++i) {
     engine::cuda::CuDevice handle{};
     if (!driver.check(driver.device_get(&handle, i), "cuDeviceGet").is_ok()) continue;
@@ -58,9 +58,10 @@ std::string kernel_cache() {
   const auto entries = cache.list();
   for (const auto& entry : entries) bytes += entry.bytes;
   const Result<int64_t> limit = engine::cuda::cache_limit_bytes();
-  std::string text = fmt::format("{}: {} kernels, {:.1f} MiB of at most {} MiB", root.string(),
-                                 entries.size(), static_cast<double>(bytes) / (1 << 20),
-                                 (limit.is_ok() ? *limit : engine::cuda::kDefaultCacheLimit) >> 20);
+  std::string text =
+      fmt::format("{}: {}, {:.1f} MiB of at most {} MiB", root.string(),
+                  counted(entries.size(), "kernel"), static_cast<double>(bytes) / (1 << 20),
+                  (limit.is_ok() ? *limit : engine::cuda::kDefaultCacheLimit) >> 20);
   if (!limit.is_ok()) text += "; " + limit.status().message();
   if (const Status status = cache.check_writable(); !status.is_ok())
     text += "; kernels are compiled in every process anew: " + status.message();

@@ -15,6 +15,7 @@
 #include "graph/validate.h"
 #include "tools/command.h"
 #include "tools/progress.h"
+#include "tools/table.h"
 
 namespace heddle::tools {
 namespace {
@@ -63,7 +64,7 @@ Result<std::vector<KernelUnit>> units_of_graphs(const std::vector<std::string>& 
 }
 
 struct Outcome {
-  size_t compiled = 0, found = 0;
+  size_t added = 0, found = 0;
 };
 
 /// Compiles what the cache does not hold, on every core. The first failure ends it.
@@ -84,8 +85,8 @@ Result<Outcome> compile_all(const std::vector<KernelUnit>& units, const std::str
       if (!cache.find(key).is_ok()) HEDDLE_TRY(cache.store(key, unit.name, *cubin));
     }
     const std::lock_guard lock(mutex);
-    ++(found ? outcome.found : outcome.compiled);
-    progress.show(outcome.found + outcome.compiled, unit.name);
+    ++(found ? outcome.found : outcome.added);
+    progress.show(outcome.found + outcome.added, unit.name);
     return {};
   }));
   return outcome;
@@ -104,8 +105,8 @@ Status prebuild(const std::string& architecture_name, const std::vector<std::str
     HEDDLE_ASSIGN(units, units_of_graphs(graphs, architecture));
   }
   HEDDLE_ASSIGN(const Outcome outcome, compile_all(units, architecture, KernelCache(root)));
-  fmt::print("{}: {} kernels for {}, {} compiled now\n", root.string(), units.size(), architecture,
-             outcome.compiled);
+  fmt::print("{}: {} for {}, {} of them new\n", root.string(), counted(units.size(), "kernel"),
+             architecture, outcome.added);
   return {};
 }
 

@@ -1,5 +1,7 @@
 #include "tools/table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <sstream>
@@ -39,6 +41,10 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
     text += line + "\n";
   }
   return text;
+}
+
+std::string counted(size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 std::string wrap(const std::string& text, size_t width, size_t indent, size_t start) {

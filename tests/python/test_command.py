@@ -1,6 +1,7 @@
 """The heddle command as its users meet it: what it prints, what it writes, how it ends."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -186,3 +187,22 @@ def test_prebuild_says_what_it_cannot_build(heddle, root, tmp_path, monkeypatch)
     monkeypatch.setenv("HEDDLE_CACHE_DIR", "")
     run = heddle("prebuild", "--arch", "sm_80", graph)
     assert run.returncode == BAD_INPUT and "no kernel cache to fill" in run.stderr
+
+
+def test_cache_lists_prunes_and_clears(heddle, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEDDLE_CACHE_DIR", str(tmp_path))
+    for number in (1, 2):
+        entry = tmp_path / f"{number:032x}"
+        entry.mkdir()
+        (entry / "kernel.cubin").write_bytes(bytes(1000))
+        (entry / "meta.json").write_text(json.dumps({"name": f"kernel{number}", "key": "--gpu-architecture=sm_90a\n"}))
+        os.utime(entry / "meta.json", (number, number))
+    listed = heddle("cache", "list").stdout.splitlines()
+    assert listed[0] == str(tmp_path) and [line.split()[:2] for line in listed[2:]] == [["kernel2", "sm_90a"], ["kernel1", "sm_90a"]]
+    assert heddle("cache", "prune").stdout == "0 kernels removed\n"
+    assert heddle("cache", "prune", "--bytes", 1500).stdout == "1 kernel removed\n"  # the one not used for longest
+    assert "kernel2" in heddle("cache", "list").stdout
+    assert heddle("cache", "prune", "--bytes", -1).returncode == BAD_INPUT
+    assert heddle("cache", "clear").stdout == "1 kernel removed\n"
+    monkeypatch.setenv("HEDDLE_CACHE_DIR", "")
+    assert "there is no kernel cache" in heddle("cache", "list").stderr
