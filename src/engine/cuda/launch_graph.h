@@ -1,7 +1,7 @@
-// A plan's launches as a CUDA graph of the driver's, in a few copies that keep their arguments. On an
-// H200's host, driver 580, a launch takes 2.8 to 3.5 us, however small its arguments; a graph takes
-// 1.6 us of however many, and as much on the device as its launches or less. A copy takes about 110
-// KB of device memory and, when the plan is made, 30 us for each kernel.
+// A plan's launches as a CUDA graph of the driver's, in a few copies that keep their arguments. On
+// an H200's host, driver 580, a launch takes 2.8 to 3.5 us, however small its arguments; a graph
+// takes 1.6 us of however many, and as much on the device as its launches or less. A copy takes
+// about 110 KB of device memory and, when the plan is made, 30 us for each kernel.
 #pragma once
 
 #include <memory>
