@@ -192,6 +192,18 @@ TEST_F(Execution, LaunchesAreGraphsThatGoWithThePlan) {
   EXPECT_EQ(calls().graphs, graphs);
 }
 
+TEST_F(Execution, APlanWaitsForItsWorkBeforeItsKernelsGo) {
+  const int waits = calls().waits;
+  { const Executed planned; }
+  EXPECT_EQ(calls().waits, waits);
+  {
+    Executed executed;
+    EXPECT_EQ(executed.execute(), kByGraph);
+    EXPECT_EQ(calls().waits, waits) << "an execution does not";
+  }
+  EXPECT_EQ(calls().waits, waits + 1);
+}
+
 TEST_F(Execution, WhatIsCapturedIsLaunches) {
   Executed executed;
   setenv("FAKE_CUDA_CAPTURES", "1", 1);

@@ -32,6 +32,7 @@ Result<Driver> load_driver() {
   HEDDLE_TRY(bind(library, "cuDeviceGetAttribute", driver.device_get_attribute));
   HEDDLE_TRY(bind(library, "cuCtxGetCurrent", driver.context_get_current));
   HEDDLE_TRY(bind(library, "cuCtxGetDevice", driver.context_get_device));
+  HEDDLE_TRY(bind(library, "cuCtxSynchronize", driver.context_synchronise));
   HEDDLE_TRY(bind(library, "cuCtxGetId", driver.context_get_id));
   HEDDLE_TRY(bind(library, "cuLibraryLoadData", driver.library_load_data));
   HEDDLE_TRY(bind(library, "cuLibraryUnload", driver.library_unload));

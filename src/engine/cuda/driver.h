@@ -17,6 +17,7 @@ struct Driver {
   CuResult (*device_get_attribute)(int* value, DeviceAttribute, CuDevice);
   CuResult (*context_get_current)(CuContext*);
   CuResult (*context_get_device)(CuDevice*);
+  CuResult (*context_synchronise)();
   CuResult (*context_get_id)(CuContext, unsigned long long* id);
   CuResult (*library_load_data)(CuLibrary*, const void* code, void*, void**, unsigned, void*,
                                 void**, unsigned);

@@ -133,6 +133,10 @@ CuResult cuCtxGetId(CuContext, unsigned long long* id) {
   *id = static_cast<unsigned long long>(from_environment("FAKE_CUDA_CONTEXT", 1));
   return kCudaSuccess;
 }
+CuResult cuCtxSynchronize() {
+  ++calls.waits;
+  return kCudaSuccess;
+}
 CuResult cuCtxGetDevice(CuDevice* device) {
   *device = 0;
   return kCudaSuccess;
