@@ -85,6 +85,34 @@ AttentionOptions score_tiles_of(double bias, double booleans) {
   return small(options);
 }
 
+AttentionOptions narrow_bias(AttentionOptions options) {
+  options.bias = options.narrow = 1;
+  return options;
+}
+
+/// Results in f32, whatever Q, K and V are.
+AttentionOptions to_f32(AttentionOptions options) {
+  options.wide = 1;
+  return small(options);
+}
+
+AttentionOptions wide_f32() {
+  AttentionOptions options = aligned_f32_options();
+  options.min_head_dim = 72;
+  return small(options);
+}
+
+/// More batch entries than a grid has layers.
+AttentionOptions many_entries(AttentionOptions options) {
+  options.min_batch = 65'536;
+  options.max_batch = 65'600;
+  options.max_key_heads = options.max_group = 1;
+  options.max_length = 3;
+  options.max_head_dim = 16;
+  options.max_work = 0;
+  return options;
+}
+
 /// Rows of `columns` at most, several to a block.
 constexpr NormOptions kNarrowRows{.aligned = 1, .max_aligned_columns = 1024};
 constexpr NormOptions kOddRows{.aligned = 0};
@@ -196,6 +224,49 @@ const std::vector<Kind>& kinds() {
       {"backward_by_value",
        [](Random& r) { return random_sdpa_backward(r, by_value(aligned_backward_options())); },
        {"attention backward", "after numbers passed by value"}},
+      {"rotated_backward_by_value",
+       [](Random& r) {
+         return random_sdpa_backward(r, by_value(rotated(aligned_backward_options())));
+       },
+       {"rope", "after numbers passed by value"}},
+      {"general_forward_by_value",
+       [](Random& r) { return random_sdpa(r, narrow_bias(by_value(gpu_options()))); },
+       {"attention forward", "general", "after numbers passed by value"}},
+      {"hopper_forward_narrow_bias",
+       [](Random& r) { return random_sdpa(r, narrow_bias(small(aligned_options()))); },
+       {"attention forward", "Hopper"}},
+      {"hopper_backward_narrow_bias",
+       [](Random& r) {
+         return random_sdpa_backward(r, narrow_bias(small(aligned_backward_options())));
+       },
+       {"attention backward", "Hopper"}},
+      {"general_backward_narrow_bias",
+       [](Random& r) { return random_sdpa_backward(r, narrow_bias(small(gpu_options()))); },
+       {"attention backward", "general"}},
+      {"hopper_forward_to_f32",
+       [](Random& r) { return random_sdpa(r, to_f32(aligned_options())); },
+       {"attention forward", "Hopper"}},
+      {"hopper_backward_to_f32",
+       [](Random& r) { return random_sdpa_backward(r, to_f32(aligned_backward_options())); },
+       {"attention backward", "Hopper"}},
+      {"f32_hopper_forward_wide",
+       [](Random& r) { return random_sdpa(r, wide_f32()); },
+       {"attention forward", "of f16 pairs"}},
+      {"general_forward_packed",
+       [](Random& r) { return random_sdpa(r, packed(gpu_options())); },
+       {"attention forward", "general"}},
+      {"general_backward_packed",
+       [](Random& r) { return random_sdpa_backward(r, packed(gpu_options())); },
+       {"attention backward", "general"}},
+      {"hopper_forward_many_entries",
+       [](Random& r) { return random_sdpa(r, many_entries(aligned_options())); },
+       {"attention forward", "Hopper"}},
+      {"hopper_backward_many_entries",
+       [](Random& r) { return random_sdpa_backward(r, many_entries(aligned_backward_options())); },
+       {"attention backward", "Hopper"}},
+      {"general_backward_many_entries",
+       [](Random& r) { return random_sdpa_backward(r, many_entries(gpu_options())); },
+       {"attention backward", "general"}},
       {"rms_norm", [](Random& r) { return random_rms_norm(r, kRows); }, {"in registers"}},
       {"rms_norm_odd",
        [](Random& r) { return random_rms_norm(r, kOddRows); },
