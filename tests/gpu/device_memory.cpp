@@ -16,6 +16,7 @@ using CuDevicePointer = uint64_t;
 
 // What tests call and the engine does not.
 struct MemoryApi {
+  CuResult (*context_set_flags)(CuDevice, unsigned flags);
   CuResult (*context_retain)(CuContext*, CuDevice);
   CuResult (*context_release)(CuDevice);
   CuResult (*context_set_current)(CuContext);
@@ -34,6 +35,7 @@ Result<MemoryApi> load_memory_api() {
   HEDDLE_ASSIGN(const engine::cuda::SharedObject library,
                 engine::cuda::SharedObject::open("the NVIDIA driver", names));
   MemoryApi api{};
+  HEDDLE_TRY(bind(library, "cuDevicePrimaryCtxSetFlags_v2", api.context_set_flags));
   HEDDLE_TRY(bind(library, "cuDevicePrimaryCtxRetain", api.context_retain));
   HEDDLE_TRY(bind(library, "cuDevicePrimaryCtxRelease_v2", api.context_release));
   HEDDLE_TRY(bind(library, "cuCtxSetCurrent", api.context_set_current));
@@ -62,6 +64,10 @@ DeviceContext::DeviceContext() {
   status_ = engine::cuda::driver().status();
   if (status_.is_ok()) status_ = memory_api().status();
   if (!status_.is_ok()) return;
+  // Threads that wait for the GPU leave their cores to those that compile; where this is refused,
+  // they do not.
+  constexpr unsigned kBlockingSync = 4;
+  (void)memory_api()->context_set_flags(device_, kBlockingSync);
   CuContext context = nullptr;
   status_ = check(memory_api()->context_retain(&context, device_), "cuDevicePrimaryCtxRetain");
   if (status_.is_ok())
