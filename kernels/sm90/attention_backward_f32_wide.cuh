@@ -73,6 +73,8 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
 
   struct Scorer : BackwardBand<Block> {
     using Band = BackwardBand<Block>;
+    /// Sums of S in flight.
+    static constexpr int kSteps = C::kFewRegisters ? 1 : 2;
     using Band::args;
     using Band::work;
     const u32 shared;
@@ -81,10 +83,21 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
     HEDDLE_DEVICE Scorer(const BackwardArguments& args, const BackwardWork& work, u32 shared)
         : Band(args, work, work.key0), shared(shared) {}
 
+    /// Calls use(band); of few registers it is found anew, not held through the products.
+    template <class Use>
+    HEDDLE_DEVICE void with_band(Use use) const {
+      if constexpr (C::kFewRegisters) {
+        const BackwardWork anew = Base::load_work(shared + Base::kWork);
+        use(Band(args, anew, anew.key0));
+      } else {
+        use(static_cast<const Band&>(*this));
+      }
+    }
+
     /// S^T of the step to P^T. `lse` is where its -log-sum-exps lie. Where slopes are not 1 P o
     /// slope is written for the grader at once: it finds no registers beside P.
-    HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& at) {
-      const HeadUnits& of = units(args, work, at.head);
+    HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& at, const Band& band) {
+      const HeadUnits& of = units(args, band.work, at.head);
       const int row0 = at.tile * kTileM;
       if constexpr (Score::kIdentity) {
         exponentiate_f32<kTileM>(s, lse, of);
@@ -99,7 +112,7 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
 #pragma unroll
           for (int i = 4 * n; i < 4 * n + 4; ++i) {
             const GradientCell cell =
-                this->cell(ptx::fma(s[i], unit, s[i] * rest), i, row0, at.head, 0.0f);
+                band.cell(ptx::fma(s[i], unit, s[i] * rest), i, row0, at.head, 0.0f);
             const float exponent = ptx::fma(Score::value(cell), score, negative_lse[i % 2]);
             s[i] = ptx::exp2(exponent * to_log2);
             slope[i % 4] = Derivative::value(cell);
@@ -110,9 +123,9 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
                               s[4 * n + 2] * slope[2], s[4 * n + 3] * slope[3]);
         }
       }
-      if (this->whole(row0)) return;
+      if (band.whole(row0)) return;
       u32 seen = 0;
-      this->each_cell(row0, [&](int i, bool visible) {
+      band.each_cell(row0, [&](int i, bool visible) {
         s[i] = visible ? s[i] : 0.0f;
         if (visible) seen |= 1u << i;
       });
@@ -130,7 +143,8 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
 
     /// Writes P, where slopes are 1. Dropped cells have their sign set, and lose their P.
     HEDDLE_DEVICE void hand_over(const typename Block::Step& at) {
-      const u32 kept = C::kDrops ? this->draw(at) : 0;
+      u32 kept = 0;
+      if constexpr (C::kDrops) with_band([&](const Band& band) { kept = band.draw(at); });
 #pragma unroll
       for (int n = 0; n < kTileM / 8; ++n) {
         float factor[4];
@@ -162,11 +176,13 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
-        tile::product_by_steps<T, kTileM, kQk / 16, 2>(
+        tile::product_by_steps<T, kTileM, kQk / 16, kSteps>(
             s, tile::KMajor<typename KTile::Plane>(shared + kKOffset),
             tile::KMajor<typename QTile::Plane>(q_tile(shared, q_at.stage())));
         if constexpr (!C::kUnitSlope) ptx::mbarrier_wait(p_ring.empty(0), p_at.parity() ^ 1);
-        exponentiate(shared + kLseOffset + q_at.stage() * kRowBytes, at);
+        with_band([&](const Band& band) {
+          exponentiate(shared + kLseOffset + q_at.stage() * kRowBytes, at, band);
+        });
         ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
 
         if constexpr (C::kUnitSlope) {

@@ -43,6 +43,9 @@ struct BackwardConfig {
   static constexpr bool kLengths = false;   ///< actual lengths or ragged tensors
   static constexpr bool kUnitSlope = true;  ///< d score / d dot is 1; else kDkUnderDp must be off
   static constexpr bool kInputIsLog2 = false;
+  /// f32: beside its sums what the score loads by the cell leaves few, see
+  /// AttentionBackwardF32Wide.
+  static constexpr bool kFewRegisters = false;
   static constexpr bool kDeterministic = false;
   /// Of a causal mask in a fixed order: from the last query tile down, for all heads of a group.
   static constexpr bool kDownwards = false;

@@ -340,9 +340,20 @@ TEST(BackwardSm90Config, TakesPlainF32AsPairsUpTo128Columns) {
     EXPECT_TRUE(config->wide);
     EXPECT_EQ(config->tiled, problem::kAbsent);
   }
-  EXPECT_TRUE(configure_backward_sm90(f32(96, {Feature::boolean_mask})).is_ok());
-  EXPECT_NE(refusal(f32(104, {Feature::boolean_mask})).find("up to a v head_dim of 96 in f32"),
-            std::string::npos);
+  for (int dim : {96, 104, 128}) {
+    const auto config = configure_backward_sm90(f32(dim, {Feature::boolean_mask}));
+    ASSERT_TRUE(config.is_ok()) << config.status().message();
+    EXPECT_EQ(config->few_registers, dim > 96);
+  }
+  EXPECT_FALSE(configure_backward_sm90(f32(128, {Feature::alibi, Feature::philox}))->few_registers);
+  for (bool drops : {false, true}) {
+    std::vector<Feature> features{Feature::bias};
+    if (drops) features.push_back(Feature::philox);
+    const auto config =
+        configure_backward_sm90(without_gradients_of_loads(f32(64, std::move(features))));
+    ASSERT_TRUE(config.is_ok()) << config.status().message();
+    EXPECT_EQ(config->few_registers, drops);
+  }
 }
 
 TEST(BackwardSm90Workspace, HoldsNoMapsOfPairs) {

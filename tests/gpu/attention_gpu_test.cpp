@@ -202,6 +202,14 @@ TEST_F(AttentionOnGpu, BackwardOfAlignedF32MatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, aligned_f32_backward_options()); });
 }
 
+TEST_F(AttentionOnGpu, BackwardOfWideF32WithWhatScoresReadMatchesTheDefinition) {
+  AttentionOptions options = aligned_f32_backward_options();
+  options.min_head_dim = 72;
+  options.bias = options.score_mod = options.boolean_mask = 0.6;
+  options.padding = 0.2;
+  run([&options](Random& random) { return random_sdpa_backward(random, options); });
+}
+
 AttentionOptions aligned_f32_of_lengths(Random& random) {
   AttentionOptions options = aligned_f32_backward_options();
   options.padding = 1;

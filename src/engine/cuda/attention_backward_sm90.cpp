@@ -24,7 +24,6 @@ using problem::kAbsent;
 using problem::OperandId;
 
 constexpr int kMaxHeadDim = 256, kMaxHeadDimOfF32 = 128;
-constexpr int kMaxHeadDimOfF32Loads = 96;  // as compiled without spills
 constexpr int64_t kMaxBatchOfF32 = 16383;
 constexpr int64_t kMostBlocks = INT32_MAX, kMostBlocksAcross = 65535;
 
@@ -111,8 +110,6 @@ Status check_f32(const AttentionBackwardStructure& structure, const AttentionSiz
         "at most {}",
         forward.qk_head_dim, forward.v_head_dim, kMaxHeadDimOfF32);
   }
-  if (forward.v_head_dim > kMaxHeadDimOfF32Loads && reads_cells(forward, sizes))
-    return refuse("takes scores that read their cells up to a v head_dim of 96 in f32");
   if (sizes.batch > kMaxBatchOfF32) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa_backward has batch {}; in f32 the Hopper kernel takes at most {}",
@@ -222,6 +219,8 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   if (is_f32(forward)) {
     HEDDLE_TRY(check_f32(structure, sizes));
     config.planes = 2;
+    // As compiled without spills, and without a change to what has registers.
+    config.few_registers = (forward.v_head_dim > 96 || drops) && reads_cells(forward, sizes);
   }
   // Tiles by measurement: kernels/notes/sm90_attention_backward.md.
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
@@ -304,6 +303,7 @@ std::vector<KernelUnit> units_of_backward_sm90(const AttentionBackwardProblem& p
       "  static constexpr int kPlanes = {}, kQkDim = {}, kVDim = {}, kTileM = {}, kQStages = {};\n"
       "  static constexpr bool kDkUnderDp = {}, kLowerVaries = {}, kUpperVaries = {};\n"
       "  static constexpr bool kLengths = {}, kUnitSlope = {}, kInputIsLog2 = {};\n"
+      "  static constexpr bool kFewRegisters = {};\n"
       "  static constexpr bool kDeterministic = {}, kDownwards = {};\n"
       "  static constexpr attention::Dropout kDropout = attention::Dropout::{};\n"
       "{}"
@@ -318,8 +318,8 @@ std::vector<KernelUnit> units_of_backward_sm90(const AttentionBackwardProblem& p
       pairs ? "f16" : device_type(forward.type(forward.q).dtype), config.planes,
       forward.qk_head_dim, forward.v_head_dim, config.tile_m, config.wide ? 2 : 3,
       config.dk_under_dp, config.lower_varies, config.upper_varies, config.lengths,
-      config.unit_slope, forward.softmax_input_is_log2, structure.deterministic, config.downwards,
-      dropout_name(forward.dropout.kind),
+      config.unit_slope, forward.softmax_input_is_log2, config.few_registers,
+      structure.deterministic, config.downwards, dropout_name(forward.dropout.kind),
       score_tile_source(forward, config.tiled, config.tiled_stages), score, derivative,
       pairs ? "F32" : "", config.wide ? "Wide" : "",
       pairs && !config.wide ? "Config" : "Config, Score, Derivative", config.shared_bytes,

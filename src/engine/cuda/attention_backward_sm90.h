@@ -26,8 +26,9 @@ struct BackwardSm90Config {
   int tile_m = 64;          ///< query rows a step
   bool dk_under_dp = true;  ///< dP is issued with dK in flight
   bool lower_varies = false, upper_varies = false;
-  bool lengths = false;                         ///< or ragged tensors
-  bool unit_slope = true;                       ///< d score / d dot is 1
+  bool lengths = false;        ///< or ragged tensors
+  bool unit_slope = true;      ///< d score / d dot is 1
+  bool few_registers = false;  ///< f32 and what the score reads leave the wide kernel few
   problem::OperandId tiled = problem::kAbsent;  ///< what the score reads of its cells by tiles
   int tiled_stages = 1;
   bool load_gradient = false;  ///< of `tiled`, by a kernel of its own
