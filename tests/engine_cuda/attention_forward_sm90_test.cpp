@@ -221,6 +221,20 @@ TEST(ForwardSm90Config, StagesAsManyRotationsAsWarpsTurnAtATime) {
   EXPECT_EQ(shared_bytes(72), shared_bytes(88));
 }
 
+TEST(ForwardSm90Config, RotatedQueriesOfGroupsHaveThreeConsumersFrom2048On) {
+  const auto consumers = [](std::vector<Feature> features, int64_t length, int64_t k_heads) {
+    AttentionProblem problem = forward_of(
+        {.qk_dim = 128, .v_dim = 128, .features = std::move(features), .length = length});
+    problem.sizes.k_heads = problem.sizes.v_heads = k_heads;
+    return configure_forward_sm90(problem)->consumers;
+  };
+  const std::vector<Feature> rotated{Feature::causal, Feature::rope_halves};
+  EXPECT_EQ(consumers(rotated, 2048, 2), 3);
+  EXPECT_EQ(consumers(rotated, 2047, 2), 2);
+  EXPECT_EQ(consumers(rotated, 2048, 8), 2) << "a key head each";
+  EXPECT_EQ(consumers({Feature::causal}, 2048, 2), 2) << "nothing is rotated";
+}
+
 TEST(ForwardSm90Config, RotatesNoQueriesOfF16) {
   EXPECT_TRUE(configure_forward_sm90(forward_of({.features = {Feature::rope_halves}})).is_ok());
   EXPECT_TRUE(configure_forward_sm90(forward_of({.dtype = DataType::f16})).is_ok());

@@ -68,6 +68,7 @@ std::vector<Case> cases() {
   for (const auto& features : {std::vector<F>{},
                                {F::causal},
                                {F::causal, F::rope_halves},
+                               {F::causal, F::rope_interleaved},
                                {F::sink},
                                {F::statistics},
                                {F::log2},
