@@ -145,6 +145,8 @@ DeviceBlock::DeviceBlock(int64_t bytes) {
   } else {
     memory_api()->set(address_, kPoison, size);
   }
+  // Streams that do not wait for the default one would find it half done.
+  memory_api()->context_synchronise();
 }
 
 Status DeviceBlock::copy_to(void* host, int64_t bytes) const {
