@@ -59,11 +59,6 @@ struct AttentionForward : ForwardBlock<Config, Score> {
   static constexpr bool kLateCross =
       kEarlyRelease || (C::kRopeDim > 0 && Block::kPlain && kCrossTiles && !C::kTakeTurns);
   static constexpr bool kCrosses = kCrossTiles || kLateCross;
-  /// The first product of a rotated tile takes it from registers, so that it waits for nobody.
-  static constexpr bool kRotatesIntoRegisters = [] {
-    if constexpr (kLateCross && C::kRopeDim > 0) return ForwardRope<Block>::kFragments;
-    return false;
-  }();
 
   /// One consumer warp group: 64 rows of each query tile.
   struct Consumer {
@@ -117,13 +112,6 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       const tile::KMajor<KTile> k(tiles.k());
       ptx::wgmma_fence();
       tile::issue_product<T, kTileN, kQkSlices>(s, q, k, false);
-      ptx::wgmma_commit();
-    }
-    /// The same with Q in registers.
-    HEDDLE_DEVICE void issue_scores(Scores& s, const u32 (&q)[kQkSlices][4]) const {
-      const tile::KMajor<KTile> k(tiles.k());
-      ptx::wgmma_fence();
-      tile::issue_product<T, kTileN>(s, q, k, false);
       ptx::wgmma_commit();
     }
 
@@ -194,20 +182,11 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       issue_output(out, weights);
       float factor[2];
       Epilogue::finish(args, work, consumer, softmax, factor);
+      wait_q(following);
+      tiles.skip_k((C::kUpwards ? work : following).others(consumer));
+      tiles.wait_k();
       Scores s;
-      const int passing = (C::kUpwards ? work : following).others(consumer);
-      if constexpr (kRotatesIntoRegisters) {
-        u32 q[kQkSlices][4];
-        ForwardRope<Block>::wait_and_rotate(args, tiles, following, q);
-        tiles.skip_k(passing);
-        tiles.wait_k();
-        issue_scores(s, q);
-      } else {
-        wait_q(following);
-        tiles.skip_k(passing);
-        tiles.wait_k();
-        issue_scores(s);
-      }
+      issue_scores(s);
       ptx::wgmma_wait<1>();
       ptx::pin(out);
       tiles.release_v();
@@ -219,7 +198,6 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       softmax.reset();
       exponentiate<true>(s, following, following.first_key_tile(consumer), softmax, correction);
       tile::pack_fragment<T, kTileN>(weights, s);
-      if constexpr (kRotatesIntoRegisters) ForwardRope<Block>::meet(tiles);  // O's store has fenced
       if constexpr (!C::kUpwards) tiles.skip_v(following.others(consumer));
     }
 

@@ -68,8 +68,7 @@ struct ForwardBlock {
   /// The rotations of the next query tile wait where O is staged, if they fit: they are used up
   /// before this tile's O is written. (Score expressions leave no registers for it: a bias at d 64
   /// spilled.)
-  static constexpr int kRowRotations = attention::rotations_of(C::kRopeDim);
-  static constexpr int kRotationBytes = attention::kRotationRows * 4 * kRowRotations;
+  static constexpr int kRotationBytes = attention::kRotationRows * 2 * C::kRopeDim;
   static constexpr bool kStagedRotations = C::kRopeDim > 0 &&
                                            kPlain&& kCrossTiles&& C::kOutputRounds == 1 &&
                                            kRotationBytes <= OTile::kBytes;
@@ -101,11 +100,11 @@ struct ForwardBlock {
   /// Of staged rotations. Full: they are there. Empty: they are used up, or O is there.
   using StagingRing = tile::Ring<1>;  // one a consumer
   static constexpr int kStagingRing = kQRing + C::kConsumers * QRing::kBytes;
-  static constexpr int kUnitOffset =
+  static constexpr int kScaleOffset =
       kStagingRing + (kStagedRotations ? C::kConsumers * StagingRing::kBytes : 0);
-  static constexpr int kUnitBytes = attention::kRotationRows * 4;
+  static constexpr int kScaleBytes = attention::kRotationRows * 4;
   static constexpr int kTiledRing =
-      kUnitOffset + (kStagedRotations ? C::kConsumers * kUnitBytes : 0);
+      kScaleOffset + (kStagedRotations ? C::kConsumers * kScaleBytes : 0);
   /// What the launch asks for; the kernel aligns its window itself.
   static constexpr int kSharedBytes =
       kTiledRing + (ScoreTiles::kThere ? ScoreTiles::Ring::kBytes : 0) + tile::kTileAlignment;

@@ -5,7 +5,6 @@
 #include "attention/rope_parameters.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/f16_pairs.h"
-#include "engine/cuda/rope.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
@@ -65,17 +64,6 @@ Status check_rope(const AttentionStructure& structure, const AttentionSizes& siz
         batches, sizes.q_length, attention::kRotationRows, kMostRotations);
   }
   return {};
-}
-
-/// K may be rotated with what is made for Q.
-Status check_key_rotation(const AttentionProblem& problem) {
-  const AttentionStructure& structure = problem.structure;
-  if (!structure.k_rope) return {};
-  if (!structure.q_rope || structure.k_rope->rotated == kAbsent) {
-    return error(Code::graph_not_supported,
-                 "cuda: the Hopper kernel's plan rotates keys beside queries, into an operand");
-  }
-  return configure_rope(*key_rotation(problem)).status();
 }
 
 Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
@@ -172,12 +160,7 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
     config.take_turns = true;
   } else if (std::max(qk, v) <= 128) {
     // 192 rows read keys and values less often, but leave longer tails and wider diagonals.
-    // Where queries are rotated, two consumers' products fill the gap of the third: causal 2048, 4
-    // query heads a key head, 563 us against 572.
-    const bool fills_gaps =
-        problem.structure.q_rope && problem.sizes.q_heads > problem.sizes.k_heads;
-    const bool long_rows =
-        plain && !windowed && keys >= (config.upper_varies && !fills_gaps ? 8192 : 2048);
+    const bool long_rows = plain && !windowed && keys >= (config.upper_varies ? 8192 : 2048);
     config.consumers = long_rows ? 3 : 2;
     config.tile_n = long_rows || heavy ? 80 : singles ? 96 : 128;
     if (config.tiled != kAbsent) {  // in the room of a second Q, and of O
@@ -214,46 +197,21 @@ int64_t shared_bytes(const AttentionStructure& structure, const ForwardSm90Confi
   const bool stages_rotations =
       structure.q_rope && structure.score.is_identity() && config.positive_scale && stages_o &&
       config.q_stages > 1 && config.output_rounds == 1 &&
-      4 * attention::kRotationRows * attention::rotations_of(structure.q_rope->rope_dim) <=
-          tile_bytes(64, structure.v_head_dim);
+      128 * structure.q_rope->rope_dim <= tile_bytes(64, structure.v_head_dim);
   const int64_t barriers = 2 * config.stages + 2 + config.consumers * config.q_stages +
                            (stages_rotations ? config.consumers : 0);
-  const int64_t units = stages_rotations ? config.consumers * 4 * attention::kRotationRows : 0;
+  const int64_t scales = stages_rotations ? config.consumers * 4 * attention::kRotationRows : 0;
   const int64_t tiled = config.tiled == kAbsent
                             ? 0
                             : kTiledStages * score_tile_bytes(structure, config.tiled,
                                                               config.tile_m(), config.tile_n);
   return config.q_stages * q + config.stages * (k + v) + (stages_o ? o : 0) + tiled + 96 +
-         16 * barriers + units + 1024;
+         16 * barriers + scales + 1024;
 }
 
 }  // namespace
 
-AttentionProblem with_rotated_keys(const AttentionProblem& problem) {
-  AttentionProblem attention = problem;
-  AttentionStructure& structure = attention.structure;
-  if (structure.k_rope) structure.k = structure.k_rope->rotated;
-  structure.k_rope.reset();
-  return attention;
-}
-
-std::optional<problem::RopeProblem> key_rotation(const AttentionProblem& problem) {
-  const AttentionStructure& structure = problem.structure;
-  if (!structure.k_rope) return {};
-  problem::RopeProblem keys;
-  keys.operands = structure.operands;
-  keys.layouts = problem.sizes.layouts;
-  keys.x = structure.k;
-  keys.y = structure.k_rope->rotated;
-  keys.rope = *structure.k_rope;
-  keys.rope.rotated = kAbsent;
-  keys.scale = problem.sizes.k_rope_scale;
-  return keys;
-}
-
-Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& given) {
-  HEDDLE_TRY(check_key_rotation(given));
-  const AttentionProblem problem = with_rotated_keys(given);
+Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& problem) {
   const AttentionStructure& structure = problem.structure;
   const AttentionSizes& sizes = problem.sizes;
   HEDDLE_TRY(check(structure, sizes));
@@ -375,23 +333,16 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       pairs ? "  if (*arguments.problem.unfit != 0) return;\n" : "");
 }
 
-KernelUnit rotations_unit(const AttentionProblem& problem) {
-  const problem::Rope& queries = *problem.structure.q_rope;
-  const std::optional<problem::RopeProblem> keys = key_rotation(problem);
-  // Three blocks a processor: as rope_unit, but what rotates 16-bit keys fits into 85 registers,
-  // and is 1.5 us faster at 33 MB of keys than with two.
-  return {kRotationsName,
-          fmt::format(
-              "#include \"attention/rotations.cuh\"\n"
-              "{}"
-              "extern \"C\" __global__ void __launch_bounds__({}, 3)\n"
-              "{}(const __grid_constant__ heddle::attention::RotationsBefore arguments) {{\n"
-              "  using heddle::attention::RopePairing;\n"
-              "  heddle::attention::rotations_before<{}, RopePairing::{}{}>(arguments);\n"
-              "}}\n",
-              keys ? rope_config_source(*keys, *configure_rope(*keys)) : "",
-              attention::kRotationThreads, kRotationsName, queries.rope_dim, pairing_name(queries),
-              keys ? ", heddle::streaming::Rope<heddle::streaming::Config>" : "")};
+KernelUnit rotations_unit(const problem::Rope& rope) {
+  return {
+      kRotationsName,
+      fmt::format("#include \"attention/rope.cuh\"\n"
+                  "extern \"C\" __global__ void __launch_bounds__({})\n"
+                  "{}(const __grid_constant__ heddle::attention::RotationArguments arguments) {{\n"
+                  "  using heddle::attention::RopePairing;\n"
+                  "  heddle::attention::make_rotations<{}, RopePairing::{}>(arguments);\n"
+                  "}}\n",
+                  kRotationThreads, kRotationsName, rope.rope_dim, pairing_name(rope))};
 }
 
 std::vector<KernelUnit> units_of_forward_sm90(const AttentionProblem& problem,
@@ -399,7 +350,7 @@ std::vector<KernelUnit> units_of_forward_sm90(const AttentionProblem& problem,
                                               std::vector<OperandId>& loads) {
   std::vector<KernelUnit> units{{kForwardSm90Name, source_of_forward_sm90(problem, config, loads)}};
   if (config.sequence_maps()) units.push_back(sequence_maps_unit());
-  if (problem.structure.q_rope) units.push_back(rotations_unit(problem));
+  if (problem.structure.q_rope) units.push_back(rotations_unit(*problem.structure.q_rope));
   if (config.planes > 1) units.push_back(f16_pairs_unit());
   return units;
 }

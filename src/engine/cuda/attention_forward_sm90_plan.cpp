@@ -9,7 +9,6 @@
 #include "engine/cuda/f32_plan.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/parameter_block.h"
-#include "engine/cuda/rope.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
@@ -26,15 +25,13 @@ using problem::kAbsent;
 using problem::OperandId;
 
 constexpr int64_t kAlignment = 256;
-/// More than ForwardSm90Config's limit of rows takes.
-constexpr int64_t kMostRotationBlocks = int64_t{1} << 22;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 /// Where the workspace holds what, in bytes: what f32 keeps at its start, the tile counter, the
 /// sequence maps, the rotations and the pairs, each if there are any.
 struct Workspace {
-  int64_t counter = 0, maps = 0, rotations = 0, units = 0, pairs = 0, bytes = 0;
+  int64_t counter = 0, maps = 0, rotations = 0, scales = 0, pairs = 0, bytes = 0;
 };
 
 struct Kernels {
@@ -54,9 +51,8 @@ struct Planned {
   OperandId mapped[4];   ///< q, k, v, o
   MapShape tiled_shape;  ///< of config.tiled
   std::vector<AlignedOperand> aligned;
-  attention::RotationsBefore rotations{};  ///< with q_rope
+  attention::RotationArguments rotations{};  ///< with q_rope
   std::vector<Entry> rotation_entries;
-  std::optional<RopeLaunch> keys;  ///< that are rotated in the same launch
   Workspace workspace;
   std::string description;
 };
@@ -136,20 +132,15 @@ class ForwardSm90Plan final : public QueuedPlan {
 
   Status make_rotations(std::span<void* const> buffers, sm90::ForwardArguments& arguments,
                         char* scratch, Queue& queue) const {
-    attention::RotationsBefore making = planned_.rotations;
-    attention::RotationArguments& queries = making.queries;
-    bind(planned_.rotation_entries, buffers, &queries);
-    queries.rotations = reinterpret_cast<unsigned*>(scratch + planned_.workspace.rotations);
-    queries.units = reinterpret_cast<float*>(scratch + planned_.workspace.units);
-    arguments.q_rope.rotations = queries.rotations;
-    arguments.q_rope.units = queries.units;
-    if (making.key_blocks > 0) {
-      HEDDLE_ASSIGN(making.keys, planned_.keys->bind(buffers));
-    }
+    attention::RotationArguments making = planned_.rotations;
+    bind(planned_.rotation_entries, buffers, &making);
+    making.rotations = reinterpret_cast<unsigned*>(scratch + planned_.workspace.rotations);
+    making.scales = reinterpret_cast<float*>(scratch + planned_.workspace.scales);
+    arguments.q_rope.rotations = making.rotations;
+    arguments.q_rope.scales = making.scales;
     void* parameters[] = {&making};
-    const auto threads = static_cast<unsigned>(queries.batches * queries.rows) * 32;
-    Launch launch = launch_over(threads, attention::kRotationThreads);
-    launch.grid_x += static_cast<unsigned>(making.key_blocks);
+    const auto threads = static_cast<unsigned>(making.batches * making.rows) * 32;
+    Launch launch = launch_over(threads, kRotationThreads);
     launch.overlaps_predecessor = true;
     return planned_.kernels.rotations->launch(launch, queue, parameters);
   }
@@ -182,10 +173,9 @@ Workspace workspace_of(const AttentionProblem& problem, const ForwardSm90Config&
   at.counter = config.planes > 1 ? kUnfitBytes : 0;
   at.maps = at.counter + (config.dynamic ? kAlignment : 0);
   at.rotations = at.maps + aligned(maps);
-  at.units = at.rotations;
-  if (rows > 0)
-    at.units += aligned(rows * 4 * attention::rotations_of(problem.structure.q_rope->rope_dim));
-  at.bytes = at.pairs = at.units + aligned(rows * 4);
+  at.scales =
+      at.rotations + (rows > 0 ? aligned(rows * 2 * problem.structure.q_rope->rope_dim) : 0);
+  at.bytes = at.pairs = at.scales + aligned(rows * 4);
   return at;
 }
 
@@ -220,26 +210,12 @@ void fill_rotations(ParameterBlock<attention::RotationArguments>& block,
   p.position_row_stride = rope.positions_per_row ? stride(rope.positions, 2) : 0;
 }
 
-/// Gives the keys the first blocks of the launch.
-Status share_grid(const Launch& keys, attention::RotationsBefore& shared) {
-  const int64_t blocks = int64_t{keys.grid_x} * keys.grid_y, most = INT32_MAX - kMostRotationBlocks;
-  if (blocks > most) {
-    return error(Code::graph_not_supported,
-                 "cuda: rotating the keys takes {} x {} blocks; beside queries there are {}",
-                 keys.grid_x, keys.grid_y, most);
-  }
-  shared.key_columns = static_cast<int>(keys.grid_x);
-  shared.key_blocks = static_cast<int>(blocks);
-  return {};
-}
-
 }  // namespace
 
 Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver,
                                                             const Device& device,
-                                                            const AttentionProblem& given) {
-  HEDDLE_ASSIGN(const ForwardSm90Config config, configure_forward_sm90(given));
-  const AttentionProblem problem = with_rotated_keys(given);
+                                                            const AttentionProblem& problem) {
+  HEDDLE_ASSIGN(const ForwardSm90Config config, configure_forward_sm90(problem));
   const AttentionStructure& structure = problem.structure;
   const AttentionSizes& sizes = problem.sizes;
   std::vector<OperandId> loads;
@@ -268,21 +244,18 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver
     planned.workspace.bytes += planned.pairs->workspace_bytes();
   }
   if (structure.q_rope) {
-    HEDDLE_ASSIGN(planned.kernels.rotations, load_kernel(driver, device, rotations_unit(given), 0));
+    HEDDLE_ASSIGN(planned.kernels.rotations,
+                  load_kernel(driver, device, rotations_unit(*structure.q_rope), 0));
     ParameterBlock<attention::RotationArguments> rotations(structure, sizes);
     fill_rotations(rotations, problem);
-    planned.rotations.queries = rotations.parameters;
+    planned.rotations = rotations.parameters;
     planned.rotation_entries = std::move(rotations.entries);
-    if (const std::optional<problem::RopeProblem> keys = key_rotation(given)) {
-      HEDDLE_ASSIGN(planned.keys, RopeLaunch::make(*keys));
-      HEDDLE_TRY(share_grid(planned.keys->grid(), planned.rotations));
-    }
   }
 
   ParameterBlock<sm90::ForwardArguments> block(structure, sizes);
   fill_forward(block, block.parameters.problem, structure, sizes, loads);
   if (structure.q_rope) {
-    const attention::RotationArguments& made = planned.rotations.queries;
+    const attention::RotationArguments& made = planned.rotations;
     block.parameters.q_rope = {
         .rows = made.rows, .batch_rows = made.batches > 1 ? made.rows : 0, .scale = made.scale};
   }
@@ -313,8 +286,8 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver
       .shared_bytes = static_cast<unsigned>(config.shared_bytes),
       .overlaps_predecessor = structure.q_rope.has_value()};
   planned.description =
-      fmt::format("attention forward{}{}, Hopper kernel{}, {} x {} tiles{}, {}",
-                  structure.q_rope ? " of rotated queries" : "", planned.keys ? " and keys" : "",
+      fmt::format("attention forward{}, Hopper kernel{}, {} x {} tiles{}, {}",
+                  structure.q_rope ? " of rotated queries" : "",
                   config.tiled != kAbsent ? " with score tiles" : "", config.tile_m(),
                   config.tile_n, config.planes > 1 ? " of f16 pairs" : "", architecture_of(device));
   return std::make_shared<const ForwardSm90Plan>(driver, std::move(planned));
