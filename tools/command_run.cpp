@@ -53,21 +53,6 @@ bool is_raw(DataType type) {
   return type == DataType::bf16 || type == DataType::f8e4m3 || type == DataType::f8e5m2;
 }
 
-double rounding_step(DataType type) {
-  switch (type) {
-    case DataType::f64:
-      return 0x1p-53;
-    case DataType::f32:
-      return 0x1p-24;
-    case DataType::f16:
-      return 0x1p-11;
-    case DataType::bf16:
-      return 0x1p-8;
-    default:
-      return 0;
-  }
-}
-
 /// The error of a result in memory, over what the contract writes.
 double distance(const Graph& graph, TensorId id, const reference::Values& truth, const void* data) {
   const reference::Array& expected = truth.result(id);
@@ -103,7 +88,7 @@ Result<bool> compare(const Graph& graph, GraphMemory& memory) {
     const graph::Tensor& tensor = graph[id];
     const double ours = distance(graph, id, truth, memory.data(tensor.uid));
     const double theirs = distance(graph, id, truth, naive_memory.data(tensor.uid));
-    const double allowed = 2 * theirs + rounding_step(*tensor.dtype);
+    const double allowed = 2 * theirs + rounding_step(name(*tensor.dtype));
     const bool ok = ours <= allowed;
     all = all && ok;
     rows.push_back({tensor.name.empty() ? fmt::format("{}", tensor.uid) : tensor.name,

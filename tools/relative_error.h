@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <limits>
+#include <string_view>
+#include <utility>
 
 namespace heddle::tools {
 
@@ -26,5 +28,17 @@ class RelativeError {
   double error_ = 0, norm_ = 0;
   bool differs_ = false;
 };
+
+/// The largest relative error of rounding to a type, by its name in graphs and in HLO; 0 of those
+/// that hold no fractions.
+inline double rounding_step(std::string_view type) {
+  constexpr std::pair<std::string_view, double> kSteps[] = {
+      {"f64", 0x1p-53},   {"f32", 0x1p-24},     {"f16", 0x1p-11},   {"bf16", 0x1p-8},
+      {"f8e4m3", 0x1p-4}, {"f8e4m3fn", 0x1p-4}, {"f8e5m2", 0x1p-3},
+  };
+  for (const auto& [name, step] : kSteps)
+    if (type == name) return step;
+  return 0;
+}
 
 }  // namespace heddle::tools

@@ -9,28 +9,7 @@
 namespace heddle::tools {
 namespace {
 
-using hlo::ElementType;
 using hlo::Literal;
-
-/// The largest relative error of rounding to `type`; 0 for types that round nothing.
-double rounding_step(ElementType type) {
-  switch (type) {
-    case ElementType::f64:
-      return 0x1p-53;
-    case ElementType::f32:
-      return 0x1p-24;
-    case ElementType::f16:
-      return 0x1p-11;
-    case ElementType::bf16:
-      return 0x1p-8;
-    case ElementType::f8e4m3fn:
-      return 0x1p-4;
-    case ElementType::f8e5m2:
-      return 0x1p-3;
-    default:
-      return 0;
-  }
-}
 
 double relative_error(const Literal& value, const Literal& truth) {
   RelativeError error;
@@ -83,7 +62,7 @@ Result<Verification> verify(const hlo::Module& original, const hlo::Module& fuse
                    hlo::to_string(after[i].shape()), output.shape);
     output.original = relative_error(before[i], truth[i]);
     output.fused = relative_error(after[i], truth[i]);
-    output.allowed = 2 * output.original + rounding_step(before[i].shape().type());
+    output.allowed = 2 * output.original + rounding_step(hlo::name(before[i].shape().type()));
     output.ok = output.fused <= output.allowed;
     verification.ok = verification.ok && output.ok;
     verification.max_relative_error = std::max(verification.max_relative_error, output.fused);

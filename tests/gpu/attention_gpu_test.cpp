@@ -143,24 +143,19 @@ TEST_F(AttentionOnGpu, BackwardOfMixedTypesMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, wide_options(random)); });
 }
 
-// More batch entries than a grid has layers.
-AttentionOptions many_options(Random& random) {
-  AttentionOptions options = options_of_either_kind(random);
-  options.min_batch = 65'536;
-  options.max_batch = 70'000;
-  options.max_key_heads = options.max_group = 1;
-  options.max_length = 3;
-  options.max_head_dim = 16;
-  options.max_work = 0;
-  return options;
-}
-
 TEST_F(AttentionOnGpu, ForwardOfManyBatchEntriesMatchesTheDefinition) {
-  run([](Random& random, int64_t) { return random_sdpa(random, many_options(random)); }, 12, 1);
+  run(
+      [](Random& random, int64_t) {
+        return random_sdpa(random, many_entries_options(options_of_either_kind(random)));
+      },
+      12, 1);
 }
 
 TEST_F(AttentionOnGpu, BackwardOfManyBatchEntriesMatchesTheDefinition) {
-  run([](Random& random, int64_t) { return random_sdpa_backward(random, many_options(random)); },
+  run(
+      [](Random& random, int64_t) {
+        return random_sdpa_backward(random, many_entries_options(options_of_either_kind(random)));
+      },
       12, 1);
 }
 

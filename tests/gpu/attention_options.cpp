@@ -86,6 +86,16 @@ AttentionOptions aligned_f32_backward_options() {
   return options;
 }
 
+AttentionOptions many_entries_options(AttentionOptions options) {
+  options.min_batch = 65'536;
+  options.max_batch = 65'600;
+  options.max_key_heads = options.max_group = 1;
+  options.max_length = 3;
+  options.max_head_dim = 16;
+  options.max_work = 0;
+  return options;
+}
+
 AttentionOptions feature_pair_options(int64_t number) {
   AttentionOptions options = plain_attention();
   options.dtypes = {DataType::bf16, DataType::f16};

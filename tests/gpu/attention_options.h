@@ -22,6 +22,8 @@ AttentionOptions long_options();
 AttentionOptions f32_options();
 AttentionOptions aligned_f32_options();
 AttentionOptions aligned_f32_backward_options();
+/// More batch entries than a grid has layers, of few short rows each.
+AttentionOptions many_entries_options(AttentionOptions options);
 inline constexpr int64_t kFeaturePairs = kAttentionFeatureCount * (kAttentionFeatureCount + 1) / 2;
 /// Every two features (one alone, where they are the same), by number: first of tensors with any
 /// strides, then of such as the copy engine can fetch, and so on.

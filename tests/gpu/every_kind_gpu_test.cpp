@@ -102,17 +102,6 @@ AttentionOptions wide_f32() {
   return small(options);
 }
 
-/// More batch entries than a grid has layers.
-AttentionOptions many_entries(AttentionOptions options) {
-  options.min_batch = 65'536;
-  options.max_batch = 65'600;
-  options.max_key_heads = options.max_group = 1;
-  options.max_length = 3;
-  options.max_head_dim = 16;
-  options.max_work = 0;
-  return options;
-}
-
 /// Rows of `columns` at most, several to a block.
 constexpr NormOptions kNarrowRows{.aligned = 1, .max_aligned_columns = 1024};
 constexpr NormOptions kOddRows{.aligned = 0};
@@ -259,13 +248,15 @@ const std::vector<Kind>& kinds() {
        [](Random& r) { return random_sdpa_backward(r, packed(gpu_options())); },
        {"attention backward", "general"}},
       {"hopper_forward_many_entries",
-       [](Random& r) { return random_sdpa(r, many_entries(aligned_options())); },
+       [](Random& r) { return random_sdpa(r, many_entries_options(aligned_options())); },
        {"attention forward", "Hopper"}},
       {"hopper_backward_many_entries",
-       [](Random& r) { return random_sdpa_backward(r, many_entries(aligned_backward_options())); },
+       [](Random& r) {
+         return random_sdpa_backward(r, many_entries_options(aligned_backward_options()));
+       },
        {"attention backward", "Hopper"}},
       {"general_backward_many_entries",
-       [](Random& r) { return random_sdpa_backward(r, many_entries(gpu_options())); },
+       [](Random& r) { return random_sdpa_backward(r, many_entries_options(gpu_options())); },
        {"attention backward", "general"}},
       {"rms_norm", [](Random& r) { return random_rms_norm(r, kRows); }, {"in registers"}},
       {"rms_norm_odd",

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/rounding.h"
 #include "core/status.h"
 #include "engine/cpu/arguments.h"
 #include "problem/attention.h"
@@ -20,7 +21,7 @@ class WorkspaceCursor {
   template <class T>
   T* take(int64_t count) {
     T* p = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
-    used_ += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
+    used_ += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
     return p;
   }
   int64_t used() const { return used_; }

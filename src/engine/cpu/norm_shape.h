@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/rounding.h"
 #include "core/status.h"
 #include "engine/cpu/norm_arguments.h"
 #include "problem/operand.h"
@@ -30,7 +31,7 @@ class NormShape {
 
   const RowSpace& rows() const { return rows_; }
   int64_t row_count() const;
-  int64_t padded_width() const { return (rows_.width + 15) / 16 * 16; }
+  int64_t padded_width() const { return round_up(rows_.width, 16); }
   /// Whether some floating operand is f64, so that all is computed in f64.
   bool is_wide() const;
 
