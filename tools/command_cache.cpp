@@ -1,6 +1,7 @@
 // heddle cache: the compiled CUDA kernels kept on disk.
 #include <fmt/format.h>
 
+#include <ctime>
 #include <limits>
 #include <optional>
 #include <string>
@@ -23,12 +24,30 @@ Result<KernelCache> cache() {
   return KernelCache(root);
 }
 
+/// How long ago, in the largest unit that goes into it twice.
+std::string age(int64_t seconds) {
+  if (seconds < 120) return "now";
+  if (seconds < 2 * 3600) return fmt::format("{} min ago", seconds / 60);
+  if (seconds < 2 * 86400) return fmt::format("{} h ago", seconds / 3600);
+  return fmt::format("{} days ago", seconds / 86400);
+}
+
 Status list() {
   HEDDLE_ASSIGN(const KernelCache kernels, cache());
-  std::vector<std::vector<std::string>> rows = {{"kernel", "for", "bytes", "key"}};
-  for (const KernelCache::Entry& entry : kernels.list())
-    rows.push_back({entry.name, entry.architecture, fmt::format("{}", entry.bytes), entry.digest});
+  std::vector<std::vector<std::string>> rows = {
+      {"kernel", "for", "dtype", "head dim", "bytes", "used", "key", "features"}};
+  size_t outdated = 0;
+  for (const KernelCache::Entry& entry : kernels.list()) {
+    outdated += entry.outdated ? 1 : 0;
+    rows.push_back({entry.name.empty() ? "(damaged)" : entry.name, entry.architecture,
+                    entry.made_for.dtype, entry.made_for.head_dim, fmt::format("{}", entry.bytes),
+                    age(::time(nullptr) - entry.last_used), entry.digest, entry.made_for.features});
+  }
   fmt::print("{}\n{}", kernels.root().string(), table(rows));
+  if (outdated > 0) {
+    fmt::print("{} of another version of Heddle, which this one does not use\n",
+               counted(outdated, "kernel"));
+  }
   return Status();
 }
 

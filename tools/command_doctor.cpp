@@ -54,6 +54,10 @@ std::string kernel_cache() {
   const std::filesystem::path root = engine::cuda::KernelCache::default_root();
   if (root.empty()) return "none: HEDDLE_CACHE_DIR is set to nothing, or no home is known";
   const engine::cuda::KernelCache cache(root);
+  const auto place = cache.look();
+  if (place.is_ok() && *place == engine::cuda::KernelCache::Place::not_there_yet)
+    return fmt::format("{} is not there; the first kernel that is compiled makes it",
+                       root.string());
   int64_t bytes = 0;
   const auto entries = cache.list();
   for (const auto& entry : entries) bytes += entry.bytes;
@@ -63,8 +67,8 @@ std::string kernel_cache() {
                   counted(entries.size(), "kernel"), static_cast<double>(bytes) / (1 << 20),
                   (limit.is_ok() ? *limit : engine::cuda::kDefaultCacheLimit) >> 20);
   if (!limit.is_ok()) text += "; " + limit.status().message();
-  if (const Status status = cache.check_writable(); !status.is_ok())
-    text += "; kernels are compiled in every process anew: " + status.message();
+  if (!place.is_ok())
+    text += "; kernels are compiled in every process anew: " + place.status().message();
   return text;
 }
 

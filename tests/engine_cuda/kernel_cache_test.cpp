@@ -225,14 +225,50 @@ TEST_F(KernelCacheTest, AFullDiskLeavesNothingBehind) {
     const Status status = cache.store(key_of("a"), "forward", cubin_of("machine code"));
     const bool said = status.code() == Code::io_failed &&
                       status.message().find("could not be written") != std::string::npos &&
-                      !cache.check_writable().is_ok();
+                      !cache.look().is_ok();
     _exit(said && fs::is_empty(root_) ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_TRUE(KernelCache(root_).check_writable().is_ok());
+  EXPECT_TRUE(KernelCache(root_).look().is_ok());
   EXPECT_TRUE(fs::is_empty(root_));
+}
+
+TEST_F(KernelCacheTest, LookingMakesNothing) {
+  using Place = KernelCache::Place;
+  EXPECT_EQ(*KernelCache(root_).look(), Place::ready);
+  EXPECT_EQ(*KernelCache(root_ / "mistyped" / "heddle").look(), Place::not_there_yet);
+  EXPECT_TRUE(fs::is_empty(root_));
+  std::ofstream(root_ / "file") << "text";
+  const std::string file = (root_ / "file").string();
+  for (const fs::path& path : {root_ / "file", root_ / "file" / "heddle"})
+    EXPECT_EQ(KernelCache(path).look().status().message(), file + " is no folder");
+  fs::create_symlink(root_ / "nowhere", root_ / "link");
+  EXPECT_NE(KernelCache(root_ / "link").look().status().message().find("No such file"),
+            std::string::npos);
+  fs::create_directory_symlink(root_, root_ / "loop");
+  EXPECT_EQ(*KernelCache(root_ / "loop").look(), Place::ready);
+}
+
+TEST_F(KernelCacheTest, AnEntrySaysWhatItWasMadeFor) {
+  const KernelCache cache(root_);
+  const std::string source = "using Element = bf16;\nconstexpr int kQkDim = 64, kVDim = 64;\n";
+  ASSERT_TRUE(cache.store(key_of(source), "forward", cubin_of("machine code")).is_ok());
+  const KernelKey older{"headers 0123\n--gpu-architecture=sm_80\n" + source};
+  ASSERT_TRUE(cache.store(older, "forward", cubin_of("machine code")).is_ok());
+  const std::string hostile = "\x1b[2Jforward\n";
+  ASSERT_TRUE(cache.store({hostile}, hostile, cubin_of("machine code")).is_ok());
+  for (const KernelCache::Entry& entry : cache.list()) {
+    if (entry.digest == KernelKey{hostile}.digest()) {
+      EXPECT_EQ(entry.name, "");
+      continue;
+    }
+    const bool is_older = entry.digest == older.digest();
+    EXPECT_EQ(entry.outdated, is_older);
+    EXPECT_EQ(entry.architecture, is_older ? "sm_80" : "sm_90a");
+    EXPECT_EQ(entry.name + entry.made_for.dtype + entry.made_for.head_dim, "forwardbf1664");
+  }
 }
 
 TEST_F(KernelCacheTest, TheLimitIsANumberOfBytes) {

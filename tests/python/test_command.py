@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import numpy as np
 import pytest
@@ -115,6 +116,18 @@ def test_doctor_and_bench_speak(heddle):
     assert len(figures["cells"]) == 4 and all(cell["seconds"] > 0 for cell in figures["cells"])
 
 
+def test_doctor_looks_at_the_cache_and_makes_nothing(heddle, tmp_path, monkeypatch):
+    said = lambda: " ".join(heddle("doctor").stdout.split("kernel cache")[1].split())
+    monkeypatch.setenv("HEDDLE_CACHE_DIR", str(tmp_path / "mistyped" / "heddle"))
+    assert said() == f"{tmp_path}/mistyped/heddle is not there; the first kernel that is compiled makes it"
+    monkeypatch.setenv("HEDDLE_CACHE_DIR", os.path.relpath(tmp_path))
+    assert said().startswith(f"{os.getcwd()}/") and "0 kernels" in said()
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").write_text("text")
+    monkeypatch.setenv("HEDDLE_CACHE_DIR", str(tmp_path / "file" / "heddle"))
+    assert said().endswith(f"kernels are compiled in every process anew: {tmp_path}/file is no folder")
+
+
 def test_help_of_every_subcommand(heddle):
     for command in ("fuse", "explain", "run", "bench", "doctor", "cache", "prebuild"):
         run = heddle(command, "--help")
@@ -195,12 +208,18 @@ def test_cache_lists_prunes_and_clears(heddle, tmp_path, monkeypatch):
         entry = tmp_path / f"{number:032x}"
         entry.mkdir()
         (entry / "kernel.cubin").write_bytes(bytes(1000))
-        (entry / "meta.json").write_text(json.dumps({"name": f"kernel{number}", "key": "--gpu-architecture=sm_90a\n"}))
-        os.utime(entry / "meta.json", (number, number))
+        key = f"--gpu-architecture=sm_90a\nusing Element = bf16; kQkDim = 192, kVDim = {64 * number}, kUpperVaries = true;\n"
+        (entry / "meta.json").write_text(json.dumps({"name": f"kernel{number}", "key": key}))
+        used = time.time() - 86400 * (5 - number)
+        os.utime(entry / "meta.json", (used, used))
     listed = heddle("cache", "list").stdout.splitlines()
-    assert listed[0] == str(tmp_path) and [line.split()[:2] for line in listed[2:]] == [["kernel2", "sm_90a"], ["kernel1", "sm_90a"]]
+    assert listed[0] == str(tmp_path)
+    assert [line.split()[:4] for line in listed[2:4]] == [["kernel2", "sm_90a", "bf16", "192/128"],
+                                                          ["kernel1", "sm_90a", "bf16", "192/64"]]
+    assert "3 days ago" in listed[2] and listed[2].endswith("causal")
+    assert listed[4] == "2 kernels of another version of Heddle, which this one does not use"
     assert heddle("cache", "prune").stdout == "0 kernels removed\n"
-    assert heddle("cache", "prune", "--bytes", 1500).stdout == "1 kernel removed\n"  # the one not used for longest
+    assert heddle("cache", "prune", "--bytes", 2000).stdout == "1 kernel removed\n"  # the one not used for longest
     assert "kernel2" in heddle("cache", "list").stdout
     assert heddle("cache", "prune", "--bytes", -1).returncode == BAD_INPUT
     assert heddle("cache", "clear").stdout == "1 kernel removed\n"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +23,7 @@ namespace {
 constexpr int kFormat = 1;
 constexpr const char* kCubinFile = "kernel.cubin";
 constexpr const char* kMetaFile = "meta.json";
+constexpr std::string_view kHeadersLine = "headers ", kArchitectureFlag = "--gpu-architecture=";
 constexpr std::string_view kStrayPrefix = "writing-";
 // A stray folder this old belongs to nobody alive: no compilation takes an hour.
 constexpr int64_t kStraySeconds = 3600;
@@ -79,6 +81,26 @@ std::string text_at(const nlohmann::json& object, const char* name) {
   return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
 }
 
+// Over all of the device code: it took most of the time of a plan whose kernels are compiled.
+uint64_t sources_digest() {
+  static const uint64_t kDigest = kernel_sources_digest();
+  return kDigest;
+}
+
+/// The word that begins at `at`: what a damaged or foreign file says must not reach a terminal raw.
+std::string word(std::string_view text, size_t at) {
+  size_t end = at;
+  while (end < text.size() &&
+         (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '_'))
+    ++end;
+  return std::string(text.substr(at, end - at));
+}
+
+std::string word_after(std::string_view text, std::string_view label) {
+  const size_t at = text.find(label);
+  return at == text.npos ? std::string() : word(text, at + label.size());
+}
+
 }  // namespace
 
 std::string KernelKey::digest() const {
@@ -95,16 +117,16 @@ std::string KernelKey::digest() const {
 
 KernelKey kernel_key(const std::string& source, const std::string& architecture,
                      const CompilerVersion& version) {
-  // Over all of the device code: it took most of the time of a plan whose kernels are compiled.
-  static const uint64_t kSources = kernel_sources_digest();
-  std::string text = fmt::format("format {}\nnvrtc {}.{}\nheaders {:016x}\n", kFormat,
-                                 version.major, version.minor, kSources);
+  std::string text = fmt::format("format {}\nnvrtc {}.{}\n{}{:016x}\n", kFormat, version.major,
+                                 version.minor, kHeadersLine, sources_digest());
   for (const std::string& flag : compile_flags(architecture)) text += flag + "\n";
   return {text + source};
 }
 
 fs::path KernelCache::default_root() {
-  if (const char* chosen = std::getenv("HEDDLE_CACHE_DIR")) return chosen;
+  std::error_code ignored;
+  if (const char* chosen = std::getenv("HEDDLE_CACHE_DIR"))
+    return *chosen ? fs::absolute(chosen, ignored) : fs::path();
   if (const char* base = std::getenv("XDG_CACHE_HOME"); base && *base)
     return fs::path(base) / "heddle";
   if (const char* home = std::getenv("HOME"); home && *home)
@@ -181,35 +203,58 @@ Result<fs::path> KernelCache::make_stray() const {
   return stray;
 }
 
-Status KernelCache::check_writable() const {
+Result<KernelCache::Place> KernelCache::look() const {
+  std::error_code failure;
+  fs::path there = root_;
+  while (fs::symlink_status(there, failure).type() == fs::file_type::not_found &&
+         there.has_relative_path())
+    there = there.parent_path();
+  if (!fs::is_directory(there, failure)) {
+    return error(Code::io_failed, "{} {}", there.string(),
+                 failure ? "cannot be seen: " + failure.message() : "is no folder");
+  }
+  if (there != root_) {
+    if (::faccessat(AT_FDCWD, there.c_str(), W_OK | X_OK, AT_EACCESS) == 0)
+      return Place::not_there_yet;
+    return error(Code::io_failed, "it cannot be made in {}: {}", there.string(),
+                 std::strerror(errno));
+  }
+  // Only a file that is written shows that the disk has room.
   HEDDLE_ASSIGN(const fs::path stray, make_stray());
   const std::vector<char> page(4096);
-  Status status = write_synced(stray / kCubinFile, page.data(), page.size());
-  std::error_code ignored;
-  fs::remove_all(stray, ignored);
-  return status;
+  const Status status = write_synced(stray / kCubinFile, page.data(), page.size());
+  fs::remove_all(stray, failure);
+  if (!status.is_ok()) return status;
+  return Place::ready;
+}
+
+std::vector<KernelCache::Entry> KernelCache::entries() const {
+  std::vector<Entry> all;
+  for (const fs::path& folder : children(root_)) {
+    if (!is_entry(folder)) continue;
+    all.push_back({.digest = folder.filename().string(),
+                   .bytes = folder_bytes(folder),
+                   .last_used = modified(folder / kMetaFile)});
+  }
+  std::sort(all.begin(), all.end(),
+            [](const Entry& a, const Entry& b) { return a.last_used > b.last_used; });
+  return all;
 }
 
 std::vector<KernelCache::Entry> KernelCache::list() const {
-  std::vector<Entry> entries;
-  for (const fs::path& folder : children(root_)) {
-    if (!is_entry(folder)) continue;
-    Entry entry{.digest = folder.filename().string()};
-    if (const Result<std::vector<char>> text = read_all(folder / kMetaFile); text.is_ok()) {
-      const nlohmann::json meta = nlohmann::json::parse(text->begin(), text->end(), nullptr, false);
-      entry.name = text_at(meta, "name");
-      const std::string key = text_at(meta, "key");
-      const size_t flag = key.find("--gpu-architecture=");
-      if (flag != std::string::npos)
-        entry.architecture = key.substr(flag + 19, key.find('\n', flag) - flag - 19);
-    }
-    entry.bytes = folder_bytes(folder);
-    entry.last_used = modified(folder / kMetaFile);
-    entries.push_back(std::move(entry));
+  std::vector<Entry> all = entries();
+  for (Entry& entry : all) {
+    const Result<std::vector<char>> text = read_all(root_ / entry.digest / kMetaFile);
+    if (!text.is_ok()) continue;
+    const nlohmann::json meta = nlohmann::json::parse(text->begin(), text->end(), nullptr, false);
+    const std::string key = text_at(meta, "key");
+    entry.name = word(text_at(meta, "name"), 0);
+    entry.architecture = word_after(key, kArchitectureFlag);
+    entry.made_for = summary_of_unit(key);
+    entry.outdated =
+        !key.empty() && word_after(key, kHeadersLine) != fmt::format("{:016x}", sources_digest());
   }
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return a.last_used > b.last_used; });
-  return entries;
+  return all;
 }
 
 Result<int64_t> KernelCache::prune(int64_t bytes) const {
@@ -220,7 +265,7 @@ Result<int64_t> KernelCache::prune(int64_t bytes) const {
   }
   int64_t kept = 0, removed = 0;
   Status failed;
-  for (const Entry& entry : list()) {
+  for (const Entry& entry : entries()) {
     // One of no bytes is damaged.
     if (entry.bytes > 0 && kept + entry.bytes <= bytes) {
       kept += entry.bytes;

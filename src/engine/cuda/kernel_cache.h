@@ -14,6 +14,7 @@
 
 #include "core/status.h"
 #include "engine/cuda/compiler.h"
+#include "engine/cuda/unit_summary.h"
 
 namespace heddle::engine::cuda {
 
@@ -45,7 +46,10 @@ class KernelCache {
   Status store(const KernelKey& key, const std::string& name, const Cubin& cubin) const;
 
   struct Entry {
-    std::string digest, name, architecture;
+    std::string digest;
+    std::string name, architecture;  ///< empty of a damaged entry
+    UnitSummary made_for;
+    bool outdated = false;  ///< made from other device code than this library's, which never asks
     int64_t bytes = 0;
     int64_t last_used = 0;  ///< seconds since the epoch
   };
@@ -55,12 +59,15 @@ class KernelCache {
   /// processes; returns how many entries went.
   Result<int64_t> prune(int64_t bytes) const;
   Result<int64_t> clear() const;
-  /// Whether a file can be written there, or why not; makes `root`.
-  Status check_writable() const;
+  enum class Place : uint8_t { ready, not_there_yet };
+  /// What stands at `root`, which is not made; a failure says why no kernel can be kept there.
+  Result<Place> look() const;
 
   const std::filesystem::path& root() const { return root_; }
 
  private:
+  /// What an entry's folder says by itself, most recently used first; nothing of it is read.
+  std::vector<Entry> entries() const;
   /// A folder of this call's own, to write in.
   Result<std::filesystem::path> make_stray() const;
 
