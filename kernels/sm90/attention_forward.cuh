@@ -303,9 +303,9 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       KvRing{shared + Block::kVRing}.init(1, 4 * C::kConsumers);
       // A third thread of the producer's group reads items in both.
       ItemRing{shared + Block::kItemRing}.init(
-          1, 4 * C::kConsumers + (kStagedRotations || Block::ScoreTiles::kThere ? 2 : 1));
+          1, 128 * C::kConsumers + (kStagedRotations || Block::ScoreTiles::kThere ? 2 : 1));
       if constexpr (Block::ScoreTiles::kThere)
-        typename Block::ScoreTiles::Ring{shared + Block::kTiledRing}.init(1, 4 * C::kConsumers);
+        typename Block::ScoreTiles::Ring{shared + Block::kTiledRing}.init(1, 128 * C::kConsumers);
       for (int consumer = 0; consumer < C::kConsumers; ++consumer)
         QRing{shared + Block::kQRing + consumer * QRing::kBytes}.init(1,
                                                                       C::kOutputAliasesQ ? 1 : 4);

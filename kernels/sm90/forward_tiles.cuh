@@ -52,11 +52,12 @@ struct ForwardTiles {
     return shared + Block::kTiledOffset + tiled_at.stage() * ScoreTiles::kBytes;
   }
 
+  /// Every thread arrives for what it read itself, here and of scores' tiles: racecheck follows no
+  /// other.
   HEDDLE_DEVICE Work next_work() {
     ptx::mbarrier_wait(item_ring.full(item_at.stage()), item_at.parity());
     const Work work = Work::load(shared + Block::kItemOffset + item_at.stage() * Block::kItemBytes);
-    __syncwarp();
-    if (warp_leader()) ptx::mbarrier_arrive(item_ring.empty(item_at.stage()));
+    ptx::mbarrier_arrive(item_ring.empty(item_at.stage()));
     item_at.advance();
     return work;
   }
@@ -88,7 +89,7 @@ struct ForwardTiles {
   }
   HEDDLE_DEVICE void release_tiled() {
     if constexpr (ScoreTiles::kThere) {
-      if (warp_leader()) ptx::mbarrier_arrive(tiled_ring().empty(tiled_at.stage()));
+      ptx::mbarrier_arrive(tiled_ring().empty(tiled_at.stage()));
       tiled_at.advance();
     }
   }

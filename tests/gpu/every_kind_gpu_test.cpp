@@ -102,6 +102,16 @@ AttentionOptions wide_f32() {
   return small(options);
 }
 
+/// More tiles than an H200 has processors (132): blocks pass from one to the next.
+AttentionOptions many_tiles(AttentionOptions options) {
+  options = small(options);
+  options.min_batch = 140;
+  options.max_batch = 150;
+  options.max_length = 140;
+  options.max_work = 0;
+  return options;
+}
+
 /// Rows of `columns` at most, several to a block.
 constexpr NormOptions kNarrowRows{.aligned = 1, .max_aligned_columns = 1024};
 constexpr NormOptions kOddRows{.aligned = 0};
@@ -247,6 +257,18 @@ const std::vector<Kind>& kinds() {
       {"general_backward_packed",
        [](Random& r) { return random_sdpa_backward(r, packed(gpu_options())); },
        {"attention backward", "general"}},
+      {"hopper_forward_many_tiles",
+       [](Random& r) { return random_sdpa(r, many_tiles(aligned_options())); },
+       {"attention forward", "Hopper"}},
+      {"hopper_forward_rotated_many_tiles",
+       [](Random& r) { return random_sdpa(r, many_tiles(rotated(aligned_options()))); },
+       {"attention forward of rotated queries"}},
+      {"hopper_forward_bias_of_many_tiles",
+       [](Random& r) { return random_sdpa(r, many_tiles(score_tiles_of(1, 0))); },
+       {"attention forward", "score tiles"}},
+      {"hopper_backward_many_tiles",
+       [](Random& r) { return random_sdpa_backward(r, many_tiles(aligned_backward_options())); },
+       {"attention backward", "Hopper"}},
       {"hopper_forward_many_entries",
        [](Random& r) { return random_sdpa(r, many_entries_options(aligned_options())); },
        {"attention forward", "Hopper"}},
