@@ -21,7 +21,19 @@ Result<KernelCache> cache() {
     return error(
         Code::io_failed,
         "there is no kernel cache: HEDDLE_CACHE_DIR is set to nothing, or no home is known");
+  std::error_code failure;
+  const std::filesystem::directory_iterator readable(root, failure);
+  if (failure && failure != std::errc::no_such_file_or_directory)
+    return error(Code::io_failed, "{} cannot be read: {}", root.string(), failure.message());
   return KernelCache(root);
+}
+
+/// A folder of a mistyped name holds no kernels either.
+std::string remark_on(const KernelCache& kernels) {
+  std::error_code ignored;
+  return std::filesystem::exists(kernels.root(), ignored)
+             ? ""
+             : fmt::format("{} is not there\n", kernels.root().string());
 }
 
 /// How long ago, in the largest unit that goes into it twice.
@@ -34,6 +46,10 @@ std::string age(int64_t seconds) {
 
 Status list() {
   HEDDLE_ASSIGN(const KernelCache kernels, cache());
+  if (const std::string remark = remark_on(kernels); !remark.empty()) {
+    fmt::print("{}", remark);
+    return {};
+  }
   std::vector<std::vector<std::string>> rows = {
       {"kernel", "for", "dtype", "head dim", "bytes", "used", "key", "features"}};
   size_t outdated = 0;
@@ -57,14 +73,14 @@ Status prune(std::optional<int64_t> bytes) {
     HEDDLE_ASSIGN(bytes, engine::cuda::cache_limit_bytes());
   }
   HEDDLE_ASSIGN(const int64_t removed, kernels.prune(*bytes));
-  fmt::print("{} removed\n", counted(static_cast<size_t>(removed), "kernel"));
+  fmt::print("{}{} removed\n", remark_on(kernels), counted(static_cast<size_t>(removed), "kernel"));
   return Status();
 }
 
 Status clear() {
   HEDDLE_ASSIGN(const KernelCache kernels, cache());
   HEDDLE_ASSIGN(const int64_t removed, kernels.clear());
-  fmt::print("{} removed\n", counted(static_cast<size_t>(removed), "kernel"));
+  fmt::print("{}{} removed\n", remark_on(kernels), counted(static_cast<size_t>(removed), "kernel"));
   return Status();
 }
 

@@ -25,8 +25,7 @@ class KernelCacheTest : public testing::Test {
   void TearDown() override { fs::remove_all(root_); }
 
   static Cubin cubin_of(const std::string& image) {
-    return {.image = {image.begin(), image.end()},
-            .kernels = {{.kernel = "forward", .registers = 168}}};
+    return {.image = {image.begin(), image.end()}};
   }
   static KernelKey key_of(const std::string& source) {
     return kernel_key(source, "sm_90a", {.major = 13, .minor = 0});
@@ -41,9 +40,6 @@ TEST_F(KernelCacheTest, GivesBackWhatWasStored) {
   const Result<Cubin> found = cache.find(key_of("a"));
   ASSERT_TRUE(found.is_ok()) << found.status().message();
   EXPECT_EQ(std::string(found->image.begin(), found->image.end()), "machine code");
-  ASSERT_EQ(found->kernels.size(), 1u);
-  EXPECT_EQ(found->kernels[0].kernel, "forward");
-  EXPECT_EQ(found->kernels[0].registers, 168);
 }
 
 TEST_F(KernelCacheTest, KeyDependsOnSourceArchitectureAndCompiler) {
@@ -77,6 +73,22 @@ TEST_F(KernelCacheTest, ATruncatedDescriptionIsRemoved) {
   fs::resize_file(root_ / key.digest() / "meta.json", 20);
   EXPECT_NE(cache.find(key).status().message().find("does not parse"), std::string::npos);
   EXPECT_FALSE(fs::exists(root_ / key.digest()));
+}
+
+TEST_F(KernelCacheTest, ALinkThatLeadsNowhereIsRemovedAndCanBeStoredAgain) {
+  const KernelCache cache(root_);
+  const KernelKey key = key_of("a");
+  fs::create_symlink("nowhere", root_ / key.digest());
+  EXPECT_NE(cache.find(key).status().message().find("lacks a file"), std::string::npos);
+  ASSERT_TRUE(cache.store(key, "forward", cubin_of("machine code")).is_ok());
+  EXPECT_TRUE(cache.find(key).is_ok());
+}
+
+TEST_F(KernelCacheTest, AFolderThatCannotBeMadeIsNamed) {
+  std::ofstream(root_ / "file") << "text";
+  const KernelCache cache(root_ / "file" / "heddle");
+  EXPECT_EQ(cache.store(key_of("a"), "forward", cubin_of("machine code")).message(),
+            (root_ / "file" / "heddle").string() + " could not be made: Not a directory");
 }
 
 TEST_F(KernelCacheTest, LosingTheRaceIsSuccess) {

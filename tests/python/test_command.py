@@ -225,3 +225,26 @@ def test_cache_lists_prunes_and_clears(heddle, tmp_path, monkeypatch):
     assert heddle("cache", "clear").stdout == "1 kernel removed\n"
     monkeypatch.setenv("HEDDLE_CACHE_DIR", "")
     assert "there is no kernel cache" in heddle("cache", "list").stderr
+
+
+def test_a_cache_that_is_not_there_or_no_folder_is_said(heddle, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEDDLE_CACHE_DIR", str(tmp_path / "mistyped"))
+    assert heddle("cache", "list").stdout == f"{tmp_path}/mistyped is not there\n"
+    for command in ("prune", "clear"):
+        assert heddle("cache", command).stdout == f"{tmp_path}/mistyped is not there\n0 kernels removed\n"
+    (tmp_path / "file").write_text("text")
+    monkeypatch.setenv("HEDDLE_CACHE_DIR", str(tmp_path / "file"))
+    for command in ("list", "prune", "clear"):
+        run = heddle("cache", command)
+        assert run.returncode == BAD_INPUT and run.stderr == f"heddle: {tmp_path}/file cannot be read: Not a directory\n"
+
+
+def test_a_compiler_that_was_named_wrongly_is_said(heddle, root, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEDDLE_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "text").write_text("no library")
+    graph = root / "fuzz" / "seeds" / "graph_json" / "rope.json"
+    for name in (tmp_path / "text", tmp_path, tmp_path / "absent"):
+        monkeypatch.setenv("HEDDLE_NVRTC", str(name))
+        run = heddle("prebuild", "--arch", "sm_80", graph)
+        assert run.returncode == BAD_INPUT and run.stderr.count("\n") == 1
+        assert f"(tried {name}): {name}: " in run.stderr and run.stderr.endswith("; HEDDLE_NVRTC names it\n")

@@ -54,9 +54,14 @@ struct Nvrtc {
 // Tensor maps changed by kernels, for sequences of their own lengths, came with PTX 8.3.
 constexpr std::pair kOldest{12, 3};
 
+const char* chosen_name() {
+  const char* name = std::getenv("HEDDLE_NVRTC");
+  return name && *name ? name : nullptr;
+}
+
 std::vector<std::string> candidate_names() {
   std::vector<std::string> names;
-  if (const char* path = std::getenv("HEDDLE_NVRTC"); path && *path) return {path};
+  if (const char* name = chosen_name()) return {name};
   for (const char* name :
        {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"}) {
     names.emplace_back(name);
@@ -76,8 +81,13 @@ std::vector<std::string> candidate_names() {
 
 Result<Nvrtc> load_nvrtc() {
   const std::vector<std::string> names = candidate_names();
-  HEDDLE_ASSIGN(const SharedObject library,
-                SharedObject::open("NVRTC, the CUDA run-time compiler,", names));
+  const Result<SharedObject> opened =
+      SharedObject::open("NVRTC, the CUDA run-time compiler,", names);
+  if (!opened) {
+    return error(opened.status().code(), "{}; HEDDLE_NVRTC names {}", opened.status().message(),
+                 chosen_name() ? "it" : "one that lies elsewhere");
+  }
+  const SharedObject& library = *opened;
   Nvrtc nvrtc{};
   NvrtcResult (*get_version)(int*, int*) = nullptr;
   NvrtcResult (*count_architectures)(int*) = nullptr;

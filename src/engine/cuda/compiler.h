@@ -18,6 +18,7 @@ struct KernelResources {
 
 struct Cubin {
   std::vector<char> image;
+  // Of one compiled now; the cache keeps neither.
   std::string log;  ///< everything NVRTC and the assembler said
   std::vector<KernelResources> kernels;
 };

@@ -35,20 +35,6 @@ uint64_t checksum(const void* data, size_t size) {
   return hash;
 }
 
-nlohmann::json to_json(const KernelResources& kernel) {
-  return {{"kernel", kernel.kernel},
-          {"registers", kernel.registers},
-          {"stack", kernel.stack_bytes},
-          {"spill_stores", kernel.spill_store_bytes},
-          {"spill_loads", kernel.spill_load_bytes},
-          {"shared", kernel.shared_bytes}};
-}
-
-KernelResources resources_from(const nlohmann::json& json) {
-  return {json.at("kernel"),       json.at("registers"),   json.at("stack"),
-          json.at("spill_stores"), json.at("spill_loads"), json.at("shared")};
-}
-
 /// A cache may share its folder with other things, which are none of its business.
 bool is_entry(const fs::path& path) {
   const std::string name = path.filename().string();
@@ -127,7 +113,8 @@ fs::path KernelCache::default_root() {
   std::error_code ignored;
   if (const char* chosen = std::getenv("HEDDLE_CACHE_DIR"))
     return *chosen ? fs::absolute(chosen, ignored) : fs::path();
-  if (const char* base = std::getenv("XDG_CACHE_HOME"); base && *base)
+  // One that is not absolute is to be ignored, says the specification.
+  if (const char* base = std::getenv("XDG_CACHE_HOME"); base && *base == '/')
     return fs::path(base) / "heddle";
   if (const char* home = std::getenv("HOME"); home && *home)
     return fs::path(home) / ".cache" / "heddle";
@@ -137,7 +124,8 @@ fs::path KernelCache::default_root() {
 Result<Cubin> KernelCache::find(const KernelKey& key) const {
   const fs::path folder = root_ / key.digest();
   std::error_code ignored;
-  if (!fs::exists(folder, ignored))
+  // Not what a link leads to: one that leads nowhere would keep an entry from being stored.
+  if (fs::symlink_status(folder, ignored).type() == fs::file_type::not_found)
     return error(Code::io_failed, "there is no cache entry {}", folder.string());
   const auto damaged = [&](std::string_view what) {
     const Status kept = discard(root_, folder);
@@ -157,8 +145,6 @@ Result<Cubin> KernelCache::find(const KernelKey& key) const {
       return damaged("its checksum is wrong");
     if (meta.at("key").get<std::string>() != key.text)
       return damaged("it was made from another source");
-    for (const nlohmann::json& kernel : meta.at("kernels"))
-      cubin.kernels.push_back(resources_from(kernel));
   } catch (const nlohmann::json::exception&) {
     return damaged("its description does not parse");
   }
@@ -169,13 +155,11 @@ Result<Cubin> KernelCache::find(const KernelKey& key) const {
 
 Status KernelCache::store(const KernelKey& key, const std::string& name, const Cubin& cubin) const {
   HEDDLE_ASSIGN(const fs::path writing, make_stray());
-  nlohmann::json kernels = nlohmann::json::array();
-  for (const KernelResources& kernel : cubin.kernels) kernels.push_back(to_json(kernel));
-  const std::string meta = nlohmann::json{
-      {"name", name},
-      {"key", key.text},
-      {"checksum", checksum(cubin.image.data(), cubin.image.size())},
-      {"kernels", kernels}}.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string meta =
+      nlohmann::json{{"name", name},
+                     {"key", key.text},
+                     {"checksum", checksum(cubin.image.data(), cubin.image.size())}}
+          .dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
   Status status = write_synced(writing / kCubinFile, cubin.image.data(), cubin.image.size());
   if (status.is_ok()) status = write_synced(writing / kMetaFile, meta.data(), meta.size());
   if (status.is_ok()) {
@@ -196,6 +180,8 @@ Status KernelCache::store(const KernelKey& key, const std::string& name, const C
 Result<fs::path> KernelCache::make_stray() const {
   std::error_code failure;
   fs::create_directories(root_, failure);
+  if (failure)
+    return error(Code::io_failed, "{} could not be made: {}", root_.string(), failure.message());
   fs::path stray = new_stray(root_);
   fs::create_directory(stray, failure);
   if (failure)
