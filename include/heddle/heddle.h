@@ -169,9 +169,9 @@ HEDDLE_API heddle_status heddle_graph_supported(const heddle_graph* graph, heddl
 /* Validates a copy of the graph and plans it. The plan does not need the graph any more. */
 HEDDLE_API heddle_status heddle_plan_create(const heddle_graph* graph, heddle_device device,
                                             heddle_plan** plan);
-/* Null is allowed. Of a plan that ran on a GPU it waits, in a thread whose current context is the
- * one it ran in, for that context's work, which its kernels may be part of. Not while a stream of
- * the context is captured; a CUDA graph that captured an execution must not run afterwards. */
+/* Null is allowed. Waits for nothing: what the plan queued on a GPU runs on, and a CUDA graph that
+ * captured an execution may run afterwards, while the buffers and the workspace are there. Kernels
+ * stay loaded until the process ends, for the plans to come that run them. */
 HEDDLE_API void heddle_plan_free(heddle_plan* plan);
 
 /* Bytes of workspace that execution needs, of any alignment; 0 for a null plan. */

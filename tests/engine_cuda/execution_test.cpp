@@ -16,6 +16,7 @@
 #include "api/count_allocations.h"
 #include "engine/cuda/compiler.h"
 #include "engine/cuda/engine.h"
+#include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/shared_object.h"
 #include "engine_cuda/fake/calls.h"
@@ -190,18 +191,6 @@ TEST_F(Execution, LaunchesAreGraphsThatGoWithThePlan) {
     EXPECT_EQ(calls().graphs, graphs + 2 * kCopies) << "a kernel that begins before its turn";
   }
   EXPECT_EQ(calls().graphs, graphs);
-}
-
-TEST_F(Execution, APlanWaitsForItsWorkBeforeItsKernelsGo) {
-  const int waits = calls().waits;
-  { const Executed planned; }
-  EXPECT_EQ(calls().waits, waits);
-  {
-    Executed executed;
-    EXPECT_EQ(executed.execute(), kByGraph);
-    EXPECT_EQ(calls().waits, waits) << "an execution does not";
-  }
-  EXPECT_EQ(calls().waits, waits + 1);
 }
 
 TEST_F(Execution, WhatIsCapturedIsLaunches) {
@@ -501,11 +490,30 @@ TEST_F(Execution, ResultsOfAnotherTypeAreOfTheF32Kernels) {
   }
 }
 
-TEST_F(Execution, APlanGivesItsKernelsBack) {
-  const int libraries = calls().libraries;
-  for (int n = 0; n < 3; ++n)
+// They outlive their plans: work under way, and graphs that captured it, may need them.
+TEST_F(Execution, PlansShareKernelsThatStayLoaded) {
+  const auto plan = [] {
     ASSERT_TRUE(cuda_engine().plan(backward_of({.qk_dim = 128, .v_dim = 128})).is_ok());
+  };
+  plan();
+  const int libraries = calls().libraries;
+  for (int n = 0; n < 3; ++n) plan();
   EXPECT_EQ(calls().libraries, libraries);
+}
+
+TEST_F(Execution, AKernelIsAllowedTheMostSharedMemoryThatAPlanAskedFor) {
+  const Result<Device> device = current_device(*driver());
+  ASSERT_TRUE(device.is_ok()) << device.status().message();
+  const Result<std::shared_ptr<const Cubin>> cubin = compiled_kernel(source(), "k", "sm_90a");
+  ASSERT_TRUE(cubin.is_ok()) << cubin.status().message();
+  StreamQueue queue(*driver(), nullptr);
+  void* arguments[] = {this};
+  for (unsigned bytes : {100000U, 60000U, 0U}) {
+    const auto kernel = Kernel::load(*driver(), *device, *cubin, "k", bytes);
+    ASSERT_TRUE(kernel.is_ok()) << kernel.status().message();
+    const Launch launch{.threads = 32, .shared_bytes = 100000};
+    EXPECT_TRUE((*kernel)->launch(launch, queue, arguments).is_ok()) << bytes;
+  }
 }
 
 // --- Compilations -------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
 #include "gpu/device_graph.h"
 
 #include <array>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 
 #include "engine/cuda/driver.h"
 #include "engine/cuda/shared_object.h"
@@ -17,6 +20,7 @@ struct GraphApi {
   CuResult (*stream_create)(void**, unsigned flags);
   CuResult (*stream_destroy)(void*);
   CuResult (*stream_synchronise)(void*);
+  CuResult (*launch_host_function)(void* stream, void (*function)(void*), void* argument);
   CuResult (*begin_capture)(void* stream, int mode);
   CuResult (*end_capture)(void* stream, void** graph);
   CuResult (*instantiate)(void** executable, void* graph, unsigned long long flags);
@@ -35,6 +39,7 @@ Result<GraphApi> load_graph_api() {
   HEDDLE_TRY(bind(library, "cuStreamCreate", api.stream_create));
   HEDDLE_TRY(bind(library, "cuStreamDestroy_v2", api.stream_destroy));
   HEDDLE_TRY(bind(library, "cuStreamSynchronize", api.stream_synchronise));
+  HEDDLE_TRY(bind(library, "cuLaunchHostFunc", api.launch_host_function));
   HEDDLE_TRY(bind(library, "cuStreamBeginCapture_v2", api.begin_capture));
   HEDDLE_TRY(bind(library, "cuStreamEndCapture", api.end_capture));
   HEDDLE_TRY(bind(library, "cuGraphInstantiateWithFlags", api.instantiate));
@@ -77,6 +82,38 @@ DeviceStream::~DeviceStream() {
 
 Status DeviceStream::synchronise() const {
   return check(graph_api()->stream_synchronise(stream_), "cuStreamSynchronize");
+}
+
+struct StreamHold::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool released = false, over = false;
+};
+
+StreamHold::StreamHold(const DeviceStream& stream) : state_(std::make_shared<State>()) {
+  const auto wait = [](void* argument) {
+    const std::unique_ptr<std::shared_ptr<State>> mine(
+        static_cast<std::shared_ptr<State>*>(argument));
+    State& state = **mine;
+    std::unique_lock lock(state.mutex);
+    state.changed.wait_for(lock, std::chrono::seconds(10), [&state] { return state.released; });
+    state.over = true;
+  };
+  auto shared = std::make_unique<std::shared_ptr<State>>(state_);
+  status_ = check(graph_api()->launch_host_function(stream.handle(), wait, shared.get()),
+                  "cuLaunchHostFunc");
+  if (status_.is_ok()) (void)shared.release();
+}
+
+StreamHold::~StreamHold() {
+  const std::lock_guard lock(state_->mutex);
+  state_->released = true;
+  state_->changed.notify_all();
+}
+
+bool StreamHold::holds() const {
+  const std::lock_guard lock(state_->mutex);
+  return !state_->over;
 }
 
 DeviceGraph::DeviceGraph(const std::function<Status(void* stream)>& queue) {

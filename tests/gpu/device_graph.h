@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "core/status.h"
 
@@ -23,6 +24,24 @@ class DeviceStream {
  private:
   Status status_;
   void* stream_ = nullptr;
+};
+
+/// Keeps what is queued on a stream from beginning while this lives, ten seconds at most.
+class StreamHold {
+ public:
+  explicit StreamHold(const DeviceStream& stream);
+  ~StreamHold();
+  StreamHold(const StreamHold&) = delete;
+  StreamHold& operator=(const StreamHold&) = delete;
+
+  const Status& status() const { return status_; }
+  /// Whether it still does: nobody waited for the stream, but for those ten seconds.
+  bool holds() const;
+
+ private:
+  struct State;
+  const std::shared_ptr<State> state_;
+  Status status_;
 };
 
 class DeviceGraph {

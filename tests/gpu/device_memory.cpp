@@ -23,6 +23,7 @@ struct MemoryApi {
   CuResult (*context_synchronise)();
   CuResult (*allocate)(CuDevicePointer*, size_t);
   CuResult (*free)(CuDevicePointer);
+  CuResult (*get_info)(size_t* free, size_t* all);
   CuResult (*to_device)(CuDevicePointer, const void*, size_t);
   CuResult (*to_host)(void*, CuDevicePointer, size_t);
   CuResult (*set)(CuDevicePointer, unsigned char, size_t);
@@ -42,6 +43,7 @@ Result<MemoryApi> load_memory_api() {
   HEDDLE_TRY(bind(library, "cuCtxSynchronize", api.context_synchronise));
   HEDDLE_TRY(bind(library, "cuMemAlloc_v2", api.allocate));
   HEDDLE_TRY(bind(library, "cuMemFree_v2", api.free));
+  HEDDLE_TRY(bind(library, "cuMemGetInfo_v2", api.get_info));
   HEDDLE_TRY(bind(library, "cuMemcpyHtoD_v2", api.to_device));
   HEDDLE_TRY(bind(library, "cuMemcpyDtoH_v2", api.to_host));
   HEDDLE_TRY(bind(library, "cuMemsetD8_v2", api.set));
@@ -90,6 +92,13 @@ Status DeviceContext::make_current() const {
 
 Status DeviceContext::synchronise() const {
   return check(memory_api()->context_synchronise(), "cuCtxSynchronize");
+}
+
+int64_t DeviceContext::free_bytes() const {
+  size_t free = 0, all = 0;
+  return memory_api()->get_info(&free, &all) == engine::cuda::kCudaSuccess
+             ? static_cast<int64_t>(free)
+             : 0;
 }
 
 DeviceProgram::DeviceProgram(Program& program) : program_(program) {

@@ -24,6 +24,8 @@ class DeviceContext {
   const Status& status() const { return status_; }
   const std::string& device_name() const { return name_; }
   Status synchronise() const;
+  /// Of the device's memory.
+  int64_t free_bytes() const;
   /// Makes it current on another thread, which may not outlive it.
   Status make_current() const;
 

@@ -1,7 +1,10 @@
-// What executions promise beside their results: deterministic backwards repeat their bits.
+// What executions promise beside their results: deterministic backwards repeat their bits, plans
+// may go at any time.
+#include <cstdio>
 #include <cstring>
 
 #include "gpu/attention_options.h"
+#include "gpu/device_graph.h"
 #include "gpu/gpu_test.h"
 
 namespace heddle::testing {
@@ -59,6 +62,38 @@ TEST_P(DeterminismOnGpu, OfABackwardRepeatsItsBits) {
     GetParam().switch_on(options);
     expect_same_bits(options, 4);
   }
+}
+
+// A plan for each execution, gone before it can have begun. Memory is printed, not asserted: other
+// processes share the device.
+TEST_F(ExecutionOnGpu, PlansComeAndGoByTheThousand) {
+  constexpr int kRounds = 3, kPlans = 1000, kBetweenWaits = 100;
+  Random random(0);
+  Built built = build(random_sdpa_backward(random, aligned_backward_options()));
+  ASSERT_TRUE(built.executable.is_ok()) << built.executable.status().message();
+  DeviceProgram device(built.program);
+  ASSERT_TRUE(device.status().is_ok()) << device.status().message();
+  const DeviceBlock workspace((*built.executable)->workspace_bytes());
+  const std::vector<api::Binding> bindings = device.bindings(**built.executable);
+  const DeviceStream stream;
+  ASSERT_TRUE(stream.status().is_ok()) << stream.status().message();
+  for (int round = 0; round < kRounds; ++round) {
+    const int64_t free_bytes = context_.free_bytes();
+    for (int n = 0; n < kPlans; ++n) {
+      const Built once = build(built.program);
+      ASSERT_TRUE(once.executable.is_ok()) << once.executable.status().message();
+      ASSERT_TRUE(
+          (*once.executable)->execute(bindings, workspace.pointer(), stream.handle()).is_ok());
+      if (n % kBetweenWaits == 0) {
+        ASSERT_TRUE(stream.synchronise().is_ok());
+      }
+    }
+    ASSERT_TRUE(stream.synchronise().is_ok());
+    std::printf("%d plans came and went: %.1f MB more of the device's memory in use\n", kPlans,
+                static_cast<double>(free_bytes - context_.free_bytes()) / (1 << 20));
+  }
+  ASSERT_TRUE(device.copy_back().is_ok());
+  EXPECT_TRUE(matches_definition(built));
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpu, DeterminismOnGpu, ::testing::ValuesIn(kAttentionFeatures),

@@ -32,10 +32,8 @@ Result<Driver> load_driver() {
   HEDDLE_TRY(bind(library, "cuDeviceGetAttribute", driver.device_get_attribute));
   HEDDLE_TRY(bind(library, "cuCtxGetCurrent", driver.context_get_current));
   HEDDLE_TRY(bind(library, "cuCtxGetDevice", driver.context_get_device));
-  HEDDLE_TRY(bind(library, "cuCtxSynchronize", driver.context_synchronise));
   HEDDLE_TRY(bind(library, "cuCtxGetId", driver.context_get_id));
   HEDDLE_TRY(bind(library, "cuLibraryLoadData", driver.library_load_data));
-  HEDDLE_TRY(bind(library, "cuLibraryUnload", driver.library_unload));
   HEDDLE_TRY(bind(library, "cuLibraryGetKernel", driver.library_get_kernel));
   HEDDLE_TRY(bind(library, "cuKernelSetAttribute", driver.kernel_set_attribute));
   HEDDLE_TRY(bind(library, "cuLaunchKernelEx", driver.launch_kernel));

@@ -17,11 +17,9 @@ struct Driver {
   CuResult (*device_get_attribute)(int* value, DeviceAttribute, CuDevice);
   CuResult (*context_get_current)(CuContext*);
   CuResult (*context_get_device)(CuDevice*);
-  CuResult (*context_synchronise)();
   CuResult (*context_get_id)(CuContext, unsigned long long* id);
   CuResult (*library_load_data)(CuLibrary*, const void* code, void*, void**, unsigned, void*,
                                 void**, unsigned);
-  CuResult (*library_unload)(CuLibrary);
   CuResult (*library_get_kernel)(CuKernel*, CuLibrary, const char* name);
   CuResult (*kernel_set_attribute)(KernelAttribute, int value, CuKernel, CuDevice);
   CuResult (*launch_kernel)(const LaunchConfig*, CuKernel, void** parameters, void** extra);

@@ -71,7 +71,7 @@ Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& devi
   HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
                 compiled_kernel(unit.source, unit.name, architecture_of(device)));
   for (size_t n = 0; n < 2; ++n) {
-    HEDDLE_ASSIGN(step.kernels_[n], Kernel::load(driver, device, *cubin, kF16PairsNames[n], 0));
+    HEDDLE_ASSIGN(step.kernels_[n], Kernel::load(driver, device, cubin, kF16PairsNames[n], 0));
     step.launches_[n] = {.grid_x = blocks[n],
                          .grid_y = static_cast<unsigned>(most_heads),
                          .grid_z = layers,

@@ -1,10 +1,8 @@
 #include "engine/cuda/graphed_plan.h"
 
-#include <atomic>
 #include <mutex>
 
 #include "engine/cuda/launch_graph.h"
-#include "engine/cuda/relaxed_capture.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -17,19 +15,9 @@ class GraphedPlan final : public Plan {
     record();
   }
 
-  /// Its kernels are unloaded with it, which launches under way would not survive: waits for them.
-  ~GraphedPlan() override {
-    if (!executed_) return;
-    const RelaxedCapture relaxed(driver_);
-    (void)driver_.context_synchronise();
-  }
-  GraphedPlan(const GraphedPlan&) = delete;
-  GraphedPlan& operator=(const GraphedPlan&) = delete;
-
   int64_t workspace_bytes() const override { return plan_->workspace_bytes(); }
 
   Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
-    executed_.store(true, std::memory_order_relaxed);
     const auto on = static_cast<CuStream>(stream);
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock() && serves(on)) {
       if (const std::optional<Status> done = graph_->try_execute(*plan_, buffers, workspace, on))
@@ -68,7 +56,6 @@ class GraphedPlan final : public Plan {
   const std::shared_ptr<const QueuedPlan> plan_;
   const std::vector<problem::OperandType> operands_;
 
-  mutable std::atomic<bool> executed_ = false;
   mutable std::mutex mutex_;       ///< of all that follows
   mutable bool recorded_ = false;  ///< only a plan made in a thread without a context is not
   mutable std::unique_ptr<LaunchGraph> graph_;

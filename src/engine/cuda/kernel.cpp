@@ -1,6 +1,8 @@
 #include "engine/cuda/kernel.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "engine/cuda/relaxed_capture.h"
@@ -23,41 +25,57 @@ Status with_versions(const Status& refused, const Driver& driver) {
                compiler->minor);
 }
 
+struct Library {
+  CuLibrary handle = nullptr;
+  std::map<std::pair<CuKernel, CuDevice>, int64_t> shared_bytes;  ///< allowed, where some are
+};
+
+Status load_library(const Driver& driver, const Cubin& cubin, Library& library) {
+  if (library.handle) return {};
+  const Status status =
+      driver.check(driver.library_load_data(&library.handle, cubin.image.data(), nullptr, nullptr,
+                                            0, nullptr, nullptr, 0),
+                   "cuLibraryLoadData");
+  return status.is_ok() ? status : with_versions(status, driver);
+}
+
+/// Plans of the same kernel need not say the same number: none may lower another's.
+Status allow_shared(const Driver& driver, const Device& device, CuKernel kernel, int64_t bytes,
+                    Library& library) {
+  int64_t& allowed = library.shared_bytes[{kernel, device.handle}];
+  if (bytes <= allowed) return {};
+  HEDDLE_TRY(
+      driver.check(driver.kernel_set_attribute(KernelAttribute::max_dynamic_shared_bytes,
+                                               static_cast<int>(bytes), kernel, device.handle),
+                   "cuKernelSetAttribute"));
+  allowed = bytes;
+  return {};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Kernel>> Kernel::load(const Driver& driver, const Device& device,
-                                                   const Cubin& cubin, const std::string& name,
-                                                   int64_t shared_bytes) {
+                                                   const std::shared_ptr<const Cubin>& cubin,
+                                                   const std::string& name, int64_t shared_bytes) {
   if (shared_bytes > device.shared_bytes_per_block) {
     return error(Code::graph_not_supported,
                  "kernel {} needs {} bytes of shared memory; {} allows {} per block", name,
                  shared_bytes, device.name, device.shared_bytes_per_block);
   }
-  const RelaxedCapture relaxed(driver);
-  CuLibrary library = nullptr;
-  if (const Status refused =
-          driver.check(driver.library_load_data(&library, cubin.image.data(), nullptr, nullptr, 0,
-                                                nullptr, nullptr, 0),
-                       "cuLibraryLoadData");
-      !refused.is_ok())
-    return with_versions(refused, driver);
-  CuKernel kernel = nullptr;
-  Status status =
-      driver.check(driver.library_get_kernel(&kernel, library, name.c_str()), "cuLibraryGetKernel");
-  if (status.is_ok() && shared_bytes > 0) {
-    status = driver.check(
-        driver.kernel_set_attribute(KernelAttribute::max_dynamic_shared_bytes,
-                                    static_cast<int>(shared_bytes), kernel, device.handle),
-        "cuKernelSetAttribute");
-  }
-  if (!status.is_ok()) {
-    (void)driver.library_unload(library);
-    return status;
-  }
-  return std::shared_ptr<const Kernel>(new Kernel(driver, library, kernel, name));
-}
+  // Not destroyed: the driver may be gone when the process ends.
+  static std::mutex mutex;
+  static auto& libraries = *new std::map<std::shared_ptr<const Cubin>, Library>;
 
-Kernel::~Kernel() { (void)driver_.library_unload(library_); }
+  const RelaxedCapture relaxed(driver);
+  const std::lock_guard lock(mutex);
+  Library& library = libraries[cubin];
+  HEDDLE_TRY(load_library(driver, *cubin, library));
+  CuKernel kernel = nullptr;
+  HEDDLE_TRY(driver.check(driver.library_get_kernel(&kernel, library.handle, name.c_str()),
+                          "cuLibraryGetKernel"));
+  HEDDLE_TRY(allow_shared(driver, device, kernel, shared_bytes, library));
+  return std::shared_ptr<const Kernel>(new Kernel(kernel, name));
+}
 
 Status Kernel::launch(const Launch& launch, Queue& queue, std::span<void*> parameters,
                       int* first_layer) const {

@@ -1,4 +1,4 @@
-// A compiled kernel loaded on a device, ready to launch.
+// A compiled kernel, loaded and ready to launch.
 #pragma once
 
 #include <memory>
@@ -25,16 +25,15 @@ struct Launch {
   bool is_empty() const { return grid_x == 0 || grid_y == 0 || grid_z == 0; }
 };
 
+/// Its code stays loaded until the process ends: launches under way need it, and so do CUDA graphs
+/// that captured some, however long after the plan they were of.
 class Kernel {
  public:
-  /// Loads `name` (extern "C") from `cubin` and allows it `shared_bytes` of dynamic shared memory
-  /// on `device`.
+  /// `name` (extern "C") of `cubin`, which is loaded once, and allowed `shared_bytes` of dynamic
+  /// shared memory on `device`.
   static Result<std::shared_ptr<const Kernel>> load(const Driver& driver, const Device& device,
-                                                    const Cubin& cubin, const std::string& name,
-                                                    int64_t shared_bytes);
-  ~Kernel();
-  Kernel(const Kernel&) = delete;
-  Kernel& operator=(const Kernel&) = delete;
+                                                    const std::shared_ptr<const Cubin>& cubin,
+                                                    const std::string& name, int64_t shared_bytes);
 
   /// Queues the kernel, unless the launch is empty. `parameters` are the addresses of its
   /// arguments, in order. With `first_layer`, a place among the arguments, grid_z may be any: more
@@ -46,11 +45,8 @@ class Kernel {
   const std::string& name() const { return name_; }
 
  private:
-  Kernel(const Driver& driver, CuLibrary library, CuKernel kernel, std::string name)
-      : driver_(driver), library_(library), kernel_(kernel), name_(std::move(name)) {}
+  Kernel(CuKernel kernel, std::string name) : kernel_(kernel), name_(std::move(name)) {}
 
-  const Driver& driver_;
-  CuLibrary library_;
   CuKernel kernel_;
   std::string name_;
 };

@@ -132,6 +132,7 @@ Status LaunchGraph::instantiate(size_t arguments) {
 
 LaunchGraph::~LaunchGraph() {
   if (context() != Context::current) return;
+  const RelaxedCapture relaxed(driver_);
   for (const Copy& copy : copies_) {
     if (copy.executable) (void)driver_.graph_executable_destroy(copy.executable);
   }

@@ -81,7 +81,7 @@ class RmsNormBackwardPlan final : public QueuedPlan {
         launch.grid_y = static_cast<unsigned>(arguments_.blocks);
       }
       HEDDLE_ASSIGN(std::shared_ptr<const Kernel> kernel,
-                    Kernel::load(driver, device, *cubin, step.name, 0));
+                    Kernel::load(driver, device, cubin, step.name, 0));
       launches_.push_back({std::move(kernel), launch});
     }
     const int64_t number = shape_.is_wide() ? 8 : 4;

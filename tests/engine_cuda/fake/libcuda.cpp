@@ -5,6 +5,7 @@
 //   FAKE_CUDA_CONTEXT     the number of the one context, else 1
 //   FAKE_CUDA_NO_CONTEXT  set: no thread has one
 //   FAKE_CUDA_CAPTURES    set: every stream is being captured
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -133,10 +134,6 @@ CuResult cuCtxGetId(CuContext, unsigned long long* id) {
   *id = static_cast<unsigned long long>(from_environment("FAKE_CUDA_CONTEXT", 1));
   return kCudaSuccess;
 }
-CuResult cuCtxSynchronize() {
-  ++calls.waits;
-  return kCudaSuccess;
-}
 CuResult cuCtxGetDevice(CuDevice* device) {
   *device = 0;
   return kCudaSuccess;
@@ -147,14 +144,12 @@ CuResult cuLibraryLoadData(CuLibrary* library, const void*, void*, void**, unsig
   *library = reinterpret_cast<CuLibrary>(new Library);
   return kCudaSuccess;
 }
-CuResult cuLibraryUnload(CuLibrary library) {
-  --calls.libraries;
-  delete reinterpret_cast<Library*>(library);
-  return kCudaSuccess;
-}
 CuResult cuLibraryGetKernel(CuKernel* kernel, CuLibrary library, const char* name) {
   auto& kernels = *reinterpret_cast<Library*>(library);
-  *kernel = reinterpret_cast<CuKernel>(&kernels.emplace_back(Kernel{.name = name}));
+  auto at = std::find_if(kernels.begin(), kernels.end(),
+                         [name](const Kernel& one) { return one.name == name; });
+  if (at == kernels.end()) at = kernels.insert(at, Kernel{.name = name});
+  *kernel = reinterpret_cast<CuKernel>(&*at);
   return kCudaSuccess;
 }
 CuResult cuKernelSetAttribute(KernelAttribute attribute, int value, CuKernel kernel, CuDevice) {
