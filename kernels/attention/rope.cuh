@@ -6,7 +6,6 @@
 #pragma once
 
 #include "../ptx/math.cuh"
-#include "../ptx/sync.cuh"
 #include "../streaming/sine_cosine.cuh"
 #include "operand.cuh"
 #include "rope_parameters.h"
@@ -120,14 +119,12 @@ HEDDLE_DEVICE i64 rope_position(const RotationArguments& args, int batch, int ro
   return at > 0 ? at : 0;
 }
 
-/// The rotations of one row for each warp; blocks of kRotationThreads.
+/// The rotations of one row for each warp of a block.
 template <int kRopeDim, RopePairing kPairing>
-HEDDLE_DEVICE void make_rotations(const RotationArguments& args) {
+HEDDLE_DEVICE void make_rotations(const RotationArguments& args, int block) {
   using Unit = RopeUnit<kRopeDim, kRopeDim, kPairing>;
   constexpr int kPairs = kRopeDim / 2, kPerLane = ceil_div(kPairs, 32);
-  ptx::grid_dependency_wait();
-  ptx::grid_dependents_launch();
-  const int index = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  const int index = (block * kRotationThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (index >= args.batches * args.rows) return;
   const int batch = index / args.rows;
   const int row = min_of(index - batch * args.rows, args.length - 1);

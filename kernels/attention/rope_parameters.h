@@ -1,6 +1,7 @@
 // What rotary embedding is given: plain types, shared by host and device.
 #pragma once
 
+#include "../streaming/arguments.h"
 #include "parameters.h"
 
 namespace heddle::attention {
@@ -8,8 +9,8 @@ namespace heddle::attention {
 /// problem::Rope::Pairing's values, in its order.
 enum class RopePairing : int { halves, interleaved };
 
-/// Rotations come in groups of so many rows.
-inline constexpr int kRotationRows = 64;
+/// Rotations come in groups of so many rows, and are made by blocks of so many threads.
+inline constexpr int kRotationRows = 64, kRotationThreads = 256;
 
 /// The rotations of rows, as make_rotations writes them.
 struct RopeParameters {
@@ -38,6 +39,13 @@ struct RotationArguments {
   unsigned* rotations;
   float* scales;
   int batches, rows, length;  ///< rows = length rounded up to kRotationRows
+};
+
+/// What is done before an attention that rotates its queries.
+struct RotationsBefore {
+  RotationArguments queries;
+  streaming::RopeArguments keys;
+  int key_columns, key_blocks;  ///< blocks that rotate keys: of a group of heads, and all
 };
 
 }  // namespace heddle::attention

@@ -73,10 +73,15 @@ struct Rope {
   /// kThreads), units = rope_dim / (2 * kPairs) + (head_dim - rope_dim) / kRun.
   HEDDLE_DEVICE static void run(const RopeArguments& args) {
     ptx::grid_dependents_launch();
+    run_block(args, blockIdx.x, blockIdx.y);
+  }
+
+  /// A block of that grid.
+  HEDDLE_DEVICE static void run_block(const RopeArguments& args, int block, int group) {
     const int rotating_units = args.rope_dim / (2 * kPairs);
     const int units = rotating_units + (args.head_dim - args.rope_dim) / kRun;
-    const int batch = blockIdx.x / args.blocks;
-    const int index = (blockIdx.x - batch * args.blocks) * kThreads + threadIdx.x;
+    const int batch = block / args.blocks;
+    const int index = (block - batch * args.blocks) * kThreads + threadIdx.x;
     const int row = index / units, unit = index - row * units;
     bool exists = row < args.length;
     i64 x_start = batch * args.x_stride[0], y_start = batch * args.y_stride[0];
@@ -90,7 +95,7 @@ struct Rope {
                            args.y_stride[2], batch, row, exists);
     }
     if (!exists) return;
-    const int head = blockIdx.y * args.heads_per_block;
+    const int head = group * args.heads_per_block;
     const int heads = min_of(args.heads - head, args.heads_per_block);
     const X* x =
         static_cast<const X*>(args.x) + x_start + head * args.x_stride[1] + row * args.x_stride[2];
@@ -117,60 +122,87 @@ struct Rope {
     }
   }
 
-  HEDDLE_DEVICE static void rotate(const RopeArguments& args, const X* x, Y* y, int heads,
-                                   i64 entry, int unit) {
+  /// kPairs entries of a table's row: of dense ones, 16 bytes at once.
+  HEDDLE_DEVICE static void load_entries(const float* from, i64 stride, float (&to)[kPairs]) {
+    if constexpr (kPairs % 4 == 0) {
+      if (stride == 1 && reinterpret_cast<unsigned long long>(from) % 16 == 0) {
+        Packed<float, kPairs> all;
+        all.load(from);
+        all.get(to);
+        return;
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kPairs; ++n) to[n] = from[n * stride];
+  }
+
+  HEDDLE_DEVICE static void load_rotation(const RopeArguments& args, i64 entry, int unit,
+                                          Number (&cosine)[kPairs], Number (&sine)[kPairs]) {
     const Number scale = value_of<Number>(args.scale);
-    Number cosine[kPairs], sine[kPairs];
+    const int pair = unit * kPairs;
+    float first[kPairs], second[kPairs];
+    const i64 at = entry * args.first_stride[0] + pair * args.first_stride[1];
+    load_entries((C::kTables ? args.cosines : args.angles) + at, args.first_stride[1], first);
+    if constexpr (C::kTables)
+      load_entries(args.sines + entry * args.second_stride[0] + pair * args.second_stride[1],
+                   args.second_stride[1], second);
 #pragma unroll
     for (int n = 0; n < kPairs; ++n) {
-      const i64 pair = unit * kPairs + n;
-      const i64 first = entry * args.first_stride[0] + pair * args.first_stride[1];
-      if constexpr (C::kTables) {
-        cosine[n] = args.cosines[first];
-        sine[n] = args.sines[entry * args.second_stride[0] + pair * args.second_stride[1]];
-      } else {
-        sine_cosine(args.angles[first], sine[n], cosine[n]);
-      }
+      cosine[n] = first[n];
+      if constexpr (C::kTables)
+        sine[n] = second[n];
+      else
+        sine_cosine(first[n], sine[n], cosine[n]);
       cosine[n] *= scale;
       sine[n] *= C::kInverse ? -scale : scale;
     }
+  }
+
+  /// A unit of one head: its runs of a row.
+  static constexpr int kRuns = C::kInterleaved ? 1 : 2;
+
+  HEDDLE_DEVICE static void turn(const Run<X> (&in)[kRuns], const Number (&cosine)[kPairs],
+                                 const Number (&sine)[kPairs], Run<Y> (&out)[kRuns]) {
+    Number value[kRuns][kRun];
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) in[i].get(value[i]);
+#pragma unroll
+    for (int n = 0; n < kPairs; ++n) {
+      Number &a = C::kInterleaved ? value[0][2 * n] : value[0][n],
+             &b = C::kInterleaved ? value[0][2 * n + 1] : value[kRuns - 1][n];
+      const Number x = a, y = b;
+      a = x * cosine[n] - y * sine[n];
+      b = y * cosine[n] + x * sine[n];
+    }
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) out[i].set(value[i]);
+  }
+
+  /// Heads whose elements are on their way together, before those of any are written.
+  static constexpr int kHeads = 4;
+
+  HEDDLE_DEVICE static void rotate(const RopeArguments& args, const X* x, Y* y, int heads,
+                                   i64 entry, int unit) {
     const int column = args.head_dim - args.rope_dim + unit * kRun, apart = args.rope_dim / 2;
-#pragma unroll 4
-    for (int head = 0; head < heads; ++head) {
-      const X* from = x + head * args.x_stride[1] + column;
-      Y* to = y + head * args.y_stride[1] + column;
-      if constexpr (C::kInterleaved) {
-        Run<X> in;
-        Run<Y> out;
-        in.load(from);
-        Number value[kRun];
-        in.get(value);
+    Number cosine[kPairs], sine[kPairs];
+    for (int first = 0; first < heads; first += kHeads) {
+      Run<X> in[kHeads][kRuns];
 #pragma unroll
-        for (int n = 0; n < kPairs; ++n) {
-          const Number a = value[2 * n], b = value[2 * n + 1];
-          value[2 * n] = a * cosine[n] - b * sine[n];
-          value[2 * n + 1] = b * cosine[n] + a * sine[n];
-        }
-        out.set(value);
-        out.store(to);
-      } else {
-        Run<X> first, second;
-        Run<Y> out_first, out_second;
-        first.load(from);
-        second.load(from + apart);
-        Number low[kRun], high[kRun];
-        first.get(low);
-        second.get(high);
+      for (int h = 0; h < kHeads; ++h) {
+        if (first + h >= heads) continue;
+        const X* from = x + (first + h) * args.x_stride[1] + column;
 #pragma unroll
-        for (int n = 0; n < kPairs; ++n) {
-          const Number a = low[n], b = high[n];
-          low[n] = a * cosine[n] - b * sine[n];
-          high[n] = b * cosine[n] + a * sine[n];
-        }
-        out_first.set(low);
-        out_second.set(high);
-        out_first.store(to);
-        out_second.store(to + apart);
+        for (int i = 0; i < kRuns; ++i) in[h][i].load(from + i * apart);
+      }
+      if (first == 0) load_rotation(args, entry, unit, cosine, sine);
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        if (first + h >= heads) continue;
+        Y* to = y + (first + h) * args.y_stride[1] + column;
+        Run<Y> out[kRuns];
+        turn(in[h], cosine, sine, out);
+#pragma unroll
+        for (int i = 0; i < kRuns; ++i) out[i].store(to + i * apart);
       }
     }
   }

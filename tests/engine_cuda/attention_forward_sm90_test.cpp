@@ -174,6 +174,41 @@ TEST(ForwardSm90Config, StagesRotationsWhereTheNextQComesEarlyAndOIsAsWide) {
   EXPECT_EQ(more_with_rope({.qk_dim = 256, .v_dim = 256}), 0) << "half of O at a time";
 }
 
+TEST(ForwardSm90Config, RotatesKeysBesideQueriesIntoAnOperand) {
+  const AttentionProblem problem = forward_of({.features = {Feature::rope_halves}});
+  const problem::Rope& rope = *problem.structure.k_rope;
+  ASSERT_TRUE(configure_forward_sm90(problem).is_ok());
+  const AttentionProblem attention = with_rotated_keys(problem);
+  EXPECT_FALSE(attention.structure.k_rope);
+  EXPECT_EQ(attention.structure.k, rope.rotated);
+  const auto keys = key_rotation(problem);
+  ASSERT_TRUE(keys);
+  EXPECT_EQ(keys->x, problem.structure.k);
+  EXPECT_EQ(keys->y, rope.rotated);
+  EXPECT_FALSE(key_rotation(attention));
+
+  constexpr const char* kRefusal =
+      "cuda: the Hopper kernel's plan rotates keys beside queries, into an operand";
+  AttentionProblem without = problem;
+  without.structure.q_rope.reset();
+  EXPECT_EQ(configure_forward_sm90(without).status().message(), kRefusal);
+  without = problem;
+  without.structure.k_rope->rotated = problem::kAbsent;
+  EXPECT_EQ(configure_forward_sm90(without).status().message(), kRefusal);
+  without = problem;
+  without.structure.k_rope->angles = problem::kAbsent;
+  EXPECT_EQ(configure_forward_sm90(without).status().message(),
+            "cuda: rope takes angles, or cosines and sines, and not both");
+}
+
+TEST(ForwardSm90Source, TheRotationsOfQueriesRotateKeysThatAreToBe) {
+  const AttentionProblem problem = forward_of({.features = {Feature::rope_halves}});
+  EXPECT_NE(rotations_unit(problem).source.find("streaming::Rope<"), std::string::npos);
+  const std::string alone = rotations_unit(with_rotated_keys(problem)).source;
+  EXPECT_EQ(alone.find("streaming::Rope<"), std::string::npos);
+  EXPECT_NE(alone.find("rotations_before<"), std::string::npos);
+}
+
 TEST(ForwardSm90Config, RotatesNoQueriesOfF16) {
   EXPECT_TRUE(configure_forward_sm90(forward_of({.features = {Feature::rope_halves}})).is_ok());
   EXPECT_TRUE(configure_forward_sm90(forward_of({.dtype = DataType::f16})).is_ok());

@@ -31,6 +31,8 @@ OperandId add_like(AttentionProblem& problem, OperandId like, DataType dtype = D
 AttentionProblem rotated_forward() {
   AttentionProblem problem = forward_of({.features = {Feature::causal}});
   const OperandId angles = add_like(problem, problem.structure.stats, DataType::f32);
+  const Dims table{512, 1, 1, 32};
+  problem.sizes.layouts.back() = {.dims = table, .strides = *dense_strides(table)};
   problem.structure.q_rope = some_rope(angles);
   problem.structure.k_rope = some_rope(angles);
   problem.sizes.q_rope_scale = 0.5;
@@ -63,16 +65,23 @@ TEST(RopeStages, RotateQueriesAndKeysIntoTemporariesThatTheAttentionReads) {
   EXPECT_EQ(attention.structure.operands.size(), stages.operand_count);
 }
 
-TEST(RopeStages, LeaveTheQueriesToHoppersKernelWhereItRotatesThem) {
+TEST(RopeStages, LeaveBothToHoppersPlanWhereItsKernelRotatesTheQueries) {
   AttentionProblem problem = rotated_forward();
+  ASSERT_TRUE(has_rope_stages(problem, "sm_90a"));
   const Stages stages = rope_stages(problem, "sm_90a");
-  ASSERT_EQ(stages.steps.size(), 2u);
-  EXPECT_EQ(rope_at(stages, 0).x, problem.structure.k);
-  const auto& attention = std::get<AttentionProblem>(stages.steps[1]);
+  ASSERT_EQ(stages.steps.size(), 1u);
+  EXPECT_EQ(stages.temporary_bytes, std::vector{kBytesOfOne});
+  const auto& attention = std::get<AttentionProblem>(stages.steps[0]);
   EXPECT_EQ(attention.structure.q, problem.structure.q);
-  EXPECT_TRUE(attention.structure.q_rope.has_value());
+  EXPECT_EQ(attention.structure.k, problem.structure.k);
+  EXPECT_EQ(attention.structure.q_rope, problem.structure.q_rope);
   EXPECT_EQ(attention.sizes.q_rope_scale, 0.5);
-  EXPECT_FALSE(has_rope_stages(attention, "sm_90a")) << "one plan takes the rest";
+  EXPECT_EQ(attention.structure.k_rope->rotated,
+            static_cast<OperandId>(problem.structure.operands.size()));
+  EXPECT_FALSE(has_rope_stages(attention, "sm_90a")) << "one plan takes it";
+  EXPECT_TRUE(has_rope_stages(attention, "sm_80"));
+  problem.structure.k_rope->rotated = add_like(problem, problem.structure.k);
+  EXPECT_FALSE(has_rope_stages(problem, "sm_90a")) << "it needs no temporary";
   problem.structure.q_rope->rope_dim = 24;  // its halves are no whole chunks of 16 bytes
   EXPECT_EQ(rope_stages(problem, "sm_90a").steps.size(), 3u);
 }

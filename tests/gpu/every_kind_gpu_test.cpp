@@ -177,7 +177,7 @@ const std::vector<Kind>& kinds() {
        {"attention backward", "score tiles and their gradient"}},
       {"hopper_forward_rotated",
        [](Random& r) { return random_sdpa(r, rotated(aligned_options())); },
-       {"attention forward of rotated queries"}},
+       {"attention forward of rotated queries and keys"}},
       {"general_forward",
        [](Random& r) { return random_sdpa(r, small(gpu_options())); },
        {"attention forward", "general"}},

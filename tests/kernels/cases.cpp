@@ -172,6 +172,9 @@ void Builder::add(Feature feature) {
       structure_.q_rope =
           problem::Rope{.rope_dim = case_.qk_dim,
                         .angles = operand(DataType::f32, {case_.length, 1, 1, case_.qk_dim})};
+      structure_.k_rope = structure_.q_rope;
+      structure_.k_rope->rotated =
+          operand(case_.dtype, {kBatch, kHeads, case_.length, case_.qk_dim});
       break;
     case Feature::rope_interleaved: {
       const int rope_dim = case_.qk_dim / 16 * 8;

@@ -2,6 +2,7 @@
 // that changes its code, alone and piled up.
 #include <gtest/gtest.h>
 
+#include "attention/rope_parameters.h"
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/f16_pairs.h"
 #include "kernels/cases.h"
@@ -28,7 +29,7 @@ TEST_P(HopperForward, Compiles) {
     kernels.front().instructions.push_back("UTMASTG");  // f32 leaves from registers
   }
   if (problem.structure.q_rope)
-    kernels.push_back({.name = kRotationsName, .threads = kRotationThreads});
+    kernels.push_back({.name = kRotationsName, .threads = heddle::attention::kRotationThreads});
   if (config->sequence_maps()) kernels.push_back({.name = "sequence_maps", .threads = 128});
   expect_all_clean(units_of_forward_sm90(problem, *config, loads), "sm_90a", kernels);
 }
@@ -67,6 +68,7 @@ std::vector<Case> cases() {
   for (const auto& features : {std::vector<F>{},
                                {F::causal},
                                {F::causal, F::rope_halves},
+                               {F::causal, F::rope_interleaved},
                                {F::sink},
                                {F::statistics},
                                {F::log2},

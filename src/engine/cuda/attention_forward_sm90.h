@@ -4,12 +4,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/cuda/driver.h"
 #include "engine/cuda/kernel_unit.h"
 #include "engine/cuda/queue.h"
 #include "problem/attention.h"
+#include "problem/streaming.h"
 
 namespace heddle::engine::cuda {
 
@@ -38,14 +40,19 @@ struct ForwardSm90Config {
 /// The configuration, or which limit of the kernel the problem breaks.
 Result<ForwardSm90Config> configure_forward_sm90(const problem::AttentionProblem& problem);
 
-/// The attention itself, and the kernel that makes the rotations of Q's rows before it.
+/// The attention once K is rotated into the operand that its rope names; and that rotation, if
+/// there is one.
+problem::AttentionProblem with_rotated_keys(const problem::AttentionProblem& problem);
+std::optional<problem::RopeProblem> key_rotation(const problem::AttentionProblem& problem);
+
+/// The attention itself, and the kernel before it that rotates K and makes the rotations of Q's
+/// rows.
 inline constexpr const char* kForwardSm90Name = "attention_forward";
 inline constexpr const char* kRotationsName = "rope_rotations";
-inline constexpr int kRotationThreads = 256;
 std::string source_of_forward_sm90(const problem::AttentionProblem& problem,
                                    const ForwardSm90Config& config,
                                    std::vector<problem::OperandId>& loads);
-KernelUnit rotations_unit(const problem::Rope& rope);
+KernelUnit rotations_unit(const problem::AttentionProblem& problem);
 /// The attention, and what the problem has run before it: these, sequence_maps_sm90.h, f16_pairs.h.
 std::vector<KernelUnit> units_of_forward_sm90(const problem::AttentionProblem& problem,
                                               const ForwardSm90Config& config,

@@ -9,6 +9,7 @@
 #include "engine/cuda/f32_plan.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/parameter_block.h"
+#include "engine/cuda/rope.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
@@ -25,6 +26,8 @@ using problem::kAbsent;
 using problem::OperandId;
 
 constexpr int64_t kAlignment = 256;
+/// More than ForwardSm90Config's limit of rows takes.
+constexpr int64_t kMostRotationBlocks = int64_t{1} << 22;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -51,8 +54,9 @@ struct Planned {
   OperandId mapped[4];   ///< q, k, v, o
   MapShape tiled_shape;  ///< of config.tiled
   std::vector<AlignedOperand> aligned;
-  attention::RotationArguments rotations{};  ///< with q_rope
+  attention::RotationsBefore rotations{};  ///< with q_rope
   std::vector<Entry> rotation_entries;
+  std::optional<RopeLaunch> keys;  ///< that are rotated in the same launch
   Workspace workspace;
   std::string description;
 };
@@ -132,15 +136,20 @@ class ForwardSm90Plan final : public QueuedPlan {
 
   Status make_rotations(std::span<void* const> buffers, sm90::ForwardArguments& arguments,
                         char* scratch, Queue& queue) const {
-    attention::RotationArguments making = planned_.rotations;
-    bind(planned_.rotation_entries, buffers, &making);
-    making.rotations = reinterpret_cast<unsigned*>(scratch + planned_.workspace.rotations);
-    making.scales = reinterpret_cast<float*>(scratch + planned_.workspace.scales);
-    arguments.q_rope.rotations = making.rotations;
-    arguments.q_rope.scales = making.scales;
+    attention::RotationsBefore making = planned_.rotations;
+    attention::RotationArguments& queries = making.queries;
+    bind(planned_.rotation_entries, buffers, &queries);
+    queries.rotations = reinterpret_cast<unsigned*>(scratch + planned_.workspace.rotations);
+    queries.scales = reinterpret_cast<float*>(scratch + planned_.workspace.scales);
+    arguments.q_rope.rotations = queries.rotations;
+    arguments.q_rope.scales = queries.scales;
+    if (making.key_blocks > 0) {
+      HEDDLE_ASSIGN(making.keys, planned_.keys->bind(buffers));
+    }
     void* parameters[] = {&making};
-    const auto threads = static_cast<unsigned>(making.batches * making.rows) * 32;
-    Launch launch = launch_over(threads, kRotationThreads);
+    const auto threads = static_cast<unsigned>(queries.batches * queries.rows) * 32;
+    Launch launch = launch_over(threads, attention::kRotationThreads);
+    launch.grid_x += static_cast<unsigned>(making.key_blocks);
     launch.overlaps_predecessor = true;
     return planned_.kernels.rotations->launch(launch, queue, parameters);
   }
@@ -210,12 +219,26 @@ void fill_rotations(ParameterBlock<attention::RotationArguments>& block,
   p.position_row_stride = rope.positions_per_row ? stride(rope.positions, 2) : 0;
 }
 
+/// Gives the keys the first blocks of the launch.
+Status share_grid(const Launch& keys, attention::RotationsBefore& shared) {
+  const int64_t blocks = int64_t{keys.grid_x} * keys.grid_y, most = INT32_MAX - kMostRotationBlocks;
+  if (blocks > most) {
+    return error(Code::graph_not_supported,
+                 "cuda: rotating the keys takes {} x {} blocks; beside queries there are {}",
+                 keys.grid_x, keys.grid_y, most);
+  }
+  shared.key_columns = static_cast<int>(keys.grid_x);
+  shared.key_blocks = static_cast<int>(blocks);
+  return {};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver,
                                                             const Device& device,
-                                                            const AttentionProblem& problem) {
-  HEDDLE_ASSIGN(const ForwardSm90Config config, configure_forward_sm90(problem));
+                                                            const AttentionProblem& given) {
+  HEDDLE_ASSIGN(const ForwardSm90Config config, configure_forward_sm90(given));
+  const AttentionProblem problem = with_rotated_keys(given);
   const AttentionStructure& structure = problem.structure;
   const AttentionSizes& sizes = problem.sizes;
   std::vector<OperandId> loads;
@@ -244,18 +267,21 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver
     planned.workspace.bytes += planned.pairs->workspace_bytes();
   }
   if (structure.q_rope) {
-    HEDDLE_ASSIGN(planned.kernels.rotations,
-                  load_kernel(driver, device, rotations_unit(*structure.q_rope), 0));
+    HEDDLE_ASSIGN(planned.kernels.rotations, load_kernel(driver, device, rotations_unit(given), 0));
     ParameterBlock<attention::RotationArguments> rotations(structure, sizes);
     fill_rotations(rotations, problem);
-    planned.rotations = rotations.parameters;
+    planned.rotations.queries = rotations.parameters;
     planned.rotation_entries = std::move(rotations.entries);
+    if (const std::optional<problem::RopeProblem> keys = key_rotation(given)) {
+      HEDDLE_ASSIGN(planned.keys, RopeLaunch::make(*keys));
+      HEDDLE_TRY(share_grid(planned.keys->grid(), planned.rotations));
+    }
   }
 
   ParameterBlock<sm90::ForwardArguments> block(structure, sizes);
   fill_forward(block, block.parameters.problem, structure, sizes, loads);
   if (structure.q_rope) {
-    const attention::RotationArguments& made = planned.rotations;
+    const attention::RotationArguments& made = planned.rotations.queries;
     block.parameters.q_rope = {
         .rows = made.rows, .batch_rows = made.batches > 1 ? made.rows : 0, .scale = made.scale};
   }
@@ -286,8 +312,8 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver
       .shared_bytes = static_cast<unsigned>(config.shared_bytes),
       .overlaps_predecessor = structure.q_rope.has_value()};
   planned.description =
-      fmt::format("attention forward{}, Hopper kernel{}, {} x {} tiles{}, {}",
-                  structure.q_rope ? " of rotated queries" : "",
+      fmt::format("attention forward{}{}, Hopper kernel{}, {} x {} tiles{}, {}",
+                  structure.q_rope ? " of rotated queries" : "", planned.keys ? " and keys" : "",
                   config.tiled != kAbsent ? " with score tiles" : "", config.tile_m(),
                   config.tile_n, config.planes > 1 ? " of f16 pairs" : "", architecture_of(device));
   return std::make_shared<const ForwardSm90Plan>(driver, std::move(planned));

@@ -166,59 +166,91 @@ int run_of(const RopeProblem& problem, int pairs) {
 
 class RopePlan final : public QueuedPlan {
  public:
-  explicit RopePlan(const RopeProblem& problem) : problem_(problem) {}
+  RopePlan(RopeLaunch launch, std::shared_ptr<const Kernel> kernel, std::string description)
+      : launch_(std::move(launch)),
+        kernel_(std::move(kernel)),
+        description_(std::move(description)) {}
 
-  Status make(const Driver& driver, const Device& device);
   int64_t workspace_bytes() const override { return 0; }
-  Status execute(std::span<void* const> buffers, void*, Queue& queue) const override;
+  Status execute(std::span<void* const> buffers, void*, Queue& queue) const override {
+    if (launch_.is_empty()) return {};
+    HEDDLE_ASSIGN(streaming::RopeArguments arguments, launch_.bind(buffers));
+    void* parameters[] = {&arguments};
+    return kernel_->launch(launch_.grid(), queue, parameters);
+  }
   std::string description() const override { return description_; }
 
  private:
-  const RopeProblem problem_;
-  RopeConfig config_;
-  std::vector<std::pair<OperandId, const char*>> used_;
-  std::shared_ptr<const Kernel> kernel_;  ///< null if there is nothing to write
-  Launch launch_;
-  streaming::RopeArguments arguments_{};
-  std::string description_;
+  const RopeLaunch launch_;
+  const std::shared_ptr<const Kernel> kernel_;  ///< null if there is nothing to write
+  const std::string description_;
 };
 
-Status RopePlan::make(const Driver& driver, const Device& device) {
-  HEDDLE_ASSIGN(config_, configure_rope(problem_));
-  const problem::Rope& rope = problem_.rope;
-  const Operands operands(problem_);
-  const Dims& dims = operands.layout(problem_.x).dims;
-  description_ = fmt::format("rope{}, {} pairs a thread, {}", problem_.inverse ? " backward" : "",
-                             config_.pairs, architecture_of(device));
-  if (*element_count(dims) == 0) return {};
-  HEDDLE_ASSIGN(kernel_, load_kernel(driver, device, rope_unit(problem_, config_), 0));
+}  // namespace
 
+Result<RopeConfig> configure_rope(const RopeProblem& problem) {
+  HEDDLE_TRY(check(problem));
+  const Operands operands(problem);
+  const int64_t head_dim = operands.layout(problem.x).dims[3];
+  RopeConfig config;
+  config.ragged = problem.lengths != kAbsent;
+  for (OperandId id : {problem.x, problem.y}) {
+    config.wide |= operands.type(id).dtype == DataType::f64;
+    config.ragged |= operands.type(id).ragged_offsets != kAbsent;
+  }
+  /// Whether runs of so many elements divide a row and begin on a multiple of their size.
+  const auto fits = [&](int pairs) {
+    const int run = run_of(problem, pairs);
+    bool all =
+        problem.rope.rope_dim % (2 * pairs) == 0 && (head_dim - problem.rope.rope_dim) % run == 0;
+    for (OperandId id : {problem.x, problem.y}) {
+      for (int d = 0; d < 3; ++d) all = all && operands.stride(id, d) % run == 0;
+      if (operands.type(id).ragged_offsets != kAbsent)
+        all = all && operands.layout(id).ragged_multiplier % run == 0;
+    }
+    return all;
+  };
+  const int run = 16 / static_cast<int>(size_of(operands.type(problem.x).dtype));
+  config.pairs = is_interleaved(problem) ? run / 2 : run;
+  while (config.pairs > 1 && !fits(config.pairs)) config.pairs /= 2;
+  config.aligned = fits(config.pairs);
+  return config;
+}
+
+Result<RopeLaunch> RopeLaunch::make(const RopeProblem& problem) {
+  RopeLaunch made(problem);
+  HEDDLE_ASSIGN(made.config_, configure_rope(problem));
+  const RopeConfig& config = made.config_;
+  const problem::Rope& rope = problem.rope;
+  const Operands operands(problem);
+  const Dims& dims = operands.layout(problem.x).dims;
+  if (*element_count(dims) == 0) return made;
   for (const std::pair<OperandId, const char*>& operand :
-       {std::pair{problem_.x, "x"},
-        {problem_.y, "y"},
-        {operands.type(problem_.x).ragged_offsets, "offsets of x"},
-        {operands.type(problem_.y).ragged_offsets, "offsets of y"},
-        {problem_.lengths, "lengths"},
+       {std::pair{problem.x, "x"},
+        {problem.y, "y"},
+        {operands.type(problem.x).ragged_offsets, "offsets of x"},
+        {operands.type(problem.y).ragged_offsets, "offsets of y"},
+        {problem.lengths, "lengths"},
         {rope.angles, "angles"},
         {rope.cosines, "cosines"},
         {rope.sines, "sines"},
         {rope.positions, "positions"}}) {
-    if (operand.first != kAbsent) used_.push_back(operand);
+    if (operand.first != kAbsent) made.used_.push_back(operand);
   }
-  streaming::RopeArguments& a = arguments_;
+  streaming::RopeArguments& a = made.arguments_;
   for (int d = 0; d < 3; ++d) {
-    a.x_stride[d] = operands.stride(problem_.x, d);
-    a.y_stride[d] = operands.stride(problem_.y, d);
+    a.x_stride[d] = operands.stride(problem.x, d);
+    a.y_stride[d] = operands.stride(problem.y, d);
   }
-  a.x_multiplier = operands.layout(problem_.x).ragged_multiplier;
-  a.y_multiplier = operands.layout(problem_.y).ragged_multiplier;
+  a.x_multiplier = operands.layout(problem.x).ragged_multiplier;
+  a.y_multiplier = operands.layout(problem.y).ragged_multiplier;
   const auto is_64_bit = [&](OperandId id) {
     return id != kAbsent && operands.type(id).dtype == DataType::i64;
   };
-  a.x_offsets_are_64_bit = is_64_bit(operands.type(problem_.x).ragged_offsets);
-  a.y_offsets_are_64_bit = is_64_bit(operands.type(problem_.y).ragged_offsets);
-  a.lengths_are_64_bit = is_64_bit(problem_.lengths);
-  a.lengths_cumulative = problem_.lengths_cumulative;
+  a.x_offsets_are_64_bit = is_64_bit(operands.type(problem.x).ragged_offsets);
+  a.y_offsets_are_64_bit = is_64_bit(operands.type(problem.y).ragged_offsets);
+  a.lengths_are_64_bit = is_64_bit(problem.lengths);
+  a.lengths_cumulative = problem.lengths_cumulative;
   if (const OperandId first = rope.angles != kAbsent ? rope.angles : rope.cosines;
       first != kAbsent) {
     a.first_stride[0] = operands.stride(first, 0);
@@ -229,7 +261,7 @@ Status RopePlan::make(const Driver& driver, const Device& device) {
     a.second_stride[0] = operands.stride(rope.sines, 0);
     a.second_stride[1] = operands.stride(rope.sines, 3);
   }
-  if (reads_positions(problem_)) {
+  if (reads_positions(problem)) {
     a.position_batch_stride = operands.stride(rope.positions, 0);
     a.position_row_stride = operands.stride(rope.positions, 2);
     a.positions_are_64_bit = is_64_bit(rope.positions);
@@ -238,25 +270,25 @@ Status RopePlan::make(const Driver& driver, const Device& device) {
   a.length = static_cast<int>(dims[2]);
   a.head_dim = static_cast<int>(dims[3]);
   a.rope_dim = rope.rope_dim;
-  a.scale = {problem_.scale, static_cast<float>(problem_.scale)};
-  // Four heads: 3.82 TB/s at b4 h32 s4096 d128, bf16 (8: 3.7, 32: 3.2).
+  a.scale = {problem.scale, static_cast<float>(problem.scale)};
+  // Four heads, which a thread has on their way at once. (Before it had, b4 h32 s4096 d128 of bf16:
+  // 3.82 TB/s, 3.7 with 8, 3.2 with 32.)
   a.heads_per_block = static_cast<int>(std::max<int64_t>(4, divide_up(dims[1], kMaxGridY)));
-  const int64_t units = a.rope_dim / (2 * config_.pairs) +
-                        (a.head_dim - a.rope_dim) / run_of(problem_, config_.pairs);
+  const int64_t units =
+      a.rope_dim / (2 * config.pairs) + (a.head_dim - a.rope_dim) / run_of(problem, config.pairs);
   a.blocks = static_cast<int>(divide_up(dims[2] * units, kThreads));
   if (dims[0] * a.blocks > INT32_MAX) {
     return error(Code::graph_not_supported,
                  "cuda: rope x has dims {}, which take {} blocks of {} threads; a launch has {}",
                  to_string(dims), dims[0] * a.blocks, kThreads, INT32_MAX);
   }
-  launch_ = {.grid_x = static_cast<unsigned>(dims[0] * a.blocks),
-             .grid_y = static_cast<unsigned>(divide_up(dims[1], a.heads_per_block)),
-             .threads = kThreads};
-  return {};
+  made.grid_ = {.grid_x = static_cast<unsigned>(dims[0] * a.blocks),
+                .grid_y = static_cast<unsigned>(divide_up(dims[1], a.heads_per_block)),
+                .threads = kThreads};
+  return made;
 }
 
-Status RopePlan::execute(std::span<void* const> buffers, void*, Queue& queue) const {
-  if (kernel_ == nullptr) return {};
+Result<streaming::RopeArguments> RopeLaunch::bind(std::span<void* const> buffers) const {
   if (buffers.size() != problem_.operands.size()) {
     return error(Code::invalid_variant_pack,
                  "cuda: rope has {} operands, but {} buffers were given", problem_.operands.size(),
@@ -294,47 +326,12 @@ Status RopePlan::execute(std::span<void* const> buffers, void*, Queue& queue) co
     arguments.first_row =
         static_cast<int64_t>(load(operands.type(problem_.rope.positions).dtype, offset, 0));
   }
-  void* parameters[] = {&arguments};
-  return kernel_->launch(launch_, queue, parameters);
+  return arguments;
 }
 
-}  // namespace
-
-Result<RopeConfig> configure_rope(const RopeProblem& problem) {
-  HEDDLE_TRY(check(problem));
+std::string rope_config_source(const RopeProblem& problem, const RopeConfig& config) {
   const Operands operands(problem);
-  const int64_t head_dim = operands.layout(problem.x).dims[3];
-  RopeConfig config;
-  config.ragged = problem.lengths != kAbsent;
-  for (OperandId id : {problem.x, problem.y}) {
-    config.wide |= operands.type(id).dtype == DataType::f64;
-    config.ragged |= operands.type(id).ragged_offsets != kAbsent;
-  }
-  /// Whether runs of so many elements divide a row and begin on a multiple of their size.
-  const auto fits = [&](int pairs) {
-    const int run = run_of(problem, pairs);
-    bool all =
-        problem.rope.rope_dim % (2 * pairs) == 0 && (head_dim - problem.rope.rope_dim) % run == 0;
-    for (OperandId id : {problem.x, problem.y}) {
-      for (int d = 0; d < 3; ++d) all = all && operands.stride(id, d) % run == 0;
-      if (operands.type(id).ragged_offsets != kAbsent)
-        all = all && operands.layout(id).ragged_multiplier % run == 0;
-    }
-    return all;
-  };
-  const int run = 16 / static_cast<int>(size_of(operands.type(problem.x).dtype));
-  config.pairs = is_interleaved(problem) ? run / 2 : run;
-  while (config.pairs > 1 && !fits(config.pairs)) config.pairs /= 2;
-  config.aligned = fits(config.pairs);
-  return config;
-}
-
-KernelUnit rope_unit(const RopeProblem& problem, const RopeConfig& config) {
-  // One block a processor: left to itself, the assembler takes 32 registers for the sake of eight,
-  // and spills.
-  const Operands operands(problem);
-  const std::string source = fmt::format(
-      "#include \"streaming/rope.cuh\"\n"
+  return fmt::format(
       "namespace heddle::streaming {{\n"
       "struct Config : RopeConfig {{\n"
       "  using X = {};\n"
@@ -344,23 +341,38 @@ KernelUnit rope_unit(const RopeProblem& problem, const RopeConfig& config) {
       "  static constexpr bool kAligned = {}, kInterleaved = {}, kTables = {}, kInverse = {};\n"
       "  static constexpr bool kPositions = {}, kPositionsPerRow = {}, kRagged = {};\n"
       "}};\n"
-      "}}  // namespace heddle::streaming\n"
-      "extern \"C\" __global__ void __launch_bounds__({}, 1)\n"
-      "{}(const __grid_constant__ heddle::streaming::RopeArguments arguments) {{\n"
-      "  heddle::streaming::Rope<heddle::streaming::Config>::run(arguments);\n"
-      "}}\n",
+      "}}  // namespace heddle::streaming\n",
       device_type(operands.type(problem.x).dtype), device_type(operands.type(problem.y).dtype),
       config.wide ? "double" : "float", config.pairs, config.aligned, is_interleaved(problem),
       problem.rope.cosines != kAbsent, problem.inverse, reads_positions(problem),
-      problem.rope.positions_per_row, config.ragged, kThreads, kKernelName);
-  return {kKernelName, source};
+      problem.rope.positions_per_row, config.ragged);
+}
+
+KernelUnit rope_unit(const RopeProblem& problem, const RopeConfig& config) {
+  // One block a processor: left to itself, the assembler takes 32 registers for the sake of eight,
+  // and spills.
+  return {kKernelName,
+          fmt::format("#include \"streaming/rope.cuh\"\n"
+                      "{}"
+                      "extern \"C\" __global__ void __launch_bounds__({}, 1)\n"
+                      "{}(const __grid_constant__ heddle::streaming::RopeArguments arguments) {{\n"
+                      "  heddle::streaming::Rope<heddle::streaming::Config>::run(arguments);\n"
+                      "}}\n",
+                      rope_config_source(problem, config), kThreads, kKernelName)};
 }
 
 Result<std::shared_ptr<const QueuedPlan>> plan_rope(const Driver& driver, const Device& device,
                                                     const RopeProblem& problem) {
-  auto plan = std::make_shared<RopePlan>(problem);
-  HEDDLE_TRY(plan->make(driver, device));
-  return std::shared_ptr<const QueuedPlan>(std::move(plan));
+  HEDDLE_ASSIGN(RopeLaunch launch, RopeLaunch::make(problem));
+  std::shared_ptr<const Kernel> kernel;
+  if (!launch.is_empty()) {
+    HEDDLE_ASSIGN(kernel, load_kernel(driver, device, rope_unit(problem, launch.config()), 0));
+  }
+  std::string description =
+      fmt::format("rope{}, {} pairs a thread, {}", problem.inverse ? " backward" : "",
+                  launch.config().pairs, architecture_of(device));
+  return std::make_shared<const RopePlan>(std::move(launch), std::move(kernel),
+                                          std::move(description));
 }
 
 }  // namespace heddle::engine::cuda

@@ -1,12 +1,17 @@
 // RoPE standing alone, forward and backward.
 #pragma once
 
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/cuda/driver.h"
+#include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_units.h"
 #include "engine/cuda/queue.h"
 #include "problem/streaming.h"
+#include "streaming/arguments.h"
 
 namespace heddle::engine::cuda {
 
@@ -21,6 +26,30 @@ struct RopeConfig {
 Result<RopeConfig> configure_rope(const problem::RopeProblem& problem);
 
 KernelUnit rope_unit(const problem::RopeProblem& problem, const RopeConfig& config);
+/// The configuration, as heddle::streaming::Config of a generated source.
+std::string rope_config_source(const problem::RopeProblem& problem, const RopeConfig& config);
+
+/// The launch of a problem's kernel, alone or within another one's.
+class RopeLaunch {
+ public:
+  static Result<RopeLaunch> make(const problem::RopeProblem& problem);
+
+  const problem::RopeProblem& problem() const { return problem_; }
+  const RopeConfig& config() const { return config_; }
+  const Launch& grid() const { return grid_; }
+  /// Nothing is to be written, and nothing launched.
+  bool is_empty() const { return grid_.grid_x == 0; }
+  Result<streaming::RopeArguments> bind(std::span<void* const> buffers) const;
+
+ private:
+  explicit RopeLaunch(const problem::RopeProblem& problem) : problem_(problem) {}
+
+  problem::RopeProblem problem_;
+  RopeConfig config_;
+  std::vector<std::pair<problem::OperandId, const char*>> used_;
+  Launch grid_;
+  streaming::RopeArguments arguments_{};
+};
 
 Result<std::shared_ptr<const QueuedPlan>> plan_rope(const Driver& driver, const Device& device,
                                                     const problem::RopeProblem& problem);

@@ -54,26 +54,34 @@ void turn_back(StagesBuilder& build, OperandId& x, OperandId input, std::optiona
   rope.reset();
 }
 
-Stages forward_stages(const AttentionProblem& problem, bool rotate_queries) {
+/// All by stages, or all but where the keys go.
+Stages forward_stages(const AttentionProblem& problem, bool by_kernel) {
   AttentionProblem attention = problem;
   AttentionStructure& structure = attention.structure;
   StagesBuilder build(structure, attention.sizes);
-  if (rotate_queries) rotate(build, structure.q, structure.q_rope, attention.sizes.q_rope_scale);
-  rotate(build, structure.k, structure.k_rope, attention.sizes.k_rope_scale);
+  if (!by_kernel) {
+    rotate(build, structure.q, structure.q_rope, attention.sizes.q_rope_scale);
+    rotate(build, structure.k, structure.k_rope, attention.sizes.k_rope_scale);
+  } else if (structure.k_rope && structure.k_rope->rotated == kAbsent) {
+    const OperandId rotated = build.temporary_like(structure.k, build.type(structure.k).dtype);
+    structure.k_rope->rotated = rotated;
+  }
   return std::move(build).finish(attention);
 }
 
-bool kernel_rotates_queries(const AttentionProblem& problem, const std::string& architecture) {
+bool kernel_rotates(const AttentionProblem& problem, const std::string& architecture) {
   if (architecture != kHopperArchitecture || !problem.structure.q_rope) return false;
-  const Stages stages = forward_stages(problem, false);
+  const Stages stages = forward_stages(problem, true);
   return configure_forward_sm90(std::get<AttentionProblem>(stages.steps.back())).is_ok();
 }
 
 }  // namespace
 
 bool has_rope_stages(const AttentionProblem& problem, const std::string& architecture) {
-  return problem.structure.k_rope ||
-         (problem.structure.q_rope && !kernel_rotates_queries(problem, architecture));
+  const AttentionStructure& structure = problem.structure;
+  if (!structure.q_rope && !structure.k_rope) return false;
+  const bool lacks_room = structure.k_rope && structure.k_rope->rotated == kAbsent;
+  return lacks_room || !kernel_rotates(problem, architecture);
 }
 bool has_rope_stages(const AttentionBackwardProblem& problem) {
   const problem::AttentionBackwardStructure& structure = problem.structure;
@@ -82,7 +90,7 @@ bool has_rope_stages(const AttentionBackwardProblem& problem) {
 }
 
 Stages rope_stages(const AttentionProblem& problem, const std::string& architecture) {
-  return forward_stages(problem, !kernel_rotates_queries(problem, architecture));
+  return forward_stages(problem, kernel_rotates(problem, architecture));
 }
 
 Stages rope_stages(const AttentionBackwardProblem& problem) {

@@ -1,6 +1,7 @@
 // An attention with rotary embedding as stages without: Q and K are rotated before it, into the
 // operand that asks for them or into a temporary; dQ and dK are turned back after it, where they
-// lie. Where the forward kernel of the architecture rotates Q itself, that is left to it.
+// lie. Where the forward kernel of the architecture rotates Q itself, that and the rotation of K
+// are left to its plan.
 #pragma once
 
 #include <string>
