@@ -1,6 +1,7 @@
 #include "graph/names.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 
@@ -79,6 +80,14 @@ bool from_name(std::string_view text, DiagonalAlignment& value) {
   return find(kAlignments, text, value);
 }
 bool from_name(std::string_view text, RopePairing& value) { return find(kPairings, text, value); }
+
+std::string choices(PointwiseMode) {
+  std::string all;
+  for (const Spelling& one : kPointwise) all += (all.empty() ? "" : ", ") + std::string(one.name);
+  return all;
+}
+std::string choices(DiagonalAlignment) { return fmt::format("{}", fmt::join(kAlignments, ", ")); }
+std::string choices(RopePairing) { return fmt::format("{}", fmt::join(kPairings, ", ")); }
 
 int arity(PointwiseMode mode) { return kPointwise[static_cast<size_t>(mode)].arity; }
 bool is_predicate(PointwiseMode mode) {

@@ -24,6 +24,11 @@ bool from_name(std::string_view text, PointwiseMode& value);
 bool from_name(std::string_view text, DiagonalAlignment& value);
 bool from_name(std::string_view text, RopePairing& value);
 
+/// "halves, interleaved": every spelling of the value's enumeration.
+std::string choices(PointwiseMode);
+std::string choices(DiagonalAlignment);
+std::string choices(RopePairing);
+
 /// How many tensors the op takes.
 int arity(PointwiseMode mode);
 /// Whether the op's result is a truth value (comparisons and logic).

@@ -41,7 +41,8 @@ class FieldSetter {
   void choice(const char* name, Enum& choice) {
     const std::string_view* text = take<std::string_view>(name);
     if (text && !from_name(*text, choice)) {
-      failure_ = error(Code::invalid_value, "The field '{}' has no choice '{}'.", name, *text);
+      failure_ = error(Code::invalid_value, "The field '{}' is '{}', expected one of {}.", name,
+                       *text, choices(choice));
     }
   }
   void dims(const char* name, Dims& dims) {

@@ -87,7 +87,7 @@ class FieldReader {
   void choice(const char* name, Enum& value) {
     const JsonValue* json = find(name, Kind::string, "a name");
     if (json && !from_name(json->string, value))
-      fail(*json, "\"{}\" has no choice \"{}\"", name, json->string);
+      fail(*json, "\"{}\" is \"{}\", expected one of {}", name, json->string, choices(value));
   }
   void data_type(const char* name, std::optional<DataType>& value) {
     const JsonValue* json = find(name, Kind::string, "the name of a data type");

@@ -44,7 +44,7 @@ TEST(SetField, RefusesInWords) {
   EXPECT_EQ(set_field(node, "q", 1.0).message(),
             "The field 'q' is given a number, expected a tensor.");
   EXPECT_EQ(set_field(node, "diagonal_alignment", std::string_view("up")).message(),
-            "The field 'diagonal_alignment' has no choice 'up'.");
+            "The field 'diagonal_alignment' is 'up', expected one of top_left, bottom_right.");
   EXPECT_EQ(add_pointwise(node, "score_mod_bprop", {}).message(),
             "sdpa has no score expression 'score_mod_bprop'.");
   EXPECT_FALSE(make_node("conv", "").is_ok());

@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "\"alibi_mask\" is an integer, expected true or false"},
         Malformed{"{\"heddle_graph\": 1, \"tensors\": [], \"nodes\": [{\"op\": \"rope\", "
                   "\"pairing\": \"x\"}]}",
-                  "\"pairing\" has no choice \"x\""},
+                  "\"pairing\" is \"x\", expected one of halves, interleaved"},
         Malformed{"{\"heddle_graph\": 1, \"tensors\": [], \"nodes\": [{\"op\": \"sdpa\", "
                   "\"dropout\": {\"p\": 1}}]}",
                   "dropout has no key \"p\""}}));
