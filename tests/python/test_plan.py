@@ -64,5 +64,14 @@ def test_refusals_are_sentences():
         heddle.Plan("{", "cpu")
     with pytest.raises(heddle.Error, match="invalid literal; last read: '[?]'"):
         heddle.Plan("\u00e9", "cpu")  # the sentence quotes its first byte
-    with pytest.raises(ValueError, match="no device 'tpu'"):
-        heddle.Plan(graph(), "tpu")
+    for device in ("tpu", 0, None, ["cpu"]):
+        with pytest.raises(ValueError, match="There is no device .*, expected one of cpu, cuda"):
+            heddle.Plan(graph(), device)
+
+
+def test_another_library_is_no_heddle(monkeypatch):
+    from heddle import _library
+
+    monkeypatch.setenv("HEDDLE_LIBRARY", np.linalg._umath_linalg.__file__)
+    with pytest.raises(OSError, match="has no heddle_last_error: it is another library, or Heddle's of another version"):
+        _library.load.__wrapped__()

@@ -71,7 +71,9 @@ def load():
         raise OSError(f"{path} is not there; build it with make, or name it in HEDDLE_LIBRARY.")
     library = ctypes.CDLL(str(path))
     for name, (result, arguments) in FUNCTIONS.items():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if function is None:
+            raise OSError(f"{path} has no {name}: it is another library, or Heddle's of another version.")
         function.restype, function.argtypes = result, arguments
     return library
 

@@ -16,7 +16,7 @@ class Plan:
     """
 
     def __init__(self, graph: str, device: str) -> None:
-        if device not in DEVICES:
+        if not isinstance(device, str) or device not in DEVICES:
             raise ValueError(f"There is no device {device!r}, expected one of {', '.join(DEVICES)}.")
         if not isinstance(graph, str):
             raise TypeError(f"The graph is of type {type(graph).__name__}, expected its text form, a str.")
