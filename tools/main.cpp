@@ -1,5 +1,9 @@
 // The `heddle` command.
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -18,6 +22,16 @@ std::string no_subcommand(const CLI::App* app, const CLI::Error& failure) {
   for (const CLI::App* one : group->get_subcommands({}))
     names += (names.empty() ? "" : ", ") + one->get_name();
   return "heddle: there is no subcommand '" + words.front() + "', expected one of " + names + "\n";
+}
+
+/// What was printed reaches the disk or the pipe here at the latest.
+int flushed(int status) {
+  using namespace heddle;
+  errno = 0;
+  const bool is_whole = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (is_whole || status != tools::kDone) return status;
+  return tools::complain(error(Code::io_failed, "standard output cannot be written{}{}",
+                               errno == 0 ? "" : ": ", errno == 0 ? "" : std::strerror(errno)));
 }
 
 }  // namespace
@@ -49,7 +63,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& ending) {  // also how CLI11 ends --help and --version
-    return app.exit(ending) == 0 ? kDone : kBadInput;
+    status = app.exit(ending) == 0 ? kDone : kBadInput;
+  } catch (const std::exception& failure) {  // no memory, or a full disk behind standard output
+    status = complain(heddle::error(heddle::Code::io_failed, "{}", failure.what()));
   }
-  return status;
+  return flushed(status);
 }

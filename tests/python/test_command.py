@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import time
 
 import numpy as np
@@ -126,6 +127,15 @@ def test_doctor_looks_at_the_cache_and_makes_nothing(heddle, tmp_path, monkeypat
     (tmp_path / "file").write_text("text")
     monkeypatch.setenv("HEDDLE_CACHE_DIR", str(tmp_path / "file" / "heddle"))
     assert said().endswith(f"kernels are compiled in every process anew: {tmp_path}/file is no folder")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("doctor",), ("explain", "gpt_f32"), ("fuse", "gpt_f32", "-o", "-")])
+def test_what_cannot_be_printed_is_an_error(root, arguments):
+    given = [program(root, word) if word in PROGRAMS else word for word in arguments]
+    with open("/dev/full", "w") as full:
+        run = subprocess.run([root / "build" / "bin" / "heddle", *given], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert run.returncode == BAD_INPUT
+    assert run.stderr.startswith("heddle: standard output cannot be written") and run.stderr.count("\n") == 1
 
 
 def test_help_of_every_subcommand(heddle):
