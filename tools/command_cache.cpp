@@ -55,9 +55,11 @@ Status list() {
   size_t outdated = 0;
   for (const KernelCache::Entry& entry : kernels.list()) {
     outdated += entry.outdated ? 1 : 0;
-    rows.push_back({entry.name.empty() ? "(damaged)" : entry.name, entry.architecture,
-                    entry.made_for.dtype, entry.made_for.head_dim, fmt::format("{}", entry.bytes),
-                    age(::time(nullptr) - entry.last_used), entry.digest, entry.made_for.features});
+    const bool damaged = entry.name.empty();
+    rows.push_back({damaged ? "(damaged)" : entry.name, entry.architecture, entry.made_for.dtype,
+                    entry.made_for.head_dim, fmt::format("{}", entry.bytes),
+                    damaged ? "" : age(::time(nullptr) - entry.last_used), entry.digest,
+                    entry.made_for.features});
   }
   fmt::print("{}\n{}", kernels.root().string(), table(rows));
   if (outdated > 0) {

@@ -68,7 +68,7 @@ std::string kernel_cache() {
                   (limit.is_ok() ? *limit : engine::cuda::kDefaultCacheLimit) >> 20);
   if (!limit.is_ok()) text += "; " + limit.status().message();
   if (!place.is_ok())
-    text += "; kernels are compiled in every process anew: " + place.status().message();
+    text += "; what is not in it is compiled in every process anew: " + place.status().message();
   return text;
 }
 

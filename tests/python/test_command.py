@@ -126,7 +126,7 @@ def test_doctor_looks_at_the_cache_and_makes_nothing(heddle, tmp_path, monkeypat
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").write_text("text")
     monkeypatch.setenv("HEDDLE_CACHE_DIR", str(tmp_path / "file" / "heddle"))
-    assert said().endswith(f"kernels are compiled in every process anew: {tmp_path}/file is no folder")
+    assert said().endswith(f"what is not in it is compiled in every process anew: {tmp_path}/file is no folder")
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("doctor",), ("explain", "gpt_f32"), ("fuse", "gpt_f32", "-o", "-")])
