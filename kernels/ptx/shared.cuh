@@ -86,10 +86,4 @@ HEDDLE_DEVICE void store_matrix_x4(u32 address, u32 m0, u32 m1, u32 m2, u32 m3) 
                : "memory");
 }
 
-HEDDLE_DEVICE void store_matrix_x4_transposed(u32 address, u32 m0, u32 m1, u32 m2, u32 m3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address),
-               "r"(m0), "r"(m1), "r"(m2), "r"(m3)
-               : "memory");
-}
-
 }  // namespace heddle::ptx

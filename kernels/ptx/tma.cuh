@@ -18,82 +18,12 @@ HEDDLE_DEVICE void tensor_map_acquire(const TensorMap* map) {
   asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
 }
 
-/// L2 eviction policies, as `createpolicy` would make them for a whole access.
-enum class L2Policy : u64 {
-  evict_normal = 0x1000000000000000ull,
-  evict_first = 0x12F0000000000000ull,
-  evict_last = 0x14F0000000000000ull,
-};
-
-HEDDLE_DEVICE void tma_load_2d(u32 shared, const TensorMap* map, u32 barrier, i32 c0, i32 c1) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      " [%0], [%1, {%3,%4}], [%2];" ::"r"(shared),
-      "l"(map), "r"(barrier), "r"(c0), "r"(c1)
-      : "memory");
-}
-
-HEDDLE_DEVICE void tma_load_2d(u32 shared, const TensorMap* map, u32 barrier, i32 c0, i32 c1,
-                               L2Policy policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".L2::cache_hint [%0], [%1, {%4,%5}], [%2], %3;" ::"r"(shared),
-      "l"(map), "r"(barrier), "l"(static_cast<u64>(policy)), "r"(c0), "r"(c1)
-      : "memory");
-}
-
-HEDDLE_DEVICE void tma_load_3d(u32 shared, const TensorMap* map, u32 barrier, i32 c0, i32 c1,
-                               i32 c2) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      " [%0], [%1, {%3,%4,%5}], [%2];" ::"r"(shared),
-      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2)
-      : "memory");
-}
-
-HEDDLE_DEVICE void tma_load_3d(u32 shared, const TensorMap* map, u32 barrier, i32 c0, i32 c1,
-                               i32 c2, L2Policy policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".L2::cache_hint [%0], [%1, {%4,%5,%6}], [%2], %3;" ::"r"(shared),
-      "l"(map), "r"(barrier), "l"(static_cast<u64>(policy)), "r"(c0), "r"(c1), "r"(c2)
-      : "memory");
-}
-
 HEDDLE_DEVICE void tma_load_4d(u32 shared, const TensorMap* map, u32 barrier, i32 c0, i32 c1,
                                i32 c2, i32 c3) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3,%4,%5,%6}], [%2];" ::"r"(shared),
       "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-      : "memory");
-}
-
-HEDDLE_DEVICE void tma_load_4d(u32 shared, const TensorMap* map, u32 barrier, i32 c0, i32 c1,
-                               i32 c2, i32 c3, L2Policy policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".L2::cache_hint [%0], [%1, {%4,%5,%6,%7}], [%2], %3;" ::"r"(shared),
-      "l"(map), "r"(barrier), "l"(static_cast<u64>(policy)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-      : "memory");
-}
-
-HEDDLE_DEVICE void tma_load_5d(u32 shared, const TensorMap* map, u32 barrier, i32 c0, i32 c1,
-                               i32 c2, i32 c3, i32 c4) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      " [%0], [%1, {%3,%4,%5,%6,%7}], [%2];" ::"r"(shared),
-      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
-      : "memory");
-}
-
-HEDDLE_DEVICE void tma_load_5d(u32 shared, const TensorMap* map, u32 barrier, i32 c0, i32 c1,
-                               i32 c2, i32 c3, i32 c4, L2Policy policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".L2::cache_hint [%0], [%1, {%4,%5,%6,%7,%8}], [%2], %3;" ::"r"(shared),
-      "l"(map), "r"(barrier), "l"(static_cast<u64>(policy)), "r"(c0), "r"(c1), "r"(c2), "r"(c3),
-      "r"(c4)
       : "memory");
 }
 

@@ -68,7 +68,6 @@ struct RmsNorm {
   using Number = typename C::Number;
   static constexpr int kThreads = max_of(C::kThreadsPerRow, 128);
   static constexpr int kGroups = kThreads / C::kThreadsPerRow;
-  static constexpr int kMaxColumns = C::kThreadsPerRow * C::kVectors * C::kVector;
 
   /// Grid: ceil(rows / kGroups).
   HEDDLE_DEVICE static void run(const RmsNormArguments& args) {
