@@ -1,4 +1,4 @@
-// Addresses and values of strided operands.
+// Addresses and values of strided operands, and the lengths that operands hold.
 #pragma once
 
 #include "../ptx/math.cuh"
@@ -41,32 +41,6 @@ HEDDLE_DEVICE float load(const Tensor& tensor, int batch, int head, int row, int
   }
 }
 
-/// tanh as 1 - 2 / (e^2x + 1): two special-function instructions, an error of a few ulp of 1, and
-/// the right limits at both ends.
-HEDDLE_DEVICE float tanh(float x) {
-  constexpr float kTwoLog2E = 2.8853900817779268f;
-  return 1.0f - 2.0f * ptx::reciprocal(1.0f + ptx::exp2(kTwoLog2E * x));
-}
-
-/// tanh to a few ulp of itself, as f32 scores need it: by an odd polynomial where the difference
-/// above cancels. Operands of 16 bits would not see it.
-HEDDLE_DEVICE float tanh_f32(float x) {
-  const float square = x * x;
-  float series = -5.70498872745e-3f;
-  series = fmaf(series, square, 2.06390887954e-2f);
-  series = fmaf(series, square, -5.37397155531e-2f);
-  series = fmaf(series, square, 1.33314422036e-1f);
-  series = fmaf(series, square, -3.33332819422e-1f);
-  const float small = fmaf(x * square, series, x);
-  return square < 0.390625f ? small : tanh(x);
-}
-
-/// base ^ exponent. A base of 2, as of ALiBi's slopes, is one special-function instruction; powf
-/// has some hundred, with branches, in every cell.
-HEDDLE_DEVICE float power(float base, float exponent) {
-  return base == 2.0f ? ptx::exp2(exponent) : powf(base, exponent);
-}
-
 HEDDLE_DEVICE int length_of(const Lengths& lengths, int batch) {
   if (!lengths.data) return lengths.full;
   const i64 end = load_integer(lengths.data, batch + lengths.cumulative, lengths.is_64_bit);
@@ -74,35 +48,6 @@ HEDDLE_DEVICE int length_of(const Lengths& lengths, int batch) {
   // Lengths come from device memory, unchecked: clamp, so that a wrong one reads nothing outside.
   const i64 length = end - begin;
   return static_cast<int>(length < 0 ? 0 : length > lengths.full ? lengths.full : length);
-}
-
-/// The keys lo <= j < hi that query row `row` sees.
-struct KeyInterval {
-  int lo, hi;
-};
-
-HEDDLE_DEVICE KeyInterval visible_keys(const Bound* bounds, int count, int batch, int row,
-                                       int q_length, int kv_length) {
-  i64 lo = 0, hi = kv_length;
-  for (int n = 0; n < count; ++n) {
-    const Bound& bound = bounds[n];
-    i64 at = bound.constant;
-    // Selections, not a switch: around its jump table the compiler keeps registers in local memory.
-    const Anchor anchor = bound.anchor;
-    if (anchor == Anchor::top_left || anchor == Anchor::bottom_right) at += row;
-    if (anchor == Anchor::kv_end || anchor == Anchor::bottom_right) at += kv_length;
-    if (anchor == Anchor::bottom_right) at -= q_length;
-    if (anchor == Anchor::operand)
-      at += load_integer(bound.operand.data,
-                         batch * bound.operand.stride[0] + row * bound.operand.stride[2],
-                         bound.operand.offsets_are_64_bit);
-    if (bound.upper) {
-      hi = at < hi ? at : hi;
-    } else {
-      lo = at > lo ? at : lo;
-    }
-  }
-  return {static_cast<int>(lo > kv_length ? kv_length : lo), static_cast<int>(hi < 0 ? 0 : hi)};
 }
 
 }  // namespace heddle::attention

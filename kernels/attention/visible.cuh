@@ -1,10 +1,40 @@
-// Which keys a query row sees: the interval lo(row) <= key < hi(row), for bounds that are constant
-// within a batch entry or move with the row (causal and sliding-window masks, either alignment).
+// Which keys a query row sees, an interval lo <= key < hi: row by row for bounds of any kind, or
+// all rows of a batch entry at once for such as are constant in it or move with the row (causal and
+// sliding-window masks, either alignment).
 #pragma once
 
 #include "operand.cuh"
 
 namespace heddle::attention {
+
+/// The keys lo <= j < hi that query row `row` sees.
+struct KeyInterval {
+  int lo, hi;
+};
+
+HEDDLE_DEVICE KeyInterval visible_keys(const Bound* bounds, int count, int batch, int row,
+                                       int q_length, int kv_length) {
+  i64 lo = 0, hi = kv_length;
+  for (int n = 0; n < count; ++n) {
+    const Bound& bound = bounds[n];
+    i64 at = bound.constant;
+    // Selections, not a switch: around its jump table the compiler keeps registers in local memory.
+    const Anchor anchor = bound.anchor;
+    if (anchor == Anchor::top_left || anchor == Anchor::bottom_right) at += row;
+    if (anchor == Anchor::kv_end || anchor == Anchor::bottom_right) at += kv_length;
+    if (anchor == Anchor::bottom_right) at -= q_length;
+    if (anchor == Anchor::operand)
+      at += load_integer(bound.operand.data,
+                         batch * bound.operand.stride[0] + row * bound.operand.stride[2],
+                         bound.operand.offsets_are_64_bit);
+    if (bound.upper) {
+      hi = at < hi ? at : hi;
+    } else {
+      lo = at > lo ? at : lo;
+    }
+  }
+  return {static_cast<int>(lo > kv_length ? kv_length : lo), static_cast<int>(hi < 0 ? 0 : hi)};
+}
 
 /// The bounds of one batch entry, all kinds of them met. Diagonal ones count from the row.
 struct BatchBounds {

@@ -2,7 +2,8 @@
 #pragma once
 
 #include "../attention/dropout.cuh"
-#include "../attention/operand.cuh"
+#include "../attention/score_functions.cuh"
+#include "../attention/visible.cuh"
 #include "../ptx/math.cuh"
 #include "../tile/fragment.cuh"
 #include "../tile/planes.cuh"

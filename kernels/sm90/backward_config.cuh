@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../attention/dropout.cuh"
+#include "../attention/score_functions.cuh"
 #include "../attention/visible.cuh"
 #include "score_tile_arguments.h"
 

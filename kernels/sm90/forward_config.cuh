@@ -3,6 +3,7 @@
 
 #include "../attention/dropout.cuh"
 #include "../attention/rope_parameters.h"
+#include "../attention/score_functions.cuh"
 #include "../ptx/types.cuh"
 #include "score_tile_arguments.h"
 
