@@ -8,11 +8,9 @@
 
 #include "../ptx/math.cuh"
 #include "../tile/fragment.cuh"
+#include "exponents.cuh"
 
 namespace heddle::attention {
-
-inline constexpr float kLog2E = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.6931471805599453f;
 
 HEDDLE_DEVICE float minus_infinity() { return __int_as_float(0xff800000); }
 

@@ -2,14 +2,14 @@
 #pragma once
 
 #include "../ptx/math.cuh"
+#include "exponents.cuh"
 
 namespace heddle::attention {
 
 /// tanh as 1 - 2 / (e^2x + 1): two special-function instructions, an error of a few ulp of 1, and
 /// the right limits at both ends.
 HEDDLE_DEVICE float tanh(float x) {
-  constexpr float kTwoLog2E = 2.8853900817779268f;
-  return 1.0f - 2.0f * ptx::reciprocal(1.0f + ptx::exp2(kTwoLog2E * x));
+  return 1.0f - 2.0f * ptx::reciprocal(1.0f + ptx::exp2(2.0f * kLog2E * x));
 }
 
 /// tanh to a few ulp of itself, as f32 scores need it: by an odd polynomial where the difference

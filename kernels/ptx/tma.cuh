@@ -12,6 +12,24 @@ HEDDLE_DEVICE void tma_prefetch(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+HEDDLE_DEVICE void tensor_map_replace_address(TensorMap* map, const void* address) {
+  asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map),
+               "l"(address)
+               : "memory");
+}
+
+/// Extent of dimension 1, the rows.
+HEDDLE_DEVICE void tensor_map_replace_rows(TensorMap* map, u32 rows) {
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map),
+               "r"(rows)
+               : "memory");
+}
+
+/// After a map was written: makes its contents visible to the copies of later kernels.
+HEDDLE_DEVICE void tensor_map_release() {
+  asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
+}
+
 /// Before a map is used that an earlier kernel wrote: makes its contents visible to the copy
 /// engine.
 HEDDLE_DEVICE void tensor_map_acquire(const TensorMap* map) {

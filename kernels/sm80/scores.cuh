@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../attention/dropout.cuh"
+#include "../attention/exponents.cuh"
 #include "../attention/score_functions.cuh"
 #include "../attention/visible.cuh"
 #include "../ptx/math.cuh"
@@ -13,10 +14,10 @@ namespace heddle::sm80 {
 
 using attention::Dropout;
 using attention::KeyInterval;
+using attention::kLn2;
+using attention::kLog2E;
 using tile::PlaneFragment;
 
-inline constexpr float kLog2E = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.6931471805599453f;
 inline constexpr float kMinusInfinity = -__builtin_bit_cast(float, 0x7f800000u);
 
 /// What a score expression may read.

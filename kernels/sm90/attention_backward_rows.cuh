@@ -16,7 +16,6 @@ template <class Main>
 struct AttentionBackwardRows {
   using C = typename Main::C;
   using T = typename Main::Gradient;
-  static constexpr float kLog2E = 1.4426950408889634f;
   static constexpr int kRows = 64;  // of a block of prepare; divides kTileM
   static constexpr int kThreads = 256;
   static constexpr bool kExact = C::kPlanes > 1;  ///< f32
@@ -106,7 +105,7 @@ struct AttentionBackwardRows {
               !Main::kPlainScore &&
               attention::weights_are_lost(p.forward.stats_log2 ? stats * attention::kLn2 : stats);
           if (stats != minus_infinity && !lost)
-            negative_lse = kExact || p.forward.stats_log2 ? -stats : -kLog2E * stats;
+            negative_lse = kExact || p.forward.stats_log2 ? -stats : -attention::kLog2E * stats;
         }
         args.negative_lse[line + place] = negative_lse;
         const float delta = static_cast<float>(sum);
@@ -169,8 +168,8 @@ struct AttentionBackwardRows {
     const int head = blockIdx.x;
     // Sinks are natural, whatever scores are.
     const bool natural = kExact && p.forward.stats_log2 == 0;
-    const float sink = p.forward.sink[head] * (natural ? 1.0f : kLog2E);
-    const float to_log2 = natural ? kLog2E : 1.0f;
+    const float sink = p.forward.sink[head] * (natural ? 1.0f : attention::kLog2E);
+    const float to_log2 = natural ? attention::kLog2E : 1.0f;
     const auto term = [&](int batch, int row) {
       const i64 line = static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded + row;
       return -ptx::exp2((sink + args.negative_lse[line]) * to_log2) * args.delta[delta_place(line)];

@@ -2,6 +2,7 @@
 // the gradients of its keys.
 #pragma once
 
+#include "../attention/exponents.cuh"
 #include "../attention/visible.cuh"
 #include "../ptx/math.cuh"
 #include "../ptx/shared.cuh"
@@ -36,8 +37,8 @@ struct BackwardBlock {
   static constexpr int kRowBytes = kTileM * 4;  ///< of a step's log-sum-exps
   static constexpr int kDeltaBytes = C::kPlanes * kRowBytes;
   /// Factor that takes a score to the exponent of 2, and its derivative.
-  static constexpr float kToLog2 = C::kInputIsLog2 ? 1.0f : 1.4426950408889634f;
-  static constexpr float kOfLog2 = C::kInputIsLog2 ? 0.6931471805599453f : 1.0f;
+  static constexpr float kToLog2 = C::kInputIsLog2 ? 1.0f : attention::kLog2E;
+  static constexpr float kOfLog2 = C::kInputIsLog2 ? attention::kLn2 : 1.0f;
 
   using Visible = attention::VisibleKeys<C::kLowerVaries, C::kUpperVaries>;
   /// A causal pass in a fixed order starts its blocks, and sums them, from the last key down: there

@@ -32,7 +32,7 @@ struct UnitDerivative {
 struct BackwardConfig {
   using Element = bf16;
   static constexpr int kPlanes = 1;  ///< 2: f32, which comes as pairs of f16 (f16_pairs.cuh)
-  static constexpr int kQkDim = 128, kVDim = 128;  ///< multiples of 8, at most 128
+  static constexpr int kQkDim = 128, kVDim = 128;  ///< multiples of 8; above 128 the wide kernel
   static constexpr int kTileM = 64;  ///< queries: 64, or 128 for head dims up to 64 (faster there)
   static constexpr int kConsumers = 2;
   /// S of the next step runs before dK of this one: two stages are in use, a third hides the load.

@@ -4,31 +4,10 @@
 #pragma once
 
 #include "../attention/operand.cuh"
-#include "../ptx/types.cuh"
+#include "../ptx/tma.cuh"
 #include "forward_arguments.h"
 
 namespace heddle::sm90 {
-
-namespace ptx_map {
-
-HEDDLE_DEVICE void replace_address(TensorMap* map, const void* address) {
-  asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map),
-               "l"(address)
-               : "memory");
-}
-
-/// Extent of dimension 1, the rows.
-HEDDLE_DEVICE void replace_rows(TensorMap* map, u32 rows) {
-  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map),
-               "r"(rows)
-               : "memory");
-}
-
-HEDDLE_DEVICE void release() {
-  asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
-}
-
-}  // namespace ptx_map
 
 HEDDLE_DEVICE void make_sequence_maps(const SequenceMapArguments& args) {
   const attention::ForwardParameters& p = args.problem;
@@ -45,10 +24,11 @@ HEDDLE_DEVICE void make_sequence_maps(const SequenceMapArguments& args) {
                                               : batch * tensor.stride[0];
   TensorMap* map = args.maps + index;
   *map = args.base[which];
-  ptx_map::replace_address(map, static_cast<const u8*>(tensor.data) + start * args.element_bytes);
+  ptx::tensor_map_replace_address(map,
+                                  static_cast<const u8*>(tensor.data) + start * args.element_bytes);
   // An extent of 0 is no tensor map; a sequence without rows is never asked for.
-  ptx_map::replace_rows(map, static_cast<u32>(rows > 0 ? rows : 1));
-  ptx_map::release();
+  ptx::tensor_map_replace_rows(map, static_cast<u32>(rows > 0 ? rows : 1));
+  ptx::tensor_map_release();
 }
 
 }  // namespace heddle::sm90
