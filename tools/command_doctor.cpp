@@ -7,7 +7,7 @@
 
 #include "engine/cpu/isa.h"
 #include "engine/cuda/compiler.h"
-#include "engine/cuda/driver.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernel_cache.h"
 #include "tools/command.h"
 #include "tools/table.h"

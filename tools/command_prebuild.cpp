@@ -4,9 +4,8 @@
 #include <mutex>
 #include <string>
 
-#include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/compiler.h"
-#include "engine/cuda/driver.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/kernel_units.h"
 #include "engine/cuda/run_concurrently.h"

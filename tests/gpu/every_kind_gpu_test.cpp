@@ -7,8 +7,7 @@
 #include <memory>
 #include <thread>
 
-#include "engine/cuda/attention_sm80.h"
-#include "engine/cuda/driver.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_cache.h"
 #include "gpu/attention_options.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/cuda/driver.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_unit.h"
 #include "engine/cuda/queue.h"

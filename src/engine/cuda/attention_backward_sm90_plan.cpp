@@ -3,7 +3,7 @@
 
 #include "core/rounding.h"
 #include "engine/cuda/attention_backward_sm90.h"
-#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/parameter_block.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/cuda/driver.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernel_units.h"
 #include "engine/cuda/queue.h"
 #include "problem/attention.h"

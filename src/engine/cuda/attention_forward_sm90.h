@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/cuda/driver.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernel_unit.h"
 #include "engine/cuda/queue.h"
 #include "problem/attention.h"

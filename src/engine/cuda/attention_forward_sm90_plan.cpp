@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "engine/cuda/attention_forward_sm90.h"
-#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/f32_plan.h"
 #include "engine/cuda/kernel.h"

@@ -35,12 +35,6 @@ bool is_f32(const problem::AttentionStructure& structure) {
   return structure.type(structure.q).dtype == DataType::f32;
 }
 
-std::string architecture_of(const Device& device) {
-  // wgmma, setmaxnreg and their kind exist for the exact architecture only.
-  return device.compute_capability == 90 ? kHopperArchitecture
-                                         : fmt::format("sm_{}", device.compute_capability);
-}
-
 Status check_dtype(const problem::AttentionStructure& structure, OperandId id, const char* role,
                    std::initializer_list<DataType> allowed) {
   if (id == kAbsent) return {};

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/cuda/driver.h"
 #include "engine/cuda/kernel.h"
 #include "problem/attention.h"
 
@@ -59,10 +58,5 @@ std::string config_source(const problem::AttentionStructure& structure, const Sm
 std::string dump_source(const problem::AttentionStructure& structure, const char* parameters,
                         const char* forward, const std::string& name);
 Launch dump_launch(const problem::AttentionSizes& sizes);
-
-inline constexpr const char* kHopperArchitecture = "sm_90a";
-
-/// "sm_90a", "sm_80", ...: what kernels are compiled for on `device`.
-std::string architecture_of(const Device& device);
 
 }  // namespace heddle::engine::cuda

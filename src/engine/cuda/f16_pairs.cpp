@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/rounding.h"
-#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernel_cache.h"
 
 namespace heddle::engine::cuda {

@@ -7,7 +7,7 @@
 
 #include "core/status.h"
 #include "engine/cuda/compiler.h"
-#include "engine/cuda/driver.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/queue.h"
 
 namespace heddle::engine::cuda {

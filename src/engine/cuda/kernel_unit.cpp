@@ -1,6 +1,6 @@
 #include "engine/cuda/kernel_unit.h"
 
-#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernel_cache.h"
 
 namespace heddle::engine::cuda {

@@ -1,7 +1,7 @@
 #include "engine/cuda/problem_stages.h"
 
 #include "engine/cuda/attention_backward_sm90.h"
-#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/load_gradient_stages.h"
 #include "engine/cuda/rope_stages.h"
 #include "engine/cuda/wide_stages.h"

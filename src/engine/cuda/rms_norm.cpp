@@ -1,7 +1,7 @@
 #include "engine/cuda/rms_norm.h"
 
 #include "core/rounding.h"
-#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernel.h"
 
 namespace heddle::engine::cuda {

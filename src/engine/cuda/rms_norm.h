@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/cuda/driver.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernel_units.h"
 #include "engine/cuda/norm_shape.h"
 #include "engine/cuda/queue.h"

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/cuda/attention_sm80.h"
+#include "core/rounding.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_cache.h"
 
@@ -58,8 +59,8 @@ class RmsNormBackwardPlan final : public QueuedPlan {
     arguments_.columns = shape_.columns();
     arguments_.per_column = {1.0 / shape_.columns(), static_cast<float>(1.0 / shape_.columns())};
     const int tile = kWideThreads * shape_.vector();
-    const int tiles = (shape_.columns() + tile - 1) / tile;
-    const auto divided = [](int a, int b) { return (a + b - 1) / b; };
+    const auto divided = [](int a, int b) { return static_cast<int>(divide_up(a, b)); };
+    const int tiles = divided(shape_.columns(), tile);
     arguments_.blocks =
         config.in_registers
             ? std::min(device.multiprocessors,

@@ -5,7 +5,7 @@
 
 #include "core/dims.h"
 #include "core/rounding.h"
-#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/score_source.h"
 #include "streaming/arguments.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cuda/driver.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_units.h"
 #include "engine/cuda/queue.h"

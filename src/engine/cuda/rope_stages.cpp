@@ -1,7 +1,7 @@
 #include "engine/cuda/rope_stages.h"
 
 #include "engine/cuda/attention_forward_sm90.h"
-#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/stages_builder.h"
 
 namespace heddle::engine::cuda {
