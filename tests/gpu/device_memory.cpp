@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdlib>
 
-#include "engine/cuda/driver.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/shared_object.h"
 
 namespace heddle::testing {
