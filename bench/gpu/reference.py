@@ -1,6 +1,8 @@
 """What a cell computes, operation by operation in a given type: in f64 the truth, in the cell's own type what an error
 is held against. One batch entry and one key head with its query heads at a time, a chunk of query rows after the other."""
 
+import math
+
 import torch
 
 from cells import SOFT_CAP
@@ -35,21 +37,23 @@ def sequence(cell, tensor, batch, heads=slice(None)):
 
 
 def philox_keeps(tensors, probability, streams, rows, columns):
-    """Which weights dropout keeps: Philox 4x32-10 of {column / 4, row, stream, offset} (src/core/dropout_bits.h)."""
+    """Which weights dropout keeps: src/core/dropout_bits.h."""
     low = 0xFFFFFFFF
     seed, offset = (int(tensors[name]) for name in ("seed", "offset"))
     key = [seed & low, (seed >> 32 ^ offset >> 32) & low]
-    quads = torch.arange(-(-columns // 4), device="cuda")
-    counter = list(torch.broadcast_tensors(quads, rows[:, None], streams[:, None, None],
-                                           torch.tensor(offset & low, device="cuda")))
-    for _ in range(10):
+    column = torch.arange(columns, device="cuda")
+    counter = list(torch.broadcast_tensors(column // 16 * 4 + column % 8 // 2, (rows // 16 * 8 + rows % 8)[:, None],
+                                           streams[:, None, None], torch.tensor(offset & low, device="cuda")))
+    for _ in range(7):
         # 64-bit products of 32-bit numbers; what is above the sign does not matter to either half.
         products = [factor * counter[n] for factor, n in ((0xD2511F53, 0), (0xCD9E8D57, 2))]
         (a_high, a), (b_high, b) = ((product >> 32 & low, product & low) for product in products)
         counter = [b_high ^ counter[1] ^ key[0], b, a_high ^ counter[3] ^ key[1], a]
         key = [(word + step) & low for word, step in zip(key, (0x9E3779B9, 0xBB67AE85))]
-    words = torch.stack(counter, -1).flatten(-2)[..., :columns]
-    return words >= int(probability * 2**32)
+    words = [torch.where(rows[:, None] // 8 % 2 == 0, counter[n], counter[n + 1]) for n in (0, 2)]
+    bits = torch.where(column // 8 % 2 == 0, *words) >> column % 2 * 16 & 0x7FFF
+    rare = max(1, math.floor(min(probability, 1 - probability) * 2**15 + 0.5))
+    return (bits < rare) == (probability > 0.5)
 
 
 def _scores(cell, q, k, slopes, bias, mask, first_row):

@@ -60,8 +60,9 @@ struct ForwardParameters {
   const float* sink;           ///< [q_heads] or null
   int stats_log2;
   Scalar seed, offset;
-  unsigned long long dropout_threshold;  ///< drop where the random word is below it
-  float keep_scale;                      ///< factor on kept weights
+  unsigned dropout_threshold;  ///< random bits are low below it
+  unsigned dropout_inverts;    ///< 0 if low bits mean to keep, all ones if to drop
+  float keep_scale;            ///< factor on kept weights
   const float* keep_scale_operand;
   long long threefry_stride[4];
   /// Of f32 on Hopper, else null: set by the kernels that make pairs if pairs cannot hold q, k, v

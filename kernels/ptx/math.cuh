@@ -71,6 +71,31 @@ HEDDLE_DEVICE void unpack(u32 pair, float& low, float& high) {
   }
 }
 
+/// Two f16, 0xffff where the magnitude of a's is less than b's, else 0; NaNs are not less.
+HEDDLE_DEVICE u32 magnitude_less_f16x2(u32 a, u32 b) {
+  u32 mask;
+  asm("{\n.reg .b32 m;\n"
+      "abs.f16x2 m, %1;\n"
+      "set.lt.u32.f16x2 %0, m, %2;\n}"
+      : "=r"(mask)
+      : "r"(a), "r"(b));
+  return mask;
+}
+
+/// The bits of a where b and c differ. (Written as two operations it is two instructions.)
+HEDDLE_DEVICE u32 and_differing(u32 a, u32 b, u32 c) {
+  u32 result;
+  asm("lop3.b32 %0, %1, %2, %3, 0x60;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  return result;
+}
+
+/// 0xffff where the sign of a half is set, else 0. (__byte_perm does not repeat signs.)
+HEDDLE_DEVICE u32 signs_of_halves(u32 pair) {
+  u32 mask;
+  asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(mask) : "r"(pair));
+  return mask;
+}
+
 /// One element widened to f32.
 HEDDLE_DEVICE float widen(bf16 x) { return __uint_as_float(static_cast<u32>(x.bits) << 16); }
 HEDDLE_DEVICE float widen(f16 x) {

@@ -101,7 +101,7 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
   const int rows[2] = {first_row + row0, first_row + row0 + 8};
   const KeyInterval visible[2] = {{interval_lo[row0], interval_hi[row0]},
                                   {interval_lo[row0 + 8], interval_hi[row0 + 8]}};
-  const attention::DropoutBits<ForwardParameters> dropout(p, Config::kDropout, batch, head);
+  const attention::DropoutBits<Config::kDropout> dropout(p, batch, head);
 
   float out[kVGroups * 2][4] = {};
   float row_max[2] = {kMinusInfinity, kMinusInfinity}, row_sum[2] = {0, 0}, row_lost[2] = {0, 0};
@@ -202,8 +202,12 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) out[n][i] *= rescale[i / 2];
     }
+    attention::Words4 words;  // of Philox, for 16 columns
 #pragma unroll
     for (int n = 0; n < kTileN / 8; ++n) {
+      if constexpr (Config::kDropout == Dropout::philox) {
+        if (n % 2 == 0) words = dropout.words(rows[0], column0 + 8 * n);
+      }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float& p0 = scores[n][2 * half];
@@ -219,11 +223,14 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
           p1 *= column + 1 >= visible[half].lo && column + 1 < visible[half].hi
                     ? Config::load_mask(p.dropout_mask, batch, head, rows[half], column + 1)
                     : 0.0f;
-        } else if constexpr (Config::kDropout != Dropout::none) {
-          bool keep0, keep1;
-          dropout.template keep_pair<Config::kDropout>(rows[half], column, keep0, keep1);
-          p0 = keep0 ? p0 : 0.0f;
-          p1 = keep1 ? p1 : 0.0f;
+        } else if constexpr (Config::kDropout == Dropout::philox) {
+          const u32 kept =
+              attention::kept_halves(p, dropout.low_halves(words.word[half + n % 2 * 2]));
+          p0 = (kept & 0xffff) != 0 ? p0 : 0.0f;
+          p1 = kept >> 16 != 0 ? p1 : 0.0f;
+        } else if constexpr (Config::kDropout == Dropout::threefry) {
+          p0 = dropout.keeps(rows[half], column) ? p0 : 0.0f;
+          p1 = dropout.keeps(rows[half], column + 1) ? p1 : 0.0f;
         }
       }
     }

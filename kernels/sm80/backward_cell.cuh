@@ -17,7 +17,7 @@ struct CellGradient {
   const int batch, head, q_length, kv_length;
   const float scale, keep_scale;
   const float factor;  ///< on the derivative: the scale for dL/d(dot), 1 for what the score loads
-  const attention::DropoutBits<attention::ForwardParameters> dropout;
+  const attention::DropoutBits<Config::kDropout> dropout;
 
   HEDDLE_DEVICE CellGradient(const BackwardParameters& parameters, int batch, int head,
                              int q_length, int kv_length, bool of_dot = true)
@@ -30,7 +30,7 @@ struct CellGradient {
         keep_scale(p.forward.keep_scale_operand ? *p.forward.keep_scale_operand
                                                 : p.forward.keep_scale),
         factor(of_dot ? scale : 1.0f),
-        dropout(p.forward, Config::kDropout, batch, head) {}
+        dropout(p.forward, batch, head) {}
 
   /// Factor on the weight of (row, column): 0 or keep_scale, or the mask's own value times it.
   HEDDLE_DEVICE float keep(int row, int column) const {
@@ -39,9 +39,7 @@ struct CellGradient {
     } else if constexpr (Config::kDropout == Dropout::mask) {
       return keep_scale * Config::load_mask(p.forward.dropout_mask, batch, head, row, column);
     } else {
-      bool first, second;
-      dropout.template keep_pair<Config::kDropout>(row, column & ~1, first, second);
-      return (column % 2 ? second : first) ? keep_scale : 0.0f;
+      return dropout.keeps(row, column) ? keep_scale : 0.0f;
     }
   }
 

@@ -182,7 +182,8 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       const float keep_scale = Block::keep_scale_of(args);
 #pragma unroll
       for (int k = 0; k < kTileM / 16; ++k) {
-        differentiate_slice<C>(d_s[k], this->factor(k), d_p, delta, k, this->kept, keep_scale);
+        differentiate_slice<C>(d_s[k], this->factor(k), this->probability[k], d_p, delta, k,
+                               keep_scale);
         tile::store_slice<DsTile>(d_s_tile(step), 64 * part + thread / 32 * 16, k, d_s[k]);
       }
       ptx::fence_proxy_async_shared();

@@ -143,23 +143,31 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
 
     /// Writes P, where slopes are 1. Dropped cells have their sign set, and lose their P.
     HEDDLE_DEVICE void hand_over(const typename Block::Step& at) {
-      u32 kept = 0;
-      if constexpr (C::kDrops) with_band([&](const Band& band) { kept = band.draw(at); });
+      if constexpr (C::kDrops) {
+        with_band([&](const Band& band) {
+          band.each_kept(at, [&](int k, const u32(&kept)[4]) {
 #pragma unroll
-      for (int n = 0; n < kTileM / 8; ++n) {
-        float factor[4];
+            for (int n = 2 * k; n < 2 * k + 2; ++n) {
+              float factor[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float& p = s[4 * n + i];
-          factor[i] = p;
-          if constexpr (C::kDrops) {
-            const bool keep = (kept >> (4 * n + i) & 1) != 0;
-            factor[i] = keep ? p : -p;
-            p = keep ? p : 0.0f;
-          }
-        }
-        ptx::store_shared(p_slice(shared, 0, n), factor[0], factor[1], factor[2], factor[3]);
+              for (int i = 0; i < 4; ++i) {
+                float& p = s[4 * n + i];
+                const u32 halves = kept[n % 2 * 2 + i / 2];
+                const bool keep = (i % 2 == 0 ? halves & 0xffff : halves >> 16) != 0;
+                factor[i] = keep ? p : -p;
+                p = keep ? p : 0.0f;
+              }
+              store(factor, n);
+            }
+          });
+        });
+      } else {
+#pragma unroll
+        for (int n = 0; n < kTileM / 8; ++n) store(reinterpret_cast<float(&)[4]>(s[4 * n]), n);
       }
+    }
+    HEDDLE_DEVICE void store(const float (&factor)[4], int n) const {
+      ptx::store_shared(p_slice(shared, 0, n), factor[0], factor[1], factor[2], factor[3]);
     }
 
     HEDDLE_DEVICE void run(int steps) {

@@ -168,7 +168,7 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
       const u32 delta = statistics + kRowBytes + tile::fragment_column(threadIdx.x) * 4;
 #pragma unroll
       for (int k = 0; k < kTileM / 16; ++k)
-        add_slice(sum, scores.factor(k), d_p, delta, k, scores.kept, keep_scale);
+        add_slice(sum, scores.factor(k), scores.probability[k], d_p, delta, k, keep_scale);
       __syncwarp();
       ptx::mbarrier_arrive(ring.empty(at.stage()));
       at.advance();
@@ -178,21 +178,17 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
 
   /// sum += factor o (dP - delta), slice k; arguments as of differentiate_slice.
   HEDDLE_DEVICE static void add_slice(float (&sum)[kTileM / 2], const u32 (&factor)[4],
-                                      const float (&d_p)[kTileM / 2], u32 delta, int k, u32 kept,
-                                      float keep_scale) {
-    float row_delta[2];
+                                      const u32 (&probability)[4], const float (&d_p)[kTileM / 2],
+                                      u32 delta, int k, float keep_scale) {
+    float row_delta[2], pair[2];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (i % 2 == 0) ptx::load_shared(delta + 64 * k + 16 * i, row_delta[0], row_delta[1]);
-      float p[2];
-      ptx::unpack<T>(factor[i], p[0], p[1]);
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int n = 8 * k + 2 * i + e;
-        float g = d_p[n];
-        if constexpr (C::kDrops) g = kept >> n & 1 ? g * keep_scale : 0.0f;
-        sum[n] = ptx::fma(p[e], g - row_delta[e], sum[n]);
-      }
+      const int n = 8 * k + 2 * i;
+      differentiate_pair<C>(pair, factor[i], probability[i], d_p[n], d_p[n + 1], row_delta,
+                            keep_scale);
+      sum[n] += pair[0];
+      sum[n + 1] += pair[1];
     }
   }
 

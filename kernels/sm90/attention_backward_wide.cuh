@@ -74,8 +74,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   static constexpr int kTiledOffset = kPOffset + kHandovers * kPBytes;
   static constexpr int kLseOffset = kTiledOffset + C::kTiledStages * Tiles::kBytes;
   static constexpr int kDeltaOffset = kLseOffset + C::kQStages * kRowBytes;
-  static constexpr int kKeptOffset = kDeltaOffset + C::kDoStages * kDeltaBytes;
-  static constexpr int kBarriers = kKeptOffset + (C::kDrops && C::kPlanes == 1 ? 128 * 4 : 0);
+  static constexpr int kBarriers = kDeltaOffset + C::kDoStages * kDeltaBytes;
   static constexpr int kKFull = kBarriers, kVFull = kBarriers + 8;
   using Handover = tile::Ring<kHandovers>;
   static constexpr int kPRing = kBarriers + 16, kDsRing = kPRing + Handover::kBytes;
@@ -127,10 +126,6 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
           tile::MnMajor<Tile>(tile_address, kFirst), accumulate);
   }
 
-  HEDDLE_DEVICE static u32 kept_bits(u32 shared) {
-    return shared + kKeptOffset + threadIdx.x % 128 * 4;
-  }
-
   // --- S, P and dV ----------------------------------------------------------------------------
 
   struct Scorer : BackwardScores<Block, Score, Derivative> {
@@ -167,10 +162,10 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         const typename Tiles::Ring ring{shared + kTiledRing};
         ptx::mbarrier_wait(ring.full(0), p_at.parity());
         typename Tiles::ColumnReader tiled(shared + kTiledOffset, 0);
-        Scores::exponentiate(lse, step, &tiled);
+        Scores::template exponentiate<true>(lse, step, &tiled);
         ptx::mbarrier_arrive(ring.empty(0));
       } else {
-        Scores::exponentiate(lse, step);
+        Scores::template exponentiate<true>(lse, step);
       }
     }
 
@@ -200,7 +195,6 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
 #pragma unroll
         for (int k = 0; k < kTileM / 16; ++k)
           ptx::store_shared(p_slice(shared, p_at.stage(), k), this->factor(k));
-        if constexpr (C::kDrops) ptx::store_shared(kept_bits(shared), this->kept);
         ptx::mbarrier_arrive(p_ring.full(p_at.stage()));
 
         ptx::mbarrier_wait(d_o_ring.full(d_o_at.stage()), d_o_at.parity());
@@ -273,12 +267,17 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         const u32 delta = shared + kDeltaOffset + d_o_at.stage() * kDeltaBytes +
                           tile::fragment_column(threadIdx.x) * 4;
         const float keep_scale = Block::keep_scale_of(args);
-        const u32 kept = C::kDrops ? ptx::load_shared_u32(kept_bits(shared)) : 0;
 #pragma unroll
         for (int k = 0; k < kTileM / 16; ++k) {
-          u32 factor[4];
+          u32 factor[4], probability[4];
           ptx::load_shared(p_slice(shared, stage, k), factor);
-          differentiate_slice<C>(d_s[k], factor, d_p, delta, k, kept, keep_scale);
+#pragma unroll
+          for (int i = 0; C::kDrops && i < 4; ++i) {
+            // Of a half whose sign is set nothing is left.
+            probability[i] = factor[i] & ~ptx::signs_of_halves(factor[i]);
+            factor[i] &= 0x7fff7fff;
+          }
+          differentiate_slice<C>(d_s[k], factor, probability, d_p, delta, k, keep_scale);
           tile::store_slice<DsTile>(d_s_tile(shared, stage), warp_row, k, d_s[k]);
         }
         ptx::fence_proxy_async_shared();

@@ -53,6 +53,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
   using Scores = float[kTileN / 2];
   using Weights = u32[kPvSlices][4];
   using Output = float[C::kVDim / 2];
+  using Dropped = FragmentDropout<C::kDropout, kTileN>;
 
   /// How a query tile follows another: see cross_late. Consumers in turns cannot issue one product
   /// now and the other later; score expressions leave no registers for it.
@@ -134,16 +135,19 @@ struct AttentionForward : ForwardBlock<Config, Score> {
     HEDDLE_DEVICE void start(const Work& work, Weights& weights, Softmax& softmax,
                              float (&correction)[2]) {
       Scores s;
+      Dropped dropped;
       if constexpr (!kStagedRotations) wait_q(work);
       if constexpr (!C::kUpwards) tiles.skip_k(work.others(consumer));
       tiles.wait_k();
       issue_scores(s);
+      scores.draw(dropped, work, consumer, work.first_key_tile(consumer));
       ptx::wgmma_wait<0>();
       ptx::pin(s);
       tiles.release_k();
       softmax.reset();
       exponentiate<true>(s, work, work.first_key_tile(consumer), softmax, correction);
       tile::pack_fragment<T, kTileN>(weights, s);
+      drop_weights(weights, args.problem, dropped);
       if constexpr (!C::kUpwards) tiles.skip_v(work.others(consumer));
     }
 
@@ -154,12 +158,14 @@ struct AttentionForward : ForwardBlock<Config, Score> {
     HEDDLE_DEVICE void step(const Work& work, int key_tile, Output& out, Weights& weights,
                             Softmax& softmax, float (&correction)[2]) {
       Scores s;
+      Dropped dropped;
       tiles.wait_k();
       wait_turn();
       issue_scores(s);
       tiles.wait_v();
       issue_output(out, weights);
       pass_turn();
+      scores.draw(dropped, work, consumer, key_tile);
       ptx::wgmma_wait<1>();
       ptx::pin(s);
       tiles.release_k();
@@ -172,6 +178,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       tiles.release_v();
       if constexpr (!kCross) correct_output(out, correction);
       tile::pack_fragment<T, kTileN>(weights, s);
+      drop_weights(weights, args.problem, dropped);
     }
 
     /// The step between two query tiles where Q is not there yet, or to be rotated: it is waited
@@ -186,7 +193,9 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       tiles.skip_k((C::kUpwards ? work : following).others(consumer));
       tiles.wait_k();
       Scores s;
+      Dropped dropped;
       issue_scores(s);
+      scores.draw(dropped, following, consumer, following.first_key_tile(consumer));
       ptx::wgmma_wait<1>();
       ptx::pin(out);
       tiles.release_v();
@@ -198,6 +207,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       softmax.reset();
       exponentiate<true>(s, following, following.first_key_tile(consumer), softmax, correction);
       tile::pack_fragment<T, kTileN>(weights, s);
+      drop_weights(weights, args.problem, dropped);
       if constexpr (!C::kUpwards) tiles.skip_v(following.others(consumer));
     }
 

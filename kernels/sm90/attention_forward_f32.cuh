@@ -48,6 +48,9 @@ struct AttentionForwardF32 : AttentionForward<Config, Score> {
       scores.template exponentiate<kMasked>(s, work, consumer, key_tile, tiles.tiled(), softmax,
                                             correction);
       tiles.release_tiled();
+      FragmentDropout<C::kDropout, Block::kTileN> dropout;
+      scores.draw(dropout, work, consumer, key_tile);
+      drop_weights(s, args.problem, dropout);
       Base::Consumer::correct_output(out, correction);
       Weights weights;
       tile::split_fragment<T, Block::kTileN>(weights, s, Block::kWeightUnit);

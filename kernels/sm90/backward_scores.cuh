@@ -15,6 +15,7 @@ template <class Block>
 struct BackwardBand {
   using C = typename Block::C;
   static constexpr int kTileM = Block::kTileM, kTileN = Block::kTileN;
+  static constexpr int kThreefryUnrolled = C::kPlanes > 1 ? 1 : 8;  ///< f32's spilled
 
   const BackwardArguments& args;
   const BackwardWork& work;
@@ -23,13 +24,15 @@ struct BackwardBand {
   int whole_begin, whole_end;   ///< tiles of queries within these rows need no selection
   int first_query, last_query;  ///< that see first_key, less the thread's first column
   u32 keys_seen;                ///< bit h: the thread's key h lies within the constant bounds
+  const attention::DropoutKey dropout_key;
 
   /// `group_key` is the first of the group's 64 keys.
   HEDDLE_DEVICE BackwardBand(const BackwardArguments& args, const BackwardWork& work, int group_key)
       : args(args),
         work(work),
         thread(threadIdx.x % 128),
-        first_key(group_key + tile::fragment_row(thread, 0)) {
+        first_key(group_key + tile::fragment_row(thread, 0)),
+        dropout_key(args.problem.forward, C::kDropout) {
     const attention::BatchBounds& keys = work.keys;
     const bool keys_within = work.key0 >= keys.lower && work.key0 + kTileN <= keys.upper;
     whole_begin = C::kUpperVaries ? work.key0 + kTileN - keys.upper_diagonal : 0;
@@ -88,43 +91,58 @@ struct BackwardBand {
     }
   }
 
-  /// Draws the keep bits of the tile: bit n if dropout keeps value n of the fragment.
-  HEDDLE_DEVICE u32 draw(const typename Block::Step& at) const {
+  /// Calls use(k, kept) for the slices k of 16 queries of the tile: `kept` has 0xffff for values of
+  /// the fragment, in the order of pack_fragment, that dropout keeps, and 0 for others.
+  template <class Use>
+  HEDDLE_DEVICE void each_kept(const typename Block::Step& at, Use use) const {
     const attention::ForwardParameters& p = args.problem.forward;
-    const attention::DropoutBits<attention::ForwardParameters> bits(p, C::kDropout, work.batch,
-                                                                    at.head);
+    const attention::DropoutBits<C::kDropout> bits(p, dropout_key, work.batch, at.head);
     const int first_row = at.tile * kTileM + tile::fragment_column(thread);
-    u32 kept = 0;
     if constexpr (C::kDropout == attention::Dropout::philox) {
-      // An evaluation serves four neighbouring keys, which four lanes hold. A thread's scores come
-      // in fours, two keys by two queries: each of the lanes evaluates one of the four for all.
-      const int lane = threadIdx.x % 32, place = lane / 4 % 4;
-      u32 nibbles = 0;  // of every four: which of the four keys are kept
+      // An evaluation serves two rows and four keys, which two lanes hold. Each evaluates one of
+      // the two queries it has of every eight, for both, and sends what the other's keys get.
+      const bool odd = thread / 4 % 2 != 0;
+      const u32 theirs = odd ? 0x5410 : 0x7632;
+      const u32 join[2] = {odd ? 0x3254u : 0x5410u, odd ? 0x3276u : 0x7610u};
 #pragma unroll
+      for (int k = 0; k < kTileM / 16; ++k) {
+        const attention::Words4 words = bits.words(first_row + 16 * k + odd, first_key & ~1);
+        u32 own[4], kept[4];  // own: query half + 2 * key half, kept: key half + 2 * query half
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          own[i] = attention::kept_halves(p, bits.low_halves(words.word[i]));
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const u32 sent = __byte_perm(own[2 * half], own[2 * half + 1], theirs);
+          const u32 got = __shfl_xor_sync(0xffffffffu, sent, 4);
+          kept[half] = __byte_perm(own[2 * half], got, join[0]);
+          kept[half + 2] = __byte_perm(own[2 * half + 1], got, join[1]);
+        }
+        use(k, kept);
+      }
+    } else if constexpr (C::kDropout == attention::Dropout::threefry) {
+      u32 bit = 0;  // n: whether value n is kept
+#pragma unroll kThreefryUnrolled
       for (int n = 0; n < kTileM / 2; n += 4) {
-        const attention::Words4 words =
-            attention::philox((first_key + 8 * (place / 2)) / 4,
-                              first_row + tile::fragment_column_step(n) + place % 2, bits.stream,
-                              bits.offset_low, bits.k0, bits.k1);
+        u32 four = 0;
 #pragma unroll
-        for (int key = 0; key < 4; ++key)
-          if (words.word[key] >= p.dropout_threshold) nibbles |= 1u << (n + key);
+        for (int i = 0; i < 4; ++i)
+          if (bits.keeps(first_row + tile::fragment_column_step(n) + i % 2,
+                         first_key + 8 * (i / 2)))
+            four |= 1u << i;
+        bit |= four << n;
       }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const u32 theirs = __shfl_sync(0xffffffffu, nibbles, (lane & 0x13) | i << 2);
-        kept |= (theirs >> place & 0x11111111u) << i;
-      }
-    } else {
+      for (int k = 0; k < kTileM / 16; ++k) {
+        u32 kept[4];
 #pragma unroll
-      for (int n = 0; n < kTileM / 2; ++n) {
-        bool keep, next;
-        bits.template keep_pair<C::kDropout>(first_row + tile::fragment_column_step(n),
-                                             first_key + 8 * tile::fragment_half(n), keep, next);
-        if (keep) kept |= 1u << n;
+        for (int i = 0; i < 4; ++i) {
+          const u32 two = bit >> (8 * k + 2 * i);
+          kept[i] = (two & 1 ? 0x0000ffffu : 0) | (two & 2 ? 0xffff0000u : 0);
+        }
+        use(k, kept);
       }
     }
-    return kept;
   }
 };
 
@@ -145,13 +163,12 @@ struct BackwardScores : BackwardBand<Block> {
   static constexpr bool kPackEarly = (!Score::kIdentity || C::kDrops) && kTileM == 64;
   /// Whether dS has another factor than dV: P o slope, before dropout.
   static constexpr bool kWeighs = !C::kUnitSlope || C::kDrops;
-  static_assert(!C::kDrops || kTileM == 64, "a keep bit for each of a thread's 32 scores");
+  static_assert(!C::kDrops || (kTileM == 64 && C::kUnitSlope));
 
   const float scale;
   float s[kTileM / 2];
   u32 probability[kTileM / 16][4];
   u32 weight[kWeighs ? kTileM / 16 : 1][4];  ///< P o slope
-  u32 kept;                                  ///< see draw
 
   /// `group_key` is the first of the group's 64 keys.
   HEDDLE_DEVICE BackwardScores(const BackwardArguments& args, const BackwardWork& work,
@@ -170,17 +187,9 @@ struct BackwardScores : BackwardBand<Block> {
     });
   }
 
-  /// Zeroes what dropout drops of P^T; the factor on the rest is for the end.
-  HEDDLE_DEVICE void drop() {
-#pragma unroll
-    for (int n = 0; n < kTileM / 2; n += 2) {
-      const u32 mask = (kept >> n & 1 ? 0x0000ffffu : 0) | (kept >> (n + 1) & 1 ? 0xffff0000u : 0);
-      probability[n / 8][n % 8 / 2] &= mask;
-    }
-  }
-
   /// S^T to P^T, rounded to operands. `lse` is where the step's -log-sum-exps lie, `tiled` (if
-  /// kTiled) what the score reads of its cells.
+  /// kTiled) what the score reads of its cells. With kSigns factors that dropout drops get a sign.
+  template <bool kSigns = false>
   HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& at,
                                   typename Block::Tiles::ColumnReader* tiled = nullptr) {
     const int row0 = at.tile * kTileM;
@@ -216,10 +225,14 @@ struct BackwardScores : BackwardBand<Block> {
     }
     if (!this->whole(row0)) select(row0);
     if constexpr (!kPackEarly) tile::pack_fragment<T, kTileM>(probability, s);
-    if constexpr (C::kDrops) {
-      kept = this->draw(at);
-      drop();
-    }
+    // The factor on what dropout keeps is for the end.
+    this->each_kept(at, [&](int k, const u32(&kept)[4]) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        probability[k][i] &= kept[i];
+        if constexpr (kSigns) weight[k][i] |= ~kept[i] & 0x80008000;
+      }
+    });
   }
 
   /// Slice k of P o slope: what dP - delta is multiplied with.
@@ -231,24 +244,37 @@ struct BackwardScores : BackwardBand<Block> {
   }
 };
 
-/// Slice k of dS = factor o (dP - delta), as an operand. `delta` is where the step's deltas lie;
-/// of dP dropout keeps the `kept` bits, times keep_scale.
+/// dS of a pair of cells, in f32: factor o (dP - delta). With dropout `factor` is P as softmax left
+/// it and `probability` what is left of it; keep_scale is the factor on that.
+template <class Config>
+HEDDLE_DEVICE void differentiate_pair(float (&d_s)[2], u32 factor, u32 probability, float d_p0,
+                                      float d_p1, const float (&delta)[2], float keep_scale) {
+  using T = typename Config::Element;
+  float p0, p1;
+  ptx::unpack<T>(factor, p0, p1);
+  if constexpr (Config::kDrops) {
+    float kept0, kept1;
+    ptx::unpack<T>(probability, kept0, kept1);
+    d_s[0] = ptx::fma(kept0, d_p0 * keep_scale, -p0 * delta[0]);
+    d_s[1] = ptx::fma(kept1, d_p1 * keep_scale, -p1 * delta[1]);
+  } else {
+    d_s[0] = p0 * (d_p0 - delta[0]);
+    d_s[1] = p1 * (d_p1 - delta[1]);
+  }
+}
+
+/// Slice k of dS, as an operand. `delta` is where the step's deltas lie.
 template <class Config, int kCount>
 HEDDLE_DEVICE void differentiate_slice(u32 (&d_s)[4], const u32 (&factor)[4],
-                                       const float (&d_p)[kCount], u32 delta, int k, u32 kept,
-                                       float keep_scale) {
-  using T = typename Config::Element;
-  float row_delta[2];
+                                       const u32 (&probability)[4], const float (&d_p)[kCount],
+                                       u32 delta, int k, float keep_scale) {
+  float row_delta[2], pair[2];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     if (i % 2 == 0) ptx::load_shared(delta + 64 * k + 16 * i, row_delta[0], row_delta[1]);
-    float p0, p1, g0 = d_p[8 * k + 2 * i], g1 = d_p[8 * k + 2 * i + 1];
-    ptx::unpack<T>(factor[i], p0, p1);
-    if constexpr (Config::kDrops) {
-      g0 = kept >> (8 * k + 2 * i) & 1 ? g0 * keep_scale : 0.0f;
-      g1 = kept >> (8 * k + 2 * i + 1) & 1 ? g1 * keep_scale : 0.0f;
-    }
-    d_s[i] = ptx::pack<T>(p0 * (g0 - row_delta[0]), p1 * (g1 - row_delta[1]));
+    differentiate_pair<Config>(pair, factor[i], probability[i], d_p[8 * k + 2 * i],
+                               d_p[8 * k + 2 * i + 1], row_delta, keep_scale);
+    d_s[i] = ptx::pack<typename Config::Element>(pair[0], pair[1]);
   }
 }
 

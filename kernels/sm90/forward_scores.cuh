@@ -1,5 +1,5 @@
 // The element-wise part of the Hopper forward: from a warp group's Q K^T (64 rows, a key tile's
-// columns) to the weights of softmax, dropped ones 0.
+// columns) to the weights of softmax, and which of them dropout keeps.
 #pragma once
 
 #include "../attention/dropout.cuh"
@@ -22,6 +22,7 @@ struct ForwardScores {
   static constexpr int kTileN = Block::kTileN;
 
   const ForwardArguments& args;
+  const attention::DropoutKey dropout_key;
   const float problem_scale;
   /// Of the dot products at hand. With kWide it is the sum of both, and with kPlain too it takes
   /// them to their exponents.
@@ -29,6 +30,7 @@ struct ForwardScores {
 
   HEDDLE_DEVICE explicit ForwardScores(const ForwardArguments& args)
       : args(args),
+        dropout_key(args.problem, C::kDropout),
         problem_scale(args.problem.scale_operand != nullptr ? *args.problem.scale_operand
                                                             : args.problem.scale),
         scale(problem_scale) {}
@@ -76,8 +78,18 @@ struct ForwardScores {
       softmax.template update<true>(s, scale, correction, scale_rest);
     else
       softmax.update(s, Block::kPlain ? scale * Block::kToLog2 : unit(), correction);
-    if constexpr (C::kDropout != Dropout::none)
-      drop_weights<C::kDropout>(s, args.problem, work.batch, work.head, rows, first_key);
+  }
+
+  /// Finds which weights of `key_tile` dropout keeps.
+  HEDDLE_DEVICE void draw(FragmentDropout<C::kDropout, kTileN>& dropout, const Work& work,
+                          int consumer, int key_tile) const {
+    if constexpr (C::kDropout != Dropout::none) {
+      const int thread = threadIdx.x % 128;
+      const attention::DropoutBits<C::kDropout> bits(args.problem, dropout_key, work.batch,
+                                                     work.head);
+      dropout.draw(bits, work.first_row(consumer) + tile::fragment_row(thread, 0),
+                   key_tile * kTileN + tile::fragment_column(thread));
+    }
   }
 
  private:

@@ -1,4 +1,4 @@
-// Dropout of the weights a thread holds of a 64 x N accumulator.
+// Dropout of the weights a thread holds of a 64 x kN accumulator.
 #pragma once
 
 #include "../attention/dropout.cuh"
@@ -6,56 +6,78 @@
 
 namespace heddle::sm90 {
 
-/// Zeroes the weights that dropout drops, of rows `rows` (the thread's two) and keys from
-/// `first_key` (the thread's first column); the factor on the others is the caller's.
-template <attention::Dropout kDropout, int kCount>
-HEDDLE_DEVICE void drop_weights(float (&s)[kCount], const attention::ForwardParameters& p,
-                                int batch, int head, const int (&rows)[2], int first_key) {
-  const attention::DropoutBits<attention::ForwardParameters> bits(p, kDropout, batch, head);
-  if constexpr (kDropout == attention::Dropout::threefry) {
-    // A loop that is not unrolled: unrolled, the kernel takes 4 to 5 s to compile instead of 2, and
-    // runs 5 to 6 % faster. Its index cannot name a register, so bit i of `kept` is score i.
-    static_assert(kCount <= 64);
-    u64 kept = 0;
-#pragma unroll 1
-    for (int i = 0; i < kCount; i += 4) {
-      const int key = first_key + tile::fragment_column_step(i);
-      bool keep[4];
-      bits.template keep_pair<kDropout>(rows[0], key, keep[0], keep[1]);
-      bits.template keep_pair<kDropout>(rows[1], key, keep[2], keep[3]);
-      const u32 four = u32(keep[0]) | u32(keep[1]) << 1 | u32(keep[2]) << 2 | u32(keep[3]) << 3;
-      kept |= static_cast<u64>(four) << i;
-    }
+/// Which of them are dropped, found before they are there.
+template <attention::Dropout kDropout, int kN>
+struct FragmentDropout;
+
+template <int kN>
+struct FragmentDropout<attention::Dropout::none, kN> {};
+
+template <int kN>
+struct FragmentDropout<attention::Dropout::philox, kN> {
+  u32 low[kN / 16][4];  ///< a half for each weight, in the order of pack_fragment
+
+  /// `row` is the thread's first, `first_key` its first column.
+  HEDDLE_DEVICE void draw(const attention::DropoutBits<attention::Dropout::philox>& bits, int row,
+                          int first_key) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      if (!(kept >> i & 1)) s[i] = 0;
+    for (int k = 0; k < kN / 16; ++k) {
+      const attention::Words4 words = bits.words(row, first_key + 16 * k);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) low[k][i] = bits.low_halves(words.word[i]);
     }
-    return;
   }
+  HEDDLE_DEVICE u32 low_halves(int k, int i) const { return low[k][i]; }
+};
+
+template <int kN>
+struct FragmentDropout<attention::Dropout::threefry, kN> {
+  static_assert(kN <= 128);
+  u64 low;  ///< bit i is value i
+
+  HEDDLE_DEVICE void draw(const attention::DropoutBits<attention::Dropout::threefry>& bits, int row,
+                          int first_key) {
+    // A loop that is not unrolled: unrolled, the kernel takes 4 to 5 s to compile instead of 2, and
+    // runs 5 to 6 % faster. Its index cannot name a register.
+    low = 0;
+#pragma unroll 1
+    for (int i = 0; i < kN / 2; i += 4) {
+      const int key = first_key + tile::fragment_column_step(i);
+      u32 four = 0;
 #pragma unroll
-  for (int i = 0; i < kCount; i += 4) {
-    const int key = first_key + tile::fragment_column_step(i);
-    bool keep[4];
-    if constexpr (kDropout == attention::Dropout::philox) {
-      // Four neighbours share one evaluation: of two lanes with the same four keys, one draws the
-      // words of the upper row, the other those of the lower, and they trade halves.
-      const bool odd = threadIdx.x % 2 != 0;
-      const attention::Words4 words = attention::philox(
-          key / 4, odd ? rows[1] : rows[0], bits.stream, bits.offset_low, bits.k0, bits.k1);
-      const u32(&w)[4] = words.word;
-      const u32 x = __shfl_xor_sync(0xffffffffu, odd ? w[0] : w[2], 1);
-      const u32 y = __shfl_xor_sync(0xffffffffu, odd ? w[1] : w[3], 1);
-      keep[0] = (odd ? x : w[0]) >= p.dropout_threshold;
-      keep[1] = (odd ? y : w[1]) >= p.dropout_threshold;
-      keep[2] = (odd ? w[2] : x) >= p.dropout_threshold;
-      keep[3] = (odd ? w[3] : y) >= p.dropout_threshold;
-    } else {
-      bits.template keep_pair<kDropout>(rows[0], key, keep[0], keep[1]);
-      bits.template keep_pair<kDropout>(rows[1], key, keep[2], keep[3]);
+      for (int n = 0; n < 4; ++n)
+        if (bits.keeps(row + 8 * (n / 2), key + n % 2)) four |= 1u << n;
+      low |= static_cast<u64>(four) << i;
     }
+  }
+  HEDDLE_DEVICE u32 low_halves(int k, int i) const {
+    const int n = 8 * k + 2 * i;
+    return (low >> n & 1 ? 0x0000ffffu : 0) | (low >> (n + 1) & 1 ? 0xffff0000u : 0);
+  }
+};
+
+/// Zeroes the packed weights that are dropped; the factor on the others is the caller's.
+template <attention::Dropout kDropout, int kN>
+HEDDLE_DEVICE void drop_weights(u32 (&weights)[kN / 16][4], const attention::ForwardParameters& p,
+                                const FragmentDropout<kDropout, kN>& dropout) {
+  if constexpr (kDropout != attention::Dropout::none) {
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      if (!keep[n]) s[i + n] = 0;
+    for (int k = 0; k < kN / 16; ++k)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        weights[k][i] = attention::keep_halves(p, weights[k][i], dropout.low_halves(k, i));
+  }
+}
+
+/// The same before they are packed.
+template <attention::Dropout kDropout, int kN>
+HEDDLE_DEVICE void drop_weights(float (&s)[kN / 2], const attention::ForwardParameters& p,
+                                const FragmentDropout<kDropout, kN>& dropout) {
+  if constexpr (kDropout != attention::Dropout::none) {
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) {
+      const u32 kept = attention::kept_halves(p, dropout.low_halves(i / 8, i % 8 / 2));
+      s[i] = (i % 2 == 0 ? kept & 0xffff : kept >> 16) != 0 ? s[i] : 0.0f;
     }
   }
 }

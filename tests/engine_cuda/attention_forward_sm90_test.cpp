@@ -246,6 +246,20 @@ TEST(ForwardSm90Config, RefusesDropoutOrLengthsBesideABiasOfWideHeads) {
   }
 }
 
+// Tiles of as many keys as without dropout find registers beside Philox, but not beside scores that
+// are read or evaluated, nor beside Threefry.
+TEST(ForwardSm90Config, PhiloxAloneHasTheWidestTilesUpTo64) {
+  const auto tile_n = [](std::vector<Feature> features) {
+    return configure_forward_sm90(
+               forward_of({.qk_dim = 64, .v_dim = 64, .features = std::move(features)}))
+        ->tile_n;
+  };
+  EXPECT_EQ(tile_n({Feature::causal, Feature::philox}), 128);
+  EXPECT_EQ(tile_n({Feature::soft_cap, Feature::philox}), 96);
+  EXPECT_EQ(tile_n({Feature::bias, Feature::philox}), 96);
+  EXPECT_EQ(tile_n({Feature::threefry}), 96);
+}
+
 TEST(ForwardSm90Source, SaysWhatTheStructureHas) {
   AttentionProblem problem = dense(1, 2, 2, 128, 64);
   make_causal(problem);

@@ -93,6 +93,28 @@ TEST_F(AttentionOnGpu, BackwardWithRopeMatchesTheDefinition) {
   });
 }
 
+AttentionOptions dropping_options(Random& random, const AttentionOptions& aligned,
+                                  const AttentionOptions& aligned_f32) {
+  AttentionOptions options = random.one_of({aligned, aligned, aligned_f32, gpu_options()});
+  options.dropout = 1;
+  options.rng_dump = random.chance(0.1) ? 1 : 0;
+  return options;
+}
+
+// Each pass draws the bits anew, and in another order.
+TEST_F(AttentionOnGpu, ForwardWithDropoutMatchesTheDefinition) {
+  run([](Random& random) {
+    return random_sdpa(random, dropping_options(random, aligned_options(), aligned_f32_options()));
+  });
+}
+
+TEST_F(AttentionOnGpu, BackwardWithDropoutMatchesTheDefinition) {
+  run([](Random& random) {
+    return random_sdpa_backward(random, dropping_options(random, aligned_backward_options(),
+                                                         aligned_f32_backward_options()));
+  });
+}
+
 AttentionOptions options_of_either_kind(Random& random) {
   return random.chance(0.5) ? aligned_backward_options() : gpu_options();
 }

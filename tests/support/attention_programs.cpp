@@ -282,7 +282,7 @@ void Draw::draw_scores(AttentionAttributes& a) {
 
 void Draw::draw_dropout(AttentionAttributes& a) {
   graph::Dropout& dropout = a.dropout;
-  const double p = random_.one_of({0.1, 0.25, 0.5});
+  const double p = random_.one_of({0.1, 0.25, 0.5, 0.9});
   if (wants(0.3)) {
     dropout.mask = broadcast("dropout_mask", io_);
     program_.fill(dropout.mask, [&] { return random_.chance(p) ? 0 : 1; });

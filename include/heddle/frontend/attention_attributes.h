@@ -39,7 +39,8 @@ class Attention_attributes {
   Self& set_sliding_window_length(int64_t value) { return window_ = value, self(); }
   Self& set_score_mod(Score_function value) { return score_mod_ = std::move(value), self(); }
   Self& set_block_mask(Tensor value) { return block_mask_ = std::move(value), self(); }
-  /// Philox: weights are dropped with probability p; seed and offset INT32 or INT64 scalars.
+  /// Philox: weights are dropped with probability p, to 2^-16; seed and offset INT32 or INT64
+  /// scalars.
   Self& set_dropout(float p, Tensor seed, Tensor offset) {
     return dropout_p_ = p, seed_ = std::move(seed), offset_ = std::move(offset), self();
   }

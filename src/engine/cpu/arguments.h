@@ -61,8 +61,9 @@ enum class DropoutKind : uint8_t { none, philox, threefry, mask };
 
 struct DropoutArguments {
   DropoutKind kind;
-  double probability;
-  float factor;  ///< what kept probabilities are multiplied by
+  uint32_t low;    ///< random bits are low below it (core/dropout_bits.h)
+  bool keeps_low;  ///< which cells are kept: those with low bits, or the others
+  float factor;    ///< what kept probabilities are multiplied by
   uint32_t key[2];
   uint64_t offset;
   int64_t threefry_strides[4];

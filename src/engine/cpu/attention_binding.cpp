@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/dropout_bits.h"
 #include "core/dtype.h"
 
 namespace heddle::engine::cpu {
@@ -198,18 +199,20 @@ Status AttentionBinding::bind(std::span<void* const> buffers, WorkspaceCursor& w
 
   DropoutArguments& d = a.dropout;
   d.kind = static_cast<DropoutKind>(s.dropout.kind);
-  d.probability = sizes_.dropout_probability;
   d.factor = static_cast<float>(1 / (1 - sizes_.dropout_probability));
   if (s.dropout.mask_scale != kAbsent)
     d.factor = *reinterpret_cast<const float*>(views[s.dropout.mask_scale].data);
   d.streams = view(s.dropout.streams), d.mask = view(s.dropout.mask), d.dump = view(s.dropout.dump);
   if (d.kind == DropoutKind::philox) {
+    const PhiloxRule rule = philox_rule(sizes_.dropout_probability);
+    d.low = rule.low, d.keeps_low = rule.keeps_low;
     const uint64_t seed = static_cast<uint64_t>(integer_of(views[s.dropout.seed], 0));
     d.key[0] = static_cast<uint32_t>(seed), d.key[1] = static_cast<uint32_t>(seed >> 32);
     d.offset = s.dropout.offset == kAbsent
                    ? 0
                    : static_cast<uint64_t>(integer_of(views[s.dropout.offset], 0));
   } else if (d.kind == DropoutKind::threefry) {
+    d.low = threefry_threshold(sizes_.dropout_probability), d.keeps_low = true;
     d.key[0] = static_cast<uint32_t>(integer_of(views[s.dropout.seed], 0));
     d.key[1] = static_cast<uint32_t>(integer_of(views[s.dropout.seed], 1));
     for (int n = 0; n < 4; ++n) d.threefry_strides[n] = sizes_.threefry_strides[n];

@@ -163,9 +163,8 @@ int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Conf
           : config.tiled_stages * score_tile_bytes(structure, config.tiled, 64, config.tile_n);
   if (config.wide) {
     const int64_t handovers = drops || tiled > 0 || config.planes > 1 ? 1 : 2;
-    return 3 * 64 * 128 * (qk + v) + handovers * (2 * 8192 * config.planes + 32) +
-           (drops && config.planes == 1 ? 512 : 0) + 16 + tiled + 512 * (1 + config.planes) + 64 +
-           48 + 96 * config.turns + 1024;
+    return 3 * 64 * 128 * (qk + v) + handovers * (2 * 8192 * config.planes + 32) + 16 + tiled +
+           512 * (1 + config.planes) + 64 + 48 + 96 * config.turns + 1024;
   }
   const int64_t m = config.tile_m, part = m == 64 ? config.dq_width / 2 : config.dq_width;
   return 128 * (128 * (qk + v) + m * (3 * qk + 2 * v)) + 2 * 128 * 2 * m * config.planes +

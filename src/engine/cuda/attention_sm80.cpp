@@ -142,7 +142,7 @@ std::string dump_source(const problem::AttentionStructure& structure, const char
 }
 
 Launch dump_launch(const problem::AttentionSizes& sizes) {
-  return {.grid_x = static_cast<unsigned>(divide_up(sizes.kv_length, 2 * kDumpThreads)),
+  return {.grid_x = static_cast<unsigned>(divide_up(sizes.kv_length, kDumpThreads)),
           .grid_y = static_cast<unsigned>(std::min(sizes.q_length, kMaxGridY)),
           .grid_z = static_cast<unsigned>(sizes.batch),
           .threads = kDumpThreads};

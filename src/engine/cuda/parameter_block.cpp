@@ -1,7 +1,8 @@
 #include "engine/cuda/parameter_block.h"
 
 #include <bit>
-#include <cmath>
+
+#include "core/dropout_bits.h"
 
 namespace heddle::engine::cuda {
 
@@ -67,9 +68,12 @@ void fill_forward(ParameterBlock<Parameters>& block, attention::ForwardParameter
   p.keep_scale = static_cast<float>(1 / (1 - drop));
   block.real(p.keep_scale_operand, p.keep_scale, structure.dropout.mask_scale);
   if (structure.dropout.kind == problem::Dropout::Kind::philox) {
-    p.dropout_threshold = static_cast<unsigned long long>(std::floor(drop * 4294967296.0));
+    const PhiloxRule rule = philox_rule(drop);
+    p.dropout_threshold = rule.low;
+    p.dropout_inverts = rule.keeps_low ? 0 : ~0u;
   } else if (structure.dropout.kind == problem::Dropout::Kind::threefry) {
-    p.dropout_threshold = static_cast<unsigned long long>(std::ceil((1 - drop) * 8388608.0));
+    p.dropout_threshold = threefry_threshold(drop);
+    p.dropout_inverts = 0;
     for (int i = 0; i < 4 && i < sizes.threefry_strides.rank(); ++i)
       p.threefry_stride[i] = sizes.threefry_strides[i];
   }

@@ -7,21 +7,21 @@
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
-/// Keys handled at once; divides every strip's length and start only in whole Philox quads.
+/// Keys handled at once.
 inline constexpr int64_t kDropoutStrip = 64;
 
-/// words[n] of keys 4 * quad + n, for the strip's quads (Philox 4x32-10).
+/// The 15 bits of each of the strip's keys (Philox 4x32-7), whose first is a multiple of 16.
 inline void philox_words(const DropoutArguments& dropout, uint32_t stream, uint32_t row,
-                         uint32_t first_quad, uint32_t* words) {
-  constexpr int kQuads = kDropoutStrip / 4;
+                         uint32_t first_key, uint32_t* words) {
+  constexpr int kQuads = kDropoutStrip / 4;  // of keys c, c + 1, c + 8 and c + 9
   uint32_t c0[kQuads], c1[kQuads], c2[kQuads], c3[kQuads];
   for (int n = 0; n < kQuads; ++n) {
-    c0[n] = first_quad + static_cast<uint32_t>(n);
-    c1[n] = row, c2[n] = stream, c3[n] = static_cast<uint32_t>(dropout.offset);
+    c0[n] = first_key / 4 + static_cast<uint32_t>(n);
+    c1[n] = row / 16 * 8 + row % 8, c2[n] = stream, c3[n] = static_cast<uint32_t>(dropout.offset);
   }
   uint32_t key0 = dropout.key[0],
            key1 = dropout.key[1] ^ static_cast<uint32_t>(dropout.offset >> 32);
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < 7; ++round) {
     for (int n = 0; n < kQuads; ++n) {
       const uint64_t a = uint64_t{0xD2511F53} * c0[n], b = uint64_t{0xCD9E8D57} * c2[n];
       c0[n] = static_cast<uint32_t>(b >> 32) ^ c1[n] ^ key0;
@@ -32,9 +32,12 @@ inline void philox_words(const DropoutArguments& dropout, uint32_t stream, uint3
     key0 += 0x9E3779B9;
     key1 += 0xBB67AE85;
   }
+  const bool low = row % 16 < 8;
+  const uint32_t *left = low ? c0 : c1, *right = low ? c2 : c3;
   for (int n = 0; n < kQuads; ++n) {
-    words[4 * n] = c0[n], words[4 * n + 1] = c1[n], words[4 * n + 2] = c2[n],
-              words[4 * n + 3] = c3[n];
+    uint32_t* first = words + n / 4 * 16 + n % 4 * 2;
+    first[0] = left[n] & 0x7fff, first[1] = left[n] >> 16 & 0x7fff;
+    first[8] = right[n] & 0x7fff, first[9] = right[n] >> 16 & 0x7fff;
   }
 }
 
@@ -84,19 +87,14 @@ inline void mask_factors(const DropoutArguments& dropout, const ScoreCells& cell
       philox && dropout.streams
           ? *reinterpret_cast<const int32_t*>(row_address(*dropout.streams, cells.b, cells.h, 0))
           : cells.b * q_heads + cells.h);
-  // The thresholds of core/dropout_bits.h.
-  const auto least_kept = static_cast<uint32_t>(dropout.probability * 4294967296.0);
-  const double exact = (1 - dropout.probability) * 8388608.0;
-  const auto below = static_cast<uint32_t>(exact);
-  const uint32_t least_dropped = below + (below < exact ? 1 : 0);
   for (int64_t j = cells.first; j < cells.last;) {
     uint32_t words[kDropoutStrip];
     const int64_t key = cells.j0 + j;
-    int64_t skipped = 0;  // keys of the first quad that lie before the strip
+    int64_t skipped = 0;  // keys of the strip's first 16 that lie before `key`
     if (philox) {
-      skipped = key % 4;
+      skipped = key % 16;
       philox_words(dropout, stream, static_cast<uint32_t>(cells.row),
-                   static_cast<uint32_t>(key / 4), words);
+                   static_cast<uint32_t>(key - skipped), words);
     } else {
       const int64_t* s = dropout.threefry_strides;
       threefry_words(
@@ -107,7 +105,7 @@ inline void mask_factors(const DropoutArguments& dropout, const ScoreCells& cell
     const int64_t count = smaller(kDropoutStrip - skipped, cells.last - j);
     for (int64_t n = 0; n < count; ++n) {
       const uint32_t word = words[skipped + n];
-      factors[j + n] = (philox ? word >= least_kept : word < least_dropped) ? dropout.factor : 0;
+      factors[j + n] = (word < dropout.low) == dropout.keeps_low ? dropout.factor : 0;
     }
     j += count;
   }
