@@ -57,7 +57,6 @@ class Computation {
   const std::string& trailing() const { return trailing_; }
   /// As Instruction::wire().
   std::string_view wire() const { return wire_; }
-  void set_trailing(std::string text) { trailing_ = std::move(text); }
 
  private:
   friend class Module;

@@ -49,7 +49,6 @@ class Module {
   const TextStyle& style() const { return style_; }
 
   Computation* entry() const { return entry_; }
-  void set_entry(Computation* entry) { entry_ = entry; }
   /// Callees before callers, as read; new ones at the end (see callees_first()).
   std::vector<Computation*> computations() const;
   /// Every computation after those it calls; the stored order where that is one.
