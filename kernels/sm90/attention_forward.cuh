@@ -315,7 +315,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       ItemRing{shared + Block::kItemRing}.init(
           1, 128 * C::kConsumers + (kStagedRotations || Block::ScoreTiles::kThere ? 2 : 1));
       if constexpr (Block::ScoreTiles::kThere)
-        typename Block::ScoreTiles::Ring{shared + Block::kTiledRing}.init(1, 128 * C::kConsumers);
+        typename Block::ScoreTiles::Ring{shared + Block::kTiledRing}.init(1, 4 * C::kConsumers);
       for (int consumer = 0; consumer < C::kConsumers; ++consumer)
         QRing{shared + Block::kQRing + consumer * QRing::kBytes}.init(1,
                                                                       C::kOutputAliasesQ ? 1 : 4);
