@@ -12,97 +12,68 @@
 
 namespace heddle::attention {
 
-/// Turns eight pairs (x, y) packed in two 16-byte chunks.
 template <typename T>
-HEDDLE_DEVICE void rotate_halves(u32 (&x)[4], u32 (&y)[4], const u32 (&rotations)[8], float scale) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    float a[2], b[2];
-    ptx::unpack<T>(x[i], a[0], a[1]);
-    ptx::unpack<T>(y[i], b[0], b[1]);
-    float u[2], v[2];
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      float c, s;
-      ptx::unpack<f16>(rotations[2 * i + n], c, s);
-      u[n] = scale * (a[n] * c - b[n] * s);
-      v[n] = scale * (b[n] * c + a[n] * s);
-    }
-    x[i] = ptx::pack<T>(u[0], u[1]);
-    y[i] = ptx::pack<T>(v[0], v[1]);
-  }
+HEDDLE_DEVICE u32 scale_pair(u32 pair, float scale) {
+  float a, b;
+  ptx::unpack<T>(pair, a, b);
+  return ptx::pack<T>(a * scale, b * scale);
 }
 
-/// Turns the four neighbouring pairs of one 16-byte chunk.
-template <typename T>
-HEDDLE_DEVICE void rotate_interleaved(u32 (&x)[4], const u32 (&rotations)[4], float scale) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    float a, b, c, s;
-    ptx::unpack<T>(x[i], a, b);
-    ptx::unpack<f16>(rotations[i], c, s);
-    x[i] = ptx::pack<T>(scale * (a * c - b * s), scale * (b * c + a * s));
-  }
-}
-
-template <typename T>
-HEDDLE_DEVICE void scale_chunk(u32 (&x)[4], float scale) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    float a, b;
-    ptx::unpack<T>(x[i], a, b);
-    x[i] = ptx::pack<T>(a * scale, b * scale);
-  }
-}
-
-/// A share of a row's pairs and their rotations: 8 pairs whose columns are two chunks of 8
-/// (halves), or 4 pairs in one chunk (interleaved). A row's rotations lie so that the first four of
-/// each unit come before the second four of any: eight units then load from 128 bytes.
+/// How a warp turns 16 rows where they lie in shared memory: in steps of eight pairs a row, whose
+/// columns are two chunks of 8 (halves: one of each half of the row; interleaved: neighbours). As
+/// ldmatrix gives them, a lane has two elements of each chunk in row lane / 4 and in the eighth row
+/// after it, so that it needs four rotations: they lie together, those of a step one lane after the
+/// other.
 template <int kDim, int kRopeDim, RopePairing kPairing>
-struct RopeUnit {
+struct RopeSteps {
   static constexpr bool kHalves = kPairing == RopePairing::halves;
-  static constexpr int kPairs = kHalves ? 8 : 4;
-  static constexpr int kCount = kRopeDim / 2 / kPairs;  ///< of a row
+  static constexpr int kPairs = kRopeDim / 2;
+  static constexpr int kCount = rotations_of(kRopeDim) / 8;
   static constexpr int kFirst = (kDim - kRopeDim) / 8;  ///< chunks before the rotated ones
-  static constexpr int kRowBytes = 2 * kRopeDim;        ///< of rotations
-  static_assert(kRopeDim % (2 * kPairs) == 0, "pairs come in whole chunks");
+  static_assert(kRopeDim % (kHalves ? 16 : 8) == 0, "pairs come in whole chunks");
   static_assert((kDim - kRopeDim) % 8 == 0, "columns before the rotated ones come in chunks of 8");
 
-  /// Where the rotation of a pair lies in its row.
-  HEDDLE_DEVICE static int place(int pair) {
-    return pair % kPairs / 4 * (4 * kCount) + pair / kPairs * 4 + pair % 4;
+  /// The chunk of a step that a lane addresses. Of an odd number of chunks the last is turned
+  /// twice, to the same.
+  HEDDLE_DEVICE static int chunk(int step, int lane) {
+    return kFirst +
+           (kHalves ? step + lane / 16 * kCount : min_of(2 * step + lane / 16, kRopeDim / 8 - 1));
   }
 
-  u32 rotations[kPairs];
-  float scale;
-
-  /// The rotations of unit `n` of a row; load(place, value) loads four from a place in the row.
-  template <class Load>
-  HEDDLE_DEVICE void load_rotations(int n, const Load& load) {
-#pragma unroll
-    for (int i = 0; i < kPairs; i += 4) {
-      u32 four[4];
-      load(i * kCount + 4 * n, four);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) rotations[i + j] = four[j];
-    }
+  /// Where a lane's rotations of a step begin among those of kRotationRows rows.
+  HEDDLE_DEVICE static int place(int warp, int step, int lane) {
+    return ((warp * kCount + step) * 32 + lane) * 4;
+  }
+  /// Where the rotation of a pair lies among them.
+  HEDDLE_DEVICE static int place_of(int row, int pair) {
+    const int half = row % 16 / 8;
+    const int lane = row % 8 * 4 + (kHalves ? pair % 8 / 2 : pair % 4);
+    return place(row / 16, pair / 8, lane) +
+           (kHalves ? 2 * half + pair % 2 : pair % 8 / 4 * 2 + half);
   }
 
-  /// Turns unit `n` of a row; chunks are reached through load(chunk, value) and store(chunk,
-  /// value).
-  template <typename T, class Load, class Store>
-  HEDDLE_DEVICE void rotate(int n, const Load& load, const Store& store) const {
-    u32 x[4];
-    load(kFirst + n, x);
-    if constexpr (kHalves) {
-      u32 y[4];
-      load(kFirst + kCount + n, y);
-      rotate_halves<T>(x, y, rotations, scale);
-      store(kFirst + kCount + n, y);
-    } else {
-      rotate_interleaved<T>(x, rotations, scale);
+  /// Turns a lane's share of a step: rows of the first eight in x[0] and x[2], the others in x[1]
+  /// and x[3].
+  template <typename T>
+  HEDDLE_DEVICE static void turn(u32 (&x)[4], const u32 (&rotations)[4]) {
+    float a[4][2], c[4], s[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      ptx::unpack<T>(x[i], a[i][0], a[i][1]);
+      ptx::unpack<f16>(rotations[i], c[i], s[i]);
     }
-    store(kFirst + n, x);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (!kHalves) {
+        x[i] = ptx::pack<T>(a[i][0] * c[i] - a[i][1] * s[i], a[i][1] * c[i] + a[i][0] * s[i]);
+      } else if (i < 2) {
+        const float(&u)[2] = a[i], (&v)[2] = a[i + 2];
+        const float *cosine = c + 2 * i, *sine = s + 2 * i;
+        x[i] = ptx::pack<T>(u[0] * cosine[0] - v[0] * sine[0], u[1] * cosine[1] - v[1] * sine[1]);
+        x[i + 2] =
+            ptx::pack<T>(v[0] * cosine[0] + u[0] * sine[0], v[1] * cosine[1] + u[1] * sine[1]);
+      }
+    }
   }
 };
 
@@ -122,8 +93,8 @@ HEDDLE_DEVICE i64 rope_position(const RotationArguments& args, int batch, int ro
 /// The rotations of one row for each warp of a block.
 template <int kRopeDim, RopePairing kPairing>
 HEDDLE_DEVICE void make_rotations(const RotationArguments& args, int block) {
-  using Unit = RopeUnit<kRopeDim, kRopeDim, kPairing>;
-  constexpr int kPairs = kRopeDim / 2, kPerLane = ceil_div(kPairs, 32);
+  using Steps = RopeSteps<kRopeDim, kRopeDim, kPairing>;
+  constexpr int kPairs = 8 * Steps::kCount, kPerLane = ceil_div(kPairs, 32);
   const int index = (block * kRotationThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (index >= args.batches * args.rows) return;
   const int batch = index / args.rows;
@@ -132,9 +103,10 @@ HEDDLE_DEVICE void make_rotations(const RotationArguments& args, int block) {
   float cosines[kPerLane], sines[kPerLane], largest = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
-    const int pair = lane + 32 * i;
+    const int n = lane + 32 * i;
     cosines[i] = sines[i] = 0;
-    if (pair >= kPairs) continue;
+    if (n >= kPairs) continue;
+    const int pair = n < Steps::kPairs ? n : n - 4;  // of the last chunk once more
     const i64 first = position * args.first_stride[0] + pair * args.first_stride[1];
     if (args.angles != nullptr) {
       streaming::sine_cosine(args.angles[first], sines[i], cosines[i]);
@@ -142,23 +114,28 @@ HEDDLE_DEVICE void make_rotations(const RotationArguments& args, int block) {
       cosines[i] = args.cosines[first];
       sines[i] = args.sines[position * args.second_stride[0] + pair * args.second_stride[1]];
     }
+    cosines[i] *= args.scale;
+    sines[i] *= args.scale;
     largest = ptx::max(largest, ptx::max(fabsf(cosines[i]), fabsf(sines[i])));
   }
 #pragma unroll
   for (int apart = 16; apart > 0; apart /= 2)
     largest = ptx::max(largest, __shfl_xor_sync(0xffffffffu, largest, apart));
-  // A power of two whose reciprocal is one too.
-  const int exponent = min_of(max_of(__float_as_int(largest) >> 23, 1), 253);
+  // A power of two whose reciprocal is one too: 1, unless f16 would fall short of 2^-12 of the
+  // largest, or not reach it.
+  int exponent = min_of(max_of(__float_as_int(largest) >> 23, 1), 253);
+  if (exponent >= 127 - 12 && exponent <= 127 + 14) exponent = 127;
   const float unit = __int_as_float(exponent << 23),
               per_unit = __int_as_float((254 - exponent) << 23);
+  unsigned* const group = args.rotations + i64{index / kRotationRows} * (kRotationRows * kPairs);
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
-    const int pair = lane + 32 * i;
-    if (pair < kPairs)
-      args.rotations[i64{index} * kPairs + Unit::place(pair)] =
+    const int n = lane + 32 * i;
+    if (n < kPairs)
+      group[Steps::place_of(index % kRotationRows, n)] =
           ptx::pack<f16>(cosines[i] * per_unit, sines[i] * per_unit);
   }
-  if (lane == 0) args.scales[index] = unit * args.scale;
+  if (lane == 0) args.units[index] = unit;
 }
 
 }  // namespace heddle::attention

@@ -11,16 +11,18 @@ enum class RopePairing : int { halves, interleaved };
 
 /// Rotations come in groups of so many rows, and are made by blocks of so many threads.
 inline constexpr int kRotationRows = 64, kRotationThreads = 256;
+/// Rotations of a row: half of rope_dim, to the next multiple of 8.
+constexpr int rotations_of(int rope_dim) { return (rope_dim + 15) / 16 * 8; }
 
 /// The rotations of rows, as make_rotations writes them.
 struct RopeParameters {
-  /// Cosines and sines as pairs of f16: rope_dim / 2 a row, over a power of two that leaves the
-  /// row's largest between 1 and 2.
+  /// Cosines and sines times the rope's scale, as pairs of f16 over a unit of the row, in the order
+  /// of RopeSteps: rotations_of(rope_dim) a row.
   const unsigned* rotations;
-  const float* scales;  ///< of each row: that power times the rope's scale
-  int rows;             ///< of a batch entry, a multiple of kRotationRows
-  int batch_rows;       ///< from one batch entry to the next: `rows`, or 0 if all share them
-  float scale;          ///< of the columns that are not rotated
+  const float* units;  ///< of each row: a power of two, 1 for what f16 holds as it is
+  int rows;            ///< of a batch entry, a multiple of kRotationRows
+  int batch_rows;      ///< from one batch entry to the next: `rows`, or 0 if all share them
+  float scale;         ///< of the columns that are not rotated
 };
 
 /// Row s of a batch entry has position s, s + value(batch) or value(batch, s); positions past a
@@ -37,7 +39,7 @@ struct RotationArguments {
   long long position_batch_stride, position_row_stride;
   float scale;
   unsigned* rotations;
-  float* scales;
+  float* units;
   int batches, rows, length;  ///< rows = length rounded up to kRotationRows
 };
 

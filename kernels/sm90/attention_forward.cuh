@@ -82,7 +82,9 @@ struct AttentionForward : ForwardBlock<Config, Score> {
 
     /// Waits for the query tile at hand.
     HEDDLE_DEVICE void wait_q(const Work& work) const {
-      if constexpr (C::kRopeDim == 0)
+      if constexpr (Block::kRotators)
+        tiles.wait_rotated();
+      else if constexpr (C::kRopeDim == 0)
         tiles.wait_q();
       else
         ForwardRope<Block>::wait_and_rotate(args, tiles, work);
@@ -313,7 +315,8 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       KvRing{shared + Block::kVRing}.init(1, 4 * C::kConsumers);
       // A third thread of the producer's group reads items in both.
       ItemRing{shared + Block::kItemRing}.init(
-          1, 128 * C::kConsumers + (kStagedRotations || Block::ScoreTiles::kThere ? 2 : 1));
+          1, 128 * (C::kConsumers + Block::kRotators) +
+                 (kStagedRotations || Block::ScoreTiles::kThere ? 2 : 1));
       if constexpr (Block::ScoreTiles::kThere)
         typename Block::ScoreTiles::Ring{shared + Block::kTiledRing}.init(1, 4 * C::kConsumers);
       for (int consumer = 0; consumer < C::kConsumers; ++consumer)
@@ -322,7 +325,9 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       for (int consumer = 0; kStagedRotations && consumer < C::kConsumers; ++consumer)
         typename Block::StagingRing{shared + Block::kStagingRing +
                                     consumer * Block::StagingRing::kBytes}
-            .init(1, 4);
+            .init(1, 128);
+      for (int n = 0; Block::kRotators && n < C::kConsumers * C::kQStages; ++n)
+        ptx::mbarrier_init(shared + Block::kRotatedBarriers + 8 * n, 128);
       ptx::mbarrier_init_fence();
     }
     // What makes the rotations may still run.
@@ -339,6 +344,9 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       } else if constexpr (Block::ScoreTiles::kThere) {
         if (threadIdx.x == 64) Producer::load_scores(args, shared);
       }
+    } else if (Block::kRotators && warp_group > C::kConsumers) {
+      ptx::registers_shrink<Block::kRotatorRegisters>();
+      if constexpr (Block::kRotators) ForwardRope<Block>::run(args, shared);
     } else {
       ptx::registers_grow<Block::kConsumerRegisters>();
       ConsumerOf(args, shared, warp_group - 1).run();

@@ -20,12 +20,6 @@ struct ForwardBlock {
   using T = typename C::Element;
   static constexpr int kTileM = 64 * C::kConsumers;
   static constexpr int kTileN = C::kTileN;
-  static constexpr int kThreads = 128 * (1 + C::kConsumers);
-  // 65536 registers; with 24 for the producer and 240 each for two consumers the producer spilled.
-  static constexpr int kProducerRegisters = C::kConsumers == 2 ? 40 : C::kConsumers == 3 ? 32 : 56;
-  static constexpr int kConsumerRegisters = C::kConsumers == 2   ? 232
-                                            : C::kConsumers == 3 ? 160
-                                                                 : 256;
   static_assert(kTileN % 16 == 0 && kTileN <= 256,
                 "P's slices are 16 keys, a box 256 rows at most");
   static_assert(C::kQkDim % 8 == 0 && C::kVDim % 8 == 0, "TMA moves multiples of 16 bytes");
@@ -68,10 +62,25 @@ struct ForwardBlock {
   /// The rotations of the next query tile wait where O is staged, if they fit: they are used up
   /// before this tile's O is written. (Score expressions leave no registers for it: a bias at d 64
   /// spilled.)
-  static constexpr int kRotationBytes = attention::kRotationRows * 2 * C::kRopeDim;
+  static constexpr int kRowRotations = attention::rotations_of(C::kRopeDim);
+  static constexpr int kRotationBytes = attention::kRotationRows * 4 * kRowRotations;
   static constexpr bool kStagedRotations = C::kRopeDim > 0 &&
                                            kPlain&& kCrossTiles&& C::kOutputRounds == 1 &&
                                            kRotationBytes <= OTile::kBytes;
+  /// Such queries are rotated by a warp group of its own, under the products of the tile before.
+  /// (Three consumers leave no registers for one, and rotate their rows themselves.)
+  static constexpr bool kRotators = kStagedRotations && C::kConsumers == 2;
+
+  static constexpr int kThreads = 128 * (1 + C::kConsumers + kRotators);
+  // 65536 registers; with 24 for the producer and 240 each for two consumers the producer spilled.
+  static constexpr int kProducerRegisters = kRotators || C::kConsumers == 3 ? 32
+                                            : C::kConsumers == 2            ? 40
+                                                                            : 56;
+  static constexpr int kRotatorRegisters = 64;
+  static constexpr int kConsumerRegisters = kRotators            ? 208
+                                            : C::kConsumers == 2 ? 232
+                                            : C::kConsumers == 3 ? 160
+                                                                 : 256;
 
   // Shared memory, from a 1024-byte boundary.
   static constexpr int kQOffset = 0;
@@ -100,11 +109,14 @@ struct ForwardBlock {
   /// Of staged rotations. Full: they are there. Empty: they are used up, or O is there.
   using StagingRing = tile::Ring<1>;  // one a consumer
   static constexpr int kStagingRing = kQRing + C::kConsumers * QRing::kBytes;
-  static constexpr int kScaleOffset =
+  static constexpr int kUnitOffset =
       kStagingRing + (kStagedRotations ? C::kConsumers * StagingRing::kBytes : 0);
-  static constexpr int kScaleBytes = attention::kRotationRows * 4;
+  static constexpr int kUnitBytes = attention::kRotationRows * 4;
+  /// Of each consumer's stages of Q: rotated.
+  static constexpr int kRotatedBarriers =
+      kUnitOffset + (kStagedRotations ? C::kConsumers * kUnitBytes : 0);
   static constexpr int kTiledRing =
-      kScaleOffset + (kStagedRotations ? C::kConsumers * kScaleBytes : 0);
+      kRotatedBarriers + (kRotators ? C::kConsumers * C::kQStages * 8 : 0);
   /// What the launch asks for; the kernel aligns its window itself.
   static constexpr int kSharedBytes =
       kTiledRing + (ScoreTiles::kThere ? ScoreTiles::Ring::kBytes : 0) + tile::kTileAlignment;

@@ -96,21 +96,27 @@ struct ForwardProducer {
         k_at.advance();
       };
 
+      const auto load_q = [&] {
+#pragma unroll 1
+        for (int consumer = 0; consumer < C::kConsumers; ++consumer) {
+          const QRing ring{shared + Block::kQRing + consumer * QRing::kBytes};
+          ptx::mbarrier_wait(ring.empty(q_at.stage()), q_at.parity() ^ 1);
+          const u32 full = ring.full(q_at.stage());
+          ptx::mbarrier_arrive_expect_tx(full, QTile::kBytes);
+          tile::load_tile<QTile>(shared + Block::kQOffset + q_at.stage() * Block::kQStageBytes +
+                                     consumer * QTile::kBytes,
+                                 maps, full, q_tile * kTileM + consumer * 64, head,
+                                 map_batch<C>(batch));
+        }
+        q_at.advance();
+      };
+      // What is to be rotated comes before the first keys.
+      if constexpr (Block::kRotators) load_q();
+
       int key_tile = C::kUpwards ? key_begin : key_end - 1;
       const int past = C::kUpwards ? key_end : key_begin - 1;
       if (key_tile != past) load_k(key_tile);
-#pragma unroll 1
-      for (int consumer = 0; consumer < C::kConsumers; ++consumer) {
-        const QRing ring{shared + Block::kQRing + consumer * QRing::kBytes};
-        ptx::mbarrier_wait(ring.empty(q_at.stage()), q_at.parity() ^ 1);
-        const u32 full = ring.full(q_at.stage());
-        ptx::mbarrier_arrive_expect_tx(full, QTile::kBytes);
-        tile::load_tile<QTile>(shared + Block::kQOffset + q_at.stage() * Block::kQStageBytes +
-                                   consumer * QTile::kBytes,
-                               maps, full, q_tile * kTileM + consumer * 64, head,
-                               map_batch<C>(batch));
-      }
-      q_at.advance();
+      if constexpr (!Block::kRotators) load_q();
       load_v();
       v_head = head / (args.problem.q_heads / args.problem.v_heads);
       v_batch = batch;

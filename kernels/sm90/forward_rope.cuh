@@ -1,5 +1,6 @@
-// RoPE of Q in the Hopper forward: a consumer turns its 64 rows where they lie in shared memory,
-// before their first product.
+// RoPE of Q in the Hopper forward: the warps of a warp group turn 16 of a consumer's rows each,
+// where they lie in shared memory, before their first product. The warp group is the consumer
+// itself, or one that does nothing else, under the products of the tile before.
 #pragma once
 
 #include "../attention/rope.cuh"
@@ -18,87 +19,139 @@ struct ForwardRope {
   using QTile = typename Block::QTile;
   using Tiles = ForwardTiles<Block>;
   using Work = ForwardWork<Block>;
-  using Unit = attention::RopeUnit<C::kQkDim, C::kRopeDim, C::kRopePairing>;
-  /// The warp group shares out 64 rows of units; a thread's are 128 apart.
-  static constexpr int kUnits = ceil_div(64 * Unit::kCount, 128);
-  /// How many units at once, as registers allow: of rotations that come from memory, one after the
-  /// other took twice as long.
-  static constexpr int kBatch = min_of(kUnits, C::kVDim > 128 || !Block::kPlain ? 1
-                                               : C::kConsumers > 2              ? 2
-                                                                                : 4);
+  using Steps = attention::RopeSteps<C::kQkDim, C::kRopeDim, C::kRopePairing>;
   static constexpr bool kStaged = Block::kStagedRotations;
+  /// How many steps at once, as registers allow.
+  static constexpr int kBatch = C::kVDim > 128 || !Block::kPlain ? 1 : Block::kRotators ? 4 : 2;
+  /// Of staged rotations, whose loads take no registers ahead, the batches are one piece of code:
+  /// in a loop three consumers lost 2 % at S 8192.
+  static constexpr int kBatches = kStaged ? ceil_div(Steps::kCount, kBatch) : 1;
 
-  /// Waits for the query tile and rotates it, the first loads of rotations under the wait.
+  /// The consumer's own: waits for its query tile and rotates it; its products may read it.
   HEDDLE_DEVICE static void wait_and_rotate(const ForwardArguments& args, const Tiles& tiles,
                                             const Work& work) {
-    if constexpr (kStaged) tiles.wait_staging();
-#pragma unroll 1
-    for (int start = 0; start < kUnits; start += kBatch) {
-      Unit units[kBatch];
-      load_rotations(args.q_rope, tiles, work, start, units);
-      if (start == 0) tiles.wait_q();
-      rotate(tiles, start, units);
-    }
-    scale_others(args.q_rope, tiles);
-    // The products may read the tile.
-    ptx::fence_proxy_async_shared();
+    rotate(args.q_rope, tiles, work);
     ptx::barrier_sync(Block::kGroupBarrier + tiles.consumer, 128);
   }
 
+  /// The warp group's that rotates the tiles of all consumers.
+  HEDDLE_DEVICE static void run(const ForwardArguments& args, u32 shared) {
+    Tiles tiles(shared, 0);
+    while (true) {
+      const Work work = tiles.next_work();
+      if (work.q_tile < 0) return;
+#pragma unroll 1
+      for (int consumer = 0; consumer < C::kConsumers; ++consumer) {
+        Tiles of(shared, consumer);
+        of.q_at = tiles.q_at;
+        rotate(args.q_rope, of, work);
+        ptx::mbarrier_arrive(of.rotated());
+      }
+      tiles.q_at.advance();
+    }
+  }
+
  private:
-  HEDDLE_DEVICE static void load_rotations(const attention::RopeParameters& rope,
-                                           const Tiles& tiles, const Work& work, int start,
-                                           Unit (&units)[kBatch]) {
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const int index = (start + i) * 128 + threadIdx.x % 128;
-      const int r = min_of(index / Unit::kCount, 63), n = index % Unit::kCount;
+  /// Those of the warp's rows: staged, or in memory.
+  struct Rotations {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
+    u32 staged = 0, staged_units = 0;
+    const unsigned* in_memory = nullptr;
+    const float* units = nullptr;
+
+    HEDDLE_DEVICE Rotations(const attention::RopeParameters& rope, const Tiles& tiles,
+                            const Work& work) {
       if constexpr (kStaged) {
-        const u32 row = tiles.staging() + r * Unit::kRowBytes;
-        units[i].scale = ptx::load_shared_f32(tiles.shared + Block::kScaleOffset +
-                                              tiles.consumer * Block::kScaleBytes + r * 4);
-        units[i].load_rotations(
-            n, [&](int place, u32(&four)[4]) { ptx::load_shared(row + 4 * place, four); });
+        staged = tiles.staging();
+        staged_units = tiles.shared + Block::kUnitOffset + tiles.consumer * Block::kUnitBytes;
       } else {
         // Rows past the end are zeros: any rotation will do.
-        const i64 row = i64{work.batch} * rope.batch_rows +
-                        min_of(work.first_row(tiles.consumer) + r, rope.rows - 1);
-        units[i].scale = __ldg(rope.scales + row);
-        units[i].load_rotations(n, [&](int place, u32(&four)[4]) {
-          const uint4 value = __ldg(
-              reinterpret_cast<const uint4*>(rope.rotations + row * (C::kRopeDim / 2) + place));
-          four[0] = value.x, four[1] = value.y, four[2] = value.z, four[3] = value.w;
-        });
+        const i64 row =
+            i64{work.batch} * rope.batch_rows +
+            min_of(work.first_row(tiles.consumer), rope.rows - attention::kRotationRows);
+        in_memory = rope.rotations + row * Block::kRowRotations;
+        units = rope.units + row;
+      }
+    }
+    HEDDLE_DEVICE void load(int step, u32 (&four)[4]) const {
+      const int place = Steps::place(warp, step, lane);
+      if constexpr (kStaged) {
+        ptx::load_shared(staged + 4 * place, four);
+      } else {
+        const uint4 value = __ldg(reinterpret_cast<const uint4*>(in_memory + place));
+        four[0] = value.x, four[1] = value.y, four[2] = value.z, four[3] = value.w;
+      }
+    }
+    HEDDLE_DEVICE void load_units(float (&unit)[2]) const {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = 16 * warp + lane / 4 + 8 * half;
+        unit[half] = kStaged ? ptx::load_shared_f32(staged_units + 4 * row) : __ldg(units + row);
+      }
+    }
+  };
+
+  /// Waits for a consumer's query tile and rotates it. The products may read it once all threads
+  /// have done so.
+  HEDDLE_DEVICE static void rotate(const attention::RopeParameters& rope, const Tiles& tiles,
+                                   const Work& work) {
+    turn(rope, tiles, work);
+    scale_others(rope, tiles);
+    ptx::fence_proxy_async_shared();
+  }
+
+  /// Turns the warp's rows, the first loads of rotations under the wait for the tile.
+  HEDDLE_DEVICE static void turn(const attention::RopeParameters& rope, const Tiles& tiles,
+                                 const Work& work) {
+    if constexpr (kStaged) tiles.wait_staging();
+    const Rotations rotations(rope, tiles, work);
+    float unit[2];
+    rotations.load_units(unit);
+    const bool has_units = __any_sync(0xffffffffu, unit[0] != 1.f || unit[1] != 1.f);
+#pragma unroll kBatches
+    for (int start = 0; start < Steps::kCount; start += kBatch) {
+      u32 by[kBatch][4], x[kBatch][4];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        if (start + i < Steps::kCount) rotations.load(start + i, by[i]);
+      }
+      if (start == 0) tiles.wait_q();
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        if (start + i < Steps::kCount) ptx::load_matrix_x4(chunk_at(tiles, start + i), x[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) Steps::template turn<T>(x[i], by[i]);
+      if (has_units) {
+#pragma unroll
+        for (int i = 0; i < 4 * kBatch; ++i)
+          x[i / 4][i % 4] = attention::scale_pair<T>(x[i / 4][i % 4], unit[i % 2]);
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        if (start + i >= Steps::kCount) continue;
+        ptx::store_matrix_x4(chunk_at(tiles, start + i), x[i][0], x[i][1], x[i][2], x[i][3]);
       }
     }
   }
 
-  /// Turns this thread's units.
-  HEDDLE_DEVICE static void rotate(const Tiles& tiles, int start, const Unit (&units)[kBatch]) {
-    const u32 q = tiles.q();
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const int index = (start + i) * 128 + threadIdx.x % 128, r = index / Unit::kCount;
-      if (r >= 64) return;
-      units[i].template rotate<T>(
-          index % Unit::kCount,
-          [&](int chunk, u32(&x)[4]) { ptx::load_shared(q + QTile::chunk_offset(r, chunk), x); },
-          [&](int chunk, const u32(&x)[4]) {
-            ptx::store_shared(q + QTile::chunk_offset(r, chunk), x);
-          });
-    }
+  /// What the lane addresses of a step's two chunks.
+  HEDDLE_DEVICE static u32 chunk_at(const Tiles& tiles, int step) {
+    const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+    return tiles.q() + QTile::chunk_offset(row, Steps::chunk(step, lane));
   }
 
   /// Columns before the rotated ones get the scale.
   HEDDLE_DEVICE static void scale_others(const attention::RopeParameters& rope,
                                          const Tiles& tiles) {
-    if (Unit::kFirst == 0 || rope.scale == 1.f) return;
+    if (Steps::kFirst == 0 || rope.scale == 1.f) return;
     const u32 q = tiles.q();
-    for (int index = threadIdx.x % 128; index < 64 * Unit::kFirst; index += 128) {
-      const u32 at = q + QTile::chunk_offset(index / Unit::kFirst, index % Unit::kFirst);
+    for (int index = threadIdx.x % 128; index < 64 * Steps::kFirst; index += 128) {
+      const u32 at = q + QTile::chunk_offset(index / Steps::kFirst, index % Steps::kFirst);
       u32 x[4];
       ptx::load_shared(at, x);
-      attention::scale_chunk<T>(x, rope.scale);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[i] = attention::scale_pair<T>(x[i], rope.scale);
       ptx::store_shared(at, x);
     }
   }

@@ -81,11 +81,11 @@ struct ForwardStaging {
       const int row = min_of(place.q_tile * Block::kTileM + consumer * 64,
                              rope.rows - attention::kRotationRows);
       const i64 from = i64{place.batch} * rope.batch_rows + row;
-      ptx::mbarrier_arrive_expect_tx(full, Block::kRotationBytes + Block::kScaleBytes);
+      ptx::mbarrier_arrive_expect_tx(full, Block::kRotationBytes + Block::kUnitBytes);
       ptx::bulk_load(shared + Block::kOOffset + consumer * Block::kOStride,
-                     rope.rotations + from * (C::kRopeDim / 2), Block::kRotationBytes, full);
-      ptx::bulk_load(shared + Block::kScaleOffset + consumer * Block::kScaleBytes,
-                     rope.scales + from, Block::kScaleBytes, full);
+                     rope.rotations + from * Block::kRowRotations, Block::kRotationBytes, full);
+      ptx::bulk_load(shared + Block::kUnitOffset + consumer * Block::kUnitBytes, rope.units + from,
+                     Block::kUnitBytes, full);
     }
   }
 };

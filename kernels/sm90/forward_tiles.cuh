@@ -53,7 +53,8 @@ struct ForwardTiles {
     return shared + Block::kTiledOffset + tiled_at.stage() * ScoreTiles::kBytes;
   }
 
-  /// Every thread arrives for what it read itself: racecheck follows no other.
+  /// Every thread arrives for what it read itself, here and of what is staged: racecheck follows no
+  /// other.
   HEDDLE_DEVICE Work next_work() {
     ptx::mbarrier_wait(item_ring.full(item_at.stage()), item_at.parity());
     const Work work = Work::load(shared + Block::kItemOffset + item_at.stage() * Block::kItemBytes);
@@ -65,6 +66,11 @@ struct ForwardTiles {
   HEDDLE_DEVICE void wait_q() const {
     ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
   }
+  /// Says that the query tile at hand is rotated, where it is not its consumer that does so.
+  HEDDLE_DEVICE u32 rotated() const {
+    return shared + Block::kRotatedBarriers + (consumer * C::kQStages + q_at.stage()) * 8;
+  }
+  HEDDLE_DEVICE void wait_rotated() const { ptx::mbarrier_wait(rotated(), q_at.parity()); }
   HEDDLE_DEVICE typename Block::StagingRing staging_ring() const {
     return {shared + Block::kStagingRing + consumer * Block::StagingRing::kBytes};
   }
@@ -73,10 +79,7 @@ struct ForwardTiles {
     ptx::mbarrier_wait(staging_ring().full(0), q_at.count() % 2);
   }
   /// What is staged is used up, or is O to be stored.
-  HEDDLE_DEVICE void leave_staging() const {
-    __syncwarp();
-    if (warp_leader()) ptx::mbarrier_arrive(staging_ring().empty(0));
-  }
+  HEDDLE_DEVICE void leave_staging() const { ptx::mbarrier_arrive(staging_ring().empty(0)); }
   HEDDLE_DEVICE void wait_k() const {
     ptx::mbarrier_wait(k_ring.full(k_at.stage()), k_at.parity());
   }

@@ -164,10 +164,11 @@ TEST(ForwardSm90Config, StagesRotationsWhereTheNextQComesEarlyAndOIsAsWide) {
     c.features.push_back(Feature::rope_halves);
     return configure_forward_sm90(forward_of(c))->shared_bytes - without;
   };
-  constexpr int64_t kConsumer = 16 + 4 * 64;  // barriers, and a scale a row
-  EXPECT_EQ(more_with_rope({.qk_dim = 128, .v_dim = 128}), 2 * kConsumer);
+  constexpr int64_t kConsumer = 16 + 4 * 64;  // barriers, and a unit a row
+  constexpr int64_t kRotated = 2 * 8;         // two of who rotates for two consumers
+  EXPECT_EQ(more_with_rope({.qk_dim = 128, .v_dim = 128}), 2 * (kConsumer + kRotated));
   EXPECT_EQ(more_with_rope({.qk_dim = 128, .v_dim = 128, .length = 16384}), 3 * kConsumer);
-  EXPECT_EQ(more_with_rope({.qk_dim = 64, .v_dim = 128}), 2 * kConsumer);
+  EXPECT_EQ(more_with_rope({.qk_dim = 64, .v_dim = 128}), 2 * (kConsumer + kRotated));
   EXPECT_EQ(more_with_rope({.qk_dim = 128, .v_dim = 64}), 0) << "rotations of 128 columns";
   EXPECT_EQ(more_with_rope({.features = {Feature::bias}}), 0) << "a score";
   EXPECT_EQ(more_with_rope({.qk_dim = 192, .v_dim = 128}), 0) << "O where Q was";
@@ -207,6 +208,30 @@ TEST(ForwardSm90Source, TheRotationsOfQueriesRotateKeysThatAreToBe) {
   const std::string alone = rotations_unit(with_rotated_keys(problem)).source;
   EXPECT_EQ(alone.find("streaming::Rope<"), std::string::npos);
   EXPECT_NE(alone.find("rotations_before<"), std::string::npos);
+}
+
+TEST(ForwardSm90Config, StagedRotationsOfTwoConsumersHaveAWarpGroupOfTheirOwn) {
+  const auto threads = [](Case c) { return configure_forward_sm90(forward_of(c))->threads(); };
+  EXPECT_EQ(threads({.qk_dim = 128, .v_dim = 128}), 3 * 128);
+  EXPECT_EQ(threads({.qk_dim = 128, .v_dim = 128, .features = {Feature::rope_halves}}), 4 * 128);
+  EXPECT_EQ(
+      threads({.qk_dim = 128, .v_dim = 128, .features = {Feature::rope_halves}, .length = 16384}),
+      4 * 128)
+      << "three consumers";
+  EXPECT_EQ(threads({.qk_dim = 192, .v_dim = 128, .features = {Feature::rope_halves}}), 3 * 128)
+      << "nothing is staged";
+}
+
+TEST(ForwardSm90Config, StagesAsManyRotationsAsWarpsTurnAtATime) {
+  // 36 pairs a row, of which warps turn 40.
+  const auto shared_bytes = [](int rope_dim) {
+    AttentionProblem problem =
+        forward_of({.qk_dim = 96, .v_dim = 40, .features = {Feature::rope_interleaved}});
+    problem.structure.q_rope->rope_dim = rope_dim;
+    return configure_forward_sm90(problem)->shared_bytes;
+  };
+  EXPECT_EQ(shared_bytes(64) - shared_bytes(72), 2 * (32 + 4 * 64)) << "32 pairs fit where O is";
+  EXPECT_EQ(shared_bytes(72), shared_bytes(88));
 }
 
 TEST(ForwardSm90Config, RotatesNoQueriesOfF16) {

@@ -19,7 +19,7 @@ TEST_P(HopperForward, Compiles) {
   ASSERT_TRUE(config.is_ok()) << config.status().message();
   std::vector<problem::OperandId> loads;
   std::vector<ExpectedKernel> kernels{{.name = "attention_forward",
-                                       .threads = 128 * (1 + config->consumers),
+                                       .threads = config->threads(),
                                        .shared_bytes = config->shared_bytes,
                                        .instructions = {"HGMMA", "UTMALDG"}}};
   if (config->planes > 1) {

@@ -200,6 +200,18 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
   }
 }
 
+bool stages_output(const ForwardSm90Config& config) {
+  return !config.output_aliases_q && config.planes == 1;
+}
+
+/// Rotations are staged where O will be, if they fit.
+bool stages_rotations_of_q(const AttentionStructure& structure, const ForwardSm90Config& config) {
+  return structure.q_rope && structure.score.is_identity() && config.positive_scale &&
+         stages_output(config) && config.q_stages > 1 && config.output_rounds == 1 &&
+         4 * attention::kRotationRows * attention::rotations_of(structure.q_rope->rope_dim) <=
+             tile_bytes(64, structure.v_head_dim);
+}
+
 int64_t shared_bytes(const AttentionStructure& structure, const ForwardSm90Config& config) {
   const int64_t q = config.planes * config.consumers * tile_bytes(64, structure.qk_head_dim),
                 boxes = (structure.v_head_dim + 63) / 64,
@@ -207,21 +219,18 @@ int64_t shared_bytes(const AttentionStructure& structure, const ForwardSm90Confi
                     ((boxes + config.output_rounds - 1) / config.output_rounds),
                 k = config.planes * tile_bytes(config.tile_n, structure.qk_head_dim),
                 v = config.planes * tile_bytes(config.tile_n, structure.v_head_dim);
-  const bool stages_o = !config.output_aliases_q && config.planes == 1;
-  // Rotations are staged where O will be, if they fit.
-  const bool stages_rotations =
-      structure.q_rope && structure.score.is_identity() && config.positive_scale && stages_o &&
-      config.q_stages > 1 && config.output_rounds == 1 &&
-      128 * structure.q_rope->rope_dim <= tile_bytes(64, structure.v_head_dim);
+  const bool stages_o = stages_output(config);
+  const bool stages_rotations = stages_rotations_of_q(structure, config);
   const int64_t barriers = 2 * config.stages + 2 + config.consumers * config.q_stages +
                            (stages_rotations ? config.consumers : 0);
-  const int64_t scales = stages_rotations ? config.consumers * 4 * attention::kRotationRows : 0;
+  const int64_t units = stages_rotations ? config.consumers * 4 * attention::kRotationRows : 0;
   const int64_t tiled = config.tiled == kAbsent
                             ? 0
                             : kTiledStages * score_tile_bytes(structure, config.tiled,
                                                               config.tile_m(), config.tile_n);
+  const int64_t rotated = config.rotators ? 8 * config.consumers * config.q_stages : 0;
   return config.q_stages * q + config.stages * (k + v) + (stages_o ? o : 0) + tiled + 96 +
-         16 * barriers + scales + 1024;
+         16 * barriers + units + rotated + 1024;
 }
 
 }  // namespace
@@ -284,6 +293,7 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& given) 
   const bool heavy = reads || draws;
   const bool plain = structure.score.is_identity() && config.positive_scale && !heavy;
   choose_tiles(problem, plain, heavy, config);
+  config.rotators = stages_rotations_of_q(structure, config) && config.consumers == 2;
   config.shared_bytes = shared_bytes(structure, config);
   if (config.shared_bytes > kSharedLimit) {
     return error(Code::graph_not_supported,

@@ -22,6 +22,7 @@ struct ForwardSm90Config {
   int tile_n = 128;   ///< keys a step
   int stages = 2, q_stages = 2;
   bool output_aliases_q = false, take_turns = false;
+  bool rotators = false;  ///< a warp group of its own rotates Q
   bool upwards = false;   ///< keys are visited from the first one on
   int output_rounds = 1;  ///< stagings that O takes
   bool lower_varies = false, upper_varies = false;
@@ -33,6 +34,7 @@ struct ForwardSm90Config {
   bool dynamic = false;  ///< blocks draw tiles from a counter in the workspace
 
   int tile_m() const { return 64 * consumers; }
+  int threads() const { return 128 * (1 + consumers + (rotators ? 1 : 0)); }
   /// Maps per batch entry, in the workspace. Pairs end with their sequences.
   bool sequence_maps() const { return lengths && planes == 1; }
 };

@@ -34,7 +34,7 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 /// Where the workspace holds what, in bytes: what f32 keeps at its start, the tile counter, the
 /// sequence maps, the rotations and the pairs, each if there are any.
 struct Workspace {
-  int64_t counter = 0, maps = 0, rotations = 0, scales = 0, pairs = 0, bytes = 0;
+  int64_t counter = 0, maps = 0, rotations = 0, units = 0, pairs = 0, bytes = 0;
 };
 
 struct Kernels {
@@ -140,9 +140,9 @@ class ForwardSm90Plan final : public QueuedPlan {
     attention::RotationArguments& queries = making.queries;
     bind(planned_.rotation_entries, buffers, &queries);
     queries.rotations = reinterpret_cast<unsigned*>(scratch + planned_.workspace.rotations);
-    queries.scales = reinterpret_cast<float*>(scratch + planned_.workspace.scales);
+    queries.units = reinterpret_cast<float*>(scratch + planned_.workspace.units);
     arguments.q_rope.rotations = queries.rotations;
-    arguments.q_rope.scales = queries.scales;
+    arguments.q_rope.units = queries.units;
     if (making.key_blocks > 0) {
       HEDDLE_ASSIGN(making.keys, planned_.keys->bind(buffers));
     }
@@ -182,9 +182,10 @@ Workspace workspace_of(const AttentionProblem& problem, const ForwardSm90Config&
   at.counter = config.planes > 1 ? kUnfitBytes : 0;
   at.maps = at.counter + (config.dynamic ? kAlignment : 0);
   at.rotations = at.maps + aligned(maps);
-  at.scales =
-      at.rotations + (rows > 0 ? aligned(rows * 2 * problem.structure.q_rope->rope_dim) : 0);
-  at.bytes = at.pairs = at.scales + aligned(rows * 4);
+  at.units = at.rotations;
+  if (rows > 0)
+    at.units += aligned(rows * 4 * attention::rotations_of(problem.structure.q_rope->rope_dim));
+  at.bytes = at.pairs = at.units + aligned(rows * 4);
   return at;
 }
 
@@ -308,7 +309,7 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver
   if (config.tiled != kAbsent) planned.aligned.push_back({config.tiled, "what the score reads"});
   planned.launch = {
       .grid_x = static_cast<unsigned>(std::min<int64_t>(device.multiprocessors, tiles)),
-      .threads = static_cast<unsigned>(128 * (1 + config.consumers)),
+      .threads = static_cast<unsigned>(config.threads()),
       .shared_bytes = static_cast<unsigned>(config.shared_bytes),
       .overlaps_predecessor = structure.q_rope.has_value()};
   planned.description =
