@@ -1,5 +1,5 @@
-// What a general attention kernel is given at launch: read by the kernel and by the host that fills
-// it in, so it holds plain types only. Strides count elements.
+// What every attention kernel is given at launch: read by the kernel and by the host that fills it
+// in, so it holds plain types only. Strides count elements.
 #pragma once
 
 namespace heddle::attention {

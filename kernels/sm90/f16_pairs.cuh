@@ -13,7 +13,8 @@
 namespace heddle::sm90 {
 
 struct F16PairsKernels {
-  static constexpr int kThreads = 256;
+  static constexpr int kMostTileRows = 128;  ///< of those that read pairs
+  static constexpr int kMostExponent = 32;
 
   /// The largest finite magnitude of a part of a head's rows. Grid (kPairParts, most heads, tensors
   /// * batch).
@@ -30,7 +31,7 @@ struct F16PairsKernels {
         attention::element_pointer<const float>(tensor.source, batch, head, first, 0);
     float most = 0;
 #pragma unroll 4
-    for (int i = threadIdx.x; i < count; i += kThreads) {
+    for (int i = threadIdx.x; i < count; i += kPairThreads) {
       const float4 x = *reinterpret_cast<const float4*>(
           source + i / vectors * tensor.source.stride[2] + i % vectors * 4);
       const float values[4] = {fabsf(x.x), fabsf(x.y), fabsf(x.z), fabsf(x.w)};
@@ -39,12 +40,12 @@ struct F16PairsKernels {
         if (value < __int_as_float(0x7f800000)) most = ptx::max(most, value);
       }
     }
-    __shared__ float of_warps[kThreads / 32];
+    __shared__ float of_warps[kPairThreads / 32];
     most = warp_max(most);
     if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = most;
     __syncthreads();
     if (threadIdx.x >= 32) return;
-    most = warp_max(threadIdx.x < kThreads / 32 ? of_warps[threadIdx.x] : 0.0f);
+    most = warp_max(threadIdx.x < kPairThreads / 32 ? of_warps[threadIdx.x] : 0.0f);
     if (threadIdx.x == 0) {
       const int flat_head = batch * tensor.heads + head;
       tensor.largest[flat_head * kPairParts + blockIdx.x] = most;
@@ -52,13 +53,11 @@ struct F16PairsKernels {
     }
   }
 
-  /// Writes the pairs, eight columns a thread. Grid (ceil(rows / 64), most heads, tensors * batch).
-  static constexpr int kRows = 64;
-  static constexpr int kMostTileRows = 128;  ///< of those that read pairs
-  static constexpr int kMostExponent = 32;
+  /// Writes the pairs, eight columns a thread. Grid (ceil(rows / kPairRows), most heads, tensors *
+  /// batch).
   HEDDLE_DEVICE static void split(const PairsArguments& args) {
     const PairedTensor& tensor = args.tensors[blockIdx.z / args.batch];
-    const int head = blockIdx.y, batch = blockIdx.z % args.batch, first = blockIdx.x * kRows;
+    const int head = blockIdx.y, batch = blockIdx.z % args.batch, first = blockIdx.x * kPairRows;
     const int length = attention::length_of(tensor.rows, batch);
     const int written = min_of(tensor.rows.full, length + kMostTileRows);
     if (head >= tensor.heads || first >= written) return;
@@ -81,7 +80,7 @@ struct F16PairsKernels {
         static_cast<uint4*>(tensor.pairs) + (flat_head * tensor.rows.full + first) * 2 * chunks;
     float norm = 0;
 #pragma unroll 2
-    for (int i = threadIdx.x; i < kRows * chunks; i += kThreads) {
+    for (int i = threadIdx.x; i < kPairRows * chunks; i += kPairThreads) {
       const int row = i / chunks, chunk = i % chunks;
       float4 x[2] = {make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)};
       if (row < rows && 8 * chunk < tensor.columns) {

@@ -16,6 +16,8 @@ struct F16Pairs {
 
 /// Blocks that share the search for a head's largest value.
 inline constexpr int kPairParts = 32;
+/// Rows that a block cuts into pairs, and threads of every block.
+inline constexpr int kPairRows = 64, kPairThreads = 256;
 
 struct PairedTensor {
   attention::Tensor source;  ///< f32, dense columns, rows on 16 bytes

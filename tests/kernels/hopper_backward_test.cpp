@@ -31,7 +31,7 @@ TEST_P(HopperBackward, Compiles) {
       {.name = finish, .threads = kBackwardSm90RowThreads}};
   if (config->planes > 1) {
     for (const char* name : kF16PairsNames)
-      kernels.push_back({.name = name, .threads = kF16PairsThreads});
+      kernels.push_back({.name = name, .threads = sm90::kPairThreads});
   }
   if (GetParam().has(Feature::sink))
     kernels.push_back({.name = sink, .threads = kBackwardSm90RowThreads});

@@ -24,7 +24,7 @@ TEST_P(HopperForward, Compiles) {
                                        .instructions = {"HGMMA", "UTMALDG"}}};
   if (config->planes > 1) {
     for (const char* name : kF16PairsNames)
-      kernels.push_back({.name = name, .threads = kF16PairsThreads});
+      kernels.push_back({.name = name, .threads = sm90::kPairThreads});
   } else {
     kernels.front().instructions.push_back("UTMASTG");  // f32 leaves from registers
   }

@@ -10,7 +10,6 @@
 namespace heddle::engine::cuda {
 namespace {
 
-constexpr int kRowsOfSplit = 64;
 constexpr int kUnitExponent = 15;  ///< a head's largest value is below 2 to that, in its unit
 
 }  // namespace
@@ -24,7 +23,7 @@ KernelUnit f16_pairs_unit() {
         "{}(const __grid_constant__ heddle::sm90::PairsArguments arguments) {{\n"
         "  heddle::sm90::F16PairsKernels::{}(arguments);\n"
         "}}\n",
-        kF16PairsThreads, name, body);
+        sm90::kPairThreads, name, body);
   }
   return {"f16_pairs", std::move(source)};
 }
@@ -66,7 +65,7 @@ Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& devi
   step.arguments_.batch = static_cast<int>(sizes.batch);
   const auto layers = static_cast<unsigned>(sizes.batch * static_cast<int64_t>(operands.size()));
   const unsigned blocks[] = {static_cast<unsigned>(sm90::kPairParts),
-                             static_cast<unsigned>(divide_up(most_rows, kRowsOfSplit))};
+                             static_cast<unsigned>(divide_up(most_rows, sm90::kPairRows))};
   const KernelUnit unit = f16_pairs_unit();
   HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
                 compiled_kernel(unit.source, unit.name, architecture_of(device)));
@@ -75,7 +74,7 @@ Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& devi
     step.launches_[n] = {.grid_x = blocks[n],
                          .grid_y = static_cast<unsigned>(most_heads),
                          .grid_z = layers,
-                         .threads = kF16PairsThreads};
+                         .threads = sm90::kPairThreads};
   }
   return step;
 }

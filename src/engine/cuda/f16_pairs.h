@@ -16,7 +16,6 @@
 namespace heddle::engine::cuda {
 
 inline constexpr const char* kF16PairsNames[] = {"f16_pairs_largest", "f16_pairs_split"};
-inline constexpr int kF16PairsThreads = 256;
 
 /// Both kernels: alone, the second would take more registers.
 KernelUnit f16_pairs_unit();
