@@ -1,5 +1,10 @@
 // What every attention kernel is given at launch: read by the kernel and by the host that fills it
 // in, so it holds plain types only. Strides count elements.
+//
+// Kernels differ in what they read, and a new set of arguments costs the host 0.4 to 0.7 us a KB
+// (H200, driver 580). So a kernel's source says what its arguments have room for, HEDDLE_ROOM; what
+// they have none for has a name nevertheless, and is nothing. The host's have room for all, and a
+// kernel is passed its own part of them.
 #pragma once
 
 namespace heddle::attention {
@@ -35,6 +40,27 @@ struct Bound {
 inline constexpr int kMaxBounds = 8;
 inline constexpr int kMaxLoads = 12;
 
+/// What a kernel's arguments have room for.
+struct Room {
+  int bounds = 0, loads = 0;
+  bool operands = false, output = false;  ///< q, k and v; o
+  bool row_sums = false;                  ///< max and sum_exp
+  bool dropout = false;
+  bool sparse = false;  ///< block mask and page tables
+  /// Of a backward: dO and dQ, dK and dV, and the gradient of what the score reads.
+  bool row_gradients = false, key_gradients = false, load_gradient = false;
+  /// Of Hopper's kernels: maps of whole tensors, the operand that comes by tiles, pairs of f16 and
+  /// rotations of queries.
+  bool maps = false, tiled = false, pairs = false, rope = false;
+};
+inline constexpr Room kWholeRoom{kMaxBounds, kMaxLoads, true, true, true, true, true,
+                                 true,       true,      true, true, true, true, true};
+#ifdef HEDDLE_ROOM
+inline constexpr Room kRoom = HEDDLE_ROOM;
+#else
+inline constexpr Room kRoom = kWholeRoom;
+#endif
+
 /// A one-element operand in device or pass-by-value memory.
 struct Scalar {
   const void* data;
@@ -42,46 +68,150 @@ struct Scalar {
   int is_64_bit;
 };
 
-struct ForwardParameters {
-  Tensor q, k, v, o;
-  Tensor stats, max, sum_exp;  ///< f32, written where data is not null
-  Tensor loads[kMaxLoads];     ///< what the score expression reads, in its order
+template <bool kThere>
+struct Operands {
+  Tensor q, k, v;
+};
+template <>
+struct Operands<false> {
+  static constexpr Tensor q{}, k{}, v{};
+};
+
+template <bool kThere>
+struct Output {
+  Tensor o;
+};
+template <>
+struct Output<false> {
+  static constexpr Tensor o{};
+};
+
+template <bool kThere>
+struct RowSums {
+  Tensor max, sum_exp;  ///< f32, written where data is not null
+};
+template <>
+struct RowSums<false> {
+  static constexpr Tensor max{}, sum_exp{};
+};
+
+template <bool kThere>
+struct DropoutParameters {
   Tensor dropout_streams, dropout_mask, dropout_dump;
-  Tensor block_mask;
-  Tensor page_table_k, page_table_v;
-  Lengths q_lengths, kv_lengths;
-  Bound bounds[kMaxBounds];
-  int bound_count;
-  int batch, q_heads, k_heads, v_heads, q_length, kv_length;
-  int first_batch;               ///< batch entry of a grid's first layer
-  int page_size_k, page_size_v;  ///< log2
-  float scale;
-  const float* scale_operand;  ///< if not null, read instead of `scale`
-  const float* sink;           ///< [q_heads] or null
-  int stats_log2;
   Scalar seed, offset;
   unsigned dropout_threshold;  ///< random bits are low below it
   unsigned dropout_inverts;    ///< 0 if low bits mean to keep, all ones if to drop
   float keep_scale;            ///< factor on kept weights
   const float* keep_scale_operand;
   long long threefry_stride[4];
+};
+template <>
+struct DropoutParameters<false> {
+  static constexpr Tensor dropout_streams{}, dropout_mask{}, dropout_dump{};
+  static constexpr Scalar seed{}, offset{};
+  static constexpr unsigned dropout_threshold = 0, dropout_inverts = 0;
+  static constexpr float keep_scale = 1;
+  static constexpr const float* keep_scale_operand = nullptr;
+  static constexpr long long threefry_stride[4]{};
+};
+
+template <bool kThere>
+struct SparseOperands {
+  Tensor block_mask;
+  Tensor page_table_k, page_table_v;
+  int page_size_k, page_size_v;  ///< log2
+};
+template <>
+struct SparseOperands<false> {
+  static constexpr Tensor block_mask{}, page_table_k{}, page_table_v{};
+  static constexpr int page_size_k = 0, page_size_v = 0;
+};
+
+template <int kCount>
+struct Loads {
+  Tensor loads[kCount];  ///< what the score expression reads, in its order
+};
+template <>
+struct Loads<0> {
+  static constexpr const Tensor* loads = nullptr;
+};
+
+template <int kCount>
+struct Bounds {
+  int bound_count;
+  Bound bounds[kCount];
+};
+template <>
+struct Bounds<0> {
+  static constexpr int bound_count = 0;
+  static constexpr const Bound* bounds = nullptr;
+};
+
+/// What every kernel has.
+struct CommonParameters {
+  Tensor stats;  ///< f32, written where data is not null
+  Lengths q_lengths, kv_lengths;
+  int batch, q_heads, k_heads, v_heads, q_length, kv_length;
+  int first_batch;  ///< batch entry of a grid's first layer
+  float scale;
+  int stats_log2;
+  const float* scale_operand;  ///< if not null, read instead of `scale`
+  const float* sink;           ///< [q_heads] or null
   /// Of f32 on Hopper, else null: set by the kernels that make pairs if pairs cannot hold q, k, v
   /// or dO. Then the general kernels compute, else the Hopper ones; the others leave at once.
   const unsigned* unfit;
 };
+
+struct ForwardParameters : Operands<kRoom.operands>,
+                           Output<kRoom.output>,
+                           CommonParameters,
+                           RowSums<kRoom.row_sums>,
+                           DropoutParameters<kRoom.dropout>,
+                           SparseOperands<kRoom.sparse>,
+                           Loads<kRoom.loads>,
+                           Bounds<kRoom.bounds> {};
 
 /// rowsum(dO * O) as the sum of two f32: dP - delta is the small difference of large sums.
 struct RowDelta {
   float high, rest;
 };
 
-struct BackwardParameters {
-  ForwardParameters forward;  ///< o and stats are inputs here
-  Tensor d_o, d_q, d_k, d_v;
-  RowDelta* delta;  ///< workspace [batch, q_heads, q_length]
-  float* d_sink;    ///< [q_heads]
-  Tensor d_load;    ///< gradient of one broadcast operand, by the kernel planned for it
+/// Of one broadcast operand, by the kernel planned for it.
+template <bool kThere>
+struct LoadGradient {
+  Tensor d_load;
   int d_load_dims[4];
+};
+template <>
+struct LoadGradient<false> {
+  static constexpr Tensor d_load{};
+  static constexpr int d_load_dims[4]{};
+};
+
+template <bool kThere>
+struct RowGradients {
+  Tensor d_o, d_q;
+};
+template <>
+struct RowGradients<false> {
+  static constexpr Tensor d_o{}, d_q{};
+};
+
+template <bool kThere>
+struct KeyGradients {
+  Tensor d_k, d_v;
+};
+template <>
+struct KeyGradients<false> {
+  static constexpr Tensor d_k{}, d_v{};
+};
+
+struct BackwardParameters : RowGradients<kRoom.row_gradients>,
+                            KeyGradients<kRoom.key_gradients>,
+                            LoadGradient<kRoom.load_gradient> {
+  ForwardParameters forward;  ///< o and stats are inputs here
+  RowDelta* delta;            ///< workspace [batch, q_heads, q_length]
+  float* d_sink;              ///< [q_heads]
 };
 
 }  // namespace heddle::attention

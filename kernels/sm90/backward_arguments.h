@@ -19,20 +19,36 @@ struct HeadUnits {
   float d_v, d_k, d_q;
 };
 
-struct BackwardArguments {
-  /// Rank 4, 128-byte swizzle, zero fill, dims (column, row, head, batch) in elements of the
-  /// tensors' own strides. Boxes are 64 columns wide; kTileM rows high for q and d_o, kTileN for k
-  /// and v.
+/// Rank 4, 128-byte swizzle, zero fill, dims (column, row, head, batch) in elements of the tensors'
+/// own strides. Boxes are 64 columns wide; kTileM rows high for q and d_o, kTileN for k and v.
+template <bool kThere>
+struct BackwardMaps {
   TensorMap q, k, v, d_o;
-  TiledOperand tiled;  ///< with Config::kTiled
+};
+template <>
+struct BackwardMaps<false> {
+  static constexpr TensorMap q{}, k{}, v{}, d_o{};
+};
+
+/// With kPlanes = 2: what else is to be known of the pairs mapped above.
+template <bool kThere>
+struct BackwardPairs {
+  F16Pairs q_pairs, k_pairs, v_pairs, d_o_pairs;
+  HeadUnits* head_units;  ///< workspace [batch, q_heads]
+};
+template <>
+struct BackwardPairs<false> {
+  static constexpr F16Pairs q_pairs{}, k_pairs{}, v_pairs{}, d_o_pairs{};
+  static constexpr HeadUnits* head_units = nullptr;
+};
+
+struct BackwardArguments : BackwardMaps<attention::kRoom.maps>,
+                           ScoreTiles<attention::kRoom.tiled>,
+                           BackwardPairs<attention::kRoom.pairs> {
   /// With Config::kLengths, but for f32: the maps of each batch entry's sequence, [batch][4] in the
   /// order above, as sequence_maps.cuh makes them of dO in the place of O; then the four maps are
   /// not read.
   const TensorMap* sequence_maps;
-  /// With kPlanes = 2: what else is to be known of the pairs mapped above.
-  F16Pairs q_pairs, k_pairs, v_pairs, d_o_pairs;
-  HeadUnits* head_units;  ///< workspace [batch, q_heads]
-
   /// Workspace on 16-byte boundaries, without initial contents. q_rounded is q_length rounded up to
   /// kTileM.
   /// [batch, q_heads, q_rounded], in log2 units; with kPlanes = 2 as the forward left them: another

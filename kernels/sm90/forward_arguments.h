@@ -25,19 +25,44 @@ struct TileOrder {
 };
 inline constexpr int kTicketBits = 24;
 
-struct ForwardArguments {
-  /// Rank 4, 128-byte swizzle, zero fill, dims (column, row, head, batch) in elements of the
-  /// tensors' own strides. Boxes are 64 columns wide and high: q and o 64 rows, k and v kTileN
-  /// rows.
+/// Rank 4, 128-byte swizzle, zero fill, dims (column, row, head, batch) in elements of the tensors'
+/// own strides. Boxes are 64 columns wide and high: q and o 64 rows, k and v kTileN rows.
+template <bool kThere>
+struct ForwardMaps {
   TensorMap q, k, v, o;
+};
+template <>
+struct ForwardMaps<false> {
+  static constexpr TensorMap q{}, k{}, v{}, o{};
+};
+
+/// With kPlanes = 2: q, k and v are mapped where f16_pairs.cuh put them, o is not mapped.
+template <bool kThere>
+struct ForwardPairs {
+  F16Pairs q_pairs, k_pairs, v_pairs;
+};
+template <>
+struct ForwardPairs<false> {
+  static constexpr F16Pairs q_pairs{}, k_pairs{}, v_pairs{};
+};
+
+template <bool kThere>
+struct QueryRope {
+  attention::RopeParameters q_rope;  ///< with Config::kRopeDim
+};
+template <>
+struct QueryRope<false> {
+  static constexpr attention::RopeParameters q_rope{};
+};
+
+struct ForwardArguments : ForwardMaps<attention::kRoom.maps>,
+                          ScoreTiles<attention::kRoom.tiled>,
+                          ForwardPairs<attention::kRoom.pairs>,
+                          QueryRope<attention::kRoom.rope> {
   /// With Config::kLengths, but for f32: the maps of each batch entry's sequence, [batch][4] in the
   /// order above, as sequence_maps.cuh makes them; then the four maps above are not read.
   const TensorMap* sequence_maps;
-  TiledOperand tiled;  ///< with Config::kTiled
   TileOrder order;
-  /// With kPlanes = 2: q, k and v are mapped where f16_pairs.cuh put them, o is not mapped.
-  F16Pairs q_pairs, k_pairs, v_pairs;
-  attention::RopeParameters q_rope;  ///< with Config::kRopeDim
   /// Everything else. Of its tensors' addresses only those of statistics, loads, dropout and (for
   /// sequence maps) q, k, v, o are read.
   attention::ForwardParameters problem;
@@ -47,9 +72,11 @@ struct ForwardArguments {
 struct SequenceMapArguments {
   TensorMap base[4];  ///< as in ForwardArguments, over the whole tensors
   TensorMap* maps;    ///< [batch][4]
+  attention::Tensor tensors[4];
+  attention::Lengths q_lengths, kv_lengths;
+  int batch, q_length;
   int element_bytes;
   bool whole_o;  ///< a dense o is mapped past its sequences: what lies there is written, as zeros
-  attention::ForwardParameters problem;
 };
 
 }  // namespace heddle::sm90

@@ -15,4 +15,13 @@ struct TiledOperand {
   bool per_head, per_batch;
 };
 
+template <bool kThere>
+struct ScoreTiles {
+  TiledOperand tiled;  ///< with Config::kTiled
+};
+template <>
+struct ScoreTiles<false> {
+  static constexpr TiledOperand tiled{};
+};
+
 }  // namespace heddle::sm90

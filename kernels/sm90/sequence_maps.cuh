@@ -10,14 +10,13 @@
 namespace heddle::sm90 {
 
 HEDDLE_DEVICE void make_sequence_maps(const SequenceMapArguments& args) {
-  const attention::ForwardParameters& p = args.problem;
   const int index = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (index >= 4 * p.batch) return;
+  if (index >= 4 * args.batch) return;
   const int batch = index / 4, which = index % 4;
-  const attention::Tensor& tensor = which == 0 ? p.q : which == 1 ? p.k : which == 2 ? p.v : p.o;
+  const attention::Tensor& tensor = args.tensors[which];
   const bool of_keys = which == 1 || which == 2;
-  int rows = attention::length_of(of_keys ? p.kv_lengths : p.q_lengths, batch);
-  if (which == 3 && args.whole_o && tensor.offsets == nullptr) rows = p.q_length;
+  int rows = attention::length_of(of_keys ? args.kv_lengths : args.q_lengths, batch);
+  if (which == 3 && args.whole_o && tensor.offsets == nullptr) rows = args.q_length;
   const i64 start = tensor.offsets != nullptr ? attention::load_integer(tensor.offsets, batch,
                                                                         tensor.offsets_are_64_bit) *
                                                     tensor.multiplier

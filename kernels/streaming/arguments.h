@@ -73,17 +73,19 @@ struct RopeArguments {
   Real scale;
 };
 
-inline constexpr int kMaxHostValues = 144;
+inline constexpr int kFewHostValues = 8, kMaxHostValues = 144;
 
 /// Where a number lies that was passed by value: whatever its type, it begins the cell.
 struct alignas(16) HostValueCell {
   unsigned long long value;
 };
 
+/// A kernel with room for few takes the beginning of one with room for more.
+template <int kRoom>
 struct HostValueArguments {
   HostValueCell* cells;  ///< workspace [count]
   int count;
-  unsigned long long values[kMaxHostValues];
+  unsigned long long values[kRoom];
 };
 
 }  // namespace heddle::streaming

@@ -87,10 +87,11 @@ TEST(RopeKernels, Compile) {
 }
 
 TEST(HostValuesKernel, Compiles) {
-  const KernelUnit unit = host_values_unit();
-  for (const char* architecture : kArchitectures)
-    expect_clean(unit.source, architecture,
-                 {{.name = unit.name, .threads = streaming::kMaxHostValues}});
+  for (int count : {streaming::kFewHostValues, streaming::kMaxHostValues}) {
+    const KernelUnit unit = host_values_unit(static_cast<size_t>(count));
+    for (const char* architecture : kArchitectures)
+      expect_clean(unit.source, architecture, {{.name = unit.name, .threads = count}});
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "engine/cuda/kernel_unit.h"
 #include "engine/cuda/launch_plan.h"
 #include "engine/cuda/parameter_block.h"
+#include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_source.h"
 
 namespace heddle::engine::cuda {
@@ -50,6 +51,21 @@ std::string derivative_of(const AttentionBackwardStructure& structure, const Bac
                         structure.forward, loads);
   }
   return score_source("Derivative", structure.d_dot, structure.forward, loads);
+}
+
+attention::Room room_of_backward_sm80(const AttentionBackwardStructure& structure,
+                                      const BackwardSm80Step& step, size_t loads) {
+  if (step.part == Part::dump) return room_of_dump();
+  attention::Room room;
+  if (step.part == Part::delta || step.part == Part::sink) {
+    room.output = room.row_gradients = true;
+    return room;
+  }
+  room = room_of(structure.forward, loads);
+  room.output = false;
+  room.key_gradients = step.part == Part::keys;
+  room.load_gradient = step.part == Part::load;
+  return room;
 }
 
 using Step = LaunchStep<BackwardParameters>;
@@ -119,6 +135,8 @@ Result<Step> plan_step(const Driver& driver, const Device& device,
     for (int i = 0; i < 4; ++i) p.d_load_dims[i] = static_cast<int>(dims[i]);
   }
   step.parameters = p;
+  step.passed =
+      PassedBytes::of_backward(room_of_backward_sm80(structure, configured, loads.size()));
   step.entries = std::move(block.entries);
   return step;
 }
@@ -228,13 +246,16 @@ std::string source_of_backward_sm80(const AttentionBackwardStructure& structure,
                                 : step.part == Part::delta
                                     ? "<heddle::Config>"
                                     : "<heddle::Config, heddle::Score, heddle::Derivative>";
+  const attention::Room room = room_of_backward_sm80(structure, step, loads.size());
   return fmt::format(
-      "#include \"sm80/attention_backward.cuh\"\n"
+      "{}#include \"sm80/attention_backward.cuh\"\n"
       "namespace heddle {{\n{}{}{}}}  // namespace heddle\n"
+      "static_assert(sizeof(heddle::attention::BackwardParameters) == {}, \"as passed\");\n"
       "{}{}(const __grid_constant__ heddle::attention::BackwardParameters p) {{\n{}"
       "  heddle::sm80::{}{}(p);\n"
       "}}\n",
-      config_source(structure.forward, step.tiles), score, derivative,
+      room_source(room), config_source(structure.forward, step.tiles), score, derivative,
+      PassedBytes::of_backward(room).size(),
       kernel_source(structure.forward,
                     step.part == Part::sink ? kSinkThreads : 32 * step.tiles.warps),
       name, leave_source(structure.forward, "p.forward"), name, arguments);

@@ -7,6 +7,7 @@
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/f32_plan.h"
 #include "engine/cuda/launch_operands.h"
+#include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
@@ -284,6 +285,23 @@ BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
   return at;
 }
 
+attention::Room room_of_backward_sm90(const AttentionBackwardProblem& problem,
+                                      const BackwardSm90Config& config, size_t loads,
+                                      std::string_view name) {
+  const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
+  attention::Room room;
+  room.output = room.row_gradients = true;
+  if (name == main || name == load) {
+    room = room_of(problem.structure.forward, loads);
+    room.operands = room.output = room.row_gradients = false;
+    room.maps = !config.sequence_maps();
+    room.tiled = config.tiled != kAbsent;
+    room.load_gradient = name == load;
+  }
+  room.pairs = config.planes > 1;
+  return room;
+}
+
 std::vector<KernelUnit> units_of_backward_sm90(const AttentionBackwardProblem& problem,
                                                const BackwardSm90Config& config,
                                                std::vector<OperandId>& loads) {
@@ -328,14 +346,18 @@ std::vector<KernelUnit> units_of_backward_sm90(const AttentionBackwardProblem& p
       "using Rows = heddle::sm90::AttentionBackwardRows<heddle::Main>;\n";
   std::vector<KernelUnit> units;
   const auto add = [&](const char* name, int threads, const std::string& with, const char* body) {
+    const attention::Room room = room_of_backward_sm90(problem, config, loads.size(), name);
     units.push_back(
         {name,
-         fmt::format("{}{}extern \"C\" __global__ void __launch_bounds__({}, 1)\n"
-                     "{}(const __grid_constant__ heddle::sm90::BackwardArguments arguments) {{\n"
-                     "{}  {}(arguments);\n"
-                     "}}\n",
-                     common, with, threads, name,
-                     pairs ? "  if (*arguments.problem.forward.unfit != 0) return;\n" : "", body)});
+         fmt::format(
+             "{}{}{}"
+             "static_assert(sizeof(heddle::sm90::BackwardArguments) == {}, \"as passed\");\n"
+             "extern \"C\" __global__ void __launch_bounds__({}, 1)\n"
+             "{}(const __grid_constant__ heddle::sm90::BackwardArguments arguments) {{\n"
+             "{}  {}(arguments);\n"
+             "}}\n",
+             room_source(room), common, with, PassedBytes::of_backward_sm90(room).size(), threads,
+             name, pairs ? "  if (*arguments.problem.forward.unfit != 0) return;\n" : "", body)});
   };
   const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
   add(main, config.threads, "", "heddle::Main::run");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/parameters.h"
 #include "engine/cuda/device.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/kernel_unit.h"
@@ -64,6 +65,11 @@ inline constexpr int kBackwardSm90RowThreads = 256, kBackwardSm90LoadThreads = 2
 
 /// Those of them that run, the longest to compile first, and what runs before them:
 /// sequence_maps_sm90.h, f16_pairs.h.
+/// Of the arguments of the kernel of that name, of a problem whose score reads so many loads.
+attention::Room room_of_backward_sm90(const problem::AttentionBackwardProblem& problem,
+                                      const BackwardSm90Config& config, size_t loads,
+                                      std::string_view name);
+
 std::vector<KernelUnit> units_of_backward_sm90(const problem::AttentionBackwardProblem& problem,
                                                const BackwardSm90Config& config,
                                                std::vector<problem::OperandId>& loads);

@@ -7,6 +7,7 @@
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/parameter_block.h"
+#include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
@@ -30,6 +31,7 @@ constexpr int kSpreadOfV = 10;
 struct Step {
   std::shared_ptr<const Kernel> kernel;
   Launch launch;
+  PassedBytes passed;
 };
 
 /// What TMA reads: the operand, its map's shape and the map's place among the arguments.
@@ -80,8 +82,8 @@ class BackwardSm90Plan final : public QueuedPlan {
       arguments.head_units = reinterpret_cast<sm90::HeadUnits*>(scratch + workspace_.head_units);
     } else {
       for (const MappedOperand& mapped : mapped_) {
-        HEDDLE_TRY(encode(driver_, mapped.shape, buffers[static_cast<size_t>(mapped.id)],
-                          mapped.map(arguments)));
+        HEDDLE_TRY(set_address(driver_, mapped.shape, buffers[static_cast<size_t>(mapped.id)],
+                               mapped.map(arguments)));
       }
     }
     arguments.negative_lse = reinterpret_cast<float*>(scratch + workspace_.negative_lse);
@@ -90,20 +92,24 @@ class BackwardSm90Plan final : public QueuedPlan {
     arguments.turns = reinterpret_cast<int*>(scratch + workspace_.turns);
     if (sequence_maps_) {
       const auto maps = reinterpret_cast<TensorMap*>(scratch + workspace_.maps);
-      attention::ForwardParameters loaded = arguments.problem.forward;
-      loaded.o = arguments.problem.d_o;
+      const attention::ForwardParameters& p = arguments.problem.forward;
       HEDDLE_TRY(make_sequence_maps(*sequence_maps_,
                                     {.base = {arguments.q, arguments.k, arguments.v, arguments.d_o},
                                      .maps = maps,
-                                     .whole_o = false,
-                                     .problem = loaded},
+                                     .tensors = {p.q, p.k, p.v, arguments.problem.d_o},
+                                     .q_lengths = p.q_lengths,
+                                     .kv_lengths = p.kv_lengths,
+                                     .batch = p.batch,
+                                     .q_length = p.q_length,
+                                     .whole_o = false},
                                     queue));
       arguments.sequence_maps = maps;
     }
-    void* parameters[] = {&arguments};
     for (const Step& step : steps_) {
+      Passed passed(arguments, step.passed);
+      void* parameters[] = {passed.address()};
       HEDDLE_TRY(step.kernel->launch(step.launch, queue, parameters,
-                                     &arguments.problem.forward.first_batch));
+                                     passed.place_of(arguments.problem.forward.first_batch)));
     }
     return {};
   }
@@ -199,7 +205,9 @@ Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm90(
                                    [kernel = name](const auto& one) { return one.name == kernel; });
     HEDDLE_ASSIGN(std::shared_ptr<const Kernel> kernel,
                   load_kernel(driver, device, *unit, launch.shared_bytes));
-    steps.push_back({std::move(kernel), launch});
+    steps.push_back({std::move(kernel), launch,
+                     PassedBytes::of_backward_sm90(
+                         room_of_backward_sm90(problem, config, loads.size(), name))});
   }
   std::optional<F16PairsStep> pairs;
   if (config.planes > 1) {
@@ -225,6 +233,11 @@ Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm90(
     arguments.tiled = score_tile_arguments(problem.sizes, config.tiled);
     aligned.push_back({config.tiled, "what the score reads"});
   }
+  std::vector<MappedOperand> mapped = mapped_operands(problem, config);
+  if (config.planes == 1) {
+    for (const MappedOperand& one : mapped)
+      HEDDLE_TRY(encode(driver, one.shape, one.map(arguments)));
+  }
   std::string description =
       fmt::format("attention backward, Hopper kernels{}, {} x {} tiles{}{}, {}",
                   config.load_gradient      ? " with score tiles and their gradient"
@@ -234,7 +247,7 @@ Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm90(
                   structure.deterministic ? " in a fixed order" : "", architecture_of(device));
   return std::make_shared<const BackwardSm90Plan>(
       driver, std::move(sequence_maps), std::move(steps), std::move(pairs), arguments,
-      std::move(block.entries), mapped_operands(problem, config), std::move(aligned),
+      std::move(block.entries), std::move(mapped), std::move(aligned),
       workspace_of(problem, config), std::move(description));
 }
 

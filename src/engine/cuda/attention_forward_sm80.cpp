@@ -4,6 +4,7 @@
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/launch_plan.h"
 #include "engine/cuda/parameter_block.h"
+#include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_source.h"
 
 namespace heddle::engine::cuda {
@@ -53,13 +54,16 @@ std::string source_of_forward_sm80(const AttentionStructure& structure,
                                    const ForwardSm80Config& config, std::vector<OperandId>& loads) {
   const std::string score = score_source("Score", structure.score, structure, loads);
   const Sm80Tiles tiles{.warps = config.warps, .tile_n = config.tile_n, .aligned = config.aligned};
+  const attention::Room room = room_of(structure, loads.size());
   return fmt::format(
-      "#include \"sm80/attention_forward.cuh\"\n"
+      "{}#include \"sm80/attention_forward.cuh\"\n"
       "namespace heddle {{\n{}{}}}  // namespace heddle\n"
+      "static_assert(sizeof(heddle::attention::ForwardParameters) == {}, \"as passed\");\n"
       "{}{}(const __grid_constant__ heddle::attention::ForwardParameters p) {{\n{}"
       "  heddle::sm80::attention_forward<heddle::Config, heddle::Score>(p);\n"
       "}}\n",
-      config_source(structure, tiles), score, kernel_source(structure, 32 * config.warps),
+      room_source(room), config_source(structure, tiles), score,
+      PassedBytes::of_forward(room).size(), kernel_source(structure, 32 * config.warps),
       kKernelName, leave_source(structure, "p"));
 }
 
@@ -79,10 +83,12 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm80(const Driver& driver
   ParameterBlock<ForwardParameters> block(problem.structure, problem.sizes);
   fill_forward(block, block.parameters, problem.structure, problem.sizes, loads);
   std::vector<LaunchStep<ForwardParameters>> steps;
-  const auto add = [&](const KernelUnit& unit, const Launch& launch) -> Status {
+  const auto add = [&](const KernelUnit& unit, const Launch& launch,
+                       const attention::Room& room) -> Status {
     HEDDLE_ASSIGN(std::shared_ptr<const Kernel> kernel,
                   load_kernel(driver, device, unit, launch.shared_bytes));
-    steps.push_back({std::move(kernel), launch, block.parameters, block.entries});
+    steps.push_back({std::move(kernel), launch, block.parameters, block.entries,
+                     PassedBytes::of_forward(room)});
     return {};
   };
   const int64_t rows = 16 * config.warps;
@@ -91,9 +97,10 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm80(const Driver& driver
                   .grid_y = static_cast<unsigned>(problem.sizes.q_heads),
                   .grid_z = static_cast<unsigned>(problem.sizes.batch),
                   .threads = static_cast<unsigned>(32 * config.warps),
-                  .shared_bytes = static_cast<unsigned>(config.shared_bytes)}));
+                  .shared_bytes = static_cast<unsigned>(config.shared_bytes)},
+                 room_of(problem.structure, loads.size())));
   if (problem.structure.dropout.dump != problem::kAbsent) {
-    HEDDLE_TRY(add(dump_unit(problem.structure), dump_launch(problem.sizes)));
+    HEDDLE_TRY(add(dump_unit(problem.structure), dump_launch(problem.sizes), room_of_dump()));
   }
   std::vector<AlignedOperand> aligned;
   if (config.aligned) {

@@ -5,6 +5,7 @@
 #include "attention/rope_parameters.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/f16_pairs.h"
+#include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/rope.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
@@ -337,6 +338,20 @@ const char* pairing_name(const problem::Rope& rope) {
 
 }  // namespace
 
+attention::Room room_of_forward_sm90(const AttentionProblem& problem,
+                                     const ForwardSm90Config& config, size_t loads) {
+  attention::Room room = room_of(problem.structure, loads);
+  room.row_gradients = room.key_gradients = false;
+  // Elsewhere they come and go by their maps alone.
+  room.operands = config.lengths;
+  room.output = config.planes > 1;
+  room.maps = !config.sequence_maps();
+  room.tiled = config.tiled != kAbsent;
+  room.pairs = config.planes > 1;
+  room.rope = problem.structure.q_rope.has_value();
+  return room;
+}
+
 std::string source_of_forward_sm90(const AttentionProblem& problem, const ForwardSm90Config& config,
                                    std::vector<OperandId>& loads) {
   const AttentionStructure& structure = problem.structure;
@@ -345,8 +360,9 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
   const bool row_max = structure.max != kAbsent || structure.sum_exp != kAbsent;
   const int rope_dim = structure.q_rope ? structure.q_rope->rope_dim : 0;
   const bool pairs = config.planes > 1;
+  const attention::Room room = room_of_forward_sm90(problem, config, loads.size());
   return fmt::format(
-      "#include \"sm90/attention_forward{}.cuh\"\n"
+      "{}#include \"sm90/attention_forward{}.cuh\"\n"
       "namespace heddle {{\n"
       "struct Config : sm90::ForwardConfig {{\n"
       "  using Element = {};\n"
@@ -365,20 +381,22 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       "{}"
       "using Forward = sm90::AttentionForward{}<Config, Score>;\n"
       "static_assert(Forward::kSharedBytes == {}, \"the host asks for as much\");\n"
+      "static_assert(sizeof(sm90::ForwardArguments) == {}, \"as the host passes them\");\n"
       "}}  // namespace heddle\n"
       "extern \"C\" __global__ void __launch_bounds__(heddle::Forward::kThreads, 1)\n"
       "{}(const __grid_constant__ heddle::sm90::ForwardArguments arguments) {{\n"
       "{}  heddle::Forward::run(arguments);\n"
       "}}\n",
-      pairs ? "_f32" : "", pairs ? "f16" : device_type(type_of(structure, structure.q).dtype),
-      config.planes, structure.qk_head_dim, structure.v_head_dim, config.tile_n, config.consumers,
-      config.stages, config.q_stages, row_max ? 0 : 8, config.take_turns, config.upwards,
-      config.output_aliases_q, config.output_rounds, config.lower_varies, config.upper_varies,
-      config.positive_scale, config.lengths, structure.sink != kAbsent, row_max,
-      structure.softmax_input_is_log2, dropout_name(structure.dropout.kind),
+      room_source(room), pairs ? "_f32" : "",
+      pairs ? "f16" : device_type(type_of(structure, structure.q).dtype), config.planes,
+      structure.qk_head_dim, structure.v_head_dim, config.tile_n, config.consumers, config.stages,
+      config.q_stages, row_max ? 0 : 8, config.take_turns, config.upwards, config.output_aliases_q,
+      config.output_rounds, config.lower_varies, config.upper_varies, config.positive_scale,
+      config.lengths, structure.sink != kAbsent, row_max, structure.softmax_input_is_log2,
+      dropout_name(structure.dropout.kind),
       score_tile_source(structure, config.tiled, kTiledStages), rope_dim,
       structure.q_rope ? pairing_name(*structure.q_rope) : "halves", score, pairs ? "F32" : "",
-      config.shared_bytes, kForwardSm90Name,
+      config.shared_bytes, PassedBytes::of_forward_sm90(room).size(), kForwardSm90Name,
       pairs ? "  if (*arguments.problem.unfit != 0) return;\n" : "");
 }
 

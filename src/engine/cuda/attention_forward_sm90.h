@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "attention/parameters.h"
 #include "engine/cuda/device.h"
 #include "engine/cuda/kernel_unit.h"
 #include "engine/cuda/queue.h"
@@ -51,6 +52,9 @@ std::optional<problem::RopeProblem> key_rotation(const problem::AttentionProblem
 /// rows.
 inline constexpr const char* kForwardSm90Name = "attention_forward";
 inline constexpr const char* kRotationsName = "rope_rotations";
+/// Of the attention's arguments, whose score reads so many loads.
+attention::Room room_of_forward_sm90(const problem::AttentionProblem& problem,
+                                     const ForwardSm90Config& config, size_t loads);
 std::string source_of_forward_sm90(const problem::AttentionProblem& problem,
                                    const ForwardSm90Config& config,
                                    std::vector<problem::OperandId>& loads);

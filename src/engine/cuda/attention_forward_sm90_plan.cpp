@@ -9,6 +9,7 @@
 #include "engine/cuda/f32_plan.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/parameter_block.h"
+#include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/rope.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
@@ -49,6 +50,7 @@ struct Planned {
   ForwardSm90Config config;
   bool draws_tiles;  ///< config.dynamic, of no more tiles than there are tickets
   sm90::ForwardArguments arguments{};
+  PassedBytes passed;
   std::vector<Entry> entries;
   MapShape shapes[4];    ///< of q, k, v, o
   OperandId mapped[4];   ///< q, k, v, o
@@ -90,16 +92,22 @@ class ForwardSm90Plan final : public QueuedPlan {
     }
     if (planned_.kernels.sequence_maps) {
       const auto made = reinterpret_cast<TensorMap*>(scratch + planned_.workspace.maps);
+      const attention::ForwardParameters& p = arguments.problem;
       HEDDLE_TRY(make_sequence_maps(*planned_.kernels.sequence_maps,
                                     {.base = {arguments.q, arguments.k, arguments.v, arguments.o},
                                      .maps = made,
-                                     .whole_o = true,
-                                     .problem = arguments.problem},
+                                     .tensors = {p.q, p.k, p.v, p.o},
+                                     .q_lengths = p.q_lengths,
+                                     .kv_lengths = p.kv_lengths,
+                                     .batch = p.batch,
+                                     .q_length = p.q_length,
+                                     .whole_o = true},
                                     queue));
       arguments.sequence_maps = made;
     }
     if (planned_.kernels.rotations) HEDDLE_TRY(make_rotations(buffers, arguments, scratch, queue));
-    void* parameters[] = {&arguments};
+    Passed passed(arguments, planned_.passed);
+    void* parameters[] = {passed.address()};
     return planned_.kernels.forward->launch(planned_.launch, queue, parameters);
   }
 
@@ -115,11 +123,11 @@ class ForwardSm90Plan final : public QueuedPlan {
     TensorMap* maps[] = {&arguments.q, &arguments.k, &arguments.v, &arguments.o};
     for (size_t n = 0; n < 4; ++n) {
       void* address = buffers[static_cast<size_t>(planned_.mapped[n])];
-      HEDDLE_TRY(encode(driver_, planned_.shapes[n], address, *maps[n]));
+      HEDDLE_TRY(set_address(driver_, planned_.shapes[n], address, *maps[n]));
     }
     if (const OperandId tiled = planned_.config.tiled; tiled != kAbsent) {
-      HEDDLE_TRY(encode(driver_, planned_.tiled_shape, buffers[static_cast<size_t>(tiled)],
-                        arguments.tiled.map));
+      HEDDLE_TRY(set_address(driver_, planned_.tiled_shape, buffers[static_cast<size_t>(tiled)],
+                             arguments.tiled.map));
     }
     return {};
   }
@@ -294,15 +302,21 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver
   if (config.tiled != kAbsent) {
     block.parameters.tiled = score_tile_arguments(sizes, config.tiled);
     planned.tiled_shape = map_shape(structure, sizes, config.tiled, config.tile_m());
+    HEDDLE_TRY(encode(driver, planned.tiled_shape, block.parameters.tiled.map));
   }
   planned.arguments = block.parameters;
+  planned.passed =
+      PassedBytes::of_forward_sm90(room_of_forward_sm90(problem, config, loads.size()));
   planned.entries = std::move(block.entries);
 
   const OperandId mapped[] = {structure.q, structure.k, structure.v, structure.o};
+  sm90::ForwardArguments& made = planned.arguments;
+  TensorMap* const maps[] = {&made.q, &made.k, &made.v, &made.o};
   for (size_t n = 0; n < 4; ++n) {
     const bool of_keys = mapped[n] == structure.k || mapped[n] == structure.v;
     planned.mapped[n] = mapped[n];
     planned.shapes[n] = map_shape(structure, sizes, mapped[n], of_keys ? config.tile_n : 64);
+    if (config.planes == 1) HEDDLE_TRY(encode(driver, planned.shapes[n], *maps[n]));
   }
   planned.aligned = {
       {structure.q, "q"}, {structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}};

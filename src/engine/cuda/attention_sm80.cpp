@@ -4,6 +4,7 @@
 
 #include "attention/parameters.h"
 #include "core/rounding.h"
+#include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_source.h"
 
 namespace heddle::engine::cuda {
@@ -130,15 +131,22 @@ std::string config_source(const problem::AttentionStructure& structure, const Sm
       tiles.want_dk, tiles.want_dv, dropout_name(structure.dropout.kind), extras);
 }
 
+attention::Room room_of_dump() {
+  attention::Room room;
+  room.dropout = true;
+  return room;
+}
+
 std::string dump_source(const problem::AttentionStructure& structure, const char* parameters,
                         const char* forward, const std::string& name) {
   return fmt::format(
-      "#include \"attention/dropout.cuh\"\n"
+      "{}#include \"attention/dropout.cuh\"\n"
       "extern \"C\" __global__ void __launch_bounds__({})\n"
       "{}(const __grid_constant__ heddle::attention::{} p) {{\n"
       "  heddle::attention::dump_keep_bits<heddle::attention::Dropout::{}>({});\n"
       "}}\n",
-      kDumpThreads, name, parameters, dropout_name(structure.dropout.kind), forward);
+      room_source(room_of_dump()), kDumpThreads, name, parameters,
+      dropout_name(structure.dropout.kind), forward);
 }
 
 Launch dump_launch(const problem::AttentionSizes& sizes) {

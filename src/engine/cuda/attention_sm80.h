@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/parameters.h"
 #include "engine/cuda/kernel.h"
 #include "problem/attention.h"
 
@@ -57,6 +58,7 @@ std::string config_source(const problem::AttentionStructure& structure, const Sm
 /// expression of the forward parameters within the block `parameters`.
 std::string dump_source(const problem::AttentionStructure& structure, const char* parameters,
                         const char* forward, const std::string& name);
+attention::Room room_of_dump();
 Launch dump_launch(const problem::AttentionSizes& sizes);
 
 }  // namespace heddle::engine::cuda

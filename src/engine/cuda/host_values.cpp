@@ -23,9 +23,12 @@ using problem::Rope;
 
 using streaming::HostValueArguments;
 using streaming::HostValueCell;
+using streaming::kFewHostValues;
 using streaming::kMaxHostValues;
 
 constexpr const char* kName = "host_values";
+
+int room_for(size_t count) { return count <= kFewHostValues ? kFewHostValues : kMaxHostValues; }
 
 /// A rope takes an offset into its table by value, but no positions row by row.
 OperandId offset_of(const Rope& rope) {
@@ -99,8 +102,8 @@ class HostValuesPlan final : public QueuedPlan {
   int64_t workspace_bytes() const override { return plan_at_ + plan_->workspace_bytes(); }
 
   Status execute(std::span<void* const> buffers, void* workspace, Queue& queue) const override {
-    HostValueArguments arguments{.cells = static_cast<HostValueCell*>(workspace),
-                                 .count = static_cast<int>(values_.size())};
+    HostValueArguments<kMaxHostValues> arguments{.cells = static_cast<HostValueCell*>(workspace),
+                                                 .count = static_cast<int>(values_.size())};
     std::array<void*, kMostOperands> all;
     std::copy(buffers.begin(), buffers.end(), all.begin());
     for (size_t n = 0; n < values_.size(); ++n) {
@@ -110,7 +113,8 @@ class HostValuesPlan final : public QueuedPlan {
       all[id] = arguments.cells + n;
     }
     void* parameters[] = {&arguments};
-    HEDDLE_TRY(kernel_->launch({.threads = kMaxHostValues}, queue, parameters));
+    const auto threads = static_cast<unsigned>(room_for(values_.size()));
+    HEDDLE_TRY(kernel_->launch({.threads = threads}, queue, parameters));
     return plan_->execute({all.data(), buffers.size()}, static_cast<char*>(workspace) + plan_at_,
                           queue);
   }
@@ -154,14 +158,15 @@ Problem with_values_on_device(Problem problem, const std::vector<HostValue>& val
   return problem;
 }
 
-KernelUnit host_values_unit() {
+KernelUnit host_values_unit(size_t count) {
   return {kName,
           fmt::format("#include \"streaming/host_values.cuh\"\n"
                       "extern \"C\" __global__ void __launch_bounds__({})\n"
-                      "{}(const __grid_constant__ heddle::streaming::HostValueArguments args) {{\n"
+                      "{}(const __grid_constant__ heddle::streaming::HostValueArguments<{}> args) "
+                      "{{\n"
                       "  heddle::streaming::write_host_values(args);\n"
                       "}}\n",
-                      kMaxHostValues, kName)};
+                      room_for(count), kName, room_for(count))};
 }
 
 Result<std::shared_ptr<const QueuedPlan>> plan_host_values(const Driver& driver,
@@ -169,7 +174,7 @@ Result<std::shared_ptr<const QueuedPlan>> plan_host_values(const Driver& driver,
                                                            std::shared_ptr<const QueuedPlan> plan,
                                                            std::vector<HostValue> values) {
   static_assert(kMaxHostValues >= kMostOperands);
-  HEDDLE_ASSIGN(auto kernel, load_kernel(driver, device, host_values_unit(), 0));
+  HEDDLE_ASSIGN(auto kernel, load_kernel(driver, device, host_values_unit(values.size()), 0));
   return std::make_shared<const HostValuesPlan>(std::move(kernel), std::move(plan),
                                                 std::move(values));
 }

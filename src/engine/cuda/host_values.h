@@ -22,8 +22,8 @@ std::vector<HostValue> host_values(const Problem& problem);
 /// The problem with them in device memory.
 Problem with_values_on_device(Problem problem, const std::vector<HostValue>& values);
 
-/// What writes them.
-KernelUnit host_values_unit();
+/// What writes so many.
+KernelUnit host_values_unit(size_t count);
 
 /// `plan` is of that problem.
 Result<std::shared_ptr<const QueuedPlan>> plan_host_values(const Driver& driver,

@@ -189,7 +189,7 @@ Result<std::vector<KernelUnit>> kernel_units(const problem::Problem& problem,
   if (const std::vector<HostValue> values = host_values(problem); !values.empty()) {
     HEDDLE_ASSIGN(std::vector<KernelUnit> units,
                   kernel_units(with_values_on_device(problem, values), architecture));
-    units.push_back(host_values_unit());
+    units.push_back(host_values_unit(values.size()));
     return units;
   }
   if (const std::optional<Stages> stages = stages_of(problem, architecture))

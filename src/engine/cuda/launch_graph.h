@@ -1,6 +1,7 @@
 // A plan's launches as a CUDA graph of the driver's, in a few copies that keep their arguments. On
 // an H200's host, driver 580, a launch takes 2.8 to 3.5 us, however small its arguments; a graph
-// takes 1.6 us of however many, and as much on the device as its launches or less. A copy takes
+// takes 1.3 to 2 us of however many, and as much on the device as its launches or less. Arguments
+// that are new cost 0.2 us for each kernel and 0.4 to 0.8 for each KB of them. A copy takes
 // about 110 KB of device memory and, when the plan is made, 30 us for each kernel.
 #pragma once
 

@@ -8,6 +8,7 @@
 #include "engine/cuda/f32_plan.h"
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/launch_operands.h"
+#include "engine/cuda/passed_arguments.h"
 
 namespace heddle::engine::cuda {
 
@@ -17,6 +18,7 @@ struct LaunchStep {
   Launch launch;
   Parameters parameters;
   std::vector<Entry> entries;
+  PassedBytes passed;
 };
 
 template <class Parameters>
@@ -45,8 +47,10 @@ class LaunchPlan final : public QueuedPlan {
         parameters.delta = reinterpret_cast<attention::RowDelta*>(scratch);
       attention::ForwardParameters& forward = forward_of(parameters);
       forward.unfit = after_pairs_ ? static_cast<const unsigned*>(workspace) : nullptr;
-      void* arguments[] = {&parameters};
-      HEDDLE_TRY(step.kernel->launch(step.launch, queue, arguments, &forward.first_batch));
+      Passed passed(parameters, step.passed);
+      void* arguments[] = {passed.address()};
+      HEDDLE_TRY(
+          step.kernel->launch(step.launch, queue, arguments, passed.place_of(forward.first_batch)));
     }
     return {};
   }
