@@ -4,10 +4,11 @@
 //
 // A persistent block is one producer warp group, in which one thread deals out query tiles and
 // another feeds rings of K and V tiles by TMA, and two or three consumer warp groups of 64 query
-// rows each. A consumer keeps two products in flight: while the tensor core adds P(j) V(j), it
-// computes the softmax of S(j+1). Consumers take turns at issuing, so one's softmax runs under the
-// other's products. Keys are visited from the last visible tile backwards or, with kUpwards, from
-// the first one on; steps of tiles that every row sees have no mask code.
+// rows each; one more rotates Q, where RoPE is staged for two. A consumer keeps two products in
+// flight: while the tensor core adds P(j) V(j), it computes the softmax of S(j+1). Consumers take
+// turns at issuing, so one's softmax runs under the other's products. Keys are visited from the
+// last visible tile backwards or, with kUpwards, from the first one on; steps of tiles that every
+// row sees have no mask code.
 #pragma once
 
 #include "../attention/online_softmax.cuh"
