@@ -227,6 +227,29 @@ TEST_F(Execution, AGraphIsOfAContext) {
   EXPECT_EQ(executed.execute(), kByLaunches);
 }
 
+// Tensor maps are made at execution: a thread that plans need not have a context.
+TEST_F(Execution, PlansAreMadeWithoutAContext) {
+  setenv("HEDDLE_CACHE_DIR", "", 1);
+  for (DataType dtype : {DataType::bf16, DataType::f32}) {
+    const Case c{.dtype = dtype, .qk_dim = 64, .v_dim = 64, .length = 320};
+    const problem::AttentionProblem forward = forward_of(c);
+    const problem::AttentionBackwardProblem backward = backward_of(c);
+    for (const problem::Problem& problem :
+         {problem::Problem(forward), problem::Problem(backward)}) {
+      setenv("FAKE_CUDA_NO_CONTEXT", "1", 1);
+      const int maps = calls().maps;
+      const Result<std::shared_ptr<const Plan>> plan = cuda_engine().plan(problem);
+      ASSERT_TRUE(plan.is_ok()) << plan.status().message();
+      EXPECT_EQ(calls().maps, maps) << (*plan)->description();
+      unsetenv("FAKE_CUDA_NO_CONTEXT");
+      const Buffers buffers(backward.structure.forward.operands.size());
+      void* const workspace = const_cast<char*>(buffers.memory.data());
+      EXPECT_TRUE((*plan)->execute(buffers.pointers, workspace, nullptr).is_ok());
+      EXPECT_GT(calls().maps, maps) << (*plan)->description();
+    }
+  }
+}
+
 // As a program does that resets its device: what was the context's went with it.
 TEST_F(Execution, AGraphIsRecordedAgainAfterItsContext) {
   Executed executed;

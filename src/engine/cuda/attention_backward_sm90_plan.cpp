@@ -82,8 +82,8 @@ class BackwardSm90Plan final : public QueuedPlan {
       arguments.head_units = reinterpret_cast<sm90::HeadUnits*>(scratch + workspace_.head_units);
     } else {
       for (const MappedOperand& mapped : mapped_) {
-        HEDDLE_TRY(set_address(driver_, mapped.shape, buffers[static_cast<size_t>(mapped.id)],
-                               mapped.map(arguments)));
+        HEDDLE_TRY(encode(driver_, mapped.shape, buffers[static_cast<size_t>(mapped.id)],
+                          mapped.map(arguments)));
       }
     }
     arguments.negative_lse = reinterpret_cast<float*>(scratch + workspace_.negative_lse);
@@ -233,11 +233,6 @@ Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm90(
     arguments.tiled = score_tile_arguments(problem.sizes, config.tiled);
     aligned.push_back({config.tiled, "what the score reads"});
   }
-  std::vector<MappedOperand> mapped = mapped_operands(problem, config);
-  if (config.planes == 1) {
-    for (const MappedOperand& one : mapped)
-      HEDDLE_TRY(encode(driver, one.shape, one.map(arguments)));
-  }
   std::string description =
       fmt::format("attention backward, Hopper kernels{}, {} x {} tiles{}{}, {}",
                   config.load_gradient      ? " with score tiles and their gradient"
@@ -247,7 +242,7 @@ Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm90(
                   structure.deterministic ? " in a fixed order" : "", architecture_of(device));
   return std::make_shared<const BackwardSm90Plan>(
       driver, std::move(sequence_maps), std::move(steps), std::move(pairs), arguments,
-      std::move(block.entries), std::move(mapped), std::move(aligned),
+      std::move(block.entries), mapped_operands(problem, config), std::move(aligned),
       workspace_of(problem, config), std::move(description));
 }
 

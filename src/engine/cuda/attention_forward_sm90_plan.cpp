@@ -123,11 +123,11 @@ class ForwardSm90Plan final : public QueuedPlan {
     TensorMap* maps[] = {&arguments.q, &arguments.k, &arguments.v, &arguments.o};
     for (size_t n = 0; n < 4; ++n) {
       void* address = buffers[static_cast<size_t>(planned_.mapped[n])];
-      HEDDLE_TRY(set_address(driver_, planned_.shapes[n], address, *maps[n]));
+      HEDDLE_TRY(encode(driver_, planned_.shapes[n], address, *maps[n]));
     }
     if (const OperandId tiled = planned_.config.tiled; tiled != kAbsent) {
-      HEDDLE_TRY(set_address(driver_, planned_.tiled_shape, buffers[static_cast<size_t>(tiled)],
-                             arguments.tiled.map));
+      HEDDLE_TRY(encode(driver_, planned_.tiled_shape, buffers[static_cast<size_t>(tiled)],
+                        arguments.tiled.map));
     }
     return {};
   }
@@ -302,7 +302,6 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver
   if (config.tiled != kAbsent) {
     block.parameters.tiled = score_tile_arguments(sizes, config.tiled);
     planned.tiled_shape = map_shape(structure, sizes, config.tiled, config.tile_m());
-    HEDDLE_TRY(encode(driver, planned.tiled_shape, block.parameters.tiled.map));
   }
   planned.arguments = block.parameters;
   planned.passed =
@@ -310,13 +309,10 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver
   planned.entries = std::move(block.entries);
 
   const OperandId mapped[] = {structure.q, structure.k, structure.v, structure.o};
-  sm90::ForwardArguments& made = planned.arguments;
-  TensorMap* const maps[] = {&made.q, &made.k, &made.v, &made.o};
   for (size_t n = 0; n < 4; ++n) {
     const bool of_keys = mapped[n] == structure.k || mapped[n] == structure.v;
     planned.mapped[n] = mapped[n];
     planned.shapes[n] = map_shape(structure, sizes, mapped[n], of_keys ? config.tile_n : 64);
-    if (config.planes == 1) HEDDLE_TRY(encode(driver, planned.shapes[n], *maps[n]));
   }
   planned.aligned = {
       {structure.q, "q"}, {structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}};

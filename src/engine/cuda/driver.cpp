@@ -50,7 +50,6 @@ Result<Driver> load_driver() {
   HEDDLE_TRY(bind(library, "cuGraphExecKernelNodeSetParams_v2", driver.graph_set_kernel_node));
   HEDDLE_TRY(bind(library, "cuGraphLaunch", driver.graph_launch));
   HEDDLE_TRY(bind(library, "cuTensorMapEncodeTiled", driver.tensor_map_encode_tiled));
-  HEDDLE_TRY(bind(library, "cuTensorMapReplaceAddress", driver.tensor_map_replace_address));
   return driver;
 }
 

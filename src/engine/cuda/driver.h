@@ -41,7 +41,6 @@ struct Driver {
                                       const unsigned* box, const unsigned* element_strides,
                                       int interleave, TensorMapSwizzle, TensorMapPromotion,
                                       int out_of_bounds_fill);
-  CuResult (*tensor_map_replace_address)(TensorMap*, void* address);
 
   /// A driver call's result as a Status: "cuLibraryLoadData failed: <the driver's own words>".
   Status check(CuResult result, const char* call) const;

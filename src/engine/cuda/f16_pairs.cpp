@@ -54,7 +54,6 @@ Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& devi
     place.shape.stride_bytes[1] = place.shape.stride_bytes[0] * static_cast<uint64_t>(rows);
     place.shape.stride_bytes[2] = place.shape.stride_bytes[1] * static_cast<uint64_t>(heads);
     const int64_t all_heads = sizes.batch * heads;
-    HEDDLE_TRY(encode(driver, place.shape, place.map));
     place.pairs = reserve(2 * all_heads * rows * columns);
     place.largest = reserve(4 * all_heads * sm90::kPairParts);
     place.units = reserve(4 * all_heads);
@@ -94,8 +93,7 @@ Status F16PairsStep::execute(char* workspace, unsigned* unfit, Queue& queue,
     tensor.units = reinterpret_cast<float*>(workspace + place.units);
     tensor.norms = reinterpret_cast<float*>(workspace + place.norms);
     readers[n].pairs = {.units = tensor.units, .norms = tensor.norms, .heads = tensor.heads};
-    readers[n].map = place.map;
-    HEDDLE_TRY(set_address(*driver_, place.shape, tensor.pairs, readers[n].map));
+    HEDDLE_TRY(encode(*driver_, place.shape, tensor.pairs, readers[n].map));
   }
   void* parameters[] = {&arguments};
   for (size_t n = 0; n < 2; ++n) HEDDLE_TRY(kernels_[n]->launch(launches_[n], queue, parameters));

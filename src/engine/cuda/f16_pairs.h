@@ -54,7 +54,6 @@ class F16PairsStep {
   /// Offsets into the workspace.
   struct Place {
     MapShape shape;
-    TensorMap map{};
     int64_t pairs, largest, units, norms;
   };
 

@@ -1,8 +1,5 @@
 #include "engine/cuda/tensor_map.h"
 
-#include <algorithm>
-#include <iterator>
-
 #include "engine/cuda/launch_operands.h"
 
 namespace heddle::engine::cuda {
@@ -44,24 +41,16 @@ MapShape map_shape(const problem::AttentionStructure& structure,
   return shape;
 }
 
-bool MapShape::is_empty() const {
-  return std::find(std::begin(dims), std::end(dims), 0) != std::end(dims);
-}
-
-Status encode(const Driver& driver, const MapShape& shape, TensorMap& map) {
-  if (shape.is_empty()) return {};
+Status encode(const Driver& driver, const MapShape& shape, void* address, TensorMap& map) {
+  for (uint64_t dim : shape.dims) {
+    if (dim == 0) return {};
+  }
   const unsigned box[4] = {shape.box_columns, shape.box_rows, 1, 1};
   const unsigned ones[4] = {1, 1, 1, 1};
   return driver.check(driver.tensor_map_encode_tiled(
-                          &map, shape.type, 4, &map, shape.dims, shape.stride_bytes, box, ones, 0,
-                          TensorMapSwizzle::bytes128, TensorMapPromotion::bytes256, 0),
+                          &map, shape.type, 4, address, shape.dims, shape.stride_bytes, box, ones,
+                          0, TensorMapSwizzle::bytes128, TensorMapPromotion::bytes256, 0),
                       "cuTensorMapEncodeTiled");
-}
-
-Status set_address(const Driver& driver, const MapShape& shape, void* address, TensorMap& map) {
-  if (shape.is_empty()) return {};
-  return driver.check(driver.tensor_map_replace_address(&map, address),
-                      "cuTensorMapReplaceAddress");
 }
 
 }  // namespace heddle::engine::cuda

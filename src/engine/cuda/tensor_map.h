@@ -13,8 +13,6 @@ struct MapShape {
   uint64_t stride_bytes[3] = {};  ///< of dims 1, 2, 3
   unsigned box_columns = 64;      ///< of 128 bytes, swizzled
   unsigned box_rows = 64;
-
-  bool is_empty() const;
 };
 
 /// Whether the copy engine can move `id`: contiguous columns, all other strides positive multiples
@@ -26,11 +24,8 @@ Status check_copies(const problem::AttentionStructure& structure,
 MapShape map_shape(const problem::AttentionStructure& structure,
                    const problem::AttentionSizes& sizes, problem::OperandId id, int box_rows);
 
-/// Makes the map but for the operand's address; of an operand without elements there is none, and
-/// nothing to copy.
-Status encode(const Driver& driver, const MapShape& shape, TensorMap& map);
-
-/// Completes a map that was made so: a fourth of the time that making it takes, 0.02 us.
-Status set_address(const Driver& driver, const MapShape& shape, void* address, TensorMap& map);
+/// Makes the map, 0.09 us; of an operand without elements there is none, and nothing to copy. At
+/// execution, not with the plan, which a thread without a context may make.
+Status encode(const Driver& driver, const MapShape& shape, void* address, TensorMap& map);
 
 }  // namespace heddle::engine::cuda
