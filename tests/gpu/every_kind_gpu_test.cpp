@@ -306,15 +306,21 @@ class EveryKind : public OnGpu, public ::testing::WithParamInterface<Kind> {
   /// The n-th program of the kind, of kPrograms.
   static constexpr size_t kPrograms = 2;
   Built draw(size_t n) {
-    const std::vector<Built>& mine = programs().at(index_of(GetParam().name));
-    if (n < mine.size()) return mine[n];
-    ADD_FAILURE() << "too few programs of this kind in " << kSeeds;
+    const Found& mine = found().at(index_of(GetParam().name));
+    if (n < mine.programs.size()) return mine.programs[n];
+    ADD_FAILURE() << "too few programs of this kind in " << mine.tried << ", " << mine.refused
+                  << " were refused: " << mine.refusal;
     Random random(0);
     return build(GetParam().draw(random));
   }
 
  private:
   static constexpr int64_t kSeeds = 200;
+  struct Found {
+    std::vector<Built> programs;
+    int64_t tried = 0, refused = 0;
+    std::string refusal;  ///< of the last one
+  };
   static size_t index_of(std::string_view name) {
     const auto at = std::find_if(kinds().begin(), kinds().end(),
                                  [&](const Kind& kind) { return kind.name == name; });
@@ -323,11 +329,11 @@ class EveryKind : public OnGpu, public ::testing::WithParamInterface<Kind> {
 
   /// Of every kind, by its index. Those of all kinds that this process tests are looked for at
   /// once, when the first is asked for: most of it is compilation.
-  const std::vector<std::vector<Built>>& programs() {
+  const std::vector<Found>& found() {
     // Kept to the end: a plan asks for its context when it goes, and that is gone by then.
-    static std::vector<std::vector<Built>>* found = nullptr;
+    static std::vector<Found>* found = nullptr;
     if (found) return *found;
-    found = new std::vector<std::vector<Built>>(kinds().size());
+    found = new std::vector<Found>(kinds().size());
     at_once(static_cast<int64_t>(kinds().size()), [&](int64_t n) {
       const Kind& kind = kinds()[static_cast<size_t>(n)];
       // Kinds drawn alike are to be of different problems.
@@ -350,20 +356,29 @@ class EveryKind : public OnGpu, public ::testing::WithParamInterface<Kind> {
     return false;
   }
 
-  static std::vector<Built> some_of(const Kind& kind, int64_t first) {
-    std::vector<Built> some;
+  static Found some_of(const Kind& kind, int64_t first) {
+    Found found;
     int64_t more = kPrograms;
-    for (int64_t seed = first; some.size() < kPrograms && seed < first + kSeeds; more *= 2) {
+    // Where most are refused, something is wrong, and compiling the rest takes longer than all
+    // tests.
+    while (found.programs.size() < kPrograms && found.tried < kSeeds &&
+           found.refused <= std::max(kSeeds / 10, found.tried / 2)) {
+      const int64_t seed = first + found.tried;
       for (Built& built : build_all(kind.draw, seed, seed + more)) {
-        if (some.size() < kPrograms && is_of(kind, built)) some.push_back(std::move(built));
+        if (!built.executable.is_ok()) {
+          ++found.refused;
+          found.refusal = built.executable.status().message();
+        } else if (found.programs.size() < kPrograms && is_of(kind, built)) {
+          found.programs.push_back(std::move(built));
+        }
       }
-      seed += more;
+      found.tried += more;
+      more *= 2;
     }
-    return some;
+    return found;
   }
 
   static bool is_of(const Kind& kind, Built& built) {
-    if (!built.executable.is_ok()) return false;
     const std::string& plan = (*built.executable)->description();
     return std::all_of(kind.words.begin(), kind.words.end(),
                        [&](const char* word) { return plan.find(word) != std::string::npos; }) &&
