@@ -6,7 +6,6 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
-#include <sstream>
 
 namespace heddle::tools {
 namespace {
@@ -19,21 +18,6 @@ std::string reason() { return errno == 0 ? "" : fmt::format(": {}", std::strerro
 ExitStatus complain(const Status& failure) {
   fmt::print(stderr, "heddle: {}\n", failure.message());
   return kBadInput;
-}
-
-Result<std::string> read_text_file(const std::string& path) {
-  std::ostringstream text;
-  if (path == "-") {
-    text << std::cin.rdbuf();
-    return text.str();
-  }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  // A stream that meets the end at once sets failbit on the output: an empty file is not an error.
-  if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
-  if (!file.is_open() || file.bad() || !text)
-    return error(Code::io_failed, "{} cannot be read{}", path, reason());
-  return text.str();
 }
 
 Status write_text(const std::string& text, const std::string& path) {

@@ -20,8 +20,6 @@ enum ExitStatus : int {
 
 /// Prints the sentence on standard error.
 ExitStatus complain(const Status& failure);
-/// A whole file; standard input if `path` is "-".
-Result<std::string> read_text_file(const std::string& path);
 /// Writes to a file, or to standard output if `path` is "-".
 Status write_text(const std::string& text, const std::string& path);
 

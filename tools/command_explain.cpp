@@ -9,6 +9,7 @@
 #include "graph/validate.h"
 #include "tools/command.h"
 #include "tools/fused_module.h"
+#include "tools/input_file.h"
 #include "tools/report.h"
 #include "tools/table.h"
 
@@ -61,7 +62,9 @@ void add_explain(CLI::App& app, int& status) {
                                          "  heddle explain model.hlo\n"
                                          "  heddle explain graph.json");
   auto path = std::make_shared<std::string>();
-  command->add_option("file", *path, "An HLO text module, or a graph's text form (JSON)")
+  command
+      ->add_option("file", *path,
+                   text_file_help("An HLO text module, or a graph's text form (JSON)"))
       ->required();
   auto device = std::make_shared<engine::Device>(engine::Device::cpu);
   add_device(*command, *device);

@@ -7,6 +7,7 @@
 #include "hlo/write.h"
 #include "tools/command.h"
 #include "tools/fused_module.h"
+#include "tools/input_file.h"
 #include "tools/picture.h"
 #include "tools/report.h"
 #include "tools/verify.h"
@@ -73,8 +74,7 @@ void add_fuse(CLI::App& app, int& status) {
                          "  heddle fuse model.hlo -o fused.hlo --report report.json\n"
                          "  heddle fuse model.hlo --verify --picture layer.svg");
   auto options = std::make_shared<FuseOptions>();
-  command->add_option("module", options->path, "The HLO text module; - for standard input")
-      ->required();
+  command->add_option("module", options->path, text_file_help("The HLO text module"))->required();
   add_device(*command, options->device);
   command->add_option("-o,--output", options->output,
                       "Where to write the rewritten module; - for standard output");

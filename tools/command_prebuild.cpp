@@ -13,6 +13,7 @@
 #include "graph/text.h"
 #include "graph/validate.h"
 #include "tools/command.h"
+#include "tools/input_file.h"
 #include "tools/progress.h"
 #include "tools/table.h"
 
@@ -123,7 +124,7 @@ void add_prebuild(CLI::App& app, int& status) {
   auto architecture = std::make_shared<std::string>();
   auto graphs = std::make_shared<std::vector<std::string>>();
   command->add_option("--arch", *architecture, "sm_80, sm_90a, ...; else that of the GPU here");
-  command->add_option("graphs", *graphs, "Graphs in their text form (JSON)");
+  command->add_option("graphs", *graphs, text_file_help("Graphs in their text form (JSON), each"));
   command->callback([architecture, graphs, &status] {
     const Status ended = prebuild(*architecture, *graphs);
     status = ended.is_ok() ? kDone : complain(ended);

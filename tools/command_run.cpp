@@ -12,6 +12,7 @@
 #include "reference/evaluate.h"
 #include "tools/command.h"
 #include "tools/graph_memory.h"
+#include "tools/input_file.h"
 #include "tools/npy.h"
 #include "tools/relative_error.h"
 #include "tools/table.h"
@@ -157,9 +158,11 @@ void add_run(CLI::App& app, int& status) {
       "computation in the graph's own type.\n\n"
       "  heddle run graph.json\n"
       "  heddle run graph.json --input q=q.npy --input k=k.npy --output o=o.npy --no-compare");
-  command->add_option("graph", options->path, "The graph's text form")->required();
+  command->add_option("graph", options->path, text_file_help("The graph's text form"))->required();
   command->add_option("--input", options->inputs,
-                      "NAME=FILE.npy: an input by its name or uid; the others are random");
+                      fmt::format("NAME=FILE.npy, of at most {} GiB: an input by its name or uid; "
+                                  "the others are random",
+                                  kMostArrayBytes >> 30));
   command->add_option("--output", options->outputs, "NAME=FILE.npy: where to leave an output");
   command->add_option("--seed", options->seed, "Seed of the random inputs");
   command->add_option("--runs", options->runs, "Timed runs after the first")

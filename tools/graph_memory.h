@@ -20,7 +20,7 @@ class GraphMemory {
  public:
   /// Refuses graphs whose bound tensors take more than `limit_bytes` together.
   static Result<GraphMemory> allocate(const graph::Graph& graph,
-                                      int64_t limit_bytes = int64_t{16} << 30);
+                                      int64_t limit_bytes = kMostArrayBytes);
 
   void* data(int64_t uid) { return blocks_.at(uid).data.get(); }
   int64_t bytes(int64_t uid) const { return blocks_.at(uid).bytes; }

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string_view>
 #include <system_error>
+
+#include "tools/input_file.h"
 
 namespace heddle::tools {
 namespace {
@@ -182,14 +185,16 @@ std::vector<std::byte> row_major(const std::vector<std::byte>& data, const Dims&
 }  // namespace
 
 Result<Array> read_npy(const std::string& path, DataType raw) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code problem;
-  const uintmax_t file_bytes = std::filesystem::file_size(path, problem);
-  if (!file || problem) return error(Code::io_failed, "{} cannot be read", path);
+  HEDDLE_ASSIGN(const InputFile input, open_input(path, kMostArrayBytes));
+  if (!input.bytes)
+    return error(Code::io_failed, "{} has no size, expected a .npy file, which has one", path);
+  const auto file_bytes = static_cast<size_t>(*input.bytes);
+  const auto read = [&input](void* to, size_t bytes) {
+    return std::fread(to, 1, bytes, input.stream.get());
+  };
 
   char start[12] = {};
-  file.read(start, 10);
-  if (file.gcount() < 10 || std::string_view(start, 6) != kMagic)
+  if (read(start, 10) < 10 || std::string_view(start, 6) != kMagic)
     return error(Code::malformed_input,
                  "{}: byte 0: not a .npy file: it must start with the bytes \\x93NUMPY", path);
   const int version = static_cast<uint8_t>(start[6]);
@@ -200,7 +205,7 @@ Result<Array> read_npy(const std::string& path, DataType raw) {
       static_cast<uint8_t>(start[8]) | static_cast<size_t>(static_cast<uint8_t>(start[9])) << 8;
   size_t header_start = 10;
   if (version > 1) {
-    file.read(start + 10, 2);
+    read(start + 10, 2);
     header_start = 12;
     header_bytes |= static_cast<size_t>(static_cast<uint8_t>(start[10])) << 16 |
                     static_cast<size_t>(static_cast<uint8_t>(start[11])) << 24;
@@ -212,7 +217,7 @@ Result<Array> read_npy(const std::string& path, DataType raw) {
         "lie within the file",
         path, header_bytes, file_bytes, kLongestHeader);
   std::string text(header_bytes, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(header_bytes));
+  read(text.data(), header_bytes);
   HEDDLE_ASSIGN(const HeaderReader::Header header, HeaderReader(text, path, header_start).read());
 
   const std::optional<DataType> dtype = dtype_of(header.descr, raw);
@@ -223,18 +228,16 @@ Result<Array> read_npy(const std::string& path, DataType raw) {
         "u4, u8, b1, and V1 or V2 for fp8 and bf16 are allowed",
         path, header_start, header.descr);
   const std::optional<int64_t> count = element_count(header.dims);
-  const uintmax_t held = file_bytes - header_start - header_bytes;
-  if (!count || static_cast<uintmax_t>(*count) > held / static_cast<uintmax_t>(size_of(*dtype)) ||
-      static_cast<uintmax_t>(*count * size_of(*dtype)) != held)
+  const size_t held = file_bytes - header_start - header_bytes;
+  if (!count || static_cast<size_t>(*count) > held / static_cast<size_t>(size_of(*dtype)) ||
+      static_cast<size_t>(*count * size_of(*dtype)) != held)
     return error(Code::malformed_input,
                  "{}: byte {}: {} bytes of elements, not what {} elements of {} take", path,
                  header_start + header_bytes, held, to_string(header.dims), name(*dtype));
 
   Array array{*dtype, header.dims, std::vector<std::byte>(held)};
-  file.read(reinterpret_cast<char*>(array.data.data()), static_cast<std::streamsize>(held));
-  if (static_cast<uintmax_t>(file.gcount()) != held)
-    return error(Code::io_failed, "{}: reading ended after {} of {} bytes", path, file.gcount(),
-                 held);
+  if (const size_t had = read(array.data.data(), held); had != held)
+    return error(Code::io_failed, "{}: reading ended after {} of {} bytes", path, had, held);
   if (header.fortran_order && array.dims.rank() > 1)
     array.data = row_major(array.data, array.dims, size_of(array.dtype));
   return array;

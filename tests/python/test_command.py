@@ -167,6 +167,41 @@ def test_a_file_that_is_not_there(heddle, tmp_path, command):
     assert run.stderr == f"heddle: {tmp_path / 'absent'} cannot be read: No such file or directory\n"
 
 
+READERS_OF_TEXT = (("fuse",), ("explain",), ("run",), ("prebuild", "--arch", "sm_80"))
+
+
+@pytest.mark.parametrize("command", READERS_OF_TEXT, ids=lambda words: words[0])
+def test_what_has_no_end_or_is_too_large_is_not_read(heddle, tmp_path, command):
+    """Reading it would take all memory there is."""
+    run = heddle(*command, "/dev/zero", timeout=20)
+    assert (run.returncode, run.stderr) == (BAD_INPUT, "heddle: /dev/zero is a device, expected a file or a pipe\n")
+    with open(tmp_path / "huge", "wb") as huge:
+        huge.truncate(2**31 + 1)
+    run = heddle(*command, huge.name, timeout=20)
+    assert run.returncode == BAD_INPUT
+    assert run.stderr == f"heddle: {huge.name} has 2147483649 bytes, expected at most 2147483648\n"
+    run = heddle(*command, "-", timeout=20)  # /dev/null
+    assert (run.returncode, run.stderr) == (BAD_INPUT, "heddle: standard input is a device, expected a file or a pipe\n")
+    assert "of at most 2 GiB; - for standard input" in " ".join(heddle(command[0], "--help").stdout.split())
+
+
+def test_arrays_that_have_no_end_or_are_too_large_are_not_read(heddle, root, tmp_path):
+    graph = root / "fuzz" / "seeds" / "graph_json" / "sdpa.json"
+    run = heddle("run", graph, "--input", "q=/dev/zero", timeout=20)
+    assert (run.returncode, run.stderr) == (BAD_INPUT, "heddle: /dev/zero is a device, expected a file or a pipe\n")
+    with open(tmp_path / "huge.npy", "wb") as huge:
+        huge.truncate(2**34 + 1)
+    run = heddle("run", graph, "--input", f"q={huge.name}", timeout=20)
+    assert run.returncode == BAD_INPUT
+    assert run.stderr == f"heddle: {huge.name} has 17179869185 bytes, expected at most 17179869184\n"
+
+
+def test_a_program_may_come_through_a_pipe(root):
+    for command, file in (("explain", program(root, "gpt_f32")), ("run", root / "fuzz" / "seeds" / "graph_json" / "sdpa.json")):
+        run = subprocess.run([root / "build" / "bin" / "heddle", command, "-"], input=file.read_bytes(), capture_output=True)
+        assert run.returncode == DONE and run.stdout, run.stderr
+
+
 def test_malformed_hlo_gives_file_line_and_column(heddle, root, tmp_path):
     text = program(root, "gpt_f32").read_text()
     bad = tmp_path / "bad.hlo"

@@ -1,6 +1,9 @@
 #include "tools/npy.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <fstream>
@@ -26,7 +29,7 @@ class Npy : public testing::Test {
   std::string complaint(DataType raw = DataType::bf16) {
     const Result<Array> array = read_npy(path_, raw);
     EXPECT_FALSE(array.is_ok());
-    const std::string message = array.status().message();
+    std::string message = array.status().message();
     EXPECT_NE(message.find(path_), std::string::npos) << message;
     return message;
   }
@@ -91,13 +94,24 @@ TEST_F(Npy, FortranOrderComesBackRowMajor) {
 }
 
 TEST_F(Npy, RefusesWhatIsNoNpyFile) {
-  EXPECT_EQ(read_npy(path_ + ".absent").status().code(), Code::io_failed);
+  EXPECT_EQ(read_npy(path_ + ".absent").status().message(),
+            path_ + ".absent cannot be read: No such file or directory");
+  EXPECT_EQ(read_npy("/dev/zero").status().message(),
+            "/dev/zero is a device, expected a file or a pipe");
+  EXPECT_EQ(read_npy("/tmp").status().message(), "/tmp cannot be read: Is a directory");
   write_bytes("");
   EXPECT_TRUE(complains("byte 0: not a .npy file"));
   write_bytes("PK\x03\x04 something else");
   EXPECT_TRUE(complains("byte 0: not a .npy file"));
   write_bytes(std::string("\x93NUMPY\x09\x00\x10\x00{}", 12));
   EXPECT_TRUE(complains("format version 9"));
+}
+
+TEST_F(Npy, RefusesAPipe) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  const int other_end = open(path_.c_str(), O_RDWR);  // else opening waits for one
+  EXPECT_EQ(complaint(), path_ + " has no size, expected a .npy file, which has one");
+  close(other_end);
 }
 
 TEST_F(Npy, RefusesTruncationAtEveryByte) {
