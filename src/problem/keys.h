@@ -23,6 +23,9 @@ struct KeyBound {
   Anchor anchor = Anchor::start;
   OperandId operand = kAbsent;
 
+  /// Whether it moves with the query row.
+  bool is_diagonal() const { return anchor == Anchor::top_left || anchor == Anchor::bottom_right; }
+
   friend bool operator==(const KeyBound&, const KeyBound&) = default;
 };
 

@@ -198,10 +198,9 @@ TEST(BackwardSm90Config, TakesRaggedTensorsWhoseSequencesStartOn16Bytes) {
 TEST(BackwardSm90Config, RefusesWhatTheGeneralKernelsTake) {
   EXPECT_EQ(refusal(backward(128, {Feature::causal, Feature::lengths, Feature::sink})), "taken");
   EXPECT_EQ(refusal(backward(256, {Feature::causal})), "taken");
-  EXPECT_EQ(
-      refusal(backward(100, {})),
-      "cuda: sdpa_backward head_dim 100 (q, k) and 100 (v); the Hopper kernel takes multiples "
-      "of 8 up to 256");
+  EXPECT_EQ(refusal(backward(100, {})),
+            "cuda: sdpa_backward head_dim 100 (q, k) and 100 (v); the Hopper kernel takes "
+            "multiples of 8");
   EXPECT_EQ(refusal(backward(64, {Feature::philox})), "taken");
   EXPECT_EQ(refusal(backward(64, {Feature::philox, Feature::soft_cap})),
             "cuda: the Hopper backward takes no dropout of scores whose derivative by the dot "

@@ -5,6 +5,7 @@
 
 #include "engine/cuda/attention_backward_sm80.h"
 #include "engine/cuda/attention_forward_sm80.h"
+#include "engine/cuda/shared_tile.h"
 #include "kernels/cases.h"
 
 namespace heddle::engine::cuda {

@@ -1,11 +1,15 @@
 #include "engine/cuda/attention_backward_sm80.h"
 
 #include "core/rounding.h"
+#include "engine/cuda/attention_check.h"
+#include "engine/cuda/device_names.h"
+#include "engine/cuda/dropout_dump.h"
 #include "engine/cuda/kernel_unit.h"
 #include "engine/cuda/launch_plan.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_source.h"
+#include "engine/cuda/shared_tile.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -148,7 +152,7 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   const AttentionBackwardStructure& structure = problem.structure;
   const AttentionStructure& forward = structure.forward;
   const AttentionSizes& sizes = problem.sizes;
-  HEDDLE_TRY(check_sm80(forward, sizes));
+  HEDDLE_TRY(check_attention(forward, sizes));
   const DataType element = forward.type(forward.q).dtype;
   for (auto [id, role] : {std::pair{structure.d_o, "dO"},
                           {structure.d_q, "dQ"},

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/device.h"
 #include "engine/cuda/queue.h"
 #include "problem/attention.h"
 

@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "core/rounding.h"
-#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/attention_check.h"
+#include "engine/cuda/device_names.h"
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/f32_plan.h"
 #include "engine/cuda/launch_operands.h"
@@ -24,7 +25,7 @@ using problem::AttentionStructure;
 using problem::kAbsent;
 using problem::OperandId;
 
-constexpr int kMaxHeadDim = 256, kMaxHeadDimOfF32 = 128;
+constexpr int kMaxHeadDimOfF32 = 128;
 constexpr int64_t kMaxBatchOfF32 = 16383;
 constexpr int64_t kMostBlocks = INT32_MAX, kMostBlocksAcross = 65535;
 
@@ -43,12 +44,11 @@ Status refuse(std::string_view what) {
 
 Status check_features(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
   const AttentionStructure& forward = structure.forward;
-  if (forward.qk_head_dim % 8 != 0 || forward.v_head_dim % 8 != 0 ||
-      std::max(forward.qk_head_dim, forward.v_head_dim) > kMaxHeadDim) {
+  if (forward.qk_head_dim % 8 != 0 || forward.v_head_dim % 8 != 0) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa_backward head_dim {} (q, k) and {} (v); the Hopper kernel takes "
-                 "multiples of 8 up to {}",
-                 forward.qk_head_dim, forward.v_head_dim, kMaxHeadDim);
+                 "multiples of 8",
+                 forward.qk_head_dim, forward.v_head_dim);
   }
   if (structure.d_q == kAbsent && structure.d_k == kAbsent && structure.d_v == kAbsent)
     return refuse("writes dQ, dK and dV, of which none is wanted");
@@ -205,13 +205,13 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   const AttentionBackwardStructure& structure = problem.structure;
   const AttentionStructure& forward = structure.forward;
   const AttentionSizes& sizes = problem.sizes;
-  HEDDLE_TRY(check_sm80(forward, sizes));
+  HEDDLE_TRY(check_attention(forward, sizes));
   HEDDLE_TRY(check_features(structure, sizes));
   HEDDLE_TRY(check_operands(structure, sizes));
 
   BackwardSm90Config config;
   for (const problem::KeyBound& bound : forward.bounds) {
-    if (is_diagonal(bound)) (bound.upper ? config.upper_varies : config.lower_varies) = true;
+    if (bound.is_diagonal()) (bound.upper ? config.upper_varies : config.lower_varies) = true;
   }
   config.lengths = has_lengths(forward);
   config.unit_slope = has_unit_slope(structure);

@@ -1,11 +1,14 @@
 #include "engine/cuda/attention_forward_sm80.h"
 
 #include "core/rounding.h"
+#include "engine/cuda/attention_check.h"
 #include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/dropout_dump.h"
 #include "engine/cuda/launch_plan.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_source.h"
+#include "engine/cuda/shared_tile.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -23,7 +26,7 @@ constexpr const char* kKernelName = "attention_forward";
 Result<ForwardSm80Config> configure_forward_sm80(const AttentionProblem& problem) {
   const AttentionStructure& structure = problem.structure;
   const AttentionSizes& sizes = problem.sizes;
-  HEDDLE_TRY(check_sm80(structure, sizes));
+  HEDDLE_TRY(check_attention(structure, sizes));
   ForwardSm80Config config;
   const DataType element = structure.type(structure.q).dtype;
   const bool planes = element == DataType::f32;

@@ -3,13 +3,15 @@
 #include <algorithm>
 
 #include "attention/rope_parameters.h"
-#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/attention_check.h"
+#include "engine/cuda/device_names.h"
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/rope.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
+#include "engine/cuda/shared_tile.h"
 #include "engine/cuda/tensor_map.h"
 
 namespace heddle::engine::cuda {
@@ -27,10 +29,6 @@ constexpr int kMaxHeadDimOfF32 = 128;
 constexpr int64_t kMaxBatchOfF32 = 16384;
 constexpr int64_t kMostRotations = int64_t{1} << 24;  // a warp each
 
-const problem::OperandType& type_of(const AttentionStructure& structure, OperandId id) {
-  return structure.operands[static_cast<size_t>(id)];
-}
-
 /// Q may be rotated on its way in.
 Status check_rope(const AttentionStructure& structure, const AttentionSizes& sizes) {
   if (!structure.q_rope) return {};
@@ -39,7 +37,7 @@ Status check_rope(const AttentionStructure& structure, const AttentionSizes& siz
     return error(Code::graph_not_supported, "cuda: the Hopper kernel {}", what);
   };
   // Random problems of f16 with head_dim 8 erred three times as much as naive ones.
-  if (type_of(structure, structure.q).dtype == DataType::f16)
+  if (structure.type(structure.q).dtype == DataType::f16)
     return refuse("rotates by cosines and sines of f16, too coarse for queries of f16");
   const int step = rope.pairing == problem::Rope::Pairing::halves ? 16 : 8;
   if (rope.rope_dim % step != 0 || (structure.qk_head_dim - rope.rope_dim) % 8 != 0 ||
@@ -52,8 +50,7 @@ Status check_rope(const AttentionStructure& structure, const AttentionSizes& siz
   if (rope.rotated != kAbsent) return refuse("does not write the rotated query");
   int64_t batches = 1;
   if (rope.positions != kAbsent) {
-    if (type_of(structure, rope.positions).on_host)
-      return refuse("takes positions in device memory");
+    if (structure.type(rope.positions).on_host) return refuse("takes positions in device memory");
     batches = sizes.layouts[static_cast<size_t>(rope.positions)].dims[0];
   }
   const int64_t rows = (sizes.q_length + attention::kRotationRows - 1) / attention::kRotationRows *
@@ -82,23 +79,23 @@ Status check_key_rotation(const AttentionProblem& problem) {
 Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
   AttentionStructure rotated = structure;
   rotated.q_rope.reset();
-  HEDDLE_TRY(check_sm80(rotated, sizes));
+  HEDDLE_TRY(check_attention(rotated, sizes));
   HEDDLE_TRY(check_rope(structure, sizes));
   if (structure.qk_head_dim % 8 != 0 || structure.v_head_dim % 8 != 0) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v); the Hopper kernel takes multiples of 8",
                  structure.qk_head_dim, structure.v_head_dim);
   }
-  const bool rows_are_ragged = type_of(structure, structure.q).ragged_offsets != kAbsent;
+  const bool rows_are_ragged = structure.type(structure.q).ragged_offsets != kAbsent;
   for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
     HEDDLE_TRY(check_copies(structure, sizes, id));
   }
-  if (rows_are_ragged != (type_of(structure, structure.o).ragged_offsets != kAbsent)) {
+  if (rows_are_ragged != (structure.type(structure.o).ragged_offsets != kAbsent)) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa q and o must be both ragged or both dense for the Hopper kernel");
   }
   for (OperandId id : {structure.k, structure.v}) {
-    if (type_of(structure, id).page_table != kAbsent) {
+    if (structure.type(id).page_table != kAbsent) {
       return error(Code::graph_not_supported,
                    "cuda: the Hopper kernel reads no paged keys or values");
     }
@@ -163,7 +160,7 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
                      problem.structure.score.is_identity() && config.positive_scale;
   // 128 keys by 128 rows of f32 find no room twice.
   const bool singles =
-      config.tiled != kAbsent && type_of(problem.structure, config.tiled).dtype == DataType::f32;
+      config.tiled != kAbsent && problem.structure.type(config.tiled).dtype == DataType::f32;
   if (config.planes > 1) {
     // P as pairs and a sum of its own for each key tile leave registers for two consumers.
     const bool narrow = std::max(qk, v) <= 64;
@@ -266,14 +263,14 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& given) 
   HEDDLE_TRY(check(structure, sizes));
   ForwardSm90Config config;
   for (const KeyBound& bound : structure.bounds) {
-    if (is_diagonal(bound)) (bound.upper ? config.upper_varies : config.lower_varies) = true;
+    if (bound.is_diagonal()) (bound.upper ? config.upper_varies : config.lower_varies) = true;
   }
   config.positive_scale = structure.scale == kAbsent && sizes.scale > 0;
   config.lengths = structure.q_lengths != kAbsent || structure.kv_lengths != kAbsent;
   for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
-    config.lengths |= type_of(structure, id).ragged_offsets != kAbsent;
+    config.lengths |= structure.type(id).ragged_offsets != kAbsent;
   }
-  if (type_of(structure, structure.q).dtype == DataType::f32) {
+  if (structure.type(structure.q).dtype == DataType::f32) {
     HEDDLE_TRY(check_f32(structure, sizes));
     config.planes = 2;
   }
@@ -388,7 +385,7 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       "{}  heddle::Forward::run(arguments);\n"
       "}}\n",
       room_source(room), pairs ? "_f32" : "",
-      pairs ? "f16" : device_type(type_of(structure, structure.q).dtype), config.planes,
+      pairs ? "f16" : device_type(structure.type(structure.q).dtype), config.planes,
       structure.qk_head_dim, structure.v_head_dim, config.tile_n, config.consumers, config.stages,
       config.q_stages, row_max ? 0 : 8, config.take_turns, config.upwards, config.output_aliases_q,
       config.output_rounds, config.lower_varies, config.upper_varies, config.positive_scale,

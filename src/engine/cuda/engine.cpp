@@ -2,9 +2,9 @@
 
 #include "engine/cuda/attention_backward_sm80.h"
 #include "engine/cuda/attention_backward_sm90.h"
+#include "engine/cuda/attention_check.h"
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
-#include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/f32_plan.h"
 #include "engine/cuda/graphed_plan.h"
 #include "engine/cuda/host_values.h"

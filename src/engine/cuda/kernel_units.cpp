@@ -5,6 +5,7 @@
 
 #include "engine/cuda/attention_backward_sm80.h"
 #include "engine/cuda/attention_backward_sm90.h"
+#include "engine/cuda/attention_check.h"
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/host_values.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/dims.h"
-#include "engine/cuda/score_source.h"
+#include "engine/cuda/device_names.h"
 
 namespace heddle::engine::cuda {
 

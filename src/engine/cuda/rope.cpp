@@ -6,8 +6,8 @@
 #include "core/dims.h"
 #include "core/rounding.h"
 #include "engine/cuda/device.h"
+#include "engine/cuda/device_names.h"
 #include "engine/cuda/kernel.h"
-#include "engine/cuda/score_source.h"
 #include "streaming/arguments.h"
 
 namespace heddle::engine::cuda {

@@ -8,7 +8,8 @@
 
 #include "attention/parameters.h"
 #include "core/lost_weights.h"
-#include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/attention_check.h"
+#include "engine/cuda/device_names.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -172,36 +173,6 @@ bool may_be_huge(const problem::ScoreExpression& expression, const AttentionStru
 }
 
 }  // namespace
-
-std::string device_type(DataType type) {
-  switch (type) {
-    case DataType::f32:
-      return "float";
-    case DataType::bf16:
-      return "bf16";
-    case DataType::f16:
-      return "f16";
-    case DataType::f64:
-      return "double";
-    case DataType::i64:
-      return "i64";
-    case DataType::i32:
-      return "i32";
-    case DataType::u64:
-      return "u64";
-    case DataType::u32:
-      return "u32";
-    case DataType::u8:
-    case DataType::boolean:
-      return "u8";
-    case DataType::i8:
-      return "signed char";
-    case DataType::f8e4m3:
-    case DataType::f8e5m2:
-      return "";
-  }
-  return "";
-}
 
 std::string score_source(const std::string& name, const problem::ScoreExpression& expression,
                          const AttentionStructure& structure,

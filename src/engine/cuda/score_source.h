@@ -9,10 +9,6 @@
 
 namespace heddle::engine::cuda {
 
-/// "bf16", "f16", "float", ...: the type kernels read an element of `type` as. Empty if they
-/// cannot.
-std::string device_type(DataType type);
-
 /// A device expression struct: `struct <name> { kIdentity; kHuge; value(const Cell&) }`, where Cell
 /// has dot, row, column, batch, head, q_length, kv_length, loads (and gradient, in derivatives).
 /// kHuge: a row of values may be as low as numbers that stand for -inf. Loads are numbered in the

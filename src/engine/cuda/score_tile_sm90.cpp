@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/rounding.h"
-#include "engine/cuda/score_source.h"
+#include "engine/cuda/device_names.h"
 #include "engine/cuda/tensor_map.h"
 
 namespace heddle::engine::cuda {

@@ -1,0 +1,74 @@
+#include "engine/cuda/attention_check.h"
+
+#include "attention/parameters.h"
+
+namespace heddle::engine::cuda {
+
+using problem::kAbsent;
+using problem::OperandId;
+
+namespace {
+constexpr int kMaxHeadDim = 256;
+constexpr int64_t kMaxHeads = 65535;  // a grid's second dimension
+}  // namespace
+
+bool is_f32(const problem::AttentionStructure& structure) {
+  return structure.type(structure.q).dtype == DataType::f32;
+}
+
+Status check_dtype(const problem::AttentionStructure& structure, OperandId id, const char* role,
+                   std::initializer_list<DataType> allowed) {
+  if (id == kAbsent) return {};
+  const DataType type = structure.type(id).dtype;
+  for (DataType one : allowed) {
+    if (type == one) return {};
+  }
+  std::string list;
+  for (DataType one : allowed) list += (list.empty() ? "" : ", ") + std::string(name(one));
+  return error(Code::graph_not_supported, "cuda: sdpa {} is {}, expected {}", role, name(type),
+               list);
+}
+
+Status check_attention(const problem::AttentionStructure& structure,
+                       const problem::AttentionSizes& sizes) {
+  const auto io = {DataType::bf16, DataType::f16, DataType::f32};
+  HEDDLE_TRY(check_dtype(structure, structure.q, "q", io));
+  const DataType element = structure.type(structure.q).dtype;
+  for (auto [id, role] : {std::pair{structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}}) {
+    HEDDLE_TRY(check_dtype(structure, id, role, {element}));
+  }
+  if (structure.qk_head_dim > kMaxHeadDim || structure.v_head_dim > kMaxHeadDim) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa head_dim {} (q, k) and {} (v); the kernel takes at most {}",
+                 structure.qk_head_dim, structure.v_head_dim, kMaxHeadDim);
+  }
+  if (structure.q_rope || structure.k_rope) {
+    return error(Code::graph_not_supported,
+                 "cuda: rope inside sdpa is planned as a step before it");
+  }
+  if (structure.bounds.size() > attention::kMaxBounds) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa has {} bounds on visible keys; the kernel takes at most {}",
+                 structure.bounds.size(), attention::kMaxBounds);
+  }
+  for (OperandId id : {structure.scale, structure.dropout.mask_scale}) {
+    if (id != kAbsent && !structure.type(id).on_host) {
+      HEDDLE_TRY(check_dtype(structure, id, "scale", {DataType::f32}));
+    }
+  }
+  if (sizes.q_heads > kMaxHeads || sizes.batch * sizes.q_heads > INT32_MAX) {
+    return error(
+        Code::graph_not_supported,
+        "cuda: sdpa has batch {} and {} query heads; the kernel takes at most {} heads and "
+        "{} of all batch entries",
+        sizes.batch, sizes.q_heads, kMaxHeads, INT32_MAX);
+  }
+  if (sizes.q_length > INT32_MAX - 256 || sizes.kv_length > INT32_MAX - 256) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa lengths {} and {}; the kernel counts rows in 32 bits", sizes.q_length,
+                 sizes.kv_length);
+  }
+  return {};
+}
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,22 @@
+// What no attention kernel takes, in words.
+#pragma once
+
+#include <initializer_list>
+
+#include "core/status.h"
+#include "problem/attention.h"
+
+namespace heddle::engine::cuda {
+
+/// Whether q, and with it every operand of a product, is f32.
+bool is_f32(const problem::AttentionStructure& structure);
+
+/// An operand of one of the allowed types, or a sentence naming its role.
+Status check_dtype(const problem::AttentionStructure& structure, problem::OperandId id,
+                   const char* role, std::initializer_list<DataType> allowed);
+
+/// Which limit of all attention kernels a forward problem breaks.
+Status check_attention(const problem::AttentionStructure& structure,
+                       const problem::AttentionSizes& sizes);
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,43 @@
+#include "engine/cuda/dropout_dump.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/rounding.h"
+#include "engine/cuda/device_names.h"
+#include "engine/cuda/passed_arguments.h"
+
+namespace heddle::engine::cuda {
+
+namespace {
+constexpr int kThreads = 128;
+constexpr int64_t kMostBlocksAcross = 65535;
+}  // namespace
+
+std::string dump_source(const problem::AttentionStructure& structure, const char* parameters,
+                        const char* forward, const std::string& name) {
+  return fmt::format(
+      "{}#include \"attention/dropout.cuh\"\n"
+      "extern \"C\" __global__ void __launch_bounds__({})\n"
+      "{}(const __grid_constant__ heddle::attention::{} p) {{\n"
+      "  heddle::attention::dump_keep_bits<heddle::attention::Dropout::{}>({});\n"
+      "}}\n",
+      room_source(room_of_dump()), kThreads, name, parameters, dropout_name(structure.dropout.kind),
+      forward);
+}
+
+attention::Room room_of_dump() {
+  attention::Room room;
+  room.dropout = true;
+  return room;
+}
+
+Launch dump_launch(const problem::AttentionSizes& sizes) {
+  return {.grid_x = static_cast<unsigned>(divide_up(sizes.kv_length, kThreads)),
+          .grid_y = static_cast<unsigned>(std::min(sizes.q_length, kMostBlocksAcross)),
+          .grid_z = static_cast<unsigned>(sizes.batch),
+          .threads = kThreads};
+}
+
+}  // namespace heddle::engine::cuda
