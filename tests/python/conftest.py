@@ -27,8 +27,9 @@ def root():
 @pytest.fixture(scope="session")
 def heddle():
     """Runs the heddle command: heddle("fuse", path, ...) gives its status, stdout and stderr."""
-    command = ROOT / "build" / "bin" / "heddle"
-    assert command.is_file(), f"{command} is not built; run make"
+    from heddle._library import command_path
+
+    command = command_path()
 
     def run(*arguments, timeout=300):
         return subprocess.run([command, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
