@@ -5,10 +5,9 @@
 
 #include "api/executable.h"
 #include "engine/devices.h"
-#include "graph/text.h"
-#include "graph/validate.h"
 #include "tools/command.h"
 #include "tools/fused_module.h"
+#include "tools/graph_file.h"
 #include "tools/input_file.h"
 #include "tools/report.h"
 #include "tools/table.h"
@@ -25,10 +24,7 @@ bool is_json(const std::string& text) {
 }
 
 Status explain_graph(const std::string& path, const std::string& text) {
-  Result<graph::Graph> read = graph::read_text(text);
-  if (!read) return error(read.status().code(), "{}: {}", path, read.status().message());
-  graph::Graph graph = std::move(read).value();
-  HEDDLE_TRY(graph::validate(graph));
+  HEDDLE_ASSIGN(const graph::Graph graph, graph_of(text, path));
   if (const std::optional<rewrite::Fusion> fusion = describe(graph))
     fmt::print("{}", fusions_table({*fusion}));
   for (const engine::Device device : {engine::Device::cpu, engine::Device::cuda}) {
@@ -45,7 +41,7 @@ Status explain_graph(const std::string& path, const std::string& text) {
 }
 
 Status explain(const std::string& path, engine::Device device) {
-  HEDDLE_ASSIGN(const std::string text, read_text_file(path));
+  HEDDLE_ASSIGN(const std::string text, read_text_file(path, kMostModuleBytes));
   if (is_json(text)) return explain_graph(path, text);
   HEDDLE_ASSIGN(const FusedModule rewritten, fuse_text(text, path, device));
   fmt::print("{}", to_people(rewritten.report));
@@ -63,8 +59,9 @@ void add_explain(CLI::App& app, int& status) {
                                          "  heddle explain graph.json");
   auto path = std::make_shared<std::string>();
   command
-      ->add_option("file", *path,
-                   text_file_help("An HLO text module, or a graph's text form (JSON)"))
+      ->add_option(
+          "file", *path,
+          text_file_help("An HLO text module, or a graph's text form (JSON)", kMostModuleBytes))
       ->required();
   auto device = std::make_shared<engine::Device>(engine::Device::cpu);
   add_device(*command, *device);

@@ -38,7 +38,7 @@ std::string worst(const Verification& verification) {
 Result<ExitStatus> fuse(const FuseOptions& options) {
   if (options.output == "-" && options.report == "-")
     return error(Code::invalid_value, "-o - and --report - both write to standard output; one may");
-  HEDDLE_ASSIGN(const std::string text, read_text_file(options.path));
+  HEDDLE_ASSIGN(const std::string text, read_text_file(options.path, kMostModuleBytes));
   HEDDLE_ASSIGN(const FusedModule module, fuse_text(text, options.path, options.device));
   std::optional<Verification> verification;
   if (options.verify) {
@@ -74,7 +74,9 @@ void add_fuse(CLI::App& app, int& status) {
                          "  heddle fuse model.hlo -o fused.hlo --report report.json\n"
                          "  heddle fuse model.hlo --verify --picture layer.svg");
   auto options = std::make_shared<FuseOptions>();
-  command->add_option("module", options->path, text_file_help("The HLO text module"))->required();
+  command
+      ->add_option("module", options->path, text_file_help("The HLO text module", kMostModuleBytes))
+      ->required();
   add_device(*command, options->device);
   command->add_option("-o,--output", options->output,
                       "Where to write the rewritten module; - for standard output");

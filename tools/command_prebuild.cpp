@@ -10,9 +10,8 @@
 #include "engine/cuda/kernel_units.h"
 #include "engine/cuda/run_concurrently.h"
 #include "fusion/schedule.h"
-#include "graph/text.h"
-#include "graph/validate.h"
 #include "tools/command.h"
+#include "tools/graph_file.h"
 #include "tools/input_file.h"
 #include "tools/progress.h"
 #include "tools/table.h"
@@ -44,14 +43,11 @@ Result<std::vector<KernelUnit>> units_of_graphs(const std::vector<std::string>& 
                                                 const std::string& architecture) {
   std::vector<KernelUnit> all;
   for (const std::string& path : paths) {
-    HEDDLE_ASSIGN(const std::string text, read_text_file(path));
+    HEDDLE_ASSIGN(const graph::Graph graph, read_graph_file(path));
     const auto named = [&path](const Status& failure) {
       return error(failure.code(), "{}: {}", path, failure.message());
     };
-    Result<graph::Graph> graph = graph::read_text(text);
-    if (!graph) return named(graph.status());
-    if (const Status invalid = graph::validate(*graph); !invalid.is_ok()) return named(invalid);
-    const Result<fusion::Schedule> schedule = fusion::fuse(*graph);
+    const Result<fusion::Schedule> schedule = fusion::fuse(graph);
     if (!schedule) return named(schedule.status());
     for (const fusion::Step& step : schedule->steps) {
       Result<std::vector<KernelUnit>> units =
@@ -124,7 +120,8 @@ void add_prebuild(CLI::App& app, int& status) {
   auto architecture = std::make_shared<std::string>();
   auto graphs = std::make_shared<std::vector<std::string>>();
   command->add_option("--arch", *architecture, "sm_80, sm_90a, ...; else that of the GPU here");
-  command->add_option("graphs", *graphs, text_file_help("Graphs in their text form (JSON), each"));
+  command->add_option("graphs", *graphs,
+                      text_file_help("Graphs in their text form (JSON), each", kMostGraphBytes));
   command->callback([architecture, graphs, &status] {
     const Status ended = prebuild(*architecture, *graphs);
     status = ended.is_ok() ? kDone : complain(ended);

@@ -7,10 +7,9 @@
 #include "api/executable.h"
 #include "engine/cpu/engine.h"
 #include "graph/ports.h"
-#include "graph/text.h"
-#include "graph/validate.h"
 #include "reference/evaluate.h"
 #include "tools/command.h"
+#include "tools/graph_file.h"
 #include "tools/graph_memory.h"
 #include "tools/input_file.h"
 #include "tools/npy.h"
@@ -102,12 +101,7 @@ Result<bool> compare(const Graph& graph, GraphMemory& memory) {
 }
 
 Result<ExitStatus> run(const RunOptions& options) {
-  HEDDLE_ASSIGN(const std::string text, read_text_file(options.path));
-  Result<Graph> read = graph::read_text(text);
-  if (!read) return error(read.status().code(), "{}: {}", options.path, read.status().message());
-  Graph graph = std::move(read).value();
-  HEDDLE_TRY(graph::validate(graph));
-
+  HEDDLE_ASSIGN(const Graph graph, read_graph_file(options.path));
   HEDDLE_ASSIGN(GraphMemory memory, GraphMemory::allocate(graph));
   HEDDLE_TRY(fill_random(graph, memory, options.seed));
   for (const std::string& given : options.inputs) {
@@ -158,7 +152,9 @@ void add_run(CLI::App& app, int& status) {
       "computation in the graph's own type.\n\n"
       "  heddle run graph.json\n"
       "  heddle run graph.json --input q=q.npy --input k=k.npy --output o=o.npy --no-compare");
-  command->add_option("graph", options->path, text_file_help("The graph's text form"))->required();
+  command
+      ->add_option("graph", options->path, text_file_help("The graph's text form", kMostGraphBytes))
+      ->required();
   command->add_option("--input", options->inputs,
                       fmt::format("NAME=FILE.npy, of at most {} GiB: an input by its name or uid; "
                                   "the others are random",

@@ -65,8 +65,11 @@ Result<std::string> read_text_file(const std::string& path, int64_t most_bytes) 
   return text;
 }
 
-std::string text_file_help(std::string_view what) {
-  return fmt::format("{}, of at most {} GiB; - for standard input", what, kMostTextBytes >> 30);
+std::string text_file_help(std::string_view what, int64_t most_bytes) {
+  const int64_t mebibytes = most_bytes >> 20;
+  const std::string most = mebibytes % 1024 == 0 ? fmt::format("{} GiB", mebibytes / 1024)
+                                                 : fmt::format("{} MiB", mebibytes);
+  return fmt::format("{}, of at most {}; - for standard input", what, most);
 }
 
 }  // namespace heddle::tools

@@ -12,8 +12,8 @@
 
 namespace heddle::tools {
 
-/// A module or a graph in text. XLA's own messages end at 2 GiB too.
-inline constexpr int64_t kMostTextBytes = int64_t{2} << 30;
+/// Of a module's text. XLA's own messages end at 2 GiB too.
+inline constexpr int64_t kMostModuleBytes = int64_t{2} << 30;
 
 struct CloseFile {
   void operator()(std::FILE* file) const;
@@ -29,9 +29,9 @@ struct InputFile {
 Result<InputFile> open_input(const std::string& path, int64_t most_bytes);
 
 /// A whole file of at most `most_bytes`; standard input if `path` is "-".
-Result<std::string> read_text_file(const std::string& path, int64_t most_bytes = kMostTextBytes);
+Result<std::string> read_text_file(const std::string& path, int64_t most_bytes);
 
 /// What --help says of an argument that is read by read_text_file.
-std::string text_file_help(std::string_view what);
+std::string text_file_help(std::string_view what, int64_t most_bytes);
 
 }  // namespace heddle::tools

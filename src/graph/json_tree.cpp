@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "graph/text.h"
+
 namespace heddle::graph {
 namespace {
 

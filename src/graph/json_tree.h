@@ -32,7 +32,6 @@ struct JsonValue::Member {
   JsonValue value;
 };
 
-inline constexpr size_t kMaxTextBytes = size_t{16} << 20;
 inline constexpr int kMaxTextDepth = 16;
 inline constexpr size_t kMaxMembers = 64;  ///< of one object; no object of the form has as many
 

@@ -21,8 +21,10 @@ enum class TextLayout : uint8_t {
 /// that read_text(write_text(g)) equals g once its uids are assigned.
 std::string write_text(const Graph& graph, TextLayout layout = TextLayout::line);
 
+inline constexpr size_t kMaxTextBytes = size_t{16} << 20;
+
 /// Reads the form and checks nothing but the form. Errors (malformed_input) name line, column, what
-/// was found and what was expected; texts beyond 16 MiB or nested deeper than 16 levels are
+/// was found and what was expected; texts beyond kMaxTextBytes or nested deeper than 16 levels are
 /// refused.
 Result<Graph> read_text(std::string_view text);
 

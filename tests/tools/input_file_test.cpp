@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -68,20 +67,18 @@ TEST_F(InputFileTest, APipeIsReadNoFurtherThanAllowed) {
 }
 
 TEST_F(InputFileTest, WhatIsNoFileIsNamed) {
-  EXPECT_EQ(read_text_file(path_).status().message(),
+  EXPECT_EQ(read_text_file(path_, 1).status().message(),
             path_ + " cannot be read: No such file or directory");
-  EXPECT_EQ(read_text_file("/tmp").status().message(), "/tmp cannot be read: Is a directory");
+  EXPECT_EQ(read_text_file("/tmp", 1).status().message(), "/tmp cannot be read: Is a directory");
   for (const std::string device : {"/dev/zero", "/dev/null"})
-    EXPECT_EQ(read_text_file(device).status().message(),
+    EXPECT_EQ(read_text_file(device, 1).status().message(),
               device + " is a device, expected a file or a pipe");
 }
 
-// Without a byte of it on the disk.
-TEST_F(InputFileTest, AFileOfTwoGibibytesIsTheLargest) {
-  std::ofstream(path_) << "text";
-  ASSERT_EQ(truncate(path_.c_str(), kMostTextBytes + 1), 0);
-  EXPECT_EQ(read_text_file(path_).status().message(),
-            path_ + " has 2147483649 bytes, expected at most 2147483648");
+TEST(TextFileHelp, SaysHowMuchIsRead) {
+  EXPECT_EQ(text_file_help("A file", 16 << 20), "A file, of at most 16 MiB; - for standard input");
+  EXPECT_EQ(text_file_help("A file", kMostModuleBytes),
+            "A file, of at most 2 GiB; - for standard input");
 }
 
 }  // namespace
