@@ -2,18 +2,20 @@
 
 namespace heddle::testing {
 
-AttentionOptions gpu_options() {
-  AttentionOptions options;
+namespace {
+
+/// 16-bit types, lengths around and past the tile sizes, and no more work than the definition does
+/// in a moment.
+AttentionOptions sized(AttentionOptions options) {
   options.dtypes = {DataType::bf16, DataType::f16};
   options.max_length = 200;
   options.max_head_dim = 128;
-  options.unaligned = 0.15;
   options.max_work = 5e7;
   return options;
 }
 
-AttentionOptions aligned_options() {
-  AttentionOptions options = gpu_options();
+/// Dense rows that the copy engine can fetch, and nothing that Hopper's kernels leave to others.
+AttentionOptions aligned(AttentionOptions options) {
   options.odd_strides = 0;
   options.max_length = 400;
   options.paged = options.block_mask = options.rng_dump = 0;
@@ -21,10 +23,25 @@ AttentionOptions aligned_options() {
   return options;
 }
 
-AttentionOptions aligned_backward_options() {
-  AttentionOptions options = aligned_options();
-  options.max_head_dim = 256;
+/// What Hopper's backward seldom takes is seldom drawn.
+AttentionOptions backward(AttentionOptions options) {
   options.bias = options.value_heads_differ = 0.05;
+  return options;
+}
+
+}  // namespace
+
+AttentionOptions gpu_options() {
+  AttentionOptions options = sized({});
+  options.unaligned = 0.15;
+  return options;
+}
+
+AttentionOptions aligned_options() { return aligned(gpu_options()); }
+
+AttentionOptions aligned_backward_options() {
+  AttentionOptions options = backward(aligned_options());
+  options.max_head_dim = 256;
   return options;
 }
 
@@ -71,20 +88,12 @@ AttentionOptions f32_options() {
 }
 
 AttentionOptions aligned_f32_options() {
-  AttentionOptions options = f32_options();
-  options.odd_strides = 0;
-  options.max_length = 400;
+  AttentionOptions options = aligned(f32_options());
   options.max_head_dim = 128;
-  options.paged = options.block_mask = options.rng_dump = 0;
-  options.row_offsets = 1;
   return options;
 }
 
-AttentionOptions aligned_f32_backward_options() {
-  AttentionOptions options = aligned_f32_options();
-  options.bias = options.value_heads_differ = 0.05;
-  return options;
-}
+AttentionOptions aligned_f32_backward_options() { return backward(aligned_f32_options()); }
 
 AttentionOptions many_entries_options(AttentionOptions options) {
   options.min_batch = 65'536;
@@ -97,11 +106,7 @@ AttentionOptions many_entries_options(AttentionOptions options) {
 }
 
 AttentionOptions feature_pair_options(int64_t number) {
-  AttentionOptions options = plain_attention();
-  options.dtypes = {DataType::bf16, DataType::f16};
-  options.max_length = 200;
-  options.max_head_dim = 128;
-  options.max_work = 5e7;
+  AttentionOptions options = sized(plain_attention());
   if (number / kFeaturePairs % 2 == 1) {
     options.odd_strides = 0;
     options.row_offsets = 1;

@@ -1,12 +1,10 @@
 #include "gpu/device_graph.h"
 
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 
-#include "engine/cuda/driver.h"
-#include "engine/cuda/shared_object.h"
+#include "gpu/driver_library.h"
 
 namespace heddle::testing {
 namespace {
@@ -32,9 +30,7 @@ struct GraphApi {
 
 Result<GraphApi> load_graph_api() {
   using engine::cuda::bind;
-  const std::array<std::string, 1> names{"libcuda.so.1"};
-  HEDDLE_ASSIGN(const engine::cuda::SharedObject library,
-                engine::cuda::SharedObject::open("the NVIDIA driver", names));
+  HEDDLE_ASSIGN(const engine::cuda::SharedObject library, driver_library());
   GraphApi api{};
   HEDDLE_TRY(bind(library, "cuStreamCreate", api.stream_create));
   HEDDLE_TRY(bind(library, "cuStreamDestroy_v2", api.stream_destroy));
@@ -53,10 +49,6 @@ Result<GraphApi> load_graph_api() {
 const Result<GraphApi>& graph_api() {
   static const Result<GraphApi> api = load_graph_api();
   return api;
-}
-
-Status check(CuResult result, const char* call) {
-  return engine::cuda::driver()->check(result, call);
 }
 
 Status record(const GraphApi& api, const std::function<Status(void*)>& queue, void* stream,

@@ -1,10 +1,9 @@
 #include "gpu/device_memory.h"
 
-#include <array>
 #include <cstdlib>
 
 #include "engine/cuda/device.h"
-#include "engine/cuda/shared_object.h"
+#include "gpu/driver_library.h"
 
 namespace heddle::testing {
 namespace {
@@ -14,7 +13,6 @@ using engine::cuda::CuDevice;
 using engine::cuda::CuResult;
 using CuDevicePointer = uint64_t;
 
-// What tests call and the engine does not.
 struct MemoryApi {
   CuResult (*context_set_flags)(CuDevice, unsigned flags);
   CuResult (*context_retain)(CuContext*, CuDevice);
@@ -32,9 +30,7 @@ struct MemoryApi {
 
 Result<MemoryApi> load_memory_api() {
   using engine::cuda::bind;
-  const std::array<std::string, 1> names{"libcuda.so.1"};
-  HEDDLE_ASSIGN(const engine::cuda::SharedObject library,
-                engine::cuda::SharedObject::open("the NVIDIA driver", names));
+  HEDDLE_ASSIGN(const engine::cuda::SharedObject library, driver_library());
   MemoryApi api{};
   HEDDLE_TRY(bind(library, "cuDevicePrimaryCtxSetFlags_v2", api.context_set_flags));
   HEDDLE_TRY(bind(library, "cuDevicePrimaryCtxRetain", api.context_retain));
@@ -54,10 +50,6 @@ Result<MemoryApi> load_memory_api() {
 const Result<MemoryApi>& memory_api() {
   static const Result<MemoryApi> api = load_memory_api();
   return api;
-}
-
-Status check(CuResult result, const char* call) {
-  return engine::cuda::driver()->check(result, call);
 }
 
 }  // namespace

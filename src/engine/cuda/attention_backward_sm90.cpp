@@ -25,9 +25,7 @@ using problem::AttentionStructure;
 using problem::kAbsent;
 using problem::OperandId;
 
-constexpr int kMaxHeadDimOfF32 = 128;
-constexpr int64_t kMaxBatchOfF32 = 16383;
-constexpr int64_t kMostBlocks = INT32_MAX, kMostBlocksAcross = 65535;
+constexpr int64_t kMostBlocks = INT32_MAX;
 
 bool has_lengths(const AttentionStructure& forward) {
   return forward.q_lengths != kAbsent || forward.kv_lengths != kAbsent;
@@ -99,24 +97,6 @@ bool reads_cells(const AttentionStructure& forward, const AttentionSizes& sizes)
     const Dims& dims = sizes.layout(node.operand).dims;
     return dims[2] != 1 || dims[3] != 1;
   });
-}
-
-/// What f32 is limited to, which passes through a workspace of pairs.
-Status check_f32(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
-  const AttentionStructure& forward = structure.forward;
-  if (std::max(forward.qk_head_dim, forward.v_head_dim) > kMaxHeadDimOfF32) {
-    return error(
-        Code::graph_not_supported,
-        "cuda: sdpa_backward head_dim {} (q, k) and {} (v); in f32 the Hopper kernel takes "
-        "at most {}",
-        forward.qk_head_dim, forward.v_head_dim, kMaxHeadDimOfF32);
-  }
-  if (sizes.batch > kMaxBatchOfF32) {
-    return error(Code::graph_not_supported,
-                 "cuda: sdpa_backward has batch {}; in f32 the Hopper kernel takes at most {}",
-                 sizes.batch, kMaxBatchOfF32);
-  }
-  return {};
 }
 
 bool is_boolean(const AttentionStructure& structure, OperandId id) {
@@ -217,7 +197,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   config.unit_slope = has_unit_slope(structure);
   const bool drops = forward.dropout.kind != problem::Dropout::Kind::none;
   if (is_f32(forward)) {
-    HEDDLE_TRY(check_f32(structure, sizes));
+    HEDDLE_TRY(check_f16_pairs("sdpa_backward", forward, sizes));
     config.planes = 2;
     // As compiled without spills, and without a change to what has registers.
     config.few_registers = (forward.v_head_dim > 96 || drops) && reads_cells(forward, sizes);

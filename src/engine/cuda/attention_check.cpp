@@ -1,6 +1,7 @@
 #include "engine/cuda/attention_check.h"
 
 #include "attention/parameters.h"
+#include "engine/cuda/kernel.h"
 
 namespace heddle::engine::cuda {
 
@@ -9,7 +10,6 @@ using problem::OperandId;
 
 namespace {
 constexpr int kMaxHeadDim = 256;
-constexpr int64_t kMaxHeads = 65535;  // a grid's second dimension
 }  // namespace
 
 bool is_f32(const problem::AttentionStructure& structure) {
@@ -56,12 +56,12 @@ Status check_attention(const problem::AttentionStructure& structure,
       HEDDLE_TRY(check_dtype(structure, id, "scale", {DataType::f32}));
     }
   }
-  if (sizes.q_heads > kMaxHeads || sizes.batch * sizes.q_heads > INT32_MAX) {
+  if (sizes.q_heads > kMostBlocksAcross || sizes.batch * sizes.q_heads > INT32_MAX) {
     return error(
         Code::graph_not_supported,
         "cuda: sdpa has batch {} and {} query heads; the kernel takes at most {} heads and "
         "{} of all batch entries",
-        sizes.batch, sizes.q_heads, kMaxHeads, INT32_MAX);
+        sizes.batch, sizes.q_heads, kMostBlocksAcross, INT32_MAX);
   }
   if (sizes.q_length > INT32_MAX - 256 || sizes.kv_length > INT32_MAX - 256) {
     return error(Code::graph_not_supported,

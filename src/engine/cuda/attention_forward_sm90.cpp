@@ -25,8 +25,6 @@ using problem::KeyBound;
 using problem::OperandId;
 
 constexpr int64_t kSharedLimit = 227 * 1024;
-constexpr int kMaxHeadDimOfF32 = 128;
-constexpr int64_t kMaxBatchOfF32 = 16384;
 constexpr int64_t kMostRotations = int64_t{1} << 24;  // a warp each
 
 /// Q may be rotated on its way in.
@@ -113,25 +111,6 @@ Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
   if (structure.dropout.kind == problem::Dropout::Kind::mask || structure.dropout.dump != kAbsent) {
     return error(Code::graph_not_supported,
                  "cuda: the Hopper kernel neither reads nor writes keep masks");
-  }
-  return {};
-}
-
-/// What f32 is limited to, which passes through a workspace of pairs.
-Status check_f32(const AttentionStructure& structure, const AttentionSizes& sizes) {
-  if (std::max(structure.qk_head_dim, structure.v_head_dim) > kMaxHeadDimOfF32) {
-    return error(Code::graph_not_supported,
-                 "cuda: sdpa head_dim {} (q, k) and {} (v); in f32 the Hopper kernel takes at most "
-                 "{}",
-                 structure.qk_head_dim, structure.v_head_dim, kMaxHeadDimOfF32);
-  }
-  if (structure.q_rope) {
-    return error(Code::graph_not_supported, "cuda: in f32 the Hopper kernel rotates no queries");
-  }
-  if (sizes.batch > kMaxBatchOfF32) {
-    return error(Code::graph_not_supported,
-                 "cuda: sdpa has batch {}; in f32 the Hopper kernel takes at most {}", sizes.batch,
-                 kMaxBatchOfF32);
   }
   return {};
 }
@@ -271,7 +250,9 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& given) 
     config.lengths |= structure.type(id).ragged_offsets != kAbsent;
   }
   if (structure.type(structure.q).dtype == DataType::f32) {
-    HEDDLE_TRY(check_f32(structure, sizes));
+    HEDDLE_TRY(check_f16_pairs("sdpa", structure, sizes));
+    if (structure.q_rope)
+      return error(Code::graph_not_supported, "cuda: in f32 the Hopper kernel rotates no queries");
     config.planes = 2;
   }
   const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);

@@ -12,7 +12,6 @@ namespace heddle::engine::cuda {
 
 namespace {
 constexpr int kThreads = 128;
-constexpr int64_t kMostBlocksAcross = 65535;
 }  // namespace
 
 std::string dump_source(const problem::AttentionStructure& structure, const char* parameters,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "core/rounding.h"
 #include "engine/cuda/device.h"
@@ -10,9 +11,29 @@
 namespace heddle::engine::cuda {
 namespace {
 
+constexpr int kMaxHeadDim = 128;
+constexpr int64_t kMostOperands = std::size(sm90::PairsArguments{}.tensors);
+/// A layer of the grid is of one operand and one batch entry.
+constexpr int64_t kMaxBatch = kMostBlocksAcross / kMostOperands;
 constexpr int kUnitExponent = 15;  ///< a head's largest value is below 2 to that, in its unit
 
 }  // namespace
+
+Status check_f16_pairs(const char* op, const problem::AttentionStructure& structure,
+                       const problem::AttentionSizes& sizes) {
+  if (std::max(structure.qk_head_dim, structure.v_head_dim) > kMaxHeadDim) {
+    return error(Code::graph_not_supported,
+                 "cuda: {} head_dim {} (q, k) and {} (v); in f32 the Hopper kernel takes at most "
+                 "{}",
+                 op, structure.qk_head_dim, structure.v_head_dim, kMaxHeadDim);
+  }
+  if (sizes.batch > kMaxBatch) {
+    return error(Code::graph_not_supported,
+                 "cuda: {} has batch {}; in f32 the Hopper kernel takes at most {}", op,
+                 sizes.batch, kMaxBatch);
+  }
+  return {};
+}
 
 KernelUnit f16_pairs_unit() {
   std::string source = "#include \"sm90/f16_pairs.cuh\"\n";

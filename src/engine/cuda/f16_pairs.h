@@ -17,6 +17,10 @@ namespace heddle::engine::cuda {
 
 inline constexpr const char* kF16PairsNames[] = {"f16_pairs_largest", "f16_pairs_split"};
 
+/// Which limit of the kernels that read pairs a problem of `op` breaks.
+Status check_f16_pairs(const char* op, const problem::AttentionStructure& structure,
+                       const problem::AttentionSizes& sizes);
+
 /// Both kernels: alone, the second would take more registers.
 KernelUnit f16_pairs_unit();
 

@@ -10,8 +10,6 @@
 namespace heddle::engine::cuda {
 namespace {
 
-constexpr unsigned kMostLayers = 65535;
-
 /// A driver need not take the code of a compiler that is newer than itself.
 Status with_versions(const Status& refused, const Driver& driver) {
   const Result<CompilerVersion> compiler = compiler_version();
@@ -84,7 +82,7 @@ Status Kernel::launch(const Launch& launch, Queue& queue, std::span<void*> param
   Launch part = launch;
   for (unsigned first = 0; first < launch.grid_z; first += part.grid_z) {
     *first_layer = static_cast<int>(first);
-    part.grid_z = std::min(launch.grid_z - first, kMostLayers);
+    part.grid_z = std::min(launch.grid_z - first, static_cast<unsigned>(kMostBlocksAcross));
     HEDDLE_TRY(queue.launch(*this, part, parameters));
   }
   return {};

@@ -12,6 +12,9 @@
 
 namespace heddle::engine::cuda {
 
+/// A grid's second dimension, and its third: its layers.
+inline constexpr int64_t kMostBlocksAcross = 65535;
+
 /// Shape of one launch. Threads are in x.
 struct Launch {
   unsigned grid_x = 1, grid_y = 1, grid_z = 1;

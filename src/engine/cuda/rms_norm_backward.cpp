@@ -18,7 +18,6 @@ using Step = RmsNormBackwardStep;
 namespace {
 
 constexpr int kThreads = 512, kMeansThreads = 512, kWideThreads = 256, kCombineThreads = 256;
-constexpr int kMaxGridY = 65535;
 
 int64_t size_of_operand(const NormBackwardProblem& problem, OperandId id) {
   return size_of(problem.operands[static_cast<size_t>(id)].dtype);
@@ -61,12 +60,12 @@ class RmsNormBackwardPlan final : public QueuedPlan {
     const int tile = kWideThreads * shape_.vector();
     const auto divided = [](int a, int b) { return static_cast<int>(divide_up(a, b)); };
     const int tiles = divided(shape_.columns(), tile);
-    arguments_.blocks =
-        config.in_registers
-            ? std::min(device.multiprocessors,
-                       divided(shape_.rows(), kThreads / config.threads_per_row))
-            // Four blocks a processor hide each other's loads.
-            : std::min({divided(4 * device.multiprocessors, tiles), shape_.rows(), kMaxGridY});
+    arguments_.blocks = config.in_registers
+                            ? std::min(device.multiprocessors,
+                                       divided(shape_.rows(), kThreads / config.threads_per_row))
+                            // Four blocks a processor hide each other's loads.
+                            : std::min({divided(4 * device.multiprocessors, tiles), shape_.rows(),
+                                        static_cast<int>(kMostBlocksAcross)});
     for (const Step& step : steps_of(problem_, config)) {
       if (shape_.rows() == 0 && step.part != Step::Part::combine) continue;
       Launch launch{.threads = static_cast<unsigned>(step.threads)};

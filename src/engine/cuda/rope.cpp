@@ -20,7 +20,6 @@ namespace {
 
 constexpr const char* kKernelName = "rope";
 constexpr int kThreads = 256;
-constexpr int64_t kMaxGridY = 65535;
 constexpr std::initializer_list<DataType> kFloats = {DataType::f64, DataType::f32, DataType::bf16,
                                                      DataType::f16};
 constexpr std::initializer_list<DataType> kIntegers = {DataType::i32, DataType::i64};
@@ -273,7 +272,7 @@ Result<RopeLaunch> RopeLaunch::make(const RopeProblem& problem) {
   a.scale = {problem.scale, static_cast<float>(problem.scale)};
   // Four heads, which a thread has on their way at once. (Before it had, b4 h32 s4096 d128 of bf16:
   // 3.82 TB/s, 3.7 with 8, 3.2 with 32.)
-  a.heads_per_block = static_cast<int>(std::max<int64_t>(4, divide_up(dims[1], kMaxGridY)));
+  a.heads_per_block = static_cast<int>(std::max<int64_t>(4, divide_up(dims[1], kMostBlocksAcross)));
   const int64_t units =
       a.rope_dim / (2 * config.pairs) + (a.head_dim - a.rope_dim) / run_of(problem, config.pairs);
   a.blocks = static_cast<int>(divide_up(dims[2] * units, kThreads));
