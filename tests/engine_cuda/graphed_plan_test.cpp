@@ -87,6 +87,35 @@ TEST_F(GraphedPlan, AGraphIsOfAContext) {
   EXPECT_EQ(executed.execute(), kByLaunches);
 }
 
+// It may run there or not: kernels were allowed their shared memory on the plan's device.
+TEST_F(GraphedPlan, APlanThatFailsOnAnotherDeviceSaysSo) {
+  Executed executed;
+  setenv("FAKE_CUDA_DEVICE", "1", 1);
+  const Status status =
+      executed.plan->execute(executed.buffers.pointers, executed.buffers.memory.data(), nullptr);
+  unsetenv("FAKE_CUDA_DEVICE");
+  EXPECT_EQ(status.code(), Code::cuda_api_failed);
+  EXPECT_TRUE(status.message().ends_with(
+      "; the plan is of device 0, the calling thread's context of device 1"))
+      << status.message();
+  EXPECT_EQ(executed.execute(), kByGraph);
+}
+
+// A plan made without a context is of device 0.
+TEST_F(GraphedPlan, AGraphIsRecordedOnThePlansDevice) {
+  setenv("FAKE_CUDA_NO_CONTEXT", "1", 1);
+  Executed executed;
+  unsetenv("FAKE_CUDA_NO_CONTEXT");
+  setenv("FAKE_CUDA_DEVICE", "1", 1);
+  const int graphs = calls().graphs;
+  EXPECT_FALSE(
+      executed.plan->execute(executed.buffers.pointers, executed.buffers.memory.data(), nullptr)
+          .is_ok());
+  EXPECT_EQ(calls().graphs, graphs);
+  unsetenv("FAKE_CUDA_DEVICE");
+  EXPECT_EQ(executed.execute(), kByGraph);
+}
+
 // As a program does that resets its device: what was the context's went with it.
 TEST_F(GraphedPlan, AGraphIsRecordedAgainAfterItsContext) {
   Executed executed;

@@ -27,7 +27,7 @@ class CudaEngine final : public Engine {
   Result<std::shared_ptr<const Plan>> plan(const Problem& problem) const override {
     HEDDLE_ASSIGN(const Device device, find_device());
     HEDDLE_ASSIGN(std::shared_ptr<const QueuedPlan> plan, plan_on(device, problem));
-    return graphed_plan(*driver(), std::move(plan), operands_of(problem));
+    return graphed_plan(*driver(), device.handle, std::move(plan), operands_of(problem));
   }
 
   Status prepare(std::span<const Problem* const> problems) const override {

@@ -9,9 +9,9 @@ namespace {
 
 class GraphedPlan final : public Plan {
  public:
-  GraphedPlan(const Driver& driver, std::shared_ptr<const QueuedPlan> plan,
+  GraphedPlan(const Driver& driver, CuDevice device, std::shared_ptr<const QueuedPlan> plan,
               std::vector<problem::OperandType> operands)
-      : driver_(driver), plan_(std::move(plan)), operands_(std::move(operands)) {
+      : driver_(driver), device_(device), plan_(std::move(plan)), operands_(std::move(operands)) {
     record();
   }
 
@@ -24,7 +24,7 @@ class GraphedPlan final : public Plan {
         return *done;
     }
     StreamQueue queue(driver_, on);
-    return plan_->execute(buffers, workspace, queue);
+    return with_devices(plan_->execute(buffers, workspace, queue));
   }
 
   std::string description() const override { return plan_->description(); }
@@ -32,7 +32,7 @@ class GraphedPlan final : public Plan {
  private:
   /// Without a graph, for whatever reason, the plan is launches.
   void record() const {
-    if (recorded_ || !LaunchGraph::possible(driver_)) return;
+    if (recorded_ || !LaunchGraph::possible(driver_, device_)) return;
     recorded_ = true;
     auto graph = LaunchGraph::record(driver_, *plan_, operands_);
     if (graph.is_ok()) graph_ = std::move(*graph);
@@ -47,26 +47,38 @@ class GraphedPlan final : public Plan {
     return graph_ && !is_captured(stream) && graph_->context() == LaunchGraph::Context::current;
   }
 
+  /// Kernels have what they need, shared memory above all, on the plan's device alone.
+  Status with_devices(Status executed) const {
+    CuDevice device = 0;
+    if (executed.code() != Code::cuda_api_failed ||
+        driver_.context_get_device(&device) != kCudaSuccess || device == device_)
+      return executed;
+    return error(executed.code(),
+                 "{}; the plan is of device {}, the calling thread's context of device {}",
+                 executed.message(), device_, device);
+  }
+
   bool is_captured(CuStream stream) const {
     int status = 0;
     return driver_.stream_is_capturing(stream, &status) != kCudaSuccess || status != 0;
   }
 
   const Driver& driver_;
+  const CuDevice device_;
   const std::shared_ptr<const QueuedPlan> plan_;
   const std::vector<problem::OperandType> operands_;
 
   mutable std::mutex mutex_;       ///< of all that follows
-  mutable bool recorded_ = false;  ///< only a plan made in a thread without a context is not
+  mutable bool recorded_ = false;  ///< only a plan made in a thread without its context is not
   mutable std::unique_ptr<LaunchGraph> graph_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Plan> graphed_plan(const Driver& driver,
+std::shared_ptr<const Plan> graphed_plan(const Driver& driver, CuDevice device,
                                          std::shared_ptr<const QueuedPlan> plan,
                                          std::vector<problem::OperandType> operands) {
-  return std::make_shared<const GraphedPlan>(driver, std::move(plan), std::move(operands));
+  return std::make_shared<const GraphedPlan>(driver, device, std::move(plan), std::move(operands));
 }
 
 }  // namespace heddle::engine::cuda

@@ -9,9 +9,9 @@
 
 namespace heddle::engine::cuda {
 
-/// Executes `plan`, a problem's with these operands, as one CUDA graph where that is possible: on a
-/// stream that is not being captured, while no other thread is at it.
-std::shared_ptr<const Plan> graphed_plan(const Driver& driver,
+/// Executes `plan`, a problem's with these operands on the device, as one CUDA graph where that is
+/// possible: on a stream that is not being captured, while no other thread is at it.
+std::shared_ptr<const Plan> graphed_plan(const Driver& driver, CuDevice device,
                                          std::shared_ptr<const QueuedPlan> plan,
                                          std::vector<problem::OperandType> operands);
 

@@ -87,8 +87,10 @@ class LaunchGraph::Updater final : public Queue {
   size_t next_ = 0;
 };
 
-bool LaunchGraph::possible(const Driver& driver) {
-  return driver.graph_add_dependencies && current_context(driver);
+bool LaunchGraph::possible(const Driver& driver, CuDevice device) {
+  CuDevice current = 0;
+  return driver.graph_add_dependencies && current_context(driver) &&
+         driver.context_get_device(&current) == kCudaSuccess && current == device;
 }
 
 Result<std::unique_ptr<LaunchGraph>> LaunchGraph::record(

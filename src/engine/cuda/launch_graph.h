@@ -17,8 +17,9 @@ namespace heddle::engine::cuda {
 /// One thread at a time.
 class LaunchGraph {
  public:
-  /// Whether the driver takes such graphs, from 12.3 on, and the calling thread has a context.
-  static bool possible(const Driver& driver);
+  /// Whether the driver takes such graphs, from 12.3 on, and the calling thread has a context of
+  /// the device.
+  static bool possible(const Driver& driver, CuDevice device);
   /// Records an execution of `plan`, of a problem with these operands, in the calling thread's
   /// context. Null of no launch, and of a single one that overlaps its predecessor, which a graph's
   /// first does not.

@@ -1,8 +1,9 @@
 // A driver without a GPU: takes what the real one takes, refuses what it refuses, runs nothing. The
 // tests of plans load it as libcuda.so.1.
 //   FAKE_CUDA_VERSION     what cuDriverGetVersion says, else 13000
-//   FAKE_CUDA_CAPABILITY  of the one device, else 90
-//   FAKE_CUDA_CONTEXT     the number of the one context, else 1
+//   FAKE_CUDA_CAPABILITY  of the devices, else 90
+//   FAKE_CUDA_DEVICE      of the current context, 0 or 1, which each have one; else 0
+//   FAKE_CUDA_CONTEXT     the number of the context, else 1
 //   FAKE_CUDA_NO_CONTEXT  set: no thread has one
 //   FAKE_CUDA_CAPTURES    set: every stream is being captured
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <list>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,12 +24,13 @@ using namespace heddle::engine::cuda;
 namespace {
 
 constexpr CuResult kInvalidValue = 1;
+constexpr unsigned kSharedAllowed = 48 * 1024;
 
 heddle::testing::FakeCudaCalls calls;
 
 struct Kernel {
   std::string name;
-  unsigned shared_allowed = 48 * 1024;
+  std::map<CuDevice, unsigned> shared_allowed;  ///< where it is more than kSharedAllowed
 };
 /// A library has as many kernels as were asked for.
 using Library = std::list<Kernel>;
@@ -54,12 +57,21 @@ std::list<Executable>& executables() {
   return all;
 }
 
+int from_environment(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::atoi(text) : otherwise;
+}
+
+CuDevice current_device() { return from_environment("FAKE_CUDA_DEVICE", 0); }
+
 bool may_run(const unsigned (&grid)[3], const unsigned (&block)[3], unsigned shared_bytes,
              CuKernel kernel) {
   const unsigned threads = block[0] * block[1] * block[2];
+  const auto& allowed = reinterpret_cast<Kernel*>(kernel)->shared_allowed;
+  const auto here = allowed.find(current_device());
   return grid[0] >= 1 && grid[0] <= INT32_MAX && grid[1] >= 1 && grid[1] <= 65535 && grid[2] >= 1 &&
          grid[2] <= 65535 && threads >= 1 && threads <= 1024 &&
-         shared_bytes <= reinterpret_cast<Kernel*>(kernel)->shared_allowed;
+         shared_bytes <= (here == allowed.end() ? kSharedAllowed : here->second);
 }
 
 bool may_run(const KernelNode& node) {
@@ -73,11 +85,6 @@ void note_arguments(CuKernel kernel, void** parameters) {
   ++calls.host_values;
   using heddle::streaming::HostValueArguments;
   calls.value = static_cast<const HostValueArguments<1>*>(parameters[0])->values[0];
-}
-
-int from_environment(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::atoi(text) : otherwise;
 }
 
 }  // namespace
@@ -126,9 +133,9 @@ CuResult cuDeviceGetAttribute(int* value, DeviceAttribute attribute, CuDevice) {
   return kInvalidValue;
 }
 CuResult cuCtxGetCurrent(CuContext* context) {
-  static int some;
+  static int contexts[2];
   const bool none = std::getenv("FAKE_CUDA_NO_CONTEXT") != nullptr;
-  *context = none ? nullptr : reinterpret_cast<CuContext>(&some);
+  *context = none ? nullptr : reinterpret_cast<CuContext>(&contexts[current_device()]);
   return kCudaSuccess;
 }
 CuResult cuCtxGetId(CuContext, unsigned long long* id) {
@@ -136,7 +143,7 @@ CuResult cuCtxGetId(CuContext, unsigned long long* id) {
   return kCudaSuccess;
 }
 CuResult cuCtxGetDevice(CuDevice* device) {
-  *device = 0;
+  *device = current_device();
   return kCudaSuccess;
 }
 CuResult cuLibraryLoadData(CuLibrary* library, const void*, void*, void**, unsigned, void*, void**,
@@ -153,10 +160,11 @@ CuResult cuLibraryGetKernel(CuKernel* kernel, CuLibrary library, const char* nam
   *kernel = reinterpret_cast<CuKernel>(&*at);
   return kCudaSuccess;
 }
-CuResult cuKernelSetAttribute(KernelAttribute attribute, int value, CuKernel kernel, CuDevice) {
+CuResult cuKernelSetAttribute(KernelAttribute attribute, int value, CuKernel kernel,
+                              CuDevice device) {
   if (attribute != KernelAttribute::max_dynamic_shared_bytes || value < 0 || value > 227 * 1024)
     return kInvalidValue;
-  reinterpret_cast<Kernel*>(kernel)->shared_allowed = static_cast<unsigned>(value);
+  reinterpret_cast<Kernel*>(kernel)->shared_allowed[device] = static_cast<unsigned>(value);
   return kCudaSuccess;
 }
 CuResult cuLaunchKernelEx(const LaunchConfig* launch, CuKernel kernel, void** parameters, void**) {
