@@ -37,6 +37,9 @@ struct Bound {
   Tensor operand;  ///< of Anchor::operand, i32 or i64 by offsets_are_64_bit
 };
 
+/// Bounds of a batch entry are kept within this, either way; a row or a key and a diagonal one then
+/// add up within 32 bits, of up to so many rows and keys less a few tiles.
+inline constexpr int kFarthestBound = 1 << 30;
 inline constexpr int kMaxBounds = 8;
 inline constexpr int kMaxLoads = 12;
 

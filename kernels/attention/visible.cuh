@@ -43,7 +43,7 @@ struct BatchBounds {
 
 HEDDLE_DEVICE BatchBounds resolve_bounds(const ForwardParameters& p, int batch, int q_length,
                                          int kv_length) {
-  constexpr i32 kFar = 1 << 30;
+  constexpr i32 kFar = kFarthestBound;
   BatchBounds met{0, kv_length, -kFar, kFar};
 #pragma unroll 1
   for (int n = 0; n < p.bound_count; ++n) {

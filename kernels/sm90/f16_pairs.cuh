@@ -47,7 +47,7 @@ struct F16PairsKernels {
     if (threadIdx.x >= 32) return;
     most = warp_max(threadIdx.x < kPairThreads / 32 ? of_warps[threadIdx.x] : 0.0f);
     if (threadIdx.x == 0) {
-      const int flat_head = batch * tensor.heads + head;
+      const i64 flat_head = static_cast<i64>(batch) * tensor.heads + head;
       tensor.largest[flat_head * kPairParts + blockIdx.x] = most;
       if (blockIdx.x == 0) tensor.norms[flat_head] = 0;
     }

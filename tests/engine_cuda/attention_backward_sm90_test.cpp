@@ -234,6 +234,14 @@ TEST(BackwardSm90Config, RefusesWhatTheGeneralKernelsTake) {
   AttentionBackwardProblem many_rows = backward(64, {}, 512);
   many_rows.sizes.q_length = int64_t{1} << 30;
   EXPECT_NE(refusal(many_rows), "taken");
+  AttentionBackwardProblem many_keys = backward(64, {}, 512);
+  many_keys.sizes.batch = many_keys.sizes.k_heads = many_keys.sizes.v_heads = 1;
+  many_keys.sizes.kv_length = (int64_t{1} << 30) - 256;
+  EXPECT_EQ(refusal(many_keys), "taken");
+  ++many_keys.sizes.kv_length;
+  EXPECT_EQ(refusal(many_keys),
+            "cuda: sdpa has 512 rows of queries and 1073741569 keys; the kernel counts up to "
+            "1073741568");
 }
 
 // Names and grids of the launches that have something to do.

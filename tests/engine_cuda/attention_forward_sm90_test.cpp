@@ -156,6 +156,26 @@ TEST(ForwardSm90Config, RefusesWhatTheCopyEngineCannotMove) {
   AttentionProblem shared_rows = dense(2, 2, 2, 128, 64);
   shared_rows.sizes.layouts[1].strides = {0, 8192, 64, 1};  // one K for both batch entries
   EXPECT_FALSE(configure_forward_sm90(shared_rows).is_ok());
+  AttentionProblem far_apart = dense(2, 2, 2, 128, 64);
+  far_apart.sizes.layouts[1].strides[0] = (int64_t{1} << 39) - 8;
+  EXPECT_TRUE(configure_forward_sm90(far_apart).is_ok());
+  far_apart.sizes.layouts[1].strides[0] = int64_t{1} << 39;  // 2^40 bytes
+  EXPECT_FALSE(configure_forward_sm90(far_apart).is_ok());
+}
+
+// Rows and diagonal bounds are added in 32 bits.
+TEST(ForwardSm90Config, CountsUpTo2To30RowsAndKeys) {
+  AttentionProblem longest = dense(1, 1, 1, (1 << 30) - 256, 8);
+  make_causal(longest);
+  EXPECT_TRUE(configure_forward_sm90(longest).is_ok());
+  for (int64_t* length : {&longest.sizes.q_length, &longest.sizes.kv_length}) {
+    ++*length;
+    const auto refused = configure_forward_sm90(longest);
+    ASSERT_FALSE(refused.is_ok());
+    EXPECT_TRUE(refused.status().message().ends_with("the kernel counts up to 1073741568"))
+        << refused.status().message();
+    --*length;
+  }
 }
 
 TEST(ForwardSm90Config, StagesRotationsWhereTheNextQComesEarlyAndOIsAsWide) {
@@ -211,7 +231,9 @@ TEST(ForwardSm90Source, TheRotationsOfQueriesRotateKeysThatAreToBe) {
 }
 
 TEST(ForwardSm90Config, StagedRotationsOfTwoConsumersHaveAWarpGroupOfTheirOwn) {
-  const auto threads = [](Case c) { return configure_forward_sm90(forward_of(c))->threads(); };
+  const auto threads = [](const Case& c) {
+    return configure_forward_sm90(forward_of(c))->threads();
+  };
   EXPECT_EQ(threads({.qk_dim = 128, .v_dim = 128}), 3 * 128);
   EXPECT_EQ(threads({.qk_dim = 128, .v_dim = 128, .features = {Feature::rope_halves}}), 4 * 128);
   EXPECT_EQ(

@@ -138,6 +138,57 @@ TEST_F(Execution, MoreBatchEntriesThanAGridHasLayersTakeSeveralLaunches) {
   }
 }
 
+/// Inputs of so many rows lie on top of each other, a place each 16 bytes further in every dim:
+/// little memory holds them.
+void crowd(problem::AttentionStructure& structure, problem::AttentionSizes& sizes) {
+  for (size_t n = 0; n < sizes.layouts.size(); ++n) {
+    const int64_t step = 16 / size_of(structure.operands[n].dtype);
+    const bool of_keys =
+        n == static_cast<size_t>(structure.k) || n == static_cast<size_t>(structure.v);
+    problem::OperandLayout& layout = sizes.layouts[n];
+    layout.dims[0] = sizes.batch;
+    layout.dims[1] = of_keys ? sizes.k_heads : sizes.q_heads;
+    layout.dims[2] = of_keys ? sizes.kv_length : sizes.q_length;
+    layout.strides = {step, step, step, 1};
+  }
+}
+
+// Else the bytes of a workspace would go beyond 64 bits and begin anew: a plan would ask for few,
+// and write behind them.
+TEST_F(Execution, MoreRowsThanWorkspacesAreCountedForAreRefused) {
+  setenv("HEDDLE_CACHE_DIR", "", 1);
+  for (const char* capability : {"90", "80"}) {
+    setenv("FAKE_CUDA_CAPABILITY", capability, 1);
+    for (bool many_keys : {true, false}) {
+      const auto enlarge = [many_keys](problem::AttentionSizes& sizes) {
+        sizes.batch = 16000;
+        sizes.q_heads = sizes.k_heads = sizes.v_heads = 65535;
+        sizes.q_length = many_keys ? 1 : int64_t{1} << 30;
+        sizes.kv_length = many_keys ? int64_t{1} << 27 : 1;
+      };
+      const auto refusal = [](const problem::Problem& problem) -> std::string {
+        const auto plan = cuda_engine().plan(problem);
+        if (!plan.is_ok()) return plan.status().message();
+        return fmt::format("a workspace of {} bytes", (*plan)->workspace_bytes());
+      };
+      const std::string expected =
+          many_keys ? "cuda: sdpa has 1048560000 query rows and 140735340871680000 keys in all "
+                      "batch entries and heads; kernels take up to 1099511627776 of each"
+                    : "cuda: sdpa has 1125882726973440000 query rows and 1048560000 keys in all "
+                      "batch entries and heads; kernels take up to 1099511627776 of each";
+      problem::AttentionProblem forward =
+          forward_of({.dtype = DataType::f32, .qk_dim = 8, .v_dim = 8});
+      enlarge(forward.sizes);
+      crowd(forward.structure, forward.sizes);
+      EXPECT_EQ(refusal(forward), expected);
+      problem::AttentionBackwardProblem backward = backward_of({});
+      enlarge(backward.sizes);
+      crowd(backward.structure.forward, backward.sizes);
+      EXPECT_EQ(refusal(backward), expected);
+    }
+  }
+}
+
 TEST_F(Execution, AMisalignedOperandIsNamed) {
   const problem::AttentionProblem problem = forward_of({.qk_dim = 64, .v_dim = 64});
   const auto plan = cuda_engine().plan(problem);

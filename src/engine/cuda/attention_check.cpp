@@ -1,6 +1,7 @@
 #include "engine/cuda/attention_check.h"
 
-#include "attention/parameters.h"
+#include <algorithm>
+
 #include "engine/cuda/kernel.h"
 
 namespace heddle::engine::cuda {
@@ -10,6 +11,10 @@ using problem::OperandId;
 
 namespace {
 constexpr int kMaxHeadDim = 256;
+constexpr int64_t kMostRows = INT32_MAX - 256;  // up to the end of their last tile
+/// Of all batch entries and heads. No memory holds so many, but a tensor may be broadcast along any
+/// dim, and of rows up to here workspaces are counted in 63 bits.
+constexpr int64_t kMostRowsOfAll = int64_t{1} << 40;
 }  // namespace
 
 bool is_f32(const problem::AttentionStructure& structure) {
@@ -27,6 +32,13 @@ Status check_dtype(const problem::AttentionStructure& structure, OperandId id, c
   for (DataType one : allowed) list += (list.empty() ? "" : ", ") + std::string(name(one));
   return error(Code::graph_not_supported, "cuda: sdpa {} is {}, expected {}", role, name(type),
                list);
+}
+
+Status check_lengths(const problem::AttentionSizes& sizes, int64_t most) {
+  if (sizes.q_length <= most && sizes.kv_length <= most) return {};
+  return error(Code::graph_not_supported,
+               "cuda: sdpa has {} rows of queries and {} keys; the kernel counts up to {}",
+               sizes.q_length, sizes.kv_length, most);
 }
 
 Status check_attention(const problem::AttentionStructure& structure,
@@ -63,10 +75,14 @@ Status check_attention(const problem::AttentionStructure& structure,
         "{} of all batch entries",
         sizes.batch, sizes.q_heads, kMostBlocksAcross, INT32_MAX);
   }
-  if (sizes.q_length > INT32_MAX - 256 || sizes.kv_length > INT32_MAX - 256) {
+  HEDDLE_TRY(check_lengths(sizes, kMostRows));
+  const int64_t rows = sizes.batch * sizes.q_heads * sizes.q_length,
+                keys = sizes.batch * std::max(sizes.k_heads, sizes.v_heads) * sizes.kv_length;
+  if (rows > kMostRowsOfAll || keys > kMostRowsOfAll) {
     return error(Code::graph_not_supported,
-                 "cuda: sdpa lengths {} and {}; the kernel counts rows in 32 bits", sizes.q_length,
-                 sizes.kv_length);
+                 "cuda: sdpa has {} query rows and {} keys in all batch entries and heads; kernels "
+                 "take up to {} of each",
+                 rows, keys, kMostRowsOfAll);
   }
   return {};
 }

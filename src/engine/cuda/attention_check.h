@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 
+#include "attention/parameters.h"
 #include "core/status.h"
 #include "problem/attention.h"
 
@@ -14,6 +15,11 @@ bool is_f32(const problem::AttentionStructure& structure);
 /// An operand of one of the allowed types, or a sentence naming its role.
 Status check_dtype(const problem::AttentionStructure& structure, problem::OperandId id,
                    const char* role, std::initializer_list<DataType> allowed);
+
+/// Whether a kernel that counts up to `most` rows of queries, and as many keys, takes the lengths.
+Status check_lengths(const problem::AttentionSizes& sizes, int64_t most);
+/// Of Hopper's kernels, which find the bounds of a batch entry once.
+inline constexpr int64_t kMostRowsSm90 = attention::kFarthestBound - 256;
 
 /// Which limit of all attention kernels a forward problem breaks.
 Status check_attention(const problem::AttentionStructure& structure,

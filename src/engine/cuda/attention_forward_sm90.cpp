@@ -78,6 +78,7 @@ Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
   AttentionStructure rotated = structure;
   rotated.q_rope.reset();
   HEDDLE_TRY(check_attention(rotated, sizes));
+  HEDDLE_TRY(check_lengths(sizes, kMostRowsSm90));
   HEDDLE_TRY(check_rope(structure, sizes));
   if (structure.qk_head_dim % 8 != 0 || structure.v_head_dim % 8 != 0) {
     return error(Code::graph_not_supported,

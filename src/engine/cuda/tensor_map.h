@@ -16,7 +16,7 @@ struct MapShape {
 };
 
 /// Whether the copy engine can move `id`: contiguous columns, all other strides positive multiples
-/// of 16 bytes. The base address is the caller's duty, checked at execution.
+/// of 16 bytes below 2^40. The base address is the caller's duty, checked at execution.
 Status check_copies(const problem::AttentionStructure& structure,
                     const problem::AttentionSizes& sizes, problem::OperandId id);
 
