@@ -25,6 +25,20 @@ HEDDLE_DEVICE float reciprocal(float x) {
   return y;
 }
 
+/// a / b to 2 ulp: a handful of instructions, where IEEE's division has a path of its own.
+HEDDLE_DEVICE float divide(float a, float b) {
+  float y;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
+/// To 1 ulp.
+HEDDLE_DEVICE float square_root(float x) {
+  float y;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 HEDDLE_DEVICE float max(float a, float b) {
   float y;
   asm("max.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));

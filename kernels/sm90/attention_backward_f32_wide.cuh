@@ -75,6 +75,7 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
     using Band = BackwardBand<Block>;
     /// Sums of S in flight.
     static constexpr int kSteps = C::kFewRegisters ? 1 : 2;
+    static constexpr bool kLong = Score::kLong || (!C::kUnitSlope && Derivative::kLong);
     using Band::args;
     using Band::work;
     const u32 shared;
@@ -104,23 +105,25 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
       } else {
         const float unit = of.dot, rest = of.dot_rest, score = of.score, to_log2 = of.to_log2;
         lse += tile::fragment_column(threadIdx.x) * 4;
-#pragma unroll
+#pragma unroll(kLong ? 1 : kTileM / 8)
         for (int n = 0; n < kTileM / 8; ++n) {
           float negative_lse[2];
           ptx::load_shared(lse + 32 * n, negative_lse[0], negative_lse[1]);
+          float* four = s + (kLong ? 0 : 4 * n);
           float slope[4];
 #pragma unroll
-          for (int i = 4 * n; i < 4 * n + 4; ++i) {
+          for (int i = 0; i < 4; ++i) {
             const GradientCell cell =
-                band.cell(ptx::fma(s[i], unit, s[i] * rest), i, row0, at.head, 0.0f);
+                band.cell(ptx::fma(four[i], unit, four[i] * rest), 4 * n + i, row0, at.head, 0.0f);
             const float exponent = ptx::fma(Score::value(cell), score, negative_lse[i % 2]);
-            s[i] = ptx::exp2(exponent * to_log2);
-            slope[i % 4] = Derivative::value(cell);
+            four[i] = ptx::exp2(exponent * to_log2);
+            slope[i] = Derivative::value(cell);
           }
           ptx::pin(slope);  // what later cells load finds no registers yet
           if constexpr (!C::kUnitSlope)
-            ptx::store_shared(p_slice(shared, 0, n), s[4 * n] * slope[0], s[4 * n + 1] * slope[1],
-                              s[4 * n + 2] * slope[2], s[4 * n + 3] * slope[3]);
+            ptx::store_shared(p_slice(shared, 0, n), four[0] * slope[0], four[1] * slope[1],
+                              four[2] * slope[2], four[3] * slope[3]);
+          if constexpr (kLong) tile::rotate<4>(s);
         }
       }
       if (band.whole(row0)) return;

@@ -19,9 +19,10 @@ struct GradientCell {
 
 /// The scaled dot product itself, and its derivative.
 struct PlainBackwardScore {
-  static constexpr bool kIdentity = true;
+  static constexpr bool kIdentity = true, kLong = false;
 };
 struct UnitDerivative {
+  static constexpr bool kLong = false;
   template <class Cell>
   HEDDLE_DEVICE static float value(const Cell& cell) {
     return cell.gradient;

@@ -15,6 +15,7 @@ namespace heddle::sm90 {
 /// Score: kIdentity, or a static value(Cell) -> f32 score of one cell, in natural units (log2 units
 /// with kInputIsLog2). kHuge: its rows may be huge as a whole, masked by a finite number. One FFMA
 /// from score to exponent would then leave what rounding its product leaves, and that is huge too.
+/// kLong: code that would take seconds to compile were it there for each cell that a thread has.
 template <class Block, class Score>
 struct ForwardScores {
   using C = typename Block::C;
@@ -105,18 +106,26 @@ struct ForwardScores {
                               int first_key, u32 tile, int tile_row) const {
     using Tiles = typename Block::ScoreTiles;
     typename Tiles::RowReader tiled(tile, tile_row);
+    constexpr int kSlices = kTileN / 16;
+#pragma unroll(Score::kLong ? 1 : kSlices)
+    for (int k = 0; k < kSlices; ++k) {
+      if constexpr (Tiles::kThere) tiled.take(k);
 #pragma unroll
-    for (int i = 0; i < kTileN / 2; ++i) {
-      if (Tiles::kThere && i % 8 == 0) tiled.take(i / 8);
-      int row = rows[tile::fragment_half(i)], key = first_key + tile::fragment_column_step(i);
-      if constexpr (kMasked) {
-        // What cells past an end would load may not exist: they stand in for the last ones.
-        row = min_of(row, work.q_length - 1);
-        key = min_of(key, work.kv_length - 1);
+      for (int i = 0; i < 8; ++i) {
+        int row = rows[tile::fragment_half(i)];
+        int key = first_key + tile::fragment_column_step(8 * k + i);
+        if constexpr (kMasked) {
+          // What cells past an end would load may not exist: they stand in for the last ones.
+          row = min_of(row, work.q_length - 1);
+          key = min_of(key, work.kv_length - 1);
+        }
+        float& score = s[Score::kLong ? i : 8 * k + i];
+        score =
+            Score::value(Cell{score, row, key, work.batch, work.head, work.q_length, work.kv_length,
+                              args.problem.loads, Tiles::kThere ? tiled.at(8 * k + i) : 0.0f});
+        if constexpr (Score::kHuge) score = attention::in_log2<Block::kWide>(score, Block::kToLog2);
       }
-      s[i] = Score::value(Cell{s[i], row, key, work.batch, work.head, work.q_length, work.kv_length,
-                               args.problem.loads, Tiles::kThere ? tiled.at(i) : 0.0f});
-      if constexpr (Score::kHuge) s[i] = attention::in_log2<Block::kWide>(s[i], Block::kToLog2);
+      if constexpr (Score::kLong) tile::rotate<8>(s);
     }
   }
 };

@@ -30,6 +30,18 @@ HEDDLE_DEVICE float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
+/// Values kBy further take the place of each, the first ones that of the last: a loop that is not
+/// unrolled sees all of an array in registers at the same places.
+template <int kBy, typename T, int kCount>
+HEDDLE_DEVICE void rotate(T (&values)[kCount]) {
+  T first[kBy];
+#pragma unroll
+  for (int i = 0; i < kBy; ++i) first[i] = values[i];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    values[i] = i + kBy < kCount ? values[i + kBy] : first[i + kBy - kCount];
+}
+
 /// An accumulator rounded to T is, in place, the A operand of a product over its columns.
 template <typename T, int kN>
 HEDDLE_DEVICE void pack_fragment(u32 (&a)[kN / 16][4], const float (&d)[kN / 2]) {

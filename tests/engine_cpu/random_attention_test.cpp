@@ -81,6 +81,17 @@ AttentionOptions hidden_rows() {
   return o;
 }
 
+/// With a score_mod of more than arithmetic.
+AttentionOptions score_functions() {
+  AttentionOptions options;
+  options.score_mod = options.score_functions = 1, options.padding = options.log2_input = 0;
+  return options;
+}
+
+TEST(RandomForward, ScoreFunctions) { sweep(random_sdpa, score_functions(), 940000, seeds(60)); }
+TEST(RandomBackward, ScoreFunctions) {
+  sweep(random_sdpa_backward, score_functions(), 950000, seeds(60));
+}
 TEST(RandomForward, HiddenRows) { sweep(random_sdpa, hidden_rows(), 400000, seeds(40)); }
 TEST(RandomForward, ManyTiles) { sweep(random_sdpa, large(), 200000, seeds(12)); }
 

@@ -8,6 +8,7 @@ namespace heddle::engine::cuda {
 namespace {
 
 using problem::AttentionBackwardProblem;
+using problem::ScoreOp;
 
 AttentionBackwardProblem backward(int dim, std::vector<Feature> features, int64_t length = 512) {
   return backward_of(
@@ -298,11 +299,11 @@ TEST(BackwardSm90Source, DividesByAConstantByMultiplying) {
   std::vector<problem::OperandId> loads;
   const AttentionBackwardProblem problem = backward(64, {Feature::soft_cap});
   const std::string source = source_of(problem, loads);
-  EXPECT_EQ(source.find(" / "), source.npos);
+  EXPECT_EQ(source.find("divide("), source.npos);
   EXPECT_NE(source.find("t0 * __uint_as_float(0x3ca3d70au)"), source.npos);  // 1 / 50
   AttentionBackwardProblem by_zero = problem;
   by_zero.structure.forward.score.nodes[1].value = 0;
-  EXPECT_NE(source_of(by_zero, loads).find("t0 / t1"), source.npos);
+  EXPECT_NE(source_of(by_zero, loads).find("ptx::divide(t0, t1)"), source.npos);
 }
 
 TEST(BackwardSm90Source, HasAKernelForTheSinkOnlyIfItIsWanted) {
@@ -373,6 +374,38 @@ TEST(BackwardSm90Workspace, HoldsNoMapsOfPairs) {
     const BackwardSm90Workspace at = workspace_of(problem, *config);
     EXPECT_EQ(at.head_units, at.maps);
   }
+}
+
+AttentionBackwardProblem backward_with(ScoreOp function, bool of_distance, int dim,
+                                       DataType dtype = DataType::bf16) {
+  return backward_of({.dtype = dtype,
+                      .qk_dim = dim,
+                      .v_dim = dim,
+                      .function = function,
+                      .of_distance = of_distance});
+}
+
+TEST(BackwardSm90Config, TakesScoresThatCompileWithoutSpills) {
+  EXPECT_EQ(refusal(backward_with(ScoreOp::sine, false, 64)),
+            "cuda: the Hopper backward takes scores, with their derivatives, of up to 60 "
+            "instructions");
+  EXPECT_EQ(refusal(backward_with(ScoreOp::sine, false, 64, DataType::f32)), "taken");
+  EXPECT_EQ(refusal(backward_with(ScoreOp::logarithm, false, 64)), "taken");
+  EXPECT_EQ(refusal(backward_with(ScoreOp::logarithm, false, 128)),
+            "cuda: the Hopper backward takes roots and error functions, and exponentials and "
+            "logarithms of the dot product, up to head_dim 64");
+  EXPECT_EQ(refusal(backward_with(ScoreOp::logarithm, true, 128)), "taken");
+  EXPECT_EQ(refusal(backward_with(ScoreOp::square_root, true, 128)),
+            refusal(backward_with(ScoreOp::logarithm, false, 128)));
+}
+
+// fmod of a score has a loop in it.
+TEST(BackwardSm90Config, ModulosOfPositionsAreOfIntegers) {
+  std::vector<problem::OperandId> loads;
+  const std::string source = source_of(backward_with(ScoreOp::modulo, true, 128), loads);
+  EXPECT_NE(source.find("(cell.row - cell.column) % 3"), std::string::npos);
+  EXPECT_EQ(source.find("attention::modulo"), std::string::npos);
+  EXPECT_NE(refusal(backward_with(ScoreOp::modulo, false, 128)), "taken");
 }
 
 }  // namespace

@@ -49,6 +49,14 @@ TEST_F(AttentionOnGpu, BackwardWithHiddenRowsMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, hidden_row_options(random)); });
 }
 
+TEST_F(AttentionOnGpu, ForwardOfScoreFunctionsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa(random, score_function_options(random)); });
+}
+
+TEST_F(AttentionOnGpu, BackwardOfScoreFunctionsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa_backward(random, score_function_options(random)); });
+}
+
 // The definition takes seconds for each: few of them.
 TEST_F(AttentionOnGpu, ForwardOfLongRowsMatchesTheDefinition) {
   run([](Random& random, int64_t) { return random_sdpa(random, long_options()); }, 12, 3);

@@ -68,6 +68,16 @@ AttentionOptions hidden_row_options(Random& random) {
   return options;
 }
 
+AttentionOptions score_function_options(Random& random) {
+  Random& structure = random.structure();
+  AttentionOptions options = structure.chance(0.4)   ? aligned_backward_options()
+                             : structure.chance(0.5) ? gpu_options()
+                                                     : aligned_f32_options();
+  options.score_mod = options.score_functions = 1;
+  options.padding = options.log2_input = 0;
+  return options;
+}
+
 AttentionOptions long_options() {
   AttentionOptions options = aligned_options();
   options.max_query_length = 64;

@@ -16,6 +16,8 @@ AttentionOptions aligned_backward_options();
 AttentionOptions score_tile_options();
 /// With a bias or a score_mod that hides every third row by a finite number.
 AttentionOptions hidden_row_options(Random& random);
+/// With a score_mod of more than arithmetic.
+AttentionOptions score_function_options(Random& random);
 /// Few queries and so many keys that kernels choose tiles and orders for them.
 AttentionOptions long_options();
 /// In f32: any strides by the general kernels, aligned tensors of narrow heads by Hopper's.

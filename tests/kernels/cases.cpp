@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "problem/score_builder.h"
+#include "problem/score_derivative.h"
+
 namespace heddle::engine::cuda {
 
 using problem::AttentionBackwardProblem;
@@ -189,16 +192,48 @@ void Builder::add(Feature feature) {
   }
 }
 
+problem::ScoreExpression score_with_function(const Case& c) {
+  problem::ScoreBuilder score;
+  const auto dot = score.leaf(ScoreOp::dot);
+  const auto distance =
+      score.apply(ScoreOp::subtract, score.leaf(ScoreOp::row), score.leaf(ScoreOp::column));
+  const auto of = c.of_distance ? distance : dot;
+  const auto value = problem::arity(c.function) == 1
+                         ? score.apply(c.function, of)
+                         : score.apply(c.function, of, score.constant(c.of_distance ? 3 : 2.5));
+  return score.expression(c.of_distance ? score.apply(ScoreOp::add, dot, value) : value);
+}
+
 }  // namespace
 
 bool Case::has(Feature feature) const {
   return std::find(features.begin(), features.end(), feature) != features.end();
 }
 
+std::vector<ScoreOp> long_functions() {
+  return {ScoreOp::divide,
+          ScoreOp::power,
+          ScoreOp::modulo,
+          ScoreOp::exponential,
+          ScoreOp::logarithm,
+          ScoreOp::square_root,
+          ScoreOp::reciprocal_square_root,
+          ScoreOp::reciprocal,
+          ScoreOp::tangent_hyperbolic,
+          ScoreOp::sigmoid,
+          ScoreOp::error_function,
+          ScoreOp::sine,
+          ScoreOp::cosine,
+          ScoreOp::tangent};
+}
+
 std::string title(const Case& c) {
   std::string features;
   for (Feature feature : c.features)
     features += fmt::format("_{}", kFeatureNames[static_cast<int>(feature)]);
+  if (c.function != ScoreOp::dot)
+    features +=
+        fmt::format("_{}{}", problem::name(c.function), c.of_distance ? "_of_distance" : "");
   return fmt::format("{}_{}_{}_{}{}_{}", heddle::name(c.dtype), c.qk_dim, c.v_dim, c.length,
                      features, c.architecture);
 }
@@ -220,6 +255,7 @@ AttentionProblem forward_of(const Case& c) {
   sizes.q_length = sizes.kv_length = c.length;
   sizes.scale = 0.125;
   for (Feature feature : c.features) build.add(feature);
+  if (c.function != ScoreOp::dot) structure.score = score_with_function(c);
   return problem;
 }
 
@@ -253,19 +289,8 @@ AttentionBackwardProblem backward_of(const Case& c) {
                         {ScoreOp::select, 0, 1, 2}},
                        3};
   }
-  if (c.has(Feature::soft_cap)) {
-    // d/dx of 50 tanh(x / 50) is 1 - tanh(x / 50)^2.
-    structure.d_dot = {{{ScoreOp::dot},
-                        {.op = ScoreOp::constant, .value = 50},
-                        {ScoreOp::divide, 0, 1},
-                        {ScoreOp::tangent_hyperbolic, 2},
-                        {ScoreOp::multiply, 3, 3},
-                        {.op = ScoreOp::constant, .value = 1},
-                        {ScoreOp::subtract, 5, 4},
-                        {ScoreOp::gradient},
-                        {ScoreOp::multiply, 6, 7}},
-                       8};
-  }
+  if (c.has(Feature::soft_cap) || c.function != ScoreOp::dot)
+    structure.d_dot = problem::derivative_by_dot(forward.structure.score);
   structure.forward = forward.structure;
   problem.sizes = forward.sizes;
   return problem;

@@ -41,9 +41,16 @@ struct Case {
   std::vector<Feature> features;
   std::string architecture = "sm_80";
   int64_t length = 512;
+  /// Of the score (with 2.5 if it takes two), or added to it, of the distance of query and key
+  /// (with 3).
+  problem::ScoreOp function = problem::ScoreOp::dot;
+  bool of_distance = false;
 
   bool has(Feature feature) const;
 };
+
+/// Functions of scores that are no single instruction, whose code is in every cell of a tile.
+std::vector<problem::ScoreOp> long_functions();
 
 /// "bf16_128_128_causal_sink_sm_90a": a name GoogleTest takes.
 std::string title(const Case& c);

@@ -64,6 +64,10 @@ std::vector<Case> cases() {
       all.push_back({type, 192, 128, {Feature::causal}, architecture});
     }
     all.push_back({DataType::f16, 128, 128, {Feature::causal}, architecture});
+    for (problem::ScoreOp function : long_functions()) {
+      for (DataType type : {DataType::bf16, DataType::f32})
+        all.push_back({type, 128, 128, {Feature::causal}, architecture, 512, function});
+    }
   }
   return all;
 }

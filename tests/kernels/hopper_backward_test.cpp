@@ -11,6 +11,8 @@
 namespace heddle::engine::cuda {
 namespace {
 
+using problem::ScoreOp;
+
 class HopperBackward : public testing::TestWithParam<Case> {};
 
 TEST_P(HopperBackward, Compiles) {
@@ -54,6 +56,16 @@ std::vector<std::vector<Feature>> tiled_features() {
           {F::window, F::lengths, F::bias, F::log2, F::sink, F::deterministic},
           {F::window, F::lengths, F::boolean_mask, F::deterministic},
           {F::causal, F::bias, F::philox}};
+}
+
+bool is_of_angles(ScoreOp function) {
+  return function == ScoreOp::sine || function == ScoreOp::cosine || function == ScoreOp::tangent;
+}
+
+bool has_light_derivative(ScoreOp function) {
+  return function == ScoreOp::divide || function == ScoreOp::power ||
+         function == ScoreOp::reciprocal || function == ScoreOp::tangent_hyperbolic ||
+         function == ScoreOp::sigmoid;
 }
 
 std::vector<Case> cases() {
@@ -105,6 +117,21 @@ std::vector<Case> cases() {
     add(dim, dim, {F::causal}, DataType::f16);
   }
   add(192, 192, {F::causal, F::threefry});
+  const auto add_function = [&](int dim, ScoreOp function, bool of_distance,
+                                DataType dtype = DataType::bf16) {
+    all.push_back({dtype, dim, dim, {F::causal}, "sm_90a", 512, function, of_distance});
+  };
+  for (ScoreOp function : long_functions()) {
+    add_function(128, function, false, DataType::f32);
+    // The general kernels take what does not compile in two seconds, or spills.
+    if (is_of_angles(function)) continue;
+    if (function == ScoreOp::modulo) continue;
+    add_function(64, function, false);
+    if (has_light_derivative(function))
+      for (int dim : {128, 256}) add_function(dim, function, false);
+  }
+  for (ScoreOp function : {ScoreOp::logarithm, ScoreOp::power, ScoreOp::modulo})
+    for (int dim : {64, 128, 256}) add_function(dim, function, true);
   for (auto [qk, v] : {std::pair{192, 128}, {64, 256}, {136, 200}}) add(qk, v, {F::causal});
   for (auto [qk, v] : {std::pair{64, 64}, {8, 8}, {40, 56}, {128, 128}, {72, 40}, {64, 96}}) {
     for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}}) {

@@ -65,6 +65,14 @@ std::vector<Case> cases() {
     if (qk <= 128) add(qk, v, {F::window, F::ragged, F::bias, F::threefry, F::sink, F::log2});
     add(qk, v, {F::causal}, 512, DataType::f16);
   }
+  for (problem::ScoreOp function : long_functions()) {
+    for (int dim : {128, 256})
+      all.push_back({DataType::bf16, dim, dim, {F::causal}, "sm_90a", 512, function});
+    all.push_back({DataType::f32, 128, 128, {F::causal}, "sm_90a", 512, function});
+  }
+  for (auto function :
+       {problem::ScoreOp::logarithm, problem::ScoreOp::power, problem::ScoreOp::modulo})
+    all.push_back({DataType::bf16, 128, 128, {F::causal}, "sm_90a", 512, function, true});
   for (const auto& features : {std::vector<F>{},
                                {F::causal},
                                {F::causal, F::rope_halves},

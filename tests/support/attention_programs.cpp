@@ -245,8 +245,9 @@ void Draw::hide_rows(TensorId bias) {
 void Draw::draw_scores(AttentionAttributes& a) {
   const bool has_mod = !a.padding_mask && !a.softmax_input_is_log2 && wants(options_.score_mod);
   if (has_mod) {
-    a.score_mod = random_score_mod(random_, program_, {batch_, q_heads_, q_length_, kv_length_},
-                                   options_.boolean_mask, options_.hidden_rows);
+    a.score_mod =
+        random_score_mod(random_, program_, {batch_, q_heads_, q_length_, kv_length_},
+                         options_.boolean_mask, options_.hidden_rows, options_.score_functions);
   } else if (wants(options_.bounds)) {
     const bool fits = q_length_ <= kv_length_ || a.padding_mask;
     if (fits && wants(options_.bottom_right)) {

@@ -27,9 +27,10 @@ struct AttentionOptions {
   double row_offsets = 0.5;  ///< of a ragged tensor: in whole rows, else in elements
   double bounds = 0.5, bottom_right = 0.5;
   double score_mod = 0.25;
-  double boolean_mask = 0;  ///< given score_mod: hides, by an operand, whole runs of keys
-  double wide_bias = 0;     ///< given a bias: in f32, whatever Q is
-  double hidden_rows = 0;   ///< given a bias or score_mod: a third of the rows at -1e30
+  double score_functions = 0;  ///< given score_mod: roots, logarithms, angles, powers, remainders
+  double boolean_mask = 0;     ///< given score_mod: hides, by an operand, whole runs of keys
+  double wide_bias = 0;        ///< given a bias: in f32, whatever Q is
+  double hidden_rows = 0;      ///< given a bias or score_mod: a third of the rows at -1e30
   double block_mask = 0.1;
   double dropout = 0.3, rng_dump = 0.3;
   double sink = 0.25;

@@ -14,7 +14,8 @@ class Draw {
   Draw(Random& random, Program& program)
       : random_(random), structure_(random.structure()), program_(program) {}
 
-  graph::ScoreModifier modifier(const Dims& extents, double boolean_mask, double hidden_rows);
+  graph::ScoreModifier modifier(const Dims& extents, double boolean_mask, double hidden_rows,
+                                double functions);
 
  private:
   TensorId inner() {
@@ -34,6 +35,8 @@ class Draw {
   }
   TensorId captured();
   TensorId step(TensorId score);
+  TensorId index(int32_t axis) { return apply(PointwiseMode::gen_index, {}, axis); }
+  TensorId function(TensorId score);
   TensorId shown();
 
   Random &random_, &structure_;
@@ -96,6 +99,45 @@ TensorId Draw::step(TensorId score) {
   }
 }
 
+/// A function of the score where it is smooth, or of positions and operands, added to it.
+TensorId Draw::function(TensorId score) {
+  using M = PointwiseMode;
+  const TensorId positive = apply(M::add, {apply(M::abs, {score}), constant(1)});
+  const auto plus = [&](TensorId x) { return apply(M::add, {score, x}); };
+  const auto distance = [&] { return apply(M::sub, {index(2), index(3)}); };
+  switch (structure_.integer(0, 11)) {
+    case 0:
+      return apply(structure_.one_of({M::log, M::sqrt, M::rsqrt, M::reciprocal}), {positive});
+    case 1:
+      return apply(structure_.one_of({M::erf, M::sin, M::cos}), {score});
+    case 2:
+      return apply(structure_.one_of({M::exp, M::tan}), {apply(M::tanh_fwd, {score})});
+    case 3:
+      return apply(M::pow, {positive, constant(structure_.uniform(-2, 2))});
+    case 4:
+      return apply(M::pow, {constant(2), apply(M::neg, {positive})});
+    case 5:
+      return apply(M::div, {score, positive});
+    case 6:
+      return plus(apply(structure_.one_of({M::floor, M::ceil}),
+                        {apply(M::mul, {index(3), constant(0.125)})}));
+    case 7:  // of both signs
+      return plus(apply(M::mod, {distance(), constant(structure_.one_of({3.0, -7.0, 2.5}))}));
+    case 8: {  // a quotient of up to 2^30, of which f32 holds all
+      const TensorId each = apply(M::add, {captured(), apply(M::mul, {index(3), constant(0)})});
+      return plus(apply(M::mul, {apply(M::mod, {each, constant(std::ldexp(3, -31))}),
+                                 constant(std::ldexp(1, 29))}));
+    }
+    case 9:  // up to angles that are reduced in integers
+      return plus(apply(structure_.one_of({M::sin, M::cos}),
+                        {apply(M::mul, {distance(), constant(5000)})}));
+    case 10:
+      return plus(apply(M::log, {apply(M::add, {apply(M::abs, {distance()}), constant(1)})}));
+    default:
+      return plus(apply(M::pow, {constant(-0.5), apply(M::min, {index(3), constant(9)})}));
+  }
+}
+
 /// Booleans in runs, some longer than a block of keys.
 TensorId Draw::shown() {
   Dims dims = extents_;
@@ -116,12 +158,14 @@ TensorId Draw::shown() {
   return id;
 }
 
-graph::ScoreModifier Draw::modifier(const Dims& extents, double boolean_mask, double hidden_rows) {
+graph::ScoreModifier Draw::modifier(const Dims& extents, double boolean_mask, double hidden_rows,
+                                    double functions) {
   extents_ = extents;
   TensorId score = modifier_.score_in = inner();
+  // No draw without a chance: other tests' programs stay what they are.
+  if (functions > 0 && structure_.chance(functions)) score = function(score);
   const int64_t steps = structure_.integer(1, 3);
   for (int64_t n = 0; n < steps; ++n) score = step(score);
-  // No draw without a chance: other tests' programs stay what they are.
   if (boolean_mask > 0 && structure_.chance(boolean_mask)) {
     TensorId keep = shown();
     if (structure_.chance(0.3)) {
@@ -162,8 +206,8 @@ graph::ScoreModifier random_score_mod_bprop(Random& random, Program& program,
 }
 
 graph::ScoreModifier random_score_mod(Random& random, Program& program, const Dims& scores,
-                                      double boolean_mask, double hidden_rows) {
-  return Draw(random, program).modifier(scores, boolean_mask, hidden_rows);
+                                      double boolean_mask, double hidden_rows, double functions) {
+  return Draw(random, program).modifier(scores, boolean_mask, hidden_rows, functions);
 }
 
 }  // namespace heddle::testing

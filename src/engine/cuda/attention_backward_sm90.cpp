@@ -9,6 +9,7 @@
 #include "engine/cuda/f32_plan.h"
 #include "engine/cuda/launch_operands.h"
 #include "engine/cuda/passed_arguments.h"
+#include "engine/cuda/score_instructions.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
@@ -24,6 +25,8 @@ using problem::AttentionSizes;
 using problem::AttentionStructure;
 using problem::kAbsent;
 using problem::OperandId;
+using problem::ScoreNode;
+using problem::ScoreOp;
 
 constexpr int64_t kMostBlocks = INT32_MAX;
 
@@ -38,6 +41,30 @@ bool has_unit_slope(const AttentionBackwardStructure& structure) {
 
 Status refuse(std::string_view what) {
   return error(Code::graph_not_supported, "cuda: the Hopper backward {}", what);
+}
+
+/// Scores of 16-bit operands, as compiled without spills in two seconds; f32's are computed in a
+/// loop.
+Status check_score(const AttentionBackwardStructure& structure) {
+  constexpr int kMostInstructions = 60;
+  const AttentionStructure& forward = structure.forward;
+  const bool has_slope = !has_unit_slope(structure);
+  const int of_derivative = has_slope ? instructions(structure.d_dot, false) : 0;
+  if (instructions(forward.score, false) + of_derivative > kMostInstructions)
+    return refuse("takes scores, with their derivatives, of up to 60 instructions");
+  const auto has = [&](std::initializer_list<ScoreOp> ops) {
+    return std::ranges::any_of(forward.score.nodes, [&](const ScoreNode& node) {
+      return std::ranges::find(ops, node.op) != ops.end();
+    });
+  };
+  const bool spills =
+      has({ScoreOp::square_root, ScoreOp::reciprocal_square_root, ScoreOp::error_function}) ||
+      (has_slope && has({ScoreOp::exponential, ScoreOp::logarithm}));
+  if (spills && std::max(forward.qk_head_dim, forward.v_head_dim) > 64)
+    return refuse(
+        "takes roots and error functions, and exponentials and logarithms of the dot product, up "
+        "to head_dim 64");
+  return {};
 }
 
 Status check_features(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
@@ -67,7 +94,7 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
       return refuse("takes bounds per batch entry, not per row");
     }
   }
-  return {};
+  return is_f32(forward) ? Status{} : check_score(structure);
 }
 
 Status check_operands(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {

@@ -10,6 +10,7 @@
 #include "core/lost_weights.h"
 #include "engine/cuda/attention_check.h"
 #include "engine/cuda/device_names.h"
+#include "engine/cuda/score_instructions.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -24,14 +25,24 @@ std::string constant_source(double value) {
                      std::bit_cast<uint32_t>(static_cast<float>(value)));
 }
 
-std::string node_source(const ScoreNode& node, const AttentionStructure& structure,
-                        std::vector<problem::OperandId>& loads,
+/// A sum of positions, in integers.
+std::string whole_source(const problem::ScoreExpression& expression, int32_t index) {
+  const ScoreNode& node = expression.nodes[static_cast<size_t>(index)];
+  if (node.op == ScoreOp::constant) return fmt::format("{}", static_cast<int>(node.value));
+  if (problem::arity(node.op) == 0) return fmt::format("cell.{}", problem::name(node.op));
+  return fmt::format("({} {} {})", whole_source(expression, node.a),
+                     node.op == ScoreOp::add ? "+" : "-", whole_source(expression, node.b));
+}
+
+std::string node_source(const problem::ScoreExpression& expression, const ScoreNode& node,
+                        const AttentionStructure& structure, std::vector<problem::OperandId>& loads,
                         const std::vector<problem::OperandLayout>* layouts,
                         problem::OperandId tiled) {
   const std::string a = fmt::format("t{}", node.a), b = fmt::format("t{}", node.b),
                     c = fmt::format("t{}", node.c);
   const auto infix = [&](const char* op) { return fmt::format("{} {} {}", a, op, b); };
   const auto call = [&](const char* function) { return fmt::format("{}({})", function, a); };
+  const bool f32 = is_f32(structure);
   const auto predicate = [&](const char* op) {
     return fmt::format("{} {} {} ? 1.0f : 0.0f", a, op, b);
   };
@@ -74,41 +85,46 @@ std::string node_source(const ScoreNode& node, const AttentionStructure& structu
     case ScoreOp::multiply:
       return infix("*");
     case ScoreOp::divide:
-      return infix("/");
+      return fmt::format("ptx::divide({}, {})", a, b);
     case ScoreOp::minimum:
       return fmt::format("fminf({}, {})", a, b);
     case ScoreOp::maximum:
       return fmt::format("fmaxf({}, {})", a, b);
     case ScoreOp::power:
-      return fmt::format("attention::power({}, {})", a, b);
+      return fmt::format("attention::{}({}, {})", f32 ? "power_f32" : "power", a, b);
     case ScoreOp::modulo:
-      return fmt::format("fmodf({}, {})", a, b);
+      if (is_modulo_of_positions(expression, node)) {
+        const ScoreNode& divisor = expression.nodes[static_cast<size_t>(node.b)];
+        return fmt::format("static_cast<float>({} % {})", whole_source(expression, node.a),
+                           static_cast<int>(divisor.value));
+      }
+      return fmt::format("attention::modulo({}, {})", a, b);
     case ScoreOp::negate:
       return "-" + a;
     case ScoreOp::absolute:
       return call("fabsf");
     case ScoreOp::exponential:
-      return call("expf");
+      return call(f32 ? "expf" : "attention::exponential");
     case ScoreOp::logarithm:
-      return call("logf");
+      return call(f32 ? "logf" : "attention::logarithm");
     case ScoreOp::square_root:
-      return call("sqrtf");
+      return call("ptx::square_root");
     case ScoreOp::reciprocal_square_root:
       return call("rsqrtf");
     case ScoreOp::reciprocal:
-      return "1.0f / " + a;
+      return fmt::format("ptx::divide(1.0f, {})", a);
     case ScoreOp::tangent_hyperbolic:
-      return call(is_f32(structure) ? "attention::tanh_f32" : "attention::tanh");
+      return call(f32 ? "attention::tanh_f32" : "attention::tanh");
     case ScoreOp::sigmoid:
-      return fmt::format("1.0f / (1.0f + expf(-{}))", a);
+      return call(f32 ? "attention::sigmoid_f32" : "attention::sigmoid");
     case ScoreOp::error_function:
-      return call("erff");
+      return call(f32 ? "erff" : "attention::error_function");
     case ScoreOp::sine:
-      return call("sinf");
+      return call("attention::sine");
     case ScoreOp::cosine:
-      return call("cosf");
+      return call("attention::cosine");
     case ScoreOp::tangent:
-      return call("tanf");
+      return call("attention::tangent");
     case ScoreOp::floor:
       return call("floorf");
     case ScoreOp::ceil:
@@ -183,7 +199,7 @@ std::string score_source(const std::string& name, const problem::ScoreExpression
   if (!expression.is_identity()) {
     for (size_t n = 0; n < expression.nodes.size(); ++n) {
       const ScoreNode& node = expression.nodes[n];
-      std::string value = node_source(node, structure, loads, layouts, tiled);
+      std::string value = node_source(expression, node, structure, loads, layouts, tiled);
       if (node.op == ScoreOp::divide) {
         const ScoreNode& divisor = expression.nodes[static_cast<size_t>(node.b)];
         if (has_reciprocal(divisor))
@@ -197,11 +213,12 @@ std::string score_source(const std::string& name, const problem::ScoreExpression
   }
   return fmt::format(
       "struct {} {{\n"
-      "  static constexpr bool kIdentity = {}, kHuge = {};\n"
+      "  static constexpr bool kIdentity = {}, kHuge = {}, kLong = {};\n"
       "  template <class Cell>\n"
       "  static HEDDLE_DEVICE float value(const Cell& cell) {{\n{}  }}\n"
       "}};\n",
-      name, expression.is_identity(), may_be_huge(expression, structure, layouts), body);
+      name, expression.is_identity(), may_be_huge(expression, structure, layouts),
+      instructions(expression, is_f32(structure)) >= kLongScore, body);
 }
 
 Status check_loads(const std::vector<problem::OperandId>& loads) {

@@ -1,0 +1,81 @@
+#include "engine/cuda/score_instructions.h"
+
+#include <cmath>
+
+namespace heddle::engine::cuda {
+
+using problem::ScoreExpression;
+using problem::ScoreNode;
+using problem::ScoreOp;
+
+namespace {
+
+bool is_whole(const ScoreNode& node) {
+  return node.op == ScoreOp::constant && std::trunc(node.value) == node.value &&
+         std::abs(node.value) <= 1 << 24;
+}
+
+bool is_sum_of_positions(const ScoreExpression& expression, int32_t index) {
+  const ScoreNode& node = expression.nodes[static_cast<size_t>(index)];
+  switch (node.op) {
+    case ScoreOp::row:
+    case ScoreOp::column:
+    case ScoreOp::batch:
+    case ScoreOp::head:
+    case ScoreOp::q_length:
+    case ScoreOp::kv_length:
+      return true;
+    case ScoreOp::constant:
+      return is_whole(node);
+    case ScoreOp::add:
+    case ScoreOp::subtract:
+      return is_sum_of_positions(expression, node.a) && is_sum_of_positions(expression, node.b);
+    default:
+      return false;
+  }
+}
+
+int instructions_of_node(const ScoreExpression& expression, const ScoreNode& node, bool f32) {
+  switch (node.op) {
+    case ScoreOp::sine:
+    case ScoreOp::cosine:
+    case ScoreOp::tangent:
+      return 100;
+    case ScoreOp::power:
+      return f32 ? 100 : 25;
+    case ScoreOp::modulo:
+      return is_modulo_of_positions(expression, node) ? 6 : 100;
+    case ScoreOp::error_function:
+      return f32 ? 25 : 14;
+    case ScoreOp::logarithm:
+      return f32 ? 20 : 2;
+    case ScoreOp::tangent_hyperbolic:
+      return f32 ? 14 : 5;
+    case ScoreOp::exponential:
+    case ScoreOp::sigmoid:
+      return f32 ? 12 : 4;
+    case ScoreOp::divide:
+      return expression.nodes[static_cast<size_t>(node.b)].op == ScoreOp::constant ? 1 : 6;
+    case ScoreOp::reciprocal:
+    case ScoreOp::square_root:
+      return 5;
+    default:
+      return problem::arity(node.op) > 0 ? 1 : 0;
+  }
+}
+
+}  // namespace
+
+int instructions(const ScoreExpression& expression, bool f32) {
+  int sum = 0;
+  for (const ScoreNode& node : expression.nodes) sum += instructions_of_node(expression, node, f32);
+  return sum;
+}
+
+bool is_modulo_of_positions(const ScoreExpression& expression, const ScoreNode& node) {
+  if (node.op != ScoreOp::modulo) return false;
+  const ScoreNode& divisor = expression.nodes[static_cast<size_t>(node.b)];
+  return is_whole(divisor) && divisor.value != 0 && is_sum_of_positions(expression, node.a);
+}
+
+}  // namespace heddle::engine::cuda
