@@ -1,6 +1,7 @@
 #include "engine/cuda/score_instructions.h"
 
 #include <cmath>
+#include <vector>
 
 namespace heddle::engine::cuda {
 
@@ -68,7 +69,15 @@ int instructions_of_node(const ScoreExpression& expression, const ScoreNode& nod
 
 int instructions(const ScoreExpression& expression, bool f32) {
   int sum = 0;
-  for (const ScoreNode& node : expression.nodes) sum += instructions_of_node(expression, node, f32);
+  std::vector<bool> varies;  // from cell to cell: what does not is computed once, as ALiBi's slopes
+  for (const ScoreNode& node : expression.nodes) {
+    bool any = node.op == ScoreOp::dot || node.op == ScoreOp::row || node.op == ScoreOp::column ||
+               node.op == ScoreOp::load || node.op == ScoreOp::gradient;
+    for (int32_t operand : {node.a, node.b, node.c})
+      any = any || (operand >= 0 && varies[static_cast<size_t>(operand)]);
+    varies.push_back(any);
+    if (any) sum += instructions_of_node(expression, node, f32);
+  }
   return sum;
 }
 
