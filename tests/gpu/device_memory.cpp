@@ -150,8 +150,16 @@ DeviceBlock::DeviceBlock(int64_t bytes) {
   memory_api()->context_synchronise();
 }
 
-Status DeviceBlock::copy_to(void* host, int64_t bytes) const {
-  return check(memory_api()->to_host(host, address_, static_cast<size_t>(bytes)), "cuMemcpyDtoH");
+Status DeviceBlock::copy_to(void* host, int64_t bytes, int64_t offset) const {
+  return check(memory_api()->to_host(host, address_ + static_cast<uint64_t>(offset),
+                                     static_cast<size_t>(bytes)),
+               "cuMemcpyDtoH");
+}
+
+Status DeviceBlock::copy_from(const void* host, int64_t bytes, int64_t offset) const {
+  return check(memory_api()->to_device(address_ + static_cast<uint64_t>(offset), host,
+                                       static_cast<size_t>(bytes)),
+               "cuMemcpyHtoD");
 }
 
 DeviceBlock::~DeviceBlock() {

@@ -68,7 +68,8 @@ class DeviceBlock {
   DeviceBlock(const DeviceBlock&) = delete;
   DeviceBlock& operator=(const DeviceBlock&) = delete;
   void* pointer() const { return reinterpret_cast<void*>(address_); }
-  Status copy_to(void* host, int64_t bytes) const;
+  Status copy_to(void* host, int64_t bytes, int64_t offset = 0) const;
+  Status copy_from(const void* host, int64_t bytes, int64_t offset = 0) const;
 
  private:
   uint64_t address_ = 0;
