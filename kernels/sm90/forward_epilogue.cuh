@@ -151,6 +151,13 @@ struct ForwardEpilogue {
     }
   }
 
+  /// Zeroes rows whose factor is 0.
+  HEDDLE_DEVICE static void clear_rows(Output& out, const float (&factor)[2]) {
+#pragma unroll
+    for (int i = 0; i < C::kVDim / 2; ++i)
+      out[i] = factor[tile::fragment_half(i)] == 0.f ? 0.f : out[i];
+  }
+
   /// Writes O in its 16-bit type by TMA, staged in shared memory, where it may still be on its way
   /// when this returns.
   HEDDLE_DEVICE static void stage(const ForwardArguments& args, const Work& work,
@@ -158,6 +165,8 @@ struct ForwardEpilogue {
     const int thread = threadIdx.x % 128;
     const u32 staging = tiles.staging();
     const u32 group_barrier = Block::kGroupBarrier + tiles.consumer;
+    // Cleared, not multiplied by 0: a value that the row does not see may be NaN or infinite.
+    if (__any_sync(0xffffffffu, factor[0] == 0.f || factor[1] == 0.f)) clear_rows(out, factor);
     attention::scale_rows(out, factor);
 #pragma unroll
     for (int round = 0; round < C::kOutputRounds; ++round) {

@@ -1,4 +1,5 @@
-// What small problems do not reach: elements that lie 2^32 apart, and more than 2^30 rows.
+// What small problems do not reach: elements that lie 2^32 apart, more than 2^30 rows, and values
+// that no row may see but through a product with 0.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -337,6 +338,71 @@ TEST_F(Rows, BeyondTwoToThe30SeeTheirKeys) {
     }
   }
 }
+
+/// What rows that see nothing and rows past a length give where values are infinite or NaN.
+class HiddenRows : public Rows, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(HiddenRows, GiveZerosWhateverTheValues) {
+  constexpr int64_t kKeys = 192, kLength = 200;
+  problem::AttentionProblem problem = forward_of(GetParam());
+  const problem::AttentionStructure& s = problem.structure;
+  problem::AttentionSizes& sizes = problem.sizes;
+  const bool padded = s.q_lengths != problem::kAbsent;
+  if (!padded) {
+    sizes.kv_length = kKeys;
+    for (OperandId id : {s.k, s.v}) {
+      OperandLayout& layout = sizes.layouts[static_cast<size_t>(id)];
+      layout.dims[2] = kKeys;
+      layout.strides = *dense_strides(layout.dims);
+    }
+  }
+  const Memory memory(s.operands, sizes.layouts);
+  Random random(0);
+  for (size_t n = 0; n < s.operands.size(); ++n) {
+    const Dims& dims = sizes.layouts[n].dims;
+    const DataType type = s.operands[n].dtype;
+    Bytes values = some_values(type, *element_count(dims), random);
+    for (int64_t i = 0; i < *element_count(dims); ++i) {
+      const int64_t row = i / dims[3] % dims[2];
+      if (!is_real(type)) store(type, values.data(), i, kLength);
+      if (n == static_cast<size_t>(s.v) && row % 64 == 5)
+        store(type, values.data(), i, row % 128 == 5 ? INFINITY : NAN);
+    }
+    ASSERT_TRUE(
+        memory.blocks[n]->copy_from(values.data(), static_cast<int64_t>(values.size())).is_ok());
+  }
+  execute(problem, memory);
+  const Dims& dims = sizes.layout(s.o).dims;
+  const std::vector<float> o = get(memory[s.o], GetParam().dtype, 0, *element_count(dims));
+  const int64_t hidden_from = padded ? kLength : 0,
+                hidden_to = padded ? dims[2] : dims[2] - sizes.kv_length;
+  ASSERT_LT(hidden_from, hidden_to);
+  for (int64_t i = 0; i < *element_count(dims); ++i) {
+    const int64_t row = i / dims[3] % dims[2];
+    if (row < hidden_from || row >= hidden_to) continue;
+    ASSERT_EQ(o[static_cast<size_t>(i)], 0) << "row " << row << ", column " << i % dims[3];
+  }
+}
+
+std::vector<Case> hidden_cases() {
+  std::vector<Case> cases;
+  for (DataType dtype : {DataType::bf16, DataType::f16, DataType::f32}) {
+    for (int dim : {64, 128, 256}) {
+      for (const auto& features : {std::vector{Feature::causal}, {Feature::lengths}}) {
+        cases.push_back({.dtype = dtype,
+                         .qk_dim = dim,
+                         .v_dim = dim,
+                         .features = features,
+                         .architecture = "hidden",
+                         .length = 320});
+      }
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpu, HiddenRows, ::testing::ValuesIn(hidden_cases()),
+                         [](const auto& info) { return engine::cuda::title(info.param); });
 
 }  // namespace
 }  // namespace heddle::testing
