@@ -56,5 +56,12 @@ TEST(ScoreInstructions, ModulosInWholeNumbersAreOfPositions) {
       b.expression(b.apply(ScoreOp::modulo, b.leaf(ScoreOp::dot), b.constant(3)))));
 }
 
+TEST(ScoreInstructions, ModulosOfLongSumsAreNotOfPositions) {
+  ScoreBuilder b;
+  auto sum = b.leaf(ScoreOp::row);
+  for (int i = 0; i < 100; ++i) sum = b.apply(ScoreOp::add, sum, sum);
+  EXPECT_FALSE(root_is_of_positions(b.expression(b.apply(ScoreOp::modulo, sum, b.constant(3)))));
+}
+
 }  // namespace
 }  // namespace heddle::engine::cuda

@@ -16,7 +16,8 @@ bool is_whole(const ScoreNode& node) {
          std::abs(node.value) <= 1 << 24;
 }
 
-bool is_sum_of_positions(const ScoreExpression& expression, int32_t index) {
+/// `terms` counts down: a sum may be written as a graph whose paths are endless.
+bool is_sum_of_positions(const ScoreExpression& expression, int32_t index, int& terms) {
   const ScoreNode& node = expression.nodes[static_cast<size_t>(index)];
   switch (node.op) {
     case ScoreOp::row:
@@ -25,12 +26,13 @@ bool is_sum_of_positions(const ScoreExpression& expression, int32_t index) {
     case ScoreOp::head:
     case ScoreOp::q_length:
     case ScoreOp::kv_length:
-      return true;
+      return terms-- > 0;
     case ScoreOp::constant:
-      return is_whole(node);
+      return terms-- > 0 && is_whole(node);
     case ScoreOp::add:
     case ScoreOp::subtract:
-      return is_sum_of_positions(expression, node.a) && is_sum_of_positions(expression, node.b);
+      return is_sum_of_positions(expression, node.a, terms) &&
+             is_sum_of_positions(expression, node.b, terms);
     default:
       return false;
   }
@@ -84,7 +86,8 @@ int instructions(const ScoreExpression& expression, bool f32) {
 bool is_modulo_of_positions(const ScoreExpression& expression, const ScoreNode& node) {
   if (node.op != ScoreOp::modulo) return false;
   const ScoreNode& divisor = expression.nodes[static_cast<size_t>(node.b)];
-  return is_whole(divisor) && divisor.value != 0 && is_sum_of_positions(expression, node.a);
+  int terms = 6;
+  return is_whole(divisor) && divisor.value != 0 && is_sum_of_positions(expression, node.a, terms);
 }
 
 }  // namespace heddle::engine::cuda
