@@ -24,7 +24,7 @@ template <bool kExact>
 HEDDLE_DEVICE float in_log2(float score, float to_log2) {
   if constexpr (!kExact) return ptx::multiply_toward_zero(score, to_log2);
   const float least = __int_as_float(0xff7fffff), product = __fmul_rn(score, to_log2);
-  return score == minus_infinity() ? score : ptx::max(product, least);
+  return score == minus_infinity() ? score : ptx::max_or_nan(product, least);
 }
 
 /// log(2^reference * sum), or its log2; -inf of no terms. Without kOfLog2 the reference is natural,

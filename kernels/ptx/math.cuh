@@ -39,9 +39,22 @@ HEDDLE_DEVICE float square_root(float x) {
   return y;
 }
 
+/// The number of a number and a NaN.
 HEDDLE_DEVICE float max(float a, float b) {
   float y;
   asm("max.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
+/// As IEEE 754's minimum and maximum: NaN of a NaN.
+HEDDLE_DEVICE float min_or_nan(float a, float b) {
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+HEDDLE_DEVICE float max_or_nan(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
 }
 

@@ -125,7 +125,8 @@ struct ForwardEpilogue {
         // Statistics are natural also when scores came in log2 units.
         write(p.stats, attention::log_sum_exp<kWide>(reference, sum, p.stats_log2));
         if constexpr (C::kRowMax) {
-          write(p.max, reference * attention::kLn2);
+          // Running maxima pass over a NaN, sums do not.
+          write(p.max, isnan(sum) ? sum : reference * attention::kLn2);
           write(p.sum_exp, sum);
         }
       }

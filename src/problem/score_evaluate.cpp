@@ -15,9 +15,9 @@ double apply(ScoreOp op, double a, double b, double c) {
     case ScoreOp::divide:
       return a / b;
     case ScoreOp::minimum:
-      return a <= b ? a : b;
+      return a <= b || std::isnan(a) ? a : b;
     case ScoreOp::maximum:
-      return a >= b ? a : b;
+      return a >= b || std::isnan(a) ? a : b;
     case ScoreOp::power:
       return std::pow(a, b);
     case ScoreOp::modulo:

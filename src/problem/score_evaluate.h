@@ -9,7 +9,8 @@
 namespace heddle::problem {
 
 /// The op applied to its operands (as many as arity() says; the rest are ignored). Predicates yield
-/// 0 or 1; minimum and maximum yield their first operand at a tie; modulo has the sign of `a`.
+/// 0 or 1; minimum and maximum yield their first operand at a tie, and NaN of a NaN; modulo has the
+/// sign of `a`.
 double apply(ScoreOp op, double a, double b, double c);
 
 /// What a cell's leaves hold.

@@ -49,9 +49,9 @@ double apply(PointwiseMode mode, double a, double b, double c) {
     case PointwiseMode::div:
       return a / b;
     case PointwiseMode::min:
-      return a <= b ? a : b;
+      return a <= b || std::isnan(a) ? a : b;
     case PointwiseMode::max:
-      return a >= b ? a : b;
+      return a >= b || std::isnan(a) ? a : b;
     case PointwiseMode::pow:
       return std::pow(a, b);
     case PointwiseMode::mod:

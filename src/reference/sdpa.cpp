@@ -13,7 +13,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// One query row's softmax: max and sum include the sink.
+/// One query row's softmax: max and sum include the sink. All of it is NaN where a visible score
+/// is.
 struct Softmax {
   double max, sum;
   std::vector<double> probability;
@@ -23,7 +24,9 @@ struct Softmax {
 
 Softmax softmax(const double* score, int64_t n, double sink, Precision round) {
   Softmax row{sink, 0, std::vector<double>(static_cast<size_t>(n), 0)};
-  for (int64_t j = 0; j < n; ++j) row.max = std::fmax(row.max, score[j]);
+  for (int64_t j = 0; j < n; ++j) {
+    if (score[j] > row.max || std::isnan(score[j])) row.max = score[j];
+  }
   if (row.max == -kInfinity) return row;  // no visible key: P = 0
   row.sum = round.accumulated(std::exp(sink - row.max));
   for (int64_t j = 0; j < n; ++j) {

@@ -92,6 +92,21 @@ TEST(RandomForward, ScoreFunctions) { sweep(random_sdpa, score_functions(), 9400
 TEST(RandomBackward, ScoreFunctions) {
   sweep(random_sdpa_backward, score_functions(), 950000, seeds(60));
 }
+/// With a NaN in every fifth row of Q.
+AttentionOptions undefined_rows() {
+  AttentionOptions options;
+  options.undefined_rows = 1;
+  options.max_length = 150, options.rope = 0.2, options.score_functions = 0.3;
+  return options;
+}
+
+TEST(RandomForward, RowsWithANanStayNan) {
+  sweep(random_sdpa, undefined_rows(), 960000, seeds(40));
+  AttentionOptions decoding = undefined_rows();
+  decoding.single_row = decoding.max_batch = 1, decoding.max_length = 2000;
+  sweep(random_sdpa, decoding, 970000, seeds(20));
+}
+
 TEST(RandomForward, HiddenRows) { sweep(random_sdpa, hidden_rows(), 400000, seeds(40)); }
 TEST(RandomForward, ManyTiles) { sweep(random_sdpa, large(), 200000, seeds(12)); }
 

@@ -49,6 +49,10 @@ TEST_F(AttentionOnGpu, BackwardWithHiddenRowsMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, hidden_row_options(random)); });
 }
 
+TEST_F(AttentionOnGpu, ForwardOfRowsWithANanMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa(random, undefined_row_options(random)); });
+}
+
 TEST_F(AttentionOnGpu, ForwardOfScoreFunctionsMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa(random, score_function_options(random)); });
 }

@@ -68,6 +68,16 @@ AttentionOptions hidden_row_options(Random& random) {
   return options;
 }
 
+AttentionOptions undefined_row_options(Random& random) {
+  Random& structure = random.structure();
+  AttentionOptions options = structure.chance(0.3)   ? aligned_options()
+                             : structure.chance(0.3) ? score_tile_options()
+                             : structure.chance(0.5) ? aligned_f32_options()
+                                                     : gpu_options();
+  options.undefined_rows = 1;
+  return options;
+}
+
 AttentionOptions score_function_options(Random& random) {
   Random& structure = random.structure();
   AttentionOptions options = structure.chance(0.4)   ? aligned_backward_options()

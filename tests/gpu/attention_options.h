@@ -16,6 +16,8 @@ AttentionOptions aligned_backward_options();
 AttentionOptions score_tile_options();
 /// With a bias or a score_mod that hides every third row by a finite number.
 AttentionOptions hidden_row_options(Random& random);
+/// With a NaN in every fifth row of Q.
+AttentionOptions undefined_row_options(Random& random);
 /// With a score_mod of more than arithmetic.
 AttentionOptions score_function_options(Random& random);
 /// Few queries and so many keys that kernels choose tiles and orders for them.

@@ -97,6 +97,7 @@ class Draw {
   void draw_scores(AttentionAttributes& a);
   void draw_dropout(AttentionAttributes& a);
   void hide_rows(TensorId bias);
+  void undefine_rows(TensorId q);
 
   Random &random_, &structure_;  ///< sizes and values; all that changes code
   const AttentionOptions& options_;
@@ -241,6 +242,15 @@ void Draw::hide_rows(TensorId bias) {
         for (int64_t j = 0; j < dims[3]; ++j) program_.set(bias, -1e30, b, h, i, j);
 }
 
+void Draw::undefine_rows(TensorId q) {
+  program_.may_be_undefined = true;
+  for (int64_t b = 0; b < batch_; ++b) {
+    const int64_t length = q_lengths_.empty() ? q_length_ : q_lengths_[static_cast<size_t>(b)];
+    for (int64_t h = 0; h < q_heads_; ++h)
+      for (int64_t i = 0; i < length; i += 5) program_.set(q, NAN, b, h, i, qk_dim_ / 2);
+  }
+}
+
 /// Bounds, bias, ALiBi, score_mod and block mask, in combinations the contract allows.
 void Draw::draw_scores(AttentionAttributes& a) {
   const bool has_mod = !a.padding_mask && !a.softmax_input_is_log2 && wants(options_.score_mod);
@@ -381,6 +391,7 @@ Program Draw::sdpa() {
   if (wants(options_.dropout)) draw_dropout(a);
 
   op.q = input("q", io_, {batch_, q_heads_, q_length_, qk_dim_}, true);
+  if (wants_rarely(options_.undefined_rows)) undefine_rows(op.q);
   const bool may_page = !is_backward_ && a.padding_mask && !is_ragged_;
   if (may_page && wants(options_.paged)) {
     op.k = paged("k", op.page_table_k, k_heads_, qk_dim_);

@@ -44,6 +44,7 @@ struct Program {
   graph::Graph graph;
   std::unordered_map<int64_t, Block> memory;  ///< by uid
   uint64_t seed = 0, variant = 0;             ///< what drew it
+  bool may_be_undefined = false;              ///< results may be NaN
 
   reference::Buffers buffers();
   /// A tensor with the next free uid (added to the name if that is taken); without strides it is

@@ -87,9 +87,9 @@ std::string node_source(const problem::ScoreExpression& expression, const ScoreN
     case ScoreOp::divide:
       return fmt::format("ptx::divide({}, {})", a, b);
     case ScoreOp::minimum:
-      return fmt::format("fminf({}, {})", a, b);
+      return fmt::format("ptx::min_or_nan({}, {})", a, b);
     case ScoreOp::maximum:
-      return fmt::format("fmaxf({}, {})", a, b);
+      return fmt::format("ptx::max_or_nan({}, {})", a, b);
     case ScoreOp::power:
       return fmt::format("attention::{}({}, {})", f32 ? "power_f32" : "power", a, b);
     case ScoreOp::modulo:
