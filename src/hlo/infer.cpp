@@ -6,14 +6,6 @@
 #include "hlo/infer_rules.h"
 
 namespace heddle::hlo {
-namespace {
-
-bool is_unbounded(const Shape& shape) {
-  return std::count(shape.dims().begin(), shape.dims().end(), kUnbounded) > 0 ||
-         std::any_of(shape.elements().begin(), shape.elements().end(), is_unbounded);
-}
-
-}  // namespace
 
 Status expect_operands(const Instruction& x, int count) {
   if (x.operand_count() == count) return {};
@@ -34,9 +26,9 @@ bool types_fit(ElementType a, ElementType b) {
   return a == b || (is_floating(a) && is_floating(b));
 }
 
-int64_t leaf_count(const Shape& shape) {
-  int64_t count = shape.elements().empty() ? 1 : 0;
-  for (const Shape& element : shape.elements()) count += leaf_count(element);
+int64_t part_count(const Shape& shape) {
+  int64_t count = 1;
+  for (const Shape& element : shape.elements()) count += part_count(element);
   return count;
 }
 
@@ -60,7 +52,7 @@ std::string list(std::span<const int64_t> values) {
 }
 
 Status expect_callee(const Instruction& x, const Computation* callee, std::string_view what,
-                     std::span<const Shape> parameters, const Shape& result) {
+                     std::span<const Shape* const> parameters, const Shape& result) {
   if (!callee) return misfit(x, "needs {}", what);
   if (callee->parameters().size() != parameters.size()) {
     return misfit(x, "needs {} with {} parameters, {} has {}", what, parameters.size(),
@@ -68,9 +60,9 @@ Status expect_callee(const Instruction& x, const Computation* callee, std::strin
   }
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Shape& given = callee->parameters()[i]->shape();
-    if (!same_value_shape(given, parameters[i])) {
+    if (!same_value_shape(given, *parameters[i])) {
       return misfit(x, "passes {} as parameter {} of {}, which is {}",
-                    to_string_without_layout(parameters[i]), i, callee->name(),
+                    to_string_without_layout(*parameters[i]), i, callee->name(),
                     to_string_without_layout(given));
     }
   }
@@ -91,17 +83,19 @@ Status expect_reducer(const Instruction& x, const Shape& result) {
   }
   const Shape combined = variadic ? Shape::tuple(scalars) : scalars[0];
   const size_t count = scalars.size();
-  for (size_t i = 0; i < count; ++i) scalars.push_back(scalars[i]);
-  return expect_callee(x, x.to_apply(), "a to_apply", scalars, combined);
+  std::vector<const Shape*> parameters;
+  for (size_t i = 0; i < 2 * count; ++i) parameters.push_back(&scalars[i % count]);
+  return expect_callee(x, x.to_apply(), "a to_apply", parameters, combined);
+}
+
+bool has_unknown_sizes(const Instruction& x) {
+  return x.shape().is_unbounded() ||
+         std::any_of(x.operands().begin(), x.operands().end(),
+                     [](const Instruction* operand) { return operand->shape().is_unbounded(); });
 }
 
 Result<Shape> infer_shape(const Instruction& x) {
-  // Shapes of unknown size are carried, not understood: evaluation and matching refuse them.
-  if (is_unbounded(x.shape()) ||
-      std::any_of(x.operands().begin(), x.operands().end(),
-                  [](const Instruction* operand) { return is_unbounded(operand->shape()); })) {
-    return x.shape().without_layout();
-  }
+  if (has_unknown_sizes(x)) return x.shape().without_layout();
   switch (x.opcode()) {
     case Opcode::bitcast_convert:
     case Opcode::broadcast:

@@ -12,4 +12,8 @@ namespace heddle::hlo {
 /// shape and give that. A dot's element type is the instruction's own too.
 Result<Shape> infer_shape(const Instruction& instruction);
 
+/// Whether the instruction or an operand has an unbounded shape. Such instructions are carried, not
+/// understood: nothing is checked about their operands and attributes.
+bool has_unknown_sizes(const Instruction& instruction);
+
 }  // namespace heddle::hlo

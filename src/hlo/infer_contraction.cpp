@@ -160,7 +160,7 @@ Result<Shape> infer_sort(const Instruction& x) {
                   list(x.dimensions()));
   }
   std::vector<Shape> results;
-  std::vector<Shape> compared;
+  std::vector<Shape> scalars;
   for (const Instruction* operand : x.operands()) {
     const Shape& shape = operand->shape();
     if (shape.dims() != first.dims()) {
@@ -168,9 +168,10 @@ Result<Shape> infer_sort(const Instruction& x) {
                     to_string_without_layout(shape));
     }
     results.push_back(shape.without_layout());
-    compared.push_back(Shape::scalar(shape.type()));
-    compared.push_back(Shape::scalar(shape.type()));
+    scalars.push_back(Shape::scalar(shape.type()));
   }
+  std::vector<const Shape*> compared;
+  for (const Shape& scalar : scalars) compared.insert(compared.end(), 2, &scalar);
   HEDDLE_TRY(
       expect_callee(x, x.to_apply(), "a to_apply", compared, Shape::scalar(ElementType::pred)));
   return results.size() == 1 ? results[0] : Shape::tuple(std::move(results));

@@ -127,8 +127,10 @@ Result<Shape> infer_map(const Instruction& x) {
   for (const Instruction* operand : x.operands()) {
     scalars.push_back(Shape::scalar(operand->shape().type()));
   }
+  std::vector<const Shape*> parameters;
+  for (const Shape& scalar : scalars) parameters.push_back(&scalar);
   HEDDLE_TRY(
-      expect_callee(x, x.to_apply(), "a to_apply", scalars, Shape::scalar(x.shape().type())));
+      expect_callee(x, x.to_apply(), "a to_apply", parameters, Shape::scalar(x.shape().type())));
   return of_type(x.operand(0)->shape(), x.shape().type());
 }
 

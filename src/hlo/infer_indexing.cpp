@@ -87,6 +87,7 @@ Result<Shape> infer_gather(const Instruction& x) {
   const std::vector<int64_t> batch = batch_sizes(x, indices);
   const auto offset_dims = x.integers("offset_dims");
   const int rank = static_cast<int>(batch.size() + window.size());
+  if (rank > kMaxHloRank) return misfit(x, "gives more than {} dimensions", kMaxHloRank);
   if (offset_dims.size() != window.size() || !are_distinct_dimensions(offset_dims, rank) ||
       !are_ascending(offset_dims)) {
     return misfit(x, "needs {} ascending offset_dims below {}, not {}", window.size(), rank,

@@ -21,11 +21,14 @@ Status expect_array_operands(const Instruction& x);
 /// Whether a value of one type may stand where the other is written: equal, or both floating (XLA
 /// allows mixed precision).
 bool types_fit(ElementType a, ElementType b);
-/// Tuples hold at most this many arrays in all, so that inferring shapes of hostile text stays
-/// cheap.
-inline constexpr int64_t kMaxTupleLeaves = 65536;
-/// The arrays, tokens and empty tuples of a shape.
-int64_t leaf_count(const Shape& shape);
+/// Tuples hold at most this many arrays and tuples in all, and are nested at most so deep, so that
+/// inferring shapes of hostile text stays cheap and what is written can be read.
+inline constexpr int64_t kMaxTupleParts = 65536;
+inline constexpr int kMaxTupleDepth = 64;
+/// Arrays have at most this many dimensions: no program has a tenth of it.
+inline constexpr int kMaxHloRank = 64;
+/// The arrays, tokens and tuples within a shape; 1 for what is no tuple.
+int64_t part_count(const Shape& shape);
 /// Equal types and dims (bounds of dynamic ones); layouts and dynamism do not matter.
 bool same_value_shape(const Shape& a, const Shape& b);
 /// Whether all of `dims` lie in [0, rank) and none twice.
@@ -33,7 +36,7 @@ bool are_distinct_dimensions(std::span<const int64_t> dims, int rank);
 std::string list(std::span<const int64_t> values);
 /// `callee` is given, takes `parameters` and gives `result`.
 Status expect_callee(const Instruction& x, const Computation* callee, std::string_view what,
-                     std::span<const Shape> parameters, const Shape& result);
+                     std::span<const Shape* const> parameters, const Shape& result);
 /// to_apply combines, pairwise, scalars of the element types of `result` (an array or a tuple).
 Status expect_reducer(const Instruction& x, const Shape& result);
 

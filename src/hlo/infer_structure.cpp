@@ -1,15 +1,22 @@
+#include <algorithm>
+
 #include "hlo/computation.h"
 #include "hlo/infer_rules.h"
 
 namespace heddle::hlo {
 namespace {
 
-std::vector<Shape> operand_shapes(const Instruction& x) {
-  std::vector<Shape> shapes;
-  for (const Instruction* operand : x.operands()) {
-    shapes.push_back(operand->shape().without_layout());
-  }
+// Not copied: a call may pass many large tuples.
+std::vector<const Shape*> operand_shapes(const Instruction& x) {
+  std::vector<const Shape*> shapes;
+  for (const Instruction* operand : x.operands()) shapes.push_back(&operand->shape());
   return shapes;
+}
+
+int tuple_depth(const Shape& shape) {
+  int deepest = 0;
+  for (const Shape& element : shape.elements()) deepest = std::max(deepest, tuple_depth(element));
+  return shape.is_tuple() ? 1 + deepest : 0;
 }
 
 Result<Shape> infer_constant(const Instruction& x) {
@@ -21,14 +28,19 @@ Result<Shape> infer_constant(const Instruction& x) {
 }
 
 Result<Shape> infer_tuple(const Instruction& x) {
-  int64_t leaves = 0;
+  int64_t parts = 1;
+  std::vector<Shape> elements;
   for (const Instruction* operand : x.operands()) {
-    leaves += leaf_count(operand->shape());
-    if (leaves > kMaxTupleLeaves) {
-      return misfit(x, "holds more than {} elements in all", kMaxTupleLeaves);
+    parts += part_count(operand->shape());
+    if (parts > kMaxTupleParts) {
+      return misfit(x, "holds more than {} elements in all", kMaxTupleParts);
     }
+    if (tuple_depth(operand->shape()) == kMaxTupleDepth) {
+      return misfit(x, "nests tuples more than {} deep", kMaxTupleDepth);
+    }
+    elements.push_back(operand->shape().without_layout());
   }
-  return Shape::tuple(operand_shapes(x));
+  return Shape::tuple(std::move(elements));
 }
 
 Result<Shape> infer_get_tuple_element(const Instruction& x) {
@@ -52,11 +64,11 @@ Result<Shape> infer_call(const Instruction& x, std::string_view attribute) {
 
 Result<Shape> infer_while(const Instruction& x) {
   HEDDLE_TRY(expect_operands(x, 1));
-  const std::vector<Shape> state = operand_shapes(x);
+  const std::vector<const Shape*> state = operand_shapes(x);
   HEDDLE_TRY(
       expect_callee(x, x.condition(), "a condition", state, Shape::scalar(ElementType::pred)));
-  HEDDLE_TRY(expect_callee(x, x.body(), "a body", state, state[0]));
-  return state[0];
+  HEDDLE_TRY(expect_callee(x, x.body(), "a body", state, *state[0]));
+  return state[0]->without_layout();
 }
 
 Result<Shape> infer_conditional(const Instruction& x) {
@@ -78,9 +90,8 @@ Result<Shape> infer_conditional(const Instruction& x) {
   }
   const Shape result = branches[0]->root()->shape().without_layout();
   for (size_t i = 0; i < branches.size(); ++i) {
-    const std::vector<Shape> argument = {
-        x.operand(static_cast<int>(i) + 1)->shape().without_layout()};
-    HEDDLE_TRY(expect_callee(x, branches[i], "branches", argument, result));
+    const Shape* const argument = &x.operand(static_cast<int>(i) + 1)->shape();
+    HEDDLE_TRY(expect_callee(x, branches[i], "branches", {&argument, 1}, result));
   }
   return result;
 }
@@ -140,6 +151,13 @@ Result<Shape> infer_structure(const Instruction& x) {
       return x.operand(0)->shape().without_layout();
     case Opcode::after_all:
       return Shape::token();
+    case Opcode::bitcast:
+      HEDDLE_TRY(expect_operands(x, 1));
+      return x.shape().without_layout();
+    case Opcode::partition_id:
+    case Opcode::replica_id:
+      HEDDLE_TRY(expect_operands(x, 0));
+      return Shape::scalar(ElementType::u32);
     case Opcode::rng_bit_generator:
       return infer_rng_bit_generator(x);
     case Opcode::get_dimension_size:

@@ -182,14 +182,15 @@ Literal::Bytes::~Bytes() {
 Literal::Literal() : Literal(scalar(ElementType::pred, 0)) {}
 
 Result<Literal> Literal::uninitialized(const Shape& shape, std::shared_ptr<MemoryMeter> meter) {
-  Literal literal{Shape(shape)};
   if (shape.is_tuple()) {
+    std::vector<Literal> elements;
     for (const Shape& element : shape.elements()) {
       HEDDLE_ASSIGN(Literal part, uninitialized(element, meter));
-      literal.elements_.push_back(std::move(part));
+      elements.push_back(std::move(part));
     }
-    return literal;
+    return tuple(std::move(elements));
   }
+  Literal literal{Shape(shape)};
   const std::optional<int64_t> count = checked_element_count(shape.dims());
   if (!count) {
     return error(Code::invalid_value, "{} has a dynamic size or more than 2^48 elements",
@@ -213,7 +214,8 @@ Result<Literal> Literal::zeros(const Shape& shape) {
   HEDDLE_ASSIGN(Literal literal, uninitialized(shape));
   const auto clear = [](Literal& part, auto&& self) -> void {
     if (part.byte_count() > 0) std::memset(part.mutable_data(), 0, part.byte_count());
-    for (Literal& element : part.elements_) self(element, self);
+    if (!part.tuple_) return;
+    for (Literal& element : part.tuple_->elements) self(element, self);
   };
   clear(literal, clear);
   return literal;
@@ -227,9 +229,11 @@ Literal Literal::elided(const Shape& shape) {
 
 Literal Literal::tuple(std::vector<Literal> elements) {
   std::vector<Shape> shapes;
+  shapes.reserve(elements.size());
   for (const Literal& element : elements) shapes.push_back(element.shape());
-  Literal literal(Shape::tuple(std::move(shapes)));
-  literal.elements_ = std::move(elements);
+  Literal literal{Shape()};
+  literal.tuple_ =
+      std::make_shared<Tuple>(Tuple{Shape::tuple(std::move(shapes)), std::move(elements)});
   return literal;
 }
 
@@ -256,6 +260,24 @@ Result<Literal> Literal::from_bytes(const Shape& shape, std::span<const std::byt
   HEDDLE_ASSIGN(Literal literal, zeros(shape));
   if (!bytes.empty()) std::memcpy(literal.mutable_data(), bytes.data(), bytes.size());
   return literal;
+}
+
+void Literal::reinterpret_shape(const Shape& shape) {
+  if (tuple_) {
+    tuple_ = std::make_shared<Tuple>(Tuple{shape, tuple_->elements});
+  } else {
+    shape_ = shape;
+  }
+}
+
+const std::vector<Literal>& Literal::elements() const {
+  static const std::vector<Literal> none;
+  return tuple_ ? tuple_->elements : none;
+}
+
+std::vector<Literal> Literal::take_elements() {
+  if (tuple_ && tuple_.use_count() == 1) return std::move(tuple_->elements);
+  return elements();
 }
 
 std::byte* Literal::mutable_data() {
@@ -307,7 +329,7 @@ void Literal::set_complex(int64_t index, std::complex<double> value) {
 
 bool Literal::is_elided() const {
   if (elided_) return true;
-  for (const Literal& element : elements_) {
+  for (const Literal& element : elements()) {
     if (element.is_elided()) return true;
   }
   return false;
@@ -320,8 +342,8 @@ bool Literal::is_splat() const {
 }
 
 bool operator==(const Literal& a, const Literal& b) {
-  if (!same_but_layout(a.shape_, b.shape_) || a.elided_ != b.elided_) return false;
-  if (a.elements_ != b.elements_ || a.byte_count() != b.byte_count()) return false;
+  if (!same_but_layout(a.shape(), b.shape()) || a.elided_ != b.elided_) return false;
+  if (a.elements() != b.elements() || a.byte_count() != b.byte_count()) return false;
   return a.byte_count() == 0 || std::memcmp(a.data(), b.data(), a.byte_count()) == 0;
 }
 

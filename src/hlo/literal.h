@@ -23,7 +23,8 @@ struct MemoryMeter {
 
 /// A value of an HLO shape. Elements lie row-major whatever the shape's layout says, each in
 /// size_of(type) bytes (pred and the 2- and 4-bit integers in a byte, sign-extended). Copies share
-/// their elements until one of them is written to, so a Literal is passed by value freely.
+/// their elements, a tuple's too, until one of them is written to, so a Literal is passed by value
+/// freely.
 class Literal {
  public:
   /// A scalar pred, false.
@@ -48,12 +49,12 @@ class Literal {
   /// Fails unless `bytes` is exactly what the shape takes.
   static Result<Literal> from_bytes(const Shape& shape, std::span<const std::byte> bytes);
 
-  const Shape& shape() const { return shape_; }
+  const Shape& shape() const;
   /// Changes the shape to one with as many elements of the same type.
-  void reinterpret_shape(const Shape& shape) { shape_ = shape; }
+  void reinterpret_shape(const Shape& shape);
   /// Whether the value, or that of an element of the tuple, is unknown.
   bool is_elided() const;
-  int64_t element_count() const { return shape_.element_count(); }
+  int64_t element_count() const { return shape().element_count(); }
 
   const std::byte* data() const { return bytes_ ? bytes_->data.get() : nullptr; }
   /// Unshares first.
@@ -70,8 +71,10 @@ class Literal {
   /// Whether no other Literal shares the elements, so that writing needs no copy.
   bool is_unshared() const { return bytes_ && bytes_.use_count() == 1; }
 
-  const std::vector<Literal>& elements() const { return elements_; }
-  std::vector<Literal>& elements() { return elements_; }
+  /// A tuple's; empty for others.
+  const std::vector<Literal>& elements() const;
+  /// The elements, moved out if no other Literal shares them.
+  std::vector<Literal> take_elements();
 
   /// Element `index` (row-major) by value as f64; the real part of a complex one.
   double get(int64_t index) const;
@@ -100,12 +103,20 @@ class Literal {
     int64_t size;
     std::shared_ptr<MemoryMeter> meter;
   };
+  struct Tuple;
 
-  Shape shape_;
+  Shape shape_;  // of arrays and of elided tuples
   bool elided_ = false;
   std::shared_ptr<Bytes> bytes_;
-  std::vector<Literal> elements_;
+  std::shared_ptr<Tuple> tuple_;
 };
+
+struct Literal::Tuple {
+  Shape shape;
+  std::vector<Literal> elements;
+};
+
+inline const Shape& Literal::shape() const { return tuple_ ? tuple_->shape : shape_; }
 
 /// The one conversion of scalars: `bits`' element at `index` of an array of `type`, as f64.
 double load(ElementType type, const std::byte* data, int64_t index);

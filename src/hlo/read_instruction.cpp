@@ -7,9 +7,9 @@ namespace {
 
 constexpr int kMaxDepth = 64;  // of operands written inside operands
 
-// Omitted shapes are inferred; in all of them together this many arrays at most, so that
+// Omitted shapes are inferred; in all of them together this many parts at most, so that
 // `tuple(x, x)` of `tuple(x, x)` of ... cannot outgrow its text by much.
-constexpr int64_t kMaxInferredLeaves = int64_t{1} << 20;
+constexpr int64_t kMaxInferredParts = int64_t{1} << 18;
 
 // The operations whose shape follows from their operands and attributes alone.
 bool determines_shape(Opcode opcode) {
@@ -176,8 +176,8 @@ Result<Instruction*> Reader::read_instruction_body(std::string_view name, size_t
   const Result<Shape> inferred = infer_shape(*x);
   if (!inferred.is_ok()) return in_.complaint(at, inferred.status().message());
   if (!shape) {
-    inferred_leaves_ += leaf_count(*inferred);
-    if (leaf_count(*inferred) > kMaxTupleLeaves || inferred_leaves_ > kMaxInferredLeaves) {
+    inferred_parts_ += part_count(*inferred);
+    if (part_count(*inferred) > kMaxTupleParts || inferred_parts_ > kMaxInferredParts) {
       return in_.complaint(opcode_at, "expected a shape: too many were left to be inferred");
     }
     x->shape_ = *inferred;

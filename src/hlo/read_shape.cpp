@@ -5,12 +5,6 @@
 #include "hlo/reader.h"
 
 namespace heddle::hlo {
-namespace {
-
-constexpr int kMaxDepth = 64;    // of nested tuples: recursion stays shallow
-constexpr int kMaxHloRank = 64;  // no program has a tenth of it
-
-}  // namespace
 
 bool Reader::shape_comes_next() {
   if (in_.peek() == '(') return true;
@@ -24,7 +18,7 @@ bool Reader::shape_comes_next() {
 Result<Shape> Reader::read_shape(int depth) {
   const size_t start = in_.skip_blanks();
   if (!in_.accept("(")) return read_array_shape();
-  if (depth == kMaxDepth) {
+  if (depth == kMaxTupleDepth) {
     return in_.complaint(start, "expected tuples nested less than 64 deep");
   }
   std::vector<Shape> elements;
@@ -36,7 +30,7 @@ Result<Shape> Reader::read_shape(int depth) {
     HEDDLE_TRY(in_.expect(")"));
   }
   Shape shape = Shape::tuple(std::move(elements));
-  if (leaf_count(shape) > kMaxTupleLeaves) {
+  if (part_count(shape) > kMaxTupleParts) {
     return in_.complaint(start, "expected a tuple of at most 65536 elements in all");
   }
   return shape;

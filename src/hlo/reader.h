@@ -80,7 +80,7 @@ class Reader {
   Instruction* root_ = nullptr;
 
   std::vector<Instruction*> anonymous_;  // named once every name in the text is known
-  int64_t inferred_leaves_ = 0;
+  int64_t inferred_parts_ = 0;
   std::optional<bool> operand_numbers_;  // whether a list of more than five operands had them
 };
 

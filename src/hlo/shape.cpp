@@ -40,9 +40,16 @@ void append(std::string& out, const Shape& shape, bool with_layout) {
 
 }  // namespace
 
+Shape::Shape(ElementType type, std::vector<int64_t> dims)
+    : type_(type),
+      dims_(std::move(dims)),
+      unbounded_(std::find(dims_.begin(), dims_.end(), kUnbounded) != dims_.end()) {}
+
 Shape Shape::tuple(std::vector<Shape> elements) {
   Shape shape(ElementType::tuple, {});
   shape.elements_ = std::move(elements);
+  shape.unbounded_ = std::any_of(shape.elements_.begin(), shape.elements_.end(),
+                                 [](const Shape& element) { return element.unbounded_; });
   return shape;
 }
 
@@ -75,9 +82,11 @@ void Shape::set_default_layout() {
 }
 
 Shape Shape::without_layout() const {
-  Shape shape = *this;
-  shape.layout_.reset();
-  for (Shape& element : shape.elements_) element = element.without_layout();
+  Shape shape(type_, dims_);
+  shape.dynamic_ = dynamic_;
+  shape.unbounded_ = unbounded_;
+  shape.elements_.reserve(elements_.size());
+  for (const Shape& element : elements_) shape.elements_.push_back(element.without_layout());
   return shape;
 }
 

@@ -30,7 +30,7 @@ class Shape {
   Shape() = default;
   /// An array without a layout. Negative dims are the caller's error; the reader and inference
   /// never make one.
-  Shape(ElementType type, std::vector<int64_t> dims) : type_(type), dims_(std::move(dims)) {}
+  Shape(ElementType type, std::vector<int64_t> dims);
   static Shape scalar(ElementType type) { return Shape(type, {}); }
   static Shape tuple(std::vector<Shape> elements);
   static Shape token() { return Shape(ElementType::token, {}); }
@@ -49,6 +49,8 @@ class Shape {
 
   /// A dynamic dimension's size is an upper bound ("<=n"), or kUnbounded.
   bool is_dynamic() const;
+  /// Whether a dimension, here or in an element, is kUnbounded.
+  bool is_unbounded() const { return unbounded_; }
   bool is_dynamic(int i) const { return i < static_cast<int>(dynamic_.size()) && dynamic_[i]; }
   void set_dynamic(int i, bool dynamic = true);
 
@@ -61,6 +63,7 @@ class Shape {
   Shape with_type(ElementType type) const;
 
   const std::vector<Shape>& elements() const { return elements_; }
+  /// To change types and layouts, not sizes.
   std::vector<Shape>& elements() { return elements_; }
 
   /// Everything compared, layouts too.
@@ -70,6 +73,7 @@ class Shape {
   ElementType type_ = ElementType::pred;
   std::vector<int64_t> dims_;
   std::vector<bool> dynamic_;  // empty: all static
+  bool unbounded_ = false;
   std::optional<Layout> layout_;
   std::vector<Shape> elements_;
 };

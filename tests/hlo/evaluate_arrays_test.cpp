@@ -173,5 +173,50 @@ TEST(RngBitGenerator, DrawsXlasBits) {
   EXPECT_EQ(drawn.substr(0, drawn.find(", {")), "( {1311768467463790320, 1229782938533634597}");
 }
 
+// Steps of one element, and padding between none, may be of any length.
+TEST(Movement, StepsOfAnyLength) {
+  EXPECT_EQ(value("x = s32[2,2] constant({{1, 2}, {3, 4}}) "
+                  "ROOT r = s32[1,2] slice(x), slice={[1:2:9223372036854775807], [0:2:1]}"),
+            "{ { 3, 4 } }");
+  EXPECT_EQ(value("i = u8[1,65536] iota(), iota_dimension=1 z = u8[] constant(9) "
+                  "p = u8[1,65536] pad(i, z), padding=0_0_281474976710656x0_0_0 "
+                  "ROOT r = u8[1,2] slice(p), slice={[0:1], [5:7]}"),
+            "{ { 5, 6 } }");
+  EXPECT_EQ(value("z = f32[] constant(0) "
+                  "x = f32[0,16777216,16777216] broadcast(z), dimensions={} "
+                  "q = f32[0,16777216,16777216] reduce-window(x, z), to_apply=sum, "
+                  "window={size=1x1x1 lhs_dilate=16777216x1x1} "
+                  "ROOT r = f32[0] reshape(q)",
+                  kAdd),
+            "{}");
+}
+
+TEST(Indexing, ScatterIntoNothing) {
+  for (const std::string combine : {"add", "subtract"}) {
+    EXPECT_EQ(value("o = f32[0] constant({}) i = s32[4,0] constant({ {}, {}, {}, {} }) "
+                    "u = f32[4] constant({1, 2, 3, 4}) "
+                    "ROOT s = f32[0] scatter(o, i, u), update_window_dims={}, "
+                    "inserted_window_dims={0}, scatter_dims_to_operand_dims={}, "
+                    "index_vector_dim=1, to_apply=c",
+                    "c { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] " + combine +
+                        "(a, b) }\n"),
+              "{}");
+  }
+}
+
+TEST(Sorting, OfEmptyArraysOfLongLines) {
+  EXPECT_EQ(value("z = f32[] constant(0) x = f32[0,140737488355328] broadcast(z), dimensions={} "
+                  "t = (f32[0,1], s32[0,1]) topk(x), k=1 "
+                  "g = f32[0,1] get-tuple-element(t), index=0 ROOT r = f32[0] reshape(g)"),
+            "{}");
+}
+
+TEST(RandomBits, OfEmptyArraysOfManyLines) {
+  EXPECT_EQ(value("s = u64[2] constant({1, 2}) t = (u64[2], u32[281474976710655,0]) "
+                  "rng-bit-generator(s), algorithm=rng_three_fry "
+                  "ROOT r = u64[2] get-tuple-element(t), index=0"),
+            "{1, 2}");
+}
+
 }  // namespace
 }  // namespace heddle::hlo

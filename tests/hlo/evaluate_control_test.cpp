@@ -152,5 +152,90 @@ TEST(RandomArguments, OfALoopWhoseConditionTakesNothing) {
   EXPECT_TRUE(random_arguments(**module, 1));
 }
 
+// Nothing about an instruction of unknown sizes is checked when it is read.
+TEST(RandomArguments, LookAtNothingOfUnknownSize) {
+  for (const std::string uses :
+       {"d = s32[?] iota() g = f32[4] gather(d, i), start_index_map={99}",
+        "g = f32[?] gather(i), start_index_map={99}", "c = pred[?] compare(i), direction=EQ",
+        "j = s32[?] iota() c = pred[4] compare(i, j), direction=EQ",
+        "b = s32[?] broadcast() c = pred[4] compare(i, b), direction=EQ",
+        "u = s32[?] iota() j = s32[4] iota(u) c = pred[4] compare(i, j), direction=EQ",
+        "w = s32[?] while(i)", "c = s32[?] call(i)",
+        "d = f32[?] dot(i, i), lhs_contracting_dims={99}, rhs_contracting_dims={99}",
+        "u = s32[?] iota() d = s32[1] dynamic-slice(u, i, i, i), dynamic_slice_sizes={1}"}) {
+    const auto module = read_text("HloModule m ENTRY e { i = s32[4] parameter(0) " + uses + " }");
+    ASSERT_TRUE(module) << module.status().message();
+    EXPECT_TRUE(random_arguments(**module, 1)) << uses;
+  }
+}
+
+TEST(Refusals, UnknownSizesBeforeAnythingOfThemIsRead) {
+  EXPECT_EQ(value("ROOT g = f32[?] get-tuple-element(), index=0"),
+            "cannot evaluate g: get-tuple-element has a shape of dynamic size");
+  EXPECT_EQ(value("x = f32[2] constant({1, 2}) z = f32[] constant(0) "
+                  "ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=c",
+                  "c { a = f32[] parameter(0) b = f32[] parameter(1) t = (f32[?]) tuple(a) "
+                  "g = f32[] get-tuple-element(t), index=7 ROOT s = f32[] add(g, b) }\n"),
+            "cannot evaluate t: tuple has a shape of dynamic size");
+}
+
+TEST(Refusals, OperandsThatAreMissing) {
+  EXPECT_EQ(value("ROOT b = f32[] bitcast()"), "test:3:6: b: bitcast takes 1 operand, not 0");
+  EXPECT_EQ(value("ROOT p = f32[8] partition-id()"),
+            "test:3:6: expected shape u32[] of p, found f32[8]");
+}
+
+// Computations that evaluate no instruction, calls that double within a reducer, values of many
+// parts: all count towards the limit.
+TEST(Limits, NoWorkIsFree) {
+  EvaluateOptions options;
+  options.max_steps = 100;
+  const auto limited = [&](const std::string& computations, const std::string& instructions) {
+    return value_of("HloModule m\n" + computations + "ENTRY e {" + instructions + "}", options);
+  };
+  EXPECT_EQ(limited("c { a = pred[] parameter(0) ROOT b = pred[] parameter(1) }\n",
+                    "x = pred[] constant(true) y = pred[64] broadcast(x), dimensions={} "
+                    "ROOT s = pred[64] sort(y), dimensions={0}, to_apply=c"),
+            "s: the limit of 100 steps is exceeded");
+  EXPECT_EQ(limited("c { a = f32[] parameter(0) ROOT b = f32[] parameter(1) }\n",
+                    "o = f32[1] constant({0}) i = s32[200,1] iota(), iota_dimension=0 "
+                    "z = s32[200,1] subtract(i, i) x = f32[] constant(1) "
+                    "u = f32[200] broadcast(x), dimensions={} "
+                    "ROOT s = f32[1] scatter(o, z, u), update_window_dims={}, "
+                    "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+                    "index_vector_dim=1, to_apply=c"),
+            "s: the limit of 100 steps is exceeded");
+  std::string doubling = "c0 { ROOT p = f32[] parameter(0) }\n";
+  for (int i = 1; i < 40; ++i) {
+    const std::string before = "to_apply=c" + std::to_string(i - 1);
+    doubling += "c" + std::to_string(i) + " { p = f32[] parameter(0) a = f32[] call(p), " + before +
+                " ROOT b = f32[] call(a), " + before + " }\n";
+  }
+  EXPECT_EQ(limited(doubling + "r { a = f32[] parameter(0) b = f32[] parameter(1) "
+                               "c = f32[] call(a), to_apply=c39 ROOT d = f32[] add(b, c) }\n",
+                    "x = f32[4] constant({1, 2, 3, 4}) z = f32[] constant(0) "
+                    "ROOT q = f32[] reduce(x, z), dimensions={0}, to_apply=r"),
+            "b: the limit of 100 steps is exceeded");
+  std::string many = "x";
+  for (int i = 1; i < 4000; ++i) many += ",x";
+  EXPECT_EQ(limited("", "x = f32[] constant(1) ROOT t = tuple(" + many + ")"),
+            "t: the limit of 100 steps is exceeded");
+  EXPECT_EQ(limited("",
+                    "x = u8[] constant(1) y = u8[100000] broadcast(x), dimensions={} "
+                    "ROOT t = (u8[0], s32[0]) topk(y), k=0"),
+            "t: the limit of 100 steps is exceeded");
+}
+
+// The elements of a tuple are shared like those of an array.
+TEST(Limits, ATupleTakenManyTimesIsKeptOnce) {
+  std::string many = "x";
+  for (int i = 1; i < 5000; ++i) many += ",x";
+  std::string tuples = "t";
+  for (int i = 1; i < 5000; ++i) tuples += ",t";
+  EXPECT_EQ(value("x = f32[] constant(1) t = tuple(" + many + ") a = token[] after-all(" + tuples +
+                  ") ROOT g = f32[] get-tuple-element(t), index=4999"),
+            "1");
+}
+
 }  // namespace
 }  // namespace heddle::hlo

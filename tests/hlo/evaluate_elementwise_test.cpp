@@ -155,5 +155,15 @@ TEST(Map, AppliesItsComputation) {
             "{ { 2, 4 }, { 6, 8 } }");
 }
 
+// The result's floating type may be another than the operand's.
+TEST(MixedPrecision, CopyAndReducePrecisionGiveTheirOwnType) {
+  EXPECT_EQ(value("x = bf16[2] constant({1, 2.5}) c = f32[2] copy(x) "
+                  "ROOT r = f32[2,2] broadcast(c), dimensions={1}"),
+            "{ { 1, 2.5 }, { 1, 2.5 } }");
+  EXPECT_EQ(value("x = f32[3] constant({1, 2.5, 1.0625}) "
+                  "ROOT r = bf16[3] reduce-precision(x), exponent_bits=8, mantissa_bits=3"),
+            "{1, 2.5, 1}");
+}
+
 }  // namespace
 }  // namespace heddle::hlo

@@ -259,14 +259,58 @@ TEST(Attributes, Refusals) {
             "m.hlo:3:55: expected low_high or low_high_interior");
 }
 
-// tuple(x, x) of tuple(x, x) of ...: 2^64 leaves in a page of text.
+// tuple(x, x) of tuple(x, x) of ...: 2^64 parts in a page of text.
 TEST(Hostile, TuplesThatDouble) {
   std::string text = "t0 = f32[] parameter(0)\n";
   for (int i = 1; i < 64; ++i) {
     const std::string before = "t" + std::to_string(i - 1);
     text += "t" + std::to_string(i) + " = tuple(" + before + ", " + before + ")\n";
   }
-  EXPECT_EQ(refused_entry(text), "m.hlo:20:1: t17: tuple holds more than 65536 elements in all");
+  EXPECT_EQ(refused_entry(text), "m.hlo:19:1: t16: tuple holds more than 65536 elements in all");
+}
+
+// What is inferred could be written, but not read back, if it were nested deeper or of a higher
+// rank than text may be.
+TEST(Hostile, TuplesThatNest) {
+  std::string text = "t0 = f32[] parameter(0)\n";
+  for (int i = 1; i <= 65; ++i) {
+    text += "t" + std::to_string(i) + " = tuple(t" + std::to_string(i - 1) + ")\n";
+  }
+  EXPECT_EQ(refused_entry(text), "m.hlo:68:1: t65: tuple nests tuples more than 64 deep");
+}
+
+TEST(Hostile, GatherOfTooManyDimensions) {
+  std::string ones = "1";
+  std::string dims = "0";
+  for (int i = 1; i < 40; ++i) {
+    ones += ",1";
+    dims += "," + std::to_string(i);
+  }
+  EXPECT_EQ(refused_entry("p = f32[" + ones + "] parameter(0) i = s32[" + ones +
+                          ",0] parameter(1)\ng = gather(p, i), offset_dims={" + dims +
+                          "}, collapsed_slice_dims={}, start_index_map={}, index_vector_dim=40, "
+                          "slice_sizes={" +
+                          ones + "}"),
+            "m.hlo:4:1: g: gather gives more than 64 dimensions");
+}
+
+// Passing a large tuple many times copies none of it.
+TEST(Hostile, CallWithManyLargeTuples) {
+  const auto repeated = [](const std::string& name, int count) {
+    std::string list = name;
+    for (int i = 1; i < count; ++i) list += "," + name;
+    return list;
+  };
+  std::string callee = "c {";
+  for (int i = 0; i < 400; ++i) {
+    callee += " p" + std::to_string(i) + " = f32[] parameter(" + std::to_string(i) + ")";
+  }
+  const auto module =
+      read_text("HloModule m\n" + callee + " }\nENTRY e { p = f32[] parameter(0) " + "t = tuple(" +
+                repeated("p", 256) + ") u = tuple(" + repeated("t", 250) +
+                ") ROOT r = f32[] call(" + repeated("u", 400) + "), to_apply=c }");
+  ASSERT_FALSE(module);
+  EXPECT_EQ(module.status().code(), Code::malformed_input);
 }
 
 TEST(Hostile, ConstantLargerThanItsText) {

@@ -89,7 +89,7 @@ Result<Literal> to_storage(Literal value, FloatStorage storage,
     return convert_to(value, storage_type(value.shape().type(), storage), std::move(meter));
   }
   std::vector<Literal> elements;
-  for (Literal& element : value.elements()) {
+  for (Literal& element : value.take_elements()) {
     HEDDLE_ASSIGN(Literal stored, to_storage(std::move(element), storage, meter));
     elements.push_back(std::move(stored));
   }

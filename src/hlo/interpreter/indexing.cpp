@@ -102,6 +102,7 @@ Result<Literal> evaluate_gather(Machine& machine, const Instruction& x, Operands
   const Positions positions =
       positions_of(x, operand.shape(), indices.shape(), out.shape(), x.integers("offset_dims"),
                    batching, x.integers("start_indices_batching_dims"));
+  HEDDLE_TRY(machine.spend(x, positions.count * Machine::kElementsPerValue));
   const auto window =
       window_dimensions(operand.shape(), x.integers("collapsed_slice_dims"), batching);
   const auto operand_strides = row_major_strides(operand.shape().dims());
@@ -212,7 +213,8 @@ Result<Literal> evaluate_scatter(Machine& machine, const Instruction& x, Operand
   const Literal indices = operands[n];
   const Shape updates_shape = operands[n + 1].shape();
   HEDDLE_TRY(machine.spend(x, updates_shape.element_count()));
-  if (updates_shape.element_count() == 0) {
+  // No window lies inside an empty operand.
+  if (updates_shape.element_count() == 0 || operand_shape.element_count() == 0) {
     operands.resize(n);
     if (x.shape().is_tuple()) return Literal::tuple(std::move(operands));
     return std::move(operands[0]);
@@ -260,6 +262,7 @@ Result<Literal> evaluate_scatter(Machine& machine, const Instruction& x, Operand
   for (size_t i = 0; i < n; ++i) totals.push_back(std::move(operands[i]));
   HEDDLE_TRY(
       for_each_update(scatter, operand_shape, indices, [&](int64_t at, int64_t update) -> Status {
+        HEDDLE_TRY(machine.spend(x, Machine::kElementsPerValue * x.operand_count()));
         Operands arguments;
         for (const Literal& total : totals) arguments.push_back(scalar_at(total, at));
         for (size_t i = 0; i < n; ++i) {

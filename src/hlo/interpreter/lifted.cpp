@@ -24,12 +24,13 @@ Result<Operands> Machine::run_on_elements(const Instruction& x, const Computatio
     reducers_->meter_ = meter_;
   }
   Machine& machine = storage_ == FloatStorage::own ? *reducers_ : *this;
-  HEDDLE_TRY(spend(x, count * computation.instruction_count()));
   for (Literal& argument : arguments) {
     HEDDLE_ASSIGN(argument, to_storage(std::move(argument), machine.storage_, meter_));
   }
+  machine.steps_ = steps_;  // one count, whichever machine does the work
   HEDDLE_ASSIGN(Literal result, machine.run_lifted(x, computation, std::move(arguments), count));
-  if (result.shape().is_tuple()) return std::move(result.elements());
+  steps_ = machine.steps_;
+  if (result.shape().is_tuple()) return result.take_elements();
   Operands results;
   results.push_back(std::move(result));
   return results;
@@ -38,11 +39,13 @@ Result<Operands> Machine::run_on_elements(const Instruction& x, const Computatio
 Result<Literal> Machine::run_lifted(const Instruction& caller, const Computation& computation,
                                     Operands arguments, int64_t count) {
   if (depth_ == 128) return refuse(caller, "nests computations more than 128 deep");
+  HEDDLE_ASSIGN(const Plan* const found, plan_of(computation));
+  const Plan& plan = *found;
   ++depth_;
-  const Plan& plan = plan_of(computation);
   std::vector<Literal> values(plan.order.size(), Literal::tuple({}));
   const auto value_of = [&](size_t i) -> Result<Literal> {
     const Instruction& x = *plan.order[i];
+    HEDDLE_TRY(spend(x, count));
     Operands operands;
     for (const Instruction* operand : x.operands()) {
       operands.push_back(values[plan.position.at(operand)]);

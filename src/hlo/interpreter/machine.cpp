@@ -30,6 +30,15 @@ std::vector<const Instruction*> elements_early(const Computation& computation) {
   return order;
 }
 
+// The elements of a value and what its arrays and tuples cost in themselves.
+int64_t work_of(const Shape& shape) {
+  int64_t work = Machine::kElementsPerValue + (shape.is_array() ? shape.element_count() : 0);
+  for (const Shape& element : shape.elements()) {
+    work = std::min(work + work_of(element), kMaxElements);
+  }
+  return work;
+}
+
 bool is_sharding_annotation(std::string_view target) {
   return target == "Sharding" || target == "SPMDFullToShardShape" ||
          target == "SPMDShardToFullShape";
@@ -78,9 +87,12 @@ Status Machine::spend(const Instruction& x, int64_t elements) {
                options_.max_steps);
 }
 
-const Machine::Plan& Machine::plan_of(const Computation& computation) {
+Result<const Machine::Plan*> Machine::plan_of(const Computation& computation) {
   const auto found = plans_.find(&computation);
-  if (found != plans_.end()) return found->second;
+  if (found != plans_.end()) return &found->second;
+  for (const Instruction* x : computation.dependency_order()) {
+    if (x->shape().is_unbounded()) return refuse(*x, "has a shape of dynamic size");
+  }
   Plan plan;
   plan.order = elements_early(computation);
   plan.last_use.assign(plan.order.size(), -1);
@@ -91,7 +103,7 @@ const Machine::Plan& Machine::plan_of(const Computation& computation) {
     }
   }
   plan.last_use[plan.position[computation.root()]] = static_cast<int>(plan.order.size());
-  return plans_.emplace(&computation, std::move(plan)).first->second;
+  return &plans_.emplace(&computation, std::move(plan)).first->second;
 }
 
 Result<Literal> Machine::run(const Computation& computation, Operands arguments) {
@@ -100,8 +112,9 @@ Result<Literal> Machine::run(const Computation& computation, Operands arguments)
                  "cannot evaluate {}: calls are nested more than {} deep", computation.name(),
                  kMaxCallDepth);
   }
+  HEDDLE_ASSIGN(const Plan* const found, plan_of(computation));
+  const Plan& plan = *found;
   ++depth_;
-  const Plan& plan = plan_of(computation);
   std::vector<Literal> values(plan.order.size(), Literal::tuple({}));
   for (size_t i = 0; i < plan.order.size(); ++i) {
     const Instruction& x = *plan.order[i];
@@ -144,7 +157,7 @@ Result<Literal> Machine::constant(const Instruction& x) {
 
 Result<Literal> Machine::evaluate(const Instruction& x, Operands operands) {
   if (x.shape().is_dynamic()) return refuse(x, "has a shape of dynamic size");
-  HEDDLE_TRY(spend(x, x.shape().is_array() ? x.shape().element_count() : 0));
+  HEDDLE_TRY(spend(x, work_of(x.shape()) + kElementsPerValue * x.operand_count()));
   switch (x.opcode()) {
     case Opcode::call:
     case Opcode::conditional:
@@ -177,8 +190,10 @@ Result<Literal> Machine::evaluate_alone(const Instruction& x, Operands operands)
       Literal element = operands[0].elements()[x.tuple_index()];
       return element;
     }
+    case Opcode::copy:  // whose result may be of another floating type
+      return x.shape().is_array() ? evaluate_convert(*this, x, std::move(operands))
+                                  : std::move(operands[0]);
     case Opcode::add_dependency:
-    case Opcode::copy:
     case Opcode::opt_barrier:
       return std::move(operands[0]);
     case Opcode::after_all:

@@ -46,6 +46,8 @@ class Machine {
                                    Operands arguments, int64_t count);
   /// Counts work of about `elements` elements towards max_steps.
   Status spend(const Instruction& x, int64_t elements);
+  /// What handling one value costs beside its elements, in elements.
+  static constexpr int64_t kElementsPerValue = 64;
 
  private:
   // The order instructions run in, and after which of them each value is last needed.
@@ -54,7 +56,8 @@ class Machine {
     std::unordered_map<const Instruction*, int> position;
     std::vector<int> last_use;
   };
-  const Plan& plan_of(const Computation& computation);
+  /// Fails for instructions of unknown sizes: verify() leaves them unchecked.
+  Result<const Plan*> plan_of(const Computation& computation);
 
   Result<Literal> evaluate_calls(const Instruction& x, Operands operands);
   Result<Literal> evaluate_while(const Instruction& x, Literal state);

@@ -57,7 +57,8 @@ Result<Literal> window_of(Machine& machine, const Instruction& x, const Literal&
   int64_t start = 0;
   for (size_t i = 0; i < strides.size(); ++i) {
     start += starts[i] * strides[i];
-    from[i] = steps[i] * strides[i];
+    // Of a single element no step is taken, and a step may be of any length.
+    from[i] = out.shape().dim(static_cast<int>(i)) > 1 ? steps[i] * strides[i] : 0;
   }
   const int64_t size = size_of(out.shape().type());
   strided_copy(size, out.shape().dims(), operand.data() + start * size, from, out.mutable_data(),
@@ -157,7 +158,7 @@ Result<Literal> pad(Machine& machine, const Instruction& x, const Operands& oper
   Strides to(strides.size());
   for (size_t i = 0; i < strides.size(); ++i) {
     to_first += starts[i] * strides[i];
-    to[i] = steps[i] * strides[i];
+    to[i] = dims[i] > 1 ? steps[i] * strides[i] : 0;
   }
   const int64_t size = size_of(out.shape().type());
   strided_copy(size, dims, operand.data() + first * size, from,

@@ -88,6 +88,7 @@ Result<Literal> evaluate_random_bits(Machine& machine, const Instruction& x, Ope
                                  to_string_without_layout(state.shape())));
   }
   HEDDLE_ASSIGN(Literal bits, machine.allocate(x.shape().elements()[1]));
+  if (bits.element_count() == 0) return Literal::tuple({std::move(state), std::move(bits)});
   const auto key = static_cast<uint64_t>(state.get_integer(0));
   auto counter = static_cast<uint64_t>(state.get_integer(1));
   HEDDLE_TRY(machine.spend(x, bits.element_count() * 16));

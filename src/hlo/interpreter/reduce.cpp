@@ -302,15 +302,16 @@ Result<Literal> evaluate_reduce_window(Machine& machine, const Instruction& x, O
     std::vector<int64_t> to_strides;
     int64_t from = 0;
     int64_t to = 0;
-    bool empty = false;
-    for (int d = 0; d < rank; ++d) {
+    bool empty = count == 0;
+    for (int d = 0; d < rank && !empty; ++d) {
       const WindowDimension& w = window[d];
       const int64_t step = w.lhs_dilate;
       const int64_t begin = w.pad_low >= 0 ? 0 : (-w.pad_low + step - 1) / step;
       const int64_t room = padded_dims[d] - 1 - w.pad_low;
       const int64_t end = room < 0 ? 0 : std::min(operands[i].shape().dim(d), room / step + 1);
-      empty = empty || end <= begin;
-      dims.push_back(std::max<int64_t>(0, end - begin));
+      empty = end <= begin;
+      if (empty) break;  // places beyond the array may be beyond int64 too
+      dims.push_back(end - begin);
       to_strides.push_back(step * strides[d]);
       from += begin * from_strides[d];
       to += (w.pad_low + begin * step) * strides[d];

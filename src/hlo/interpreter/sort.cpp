@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <numeric>
 
@@ -40,12 +41,14 @@ Result<Literal> evaluate_sort(Machine& machine, const Instruction& x, Operands o
   const int64_t length = shape.dim(along);
   const int64_t stride = row_major_strides(shape.dims())[along];
   const int64_t count = shape.element_count();
+  HEDDLE_TRY(machine.spend(x, count * (length > 1 ? 1 : Machine::kElementsPerValue)));
   Operands sorted;
   for (const Literal& operand : operands) {
     HEDDLE_ASSIGN(Literal out, machine.allocate(operand.shape()));
     sorted.push_back(std::move(out));
   }
   const auto before = [&](int64_t a, int64_t b) -> Result<bool> {
+    HEDDLE_TRY(machine.spend(x, Machine::kElementsPerValue * x.operand_count()));
     Operands arguments;
     for (const Literal& operand : operands) {
       arguments.push_back(scalar_at(operand, a));
@@ -82,6 +85,8 @@ Result<Literal> evaluate_topk(Machine& machine, const Instruction& x, Operands o
   HEDDLE_ASSIGN(Literal values, machine.allocate(x.shape().elements()[0]));
   HEDDLE_ASSIGN(Literal indices, machine.allocate(x.shape().elements()[1]));
   const int64_t lines = length == 0 ? 0 : operand.element_count() / length;
+  if (lines == 0) return Literal::tuple({std::move(values), std::move(indices)});
+  HEDDLE_TRY(machine.spend(x, operand.element_count() * std::bit_width(uint64_t(length)) * 16));
   std::vector<int64_t> order(length);
   const bool exact = is_integral(type);  // 64-bit integers do not fit into f64
   for (int64_t line = 0; line < lines; ++line) {

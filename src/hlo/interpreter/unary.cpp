@@ -128,9 +128,10 @@ Result<Literal> evaluate_reduce_precision(Machine& machine, const Instruction& x
                                           Operands operands) {
   // With every value in f64, roundings are left out: see Precision::f64.
   if (machine.storage() == FloatStorage::f64) return std::move(operands[0]);
-  const ElementType type = operands[0].shape().type();
+  const ElementType type = machine.storage_type(x.shape().type());
   const int64_t exponent_bits = *x.integer("exponent_bits");
   const int64_t mantissa_bits = *x.integer("mantissa_bits");
+  HEDDLE_ASSIGN(operands[0], convert_to(operands[0], type, machine.meter()));  // mixed precision
   const std::byte* a = operands[0].data();
   HEDDLE_ASSIGN(Literal out, machine.reuse_or_allocate(x, Shape(operands[0].shape()), operands));
   std::byte* const y = out.mutable_data();

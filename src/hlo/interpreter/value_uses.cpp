@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "hlo/infer.h"
+
 namespace heddle::hlo {
 namespace {
 
@@ -38,6 +40,10 @@ bool passes_on(const Instruction& user, const Instruction* value) {
 // An instruction, and which element of its tuple is meant (-1: the instruction's value itself).
 using Place = std::pair<const Instruction*, int64_t>;
 
+// Of looking at users and their operands. Far more than one value has uses in programs; hostile
+// text can lead each of its values to each element of its tuples.
+constexpr int64_t kMaxWork = 1 << 13;
+
 class Follower {
  public:
   explicit Follower(const std::function<void(const Instruction&, const Instruction*)>& visit)
@@ -49,7 +55,11 @@ class Follower {
       const Place place = pending_.back();
       pending_.pop_back();
       if (!seen_.insert(place).second) continue;
-      for (const Instruction* user : place.first->users()) use(*user, place);
+      for (const Instruction* user : place.first->users()) {
+        work_ += 1 + user->operand_count();
+        if (work_ > kMaxWork) return;
+        if (!has_unknown_sizes(*user)) use(*user, place);
+      }
       leave(place);
     }
   }
@@ -86,10 +96,8 @@ class Follower {
     }
   }
 
-  // A module that was only read may call what has fewer parameters.
   void enter(const Computation& callee, int parameter, int64_t element) {
-    if (static_cast<size_t>(parameter) < callee.parameters().size())
-      pending_.push_back({callee.parameter(parameter), element});
+    pending_.push_back({callee.parameter(parameter), element});
   }
 
   // Out of a called computation, to where it was called.
@@ -106,6 +114,7 @@ class Follower {
   const std::function<void(const Instruction&, const Instruction*)>& visit_;
   std::vector<Place> pending_;
   std::set<Place> seen_;
+  int64_t work_ = 0;
 };
 
 }  // namespace
