@@ -173,6 +173,15 @@ TEST(RngBitGenerator, DrawsXlasBits) {
   EXPECT_EQ(drawn.substr(0, drawn.find(", {")), "( {1311768467463790320, 1229782938533634597}");
 }
 
+TEST(Reduce, ASumOfManyPredsIsTrue) {
+  EXPECT_EQ(
+      value("x = pred[] constant(true) y = pred[512] broadcast(x), dimensions={} "
+            "z = pred[] constant(false) "
+            "ROOT r = pred[] reduce(y, z), dimensions={0}, to_apply=c",
+            "c { a = pred[] parameter(0) b = pred[] parameter(1) ROOT s = pred[] add(a, b) }\n"),
+      "true");
+}
+
 // Steps of one element, and padding between none, may be of any length.
 TEST(Movement, StepsOfAnyLength) {
   EXPECT_EQ(value("x = s32[2,2] constant({{1, 2}, {3, 4}}) "

@@ -154,6 +154,8 @@ Result<std::optional<Literal>> reduce_simply(Machine& machine, const Instruction
   if (!by_columns) {
     HEDDLE_ASSIGN(source, ordered(machine, std::move(source), split.kept, split.reduced));
   }
+  // A sum of 256 preds would wrap to false.
+  if (type == ElementType::pred && monoid == Opcode::add) monoid = Opcode::or_;
   bool known = false;
   with_type(type, [&]<class Codec>() {
     using Stored = typename Codec::Stored;
