@@ -7,6 +7,12 @@ namespace {
 
 Status validate_ragged_offset(const Graph& graph, const Tensor& tensor) {
   const Tensor& offset = graph[tensor.ragged_offset];
+  if (offset.is_virtual || offset.ragged_offset != kNone) {
+    return error(Code::invalid_value,
+                 "The ragged offset of {}, {}, {}, expected a dense tensor that is bound.",
+                 describe(tensor), describe(offset),
+                 offset.is_virtual ? "is virtual" : "has a ragged offset itself");
+  }
   if (tensor.dims.rank() != 4) {
     return error(Code::invalid_value, "The {} has a ragged offset and dims {}, expected rank 4.",
                  describe(tensor), to_string(tensor.dims));

@@ -191,6 +191,14 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"ragged type", sdpa,
                WHEN(g.tensors[0].ragged_offset = g.add(tensor("r", {3, 1, 1, 1}, DataType::f32))),
                IV, "expected i32 or i64"},
+        Broken{"ragged, virtual offset", sdpa,
+               WHEN(g.tensors[0].ragged_offset = g.add(tensor("r", {3, 1, 1, 1}, DataType::i32));
+                    g.tensors.back().is_virtual = true),
+               IV, "is virtual, expected a dense tensor that is bound"},
+        Broken{"ragged, ragged offset", sdpa,
+               WHEN(g.tensors[0].ragged_offset = g.add(tensor("r", {3, 1, 1, 1}, DataType::i32));
+                    g.tensors.back().ragged_offset = 1),
+               IV, "has a ragged offset itself"},
         Broken{"ragged multiplier", sdpa,
                WHEN(g.tensors[0].ragged_offset = g.add(tensor("r", {3, 1, 1, 1}, DataType::i32));
                     g.tensors[0].ragged_offset_multiplier = 0),
