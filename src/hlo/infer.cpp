@@ -89,6 +89,7 @@ Status expect_reducer(const Instruction& x, const Shape& result) {
 }
 
 bool has_unknown_sizes(const Instruction& x) {
+  if (x.is(Opcode::parameter) || x.is(Opcode::constant) || x.is(Opcode::unknown)) return false;
   return x.shape().is_unbounded() ||
          std::any_of(x.operands().begin(), x.operands().end(),
                      [](const Instruction* operand) { return operand->shape().is_unbounded(); });

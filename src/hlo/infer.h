@@ -12,8 +12,9 @@ namespace heddle::hlo {
 /// shape and give that. A dot's element type is the instruction's own too.
 Result<Shape> infer_shape(const Instruction& instruction);
 
-/// Whether the instruction or an operand has an unbounded shape. Such instructions are carried, not
-/// understood: nothing is checked about their operands and attributes.
+/// Whether an operation, its shape or that of an operand, is of unknown size. No rule holds it to
+/// its operands and attributes then: the readers make it an unknown one, carried and not
+/// understood.
 bool has_unknown_sizes(const Instruction& instruction);
 
 }  // namespace heddle::hlo

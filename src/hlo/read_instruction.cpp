@@ -7,9 +7,15 @@ namespace {
 
 constexpr int kMaxDepth = 64;  // of operands written inside operands
 
-// Omitted shapes are inferred; in all of them together this many parts at most, so that
-// `tuple(x, x)` of `tuple(x, x)` of ... cannot outgrow its text by much.
-constexpr int64_t kMaxInferredParts = int64_t{1} << 18;
+// Omitted shapes are inferred; in all of them together this many parts and dimensions at most, so
+// that `tuple(x, x)` of `tuple(x, x)` of ... cannot outgrow its text by much.
+constexpr int64_t kMaxInferredParts = int64_t{1} << 19;
+
+int64_t parts_and_dimensions(const Shape& shape) {
+  int64_t count = 1 + shape.rank();
+  for (const Shape& element : shape.elements()) count += parts_and_dimensions(element);
+  return count;
+}
 
 // The operations whose shape follows from their operands and attributes alone.
 bool determines_shape(Opcode opcode) {
@@ -173,11 +179,19 @@ Result<Instruction*> Reader::read_instruction_body(std::string_view name, size_t
     return in_.complaint(at, fmt::format("expected parameter {} only once", x->parameter_number_));
   }
 
+  if (has_unknown_sizes(*x)) {
+    if (!shape) {
+      return in_.complaint(opcode_at,
+                           fmt::format("expected a shape before {} of an unknown size", spelling));
+    }
+    x->opcode_ = Opcode::unknown;
+    x->unknown_opcode_ = spelling;
+  }
   const Result<Shape> inferred = infer_shape(*x);
   if (!inferred.is_ok()) return in_.complaint(at, inferred.status().message());
   if (!shape) {
-    inferred_parts_ += part_count(*inferred);
-    if (part_count(*inferred) > kMaxTupleParts || inferred_parts_ > kMaxInferredParts) {
+    inferred_parts_ += parts_and_dimensions(*inferred);
+    if (inferred_parts_ > kMaxInferredParts) {
       return in_.complaint(opcode_at, "expected a shape: too many were left to be inferred");
     }
     x->shape_ = *inferred;

@@ -50,11 +50,6 @@ Result<Literal> Reader::read_literal(const Shape& shape, int depth) {
                                      shape.element_count(), to_string_without_layout(shape)));
   }
   HEDDLE_ASSIGN(Literal literal, Literal::zeros(shape));
-  if (shape.rank() > 0 && shape.element_count() == 0) {
-    const size_t brace = in_.offset();
-    if (in_.accept("{") && in_.accept("}")) return literal;
-    in_.rewind(brace);
-  }
   int64_t next = 0;
   HEDDLE_TRY(read_elements(shape, 0, literal, next));
   return literal;

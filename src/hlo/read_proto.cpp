@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "hlo/infer.h"
 #include "hlo/proto_fields.h"
 #include "hlo/proto_instruction.h"
 #include "hlo/proto_shape.h"
@@ -214,7 +215,7 @@ Status ProtoReader::read_instruction(std::string_view bytes) {
   x->id_ = module_->next_id_++;
   x->name_ = std::move(fields.name);
   x->opcode_ = opcode_from_name(fields.opcode);
-  if (x->opcode_ == Opcode::unknown) x->unknown_opcode_ = std::move(fields.opcode);
+  if (x->opcode_ == Opcode::unknown) x->unknown_opcode_ = fields.opcode;
   x->computation_ = current_;
   x->shape_ = std::move(fields.shape);
   x->wire_ = bytes;
@@ -248,6 +249,10 @@ Status ProtoReader::add_references(Instruction& x, proto::InstructionFields& fie
     HEDDLE_ASSIGN(Instruction * operand, find(id, x));
     x.operands_.push_back(operand);
     if (operand->users_.empty() || operand->users_.back() != &x) operand->users_.push_back(&x);
+  }
+  if (has_unknown_sizes(x)) {
+    x.opcode_ = Opcode::unknown;
+    x.unknown_opcode_ = fields.opcode;
   }
   // In text the computations come after an operation's own attributes, the rest after them.
   std::vector<Attribute> tail;

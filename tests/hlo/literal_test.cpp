@@ -32,6 +32,7 @@ TEST(LiteralText, Forms) {
   EXPECT_EQ(written("f32[0]", "{}"), "{}");
   EXPECT_EQ(written("f32[2,0]", "{{}, {}}"), "{ {}, {} }");
   EXPECT_EQ(written("f32[0,2]", "{}"), "{}");
+  EXPECT_EQ(written("f32[2,0]", "{}"), "m:1:45: expected '{', found '}'");
   EXPECT_EQ(written("f32[9]", "{...}"), "{...}");
   EXPECT_EQ(written("(f32[9], s32[])", "({...}, 3)"), "( {...}, 3 )");
   EXPECT_EQ(written("u64[]", "18446744073709551615"), "18446744073709551615");

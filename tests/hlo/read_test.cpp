@@ -313,6 +313,37 @@ TEST(Hostile, CallWithManyLargeTuples) {
   EXPECT_EQ(module.status().code(), Code::malformed_input);
 }
 
+// Arrays of 64 dimensions each, which no text spells out.
+TEST(Hostile, InferredShapesThatOutgrowTheirText) {
+  std::string ones = "1";
+  for (int i = 1; i < 64; ++i) ones += ",1";
+  std::string text = "t0 = f32[" + ones + "] parameter(0)\n";
+  for (int i = 1; i < 16; ++i) {
+    const std::string before = "t" + std::to_string(i - 1);
+    text += "t" + std::to_string(i) + " = tuple(" + before + ", " + before + ")\n";
+  }
+  EXPECT_EQ(refused_entry(text), "m.hlo:15:7: expected a shape: too many were left to be inferred");
+}
+
+// The rows of an array without elements are spelled, so that writing it takes what reading took.
+TEST(Hostile, RowsOfAnEmptyConstantWithoutTheirText) {
+  EXPECT_EQ(refused_entry("c = f32[1000000000000,0] constant({})"),
+            "m.hlo:3:36: expected '{', found '}'");
+}
+
+// No rule holds an operation on unknown sizes to anything, so that none may pass for one that is.
+TEST(UnknownSizes, MakeAnOperationUnknown) {
+  for (const std::string line :
+       {"c = pred[?]{0} compare(p), direction=EQ", "c = s32[?]{0} iota(), iota_dimension=7",
+        "c = s32[?]{0} while(p)", "c = s32[?]{0} get-tuple-element(p), index=1"}) {
+    const auto module = read("HloModule m e { p = s32[2]{0} parameter(0) " + line + " }");
+    EXPECT_EQ(module->entry()->root()->opcode(), Opcode::unknown);
+    EXPECT_EQ(to_string(*module->entry()->root()), line);
+  }
+  EXPECT_EQ(refused_entry("p = s32[?] parameter(0)\nc = tuple(p)"),
+            "m.hlo:4:5: expected a shape before tuple of an unknown size");
+}
+
 TEST(Hostile, ConstantLargerThanItsText) {
   EXPECT_EQ(
       refused_entry("c = f32[1000000000000] constant({1, 2})"),
