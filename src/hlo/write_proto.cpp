@@ -134,8 +134,9 @@ int64_t integer_field(std::string_view message, uint32_t number) {
   return value;
 }
 
-/// Computations keep their ids. Instructions are numbered in order: within their computation, its
-/// id in the high half, if the module was so (XLA since 2025), else throughout the module.
+/// Computations keep their ids, but for those that XLA would not give: an id must fit into half of
+/// an instruction's. Instructions are numbered in order: within their computation, its id in the
+/// high half, if the module was so (XLA since 2025), else throughout the module.
 void ProtoWriter::number() {
   int64_t next = 0;
   bool halves = false;
@@ -144,8 +145,10 @@ void ProtoWriter::number() {
   for (const Computation* computation : order) {
     if (computation->wire().empty()) continue;
     const int64_t id = integer_field(computation->wire(), proto::computation_field::id);
-    if (taken.insert(id).second) computation_ids_[computation] = id;
-    next = std::max(next, id + 1);
+    if (id >= 0 && id <= INT32_MAX && taken.insert(id).second) {
+      computation_ids_[computation] = id;
+      next = std::max(next, id + 1);
+    }
     const int64_t root = integer_field(computation->wire(), proto::computation_field::root_id);
     halves = halves || root >> 32 != 0;
   }

@@ -2,6 +2,7 @@
 // both.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 #include <set>
@@ -229,6 +230,84 @@ TEST(ProtoWriter, RefusesAModuleReadFromText) {
   const auto bytes = write_proto(*module);
   ASSERT_FALSE(bytes.is_ok());
   EXPECT_NE(std::string::npos, bytes.status().message().find("was not read from protobuf"));
+}
+
+const std::string kF32 = "\x10\x0b";  // a shape's element_type
+
+/// A module of computations that give their parameter, each with its ids; the last is the entry.
+std::string module_of(const std::vector<std::pair<int64_t, int64_t>>& computations) {
+  std::string bytes;
+  protozero::pbf_writer out(bytes);
+  out.add_string(1, "m");
+  out.add_string(2, "c");
+  for (const auto& [id, root_id] : computations) {
+    protozero::pbf_writer computation(out, 3);
+    computation.add_string(1, "c");
+    {
+      protozero::pbf_writer parameter(computation, 2);
+      parameter.add_string(1, "p");
+      parameter.add_string(2, "parameter");
+      parameter.add_message(3, kF32);
+      parameter.add_int64(35, root_id);
+    }
+    computation.add_int64(5, id);
+    computation.add_int64(6, root_id);
+  }
+  out.add_int64(6, computations.back().first);
+  return bytes;
+}
+
+// Ids that do not fit into half of an instruction's are given anew.
+TEST(ProtoWriter, WritesTheSameAgainWhateverTheIds) {
+  constexpr int64_t kHalf = int64_t{1} << 32;
+  const std::vector<std::vector<std::pair<int64_t, int64_t>>> modules = {
+      {{std::numeric_limits<int64_t>::max(), 1}},
+      {{std::numeric_limits<int64_t>::min(), 1}, {-1, 1}},
+      {{0, kHalf + 1}, {kHalf, kHalf + 1}},
+      {{3, 3 * kHalf}, {kHalf + 3, 4 * kHalf}}};
+  for (const auto& ids : modules) {
+    const auto module = from_proto(module_of(ids));
+    ASSERT_TRUE(module);
+    const auto written = write_proto(*module);
+    ASSERT_TRUE(written) << written.status().message();
+    EXPECT_EQ(*written, *write_proto(*from_proto(*written)));
+  }
+}
+
+// Whatever a loop of a value of unknown size says of its body and condition.
+TEST(ProtoReader, CarriesALoopOfUnknownSize) {
+  std::string unknown = kF32;
+  protozero::pbf_writer shape(unknown);
+  shape.add_int64(3, kUnbounded);
+  shape.add_bool(6, true);
+  for (const std::vector<int64_t>& called : {std::vector<int64_t>{}, {0}, {0, 1}, {1, 0, 1}}) {
+    const std::string bytes =
+        edited(module_of({{0, 1}, {1, 1}, {2, 2}}), 3, [&](std::string& computation) {
+          if (!computation.ends_with(std::string("\x30\x02"))) return;  // root_id = 2
+          computation = edited(computation, 2, [&](std::string& parameter) {
+            protozero::pbf_writer out(parameter);
+            out.add_message(3, unknown);
+            out.add_int64(35, 1);
+          });
+          protozero::pbf_writer out(computation);
+          protozero::pbf_writer loop(out, 2);
+          loop.add_string(1, "w");
+          loop.add_string(2, "while");
+          loop.add_message(3, unknown);
+          loop.add_int64(35, 2);
+          loop.add_int64(36, 1);
+          loop.add_packed_int64(38, called.begin(), called.end());
+        });
+    const auto module = from_proto(bytes);
+    ASSERT_TRUE(module);
+    const Instruction* loop = module->entry()->root();
+    EXPECT_EQ(Opcode::unknown, loop->opcode());
+    EXPECT_EQ("while", loop->opcode_name());
+    EXPECT_EQ(called.size(), loop->called_computations().size());
+    const auto written = write_proto(*module);
+    ASSERT_TRUE(written) << written.status().message();
+    EXPECT_EQ(*written, *write_proto(*from_proto(*written)));
+  }
 }
 
 TEST(ProtoReader, RefusesWhatIsNoModule) {
