@@ -42,7 +42,7 @@ using Place = std::pair<const Instruction*, int64_t>;
 
 // Of looking at users and their operands. Far more than one value has uses in programs; hostile
 // text can lead each of its values to each element of its tuples.
-constexpr int64_t kMaxWork = 1 << 13;
+constexpr int64_t kMaxWork = 1 << 16;
 
 class Follower {
  public:
