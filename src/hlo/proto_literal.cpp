@@ -114,6 +114,18 @@ bool is_row_major(const Layout& layout) {
   return true;
 }
 
+// Text spells each of them: f32[2,0] is {{}, {}}.
+constexpr int64_t kMaxRowsOfNothing = 65536;
+
+int64_t rows_of_nothing(const Shape& shape) {
+  int64_t rows = 1;
+  for (const int64_t dim : shape.dims()) {
+    if (dim == 0) return rows;
+    rows = dim > kMaxRowsOfNothing / rows ? kMaxRowsOfNothing + 1 : rows * dim;
+  }
+  return 0;
+}
+
 Result<Literal> read(std::string_view bytes, int depth) {
   if (depth == kMaxDepth) {
     return error(Code::malformed_input, "a constant's tuples are nested {} deep or more",
@@ -161,6 +173,10 @@ Result<Literal> read(std::string_view bytes, int depth) {
   if (!count || *count * size_of(shape.type()) != static_cast<int64_t>(elements.size())) {
     return error(Code::malformed_input, "a constant of {} has {} bytes",
                  to_string_without_layout(shape), elements.size());
+  }
+  if (rows_of_nothing(shape) > kMaxRowsOfNothing) {
+    return error(Code::malformed_input, "a constant of {} has rows without elements, more than {}",
+                 to_string_without_layout(shape), kMaxRowsOfNothing);
   }
   if (*count > 0 && shape.layout() && !is_row_major(*shape.layout())) {
     to_row_major(shape, shape.layout()->minor_to_major, elements);

@@ -146,6 +146,9 @@ TEST(ReducePrecision, RoundsToFewerBits) {
   const std::string attributes = ", exponent_bits=5, mantissa_bits=2";
   EXPECT_EQ(unary("reduce-precision", "f32[4]", "{1.1, 1.2, 1e9, 1e-9}", attributes),
             "{1, 1.25, inf, 0}");
+  EXPECT_EQ(unary("reduce-precision", "f64[3]", "{1.1, 1e-310, 5e-324}",
+                  ", exponent_bits=11, mantissa_bits=2"),
+            "{1, 0, 0}");
 }
 
 TEST(Map, AppliesItsComputation) {

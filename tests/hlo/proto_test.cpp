@@ -310,6 +310,31 @@ TEST(ProtoReader, CarriesALoopOfUnknownSize) {
   }
 }
 
+// Text spells every row of a constant, also of one without elements.
+TEST(ProtoReader, RefusesConstantsOfVastRowsOfNothing) {
+  for (const int64_t rows : {int64_t{2}, int64_t{1} << 40}) {
+    std::string shape = kF32;
+    protozero::pbf_writer sizes(shape);
+    sizes.add_int64(3, rows);
+    sizes.add_int64(3, 0);
+    const std::string bytes = edited(module_of({{0, 1}}), 3, [&](std::string& computation) {
+      protozero::pbf_writer out(computation);
+      protozero::pbf_writer constant(out, 2);
+      constant.add_string(1, "k");
+      constant.add_string(2, "constant");
+      constant.add_message(3, shape);
+      constant.add_int64(35, 2);
+      protozero::pbf_writer literal(constant, 8);
+      literal.add_message(1, shape);
+    });
+    const auto module = read_proto(bytes);
+    ASSERT_EQ(rows == 2, module.is_ok());
+    if (!module.is_ok()) {
+      EXPECT_NE(std::string::npos, module.status().message().find("rows without elements"));
+    }
+  }
+}
+
 TEST(ProtoReader, RefusesWhatIsNoModule) {
   for (const std::string& bytes :
        {std::string(), std::string("HloModule x"), std::string(100, '\xff')}) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -109,7 +110,7 @@ bool map_integer(Opcode opcode, int64_t n, const std::byte* a, std::byte* out) {
 // such a type and back gives. Subnormals of the smaller type become zero.
 double reduce_precision(double x, int64_t exponent_bits, int64_t mantissa_bits) {
   if (!std::isfinite(x) || x == 0) return x;
-  const int exponent = std::ilogb(x);
+  const int exponent = std::max(std::ilogb(x), -1022);  // a subnormal's digits are as coarse
   double rounded = x;
   if (mantissa_bits < 52) {
     const double unit = std::ldexp(1.0, exponent - static_cast<int>(mantissa_bits));
