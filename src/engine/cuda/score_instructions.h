@@ -12,8 +12,8 @@ inline constexpr int kLongScore = 14;
 /// Instructions of a cell's value, about. Functions of `f32` scores are longer.
 int instructions(const problem::ScoreExpression& expression, bool f32);
 
-/// Whether the node is a modulo, in whole numbers, of a short sum of positions and lengths: as masks
-/// have it.
+/// Whether the node is a modulo, in whole numbers, of a short sum of positions and lengths: as
+/// masks have it.
 bool is_modulo_of_positions(const problem::ScoreExpression& expression,
                             const problem::ScoreNode& node);
 
