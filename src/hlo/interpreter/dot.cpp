@@ -191,8 +191,10 @@ Result<Literal> evaluate_dot(Machine& machine, const Instruction& x, Operands op
   extents.rows = product(lhs_shape, lhs_free);
   extents.columns = product(rhs_shape, rhs_free);
   extents.depth = product(lhs_shape, x.lhs_contracting_dims());
-  const double work = static_cast<double>(extents.batch) * static_cast<double>(extents.rows) *
-                      static_cast<double>(extents.columns) * static_cast<double>(extents.depth);
+  const double of_each = static_cast<double>(extents.rows) * static_cast<double>(extents.columns) *
+                         static_cast<double>(extents.depth);
+  const double work =
+      static_cast<double>(extents.batch) * (of_each + double{Machine::kElementsPerValue});
   HEDDLE_TRY(machine.spend(x, static_cast<int64_t>(std::min(work, 9e18))));
 
   std::vector<int64_t> lhs_order(x.lhs_batch_dims().begin(), x.lhs_batch_dims().end());
