@@ -152,7 +152,7 @@ TEST(RandomArguments, OfALoopWhoseConditionTakesNothing) {
   EXPECT_TRUE(random_arguments(**module, 1));
 }
 
-// Nothing about an instruction of unknown sizes is checked when it is read.
+// Nothing about an instruction of unknown sizes is checked when it is read: it is an unknown one.
 TEST(RandomArguments, LookAtNothingOfUnknownSize) {
   for (const std::string uses :
        {"d = s32[?] iota() g = f32[4] gather(d, i), start_index_map={99}",

@@ -234,6 +234,14 @@ TEST(ProtoWriter, RefusesAModuleReadFromText) {
 
 const std::string kF32 = "\x10\x0b";  // a shape's element_type
 
+void describe(protozero::pbf_writer& instruction, const std::string& name,
+              const std::string& opcode, const std::string& shape, int64_t id) {
+  instruction.add_string(1, name);
+  instruction.add_string(2, opcode);
+  instruction.add_message(3, shape);
+  instruction.add_int64(35, id);
+}
+
 /// A module of computations that give their parameter, each with its ids; the last is the entry.
 std::string module_of(const std::vector<std::pair<int64_t, int64_t>>& computations) {
   std::string bytes;
@@ -245,10 +253,7 @@ std::string module_of(const std::vector<std::pair<int64_t, int64_t>>& computatio
     computation.add_string(1, "c");
     {
       protozero::pbf_writer parameter(computation, 2);
-      parameter.add_string(1, "p");
-      parameter.add_string(2, "parameter");
-      parameter.add_message(3, kF32);
-      parameter.add_int64(35, root_id);
+      describe(parameter, "p", "parameter", kF32, root_id);
     }
     computation.add_int64(5, id);
     computation.add_int64(6, root_id);
@@ -291,10 +296,7 @@ TEST(ProtoReader, CarriesALoopOfUnknownSize) {
           });
           protozero::pbf_writer out(computation);
           protozero::pbf_writer loop(out, 2);
-          loop.add_string(1, "w");
-          loop.add_string(2, "while");
-          loop.add_message(3, unknown);
-          loop.add_int64(35, 2);
+          describe(loop, "w", "while", unknown, 2);
           loop.add_int64(36, 1);
           loop.add_packed_int64(38, called.begin(), called.end());
         });
@@ -320,10 +322,7 @@ TEST(ProtoReader, RefusesConstantsOfVastRowsOfNothing) {
     const std::string bytes = edited(module_of({{0, 1}}), 3, [&](std::string& computation) {
       protozero::pbf_writer out(computation);
       protozero::pbf_writer constant(out, 2);
-      constant.add_string(1, "k");
-      constant.add_string(2, "constant");
-      constant.add_message(3, shape);
-      constant.add_int64(35, 2);
+      describe(constant, "k", "constant", shape, 2);
       protozero::pbf_writer literal(constant, 8);
       literal.add_message(1, shape);
     });

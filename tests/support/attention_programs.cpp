@@ -242,6 +242,7 @@ void Draw::hide_rows(TensorId bias) {
         for (int64_t j = 0; j < dims[3]; ++j) program_.set(bias, -1e30, b, h, i, j);
 }
 
+/// A NaN in every fifth row within the lengths.
 void Draw::undefine_rows(TensorId q) {
   program_.may_be_undefined = true;
   for (int64_t b = 0; b < batch_; ++b) {

@@ -11,12 +11,15 @@ using problem::ScoreOp;
 
 namespace {
 
+/// Of a sum of positions: a distance between aligned ends has four, and a constant or two.
+constexpr int kMostTerms = 6;
+
 bool is_whole(const ScoreNode& node) {
   return node.op == ScoreOp::constant && std::trunc(node.value) == node.value &&
          std::abs(node.value) <= 1 << 24;
 }
 
-/// `terms` counts down: a sum may be written as a graph whose paths are endless.
+/// `terms` counts down: a sum that adds itself to itself has more paths than can be followed.
 bool is_sum_of_positions(const ScoreExpression& expression, int32_t index, int& terms) {
   const ScoreNode& node = expression.nodes[static_cast<size_t>(index)];
   switch (node.op) {
@@ -86,7 +89,7 @@ int instructions(const ScoreExpression& expression, bool f32) {
 bool is_modulo_of_positions(const ScoreExpression& expression, const ScoreNode& node) {
   if (node.op != ScoreOp::modulo) return false;
   const ScoreNode& divisor = expression.nodes[static_cast<size_t>(node.b)];
-  int terms = 6;
+  int terms = kMostTerms;
   return is_whole(divisor) && divisor.value != 0 && is_sum_of_positions(expression, node.a, terms);
 }
 

@@ -56,7 +56,7 @@ class Machine {
     std::unordered_map<const Instruction*, int> position;
     std::vector<int> last_use;
   };
-  /// Fails for instructions of unknown sizes: verify() leaves them unchecked.
+  /// Says so of a computation with a value of unknown size.
   Result<const Plan*> plan_of(const Computation& computation);
 
   Result<Literal> evaluate_calls(const Instruction& x, Operands operands);

@@ -5,7 +5,6 @@
 #include <numbers>
 
 #include "core/philox.h"
-#include "hlo/infer.h"
 #include "hlo/interpreter/evaluate.h"
 #include "hlo/interpreter/value_uses.h"
 
@@ -71,11 +70,8 @@ int64_t bound_shown_by(const Instruction& user, const Instruction* value) {
     case Opcode::compare: {
       if (user.direction() != "EQ") break;
       const Instruction* other = user.operand(user.operand(0) == value ? 1 : 0);
-      while ((other->is(Opcode::broadcast) || other->is(Opcode::reshape)) &&
-             !has_unknown_sizes(*other)) {
-        other = other->operand(0);
-      }
-      if (other->is(Opcode::iota) && !has_unknown_sizes(*other)) {
+      while (other->is(Opcode::broadcast) || other->is(Opcode::reshape)) other = other->operand(0);
+      if (other->is(Opcode::iota)) {
         limit(other->shape().dim(static_cast<int>(other->iota_dimension())));
       }
       break;

@@ -4,8 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "hlo/infer.h"
-
 namespace heddle::hlo {
 namespace {
 
@@ -58,7 +56,7 @@ class Follower {
       for (const Instruction* user : place.first->users()) {
         work_ += 1 + user->operand_count();
         if (work_ > kMaxWork) return;
-        if (!has_unknown_sizes(*user)) use(*user, place);
+        use(*user, place);
       }
       leave(place);
     }
