@@ -75,7 +75,8 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
     using Band = BackwardBand<Block>;
     /// Sums of S in flight.
     static constexpr int kSteps = C::kFewRegisters ? 1 : 2;
-    static constexpr bool kLong = Score::kLong || (!C::kUnitSlope && Derivative::kLong);
+    static constexpr bool kLong = Score::kSideBySide > 0 ||
+                                  (!C::kUnitSlope && Derivative::kSideBySide > 0);
     using Band::args;
     using Band::work;
     const u32 shared;

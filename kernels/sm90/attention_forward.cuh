@@ -331,8 +331,6 @@ struct AttentionForward : ForwardBlock<Config, Score> {
         ptx::mbarrier_init(shared + Block::kRotatedBarriers + 8 * n, 128);
       ptx::mbarrier_init_fence();
     }
-    // What makes the rotations may still run.
-    if constexpr (C::kRopeDim > 0) ptx::grid_dependency_wait();
     __syncthreads();
 
     if (warp_group == 0) {
@@ -350,6 +348,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       if constexpr (Block::kRotators) ForwardRope<Block>::run(args, shared);
     } else {
       ptx::registers_grow<Block::kConsumerRegisters>();
+      if constexpr (C::kRopeDim > 0 && !kStagedRotations) ptx::grid_dependency_wait();
       ConsumerOf(args, shared, warp_group - 1).run();
     }
   }

@@ -19,10 +19,11 @@ struct GradientCell {
 
 /// The scaled dot product itself, and its derivative.
 struct PlainBackwardScore {
-  static constexpr bool kIdentity = true, kLong = false;
+  static constexpr bool kIdentity = true;
+  static constexpr int kSideBySide = 0;
 };
 struct UnitDerivative {
-  static constexpr bool kLong = false;
+  static constexpr int kSideBySide = 0;
   template <class Cell>
   HEDDLE_DEVICE static float value(const Cell& cell) {
     return cell.gradient;

@@ -51,7 +51,8 @@ struct ForwardConfig {
 
 /// The scaled dot product itself.
 struct PlainScore {
-  static constexpr bool kIdentity = true, kLong = false;
+  static constexpr bool kIdentity = true;
+  static constexpr int kSideBySide = 0;
 };
 
 }  // namespace heddle::sm90

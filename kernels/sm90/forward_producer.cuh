@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../ptx/mbarrier.cuh"
+#include "../ptx/sync.cuh"
 #include "../ptx/tma.cuh"
 #include "../tile/load_tile.cuh"
 #include "../tile/ring.cuh"
@@ -70,6 +71,8 @@ struct ForwardProducer {
       v_key_tile = -1;
     };
 
+    // What rotates keys may still run.
+    if constexpr (C::kRopeDim > 0) ptx::grid_dependency_wait();
     while (true) {
       // Only what loading needs: few registers are the producer's.
       ptx::mbarrier_wait(item_ring.full(item_at.stage()), item_at.parity());

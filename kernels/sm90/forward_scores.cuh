@@ -15,7 +15,8 @@ namespace heddle::sm90 {
 /// Score: kIdentity, or a static value(Cell) -> f32 score of one cell, in natural units (log2 units
 /// with kInputIsLog2). kHuge: its rows may be huge as a whole, masked by a finite number. One FFMA
 /// from score to exponent would then leave what rounding its product leaves, and that is huge too.
-/// kLong: code that would take seconds to compile were it there for each cell that a thread has.
+/// kSideBySide: of how many cells it is written out, 4 or 8, code that would take seconds to
+/// compile were it there for each cell that a thread has; 0: of all of them.
 template <class Block, class Score>
 struct ForwardScores {
   using C = typename Block::C;
@@ -106,26 +107,28 @@ struct ForwardScores {
                               int first_key, u32 tile, int tile_row) const {
     using Tiles = typename Block::ScoreTiles;
     typename Tiles::RowReader tiled(tile, tile_row);
-    constexpr int kSlices = kTileN / 16;
-#pragma unroll(Score::kLong ? 1 : kSlices)
-    for (int k = 0; k < kSlices; ++k) {
-      if constexpr (Tiles::kThere) tiled.take(k);
+    constexpr bool kLoop = Score::kSideBySide > 0;
+    // What comes by tiles comes in slices of 8 cells.
+    constexpr int kCells = kLoop && !Tiles::kThere ? Score::kSideBySide : 8;
+#pragma unroll(kLoop ? 1 : kTileN / 2 / kCells)
+    for (int first = 0; first < kTileN / 2; first += kCells) {
+      if constexpr (Tiles::kThere) tiled.take(first / 8);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
+      for (int i = 0; i < kCells; ++i) {
         int row = rows[tile::fragment_half(i)];
-        int key = first_key + tile::fragment_column_step(8 * k + i);
+        int key = first_key + tile::fragment_column_step(first + i);
         if constexpr (kMasked) {
           // What cells past an end would load may not exist: they stand in for the last ones.
           row = min_of(row, work.q_length - 1);
           key = min_of(key, work.kv_length - 1);
         }
-        float& score = s[Score::kLong ? i : 8 * k + i];
+        float& score = s[kLoop ? i : first + i];
         score =
             Score::value(Cell{score, row, key, work.batch, work.head, work.q_length, work.kv_length,
-                              args.problem.loads, Tiles::kThere ? tiled.at(8 * k + i) : 0.0f});
+                              args.problem.loads, Tiles::kThere ? tiled.at(first + i) : 0.0f});
         if constexpr (Score::kHuge) score = attention::in_log2<Block::kWide>(score, Block::kToLog2);
       }
-      if constexpr (Score::kLong) tile::rotate<8>(s);
+      if constexpr (kLoop) tile::rotate<kCells>(s);
     }
   }
 };

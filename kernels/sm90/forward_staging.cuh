@@ -6,6 +6,7 @@
 
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/shared.cuh"
+#include "../ptx/sync.cuh"
 #include "../ptx/tma.cuh"
 #include "../tile/ring.cuh"
 #include "forward_arguments.h"
@@ -30,6 +31,8 @@ struct ForwardStaging {
     tile::RingCount<Block::kItemStages> item_at;
     tile::RingCount<1> staging_at;
     Place previous, last, at;
+    // What makes the rotations may still run.
+    ptx::grid_dependency_wait();
     for (bool first = true; first || at.q_tile >= 0; first = false) {
       previous = last;
       last = at;

@@ -41,8 +41,17 @@ TEST(ScoreInstructions, WhatIsTheSameInAllCellsCostsNothing) {
 TEST(ScoreInstructions, FunctionsOfF32AreLonger) {
   ScoreBuilder b;
   const ScoreExpression logarithm = b.expression(b.apply(ScoreOp::logarithm, b.leaf(ScoreOp::dot)));
-  EXPECT_LT(instructions(logarithm, false), kLongScore);
-  EXPECT_GE(instructions(logarithm, true), kLongScore);
+  EXPECT_LT(instructions(logarithm, false), instructions(logarithm, true));
+}
+
+TEST(ScoreInstructions, TheLongerTheCodeTheFewerCellsHaveItSideBySide) {
+  EXPECT_EQ(cells_side_by_side(alibi(), false), 0);
+  ScoreBuilder b;
+  EXPECT_EQ(cells_side_by_side(b.expression(b.apply(ScoreOp::error_function, b.leaf(ScoreOp::dot))),
+                               false),
+            8);
+  EXPECT_EQ(cells_side_by_side(b.expression(b.apply(ScoreOp::sine, b.leaf(ScoreOp::dot))), false),
+            4);
 }
 
 TEST(ScoreInstructions, ModulosInWholeNumbersAreOfPositions) {

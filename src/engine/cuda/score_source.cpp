@@ -213,12 +213,13 @@ std::string score_source(const std::string& name, const problem::ScoreExpression
   }
   return fmt::format(
       "struct {} {{\n"
-      "  static constexpr bool kIdentity = {}, kHuge = {}, kLong = {};\n"
+      "  static constexpr bool kIdentity = {}, kHuge = {};\n"
+      "  static constexpr int kSideBySide = {};\n"
       "  template <class Cell>\n"
       "  static HEDDLE_DEVICE float value(const Cell& cell) {{\n{}  }}\n"
       "}};\n",
       name, expression.is_identity(), may_be_huge(expression, structure, layouts),
-      instructions(expression, is_f32(structure)) >= kLongScore, body);
+      cells_side_by_side(expression, is_f32(structure)), body);
 }
 
 Status check_loads(const std::vector<problem::OperandId>& loads) {

@@ -9,13 +9,13 @@
 
 namespace heddle::engine::cuda {
 
-/// A device expression struct: `struct <name> { kIdentity; kHuge; kLong; value(const Cell&) }`,
+/// A device expression struct: `struct <name> { kIdentity; kHuge; kSideBySide; value(Cell) }`,
 /// where Cell has dot, row, column, batch, head, q_length, kv_length, loads (and gradient, in
-/// derivatives). kHuge: a row of values may be as low as numbers that stand for -inf. kLong: it has
-/// kLongScore instructions or more. Loads are numbered in the order of `loads`, which grows by
-/// those this expression adds. Functions are as exact as the structure's Q wants them. With
-/// `layouts`, loads of operands broadcast along rows or columns say so: they are made once. The
-/// operand `tiled` is no load but the Cell's `tiled`.
+/// derivatives). kHuge: a row of values may be as low as numbers that stand for -inf. kSideBySide:
+/// cells_side_by_side(). Loads are numbered in the order of `loads`, which grows by those this
+/// expression adds. Functions are as exact as the structure's Q wants them. With `layouts`, loads
+/// of operands broadcast along rows or columns say so: they are made once. The operand `tiled` is
+/// no load but the Cell's `tiled`.
 std::string score_source(const std::string& name, const problem::ScoreExpression& expression,
                          const problem::AttentionStructure& structure,
                          std::vector<problem::OperandId>& loads,
