@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -88,6 +89,24 @@ FloatText read_payload(ElementType type, std::string_view text, std::byte* data,
   return FloatText::ok;
 }
 
+/// Of a number beyond f64's range, whether it is too small rather than too large: from_chars reports
+/// both alike. Digits may outweigh the exponent, as in 0.00[...]1e+10.
+bool is_tiny(std::string_view number) {
+  const size_t mark = number.find_first_of("eE");
+  const std::string_view digits = number.substr(0, mark);
+  const auto point = static_cast<int64_t>(std::min(digits.find('.'), digits.size()));
+  const auto first = static_cast<int64_t>(digits.find_first_of("123456789"));
+  int64_t exponent = 0;
+  if (mark != std::string_view::npos) {
+    std::string_view power = number.substr(mark + 1);
+    if (power.starts_with('+')) power.remove_prefix(1);
+    const auto [end, failure] =
+        std::from_chars(power.data(), power.data() + power.size(), exponent);
+    if (failure == std::errc::result_out_of_range) return power.starts_with('-');
+  }
+  return exponent < first - point;
+}
+
 }  // namespace
 
 FloatText read_float_text(ElementType type, std::string_view text, std::byte* data, int64_t index,
@@ -122,12 +141,7 @@ FloatText read_float_text(ElementType type, std::string_view text, std::byte* da
   if (failure == std::errc::invalid_argument) return FloatText::malformed;
   length = static_cast<size_t>(end - begin);
   if (failure == std::errc::result_out_of_range) {
-    // Too large and too small are reported alike; only an exponent makes a number that small.
-    const std::string_view number = text.substr(0, length);
-    if (number.find_first_of("eE") == std::string_view::npos ||
-        number[number.find_first_of("eE") + 1] != '-') {
-      return FloatText::out_of_range;
-    }
+    if (!is_tiny(text.substr(0, length))) return FloatText::out_of_range;
     value = sign * 0.0;
   }
   store(type, data, index, value);

@@ -61,6 +61,26 @@ TEST(LiteralText, Refusals) {
   EXPECT_EQ(written("f32[?]", "{1}"), "m:1:42: expected a constant of known size");
 }
 
+TEST(LiteralText, DigitsMayOutweighTheExponent) {
+  const std::string ones(400, '1'), zeros(400, '0');
+  EXPECT_EQ(written("f64[]", ones + "e-390"), "1111111111.1111112");
+  EXPECT_EQ(written("f64[]", "0." + zeros + "1e+380"), "1e-21");
+  EXPECT_EQ(written("f64[]", "0." + zeros + "1"), "0");
+  EXPECT_EQ(written("f64[]", "-0." + zeros + "1e+10"), "-0.0");
+  EXPECT_EQ(written("f64[]", "-1e-400"), "-0.0");
+  EXPECT_EQ(written("f64[]", "1e-9999999999999999999999"), "0");
+  const std::string larges[] = {ones, ones + "e-10", "0.01e+400", "1e+9999999999999999999999"};
+  for (const std::string& large : larges) {
+    EXPECT_EQ(written("f64[]", large), "m:1:41: expected a number in the range of f64") << large;
+  }
+}
+
+TEST(LiteralText, ManyDigitsAreReadInOnePass) {
+  const std::string ones(10'000'000, '1');
+  EXPECT_EQ(written("f64[]", ones + "e-9999990"), "1111111111.1111112");
+  EXPECT_EQ(written("f64[]", ones + "e-10"), "m:1:41: expected a number in the range of f64");
+}
+
 // Every code of every type of one and two bytes survives being written and read.
 TEST(FloatText, EveryCodeReadsBackToItsBits) {
   for (int t = 0; t < kElementTypeCount; ++t) {
