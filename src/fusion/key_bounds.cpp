@@ -30,7 +30,8 @@ struct Affine {
   bool is_constant() const { return column == 0 && row == 0 && q_length == 0 && kv_length == 0; }
 };
 
-/// Constants beyond this could overflow when forms are added up; no mask means them.
+/// Coefficients and constants beyond this could overflow when forms are added up; no mask means
+/// them.
 constexpr double kLargest = 1 << 30;
 
 std::optional<int64_t> whole(double value) {
@@ -38,8 +39,17 @@ std::optional<int64_t> whole(double value) {
   return static_cast<int64_t>(value);
 }
 
-std::optional<Affine> affine(const ScoreExpression& e, int32_t n) {
-  const ScoreNode& node = e.nodes[static_cast<size_t>(n)];
+bool is_small(const Affine& form) {
+  for (int64_t x : {form.column, form.row, form.q_length, form.kv_length, form.constant}) {
+    if (std::abs(x) > static_cast<int64_t>(kLargest)) return false;
+  }
+  return true;
+}
+
+/// The form of a node whose operands' forms are known; nothing if it has none.
+std::optional<Affine> affine(const ScoreNode& node,
+                             const std::vector<std::optional<Affine>>& forms) {
+  const auto form = [&](int32_t n) { return forms[static_cast<size_t>(n)]; };
   switch (node.op) {
     case ScoreOp::column:
       return Affine{.column = 1};
@@ -55,16 +65,16 @@ std::optional<Affine> affine(const ScoreExpression& e, int32_t n) {
       return Affine{.constant = *value};
     }
     case ScoreOp::negate: {
-      const auto a = affine(e, node.a);
+      const auto a = form(node.a);
       if (!a) return {};
       return *a * -1;
     }
     case ScoreOp::add:
     case ScoreOp::subtract: {
-      const auto a = affine(e, node.a), b = affine(e, node.b);
+      const auto a = form(node.a), b = form(node.b);
       if (!a || !b) return {};
       const Affine sum = node.op == ScoreOp::add ? *a + *b : *a - *b;
-      if (std::abs(sum.constant) > static_cast<int64_t>(kLargest)) return {};
+      if (!is_small(sum)) return {};
       return sum;
     }
     default:
@@ -99,33 +109,73 @@ bool add_less(const Affine& a, const Affine& b, bool or_equal, Bounds& bounds) {
   return true;
 }
 
-/// Adds the bounds of a predicate that must hold (or must not, if `negated`); false if it is none.
-bool add_predicate(const ScoreExpression& e, int32_t n, bool negated, Bounds& bounds) {
-  const ScoreNode& node = e.nodes[static_cast<size_t>(n)];
-  if (node.op == ScoreOp::logical_not) return add_predicate(e, node.a, !negated, bounds);
-  if (node.op == (negated ? ScoreOp::logical_or : ScoreOp::logical_and)) {
-    return add_predicate(e, node.a, negated, bounds) && add_predicate(e, node.b, negated, bounds);
+/// Finds the bounds that predicates of one expression mean. Values may be used by many and nest
+/// deep: each is looked at once, without recursion.
+class Intervals {
+ public:
+  explicit Intervals(const ScoreExpression& e)
+      : e_(e), seen_{std::vector<bool>(e.nodes.size()), std::vector<bool>(e.nodes.size())} {
+    forms_.reserve(e.nodes.size());
+    for (const ScoreNode& node : e.nodes) forms_.push_back(affine(node, forms_));
   }
-  if (arity(node.op) != 2) return false;
-  const auto a = affine(e, node.a), b = affine(e, node.b);
-  if (!a || !b) return false;
-  switch (node.op) {
-    case ScoreOp::less:
-      return negated ? add_less(*b, *a, true, bounds) : add_less(*a, *b, false, bounds);
-    case ScoreOp::less_equal:
-      return negated ? add_less(*b, *a, false, bounds) : add_less(*a, *b, true, bounds);
-    case ScoreOp::greater:
-      return negated ? add_less(*a, *b, true, bounds) : add_less(*b, *a, false, bounds);
-    case ScoreOp::greater_equal:
-      return negated ? add_less(*a, *b, false, bounds) : add_less(*b, *a, true, bounds);
-    case ScoreOp::equal:
-      return !negated && add_less(*a, *b, true, bounds) && add_less(*b, *a, true, bounds);
-    case ScoreOp::not_equal:
-      return negated && add_less(*a, *b, true, bounds) && add_less(*b, *a, true, bounds);
-    default:
-      return false;
+
+  /// Adds the bounds of a predicate that must hold (or must not, if `negated`), less those that are
+  /// there from before; false, and nothing added, if it is none.
+  bool add(int32_t predicate, bool negated, Bounds& bounds) {
+    const size_t before = bounds.bounds.size();
+    std::vector<Wanted> wanted{{predicate, negated}};
+    while (!wanted.empty()) {
+      const Wanted next = wanted.back();
+      wanted.pop_back();
+      if (seen_[next.negated][static_cast<size_t>(next.node)]) continue;
+      seen_[next.negated][static_cast<size_t>(next.node)] = true;
+      const ScoreNode& node = e_.nodes[static_cast<size_t>(next.node)];
+      if (node.op == ScoreOp::logical_not) {
+        wanted.push_back({node.a, !next.negated});
+      } else if (node.op == (next.negated ? ScoreOp::logical_or : ScoreOp::logical_and)) {
+        wanted.push_back({node.b, next.negated});
+        wanted.push_back({node.a, next.negated});
+      } else if (!add_comparison(node, next.negated, bounds)) {
+        bounds.bounds.resize(before);
+        bounds.constants.resize(before);
+        return false;
+      }
+    }
+    return true;
   }
-}
+
+ private:
+  struct Wanted {
+    int32_t node;
+    bool negated;
+  };
+
+  bool add_comparison(const ScoreNode& node, bool negated, Bounds& bounds) const {
+    if (arity(node.op) != 2) return false;
+    const auto &a = forms_[static_cast<size_t>(node.a)], &b = forms_[static_cast<size_t>(node.b)];
+    if (!a || !b) return false;
+    switch (node.op) {
+      case ScoreOp::less:
+        return negated ? add_less(*b, *a, true, bounds) : add_less(*a, *b, false, bounds);
+      case ScoreOp::less_equal:
+        return negated ? add_less(*b, *a, false, bounds) : add_less(*a, *b, true, bounds);
+      case ScoreOp::greater:
+        return negated ? add_less(*a, *b, true, bounds) : add_less(*b, *a, false, bounds);
+      case ScoreOp::greater_equal:
+        return negated ? add_less(*a, *b, false, bounds) : add_less(*b, *a, true, bounds);
+      case ScoreOp::equal:
+        return !negated && add_less(*a, *b, true, bounds) && add_less(*b, *a, true, bounds);
+      case ScoreOp::not_equal:
+        return negated && add_less(*a, *b, true, bounds) && add_less(*b, *a, true, bounds);
+      default:
+        return false;
+    }
+  }
+
+  const ScoreExpression& e_;
+  std::vector<std::optional<Affine>> forms_;  ///< of each node
+  std::vector<bool> seen_[2];                 ///< by whether it must not hold
+};
 
 bool is_minus_infinity(const ScoreNode& node) {
   return node.op == ScoreOp::constant && std::isinf(node.value) && node.value < 0;
@@ -149,18 +199,16 @@ Bounds diagonal_bounds(const graph::AttentionAttributes& a) {
 
 ScoreExpression without_interval_masks(const ScoreExpression& score, Bounds& bounds) {
   ScoreExpression rest = problem::simplified(score);
+  Intervals intervals(rest);
   for (;;) {
-    const ScoreNode root = rest.nodes[static_cast<size_t>(rest.root)];
-    if (root.op != ScoreOp::select) return rest;
+    const ScoreNode& root = rest.nodes[static_cast<size_t>(rest.root)];
+    if (root.op != ScoreOp::select) break;
     const bool masks_else = is_minus_infinity(rest.nodes[static_cast<size_t>(root.c)]);
     const bool masks_then = is_minus_infinity(rest.nodes[static_cast<size_t>(root.b)]);
-    if (masks_else == masks_then) return rest;
-    Bounds with_mask = bounds;
-    if (!add_predicate(rest, root.a, masks_then, with_mask)) return rest;
-    bounds = with_mask;
+    if (masks_else == masks_then || !intervals.add(root.a, masks_then, bounds)) break;
     rest.root = masks_then ? root.c : root.b;
-    rest = problem::simplified(rest);
   }
+  return problem::simplified(rest);
 }
 
 }  // namespace heddle::fusion

@@ -89,8 +89,8 @@ FloatText read_payload(ElementType type, std::string_view text, std::byte* data,
   return FloatText::ok;
 }
 
-/// Of a number beyond f64's range, whether it is too small rather than too large: from_chars reports
-/// both alike. Digits may outweigh the exponent, as in 0.00[...]1e+10.
+/// Of a number beyond f64's range, whether it is too small rather than too large: from_chars
+/// reports both alike. Digits may outweigh the exponent, as in 0.00[...]1e+10.
 bool is_tiny(std::string_view number) {
   const size_t mark = number.find_first_of("eE");
   const std::string_view digits = number.substr(0, mark);

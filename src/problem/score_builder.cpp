@@ -8,27 +8,25 @@
 
 namespace heddle::problem {
 
-namespace {
-
-/// Equal in bits: -0 differs from 0, and NaN equals itself.
-bool is_same(double x, double y) {
-  return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y);
+size_t ScoreBuilder::Hash::operator()(const ScoreNode& node) const {
+  uint64_t hash = std::bit_cast<uint64_t>(node.value);
+  for (const int32_t part : {static_cast<int32_t>(node.op), node.a, node.b, node.c, node.operand}) {
+    hash = (hash ^ static_cast<uint32_t>(part)) * 0x9E3779B97F4A7C15;
+    hash ^= hash >> 32;
+  }
+  return hash;
 }
 
-bool is_same(const ScoreNode& x, const ScoreNode& y) {
-  return x.op == y.op && x.a == y.a && x.b == y.b && x.c == y.c && is_same(x.value, y.value) &&
+bool ScoreBuilder::IsSame::operator()(const ScoreNode& x, const ScoreNode& y) const {
+  return x.op == y.op && x.a == y.a && x.b == y.b && x.c == y.c &&
+         std::bit_cast<uint64_t>(x.value) == std::bit_cast<uint64_t>(y.value) &&
          x.operand == y.operand;
 }
 
-}  // namespace
-
 ScoreBuilder::Node ScoreBuilder::make(const ScoreNode& node) {
-  // Expressions are short: a search costs less than a table would.
-  for (size_t n = 0; n < nodes_.size(); ++n) {
-    if (is_same(nodes_[n], node)) return static_cast<Node>(n);
-  }
-  nodes_.push_back(node);
-  return size() - 1;
+  const auto [known, is_new] = places_.emplace(node, size());
+  if (is_new) nodes_.push_back(node);
+  return known->second;
 }
 
 ScoreBuilder::Node ScoreBuilder::constant(double value) {

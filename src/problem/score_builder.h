@@ -2,6 +2,7 @@
 // changes nothing (x + 0, 1 x, a select with a known condition) is not made at all.
 #pragma once
 
+#include <unordered_map>
 #include <vector>
 
 #include "problem/score.h"
@@ -32,7 +33,15 @@ class ScoreBuilder {
   /// The node that equals op(a, b, c) without being one, or -1.
   Node shortcut(ScoreOp op, Node a, Node b, Node c);
 
+  struct Hash {
+    size_t operator()(const ScoreNode& node) const;
+  };
+  struct IsSame {  ///< in bits: -0 differs from 0, and NaN equals itself
+    bool operator()(const ScoreNode& x, const ScoreNode& y) const;
+  };
+
   std::vector<ScoreNode> nodes_;
+  std::unordered_map<ScoreNode, Node, Hash, IsSame> places_;
 };
 
 /// The same expression with constants folded, repeated and dead nodes removed.

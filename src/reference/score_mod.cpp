@@ -1,6 +1,7 @@
 #include "reference/score_mod.h"
 
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,25 +14,22 @@ using graph::TensorId;
 
 namespace {
 
-/// Values of a modifier's own tensors: few enough to look through.
+/// Values of a modifier's own tensors, by tensor.
 class Slots {
  public:
-  bool contains(TensorId id) const { return place(id) < slots_.size(); }
-  double at(TensorId id) const { return slots_[place(id)].second; }
+  bool contains(TensorId id) const { return place(id) < slots_.size() && slots_[place(id)]; }
+  double at(TensorId id) const { return *slots_[place(id)]; }
   /// 0 at first.
   double& operator[](TensorId id) {
-    const size_t n = place(id);
-    if (n == slots_.size()) slots_.emplace_back(id, 0);
-    return slots_[n].second;
+    if (place(id) >= slots_.size()) slots_.resize(place(id) + 1);
+    std::optional<double>& slot = slots_[place(id)];
+    if (!slot) slot = 0;
+    return *slot;
   }
 
  private:
-  size_t place(TensorId id) const {
-    size_t n = 0;
-    while (n < slots_.size() && slots_[n].first != id) ++n;
-    return n;
-  }
-  std::vector<std::pair<TensorId, double>> slots_;
+  static size_t place(TensorId id) { return static_cast<size_t>(id); }
+  std::vector<std::optional<double>> slots_;
 };
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <thread>
 
 #include "api/count_allocations.h"
@@ -95,6 +96,51 @@ TEST(Executable, RunsAttention) {
   EXPECT_EQ(executable->engine(), "cpu");
   EXPECT_NE(executable->description().find("first: cpu, "), std::string::npos)
       << executable->description();
+}
+
+TEST(Executable, RunsAScoreOfTwentyThousandOpsAndAMaskThatDoubles) {
+  heddle::testing::Program program;
+  graph::Graph& graph = program.graph;
+  graph.io_dtype = DataType::f32;
+  const Dims dims{1, 1, 4, 16};
+  graph::Sdpa op;
+  op.q = program.add("q", DataType::f32, dims);
+  op.k = program.add("k", DataType::f32, dims);
+  op.v = program.add("v", DataType::f32, dims);
+  op.o = program.add("o", DataType::f32, dims);
+  for (TensorId id : {op.q, op.k, op.v}) fill_random(program, id, static_cast<uint64_t>(id) + 1);
+  program.allocate(op.o);
+  const TensorId mask = program.add("mask", DataType::f32, {1, 1, 4, 4});
+  program.allocate(mask);
+  for (int64_t i = 0; i < 16; ++i) program.set(mask, i % 4 <= i / 4, 0, 0, i / 4, i % 4);
+  const TensorId hidden = program.add("hidden", DataType::f32, {1, 1, 1, 1});
+  graph[hidden].constant = -INFINITY;
+  const TensorId none = program.add("none", DataType::f32, {1, 1, 1, 1});
+  graph[none].constant = 0;
+
+  graph::ScoreModifier& score = op.attention.score_mod.emplace();
+  const auto value = [&] {
+    graph.tensors.emplace_back().is_virtual = true;
+    return static_cast<TensorId>(graph.tensors.size()) - 1;
+  };
+  const auto apply = [&](graph::PointwiseMode mode, std::vector<TensorId> inputs) {
+    return score.ops.emplace_back(graph::Pointwise{mode, std::move(inputs), value()}).output;
+  };
+  TensorId x = score.score_in = value(), shown = apply(graph::PointwiseMode::cmp_gt, {mask, none});
+  for (int n = 0; n < 10'000; ++n) {
+    x = apply(graph::PointwiseMode::neg, {apply(graph::PointwiseMode::abs, {x})});
+  }
+  for (int n = 0; n < 64; ++n) shown = apply(graph::PointwiseMode::logical_and, {shown, shown});
+  score.score_out = apply(graph::PointwiseMode::binary_select, {shown, x, hidden});
+  graph.nodes.push_back({"attention", op});
+  ASSERT_TRUE(validate(graph).is_ok()) << validate(graph).message();
+
+  const auto executable = build(graph);
+  ASSERT_TRUE(executable);
+  Workspace workspace(*executable);
+  const Status status = executable->execute(bindings_of(program), workspace.data(), nullptr);
+  ASSERT_TRUE(status.is_ok()) << status.message();
+  EXPECT_TRUE(matches_reference(program, DataType::f32));
 }
 
 TEST(Executable, PassesIntermediatesThroughTheWorkspace) {

@@ -284,5 +284,42 @@ TEST(KeyBounds, WhatIsNoIntervalStaysInTheScore) {
   }
 }
 
+TEST(KeyBounds, ValuesThatDoubleAndChainsThatNestAreLookedAtOnce) {
+  ScoreBuilder b;
+  const auto row = b.leaf(ScoreOp::row), column = b.leaf(ScoreOp::column);
+  const auto causal = b.apply(ScoreOp::less_equal, column, row);
+  auto twice = causal, deep = causal, sum = column, far = column;
+  for (int n = 0; n < 1000; ++n) {
+    twice = b.apply(ScoreOp::logical_and, twice, twice);
+    sum = b.apply(ScoreOp::add, sum, sum);
+  }
+  for (int n = 0; n < 200'000; ++n) {
+    deep = b.apply(ScoreOp::logical_not, deep);
+    far = b.apply(ScoreOp::add, far, b.constant(1 + n % 2));
+  }
+  for (const auto keep : {twice, deep, b.apply(ScoreOp::less_equal, far, row)}) {
+    fusion::Bounds bounds;
+    EXPECT_TRUE(fusion::without_interval_masks(masked_dot(b, keep), bounds).is_identity());
+    EXPECT_EQ(bounds.bounds.size(), 1u);
+  }
+  fusion::Bounds bounds;  // 2^1000 columns are no position
+  const ScoreExpression score = masked_dot(b, b.apply(ScoreOp::less_equal, sum, row));
+  EXPECT_EQ(fusion::without_interval_masks(score, bounds), problem::simplified(score));
+}
+
+TEST(KeyBounds, AHundredThousandNestedMasksArePeeledInLinearTime) {
+  ScoreBuilder b;
+  const auto row = b.leaf(ScoreOp::row), column = b.leaf(ScoreOp::column);
+  auto score = b.leaf(ScoreOp::dot);
+  const auto none = b.constant(-INFINITY);
+  for (int n = 0; n < 100'000; ++n) {
+    const auto shifted = b.apply(ScoreOp::add, row, b.constant(n));
+    score = b.apply(ScoreOp::select, b.apply(ScoreOp::less_equal, column, shifted), score, none);
+  }
+  fusion::Bounds bounds;
+  EXPECT_TRUE(fusion::without_interval_masks(b.expression(score), bounds).is_identity());
+  EXPECT_EQ(bounds.bounds.size(), 100'000u);
+}
+
 }  // namespace
 }  // namespace heddle::testing

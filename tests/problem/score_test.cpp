@@ -196,5 +196,18 @@ TEST(Score, SoftCapsDerivativeUsesTheUncappedScore) {
   EXPECT_NEAR(evaluate(derivative_by_dot(b.expression(capped)), leaves), 2 * (1 - t * t), 1e-14);
 }
 
+TEST(Score, AChainOfAHundredThousandOpsIsBuiltAndDerivedInLinearTime) {
+  ScoreBuilder b;
+  Node x = b.leaf(ScoreOp::dot);
+  for (int n = 0; n < 50'000; ++n) {
+    x = b.apply(ScoreOp::negate, b.apply(ScoreOp::absolute, x));
+  }
+  const ScoreExpression score = b.expression(x);
+  ScoreLeaves leaves;
+  leaves.dot = 3, leaves.gradient = 2;
+  EXPECT_EQ(evaluate(score, leaves), -3);
+  EXPECT_EQ(evaluate(derivative_by_dot(score), leaves), -2);
+}
+
 }  // namespace
 }  // namespace heddle::problem

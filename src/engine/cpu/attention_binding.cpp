@@ -42,13 +42,14 @@ OperandId shown_where(const problem::AttentionStructure& s) {
   if (root.op != problem::ScoreOp::select || at(root.c).op != problem::ScoreOp::constant ||
       at(root.c).value != -std::numeric_limits<double>::infinity())
     return kAbsent;
-  std::vector<int32_t> needed{root.a};
-  while (!needed.empty()) {
-    const problem::ScoreNode& node = at(needed.back());
-    needed.pop_back();
+  std::vector<bool> is_needed(nodes.size());
+  is_needed[static_cast<size_t>(root.a)] = true;
+  for (int32_t n = root.a; n >= 0; --n) {  // operands come before what reads them
+    if (!is_needed[static_cast<size_t>(n)]) continue;
+    const problem::ScoreNode& node = at(n);
     if (node.op == problem::ScoreOp::logical_and) {
-      needed.push_back(node.a);
-      needed.push_back(node.b);
+      is_needed[static_cast<size_t>(node.a)] = true;
+      is_needed[static_cast<size_t>(node.b)] = true;
     } else if (node.op == problem::ScoreOp::load &&
                s.type(node.operand).dtype == DataType::boolean) {
       return node.operand;
