@@ -153,6 +153,9 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   const AttentionStructure& forward = structure.forward;
   const AttentionSizes& sizes = problem.sizes;
   HEDDLE_TRY(check_attention(forward, sizes));
+  HEDDLE_TRY(check_length(structure.d_dot, is_f32(forward)));
+  for (const problem::LoadGradient& gradient : structure.load_gradients)
+    HEDDLE_TRY(check_length(gradient.derivative, is_f32(forward)));
   const DataType element = forward.type(forward.q).dtype;
   for (auto [id, role] : {std::pair{structure.d_o, "dO"},
                           {structure.d_q, "dQ"},
