@@ -1,6 +1,26 @@
 #include "core/status.h"
 
 namespace heddle {
+namespace {
+
+/// Whether a character of UTF-8 begins here.
+bool is_first_byte(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
+
+/// The message's beginning says where, its end what was expected.
+std::string without_middle(const std::string& message) {
+  size_t head = Status::kMostMessageBytes / 4 * 3,
+         tail = message.size() - Status::kMostMessageBytes / 8;
+  while (head > 0 && !is_first_byte(message[head])) --head;
+  while (tail < message.size() && !is_first_byte(message[tail])) ++tail;
+  return fmt::format("{} [{} bytes are left out] {}", message.substr(0, head), tail - head,
+                     message.substr(tail));
+}
+
+}  // namespace
+
+Status::Status(Code code, std::string message)
+    : code_(code),
+      message_(message.size() > kMostMessageBytes ? without_middle(message) : std::move(message)) {}
 
 std::string_view name(Code code) {
   switch (code) {

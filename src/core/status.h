@@ -41,8 +41,12 @@ std::string_view name(Code code);
 
 class [[nodiscard]] Status {
  public:
+  /// Sentences quote what was given, which may be megabytes long.
+  static constexpr size_t kMostMessageBytes = 16 * 1024;
+
   Status() = default;
-  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  /// Of a message longer than that the middle is left out.
+  Status(Code code, std::string message);
 
   bool is_ok() const { return code_ == Code::ok; }
   Code code() const { return code_; }

@@ -80,7 +80,9 @@ class TreeBuilder {
 
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception& failure) {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: <what>; last read: ..."
+    // "[json.exception.out_of_range.406] <what>"
     std::string_view what = failure.what();
+    if (const size_t at = what.find("] "); at != std::string_view::npos) what.remove_prefix(at + 2);
     if (const size_t at = what.find(": "); at != std::string_view::npos) what.remove_prefix(at + 2);
     return fail(position == 0 ? 0 : position - 1, std::string(what));
   }

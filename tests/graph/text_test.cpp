@@ -102,6 +102,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(std::vector<Malformed>{
         Malformed{"", "line 1, column 1: syntax error"},
         Malformed{"[]", "line 1, column 1: \"graph\" is an array, expected an object"},
+        Malformed{R"({"heddle_graph": 1e999})",
+                  "line 1, column 22: number overflow parsing '1e999'"},
         Malformed{"{\"heddle_graph\": 1,\n \"tensors\": [", "line 2, column 14: syntax error"},
         Malformed{"{\"tensors\": [], \"nodes\": []}", "lacks the key \"heddle_graph\""},
         Malformed{"{\"heddle_graph\": 2, \"tensors\": [], \"nodes\": []}",
