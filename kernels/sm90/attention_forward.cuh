@@ -348,6 +348,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       if constexpr (Block::kRotators) ForwardRope<Block>::run(args, shared);
     } else {
       ptx::registers_grow<Block::kConsumerRegisters>();
+      // What makes the rotations may still run.
       if constexpr (C::kRopeDim > 0 && !kStagedRotations) ptx::grid_dependency_wait();
       ConsumerOf(args, shared, warp_group - 1).run();
     }

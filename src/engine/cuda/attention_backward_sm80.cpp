@@ -152,10 +152,7 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   const AttentionBackwardStructure& structure = problem.structure;
   const AttentionStructure& forward = structure.forward;
   const AttentionSizes& sizes = problem.sizes;
-  HEDDLE_TRY(check_attention(forward, sizes));
-  HEDDLE_TRY(check_length(structure.d_dot, is_f32(forward)));
-  for (const problem::LoadGradient& gradient : structure.load_gradients)
-    HEDDLE_TRY(check_length(gradient.derivative, is_f32(forward)));
+  HEDDLE_TRY(check_backward(structure, sizes));
   const DataType element = forward.type(forward.q).dtype;
   for (auto [id, role] : {std::pair{structure.d_o, "dO"},
                           {structure.d_q, "dQ"},

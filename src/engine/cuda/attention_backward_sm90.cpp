@@ -212,8 +212,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   const AttentionBackwardStructure& structure = problem.structure;
   const AttentionStructure& forward = structure.forward;
   const AttentionSizes& sizes = problem.sizes;
-  HEDDLE_TRY(check_attention(forward, sizes));
-  HEDDLE_TRY(check_length(structure.d_dot, is_f32(forward)));
+  HEDDLE_TRY(check_backward(structure, sizes));
   HEDDLE_TRY(check_lengths(sizes, kMostRowsSm90));
   HEDDLE_TRY(check_features(structure, sizes));
   HEDDLE_TRY(check_operands(structure, sizes));

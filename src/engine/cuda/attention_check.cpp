@@ -19,6 +19,15 @@ constexpr int64_t kMostRowsOfAll = int64_t{1} << 40;
 /// Of a score: twenty sines, which compile in 11 s at d 128. A thousand operations, sines among
 /// them, took half a minute, 20000 multiplications more than one, and 1.2 GB.
 constexpr size_t kMostInstructions = 2048;
+
+Status check_instructions(const problem::ScoreExpression& expression, bool f32) {
+  // What is the same in all cells is no instruction of a cell's, but is compiled too.
+  const size_t count = expression.nodes.size() + static_cast<size_t>(instructions(expression, f32));
+  if (count <= kMostInstructions) return {};
+  return error(Code::graph_not_supported,
+               "cuda: a score or its derivative is about {} instructions; kernels take at most {}",
+               count, kMostInstructions);
+}
 }  // namespace
 
 bool is_f32(const problem::AttentionStructure& structure) {
@@ -45,15 +54,6 @@ Status check_lengths(const problem::AttentionSizes& sizes, int64_t most) {
                sizes.q_length, sizes.kv_length, most);
 }
 
-Status check_length(const problem::ScoreExpression& expression, bool f32) {
-  // What is the same in all cells is no instruction of a cell's, but is compiled too.
-  const size_t count = expression.nodes.size() + static_cast<size_t>(instructions(expression, f32));
-  if (count <= kMostInstructions) return {};
-  return error(Code::graph_not_supported,
-               "cuda: a score or its derivative is about {} instructions; kernels take at most {}",
-               count, kMostInstructions);
-}
-
 Status check_attention(const problem::AttentionStructure& structure,
                        const problem::AttentionSizes& sizes) {
   const auto io = {DataType::bf16, DataType::f16, DataType::f32};
@@ -76,7 +76,7 @@ Status check_attention(const problem::AttentionStructure& structure,
                  "cuda: sdpa has {} bounds on visible keys; the kernel takes at most {}",
                  structure.bounds.size(), attention::kMaxBounds);
   }
-  HEDDLE_TRY(check_length(structure.score, is_f32(structure)));
+  HEDDLE_TRY(check_instructions(structure.score, is_f32(structure)));
   for (OperandId id : {structure.scale, structure.dropout.mask_scale}) {
     if (id != kAbsent && !structure.type(id).on_host) {
       HEDDLE_TRY(check_dtype(structure, id, "scale", {DataType::f32}));
@@ -98,6 +98,16 @@ Status check_attention(const problem::AttentionStructure& structure,
                  "take up to {} of each",
                  rows, keys, kMostRowsOfAll);
   }
+  return {};
+}
+
+Status check_backward(const problem::AttentionBackwardStructure& structure,
+                      const problem::AttentionSizes& sizes) {
+  const problem::AttentionStructure& forward = structure.forward;
+  HEDDLE_TRY(check_attention(forward, sizes));
+  HEDDLE_TRY(check_instructions(structure.d_dot, is_f32(forward)));
+  for (const problem::LoadGradient& gradient : structure.load_gradients)
+    HEDDLE_TRY(check_instructions(gradient.derivative, is_f32(forward)));
   return {};
 }
 

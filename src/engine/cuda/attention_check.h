@@ -21,11 +21,11 @@ Status check_lengths(const problem::AttentionSizes& sizes, int64_t most);
 /// Of Hopper's kernels, which find the bounds of a batch entry once.
 inline constexpr int64_t kMostRowsSm90 = attention::kFarthestBound - 256;
 
-/// Whether kernels take a score, or a derivative of one, as long.
-Status check_length(const problem::ScoreExpression& expression, bool f32);
-
 /// Which limit of all attention kernels a forward problem breaks.
 Status check_attention(const problem::AttentionStructure& structure,
                        const problem::AttentionSizes& sizes);
+/// The same of a backward, whose derivatives are code as the score is.
+Status check_backward(const problem::AttentionBackwardStructure& structure,
+                      const problem::AttentionSizes& sizes);
 
 }  // namespace heddle::engine::cuda
