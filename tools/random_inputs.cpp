@@ -120,7 +120,8 @@ class Filler {
       for (const TensorId table : {op.page_table_k, op.page_table_v})
         all(table, [&, next = int64_t{0}](int64_t) mutable { return next++; });
     } else {
-      side(a.seq_len_q, a.cu_seq_len_q, extents.q_length, {op.q, op.o, op.d_o, op.stats, op.d_q});
+      side(a.seq_len_q, a.cu_seq_len_q, extents.q_length,
+           {op.q, op.o, op.d_o, op.stats, op.max, op.sum_exp, op.d_q});
       side(a.seq_len_kv, a.cu_seq_len_kv, extents.kv_length, {op.k, op.v, op.d_k, op.d_v});
     }
     all(a.attn_scale_tensor, [&](int64_t) {
@@ -137,7 +138,8 @@ class Filler {
 
   /// What a backward op is given that its forward has made.
   static bool is_forward_result(const Node& node, std::string_view port) {
-    if (std::holds_alternative<graph::SdpaBackward>(node.op)) return port == "o" || port == "stats";
+    if (std::holds_alternative<graph::SdpaBackward>(node.op))
+      return port == "o" || port == "stats" || port == "max" || port == "sum_exp";
     if (std::holds_alternative<graph::RmsNormBackward>(node.op)) return port == "inv_variance";
     return false;
   }
@@ -159,12 +161,16 @@ class Filler {
   }
 
   Status forward_of(const graph::SdpaBackward& op) {
-    if (!open_.contains(op.o) && !open_.contains(op.stats)) return Status();
+    const auto results = {op.o, op.stats, op.max, op.sum_exp};
+    if (std::none_of(results.begin(), results.end(),
+                     [&](TensorId id) { return open_.contains(id); }))
+      return Status();
     Graph forward = graph_;
     graph::Sdpa sdpa;
-    sdpa.q = op.q, sdpa.k = op.k, sdpa.v = op.v, sdpa.o = op.o, sdpa.stats = op.stats;
+    sdpa.q = op.q, sdpa.k = op.k, sdpa.v = op.v, sdpa.o = op.o;
+    sdpa.stats = op.stats, sdpa.max = op.max, sdpa.sum_exp = op.sum_exp;
     sdpa.attention = op.attention;
-    return by_reference(std::move(forward), sdpa, {op.o, op.stats});
+    return by_reference(std::move(forward), sdpa, results);
   }
 
   Status forward_of(const graph::RmsNormBackward& op) {

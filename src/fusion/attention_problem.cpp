@@ -177,7 +177,9 @@ Step attention_backward_step(const Graph& graph, const BackwardParts& parts) {
   s.v = b.operands.add(op.v);
   s.o = b.operands.add(op.o);
   s.stats = b.operands.add(op.stats);
-  b.lengths({op.q, op.k, op.v, op.o, op.d_o, op.stats, op.d_q, op.d_k, op.d_v});
+  s.max = b.operands.add(op.max);
+  s.sum_exp = b.operands.add(op.sum_exp);
+  b.lengths({op.q, op.k, op.v, op.o, op.d_o, op.stats, op.max, op.sum_exp, op.d_q, op.d_k, op.d_v});
   b.scores();
   b.dropout();
   b.rope(parts.q_rope, s.q_rope, b.sizes.q_rope_scale);

@@ -104,6 +104,8 @@ void fields(Visitor& v, T& op) {
   v.input("o", op.o);
   v.input("d_o", op.d_o);
   v.input("stats", op.stats);
+  v.input("max", op.max);
+  v.input("sum_exp", op.sum_exp);
   v.output("d_q", op.d_q);
   v.output("d_k", op.d_k);
   v.output("d_v", op.d_v);

@@ -149,7 +149,9 @@ struct Sdpa {
 };
 
 struct SdpaBackward {
-  TensorId q = kNone, k = kNone, v = kNone, o = kNone, d_o = kNone, stats = kNone;
+  TensorId q = kNone, k = kNone, v = kNone, o = kNone, d_o = kNone;
+  /// The rows' statistics: stats, or the pair, which also holds what rows of huge scores weigh.
+  TensorId stats = kNone, max = kNone, sum_exp = kNone;
   TensorId d_q = kNone, d_k = kNone, d_v = kNone;  ///< kNone: not wanted
   TensorId d_bias = kNone, d_sink = kNone;
   bool deterministic = false;

@@ -11,6 +11,29 @@ Status validate_gradient(const Rules& rules, const char* port, TensorId id, Tens
   return rules.dtype_is(port, id, {*rules[primal].dtype, DataType::f32});
 }
 
+/// Stats, or Max and Sum_exp.
+Status validate_statistics(const Rules& rules, const SdpaBackward& op, const AttentionExtents& e) {
+  if (op.stats == kNone && op.max == kNone && op.sum_exp == kNone) {
+    return rules.fail(Code::attribute_not_set,
+                      "None of Stats, Max and Sum_exp is set, expected Stats, or Max and Sum_exp");
+  }
+  if ((op.max == kNone) != (op.sum_exp == kNone)) {
+    const bool max = op.max != kNone;
+    return rules.fail(Code::attribute_not_set, "{} is set without {}, expected both or Stats",
+                      max ? "Max" : "Sum_exp", max ? "Sum_exp" : "Max");
+  }
+  if (op.stats != kNone && op.max != kNone) {
+    return rules.fail(Code::invalid_value,
+                      "Stats is set beside Max and Sum_exp, expected one form of the rows' "
+                      "statistics");
+  }
+  for (const auto& [port, id] :
+       {std::pair{"Stats", op.stats}, {"Max", op.max}, {"Sum_exp", op.sum_exp}}) {
+    if (id != kNone) HEDDLE_TRY(validate_row_statistic(rules, port, id, e));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status validate_sdpa_backward(const Rules& rules, SdpaBackward& op) {
@@ -23,8 +46,7 @@ Status validate_sdpa_backward(const Rules& rules, SdpaBackward& op) {
     HEDDLE_TRY(rules.unit_last_stride(port, id));
     HEDDLE_TRY(rules.dtype_is(port, id, {*rules[op.q].dtype, DataType::f32}));
   }
-  HEDDLE_TRY(rules.present("Stats", op.stats));
-  HEDDLE_TRY(validate_row_statistic(rules, "Stats", op.stats, e));
+  HEDDLE_TRY(validate_statistics(rules, op, e));
 
   AttentionAttributes& a = op.attention;
   if (op.d_q == kNone && op.d_k == kNone && op.d_v == kNone && op.d_bias == kNone &&
@@ -36,7 +58,8 @@ Status validate_sdpa_backward(const Rules& rules, SdpaBackward& op) {
   HEDDLE_TRY(validate_gradient(rules, "dK", op.d_k, op.k));
   HEDDLE_TRY(validate_gradient(rules, "dV", op.d_v, op.v));
   HEDDLE_TRY(validate_attention(
-      rules, a, e, {op.q, op.k, op.v, op.o, op.d_o, op.stats, op.d_q, op.d_k, op.d_v}));
+      rules, a, e,
+      {op.q, op.k, op.v, op.o, op.d_o, op.stats, op.max, op.sum_exp, op.d_q, op.d_k, op.d_v}));
   if (op.d_bias != kNone) {
     if (a.bias == kNone)
       return rules.fail(Code::attribute_not_set, "dBias is set without a bias to differentiate by");

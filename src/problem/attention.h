@@ -116,8 +116,11 @@ struct AttentionProblem {
   friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
 
-/// The backward pass of `forward` (whose o and stats are inputs here; its q_rope/k_rope rotate the
-/// given Q and K on the way in, if they were not saved rotated).
+/// The backward pass of `forward` (whose o and row statistics are inputs here: stats, or in its
+/// absence max and sum_exp; its q_rope/k_rope rotate the given Q and K on the way in, if they were
+/// not saved rotated).
+///   P = exp(S - stats)  or  exp(S - max) / sum_exp, which holds however large S is: an f32 beside
+///   a huge max has no place for log(sum_exp)
 struct AttentionBackwardStructure {
   AttentionStructure forward;  ///< its operand list holds the operands below too
 

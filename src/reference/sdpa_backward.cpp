@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "core/lost_weights.h"
 #include "reference/attention.h"
@@ -27,6 +28,27 @@ void write_zeros(graph::TensorId id, const Attention& a, Values& values, bool is
   }
 }
 
+/// What the forward pass left of one row: its largest score and the sum of exponentials beside it.
+struct RowStatistics {
+  double max, sum;
+
+  double probability(double score) const { return std::exp(score - max) / sum; }
+};
+
+/// Nothing for a row whose P is 0: no key is visible, or Stats in f32 cannot tell what its keys
+/// weigh.
+std::optional<RowStatistics> statistics_of(const graph::SdpaBackward& op, int64_t b, int64_t h,
+                                           int64_t i, const Values& values) {
+  const bool pair = op.stats == kNone;
+  const double largest = values.read(pair ? op.max : op.stats, b, h, i);
+  if (largest == -std::numeric_limits<double>::infinity()) return {};
+  if (pair) return RowStatistics{largest, values.read(op.sum_exp, b, h, i)};
+  const bool plain_scores =
+      !op.attention.score_mod && op.attention.bias == kNone && !op.attention.alibi_mask;
+  if (!plain_scores && weights_are_lost(largest)) return {};
+  return RowStatistics{largest, 1};
+}
+
 /// dL/d(attn_scale Q K^T) of a cell from dL/d(score), in natural units.
 double through_score_mod(const graph::SdpaBackward& op, double d_score, double scaled_dot,
                          const Cell& cell, const Values& values) {
@@ -44,8 +66,6 @@ double through_score_mod(const graph::SdpaBackward& op, double d_score, double s
 void sdpa_backward(const graph::SdpaBackward& op, Values& values) {
   const Attention a = attention(op, values);
   const Precision round = values.precision();
-  const bool plain_scores =
-      !op.attention.score_mod && op.attention.bias == kNone && !op.attention.alibi_mask;
   write_zeros(op.d_q, a, values, true);
   write_zeros(op.d_k, a, values, false);
   write_zeros(op.d_v, a, values, false);
@@ -66,17 +86,16 @@ void sdpa_backward(const graph::SdpaBackward& op, Values& values) {
       const Scores scores = scores_of(a, b, h, lengths, q, k, values);
       Matrix d_q(lengths.q, q.columns), d_k(lengths.kv, k.columns), d_v(lengths.kv, v.columns);
       for (int64_t i = 0; i < lengths.q; ++i) {
-        const double stats = values.read(op.stats, b, h, i);
-        if (stats == -std::numeric_limits<double>::infinity()) continue;  // P = 0
-        if (!plain_scores && weights_are_lost(stats)) continue;
+        const std::optional<RowStatistics> row = statistics_of(op, b, h, i, values);
+        if (!row) continue;
         const double big_d = dot(d_o.row(i), o.row(i), o.columns, round);
         if (op.d_sink != kNone) {
           const double sink = values.read(op.attention.sink, 0, h);
-          values.add(op.d_sink, -std::exp(sink - stats) * big_d, 0, h, 0, 0);
+          values.add(op.d_sink, -row->probability(sink) * big_d, 0, h, 0, 0);
         }
         for (int64_t j = 0; j < lengths.kv; ++j) {
           const Cell cell{b, h, i, j};
-          const double p = round(std::exp(scores.score(i, j) - stats));
+          const double p = round(row->probability(scores.score(i, j)));
           if (p == 0) continue;
           const double keep = dropout_factor(a, cell, values);
           const double d_p = round(keep * round(dot(d_o.row(i), v.row(j), v.columns, round)));

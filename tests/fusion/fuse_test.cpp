@@ -143,6 +143,28 @@ TEST(Fuse, RopeBackwardsJoinTheAttentionBackward) {
   EXPECT_GT(joined, 150);
 }
 
+TEST(Fuse, ABackwardIsGivenStatsOrMaximumAndSum) {
+  for (const double chance : {0.0, 1.0}) {
+    Random random(1);
+    AttentionOptions options;
+    options.max_and_sum = chance;
+    Program program = random_sdpa_backward(random, options);
+    const fusion::Schedule schedule = fused(program.graph);
+    const auto& problem = std::get<problem::AttentionBackwardProblem>(schedule.steps[0].problem);
+    const problem::AttentionStructure& forward = problem.structure.forward;
+    const auto& op = std::get<graph::SdpaBackward>(program.graph.nodes[0].op);
+    for (const auto& [operand, tensor] : {std::pair{forward.stats, op.stats},
+                                          {forward.max, op.max},
+                                          {forward.sum_exp, op.sum_exp}}) {
+      ASSERT_EQ(operand == kAbsent, tensor == kNone);
+      if (operand != kAbsent) {
+        EXPECT_EQ(schedule.steps[0].tensors[operand], tensor);
+      }
+    }
+    EXPECT_EQ(forward.max != kAbsent, chance == 1);
+  }
+}
+
 // The problem's score and its derivative mean, cell by cell, what the graph's modifier does.
 TEST(Fuse, ScoreModifiersKeepTheirMeaningAndDerivative) {
   for (uint64_t seed = 0; seed < 2000; ++seed) {

@@ -1,6 +1,8 @@
 // Small valid graphs that tests begin from.
 #pragma once
 
+#include <utility>
+
 #include "graph/graph.h"
 
 namespace heddle::graph::samples {
@@ -78,6 +80,16 @@ inline Graph sdpa_backward() {
   op.attention.attn_scale = 0.125;
   op.attention.right_bound = 0;
   graph.nodes.push_back({"attention_backward", op});
+  return graph;
+}
+
+/// sdpa_backward() that is given the maximum and the sum of exponentials in place of Stats.
+inline Graph sdpa_backward_of_pair() {
+  Graph graph = sdpa_backward();
+  auto& op = std::get<SdpaBackward>(graph.nodes.back().op);
+  graph[op.stats].name = "max";
+  op.max = std::exchange(op.stats, kNone);
+  op.sum_exp = graph.add(tensor("sum_exp", {2, 8, 64, 1}, DataType::f32));
   return graph;
 }
 

@@ -216,8 +216,19 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Backward, Rule,
     testing::ValuesIn(std::vector<Broken>{
-        Broken{"no stats", sdpa_backward, WHEN(BACKWARD.stats = kNone), ANS,
-               "requires a tensor for Stats"},
+        Broken{"no statistics", sdpa_backward, WHEN(BACKWARD.stats = kNone), ANS,
+               "None of Stats, Max and Sum_exp is set, expected Stats, or Max and Sum_exp"},
+        Broken{"max alone", sdpa_backward_of_pair, WHEN(BACKWARD.sum_exp = kNone), ANS,
+               "Max is set without Sum_exp, expected both or Stats"},
+        Broken{"sum alone", sdpa_backward_of_pair, WHEN(BACKWARD.max = kNone), ANS,
+               "Sum_exp is set without Max, expected both or Stats"},
+        Broken{"stats and pair", sdpa_backward_of_pair,
+               WHEN(BACKWARD.stats = g.add(tensor("stats", {2, 8, 64, 1}, DataType::f32))), IV,
+               "Stats is set beside Max and Sum_exp, expected one form"},
+        Broken{"sum type", sdpa_backward_of_pair, WHEN(g[BACKWARD.sum_exp].dtype = DataType::f64),
+               IV,
+               "Sum_exp of sdpa_backward 'attention_backward', tensor 'sum_exp' (uid 10), has data "
+               "type f64, expected f32"},
         Broken{"no dO", sdpa_backward, WHEN(BACKWARD.d_o = kNone), ANS, "requires a tensor for dO"},
         Broken{"nothing wanted", sdpa_backward,
                WHEN(BACKWARD.d_q = BACKWARD.d_k = BACKWARD.d_v = kNone), ANS,

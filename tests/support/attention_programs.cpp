@@ -413,8 +413,13 @@ Program Draw::sdpa() {
   }
   op.o = attention_tensor("o", result_type(), {batch_, q_heads_, q_length_, v_dim_}, true);
   const Dims row{batch_, q_heads_, q_length_, 1};
-  if (is_backward_ || wants(0.7))
+  const bool apart = is_backward_ && wants_rarely(options_.max_and_sum);
+  if (apart) {
+    op.max = attention_tensor("max", options_.statistics_dtype, row, true);
+    op.sum_exp = attention_tensor("sum_exp", options_.statistics_dtype, row, true);
+  } else if (is_backward_ || wants(0.7)) {
     op.stats = attention_tensor("stats", options_.statistics_dtype, row, true);
+  }
   if (!is_backward_ && op.stats != kNone) op.stats_use_log2 = wants(0.2);
   if (!is_backward_ && wants(0.3)) op.max = attention_tensor("max", DataType::f32, row, true);
   if (!is_backward_ && wants(0.3)) {
@@ -463,7 +468,7 @@ Program Draw::sdpa_backward() {
   op.k = forward.k;
   op.v = forward.v;
   op.o = forward.o;
-  op.stats = forward.stats;
+  op.stats = forward.stats, op.max = forward.max, op.sum_exp = forward.sum_exp;
   op.attention = forward.attention;
   op.deterministic = wants(options_.deterministic);
   if (op.attention.score_mod && wants(0.3)) {

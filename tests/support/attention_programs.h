@@ -38,6 +38,7 @@ struct AttentionOptions {
   double paged = 0.2;          ///< forward only, given padding and not ragged
   double rope = 0;             ///< of Q and K each
   double deterministic = 0.5;  ///< backward only
+  double max_and_sum = 0;      ///< backward only: Max and Sum_exp in place of Stats
   int64_t min_batch = 1;
   double wide = 0;      ///< each of O, dO, dQ, dK and dV is f32, beside 16-bit Q, K and V
   double narrow = 0;    ///< a bias or dropout mask has one row or one column
@@ -46,8 +47,8 @@ struct AttentionOptions {
 
 /// An sdpa node (after rope nodes, where drawn), its inputs filled and its outputs poisoned.
 Program random_sdpa(Random& random, const AttentionOptions& options = {});
-/// An sdpa_backward node (between rope and rope_backward nodes, where drawn). O and Stats are the
-/// definition's own for the same inputs.
+/// An sdpa_backward node (between rope and rope_backward nodes, where drawn). O and the rows'
+/// statistics are the definition's own for the same inputs.
 Program random_sdpa_backward(Random& random, const AttentionOptions& options = {});
 
 /// The dtype of Q, K and V.

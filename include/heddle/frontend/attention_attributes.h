@@ -192,6 +192,14 @@ class SDPA_backward_attributes : public Attention_attributes<SDPA_backward_attri
     scale_inv_ = std::move(scale_inv);
     return set_dropout(std::move(mask), std::move(scale));
   }
+  /// The forward's statistics apart, in place of Stats (then null): both. They hold what a row
+  /// weighs however large its scores are, Stats only up to the precision of a FLOAT.
+  SDPA_backward_attributes& set_logit_max(Tensor value) {
+    return logit_max_ = std::move(value), *this;
+  }
+  SDPA_backward_attributes& set_score_sum_exp(Tensor value) {
+    return sum_exp_ = std::move(value), *this;
+  }
   /// Caller-made output: the gradient of the bias, in its shape.
   SDPA_backward_attributes& set_dbias(Tensor value) { return d_bias_ = std::move(value), *this; }
   SDPA_backward_attributes& set_dsink_token(Tensor value) {
@@ -208,7 +216,7 @@ class SDPA_backward_attributes : public Attention_attributes<SDPA_backward_attri
 
  private:
   friend class Graph;
-  Tensor scale_inv_, d_bias_, d_sink_;
+  Tensor scale_inv_, d_bias_, d_sink_, logit_max_, sum_exp_;
   bool deterministic_ = false;
   Score_function score_mod_bprop_;
 };

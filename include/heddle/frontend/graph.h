@@ -56,7 +56,8 @@ class Graph {
 
   /// {O, Stats}; Stats is null unless generate_stats.
   std::array<Tensor, 2> sdpa(Tensor q, Tensor k, Tensor v, SDPA_attributes attributes);
-  /// {dQ, dK, dV}.
+  /// {dQ, dK, dV}. Stats is null where the attributes give the logit max and the sum of
+  /// exponentials.
   std::array<Tensor, 3> sdpa_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor d_o,
                                       Tensor stats, SDPA_backward_attributes attributes);
   Tensor rope(Tensor x, Tensor freqs, RoPE_attributes attributes) {

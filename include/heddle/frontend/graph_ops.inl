@@ -45,7 +45,9 @@ inline std::array<Tensor, 3> Graph::sdpa_backward(Tensor q, Tensor k, Tensor v, 
       .tensor("v", v)
       .tensor("o", o)
       .tensor("d_o", d_o)
-      .tensor("stats", stats);
+      .tensor("stats", stats)
+      .tensor("max", a.logit_max_)
+      .tensor("sum_exp", a.sum_exp_);
   node.tensor("d_q", gradients[0]).tensor("d_k", gradients[1]).tensor("d_v", gradients[2]);
   node.tensor("d_bias", a.d_bias_)
       .tensor("d_sink", a.d_sink_)

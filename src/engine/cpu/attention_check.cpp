@@ -270,7 +270,7 @@ Status check(const AttentionBackwardProblem& problem) {
   HEDDLE_TRY(check_structure(operands, f, z));
   if (f.stats == kAbsent)
     return error(Code::graph_not_supported,
-                 "attention backward: needs the stats that the forward pass wrote");
+                 "attention backward: has max and sum_exp; the kernel takes stats");
   for (const auto& [label, id] : {std::pair{"k", f.k}, {"v", f.v}}) {
     if (operands.type(id).page_table != kAbsent)
       return error(Code::graph_not_supported,

@@ -104,6 +104,10 @@ Status check_attention(const problem::AttentionStructure& structure,
 Status check_backward(const problem::AttentionBackwardStructure& structure,
                       const problem::AttentionSizes& sizes) {
   const problem::AttentionStructure& forward = structure.forward;
+  if (forward.stats == kAbsent) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa_backward has max and sum_exp; the kernel takes stats");
+  }
   HEDDLE_TRY(check_attention(forward, sizes));
   HEDDLE_TRY(check_instructions(structure.d_dot, is_f32(forward)));
   for (const problem::LoadGradient& gradient : structure.load_gradients)

@@ -314,6 +314,23 @@ TEST(Frontend, BackwardAndRopes) {
   EXPECT_NE(text.find("\"output_scale\":0.5"), std::string::npos);
 }
 
+TEST(Frontend, BackwardTakesMaximumAndSumInPlaceOfStats) {
+  fe::graph::Graph graph = float_graph();
+  const Tensor q = input(graph, "q", 1, {B, H, S, D}), o = input(graph, "o", 2, {B, H, S, D});
+  const Tensor max = input(graph, "max", 3, {B, H, S, 1}),
+               sum = input(graph, "sum", 4, {B, H, S, 1});
+  const auto [dq, dk, dv] = graph.sdpa_backward(
+      q, q, q, o, o, nullptr,
+      fe::graph::SDPA_backward_attributes().set_logit_max(max).set_score_sum_exp(sum));
+  for (const Tensor& made : {dq, dk, dv}) made->set_output(true);
+  const fe::error_t error = graph.validate();
+  ASSERT_TRUE(error.is_good()) << error.get_message();
+  std::string text;
+  ASSERT_TRUE(graph.serialize(text).is_good());
+  EXPECT_NE(text.find("\"max\":3,\"sum_exp\":4"), std::string::npos) << text;
+  EXPECT_EQ(text.find("\"stats\""), std::string::npos) << text;
+}
+
 TEST(Frontend, RmsNormWithBackward) {
   fe::graph::Graph graph = float_graph();
   const Tensor x = input(graph, "x", 1, {8, 32, 1, 1}),
