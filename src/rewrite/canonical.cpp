@@ -1,8 +1,10 @@
 #include "rewrite/canonical.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <vector>
 
+#include "hlo/unread_fields.h"
 #include "rewrite/numbering.h"
 #include "rewrite/sink_column.h"
 
@@ -47,10 +49,14 @@ void inline_call(Instruction* call) {
   call->replace_all_uses_with(copies.at(callee->root()));
 }
 
-/// Calls that say nothing of their own: no sharding, no ordering, no composite's name.
+/// Calls that say nothing of their own: no sharding, no ordering, no composite's name, no thread
+/// or device to run on.
 bool is_plain_call(const Instruction* x) {
-  return x->is(Opcode::call) && x->to_apply() && !x->has("sharding") && !x->has("is_composite") &&
-         x->control_predecessors().empty();
+  return x->is(Opcode::call) && x->to_apply() && x->to_apply()->trailing().empty() &&
+         x->control_predecessors().empty() && hlo::unread_fields(x->wire()).empty() &&
+         std::all_of(x->attributes().begin(), x->attributes().end(), [](const hlo::Attribute& a) {
+           return a.name == "to_apply" || a.name == "metadata";
+         });
 }
 
 bool inline_calls(hlo::Module& module) {
@@ -71,10 +77,10 @@ void take_tuples_apart(Computation* computation) {
       x->replace_all_uses_with(x->operand(0)->operand(static_cast<int>(x->tuple_index())));
 }
 
-void merge_equal(Computation* computation) {
+void merge_equal(Computation* computation, Numbering& numbering) {
   std::unordered_map<const Instruction*, Instruction*> own;
   for (Instruction* x : computation->instructions()) own[x] = x;
-  for (const auto& [x, first] : number_values(computation))
+  for (const auto& [x, first] : numbering.number(computation))
     if (x != first) own.at(x)->replace_all_uses_with(own.at(first));
 }
 
@@ -82,9 +88,10 @@ void merge_equal(Computation* computation) {
 
 Status canonicalise(hlo::Module& module) {
   inline_calls(module);
-  for (Computation* computation : module.computations()) {
+  Numbering numbering;
+  for (Computation* computation : module.callees_first()) {
     take_tuples_apart(computation);
-    merge_equal(computation);
+    merge_equal(computation, numbering);
     take_sink_columns_apart(*computation);
   }
   module.remove_dead();

@@ -40,8 +40,9 @@ bool varies(const Element& element, const Index& along) {
 }
 
 Elements::Elements(const hlo::Module& module) : module_(module), digits_(module) {
-  for (const Computation* computation : module.computations())
-    for (const auto& [x, first] : number_values(computation)) representative_[x] = first;
+  Numbering numbering;
+  for (const Computation* computation : module.callees_first())
+    for (const auto& [x, first] : numbering.number(computation)) representative_[x] = first;
   frames_.push_back({module.entry(), -1, nullptr, -1});
   add_frames(module.entry(), 0);
   // Resolving what enters each body shows which outer values it holds, and which stacks it reads.

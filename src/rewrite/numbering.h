@@ -1,16 +1,40 @@
 // Value numbering: which instructions of a computation compute the same value by the same
-// operation.
+// operation. Two do if everything that is known of them is equal: shape, operands, every attribute,
+// the fields of their messages that nothing here reads, literals, and the computations they call,
+// whole.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "hlo/module.h"
 
 namespace heddle::rewrite {
 
-/// For each instruction the first one, in dependency order, with the same operation, attributes and
-/// (numbered) operands; itself if it is the first, has an effect, or cannot be compared.
-std::unordered_map<const hlo::Instruction*, const hlo::Instruction*> number_values(
-    const hlo::Computation* computation);
+class Numbering {
+ public:
+  /// For each instruction the first one, in dependency order, of the same value; itself if it is
+  /// the first, has an effect, or cannot be compared. Computations are numbered after those that
+  /// they call: an operation whose callee has no number yet equals nothing else.
+  std::unordered_map<const hlo::Instruction*, const hlo::Instruction*> number(
+      const hlo::Computation* computation);
+
+ private:
+  int64_t intern(std::string key);
+  bool append_attribute(const hlo::Attribute& attribute, std::string& key) const;
+  bool append_callee(const hlo::Computation* callee, std::string& key) const;
+  int64_t number_of(const hlo::Literal& literal);
+  /// What is known of an instruction apart from its operands; -1 if it equals no other.
+  int64_t operation(const hlo::Instruction* x);
+  void number_whole(const hlo::Computation* computation);
+
+  std::unordered_map<std::string, int64_t> keys_;
+  std::unordered_map<size_t, std::vector<std::pair<hlo::Literal, int64_t>>> literals_;  // by hash
+  std::unordered_map<const hlo::Instruction*, int64_t> operations_;  // of the current computation
+  /// Equal for computations that compute the same of the same arguments.
+  std::unordered_map<const hlo::Computation*, int64_t> computations_;
+};
 
 }  // namespace heddle::rewrite

@@ -204,6 +204,7 @@ class Splitter {
   }
 
   Result<Parts> elementwise(Instruction* x, const Axis& axis) {
+    if (x->has("sharding")) return cannot(x);  // it speaks of the whole
     std::vector<Instruction*> keys, column;
     for (Instruction* operand : x->operands()) {
       if (operand->shape().is_scalar()) {
@@ -218,8 +219,10 @@ class Splitter {
     const auto same = [&](std::vector<Instruction*> operands, int64_t size) {
       Shape shape(x->shape().type(), with(x->shape().dims(), axis.dim, size));
       if (x->shape().layout()) shape.set_default_layout();
-      return x->computation()->add(x->opcode(), std::move(shape), std::move(operands),
-                                   x->attributes(), x->name());
+      Instruction* part = x->computation()->add(x->opcode(), std::move(shape), std::move(operands),
+                                                x->attributes(), x->name());
+      part->set_wire(x->wire());
+      return part;
     };
     return Parts{axis, same(std::move(keys), axis.keys), same(std::move(column), 1)};
   }
