@@ -1,0 +1,355 @@
+"""Programs whose fused form was wrong once, or easily is: one for each way, on inputs that show it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+TRAPS = {}  # name -> (function of fuse that gives the program, function of a generator that gives its arguments)
+
+
+def trap(inputs, grad=None):
+    """Adds NAME and, if `grad` numbers arguments, NAME_grad: the gradients for a cotangent drawn from the output's size."""
+
+    def add(f):
+        TRAPS[f.__name__] = (lambda fuse: fuse(f)), inputs
+        if grad is not None:
+            def pulled_back(*x):
+                return jax.grad(lambda *moving: _weighed(f, x, moving), tuple(range(len(grad))))(*(x[i] for i in grad))
+
+            def _weighed(f, x, moving):
+                x = list(x)
+                for i, value in zip(grad, moving, strict=True):
+                    x[i] = value
+                return sum(jnp.sum(o.astype(jnp.float32) * jnp.cos(jnp.arange(o.size, dtype=jnp.float32)).reshape(o.shape))
+                           for o in jax.tree.leaves(f(*x)))
+
+            TRAPS[f.__name__ + "_grad"] = (lambda fuse: fuse(pulled_back)), inputs
+        return f
+
+    return add
+
+
+def normal(random, *shape, dtype=np.float32):
+    return random.standard_normal(shape).astype(dtype)
+
+
+B, H, Q, K, D, V = 2, 3, 7, 9, 8, 16
+
+
+def heads(random, b=B, q=Q, k=K, h=H, d=D, v=V):
+    return [normal(random, b, q, h, d), normal(random, b, k, h, d), normal(random, b, k, h, v)]
+
+
+def scores(q, k):
+    return jnp.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1]**-0.5
+
+
+def weighed(s, v):
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s), v)
+
+
+# Operands that vary along axes that their role does not have.
+
+def rotated(x, positions):
+    """x [b, s, h, d] by angles of positions [b, s]."""
+    half = x.shape[-1] // 2
+    angle = positions[..., None, None] / 100.0**(jnp.arange(half) / half)
+    a, b = x[..., :half], x[..., half:]
+    return jnp.concatenate([a * jnp.cos(angle) - b * jnp.sin(angle), b * jnp.cos(angle) + a * jnp.sin(angle)], -1)
+
+
+def self_attention_and_positions(random):
+    return [*heads(random, q=K), np.stack([np.arange(K), np.maximum(np.arange(K) - 4, 0)]).astype(np.int32)]
+
+
+@trap(self_attention_and_positions, grad=(0, 1, 2))
+def rope_positions_differ_in_the_batch(q, k, v, positions):
+    return weighed(scores(rotated(q, positions), rotated(k, positions)), v)
+
+
+@trap(lambda r: [*heads(r), normal(r, H, Q, D // 2), normal(r, H, K, D // 2)], grad=(0, 1, 2))
+def rope_angles_differ_between_heads(q, k, v, of_rows, of_keys):
+    def turned(x, angle):
+        angle = angle.transpose(1, 0, 2)
+        a, b = jnp.split(x, 2, -1)
+        return jnp.concatenate([a * jnp.cos(angle) - b * jnp.sin(angle), b * jnp.cos(angle) + a * jnp.sin(angle)], -1)
+
+    return weighed(scores(turned(q, of_rows), turned(k, of_keys)), v)
+
+
+def shared_over_heads(random):
+    return [normal(random, B, Q, D), normal(random, B, K, D), normal(random, B, K, H, V)]
+
+
+def for_all_heads(q, k):
+    return [jnp.broadcast_to(x[:, :, None], (*x.shape[:2], H, x.shape[-1])) for x in (q, k)]
+
+
+@trap(lambda r: [*shared_over_heads(r), normal(r, H, Q, K)], grad=(0, 1, 2, 3))
+def shared_over_heads_bias_differs(q, k, v, bias):
+    return weighed(scores(*for_all_heads(q, k)) + bias, v)
+
+
+@trap(lambda r: [*shared_over_heads(r), normal(r, H)], grad=(0, 1, 2))
+def shared_over_heads_slopes_differ(q, k, v, slopes):
+    s = scores(*for_all_heads(q, k))
+    return weighed(s + slopes[:, None, None] * (jnp.arange(K)[None, :] - jnp.arange(Q)[:, None]).astype(jnp.float32), v)
+
+
+@trap(lambda r: [normal(r, Q, H, D), normal(r, K, H, D), normal(r, B, K, H, V), r.random((B, K)) < 0.6], grad=(0, 1, 2))
+def shared_over_batch_padding_differs(q, k, v, mask):
+    s = scores(*(jnp.broadcast_to(x, (B, *x.shape)) for x in (q, k)))
+    return weighed(jnp.where(mask[:, None, None, :], s, -1e30), v)
+
+
+@trap(lambda r: [*shared_over_heads(r), np.array([3, 5], np.uint32)], grad=(0, 1, 2))
+def shared_over_heads_dropout_differs(q, k, v, key):
+    p = jax.nn.softmax(scores(*for_all_heads(q, k)))
+    keep = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.7, (B, H, Q, K))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(keep, p / 0.7, 0), v)
+
+
+@trap(lambda r: [*shared_over_heads(r), r.random((B, H, Q, K)) < 0.7], grad=(0, 1, 2))
+def shared_over_heads_kept_weights_differ(q, k, v, keep):
+    p = jax.nn.softmax(scores(*for_all_heads(q, k)))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(keep, p / 0.7, 0), v)
+
+
+@trap(lambda r: [normal(r, B, Q, 4, D), normal(r, B, K, 2, D), normal(r, B, K, 2, V), normal(r, 2, Q, K)], grad=(0, 1, 2, 3))
+def bias_of_each_key_head(q, k, v, bias):
+    s = jnp.einsum("bqgrd,bkgd->bgrqk", q.reshape(B, Q, 2, 2, D), k) + bias[:, None]
+    return jnp.einsum("bgrqk,bkgd->bqgrd", jax.nn.softmax(s), v)
+
+
+@trap(lambda r: [*heads(r, k=8), normal(r, H, Q, 2)], grad=(0, 1, 2, 3))
+def bias_of_blocks_of_keys(q, k, v, bias):
+    return weighed(scores(q, k) + jnp.repeat(bias, 4, -1), v)
+
+
+# Huge finite additive terms; rows hidden whole.
+
+def float_mask(random, q=Q, k=K):
+    mask = (random.random((B, k)) < 0.6).astype(np.float32)
+    mask[0] = 0
+    return [*heads(random, q=q, k=k), mask]
+
+
+@trap(float_mask, grad=(0, 1, 2))
+def float_mask_times_a_huge_fill(q, k, v, mask):
+    return weighed(scores(q, k) + (1 - mask)[:, None, None, :] * -1e9, v)
+
+
+@trap(float_mask, grad=(0, 1, 2))
+def lifted_by_a_huge_number(q, k, v, mask):
+    return weighed(scores(q, k) + (1 - mask)[:, None, None, :] * 4e9, v)
+
+
+@trap(lambda r: [*heads(r), np.array([[0] * K, [0] + [1] * (K - 1)], np.int32)], grad=(0, 1, 2))
+def integer_mask_times_lowest(q, k, v, mask):
+    hidden = (1 - mask)[:, None, None, :].astype(jnp.float32)
+    return weighed(scores(q, k) + hidden * jnp.finfo(jnp.float32).min, v)
+
+
+@trap(lambda r: [*heads(r), np.where(np.arange(K) < [[K], [3]], np.finfo("f").min, np.float32(0))], grad=(0, 1, 2))
+def lowest_added_hides_an_entry(q, k, v, padding):
+    return weighed(scores(q, k) + padding[:, None, None, :], v)
+
+
+@trap(lambda r: [*heads(r, q=K), np.where(np.arange(K) < [[4], [0]], np.finfo("f").min, np.float32(0))], grad=(0, 1, 2))
+def left_padding_under_a_causal_select(q, k, v, padding):
+    s = scores(q, k) + padding[:, None, None, :]
+    return weighed(jnp.where(jnp.tril(jnp.ones((K, K), bool)), s, jnp.finfo(jnp.float32).min), v)
+
+
+@trap(lambda r: [*heads(r, q=K), np.where(np.arange(K) < [[4], [0]], -np.inf, np.float32(0)).astype("f")], grad=(0, 1, 2))
+def infinite_padding_under_a_causal_select(q, k, v, padding):
+    s = scores(q, k) + padding[:, None, None, :]
+    return weighed(jnp.where(jnp.tril(jnp.ones((K, K), bool)), s, -1e30), v)
+
+
+@trap(lambda r: [*heads(r), r.random((B, 1, Q, K)) < [[[[0.0]]], [[[0.6]]]]], grad=(0, 1, 2))
+def sink_of_nothing_and_a_hidden_row(q, k, v, mask):
+    s = jnp.where(mask, scores(q, k), -1e30)
+    s = jnp.concatenate([s, jnp.full((B, H, Q, 1), -jnp.inf)], -1)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s)[..., :-1], v)
+
+
+@trap(lambda r: [x * np.float32(18) for x in heads(r)], grad=(0, 1, 2))
+def large_logits(q, k, v):
+    return weighed(jnp.einsum("bqhd,bkhd->bhqk", q, k), v)
+
+
+# Integers are not real numbers.
+
+def masked_by(f, q=Q, k=K, **sizes):
+    """A trap whose mask [q, k] (or [b, 1, q, k]) is f of the row and the key."""
+
+    def add(rows, keys):
+        def program(query, key, v):
+            return weighed(jnp.where(f(rows(), keys()), scores(query, key), -1e30), v)
+
+        program.__name__ = f.__name__
+        trap(lambda r: heads(r, q=q, k=k, **sizes), grad=(0, 1, 2))(program)
+
+    return add
+
+
+def window_by_one_comparison(i, j):
+    return (i - j).astype(jnp.uint32) < 4
+
+
+def window_by_unsigned_difference(i, j):
+    return i - j < 4
+
+
+def positions_times_four_wrap(i, j):
+    return i * 4 >= j * 4
+
+
+def causal_in_bf16(i, j):
+    return i >= j
+
+
+masked_by(window_by_one_comparison)(lambda: jnp.arange(Q)[:, None], lambda: jnp.arange(K)[None])
+masked_by(window_by_unsigned_difference)(lambda: jnp.arange(Q, dtype=jnp.uint8)[:, None],
+                                         lambda: jnp.arange(K, dtype=jnp.uint8)[None])
+masked_by(positions_times_four_wrap, q=40, k=41, b=1, h=1)(
+    lambda: jnp.arange(40, dtype=jnp.int8)[:, None], lambda: jnp.arange(41, dtype=jnp.int8)[None])
+masked_by(causal_in_bf16, q=320, k=320, b=1, h=1)(
+    lambda: jnp.arange(320, dtype=jnp.bfloat16)[:, None], lambda: jnp.arange(320, dtype=jnp.bfloat16)[None])
+
+
+@trap(lambda r: [*heads(r), r.integers(0, 2, (B, K)).astype(np.int32)], grad=(0, 1, 2))
+def unsigned_mask_less_one(q, k, v, mask):
+    bias = (mask.astype(jnp.uint8) - 1).astype(jnp.float32) * 1e9
+    return weighed(scores(q, k) + bias[:, None, None, :], v)
+
+
+@trap(lambda r: [*heads(r), r.integers(0, 2, (B, K)).astype(np.float32)], grad=(0, 1, 2))
+def half_a_mask_as_an_integer(q, k, v, hidden):
+    hidden = (hidden * 0.5).astype(jnp.int32)
+    return weighed(scores(q, k) + (hidden * -1000000).astype(jnp.float32)[:, None, None, :], v)
+
+
+@trap(lambda r: heads(r, q=K))
+def truncated_numbers_on_the_way(q, k, v):
+    far = (jnp.arange(K) * 0.3).astype(jnp.int32).astype(jnp.float32)
+    return weighed(jnp.where(far[:, None] >= far[None], scores(q, k), -1e30), v)
+
+
+@trap(heads, grad=(0, 1, 2))
+def scores_rounded_to_eight_bits(q, k, v):
+    s = scores(q, k)
+    return weighed(s.astype(jnp.float8_e5m2).astype(jnp.float32), v)
+
+
+@trap(lambda r: [*heads(r), r.random((B, 1, Q, K)) < 0.9])
+def weights_divided_by_a_mask(q, k, v, mask):
+    p = jax.nn.softmax(scores(q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", p / mask, v)
+
+
+@trap(lambda r: [*heads(r), r.random((B, 1, Q, K)) < 0.8])
+def weights_divided_by_a_mask_of_two_numbers(q, k, v, mask):
+    p = jax.nn.softmax(scores(q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", p / (mask.astype(jnp.float32) + 1), v)
+
+
+# Instructions that are nearly equal.
+
+def beside_attention(*arrays):
+    def inputs(random):
+        return [*heads(random), *(a(random) for a in arrays)]
+
+    return trap(inputs)
+
+
+@beside_attention(lambda r: (normal(r, 12) + 1j * normal(r, 12)).astype(np.complex64))
+def transforms_there_and_back(q, k, v, x):
+    return weighed(scores(q, k), v), jnp.abs(jnp.fft.fft(x)), jnp.abs(jnp.fft.ifft(x))
+
+
+@beside_attention(lambda r: normal(r, 4, 11))
+def sorted_up_and_down(q, k, v, x):
+    up, down = (lax.sort(sign * x) for sign in (1, -1))
+    falling = jnp.sort(x, descending=True)
+    return weighed(scores(q, k), v), up, down, falling, jnp.sort(x)
+
+
+@beside_attention(lambda r: (lambda x: (x @ x.T + 9 * np.eye(5)).astype("f"))(normal(r, 5, 5)))
+def factors_and_solutions(q, k, v, x):
+    lower = jnp.linalg.cholesky(x)
+    solve = lambda **options: lax.linalg.triangular_solve(lower, x, left_side=True, lower=True, **options)
+    return weighed(scores(q, k), v), lower, solve(), solve(transpose_a=True), solve(unit_diagonal=True)
+
+
+@beside_attention(lambda r: normal(r, 4, 11))
+def reducers_that_differ_in_a_direction(q, k, v, x):
+    index = jnp.broadcast_to(jnp.arange(11), x.shape)
+    reduced = lambda choose: lax.reduce((x, index), (np.float32(0), np.int32(0)),
+                                        lambda a, b: tuple(jnp.where(choose(a[0], b[0]), *pair) for pair in zip(a, b)), (1,))
+    return weighed(scores(q, k), v), reduced(lax.gt), reduced(lax.lt), reduced(lambda a, b: lax.gt(b, a))
+
+
+# Legal HLO that the rewriter need not understand.
+
+@trap(lambda r: [*heads(r), r.integers(-9, 9, (3, 4)).astype(np.int8), r.integers(-9, 9, (4, 5)).astype(np.int8)])
+def product_of_bytes_beside(q, k, v, a, b):
+    return weighed(scores(q, k), v), lax.dot(a, b, preferred_element_type=jnp.float32)
+
+
+@trap(lambda r: [*heads(r, q=K, v=D), normal(r, H, K, K).astype(jnp.bfloat16)], grad=(0, 1, 2))
+def narrow_bias_widened_before_a_scan(x, k, v, bias):
+    bias = bias.astype(jnp.float32)
+    return lax.scan(lambda x, _: (weighed(scores(x, k) + bias, v), None), x, None, length=2)[0]
+
+
+@trap(lambda r: [*(x.astype(jnp.bfloat16) for x in heads(r))], grad=(0, 1, 2))
+def narrow_keys_widened_before_a_scan(q, k, v):
+    k, v = k.astype(jnp.float32), v.astype(jnp.float32)
+    return lax.scan(lambda o, x: (o + weighed(scores(x, k), v), None), jnp.zeros((B, Q, H, V)),
+                    jnp.stack([q, q / 2]).astype(jnp.float32))[0]
+
+
+# Work that doubles with each step.
+
+@trap(lambda r: [*heads(r), r.random((24, Q, K)) < 0.05], grad=(0, 1, 2))
+def two_dozen_masks(q, k, v, masks):
+    mask = masks[0]
+    for i in range(1, 24):
+        mask = mask | masks[i]
+    return weighed(jnp.where(mask, scores(q, k), -1e30), v)
+
+
+@trap(heads, grad=(0, 1, 2))
+def index_doubled_often(q, k, v):
+    i, j = jnp.arange(Q)[:, None], jnp.arange(K)[None]
+    for _ in range(26):
+        i = i + i
+    return weighed(jnp.where(i >= j, scores(q, k), -1e30), v)
+
+
+@trap(lambda r: heads(r, b=1, q=3, k=4, h=1))
+def thousands_of_steps_to_the_softmax(q, k, v):
+    s = scores(q, k)
+    for i in range(2000):
+        s = jnp.sin(s) * 1.01 + (i % 7) * 0.01
+    return weighed(s, v)
+
+
+# Heddle's own ops inside, one array in several roles.
+
+
+@trap(lambda r: [normal(r, B, Q, H, D)])
+def own_attention_of_one_array(q):
+    import heddle.jax
+
+    return heddle.jax.attention(q, q, q)
+
+
+@trap(lambda r: [normal(r, B, Q, H, D)])
+def gradient_of_own_attention_of_one_array(q):
+    import heddle.jax
+
+    return jax.grad(lambda q: jnp.sum(jnp.sin(heddle.jax.attention(q, q, q))))(q)

@@ -1,0 +1,105 @@
+"""One program, original and fused, run by JAX's XLA on the CPU and judged against its truth."""
+
+import time
+from dataclasses import asdict, dataclass, field
+
+import heddle.jax
+import jax
+import numpy as np
+from heddle.jax import _fused_program
+from interpreter import Exactly, InOwnTypes, evaluate, narrowest_float
+from judge import judge
+
+# What a program came to. "wrong" and "raised" are failures; "no figures" had nothing finite to compare in an output.
+OUTCOMES = ("right", "left alone", "no figures", "wrong", "raised", "hung", "no program")
+
+
+@dataclass
+class Outcome:
+    outcome: str
+    fusions: list = field(default_factory=list)  # of the rewriter's report: the meaning of each call
+    refusals: list = field(default_factory=list)
+    complaints: list = field(default_factory=list)  # a sentence for each output that is wrong
+    finite: list = field(default_factory=list)  # of each output, the share that could be compared
+    largest: float = 0.0
+    seconds: dict = field(default_factory=dict)
+
+    def failed(self):
+        return self.outcome in ("wrong", "raised", "hung")
+
+    def as_dict(self):
+        return asdict(self)
+
+
+class Reports:
+    """The rewriter's reports on what is fused while this is open."""
+
+    def __enter__(self):
+        self._rewrite = rewrite = _fused_program.fuse_module
+        self.fusions, self.refusals = [], []
+
+        def noted(serialized, device):
+            module, report = rewrite(serialized, device)
+            if module is not None:
+                self.fusions += report["fusions"]
+            self.refusals += report["refusals"]
+            return module, report
+
+        _fused_program.fuse_module = noted
+        return self
+
+    def __exit__(self, *_):
+        _fused_program.fuse_module = self._rewrite
+
+
+def tried(program, arguments):
+    """The Outcome of `program`, a function of `fuse` that gives a function of `arguments`: given heddle.jax.fuse it is
+    the fused program, given a function that changes nothing the original."""
+    seconds, started = {}, time.perf_counter()
+
+    def passed(name):
+        nonlocal started
+        seconds[name] = round(time.perf_counter() - started, 4)
+        started = time.perf_counter()
+
+    try:
+        closed = jax.make_jaxpr(program(lambda f, **_: f))(*arguments)
+        passed("traced")
+        original = jax.jit(lambda *x: jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *x)).lower(*arguments).compile()
+        passed("compiled")
+        expected = [np.asarray(x) for x in original(*arguments)]
+        passed("run")
+    except Exception as error:  # the generator's mistake, or a program that JAX does not take
+        return Outcome("no program", complaints=[f"{type(error).__name__}: {error}"[:2000]])
+    with Reports() as reports:
+        try:
+            lowered = jax.jit(program(heddle.jax.fuse)).lower(*arguments)
+            passed("rewritten")
+            if not reports.fusions:
+                return Outcome("left alone", refusals=_reasons(reports.refusals), seconds=seconds)
+            found = [np.asarray(x) for x in jax.tree.leaves(lowered.compile()(*arguments))]
+            passed("fused")
+        except Exception as error:
+            return Outcome("raised", reports.fusions, _reasons(reports.refusals),
+                           [f"{type(error).__name__}: {error}"[:2000]])
+    try:
+        truth = evaluate(closed, arguments, Exactly())
+        others = [evaluate(closed, arguments, InOwnTypes(seed)) for seed in (1, 2)]
+    except Exception as error:
+        return Outcome("no program", complaints=[f"the interpreter: {type(error).__name__}: {error}"[:2000]])
+    passed("truth")
+    narrowest = narrowest_float(closed.jaxpr)
+    verdicts = [judge(*x, narrowest) for x in zip(expected, found, truth, zip(*others), strict=True)]
+    outcome = Outcome("right", reports.fusions, _reasons(reports.refusals),
+                      [f"output {i}: {sentence}" for i, verdict in enumerate(verdicts) for sentence in verdict.wrong],
+                      [round(verdict.finite, 3) for verdict in verdicts],
+                      max((verdict.largest for verdict in verdicts), default=0.0), seconds)
+    if outcome.complaints:
+        outcome.outcome = "wrong"
+    elif not all(outcome.finite):
+        outcome.outcome = "no figures"
+    return outcome
+
+
+def _reasons(refusals):
+    return sorted({refusal.get("reason", str(refusal)) for refusal in refusals})
