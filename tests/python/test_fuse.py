@@ -238,6 +238,19 @@ def test_nothing_to_fuse():
     close(fused(jnp.ones(4)), f(jnp.ones(4)))
 
 
+def test_nothing_to_fuse_beside_ops_of_heddle():
+    """Their lowering asks for the devices, and so has a program's that holds them."""
+    q, weight = qkv(length=8)[0], random(32, seed=5)
+    attention = lambda q: heddle.jax.attention(q, q, q)
+    both = lambda q: heddle.jax.rms_norm(heddle.jax.rope(q), weight)
+    for f in (attention, both, lambda q: both(attention(both(q)))):
+        for g in (f, jax.grad(lambda q: (f(q)**2).sum())):
+            close(heddle.jax.fuse(g)(q), g(q))
+        outside = lambda f: jax.grad(lambda q: (f(q)**2).sum())
+        close(outside(heddle.jax.fuse(f))(q), outside(f)(q))
+        close(jax.vmap(heddle.jax.fuse(f))(q[None]), f(q)[None])
+
+
 def test_side_effects_run_as_written():
     seen = []
 

@@ -93,7 +93,9 @@ def devices_partitioned_over(context):
 
 
 def define(primitive, *, lower, batch):
-    """Gives a primitive its rules, but for those of derivatives."""
+    """Gives a primitive its rules, but for those of derivatives. What it is lowered to may hold primitives that ask for
+    the devices, which JAX does not see in its parameters."""
+    needs_devices(primitive)
     mlir.register_lowering(primitive, lower)
     batching.primitive_batchers[primitive] = batch
 
