@@ -47,7 +47,14 @@ Result<Values> evaluate(const graph::Graph& graph, const Buffers& buffers, Preci
     for (const graph::Port& port : ports) {
       if (port.output && !port.inner) values.declare(port.tensor);
     }
-    std::visit(Overloaded{[&](const graph::Sdpa& op) { sdpa(op, values); },
+    std::visit(Overloaded{[&](const graph::Sdpa& op) {
+                            // A backward of the definition takes what an f32 beside a huge
+                            // maximum, or a log of the sum, would round away.
+                            for (TensorId id : {op.stats, op.max, op.sum_exp}) {
+                              if (precision.is_exact() && id != kNone) values.keep_unrounded(id);
+                            }
+                            sdpa(op, values);
+                          },
                           [&](const graph::SdpaBackward& op) {
                             // A gradient nobody binds never reaches memory: it stays unrounded.
                             for (TensorId id : {op.d_q, op.d_k}) {

@@ -7,8 +7,9 @@
 namespace heddle::reference {
 
 /// Runs every node in order. Tensors between nodes are rounded once to their dtype when they are
-/// read, as memory would round them; results themselves stay f64. `buffers` holds the inputs by uid
-/// (constants aside) and is not written. Fails if an input has no buffer.
+/// read, as memory would round them, but for a row's statistics; results themselves stay f64.
+/// `buffers` holds the inputs by uid (constants aside) and is not written. Fails if an input has no
+/// buffer.
 Result<Values> evaluate(const graph::Graph& graph, const Buffers& buffers,
                         Precision precision = {});
 

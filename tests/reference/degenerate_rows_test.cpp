@@ -97,11 +97,16 @@ struct Gradients {
   graph::SdpaBackward op;
   graph::Graph graph;
 
-  explicit Gradients(Padded& padded) {
+  explicit Gradients(Padded& padded, bool apart = false) {
     Program& program = padded.program;
     const auto& forward = std::get<graph::Sdpa>(program.graph.nodes[0].op);
     op.q = forward.q, op.k = forward.k, op.v = forward.v, op.o = forward.o;
-    op.stats = forward.stats, op.attention = forward.attention;
+    op.attention = forward.attention;
+    if (apart) {
+      op.max = forward.max, op.sum_exp = forward.sum_exp;
+    } else {
+      op.stats = forward.stats;
+    }
     op.d_o = program.add("dO", DataType::f32, {1, 1, 4, 8});
     program.allocate(op.d_o);
     program.fill(
@@ -117,7 +122,7 @@ struct Gradients {
     graph.nodes = {{"sdpa_backward", op}};
   }
 
-  void expect_none(Program& program) {
+  void expect_none(Program& program) const {
     const reference::Buffers buffers = program.buffers();
     const auto values = reference::evaluate(graph, buffers).value();
     for (TensorId id : {op.d_q, op.d_k, op.d_v, op.d_sink}) {
@@ -131,29 +136,44 @@ struct Gradients {
 };
 
 TEST(DegenerateRows, HaveNoGradient) {
-  Padded padded(0, true);
-  Gradients(padded).expect_none(padded.program);
+  for (const bool apart : {false, true}) {
+    for (const bool has_sink : {false, true}) {
+      Padded padded(0, has_sink);
+      Gradients(padded, apart).expect_none(padded.program);
+    }
+  }
 }
 
-// O is the mean that softmax makes of equal scores; the f32 statistics hold no log(5).
+// O is the mean that softmax makes of equal scores. An f32 log-sum-exp holds no log(5), so that a
+// backward from Stats has no gradients to give; from the maximum and the sum it has all of them.
 TEST(DegenerateRows, HiddenByAFiniteNumber) {
   for (double hidden : {-1e9, -1e30, -3e38}) {
-    Padded padded(5, false);
-    Program& program = padded.program;
-    auto& op = std::get<graph::Sdpa>(program.graph.nodes[0].op);
-    op.attention.bias = program.add("bias", DataType::f32, {1, 1, 1, 5});
-    program.allocate(op.attention.bias);
-    program.fill(op.attention.bias, [=] { return hidden; });
-    op.attention.attn_scale = 0;
-    Gradients gradients(padded);
-    const reference::Buffers buffers = program.buffers();
-    const auto values = reference::evaluate(program.graph, buffers).value();
-    for (int64_t d = 0; d < 8; ++d) {
-      double mean = 0;
-      for (int64_t j = 0; j < 5; ++j) mean += values.read(op.v, 0, 0, j, d) / 5;
-      EXPECT_NEAR(values.read(op.o, 0, 0, 1, d), mean, 1e-7);
+    for (const bool apart : {false, true}) {
+      Padded padded(5, false);
+      Program& program = padded.program;
+      auto& op = std::get<graph::Sdpa>(program.graph.nodes[0].op);
+      op.attention.bias = program.add("bias", DataType::f32, {1, 1, 1, 5});
+      program.allocate(op.attention.bias);
+      program.fill(op.attention.bias, [=] { return hidden; });
+      op.attention.attn_scale = 0;
+      const Gradients gradients(padded, apart);
+      const reference::Buffers buffers = program.buffers();
+      const auto values = reference::evaluate(program.graph, buffers).value();
+      for (int64_t d = 0; d < 8; ++d) {
+        double mean = 0;
+        for (int64_t j = 0; j < 5; ++j) mean += values.read(op.v, 0, 0, j, d) / 5;
+        EXPECT_NEAR(values.read(op.o, 0, 0, 1, d), mean, 1e-7);
+      }
+      if (!apart) {
+        gradients.expect_none(program);
+        continue;
+      }
+      // Of dO = 1 in three rows that weigh each of five keys alike.
+      const auto backward = reference::evaluate(gradients.graph, buffers).value();
+      for (int64_t j = 0; j < 5; ++j)
+        for (int64_t d = 0; d < 8; ++d)
+          EXPECT_NEAR(backward.read(gradients.op.d_v, 0, 0, j, d), 3.0 / 5, 1e-7);
     }
-    gradients.expect_none(program);
   }
 }
 

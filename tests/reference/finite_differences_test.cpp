@@ -37,7 +37,7 @@ graph::Graph forward_of(const graph::Graph& backward) {
       sdpa.k = op->k;
       sdpa.v = op->v;
       sdpa.o = op->o;
-      sdpa.stats = op->stats;
+      sdpa.stats = op->stats, sdpa.max = op->max, sdpa.sum_exp = op->sum_exp;
       sdpa.attention = op->attention;
       graph.nodes.push_back({"attention", sdpa});
     }
@@ -89,6 +89,7 @@ TEST(FiniteDifferences, SdpaBackward) {
     options.max_head_dim = 16;
     options.rope = 0.4;
     options.statistics_dtype = DataType::f64;
+    options.max_and_sum = 0.5;
     Program program = random_sdpa_backward(random, options);
     graph::SdpaBackward* op = nullptr;
     TensorId q = kNone, k = kNone, d_q = kNone, d_k = kNone;

@@ -1,5 +1,6 @@
 #include "support/attention_programs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -86,7 +87,7 @@ class Draw {
   TensorId lengths(const char* name, int64_t extent, std::vector<int64_t>& lengths,
                    bool cumulative);
   TensorId attention_tensor(const char* name, DataType dtype, Dims dims, bool is_query_side);
-  TensorId input(const char* name, DataType dtype, Dims dims, bool is_query_side);
+  TensorId input(const char* name, DataType dtype, Dims dims, bool is_query_side, double size = 1);
   TensorId broadcast(const char* name, DataType dtype);
   TensorId paged(const char* name, TensorId& table, int64_t heads, int64_t columns);
   void draw_angles(graph::Rope& rope, int64_t rows);
@@ -168,11 +169,11 @@ TensorId Draw::attention_tensor(const char* name, DataType dtype, Dims dims, boo
   return id;
 }
 
-TensorId Draw::input(const char* name, DataType dtype, Dims dims, bool is_query_side) {
+TensorId Draw::input(const char* name, DataType dtype, Dims dims, bool is_query_side, double size) {
   const TensorId id = attention_tensor(name, dtype, dims, is_query_side);
   const auto& lengths = is_query_side ? q_lengths_ : kv_lengths_;
   program_.fill(
-      id, [&] { return random_.normal(); },
+      id, [&] { return size * random_.normal(); },
       [&](int64_t b) { return lengths.empty() ? dims[2] : lengths[static_cast<size_t>(b)]; });
   return id;
 }
@@ -234,12 +235,16 @@ void Draw::draw_lengths(AttentionAttributes& a) {
 }
 
 /// Every third row as programs mask one whole: by a finite number, which leaves its keys alike.
+/// Log-sum-exps of f32 are defined for -1e30 alone.
 void Draw::hide_rows(TensorId bias) {
   const Dims dims = program_.graph[bias].dims;
   for (int64_t b = 0; b < dims[0]; ++b)
     for (int64_t h = 0; h < dims[1]; ++h)
-      for (int64_t i = 0; i < dims[2]; i += 3)
-        for (int64_t j = 0; j < dims[3]; ++j) program_.set(bias, -1e30, b, h, i, j);
+      for (int64_t i = 0; i < dims[2]; i += 3) {
+        const double hidden =
+            options_.max_and_sum == 1 ? random_.one_of({-1e30, -2e38, 1e30}) : -1e30;
+        for (int64_t j = 0; j < dims[3]; ++j) program_.set(bias, hidden, b, h, i, j);
+      }
 }
 
 /// A NaN in every fifth row within the lengths.
@@ -391,7 +396,7 @@ Program Draw::sdpa() {
   draw_scores(a);
   if (wants(options_.dropout)) draw_dropout(a);
 
-  op.q = input("q", io_, {batch_, q_heads_, q_length_, qk_dim_}, true);
+  op.q = input("q", io_, {batch_, q_heads_, q_length_, qk_dim_}, true, options_.query_size);
   if (wants_rarely(options_.undefined_rows)) undefine_rows(op.q);
   const bool may_page = !is_backward_ && a.padding_mask && !is_ragged_;
   if (may_page && wants(options_.paged)) {
@@ -523,6 +528,25 @@ Program random_sdpa(Random& random, const AttentionOptions& options) {
 
 Program random_sdpa_backward(Random& random, const AttentionOptions& options) {
   return Draw(random, options, true).sdpa_backward();
+}
+
+Program random_training_step(Random& random, const AttentionOptions& options) {
+  AttentionOptions drawn = options;
+  drawn.score_mod = drawn.rope = 0;
+  Program program = random_sdpa_backward(random, drawn);
+  std::vector<graph::Node>& nodes = program.graph.nodes;
+  const auto place = std::find_if(nodes.begin(), nodes.end(), [](const graph::Node& node) {
+    return std::holds_alternative<graph::SdpaBackward>(node.op);
+  });
+  const auto& op = std::get<graph::SdpaBackward>(place->op);
+  graph::Sdpa forward{.q = op.q, .k = op.k, .v = op.v, .o = op.o};
+  forward.stats = op.stats, forward.max = op.max, forward.sum_exp = op.sum_exp;
+  forward.attention = op.attention;
+  forward.attention.dropout.rng_dump = kNone;  // the backward's
+  for (const TensorId id : {op.o, op.stats, op.max, op.sum_exp})
+    if (id != kNone) program.memory.at(program.graph[id].uid).poison();
+  nodes.insert(place, {"attention", forward});
+  return program;
 }
 
 DataType io_dtype(const Program& program) { return *program.graph.io_dtype; }

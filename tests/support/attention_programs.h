@@ -30,7 +30,9 @@ struct AttentionOptions {
   double score_functions = 0;  ///< given score_mod: roots, logarithms, angles, powers, remainders
   double boolean_mask = 0;     ///< given score_mod: hides, by an operand, whole runs of keys
   double wide_bias = 0;        ///< given a bias: in f32, whatever Q is
-  double hidden_rows = 0;      ///< given a bias or score_mod: a third of the rows at -1e30
+  double hidden_rows = 0;      ///< given a bias or score_mod: a third of the rows hidden whole; with
+                               ///< max_and_sum always, also near the ends of f32's range
+  double query_size = 1;       ///< of Q's numbers, and so of the scores
   double undefined_rows = 0;   ///< forward only: a NaN in every fifth row of Q
   double block_mask = 0.1;
   double dropout = 0.3, rng_dump = 0.3;
@@ -50,6 +52,10 @@ Program random_sdpa(Random& random, const AttentionOptions& options = {});
 /// An sdpa_backward node (between rope and rope_backward nodes, where drawn). O and the rows'
 /// statistics are the definition's own for the same inputs.
 Program random_sdpa_backward(Random& random, const AttentionOptions& options = {});
+
+/// The same behind its sdpa node: O and the rows' statistics are the engine's own. No score_mod
+/// (two nodes would make its values) and no rope are drawn.
+Program random_training_step(Random& random, const AttentionOptions& options = {});
 
 /// The dtype of Q, K and V.
 DataType io_dtype(const Program& program);

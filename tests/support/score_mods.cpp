@@ -179,7 +179,7 @@ graph::ScoreModifier Draw::modifier(const Dims& extents, double boolean_mask, do
     const TensorId third =
         apply(PointwiseMode::mod, {apply(PointwiseMode::gen_index, {}, 2), constant(3)});
     const TensorId keep = apply(PointwiseMode::cmp_neq, {third, constant(0)});
-    score = apply(PointwiseMode::binary_select, {keep, score, constant(-1e30)});
+    score = apply(PointwiseMode::binary_select, {keep, score, constant(-0x1p100)});
   }
   modifier_.score_out = score;
   return modifier_;

@@ -268,9 +268,10 @@ Status check(const AttentionBackwardProblem& problem) {
   const OperandCheck operands(f.operands, z.layouts);
   HEDDLE_TRY(operands.all_well_formed());
   HEDDLE_TRY(check_structure(operands, f, z));
-  if (f.stats == kAbsent)
+  if (f.stats == kAbsent && (f.max == kAbsent || f.sum_exp == kAbsent))
     return error(Code::graph_not_supported,
-                 "attention backward: has max and sum_exp; the kernel takes stats");
+                 "attention backward: needs the stats that the forward pass wrote, or its max and "
+                 "sum_exp");
   for (const auto& [label, id] : {std::pair{"k", f.k}, {"v", f.v}}) {
     if (operands.type(id).page_table != kAbsent)
       return error(Code::graph_not_supported,

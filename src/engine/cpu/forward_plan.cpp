@@ -37,7 +37,9 @@ class ForwardPlan final : public Plan {
     a.score.count = static_cast<int32_t>(s.score.nodes.size());
     a.dropout.kind = static_cast<DropoutKind>(s.dropout.kind);
     shape_.group = tiles_.group, shape_.tile_rows = tiles_.tile_rows;
-    shape_.has_few_rows = tiles_.group * p.sizes.q_length <= kernels_.few_rows;
+    // A backward takes the maximum from scores that it makes as packed keys make them, to the bit.
+    shape_.has_few_rows =
+        s.max == problem::kAbsent && tiles_.group * p.sizes.q_length <= kernels_.few_rows;
     shape_.pairs =
         !shape_.has_few_rows && kernels_.multiplies_pairs && are_bf16(s, {s.q, s.k, s.v});
     shape_.splits = tiles_.splits, shape_.split_keys = tiles_.split_keys;

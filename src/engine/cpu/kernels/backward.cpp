@@ -231,7 +231,7 @@ void row_dots(const BackwardPass& pass, int64_t b, int64_t h, int64_t first, int
     float& out = pass.row_dot[query_row(pass, b, h, i)];
     out = 0;
     if (i >= lengths.q) continue;
-    if (*reinterpret_cast<const float*>(row_address(*a.stats, b, h, i)) == -kInfinity) continue;
+    if (statistics_of(a, b, h, i).shift == -kInfinity) continue;
     read_row(*a.o, b, h, i, o);
     read_row(*pass.d_o, b, h, i, d_o);
     // In the order in which dO V^T is summed, so that dP - D of a row that sees one key is exactly
@@ -247,10 +247,10 @@ void sink_gradient(const BackwardPass& pass, int64_t h) {
   for (int64_t b = 0; b < a.batch; ++b) {
     const Lengths lengths = lengths_of(a, b);
     for (int64_t i = 0; i < lengths.q; ++i) {
-      const float stats = *reinterpret_cast<const float*>(row_address(*a.stats, b, h, i));
-      if (stats == -kInfinity) continue;
-      const double natural = a.stats_log2 ? stats * kLn2 : stats;
-      sum -= __builtin_exp(sink - natural) * pass.row_dot[query_row(pass, b, h, i)];
+      const auto [shift, weight] = statistics_of(a, b, h, i);
+      if (shift == -kInfinity) continue;
+      const double probability = __builtin_exp(static_cast<double>(sink) - shift) * weight;
+      sum -= probability * pass.row_dot[query_row(pass, b, h, i)];
     }
   }
   write_row_of(*pass.d_sink, 0, h, 0, static_cast<float>(sum));

@@ -1,8 +1,10 @@
 // One tile of the backward pass, rows of one query head against one block of keys: P recomputed
-// from the stats and dL/d(score), cell by cell. What is then done with them differs: backward.cpp
-// makes dQ, dK and dV, load_gradient.cpp the gradients of operands that the score loads.
+// from the row's statistics and dL/d(score), cell by cell. What is then done with them differs:
+// backward.cpp makes dQ, dK and dV, load_gradient.cpp the gradients of operands that the score
+// loads.
 //
-//   P = exp(S - stats),  dP = dO V^T,  dS = P (keep * dP - D),  D = rowsum(dO * O)
+//   P = exp(S - max) / sum_exp  or  exp(S - stats)
+//   dP = dO V^T,  dS = P (keep * dP - D),  D = rowsum(dO * O)
 #pragma once
 
 #include "core/lost_weights.h"
@@ -15,6 +17,22 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 inline constexpr int64_t kCellPitch = kBackwardKeys + 16;
 inline constexpr int64_t kBackwardPanels = kBackwardRows / kPanelRows;
 
+/// P = e^(score - shift) * weight, scores in natural units; a shift of -inf: P = 0.
+struct RowStatistics {
+  float shift, weight;
+};
+
+/// What the forward pass left of a row: the maximum and the sum, or the log-sum-exp.
+inline RowStatistics statistics_of(const AttentionArguments& a, int64_t b, int64_t h, int64_t i) {
+  const auto read = [&](const View& v) {
+    return *reinterpret_cast<const float*>(row_address(v, b, h, i));
+  };
+  if (!a.stats) return {read(*a.max), 1 / read(*a.sum_exp)};
+  const float stats = a.stats_log2 ? static_cast<float>(read(*a.stats) * kLn2) : read(*a.stats);
+  if (!a.score.is_identity && weights_are_lost(stats)) return {-kInfinity, 0};
+  return {stats, stats == stats ? 1 : stats};  // a NaN goes on to the gradients
+}
+
 struct BackwardTile {
   // The block of keys, packed into words.
   float *k_columns, *v_columns;  ///< transposed, for Q K^T and dO V^T
@@ -26,7 +44,8 @@ struct BackwardTile {
   float *p, *d_s;            ///< [kBackwardRows, kCellPitch]
   /// The same as words along rows (p_rows, d_s_rows) and along keys (d_s_keys).
   float *p_rows, *d_s_rows, *d_s_keys;
-  float *stats, *row_dot;  ///< stats in natural units
+  float* row_dot;
+  RowStatistics* statistics;
   Interval* visible;
   Interval computed[kBackwardPanels];  ///< columns of each panel that hold cells; zero outside
   // One row at a time.
@@ -65,8 +84,8 @@ inline BackwardTile carve(const BackwardPass& pass, Scratch& scratch) {
   t.p_rows = kPairs ? scratch.take<float>(pair_rows * kCellPitch) : t.p;
   t.d_s_rows = kPairs ? scratch.take<float>(pair_rows * kCellPitch) : t.d_s;
   t.d_s_keys = kPairs ? scratch.take<float>(pair_rows * kCellPitch) : t.d_s;
-  t.stats = scratch.take<float>(kBackwardRows);
   t.row_dot = scratch.take<float>(kBackwardRows);
+  t.statistics = scratch.take<RowStatistics>(kBackwardRows);
   t.visible = scratch.take<Interval>(kBackwardRows);
   t.factors = scratch.take<float>(kBackwardKeys);
   t.dots = scratch.take<float>(kBackwardKeys);
@@ -105,12 +124,9 @@ inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTil
   copy_rows<Arithmetic>({a.q, at.b, at.h, at.i0, at.rows}, a.qk_dim, at.rows, t.q, t.q_pitch);
   copy_rows<Arithmetic>({pass.d_o, at.b, at.h, at.i0, at.rows}, a.v_dim, at.rows, t.d_o, t.o_pitch);
   for (int64_t r = 0; r < at.rows; ++r) {
-    const float stats =
-        *reinterpret_cast<const float*>(row_address(*a.stats, at.b, at.h, at.i0 + r));
-    t.stats[r] = a.stats_log2 ? static_cast<float>(stats * kLn2) : stats;
-    if (!a.score.is_identity && weights_are_lost(t.stats[r])) t.stats[r] = -kInfinity;
+    t.statistics[r] = statistics_of(a, at.b, at.h, at.i0 + r);
     t.row_dot[r] = pass.row_dot[(at.b * a.q_heads + at.h) * a.q_length + at.i0 + r];
-    if (t.stats[r] == -kInfinity) {  // saw nothing: whatever its dO holds goes nowhere
+    if (t.statistics[r].shift == -kInfinity) {  // saw nothing: whatever its dO holds goes nowhere
       fill(t.q + r * t.q_pitch, t.q_pitch - 16, 0);
       fill(t.d_o + r * t.o_pitch, t.o_pitch - 16, 0);
     }
@@ -123,7 +139,8 @@ inline void differentiate_row(const BackwardPass& pass, const ScoreUnits& units,
                               const ScoreCells& cells, const BackwardTile& t, int64_t r, float* p,
                               float* d_s) {
   const AttentionArguments& a = pass.a;
-  if (t.stats[r] == -kInfinity) {
+  const auto [shift, weight] = t.statistics[r];
+  if (shift == -kInfinity) {
     fill(p + cells.first, cells.last - cells.first, 0);
     fill(d_s + cells.first, cells.last - cells.first, 0);
     if (a.dropout.kind != DropoutKind::none)
@@ -139,12 +156,11 @@ inline void differentiate_row(const BackwardPass& pass, const ScoreUnits& units,
   const bool drops = a.dropout.kind != DropoutKind::none;
   if (drops) dropout_factors(a.dropout, a.q_heads, cells, t.factors);
   const SplitFactor to_natural = split(units.to_natural), log2_e = split(kLog2E);
-  const Float stats = all(t.stats[r]);
-  const Float least = all(static_cast<float>((t.stats[r] - 140) / units.to_natural));
-  const Float row_dot = all(t.row_dot[r]);
+  const Float shifts = all(shift), weights = all(weight), row_dot = all(t.row_dot[r]);
   const Float unit = all(a.log2_input ? static_cast<float>(kLn2) : 1.0f);
   for (int64_t j = cells.first; j < cells.last; j += kLanes) {
-    const Float probability = exp_of_difference(load(p + j), to_natural, stats, least, log2_e);
+    const Float probability =
+        multiply(exp_of_difference(load(p + j), to_natural, shifts, log2_e), weights);
     Float d_p = load(d_s + j);
     if (drops) d_p = multiply(d_p, load(t.factors + j));
     const Float gradient = multiply(multiply(probability, unit), subtract(d_p, row_dot));
@@ -161,8 +177,7 @@ inline void differentiate_tile(const BackwardPass& pass, const TilePlace& at, Ba
                                Finish finish) {
   const AttentionArguments& a = pass.a;
   const int64_t q_words = words_of<Arithmetic>(a.qk_dim), o_words = words_of<Arithmetic>(a.v_dim);
-  ScoreUnits units = units_of(a);
-  if (pass.keeps_dots) units = {false, a.log2_input ? 1 : kLog2E, a.log2_input ? kLn2 : 1};
+  const ScoreUnits units = units_of(a);
   const int64_t width = round_up(at.keys, kPanelColumns) > round_up(at.keys, kPanelRows)
                             ? round_up(at.keys, kPanelColumns)
                             : round_up(at.keys, kPanelRows);

@@ -52,12 +52,20 @@ inline Float product(Float x, const SplitFactor& factor) {
   return multiply_add(x, factor.high, multiply(x, factor.low));
 }
 
-/// e^(x * unit - shift): the probability of a score, given its row's log-sum-exp. Exactly 0 for
-/// -inf; `least` is the x for which the exponent is -140, below which f32 has nothing.
-inline Float exp_of_difference(Float x, const SplitFactor& unit, Float shift, Float least,
+/// The same of a number, to the bit.
+inline float product(float x, double factor) {
+  float lanes[kLanes];
+  store(lanes, product(all(x), split(factor)));
+  return lanes[0];
+}
+
+/// e^(x * unit - shift): what a score weighs beside its row's shift. The product is rounded before
+/// the shift is taken from it, as the shift was, so that the difference is exactly 0 for the score
+/// that is the row's largest, however large. Exactly 0 for -inf, whose product with a factor in
+/// parts is NaN: the bound, below which f32 has nothing, takes the place of either.
+inline Float exp_of_difference(Float x, const SplitFactor& unit, Float shift,
                                const SplitFactor& log2_e) {
-  x = max(least, x);
-  Float t = multiply_add(x, unit.low, multiply_subtract(x, unit.high, shift));
+  Float t = max(subtract(product(x, unit), shift), all(-140));
   t = min(all(88), t);
   const Float n = round_to_integer(multiply(t, log2_e.high));
   const Float f = multiply_add(t, log2_e.low, multiply_subtract(t, log2_e.high, n));

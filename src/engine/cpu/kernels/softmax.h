@@ -77,7 +77,7 @@ struct RowResult {
 
 inline RowResult finish_row(const AttentionArguments& a, float max, float sum, double to_natural,
                             int64_t h) {
-  float m = max == -kInfinity ? max : static_cast<float>(max * to_natural);
+  float m = max == -kInfinity ? max : product(max, to_natural);
   if (sum != sum) m = sum;  // maxima pass over a NaN
   float factor = 1;
   if (a.sink) {
