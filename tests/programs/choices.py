@@ -8,7 +8,7 @@ class Choices:
     def __init__(self, seed, fixed=None):
         self.seed, self.fixed, self.made = seed, dict(fixed or {}), {}
         # Most programs are ordinary but for a few things: what is odd everywhere is seldom attention any more.
-        self._oddness = random.Random(f"{seed} oddness").choice((0.25, 0.45, 0.7, 1.0))
+        self._oddness = random.Random(f"{seed} oddness").choice((0.05, 0.1, 0.3, 0.7))
 
     def __call__(self, name, plain, *others, often=0.5):
         """`plain`, or as often as said one of the others."""

@@ -29,7 +29,7 @@ def in_f64(x):
     if is_key(getattr(x, "dtype", np.dtype(bool))):
         return np.asarray(jax.random.key_data(x))
     x = np.asarray(x)
-    return x.astype(np.float64) if is_float(x.dtype) else x
+    return x.astype(np.float64) if is_float(x.dtype) else x.astype(np.complex128) if x.dtype.kind == "c" else x
 
 
 class Exactly:
@@ -72,23 +72,37 @@ def evaluate(closed, arguments, rounding):
         return _run(closed.jaxpr, [in_f64(c) for c in closed.consts], [in_f64(x) for x in arguments], rounding)
 
 
-def narrowest_float(jaxpr):
-    """The bytes of the narrowest float of 16 bits or more that a jaxpr computes."""
-    sizes = [8]
+def narrowest_float(jaxpr, given=None):
+    """The bytes of the narrowest float of 16 bits or more that a jaxpr computes from floats that it is given (of indices
+    in narrow floats the roundings are the program's meaning)."""
+    of_floats = {v for i, v in enumerate(jaxpr.invars) if is_float(v.aval.dtype) and (given is None or given[i])}
+    narrowest = 8
     for eqn in jaxpr.eqns:
-        sizes += [v.aval.dtype.itemsize for v in eqn.outvars if is_float(v.aval.dtype) and v.aval.dtype.itemsize > 1]
-        for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
-            inner = getattr(value, "jaxpr", value)
-            if hasattr(inner, "eqns"):
-                sizes.append(narrowest_float(inner))
-    return min(sizes)
+        given = [not hasattr(x, "val") and x in of_floats for x in eqn.invars]
+        if not any(given):
+            continue
+        floats = [v for v in eqn.outvars if is_float(v.aval.dtype)]
+        of_floats.update(floats)
+        narrowest = min([narrowest, *(v.aval.dtype.itemsize for v in floats if v.aval.dtype.itemsize > 1)])
+        for inner in _inner(eqn):
+            same = given if len(inner.invars) == len(given) else None
+            narrowest = min(narrowest, narrowest_float(inner, same))
+    return narrowest
+
+
+def _inner(eqn):
+    for value in eqn.params.values():
+        for x in value if isinstance(value, (tuple, list)) else [value]:
+            x = getattr(x, "jaxpr", x)
+            if hasattr(x, "eqns"):
+                yield x
 
 
 def _run(jaxpr, constants, arguments, rounding):
     values = {}
 
     def read(atom):
-        if hasattr(atom, "val"):
+        if hasattr(atom, "val"):  # a literal
             dtype = atom.aval.dtype
             value = np.asarray(atom.val)
             return value.astype(dtype).astype(np.float64) if is_float(dtype) else value.astype(dtype)
@@ -126,6 +140,8 @@ def _type(eqn, i=0):
 def _settled(eqn, rounding, x):
     """A result of arithmetic in its type: rounded if a float, wrapped if an integer."""
     dtype = _type(eqn)
+    if dtype.kind == "c":
+        return np.asarray(x)  # only ever in between
     return rounding(np.asarray(x, np.float64), dtype) if is_float(dtype) else np.asarray(x).astype(dtype)
 
 
@@ -185,7 +201,7 @@ _EXACT = {
     "max": np.maximum, "min": np.minimum, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil,
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "is_finite": np.isfinite, "copy": lambda x: x, "copy_p": lambda x: x, "stop_gradient": lambda x: x,
-    "real": np.real, "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+    "real": np.real, "imag": np.imag, "complex": lambda x, y: x + 1j * y, "conj": np.conj, "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
     "pvary": lambda x: x, "optimization_barrier": lambda *x: list(x), "psum_invariant": lambda *x: list(x),
     "psum": lambda *x: list(x), "psum2": lambda *x: list(x), "pcast": lambda x: x, "pbroadcast": lambda *x: list(x),
     "pmax": lambda *x: list(x), "name": lambda x: x, "reduce_and": None, "sharding_constraint": lambda x: x,
@@ -341,6 +357,12 @@ def _(eqn, rounding, x):
 
 
 RULES["expand_dims"] = RULES["squeeze"]
+RULES["stack"] = lambda eqn, rounding, *x: np.stack(x, eqn.params.get("axis", eqn.params.get("dimension")))
+RULES["unstack"] = lambda eqn, rounding, x: list(np.moveaxis(x, eqn.params["axis"], 0))
+RULES["reshard"] = lambda eqn, rounding, x: x
+RULES["empty2"] = lambda eqn, rounding: np.zeros(eqn.outvars[0].aval.shape, np.float64 if is_float(_type(eqn)) else _type(eqn))
+RULES["empty"] = RULES["empty2"]
+RULES["tile"] = lambda eqn, rounding, x: np.tile(x, eqn.params["reps"])
 RULES["concatenate"] = lambda eqn, rounding, *x: np.concatenate(x, eqn.params["dimension"])
 RULES["rev"] = lambda eqn, rounding, x: np.flip(x, eqn.params["dimensions"])
 RULES["split"] = lambda eqn, rounding, x: np.split(x, np.cumsum(eqn.params["sizes"])[:-1], eqn.params["axis"])

@@ -59,11 +59,15 @@ def judge(original, fused, exact, others, narrowest=8):
 
     away = lambda x, y: np.max(np.abs(x - y), axis=-1, initial=0.0)
     scale = np.maximum(away(exact, 0), away(original, 0))
+    way = min(size, narrowest)
     floor = UNIT[size] * (8 * scale + 2 * scale.max())
+    if way < size:  # of narrow operands, weights may be rounded as they are
+        floor = np.maximum(floor, UNIT[way] * (scale + 0.25 * scale.max()))
     spread = np.max([away(x, original) for x in others], axis=0)
     of_original = np.max([away(x, exact) for x in (original, *others)], axis=0)
-    way = min(size, narrowest)
     unusual = unknown | (of_original > FAR[way] * scale)
+    # Sixteen bits round what a call may hold in 32: nearer to the truth than they come is no other program.
+    unusual &= unknown | (way > 2) | (away(fused, exact) > 0.5 * away(original, exact))
     allowed = 2 * of_original + 4 * spread + floor
     # Where the program's own roundings decide a row, two evaluations of it may be as far apart as two of its values.
     allowed = np.where(unusual, np.minimum(allowed, 4 * spread + NEAR[way] * scale), allowed)

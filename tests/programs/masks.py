@@ -11,7 +11,7 @@ FILLS = ("-1e30", "-jnp.inf", "jnp.finfo(jnp.float32).min", "-1e9", "-2.38e38", 
 def draw_masks(text, axes):
     """Writes up to three masks; gives (name, axes) of each, boolean."""
     c = text.choices
-    count = c.any("masks", 1, 1, 1, 0, 2, 2, 3)
+    count = c.any("masks", 1, 1, 1, 1, 0, 0, 2, 2, 3)
     masks = []
     for i in range(count):
         kind = c.any(f"mask {i}", "causal", "window", "padding", "data", "segments", "positions", "constant", "index")

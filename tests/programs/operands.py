@@ -8,8 +8,8 @@ TYPES = ("jnp.float32", "jnp.bfloat16", "jnp.float16")
 def draw_sizes(c):
     """Letters -> sizes: all different on purpose, or many equal, which shows axes mixed up."""
     size = {"a": 2, "b": c.size("B", 2, 2, 3, 1), "g": c.size("G", 1, 2, 2, 3), "r": c.size("R", 1, 2, 3)}
-    size["q"] = c.size("Q", 7, 5, 3, 1, 6, 9, 13, 18, 33)
-    size["k"] = c.size("K", 9, 5, 4, 2, 1, 7, 11, 16, 21, 40, 65)
+    size["q"] = c.size("Q", 7, 5, 3, 2, 6, 9, 13, 18, 33, 4, 11, 65, 1)
+    size["k"] = c.size("K", 9, 5, 4, 2, 7, 11, 16, 21, 40, 65, 3, 12, 1)
     size["d"] = c.size("D", 8, 8, 16, 24, 40)
     size["v"] = c.size("V", 16, 8, 32, 24)
     if c.yes("square", 0.45):
@@ -29,7 +29,7 @@ def draw_sizes(c):
 def draw_operands(text):
     """Writes q, k and v; gives {name: letters} with one head axis "h", or "gr" in all that have heads."""
     c = text.choices
-    dtype = c("type", *TYPES, often=0.22)
+    dtype = c.any("type", *[TYPES[0]] * 7, *TYPES[1:], TYPES[1])
     heads = c.any("heads", "each", "each", "repeated", "tiled", "grouped", "one", "shared")
     batch = c("batch", "b", "", "ab", often=0.12)
     whole = {"q": batch + "hqd", "k": batch + "hkd", "v": batch + "hkv"}
@@ -40,7 +40,7 @@ def draw_operands(text):
         letters.update(k=batch + "kd", v=batch + "kv")
     elif heads == "shared":  # broadcast over heads or batch
         for x in "qkv":
-            lost = c(f"{x} is shared over", "", *(["h", "b", "bh"] if "b" in batch else ["h"]), often=0.55)
+            lost = c.any(f"{x} is shared over", "", "h", *(["b", "bh"] if "b" in batch else ["h"]))
             letters[x] = "".join(y for y in letters[x] if y not in lost)
     elif c.yes("no heads", 0.06):
         letters = {x: y.replace("h", "") for x, y in letters.items()}
@@ -76,7 +76,7 @@ def draw_operands(text):
         wide = letters["q"].replace("h", "gr")
         text.let("q", f"q.reshape{shape(wide)}")
         letters["q"] = wide
-    elif heads in ("shared", "one") and c.yes("broadcast before", 0.75 if heads == "shared" else 0.25):
+    elif heads in ("shared", "one") and c.any("broadcast before", True, True, heads == "shared", False):
         for x in "qkv":
             if sorted(letters[x]) != sorted(whole[x]):
                 target = "".join(y for y in whole[x] if y not in letters[x]) + letters[x]
@@ -118,13 +118,13 @@ def _size_of(c, x):
 
 def _rope(text, letters, dtype, batch):
     c = text.choices
-    if not c.yes("rope", 0.22) or text.sizes["d"] % 2:
+    if not c.any("rope", False, False, False, False, True) or text.sizes["d"] % 2:
         return
-    spelled = c("rope by", "concatenate", "rotate_half", "stack", "interleaved", "partial", "complex", often=0.75)
+    spelled = c.any("rope by", "concatenate", "rotate_half", "stack", "interleaved", "partial", "complex")
     if spelled == "complex" and dtype != "jnp.float32":
         spelled = "interleaved"
     rotated = c("rope on", "qk", "q", "k", often=0.2)
-    along = c("angles along", "", "b", "h", "bh", often=0.55)
+    along = c.any("angles along", "", "b", "b", "h", "bh")
     if "b" not in batch:
         along = along.replace("b", "")
     for x in rotated:
@@ -132,7 +132,7 @@ def _rope(text, letters, dtype, batch):
             continue
         length = x
         axes = "".join(y for y in letters[x] if y in along) + length
-        tables = c(f"angles of {x} are", "positions", "tables", "constants", often=0.4)
+        tables = c.any(f"angles of {x} are", "positions", "tables", "constants")
         if "g" in letters[x] and "h" in along:
             axes = "g" + axes
         _rotate(text, x, letters[x], axes, spelled, tables, dtype)
@@ -189,7 +189,7 @@ def _rotate(text, x, laid, axes, spelled, tables, dtype):
 def _scale_before(text):
     """Scales written on q or k; gives what is left for the scores."""
     c = text.choices
-    where = c("scale", "scores", "q", "k", "none", "twice", "traced", "divided", often=0.7)
+    where = c.any("scale", *["scores"] * 9, *["q"] * 6, *["k", "none", "twice", "divided"] * 3, "traced")
     if where == "q":
         text.let("q", "q * D**-0.5")
     elif where == "k":

@@ -29,11 +29,11 @@ def generate(seed, fixed=None):
     axes = operands.draw_scores(text, letters, scale)
     shown = masks.draw_masks(text, axes)
     steps = []
-    if c.yes("capped", 0.1):
+    if c.any("capped", *[False] * 11, True):
         steps.append(scores.soft_cap)
-    for n in range(c("biases", 0, 1, 2, often=0.35)):
+    for n in range(c.any("biases", *[0] * 15, *[1] * 8, 2)):
         steps.append(scores.bias)
-    if c.yes("alibi", 0.12):
+    if c.any("alibi", *[False] * 8, True):
         steps.append(scores.slopes)
     found = None, "none"
 

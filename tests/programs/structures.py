@@ -18,8 +18,8 @@ def program_lines(text, o, extra):
 
     call = lambda f, **changed: f"{f}({', '.join(changed.get(x, x) for x in own)})"
     own = list(names)
-    shared = c("around", "", "jit", "checkpoint", "policy", "vmap", "cond", "two", "scan", "fori", "while", "map", "shard_map", "beside",
-               "three in a row", "scan of arguments", "linearized", often=0.5)
+    shared = c.any("around", *[""] * 8, "jit", "checkpoint", "policy", "vmap", "two", "scan", "fori", "while", "map", "shard_map", "beside",
+               "three in a row", "scan of arguments", *["vmap", "two", "scan", "jit", "checkpoint"], "cond")
     inner = c("fused", "whole", "attend", "gradient of fused", often=0.18)
     if inner == "attend":
         lines.append("attend_fused = fuse(attend)")
@@ -107,9 +107,7 @@ def program_lines(text, o, extra):
     names = list(text.arguments)
     everything = ", ".join(names)
     moving = [x for x in text.moving if x in names]
-    what = c.any("asked for", "forward", "gradient", "gradient", "value and gradient", "vjp", "jvp", "second derivative")
-    if what in ("jvp", "second derivative") and not c.yes("rare derivatives", 0.15):
-        what = "gradient"
+    what = c.any("asked for", *["forward"] * 8, *["gradient"] * 9, *["value and gradient", "vjp"] * 3, "jvp", "second derivative")
     if shared == "while" and what != "forward":
         what = "forward"
     if what == "forward":

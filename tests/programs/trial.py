@@ -65,12 +65,8 @@ def tried(program, arguments):
     try:
         closed = jax.make_jaxpr(program(lambda f, **_: f))(*arguments)
         passed("traced")
-        original = jax.jit(lambda *x: jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *x)).lower(*arguments).compile()
-        passed("compiled")
-        expected = [np.asarray(x) for x in original(*arguments)]
-        passed("run")
-    except Exception as error:  # the generator's mistake, or a program that JAX does not take
-        return Outcome("no program", complaints=[f"{type(error).__name__}: {error}"[:2000]])
+    except Exception as error:  # the generator's mistake: no program that JAX takes
+        return Outcome("no program", complaints=[_sentence(error)])
     with Reports() as reports:
         try:
             lowered = jax.jit(program(heddle.jax.fuse)).lower(*arguments)
@@ -80,13 +76,16 @@ def tried(program, arguments):
             found = [np.asarray(x) for x in jax.tree.leaves(lowered.compile()(*arguments))]
             passed("fused")
         except Exception as error:
-            return Outcome("raised", reports.fusions, _reasons(reports.refusals),
-                           [f"{type(error).__name__}: {error}"[:2000]])
+            outcome = "raised" if _compiles(program, arguments) else "no program"
+            return Outcome(outcome, reports.fusions, _reasons(reports.refusals), [_sentence(error)])
     try:
+        original = jax.jit(lambda *x: jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *x)).lower(*arguments).compile()
+        expected = [np.asarray(x) for x in original(*arguments)]
+        passed("original")
         truth = evaluate(closed, arguments, Exactly())
         others = [evaluate(closed, arguments, InOwnTypes(seed)) for seed in (1, 2)]
     except Exception as error:
-        return Outcome("no program", complaints=[f"the interpreter: {type(error).__name__}: {error}"[:2000]])
+        return Outcome("no program", complaints=[_sentence(error)])
     passed("truth")
     narrowest = narrowest_float(closed.jaxpr)
     verdicts = [judge(*x, narrowest) for x in zip(expected, found, truth, zip(*others), strict=True)]
@@ -101,5 +100,17 @@ def tried(program, arguments):
     return outcome
 
 
+def _compiles(program, arguments):
+    try:
+        jax.jit(program(lambda f, **_: f)).lower(*arguments).compile()
+    except Exception:
+        return False
+    return True
+
+
 def _reasons(refusals):
     return sorted({refusal.get("reason", str(refusal)) for refusal in refusals})
+
+
+def _sentence(error):
+    return f"{type(error).__name__}: {error}"[:2000]

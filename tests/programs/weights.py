@@ -50,7 +50,7 @@ def draw_weights(text, axes, mask, applied, letters, dtype):
 def _sink(text, axes, at):
     """A column beside the scores, or a term of the sum; gives how."""
     c = text.choices
-    if not c.yes("sink", 0.1):
+    if not c.any("sink", *[False] * 10, True):
         return None
     along = c("sink along", "h" if "h" in axes else "g" if "g" in axes else "", "", "hq", "b", often=0.35)
     along = "".join(x for x in axes if x in along)
@@ -141,12 +141,12 @@ def _softmax(text, at, mask, applied, sink):
 
 def _dropout(text, axes):
     c = text.choices
-    if not c.yes("dropout", 0.12):
+    if not c.any("dropout", *[False] * 7, True):
         return
     keep = c("kept share", 0.75, 0.5, 0.9, often=0.5)
-    sizes = c("dropout along", axes, *(axes.replace(x, "1") for x in axes if x != "k"), axes.replace("q", "1").replace("h", "1"), often=0.45)
+    sizes = c("dropout along", axes, *(axes.replace(x, "1") for x in axes if x != "k"), axes.replace("q", "1").replace("h", "1"), often=0.7)
     dims_ = "(" + ", ".join("1" if x == "1" else shape(x)[1:-2] for x in sizes) + ",)"
-    kind = c("dropout by", "bernoulli", "mask argument", "uniform", "float mask", "split", "fold in", often=0.5)
+    kind = c.any("dropout by", "bernoulli", "bernoulli", "mask argument", "uniform", "float mask", "split", "fold in")
     if kind in ("mask argument", "float mask"):
         keeps = text.argument("keep", None, f"chance({keep}, *{dims_}){'.astype(np.float32)' if kind == 'float mask' else ''}")
     else:

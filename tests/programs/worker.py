@@ -36,7 +36,7 @@ def judged(job):
             seed = job.get("seed", 0)
             if "file" in job:
                 source = Path(job["file"]).read_text(encoding="utf-8")
-                first = source.split(":", 1)[0].split()
+                first = next((x for x in source.splitlines() if x.startswith("# seed ")), "").split(":")[0].split()
                 seed = int(first[-1]) if first[:2] == ["#", "seed"] else 0
             else:
                 source, choices = generate(seed, job.get("fixed"))
