@@ -41,6 +41,10 @@ class Exactly:
     def converted(self, x, dtype):
         return x
 
+    def result(self, eqn, operands, x):
+        """A result as it is kept."""
+        return x
+
 
 class InOwnTypes:
     """Every result is rounded to its type, after a disturbance too small to change what the type holds exactly.
@@ -65,6 +69,30 @@ class InOwnTypes:
             return np.asarray(x).astype(np.float32).astype(dtype).astype(np.float64) if dtype.itemsize < 4 else \
                 np.asarray(x).astype(dtype).astype(np.float64)
 
+    def result(self, eqn, operands, x):
+        return x
+
+
+class Coarsely(InOwnTypes):
+    """As in its own types, and what comes of an exponential is disturbed as if computed with a unit as coarse as said: what a
+    computation in narrow types is off by, where the program goes on in wide ones."""
+
+    ARITHMETIC = {"exp", "exp2", "mul", "div", "add", "sub", "add_any", "dot_general", "reduce_sum"}
+
+    def __init__(self, seed, unit):
+        super().__init__(seed)
+        self._unit, self._after = unit, {}
+
+    def result(self, eqn, operands, x):
+        name = eqn.primitive.name
+        if x.dtype.kind != "f" or not (name in ("exp", "exp2") or any(id(y) in self._after or id(y.base) in self._after
+                                                                       for y in operands)):
+            return x
+        if name in self.ARITHMETIC:
+            x = x * (1 + 0.5 * self._unit * self._random.uniform(-1, 1, x.shape))
+        self._after[id(x)] = x
+        return x
+
 
 def evaluate(closed, arguments, rounding):
     """The results of a closed jaxpr, floats as f64 arrays."""
@@ -72,22 +100,22 @@ def evaluate(closed, arguments, rounding):
         return _run(closed.jaxpr, [in_f64(c) for c in closed.consts], [in_f64(x) for x in arguments], rounding)
 
 
-def narrowest_float(jaxpr, given=None):
-    """The bytes of the narrowest float of 16 bits or more that a jaxpr computes from floats that it is given (of indices
+def coarsest(jaxpr, given=None):
+    """The unit of the coarsest float of 16 bits or more that a jaxpr computes from floats that it is given (of indices
     in narrow floats the roundings are the program's meaning)."""
     of_floats = {v for i, v in enumerate(jaxpr.invars) if is_float(v.aval.dtype) and (given is None or given[i])}
-    narrowest = 8
+    unit = UNIT[np.dtype(np.float64)]
     for eqn in jaxpr.eqns:
         given = [not hasattr(x, "val") and x in of_floats for x in eqn.invars]
         if not any(given):
             continue
         floats = [v for v in eqn.outvars if is_float(v.aval.dtype)]
         of_floats.update(floats)
-        narrowest = min([narrowest, *(v.aval.dtype.itemsize for v in floats if v.aval.dtype.itemsize > 1)])
+        unit = max([unit, *(UNIT.get(v.aval.dtype, 0) for v in floats)])
         for inner in _inner(eqn):
             same = given if len(inner.invars) == len(given) else None
-            narrowest = min(narrowest, narrowest_float(inner, same))
-    return narrowest
+            unit = max(unit, coarsest(inner, same))
+    return unit
 
 
 def _inner(eqn):
@@ -117,7 +145,7 @@ def _run(jaxpr, constants, arguments, rounding):
         results = results if isinstance(results, (list, tuple)) else [results]
         for variable, result in zip(eqn.outvars, results, strict=True):
             assert np.shape(result)[:len(variable.aval.shape)] == variable.aval.shape, (eqn, np.shape(result))
-            values[variable] = np.asarray(result)
+            values[variable] = rounding.result(eqn, operands, np.asarray(result))
     return [read(x) for x in jaxpr.outvars]
 
 

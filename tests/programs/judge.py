@@ -30,10 +30,10 @@ class Verdict:
     allowed: float = 0.0  # at that row
 
 
-def judge(original, fused, exact, others, narrowest=8):
+def judge(original, fused, exact, others, coarse=(), unit=0.0):
     """original, fused: arrays as the two programs gave them. exact: the truth, f64. others: the program evaluated
-    again in its own types, each with other roundings. narrowest: the bytes of the narrowest float on the way (of 16 bits
-    or more: narrower ones are meant to round)."""
+    again in its own types, each with other roundings. Of a program with floats of 16 bits, `unit` is theirs, and `coarse`
+    are evaluations that round all weights to them."""
     verdict = Verdict()
     if original.shape != fused.shape or original.dtype != fused.dtype:
         verdict.wrong.append(f"{fused.dtype}{list(fused.shape)} instead of {original.dtype}{list(original.shape)}")
@@ -45,7 +45,7 @@ def judge(original, fused, exact, others, narrowest=8):
         return verdict
     size = min(8, original.dtype.itemsize)
     original, fused = (np.atleast_1d(np.asarray(x, np.float64)) for x in (original, fused))
-    exact, *others = (np.atleast_1d(np.asarray(x, np.float64)).reshape(original.shape) for x in (exact, *others))
+    exact, *others = (np.atleast_1d(np.asarray(x, np.float64)).reshape(original.shape) for x in (exact, *others, *coarse))
     finite = np.isfinite(original)
     verdict.finite = float(finite.mean()) if finite.size else 1.0
     if not finite.any():
@@ -56,21 +56,23 @@ def judge(original, fused, exact, others, narrowest=8):
     # Values that are not compared are 0 in all of them, and an evaluation that gives none counts as the original.
     original, fused, exact, *others = (np.where(compared, np.where(np.isfinite(x), x, original), 0.0)
                                        for x in (original, fused, exact, *others))
+    others, coarse = others[:len(others) - len(coarse)], others[len(others) - len(coarse):]
 
     away = lambda x, y: np.max(np.abs(x - y), axis=-1, initial=0.0)
     scale = np.maximum(away(exact, 0), away(original, 0))
-    way = min(size, narrowest)
+    way = 2 if unit > 2.0**-24 else size
     floor = UNIT[size] * (8 * scale + 2 * scale.max())
-    if way < size:  # of narrow operands, weights may be rounded as they are
-        floor = np.maximum(floor, UNIT[way] * (scale + 0.25 * scale.max()))
+    if way < size:
+        floor = np.maximum(floor, unit * (2 * scale + 0.5 * scale.max()))
     spread = np.max([away(x, original) for x in others], axis=0)
     of_original = np.max([away(x, exact) for x in (original, *others)], axis=0)
     unusual = unknown | (of_original > FAR[way] * scale)
     # Sixteen bits round what a call may hold in 32: nearer to the truth than they come is no other program.
     unusual &= unknown | (way > 2) | (away(fused, exact) > 0.5 * away(original, exact))
-    allowed = 2 * of_original + 4 * spread + floor
+    narrow = np.max([away(x, y) for x, y in zip(coarse, others)], axis=0) if coarse else 0.0
+    allowed = 2 * of_original + 4 * spread + 3 * narrow + floor
     # Where the program's own roundings decide a row, two evaluations of it may be as far apart as two of its values.
-    allowed = np.where(unusual, np.minimum(allowed, 4 * spread + NEAR[way] * scale), allowed)
+    allowed = np.where(unusual, np.minimum(allowed, 4 * spread + 3 * narrow + NEAR[way] * scale), allowed)
     distance = np.where(unusual, away(fused, original), away(fused, exact))
     far = distance > np.maximum(allowed, floor)
     lost = broken.any(-1)

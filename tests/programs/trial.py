@@ -7,7 +7,7 @@ import heddle.jax
 import jax
 import numpy as np
 from heddle.jax import _fused_program
-from interpreter import Exactly, InOwnTypes, evaluate, narrowest_float
+from interpreter import Coarsely, Exactly, InOwnTypes, coarsest, evaluate
 from judge import judge
 
 # What a program came to. "wrong" and "raised" are failures; "no figures" had nothing finite to compare in an output.
@@ -84,11 +84,13 @@ def tried(program, arguments):
         passed("original")
         truth = evaluate(closed, arguments, Exactly())
         others = [evaluate(closed, arguments, InOwnTypes(seed)) for seed in (1, 2)]
+        unit = coarsest(closed.jaxpr)
+        coarse = [evaluate(closed, arguments, Coarsely(seed, unit)) for seed in (3, 4)] if unit > 2.0**-24 else []
     except Exception as error:
         return Outcome("no program", complaints=[_sentence(error)])
     passed("truth")
-    narrowest = narrowest_float(closed.jaxpr)
-    verdicts = [judge(*x, narrowest) for x in zip(expected, found, truth, zip(*others), strict=True)]
+    verdicts = [judge(*x, [c[i] for c in coarse], unit)
+                for i, x in enumerate(zip(expected, found, truth, zip(*others), strict=True))]
     outcome = Outcome("right", reports.fusions, _reasons(reports.refusals),
                       [f"output {i}: {sentence}" for i, verdict in enumerate(verdicts) for sentence in verdict.wrong],
                       [round(verdict.finite, 3) for verdict in verdicts],
