@@ -244,18 +244,21 @@ Poly Algebra::multiply(const Poly& a, const Poly& b) {
   return result;
 }
 
-std::optional<Poly> Algebra::reciprocal(const Poly& a) {
+std::optional<Poly> Algebra::reciprocal(const Poly& a) const {
   if (a.size() != 1) return std::nullopt;
   Monomial m = a[0];
   m.coefficient = 1 / m.coefficient;
-  for (Power& p : m.factors) p.exponent = -p.exponent;
+  for (Power& p : m.factors) {
+    if (atoms_[p.atom].kind == AtomKind::indicator) return std::nullopt;
+    p.exponent = -p.exponent;
+  }
   return Poly{m};
 }
 
 Poly Algebra::function(Opcode f, const Poly& argument) {
   if (f == Opcode::divide) {
     if (auto inverse = reciprocal(argument)) return *inverse;
-    if (!argument.empty()) return reciprocal_of_sum(argument);
+    if (argument.size() > 1) return reciprocal_of_sum(argument);
   }
   if (argument.empty() || (argument.size() == 1 && argument[0].factors.empty())) {
     const double x = argument.empty() ? 0 : argument[0].coefficient;
@@ -273,7 +276,8 @@ Poly Algebra::reciprocal_of_sum(const Poly& sum) {
   // The factors that all terms have, to the least of their exponents, and the first coefficient.
   std::map<AtomId, int> least;
   for (const Monomial& m : sum)
-    for (const Power& p : m.factors) least.emplace(p.atom, p.exponent);
+    for (const Power& p : m.factors)
+      if (atoms_[p.atom].kind != AtomKind::indicator) least.emplace(p.atom, p.exponent);
   for (auto& [atom, exponent] : least)
     for (const Monomial& m : sum) {
       const auto found = std::find_if(m.factors.begin(), m.factors.end(),
@@ -342,7 +346,7 @@ Poly Algebra::exponential(const Poly& argument, const std::vector<Var>& keys) {
       continue;
     }
     const Poly factor = function(Opcode::exponential, {{std::abs(m.coefficient), m.factors}});
-    result = multiply(result, m.coefficient > 0 ? factor : *reciprocal(factor));
+    result = multiply(result, m.coefficient > 0 ? factor : function(Opcode::divide, factor));
   }
   return along_keys.empty() ? result : multiply(result, weight(intern(along_keys)));
 }

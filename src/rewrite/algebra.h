@@ -71,8 +71,9 @@ class Algebra {
   Poly add(const Poly& a, const Poly& b) const;
   Poly scale(const Poly& a, double factor) const;
   Poly multiply(const Poly& a, const Poly& b);
-  /// Nothing if `a` is a sum (use function(divide, a) then).
-  static std::optional<Poly> reciprocal(const Poly& a);
+  /// Nothing if `a` is a sum or 0, or holds an indicator, by which there is no dividing where it is
+  /// 0 (use function(divide, a) then).
+  std::optional<Poly> reciprocal(const Poly& a) const;
   Poly sum(const std::vector<Var>& over, const Poly& a);
 
   const Atom& at(AtomId id) const { return atoms_[id]; }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "rewrite/arithmetic.h"
 #include "rewrite/read_words.h"
+#include "rewrite/steps.h"
 
 namespace heddle::rewrite {
 
@@ -13,33 +15,46 @@ using hlo::Opcode;
 namespace {
 
 constexpr uint32_t kOne = 0x3F800000;  // the bits of 1.0f
+constexpr int kMaxLevels = 16;         // of scaling and clipping
 
-/// The number that f32 arithmetic on constants gives.
+/// The number that is made of constants alone, as the program computes it.
 std::optional<double> folded(Elements& elements, const Element& element) {
-  const Element e = elements.resolve(element);
-  const Instruction* x = e.x;
-  if (const auto number = elements.splat(e.frame, x)) return number;
-  if (x->operand_count() != 2 || x->shape().type() != ElementType::f32) return std::nullopt;
-  const auto a = folded(elements, {e.frame, x->operand(0), e.at});
-  const auto b = a ? folded(elements, {e.frame, x->operand(1), e.at}) : std::nullopt;
-  if (!a || !b) return std::nullopt;
-  const auto f = static_cast<float>(*a), g = static_cast<float>(*b);
-  if (x->is(Opcode::subtract)) return f - g;
-  if (x->is(Opcode::multiply)) return f * g;
-  if (x->is(Opcode::add)) return f + g;
-  return std::nullopt;
+  const auto steps =
+      steps_of(elements, element, [](const Element& e) { return Arithmetic::knows(e.x); });
+  if (!steps) return std::nullopt;
+  Arithmetic arithmetic;
+  std::vector<hlo::Literal> values;
+  for (const Step& step : *steps) {
+    if (step.operands.empty()) {
+      const hlo::Literal* literal = step.element.x->literal();
+      if (!literal || literal->is_elided() || literal->element_count() == 0 ||
+          !is_computed_in(literal->shape().type()) || !literal->is_splat())
+        return std::nullopt;
+      values.push_back(hlo::scalar_at(*literal, 0));
+      continue;
+    }
+    std::vector<hlo::Literal> operands;
+    for (int number : step.operands) operands.push_back(values[number]);
+    auto value = arithmetic.apply(step.element.x, std::move(operands));
+    if (!value) return std::nullopt;
+    values.push_back(std::move(*value));
+  }
+  return values.back().get(0);
 }
 
 /// The u32 value whose upper 23 bits are the fraction of `element`, a number u in [0, 1): through
 /// what scales it to [0, 1) and clips it there.
-std::optional<Element> bits_of_uniform(Elements& elements, const Element& element) {
+std::optional<Element> bits_of_uniform(Elements& elements, const Element& element,
+                                       int levels = kMaxLevels) {
   const Element e = elements.resolve(element);
   const Instruction* x = e.x;
   const auto operand = [&](int i) { return Element{e.frame, x->operand(i), e.at}; };
-  if (x->operand_count() != 2 || x->shape().type() != ElementType::f32) return std::nullopt;
+  if (levels == 0 || x->operand_count() != 2 || x->shape().type() != ElementType::f32)
+    return std::nullopt;
   const auto neutral = [&](double value) -> std::optional<Element> {
     for (int i = 0; i < 2; ++i)
-      if (folded(elements, operand(i)) == value) return bits_of_uniform(elements, operand(1 - i));
+      if (folded(elements, operand(i)) == value)
+        return bits_of_uniform(elements, operand(1 - i), levels - 1);
     return std::nullopt;
   };
   switch (x->opcode()) {
@@ -51,7 +66,8 @@ std::optional<Element> bits_of_uniform(Elements& elements, const Element& elemen
     case Opcode::multiply:
       return neutral(1);
     case Opcode::subtract:
-      if (folded(elements, operand(1)) == 0.0) return bits_of_uniform(elements, operand(0));
+      if (folded(elements, operand(1)) == 0.0)
+        return bits_of_uniform(elements, operand(0), levels - 1);
       if (folded(elements, operand(1)) != 1.0) return std::nullopt;
       break;
     default:

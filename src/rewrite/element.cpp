@@ -4,6 +4,7 @@
 
 #include "rewrite/loop.h"
 #include "rewrite/numbering.h"
+#include "rewrite/predicate.h"
 
 namespace heddle::rewrite {
 
@@ -25,6 +26,16 @@ bool is_widening(ElementType from, ElementType to) {
   }
 }
 
+bool is_wide_floating(ElementType type) {
+  return type == ElementType::f64 || type == ElementType::f32 || type == ElementType::bf16 ||
+         type == ElementType::f16;
+}
+
+bool is_rounding(const Instruction* convert) {
+  return convert->is(Opcode::convert) && is_wide_floating(convert->shape().type()) &&
+         is_wide_floating(convert->operand(0)->shape().type());
+}
+
 Index flat(const std::vector<Index>& at) {
   Index all;
   for (const Index& index : at) all.insert(all.end(), index.begin(), index.end());
@@ -39,7 +50,8 @@ bool varies(const Element& element, const Index& along) {
   });
 }
 
-Elements::Elements(const hlo::Module& module) : module_(module), digits_(module) {
+Elements::Elements(const hlo::Module& module)
+    : decided_masks(std::make_shared<DecidedMasks>()), module_(module), digits_(module) {
   Numbering numbering;
   for (const Computation* computation : module.callees_first())
     for (const auto& [x, first] : numbering.number(computation)) representative_[x] = first;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -35,6 +36,8 @@ struct Element {
   std::vector<Index> at;
   friend bool operator==(const Element&, const Element&) = default;
 };
+
+struct DecidedMasks;
 
 /// Where a loop's body writes each iteration's value of a stack, and how another reads it back.
 struct StackRead {
@@ -83,6 +86,9 @@ class Elements {
   /// The first of all instructions of a computation that compute the same by the same operation.
   const hlo::Instruction* representative(const hlo::Instruction* x) const;
 
+  /// Kept here, as here is what a whole module is known by, for predicate.h.
+  const std::shared_ptr<DecidedMasks> decided_masks;
+
  private:
   void add_frames(const hlo::Computation* computation, int frame);
   /// One step of resolve(); whether anything was looked through.
@@ -103,5 +109,10 @@ class Elements {
 
 /// Whether converting loses nothing: the same type, or a wider floating type.
 bool is_widening(hlo::ElementType from, hlo::ElementType to);
+/// The floating types of 16 bits and more: attention's own numbers may be rounded from one to
+/// another and stay within what the precision allows. 8-bit floats are meant as they are.
+bool is_wide_floating(hlo::ElementType type);
+/// Whether a convert does no more than that.
+bool is_rounding(const hlo::Instruction* convert);
 
 }  // namespace heddle::rewrite

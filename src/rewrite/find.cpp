@@ -19,10 +19,7 @@ std::shared_ptr<Algebra> make_algebra(Elements& elements) {
     return mask ? implied(*mask) : Algebra::Implied{};
   };
   algebra->is_fixed = [&elements](const Element& predicate) {
-    std::vector<Extent> first_cell;
-    for (const Index& index : predicate.at)
-      for (Var v : index) first_cell.push_back({v, 0, 1});
-    return evaluate(elements, predicate, first_cell).has_value();
+    return rewrite::is_fixed(elements, predicate);
   };
   return algebra;
 }

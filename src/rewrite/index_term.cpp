@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "rewrite/arithmetic.h"
+
 namespace heddle::rewrite {
 
 using graph::PointwiseMode;
@@ -62,7 +64,7 @@ class Reader {
     if (const auto value = elements_.splat(e.frame, x)) return number(*value);
     if (auto term = read_index(e)) return term;
     if (auto term = read_operation(e)) return term;
-    if (!hlo::is_floating(x->shape().type()) || (varies(e, roles_.rows) && varies(e, roles_.keys)))
+    if (!is_wide_floating(x->shape().type()) || (varies(e, roles_.rows) && varies(e, roles_.keys)))
       return std::nullopt;
     IndexTerm term;
     term.kind = IndexTerm::Kind::operand;
@@ -71,13 +73,19 @@ class Reader {
   }
 
  private:
+  /// Whether an iota of this type counts to `last`, and f32 does.
+  static bool holds(ElementType type, int64_t last) {
+    if (static_cast<double>(last) > kExact) return false;
+    return type == ElementType::s32 || last <= largest_exact(type);
+  }
+
   std::optional<IndexTerm> read_index(const Element& e) const {
     if (!e.x->is(Opcode::iota)) return std::nullopt;
     const Index& along = e.at[e.x->iota_dimension()];
     if (along.empty()) return number(0);
     const Index axes[] = {roles_.batch, roles_.query_heads(), roles_.rows, roles_.keys};
     const auto* axis = std::find(std::begin(axes), std::end(axes), along);
-    if (axis == std::end(axes) || static_cast<double>(elements_.size(along)) > kExact)
+    if (axis == std::end(axes) || !holds(e.x->shape().type(), elements_.size(along) - 1))
       return std::nullopt;
     IndexTerm term;
     term.kind = IndexTerm::Kind::index;
@@ -92,14 +100,15 @@ class Reader {
       return Element{e.frame, y, y->shape().is_scalar() ? std::vector<Index>{} : e.at};
     };
     const bool is_whole = x->shape().type() == ElementType::s32;
-    if (!is_whole && !hlo::is_floating(x->shape().type())) return std::nullopt;
+    if ((!is_whole && !is_wide_floating(x->shape().type())) || ++operations_ > kMaxOperations)
+      return std::nullopt;
     if (x->is(Opcode::convert)) {
-      const ElementType from = x->operand(0)->shape().type();
-      if (is_whole || (from != ElementType::s32 && !hlo::is_floating(from))) return std::nullopt;
+      if (is_whole || (x->operand(0)->shape().type() != ElementType::s32 && !is_rounding(x)))
+        return std::nullopt;
       return read(operand(0));
     }
     const auto mode = mode_of(x->opcode());
-    if (!mode || ++operations_ > kMaxOperations) return std::nullopt;
+    if (!mode) return std::nullopt;
     IndexTerm term;
     term.kind = IndexTerm::Kind::operation;
     term.mode = *mode;

@@ -1,6 +1,7 @@
 #include "rewrite/loop.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace heddle::rewrite {
 
@@ -9,14 +10,30 @@ using hlo::Opcode;
 
 namespace {
 
+/// Whether numbers of an integral type can have this value.
+bool holds(hlo::ElementType type, int64_t value) {
+  const int bits = static_cast<int>(8 * hlo::size_of(type));
+  if (!hlo::is_integral(type) || bits < 8) return false;
+  if (hlo::is_unsigned_integral(type)) return value >= 0 && (bits == 64 || value >> bits == 0);
+  return bits == 64 || (value >> (bits - 1) == 0 || value >> (bits - 1) == -1);
+}
+
 std::optional<int64_t> integer(const Instruction* x) {
+  std::vector<hlo::ElementType> converted;
   while (x->is(Opcode::copy) || (x->is(Opcode::reshape) && x->shape().element_count() == 1) ||
-         x->is(Opcode::convert))
+         x->is(Opcode::convert)) {
+    converted.push_back(x->shape().type());
     x = x->operand(0);
+  }
   if (!x->is(Opcode::constant) || x->literal()->is_elided() || !x->shape().is_scalar() ||
       !hlo::is_integral(x->shape().type()))
     return std::nullopt;
-  return x->literal()->get_integer(0);
+  const int64_t value = x->literal()->get_integer(0);
+  // A u64 beyond int64 reads as negative.
+  if (!holds(x->shape().type(), value)) return std::nullopt;
+  for (hlo::ElementType type : converted)
+    if (!holds(type, value)) return std::nullopt;
+  return value;
 }
 
 bool is_state(const Instruction* x, const hlo::Computation* computation, int64_t index) {
@@ -29,17 +46,35 @@ struct Affine {
   int64_t sign = 0, offset = 0;
 };
 
+// Operations of an index; loops' are one or two.
+constexpr int kMaxLevels = 8;
+
+/// Nothing also if a number on the way does not fit its type in one of `trips` iterations.
 std::optional<Affine> affine(const Instruction* x, const hlo::Computation* body,
-                             int64_t induction) {
+                             const CountedLoop& count, int levels = kMaxLevels) {
   if (const auto value = integer(x)) return Affine{0, *value};
-  if (is_state(x, body, induction)) return Affine{1, 0};
-  if (x->is(Opcode::convert) || x->is(Opcode::copy)) return affine(x->operand(0), body, induction);
-  if (!x->is(Opcode::add) && !x->is(Opcode::subtract)) return std::nullopt;
-  const auto a = affine(x->operand(0), body, induction);
-  const auto b = affine(x->operand(1), body, induction);
-  if (!a || !b) return std::nullopt;
-  const int64_t s = x->is(Opcode::add) ? 1 : -1;
-  return Affine{a->sign + s * b->sign, a->offset + s * b->offset};
+  if (is_state(x, body, count.induction)) return Affine{1, 0};
+  if (levels == 0) return std::nullopt;
+  std::optional<Affine> result;
+  if (x->is(Opcode::convert) || x->is(Opcode::copy)) {
+    result = affine(x->operand(0), body, count, levels - 1);
+  } else if (x->is(Opcode::add) || x->is(Opcode::subtract)) {
+    const auto a = affine(x->operand(0), body, count, levels - 1);
+    const auto b = a ? affine(x->operand(1), body, count, levels - 1) : std::nullopt;
+    const int64_t s = x->is(Opcode::add) ? 1 : -1;
+    int64_t offset = 0;
+    if (a && b &&
+        !(s > 0 ? __builtin_add_overflow(a->offset, b->offset, &offset)
+                : __builtin_sub_overflow(a->offset, b->offset, &offset)))
+      result = Affine{a->sign + s * b->sign, offset};
+  }
+  if (!result) return std::nullopt;
+  int64_t last = 0;
+  if (__builtin_mul_overflow(result->sign, std::max<int64_t>(count.trips - 1, 0), &last) ||
+      __builtin_add_overflow(last, result->offset, &last))
+    return std::nullopt;
+  return holds(x->shape().type(), result->offset) && holds(x->shape().type(), last) ? result
+                                                                                    : std::nullopt;
 }
 
 }  // namespace
@@ -68,8 +103,7 @@ std::optional<CountedLoop> counted(const Instruction* loop) {
   if (!start || integer(start) != 0) return std::nullopt;
   const Instruction* root = loop->body()->root();
   if (!root->is(Opcode::tuple)) return std::nullopt;
-  const auto next =
-      affine(root->operand(static_cast<int>(count.induction)), loop->body(), count.induction);
+  const auto next = affine(root->operand(static_cast<int>(count.induction)), loop->body(), count);
   if (!next || next->sign != 1 || next->offset != 1) return std::nullopt;
   return count;
 }
@@ -83,7 +117,7 @@ bool touches_one_row(const Instruction* x, int first, const hlo::Shape& row) {
 }
 
 int direction(const Instruction* loop, const CountedLoop& count, const Instruction* index) {
-  const auto place = affine(index, loop->body(), count.induction);
+  const auto place = affine(index, loop->body(), count);
   if (!place) return 0;
   if (place->sign == 1 && place->offset == 0) return 1;
   if (place->sign == -1 && place->offset == count.trips - 1) return -1;

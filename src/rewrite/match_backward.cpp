@@ -114,7 +114,8 @@ class Backward {
 
  private:
   std::optional<Core> core_of(const Poly& value, const Instruction* x, std::string& reason) {
-    const auto inverse = Algebra::reciprocal(softmax_.probability);
+    const auto inverse = algebra_.reciprocal(softmax_.probability);
+    if (!inverse) return std::nullopt;
     Poly direct;  // the terms without the row sum, over P
     for (const Monomial& m : value) {
       Poly quotient = algebra_.multiply({m}, *inverse);

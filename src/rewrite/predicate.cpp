@@ -1,236 +1,232 @@
 #include "rewrite/predicate.h"
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
 #include <set>
+
+#include "rewrite/cells.h"
+#include "rewrite/piecewise.h"
 
 namespace heddle::rewrite {
 
-using hlo::Instruction;
-using hlo::Opcode;
+using hlo::Literal;
 
 namespace {
 
-// Cells evaluated at a time; a 16k x 16k mask is read in blocks of rows.
-constexpr int64_t kBlock = 1 << 18;
+// Cells evaluated at a time: a mask is read in blocks of rows.
+constexpr int64_t kBlock = 1 << 20;
 constexpr int64_t kMaxCells = int64_t{1} << 28;
+// Operations on cells: seconds.
+constexpr double kMaxWork = 2e9;
 
-const Extent* find(const std::vector<Extent>& extents, Var v) {
-  for (const Extent& e : extents)
-    if (e.var == v) return &e;
-  return nullptr;
-}
+Index within(const Index& rows, const Index& keys) { return flat({rows, keys}); }
 
-using Arithmetic = std::function<double(const double*)>;
+/// The bounds that every visible key obeys.
+struct Bounds {
+  // Max of j - i and of i - j + 1 over visible cells; far below any, yet safe to subtract, if none
+  // is.
+  static constexpr int64_t kNothingSeen = INT64_MIN / 4;
+  int64_t right = kNothingSeen, left = kNothingSeen;
 
-/// The operation on values, or null if it is not one of integers, comparisons and truth.
-Arithmetic arithmetic(const Instruction* x) {
-  const bool truth = x->shape().type() == hlo::ElementType::pred;
-  const bool integral = hlo::is_integral(x->shape().type());
-  switch (x->opcode()) {
-    case Opcode::add:
-      return [](const double* v) { return v[0] + v[1]; };
-    case Opcode::subtract:
-      return [](const double* v) { return v[0] - v[1]; };
-    case Opcode::multiply:
-      return [](const double* v) { return v[0] * v[1]; };
-    case Opcode::divide:
-      if (integral)
-        return [](const double* v) { return v[1] == 0 ? NAN : std::trunc(v[0] / v[1]); };
-      return [](const double* v) { return v[0] / v[1]; };
-    case Opcode::remainder:
-      return [](const double* v) { return std::fmod(v[0], v[1]); };
-    case Opcode::minimum:
-      return [](const double* v) { return std::min(v[0], v[1]); };
-    case Opcode::maximum:
-      return [](const double* v) { return std::max(v[0], v[1]); };
-    case Opcode::negate:
-      return [](const double* v) { return -v[0]; };
-    case Opcode::abs:
-      return [](const double* v) { return std::abs(v[0]); };
-    case Opcode::floor:
-      return [](const double* v) { return std::floor(v[0]); };
-    case Opcode::and_:
-      if (!truth) return nullptr;
-      return [](const double* v) { return double(v[0] != 0 && v[1] != 0); };
-    case Opcode::or_:
-      if (!truth) return nullptr;
-      return [](const double* v) { return double(v[0] != 0 || v[1] != 0); };
-    case Opcode::xor_:
-      if (!truth) return nullptr;
-      return [](const double* v) { return double((v[0] != 0) != (v[1] != 0)); };
-    case Opcode::not_:
-      if (!truth) return nullptr;
-      return [](const double* v) { return double(v[0] == 0); };
-    case Opcode::select:
-      return [](const double* v) { return v[0] != 0 ? v[1] : v[2]; };
-    case Opcode::convert:
-      if (truth) return [](const double* v) { return double(v[0] != 0); };
-      if (integral) return [](const double* v) { return std::trunc(v[0]); };
-      return [](const double* v) { return v[0]; };
-    case Opcode::compare: {
-      const std::string_view d = x->direction();
-      if (d == "EQ") return [](const double* v) { return double(v[0] == v[1]); };
-      if (d == "NE") return [](const double* v) { return double(v[0] != v[1]); };
-      if (d == "LT") return [](const double* v) { return double(v[0] < v[1]); };
-      if (d == "LE") return [](const double* v) { return double(v[0] <= v[1]); };
-      if (d == "GT") return [](const double* v) { return double(v[0] > v[1]); };
-      if (d == "GE") return [](const double* v) { return double(v[0] >= v[1]); };
-      return nullptr;
-    }
-    default:
-      return nullptr;
-  }
-}
-
-/// Visits every cell of `vars` within `extents`; gives each variable's value.
-void for_each(const std::vector<Extent>& cells, const std::function<void(const int64_t*)>& visit) {
-  std::vector<int64_t> at;
-  for (const Extent& e : cells) {
-    if (e.begin >= e.end) return;
-    at.push_back(e.begin);
-  }
-  for (;;) {
-    visit(at.data());
-    size_t i = cells.size();
-    for (;; --i) {
-      if (i == 0) return;
-      if (++at[i - 1] < cells[i - 1].end) break;
-      at[i - 1] = cells[i - 1].begin;
-    }
-  }
-}
-
-/// The linear position along a dimension, as a weighted sum of its digits.
-struct Position {
-  std::vector<std::pair<size_t, int64_t>> terms;  // (variable's place in the grid, weight)
-  int64_t operator()(const int64_t* at) const {
-    int64_t sum = 0;
-    for (const auto& [i, weight] : terms) sum += at[i] * weight;
-    return sum;
-  }
+  bool see_nothing() const { return right == kNothingSeen; }
 };
 
-Position position(const Elements& elements, const Index& index, const std::vector<Var>& vars) {
-  Position result;
-  int64_t weight = 1;
-  for (auto digit = index.rbegin(); digit != index.rend(); ++digit) {
-    result.terms.emplace_back(std::find(vars.begin(), vars.end(), *digit) - vars.begin(), weight);
-    weight *= elements.size(*digit);
-  }
-  return result;
+Band band_within(const Bounds& bounds, int64_t rows, int64_t keys) {
+  const auto [right, left] = bounds;
+  Band band;
+  if (right < keys - 1) band.right = right;
+  if (left < rows) band.left = left;
+  // Above the band's first key, and below its last.
+  const int64_t before = std::clamp<int64_t>(-right, 0, rows);
+  const int64_t after = std::clamp<int64_t>(rows - 1 - (keys + left - 2), 0, rows);
+  band.empty_rows = before + after;
+  return band;
 }
 
-/// Sums over windows of a vector, as a cumulative sum is written.
-std::optional<std::vector<double>> window_sums(Elements& elements, const Element& e) {
-  const Instruction* x = e.x;
-  if (x->operand_count() != 2 || x->shape().rank() != 1 || x->window().size() != 1 ||
-      elements.splat(e.frame, x->operand(1)) != 0.0)
-    return std::nullopt;
-  const Instruction* combine = x->to_apply()->root();
-  const hlo::WindowDimension window = x->window()[0];
-  if (!combine->is(Opcode::add) || !combine->operand(0)->is(Opcode::parameter) ||
-      !combine->operand(1)->is(Opcode::parameter) || combine->operand(0) == combine->operand(1) ||
-      window.stride != 1 || window.lhs_dilate != 1 || window.rhs_dilate != 1)
-    return std::nullopt;
-  const Element from = elements.fresh(e.frame, x->operand(0));
-  std::vector<Extent> extents;
-  for (Var v : from.at[0]) extents.push_back({v, 0, elements.size(v)});
-  const auto grid = evaluate(elements, from, extents);
-  const int64_t size = x->operand(0)->shape().dim(0);
-  // Fresh digits are numbered from the most significant: the grid is the vector, or one number.
-  if (!grid || (static_cast<int64_t>(grid->values.size()) != size && grid->values.size() != 1) ||
-      size > kMaxCells / std::max<int64_t>(window.size, 1))
-    return std::nullopt;
-  std::vector<double> sums;
-  for (int64_t i = 0; i < x->shape().dim(0); ++i) {
-    double sum = 0;
-    for (int64_t j = i - window.pad_low; j < i - window.pad_low + window.size; ++j)
-      if (j >= 0 && j < size) sum += grid->values[grid->values.size() == 1 ? 0 : j];
-    sums.push_back(sum);
+Status nothing_seen() {
+  return error(Code::graph_not_supported, "the mask hides every key of every row");
+}
+
+Status no_band(int64_t row, int64_t key) {
+  return error(Code::graph_not_supported,
+               "the mask is not a band around a diagonal (row {} does not see key {}, which lies "
+               "between keys that are seen)",
+               row, key);
+}
+
+class Decision {
+ public:
+  Decision(Elements& elements, const Mask& mask, std::vector<std::vector<Step>> steps,
+           const Index& rows, const Index& keys)
+      : elements_(elements),
+        mask_(mask),
+        steps_(std::move(steps)),
+        rows_(rows),
+        keys_(keys),
+        q_(elements.size(rows)),
+        k_(elements.size(keys)) {}
+
+  Result<Band> band() {
+    if (q_ == 0 || k_ == 0) return Band{};
+    if (const auto pieces = visible_pieces()) return of_pieces(*pieces);
+    return of_cells();
   }
-  return sums;
+
+ private:
+  /// By assignment of the indicators.
+  std::optional<Pieces> visible_pieces() {
+    Pieces bits{{whole_zone(q_, k_), {}}};
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const auto holds = pieces_of(elements_, steps_[i], rows_, keys_);
+      const auto sum = holds ? plus(bits, *holds, int64_t{1} << i) : std::nullopt;
+      if (!sum) return std::nullopt;
+      bits = *sum;
+    }
+    return bits;
+  }
+
+  Result<Band> of_pieces(const Pieces& pieces) const {
+    Bounds bounds;
+    for (const Piece& piece : pieces) {
+      if (!mask_.visible[piece.value.constant]) continue;
+      bounds.right = std::max(bounds.right, -piece.zone.ahead.first);
+      bounds.left = std::max(bounds.left, piece.zone.ahead.last + 1);
+    }
+    if (bounds.see_nothing()) return nothing_seen();
+    Zone within = whole_zone(q_, k_);
+    within.ahead = {-bounds.right, bounds.left - 1};
+    for (const Piece& piece : pieces) {
+      if (mask_.visible[piece.value.constant]) continue;
+      if (const auto hidden = meet(piece.zone, within))
+        return no_band(hidden->row.first,
+                       std::max(hidden->key.first, hidden->row.first - hidden->ahead.last));
+    }
+    return band_within(bounds, q_, k_);
+  }
+
+  Result<Band> of_cells() {
+    std::vector<Extent> extents;
+    for (Var v : within(rows_, keys_)) extents.push_back({v, 0, elements_.size(v)});
+    double work = 0;
+    for (const auto& steps : steps_) work += work_of(steps, extents);
+    if (q_ > kMaxCells / k_ || work > kMaxWork)
+      return error(Code::graph_not_supported, "a mask of {} x {} is more than is evaluated", q_,
+                   k_);
+    // Blocks of rows by the most significant digit (all digits but it run in full).
+    const int64_t outer = rows_.empty() ? 1 : elements_.size(rows_[0]);
+    const int64_t inner = q_ / outer;
+    const int64_t step = std::max<int64_t>(1, kBlock / (inner * k_));
+    Bounds bounds;
+    std::vector<Span> seen;  // of each row
+    for (int64_t begin = 0; begin < outer; begin += step) {
+      if (!rows_.empty()) extents[0] = {rows_[0], begin, std::min(outer, begin + step)};
+      const auto block = assignments(extents);
+      if (!block)
+        return error(Code::graph_not_supported,
+                     "the mask (%{}) is made of floating numbers that are rounded on the way",
+                     steps_[0].back().element.x->name());
+      for (auto row = block->begin(); row != block->end(); row += k_)
+        HEDDLE_TRY(read_row(&*row, bounds, seen));
+    }
+    if (bounds.see_nothing()) return nothing_seen();
+    for (int64_t i = 0; i < q_; ++i) {
+      const int64_t first = std::max<int64_t>(0, i - bounds.left + 1);
+      const int64_t last = std::min(k_ - 1, i + bounds.right);
+      if (first > last) continue;
+      if (seen[i].first != first) return no_band(i, first);
+      if (seen[i].last != last) return no_band(i, last);
+    }
+    return band_within(bounds, q_, k_);
+  }
+
+  /// Of every cell, row by row, which indicators hold.
+  std::optional<std::vector<uint8_t>> assignments(const std::vector<Extent>& extents) {
+    Cells cells(elements_);
+    std::vector<int64_t> dims;
+    int64_t count = 1;
+    for (const Extent& extent : extents) {
+      dims.push_back(extent.end - extent.begin);
+      count *= dims.back();
+    }
+    std::vector<uint8_t> bits(count);
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const auto values = cells.evaluate(steps_[i], extents);
+      const auto holds = values ? spread(*values, dims) : std::nullopt;
+      if (!holds) return std::nullopt;
+      for (int64_t cell = 0; cell < count; ++cell)
+        bits[cell] = static_cast<uint8_t>(bits[cell] | (holds->as<uint8_t>()[cell] != 0) << i);
+    }
+    return bits;
+  }
+
+  Status read_row(const uint8_t* bits, Bounds& bounds, std::vector<Span>& seen) const {
+    const auto i = static_cast<int64_t>(seen.size());
+    Span span;
+    int64_t count = 0;
+    for (int64_t j = 0; j < k_; ++j) {
+      if (!mask_.visible[bits[j]]) continue;
+      if (count++ == 0) span.first = j;
+      span.last = j;
+    }
+    seen.push_back(span);
+    if (count == 0) return {};
+    if (span.last - span.first + 1 != count)
+      return error(Code::graph_not_supported, "the mask leaves keys in several pieces per row");
+    bounds.right = std::max(bounds.right, span.last - i);
+    bounds.left = std::max(bounds.left, i - span.first + 1);
+    return {};
+  }
+
+  Elements& elements_;
+  const Mask& mask_;
+  std::vector<std::vector<Step>> steps_;  // of each indicator
+  const Index& rows_;
+  const Index& keys_;
+  int64_t q_, k_;
+};
+
+/// All that a band depends on, whatever the axes' digits are called.
+std::vector<int64_t> key_of(const Elements& elements, const Algebra& algebra, const Mask& mask,
+                            const Index& rows, const Index& keys) {
+  std::vector<int64_t> key;
+  for (const Index* axis : {&rows, &keys}) {
+    for (Var v : *axis) key.push_back(elements.size(v));
+    key.push_back(-1);
+  }
+  const Index all = within(rows, keys);
+  for (AtomId id : mask.indicators) {
+    const Element& e = algebra.at(id).element;
+    key.insert(key.end(), {e.frame, e.x->id()});
+    for (const Index& index : e.at) {
+      for (Var v : index) key.push_back(std::find(all.begin(), all.end(), v) - all.begin());
+      key.push_back(-1);
+    }
+  }
+  key.insert(key.end(), mask.visible.begin(), mask.visible.end());
+  return key;
+}
+
+Result<Band> decided(Elements& elements, const Algebra& algebra, const Mask& mask,
+                     const Index& rows, const Index& keys) {
+  std::vector<std::vector<Step>> all;
+  const Index known = within(rows, keys);
+  for (AtomId id : mask.indicators) {
+    const Element& e = algebra.at(id).element;
+    auto steps = fixed_steps_of(elements, e);
+    if (!steps)
+      return error(Code::graph_not_supported,
+                   "the mask (%{}) depends on data that is known only when the program runs",
+                   e.x->name());
+    for (Var v : flat(steps->back().element.at))
+      if (std::find(known.begin(), known.end(), v) == known.end())
+        return error(Code::graph_not_supported,
+                     "the mask differs between batch entries or heads; only masks of row and key "
+                     "index become bounds");
+    all.push_back(std::move(*steps));
+  }
+  return Decision(elements, mask, std::move(all), rows, keys).band();
 }
 
 }  // namespace
-
-std::optional<Grid> evaluate(Elements& elements, const Element& element,
-                             const std::vector<Extent>& extents) {
-  const Element e = elements.resolve(element);
-  const Instruction* x = e.x;
-  Grid grid;
-  std::set<Var> support;
-  for (const Index& index : e.at) support.insert(index.begin(), index.end());
-  std::vector<Extent> cells;
-  int64_t count = 1;
-  for (Var v : support) {
-    const Extent* extent = find(extents, v);
-    if (!extent) return std::nullopt;
-    grid.vars.push_back(v);
-    cells.push_back(*extent);
-    count *= extent->end - extent->begin;
-  }
-  grid.values.reserve(count);
-  if (x->is(Opcode::iota)) {
-    const Position place = position(elements, e.at[x->iota_dimension()], grid.vars);
-    for_each(cells, [&](const int64_t* at) { grid.values.push_back(double(place(at))); });
-    return grid;
-  }
-  if (const hlo::Literal* literal = x->literal()) {
-    if (literal->is_elided() || hlo::is_complex(x->shape().type())) return std::nullopt;
-    std::vector<Position> places;
-    for (const Index& index : e.at) places.push_back(position(elements, index, grid.vars));
-    for_each(cells, [&](const int64_t* at) {
-      int64_t linear = 0;
-      for (size_t i = 0; i < places.size(); ++i)
-        linear = linear * x->shape().dim(static_cast<int>(i)) + places[i](at);
-      grid.values.push_back(literal->get(linear));
-    });
-    return grid;
-  }
-  if (x->is(Opcode::reduce_window)) {
-    const auto sums = window_sums(elements, e);
-    if (!sums) return std::nullopt;
-    const Position place = position(elements, e.at[0], grid.vars);
-    for_each(cells, [&](const int64_t* at) { grid.values.push_back((*sums)[place(at)]); });
-    return grid;
-  }
-  const Arithmetic f = arithmetic(x);
-  if (!f) return std::nullopt;
-  std::vector<Grid> operands;
-  for (const Instruction* operand : x->operands()) {
-    const bool scalar = operand->shape().is_scalar();
-    auto values =
-        evaluate(elements, {e.frame, operand, scalar ? std::vector<Index>{} : e.at}, extents);
-    if (!values) return std::nullopt;
-    operands.push_back(std::move(*values));
-  }
-  // Strides of each operand in the grid's variables.
-  std::vector<std::vector<int64_t>> strides;
-  for (const Grid& operand : operands) {
-    std::vector<int64_t> stride(grid.vars.size());
-    int64_t step = 1;
-    for (size_t i = operand.vars.size(); i-- > 0;) {
-      const auto place = std::find(grid.vars.begin(), grid.vars.end(), operand.vars[i]);
-      if (place == grid.vars.end()) return std::nullopt;
-      stride[place - grid.vars.begin()] = step;
-      const Extent* extent = find(extents, operand.vars[i]);
-      step *= extent->end - extent->begin;
-    }
-    strides.push_back(std::move(stride));
-  }
-  double arguments[3];
-  for_each(cells, [&](const int64_t* at) {
-    for (size_t i = 0; i < operands.size(); ++i) {
-      int64_t linear = 0;
-      for (size_t v = 0; v < cells.size(); ++v) linear += (at[v] - cells[v].begin) * strides[i][v];
-      arguments[i] = operands[i].values[linear];
-    }
-    grid.values.push_back(f(arguments));
-  });
-  return grid;
-}
 
 std::vector<Var> support(const Algebra& algebra, const Mask& mask) {
   std::set<Var> all;
@@ -239,108 +235,26 @@ std::vector<Var> support(const Algebra& algebra, const Mask& mask) {
   return {all.begin(), all.end()};
 }
 
+bool is_fixed(Elements& elements, const Element& predicate) {
+  return fixed_steps_of(elements, predicate).has_value();
+}
+
+std::optional<int64_t> offset_along(Elements& elements, const Element& element, const Index& axis) {
+  const auto steps = fixed_steps_of(elements, element);
+  const auto pieces = steps ? pieces_of(elements, *steps, axis, {}) : std::nullopt;
+  if (!pieces || pieces->size() != 1 || (*pieces)[0].value.row != 1) return std::nullopt;
+  return (*pieces)[0].value.constant;
+}
+
 Result<Band> band_of(Elements& elements, const Algebra& algebra, const Mask& mask,
                      const Index& rows, const Index& keys) {
-  Band band;
-  if (!mask.hides_anything()) return band;
-  for (AtomId id : mask.indicators) {
-    std::vector<Extent> first_cell;
-    for (Var v : algebra.support(id)) first_cell.push_back({v, 0, 1});
-    if (!evaluate(elements, algebra.at(id).element, first_cell))
-      return error(Code::graph_not_supported,
-                   "the mask (%{}) depends on data that is known only when the program runs",
-                   algebra.at(id).element.x->name());
-  }
-  for (Var v : support(algebra, mask))
-    if (std::find(rows.begin(), rows.end(), v) == rows.end() &&
-        std::find(keys.begin(), keys.end(), v) == keys.end())
-      return error(Code::graph_not_supported,
-                   "the mask differs between batch entries or heads; only masks of row and key "
-                   "index become bounds");
-  const int64_t q = elements.size(rows), k = elements.size(keys);
-  if (q > kMaxCells / std::max<int64_t>(k, 1))
-    return error(Code::graph_not_supported, "a mask of {} x {} is more than is evaluated", q, k);
-  // Blocks of rows by the most significant digit (all digits but it run in full).
-  const int64_t outer = rows.empty() ? 1 : elements.size(rows[0]);
-  const int64_t inner = q / outer;
-  const int64_t step = std::max<int64_t>(1, kBlock / std::max<int64_t>(1, inner * k));
-  // Bounds: every visible key obeys them, and every row's interval is exactly what they leave.
-  // Max of j - i and of i - j + 1 over visible cells; far below any, yet safe to subtract, if none
-  // is.
-  constexpr int64_t kNothingSeen = INT64_MIN / 4;
-  int64_t right = kNothingSeen, left = kNothingSeen;
-  std::vector<std::pair<int64_t, int64_t>> intervals;
-  std::vector<Var> order(rows);
-  order.insert(order.end(), keys.begin(), keys.end());
-  for (int64_t begin = 0; begin < outer; begin += step) {
-    std::vector<Extent> extents;
-    for (Var v : order) extents.push_back({v, 0, elements.size(v)});
-    if (!rows.empty()) extents[0] = {rows[0], begin, std::min(outer, begin + step)};
-    std::vector<Grid> grids;
-    std::vector<std::vector<int64_t>> strides;
-    for (AtomId id : mask.indicators) {
-      auto grid = evaluate(elements, algebra.at(id).element, extents);
-      if (!grid)
-        return error(Code::graph_not_supported,
-                     "the mask (%{}) depends on data that is known only when the program runs",
-                     algebra.at(id).element.x->name());
-      std::vector<int64_t> stride(order.size());
-      int64_t width = 1;
-      for (size_t i = grid->vars.size(); i-- > 0;) {
-        const size_t place = std::find(order.begin(), order.end(), grid->vars[i]) - order.begin();
-        stride[place] = width;
-        width *= extents[place].end - extents[place].begin;
-      }
-      grids.push_back(std::move(*grid));
-      strides.push_back(std::move(stride));
-    }
-    std::vector<Extent> row_cells(extents.begin(), extents.begin() + rows.size());
-    std::vector<Extent> key_cells(extents.begin() + rows.size(), extents.end());
-    const Position row_place = position(elements, rows, rows);
-    const Position key_place = position(elements, keys, keys);
-    bool whole = true;
-    for_each(row_cells, [&](const int64_t* row) {
-      const int64_t i = row_place(row);
-      int64_t first = -1, last = -1, seen = 0;
-      for_each(key_cells, [&](const int64_t* key) {
-        size_t bits = 0;
-        for (size_t g = 0; g < grids.size(); ++g) {
-          int64_t linear = 0;
-          for (size_t v = 0; v < order.size(); ++v)
-            linear += strides[g][v] *
-                      (v < rows.size() ? row[v] - extents[v].begin : key[v - rows.size()]);
-          if (grids[g].values[linear] != 0) bits |= size_t{1} << g;
-        }
-        if (!mask.visible[bits]) return;
-        const int64_t j = key_place(key);
-        if (first < 0) first = j;
-        last = j;
-        ++seen;
-        right = std::max(right, j - i);
-        left = std::max(left, i - j + 1);
-      });
-      if (seen == 0) ++band.empty_rows;
-      whole = whole && (seen == 0 || last - first + 1 == seen);
-      intervals.emplace_back(seen == 0 ? 0 : first, seen == 0 ? -1 : last);
-    });
-    if (!whole)
-      return error(Code::graph_not_supported, "the mask leaves keys in several pieces per row");
-  }
-  // intervals are in row order: digits run most significant first.
-  bool right_binds = false, left_binds = false;
-  for (int64_t i = 0; i < q; ++i) {
-    const auto [first, last] = intervals[i];
-    const int64_t lo = std::max<int64_t>(0, i - left + 1), hi = std::min(k - 1, i + right);
-    if (last < first ? lo <= hi : (first != lo || last != hi))
-      return error(Code::graph_not_supported,
-                   "the mask is not a band around a diagonal (row {} sees keys {} to {})", i, first,
-                   last);
-    right_binds = right_binds || i + right < k - 1;
-    left_binds = left_binds || i - left + 1 > 0;
-  }
-  if (right_binds) band.right = right;
-  if (left_binds) band.left = left;
-  return band;
+  if (!mask.hides_anything()) return Band{};
+  const auto key = key_of(elements, algebra, mask, rows, keys);
+  auto& bands = elements.decided_masks->bands;
+  auto known = bands.find(key);
+  if (known == bands.end())
+    known = bands.emplace(key, decided(elements, algebra, mask, rows, keys)).first;
+  return known->second;
 }
 
 }  // namespace heddle::rewrite

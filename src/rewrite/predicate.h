@@ -1,9 +1,9 @@
-// Masks by evaluation: a predicate made of iotas, literals and integer arithmetic is computed at
-// every (row, key) and classified from what it is, not from how it was written.
+// Masks that the program's text alone decides: a predicate made of iotas, literals and arithmetic
+// is classified from what it is at every (row, key), not from how it was written. Mostly it is
+// straight bounds, which need no visit of the cells; else they are computed one by one.
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "core/status.h"
 #include "rewrite/algebra.h"
@@ -19,18 +19,16 @@ struct Band {
   int64_t empty_rows = 0;
 };
 
-/// The values of `element` over a grid of its variables, each from first to last; row-major in the
-/// order of `vars`. Nothing if it depends on anything but iotas and literals.
-struct Grid {
-  std::vector<Var> vars;
-  std::vector<double> values;
+/// What was found out of masks: many layers have one, and look at it more than once.
+struct DecidedMasks {
+  std::map<std::vector<int64_t>, Result<Band>> bands;
 };
-struct Extent {
-  Var var;
-  int64_t begin, end;
-};
-std::optional<Grid> evaluate(Elements& elements, const Element& element,
-                             const std::vector<Extent>& extents);
+
+/// Whether the program's text alone decides `predicate`.
+bool is_fixed(Elements& elements, const Element& predicate);
+
+/// c, if `element` is the index along `axis`, digits most significant first, plus c.
+std::optional<int64_t> offset_along(Elements& elements, const Element& element, const Index& axis);
 
 /// The mask as a band over rows and keys, digits most significant first. Fails with a reason if it
 /// depends on other axes, on data, or is no band.

@@ -33,7 +33,8 @@ Region::Region(Elements& elements, Algebra& algebra, int frame, const Instructio
       home_(home),
       anchor_(elements.fresh(frame, elements.representative(exponential))),
       opaque_(std::move(opaque)),
-      count_(exponential->shape().element_count()) {
+      count_(exponential->shape().element_count()),
+      mask_values_(elements, algebra) {
   enter({anchor_, Kind::matrix});
   for (const Instruction* operand : anchor_.x->operands())
     add_upstream({frame, operand, anchor_.at});
@@ -237,7 +238,7 @@ void Region::find_keys() {
     const Member* from = lookup(frame_, x->operand(0));
     if (!from || from->kind != Kind::matrix) continue;
     Element summed = elements_.resolve({frame_, x->operand(0), from->place.at});
-    while (summed.x->is(Opcode::convert) && hlo::is_floating(summed.x->shape().type()))
+    while (is_rounding(summed.x))
       summed = elements_.resolve({summed.frame, summed.x->operand(0), summed.at});
     if (!(summed == anchor_)) continue;
     for (int64_t dim : x->dimensions())

@@ -10,6 +10,7 @@
 
 #include "rewrite/algebra.h"
 #include "rewrite/element.h"
+#include "rewrite/mask_value.h"
 
 namespace heddle::rewrite {
 
@@ -58,10 +59,10 @@ class Region {
   void find_keys();
   Member* lookup(int frame, const hlo::Instruction* x);
 
+  /// The value of what is nothing to expand, or known; nothing for the rest.
+  std::optional<Poly> known_value(const Element& place);
+  /// Of an element whose elementwise operands have known values.
   Poly expand(const Element& element);
-  Poly predicate(const Element& element);
-  /// The value of what is made of predicates and constants alone; nothing for anything else.
-  std::optional<Poly> mask_value(const Element& element);
   Poly dot(const Element& element);
   Poly reduce(const Element& element);
   Poly dot_operand(const Element& element);
@@ -77,6 +78,8 @@ class Region {
   std::vector<Var> keys_;
   std::map<std::pair<int, const hlo::Instruction*>, Member> all_;
   std::map<std::vector<int64_t>, Poly> values_;
+  MaskValues mask_values_;
+  int nested_ = 0;  // sums inside of sums, as they are being expanded
 };
 
 /// Whether a reduction adds up from 0 with nothing else in its body.

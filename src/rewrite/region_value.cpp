@@ -1,64 +1,80 @@
 // The normal form of a region's elements.
 #include <algorithm>
+#include <cmath>
 
 #include "rewrite/region.h"
+#include "rewrite/steps.h"
 
 namespace heddle::rewrite {
 
-using hlo::ElementType;
 using hlo::Instruction;
 using hlo::Opcode;
 
 namespace {
 
+// Beyond these a value is no longer what attention is made of: it is one unknown.
 constexpr size_t kMaxTerms = 64;
+constexpr size_t kMaxFactors = 512;
+constexpr int kMaxExponent = 64;
+// Sums inside of sums: each expands what it sums over with labels of its own.
+constexpr int kMaxNested = 12;
 
-std::optional<double> scalar(const Instruction* x) {
-  if (x->is(Opcode::convert) && !hlo::is_complex(x->shape().type())) {
-    const Instruction* from = x->operand(0);
-    while (from->is(Opcode::broadcast) || from->is(Opcode::reshape)) from = from->operand(0);
-    return from->is(Opcode::constant) || from->is(Opcode::convert) ? scalar(from) : std::nullopt;
+bool is_too_large(const Poly& poly) {
+  size_t factors = 0;
+  for (const Monomial& m : poly) {
+    factors += m.factors.size();
+    for (const Power& p : m.factors)
+      if (std::abs(p.exponent) > kMaxExponent) return true;
   }
-  const hlo::Literal* literal = x->literal();
-  if (!literal || literal->is_elided() || literal->element_count() == 0 ||
-      hlo::is_complex(x->shape().type()) || (literal->element_count() > 1 && !literal->is_splat()))
-    return std::nullopt;
-  return literal->get(0);
+  return poly.size() > kMaxTerms || factors > kMaxFactors;
+}
+
+/// The number that a value without elements and indicators is.
+std::optional<double> constant_of(const std::optional<Poly>& value) {
+  if (!value || value->size() > 1) return std::nullopt;
+  if (value->empty()) return 0;
+  return (*value)[0].factors.empty() ? std::optional((*value)[0].coefficient) : std::nullopt;
 }
 
 }  // namespace
 
+std::optional<Poly> Region::known_value(const Element& place) {
+  if (algebra_.exhausted()) return algebra_.element(place);
+  if (auto value = mask_values_.value(place)) return value;
+  if (!find(place.frame, place.x) || !is_wide_floating(place.x->shape().type()))
+    return algebra_.element(place);
+  const auto known = values_.find(key_of(place));
+  return known == values_.end() ? std::nullopt : std::optional(known->second);
+}
+
 Poly Region::value(const Element& element) {
   const Element place = elements_.resolve(element);
-  if (const auto number = scalar(place.x)) return Algebra::constant(*number);
-  if (place.x->shape().type() == ElementType::pred) return predicate(place);
-  if (algebra_.exhausted()) return algebra_.element(place);
-  if (!find(place.frame, place.x)) {
-    const auto mask = mask_value(place);
-    return mask ? *mask : algebra_.element(place);
+  // Operands before what is made of them: the program may be deep, the stack is not.
+  std::vector<Element> work{place};
+  while (!work.empty()) {
+    const Element at = work.back();
+    const size_t before = work.size();
+    if (!known_value(at)) {
+      for (int i = 0; hlo::is_elementwise(at.x->opcode()) && i < at.x->operand_count(); ++i) {
+        Element operand = operand_of(elements_, at, i);
+        if (!known_value(operand)) work.push_back(std::move(operand));
+      }
+      if (work.size() > before) continue;
+      Poly result = expand(at);
+      if (is_too_large(result)) result = algebra_.element(at);
+      values_.emplace(key_of(at), std::move(result));
+    }
+    work.pop_back();
   }
-  std::vector<int64_t> key{place.frame, place.x->id()};
-  for (const Index& index : place.at) {
-    key.push_back(INT64_MIN);
-    key.insert(key.end(), index.begin(), index.end());
-  }
-  if (const auto known = values_.find(key); known != values_.end()) return known->second;
-  Poly result = expand(place);
-  if (result.size() > kMaxTerms) result = algebra_.element(place);
-  return values_.emplace(std::move(key), std::move(result)).first->second;
+  return *known_value(place);
 }
 
 Poly Region::expand(const Element& e) {
   const Instruction* x = e.x;
-  const auto operand = [&](int i) {
-    const Instruction* y = x->operand(i);
-    return value({e.frame, y, y->shape().is_scalar() ? std::vector<Index>{} : e.at});
-  };
+  const auto operand = [&](int i) { return value(operand_of(elements_, e, i)); };
   switch (x->opcode()) {
-    case Opcode::convert: {
-      const ElementType from = x->operand(0)->shape().type();
-      return hlo::is_floating(from) || from == ElementType::pred ? operand(0) : algebra_.element(e);
-    }
+    case Opcode::convert:
+      return is_rounding(x) ? operand(0) : algebra_.element(e);
     case Opcode::add:
       return algebra_.add(operand(0), operand(1));
     case Opcode::subtract:
@@ -76,11 +92,9 @@ Poly Region::expand(const Element& e) {
     }
     case Opcode::maximum:
       // max(x, -inf): how a maximum over an empty axis is guarded.
-      for (int i = 0; i < 2; ++i) {
-        const Poly bound = operand(i);
-        if (bound.size() == 1 && bound[0].factors.empty() && bound[0].coefficient <= kMinusInfinity)
+      for (int i = 0; i < 2; ++i)
+        if (const auto bound = constant_of(operand(i)); bound && *bound <= kMinusInfinity)
           return operand(1 - i);
-      }
       return algebra_.element(e);
     case Opcode::exponential:
       return algebra_.exponential(operand(0), keys_of(e));
@@ -94,81 +108,16 @@ Poly Region::expand(const Element& e) {
     case Opcode::rsqrt:
       return algebra_.function(x->opcode(), operand(0));
     case Opcode::dot:
-      return dot(e);
-    case Opcode::reduce:
-      return is_sum(elements_, e.frame, x) ? reduce(e) : algebra_.element(e);
+    case Opcode::reduce: {
+      if (nested_ >= kMaxNested || (x->is(Opcode::reduce) && !is_sum(elements_, e.frame, x)))
+        return algebra_.element(e);
+      ++nested_;
+      Poly result = x->is(Opcode::dot) ? dot(e) : reduce(e);
+      --nested_;
+      return result;
+    }
     default:
       return algebra_.element(e);
-  }
-}
-
-std::optional<Poly> Region::mask_value(const Element& element) {
-  const Element e = elements_.resolve(element);
-  const Instruction* x = e.x;
-  if (const auto number = scalar(x)) return Algebra::constant(*number);
-  if (x->shape().type() == ElementType::pred) return predicate(e);
-  std::vector<Poly> operands;
-  switch (x->opcode()) {
-    case Opcode::convert:
-    case Opcode::add:
-    case Opcode::subtract:
-    case Opcode::multiply:
-    case Opcode::negate:
-    case Opcode::select:
-      for (const Instruction* y : x->operands()) {
-        auto value = mask_value({e.frame, y, y->shape().is_scalar() ? std::vector<Index>{} : e.at});
-        if (!value) return std::nullopt;
-        operands.push_back(std::move(*value));
-      }
-      break;
-    default:
-      return std::nullopt;
-  }
-  switch (x->opcode()) {
-    case Opcode::convert:
-      return operands[0];
-    case Opcode::negate:
-      return algebra_.scale(operands[0], -1);
-    case Opcode::multiply:
-      return algebra_.multiply(operands[0], operands[1]);
-    case Opcode::select:
-      return algebra_.add(
-          algebra_.multiply(operands[0], operands[1]),
-          algebra_.multiply(algebra_.add(Algebra::constant(1), algebra_.scale(operands[0], -1)),
-                            operands[2]));
-    default:
-      return algebra_.add(operands[0],
-                          algebra_.scale(operands[1], x->is(Opcode::subtract) ? -1 : 1));
-  }
-}
-
-Poly Region::predicate(const Element& element) {
-  const Element e = elements_.resolve(element);
-  const Instruction* x = e.x;
-  if (const auto number = scalar(x)) return Algebra::constant(*number != 0);
-  const auto operand = [&](int i) {
-    const Instruction* y = x->operand(i);
-    return predicate({e.frame, y, y->shape().is_scalar() ? std::vector<Index>{} : e.at});
-  };
-  const auto complement = [&](const Poly& p) {
-    return algebra_.add(Algebra::constant(1), algebra_.scale(p, -1));
-  };
-  if (x->shape().type() != ElementType::pred) return algebra_.indicator(e);
-  switch (x->opcode()) {
-    case Opcode::not_:
-      return complement(operand(0));
-    case Opcode::and_:
-    case Opcode::multiply:
-    case Opcode::minimum:
-      return algebra_.multiply(operand(0), operand(1));
-    case Opcode::or_:
-    case Opcode::maximum:
-      return complement(algebra_.multiply(complement(operand(0)), complement(operand(1))));
-    case Opcode::select:
-      return algebra_.add(algebra_.multiply(operand(0), operand(1)),
-                          algebra_.multiply(complement(operand(0)), operand(2)));
-    default:
-      return algebra_.indicator(e);
   }
 }
 
@@ -221,30 +170,40 @@ Poly Region::dot_operand(const Element& element) {
 }
 
 Poly Region::stripped(const Element& element) {
-  const Element e = elements_.resolve(element);
-  const Instruction* x = e.x;
-  const auto operand = [&](int i) { return Element{e.frame, x->operand(i), e.at}; };
-  const auto constant = [&](int i) -> std::optional<double> {
-    const Element y = elements_.resolve(operand(i));
-    return scalar(y.x);
+  // What only scales is taken off, and with it a rounding back to the type of what was scaled.
+  double factor = 1;
+  Element inner = elements_.resolve(element);
+  std::optional<Element> rounded;  // what the rounding gives that is being looked through
+  double outside = 1;              // the factor taken off before it
+  const auto is_same_again = [&] {
+    return factor != outside && inner.x->shape().type() == rounded->x->shape().type();
   };
-  if (x->is(Opcode::negate)) return algebra_.scale(stripped(operand(0)), -1);
-  if (x->is(Opcode::multiply) || x->is(Opcode::divide)) {
-    if (const auto c = constant(1); c && *c != 0)
-      return algebra_.scale(stripped(operand(0)), x->is(Opcode::multiply) ? *c : 1 / *c);
-    if (const auto c = constant(0); c && *c != 0 && x->is(Opcode::multiply))
-      return algebra_.scale(stripped(operand(1)), *c);
-  }
-  if (x->is(Opcode::convert) && hlo::is_floating(x->operand(0)->shape().type())) {
-    // A rounding back to the type of what was only scaled.
-    Poly inner = stripped(operand(0));
-    if (inner.size() == 1 && inner[0].factors.size() == 1 && inner[0].coefficient != 1) {
-      const Atom& atom = algebra_.at(inner[0].factors[0].atom);
-      if (atom.kind == AtomKind::element && atom.element.x->shape().type() == x->shape().type())
-        return inner;
+  for (;;) {
+    const Instruction* x = inner.x;
+    const auto constant = [&](int i) -> std::optional<double> {
+      const auto c = constant_of(mask_values_.value(operand_of(elements_, inner, i)));
+      return c && *c != 0 && std::abs(*c) < -kMinusInfinity ? c : std::nullopt;
+    };
+    if (!is_wide_floating(x->shape().type())) break;
+    int next = 0;
+    if (x->is(Opcode::negate)) {
+      factor = -factor;
+    } else if (const auto c =
+                   x->is(Opcode::multiply) || x->is(Opcode::divide) ? constant(1) : std::nullopt) {
+      factor = x->is(Opcode::multiply) ? factor * *c : factor / *c;
+    } else if (const auto c = x->is(Opcode::multiply) ? constant(0) : std::nullopt) {
+      factor *= *c;
+      next = 1;
+    } else if (is_rounding(x) && (!rounded || is_same_again())) {
+      rounded = inner;
+      outside = factor;
+    } else {
+      break;
     }
+    inner = operand_of(elements_, inner, next);
   }
-  return algebra_.element(e);
+  if (rounded && !is_same_again()) return algebra_.scale(algebra_.element(*rounded), outside);
+  return algebra_.scale(algebra_.element(inner), factor);
 }
 
 }  // namespace heddle::rewrite

@@ -9,26 +9,34 @@ using hlo::Opcode;
 
 namespace {
 
-/// Sums and products of elements, through converts between floating types.
+// Halves times tables: a sum of two terms, and what is on the way to it.
+constexpr size_t kMaxTerms = 4;
+
+/// Sums and products of elements, of types that attention is computed in.
 Poly expanded(Elements& elements, Algebra& algebra, const Element& element, int levels) {
   const Element e = elements.resolve(element);
   const Instruction* x = e.x;
   const auto operand = [&](int i) {
     return expanded(elements, algebra, {e.frame, x->operand(i), e.at}, levels - 1);
   };
-  if (levels == 0) return algebra.element(e);
+  if (levels == 0 || !is_wide_floating(x->shape().type())) return algebra.element(e);
+  Poly result;
   switch (x->opcode()) {
     case Opcode::add:
-      return algebra.add(operand(0), operand(1));
+      result = algebra.add(operand(0), operand(1));
+      break;
     case Opcode::subtract:
-      return algebra.add(operand(0), algebra.scale(operand(1), -1));
+      result = algebra.add(operand(0), algebra.scale(operand(1), -1));
+      break;
     case Opcode::multiply:
-      return algebra.multiply(operand(0), operand(1));
+      result = algebra.multiply(operand(0), operand(1));
+      break;
     case Opcode::negate:
       return algebra.scale(operand(0), -1);
     default:
       return algebra.element(e);
   }
+  return result.size() > kMaxTerms ? algebra.element(e) : result;
 }
 
 /// A half of x: which, and the slice that takes it.

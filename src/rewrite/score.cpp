@@ -10,7 +10,6 @@ namespace {
 // A fill at or below this is a mask: float exp() of its distance to any score a program can mean
 // is exactly 0. Fills nearer to zero are weights the softmax does see.
 constexpr double kLargestFill = -1e7;
-constexpr size_t kMaxIndicators = 8;
 
 bool depends(const std::vector<Var>& support, const std::vector<Var>& on) {
   return std::any_of(support.begin(), support.end(),

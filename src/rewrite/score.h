@@ -10,6 +10,9 @@
 
 namespace heddle::rewrite {
 
+/// Masks of more predicates are not taken apart.
+inline constexpr size_t kMaxIndicators = 8;
+
 /// A mask as a truth table over indicators.
 struct Mask {
   std::vector<AtomId> indicators;

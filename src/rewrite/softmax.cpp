@@ -21,7 +21,8 @@ Result<Softmax> softmax_of(Algebra& algebra, Region& region) {
   softmax.may_be_shifted = algebra.has_lost_numbers();
   softmax.weight = algebra.weight(softmax.z);
   softmax.total = algebra.sum(region.keys(), softmax.weight);
-  softmax.probability = algebra.multiply(softmax.weight, *Algebra::reciprocal(softmax.total));
+  softmax.probability =
+      algebra.multiply(softmax.weight, algebra.function(hlo::Opcode::divide, softmax.total));
   HEDDLE_ASSIGN(softmax.score, score_of(algebra, softmax.z, region.keys()));
   for (AtomId id : softmax.score.mask.indicators)
     if (region.depends_on_scores(algebra.at(id).element))
@@ -39,7 +40,8 @@ std::optional<std::pair<Sink, Poly>> sink_in(Algebra& algebra, const Poly& sum, 
   if (sum.size() != 2) return std::nullopt;
   for (size_t i = 0; i < 2; ++i) {
     // What both are multiplied by is what stands beside the total.
-    const auto beside = Algebra::reciprocal({sum[i]});
+    const auto beside = algebra.reciprocal({sum[i]});
+    if (!beside) continue;
     const Poly one = algebra.multiply({{1, {{total, 1}}}}, *beside);
     const Poly term =
         algebra.multiply(algebra.multiply({sum[1 - i]}, *beside), {{1, {{total, 1}}}});

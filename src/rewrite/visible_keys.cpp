@@ -31,20 +31,6 @@ std::optional<Comparison> comparison(Elements& elements, const Element& element)
                     elements.resolve({e.frame, e.x->operand(1), e.at}), e.x->direction()};
 }
 
-/// c, if `element` is the index along `axis` plus c.
-std::optional<int64_t> index_along(Elements& elements, const Element& element, const Index& axis) {
-  if (!varies_only(element, axis)) return std::nullopt;
-  std::vector<Extent> extents;
-  for (Var v : axis) extents.push_back({v, 0, elements.size(v)});
-  const auto grid = evaluate(elements, element, extents);
-  // The grid is in the order of its variables: it must be the whole axis, most significant first.
-  if (!grid || grid->vars != std::vector<Var>(axis.begin(), axis.end()) || grid->values.empty())
-    return std::nullopt;
-  for (size_t i = 0; i < grid->values.size(); ++i)
-    if (grid->values[i] != grid->values[0] + static_cast<double>(i)) return std::nullopt;
-  return static_cast<int64_t>(grid->values[0]);
-}
-
 /// Whether `element` holds where the index along `axis` is below a length of each batch entry.
 std::optional<Lengths> lengths_along(Elements& elements, const Element& element, const Index& axis,
                                      const Index& batch) {
@@ -56,7 +42,7 @@ std::optional<Lengths> lengths_along(Elements& elements, const Element& element,
   }
   if ((c->direction != "LT" && c->direction != "LE") || !varies_only(c->b, batch))
     return std::nullopt;
-  const auto first = index_along(elements, c->a, axis);
+  const auto first = offset_along(elements, c->a, axis);
   if (!first) return std::nullopt;
   return Lengths{c->b, (c->direction == "LE" ? 1 : 0) - *first};
 }

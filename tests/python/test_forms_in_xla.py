@@ -12,7 +12,9 @@ FORMS = ["mask_of_keys_grad", "mask_of_either_grad", "mask_in_groups_grad", "len
          "dropped_by_generator_grad", "scan_dropped_by_generator_checkpoint", "sink_column_grad",
          "sink_column_in_groups_grad", "sink_by_hand_grad", "sink_of_one_grad", "sink_and_mask_grad",
          "scan_with_sinks", "scan_with_sinks_checkpoint", "alibi_grad", "alibi_of_constants_grad", "alibi_and_bias_grad",
-         "alibi_trained_grad"]
+         "alibi_trained_grad", "window_by_one_comparison_grad", "window_of_unsigned_grad", "doubled_indices_grad",
+         "shifted_indices_grad", "clamped_indices_grad", "halves_of_distances_grad", "truncated_mask_grad",
+         "mask_of_many_grad"]
 
 
 def argument(shape, dtype, number):

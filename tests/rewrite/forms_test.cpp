@@ -254,6 +254,72 @@ TEST(Masks, OfDataMayHideWholeRows) {
   }
 }
 
+// Bounds made of indices are read from how they are made, not cell by cell.
+TEST(Masks, OfMillionsOfRowsAreReadAtOnce) {
+  for (const auto& [name, mask] : std::vector<std::pair<std::string, std::string>>{
+           {"window", "band, window 2, right bound 4"},
+           {"window_by_one_comparison", "band, window 2, right bound 2"},
+           {"nested_selects", "band, window 3, right bound 4"},
+           {"clamped_indices", "band, window 4, right bound 1"},
+           {"additive_mask_grad", "causal"},
+           {"causal_by_cumsum", "causal"}}) {
+    std::string text = program_text("forms/" + name);
+    for (const char* window : {"size=10 pad=9_0", "size=14 pad=13_0"})
+      if (text.find(window) != std::string::npos)
+        text = replaced(text, window, "size=1000000 pad=999999_0");
+    const Rewritten programs = rewritten(
+        resized(text, {{"9", "999999"}, {"10", "1000000"}, {"14", "1000000"}}));
+    ASSERT_FALSE(programs.report.fusions.empty()) << name << ": " << programs.reasons();
+    for (const rewrite::Fusion& fusion : programs.report.fusions)
+      EXPECT_EQ(fusion.mask, mask) << name;
+  }
+}
+
+// Where 0 meets infinity nothing is masked: the program's own NaN are what the call reads.
+TEST(Masks, OfNaNAreNone) {
+  const Rewritten programs = rewritten(program_text("forms/mask_times_infinity"));
+  ASSERT_EQ(programs.forwards(), 1) << programs.reasons();
+  EXPECT_EQ(programs.report.fusions[0].mask, "none");
+  EXPECT_EQ(programs.report.fusions[0].bias, "[1, 1, 10, 14]");
+}
+
+// However long the arithmetic on an index is.
+TEST(Masks, OfThousandsOfStepsAreRead) {
+  const std::string text = program_text("forms/window");
+  const size_t end = text.find(" = s32[10]{0} iota()");
+  ASSERT_NE(end, std::string::npos);
+  const size_t begin = text.rfind(' ', end - 1) + 1;
+  const std::string name = text.substr(begin, end - begin);
+  const size_t next = text.find('\n', end) + 1;
+  std::string steps =
+      "  nothing = s32[] constant(0)\n  nothings = s32[10]{0} broadcast(nothing), "
+      "dimensions={}\n";
+  constexpr int kSteps = 8000;
+  for (int i = 0; i < kSteps; ++i)
+    steps += fmt::format("  {} = s32[10]{{0}} add({}, nothings)\n",
+                         i + 1 == kSteps ? name : fmt::format("step{}", i),
+                         i == 0 ? "first" : fmt::format("step{}", i - 1));
+  const Rewritten programs = rewritten(text.substr(0, begin) + "first" +
+                                       text.substr(end, next - end) + steps + text.substr(next));
+  ASSERT_EQ(programs.forwards(), 1) << programs.reasons();
+  EXPECT_EQ(programs.report.fusions[0].mask, "causal (bottom right), window 6");
+}
+
+// 2.7 as a whole number is 2.
+TEST(Constants, AreConvertedAsTheProgramDoes) {
+  const std::string text = replaced(program_text("forms/nested_selects"),
+                                    "f32[] constant(0.353553385)", "f32[] convert(whole)");
+  const size_t convert = text.find(" = f32[] convert(whole)");
+  const size_t line = text.rfind('\n', convert) + 1;
+  const Rewritten programs = rewritten(text.substr(0, line) +
+                                       "  number = f32[] constant(2.7)\n"
+                                       "  whole = s32[] convert(number)\n" +
+                                       text.substr(line));
+  ASSERT_EQ(programs.forwards(), 1) << programs.reasons();
+  EXPECT_EQ(programs.report.fusions[0].scale, 2);
+  EXPECT_TRUE(same_meaning(programs, 1e-7));
+}
+
 std::vector<Expected> fused() {
   std::vector<Expected> all;
   for (const char* name : {"additive_mask",
@@ -304,7 +370,15 @@ std::vector<Expected> fused() {
                            "sink_padded",
                            "soft_capped",
                            "window",
-                           "masked_after_softmax"})
+                           "masked_after_softmax",
+                           "clamped_indices",
+                           "doubled_indices",
+                           "halves_of_distances",
+                           "mask_of_many",
+                           "shifted_indices",
+                           "truncated_mask",
+                           "window_by_one_comparison",
+                           "window_of_unsigned"})
     all.push_back({name, 1, 0});
   for (const char* name : {"alibi_grad",
                            "alibi_and_bias_grad",
@@ -345,7 +419,15 @@ std::vector<Expected> fused() {
                            "soft_capped_grad",
                            "window_grad",
                            "loss_of_output",
-                           "gradient_of_queries_only"})
+                           "gradient_of_queries_only",
+                           "clamped_indices_grad",
+                           "doubled_indices_grad",
+                           "halves_of_distances_grad",
+                           "mask_of_many_grad",
+                           "shifted_indices_grad",
+                           "truncated_mask_grad",
+                           "window_by_one_comparison_grad",
+                           "window_of_unsigned_grad"})
     all.push_back({name, 1, 1});
   all.push_back({"layers_unrolled", 3, 3});
   for (const char* name : {"scan", "scan_dropped_out", "scan_of_scans", "scan_reversed",
@@ -360,12 +442,35 @@ std::vector<Expected> fused() {
 
 std::vector<Expected> left_alone() {
   std::vector<Expected> all;
-  for (const char* name :
-       {"padding_is_added", "padding_is_added_grad", "mask_is_data_and_dropout",
-        "mask_is_data_and_dropout_grad", "probabilities_returned", "scan_keeping_weights",
-        "not_normalised", "normalised_over_queries", "fill_within_reach", "rows_without_keys",
-        "relu_of_scores", "capped_after_mask", "sink_of_each_row", "sink_of_each_row_grad",
-        "sink_returned", "sink_not_dropped"})
+  for (const char* name : {"padding_is_added",
+                           "padding_is_added_grad",
+                           "mask_is_data_and_dropout",
+                           "mask_is_data_and_dropout_grad",
+                           "probabilities_returned",
+                           "scan_keeping_weights",
+                           "not_normalised",
+                           "normalised_over_queries",
+                           "fill_within_reach",
+                           "rows_without_keys",
+                           "relu_of_scores",
+                           "capped_after_mask",
+                           "sink_of_each_row",
+                           "sink_of_each_row_grad",
+                           "sink_returned",
+                           "sink_not_dropped",
+                           "bytes_that_wrap",
+                           "words_that_wrap",
+                           "doubled_until_they_wrap",
+                           "distances_in_thirds",
+                           "mask_below_zero",
+                           "positions_in_bfloat16",
+                           "positions_rounded_to_bfloat16",
+                           "scores_in_eight_bits",
+                           "weights_in_eight_bits",
+                           "scores_as_integers",
+                           "scores_of_few_digits",
+                           "weights_divided_by_a_mask",
+                           "probabilities_divided_by_a_mask"})
     all.push_back({name, 0, 0});
   return all;
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jax
 
-from forms import backwards, dropout, heads, layers, lookalikes, masks, rope, scores, sinks  # noqa: F401
+from forms import backwards, dropout, heads, integers, layers, lookalikes, masks, rope, scores, sinks  # noqa: F401
 from forms.form import FORMS
 
 

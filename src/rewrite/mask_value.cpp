@@ -1,0 +1,148 @@
+#include "rewrite/mask_value.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "rewrite/score.h"
+#include "rewrite/steps.h"
+
+namespace heddle::rewrite {
+
+using hlo::ElementType;
+using hlo::Instruction;
+using hlo::Literal;
+
+namespace {
+
+// A predicate of more terms is one indicator: as polynomials, unions double with each predicate.
+constexpr size_t kMaxTerms = 64;
+
+/// `count` elements whose element i is `from`'s element which(i).
+template <class Which>
+std::optional<Literal> taken(const Literal& from, int64_t count, Which which) {
+  auto result = Literal::zeros(hlo::Shape(from.shape().type(), {count}));
+  if (!result) return std::nullopt;
+  const auto size = static_cast<size_t>(hlo::size_of(from.shape().type()));
+  std::byte* to = result->mutable_data();
+  for (int64_t i = 0; i < count; ++i)
+    std::memcpy(to + i * size, from.data() + which(i) * size, size);
+  return std::move(*result);
+}
+
+}  // namespace
+
+std::optional<Poly> MaskValues::value(const Element& element) {
+  const std::optional<Table>& known = table(elements_.resolve(element));
+  return known ? polynomial(*known) : std::nullopt;
+}
+
+const std::optional<MaskValues::Table>& MaskValues::table(const Element& resolved) {
+  struct Open {
+    Element element;
+    std::vector<const Table*> operands;
+  };
+  std::vector<Open> open;
+  open.push_back({resolved, {}});
+  for (;;) {
+    const Element at = open.back().element;
+    const auto done = static_cast<int>(open.back().operands.size());
+    std::optional<Table> result;
+    if (const auto known = tables_.find(key_of(at)); known != tables_.end()) {
+      result = known->second;
+    } else if (!Arithmetic::knows(at.x)) {
+      result = leaf(at);
+    } else if (done < at.x->operand_count()) {
+      const Element operand = operand_of(elements_, at, done);
+      const auto known_operand = tables_.find(key_of(operand));
+      if (known_operand == tables_.end()) {
+        open.push_back({operand, {}});
+        continue;
+      }
+      if (known_operand->second) {
+        open.back().operands.push_back(&*known_operand->second);
+        continue;
+      }
+      result = leaf(at);  // whatever the other operands are
+    } else {
+      result = combined(at, open.back().operands);
+      if (!result) result = leaf(at);
+    }
+    const auto entry = tables_.try_emplace(key_of(at), std::move(result)).first;
+    open.pop_back();
+    if (open.empty()) return entry->second;
+  }
+}
+
+std::optional<MaskValues::Table> MaskValues::leaf(const Element& e) {
+  const Literal* literal = e.x->literal();
+  if (literal && is_computed_in(e.x->shape().type()) && !literal->is_elided() &&
+      literal->element_count() > 0 && literal->is_splat()) {
+    auto one = taken(*literal, 1, [](int64_t) { return 0; });
+    if (one) return Table{{}, std::move(*one)};
+  }
+  if (e.x->shape().type() == ElementType::pred) return indicator(e);
+  return std::nullopt;
+}
+
+MaskValues::Table MaskValues::indicator(const Element& e) {
+  static constexpr uint8_t kFalseAndTrue[] = {0, 1};
+  const AtomId atom = algebra_.indicator(e)[0].factors[0].atom;
+  return {{atom},
+          *Literal::array<uint8_t>(hlo::Shape(ElementType::pred, {2}), std::span(kFalseAndTrue))};
+}
+
+std::optional<MaskValues::Table> MaskValues::combined(const Element& e,
+                                                      const std::vector<const Table*>& operands) {
+  std::vector<AtomId> all;
+  for (const Table* operand : operands)
+    all.insert(all.end(), operand->indicators.begin(), operand->indicators.end());
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  if (all.size() > kMaxIndicators) return std::nullopt;
+  std::vector<Literal> values;
+  for (const Table* operand : operands) {
+    std::vector<size_t> place;
+    for (AtomId id : operand->indicators)
+      place.push_back(std::lower_bound(all.begin(), all.end(), id) - all.begin());
+    auto spread = taken(operand->values, int64_t{1} << all.size(), [&](int64_t bits) {
+      int64_t own = 0;
+      for (size_t i = 0; i < place.size(); ++i) own |= (bits >> place[i] & 1) << i;
+      return own;
+    });
+    if (!spread) return std::nullopt;
+    values.push_back(std::move(*spread));
+  }
+  auto result = arithmetic_.apply(e.x, std::move(values));
+  if (!result) return std::nullopt;
+  Table table{std::move(all), std::move(*result)};
+  if (e.x->shape().type() == ElementType::pred && polynomial(table)->size() > kMaxTerms)
+    return std::nullopt;
+  return table;
+}
+
+std::optional<Poly> MaskValues::polynomial(const Table& table) const {
+  std::vector<Poly> coefficients;
+  for (int64_t bits = 0; bits < table.values.element_count(); ++bits) {
+    const double value = table.values.get(bits);
+    if (std::isnan(value) || (std::isinf(value) && value > 0)) return std::nullopt;
+    coefficients.push_back(Algebra::constant(value));
+  }
+  // f = f(0) * (1 - p) + f(1) * p, for one indicator after the other.
+  for (size_t i = 0; i < table.indicators.size(); ++i)
+    for (size_t bits = 0; bits < coefficients.size(); ++bits)
+      if (bits >> i & 1)
+        coefficients[bits] = algebra_.add(coefficients[bits],
+                                          algebra_.scale(coefficients[bits ^ size_t{1} << i], -1));
+  Poly result;
+  for (size_t bits = 0; bits < coefficients.size(); ++bits) {
+    if (coefficients[bits].empty()) continue;
+    Monomial m{coefficients[bits][0].coefficient, {}};
+    for (size_t i = 0; i < table.indicators.size(); ++i)
+      if (bits >> i & 1) m.factors.push_back({table.indicators[i], 1});
+    result = algebra_.add(result, {m});
+  }
+  return result;
+}
+
+}  // namespace heddle::rewrite
