@@ -8,15 +8,9 @@
 
 #include "../ptx/math.cuh"
 #include "../tile/fragment.cuh"
-#include "exponents.cuh"
+#include "row_statistics.cuh"
 
 namespace heddle::attention {
-
-HEDDLE_DEVICE float minus_infinity() { return __int_as_float(0xff800000); }
-
-/// src/core/lost_weights.h: whether a row's log-sum-exp, in natural units, says too little to
-/// recompute its weights. Of scores that are more than dot products.
-HEDDLE_DEVICE bool weights_are_lost(float log_sum_exp) { return log_sum_exp <= -8388608.0f; }
 
 /// A score of any size in log2 units, where equal ones stay equal, finite ones finite. Cutting off
 /// costs one instruction; f32 problems (`kExact`) would notice.
@@ -25,18 +19,6 @@ HEDDLE_DEVICE float in_log2(float score, float to_log2) {
   if constexpr (!kExact) return ptx::multiply_toward_zero(score, to_log2);
   const float least = __int_as_float(0xff7fffff), product = __fmul_rn(score, to_log2);
   return score == minus_infinity() ? score : ptx::max_or_nan(product, least);
-}
-
-/// log(2^reference * sum), or its log2; -inf of no terms. Without kOfLog2 the reference is natural,
-/// log(e^reference * sum). The approximate logarithm errs by 2^-22, which f32 problems (`kExact`)
-/// would notice.
-template <bool kExact, bool kOfLog2 = true>
-HEDDLE_DEVICE float log_sum_exp(float reference, float sum, bool in_log2) {
-  if (sum == 0.f) return minus_infinity();
-  const float log2_sum = kExact ? log2f(sum) : ptx::log2(sum);
-  if constexpr (!kOfLog2)
-    return in_log2 ? ptx::fma(reference, kLog2E, log2_sum) : ptx::fma(log2_sum, kLn2, reference);
-  return in_log2 ? reference + log2_sum : ptx::fma(reference, kLn2, log2_sum * kLn2);
 }
 
 /// Keys outside lo[h] <= column < hi[h] get score -inf; bounds count from the thread's column 0.
@@ -66,9 +48,13 @@ HEDDLE_DEVICE void add_exactly(float& sum, float& lost, float x) {
 
 /// With kExact (f32) sums of tiles are added up exactly: thousands of terms, each rounded, would
 /// leave a row's O, and with it delta of the backward, several times the error of all else.
-template <int kSlack, bool kExact = false>
+/// With kNatural `reference` is a score, natural as they are, and exponents are differences of
+/// scores: equal ones stay equal and finite ones finite, however large they are. It lags by
+/// nothing.
+template <int kSlack, bool kExact = false, bool kNatural = false>
 struct OnlineSoftmax {
-  float reference[2];  ///< log2 units, -inf while no key was seen
+  static_assert(!kNatural || kSlack == 0);
+  float reference[2];  ///< in log2 units, kNatural: natural; -inf while no key was seen
   float sum[2];        ///< this lane's share
   float lost[2];       ///< with kExact: what `sum` is short of
 
@@ -78,8 +64,9 @@ struct OnlineSoftmax {
     lost[0] = lost[1] = 0;
   }
 
-  /// s becomes 2^(scale*s - reference); `correction` is what earlier sums and outputs must be
-  /// multiplied by. scale > 0. With kRest the scale is scale + rest.
+  /// s becomes 2^(scale*s - reference), kNatural: 2^(scale*(s - reference)); `correction` is what
+  /// earlier sums and outputs must be multiplied by. scale > 0. With kRest the scale is scale +
+  /// rest.
   template <bool kRest = false, int kCount>
   HEDDLE_DEVICE void update(float (&s)[kCount], float scale, float (&correction)[2],
                             float rest = 0) {
@@ -94,18 +81,19 @@ struct OnlineSoftmax {
     float offset[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float seen = scale * tile::quad_max(ptx::max(top[h], other[h]));
+      const float most = tile::quad_max(ptx::max(top[h], other[h]));
+      const float seen = kNatural ? most : scale * most;
       const float old = reference[h];
       reference[h] = seen > old + kSlack ? seen : old;
       offset[h] = reference[h] == minus_infinity() ? 0.f : reference[h];
-      correction[h] = ptx::exp2(old - offset[h]);
+      correction[h] = of_earlier(old - offset[h]);
       sum[h] *= correction[h];
       if constexpr (kExact) lost[h] *= correction[h];
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int h = tile::fragment_half(i);
-      float exponent = ptx::fma(s[i], scale, -offset[h]);
+      float exponent = kNatural ? (s[i] - offset[h]) * scale : ptx::fma(s[i], scale, -offset[h]);
       if constexpr (kRest) exponent = ptx::fma(s[i], rest, exponent);
       s[i] = ptx::exp2(exponent);
     }
@@ -122,22 +110,29 @@ struct OnlineSoftmax {
   }
 
   /// One more term in the denominator, counted once per row (by lane 0 of the quad).
-  HEDDLE_DEVICE void add_sink(float logit_log2, bool first_lane, float (&correction)[2]) {
+  /// The logit in the units of references.
+  HEDDLE_DEVICE void add_sink(float logit, bool first_lane, float (&correction)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float old = reference[h];
-      reference[h] = ptx::max(old, logit_log2);
-      correction[h] = reference[h] == minus_infinity() ? 1.f : ptx::exp2(old - reference[h]);
+      reference[h] = ptx::max(old, logit);
+      correction[h] = reference[h] == minus_infinity() ? 1.f : of_earlier(old - reference[h]);
       sum[h] *= correction[h];
       if constexpr (kExact) lost[h] *= correction[h];
       if (first_lane && reference[h] != minus_infinity())
-        sum[h] += ptx::exp2(logit_log2 - reference[h]);
+        sum[h] += of_earlier(logit - reference[h]);
     }
   }
 
   /// After the last tile: the row's whole sum.
   HEDDLE_DEVICE float total(int h) const {
     return kExact ? tile::quad_sum(sum[h]) + tile::quad_sum(lost[h]) : tile::quad_sum(sum[h]);
+  }
+
+ private:
+  /// A term whose reference lies so far below another, taken against that.
+  HEDDLE_DEVICE static float of_earlier(float apart) {
+    return ptx::exp2(kNatural ? apart * kLog2E : apart);
   }
 };
 

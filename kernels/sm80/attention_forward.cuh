@@ -285,11 +285,11 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
         *attention::element_pointer<float>(p.stats, batch, head, rows[half], 0) =
             attention::log_sum_exp<is_same<T, float>, Config::kInputIsLog2>(top, sum,
                                                                             p.stats_log2 != 0);
+      if constexpr (Config::kInputIsLog2)
+        top = attention::natural_maximum<is_same<T, float>>(top, sum);
       if (p.max.data)  // running maxima pass over a NaN, sums do not
         *attention::element_pointer<float>(p.max, batch, head, rows[half], 0) =
-            isnan(sum)             ? sum
-            : Config::kInputIsLog2 ? top * kLn2
-                                   : top;
+            isnan(sum) ? sum : top;
       if (p.sum_exp.data)
         *attention::element_pointer<float>(p.sum_exp, batch, head, rows[half], 0) = sum;
     }

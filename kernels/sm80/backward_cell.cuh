@@ -2,13 +2,14 @@
 // the gradients of one cell.
 #pragma once
 
-#include "../attention/online_softmax.cuh"
+#include "../attention/row_statistics.cuh"
 #include "scores.cuh"
 
 namespace heddle::sm80 {
 
 using attention::BackwardParameters;
 using attention::RowDelta;
+using attention::RowStatistic;
 
 /// One batch entry and query head, and how to recompute its weights.
 template <class Config, class Score, class Derivative>
@@ -44,9 +45,7 @@ struct CellGradient {
   }
 
   /// From the raw dot and dO.v of a cell to its dropped-out weight and dL/d(dot); both 0 if hidden.
-  /// `statistic` is the row's log-sum-exp in the units of the score: in others it would be rounded
-  /// once more, which for large ones errs more than all else.
-  HEDDLE_DEVICE void cell(bool seen, int row, int column, float statistic, RowDelta delta,
+  HEDDLE_DEVICE void cell(bool seen, int row, int column, RowStatistic statistic, RowDelta delta,
                           float& dot_to_weight, float& d_weight_to_d_dot) const {
     if (!seen) {
       dot_to_weight = d_weight_to_d_dot = 0.0f;
@@ -62,26 +61,53 @@ struct CellGradient {
     at.kv_length = kv_length;
     at.loads = p.forward.loads;
     const float score = Score::value(at);
-    const float weight = ptx::exp2((score - statistic) * (Config::kInputIsLog2 ? 1.0f : kLog2E));
+    const float weight = weight_of(score - statistic.reference, statistic.log2_sum);
     const float kept = keep(row, column);
     at.gradient = weight * (d_weight_to_d_dot * kept - delta.high - delta.rest) *
                   (Config::kInputIsLog2 ? kLn2 : 1.0f);
     dot_to_weight = weight * kept;
     d_weight_to_d_dot = Derivative::value(at) * factor;
   }
+
+ private:
+  HEDDLE_DEVICE static float weight_of(float apart, float log2_sum) {
+    constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : kLog2E;
+    if constexpr (!Config::kMaxAndSum) return ptx::exp2(apart * kToLog2);
+    // Of dot products alone, and of maxima in other units, the reference is a maximum but for its
+    // rounding.
+    constexpr bool kMost = !Score::kIdentity && !Config::kInputIsLog2;
+    return ptx::exp2(attention::weight_exponent<kMost>(apart, kToLog2, -log2_sum));
+  }
 };
 
-/// The log-sum-exp of a row, in log2 units or natural ones; rows that saw nothing get +inf, so that
-/// their weights are 0, and so do lost ones of a Score that is not kPlain.
-template <bool kLog2, bool kPlain>
-HEDDLE_DEVICE float row_statistic(const BackwardParameters& p, int batch, int head, int row) {
-  const float stats =
-      *attention::element_pointer<const float>(p.forward.stats, batch, head, row, 0);
-  if (stats == kMinusInfinity) return -kMinusInfinity;
-  if (!kPlain && attention::weights_are_lost(p.forward.stats_log2 ? stats * kLn2 : stats))
-    return -kMinusInfinity;
-  if (kLog2 == (p.forward.stats_log2 != 0)) return stats;
-  return stats * (kLog2 ? kLog2E : kLn2);
+/// What a row's weights are recomputed from, for scores in log2 units or natural ones. A
+/// log-sum-exp is a reference with the sum in it, in the units of scores: in others it would be
+/// rounded once more, which for large ones errs more than all else. Rows that saw nothing get +inf,
+/// so that their weights are 0, and so do lost ones of a Score that is not kPlain.
+template <bool kMaxAndSum, bool kExact, bool kLog2, bool kPlain>
+HEDDLE_DEVICE RowStatistic row_statistic(const BackwardParameters& p, int batch, int head,
+                                         int row) {
+  const auto load = [&](const attention::Tensor& of) {
+    return *attention::element_pointer<const float>(of, batch, head, row, 0);
+  };
+  if constexpr (kMaxAndSum) {
+    return attention::row_statistic<kExact, kLog2>(load(p.forward.max), load(p.forward.sum_exp));
+  } else {
+    const float stats = load(p.forward.stats);
+    if (stats == kMinusInfinity) return {-kMinusInfinity, 0.0f};
+    if (!kPlain && attention::weights_are_lost(p.forward.stats_log2 ? stats * kLn2 : stats))
+      return {-kMinusInfinity, 0.0f};
+    if (kLog2 == (p.forward.stats_log2 != 0)) return {stats, 0.0f};
+    return {stats * (kLog2 ? kLog2E : kLn2), 0.0f};
+  }
+}
+
+/// Of the scores of a kernel.
+template <class Config, class Score>
+HEDDLE_DEVICE RowStatistic row_statistic(const BackwardParameters& p, int batch, int head,
+                                         int row) {
+  return row_statistic<Config::kMaxAndSum, is_same<typename Config::Element, float>,
+                       Config::kInputIsLog2, Score::kIdentity>(p, batch, head, row);
 }
 
 HEDDLE_DEVICE RowDelta* delta_of(const BackwardParameters& p, int batch, int head) {

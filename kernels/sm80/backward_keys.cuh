@@ -21,7 +21,7 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
   extern __shared__ __align__(1024) u8 shared[];
   const u32 key = shared_address(shared), value = key + KeyTile::kBytes;
   const u32 stages = key + Tiles::kStagesAt;
-  using Record = RowRecord<T>;
+  using Record = typename Tiles::Record;
   Record* records = reinterpret_cast<Record*>(shared + Tiles::kRowsAt);
 
   const attention::ForwardParameters& f = p.forward;
@@ -52,12 +52,12 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
         base + QueryTile::kBytes, DenseRows<T>(p.d_o, batch, head), first_row, q_length);
     for (int r = threadIdx.x; r < kTileM; r += kThreads) {
       const int row = first_row + r;
-      Record record{-kMinusInfinity, 0.0f, 0, 0};
+      Record record{};
+      record.set_statistic({-kMinusInfinity, 0.0f});
       if (row < q_length) {
         const KeyInterval visible =
             attention::visible_keys(f.bounds, f.bound_count, batch, row, q_length, kv_length);
-        record.statistic =
-            row_statistic<Config::kInputIsLog2, Score::kIdentity>(p, batch, head, row);
+        record.set_statistic(row_statistic<Config, Score>(p, batch, head, row));
         record.set_delta(delta_of(p, batch, head)[row]);
         record.lo = visible.lo;
         record.hi = visible.hi;
@@ -110,10 +110,11 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
     if (Tiles::kStages == 2 && next < steps) load_stage(next, stage ^ 1);
 
     const u32 query = stages + stage * Tiles::kStageBytes, d_out = query + QueryTile::kBytes;
-    // S^T and dP^T: the warp's 16 keys against kTileM rows.
+    // S^T and dP^T: the warp's 16 keys against kTileM rows. S beside a
+    // maximum is to be the forward's.
     float weights[kTileM / 8][4] = {}, d_dots[kTileM / 8][4] = {};
-    multiply_transposed<T, kTileM / 8, kQkSlices, KeyTile, QueryTile>(weights, key, warp * 16,
-                                                                      query);
+    multiply_transposed<T, kTileM / 8, kQkSlices, KeyTile, QueryTile, Config::kMaxAndSum>(
+        weights, key, warp * 16, query);
     multiply_transposed<T, kTileM / 8, kVSlices, ValueTile, GradientTile>(d_dots, value, warp * 16,
                                                                           d_out);
 
@@ -126,8 +127,8 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
         const int r = 8 * n + 2 * (lane % 4) + i % 2, column = keys[i / 2];
         const Record record = records[stage * kTileM + r];
         const bool seen = computed && column >= record.lo && column < record.hi;
-        gradient.cell(seen, first_row + r, column, record.statistic, record.delta(), weights[n][i],
-                      d_dots[n][i]);
+        gradient.cell(seen, first_row + r, column, record.statistic(), record.delta(),
+                      weights[n][i], d_dots[n][i]);
       }
     }
     if constexpr (Config::kWantDv)

@@ -75,8 +75,7 @@ HEDDLE_DEVICE void attention_backward_load(const BackwardParameters& p) {
             if (row >= q_length) continue;
             const KeyInterval visible =
                 attention::visible_keys(f.bounds, f.bound_count, batch, row, q_length, kv_length);
-            const float statistic =
-                row_statistic<Config::kInputIsLog2, Score::kIdentity>(p, batch, head, row);
+            const RowStatistic statistic = row_statistic<Config, Score>(p, batch, head, row);
             const RowDelta delta = delta_of(p, batch, head)[row];
 #pragma unroll
             for (int n = 0; n < kTileN / 8; ++n) {

@@ -41,7 +41,7 @@ HEDDLE_DEVICE void attention_backward_queries(const BackwardParameters& p) {
   ptx::copy_async_commit();
   int rows[2];
   KeyInterval visible[2];
-  float statistic[2];
+  RowStatistic statistic[2];
   RowDelta delta[2];
   int begin = kv_length, end = 0;
   for (int r = lane; r < kTileM; r += 32) {
@@ -59,13 +59,12 @@ HEDDLE_DEVICE void attention_backward_queries(const BackwardParameters& p) {
   for (int half = 0; half < 2; ++half) {
     rows[half] = first_row + warp * 16 + lane / 4 + 8 * half;
     visible[half] = {0, 0};
-    statistic[half] = 0.0f;
+    statistic[half] = {0.0f, 0.0f};
     delta[half] = {0.0f, 0.0f};
     if (rows[half] < q_length) {
       visible[half] =
           attention::visible_keys(f.bounds, f.bound_count, batch, rows[half], q_length, kv_length);
-      statistic[half] =
-          row_statistic<Config::kInputIsLog2, Score::kIdentity>(p, batch, head, rows[half]);
+      statistic[half] = row_statistic<Config, Score>(p, batch, head, rows[half]);
       delta[half] = delta_of(p, batch, head)[rows[half]];
     }
   }

@@ -32,14 +32,18 @@ HEDDLE_DEVICE void attention_backward_delta(const BackwardParameters& p) {
 
 /// dSink[h] = -sum over batch and rows of exp(sink - stats) * delta, in a fixed order; one block a
 /// head.
-template <int kThreads>
+template <class Config, int kThreads>
 HEDDLE_DEVICE void attention_backward_sink(const BackwardParameters& p) {
   const int head = blockIdx.x;
   const float sink = p.forward.sink[head];  // natural, whatever scores are
   const auto term = [&](int batch, int row) {
     if (row >= attention::length_of(p.forward.q_lengths, batch)) return 0.0f;
-    return -ptx::exp2((sink - row_statistic<false, true>(p, batch, head, row)) * kLog2E) *
-           delta_of(p, batch, head)[row].high;
+    constexpr bool kExact = is_same<typename Config::Element, float>;
+    const RowStatistic of =
+        row_statistic<Config::kMaxAndSum, kExact, false, true>(p, batch, head, row);
+    const float exponent =
+        attention::weight_exponent<false>(sink - of.reference, kLog2E, -of.log2_sum);
+    return -ptx::exp2(exponent) * delta_of(p, batch, head)[row].high;
   };
   const float sum = attention::sum_of_rows<kThreads>(p.forward.batch, p.forward.q_length, term);
   if (threadIdx.x == 0) p.d_sink[head] = sum;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../attention/parameters.h"
+#include "../attention/row_statistics.cuh"
 #include "../tile/planes.cuh"
 
 namespace heddle::sm80 {
@@ -11,23 +12,37 @@ namespace heddle::sm80 {
 template <typename T>
 inline constexpr int sweep_stages = is_same<T, float> ? 1 : 2;
 
-/// What a key sweep needs of a query row, staged in shared memory.
-template <typename T>
+/// What a key sweep needs of a query row, staged in shared memory: `kMore` holds what f32 has of
+/// delta besides, and the sum where it is apart from the maximum.
+template <bool kExact, bool kMaxAndSum>
 struct RowRecord {
-  float statistic, high;
+  static constexpr int kMore = kExact + kMaxAndSum;
+  float reference, high;
+  int lo, hi;
+  float more[kMore];
+
+  HEDDLE_DEVICE void set_delta(attention::RowDelta x) {
+    high = x.high;
+    if constexpr (kExact) more[0] = x.rest;
+  }
+  HEDDLE_DEVICE attention::RowDelta delta() const { return {high, kExact ? more[0] : 0.0f}; }
+  HEDDLE_DEVICE void set_statistic(attention::RowStatistic x) {
+    reference = x.reference;
+    if constexpr (kMaxAndSum) more[kMore - 1] = x.log2_sum;
+  }
+  HEDDLE_DEVICE attention::RowStatistic statistic() const {
+    return {reference, kMaxAndSum ? more[kMore - 1] : 0.0f};
+  }
+};
+template <>
+struct RowRecord<false, false> {
+  float reference, high;
   int lo, hi;
 
   HEDDLE_DEVICE void set_delta(attention::RowDelta x) { high = x.high; }
   HEDDLE_DEVICE attention::RowDelta delta() const { return {high, 0.0f}; }
-};
-template <>
-struct RowRecord<float> {
-  float statistic, high;
-  int lo, hi;
-  float rest;
-
-  HEDDLE_DEVICE void set_delta(attention::RowDelta x) { high = x.high, rest = x.rest; }
-  HEDDLE_DEVICE attention::RowDelta delta() const { return {high, rest}; }
+  HEDDLE_DEVICE void set_statistic(attention::RowStatistic x) { reference = x.reference; }
+  HEDDLE_DEVICE attention::RowStatistic statistic() const { return {reference, 0.0f}; }
 };
 
 template <class Config>
@@ -42,8 +57,8 @@ struct KeySweepTiles {
   static constexpr int kStageBytes = Query::kBytes + OutputGradient::kBytes;
   static constexpr int kStagesAt = Key::kBytes + Value::kBytes;
   static constexpr int kRowsAt = kStagesAt + kStages * kStageBytes;
-  static constexpr int kSharedBytes =
-      kRowsAt + kStages * Config::kTileM * int{sizeof(RowRecord<T>)};
+  using Record = RowRecord<is_same<T, float>, Config::kMaxAndSum>;
+  static constexpr int kSharedBytes = kRowsAt + kStages * Config::kTileM * int{sizeof(Record)};
 };
 
 template <class Config>

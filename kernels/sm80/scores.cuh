@@ -84,8 +84,9 @@ HEDDLE_DEVICE void load_operand(u32 tile, int row, int column, PlaneFragment<T>&
 }
 
 /// d (16 x 8*kGroups) += A B over kSlices of 16: `load_a(k, a)` gives A's slice k, `load_b(n, k,
-/// b)` B's in column groups 2n and 2n + 1.
-template <typename T, int kGroups, int kSlices, bool kDots, class LoadA, class LoadB>
+/// b)` B's in column groups 2n and 2n + 1. kTransposed: rounded as B^T A^T is.
+template <typename T, int kGroups, int kSlices, bool kDots, bool kTransposed = false, class LoadA,
+          class LoadB>
 HEDDLE_DEVICE void multiply(float (&d)[kGroups][4], const LoadA& load_a, const LoadB& load_b) {
   if constexpr (tile::Planes<T>::kCount == 1) {
 #pragma unroll
@@ -119,7 +120,7 @@ HEDDLE_DEVICE void multiply(float (&d)[kGroups][4], const LoadA& load_a, const L
         for (int n = 0; n < kAtOnce && first + n < kGroups; n += 2) {
           PlaneFragment<T> b;
           load_b((first + n) / 2, k, b);
-          sums.multiply(n, a, b);
+          sums.template multiply<kTransposed>(n, a, b);
         }
         if (k % kStep != kStep - 1 && k != kSlices - 1) continue;
         const bool one = k % kStep == 0;
@@ -135,10 +136,10 @@ HEDDLE_DEVICE void multiply(float (&d)[kGroups][4], const LoadA& load_a, const L
 }
 
 /// d (16 x 8*kGroups) += A rows from `row` of tile `a` times (rows 0.. of tile `b`)^T over kSlices
-/// of 16.
-template <typename T, int kGroups, int kSlices, class TileA, class TileB>
+/// of 16; kTransposed as of multiply.
+template <typename T, int kGroups, int kSlices, class TileA, class TileB, bool kTransposed = false>
 HEDDLE_DEVICE void multiply_transposed(float (&d)[kGroups][4], u32 a, int row, u32 b) {
-  multiply<T, kGroups, kSlices, true>(
+  multiply<T, kGroups, kSlices, true, kTransposed>(
       d, [&](int k, PlaneFragment<T>& left) { load_row_fragment<T, TileA>(a, row, k, left); },
       [&](int n, int k, PlaneFragment<T>& right) {
         load_transposed_operand<T, TileB>(b, 16 * n, k, right);

@@ -32,6 +32,7 @@ template <class Config, class Score = PlainBackwardScore, class Derivative = Uni
 struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kConsumers> {
   using Block = BackwardBlock<Config, Config::kTileM, 64 * Config::kConsumers>;
   using Block::kDeltaBytes;
+  using Block::kLseBytes;
   using Block::kQk;
   using Block::kRowBytes;
   using Block::kTileM;
@@ -71,7 +72,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   static constexpr int kDqOffset = kDsOffset + 2 * DsTile::kBytes;  // a fast group may run ahead
   static constexpr int kTiledOffset = kDqOffset + C::kConsumers * kDqPart * 4;
   static constexpr int kLseOffset = kTiledOffset + C::kTiledStages * Tiles::kBytes;
-  static constexpr int kDeltaOffset = kLseOffset + C::kQStages * kRowBytes;
+  static constexpr int kDeltaOffset = kLseOffset + C::kQStages * kLseBytes;
   static constexpr int kBarriers = kDeltaOffset + C::kDoStages * kDeltaBytes;
   using QRing = tile::Ring<C::kQStages>;
   using DoRing = tile::Ring<C::kDoStages>;
@@ -81,9 +82,8 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   static constexpr int kDoRing = kQRing + QRing::kBytes;
   static constexpr int kTiledRing = kDoRing + DoRing::kBytes;
   static constexpr int kWork = kTiledRing + (Tiles::kThere ? Tiles::Ring::kBytes : 0);
-  /// What the launch asks for; the kernel aligns its window itself.
-  static constexpr int kSharedBytes = kWork + Block::kWorkBytes + tile::kTileAlignment;
-  static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block");
+  static constexpr int kSharedBytes = Block::asked(kWork + Block::kWorkBytes);
+  static_assert(kSharedBytes <= Block::kMostShared, "shared memory of a block");
 
   // Named barriers: 0 is __syncthreads. The dQ pair exists once per group.
   static constexpr int kConsumersBarrier = 1, kDqFullBarrier = 2, kDqEmptyBarrier = 4;
@@ -236,7 +236,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
         issue_d_k(q_at.stage(), step > 0);
         ptx::wgmma_wait<2>();  // S
         ptx::pin(s);
-        exponentiate(shared + kLseOffset + q_next.stage() * kRowBytes, next);
+        exponentiate(shared + kLseOffset + q_next.stage() * kLseBytes, next);
         ptx::wgmma_wait<1>();  // dQ
         ptx::pin(d_q);
         send_d_q(step);
@@ -284,7 +284,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
 
   template <class ConsumerOf>
   HEDDLE_DEVICE static void run_with(const BackwardArguments& args) {
-    extern __shared__ char dynamic_shared[];
+    extern __shared__ __align__(1024) char dynamic_shared[];
     const u32 shared = round_up(shared_address(dynamic_shared), tile::kTileAlignment);
     if (threadIdx.x == 0) {
       const BackwardWork work = Block::work_of_block(args);

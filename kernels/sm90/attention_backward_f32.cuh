@@ -70,7 +70,7 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
     // The products, each a group of its own.
 
     HEDDLE_DEVICE void make_s(int stage) {
-      tile::product_by_steps<T, kTileM, kQk / 16, 2>(
+      tile::product_by_steps<T, kTileM, kQk / 16, 2, C::kMaxAndSum>(
           s, tile::KMajor<typename KTile::Plane>(shared + kKOffset, 64 * part),
           tile::KMajor<typename QTile::Plane>(q_tile(stage)));
     }
@@ -113,7 +113,8 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
     /// S^T to P^T, as operands.
     HEDDLE_DEVICE void exponentiate(int stage, const typename Base::Step& at) {
       const int row0 = at.tile * kTileM;
-      exponentiate_f32<kTileM>(s, shared + kLseOffset + stage * kRowBytes, units(at.head));
+      exponentiate_f32<typename Base::Block>(s, shared + kLseOffset + stage * Base::kLseBytes,
+                                             units(at.head));
       if (!this->whole(row0))
         this->each_cell(row0, [&](int i, bool visible) { s[i] = visible ? s[i] : 0.0f; });
       tile::split_fragment<T, kTileM>(probability, s, kWeightUnit);

@@ -96,28 +96,28 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
       }
     }
 
-    /// S^T of the step to P^T. `lse` is where its -log-sum-exps lie. Where slopes are not 1 P o
+    /// S^T of the step to P^T. `lse` is where its statistics lie. Where slopes are not 1 P o
     /// slope is written for the grader at once: it finds no registers beside P.
     HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& at, const Band& band) {
       const HeadUnits& of = units(args, band.work, at.head);
       const int row0 = at.tile * kTileM;
       if constexpr (Score::kIdentity) {
-        exponentiate_f32<kTileM>(s, lse, of);
+        exponentiate_f32<Block>(s, lse, of);
       } else {
         const float unit = of.dot, rest = of.dot_rest, score = of.score, to_log2 = of.to_log2;
         lse += tile::fragment_column(threadIdx.x) * 4;
 #pragma unroll(kLong ? 1 : kTileM / 8)
         for (int n = 0; n < kTileM / 8; ++n) {
-          float negative_lse[2];
-          ptx::load_shared(lse + 32 * n, negative_lse[0], negative_lse[1]);
+          const F32Rows<Block> rows(lse + 32 * n);
           float* four = s + (kLong ? 0 : 4 * n);
           float slope[4];
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             const GradientCell cell =
                 band.cell(ptx::fma(four[i], unit, four[i] * rest), 4 * n + i, row0, at.head, 0.0f);
-            const float exponent = ptx::fma(Score::value(cell), score, negative_lse[i % 2]);
-            four[i] = ptx::exp2(exponent * to_log2);
+            const float apart = ptx::fma(Score::value(cell), score, rows.lse[i % 2]);
+            constexpr bool kMost = Block::template kMost<Score>;
+            four[i] = ptx::exp2(rows.template exponent<kMost>(apart, to_log2, i % 2));
             slope[i] = Derivative::value(cell);
           }
           ptx::pin(slope);  // what later cells load finds no registers yet
@@ -188,12 +188,12 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
-        tile::product_by_steps<T, kTileM, kQk / 16, kSteps>(
+        tile::product_by_steps<T, kTileM, kQk / 16, kSteps, C::kMaxAndSum>(
             s, tile::KMajor<typename KTile::Plane>(shared + kKOffset),
             tile::KMajor<typename QTile::Plane>(q_tile(shared, q_at.stage())));
         if constexpr (!C::kUnitSlope) ptx::mbarrier_wait(p_ring.empty(0), p_at.parity() ^ 1);
         with_band([&](const Band& band) {
-          exponentiate(shared + kLseOffset + q_at.stage() * kRowBytes, at, band);
+          exponentiate(shared + kLseOffset + q_at.stage() * Base::kLseBytes, at, band);
         });
         ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
 

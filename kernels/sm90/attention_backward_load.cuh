@@ -26,6 +26,7 @@ struct UnitSlope : Config {
 template <class Config, class Score>
 struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
   using Block = BackwardBlock<UnitSlope<Config>, 64, 128>;
+  using Block::kLseBytes;
   using Block::kQk;
   using Block::kRowBytes;
   using Block::kTileM;
@@ -51,11 +52,12 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
   static constexpr int kDoOffset = kQOffset + QTile::kBytes;
   static constexpr int kTiledOffset = kDoOffset + DoTile::kBytes;
   static constexpr int kStageBytes = kTiledOffset + Tiles::kBytes;
-  static constexpr int kStatistics = kStages * kStageBytes;  ///< of each stage, -lse and delta
+  static constexpr int kStatisticsOffset = kStages * kStageBytes;
+  static constexpr int kStatisticsBytes = kLseBytes + kRowBytes;  ///< of a stage, -lse and delta
   using Ring = tile::Ring<kStages>;
-  static constexpr int kRing = kStatistics + kStages * 2 * kRowBytes;
+  static constexpr int kRing = kStatisticsOffset + kStages * kStatisticsBytes;
   static constexpr int kSharedBytes = kRing + Ring::kBytes + tile::kTileAlignment;
-  static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block");
+  static_assert(kSharedBytes <= Block::kMostShared, "shared memory of a block");
 
   /// The steps of a block: batch entries, and the heads of each. Those that see none of its cells
   /// are passed over.
@@ -100,7 +102,7 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
 
   HEDDLE_DEVICE static u32 stage_at(u32 shared, u32 stage) { return shared + stage * kStageBytes; }
   HEDDLE_DEVICE static u32 statistics_at(u32 shared, u32 stage) {
-    return shared + kStatistics + stage * 2 * kRowBytes;
+    return shared + kStatisticsOffset + stage * kStatisticsBytes;
   }
 
   /// One thread.
@@ -120,12 +122,12 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
         for (int which = 0; which < 4; ++which) ptx::tensor_map_acquire(maps + which);
       }
       ptx::mbarrier_arrive_expect_tx(
-          full, KTile::kBytes + VTile::kBytes + QTile::kBytes + DoTile::kBytes + 2 * kRowBytes);
+          full, KTile::kBytes + VTile::kBytes + QTile::kBytes + DoTile::kBytes + kStatisticsBytes);
       tile::load_tile<QTile>(stage + kQOffset, maps, full, row, step.head, place);
       tile::load_tile<KTile>(stage + kKOffset, maps + 1, full, step.work.key0, key_head, place);
       const i64 line = static_cast<i64>(step.batch * p.q_heads + step.head) * args.q_rounded + row;
-      ptx::bulk_load(statistics, args.negative_lse + line, kRowBytes, full);
-      ptx::bulk_load(statistics + kRowBytes, args.delta + line, kRowBytes, full);
+      ptx::bulk_load(statistics, args.negative_lse + line * Block::kStatistics, kLseBytes, full);
+      ptx::bulk_load(statistics + kLseBytes, args.delta + line, kRowBytes, full);
       Tiles::load(args.tiled, stage + kTiledOffset, full, step.work.key0, row, step.head,
                   step.batch);
       tile::load_tile<VTile>(stage + kVOffset, maps + 2, full, step.work.key0, key_head, place);
@@ -165,7 +167,7 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
       scores.exponentiate(statistics, place, &tiled);
       ptx::wgmma_wait<0>();
       ptx::pin(d_p);
-      const u32 delta = statistics + kRowBytes + tile::fragment_column(threadIdx.x) * 4;
+      const u32 delta = statistics + kLseBytes + tile::fragment_column(threadIdx.x) * 4;
 #pragma unroll
       for (int k = 0; k < kTileM / 16; ++k)
         add_slice(sum, scores.factor(k), scores.probability[k], d_p, delta, k, keep_scale);

@@ -2,7 +2,7 @@
 // from the f32 sums after it, and the sink's gradient.
 #pragma once
 
-#include "../attention/online_softmax.cuh"
+#include "../attention/row_statistics.cuh"
 #include "../attention/row_sum.cuh"
 #include "../ptx/math.cuh"
 #include "../ptx/sync.cuh"
@@ -46,9 +46,31 @@ struct AttentionBackwardRows {
     }
   }
 
-  /// Where the delta of a row lies.
-  HEDDLE_DEVICE static i64 delta_place(i64 line) {
-    return kExact ? line + line / Main::kTileM * Main::kTileM : line;
+  /// Where the first of a row's `count` numbers lies: those of a tile lie together, kTileM apart.
+  HEDDLE_DEVICE static i64 place_of(i64 line, int count) {
+    return count > 1 ? line + line / Main::kTileM * Main::kTileM : line;
+  }
+  HEDDLE_DEVICE static i64 delta_place(i64 line) { return place_of(line, C::kPlanes); }
+  HEDDLE_DEVICE static i64 lse_place(i64 line) { return place_of(line, Main::kStatistics); }
+
+  /// A row's -log-sum-exp, or its maximum and the logarithm of its sum as the exponent wants them:
+  /// P is 0 of a row with no key.
+  HEDDLE_DEVICE static attention::RowStatistic statistic_of(const attention::ForwardParameters& p,
+                                                            int batch, int head, int row) {
+    const auto load = [&](const attention::Tensor& of) {
+      return *attention::element_pointer<const float>(of, batch, head, row, 0);
+    };
+    if constexpr (C::kMaxAndSum) {
+      const attention::RowStatistic of =
+          attention::row_statistic<kExact, C::kInputIsLog2>(load(p.max), load(p.sum_exp));
+      return {-of.reference, -of.log2_sum};
+    } else {
+      const float stats = load(p.stats);
+      const bool lost = !Main::kPlainScore &&
+                        attention::weights_are_lost(p.stats_log2 ? stats * attention::kLn2 : stats);
+      if (stats == attention::minus_infinity() || lost) return {attention::minus_infinity(), 0.0f};
+      return {kExact || p.stats_log2 ? -stats : -attention::kLog2E * stats, 0.0f};
+    }
   }
 
   /// delta = rowsum(dO o O), the log-sum-exp as the exponent wants it, cleared sums.
@@ -96,18 +118,11 @@ struct AttentionBackwardRows {
       for (int apart = kLanes / 2; apart > 0; apart /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, apart);
       if (lane == 0) {
-        const float minus_infinity = -__int_as_float(0x7f800000);
-        float negative_lse = minus_infinity;  // of a row with no key: its P is 0
-        if (row < q_length) {
-          const float stats =
-              *attention::element_pointer<const float>(p.forward.stats, batch, head, row, 0);
-          const bool lost =
-              !Main::kPlainScore &&
-              attention::weights_are_lost(p.forward.stats_log2 ? stats * attention::kLn2 : stats);
-          if (stats != minus_infinity && !lost)
-            negative_lse = kExact || p.forward.stats_log2 ? -stats : -attention::kLog2E * stats;
-        }
-        args.negative_lse[line + place] = negative_lse;
+        attention::RowStatistic statistic{attention::minus_infinity(), 0.0f};
+        if (row < q_length) statistic = statistic_of(p.forward, batch, head, row);
+        args.negative_lse[lse_place(line + place)] = statistic.reference;
+        if constexpr (C::kMaxAndSum)
+          args.negative_lse[lse_place(line + place) + Main::kTileM] = statistic.log2_sum;
         const float delta = static_cast<float>(sum);
         args.delta[delta_place(line + place)] = delta;
         if constexpr (kExact)
@@ -167,12 +182,15 @@ struct AttentionBackwardRows {
     const attention::BackwardParameters& p = args.problem;
     const int head = blockIdx.x;
     // Sinks are natural, whatever scores are.
-    const bool natural = kExact && p.forward.stats_log2 == 0;
+    const bool natural = C::kMaxAndSum ? !C::kInputIsLog2 : kExact && p.forward.stats_log2 == 0;
     const float sink = p.forward.sink[head] * (natural ? 1.0f : attention::kLog2E);
     const float to_log2 = natural ? attention::kLog2E : 1.0f;
     const auto term = [&](int batch, int row) {
       const i64 line = static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded + row;
-      return -ptx::exp2((sink + args.negative_lse[line]) * to_log2) * args.delta[delta_place(line)];
+      const float* const lse = args.negative_lse + lse_place(line);
+      const float log2_sum = C::kMaxAndSum ? lse[Main::kTileM] : 0.0f;
+      const float exponent = attention::weight_exponent<false>(sink + *lse, to_log2, log2_sum);
+      return -ptx::exp2(exponent) * args.delta[delta_place(line)];
     };
     const float sum = attention::sum_of_rows<kThreads>(p.forward.batch, p.forward.q_length, term);
     if (threadIdx.x == 0) p.d_sink[head] = sum;

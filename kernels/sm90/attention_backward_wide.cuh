@@ -27,6 +27,7 @@ template <class Config, class Score = PlainBackwardScore, class Derivative = Uni
 struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   using Block = BackwardBlock<Config, 64, 64>;
   using Block::kDeltaBytes;
+  using Block::kLseBytes;
   using Block::kQk;
   using Block::kRowBytes;
   using Block::kTileM;
@@ -73,7 +74,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   static constexpr int kPOffset = kDsOffset + kHandovers * DsTile::kBytes;
   static constexpr int kTiledOffset = kPOffset + kHandovers * kPBytes;
   static constexpr int kLseOffset = kTiledOffset + C::kTiledStages * Tiles::kBytes;
-  static constexpr int kDeltaOffset = kLseOffset + C::kQStages * kRowBytes;
+  static constexpr int kDeltaOffset = kLseOffset + C::kQStages * kLseBytes;
   static constexpr int kBarriers = kDeltaOffset + C::kDoStages * kDeltaBytes;
   static constexpr int kKFull = kBarriers, kVFull = kBarriers + 8;
   using Handover = tile::Ring<kHandovers>;
@@ -84,8 +85,8 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   static constexpr int kWork = kTiledRing + (Tiles::kThere ? Tiles::Ring::kBytes : 0);
   using Turns = BackwardTurns<AttentionBackwardWide>;
   static constexpr int kTurnBarriers = kWork + Block::kWorkBytes;
-  static constexpr int kSharedBytes = kTurnBarriers + Turns::kBytes + tile::kTileAlignment;
-  static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block");
+  static constexpr int kSharedBytes = Block::asked(kTurnBarriers + Turns::kBytes);
+  static_assert(kSharedBytes <= Block::kMostShared, "shared memory of a block");
 
   using Producer = BackwardProducer<AttentionBackwardWide>;
   using QPosition = tile::RingPosition<C::kQStages>;
@@ -188,7 +189,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         }
         ptx::wgmma_wait<0>();
         ptx::pin(s);
-        exponentiate(shared + kLseOffset + q_at.stage() * kRowBytes, at, p_at);
+        exponentiate(shared + kLseOffset + q_at.stage() * kLseBytes, at, p_at);
         ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
 
         ptx::mbarrier_wait(p_ring.empty(p_at.stage()), p_at.parity() ^ 1);
@@ -377,7 +378,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
 
   template <class ScorerOf, class GraderOf>
   HEDDLE_DEVICE static void run_with(const BackwardArguments& args) {
-    extern __shared__ char dynamic_shared[];
+    extern __shared__ __align__(1024) char dynamic_shared[];
     const u32 shared = round_up(shared_address(dynamic_shared), tile::kTileAlignment);
     if (threadIdx.x == 0) {
       const BackwardWork work = Block::work_of_block(args);

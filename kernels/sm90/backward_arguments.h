@@ -52,7 +52,8 @@ struct BackwardArguments : BackwardMaps<attention::kRoom.maps>,
   /// Workspace on 16-byte boundaries, without initial contents. q_rounded is q_length rounded up to
   /// kTileM.
   /// [batch, q_heads, q_rounded], in log2 units; with kPlanes = 2 as the forward left them: another
-  /// rounding of large ones would err more than all else.
+  /// rounding of large ones would err more than all else. With kMaxAndSum [.., q_rounded / kTileM,
+  /// 2, kTileM]: maxima in the units of scores, and logarithms of sums to base 2.
   float* negative_lse;
   /// [batch, q_heads, q_rounded]; with kPlanes = 2 [.., q_rounded / kTileM, 2, kTileM], values and
   /// what they were rounded by: dP - delta is the small difference of large sums.

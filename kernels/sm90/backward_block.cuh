@@ -2,7 +2,7 @@
 // the gradients of its keys.
 #pragma once
 
-#include "../attention/exponents.cuh"
+#include "../attention/row_statistics.cuh"
 #include "../attention/visible.cuh"
 #include "../ptx/math.cuh"
 #include "../ptx/shared.cuh"
@@ -34,11 +34,22 @@ struct BackwardBlock {
   using DsTile = tile::PlanesOf<kTileN, kTileM, C::kPlanes>;  // a row per key
   using Gradient = typename Choice<C::kPlanes == 1, T, float>::Type;
   using Tiles = ScoreTile<Config, kTileM, kTileN>;
-  static constexpr int kRowBytes = kTileM * 4;  ///< of a step's log-sum-exps
+  static constexpr int kRowBytes = kTileM * 4;  ///< of a number for each row of a step
+  static constexpr int kStatistics = C::kMaxAndSum ? 2 : 1, kLseBytes = kStatistics * kRowBytes;
   static constexpr int kDeltaBytes = C::kPlanes * kRowBytes;
   /// Factor that takes a score to the exponent of 2, and its derivative.
   static constexpr float kToLog2 = C::kInputIsLog2 ? 1.0f : attention::kLog2E;
   static constexpr float kOfLog2 = C::kInputIsLog2 ? attention::kLn2 : 1.0f;
+  /// Of weight_exponent. Of dot products alone, and in log2 units, a maximum was rounded.
+  template <class Score>
+  static constexpr bool kMost = !Score::kIdentity && !C::kInputIsLog2;
+
+  /// What a launch asks for: with room to align the window, but no more than a block can have. The
+  /// window is declared aligned.
+  HEDDLE_DEVICE static constexpr int asked(int used) {
+    return max_of(used, min_of(used + tile::kTileAlignment, kMostShared));
+  }
+  static constexpr int kMostShared = 227 * 1024;
 
   using Visible = attention::VisibleKeys<C::kLowerVaries, C::kUpperVaries>;
   /// A causal pass in a fixed order starts its blocks, and sums them, from the last key down: there

@@ -46,6 +46,8 @@ struct BackwardConfig {
   static constexpr bool kLengths = false;   ///< actual lengths or ragged tensors
   static constexpr bool kUnitSlope = true;  ///< d score / d dot is 1; else kDkUnderDp must be off
   static constexpr bool kInputIsLog2 = false;
+  /// Rows come with their maxima and sums apart, not with log-sum-exps.
+  static constexpr bool kMaxAndSum = false;
   /// f32: beside its sums what the score loads by the cell leaves few, see
   /// AttentionBackwardF32Wide.
   static constexpr bool kFewRegisters = false;

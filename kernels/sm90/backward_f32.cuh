@@ -28,11 +28,10 @@ HEDDLE_DEVICE HeadUnits head_units(const BackwardArguments& args, int batch, int
   const int exponent = max_of(static_cast<int>(__float_as_uint(bound) >> 23) - 127, 0);
   const float shrink = __uint_as_float(static_cast<u32>(127 + 14 - exponent) << 23);
   const float d_p_unit = d_o * v;
-  const bool log2 = args.problem.forward.stats_log2 != 0;
+  using C = typename Block::C;
+  const bool log2 = C::kMaxAndSum ? C::kInputIsLog2 : args.problem.forward.stats_log2 != 0;
   constexpr tile::StepwiseScale kSame = tile::kSame, kToLog2 = tile::kLog2E, kOfLog2 = tile::kLn2;
-  const tile::StepwiseScale factor = log2 == Block::C::kInputIsLog2 ? kSame
-                                     : log2                         ? kToLog2
-                                                                    : kOfLog2;
+  const tile::StepwiseScale factor = log2 == C::kInputIsLog2 ? kSame : log2 ? kToLog2 : kOfLog2;
   const tile::StepwiseScale dot =
       tile::stepwise_scale(Block::scale_of(args), Score::kIdentity ? factor : kSame, q * k);
   HeadUnits units;
@@ -48,19 +47,40 @@ HEDDLE_DEVICE HeadUnits head_units(const BackwardArguments& args, int batch, int
   return units;
 }
 
+/// The statistics of two queries side by side.
+template <class Block>
+struct F32Rows {
+  static constexpr bool kApart = Block::C::kMaxAndSum;
+  /// Less log-sum-exps or, with kApart, maxima and the logarithms of sums.
+  float lse[2], log2_sum[2];
+
+  HEDDLE_DEVICE explicit F32Rows(u32 address) {
+    ptx::load_shared(address, lse[0], lse[1]);
+    if constexpr (kApart) ptx::load_shared(address + Block::kRowBytes, log2_sum[0], log2_sum[1]);
+  }
+  /// The exponent of a weight whose score lies `apart` from the statistic.
+  template <bool kMost>
+  HEDDLE_DEVICE float exponent(float apart, float to_log2, int e) const {
+    if constexpr (!kApart) return apart * to_log2;
+    return attention::weight_exponent<kMost>(apart, to_log2, log2_sum[e]);
+  }
+};
+
 /// S^T of a step (64 keys of a group, kTileM queries) to P^T, nothing hidden. `lse` is where the
-/// step's -log-sum-exps lie.
-template <int kTileM>
-HEDDLE_DEVICE void exponentiate_f32(float (&s)[kTileM / 2], u32 lse, const HeadUnits& units) {
+/// step's statistics lie.
+template <class Block>
+HEDDLE_DEVICE void exponentiate_f32(float (&s)[Block::kTileM / 2], u32 lse,
+                                    const HeadUnits& units) {
   lse += tile::fragment_column(threadIdx.x) * 4;
   const float unit = units.dot, rest = units.dot_rest, to_log2 = units.to_log2;
 #pragma unroll
-  for (int n = 0; n < kTileM / 8; ++n) {
-    float negative_lse[2];
-    ptx::load_shared(lse + 32 * n, negative_lse[0], negative_lse[1]);
+  for (int n = 0; n < Block::kTileM / 8; ++n) {
+    const F32Rows<Block> rows(lse + 32 * n);
 #pragma unroll
-    for (int i = 4 * n; i < 4 * n + 4; ++i)
-      s[i] = ptx::exp2(ptx::fma(s[i], rest, ptx::fma(s[i], unit, negative_lse[i % 2])) * to_log2);
+    for (int i = 4 * n; i < 4 * n + 4; ++i) {
+      const float apart = ptx::fma(s[i], rest, ptx::fma(s[i], unit, rows.lse[i % 2]));
+      s[i] = ptx::exp2(rows.template exponent<false>(apart, to_log2, i % 2));
+    }
   }
 }
 

@@ -56,11 +56,11 @@ struct BackwardProducer {
 
       ptx::mbarrier_wait(q_ring.empty(q_at.stage()), q_at.parity() ^ 1);
       const u32 q_full = q_ring.full(q_at.stage());
-      ptx::mbarrier_arrive_expect_tx(q_full, QTile::kBytes + Main::kRowBytes);
+      ptx::mbarrier_arrive_expect_tx(q_full, QTile::kBytes + Main::kLseBytes);
       tile::load_tile<QTile>(shared + Main::kQOffset + q_at.stage() * QTile::kBytes,
                              map_of(args, 0, shared), q_full, row, at.head, place_of(work.batch));
-      ptx::bulk_load(shared + Main::kLseOffset + q_at.stage() * Main::kRowBytes,
-                     args.negative_lse + line, Main::kRowBytes, q_full);
+      ptx::bulk_load(shared + Main::kLseOffset + q_at.stage() * Main::kLseBytes,
+                     args.negative_lse + line * Main::kStatistics, Main::kLseBytes, q_full);
       if (step == 0) {
         ptx::mbarrier_arrive_expect_tx(shared + Main::kVFull, VTile::kBytes);
         tile::load_tile<VTile>(shared + Main::kVOffset, map_of(args, 2, shared),

@@ -146,6 +146,34 @@ struct BackwardBand {
   }
 };
 
+/// Takes scores of two queries side by side to the exponents of their weights.
+template <class Block, class Score>
+struct RowExponents {
+  static constexpr bool kApart = Block::C::kMaxAndSum;
+  static constexpr float kToLog2 = Block::kToLog2;
+  /// -log-sum-exps in log2 units or, with kApart, what lies where the maximum and the sum do.
+  float lse[2], log2_sum[2];
+
+  HEDDLE_DEVICE void load(u32 address) {
+    ptx::load_shared(address, lse[0], lse[1]);
+    if constexpr (kApart) ptx::load_shared(address + Block::kRowBytes, log2_sum[0], log2_sum[1]);
+  }
+  HEDDLE_DEVICE float of_dot(float dot, float scale, int e) const {
+    if constexpr (!kApart) return ptx::fma(dot, scale * kToLog2, lse[e]);
+    return ptx::fma(ptx::fma(dot, scale, lse[e]), kToLog2, log2_sum[e]);
+  }
+  HEDDLE_DEVICE float of_score(float score, int e) const {
+    if constexpr (!kApart) return ptx::fma(score, kToLog2, lse[e]);
+    return attention::weight_exponent<Block::template kMost<Score>>(score + lse[e], kToLog2,
+                                                                    log2_sum[e]);
+  }
+  /// What a score adds to is rounded, as by the forward: fused, it would be another score.
+  HEDDLE_DEVICE static float scaled(float dot, float scale) {
+    if constexpr (kApart) return __fmul_rn(dot, scale);
+    return dot * scale;
+  }
+};
+
 /// The scores of a warp group's keys. Score: kIdentity, or a static value(Cell) -> f32 score
 /// of one cell, in natural units (log2 units with kInputIsLog2). Derivative: a static
 /// value(GradientCell), dL/d(scaled dot), linear in `gradient`.
@@ -187,7 +215,7 @@ struct BackwardScores : BackwardBand<Block> {
     });
   }
 
-  /// S^T to P^T, rounded to operands. `lse` is where the step's -log-sum-exps lie, `tiled` (if
+  /// S^T to P^T, rounded to operands. `lse` is where the step's statistics lie, `tiled` (if
   /// kTiled) what the score reads of its cells. With kSigns factors that dropout drops get a sign.
   template <bool kSigns = false>
   HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& at,
@@ -197,22 +225,22 @@ struct BackwardScores : BackwardBand<Block> {
 #pragma unroll
     for (int k = 0; k < kTileM / 16; ++k) {
       if constexpr (Block::Tiles::kThere) tiled->take(k);
-      float negative_lse2[2];
+      RowExponents<Block, Score> rows;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (i % 2 == 0) ptx::load_shared(lse + 64 * k + 16 * i, negative_lse2[0], negative_lse2[1]);
+        if (i % 2 == 0) rows.load(lse + 64 * k + 16 * i);
         float slope[2];
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const int n = 8 * k + 2 * i + e;
           if constexpr (Score::kIdentity) {
-            s[n] = ptx::exp2(ptx::fma(s[n], scale * Block::kToLog2, negative_lse2[e]));
+            s[n] = ptx::exp2(rows.of_dot(s[n], scale, e));
           } else {
-            const GradientCell cell = this->cell(s[n] * scale, n, row0, at.head,
+            const GradientCell cell = this->cell(rows.scaled(s[n], scale), n, row0, at.head,
                                                  Block::Tiles::kThere ? tiled->at(n) : 0.0f);
             const float x = Score::value(cell);
             if constexpr (!C::kUnitSlope) slope[e] = Derivative::value(cell);
-            s[n] = ptx::exp2(ptx::fma(x, Block::kToLog2, negative_lse2[e]));
+            s[n] = ptx::exp2(rows.of_score(x, e));
           }
         }
         const float p0 = s[8 * k + 2 * i], p1 = s[8 * k + 2 * i + 1];

@@ -33,6 +33,12 @@ struct ForwardBlock {
   /// Cells of rows past the end must not be evaluated: what they load may not exist.
   static constexpr bool kRowsEnd = !Score::kIdentity || C::kLengths;
   static constexpr float kToLog2 = C::kInputIsLog2 ? 1.f : attention::kLog2E;
+  /// A row maximum that is written is a score, as the backward makes it again.
+  static constexpr bool kNatural = !kPlain && !C::kInputIsLog2 && C::kRowMax;
+  /// Scores are taken to log2 units before their maxima are found. One FFMA from a huge score to
+  /// its exponent would leave what rounding its product leaves, and that is huge too. (Differences
+  /// of natural scores do as well, and took a bias at d 128 2 % more time.)
+  static constexpr bool kInLog2 = Score::kHuge && !kNatural;
 
   /// From one key tile to the next that is visited.
   static constexpr int kKeyStep = C::kUpwards ? 1 : -1;
@@ -127,7 +133,7 @@ struct ForwardBlock {
   static constexpr int kGroupBarrier = 4;  // + consumer: the warp group's own
 
   using Visible = attention::VisibleKeys<C::kLowerVaries, C::kUpperVaries>;
-  using Softmax = attention::OnlineSoftmax<C::kSlack, kWide>;
+  using Softmax = attention::OnlineSoftmax<C::kSlack, kWide, kNatural>;
 };
 
 }  // namespace heddle::sm90

@@ -51,7 +51,7 @@ struct ForwardConfig {
 
 /// The scaled dot product itself.
 struct PlainScore {
-  static constexpr bool kIdentity = true;
+  static constexpr bool kIdentity = true, kHuge = false;
   static constexpr int kSideBySide = 0;
 };
 

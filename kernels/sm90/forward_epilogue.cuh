@@ -41,7 +41,8 @@ struct ForwardEpilogue {
     float correction[2] = {1, 1};
     if constexpr (C::kSink) {
       // The sink is in natural units even when scores are not.
-      softmax.add_sink(args.problem.sink[work.head] * attention::kLog2E, threadIdx.x % 4 == 0,
+      const float sink = args.problem.sink[work.head];
+      softmax.add_sink(Block::kNatural ? sink : sink * attention::kLog2E, threadIdx.x % 4 == 0,
                        correction);
     }
     write_statistics(args, work, consumer, softmax, factor);
@@ -123,10 +124,13 @@ struct ForwardEpilogue {
             *attention::element_pointer<float>(target, work.batch, work.head, row, 0) = value;
         };
         // Statistics are natural also when scores came in log2 units.
-        write(p.stats, attention::log_sum_exp<kWide>(reference, sum, p.stats_log2));
+        write(p.stats,
+              attention::log_sum_exp<kWide, !Block::kNatural>(reference, sum, p.stats_log2));
         if constexpr (C::kRowMax) {
+          const float max =
+              Block::kNatural ? reference : attention::natural_maximum<kWide>(reference, sum);
           // Running maxima pass over a NaN, sums do not.
-          write(p.max, isnan(sum) ? sum : reference * attention::kLn2);
+          write(p.max, isnan(sum) ? sum : max);
           write(p.sum_exp, sum);
         }
       }

@@ -13,8 +13,7 @@
 namespace heddle::sm90 {
 
 /// Score: kIdentity, or a static value(Cell) -> f32 score of one cell, in natural units (log2 units
-/// with kInputIsLog2). kHuge: its rows may be huge as a whole, masked by a finite number. One FFMA
-/// from score to exponent would then leave what rounding its product leaves, and that is huge too.
+/// with kInputIsLog2). kHuge: its rows may be huge as a whole, masked by a finite number.
 /// kSideBySide: of how many cells it is written out, 4 or 8, code that would take seconds to
 /// compile were it there for each cell that a thread has; 0: of all of them.
 template <class Block, class Score>
@@ -69,7 +68,7 @@ struct ForwardScores {
     if constexpr (!Block::kPlain) {
 #pragma unroll
       for (int i = 0; i < kTileN / 2; ++i)
-        s[i] = Block::kWide ? ptx::fma(s[i], scale, s[i] * scale_rest) : s[i] * scale;
+        s[i] = Block::kWide ? ptx::fma(s[i], scale, s[i] * scale_rest) : scaled(s[i]);
     }
     if constexpr (!Score::kIdentity)
       evaluate<kMasked>(s, work, rows, first_key, tiled, 64 * consumer);
@@ -79,7 +78,7 @@ struct ForwardScores {
     if constexpr (Block::kWide && Block::kPlain)
       softmax.template update<true>(s, scale, correction, scale_rest);
     else
-      softmax.update(s, Block::kPlain ? scale * Block::kToLog2 : unit(), correction);
+      softmax.update(s, unit(), correction);
   }
 
   /// Finds which weights of `key_tile` dropout keeps.
@@ -96,10 +95,16 @@ struct ForwardScores {
 
  private:
   /// Of scores at hand, in log2 units.
-  HEDDLE_DEVICE static constexpr float unit() {
-    if constexpr (!Score::kIdentity)
-      if constexpr (Score::kHuge) return 1.0f;
-    return Block::kToLog2;
+  HEDDLE_DEVICE float unit() const {
+    if constexpr (Block::kInLog2) return 1.0f;
+    return Block::kPlain ? scale * Block::kToLog2 : Block::kToLog2;
+  }
+
+  /// Rounded, where a backward makes the score again, before what the score adds: fused by the
+  /// compiler here and not there, the two would differ.
+  HEDDLE_DEVICE float scaled(float dot) const {
+    if constexpr (C::kRowMax) return __fmul_rn(dot, scale);
+    return dot * scale;
   }
 
   template <bool kMasked>
@@ -126,7 +131,8 @@ struct ForwardScores {
         score =
             Score::value(Cell{score, row, key, work.batch, work.head, work.q_length, work.kv_length,
                               args.problem.loads, Tiles::kThere ? tiled.at(first + i) : 0.0f});
-        if constexpr (Score::kHuge) score = attention::in_log2<Block::kWide>(score, Block::kToLog2);
+        if constexpr (Block::kInLog2)
+          score = attention::in_log2<Block::kWide>(score, Block::kToLog2);
       }
       if constexpr (kLoop) tile::rotate<kCells>(s);
     }

@@ -77,6 +77,8 @@ struct PlaneSums {
   }
 
   /// Adds a * b for column groups n and n + 1, whose operands b holds (see load_matrix_x4).
+  /// kTransposed: in the order of b * a, which rounds to the same numbers.
+  template <bool kTransposed>
   HEDDLE_DEVICE void multiply(int n, const PlaneFragment<T>& a, const PlaneFragment<T>& b) {
     using Plane = typename Planes<T>::Element;
 #pragma unroll
@@ -84,8 +86,9 @@ struct PlaneSums {
 #pragma unroll
       for (int i = 0; i <= rank; ++i) {
         auto& sums = rank == 0 ? large : small;
-        ptx::mma_m16n8k16<Plane>(sums[n], a[i], b[rank - i][0], b[rank - i][1]);
-        ptx::mma_m16n8k16<Plane>(sums[n + 1], a[i], b[rank - i][2], b[rank - i][3]);
+        const int of_a = kTransposed ? rank - i : i, of_b = rank - of_a;
+        ptx::mma_m16n8k16<Plane>(sums[n], a[of_a], b[of_b][0], b[of_b][1]);
+        ptx::mma_m16n8k16<Plane>(sums[n + 1], a[of_a], b[of_b][2], b[of_b][3]);
       }
     }
   }

@@ -34,8 +34,12 @@ std::string source_of(const AttentionBackwardProblem& problem,
 
 TEST(BackwardSm90Config, FitsSharedMemoryForEveryHeadDim) {
   for (int dim = 8; dim <= 256; dim += 8) {
-    for (const auto& features :
-         {std::vector<Feature>{}, {Feature::soft_cap}, {Feature::alibi}, {Feature::philox}}) {
+    for (const auto& features : {std::vector<Feature>{},
+                                 {Feature::soft_cap},
+                                 {Feature::alibi},
+                                 {Feature::philox},
+                                 {Feature::statistics},
+                                 {Feature::alibi, Feature::statistics}}) {
       const auto config = configure_backward_sm90(backward(dim, features, 777));
       ASSERT_TRUE(config.is_ok()) << dim << ": " << config.status().message();
       EXPECT_LE(config->shared_bytes, 227 * 1024) << dim;
@@ -94,6 +98,52 @@ TEST(BackwardSm90Config, HeadsRunSideBySideWhereThatWasMeasuredToPay) {
   EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 1, 256), 2);
 }
 
+// One number more a row, in the workspace and in each stage of Q. In f32 it takes part of what is
+// asked for to align the window, which is aligned as it is declared.
+TEST(BackwardSm90Config, MaximaAndSumsTakeTwoNumbersARow) {
+  for (const auto& [dtype, dim] : {std::pair{DataType::bf16, 64},
+                                   {DataType::bf16, 128},
+                                   {DataType::bf16, 256},
+                                   {DataType::f32, 64},
+                                   {DataType::f32, 128}}) {
+    const auto configured = [&, dtype = dtype, dim = dim](std::vector<Feature> features) {
+      const AttentionBackwardProblem problem = backward_of({.dtype = dtype,
+                                                            .qk_dim = dim,
+                                                            .v_dim = dim,
+                                                            .features = std::move(features),
+                                                            .length = 512});
+      const auto config = configure_backward_sm90(problem);
+      EXPECT_TRUE(config.is_ok()) << config.status().message();
+      return std::pair{*config, workspace_of(problem, *config)};
+    };
+    const auto [joined, joined_at] = configured({});
+    const auto [apart, apart_at] = configured({Feature::statistics});
+    EXPECT_FALSE(joined.max_and_sum);
+    EXPECT_TRUE(apart.max_and_sum);
+    EXPECT_EQ(apart_at.delta - apart_at.negative_lse,
+              2 * (joined_at.delta - joined_at.negative_lse));
+    EXPECT_EQ(apart_at.bytes - joined_at.bytes, joined_at.delta - joined_at.negative_lse);
+    const int64_t more = apart.shared_bytes - joined.shared_bytes,
+                  stages = (joined.wide ? 2 : 3) * 4 * joined.tile_m;
+    const bool is_full = dtype == DataType::f32;
+    EXPECT_EQ(more, is_full ? 227 * 1024 - joined.shared_bytes : stages);
+    EXPECT_LT(is_full ? more : 0, stages);
+  }
+}
+
+TEST(BackwardSm90Source, SaysHowTheRowsStatisticsCome) {
+  for (bool apart : {false, true}) {
+    std::vector<Feature> features{Feature::alibi};
+    if (apart) features.push_back(Feature::statistics);
+    std::vector<problem::OperandId> loads;
+    const std::string source = source_of(backward(64, features), loads);
+    EXPECT_EQ(source.find("kMaxAndSum = true") != source.npos, apart);
+    // Products are rounded as the forward rounds them.
+    EXPECT_EQ(source.find("__fmul_rn(t1, t4)") != source.npos, apart);
+    EXPECT_EQ(source.find("t1 * t4") != source.npos, !apart);
+  }
+}
+
 AttentionBackwardProblem without_gradients_of_loads(AttentionBackwardProblem problem) {
   problem.structure.load_gradients.clear();
   return problem;
@@ -104,7 +154,8 @@ TEST(BackwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
     for (const auto& features : {std::vector<Feature>{Feature::bias},
                                  {Feature::boolean_mask},
                                  {Feature::bias, Feature::philox},
-                                 {Feature::boolean_mask, Feature::lengths}}) {
+                                 {Feature::boolean_mask, Feature::lengths},
+                                 {Feature::bias, Feature::statistics}}) {
       const AttentionBackwardProblem problem =
           without_gradients_of_loads(backward(dim, features, 784));
       const auto config = configure_backward_sm90(problem);

@@ -13,6 +13,8 @@
 namespace heddle::engine::cuda {
 namespace {
 
+using problem::AttentionBackwardProblem;
+
 problem::ScoreExpression sines(int count) {
   problem::ScoreBuilder b;
   auto x = b.leaf(problem::ScoreOp::dot);
@@ -42,6 +44,24 @@ TEST(AttentionCheck, LongScoresAndDerivativesAreRefused) {
   backward.structure.load_gradients = {{.derivative = sines(21)}};
   EXPECT_EQ(configure_backward_sm80(backward).status().message(), sentence);
   EXPECT_EQ(configure_backward_sm90(backward).status().message(), sentence);
+}
+
+// Maxima are natural: in other units a huge one is rounded, and no f32 holds the rest.
+TEST(AttentionCheck, MaximaOfHugeScoresInLog2UnitsAreRefused) {
+  const auto message = [](std::vector<Feature> features) {
+    const AttentionBackwardProblem problem =
+        backward_of({.qk_dim = 64, .v_dim = 64, .features = std::move(features), .length = 512});
+    const Status general = configure_backward_sm80(problem).status(),
+                 hopper = configure_backward_sm90(problem).status();
+    EXPECT_EQ(general.message(), hopper.message());
+    return general.message();
+  };
+  EXPECT_EQ(message({Feature::bias, Feature::log2, Feature::statistics}),
+            "cuda: sdpa_backward has max and sum_exp of scores in log2 units which may be huge; "
+            "the kernel takes stats of these, for maxima are natural");
+  EXPECT_EQ(message({Feature::bias, Feature::log2}), "");
+  EXPECT_EQ(message({Feature::bias, Feature::statistics}), "");
+  EXPECT_EQ(message({Feature::alibi, Feature::log2, Feature::statistics}), "");
 }
 
 }  // namespace

@@ -49,6 +49,25 @@ TEST_F(AttentionOnGpu, BackwardWithHiddenRowsMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, hidden_row_options(random)); });
 }
 
+// Given the rows' maxima and sums in place of log-sum-exps.
+TEST_F(AttentionOnGpu, BackwardOfMaximaAndSumsMatchesTheDefinition) {
+  run([](Random& random) {
+    AttentionOptions options =
+        random.structure().one_of({aligned_backward_options(), score_tile_options(), gpu_options(),
+                                   f32_options(), aligned_f32_backward_options()});
+    options.max_and_sum = 1;
+    return random_sdpa_backward(random, options);
+  });
+}
+
+TEST_F(AttentionOnGpu, BackwardOfMaximaAndSumsWithHiddenRowsMatchesTheDefinition) {
+  run([](Random& random) {
+    AttentionOptions options = hidden_row_options(random);
+    options.max_and_sum = 1;
+    return random_sdpa_backward(random, options);
+  });
+}
+
 TEST_F(AttentionOnGpu, ForwardOfRowsWithANanMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa(random, undefined_row_options(random)); });
 }

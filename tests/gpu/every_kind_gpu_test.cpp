@@ -54,6 +54,12 @@ AttentionOptions wide(AttentionOptions options) {
   return small(options);
 }
 
+/// Given the rows' maxima and sums.
+AttentionOptions apart(AttentionOptions options) {
+  options.max_and_sum = 1;
+  return options;
+}
+
 /// Keys of several tiles, whose blocks add to the same dQ.
 AttentionOptions in_order(AttentionOptions options) {
   options.max_length = 500;
@@ -182,6 +188,31 @@ const std::vector<Kind>& kinds() {
        {"attention forward", "general"}},
       {"general_backward",
        [](Random& r) { return random_sdpa_backward(r, small(gpu_options())); },
+       {"attention backward", "general"}},
+      {"hopper_backward_apart",
+       [](Random& r) { return random_sdpa_backward(r, apart(small(aligned_backward_options()))); },
+       {"attention backward", "Hopper"}},
+      {"hopper_backward_wide_apart",
+       [](Random& r) { return random_sdpa_backward(r, apart(wide(aligned_backward_options()))); },
+       {"attention backward", "Hopper"}},
+      {"hopper_backward_bias_gradient_apart",
+       [](Random& r) { return random_sdpa_backward(r, apart(score_tiles_of(1, 0))); },
+       {"attention backward", "score tiles and their gradient"}},
+      {"f32_hopper_backward_apart",
+       [](Random& r) {
+         return random_sdpa_backward(r, apart(small(aligned_f32_backward_options())));
+       },
+       {"attention backward", "64 x 128 tiles of f16 pairs"}},
+      {"f32_hopper_backward_wide_apart",
+       [](Random& r) {
+         return random_sdpa_backward(r, apart(small(aligned_f32_backward_options())));
+       },
+       {"attention backward", "64 x 64 tiles of f16 pairs"}},
+      {"general_backward_apart",
+       [](Random& r) { return random_sdpa_backward(r, apart(small(gpu_options()))); },
+       {"attention backward", "general"}},
+      {"f32_general_backward_apart",
+       [](Random& r) { return random_sdpa_backward(r, apart(small(f32_options()))); },
        {"attention backward", "general"}},
       {"rotated_forward",
        [](Random& r) { return random_sdpa(r, rotated(aligned_options())); },

@@ -291,6 +291,7 @@ AttentionBackwardProblem backward_of(const Case& c) {
   }
   if (c.has(Feature::soft_cap) || c.function != ScoreOp::dot)
     structure.d_dot = problem::derivative_by_dot(forward.structure.score);
+  if (c.has(Feature::statistics)) forward.structure.stats = problem::kAbsent;
   structure.forward = forward.structure;
   problem.sizes = forward.sizes;
   return problem;

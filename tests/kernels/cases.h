@@ -27,7 +27,7 @@ enum class Feature {
   log2,
   negative_scale,
   sink,
-  statistics,  ///< the row maximum and sum are wanted
+  statistics,  ///< the row maximum and sum, in the backward in place of the log-sum-exp
   lengths,
   ragged,
   deterministic,

@@ -68,6 +68,20 @@ bool has_light_derivative(ScoreOp function) {
          function == ScoreOp::sigmoid;
 }
 
+/// With the rows' maxima and sums: what scores are made of, what else is read beside them, and what
+/// leaves the fewest registers.
+std::vector<std::vector<Feature>> features_with_statistics() {
+  using F = Feature;
+  std::vector<std::vector<Feature>> all{{},
+                                        {F::causal, F::soft_cap},
+                                        {F::bias},
+                                        {F::window, F::lengths, F::boolean_mask, F::sink},
+                                        {F::causal, F::alibi, F::philox, F::deterministic},
+                                        {F::causal, F::log2, F::sink}};
+  for (std::vector<Feature>& features : all) features.push_back(F::statistics);
+  return all;
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   const auto add = [&](int qk, int v, std::vector<Feature> features,
@@ -93,6 +107,14 @@ std::vector<Case> cases() {
   add(64, 64, {F::wide_bias});
   add(64, 64, {F::causal, F::wide_bias, F::philox});
   add(64, 64, {F::window, F::lengths, F::wide_bias, F::log2, F::sink, F::deterministic});
+  for (const auto& features : features_with_statistics()) {
+    for (int dim : {64, 128, 192}) add(dim, dim, features);
+    for (int dim : {64, 128}) add(dim, dim, features, DataType::f32);
+  }
+  add(64, 64, {F::wide_bias, F::statistics});
+  add(256, 256, {F::bias, F::statistics});
+  add(256, 256, {F::causal, F::bias, F::philox, F::statistics});
+  add(128, 128, {F::causal, F::bias, F::philox, F::statistics}, DataType::f32);
   for (int dim : {8, 40, 72, 80, 96, 104}) add(dim, dim, {F::causal});
   for (auto [qk, v] : {std::pair{128, 64}, {64, 128}, {72, 40}}) add(qk, v, {F::causal});
   for (int dim : {192, 256}) {

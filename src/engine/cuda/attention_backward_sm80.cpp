@@ -63,6 +63,7 @@ attention::Room room_of_backward_sm80(const AttentionBackwardStructure& structur
   attention::Room room;
   if (step.part == Part::delta || step.part == Part::sink) {
     room.output = room.row_gradients = true;
+    room.row_sums = step.part == Part::sink && has_max_and_sum(structure.forward);
     return room;
   }
   room = room_of(structure.forward, loads);
@@ -187,7 +188,7 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   if (planes && (!tiles.aligned || busy)) tiles.tile_m = 16;
   // At d 8 eight warps spilled 56 bytes on sm_80.
   if (planes || widest <= 8) tiles.warps = 4;
-  const int64_t record_bytes = planes ? 20 : 16;
+  const int64_t record_bytes = 16 + 4 * (int{planes} + int{has_max_and_sum(forward)});
   const auto shared = [&](const Sm80Tiles& t, bool keys) {
     return sweep_bytes(forward, 16 * t.warps, keys ? t.tile_m : t.tile_n, keys ? record_bytes : 0);
   };
@@ -246,10 +247,10 @@ std::string source_of_backward_sm80(const AttentionBackwardStructure& structure,
   const std::string score =
       score_source("Score", structure.forward.score, structure.forward, loads);
   const std::string derivative = derivative_of(structure, step, loads);
-  const std::string arguments = step.part == Part::sink ? fmt::format("<{}>", kSinkThreads)
-                                : step.part == Part::delta
-                                    ? "<heddle::Config>"
-                                    : "<heddle::Config, heddle::Score, heddle::Derivative>";
+  const std::string arguments =
+      step.part == Part::sink    ? fmt::format("<heddle::Config, {}>", kSinkThreads)
+      : step.part == Part::delta ? "<heddle::Config>"
+                                 : "<heddle::Config, heddle::Score, heddle::Derivative>";
   const attention::Room room = room_of_backward_sm80(structure, step, loads.size());
   return fmt::format(
       "{}#include \"sm80/attention_backward.cuh\"\n"

@@ -160,6 +160,12 @@ bool sums_load_gradient(const AttentionBackwardStructure& structure, const Atten
          dims[0] * dims[1] <= kMostBlocksAcross && sizes.q_length <= 64 * kMostBlocksAcross;
 }
 
+/// The kernel aligns its window where there is room: up to what a block can have.
+int64_t with_alignment(int64_t bytes) {
+  constexpr int64_t kMostShared = 227 * 1024;
+  return std::max(bytes, std::min(bytes + 1024, kMostShared));
+}
+
 int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Config& config) {
   // Boxes of 64 columns, of every plane.
   const int64_t qk = divide_up(structure.qk_head_dim, 64) * config.planes,
@@ -169,21 +175,27 @@ int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Conf
       config.tiled == kAbsent
           ? 0
           : config.tiled_stages * score_tile_bytes(structure, config.tiled, 64, config.tile_n);
+  const int64_t statistics = config.max_and_sum ? 2 : 1;
   if (config.wide) {
     const int64_t handovers = drops || tiled > 0 || config.planes > 1 ? 1 : 2;
-    return 3 * 64 * 128 * (qk + v) + handovers * (2 * 8192 * config.planes + 32) + 16 + tiled +
-           512 * (1 + config.planes) + 64 + 48 + 96 * config.turns + 1024;
+    return with_alignment(3 * 64 * 128 * (qk + v) + handovers * (2 * 8192 * config.planes + 32) +
+                          16 + tiled + 512 * (statistics + config.planes) + 64 + 48 +
+                          96 * config.turns);
   }
   const int64_t m = config.tile_m, part = m == 64 ? config.dq_width / 2 : config.dq_width;
-  return 128 * (128 * (qk + v) + m * (3 * qk + 2 * v)) + 2 * 128 * 2 * m * config.planes +
-         2 * 256 * part + (12 + 8 * config.planes) * m + 32 + 80 + tiled + 48 + 1024;
+  return with_alignment(128 * (128 * (qk + v) + m * (3 * qk + 2 * v)) +
+                        2 * 128 * 2 * m * config.planes + 2 * 256 * part +
+                        (12 * statistics + 8 * config.planes) * m + 32 + 80 + tiled + 48);
 }
 
-/// Two stages of K and V, 128 rows each, Q and dO, 64 rows, the operand, and two statistics.
+/// Two stages of K and V, 128 rows each, Q and dO, 64 rows, the operand, and the rows' statistics
+/// and deltas.
 int64_t load_shared_bytes(const AttentionStructure& structure, OperandId tiled) {
   const int64_t boxes = divide_up(structure.qk_head_dim, 64) + divide_up(structure.v_head_dim, 64);
-  return 2 * (192 * 128 * boxes + score_tile_bytes(structure, tiled, 64, 128) - 16 + 2 * 256) + 32 +
-         1024;
+  const int64_t numbers = has_max_and_sum(structure) ? 3 : 2;
+  return 2 * (192 * 128 * boxes + score_tile_bytes(structure, tiled, 64, 128) - 16 +
+              numbers * 256) +
+         32 + 1024;
 }
 
 /// How many heads run side by side, by measurement: kernels/notes/sm90_attention_backward.md.
@@ -223,6 +235,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   }
   config.lengths = has_lengths(forward);
   config.unit_slope = has_unit_slope(structure);
+  config.max_and_sum = has_max_and_sum(forward);
   const bool drops = forward.dropout.kind != problem::Dropout::Kind::none;
   if (is_f32(forward)) {
     HEDDLE_TRY(check_f16_pairs("sdpa_backward", forward, sizes));
@@ -282,7 +295,7 @@ BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
   const int64_t turns = rows / config.tile_m * config.turns;
   BackwardSm90Workspace at;
   at.negative_lse = config.planes > 1 ? kUnfitBytes : 0;
-  at.delta = at.negative_lse + round_up(rows * 4, 256);
+  at.delta = at.negative_lse + round_up(rows * 4 * (config.max_and_sum ? 2 : 1), 256);
   at.d_q_sum = at.delta + round_up(rows * 4 * config.planes, 256);
   at.turns = at.d_q_sum + round_up(rows * config.dq_width * 4, 256);
   at.maps = at.turns + (problem.structure.deterministic ? round_up(turns * 4, 256) : 0);
@@ -301,11 +314,12 @@ attention::Room room_of_backward_sm90(const AttentionBackwardProblem& problem,
   room.output = room.row_gradients = true;
   if (name == main || name == load) {
     room = room_of(problem.structure.forward, loads);
-    room.operands = room.output = room.row_gradients = false;
+    room.operands = room.output = room.row_gradients = room.row_sums = false;
     room.maps = !config.sequence_maps();
     room.tiled = config.tiled != kAbsent;
     room.load_gradient = name == load;
   }
+  if (name == prepare) room.row_sums = config.max_and_sum;
   room.pairs = config.planes > 1;
   return room;
 }
@@ -328,7 +342,7 @@ std::vector<KernelUnit> units_of_backward_sm90(const AttentionBackwardProblem& p
       "  static constexpr int kPlanes = {}, kQkDim = {}, kVDim = {}, kTileM = {}, kQStages = {};\n"
       "  static constexpr bool kDkUnderDp = {}, kLowerVaries = {}, kUpperVaries = {};\n"
       "  static constexpr bool kLengths = {}, kUnitSlope = {}, kInputIsLog2 = {};\n"
-      "  static constexpr bool kFewRegisters = {};\n"
+      "  static constexpr bool kFewRegisters = {}, kMaxAndSum = {};\n"
       "  static constexpr bool kDeterministic = {}, kDownwards = {};\n"
       "  static constexpr attention::Dropout kDropout = attention::Dropout::{};\n"
       "{}"
@@ -343,7 +357,7 @@ std::vector<KernelUnit> units_of_backward_sm90(const AttentionBackwardProblem& p
       pairs ? "f16" : device_type(forward.type(forward.q).dtype), config.planes,
       forward.qk_head_dim, forward.v_head_dim, config.tile_m, config.wide ? 2 : 3,
       config.dk_under_dp, config.lower_varies, config.upper_varies, config.lengths,
-      config.unit_slope, forward.softmax_input_is_log2, config.few_registers,
+      config.unit_slope, forward.softmax_input_is_log2, config.few_registers, config.max_and_sum,
       structure.deterministic, config.downwards, dropout_name(forward.dropout.kind),
       score_tile_source(forward, config.tiled, config.tiled_stages), score, derivative,
       pairs ? "F32" : "", config.wide ? "Wide" : "",

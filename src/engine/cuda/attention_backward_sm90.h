@@ -29,6 +29,7 @@ struct BackwardSm90Config {
   bool lower_varies = false, upper_varies = false;
   bool lengths = false;        ///< or ragged tensors
   bool unit_slope = true;      ///< d score / d dot is 1
+  bool max_and_sum = false;    ///< rows come with them, not with log-sum-exps
   bool few_registers = false;  ///< f32 and what the score reads leave the wide kernel few
   problem::OperandId tiled = problem::kAbsent;  ///< what the score reads of its cells by tiles
   int tiled_stages = 1;

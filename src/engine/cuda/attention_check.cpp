@@ -4,6 +4,7 @@
 
 #include "engine/cuda/kernel.h"
 #include "engine/cuda/score_instructions.h"
+#include "engine/cuda/score_source.h"
 
 namespace heddle::engine::cuda {
 
@@ -32,6 +33,10 @@ Status check_instructions(const problem::ScoreExpression& expression, bool f32) 
 
 bool is_f32(const problem::AttentionStructure& structure) {
   return structure.type(structure.q).dtype == DataType::f32;
+}
+
+bool has_max_and_sum(const problem::AttentionStructure& structure) {
+  return structure.max != kAbsent && structure.sum_exp != kAbsent;
 }
 
 Status check_dtype(const problem::AttentionStructure& structure, OperandId id, const char* role,
@@ -104,9 +109,11 @@ Status check_attention(const problem::AttentionStructure& structure,
 Status check_backward(const problem::AttentionBackwardStructure& structure,
                       const problem::AttentionSizes& sizes) {
   const problem::AttentionStructure& forward = structure.forward;
-  if (forward.stats == kAbsent) {
+  if (has_max_and_sum(forward) && forward.softmax_input_is_log2 &&
+      may_be_huge(forward.score, forward, &sizes.layouts)) {
     return error(Code::graph_not_supported,
-                 "cuda: sdpa_backward has max and sum_exp; the kernel takes stats");
+                 "cuda: sdpa_backward has max and sum_exp of scores in log2 units which may be "
+                 "huge; the kernel takes stats of these, for maxima are natural");
   }
   HEDDLE_TRY(check_attention(forward, sizes));
   HEDDLE_TRY(check_instructions(structure.d_dot, is_f32(forward)));

@@ -12,6 +12,10 @@ namespace heddle::engine::cuda {
 /// Whether q, and with it every operand of a product, is f32.
 bool is_f32(const problem::AttentionStructure& structure);
 
+/// Whether a backward is given the maxima and sums of rows in place of log-sum-exps, and a forward
+/// writes them.
+bool has_max_and_sum(const problem::AttentionStructure& structure);
+
 /// An operand of one of the allowed types, or a sentence naming its role.
 Status check_dtype(const problem::AttentionStructure& structure, problem::OperandId id,
                    const char* role, std::initializer_list<DataType> allowed);

@@ -41,13 +41,14 @@ std::string config_source(const problem::AttentionStructure& structure, const Sm
       "  static constexpr int kQkDim = {}, kVDim = {}, kWarps = {}, kTileM = {}, kTileN = {};\n"
       "  static constexpr bool kAligned = {}, kPagedK = {}, kPagedV = {}, kBlockMask = {}, "
       "kInputIsLog2 = {};\n"
-      "  static constexpr bool kWantDk = {}, kWantDv = {};\n"
+      "  static constexpr bool kWantDk = {}, kWantDv = {}, kMaxAndSum = {};\n"
       "  static constexpr attention::Dropout kDropout = attention::Dropout::{};\n"
       "{}}};\n",
       device_type(structure.type(structure.q).dtype), structure.qk_head_dim, structure.v_head_dim,
       tiles.warps, tiles.tile_m, tiles.tile_n, tiles.aligned, paged(structure.k),
       paged(structure.v), structure.block_mask != kAbsent, structure.softmax_input_is_log2,
-      tiles.want_dk, tiles.want_dv, dropout_name(structure.dropout.kind), extras);
+      tiles.want_dk, tiles.want_dv, has_max_and_sum(structure),
+      dropout_name(structure.dropout.kind), extras);
 }
 
 }  // namespace heddle::engine::cuda

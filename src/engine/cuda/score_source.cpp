@@ -25,6 +25,12 @@ std::string constant_source(double value) {
                      std::bit_cast<uint32_t>(static_cast<float>(value)));
 }
 
+std::string product_source(const AttentionStructure& structure, const std::string& a,
+                           const std::string& b) {
+  return has_max_and_sum(structure) ? fmt::format("__fmul_rn({}, {})", a, b)
+                                    : fmt::format("{} * {}", a, b);
+}
+
 /// A sum of positions, in integers.
 std::string whole_source(const problem::ScoreExpression& expression, int32_t index) {
   const ScoreNode& node = expression.nodes[static_cast<size_t>(index)];
@@ -83,7 +89,7 @@ std::string node_source(const problem::ScoreExpression& expression, const ScoreN
     case ScoreOp::subtract:
       return infix("-");
     case ScoreOp::multiply:
-      return infix("*");
+      return product_source(structure, a, b);
     case ScoreOp::divide:
       return fmt::format("ptx::divide({}, {})", a, b);
     case ScoreOp::minimum:
@@ -169,8 +175,8 @@ bool only_scales(const problem::ScoreExpression& expression, int32_t value) {
          });
 }
 
-/// Whether a whole row may be as low as a number that stands for -inf: one that the expression
-/// has, or that an operand brings. One number of a head's that only scales hides nothing.
+}  // namespace
+
 bool may_be_huge(const problem::ScoreExpression& expression, const AttentionStructure& structure,
                  const std::vector<problem::OperandLayout>* layouts) {
   for (size_t n = 0; n < expression.nodes.size(); ++n) {
@@ -188,8 +194,6 @@ bool may_be_huge(const problem::ScoreExpression& expression, const AttentionStru
   return false;
 }
 
-}  // namespace
-
 std::string score_source(const std::string& name, const problem::ScoreExpression& expression,
                          const AttentionStructure& structure,
                          std::vector<problem::OperandId>& loads,
@@ -203,7 +207,8 @@ std::string score_source(const std::string& name, const problem::ScoreExpression
       if (node.op == ScoreOp::divide) {
         const ScoreNode& divisor = expression.nodes[static_cast<size_t>(node.b)];
         if (has_reciprocal(divisor))
-          value = fmt::format("t{} * {}", node.a, constant_source(1.0 / divisor.value));
+          value = product_source(structure, fmt::format("t{}", node.a),
+                                 constant_source(1.0 / divisor.value));
       }
       body += fmt::format("    [[maybe_unused]] const float t{} = {};\n", n, value);
     }

@@ -46,6 +46,7 @@ constexpr Flag kFlags[] = {
     {"kBlockMask", "block mask"},
     {"kSink", "sink"},
     {"kRowMax", "row maximum"},
+    {"kMaxAndSum", "maximum and sum"},
     {"kInputIsLog2", "base 2"},
     {"kDeterministic", "deterministic"},
     {"kWantDk", "dK"},

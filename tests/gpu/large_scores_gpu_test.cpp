@@ -1,0 +1,235 @@
+// Scores of any size, forward and backward in one program with the rows' maxima and sums between
+// them: rows hidden whole by huge finite numbers, rows lifted by them, logits of a thousand. Held
+// against the same steps spelled out: in f64 or, where a huge number leaves of f32 scores nothing
+// but itself, in f32, which is what such a program means.
+#include <cmath>
+#include <limits>
+
+#include "core/dtype.h"
+#include "gpu/attention_options.h"
+#include "gpu/gpu_test.h"
+
+namespace heddle::testing {
+namespace {
+
+using graph::TensorId;
+
+struct Shape {
+  DataType dtype;
+  int64_t length, head_dim;
+  bool general = false;  ///< rows of Q lie off 16 bytes, which the general kernels alone take
+  friend std::ostream& operator<<(std::ostream& out, const Shape& s) {
+    return out << name(s.dtype) << ", " << s.length << " rows, head_dim " << s.head_dim
+               << (s.general ? ", general kernels" : "");
+  }
+};
+
+constexpr int64_t kHeads = 2;
+
+using Numbers = std::vector<double>;
+struct Inputs {
+  Numbers q, k, v, d_o, bias;  ///< [head, row, column]; the bias of all heads
+};
+struct Results {
+  Numbers o, d_q, d_k, d_v, d_bias;
+};
+
+/// Attention and its gradients with every number rounded to Number.
+template <class Number>
+Results spelled_out(const Inputs& x, const Shape& shape, Number scale) {
+  const auto s = static_cast<size_t>(shape.length), d = static_cast<size_t>(shape.head_dim);
+  const auto dot = [d](const Numbers& a, size_t i, const Numbers& b, size_t j) {
+    Number sum = 0;
+    for (size_t n = 0; n < d; ++n)
+      sum += static_cast<Number>(a[i * d + n]) * static_cast<Number>(b[j * d + n]);
+    return sum;
+  };
+  std::vector<Number> o(kHeads * s * d), d_q(o), d_k(o), d_v(o), d_bias(s * s);
+  for (size_t row = 0; row < kHeads * s; ++row) {
+    const size_t first_key = row / s * s, i = row % s;
+    std::vector<Number> p(s);
+    Number most = -std::numeric_limits<Number>::infinity(), sum = 0, delta = 0;
+    for (size_t j = 0; j < s; ++j) {
+      p[j] = scale * dot(x.q, row, x.k, first_key + j);
+      if (!x.bias.empty()) p[j] += static_cast<Number>(x.bias[i * s + j]);
+      most = std::max(most, p[j]);
+    }
+    for (Number& one : p) sum += one = std::exp(one - most);
+    for (size_t j = 0; j < s; ++j) {
+      p[j] /= sum;
+      for (size_t n = 0; n < d; ++n) {
+        o[row * d + n] += p[j] * static_cast<Number>(x.v[(first_key + j) * d + n]);
+        d_v[(first_key + j) * d + n] += p[j] * static_cast<Number>(x.d_o[row * d + n]);
+      }
+    }
+    for (size_t n = 0; n < d; ++n)
+      delta += o[row * d + n] * static_cast<Number>(x.d_o[row * d + n]);
+    for (size_t j = 0; j < s; ++j) {
+      const Number d_s = p[j] * (dot(x.d_o, row, x.v, first_key + j) - delta);
+      d_bias[i * s + j] += d_s;
+      for (size_t n = 0; n < d; ++n) {
+        d_q[row * d + n] += scale * d_s * static_cast<Number>(x.k[(first_key + j) * d + n]);
+        d_k[(first_key + j) * d + n] += scale * d_s * static_cast<Number>(x.q[row * d + n]);
+      }
+    }
+  }
+  const auto wide = [](const std::vector<Number>& of) { return Numbers(of.begin(), of.end()); };
+  return {wide(o), wide(d_q), wide(d_k), wide(d_v), wide(d_bias)};
+}
+
+double root_mean_square(const Numbers& of) {
+  double squares = 0;
+  for (double x : of) squares += x * x;
+  return std::sqrt(squares / static_cast<double>(of.size()));
+}
+double error(const Numbers& got, const Numbers& want) {
+  Numbers apart(want.size());
+  for (size_t n = 0; n < want.size(); ++n) apart[n] = got[n] - want[n];
+  return root_mean_square(apart);
+}
+
+class LargeScoresOnGpu : public OnGpu {
+ protected:
+  struct Run {
+    Inputs inputs;
+    Results results;
+    float scale = 1;
+  };
+  /// Q is normal times `size`; a bias, if there is one, of each cell.
+  Run run_of(const Shape& shape, double size,
+             const std::function<double(int64_t row, int64_t key)>& bias = nullptr) {
+    Program program;
+    graph::Graph& graph = program.graph;
+    graph.io_dtype = shape.dtype;
+    graph.intermediate_dtype = graph.compute_dtype = DataType::f32;
+    const Dims dims{1, kHeads, shape.length, shape.head_dim}, row{1, kHeads, shape.length, 1},
+        cells{1, 1, shape.length, shape.length};
+    const auto add = [&](const char* name, DataType dtype, const Dims& of, Dims strides = {}) {
+      const TensorId id = program.add(name, dtype, of, strides);
+      program.allocate(id);
+      return id;
+    };
+    const int64_t odd = shape.head_dim + 1;
+    const Dims odd_strides{kHeads * shape.length * odd, shape.length * odd, odd, 1};
+    Random random(static_cast<uint64_t>(shape.length));
+    const auto input = [&](const char* name, double factor, Dims strides = {}) {
+      const TensorId id = add(name, shape.dtype, dims, strides);
+      program.fill(id, [&] { return factor * random.normal(); });
+      return id;
+    };
+    graph::Sdpa op;
+    op.attention.attn_scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
+    op.q = input("q", size, shape.general ? odd_strides : Dims{});
+    op.k = input("k", 1);
+    op.v = input("v", 1);
+    if (bias) {
+      op.attention.bias = add("bias", shape.dtype, cells);
+      for (int64_t i = 0; i < shape.length; ++i)
+        for (int64_t j = 0; j < shape.length; ++j)
+          program.set(op.attention.bias, bias(i, j), 0, 0, i, j);
+    }
+    op.o = add("o", shape.dtype, dims);
+    op.max = add("max", DataType::f32, row);
+    op.sum_exp = add("sum_exp", DataType::f32, row);
+    graph::SdpaBackward gradient;
+    gradient.q = op.q, gradient.k = op.k, gradient.v = op.v, gradient.o = op.o;
+    gradient.max = op.max, gradient.sum_exp = op.sum_exp;
+    gradient.attention = op.attention;
+    gradient.d_o = input("dO", 1);
+    gradient.d_q = add("dQ", shape.dtype, dims);
+    gradient.d_k = add("dK", shape.dtype, dims);
+    gradient.d_v = add("dV", shape.dtype, dims);
+    if (bias) gradient.d_bias = add("dBias", shape.dtype, cells);
+    graph.nodes = {{"attention", op}, {"gradient", gradient}};
+
+    Run run;
+    run.scale = static_cast<float>(*op.attention.attn_scale);
+    Built built = build(std::move(program));
+    EXPECT_TRUE(built.executable.is_ok()) << built.executable.status().message();
+    if (!built.executable.is_ok()) return run;
+    execute(built);
+    const auto numbers = [&](TensorId id) {
+      Numbers all;
+      if (id == graph::kNone) return all;
+      const graph::Tensor& tensor = built.program.graph[id];
+      const void* const from = built.program.memory.at(tensor.uid).data();
+      const Dims &of = tensor.dims, &step = tensor.strides;
+      for (int64_t h = 0; h < of[1]; ++h)
+        for (int64_t i = 0; i < of[2]; ++i)
+          for (int64_t j = 0; j < of[3]; ++j)
+            all.push_back(load(*tensor.dtype, from, h * step[1] + i * step[2] + j * step[3]));
+      return all;
+    };
+    run.inputs = {numbers(op.q), numbers(op.k), numbers(op.v), numbers(gradient.d_o),
+                  numbers(op.attention.bias)};
+    run.results = {numbers(op.o), numbers(gradient.d_q), numbers(gradient.d_k),
+                   numbers(gradient.d_v), numbers(gradient.d_bias)};
+    return run;
+  }
+};
+
+constexpr std::pair<const char*, Numbers Results::*> kResults[] = {{"O", &Results::o},
+                                                                   {"dQ", &Results::d_q},
+                                                                   {"dK", &Results::d_k},
+                                                                   {"dV", &Results::d_v},
+                                                                   {"dBias", &Results::d_bias}};
+
+TEST_F(LargeScoresOnGpu, RowsHiddenOrLiftedWholeWeighTheirKeysAlike) {
+  const auto bias = [](int64_t row, int64_t key) {
+    constexpr double kBeside[] = {0, -1e9, -3.3e38, 4e9};
+    return kBeside[row % 4] + (row % 4 == 0 && key % 3 > 0 ? -1e9 : 0);
+  };
+  std::vector<Shape> shapes;
+  for (DataType dtype : {DataType::bf16, DataType::f32})
+    for (int64_t head_dim : {64, 128, 256})
+      for (bool general : {false, true}) shapes.push_back({dtype, 144, head_dim, general});
+  at_once(static_cast<int64_t>(shapes.size()), [&](int64_t n) {
+    const Shape& shape = shapes[static_cast<size_t>(n)];
+    const Run run = run_of(shape, 1, bias);
+    if (run.results.o.empty()) return;  // said
+    const Results want = spelled_out<float>(run.inputs, shape, run.scale);
+    const double allowed = shape.dtype == DataType::f32 ? 1e-5 : 0x1p-6;
+    for (const auto& [name, of] : kResults) {
+      const double magnitude = root_mean_square(want.*of);
+      EXPECT_GT(magnitude, 0);
+      EXPECT_LE(error(run.results.*of, want.*of), allowed * magnitude) << name << " of " << shape;
+    }
+  });
+}
+
+// Rows whose weight is all at one key, but for some: what a score or a log-sum-exp of a thousand is
+// rounded by would be a share of each weight.
+TEST_F(LargeScoresOnGpu, LogitsOfAThousandErrAsTheNaiveComputationDoes) {
+  std::vector<Shape> shapes;
+  for (int64_t head_dim : {32, 64, 96, 128})
+    for (bool general : {false, true}) shapes.push_back({DataType::f32, 200, head_dim, general});
+  at_once(static_cast<int64_t>(shapes.size()), [&](int64_t n) {
+    const Shape& shape = shapes[static_cast<size_t>(n)];
+    const Run run = run_of(shape, 300);
+    if (run.results.o.empty()) return;  // said
+    const Results want = spelled_out<double>(run.inputs, shape, run.scale),
+                  naive = spelled_out<float>(run.inputs, shape, run.scale);
+    for (const auto& [name, of] : kResults) {
+      if (of == &Results::d_bias) continue;  // there is no bias
+      const double magnitude = root_mean_square(want.*of);
+      const double mine = error(run.results.*of, want.*of), theirs = error(naive.*of, want.*of);
+      EXPECT_LE(mine, 2 * theirs + 0x1p-24 * magnitude)
+          << name << " of " << shape << ", naive " << theirs << ", magnitude " << magnitude;
+    }
+  });
+}
+
+TEST_F(LargeScoresOnGpu, StepsOfHiddenAndLiftedRowsMatchTheDefinition) {
+  run([](Random& random) {
+    AttentionOptions options =
+        random.structure().one_of({aligned_backward_options(), score_tile_options(), gpu_options(),
+                                   f32_options(), aligned_f32_backward_options()});
+    options.dtypes = {options.dtypes[0]};  // no f16, which is infinite there
+    options.max_and_sum = options.bias = options.hidden_rows = 1;
+    options.log2_input = 0;
+    return random_training_step(random, options);
+  });
+}
+
+}  // namespace
+}  // namespace heddle::testing
