@@ -6,7 +6,7 @@ from itertools import product
 # Peers, and Heddle's own work that a cell is compared with.
 NAMES = {"cudnn": "cuDNN", "flash2": "FlashAttention-2", "flex": "FlexAttention", "efficient": "torch's efficient attention",
          "compiled": "torch.compile", "compiled_cudnn": "torch.compile RoPE + cuDNN", "torch": "torch",
-         "unrotated": "Heddle without RoPE", "unordered": "Heddle, not deterministic"}
+         "unrotated": "Heddle without RoPE", "unordered": "Heddle, not deterministic", "joined": "Heddle, of log-sum-exps"}
 SOFT_CAP = 20.0
 
 
@@ -32,6 +32,7 @@ class Attention:
     dtype: str = "bf16"
     backward: bool = False
     deterministic: bool = False
+    apart: bool = False  # the rows' statistics are a maximum and a sum, not a log-sum-exp
     peers: tuple = ("cudnn", "flash2")
     floors: tuple = ()  # (who, at least how many times as fast); "recorded" is the best peer of recorded.tsv
     unit = "TFLOP/s"
@@ -113,6 +114,24 @@ def _in_memory():
                             backward=pass_ != "forward", peers=some)
 
 
+def _apart():
+    """What it costs that the rows' maxima and sums come apart."""
+    common = dict(table="Maxima and sums apart beside log-sum-exps, full, S 4096", length=4096, batch=4, causal=False,
+                  apart=True, peers=("joined",))
+    for dim, backward in product((64, 128, 256), (False, True)):
+        pass_ = "backward" if backward else "forward"
+        for kind in ("plain", "bias"):
+            yield Attention(name=f"apart {kind} {pass_} d{dim}", dim=dim, heads=2048 // dim, bias=kind == "bias",
+                            backward=backward, **common)
+        if dim <= 128:
+            for kind in ("plain", "bias"):
+                yield Attention(name=f"apart f32 {kind} {pass_} d{dim}", dim=dim, heads=16, bias=kind == "bias", dtype="f32",
+                                backward=backward, **common)
+    for kind, options in (("gradient", dict(bias=True, bias_gradient=True)), ("mask", dict(mask=True)),
+                          ("soft_cap", dict(score="soft_cap"))):
+        yield Attention(name=f"apart {kind} backward d128", dim=128, heads=16, backward=True, **options, **common)
+
+
 def all_cells():
     yield from _dense(False)
     yield from _dense(True)
@@ -137,6 +156,7 @@ def all_cells():
                             dim, 2, 2048 // dim, causal=causal, backward=True, deterministic=True, peers=("unordered",),
                             floors=(("unordered", 0.85),))
     yield from _in_memory()
+    yield from _apart()
     for dim, name in ((64, "f32"), (128, "f32 d128")):
         for backward in (False, True):
             yield Attention(f"f32, full, d {dim}, S 4096", f"{name} {'backward' if backward else 'forward'}", 4096, dim, 4, 16,

@@ -7,7 +7,8 @@ from cells import SOFT_CAP
 UIDS = {name: uid for uid, name in enumerate(
     ("q", "k", "v", "o", "stats", "d_o", "d_q", "d_k", "d_v", "cosines", "sines", "q_rotated", "k_rotated",
      "score", "cap", "scaled", "bounded", "capped", "x", "y", "weight", "epsilon", "inv_variance", "dy", "dx", "d_weight",
-     "bias", "d_bias", "mask", "hidden", "shown", "ends", "lengths", "seed", "offset"), 1)}
+     "bias", "d_bias", "mask", "hidden", "shown", "ends", "lengths", "seed", "offset",
+     "max", "sum_exp"), 1)}
 
 
 def _tensor(name, dims=None, **more):
@@ -65,7 +66,7 @@ def _in_memory(cell):
 
 
 def attention(cell, backward):
-    """The cell's attention forward, with log-sum-exp, or its backward."""
+    """The cell's attention forward, with the rows' statistics, or its backward."""
     tensors, attributes = _in_memory(cell)
     tensors += [_rows(cell, "q", cell.heads), _rows(cell, "k", cell.groups), _rows(cell, "v", cell.groups)]
     attributes, nodes = attributes | {"attn_scale": cell.dim**-0.5}, []
@@ -90,13 +91,16 @@ def attention(cell, backward):
             ports[name] = f"{name}_rotated"
             nodes.append(_node("rope", {"x": name, "cosines": "cosines", "sines": "sines", "y": f"{name}_rotated"},
                                pairing="halves"))
-    tensors += [_rows(cell, "o", cell.heads), _tensor("stats", (cell.batch, cell.heads, cell.length, 1), dtype="f32")]
+    statistics = ("max", "sum_exp") if cell.apart else ("stats",)
+    tensors.append(_rows(cell, "o", cell.heads))
+    tensors += [_tensor(name, (cell.batch, cell.heads, cell.length, 1), dtype="f32") for name in statistics]
+    ports |= {name: name for name in ("o", *statistics)}
     if not backward:
-        nodes.append(_node("sdpa", {**ports, "o": "o", "stats": "stats"}, **attributes))
+        nodes.append(_node("sdpa", ports, **attributes))
     else:
         tensors += [_rows(cell, "d_o", cell.heads), _rows(cell, "d_q", cell.heads), _rows(cell, "d_k", cell.groups),
                     _rows(cell, "d_v", cell.groups)]
-        ports |= {name: name for name in ("o", "stats", "d_o", "d_q", "d_k", "d_v")}
+        ports |= {name: name for name in ("d_o", "d_q", "d_k", "d_v")}
         if cell.bias_gradient:
             tensors.append(_tensor("d_bias", (1, cell.heads, cell.length, cell.length)))
             ports["d_bias"] = "d_bias"

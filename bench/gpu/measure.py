@@ -73,8 +73,8 @@ def measure(cell, plans, rounds, with_peers):
         row["notes"]["heddle"] = str(refused)
     else:
         try:
-            if "forward" in texts:
-                programs.heddle_program(plans[texts["forward"]], tensors)()
+            for forward in [text for who, text in texts.items() if who.startswith("forward")]:
+                programs.heddle_program(plans[forward], tensors)()
             own = plans[texts["heddle"]]
             runs["heddle"] = programs.heddle_program(own, tensors)
             row["plan"] = own.description
@@ -83,9 +83,9 @@ def measure(cell, plans, rounds, with_peers):
             runs.pop("heddle", None)
             row["notes"]["heddle"] = str(error)
         runs |= {who: programs.heddle_program(plans[text], tensors) for who, text in texts.items()
-                 if who not in ("heddle", "forward")}
+                 if who != "heddle" and not who.startswith("forward")}
     for who in cell.peers if with_peers else ():
-        if who in texts or who in ("unrotated", "unordered"):
+        if who in texts or who in ("unrotated", "unordered", "joined"):
             continue
         try:
             run = programs.peer_program(who, cell, tensors)

@@ -26,6 +26,11 @@ def graph_texts(cell):
         texts["unrotated"] = graphs.attention(dataclasses.replace(cell, rope=False), cell.backward)
     if "unordered" in cell.peers:
         texts["unordered"] = graphs.attention(dataclasses.replace(cell, deterministic=False), cell.backward)
+    if "joined" in cell.peers:
+        joined = dataclasses.replace(cell, apart=False)
+        texts["joined"] = graphs.attention(joined, cell.backward)
+        if cell.backward:
+            texts["forward joined"] = graphs.attention(joined, False)
     return texts
 
 
@@ -50,8 +55,9 @@ def make_tensors(cell):
     shapes = [(sum(cell.lengths), heads, cell.dim) if cell.packed else (cell.batch, heads, cell.length, cell.dim)
               for heads in (cell.heads, cell.groups)]
     q, k, v = normal(*shapes[0]), normal(*shapes[1]), normal(*shapes[1])
-    stats = torch.full((cell.batch, cell.heads, cell.length, 1), float("nan"), device="cuda")
-    tensors = {"q": q, "k": k, "v": v, "o": unwritten(q), "stats": stats}
+    tensors = {"q": q, "k": k, "v": v, "o": unwritten(q)}
+    for name in ("stats", "max", "sum_exp") if cell.apart else ("stats",):
+        tensors[name] = torch.full((cell.batch, cell.heads, cell.length, 1), float("nan"), device="cuda")
     if cell.rope:
         tensors |= _tables(cell.length, cell.dim)
     if cell.lengths:

@@ -9,7 +9,7 @@ from cells import NAMES, all_cells, rate
 
 COLORS = {"heddle": "#1b7837", "cudnn": "#4393c3", "flash2": "#b2abd2", "flex": "#e08214", "efficient": "#b35806",
           "compiled": "#4393c3", "compiled_cudnn": "#4393c3", "torch": "#b2abd2", "unrotated": "#a6dba0",
-          "unordered": "#a6dba0"}
+          "unordered": "#a6dba0", "joined": "#a6dba0"}
 
 
 def _recorded():
