@@ -16,6 +16,8 @@ def draw_sizes(c):
         size["k"] = size["q"]
     if c.yes("equal depths", 0.5):
         size["v"] = size["d"]
+    if c.any("long", *[False] * 39, True):  # where narrow indices wrap and are rounded
+        size.update(b=1, g=1, r=2, q=c.size("long Q", 300, 140), k=c.size("long K", 320, 150, 270), d=8, v=8)
     if c.yes("odd depth", 0.03):
         size["d"] = 5
     if c.yes("all equal", 0.08):
@@ -45,6 +47,10 @@ def draw_operands(text):
     elif c.yes("no heads", 0.06):
         letters = {x: y.replace("h", "") for x, y in letters.items()}
         whole = dict(letters)
+    if whole["q"] == letters["q"] == "bhqd" and heads == "each" and text.sizes["q"] == text.sizes["k"] and c.yes("projected", 0.3):
+        _projected(text, letters, dtype)
+        _rope(text, letters, dtype, batch)
+        return letters, dtype, _scale_before(text), heads
     same = c("same", "", "k is v", "q is k", often=0.06)
     for x in "qkv":
         if same == "k is v" and x == "v" and text.sizes["v"] == text.sizes["d"]:
@@ -55,7 +61,7 @@ def draw_operands(text):
                 letters["q"].replace("q", "k") == letters["k"]:
             text.let(text.name("k"), "q")
             continue
-        letters[x] = _argument(text, x, letters[x], dtype)
+        letters[x] = _argument(text, x, letters[x], c(f"type of {x}", dtype, *TYPES, often=0.08))
     _rope(text, letters, dtype, batch)
     scale = _scale_before(text)
     if heads in ("repeated", "tiled"):
@@ -109,6 +115,17 @@ def _argument(text, x, letters, dtype):
     return laid
 
 
+def _projected(text, letters, dtype):
+    """q, k and v of one input by one product, cut in three."""
+    text.argument("x", None, f"normal(B, Q, 12, dtype={dtype})", moving=True)
+    text.argument("w", None, f"normal(12, H * (2 * D + V), dtype={dtype}, scale=0.4)", moving=True)
+    text.lines.append("q, k, v = jnp.split(x @ w, [H * D, 2 * H * D], -1)")
+    for x, depth in (("q", "D"), ("k", "D"), ("v", "V")):
+        text.name(x)
+        text.let(x, f"{x}.reshape(B, Q, H, {depth})")
+    letters.update(q="bqhd", k="bkhd", v="bkhv")
+
+
 def _size_of(c, x):
     if x == "v":
         return c("size of v", 1.0, 100.0, 1e-3, often=0.06)
@@ -128,7 +145,7 @@ def _rope(text, letters, dtype, batch):
     if "b" not in batch:
         along = along.replace("b", "")
     for x in rotated:
-        if x not in text.letters or letters[x][-1] != "d":
+        if letters[x][-1] != "d":
             continue
         length = x
         axes = "".join(y for y in letters[x] if y in along) + length

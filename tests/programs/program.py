@@ -32,7 +32,7 @@ def generate(seed, fixed=None):
     if c.any("capped", *[False] * 11, True):
         steps.append(scores.soft_cap)
     for n in range(c.any("biases", *[0] * 15, *[1] * 8, 2)):
-        steps.append(scores.bias)
+        steps.append(lambda text, axes: scores.bias(text, axes, letters["q"]))
     if c.any("alibi", *[False] * 8, True):
         steps.append(scores.slopes)
     found = None, "none"
@@ -45,9 +45,10 @@ def generate(seed, fixed=None):
     steps = [hide, *steps] if late else [*steps, hide]
     for step in steps:
         step(text, axes)
-    o, extra = weights.draw_weights(text, axes, *found, letters, dtype)
+    by_hand = weights.flash(text, axes, letters) if found[1] != "where=" and c.any("flash", *[False] * 19, True) else None
+    o, extra = (by_hand[0], False) if by_hand else weights.draw_weights(text, axes, *found, letters, dtype)
     around = c("lookalike around", "", "masked output", "sum of outputs", often=0.04)
-    if around == "masked output":
+    if around == "masked output" and not by_hand:
         text.let("o", "jnp.where(o > 0, o, 0.0)")
     attend_arguments = ", ".join(text.arguments)
     lines, name = structures.program_lines(text, o, extra)
@@ -57,8 +58,9 @@ def generate(seed, fixed=None):
     source = [f"# seed {seed}: " + ", ".join(f"{k} = {v}" for k, v in c.made.items()),
               ", ".join(SIZES.values()) + " = " + ", ".join(str(text.sizes[x]) for x in SIZES)]
     source += [f"{k} = {v}" for k, v in text.constants.items()]
-    source += [HELPERS, "", f"def attend({attend_arguments}):", *("    " + line for line in text.lines),
-               "    return o, extra" if extra else "    return o", "", "", "def program(fuse):",
+    result = "s, v" if by_hand else "o, extra" if extra else "o"
+    source += [HELPERS, "", f"def {'scores' if by_hand else 'attend'}({attend_arguments}):", *("    " + line for line in text.lines),
+               f"    return {result}", "", "", *(by_hand[1] if by_hand else ()), "def program(fuse):",
                *("    " + line for line in lines), f"    return {'fuse(' + name + ')' if fused else name}", "", "",
                "def inputs():", "    return [", *(f"        {v}," for v in text.arguments.values()), "    ]"]
     return "\n".join(source) + "\n", c

@@ -9,16 +9,21 @@ def soft_cap(text, axes):
     text.let("s", cap)
 
 
-def bias(text, axes):
+def bias(text, axes, letters_of_q):
     """A bias along some of the axes: whole, of blocks, of constants, in another type."""
     c, of = text.choices, f"bias {len([x for x in text.arguments if x.startswith('bias')])}"
     letters = "".join(x for x in axes if c.yes(f"{of} along {x}", 0.85 if x in "k" else 0.7 if x == "q" else 0.45)) or axes[-1]
     dtype = c(f"{of} type", "jnp.float32", "jnp.bfloat16", "jnp.float16", often=0.12)
     size = c(f"{of} size", 1.0, 10.0, 1e-2, 1000.0, often=0.2)
-    kind = c(f"{of} kind", "argument", "constant", "blocks", "unit axes", "table", "of rows", "integers", often=0.35)
+    kind = c(f"{of} kind", "argument", "constant", "blocks", "unit axes", "table", "of rows", "integers", "of queries", often=0.35)
     if kind == "of rows" and "q" in axes:
         letters = "q" + ("h" if "h" in axes else "")
-    if kind == "constant":
+    if kind == "of queries" and "d" in letters_of_q:
+        rest = [y for y in letters_of_q if y in axes and y != "q"]
+        x = text.argument("relative", None, "normal(Q, K, D, scale=0.3)", moving=True)
+        letters = "".join(rest) + "qk"
+        x = text.new("bias", f'jnp.einsum("{letters_of_q},qkd->{letters}", q, {x})')
+    elif kind == "constant":
         x = text.constant("bias", f"normal({dims(letters)}, scale={size})")
     elif kind == "blocks" and text.sizes[letters[-1]] % 2 == 0:
         last = letters[-1]

@@ -47,6 +47,32 @@ def draw_weights(text, axes, mask, applied, letters, dtype):
     return o, bool(extra)
 
 
+def flash(text, axes, letters):
+    """A function `attend` with a backward by hand, of a function `scores`; gives its output's axes and its lines."""
+    v, at = letters["v"], axes.index("k") - len(axes)
+    lead = [x for x in "abhgr" if x in axes + v]
+    o = "".join([*(x for x in lead if x in "ab"), "q", *(x for x in lead if x in "hgr"), "v"])
+    rows = o[:-1]
+    delta = "jnp.sum(o.astype(jnp.float32) * d_o, -1)"
+    if not set(rows) <= set(axes):
+        return None
+    lines = [
+        "@jax.custom_vjp", "def attend(*x):", "    return attend_forward(*x)[0]", "", "",
+        "def attend_forward(*x):", "    s, v = scores(*x)", f"    lse = jax.nn.logsumexp(s, {at}, keepdims=True)",
+        f'    o = jnp.einsum("{axes},{v}->{o}", jnp.exp(s - lse), v)', "    return o, (x, o, lse)", "", "",
+        "def attend_backward(kept, d_o):", "    x, o, lse = kept", "    (s, v), back = jax.vjp(scores, *x)", "    p = jnp.exp(s - lse)",
+        f"    delta = {delta}", f'    d_p = jnp.einsum("{o},{v}->{_over(axes, o, v)}", d_o, v)',
+        f"    d_s = p * ({aligned('d_p', _over(axes, o, v), axes)} - {aligned('delta', rows, axes)})",
+        f'    d_v = jnp.einsum("{axes},{o}->{v}", p, d_o)', "    return back((d_s.astype(s.dtype), d_v.astype(v.dtype)))", "", "",
+        "attend.defvjp(attend_forward, attend_backward)", "", ""]
+    return o, lines
+
+
+def _over(axes, o, v):
+    """The axes that dP has."""
+    return "".join(x for x in axes if x in o + v)
+
+
 def _sink(text, axes, at):
     """A column beside the scores, or a term of the sum; gives how."""
     c = text.choices
