@@ -548,7 +548,9 @@ def _(eqn, rounding, *operands):
 @rule("scan")
 def _(eqn, rounding, *operands):
     params = eqn.params
-    n_constants, n_carry, length = params["num_consts"], params["num_carry"], params["length"]
+    n_constants, n_carry = map(len, params["ft_in"].unpack()[:2]) if "ft_in" in params else \
+        (params["num_consts"], params["num_carry"])  # before JAX 0.11
+    length = params["length"]
     constants, carry = operands[:n_constants], operands[n_constants:n_constants + n_carry]
     stacked = operands[n_constants + n_carry:]
     body = _body(params["jaxpr"], rounding)

@@ -7,6 +7,7 @@ import os
 import selectors
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -27,8 +28,9 @@ class Process:
             if self.cpu is not None:
                 os.sched_setaffinity(0, {self.cpu})
 
+        self.said = tempfile.TemporaryFile()
         self.process = subprocess.Popen([sys.executable, str(HERE / "worker.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, preexec_fn=keep_to_one)
+                                        stderr=self.said, preexec_fn=keep_to_one)
         self.buffer = b""
         self.done = 0
 
@@ -47,13 +49,18 @@ class Process:
             line, self.buffer = self.buffer.split(b"\n", 1)
             found = json.loads(line)
         elif self.process.poll() is not None:
-            found = self._lost("raised", f"the process ended with status {self.process.returncode}")
+            found = self._lost("raised", f"the process ended with status {self.process.returncode}: "
+                               f"{self._last_words()}")
         elif time.monotonic() - self.since > LONGEST + (60 if self.done == 0 else 0):
             found = self._lost("hung", f"no result after {LONGEST} s")
         if found:
             found["wall"] = round(time.monotonic() - self.since, 3)
             self.done += 1
         return found
+
+    def _last_words(self):
+        self.said.seek(max(0, self.said.seek(0, os.SEEK_END) - 1000))
+        return self.said.read().decode(errors="replace").strip()
 
     def _lost(self, outcome, why):
         self.end()
