@@ -13,7 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.typing import ArrayLike
 
 from heddle.jax import _attention_mesh, _checks, _compat, _mesh, _scores
-from heddle.jax._attention_calls import Config
+from heddle.jax._attention_calls import Config, keeps_apart, log_sum_exp
 
 OP = "attention"
 FLOATS = ("float32", "float16", "bfloat16")
@@ -41,13 +41,14 @@ def _save(config, primals):
         if x.perturbed and name not in DIFFERENTIABLE:
             raise ValueError(f"{OP}: an array that score uses is differentiated, which is only possible for q, k, v, "
                              "bias and sink; pass it as bias, or through jax.lax.stop_gradient.")
-    o, lse = _attend(config, operands)
-    o, lse = checkpoint_name(o, "heddle_out"), checkpoint_name(lse, "heddle_lse")
-    return (o, lse), (operands, o, lse, wanted)
+    config = config._replace(apart=keeps_apart(config, operands["q"].dtype))
+    o, *statistics = _bind(_attention_mesh.forward, config, [operands[name] for name in config.operands])
+    o, statistics = checkpoint_name(o, "heddle_out"), checkpoint_name(statistics, "heddle_lse")
+    return (o, log_sum_exp(statistics)), (operands, o, statistics, wanted)
 
 
 def _differentiate(config, saved, cotangents):
-    operands, o, lse, wanted = saved
+    operands, o, statistics, wanted = saved
     d_o, d_lse = cotangents
     gradients = {name: None for name in operands}
     zero = jax.custom_derivatives.SymbolicZero
@@ -58,8 +59,8 @@ def _differentiate(config, saved, cotangents):
     if not isinstance(d_lse, zero):
         inputs["v"], o, d_o = _with_lse_gradient(config, inputs["v"], o, d_o, d_lse)
     wanted = tuple(name for name in config.operands if name in wanted)
-    config = config._replace(wanted=wanted)
-    arrays = [inputs[name] for name in config.operands] + [o, lse, d_o]
+    config = config._replace(wanted=wanted, apart=keeps_apart(config, operands["q"].dtype))
+    arrays = [inputs[name] for name in config.operands] + [o, *statistics, d_o]
     for name, gradient in zip(wanted, _bind(_attention_mesh.backward, config, arrays)):
         primal = operands[name]
         gradient = gradient[..., :primal.shape[-1]] if name == "v" else gradient
@@ -248,9 +249,9 @@ def attention(
       `[B, T, N, D]` in q's dtype (as the layout says; without B if q has none), and with return_lse also float32
       `[B, N, T]`.
 
-    Differentiable once, in reverse mode. For checkpoint policies the result and its log-sum-exp are named "heddle_out"
-    and "heddle_lse"; a policy that saves both spares a second forward. Sharded operands stay sharded along batch and
-    heads.
+    Differentiable once, in reverse mode. For checkpoint policies the result is named "heddle_out" and its rows'
+    statistics "heddle_lse"; a policy that saves both spares a second forward. Sharded operands stay sharded along batch
+    and heads.
 
     Raises:
       TypeError: an argument is no array or has another dtype, or a static one is traced.

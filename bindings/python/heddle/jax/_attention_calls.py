@@ -14,16 +14,18 @@ from heddle.jax._primitives import joint, one_by_one
 ROWS = ("q", "k", "v", "o", "d_o")  # [B, length, heads, dim], or as the layout says
 BATCHED = ("q_lengths", "kv_lengths")  # [B]
 SCALARS = ("seed", "offset")
+STATISTICS = {"lse": "stats", "max": "max", "sum_exp": "sum_exp"}  # [B, N, T], and what a graph calls them
 
 
 class Config(NamedTuple):
     """All of a call that is known when it is traced.
 
-    operands: the names of the forward's operands, in order. Beside those of ROWS, BATCHED and SCALARS there are "sink"
-    [N], "streams" [B, N], "lse" [B, N, T], and loads of the score: "bias", "mask", "q_segments" and "kv_segments", and "load0"... of a
-    user's score, each [B or 1, N or 1, T or 1, S or 1].
+    operands: the names of the forward's operands, in order. Beside those of ROWS, BATCHED, SCALARS and STATISTICS there
+    are "sink" [N], "streams" [B, N], and loads of the score: "bias", "mask", "q_segments" and "kv_segments", and
+    "load0"... of a user's score, each [B or 1, N or 1, T or 1, S or 1].
     wanted: what the backward is to give, of "q", "k", "v", "bias" and "sink".
     wide: whether O, or dQ, dK and dV, are to be f32, because they will be summed.
+    apart: whether the forward gives, and the backward takes, "max" and "sum_exp" in place of "lse".
     """
 
     operands: tuple
@@ -38,11 +40,22 @@ class Config(NamedTuple):
     deterministic: bool = False
     wanted: tuple = ()
     wide: bool = False
+    apart: bool = False
+
+    @property
+    def statistics(self):
+        """What the forward pass leaves of a row beside O."""
+        return ("max", "sum_exp") if self.apart else ("lse",)
 
     @property
     def names(self):
         """The operands of the backward if something is wanted, else of the forward."""
-        return self.operands + ("o", "lse", "d_o") if self.wanted else self.operands
+        return self.operands + ("o", *self.statistics, "d_o") if self.wanted else self.operands
+
+    @property
+    def results(self):
+        """The names of what the call gives."""
+        return self.wanted or ("o", *self.statistics)
 
     def axis(self, what):
         """Which dim of a row operand is its length, or its heads."""
@@ -58,6 +71,23 @@ class Config(NamedTuple):
         return (length, heads, dim) if self.layout == "BTNH" else (heads, length, dim)
 
 
+def keeps_apart(config, dtype):
+    """Whether the backward of a call on q of this type is given each row's maximum and sum apart.
+
+    Their log-sum-exp is one f32: beside a maximum of 1e9, as additive masks make it, it holds nothing of the sum, beside
+    1e3 four digits. Scores of 16-bit products alone are no more exact than that.
+    """
+    return dtype == jnp.float32 or "bias" in config.operands or config.score is not None
+
+
+def log_sum_exp(statistics):
+    """The log-sum-exp of what the forward pass leaves of a row."""
+    if len(statistics) == 1:
+        return statistics[0]
+    largest, total = statistics
+    return largest + jnp.log(total)
+
+
 # ---- Types.
 
 
@@ -70,7 +100,7 @@ def _forward_results(config, leading, *avals):
     q, v = named["q"].shape, named["v"].shape
     n, t, _ = config.extents(q, named["k"].shape)
     return [_compat.shaped(lead + q[leading:leading + 1] + config.rows(n, t, v[-1]), _o_type(config, named), avals),
-            _compat.shaped(lead + (q[leading], n, t), jnp.float32, avals)]
+            *(_compat.shaped(lead + (q[leading], n, t), jnp.float32, avals) for _ in config.statistics)]
 
 
 def _o_type(config, named):
@@ -101,7 +131,7 @@ def _fold(config, leading, lead, named, platform):
         shared, whole = all(d == 1 for d in x.shape[:leading]), x.shape[:leading] == lead
         if shared and many > 1 and name in ("q", "k", "v") and platform == "cuda":
             return None  # copies of tiles take no stride of 0
-        if name in BATCHED or name in ("streams", "o", "lse", "d_o"):
+        if name in BATCHED or name in STATISTICS or name in ("streams", "o", "d_o"):
             x = jnp.broadcast_to(x, lead + body).reshape(many * body[0], *body[1:])
         elif name in SCALARS or name == "sink":
             if not shared or (name in config.wanted and many > 1):
@@ -145,7 +175,9 @@ def _row_tensor(config, batch, shape):
 def _operand(config, graph, name, x, batch):
     if name in ROWS:
         return graph.operand(name, x.dtype, *_row_tensor(config, batch, x.shape))
-    dims = {"lse": lambda: (*x.shape, 1), "sink": lambda: (1, x.size, 1, 1), "streams": lambda: (*x.shape, 1, 1), "seed": lambda: (1, 1, 1, 1),
+    if name in STATISTICS:
+        return graph.operand(name, x.dtype, (*x.shape, 1))
+    dims = {"sink": lambda: (1, x.size, 1, 1), "streams": lambda: (*x.shape, 1, 1), "seed": lambda: (1, 1, 1, 1),
             "offset": lambda: (1, 1, 1, 1), "q_lengths": lambda: (batch, 1, 1, 1), "kv_lengths": lambda: (batch, 1, 1, 1)}
     return graph.operand(name, x.dtype, dims.get(name, lambda: x.shape)())
 
@@ -192,12 +224,14 @@ def _graph_results(config, named, batch, platform):
             of_rows = platform == "cuda" and name in ROWS
             dtype = named[name].dtype if of_rows else gradient_type(config, name, named[name].dtype)
             ports[f"d_{name}"] = graph.result(f"d_{name}", dtype, *tensor)
+        statistics = {STATISTICS[name]: uids[name] for name in config.statistics}
         graph.node("sdpa_backward", q=uids["q"], k=uids["k"], v=uids["v"], o=uids["o"], d_o=uids["d_o"],
-                   stats=uids["lse"], **ports, deterministic=config.deterministic or None,
+                   **statistics, **ports, deterministic=config.deterministic or None,
                    **_attributes(config, graph, uids))
     else:
         o = graph.result("o", named["q"].dtype if platform == "cuda" else _o_type(config, named), *_row_tensor(config, batch, (batch, *config.rows(n, t, v[-1]))))
-        stats = graph.result("stats", jnp.float32, (batch, n, t, 1))
-        graph.node("sdpa", q=uids["q"], k=uids["k"], v=uids["v"], o=o, stats=stats, **_attributes(config, graph, uids))
+        statistics = {STATISTICS[name]: graph.result(STATISTICS[name], jnp.float32, (batch, n, t, 1))
+                      for name in config.statistics}
+        graph.node("sdpa", q=uids["q"], k=uids["k"], v=uids["v"], o=o, **statistics, **_attributes(config, graph, uids))
     found = graph.run(tuple(named.values()), platform)
     return [found[list(ports).index(f"d_{name}")] for name in config.wanted] if config.wanted else found

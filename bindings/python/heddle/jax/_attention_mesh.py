@@ -12,7 +12,8 @@ from jax.experimental.custom_partitioning import ArrayMapping, CompoundFactor, S
 from jax.sharding import PartitionSpec
 
 from heddle.jax import _compat, _mesh
-from heddle.jax._attention_calls import BATCHED, ROWS, SCALARS, _backward_results, _forward_results, _run, gradient_type
+from heddle.jax._attention_calls import (BATCHED, ROWS, SCALARS, STATISTICS, _backward_results, _forward_results, _run,
+                                         gradient_type)
 from heddle.jax._primitives import define, divisible, joint, size_of, spec, spec_of
 
 
@@ -25,7 +26,9 @@ def _dims(config, name, rank):
         return ("b",)
     if name in SCALARS:
         return ()
-    return {"lse": ("b", "n", "t"), "streams": ("b", "n"), "sink": ("n",)}.get(name, ("b", "n", "t", "s"))
+    if name in STATISTICS:
+        return ("b", "n", "t")
+    return {"streams": ("b", "n"), "sink": ("n",)}.get(name, ("b", "n", "t", "s"))
 
 
 def _group(config, leading, shapes):
@@ -53,9 +56,8 @@ def _rule(config, leading, mesh, operands, results):
     shapes = {name: tuple(x.shape) for name, x in zip(config.names, operands)}
     group = _group(config, leading, shapes)
     unique = iter(f"u{i}" for i in range(1000))
-    names = config.wanted or ("o", "lse")
     ins = [_mapping(config, leading, name, shape, group, unique) for name, shape in shapes.items()]
-    outs = [_mapping(config, leading, name, tuple(x.shape), group, unique) for name, x in zip(names, results)]
+    outs = [_mapping(config, leading, name, tuple(x.shape), group, unique) for name, x in zip(config.results, results)]
     flat = [f for mapping in ins + outs for dim in mapping for f in (dim if isinstance(dim, CompoundFactor) else [dim])]
     sizes = {"g": group} if "g" in flat else {}
     replicated = tuple(dict.fromkeys(f for f in flat if f.startswith("u")))
@@ -142,8 +144,7 @@ def _partition(config, leading, mesh, operands):
     lead = joint(leading, operands)
     expected = _backward_results if config.wanted else _forward_results
     types = expected(config, leading, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands))
-    names = config.wanted or ("o", "lse")
-    results = tuple(cut.spec(name, x.shape) for name, x in zip(names, types))
+    results = tuple(cut.spec(name, x.shape) for name, x in zip(config.results, types))
     return partial(_local, config, cut), results, tuple(cut.spec(n, x.shape) for n, x in zip(config.names, operands))
 
 

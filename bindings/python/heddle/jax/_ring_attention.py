@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 
 from heddle.jax import _attention_mesh, _checks, _compat
 from heddle.jax._attention import LAYOUTS, _bind, _check_rows, _segments, _with_lse_gradient
-from heddle.jax._attention_calls import Config
+from heddle.jax._attention_calls import STATISTICS, Config, keeps_apart, log_sum_exp
 
 OP = "ring_attention"
 ORDERS = ("zigzag", "contiguous")
@@ -56,7 +56,7 @@ def _with_zeros(ring, x, which, dim=None, fill=0):
 
 def _of_rows(ring, rows, which):
     """One half of everything that a query has: q and its kind, row statistics and segment ids."""
-    dims = {"lse": 2, "q_segments": 2}
+    dims = {"q_segments": 2, **dict.fromkeys(STATISTICS, 2)}
     return {name: _half(ring, x, which, dims.get(name)) for name, x in rows.items()}
 
 
@@ -65,13 +65,13 @@ def _of_keys(ring, keys, which):
 
 
 def _forward_block(ring, rows, keys, causal):
-    config = ring.attention._replace(right=0 if causal else None, wide=True)
+    config = ring.attention._replace(right=0 if causal else None, wide=True, apart=True)
     named = {**rows, **keys}
     return _bind(_attention_mesh.forward, config, [named[name] for name in config.operands])
 
 
 def _backward_block(ring, rows, keys, causal):
-    config = ring.attention._replace(right=0 if causal else None, wide=True, wanted=("q", "k", "v"))
+    config = ring.attention._replace(right=0 if causal else None, wide=True, wanted=("q", "k", "v"), apart="max" in rows)
     named = {**rows, **keys}
     return _bind(_attention_mesh.backward, config, [named[name] for name in config.names])
 
@@ -93,13 +93,14 @@ def _later(ring, step, block, whole, first_keys, second_rows, nothing):
 
 def _forward_step(ring, rows, keys, step):
     def second_rows(block):
-        o, lse = block(ring, _of_rows(ring, rows, 1), keys, False)
-        return _with_zeros(ring, o, 1), _with_zeros(ring, lse, 1, 2, -jnp.inf)
+        o, largest, total = block(ring, _of_rows(ring, rows, 1), keys, False)
+        return _with_zeros(ring, o, 1), _with_zeros(ring, largest, 1, 2, -jnp.inf), _with_zeros(ring, total, 1, 2)
 
     def nothing():
         n, t, _ = ring.attention.extents(rows["q"].shape, keys["k"].shape)
         shape = (*rows["q"].shape[:3], keys["v"].shape[-1])
-        return _like(rows["q"], jnp.zeros(shape, jnp.float32)), _like(rows["q"], jnp.full((shape[0], n, t), -jnp.inf))
+        largest = jnp.full((shape[0], n, t), -jnp.inf, jnp.float32)
+        return tuple(_like(rows["q"], x) for x in (jnp.zeros(shape, jnp.float32), largest, jnp.zeros_like(largest)))
 
     return _later(ring, step, _forward_block, lambda block: block(ring, rows, keys, False),
                   lambda block: block(ring, rows, _of_keys(ring, keys, 0), False), second_rows, nothing)
@@ -127,15 +128,18 @@ def _like(x, y):
 
 
 def _merge(ring, first, second):
-    """The attention over the keys of both, from each one's result and log-sum-exp."""
-    (o, lse), (more, more_lse) = first, second
-    total = jnp.logaddexp(lse, more_lse)
+    """The attention over the keys of both, from each one's result, maxima and sums of exponentials."""
+    (o, largest, total), (more, more_largest, more_total) = first, second
+    both_largest = jnp.maximum(largest, more_largest)
+    shift = jnp.where(both_largest == -jnp.inf, 0.0, both_largest)
+    total, more_total = total * jnp.exp(largest - shift), more_total * jnp.exp(more_largest - shift)
+    both_total = total + more_total
 
     def weight(part):
-        share = jnp.where(total == -jnp.inf, 0.0, jnp.exp(part - total))
+        share = jnp.where(both_total == 0, 0.0, part / both_total)
         return (jnp.swapaxes(share, 1, 2) if ring.attention.layout == "BTNH" else share)[..., None]
 
-    return o * weight(lse) + more * weight(more_lse), total
+    return o * weight(total) + more * weight(more_total), both_largest, both_total
 
 
 # ---- Round the ring.
@@ -201,19 +205,23 @@ def _attend(ring, operands):
 def _save(ring, operands):
     names = list(operands)
     together = dict(zip(names, _compat.all_varying(list(operands.values()))))
-    o, lse = _around(ring, together)
-    o = o.astype(operands["q"].dtype)
-    return (o, lse) if ring.with_lse else o, (operands, o, lse)
+    o, *statistics = _around(ring, together)
+    o, lse = o.astype(operands["q"].dtype), log_sum_exp(statistics)
+    if keeps_apart(ring.attention, o.dtype):
+        kept = dict(zip(("max", "sum_exp"), statistics))
+    else:
+        kept = {"lse": lse}
+    return (o, lse) if ring.with_lse else o, (operands, o, kept)
 
 
 def _differentiate(ring, saved, cotangents):
-    operands, o, lse = saved
+    operands, o, statistics = saved
     inputs = dict(operands)
     if ring.with_lse:
         inputs["v"], o, d_o = _with_lse_gradient(ring.attention, inputs["v"], o, *cotangents)
     else:
         d_o = cotangents
-    inputs.update(o=o, lse=lse, d_o=d_o)
+    inputs.update(o=o, **statistics, d_o=d_o)
     inputs = dict(zip(inputs, _compat.all_varying(list(inputs.values()))))
     gradients = {name: None for name in operands}
     for name, gradient in zip("qkv", _around_backward(ring, inputs)):
@@ -243,7 +251,8 @@ def ring_attention(
     """attention over a sequence cut along a mesh axis; called inside shard_map with each device's part.
 
     Keys and values (and, in the gradient, their gradients) travel from device to device with ppermute; nothing is
-    gathered, and each device keeps one part of the sequence. Partial results are merged in float32 by their log-sum-exp.
+    gathered, and each device keeps one part of the sequence. Partial results are merged in float32 by the maximum and the
+    sum of their rows.
 
     Args:
       q: `[B, T, N, H]`, this device's queries; float32, float16 or bfloat16. Layout "BNTH": heads before lengths.
