@@ -51,6 +51,8 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0):
     if not finite.any():
         return verdict
     broken = finite & np.all([np.isfinite(x) for x in others], axis=0) & ~np.isfinite(fused)
+    if not finite.all():
+        broken &= original != 0  # a zero by a select, beside what is NaN
     compared = finite & np.isfinite(fused)
     unknown = (compared & ~np.isfinite(exact)).any(-1)  # an f32 may hold what overflows in no f64, and the other way round
     # Values that are not compared are 0 in all of them, and an evaluation that gives none counts as the original.
@@ -67,8 +69,10 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0):
     spread = np.max([away(x, original) for x in others], axis=0)
     of_original = np.max([away(x, exact) for x in (original, *others)], axis=0)
     unusual = unknown | (of_original > FAR[way] * scale)
-    # Sixteen bits round what a call may hold in 32: nearer to the truth than they come is no other program.
-    unusual &= unknown | (way > 2) | (away(fused, exact) > 0.5 * away(original, exact))
+    # Sixteen bits round what a call may hold in 32, and what cancels leaves a row of roundings: nearer to the truth than
+    # these come is no other program.
+    rounded = (way == 2) | (of_original < 1e-4 * scale.max())
+    unusual &= unknown | ~rounded | (away(fused, exact) > 0.5 * away(original, exact))
     narrow = np.max([away(x, y) for x, y in zip(coarse, others)], axis=0) if coarse else 0.0
     allowed = 2 * of_original + 4 * spread + 3 * narrow + floor
     # Where the program's own roundings decide a row, two evaluations of it may be as far apart as two of its values.
