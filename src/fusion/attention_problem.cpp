@@ -8,6 +8,8 @@
 #include "fusion/score_expression.h"
 #include "graph/extents.h"
 #include "graph/names.h"
+#include "graph/score_reads.h"
+#include "problem/score_derivative.h"
 
 namespace heddle::fusion {
 
@@ -193,8 +195,11 @@ Step attention_backward_step(const Graph& graph, const BackwardParts& parts) {
   backward.d_v = b.operands.add(op.d_v);
   backward.d_sink = b.operands.add(op.d_sink);
   if (op.d_bias != kNone) {
-    backward.load_gradients.push_back({b.operands.add(op.attention.bias), b.operands.add(op.d_bias),
-                                       bias_gradient(b.log2_input)});
+    const problem::OperandId bias = b.operands.add(op.attention.bias);
+    backward.load_gradients.push_back({bias, b.operands.add(op.d_bias),
+                                       graph::score_mod_reads_bias(op.attention)
+                                           ? problem::derivative_by_load(b.modified, bias)
+                                           : bias_gradient(b.log2_input)});
   }
   backward.d_dot = dot_gradient(b.modified, op.score_mod_bprop, b.context());
   b.rope(parts.d_q_rope, backward.d_q_rope, problem.d_q_rope_scale);

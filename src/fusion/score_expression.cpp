@@ -3,6 +3,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "graph/score_reads.h"
 #include "problem/score_builder.h"
 #include "problem/score_derivative.h"
 
@@ -177,7 +178,7 @@ ScoreExpression with_additive_terms(const ScoreExpression& score, const ScoreCon
     const Node unit = b.constant(context.log2_input ? kLog2E : 1);
     sum = b.apply(ScoreOp::add, sum, b.apply(ScoreOp::multiply, unit, term));
   };
-  if (a.bias != kNone) add(b.load(context.operands.add(a.bias)));
+  if (a.bias != kNone && !graph::score_mod_reads_bias(a)) add(b.load(context.operands.add(a.bias)));
   if (a.alibi_mask) add(alibi(b, context.q_heads));
   return b.expression(sum);
 }

@@ -6,6 +6,7 @@
 
 #include "core/dropout_bits.h"
 #include "graph/extents.h"
+#include "graph/score_reads.h"
 
 namespace heddle::reference {
 
@@ -136,7 +137,8 @@ Scores scores_of(const Attention& a, int64_t b, int64_t h, const Lengths& length
       double s = round(scale * round(dot(q.row(i), k.row(j), q.columns, round)));
       scores.scaled_dot(i, j) = s;
       if (at.score_mod) s = round(modified_score(*at.score_mod, s, cell, values));
-      if (at.bias != kNone) s = round(s + values.read(at.bias, b, h, i, j));
+      if (at.bias != kNone && !graph::score_mod_reads_bias(at))
+        s = round(s + values.read(at.bias, b, h, i, j));
       if (at.alibi_mask) s = round(s + slope * static_cast<double>(j - i));
       scores.score(i, j) = s;
     }

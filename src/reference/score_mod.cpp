@@ -203,8 +203,8 @@ double given_score_gradient(const ScoreModifier& bprop, const ScoreModifier* for
   return evaluate_all(bprop, gradient, cell, values, std::move(known)).at(bprop.score_out);
 }
 
-double modified_score_gradient(const ScoreModifier& modifier, double score, double gradient,
-                               const Cell& cell, const Values& values) {
+double modified_score_gradient(const ScoreModifier& modifier, TensorId by, double score,
+                               double gradient, const Cell& cell, const Values& values) {
   const Slots slots = evaluate_all(modifier, score, cell, values);
   Slots gradients;
   gradients[modifier.score_out] = gradient;
@@ -219,7 +219,7 @@ double modified_score_gradient(const ScoreModifier& modifier, double score, doub
       if (by_input[n] != 0) gradients[op->inputs[n]] += at_output * by_input[n];
     }
   }
-  return gradients[modifier.score_in];
+  return gradients[by];
 }
 
 }  // namespace heddle::reference

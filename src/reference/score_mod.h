@@ -15,10 +15,12 @@ struct Cell {
 double modified_score(const graph::ScoreModifier& modifier, double score, const Cell& cell,
                       const Values& values);
 
-/// `gradient` * d score_out / d score_in at score_in = `score`. At ties of min and max the first
-/// input carries the gradient; comparisons, logical ops, floor and ceil carry none.
-double modified_score_gradient(const graph::ScoreModifier& modifier, double score, double gradient,
-                               const Cell& cell, const Values& values);
+/// `gradient` * d score_out / d `by` at score_in = `score`, `by` being score_in or a tensor that
+/// the ops read. At ties of min and max the first input carries the gradient; comparisons, logical
+/// ops, floor and ceil carry none.
+double modified_score_gradient(const graph::ScoreModifier& modifier, graph::TensorId by,
+                               double score, double gradient, const Cell& cell,
+                               const Values& values);
 
 /// The caller's own derivative: bprop's score_out when its score_in is `gradient`; it may read what
 /// `forward` (null if there is none) makes of `score`.

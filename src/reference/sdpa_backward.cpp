@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "core/lost_weights.h"
+#include "graph/score_reads.h"
 #include "reference/attention.h"
 #include "reference/ops.h"
 
@@ -58,7 +59,14 @@ double through_score_mod(const graph::SdpaBackward& op, double d_score, double s
                                 d_score, cell, values);
   }
   if (!forward) return d_score;
-  return modified_score_gradient(*forward, scaled_dot, d_score, cell, values);
+  return modified_score_gradient(*forward, forward->score_in, scaled_dot, d_score, cell, values);
+}
+
+double through_bias(const graph::SdpaBackward& op, double d_score, double scaled_dot,
+                    const Cell& cell, const Values& values) {
+  const graph::AttentionAttributes& a = op.attention;
+  if (!graph::score_mod_reads_bias(a)) return d_score;
+  return modified_score_gradient(*a.score_mod, a.bias, scaled_dot, d_score, cell, values);
 }
 
 }  // namespace
@@ -100,7 +108,8 @@ void sdpa_backward(const graph::SdpaBackward& op, Values& values) {
           const double keep = dropout_factor(a, cell, values);
           const double d_p = round(keep * round(dot(d_o.row(i), v.row(j), v.columns, round)));
           const double d_score = round(p * (d_p - big_d));
-          values.add(op.d_bias, d_score, b, h, i, j);
+          values.add(op.d_bias, through_bias(op, d_score, scores.scaled_dot(i, j), cell, values), b,
+                     h, i, j);
           const double d_dot =
               round(scale * through_score_mod(op, d_score, scores.scaled_dot(i, j), cell, values));
           add_multiple(d_q.row(i), d_dot, k.row(j), q.columns, round);

@@ -77,6 +77,8 @@ class Writer {
       return hlo::make_splat(home_of(plan), hlo::ElementType::s32,
                              static_cast<double>(operand.limit),
                              {elements_.size(operand.axes.batch)});
+    } else if (operand.made == Made::table_starts) {
+      return table_starts(home_of(plan), operand);
     } else if (operand.made == Made::logits) {
       return hlo::make_splat(home_of(plan), hlo::ElementType::f32, operand.value,
                              {elements_.size(operand.axes.heads)});
@@ -92,8 +94,12 @@ class Writer {
   }
 
   Result<Instruction*> made(const Operand& operand, Instruction* x) {
-    if (operand.made == Made::as_is || operand.made == Made::key ||
-        operand.made == Made::full_lengths || operand.made == Made::logits)
+    if (operand.made == Made::as_is)
+      return operand.type && *operand.type != x->shape().type()
+                 ? hlo::make_convert(x, *operand.type)
+                 : Result<Instruction*>(x);
+    if (operand.made == Made::key || operand.made == Made::full_lengths ||
+        operand.made == Made::logits || operand.made == Made::table_starts)
       return x;
     if (operand.made == Made::as_f32) return hlo::make_convert(x, hlo::ElementType::f32);
     const auto with = [&](hlo::Opcode opcode, Instruction* a, int64_t number) {
@@ -114,6 +120,16 @@ class Writer {
       default:
         return with(Opcode::shift_right_arithmetic, x, 16);
     }
+  }
+
+  /// The number of the first row of each batch entry in tables that hold all entries' rows.
+  Result<Instruction*> table_starts(Computation& home, const Operand& operand) {
+    const int64_t batch = elements_.size(operand.axes.batch);
+    HEDDLE_ASSIGN(Instruction * entry,
+                  hlo::make_iota(home, hlo::Shape(hlo::ElementType::s32, {batch}), 0));
+    HEDDLE_ASSIGN(Instruction * rows, hlo::make_splat(home, hlo::ElementType::s32,
+                                                      static_cast<double>(operand.limit), {batch}));
+    return hlo::make_binary(hlo::Opcode::multiply, entry, rows);
   }
 
   Computation& home_of(const Plan& plan) {
@@ -153,8 +169,12 @@ class Writer {
     const CallResult& result = plan.results[number];
     Instruction* target = instructions_.at(result.target);
     if (!result.direct) {
-      HEDDLE_ASSIGN(value,
-                    reordered(elements_, {value, result.axes.canonical()}, flat(result.place.at)));
+      Labelled whole{value, result.axes.canonical()};
+      if (!result.summed.empty()) {
+        HEDDLE_ASSIGN(whole.x, hlo::make_convert(whole.x, hlo::ElementType::f32));
+        HEDDLE_ASSIGN(whole, reduced(elements_, whole, result.summed, hlo::Opcode::add));
+      }
+      HEDDLE_ASSIGN(value, reordered(elements_, whole, flat(result.place.at)));
     }
     if (result.adds_blind_rows) {
       std::vector<Instruction*> predicates;

@@ -114,6 +114,12 @@ Index Axes::canonical() const {
   return all;
 }
 
+bool varies_within(const Element& element, const Axes& axes) {
+  const Index own = axes.canonical();
+  const Index labels = flat(element.at);
+  return std::all_of(labels.begin(), labels.end(), [&](Var v) { return contains(own, v); });
+}
+
 std::optional<TensorView> view_of(const Elements& elements, const Element& place,
                                   const Axes& axes) {
   std::map<Var, int64_t> stride;

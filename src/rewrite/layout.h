@@ -37,9 +37,13 @@ struct TensorView {
   bool direct = true;  // strides of the array itself; else of its canonical copy
 };
 
+/// Whether `element` varies along no axis that a tensor of the call over `axes` lacks. Whatever a
+/// call reads or writes must pass this: else one of many values would be taken for all.
+bool varies_within(const Element& element, const Axes& axes);
+
 /// How the row-major array `place.x`, labelled, is seen along `axes`. A label of `axes` that the
-/// array does not have is broadcast (by copy). Where the array has a label that `axes` do not, it
-/// repeats itself along it and its first copy is seen; nothing if that would take a copy.
+/// array does not have is broadcast (by copy). Along a label that `axes` do not have the array
+/// repeats itself (local_element), and its first copy is seen; nothing if that would take a copy.
 std::optional<TensorView> view_of(const Elements& elements, const Element& place, const Axes& axes);
 
 /// An element of `home`'s own instructions that holds the leaf `element`, labelled alike, perhaps

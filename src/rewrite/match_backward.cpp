@@ -152,10 +152,16 @@ class Backward {
     core.mean = algebra_.sum(softmax_.score.keys, weighted);
     core.by_score = algebra_.add(
         weighted, algebra_.scale(algebra_.multiply(softmax_.probability, core.mean), -1));
-    core.by_score = algebra_.multiply(core.by_score, visibility(algebra_, softmax_.score.mask));
-    core.by_dot = algebra_.multiply(core.by_score, derivative(algebra_, softmax_.score));
+    // What hides the product alone hides no gradient of what is added to it, and a fill that is
+    // added none at all.
+    const Hiding hiding = softmax_.score.mask.hiding;
+    Poly by_product = core.by_score;
+    if (hiding != Hiding::adds)
+      by_product = algebra_.multiply(by_product, visibility(algebra_, softmax_.score.mask));
+    if (hiding == Hiding::replaces) core.by_score = by_product;
+    core.by_dot = algebra_.multiply(by_product, derivative(algebra_, softmax_.score));
     const auto scale = Algebra::ratio(value, core.by_dot);
-    const auto unscaled = Algebra::ratio(value, core.by_score);
+    const auto unscaled = Algebra::ratio(value, by_product);
     if (!scale && !unscaled) {
       reason = fmt::format(
           "%{} is not the gradient P * (dP - rowsum(P * dP)) of this softmax's scores", x->name());

@@ -11,7 +11,7 @@ using hlo::Instruction;
 
 std::vector<const Instruction*> Operand::sources() const {
   if (of_forward) return {};
-  if (made == Made::full_lengths || made == Made::logits) return {};
+  if (made == Made::full_lengths || made == Made::logits || made == Made::table_starts) return {};
   if (made != Made::key) return {place.x};
   std::vector<const Instruction*> words;
   for (const DrawnMask::KeyWord& word : key)
@@ -35,12 +35,11 @@ Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
   } else {
     op.o = planner.inner_result("O", planner.o_axes());
   }
-  if (stats) {
-    op.stats = planner.stats_tensor();
-    CallResult result;
-    const Dims& dims = planner.plan().graph[op.stats].dims;
-    result.dims = {dims[0], dims[1], dims[2]};
-    planner.plan().results.push_back(result);
+  if (stats && planner.needs_sum_apart()) {
+    op.max = planner.statistic("Max");
+    op.sum_exp = planner.statistic("Sum_exp");
+  } else if (stats) {
+    op.stats = planner.statistic("Stats");
   }
   planner.plan().graph.nodes.push_back({"attention", op});
   return planner.take();
@@ -90,7 +89,7 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
   HEDDLE_ASSIGN(op.v, planner.operand("V", match.v, planner.v_axes()));
   HEDDLE_ASSIGN(op.d_o, planner.operand("dO", *match.d_o, planner.o_axes()));
   const size_t d_o = planner.plan().operands.size() - 1;
-  // O and Stats as the forward call returns them; O perhaps as the program itself keeps it.
+  // O and statistics as the forward call returns them; O perhaps as the program itself keeps it.
   const graph::Sdpa& sdpa = std::get<graph::Sdpa>(forward.plan.graph.nodes.back().op);
   const auto from_forward = [&](TensorId id, int number) {
     const graph::Tensor& t = forward.plan.graph[id];
@@ -113,7 +112,12 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
   } else {
     op.o = from_forward(sdpa.o, 0);
   }
-  op.stats = from_forward(sdpa.stats, 1);
+  if (sdpa.stats != graph::kNone) {
+    op.stats = from_forward(sdpa.stats, 1);
+  } else {
+    op.max = from_forward(sdpa.max, 1);
+    op.sum_exp = from_forward(sdpa.sum_exp, 2);
+  }
   HEDDLE_TRY(planner.set_attributes(op.attention));
   const Roles roles = planner.plan().roles;
   const auto labels_beyond = [&](const Element& place, Index known) {

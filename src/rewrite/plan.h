@@ -28,6 +28,7 @@ enum class Made : uint8_t {
   high_half,     // and the upper 16
   as_f32,        // the place converted
   logits,        // nothing of a place: `value` for every query head
+  table_starts,  // nothing of a place: `limit` times the number of the batch entry
 };
 
 /// An operand of the call: made of `place`, in the home computation or carried to it (carry.h), or
@@ -39,6 +40,9 @@ struct Operand {
   /// Set instead of `place`: the result number of the forward that belongs to this backward.
   std::optional<int> of_forward;
   Made made = Made::as_is;
+  /// Of what is taken as it is: the type of the program's value. Where home has it only widened,
+  /// that is undone, which loses nothing.
+  std::optional<hlo::ElementType> type;
   int64_t plus = 0, limit = 0;              // of lengths
   double value = 0;                         // of logits
   std::array<DrawnMask::KeyWord, 2> key{};  // all of frame `place.frame`
@@ -56,6 +60,7 @@ struct CallResult {
   Axes axes;
   bool direct = true;  // else a canonical array, rearranged for the target
   double factor = 1;   // what the target is a multiple by
+  Index summed;        // labels along which the target is the sum of the call's result
   /// From the output as found to the target: the same elements, moved or rounded.
   std::vector<Element> chain;
   /// Of O and dV: a row that sees no key, to the call without weights, weighs all keys alike.
@@ -75,9 +80,9 @@ struct Plan {
   Element anchor;
   graph::Graph graph;
   std::vector<Operand> operands;    // by ascending uid
-  std::vector<CallResult> results;  // by ascending uid; a forward's are O, then Stats if wanted
+  std::vector<CallResult> results;  // by ascending uid; a forward's are O, then statistics
   int64_t workspace_bytes = 0;
-  int forward = -1;  // of a backward: the plan whose O and Stats it reads, carried if that has
+  int forward = -1;  // of a backward: the plan whose O and statistics it reads, carried if that has
                      // another home
   std::optional<BlindRows> blind_rows;
   /// Rotated queries and keys (or gradients before they are rotated back) that the call has inside.
@@ -98,11 +103,12 @@ struct Surroundings {
   std::set<const hlo::Instruction*> kept;
 };
 
-/// The forward call of a match; with `stats` it also returns the log-sum-exp. `match.outputs` may
+/// The forward call of a match; with `stats` it also returns what a
+/// backward must know of each row. `match.outputs` may
 /// hold no O: then the call's results serve a backward alone.
 Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
                           const Surroundings& surroundings);
-/// The forward call that gives a backward its O and Stats.
+/// The forward call that gives a backward its O and statistics.
 struct ForwardCall {
   const Plan& plan;
   int number = 0;           // among the plans
@@ -114,7 +120,7 @@ struct ForwardCall {
 std::optional<Algebra::Renaming> same_attention(const Match& forward, const Match& backward,
                                                 const Elements& elements);
 
-/// The backward call, reading O and Stats of `forward`.
+/// The backward call, reading O and statistics of `forward`.
 Result<Plan> plan_backward(Elements& elements, const Match& match, const ForwardCall& forward,
                            const Surroundings& surroundings);
 

@@ -45,19 +45,21 @@ Status Planner::begin(bool backward) {
       match_.anchor.frame != match_.home && can_carry(elements_, match_.anchor.frame, match_.home);
   HEDDLE_ASSIGN(plan_.roles, roles_of(elements_, *match_.algebra, match_));
   Mask mask = match_.score.mask;
-  // Of a row that sees no key the sink takes all, as if its fills were -inf.
-  if (match_.sink) mask.fill = kMinusInfinity;
-  HEDDLE_ASSIGN(plan_.keys, visible_keys_of(elements_, *match_.algebra, mask, plan_.roles));
-  if (plan_.keys.may_be_blind && match_.dropout)
-    return error(Code::graph_not_supported,
-                 "data decides the mask, rows may see no key, and with dropout what the fill {} "
-                 "gives them is no mean of the values",
-                 match_.score.mask.fill);
+  // Of a row that sees no key a sink takes all, as if the fills were -inf; if it lies above them.
+  const bool sink_is_data = match_.sink && match_.sink->place;
+  if (match_.sink && !sink_is_data && match_.sink->value > mask.fill / 2)
+    mask.fill = kMinusInfinity;
+  const Beside beside{match_.dropout.has_value(), sink_is_data, match_.blind_rows_are_zero};
+  HEDDLE_ASSIGN(plan_.keys, visible_keys_of(elements_, *match_.algebra, mask, plan_.roles, beside));
   plan_.dtype = match_.score.q.x->shape().type();
   return {};
 }
 
 Result<TensorId> Planner::operand(std::string name, const Element& leaf, const Axes& axes) {
+  if (!varies_within(leaf, axes))
+    return error(Code::graph_not_supported,
+                 "%{} ({}) varies along an axis that this operand of attention does not have",
+                 leaf.x->name(), name);
   auto place = local_element(elements_, match_.home, leaf);
   if (place) place = as_result(*place);
   if (!place && can_carry(elements_, leaf.frame, match_.home)) place = leaf;
@@ -72,7 +74,12 @@ Result<TensorId> Planner::operand(std::string name, const Element& leaf, const A
   if (!type)
     return error(Code::graph_not_supported, "%{} ({}) has elements of type {}", leaf.x->name(),
                  name, hlo::name(leaf.x->shape().type()));
-  plan_.operands.push_back({*place, axes, view->direct});
+  Operand operand;
+  operand.place = *place;
+  operand.axes = axes;
+  operand.direct = view->direct;
+  operand.type = leaf.x->shape().type();
+  plan_.operands.push_back(std::move(operand));
   return tensor(std::move(name), *type, view->dims, view->strides);
 }
 
@@ -108,6 +115,10 @@ Axes Planner::o_axes() const {
 
 Result<TensorId> Planner::result(std::string name, const Output& output, const Axes& axes) {
   Element place = output.place;
+  if (!varies_within(place, axes))
+    return error(Code::graph_not_supported,
+                 "%{} ({}) varies along an axis that this result of attention does not have",
+                 place.x->name(), name);
   Element best = place;
   bool found = false;
   std::vector<Element> chain;
@@ -137,7 +148,8 @@ Result<TensorId> Planner::result(std::string name, const Output& output, const A
 }
 
 Result<TensorId> Planner::wide_result(std::string name, const Output& output, const Axes& axes) {
-  if (!view_of(elements_, output.place, axes) || !data_type(output.place.x->shape().type()))
+  if (!varies_within(output.place, axes) || !view_of(elements_, output.place, axes) ||
+      !data_type(output.place.x->shape().type()))
     return error(Code::graph_not_supported, "%{} ({}) is not as attention's results are",
                  output.place.x->name(), name);
   return add_result(std::move(name), {ElementType::f32, output.factor, {output.place}}, axes);
@@ -150,6 +162,9 @@ TensorId Planner::add_result(std::string name, Replaced replaced, const Axes& ax
   result.target = result.place.x;
   result.chain = std::move(replaced.chain);
   result.axes = axes;
+  for (Var v : axes.canonical())
+    if (const Index own = flat(result.place.at); std::find(own.begin(), own.end(), v) == own.end())
+      result.summed.push_back(v);
   result.factor = std::abs(replaced.factor - 1) < 1e-6 ? 1 : replaced.factor;
   const auto view = view_of(elements_, result.place, axes);
   result.direct = view->direct;
@@ -184,9 +199,17 @@ Dims Planner::dims_of(const Axes& axes) const {
           elements_.size(axes.columns)};
 }
 
-TensorId Planner::stats_tensor() {
+bool Planner::needs_sum_apart() const {
+  const bool narrow = plan_.dtype == ElementType::bf16 || plan_.dtype == ElementType::f16;
+  return !narrow || plan_.keys.fill || match_.score.mask.has_free_terms;
+}
+
+TensorId Planner::statistic(const char* name) {
   const Dims o = dims_of(o_axes());
-  return tensor("Stats", DataType::f32, {o[0], o[1], o[2], 1}, {o[1] * o[2], o[2], 1, 1});
+  CallResult result;
+  result.dims = {o[0], o[1], o[2]};
+  plan_.results.push_back(std::move(result));
+  return tensor(name, DataType::f32, {o[0], o[1], o[2], 1}, {o[1] * o[2], o[2], 1, 1});
 }
 
 std::optional<Element> Planner::stacked_result(const CallResult& result,

@@ -62,7 +62,13 @@ class Planner {
 
   Dims dims_of(const Axes& axes) const;
 
-  graph::TensorId stats_tensor();
+  /// Whether a log-sum-exp in f32 might not hold the sum of a row's weights as well as the
+  /// program's own gradient does: beside scores of a mask's fill it holds none of it, beside those
+  /// of 1000 it is f32's rounding of them off. Then maximum and sum are kept apart.
+  bool needs_sum_apart() const;
+
+  /// A statistic of each row, which only a backward call reads.
+  graph::TensorId statistic(const char* name);
 
   /// O as the forward call, which stands in the body that home reads back, leaves it in a stack
   /// that home reads; nothing if no stack holds it.
@@ -84,7 +90,7 @@ class Planner {
   bool direct(const Element& place, const Axes& axes) const;
 
   struct Tables {
-    graph::TensorId cosines = graph::kNone, sines = graph::kNone;
+    graph::TensorId cosines = graph::kNone, sines = graph::kNone, starts = graph::kNone;
     Element cosines_place, sines_place;
   };
 
@@ -92,6 +98,9 @@ class Planner {
 
   Result<std::optional<graph::TensorId>> try_rotated(const char* name, const Element& leaf,
                                                      const Axes& axes);
+
+  /// Where each batch entry's rows begin in tables that hold those of all.
+  graph::TensorId table_starts(const char* name, const Axes& axes);
 
   /// `place` and what only moves or rounds it.
   std::vector<Element> links_of(const Element& place);
@@ -109,6 +118,10 @@ class Planner {
   Element as_result(const Element& place) const;
 
   Status set_mask(graph::AttentionAttributes& a, ScoreGraph& score);
+
+  /// Bounds and lengths as predicates of the score.
+  Status add_bounds(const VisibleKeys& keys, ScoreGraph& score,
+                    std::vector<graph::TensorId>& shown);
 
   /// Lengths of each batch entry along an axis of `limit`; all of it if none are given.
   Result<graph::TensorId> lengths(const char* name, const std::optional<Lengths>& of,

@@ -40,6 +40,7 @@ Result<TensorId> Planner::derotated_result(const char* name, const char* operand
                               plan_.graph[*result].dims);
       rope.cosines = tables->second.cosines;
       rope.sines = tables->second.sines;
+      rope.positions = tables->second.starts;
       rope.y = *result;
       after_.push_back({std::string("rotate back ") + name, rope});
       plan_.absorbed.push_back(link.x);
@@ -65,16 +66,32 @@ Result<std::optional<TensorId>> Planner::try_rotated(const char* name, const Ele
     return none;
   graph::Rope rope;
   Tables tables;
-  const Axes table_axes{axes.rows, {}, {}, rotation.half};
+  // Tables that differ between batch entries are one table of all their rows.
+  const bool per_entry = varies(rotation.cosines, axes.batch) || varies(rotation.sines, axes.batch);
+  Axes table_axes{axes.rows, {}, {}, rotation.half};
+  if (per_entry)
+    table_axes.batch.insert(table_axes.batch.begin(), axes.batch.begin(), axes.batch.end());
   HEDDLE_ASSIGN(rope.x, operand(std::string(name) + " before rotation", rotation.x, axes));
   HEDDLE_ASSIGN(rope.cosines,
                 operand(std::string("cosines of ") + name, rotation.cosines, table_axes));
   HEDDLE_ASSIGN(rope.sines, operand(std::string("sines of ") + name, rotation.sines, table_axes));
+  if (per_entry) rope.positions = table_starts(name, axes);
   rope.y = virtual_tensor(name, *data_type(leaf.x->shape().type()), plan_.graph[rope.x].dims);
-  tables_[name] = {rope.cosines, rope.sines, rotation.cosines, rotation.sines};
+  tables_[name] = {rope.cosines, rope.sines, rope.positions, rotation.cosines, rotation.sines};
   plan_.graph.nodes.push_back({std::string("rotate ") + name, rope});
   plan_.absorbed.push_back(leaf.x);
   return std::optional<TensorId>(rope.y);
+}
+
+TensorId Planner::table_starts(const char* name, const Axes& axes) {
+  Operand operand;
+  operand.place.frame = match_.home;
+  operand.axes.batch = axes.batch;
+  operand.made = Made::table_starts;
+  operand.limit = elements_.size(axes.rows);
+  plan_.operands.push_back(std::move(operand));
+  return tensor(fmt::format("first rows of {}'s tables", name), DataType::i32,
+                {elements_.size(axes.batch), 1, 1, 1}, {1, 1, 1, 1});
 }
 
 std::vector<Element> Planner::links_of(const Element& place) {

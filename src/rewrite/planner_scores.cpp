@@ -18,8 +18,11 @@ Status Planner::set_attributes(graph::AttentionAttributes& a) {
     score_graph.cap(score.soft_cap->cap);
     plan_.score = fmt::format("soft cap {}", score.soft_cap->cap);
   }
+  // In the program's order, which decides what a fill leaves of the terms.
+  const bool mask_first = plan_.keys.fill && score.mask.hiding == Hiding::replaces_product;
+  if (mask_first) HEDDLE_TRY(set_mask(a, score_graph));
   HEDDLE_TRY(set_added(a, score_graph));
-  HEDDLE_TRY(set_mask(a, score_graph));
+  if (!mask_first) HEDDLE_TRY(set_mask(a, score_graph));
   if (!score_graph.is_empty()) a.score_mod = score_graph.take();
   if (!plan_.absorbed.empty()) plan_.score += ", RoPE";
   plan_.sink = "none";
@@ -33,8 +36,8 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
   const VisibleKeys& keys = plan_.keys;
   const Roles& roles = plan_.roles;
   plan_.mask = keys.description(elements_, roles);
-  const bool padded = keys.q_lengths || keys.kv_lengths;
-  if (keys.band.right || keys.band.left) {
+  const bool padded = !keys.fill && (keys.q_lengths || keys.kv_lengths);
+  if (!keys.fill && (keys.band.right || keys.band.left)) {
     // With lengths the bottom right is another corner in every batch entry.
     const int64_t offset = elements_.size(roles.keys) - elements_.size(roles.rows);
     const bool bottom_right = offset != 0 && keys.band.right == offset && !padded;
@@ -51,6 +54,8 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
     HEDDLE_ASSIGN(a.seq_len_kv,
                   lengths("Key lengths", keys.kv_lengths, elements_.size(roles.keys)));
   }
+  std::vector<TensorId> shown;  // all must hold
+  if (keys.fill) HEDDLE_TRY(add_bounds(keys, score, shown));
   for (const Segments& segments : keys.segments) {
     TensorId equal[2];
     for (bool high : {false, true}) {
@@ -59,7 +64,7 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
       HEDDLE_ASSIGN(const TensorId key, score_operand("Segments of keys", segments.key, half));
       equal[high] = score.apply(graph::PointwiseMode::cmp_eq, {row, key}, "equal half");
     }
-    score.show_where(
+    shown.push_back(
         score.apply(graph::PointwiseMode::logical_and, {equal[0], equal[1]}, "same segment"));
   }
   std::vector<TensorId> predicates;
@@ -67,8 +72,54 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
     HEDDLE_ASSIGN(const TensorId id, score_operand("Mask", predicate, Made::as_is));
     predicates.push_back(id);
   }
-  if (!predicates.empty()) score.show_where(score.truth(predicates, keys.visible));
+  if (!predicates.empty()) shown.push_back(score.truth(predicates, keys.visible));
+  if (!keys.fill) {
+    for (TensorId predicate : shown) score.hide_where_not(predicate);
+    return {};
+  }
+  if (shown.empty()) return {};  // of indices that hide nothing
+  TensorId visible = shown[0];
+  for (size_t i = 1; i < shown.size(); ++i)
+    visible = score.apply(graph::PointwiseMode::logical_and, {visible, shown[i]}, "visible");
+  if (match_.score.mask.hiding == Hiding::adds) {
+    score.add_where_not(visible, *keys.fill);
+  } else {
+    score.replace_where_not(visible, *keys.fill);
+  }
   return {};
+}
+
+Status Planner::add_bounds(const VisibleKeys& keys, ScoreGraph& score,
+                           std::vector<TensorId>& shown) {
+  // Calls compute indices in f32.
+  constexpr int64_t kExact = 1 << 24;
+  const int64_t rows = elements_.size(plan_.roles.rows), columns = elements_.size(plan_.roles.keys);
+  if (std::max(rows, columns) > kExact)
+    return error(Code::graph_not_supported,
+                 "a mask of {} x {} whose fill the scores may reach is computed up to {} rows or "
+                 "keys",
+                 rows, columns, kExact);
+  using graph::PointwiseMode;
+  if (keys.band.right || keys.band.left) {
+    const TensorId ahead =
+        score.apply(PointwiseMode::sub, {score.index(3), score.index(2)}, "columns ahead");
+    const auto bound = [&](PointwiseMode mode, int64_t at) {
+      const TensorId number = score.constant("bound", static_cast<double>(at));
+      shown.push_back(score.apply(mode, {ahead, number}, "within the bound"));
+    };
+    if (keys.band.right) bound(PointwiseMode::cmp_le, *keys.band.right);
+    if (keys.band.left) bound(PointwiseMode::cmp_gt, -*keys.band.left);
+  }
+  const auto limit = [&](int axis, const char* name, const std::optional<Lengths>& of,
+                         int64_t size) -> Status {
+    if (!of) return {};
+    HEDDLE_ASSIGN(const TensorId length, lengths(name, of, size));
+    shown.push_back(
+        score.apply(PointwiseMode::cmp_lt, {score.index(axis), length}, "within the length"));
+    return {};
+  };
+  HEDDLE_TRY(limit(2, "Query lengths", keys.q_lengths, rows));
+  return limit(3, "Key lengths", keys.kv_lengths, columns);
 }
 
 Result<TensorId> Planner::lengths(const char* name, const std::optional<Lengths>& of,
@@ -80,7 +131,7 @@ Result<TensorId> Planner::lengths(const char* name, const std::optional<Lengths>
   if (of) {
     HEDDLE_ASSIGN(operand.place, narrow_place(of->length, "the mask"));
     const auto view = view_of(elements_, operand.place, operand.axes);
-    if (!view)
+    if (!view || !varies_within(of->length, operand.axes))
       return error(Code::graph_not_supported, "%{} ({}) does not vary as lengths do",
                    of->length.x->name(), name);
     operand.direct = view->direct;
@@ -99,8 +150,9 @@ Result<TensorId> Planner::score_operand(const char* name, const Element& leaf, M
   HEDDLE_ASSIGN(operand.place, narrow_place(leaf, "the mask or a term of the scores"));
   operand.axes = score_axes(leaf);
   operand.made = made;
+  operand.type = leaf.x->shape().type();
   const auto view = view_of(elements_, operand.place, operand.axes);
-  if (!view)
+  if (!view || !varies_within(leaf, operand.axes))
     return error(Code::graph_not_supported, "%{} ({}) does not vary as scores do", leaf.x->name(),
                  name);
   operand.direct = view->direct;
@@ -174,6 +226,8 @@ Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
   }
   if (!bias) return {};
   HEDDLE_ASSIGN(a.bias, operand("Bias", *bias, score_axes(*bias)));
+  // What a fill replaces is replaced with the bias that was added before.
+  if (plan_.keys.fill && match_.score.mask.hiding == Hiding::replaces) score.add(a.bias);
   const std::string dims = to_string(plan_.graph[a.bias].dims);
   plan_.bias = plan_.bias == "none" ? dims : dims + ", " + plan_.bias;
   return {};
@@ -184,8 +238,9 @@ std::optional<IndexTerm> Planner::computable(const Monomial& m) {
   if (!term) return term;
   for (const IndexTerm* leaf : term->operands()) {
     const auto place = narrow_place(leaf->place, "a term of the scores");
-    if (!place || !data_type(leaf->place.x->shape().type()) ||
-        !view_of(elements_, *place, score_axes(leaf->place)))
+    const Axes axes = score_axes(leaf->place);
+    if (!place || !data_type(leaf->place.x->shape().type()) || !varies_within(leaf->place, axes) ||
+        !view_of(elements_, *place, axes))
       return std::nullopt;
   }
   return term;
@@ -217,11 +272,10 @@ Status Planner::set_sink(graph::AttentionAttributes& a) {
   operand.axes.heads = heads;
   Dims strides{count, 1, 1, 1};
   if (const auto& leaf = match_.sink->place) {
-    for (Var v : flat(leaf->at))
-      if (std::find(heads.begin(), heads.end(), v) == heads.end())
-        return error(Code::graph_not_supported,
-                     "the sink (%{}) differs between rows or batch entries; a call has one a head",
-                     leaf->x->name());
+    if (!varies_within(*leaf, operand.axes))
+      return error(Code::graph_not_supported,
+                   "the sink (%{}) differs between rows or batch entries; a call has one a head",
+                   leaf->x->name());
     if (!hlo::is_floating(leaf->x->shape().type()) || !data_type(leaf->x->shape().type()))
       return error(Code::graph_not_supported, "%{} (Sink) has elements of type {}", leaf->x->name(),
                    hlo::name(leaf->x->shape().type()));

@@ -1,6 +1,7 @@
 #include "rewrite/score.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 namespace heddle::rewrite {
@@ -46,6 +47,45 @@ Assigned assign(Algebra& algebra, const Poly& z, const std::vector<AtomId>& indi
   return result;
 }
 
+bool is_product(const Algebra& algebra, const Monomial& m) {
+  return std::any_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
+    const AtomKind kind = algebra.at(p.atom).kind;
+    return kind == AtomKind::sum || kind == AtomKind::function;
+  });
+}
+
+/// How `hidden`, what an invisible score has besides a constant, comes from the visible score.
+Hiding hiding_of(Algebra& algebra, const Poly& visible, const Poly& hidden) {
+  if (hidden.empty()) return Hiding::replaces;
+  if (Algebra::ratio(visible, hidden) == 1.0) return Hiding::adds;
+  const Poly lost = algebra.add(visible, algebra.scale(hidden, -1));
+  const bool only_product = lost.size() == 1 && is_product(algebra, lost[0]);
+  return only_product ? Hiding::replaces_product : Hiding::mixes;
+}
+
+/// Whether the text alone says that `element` is far above a mask's fill.
+bool is_bounded(const Algebra& algebra, const Element& element) {
+  const hlo::Literal* literal = element.x->literal();
+  if (!literal) return algebra.is_fixed && algebra.is_fixed(element);
+  if (literal->is_elided()) return false;
+  for (int64_t i = 0; i < literal->element_count(); ++i)
+    if (!(std::abs(literal->get(i)) < -kLargestFill / 2)) return false;
+  return true;
+}
+
+/// Whether a term of the scores may be as low as a mask's fill wherever the data please. Multiples
+/// of indices, as ALiBi's, are not unless the factor itself varies along those axes.
+bool is_free(const Algebra& algebra, const Monomial& m) {
+  std::vector<Var> of_data, of_text;
+  for (const Power& p : m.factors) {
+    const Atom& atom = algebra.at(p.atom);
+    if (atom.kind != AtomKind::element) return false;
+    auto& of = is_bounded(algebra, atom.element) ? of_text : of_data;
+    of.insert(of.end(), algebra.support(p.atom).begin(), algebra.support(p.atom).end());
+  }
+  return !of_data.empty() && (of_text.empty() || depends(of_data, of_text));
+}
+
 }  // namespace
 
 bool Mask::hides_anything() const {
@@ -69,6 +109,7 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
         mask.is_fixed && (!algebra.is_fixed || algebra.is_fixed(algebra.at(id).element));
   std::optional<Poly> visible;
   std::optional<double> fill;
+  std::vector<Poly> hidden;
   for (size_t bits = 0; bits < assignments; ++bits) {
     const Assigned value = assign(algebra, z, mask.indicators, bits);
     const bool is_visible = value.constant > kLargestFill && !value.rest.empty();
@@ -89,11 +130,19 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
     } else {
       mask.fill = std::max(mask.fill, value.constant);
       if (!fill) fill = value.constant;
-      mask.replaces = mask.replaces && value.rest.empty() && *fill == value.constant;
+      if (*fill != value.constant) mask.hiding = Hiding::mixes;
+      hidden.push_back(value.rest);
     }
   }
   if (!visible) return error(Code::graph_not_supported, "the mask lets no score through");
   mask.visible_score = *visible;
+  for (size_t i = 0; i < hidden.size(); ++i) {
+    const Hiding hiding = hiding_of(algebra, *visible, hidden[i]);
+    mask.hiding =
+        mask.hiding == Hiding::mixes || (i > 0 && mask.hiding != hiding) ? Hiding::mixes : hiding;
+  }
+  mask.has_free_terms = std::any_of(visible->begin(), visible->end(),
+                                    [&](const Monomial& m) { return is_free(algebra, m); });
   return mask;
 }
 

@@ -13,6 +13,14 @@ namespace heddle::rewrite {
 /// Masks of more predicates are not taken apart.
 inline constexpr size_t kMaxIndicators = 8;
 
+/// What an invisible score is made of.
+enum class Hiding : uint8_t {
+  replaces,          // the fill alone
+  replaces_product,  // the fill in the place of the product of queries and keys, and what is added
+  adds,              // the score itself and the fill
+  mixes,             // none of these everywhere, or several fills
+};
+
 /// A mask as a truth table over indicators.
 struct Mask {
   std::vector<AtomId> indicators;
@@ -21,15 +29,19 @@ struct Mask {
   Poly visible_score;
   /// The largest fill of an invisible score; kMinusInfinity if there is none.
   double fill = kMinusInfinity;
-  /// Whether every invisible score is that very number, whatever it was.
-  bool replaces = true;
+  Hiding hiding = Hiding::replaces;
   /// Whether the program's text alone decides what is visible.
   bool is_fixed = true;
+  /// Whether numbers that only the data know are added to the scores, and not merely as factors of
+  /// indices: they may be fills themselves, so that no visible score need lie above the mask's.
+  bool has_free_terms = false;
 
   bool hides_anything() const;
-  /// Whether a row that sees no key can have weights, all alike: then a nonzero weight says nothing
-  /// of the indicators. (Of fixed masks it is known whether there is such a row.)
-  bool may_leave_rows_blind() const { return !is_fixed && fill > kMinusInfinity; }
+  /// Whether a row that sees no key can have weights: then a nonzero weight says nothing of the
+  /// indicators. (Of fixed masks of bounded scores it is known whether there is such a row.)
+  bool may_leave_rows_blind() const {
+    return (!is_fixed || has_free_terms) && fill > kMinusInfinity;
+  }
 };
 
 /// 1 where the mask lets the score through, as far as a weight does not say so already.

@@ -62,9 +62,18 @@ void ScoreGraph::cap(double cap) {
   score_ = apply(PointwiseMode::mul, {tanh, by}, "capped_score");
 }
 
-void ScoreGraph::show_where(TensorId predicate) {
-  const TensorId hidden = constant("hidden", -std::numeric_limits<double>::infinity());
+void ScoreGraph::replace_where_not(TensorId predicate, double fill) {
+  const TensorId hidden = constant("hidden", fill);
   score_ = apply(PointwiseMode::binary_select, {predicate, score_, hidden}, "visible_score");
+}
+
+void ScoreGraph::hide_where_not(TensorId predicate) {
+  replace_where_not(predicate, -std::numeric_limits<double>::infinity());
+}
+
+void ScoreGraph::add_where_not(TensorId predicate, double fill) {
+  const TensorId none = constant("no fill", 0), hidden = constant("hidden", fill);
+  add(apply(PointwiseMode::binary_select, {predicate, none, hidden}, "mask"));
 }
 
 TensorId ScoreGraph::truth(const std::vector<TensorId>& predicates,

@@ -23,8 +23,11 @@ class ScoreGraph {
   /// The score becomes cap * tanh(score / cap).
   void cap(double cap);
   void add(graph::TensorId term);
-  /// The score stays where `predicate` holds; elsewhere it becomes minus infinity.
-  void show_where(graph::TensorId predicate);
+  /// The score stays where `predicate` holds; elsewhere it becomes `fill`, or lower by it.
+  void replace_where_not(graph::TensorId predicate, double fill);
+  void add_where_not(graph::TensorId predicate, double fill);
+  /// Elsewhere it becomes minus infinity.
+  void hide_where_not(graph::TensorId predicate);
   /// Where a truth table over predicates (bit i: predicate i holds) says so; kNone for everywhere.
   graph::TensorId truth(const std::vector<graph::TensorId>& predicates,
                         const std::vector<bool>& table);

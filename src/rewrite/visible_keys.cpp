@@ -98,10 +98,10 @@ std::string VisibleKeys::description(const Elements& elements, const Roles& role
 }
 
 Result<VisibleKeys> visible_keys_of(Elements& elements, const Algebra& algebra, const Mask& mask,
-                                    const Roles& roles) {
+                                    const Roles& roles, const Beside& beside) {
   VisibleKeys keys;
   if (!mask.hides_anything()) return keys;
-  if (mask.is_fixed) {
+  if (mask.is_fixed && !mask.may_leave_rows_blind()) {
     HEDDLE_ASSIGN(keys.band, band_of(elements, algebra, mask, roles.rows, roles.keys));
     if (keys.band.empty_rows > 0 && mask.fill > kMinusInfinity)
       return error(Code::graph_not_supported,
@@ -110,14 +110,22 @@ Result<VisibleKeys> visible_keys_of(Elements& elements, const Algebra& algebra, 
                    keys.band.empty_rows, mask.fill);
     return keys;
   }
-  if (mask.may_leave_rows_blind() && !mask.replaces)
-    return error(
-        Code::graph_not_supported,
-        "the mask (%{}), which data decides, is added to the scores: the weights of a row that "
-        "sees no key would be lost in the f32 statistics that a backward call reads; select "
-        "the fill instead",
-        algebra.at(mask.indicators[0]).element.x->name());
-  keys.may_be_blind = mask.may_leave_rows_blind();
+  if (mask.may_leave_rows_blind()) {
+    const bool alike = mask.hiding == Hiding::replaces && !mask.has_free_terms;
+    keys.may_be_blind = alike && !beside.dropout && !beside.sink_is_data;
+    if (!keys.may_be_blind) {
+      if (mask.hiding == Hiding::mixes)
+        return error(Code::graph_not_supported,
+                     "the mask (%{}) hides scores by several fills, which scores may reach",
+                     algebra.at(mask.indicators[0]).element.x->name());
+      if (beside.masked_again)
+        return error(Code::graph_not_supported,
+                     "the weights are masked again (by %{}) after scores that may reach the mask's "
+                     "fill {}",
+                     algebra.at(mask.indicators[0]).element.x->name(), mask.fill);
+      keys.fill = mask.fill;
+    }
+  }
   Mask rest = mask;
   for (size_t i = rest.indicators.size(); i-- > 0;) {
     const Element element = algebra.at(rest.indicators[i]).element;

@@ -32,13 +32,23 @@ struct VisibleKeys {
   std::vector<bool> visible;
   /// Whether a row may see no key and the program then gives all keys the same weight.
   bool may_be_blind = false;
+  /// Set where scores may be as low as the mask's fill, so that hidden keys may count: the number
+  /// that the call gives them, instead of leaving them out.
+  std::optional<double> fill;
 
   /// In the words of the report.
   std::string description(const Elements& elements, const Roles& roles) const;
 };
 
+/// What else of a match decides whether hidden keys may count.
+struct Beside {
+  bool dropout = false;
+  bool sink_is_data = false;  // it may be as low as the fill
+  bool masked_again = false;  // the weights of hidden keys are taken away
+};
+
 /// Fails with a reason if the mask is none that a call can be told.
 Result<VisibleKeys> visible_keys_of(Elements& elements, const Algebra& algebra, const Mask& mask,
-                                    const Roles& roles);
+                                    const Roles& roles, const Beside& beside);
 
 }  // namespace heddle::rewrite

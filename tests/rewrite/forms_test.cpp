@@ -34,8 +34,10 @@ TEST_P(Form, IsDoneOnce) {
 }
 
 TEST(Rotation, IsPartOfTheCall) {
-  for (const char* name : {"forms/rope", "forms/rope_grad", "gpt_f32", "gpt_bf16",
-                           "gpt_checkpoint_f32", "gpt_checkpoint_bf16"}) {
+  for (const char* name : {"forms/rope", "forms/rope_grad", "forms/rope_by_positions_of_entries",
+                           "forms/rope_by_positions_of_entries_grad",
+                           "forms/rope_of_keys_by_entries", "forms/rope_of_keys_by_entries_grad",
+                           "gpt_f32", "gpt_bf16", "gpt_checkpoint_f32", "gpt_checkpoint_bf16"}) {
     const Rewritten programs = rewritten(program_text(name));
     ASSERT_FALSE(programs.report.fusions.empty()) << name;
     for (const rewrite::Fusion& fusion : programs.report.fusions)
@@ -63,7 +65,7 @@ TEST(Loops, KeepOutputsAndStatistics) {
                      dims == std::vector<int64_t>{3, 2, 10, 48};
           EXPECT_NE(dims, (std::vector<int64_t>{3, 2, 6, 10, 10})) << name;
         }
-    EXPECT_EQ(statistics, 2) << name;  // written by one loop, read by the other
+    EXPECT_EQ(statistics, 4) << name;  // written by one loop, read by the other
     // As many as the program had: its own O is read.
     EXPECT_EQ(outputs, 14) << name;
   }
@@ -267,8 +269,8 @@ TEST(Masks, OfMillionsOfRowsAreReadAtOnce) {
     for (const char* window : {"size=10 pad=9_0", "size=14 pad=13_0"})
       if (text.find(window) != std::string::npos)
         text = replaced(text, window, "size=1000000 pad=999999_0");
-    const Rewritten programs = rewritten(
-        resized(text, {{"9", "999999"}, {"10", "1000000"}, {"14", "1000000"}}));
+    const Rewritten programs =
+        rewritten(resized(text, {{"9", "999999"}, {"10", "1000000"}, {"14", "1000000"}}));
     ASSERT_FALSE(programs.report.fusions.empty()) << name << ": " << programs.reasons();
     for (const rewrite::Fusion& fusion : programs.report.fusions)
       EXPECT_EQ(fusion.mask, mask) << name;
@@ -378,7 +380,15 @@ std::vector<Expected> fused() {
                            "shifted_indices",
                            "truncated_mask",
                            "window_by_one_comparison",
-                           "window_of_unsigned"})
+                           "window_of_unsigned",
+                           "rope_by_positions_of_entries",
+                           "rope_of_keys_by_entries",
+                           "rope_by_heads",
+                           "shared_scores",
+                           "with_bias_of_key_heads",
+                           "bias_of_key_heads_in_bf16",
+                           "padding_is_added",
+                           "mask_is_data_and_dropout"})
     all.push_back({name, 1, 0});
   for (const char* name : {"alibi_grad",
                            "alibi_and_bias_grad",
@@ -418,6 +428,13 @@ std::vector<Expected> fused() {
                            "sink_padded_grad",
                            "soft_capped_grad",
                            "window_grad",
+                           "rope_by_positions_of_entries_grad",
+                           "rope_of_keys_by_entries_grad",
+                           "rope_by_heads_grad",
+                           "with_bias_of_key_heads_grad",
+                           "bias_of_key_heads_in_bf16_grad",
+                           "padding_is_added_grad",
+                           "mask_is_data_and_dropout_grad",
                            "loss_of_output",
                            "gradient_of_queries_only",
                            "clamped_indices_grad",
@@ -430,8 +447,9 @@ std::vector<Expected> fused() {
                            "window_of_unsigned_grad"})
     all.push_back({name, 1, 1});
   all.push_back({"layers_unrolled", 3, 3});
-  for (const char* name : {"scan", "scan_dropped_out", "scan_of_scans", "scan_reversed",
-                           "scan_with_mask", "scan_with_sinks"})
+  for (const char* name :
+       {"scan", "scan_dropped_out", "scan_of_scans", "scan_reversed", "scan_with_mask",
+        "scan_with_sinks", "scan_with_widened_bias", "scan_with_widened_slopes"})
     all.push_back({name, 1, 1});
   all.push_back({"scan_dropped_out_checkpoint", 2, 1});
   all.push_back({"scan_checkpoint", 2, 1});
@@ -442,10 +460,11 @@ std::vector<Expected> fused() {
 
 std::vector<Expected> left_alone() {
   std::vector<Expected> all;
-  for (const char* name : {"padding_is_added",
-                           "padding_is_added_grad",
-                           "mask_is_data_and_dropout",
-                           "mask_is_data_and_dropout_grad",
+  for (const char* name : {"shared_scores_and_bias",
+                           "shared_scores_and_padding",
+                           "shared_scores_and_slopes",
+                           "shared_scores_and_dropout",
+                           "heads_share_scores_but_biases",
                            "probabilities_returned",
                            "scan_keeping_weights",
                            "not_normalised",

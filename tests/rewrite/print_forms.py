@@ -11,7 +11,8 @@ from pathlib import Path
 
 import jax
 
-from forms import backwards, dropout, heads, integers, layers, lookalikes, masks, rope, scores, sinks  # noqa: F401
+from forms import (backwards, broadcasts, dropout, heads, integers, layers, lookalikes, masks, rope, scores,  # noqa: F401
+                   sinks)
 from forms.form import FORMS
 
 
