@@ -21,11 +21,11 @@ def attend(q, k, v, of_scores=lambda s: s, of_weights=lambda p: p):
     return jnp.einsum("bhqk,bkhd->bqhd", of_weights(jax.nn.softmax(s, axis=-1)), v)
 
 
-def padding(fill, hidden=(0, 3)):
-    """Added to scores: an entry hidden whole, another whose first keys are."""
+def padding(fill, hidden=(Q, 3)):
+    """Added to scores: how many first keys of each entry are hidden, all those of one."""
     bias = np.zeros((B, 1, 1, Q), np.float32)
-    bias[hidden[0]] = fill
-    bias[1 - hidden[0], ..., : hidden[1]] = fill
+    for entry, keys in enumerate(hidden):
+        bias[entry, ..., :keys] = fill
     return jnp.asarray(bias)
 
 
@@ -44,7 +44,7 @@ PROGRAMS = {
     "left padding beside causal": (
         lambda q, k, v, b: attend(q, k, v, lambda s: jnp.where(CAUSAL, s + b, LOWEST)), (padding(LOWEST),)),
     "left padding of -inf beside causal": (
-        lambda q, k, v, b: attend(q, k, v, lambda s: jnp.where(CAUSAL, s + b, -1e30)), (padding(-jnp.inf, (1, 4)),)),
+        lambda q, k, v, b: attend(q, k, v, lambda s: jnp.where(CAUSAL, s + b, -1e30)), (padding(-jnp.inf, (2, 4)),)),
     "bias after causal": (
         lambda q, k, v, b: attend(q, k, v, lambda s: jnp.where(CAUSAL, s, -1e9) + b), (padding(-1e9),)),
     "causal added beside a bias": (
