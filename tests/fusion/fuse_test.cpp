@@ -205,7 +205,8 @@ TEST(Fuse, ScoreModifiersKeepTheirMeaningAndDerivative) {
           op.score_mod_bprop
               ? reference::given_score_gradient(*op.score_mod_bprop, &mod, leaves.dot,
                                                 leaves.gradient, cell, values)
-              : reference::modified_score_gradient(mod, leaves.dot, leaves.gradient, cell, values);
+              : reference::modified_score_gradient(mod, mod.score_in, leaves.dot, leaves.gradient,
+                                                   cell, values);
       ASSERT_NEAR(problem::evaluate(problem.structure.d_dot, leaves), slope, 1e-12) << seed;
     }
   }
