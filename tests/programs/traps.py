@@ -168,11 +168,19 @@ def infinite_padding_under_a_causal_select(q, k, v, padding):
     return weighed(jnp.where(jnp.tril(jnp.ones((K, K), bool)), s, -1e30), v)
 
 
-@trap(lambda r: [*heads(r), r.random((B, 1, Q, K)) < [[[[0.0]]], [[[0.6]]]]], grad=(0, 1, 2))
-def sink_of_nothing_and_a_hidden_row(q, k, v, mask):
+@trap(lambda r: [*heads(r), r.random((B, 1, Q, K)) < [[[[0.0]]], [[[0.6]]]], np.array([-np.inf, 0.5, -np.inf], np.float32)],
+      grad=(0, 1, 2))
+def sink_of_nothing_and_a_hidden_row(q, k, v, mask, sinks):
     s = jnp.where(mask, scores(q, k), -1e30)
-    s = jnp.concatenate([s, jnp.full((B, H, Q, 1), -jnp.inf)], -1)
+    s = jnp.concatenate([s, jnp.broadcast_to(sinks[:, None, None], (B, H, Q, 1))], -1)
     return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s)[..., :-1], v)
+
+
+@trap(lambda r: [*heads(r), r.random((B, 1, Q, K)) < [[[[0.0]]], [[[0.6]]]]], grad=(0, 1, 2))
+def scores_less_the_log_of_their_sum(q, k, v, mask):
+    """Beside a huge finite number that log is lost: of a row hidden whole the weights are 1 each."""
+    s = jnp.where(mask, scores(q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.exp(s - jax.nn.logsumexp(s, -1, keepdims=True)), v)
 
 
 @trap(lambda r: [x * np.float32(18) for x in heads(r)], grad=(0, 1, 2))
@@ -226,10 +234,10 @@ def unsigned_mask_less_one(q, k, v, mask):
     return weighed(scores(q, k) + bias[:, None, None, :], v)
 
 
-@trap(lambda r: [*heads(r), r.integers(0, 2, (B, K)).astype(np.float32)], grad=(0, 1, 2))
-def half_a_mask_as_an_integer(q, k, v, hidden):
-    hidden = (hidden * 0.5).astype(jnp.int32)
-    return weighed(scores(q, k) + (hidden * -1000000).astype(jnp.float32)[:, None, None, :], v)
+@trap(heads, grad=(0, 1, 2))
+def half_a_mask_as_an_integer(q, k, v):
+    hidden = (jnp.arange(K) > 4).astype(jnp.float32)
+    return weighed(jnp.where((hidden * 0.5).astype(jnp.int32) > 0, -1e30, scores(q, k)), v)
 
 
 @trap(lambda r: heads(r, q=K))
