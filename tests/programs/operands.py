@@ -29,7 +29,7 @@ def draw_sizes(c):
 
 
 def draw_operands(text):
-    """Writes q, k and v; gives {name: letters} with one head axis "h", or "gr" in all that have heads."""
+    """Writes q, k and v; gives the axes of each, their type, and how their product is to be scaled."""
     c = text.choices
     dtype = c.any("type", *[TYPES[0]] * 7, *TYPES[1:], TYPES[1])
     heads = c.any("heads", "each", "each", "repeated", "tiled", "grouped", "one", "shared")
@@ -50,7 +50,7 @@ def draw_operands(text):
     if whole["q"] == letters["q"] == "bhqd" and heads == "each" and text.sizes["q"] == text.sizes["k"] and c.yes("projected", 0.3):
         _projected(text, letters, dtype)
         _rope(text, letters, dtype, batch)
-        return letters, dtype, _scale_before(text), heads
+        return letters, dtype, _scale_before(text)
     same = c("same", "", "k is v", "q is k", often=0.06)
     for x in "qkv":
         if same == "k is v" and x == "v" and text.sizes["v"] == text.sizes["d"]:
@@ -88,7 +88,7 @@ def draw_operands(text):
                 target = "".join(y for y in whole[x] if y not in letters[x]) + letters[x]
                 text.let(x, f"jnp.broadcast_to({aligned(x, letters[x], target)}, {shape(target)})")
                 letters[x] = target
-    return letters, dtype, scale, heads
+    return letters, dtype, scale
 
 
 def _argument(text, x, letters, dtype):
@@ -138,8 +138,6 @@ def _rope(text, letters, dtype, batch):
     if not c.any("rope", False, False, False, False, True) or text.sizes["d"] % 2:
         return
     spelled = c.any("rope by", "concatenate", "rotate_half", "stack", "interleaved", "partial", "complex")
-    if spelled == "complex" and dtype != "jnp.float32":
-        spelled = "interleaved"
     rotated = c("rope on", "qk", "q", "k", often=0.2)
     along = c.any("angles along", "", "b", "b", "h", "bh")
     if "b" not in batch:
@@ -194,7 +192,7 @@ def _rotate(text, x, laid, axes, spelled, tables, dtype):
                         f"{x}_[..., 1] * {cos} + {x}_[..., 0] * {sin}], -1).reshape({x}.shape)"],
         "partial": [f"{x}1, {x}2, {x}3 = {x}[..., :D // 4], {x}[..., D // 4:D // 2], {x}[..., D // 2:]",
                     f"{x} = jnp.concatenate([{x}1 * {cos} - {x}2 * {sin}, {x}2 * {cos} + {x}1 * {sin}, {x}3], -1)"],
-        "complex": [f"{x}_ = lax.complex({x}[..., ::2], {x}[..., 1::2]) * lax.complex(*jnp.broadcast_arrays("
+        "complex": [f"{x}_ = lax.complex(*({x}[..., i::2].astype(jnp.float32) for i in (0, 1))) * lax.complex(*jnp.broadcast_arrays("
                     f"{cos}.astype(jnp.float32), {sin}.astype(jnp.float32)))",
                     f"{x} = jnp.stack([{x}_.real, {x}_.imag], -1).reshape({x}.shape)"],
     }

@@ -3,7 +3,7 @@
 from text import SIZES, aligned, dims, drawn
 
 
-def soft_cap(text, axes):
+def soft_cap(text):
     cap = text.choices("soft cap", "10.0 * jnp.tanh(s / 10.0)", "jnp.tanh(s * 0.2) * 5.0", "s / (1 + jnp.abs(s) / 20)",
                        "jnp.clip(s, -4.0, 4.0)", often=0.4)
     text.let("s", cap)

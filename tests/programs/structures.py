@@ -3,8 +3,9 @@
 LOSSES = ("jnp.sum({o} * weight({o}))", "jnp.sum({o})", "jnp.mean({o} ** 2)", "jnp.sum(jnp.sin({o}))")
 
 
-def program_lines(text, o, extra):
-    """The lines of `program(fuse)`: wraps `attend` of the text's arguments."""
+def program_lines(text, several):
+    """The lines of `program(fuse)` around `attend` of the text's arguments, the name of what they end in, and whether
+    something inside is fused; `several`: attend gives more than its output."""
     c = text.choices
     names = list(text.arguments)
     everything = ", ".join(names)
@@ -58,7 +59,7 @@ def program_lines(text, o, extra):
             else:
                 value = f"{changed} * 0.5" if other == "halved" else f"-{changed}"
                 define("both", everything, f"return {call(function)}, {call(function, **{changed: value})}")
-    elif shared in ("scan", "fori", "while", "three in a row") and "q" in names and not extra:
+    elif shared in ("scan", "fori", "while", "three in a row") and "q" in names and not several:
         n = c.size("steps", 2, 3, 1)
         step = f"x + 0.1 * mixed({call(function, q='x')}, x)"
         if shared == "three in a row":
@@ -112,7 +113,7 @@ def program_lines(text, o, extra):
         what = "forward"
     if what == "forward":
         define("whole", everything, f"return {function}({everything})")
-        return lines, function
+        return lines, function, inner == "attend"
     if inner == "gradient of fused":
         lines.append(f"fused_inside = fuse({function})")
         function = "fused_inside"
@@ -127,7 +128,7 @@ def program_lines(text, o, extra):
               "vjp": f"jax.vjp(loss, {of})[1](jnp.float32(0.75))", "jvp": f"jax.jvp(loss, ({of},), ({of},))",
               "second derivative": f"jax.grad(lambda *x: sum(jnp.sum(g * g) for g in jax.grad(loss, {positions})(*x)))({of})"}[what]
     define("whole", everything, *body, f"return {result}")
-    return lines, function
+    return lines, function, inner != "whole"
 
 
 def _lead(text, x, n):

@@ -4,7 +4,7 @@ from text import aligned, dims, shape, transposed
 
 
 def draw_weights(text, axes, mask, applied, letters, dtype):
-    """Writes o from s, and gives its axes."""
+    """Writes o from s; gives what the function returns."""
     c = text.choices
     at = axes.index("k") - len(axes)
     wide = c("softmax in", "", "jnp.float32", "jnp.bfloat16", often=0.35)
@@ -44,19 +44,19 @@ def draw_weights(text, axes, mask, applied, letters, dtype):
         text.let("o", f"o / {aligned(total, l_axes, o)}" if set(l_axes) <= set(o) and order else "o")
     if c.yes("output in another type", 0.1):
         text.let("o", f"o.astype({c('output type', 'jnp.float32', 'jnp.bfloat16', 'jnp.float16', often=0.6)})")
-    return o, bool(extra)
+    return "o, extra" if extra else "o"
 
 
-def flash(text, axes, letters):
-    """A function `attend` with a backward by hand, of a function `scores`; gives its output's axes and its lines."""
+def flash(axes, letters):
+    """The lines of `attend` with a backward by hand, of a function `scores`; none where its axes do not allow it."""
     v, at = letters["v"], axes.index("k") - len(axes)
     lead = [x for x in "abhgr" if x in axes + v]
     o = "".join([*(x for x in lead if x in "ab"), "q", *(x for x in lead if x in "hgr"), "v"])
     rows = o[:-1]
     delta = "jnp.sum(o.astype(jnp.float32) * d_o, -1)"
     if not set(rows) <= set(axes):
-        return None
-    lines = [
+        return []
+    return [
         "@jax.custom_vjp", "def attend(*x):", "    return attend_forward(*x)[0]", "", "",
         "def attend_forward(*x):", "    s, v = scores(*x)", f"    lse = jax.nn.logsumexp(s, {at}, keepdims=True)",
         f'    o = jnp.einsum("{axes},{v}->{o}", jnp.exp(s - lse), v)', "    return o, (x, o, lse)", "", "",
@@ -65,7 +65,6 @@ def flash(text, axes, letters):
         f"    d_s = p * ({aligned('d_p', _over(axes, o, v), axes)} - {aligned('delta', rows, axes)})",
         f'    d_v = jnp.einsum("{axes},{o}->{v}", p, d_o)', "    return back((d_s.astype(s.dtype), d_v.astype(v.dtype)))", "", "",
         "attend.defvjp(attend_forward, attend_backward)", "", ""]
-    return o, lines
 
 
 def _over(axes, o, v):
