@@ -55,7 +55,7 @@ class Values {
   void add(graph::TensorId id, double value, int64_t i0, int64_t i1, int64_t i2, int64_t i3);
   void write_linear(graph::TensorId id, double value, int64_t index);
 
-  /// Readers of this result see it unrounded: it passes between ops without reaching memory.
+  /// Readers of this result see it unrounded, as if it passed between ops without reaching memory.
   void keep_unrounded(graph::TensorId id) { unrounded_[static_cast<size_t>(id)] = true; }
   /// The tensor's result; empty if no node has produced it.
   const Array& result(graph::TensorId id) const { return results_[static_cast<size_t>(id)]; }
