@@ -30,10 +30,10 @@ struct AttentionOptions {
   double score_functions = 0;  ///< given score_mod: roots, logarithms, angles, powers, remainders
   double boolean_mask = 0;     ///< given score_mod: hides, by an operand, whole runs of keys
   double wide_bias = 0;        ///< given a bias: in f32, whatever Q is
-  double hidden_rows = 0;      ///< given a bias or score_mod: a third of the rows hidden whole; with
-                               ///< max_and_sum always, also near the ends of f32's range
-  double query_size = 1;       ///< of Q's numbers, and so of the scores
-  double undefined_rows = 0;   ///< forward only: a NaN in every fifth row of Q
+  double hidden_rows = 0;     ///< given a bias or score_mod: a third of the rows hidden whole; with
+                              ///< max_and_sum always, also near the ends of f32's range
+  double query_size = 1;      ///< of Q's numbers, and so of the scores
+  double undefined_rows = 0;  ///< forward only: a NaN in every fifth row of Q
   double block_mask = 0.1;
   double dropout = 0.3, rng_dump = 0.3;
   double sink = 0.25;
