@@ -90,7 +90,8 @@ TensorId Planner::table_starts(const char* name, const Axes& axes) {
   operand.made = Made::table_starts;
   operand.limit = elements_.size(axes.rows);
   plan_.operands.push_back(std::move(operand));
-  return tensor(fmt::format("first rows of {}'s tables", name), DataType::i32,
+  // No apostrophe: XLA escapes it in a call's configuration, which MLIR then cannot read.
+  return tensor(fmt::format("first rows of the tables of {}", name), DataType::i32,
                 {elements_.size(axes.batch), 1, 1, 1}, {1, 1, 1, 1});
 }
 

@@ -1,5 +1,6 @@
 """The judge of random programs can fail, and what it judges by says what programs mean."""
 
+import subprocess
 import sys
 
 import jax
@@ -160,3 +161,10 @@ def test_a_choice_made_otherwise_leaves_the_others():
 def test_choices_are_spread():
     found = {Choices(seed)("thing", "plain", "b", "c") for seed in range(60)}
     assert found == {"plain", "b", "c"}
+
+
+def test_every_trap_is_right_or_left_alone(root):
+    """In a process of its own: how XLA compiles there is quick."""
+    run = subprocess.run([sys.executable, root / "tests" / "programs" / "main.py", "--traps"], capture_output=True, text=True,
+                         timeout=900)
+    assert run.returncode == 0, run.stdout
