@@ -96,6 +96,7 @@ class Finder {
       auto forward = match_forward(*algebra, elements_, region, softmax);
       if (forward) {
         forward->algebra = algebra;
+        forward->by_log_sum_exp = region.rounds_logarithm();
         forward_roots.insert(forward->outputs[0].place.x);
         forwards_.push_back(std::move(*forward));
       } else {
@@ -109,6 +110,7 @@ class Finder {
       return false;
     }
     backward->algebra = algebra;
+    backward->by_log_sum_exp = region.rounds_logarithm();
     backwards_.push_back(std::move(*backward));
     return true;
   }

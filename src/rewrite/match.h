@@ -36,6 +36,8 @@ struct Match {
   std::optional<Sink> sink;
   /// Whether a row that sees no key gives 0 here, by a second masking of its weights.
   bool blind_rows_are_zero = false;
+  /// Whether the program takes its weights from a log-sum-exp, which holds no sum beside fills.
+  bool by_log_sum_exp = false;
   std::vector<Output> outputs;
 
   const Output* find(Role role) const {

@@ -40,6 +40,10 @@ class Region {
   /// Null for what stands outside.
   const Member* find(int frame, const hlo::Instruction* x) const;
 
+  /// Whether a value computed so far is a row's number and the logarithm of another added up, as a
+  /// log-sum-exp is: beside a number as large as a mask's fill nothing of the logarithm is left.
+  bool rounds_logarithm() const { return rounds_logarithm_; }
+
   /// The normal form of an element.
   Poly value(const Element& element);
 
@@ -63,6 +67,8 @@ class Region {
   std::optional<Poly> known_value(const Element& place);
   /// Of an element whose elementwise operands have known values.
   Poly expand(const Element& element);
+  /// `sum`, after a look at what it adds.
+  Poly note_sum(Poly sum);
   Poly dot(const Element& element);
   Poly reduce(const Element& element);
   Poly dot_operand(const Element& element);
@@ -76,6 +82,7 @@ class Region {
   std::set<const hlo::Instruction*> opaque_;
   int64_t count_;  // elements of the matrix
   std::vector<Var> keys_;
+  bool rounds_logarithm_ = false;
   std::map<std::pair<int, const hlo::Instruction*>, Member> all_;
   std::map<std::vector<int64_t>, Poly> values_;
   MaskValues mask_values_;

@@ -69,6 +69,21 @@ Poly Region::value(const Element& element) {
   return *known_value(place);
 }
 
+Poly Region::note_sum(Poly sum) {
+  const std::vector<Var> axes = algebra_.support(sum);
+  const bool of_rows = std::none_of(axes.begin(), axes.end(), [&](Var v) {
+    return std::find(keys_.begin(), keys_.end(), v) != keys_.end();
+  });
+  const bool holds_logarithm = std::any_of(sum.begin(), sum.end(), [&](const Monomial& m) {
+    return std::any_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
+      const Atom& atom = algebra_.at(p.atom);
+      return atom.kind == AtomKind::function && atom.function == Opcode::log;
+    });
+  });
+  rounds_logarithm_ = rounds_logarithm_ || (of_rows && holds_logarithm && sum.size() > 1);
+  return sum;
+}
+
 Poly Region::expand(const Element& e) {
   const Instruction* x = e.x;
   const auto operand = [&](int i) { return value(operand_of(elements_, e, i)); };
@@ -76,9 +91,9 @@ Poly Region::expand(const Element& e) {
     case Opcode::convert:
       return is_rounding(x) ? operand(0) : algebra_.element(e);
     case Opcode::add:
-      return algebra_.add(operand(0), operand(1));
+      return note_sum(algebra_.add(operand(0), operand(1)));
     case Opcode::subtract:
-      return algebra_.add(operand(0), algebra_.scale(operand(1), -1));
+      return note_sum(algebra_.add(operand(0), algebra_.scale(operand(1), -1)));
     case Opcode::negate:
       return algebra_.scale(operand(0), -1);
     case Opcode::multiply:

@@ -467,6 +467,7 @@ std::vector<Expected> left_alone() {
                            "heads_share_scores_but_biases",
                            "probabilities_returned",
                            "scan_keeping_weights",
+                           "by_log_sum_exp_of_hidden_rows",
                            "not_normalised",
                            "normalised_over_queries",
                            "fill_within_reach",

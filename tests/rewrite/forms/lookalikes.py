@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from forms.form import KB, QB, VB, causal, form, softmax
+from forms.form import K, KB, Q, QB, VB, causal, form, shape, softmax
 
 
 @form(QB, KB, VB)
@@ -51,3 +51,10 @@ def relu_of_scores(q, k, v):
 def capped_after_mask(q, k, v):
     s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(5.0 * jnp.tanh(s / 5.0)), v)
+
+
+@form(QB, KB, VB, shape(Q, K, dtype=jnp.bool_))
+def by_log_sum_exp_of_hidden_rows(q, k, v, mask):
+    """Beside the fill a log-sum-exp holds no sum: of a row that sees no key all weights are 1."""
+    s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.exp(s - jax.nn.logsumexp(s, -1, keepdims=True)), v)
