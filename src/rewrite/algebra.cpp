@@ -78,7 +78,7 @@ Poly Algebra::constant(double value) {
 AtomId Algebra::intern(Atom a) {
   std::vector<int64_t> key{static_cast<int64_t>(a.kind)};
   std::vector<Var> free;
-  int height = 0;
+  int height = 0, nesting = 0;
   switch (a.kind) {
     case AtomKind::element:
     case AtomKind::indicator:
@@ -96,6 +96,7 @@ AtomId Algebra::intern(Atom a) {
       key.push_back(a.argument);
       free = support(polys_[a.argument]);
       height = poly_heights_[a.argument];
+      nesting = 1 + this->nesting(polys_[a.argument]);
       break;
     case AtomKind::sum:
       key.insert(key.end(), a.sizes.begin(), a.sizes.end());
@@ -103,6 +104,7 @@ AtomId Algebra::intern(Atom a) {
       append(key, a.product);
       free = support(a.product);
       height = 1 + this->height(a.product);
+      nesting = 1 + this->nesting({{1, a.product}});
       std::erase_if(free, [&](Var v) {
         return std::find(a.bound.begin(), a.bound.end(), v) != a.bound.end();
       });
@@ -115,6 +117,7 @@ AtomId Algebra::intern(Atom a) {
     atoms_.push_back(std::move(a));
     supports_.push_back(std::move(free));
     heights_.push_back(height);
+    nesting_.push_back(nesting);
   }
   return entry->second;
 }
@@ -506,6 +509,13 @@ Poly Algebra::rename(const Poly& poly, const Renaming& renaming) {
   }
   normalise(result);
   return result;
+}
+
+int Algebra::nesting(const Poly& poly) const {
+  int most = 0;
+  for (const Monomial& m : poly)
+    for (const Power& p : m.factors) most = std::max(most, nesting_[p.atom]);
+  return most;
 }
 
 bool Algebra::is_nonnegative(const Poly& poly) const {

@@ -88,6 +88,9 @@ class Algebra {
   AtomId rename(AtomId id, const Renaming& renaming);
   Poly rename(const Poly& poly, const Renaming& renaming);
 
+  /// How many functions and sums stand within one another at most.
+  int nesting(const Poly& poly) const;
+
   /// Whether `poly` is made of weights, exponentials and indicators alone, with no minus sign.
   bool is_nonnegative(const Poly& poly) const;
 
@@ -127,6 +130,7 @@ class Algebra {
   std::vector<Atom> atoms_;
   std::vector<std::vector<Var>> supports_;
   std::vector<int> heights_;  // of nested sums
+  std::vector<int> nesting_;  // of nested atoms of any kind
   std::map<std::vector<int64_t>, AtomId> atom_ids_;
   std::vector<Poly> polys_;
   std::map<std::vector<int64_t>, PolyId> poly_ids_;

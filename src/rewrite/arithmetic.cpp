@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 namespace heddle::rewrite {
 
@@ -86,13 +87,16 @@ std::optional<Literal> in_f64(const Literal& value) {
   return wide ? std::optional(std::move(*wide)) : std::nullopt;
 }
 
+std::span<const double> numbers(const Literal& of_f64) {
+  return {of_f64.as<double>(), static_cast<size_t>(of_f64.element_count())};
+}
+
 bool is_whole(const Literal& value) {
+  if (value.shape().type() != ElementType::f64) return true;
   const auto most = static_cast<double>(largest_exact(ElementType::f64));
-  for (int64_t i = 0; i < value.element_count(); ++i) {
-    const double x = value.get(i);
-    if (std::trunc(x) != x || std::abs(x) > most) return false;
-  }
-  return true;
+  const auto all = numbers(value);
+  return std::all_of(all.begin(), all.end(),
+                     [&](double x) { return std::trunc(x) == x && std::abs(x) <= most; });
 }
 
 bool is_power_of_two(double x) {
@@ -135,28 +139,31 @@ std::optional<Literal> Arithmetic::apply(const Instruction* x, std::vector<Liter
 std::optional<Literal> Arithmetic::apply_exactly(const Instruction* x,
                                                  std::vector<Literal> operands) {
   if (!may_round(x)) return apply(x, std::move(operands));
-  const bool divides = x->is(Opcode::divide);
-  for (int64_t i = 0; divides && i < operands[1].element_count(); ++i)
-    if (!is_power_of_two(operands[1].get(i))) return std::nullopt;
-  const auto value = apply(x, operands);
-  if (!value) return std::nullopt;
+  auto value = apply(x, operands);
+  const auto value_in_f64 = value ? in_f64(*value) : std::nullopt;
+  if (!value_in_f64) return std::nullopt;
+  for (Literal& operand : operands) {
+    auto wide = in_f64(operand);
+    if (!wide) return std::nullopt;
+    operand = std::move(*wide);
+  }
+  if (x->is(Opcode::divide)) {
+    const auto divisors = numbers(operands[1]);
+    if (!std::all_of(divisors.begin(), divisors.end(), is_power_of_two)) return std::nullopt;
+  }
   if (x->shape().type() == ElementType::f64) {
     // Nothing wider is at hand: whole numbers that f64 holds are what is exact beyond doubt.
     if (!is_whole(*value) || !std::all_of(operands.begin(), operands.end(), is_whole))
       return std::nullopt;
     return value;
   }
-  for (Literal& operand : operands) {
-    auto wide = in_f64(operand);
-    if (!wide) return std::nullopt;
-    operand = std::move(*wide);
-  }
   const auto wide = wide_.evaluate_alone(*x, std::move(operands));
   if (!wide) return std::nullopt;
-  for (int64_t i = 0; i < value->element_count(); ++i) {
-    const double a = value->get(i), b = wide->get(i);
-    if (a != b && !(std::isnan(a) && std::isnan(b))) return std::nullopt;
-  }
+  const auto exact = numbers(*wide), own = numbers(*value_in_f64);
+  if (!std::equal(own.begin(), own.end(), exact.begin(), [](double a, double b) {
+        return a == b || (std::isnan(a) && std::isnan(b));
+      }))
+    return std::nullopt;
   return value;
 }
 

@@ -10,7 +10,6 @@
 namespace heddle::rewrite {
 
 using hlo::ElementType;
-using hlo::Instruction;
 using hlo::Literal;
 
 namespace {

@@ -8,8 +8,6 @@
 
 namespace heddle::rewrite {
 
-using hlo::Literal;
-
 namespace {
 
 // Cells evaluated at a time: a mask is read in blocks of rows.

@@ -14,6 +14,8 @@ namespace {
 
 constexpr int64_t kMaxTerms = 20000;
 constexpr int64_t kMaxTrips = 64;
+// Operands of operands, each some frames of the stack: twenty generators that seed one another.
+constexpr int kMaxDepth = 4000;
 constexpr int64_t kTwo32 = int64_t{1} << 32;
 
 bool is_32_bit(ElementType type) { return type == ElementType::u32 || type == ElementType::s32; }
@@ -42,7 +44,12 @@ std::optional<WordId> WordReader::value(Place place) {
   } while (view(place));
   const auto key = std::tuple(place.frame, place.iteration, place.x->id(), place.at);
   auto known = known_.find(key);
-  if (known == known_.end()) known = known_.emplace(key, evaluate(place)).first;
+  if (known == known_.end()) {
+    if (depth_ == kMaxDepth) return std::nullopt;
+    ++depth_;
+    known = known_.emplace(key, evaluate(place)).first;
+    --depth_;
+  }
   if (known->second && alone) sources_.try_emplace(*known->second, *alone);
   return known->second;
 }
@@ -250,6 +257,8 @@ std::optional<WordId> WordReader::wide_operation(const Place& place) {
   Linear l = linear_of(*a), r = linear_of(*b);
   switch (x->opcode()) {
     case Opcode::add: {
+      int64_t most = 0;
+      if (__builtin_add_overflow(*largest(*a), *largest(*b), &most)) return std::nullopt;
       for (const auto& [digit, weight] : r.weights) l.weights[digit] += weight;
       l.constant += r.constant;
       break;

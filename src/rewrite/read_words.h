@@ -63,6 +63,7 @@ class WordReader {
   std::vector<Iteration> iterations_;
   std::map<std::tuple<int, int, int64_t, std::vector<Position>>, std::optional<WordId>> known_;
   std::map<WordId, Element> sources_;
+  int depth_ = 0;  // of operands being read
 };
 
 }  // namespace heddle::rewrite

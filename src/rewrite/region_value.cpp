@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kMaxTerms = 64;
 constexpr size_t kMaxFactors = 512;
 constexpr int kMaxExponent = 64;
+constexpr int kMaxNesting = 64;  // of functions of functions
 // Sums inside of sums: each expands what it sums over with labels of its own.
 constexpr int kMaxNested = 12;
 
@@ -61,7 +62,8 @@ Poly Region::value(const Element& element) {
       }
       if (work.size() > before) continue;
       Poly result = expand(at);
-      if (is_too_large(result)) result = algebra_.element(at);
+      if (is_too_large(result) || algebra_.nesting(result) > kMaxNesting)
+        result = algebra_.element(at);
       values_.emplace(key_of(at), std::move(result));
     }
     work.pop_back();

@@ -307,6 +307,29 @@ TEST(Masks, OfThousandsOfStepsAreRead) {
   EXPECT_EQ(programs.report.fusions[0].mask, "causal (bottom right), window 6");
 }
 
+// Thousands of operations between product and softmax are read, or left alone, one by one.
+TEST(Scores, OfThousandsOfStepsAreRead) {
+  const std::string text = program_text("forms/window_grad");
+  const size_t begin = text.find("  dot_general");
+  const size_t equals = text.find(" = f32[2,6,10,14]{3,2,1,0} dot(", begin);
+  ASSERT_NE(equals, std::string::npos);
+  const std::string name = text.substr(begin + 2, equals - begin - 2);
+  const size_t next = text.find('\n', equals) + 1;
+  for (const auto& [operation, count] :
+       std::vector<std::pair<std::string, int>>{{"negate", 1}, {"tanh", 0}}) {
+    std::string steps;
+    constexpr int kSteps = 8000;
+    for (int i = 0; i < kSteps; ++i)
+      steps += fmt::format("  {} = f32[2,6,10,14]{{3,2,1,0}} {}({})\n",
+                           i + 1 == kSteps ? name : fmt::format("step{}", i), operation,
+                           i == 0 ? "first" : fmt::format("step{}", i - 1));
+    const Rewritten programs =
+        rewritten(text.substr(0, begin) + "  first" + text.substr(equals, next - equals) + steps +
+                  text.substr(next));
+    EXPECT_EQ(programs.forwards(), count) << operation << ": " << programs.reasons();
+  }
+}
+
 // 2.7 as a whole number is 2.
 TEST(Constants, AreConvertedAsTheProgramDoes) {
   const std::string text = replaced(program_text("forms/nested_selects"),
