@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <system_error>
 
 namespace heddle::tools {
 namespace {
@@ -41,6 +43,18 @@ void add_device(CLI::App& command, engine::Device& device) {
       .add_option_function<std::string>("--device", set,
                                         "Whose engines a module's calls are for: cpu or cuda (cpu)")
       ->check(CLI::IsMember({"cpu", "cuda"}));
+}
+
+void add_seed(CLI::App& command, uint64_t& seed, const std::string& help) {
+  // Conversion alone takes -1 for the largest number.
+  const auto read = [&seed](const std::string& text) -> std::string {
+    const char* end = text.data() + text.size();
+    const auto [stop, problem] = std::from_chars(text.data(), end, seed);
+    if (problem == std::errc() && stop == end) return "";
+    return fmt::format("the seed is '{}', a whole number from 0 to {} is allowed", text,
+                       UINT64_MAX);
+  };
+  command.add_option("--seed", seed, help)->check(CLI::Validator(read, "UINT", "seed"));
 }
 
 }  // namespace heddle::tools

@@ -5,6 +5,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <cstdint>
 #include <string>
 
 #include "core/status.h"
@@ -25,6 +26,8 @@ Status write_text(const std::string& text, const std::string& path);
 
 /// --device cpu or cuda: whose engines a module's calls are for.
 void add_device(CLI::App& command, engine::Device& device);
+/// --seed: a whole number that is not negative.
+void add_seed(CLI::App& command, uint64_t& seed, const std::string& help);
 
 void add_fuse(CLI::App& app, int& status);
 void add_explain(CLI::App& app, int& status);

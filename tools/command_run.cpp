@@ -160,7 +160,7 @@ void add_run(CLI::App& app, int& status) {
                                   "the others are random",
                                   kMostArrayBytes >> 30));
   command->add_option("--output", options->outputs, "NAME=FILE.npy: where to leave an output");
-  command->add_option("--seed", options->seed, "Seed of the random inputs");
+  add_seed(*command, options->seed, "Seed of the random inputs (0)");
   command->add_option("--runs", options->runs, "Timed runs after the first")
       ->check(CLI::Range(0, 1000000));
   command->add_flag("--no-compare", options->no_compare,

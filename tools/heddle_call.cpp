@@ -5,10 +5,12 @@
 
 #include "api/executable.h"
 #include "engine/cpu/engine.h"
+#include "graph/ports.h"
 #include "graph/text.h"
 #include "graph/validate.h"
 #include "hlo/computation.h"
 #include "hlo/quoting.h"
+#include "reference/evaluate.h"
 
 namespace heddle::tools {
 
@@ -92,6 +94,40 @@ Result<Literal> run_heddle_call(const Instruction& call, std::span<const Literal
     bindings.push_back({executable->outputs()[i].uid, results[i].mutable_data()});
   std::vector<std::byte> workspace(static_cast<size_t>(executable->workspace_bytes()));
   HEDDLE_TRY(executable->execute(bindings, workspace.data(), nullptr));
+  return is_tuple ? Literal::tuple(std::move(results)) : results[0];
+}
+
+Result<Literal> define_heddle_call(const Instruction& call, std::span<const Literal> operands) {
+  HEDDLE_ASSIGN(graph::Graph graph, graph_of(call));
+  for (graph::Tensor& tensor : graph.tensors)
+    if (tensor.dtype && is_floating(*tensor.dtype)) tensor.dtype = DataType::f64;
+  const std::vector<graph::TensorId> inputs = graph::bound_inputs(graph);
+  const std::vector<graph::TensorId> outputs = graph::bound_outputs(graph);
+  const bool is_tuple = call.shape().is_tuple();
+  const std::vector<hlo::Shape> shapes =
+      is_tuple ? call.shape().elements() : std::vector<hlo::Shape>{call.shape()};
+  if (operands.size() != inputs.size() || shapes.size() < outputs.size())
+    return error(
+        Code::invalid_value,
+        "custom-call {} has {} operands and {} results, and its graph {} inputs and {} outputs",
+        call.name(), operands.size(), shapes.size(), inputs.size(), outputs.size());
+
+  reference::Buffers buffers;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    buffers[graph[inputs[i]].uid] =
+        const_cast<void*>(static_cast<const void*>(operands[i].data()));  // which are only read
+  HEDDLE_ASSIGN(const reference::Values values, reference::evaluate(graph, buffers));
+  std::vector<Literal> results;
+  reference::Buffers written;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const bool is_float = hlo::is_floating(shapes[i].type());
+    HEDDLE_ASSIGN(
+        Literal result,
+        Literal::zeros(is_float ? shapes[i].with_type(hlo::ElementType::f64) : shapes[i]));
+    if (i < outputs.size()) written[graph[outputs[i]].uid] = result.mutable_data();
+    results.push_back(std::move(result));
+  }
+  reference::store_results(values, written);
   return is_tuple ? Literal::tuple(std::move(results)) : results[0];
 }
 

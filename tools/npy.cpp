@@ -154,6 +154,7 @@ std::optional<DataType> dtype_of(std::string_view descr, DataType raw) {
     if (descr[2] - '0' == size_of(raw)) return raw;
     return std::nullopt;
   }
+  if (descr == "<u2" && raw == DataType::bf16) return raw;  // its bits, as a view of NumPy's
   for (const Description& known : kDescriptions)
     if (known.text == descr) return known.dtype;
   return std::nullopt;
@@ -225,7 +226,7 @@ Result<Array> read_npy(const std::string& path, DataType raw) {
     return error(
         Code::malformed_input,
         "{}: byte {}: elements described as '{}'; little-endian f2, f4, f8, i1, i4, i8, u1, "
-        "u4, u8, b1, and V1 or V2 for fp8 and bf16 are allowed",
+        "u4, u8, b1, and V1 or V2 for fp8 and bf16 (u2 too) are allowed",
         path, header_start, header.descr);
   const std::optional<int64_t> count = element_count(header.dims);
   const size_t held = file_bytes - header_start - header_bytes;

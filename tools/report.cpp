@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -118,6 +119,67 @@ std::string_view way_out(std::string_view reason) {
   return "";
 }
 
+// The one way in which a rewritten module may differ.
+constexpr std::string_view kFilled =
+    "NaN in the original, numbers in the rewritten module: a row whose scores are all -inf is NaN "
+    "by "
+    "softmax and 0 in a call";
+
+using Json = nlohmann::ordered_json;
+
+/// JSON has no infinity.
+Json figure(double x) { return std::isfinite(x) ? Json(x) : Json("inf"); }
+
+double share(int64_t part, int64_t whole) {
+  return whole == 0 ? 1 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+Json as_json(const hlo::OutputJudgement& output) {
+  Json json = {{"shape", hlo::to_string_without_layout(output.shape)},
+               {"finite_share", share(output.compared, output.elements)},
+               {"error", figure(output.error)},
+               {"row", output.row},
+               {"row_error", figure(output.row_error)},
+               {"row_original", figure(output.row_original)},
+               {"row_allowed", figure(output.row_allowed)},
+               {"ok", output.complaint.empty()}};
+  if (output.filled > 0) json["filled"] = output.filled;
+  if (!output.complaint.empty()) json["complaint"] = output.complaint;
+  return json;
+}
+
+Json as_json(const Verification& verification) {
+  Json trials = Json::array();
+  int64_t filled = 0;
+  for (const Trial& trial : verification.trials) {
+    Json outputs = Json::array();
+    for (const hlo::OutputJudgement& output : trial.outputs) {
+      outputs.push_back(as_json(output));
+      filled += output.filled;
+    }
+    trials.push_back({{"inputs", trial.inputs}, {"outputs", std::move(outputs)}});
+  }
+  Json json = {{"ok", verification.ok()},
+               {"outputs", verification.trials[0].outputs.size()},
+               {"max_relative_error", figure(verification.max_relative_error)},
+               {"trials", std::move(trials)}};
+  if (!verification.ok()) json["complaint"] = verification.complaint;
+  if (filled > 0) json["exception"] = fmt::format("{} elements are {}", filled, kFilled);
+  return json;
+}
+
+/// The output of a trial that comes closest to what it is allowed, or exceeds it most.
+const hlo::OutputJudgement* nearest(const Trial& trial) {
+  const auto key = [](const hlo::OutputJudgement& output) {
+    return std::pair(!output.complaint.empty(),
+                     output.row_allowed > 0 ? output.row_error / output.row_allowed : 0);
+  };
+  const auto found =
+      std::max_element(trial.outputs.begin(), trial.outputs.end(),
+                       [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  return found == trial.outputs.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 std::optional<Fusion> describe(const Graph& graph) {
@@ -138,21 +200,8 @@ std::optional<Fusion> describe(const Graph& graph) {
 
 std::string to_json(const rewrite::Report& report,
                     const std::optional<Verification>& verification) {
-  using Json = nlohmann::ordered_json;
   Json json = Json::parse(rewrite::to_json(report));
-  if (verification) {
-    Json errors = Json::array();
-    for (const OutputError& output : verification->outputs)
-      errors.push_back({{"shape", output.shape},
-                        {"original", output.original},
-                        {"fused", output.fused},
-                        {"allowed", output.allowed},
-                        {"ok", output.ok}});
-    json["verify"] = {{"ok", verification->ok},
-                      {"max_relative_error", verification->max_relative_error},
-                      {"outputs", verification->outputs.size()},
-                      {"errors", errors}};
-  }
+  if (verification) json["verify"] = as_json(*verification);
   return json.dump(1) + "\n";
 }
 
@@ -167,6 +216,33 @@ std::string fusions_table(const std::vector<Fusion>& fusions) {
                     fmt::format("{:.4g}", f.scale), f.mask, f.bias, f.sink, f.dropout,
                     f.score == "dot" ? "none" : f.score});
   return table(rows);
+}
+
+std::string to_people(const Verification& verification) {
+  std::vector<std::vector<std::string>> rows = {
+      {"inputs", "outputs", "finite", "largest error", "nearest to allowed", "allowed", ""}};
+  int64_t filled = 0;
+  for (const Trial& trial : verification.trials) {
+    int64_t elements = 0, compared = 0;
+    double largest = 0;
+    bool ok = true;
+    for (const hlo::OutputJudgement& output : trial.outputs) {
+      elements += output.elements;
+      compared += output.compared;
+      filled += output.filled;
+      largest = std::max(largest, output.error);
+      ok = ok && output.complaint.empty();
+    }
+    const hlo::OutputJudgement* row = nearest(trial);
+    rows.push_back({trial.inputs, fmt::format("{}", trial.outputs.size()),
+                    fmt::format("{:.1f}%", 100 * share(compared, elements)),
+                    fmt::format("{:.2e}", largest), fmt::format("{:.2e}", row ? row->row_error : 0),
+                    fmt::format("{:.2e}", row ? row->row_allowed : 0), ok ? "ok" : "WRONG"});
+  }
+  std::string text = "\nVerified against f64, every output and each of its rows:\n" + table(rows);
+  if (filled > 0)
+    text += wrap(fmt::format("{} elements are {}.", filled, kFilled), kWidth, 0) + "\n";
+  return text;
 }
 
 std::string to_people(const rewrite::Report& report) {

@@ -18,6 +18,9 @@ std::string to_json(const rewrite::Report& report, const std::optional<Verificat
 /// The report as tables and sentences, each refusal with the way out.
 std::string to_people(const rewrite::Report& report);
 
+/// What was compared on which inputs, a line for each, and what is wrong.
+std::string to_people(const Verification& verification);
+
 /// A line for each fusion.
 std::string fusions_table(const std::vector<rewrite::Fusion>& fusions);
 

@@ -38,7 +38,7 @@ struct ForwardBlock {
   /// Scores are taken to log2 units before their maxima are found. One FFMA from a huge score to
   /// its exponent would leave what rounding its product leaves, and that is huge too. (Differences
   /// of natural scores do as well, and took a bias at d 128 2 % more time.)
-  static constexpr bool kInLog2 = Score::kHuge && !kNatural && !C::kInputIsLog2;
+  static constexpr bool kInLog2 = Score::kHuge && !kNatural;
 
   /// From one key tile to the next that is visited.
   static constexpr int kKeyStep = C::kUpwards ? 1 : -1;

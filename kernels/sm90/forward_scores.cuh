@@ -78,7 +78,7 @@ struct ForwardScores {
     if constexpr (Block::kWide && Block::kPlain)
       softmax.template update<true>(s, scale, correction, scale_rest);
     else
-      softmax.update(s, Block::kPlain ? scale * Block::kToLog2 : kUnit, correction);
+      softmax.update(s, unit(), correction);
   }
 
   /// Finds which weights of `key_tile` dropout keeps.
@@ -94,8 +94,11 @@ struct ForwardScores {
   }
 
  private:
-  /// Of scores that are not plain, in log2 units.
-  static constexpr float kUnit = Block::kInLog2 ? 1.0f : Block::kToLog2;
+  /// Of scores at hand, in log2 units.
+  HEDDLE_DEVICE float unit() const {
+    if constexpr (Block::kInLog2) return 1.0f;
+    return Block::kPlain ? scale * Block::kToLog2 : Block::kToLog2;
+  }
 
   /// Rounded, where a backward makes the score again, before what the score adds: fused by the
   /// compiler here and not there, the two would differ.

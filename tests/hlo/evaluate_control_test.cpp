@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "evaluated.h"
+#include "hlo/interpreter/random_arguments.h"
 
 namespace heddle::hlo {
 namespace {

@@ -1,11 +1,11 @@
 """What a JAX program means: its jaxpr evaluated by numpy, every float in f64 or rounded as the program's own types are.
 
-Nothing of Heddle and nothing of XLA's compiler is in it, so it can judge both. Operations on integers wrap as the
-program's own types do in either way. What numpy has no plain function for (gathers, sorts, fast Fourier transforms) JAX runs one
+Nothing of Heddle and nothing of XLA's compiler is in it, so it can judge both. Operations on integers wrap as the program's
+own types do in either way. What numpy has no plain function for (gathers, sorts, fast Fourier transforms) JAX runs one
 operation at a time, in f64.
 """
 
-import math
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -66,19 +66,16 @@ class InOwnTypes:
 
     def converted(self, x, dtype):
         with np.errstate(all="ignore"):
-            return (
-                np.asarray(x).astype(np.float32).astype(dtype).astype(np.float64)
-                if dtype.itemsize < 4
-                else np.asarray(x).astype(dtype).astype(np.float64)
-            )
+            return np.asarray(x).astype(np.float32).astype(dtype).astype(np.float64) if dtype.itemsize < 4 else \
+                np.asarray(x).astype(dtype).astype(np.float64)
 
     def result(self, eqn, operands, x):
         return x
 
 
 class Coarsely(InOwnTypes):
-    """As in its own types, and what comes of an exponential is disturbed as if computed with a unit as coarse as said:
-    what a computation in narrow types is off by, where the program goes on in wide ones."""
+    """As in its own types, and what comes of an exponential is disturbed as if computed with a unit as coarse as said: what a
+    computation in narrow types is off by, where the program goes on in wide ones."""
 
     ARITHMETIC = {"exp", "exp2", "mul", "div", "add", "sub", "add_any", "dot_general", "reduce_sum"}
 
@@ -88,9 +85,8 @@ class Coarsely(InOwnTypes):
 
     def result(self, eqn, operands, x):
         name = eqn.primitive.name
-        if x.dtype.kind != "f" or not (
-            name in ("exp", "exp2") or any(id(y) in self._after or id(y.base) in self._after for y in operands)
-        ):
+        if x.dtype.kind != "f" or not (name in ("exp", "exp2") or any(id(y) in self._after or id(y.base) in self._after
+                                                                       for y in operands)):
             return x
         if name in self.ARITHMETIC:
             x = x * (1 + 0.5 * self._unit * self._random.uniform(-1, 1, x.shape))
@@ -148,7 +144,7 @@ def _run(jaxpr, constants, arguments, rounding):
         results = rule(eqn, rounding, *operands)
         results = results if isinstance(results, (list, tuple)) else [results]
         for variable, result in zip(eqn.outvars, results, strict=True):
-            assert np.shape(result)[: len(variable.aval.shape)] == variable.aval.shape, (eqn, np.shape(result))
+            assert np.shape(result)[:len(variable.aval.shape)] == variable.aval.shape, (eqn, np.shape(result))
             values[variable] = rounding.result(eqn, operands, np.asarray(result))
     return [read(x) for x in jaxpr.outvars]
 
@@ -207,6 +203,7 @@ def _logically(a, b):
 
 
 def _erf(x):
+    import math
     return np.vectorize(math.erf, otypes=[np.float64])(x) if np.size(x) else x
 
 
@@ -215,39 +212,13 @@ def _logistic(x):
 
 
 _PLAIN = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": _divided,
-    "rem": _remainder,
-    "neg": np.negative,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "log": np.log,
-    "log1p": np.log1p,
-    "expm1": np.expm1,
-    "tanh": np.tanh,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "logistic": _logistic,
-    "erf": _erf,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "cbrt": np.cbrt,
-    "atan2": np.arctan2,
-    "pow": np.power,
-    "square": np.square,
-    "add_any": np.add,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "erfc": lambda x: 1 - _erf(x),
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "not": np.invert,
-    "shift_left": _shifted(np.left_shift),
-    "shift_right_logical": _shifted(_logically),
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divided, "rem": _remainder, "neg": np.negative,
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log1p": np.log1p, "expm1": np.expm1, "tanh": np.tanh,
+    "sin": np.sin, "cos": np.cos, "tan": np.tan, "logistic": _logistic, "erf": _erf, "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x), "cbrt": np.cbrt, "atan2": np.arctan2, "pow": np.power, "square": np.square,
+    "add_any": np.add, "sinh": np.sinh, "cosh": np.cosh, "erfc": lambda x: 1 - _erf(x),
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
+    "shift_left": _shifted(np.left_shift), "shift_right_logical": _shifted(_logically),
     "shift_right_arithmetic": lambda a, b: np.right_shift(a, np.minimum(b, a.dtype.itemsize * 8 - 1).astype(a.dtype)),
 }
 for _name, _function in _PLAIN.items():
@@ -255,41 +226,16 @@ for _name, _function in _PLAIN.items():
 
 # What is one of its operands' values, or follows from their signs, is exact in every type.
 _EXACT = {
-    "max": np.maximum,
-    "min": np.minimum,
-    "abs": np.abs,
-    "sign": np.sign,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "is_finite": np.isfinite,
-    "copy": lambda x: x,
-    "copy_p": lambda x: x,
-    "stop_gradient": lambda x: x,
-    "real": np.real,
-    "imag": np.imag,
-    "complex": lambda x, y: x + 1j * y,
-    "conj": np.conj,
-    "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
-    "pvary": lambda x: x,
-    "optimization_barrier": lambda *x: list(x),
-    "psum_invariant": lambda *x: list(x),
-    "psum": lambda *x: list(x),
-    "psum2": lambda *x: list(x),
-    "pcast": lambda x: x,
-    "pbroadcast": lambda *x: list(x),
-    "pmax": lambda *x: list(x),
-    "name": lambda x: x,
-    "sharding_constraint": lambda x: x,
-    "random_wrap": lambda x: x,
-    "random_unwrap": lambda x: x,
-    "axis_index": lambda: np.int32(0),
+    "max": np.maximum, "min": np.minimum, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil,
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "is_finite": np.isfinite, "copy": lambda x: x, "copy_p": lambda x: x, "stop_gradient": lambda x: x,
+    "real": np.real, "imag": np.imag, "complex": lambda x, y: x + 1j * y, "conj": np.conj, "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+    "pvary": lambda x: x, "optimization_barrier": lambda *x: list(x), "psum_invariant": lambda *x: list(x),
+    "psum": lambda *x: list(x), "psum2": lambda *x: list(x), "pcast": lambda x: x, "pbroadcast": lambda *x: list(x),
+    "pmax": lambda *x: list(x), "name": lambda x: x, "reduce_and": None, "sharding_constraint": lambda x: x,
+    "random_wrap": lambda x: x, "random_unwrap": lambda x: x, "axis_index": lambda: np.int32(0),
 }
+del _EXACT["reduce_and"]
 for _name, _function in _EXACT.items():
     RULES[_name] = lambda eqn, rounding, *x, _function=_function: _function(*x)
 
@@ -313,9 +259,7 @@ def _(eqn, rounding, x):
         return rounding.converted(x.astype(np.float64), dtype)
     if dtype == np.bool_:
         return x != 0
-    if (
-        x.dtype.kind == "f"
-    ):  # as XLA's CPU converts: towards zero, NaN to 0, out of range to the nearest of 32 bits, then cut
+    if x.dtype.kind == "f":  # as XLA's CPU converts: towards zero, NaN to 0, out of range to the nearest of 32 bits, then cut
         limits = np.iinfo(dtype if dtype.itemsize >= 4 else np.int32)
         wide = np.dtype(limits.dtype)
         whole = np.clip(np.nan_to_num(np.trunc(x), nan=0.0, posinf=np.inf, neginf=-np.inf), limits.min, limits.max)
@@ -351,11 +295,8 @@ def _(eqn, rounding, a, b):
         free = [i for i in range(x.ndim) if i not in batch and i not in contracted]
         order = [*batch, *free, *contracted] if contracted_last else [*batch, *contracted, *free]
         size = lambda axes: int(np.prod([x.shape[i] for i in axes], dtype=np.int64))
-        dims = (
-            [size(batch), size(free), size(contracted)]
-            if contracted_last
-            else [size(batch), size(contracted), size(free)]
-        )
+        dims = [size(batch), size(free), size(contracted)] if contracted_last else \
+            [size(batch), size(contracted), size(free)]
         return x.transpose(order).reshape(dims), [x.shape[i] for i in free]
 
     left, left_free = sorted_axes(a, a_batch, a_contracted, True)
@@ -364,11 +305,8 @@ def _(eqn, rounding, a, b):
     if not is_float(dtype):
         return np.matmul(left.astype(dtype), right.astype(dtype)).reshape(shape)
     left, right = left.astype(np.float64), right.astype(np.float64)
-    return rounding(
-        np.matmul(left, right).reshape(shape),
-        dtype,
-        _added_up(np.matmul(np.abs(left), np.abs(right)).reshape(shape), dtype),
-    )
+    return rounding(np.matmul(left, right).reshape(shape), dtype,
+                    _added_up(np.matmul(np.abs(left), np.abs(right)).reshape(shape), dtype))
 
 
 def _added_up(magnitude, dtype):
@@ -421,7 +359,7 @@ RULES["cummin"] = _cumulative(np.minimum.accumulate)
 @rule("broadcast_in_dim")
 def _(eqn, rounding, x, *_):
     shape, dims = eqn.params["shape"], eqn.params["broadcast_dimensions"]
-    tail = x.shape[len(dims) :]  # of keys, their words
+    tail = x.shape[len(dims):]  # of keys, their words
     expanded = [1] * len(shape)
     for at, dim in enumerate(dims):
         expanded[dim] = x.shape[at]
@@ -432,7 +370,7 @@ def _(eqn, rounding, x, *_):
 def _(eqn, rounding, x, *_):
     assert eqn.params["dimensions"] is None
     old, new = eqn.invars[0].aval.shape, eqn.params["new_sizes"]
-    return x.reshape((*new, *x.shape[len(old) :]))
+    return x.reshape((*new, *x.shape[len(old):]))
 
 
 @rule("transpose")
@@ -443,16 +381,14 @@ def _(eqn, rounding, x):
 
 @rule("squeeze")
 def _(eqn, rounding, x):
-    return x.reshape((*eqn.outvars[0].aval.shape, *x.shape[len(eqn.invars[0].aval.shape) :]))
+    return x.reshape((*eqn.outvars[0].aval.shape, *x.shape[len(eqn.invars[0].aval.shape):]))
 
 
 RULES["expand_dims"] = RULES["squeeze"]
 RULES["stack"] = lambda eqn, rounding, *x: np.stack(x, eqn.params.get("axis", eqn.params.get("dimension")))
 RULES["unstack"] = lambda eqn, rounding, x: list(np.moveaxis(x, eqn.params["axis"], 0))
 RULES["reshard"] = lambda eqn, rounding, x: x
-RULES["empty2"] = lambda eqn, rounding: np.zeros(
-    eqn.outvars[0].aval.shape, np.float64 if is_float(_type(eqn)) else _type(eqn)
-)
+RULES["empty2"] = lambda eqn, rounding: np.zeros(eqn.outvars[0].aval.shape, np.float64 if is_float(_type(eqn)) else _type(eqn))
 RULES["empty"] = RULES["empty2"]
 RULES["tile"] = lambda eqn, rounding, x: np.tile(x, eqn.params["reps"])
 RULES["concatenate"] = lambda eqn, rounding, *x: np.concatenate(x, eqn.params["dimension"])
@@ -492,16 +428,14 @@ def _(eqn, rounding, x):
 
 
 def _starts(x, sizes, starts):
-    return tuple(
-        slice(at, at + size)
-        for at, size in zip((min(max(int(s), 0), dim - size) for s, dim, size in zip(starts, x.shape, sizes)), sizes)
-    )
+    return tuple(slice(at, at + size) for at, size in
+                 zip((min(max(int(s), 0), dim - size) for s, dim, size in zip(starts, x.shape, sizes)), sizes))
 
 
 @rule("dynamic_slice")
 def _(eqn, rounding, x, *starts):
     sizes = eqn.params["slice_sizes"]
-    return x[_starts(x, sizes, starts[: len(sizes)])]
+    return x[_starts(x, sizes, starts[:len(sizes)])]
 
 
 @rule("dynamic_update_slice")
@@ -573,20 +507,8 @@ def _(eqn, rounding, key0, key1, high, low):
     return _threefry((key0, key1), high, low)
 
 
-@rule(
-    "jit",
-    "pjit",
-    "closed_call",
-    "core_call",
-    "remat2",
-    "remat",
-    "checkpoint",
-    "custom_jvp_call",
-    "custom_vjp_call",
-    "custom_vjp_call_jaxpr",
-    "shard_map",
-    "custom_lin",
-)
+@rule("jit", "pjit", "closed_call", "core_call", "remat2", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
+      "custom_vjp_call_jaxpr", "shard_map", "custom_lin")
 def _(eqn, rounding, *operands):
     jaxpr = next(eqn.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in eqn.params)
     constants = [in_f64(c) for c in getattr(jaxpr, "consts", ())]
@@ -597,16 +519,13 @@ def _(eqn, rounding, *operands):
 def _(eqn, rounding, *operands):
     """One value after the other, for all results at once."""
     jaxpr, dims = eqn.params["jaxpr"], eqn.params["dimensions"]
-    arrays, state = operands[: len(operands) // 2], list(operands[len(operands) // 2 :])
+    arrays, state = operands[:len(operands) // 2], list(operands[len(operands) // 2:])
     shape = eqn.outvars[0].aval.shape
     rows = [np.moveaxis(x, dims, range(len(dims))).reshape(-1, *shape) for x in arrays]
     state = [np.broadcast_to(x, shape) for x in state]
     for values in zip(*rows):
-        state = (
-            _body(jaxpr, rounding)(*state, *values)
-            if hasattr(jaxpr, "consts")
-            else _run(jaxpr, list(eqn.params.get("consts", ())), [*state, *values], rounding)
-        )
+        state = _body(jaxpr, rounding)(*state, *values) if hasattr(jaxpr, "consts") else \
+            _run(jaxpr, list(eqn.params.get("consts", ())), [*state, *values], rounding)
     return state
 
 
@@ -618,8 +537,8 @@ def _body(closed, rounding):
 @rule("while")
 def _(eqn, rounding, *operands):
     params = eqn.params
-    for_test, rest = operands[: params["cond_nconsts"]], operands[params["cond_nconsts"] :]
-    for_body, state = rest[: params["body_nconsts"]], rest[params["body_nconsts"] :]
+    for_test, rest = operands[:params["cond_nconsts"]], operands[params["cond_nconsts"]:]
+    for_body, state = rest[:params["body_nconsts"]], rest[params["body_nconsts"]:]
     test, body = _body(params["cond_jaxpr"], rounding), _body(params["body_jaxpr"], rounding)
     while test(*for_test, *state)[0]:
         state = body(*for_body, *state)
@@ -629,12 +548,11 @@ def _(eqn, rounding, *operands):
 @rule("scan")
 def _(eqn, rounding, *operands):
     params = eqn.params
-    n_constants, n_carry = (
-        map(len, params["ft_in"].unpack()[:2]) if "ft_in" in params else (params["num_consts"], params["num_carry"])
-    )  # before JAX 0.11
+    n_constants, n_carry = map(len, params["ft_in"].unpack()[:2]) if "ft_in" in params else \
+        (params["num_consts"], params["num_carry"])  # before JAX 0.11
     length = params["length"]
-    constants, carry = operands[:n_constants], operands[n_constants : n_constants + n_carry]
-    stacked = operands[n_constants + n_carry :]
+    constants, carry = operands[:n_constants], operands[n_constants:n_constants + n_carry]
+    stacked = operands[n_constants + n_carry:]
     body = _body(params["jaxpr"], rounding)
     kept = [None] * length
     for i in (reversed(range(length)) if params["reverse"] else range(length)):
@@ -659,7 +577,6 @@ def _x64():
 
 def _by_jax(eqn, rounding, *operands):
     """One operation by JAX itself, floats in f64."""
-
     def given(atom, x):
         if is_key(atom.aval.dtype):
             return jax.random.wrap_key_data(jnp.asarray(x), impl=atom.aval.dtype._impl.name)
@@ -670,4 +587,5 @@ def _by_jax(eqn, rounding, *operands):
         results = eqn.primitive.bind(*(given(atom, x) for atom, x in zip(eqn.invars, operands)), **params)
         results = list(results) if eqn.primitive.multiple_results else [results]
         results = [in_f64(x) for x in results]
-    return [rounding.converted(x, v.aval.dtype) if is_float(v.aval.dtype) else x for v, x in zip(eqn.outvars, results)]
+    return [rounding.converted(x, v.aval.dtype) if is_float(v.aval.dtype) else x
+            for v, x in zip(eqn.outvars, results)]

@@ -32,8 +32,8 @@ class Verdict:
 
 def judge(original, fused, exact, others, coarse=(), unit=0.0):
     """original, fused: arrays as the two programs gave them. exact: the truth, f64. others: the program evaluated
-    again in its own types, each with other roundings. Of a program with floats of 16 bits, `unit` is theirs, and
-    `coarse` are evaluations that round all weights to them."""
+    again in its own types, each with other roundings. Of a program with floats of 16 bits, `unit` is theirs, and `coarse`
+    are evaluations that round all weights to them."""
     verdict = Verdict()
     if original.shape != fused.shape or original.dtype != fused.dtype:
         verdict.wrong.append(f"{fused.dtype}{list(fused.shape)} instead of {original.dtype}{list(original.shape)}")
@@ -45,9 +45,7 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0):
         return verdict
     size = min(8, original.dtype.itemsize)
     original, fused = (np.atleast_1d(np.asarray(x, np.float64)) for x in (original, fused))
-    exact, *others = (
-        np.atleast_1d(np.asarray(x, np.float64)).reshape(original.shape) for x in (exact, *others, *coarse)
-    )
+    exact, *others = (np.atleast_1d(np.asarray(x, np.float64)).reshape(original.shape) for x in (exact, *others, *coarse))
     finite = np.isfinite(original)
     verdict.finite = float(finite.mean()) if finite.size else 1.0
     if not finite.any():
@@ -56,14 +54,11 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0):
     if not finite.all():
         broken &= original != 0  # a zero by a select, beside what is NaN
     compared = finite & np.isfinite(fused)
-    unknown = (compared & ~np.isfinite(exact)).any(
-        -1
-    )  # an f32 may hold what overflows in no f64, and the other way round
+    unknown = (compared & ~np.isfinite(exact)).any(-1)  # an f32 may hold what overflows in no f64, and the other way round
     # Values that are not compared are 0 in all of them, and an evaluation that gives none counts as the original.
-    original, fused, exact, *others = (
-        np.where(compared, np.where(np.isfinite(x), x, original), 0.0) for x in (original, fused, exact, *others)
-    )
-    others, coarse = others[: len(others) - len(coarse)], others[len(others) - len(coarse) :]
+    original, fused, exact, *others = (np.where(compared, np.where(np.isfinite(x), x, original), 0.0)
+                                       for x in (original, fused, exact, *others))
+    others, coarse = others[:len(others) - len(coarse)], others[len(others) - len(coarse):]
 
     away = lambda x, y: np.max(np.abs(x - y), axis=-1, initial=0.0)
     scale = np.maximum(away(exact, 0), away(original, 0))
@@ -74,8 +69,8 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0):
     spread = np.max([away(x, original) for x in others], axis=0)
     of_original = np.max([away(x, exact) for x in (original, *others)], axis=0)
     unusual = unknown | (of_original > FAR[way] * scale)
-    # Sixteen bits round what a call may hold in 32, and what cancels leaves a row of roundings: nearer to the truth
-    # than these come is no other program.
+    # Sixteen bits round what a call may hold in 32, and what cancels leaves a row of roundings: nearer to the truth than
+    # these come is no other program.
     rounded = (way == 2) | (of_original < 1e-4 * scale.max())
     unusual &= unknown | ~rounded | (away(fused, exact) > 0.5 * away(original, exact))
     narrow = np.max([away(x, y) for x, y in zip(coarse, others)], axis=0) if coarse else 0.0
@@ -94,11 +89,10 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0):
         verdict.wrong.append(f"{broken.sum()} values are not finite where the original's are, the first at {at}")
     if far.any():
         verdict.wrong.append(
-            f"{far.sum()} of {far.size} rows are wrong; row {tuple(map(int, worst))} differs by {distance[worst]:.3g} "
-            f"from {'the original' if unusual[worst] else 'the truth'}, of a row as large as {scale[worst]:.3g}; allowed is "
+            f"{far.sum()} of {far.size} rows are wrong; row {tuple(map(int, worst))} differs by {distance[worst]:.3g} from "
+            f"{'the original' if unusual[worst] else 'the truth'}, of a row as large as {scale[worst]:.3g}; allowed is "
             f"{allowed[worst]:.3g}. original: {_few(original[worst])}, fused: {_few(fused[worst])}, truth: "
-            f"{_few(exact[worst])}"
-        )
+            f"{_few(exact[worst])}")
     return verdict
 
 

@@ -29,13 +29,8 @@ class Process:
                 os.sched_setaffinity(0, {self.cpu})
 
         self.said = tempfile.TemporaryFile()
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "worker.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.said,
-            preexec_fn=keep_to_one,
-        )
+        self.process = subprocess.Popen([sys.executable, str(HERE / "worker.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.said, preexec_fn=keep_to_one)
         self.buffer = b""
         self.done = 0
 
@@ -54,9 +49,8 @@ class Process:
             line, self.buffer = self.buffer.split(b"\n", 1)
             found = json.loads(line)
         elif self.process.poll() is not None:
-            found = self._lost(
-                "raised", f"the process ended with status {self.process.returncode}: " f"{self._last_words()}"
-            )
+            found = self._lost("raised", f"the process ended with status {self.process.returncode}: "
+                               f"{self._last_words()}")
         elif time.monotonic() - self.since > LONGEST + (60 if self.done == 0 else 0):
             found = self._lost("hung", f"no result after {LONGEST} s")
         if found:
@@ -71,16 +65,8 @@ class Process:
     def _lost(self, outcome, why):
         self.end()
         self._start()
-        return {
-            "outcome": outcome,
-            "complaints": [why],
-            "job": self.job,
-            "fusions": [],
-            "refusals": [],
-            "choices": {},
-            "finite": [],
-            "source": "",
-        }
+        return {"outcome": outcome, "complaints": [why], "job": self.job, "fusions": [], "refusals": [], "choices": {}, "finite": [],
+                "source": ""}
 
     def end(self):
         self.process.kill()
@@ -138,9 +124,7 @@ class Summary:
         if found["fusions"]:
             self.kinds.update(kinds_of(found["choices"]))
         if found["outcome"] == "left alone":
-            self.reasons.update(
-                reason.split("(")[0][:70] for reason in found["refusals"][:1] or ["nothing that looks like attention"]
-            )
+            self.reasons.update(reason.split("(")[0][:70] for reason in found["refusals"][:1] or ["nothing that looks like attention"])
         if found["outcome"] in ("wrong", "raised", "hung"):
             self.failed.append(found)
         if found["outcome"] == "no program":
@@ -150,15 +134,13 @@ class Summary:
         total = sum(self.outcomes.values())
         fused = sum(self.outcomes[x] for x in ("right", "wrong", "no figures", "raised"))
         taken = time.monotonic() - self.started
-        calls = ", ".join(f"{n} {kind}" for kind, n in self.calls.most_common())
-        yield f"{total} programs in {taken:.0f} s ({taken / max(total, 1):.3f} s each), {fused} with fused calls: {calls}"
+        yield f"{total} programs in {taken:.0f} s ({taken / max(total, 1):.3f} s each), {fused} with fused calls: " + \
+            ", ".join(f"{n} {kind}" for kind, n in self.calls.most_common())
         yield ", ".join(f"{n} {outcome}" for outcome, n in self.outcomes.most_common())
         yield "fused, by kind: " + ", ".join(f"{kind} {n}" for kind, n in self.kinds.most_common(60))
         yield "left alone because: " + "; ".join(f"{reason} {n}" for reason, n in self.reasons.most_common(25))
         if self.programs:
-            yield "no programs: " + "; ".join(
-                f"{named(x['job'])}: {x['complaints'][0][:150]}" for x in self.programs[:5]
-            )
+            yield "no programs: " + "; ".join(f"{named(x['job'])}: {x['complaints'][0][:150]}" for x in self.programs[:5])
         if self.failed:
             yield "FAILED: " + ", ".join(f"{named(x['job'])} ({x['outcome']})" for x in self.failed)
 
@@ -167,11 +149,7 @@ def kinds_of(choices):
     """What a program is counted under."""
     kinds = ["gradient" if choices.get("asked for", "forward") != "forward" else "forward"]
     for name, value in choices.items():
-        if (
-            name in ("heads", "type", "asked for", "around", "softmax by", "scale", "fused")
-            or name.startswith("mask ")
-            and name[5:].isdigit()
-        ):
+        if name in ("heads", "type", "asked for", "around", "softmax by", "scale", "fused") or name.startswith("mask ") and name[5:].isdigit():
             kinds.append(f"{name.split()[0] if name.startswith('mask ') else name}: {value}")
         elif value is True and name in ("rope", "sink", "dropout", "alibi", "capped"):
             kinds.append(name)
@@ -265,8 +243,7 @@ def main():
             if found["outcome"] in ("wrong", "raised", "hung"):
                 print("\n".join(printed(found)), flush=True)
             elif options.traps is not None or options.files:
-                why = "; ".join(found["refusals"])[:200]
-                print(f"{named(found['job'])}: {found['outcome']}, {len(found['fusions'])} calls {why}", flush=True)
+                print(f"{named(found['job'])}: {found['outcome']}, {len(found['fusions'])} calls {'; '.join(found['refusals'])[:200]}", flush=True)
     print("\n".join(summary.lines()))
     return 1 if summary.failed else 0
 

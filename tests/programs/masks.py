@@ -2,36 +2,10 @@
 
 from text import SIZES, aligned, dims
 
-INDEX_TYPES = (
-    "jnp.int32",
-    "jnp.int8",
-    "jnp.uint8",
-    "jnp.uint32",
-    "jnp.int16",
-    "jnp.float32",
-    "jnp.bfloat16",
-    "jnp.float16",
-)
-FILLS = (
-    "-1e30",
-    "-jnp.inf",
-    "jnp.finfo(jnp.float32).min",
-    "-1e9",
-    "-2.38e38",
-    "-1e4",
-    "-100.0",
-    "-1e10",
-    "jnp.finfo(s.dtype).min",
-    "jnp.finfo(jnp.bfloat16).min.astype(jnp.float32)",
-    "-65504.0",
-    "-1e38",
-    "-3e38",
-    "-2.0**23",
-    "0.5 * jnp.finfo(s.dtype).min",
-    "-1e6",
-    "-30.0",
-    "0.0",
-)
+INDEX_TYPES = ("jnp.int32", "jnp.int8", "jnp.uint8", "jnp.uint32", "jnp.int16", "jnp.float32", "jnp.bfloat16", "jnp.float16")
+FILLS = ("-1e30", "-jnp.inf", "jnp.finfo(jnp.float32).min", "-1e9", "-2.38e38", "-1e4", "-100.0", "-1e10",
+         "jnp.finfo(s.dtype).min", "jnp.finfo(jnp.bfloat16).min.astype(jnp.float32)", "-65504.0", "-1e38", "-3e38", "-2.0**23",
+         "0.5 * jnp.finfo(s.dtype).min", "-1e6", "-30.0", "0.0")
 
 
 def draw_masks(text, axes):
@@ -73,36 +47,18 @@ def _offset(text, of, dtype):
 
 def _causal(text, axes, of):
     c = text.choices
-    spelled = c(
-        f"{of} causal by",
-        "i >= j",
-        "not j > i",
-        "i - j >= 0",
-        "i > j - 1",
-        "tril",
-        "tri",
-        "constant tril",
-        "rows in scan order",
-        often=0.7,
-    )
+    spelled = c(f"{of} causal by", "i >= j", "not j > i", "i - j >= 0", "i > j - 1", "tril", "tri", "constant tril", "rows in scan order",
+                often=0.7)
     if spelled in ("tril", "tri", "constant tril"):
         offset = _offset(text, of, "")
-        expression = {
-            "tril": f"jnp.tril(jnp.ones((Q, K), bool), {offset})",
-            "tri": f"jnp.tri(Q, K, {offset}, dtype=bool)",
-            "constant tril": f"jnp.asarray(np.tri(Q, K, {offset}, dtype=bool))",
-        }[spelled]
+        expression = {"tril": f"jnp.tril(jnp.ones((Q, K), bool), {offset})", "tri": f"jnp.tri(Q, K, {offset}, dtype=bool)",
+                      "constant tril": f"jnp.asarray(np.tri(Q, K, {offset}, dtype=bool))"}[spelled]
         return text.new("seen", expression), "qk"
     i, j, dtype = _indices(text, of)
     offset = _offset(text, of, dtype)
     row = f"{i} + {offset}" if offset > 0 else f"{i} - {-offset}" if offset else i
-    expression = {
-        "i >= j": f"{row} >= {j}",
-        "not j > i": f"~({j} > {row})",
-        "i - j >= 0": f"{row} - {j} >= 0",
-        "i > j - 1": f"{row} > {j} - 1",
-        "rows in scan order": f"jnp.less_equal({j}, {row})",
-    }[spelled]
+    expression = {"i >= j": f"{row} >= {j}", "not j > i": f"~({j} > {row})", "i - j >= 0": f"{row} - {j} >= 0",
+                  "i > j - 1": f"{row} > {j} - 1", "rows in scan order": f"jnp.less_equal({j}, {row})"}[spelled]
     return text.new("seen", expression), "qk"
 
 
@@ -112,31 +68,16 @@ def _window(text, axes, of):
     w = c.size(f"{of} width", 1, 2, 3, 4, 8)
     shift = _offset(text, of, dtype)
     row = f"({i} + {shift})" if shift > 0 else f"({i} - {-shift})" if shift else i
-    expression = c(
-        f"{of} window by",
-        f"({row} >= {j}) & ({row} - {j} < {w})",
-        f"jnp.abs({row} - {j}) < {w}",
-        f"({row} - {j}).astype(jnp.uint32) < {w}",
-        f"({row} - {j}).astype(jnp.uint8) < {w}",
-        f"{row} - {j} < {w}",
-        f"{j} - {row} < {w}",
-        f"({j} >= {row} - {w}) & ({j} <= {row} + 1)",
-        f"({j} > {row} - {w})",
-        f"{i} // {w} == {j} // {w}",
-        f"{i} // {w} >= {j} // {w}",
-        f"({row} - {j}) % {w} == 0",
-        f"({row} - {j}) * ({row} - {j}) < {w * w}",
-        f"({i} * 64 >= {j} * 64)",
-        f"({i} + 250 >= {j} + 250)",
-        f"lax.shift_right_logical({i}.astype(jnp.int32), 1) >= lax.shift_right_logical({j}.astype(jnp.int32), 1)",
-        f"({i} * 0.5).astype(jnp.int32) >= ({j} * 0.5).astype(jnp.int32)",
-        f"({row} - {j}).astype(jnp.int8) >= 0",
-        f"jnp.clip({row} - {j}, -3, 3) >= 0",
-        f"({row} >= {j}) | ({j} < {w})",
-        f"({row} >= {j}) ^ ({j} == {w})",
-        f"({i} ^ {j}) < {w}" if "int" in dtype else f"{row} >= {j}",
-        often=0.85,
-    )
+    expression = c(f"{of} window by", f"({row} >= {j}) & ({row} - {j} < {w})", f"jnp.abs({row} - {j}) < {w}",
+                   f"({row} - {j}).astype(jnp.uint32) < {w}", f"({row} - {j}).astype(jnp.uint8) < {w}", f"{row} - {j} < {w}",
+                   f"{j} - {row} < {w}", f"({j} >= {row} - {w}) & ({j} <= {row} + 1)", f"({j} > {row} - {w})",
+                   f"{i} // {w} == {j} // {w}", f"{i} // {w} >= {j} // {w}", f"({row} - {j}) % {w} == 0",
+                   f"({row} - {j}) * ({row} - {j}) < {w * w}", f"({i} * 64 >= {j} * 64)", f"({i} + 250 >= {j} + 250)",
+                   f"lax.shift_right_logical({i}.astype(jnp.int32), 1) >= lax.shift_right_logical({j}.astype(jnp.int32), 1)",
+                   f"({i} * 0.5).astype(jnp.int32) >= ({j} * 0.5).astype(jnp.int32)",
+                   f"({row} - {j}).astype(jnp.int8) >= 0", f"jnp.clip({row} - {j}, -3, 3) >= 0",
+                   f"({row} >= {j}) | ({j} < {w})", f"({row} >= {j}) ^ ({j} == {w})", f"({i} ^ {j}) < {w}"
+                   if "int" in dtype else f"{row} >= {j}", often=0.85)
     return text.new("seen", expression), "qk"
 
 
@@ -152,33 +93,16 @@ def _padding(text, axes, of):
     if kind in ("lengths", "start"):
         lengths = text.argument("lengths", "b", f"lengths(B, {size}, dtype={index_type})")
         at = f"jnp.arange({size}, dtype={index_type})[None]"
-        spelled = c(
-            f"{of} compared",
-            f"{at} < {lengths}[:, None]",
-            f"{lengths}[:, None] > {at}",
-            f"{at} - {lengths}[:, None] < 0",
-            f"{at} <= {lengths}[:, None] - 1",
-            f"~({at} >= {lengths}[:, None])",
-            often=0.6,
-        )
+        spelled = c(f"{of} compared", f"{at} < {lengths}[:, None]", f"{lengths}[:, None] > {at}", f"{at} - {lengths}[:, None] < 0",
+                    f"{at} <= {lengths}[:, None] - 1", f"~({at} >= {lengths}[:, None])", often=0.6)
         expression = spelled if kind == "lengths" else f"{at} >= {lengths}[:, None]"
     elif kind == "bool":
         return text.argument("padding", letters, f"chance(0.6, B, {size}, hidden=\"{_hidden(c, of)}\")"), letters
     elif kind in ("int", "float"):
-        dtype = (
-            c(f"{of} padding type", "jnp.int32", "jnp.uint8", "jnp.int8", often=0.5) if kind == "int" else "jnp.float32"
-        )
+        dtype = c(f"{of} padding type", "jnp.int32", "jnp.uint8", "jnp.int8", often=0.5) if kind == "int" else "jnp.float32"
         x = text.argument("padding", letters, f"chance(0.6, B, {size}, hidden=\"{_hidden(c, of)}\").astype({dtype})")
-        expression = c(
-            f"{of} padding test",
-            f"{x} != 0",
-            f"{x} > 0",
-            f"{x} == 1",
-            f"{x}.astype(bool)",
-            f"(1 - {x}) == 0",
-            f"{x} - 1 >= 0",
-            often=0.7,
-        )
+        expression = c(f"{of} padding test", f"{x} != 0", f"{x} > 0", f"{x} == 1", f"{x}.astype(bool)", f"(1 - {x}) == 0",
+                       f"{x} - 1 >= 0", often=0.7)
     else:
         x = text.argument("tokens", letters, f'tokens(B, {size}, "{"left" if kind == "tokens left" else "right"}")')
         expression = c(f"{of} tokens test", f"{x} != 0", f"{x} > 0", f"jnp.cumsum({x} != 0, -1) > 0", often=0.4)
@@ -191,9 +115,7 @@ def _hidden(c, of):
 
 def _data(text, axes, of):
     c = text.choices
-    letters = (
-        "".join(x for x in axes if c.yes(f"{of} along {x}", 0.9 if x in "k" else 0.75 if x == "q" else 0.45)) or "k"
-    )
+    letters = "".join(x for x in axes if c.yes(f"{of} along {x}", 0.9 if x in "k" else 0.75 if x == "q" else 0.45)) or "k"
     letters = letters if letters in axes or set(letters) <= set(axes) else axes[-1]
     if c.yes(f"{of} in another order", 0.15):
         letters = "".join(c.order(f"{of} order", letters))
@@ -211,11 +133,8 @@ def _segments(text, axes, of):
         return _data(text, axes, of)
     dtype = text.choices(f"{of} segment type", "jnp.int32", "jnp.uint8", "jnp.int8", "jnp.float32", often=0.2)
     rows = text.argument("row_segments", "bq", f"segments(B, Q, dtype={dtype})")
-    keys = (
-        rows
-        if text.sizes["q"] == text.sizes["k"] and text.choices.yes(f"{of} same segments", 0.6)
-        else text.argument("key_segments", "bk", f"segments(B, K, dtype={dtype})")
-    )
+    keys = rows if text.sizes["q"] == text.sizes["k"] and text.choices.yes(f"{of} same segments", 0.6) else \
+        text.argument("key_segments", "bk", f"segments(B, K, dtype={dtype})")
     test = text.choices(f"{of} segments test", "==", ">=", often=0.15)
     return text.new("seen", f"{rows}[:, :, None] {test} {keys}[:, None]"), "bqk"
 
@@ -232,14 +151,8 @@ def _positions(text, axes, of):
 
 
 def _constant(text, axes, of):
-    letters = text.choices(
-        f"{of} constant along",
-        "qk",
-        "k",
-        *(["hqk"] if "h" in axes else []),
-        *(["bk", "bqk"] if "b" in axes else []),
-        often=0.6,
-    )
+    letters = text.choices(f"{of} constant along", "qk", "k", *(["hqk"] if "h" in axes else []), *(["bk", "bqk"] if "b" in axes else []),
+                           often=0.6)
     return text.constant("mask", f'chance(0.7, {dims(letters)}, hidden="{_hidden(text.choices, of)}")'), letters
 
 
@@ -249,34 +162,12 @@ def _index(text, axes, of):
     side = c(f"{of} of", "k", "q", often=0.3)
     at = f"jnp.arange({SIZES[side]})"
     n = c.size(f"{of} number", 1, 2, 3, 5)
-    return (
-        text.new(
-            "seen",
-            c(
-                f"{of} index by",
-                f"{at} < {n}",
-                f"{at} >= {n}",
-                f"{at} != {n}",
-                f"{at} % 2 == 0",
-                f"{at} > {SIZES[side]}",
-                f"{at} * {at} < 20",
-                often=0.8,
-            ),
-        ),
-        side,
-    )
+    return text.new("seen", c(f"{of} index by", f"{at} < {n}", f"{at} >= {n}", f"{at} != {n}", f"{at} % 2 == 0",
+                              f"{at} > {SIZES[side]}", f"{at} * {at} < 20", often=0.8)), side
 
 
-KINDS = {
-    "causal": _causal,
-    "window": _window,
-    "padding": _padding,
-    "data": _data,
-    "segments": _segments,
-    "positions": _positions,
-    "constant": _constant,
-    "index": _index,
-}
+KINDS = {"causal": _causal, "window": _window, "padding": _padding, "data": _data, "segments": _segments,
+         "positions": _positions, "constant": _constant, "index": _index}
 
 
 def _union(axes, masks):
@@ -323,21 +214,8 @@ def apply_masks(text, axes, masks):
         m = aligned(x, letters, axes)
         if n and c.yes("other fill", 0.4):
             fill = c("second fill", *FILLS, often=0.8)
-        by = c(
-            f"applied {n} by" if n else "applied by",
-            "where",
-            "added where",
-            "added product",
-            "subtracted",
-            "twice",
-            "multiplied",
-            "minimum",
-            "lifted",
-            "bias argument",
-            "integers",
-            "where=",
-            often=0.5,
-        )
+        by = c(f"applied {n} by" if n else "applied by", "where", "added where", "added product", "subtracted", "twice", "multiplied",
+               "minimum", "lifted", "bias argument", "integers", "where=", often=0.5)
         number = f"{m}.astype(s.dtype)"
         if by == "where":
             text.let("s", f"jnp.where({m}, s, {fill})")
@@ -357,18 +235,14 @@ def apply_masks(text, axes, masks):
         elif by == "lifted":
             text.let("s", f"s + {number} * {c('lift', '1e9', '4e9', '1e4', '1e30', '1e38', '2e7', often=0.8)}")
         elif by == "integers":
-            text.let(
-                "s",
-                f"s + ({m}.astype({c('mask type', 'jnp.int32', 'jnp.int8', 'jnp.uint8', often=0.6)}) - 1)"
-                f".astype(s.dtype) * {c('times', '1e9', '1e30', 'jnp.finfo(s.dtype).max', '100.0', often=0.7)}",
-            )
+            text.let("s", f"s + ({m}.astype({c('mask type', 'jnp.int32', 'jnp.int8', 'jnp.uint8', often=0.6)}) - 1)"
+                          f".astype(s.dtype) * {c('times', '1e9', '1e30', 'jnp.finfo(s.dtype).max', '100.0', often=0.7)}")
         elif by == "bias argument":
             order = "".join(y for y in axes if c.yes(f"added along {y}", 0.5)) or axes[-1]
             fill_here = fill.replace("s.dtype", "jnp.float32")
-            value = text.argument("padding_bias", order, f'chance(0.3, {dims(order)}) * np.float32({fill_here})')
-            text.arguments[value] = (
-                f'np.where(draw("{value}").chance(0.3, {dims(order)}), {fill_here}, 0).astype(np.float32)'
-            )
+            value = text.argument("padding_bias", order,
+                                  f'chance(0.3, {dims(order)}) * np.float32({fill_here})')
+            text.arguments[value] = f'np.where(draw("{value}").chance(0.3, {dims(order)}), {fill_here}, 0).astype(np.float32)'
             text.let("s", f"jnp.where({m}, s, {fill})")
             text.let("s", f"s + {aligned(value, order, axes)}")
         else:

@@ -47,12 +47,7 @@ def draw_operands(text):
     elif c.yes("no heads", 0.06):
         letters = {x: y.replace("h", "") for x, y in letters.items()}
         whole = dict(letters)
-    if (
-        whole["q"] == letters["q"] == "bhqd"
-        and heads == "each"
-        and text.sizes["q"] == text.sizes["k"]
-        and c.yes("projected", 0.3)
-    ):
+    if whole["q"] == letters["q"] == "bhqd" and heads == "each" and text.sizes["q"] == text.sizes["k"] and c.yes("projected", 0.3):
         _projected(text, letters, dtype)
         _rope(text, letters, dtype, batch)
         return letters, dtype, _scale_before(text)
@@ -62,12 +57,8 @@ def draw_operands(text):
             text.let(text.name("v"), "k")
             letters["v"] = letters["k"].replace("d", "v")
             continue
-        if (
-            same == "q is k"
-            and x == "k"
-            and text.sizes["q"] == text.sizes["k"]
-            and letters["q"].replace("q", "k") == letters["k"]
-        ):
+        if same == "q is k" and x == "k" and text.sizes["q"] == text.sizes["k"] and \
+                letters["q"].replace("q", "k") == letters["k"]:
             text.let(text.name("k"), "q")
             continue
         letters[x] = _argument(text, x, letters[x], c(f"type of {x}", dtype, *TYPES, often=0.08))
@@ -82,16 +73,10 @@ def draw_operands(text):
                     text.let(x, f"jnp.repeat({x}, R, {axis})")
                 else:
                     wide = letters[x].replace("g", "gr")
-                    text.let(
-                        x,
-                        f"jnp.broadcast_to({aligned(x, letters[x], wide)}, {shape(wide)})"
-                        f".reshape{shape(letters[x].replace('g', 'h'))}",
-                    )
+                    text.let(x, f"jnp.broadcast_to({aligned(x, letters[x], wide)}, {shape(wide)})"
+                                f".reshape{shape(letters[x].replace('g', 'h'))}")
             else:
-                text.let(
-                    x,
-                    f"jnp.tile({x}, {tuple('R' if i == axis else 1 for i in range(len(letters[x])))})".replace("'", ""),
-                )
+                text.let(x, f"jnp.tile({x}, {tuple('R' if i == axis else 1 for i in range(len(letters[x])))})".replace("'", ""))
             letters[x] = letters[x].replace("g", "h")
     elif heads == "grouped":
         wide = letters["q"].replace("h", "gr")
@@ -176,10 +161,8 @@ def _rotate(text, x, laid, axes, spelled, tables, dtype):
     kind = c("type of angles", "jnp.float32", "jnp.bfloat16", often=0.1)
     if tables == "tables":
         # made of the positions by the caller
-        cos, sin = (
-            text.argument(f"{t}_{x}", None, f"normal({dims(axes)}, {half}, dtype={kind})", moving=True)
-            for t in ("cos", "sin")
-        )
+        cos, sin = (text.argument(f"{t}_{x}", None, f"normal({dims(axes)}, {half}, dtype={kind})",
+                                  moving=True) for t in ("cos", "sin"))
     elif tables == "constants" and len(axes) == 1:
         text.new(f"angle_{x}", f"np.arange({SIZES[x]})[:, None] * 50.0 ** (-np.arange({half}) / ({half}))")
         cos = text.new(f"cos_{x}", f"jnp.asarray(np.cos(angle_{x}), {kind})")
@@ -197,33 +180,21 @@ def _rotate(text, x, laid, axes, spelled, tables, dtype):
     at = lambda t: aligned(t, axes + "d", laid)
     cos, sin = (text.new(f"{t}_{x}_", at(text_of)) for t, text_of in (("cos", cos), ("sin", sin)))
     lines = {
-        "concatenate": [
-            f"{x}1, {x}2 = jnp.split({x}, 2, -1)",
-            f"{x} = jnp.concatenate([{x}1 * {cos} - {x}2 * {sin}, {x}2 * {cos} + {x}1 * {sin}], -1)",
-        ],
-        "rotate_half": [
-            f"{x}1, {x}2 = {x}[..., :D // 2], {x}[..., D // 2:]",
-            f"{x} = {x} * jnp.concatenate([{cos}, {cos}], -1) + "
-            f"jnp.concatenate([-{x}2, {x}1], -1) * jnp.concatenate([{sin}, {sin}], -1)",
-        ],
-        "stack": [
-            f"{x}1, {x}2 = {x}[..., ::2], {x}[..., 1::2]",
-            f"{x} = jnp.stack([{x}1 * {cos} - {x}2 * {sin}, {x}2 * {cos} + {x}1 * {sin}], -1).reshape({x}.shape)",
-        ],
-        "interleaved": [
-            f"{x}_ = {x}.reshape(*{x}.shape[:-1], D // 2, 2)",
-            f"{x} = jnp.stack([{x}_[..., 0] * {cos} - {x}_[..., 1] * {sin}, "
-            f"{x}_[..., 1] * {cos} + {x}_[..., 0] * {sin}], -1).reshape({x}.shape)",
-        ],
-        "partial": [
-            f"{x}1, {x}2, {x}3 = {x}[..., :D // 4], {x}[..., D // 4:D // 2], {x}[..., D // 2:]",
-            f"{x} = jnp.concatenate([{x}1 * {cos} - {x}2 * {sin}, {x}2 * {cos} + {x}1 * {sin}, {x}3], -1)",
-        ],
-        "complex": [
-            f"{x}_ = lax.complex(*({x}[..., i::2].astype(jnp.float32) for i in (0, 1)))",
-            f"{x}_ = {x}_ * lax.complex(*jnp.broadcast_arrays({cos}.astype(jnp.float32), {sin}.astype(jnp.float32)))",
-            f"{x} = jnp.stack([{x}_.real, {x}_.imag], -1).reshape({x}.shape)",
-        ],
+        "concatenate": [f"{x}1, {x}2 = jnp.split({x}, 2, -1)",
+                        f"{x} = jnp.concatenate([{x}1 * {cos} - {x}2 * {sin}, {x}2 * {cos} + {x}1 * {sin}], -1)"],
+        "rotate_half": [f"{x}1, {x}2 = {x}[..., :D // 2], {x}[..., D // 2:]",
+                        f"{x} = {x} * jnp.concatenate([{cos}, {cos}], -1) + "
+                        f"jnp.concatenate([-{x}2, {x}1], -1) * jnp.concatenate([{sin}, {sin}], -1)"],
+        "stack": [f"{x}1, {x}2 = {x}[..., ::2], {x}[..., 1::2]",
+                  f"{x} = jnp.stack([{x}1 * {cos} - {x}2 * {sin}, {x}2 * {cos} + {x}1 * {sin}], -1).reshape({x}.shape)"],
+        "interleaved": [f"{x}_ = {x}.reshape(*{x}.shape[:-1], D // 2, 2)",
+                        f"{x} = jnp.stack([{x}_[..., 0] * {cos} - {x}_[..., 1] * {sin}, "
+                        f"{x}_[..., 1] * {cos} + {x}_[..., 0] * {sin}], -1).reshape({x}.shape)"],
+        "partial": [f"{x}1, {x}2, {x}3 = {x}[..., :D // 4], {x}[..., D // 4:D // 2], {x}[..., D // 2:]",
+                    f"{x} = jnp.concatenate([{x}1 * {cos} - {x}2 * {sin}, {x}2 * {cos} + {x}1 * {sin}, {x}3], -1)"],
+        "complex": [f"{x}_ = lax.complex(*({x}[..., i::2].astype(jnp.float32) for i in (0, 1))) * lax.complex(*jnp.broadcast_arrays("
+                    f"{cos}.astype(jnp.float32), {sin}.astype(jnp.float32)))",
+                    f"{x} = jnp.stack([{x}_.real, {x}_.imag], -1).reshape({x}.shape)"],
     }
     text.lines += lines[spelled]
     if c.yes(f"{x} back in its type", 0.8):
@@ -257,13 +228,8 @@ def draw_scores(text, letters, scale):
     a, b = letters[first], letters[second]
     spelled = c("product by", "einsum", "matmul", often=0.25)
     wide = c("product in f32", "", ", preferred_element_type=jnp.float32", often=0.3)
-    if (
-        spelled == "matmul"
-        and axes == lead + "qk"
-        and lead == "".join(sorted(lead, key="abhgr".index))
-        and sorted(letters["q"][:-2]) == sorted(letters["k"][:-2])
-        and len(letters["q"]) == len(lead) + 2
-    ):
+    if spelled == "matmul" and axes == lead + "qk" and lead == "".join(sorted(lead, key="abhgr".index)) and \
+            sorted(letters["q"][:-2]) == sorted(letters["k"][:-2]) and len(letters["q"]) == len(lead) + 2:
         q, k = transposed("q", letters["q"], lead + "qd"), transposed("k", letters["k"], lead + "kd")
         text.new("s", f"jnp.matmul({q}, jnp.swapaxes({k}, -1, -2){wide})")
     else:

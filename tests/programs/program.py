@@ -30,32 +30,13 @@ def generate(seed, fixed=None):
     else:
         result, after = _spelled_out(text)
     name = "scores" if after else "attend"
-    attend = [
-        f"def {name}({', '.join(text.arguments)}):",
-        *("    " + line for line in text.lines),
-        f"    return {result}",
-        "",
-        "",
-    ]
+    attend = [f"def {name}({', '.join(text.arguments)}):", *("    " + line for line in text.lines), f"    return {result}", "", ""]
     lines, whole, fused_inside = structures.program_lines(text, several="," in result)
-    source = [
-        f"# seed {seed}: " + ", ".join(f"{k} = {v}" for k, v in c.made.items()),
-        ", ".join(SIZES.values()) + " = " + ", ".join(str(text.sizes[x]) for x in SIZES),
-        *(f"{k} = {v}" for k, v in text.constants.items()),
-        HELPERS,
-        "",
-        *attend,
-        *after,
-        "def program(fuse):",
-        *("    " + line for line in lines),
-        f"    return {whole if fused_inside else f'fuse({whole})'}",
-        "",
-        "",
-        "def inputs():",
-        "    return [",
-        *(f"        {v}," for v in text.arguments.values()),
-        "    ]",
-    ]
+    source = [f"# seed {seed}: " + ", ".join(f"{k} = {v}" for k, v in c.made.items()),
+              ", ".join(SIZES.values()) + " = " + ", ".join(str(text.sizes[x]) for x in SIZES),
+              *(f"{k} = {v}" for k, v in text.constants.items()), HELPERS, "", *attend, *after, "def program(fuse):",
+              *("    " + line for line in lines), f"    return {whole if fused_inside else f'fuse({whole})'}", "", "", "def inputs():", "    return [",
+              *(f"        {v}," for v in text.arguments.values()), "    ]"]
     return "\n".join(source) + "\n", c
 
 

@@ -78,7 +78,7 @@ class Text:
         return name
 
     def argument(self, stem, letters, draw, moving=False):
-        """A new argument whose axes are `letters` (None if they have no meaning), drawn as said; `moving` if programs
+        """A new argument whose axes are `letters` ("" if they have no meaning), drawn by draw(...); `moving` if programs
         may be differentiated by it."""
         name = self.name(stem)
         self.arguments[name], self.letters[name] = f'draw("{name}").{draw}', letters
@@ -121,7 +121,7 @@ def aligned(x, letters, target):
     assert set(letters) <= set(target), (letters, target)
     if list(letters) != order:
         x = f"jnp.transpose({x}, {tuple(letters.index(c) for c in order)})"
-    kept = target[target.index(order[0]) :]
+    kept = target[target.index(order[0]):]
     index = [":" if c in letters else "None" for c in kept]
     return x if "None" not in index else f"{x}[{', '.join(index)}]"
 

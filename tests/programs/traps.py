@@ -9,12 +9,11 @@ TRAPS = {}  # name -> (function of fuse that gives the program, function of a ge
 
 
 def trap(inputs, grad=None):
-    """Adds NAME and, if `grad` numbers arguments, NAME_grad: their gradients for a cotangent made of the output's size."""
+    """Adds NAME and, if `grad` numbers arguments, NAME_grad: the gradients for a cotangent drawn from the output's size."""
 
     def add(f):
         TRAPS[f.__name__] = (lambda fuse: fuse(f)), inputs
         if grad is not None:
-
             def pulled_back(*x):
                 return jax.grad(lambda *moving: _weighed(f, x, moving), tuple(range(len(grad))))(*(x[i] for i in grad))
 
@@ -22,10 +21,8 @@ def trap(inputs, grad=None):
                 x = list(x)
                 for i, value in zip(grad, moving, strict=True):
                     x[i] = value
-                return sum(
-                    jnp.sum(o.astype(jnp.float32) * jnp.cos(jnp.arange(o.size, dtype=jnp.float32)).reshape(o.shape))
-                    for o in jax.tree.leaves(f(*x))
-                )
+                return sum(jnp.sum(o.astype(jnp.float32) * jnp.cos(jnp.arange(o.size, dtype=jnp.float32)).reshape(o.shape))
+                           for o in jax.tree.leaves(f(*x)))
 
             TRAPS[f.__name__ + "_grad"] = (lambda fuse: fuse(pulled_back)), inputs
         return f
@@ -45,7 +42,7 @@ def heads(random, b=B, q=Q, k=K, h=H, d=D, v=V):
 
 
 def scores(q, k):
-    return jnp.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1] ** -0.5
+    return jnp.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1]**-0.5
 
 
 def weighed(s, v):
@@ -54,11 +51,10 @@ def weighed(s, v):
 
 # Operands that vary along axes that their role does not have.
 
-
 def rotated(x, positions):
     """x [b, s, h, d] by angles of positions [b, s]."""
     half = x.shape[-1] // 2
-    angle = positions[..., None, None] / 100.0 ** (jnp.arange(half) / half)
+    angle = positions[..., None, None] / 100.0**(jnp.arange(half) / half)
     a, b = x[..., :half], x[..., half:]
     return jnp.concatenate([a * jnp.cos(angle) - b * jnp.sin(angle), b * jnp.cos(angle) + a * jnp.sin(angle)], -1)
 
@@ -120,10 +116,7 @@ def shared_over_heads_kept_weights_differ(q, k, v, keep):
     return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(keep, p / 0.7, 0), v)
 
 
-@trap(
-    lambda r: [normal(r, B, Q, 4, D), normal(r, B, K, 2, D), normal(r, B, K, 2, V), normal(r, 2, Q, K)],
-    grad=(0, 1, 2, 3),
-)
+@trap(lambda r: [normal(r, B, Q, 4, D), normal(r, B, K, 2, D), normal(r, B, K, 2, V), normal(r, 2, Q, K)], grad=(0, 1, 2, 3))
 def bias_of_each_key_head(q, k, v, bias):
     s = jnp.einsum("bqgrd,bkgd->bgrqk", q.reshape(B, Q, 2, 2, D), k) + bias[:, None]
     return jnp.einsum("bgrqk,bkgd->bqgrd", jax.nn.softmax(s), v)
@@ -135,7 +128,6 @@ def bias_of_blocks_of_keys(q, k, v, bias):
 
 
 # Huge finite additive terms; rows hidden whole.
-
 
 def float_mask(random, q=Q, k=K):
     mask = (random.random((B, k)) < 0.6).astype(np.float32)
@@ -170,22 +162,14 @@ def left_padding_under_a_causal_select(q, k, v, padding):
     return weighed(jnp.where(jnp.tril(jnp.ones((K, K), bool)), s, jnp.finfo(jnp.float32).min), v)
 
 
-@trap(
-    lambda r: [*heads(r, q=K), np.where(np.arange(K) < [[4], [0]], -np.inf, np.float32(0)).astype("f")], grad=(0, 1, 2)
-)
+@trap(lambda r: [*heads(r, q=K), np.where(np.arange(K) < [[4], [0]], -np.inf, np.float32(0)).astype("f")], grad=(0, 1, 2))
 def infinite_padding_under_a_causal_select(q, k, v, padding):
     s = scores(q, k) + padding[:, None, None, :]
     return weighed(jnp.where(jnp.tril(jnp.ones((K, K), bool)), s, -1e30), v)
 
 
-@trap(
-    lambda r: [
-        *heads(r),
-        r.random((B, 1, Q, K)) < [[[[0.0]]], [[[0.6]]]],
-        np.array([-np.inf, 0.5, -np.inf], np.float32),
-    ],
-    grad=(0, 1, 2),
-)
+@trap(lambda r: [*heads(r), r.random((B, 1, Q, K)) < [[[[0.0]]], [[[0.6]]]], np.array([-np.inf, 0.5, -np.inf], np.float32)],
+      grad=(0, 1, 2))
 def sink_of_nothing_and_a_hidden_row(q, k, v, mask, sinks):
     s = jnp.where(mask, scores(q, k), -1e30)
     s = jnp.concatenate([s, jnp.broadcast_to(sinks[:, None, None], (B, H, Q, 1))], -1)
@@ -205,7 +189,6 @@ def large_logits(q, k, v):
 
 
 # Integers are not real numbers.
-
 
 def masked_by(f, q=Q, k=K, **sizes):
     """A trap whose mask [q, k] (or [b, 1, q, k]) is f of the row and the key."""
@@ -237,15 +220,12 @@ def causal_in_bf16(i, j):
 
 
 masked_by(window_by_one_comparison)(lambda: jnp.arange(Q)[:, None], lambda: jnp.arange(K)[None])
-masked_by(window_by_unsigned_difference)(
-    lambda: jnp.arange(Q, dtype=jnp.uint8)[:, None], lambda: jnp.arange(K, dtype=jnp.uint8)[None]
-)
+masked_by(window_by_unsigned_difference)(lambda: jnp.arange(Q, dtype=jnp.uint8)[:, None],
+                                         lambda: jnp.arange(K, dtype=jnp.uint8)[None])
 masked_by(positions_times_four_wrap, q=40, k=41, b=1, h=1)(
-    lambda: jnp.arange(40, dtype=jnp.int8)[:, None], lambda: jnp.arange(41, dtype=jnp.int8)[None]
-)
+    lambda: jnp.arange(40, dtype=jnp.int8)[:, None], lambda: jnp.arange(41, dtype=jnp.int8)[None])
 masked_by(causal_in_bf16, q=320, k=320, b=1, h=1)(
-    lambda: jnp.arange(320, dtype=jnp.bfloat16)[:, None], lambda: jnp.arange(320, dtype=jnp.bfloat16)[None]
-)
+    lambda: jnp.arange(320, dtype=jnp.bfloat16)[:, None], lambda: jnp.arange(320, dtype=jnp.bfloat16)[None])
 
 
 @trap(lambda r: [*heads(r), r.integers(0, 2, (B, K)).astype(np.int32)], grad=(0, 1, 2))
@@ -286,7 +266,6 @@ def weights_divided_by_a_mask_of_two_numbers(q, k, v, mask):
 
 # Instructions that are nearly equal.
 
-
 def beside_attention(*arrays):
     def inputs(random):
         return [*heads(random), *(a(random) for a in arrays)]
@@ -316,17 +295,12 @@ def factors_and_solutions(q, k, v, x):
 @beside_attention(lambda r: normal(r, 4, 11))
 def reducers_that_differ_in_a_direction(q, k, v, x):
     index = jnp.broadcast_to(jnp.arange(11), x.shape)
-    reduced = lambda choose: lax.reduce(
-        (x, index),
-        (np.float32(0), np.int32(0)),
-        lambda a, b: tuple(jnp.where(choose(a[0], b[0]), *pair) for pair in zip(a, b)),
-        (1,),
-    )
+    reduced = lambda choose: lax.reduce((x, index), (np.float32(0), np.int32(0)),
+                                        lambda a, b: tuple(jnp.where(choose(a[0], b[0]), *pair) for pair in zip(a, b)), (1,))
     return weighed(scores(q, k), v), reduced(lax.gt), reduced(lax.lt), reduced(lambda a, b: lax.gt(b, a))
 
 
 # Legal HLO that the rewriter need not understand.
-
 
 @trap(lambda r: [*heads(r), r.integers(-9, 9, (3, 4)).astype(np.int8), r.integers(-9, 9, (4, 5)).astype(np.int8)])
 def product_of_bytes_beside(q, k, v, a, b):
@@ -342,15 +316,11 @@ def narrow_bias_widened_before_a_scan(x, k, v, bias):
 @trap(lambda r: [*(x.astype(jnp.bfloat16) for x in heads(r))], grad=(0, 1, 2))
 def narrow_keys_widened_before_a_scan(q, k, v):
     k, v = k.astype(jnp.float32), v.astype(jnp.float32)
-    return lax.scan(
-        lambda o, x: (o + weighed(scores(x, k), v), None),
-        jnp.zeros((B, Q, H, V)),
-        jnp.stack([q, q / 2]).astype(jnp.float32),
-    )[0]
+    return lax.scan(lambda o, x: (o + weighed(scores(x, k), v), None), jnp.zeros((B, Q, H, V)),
+                    jnp.stack([q, q / 2]).astype(jnp.float32))[0]
 
 
 # Work that doubles with each step.
-
 
 @trap(lambda r: [*heads(r), r.random((24, Q, K)) < 0.05], grad=(0, 1, 2))
 def two_dozen_masks(q, k, v, masks):

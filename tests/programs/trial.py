@@ -89,19 +89,12 @@ def tried(program, arguments):
     except Exception as error:
         return Outcome("no program", complaints=[_sentence(error)])
     passed("truth")
-    verdicts = [
-        judge(*x, [c[i] for c in coarse], unit)
-        for i, x in enumerate(zip(expected, found, truth, zip(*others), strict=True))
-    ]
-    outcome = Outcome(
-        "right",
-        reports.fusions,
-        _reasons(reports.refusals),
-        [f"output {i}: {sentence}" for i, verdict in enumerate(verdicts) for sentence in verdict.wrong],
-        [round(verdict.finite, 3) for verdict in verdicts],
-        max((verdict.largest for verdict in verdicts), default=0.0),
-        seconds,
-    )
+    verdicts = [judge(*x, [c[i] for c in coarse], unit)
+                for i, x in enumerate(zip(expected, found, truth, zip(*others), strict=True))]
+    outcome = Outcome("right", reports.fusions, _reasons(reports.refusals),
+                      [f"output {i}: {sentence}" for i, verdict in enumerate(verdicts) for sentence in verdict.wrong],
+                      [round(verdict.finite, 3) for verdict in verdicts],
+                      max((verdict.largest for verdict in verdicts), default=0.0), seconds)
     if outcome.complaints:
         outcome.outcome = "wrong"
     elif not all(outcome.finite):

@@ -1,6 +1,6 @@
 """From scores to the output: sinks, the softmax in its spellings, dropout, the product with the values."""
 
-from text import aligned, dims, shape
+from text import aligned, dims, shape, transposed
 
 
 def draw_weights(text, axes, mask, applied, letters, dtype):
@@ -25,19 +25,8 @@ def draw_weights(text, axes, mask, applied, letters, dtype):
             cut = "0, K" if before else "1, K + 1"
         text.let("p", f"lax.slice_in_dim(p, {cut}, axis={axes.index('k')})")
     if applied in ("applied", "where=") and c.yes("masked again", 0.15):
-        text.let(
-            "p",
-            c(
-                "masked again by",
-                f"jnp.where({mask}, p, 0.0)",
-                f"p * {mask}",
-                f"p * {mask}.astype(p.dtype)",
-                f"p / {mask}",
-                f"p / (2.0 - {mask})",
-                f"jnp.where({mask}, p, 0.5)",
-                often=0.6,
-            ),
-        )
+        text.let("p", c("masked again by", f"jnp.where({mask}, p, 0.0)", f"p * {mask}", f"p * {mask}.astype(p.dtype)",
+                        f"p / {mask}", f"p / (2.0 - {mask})", f"jnp.where({mask}, p, 0.5)", often=0.6))
     _dropout(text, axes)
     narrow = c("weights in", "", dtype, "jnp.bfloat16", "jnp.float8_e4m3fn", "jnp.float16", "jnp.int32", often=0.25)
     if narrow:
@@ -45,15 +34,8 @@ def draw_weights(text, axes, mask, applied, letters, dtype):
         text.let("p", f"p.astype({narrow}){back}")
     extra = c("weights also", "", "returned", "summed", "largest", "scores summed", often=0.05)
     if extra:
-        text.new(
-            "extra",
-            {
-                "returned": "p",
-                "summed": "p.sum()",
-                "largest": f"p.max({at})",
-                "scores summed": "jnp.where(jnp.abs(s) < 1e4, s, 0.0).sum()",
-            }[extra],
-        )
+        text.new("extra", {"returned": "p", "summed": "p.sum()", "largest": f"p.max({at})", "scores summed":
+                           "jnp.where(jnp.abs(s) < 1e4, s, 0.0).sum()"}[extra])
     o = _product(text, axes, letters)
     if late:
         l_axes = "".join(x for x in axes if x != "k")
@@ -75,33 +57,14 @@ def flash(axes, letters):
     if not set(rows) <= set(axes):
         return []
     return [
-        "@jax.custom_vjp",
-        "def attend(*x):",
-        "    return attend_forward(*x)[0]",
-        "",
-        "",
-        "def attend_forward(*x):",
-        "    s, v = scores(*x)",
-        f"    lse = jax.nn.logsumexp(s, {at}, keepdims=True)",
-        f'    o = jnp.einsum("{axes},{v}->{o}", jnp.exp(s - lse), v)',
-        "    return o, (x, o, lse)",
-        "",
-        "",
-        "def attend_backward(kept, d_o):",
-        "    x, o, lse = kept",
-        "    (s, v), back = jax.vjp(scores, *x)",
-        "    p = jnp.exp(s - lse)",
-        f"    delta = {delta}",
-        f'    d_p = jnp.einsum("{o},{v}->{_over(axes, o, v)}", d_o, v)',
+        "@jax.custom_vjp", "def attend(*x):", "    return attend_forward(*x)[0]", "", "",
+        "def attend_forward(*x):", "    s, v = scores(*x)", f"    lse = jax.nn.logsumexp(s, {at}, keepdims=True)",
+        f'    o = jnp.einsum("{axes},{v}->{o}", jnp.exp(s - lse), v)', "    return o, (x, o, lse)", "", "",
+        "def attend_backward(kept, d_o):", "    x, o, lse = kept", "    (s, v), back = jax.vjp(scores, *x)", "    p = jnp.exp(s - lse)",
+        f"    delta = {delta}", f'    d_p = jnp.einsum("{o},{v}->{_over(axes, o, v)}", d_o, v)',
         f"    d_s = p * ({aligned('d_p', _over(axes, o, v), axes)} - {aligned('delta', rows, axes)})",
-        f'    d_v = jnp.einsum("{axes},{o}->{v}", p, d_o)',
-        "    return back((d_s.astype(s.dtype), d_v.astype(v.dtype)))",
-        "",
-        "",
-        "attend.defvjp(attend_forward, attend_backward)",
-        "",
-        "",
-    ]
+        f'    d_v = jnp.einsum("{axes},{o}->{v}", p, d_o)', "    return back((d_s.astype(s.dtype), d_v.astype(v.dtype)))", "", "",
+        "attend.defvjp(attend_forward, attend_backward)", "", ""]
 
 
 def _over(axes, o, v):
@@ -119,19 +82,15 @@ def _sink(text, axes, at):
     if along:
         value = text.argument("sink", along, f"normal({dims(along)})", moving=True)
         if c.yes("some sinks are -inf", 0.12):
-            text.arguments[value] = (
-                f'np.where(draw("{value}").chance(0.5, {dims(along)}), -np.inf, '
-                f'draw("{value}").normal({dims(along)})).astype(np.float32)'
-            )
+            text.arguments[value] = f'np.where(draw("{value}").chance(0.5, {dims(along)}), -np.inf, ' \
+                                    f'draw("{value}").normal({dims(along)})).astype(np.float32)'
     else:
         value = c("sink is", "0.0", "-jnp.inf", "-1e30", "2.0", "20.0", often=0.7)
     term = aligned(value, along, axes) if along else value
     if c.yes("sink in the sum", 0.35):
         return f"jnp.asarray({term})"
     column = "jnp.broadcast_to(jnp.asarray(%s, s.dtype), %s)" % (
-        term,
-        "(" + ", ".join("1" if x == "k" else shape(x)[1:-2] for x in axes) + ",)",
-    )
+        term, "(" + ", ".join("1" if x == "k" else shape(x)[1:-2] for x in axes) + ",)")
     text.lines.append(f"column = {column}")
     before = c.yes("sink before", 0.25)
     text.let("s", f"jnp.concatenate([column, s], {at})" if before else f"jnp.concatenate([s, column], {at})")
@@ -143,27 +102,8 @@ def _softmax(text, at, mask, applied, sink):
     c = text.choices
     column = isinstance(sink, list)
     term = sink if isinstance(sink, str) else None
-    spelled = c(
-        "softmax by",
-        "jax.nn",
-        "hand",
-        "unshifted",
-        "log",
-        "logsumexp",
-        "reciprocal",
-        "late",
-        "log2",
-        "masked sum",
-        "sum in f32",
-        "with an epsilon",
-        "maximum with gradient",
-        "fixed shift",
-        "sigmoid",
-        "relu",
-        "no sum",
-        "twice",
-        often=0.55,
-    )
+    spelled = c("softmax by", "jax.nn", "hand", "unshifted", "log", "logsumexp", "reciprocal", "late", "log2", "masked sum",
+                "sum in f32", "with an epsilon", "maximum with gradient", "fixed shift", "sigmoid", "relu", "no sum", "twice", often=0.55)
     if spelled in ("sigmoid", "relu", "no sum", "twice", "with an epsilon") and not c.yes("lookalike", 0.2):
         spelled = "hand"
     if term and spelled not in ("hand", "reciprocal"):
@@ -174,7 +114,7 @@ def _softmax(text, at, mask, applied, sink):
         spelled = "hand"
     if not mask and spelled == "masked sum":
         spelled = "hand"
-    e, total = "jnp.exp(s - m)", f"e.sum({at}, keepdims=True)"
+    e, total = f"jnp.exp(s - m)", f"e.sum({at}, keepdims=True)"
     top = f"lax.stop_gradient(s.max({at}, keepdims=True))"
     late = False
     if spelled == "where":
@@ -229,48 +169,22 @@ def _dropout(text, axes):
     if not c.any("dropout", *[False] * 7, True):
         return
     keep = c("kept share", 0.75, 0.5, 0.9, often=0.5)
-    sizes = c(
-        "dropout along",
-        axes,
-        *(axes.replace(x, "1") for x in axes if x != "k"),
-        axes.replace("q", "1").replace("h", "1"),
-        often=0.7,
-    )
+    sizes = c("dropout along", axes, *(axes.replace(x, "1") for x in axes if x != "k"), axes.replace("q", "1").replace("h", "1"), often=0.7)
     dims_ = "(" + ", ".join("1" if x == "1" else shape(x)[1:-2] for x in sizes) + ",)"
     kind = c.any("dropout by", "bernoulli", "bernoulli", "mask argument", "uniform", "float mask", "split", "fold in")
     if kind in ("mask argument", "float mask"):
-        keeps = text.argument(
-            "keep", None, f"chance({keep}, *{dims_}){'.astype(np.float32)' if kind == 'float mask' else ''}"
-        )
+        keeps = text.argument("keep", None, f"chance({keep}, *{dims_}){'.astype(np.float32)' if kind == 'float mask' else ''}")
     else:
         key = text.argument("key", None, "key()")
         made = f"jax.random.wrap_key_data({key})"
         made = {"split": f"jax.random.split({made})[1]", "fold in": f"jax.random.fold_in({made}, 3)"}.get(kind, made)
-        keeps = text.new(
-            "keep",
-            (
-                f"jax.random.uniform({made}, {dims_}) < {keep}"
-                if kind == "uniform"
-                else f"jax.random.bernoulli({made}, {keep}, {dims_})"
-            ),
-        )
+        keeps = text.new("keep", f"jax.random.uniform({made}, {dims_}) < {keep}" if kind == "uniform" else
+                         f"jax.random.bernoulli({made}, {keep}, {dims_})")
     if kind == "float mask":
         text.let("p", f"p * {keeps} / {keep}")
     else:
-        text.let(
-            "p",
-            c(
-                "dropped by",
-                f"jnp.where({keeps}, p / {keep}, 0.0)",
-                f"p * {keeps} / {keep}",
-                f"jnp.where({keeps}, p, 0.0) * {1 / keep}",
-                f"p * ({keeps}.astype(p.dtype) / {keep})",
-                f"jnp.where({keeps}, p, 0.0)",
-                f"p * ({keeps} * 2.0)",
-                f"p * ({keeps} + 0.5)",
-                often=0.6,
-            ),
-        )
+        text.let("p", c("dropped by", f"jnp.where({keeps}, p / {keep}, 0.0)", f"p * {keeps} / {keep}", f"jnp.where({keeps}, p, 0.0) * {1 / keep}",
+                        f"p * ({keeps}.astype(p.dtype) / {keep})", f"jnp.where({keeps}, p, 0.0)", f"p * ({keeps} * 2.0)", f"p * ({keeps} + 0.5)", often=0.6))
 
 
 def _product(text, axes, letters):

@@ -1,4 +1,4 @@
-"""A process that judges one program after the other: each job a line of JSON on stdin, each Outcome one on stdout."""
+"""A process that judges one program after the other: each job is a line of JSON on stdin, each Outcome one on stdout."""
 
 import importlib.metadata
 import json
@@ -8,11 +8,9 @@ import zlib
 from pathlib import Path
 
 HERE = Path(__file__).parent
-# Compilation is nearly all the time, and of that the emitters of fusions: the older ones, while JAX has them, take a
-# tenth. (Without the passes that fuse it is quick too, and gives wrong results: JAX 0.11.)
-QUICKLY = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_multi_thread_eigen=false"
-)
+# Compilation is nearly all the time, and of that the emitters of fusions: the older ones, while JAX has them, take a tenth.
+# (Without the passes that fuse it is quick too, and gives wrong results: JAX 0.11.)
+QUICKLY = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_multi_thread_eigen=false"
 OLDER_EMITTERS = " --xla_cpu_use_fusion_emitters=false"
 
 
@@ -50,11 +48,8 @@ def judged(job):
             written = Written(source, seed)
             program, arguments = written.program, written.arguments
     except Exception as error:
-        return Outcome("no program", complaints=[f"{type(error).__name__}: {error}"[:2000]]).as_dict() | {
-            "job": job,
-            "choices": made,
-            "source": source,
-        }
+        return Outcome("no program", complaints=[f"{type(error).__name__}: {error}"[:2000]]).as_dict() | \
+            {"job": job, "choices": made, "source": source}
     outcome = tried(program, arguments)
     return outcome.as_dict() | {"job": job, "choices": made, "source": source if outcome.failed() else ""}
 

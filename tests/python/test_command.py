@@ -10,7 +10,7 @@ import pytest
 
 from heddle.jax import xla_module
 
-DONE, BAD_INPUT = 0, 2
+DONE, BAD_INPUT, VERIFICATION_FAILED = 0, 2, 3
 PROGRAMS = ("gpt_f32", "gpt_bf16", "gpt_checkpoint_f32", "gpt_checkpoint_bf16")
 
 
@@ -34,6 +34,95 @@ def test_fuse_verifies_and_xla_parses_the_result(heddle, root, tmp_path, name):
         assert json.loads(fusion["graph"])["nodes"]
     assert fused.read_text().count('custom_call_target="heddle"') == len(said["fusions"])
     assert xla_module.parses(fused.read_text()) is None
+
+
+DRAWS = ["ordinary", "hidden", "large", "small"]
+
+MASKED_NUMBERS = """HloModule masked, entry_computation_layout={(f32[2,8]{1,0}, bf16[8]{0}, s32[2,8]{1,0})->f32[2,8]{1,0}}
+
+ENTRY main {
+  x = f32[2,8]{1,0} parameter(0)
+  shift = bf16[8]{0} parameter(1)
+  mask = s32[2,8]{1,0} parameter(2)
+  zero = s32[] constant(0)
+  zeros = s32[2,8]{1,0} broadcast(zero), dimensions={}
+  shown = pred[2,8]{1,0} compare(mask, zeros), direction=NE
+  wide = f32[8]{0} convert(shift)
+  shifts = f32[2,8]{1,0} broadcast(wide), dimensions={1}
+  moved = f32[2,8]{1,0} add(x, shifts)
+  ROOT y = f32[2,8]{1,0} select(shown, moved, x)
+}
+"""
+
+
+def test_verify_says_what_it_compared(heddle, root):
+    run = heddle("fuse", program(root, "forms/mask_of_keys_grad"), "--verify")
+    assert run.returncode == DONE, run.stderr
+    table = [line.split() for line in run.stdout.split("Verified against f64")[1].splitlines()[2:6]]
+    assert [row[0] for row in table] == DRAWS and all(row[-1] == "ok" for row in table)
+    assert table[0][2] == "100.0%"
+    said = json.loads(heddle("fuse", program(root, "forms/mask_of_keys_grad"), "--verify", "--report", "-").stdout)["verify"]
+    assert [trial["inputs"] for trial in said["trials"]] == DRAWS
+    for trial in said["trials"]:
+        assert len(trial["outputs"]) == said["outputs"]
+        for output in trial["outputs"]:
+            assert output["ok"] and 0 <= output["row_error"] <= output["row_allowed"] < 0.01
+            assert output["error"] <= said["max_relative_error"]
+
+
+def test_verify_takes_inputs(heddle, tmp_path):
+    (tmp_path / "masked.hlo").write_text(MASKED_NUMBERS)
+    np.save(tmp_path / "x.npy", np.arange(16, dtype=np.float32).reshape(2, 8))
+    np.save(tmp_path / "bits.npy", np.arange(8, dtype=np.uint16))
+    np.save(tmp_path / "void.npy", np.arange(8, dtype=np.uint16).view("V2"))
+    np.save(tmp_path / "mask.npy", np.ones((2, 8), np.int32))
+    verify = lambda *inputs: heddle("fuse", tmp_path / "masked.hlo", "--verify", *(
+        part for given in inputs for part in ("--input", f"{given[0]}={tmp_path / given[1]}.npy")))
+    assert "ordinary" in verify(("x", "x"), (2, "mask")).stdout
+    for shift in ("bits", "void"):
+        run = verify(("x", "x"), ("shift", shift), (2, "mask"))
+        assert run.returncode == DONE and "the given" in run.stdout and "ordinary" not in run.stdout
+
+    np.save(tmp_path / "nan.npy", np.full((2, 8), np.nan, np.float32))
+    run = verify((0, "nan"))
+    assert run.returncode == VERIFICATION_FAILED
+    assert run.stderr.startswith(f"heddle: {tmp_path / 'masked.hlo'}: verification failed: output 0 (f32[2,8]) could not be compared")
+
+
+def test_verify_refuses_inputs_that_do_not_fit(heddle, tmp_path):
+    (tmp_path / "masked.hlo").write_text(MASKED_NUMBERS)
+    np.save(tmp_path / "x.npy", np.zeros((2, 8), np.float32))
+    np.save(tmp_path / "wide.npy", np.zeros((2, 9), np.float32))
+    np.save(tmp_path / "double.npy", np.zeros((2, 8)))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-1])
+
+    def complaint(*arguments):
+        run = heddle("fuse", tmp_path / "masked.hlo", *arguments)
+        assert run.returncode == BAD_INPUT and run.stderr.count("\n") == 1 and run.stdout == ""
+        return run.stderr.removeprefix("heddle: ").strip()
+
+    known = "0 (x), 1 (shift), 2 (mask)"
+    at = lambda name: tmp_path / f"{name}.npy"
+    assert complaint("--verify", "--input", f"y={at('x')}") == (
+        f"'y={at('x')}' names none of this module's parameters; NAME=FILE.npy or NUMBER=FILE.npy with one of {known} is allowed")
+    assert complaint("--verify", "--input", "x").startswith("'x' names none of this module's parameters")
+    assert complaint("--verify", "--input", f"x={at('wide')}") == "parameter 0 (x) takes f32 [2, 8], not f32 [2, 9]"
+    assert complaint("--verify", "--input", f"x={at('double')}") == "parameter 0 (x) takes f32 [2, 8], not f64 [2, 8]"
+    assert complaint("--verify", "--input", f"1={at('x')}") == "parameter 1 (shift) takes bf16 [8], not f32 [2, 8]"
+    assert "63 bytes of elements, not what [2, 8] elements of f32 take" in complaint("--verify", "--input", f"x={at('cut')}")
+    assert complaint("--verify", "--input", "x=absent.npy") == "absent.npy cannot be read: No such file or directory"
+    twice = ("--input", f"x={at('x')}", "--input", f"0={at('x')}")
+    assert complaint("--verify", *twice) == f"'0={at('x')}' gives parameter 0 a second time; once is allowed"
+    assert complaint("--input", f"x={at('x')}") == "--input is given without --verify, which it is for"
+
+
+@pytest.mark.parametrize("seed", ["-1", "1.5", "many", "18446744073709551616"])
+@pytest.mark.parametrize("command", ["fuse", "run"])
+def test_a_seed_is_a_whole_number_that_is_not_negative(heddle, root, command, seed):
+    given = program(root, "gpt_f32") if command == "fuse" else root / "fuzz" / "seeds" / "graph_json" / "sdpa.json"
+    run = heddle(command, given, "--seed", seed)
+    assert run.returncode == BAD_INPUT
+    assert f"the seed is '{seed}', a whole number from 0 to 18446744073709551615 is allowed" in run.stderr
 
 
 def test_verify_gives_the_same_figures_for_the_same_seed(heddle, root):

@@ -88,16 +88,8 @@ class TestJudge:
 def integers(x):
     """Wrapping, truncation, shifts and comparisons in narrow types."""
     small = (x * 10).astype(jnp.int8)
-    return (
-        small * 7,
-        small // 7,
-        (x * 1.7).astype(jnp.int32),
-        jnp.abs(x).astype(jnp.uint8) - 1,
-        (small - 5).astype(jnp.uint32) < 9,
-        lax_shift(small),
-        jnp.cumsum(small, 0, dtype=jnp.int8),
-        x.astype(jnp.int32) % 3,
-    )
+    return (small * 7, small // 7, (x * 1.7).astype(jnp.int32), jnp.abs(x).astype(jnp.uint8) - 1, (small - 5).astype(jnp.uint32) < 9,
+            lax_shift(small), jnp.cumsum(small, 0, dtype=jnp.int8), x.astype(jnp.int32) % 3)
 
 
 def lax_shift(small):
@@ -111,28 +103,13 @@ def drawn(key):
 
 
 def movement(x):
-    return (
-        jnp.pad(x, ((1, 0), (0, 2))),
-        x[::-1, 1:],
-        jnp.concatenate([x, x], 1),
-        x[jnp.array([2, 0])],
-        jnp.sort(x, 1),
-        jnp.tril(x),
-        jnp.repeat(x, 2, 0),
-        x.reshape(-1, 2),
-        jnp.roll(x, 1, 0),
-        jnp.argmax(x, 1),
-    )
+    return (jnp.pad(x, ((1, 0), (0, 2))), x[::-1, 1:], jnp.concatenate([x, x], 1), x[jnp.array([2, 0])], jnp.sort(x, 1),
+            jnp.tril(x), jnp.repeat(x, 2, 0), x.reshape(-1, 2), jnp.roll(x, 1, 0), jnp.argmax(x, 1))
 
 
 def loops(x):
     total, kept = jax.lax.scan(lambda a, b: (a + b, a * b), jnp.zeros(4), x)
-    return (
-        total,
-        kept,
-        jax.lax.fori_loop(0, 3, lambda i, y: y * 1.5 + i, x),
-        jax.lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x),
-    )
+    return total, kept, jax.lax.fori_loop(0, 3, lambda i, y: y * 1.5 + i, x), jax.lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x)
 
 
 def gradients(x):
@@ -188,10 +165,6 @@ def test_choices_are_spread():
 
 def test_every_trap_is_right_or_left_alone(root):
     """In a process of its own: how XLA compiles there is quick."""
-    run = subprocess.run(
-        [sys.executable, root / "tests" / "programs" / "main.py", "--traps"],
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+    run = subprocess.run([sys.executable, root / "tests" / "programs" / "main.py", "--traps"], capture_output=True, text=True,
+                         timeout=900)
     assert run.returncode == 0, run.stdout

@@ -1,9 +1,12 @@
 // Programs that are almost attention: one operation, operand, constant or axis is changed at
 // random. Each mutant must be refused or still compute what it computed.
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "hlo/interpreter/evaluate.h"
+#include "hlo/interpreter/judgement.h"
+#include "hlo/interpreter/random_arguments.h"
 #include "rewrite/programs.h"
 
 namespace heddle::testing {
@@ -131,12 +134,22 @@ class Mutator {
   std::mt19937_64 engine_;
 };
 
-/// A mutant of a loop may run for ever.
-bool ends(const hlo::Module& module) {
+/// A mutant of a loop may run for ever, and one that is NaN everywhere has no meaning to keep.
+bool tells_something(const hlo::Module& module) {
   const auto arguments = hlo::random_arguments(module, 1);
   hlo::EvaluateOptions options;
+  options.precision = hlo::Precision::f64;
   options.max_iterations = 1000;
-  return arguments && hlo::evaluate(module, *arguments, options);
+  if (!arguments) return false;
+  const auto result = hlo::evaluate(module, *arguments, options);
+  if (!result) return false;
+  const auto is_finite = [](const hlo::Literal& output) {
+    for (int64_t i = 0; i < output.element_count(); ++i)
+      if (std::isfinite(output.get(i))) return true;
+    return output.element_count() == 0;
+  };
+  const std::vector<hlo::Literal> outputs = hlo::flattened(*result);
+  return std::all_of(outputs.begin(), outputs.end(), is_finite);
 }
 
 class Mutants : public ::testing::TestWithParam<const char*> {};
@@ -145,6 +158,8 @@ TEST_P(Mutants, AreRefusedOrStillAgree) {
   const std::string text = std::string(GetParam()).starts_with("forms/")
                                ? program_text(GetParam())
                                : small_program(GetParam());
+  std::vector<hlo::Draw> draws = draws_of(GetParam());
+  std::erase_if(draws, [](hlo::Draw draw) { return draw > hlo::Draw::hidden; });  // in no time
   int tried = 0, fused = 0;
   for (uint64_t seed = 0; tried < 40 && seed < 2000; ++seed) {
     const auto module = parsed(text);
@@ -152,12 +167,12 @@ TEST_P(Mutants, AreRefusedOrStillAgree) {
     if (what.empty() || !module->verify().is_ok()) continue;
     ++tried;
     const Rewritten programs = rewritten(hlo::write_text(*module));
-    if (programs.report.fusions.empty() || !ends(*module)) continue;
+    if (programs.report.fusions.empty() || !tells_something(*module)) continue;
     ++fused;
-    EXPECT_TRUE(same_meaning(programs, 1e-6)) << "seed " << seed << ": " << what;
+    EXPECT_TRUE(same_meaning(programs, 1e-6, 1, draws)) << "seed " << seed << ": " << what;
   }
   EXPECT_EQ(tried, 40);
-  RecordProperty("fused", fused);
+  EXPECT_GT(fused, 0);  // else nothing was compared
 }
 
 INSTANTIATE_TEST_SUITE_P(

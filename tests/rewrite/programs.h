@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "hlo/interpreter/random_arguments.h"
 #include "hlo/module.h"
 #include "hlo/write.h"
 #include "rewrite/rewrite.h"
@@ -41,11 +42,18 @@ struct Rewritten {
 /// Rewrites with an engine that takes every valid graph.
 Rewritten rewritten(const std::string& text);
 
-/// Evaluates both modules in f64, fused calls by their definition, on the same random inputs and
-/// compares every output to a relative `tolerance`. NaN in the original's output is nobody's
-/// meaning and is passed over. `adjust` may change the inputs.
+/// The inputs on which a recorded program and its calls mean the same. Of a row hidden whole by a
+/// huge finite bias a call gives no gradients; exponentials of scores of 1e3 overflow where no
+/// maximum is taken from them.
+std::vector<hlo::Draw> draws_of(const std::string& name);
+
+/// Evaluates both modules in f64, fused calls by their definition, on the same inputs and compares
+/// every row of every output to a relative `tolerance`. NaN in the original's output is nobody's
+/// meaning and is passed over, but an output of nothing else on all draws is a failure. `adjust`
+/// may change the inputs.
 ::testing::AssertionResult same_meaning(
     const Rewritten& programs, double tolerance = 1e-9, uint64_t seed = 1,
+    const std::vector<hlo::Draw>& draws = {hlo::Draw::ordinary},
     const std::function<void(std::vector<hlo::Literal>&)>& adjust = nullptr);
 
 }  // namespace heddle::testing

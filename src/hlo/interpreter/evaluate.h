@@ -48,12 +48,4 @@ Result<Literal> evaluate(const Module& module, std::span<const Literal> argument
 Result<Literal> evaluate(const Computation& computation, std::span<const Literal> arguments,
                          const EvaluateOptions& options = {});
 
-/// Inputs for the entry's parameters, the same for the same seed: floats normal with mean 0 and
-/// standard deviation 1, or 1/sqrt(n) where a dot without batch dimensions contracts n of them
-/// (weights), rounded to their type; preds fair coins; integers uniform in [0, n) where the program
-/// shows that they index a dimension of size n, else in [0, 8); u32 and u64 (generator keys) over
-/// their whole range. Fails with out_of_memory if they take more than `max_bytes` together.
-Result<std::vector<Literal>> random_arguments(const Module& module, uint64_t seed,
-                                              int64_t max_bytes = int64_t{8} << 30);
-
 }  // namespace heddle::hlo

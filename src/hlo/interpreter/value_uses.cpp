@@ -1,5 +1,7 @@
 #include "hlo/interpreter/value_uses.h"
 
+#include <compare>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@ bool passes_on(const Instruction& user, const Instruction* value) {
   switch (user.opcode()) {
     case Opcode::add:  // `index + size` where the index is negative
     case Opcode::subtract:
+    case Opcode::multiply:  // by a mask
       return is_integral(user.shape().type());
     case Opcode::broadcast:
     case Opcode::clamp:
@@ -27,6 +30,8 @@ bool passes_on(const Instruction& user, const Instruction* value) {
     case Opcode::transpose:
       return true;
     case Opcode::dynamic_slice:
+    case Opcode::gather:
+    case Opcode::pad:
       return user.operand(0) == value;
     case Opcode::select:
       return user.operand(1) == value || user.operand(2) == value;
@@ -35,8 +40,15 @@ bool passes_on(const Instruction& user, const Instruction* value) {
   }
 }
 
-// An instruction, and which element of its tuple is meant (-1: the instruction's value itself).
-using Place = std::pair<const Instruction*, int64_t>;
+// Calls on the way to where a value is, the innermost last: a chain, by index into all of them.
+constexpr int kNoCall = -1;
+
+struct Place {
+  const Instruction* value;
+  int64_t element;  // of its tuple; -1: the instruction's value itself
+  int call;         // by which its computation was entered
+  friend auto operator<=>(const Place&, const Place&) = default;
+};
 
 // Of looking at users and their operands. Far more than one value has uses in programs; hostile
 // text can lead each of its values to each element of its tuples.
@@ -48,12 +60,12 @@ class Follower {
       : visit_(visit) {}
 
   void follow(const Instruction* start) {
-    pending_.push_back({start, -1});
+    pending_.push_back({start, -1, kNoCall});
     while (!pending_.empty()) {
       const Place place = pending_.back();
       pending_.pop_back();
       if (!seen_.insert(place).second) continue;
-      for (const Instruction* user : place.first->users()) {
+      for (const Instruction* user : place.value->users()) {
         work_ += 1 + user->operand_count();
         if (work_ > kMaxWork) return;
         use(*user, place);
@@ -64,54 +76,60 @@ class Follower {
 
  private:
   void use(const Instruction& user, const Place& place) {
-    const auto [value, element] = place;
+    const auto [value, element, call] = place;
     if (element < 0) visit_(user, value);
     switch (user.opcode()) {
       case Opcode::get_tuple_element:
-        if (user.tuple_index() == element) pending_.push_back({&user, -1});
+        if (user.tuple_index() == element) pending_.push_back({&user, -1, call});
         return;
       case Opcode::tuple:
         if (element >= 0) return;  // tuples in tuples are not followed
         for (int i = 0; i < user.operand_count(); ++i) {
-          if (user.operand(i) == value) pending_.push_back({&user, i});
+          if (user.operand(i) == value) pending_.push_back({&user, i, call});
         }
         return;
       case Opcode::while_:
-        enter(*user.condition(), 0, element);
-        enter(*user.body(), 0, element);
-        pending_.push_back({&user, element});
+        enter(*user.condition(), 0, element, kNoCall);
+        enter(*user.body(), 0, element, kNoCall);
+        pending_.push_back({&user, element, call});
         return;
       case Opcode::call:
       case Opcode::fusion: {
         const Computation* callee = user.is(Opcode::call) ? user.to_apply() : user.called("calls");
+        const int entered = chained(&user, call);
         for (int i = 0; i < user.operand_count(); ++i) {
-          if (user.operand(i) == value) enter(*callee, i, element);
+          if (user.operand(i) == value) enter(*callee, i, element, entered);
         }
         return;
       }
       default:
-        if (passes_on(user, value)) pending_.push_back({&user, element});
+        if (passes_on(user, value)) pending_.push_back({&user, element, call});
     }
   }
 
-  void enter(const Computation& callee, int parameter, int64_t element) {
-    pending_.push_back({callee.parameter(parameter), element});
+  void enter(const Computation& callee, int parameter, int64_t element, int call) {
+    pending_.push_back({callee.parameter(parameter), element, call});
   }
 
-  // Out of a called computation, to where it was called.
+  // Out of a called computation, to where it was called: others call it with other values.
   void leave(const Place& place) {
-    const Instruction* value = place.first;
-    if (!value->is_root() || value->computation()->is_entry()) return;
-    for (const Instruction* caller : value->module()->callers(value->computation())) {
-      if (caller->is(Opcode::call) || caller->is(Opcode::fusion)) {
-        pending_.push_back({caller, place.second});
-      }
-    }
+    if (!place.value->is_root() || place.call == kNoCall) return;
+    const auto [caller, before] = calls_[static_cast<size_t>(place.call)];
+    pending_.push_back({caller, place.element, before});
+  }
+
+  int chained(const Instruction* caller, int before) {
+    const auto [found, is_new] =
+        numbers_.try_emplace({caller, before}, static_cast<int>(calls_.size()));
+    if (is_new) calls_.emplace_back(caller, before);
+    return found->second;
   }
 
   const std::function<void(const Instruction&, const Instruction*)>& visit_;
   std::vector<Place> pending_;
   std::set<Place> seen_;
+  std::vector<std::pair<const Instruction*, int>> calls_;
+  std::map<std::pair<const Instruction*, int>, int> numbers_;
   int64_t work_ = 0;
 };
 
