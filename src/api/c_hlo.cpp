@@ -34,12 +34,17 @@ Status fuse(const void* module, size_t size, heddle_device device, heddle_fused_
     HEDDLE_ASSIGN(const auto executable, Executable::build(graph, engines));
     return executable->workspace_bytes();
   };
-  HEDDLE_ASSIGN(const rewrite::Report report, rewrite::rewrite(read, {workspace_bytes}));
+  HEDDLE_ASSIGN(rewrite::Report report, rewrite::rewrite(read, {workspace_bytes}));
   auto fused = std::make_unique<heddle_fused_module>();
-  fused->report = rewrite::to_json(report);
   if (!report.fusions.empty()) {
-    HEDDLE_ASSIGN(fused->bytes, hlo::write_proto(*read));
+    auto bytes = hlo::write_proto(*read);
+    if (bytes) {
+      fused->bytes = std::move(*bytes);
+    } else {
+      rewrite::give_up(report, *read, bytes.status());
+    }
   }
+  fused->report = rewrite::to_json(report);
   *out = fused.release();
   return {};
 }

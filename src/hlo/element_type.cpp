@@ -71,5 +71,18 @@ bool is_integral(ElementType type) {
 bool is_complex(ElementType type) { return properties(type).kind == Kind::complex; }
 bool is_array_type(ElementType type) { return properties(type).kind != Kind::other; }
 int64_t size_of(ElementType type) { return properties(type).size; }
+int64_t bits_of(ElementType type) {
+  switch (type) {
+    case ElementType::s2:
+    case ElementType::u2:
+      return 2;
+    case ElementType::s4:
+    case ElementType::u4:
+    case ElementType::f4e2m1fn:
+      return 4;
+    default:
+      return 8 * size_of(type);
+  }
+}
 
 }  // namespace heddle::hlo

@@ -59,5 +59,8 @@ bool is_complex(ElementType type);
 bool is_array_type(ElementType type);
 /// Bytes one element takes in a Literal; types narrower than a byte take one. 0 for non-arrays.
 int64_t size_of(ElementType type);
+/// Bits one element takes where elements are packed: less than 8 for the types narrower than a
+/// byte.
+int64_t bits_of(ElementType type);
 
 }  // namespace heddle::hlo

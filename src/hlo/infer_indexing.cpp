@@ -154,7 +154,7 @@ Result<Shape> infer_scatter(const Instruction& x) {
     const Shape& operand = x.operand(i)->shape();
     const Shape& updates = x.operand(count + 1 + i)->shape();
     if (operand.dims() != first.dims() || updates.dims() != x.operand(count + 1)->shape().dims() ||
-        operand.type() != updates.type()) {
+        !types_fit(operand.type(), updates.type())) {
       return misfit(x, "updates {} with {}, beside {} with {}", to_string_without_layout(operand),
                     to_string_without_layout(updates), to_string_without_layout(first),
                     to_string_without_layout(x.operand(count + 1)->shape()));

@@ -15,8 +15,8 @@ Result<Shape> infer_bitcast_convert(const Instruction& x) {
   HEDDLE_TRY(expect_array_operands(x));
   HEDDLE_TRY(expect_array_result(x));
   const Shape& from = x.operand(0)->shape();
-  const int64_t from_size = size_of(from.type());
-  const int64_t to_size = size_of(x.shape().type());
+  const int64_t from_size = bits_of(from.type());
+  const int64_t to_size = bits_of(x.shape().type());
   std::vector<int64_t> dims = from.dims();
   if (from_size > to_size) {
     dims.push_back(from_size / to_size);

@@ -50,13 +50,30 @@ bool varies(const Element& element, const Index& along) {
   });
 }
 
+namespace {
+
+// Loops in loops, and slices of slices, as deep as no program nests them.
+constexpr int kMaxLoopDepth = 64;
+constexpr int kMaxResolving = 64;
+
+}  // namespace
+
 Elements::Elements(const hlo::Module& module)
     : decided_masks(std::make_shared<DecidedMasks>()), module_(module), digits_(module) {
   Numbering numbering;
-  for (const Computation* computation : module.callees_first())
-    for (const auto& [x, first] : numbering.number(computation)) representative_[x] = first;
+  for (const Computation* computation : module.callees_first()) {
+    for (const auto& [x, first] : numbering.number(computation)) {
+      representative_[x] = first;
+      if (x != first) equals_[first].push_back(x);
+    }
+    std::vector<const Instruction*>& order = orders_[computation];
+    for (const Instruction* x : computation->dependency_order()) {
+      positions_[x] = order.size();
+      order.push_back(x);
+    }
+  }
   frames_.push_back({module.entry(), -1, nullptr, -1});
-  add_frames(module.entry(), 0);
+  add_frames(module.entry(), 0, 0);
   // Resolving what enters each body shows which outer values it holds, and which stacks it reads.
   for (size_t frame = 0, count = frames_.size(); frame < count; ++frame)
     for (const Instruction* x : frames_[frame].computation->instructions())
@@ -65,12 +82,25 @@ Elements::Elements(const hlo::Module& module)
         resolve(fresh(static_cast<int>(frame), x));
 }
 
-void Elements::add_frames(const Computation* computation, int frame) {
+void Elements::add_frames(const Computation* computation, int frame, int depth) {
+  if (depth == kMaxLoopDepth) return;
   for (const Instruction* x : computation->instructions()) {
     if (!x->is(Opcode::while_) || module_.callers(x->body()).size() != 1) continue;
     frames_.push_back({x->body(), frame, x, -1});
-    add_frames(x->body(), static_cast<int>(frames_.size()) - 1);
+    add_frames(x->body(), static_cast<int>(frames_.size()) - 1, depth + 1);
   }
+}
+
+const std::vector<const Instruction*>& Elements::order(int frame) const {
+  return orders_.at(frames_[frame].computation);
+}
+
+std::vector<const Instruction*> Elements::users(const Instruction* x) const {
+  std::vector<const Instruction*> users(x->users().begin(), x->users().end());
+  if (const auto equals = equals_.find(x); equals != equals_.end())
+    for (const Instruction* y : equals->second)
+      users.insert(users.end(), y->users().begin(), y->users().end());
+  return users;
 }
 
 int Elements::frame_of(const Computation* computation) const {
@@ -132,6 +162,7 @@ Element Elements::resolve(Element element) {
     const Instruction* x;
   };
   std::vector<Crossing> crossings;
+  ++resolving_;
   for (;;) {
     element.x = representative(element.x);
     const int frame = element.frame;
@@ -139,6 +170,7 @@ Element Elements::resolve(Element element) {
     if (!step(element)) break;
     if (element.frame != frame) crossings.push_back({frame, x});
   }
+  --resolving_;
   for (const Crossing& crossing : crossings)
     local_.try_emplace({crossing.frame, element.frame, element.x}, crossing.x);
   return element;
@@ -175,9 +207,9 @@ bool Elements::step(Element& element) {
     case Opcode::get_tuple_element:
       return step_state(element);
     case Opcode::dynamic_slice:
-      return step_stack(element);
+      return resolving_ < kMaxResolving && step_stack(element);
     case Opcode::slice:
-      return step_slice(element);
+      return resolving_ < kMaxResolving && step_slice(element);
     default:
       return false;
   }

@@ -57,6 +57,11 @@ class Elements {
   explicit Elements(const hlo::Module& module);
 
   const std::vector<Frame>& frames() const { return frames_; }
+  /// The instructions of a frame's computation, operands before users, and where one stands there.
+  const std::vector<const hlo::Instruction*>& order(int frame) const;
+  size_t position(const hlo::Instruction* x) const { return positions_.at(x); }
+  /// What reads `x`, a representative, or another instruction of its value.
+  std::vector<const hlo::Instruction*> users(const hlo::Instruction* x) const;
   /// The frame in which `computation` itself runs; -1 if it runs in none or several.
   int frame_of(const hlo::Computation* computation) const;
 
@@ -90,7 +95,7 @@ class Elements {
   const std::shared_ptr<DecidedMasks> decided_masks;
 
  private:
-  void add_frames(const hlo::Computation* computation, int frame);
+  void add_frames(const hlo::Computation* computation, int frame, int depth);
   /// One step of resolve(); whether anything was looked through.
   bool step(Element& element);
   bool step_state(Element& element);
@@ -98,10 +103,14 @@ class Elements {
   bool step_slice(Element& element);
 
   const hlo::Module& module_;
+  int resolving_ = 0;  // resolve() within resolve()
   Digits digits_;
   std::vector<Frame> frames_;
   std::vector<int64_t> sizes_{0};
   std::unordered_map<const hlo::Instruction*, const hlo::Instruction*> representative_;
+  std::unordered_map<const hlo::Instruction*, std::vector<const hlo::Instruction*>> equals_;
+  std::unordered_map<const hlo::Computation*, std::vector<const hlo::Instruction*>> orders_;
+  std::unordered_map<const hlo::Instruction*, size_t> positions_;
   std::map<std::tuple<int, int, const hlo::Instruction*>, const hlo::Instruction*> local_;
   std::map<std::pair<int, const hlo::Instruction*>, int> twins_;  // (reader, writing while)
   std::map<int, std::vector<StackRead>> reads_;

@@ -26,11 +26,28 @@ std::shared_ptr<Algebra> make_algebra(Elements& elements) {
 
 /// Whether weights reach a product at all; a softmax that does not is none of ours.
 bool feeds_products(const Elements& elements, const Region& region) {
-  for (const Instruction* x : elements.frames()[region.home()].computation->instructions()) {
-    if (!x->is(Opcode::dot)) continue;
-    for (const Instruction* operand : x->operands()) {
-      const Member* member = region.find(region.home(), operand);
-      if (member && member->kind == Kind::matrix) return true;
+  for (const Member* member : region.members(region.home())) {
+    if (member->kind != Kind::matrix) continue;
+    for (const Instruction* user : elements.users(member->place.x))
+      if (user->is(Opcode::dot)) return true;
+  }
+  return false;
+}
+
+/// Whether anything is reduced that is `exponential` in another order or type: what is not costs no
+/// region.
+bool is_reduced(const Elements& elements, const Instruction* exponential) {
+  std::vector<const Instruction*> work{exponential};
+  std::set<const Instruction*> seen;
+  while (!work.empty()) {
+    const Instruction* x = work.back();
+    work.pop_back();
+    for (const Instruction* user : elements.users(x)) {
+      if (user->is(Opcode::reduce)) return true;
+      const bool passes_on = user->is(Opcode::transpose) || user->is(Opcode::reshape) ||
+                             user->is(Opcode::broadcast) || user->is(Opcode::copy) ||
+                             user->is(Opcode::convert);
+      if (passes_on && seen.insert(user).second) work.push_back(elements.representative(user));
     }
   }
   return false;
@@ -44,9 +61,9 @@ class Finder {
     // Frames of loops that other loops read back come after those that read them.
     for (size_t frame = 0; frame < elements_.frames().size(); ++frame) {
       const Frame at = elements_.frames()[frame];
-      for (const Instruction* x : at.computation->dependency_order())
+      for (const Instruction* x : elements_.order(static_cast<int>(frame)))
         if (x->is(Opcode::exponential) && x->shape().is_array() && x->shape().rank() > 0 &&
-            elements_.representative(x) == x)
+            elements_.representative(x) == x && is_reduced(elements_, x))
           look_at(static_cast<int>(frame), x, at.twin >= 0 ? at.twin : static_cast<int>(frame));
     }
     Findings findings;
@@ -83,7 +100,7 @@ class Finder {
       return false;
     }
     // With a sink if the sum of the weights has one anywhere, else, or if that fails, without.
-    if (const auto sunk = with_sink(*algebra, elements_, region, *softmax);
+    if (const auto sunk = with_sink(*algebra, region, *softmax);
         sunk && match(algebra, region, *sunk, only_backward, forward_roots, reason))
       return true;
     if (!forward_roots.empty() && !only_backward) return false;

@@ -4,6 +4,8 @@
 
 #include <map>
 #include <set>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "hlo/module.h"
@@ -14,7 +16,8 @@ class Liveness {
  public:
   /// `replaced`: instructions that will be computed by a call from these operands instead of from
   /// their own.
-  using Replaced = std::map<const hlo::Instruction*, std::vector<const hlo::Instruction*>>;
+  using Replaced =
+      std::unordered_map<const hlo::Instruction*, std::vector<const hlo::Instruction*>>;
   explicit Liveness(const hlo::Module& module, const Replaced& replaced = {});
 
   bool is_live(const hlo::Instruction* x) const { return live_.contains(x); }
@@ -30,9 +33,10 @@ class Liveness {
 
   const hlo::Module& module_;
   const Replaced& replaced_;
-  std::map<const hlo::Computation*, const hlo::Instruction*> loops_;  // by body and by condition
-  std::set<const hlo::Instruction*> whole_;  // loops whose state is not taken apart
-  std::set<const hlo::Instruction*> live_;
+  /// By body and by condition.
+  std::unordered_map<const hlo::Computation*, const hlo::Instruction*> loops_;
+  std::unordered_set<const hlo::Instruction*> whole_;  // loops whose state is not taken apart
+  std::unordered_set<const hlo::Instruction*> live_;
   std::set<std::pair<const hlo::Instruction*, int64_t>> states_;
   std::vector<const hlo::Instruction*> work_;
 };

@@ -48,12 +48,12 @@ class Backward {
       : algebra_(algebra), elements_(elements), region_(region), softmax_(softmax) {}
 
   Result<Match> match() {
-    const hlo::Computation* home = elements_.frames()[region_.home()].computation;
     std::string reason = kNoGradient;
     std::optional<Core> core;
     std::set<const Instruction*> tried;
-    for (const Instruction* x : home->dependency_order()) {
-      if (core || !x->is(Opcode::dot) || !region_.find(region_.home(), x)) continue;
+    for (const Member* product : region_.members(region_.home())) {
+      const Instruction* x = product->place.x;
+      if (core || !x->is(Opcode::dot)) continue;
       for (const Instruction* operand : x->operands()) {
         const Member* member = region_.find(region_.home(), operand);
         if (core || !member || member->kind != Kind::matrix || !tried.insert(operand).second)
@@ -71,9 +71,9 @@ class Backward {
     match.d_o = core->d_o;
     match.sink = softmax_.sink;
     double dropout_scale = core->keep ? core->scale : 1;
-    for (const Instruction* x : home->dependency_order()) {
-      const Member* member = region_.find(region_.home(), x);
-      if (!member || !x->shape().is_array()) continue;
+    for (const Member* member : region_.members(region_.home())) {
+      const Instruction* x = member->place.x;
+      if (!x->shape().is_array()) continue;
       if (member->kind == Kind::matrix && !softmax_.score.bias) continue;
       const Poly value = region_.value(member->place);
       for (Role role : {Role::d_q, Role::d_k, Role::d_v, Role::d_bias, Role::d_sink}) {

@@ -65,9 +65,9 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
                             const Softmax& softmax) {
   const Poly normaliser = algebra.function(hlo::Opcode::divide, softmax.total);
   std::string reason = "no product of these weights with values was found";
-  for (const Instruction* x : elements.frames()[region.home()].computation->dependency_order()) {
-    const Member* member = region.find(region.home(), x);
-    if (!member || member->kind != Kind::derived) continue;
+  for (const Member* member : region.members(region.home())) {
+    if (member->kind != Kind::derived) continue;
+    const Instruction* x = member->place.x;
     const Poly value = region.value(member->place);
     if (value.size() != 1) continue;
     for (const Power& p : value[0].factors) {

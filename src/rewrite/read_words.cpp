@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kMaxTerms = 20000;
 constexpr int64_t kMaxTrips = 64;
-// Operands of operands, each some frames of the stack: twenty generators that seed one another.
-constexpr int kMaxDepth = 4000;
+// Keys made of keys, one after the other: what lies deeper is a word that nothing is known of.
+constexpr int kMaxDepth = 1500;
 constexpr int64_t kTwo32 = int64_t{1} << 32;
 
 bool is_32_bit(ElementType type) { return type == ElementType::u32 || type == ElementType::s32; }
@@ -45,10 +45,10 @@ std::optional<WordId> WordReader::value(Place place) {
   const auto key = std::tuple(place.frame, place.iteration, place.x->id(), place.at);
   auto known = known_.find(key);
   if (known == known_.end()) {
-    if (depth_ == kMaxDepth) return std::nullopt;
     ++depth_;
-    known = known_.emplace(key, evaluate(place)).first;
+    const std::optional<WordId> word = depth_ > kMaxDepth ? opaque(place) : evaluate(place);
     --depth_;
+    known = known_.emplace(key, word).first;
   }
   if (known->second && alone) sources_.try_emplace(*known->second, *alone);
   return known->second;
@@ -152,8 +152,13 @@ std::optional<WordId> WordReader::evaluate(const Place& place) {
   } else if (is_32_bit(type)) {
     if (const auto word = operation(place)) return word;
   }
-  // Whatever it is: inside a loop being run it may be another value each time.
-  if (place.iteration >= 0 || !is_32_bit(type)) return std::nullopt;
+  return opaque(place);
+}
+
+std::optional<WordId> WordReader::opaque(const Place& place) {
+  const Instruction* x = place.x;
+  // Inside a loop being run it may be another value each time.
+  if (place.iteration >= 0 || !is_32_bit(x->shape().type())) return std::nullopt;
   std::vector<int64_t> key{place.frame, x->id()};
   for (const Position& p : place.at) {
     key.push_back(p.offset);

@@ -45,6 +45,8 @@ class WordReader {
 
   std::optional<WordId> value(Place place);
   std::optional<WordId> evaluate(const Place& place);
+  /// A 32-bit word of which only the place is known.
+  std::optional<WordId> opaque(const Place& place);
   std::optional<WordId> operation(const Place& place);
   std::optional<WordId> wide_operation(const Place& place);
   std::optional<WordId> state(const Place& place, const hlo::Instruction* loop, int64_t iterations,

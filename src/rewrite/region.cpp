@@ -63,43 +63,91 @@ const Member* Region::find(int frame, const Instruction* x) const {
   return found == all_.end() ? nullptr : &found->second;
 }
 
+std::vector<const Member*> Region::members(int frame) const {
+  std::vector<const Member*> members;
+  for (auto at = all_.lower_bound({frame, nullptr}); at != all_.end() && at->first.first == frame;
+       ++at)
+    members.push_back(&at->second);
+  std::sort(members.begin(), members.end(), [&](const Member* a, const Member* b) {
+    return elements_.position(a->place.x) < elements_.position(b->place.x);
+  });
+  return members;
+}
+
 void Region::enter(const Member& member) {
   if (opaque_.contains(member.place.x)) return;
-  all_.try_emplace({member.place.frame, member.place.x}, member);
+  if (all_.try_emplace({member.place.frame, member.place.x}, member).second)
+    expect_users(member.place.x);
+}
+
+void Region::expect_users(const Instruction* x) {
+  for (const Instruction* user : elements_.users(x))
+    if (elements_.representative(user) == user) expected_.insert(elements_.position(user));
 }
 
 void Region::add_upstream(const Element& element) {
-  const Instruction* x = elements_.representative(element.x);
-  Member* known = lookup(element.frame, x);
-  if ((known && known->kind == Kind::matrix) || !x->shape().is_array() ||
-      x->shape().element_count() != count_ || x->is(Opcode::constant) || x->is(Opcode::iota))
-    return;
-  const Element here{element.frame, x, element.at};
-  if (x->is(Opcode::transpose)) {
-    std::vector<Index> at(here.at.size());
-    for (size_t i = 0; i < at.size(); ++i) at[x->dimensions()[i]] = here.at[i];
-    add_upstream({here.frame, x->operand(0), std::move(at)});
-  } else if (x->is(Opcode::reshape)) {
-    if (auto at = elements_.regroup(here.at, x->operand(0)->shape().dims()))
-      add_upstream({here.frame, x->operand(0), std::move(*at)});
-  } else if (hlo::is_elementwise(x->opcode()) || x->is(Opcode::copy)) {
-    for (const Instruction* operand : x->operands())
-      if (hlo::same_dims(operand->shape(), x->shape()))
-        add_upstream({here.frame, operand, here.at});
-  } else if (x->is(Opcode::broadcast)) {
-    return;  // of fewer elements: a row vector, a bias, a constant
+  // The first operands first; programs may be deep, so that no call stands for an operation.
+  std::vector<Element> work{element};
+  while (!work.empty()) {
+    const Element at = std::move(work.back());
+    work.pop_back();
+    const Element here{at.frame, elements_.representative(at.x), at.at};
+    if (!add_matrix(here)) continue;
+    const size_t first = work.size();
+    add_operands(here, work);
+    std::reverse(work.begin() + static_cast<ptrdiff_t>(first), work.end());
   }
+}
+
+/// Whether `here` belongs to the matrix and was not known to.
+bool Region::add_matrix(const Element& here) {
+  const Instruction* x = here.x;
+  if (!x->shape().is_array() || x->shape().element_count() != count_ || x->is(Opcode::constant) ||
+      x->is(Opcode::iota) || x->is(Opcode::broadcast) ||  // of fewer: a row vector, a bias, ...
+      opaque_.contains(x))
+    return false;
+  Member* known = lookup(here.frame, x);
+  if (known && known->kind == Kind::matrix) return false;
   if (known) {
     *known = {here, Kind::matrix};
   } else {
     enter({here, Kind::matrix});
   }
+  return true;
+}
+
+/// The operands of a value of the matrix that may belong to it too.
+void Region::add_operands(const Element& here, std::vector<Element>& to) const {
+  const Instruction* x = here.x;
+  if (x->is(Opcode::transpose)) {
+    std::vector<Index> at(here.at.size());
+    for (size_t i = 0; i < at.size(); ++i) at[x->dimensions()[i]] = here.at[i];
+    to.push_back({here.frame, x->operand(0), std::move(at)});
+  } else if (x->is(Opcode::reshape)) {
+    if (auto at = elements_.regroup(here.at, x->operand(0)->shape().dims()))
+      to.push_back({here.frame, x->operand(0), std::move(*at)});
+  } else if (hlo::is_elementwise(x->opcode()) || x->is(Opcode::copy)) {
+    for (const Instruction* operand : x->operands())
+      if (hlo::same_dims(operand->shape(), x->shape()))
+        to.push_back({here.frame, operand, here.at});
+  }
 }
 
 void Region::walk(int frame) {
-  for (const Instruction* x : elements_.frames()[frame].computation->dependency_order())
+  // In one pass from operands to users, and only over what reads a member: programs are long.
+  const std::vector<const Instruction*>& order = elements_.order(frame);
+  expected_.clear();
+  for (const Member* member : members(frame)) expect_users(member->place.x);
+  if (frame != frame_)  // slices of what the other frame's body joined
+    for (size_t i = 0; i < order.size(); ++i)
+      if (order[i]->is(Opcode::slice)) expected_.insert(i);
+  for (auto next = expected_.begin(); next != expected_.end();) {
+    const size_t at = *next;
+    const Instruction* x = order[at];
     if (elements_.representative(x) == x && x->shape().is_array() && !lookup(frame, x))
       classify(frame, x);
+    next = expected_.upper_bound(at);
+  }
 }
 
 void Region::classify(int frame, const Instruction* x) {
@@ -232,9 +280,9 @@ void Region::classify_dot(int frame, const Instruction* x) {
 }
 
 void Region::find_keys() {
-  for (const auto& [place, member] : all_) {
-    const Instruction* x = place.second;
-    if (place.first != frame_ || !is_sum(elements_, frame_, x)) continue;
+  for (const Member* member : members(frame_)) {
+    const Instruction* x = member->place.x;
+    if (!is_sum(elements_, frame_, x)) continue;
     const Member* from = lookup(frame_, x->operand(0));
     if (!from || from->kind != Kind::matrix) continue;
     Element summed = elements_.resolve({frame_, x->operand(0), from->place.at});

@@ -39,6 +39,8 @@ class Region {
   const Element& anchor() const { return anchor_; }
   /// Null for what stands outside.
   const Member* find(int frame, const hlo::Instruction* x) const;
+  /// What belongs to the region in `frame`, operands before users.
+  std::vector<const Member*> members(int frame) const;
 
   /// Whether a value computed so far is a row's number and the logarithm of another added up, as a
   /// log-sum-exp is: beside a number as large as a mask's fill nothing of the logarithm is left.
@@ -52,8 +54,12 @@ class Region {
 
  private:
   void walk(int frame);
+  /// What reads `x` may belong to the region too.
+  void expect_users(const hlo::Instruction* x);
   void enter(const Member& member);
   void add_upstream(const Element& element);
+  bool add_matrix(const Element& here);
+  void add_operands(const Element& here, std::vector<Element>& to) const;
   void classify(int frame, const hlo::Instruction* x);
   void classify_elementwise(int frame, const hlo::Instruction* x);
   void classify_dot(int frame, const hlo::Instruction* x);
@@ -84,6 +90,7 @@ class Region {
   std::vector<Var> keys_;
   bool rounds_logarithm_ = false;
   std::map<std::pair<int, const hlo::Instruction*>, Member> all_;
+  std::set<size_t> expected_;  // positions in the frame that is being walked
   std::map<std::vector<int64_t>, Poly> values_;
   MaskValues mask_values_;
   int nested_ = 0;  // sums inside of sums, as they are being expanded

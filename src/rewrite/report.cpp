@@ -31,6 +31,7 @@ std::string to_json(const Report& report) {
   for (const Refusal& r : report.refusals)
     json["refusals"].push_back(
         {{"computation", r.computation}, {"instruction", r.instruction}, {"reason", r.reason}});
+  if (!report.failure.empty()) json["failure"] = report.failure;
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 

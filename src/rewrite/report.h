@@ -7,7 +7,8 @@
 
 namespace heddle::rewrite {
 
-/// {"module", "instructions", "fusions": [...], "refusals": [...]}, without a closing line.
+/// {"module", "instructions", "fusions": [...], "refusals": [...]}, and "failure" if there was one;
+/// without a closing line.
 std::string to_json(const Report& report);
 
 }  // namespace heddle::rewrite

@@ -1,6 +1,8 @@
 #include "rewrite/rewrite.h"
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <optional>
 
 #include "graph/text.h"
@@ -225,25 +227,53 @@ class Rewriter {
 
 }  // namespace
 
+namespace {
+
+/// What is fused in `copy`, which becomes a copy of `module`.
+Result<Report> fuse(const hlo::Module& module, const Options& options,
+                    std::unique_ptr<hlo::Module>& copy) {
+  copy = module.copy();
+  HEDDLE_TRY(canonicalise(*copy));
+  HEDDLE_ASSIGN(Report report, Rewriter(*copy, options).run());
+  if (report.fusions.empty()) return report;
+  copy->remove_dead();
+  remove_dead_state(*copy);
+  // An operand of a call that depends on its result, for one, shows here.
+  HEDDLE_TRY(copy->verify());
+  return report;
+}
+
+/// The same, whatever is thrown on the way: a fault of the rewriter is not the program's.
+Result<Report> fuse_safely(const hlo::Module& module, const Options& options,
+                           std::unique_ptr<hlo::Module>& copy) {
+  try {
+    return fuse(module, options, copy);
+  } catch (const std::bad_alloc&) {
+    return error(Code::out_of_memory, "there is not enough memory to rewrite it");
+  } catch (const std::exception& exception) {
+    return error(Code::graph_not_supported, "the rewriter failed: {}", exception.what());
+  }
+}
+
+}  // namespace
+
 Result<Report> rewrite(std::unique_ptr<hlo::Module>& module, const Options& options) {
   HEDDLE_TRY(module->verify());
-  std::unique_ptr<hlo::Module> working = module->copy();
-  HEDDLE_TRY(canonicalise(*working));
-  HEDDLE_ASSIGN(Report report, Rewriter(*working, options).run());
+  std::unique_ptr<hlo::Module> copy;
+  Result<Report> fused = fuse_safely(*module, options, copy);
+  Report report = fused ? std::move(*fused) : Report{};
   report.module = module->name();
   report.instructions = module->instruction_count();
-  if (report.fusions.empty()) return report;
-  working->remove_dead();
-  remove_dead_state(*working);
-  if (const Status status = working->verify(); !status.is_ok()) {
-    // An operand of a call that depends on its result, for one: nothing of this is used.
-    report.fusions.clear();
-    report.refusals.push_back({module->entry()->name(), module->entry()->root()->name(),
-                               "the fused calls do not fit together: " + status.message()});
-    return report;
-  }
-  module = std::move(working);
+  if (!fused) give_up(report, *module, fused.status());
+  if (!report.fusions.empty()) module = std::move(copy);
   return report;
+}
+
+void give_up(Report& report, const hlo::Module& module, const Status& why) {
+  report.failure = why.message();
+  report.fusions.clear();
+  report.refusals.push_back({module.entry()->name(), module.entry()->root()->name(),
+                             "nothing of the module is fused: " + report.failure});
 }
 
 }  // namespace heddle::rewrite

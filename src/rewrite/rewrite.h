@@ -36,10 +36,16 @@ struct Report {
   int instructions = 0;  // of the module as given
   std::vector<Fusion> fusions;
   std::vector<Refusal> refusals;
+  /// Why the rewriter gave up on the module as a whole, which is a fault of its own; one of the
+  /// refusals says so too. Empty if it did not.
+  std::string failure;
 };
 
-/// Rewrites `module` in place. Where nothing is fused the module is exactly what it was. Fails only
-/// if the module itself does not verify.
+/// Rewrites `module` in place. Where nothing is fused the module is exactly what it was, also where
+/// anything fails or throws on the way. Fails only if the module itself does not verify.
 Result<Report> rewrite(std::unique_ptr<hlo::Module>& module, const Options& options);
+
+/// Makes `report` say that nothing of `module` is fused after all, because of `why`.
+void give_up(Report& report, const hlo::Module& module, const Status& why);
 
 }  // namespace heddle::rewrite

@@ -116,6 +116,8 @@ std::optional<Opcode> combined_by(const Instruction* reduce) {
   return std::nullopt;
 }
 
+constexpr int kMaxLevels = 64;
+
 class Splitter {
  public:
   bool run(hlo::Computation& computation) {
@@ -203,7 +205,7 @@ class Splitter {
     return parts;
   }
 
-  Result<Parts> elementwise(Instruction* x, const Axis& axis) {
+  Result<Parts> elementwise(Instruction* x, const Axis& axis, int levels = kMaxLevels) {
     if (x->has("sharding")) return cannot(x);  // it speaks of the whole
     std::vector<Instruction*> keys, column;
     for (Instruction* operand : x->operands()) {
@@ -212,7 +214,7 @@ class Splitter {
         column.push_back(operand);
         continue;
       }
-      HEDDLE_ASSIGN(const Parts parts, apart(operand, axis));
+      HEDDLE_ASSIGN(const Parts parts, apart(operand, axis, levels - 1));
       keys.push_back(parts.keys);
       column.push_back(parts.column);
     }
@@ -227,8 +229,9 @@ class Splitter {
     return Parts{axis, same(std::move(keys), axis.keys), same(std::move(column), 1)};
   }
 
-  /// The parts of any value along `axis`.
-  Result<Parts> apart(Instruction* x, const Axis& axis) {
+  /// The parts of any value along `axis`; what it is computed from is taken apart for `levels`
+  /// operations, and then cut in two.
+  Result<Parts> apart(Instruction* x, const Axis& axis, int levels = kMaxLevels) {
     if (const auto known = parts_.find(x); known != parts_.end() && known->second.axis == axis)
       return known->second;
     if (axis_of(x) == axis) {
@@ -249,10 +252,10 @@ class Splitter {
                                    {dims.begin(), dims.end()}, x->name());
       });
     }
-    if (computes_elementwise(x)) {
+    if (levels > 0 && computes_elementwise(x)) {
       if (const auto known = beside_.find(x); known != beside_.end() && known->second.axis == axis)
         return known->second;
-      HEDDLE_ASSIGN(const Parts parts, elementwise(x, axis));
+      HEDDLE_ASSIGN(const Parts parts, elementwise(x, axis, levels));
       return beside_[x] = parts;
     }
     const auto cut = [&](int64_t first, int64_t count) {

@@ -68,14 +68,12 @@ std::optional<std::pair<Sink, Poly>> sink_in(Algebra& algebra, const Poly& sum, 
 
 }  // namespace
 
-std::optional<Softmax> with_sink(Algebra& algebra, Elements& elements, Region& region,
-                                 const Softmax& softmax) {
+std::optional<Softmax> with_sink(Algebra& algebra, Region& region, const Softmax& softmax) {
   if (softmax.may_be_shifted || softmax.total.size() != 1 || softmax.total[0].factors.size() != 1)
     return std::nullopt;
   const int frame = region.anchor().frame;
-  for (const hlo::Instruction* x : elements.frames()[frame].computation->dependency_order()) {
-    const Member* member = region.find(frame, x);
-    if (!member || member->kind != Kind::derived || !x->is(hlo::Opcode::add)) continue;
+  for (const Member* member : region.members(frame)) {
+    if (member->kind != Kind::derived || !member->place.x->is(hlo::Opcode::add)) continue;
     const auto sink =
         sink_in(algebra, region.value(member->place), softmax.total[0].factors[0].atom);
     if (!sink) continue;

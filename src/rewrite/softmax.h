@@ -31,8 +31,7 @@ struct Softmax {
 Result<Softmax> softmax_of(Algebra& algebra, Region& region);
 
 /// The same with the sink that the region adds to the sum of its weights; nothing if it adds none.
-std::optional<Softmax> with_sink(Algebra& algebra, Elements& elements, Region& region,
-                                 const Softmax& softmax);
+std::optional<Softmax> with_sink(Algebra& algebra, Region& region, const Softmax& softmax);
 
 /// How the bound variables of a sum that holds the softmax's weight are named by the region's keys;
 /// nothing if the sum does not run over all keys and only them.

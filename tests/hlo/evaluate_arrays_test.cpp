@@ -200,6 +200,29 @@ TEST(Movement, StepsOfAnyLength) {
             "{}");
 }
 
+// XLA lets any type be preferred for a product's numbers, and mixes floating types.
+TEST(MixedTypes, WhatXlaAllowsIsRead) {
+  const std::string contracted = "lhs_contracting_dims={0}, rhs_contracting_dims={0}";
+  EXPECT_EQ(value("x = s8[2] constant({3, -4}) y = s8[2] constant({5, 6}) "
+                  "ROOT d = f32[] dot(x, y), " +
+                  contracted),
+            "-9");
+  EXPECT_EQ(value("x = c64[1] constant({(1, 2)}) y = f32[1] constant({5}) "
+                  "ROOT d = f32[] dot(x, y), " +
+                  contracted),
+            "cannot evaluate d: dot of c64 that gives f32 is not known");
+  EXPECT_EQ(value("x = f32[1] constant({2}) ROOT d = s32[] dot(x, x), " + contracted),
+            "cannot evaluate d: dot of f32 that gives s32 is not known");
+  EXPECT_EQ(value("o = f32[2] constant({1, 2}) i = s32[1] constant({1}) "
+                  "u = bf16[1] constant({3}) ROOT s = f32[2] scatter(o, i, u), "
+                  "update_window_dims={}, inserted_window_dims={0}, "
+                  "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=last",
+                  "last { a = f32[] parameter(0) ROOT b = f32[] parameter(1) }\n"),
+            "{ 1, 3 }");
+  EXPECT_EQ(value("x = u8[2] constant({18, 52}) ROOT b = u4[2,2] bitcast-convert(x)"),
+            "cannot evaluate b: bitcast-convert of types narrower than a byte is not known");
+}
+
 TEST(Indexing, ScatterIntoNothing) {
   for (const std::string combine : {"add", "subtract"}) {
     EXPECT_EQ(value("o = f32[0] constant({}) i = s32[4,0] constant({ {}, {}, {}, {} }) "

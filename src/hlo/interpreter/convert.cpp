@@ -105,11 +105,7 @@ Result<Literal> evaluate_convert(Machine& machine, const Instruction& x, Operand
 // The bits are those of the program's types, whatever the storage.
 Result<Literal> evaluate_bitcast_convert(Machine& machine, const Instruction& x,
                                          Operands operands) {
-  const auto packed = [](ElementType type) {
-    return type == ElementType::s2 || type == ElementType::s4 || type == ElementType::u2 ||
-           type == ElementType::u4 || type == ElementType::f4e2m1fn;
-  };
-  if (packed(x.shape().type()) || packed(x.operand(0)->shape().type())) {
+  if (bits_of(x.shape().type()) < 8 || bits_of(x.operand(0)->shape().type()) < 8) {
     return refuse(x, "of types narrower than a byte is not known");
   }
   // Between types of one size the operand's dims stay, also where a reducer runs on arrays.

@@ -182,6 +182,14 @@ Result<Literal> factor(Machine& machine, const Instruction& x, Literal value, El
 Result<Literal> evaluate_dot(Machine& machine, const Instruction& x, Operands operands) {
   const Shape lhs_shape = operands[0].shape();
   const Shape rhs_shape = operands[1].shape();
+  for (const Shape* of : {&lhs_shape, &rhs_shape}) {
+    const bool known =
+        !is_complex(of->type()) && (!is_integral(x.shape().type()) || !is_floating(of->type()));
+    if (!known) {
+      return refuse(x, fmt::format("of {} that gives {} is not known", name(of->type()),
+                                   name(x.shape().type())));
+    }
+  }
   const auto lhs_free =
       free_dimensions(lhs_shape.rank(), x.lhs_batch_dims(), x.lhs_contracting_dims());
   const auto rhs_free =

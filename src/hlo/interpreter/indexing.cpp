@@ -213,6 +213,10 @@ Result<Literal> evaluate_scatter(Machine& machine, const Instruction& x, Operand
   const Literal indices = operands[n];
   const Shape updates_shape = operands[n + 1].shape();
   HEDDLE_TRY(machine.spend(x, updates_shape.element_count()));
+  for (size_t i = 0; i < n; ++i) {  // updates may be of another floating type
+    HEDDLE_ASSIGN(operands[n + 1 + i],
+                  convert_to(operands[n + 1 + i], operands[i].shape().type(), machine.meter()));
+  }
   // No window lies inside an empty operand.
   if (updates_shape.element_count() == 0 || operand_shape.element_count() == 0) {
     operands.resize(n);

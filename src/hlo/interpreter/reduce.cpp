@@ -286,6 +286,7 @@ Result<Literal> evaluate_reduce_window(Machine& machine, const Instruction& x, O
     if (positions > (int64_t{1} << 40) / w.size) return refuse(x, "has too large a window");
     positions *= w.size;
   }
+  if (!checked_element_count(padded_dims)) return refuse(x, "pads to more than 2^48 elements");
   const int64_t count = shape.element_count();
   Operands accumulators;
   Operands padded;

@@ -8,6 +8,7 @@ from jax.extend.core import Primitive
 from heddle import _library
 from heddle._module import fuse_module
 from heddle.jax import _internals
+from heddle.jax._faults import tell
 
 DEVICES = {"cpu": "cpu", "cuda": "cuda"}  # JAX's names of platforms -> the library's of devices
 
@@ -67,14 +68,26 @@ def lower(context, *operands, program, name):
         raise NotImplementedError(
             f"heddle.jax.fuse({name}) works on the program of one device, and this one is to be partitioned over "
             f"{devices}: use it inside of jax.shard_map, or heddle.jax.attention.")
-    serialized = _proto(program, context.avals_in, platforms[0])
-    fused, _ = fuse_module(serialized, DEVICES[platforms[0]])
+    try:
+        results = _fused(context, operands, program, name, platforms[0])
+    except Exception as error:  # what is wrong with the program itself is raised again below
+        tell(f"heddle.jax.fuse({name})", error)
+        results = None
+    return _internals.lowered_as_written(program, context, operands) if results is None else results
+
+
+def _fused(context, operands, program, name, platform):
+    """The results of the rewritten program; None if nothing of it is fused."""
+    serialized = _proto(program, context.avals_in, platform)
+    fused, report = fuse_module(serialized, DEVICES[platform])
+    if "failure" in report:
+        tell(f"heddle.jax.fuse({name})", report["failure"])
     if fused is None:
-        return _internals.lowered_as_written(program, context, operands)
+        return None
     if b"_python_cpu_callback" in serialized or b"_python_gpu_callback" in serialized:
         warnings.warn(f"heddle.jax.fuse: {name} calls back into Python, which a fused program cannot carry; it runs as "
                       "written.", stacklevel=2)
-        return _internals.lowered_as_written(program, context, operands)
+        return None
     # The version is in the name, so that a compilation cache never serves what another one fused.
     symbol = f"heddle_{_library.identity()}_{name}"
     return _internals.inlined(context, _internals.stablehlo_of_proto(fused), symbol, operands)

@@ -4,7 +4,6 @@ JAX hands every program over as a serialized HLO module, after partitioning, and
 (`jax.extend.xla.register_hlo_module_transformation`, JAX >= 0.10.2, on CUDA before layouts are assigned).
 """
 
-import logging
 import threading
 
 import jax
@@ -12,24 +11,25 @@ import jax
 from heddle import _library
 from heddle._module import fuse_module
 from heddle.jax import _internals
+from heddle.jax._faults import logger, tell
 from heddle.jax.ffi import register
 
 NAME = "heddle"
 PLATFORM = "cuda"  # the plug-in's name; JAX registers with no other
 
-logger = logging.getLogger("heddle")
-
 
 def transform(serialized, device):
     """What XLA is given back for a serialized HLO module: edited bytes, or None for "unchanged".
 
-    Never raises: a program that cannot be read is compiled as it is, and the reason is logged.
+    Never raises: what cannot be read or rewritten is compiled as it is, and the reason is logged, once.
     """
     try:
         fused, report = fuse_module(serialized, device)
     except Exception as error:  # an exception would fail the user's compilation
-        logger.warning("A program is compiled as it is: %s", error)
+        tell("A program", error)
         return None
+    if "failure" in report:
+        tell(report["module"], report["failure"])
     if fused is not None:
         logger.info("%s: %d fused calls, %d left alone", report["module"], len(report["fusions"]),
                     len(report["refusals"]))
