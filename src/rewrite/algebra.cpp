@@ -322,7 +322,8 @@ Poly Algebra::weight(PolyId z) {
   return atom(std::move(a));
 }
 
-Poly Algebra::exponential(const Poly& argument, const std::vector<Var>& keys) {
+Poly Algebra::exponential(const Poly& argument, const std::vector<Var>& keys,
+                          const std::function<bool(const Monomial&)>& belongs) {
   Poly result = constant(1), along_keys;
   // A mask's fill is split over terms with and without its indicators; they stay together.
   std::set<AtomId> masks;
@@ -335,8 +336,11 @@ Poly Algebra::exponential(const Poly& argument, const std::vector<Var>& keys) {
                              : std::any_of(m.factors.begin(), m.factors.end(),
                                            [&](const Power& p) { return masks.contains(p.atom); });
   };
+  const bool is_weight = std::any_of(argument.begin(), argument.end(), [&](const Monomial& m) {
+    return intersects(support(m.factors), keys);
+  });
   for (const Monomial& m : argument) {
-    if (intersects(support(m.factors), keys) || belongs_to_mask(m)) {
+    if (intersects(support(m.factors), keys) || belongs_to_mask(m) || (is_weight && belongs(m))) {
       along_keys.push_back(m);
       continue;
     }

@@ -62,9 +62,10 @@ class Algebra {
   /// the common factor is taken out, and a square becomes the square of a reciprocal, so that equal
   /// quotients are equal however they are written.
   Poly function(hlo::Opcode f, const Poly& argument);
-  /// exp(argument): the part that depends on one of `keys` is a softmax weight, the rest is
-  /// row-wise and leaves it.
-  Poly exponential(const Poly& argument, const std::vector<Var>& keys);
+  /// exp(argument): the part that depends on one of `keys` is a softmax weight, with the row-wise
+  /// terms that `belongs` says yes to; the rest is row-wise and leaves it.
+  Poly exponential(const Poly& argument, const std::vector<Var>& keys,
+                   const std::function<bool(const Monomial&)>& belongs);
   /// exp(z) as a softmax weight, whatever z depends on.
   Poly weight(PolyId z);
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "rewrite/region.h"
+#include "rewrite/score.h"
 #include "rewrite/steps.h"
 
 namespace heddle::rewrite {
@@ -114,7 +115,14 @@ Poly Region::expand(const Element& e) {
           return operand(1 - i);
       return algebra_.element(e);
     case Opcode::exponential:
-      return algebra_.exponential(operand(0), keys_of(e));
+      // Beside what data add to all scores of a row, as low as a fill, nothing of them may be left.
+      return algebra_.exponential(operand(0), keys_of(e), [this](const Monomial& m) {
+        return is_free(algebra_, m) &&
+               std::none_of(m.factors.begin(), m.factors.end(), [this](const Power& p) {
+                 const Element& element = algebra_.at(p.atom).element;
+                 return find(element.frame, element.x) != nullptr;
+               });
+      });
     case Opcode::abs: {
       const Poly x = operand(0);
       return algebra_.is_nonnegative(x) ? x : algebra_.element(e);

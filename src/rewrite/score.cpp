@@ -73,20 +73,19 @@ bool is_bounded(const Algebra& algebra, const Element& element) {
   return true;
 }
 
-/// Whether a term of the scores may be as low as a mask's fill wherever the data please. Multiples
-/// of indices, as ALiBi's, are not unless the factor itself varies along those axes.
+}  // namespace
+
 bool is_free(const Algebra& algebra, const Monomial& m) {
   std::vector<Var> of_data, of_text;
   for (const Power& p : m.factors) {
     const Atom& atom = algebra.at(p.atom);
+    if (atom.kind == AtomKind::indicator) return m.coefficient <= kLargestFill;
     if (atom.kind != AtomKind::element) return false;
     auto& of = is_bounded(algebra, atom.element) ? of_text : of_data;
     of.insert(of.end(), algebra.support(p.atom).begin(), algebra.support(p.atom).end());
   }
   return !of_data.empty() && (of_text.empty() || depends(of_data, of_text));
 }
-
-}  // namespace
 
 bool Mask::hides_anything() const {
   return std::find(visible.begin(), visible.end(), false) != visible.end();

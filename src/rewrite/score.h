@@ -21,6 +21,10 @@ enum class Hiding : uint8_t {
   mixes,             // none of these everywhere, or several fills
 };
 
+/// Whether a term of the scores may be as low as a mask's fill wherever the data please. Multiples
+/// of indices, as ALiBi's, are not unless the factor itself varies along those axes.
+bool is_free(const Algebra& algebra, const Monomial& m);
+
 /// A mask as a truth table over indicators.
 struct Mask {
   std::vector<AtomId> indicators;

@@ -35,6 +35,8 @@ SINKS = jnp.asarray([-jnp.inf, 0.5, -2.0], jnp.float32)
 PROGRAMS = {
     "padding added": (lambda q, k, v, b: attend(q, k, v, lambda s: s + b), (padding(-1e9),)),
     "padding of the lowest added": (lambda q, k, v, b: attend(q, k, v, lambda s: s + b), (padding(LOWEST),)),
+    "padding of rows added": (lambda q, k, v, b: attend(q, k, v, lambda s: s + b),
+                              (padding(LOWEST).swapaxes(2, 3),)),
     "lifted": (lambda q, k, v, b: attend(q, k, v, lambda s: s + b), (padding(4e9),)),
     "mask of floats": (lambda q, k, v, m: attend(q, k, v, lambda s: s + (1.0 - m) * -1e9),
                        (KEYS.astype(jnp.float32),)),
