@@ -56,6 +56,7 @@ TEST_F(AttentionOnGpu, BackwardOfMaximaAndSumsMatchesTheDefinition) {
         random.structure().one_of({aligned_backward_options(), score_tile_options(), gpu_options(),
                                    f32_options(), aligned_f32_backward_options()});
     options.max_and_sum = 1;
+    options.log2_input = 0;  // refused where scores may be huge: maxima are natural
     return random_sdpa_backward(random, options);
   });
 }

@@ -32,8 +32,8 @@ class Verdict:
 
 def judge(original, fused, exact, others, coarse=(), unit=0.0):
     """original, fused: arrays as the two programs gave them. exact: the truth, f64. others: the program evaluated
-    again in its own types, each with other roundings. Of a program with floats of 16 bits, `unit` is theirs, and `coarse`
-    are evaluations that round all weights to them."""
+    again in its own types, each with other roundings. `coarse` are evaluations whose weights are disturbed by more than
+    that, as much as by their rounding to floats of 16 bits in a program that has such: `unit` is theirs then."""
     verdict = Verdict()
     if original.shape != fused.shape or original.dtype != fused.dtype:
         verdict.wrong.append(f"{fused.dtype}{list(fused.shape)} instead of {original.dtype}{list(original.shape)}")
@@ -50,9 +50,8 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0):
     verdict.finite = float(finite.mean()) if finite.size else 1.0
     if not finite.any():
         return verdict
-    broken = finite & np.all([np.isfinite(x) for x in others], axis=0) & ~np.isfinite(fused)
-    if not finite.all():
-        broken &= original != 0  # a zero by a select, beside what is NaN
+    # A zero may be what a select makes of a NaN: of scores of +inf, say, whose weights are all dropped.
+    broken = finite & np.all([np.isfinite(x) for x in others], axis=0) & ~np.isfinite(fused) & (original != 0)
     compared = finite & np.isfinite(fused)
     unknown = (compared & ~np.isfinite(exact)).any(-1)  # an f32 may hold what overflows in no f64, and the other way round
     # Values that are not compared are 0 in all of them, and an evaluation that gives none counts as the original.
@@ -63,9 +62,10 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0):
     away = lambda x, y: np.max(np.abs(x - y), axis=-1, initial=0.0)
     scale = np.maximum(away(exact, 0), away(original, 0))
     way = 2 if unit > 2.0**-24 else size
-    floor = UNIT[size] * (8 * scale + 2 * scale.max())
+    # Inputs are of size 1: what is left of them where all cancels (the gradient of rows with one key) is no figure.
+    floor = UNIT[size] * (8 * scale + 2 * scale.max()) + 128 * UNIT[max(size, 4)]
     if way < size:
-        floor = np.maximum(floor, unit * (2 * scale + 0.5 * scale.max()))
+        floor = np.maximum(floor, unit * (2 * scale + 8 * scale.max()))
     spread = np.max([away(x, original) for x in others], axis=0)
     of_original = np.max([away(x, exact) for x in (original, *others)], axis=0)
     unusual = unknown | (of_original > FAR[way] * scale)
@@ -74,9 +74,10 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0):
     rounded = (way == 2) | (of_original < 1e-4 * scale.max())
     unusual &= unknown | ~rounded | (away(fused, exact) > 0.5 * away(original, exact))
     narrow = np.max([away(x, y) for x, y in zip(coarse, others)], axis=0) if coarse else 0.0
-    allowed = 2 * of_original + 4 * spread + 3 * narrow + floor
+    # A call takes rowsum(dO * O), with O rounded, where the program has a sum of P * dP that cancels less.
+    allowed = 2 * of_original + 4 * spread + 12 * narrow + floor
     # Where the program's own roundings decide a row, two evaluations of it may be as far apart as two of its values.
-    allowed = np.where(unusual, np.minimum(allowed, 4 * spread + 3 * narrow + NEAR[way] * scale), allowed)
+    allowed = np.where(unusual, np.minimum(allowed, 4 * spread + 12 * narrow + NEAR[way] * scale), allowed)
     distance = np.where(unusual, away(fused, original), away(fused, exact))
     far = distance > np.maximum(allowed, floor)
     lost = broken.any(-1)
