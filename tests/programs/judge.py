@@ -63,7 +63,7 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0):
     scale = np.maximum(away(exact, 0), away(original, 0))
     way = 2 if unit > 2.0**-24 else size
     # Inputs are of size 1: what is left of them where all cancels (the gradient of rows with one key) is no figure.
-    floor = UNIT[size] * (8 * scale + 2 * scale.max()) + 128 * UNIT[max(size, 4)]
+    floor = UNIT[size] * (8 * scale + 2 * scale.max()) + 80 * UNIT[max(size, 4)]
     if way < size:
         floor = np.maximum(floor, unit * (2 * scale + 8 * scale.max()))
     spread = np.max([away(x, original) for x in others], axis=0)
