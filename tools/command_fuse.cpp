@@ -73,7 +73,7 @@ void add_fuse(CLI::App& app, int& status) {
       "  ordinary  padding at the ends, each batch entry with positions and lengths of its own\n"
       "  hidden    rows, entries and heads hidden whole, left padding, biases of -inf and -1e9\n"
       "  large     scores of size 1e3\n"
-      "  small     floats a tenth as large, masks turned round, short lengths\n"
+      "  small     activations a tenth as large, masks turned round, short lengths\n"
       "What the program uses a parameter for decides what it is given: masks are 0 and 1,\n"
       "indices stay within what they index. The rewritten module may be twice as far from f64\n"
       "as the original is, and must be finite where that is. Where a huge finite number makes\n"

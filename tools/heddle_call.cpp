@@ -9,6 +9,7 @@
 #include "graph/text.h"
 #include "graph/validate.h"
 #include "hlo/computation.h"
+#include "hlo/interpreter/judgement.h"
 #include "hlo/quoting.h"
 #include "reference/evaluate.h"
 
@@ -99,8 +100,10 @@ Result<Literal> run_heddle_call(const Instruction& call, std::span<const Literal
 
 Result<Literal> define_heddle_call(const Instruction& call, std::span<const Literal> operands) {
   HEDDLE_ASSIGN(graph::Graph graph, graph_of(call));
-  for (graph::Tensor& tensor : graph.tensors)
+  for (graph::Tensor& tensor : graph.tensors) {
     if (tensor.dtype && is_floating(*tensor.dtype)) tensor.dtype = DataType::f64;
+    if (tensor.constant) tensor.constant = hlo::fill_for_f64(*tensor.constant);
+  }
   const std::vector<graph::TensorId> inputs = graph::bound_inputs(graph);
   const std::vector<graph::TensorId> outputs = graph::bound_outputs(graph);
   const bool is_tuple = call.shape().is_tuple();

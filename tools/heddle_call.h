@@ -25,7 +25,8 @@ Result<graph::Graph> graph_of(const hlo::Instruction& call);
 Result<hlo::Literal> run_heddle_call(const hlo::Instruction& call,
                                      std::span<const hlo::Literal> operands);
 
-/// The same by the definition of its ops, every floating value in f64.
+/// The same by the definition of its ops, every floating value in f64, and its fills for f64
+/// (hlo/interpreter/judgement.h).
 Result<hlo::Literal> define_heddle_call(const hlo::Instruction& call,
                                         std::span<const hlo::Literal> operands);
 

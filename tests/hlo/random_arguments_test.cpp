@@ -195,7 +195,7 @@ TEST(RandomArguments, NearbyAreOneRoundingAway) {
       "ROOT n = bf16[64] negate(p) }");
   const auto arguments = random_arguments(*module, 3);
   ASSERT_TRUE(arguments);
-  const std::vector<Literal> nearby = nearby_arguments(*arguments, 3);
+  const std::vector<Literal> nearby = nearby_arguments(*arguments, 0x1p-8, 3);
   EXPECT_TRUE(nearby[1] == (*arguments)[1]);
   int64_t moved = 0;
   for (int64_t i = 0; i < 64; ++i) {

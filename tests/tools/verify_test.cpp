@@ -193,17 +193,29 @@ TEST(Verify, RefusesWhatCouldNotBeCompared) {
       "number");
 }
 
-// The original's own error is 1 where its rounding says nothing: that does not allow another 1.
+// The original's own error is 1, where f32 holds no x beside the sum: that allows no other 1.
 TEST(Verify, AllowsNoErrorOfOne) {
   const std::string original =
-      "HloModule m ENTRY e { x = f32[64] parameter(0) c = f32[] constant(1e12) "
-      "b = f32[64] broadcast(c), dimensions={} s = f32[64] add(x, b) "
-      "ROOT d = f32[64] subtract(s, b) }";
+      "HloModule m ENTRY e { x = f32[64] parameter(0) c = f32[] constant(1e6) "
+      "s = f32[] multiply(c, c) b = f32[64] broadcast(s), dimensions={} a = f32[64] add(x, b) "
+      "ROOT d = f32[64] subtract(a, b) }";
   EXPECT_EQ(complaint(original, original), "");
-  EXPECT_NE(complaint(with("ROOT d = f32[64] subtract(s, b)",
-                           "r = f32[64] subtract(s, b) ROOT d = f32[64] subtract(r, x)", original),
+  EXPECT_NE(complaint(with("ROOT d = f32[64] subtract(a, b)",
+                           "r = f32[64] subtract(a, b) ROOT d = f32[64] subtract(r, x)", original),
                       original),
             "");
+}
+
+// Beside 256, bf16 holds x to 2: nothing is left of it, and f64 is asked.
+TEST(Verify, AsksF64WhereRoundingLeavesNothing) {
+  const std::string original =
+      "HloModule m ENTRY e { x = bf16[8,64] parameter(0) c = bf16[] constant(256) "
+      "b = bf16[8,64] broadcast(c), dimensions={} a = bf16[8,64] add(x, b) "
+      "ROOT d = bf16[8,64] subtract(a, b) }";
+  const std::string root = "ROOT d = bf16[8,64] subtract(a, b)";
+  EXPECT_EQ(complaint(with(root, "ROOT d = bf16[8,64] copy(x)", original), original), "");
+  EXPECT_NE(complaint(with(root, "ROOT d = bf16[8,64] subtract(b, b)", original), original), "");
+  EXPECT_NE(complaint(with(root, "ROOT d = bf16[8,64] subtract(b, a)", original), original), "");
 }
 
 }  // namespace

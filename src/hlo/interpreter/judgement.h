@@ -41,7 +41,8 @@ struct JudgeOptions {
 /// f64 too. The rewritten module may be twice as far from f64 as the original is, and a few
 /// roundings, in every output and in each of its rows. Where the original itself is far from f64,
 /// it is evaluated on nearby arguments too. What stays the same is meant: a huge finite number
-/// swallows scores in f32 and not in f64, and the rewritten module must agree with the original.
+/// swallows scores in f32 and not in f64 (of constants f64 is told), and the rewritten module must
+/// agree with the original.
 /// What is lost in rounding tells nothing: there, and in rows with more errors than usual, both
 /// must agree in f64. What is finite in the original must be. Fails if a module cannot be
 /// evaluated, or outputs differ in shape.
@@ -52,6 +53,10 @@ Result<std::vector<OutputJudgement>> judge(const Module& original, const Module&
 /// The same rule for an output of a module whose value is known: every row of `actual` may be
 /// `tolerance` from `expected`.
 OutputJudgement judge(const Literal& expected, const Literal& actual, double tolerance);
+
+/// A constant of a program that is evaluated in f64 instead. Beside a huge finite one f32 holds no
+/// score, and f64 would: it becomes so large that f64 holds none either. Others stay.
+double fill_for_f64(double constant);
 
 /// The outputs of a module, or of a tuple.
 std::vector<Literal> flattened(const Literal& value);

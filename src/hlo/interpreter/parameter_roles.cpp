@@ -167,7 +167,7 @@ class Uses {
   ParameterRole role() const {
     ParameterRole role;
     const ElementType type = parameter_->shape().type();
-    role.deviation = 1 / std::sqrt(static_cast<double>(contracted_));
+    if (!is_activation_) role.deviation = 1 / std::sqrt(static_cast<double>(contracted_));
     if (type == ElementType::pred) {
       role.role = Role::mask;
     } else if (is_floating(type)) {
@@ -262,8 +262,8 @@ class Uses {
 
   /// A weight is what a dot without batch dimensions contracts: like a trained one it gets a
   /// standard deviation of 1/sqrt(length contracted), else activations of a deep program grow until
-  /// its softmaxes saturate and its gradients say nothing. Queries, keys and values meet in dots
-  /// with batch dimensions.
+  /// its softmaxes saturate and its gradients say nothing. Activations stand on the left of
+  /// weights, and have a batch. Queries, keys and values meet in dots with batch dimensions.
   void multiplied(const Instruction& product, const Instruction* value) {
     if (is_batched_product(product)) {
       projects_ = true;
@@ -275,6 +275,9 @@ class Uses {
          is_lhs ? product.lhs_contracting_dims() : product.rhs_contracting_dims())
       length *= value->shape().dim(static_cast<int>(dimension));
     contracted_ = std::max(contracted_, length);
+    const auto last = is_lhs ? product.lhs_contracting_dims() : std::span<const int64_t>();
+    if (parameter_->shape().rank() > 2 && last.size() == 1 && last[0] + 1 == value->shape().rank())
+      is_activation_ = true;
     projects_ = projects_ || leads_to(product, is_batched_product);
     counts_ = true;
     turns_ = turns_ || leads_to(product, is_wave);
@@ -315,7 +318,7 @@ class Uses {
     if (hides_) return Role::mask;
     if (biases_) return Role::bias;
     if (rooted_) return Role::positive;
-    return projects_ ? Role::projected : Role::value;
+    return projects_ && !is_activation_ ? Role::projected : Role::value;
   }
 
   Role role_of_integers() const {
@@ -339,6 +342,7 @@ class Uses {
   int64_t bound_ = 0, counted_ = 0, contracted_ = 1, padding_ = 0;
   bool hides_ = false, biases_ = false, rooted_ = false, projects_ = false;
   bool turns_ = false, ordered_ = false, equated_ = false, counts_ = false, has_bits_ = false;
+  bool is_activation_ = false;
 };
 
 }  // namespace

@@ -118,7 +118,8 @@ class Filler {
     double deviation = role_.deviation;
     if (draw_ == Draw::large && role_.role == Role::projected)
       deviation *= deviation == 1 ? kLargeOperand : kLargeWeight;
-    if (draw_ == Draw::small) deviation *= kSmall;
+    // Weights and what is added stay: the program's own numbers shall not become small beside them.
+    if (draw_ == Draw::small && deviation == 1 && dims_.size() > 1) deviation *= kSmall;
     // A single float is a rate, a scale or an epsilon.
     const bool is_positive = role_.role == Role::positive || dims_.empty();
     if (dims_.empty()) deviation *= kSmall;
@@ -288,16 +289,6 @@ Result<Literal> random_value(const Shape& shape, const ParameterRole& role, Draw
   return value;
 }
 
-/// One rounding of numbers like `x` in a type.
-double rounding_of(ElementType type, double x) {
-  const int digits = type == ElementType::f64    ? 52
-                     : type == ElementType::f32  ? 23
-                     : type == ElementType::f16  ? 10
-                     : type == ElementType::bf16 ? 7
-                                                 : 2;
-  return std::ldexp(std::abs(x), -digits);
-}
-
 }  // namespace
 
 std::string_view name(Draw draw) {
@@ -329,16 +320,16 @@ Result<std::vector<Literal>> random_arguments(const Module& module, uint64_t see
   return arguments;
 }
 
-std::vector<Literal> nearby_arguments(const std::vector<Literal>& arguments, uint64_t seed) {
+std::vector<Literal> nearby_arguments(const std::vector<Literal>& arguments, double step,
+                                      uint64_t seed) {
   std::vector<Literal> nearby = arguments;
   for (size_t i = 0; i < nearby.size(); ++i) {
-    const ElementType type = nearby[i].shape().type();
-    if (!nearby[i].shape().is_array() || !is_floating(type)) continue;
+    if (!nearby[i].shape().is_array() || !is_floating(nearby[i].shape().type())) continue;
     Stream stream(seed, static_cast<uint32_t>(i), kNearby);
     for (int64_t j = 0; j < nearby[i].element_count(); ++j) {
       const double x = nearby[i].get(j);
       if (x == std::trunc(x) || !std::isfinite(x)) continue;
-      nearby[i].set(j, x + (stream.chance(0.5) ? 1 : -1) * rounding_of(type, x));
+      nearby[i].set(j, x * (1 + (stream.chance(0.5) ? 2 : -2) * step));
     }
   }
   return nearby;

@@ -18,7 +18,7 @@ enum class Draw : uint8_t {
   hidden,    // rows, entries and heads hidden whole, padding on the left, lengths 0, 1 and full,
              // biases with -inf, with the least finite number and with -1e9
   large,     // queries and keys so large that scores reach 1e3
-  small,     // floats a tenth as large, masks that hide where the others show, short lengths
+  small,     // activations a tenth as large, masks that hide where the others show, short lengths
 };
 inline constexpr Draw kDraws[] = {Draw::ordinary, Draw::hidden, Draw::large, Draw::small};
 
@@ -31,8 +31,10 @@ Result<std::vector<Literal>> random_arguments(const Module& module, uint64_t see
                                               Draw draw = Draw::ordinary,
                                               int64_t max_bytes = int64_t{8} << 30);
 
-/// The same arguments with floats moved by about one rounding of their type; whole numbers, which
-/// masks and flags are, stay. What a program then gives differently is its own rounding error.
-std::vector<Literal> nearby_arguments(const std::vector<Literal>& arguments, uint64_t seed);
+/// The same arguments with floats moved by two roundings, each of which is `step` of a number at
+/// most; whole numbers, which masks and flags are, stay. What a program that rounds so gives
+/// differently is like its own rounding error.
+std::vector<Literal> nearby_arguments(const std::vector<Literal>& arguments, double step,
+                                      uint64_t seed);
 
 }  // namespace heddle::hlo
