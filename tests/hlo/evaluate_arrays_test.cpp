@@ -218,7 +218,7 @@ TEST(MixedTypes, WhatXlaAllowsIsRead) {
                   "update_window_dims={}, inserted_window_dims={0}, "
                   "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=last",
                   "last { a = f32[] parameter(0) ROOT b = f32[] parameter(1) }\n"),
-            "{ 1, 3 }");
+            "{1, 3}");
   EXPECT_EQ(value("x = u8[2] constant({18, 52}) ROOT b = u4[2,2] bitcast-convert(x)"),
             "cannot evaluate b: bitcast-convert of types narrower than a byte is not known");
 }

@@ -101,10 +101,10 @@ def evaluate(closed, arguments, rounding):
 
 
 def coarsest(jaxpr, given=None):
-    """The unit of the coarsest float of 16 bits or more that a jaxpr computes from floats that it is given (of indices
-    in narrow floats the roundings are the program's meaning)."""
+    """The unit of the coarsest float of 16 bits or more that a jaxpr is given, or computes from floats that it is given (of
+    indices in narrow floats the roundings are the program's meaning)."""
     of_floats = {v for i, v in enumerate(jaxpr.invars) if is_float(v.aval.dtype) and (given is None or given[i])}
-    unit = UNIT[np.dtype(np.float64)]
+    unit = max([UNIT[np.dtype(np.float64)], *(UNIT.get(v.aval.dtype, 0) for v in of_floats)])
     for eqn in jaxpr.eqns:
         given = [not hasattr(x, "val") and x in of_floats for x in eqn.invars]
         if not any(given):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-FAR = {2: 5e-2, 4: 1e-3, 8: 1e-9}  # an original this far from the truth, of its row, means something else by its types
+FAR = {2: 5e-2, 4: 1e-2, 8: 1e-9}  # an original this far from the truth, of its row, means something else by its types
 NEAR = {2: 2e-2, 4: 1e-4, 8: 1e-10}  # and so near to it a fused row must be
 UNIT = {1: 2.0**-3, 2: 2.0**-8, 4: 2.0**-23, 8: 2.0**-52}
 
@@ -64,8 +64,8 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0):
     way = 2 if unit > 2.0**-24 else size
     # Inputs are of size 1: what is left of them where all cancels (the gradient of rows with one key) is no figure.
     floor = UNIT[size] * (8 * scale + 2 * scale.max()) + 80 * UNIT[max(size, 4)]
-    if way < size:
-        floor = np.maximum(floor, unit * (2 * scale + 8 * scale.max()))
+    if way == 2:
+        floor = np.maximum(floor, unit * (2 * scale + 8 * scale.max() + 10))
     spread = np.max([away(x, original) for x in others], axis=0)
     of_original = np.max([away(x, exact) for x in (original, *others)], axis=0)
     unusual = unknown | (of_original > FAR[way] * scale)

@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import ROOT
 
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "programs"))
 
 from choices import Choices  # noqa: E402

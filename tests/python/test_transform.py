@@ -133,7 +133,7 @@ class TestBadInput:
 
     def test_the_hook_swallows_and_logs(self, caplog):
         assert _live.transform(b"\xff" * 64, DEVICE) is None
-        assert "compiled as it is" in caplog.text
+        assert "compiled as written" in caplog.text
 
     def test_truncated(self):
         serialized = proto(MODULES[0])
