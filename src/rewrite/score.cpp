@@ -11,6 +11,7 @@ namespace {
 // A fill at or below this is a mask: float exp() of its distance to any score a program can mean
 // is exactly 0. Fills nearer to zero are weights the softmax does see.
 constexpr double kLargestFill = -1e7;
+constexpr double kLargestFillOfOnes = -1e4;  // times what the scores are multiplied by
 
 bool depends(const std::vector<Var>& support, const std::vector<Var>& on) {
   return std::any_of(support.begin(), support.end(),
@@ -135,6 +136,11 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   }
   if (!visible) return error(Code::graph_not_supported, "the mask lets no score through");
   mask.visible_score = *visible;
+  for (const Monomial& m : *visible)
+    if (!m.factors.empty() && mask.fill > kLargestFillOfOnes * std::abs(m.coefficient))
+      return error(Code::graph_not_supported,
+                   "masked scores are filled with {}, which scores of numbers times {} can reach",
+                   mask.fill, m.coefficient);
   for (size_t i = 0; i < hidden.size(); ++i) {
     const Hiding hiding = hiding_of(algebra, *visible, hidden[i]);
     mask.hiding =

@@ -231,6 +231,16 @@ TEST(Sinks, BesideShiftedScoresAreLeftAlone) {
   EXPECT_EQ(shifted.forwards(), 0);
 }
 
+// A fill of -1e30 is far below scores, but not below scores times 1e30.
+TEST(Masks, WhoseFillTheScaleReachesAreLeftAlone) {
+  const std::string text = program_text("forms/scan");
+  for (const char* scale : {"1e+30", "-1e+30", "1e+27"}) {
+    const Rewritten programs = rewritten(replaced(text, "0.353553385", scale));
+    EXPECT_TRUE(programs.report.fusions.empty()) << scale;
+    EXPECT_NE(programs.reasons().find("can reach"), std::string::npos) << programs.reasons();
+  }
+}
+
 // Rows that see no key, in programs whose fill gives all their keys the same weight.
 TEST(Masks, OfDataMayHideWholeRows) {
   for (const char* name :
