@@ -11,7 +11,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace heddle::hlo;
   const auto module = read_text(std::string_view(reinterpret_cast<const char*>(data), size));
   if (!module) return 0;
-  const auto arguments = random_arguments(**module, size, kDraws[size % std::size(kDraws)], 1 << 17);
+  const auto arguments =
+      random_arguments(**module, size, kDraws[size % std::size(kDraws)], 1 << 17);
   if (!arguments) return 0;
   EvaluateOptions options;
   // A product of matrices that fill these bytes takes a million multiplications: 500 of them end

@@ -22,10 +22,11 @@ struct Array {
 inline constexpr int64_t kMostArrayBytes = int64_t{16} << 30;
 
 /// Reads a .npy file. bf16 and the fp8 types, which NumPy lacks, are stored as ml_dtypes writes
-/// them: raw bytes with the descriptions '<V2' and '<V1'; `raw` says what such bytes are. bf16 may be
-/// '<u2' too, its bits. Arrays in Fortran order come back row-major. Failures name the file, the byte where it went wrong, what
-/// was found and what is allowed; nothing is allocated before the header's dims are known to fit
-/// the file's own size, which may be kMostArrayBytes.
+/// them: raw bytes with the descriptions '<V2' and '<V1'; `raw` says what such bytes are. bf16 may
+/// be
+/// '<u2' too, its bits. Arrays in Fortran order come back row-major. Failures name the file, the
+/// byte where it went wrong, what was found and what is allowed; nothing is allocated before the
+/// header's dims are known to fit the file's own size, which may be kMostArrayBytes.
 Result<Array> read_npy(const std::string& path, DataType raw = DataType::bf16);
 
 /// Writes the array as version 1.0 (through a temporary file beside `path`, renamed when whole).

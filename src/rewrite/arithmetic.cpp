@@ -160,9 +160,8 @@ std::optional<Literal> Arithmetic::apply_exactly(const Instruction* x,
   const auto wide = wide_.evaluate_alone(*x, std::move(operands));
   if (!wide) return std::nullopt;
   const auto exact = numbers(*wide), own = numbers(*value_in_f64);
-  if (!std::equal(own.begin(), own.end(), exact.begin(), [](double a, double b) {
-        return a == b || (std::isnan(a) && std::isnan(b));
-      }))
+  if (!std::equal(own.begin(), own.end(), exact.begin(),
+                  [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }))
     return std::nullopt;
   return value;
 }
