@@ -43,7 +43,7 @@ def _save(config, primals):
                              "bias and sink; pass it as bias, or through jax.lax.stop_gradient.")
     config = config._replace(apart=keeps_apart(config, operands["q"].dtype))
     o, *statistics = _bind(_attention_mesh.forward, config, [operands[name] for name in config.operands])
-    o, statistics = checkpoint_name(o, "heddle_out"), checkpoint_name(statistics, "heddle_lse")
+    o, statistics = checkpoint_name(o, "heddle_out"), [checkpoint_name(x, "heddle_lse") for x in statistics]
     return (o, log_sum_exp(statistics)), (operands, o, statistics, wanted)
 
 
