@@ -114,6 +114,7 @@ class Finder {
       if (forward) {
         forward->algebra = algebra;
         forward->by_log_sum_exp = region.rounds_logarithm();
+        forward->holds_narrow_scores = region.holds_narrow_scores();
         forward_roots.insert(forward->outputs[0].place.x);
         forwards_.push_back(std::move(*forward));
       } else {
@@ -128,6 +129,7 @@ class Finder {
     }
     backward->algebra = algebra;
     backward->by_log_sum_exp = region.rounds_logarithm();
+    backward->holds_narrow_scores = region.holds_narrow_scores();
     backwards_.push_back(std::move(*backward));
     return true;
   }

@@ -38,6 +38,8 @@ struct Match {
   bool blind_rows_are_zero = false;
   /// Whether the program takes its weights from a log-sum-exp, which holds no sum beside fills.
   bool by_log_sum_exp = false;
+  /// Whether the program holds its scores or weights in floats of 16 bits or fewer.
+  bool holds_narrow_scores = false;
   std::vector<Output> outputs;
 
   const Output* find(Role role) const {

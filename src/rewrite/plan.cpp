@@ -22,11 +22,11 @@ std::vector<const Instruction*> Operand::sources() const {
 Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
                           const Surroundings& surroundings) {
   Planner planner(elements, match, surroundings);
-  HEDDLE_TRY(planner.begin(false));
+  HEDDLE_TRY(planner.begin());
   graph::Sdpa op;
   HEDDLE_ASSIGN(op.q, planner.rotated_operand("Q", match.score.q, planner.q_axes()));
   HEDDLE_ASSIGN(op.k, planner.rotated_operand("K", match.score.k, planner.k_axes()));
-  HEDDLE_ASSIGN(op.v, planner.operand("V", match.v, planner.v_axes()));
+  HEDDLE_ASSIGN(op.v, planner.vectors("V", match.v, planner.v_axes()));
   const size_t v = planner.plan().operands.size() - 1;
   HEDDLE_TRY(planner.set_attributes(op.attention));
   if (const Output* o = match.find(Role::o)) {
@@ -82,12 +82,12 @@ std::optional<Algebra::Renaming> same_attention(const Match& forward, const Matc
 Result<Plan> plan_backward(Elements& elements, const Match& match, const ForwardCall& forward,
                            const Surroundings& surroundings) {
   Planner planner(elements, match, surroundings);
-  HEDDLE_TRY(planner.begin(true));
+  HEDDLE_TRY(planner.begin(&forward.plan));
   graph::SdpaBackward op;
   HEDDLE_ASSIGN(op.q, planner.rotated_operand("Q", match.score.q, planner.q_axes()));
   HEDDLE_ASSIGN(op.k, planner.rotated_operand("K", match.score.k, planner.k_axes()));
-  HEDDLE_ASSIGN(op.v, planner.operand("V", match.v, planner.v_axes()));
-  HEDDLE_ASSIGN(op.d_o, planner.operand("dO", *match.d_o, planner.o_axes()));
+  HEDDLE_ASSIGN(op.v, planner.vectors("V", match.v, planner.v_axes()));
+  HEDDLE_ASSIGN(op.d_o, planner.vectors("dO", *match.d_o, planner.o_axes()));
   const size_t d_o = planner.plan().operands.size() - 1;
   // O and statistics as the forward call returns them; O perhaps as the program itself keeps it.
   const graph::Sdpa& sdpa = std::get<graph::Sdpa>(forward.plan.graph.nodes.back().op);
@@ -95,8 +95,11 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
     const graph::Tensor& t = forward.plan.graph[id];
     Operand operand;
     operand.of_forward = number;
+    if (planner.plan().dtype == hlo::ElementType::f32) operand.made = Made::as_f32;
     planner.plan().operands.push_back(std::move(operand));
-    return planner.tensor(t.name, *t.dtype, t.dims, t.strides);
+    return planner.tensor(t.name,
+                          planner.plan().dtype == hlo::ElementType::f32 ? DataType::f32 : *t.dtype,
+                          t.dims, t.strides);
   };
   planner.plan().forward = forward.number;
   const bool elsewhere = forward.plan.home != match.home;
@@ -108,7 +111,7 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
                         ? planner.stacked_result(forward.plan.results[0], forward.names)
                         : std::nullopt;
   if (kept) {
-    HEDDLE_ASSIGN(op.o, planner.operand("O", *kept, planner.o_axes()));
+    HEDDLE_ASSIGN(op.o, planner.vectors("O", *kept, planner.o_axes()));
   } else {
     op.o = from_forward(sdpa.o, 0);
   }

@@ -1,6 +1,7 @@
 #include "rewrite/planner.h"
 
 #include <algorithm>
+#include <array>
 
 #include "rewrite/carry.h"
 
@@ -30,6 +31,8 @@ std::optional<DataType> data_type(ElementType type) {
   }
 }
 
+bool is_half(ElementType type) { return type == ElementType::bf16 || type == ElementType::f16; }
+
 Element renamed(Element element, const Algebra::Renaming& names) {
   for (Index& index : element.at)
     for (Var& v : index)
@@ -37,8 +40,30 @@ Element renamed(Element element, const Algebra::Renaming& names) {
   return element;
 }
 
-Status Planner::begin(bool backward) {
-  plan_.backward = backward;
+ElementType Planner::type_of_call(const Plan* forward) {
+  const std::array types{match_.score.q.x->shape().type(), match_.score.k.x->shape().type(),
+                         match_.v.x->shape().type()};
+  const bool differ = types[1] != types[0] || types[2] != types[0];
+  const bool fit_f32 = std::all_of(types.begin(), types.end(), [](ElementType type) {
+    return type == ElementType::f32 || is_half(type);
+  });
+  const bool keeps_f32 =
+      is_half(types[0]) && !match_.holds_narrow_scores &&
+      std::any_of(match_.outputs.begin(), match_.outputs.end(), [&](const Output& output) {
+        return output.role != Role::d_bias && output.role != Role::d_sink && is_kept_wide(output);
+      });
+  const bool beside_f32 = forward && forward->dtype == ElementType::f32;
+  return fit_f32 && (differ || keeps_f32 || beside_f32) ? ElementType::f32 : types[0];
+}
+
+bool Planner::is_kept_wide(const Output& output) {
+  for (std::optional<Element> link = output.place; link; link = rearranged(*link))
+    if (link->x->shape().type() != ElementType::f32) return false;
+  return true;
+}
+
+Status Planner::begin(const Plan* forward) {
+  plan_.backward = forward != nullptr;
   plan_.home = match_.home;
   plan_.anchor = match_.anchor;
   carries_ =
@@ -56,7 +81,7 @@ Status Planner::begin(bool backward) {
         "as the fill: of rows with no others it holds no sum, and the weights are all 1");
   const Beside beside{match_.dropout.has_value(), sink_is_data, match_.blind_rows_are_zero};
   HEDDLE_ASSIGN(plan_.keys, visible_keys_of(elements_, *match_.algebra, mask, plan_.roles, beside));
-  plan_.dtype = match_.score.q.x->shape().type();
+  plan_.dtype = type_of_call(forward);
   return {};
 }
 
@@ -86,6 +111,15 @@ Result<TensorId> Planner::operand(std::string name, const Element& leaf, const A
   operand.type = leaf.x->shape().type();
   plan_.operands.push_back(std::move(operand));
   return tensor(std::move(name), *type, view->dims, view->strides);
+}
+
+Result<TensorId> Planner::vectors(std::string name, const Element& leaf, const Axes& axes) {
+  HEDDLE_ASSIGN(const TensorId id, operand(std::move(name), leaf, axes));
+  if (plan_.dtype == ElementType::f32 && is_half(leaf.x->shape().type())) {
+    plan_.operands.back().made = Made::as_f32;
+    plan_.graph[id].dtype = DataType::f32;
+  }
+  return id;
 }
 
 TensorId Planner::tensor(std::string name, DataType type, const Dims& dims, const Dims& strides) {
@@ -205,8 +239,7 @@ Dims Planner::dims_of(const Axes& axes) const {
 }
 
 bool Planner::needs_sum_apart() const {
-  const bool narrow = plan_.dtype == ElementType::bf16 || plan_.dtype == ElementType::f16;
-  return !narrow || plan_.keys.fill || match_.score.mask.has_free_terms;
+  return !is_half(plan_.dtype) || plan_.keys.fill || match_.score.mask.has_free_terms;
 }
 
 TensorId Planner::statistic(const char* name) {

@@ -14,6 +14,8 @@ namespace heddle::rewrite {
 
 /// The graph's type for elements that calls take; nothing for others.
 std::optional<DataType> data_type(hlo::ElementType type);
+/// Whether `type` is a float of 16 bits.
+bool is_half(hlo::ElementType type);
 /// `element` with its labels replaced.
 Element renamed(Element element, const Algebra::Renaming& names);
 
@@ -22,10 +24,14 @@ class Planner {
   Planner(Elements& elements, const Match& match, const Surroundings& surroundings)
       : elements_(elements), match_(match), surroundings_(surroundings) {}
 
-  Status begin(bool backward);
+  /// `forward`: of a backward, the forward call that it reads.
+  Status begin(const Plan* forward = nullptr);
 
   /// A bound tensor of the graph for an operand of the program.
   Result<graph::TensorId> operand(std::string name, const Element& leaf, const Axes& axes);
+
+  /// Queries, keys, values or what belongs to each of them, in the type that the call computes in.
+  Result<graph::TensorId> vectors(std::string name, const Element& leaf, const Axes& axes);
 
   /// Queries or keys: if they are a rotation of something, the call rotates.
   Result<graph::TensorId> rotated_operand(const char* name, const Element& leaf, const Axes& axes);
@@ -86,6 +92,13 @@ class Planner {
     std::vector<Element> chain;
   };
   graph::TensorId add_result(std::string name, Replaced replaced, const Axes& axes);
+
+  /// The type that the call computes in: its operands' own, but f32 where they differ, and where
+  /// the program computes in f32 from narrow operands and keeps all it gained by that.
+  hlo::ElementType type_of_call(const Plan* forward);
+
+  /// Whether the output is f32 and nothing rounds it.
+  bool is_kept_wide(const Output& output);
 
   bool direct(const Element& place, const Axes& axes) const;
 

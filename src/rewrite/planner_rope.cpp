@@ -14,7 +14,7 @@ Result<TensorId> Planner::rotated_operand(const char* name, const Element& leaf,
   if (rotated && *rotated) return **rotated;
   plan_ = before;
   last_uid_ = last_uid;
-  return operand(name, leaf, axes);
+  return vectors(name, leaf, axes);
 }
 
 Result<TensorId> Planner::derotated_result(const char* name, const char* operand,
@@ -62,7 +62,8 @@ Result<std::optional<TensorId>> Planner::try_rotated(const char* name, const Ele
   if (!found || found->inverse) return none;
   const Rotation rotation = relabelled(*found, leaf.at);
   if (rotation.y.at[rotation.depth] != axes.columns ||
-      rotation.x.x->shape().type() != leaf.x->shape().type())
+      rotation.x.x->shape().type() != leaf.x->shape().type() ||
+      leaf.x->shape().type() != plan_.dtype)
     return none;
   graph::Rope rope;
   Tables tables;

@@ -307,6 +307,15 @@ std::vector<Var> Region::keys_of(const Element& element) const {
   return keys;
 }
 
+bool Region::holds_narrow_scores() const {
+  return std::any_of(all_.begin(), all_.end(), [&](const auto& entry) {
+    const Member& member = entry.second;
+    const hlo::Shape& shape = member.place.x->shape();
+    return member.kind == Kind::matrix && hlo::is_floating(shape.type()) &&
+           hlo::bits_of(shape.type()) <= 16 && depends_on_scores(member.place);
+  });
+}
+
 bool Region::depends_on_scores(const Element& element) const {
   std::set<const Instruction*> seen;
   std::vector<const Instruction*> work{element.x};

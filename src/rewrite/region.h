@@ -46,6 +46,10 @@ class Region {
   /// log-sum-exp is: beside a number as large as a mask's fill nothing of the logarithm is left.
   bool rounds_logarithm() const { return rounds_logarithm_; }
 
+  /// Whether the program itself holds scores, weights or their gradients in floats of 16 bits or
+  /// fewer: a call that does so then loses nothing that the program keeps.
+  bool holds_narrow_scores() const;
+
   /// The normal form of an element.
   Poly value(const Element& element);
 

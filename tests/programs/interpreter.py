@@ -52,8 +52,13 @@ class InOwnTypes:
     Two such evaluations with different seeds differ as two compilations of one program may: by roundings.
     """
 
+    # Of a finite operand they may give an infinity that no mask means: exponentials without their maximum, and the squares
+    # of their sums in a gradient.
+    GROWING = {"exp", "exp2", "integer_pow", "mul", "square"}
+
     def __init__(self, seed):
         self._random = np.random.default_rng(seed)
+        self.overflowed = False
 
     def __call__(self, x, dtype, sensitivity=0.0):
         """x as a result of arithmetic; `sensitivity` is what its own roundings on the way may add up to."""
@@ -70,6 +75,9 @@ class InOwnTypes:
                 np.asarray(x).astype(dtype).astype(np.float64)
 
     def result(self, eqn, operands, x):
+        if eqn.primitive.name in self.GROWING and np.any(x == np.inf):
+            finite = functools.reduce(np.logical_and, (np.isfinite(y) for y in operands))
+            self.overflowed |= bool(np.any((x == np.inf) & finite))
         return x
 
 
@@ -101,10 +109,10 @@ def evaluate(closed, arguments, rounding):
 
 
 def coarsest(jaxpr, given=None):
-    """The unit of the coarsest float of 16 bits or more that a jaxpr is given, or computes from floats that it is given (of
-    indices in narrow floats the roundings are the program's meaning)."""
+    """The unit of the coarsest float of 16 bits or more that a jaxpr computes from floats that it is given (of indices in
+    narrow floats the roundings are the program's meaning)."""
     of_floats = {v for i, v in enumerate(jaxpr.invars) if is_float(v.aval.dtype) and (given is None or given[i])}
-    unit = max([UNIT[np.dtype(np.float64)], *(UNIT.get(v.aval.dtype, 0) for v in of_floats)])
+    unit = UNIT[np.dtype(np.float64)]
     for eqn in jaxpr.eqns:
         given = [not hasattr(x, "val") and x in of_floats for x in eqn.invars]
         if not any(given):

@@ -5,7 +5,8 @@ A row is what lies along an output's last axis, so that one wrong row of many sh
 - The truth, the program in f64: the fused row may be twice as far from it as the original, or as the program evaluated
   again with other roundings, is.
 - The original itself, where it is far from the truth (additive terms that swallow scores, roundings that are meant):
-  then the fused row must be as near to the original as the program with other roundings is.
+  then the fused row must be as near to the original as the program with other roundings is. A program that overflowed
+  (an exponential without its maximum, the square of a sum of them) need not be followed: the truth will do.
 - Below a few units in the last place of the row, or one of the whole output, nothing is told apart.
 """
 
@@ -30,10 +31,11 @@ class Verdict:
     allowed: float = 0.0  # at that row
 
 
-def judge(original, fused, exact, others, coarse=(), unit=0.0):
+def judge(original, fused, exact, others, coarse=(), unit=0.0, overflowed=False):
     """original, fused: arrays as the two programs gave them. exact: the truth, f64. others: the program evaluated
     again in its own types, each with other roundings. `coarse` are evaluations whose weights are disturbed by more than
-    that, as much as by their rounding to floats of 16 bits in a program that has such: `unit` is theirs then."""
+    that, as much as by their rounding to floats of 16 bits in a program that has such: `unit` is theirs then. `overflowed`: whether
+    the program in its own types made an infinity of finite numbers."""
     verdict = Verdict()
     if original.shape != fused.shape or original.dtype != fused.dtype:
         verdict.wrong.append(f"{fused.dtype}{list(fused.shape)} instead of {original.dtype}{list(original.shape)}")
@@ -80,6 +82,8 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0):
     allowed = np.where(unusual, np.minimum(allowed, 4 * spread + 12 * narrow + NEAR[way] * scale), allowed)
     distance = np.where(unusual, away(fused, original), away(fused, exact))
     far = distance > np.maximum(allowed, floor)
+    if overflowed:
+        far &= unknown | (away(fused, exact) > np.maximum(NEAR[way] * away(exact, 0), floor))
     lost = broken.any(-1)
     verdict.rows, verdict.rows_wrong = far.size, int((far | lost).sum())
     worst = np.unravel_index(np.argmax(np.where(far, distance / np.maximum(scale, 1e-300), -1)), far.shape)

@@ -83,14 +83,16 @@ def tried(program, arguments):
         expected = [np.asarray(x) for x in original(*arguments)]
         passed("original")
         truth = evaluate(closed, arguments, Exactly())
-        others = [evaluate(closed, arguments, InOwnTypes(seed)) for seed in (1, 2)]
+        own_types = InOwnTypes(1), InOwnTypes(2)
+        others = [evaluate(closed, arguments, rounding) for rounding in own_types]
         unit = coarsest(closed.jaxpr)
         # Also in f32: of what cancels whole in one evaluation (a row with one key), others leave roundings.
         coarse = [evaluate(closed, arguments, Coarsely(seed, max(unit, 2.0**-20))) for seed in (3, 4)]
     except Exception as error:
         return Outcome("no program", complaints=[_sentence(error)])
     passed("truth")
-    verdicts = [judge(*x, [c[i] for c in coarse], unit)
+    overflowed = any(rounding.overflowed for rounding in own_types)
+    verdicts = [judge(*x, [c[i] for c in coarse], unit, overflowed)
                 for i, x in enumerate(zip(expected, found, truth, zip(*others), strict=True))]
     outcome = Outcome("right", reports.fusions, _reasons(reports.refusals),
                       [f"output {i}: {sentence}" for i, verdict in enumerate(verdicts) for sentence in verdict.wrong],

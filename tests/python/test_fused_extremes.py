@@ -1,5 +1,5 @@
 """Fused programs beside the originals in XLA, on inputs that tell right from nearly right: fills as low as a mask's given
-as data, rows and entries hidden whole, sinks of -inf, logits of 1000, positions of each batch entry."""
+as data, rows and entries hidden whole, sinks of -inf, logits of 1000, positions of each batch entry, narrow operands of programs that compute in f32."""
 
 import heddle.jax
 import jax
@@ -85,3 +85,41 @@ def test_fused_program_gives_what_the_original_gives(name):
         assert distance(g, e) < (1e-3 if "1000" in name else 2e-6), part  # of scores of 1000 the program's own roundings
     forward = heddle.jax.fuse(lambda *x: f(*x, *more))
     assert distance(forward(*inputs), np.asarray(f(*inputs, *more), np.float64)) < (1e-3 if "1000" in name else 2e-6)
+
+
+def exactly(q, k, v):
+    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+    s = np.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5
+    p = np.exp(s - s.max(-1, keepdims=True))
+    return np.einsum("bhqk,bkhd->bqhd", p / p.sum(-1, keepdims=True), v)
+
+
+@pytest.mark.parametrize("types", [("bfloat16",) * 3, ("float16",) * 3, ("float32", "float32", "bfloat16"),
+                                   ("float16", "bfloat16", "float16")])
+def test_what_is_computed_in_f32_of_narrow_operands_keeps_its_precision(types):
+    inputs = [random(B, Q, H, D, seed=i).astype(t) for i, t in enumerate(types)]
+    f = lambda *x: attend(*(a.astype(jnp.float32) for a in x))
+    fused, d_o = heddle.jax.fuse(f), random(B, Q, H, D, seed=7)
+    assert fused.lower(*inputs).as_text().count("stablehlo.custom_call @heddle") == 1
+    truth = exactly(*inputs)
+    assert distance(fused(*inputs), truth) <= 2 * distance(jax.jit(f)(*inputs), truth)
+    step = lambda f: lambda *x: jax.vjp(f, *x)[1](d_o)
+    truths = jax.jit(step(f))(*(x.astype(jnp.float32) for x in inputs))
+    for truth, expected, found in zip(truths, jax.jit(step(f))(*inputs), heddle.jax.fuse(step(f))(*inputs), strict=True):
+        truth = np.asarray(truth, np.float64)
+        assert found.dtype == expected.dtype
+        assert distance(found, truth) <= 2 * distance(expected, truth) + 1e-6
+
+
+def test_weights_that_the_program_rounds_stay_with_narrow_operands():
+    def f(q, k, v):
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) * D**-0.5
+        p = jax.nn.softmax(s, axis=-1).astype(v.dtype)
+        return jnp.einsum("bhqk,bkhd->bqhd", p, v, preferred_element_type=jnp.float32)
+
+    inputs = [random(B, Q, H, D, seed=i).astype(jnp.bfloat16) for i in range(3)]
+    fused, truth = heddle.jax.fuse(f), exactly(*inputs)
+    text = fused.lower(*inputs).as_text()
+    assert "stablehlo.custom_call @heddle" in text
+    assert "stablehlo.convert" not in text
+    assert distance(fused(*inputs), truth) <= 2 * distance(jax.jit(f)(*inputs), truth)

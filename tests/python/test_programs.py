@@ -23,11 +23,11 @@ def rows(seed=0, count=20, length=8):
     return np.random.default_rng(seed).standard_normal((count, length))
 
 
-def given(exact, original=None, fused=None, others=None, dtype=np.float32):
+def given(exact, original=None, fused=None, others=None, dtype=np.float32, **more):
     """The verdict on arrays that are the truth but where said."""
     original = exact.astype(dtype) if original is None else original.astype(dtype)
     others = [original, original] if others is None else others
-    return judge(original, original.copy() if fused is None else fused.astype(dtype), exact, others)
+    return judge(original, original.copy() if fused is None else fused.astype(dtype), exact, others, **more)
 
 
 class TestJudge:
@@ -55,6 +55,23 @@ class TestJudge:
         original = rows(2)
         assert not given(rows(), original, original + 1e-6).wrong
         assert given(rows(), original, rows()).wrong  # nearer to the truth, and another program
+
+    def test_an_original_that_overflowed_need_not_be_met(self):
+        original = rows(2)
+        assert not given(rows(), original, rows(), overflowed=True).wrong
+        assert given(rows(), original, rows() * 1.001, overflowed=True).wrong
+
+    def test_what_overflows(self):
+        def unshifted(x):
+            e = jnp.exp(x)
+            return e / e.sum()
+
+        found = []
+        for x in ([50.0, 40.0], [-1e9, 40.0], [-jnp.inf, 40.0], [jnp.inf, 40.0], [100.0, 40.0]):
+            rounding = InOwnTypes(1)
+            evaluate(jax.make_jaxpr(unshifted)(jnp.asarray(x)), [np.asarray(x)], rounding)
+            found.append(rounding.overflowed)
+        assert found == [False, False, False, False, True]
 
     def test_roundings_that_decide_a_row_are_allowed_for(self):
         original, others = rows(2), [rows(3), rows(4)]
