@@ -1,9 +1,12 @@
 // heddle explain: what Heddle would do with a module or a graph, for people.
 #include <fmt/format.h>
 
+#include <memory>
+#include <span>
 #include <string>
 
 #include "api/executable.h"
+#include "engine/cuda/target_engine.h"
 #include "engine/devices.h"
 #include "tools/command.h"
 #include "tools/fused_module.h"
@@ -23,27 +26,48 @@ bool is_json(const std::string& text) {
   return start != std::string::npos && text[start] == '{';
 }
 
-Status explain_graph(const std::string& path, const std::string& text) {
+using Engines = std::span<const engine::Engine* const>;
+
+Status explain_graph(const std::string& path, const std::string& text, Engines cuda) {
   HEDDLE_ASSIGN(const graph::Graph graph, graph_of(text, path));
   if (const std::optional<rewrite::Fusion> fusion = describe(graph))
     fmt::print("{}", fusions_table({*fusion}));
-  for (const engine::Device device : {engine::Device::cpu, engine::Device::cuda}) {
-    const auto executable = api::Executable::build(graph, engine::engines(device));
+  for (const auto& [device, engines] :
+       {std::pair{"cpu", engine::engines(engine::Device::cpu)}, {"cuda", cuda}}) {
+    const auto executable = api::Executable::build(graph, engines);
     if (executable) {
       fmt::print("\n{}: runs it, with {} bytes of workspace\n{}", (*executable)->engine(),
                  (*executable)->workspace_bytes(), (*executable)->description());
     } else {
-      fmt::print("\n{}: {}\n", device == engine::Device::cpu ? "cpu" : "cuda",
-                 wrap(executable.status().message(), kWidth, 2));
+      fmt::print("\n{}: {}\n", device, wrap(executable.status().message(), kWidth, 2));
     }
   }
   return Status();
 }
 
-Status explain(const std::string& path, engine::Device device) {
-  HEDDLE_ASSIGN(const std::string text, read_text_file(path, kMostModuleBytes));
-  if (is_json(text)) return explain_graph(path, text);
-  HEDDLE_ASSIGN(const FusedModule rewritten, fuse_text(text, path, device));
+struct Options {
+  std::string path, architecture;
+  engine::Device device = engine::Device::cpu;
+};
+
+Status explain(const Options& options) {
+  if (!options.architecture.empty() && options.device != engine::Device::cuda)
+    return error(Code::invalid_value, "--arch is given without --device cuda, which it is for");
+  Engines cuda = engine::engines(engine::Device::cuda);
+  std::unique_ptr<const engine::Engine> named;
+  const engine::Engine* only = nullptr;
+  if (!options.architecture.empty()) {
+    HEDDLE_ASSIGN(engine::cuda::Target target, engine::cuda::target_named(options.architecture));
+    named = engine::cuda::target_engine(std::move(target));
+    only = named.get();
+    cuda = {&only, 1};
+  }
+  HEDDLE_ASSIGN(const std::string text, read_text_file(options.path, kMostModuleBytes));
+  if (is_json(text)) return explain_graph(options.path, text, cuda);
+  HEDDLE_ASSIGN(
+      const FusedModule rewritten,
+      fuse_text(text, options.path,
+                options.device == engine::Device::cuda ? cuda : engine::engines(options.device)));
   fmt::print("{}", to_people(rewritten.report));
   return Status();
 }
@@ -56,17 +80,20 @@ void add_explain(CLI::App& app, int& status) {
                                          "and why it leaves the rest; or, for a\n"
                                          "graph, what it is and which engines run it.\n\n"
                                          "  heddle explain model.hlo\n"
-                                         "  heddle explain graph.json");
-  auto path = std::make_shared<std::string>();
+                                         "  heddle explain graph.json\n"
+                                         "  heddle explain graph.json --device cuda --arch sm_90a");
+  auto options = std::make_shared<Options>();
   command
       ->add_option(
-          "file", *path,
+          "file", options->path,
           text_file_help("An HLO text module, or a graph's text form (JSON)", kMostModuleBytes))
       ->required();
-  auto device = std::make_shared<engine::Device>(engine::Device::cpu);
-  add_device(*command, *device);
-  command->callback([path, device, &status] {
-    const Status ended = explain(*path, *device);
+  add_device(*command, options->device);
+  command->add_option("--arch", options->architecture,
+                      "With --device cuda: sm_80, sm_90a, ..., of a GPU that need not be here, and "
+                      "its kernels");
+  command->callback([options, &status] {
+    const Status ended = explain(*options);
     status = ended.is_ok() ? kDone : complain(ended);
   });
 }

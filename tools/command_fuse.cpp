@@ -30,7 +30,8 @@ Result<ExitStatus> fuse(const FuseOptions& options) {
   if (!options.inputs.empty() && !options.verify)
     return error(Code::invalid_value, "--input is given without --verify, which it is for");
   HEDDLE_ASSIGN(const std::string text, read_text_file(options.path, kMostModuleBytes));
-  HEDDLE_ASSIGN(const FusedModule module, fuse_text(text, options.path, options.device));
+  HEDDLE_ASSIGN(const FusedModule module,
+                fuse_text(text, options.path, engine::engines(options.device)));
   std::optional<Verification> verification;
   if (options.verify) {
     HEDDLE_ASSIGN(const std::vector<GivenInput> inputs,

@@ -4,10 +4,10 @@
 #include <mutex>
 #include <string>
 
+#include "engine/cuda/common_kernels.h"
 #include "engine/cuda/compiler.h"
-#include "engine/cuda/device.h"
 #include "engine/cuda/kernel_cache.h"
-#include "engine/cuda/kernel_units.h"
+#include "engine/cuda/lowering.h"
 #include "engine/cuda/run_concurrently.h"
 #include "fusion/schedule.h"
 #include "tools/command.h"
@@ -21,13 +21,12 @@ namespace {
 
 using engine::cuda::KernelCache;
 using engine::cuda::KernelUnit;
+using engine::cuda::Lowering;
+using engine::cuda::Target;
 
 /// The architecture that was named, else that of the GPU here.
-Result<std::string> target(const std::string& named) {
-  if (!named.empty()) {
-    HEDDLE_TRY(engine::cuda::check_architecture(named));
-    return named;
-  }
+Result<Target> target_for(const std::string& named) {
+  if (!named.empty()) return engine::cuda::target_named(named);
   const auto& driver = engine::cuda::driver();
   if (!driver) {
     return error(Code::invalid_value,
@@ -35,12 +34,12 @@ Result<std::string> target(const std::string& named) {
                  driver.status().message());
   }
   HEDDLE_ASSIGN(const engine::cuda::Device device, engine::cuda::current_device(*driver));
-  return engine::cuda::architecture_of(device);
+  return engine::cuda::target_of(device);
 }
 
 /// What the graphs' steps compile; every step must have a kernel.
 Result<std::vector<KernelUnit>> units_of_graphs(const std::vector<std::string>& paths,
-                                                const std::string& architecture) {
+                                                const Target& target) {
   std::vector<KernelUnit> all;
   for (const std::string& path : paths) {
     HEDDLE_ASSIGN(const graph::Graph graph, read_graph_file(path));
@@ -50,10 +49,9 @@ Result<std::vector<KernelUnit>> units_of_graphs(const std::vector<std::string>& 
     const Result<fusion::Schedule> schedule = fusion::fuse(graph);
     if (!schedule) return named(schedule.status());
     for (const fusion::Step& step : schedule->steps) {
-      Result<std::vector<KernelUnit>> units =
-          engine::cuda::kernel_units(step.problem, architecture);
-      if (!units) return named(units.status());
-      all.insert(all.end(), units->begin(), units->end());
+      const Result<Lowering> lowering = engine::cuda::lower(step.problem, target);
+      if (!lowering) return named(lowering.status());
+      all.insert(all.end(), lowering->units.begin(), lowering->units.end());
     }
   }
   return all;
@@ -95,14 +93,14 @@ Status prebuild(const std::string& architecture_name, const std::vector<std::str
                  "There is no kernel cache to fill: HEDDLE_CACHE_DIR is set to nothing, or no home "
                  "is known.");
   }
-  HEDDLE_ASSIGN(const std::string architecture, target(architecture_name));
-  std::vector<KernelUnit> units = engine::cuda::common_kernel_units(architecture);
+  HEDDLE_ASSIGN(const Target target, target_for(architecture_name));
+  std::vector<KernelUnit> units = engine::cuda::common_kernel_units(target);
   if (!graphs.empty()) {
-    HEDDLE_ASSIGN(units, units_of_graphs(graphs, architecture));
+    HEDDLE_ASSIGN(units, units_of_graphs(graphs, target));
   }
-  HEDDLE_ASSIGN(const Outcome outcome, compile_all(units, architecture, KernelCache(root)));
+  HEDDLE_ASSIGN(const Outcome outcome, compile_all(units, target.architecture, KernelCache(root)));
   fmt::print("{}: {} for {}, {} of them new\n", root.string(), counted(units.size(), "kernel"),
-             architecture, outcome.added);
+             target.architecture, outcome.added);
   return {};
 }
 

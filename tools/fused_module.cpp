@@ -12,9 +12,9 @@
 namespace heddle::tools {
 
 Result<FusedModule> fuse_text(std::string_view text, const std::string& file,
-                              engine::Device device) {
-  const auto workspace_bytes = [device](const graph::Graph& graph) -> Result<int64_t> {
-    HEDDLE_ASSIGN(const auto executable, api::Executable::build(graph, engine::engines(device)));
+                              std::span<const engine::Engine* const> engines) {
+  const auto workspace_bytes = [engines](const graph::Graph& graph) -> Result<int64_t> {
+    HEDDLE_ASSIGN(const auto executable, api::Executable::build(graph, engines));
     return executable->workspace_bytes();
   };
   FusedModule result;

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "core/status.h"
-#include "engine/devices.h"
+#include "engine/engine.h"
 #include "hlo/module.h"
 #include "rewrite/rewrite.h"
 
@@ -18,10 +19,9 @@ struct FusedModule {
   rewrite::Report report;
 };
 
-/// Reads HLO text (errors name `file`, line and column) and fuses what the device's engines can
-/// run.
+/// Reads HLO text (errors name `file`, line and column) and fuses what one of the engines can run.
 Result<FusedModule> fuse_text(std::string_view text, const std::string& file,
-                              engine::Device device);
+                              std::span<const engine::Engine* const> engines);
 
 /// Drawings of every computation that holds a fused call, as it was and as it is, as Graphviz text.
 Result<std::string> before_and_after(const FusedModule& module);

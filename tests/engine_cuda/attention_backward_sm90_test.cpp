@@ -27,7 +27,7 @@ std::string source_of(const AttentionBackwardProblem& problem,
                       std::vector<problem::OperandId>& loads) {
   std::string all;
   for (const KernelUnit& unit :
-       units_of_backward_sm90(problem, *configure_backward_sm90(problem), loads))
+       backward_sm90_units(problem, *configure_backward_sm90(problem), loads))
     all += unit.source;
   return all;
 }

@@ -70,7 +70,7 @@ TEST(ForwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
   const AttentionProblem problem = forward_of({.features = {Feature::boolean_mask}});
   std::vector<problem::OperandId> loads;
   const std::string source =
-      source_of_forward_sm90(problem, *configure_forward_sm90(problem), loads);
+      forward_sm90_unit(problem, *configure_forward_sm90(problem), loads).source;
   EXPECT_TRUE(loads.empty());
   EXPECT_NE(source.find("kTiled = sm90::Tiled::booleans"), source.npos);
   EXPECT_NE(source.find("cell.tiled"), source.npos);
@@ -111,7 +111,7 @@ TEST(ForwardSm90Config, PlainCausalRowsOfWideHeadsVisitKeysUpwards) {
   EXPECT_TRUE(config->upwards);
   EXPECT_EQ(config->section, 22);
   std::vector<problem::OperandId> loads;
-  EXPECT_NE(source_of_forward_sm90(problem, *config, loads).find("kUpwards = true"),
+  EXPECT_NE(forward_sm90_unit(problem, *config, loads).source.find("kUpwards = true"),
             std::string::npos);
   AttentionProblem windowed = problem;
   windowed.structure.bounds.push_back({.upper = false, .anchor = problem::Anchor::top_left});
@@ -312,7 +312,7 @@ TEST(ForwardSm90Source, SaysWhatTheStructureHas) {
   make_causal(problem);
   std::vector<problem::OperandId> loads;
   const auto config = configure_forward_sm90(problem);
-  const std::string source = source_of_forward_sm90(problem, *config, loads);
+  const std::string source = forward_sm90_unit(problem, *config, loads).source;
   EXPECT_NE(source.find("kUpperVaries = true"), std::string::npos);
   EXPECT_NE(source.find("kSink = false"), std::string::npos);
   EXPECT_TRUE(loads.empty());
@@ -326,7 +326,7 @@ void make_f32(AttentionProblem& problem) {
 TEST(ForwardSm90Source, ABiasMayHideWholeRowsHoweverItIsBroadcast) {
   const auto source_of = [](const AttentionProblem& problem) {
     std::vector<problem::OperandId> loads;
-    return source_of_forward_sm90(problem, *configure_forward_sm90(problem), loads);
+    return forward_sm90_unit(problem, *configure_forward_sm90(problem), loads).source;
   };
   AttentionProblem problem = forward_of({.features = {Feature::bias}});
   problem::OperandId bias = problem::kAbsent;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/cases.h"
+#include "kernels/lowered.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -45,7 +46,7 @@ const RopeProblem& rope_at(const Stages& stages, size_t n) {
 
 TEST(RopeStages, RotateQueriesAndKeysIntoTemporariesThatTheAttentionReads) {
   const AttentionProblem problem = rotated_forward();
-  const Stages stages = rope_stages(problem, "sm_80");
+  const Stages stages = *rope_stages(problem);
   const auto temporary = static_cast<OperandId>(problem.structure.operands.size());
   ASSERT_EQ(stages.steps.size(), 3u);
   EXPECT_EQ(stages.temporary_bytes, (std::vector{kBytesOfOne, kBytesOfOne}));
@@ -65,25 +66,28 @@ TEST(RopeStages, RotateQueriesAndKeysIntoTemporariesThatTheAttentionReads) {
   EXPECT_EQ(attention.structure.operands.size(), stages.operand_count);
 }
 
-TEST(RopeStages, LeaveBothToHoppersPlanWhereItsKernelRotatesTheQueries) {
+std::vector<std::string> kernels_of(const problem::Problem& problem, const char* architecture) {
+  std::vector<std::string> names;
+  const Result<Lowering> lowering = lowered(problem, architecture);
+  for (const LoweredKernel& kernel : lowering->kernels) names.push_back(kernel.name);
+  return names;
+}
+
+TEST(RopeStages, AreNoneWhereHoppersKernelRotatesTheQueries) {
+  using Names = std::vector<std::string>;
   AttentionProblem problem = rotated_forward();
-  ASSERT_TRUE(has_rope_stages(problem, "sm_90a"));
-  const Stages stages = rope_stages(problem, "sm_90a");
-  ASSERT_EQ(stages.steps.size(), 1u);
-  EXPECT_EQ(stages.temporary_bytes, std::vector{kBytesOfOne});
-  const auto& attention = std::get<AttentionProblem>(stages.steps[0]);
-  EXPECT_EQ(attention.structure.q, problem.structure.q);
-  EXPECT_EQ(attention.structure.k, problem.structure.k);
-  EXPECT_EQ(attention.structure.q_rope, problem.structure.q_rope);
-  EXPECT_EQ(attention.sizes.q_rope_scale, 0.5);
-  EXPECT_EQ(attention.structure.k_rope->rotated,
-            static_cast<OperandId>(problem.structure.operands.size()));
-  EXPECT_FALSE(has_rope_stages(attention, "sm_90a")) << "one plan takes it";
-  EXPECT_TRUE(has_rope_stages(attention, "sm_80"));
+  const Result<Lowering> hopper = lowered(problem, "sm_90a");
+  ASSERT_TRUE(hopper.is_ok()) << hopper.status().message();
+  const Names together{"attention_forward", "rope_rotations"},
+      apart{"rope", "rope", "attention_forward"};
+  EXPECT_EQ(kernels_of(problem, "sm_90a"), together);
+  EXPECT_EQ(kernels_of(problem, "sm_80"), apart);
   problem.structure.k_rope->rotated = add_like(problem, problem.structure.k);
-  EXPECT_FALSE(has_rope_stages(problem, "sm_90a")) << "it needs no temporary";
+  EXPECT_EQ(kernels_of(problem, "sm_90a"), together);
+  EXPECT_EQ(hopper->workspace_bytes - lowered(problem, "sm_90a")->workspace_bytes, kBytesOfOne)
+      << "the rotated keys are no temporary";
   problem.structure.q_rope->rope_dim = 24;  // its halves are no whole chunks of 16 bytes
-  EXPECT_EQ(rope_stages(problem, "sm_90a").steps.size(), 3u);
+  EXPECT_EQ(kernels_of(problem, "sm_90a"), apart);
 }
 
 TEST(RopeStages, RotateIntoTheOperandThatAsksForIt) {
@@ -91,7 +95,7 @@ TEST(RopeStages, RotateIntoTheOperandThatAsksForIt) {
   const OperandId rotated = add_like(problem, problem.structure.q);
   problem.structure.q_rope->rotated = rotated;
   problem.structure.k_rope.reset();
-  const Stages stages = rope_stages(problem, "sm_80");
+  const Stages stages = *rope_stages(problem);
   ASSERT_EQ(stages.steps.size(), 2u);
   EXPECT_TRUE(stages.temporary_bytes.empty());
   EXPECT_EQ(rope_at(stages, 0).y, rotated);
@@ -112,11 +116,11 @@ AttentionBackwardProblem rotated_backward() {
 
 TEST(RopeStages, TurnGradientsBackWhereTheyLie) {
   const AttentionBackwardProblem problem = rotated_backward();
-  const Stages stages = rope_stages(problem);
+  const Stages stages = *rope_stages(problem);
   ASSERT_EQ(stages.steps.size(), 3u);
   EXPECT_TRUE(stages.temporary_bytes.empty());
   const auto& attention = std::get<AttentionBackwardProblem>(stages.steps[0]);
-  EXPECT_FALSE(has_rope_stages(attention));
+  EXPECT_FALSE(rope_stages(attention));
   EXPECT_EQ(attention.structure.d_q, problem.structure.d_q);
   for (auto [n, id] : {std::pair{size_t{1}, problem.structure.d_q}, {2, problem.structure.d_k}}) {
     EXPECT_EQ(rope_at(stages, n).x, id);
@@ -131,7 +135,7 @@ TEST(RopeStages, KeepTheGradientBeforeRotationIfItIsAskedFor) {
   AttentionBackwardProblem problem = rotated_backward();
   problem.structure.d_q_rope->rotated = problem.structure.forward.o;
   problem.structure.d_k = kAbsent;
-  const Stages stages = rope_stages(problem);
+  const Stages stages = *rope_stages(problem);
   ASSERT_EQ(stages.steps.size(), 2u) << "no dK, nothing to turn back";
   EXPECT_EQ(std::get<AttentionBackwardProblem>(stages.steps[0]).structure.d_q,
             problem.structure.forward.o);
@@ -143,7 +147,7 @@ TEST(RopeStages, GradientsOfAnotherTypeAreTurnedBackFromATemporary) {
   AttentionBackwardProblem problem = rotated_backward();
   problem.structure.forward.operands[static_cast<size_t>(problem.structure.d_q)].dtype =
       DataType::f32;
-  const Stages stages = rope_stages(problem);
+  const Stages stages = *rope_stages(problem);
   EXPECT_EQ(stages.temporary_bytes, std::vector{kBytesOfOne});
   EXPECT_EQ(rope_at(stages, 1).y, problem.structure.d_q);
   const auto& attention = std::get<AttentionBackwardProblem>(stages.steps[0]);
@@ -156,76 +160,20 @@ TEST(RopeStages, TurnRaggedGradientsBackUpToTheirLengths) {
   auto& forward = problem.structure.forward;
   forward.q_lengths = forward.stats;  // any operand will do: only its name is passed on
   forward.q_lengths_cumulative = true;
-  EXPECT_EQ(rope_at(rope_stages(problem), 1).lengths, kAbsent)
+  EXPECT_EQ(rope_at(*rope_stages(problem), 1).lengths, kAbsent)
       << "past a dense one there are zeros";
   forward.operands[static_cast<size_t>(problem.structure.d_q)].ragged_offsets = forward.stats;
-  const Stages stages = rope_stages(problem);
+  const Stages stages = *rope_stages(problem);
   EXPECT_EQ(rope_at(stages, 1).lengths, forward.stats);
   EXPECT_TRUE(rope_at(stages, 1).lengths_cumulative);
   EXPECT_EQ(rope_at(stages, 2).lengths, kAbsent);
 }
 
-// A step of a plan that notes what it is given.
-struct Call {
-  const QueuedPlan* plan;
-  std::vector<void*> buffers;
-  void* workspace;
-};
-
-class NotingPlan final : public QueuedPlan {
- public:
-  NotingPlan(int64_t bytes, std::vector<Call>& calls) : bytes_(bytes), calls_(calls) {}
-  int64_t workspace_bytes() const override { return bytes_; }
-  Status execute(std::span<void* const> buffers, void* workspace, Queue&) const override {
-    calls_.push_back({this, {buffers.begin(), buffers.end()}, workspace});
-    return {};
-  }
-  std::string description() const override { return "step"; }
-
- private:
-  int64_t bytes_;
-  std::vector<Call>& calls_;
-};
-
-struct NoQueue final : Queue {
-  Status launch(const Kernel&, const Launch&, std::span<void*>) override { return {}; }
-};
-
-TEST(RopeStages, ShareTheListOfOperandsAndTheScratchBehindTheTemporaries) {
-  const AttentionProblem problem = rotated_forward();
-  std::vector<Call> calls;
-  int64_t scratch = 100;
-  const auto plan = plan_stages(rope_stages(problem, "sm_80"), [&](const problem::Problem&) {
-    return Result<std::shared_ptr<const QueuedPlan>>(
-        std::make_shared<NotingPlan>(scratch += 50, calls));
-  });
-  ASSERT_TRUE(plan.is_ok()) << plan.status().message();
-  EXPECT_EQ((*plan)->workspace_bytes(), 2 * kBytesOfOne + 250);
-  EXPECT_EQ((*plan)->description(), "step; step; step");
-  std::vector<void*> buffers;
-  int memory[64];
-  for (size_t n = 0; n < problem.structure.operands.size(); ++n) buffers.push_back(&memory[n]);
-  std::vector<char> workspace(static_cast<size_t>((*plan)->workspace_bytes()));
-  NoQueue queue;
-  ASSERT_TRUE((*plan)->execute(buffers, workspace.data(), queue).is_ok());
-  ASSERT_EQ(calls.size(), 3u);
-  buffers.push_back(workspace.data());
-  buffers.push_back(workspace.data() + kBytesOfOne);
-  for (const Call& call : calls) {
-    EXPECT_EQ(call.buffers, buffers);
-    EXPECT_EQ(call.workspace, workspace.data() + 2 * kBytesOfOne);
-  }
-}
-
 TEST(RopeStages, AStepThatIsRefusedRefusesAll) {
-  const auto plan =
-      plan_stages(rope_stages(rotated_forward(), "sm_80"), [](const problem::Problem& step) {
-        if (std::holds_alternative<RopeProblem>(step))
-          return Result<std::shared_ptr<const QueuedPlan>>(
-              error(Code::graph_not_supported, "no rope"));
-        return Result<std::shared_ptr<const QueuedPlan>>(std::shared_ptr<const QueuedPlan>());
-      });
-  EXPECT_EQ(plan.status().message(), "no rope");
+  AttentionProblem problem = rotated_forward();
+  problem.structure.q_rope->rope_dim = 31;
+  const auto refused = lowered(problem, "sm_80");
+  EXPECT_EQ(refused.status().message(), "cuda: rope_dim is 31, expected an even number up to 64");
 }
 
 }  // namespace

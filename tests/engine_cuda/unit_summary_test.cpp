@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/cuda/kernel_units.h"
 #include "kernels/cases.h"
+#include "kernels/lowered.h"
 #include "kernels/streaming_cases.h"
 
 namespace heddle::engine::cuda {
@@ -12,7 +12,7 @@ namespace {
 /// "name: dtype head_dim features" of a problem's kernel, as the cache lists it.
 std::string said(const problem::Problem& problem, const std::string& architecture,
                  const std::string& name) {
-  const auto units = kernel_units(problem, architecture);
+  const auto units = units_of(problem, architecture);
   if (!units) return units.status().message();
   for (const KernelUnit& unit : *units) {
     if (unit.name != name) continue;

@@ -3,12 +3,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <map>
-#include <memory>
+#include <optional>
 #include <set>
 
 #include "engine/cuda/attention_sm80.h"
@@ -89,7 +90,7 @@ Result<Cubin> compile_timed(const std::string& source, const std::string& name,
   return cubin;
 }
 
-void expect_within_launch(const KernelResources& resources, const ExpectedKernel& kernel,
+void expect_within_launch(const KernelResources& resources, const LoweredKernel& kernel,
                           const std::string& architecture) {
   EXPECT_EQ(resources.stack_bytes, 0);
   EXPECT_EQ(resources.spill_store_bytes + resources.spill_load_bytes, 0);
@@ -100,17 +101,43 @@ void expect_within_launch(const KernelResources& resources, const ExpectedKernel
             architecture == "sm_90a" ? kHopperSharedLimit : kSm80SharedLimit);
 }
 
-}  // namespace
+const std::vector<std::string>& instructions_of(const std::string& kernel,
+                                                const std::vector<Instructed>& instructed) {
+  static const std::vector<std::string> none;
+  for (const Instructed& one : instructed)
+    if (one.kernel == kernel) return one.instructions;
+  return none;
+}
 
-void expect_clean(const std::string& source, const std::string& architecture,
-                  const std::vector<ExpectedKernel>& kernels) {
-  // Some units serve many problems, and are to run there in the same way.
+void expect_instructions(const Opcodes& opcodes, const std::string& kernel,
+                         const std::vector<std::string>& instructions) {
+  ASSERT_TRUE(opcodes.contains(kernel));
+  const std::set<std::string>& used = opcodes.at(kernel);
+  for (const std::string& instruction : instructions)
+    EXPECT_TRUE(used.contains(instruction)) << "no " << instruction;
+  for (const char* local : {"LDL", "STL"})
+    EXPECT_FALSE(used.contains(local)) << local << " reaches local memory";
+  // The warp-level product of older chips has no place beside the warp group's.
+  EXPECT_FALSE(used.contains("HGMMA") && used.contains("HMMA"));
+}
+
+/// Some units serve many problems, and are to run there in the same way.
+bool is_checked(const KernelUnit& unit, const std::string& architecture,
+                const std::vector<LoweredKernel>& kernels) {
   static std::set<std::string> checked;
-  std::string check = architecture + source;
-  for (const ExpectedKernel& kernel : kernels)
+  std::string check = architecture + unit.source;
+  for (const LoweredKernel& kernel : kernels)
     check += fmt::format("{} {} {}", kernel.name, kernel.threads, kernel.shared_bytes);
-  if (!checked.insert(check).second) return;
-  const Result<Cubin> cubin = compile_timed(source, kernels.front().name, architecture);
+  return !checked.insert(check).second;
+}
+
+void expect_unit_clean(const KernelUnit& unit, const std::string& architecture,
+                       const std::vector<LoweredKernel>& kernels,
+                       const std::vector<Instructed>& instructed) {
+  SCOPED_TRACE(unit.name);
+  ASSERT_FALSE(kernels.empty());
+  if (is_checked(unit, architecture, kernels)) return;
+  const Result<Cubin> cubin = compile_timed(unit.source, kernels.front().name, architecture);
   ASSERT_TRUE(cubin.is_ok()) << cubin.status().message();
   // What the assembler says when a wgmma loses its overlap, or setmaxnreg is ignored.
   for (const char* complaint : {"serialized", "C75"}) {
@@ -119,41 +146,35 @@ void expect_clean(const std::string& source, const std::string& architecture,
   std::map<std::string, KernelResources> compiled;
   for (const KernelResources& resources : cubin->kernels) compiled[resources.kernel] = resources;
   EXPECT_EQ(compiled.size(), kernels.size());
-  bool wants_opcodes = false;
-  for (const ExpectedKernel& kernel : kernels) {
+  std::optional<Opcodes> opcodes;
+  for (const LoweredKernel& kernel : kernels) {
     SCOPED_TRACE(kernel.name);
     ASSERT_TRUE(compiled.contains(kernel.name));
     expect_within_launch(compiled[kernel.name], kernel, architecture);
-    wants_opcodes |= !kernel.instructions.empty();
-  }
-  if (!wants_opcodes) return;
-  const Opcodes opcodes = disassemble(*cubin);
-  for (const ExpectedKernel& kernel : kernels) {
-    SCOPED_TRACE(kernel.name);
-    ASSERT_TRUE(opcodes.contains(kernel.name));
-    const std::set<std::string>& used = opcodes.at(kernel.name);
-    for (const std::string& instruction : kernel.instructions)
-      EXPECT_TRUE(used.contains(instruction)) << "no " << instruction;
-    for (const char* local : {"LDL", "STL"})
-      EXPECT_FALSE(used.contains(local)) << local << " reaches local memory";
-    // The warp-level product of older chips has no place beside the warp group's.
-    EXPECT_FALSE(used.contains("HGMMA") && used.contains("HMMA"));
+    const std::vector<std::string>& instructions = instructions_of(kernel.name, instructed);
+    if (instructions.empty()) continue;
+    if (!opcodes) opcodes = disassemble(*cubin);
+    expect_instructions(*opcodes, kernel.name, instructions);
   }
 }
 
-void expect_all_clean(const std::vector<KernelUnit>& units, const std::string& architecture,
-                      const std::vector<ExpectedKernel>& kernels) {
-  size_t found = 0;
-  for (const KernelUnit& unit : units) {
-    SCOPED_TRACE(unit.name);
-    std::vector<ExpectedKernel> own;
-    for (const ExpectedKernel& kernel : kernels)
-      if (kernel.name.starts_with(unit.name)) own.push_back(kernel);
-    found += own.size();
-    ASSERT_FALSE(own.empty());
-    expect_clean(unit.source, architecture, own);
+}  // namespace
+
+void expect_clean(const Result<Lowering>& lowering, const std::string& architecture,
+                  const std::vector<Instructed>& instructed) {
+  ASSERT_TRUE(lowering.is_ok()) << lowering.status().message();
+  for (size_t n = 0; n < lowering->units.size(); ++n) {
+    std::vector<LoweredKernel> kernels;
+    for (const LoweredKernel& kernel : lowering->kernels)
+      if (kernel.unit == n) kernels.push_back(kernel);
+    expect_unit_clean(lowering->units[n], architecture, kernels, instructed);
   }
-  EXPECT_EQ(found, kernels.size());
+  for (const Instructed& one : instructed) {
+    EXPECT_TRUE(
+        std::any_of(lowering->kernels.begin(), lowering->kernels.end(),
+                    [&one](const LoweredKernel& kernel) { return kernel.name == one.kernel; }))
+        << one.kernel;
+  }
 }
 
 }  // namespace heddle::engine::cuda

@@ -9,40 +9,23 @@
 namespace heddle::engine::cuda {
 namespace {
 
-using problem::AttentionBackwardProblem;
-using problem::AttentionProblem;
-using problem::OperandId;
-
 class GeneralKernels : public testing::TestWithParam<Case> {};
 
 TEST_P(GeneralKernels, Forward) {
-  const AttentionProblem problem = forward_of(GetParam());
-  const Result<ForwardSm80Config> config = configure_forward_sm80(problem);
-  ASSERT_TRUE(config.is_ok()) << config.status().message();
-  EXPECT_EQ(config->aligned, !GetParam().has(Feature::unaligned));
-  std::vector<OperandId> loads;
-  expect_clean(source_of_forward_sm80(problem.structure, *config, loads), GetParam().architecture,
-               {{.name = "attention_forward",
-                 .threads = 32 * config->warps,
-                 .shared_bytes = config->shared_bytes}});
+  const std::string& architecture = GetParam().architecture;
+  expect_clean(lower_forward_sm80(forward_of(GetParam()), *target_named(architecture)),
+               architecture);
 }
 
 TEST_P(GeneralKernels, Backward) {
-  const AttentionBackwardProblem problem = backward_of(GetParam());
-  const Result<std::vector<BackwardSm80Step>> steps = configure_backward_sm80(problem);
+  const std::string& architecture = GetParam().architecture;
+  const Result<Lowering> lowering =
+      lower_backward_sm80(backward_of(GetParam()), *target_named(architecture));
   if (GetParam().has(Feature::paged)) {
-    EXPECT_EQ(steps.status().message(), "cuda: sdpa_backward has no paged K or V");
+    EXPECT_EQ(lowering.status().message(), "cuda: sdpa_backward has no paged K or V");
     return;
   }
-  ASSERT_TRUE(steps.is_ok()) << steps.status().message();
-  for (const BackwardSm80Step& step : *steps) {
-    std::vector<OperandId> loads;
-    std::string kernel;
-    const std::string source = source_of_backward_sm80(problem.structure, step, loads, kernel);
-    expect_clean(
-        source, GetParam().architecture,
-        {{.name = kernel, .threads = 32 * step.tiles.warps, .shared_bytes = step.shared_bytes}});
-  }
+  expect_clean(lowering, architecture);
 }
 
 std::vector<Case> cases() {

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "engine/cuda/attention_backward_sm90.h"
-#include "engine/cuda/f16_pairs.h"
-#include "engine/cuda/sequence_maps_sm90.h"
 #include "kernels/cases.h"
 #include "kernels/compiled.h"
 
@@ -16,36 +14,18 @@ using problem::ScoreOp;
 class HopperBackward : public testing::TestWithParam<Case> {};
 
 TEST_P(HopperBackward, Compiles) {
+  const std::string& architecture = GetParam().architecture;
   problem::AttentionBackwardProblem problem = backward_of(GetParam());
   if (std::max(GetParam().qk_dim, GetParam().v_dim) > 128 || GetParam().dtype == DataType::f32)
-    problem.structure.load_gradients.clear();  // a stage of its own
+    problem.structure.load_gradients.clear();  // beside Hopper's kernels, not of them
   const Result<BackwardSm90Config> config = configure_backward_sm90(problem);
   ASSERT_TRUE(config.is_ok()) << config.status().message();
-  std::vector<problem::OperandId> loads;
   const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
-  std::vector<ExpectedKernel> kernels{
-      {.name = main,
-       .threads = config->threads,
-       .shared_bytes = config->shared_bytes,
-       // Tensor copies in, bulk copies of the row statistics, sums of dQ out: in bulk or by four.
-       .instructions = {"HGMMA", "UTMALDG", "UBLKCP", config->wide ? "REDG" : "UBLKRED"}},
-      {.name = prepare, .threads = kBackwardSm90RowThreads},
-      {.name = finish, .threads = kBackwardSm90RowThreads}};
-  if (config->planes > 1) {
-    for (const char* name : kF16PairsNames)
-      kernels.push_back({.name = name, .threads = sm90::kPairThreads});
-  }
-  if (GetParam().has(Feature::sink))
-    kernels.push_back({.name = sink, .threads = kBackwardSm90RowThreads});
-  if (config->load_gradient) {
-    kernels.push_back({.name = load,
-                       .threads = kBackwardSm90LoadThreads,
-                       .shared_bytes = config->load_shared_bytes,
-                       .instructions = {"HGMMA", "UTMALDG", "UBLKCP"}});
-  }
-  if (config->sequence_maps())
-    kernels.push_back({.name = kSequenceMapsName, .threads = kSequenceMapThreads});
-  expect_all_clean(units_of_backward_sm90(problem, *config, loads), "sm_90a", kernels);
+  // Tensor copies in, bulk copies of the row statistics, sums of dQ out: in bulk or by four.
+  std::vector<Instructed> instructed{
+      {main, {"HGMMA", "UTMALDG", "UBLKCP", config->wide ? "REDG" : "UBLKRED"}}};
+  if (config->load_gradient) instructed.push_back({load, {"HGMMA", "UTMALDG", "UBLKCP"}});
+  expect_clean(lower_backward_sm90(problem, *target_named(architecture)), architecture, instructed);
 }
 
 /// With what the score reads in every cell.

@@ -2,9 +2,7 @@
 // that changes its code, alone and piled up.
 #include <gtest/gtest.h>
 
-#include "attention/rope_parameters.h"
 #include "engine/cuda/attention_forward_sm90.h"
-#include "engine/cuda/f16_pairs.h"
 #include "kernels/cases.h"
 #include "kernels/compiled.h"
 
@@ -14,24 +12,12 @@ namespace {
 class HopperForward : public testing::TestWithParam<Case> {};
 
 TEST_P(HopperForward, Compiles) {
+  const std::string& architecture = GetParam().architecture;
   const problem::AttentionProblem problem = forward_of(GetParam());
-  const Result<ForwardSm90Config> config = configure_forward_sm90(problem);
-  ASSERT_TRUE(config.is_ok()) << config.status().message();
-  std::vector<problem::OperandId> loads;
-  std::vector<ExpectedKernel> kernels{{.name = "attention_forward",
-                                       .threads = config->threads(),
-                                       .shared_bytes = config->shared_bytes,
-                                       .instructions = {"HGMMA", "UTMALDG"}}};
-  if (config->planes > 1) {
-    for (const char* name : kF16PairsNames)
-      kernels.push_back({.name = name, .threads = sm90::kPairThreads});
-  } else {
-    kernels.front().instructions.push_back("UTMASTG");  // f32 leaves from registers
-  }
-  if (problem.structure.q_rope)
-    kernels.push_back({.name = kRotationsName, .threads = heddle::attention::kRotationThreads});
-  if (config->sequence_maps()) kernels.push_back({.name = "sequence_maps", .threads = 128});
-  expect_all_clean(units_of_forward_sm90(problem, *config, loads), "sm_90a", kernels);
+  Instructed forward{"attention_forward", {"HGMMA", "UTMALDG"}};
+  if (GetParam().dtype != DataType::f32)
+    forward.instructions.push_back("UTMASTG");  // f32 leaves from registers
+  expect_clean(lower_forward_sm90(problem, *target_named(architecture)), architecture, {forward});
 }
 
 std::vector<Case> cases() {

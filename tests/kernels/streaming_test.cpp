@@ -3,10 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/cuda/host_values.h"
-#include "engine/cuda/rms_norm.h"
-#include "engine/cuda/rms_norm_backward.h"
-#include "engine/cuda/rope.h"
 #include "kernels/compiled.h"
+#include "kernels/lowered.h"
 #include "kernels/streaming_cases.h"
 #include "streaming/arguments.h"
 
@@ -15,6 +13,11 @@ namespace {
 
 constexpr const char* kArchitectures[] = {"sm_80", "sm_90a"};
 
+void expect_clean_everywhere(const problem::Problem& problem) {
+  for (const char* architecture : kArchitectures)
+    expect_clean(lowered(problem, architecture), architecture);
+}
+
 std::string title(const NormCase& c) {
   return fmt::format("{}_{}_{}{}{}", name(c.x), name(c.weight), c.columns, c.bias ? "_bias" : "",
                      c.scattered ? "_scattered" : "");
@@ -22,27 +25,9 @@ std::string title(const NormCase& c) {
 
 class NormKernels : public testing::TestWithParam<NormCase> {};
 
-TEST_P(NormKernels, Forward) {
-  const problem::NormProblem problem = norm_of(GetParam());
-  NormShape shape(problem.operands, problem.layouts, problem.normalised_dims);
-  const Result<RmsNormConfig> config = configure_rms_norm(problem, shape);
-  ASSERT_TRUE(config.is_ok()) << config.status().message();
-  const KernelUnit unit = rms_norm_unit(problem, shape, *config);
-  for (const char* architecture : kArchitectures)
-    expect_clean(unit.source, architecture, {{.name = unit.name, .threads = config->threads()}});
-}
+TEST_P(NormKernels, Forward) { expect_clean_everywhere(norm_of(GetParam())); }
 
-TEST_P(NormKernels, Backward) {
-  const problem::NormBackwardProblem problem = norm_backward_of(GetParam());
-  NormShape shape(problem.operands, problem.layouts, problem.normalised_dims);
-  const Result<RmsNormBackwardConfig> config = configure_rms_norm_backward(problem, shape);
-  ASSERT_TRUE(config.is_ok()) << config.status().message();
-  std::vector<ExpectedKernel> kernels;
-  for (const RmsNormBackwardStep& step : steps_of(problem, *config))
-    kernels.push_back({.name = step.name, .threads = step.threads});
-  for (const char* architecture : kArchitectures)
-    expect_clean(rms_norm_backward_unit(problem, shape, *config).source, architecture, kernels);
-}
+TEST_P(NormKernels, Backward) { expect_clean_everywhere(norm_backward_of(GetParam())); }
 
 std::vector<NormCase> norm_cases() {
   using enum DataType;
@@ -75,22 +60,14 @@ TEST(RopeKernels, Compile) {
                             {.x = f64, .y = f64, .ragged = true},
                             {.head_dim = 70, .rope_dim = 6, .ragged = true},
                             {.interleaved = true, .gap = 3}};
-  for (const RopeCase& c : cases) {
-    const problem::RopeProblem problem = rope_of(c);
-    const Result<RopeConfig> config = configure_rope(problem);
-    ASSERT_TRUE(config.is_ok()) << config.status().message();
-    const KernelUnit unit = rope_unit(problem, *config);
-    SCOPED_TRACE(unit.source);
-    for (const char* architecture : kArchitectures)
-      expect_clean(unit.source, architecture, {{.name = unit.name, .threads = 256}});
-  }
+  for (const RopeCase& c : cases) expect_clean_everywhere(rope_of(c));
 }
 
 TEST(HostValuesKernel, Compiles) {
   for (int count : {streaming::kFewHostValues, streaming::kMaxHostValues}) {
-    const KernelUnit unit = host_values_unit(static_cast<size_t>(count));
-    for (const char* architecture : kArchitectures)
-      expect_clean(unit.source, architecture, {{.name = unit.name, .threads = count}});
+    Lowering lowering;
+    lowering.add_kernel(host_values_unit(static_cast<size_t>(count)), count);
+    for (const char* architecture : kArchitectures) expect_clean(lowering, architecture);
   }
 }
 

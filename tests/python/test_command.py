@@ -163,6 +163,19 @@ def test_explain_of_a_graph_says_which_engine_runs_it(heddle, root):
     assert "cpu: runs it" in run.stdout and "cuda: " in run.stdout
 
 
+def test_explain_of_an_architecture_needs_no_gpu(heddle, root):
+    graph = root / "fuzz" / "seeds" / "graph_json" / "rope_sdpa.json"
+    run = heddle("explain", graph, "--device", "cuda", "--arch", "sm_90a")
+    assert run.returncode == DONE and "cpu: runs it" in run.stdout and "cuda: runs it" in run.stdout
+    assert "Hopper kernel" in run.stdout and "kernel rope_rotations: 256 threads" in run.stdout
+    run = heddle("explain", graph, "--device", "cuda", "--arch", "sm_80")
+    assert "general kernel" in run.stdout and "not Hopper forward: cuda: sm_80 is no Hopper" in run.stdout
+    run = heddle("explain", program(root, "gpt_bf16"), "--device", "cuda", "--arch", "sm_90a")
+    assert run.returncode == DONE and "cuda: " not in run.stdout
+    assert "--device cuda" in heddle("explain", graph, "--arch", "sm_90a").stderr
+    assert "sm_90a" in heddle("explain", graph, "--device", "cuda", "--arch", "sm_90").stderr
+
+
 @pytest.mark.parametrize("ending", ["svg", "png", "dot"])
 def test_picture(heddle, root, tmp_path, ending):
     picture = tmp_path / f"layer.{ending}"

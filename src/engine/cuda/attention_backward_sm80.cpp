@@ -4,8 +4,7 @@
 #include "engine/cuda/attention_check.h"
 #include "engine/cuda/device_names.h"
 #include "engine/cuda/dropout_dump.h"
-#include "engine/cuda/kernel_unit.h"
-#include "engine/cuda/launch_plan.h"
+#include "engine/cuda/general_launches.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_source.h"
@@ -73,7 +72,7 @@ attention::Room room_of_backward_sm80(const AttentionBackwardStructure& structur
   return room;
 }
 
-using Step = LaunchStep<BackwardParameters>;
+using Step = GeneralLaunch<BackwardParameters>;
 
 unsigned blocks(int64_t rows, int64_t per_block) {
   return static_cast<unsigned>(divide_up(rows, per_block));
@@ -116,34 +115,6 @@ Launch launch_of(const AttentionBackwardProblem& problem, const BackwardSm80Step
     }
   }
   return launch;
-}
-
-Result<Step> plan_step(const Driver& driver, const Device& device,
-                       const AttentionBackwardProblem& problem,
-                       const BackwardSm80Step& configured) {
-  const AttentionBackwardStructure& structure = problem.structure;
-  std::vector<OperandId> loads;
-  KernelUnit unit;
-  unit.source = source_of_backward_sm80(structure, configured, loads, unit.name);
-  HEDDLE_TRY(check_loads(loads));
-  Step step;
-  HEDDLE_ASSIGN(step.kernel, load_kernel(driver, device, unit, configured.shared_bytes));
-  step.launch = launch_of(problem, configured);
-
-  ParameterBlock<BackwardParameters> block(structure.forward, problem.sizes);
-  BackwardParameters& p = block.parameters;
-  fill_backward(block, structure, problem.sizes, loads);
-  if (configured.part == Part::load) {
-    const OperandId id = structure.load_gradients[configured.load_gradient].gradient;
-    block.tensor(p.d_load, id);
-    const Dims& dims = problem.sizes.layout(id).dims;
-    for (int i = 0; i < 4; ++i) p.d_load_dims[i] = static_cast<int>(dims[i]);
-  }
-  step.parameters = p;
-  step.passed =
-      PassedBytes::of_backward(room_of_backward_sm80(structure, configured, loads.size()));
-  step.entries = std::move(block.entries);
-  return step;
 }
 
 }  // namespace
@@ -237,13 +208,15 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   return steps;
 }
 
-std::string source_of_backward_sm80(const AttentionBackwardStructure& structure,
-                                    const BackwardSm80Step& step, std::vector<OperandId>& loads,
-                                    std::string& name) {
+namespace {
+
+KernelUnit unit_of(const AttentionBackwardStructure& structure, const BackwardSm80Step& step,
+                   std::vector<OperandId>& loads) {
   constexpr const char* kNames[] = {"delta", "keys", "queries", "sink", "load", "dump"};
-  name = fmt::format("attention_backward_{}", kNames[static_cast<int>(step.part)]);
+  const std::string name =
+      fmt::format("attention_backward_{}", kNames[static_cast<int>(step.part)]);
   if (step.part == Part::dump)
-    return dump_source(structure.forward, "BackwardParameters", "p.forward", name);
+    return {name, dump_source(structure.forward, "BackwardParameters", "p.forward", name)};
   const std::string score =
       score_source("Score", structure.forward.score, structure.forward, loads);
   const std::string derivative = derivative_of(structure, step, loads);
@@ -252,7 +225,7 @@ std::string source_of_backward_sm80(const AttentionBackwardStructure& structure,
       : step.part == Part::delta ? "<heddle::Config>"
                                  : "<heddle::Config, heddle::Score, heddle::Derivative>";
   const attention::Room room = room_of_backward_sm80(structure, step, loads.size());
-  return fmt::format(
+  std::string source = fmt::format(
       "{}#include \"sm80/attention_backward.cuh\"\n"
       "namespace heddle {{\n{}{}{}}}  // namespace heddle\n"
       "static_assert(sizeof(heddle::attention::BackwardParameters) == {}, \"as passed\");\n"
@@ -264,16 +237,39 @@ std::string source_of_backward_sm80(const AttentionBackwardStructure& structure,
       kernel_source(structure.forward,
                     step.part == Part::sink ? kSinkThreads : 32 * step.tiles.warps),
       name, leave_source(structure.forward, "p.forward"), name, arguments);
+  return {name, std::move(source)};
 }
 
-Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm80(
-    const Driver& driver, const Device& device, const AttentionBackwardProblem& problem,
-    bool after_pairs) {
+Result<Step> lower_step(const AttentionBackwardProblem& problem, const BackwardSm80Step& configured,
+                        Lowering& lowering) {
+  const AttentionBackwardStructure& structure = problem.structure;
+  std::vector<OperandId> loads;
+  KernelUnit unit = unit_of(structure, configured, loads);
+  HEDDLE_TRY(check_loads(loads));
+  ParameterBlock<BackwardParameters> block(structure.forward, problem.sizes);
+  BackwardParameters& p = block.parameters;
+  fill_backward(block, structure, problem.sizes, loads);
+  if (configured.part == Part::load) {
+    const OperandId id = structure.load_gradients[configured.load_gradient].gradient;
+    block.tensor(p.d_load, id);
+    const Dims& dims = problem.sizes.layout(id).dims;
+    for (int i = 0; i < 4; ++i) p.d_load_dims[i] = static_cast<int>(dims[i]);
+  }
+  const Launch launch = launch_of(problem, configured);
+  return Step{
+      lowering.add_kernel(std::move(unit), static_cast<int>(launch.threads), launch.shared_bytes),
+      launch, p, std::move(block.entries),
+      PassedBytes::of_backward(room_of_backward_sm80(structure, configured, loads.size()))};
+}
+
+Result<Lowering> lower_by(const AttentionBackwardProblem& problem, const Target& target,
+                          bool after_pairs) {
   HEDDLE_ASSIGN(const std::vector<BackwardSm80Step> configured, configure_backward_sm80(problem));
+  Lowering lowering;
   std::vector<Step> steps;
-  for (const BackwardSm80Step& step : configured) {
-    HEDDLE_ASSIGN(Step planned, plan_step(driver, device, problem, step));
-    steps.push_back(std::move(planned));
+  for (const BackwardSm80Step& one : configured) {
+    HEDDLE_ASSIGN(Step step, lower_step(problem, one, lowering));
+    steps.push_back(std::move(step));
   }
   const AttentionBackwardStructure& structure = problem.structure;
   std::vector<AlignedOperand> aligned;
@@ -282,12 +278,25 @@ Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm80(
                {structure.d_o, "dO"},      {structure.d_q, "dQ"},      {structure.d_k, "dK"},
                {structure.d_v, "dV"}};
   }
-  const int64_t delta_bytes = problem.sizes.batch * problem.sizes.q_heads * problem.sizes.q_length *
-                              int64_t{sizeof(attention::RowDelta)};
-  std::string description = fmt::format("attention backward, general kernels, {} launches, {}",
-                                        steps.size(), architecture_of(device));
-  return std::make_shared<const LaunchPlan<BackwardParameters>>(
-      std::move(steps), std::move(aligned), delta_bytes, std::move(description), after_pairs);
+  const int64_t rows = problem.sizes.batch * problem.sizes.q_heads * problem.sizes.q_length;
+  lowering.workspace_bytes =
+      rows * int64_t{sizeof(attention::RowDelta)} + (after_pairs ? kUnfitBytes : 0);
+  lowering.description = fmt::format("attention backward, general kernels, {} launches, {}",
+                                     steps.size(), target.architecture);
+  lowering.launches = std::make_shared<const GeneralLaunches<BackwardParameters>>(
+      std::move(steps), std::move(aligned), after_pairs);
+  return lowering;
+}
+
+}  // namespace
+
+Result<Lowering> lower_backward_sm80(const AttentionBackwardProblem& problem,
+                                     const Target& target) {
+  return lower_by(problem, target, false);
+}
+Result<Lowering> lower_backward_sm80_after_pairs(const AttentionBackwardProblem& problem,
+                                                 const Target& target) {
+  return lower_by(problem, target, true);
 }
 
 }  // namespace heddle::engine::cuda

@@ -1,14 +1,11 @@
-// Plans the general attention backward, kernels/sm80/attention_backward.cuh: every gradient, on
+// The general attention backward, kernels/sm80/attention_backward.cuh: every gradient, on
 // every device from sm_80 on, deterministic whether asked or not.
 #pragma once
 
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "engine/cuda/attention_sm80.h"
-#include "engine/cuda/device.h"
-#include "engine/cuda/queue.h"
+#include "engine/cuda/lowering.h"
 #include "problem/attention.h"
 
 namespace heddle::engine::cuda {
@@ -26,14 +23,11 @@ struct BackwardSm80Step {
 Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
     const problem::AttentionBackwardProblem& problem);
 
-/// The translation unit of one launch, with the kernel's name in `name`.
-std::string source_of_backward_sm80(const problem::AttentionBackwardStructure& structure,
-                                    const BackwardSm80Step& step,
-                                    std::vector<problem::OperandId>& loads, std::string& name);
-
-/// With `after_pairs` it is the second of plan_f32's.
-Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm80(
-    const Driver& driver, const Device& device, const problem::AttentionBackwardProblem& problem,
-    bool after_pairs = false);
+Result<Lowering> lower_backward_sm80(const problem::AttentionBackwardProblem& problem,
+                                     const Target& target);
+/// In f32 beside Hopper's kernels, where these do not compute
+/// (attention::ForwardParameters::unfit).
+Result<Lowering> lower_backward_sm80_after_pairs(const problem::AttentionBackwardProblem& problem,
+                                                 const Target& target);
 
 }  // namespace heddle::engine::cuda

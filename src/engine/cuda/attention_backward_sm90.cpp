@@ -6,7 +6,6 @@
 #include "engine/cuda/attention_check.h"
 #include "engine/cuda/device_names.h"
 #include "engine/cuda/f16_pairs.h"
-#include "engine/cuda/f32_plan.h"
 #include "engine/cuda/launch_operands.h"
 #include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_instructions.h"
@@ -324,9 +323,9 @@ attention::Room room_of_backward_sm90(const AttentionBackwardProblem& problem,
   return room;
 }
 
-std::vector<KernelUnit> units_of_backward_sm90(const AttentionBackwardProblem& problem,
-                                               const BackwardSm90Config& config,
-                                               std::vector<OperandId>& loads) {
+std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardProblem& problem,
+                                            const BackwardSm90Config& config,
+                                            std::vector<OperandId>& loads) {
   const AttentionBackwardStructure& structure = problem.structure;
   const AttentionStructure& forward = structure.forward;
   const std::string score =
@@ -396,8 +395,6 @@ std::vector<KernelUnit> units_of_backward_sm90(const AttentionBackwardProblem& p
   add(prepare, kBackwardSm90RowThreads, rows, "Rows::prepare");
   if (structure.d_q != kAbsent) add(finish, kBackwardSm90RowThreads, rows, "Rows::finish");
   if (structure.d_sink != kAbsent) add(sink, kBackwardSm90RowThreads, rows, "Rows::sink");
-  if (config.sequence_maps()) units.push_back(sequence_maps_unit());
-  if (pairs) units.push_back(f16_pairs_unit());
   return units;
 }
 

@@ -4,15 +4,11 @@
 // graph_not_supported, and goes to the general kernels.
 #pragma once
 
-#include <memory>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "attention/parameters.h"
-#include "engine/cuda/device.h"
-#include "engine/cuda/kernel.h"
-#include "engine/cuda/kernel_unit.h"
-#include "engine/cuda/queue.h"
+#include "engine/cuda/lowering.h"
 #include "problem/attention.h"
 
 namespace heddle::engine::cuda {
@@ -64,16 +60,15 @@ inline constexpr const char* kBackwardSm90Names[] = {
     "attention_backward_sink", "attention_backward_load"};
 inline constexpr int kBackwardSm90RowThreads = 256, kBackwardSm90LoadThreads = 288;
 
-/// Those of them that run, the longest to compile first, and what runs before them:
-/// sequence_maps_sm90.h, f16_pairs.h.
 /// Of the arguments of the kernel of that name, of a problem whose score reads so many loads.
 attention::Room room_of_backward_sm90(const problem::AttentionBackwardProblem& problem,
                                       const BackwardSm90Config& config, size_t loads,
                                       std::string_view name);
 
-std::vector<KernelUnit> units_of_backward_sm90(const problem::AttentionBackwardProblem& problem,
-                                               const BackwardSm90Config& config,
-                                               std::vector<problem::OperandId>& loads);
+/// Those of them that run, the longest to compile first; `loads` is what the score reads.
+std::vector<KernelUnit> backward_sm90_units(const problem::AttentionBackwardProblem& problem,
+                                            const BackwardSm90Config& config,
+                                            std::vector<problem::OperandId>& loads);
 
 struct BackwardSm90Launch {
   const char* name;
@@ -84,7 +79,6 @@ struct BackwardSm90Launch {
 std::vector<BackwardSm90Launch> launches_of_backward_sm90(
     const problem::AttentionBackwardProblem& problem, const BackwardSm90Config& config);
 
-Result<std::shared_ptr<const QueuedPlan>> plan_backward_sm90(
-    const Driver& driver, const Device& device, const problem::AttentionBackwardProblem& problem);
-
+Result<Lowering> lower_backward_sm90(const problem::AttentionBackwardProblem& problem,
+                                     const Target& target);
 }  // namespace heddle::engine::cuda

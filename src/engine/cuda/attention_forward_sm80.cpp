@@ -4,7 +4,7 @@
 #include "engine/cuda/attention_check.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/dropout_dump.h"
-#include "engine/cuda/launch_plan.h"
+#include "engine/cuda/general_launches.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_source.h"
@@ -53,12 +53,14 @@ Result<ForwardSm80Config> configure_forward_sm80(const AttentionProblem& problem
   return config;
 }
 
-std::string source_of_forward_sm80(const AttentionStructure& structure,
-                                   const ForwardSm80Config& config, std::vector<OperandId>& loads) {
+namespace {
+
+KernelUnit forward_unit(const AttentionStructure& structure, const ForwardSm80Config& config,
+                        std::vector<OperandId>& loads) {
   const std::string score = score_source("Score", structure.score, structure, loads);
   const Sm80Tiles tiles{.warps = config.warps, .tile_n = config.tile_n, .aligned = config.aligned};
   const attention::Room room = room_of(structure, loads.size());
-  return fmt::format(
+  std::string source = fmt::format(
       "{}#include \"sm80/attention_forward.cuh\"\n"
       "namespace heddle {{\n{}{}}}  // namespace heddle\n"
       "static_assert(sizeof(heddle::attention::ForwardParameters) == {}, \"as passed\");\n"
@@ -68,54 +70,59 @@ std::string source_of_forward_sm80(const AttentionStructure& structure,
       room_source(room), config_source(structure, tiles), score,
       PassedBytes::of_forward(room).size(), kernel_source(structure, 32 * config.warps),
       kKernelName, leave_source(structure, "p"));
+  return {kKernelName, std::move(source)};
 }
 
+/// The kernel that writes the exact keep mask, where the structure wants it.
 KernelUnit dump_unit(const AttentionStructure& structure) {
   constexpr const char* kName = "attention_dropout_dump";
   return {kName, dump_source(structure, "ForwardParameters", "p", kName)};
 }
 
-Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm80(const Driver& driver,
-                                                            const Device& device,
-                                                            const AttentionProblem& problem,
-                                                            bool after_pairs) {
+Result<Lowering> lower_by(const AttentionProblem& problem, const Target& target, bool after_pairs) {
   HEDDLE_ASSIGN(const ForwardSm80Config config, configure_forward_sm80(problem));
+  const AttentionStructure& structure = problem.structure;
   std::vector<OperandId> loads;
-  const std::string source = source_of_forward_sm80(problem.structure, config, loads);
+  KernelUnit unit = forward_unit(structure, config, loads);
   HEDDLE_TRY(check_loads(loads));
-  ParameterBlock<ForwardParameters> block(problem.structure, problem.sizes);
-  fill_forward(block, block.parameters, problem.structure, problem.sizes, loads);
-  std::vector<LaunchStep<ForwardParameters>> steps;
-  const auto add = [&](const KernelUnit& unit, const Launch& launch,
-                       const attention::Room& room) -> Status {
-    HEDDLE_ASSIGN(std::shared_ptr<const Kernel> kernel,
-                  load_kernel(driver, device, unit, launch.shared_bytes));
-    steps.push_back({std::move(kernel), launch, block.parameters, block.entries,
-                     PassedBytes::of_forward(room)});
-    return {};
+  ParameterBlock<ForwardParameters> block(structure, problem.sizes);
+  fill_forward(block, block.parameters, structure, problem.sizes, loads);
+  Lowering lowering;
+  std::vector<GeneralLaunch<ForwardParameters>> steps;
+  const auto add = [&](KernelUnit kernel, const Launch& launch, const attention::Room& room) {
+    steps.push_back({lowering.add_kernel(std::move(kernel), static_cast<int>(launch.threads),
+                                         launch.shared_bytes),
+                     launch, block.parameters, block.entries, PassedBytes::of_forward(room)});
   };
   const int64_t rows = 16 * config.warps;
-  HEDDLE_TRY(add({kKernelName, source},
-                 {.grid_x = static_cast<unsigned>(divide_up(problem.sizes.q_length, rows)),
-                  .grid_y = static_cast<unsigned>(problem.sizes.q_heads),
-                  .grid_z = static_cast<unsigned>(problem.sizes.batch),
-                  .threads = static_cast<unsigned>(32 * config.warps),
-                  .shared_bytes = static_cast<unsigned>(config.shared_bytes)},
-                 room_of(problem.structure, loads.size())));
-  if (problem.structure.dropout.dump != problem::kAbsent) {
-    HEDDLE_TRY(add(dump_unit(problem.structure), dump_launch(problem.sizes), room_of_dump()));
-  }
+  add(std::move(unit),
+      {.grid_x = static_cast<unsigned>(divide_up(problem.sizes.q_length, rows)),
+       .grid_y = static_cast<unsigned>(problem.sizes.q_heads),
+       .grid_z = static_cast<unsigned>(problem.sizes.batch),
+       .threads = static_cast<unsigned>(32 * config.warps),
+       .shared_bytes = static_cast<unsigned>(config.shared_bytes)},
+      room_of(structure, loads.size()));
+  if (structure.dropout.dump != problem::kAbsent)
+    add(dump_unit(structure), dump_launch(problem.sizes), room_of_dump());
   std::vector<AlignedOperand> aligned;
-  if (config.aligned) {
-    aligned = {{problem.structure.q, "q"},
-               {problem.structure.k, "k"},
-               {problem.structure.v, "v"},
-               {problem.structure.o, "o"}};
-  }
-  std::string description = fmt::format("attention forward, general kernel, {} x {} tiles, {}",
-                                        rows, config.tile_n, architecture_of(device));
-  return std::make_shared<const LaunchPlan<ForwardParameters>>(
-      std::move(steps), std::move(aligned), 0, std::move(description), after_pairs);
+  if (config.aligned)
+    aligned = {{structure.q, "q"}, {structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}};
+  lowering.workspace_bytes = after_pairs ? kUnfitBytes : 0;
+  lowering.description = fmt::format("attention forward, general kernel, {} x {} tiles, {}", rows,
+                                     config.tile_n, target.architecture);
+  lowering.launches = std::make_shared<const GeneralLaunches<ForwardParameters>>(
+      std::move(steps), std::move(aligned), after_pairs);
+  return lowering;
+}
+
+}  // namespace
+
+Result<Lowering> lower_forward_sm80(const AttentionProblem& problem, const Target& target) {
+  return lower_by(problem, target, false);
+}
+Result<Lowering> lower_forward_sm80_after_pairs(const AttentionProblem& problem,
+                                                const Target& target) {
+  return lower_by(problem, target, true);
 }
 
 }  // namespace heddle::engine::cuda

@@ -10,7 +10,6 @@
 #include "engine/cuda/rope.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
-#include "engine/cuda/sequence_maps_sm90.h"
 #include "engine/cuda/shared_tile.h"
 #include "engine/cuda/tensor_map.h"
 
@@ -24,6 +23,7 @@ using problem::kAbsent;
 using problem::KeyBound;
 using problem::OperandId;
 
+constexpr const char *kForwardName = "attention_forward", *kRotationsName = "rope_rotations";
 constexpr int64_t kSharedLimit = 227 * 1024;
 constexpr int64_t kMostRotations = int64_t{1} << 24;  // a warp each
 
@@ -331,8 +331,8 @@ attention::Room room_of_forward_sm90(const AttentionProblem& problem,
   return room;
 }
 
-std::string source_of_forward_sm90(const AttentionProblem& problem, const ForwardSm90Config& config,
-                                   std::vector<OperandId>& loads) {
+KernelUnit forward_sm90_unit(const AttentionProblem& problem, const ForwardSm90Config& config,
+                             std::vector<OperandId>& loads) {
   const AttentionStructure& structure = problem.structure;
   const std::string score = score_source("Score", structure.score, structure, loads,
                                          &problem.sizes.layouts, config.tiled);
@@ -340,7 +340,7 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
   const int rope_dim = structure.q_rope ? structure.q_rope->rope_dim : 0;
   const bool pairs = config.planes > 1;
   const attention::Room room = room_of_forward_sm90(problem, config, loads.size());
-  return fmt::format(
+  std::string source = fmt::format(
       "{}#include \"sm90/attention_forward{}.cuh\"\n"
       "namespace heddle {{\n"
       "struct Config : sm90::ForwardConfig {{\n"
@@ -375,8 +375,9 @@ std::string source_of_forward_sm90(const AttentionProblem& problem, const Forwar
       dropout_name(structure.dropout.kind),
       score_tile_source(structure, config.tiled, kTiledStages), rope_dim,
       structure.q_rope ? pairing_name(*structure.q_rope) : "halves", score, pairs ? "F32" : "",
-      config.shared_bytes, PassedBytes::of_forward_sm90(room).size(), kForwardSm90Name,
+      config.shared_bytes, PassedBytes::of_forward_sm90(room).size(), kForwardName,
       pairs ? "  if (*arguments.problem.unfit != 0) return;\n" : "");
+  return {kForwardName, std::move(source)};
 }
 
 KernelUnit rotations_unit(const AttentionProblem& problem) {
@@ -396,16 +397,6 @@ KernelUnit rotations_unit(const AttentionProblem& problem) {
               keys ? rope_config_source(*keys, *configure_rope(*keys)) : "",
               attention::kRotationThreads, kRotationsName, queries.rope_dim, pairing_name(queries),
               keys ? ", heddle::streaming::Rope<heddle::streaming::Config>" : "")};
-}
-
-std::vector<KernelUnit> units_of_forward_sm90(const AttentionProblem& problem,
-                                              const ForwardSm90Config& config,
-                                              std::vector<OperandId>& loads) {
-  std::vector<KernelUnit> units{{kForwardSm90Name, source_of_forward_sm90(problem, config, loads)}};
-  if (config.sequence_maps()) units.push_back(sequence_maps_unit());
-  if (problem.structure.q_rope) units.push_back(rotations_unit(problem));
-  if (config.planes > 1) units.push_back(f16_pairs_unit());
-  return units;
 }
 
 }  // namespace heddle::engine::cuda

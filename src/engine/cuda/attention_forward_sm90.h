@@ -1,16 +1,11 @@
-// Plans the Hopper attention forward kernel, kernels/sm90/attention_forward.cuh. What it does not
-// take (kernels/README.md lists it) is refused with graph_not_supported, and goes to the general
-// kernel.
+// The Hopper attention forward kernel, kernels/sm90/attention_forward.cuh. What it does not take
+// (kernels/README.md lists it) is refused with graph_not_supported, and goes to the general kernel.
 #pragma once
 
-#include <memory>
 #include <optional>
-#include <string>
 
 #include "attention/parameters.h"
-#include "engine/cuda/device.h"
-#include "engine/cuda/kernel_unit.h"
-#include "engine/cuda/queue.h"
+#include "engine/cuda/lowering.h"
 #include "problem/attention.h"
 #include "problem/streaming.h"
 
@@ -48,23 +43,17 @@ Result<ForwardSm90Config> configure_forward_sm90(const problem::AttentionProblem
 problem::AttentionProblem with_rotated_keys(const problem::AttentionProblem& problem);
 std::optional<problem::RopeProblem> key_rotation(const problem::AttentionProblem& problem);
 
-/// The attention itself, and the kernel before it that rotates K and makes the rotations of Q's
-/// rows.
-inline constexpr const char* kForwardSm90Name = "attention_forward";
-inline constexpr const char* kRotationsName = "rope_rotations";
 /// Of the attention's arguments, whose score reads so many loads.
 attention::Room room_of_forward_sm90(const problem::AttentionProblem& problem,
                                      const ForwardSm90Config& config, size_t loads);
-std::string source_of_forward_sm90(const problem::AttentionProblem& problem,
-                                   const ForwardSm90Config& config,
-                                   std::vector<problem::OperandId>& loads);
+/// The attention itself, `loads` being what its score reads.
+KernelUnit forward_sm90_unit(const problem::AttentionProblem& problem,
+                             const ForwardSm90Config& config,
+                             std::vector<problem::OperandId>& loads);
+/// The kernel before it that rotates K and makes the rotations of Q's rows.
 KernelUnit rotations_unit(const problem::AttentionProblem& problem);
-/// The attention, and what the problem has run before it: these, sequence_maps_sm90.h, f16_pairs.h.
-std::vector<KernelUnit> units_of_forward_sm90(const problem::AttentionProblem& problem,
-                                              const ForwardSm90Config& config,
-                                              std::vector<problem::OperandId>& loads);
 
-Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(
-    const Driver& driver, const Device& device, const problem::AttentionProblem& problem);
+/// Keys that are rotated get a temporary, if no operand is named for them.
+Result<Lowering> lower_forward_sm90(const problem::AttentionProblem& problem, const Target& target);
 
 }  // namespace heddle::engine::cuda

@@ -47,10 +47,4 @@ Result<Device> current_device(const Driver& driver) {
   return describe(driver, handle);
 }
 
-std::string architecture_of(const Device& device) {
-  // wgmma, setmaxnreg and their kind exist for the exact architecture only.
-  return device.compute_capability == 90 ? kHopperArchitecture
-                                         : fmt::format("sm_{}", device.compute_capability);
-}
-
 }  // namespace heddle::engine::cuda

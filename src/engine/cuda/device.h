@@ -22,9 +22,4 @@ bool is_supported(const Device& device);
 /// The device of the calling thread's current context, else device 0.
 Result<Device> current_device(const Driver& driver);
 
-inline constexpr const char* kHopperArchitecture = "sm_90a";
-
-/// "sm_90a", "sm_80", ...: what kernels are compiled for on `device`.
-std::string architecture_of(const Device& device);
-
 }  // namespace heddle::engine::cuda

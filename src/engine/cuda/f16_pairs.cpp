@@ -5,8 +5,6 @@
 #include <iterator>
 
 #include "core/rounding.h"
-#include "engine/cuda/device.h"
-#include "engine/cuda/kernel_cache.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -16,6 +14,22 @@ constexpr int64_t kMostOperands = std::size(sm90::PairsArguments{}.tensors);
 /// A layer of the grid is of one operand and one batch entry.
 constexpr int64_t kMaxBatch = kMostBlocksAcross / kMostOperands;
 constexpr int kUnitExponent = 15;  ///< a head's largest value is below 2 to that, in its unit
+
+constexpr const char* kNames[] = {"f16_pairs_largest", "f16_pairs_split"};
+
+/// Both kernels: alone, the second would take more registers.
+KernelUnit f16_pairs_unit() {
+  std::string source = "#include \"sm90/f16_pairs.cuh\"\n";
+  for (auto [name, body] : {std::pair{kNames[0], "find_largest"}, {kNames[1], "split"}}) {
+    source += fmt::format(
+        "extern \"C\" __global__ void __launch_bounds__({})\n"
+        "{}(const __grid_constant__ heddle::sm90::PairsArguments arguments) {{\n"
+        "  heddle::sm90::F16PairsKernels::{}(arguments);\n"
+        "}}\n",
+        sm90::kPairThreads, name, body);
+  }
+  return {"f16_pairs", std::move(source)};
+}
 
 }  // namespace
 
@@ -35,34 +49,18 @@ Status check_f16_pairs(const char* op, const problem::AttentionStructure& struct
   return {};
 }
 
-KernelUnit f16_pairs_unit() {
-  std::string source = "#include \"sm90/f16_pairs.cuh\"\n";
-  for (auto [name, body] :
-       {std::pair{kF16PairsNames[0], "find_largest"}, {kF16PairsNames[1], "split"}}) {
-    source += fmt::format(
-        "extern \"C\" __global__ void __launch_bounds__({})\n"
-        "{}(const __grid_constant__ heddle::sm90::PairsArguments arguments) {{\n"
-        "  heddle::sm90::F16PairsKernels::{}(arguments);\n"
-        "}}\n",
-        sm90::kPairThreads, name, body);
-  }
-  return {"f16_pairs", std::move(source)};
-}
-
-Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& device,
-                                        const problem::AttentionSizes& sizes,
-                                        const std::vector<Operand>& operands) {
-  F16PairsStep step(driver);
-  const auto reserve = [&step](int64_t bytes) {
-    const int64_t at = step.bytes_;
-    step.bytes_ += round_up(bytes, 256);
+F16PairsStep::F16PairsStep(Lowering& lowering, const problem::AttentionSizes& sizes,
+                           const std::vector<Operand>& operands) {
+  const auto reserve = [this](int64_t bytes) {
+    const int64_t at = bytes_;
+    bytes_ += round_up(bytes, 256);
     return at;
   };
   int64_t most_heads = 0, most_rows = 0;
   for (const Operand& operand : operands) {
     const Dims& dims = sizes.layout(operand.id).dims;
     const int64_t heads = dims[1], rows = dims[2], columns = 2 * round_up(dims[3], 64);
-    sm90::PairedTensor& tensor = step.arguments_.tensors[step.places_.size()];
+    sm90::PairedTensor& tensor = arguments_.tensors[places_.size()];
     tensor.heads = static_cast<int>(heads);
     tensor.columns = static_cast<int>(dims[3]);
     tensor.least = std::exp2(2.0F * static_cast<float>(kUnitExponent - operand.spread));
@@ -79,28 +77,24 @@ Result<F16PairsStep> F16PairsStep::make(const Driver& driver, const Device& devi
     place.largest = reserve(4 * all_heads * sm90::kPairParts);
     place.units = reserve(4 * all_heads);
     place.norms = reserve(4 * all_heads);
-    step.places_.push_back(place);
+    places_.push_back(place);
     most_heads = std::max(most_heads, heads);
     most_rows = std::max(most_rows, rows);
   }
-  step.arguments_.batch = static_cast<int>(sizes.batch);
+  arguments_.batch = static_cast<int>(sizes.batch);
   const auto layers = static_cast<unsigned>(sizes.batch * static_cast<int64_t>(operands.size()));
   const unsigned blocks[] = {static_cast<unsigned>(sm90::kPairParts),
                              static_cast<unsigned>(divide_up(most_rows, sm90::kPairRows))};
-  const KernelUnit unit = f16_pairs_unit();
-  HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
-                compiled_kernel(unit.source, unit.name, architecture_of(device)));
   for (size_t n = 0; n < 2; ++n) {
-    HEDDLE_ASSIGN(step.kernels_[n], Kernel::load(driver, device, cubin, kF16PairsNames[n], 0));
-    step.launches_[n] = {.grid_x = blocks[n],
-                         .grid_y = static_cast<unsigned>(most_heads),
-                         .grid_z = layers,
-                         .threads = sm90::kPairThreads};
+    kernels_[n] = lowering.add_kernel(f16_pairs_unit(), sm90::kPairThreads, 0, kNames[n]);
+    launches_[n] = {.grid_x = blocks[n],
+                    .grid_y = static_cast<unsigned>(most_heads),
+                    .grid_z = layers,
+                    .threads = sm90::kPairThreads};
   }
-  return step;
 }
 
-Status F16PairsStep::execute(char* workspace, unsigned* unfit, Queue& queue,
+Status F16PairsStep::execute(const Execution& at, char* workspace, unsigned* unfit,
                              std::span<const Reader> readers) const {
   sm90::PairsArguments arguments = arguments_;
   arguments.unfit = unfit;
@@ -114,10 +108,9 @@ Status F16PairsStep::execute(char* workspace, unsigned* unfit, Queue& queue,
     tensor.units = reinterpret_cast<float*>(workspace + place.units);
     tensor.norms = reinterpret_cast<float*>(workspace + place.norms);
     readers[n].pairs = {.units = tensor.units, .norms = tensor.norms, .heads = tensor.heads};
-    HEDDLE_TRY(encode(*driver_, place.shape, tensor.pairs, readers[n].map));
+    HEDDLE_TRY(encode(at.driver, place.shape, tensor.pairs, readers[n].map));
   }
-  void* parameters[] = {&arguments};
-  for (size_t n = 0; n < 2; ++n) HEDDLE_TRY(kernels_[n]->launch(launches_[n], queue, parameters));
+  for (size_t n = 0; n < 2; ++n) HEDDLE_TRY(at.launch(kernels_[n], launches_[n], &arguments));
   return {};
 }
 

@@ -8,21 +8,20 @@
 #include <string>
 #include <vector>
 
-#include "engine/cuda/kernel_unit.h"
 #include "engine/cuda/launch_operands.h"
+#include "engine/cuda/lowering.h"
 #include "engine/cuda/tensor_map.h"
 #include "sm90/f16_pairs_arguments.h"
 
 namespace heddle::engine::cuda {
 
-inline constexpr const char* kF16PairsNames[] = {"f16_pairs_largest", "f16_pairs_split"};
+/// What f32 attention keeps at the start of its workspace: the word that
+/// attention::ForwardParameters::unfit points to.
+inline constexpr int64_t kUnfitBytes = 256;
 
 /// Which limit of the kernels that read pairs a problem of `op` breaks.
 Status check_f16_pairs(const char* op, const problem::AttentionStructure& structure,
                        const problem::AttentionSizes& sizes);
-
-/// Both kernels: alone, the second would take more registers.
-KernelUnit f16_pairs_unit();
 
 class F16PairsStep {
  public:
@@ -41,17 +40,16 @@ class F16PairsStep {
     sm90::F16Pairs& pairs;
   };
 
-  /// At most four operands.
-  static Result<F16PairsStep> make(const Driver& driver, const Device& device,
-                                   const problem::AttentionSizes& sizes,
-                                   const std::vector<Operand>& operands);
+  /// At most four operands; its kernels become the lowering's.
+  F16PairsStep(Lowering& lowering, const problem::AttentionSizes& sizes,
+               const std::vector<Operand>& operands);
 
   /// Linear in the lengths.
   int64_t workspace_bytes() const { return bytes_; }
 
   /// Queues the kernels; fills in the readers, which are in the order of the operands.
   /// `unfit` is set or cleared (attention::ForwardParameters).
-  Status execute(char* workspace, unsigned* unfit, Queue& queue,
+  Status execute(const Execution& at, char* workspace, unsigned* unfit,
                  std::span<const Reader> readers) const;
 
  private:
@@ -61,10 +59,7 @@ class F16PairsStep {
     int64_t pairs, largest, units, norms;
   };
 
-  explicit F16PairsStep(const Driver& driver) : driver_(&driver) {}
-
-  const Driver* driver_;
-  std::array<std::shared_ptr<const Kernel>, 2> kernels_;
+  std::array<size_t, 2> kernels_{};
   std::array<Launch, 2> launches_{};
   sm90::PairsArguments arguments_{};
   std::vector<Place> places_;

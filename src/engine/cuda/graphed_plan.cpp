@@ -9,32 +9,32 @@ namespace {
 
 class GraphedPlan final : public Plan {
  public:
-  GraphedPlan(const Driver& driver, CuDevice device, std::shared_ptr<const QueuedPlan> plan,
+  GraphedPlan(const Driver& driver, CuDevice device, LoadedPlan plan,
               std::vector<problem::OperandType> operands)
       : driver_(driver), device_(device), plan_(std::move(plan)), operands_(std::move(operands)) {
     record();
   }
 
-  int64_t workspace_bytes() const override { return plan_->workspace_bytes(); }
+  int64_t workspace_bytes() const override { return plan_.workspace_bytes(); }
 
   Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
     const auto on = static_cast<CuStream>(stream);
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock() && serves(on)) {
-      if (const std::optional<Status> done = graph_->try_execute(*plan_, buffers, workspace, on))
+      if (const std::optional<Status> done = graph_->try_execute(plan_, buffers, workspace, on))
         return *done;
     }
     StreamQueue queue(driver_, on);
-    return with_devices(plan_->execute(buffers, workspace, queue));
+    return with_devices(plan_.execute(buffers, workspace, queue));
   }
 
-  std::string description() const override { return plan_->description(); }
+  std::string description() const override { return plan_.description(); }
 
  private:
   /// Without a graph, for whatever reason, the plan is launches.
   void record() const {
     if (recorded_ || !LaunchGraph::possible(driver_, device_)) return;
     recorded_ = true;
-    auto graph = LaunchGraph::record(driver_, *plan_, operands_);
+    auto graph = LaunchGraph::record(driver_, plan_, operands_);
     if (graph.is_ok()) graph_ = std::move(*graph);
   }
 
@@ -65,7 +65,7 @@ class GraphedPlan final : public Plan {
 
   const Driver& driver_;
   const CuDevice device_;
-  const std::shared_ptr<const QueuedPlan> plan_;
+  const LoadedPlan plan_;
   const std::vector<problem::OperandType> operands_;
 
   mutable std::mutex mutex_;       ///< of all that follows
@@ -75,8 +75,7 @@ class GraphedPlan final : public Plan {
 
 }  // namespace
 
-std::shared_ptr<const Plan> graphed_plan(const Driver& driver, CuDevice device,
-                                         std::shared_ptr<const QueuedPlan> plan,
+std::shared_ptr<const Plan> graphed_plan(const Driver& driver, CuDevice device, LoadedPlan plan,
                                          std::vector<problem::OperandType> operands) {
   return std::make_shared<const GraphedPlan>(driver, device, std::move(plan), std::move(operands));
 }

@@ -4,15 +4,14 @@
 #include <memory>
 #include <vector>
 
-#include "engine/cuda/queue.h"
+#include "engine/cuda/loaded_plan.h"
 #include "engine/engine.h"
 
 namespace heddle::engine::cuda {
 
 /// Executes `plan`, a problem's with these operands on the device, as one CUDA graph where that is
 /// possible: on a stream that is not being captured, while no other thread is at it.
-std::shared_ptr<const Plan> graphed_plan(const Driver& driver, CuDevice device,
-                                         std::shared_ptr<const QueuedPlan> plan,
+std::shared_ptr<const Plan> graphed_plan(const Driver& driver, CuDevice device, LoadedPlan plan,
                                          std::vector<problem::OperandType> operands);
 
 }  // namespace heddle::engine::cuda

@@ -8,7 +8,7 @@
 
 #include "core/rounding.h"
 #include "engine/cuda/problem_operands.h"
-#include "engine/cuda/stages.h"
+#include "engine/cuda/sequence.h"
 #include "streaming/arguments.h"
 
 namespace heddle::engine::cuda {
@@ -27,6 +27,11 @@ using streaming::kFewHostValues;
 using streaming::kMaxHostValues;
 
 constexpr const char* kName = "host_values";
+
+struct HostValue {
+  OperandId id = problem::kAbsent;
+  DataType dtype = DataType::f32;
+};
 
 int room_for(size_t count) { return count <= kFewHostValues ? kFewHostValues : kMaxHostValues; }
 
@@ -90,48 +95,45 @@ bool contains(const std::vector<OperandId>& ids, OperandId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-class HostValuesPlan final : public QueuedPlan {
+class HostValuesLaunches final : public Launches {
  public:
-  HostValuesPlan(std::shared_ptr<const Kernel> kernel, std::shared_ptr<const QueuedPlan> plan,
-                 std::vector<HostValue> values)
-      : kernel_(std::move(kernel)),
-        plan_(std::move(plan)),
-        values_(std::move(values)),
-        plan_at_(round_up(static_cast<int64_t>(values_.size() * sizeof(HostValueCell)), 256)) {}
+  /// The other launches' kernels come first, then the one that writes the values.
+  HostValuesLaunches(std::shared_ptr<const Launches> others, size_t kernel,
+                     std::vector<HostValue> values)
+      : others_(std::move(others)), kernel_(kernel), values_(std::move(values)) {}
 
-  int64_t workspace_bytes() const override { return plan_at_ + plan_->workspace_bytes(); }
+  /// Of the workspace: the others' comes after it.
+  int64_t bytes() const {
+    return round_up(static_cast<int64_t>(values_.size() * sizeof(HostValueCell)), 256);
+  }
 
-  Status execute(std::span<void* const> buffers, void* workspace, Queue& queue) const override {
-    HostValueArguments<kMaxHostValues> arguments{.cells = static_cast<HostValueCell*>(workspace),
-                                                 .count = static_cast<int>(values_.size())};
+  Status execute(const Execution& at) const override {
+    HostValueArguments<kMaxHostValues> arguments{
+        .cells = reinterpret_cast<HostValueCell*>(at.workspace),
+        .count = static_cast<int>(values_.size())};
     std::array<void*, kMostOperands> all;
-    std::copy(buffers.begin(), buffers.end(), all.begin());
+    std::copy(at.buffers.begin(), at.buffers.end(), all.begin());
     for (size_t n = 0; n < values_.size(); ++n) {
       const auto id = static_cast<size_t>(values_[n].id);
-      std::memcpy(&arguments.values[n], buffers[id],
+      std::memcpy(&arguments.values[n], at.buffers[id],
                   static_cast<size_t>(size_of(values_[n].dtype)));
       all[id] = arguments.cells + n;
     }
-    void* parameters[] = {&arguments};
     const auto threads = static_cast<unsigned>(room_for(values_.size()));
-    HEDDLE_TRY(kernel_->launch({.threads = threads}, queue, parameters));
-    return plan_->execute({all.data(), buffers.size()}, static_cast<char*>(workspace) + plan_at_,
-                          queue);
-  }
-
-  std::string description() const override {
-    return plan_->description() + ", after numbers passed by value";
+    HEDDLE_TRY(at.launch(kernel_, {.threads = threads}, &arguments));
+    Execution others = at;
+    others.buffers = {all.data(), at.buffers.size()};
+    others.workspace += bytes();
+    return others_->execute(others);
   }
 
  private:
-  std::shared_ptr<const Kernel> kernel_;
-  std::shared_ptr<const QueuedPlan> plan_;
+  std::shared_ptr<const Launches> others_;
+  size_t kernel_;
   std::vector<HostValue> values_;
-  int64_t plan_at_;  ///< in the workspace
 };
 
-}  // namespace
-
+/// Those of the problem.
 std::vector<HostValue> host_values(const Problem& problem) {
   return std::visit(
       [](const auto& one) {
@@ -148,6 +150,7 @@ std::vector<HostValue> host_values(const Problem& problem) {
       problem);
 }
 
+/// The problem with them in device memory.
 Problem with_values_on_device(Problem problem, const std::vector<HostValue>& values) {
   std::visit(
       [&values](auto& one) {
@@ -157,6 +160,8 @@ Problem with_values_on_device(Problem problem, const std::vector<HostValue>& val
       problem);
   return problem;
 }
+
+}  // namespace
 
 KernelUnit host_values_unit(size_t count) {
   return {kName,
@@ -169,14 +174,20 @@ KernelUnit host_values_unit(size_t count) {
                       room_for(count), kName, room_for(count))};
 }
 
-Result<std::shared_ptr<const QueuedPlan>> plan_host_values(const Driver& driver,
-                                                           const Device& device,
-                                                           std::shared_ptr<const QueuedPlan> plan,
-                                                           std::vector<HostValue> values) {
+std::optional<Result<Lowering>> lower_host_values(const Problem& problem, const Target& target) {
   static_assert(kMaxHostValues >= kMostOperands);
-  HEDDLE_ASSIGN(auto kernel, load_kernel(driver, device, host_values_unit(values.size()), 0));
-  return std::make_shared<const HostValuesPlan>(std::move(kernel), std::move(plan),
-                                                std::move(values));
+  std::vector<HostValue> values = host_values(problem);
+  if (values.empty()) return {};
+  Result<Lowering> lowered = lower(with_values_on_device(problem, values), target);
+  if (!lowered.is_ok()) return lowered;
+  const size_t kernel =
+      lowered->add_kernel(host_values_unit(values.size()), room_for(values.size()));
+  auto launches = std::make_shared<const HostValuesLaunches>(std::move(lowered->launches), kernel,
+                                                             std::move(values));
+  lowered->workspace_bytes += launches->bytes();
+  lowered->description += ", after numbers passed by value";
+  lowered->launches = std::move(launches);
+  return lowered;
 }
 
 }  // namespace heddle::engine::cuda

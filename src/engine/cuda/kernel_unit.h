@@ -1,11 +1,7 @@
 // A kernel as it is compiled and cached: a translation unit of its own.
 #pragma once
 
-#include <memory>
 #include <string>
-
-#include "core/status.h"
-#include "engine/cuda/kernel.h"
 
 namespace heddle::engine::cuda {
 
@@ -16,9 +12,5 @@ struct KernelUnit {
 
   friend bool operator==(const KernelUnit&, const KernelUnit&) = default;
 };
-
-/// Compiles the unit, unless that was done before, and loads its kernel.
-Result<std::shared_ptr<const Kernel>> load_kernel(const Driver& driver, const Device& device,
-                                                  const KernelUnit& unit, int64_t shared_bytes);
 
 }  // namespace heddle::engine::cuda

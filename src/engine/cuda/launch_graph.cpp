@@ -94,7 +94,7 @@ bool LaunchGraph::possible(const Driver& driver, CuDevice device) {
 }
 
 Result<std::unique_ptr<LaunchGraph>> LaunchGraph::record(
-    const Driver& driver, const QueuedPlan& plan,
+    const Driver& driver, const LoadedPlan& plan,
     const std::vector<problem::OperandType>& operands) {
   const RelaxedCapture relaxed(driver);
   std::unique_ptr<LaunchGraph> graph(new LaunchGraph(driver));
@@ -171,7 +171,7 @@ LaunchGraph::Copy* LaunchGraph::choose(CuStream stream) {
   return executions_ - oldest->executed >= kExecutionsToForget ? oldest : newest;
 }
 
-std::optional<Status> LaunchGraph::try_execute(const QueuedPlan& plan,
+std::optional<Status> LaunchGraph::try_execute(const LoadedPlan& plan,
                                                std::span<void* const> buffers, void* workspace,
                                                CuStream stream) {
   ++executions_;

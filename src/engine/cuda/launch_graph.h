@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/cuda/queue.h"
+#include "engine/cuda/loaded_plan.h"
 #include "engine/engine.h"
 
 namespace heddle::engine::cuda {
@@ -24,7 +24,7 @@ class LaunchGraph {
   /// context. Null of no launch, and of a single one that overlaps its predecessor, which a graph's
   /// first does not.
   static Result<std::unique_ptr<LaunchGraph>> record(
-      const Driver& driver, const QueuedPlan& plan,
+      const Driver& driver, const LoadedPlan& plan,
       const std::vector<problem::OperandType>& operands);
   /// Called in another context than its own it leaves the graph to that context, which may be gone.
   ~LaunchGraph();
@@ -39,7 +39,7 @@ class LaunchGraph {
   /// stream last, or by one whose arguments are set; nothing where all copies are at work on other
   /// streams. Launches of a copy wait for each other, whatever their streams; those under way keep
   /// the arguments they had.
-  std::optional<Status> try_execute(const QueuedPlan& plan, std::span<void* const> buffers,
+  std::optional<Status> try_execute(const LoadedPlan& plan, std::span<void* const> buffers,
                                     void* workspace, CuStream stream);
 
  private:

@@ -1,8 +1,7 @@
-// Where launches go, and plans that are nothing but launches.
+// Where launches go.
 #pragma once
 
 #include <span>
-#include <string>
 
 #include "core/status.h"
 #include "engine/cuda/driver.h"
@@ -30,16 +29,6 @@ class StreamQueue final : public Queue {
  private:
   const Driver& driver_;
   CuStream stream_;
-};
-
-/// As engine::Plan, but that an execution goes to a queue. It makes the same launches in the same
-/// order each time: arguments alone differ.
-class QueuedPlan {
- public:
-  virtual ~QueuedPlan() = default;
-  virtual int64_t workspace_bytes() const = 0;
-  virtual Status execute(std::span<void* const> buffers, void* workspace, Queue& queue) const = 0;
-  virtual std::string description() const = 0;
 };
 
 }  // namespace heddle::engine::cuda

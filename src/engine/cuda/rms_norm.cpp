@@ -1,8 +1,6 @@
 #include "engine/cuda/rms_norm.h"
 
 #include "core/rounding.h"
-#include "engine/cuda/device.h"
-#include "engine/cuda/kernel.h"
 
 namespace heddle::engine::cuda {
 
@@ -17,15 +15,37 @@ constexpr const char* kKernelName = "rms_norm";
 
 streaming::Real real(double value) { return {value, static_cast<float>(value)}; }
 
-class RmsNormPlan final : public QueuedPlan {
+KernelUnit unit_of(const NormProblem& problem, const NormShape& shape,
+                   const RmsNormConfig& config) {
+  const std::string source = fmt::format(
+      "#include \"streaming/rms_norm.cuh\"\n"
+      "namespace heddle::streaming {{\n"
+      "struct Config : RmsNormConfig {{\n{}{}{}{}{}{}"
+      "  static constexpr int kThreadsPerRow = {}, kVectors = {};\n"
+      "  static constexpr bool kBias = {};\n"
+      "}};\n"
+      "using Kernel = {}<Config>;\n"
+      "}}  // namespace heddle::streaming\n"
+      "extern \"C\" __global__ void __launch_bounds__({})\n"
+      "{}(const __grid_constant__ heddle::streaming::RmsNormArguments arguments) {{\n"
+      "  heddle::streaming::Kernel::run(arguments);\n"
+      "}}\n",
+      shape.source(), shape.element("X", problem.x), shape.element("W", problem.weight),
+      shape.element("B", problem.bias), shape.element("Y", problem.y),
+      shape.element("Statistic", problem.inv_rms), config.threads_per_row, config.vectors,
+      problem.bias != kAbsent, config.in_registers ? "RmsNorm" : "RmsNormWide", config.threads(),
+      kKernelName);
+  return {kKernelName, source};
+}
+
+class RmsNormLaunches final : public Launches {
  public:
-  explicit RmsNormPlan(const NormProblem& problem)
+  explicit RmsNormLaunches(const NormProblem& problem)
       : problem_(problem), shape_(problem_.operands, problem_.layouts, problem_.normalised_dims) {}
 
-  Status make(const Driver& driver, const Device& device) {
-    HEDDLE_ASSIGN(config_, configure_rms_norm(problem_, shape_));
-    HEDDLE_ASSIGN(kernel_,
-                  load_kernel(driver, device, rms_norm_unit(problem_, shape_, config_), 0));
+  Status make(const Target& target, Lowering& lowering) {
+    HEDDLE_ASSIGN(const RmsNormConfig config, configure_rms_norm(problem_, shape_));
+    kernel_ = lowering.add_kernel(unit_of(problem_, shape_, config), config.threads());
     arguments_.extents = shape_.extents();
     arguments_.x = shape_.tensor(problem_.x);
     arguments_.weight = shape_.tensor(problem_.weight);
@@ -36,24 +56,23 @@ class RmsNormPlan final : public QueuedPlan {
     arguments_.columns = shape_.columns();
     arguments_.per_column = real(1.0 / shape_.columns());
     arguments_.epsilon = real(problem_.epsilon_value);
-    const int rows = config_.in_registers ? config_.threads() / config_.threads_per_row : 1;
+    const int rows = config.in_registers ? config.threads() / config.threads_per_row : 1;
     launch_ = {.grid_x = static_cast<unsigned>(divide_up(shape_.rows(), rows)),
-               .threads = static_cast<unsigned>(config_.threads()),
-               .overlaps_predecessor = device.compute_capability >= 90};
-    description_ = fmt::format("rms_norm, {}, {} threads a row, vectors of {}, {}",
-                               config_.in_registers ? "rows in registers" : "rows read twice",
-                               config_.threads_per_row, shape_.vector(), architecture_of(device));
+               .threads = static_cast<unsigned>(config.threads()),
+               .overlaps_predecessor = target.compute_capability >= 90};
+    lowering.description =
+        fmt::format("rms_norm, {}, {} threads a row, vectors of {}, {}",
+                    config.in_registers ? "rows in registers" : "rows read twice",
+                    config.threads_per_row, shape_.vector(), target.architecture);
     return {};
   }
 
-  int64_t workspace_bytes() const override { return 0; }
-
-  Status execute(std::span<void* const> buffers, void*, Queue& queue) const override {
-    HEDDLE_TRY(shape_.check_buffers(buffers));
+  Status execute(const Execution& at) const override {
+    HEDDLE_TRY(shape_.check_buffers(at.buffers));
     if (shape_.rows() == 0) return {};
     streaming::RmsNormArguments arguments = arguments_;
     const auto buffer = [&](OperandId id) {
-      return id == kAbsent ? nullptr : buffers[static_cast<size_t>(id)];
+      return id == kAbsent ? nullptr : at.buffers[static_cast<size_t>(id)];
     };
     arguments.x.data = buffer(problem_.x);
     arguments.weight.data = buffer(problem_.weight);
@@ -71,20 +90,15 @@ class RmsNormPlan final : public QueuedPlan {
     } else if (problem_.epsilon != kAbsent) {
       return error(Code::invalid_variant_pack, "cuda: rms_norm epsilon has no buffer");
     }
-    void* parameters[] = {&arguments};
-    return kernel_->launch(launch_, queue, parameters);
+    return at.launch(kernel_, launch_, &arguments);
   }
-
-  std::string description() const override { return description_; }
 
  private:
   const NormProblem problem_;
   NormShape shape_;
-  RmsNormConfig config_;
-  std::shared_ptr<const Kernel> kernel_;
+  size_t kernel_ = 0;
   Launch launch_;
   streaming::RmsNormArguments arguments_{};
-  std::string description_;
 };
 
 }  // namespace
@@ -118,34 +132,12 @@ Result<RmsNormConfig> configure_rms_norm(const NormProblem& problem, NormShape& 
   return RmsNormConfig{.in_registers = false};
 }
 
-KernelUnit rms_norm_unit(const NormProblem& problem, const NormShape& shape,
-                         const RmsNormConfig& config) {
-  const std::string source = fmt::format(
-      "#include \"streaming/rms_norm.cuh\"\n"
-      "namespace heddle::streaming {{\n"
-      "struct Config : RmsNormConfig {{\n{}{}{}{}{}{}"
-      "  static constexpr int kThreadsPerRow = {}, kVectors = {};\n"
-      "  static constexpr bool kBias = {};\n"
-      "}};\n"
-      "using Kernel = {}<Config>;\n"
-      "}}  // namespace heddle::streaming\n"
-      "extern \"C\" __global__ void __launch_bounds__({})\n"
-      "{}(const __grid_constant__ heddle::streaming::RmsNormArguments arguments) {{\n"
-      "  heddle::streaming::Kernel::run(arguments);\n"
-      "}}\n",
-      shape.source(), shape.element("X", problem.x), shape.element("W", problem.weight),
-      shape.element("B", problem.bias), shape.element("Y", problem.y),
-      shape.element("Statistic", problem.inv_rms), config.threads_per_row, config.vectors,
-      problem.bias != kAbsent, config.in_registers ? "RmsNorm" : "RmsNormWide", config.threads(),
-      kKernelName);
-  return {kKernelName, source};
-}
-
-Result<std::shared_ptr<const QueuedPlan>> plan_rms_norm(const Driver& driver, const Device& device,
-                                                        const NormProblem& problem) {
-  auto plan = std::make_shared<RmsNormPlan>(problem);
-  HEDDLE_TRY(plan->make(driver, device));
-  return std::shared_ptr<const QueuedPlan>(std::move(plan));
+Result<Lowering> lower_rms_norm(const NormProblem& problem, const Target& target) {
+  Lowering lowering;
+  auto launches = std::make_shared<RmsNormLaunches>(problem);
+  HEDDLE_TRY(launches->make(target, lowering));
+  lowering.launches = std::move(launches);
+  return lowering;
 }
 
 }  // namespace heddle::engine::cuda

@@ -1,12 +1,8 @@
 // RMSNorm standing alone, forward.
 #pragma once
 
-#include <string>
-
-#include "engine/cuda/device.h"
-#include "engine/cuda/kernel_units.h"
+#include "engine/cuda/lowering.h"
 #include "engine/cuda/norm_shape.h"
-#include "engine/cuda/queue.h"
 #include "problem/streaming.h"
 
 namespace heddle::engine::cuda {
@@ -20,10 +16,6 @@ struct RmsNormConfig {
 /// Fills `shape` in and chooses a kernel, or says why there is none.
 Result<RmsNormConfig> configure_rms_norm(const problem::NormProblem& problem, NormShape& shape);
 
-KernelUnit rms_norm_unit(const problem::NormProblem& problem, const NormShape& shape,
-                         const RmsNormConfig& config);
-
-Result<std::shared_ptr<const QueuedPlan>> plan_rms_norm(const Driver& driver, const Device& device,
-                                                        const problem::NormProblem& problem);
+Result<Lowering> lower_rms_norm(const problem::NormProblem& problem, const Target& target);
 
 }  // namespace heddle::engine::cuda

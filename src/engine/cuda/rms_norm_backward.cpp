@@ -3,9 +3,6 @@
 #include <algorithm>
 
 #include "core/rounding.h"
-#include "engine/cuda/device.h"
-#include "engine/cuda/kernel.h"
-#include "engine/cuda/kernel_cache.h"
 
 namespace heddle::engine::cuda {
 
@@ -35,17 +32,47 @@ int64_t registers(const NormBackwardProblem& problem, const NormShape& shape, in
          (rows + packed(problem.weight) + sums * shape.vector() * (shape.is_wide() ? 2 : 1));
 }
 
-class RmsNormBackwardPlan final : public QueuedPlan {
+KernelUnit unit_of(const NormBackwardProblem& problem, const NormShape& shape,
+                   const RmsNormBackwardConfig& config) {
+  std::string source = fmt::format(
+      "#include \"streaming/rms_norm_backward.cuh\"\n"
+      "namespace heddle::streaming {{\n"
+      "struct Config : RmsNormBackwardConfig {{\n{}{}{}{}{}{}{}{}"
+      "  static constexpr int kThreadsPerRow = {}, kVectors = {};\n"
+      "  static constexpr bool kPrefetch = {}, kDx = {}, kDWeight = {}, kDBias = {};\n"
+      "}};\n"
+      "using Rows = {}<Config>;\n"
+      "using Sums = RmsNormCombine<Config>;\n"
+      "}}  // namespace heddle::streaming\n",
+      shape.source(), shape.element("X", problem.x), shape.element("Dy", problem.dy),
+      shape.element("W", problem.weight), shape.element("Statistic", problem.inv_rms),
+      shape.element("Dx", problem.dx), shape.element("DWeight", problem.d_weight),
+      shape.element("DBias", problem.d_bias), config.threads_per_row, config.vectors,
+      config.prefetch, problem.dx != kAbsent, problem.d_weight != kAbsent,
+      problem.d_bias != kAbsent, config.in_registers ? "RmsNormBackward" : "RmsNormBackwardWide");
+  constexpr const char* kRuns[] = {"Rows::means", "Rows::run", "Sums::run"};
+  for (const Step& step : steps_of(problem, config)) {
+    // Left to itself, the assembler makes room for a second block of the main kernel, and spills.
+    source += fmt::format(
+        "extern \"C\" __global__ void __launch_bounds__({}{})\n"
+        "{}(const __grid_constant__ heddle::streaming::RmsNormBackwardArguments arguments) {{\n"
+        "  heddle::streaming::{}(arguments);\n"
+        "}}\n",
+        step.threads, step.part == Step::Part::main ? ", 1" : "", step.name,
+        kRuns[static_cast<int>(step.part)]);
+  }
+  return {"rms_norm_backward", std::move(source)};
+}
+
+class RmsNormBackwardLaunches final : public Launches {
  public:
-  explicit RmsNormBackwardPlan(const NormBackwardProblem& problem)
+  explicit RmsNormBackwardLaunches(const NormBackwardProblem& problem)
       : problem_(problem), shape_(problem_.operands, problem_.layouts, problem_.normalised_dims) {}
 
-  Status make(const Driver& driver, const Device& device) {
+  Status make(const Target& target, Lowering& lowering) {
     HEDDLE_ASSIGN(const RmsNormBackwardConfig config,
                   configure_rms_norm_backward(problem_, shape_));
-    const KernelUnit unit = rms_norm_backward_unit(problem_, shape_, config);
-    HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
-                  compiled_kernel(unit.source, unit.name, architecture_of(device)));
+    const KernelUnit unit = unit_of(problem_, shape_, config);
     arguments_.extents = shape_.extents();
     arguments_.dy = shape_.tensor(problem_.dy);
     arguments_.x = shape_.tensor(problem_.x);
@@ -60,13 +87,14 @@ class RmsNormBackwardPlan final : public QueuedPlan {
     const int tile = kWideThreads * shape_.vector();
     const auto divided = [](int a, int b) { return static_cast<int>(divide_up(a, b)); };
     const int tiles = divided(shape_.columns(), tile);
-    arguments_.blocks = config.in_registers
-                            ? std::min(device.multiprocessors,
-                                       divided(shape_.rows(), kThreads / config.threads_per_row))
-                            // Four blocks a processor hide each other's loads.
-                            : std::min({divided(4 * device.multiprocessors, tiles), shape_.rows(),
-                                        static_cast<int>(kMostBlocksAcross)});
+    arguments_.blocks =
+        config.in_registers
+            ? std::min(target.processors, divided(shape_.rows(), kThreads / config.threads_per_row))
+            // Four blocks a processor hide each other's loads.
+            : std::min({divided(4 * target.processors, tiles), shape_.rows(),
+                        static_cast<int>(kMostBlocksAcross)});
     for (const Step& step : steps_of(problem_, config)) {
+      const size_t kernel = lowering.add_kernel(unit, step.threads, 0, step.name);
       if (shape_.rows() == 0 && step.part != Step::Part::combine) continue;
       Launch launch{.threads = static_cast<unsigned>(step.threads)};
       if (step.part == Step::Part::means) {
@@ -80,27 +108,25 @@ class RmsNormBackwardPlan final : public QueuedPlan {
         launch.grid_x = static_cast<unsigned>(tiles);
         launch.grid_y = static_cast<unsigned>(arguments_.blocks);
       }
-      HEDDLE_ASSIGN(std::shared_ptr<const Kernel> kernel,
-                    Kernel::load(driver, device, cubin, step.name, 0));
-      launches_.push_back({std::move(kernel), launch});
+      launches_.push_back({kernel, launch});
     }
     const int64_t number = shape_.is_wide() ? 8 : 4;
     if (config.sums) means_offset_ = 2 * number * arguments_.blocks * shape_.columns();
-    workspace_bytes_ = means_offset_ +
-                       (config.in_registers || problem_.dx == kAbsent ? 0 : number * shape_.rows());
-    description_ = fmt::format("rms_norm backward, {}, {} launches, vectors of {}, {}",
-                               config.in_registers ? "rows in registers" : "rows read twice",
-                               launches_.size(), shape_.vector(), architecture_of(device));
+    lowering.workspace_bytes =
+        means_offset_ +
+        (config.in_registers || problem_.dx == kAbsent ? 0 : number * shape_.rows());
+    lowering.description =
+        fmt::format("rms_norm backward, {}, {} launches, vectors of {}, {}",
+                    config.in_registers ? "rows in registers" : "rows read twice", launches_.size(),
+                    shape_.vector(), target.architecture);
     return {};
   }
 
-  int64_t workspace_bytes() const override { return workspace_bytes_; }
-
-  Status execute(std::span<void* const> buffers, void* workspace, Queue& queue) const override {
-    HEDDLE_TRY(shape_.check_buffers(buffers));
+  Status execute(const Execution& at) const override {
+    HEDDLE_TRY(shape_.check_buffers(at.buffers));
     streaming::RmsNormBackwardArguments arguments = arguments_;
     const auto bind = [&](streaming::Tensor& tensor, OperandId id) {
-      tensor.data = id == kAbsent ? nullptr : buffers[static_cast<size_t>(id)];
+      tensor.data = id == kAbsent ? nullptr : at.buffers[static_cast<size_t>(id)];
     };
     bind(arguments.dy, problem_.dy);
     bind(arguments.x, problem_.x);
@@ -109,28 +135,23 @@ class RmsNormBackwardPlan final : public QueuedPlan {
     bind(arguments.dx, problem_.dx);
     bind(arguments.d_weight, problem_.d_weight);
     bind(arguments.d_bias, problem_.d_bias);
-    arguments.partial = workspace;
-    arguments.means = static_cast<char*>(workspace) + means_offset_;
-    void* parameters[] = {&arguments};
-    for (const auto& [kernel, launch] : launches_) {
-      HEDDLE_TRY(kernel->launch(launch, queue, parameters));
-    }
+    arguments.partial = at.workspace;
+    arguments.means = at.workspace + means_offset_;
+    for (const auto& [kernel, launch] : launches_)
+      HEDDLE_TRY(at.launch(kernel, launch, &arguments));
     return {};
   }
 
-  std::string description() const override { return description_; }
-
  private:
   struct KernelLaunch {
-    std::shared_ptr<const Kernel> kernel;
+    size_t kernel;
     Launch launch;
   };
   const NormBackwardProblem problem_;
   NormShape shape_;
   std::vector<KernelLaunch> launches_;
   streaming::RmsNormBackwardArguments arguments_{};
-  int64_t means_offset_ = 0, workspace_bytes_ = 0;
-  std::string description_;
+  int64_t means_offset_ = 0;
 };
 
 }  // namespace
@@ -185,43 +206,12 @@ std::vector<Step> steps_of(const NormBackwardProblem& problem,
   return steps;
 }
 
-KernelUnit rms_norm_backward_unit(const NormBackwardProblem& problem, const NormShape& shape,
-                                  const RmsNormBackwardConfig& config) {
-  std::string source = fmt::format(
-      "#include \"streaming/rms_norm_backward.cuh\"\n"
-      "namespace heddle::streaming {{\n"
-      "struct Config : RmsNormBackwardConfig {{\n{}{}{}{}{}{}{}{}"
-      "  static constexpr int kThreadsPerRow = {}, kVectors = {};\n"
-      "  static constexpr bool kPrefetch = {}, kDx = {}, kDWeight = {}, kDBias = {};\n"
-      "}};\n"
-      "using Rows = {}<Config>;\n"
-      "using Sums = RmsNormCombine<Config>;\n"
-      "}}  // namespace heddle::streaming\n",
-      shape.source(), shape.element("X", problem.x), shape.element("Dy", problem.dy),
-      shape.element("W", problem.weight), shape.element("Statistic", problem.inv_rms),
-      shape.element("Dx", problem.dx), shape.element("DWeight", problem.d_weight),
-      shape.element("DBias", problem.d_bias), config.threads_per_row, config.vectors,
-      config.prefetch, problem.dx != kAbsent, problem.d_weight != kAbsent,
-      problem.d_bias != kAbsent, config.in_registers ? "RmsNormBackward" : "RmsNormBackwardWide");
-  constexpr const char* kRuns[] = {"Rows::means", "Rows::run", "Sums::run"};
-  for (const Step& step : steps_of(problem, config)) {
-    // Left to itself, the assembler makes room for a second block of the main kernel, and spills.
-    source += fmt::format(
-        "extern \"C\" __global__ void __launch_bounds__({}{})\n"
-        "{}(const __grid_constant__ heddle::streaming::RmsNormBackwardArguments arguments) {{\n"
-        "  heddle::streaming::{}(arguments);\n"
-        "}}\n",
-        step.threads, step.part == Step::Part::main ? ", 1" : "", step.name,
-        kRuns[static_cast<int>(step.part)]);
-  }
-  return {"rms_norm_backward", std::move(source)};
-}
-
-Result<std::shared_ptr<const QueuedPlan>> plan_rms_norm_backward(
-    const Driver& driver, const Device& device, const NormBackwardProblem& problem) {
-  auto plan = std::make_shared<RmsNormBackwardPlan>(problem);
-  HEDDLE_TRY(plan->make(driver, device));
-  return std::shared_ptr<const QueuedPlan>(std::move(plan));
+Result<Lowering> lower_rms_norm_backward(const NormBackwardProblem& problem, const Target& target) {
+  Lowering lowering;
+  auto launches = std::make_shared<RmsNormBackwardLaunches>(problem);
+  HEDDLE_TRY(launches->make(target, lowering));
+  lowering.launches = std::move(launches);
+  return lowering;
 }
 
 }  // namespace heddle::engine::cuda

@@ -1,12 +1,10 @@
 // RMSNorm standing alone, backward: the same inputs give the same bits.
 #pragma once
 
-#include <string>
+#include <vector>
 
-#include "engine/cuda/device.h"
-#include "engine/cuda/kernel_units.h"
+#include "engine/cuda/lowering.h"
 #include "engine/cuda/norm_shape.h"
-#include "engine/cuda/queue.h"
 #include "problem/streaming.h"
 
 namespace heddle::engine::cuda {
@@ -32,10 +30,7 @@ std::vector<RmsNormBackwardStep> steps_of(const problem::NormBackwardProblem& pr
 Result<RmsNormBackwardConfig> configure_rms_norm_backward(
     const problem::NormBackwardProblem& problem, NormShape& shape);
 
-KernelUnit rms_norm_backward_unit(const problem::NormBackwardProblem& problem,
-                                  const NormShape& shape, const RmsNormBackwardConfig& config);
-
-Result<std::shared_ptr<const QueuedPlan>> plan_rms_norm_backward(
-    const Driver& driver, const Device& device, const problem::NormBackwardProblem& problem);
+Result<Lowering> lower_rms_norm_backward(const problem::NormBackwardProblem& problem,
+                                         const Target& target);
 
 }  // namespace heddle::engine::cuda

@@ -5,9 +5,7 @@
 
 #include "core/dims.h"
 #include "core/rounding.h"
-#include "engine/cuda/device.h"
 #include "engine/cuda/device_names.h"
-#include "engine/cuda/kernel.h"
 #include "streaming/arguments.h"
 
 namespace heddle::engine::cuda {
@@ -163,26 +161,19 @@ int run_of(const RopeProblem& problem, int pairs) {
   return is_interleaved(problem) ? 2 * pairs : pairs;
 }
 
-class RopePlan final : public QueuedPlan {
+/// Of the one kernel there is, if there is something to write.
+class RopeLaunches final : public Launches {
  public:
-  RopePlan(RopeLaunch launch, std::shared_ptr<const Kernel> kernel, std::string description)
-      : launch_(std::move(launch)),
-        kernel_(std::move(kernel)),
-        description_(std::move(description)) {}
+  explicit RopeLaunches(RopeLaunch launch) : launch_(std::move(launch)) {}
 
-  int64_t workspace_bytes() const override { return 0; }
-  Status execute(std::span<void* const> buffers, void*, Queue& queue) const override {
+  Status execute(const Execution& at) const override {
     if (launch_.is_empty()) return {};
-    HEDDLE_ASSIGN(streaming::RopeArguments arguments, launch_.bind(buffers));
-    void* parameters[] = {&arguments};
-    return kernel_->launch(launch_.grid(), queue, parameters);
+    HEDDLE_ASSIGN(streaming::RopeArguments arguments, launch_.bind(at.buffers));
+    return at.launch(0, launch_.grid(), &arguments);
   }
-  std::string description() const override { return description_; }
 
  private:
   const RopeLaunch launch_;
-  const std::shared_ptr<const Kernel> kernel_;  ///< null if there is nothing to write
-  const std::string description_;
 };
 
 }  // namespace
@@ -347,7 +338,8 @@ std::string rope_config_source(const RopeProblem& problem, const RopeConfig& con
       problem.rope.positions_per_row, config.ragged);
 }
 
-KernelUnit rope_unit(const RopeProblem& problem, const RopeConfig& config) {
+namespace {
+KernelUnit unit_of(const RopeProblem& problem, const RopeConfig& config) {
   // One block a processor: left to itself, the assembler takes 32 registers for the sake of eight,
   // and spills.
   return {kKernelName,
@@ -359,19 +351,17 @@ KernelUnit rope_unit(const RopeProblem& problem, const RopeConfig& config) {
                       "}}\n",
                       rope_config_source(problem, config), kThreads, kKernelName)};
 }
+}  // namespace
 
-Result<std::shared_ptr<const QueuedPlan>> plan_rope(const Driver& driver, const Device& device,
-                                                    const RopeProblem& problem) {
+Result<Lowering> lower_rope(const RopeProblem& problem, const Target& target) {
   HEDDLE_ASSIGN(RopeLaunch launch, RopeLaunch::make(problem));
-  std::shared_ptr<const Kernel> kernel;
-  if (!launch.is_empty()) {
-    HEDDLE_ASSIGN(kernel, load_kernel(driver, device, rope_unit(problem, launch.config()), 0));
-  }
-  std::string description =
+  Lowering lowering;
+  if (!launch.is_empty()) lowering.add_kernel(unit_of(problem, launch.config()), kThreads);
+  lowering.description =
       fmt::format("rope{}, {} pairs a thread, {}", problem.inverse ? " backward" : "",
-                  launch.config().pairs, architecture_of(device));
-  return std::make_shared<const RopePlan>(std::move(launch), std::move(kernel),
-                                          std::move(description));
+                  launch.config().pairs, target.architecture);
+  lowering.launches = std::make_shared<const RopeLaunches>(std::move(launch));
+  return lowering;
 }
 
 }  // namespace heddle::engine::cuda

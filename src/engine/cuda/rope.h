@@ -6,10 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cuda/device.h"
-#include "engine/cuda/kernel.h"
-#include "engine/cuda/kernel_units.h"
-#include "engine/cuda/queue.h"
+#include "engine/cuda/lowering.h"
 #include "problem/streaming.h"
 #include "streaming/arguments.h"
 
@@ -25,7 +22,6 @@ struct RopeConfig {
 /// Chooses the kernel, or says why there is none.
 Result<RopeConfig> configure_rope(const problem::RopeProblem& problem);
 
-KernelUnit rope_unit(const problem::RopeProblem& problem, const RopeConfig& config);
 /// The configuration, as heddle::streaming::Config of a generated source.
 std::string rope_config_source(const problem::RopeProblem& problem, const RopeConfig& config);
 
@@ -51,7 +47,6 @@ class RopeLaunch {
   streaming::RopeArguments arguments_{};
 };
 
-Result<std::shared_ptr<const QueuedPlan>> plan_rope(const Driver& driver, const Device& device,
-                                                    const problem::RopeProblem& problem);
+Result<Lowering> lower_rope(const problem::RopeProblem& problem, const Target& target);
 
 }  // namespace heddle::engine::cuda

@@ -1,7 +1,5 @@
 #include "engine/cuda/rope_stages.h"
 
-#include "engine/cuda/attention_forward_sm90.h"
-#include "engine/cuda/device.h"
 #include "engine/cuda/stages_builder.h"
 
 namespace heddle::engine::cuda {
@@ -54,49 +52,23 @@ void turn_back(StagesBuilder& build, OperandId& x, OperandId input, std::optiona
   rope.reset();
 }
 
-/// All by stages, or all but where the keys go.
-Stages forward_stages(const AttentionProblem& problem, bool by_kernel) {
+}  // namespace
+
+std::optional<Stages> rope_stages(const AttentionProblem& problem) {
   AttentionProblem attention = problem;
   AttentionStructure& structure = attention.structure;
+  if (!structure.q_rope && !structure.k_rope) return {};
   StagesBuilder build(structure, attention.sizes);
-  if (!by_kernel) {
-    rotate(build, structure.q, structure.q_rope, attention.sizes.q_rope_scale);
-    rotate(build, structure.k, structure.k_rope, attention.sizes.k_rope_scale);
-  } else if (structure.k_rope && structure.k_rope->rotated == kAbsent) {
-    const OperandId rotated = build.temporary_like(structure.k, build.type(structure.k).dtype);
-    structure.k_rope->rotated = rotated;
-  }
+  rotate(build, structure.q, structure.q_rope, attention.sizes.q_rope_scale);
+  rotate(build, structure.k, structure.k_rope, attention.sizes.k_rope_scale);
   return std::move(build).finish(attention);
 }
 
-bool kernel_rotates(const AttentionProblem& problem, const std::string& architecture) {
-  if (architecture != kHopperArchitecture || !problem.structure.q_rope) return false;
-  const Stages stages = forward_stages(problem, true);
-  return configure_forward_sm90(std::get<AttentionProblem>(stages.steps.back())).is_ok();
-}
-
-}  // namespace
-
-bool has_rope_stages(const AttentionProblem& problem, const std::string& architecture) {
-  const AttentionStructure& structure = problem.structure;
-  if (!structure.q_rope && !structure.k_rope) return false;
-  const bool lacks_room = structure.k_rope && structure.k_rope->rotated == kAbsent;
-  return lacks_room || !kernel_rotates(problem, architecture);
-}
-bool has_rope_stages(const AttentionBackwardProblem& problem) {
-  const problem::AttentionBackwardStructure& structure = problem.structure;
-  return structure.forward.q_rope || structure.forward.k_rope || structure.d_q_rope ||
-         structure.d_k_rope;
-}
-
-Stages rope_stages(const AttentionProblem& problem, const std::string& architecture) {
-  return forward_stages(problem, kernel_rotates(problem, architecture));
-}
-
-Stages rope_stages(const AttentionBackwardProblem& problem) {
+std::optional<Stages> rope_stages(const AttentionBackwardProblem& problem) {
   AttentionBackwardProblem attention = problem;
   problem::AttentionBackwardStructure& structure = attention.structure;
   AttentionStructure& forward = structure.forward;
+  if (!forward.q_rope && !forward.k_rope && !structure.d_q_rope && !structure.d_k_rope) return {};
   StagesBuilder build(forward, attention.sizes);
   rotate(build, forward.q, forward.q_rope, attention.sizes.q_rope_scale);
   rotate(build, forward.k, forward.k_rope, attention.sizes.k_rope_scale);

@@ -2,21 +2,18 @@
 // maps of each batch entry's sequences, kernels/sm90/sequence_maps.cuh.
 #pragma once
 
-#include "engine/cuda/kernel_unit.h"
+#include "engine/cuda/lowering.h"
 #include "sm90/forward_arguments.h"
 
 namespace heddle::engine::cuda {
 
-inline constexpr const char* kSequenceMapsName = "sequence_maps";
-inline constexpr int kSequenceMapThreads = 128;
-
-KernelUnit sequence_maps_unit();
+/// The number of the kernel that makes them.
+size_t add_sequence_maps(Lowering& lowering);
 
 /// Workspace the maps take.
 int64_t sequence_map_bytes(int64_t batch);
 
-/// Makes maps of four 16-bit tensors, q, k, v and o of `sequences.problem`. All but element_bytes
-/// is given.
-Status make_sequence_maps(const Kernel& kernel, sm90::SequenceMapArguments sequences, Queue& queue);
+/// Makes maps of four 16-bit tensors by the kernel of this number. All but element_bytes is given.
+Status make_sequence_maps(const Execution& at, size_t kernel, sm90::SequenceMapArguments sequences);
 
 }  // namespace heddle::engine::cuda

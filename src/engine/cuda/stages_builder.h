@@ -1,7 +1,7 @@
 // The stages of an attention under construction: what is done to its tensors before and after it.
 #pragma once
 
-#include "engine/cuda/stages.h"
+#include "engine/cuda/sequence.h"
 
 namespace heddle::engine::cuda {
 

@@ -55,15 +55,8 @@ class Widener {
 
 }  // namespace
 
-bool has_wide_stages(const AttentionProblem& problem) {
-  return has_wide(problem.structure, {problem.structure.o});
-}
-bool has_wide_stages(const AttentionBackwardProblem& problem) {
-  const problem::AttentionBackwardStructure& s = problem.structure;
-  return has_wide(s.forward, {s.forward.o, s.d_o, s.d_q, s.d_k, s.d_v});
-}
-
-Stages wide_stages(const AttentionProblem& problem) {
+std::optional<Stages> wide_stages(const AttentionProblem& problem) {
+  if (!has_wide(problem.structure, {problem.structure.o})) return {};
   AttentionProblem attention = problem;
   AttentionStructure& s = attention.structure;
   StagesBuilder build(s, attention.sizes);
@@ -73,10 +66,11 @@ Stages wide_stages(const AttentionProblem& problem) {
   return std::move(build).finish(attention);
 }
 
-Stages wide_stages(const AttentionBackwardProblem& problem) {
+std::optional<Stages> wide_stages(const AttentionBackwardProblem& problem) {
   AttentionBackwardProblem attention = problem;
   problem::AttentionBackwardStructure& s = attention.structure;
   AttentionStructure& forward = s.forward;
+  if (!has_wide(forward, {forward.o, s.d_o, s.d_q, s.d_k, s.d_v})) return {};
   StagesBuilder build(forward, attention.sizes);
   Widener widen(build);
   for (OperandId* id : {&forward.q, &forward.k, &forward.v, &forward.o, &s.d_o}) widen.input(*id);

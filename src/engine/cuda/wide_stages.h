@@ -3,15 +3,14 @@
 // rounded to the type asked for.
 #pragma once
 
-#include "engine/cuda/stages.h"
+#include <optional>
+
+#include "engine/cuda/sequence.h"
 
 namespace heddle::engine::cuda {
 
-/// Whether the problem is cut so: its tensors are not all of one type.
-bool has_wide_stages(const problem::AttentionProblem& problem);
-bool has_wide_stages(const problem::AttentionBackwardProblem& problem);
-
-Stages wide_stages(const problem::AttentionProblem& problem);
-Stages wide_stages(const problem::AttentionBackwardProblem& problem);
+/// None of a problem whose tensors are all of one type.
+std::optional<Stages> wide_stages(const problem::AttentionProblem& problem);
+std::optional<Stages> wide_stages(const problem::AttentionBackwardProblem& problem);
 
 }  // namespace heddle::engine::cuda

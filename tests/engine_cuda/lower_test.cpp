@@ -1,11 +1,12 @@
-#include "engine/cuda/kernel_units.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 
+#include "engine/cuda/common_kernels.h"
+#include "engine/cuda/lowering.h"
 #include "kernels/cases.h"
+#include "kernels/lowered.h"
 #include "kernels/streaming_cases.h"
 
 namespace heddle::engine::cuda {
@@ -13,16 +14,16 @@ namespace {
 
 TEST(Architecture, IsOneThatDevicesRun) {
   for (const char* good : {"sm_80", "sm_86", "sm_90a", "sm_100", "sm_120"})
-    EXPECT_TRUE(check_architecture(good).is_ok()) << good;
+    EXPECT_TRUE(target_named(good).is_ok()) << good;
   for (const char* bad : {"", "sm_", "sm_75", "sm_90", "compute_90a", "sm_80a", "sm_99999999999"})
-    EXPECT_FALSE(check_architecture(bad).is_ok()) << bad;
-  EXPECT_EQ(check_architecture("sm_90").message(),
+    EXPECT_FALSE(target_named(bad).is_ok()) << bad;
+  EXPECT_EQ(target_named("sm_90").status().message(),
             "The architecture is 'sm_90', but devices of compute capability 9.0 run sm_90a.");
 }
 
 TEST(CommonKernels, AreDistinctAndCoverCommonProblems) {
   for (const char* architecture : {"sm_80", "sm_90a"}) {
-    const std::vector<KernelUnit> common = common_kernel_units(architecture);
+    const std::vector<KernelUnit> common = common_kernel_units(*target_named(architecture));
     std::set<std::string> sources;
     for (const KernelUnit& unit : common) sources.insert(unit.source);
     EXPECT_EQ(sources.size(), common.size());
@@ -31,7 +32,7 @@ TEST(CommonKernels, AreDistinctAndCoverCommonProblems) {
         const Case c{.qk_dim = dim, .v_dim = dim, .features = {Feature::causal}, .length = length};
         for (const problem::Problem& problem :
              {problem::Problem(forward_of(c)), problem::Problem(backward_of(c))}) {
-          const auto units = kernel_units(problem, architecture);
+          const auto units = units_of(problem, architecture);
           ASSERT_TRUE(units.is_ok()) << units.status().message();
           ASSERT_FALSE(units->empty());
           for (const KernelUnit& unit : *units)
@@ -42,23 +43,23 @@ TEST(CommonKernels, AreDistinctAndCoverCommonProblems) {
   }
 }
 
-TEST(KernelUnits, AKeepMaskThatIsWrittenHasAKernelOfItsOwn) {
+TEST(Lower, AKeepMaskThatIsWrittenHasAKernelOfItsOwn) {
   problem::AttentionProblem problem =
       forward_of({.features = {Feature::philox}, .architecture = "sm_90a"});
-  ASSERT_EQ(kernel_units(problem, "sm_90a")->size(), 1u);
+  ASSERT_EQ(units_of(problem, "sm_90a")->size(), 1u);
   problem.structure.dropout.dump = problem.structure.q;
-  const auto units = kernel_units(problem, "sm_90a");
+  const auto units = units_of(problem, "sm_90a");
   ASSERT_EQ(units->size(), 2u);
   EXPECT_EQ(units->back().name, "attention_dropout_dump");
 }
 
-TEST(KernelUnits, OfABackwardAreHoppersWhereItTakesTheProblem) {
+TEST(Lower, OfABackwardAreHoppersWhereItTakesTheProblem) {
   const auto names = [](std::vector<Feature> features, const char* architecture, int dim = 64) {
-    const auto units = kernel_units(backward_of({.qk_dim = dim,
-                                                 .v_dim = dim,
-                                                 .features = std::move(features),
-                                                 .architecture = architecture}),
-                                    architecture);
+    const auto units = units_of(backward_of({.qk_dim = dim,
+                                             .v_dim = dim,
+                                             .features = std::move(features),
+                                             .architecture = architecture}),
+                                architecture);
     std::vector<std::string> all;
     for (const KernelUnit& unit : *units) all.push_back(unit.name);
     return all;
@@ -84,12 +85,12 @@ TEST(KernelUnits, OfABackwardAreHoppersWhereItTakesTheProblem) {
 }
 
 // Values that pairs of f16 do not hold are the general kernels', and the device finds out.
-TEST(KernelUnits, OfF32AreHoppersAndTheGeneralOnes) {
+TEST(Lower, OfF32AreHoppersAndTheGeneralOnes) {
   const Case f32{.dtype = DataType::f32, .architecture = "sm_90a"};
   for (const problem::Problem& problem :
        {problem::Problem(forward_of(f32)), problem::Problem(backward_of(f32))}) {
     std::vector<std::string> names;
-    const auto units = kernel_units(problem, "sm_90a");
+    const auto units = units_of(problem, "sm_90a");
     for (const KernelUnit& unit : *units) {
       names.push_back(unit.name);
       if (unit.name != "f16_pairs") {
@@ -107,14 +108,14 @@ TEST(KernelUnits, OfF32AreHoppersAndTheGeneralOnes) {
 }
 
 // They are compiled once for all problems that have them.
-TEST(KernelUnits, OfWhatRunsBeforeDependOnlyOnWhatTheyRead) {
+TEST(Lower, OfWhatRunsBeforeDependOnlyOnWhatTheyRead) {
   const auto unit = [](std::vector<Feature> features, int dim, std::string_view name) {
     const Case c{.dtype = name.starts_with("f16") ? DataType::f32 : DataType::bf16,
                  .qk_dim = dim,
                  .v_dim = dim,
                  .features = std::move(features),
                  .architecture = "sm_90a"};
-    const auto units = kernel_units(forward_of(c), c.architecture);
+    const auto units = units_of(forward_of(c), c.architecture);
     for (const KernelUnit& one : *units)
       if (one.name == name) return one.source;
     return std::string();
@@ -132,30 +133,72 @@ TEST(KernelUnits, OfWhatRunsBeforeDependOnlyOnWhatTheyRead) {
             unit({F::rope_interleaved}, 128, "rope_rotations"));
 }
 
-TEST(KernelUnits, NormAndRopeHaveOneUnitEach) {
+TEST(Lower, NormAndRopeHaveOneUnitEach) {
   for (const problem::Problem& problem :
        {problem::Problem(norm_of({})), problem::Problem(norm_backward_of({})),
         problem::Problem(norm_backward_of({.columns = 40000})), problem::Problem(rope_of({}))}) {
-    const auto units = kernel_units(problem, "sm_90a");
+    const auto units = units_of(problem, "sm_90a");
     ASSERT_TRUE(units.is_ok()) << units.status().message();
     EXPECT_EQ(units->size(), 1u);
   }
 }
 
-TEST(KernelUnits, NumbersPassedByValueThatAreReadFromMemoryHaveOneOfTheirOwn) {
+TEST(Lower, NumbersPassedByValueThatAreReadFromMemoryHaveOneOfTheirOwn) {
   problem::AttentionProblem problem = forward_of({.features = {Feature::sink}});
-  EXPECT_EQ(kernel_units(problem, "sm_90a")->size(), 1u);
+  EXPECT_EQ(units_of(problem, "sm_90a")->size(), 1u);
   problem.structure.operands[static_cast<size_t>(problem.structure.sink)].on_host = true;
-  const auto units = kernel_units(problem, "sm_90a");
+  const auto units = units_of(problem, "sm_90a");
   ASSERT_EQ(units->size(), 2u);
   EXPECT_EQ(units->back().name, "host_values");
 }
 
-TEST(KernelUnits, ARefusedProblemSaysWhy) {
+TEST(Lower, ARefusedProblemSaysWhy) {
   const auto refused =
-      kernel_units(backward_of({.features = {Feature::paged}, .architecture = "sm_80"}), "sm_80");
+      units_of(backward_of({.features = {Feature::paged}, .architecture = "sm_80"}), "sm_80");
   ASSERT_FALSE(refused.is_ok());
   EXPECT_EQ(refused.status().message(), "cuda: sdpa_backward has no paged K or V");
+}
+
+TEST(Lower, SaysWhichWaysWerePassedOverAndWhy) {
+  const auto passed_over = [](const problem::Problem& problem, const char* architecture) {
+    std::vector<std::string> all;
+    const Result<Lowering> lowering = lowered(problem, architecture);
+    for (const PassedOver& one : lowering->passed_over) all.push_back(one.name + ": " + one.reason);
+    return all;
+  };
+  using Reasons = std::vector<std::string>;
+  EXPECT_EQ(passed_over(forward_of({}), "sm_90a"), Reasons{});
+  EXPECT_EQ(passed_over(forward_of({.features = {Feature::block_mask}}), "sm_90a"),
+            Reasons{"Hopper forward: cuda: the Hopper kernel takes no block mask"});
+  EXPECT_EQ(passed_over(backward_of({.features = {Feature::dropout_mask}}), "sm_90a"),
+            (Reasons{"Hopper backward: cuda: the Hopper backward draws dropout from a counter, "
+                     "without masks in memory",
+                     "Hopper backward, gradients of what the score reads apart: cuda: no gradient "
+                     "of what the score reads is wanted"}));
+  EXPECT_EQ(passed_over(rope_of({}), "sm_80"), Reasons{});
+}
+
+// What kernels ask for and what launches say of themselves is one thing.
+TEST(Lower, NumbersItsKernelsByItsUnits) {
+  for (const char* architecture : {"sm_80", "sm_90a"}) {
+    for (const Case& c : {Case{}, Case{.dtype = DataType::f32, .features = {Feature::lengths}},
+                          Case{.qk_dim = 136, .v_dim = 136, .features = {Feature::bias}}}) {
+      for (const problem::Problem& problem :
+           {problem::Problem(forward_of(c)), problem::Problem(backward_of(c))}) {
+        const Result<Lowering> lowering = lowered(problem, architecture);
+        ASSERT_TRUE(lowering.is_ok()) << lowering.status().message();
+        std::set<size_t> used;
+        for (const LoweredKernel& kernel : lowering->kernels) {
+          ASSERT_LT(kernel.unit, lowering->units.size());
+          const KernelUnit& unit = lowering->units[kernel.unit];
+          EXPECT_TRUE(kernel.name.starts_with(unit.name)) << kernel.name;
+          EXPECT_NE(unit.source.find(kernel.name + "("), std::string::npos) << kernel.name;
+          used.insert(kernel.unit);
+        }
+        EXPECT_EQ(used.size(), lowering->units.size()) << "a unit that nobody launches";
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -1,19 +1,15 @@
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <optional>
 
 #include "engine/cuda/attention_forward_sm90.h"
-#include "engine/cuda/device.h"
 #include "engine/cuda/f16_pairs.h"
-#include "engine/cuda/f32_plan.h"
-#include "engine/cuda/kernel.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/rope.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
+#include "engine/cuda/stages_builder.h"
 #include "engine/cuda/tensor_map.h"
 #include "sm90/forward_arguments.h"
 
@@ -38,13 +34,10 @@ struct Workspace {
   int64_t counter = 0, maps = 0, rotations = 0, units = 0, pairs = 0, bytes = 0;
 };
 
-struct Kernels {
-  std::shared_ptr<const Kernel> forward, sequence_maps, rotations;
-};
-
 /// What an execution does not change.
 struct Planned {
-  Kernels kernels;
+  size_t kernel = 0;
+  std::optional<size_t> sequence_maps, rotations_kernel;
   std::optional<F16PairsStep> pairs;  ///< of f32: q, k and v
   Launch launch;
   ForwardSm90Config config;
@@ -60,40 +53,26 @@ struct Planned {
   std::vector<Entry> rotation_entries;
   std::optional<RopeLaunch> keys;  ///< that are rotated in the same launch
   Workspace workspace;
-  std::string description;
 };
 
-/// Of each plan another, and of each process: what a workspace holds by chance is none of them.
-uint64_t new_claim() {
-  static std::atomic<uint64_t> plans{
-      static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count())};
-  const uint64_t mixed = plans.fetch_add(1, std::memory_order_relaxed) * 0x9E3779B97F4A7C15U;
-  // Never 0, which a launch leaves behind.
-  return (mixed >> sm90::kTicketBits | 1) << sm90::kTicketBits;
-}
-
-class ForwardSm90Plan final : public QueuedPlan {
+class ForwardSm90Launches final : public Launches {
  public:
-  ForwardSm90Plan(const Driver& driver, Planned planned)
-      : driver_(driver), planned_(std::move(planned)) {}
+  explicit ForwardSm90Launches(Planned planned) : planned_(std::move(planned)) {}
 
-  int64_t workspace_bytes() const override { return planned_.workspace.bytes; }
-
-  Status execute(std::span<void* const> buffers, void* workspace, Queue& queue) const override {
-    char* const scratch = static_cast<char*>(workspace);
-    HEDDLE_TRY(check_addresses(planned_.aligned, buffers));
+  Status execute(const Execution& at) const override {
+    HEDDLE_TRY(check_addresses(planned_.aligned, at.buffers));
     sm90::ForwardArguments arguments = planned_.arguments;
-    bind(planned_.entries, buffers, &arguments);
-    HEDDLE_TRY(planned_.pairs ? make_pairs(arguments, scratch, queue)
-                              : map_operands(buffers, arguments));
+    bind(planned_.entries, at.buffers, &arguments);
+    HEDDLE_TRY(planned_.pairs ? make_pairs(at, arguments) : map_operands(at, arguments));
+    arguments.order.claim = at.claim;
     if (planned_.draws_tiles) {
       arguments.order.counter =
-          reinterpret_cast<unsigned long long*>(scratch + planned_.workspace.counter);
+          reinterpret_cast<unsigned long long*>(at.workspace + planned_.workspace.counter);
     }
-    if (planned_.kernels.sequence_maps) {
-      const auto made = reinterpret_cast<TensorMap*>(scratch + planned_.workspace.maps);
+    if (planned_.sequence_maps) {
+      const auto made = reinterpret_cast<TensorMap*>(at.workspace + planned_.workspace.maps);
       const attention::ForwardParameters& p = arguments.problem;
-      HEDDLE_TRY(make_sequence_maps(*planned_.kernels.sequence_maps,
+      HEDDLE_TRY(make_sequence_maps(at, *planned_.sequence_maps,
                                     {.base = {arguments.q, arguments.k, arguments.v, arguments.o},
                                      .maps = made,
                                      .tensors = {p.q, p.k, p.v, p.o},
@@ -101,17 +80,13 @@ class ForwardSm90Plan final : public QueuedPlan {
                                      .kv_lengths = p.kv_lengths,
                                      .batch = p.batch,
                                      .q_length = p.q_length,
-                                     .whole_o = true},
-                                    queue));
+                                     .whole_o = true}));
       arguments.sequence_maps = made;
     }
-    if (planned_.kernels.rotations) HEDDLE_TRY(make_rotations(buffers, arguments, scratch, queue));
+    if (planned_.rotations_kernel) HEDDLE_TRY(make_rotations(at, arguments));
     Passed passed(arguments, planned_.passed);
-    void* parameters[] = {passed.address()};
-    return planned_.kernels.forward->launch(planned_.launch, queue, parameters);
+    return at.launch(planned_.kernel, planned_.launch, passed.address());
   }
-
-  std::string description() const override { return planned_.description; }
 
  private:
   /// A thread for each of `count` things.
@@ -119,50 +94,47 @@ class ForwardSm90Plan final : public QueuedPlan {
     return {.grid_x = (count + threads - 1) / threads, .threads = threads};
   }
 
-  Status map_operands(std::span<void* const> buffers, sm90::ForwardArguments& arguments) const {
+  Status map_operands(const Execution& at, sm90::ForwardArguments& arguments) const {
     TensorMap* maps[] = {&arguments.q, &arguments.k, &arguments.v, &arguments.o};
     for (size_t n = 0; n < 4; ++n) {
-      void* address = buffers[static_cast<size_t>(planned_.mapped[n])];
-      HEDDLE_TRY(encode(driver_, planned_.shapes[n], address, *maps[n]));
+      void* address = at.buffers[static_cast<size_t>(planned_.mapped[n])];
+      HEDDLE_TRY(encode(at.driver, planned_.shapes[n], address, *maps[n]));
     }
     if (const OperandId tiled = planned_.config.tiled; tiled != kAbsent) {
-      HEDDLE_TRY(encode(driver_, planned_.tiled_shape, buffers[static_cast<size_t>(tiled)],
+      HEDDLE_TRY(encode(at.driver, planned_.tiled_shape, at.buffers[static_cast<size_t>(tiled)],
                         arguments.tiled.map));
     }
     return {};
   }
 
-  Status make_pairs(sm90::ForwardArguments& arguments, char* scratch, Queue& queue) const {
+  Status make_pairs(const Execution& at, sm90::ForwardArguments& arguments) const {
     const attention::ForwardParameters& p = arguments.problem;
     const F16PairsStep::Reader readers[] = {{p.q, p.q_lengths, arguments.q, arguments.q_pairs},
                                             {p.k, p.kv_lengths, arguments.k, arguments.k_pairs},
                                             {p.v, p.kv_lengths, arguments.v, arguments.v_pairs}};
-    auto* unfit = reinterpret_cast<unsigned*>(scratch);
+    auto* unfit = reinterpret_cast<unsigned*>(at.workspace);
     arguments.problem.unfit = unfit;
-    return planned_.pairs->execute(scratch + planned_.workspace.pairs, unfit, queue, readers);
+    return planned_.pairs->execute(at, at.workspace + planned_.workspace.pairs, unfit, readers);
   }
 
-  Status make_rotations(std::span<void* const> buffers, sm90::ForwardArguments& arguments,
-                        char* scratch, Queue& queue) const {
+  Status make_rotations(const Execution& at, sm90::ForwardArguments& arguments) const {
     attention::RotationsBefore making = planned_.rotations;
     attention::RotationArguments& queries = making.queries;
-    bind(planned_.rotation_entries, buffers, &queries);
-    queries.rotations = reinterpret_cast<unsigned*>(scratch + planned_.workspace.rotations);
-    queries.units = reinterpret_cast<float*>(scratch + planned_.workspace.units);
+    bind(planned_.rotation_entries, at.buffers, &queries);
+    queries.rotations = reinterpret_cast<unsigned*>(at.workspace + planned_.workspace.rotations);
+    queries.units = reinterpret_cast<float*>(at.workspace + planned_.workspace.units);
     arguments.q_rope.rotations = queries.rotations;
     arguments.q_rope.units = queries.units;
     if (making.key_blocks > 0) {
-      HEDDLE_ASSIGN(making.keys, planned_.keys->bind(buffers));
+      HEDDLE_ASSIGN(making.keys, planned_.keys->bind(at.buffers));
     }
-    void* parameters[] = {&making};
     const auto threads = static_cast<unsigned>(queries.batches * queries.rows) * 32;
     Launch launch = launch_over(threads, attention::kRotationThreads);
     launch.grid_x += static_cast<unsigned>(making.key_blocks);
     launch.overlaps_predecessor = true;
-    return planned_.kernels.rotations->launch(launch, queue, parameters);
+    return at.launch(*planned_.rotations_kernel, launch, &making);
   }
 
-  const Driver& driver_;
   const Planned planned_;
 };
 
@@ -241,17 +213,14 @@ Status share_grid(const Launch& keys, attention::RotationsBefore& shared) {
   return {};
 }
 
-}  // namespace
-
-Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver,
-                                                            const Device& device,
-                                                            const AttentionProblem& given) {
+/// Of an attention whose keys, if they are rotated, have an operand to be rotated into.
+Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Target& target) {
   HEDDLE_ASSIGN(const ForwardSm90Config config, configure_forward_sm90(given));
   const AttentionProblem problem = with_rotated_keys(given);
   const AttentionStructure& structure = problem.structure;
   const AttentionSizes& sizes = problem.sizes;
   std::vector<OperandId> loads;
-  const std::string source = source_of_forward_sm90(problem, config, loads);
+  KernelUnit unit = forward_sm90_unit(problem, config, loads);
   HEDDLE_TRY(check_loads(loads));
   const int64_t q_tiles = (sizes.q_length + config.tile_m() - 1) / config.tile_m();
   const int64_t tiles = sizes.batch * sizes.q_heads * q_tiles;
@@ -262,21 +231,19 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver
   Planned planned{.config = config,
                   .draws_tiles = config.dynamic && tiles < int64_t{1} << sm90::kTicketBits,
                   .workspace = workspace_of(problem, config)};
-  HEDDLE_ASSIGN(planned.kernels.forward,
-                load_kernel(driver, device, {kForwardSm90Name, source}, config.shared_bytes));
-  if (config.sequence_maps()) {
-    HEDDLE_ASSIGN(planned.kernels.sequence_maps,
-                  load_kernel(driver, device, sequence_maps_unit(), 0));
-  }
+  Lowering lowering;
+  planned.kernel = lowering.add_kernel(std::move(unit), config.threads(), config.shared_bytes);
+  if (config.sequence_maps()) planned.sequence_maps = add_sequence_maps(lowering);
   if (config.planes > 1) {
-    HEDDLE_ASSIGN(planned.pairs, F16PairsStep::make(driver, device, sizes,
-                                                    {{structure.q, 64},
-                                                     {structure.k, config.tile_n},
-                                                     {structure.v, config.tile_n}}));
+    planned.pairs.emplace(
+        lowering, sizes,
+        std::vector<F16PairsStep::Operand>{
+            {structure.q, 64}, {structure.k, config.tile_n}, {structure.v, config.tile_n}});
     planned.workspace.bytes += planned.pairs->workspace_bytes();
   }
   if (structure.q_rope) {
-    HEDDLE_ASSIGN(planned.kernels.rotations, load_kernel(driver, device, rotations_unit(given), 0));
+    planned.rotations_kernel =
+        lowering.add_kernel(rotations_unit(given), attention::kRotationThreads);
     ParameterBlock<attention::RotationArguments> rotations(structure, sizes);
     fill_rotations(rotations, problem);
     planned.rotations.queries = rotations.parameters;
@@ -298,7 +265,7 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver
                             .section = config.section,
                             .total = static_cast<int>(tiles),
                             .counter = nullptr,
-                            .claim = new_claim()};
+                            .claim = 0};
   if (config.tiled != kAbsent) {
     block.parameters.tiled = score_tile_arguments(sizes, config.tiled);
     planned.tiled_shape = map_shape(structure, sizes, config.tiled, config.tile_m());
@@ -317,17 +284,39 @@ Result<std::shared_ptr<const QueuedPlan>> plan_forward_sm90(const Driver& driver
   planned.aligned = {
       {structure.q, "q"}, {structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}};
   if (config.tiled != kAbsent) planned.aligned.push_back({config.tiled, "what the score reads"});
-  planned.launch = {
-      .grid_x = static_cast<unsigned>(std::min<int64_t>(device.multiprocessors, tiles)),
-      .threads = static_cast<unsigned>(config.threads()),
-      .shared_bytes = static_cast<unsigned>(config.shared_bytes),
-      .overlaps_predecessor = structure.q_rope.has_value()};
-  planned.description =
+  planned.launch = {.grid_x = static_cast<unsigned>(std::min<int64_t>(target.processors, tiles)),
+                    .threads = static_cast<unsigned>(config.threads()),
+                    .shared_bytes = static_cast<unsigned>(config.shared_bytes),
+                    .overlaps_predecessor = structure.q_rope.has_value()};
+  lowering.description =
       fmt::format("attention forward{}{}, Hopper kernel{}, {} x {} tiles{}, {}",
                   structure.q_rope ? " of rotated queries" : "", planned.keys ? " and keys" : "",
                   config.tiled != kAbsent ? " with score tiles" : "", config.tile_m(),
-                  config.tile_n, config.planes > 1 ? " of f16 pairs" : "", architecture_of(device));
-  return std::make_shared<const ForwardSm90Plan>(driver, std::move(planned));
+                  config.tile_n, config.planes > 1 ? " of f16 pairs" : "", target.architecture);
+  lowering.workspace_bytes = planned.workspace.bytes;
+  lowering.launches = std::make_shared<const ForwardSm90Launches>(std::move(planned));
+  return lowering;
+}
+
+}  // namespace
+
+Result<Lowering> lower_forward_sm90(const AttentionProblem& problem, const Target& target) {
+  if (!target.is_hopper())
+    return error(Code::graph_not_supported, "cuda: {} is no Hopper", target.architecture);
+  AttentionProblem attention = problem;
+  AttentionStructure& structure = attention.structure;
+  std::vector<int64_t> temporary_bytes;
+  if (structure.k_rope && structure.k_rope->rotated == kAbsent) {
+    StagesBuilder build(structure, attention.sizes);
+    structure.k_rope->rotated =
+        build.temporary_like(structure.k, structure.type(structure.k).dtype);
+    const Stages stages = std::move(build).finish(attention);
+    HEDDLE_TRY(check_operand_count(stages));
+    temporary_bytes = stages.temporary_bytes;
+  }
+  HEDDLE_ASSIGN(Lowering lowering, lower_with_rotated_keys(attention, target));
+  if (temporary_bytes.empty()) return lowering;
+  return in_sequence({std::move(lowering)}, temporary_bytes);
 }
 
 }  // namespace heddle::engine::cuda

@@ -1,0 +1,50 @@
+#include "engine/cuda/loaded_plan.h"
+
+#include <atomic>
+#include <chrono>
+
+#include "engine/cuda/kernel_cache.h"
+#include "sm90/forward_arguments.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+/// Of each plan another, and of each process.
+uint64_t new_claim() {
+  static std::atomic<uint64_t> plans{
+      static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count())};
+  const uint64_t mixed = plans.fetch_add(1, std::memory_order_relaxed) * 0x9E3779B97F4A7C15U;
+  // Never 0, which a launch leaves behind.
+  return (mixed >> sm90::kTicketBits | 1) << sm90::kTicketBits;
+}
+
+}  // namespace
+
+Result<LoadedPlan> LoadedPlan::load(const Driver& driver, const Device& device, Lowering lowering) {
+  LoadedPlan plan(driver);
+  const std::string architecture = target_of(device).architecture;
+  for (const LoweredKernel& kernel : lowering.kernels) {
+    const KernelUnit& unit = lowering.units[kernel.unit];
+    HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
+                  compiled_kernel(unit.source, unit.name, architecture));
+    HEDDLE_ASSIGN(std::shared_ptr<const Kernel> loaded,
+                  Kernel::load(driver, device, cubin, kernel.name, kernel.shared_bytes));
+    plan.kernels_.push_back(std::move(loaded));
+  }
+  plan.launches_ = std::move(lowering.launches);
+  plan.claim_ = new_claim();
+  plan.workspace_bytes_ = lowering.workspace_bytes;
+  plan.description_ = std::move(lowering.description);
+  return plan;
+}
+
+Status LoadedPlan::execute(std::span<void* const> buffers, void* workspace, Queue& queue) const {
+  return launches_->execute({.buffers = buffers,
+                             .workspace = static_cast<char*>(workspace),
+                             .kernels = kernels_,
+                             .claim = claim_,
+                             .driver = *driver_,
+                             .queue = queue});
+}
+
+}  // namespace heddle::engine::cuda

@@ -1,0 +1,130 @@
+// Which kernels run a problem: the ways there are, as one table in the order of choice.
+#include "engine/cuda/attention_backward_sm80.h"
+#include "engine/cuda/attention_backward_sm90.h"
+#include "engine/cuda/attention_check.h"
+#include "engine/cuda/attention_forward_sm80.h"
+#include "engine/cuda/attention_forward_sm90.h"
+#include "engine/cuda/host_values.h"
+#include "engine/cuda/lowering.h"
+#include "engine/cuda/rms_norm.h"
+#include "engine/cuda/rms_norm_backward.h"
+#include "engine/cuda/rope.h"
+#include "engine/cuda/rope_stages.h"
+#include "engine/cuda/sequence.h"
+#include "engine/cuda/wide_stages.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+/// What a way says of a problem: nothing of one that is none of its kind; how it runs it; or why it
+/// does not. Then the next is asked, unless this one alone could.
+struct Answer {
+  std::optional<Result<Lowering>> lowered;
+  bool is_last = true;
+};
+
+struct Way {
+  const char* name;
+  Answer (*ask)(const Problem&, const Target&);
+};
+
+template <class Kind>
+using Lower = Result<Lowering> (*)(const Kind&, const Target&);
+
+/// Kernels that take the problem as it is. What they refuse as not supported others may take.
+template <class Kind, Lower<Kind> kLower>
+Answer by(const Problem& problem, const Target& target) {
+  const Kind* const one = std::get_if<Kind>(&problem);
+  if (!one) return {};
+  Result<Lowering> lowered = kLower(*one, target);
+  const bool others_may = lowered.status().code() == Code::graph_not_supported;
+  return {std::move(lowered), !others_may};
+}
+
+/// The problem in steps, if it asks for any: no other way takes it then.
+template <class Kind, std::optional<Stages> (*kStages)(const Kind&)>
+Answer in(const Problem& problem, const Target& target) {
+  const Kind* const one = std::get_if<Kind>(&problem);
+  const std::optional<Stages> stages = one ? kStages(*one) : std::nullopt;
+  if (!stages) return {};
+  return {lower_stages(*stages, target)};
+}
+
+Answer after_host_values(const Problem& problem, const Target& target) {
+  return {lower_host_values(problem, target)};
+}
+
+using Forward = problem::AttentionProblem;
+using Backward = problem::AttentionBackwardProblem;
+
+/// In f32 Hopper multiplies pairs of f16, which hold most values. The device finds out whether they
+/// hold these; else the general kernels compute. Those of the other kind leave at once.
+Lowering beside_general(Lowering pairs, Lowering general) {
+  return in_sequence({std::move(pairs), std::move(general)}, {}, "; of values beyond pairs ");
+}
+Result<Lowering> forward_on_hopper(const Forward& problem, const Target& target) {
+  HEDDLE_ASSIGN(Lowering hopper, lower_forward_sm90(problem, target));
+  if (!is_f32(problem.structure)) return hopper;
+  HEDDLE_ASSIGN(Lowering general, lower_forward_sm80_after_pairs(problem, target));
+  return beside_general(std::move(hopper), std::move(general));
+}
+Result<Lowering> backward_on_hopper(const Backward& problem, const Target& target) {
+  HEDDLE_ASSIGN(Lowering hopper, lower_backward_sm90(problem, target));
+  if (!is_f32(problem.structure.forward)) return hopper;
+  HEDDLE_ASSIGN(Lowering general, lower_backward_sm80_after_pairs(problem, target));
+  return beside_general(std::move(hopper), std::move(general));
+}
+
+/// Where gradients of what the score reads (dBias) are wanted beside others that Hopper's kernels
+/// give.
+Result<Lowering> load_gradients_apart(const Backward& problem, const Target& target) {
+  if (problem.structure.load_gradients.empty())
+    return error(Code::graph_not_supported, "cuda: no gradient of what the score reads is wanted");
+  Backward others = problem, loads = problem;
+  others.structure.load_gradients.clear();
+  problem::AttentionBackwardStructure& s = loads.structure;
+  s.d_q = s.d_k = s.d_v = s.d_sink = problem::kAbsent;
+  HEDDLE_ASSIGN(Lowering by_hopper, backward_on_hopper(others, target));
+  HEDDLE_ASSIGN(Lowering rest, lower(loads, target));
+  return in_sequence({std::move(by_hopper), std::move(rest)});
+}
+
+constexpr Way kWays[] = {
+    {"numbers passed by value written to memory first", after_host_values},
+    {"Hopper forward", by<Forward, forward_on_hopper>},
+    {"Hopper backward", by<Backward, backward_on_hopper>},
+    {"Hopper backward, gradients of what the score reads apart",
+     by<Backward, load_gradients_apart>},
+    {"rotations by kernels of their own", in<Forward, rope_stages>},
+    {"rotations by kernels of their own", in<Backward, rope_stages>},
+    {"inputs widened to f32", in<Forward, wide_stages>},
+    {"inputs widened to f32", in<Backward, wide_stages>},
+    {"general forward", by<Forward, lower_forward_sm80>},
+    {"general backward", by<Backward, lower_backward_sm80>},
+    {"rms_norm", by<problem::NormProblem, lower_rms_norm>},
+    {"rms_norm backward", by<problem::NormBackwardProblem, lower_rms_norm_backward>},
+    {"rope", by<problem::RopeProblem, lower_rope>},
+};
+
+}  // namespace
+
+Result<Lowering> lower(const Problem& problem, const Target& target) {
+  std::vector<PassedOver> passed_over;
+  Status refusal;
+  for (const Way& way : kWays) {
+    Answer answer = way.ask(problem, target);
+    if (!answer.lowered) continue;
+    if (answer.lowered->is_ok()) {
+      Lowering& lowering = **answer.lowered;
+      lowering.passed_over.insert(lowering.passed_over.begin(), passed_over.begin(),
+                                  passed_over.end());
+      return std::move(*answer.lowered);
+    }
+    refusal = answer.lowered->status();
+    if (answer.is_last) return refusal;
+    passed_over.push_back({way.name, refusal.message()});
+  }
+  return refusal;
+}
+
+}  // namespace heddle::engine::cuda

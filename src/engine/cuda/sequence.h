@@ -1,0 +1,31 @@
+// A problem as a row of problems that different kernels take, one after the other. All of them
+// share one list of operands: that of the problem, and temporaries after it.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "engine/cuda/lowering.h"
+
+namespace heddle::engine::cuda {
+
+/// The stack of an execution holds as many pointers: those of api::Executable, and temporaries.
+inline constexpr size_t kMostOperands = 128 + 16;
+
+struct Stages {
+  std::vector<Problem> steps;            ///< in the order they run
+  std::vector<int64_t> temporary_bytes;  ///< of each temporary
+  size_t operand_count = 0;              ///< with the temporaries
+};
+
+/// Whether an execution takes as many operands.
+Status check_operand_count(const Stages& stages);
+
+/// All steps, each lowered by itself.
+Result<Lowering> lower_stages(const Stages& stages, const Target& target);
+
+/// `parts` one after the other, in the same workspace behind the temporaries.
+Lowering in_sequence(std::vector<Lowering> parts, const std::vector<int64_t>& temporary_bytes = {},
+                     std::string_view between_descriptions = "; ");
+
+}  // namespace heddle::engine::cuda
