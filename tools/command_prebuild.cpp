@@ -73,10 +73,9 @@ Result<Outcome> compile_all(const std::vector<KernelUnit>& units, const std::str
     const auto key = engine::cuda::kernel_key(unit.source, architecture, version);
     const bool found = cache.find(key).is_ok();
     if (!found) {
-      HEDDLE_ASSIGN(const auto cubin,
-                    engine::cuda::compiled_kernel(unit.source, unit.name, architecture));
+      HEDDLE_ASSIGN(const auto cubin, engine::cuda::compiled_kernel(unit, architecture));
       // The library goes on without a cache; here it is all that is wanted.
-      if (!cache.find(key).is_ok()) HEDDLE_TRY(cache.store(key, unit.name, *cubin));
+      if (!cache.find(key).is_ok()) HEDDLE_TRY(cache.store(key, unit.name, *cubin, unit.made_for));
     }
     const std::lock_guard lock(mutex);
     ++(found ? outcome.found : outcome.added);

@@ -7,8 +7,6 @@
 
 namespace heddle::attention {
 
-enum class Dropout : int { none, philox, threefry, mask };
-
 struct Words4 {
   u32 word[4];
 };

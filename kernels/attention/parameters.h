@@ -30,6 +30,9 @@ struct Lengths {
 /// problem::Anchor's values, in its order.
 enum class Anchor : int { start, kv_end, top_left, bottom_right, operand };
 
+/// problem::Dropout::Kind's values, in its order.
+enum class Dropout : int { none, philox, threefry, mask };
+
 struct Bound {
   Anchor anchor;
   int upper;

@@ -5,14 +5,12 @@
 // warp. Keys and values pass through shared memory a tile at a time by asynchronous copies: V of a
 // tile arrives under Q K^T, K of the next under the softmax.
 //
-// The generated source gives
-//   Config: Element (bf16, f16 or float), kQkDim, kVDim, kWarps, kTileN, kAligned, kPagedK,
-//   kPagedV,
-//           kBlockMask, kDropout, kInputIsLog2
-//   Score:  kIdentity, and value(cell) -> f32, the score of one cell from its scaled dot.
+// The generated source gives Config, the fields of GeneralConfig (general_config.h), and Score:
+// kIdentity, and value(cell) -> f32, the score of one cell from its scaled dot.
 #pragma once
 
 #include "../attention/online_softmax.cuh"
+#include "general_config.h"
 #include "scores.cuh"
 
 namespace heddle::sm80 {
@@ -27,9 +25,7 @@ struct ForwardTiles {
   using Output = tile::PlaneTile<T, kTileM, Config::kVDim>;
   using Key = tile::PlaneTile<T, Config::kTileN, Config::kQkDim>;
   using Value = tile::PlaneTile<T, Config::kTileN, Config::kVDim>;
-  static constexpr int kQueryBytes = max_of(Query::kBytes, Output::kBytes);
-  static constexpr int kIntervals = kQueryBytes + Key::kBytes + Value::kBytes;
-  static constexpr int kSharedBytes = kIntervals + 2 * kTileM * 4;
+  static constexpr ForwardLayout kAt = forward_layout_of(Config::kValues);
 };
 
 template <class Config, class Score>
@@ -49,9 +45,9 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
   constexpr bool kQueryInRegisters = Config::kQkDim <= 128 && QueryTile::kPlanes == 1;
 
   extern __shared__ __align__(1024) u8 shared[];
-  const u32 query = shared_address(shared), key = query + Tiles::kQueryBytes,
+  const u32 query = shared_address(shared), key = query + Tiles::kAt.key,
             value = key + KeyTile::kBytes;
-  int* interval_lo = reinterpret_cast<int*>(shared + Tiles::kIntervals);
+  int* interval_lo = reinterpret_cast<int*>(shared + Tiles::kAt.intervals);
   int* interval_hi = interval_lo + kTileM;
 
   // The last tiles see most keys under a causal mask: start them first.
@@ -218,10 +214,12 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
         const int column = column0 + 8 * n;
         if constexpr (Config::kDropout == Dropout::mask) {
           p0 *= column >= visible[half].lo && column < visible[half].hi
-                    ? Config::load_mask(p.dropout_mask, batch, head, rows[half], column)
+                    ? attention::load<typename Config::MaskElement>(p.dropout_mask, batch, head,
+                                                                    rows[half], column)
                     : 0.0f;
           p1 *= column + 1 >= visible[half].lo && column + 1 < visible[half].hi
-                    ? Config::load_mask(p.dropout_mask, batch, head, rows[half], column + 1)
+                    ? attention::load<typename Config::MaskElement>(p.dropout_mask, batch, head,
+                                                                    rows[half], column + 1)
                     : 0.0f;
         } else if constexpr (Config::kDropout == Dropout::philox) {
           const u32 kept =

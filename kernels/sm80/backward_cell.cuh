@@ -38,7 +38,8 @@ struct CellGradient {
     if constexpr (Config::kDropout == Dropout::none) {
       return 1.0f;
     } else if constexpr (Config::kDropout == Dropout::mask) {
-      return keep_scale * Config::load_mask(p.forward.dropout_mask, batch, head, row, column);
+      return keep_scale * attention::load<typename Config::MaskElement>(p.forward.dropout_mask,
+                                                                        batch, head, row, column);
     } else {
       return dropout.keeps(row, column) ? keep_scale : 0.0f;
     }

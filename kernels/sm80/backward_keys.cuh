@@ -20,9 +20,9 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
 
   extern __shared__ __align__(1024) u8 shared[];
   const u32 key = shared_address(shared), value = key + KeyTile::kBytes;
-  const u32 stages = key + Tiles::kStagesAt;
+  const u32 stages = key + Tiles::kAt.stages;
   using Record = typename Tiles::Record;
-  Record* records = reinterpret_cast<Record*>(shared + Tiles::kRowsAt);
+  Record* records = reinterpret_cast<Record*>(shared + Tiles::kAt.records);
 
   const attention::ForwardParameters& f = p.forward;
   const int tile_n = blockIdx.x, batch = blockIdx.z + f.first_batch, warp = threadIdx.x / 32,
@@ -45,7 +45,7 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
   const auto load_stage = [&](int step, int stage) {
     const int head = blockIdx.y * group + step / steps_per_head,
               first_row = step % steps_per_head * kTileM;
-    const u32 base = stages + stage * Tiles::kStageBytes;
+    const u32 base = stages + stage * Tiles::kAt.stage_bytes;
     load_rows<QueryTile, Config::kQkDim, kThreads, Config::kAligned, T>(
         base, DenseRows<T>(f.q, batch, head), first_row, q_length);
     load_rows<GradientTile, Config::kVDim, kThreads, Config::kAligned, T>(
@@ -109,7 +109,7 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
     __syncthreads();
     if (Tiles::kStages == 2 && next < steps) load_stage(next, stage ^ 1);
 
-    const u32 query = stages + stage * Tiles::kStageBytes, d_out = query + QueryTile::kBytes;
+    const u32 query = stages + stage * Tiles::kAt.stage_bytes, d_out = query + QueryTile::kBytes;
     // S^T and dP^T: the warp's 16 keys against kTileM rows. S beside a
     // maximum is to be the forward's.
     float weights[kTileM / 8][4] = {}, d_dots[kTileM / 8][4] = {};

@@ -23,7 +23,7 @@ HEDDLE_DEVICE void attention_backward_load(const BackwardParameters& p) {
 
   extern __shared__ __align__(1024) u8 shared[];
   const u32 query = shared_address(shared), d_out = query + QueryTile::kBytes;
-  const u32 key = query + Tiles::kStagesAt, value = key + KeyTile::kBytes;
+  const u32 key = query + Tiles::kAt.stages, value = key + KeyTile::kBytes;
   const attention::ForwardParameters& f = p.forward;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const bool one_batch = p.d_load_dims[0] == 1, one_head = p.d_load_dims[1] == 1;
@@ -98,7 +98,7 @@ HEDDLE_DEVICE void attention_backward_load(const BackwardParameters& p) {
   __syncthreads();
   float* tile = reinterpret_cast<float*>(shared);
   constexpr int kPitch = kTileN + 1;
-  static_assert(kTileM * kPitch * 4 <= Tiles::kSharedBytes, "the sums take the operands' place");
+  static_assert(kTileM * kPitch * 4 <= Tiles::kAt.bytes, "the sums take the operands' place");
 #pragma unroll
   for (int n = 0; n < kTileN / 8; ++n) {
 #pragma unroll

@@ -20,7 +20,7 @@ HEDDLE_DEVICE void attention_backward_queries(const BackwardParameters& p) {
 
   extern __shared__ __align__(1024) u8 shared[];
   const u32 query = shared_address(shared), d_out = query + QueryTile::kBytes,
-            stages = query + Tiles::kStagesAt;
+            stages = query + Tiles::kAt.stages;
 
   const attention::ForwardParameters& f = p.forward;
   const int tile_m = gridDim.x - 1 - blockIdx.x, head = blockIdx.y,
@@ -70,7 +70,7 @@ HEDDLE_DEVICE void attention_backward_queries(const BackwardParameters& p) {
   }
 
   const auto load_stage = [&](int tile, int stage) {
-    const u32 base = stages + stage * Tiles::kStageBytes;
+    const u32 base = stages + stage * Tiles::kAt.stage_bytes;
     load_keys<Config, false, Config::kQkDim, KeyTile, kThreads>(base, f.k, f.k, 0, batch, head_k,
                                                                 tile * kTileN, kv_length);
     load_keys<Config, false, Config::kVDim, ValueTile, kThreads>(
@@ -88,7 +88,7 @@ HEDDLE_DEVICE void attention_backward_queries(const BackwardParameters& p) {
     ptx::copy_async_wait<0>();
     __syncthreads();
     if (Tiles::kStages == 2 && tile + 1 < end) load_stage(tile + 1, stage ^ 1);
-    const u32 key = stages + stage * Tiles::kStageBytes, value = key + KeyTile::kBytes;
+    const u32 key = stages + stage * Tiles::kAt.stage_bytes, value = key + KeyTile::kBytes;
     float weights[kTileN / 8][4] = {}, d_dots[kTileN / 8][4] = {};
     multiply_transposed<T, kTileN / 8, kQkSlices, QueryTile, KeyTile>(weights, query, warp * 16,
                                                                       key);

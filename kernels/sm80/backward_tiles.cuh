@@ -4,13 +4,9 @@
 #include "../attention/parameters.h"
 #include "../attention/row_statistics.cuh"
 #include "../tile/planes.cuh"
+#include "general_config.h"
 
 namespace heddle::sm80 {
-
-/// Stages of what a sweep passes by: f32 tiles are not copied asynchronously, so a second one would
-/// hide nothing.
-template <typename T>
-inline constexpr int sweep_stages = is_same<T, float> ? 1 : 2;
 
 /// What a key sweep needs of a query row, staged in shared memory: `kMore` holds what f32 has of
 /// delta besides, and the sum where it is apart from the maximum.
@@ -49,30 +45,26 @@ template <class Config>
 struct KeySweepTiles {
   using T = typename Config::Element;
   static constexpr int kTileN = 16 * Config::kWarps;
-  static constexpr int kStages = sweep_stages<T>;
+  static constexpr int kStages = Config::kValues.sweep_stages();
   using Key = tile::PlaneTile<T, kTileN, Config::kQkDim>;
   using Value = tile::PlaneTile<T, kTileN, Config::kVDim>;
   using Query = tile::PlaneTile<T, Config::kTileM, Config::kQkDim>;
   using OutputGradient = tile::PlaneTile<T, Config::kTileM, Config::kVDim>;
-  static constexpr int kStageBytes = Query::kBytes + OutputGradient::kBytes;
-  static constexpr int kStagesAt = Key::kBytes + Value::kBytes;
-  static constexpr int kRowsAt = kStagesAt + kStages * kStageBytes;
+  static constexpr SweepLayout kAt = key_sweep_layout_of(Config::kValues);
   using Record = RowRecord<is_same<T, float>, Config::kMaxAndSum>;
-  static constexpr int kSharedBytes = kRowsAt + kStages * Config::kTileM * int{sizeof(Record)};
+  static_assert(sizeof(Record) == kAt.record_bytes);
 };
 
 template <class Config>
 struct QuerySweepTiles {
   using T = typename Config::Element;
   static constexpr int kTileM = 16 * Config::kWarps;
-  static constexpr int kStages = sweep_stages<T>;
+  static constexpr int kStages = Config::kValues.sweep_stages();
   using Query = tile::PlaneTile<T, kTileM, Config::kQkDim>;
   using OutputGradient = tile::PlaneTile<T, kTileM, Config::kVDim>;
   using Key = tile::PlaneTile<T, Config::kTileN, Config::kQkDim>;
   using Value = tile::PlaneTile<T, Config::kTileN, Config::kVDim>;
-  static constexpr int kStageBytes = Key::kBytes + Value::kBytes;
-  static constexpr int kStagesAt = Query::kBytes + OutputGradient::kBytes;
-  static constexpr int kSharedBytes = kStagesAt + kStages * kStageBytes;
+  static constexpr SweepLayout kAt = query_sweep_layout_of(Config::kValues);
 };
 
 }  // namespace heddle::sm80

@@ -47,43 +47,23 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   using typename Block::Tiles;
   using typename Block::VTile;
   static constexpr bool kPlainScore = Score::kIdentity;
-  static constexpr int kThreads = 128 * (1 + C::kConsumers);
+  static constexpr int kThreads = C::kValues.threads();
   // Their sum over the groups is what the launch gave: 168 a thread. More would wait for ever.
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
   static_assert(C::kConsumers == 2, "dK, dV, S and dP of 64 keys fill a thread's registers");
-  /// A dQ tile is split between the groups by rows or, where it has only 64, by columns.
-  static constexpr bool kSplitColumns = kTileM == 64;
-  static constexpr int kDqColumns = !kSplitColumns            ? kQk
-                                    : kQk > tile::kBoxColumns ? tile::kBoxColumns
-                                                              : tile::kBoxColumns / 2;
-  static constexpr int kDqWidth = kSplitColumns ? kDqColumns * C::kConsumers : kDqColumns;
+  static constexpr bool kSplitColumns = C::kValues.splits_columns();
+  static constexpr int kDqColumns = C::kValues.dq_columns(), kDqWidth = C::kValues.dq_width();
   static constexpr int kDqPart = 64 * kDqColumns;  // elements: [8 columns][thread][4]
   static constexpr int kDqGroupStride = 512, kDqWarpStride = 128;
-  static constexpr int kDqTurns = C::kConsumers;  ///< of a query tile
+  static constexpr int kDqTurns = C::kValues.dq_turns();  ///< of a query tile
   static_assert(kTileM == 64 || kTileM == 64 * C::kConsumers);
   static_assert(kQk <= kDqWidth, "head dims above 128 take attention_backward_wide.cuh");
 
-  // Shared memory, from a 1024-byte boundary.
-  static constexpr int kKOffset = 0;
-  static constexpr int kVOffset = kKOffset + KTile::kBytes;
-  static constexpr int kQOffset = kVOffset + VTile::kBytes;
-  static constexpr int kDoOffset = kQOffset + C::kQStages * QTile::kBytes;
-  static constexpr int kDsOffset = kDoOffset + C::kDoStages * DoTile::kBytes;
-  static constexpr int kDqOffset = kDsOffset + 2 * DsTile::kBytes;  // a fast group may run ahead
-  static constexpr int kTiledOffset = kDqOffset + C::kConsumers * kDqPart * 4;
-  static constexpr int kLseOffset = kTiledOffset + C::kTiledStages * Tiles::kBytes;
-  static constexpr int kDeltaOffset = kLseOffset + C::kQStages * kLseBytes;
-  static constexpr int kBarriers = kDeltaOffset + C::kDoStages * kDeltaBytes;
+  static constexpr BackwardLayout kAt = layout_of(C::kValues);
+  static constexpr int kSharedBytes = kAt.bytes;
   using QRing = tile::Ring<C::kQStages>;
-  using DoRing = tile::Ring<C::kDoStages>;
-  static constexpr int kKFull = kBarriers, kVFull = kBarriers + 8;
-  static constexpr int kDsFull = kBarriers + 16;  // two
-  static constexpr int kQRing = kBarriers + 32;
-  static constexpr int kDoRing = kQRing + QRing::kBytes;
-  static constexpr int kTiledRing = kDoRing + DoRing::kBytes;
-  static constexpr int kWork = kTiledRing + (Tiles::kThere ? Tiles::Ring::kBytes : 0);
-  static constexpr int kSharedBytes = Block::asked(kWork + Block::kWorkBytes);
-  static_assert(kSharedBytes <= Block::kMostShared, "shared memory of a block");
+  using DoRing = tile::Ring<C::kDOStages>;
+  static_assert(kSharedBytes <= kMostShared, "shared memory of a block");
 
   // Named barriers: 0 is __syncthreads. The dQ pair exists once per group.
   static constexpr int kConsumersBarrier = 1, kDqFullBarrier = 2, kDqEmptyBarrier = 4;
@@ -121,14 +101,13 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
 
     HEDDLE_DEVICE void issue_s(int stage) {
       ptx::wgmma_fence();
-      tile::issue_product<T, kTileM, kQk / 16>(s, tile::KMajor<KTile>(shared + kKOffset, 64 * part),
+      tile::issue_product<T, kTileM, kQk / 16>(s, tile::KMajor<KTile>(shared + kAt.k, 64 * part),
                                                tile::KMajor<QTile>(q_tile(stage)), false);
       ptx::wgmma_commit();
     }
     HEDDLE_DEVICE void issue_d_p(int stage) {
       ptx::wgmma_fence();
-      tile::issue_product<T, kTileM, kVd / 16>(d_p,
-                                               tile::KMajor<VTile>(shared + kVOffset, 64 * part),
+      tile::issue_product<T, kTileM, kVd / 16>(d_p, tile::KMajor<VTile>(shared + kAt.v, 64 * part),
                                                tile::KMajor<DoTile>(d_o_tile(stage)), false);
       ptx::wgmma_commit();
     }
@@ -149,23 +128,23 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       ptx::wgmma_fence();
       tile::issue_product<T, kDqColumns, kTileN / 16>(
           d_q, tile::MnMajor<DsTile>(d_s_tile(step), kSplitColumns ? 0 : 64 * part),
-          tile::MnMajor<KTile>(shared + kKOffset, kSplitColumns ? kDqColumns * part : 0), false);
+          tile::MnMajor<KTile>(shared + kAt.k, kSplitColumns ? kDqColumns * part : 0), false);
       ptx::wgmma_commit();
     }
 
     HEDDLE_DEVICE void wait_q(const tile::RingPosition<C::kQStages>& at) {
       ptx::mbarrier_wait(q_ring.full(at.stage()), at.parity());
     }
-    HEDDLE_DEVICE void wait_d_o(const tile::RingPosition<C::kDoStages>& at) {
+    HEDDLE_DEVICE void wait_d_o(const tile::RingPosition<C::kDOStages>& at) {
       ptx::mbarrier_wait(d_o_ring.full(at.stage()), at.parity());
     }
 
     /// S^T of the step to P^T, with what the score reads of its cells.
     HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& step) {
       if constexpr (Tiles::kThere) {
-        const typename Tiles::Ring ring{shared + kTiledRing};
+        const typename Tiles::Ring ring{shared + kAt.tiled_ring};
         ptx::mbarrier_wait(ring.full(tiled_at.stage()), tiled_at.parity());
-        typename Tiles::ColumnReader tiled(shared + kTiledOffset + tiled_at.stage() * Tiles::kBytes,
+        typename Tiles::ColumnReader tiled(shared + kAt.tiled + tiled_at.stage() * Tiles::kBytes,
                                            64 * part);
         Scores::exponentiate(lse, step, &tiled);
         ptx::mbarrier_arrive(ring.empty(tiled_at.stage()));
@@ -178,7 +157,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     /// dS = P o slope o (dP - delta), kept as an operand of dK and written for dQ.
     HEDDLE_DEVICE void differentiate(int stage, int step) {
       const u32 delta =
-          shared + kDeltaOffset + stage * kDeltaBytes + tile::fragment_column(thread) * 4;
+          shared + kAt.delta + stage * kDeltaBytes + tile::fragment_column(thread) * 4;
       const float keep_scale = Block::keep_scale_of(args);
 #pragma unroll
       for (int k = 0; k < kTileM / 16; ++k) {
@@ -193,7 +172,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
 
     /// Hands dQ, in fragment order, to the warp that adds it up.
     HEDDLE_DEVICE void send_d_q(int step) {
-      const u32 to = shared + kDqOffset + part * kDqPart * 4 + thread * 16;
+      const u32 to = shared + kAt.d_q + part * kDqPart * 4 + thread * 16;
       if (step > 0) ptx::barrier_sync(kDqEmptyBarrier + part, 128 + 32);
 #pragma unroll
       for (int i = 0; i < kDqColumns / 8; ++i)
@@ -206,15 +185,15 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     HEDDLE_DEVICE void run(int steps) {
       typename Block::Step next(work);
       tile::RingPosition<C::kQStages> q_at, q_next;
-      tile::RingPosition<C::kDoStages> d_o_at;
+      tile::RingPosition<C::kDOStages> d_o_at;
 
-      ptx::mbarrier_wait(shared + kKFull, 0);
+      ptx::mbarrier_wait(shared + kAt.k_full, 0);
       wait_q(q_at);
       issue_s(0);
       ptx::wgmma_wait<0>();
       ptx::pin(s);
-      exponentiate(shared + kLseOffset, next);
-      ptx::mbarrier_wait(shared + kVFull, 0);
+      exponentiate(shared + kAt.lse, next);
+      ptx::mbarrier_wait(shared + kAt.v_full, 0);
       wait_d_o(d_o_at);
       issue_d_p(0);
       issue_d_v(0, false);
@@ -236,7 +215,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
         issue_d_k(q_at.stage(), step > 0);
         ptx::wgmma_wait<2>();  // S
         ptx::pin(s);
-        exponentiate(shared + kLseOffset + q_next.stage() * kLseBytes, next);
+        exponentiate(shared + kAt.lse + q_next.stage() * kLseBytes, next);
         ptx::wgmma_wait<1>();  // dQ
         ptx::pin(d_q);
         send_d_q(step);
@@ -268,12 +247,11 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       ptx::pin(d_v);
       ptx::pin(d_k);
       const int warp_row = 64 * part + thread / 32 * 16;
-      Block::template store_gradient<VTile, C::kVDim, kVd>(d_v, Block::keep_scale_of(args),
-                                                           shared + kVOffset, warp_row,
-                                                           args.problem.d_v, args, work);
+      Block::template store_gradient<VTile, C::kVDim, kVd>(
+          d_v, Block::keep_scale_of(args), shared + kAt.v, warp_row, args.problem.d_v, args, work);
       ptx::barrier_sync(kConsumersBarrier, 128 * C::kConsumers);  // all have read K
       Block::template store_gradient<KTile, C::kQkDim, kQk>(
-          d_k, scale * Block::kOfLog2, shared + kKOffset, warp_row, args.problem.d_k, args, work);
+          d_k, scale * Block::kOfLog2, shared + kAt.k, warp_row, args.problem.d_k, args, work);
     }
   };
 
@@ -288,22 +266,22 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     const u32 shared = round_up(shared_address(dynamic_shared), tile::kTileAlignment);
     if (threadIdx.x == 0) {
       const BackwardWork work = Block::work_of_block(args);
-      Block::store_work(shared + kWork, work);
-      ptx::mbarrier_init(shared + kKFull, 1);
-      ptx::mbarrier_init(shared + kVFull, 1);
-      ptx::mbarrier_init(shared + kDsFull, 4 * C::kConsumers);
-      ptx::mbarrier_init(shared + kDsFull + 8, 4 * C::kConsumers);
+      Block::store_work(shared + kAt.work, work);
+      ptx::mbarrier_init(shared + kAt.k_full, 1);
+      ptx::mbarrier_init(shared + kAt.v_full, 1);
+      ptx::mbarrier_init(shared + kAt.d_s_full, 4 * C::kConsumers);
+      ptx::mbarrier_init(shared + kAt.d_s_full + 8, 4 * C::kConsumers);
       // Every thread for the row statistics it read: racecheck follows no other.
-      QRing{shared + kQRing}.init(1, 128 * C::kConsumers);
-      DoRing{shared + kDoRing}.init(1, 128 * C::kConsumers);
+      QRing{shared + kAt.q_ring}.init(1, 128 * C::kConsumers);
+      DoRing{shared + kAt.d_o_ring}.init(1, 128 * C::kConsumers);
       if constexpr (Tiles::kThere)
-        typename Tiles::Ring{shared + kTiledRing}.init(1, 128 * C::kConsumers);
+        typename Tiles::Ring{shared + kAt.tiled_ring}.init(1, 128 * C::kConsumers);
       ptx::mbarrier_init_fence();
     }
     __syncthreads();
     ptx::grid_dependents_launch();
     ptx::grid_dependency_wait();
-    if (const BackwardWork work = Block::load_work(shared + kWork); work.steps() == 0) {
+    if (const BackwardWork work = Block::load_work(shared + kAt.work); work.steps() == 0) {
       Block::template store_zeros<C::kQkDim>(args.problem.d_k, args, work);
       Block::template store_zeros<C::kVDim>(args.problem.d_v, args, work);
       return;
@@ -312,7 +290,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     if (threadIdx.x < 128) {
       ptx::registers_shrink<kProducerRegisters>();
       const int warp = threadIdx.x / 32;
-      const BackwardWork work = Block::load_work(shared + kWork);
+      const BackwardWork work = Block::load_work(shared + kAt.work);
       if (warp == 0) {
         if (ptx::elect_one()) Producer::load_tiles(args, shared, work);
       } else if (warp <= C::kConsumers) {
@@ -322,7 +300,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       }
     } else {
       ptx::registers_grow<kConsumerRegisters>();
-      const BackwardWork work = Block::load_work(shared + kWork);
+      const BackwardWork work = Block::load_work(shared + kAt.work);
       ConsumerOf(args, work, shared).run(work.steps());
     }
   }

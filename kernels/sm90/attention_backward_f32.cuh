@@ -17,17 +17,14 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
   using T = typename C::Element;
   static_assert(C::kPlanes == 2 && is_same<T, f16>);
   static_assert(C::kUnitSlope && !Base::C::kDrops && C::kTileM == 64);
+  using Base::kAt;
   using Base::kDeltaBytes;
-  using Base::kDeltaOffset;
   using Base::kDqColumns;
-  using Base::kKOffset;
-  using Base::kLseOffset;
   using Base::kQk;
   using Base::kRowBytes;
   using Base::kTileM;
   using Base::kTileN;
   using Base::kVd;
-  using Base::kVOffset;
   using typename Base::DoTile;
   using typename Base::DsTile;
   using typename Base::KTile;
@@ -71,12 +68,12 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
 
     HEDDLE_DEVICE void make_s(int stage) {
       tile::product_by_steps<T, kTileM, kQk / 16, 2, C::kMaxAndSum>(
-          s, tile::KMajor<typename KTile::Plane>(shared + kKOffset, 64 * part),
+          s, tile::KMajor<typename KTile::Plane>(shared + kAt.k, 64 * part),
           tile::KMajor<typename QTile::Plane>(q_tile(stage)));
     }
     HEDDLE_DEVICE void make_d_p(int stage) {
       tile::product_by_steps<T, kTileM, kVd / 16, 1>(
-          d_p, tile::KMajor<typename VTile::Plane>(shared + kVOffset, 64 * part),
+          d_p, tile::KMajor<typename VTile::Plane>(shared + kAt.v, 64 * part),
           tile::KMajor<typename DoTile::Plane>(d_o_tile(stage)));
     }
     HEDDLE_DEVICE void issue_d_v(int stage) {
@@ -99,21 +96,21 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
       ptx::wgmma_fence();
       tile::issue_product<T, kDqColumns, kTileN / 16, 2>(
           d_q, tile::MnMajor<typename DsTile::Plane>(d_s_tile(step)),
-          tile::MnMajor<typename KTile::Plane>(shared + kKOffset, kDqColumns * part), false);
+          tile::MnMajor<typename KTile::Plane>(shared + kAt.k, kDqColumns * part), false);
       ptx::wgmma_commit();
     }
 
     HEDDLE_DEVICE void wait_q(const tile::RingPosition<C::kQStages>& at) const {
       ptx::mbarrier_wait(q_ring.full(at.stage()), at.parity());
     }
-    HEDDLE_DEVICE void wait_d_o(const tile::RingPosition<C::kDoStages>& at) const {
+    HEDDLE_DEVICE void wait_d_o(const tile::RingPosition<C::kDOStages>& at) const {
       ptx::mbarrier_wait(d_o_ring.full(at.stage()), at.parity());
     }
 
     /// S^T to P^T, as operands.
     HEDDLE_DEVICE void exponentiate(int stage, const typename Base::Step& at) {
       const int row0 = at.tile * kTileM;
-      exponentiate_f32<typename Base::Block>(s, shared + kLseOffset + stage * Base::kLseBytes,
+      exponentiate_f32<typename Base::Block>(s, shared + kAt.lse + stage * Base::kLseBytes,
                                              units(at.head));
       if (!this->whole(row0))
         this->each_cell(row0, [&](int i, bool visible) { s[i] = visible ? s[i] : 0.0f; });
@@ -123,7 +120,7 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
     /// dS = P o (dP - delta), written for dK and dQ.
     HEDDLE_DEVICE void differentiate(int stage, int step, int head) {
       const u32 row_delta =
-          shared + kDeltaOffset + stage * kDeltaBytes + tile::fragment_column(thread) * 4;
+          shared + kAt.delta + stage * kDeltaBytes + tile::fragment_column(thread) * 4;
       const float unit = units(head).d_p, delta_unit = units(head).delta;
 #pragma unroll
       for (int k = 0; k < kTileM / 16; ++k) {
@@ -154,7 +151,7 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
 
     /// Hands dQ, in fragment order, to the warp that adds it up.
     HEDDLE_DEVICE void send_d_q(int step, float unit) {
-      const u32 to = shared + Base::kDqOffset + part * Base::kDqPart * 4 + thread * 16;
+      const u32 to = shared + Base::kAt.d_q + part * Base::kDqPart * 4 + thread * 16;
       if (step > 0) ptx::barrier_sync(Base::kDqEmptyBarrier + part, 128 + 32);
 #pragma unroll
       for (int i = 0; i < kDqColumns / 8; ++i)
@@ -167,17 +164,17 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
     HEDDLE_DEVICE void run(int steps) {
       typename Base::Step next(work);
       tile::RingPosition<C::kQStages> q_at, q_next;
-      tile::RingPosition<C::kDoStages> d_o_at;
+      tile::RingPosition<C::kDOStages> d_o_at;
 #pragma unroll
       for (float& x : d_k) x = 0;
 #pragma unroll
       for (float& x : d_v) x = 0;
 
-      ptx::mbarrier_wait(shared + Base::kKFull, 0);
+      ptx::mbarrier_wait(shared + Base::kAt.k_full, 0);
       wait_q(q_at);
       make_s(0);
       exponentiate(0, next);
-      ptx::mbarrier_wait(shared + Base::kVFull, 0);
+      ptx::mbarrier_wait(shared + Base::kAt.v_full, 0);
       wait_d_o(d_o_at);
       make_d_p(0);
       issue_d_v(0);

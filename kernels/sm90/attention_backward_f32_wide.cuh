@@ -22,15 +22,12 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
   using Base::arrive;
   using Base::d_o_tile;
   using Base::d_s_tile;
+  using Base::kAt;
   using Base::kDeltaBytes;
-  using Base::kDeltaOffset;
-  using Base::kKOffset;
-  using Base::kLseOffset;
   using Base::kQk;
   using Base::kRowBytes;
   using Base::kTileM;
   using Base::kVd;
-  using Base::kVOffset;
   using Base::p_slice;
   using Base::q_tile;
   using typename Base::DoPosition;
@@ -89,7 +86,7 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
     template <class Use>
     HEDDLE_DEVICE void with_band(Use use) const {
       if constexpr (C::kFewRegisters) {
-        const BackwardWork anew = Base::load_work(shared + Base::kWork);
+        const BackwardWork anew = Base::load_work(shared + Base::kAt.work);
         use(Band(args, anew, anew.key0));
       } else {
         use(static_cast<const Band&>(*this));
@@ -175,25 +172,25 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
     }
 
     HEDDLE_DEVICE void run(int steps) {
-      const QRing q_ring{shared + Base::kQRing};
-      const DoRing d_o_ring{shared + Base::kDoRing};
-      const Handover p_ring{shared + Base::kPRing};
+      const QRing q_ring{shared + Base::kAt.q_ring};
+      const DoRing d_o_ring{shared + Base::kAt.d_o_ring};
+      const Handover p_ring{shared + Base::kAt.p_ring};
       typename Block::Step at(work);
       QPosition q_at;
       DoPosition d_o_at;
       HandoverPosition p_at;
 #pragma unroll
       for (float& x : d_v) x = 0;
-      ptx::mbarrier_wait(shared + Base::kKFull, 0);
+      ptx::mbarrier_wait(shared + Base::kAt.k_full, 0);
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
         tile::product_by_steps<T, kTileM, kQk / 16, kSteps, C::kMaxAndSum>(
-            s, tile::KMajor<typename KTile::Plane>(shared + kKOffset),
+            s, tile::KMajor<typename KTile::Plane>(shared + kAt.k),
             tile::KMajor<typename QTile::Plane>(q_tile(shared, q_at.stage())));
         if constexpr (!C::kUnitSlope) ptx::mbarrier_wait(p_ring.empty(0), p_at.parity() ^ 1);
         with_band([&](const Band& band) {
-          exponentiate(shared + kLseOffset + q_at.stage() * Base::kLseBytes, at, band);
+          exponentiate(shared + kAt.lse + q_at.stage() * Base::kLseBytes, at, band);
         });
         ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
 
@@ -270,26 +267,26 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
     }
 
     HEDDLE_DEVICE void run(int steps) {
-      const QRing q_ring{shared + Base::kQRing};
-      const DoRing d_o_ring{shared + Base::kDoRing};
-      const Handover p_ring{shared + Base::kPRing}, d_s_ring{shared + Base::kDsRing};
+      const QRing q_ring{shared + Base::kAt.q_ring};
+      const DoRing d_o_ring{shared + Base::kAt.d_o_ring};
+      const Handover p_ring{shared + Base::kAt.p_ring}, d_s_ring{shared + Base::kAt.d_s_ring};
       typename Block::Step at(work);
       QPosition q_at;
       DoPosition d_o_at;
       HandoverPosition handover;
 #pragma unroll
       for (float& x : d_k) x = 0;
-      ptx::mbarrier_wait(shared + Base::kVFull, 0);
+      ptx::mbarrier_wait(shared + Base::kAt.v_full, 0);
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         ptx::mbarrier_wait(d_o_ring.full(d_o_at.stage()), d_o_at.parity());
         tile::product_by_steps<T, kTileM, kVd / 16, 2>(
-            d_p, tile::KMajor<typename VTile::Plane>(shared + kVOffset),
+            d_p, tile::KMajor<typename VTile::Plane>(shared + kAt.v),
             tile::KMajor<typename DoTile::Plane>(d_o_tile(shared, d_o_at.stage())));
 
         ptx::mbarrier_wait(p_ring.full(0), handover.parity());
         ptx::mbarrier_wait(d_s_ring.empty(0), handover.parity() ^ 1);
-        differentiate(shared + kDeltaOffset + d_o_at.stage() * kDeltaBytes,
+        differentiate(shared + kAt.delta + d_o_at.stage() * kDeltaBytes,
                       units(args, work, at.head));
         arrive(d_s_ring.full(0));
         ptx::mbarrier_arrive(p_ring.empty(0));

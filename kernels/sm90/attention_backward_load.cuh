@@ -24,8 +24,10 @@ struct UnitSlope : Config {
 
 /// Head dims up to 128; the operand comes by tiles, and its gradient is that of the score.
 template <class Config, class Score>
-struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
-  using Block = BackwardBlock<UnitSlope<Config>, 64, 128>;
+struct AttentionBackwardLoad
+    : BackwardBlock<UnitSlope<Config>, BackwardLoadLayout::kTileM, BackwardLoadLayout::kTileN> {
+  using Block =
+      BackwardBlock<UnitSlope<Config>, BackwardLoadLayout::kTileM, BackwardLoadLayout::kTileN>;
   using Block::kLseBytes;
   using Block::kQk;
   using Block::kRowBytes;
@@ -43,21 +45,11 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
   static_assert(kQk <= 128 && kVd <= 128);
   /// Two consumer groups and a warp that fetches.
   static constexpr int kConsumers = 2, kThreads = 128 * kConsumers + 32;
-  static constexpr int kStages = 2;
-
-  // A stage of shared memory, from a 1024-byte boundary.
-  static constexpr int kKOffset = 0;
-  static constexpr int kVOffset = kKOffset + KTile::kBytes;
-  static constexpr int kQOffset = kVOffset + VTile::kBytes;
-  static constexpr int kDoOffset = kQOffset + QTile::kBytes;
-  static constexpr int kTiledOffset = kDoOffset + DoTile::kBytes;
-  static constexpr int kStageBytes = kTiledOffset + Tiles::kBytes;
-  static constexpr int kStatisticsOffset = kStages * kStageBytes;
-  static constexpr int kStatisticsBytes = kLseBytes + kRowBytes;  ///< of a stage, -lse and delta
+  static constexpr int kStages = BackwardLoadLayout::kStages;
+  static constexpr BackwardLoadLayout kAt = load_layout_of(C::kValues);
+  static constexpr int kSharedBytes = kAt.bytes;
   using Ring = tile::Ring<kStages>;
-  static constexpr int kRing = kStatisticsOffset + kStages * kStatisticsBytes;
-  static constexpr int kSharedBytes = kRing + Ring::kBytes + tile::kTileAlignment;
-  static_assert(kSharedBytes <= Block::kMostShared, "shared memory of a block");
+  static_assert(kSharedBytes <= kMostShared, "shared memory of a block");
 
   /// The steps of a block: batch entries, and the heads of each. Those that see none of its cells
   /// are passed over.
@@ -100,15 +92,17 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
     }
   };
 
-  HEDDLE_DEVICE static u32 stage_at(u32 shared, u32 stage) { return shared + stage * kStageBytes; }
+  HEDDLE_DEVICE static u32 stage_at(u32 shared, u32 stage) {
+    return shared + stage * kAt.stage_bytes;
+  }
   HEDDLE_DEVICE static u32 statistics_at(u32 shared, u32 stage) {
-    return shared + kStatisticsOffset + stage * kStatisticsBytes;
+    return shared + kAt.statistics + stage * kAt.statistics_bytes;
   }
 
   /// One thread.
   HEDDLE_DEVICE static void fetch(const BackwardArguments& args, u32 shared) {
     const attention::ForwardParameters& p = args.problem.forward;
-    const Ring ring{shared + kRing};
+    const Ring ring{shared + kAt.ring};
     const int row = static_cast<int>(blockIdx.y) * kTileM, group = p.q_heads / p.k_heads;
     tile::RingPosition<kStages> at;
     for (Steps step(args); !step.done(); step.advance()) {
@@ -121,17 +115,16 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
       if constexpr (C::kLengths) {
         for (int which = 0; which < 4; ++which) ptx::tensor_map_acquire(maps + which);
       }
-      ptx::mbarrier_arrive_expect_tx(
-          full, KTile::kBytes + VTile::kBytes + QTile::kBytes + DoTile::kBytes + kStatisticsBytes);
-      tile::load_tile<QTile>(stage + kQOffset, maps, full, row, step.head, place);
-      tile::load_tile<KTile>(stage + kKOffset, maps + 1, full, step.work.key0, key_head, place);
+      ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes + VTile::kBytes + QTile::kBytes +
+                                               DoTile::kBytes + kAt.statistics_bytes);
+      tile::load_tile<QTile>(stage + kAt.q, maps, full, row, step.head, place);
+      tile::load_tile<KTile>(stage + kAt.k, maps + 1, full, step.work.key0, key_head, place);
       const i64 line = static_cast<i64>(step.batch * p.q_heads + step.head) * args.q_rounded + row;
       ptx::bulk_load(statistics, args.negative_lse + line * Block::kStatistics, kLseBytes, full);
       ptx::bulk_load(statistics + kLseBytes, args.delta + line, kRowBytes, full);
-      Tiles::load(args.tiled, stage + kTiledOffset, full, step.work.key0, row, step.head,
-                  step.batch);
-      tile::load_tile<VTile>(stage + kVOffset, maps + 2, full, step.work.key0, key_head, place);
-      tile::load_tile<DoTile>(stage + kDoOffset, maps + 3, full, row, step.head, place);
+      Tiles::load(args.tiled, stage + kAt.tiled, full, step.work.key0, row, step.head, step.batch);
+      tile::load_tile<VTile>(stage + kAt.v, maps + 2, full, step.work.key0, key_head, place);
+      tile::load_tile<DoTile>(stage + kAt.d_o, maps + 3, full, row, step.head, place);
       at.advance();
     }
   }
@@ -139,7 +132,7 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
   /// A consumer group: its 64 keys.
   HEDDLE_DEVICE static void consume(const BackwardArguments& args, u32 shared) {
     using Scores = BackwardScores<Block, Score, UnitDerivative>;
-    const Ring ring{shared + kRing};
+    const Ring ring{shared + kAt.ring};
     const int part = threadIdx.x / 128;
     const float keep_scale = Block::keep_scale_of(args);
     tile::RingPosition<kStages> at;
@@ -152,16 +145,15 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
       ptx::mbarrier_wait(ring.full(at.stage()), at.parity());
       ptx::wgmma_fence();
       tile::issue_product<T, kTileM, kQk / 16>(scores.s,
-                                               tile::KMajor<KTile>(stage + kKOffset, 64 * part),
-                                               tile::KMajor<QTile>(stage + kQOffset), false);
+                                               tile::KMajor<KTile>(stage + kAt.k, 64 * part),
+                                               tile::KMajor<QTile>(stage + kAt.q), false);
       ptx::wgmma_commit();
-      tile::issue_product<T, kTileM, kVd / 16>(d_p,
-                                               tile::KMajor<VTile>(stage + kVOffset, 64 * part),
-                                               tile::KMajor<DoTile>(stage + kDoOffset), false);
+      tile::issue_product<T, kTileM, kVd / 16>(d_p, tile::KMajor<VTile>(stage + kAt.v, 64 * part),
+                                               tile::KMajor<DoTile>(stage + kAt.d_o), false);
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
       ptx::pin(scores.s);
-      typename Tiles::ColumnReader tiled(stage + kTiledOffset, 64 * part);
+      typename Tiles::ColumnReader tiled(stage + kAt.tiled, 64 * part);
       typename Block::Step place(step.work);
       place.head = step.head;
       scores.exponentiate(statistics, place, &tiled);
@@ -219,7 +211,7 @@ struct AttentionBackwardLoad : BackwardBlock<UnitSlope<Config>, 64, 128> {
     extern __shared__ char dynamic_shared[];
     const u32 shared = round_up(shared_address(dynamic_shared), tile::kTileAlignment);
     if (threadIdx.x == 0) {
-      Ring{shared + kRing}.init(2, 128 * kConsumers);  // Tiles::load arrives for itself
+      Ring{shared + kAt.ring}.init(2, 128 * kConsumers);  // Tiles::load arrives for itself
       ptx::mbarrier_init_fence();
     }
     __syncthreads();

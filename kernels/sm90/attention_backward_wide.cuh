@@ -42,7 +42,8 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   using typename Block::Tiles;
   using typename Block::VTile;
   static constexpr bool kPlainScore = Score::kIdentity;
-  static constexpr int kThreads = 512;
+  static constexpr int kThreads = C::kValues.threads();
+  static_assert(C::kWide);
   // Their sum over the groups is what the launch gave: 128 a thread. More would wait for ever.
   static constexpr int kProducerRegisters = Tiles::kThere ? 32 : 24, kOwnerRegisters = 208,
                        kAdderRegisters = Tiles::kThere ? 64 : 72;
@@ -50,54 +51,33 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   static_assert(!(Tiles::kThere && C::kDeterministic), "no warp is left to fetch them");
 
   // dQ sums: [warp's 16 rows][8 columns][lane][4].
-  static constexpr bool kSplitColumns = false;
-  static constexpr int kDqParts = (kQk + 63) / 64;  ///< products of 64 columns
-  static constexpr int kDqColumns = 64 * kDqParts, kDqWidth = kDqColumns;
+  static constexpr bool kSplitColumns = C::kValues.splits_columns();
+  static constexpr int kDqColumns = C::kValues.dq_columns(), kDqWidth = C::kValues.dq_width();
+  static constexpr int kDqParts = kDqColumns / 64;  ///< products of 64 columns
   static constexpr int kDqPart = 64 * kDqColumns;
   static constexpr int kDqGroupStride = 128, kDqWarpStride = 16 * kDqWidth;
-  /// In a fixed order: one part would cost more fences than a step has time for, four would keep
-  /// the next block waiting longer.
-  static constexpr int kPartsOfTurn = 2;
-  static constexpr int kDqTurns = (kDqParts + kPartsOfTurn - 1) / kPartsOfTurn;  ///< of a tile
-  /// P and dS in shared memory: a second one lets a group run ahead, where there is room.
-  static constexpr int kHandovers = C::kDrops || Tiles::kThere || C::kPlanes > 1 ? 1 : 2;
-  static constexpr int kPBytes = kTileM * kTileN * 2 * C::kPlanes;
+  static constexpr int kPartsOfTurn = BackwardConfig::kPartsOfTurn;
+  static constexpr int kDqTurns = C::kValues.dq_turns();  ///< of a tile
+  static constexpr int kHandovers = C::kValues.handovers();
 
-  // Shared memory, from a 1024-byte boundary.
+  static constexpr BackwardLayout kAt = layout_of(C::kValues);
+  static constexpr int kSharedBytes = kAt.bytes;
   using QRing = tile::Ring<C::kQStages>;
-  using DoRing = tile::Ring<C::kDoStages>;
-  static constexpr int kKOffset = 0;
-  static constexpr int kVOffset = kKOffset + KTile::kBytes;
-  static constexpr int kQOffset = kVOffset + VTile::kBytes;
-  static constexpr int kDoOffset = kQOffset + C::kQStages * QTile::kBytes;
-  static constexpr int kDsOffset = kDoOffset + C::kDoStages * DoTile::kBytes;
-  static constexpr int kPOffset = kDsOffset + kHandovers * DsTile::kBytes;
-  static constexpr int kTiledOffset = kPOffset + kHandovers * kPBytes;
-  static constexpr int kLseOffset = kTiledOffset + C::kTiledStages * Tiles::kBytes;
-  static constexpr int kDeltaOffset = kLseOffset + C::kQStages * kLseBytes;
-  static constexpr int kBarriers = kDeltaOffset + C::kDoStages * kDeltaBytes;
-  static constexpr int kKFull = kBarriers, kVFull = kBarriers + 8;
+  using DoRing = tile::Ring<C::kDOStages>;
   using Handover = tile::Ring<kHandovers>;
-  static constexpr int kPRing = kBarriers + 16, kDsRing = kPRing + Handover::kBytes;
-  static constexpr int kQRing = kDsRing + Handover::kBytes;
-  static constexpr int kDoRing = kQRing + QRing::kBytes;
-  static constexpr int kTiledRing = kDoRing + DoRing::kBytes;
-  static constexpr int kWork = kTiledRing + (Tiles::kThere ? Tiles::Ring::kBytes : 0);
   using Turns = BackwardTurns<AttentionBackwardWide>;
-  static constexpr int kTurnBarriers = kWork + Block::kWorkBytes;
-  static constexpr int kSharedBytes = Block::asked(kTurnBarriers + Turns::kBytes);
-  static_assert(kSharedBytes <= Block::kMostShared, "shared memory of a block");
+  static_assert(kSharedBytes <= kMostShared, "shared memory of a block");
 
   using Producer = BackwardProducer<AttentionBackwardWide>;
   using QPosition = tile::RingPosition<C::kQStages>;
-  using DoPosition = tile::RingPosition<C::kDoStages>;
+  using DoPosition = tile::RingPosition<C::kDOStages>;
   using HandoverPosition = tile::RingPosition<kHandovers>;
 
   HEDDLE_DEVICE static u32 q_tile(u32 shared, int stage) {
-    return shared + kQOffset + stage * QTile::kBytes;
+    return shared + kAt.q + stage * QTile::kBytes;
   }
   HEDDLE_DEVICE static u32 d_o_tile(u32 shared, int stage) {
-    return shared + kDoOffset + stage * DoTile::kBytes;
+    return shared + kAt.d_o + stage * DoTile::kBytes;
   }
 
   /// One arrival a warp, for what all its lanes have done.
@@ -107,10 +87,10 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   }
 
   HEDDLE_DEVICE static u32 p_slice(u32 shared, int stage, int k) {
-    return shared + kPOffset + stage * kPBytes + k * 128 * 16 + threadIdx.x % 128 * 16;
+    return shared + kAt.p + stage * kAt.p_bytes + k * 128 * 16 + threadIdx.x % 128 * 16;
   }
   HEDDLE_DEVICE static u32 d_s_tile(u32 shared, int stage) {
-    return shared + kDsOffset + stage * DsTile::kBytes;
+    return shared + kAt.d_s + stage * DsTile::kBytes;
   }
 
   /// d (64 x kColumns) += a * the tile. ptxas compiles no product of more columns than 128 in a
@@ -144,7 +124,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
 
     HEDDLE_DEVICE void issue_s(int stage) {
       ptx::wgmma_fence();
-      tile::issue_product<T, kTileM, kQk / 16>(s, tile::KMajor<KTile>(shared + kKOffset),
+      tile::issue_product<T, kTileM, kQk / 16>(s, tile::KMajor<KTile>(shared + kAt.k),
                                                tile::KMajor<QTile>(q_tile(shared, stage)), false);
       ptx::wgmma_commit();
     }
@@ -160,9 +140,9 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
                                     const HandoverPosition& p_at) {
       if constexpr (Tiles::kThere) {
         static_assert(C::kTiledStages == 1 && kHandovers == 1);
-        const typename Tiles::Ring ring{shared + kTiledRing};
+        const typename Tiles::Ring ring{shared + kAt.tiled_ring};
         ptx::mbarrier_wait(ring.full(0), p_at.parity());
-        typename Tiles::ColumnReader tiled(shared + kTiledOffset, 0);
+        typename Tiles::ColumnReader tiled(shared + kAt.tiled, 0);
         Scores::template exponentiate<true>(lse, step, &tiled);
         ptx::mbarrier_arrive(ring.empty(0));
       } else {
@@ -171,14 +151,14 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
     }
 
     HEDDLE_DEVICE void run(int steps) {
-      const QRing q_ring{shared + kQRing};
-      const DoRing d_o_ring{shared + kDoRing};
+      const QRing q_ring{shared + kAt.q_ring};
+      const DoRing d_o_ring{shared + kAt.d_o_ring};
       typename Block::Step at(work);
-      const Handover p_ring{shared + kPRing};
+      const Handover p_ring{shared + kAt.p_ring};
       QPosition q_at;
       DoPosition d_o_at, d_o_last;
       HandoverPosition p_at, p_last;
-      ptx::mbarrier_wait(shared + kKFull, 0);
+      ptx::mbarrier_wait(shared + kAt.k_full, 0);
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         ptx::mbarrier_wait(q_ring.full(q_at.stage()), q_at.parity());
@@ -189,7 +169,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         }
         ptx::wgmma_wait<0>();
         ptx::pin(s);
-        exponentiate(shared + kLseOffset + q_at.stage() * kLseBytes, at, p_at);
+        exponentiate(shared + kAt.lse + q_at.stage() * kLseBytes, at, p_at);
         ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
 
         ptx::mbarrier_wait(p_ring.empty(p_at.stage()), p_at.parity() ^ 1);
@@ -231,7 +211,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
 
     HEDDLE_DEVICE void issue_d_p(int stage) {
       ptx::wgmma_fence();
-      tile::issue_product<T, kTileM, kVd / 16>(d_p, tile::KMajor<VTile>(shared + kVOffset),
+      tile::issue_product<T, kTileM, kVd / 16>(d_p, tile::KMajor<VTile>(shared + kAt.v),
                                                tile::KMajor<DoTile>(d_o_tile(shared, stage)),
                                                false);
       ptx::wgmma_commit();
@@ -243,14 +223,14 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
     }
 
     HEDDLE_DEVICE void run(int steps) {
-      const QRing q_ring{shared + kQRing};
-      const DoRing d_o_ring{shared + kDoRing};
+      const QRing q_ring{shared + kAt.q_ring};
+      const DoRing d_o_ring{shared + kAt.d_o_ring};
       const int warp_row = threadIdx.x % 128 / 32 * 16;
-      const Handover p_ring{shared + kPRing}, d_s_ring{shared + kDsRing};
+      const Handover p_ring{shared + kAt.p_ring}, d_s_ring{shared + kAt.d_s_ring};
       QPosition q_at, q_last;
       DoPosition d_o_at;
       HandoverPosition handover;
-      ptx::mbarrier_wait(shared + kVFull, 0);
+      ptx::mbarrier_wait(shared + kAt.v_full, 0);
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         ptx::mbarrier_wait(d_o_ring.full(d_o_at.stage()), d_o_at.parity());
@@ -265,7 +245,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
         const u32 stage = handover.stage();
         ptx::mbarrier_wait(p_ring.full(stage), handover.parity());
         ptx::mbarrier_wait(d_s_ring.empty(stage), handover.parity() ^ 1);
-        const u32 delta = shared + kDeltaOffset + d_o_at.stage() * kDeltaBytes +
+        const u32 delta = shared + kAt.delta + d_o_at.stage() * kDeltaBytes +
                           tile::fragment_column(threadIdx.x) * 4;
         const float keep_scale = Block::keep_scale_of(args);
 #pragma unroll
@@ -317,7 +297,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
       ptx::wgmma_fence();
       tile::issue_product<T, 64, kTileN / 16, C::kPlanes>(
           d_q, tile::MnMajor<typename DsTile::Plane>(d_s_tile(shared, stage)),
-          tile::MnMajor<typename KTile::Plane>(shared + kKOffset, 64 * part), false);
+          tile::MnMajor<typename KTile::Plane>(shared + kAt.k, 64 * part), false);
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::pin(d_q);
@@ -338,11 +318,11 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
     }
 
     HEDDLE_DEVICE void run() {
-      const Handover d_s_ring{shared + kDsRing};
+      const Handover d_s_ring{shared + kAt.d_s_ring};
       typename Block::Step at(work);
       HandoverPosition handover;
       typename Turns::Position turn_at;
-      ptx::mbarrier_wait(shared + kKFull, 0);
+      ptx::mbarrier_wait(shared + kAt.k_full, 0);
 #pragma unroll 1
       for (int left = work.steps(); left > 0; --left) {
         const int tile =
@@ -382,30 +362,30 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
     const u32 shared = round_up(shared_address(dynamic_shared), tile::kTileAlignment);
     if (threadIdx.x == 0) {
       const BackwardWork work = Block::work_of_block(args);
-      Block::store_work(shared + kWork, work);
-      ptx::mbarrier_init(shared + kKFull, 1);
-      ptx::mbarrier_init(shared + kVFull, 1);
+      Block::store_work(shared + kAt.work, work);
+      ptx::mbarrier_init(shared + kAt.k_full, 1);
+      ptx::mbarrier_init(shared + kAt.v_full, 1);
       // What threads read or write themselves, every one hands on for itself: racecheck follows no
       // other. The 4 are warps done with a product.
-      Handover{shared + kPRing}.init(128, 128);
-      Handover{shared + kDsRing}.init(4, 4);
-      QRing{shared + kQRing}.init(1, 128 + 4);
-      DoRing{shared + kDoRing}.init(1, 128 + 4);
+      Handover{shared + kAt.p_ring}.init(128, 128);
+      Handover{shared + kAt.d_s_ring}.init(4, 4);
+      QRing{shared + kAt.q_ring}.init(1, 128 + 4);
+      DoRing{shared + kAt.d_o_ring}.init(1, 128 + 4);
       if constexpr (C::kDeterministic) Turns::init(shared, 4);
-      if constexpr (Tiles::kThere) typename Tiles::Ring{shared + kTiledRing}.init(1, 128);
+      if constexpr (Tiles::kThere) typename Tiles::Ring{shared + kAt.tiled_ring}.init(1, 128);
       ptx::mbarrier_init_fence();
     }
     __syncthreads();
     ptx::grid_dependents_launch();
     ptx::grid_dependency_wait();
-    if (const BackwardWork work = Block::load_work(shared + kWork); work.steps() == 0) {
+    if (const BackwardWork work = Block::load_work(shared + kAt.work); work.steps() == 0) {
       Block::template store_zeros<C::kQkDim>(args.problem.d_k, args, work);
       Block::template store_zeros<C::kVDim>(args.problem.d_v, args, work);
       return;
     }
 
     // Each role on its own: see store_work.
-    const auto work = [&] { return Block::load_work(shared + kWork); };
+    const auto work = [&] { return Block::load_work(shared + kAt.work); };
     const int group = threadIdx.x / 128;
     if (group == 0) {
       ptx::registers_shrink<kProducerRegisters>();

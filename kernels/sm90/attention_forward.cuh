@@ -312,23 +312,23 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       if constexpr (!C::kSequenceMaps) {
         for (int map = 0; map < (kWide ? 3 : 4); ++map) ptx::tma_prefetch(&args.q + map);
       }
-      KvRing{shared + Block::kKRing}.init(1, 4 * C::kConsumers);
-      KvRing{shared + Block::kVRing}.init(1, 4 * C::kConsumers);
+      KvRing{shared + Block::kAt.k_ring}.init(1, 4 * C::kConsumers);
+      KvRing{shared + Block::kAt.v_ring}.init(1, 4 * C::kConsumers);
       // A third thread of the producer's group reads items in both.
-      ItemRing{shared + Block::kItemRing}.init(
+      ItemRing{shared + Block::kAt.item_ring}.init(
           1, 128 * (C::kConsumers + Block::kRotators) +
                  (kStagedRotations || Block::ScoreTiles::kThere ? 2 : 1));
       if constexpr (Block::ScoreTiles::kThere)
-        typename Block::ScoreTiles::Ring{shared + Block::kTiledRing}.init(1, 4 * C::kConsumers);
+        typename Block::ScoreTiles::Ring{shared + Block::kAt.tiled_ring}.init(1, 4 * C::kConsumers);
       for (int consumer = 0; consumer < C::kConsumers; ++consumer)
-        QRing{shared + Block::kQRing + consumer * QRing::kBytes}.init(1,
-                                                                      C::kOutputAliasesQ ? 1 : 4);
+        QRing{shared + Block::kAt.q_rings + consumer * QRing::kBytes}.init(
+            1, C::kOutputAliasesQ ? 1 : 4);
       for (int consumer = 0; kStagedRotations && consumer < C::kConsumers; ++consumer)
-        typename Block::StagingRing{shared + Block::kStagingRing +
+        typename Block::StagingRing{shared + Block::kAt.staging_rings +
                                     consumer * Block::StagingRing::kBytes}
             .init(1, 128);
       for (int n = 0; Block::kRotators && n < C::kConsumers * C::kQStages; ++n)
-        ptx::mbarrier_init(shared + Block::kRotatedBarriers + 8 * n, 128);
+        ptx::mbarrier_init(shared + Block::kAt.rotated + 8 * n, 128);
       ptx::mbarrier_init_fence();
     }
     __syncthreads();

@@ -19,9 +19,8 @@ namespace heddle::sm90 {
 template <class Config, int kM, int kN>
 struct BackwardBlock {
   struct C : Config {
-    static constexpr bool kDrops = Config::kDropout != attention::Dropout::none;
-    /// Pairs end with their sequences: f16_pairs.cuh fills up with zeros.
-    static constexpr bool kSequenceMaps = Config::kLengths && Config::kPlanes == 1;
+    static constexpr bool kDrops = Config::kValues.drops();
+    static constexpr bool kSequenceMaps = Config::kValues.sequence_maps();
   };
   using T = typename C::Element;
   static constexpr int kTileM = kM, kTileN = kN;
@@ -43,13 +42,6 @@ struct BackwardBlock {
   /// Of weight_exponent. Of dot products alone, and in log2 units, a maximum was rounded.
   template <class Score>
   static constexpr bool kMost = !Score::kIdentity && !C::kInputIsLog2;
-
-  /// What a launch asks for: with room to align the window, but no more than a block can have. The
-  /// window is declared aligned.
-  HEDDLE_DEVICE static constexpr int asked(int used) {
-    return max_of(used, min_of(used + tile::kTileAlignment, kMostShared));
-  }
-  static constexpr int kMostShared = 227 * 1024;
 
   using Visible = attention::VisibleKeys<C::kLowerVaries, C::kUpperVaries>;
   /// A causal pass in a fixed order starts its blocks, and sums them, from the last key down: there
@@ -111,7 +103,7 @@ struct BackwardBlock {
 
   // One thread finds the work, and each role reads what it needs from shared memory: values that
   // live through all roles would be spilled for the one that has the fewest registers.
-  static constexpr int kWorkWords = 12, kWorkBytes = 4 * kWorkWords;
+  static constexpr int kWorkWords = BackwardLayout::kWorkBytes / 4;
   HEDDLE_DEVICE static void store_work(u32 address, const BackwardWork& w) {
     const int words[kWorkWords] = {w.batch,
                                    w.key_head,

@@ -1,10 +1,11 @@
-// What a generated source says of a Hopper backward kernel, and the work of its blocks.
+// What a generated source gives the Hopper backward kernels beside Config (backward_config.h), and
+// the work of their blocks.
 #pragma once
 
 #include "../attention/dropout.cuh"
 #include "../attention/score_functions.cuh"
 #include "../attention/visible.cuh"
-#include "score_tile_arguments.h"
+#include "backward_config.h"
 
 namespace heddle::sm90 {
 
@@ -28,36 +29,6 @@ struct UnitDerivative {
   HEDDLE_DEVICE static float value(const Cell& cell) {
     return cell.gradient;
   }
-};
-
-/// Defaults a generated configuration derives from and overrides.
-struct BackwardConfig {
-  using Element = bf16;
-  static constexpr int kPlanes = 1;  ///< 2: f32, which comes as pairs of f16 (f16_pairs.cuh)
-  static constexpr int kQkDim = 128, kVDim = 128;  ///< multiples of 8; above 128 the wide kernel
-  static constexpr int kTileM = 64;  ///< queries: 64, or 128 for head dims up to 64 (faster there)
-  static constexpr int kConsumers = 2;
-  /// S of the next step runs before dK of this one: two stages are in use, a third hides the load.
-  static constexpr int kQStages = 3;
-  static constexpr int kDoStages = 2;
-  static constexpr bool kDkUnderDp = true;  ///< dP is issued with dK in flight; not with kTileM 128
-  // What the problem has.
-  static constexpr bool kLowerVaries = false, kUpperVaries = false;  ///< diagonal bounds
-  static constexpr bool kLengths = false;   ///< actual lengths or ragged tensors
-  static constexpr bool kUnitSlope = true;  ///< d score / d dot is 1; else kDkUnderDp must be off
-  static constexpr bool kInputIsLog2 = false;
-  /// Rows come with their maxima and sums apart, not with log-sum-exps.
-  static constexpr bool kMaxAndSum = false;
-  /// f32: beside its sums what the score loads by the cell leaves few, see
-  /// AttentionBackwardF32Wide.
-  static constexpr bool kFewRegisters = false;
-  static constexpr bool kDeterministic = false;
-  /// Of a causal mask in a fixed order: from the last query tile down, for all heads of a group.
-  static constexpr bool kDownwards = false;
-  static constexpr attention::Dropout kDropout = attention::Dropout::none;  ///< with kTileM 64
-  static constexpr Tiled kTiled = Tiled::none;                              ///< with kTileM 64
-  using TiledElement = bf16;  ///< of values: bf16, f16 or float
-  static constexpr int kTiledStages = 1;
 };
 
 /// Keys, queries, lengths and bounds of one block.

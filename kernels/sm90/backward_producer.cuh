@@ -28,7 +28,7 @@ struct BackwardProducer {
   HEDDLE_DEVICE static const TensorMap* map_of(const BackwardArguments& args, int which,
                                                u32 shared) {
     if constexpr (C::kSequenceMaps)
-      return args.sequence_maps + 4 * Main::load_batch(shared + Main::kWork) + which;
+      return args.sequence_maps + 4 * Main::load_batch(shared + Main::kAt.work) + which;
     return &args.q + which;
   }
   HEDDLE_DEVICE static int place_of(int batch) { return C::kSequenceMaps ? 0 : batch; }
@@ -36,17 +36,17 @@ struct BackwardProducer {
   HEDDLE_DEVICE static void load_tiles(const BackwardArguments& args, u32 shared,
                                        const BackwardWork& work) {
     const attention::BackwardParameters& p = args.problem;
-    const QRing q_ring{shared + Main::kQRing};
-    const DoRing d_o_ring{shared + Main::kDoRing};
+    const QRing q_ring{shared + Main::kAt.q_ring};
+    const DoRing d_o_ring{shared + Main::kAt.d_o_ring};
     tile::RingCount<C::kQStages> q_at;
-    tile::RingCount<C::kDoStages> d_o_at;
+    tile::RingCount<C::kDOStages> d_o_at;
     typename Main::Step at(work);
     if constexpr (C::kSequenceMaps) {
 #pragma unroll 1
       for (int which = 0; which < 4; ++which) ptx::tensor_map_acquire(map_of(args, which, shared));
     }
-    ptx::mbarrier_arrive_expect_tx(shared + Main::kKFull, KTile::kBytes);
-    tile::load_tile<KTile>(shared + Main::kKOffset, map_of(args, 1, shared), shared + Main::kKFull,
+    ptx::mbarrier_arrive_expect_tx(shared + Main::kAt.k_full, KTile::kBytes);
+    tile::load_tile<KTile>(shared + Main::kAt.k, map_of(args, 1, shared), shared + Main::kAt.k_full,
                            work.key0, work.key_head, place_of(work.batch));
 #pragma unroll 1
     for (int step = 0; step < work.steps(); ++step) {
@@ -57,23 +57,23 @@ struct BackwardProducer {
       ptx::mbarrier_wait(q_ring.empty(q_at.stage()), q_at.parity() ^ 1);
       const u32 q_full = q_ring.full(q_at.stage());
       ptx::mbarrier_arrive_expect_tx(q_full, QTile::kBytes + Main::kLseBytes);
-      tile::load_tile<QTile>(shared + Main::kQOffset + q_at.stage() * QTile::kBytes,
+      tile::load_tile<QTile>(shared + Main::kAt.q + q_at.stage() * QTile::kBytes,
                              map_of(args, 0, shared), q_full, row, at.head, place_of(work.batch));
-      ptx::bulk_load(shared + Main::kLseOffset + q_at.stage() * Main::kLseBytes,
+      ptx::bulk_load(shared + Main::kAt.lse + q_at.stage() * Main::kLseBytes,
                      args.negative_lse + line * Main::kStatistics, Main::kLseBytes, q_full);
       if (step == 0) {
-        ptx::mbarrier_arrive_expect_tx(shared + Main::kVFull, VTile::kBytes);
-        tile::load_tile<VTile>(shared + Main::kVOffset, map_of(args, 2, shared),
-                               shared + Main::kVFull, work.key0, work.key_head,
+        ptx::mbarrier_arrive_expect_tx(shared + Main::kAt.v_full, VTile::kBytes);
+        tile::load_tile<VTile>(shared + Main::kAt.v, map_of(args, 2, shared),
+                               shared + Main::kAt.v_full, work.key0, work.key_head,
                                place_of(work.batch));
       }
       ptx::mbarrier_wait(d_o_ring.empty(d_o_at.stage()), d_o_at.parity() ^ 1);
       const u32 d_o_full = d_o_ring.full(d_o_at.stage());
       ptx::mbarrier_arrive_expect_tx(d_o_full, DoTile::kBytes + Main::kDeltaBytes);
-      tile::load_tile<DoTile>(shared + Main::kDoOffset + d_o_at.stage() * DoTile::kBytes,
+      tile::load_tile<DoTile>(shared + Main::kAt.d_o + d_o_at.stage() * DoTile::kBytes,
                               map_of(args, 3, shared), d_o_full, row, at.head,
                               place_of(work.batch));
-      ptx::bulk_load(shared + Main::kDeltaOffset + d_o_at.stage() * Main::kDeltaBytes,
+      ptx::bulk_load(shared + Main::kAt.delta + d_o_at.stage() * Main::kDeltaBytes,
                      args.delta + line * C::kPlanes, Main::kDeltaBytes, d_o_full);
       q_at.advance();
       d_o_at.advance();
@@ -84,16 +84,16 @@ struct BackwardProducer {
   /// One thread: what the score reads in every cell.
   HEDDLE_DEVICE static void load_scores(const BackwardArguments& args, u32 shared) {
     using Tiles = typename Main::Tiles;
-    const typename Tiles::Ring ring{shared + Main::kTiledRing};
+    const typename Tiles::Ring ring{shared + Main::kAt.tiled_ring};
     // Few registers are the producer's: all but the step's number is found anew.
     tile::RingCount<C::kTiledStages> stage;
 #pragma unroll 1
     for (u32 step = 0;; ++step) {
-      const BackwardWork work = Main::load_work(shared + Main::kWork);
+      const BackwardWork work = Main::load_work(shared + Main::kAt.work);
       if (step == work.steps()) break;
       const typename Main::Step at(work, step);
       ptx::mbarrier_wait(ring.empty(stage.stage()), stage.parity() ^ 1);
-      Tiles::load(args.tiled, shared + Main::kTiledOffset + stage.stage() * Tiles::kBytes,
+      Tiles::load(args.tiled, shared + Main::kAt.tiled + stage.stage() * Tiles::kBytes,
                   ring.full(stage.stage()), work.key0, at.tile * Main::kTileM, at.head, work.batch);
       stage.advance();
     }
@@ -113,7 +113,7 @@ struct BackwardProducer {
       if (leader) {
         if constexpr (C::kDeterministic) {
           // Read anew: the bounds find no registers through the loop.
-          const int mine = Main::turn(Main::load_work(shared + Main::kWork), at.tile);
+          const int mine = Main::turn(Main::load_work(shared + Main::kAt.work), at.tile);
           while (ptx::load_acquire(args.turns + tile * Main::kDqTurns + part) != mine) {
           }
           ptx::fence_proxy_async_global();
@@ -121,7 +121,7 @@ struct BackwardProducer {
         ptx::bulk_reduce_add_f32(
             args.d_q_sum + static_cast<i64>(tile) * (Main::kTileM * Main::kDqWidth) +
                 part * Main::kDqPart,
-            shared + Main::kDqOffset + part * Main::kDqPart * 4, Main::kDqPart * 4);
+            shared + Main::kAt.d_q + part * Main::kDqPart * 4, Main::kDqPart * 4);
         ptx::bulk_commit();
         ptx::bulk_wait_read<0>();
       }

@@ -17,20 +17,22 @@ struct BackwardTiles {
 
   HEDDLE_DEVICE explicit BackwardTiles(u32 shared)
       : shared(shared),
-        q_ring{shared + Main::kQRing},
-        d_o_ring{shared + Main::kDoRing},
+        q_ring{shared + Main::kAt.q_ring},
+        d_o_ring{shared + Main::kAt.d_o_ring},
         part(threadIdx.x / 128 - 1) {}
 
   HEDDLE_DEVICE u32 q_tile(int stage) const {
-    return shared + Main::kQOffset + stage * Main::QTile::kBytes;
+    return shared + Main::kAt.q + stage * Main::QTile::kBytes;
   }
   HEDDLE_DEVICE u32 d_o_tile(int stage) const {
-    return shared + Main::kDoOffset + stage * Main::DoTile::kBytes;
+    return shared + Main::kAt.d_o + stage * Main::DoTile::kBytes;
   }
   HEDDLE_DEVICE u32 d_s_tile(int step) const {
-    return shared + Main::kDsOffset + (step & 1) * Main::DsTile::kBytes;
+    return shared + Main::kAt.d_s + (step & 1) * Main::DsTile::kBytes;
   }
-  HEDDLE_DEVICE u32 d_s_full(int step) const { return shared + Main::kDsFull + 8 * (step & 1); }
+  HEDDLE_DEVICE u32 d_s_full(int step) const {
+    return shared + Main::kAt.d_s_full + 8 * (step & 1);
+  }
 
   /// One arrival a warp.
   HEDDLE_DEVICE static void arrive(u32 barrier) {

@@ -14,23 +14,21 @@
 
 namespace heddle::sm90 {
 
-/// `Main` is the AttentionBackwardWide whose shared memory has the barriers, at kTurnBarriers. A
+/// `Main` is the AttentionBackwardWide whose shared memory has the barriers. A
 /// tile has Main::kDqTurns turns, each with a ring of its own.
 template <class Main>
 struct BackwardTurns {
-  static constexpr int kStages = 4;  ///< tiles between the turns taken and those passed on
+  static constexpr int kStages = BackwardLayout::kTurnStages;
   using Ring = tile::Ring<kStages>;
   using Position = tile::RingPosition<kStages>;
-  static constexpr int kBytesOfTurn = Ring::kBytes + 8 * kStages;
-  static constexpr int kBytes = Main::kDqTurns * kBytesOfTurn;
 
   /// `full`: taken; `empty`: passed on.
   HEDDLE_DEVICE static Ring ring(u32 shared, int turn) {
-    return {shared + Main::kTurnBarriers + turn * kBytesOfTurn};
+    return {shared + Main::kAt.turns + turn * BackwardLayout::kTurnBytes};
   }
   /// The group that adds has done so.
   HEDDLE_DEVICE static u32 added(u32 shared, int turn, u32 stage) {
-    return shared + Main::kTurnBarriers + turn * kBytesOfTurn + Ring::kBytes + 8 * stage;
+    return shared + Main::kAt.turns + turn * BackwardLayout::kTurnBytes + Ring::kBytes + 8 * stage;
   }
 
   /// `arrivals`: on `added`.

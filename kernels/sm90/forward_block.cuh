@@ -14,11 +14,11 @@ namespace heddle::sm90 {
 template <class Config, class Score>
 struct ForwardBlock {
   struct C : Config {
-    /// Pairs end with their sequences: f16_pairs.cuh fills up with zeros.
-    static constexpr bool kSequenceMaps = Config::kLengths && Config::kPlanes == 1;
+    static constexpr bool kSequenceMaps = Config::kValues.sequence_maps();
   };
   using T = typename C::Element;
-  static constexpr int kTileM = 64 * C::kConsumers;
+  static_assert(C::kHasScore == !Score::kIdentity);
+  static constexpr int kTileM = C::kValues.tile_m();
   static constexpr int kTileN = C::kTileN;
   static_assert(kTileN % 16 == 0 && kTileN <= 256,
                 "P's slices are 16 keys, a box 256 rows at most");
@@ -28,8 +28,7 @@ struct ForwardBlock {
 
   static constexpr int kQkSlices = (C::kQkDim + 15) / 16;
   static constexpr int kPvSlices = kTileN / 16;
-  /// One FFMA takes a dot product to its exponent; else scores are made first.
-  static constexpr bool kPlain = Score::kIdentity && C::kPositiveScale;
+  static constexpr bool kPlain = C::kValues.is_plain();
   /// Cells of rows past the end must not be evaluated: what they load may not exist.
   static constexpr bool kRowsEnd = !Score::kIdentity || C::kLengths;
   static constexpr float kToLog2 = C::kInputIsLog2 ? 1.f : attention::kLog2E;
@@ -65,19 +64,11 @@ struct ForwardBlock {
   /// step, right after its last product, costs every step a branch: -4 % at S 8192.)
   static constexpr bool kEarlyRelease = C::kQStages == 1 && !C::kOutputAliasesQ;
 
-  /// The rotations of the next query tile wait where O is staged, if they fit: they are used up
-  /// before this tile's O is written. (Score expressions leave no registers for it: a bias at d 64
-  /// spilled.)
   static constexpr int kRowRotations = attention::rotations_of(C::kRopeDim);
   static constexpr int kRotationBytes = attention::kRotationRows * 4 * kRowRotations;
-  static constexpr bool kStagedRotations = C::kRopeDim > 0 &&
-                                           kPlain&& kCrossTiles&& C::kOutputRounds == 1 &&
-                                           kRotationBytes <= OTile::kBytes;
-  /// Such queries are rotated by a warp group of its own, under the products of the tile before.
-  /// (Three consumers leave no registers for one, and rotate their rows themselves.)
-  static constexpr bool kRotators = kStagedRotations && C::kConsumers == 2;
-
-  static constexpr int kThreads = 128 * (1 + C::kConsumers + kRotators);
+  static constexpr bool kStagedRotations = C::kValues.stages_rotations();
+  static constexpr bool kRotators = C::kValues.has_rotators();
+  static constexpr int kThreads = C::kValues.threads();
   // 65536 registers; with 24 for the producer and 240 each for two consumers the producer spilled.
   static constexpr int kProducerRegisters = kRotators || C::kConsumers == 3 ? 32
                                             : C::kConsumers == 2            ? 40
@@ -88,44 +79,14 @@ struct ForwardBlock {
                                             : C::kConsumers == 3 ? 160
                                                                  : 256;
 
-  // Shared memory, from a 1024-byte boundary.
-  static constexpr int kQOffset = 0;
-  static constexpr int kQStageBytes = C::kConsumers * QTile::kBytes;
-  static constexpr int kKOffset = kQOffset + C::kQStages * kQStageBytes;
-  static constexpr int kVOffset = kKOffset + C::kStages * KTile::kBytes;
-  static constexpr int kOOffset =
-      C::kOutputAliasesQ ? kQOffset : kVOffset + C::kStages * VTile::kBytes;
-  /// O is staged so many boxes at a time.
-  static constexpr int kRoundBoxes = ceil_div(OTile::kBoxes, C::kOutputRounds);
-  static constexpr int kOStride =
-      C::kOutputAliasesQ ? QTile::kBytes : kRoundBoxes * OTile::kBoxBytes;
-  static constexpr int kTiledOffset = kVOffset + C::kStages * VTile::kBytes +
-                                      (C::kOutputAliasesQ || kWide ? 0 : C::kConsumers * kOStride);
-  static constexpr int kItemOffset = kTiledOffset + C::kTiledStages * ScoreTiles::kBytes;
-  static constexpr int kItemBytes = 48;
-  static constexpr int kItemStages = 2;
-  static constexpr int kBarrierOffset = kItemOffset + kItemStages * kItemBytes;
+  static constexpr ForwardLayout kAt = layout_of(C::kValues);
+  static constexpr int kSharedBytes = kAt.bytes;
   using KvRing = tile::Ring<C::kStages>;
-  using ItemRing = tile::Ring<kItemStages>;
+  using ItemRing = tile::Ring<ForwardLayout::kItemStages>;
   using QRing = tile::Ring<C::kQStages>;  // one a consumer
-  static constexpr int kKRing = kBarrierOffset;
-  static constexpr int kVRing = kKRing + KvRing::kBytes;
-  static constexpr int kItemRing = kVRing + KvRing::kBytes;
-  static constexpr int kQRing = kItemRing + ItemRing::kBytes;
-  /// Of staged rotations. Full: they are there. Empty: they are used up, or O is there.
-  using StagingRing = tile::Ring<1>;  // one a consumer
-  static constexpr int kStagingRing = kQRing + C::kConsumers * QRing::kBytes;
-  static constexpr int kUnitOffset =
-      kStagingRing + (kStagedRotations ? C::kConsumers * StagingRing::kBytes : 0);
-  static constexpr int kUnitBytes = attention::kRotationRows * 4;
-  /// Of each consumer's stages of Q: rotated.
-  static constexpr int kRotatedBarriers =
-      kUnitOffset + (kStagedRotations ? C::kConsumers * kUnitBytes : 0);
-  static constexpr int kTiledRing =
-      kRotatedBarriers + (kRotators ? C::kConsumers * C::kQStages * 8 : 0);
-  /// What the launch asks for; the kernel aligns its window itself.
-  static constexpr int kSharedBytes =
-      kTiledRing + (ScoreTiles::kThere ? ScoreTiles::Ring::kBytes : 0) + tile::kTileAlignment;
+  /// Of staged rotations, one a consumer. Full: they are there. Empty: they are used up, or O is
+  /// there.
+  using StagingRing = tile::Ring<1>;
   static_assert(kSharedBytes <= 227 * 1024, "shared memory of a block");
 
   // Named barriers: 0 is __syncthreads.

@@ -79,8 +79,8 @@ struct ForwardEpilogue {
     const TensorMap* map = maps_of<C>(args, batch) + 3;
     if constexpr (C::kSequenceMaps) ptx::tensor_map_acquire(map);
 #pragma unroll
-    for (int n = 0; n < Block::kRoundBoxes; ++n) {
-      const int box = round * Block::kRoundBoxes + n;
+    for (int n = 0; n < Block::kAt.o_boxes; ++n) {
+      const int box = round * Block::kAt.o_boxes + n;
       if (box >= OTile::kBoxes) continue;
       ptx::tma_store_4d(map, from + n * OTile::kBoxBytes, box * tile::kBoxColumns, row, head,
                         map_batch<C>(batch));
@@ -175,8 +175,8 @@ struct ForwardEpilogue {
     attention::scale_rows(out, factor);
 #pragma unroll
     for (int round = 0; round < C::kOutputRounds; ++round) {
-      constexpr int kRoundSlices = Block::kRoundBoxes * tile::kBoxColumns / 16;
-      const u32 base = staging - round * Block::kRoundBoxes * OTile::kBoxBytes;
+      constexpr int kRoundSlices = Block::kAt.o_boxes * tile::kBoxColumns / 16;
+      const u32 base = staging - round * Block::kAt.o_boxes * OTile::kBoxBytes;
       if constexpr (!Block::kStagedRotations) {
         if (thread == 0) ptx::bulk_wait_read<0>();  // the store before has left the staging
         ptx::barrier_sync(group_barrier, 128);

@@ -27,8 +27,8 @@ struct ForwardProducer {
 
   /// Deals out work to the loading thread and the consumers; q_tile -1 ends it. One thread.
   HEDDLE_DEVICE static void deal(const ForwardArguments& args, u32 shared) {
-    const ItemRing ring{shared + Block::kItemRing};
-    tile::RingCount<Block::kItemStages> at;
+    const ItemRing ring{shared + Block::kAt.item_ring};
+    tile::RingCount<ForwardLayout::kItemStages> at;
     TileStream stream(args.order);
     while (true) {
       const bool valid = stream.valid();
@@ -39,7 +39,7 @@ struct ForwardProducer {
                         work.q_tile * kTileM >= work.q_length;
       if (!skip) {
         ptx::mbarrier_wait(ring.empty(at.stage()), at.parity() ^ 1);
-        work.store(shared + Block::kItemOffset + at.stage() * Block::kItemBytes);
+        work.store(shared + Block::kAt.items + at.stage() * ForwardLayout::kItemBytes);
         ptx::mbarrier_arrive(ring.full(at.stage()));
         at.advance();
       }
@@ -51,10 +51,10 @@ struct ForwardProducer {
 
   /// Feeds the Q, K and V rings; one thread.
   HEDDLE_DEVICE static void load_tiles(const ForwardArguments& args, u32 shared) {
-    const KvRing k_ring{shared + Block::kKRing}, v_ring{shared + Block::kVRing};
-    const ItemRing item_ring{shared + Block::kItemRing};
+    const KvRing k_ring{shared + Block::kAt.k_ring}, v_ring{shared + Block::kAt.v_ring};
+    const ItemRing item_ring{shared + Block::kAt.item_ring};
     tile::RingCount<C::kStages> k_at, v_at;
-    tile::RingCount<Block::kItemStages> item_at;
+    tile::RingCount<ForwardLayout::kItemStages> item_at;
     tile::RingCount<C::kQStages> q_at;
 
     // V runs one key tile behind K, as its products do, also from one query tile to the next.
@@ -64,7 +64,7 @@ struct ForwardProducer {
       ptx::mbarrier_wait(v_ring.empty(v_at.stage()), v_at.parity() ^ 1);
       const u32 full = v_ring.full(v_at.stage());
       ptx::mbarrier_arrive_expect_tx(full, VTile::kBytes);
-      tile::load_tile<VTile>(shared + Block::kVOffset + v_at.stage() * VTile::kBytes,
+      tile::load_tile<VTile>(shared + Block::kAt.v + v_at.stage() * VTile::kBytes,
                              maps_of<C>(args, v_batch) + 2, full, v_key_tile * kTileN, v_head,
                              map_batch<C>(v_batch));
       v_at.advance();
@@ -76,7 +76,7 @@ struct ForwardProducer {
     while (true) {
       // Only what loading needs: few registers are the producer's.
       ptx::mbarrier_wait(item_ring.full(item_at.stage()), item_at.parity());
-      const u32 slot = shared + Block::kItemOffset + item_at.stage() * Block::kItemBytes;
+      const u32 slot = shared + Block::kAt.items + item_at.stage() * ForwardLayout::kItemBytes;
       const int q_tile = i32(ptx::load_shared_u32(slot));
       const int head = i32(ptx::load_shared_u32(slot + 4));
       const int batch = i32(ptx::load_shared_u32(slot + 8));
@@ -94,19 +94,19 @@ struct ForwardProducer {
         ptx::mbarrier_wait(k_ring.empty(k_at.stage()), k_at.parity() ^ 1);
         const u32 full = k_ring.full(k_at.stage());
         ptx::mbarrier_arrive_expect_tx(full, KTile::kBytes);
-        tile::load_tile<KTile>(shared + Block::kKOffset + k_at.stage() * KTile::kBytes, maps + 1,
-                               full, key_tile * kTileN, k_head, map_batch<C>(batch));
+        tile::load_tile<KTile>(shared + Block::kAt.k + k_at.stage() * KTile::kBytes, maps + 1, full,
+                               key_tile * kTileN, k_head, map_batch<C>(batch));
         k_at.advance();
       };
 
       const auto load_q = [&] {
 #pragma unroll 1
         for (int consumer = 0; consumer < C::kConsumers; ++consumer) {
-          const QRing ring{shared + Block::kQRing + consumer * QRing::kBytes};
+          const QRing ring{shared + Block::kAt.q_rings + consumer * QRing::kBytes};
           ptx::mbarrier_wait(ring.empty(q_at.stage()), q_at.parity() ^ 1);
           const u32 full = ring.full(q_at.stage());
           ptx::mbarrier_arrive_expect_tx(full, QTile::kBytes);
-          tile::load_tile<QTile>(shared + Block::kQOffset + q_at.stage() * Block::kQStageBytes +
+          tile::load_tile<QTile>(shared + Block::kAt.q + q_at.stage() * Block::kAt.q_stage_bytes +
                                      consumer * QTile::kBytes,
                                  maps, full, q_tile * kTileM + consumer * 64, head,
                                  map_batch<C>(batch));
@@ -136,21 +136,21 @@ struct ForwardProducer {
   /// Feeds the ring of what scores read of their cells; one thread.
   HEDDLE_DEVICE static void load_scores(const ForwardArguments& args, u32 shared) {
     using Tiles = typename Block::ScoreTiles;
-    const ItemRing item_ring{shared + Block::kItemRing};
-    const typename Tiles::Ring ring{shared + Block::kTiledRing};
-    tile::RingCount<Block::kItemStages> item_at;
+    const ItemRing item_ring{shared + Block::kAt.item_ring};
+    const typename Tiles::Ring ring{shared + Block::kAt.tiled_ring};
+    tile::RingCount<ForwardLayout::kItemStages> item_at;
     tile::RingCount<C::kTiledStages> at;
     while (true) {
       ptx::mbarrier_wait(item_ring.full(item_at.stage()), item_at.parity());
       const Work work =
-          Work::load(shared + Block::kItemOffset + item_at.stage() * Block::kItemBytes);
+          Work::load(shared + Block::kAt.items + item_at.stage() * ForwardLayout::kItemBytes);
       ptx::mbarrier_arrive(item_ring.empty(item_at.stage()));
       item_at.advance();
       if (work.q_tile < 0) break;
 #pragma unroll 1
       for (int key_tile = work.key_end - 1; key_tile >= work.key_begin; --key_tile) {
         ptx::mbarrier_wait(ring.empty(at.stage()), at.parity() ^ 1);
-        Tiles::load(args.tiled, shared + Block::kTiledOffset + at.stage() * Tiles::kBytes,
+        Tiles::load(args.tiled, shared + Block::kAt.tiled + at.stage() * Tiles::kBytes,
                     ring.full(at.stage()), key_tile * kTileN, work.q_tile * kTileM, work.head,
                     work.batch);
         at.advance();

@@ -63,7 +63,7 @@ struct ForwardRope {
                             const Work& work) {
       if constexpr (kStaged) {
         staged = tiles.staging();
-        staged_units = tiles.shared + Block::kUnitOffset + tiles.consumer * Block::kUnitBytes;
+        staged_units = tiles.shared + Block::kAt.units + tiles.consumer * ForwardLayout::kUnitBytes;
       } else {
         // Rows past the end are zeros: any rotation will do.
         const i64 row =

@@ -27,8 +27,8 @@ struct ForwardStaging {
 
   /// One thread.
   HEDDLE_DEVICE static void run(const ForwardArguments& args, u32 shared) {
-    const typename Block::ItemRing item_ring{shared + Block::kItemRing};
-    tile::RingCount<Block::kItemStages> item_at;
+    const typename Block::ItemRing item_ring{shared + Block::kAt.item_ring};
+    tile::RingCount<ForwardLayout::kItemStages> item_at;
     tile::RingCount<1> staging_at;
     Place previous, last, at;
     // What makes the rotations may still run.
@@ -37,7 +37,7 @@ struct ForwardStaging {
       previous = last;
       last = at;
       ptx::mbarrier_wait(item_ring.full(item_at.stage()), item_at.parity());
-      const u32 slot = shared + Block::kItemOffset + item_at.stage() * Block::kItemBytes;
+      const u32 slot = shared + Block::kAt.items + item_at.stage() * ForwardLayout::kItemBytes;
       at = {i32(ptx::load_shared_u32(slot)), i32(ptx::load_shared_u32(slot + 4)),
             i32(ptx::load_shared_u32(slot + 8))};
       ptx::mbarrier_arrive(item_ring.empty(item_at.stage()));
@@ -52,7 +52,7 @@ struct ForwardStaging {
 
  private:
   HEDDLE_DEVICE static StagingRing ring_of(u32 shared, int consumer) {
-    return {shared + Block::kStagingRing + consumer * StagingRing::kBytes};
+    return {shared + Block::kAt.staging_rings + consumer * StagingRing::kBytes};
   }
 
   /// Once the consumers have left what is staged: sends off O of `place`, if that is work, and
@@ -63,7 +63,7 @@ struct ForwardStaging {
     for (int consumer = 0; consumer < C::kConsumers; ++consumer) {
       ptx::mbarrier_wait(ring_of(shared, consumer).empty(0), at.parity());
       if (place.q_tile >= 0)
-        Epilogue::send(args, shared + Block::kOOffset + consumer * Block::kOStride, 0,
+        Epilogue::send(args, shared + Block::kAt.o + consumer * Block::kAt.o_stride, 0,
                        place.q_tile * Block::kTileM + consumer * 64, place.head, place.batch);
     }
     at.advance();
@@ -84,11 +84,11 @@ struct ForwardStaging {
       const int row = min_of(place.q_tile * Block::kTileM + consumer * 64,
                              rope.rows - attention::kRotationRows);
       const i64 from = i64{place.batch} * rope.batch_rows + row;
-      ptx::mbarrier_arrive_expect_tx(full, Block::kRotationBytes + Block::kUnitBytes);
-      ptx::bulk_load(shared + Block::kOOffset + consumer * Block::kOStride,
+      ptx::mbarrier_arrive_expect_tx(full, Block::kRotationBytes + ForwardLayout::kUnitBytes);
+      ptx::bulk_load(shared + Block::kAt.o + consumer * Block::kAt.o_stride,
                      rope.rotations + from * Block::kRowRotations, Block::kRotationBytes, full);
-      ptx::bulk_load(shared + Block::kUnitOffset + consumer * Block::kUnitBytes, rope.units + from,
-                     Block::kUnitBytes, full);
+      ptx::bulk_load(shared + Block::kAt.units + consumer * ForwardLayout::kUnitBytes,
+                     rope.units + from, ForwardLayout::kUnitBytes, full);
     }
   }
 };

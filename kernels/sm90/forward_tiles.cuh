@@ -21,43 +21,44 @@ struct ForwardTiles {
   const typename Block::ItemRing item_ring;
   const typename Block::QRing q_ring;
   tile::RingCount<C::kStages> k_at, v_at;
-  tile::RingCount<Block::kItemStages> item_at;
+  tile::RingCount<ForwardLayout::kItemStages> item_at;
   tile::RingCount<C::kQStages> q_at;
   tile::RingCount<C::kTiledStages> tiled_at;  ///< what scores read of their cells, if kTiled
 
   HEDDLE_DEVICE ForwardTiles(u32 shared, int consumer)
       : shared(shared),
         consumer(consumer),
-        k_ring{shared + Block::kKRing},
-        v_ring{shared + Block::kVRing},
-        item_ring{shared + Block::kItemRing},
-        q_ring{shared + Block::kQRing + consumer * Block::QRing::kBytes} {}
+        k_ring{shared + Block::kAt.k_ring},
+        v_ring{shared + Block::kAt.v_ring},
+        item_ring{shared + Block::kAt.item_ring},
+        q_ring{shared + Block::kAt.q_rings + consumer * Block::QRing::kBytes} {}
 
   HEDDLE_DEVICE u32 q() const {
-    return shared + Block::kQOffset + q_at.stage() * Block::kQStageBytes +
+    return shared + Block::kAt.q + q_at.stage() * Block::kAt.q_stage_bytes +
            consumer * Block::QTile::kBytes;
   }
   /// Where O is staged, and before it rotations.
   HEDDLE_DEVICE u32 staging() const {
-    return shared + Block::kOOffset + consumer * Block::kOStride;
+    return shared + Block::kAt.o + consumer * Block::kAt.o_stride;
   }
   HEDDLE_DEVICE u32 k() const {
-    return shared + Block::kKOffset + k_at.stage() * Block::KTile::kBytes;
+    return shared + Block::kAt.k + k_at.stage() * Block::KTile::kBytes;
   }
   HEDDLE_DEVICE u32 v() const {
-    return shared + Block::kVOffset + v_at.stage() * Block::VTile::kBytes;
+    return shared + Block::kAt.v + v_at.stage() * Block::VTile::kBytes;
   }
 
   /// Of all consumers' rows.
   HEDDLE_DEVICE u32 tiled() const {
-    return shared + Block::kTiledOffset + tiled_at.stage() * ScoreTiles::kBytes;
+    return shared + Block::kAt.tiled + tiled_at.stage() * ScoreTiles::kBytes;
   }
 
   /// Every thread arrives for what it read itself, here and of what is staged: racecheck follows no
   /// other.
   HEDDLE_DEVICE Work next_work() {
     ptx::mbarrier_wait(item_ring.full(item_at.stage()), item_at.parity());
-    const Work work = Work::load(shared + Block::kItemOffset + item_at.stage() * Block::kItemBytes);
+    const Work work =
+        Work::load(shared + Block::kAt.items + item_at.stage() * ForwardLayout::kItemBytes);
     ptx::mbarrier_arrive(item_ring.empty(item_at.stage()));
     item_at.advance();
     return work;
@@ -68,11 +69,11 @@ struct ForwardTiles {
   }
   /// Says that the query tile at hand is rotated, where it is not its consumer that does so.
   HEDDLE_DEVICE u32 rotated() const {
-    return shared + Block::kRotatedBarriers + (consumer * C::kQStages + q_at.stage()) * 8;
+    return shared + Block::kAt.rotated + (consumer * C::kQStages + q_at.stage()) * 8;
   }
   HEDDLE_DEVICE void wait_rotated() const { ptx::mbarrier_wait(rotated(), q_at.parity()); }
   HEDDLE_DEVICE typename Block::StagingRing staging_ring() const {
-    return {shared + Block::kStagingRing + consumer * Block::StagingRing::kBytes};
+    return {shared + Block::kAt.staging_rings + consumer * Block::StagingRing::kBytes};
   }
   /// For the rotations of the query tile at hand; past the last one, for the staging to be free.
   HEDDLE_DEVICE void wait_staging() const {
@@ -131,7 +132,7 @@ struct ForwardTiles {
 
  private:
   HEDDLE_DEVICE typename ScoreTiles::Ring tiled_ring() const {
-    return {shared + Block::kTiledRing};
+    return {shared + Block::kAt.tiled_ring};
   }
   /// A comparison is a predicate held throughout, and masks need all there are: elections make
   /// them 13 to 32 % faster, biases +-2 %, and kernels without tiles up to 2 % slower.

@@ -2,21 +2,10 @@
 #pragma once
 
 #include "../ptx/sync.cuh"
+#include "config.h"
 #include "vector.cuh"
 
 namespace heddle::streaming {
-
-/// Defaults a generated configuration derives from and overrides.
-struct RmsNormConfig : RowsConfig {
-  using X = bf16;
-  using W = bf16;
-  using B = bf16;
-  using Y = bf16;
-  using Statistic = float;
-  static constexpr int kVectors = 2;          ///< of a thread
-  static constexpr int kThreadsPerRow = 256;  ///< 8 .. 512, a power of two
-  static constexpr bool kBias = false;
-};
 
 template <class Number>
 HEDDLE_DEVICE Number epsilon_of(const RmsNormArguments& args) {

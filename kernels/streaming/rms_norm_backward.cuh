@@ -3,24 +3,10 @@
 #pragma once
 
 #include "../ptx/mbarrier.cuh"
+#include "config.h"
 #include "vector.cuh"
 
 namespace heddle::streaming {
-
-/// Defaults a generated configuration derives from and overrides.
-struct RmsNormBackwardConfig : RowsConfig {
-  using X = bf16;
-  using W = bf16;
-  using Dy = bf16;
-  using Dx = bf16;
-  using DWeight = bf16;
-  using DBias = bf16;
-  using Statistic = float;
-  static constexpr int kVectors = 2;          ///< of a thread
-  static constexpr int kThreadsPerRow = 256;  ///< 64 .. 512, a power of two
-  static constexpr bool kPrefetch = true;     ///< the next row, in registers: kVectors up to 2
-  static constexpr bool kDx = true, kDWeight = true, kDBias = false;
-};
 
 /// Gradients of weight and bias from the blocks' sums, always in the same order.
 template <class Config>
@@ -113,7 +99,7 @@ struct RmsNormBackward {
     __syncthreads();
     const int group = threadIdx.x / C::kThreadsPerRow, lane = threadIdx.x % C::kThreadsPerRow;
     const Number per_column = value_of<Number>(args.per_column);
-    Number d_weight[C::kDWeight ? kSums : 1] = {}, d_bias[C::kDBias ? kSums : 1] = {};
+    Number d_weight[C::kWantsDWeight ? kSums : 1] = {}, d_bias[C::kWantsDBias ? kSums : 1] = {};
 
     Packed<W, C::kVector> weight[C::kVectors];
     Packed<X, C::kVector> x[C::kVectors], x_next[C::kVectors];
@@ -167,13 +153,13 @@ struct RmsNormBackward {
 #pragma unroll
         for (int n = 0; n < C::kVector; ++n) {
           const Number x_hat = value[n] * inv_rms;
-          if constexpr (C::kDWeight)
+          if constexpr (C::kWantsDWeight)
             d_weight[i * C::kVector + n] = multiply_add(g[n], x_hat, d_weight[i * C::kVector + n]);
-          if constexpr (C::kDBias) d_bias[i * C::kVector + n] += g[n];
+          if constexpr (C::kWantsDBias) d_bias[i * C::kVector + n] += g[n];
           sum = multiply_add(g[n] * w[n], x_hat, sum);
         }
       }
-      if constexpr (!C::kDx) continue;
+      if constexpr (!C::kWantsDx) continue;
       const Number mean = row_sum<C::kThreadsPerRow>(sum, slots, group, turn, meet) * per_column;
       turn ^= 1;
       const Row<C, Dx> dx(args.extents, args.dx, row);
@@ -195,8 +181,8 @@ struct RmsNormBackward {
 
     Number* partial =
         static_cast<Number*>(args.partial) + static_cast<i64>(blockIdx.x) * args.columns;
-    if constexpr (C::kDWeight) leave(d_weight, shared, partial, args.columns);
-    if constexpr (C::kDBias)
+    if constexpr (C::kWantsDWeight) leave(d_weight, shared, partial, args.columns);
+    if constexpr (C::kWantsDBias)
       leave(d_bias, shared, partial + static_cast<i64>(args.blocks) * args.columns, args.columns);
   }
 };
@@ -259,7 +245,7 @@ struct RmsNormBackwardWide {
       dy.load(Row<C, const Dy>(args.extents, args.dy, row).at(column));
       const Number inv_rms = static_cast<Number>(
           *row_of<C, const typename C::Statistic>(args.extents, args.inv_rms, row));
-      const Number mean = C::kDx ? static_cast<const Number*>(args.means)[row] : Number(0);
+      const Number mean = C::kWantsDx ? static_cast<const Number*>(args.means)[row] : Number(0);
       Number value[C::kVector], g[C::kVector];
       x.get(value);
       dy.get(g);
@@ -271,14 +257,14 @@ struct RmsNormBackwardWide {
         value[n] = inv_rms * (g[n] * w[n] - x_hat * mean);
       }
       out.set(value);
-      if constexpr (C::kDx) out.store(Row<C, Dx>(args.extents, args.dx, row).at(column));
+      if constexpr (C::kWantsDx) out.store(Row<C, Dx>(args.extents, args.dx, row).at(column));
     }
     Number* partial =
         static_cast<Number*>(args.partial) + static_cast<i64>(blockIdx.y) * args.columns + column;
 #pragma unroll
     for (int n = 0; n < C::kVector; ++n) {
-      if constexpr (C::kDWeight) partial[n] = d_weight[n];
-      if constexpr (C::kDBias)
+      if constexpr (C::kWantsDWeight) partial[n] = d_weight[n];
+      if constexpr (C::kWantsDBias)
         partial[static_cast<i64>(args.blocks) * args.columns + n] = d_bias[n];
     }
   }

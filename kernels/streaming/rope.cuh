@@ -3,26 +3,11 @@
 #pragma once
 
 #include "../ptx/sync.cuh"
+#include "config.h"
 #include "sine_cosine.cuh"
 #include "vector.cuh"
 
 namespace heddle::streaming {
-
-/// Defaults a generated configuration derives from and overrides.
-struct RopeConfig {
-  using X = bf16;
-  using Y = bf16;
-  using Number = float;
-  /// Pairs of a thread: 8 (halves) or 4 (interleaved) of 16 bits, 4 or 2 of f32; fewer where
-  /// rope_dim / 2, head_dim or strides are no multiples of that.
-  static constexpr int kPairs = 8;
-  static constexpr bool kAligned = true;       ///< whether runs of elements lie on their size
-  static constexpr bool kInterleaved = false;  ///< pairs (2j, 2j+1), else (j, j + rope_dim/2)
-  static constexpr bool kTables = false;       ///< cosines and sines, else angles
-  static constexpr bool kInverse = false;      ///< the angle's sign turned
-  static constexpr bool kPositions = false, kPositionsPerRow = false;
-  static constexpr bool kRagged = false;  ///< x, y or both, or they have lengths
-};
 
 HEDDLE_DEVICE i64 integer_at(const void* data, bool is_64_bit, i64 index) {
   return is_64_bit ? static_cast<const i64*>(data)[index] : static_cast<const i32*>(data)[index];

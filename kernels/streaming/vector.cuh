@@ -139,13 +139,6 @@ HEDDLE_DEVICE i64 offset_of(const int (&extent)[kMaxDims], const long long (&str
   return offset;
 }
 
-/// How rows lie, what a generated configuration of a norm starts from.
-struct RowsConfig {
-  using Number = float;              ///< of all arithmetic
-  static constexpr int kVector = 8;  ///< elements an access: 16 bytes of X, or 1
-  static constexpr int kRowDims = 1, kColumnDims = 1;
-};
-
 /// The elements of a tensor's row.
 template <class Config, typename T>
 struct Row {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../ptx/mbarrier.cuh"
+#include "tile_bytes.h"
 
 namespace heddle::tile {
 
@@ -39,7 +40,7 @@ using RingCount = RingPosition<kStages, true>;
 /// Barrier addresses of a ring laid out as kStages full barriers, then kStages empty ones.
 template <int kStages>
 struct Ring {
-  static constexpr int kBytes = 2 * kStages * 8;
+  static constexpr int kBytes = ring_bytes(kStages);
   u32 base;
 
   HEDDLE_DEVICE u32 full(u32 stage) const { return base + 8 * stage; }

@@ -7,20 +7,18 @@
 
 #include "../ptx/types.cuh"
 #include "../ptx/wgmma.cuh"
+#include "tile_bytes.h"
 
 namespace heddle::tile {
 
-inline constexpr int kBoxColumns = 64;
-inline constexpr int kLineBytes = 128;
 inline constexpr int kAtomBytes = 8 * kLineBytes;
-inline constexpr int kTileAlignment = 1024;
 
 template <int kRowCount, int kColumnCount>
 struct SharedTile {
   static_assert(kRowCount % 8 == 0, "a swizzle atom has 8 rows");
   static constexpr int kRows = kRowCount;
   static constexpr int kColumns = kColumnCount;
-  static constexpr int kBoxes = (kColumnCount + kBoxColumns - 1) / kBoxColumns;
+  static constexpr int kBoxes = boxes_of(kColumnCount);
   static constexpr int kBoxBytes = kRowCount * kLineBytes;
   static constexpr int kBytes = kBoxes * kBoxBytes;
 

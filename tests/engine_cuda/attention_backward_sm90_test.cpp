@@ -42,8 +42,8 @@ TEST(BackwardSm90Config, FitsSharedMemoryForEveryHeadDim) {
                                  {Feature::alibi, Feature::statistics}}) {
       const auto config = configure_backward_sm90(backward(dim, features, 777));
       ASSERT_TRUE(config.is_ok()) << dim << ": " << config.status().message();
-      EXPECT_LE(config->shared_bytes, 227 * 1024) << dim;
-      EXPECT_GE(config->dq_width, dim);
+      EXPECT_LE(config->shared_bytes(), 227 * 1024) << dim;
+      EXPECT_GE(config->dq_width(), dim);
       EXPECT_EQ(config->q_rounded % config->tile_m, 0);
       EXPECT_LT(config->q_rounded - 777, config->tile_m);
     }
@@ -62,11 +62,11 @@ TEST(BackwardSm90Config, WideTilesOfQueriesNeedRegistersThatSlopesTake) {
 TEST(BackwardSm90Config, HeadDimsAbove128HaveBlocksOf64Keys) {
   const auto config = configure_backward_sm90(backward(136, {}));
   EXPECT_TRUE(config->wide);
-  EXPECT_EQ(config->tile_n, 64);
-  EXPECT_EQ(config->threads, 512);
-  EXPECT_EQ(config->dq_width, 192);
-  EXPECT_EQ(config->turns, 2);
-  EXPECT_EQ(configure_backward_sm90(backward_of({.qk_dim = 64, .v_dim = 136}))->turns, 1);
+  EXPECT_EQ(config->tile_n(), 64);
+  EXPECT_EQ(config->threads(), 512);
+  EXPECT_EQ(config->dq_width(), 192);
+  EXPECT_EQ(config->dq_turns(), 2);
+  EXPECT_EQ(configure_backward_sm90(backward_of({.qk_dim = 64, .v_dim = 136}))->dq_turns(), 1);
   EXPECT_FALSE(configure_backward_sm90(backward(128, {}))->wide);
 }
 
@@ -123,10 +123,10 @@ TEST(BackwardSm90Config, MaximaAndSumsTakeTwoNumbersARow) {
     EXPECT_EQ(apart_at.delta - apart_at.negative_lse,
               2 * (joined_at.delta - joined_at.negative_lse));
     EXPECT_EQ(apart_at.bytes - joined_at.bytes, joined_at.delta - joined_at.negative_lse);
-    const int64_t more = apart.shared_bytes - joined.shared_bytes,
+    const int64_t more = apart.shared_bytes() - joined.shared_bytes(),
                   stages = (joined.wide ? 2 : 3) * 4 * joined.tile_m;
     const bool is_full = dtype == DataType::f32;
-    EXPECT_EQ(more, is_full ? 227 * 1024 - joined.shared_bytes : stages);
+    EXPECT_EQ(more, is_full ? 227 * 1024 - joined.shared_bytes() : stages);
     EXPECT_LT(is_full ? more : 0, stages);
   }
 }
@@ -160,9 +160,10 @@ TEST(BackwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
           without_gradients_of_loads(backward(dim, features, 784));
       const auto config = configure_backward_sm90(problem);
       ASSERT_TRUE(config.is_ok()) << dim << ": " << config.status().message();
-      EXPECT_EQ(config->tiled != problem::kAbsent, features[0] == Feature::bias || dim <= 192);
+      EXPECT_EQ(config->tiled_operand != problem::kAbsent,
+                features[0] == Feature::bias || dim <= 192);
       EXPECT_EQ(config->tile_m, 64);
-      EXPECT_LE(config->shared_bytes, 227 * 1024) << dim;
+      EXPECT_LE(config->shared_bytes(), 227 * 1024) << dim;
     }
   }
   const AttentionBackwardProblem problem =
@@ -176,7 +177,7 @@ TEST(BackwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
 
 TEST(BackwardSm90Config, LoadsByTheCellWhatTheCopyEngineCannotFetch) {
   const auto tiled = [](const AttentionBackwardProblem& problem) {
-    return configure_backward_sm90(problem)->tiled;
+    return configure_backward_sm90(problem)->tiled_operand;
   };
   const auto bias_of = [](const AttentionBackwardProblem& problem) {
     return static_cast<size_t>(problem.structure.forward.score.nodes[1].operand);
@@ -192,7 +193,7 @@ TEST(BackwardSm90Config, LoadsByTheCellWhatTheCopyEngineCannotFetch) {
   const auto gradient = configure_backward_sm90(backward(64, {Feature::wide_bias}));
   ASSERT_TRUE(gradient.is_ok()) << gradient.status().message();
   EXPECT_TRUE(gradient->load_gradient);
-  EXPECT_LE(std::max(gradient->shared_bytes, gradient->load_shared_bytes), 227 * 1024);
+  EXPECT_LE(std::max(gradient->shared_bytes(), gradient->load_shared_bytes()), 227 * 1024);
   AttentionBackwardProblem per_key = without_gradients_of_loads(backward(64, {Feature::bias}));
   per_key.sizes.layouts[bias_of(per_key)].dims[2] = 1;
   per_key.sizes.layouts[bias_of(per_key)].strides[2] = 0;
@@ -383,7 +384,7 @@ TEST(BackwardSm90Config, TakesPlainF32AsPairsUpTo128Columns) {
     EXPECT_EQ(config->planes, 2);
     EXPECT_EQ(config->tile_m, 64);
     EXPECT_EQ(config->wide, dim > 64);
-    EXPECT_LE(config->shared_bytes, 227 * 1024) << dim;
+    EXPECT_LE(config->shared_bytes(), 227 * 1024) << dim;
     const BackwardSm90Workspace at = workspace_of(problem, *config);
     EXPECT_GT(at.bytes, at.head_units);
   }
@@ -397,7 +398,7 @@ TEST(BackwardSm90Config, TakesPlainF32AsPairsUpTo128Columns) {
     const auto config = configure_backward_sm90(f32(64, {feature}));
     ASSERT_TRUE(config.is_ok()) << config.status().message();
     EXPECT_TRUE(config->wide);
-    EXPECT_EQ(config->tiled, problem::kAbsent);
+    EXPECT_EQ(config->tiled_operand, problem::kAbsent);
   }
   for (int dim : {96, 104, 128}) {
     const auto config = configure_backward_sm90(f32(dim, {Feature::boolean_mask}));

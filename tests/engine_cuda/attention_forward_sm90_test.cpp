@@ -43,7 +43,7 @@ TEST(ForwardSm90Config, FitsSharedMemoryForEveryHeadDim) {
     for (int64_t length : {512, 16384}) {
       const auto config = configure_forward_sm90(dense(1, 4, 4, length, dim));
       ASSERT_TRUE(config.is_ok()) << dim << ": " << config.status().message();
-      EXPECT_LE(config->shared_bytes, 227 * 1024) << dim;
+      EXPECT_LE(config->shared_bytes(), 227 * 1024) << dim;
       EXPECT_EQ(config->tile_n % 16, 0);
       EXPECT_FALSE(config->dynamic) << "a full mask needs no counter";
     }
@@ -62,8 +62,8 @@ TEST(ForwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
             forward_of({.qk_dim = qk, .v_dim = v, .features = features, .length = 784}));
         if (qk > 128 && features.size() > 1) continue;  // refused
         ASSERT_TRUE(config.is_ok()) << qk << ", " << v << ": " << config.status().message();
-        EXPECT_EQ(config->tiled != problem::kAbsent, qk <= 128) << qk << ", " << v;
-        EXPECT_LE(config->shared_bytes, 227 * 1024) << qk << ", " << v;
+        EXPECT_EQ(config->tiled_operand != problem::kAbsent, qk <= 128) << qk << ", " << v;
+        EXPECT_LE(config->shared_bytes(), 227 * 1024) << qk << ", " << v;
       }
     }
   }
@@ -77,7 +77,7 @@ TEST(ForwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
   // Rows of 777 values do not start on 16 bytes.
   const auto odd = configure_forward_sm90(forward_of({.features = {Feature::bias}, .length = 777}));
   ASSERT_TRUE(odd.is_ok());
-  EXPECT_EQ(odd->tiled, problem::kAbsent);
+  EXPECT_EQ(odd->tiled_operand, problem::kAbsent);
 }
 
 TEST(ForwardSm90Config, LongRowsOfHeadDim128TakeThreeConsumers) {
@@ -180,9 +180,9 @@ TEST(ForwardSm90Config, CountsUpTo2To30RowsAndKeys) {
 
 TEST(ForwardSm90Config, StagesRotationsWhereTheNextQComesEarlyAndOIsAsWide) {
   const auto more_with_rope = [](Case c) {
-    const int64_t without = configure_forward_sm90(forward_of(c))->shared_bytes;
+    const int64_t without = configure_forward_sm90(forward_of(c))->shared_bytes();
     c.features.push_back(Feature::rope_halves);
-    return configure_forward_sm90(forward_of(c))->shared_bytes - without;
+    return configure_forward_sm90(forward_of(c))->shared_bytes() - without;
   };
   constexpr int64_t kConsumer = 16 + 4 * 64;  // barriers, and a unit a row
   constexpr int64_t kRotated = 2 * 8;         // two of who rotates for two consumers
@@ -250,7 +250,7 @@ TEST(ForwardSm90Config, StagesAsManyRotationsAsWarpsTurnAtATime) {
     AttentionProblem problem =
         forward_of({.qk_dim = 96, .v_dim = 40, .features = {Feature::rope_interleaved}});
     problem.structure.q_rope->rope_dim = rope_dim;
-    return configure_forward_sm90(problem)->shared_bytes;
+    return configure_forward_sm90(problem)->shared_bytes();
   };
   EXPECT_EQ(shared_bytes(64) - shared_bytes(72), 2 * (32 + 4 * 64)) << "32 pairs fit where O is";
   EXPECT_EQ(shared_bytes(72), shared_bytes(88));
@@ -359,7 +359,7 @@ TEST(ForwardSm90Config, TakesF32AsPairsUpTo128Columns) {
     }
     ASSERT_TRUE(config.is_ok()) << dim << ": " << config.status().message();
     EXPECT_EQ(config->planes, 2);
-    EXPECT_LE(config->shared_bytes, 227 * 1024) << dim;
+    EXPECT_LE(config->shared_bytes(), 227 * 1024) << dim;
   }
 }
 

@@ -5,7 +5,6 @@
 
 #include "engine/cuda/attention_backward_sm80.h"
 #include "engine/cuda/attention_forward_sm80.h"
-#include "engine/cuda/shared_tile.h"
 #include "kernels/cases.h"
 
 namespace heddle::engine::cuda {
@@ -18,21 +17,17 @@ TEST(GeneralTiles, FitSharedMemoryForEveryHeadDim) {
         Case c{.dtype = type, .qk_dim = dim, .v_dim = dim, .length = length};
         const auto forward = configure_forward_sm80(forward_of(c));
         ASSERT_TRUE(forward.is_ok()) << forward.status().message();
-        EXPECT_LE(forward->shared_bytes, kSm80SharedLimit) << title(c);
+        EXPECT_LE(sm80::forward_layout_of(*forward).bytes, kSm80SharedLimit) << title(c);
         for (const auto& features : {std::vector<Feature>{}, {Feature::statistics}}) {
           c.features = features;
           const auto backward = configure_backward_sm80(backward_of(c));
           ASSERT_TRUE(backward.is_ok()) << backward.status().message();
           for (const BackwardSm80Step& step : *backward)
-            EXPECT_LE(step.shared_bytes, kSm80SharedLimit) << title(c);
+            EXPECT_LE(step.shared_bytes(), kSm80SharedLimit) << title(c);
         }
       }
     }
   }
-}
-
-TEST(GeneralTiles, CountThreePlanesOfF32) {
-  EXPECT_EQ(tile_bytes(64, 72, DataType::f32), 3 * tile_bytes(64, 72, DataType::bf16));
 }
 
 }  // namespace

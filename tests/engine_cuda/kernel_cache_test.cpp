@@ -265,21 +265,25 @@ TEST_F(KernelCacheTest, LookingMakesNothing) {
 
 TEST_F(KernelCacheTest, AnEntrySaysWhatItWasMadeFor) {
   const KernelCache cache(root_);
-  const std::string source = "using Element = bf16;\nconstexpr int kQkDim = 64, kVDim = 64;\n";
-  ASSERT_TRUE(cache.store(key_of(source), "forward", cubin_of("machine code")).is_ok());
+  const UnitSummary summary{.dtype = "bf16", .head_dim = "64", .features = "causal, window"};
+  const std::string source = "text";
+  ASSERT_TRUE(cache.store(key_of(source), "forward", cubin_of("machine code"), summary).is_ok());
   const KernelKey older{"headers 0123\n--gpu-architecture=sm_80\n" + source};
-  ASSERT_TRUE(cache.store(older, "forward", cubin_of("machine code")).is_ok());
+  ASSERT_TRUE(cache.store(older, "forward", cubin_of("machine code"), summary).is_ok());
   const std::string hostile = "\x1b[2Jforward\n";
-  ASSERT_TRUE(cache.store({hostile}, hostile, cubin_of("machine code")).is_ok());
+  const UnitSummary hostile_summary{.dtype = hostile, .head_dim = hostile, .features = hostile};
+  ASSERT_TRUE(cache.store({hostile}, hostile, cubin_of("machine code"), hostile_summary).is_ok());
   for (const KernelCache::Entry& entry : cache.list()) {
     if (entry.digest == KernelKey{hostile}.digest()) {
       EXPECT_EQ(entry.name, "");
+      EXPECT_EQ(entry.made_for, UnitSummary());
       continue;
     }
     const bool is_older = entry.digest == older.digest();
     EXPECT_EQ(entry.outdated, is_older);
     EXPECT_EQ(entry.architecture, is_older ? "sm_80" : "sm_90a");
-    EXPECT_EQ(entry.name + entry.made_for.dtype + entry.made_for.head_dim, "forwardbf1664");
+    EXPECT_EQ(entry.name, "forward");
+    EXPECT_EQ(entry.made_for, summary);
   }
 }
 

@@ -145,10 +145,10 @@ TEST(RopeConfig, PairsAreAsManyAsDimsAndStridesAllow) {
   EXPECT_EQ(configured({.rope_dim = 120}).pairs, 4);
   EXPECT_EQ(configured({.head_dim = 70, .rope_dim = 6}).pairs, 1);
   EXPECT_TRUE(configured({.interleaved = true, .gap = 2}).aligned);
-  const RopeConfig odd = configured({.interleaved = true, .gap = 3});
+  const streaming::RopeConfig odd = configured({.interleaved = true, .gap = 3});
   EXPECT_EQ(odd.pairs, 1);
   EXPECT_FALSE(odd.aligned);
-  EXPECT_TRUE(configured({.x = DataType::f64}).wide);
+  EXPECT_EQ(configured({.x = DataType::f64}).number, Element::f64);
   EXPECT_TRUE(configured({.ragged = true}).ragged);
 }
 

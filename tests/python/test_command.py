@@ -355,8 +355,9 @@ def test_cache_lists_prunes_and_clears(heddle, tmp_path, monkeypatch):
         entry = tmp_path / f"{number:032x}"
         entry.mkdir()
         (entry / "kernel.cubin").write_bytes(bytes(1000))
-        key = f"--gpu-architecture=sm_90a\nusing Element = bf16; kQkDim = 192, kVDim = {64 * number}, kUpperVaries = true;\n"
-        (entry / "meta.json").write_text(json.dumps({"name": f"kernel{number}", "key": key}))
+        meta = {"name": f"kernel{number}", "dtype": "bf16", "head_dim": f"192/{64 * number}", "features": "causal",
+                "key": "--gpu-architecture=sm_90a\n"}
+        (entry / "meta.json").write_text(json.dumps(meta))
         used = time.time() - 86400 * (5 - number)
         os.utime(entry / "meta.json", (used, used))
     listed = heddle("cache", "list").stdout.splitlines()

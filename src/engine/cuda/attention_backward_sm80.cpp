@@ -2,13 +2,13 @@
 
 #include "core/rounding.h"
 #include "engine/cuda/attention_check.h"
+#include "engine/cuda/config_source.h"
 #include "engine/cuda/device_names.h"
 #include "engine/cuda/dropout_dump.h"
 #include "engine/cuda/general_launches.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_source.h"
-#include "engine/cuda/shared_tile.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -22,7 +22,6 @@ using problem::kAbsent;
 using problem::OperandId;
 using Part = BackwardSm80Step::Part;
 
-constexpr int kDeltaWarps = 8;
 constexpr int kSinkThreads = 256;
 
 bool is_aligned(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
@@ -32,19 +31,6 @@ bool is_aligned(const AttentionBackwardStructure& structure, const AttentionSize
     if (!rows_are_aligned(structure.forward, sizes, id)) return false;
   }
   return true;
-}
-
-// Shared memory of a kernel that owns `own` rows of one pair of tensors and stages `staged` rows of
-// the other: twice, where copies are asynchronous.
-int64_t sweep_bytes(const AttentionStructure& structure, int64_t own, int64_t staged,
-                    int64_t record_bytes) {
-  const DataType element = structure.type(structure.q).dtype;
-  const int64_t stages = element == DataType::f32 ? 1 : 2;
-  const auto pair = [&](int64_t rows) {
-    return tile_bytes(rows, structure.qk_head_dim, element) +
-           tile_bytes(rows, structure.v_head_dim, element);
-  };
-  return pair(own) + stages * (pair(staged) + staged * record_bytes);
 }
 
 std::string derivative_of(const AttentionBackwardStructure& structure, const BackwardSm80Step& step,
@@ -80,13 +66,13 @@ unsigned blocks(int64_t rows, int64_t per_block) {
 
 Launch launch_of(const AttentionBackwardProblem& problem, const BackwardSm80Step& step) {
   const AttentionSizes& sizes = problem.sizes;
-  const int64_t own = 16 * step.tiles.warps;
+  const int64_t own = step.config.rows();
   Launch launch{.grid_z = static_cast<unsigned>(sizes.batch),
-                .threads = static_cast<unsigned>(32 * step.tiles.warps),
-                .shared_bytes = static_cast<unsigned>(step.shared_bytes)};
+                .threads = static_cast<unsigned>(step.config.threads()),
+                .shared_bytes = static_cast<unsigned>(step.shared_bytes())};
   switch (step.part) {
     case Part::delta:
-      launch.grid_x = blocks(sizes.q_length, kDeltaWarps);
+      launch.grid_x = blocks(sizes.q_length, step.config.warps);
       launch.grid_y = static_cast<unsigned>(sizes.q_heads);
       break;
     case Part::queries:
@@ -95,7 +81,7 @@ Launch launch_of(const AttentionBackwardProblem& problem, const BackwardSm80Step
       break;
     case Part::keys:
       launch.grid_x = blocks(sizes.kv_length, own);
-      launch.grid_y = static_cast<unsigned>(step.tiles.want_dk ? sizes.k_heads : sizes.v_heads);
+      launch.grid_y = static_cast<unsigned>(step.config.want_dk ? sizes.k_heads : sizes.v_heads);
       break;
     case Part::sink:
       launch = {.grid_x = static_cast<unsigned>(sizes.q_heads), .threads = kSinkThreads};
@@ -107,7 +93,7 @@ Launch launch_of(const AttentionBackwardProblem& problem, const BackwardSm80Step
       const OperandId id = problem.structure.load_gradients[step.load_gradient].gradient;
       const Dims& dims = sizes.layout(id).dims;
       const unsigned row_tiles = dims[2] == 1 ? 1 : blocks(sizes.q_length, own);
-      const unsigned column_tiles = dims[3] == 1 ? 1 : blocks(sizes.kv_length, step.tiles.tile_n);
+      const unsigned column_tiles = dims[3] == 1 ? 1 : blocks(sizes.kv_length, step.config.tile_n);
       launch.grid_x = row_tiles * column_tiles;
       launch.grid_y = static_cast<unsigned>(dims[1]);
       launch.grid_z = static_cast<unsigned>(dims[0]);
@@ -142,42 +128,40 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
                  "cuda: rope_backward inside sdpa_backward is planned as a step after it");
   }
 
-  Sm80Tiles tiles{.aligned = is_aligned(structure, sizes)};
+  sm80::GeneralConfig rows = general_config(forward), config = rows;
+  rows.tile_m = rows.tile_n = 32;
+  std::vector<BackwardSm80Step> steps{{.part = Part::delta, .config = rows}};
+
+  config.aligned = is_aligned(structure, sizes);
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
   // Register budgets, as compiled: 64 query rows a step beside both sums at d 64 (239 registers),
   // 32 at d 128 (253); past that dK and dV take a launch each, and 32 rows spilled 16 to 32 bytes.
   // A block mask or drawn keep bits cost the few registers that d 128 has left.
-  const bool busy =
-      forward.block_mask != kAbsent || forward.dropout.kind != problem::Dropout::Kind::none;
+  const bool busy = config.block_mask || config.dropout != attention::Dropout::none;
   // The planes of f32 need sums of their own beside those: half as many rows and keys.
-  const bool planes = is_f32(forward);
+  const bool planes = config.is_f32();
   const bool wide = widest > 128 || (widest > 64 && (busy || planes));
-  tiles.tile_m = wide || widest <= 48 ? 16 : widest <= 64 && !planes ? 64 : 32;
-  tiles.tile_n = widest <= 64 ? 64 : 32;
-  if (planes) tiles.tile_n = widest <= 64 && forward.score.is_identity() ? 32 : 16;
+  config.tile_m = wide || widest <= 48 ? 16 : widest <= 64 && !planes ? 64 : 32;
+  config.tile_n = widest <= 64 ? 64 : 32;
+  if (planes) config.tile_n = widest <= 64 && !config.has_score ? 32 : 16;
   // Rows off 16 bytes take addresses besides, and keep bits: 32 rows spilled 192 bytes on sm_80.
-  if (planes && (!tiles.aligned || busy)) tiles.tile_m = 16;
+  if (planes && (!config.aligned || busy)) config.tile_m = 16;
   // At d 8 eight warps spilled 56 bytes on sm_80.
-  if (planes || widest <= 8) tiles.warps = 4;
-  const int64_t record_bytes = 16 + 4 * (int{planes} + int{has_max_and_sum(forward)});
-  const auto shared = [&](const Sm80Tiles& t, bool keys) {
-    return sweep_bytes(forward, 16 * t.warps, keys ? t.tile_m : t.tile_n, keys ? record_bytes : 0);
-  };
-  const auto fitted = [&](Sm80Tiles t, bool keys) {
-    while (t.warps > 1 && shared(t, keys) > kSm80SharedLimit) t.warps /= 2;
-    // Wide heads stage half as many rows.
-    while (shared(t, keys) > kSm80SharedLimit && (keys ? t.tile_m : t.tile_n) > 16)
-      (keys ? t.tile_m : t.tile_n) /= 2;
-    return t;
+  if (planes || widest <= 8) config.warps = 4;
+  /// Fewer warps where they do not fit; wide heads stage half as many rows too.
+  const auto fitted = [](BackwardSm80Step step, int sm80::GeneralConfig::*staged) {
+    sm80::GeneralConfig& c = step.config;
+    while (c.warps > 1 && step.shared_bytes() > kSm80SharedLimit) c.warps /= 2;
+    while (step.shared_bytes() > kSm80SharedLimit && c.*staged > 16) c.*staged /= 2;
+    return step;
   };
 
-  std::vector<BackwardSm80Step> steps{
-      {.part = Part::delta, .tiles = {.warps = kDeltaWarps, .tile_m = 32, .tile_n = 32}}};
   const auto add_keys = [&](bool dk, bool dv) {
-    Sm80Tiles t = fitted(tiles, true);
-    t.want_dk = dk;
-    t.want_dv = dv;
-    steps.push_back({.part = Part::keys, .tiles = t, .shared_bytes = shared(t, true)});
+    BackwardSm80Step keys =
+        fitted({.part = Part::keys, .config = config}, &sm80::GeneralConfig::tile_m);
+    keys.config.want_dk = dk;
+    keys.config.want_dv = dv;
+    steps.push_back(keys);
   };
   const bool dk = structure.d_k != kAbsent, dv = structure.d_v != kAbsent;
   if (dk && dv && sizes.k_heads == sizes.v_heads && widest <= 128) {
@@ -186,26 +170,36 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
     if (dk) add_keys(true, false);
     if (dv) add_keys(false, true);
   }
-  const Sm80Tiles query_tiles = fitted(tiles, false);
-  if (structure.d_q != kAbsent) {
-    steps.push_back(
-        {.part = Part::queries, .tiles = query_tiles, .shared_bytes = shared(query_tiles, false)});
-  }
-  if (forward.dropout.dump != kAbsent)
-    steps.push_back({.part = Part::dump, .tiles = {.tile_m = 32, .tile_n = 32}});
-  if (structure.d_sink != kAbsent)
-    steps.push_back({.part = Part::sink, .tiles = {.tile_m = 32, .tile_n = 32}});
+  const BackwardSm80Step queries =
+      fitted({.part = Part::queries, .config = config}, &sm80::GeneralConfig::tile_n);
+  if (structure.d_q != kAbsent) steps.push_back(queries);
+  if (forward.dropout.dump != kAbsent) steps.push_back({.part = Part::dump});
+  if (structure.d_sink != kAbsent) steps.push_back({.part = Part::sink, .config = rows});
   for (size_t n = 0; n < structure.load_gradients.size(); ++n) {
     const OperandId id = structure.load_gradients[n].gradient;
     HEDDLE_TRY(check_dtype(forward, id, "dBias", {DataType::f32, DataType::bf16, DataType::f16}));
-    Sm80Tiles t = query_tiles;
+    BackwardSm80Step load{.part = Part::load, .config = queries.config, .load_gradient = n};
     // The sums beside S and dP of 32 keys at d 256 spill 8 bytes on sm_90a.
-    if (widest > 128) t.tile_n = 16;
-    t.load_element = device_type(forward.type(id).dtype);
-    steps.push_back(
-        {.part = Part::load, .tiles = t, .shared_bytes = shared(t, false), .load_gradient = n});
+    if (widest > 128) load.config.tile_n = 16;
+    load.config.load_element = element_of(forward.type(id).dtype);
+    steps.push_back(load);
   }
   return steps;
+}
+
+int BackwardSm80Step::shared_bytes() const {
+  switch (part) {
+    case Part::keys:
+      return sm80::key_sweep_layout_of(config).bytes;
+    case Part::queries:
+    case Part::load:
+      return sm80::query_sweep_layout_of(config).bytes;
+    case Part::delta:
+    case Part::sink:
+    case Part::dump:
+      return 0;
+  }
+  return 0;
 }
 
 namespace {
@@ -232,12 +226,12 @@ KernelUnit unit_of(const AttentionBackwardStructure& structure, const BackwardSm
       "{}{}(const __grid_constant__ heddle::attention::BackwardParameters p) {{\n{}"
       "  heddle::sm80::{}{}(p);\n"
       "}}\n",
-      room_source(room), config_source(structure.forward, step.tiles), score, derivative,
+      room_source(room), config_source<sm80::GeneralConfig>(step.config), score, derivative,
       PassedBytes::of_backward(room).size(),
       kernel_source(structure.forward,
-                    step.part == Part::sink ? kSinkThreads : 32 * step.tiles.warps),
+                    step.part == Part::sink ? kSinkThreads : step.config.threads()),
       name, leave_source(structure.forward, "p.forward"), name, arguments);
-  return {name, std::move(source)};
+  return {name, std::move(source), summary_of<sm80::GeneralConfig>(step.config)};
 }
 
 Result<Step> lower_step(const AttentionBackwardProblem& problem, const BackwardSm80Step& configured,

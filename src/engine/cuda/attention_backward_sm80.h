@@ -10,13 +10,14 @@
 
 namespace heddle::engine::cuda {
 
-/// One launch of the backward: which part it computes, with what tiles.
+/// One launch of the backward: which part it computes, and its kernel's configuration.
 struct BackwardSm80Step {
   enum class Part { delta, keys, queries, sink, load, dump };
   Part part = Part::delta;
-  Sm80Tiles tiles;
-  int64_t shared_bytes = 0;
+  sm80::GeneralConfig config;
   size_t load_gradient = 0;  ///< of Part::load: index into the structure's load_gradients
+
+  int shared_bytes() const;
 };
 
 /// The launches the wanted gradients need, in order, or which limit the problem breaks.

@@ -4,6 +4,7 @@
 
 #include "core/rounding.h"
 #include "engine/cuda/attention_check.h"
+#include "engine/cuda/config_source.h"
 #include "engine/cuda/device_names.h"
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/launch_operands.h"
@@ -159,44 +160,6 @@ bool sums_load_gradient(const AttentionBackwardStructure& structure, const Atten
          dims[0] * dims[1] <= kMostBlocksAcross && sizes.q_length <= 64 * kMostBlocksAcross;
 }
 
-/// The kernel aligns its window where there is room: up to what a block can have.
-int64_t with_alignment(int64_t bytes) {
-  constexpr int64_t kMostShared = 227 * 1024;
-  return std::max(bytes, std::min(bytes + 1024, kMostShared));
-}
-
-int64_t shared_bytes(const AttentionStructure& structure, const BackwardSm90Config& config) {
-  // Boxes of 64 columns, of every plane.
-  const int64_t qk = divide_up(structure.qk_head_dim, 64) * config.planes,
-                v = divide_up(structure.v_head_dim, 64) * config.planes;
-  const bool drops = structure.dropout.kind != problem::Dropout::Kind::none;
-  const int64_t tiled =
-      config.tiled == kAbsent
-          ? 0
-          : config.tiled_stages * score_tile_bytes(structure, config.tiled, 64, config.tile_n);
-  const int64_t statistics = config.max_and_sum ? 2 : 1;
-  if (config.wide) {
-    const int64_t handovers = drops || tiled > 0 || config.planes > 1 ? 1 : 2;
-    return with_alignment(3 * 64 * 128 * (qk + v) + handovers * (2 * 8192 * config.planes + 32) +
-                          16 + tiled + 512 * (statistics + config.planes) + 64 + 48 +
-                          96 * config.turns);
-  }
-  const int64_t m = config.tile_m, part = m == 64 ? config.dq_width / 2 : config.dq_width;
-  return with_alignment(128 * (128 * (qk + v) + m * (3 * qk + 2 * v)) +
-                        2 * 128 * 2 * m * config.planes + 2 * 256 * part +
-                        (12 * statistics + 8 * config.planes) * m + 32 + 80 + tiled + 48);
-}
-
-/// Two stages of K and V, 128 rows each, Q and dO, 64 rows, the operand, and the rows' statistics
-/// and deltas.
-int64_t load_shared_bytes(const AttentionStructure& structure, OperandId tiled) {
-  const int64_t boxes = divide_up(structure.qk_head_dim, 64) + divide_up(structure.v_head_dim, 64);
-  const int64_t numbers = has_max_and_sum(structure) ? 3 : 2;
-  return 2 * (192 * 128 * boxes + score_tile_bytes(structure, tiled, 64, 128) - 16 +
-              numbers * 256) +
-         32 + 1024;
-}
-
 /// How many heads run side by side, by measurement: kernels/notes/sm90_attention_backward.md.
 int64_t section(const BackwardSm90Config& config, bool deterministic, int64_t key_tiles,
                 const AttentionSizes& sizes) {
@@ -229,15 +192,23 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   HEDDLE_TRY(check_operands(structure, sizes));
 
   BackwardSm90Config config;
+  config.element = element_of(forward.type(forward.q).dtype);
+  config.qk_dim = forward.qk_head_dim;
+  config.v_dim = forward.v_head_dim;
   for (const problem::KeyBound& bound : forward.bounds) {
     if (bound.is_diagonal()) (bound.upper ? config.upper_varies : config.lower_varies) = true;
   }
   config.lengths = has_lengths(forward);
   config.unit_slope = has_unit_slope(structure);
   config.max_and_sum = has_max_and_sum(forward);
-  const bool drops = forward.dropout.kind != problem::Dropout::Kind::none;
+  config.input_is_log2 = forward.softmax_input_is_log2;
+  config.deterministic = structure.deterministic;
+  config.has_score = !forward.score.is_identity();
+  config.dropout = dropout_of(forward.dropout.kind);
+  const bool drops = config.drops();
   if (is_f32(forward)) {
     HEDDLE_TRY(check_f16_pairs("sdpa_backward", forward, sizes));
+    config.element = Element::f16;
     config.planes = 2;
     // As compiled without spills, and without a change to what has registers.
     config.few_registers = (forward.v_head_dim > 96 || drops) && reads_cells(forward, sizes);
@@ -245,36 +216,30 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   // Tiles by measurement: kernels/notes/sm90_attention_backward.md.
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
   // Beside pairs there is no room for tiles of what scores read: it is loaded by the cell.
-  config.tiled = config.planes > 1 ? kAbsent : tiled_operand(structure, sizes);
-  const bool narrow = config.unit_slope && !drops && config.planes == 1 && config.tiled == kAbsent;
-  config.tile_m = widest <= 64 && narrow ? 128 : 64;
-  config.dk_under_dp = widest > 64 && forward.score.is_identity() && !drops;
-  config.dq_width = config.tile_m == 128       ? static_cast<int>(round_up(forward.qk_head_dim, 16))
-                    : forward.qk_head_dim > 64 ? 128
-                                               : 64;
-  const bool wide_pairs = widest > 64 || !forward.score.is_identity() || drops;
-  if (widest > 128 || (config.planes > 1 && wide_pairs)) {
-    config.wide = true;
-    config.tile_n = 64;
-    config.threads = 512;
-    config.dq_width = static_cast<int>(round_up(forward.qk_head_dim, 64));
-    config.turns = static_cast<int>(divide_up(forward.qk_head_dim, 128));
+  config.tiled_operand = config.planes > 1 ? kAbsent : tiled_operand(structure, sizes);
+  const bool is_tiled = config.tiled_operand != kAbsent;
+  if (is_tiled) {
+    const DataType dtype = forward.type(config.tiled_operand).dtype;
+    config.tiled = tiled_of(dtype);
+    config.tiled_element = element_of(dtype);
   }
-  if (config.tiled != kAbsent &&
-      (widest <= 64 || (widest <= 128 && is_boolean(forward, config.tiled))))
+  const bool narrow = config.unit_slope && !drops && config.planes == 1 && !is_tiled;
+  config.tile_m = widest <= 64 && narrow ? 128 : 64;
+  config.dk_under_dp = widest > 64 && !config.has_score && !drops;
+  config.wide = widest > 128 || (config.planes > 1 && (widest > 64 || config.has_score || drops));
+  if (config.wide) config.q_stages = 2;
+  if (is_tiled && (widest <= 64 || (widest <= 128 && config.tiled == sm90::Tiled::booleans)))
     config.tiled_stages = 2;
   if (!structure.load_gradients.empty()) {
-    if (!sums_load_gradient(structure, sizes, config.tiled))
+    if (!sums_load_gradient(structure, sizes, config.tiled_operand))
       return refuse("gives no gradients of what the score reads but of a bias that comes by tiles");
     config.load_gradient = true;
-    config.load_shared_bytes = load_shared_bytes(forward, config.tiled);
   }
   config.downwards =
       structure.deterministic && config.upper_varies && sizes.q_heads > sizes.k_heads;
   config.q_rounded = round_up(sizes.q_length, config.tile_m);
-  config.shared_bytes = shared_bytes(forward, config);
   const int64_t heads = sizes.batch * sizes.k_heads;
-  const int64_t key_tiles = divide_up(sizes.kv_length, config.tile_n);
+  const int64_t key_tiles = divide_up(sizes.kv_length, config.tile_n());
   config.section =
       static_cast<int>(std::min(section(config, structure.deterministic, key_tiles, sizes), heads));
   const int64_t blocks = key_tiles * heads;
@@ -291,12 +256,12 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
 BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
                                    const BackwardSm90Config& config) {
   const int64_t rows = problem.sizes.batch * problem.sizes.q_heads * config.q_rounded;
-  const int64_t turns = rows / config.tile_m * config.turns;
+  const int64_t turns = rows / config.tile_m * config.dq_turns();
   BackwardSm90Workspace at;
   at.negative_lse = config.planes > 1 ? kUnfitBytes : 0;
   at.delta = at.negative_lse + round_up(rows * 4 * (config.max_and_sum ? 2 : 1), 256);
   at.d_q_sum = at.delta + round_up(rows * 4 * config.planes, 256);
-  at.turns = at.d_q_sum + round_up(rows * config.dq_width * 4, 256);
+  at.turns = at.d_q_sum + round_up(rows * config.dq_width() * 4, 256);
   at.maps = at.turns + (problem.structure.deterministic ? round_up(turns * 4, 256) : 0);
   at.head_units = at.maps + (config.sequence_maps() ? sequence_map_bytes(problem.sizes.batch) : 0);
   const int64_t heads = problem.sizes.batch * problem.sizes.q_heads;
@@ -315,7 +280,7 @@ attention::Room room_of_backward_sm90(const AttentionBackwardProblem& problem,
     room = room_of(problem.structure.forward, loads);
     room.operands = room.output = room.row_gradients = room.row_sums = false;
     room.maps = !config.sequence_maps();
-    room.tiled = config.tiled != kAbsent;
+    room.tiled = config.tiled != sm90::Tiled::none;
     room.load_gradient = name == load;
   }
   if (name == prepare) room.row_sums = config.max_and_sum;
@@ -328,40 +293,20 @@ std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardProblem& prob
                                             std::vector<OperandId>& loads) {
   const AttentionBackwardStructure& structure = problem.structure;
   const AttentionStructure& forward = structure.forward;
-  const std::string score =
-      score_source("Score", forward.score, forward, loads, &problem.sizes.layouts, config.tiled);
+  const std::string score = score_source("Score", forward.score, forward, loads,
+                                         &problem.sizes.layouts, config.tiled_operand);
   const std::string derivative = score_source("Derivative", structure.d_dot, forward, loads,
-                                              &problem.sizes.layouts, config.tiled);
+                                              &problem.sizes.layouts, config.tiled_operand);
   const bool pairs = config.planes > 1;
   const std::string common = fmt::format(
       "#include \"sm90/attention_backward{}{}.cuh\"\n"
       "namespace heddle {{\n"
-      "struct Config : sm90::BackwardConfig {{\n"
-      "  using Element = {};\n"
-      "  static constexpr int kPlanes = {}, kQkDim = {}, kVDim = {}, kTileM = {}, kQStages = {};\n"
-      "  static constexpr bool kDkUnderDp = {}, kLowerVaries = {}, kUpperVaries = {};\n"
-      "  static constexpr bool kLengths = {}, kUnitSlope = {}, kInputIsLog2 = {};\n"
-      "  static constexpr bool kFewRegisters = {}, kMaxAndSum = {};\n"
-      "  static constexpr bool kDeterministic = {}, kDownwards = {};\n"
-      "  static constexpr attention::Dropout kDropout = attention::Dropout::{};\n"
-      "{}"
-      "}};\n"
-      "{}{}"
+      "{}{}{}"
       "using Main = sm90::AttentionBackward{}{}<{}>;\n"
-      "static_assert(Main::kSharedBytes == {} && Main::kDqWidth == {} && Main::kTileN == {} &&\n"
-      "                  Main::kThreads == {} && Main::kDqTurns == {},\n"
-      "              \"as the host launches it\");\n"
       "}}  // namespace heddle\n",
-      pairs ? "_f32" : "", config.wide ? "_wide" : "",
-      pairs ? "f16" : device_type(forward.type(forward.q).dtype), config.planes,
-      forward.qk_head_dim, forward.v_head_dim, config.tile_m, config.wide ? 2 : 3,
-      config.dk_under_dp, config.lower_varies, config.upper_varies, config.lengths,
-      config.unit_slope, forward.softmax_input_is_log2, config.few_registers, config.max_and_sum,
-      structure.deterministic, config.downwards, dropout_name(forward.dropout.kind),
-      score_tile_source(forward, config.tiled, config.tiled_stages), score, derivative,
-      pairs ? "F32" : "", config.wide ? "Wide" : "",
-      pairs && !config.wide ? "Config" : "Config, Score, Derivative", config.shared_bytes,
-      config.dq_width, config.tile_n, config.threads, config.turns);
+      pairs ? "_f32" : "", config.wide ? "_wide" : "", config_source<sm90::BackwardConfig>(config),
+      score, derivative, pairs ? "F32" : "", config.wide ? "Wide" : "",
+      pairs && !config.wide ? "Config" : "Config, Score, Derivative");
   const std::string rows =
       "#include \"sm90/attention_backward_rows.cuh\"\n"
       "using Rows = heddle::sm90::AttentionBackwardRows<heddle::Main>;\n";
@@ -378,18 +323,18 @@ std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardProblem& prob
              "{}  {}(arguments);\n"
              "}}\n",
              room_source(room), common, with, PassedBytes::of_backward_sm90(room).size(), threads,
-             name, pairs ? "  if (*arguments.problem.forward.unfit != 0) return;\n" : "", body)});
+             name, pairs ? "  if (*arguments.problem.forward.unfit != 0) return;\n" : "", body),
+         summary_of<sm90::BackwardConfig>(config)});
   };
   const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
-  add(main, config.threads, "", "heddle::Main::run");
+  add(main, config.threads(), "", "heddle::Main::run");
   if (config.load_gradient) {
     add(load, kBackwardSm90LoadThreads,
         fmt::format("#include \"sm90/attention_backward_load.cuh\"\n"
                     "using Load = heddle::sm90::AttentionBackwardLoad<heddle::Config, "
                     "heddle::Score>;\n"
-                    "static_assert(Load::kSharedBytes == {} && Load::kThreads == {}, \"as "
-                    "launched\");\n",
-                    config.load_shared_bytes, kBackwardSm90LoadThreads),
+                    "static_assert(Load::kThreads == {}, \"as launched\");\n",
+                    kBackwardSm90LoadThreads),
         "Load::run");
   }
   add(prepare, kBackwardSm90RowThreads, rows, "Rows::prepare");

@@ -10,34 +10,19 @@
 #include "attention/parameters.h"
 #include "engine/cuda/lowering.h"
 #include "problem/attention.h"
+#include "sm90/backward_config.h"
 
 namespace heddle::engine::cuda {
 
-/// What is compiled in, as a pure function of the problem.
-struct BackwardSm90Config {
-  int planes = 1;           ///< 2: f32, as pairs of f16 in the workspace
-  bool wide = false;        ///< head dims above 128
-  int tile_n = 128;         ///< keys of a block
-  int threads = 384;        ///< of the main kernel
-  int turns = 2;            ///< counters of a query tile, if the order of the sums is kept
-  int tile_m = 64;          ///< query rows a step
-  bool dk_under_dp = true;  ///< dP is issued with dK in flight
-  bool lower_varies = false, upper_varies = false;
-  bool lengths = false;        ///< or ragged tensors
-  bool unit_slope = true;      ///< d score / d dot is 1
-  bool max_and_sum = false;    ///< rows come with them, not with log-sum-exps
-  bool few_registers = false;  ///< f32 and what the score reads leave the wide kernel few
-  problem::OperandId tiled = problem::kAbsent;  ///< what the score reads of its cells by tiles
-  int tiled_stages = 1;
-  bool load_gradient = false;  ///< of `tiled`, by a kernel of its own
-  bool downwards = false;      ///< from the last query tile down
-  int section = 1;             ///< heads whose blocks run together
-  int dq_width = 128;          ///< f32 sums of a query row, in the workspace
-  int64_t q_rounded = 0;       ///< q_length rounded up to tile_m
-  int64_t shared_bytes = 0, load_shared_bytes = 0;
+/// The kernels' configuration, and what of the choice is not compiled in.
+struct BackwardSm90Config : sm90::BackwardConfig {
+  problem::OperandId tiled_operand = problem::kAbsent;  ///< what comes by tiles
+  bool load_gradient = false;                           ///< of that, by a kernel of its own
+  int section = 1;                                      ///< heads whose blocks run together
+  int64_t q_rounded = 0;                                ///< q_length rounded up to tile_m
 
-  /// Maps per batch entry, in the workspace. Pairs end with their sequences.
-  bool sequence_maps() const { return lengths && planes == 1; }
+  int shared_bytes() const { return sm90::layout_of(*this).bytes; }
+  int load_shared_bytes() const { return sm90::load_layout_of(*this).bytes; }
 };
 
 /// Where the workspace holds what (kernels/sm90/backward_arguments.h), in bytes; linear in the

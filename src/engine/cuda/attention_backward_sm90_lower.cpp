@@ -122,11 +122,12 @@ std::vector<MappedOperand> mapped_operands(const AttentionBackwardProblem& probl
     mapped.push_back({id, map_shape(structure.forward, problem.sizes, id, rows), map});
   };
   add(structure.forward.q, config.tile_m, [](Arguments& a) -> TensorMap& { return a.q; });
-  add(structure.forward.k, config.tile_n, [](Arguments& a) -> TensorMap& { return a.k; });
-  add(structure.forward.v, config.tile_n, [](Arguments& a) -> TensorMap& { return a.v; });
+  add(structure.forward.k, config.tile_n(), [](Arguments& a) -> TensorMap& { return a.k; });
+  add(structure.forward.v, config.tile_n(), [](Arguments& a) -> TensorMap& { return a.v; });
   add(structure.d_o, config.tile_m, [](Arguments& a) -> TensorMap& { return a.d_o; });
-  if (config.tiled != kAbsent)
-    add(config.tiled, config.tile_m, [](Arguments& a) -> TensorMap& { return a.tiled.map; });
+  if (config.tiled_operand != kAbsent)
+    add(config.tiled_operand, config.tile_m,
+        [](Arguments& a) -> TensorMap& { return a.tiled.map; });
   return mapped;
 }
 
@@ -138,7 +139,7 @@ std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwar
   const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
   const auto heads = static_cast<unsigned>(sizes.q_heads),
              batch = static_cast<unsigned>(sizes.batch);
-  const int64_t key_tiles = divide_up(sizes.kv_length, config.tile_n);
+  const int64_t key_tiles = divide_up(sizes.kv_length, config.tile_n());
   std::vector<BackwardSm90Launch> launches{
       {prepare,
        {.grid_x = static_cast<unsigned>(config.q_rounded / kRowsOfPrepare),
@@ -147,8 +148,8 @@ std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwar
         .threads = kBackwardSm90RowThreads}},
       {main,
        {.grid_x = static_cast<unsigned>(key_tiles * sizes.k_heads * sizes.batch),
-        .threads = static_cast<unsigned>(config.threads),
-        .shared_bytes = static_cast<unsigned>(config.shared_bytes),
+        .threads = static_cast<unsigned>(config.threads()),
+        .shared_bytes = static_cast<unsigned>(config.shared_bytes()),
         .overlaps_predecessor = true}}};
   if (problem.structure.d_q != kAbsent) {
     launches.push_back({finish,
@@ -161,13 +162,13 @@ std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwar
   if (problem.structure.d_sink != kAbsent)
     launches.push_back({sink, {.grid_x = heads, .threads = kBackwardSm90RowThreads}});
   if (config.load_gradient) {
-    const Dims& dims = sizes.layout(config.tiled).dims;
+    const Dims& dims = sizes.layout(config.tiled_operand).dims;
     launches.push_back({load,
                         {.grid_x = static_cast<unsigned>(key_tiles),
                          .grid_y = static_cast<unsigned>(config.q_rounded / config.tile_m),
                          .grid_z = static_cast<unsigned>(dims[0] * dims[1]),
                          .threads = kBackwardSm90LoadThreads,
-                         .shared_bytes = static_cast<unsigned>(config.load_shared_bytes)}});
+                         .shared_bytes = static_cast<unsigned>(config.load_shared_bytes())}});
   }
   return launches;
 }
@@ -198,8 +199,8 @@ Result<Lowering> lower_backward_sm90(const AttentionBackwardProblem& problem,
     planned.pairs.emplace(
         lowering, problem.sizes,
         std::vector<F16PairsStep::Operand>{{structure.forward.q, config.tile_m},
-                                           {structure.forward.k, config.tile_n},
-                                           {structure.forward.v, config.tile_n, kSpreadOfV},
+                                           {structure.forward.k, config.tile_n()},
+                                           {structure.forward.v, config.tile_n(), kSpreadOfV},
                                            {structure.d_o, config.tile_m}});
     lowering.workspace_bytes += planned.pairs->workspace_bytes();
   }
@@ -216,16 +217,16 @@ Result<Lowering> lower_backward_sm90(const AttentionBackwardProblem& problem,
                      {structure.forward.v, "v"}, {structure.forward.o, "o"},
                      {structure.d_o, "dO"},      {structure.d_q, "dQ"},
                      {structure.d_k, "dK"},      {structure.d_v, "dV"}};
-  if (config.tiled != kAbsent) {
-    planned.arguments.tiled = score_tile_arguments(problem.sizes, config.tiled);
-    planned.aligned.push_back({config.tiled, "what the score reads"});
+  if (config.tiled_operand != kAbsent) {
+    planned.arguments.tiled = score_tile_arguments(problem.sizes, config.tiled_operand);
+    planned.aligned.push_back({config.tiled_operand, "what the score reads"});
   }
   lowering.description =
       fmt::format("attention backward, Hopper kernels{}, {} x {} tiles{}{}, {}",
-                  config.load_gradient      ? " with score tiles and their gradient"
-                  : config.tiled != kAbsent ? " with score tiles"
-                                            : "",
-                  config.tile_m, config.tile_n, config.planes > 1 ? " of f16 pairs" : "",
+                  config.load_gradient              ? " with score tiles and their gradient"
+                  : config.tiled_operand != kAbsent ? " with score tiles"
+                                                    : "",
+                  config.tile_m, config.tile_n(), config.planes > 1 ? " of f16 pairs" : "",
                   structure.deterministic ? " in a fixed order" : "", target.architecture);
   lowering.launches = std::make_shared<const BackwardSm90Launches>(std::move(planned));
   return lowering;

@@ -3,12 +3,12 @@
 #include "core/rounding.h"
 #include "engine/cuda/attention_check.h"
 #include "engine/cuda/attention_sm80.h"
+#include "engine/cuda/config_source.h"
 #include "engine/cuda/dropout_dump.h"
 #include "engine/cuda/general_launches.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_source.h"
-#include "engine/cuda/shared_tile.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -23,13 +23,12 @@ constexpr const char* kKernelName = "attention_forward";
 
 }  // namespace
 
-Result<ForwardSm80Config> configure_forward_sm80(const AttentionProblem& problem) {
+Result<sm80::GeneralConfig> configure_forward_sm80(const AttentionProblem& problem) {
   const AttentionStructure& structure = problem.structure;
   const AttentionSizes& sizes = problem.sizes;
   HEDDLE_TRY(check_attention(structure, sizes));
-  ForwardSm80Config config;
-  const DataType element = structure.type(structure.q).dtype;
-  const bool planes = element == DataType::f32;
+  sm80::GeneralConfig config = general_config(structure);
+  const bool planes = config.is_f32();
   const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
   // 128 keys of d 64 leave no registers for drawing keep bits (56 bytes spilled).
   const bool roomy =
@@ -38,27 +37,19 @@ Result<ForwardSm80Config> configure_forward_sm80(const AttentionProblem& problem
   for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
     config.aligned = config.aligned && rows_are_aligned(structure, sizes, id);
   }
-  const auto shared = [&] {
-    const int64_t rows = 16 * config.warps;
-    const int64_t q = tile_bytes(rows, structure.qk_head_dim, element);
-    const int64_t o = tile_bytes(rows, structure.v_head_dim, element);
-    return std::max(q, o) + tile_bytes(config.tile_n, structure.qk_head_dim, element) +
-           tile_bytes(config.tile_n, structure.v_head_dim, element) + 2 * rows * 4;
-  };
+  const auto shared = [&config] { return sm80::forward_layout_of(config).bytes; };
   // Short query blocks (decoding) and wide heads take fewer rows; three planes fewer keys too.
   if (sizes.q_length <= 64 || planes || shared() > kSm80SharedLimit) config.warps = 4;
   if (planes && widest > 64) config.tile_n /= 2;
   if (shared() > kSm80SharedLimit) config.warps = 2;
-  config.shared_bytes = shared();
   return config;
 }
 
 namespace {
 
-KernelUnit forward_unit(const AttentionStructure& structure, const ForwardSm80Config& config,
+KernelUnit forward_unit(const AttentionStructure& structure, const sm80::GeneralConfig& config,
                         std::vector<OperandId>& loads) {
   const std::string score = score_source("Score", structure.score, structure, loads);
-  const Sm80Tiles tiles{.warps = config.warps, .tile_n = config.tile_n, .aligned = config.aligned};
   const attention::Room room = room_of(structure, loads.size());
   std::string source = fmt::format(
       "{}#include \"sm80/attention_forward.cuh\"\n"
@@ -67,10 +58,10 @@ KernelUnit forward_unit(const AttentionStructure& structure, const ForwardSm80Co
       "{}{}(const __grid_constant__ heddle::attention::ForwardParameters p) {{\n{}"
       "  heddle::sm80::attention_forward<heddle::Config, heddle::Score>(p);\n"
       "}}\n",
-      room_source(room), config_source(structure, tiles), score,
-      PassedBytes::of_forward(room).size(), kernel_source(structure, 32 * config.warps),
-      kKernelName, leave_source(structure, "p"));
-  return {kKernelName, std::move(source)};
+      room_source(room), config_source<sm80::GeneralConfig>(config), score,
+      PassedBytes::of_forward(room).size(), kernel_source(structure, config.threads()), kKernelName,
+      leave_source(structure, "p"));
+  return {kKernelName, std::move(source), summary_of<sm80::GeneralConfig>(config)};
 }
 
 /// The kernel that writes the exact keep mask, where the structure wants it.
@@ -80,7 +71,7 @@ KernelUnit dump_unit(const AttentionStructure& structure) {
 }
 
 Result<Lowering> lower_by(const AttentionProblem& problem, const Target& target, bool after_pairs) {
-  HEDDLE_ASSIGN(const ForwardSm80Config config, configure_forward_sm80(problem));
+  HEDDLE_ASSIGN(const sm80::GeneralConfig config, configure_forward_sm80(problem));
   const AttentionStructure& structure = problem.structure;
   std::vector<OperandId> loads;
   KernelUnit unit = forward_unit(structure, config, loads);
@@ -94,13 +85,13 @@ Result<Lowering> lower_by(const AttentionProblem& problem, const Target& target,
                                          launch.shared_bytes),
                      launch, block.parameters, block.entries, PassedBytes::of_forward(room)});
   };
-  const int64_t rows = 16 * config.warps;
+  const int64_t rows = config.rows();
   add(std::move(unit),
       {.grid_x = static_cast<unsigned>(divide_up(problem.sizes.q_length, rows)),
        .grid_y = static_cast<unsigned>(problem.sizes.q_heads),
        .grid_z = static_cast<unsigned>(problem.sizes.batch),
-       .threads = static_cast<unsigned>(32 * config.warps),
-       .shared_bytes = static_cast<unsigned>(config.shared_bytes)},
+       .threads = static_cast<unsigned>(config.threads()),
+       .shared_bytes = static_cast<unsigned>(sm80::forward_layout_of(config).bytes)},
       room_of(structure, loads.size()));
   if (structure.dropout.dump != problem::kAbsent)
     add(dump_unit(structure), dump_launch(problem.sizes), room_of_dump());

@@ -4,19 +4,12 @@
 
 #include "engine/cuda/lowering.h"
 #include "problem/attention.h"
+#include "sm80/general_config.h"
 
 namespace heddle::engine::cuda {
 
-/// What is compiled in, as a pure function of the problem.
-struct ForwardSm80Config {
-  int warps = 8;        ///< 16 query rows each
-  int tile_n = 64;      ///< keys per step
-  bool aligned = true;  ///< rows start on 16 bytes: asynchronous 16-byte copies
-  int64_t shared_bytes = 0;
-};
-
 /// The configuration, or which limit of the kernel the problem breaks.
-Result<ForwardSm80Config> configure_forward_sm80(const problem::AttentionProblem& problem);
+Result<sm80::GeneralConfig> configure_forward_sm80(const problem::AttentionProblem& problem);
 
 Result<Lowering> lower_forward_sm80(const problem::AttentionProblem& problem, const Target& target);
 /// In f32 beside Hopper's kernels, where these do not compute

@@ -4,13 +4,13 @@
 
 #include "attention/rope_parameters.h"
 #include "engine/cuda/attention_check.h"
+#include "engine/cuda/config_source.h"
 #include "engine/cuda/device_names.h"
 #include "engine/cuda/f16_pairs.h"
 #include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/rope.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
-#include "engine/cuda/shared_tile.h"
 #include "engine/cuda/tensor_map.h"
 
 namespace heddle::engine::cuda {
@@ -24,7 +24,7 @@ using problem::KeyBound;
 using problem::OperandId;
 
 constexpr const char *kForwardName = "attention_forward", *kRotationsName = "rope_rotations";
-constexpr int64_t kSharedLimit = 227 * 1024;
+constexpr int kSharedLimit = 227 * 1024;
 constexpr int64_t kMostRotations = int64_t{1} << 24;  // a warp each
 
 /// Q may be rotated on its way in.
@@ -116,8 +116,6 @@ Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
   return {};
 }
 
-constexpr int kTiledStages = 2;
-
 /// Whether the score reads an operand that differs from cell to cell, other than `tiled`.
 bool reads_cells(const AttentionProblem& problem, OperandId tiled) {
   for (const problem::ScoreNode& node : problem.structure.score.nodes) {
@@ -139,8 +137,8 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
   const bool drawn = problem.structure.dropout.kind == problem::Dropout::Kind::philox &&
                      problem.structure.score.is_identity() && config.positive_scale;
   // 128 keys by 128 rows of f32 find no room twice.
-  const bool singles =
-      config.tiled != kAbsent && problem.structure.type(config.tiled).dtype == DataType::f32;
+  const bool singles = config.tiled_operand != kAbsent &&
+                       problem.structure.type(config.tiled_operand).dtype == DataType::f32;
   if (config.planes > 1) {
     // P as pairs and a sum of its own for each key tile leave registers for two consumers.
     const bool narrow = std::max(qk, v) <= 64;
@@ -157,7 +155,7 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
     const bool long_rows = plain && !windowed && keys >= (config.upper_varies ? 8192 : 2048);
     config.consumers = long_rows ? 3 : 2;
     config.tile_n = long_rows || heavy ? 80 : singles ? 96 : 128;
-    if (config.tiled != kAbsent) {  // in the room of a second Q, and of O
+    if (config.tiled_operand != kAbsent) {  // in the room of a second Q, and of O
       config.q_stages = 1;
       config.output_aliases_q = (v + 63) / 64 <= (qk + 63) / 64;
     }
@@ -176,39 +174,6 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
     config.upwards = !config.output_aliases_q && plain && config.upper_varies && !windowed &&
                      problem.sizes.q_heads == problem.sizes.k_heads;
   }
-}
-
-bool stages_output(const ForwardSm90Config& config) {
-  return !config.output_aliases_q && config.planes == 1;
-}
-
-/// Rotations are staged where O will be, if they fit.
-bool stages_rotations_of_q(const AttentionStructure& structure, const ForwardSm90Config& config) {
-  return structure.q_rope && structure.score.is_identity() && config.positive_scale &&
-         stages_output(config) && config.q_stages > 1 && config.output_rounds == 1 &&
-         4 * attention::kRotationRows * attention::rotations_of(structure.q_rope->rope_dim) <=
-             tile_bytes(64, structure.v_head_dim);
-}
-
-int64_t shared_bytes(const AttentionStructure& structure, const ForwardSm90Config& config) {
-  const int64_t q = config.planes * config.consumers * tile_bytes(64, structure.qk_head_dim),
-                boxes = (structure.v_head_dim + 63) / 64,
-                o = config.consumers * tile_bytes(64, 64) *
-                    ((boxes + config.output_rounds - 1) / config.output_rounds),
-                k = config.planes * tile_bytes(config.tile_n, structure.qk_head_dim),
-                v = config.planes * tile_bytes(config.tile_n, structure.v_head_dim);
-  const bool stages_o = stages_output(config);
-  const bool stages_rotations = stages_rotations_of_q(structure, config);
-  const int64_t barriers = 2 * config.stages + 2 + config.consumers * config.q_stages +
-                           (stages_rotations ? config.consumers : 0);
-  const int64_t units = stages_rotations ? config.consumers * 4 * attention::kRotationRows : 0;
-  const int64_t tiled = config.tiled == kAbsent
-                            ? 0
-                            : kTiledStages * score_tile_bytes(structure, config.tiled,
-                                                              config.tile_m(), config.tile_n);
-  const int64_t rotated = config.rotators ? 8 * config.consumers * config.q_stages : 0;
-  return config.q_stages * q + config.stages * (k + v) + (stages_o ? o : 0) + tiled + 96 +
-         16 * barriers + units + rotated + 1024;
 }
 
 }  // namespace
@@ -242,6 +207,9 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& given) 
   const AttentionSizes& sizes = problem.sizes;
   HEDDLE_TRY(check(structure, sizes));
   ForwardSm90Config config;
+  config.element = element_of(structure.type(structure.q).dtype);
+  config.qk_dim = structure.qk_head_dim;
+  config.v_dim = structure.v_head_dim;
   for (const KeyBound& bound : structure.bounds) {
     if (bound.is_diagonal()) (bound.upper ? config.upper_varies : config.lower_varies) = true;
   }
@@ -250,16 +218,32 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& given) 
   for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
     config.lengths |= structure.type(id).ragged_offsets != kAbsent;
   }
-  if (structure.type(structure.q).dtype == DataType::f32) {
+  config.sink = structure.sink != kAbsent;
+  config.row_max = structure.max != kAbsent || structure.sum_exp != kAbsent;
+  config.slack = config.row_max ? 0 : 8;
+  config.input_is_log2 = structure.softmax_input_is_log2;
+  config.has_score = !structure.score.is_identity();
+  config.dropout = dropout_of(structure.dropout.kind);
+  if (structure.q_rope) {
+    config.rope_dim = structure.q_rope->rope_dim;
+    config.rope_pairing = pairing_of(structure.q_rope->pairing);
+  }
+  if (is_f32(structure)) {
     HEDDLE_TRY(check_f16_pairs("sdpa", structure, sizes));
     if (structure.q_rope)
       return error(Code::graph_not_supported, "cuda: in f32 the Hopper kernel rotates no queries");
+    config.element = Element::f16;
     config.planes = 2;
   }
   const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
   if (config.planes == 1 && widest <= 128)
-    config.tiled = score_tile_operand(structure, sizes, {&structure.score}, true);
-  const bool reads = reads_cells(problem, config.tiled),
+    config.tiled_operand = score_tile_operand(structure, sizes, {&structure.score}, true);
+  if (config.tiled_operand != kAbsent) {
+    const DataType dtype = structure.type(config.tiled_operand).dtype;
+    config.tiled = tiled_of(dtype);
+    config.tiled_element = element_of(dtype);
+  }
+  const bool reads = reads_cells(problem, config.tiled_operand),
              draws = structure.dropout.kind != problem::Dropout::Kind::none;
   // Addresses per score beside the counters of dropout, or beside the ends of sequences at 256,
   // spill at any number of keys.
@@ -271,15 +255,13 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& given) 
                  structure.qk_head_dim, structure.v_head_dim, widest_drawn);
   }
   const bool heavy = reads || draws;
-  const bool plain = structure.score.is_identity() && config.positive_scale && !heavy;
+  const bool plain = config.is_plain() && !heavy;
   choose_tiles(problem, plain, heavy, config);
-  config.rotators = stages_rotations_of_q(structure, config) && config.consumers == 2;
-  config.shared_bytes = shared_bytes(structure, config);
-  if (config.shared_bytes > kSharedLimit) {
+  if (config.shared_bytes() > kSharedLimit) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v) need {} bytes of shared memory in the "
                  "Hopper kernel; a block has {}",
-                 structure.qk_head_dim, structure.v_head_dim, config.shared_bytes, kSharedLimit);
+                 structure.qk_head_dim, structure.v_head_dim, config.shared_bytes(), kSharedLimit);
   }
   // Full masks make tiles of one length, which a fixed order deals out as well and needs no
   // counter.
@@ -309,14 +291,6 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& given) 
   return config;
 }
 
-namespace {
-
-const char* pairing_name(const problem::Rope& rope) {
-  return rope.pairing == problem::Rope::Pairing::interleaved ? "interleaved" : "halves";
-}
-
-}  // namespace
-
 attention::Room room_of_forward_sm90(const AttentionProblem& problem,
                                      const ForwardSm90Config& config, size_t loads) {
   attention::Room room = room_of(problem.structure, loads);
@@ -325,7 +299,7 @@ attention::Room room_of_forward_sm90(const AttentionProblem& problem,
   room.operands = config.lengths;
   room.output = config.planes > 1;
   room.maps = !config.sequence_maps();
-  room.tiled = config.tiled != kAbsent;
+  room.tiled = config.tiled != sm90::Tiled::none;
   room.pairs = config.planes > 1;
   room.rope = problem.structure.q_rope.has_value();
   return room;
@@ -333,51 +307,25 @@ attention::Room room_of_forward_sm90(const AttentionProblem& problem,
 
 KernelUnit forward_sm90_unit(const AttentionProblem& problem, const ForwardSm90Config& config,
                              std::vector<OperandId>& loads) {
-  const AttentionStructure& structure = problem.structure;
-  const std::string score = score_source("Score", structure.score, structure, loads,
-                                         &problem.sizes.layouts, config.tiled);
-  const bool row_max = structure.max != kAbsent || structure.sum_exp != kAbsent;
-  const int rope_dim = structure.q_rope ? structure.q_rope->rope_dim : 0;
+  const std::string score = score_source("Score", problem.structure.score, problem.structure, loads,
+                                         &problem.sizes.layouts, config.tiled_operand);
   const bool pairs = config.planes > 1;
   const attention::Room room = room_of_forward_sm90(problem, config, loads.size());
   std::string source = fmt::format(
       "{}#include \"sm90/attention_forward{}.cuh\"\n"
       "namespace heddle {{\n"
-      "struct Config : sm90::ForwardConfig {{\n"
-      "  using Element = {};\n"
-      "  static constexpr int kPlanes = {}, kQkDim = {}, kVDim = {}, kTileN = {}, kConsumers = "
-      "{};\n"
-      "  static constexpr int kStages = {}, kQStages = {}, kSlack = {};\n"
-      "  static constexpr bool kTakeTurns = {}, kUpwards = {}, kOutputAliasesQ = {};\n"
-      "  static constexpr int kOutputRounds = {};\n"
-      "  static constexpr bool kLowerVaries = {}, kUpperVaries = {}, kPositiveScale = {};\n"
-      "  static constexpr bool kLengths = {}, kSink = {}, kRowMax = {}, kInputIsLog2 = {};\n"
-      "  static constexpr attention::Dropout kDropout = attention::Dropout::{};\n"
-      "{}"
-      "  static constexpr int kRopeDim = {};\n"
-      "  static constexpr attention::RopePairing kRopePairing = attention::RopePairing::{};\n"
-      "}};\n"
-      "{}"
+      "{}{}"
       "using Forward = sm90::AttentionForward{}<Config, Score>;\n"
-      "static_assert(Forward::kSharedBytes == {}, \"the host asks for as much\");\n"
       "static_assert(sizeof(sm90::ForwardArguments) == {}, \"as the host passes them\");\n"
       "}}  // namespace heddle\n"
       "extern \"C\" __global__ void __launch_bounds__(heddle::Forward::kThreads, 1)\n"
       "{}(const __grid_constant__ heddle::sm90::ForwardArguments arguments) {{\n"
       "{}  heddle::Forward::run(arguments);\n"
       "}}\n",
-      room_source(room), pairs ? "_f32" : "",
-      pairs ? "f16" : device_type(structure.type(structure.q).dtype), config.planes,
-      structure.qk_head_dim, structure.v_head_dim, config.tile_n, config.consumers, config.stages,
-      config.q_stages, row_max ? 0 : 8, config.take_turns, config.upwards, config.output_aliases_q,
-      config.output_rounds, config.lower_varies, config.upper_varies, config.positive_scale,
-      config.lengths, structure.sink != kAbsent, row_max, structure.softmax_input_is_log2,
-      dropout_name(structure.dropout.kind),
-      score_tile_source(structure, config.tiled, kTiledStages), rope_dim,
-      structure.q_rope ? pairing_name(*structure.q_rope) : "halves", score, pairs ? "F32" : "",
-      config.shared_bytes, PassedBytes::of_forward_sm90(room).size(), kForwardName,
+      room_source(room), pairs ? "_f32" : "", config_source<sm90::ForwardConfig>(config), score,
+      pairs ? "F32" : "", PassedBytes::of_forward_sm90(room).size(), kForwardName,
       pairs ? "  if (*arguments.problem.unfit != 0) return;\n" : "");
-  return {kForwardName, std::move(source)};
+  return {kForwardName, std::move(source), summary_of<sm90::ForwardConfig>(config)};
 }
 
 KernelUnit rotations_unit(const AttentionProblem& problem) {
@@ -394,8 +342,8 @@ KernelUnit rotations_unit(const AttentionProblem& problem) {
               "  using heddle::attention::RopePairing;\n"
               "  heddle::attention::rotations_before<{}, RopePairing::{}{}>(arguments);\n"
               "}}\n",
-              keys ? rope_config_source(*keys, *configure_rope(*keys)) : "",
-              attention::kRotationThreads, kRotationsName, queries.rope_dim, pairing_name(queries),
+              keys ? rope_config_source(*configure_rope(*keys)) : "", attention::kRotationThreads,
+              kRotationsName, queries.rope_dim, name(pairing_of(queries.pairing)),
               keys ? ", heddle::streaming::Rope<heddle::streaming::Config>" : "")};
 }
 

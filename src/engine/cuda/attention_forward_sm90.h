@@ -8,31 +8,17 @@
 #include "engine/cuda/lowering.h"
 #include "problem/attention.h"
 #include "problem/streaming.h"
+#include "sm90/forward_config.h"
 
 namespace heddle::engine::cuda {
 
-/// What is compiled in, as a pure function of the problem.
-struct ForwardSm90Config {
-  int planes = 1;     ///< 2: f32, as pairs of f16 in the workspace
-  int consumers = 2;  ///< warp groups of 64 query rows
-  int tile_n = 128;   ///< keys a step
-  int stages = 2, q_stages = 2;
-  bool output_aliases_q = false, take_turns = false;
-  bool rotators = false;  ///< a warp group of its own rotates Q
-  bool upwards = false;   ///< keys are visited from the first one on
-  int output_rounds = 1;  ///< stagings that O takes
-  bool lower_varies = false, upper_varies = false;
-  bool positive_scale = true;
-  bool lengths = false;                         ///< or ragged tensors
-  problem::OperandId tiled = problem::kAbsent;  ///< what the score reads of its cells by tiles
-  int64_t shared_bytes = 0;
-  int section = 1;       ///< heads whose keys and values share L2
+/// The kernel's configuration, and what of the choice is not compiled in.
+struct ForwardSm90Config : sm90::ForwardConfig {
+  problem::OperandId tiled_operand = problem::kAbsent;  ///< what comes by tiles
+  int section = 1;                                      ///< heads whose keys and values share L2
   bool dynamic = false;  ///< blocks draw tiles from a counter in the workspace
 
-  int tile_m() const { return 64 * consumers; }
-  int threads() const { return 128 * (1 + consumers + (rotators ? 1 : 0)); }
-  /// Maps per batch entry, in the workspace. Pairs end with their sequences.
-  bool sequence_maps() const { return lengths && planes == 1; }
+  int shared_bytes() const { return sm90::layout_of(*this).bytes; }
 };
 
 /// The configuration, or which limit of the kernel the problem breaks.

@@ -47,7 +47,7 @@ struct Planned {
   std::vector<Entry> entries;
   MapShape shapes[4];    ///< of q, k, v, o
   OperandId mapped[4];   ///< q, k, v, o
-  MapShape tiled_shape;  ///< of config.tiled
+  MapShape tiled_shape;  ///< of config.tiled_operand
   std::vector<AlignedOperand> aligned;
   attention::RotationsBefore rotations{};  ///< with q_rope
   std::vector<Entry> rotation_entries;
@@ -100,7 +100,7 @@ class ForwardSm90Launches final : public Launches {
       void* address = at.buffers[static_cast<size_t>(planned_.mapped[n])];
       HEDDLE_TRY(encode(at.driver, planned_.shapes[n], address, *maps[n]));
     }
-    if (const OperandId tiled = planned_.config.tiled; tiled != kAbsent) {
+    if (const OperandId tiled = planned_.config.tiled_operand; tiled != kAbsent) {
       HEDDLE_TRY(encode(at.driver, planned_.tiled_shape, at.buffers[static_cast<size_t>(tiled)],
                         arguments.tiled.map));
     }
@@ -232,7 +232,7 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
                   .draws_tiles = config.dynamic && tiles < int64_t{1} << sm90::kTicketBits,
                   .workspace = workspace_of(problem, config)};
   Lowering lowering;
-  planned.kernel = lowering.add_kernel(std::move(unit), config.threads(), config.shared_bytes);
+  planned.kernel = lowering.add_kernel(std::move(unit), config.threads(), config.shared_bytes());
   if (config.sequence_maps()) planned.sequence_maps = add_sequence_maps(lowering);
   if (config.planes > 1) {
     planned.pairs.emplace(
@@ -266,9 +266,9 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
                             .total = static_cast<int>(tiles),
                             .counter = nullptr,
                             .claim = 0};
-  if (config.tiled != kAbsent) {
-    block.parameters.tiled = score_tile_arguments(sizes, config.tiled);
-    planned.tiled_shape = map_shape(structure, sizes, config.tiled, config.tile_m());
+  if (config.tiled_operand != kAbsent) {
+    block.parameters.tiled = score_tile_arguments(sizes, config.tiled_operand);
+    planned.tiled_shape = map_shape(structure, sizes, config.tiled_operand, config.tile_m());
   }
   planned.arguments = block.parameters;
   planned.passed =
@@ -283,15 +283,16 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
   }
   planned.aligned = {
       {structure.q, "q"}, {structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}};
-  if (config.tiled != kAbsent) planned.aligned.push_back({config.tiled, "what the score reads"});
+  if (config.tiled_operand != kAbsent)
+    planned.aligned.push_back({config.tiled_operand, "what the score reads"});
   planned.launch = {.grid_x = static_cast<unsigned>(std::min<int64_t>(target.processors, tiles)),
                     .threads = static_cast<unsigned>(config.threads()),
-                    .shared_bytes = static_cast<unsigned>(config.shared_bytes),
+                    .shared_bytes = static_cast<unsigned>(config.shared_bytes()),
                     .overlaps_predecessor = structure.q_rope.has_value()};
   lowering.description =
       fmt::format("attention forward{}{}, Hopper kernel{}, {} x {} tiles{}, {}",
                   structure.q_rope ? " of rotated queries" : "", planned.keys ? " and keys" : "",
-                  config.tiled != kAbsent ? " with score tiles" : "", config.tile_m(),
+                  config.tiled_operand != kAbsent ? " with score tiles" : "", config.tile_m(),
                   config.tile_n, config.planes > 1 ? " of f16 pairs" : "", target.architecture);
   lowering.workspace_bytes = planned.workspace.bytes;
   lowering.launches = std::make_shared<const ForwardSm90Launches>(std::move(planned));

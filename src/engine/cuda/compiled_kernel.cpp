@@ -38,7 +38,7 @@ class ProcessLock {
 };
 
 Compiled find_or_compile(const KernelKey& key, const std::string& source, const std::string& name,
-                         const std::string& architecture) {
+                         const std::string& architecture, const UnitSummary& made_for) {
   const std::filesystem::path root = KernelCache::default_root();
   if (root.empty()) {
     HEDDLE_ASSIGN(Cubin cubin, compile(source, name, architecture));
@@ -57,7 +57,7 @@ Compiled find_or_compile(const KernelKey& key, const std::string& source, const 
     return std::make_shared<const Cubin>(std::move(*found));
   HEDDLE_ASSIGN(Cubin cubin, compile(source, name, architecture));
   // An unwritable cache costs a compilation per process, and `heddle doctor` reports it.
-  if (cache.store(key, name, cubin).is_ok()) {
+  if (cache.store(key, name, cubin, made_for).is_ok()) {
     const Result<int64_t> limit = cache_limit_bytes();
     (void)cache.prune(limit.is_ok() ? *limit : kDefaultCacheLimit);
   }
@@ -68,7 +68,8 @@ Compiled find_or_compile(const KernelKey& key, const std::string& source, const 
 
 Result<std::shared_ptr<const Cubin>> compiled_kernel(const std::string& source,
                                                      const std::string& name,
-                                                     const std::string& architecture) {
+                                                     const std::string& architecture,
+                                                     const UnitSummary& made_for) {
   // What has landed stays: plans, which also live long, hold most of it anyway.
   static std::mutex mutex;
   static std::map<std::string, std::shared_future<Compiled>> flights;
@@ -92,7 +93,7 @@ Result<std::shared_ptr<const Cubin>> compiled_kernel(const std::string& source,
       flights.erase(key.text);
     };
     try {
-      Compiled result = find_or_compile(key, source, name, architecture);
+      Compiled result = find_or_compile(key, source, name, architecture, made_for);
       if (!result.is_ok()) forget();
       promise.set_value(std::move(result));
     } catch (...) {

@@ -22,8 +22,8 @@ std::string dump_source(const problem::AttentionStructure& structure, const char
       "{}(const __grid_constant__ heddle::attention::{} p) {{\n"
       "  heddle::attention::dump_keep_bits<heddle::attention::Dropout::{}>({});\n"
       "}}\n",
-      room_source(room_of_dump()), kThreads, name, parameters, dropout_name(structure.dropout.kind),
-      forward);
+      room_source(room_of_dump()), kThreads, name, parameters,
+      heddle::engine::cuda::name(dropout_of(structure.dropout.kind)), forward);
 }
 
 attention::Room room_of_dump() {

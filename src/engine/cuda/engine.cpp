@@ -30,7 +30,7 @@ class CudaEngine final : public Engine {
       all.insert(all.end(), lowering.units.begin(), lowering.units.end());
     }
     return run_concurrently(all.size(), [&](size_t n) {
-      return compiled_kernel(all[n].source, all[n].name, target.architecture).status();
+      return compiled_kernel(all[n], target.architecture).status();
     });
   }
 

@@ -73,6 +73,13 @@ uint64_t sources_digest() {
   return kDigest;
 }
 
+/// Nothing of a text that a terminal might not print.
+std::string printable(std::string text) {
+  const bool is_plain =
+      std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isprint(c) != 0; });
+  return is_plain ? text : std::string();
+}
+
 /// The word that begins at `at`: what a damaged or foreign file says must not reach a terminal raw.
 std::string word(std::string_view text, size_t at) {
   size_t end = at;
@@ -153,10 +160,14 @@ Result<Cubin> KernelCache::find(const KernelKey& key) const {
   return cubin;
 }
 
-Status KernelCache::store(const KernelKey& key, const std::string& name, const Cubin& cubin) const {
+Status KernelCache::store(const KernelKey& key, const std::string& name, const Cubin& cubin,
+                          const UnitSummary& made_for) const {
   HEDDLE_ASSIGN(const fs::path writing, make_stray());
   const std::string meta =
       nlohmann::json{{"name", name},
+                     {"dtype", made_for.dtype},
+                     {"head_dim", made_for.head_dim},
+                     {"features", made_for.features},
                      {"key", key.text},
                      {"checksum", checksum(cubin.image.data(), cubin.image.size())}}
           .dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -236,7 +247,9 @@ std::vector<KernelCache::Entry> KernelCache::list() const {
     const std::string key = text_at(meta, "key");
     entry.name = word(text_at(meta, "name"), 0);
     entry.architecture = word_after(key, kArchitectureFlag);
-    entry.made_for = summary_of_unit(key);
+    entry.made_for = {.dtype = printable(text_at(meta, "dtype")),
+                      .head_dim = printable(text_at(meta, "head_dim")),
+                      .features = printable(text_at(meta, "features"))};
     entry.outdated =
         !key.empty() && word_after(key, kHeadersLine) != fmt::format("{:016x}", sources_digest());
   }

@@ -14,7 +14,7 @@
 
 #include "core/status.h"
 #include "engine/cuda/compiler.h"
-#include "engine/cuda/unit_summary.h"
+#include "engine/cuda/kernel_unit.h"
 
 namespace heddle::engine::cuda {
 
@@ -43,7 +43,8 @@ class KernelCache {
   /// removed.
   Result<Cubin> find(const KernelKey& key) const;
   /// Keeps `cubin`; a failure says why the cache could not be written.
-  Status store(const KernelKey& key, const std::string& name, const Cubin& cubin) const;
+  Status store(const KernelKey& key, const std::string& name, const Cubin& cubin,
+               const UnitSummary& made_for = {}) const;
 
   struct Entry {
     std::string digest;
@@ -83,6 +84,12 @@ inline constexpr int64_t kDefaultCacheLimit = int64_t{1} << 30;
 /// kernel compile it once; so do processes, through a lock file that dies with its holder.
 Result<std::shared_ptr<const Cubin>> compiled_kernel(const std::string& source,
                                                      const std::string& name,
-                                                     const std::string& architecture);
+                                                     const std::string& architecture,
+                                                     const UnitSummary& made_for = {});
+/// The same of a unit.
+inline Result<std::shared_ptr<const Cubin>> compiled_kernel(const KernelUnit& unit,
+                                                            const std::string& architecture) {
+  return compiled_kernel(unit.source, unit.name, architecture, unit.made_for);
+}
 
 }  // namespace heddle::engine::cuda

@@ -25,8 +25,7 @@ Result<LoadedPlan> LoadedPlan::load(const Driver& driver, const Device& device, 
   const std::string architecture = target_of(device).architecture;
   for (const LoweredKernel& kernel : lowering.kernels) {
     const KernelUnit& unit = lowering.units[kernel.unit];
-    HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
-                  compiled_kernel(unit.source, unit.name, architecture));
+    HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin, compiled_kernel(unit, architecture));
     HEDDLE_ASSIGN(std::shared_ptr<const Kernel> loaded,
                   Kernel::load(driver, device, cubin, kernel.name, kernel.shared_bytes));
     plan.kernels_.push_back(std::move(loaded));

@@ -160,17 +160,8 @@ streaming::Tensor NormShape::tensor(OperandId id) const {
   return tensor;
 }
 
-std::string NormShape::element(const char* name, OperandId id) const {
-  if (id == kAbsent) return {};
-  return fmt::format("  using {} = {};\n", name,
-                     device_type(types_[static_cast<size_t>(id)].dtype));
-}
-
-std::string NormShape::source() const {
-  return fmt::format(
-      "  using Number = {};\n"
-      "  static constexpr int kVector = {}, kRowDims = {}, kColumnDims = {};\n",
-      is_wide_ ? "double" : "float", vector_, row_dims(), column_dims());
+void NormShape::set_element(Element& element, OperandId id) const {
+  if (id != kAbsent) element = element_of(types_[static_cast<size_t>(id)].dtype);
 }
 
 Status NormShape::check_buffers(std::span<void* const> buffers) const {

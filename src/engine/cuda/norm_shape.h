@@ -7,6 +7,7 @@
 
 #include "core/status.h"
 #include "problem/operand.h"
+#include "ptx/element.h"
 #include "streaming/arguments.h"
 
 namespace heddle::engine::cuda {
@@ -41,10 +42,16 @@ class NormShape {
   /// Strides of an operand; all 0 if it is absent. Its address is set at each execution.
   streaming::Tensor tensor(problem::OperandId id) const;
 
-  /// `Number`, kVector and how many dims there are, as members of a generated configuration.
-  std::string source() const;
-  /// "using X = bf16;"
-  std::string element(const char* name, problem::OperandId id) const;
+  /// What a configuration says of rows: their arithmetic, accesses and dims.
+  template <class Config>
+  void configure(Config& config) const {
+    config.number = is_wide() ? Element::f64 : Element::f32;
+    config.vector = vector();
+    config.row_dims = row_dims();
+    config.column_dims = column_dims();
+  }
+  /// Sets the type of an operand that is there.
+  void set_element(Element& element, problem::OperandId id) const;
 
   /// Whether the buffers can be what the plan's operands are: as many, none missing or misaligned.
   Status check_buffers(std::span<void* const> buffers) const;

@@ -1,6 +1,7 @@
 #include "engine/cuda/rms_norm.h"
 
 #include "core/rounding.h"
+#include "engine/cuda/config_source.h"
 
 namespace heddle::engine::cuda {
 
@@ -15,27 +16,20 @@ constexpr const char* kKernelName = "rms_norm";
 
 streaming::Real real(double value) { return {value, static_cast<float>(value)}; }
 
-KernelUnit unit_of(const NormProblem& problem, const NormShape& shape,
-                   const RmsNormConfig& config) {
-  const std::string source = fmt::format(
+KernelUnit unit_of(const RmsNormConfig& config) {
+  std::string source = fmt::format(
       "#include \"streaming/rms_norm.cuh\"\n"
       "namespace heddle::streaming {{\n"
-      "struct Config : RmsNormConfig {{\n{}{}{}{}{}{}"
-      "  static constexpr int kThreadsPerRow = {}, kVectors = {};\n"
-      "  static constexpr bool kBias = {};\n"
-      "}};\n"
+      "{}"
       "using Kernel = {}<Config>;\n"
       "}}  // namespace heddle::streaming\n"
       "extern \"C\" __global__ void __launch_bounds__({})\n"
       "{}(const __grid_constant__ heddle::streaming::RmsNormArguments arguments) {{\n"
       "  heddle::streaming::Kernel::run(arguments);\n"
       "}}\n",
-      shape.source(), shape.element("X", problem.x), shape.element("W", problem.weight),
-      shape.element("B", problem.bias), shape.element("Y", problem.y),
-      shape.element("Statistic", problem.inv_rms), config.threads_per_row, config.vectors,
-      problem.bias != kAbsent, config.in_registers ? "RmsNorm" : "RmsNormWide", config.threads(),
-      kKernelName);
-  return {kKernelName, source};
+      config_source<streaming::RmsNormConfig>(config),
+      config.in_registers ? "RmsNorm" : "RmsNormWide", config.threads(), kKernelName);
+  return {kKernelName, std::move(source), summary_of<streaming::RmsNormConfig>(config)};
 }
 
 class RmsNormLaunches final : public Launches {
@@ -45,7 +39,7 @@ class RmsNormLaunches final : public Launches {
 
   Status make(const Target& target, Lowering& lowering) {
     HEDDLE_ASSIGN(const RmsNormConfig config, configure_rms_norm(problem_, shape_));
-    kernel_ = lowering.add_kernel(unit_of(problem_, shape_, config), config.threads());
+    kernel_ = lowering.add_kernel(unit_of(config), config.threads());
     arguments_.extents = shape_.extents();
     arguments_.x = shape_.tensor(problem_.x);
     arguments_.weight = shape_.tensor(problem_.weight);
@@ -119,17 +113,31 @@ Result<RmsNormConfig> configure_rms_norm(const NormProblem& problem, NormShape& 
                    "cuda: rms_norm epsilon is {}, expected an operand of f32 or f64", name(dtype));
     }
   }
+  RmsNormConfig config;
+  shape.configure(config);
+  shape.set_element(config.x, problem.x);
+  shape.set_element(config.w, problem.weight);
+  shape.set_element(config.b, problem.bias);
+  shape.set_element(config.y, problem.y);
+  shape.set_element(config.statistic, problem.inv_rms);
+  config.bias = problem.bias != kAbsent;
   // Measured with bf16, vectors of 8: kernels/README.md.
   struct Choice {
     int most_vectors, threads_per_row, vectors;
   };
   constexpr Choice kChoices[] = {{8, 8, 1},     {64, 32, 2},    {128, 64, 2},  {256, 128, 2},
                                  {512, 128, 4}, {1024, 512, 2}, {2048, 512, 4}};
+  config.in_registers = false;
+  config.threads_per_row = 512;
+  config.vectors = 1;
   for (const Choice& choice : kChoices) {
-    if (shape.columns() <= choice.most_vectors * shape.vector())
-      return RmsNormConfig{.threads_per_row = choice.threads_per_row, .vectors = choice.vectors};
+    if (shape.columns() > choice.most_vectors * shape.vector()) continue;
+    config.in_registers = true;
+    config.threads_per_row = choice.threads_per_row;
+    config.vectors = choice.vectors;
+    break;
   }
-  return RmsNormConfig{.in_registers = false};
+  return config;
 }
 
 Result<Lowering> lower_rms_norm(const NormProblem& problem, const Target& target) {

@@ -4,12 +4,12 @@
 #include "engine/cuda/lowering.h"
 #include "engine/cuda/norm_shape.h"
 #include "problem/streaming.h"
+#include "streaming/config.h"
 
 namespace heddle::engine::cuda {
 
-struct RmsNormConfig {
+struct RmsNormConfig : streaming::RmsNormConfig {
   bool in_registers = true;  ///< a row stays there; else a block walks over it twice
-  int threads_per_row = 512, vectors = 1;
   int threads() const { return threads_per_row > 128 ? threads_per_row : 128; }
 };
 

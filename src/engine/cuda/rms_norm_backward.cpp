@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/rounding.h"
+#include "engine/cuda/config_source.h"
 
 namespace heddle::engine::cuda {
 
@@ -32,24 +33,16 @@ int64_t registers(const NormBackwardProblem& problem, const NormShape& shape, in
          (rows + packed(problem.weight) + sums * shape.vector() * (shape.is_wide() ? 2 : 1));
 }
 
-KernelUnit unit_of(const NormBackwardProblem& problem, const NormShape& shape,
-                   const RmsNormBackwardConfig& config) {
+KernelUnit unit_of(const NormBackwardProblem& problem, const RmsNormBackwardConfig& config) {
   std::string source = fmt::format(
       "#include \"streaming/rms_norm_backward.cuh\"\n"
       "namespace heddle::streaming {{\n"
-      "struct Config : RmsNormBackwardConfig {{\n{}{}{}{}{}{}{}{}"
-      "  static constexpr int kThreadsPerRow = {}, kVectors = {};\n"
-      "  static constexpr bool kPrefetch = {}, kDx = {}, kDWeight = {}, kDBias = {};\n"
-      "}};\n"
+      "{}"
       "using Rows = {}<Config>;\n"
       "using Sums = RmsNormCombine<Config>;\n"
       "}}  // namespace heddle::streaming\n",
-      shape.source(), shape.element("X", problem.x), shape.element("Dy", problem.dy),
-      shape.element("W", problem.weight), shape.element("Statistic", problem.inv_rms),
-      shape.element("Dx", problem.dx), shape.element("DWeight", problem.d_weight),
-      shape.element("DBias", problem.d_bias), config.threads_per_row, config.vectors,
-      config.prefetch, problem.dx != kAbsent, problem.d_weight != kAbsent,
-      problem.d_bias != kAbsent, config.in_registers ? "RmsNormBackward" : "RmsNormBackwardWide");
+      config_source<streaming::RmsNormBackwardConfig>(config),
+      config.in_registers ? "RmsNormBackward" : "RmsNormBackwardWide");
   constexpr const char* kRuns[] = {"Rows::means", "Rows::run", "Sums::run"};
   for (const Step& step : steps_of(problem, config)) {
     // Left to itself, the assembler makes room for a second block of the main kernel, and spills.
@@ -61,7 +54,8 @@ KernelUnit unit_of(const NormBackwardProblem& problem, const NormShape& shape,
         step.threads, step.part == Step::Part::main ? ", 1" : "", step.name,
         kRuns[static_cast<int>(step.part)]);
   }
-  return {"rms_norm_backward", std::move(source)};
+  return {"rms_norm_backward", std::move(source),
+          summary_of<streaming::RmsNormBackwardConfig>(config)};
 }
 
 class RmsNormBackwardLaunches final : public Launches {
@@ -72,7 +66,7 @@ class RmsNormBackwardLaunches final : public Launches {
   Status make(const Target& target, Lowering& lowering) {
     HEDDLE_ASSIGN(const RmsNormBackwardConfig config,
                   configure_rms_norm_backward(problem_, shape_));
-    const KernelUnit unit = unit_of(problem_, shape_, config);
+    const KernelUnit unit = unit_of(problem_, config);
     arguments_.extents = shape_.extents();
     arguments_.dy = shape_.tensor(problem_.dy);
     arguments_.x = shape_.tensor(problem_.x);
@@ -111,7 +105,7 @@ class RmsNormBackwardLaunches final : public Launches {
       launches_.push_back({kernel, launch});
     }
     const int64_t number = shape_.is_wide() ? 8 : 4;
-    if (config.sums) means_offset_ = 2 * number * arguments_.blocks * shape_.columns();
+    if (config.sums()) means_offset_ = 2 * number * arguments_.blocks * shape_.columns();
     lowering.workspace_bytes =
         means_offset_ +
         (config.in_registers || problem_.dx == kAbsent ? 0 : number * shape_.rows());
@@ -166,7 +160,21 @@ Result<RmsNormBackwardConfig> configure_rms_norm_backward(const NormBackwardProb
                                        {"d_weight", problem.d_weight, Part::column, true, true},
                                        {"d_bias", problem.d_bias, Part::column, true, true}};
   HEDDLE_TRY(shape.set(members));
-  RmsNormBackwardConfig config{.sums = problem.d_weight != kAbsent || problem.d_bias != kAbsent};
+  RmsNormBackwardConfig config;
+  shape.configure(config);
+  shape.set_element(config.x, problem.x);
+  shape.set_element(config.w, problem.weight);
+  shape.set_element(config.dy, problem.dy);
+  shape.set_element(config.dx, problem.dx);
+  shape.set_element(config.d_weight, problem.d_weight);
+  shape.set_element(config.d_bias, problem.d_bias);
+  shape.set_element(config.statistic, problem.inv_rms);
+  config.wants_dx = problem.dx != kAbsent;
+  config.wants_d_weight = problem.d_weight != kAbsent;
+  config.wants_d_bias = problem.d_bias != kAbsent;
+  config.threads_per_row = 0;
+  config.vectors = 1;
+  config.prefetch = false;
   // Measured with bf16, vectors of 8: kernels/README.md. Types that fill more registers than those
   // (32 sums and 48 of rows) spread a row over more threads.
   constexpr int kMostRegisters = 80;
@@ -201,7 +209,7 @@ std::vector<Step> steps_of(const NormBackwardProblem& problem,
     steps.push_back({Step::Part::means, "rms_norm_backward_means", kMeansThreads});
   steps.push_back(
       {Step::Part::main, "rms_norm_backward", config.in_registers ? kThreads : kWideThreads});
-  if (config.sums)
+  if (config.sums())
     steps.push_back({Step::Part::combine, "rms_norm_backward_combine", kCombineThreads});
   return steps;
 }

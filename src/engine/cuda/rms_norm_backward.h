@@ -6,14 +6,15 @@
 #include "engine/cuda/lowering.h"
 #include "engine/cuda/norm_shape.h"
 #include "problem/streaming.h"
+#include "streaming/config.h"
 
 namespace heddle::engine::cuda {
 
-struct RmsNormBackwardConfig {
+struct RmsNormBackwardConfig : streaming::RmsNormBackwardConfig {
   bool in_registers = true;  ///< a row stays there; else x and dY are read twice
-  int threads_per_row = 0, vectors = 1;
-  bool prefetch = false;
-  bool sums = false;  ///< whether a gradient of weight or bias is wanted
+
+  /// Whether a gradient of weight or bias is wanted.
+  bool sums() const { return wants_d_weight || wants_d_bias; }
 };
 
 /// Names and threads of the kernels, in the order in which they run; those not needed are left out.

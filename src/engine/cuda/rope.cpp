@@ -5,7 +5,7 @@
 
 #include "core/dims.h"
 #include "core/rounding.h"
-#include "engine/cuda/device_names.h"
+#include "engine/cuda/config_source.h"
 #include "streaming/arguments.h"
 
 namespace heddle::engine::cuda {
@@ -178,14 +178,21 @@ class RopeLaunches final : public Launches {
 
 }  // namespace
 
-Result<RopeConfig> configure_rope(const RopeProblem& problem) {
+Result<streaming::RopeConfig> configure_rope(const RopeProblem& problem) {
   HEDDLE_TRY(check(problem));
   const Operands operands(problem);
   const int64_t head_dim = operands.layout(problem.x).dims[3];
-  RopeConfig config;
+  streaming::RopeConfig config;
+  config.x = element_of(operands.type(problem.x).dtype);
+  config.y = element_of(operands.type(problem.y).dtype);
+  config.interleaved = is_interleaved(problem);
+  config.tables = problem.rope.cosines != kAbsent;
+  config.inverse = problem.inverse;
+  config.positions = reads_positions(problem);
+  config.positions_per_row = problem.rope.positions_per_row;
   config.ragged = problem.lengths != kAbsent;
   for (OperandId id : {problem.x, problem.y}) {
-    config.wide |= operands.type(id).dtype == DataType::f64;
+    if (operands.type(id).dtype == DataType::f64) config.number = Element::f64;
     config.ragged |= operands.type(id).ragged_offsets != kAbsent;
   }
   /// Whether runs of so many elements divide a row and begin on a multiple of their size.
@@ -210,7 +217,7 @@ Result<RopeConfig> configure_rope(const RopeProblem& problem) {
 Result<RopeLaunch> RopeLaunch::make(const RopeProblem& problem) {
   RopeLaunch made(problem);
   HEDDLE_ASSIGN(made.config_, configure_rope(problem));
-  const RopeConfig& config = made.config_;
+  const streaming::RopeConfig& config = made.config_;
   const problem::Rope& rope = problem.rope;
   const Operands operands(problem);
   const Dims& dims = operands.layout(problem.x).dims;
@@ -319,27 +326,13 @@ Result<streaming::RopeArguments> RopeLaunch::bind(std::span<void* const> buffers
   return arguments;
 }
 
-std::string rope_config_source(const RopeProblem& problem, const RopeConfig& config) {
-  const Operands operands(problem);
-  return fmt::format(
-      "namespace heddle::streaming {{\n"
-      "struct Config : RopeConfig {{\n"
-      "  using X = {};\n"
-      "  using Y = {};\n"
-      "  using Number = {};\n"
-      "  static constexpr int kPairs = {};\n"
-      "  static constexpr bool kAligned = {}, kInterleaved = {}, kTables = {}, kInverse = {};\n"
-      "  static constexpr bool kPositions = {}, kPositionsPerRow = {}, kRagged = {};\n"
-      "}};\n"
-      "}}  // namespace heddle::streaming\n",
-      device_type(operands.type(problem.x).dtype), device_type(operands.type(problem.y).dtype),
-      config.wide ? "double" : "float", config.pairs, config.aligned, is_interleaved(problem),
-      problem.rope.cosines != kAbsent, problem.inverse, reads_positions(problem),
-      problem.rope.positions_per_row, config.ragged);
+std::string rope_config_source(const streaming::RopeConfig& config) {
+  return fmt::format("namespace heddle::streaming {{\n{}}}  // namespace heddle::streaming\n",
+                     config_source<streaming::RopeConfig>(config));
 }
 
 namespace {
-KernelUnit unit_of(const RopeProblem& problem, const RopeConfig& config) {
+KernelUnit unit_of(const streaming::RopeConfig& config) {
   // One block a processor: left to itself, the assembler takes 32 registers for the sake of eight,
   // and spills.
   return {kKernelName,
@@ -349,14 +342,15 @@ KernelUnit unit_of(const RopeProblem& problem, const RopeConfig& config) {
                       "{}(const __grid_constant__ heddle::streaming::RopeArguments arguments) {{\n"
                       "  heddle::streaming::Rope<heddle::streaming::Config>::run(arguments);\n"
                       "}}\n",
-                      rope_config_source(problem, config), kThreads, kKernelName)};
+                      rope_config_source(config), kThreads, kKernelName),
+          summary_of<streaming::RopeConfig>(config)};
 }
 }  // namespace
 
 Result<Lowering> lower_rope(const RopeProblem& problem, const Target& target) {
   HEDDLE_ASSIGN(RopeLaunch launch, RopeLaunch::make(problem));
   Lowering lowering;
-  if (!launch.is_empty()) lowering.add_kernel(unit_of(problem, launch.config()), kThreads);
+  if (!launch.is_empty()) lowering.add_kernel(unit_of(launch.config()), kThreads);
   lowering.description =
       fmt::format("rope{}, {} pairs a thread, {}", problem.inverse ? " backward" : "",
                   launch.config().pairs, target.architecture);

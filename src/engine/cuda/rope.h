@@ -9,21 +9,15 @@
 #include "engine/cuda/lowering.h"
 #include "problem/streaming.h"
 #include "streaming/arguments.h"
+#include "streaming/config.h"
 
 namespace heddle::engine::cuda {
 
-struct RopeConfig {
-  int pairs = 1;         ///< of a thread
-  bool aligned = false;  ///< whether runs of elements lie on their size
-  bool wide = false;     ///< f64
-  bool ragged = false;
-};
-
 /// Chooses the kernel, or says why there is none.
-Result<RopeConfig> configure_rope(const problem::RopeProblem& problem);
+Result<streaming::RopeConfig> configure_rope(const problem::RopeProblem& problem);
 
 /// The configuration, as heddle::streaming::Config of a generated source.
-std::string rope_config_source(const problem::RopeProblem& problem, const RopeConfig& config);
+std::string rope_config_source(const streaming::RopeConfig& config);
 
 /// The launch of a problem's kernel, alone or within another one's.
 class RopeLaunch {
@@ -31,7 +25,7 @@ class RopeLaunch {
   static Result<RopeLaunch> make(const problem::RopeProblem& problem);
 
   const problem::RopeProblem& problem() const { return problem_; }
-  const RopeConfig& config() const { return config_; }
+  const streaming::RopeConfig& config() const { return config_; }
   const Launch& grid() const { return grid_; }
   /// Nothing is to be written, and nothing launched.
   bool is_empty() const { return grid_.grid_x == 0; }
@@ -41,7 +35,7 @@ class RopeLaunch {
   explicit RopeLaunch(const problem::RopeProblem& problem) : problem_(problem) {}
 
   problem::RopeProblem problem_;
-  RopeConfig config_;
+  streaming::RopeConfig config_;
   std::vector<std::pair<problem::OperandId, const char*>> used_;
   Launch grid_;
   streaming::RopeArguments arguments_{};

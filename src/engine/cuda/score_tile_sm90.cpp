@@ -37,20 +37,8 @@ OperandId score_tile_operand(const AttentionStructure& structure, const Attentio
   return problem::kAbsent;
 }
 
-int64_t score_tile_bytes(const AttentionStructure& structure, OperandId operand, int rows,
-                         int keys) {
-  const int box_keys = 128 / static_cast<int>(size_of(type_of(structure, operand)));
-  return int64_t{128} * rows * divide_up(keys, box_keys) + 16;
-}
-
-std::string score_tile_source(const AttentionStructure& structure, OperandId operand, int stages) {
-  if (operand == problem::kAbsent) return "";
-  const DataType dtype = type_of(structure, operand);
-  return fmt::format(
-      "  static constexpr sm90::Tiled kTiled = sm90::Tiled::{};\n"
-      "  using TiledElement = {};\n"
-      "  static constexpr int kTiledStages = {};\n",
-      dtype == DataType::boolean ? "booleans" : "values", device_type(dtype), stages);
+sm90::Tiled tiled_of(DataType dtype) {
+  return dtype == DataType::boolean ? sm90::Tiled::booleans : sm90::Tiled::values;
 }
 
 sm90::TiledOperand score_tile_arguments(const AttentionSizes& sizes, OperandId operand) {

@@ -16,13 +16,8 @@ problem::OperandId score_tile_operand(
     const problem::AttentionStructure& structure, const problem::AttentionSizes& sizes,
     std::initializer_list<const problem::ScoreExpression*> expressions, bool singles);
 
-/// Bytes of `rows` queries by `keys` keys of it in shared memory, and of a stage's barriers.
-int64_t score_tile_bytes(const problem::AttentionStructure& structure, problem::OperandId operand,
-                         int rows, int keys);
-
-/// Its lines of a kernel's configuration.
-std::string score_tile_source(const problem::AttentionStructure& structure,
-                              problem::OperandId operand, int stages);
+/// How an operand of this type reaches the score.
+sm90::Tiled tiled_of(DataType dtype);
 
 /// All but the map, which is made of the operand's address.
 sm90::TiledOperand score_tile_arguments(const problem::AttentionSizes& sizes,

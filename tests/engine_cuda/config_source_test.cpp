@@ -1,4 +1,5 @@
-#include "engine/cuda/unit_summary.h"
+// What a generated source says of a configuration, and what is said of it to people.
+#include "engine/cuda/config_source.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@ std::string said(const problem::Problem& problem, const std::string& architectur
   if (!units) return units.status().message();
   for (const KernelUnit& unit : *units) {
     if (unit.name != name) continue;
-    const UnitSummary summary = summary_of_unit(unit.source);
+    const UnitSummary& summary = unit.made_for;
     return summary.dtype + " | " + summary.head_dim + " | " + summary.features;
   }
   return "has no such kernel";
@@ -70,12 +71,35 @@ TEST(UnitSummary, OfStreamingKernels) {
       "bf16 |  | y f32, interleaved, tables, backward");
 }
 
-TEST(UnitSummary, OfOtherTextIsEmpty) {
-  for (const char* text :
-       {"", " = ", "kQkDim = ", " = bf16", "using Element == bf16", "\x1b[2J = \x1b"}) {
-    const UnitSummary summary = summary_of_unit(text);
-    EXPECT_EQ(summary.dtype + summary.head_dim + summary.features, "") << text;
-  }
+TEST(ConfigSource, HasEachFieldAsAValueAndByTheNameThatKernelsKnow) {
+  streaming::RopeConfig config;
+  config.y = Element::f32;
+  config.pairs = 4;
+  config.positions_per_row = true;
+  EXPECT_EQ(config_source<streaming::RopeConfig>(config),
+            "struct Config {\n"
+            "  static constexpr RopeConfig kValues{.x = heddle::Element::bf16, "
+            ".y = heddle::Element::f32, .number = heddle::Element::f32, .pairs = 4, "
+            ".aligned = true, .interleaved = false, .tables = false, .positions = false, "
+            ".positions_per_row = true, .ragged = false, .inverse = false};\n"
+            "  using X = bf16;\n"
+            "  using Y = float;\n"
+            "  using Number = float;\n"
+            "  static constexpr auto kPairs = 4;\n"
+            "  static constexpr auto kAligned = true;\n"
+            "  static constexpr auto kInterleaved = false;\n"
+            "  static constexpr auto kTables = false;\n"
+            "  static constexpr auto kPositions = false;\n"
+            "  static constexpr auto kPositionsPerRow = true;\n"
+            "  static constexpr auto kRagged = false;\n"
+            "  static constexpr auto kInverse = false;\n"
+            "};\n");
+}
+
+TEST(ConfigSource, NamesFieldsAsKernelsDo) {
+  EXPECT_EQ(device_name("qk_dim", false), "kQkDim");
+  EXPECT_EQ(device_name("d_o_stages", false), "kDOStages");
+  EXPECT_EQ(device_name("tiled_element", true), "TiledElement");
 }
 
 }  // namespace

@@ -1,0 +1,159 @@
+// What a generated source says of the Hopper backward kernels, and where they have what in shared
+// memory. Plain numbers: host and device share them.
+#pragma once
+
+#include "../attention/parameters.h"
+#include "../ptx/element.h"
+#include "../tile/tile_bytes.h"
+#include "score_tile_arguments.h"
+
+namespace heddle::sm90 {
+
+struct BackwardConfig {
+  Element element = Element::bf16;
+  int planes = 1;                 ///< 2: f32, which comes as pairs of f16 (f16_pairs.cuh)
+  int qk_dim = 128, v_dim = 128;  ///< multiples of 8
+  bool wide = false;              ///< attention_backward_wide.cuh: head dims above 128, f32 too
+  int tile_m = 64;                ///< queries: 64, or 128 for head dims up to 64 (faster there)
+  int consumers = 2;
+  /// S of the next step runs before dK of this one: two stages are in use, a third hides the load.
+  int q_stages = 3;
+  int d_o_stages = 2;
+  bool dk_under_dp = true;  ///< dP is issued with dK in flight; not with tile_m 128
+  // What the problem has.
+  bool upper_varies = false, lower_varies = false;  ///< diagonal bounds
+  bool lengths = false;                             ///< actual lengths or ragged tensors
+  bool unit_slope = true;  ///< d score / d dot is 1; else dk_under_dp must be off
+  /// Rows come with their maxima and sums apart, not with log-sum-exps.
+  bool max_and_sum = false;
+  bool input_is_log2 = false;
+  /// f32: beside its sums what the score loads by the cell leaves few, see
+  /// AttentionBackwardF32Wide.
+  bool few_registers = false;
+  bool deterministic = false;
+  /// Of a causal mask in a fixed order: from the last query tile down, for all heads of a group.
+  bool downwards = false;
+  bool has_score = false;  ///< an expression, else the score is the scaled dot product
+  attention::Dropout dropout = attention::Dropout::none;  ///< with tile_m 64
+  Tiled tiled = Tiled::none;                              ///< with tile_m 64
+  Element tiled_element = Element::bf16;
+  int tiled_stages = 1;
+
+  constexpr bool drops() const { return dropout != attention::Dropout::none; }
+  /// Maps per batch entry, in the workspace. Pairs end with their sequences: f16_pairs.cuh fills up
+  /// with zeros.
+  constexpr bool sequence_maps() const { return lengths && planes == 1; }
+  /// Keys of a block, and its threads.
+  constexpr int tile_n() const { return wide ? 64 : 64 * consumers; }
+  constexpr int threads() const { return wide ? 512 : 128 * (1 + consumers); }
+
+  /// qk_dim as products take it.
+  constexpr int qk() const { return (qk_dim + 15) / 16 * 16; }
+  /// A dQ tile is split between the groups by rows or, where it has only 64, by columns.
+  constexpr bool splits_columns() const { return !wide && tile_m == 64; }
+  /// Of dQ, that a group adds up.
+  constexpr int dq_columns() const {
+    if (wide) return tile::kBoxColumns * tile::boxes_of(qk_dim);
+    if (!splits_columns()) return qk();
+    return qk() > tile::kBoxColumns ? tile::kBoxColumns : tile::kBoxColumns / 2;
+  }
+  /// f32 sums of a query row, in the workspace.
+  constexpr int dq_width() const { return dq_columns() * (splits_columns() ? consumers : 1); }
+  /// In a fixed order: one part of 64 columns would cost more fences than a step has time for, four
+  /// would keep the next block waiting longer.
+  static constexpr int kPartsOfTurn = 2;
+  /// Counters of a query tile, if the order of the sums is kept.
+  constexpr int dq_turns() const {
+    return wide ? (tile::boxes_of(qk_dim) + kPartsOfTurn - 1) / kPartsOfTurn : consumers;
+  }
+  /// P and dS in shared memory: a second one lets a group run ahead, where there is room.
+  constexpr int handovers() const { return drops() || tiled != Tiled::none || planes > 1 ? 1 : 2; }
+  /// Of a number for each row of a step; of the rows' statistics, and of deltas.
+  constexpr int row_bytes() const { return 4 * tile_m; }
+  constexpr int lse_bytes() const { return (max_and_sum ? 2 : 1) * row_bytes(); }
+  constexpr int delta_bytes() const { return planes * row_bytes(); }
+};
+
+inline constexpr int kMostShared = 227 * 1024;  ///< of a block
+
+/// Offsets from a 1024-byte boundary.
+struct BackwardLayout {
+  static constexpr int kWorkBytes = 48;
+  static constexpr int kTurnStages = 4;  ///< tiles between the turns taken and those passed on
+  static constexpr int kTurnBytes = tile::ring_bytes(kTurnStages) + 8 * kTurnStages;
+
+  int k = 0, v = 0, q = 0, d_o = 0, d_s = 0;
+  int d_q = 0;  ///< not if wide
+  int p = 0;    ///< if wide, of p_bytes
+  int p_bytes = 0;
+  int tiled = 0, lse = 0, delta = 0;
+  int k_full = 0, v_full = 0;
+  int d_s_full = 0;              ///< two; not if wide
+  int p_ring = 0, d_s_ring = 0;  ///< if wide
+  int q_ring = 0, d_o_ring = 0, tiled_ring = 0;
+  int work = 0;
+  int turns = 0;  ///< if wide: barriers
+  /// What a launch asks for: with room to align the window, but no more than a block can have. The
+  /// window is declared aligned.
+  int bytes = 0;
+};
+
+constexpr BackwardLayout layout_of(const BackwardConfig& c) {
+  BackwardLayout at;
+  const int d_s_bytes = tile::tile_bytes(c.tile_n(), c.tile_m, c.planes);
+  at.v = at.k + tile::tile_bytes(c.tile_n(), c.qk_dim, c.planes);
+  at.q = at.v + tile::tile_bytes(c.tile_n(), c.v_dim, c.planes);
+  at.d_o = at.q + c.q_stages * tile::tile_bytes(c.tile_m, c.qk_dim, c.planes);
+  at.d_s = at.d_o + c.d_o_stages * tile::tile_bytes(c.tile_m, c.v_dim, c.planes);
+  if (c.wide) {
+    at.p = at.d_s + c.handovers() * d_s_bytes;
+    at.p_bytes = 2 * c.tile_m * c.tile_n() * c.planes;
+    at.tiled = at.p + c.handovers() * at.p_bytes;
+  } else {
+    at.d_q = at.d_s + 2 * d_s_bytes;  // a fast group may run ahead
+    at.tiled = at.d_q + c.consumers * 64 * c.dq_columns() * 4;
+  }
+  at.lse =
+      at.tiled + c.tiled_stages * score_tile_bytes(c.tiled, c.tiled_element, c.tile_m, c.tile_n());
+  at.delta = at.lse + c.q_stages * c.lse_bytes();
+  at.k_full = at.delta + c.d_o_stages * c.delta_bytes();
+  at.v_full = at.k_full + 8;
+  at.d_s_full = at.p_ring = at.v_full + 8;
+  at.d_s_ring = at.p_ring + tile::ring_bytes(c.handovers());
+  at.q_ring = c.wide ? at.d_s_ring + tile::ring_bytes(c.handovers()) : at.d_s_full + 16;
+  at.d_o_ring = at.q_ring + tile::ring_bytes(c.q_stages);
+  at.tiled_ring = at.d_o_ring + tile::ring_bytes(c.d_o_stages);
+  at.work = at.tiled_ring + score_ring_bytes(c.tiled, c.tiled_stages);
+  at.turns = at.work + BackwardLayout::kWorkBytes;
+  const int used = at.turns + (c.wide ? c.dq_turns() * BackwardLayout::kTurnBytes : 0);
+  const int aligned = used + tile::kTileAlignment;
+  at.bytes = used > kMostShared ? used : aligned < kMostShared ? aligned : kMostShared;
+  return at;
+}
+
+/// Of the kernel that sums the gradient of what comes by tiles: stages of K and V, Q and dO, the
+/// operand, and the rows' statistics and deltas.
+struct BackwardLoadLayout {
+  static constexpr int kTileM = 64, kTileN = 128, kStages = 2;
+
+  int k = 0, v = 0, q = 0, d_o = 0, tiled = 0;  ///< in a stage
+  int stage_bytes = 0, statistics_bytes = 0;    ///< of a stage
+  int statistics = 0, ring = 0, bytes = 0;
+};
+
+constexpr BackwardLoadLayout load_layout_of(const BackwardConfig& c) {
+  constexpr int kM = BackwardLoadLayout::kTileM, kN = BackwardLoadLayout::kTileN;
+  BackwardLoadLayout at;
+  at.v = at.k + tile::tile_bytes(kN, c.qk_dim);
+  at.q = at.v + tile::tile_bytes(kN, c.v_dim);
+  at.d_o = at.q + tile::tile_bytes(kM, c.qk_dim);
+  at.tiled = at.d_o + tile::tile_bytes(kM, c.v_dim);
+  at.stage_bytes = at.tiled + score_tile_bytes(c.tiled, c.tiled_element, kM, kN);
+  at.statistics_bytes = (c.max_and_sum ? 3 : 2) * 4 * kM;
+  at.statistics = BackwardLoadLayout::kStages * at.stage_bytes;
+  at.ring = at.statistics + BackwardLoadLayout::kStages * at.statistics_bytes;
+  at.bytes = at.ring + tile::ring_bytes(BackwardLoadLayout::kStages) + tile::kTileAlignment;
+  return at;
+}
+
+}  // namespace heddle::sm90

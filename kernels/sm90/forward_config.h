@@ -1,0 +1,107 @@
+// What a generated source says of a Hopper forward kernel, and where that has what in shared
+// memory. Plain numbers: host and device share them.
+#pragma once
+
+#include "../attention/rope_parameters.h"
+#include "../ptx/element.h"
+#include "../tile/tile_bytes.h"
+#include "score_tile_arguments.h"
+
+namespace heddle::sm90 {
+
+struct ForwardConfig {
+  Element element = Element::bf16;
+  int planes = 1;                 ///< 2: f32, which comes as pairs of f16 (f16_pairs.cuh)
+  int qk_dim = 128, v_dim = 128;  ///< multiples of 8, at most 256
+  int tile_n = 128;               ///< keys a step
+  int consumers = 2;              ///< warp groups of 64 query rows
+  int stages = 2;                 ///< of the K and V rings
+  int q_stages = 2;               ///< 2: a query tile starts under the last product before it
+  bool take_turns = false;        ///< consumers issue their products in turn
+  bool upwards = false;           ///< keys are visited from the first one on
+  bool output_aliases_q = false;  ///< O is staged where Q was; needs q_stages = 1
+  int output_rounds = 1;          ///< 2: O is staged half by half
+  int slack = 8;                  ///< see OnlineSoftmax; 0 if row_max
+  // What the problem has.
+  bool upper_varies = false, lower_varies = false;  ///< diagonal bounds
+  bool positive_scale = true;
+  bool lengths = false;  ///< actual lengths or ragged tensors
+  bool sink = false;
+  bool row_max = false;  ///< `max` or `sum_exp` is wanted
+  bool input_is_log2 = false;
+  bool has_score = false;  ///< an expression, else the score is the scaled dot product
+  attention::Dropout dropout = attention::Dropout::none;
+  Tiled tiled = Tiled::none;  ///< what the score reads in every cell, by tiles
+  Element tiled_element = Element::bf16;
+  int tiled_stages = 2;
+  int rope_dim = 0;  ///< > 0: Q is rotated on its way in (K comes rotated)
+  attention::RopePairing rope_pairing = attention::RopePairing::halves;
+
+  constexpr int tile_m() const { return 64 * consumers; }
+  /// Maps per batch entry, in the workspace. Pairs end with their sequences: f16_pairs.cuh fills up
+  /// with zeros.
+  constexpr bool sequence_maps() const { return lengths && planes == 1; }
+  /// One FFMA takes a dot product to its exponent; else scores are made first.
+  constexpr bool is_plain() const { return !has_score && positive_scale; }
+  /// f32 leaves from registers.
+  constexpr bool stages_output() const { return !output_aliases_q && planes == 1; }
+  /// The rotations of the next query tile wait where O is staged, if they fit: they are used up
+  /// before this tile's O is written. (Score expressions leave no registers for it: a bias at d 64
+  /// spilled.)
+  constexpr bool stages_rotations() const {
+    return rope_dim > 0 && is_plain() && q_stages > 1 && output_rounds == 1 && stages_output() &&
+           4 * attention::kRotationRows * attention::rotations_of(rope_dim) <=
+               tile::tile_bytes(64, v_dim);
+  }
+  /// Such queries are rotated by a warp group of its own, under the products of the tile before.
+  /// (Three consumers leave no registers for one, and rotate their rows themselves.)
+  constexpr bool has_rotators() const { return stages_rotations() && consumers == 2; }
+  constexpr int threads() const { return 128 * (1 + consumers + (has_rotators() ? 1 : 0)); }
+};
+
+/// Offsets from a 1024-byte boundary.
+struct ForwardLayout {
+  static constexpr int kItemBytes = 48, kItemStages = 2;
+  static constexpr int kUnitBytes = 4 * attention::kRotationRows;
+
+  int q_stage_bytes = 0, o_stride = 0;
+  int q = 0, k = 0, v = 0;
+  int o = 0;  ///< and before it rotations; staged o_boxes boxes at a time
+  int o_boxes = 0;
+  int tiled = 0, items = 0;
+  int k_ring = 0, v_ring = 0, item_ring = 0;
+  int q_rings = 0;        ///< one a consumer
+  int staging_rings = 0;  ///< of staged rotations, one a consumer
+  int units = 0;          ///< of their rows
+  int rotated = 0;        ///< barriers of each consumer's stages of Q
+  int tiled_ring = 0;
+  int bytes = 0;  ///< what the launch asks for; the kernel aligns its window itself
+};
+
+constexpr ForwardLayout layout_of(const ForwardConfig& c) {
+  ForwardLayout at;
+  const int q_tile = tile::tile_bytes(64, c.qk_dim, c.planes);
+  at.q_stage_bytes = c.consumers * q_tile;
+  at.k = c.q_stages * at.q_stage_bytes;
+  at.v = at.k + c.stages * tile::tile_bytes(c.tile_n, c.qk_dim, c.planes);
+  const int end = at.v + c.stages * tile::tile_bytes(c.tile_n, c.v_dim, c.planes);
+  at.o_boxes = (tile::boxes_of(c.v_dim) + c.output_rounds - 1) / c.output_rounds;
+  at.o = c.output_aliases_q ? at.q : end;
+  at.o_stride = c.output_aliases_q ? q_tile : tile::tile_bytes(64, tile::kBoxColumns * at.o_boxes);
+  at.tiled = end + (c.stages_output() ? c.consumers * at.o_stride : 0);
+  at.items =
+      at.tiled + c.tiled_stages * score_tile_bytes(c.tiled, c.tiled_element, c.tile_m(), c.tile_n);
+  at.k_ring = at.items + ForwardLayout::kItemStages * ForwardLayout::kItemBytes;
+  at.v_ring = at.k_ring + tile::ring_bytes(c.stages);
+  at.item_ring = at.v_ring + tile::ring_bytes(c.stages);
+  at.q_rings = at.item_ring + tile::ring_bytes(ForwardLayout::kItemStages);
+  at.staging_rings = at.q_rings + c.consumers * tile::ring_bytes(c.q_stages);
+  const int staging = c.stages_rotations() ? c.consumers : 0;
+  at.units = at.staging_rings + staging * tile::ring_bytes(1);
+  at.rotated = at.units + staging * ForwardLayout::kUnitBytes;
+  at.tiled_ring = at.rotated + (c.has_rotators() ? c.consumers * c.q_stages * 8 : 0);
+  at.bytes = at.tiled_ring + score_ring_bytes(c.tiled, c.tiled_stages) + tile::kTileAlignment;
+  return at;
+}
+
+}  // namespace heddle::sm90

@@ -1,0 +1,46 @@
+// What a generated source says of the streaming kernels. Plain numbers: host and device share them.
+#pragma once
+
+#include "../ptx/element.h"
+
+namespace heddle::streaming {
+
+struct RmsNormConfig {
+  Element x = Element::bf16, w = Element::bf16, b = Element::bf16, y = Element::bf16;
+  Element statistic = Element::f32;
+  Element number = Element::f32;  ///< of all arithmetic: f32 or f64
+  int vector = 8;                 ///< elements an access: 16 bytes of x, or 1
+  int row_dims = 1, column_dims = 1;
+  int vectors = 2;            ///< of a thread
+  int threads_per_row = 256;  ///< 8 .. 512, a power of two
+  bool bias = false;
+};
+
+struct RmsNormBackwardConfig {
+  Element x = Element::bf16, w = Element::bf16, dy = Element::bf16;
+  Element dx = Element::bf16, d_weight = Element::bf16, d_bias = Element::bf16;
+  Element statistic = Element::f32;
+  Element number = Element::f32;  ///< of all arithmetic: f32 or f64
+  int vector = 8;                 ///< elements an access: 16 bytes of x, or 1
+  int row_dims = 1, column_dims = 1;
+  int vectors = 2;            ///< of a thread
+  int threads_per_row = 256;  ///< 64 .. 512, a power of two
+  bool prefetch = true;       ///< the next row, in registers: vectors up to 2
+  bool wants_dx = true, wants_d_weight = true, wants_d_bias = false;
+};
+
+struct RopeConfig {
+  Element x = Element::bf16, y = Element::bf16;
+  Element number = Element::f32;  ///< of all arithmetic: f32 or f64
+  /// Of a thread: 8 (halves) or 4 (interleaved) of 16 bits, 4 or 2 of f32; fewer where
+  /// rope_dim / 2, head_dim or strides are no multiples of that.
+  int pairs = 8;
+  bool aligned = true;       ///< whether runs of elements lie on their size
+  bool interleaved = false;  ///< pairs (2j, 2j+1), else (j, j + rope_dim/2)
+  bool tables = false;       ///< cosines and sines, else angles
+  bool positions = false, positions_per_row = false;
+  bool ragged = false;   ///< x, y or both, or they have lengths
+  bool inverse = false;  ///< the angle's sign turned
+};
+
+}  // namespace heddle::streaming
