@@ -64,6 +64,9 @@ std::optional<Poly> square_root(const Poly& a) {
   return roots;
 }
 
+// Beyond it exp() of an f64 is infinite, or 0 of its negative.
+constexpr double kLargestExponent = 700;
+
 // Bound variables of a sum whose factors hold sums of at most `height` levels: below all theirs.
 Var bound_name(int height, size_t i) { return -(height * 32 + static_cast<Var>(i) + 1); }
 
@@ -265,7 +268,9 @@ Poly Algebra::function(Opcode f, const Poly& argument) {
   }
   if (argument.empty() || (argument.size() == 1 && argument[0].factors.empty())) {
     const double x = argument.empty() ? 0 : argument[0].coefficient;
-    if (f == Opcode::exponential) return constant(std::exp(x));
+    // A number that only hides beside others is no 0 where all are as low.
+    const bool hides = std::abs(x) > kLargestExponent && std::abs(x) < -kMinusInfinity / 2;
+    if (f == Opcode::exponential && !hides) return constant(std::exp(x));
     if (f == Opcode::log && x > 0) return constant(std::log(x));
     if (f == Opcode::tanh) return constant(std::tanh(x));
   }

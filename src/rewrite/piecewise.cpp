@@ -177,7 +177,9 @@ class Reader {
     Pieces pieces;
     for (size_t begin = 0; begin < numbers.size();) {
       size_t end = begin + 1;
-      const int64_t step = end < numbers.size() ? numbers[end] - numbers[begin] : 0;
+      // Truth is constant on every piece.
+      const bool may_rise = end < numbers.size() && e.x->shape().type() != ElementType::pred;
+      const int64_t step = may_rise ? numbers[end] - numbers[begin] : 0;
       while (end < numbers.size() && numbers[end] - numbers[end - 1] == step) ++end;
       Zone zone = whole_;
       (of_rows ? zone.row : zone.key) = {static_cast<int64_t>(begin),

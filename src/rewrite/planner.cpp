@@ -70,6 +70,7 @@ Status Planner::begin(const Plan* forward) {
       match_.anchor.frame != match_.home && can_carry(elements_, match_.anchor.frame, match_.home);
   HEDDLE_ASSIGN(plan_.roles, roles_of(elements_, *match_.algebra, match_));
   Mask mask = match_.score.mask;
+  if (!match_.score.is_shifted) mask.fill = kMinusInfinity;
   // Of a row that sees no key a sink takes all, as if the fills were -inf; if it lies above them.
   const bool sink_is_data = match_.sink && match_.sink->place;
   if (match_.sink && !sink_is_data && match_.sink->value > mask.fill / 2)

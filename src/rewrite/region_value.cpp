@@ -115,9 +115,9 @@ Poly Region::expand(const Element& e) {
           return operand(1 - i);
       return algebra_.element(e);
     case Opcode::exponential:
-      // Beside what data add to all scores of a row, as low as a fill, nothing of them may be left.
+      // Beside what is added to all scores of a row nothing of them may be left.
       return algebra_.exponential(operand(0), keys_of(e), [this](const Monomial& m) {
-        return is_free(algebra_, m) &&
+        return swallows_scores(algebra_, m) &&
                std::none_of(m.factors.begin(), m.factors.end(), [this](const Power& p) {
                  const Element& element = algebra_.at(p.atom).element;
                  return find(element.frame, element.x) != nullptr;

@@ -12,6 +12,8 @@ namespace {
 // is exactly 0. Fills nearer to zero are weights the softmax does see.
 constexpr double kLargestFill = -1e7;
 constexpr double kLargestFillOfOnes = -1e4;  // times what the scores are multiplied by
+// Beside 1e4 an f32 is off by 1e-3 at most.
+constexpr double kSwallowing = 1e4;
 
 bool depends(const std::vector<Var>& support, const std::vector<Var>& on) {
   return std::any_of(support.begin(), support.end(),
@@ -78,14 +80,24 @@ bool is_bounded(const Algebra& algebra, const Element& element) {
 
 bool is_free(const Algebra& algebra, const Monomial& m) {
   std::vector<Var> of_data, of_text;
+  bool has_data = false;  // perhaps of one number, which varies along no axis
   for (const Power& p : m.factors) {
     const Atom& atom = algebra.at(p.atom);
     if (atom.kind == AtomKind::indicator) return m.coefficient <= kLargestFill;
     if (atom.kind != AtomKind::element) return false;
-    auto& of = is_bounded(algebra, atom.element) ? of_text : of_data;
+    const bool is_text = is_bounded(algebra, atom.element);
+    has_data = has_data || !is_text;
+    auto& of = is_text ? of_text : of_data;
     of.insert(of.end(), algebra.support(p.atom).begin(), algebra.support(p.atom).end());
   }
-  return !of_data.empty() && (of_text.empty() || depends(of_data, of_text));
+  return has_data && (of_text.empty() || depends(of_data, of_text));
+}
+
+bool swallows_scores(const Algebra& algebra, const Monomial& m) {
+  const bool is_number = std::all_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
+    return algebra.at(p.atom).kind == AtomKind::indicator;
+  });
+  return is_number ? std::abs(m.coefficient) >= kSwallowing : is_free(algebra, m);
 }
 
 bool Mask::hides_anything() const {

@@ -25,6 +25,9 @@ enum class Hiding : uint8_t {
 /// of indices, as ALiBi's, are not unless the factor itself varies along those axes.
 bool is_free(const Algebra& algebra, const Monomial& m);
 
+/// Whether f32 holds little of the scores that the row-wise term `m` is added to.
+bool swallows_scores(const Algebra& algebra, const Monomial& m);
+
 /// A mask as a truth table over indicators.
 struct Mask {
   std::vector<AtomId> indicators;
@@ -64,6 +67,9 @@ struct SoftCap {
 struct Score {
   PolyId z = 0;
   std::vector<Var> keys;
+  /// Whether something of the row, its maximum mostly, is taken off the scores. Else the weights of
+  /// scores at a fill are 0, and those of a row that sees no key NaN.
+  bool is_shifted = true;
   Mask mask;
   double scale = 1;  // of the dot, if it is not soft-capped
   std::optional<SoftCap> soft_cap;

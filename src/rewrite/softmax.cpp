@@ -24,6 +24,7 @@ Result<Softmax> softmax_of(Algebra& algebra, Region& region) {
   softmax.probability =
       algebra.multiply(softmax.weight, algebra.function(hlo::Opcode::divide, softmax.total));
   HEDDLE_ASSIGN(softmax.score, score_of(algebra, softmax.z, region.keys()));
+  softmax.score.is_shifted = value[0].factors.size() > 1;
   for (AtomId id : softmax.score.mask.indicators)
     if (region.depends_on_scores(algebra.at(id).element))
       return error(

@@ -52,8 +52,8 @@ class InOwnTypes:
     Two such evaluations with different seeds differ as two compilations of one program may: by roundings.
     """
 
-    # Of a finite operand they may give an infinity that no mask means: exponentials without their maximum, and the squares
-    # of their sums in a gradient.
+    # Of finite operands they may give an infinity that no mask means: exponentials without their maximum, and the squares
+    # of their sums in a gradient, whose reciprocals are lost below the smallest normal number.
     GROWING = {"exp", "exp2", "integer_pow", "mul", "square"}
 
     def __init__(self, seed):
@@ -78,6 +78,8 @@ class InOwnTypes:
         if eqn.primitive.name in self.GROWING and np.any(x == np.inf):
             finite = functools.reduce(np.logical_and, (np.isfinite(y) for y in operands))
             self.overflowed |= bool(np.any((x == np.inf) & finite))
+        if eqn.primitive.name == "integer_pow" and eqn.params["y"] < 0:
+            self.overflowed |= bool(np.any((np.abs(x) < np.finfo(np.float32).tiny) & np.isfinite(operands[0])))
         return x
 
 
@@ -111,13 +113,14 @@ def evaluate(closed, arguments, rounding):
 def coarsest(jaxpr, given=None):
     """The unit of the coarsest float of 16 bits or more that a jaxpr computes from floats that it is given (of indices in
     narrow floats the roundings are the program's meaning)."""
-    of_floats = {v for i, v in enumerate(jaxpr.invars) if is_float(v.aval.dtype) and (given is None or given[i])}
+    is_inexact = lambda v: jnp.issubdtype(v.aval.dtype, np.inexact)
+    of_floats = {v for i, v in enumerate(jaxpr.invars) if is_inexact(v) and (given is None or given[i])}
     unit = UNIT[np.dtype(np.float64)]
     for eqn in jaxpr.eqns:
         given = [not hasattr(x, "val") and x in of_floats for x in eqn.invars]
         if not any(given):
             continue
-        floats = [v for v in eqn.outvars if is_float(v.aval.dtype)]
+        floats = [v for v in eqn.outvars if is_inexact(v)]
         of_floats.update(floats)
         unit = max([unit, *(UNIT.get(v.aval.dtype, 0) for v in floats)])
         for inner in _inner(eqn):

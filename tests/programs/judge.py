@@ -74,7 +74,7 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0, overflowed=False)
     # Sixteen bits round what a call may hold in 32, and what cancels leaves a row of roundings: nearer to the truth than
     # these come is no other program.
     rounded = (way == 2) | (of_original < 1e-4 * scale.max())
-    unusual &= unknown | ~rounded | (away(fused, exact) > 0.5 * away(original, exact))
+    unusual &= unknown | ~rounded | (away(fused, exact) > (1 if way == 2 else 0.5) * away(original, exact))
     narrow = np.max([away(x, y) for x, y in zip(coarse, others)], axis=0) if coarse else 0.0
     # A call takes rowsum(dO * O), with O rounded, where the program has a sum of P * dP that cancels less.
     allowed = 2 * of_original + 4 * spread + 12 * narrow + floor

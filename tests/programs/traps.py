@@ -361,3 +361,70 @@ def gradient_of_own_attention_of_one_array(q):
     import heddle.jax
 
     return jax.grad(lambda q: jnp.sum(jnp.sin(heddle.jax.attention(q, q, q))))(q)
+
+
+# Masks of literals; one row or one batch entry, so that what varies along it varies along nothing.
+
+KEYS_SEEN = np.arange(K) % 2 == 0
+ROWS_SEEN = np.abs(np.arange(Q) - Q // 2) > 1
+
+
+@jax.jit  # what a function that is fused closes over is an operand of it, what one inside closes over a literal
+def of_seen_keys(s):
+    return jnp.where(KEYS_SEEN, s, -1e30)
+
+
+@jax.jit
+def of_seen_rows(s):
+    return jnp.where(ROWS_SEEN[:, None], s, -1e30)
+
+
+@trap(heads, grad=(0, 1, 2))
+def literal_mask_of_keys(q, k, v):
+    return weighed(of_seen_keys(scores(q, k)), v)
+
+
+@trap(heads, grad=(0, 1, 2))
+def literal_mask_of_rows(q, k, v):
+    return weighed(of_seen_rows(scores(q, k)), v)
+
+
+@trap(lambda r: [*heads(r), normal(r, K)], grad=(0, 1, 2))
+def literal_mask_of_keys_and_bias(q, k, v, bias):
+    return weighed(of_seen_keys(scores(q, k) + bias), v)
+
+
+@trap(lambda r: heads(r, q=1), grad=(0, 1, 2))
+def causal_of_one_row(q, k, v):
+    i, j = jnp.cumsum(jnp.ones(1, jnp.int32)), jnp.cumsum(jnp.ones(K, jnp.int32))
+    return weighed(jnp.where(i[:, None] >= j, scores(q, k), -jnp.inf), v)
+
+
+@trap(lambda r: [*heads(r, b=1, h=1), r.random((1, K)) < 0.5, np.full(1, -1e30, np.float32)], grad=(0, 1, 2))
+def padding_bias_of_one_entry(q, k, v, mask, bias):
+    s = jnp.where(mask[:, None, None, :], scores(q, k), -1e30)
+    return weighed(s + bias[:, None, None, None], v)
+
+
+@trap(heads, grad=(0, 1, 2))
+def rows_lifted(q, k, v):
+    return weighed(scores(q, k) + (jnp.arange(Q) != 2)[:, None] * 1e9, v)
+
+
+@trap(heads, grad=(0, 1, 2))
+def scores_lifted(q, k, v):
+    return weighed(scores(q, k) + 1e9, v)
+
+
+@trap(lambda r: [*heads(r), np.array([[True] * 4 + [False] * 3] * B)])
+def sink_as_low_as_the_fill(q, k, v, rows):
+    s = jnp.where(rows[:, None, :, None], scores(q, k), -1e30)
+    s = jnp.concatenate([s, jnp.full((B, H, Q, 1), -1e30)], -1)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s)[..., :-1], v)
+
+
+@trap(lambda r: [*heads(r), np.array([[True] * 4 + [False] * 3] * B)])
+def unshifted_rows_without_keys(q, k, v, rows):
+    e = jnp.exp(jnp.where(rows[:, None, :, None], scores(q, k), -1e30))
+    o = jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
+    return jnp.where(o > 0, o, 0.0)

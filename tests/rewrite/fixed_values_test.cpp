@@ -25,8 +25,10 @@ class RandomIndices {
     truths.push_back(
         add("pred", "compare(" + numbers.back() + ", " + any(numbers) +
                         "), direction=" + one_of({"EQ", "NE", "LT", "LE", "GT", "GE"})));
-    const std::string root =
-        add("pred", one_of({"and(", "or(", "xor("}) + truths.back() + ", " + any(truths) + ")");
+    const std::string root = pick(8) == 0
+                                 ? vector("pred", {"0", "1"})
+                                 : add("pred", one_of({"and(", "or(", "xor("}) + truths.back() +
+                                                   ", " + any(truths) + ")");
     return text_ + "  ROOT root = " + shape("pred") + " copy(" + root + ")\n}\n";
   }
 
@@ -57,11 +59,27 @@ class RandomIndices {
     return add(type_, "broadcast(" + name + "), dimensions={}");
   }
 
+  /// Literals along one of the dimensions.
+  std::string vector(const std::string& type, const std::vector<std::string>& values) {
+    const int dim = pick(2), size = dim == 0 ? kRows : kKeys;
+    std::string all = one_of(values);
+    for (int i = 1; i < size; ++i) all += ", " + one_of(values);
+    const std::string name = fmt::format("c{}", count_++);
+    text_ += fmt::format("  {} = {}[{}] constant({{{}}})\n", name, type, size, all);
+    return add(type, fmt::format("broadcast({}), dimensions={{{}}}", name, dim));
+  }
+
   void step(std::vector<std::string>& numbers, std::vector<std::string>& truths) {
     const bool is_floating = type_ == "f32" || type_ == "bf16";
     const std::string a = any(numbers);
     const std::string b = pick(3) == 0 ? number() : any(numbers);
-    switch (pick(10)) {
+    switch (pick(12)) {
+      case 10:
+        numbers.push_back(vector(type_, {"0", "1", "2", "3"}));
+        break;
+      case 11:
+        truths.push_back(vector("pred", {"0", "1"}));
+        break;
       case 0:
       case 1:
         numbers.push_back(add(type_, one_of({"add(", "subtract("}) + a + ", " + b + ")"));
@@ -146,6 +164,7 @@ TEST(FixedValues, AreWhatTheInterpreterComputes) {
             continue;
           ++found;
           const rewrite::Linear2& v = piece.value;
+          ASSERT_TRUE(v.is_constant()) << "of a truth: " << seed << "\n" << text;
           ASSERT_EQ(static_cast<double>(v.row * i + v.key * j + v.constant),
                     expected->get(i * kKeys + j))
               << seed << " at " << i << ", " << j << "\n"
