@@ -42,9 +42,8 @@ struct BackwardPairs<false> {
   static constexpr HeadUnits* head_units = nullptr;
 };
 
-struct BackwardArguments : BackwardMaps<attention::kRoom.maps>,
-                           ScoreTiles<attention::kRoom.tiled>,
-                           BackwardPairs<attention::kRoom.pairs> {
+/// What every kernel has.
+struct BackwardWorkspace {
   /// With Config::kLengths, but for f32: the maps of each batch entry's sequence, [batch][4] in the
   /// order above, as sequence_maps.cuh makes them of dO in the place of O; then the four maps are
   /// not read.
@@ -64,7 +63,12 @@ struct BackwardArguments : BackwardMaps<attention::kRoom.maps>,
 
   /// (batch, key head) pairs whose blocks run together: 1 .. batch * k_heads.
   int section;
+};
 
+struct BackwardArguments : BackwardMaps<attention::kRoom.maps>,
+                           ScoreTiles<attention::kRoom.tiled>,
+                           BackwardPairs<attention::kRoom.pairs>,
+                           BackwardWorkspace {
   /// Everything else; its `delta` is not used. k_heads = v_heads.
   attention::BackwardParameters problem;
 };

@@ -6,8 +6,8 @@
 #include "engine/cuda/device_names.h"
 #include "engine/cuda/dropout_dump.h"
 #include "engine/cuda/general_launches.h"
+#include "engine/cuda/kernel_arguments.h"
 #include "engine/cuda/parameter_block.h"
-#include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_source.h"
 
 namespace heddle::engine::cuda {
@@ -227,7 +227,7 @@ KernelUnit unit_of(const AttentionBackwardStructure& structure, const BackwardSm
       "  heddle::sm80::{}{}(p);\n"
       "}}\n",
       room_source(room), config_source<sm80::GeneralConfig>(step.config), score, derivative,
-      PassedBytes::of_backward(room).size(),
+      passed_bytes<BackwardParameters>(room),
       kernel_source(structure.forward,
                     step.part == Part::sink ? kSinkThreads : step.config.threads()),
       name, leave_source(structure.forward, "p.forward"), name, arguments);
@@ -253,7 +253,7 @@ Result<Step> lower_step(const AttentionBackwardProblem& problem, const BackwardS
   return Step{
       lowering.add_kernel(std::move(unit), static_cast<int>(launch.threads), launch.shared_bytes),
       launch, p, std::move(block.entries),
-      PassedBytes::of_backward(room_of_backward_sm80(structure, configured, loads.size()))};
+      room_of_backward_sm80(structure, configured, loads.size())};
 }
 
 Result<Lowering> lower_by(const AttentionBackwardProblem& problem, const Target& target,

@@ -7,8 +7,8 @@
 #include "engine/cuda/config_source.h"
 #include "engine/cuda/device_names.h"
 #include "engine/cuda/f16_pairs.h"
+#include "engine/cuda/kernel_arguments.h"
 #include "engine/cuda/launch_operands.h"
-#include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_instructions.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
@@ -322,7 +322,7 @@ std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardProblem& prob
              "{}(const __grid_constant__ heddle::sm90::BackwardArguments arguments) {{\n"
              "{}  {}(arguments);\n"
              "}}\n",
-             room_source(room), common, with, PassedBytes::of_backward_sm90(room).size(), threads,
+             room_source(room), common, with, passed_bytes<sm90::BackwardArguments>(room), threads,
              name, pairs ? "  if (*arguments.problem.forward.unfit != 0) return;\n" : "", body),
          summary_of<sm90::BackwardConfig>(config)});
   };

@@ -4,8 +4,8 @@
 #include "core/rounding.h"
 #include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/f16_pairs.h"
+#include "engine/cuda/kernel_arguments.h"
 #include "engine/cuda/parameter_block.h"
-#include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
 #include "engine/cuda/sequence_maps_sm90.h"
@@ -29,7 +29,7 @@ constexpr int kSpreadOfV = 10;
 struct Step {
   size_t kernel;
   Launch launch;
-  PassedBytes passed;
+  attention::Room room;
 };
 
 /// What TMA reads: the operand, its map's shape and the map's place among the arguments.
@@ -80,9 +80,8 @@ class BackwardSm90Launches final : public Launches {
       arguments.sequence_maps = maps;
     }
     for (const Step& step : planned_.steps) {
-      Passed passed(arguments, step.passed);
-      HEDDLE_TRY(at.launch(step.kernel, step.launch, passed.address(),
-                           passed.place_of(arguments.problem.forward.first_batch)));
+      KernelArguments passed(arguments, step.room);
+      HEDDLE_TRY(at.launch(step.kernel, step.launch, passed.address(), passed.first_batch()));
     }
     return {};
   }
@@ -190,8 +189,7 @@ Result<Lowering> lower_backward_sm90(const AttentionBackwardProblem& problem,
                      [kernel = name](const KernelUnit& one) { return one.name == kernel; });
     planned.steps.push_back(
         {lowering.add_kernel(*unit, static_cast<int>(launch.threads), launch.shared_bytes), launch,
-         PassedBytes::of_backward_sm90(
-             room_of_backward_sm90(problem, config, loads.size(), name))});
+         room_of_backward_sm90(problem, config, loads.size(), name)});
   }
   if (config.sequence_maps()) planned.sequence_maps = add_sequence_maps(lowering);
   lowering.workspace_bytes = planned.workspace.bytes;

@@ -6,8 +6,8 @@
 #include "engine/cuda/config_source.h"
 #include "engine/cuda/dropout_dump.h"
 #include "engine/cuda/general_launches.h"
+#include "engine/cuda/kernel_arguments.h"
 #include "engine/cuda/parameter_block.h"
-#include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/score_source.h"
 
 namespace heddle::engine::cuda {
@@ -59,8 +59,8 @@ KernelUnit forward_unit(const AttentionStructure& structure, const sm80::General
       "  heddle::sm80::attention_forward<heddle::Config, heddle::Score>(p);\n"
       "}}\n",
       room_source(room), config_source<sm80::GeneralConfig>(config), score,
-      PassedBytes::of_forward(room).size(), kernel_source(structure, config.threads()), kKernelName,
-      leave_source(structure, "p"));
+      passed_bytes<ForwardParameters>(room), kernel_source(structure, config.threads()),
+      kKernelName, leave_source(structure, "p"));
   return {kKernelName, std::move(source), summary_of<sm80::GeneralConfig>(config)};
 }
 
@@ -83,7 +83,7 @@ Result<Lowering> lower_by(const AttentionProblem& problem, const Target& target,
   const auto add = [&](KernelUnit kernel, const Launch& launch, const attention::Room& room) {
     steps.push_back({lowering.add_kernel(std::move(kernel), static_cast<int>(launch.threads),
                                          launch.shared_bytes),
-                     launch, block.parameters, block.entries, PassedBytes::of_forward(room)});
+                     launch, block.parameters, block.entries, room});
   };
   const int64_t rows = config.rows();
   add(std::move(unit),

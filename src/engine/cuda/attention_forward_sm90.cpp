@@ -7,7 +7,7 @@
 #include "engine/cuda/config_source.h"
 #include "engine/cuda/device_names.h"
 #include "engine/cuda/f16_pairs.h"
-#include "engine/cuda/passed_arguments.h"
+#include "engine/cuda/kernel_arguments.h"
 #include "engine/cuda/rope.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
@@ -323,7 +323,7 @@ KernelUnit forward_sm90_unit(const AttentionProblem& problem, const ForwardSm90C
       "{}  heddle::Forward::run(arguments);\n"
       "}}\n",
       room_source(room), pairs ? "_f32" : "", config_source<sm90::ForwardConfig>(config), score,
-      pairs ? "F32" : "", PassedBytes::of_forward_sm90(room).size(), kForwardName,
+      pairs ? "F32" : "", passed_bytes<sm90::ForwardArguments>(room), kForwardName,
       pairs ? "  if (*arguments.problem.unfit != 0) return;\n" : "");
   return {kForwardName, std::move(source), summary_of<sm90::ForwardConfig>(config)};
 }

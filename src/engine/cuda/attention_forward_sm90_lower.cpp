@@ -3,8 +3,8 @@
 
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/f16_pairs.h"
+#include "engine/cuda/kernel_arguments.h"
 #include "engine/cuda/parameter_block.h"
-#include "engine/cuda/passed_arguments.h"
 #include "engine/cuda/rope.h"
 #include "engine/cuda/score_source.h"
 #include "engine/cuda/score_tile_sm90.h"
@@ -43,7 +43,7 @@ struct Planned {
   ForwardSm90Config config;
   bool draws_tiles;  ///< config.dynamic, of no more tiles than there are tickets
   sm90::ForwardArguments arguments{};
-  PassedBytes passed;
+  attention::Room room;
   std::vector<Entry> entries;
   MapShape shapes[4];    ///< of q, k, v, o
   OperandId mapped[4];   ///< q, k, v, o
@@ -84,7 +84,7 @@ class ForwardSm90Launches final : public Launches {
       arguments.sequence_maps = made;
     }
     if (planned_.rotations_kernel) HEDDLE_TRY(make_rotations(at, arguments));
-    Passed passed(arguments, planned_.passed);
+    KernelArguments passed(arguments, planned_.room);
     return at.launch(planned_.kernel, planned_.launch, passed.address());
   }
 
@@ -271,8 +271,7 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
     planned.tiled_shape = map_shape(structure, sizes, config.tiled_operand, config.tile_m());
   }
   planned.arguments = block.parameters;
-  planned.passed =
-      PassedBytes::of_forward_sm90(room_of_forward_sm90(problem, config, loads.size()));
+  planned.room = room_of_forward_sm90(problem, config, loads.size());
   planned.entries = std::move(block.entries);
 
   const OperandId mapped[] = {structure.q, structure.k, structure.v, structure.o};

@@ -6,7 +6,7 @@
 
 #include "core/rounding.h"
 #include "engine/cuda/device_names.h"
-#include "engine/cuda/passed_arguments.h"
+#include "engine/cuda/kernel_arguments.h"
 
 namespace heddle::engine::cuda {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "engine/cuda/f16_pairs.h"
+#include "engine/cuda/kernel_arguments.h"
 #include "engine/cuda/launch_operands.h"
-#include "engine/cuda/passed_arguments.h"
 
 namespace heddle::engine::cuda {
 
@@ -15,7 +15,7 @@ struct GeneralLaunch {
   Launch launch;
   Parameters parameters;
   std::vector<Entry> entries;
-  PassedBytes passed;
+  attention::Room room;
 };
 
 template <class Parameters>
@@ -36,9 +36,8 @@ class GeneralLaunches final : public Launches {
             reinterpret_cast<attention::RowDelta*>(at.workspace + (after_pairs_ ? kUnfitBytes : 0));
       attention::ForwardParameters& forward = forward_of(parameters);
       forward.unfit = after_pairs_ ? reinterpret_cast<const unsigned*>(at.workspace) : nullptr;
-      Passed passed(parameters, step.passed);
-      HEDDLE_TRY(at.launch(step.kernel, step.launch, passed.address(),
-                           passed.place_of(forward.first_batch)));
+      KernelArguments arguments(parameters, step.room);
+      HEDDLE_TRY(at.launch(step.kernel, step.launch, arguments.address(), arguments.first_batch()));
     }
     return {};
   }

@@ -1,6 +1,6 @@
 #include "engine/cuda/sequence_maps_sm90.h"
 
-#include "engine/cuda/passed_arguments.h"
+#include "engine/cuda/kernel_arguments.h"
 
 namespace heddle::engine::cuda {
 namespace {

@@ -1,6 +1,6 @@
-// What kernels are passed of a block of arguments. That it is what their own structs hold, their
+// What kernels are passed of all arguments. That it is as much as their own structs hold, their
 // sources assert.
-#include "engine/cuda/passed_arguments.h"
+#include "engine/cuda/kernel_arguments.h"
 
 #include <gtest/gtest.h>
 
@@ -16,18 +16,13 @@ namespace {
 
 using attention::Room;
 
-/// That the member is among the bytes where it is said to be.
-template <class Block, class Member>
-void expect_passed(const PassedBytes& bytes, Member find) {
-  Block block{};
-  int& member = find(block);
-  member = 1234567;
-  Passed passed(block, bytes);
-  int* const place = passed.place_of(member);
-  EXPECT_EQ(*place, 1234567);
-  EXPECT_LE(bytes.size(), sizeof(Block));
-  const auto offset = reinterpret_cast<char*>(place) - static_cast<char*>(passed.address());
-  EXPECT_LT(offset, static_cast<int64_t>(bytes.size()));
+TEST(KernelArguments, AreAllOfABlockWithRoomForAll) {
+  const Room all = attention::kWholeRoom;
+  EXPECT_EQ(passed_bytes<attention::ForwardParameters>(all), sizeof(attention::ForwardParameters));
+  EXPECT_EQ(passed_bytes<attention::BackwardParameters>(all),
+            sizeof(attention::BackwardParameters));
+  EXPECT_EQ(passed_bytes<sm90::ForwardArguments>(all), sizeof(sm90::ForwardArguments));
+  EXPECT_EQ(passed_bytes<sm90::BackwardArguments>(all), sizeof(sm90::BackwardArguments));
 }
 
 int& first_batch(attention::ForwardParameters& p) { return p.first_batch; }
@@ -35,20 +30,20 @@ int& first_batch(attention::BackwardParameters& p) { return p.forward.first_batc
 int& first_batch(sm90::ForwardArguments& a) { return a.problem.first_batch; }
 int& first_batch(sm90::BackwardArguments& a) { return a.problem.forward.first_batch; }
 
-template <class Block>
-void expect_place(const PassedBytes& bytes) {
-  expect_passed<Block>(bytes, [](Block& block) -> int& { return first_batch(block); });
+/// That of the block, where kernels are told another.
+template <class All>
+void expect_first_batch(const Room& room) {
+  All all{};
+  first_batch(all) = 1234567;
+  KernelArguments arguments(all, room);
+  EXPECT_EQ(*arguments.first_batch(), 1234567);
+  EXPECT_LE(arguments.size(), sizeof(All));
+  const auto offset =
+      reinterpret_cast<char*>(arguments.first_batch()) - static_cast<char*>(arguments.address());
+  EXPECT_LT(offset, static_cast<int64_t>(arguments.size()));
 }
 
-TEST(PassedArguments, AreAllOfABlockWithRoomForAll) {
-  const Room all = attention::kWholeRoom;
-  EXPECT_EQ(PassedBytes::of_forward(all).size(), sizeof(attention::ForwardParameters));
-  EXPECT_EQ(PassedBytes::of_backward(all).size(), sizeof(attention::BackwardParameters));
-  EXPECT_EQ(PassedBytes::of_forward_sm90(all).size(), sizeof(sm90::ForwardArguments));
-  EXPECT_EQ(PassedBytes::of_backward_sm90(all).size(), sizeof(sm90::BackwardArguments));
-}
-
-TEST(PassedArguments, HoldTheirMembersWhateverIsLeftOut) {
+TEST(KernelArguments, HoldTheirMembersWhateverIsLeftOut) {
   for (int bounds : {0, 1, 8}) {
     for (int loads : {0, 5, 12}) {
       for (int flags = 0; flags < 4096; ++flags) {
@@ -56,16 +51,16 @@ TEST(PassedArguments, HoldTheirMembersWhateverIsLeftOut) {
         const Room room{bounds,  loads,   flag(0), flag(1), flag(2), flag(3),  flag(4),
                         flag(5), flag(6), flag(7), flag(8), flag(9), flag(10), flag(11)};
         SCOPED_TRACE(room_source(room));
-        expect_place<attention::ForwardParameters>(PassedBytes::of_forward(room));
-        expect_place<attention::BackwardParameters>(PassedBytes::of_backward(room));
-        expect_place<sm90::ForwardArguments>(PassedBytes::of_forward_sm90(room));
-        expect_place<sm90::BackwardArguments>(PassedBytes::of_backward_sm90(room));
+        expect_first_batch<attention::ForwardParameters>(room);
+        expect_first_batch<attention::BackwardParameters>(room);
+        expect_first_batch<sm90::ForwardArguments>(room);
+        expect_first_batch<sm90::BackwardArguments>(room);
       }
     }
   }
 }
 
-TEST(PassedArguments, KeepTheOrderOfWhatIsLeft) {
+TEST(KernelArguments, KeepTheOrderOfWhatIsLeft) {
   attention::ForwardParameters block{};
   const auto number = [&block](void* at) {
     const int64_t offset = static_cast<char*>(at) - reinterpret_cast<char*>(&block) + 1;
@@ -80,22 +75,21 @@ TEST(PassedArguments, KeepTheOrderOfWhatIsLeft) {
   room.loads = 2;
   room.bounds = 1;
   room.row_sums = room.sparse = true;
-  const PassedBytes bytes = PassedBytes::of_forward(room);
-  Passed passed(block, bytes);
-  std::vector<int64_t> found(bytes.size() / 8);
-  std::memcpy(found.data(), passed.address(), bytes.size());
+  KernelArguments arguments(block, room);
+  std::vector<int64_t> found(arguments.size() / 8);
+  std::memcpy(found.data(), arguments.address(), arguments.size());
   std::erase(found, 0);
   EXPECT_EQ(found, (std::vector<int64_t>{q, max, table, load, bound}));
   EXPECT_GT(mask, max);
 }
 
 // A launch whose arguments are new costs the host by their size.
-TEST(PassedArguments, AreFewWhereAProblemIsPlain) {
+TEST(KernelArguments, AreFewWhereAProblemIsPlain) {
   const Room room = room_of(forward_of({.features = {Feature::causal}}).structure, 0);
   EXPECT_EQ(room_source(room),
             "#define HEDDLE_ROOM {1, 0, true, true, false, false, false, true, true, false, false, "
             "false, false, false}\n");
-  EXPECT_LE(PassedBytes::of_forward(room).size(), 576U);
+  EXPECT_LE(passed_bytes<attention::ForwardParameters>(room), 576U);
   const Room busy = room_of(
       forward_of({.features = {Feature::causal, Feature::bias, Feature::philox}}).structure, 1);
   EXPECT_EQ(room_source(busy),
@@ -103,17 +97,16 @@ TEST(PassedArguments, AreFewWhereAProblemIsPlain) {
             "false, false, false}\n");
 }
 
-TEST(PassedArguments, OfHoppersKernelsAreWhatEachReads) {
+TEST(KernelArguments, OfHoppersKernelsAreWhatEachReads) {
   const problem::AttentionProblem forward = forward_of({.features = {Feature::causal}});
-  EXPECT_EQ(PassedBytes::of_forward_sm90(
-                room_of_forward_sm90(forward, *configure_forward_sm90(forward), 0))
-                .size(),
+  EXPECT_EQ(passed_bytes<sm90::ForwardArguments>(
+                room_of_forward_sm90(forward, *configure_forward_sm90(forward), 0)),
             896U);
   const problem::AttentionBackwardProblem backward = backward_of({.features = {Feature::causal}});
   const BackwardSm90Config config = *configure_backward_sm90(backward);
   const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
   const auto size = [&](const char* name) {
-    return PassedBytes::of_backward_sm90(room_of_backward_sm90(backward, config, 0, name)).size();
+    return passed_bytes<sm90::BackwardArguments>(room_of_backward_sm90(backward, config, 0, name));
   };
   EXPECT_EQ(size(main), 1024U);
   for (const char* name : {prepare, finish, sink}) EXPECT_EQ(size(name), 432U);
