@@ -178,6 +178,20 @@ TEST(Lower, SaysWhichWaysWerePassedOverAndWhy) {
   EXPECT_EQ(passed_over(rope_of({}), "sm_80"), Reasons{});
 }
 
+TEST(Lower, GivesTheSameOfTheSame) {
+  for (const char* architecture : {"sm_80", "sm_90a"}) {
+    for (int feature = 0; feature <= static_cast<int>(Feature::rope_interleaved); ++feature) {
+      const Case c{.features = {static_cast<Feature>(feature)}};
+      const Result<Lowering> one = lowered(forward_of(c), architecture),
+                             other = lowered(forward_of(c), architecture);
+      ASSERT_TRUE(one.is_ok() && other.is_ok()) << title(c);
+      EXPECT_EQ(one->units, other->units) << title(c);
+      EXPECT_EQ(one->workspace_bytes, other->workspace_bytes) << title(c);
+      EXPECT_EQ(one->description, other->description) << title(c);
+    }
+  }
+}
+
 // What kernels ask for and what launches say of themselves is one thing.
 TEST(Lower, NumbersItsKernelsByItsUnits) {
   for (const char* architecture : {"sm_80", "sm_90a"}) {

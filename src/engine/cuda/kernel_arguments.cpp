@@ -52,8 +52,8 @@ void KernelArguments::add_backward(const BackwardParameters& all, const Room& ro
   add_part<KeyGradients<true>>(room.key_gradients, all);
   add_part<LoadGradient<true>>(room.load_gradient, all);
   add_forward(all.forward, room);
-  add(&all.delta);
-  add(&all.d_sink);
+  add_address(all.delta);
+  add_address(all.d_sink);
 }
 
 KernelArguments::KernelArguments(const ForwardParameters& all, const Room& room) {
@@ -69,7 +69,7 @@ KernelArguments::KernelArguments(const sm90::ForwardArguments& all, const Room& 
   add_part<sm90::ScoreTiles<true>>(room.tiled, all);
   add_part<sm90::ForwardPairs<true>>(room.pairs, all);
   add_part<sm90::QueryRope<true>>(room.rope, all);
-  add(&all.sequence_maps);
+  add_address(all.sequence_maps);
   add(&all.order);
   add_forward(all.problem, room);
 }

@@ -45,6 +45,7 @@ class KernelArguments {
     if (count > 0 && alignof(Part) > alignment_) alignment_ = alignof(Part);
     return static_cast<Part*>(add_bytes(parts, sizeof(Part) * static_cast<size_t>(count)));
   }
+  void add_address(const void* address) { add_bytes(&address, sizeof address); }
   void* add_bytes(const void* bytes, size_t count) {
     void* const at = memory_.data() + size_;
     std::memcpy(at, bytes, count);
