@@ -240,9 +240,9 @@ Result<Step> lower_step(const AttentionBackwardProblem& problem, const BackwardS
   std::vector<OperandId> loads;
   KernelUnit unit = unit_of(structure, configured, loads);
   HEDDLE_TRY(check_loads(loads));
-  ParameterBlock<BackwardParameters> block(structure.forward, problem.sizes);
-  BackwardParameters& p = block.parameters;
-  fill_backward(block, structure, problem.sizes, loads);
+  BackwardParameters p{};
+  ParameterBlock block(&p, structure.forward, problem.sizes);
+  fill_backward(block, p, structure, problem.sizes, loads);
   if (configured.part == Part::load) {
     const OperandId id = structure.load_gradients[configured.load_gradient].gradient;
     block.tensor(p.d_load, id);

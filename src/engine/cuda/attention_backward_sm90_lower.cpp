@@ -58,7 +58,7 @@ class BackwardSm90Launches final : public Launches {
   Status execute(const Execution& at) const override {
     HEDDLE_TRY(check_addresses(planned_.aligned, at.buffers));
     sm90::BackwardArguments arguments = planned_.arguments;
-    bind(planned_.entries, at.buffers, &arguments.problem);
+    bind(planned_.entries, at.buffers, &arguments);
     HEDDLE_TRY(planned_.pairs ? make_pairs(at, arguments) : map_operands(at, arguments));
     const BackwardSm90Workspace& workspace = planned_.workspace;
     arguments.negative_lse = reinterpret_cast<float*>(at.workspace + workspace.negative_lse);
@@ -202,13 +202,12 @@ Result<Lowering> lower_backward_sm90(const AttentionBackwardProblem& problem,
                                            {structure.d_o, config.tile_m}});
     lowering.workspace_bytes += planned.pairs->workspace_bytes();
   }
-  ParameterBlock<attention::BackwardParameters> block(structure.forward, problem.sizes);
-  fill_backward(block, structure, problem.sizes, loads);
-  if (config.load_gradient)
-    block.tensor(block.parameters.d_load, structure.load_gradients[0].gradient);
+  attention::BackwardParameters& parameters = planned.arguments.problem;
+  ParameterBlock block(&planned.arguments, structure.forward, problem.sizes);
+  fill_backward(block, parameters, structure, problem.sizes, loads);
+  if (config.load_gradient) block.tensor(parameters.d_load, structure.load_gradients[0].gradient);
   planned.arguments.q_rounded = static_cast<int>(config.q_rounded);
   planned.arguments.section = config.section;
-  planned.arguments.problem = block.parameters;
   planned.entries = std::move(block.entries);
   planned.mapped = mapped_operands(problem, config);
   planned.aligned = {{structure.forward.q, "q"}, {structure.forward.k, "k"},

@@ -76,14 +76,15 @@ Result<Lowering> lower_by(const AttentionProblem& problem, const Target& target,
   std::vector<OperandId> loads;
   KernelUnit unit = forward_unit(structure, config, loads);
   HEDDLE_TRY(check_loads(loads));
-  ParameterBlock<ForwardParameters> block(structure, problem.sizes);
-  fill_forward(block, block.parameters, structure, problem.sizes, loads);
+  ForwardParameters parameters{};
+  ParameterBlock block(&parameters, structure, problem.sizes);
+  fill_forward(block, parameters, structure, problem.sizes, loads);
   Lowering lowering;
   std::vector<GeneralLaunch<ForwardParameters>> steps;
   const auto add = [&](KernelUnit kernel, const Launch& launch, const attention::Room& room) {
     steps.push_back({lowering.add_kernel(std::move(kernel), static_cast<int>(launch.threads),
                                          launch.shared_bytes),
-                     launch, block.parameters, block.entries, room});
+                     launch, parameters, block.entries, room});
   };
   const int64_t rows = config.rows();
   add(std::move(unit),

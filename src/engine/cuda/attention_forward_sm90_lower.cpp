@@ -169,7 +169,7 @@ Workspace workspace_of(const AttentionProblem& problem, const ForwardSm90Config&
   return at;
 }
 
-void fill_rotations(ParameterBlock<attention::RotationArguments>& block,
+void fill_rotations(ParameterBlock& block, attention::RotationArguments& p,
                     const AttentionProblem& problem) {
   const problem::Rope& rope = *problem.structure.q_rope;
   const auto layout = [&](OperandId id) -> const problem::OperandLayout& {
@@ -178,7 +178,6 @@ void fill_rotations(ParameterBlock<attention::RotationArguments>& block,
   const auto stride = [&](OperandId id, int d) -> long long {
     return layout(id).dims[d] == 1 ? 0 : layout(id).strides[d];
   };
-  attention::RotationArguments& p = block.parameters;
   p = rotation_shape(problem);
   p.scale = static_cast<float>(problem.sizes.q_rope_scale);
   const OperandId first = rope.angles != kAbsent ? rope.angles : rope.cosines;
@@ -244,9 +243,8 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
   if (structure.q_rope) {
     planned.rotations_kernel =
         lowering.add_kernel(rotations_unit(given), attention::kRotationThreads);
-    ParameterBlock<attention::RotationArguments> rotations(structure, sizes);
-    fill_rotations(rotations, problem);
-    planned.rotations.queries = rotations.parameters;
+    ParameterBlock rotations(&planned.rotations.queries, structure, sizes);
+    fill_rotations(rotations, planned.rotations.queries, problem);
     planned.rotation_entries = std::move(rotations.entries);
     if (const std::optional<problem::RopeProblem> keys = key_rotation(given)) {
       HEDDLE_ASSIGN(planned.keys, RopeLaunch::make(*keys));
@@ -254,23 +252,23 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
     }
   }
 
-  ParameterBlock<sm90::ForwardArguments> block(structure, sizes);
-  fill_forward(block, block.parameters.problem, structure, sizes, loads);
+  sm90::ForwardArguments& arguments = planned.arguments;
+  ParameterBlock block(&arguments, structure, sizes);
+  fill_forward(block, arguments.problem, structure, sizes, loads);
   if (structure.q_rope) {
     const attention::RotationArguments& made = planned.rotations.queries;
-    block.parameters.q_rope = {
+    arguments.q_rope = {
         .rows = made.rows, .batch_rows = made.batches > 1 ? made.rows : 0, .scale = made.scale};
   }
-  block.parameters.order = {.q_tiles = static_cast<int>(q_tiles),
-                            .section = config.section,
-                            .total = static_cast<int>(tiles),
-                            .counter = nullptr,
-                            .claim = 0};
+  arguments.order = {.q_tiles = static_cast<int>(q_tiles),
+                     .section = config.section,
+                     .total = static_cast<int>(tiles),
+                     .counter = nullptr,
+                     .claim = 0};
   if (config.tiled_operand != kAbsent) {
-    block.parameters.tiled = score_tile_arguments(sizes, config.tiled_operand);
+    arguments.tiled = score_tile_arguments(sizes, config.tiled_operand);
     planned.tiled_shape = map_shape(structure, sizes, config.tiled_operand, config.tile_m());
   }
-  planned.arguments = block.parameters;
   planned.room = room_of_forward_sm90(problem, config, loads.size());
   planned.entries = std::move(block.entries);
 

@@ -13,12 +13,10 @@ namespace {
 int log2_of(int64_t power_of_two) { return std::countr_zero(static_cast<uint64_t>(power_of_two)); }
 }  // namespace
 
-template <class Parameters>
-void fill_forward(ParameterBlock<Parameters>& block, attention::ForwardParameters& target,
+void fill_forward(ParameterBlock& block, attention::ForwardParameters& p,
                   const problem::AttentionStructure& structure,
                   const problem::AttentionSizes& sizes,
                   const std::vector<problem::OperandId>& loads) {
-  attention::ForwardParameters& p = target;
   block.tensor(p.q, structure.q);
   block.tensor(p.k, structure.k);
   block.tensor(p.v, structure.v);
@@ -79,21 +77,10 @@ void fill_forward(ParameterBlock<Parameters>& block, attention::ForwardParameter
   }
 }
 
-template void fill_forward(ParameterBlock<attention::ForwardParameters>&,
-                           attention::ForwardParameters&, const problem::AttentionStructure&,
-                           const problem::AttentionSizes&, const std::vector<problem::OperandId>&);
-template void fill_forward(ParameterBlock<sm90::ForwardArguments>&, attention::ForwardParameters&,
-                           const problem::AttentionStructure&, const problem::AttentionSizes&,
-                           const std::vector<problem::OperandId>&);
-template void fill_forward(ParameterBlock<attention::BackwardParameters>&,
-                           attention::ForwardParameters&, const problem::AttentionStructure&,
-                           const problem::AttentionSizes&, const std::vector<problem::OperandId>&);
-
-void fill_backward(ParameterBlock<attention::BackwardParameters>& block,
+void fill_backward(ParameterBlock& block, attention::BackwardParameters& p,
                    const problem::AttentionBackwardStructure& structure,
                    const problem::AttentionSizes& sizes,
                    const std::vector<problem::OperandId>& loads) {
-  attention::BackwardParameters& p = block.parameters;
   fill_forward(block, p.forward, structure.forward, sizes, loads);
   block.tensor(p.d_o, structure.d_o);
   block.tensor(p.d_q, structure.d_q);

@@ -1,5 +1,5 @@
-// A kernel's parameter block under construction: sizes and strides are filled in when the plan is
-// made, and which of its pointers an execution must set is noted.
+// What is noted of a kernel's arguments while they are made: sizes and strides are filled in with
+// the plan, and which of their pointers an execution must set is remembered.
 #pragma once
 
 #include <vector>
@@ -7,15 +7,15 @@
 #include "attention/parameters.h"
 #include "engine/cuda/launch_operands.h"
 #include "problem/attention.h"
-#include "sm90/forward_arguments.h"
 
 namespace heddle::engine::cuda {
 
-template <class Parameters>
 class ParameterBlock {
  public:
-  ParameterBlock(const problem::AttentionStructure& structure, const problem::AttentionSizes& sizes)
-      : structure_(structure), sizes_(sizes) {}
+  /// Of arguments that begin at `begin`, as what they are bound by must.
+  ParameterBlock(const void* begin, const problem::AttentionStructure& structure,
+                 const problem::AttentionSizes& sizes)
+      : begin_(static_cast<const char*>(begin)), structure_(structure), sizes_(sizes) {}
 
   void tensor(attention::Tensor& target, problem::OperandId id) {
     if (id == problem::kAbsent) return;
@@ -55,44 +55,29 @@ class ParameterBlock {
     if (id != problem::kAbsent) entry(target, id, Entry::Kind::address);
   }
 
-  Parameters parameters{};
   std::vector<Entry> entries;
 
  private:
   template <class T>
   void entry(T& target, problem::OperandId id, Entry::Kind kind) {
-    const char* begin = reinterpret_cast<const char*>(&parameters);
-    const auto offset = static_cast<size_t>(reinterpret_cast<const char*>(&target) - begin);
+    const auto offset = static_cast<size_t>(reinterpret_cast<const char*>(&target) - begin_);
     entries.push_back({offset, id, kind, type(id).dtype});
   }
   const problem::OperandType& type(problem::OperandId id) const { return structure_.type(id); }
+  const char* begin_;
   const problem::AttentionStructure& structure_;
   const problem::AttentionSizes& sizes_;
 };
 
-/// Fills `target`, the forward part of the block, from a forward problem whose score reads `loads`.
-template <class Parameters>
-void fill_forward(ParameterBlock<Parameters>& block, attention::ForwardParameters& target,
+/// Fills forward parameters, of the block's arguments, for a score that reads `loads`.
+void fill_forward(ParameterBlock& block, attention::ForwardParameters& p,
                   const problem::AttentionStructure& structure,
                   const problem::AttentionSizes& sizes,
                   const std::vector<problem::OperandId>& loads);
 
-extern template void fill_forward(ParameterBlock<attention::ForwardParameters>&,
-                                  attention::ForwardParameters&, const problem::AttentionStructure&,
-                                  const problem::AttentionSizes&,
-                                  const std::vector<problem::OperandId>&);
-extern template void fill_forward(ParameterBlock<sm90::ForwardArguments>&,
-                                  attention::ForwardParameters&, const problem::AttentionStructure&,
-                                  const problem::AttentionSizes&,
-                                  const std::vector<problem::OperandId>&);
-extern template void fill_forward(ParameterBlock<attention::BackwardParameters>&,
-                                  attention::ForwardParameters&, const problem::AttentionStructure&,
-                                  const problem::AttentionSizes&,
-                                  const std::vector<problem::OperandId>&);
-
-/// Fills a backward's block: its forward part, gradients and the sink's. `delta` and `d_load` are
-/// the planner's.
-void fill_backward(ParameterBlock<attention::BackwardParameters>& block,
+/// Fills a backward's: its forward part, gradients and the sink's. `delta` and `d_load` are the
+/// planner's.
+void fill_backward(ParameterBlock& block, attention::BackwardParameters& p,
                    const problem::AttentionBackwardStructure& structure,
                    const problem::AttentionSizes& sizes,
                    const std::vector<problem::OperandId>& loads);
