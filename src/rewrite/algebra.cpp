@@ -64,6 +64,10 @@ std::optional<Poly> square_root(const Poly& a) {
   return roots;
 }
 
+// A number added to one that is larger by more stays apart from it: what else is added may leave
+// it.
+constexpr double kLost = 1e-6;
+
 // Beyond it exp() of an f64 is infinite, or 0 of its negative.
 constexpr double kLargestExponent = 700;
 
@@ -163,26 +167,44 @@ std::vector<Var> Algebra::support(const Poly& poly) const {
   return {all.begin(), all.end()};
 }
 
-void Algebra::normalise(Poly& poly) const {
-  std::sort(poly.begin(), poly.end(),
-            [](const Monomial& a, const Monomial& b) { return a.factors < b.factors; });
-  Poly merged;
-  for (Monomial& m : poly) {
-    if (!merged.empty() && merged.back().factors == m.factors) {
-      const double a = merged.back().coefficient, b = m.coefficient;
-      has_lost_numbers_ = has_lost_numbers_ || std::min(std::abs(a), std::abs(b)) <
-                                                   1e-6 * std::max(std::abs(a), std::abs(b));
-      merged.back().coefficient =
-          std::abs(a + b) <= 1e-7 * std::max(std::abs(a), std::abs(b)) ? 0 : a + b;
-    } else {
-      merged.push_back(std::move(m));
+void Algebra::normalise(Poly& poly) {
+  std::sort(poly.begin(), poly.end(), [](const Monomial& a, const Monomial& b) {
+    if (a.factors != b.factors) return a.factors < b.factors;
+    const double size_a = std::abs(a.coefficient), size_b = std::abs(b.coefficient);
+    return size_a != size_b ? size_a > size_b : a.coefficient > b.coefficient;
+  });
+  for (size_t i = 1; i < poly.size();) {
+    const double a = poly[i - 1].coefficient, b = poly[i].coefficient;
+    if (poly[i - 1].factors != poly[i].factors || std::abs(b) < kLost * std::abs(a)) {
+      ++i;
+      continue;
     }
+    Monomial sum{std::abs(a + b) <= 1e-7 * std::abs(a) ? 0 : a + b, std::move(poly[i].factors)};
+    poly.erase(poly.begin() + static_cast<ptrdiff_t>(i));
+    poly.erase(poly.begin() + static_cast<ptrdiff_t>(--i));
+    if (sum.coefficient != 0) {
+      // It may be smaller than what stood behind it.
+      const auto at = std::find_if(
+          poly.begin() + static_cast<ptrdiff_t>(i), poly.end(), [&](const Monomial& m) {
+            return m.factors != sum.factors || std::abs(m.coefficient) < std::abs(sum.coefficient);
+          });
+      poly.insert(at, std::move(sum));
+    }
+    i = std::max<size_t>(i, 1);
   }
-  std::erase_if(merged, [](const Monomial& m) { return m.coefficient == 0; });
-  poly = std::move(merged);
 }
 
-Poly Algebra::add(const Poly& a, const Poly& b) const {
+bool Algebra::is_number(const Poly& poly) {
+  return std::all_of(poly.begin(), poly.end(), [](const Monomial& m) { return m.factors.empty(); });
+}
+
+double Algebra::number(const Poly& poly) {
+  double sum = 0;
+  for (const Monomial& m : poly) sum += m.coefficient;
+  return sum;
+}
+
+Poly Algebra::add(const Poly& a, const Poly& b) {
   Poly result = a;
   result.insert(result.end(), b.begin(), b.end());
   normalise(result);
@@ -266,8 +288,8 @@ Poly Algebra::function(Opcode f, const Poly& argument) {
     if (auto inverse = reciprocal(argument)) return *inverse;
     if (argument.size() > 1) return reciprocal_of_sum(argument);
   }
-  if (argument.empty() || (argument.size() == 1 && argument[0].factors.empty())) {
-    const double x = argument.empty() ? 0 : argument[0].coefficient;
+  if (is_number(argument)) {
+    const double x = number(argument);
     // A number that only hides beside others is no 0 where all are as low.
     const bool hides = std::abs(x) > kLargestExponent && std::abs(x) < -kMinusInfinity / 2;
     if (f == Opcode::exponential && !hides) return constant(std::exp(x));

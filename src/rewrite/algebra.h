@@ -33,7 +33,9 @@ struct Monomial {
   double coefficient = 1;
   Product factors;
 };
-using Poly = std::vector<Monomial>;  // by ascending factors; no coefficient is 0
+/// By ascending factors; no coefficient is 0. Of equal factors only where coefficients are of
+/// different size (a mask's fill and a number beside it), by descending size.
+using Poly = std::vector<Monomial>;
 
 enum class AtomKind : uint8_t { element, indicator, function, weight, sum };
 
@@ -56,6 +58,9 @@ class Algebra {
   explicit Algebra(Elements& elements) : elements_(elements) {}
 
   static Poly constant(double value);
+  static bool is_number(const Poly& poly);
+  /// Of a polynomial that is one.
+  static double number(const Poly& poly);
   Poly element(const Element& e) { return atom({AtomKind::element, e}); }
   Poly indicator(const Element& e) { return atom({AtomKind::indicator, e}); }
   /// f(argument); exp, log and the reciprocal (divide) are simplified where they can be. Of a sum
@@ -69,7 +74,7 @@ class Algebra {
   /// exp(z) as a softmax weight, whatever z depends on.
   Poly weight(PolyId z);
 
-  Poly add(const Poly& a, const Poly& b) const;
+  static Poly add(const Poly& a, const Poly& b);
   Poly scale(const Poly& a, double factor) const;
   Poly multiply(const Poly& a, const Poly& b);
   /// Nothing if `a` is a sum or 0, or holds an indicator, by which there is no dividing where it is
@@ -106,9 +111,6 @@ class Algebra {
   /// Whether the program's text alone decides a predicate. Set by whoever evaluates them.
   std::function<bool(const Element& predicate)> is_fixed;
 
-  /// Whether some number was added to one so much larger (a mask's fill) that it is lost.
-  bool has_lost_numbers() const { return has_lost_numbers_; }
-
   /// Whether work has grown beyond what attention needs; results are then incomplete.
   bool exhausted() const { return atoms_.size() > kMaxAtoms; }
 
@@ -125,7 +127,7 @@ class Algebra {
   AtomId connected_sum(const std::vector<Var>& bound, const std::vector<int64_t>& sizes,
                        const Product& product);
   int height(const Product& product) const;
-  void normalise(Poly& poly) const;
+  static void normalise(Poly& poly);
 
   Elements& elements_;
   std::vector<Atom> atoms_;
@@ -137,7 +139,6 @@ class Algebra {
   std::map<std::vector<int64_t>, PolyId> poly_ids_;
   std::vector<int> poly_heights_;
   std::map<PolyId, Implied> implied_;
-  mutable bool has_lost_numbers_ = false;
 };
 
 }  // namespace heddle::rewrite

@@ -26,9 +26,9 @@ struct Assigned {
   double constant = 0;
 };
 
-Assigned assign(Algebra& algebra, const Poly& z, const std::vector<AtomId>& indicators,
-                size_t bits) {
+Assigned assign(const Poly& z, const std::vector<AtomId>& indicators, size_t bits) {
   Assigned result;
+  Poly constants;
   for (const Monomial& m : z) {
     Monomial left{m.coefficient, {}};
     bool vanishes = false;
@@ -41,12 +41,10 @@ Assigned assign(Algebra& algebra, const Poly& z, const std::vector<AtomId>& indi
       }
     }
     if (vanishes) continue;
-    if (left.factors.empty()) {
-      result.constant += left.coefficient;
-    } else {
-      result.rest = algebra.add(result.rest, {left});
-    }
+    Poly& sum = left.factors.empty() ? constants : result.rest;
+    sum = Algebra::add(sum, {left});
   }
+  result.constant = Algebra::number(constants);
   return result;
 }
 
@@ -123,17 +121,19 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   std::optional<double> fill;
   std::vector<Poly> hidden;
   for (size_t bits = 0; bits < assignments; ++bits) {
-    const Assigned value = assign(algebra, z, mask.indicators, bits);
+    const Assigned value = assign(z, mask.indicators, bits);
     const bool is_visible = value.constant > kLargestFill && !value.rest.empty();
     mask.visible.push_back(is_visible);
     if (is_visible) {
-      Poly score = value.rest;
-      if (value.constant != 0) score = algebra.add(score, Algebra::constant(value.constant));
-      if (visible && !(Algebra::ratio(*visible, score) == 1.0))
+      if (visible && (!(Algebra::ratio(*visible, value.rest) == 1.0) ||
+                      std::abs(value.constant - mask.shift) > 1e-5 * std::abs(mask.shift)))
         return error(Code::graph_not_supported,
                      "the score is not the same wherever the mask lets it through (a select or "
                      "an added constant within reach of the scores is no mask)");
-      if (!visible) visible = score;
+      if (!visible) {
+        visible = value.rest;
+        mask.shift = value.constant;
+      }
     } else if (value.constant > kLargestFill) {
       return error(Code::graph_not_supported,
                    "masked scores are filled with {}, which scores can reach; a mask's fill is at "
@@ -148,8 +148,12 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   }
   if (!visible) return error(Code::graph_not_supported, "the mask lets no score through");
   mask.visible_score = *visible;
+  if (std::abs(mask.shift) >= kSwallowing)
+    return error(Code::graph_not_supported,
+                 "{} is added to the scores, beside which little of them is left", mask.shift);
+  if (mask.fill > kMinusInfinity) mask.fill -= mask.shift;
   for (const Monomial& m : *visible)
-    if (!m.factors.empty() && mask.fill > kLargestFillOfOnes * std::abs(m.coefficient))
+    if (mask.fill > kLargestFillOfOnes * std::abs(m.coefficient))
       return error(Code::graph_not_supported,
                    "masked scores are filled with {}, which scores of numbers times {} can reach",
                    mask.fill, m.coefficient);

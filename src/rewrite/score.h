@@ -34,7 +34,9 @@ struct Mask {
   /// By assignment (bit i: indicator i holds): whether the score is visible there.
   std::vector<bool> visible;
   Poly visible_score;
-  /// The largest fill of an invisible score; kMinusInfinity if there is none.
+  /// A number added to every visible score beside `visible_score`: all the same to the keys.
+  double shift = 0;
+  /// The largest fill of an invisible score, less `shift`; kMinusInfinity if there is none.
   double fill = kMinusInfinity;
   Hiding hiding = Hiding::replaces;
   /// Whether the program's text alone decides what is visible.

@@ -416,6 +416,18 @@ def scores_lifted(q, k, v):
     return weighed(scores(q, k) + 1e9, v)
 
 
+@trap(lambda r: [*heads(r), r.random((B, K)) < 0.6, r.integers(0, 2, (B, K))], grad=(0, 1, 2))
+def fills_of_two_sizes_added(q, k, v, padding, segments):
+    s = scores(q, k) + jnp.where(padding[:, None, None, :], 0.0, -2.38e38)
+    return weighed(s + (segments[:, None, None, :].astype(bool).astype(jnp.int32) - 1).astype(s.dtype) * 1e9, v)
+
+
+@trap(lambda r: [*heads(r), r.random((B, K)) < 0.6], grad=(0, 1, 2))
+def fixed_shift_beside_a_fill(q, k, v, mask):
+    e = jnp.exp(jnp.where(mask[:, None, None, :], scores(q, k), -1e30) - 1.5)
+    return jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
+
+
 @trap(lambda r: [*heads(r), np.array([[True] * 4 + [False] * 3] * B)])
 def sink_as_low_as_the_fill(q, k, v, rows):
     s = jnp.where(rows[:, None, :, None], scores(q, k), -1e30)
