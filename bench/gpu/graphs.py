@@ -1,125 +1,109 @@
-"""Cells as graphs in their text form: uids by name, the same in every graph."""
+"""Cells as graphs: uids by name, the same in every graph."""
 
-import json
+import heddle
 
 from cells import SOFT_CAP
 
 UIDS = {name: uid for uid, name in enumerate(
-    ("q", "k", "v", "o", "stats", "d_o", "d_q", "d_k", "d_v", "cosines", "sines", "q_rotated", "k_rotated",
-     "score", "cap", "scaled", "bounded", "capped", "x", "y", "weight", "epsilon", "inv_variance", "dy", "dx", "d_weight",
-     "bias", "d_bias", "mask", "hidden", "shown", "ends", "lengths", "seed", "offset",
-     "max", "sum_exp"), 1)}
+    ("q", "k", "v", "o", "stats", "d_o", "d_q", "d_k", "d_v", "cosines", "sines", "x", "y", "weight", "inv_variance", "dy",
+     "dx", "d_weight", "bias", "d_bias", "mask", "ends", "lengths", "seed", "offset", "max", "sum_exp"), 1)}
 
 
-def _tensor(name, dims=None, **more):
-    tensor = {"uid": UIDS[name], "name": name, **more}
-    if dims is not None:
-        strides, step = [], 1
-        for dim in reversed(dims):
-            strides.insert(0, step)
-            step *= dim
-        tensor |= {"dims": list(dims), "strides": strides}
-    return tensor
+class Cell(heddle.Graph):
+    """A graph whose bound tensors have the uids of their names; the others come after these."""
+
+    def __init__(self, dtype="bf16"):
+        super().__init__(io=dtype, intermediate="f32", compute="f32")
+        self._last = len(UIDS)
+
+    def tensor(self, name="", dims=None, strides=None, dtype=None, **more):
+        if name not in UIDS:
+            self._last += 1
+        if dims is not None and strides is None:
+            strides, step = [], 1
+            for dim in reversed(dims):
+                strides.insert(0, step)
+                step *= dim
+        return super().tensor(name, dims, strides, dtype, uid=UIDS.get(name, self._last), **more)
+
+    def table(self, length, dim):
+        """cosines or sines of positions by half of the head's dim."""
+        return {name: self.tensor(name, (length, 1, 1, dim // 2), dtype="f32") for name in ("cosines", "sines")}
 
 
-def _node(op, ports, **attributes):
-    return {"op": op, **{port: UIDS[name] for port, name in ports.items()}, **attributes}
-
-
-def _graph(tensors, nodes, dtype="bf16"):
-    return json.dumps({"heddle_graph": 1, "io_dtype": dtype, "intermediate_dtype": "f32", "compute_dtype": "f32",
-                       "tensors": tensors, "nodes": nodes})
-
-
-def _rows(cell, name, heads):
-    """A tensor of queries, keys, values or their gradients."""
-    tensor = _tensor(name, (cell.batch, heads, cell.length, cell.dim))
-    if cell.packed:
-        token = heads * cell.dim
-        tensor |= {"strides": [cell.length * token, cell.dim, token, 1], "ragged_offset": UIDS["ends"],
-                   "ragged_offset_multiplier": token}
-    return tensor
-
-
-def _in_memory(cell):
-    """Tensors and attributes of what is read beside Q, K and V."""
-    tensors, attributes = [], {}
-    if cell.packed:
-        tensors.append(_tensor("ends", (cell.batch + 1, 1, 1, 1), dtype="i32"))
-        attributes |= {"padding_mask": True, "cu_seq_len_q": UIDS["ends"], "cu_seq_len_kv": UIDS["ends"]}
-    elif cell.lengths:
-        tensors.append(_tensor("lengths", (cell.batch, 1, 1, 1), dtype="i32"))
-        attributes |= {"padding_mask": True, "seq_len_q": UIDS["lengths"], "seq_len_kv": UIDS["lengths"]}
+def _attributes(graph, cell):
+    """What says how Q, K and V are attended, and what is read beside them."""
+    attributes = {"attn_scale": cell.dim**-0.5, "right_bound": 0 if cell.causal else None, "left_bound": cell.window or None,
+                  "alibi_mask": cell.score == "alibi"}
+    if cell.lengths and not cell.packed:
+        lengths = graph.tensor("lengths", (cell.batch, 1, 1, 1), dtype="i32")
+        attributes |= {"padding_mask": True, "seq_len_q": lengths, "seq_len_kv": lengths}
     if cell.bias:
-        tensors.append(_tensor("bias", (1, cell.heads, cell.length, cell.length)))
-        attributes["bias"] = UIDS["bias"]
-    if cell.mask:
-        tensors += [_tensor("mask", (1, 1, cell.length, cell.length), dtype="boolean"), _tensor("hidden", constant="-inf"),
-                    *(_tensor(name, virtual=True) for name in ("score", "shown"))]
-        attributes["score_mod"] = {"score_in": UIDS["score"], "score_out": UIDS["shown"], "ops": [
-            {"op": "binary_select", "name": "shown", "inputs": [UIDS[name] for name in ("mask", "score", "hidden")],
-             "output": UIDS["shown"]}]}
+        attributes["bias"] = graph.tensor("bias", (1, cell.heads, cell.length, cell.length))
     if cell.dropout:
-        tensors += [_tensor(name, (1, 1, 1, 1), dtype="i64") for name in ("seed", "offset")]
-        attributes["dropout"] = {"probability": cell.dropout, "seed": UIDS["seed"], "offset": UIDS["offset"]}
-    return tensors, attributes
+        attributes["dropout"] = {"probability": cell.dropout} | {
+            name: graph.tensor(name, (1, 1, 1, 1), dtype="i64") for name in ("seed", "offset")}
+    if cell.mask:
+        score = attributes["score_mod"] = heddle.Expression(graph)
+        mask = graph.tensor("mask", (1, 1, cell.length, cell.length), dtype="boolean")
+        score.apply("binary_select", mask, score.score, graph.tensor("hidden", constant=float("-inf")))
+    elif cell.score == "soft_cap":
+        score, cap = heddle.Expression(graph), graph.tensor("cap", constant=SOFT_CAP)
+        score.apply("mul", score.apply("tanh_fwd", score.apply("div", score.score, cap)), cap)
+        attributes["score_mod"] = score
+    return attributes
 
 
 def attention(cell, backward):
-    """The cell's attention forward, with the rows' statistics, or its backward."""
-    tensors, attributes = _in_memory(cell)
-    tensors += [_rows(cell, "q", cell.heads), _rows(cell, "k", cell.groups), _rows(cell, "v", cell.groups)]
-    attributes, nodes = attributes | {"attn_scale": cell.dim**-0.5}, []
-    if cell.causal:
-        attributes["right_bound"] = 0
-    if cell.window:
-        attributes["left_bound"] = cell.window
-    if cell.score == "alibi":
-        attributes["alibi_mask"] = True
-    if cell.score == "soft_cap":
-        tensors += [_tensor(name, virtual=True) for name in ("score", "scaled", "bounded", "capped")]
-        tensors.append(_tensor("cap", constant=SOFT_CAP))
-        ops = (("div", ("score", "cap"), "scaled"), ("tanh_fwd", ("scaled",), "bounded"), ("mul", ("bounded", "cap"), "capped"))
-        attributes["score_mod"] = {"score_in": UIDS["score"], "score_out": UIDS["capped"], "ops": [
-            {"op": op, "name": op, "inputs": [UIDS[name] for name in inputs], "output": UIDS[output]}
-            for op, inputs, output in ops]}
-    ports = {name: name for name in ("q", "k", "v")}
+    """The text form of the cell's attention forward, with the rows' statistics, or of its backward."""
+    graph = Cell(cell.dtype)
+    ends = graph.tensor("ends", (cell.batch + 1, 1, 1, 1), dtype="i32") if cell.packed else None
+
+    def rows(name, heads):
+        """Queries, keys, values or their gradients."""
+        dims, token = (cell.batch, heads, cell.length, cell.dim), heads * cell.dim
+        if not cell.packed:
+            return graph.tensor(name, dims)
+        return graph.tensor(name, dims, [cell.length * token, cell.dim, token, 1], ragged_offset=ends,
+                            ragged_offset_multiplier=token)
+
+    of = {"q": cell.heads, "k": cell.groups, "v": cell.groups}
+    ports = {name: rows(name, heads) for name, heads in of.items()}
+    attributes = _attributes(graph, cell)
+    if cell.packed:
+        attributes |= {"padding_mask": True, "cu_seq_len_q": ends, "cu_seq_len_kv": ends}
     if cell.rope:
-        tensors += [_tensor(name, (cell.length, 1, 1, cell.dim // 2), dtype="f32") for name in ("cosines", "sines")]
+        table = graph.table(cell.length, cell.dim)
         for name in ("q", "k"):
-            tensors.append(_tensor(f"{name}_rotated", dtype=cell.dtype, virtual=True))
-            ports[name] = f"{name}_rotated"
-            nodes.append(_node("rope", {"x": name, "cosines": "cosines", "sines": "sines", "y": f"{name}_rotated"},
-                               pairing="halves"))
-    statistics = ("max", "sum_exp") if cell.apart else ("stats",)
-    tensors.append(_rows(cell, "o", cell.heads))
-    tensors += [_tensor(name, (cell.batch, cell.heads, cell.length, 1), dtype="f32") for name in statistics]
-    ports |= {name: name for name in ("o", *statistics)}
-    if not backward:
-        nodes.append(_node("sdpa", ports, **attributes))
-    else:
-        tensors += [_rows(cell, "d_o", cell.heads), _rows(cell, "d_q", cell.heads), _rows(cell, "d_k", cell.groups),
-                    _rows(cell, "d_v", cell.groups)]
-        ports |= {name: name for name in ("d_o", "d_q", "d_k", "d_v")}
+            rotated = graph.tensor(f"{name} rotated", dtype=cell.dtype, virtual=True)
+            graph.node("rope", x=ports[name], y=rotated, **table, pairing="halves")
+            ports[name] = rotated
+    ports["o"] = rows("o", cell.heads)
+    for name in ("max", "sum_exp") if cell.apart else ("stats",):
+        ports[name] = graph.tensor(name, (cell.batch, cell.heads, cell.length, 1), dtype="f32")
+    if backward:
+        ports |= {"d_o": rows("d_o", cell.heads), **{f"d_{name}": rows(f"d_{name}", heads) for name, heads in of.items()}}
         if cell.bias_gradient:
-            tensors.append(_tensor("d_bias", (1, cell.heads, cell.length, cell.length)))
-            ports["d_bias"] = "d_bias"
-        nodes.append(_node("sdpa_backward", ports, **attributes, deterministic=cell.deterministic))
-    return _graph(tensors, nodes, cell.dtype)
+            ports["d_bias"] = graph.tensor("d_bias", (1, cell.heads, cell.length, cell.length))
+        attributes["deterministic"] = cell.deterministic
+    graph.node("sdpa_backward" if backward else "sdpa", **ports, **attributes)
+    return graph.text
 
 
 def streaming(cell):
+    """The text form of a norm or a rotation."""
+    graph = Cell()
     if cell.op == "rope":
-        tables = [_tensor(name, (cell.dims[2], 1, 1, cell.dims[3] // 2), dtype="f32") for name in ("cosines", "sines")]
-        return _graph([_tensor("x", cell.dims), *tables, _tensor("y", cell.dims)],
-                      [_node("rope", {name: name for name in ("x", "cosines", "sines", "y")}, pairing="halves")])
+        x, table = graph.tensor("x", cell.dims), graph.table(cell.dims[2], cell.dims[3])
+        graph.node("rope", x=x, y=graph.tensor("y", cell.dims), **table, pairing="halves")
+        return graph.text
     rows, columns = cell.dims
-    x, one_row, one_column = (rows, columns, 1, 1), (1, columns, 1, 1), (rows, 1, 1, 1)
-    tensors = [_tensor("x", x), _tensor("weight", one_row), _tensor("inv_variance", one_column, dtype="f32")]
+    x, one_row = (rows, columns, 1, 1), (1, columns, 1, 1)
+    ports = {"x": graph.tensor("x", x), "scale": graph.tensor("weight", one_row),
+             "inv_variance": graph.tensor("inv_variance", (rows, 1, 1, 1), dtype="f32")}
     if cell.op == "rms_norm":
-        tensors += [_tensor("epsilon", constant=1e-6), _tensor("y", x)]
-        ports = {"x": "x", "scale": "weight", "epsilon": "epsilon", "y": "y", "inv_variance": "inv_variance"}
+        ports |= {"epsilon": graph.tensor("epsilon", constant=1e-6), "y": graph.tensor("y", x)}
     else:
-        tensors += [_tensor("dy", x), _tensor("dx", x), _tensor("d_weight", one_row)]
-        ports = {"dy": "dy", "x": "x", "scale": "weight", "inv_variance": "inv_variance", "dx": "dx", "d_scale": "d_weight"}
-    return _graph(tensors, [_node(cell.op, ports)])
+        ports |= {"dy": graph.tensor("dy", x), "dx": graph.tensor("dx", x), "d_scale": graph.tensor("d_weight", one_row)}
+    graph.node(cell.op, **ports)
+    return graph.text

@@ -1,7 +1,5 @@
 """heddle.Plan: a graph's plan run from Python on arrays of numpy."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -12,10 +10,11 @@ IO = [B, H, S, D]
 
 
 def graph(**attributes):
+    made = heddle.Graph(io="f32")
     strides = [H * S * D, S * D, D, 1]
-    tensors = [{"uid": uid, "name": name, "dims": IO, "strides": strides} for uid, name in ((7, "q"), (3, "k"), (9, "v"))]
-    return json.dumps({"heddle_graph": 1, "io_dtype": "f32", "tensors": [*tensors, {"uid": 5, "name": "o"}],
-                       "nodes": [{"op": "sdpa", "q": 7, "k": 3, "v": 9, "o": 5, **attributes}]})
+    ports = {name: made.tensor(name, IO, strides, uid=uid) for uid, name in ((7, "q"), (3, "k"), (9, "v"))}
+    made.node("sdpa", **ports, o=made.tensor("o", uid=5), **attributes)
+    return made
 
 
 def attention(q, k, v, scale):
@@ -25,8 +24,9 @@ def attention(q, k, v, scale):
     return np.einsum("bhqk,bhkd->bhqd", p / p.sum(-1, keepdims=True), v)
 
 
-def test_runs_on_the_callers_memory():
-    plan = heddle.Plan(graph(attn_scale=0.25, right_bound=0), "cpu")
+@pytest.mark.parametrize("given", [lambda g: g, lambda g: g.text], ids=["graph", "text"])
+def test_runs_on_the_callers_memory(given):
+    plan = heddle.Plan(given(graph(attn_scale=0.25, right_bound=0)), "cpu")
     assert plan.inputs == (3, 7, 9) and plan.outputs == (5,)
     assert plan.description
     rng = np.random.default_rng()
@@ -52,8 +52,8 @@ def test_a_missing_address_is_an_error_and_nothing_is_written():
 def test_what_is_no_address_is_refused(arguments):
     with pytest.raises(TypeError, match="Plan.execute takes a dict of uids to addresses"):
         heddle.Plan(graph(), "cpu").execute(*arguments)
-    with pytest.raises(TypeError, match="of type bytes, expected its text form"):
-        heddle.Plan(graph().encode(), "cpu")
+    with pytest.raises(TypeError, match="of type bytes, expected a Graph or its text form"):
+        heddle.Plan(graph().text.encode(), "cpu")
 
 
 def test_refusals_are_sentences():

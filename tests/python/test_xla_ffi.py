@@ -1,7 +1,6 @@
 """The custom call "heddle" inside XLA on the CPU, through JAX's own FFI."""
 
-import json
-
+import heddle
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,20 +20,17 @@ def workspace_bytes(text):
     return _plan.workspace_bytes(text, "cpu")
 
 
-def attention_graph(b, hq, hk, s, d, dtype, order="bhsd"):
-    """Causal attention with stats; tensors are BHSD or BSHD in memory."""
+def attention_graph(b, hq, hk, s, d, dtype, order="bhsd", every=1):
+    """Causal attention with stats; tensors are BHSD or BSHD in memory. Of K and V every so many heads are read."""
+    graph = heddle.Graph(io=dtype)
 
-    def tensor(uid, name, heads):
-        strides = [heads * s * d, s * d, d, 1] if order == "bhsd" else [heads * s * d, d, heads * d, 1]
-        return {"uid": uid, "name": name, "dims": [b, heads, s, d], "strides": strides}
+    def tensor(name, heads, every=1):
+        head, row = (s * d, d) if order == "bhsd" else (d, heads * d)
+        return graph.tensor(name, [b, heads, s, d], [every * heads * s * d, every * head, row, 1])
 
-    return json.dumps({
-        "heddle_graph": 1, "io_dtype": dtype,
-        "tensors": [tensor(1, "q", hq), tensor(2, "k", hk), tensor(3, "v", hk), tensor(4, "o", hq),
-                    {"uid": 5, "name": "stats", "dtype": "f32"}],
-        "nodes": [{"op": "sdpa", "name": "attention", "q": 1, "k": 2, "v": 3, "o": 4, "stats": 5,
-                   "attn_scale": d**-0.5, "right_bound": 0}],
-    })
+    ports = {"q": tensor("q", hq), "k": tensor("k", hk, every), "v": tensor("v", hk, every), "o": tensor("o", hq)}
+    graph.node("sdpa", "attention", **ports, stats=graph.tensor("stats", dtype="f32"), attn_scale=d**-0.5, right_bound=0)
+    return graph.text
 
 
 def plain_attention(q, k, v, dtype):
@@ -102,10 +98,7 @@ def test_one_plan_serves_threads_at_once(library):
 
 def test_operand_as_a_strided_part_of_its_array(library):
     """K and V are every second head of what is passed."""
-    graph = json.loads(attention_graph(1, 2, 2, 16, 32, "f32"))
-    for tensor in graph["tensors"][1:3]:
-        tensor["strides"] = [4 * 16 * 32, 2 * 16 * 32, 32, 1]
-    text = json.dumps(graph)
+    text = attention_graph(1, 2, 2, 16, 32, "f32", every=2)
     q, k, v = (random(1, h, 16, 32, dtype=jnp.float32, seed=i) for i, h in enumerate((2, 4, 4)))
     results = [((1, 2, 16, 32), jnp.float32), ((1, 2, 16, 1), jnp.float32)]
     o = jax.jit(lambda *x: call(text, results, workspace_bytes(text), *x)[0])(q, k, v)
@@ -132,32 +125,29 @@ def test_gradients_through_custom_vjp(library):
     """Forward and backward graphs with RoPE on Q and K, against JAX's own differentiation."""
     b, hq, hk, s, d = 2, 4, 2, 40, 32
 
-    def tensor(uid, name, heads, **more):
-        return {"uid": uid, "name": name, "dims": [b, heads, s, d], **more}
+    def begin(*names):
+        """A graph with tensors of these names, and with rotated Q and K."""
+        graph = heddle.Graph(io="f32", intermediate="f32")
+        tensors = {name: graph.tensor(name, [b, hk if name in ("k", "v") else hq, s, d]) for name in names}
+        if "o" in names:
+            tensors["stats"] = graph.tensor("stats", [b, hq, s, 1])
+        freqs = graph.tensor("freqs", [s, 1, 1, d])
+        rotated = {x: graph.tensor(f"{x} rotated", [b, h, s, d], virtual=True) for x, h in (("q", hq), ("k", hk))}
+        for x, y in rotated.items():
+            graph.node("rope", f"rotate {x}", x=tensors[x], freqs=freqs, y=y)
+        return graph, tensors | rotated, freqs
 
-    rotated = {"virtual": True, "dtype": "f32"}
-    freqs = {"uid": 9, "name": "freqs", "dtype": "f32", "dims": [s, 1, 1, d]}
-    ropes = [{"op": "rope", "name": "rope_q", "x": 1, "freqs": 9, "y": 11},
-             {"op": "rope", "name": "rope_k", "x": 2, "freqs": 9, "y": 12}]
     attributes = {"attn_scale": d**-0.5, "right_bound": 0}
-    forward = json.dumps({
-        "heddle_graph": 1, "io_dtype": "f32", "intermediate_dtype": "f32",
-        "tensors": [tensor(1, "q", hq), tensor(2, "k", hk), tensor(3, "v", hk), freqs, tensor(11, "qr", hq, **rotated),
-                    tensor(12, "kr", hk, **rotated), tensor(20, "o", hq), {"uid": 21, "name": "stats", "dtype": "f32"}],
-        "nodes": ropes + [{"op": "sdpa", "q": 11, "k": 12, "v": 3, "o": 20, "stats": 21, **attributes}],
-    })
-    backward = json.dumps({
-        "heddle_graph": 1, "io_dtype": "f32", "intermediate_dtype": "f32",
-        "tensors": [tensor(1, "q", hq), tensor(2, "k", hk), tensor(3, "v", hk), tensor(4, "o", hq), tensor(5, "d_o", hq),
-                    {"uid": 6, "name": "stats", "dims": [b, hq, s, 1]}, freqs, tensor(11, "qr", hq, **rotated),
-                    tensor(12, "kr", hk, **rotated), tensor(13, "d_qr", hq, **rotated), tensor(14, "d_kr", hk, **rotated),
-                    tensor(20, "d_q", hq), tensor(21, "d_k", hk), tensor(22, "d_v", hk)],
-        "nodes": ropes + [
-            {"op": "sdpa_backward", "q": 11, "k": 12, "v": 3, "o": 4, "d_o": 5, "stats": 6, "d_q": 13, "d_k": 14,
-             "d_v": 22, **attributes},
-            {"op": "rope_backward", "name": "unrope_q", "x": 13, "freqs": 9, "y": 20},
-            {"op": "rope_backward", "name": "unrope_k", "x": 14, "freqs": 9, "y": 21}],
-    })
+    graph, tensors, _ = begin("q", "k", "v")
+    graph.node("sdpa", **tensors, o=graph.tensor("o"), stats=graph.tensor("stats"), **attributes)
+    forward = graph.text
+    graph, tensors, freqs = begin("q", "k", "v", "o", "d_o")
+    turned = {x: graph.tensor(f"d_{x} rotated", [b, h, s, d], virtual=True) for x, h in (("q", hq), ("k", hk))}
+    results = {x: graph.tensor(f"d_{x}", [b, h, s, d]) for x, h in (("q", hq), ("k", hk), ("v", hk))}
+    graph.node("sdpa_backward", **tensors, d_q=turned["q"], d_k=turned["k"], d_v=results["v"], **attributes)
+    for x, y in turned.items():
+        graph.node("rope_backward", f"rotate d_{x} back", x=y, freqs=freqs, y=results[x])
+    backward = graph.text
     sizes = workspace_bytes(forward), workspace_bytes(backward)
     f32 = jnp.float32
     angles = jnp.asarray(np.outer(np.arange(s), 10000.0 ** (-np.arange(d // 2) * 2 / d)), f32)
@@ -216,16 +206,20 @@ class TestRefusals:
     def text(self):
         return attention_graph(self.b, self.hq, self.hk, self.s, self.d, "f32")
 
+    def changed(self, part, to):
+        assert part in self.text
+        return self.text.replace(part, to)
+
     def test_malformed_text(self, library):
         message = attempt("{\"heddle_graph\": 1,", self.results, self.plenty, *self.operands())
         assert "INVALID_ARGUMENT" in message and "line 1, column 20" in message
 
     def test_invalid_graph(self, library):
-        text = self.text.replace('"right_bound": 0', '"right_bound": -1')
+        text = self.changed('"right_bound":0', '"right_bound":-1')
         assert "Right bound needs to be larger than or equal to zero" in attempt(text, self.results, self.plenty, *self.operands())
 
     def test_unsupported_graph(self, library):
-        text = self.text.replace('"io_dtype": "f32"', '"io_dtype": "f64"')
+        text = self.changed('"io_dtype":"f32"', '"io_dtype":"f64"')
         assert "No execution plans support the graph. cpu:" in attempt(text, self.results, self.plenty, *self.operands())
 
     def test_operand_count(self, library):

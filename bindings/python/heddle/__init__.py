@@ -3,7 +3,8 @@
 `heddle.jax` is Heddle in JAX. This package itself needs nothing but Python and the library it carries.
 """
 
+from heddle._graph import Expression, Graph, Tensor
 from heddle._library import Error, library_path, version
 from heddle._plan import Plan
 
-__all__ = ["Error", "Plan", "library_path", "version"]
+__all__ = ["Error", "Expression", "Graph", "Plan", "Tensor", "library_path", "version"]

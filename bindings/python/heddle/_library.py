@@ -7,7 +7,7 @@ Python.
 import ctypes
 import hashlib
 import os
-from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +20,18 @@ FUNCTIONS = {
     "heddle_last_error": (c_char_p, []),
     "heddle_status_name": (c_char_p, [c_int]),
     "heddle_version": (c_char_p, []),
+    "heddle_graph_create": (Status, [c_char_p, c_int, c_int, c_int, POINTER(c_void_p)]),
+    "heddle_graph_add_tensor": (Status, [c_void_p, c_void_p]),
+    "heddle_graph_add_node": (Status, [c_void_p, c_char_p, c_char_p, POINTER(c_int32)]),
+    "heddle_node_set_tensor": (Status, [c_void_p, c_int32, c_char_p, c_int64]),
+    "heddle_node_set_number": (Status, [c_void_p, c_int32, c_char_p, c_double]),
+    "heddle_node_set_integer": (Status, [c_void_p, c_int32, c_char_p, c_int64]),
+    "heddle_node_set_flag": (Status, [c_void_p, c_int32, c_char_p, c_bool]),
+    "heddle_node_set_choice": (Status, [c_void_p, c_int32, c_char_p, c_char_p]),
+    "heddle_node_set_dims": (Status, [c_void_p, c_int32, c_char_p, POINTER(c_int64), c_int32]),
+    "heddle_node_add_pointwise": (Status, [c_void_p, c_int32, c_char_p, c_char_p, POINTER(c_int64), c_int32, c_int64, c_int32]),
+    "heddle_graph_validate": (Status, [c_void_p]),
+    "heddle_graph_text": (Status, [c_void_p, POINTER(c_char_p)]),
     "heddle_graph_parse": (Status, [c_char_p, c_size_t, POINTER(c_void_p)]),
     "heddle_graph_free": (None, [c_void_p]),
     "heddle_graph_supported": (Status, [c_void_p, c_int]),

@@ -5,28 +5,24 @@ from collections.abc import Mapping
 from ctypes import POINTER, byref, c_int64, c_size_t, c_void_p
 from functools import lru_cache
 
+from heddle._graph import Graph
 from heddle._library import DEVICES, call, load
 
 
 class Plan:
-    """A graph (its text form) planned for "cpu" or "cuda".
+    """A graph, or its text form, planned for "cpu" or "cuda".
 
     Raises Error with every engine's reason if the graph does not validate or no engine of the device runs it. A plan
     does not change: any number of threads may execute it at once, each with a workspace of its own.
     """
 
-    def __init__(self, graph: str, device: str) -> None:
+    def __init__(self, graph: Graph | str, device: str) -> None:
         if not isinstance(device, str) or device not in DEVICES:
             raise ValueError(f"There is no device {device!r}, expected one of {', '.join(DEVICES)}.")
-        if not isinstance(graph, str):
-            raise TypeError(f"The graph is of type {type(graph).__name__}, expected its text form, a str.")
-        encoded = graph.encode()
-        parsed, self._plan = c_void_p(), c_void_p()
-        call("heddle_graph_parse", encoded, len(encoded), byref(parsed))
-        try:
-            call("heddle_plan_create", parsed, DEVICES[device], byref(self._plan))
-        finally:
-            load().heddle_graph_free(parsed)
+        if not isinstance(graph, Graph):
+            graph = Graph.of_text(graph)
+        self._plan = c_void_p()
+        call("heddle_plan_create", graph.handle, DEVICES[device], byref(self._plan))
 
     def __del__(self):
         if getattr(self, "_plan", None):

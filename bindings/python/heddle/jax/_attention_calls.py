@@ -190,9 +190,10 @@ def _attributes(config, graph, uids):
     if config.score is not None:
         score.run(config.score, [uids[f"load{i}"] for i in range(config.score.captures)])
     if "mask" in uids:
-        score.keep_where(uids["mask"])
+        score.keep_where(uids["mask"], score.result)
     if "q_segments" in uids:
-        score.keep_where(score.apply("cmp_eq", uids["q_segments"], uids["kv_segments"]))
+        scores = score.result
+        score.keep_where(score.apply("cmp_eq", uids["q_segments"], uids["kv_segments"]), scores)
     dropout = None
     if config.dropout:
         dropout = {"probability": config.dropout, "seed": uids["seed"], "offset": uids["offset"],

@@ -1,12 +1,10 @@
-"""A graph put together tensor by tensor, and the custom call that runs it."""
-
-import json
+"""A graph as one custom call: its operands and results in the order in which they are added."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from heddle._library import Error
+import heddle
 from heddle._plan import workspace_bytes
 from heddle.jax.ffi import TARGET, register
 
@@ -15,7 +13,7 @@ DTYPES = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f1
 
 
 def dtype_name(dtype):
-    """The text form's name of a JAX data type."""
+    """A graph's name of a JAX data type."""
     return DTYPES[np.dtype(dtype).name]
 
 
@@ -28,63 +26,37 @@ def row_major(dims):
     return strides[::-1]
 
 
-class Graph:
-    """Collects the tensors and nodes of one custom call; operands and results keep the order they are added in."""
+class Graph(heddle.Graph):
+    """The graph of one custom call, whose operands and results are its bound tensors in the order of their uids."""
 
     def __init__(self, name):
+        super().__init__(name, intermediate="f32")
         self._name = name
-        self._tensors, self._nodes = [], []
         self._results = []  # (dims, dtype) of the arrays that the call gives
-
-    def _add(self, name, dtype, **more):
-        uid = len(self._tensors) + 1
-        self._tensors.append({"uid": uid, "name": name, "dtype": dtype_name(dtype), **more})
-        return uid
 
     def operand(self, name, dtype, dims, strides=None):
         """A tensor that the caller gives."""
-        return self._add(name, dtype, dims=list(dims), strides=list(strides or row_major(dims)))
+        return self.tensor(name, dims, strides or row_major(dims), dtype_name(dtype))
 
     def result(self, name, dtype, dims, strides=None):
         """A tensor that the call returns, as an array of its elements in memory order."""
-        strides = list(strides or row_major(dims))
+        strides = strides or row_major(dims)
         order = sorted(range(len(dims)), key=lambda i: (-strides[i], i))
         self._results.append((tuple(dims[i] for i in order), dtype))
-        return self._add(name, dtype, dims=list(dims), strides=strides)
+        return self.tensor(name, dims, strides, dtype_name(dtype))
 
     def constant(self, name, value, rank, dtype=np.float32):
         """A scalar known now."""
-        return self._add(name, dtype, dims=[1] * rank, constant=_number(value))
-
-    def value(self, name, dtype=None):
-        """A value inside a score expression."""
-        uid = len(self._tensors) + 1
-        typed = {} if dtype is None else {"dtype": dtype_name(dtype)}
-        self._tensors.append({"uid": uid, "name": name, "virtual": True, **typed})
-        return uid
-
-    def node(self, op, **fields):
-        """A node; fields that are None are left out."""
-        self._nodes.append({"op": op, **{key: value for key, value in fields.items() if value is not None}})
-
-    def text(self):
-        """The text form."""
-        return json.dumps({"heddle_graph": 1, "name": self._name, "intermediate_dtype": "f32",
-                           "tensors": self._tensors, "nodes": self._nodes}, separators=(",", ":"))
+        return self.tensor(name, [1] * rank, dtype=dtype_name(dtype), constant=value)
 
     def run(self, operands, platform):
         """The call's results, each of the dims it has in memory. Raises ValueError with the library's sentence."""
         register()
-        text = self.text()
+        text = self.text
         try:
             size = workspace_bytes(text, platform)
-        except Error as error:
-            raise Error(f"{self._name}: {error}", error.status) from None
+        except heddle.Error as error:
+            raise heddle.Error(f"{self._name}: {error}", error.status) from None
         shapes = [jax.ShapeDtypeStruct(dims, dtype) for dims, dtype in self._results]
         shapes.append(jax.ShapeDtypeStruct((size,), jnp.uint8))
         return jax.ffi.ffi_call(TARGET, shapes)(*operands, graph=text)[:-1]
-
-
-def _number(value):
-    """A number as the text form writes it: JSON has no numerals for the ones that are not finite."""
-    return float(value) if np.isfinite(value) else str(np.float64(value))

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
+import heddle
+
 OP = "attention"
 
 POINTWISE = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "max": "max", "min": "min", "pow": "pow",
@@ -193,13 +195,11 @@ def traced(score, extents):
     return Program(tuple(trace.ops), result, len(trace.captures)), trace.captures
 
 
-class Expression:
-    """Puts pointwise ops into a graph's score_mod."""
+class Expression(heddle.Expression):
+    """A user's program, soft caps and masks, as a graph's score_mod."""
 
     def __init__(self, graph):
-        self._graph = graph
-        self._score_in = self._graph.value("score", jnp.float32)
-        self._ops, self._current = [], self._score_in
+        super().__init__(graph, "f32")
         self._indices, self._numbers = {}, {}
 
     def number(self, x):
@@ -209,28 +209,23 @@ class Expression:
 
     def index(self, name):
         if name not in self._indices:
-            uid = self._graph.value(name)
-            self._ops.append({"op": "gen_index", "inputs": [], "output": uid, "axis": {"row": 2, "column": 3}[name]})
-            self._indices[name] = uid
+            score = self.result
+            self._indices[name] = self.apply("gen_index", axis={"row": 2, "column": 3}[name])
+            self.result = score
         return self._indices[name]
-
-    def apply(self, op, *inputs):
-        uid = self._graph.value(f"{op}{len(self._ops)}")
-        self._ops.append({"op": op, "inputs": list(inputs), "output": uid})
-        return uid
 
     def soft_cap(self, cap):
         """cap * tanh(score / cap)."""
-        scaled = self.apply("mul", self._current, self.number(1 / cap))
-        self._current = self.apply("mul", self.apply("tanh_fwd", scaled), self.number(cap))
+        scaled = self.apply("mul", self.result, self.number(1 / cap))
+        self.apply("mul", self.apply("tanh_fwd", scaled), self.number(cap))
 
-    def keep_where(self, condition):
-        """Scores whose condition does not hold become -inf."""
-        self._current = self.apply("binary_select", condition, self._current, self.number(-math.inf))
+    def keep_where(self, condition, score):
+        """`score` where the condition holds; elsewhere it becomes -inf."""
+        self.apply("binary_select", condition, score, self.number(-math.inf))
 
     def run(self, program, captures):
         """A user's program."""
-        made, score = [], self._current
+        made, score = [], self.result
 
         def find(kind, which=None):
             if kind == "score":
@@ -241,10 +236,8 @@ class Expression:
 
         for name, inputs in program.ops:
             made.append(self.apply(name, *(find(*x) for x in inputs)))
-        self._current = find(*program.result)
+        self.result = find(*program.result)
 
     def score_mod(self):
-        """The text form's score_mod; None if nothing was done to the score."""
-        if not self._ops and self._current == self._score_in:
-            return None
-        return {"score_in": self._score_in, "score_out": self._current, "ops": self._ops}
+        """The node's field; None if nothing was done to the score."""
+        return None if not self.ops and self.result is self.score else self
