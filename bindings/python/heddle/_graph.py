@@ -7,8 +7,8 @@ from ctypes import byref, c_bool, c_char_p, c_double, c_int, c_int32, c_int64, c
 
 from heddle._library import call, load
 
-DTYPES = {None: 0, "f64": 1, "f32": 2, "bf16": 3, "f16": 4, "f8e4m3": 5, "f8e5m2": 6, "i64": 7, "i32": 8, "i8": 9, "u64": 10,
-          "u32": 11, "u8": 12, "boolean": 13}
+DTYPES = {None: 0, "f64": 1, "f32": 2, "bf16": 3, "f16": 4, "f8e4m3": 5, "f8e5m2": 6, "i64": 7, "i32": 8, "i8": 9,
+          "u64": 10, "u32": 11, "u8": 12, "boolean": 13}
 MAX_RANK = 8
 
 
@@ -54,8 +54,8 @@ class Expression:
 class Graph:
     """A graph, empty at first, of tensors and nodes; `Plan` makes it ready for a device.
 
-    io, intermediate, compute: the types of bound tensors, of virtual ones and of arithmetic where nothing else says them:
-    "f64", "f32", "bf16", "f16", ...
+    io, intermediate, compute: the types of bound tensors, of virtual ones and of arithmetic where nothing else says
+    them: "f64", "f32", "bf16", "f16", ...
     """
 
     def __init__(self, name: str = "", io: str | None = None, intermediate: str | None = None,
@@ -86,9 +86,10 @@ class Graph:
 
         uid: how an execution calls it; the next that is free if none is given.
         virtual: an intermediate that nobody binds. by_value: a scalar in host memory. constant: a scalar known now.
-        ragged_offset: the tensor of element offsets [B+1, 1, 1, 1], times the multiplier, at which each batch entry begins.
+        ragged_offset: the tensor of element offsets [B+1, 1, 1, 1], times the multiplier, at which batch entries begin.
         """
-        uid = next(n for n in range(1, len(self._uids) + 2) if n not in self._uids) if uid is None else _whole("A uid", uid)
+        free = next(n for n in range(1, len(self._uids) + 2) if n not in self._uids)
+        uid = free if uid is None else _whole("A uid", uid)
         dims, strides = _dims("Dims", dims), _dims("Strides", strides)
         call("heddle_graph_add_tensor", self.handle, byref(_CTensor(
             uid, _text("A tensor's name", name), _dtype(dtype), len(dims), len(strides), (c_int64 * MAX_RANK)(*dims),
@@ -100,9 +101,10 @@ class Graph:
     def node(self, op: str, name: str = "", **fields: object) -> None:
         """Adds a node: "sdpa", "sdpa_backward", "rope", "rope_backward", "rms_norm" or "rms_norm_backward".
 
-        fields: its ports and attributes by their names in docs/graph-text-form.md. A value is a Tensor, a number, a bool, a
-        str (of an enumeration), a sequence of ints (dims), a dict (a group, as dropout={"probability": 0.1, "seed": seed})
-        or an Expression; None stands for what is not set. Raises Error with the library's sentence.
+        fields: its ports and attributes by their names in docs/graph-text-form.md. A value is a Tensor, a number, a
+        bool, a str (of an enumeration), a sequence of ints (dims), a dict (a group, as
+        dropout={"probability": 0.1, "seed": seed}) or an Expression; None stands for what is not set. Raises Error with
+        the library's sentence.
         """
         node = c_int32()
         call("heddle_graph_add_node", self.handle, _text("An op", op), _text("A node's name", name), byref(node))
@@ -130,8 +132,8 @@ class Graph:
                 self._set(node, f"{group}{field}.", {"score_in": value.score, "score_out": value.result})
                 for op, inputs, output, axis in value.ops:
                     uids = (c_int64 * len(inputs))(*(x.uid for x in inputs))
-                    call("heddle_node_add_pointwise", self.handle, node, path, _text("An op", op), uids, len(inputs), output.uid,
-                         axis)
+                    call("heddle_node_add_pointwise", self.handle, node, path, _text("An op", op), uids, len(inputs),
+                         output.uid, axis)
             elif isinstance(value, Tensor):
                 call("heddle_node_set_tensor", self.handle, node, path, value.uid)
             elif isinstance(value, bool):
@@ -146,8 +148,8 @@ class Graph:
             elif hasattr(value, "__float__"):
                 call("heddle_node_set_number", self.handle, node, path, float(value))
             else:
-                raise TypeError(f"The field {field!r} is of type {type(value).__name__}, expected a Tensor, a number, a bool, a "
-                                "str, ints, a dict or an Expression.")
+                raise TypeError(f"The field {field!r} is of type {type(value).__name__}, expected a Tensor, a number, a "
+                                "bool, a str, ints, a dict or an Expression.")
 
 
 def _text(what, value):
