@@ -95,11 +95,11 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
     const graph::Tensor& t = forward.plan.graph[id];
     Operand operand;
     operand.of_forward = number;
-    if (planner.plan().dtype == hlo::ElementType::f32) operand.made = Made::as_f32;
+    const bool is_widened =
+        planner.plan().dtype == hlo::ElementType::f32 && *t.dtype != DataType::f32;
+    if (is_widened) operand.made = Made::as_f32;
     planner.plan().operands.push_back(std::move(operand));
-    return planner.tensor(t.name,
-                          planner.plan().dtype == hlo::ElementType::f32 ? DataType::f32 : *t.dtype,
-                          t.dims, t.strides);
+    return planner.tensor(t.name, is_widened ? DataType::f32 : *t.dtype, t.dims, t.strides);
   };
   planner.plan().forward = forward.number;
   const bool elsewhere = forward.plan.home != match.home;

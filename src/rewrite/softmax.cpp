@@ -23,7 +23,6 @@ Result<Softmax> softmax_of(Algebra& algebra, Region& region) {
   softmax.probability =
       algebra.multiply(softmax.weight, algebra.function(hlo::Opcode::divide, softmax.total));
   HEDDLE_ASSIGN(softmax.score, score_of(algebra, softmax.z, region.keys()));
-  softmax.is_moved = softmax.score.mask.shift != 0;
   softmax.score.is_shifted = value[0].factors.size() > 1;
   for (AtomId id : softmax.score.mask.indicators)
     if (region.depends_on_scores(algebra.at(id).element))
@@ -70,7 +69,9 @@ std::optional<std::pair<Sink, Poly>> sink_in(Algebra& algebra, const Poly& sum, 
 }  // namespace
 
 std::optional<Softmax> with_sink(Algebra& algebra, Region& region, const Softmax& softmax) {
-  if (softmax.is_moved || softmax.total.size() != 1 || softmax.total[0].factors.size() != 1)
+  // A number left out of the scores is all the same to the keys, but not to a sink.
+  if (softmax.score.mask.shift != 0 || softmax.total.size() != 1 ||
+      softmax.total[0].factors.size() != 1)
     return std::nullopt;
   const int frame = region.anchor().frame;
   for (const Member* member : region.members(frame)) {

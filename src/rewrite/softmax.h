@@ -21,9 +21,6 @@ struct Softmax {
   std::optional<Sink> sink;
   Poly sink_probability;  // exp(sink) / total
   Score score;
-  /// Whether a number added to the scores is left out of them: all the same to the weights of keys
-  /// among themselves, but not to a sink.
-  bool is_moved = false;
 };
 
 /// Fails with a reason if the region's exponential is not normalised over some axis, or its scores

@@ -34,8 +34,8 @@ class Verdict:
 def judge(original, fused, exact, others, coarse=(), unit=0.0, overflowed=False):
     """original, fused: arrays as the two programs gave them. exact: the truth, f64. others: the program evaluated
     again in its own types, each with other roundings. `coarse` are evaluations whose weights are disturbed by more than
-    that, as much as by their rounding to floats of 16 bits in a program that has such: `unit` is theirs then. `overflowed`: whether
-    the program in its own types made an infinity of finite numbers."""
+    that, as much as by their rounding to floats of 16 bits in a program that has such: `unit` is theirs then.
+    `overflowed`: whether the program in its own types made an infinity of finite numbers."""
     verdict = Verdict()
     if original.shape != fused.shape or original.dtype != fused.dtype:
         verdict.wrong.append(f"{fused.dtype}{list(fused.shape)} instead of {original.dtype}{list(original.shape)}")

@@ -1,5 +1,6 @@
-"""Fused programs beside the originals in XLA, on inputs that tell right from nearly right: fills as low as a mask's given
-as data, rows and entries hidden whole, sinks of -inf, logits of 1000, positions of each batch entry, narrow operands of programs that compute in f32."""
+"""Fused programs beside the originals in XLA, on inputs that tell right from nearly right: fills as low as a mask's
+given as data, rows and entries hidden whole, sinks of -inf, logits of 1000, positions of each batch entry, narrow operands
+of programs that compute in f32."""
 
 import heddle.jax
 import jax
@@ -123,3 +124,10 @@ def test_weights_that_the_program_rounds_stay_with_narrow_operands():
     assert "stablehlo.custom_call @heddle" in text
     assert "stablehlo.convert" not in text
     assert distance(fused(*inputs), truth) <= 2 * distance(jax.jit(f)(*inputs), truth)
+
+
+def test_what_is_f32_is_not_converted():
+    inputs, d_o = [random(B, Q, H, D, seed=i) for i in range(3)], random(B, Q, H, D, seed=7)
+    text = heddle.jax.fuse(lambda *x: jax.vjp(attend, *x)[1](d_o)).lower(*inputs).as_text()
+    assert text.count("stablehlo.custom_call @heddle") == 2
+    assert "stablehlo.convert" not in text

@@ -58,6 +58,12 @@ def test_validation_infers_and_refuses():
     assert refusal.value.status == "ATTRIBUTE_NOT_SET" and str(refusal.value).endswith(".")
 
 
+def added(graph, what):
+    score = heddle.Expression(graph)
+    score.apply("add", score.score, what)
+    return score
+
+
 @pytest.mark.parametrize("wrong, kind, sentence", [
     (lambda g: g.tensor(3), TypeError, "A tensor's name is of type int, expected a str"),
     (lambda g: g.tensor("x", [1.5]), TypeError, "Dims is of type float, expected an int"),
@@ -68,7 +74,15 @@ def test_validation_infers_and_refuses():
     (lambda g: (g.tensor("x", uid=4), g.tensor("y", uid=4)), heddle.Error, "The uid 4 is given to two tensors"),
     (lambda g: g.node("attend"), heddle.Error, 'no op "attend", expected sdpa'),
     (lambda g: g.node("sdpa", q=4), heddle.Error, "'q' is given an integer, expected a tensor"),
-    (lambda g: g.node("sdpa", q=heddle.Tensor(9, "q")), heddle.Error, "no tensor with uid 9"),
+    (lambda g: g.node("sdpa", q=heddle.Graph().tensor("q")), ValueError, "'q' is the tensor 'q' of another graph"),
+    (lambda g: g.tensor("x", ragged_offset=heddle.Graph().tensor("ends")), ValueError, "'ends' of another graph"),
+    (lambda g: g.tensor("x", ragged_offset=7), TypeError, "A ragged offset is of type int, expected a Tensor"),
+    (lambda g: g.node("sdpa", score_mod=added(g, 3)), TypeError, "An input of 'add' is of type int, expected a Tensor"),
+    (lambda g: g.tensor("x", constant="one"), TypeError, "A constant is of type str, expected a number"),
+    (lambda g: g.tensor("x", 5), TypeError, "Dims are of type int, expected a sequence of ints"),
+    (lambda g: g.tensor("x\0y"), ValueError, "expected no null character"),
+    (lambda g: g.node("sdpa", diagonal_alignment="top_left\0"), ValueError, "expected no null character"),
+    (lambda g: g.tensor("x", dtype=["f32"]), ValueError, "There is no data type ['f32']"),
     (lambda g: g.node("sdpa", querys=g.tensor("q")), heddle.Error, "querys"),
     (lambda g: g.node("sdpa", diagonal_alignment="middle"), heddle.Error, "'middle', expected one of"),
     (lambda g: g.node("sdpa", attn_scale=1j), TypeError, "'attn_scale' is of type complex, expected a Tensor, a number"),

@@ -22,12 +22,12 @@ class _CTensor(ctypes.Structure):
 
 
 class Tensor:
-    """A tensor of a graph: its uid there, which `Plan.execute` takes addresses by, and its name."""
+    """A tensor of a graph, which made it: its uid there, which `Plan.execute` takes addresses by, and its name."""
 
-    __slots__ = ("name", "uid")
+    __slots__ = ("_graph", "name", "uid")
 
-    def __init__(self, uid: int, name: str) -> None:
-        self.uid, self.name = uid, name
+    def __init__(self, graph: "Graph", uid: int, name: str) -> None:
+        self._graph, self.uid, self.name = graph, uid, name
 
     def __repr__(self):
         return f"Tensor(uid={self.uid}, name={self.name!r})"
@@ -93,10 +93,12 @@ class Graph:
         dims, strides = _dims("Dims", dims), _dims("Strides", strides)
         call("heddle_graph_add_tensor", self.handle, byref(_CTensor(
             uid, _text("A tensor's name", name), _dtype(dtype), len(dims), len(strides), (c_int64 * MAX_RANK)(*dims),
-            (c_int64 * MAX_RANK)(*strides), virtual, by_value, constant is not None, 0.0 if constant is None else constant,
-            0 if ragged_offset is None else ragged_offset.uid, _whole("A multiplier", ragged_offset_multiplier))))
+            (c_int64 * MAX_RANK)(*strides), virtual, by_value, constant is not None,
+            0.0 if constant is None else _number("A constant", constant),
+            0 if ragged_offset is None else self._uid("A ragged offset", ragged_offset),
+            _whole("A multiplier", ragged_offset_multiplier))))
         self._uids.add(uid)
-        return Tensor(uid, name)
+        return Tensor(self, uid, name)
 
     def node(self, op: str, name: str = "", **fields: object) -> None:
         """Adds a node: "sdpa", "sdpa_backward", "rope", "rope_backward", "rms_norm" or "rms_norm_backward".
@@ -121,9 +123,17 @@ class Graph:
         """Infers what is unset and checks every rule of the ops' contracts; raises Error with the one that is broken."""
         call("heddle_graph_validate", self.handle)
 
+    def _uid(self, what, tensor):
+        """The uid of one of this graph's own tensors: another's may be that of something else here."""
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{what} is of type {type(tensor).__name__}, expected a Tensor.")
+        if tensor._graph is not self:
+            raise ValueError(f"{what} is the tensor {tensor.name!r} of another graph.")
+        return tensor.uid
+
     def _set(self, node, group, fields):
         for field, value in fields.items():
-            path = f"{group}{field}".encode()
+            path = _text("A field's name", f"{group}{field}")
             if value is None:
                 continue
             if isinstance(value, Mapping):
@@ -131,15 +141,15 @@ class Graph:
             elif isinstance(value, Expression):
                 self._set(node, f"{group}{field}.", {"score_in": value.score, "score_out": value.result})
                 for op, inputs, output, axis in value.ops:
-                    uids = (c_int64 * len(inputs))(*(x.uid for x in inputs))
+                    uids = (c_int64 * len(inputs))(*(self._uid(f"An input of {op!r}", x) for x in inputs))
                     call("heddle_node_add_pointwise", self.handle, node, path, _text("An op", op), uids, len(inputs),
                          output.uid, axis)
             elif isinstance(value, Tensor):
-                call("heddle_node_set_tensor", self.handle, node, path, value.uid)
+                call("heddle_node_set_tensor", self.handle, node, path, self._uid(f"The field {field!r}", value))
             elif isinstance(value, bool):
                 call("heddle_node_set_flag", self.handle, node, path, value)
             elif isinstance(value, str):
-                call("heddle_node_set_choice", self.handle, node, path, value.encode())
+                call("heddle_node_set_choice", self.handle, node, path, _text(f"The field {field!r}", value))
             elif isinstance(value, Sequence):
                 dims = _dims(f"The field {field!r}", value)
                 call("heddle_node_set_dims", self.handle, node, path, (c_int64 * len(dims))(*dims), len(dims))
@@ -155,11 +165,20 @@ class Graph:
 def _text(what, value):
     if not isinstance(value, str):
         raise TypeError(f"{what} is of type {type(value).__name__}, expected a str.")
+    if "\0" in value:
+        raise ValueError(f"{what} is {value!r}, expected no null character.")
     return value.encode()
 
 
+def _number(what, value):
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{what} is of type {type(value).__name__}, expected a number.") from None
+
+
 def _dtype(name):
-    if name not in DTYPES:
+    if not (name is None or isinstance(name, str)) or name not in DTYPES:
         raise ValueError(f"There is no data type {name!r}, expected one of {', '.join(filter(None, DTYPES))}.")
     return DTYPES[name]
 
@@ -175,7 +194,11 @@ def _whole(what, value):
 
 
 def _dims(what, given):
-    dims = [] if given is None else [_whole(what, dim) for dim in given]
+    try:
+        given = () if given is None else tuple(given)
+    except TypeError:
+        raise TypeError(f"{what} are of type {type(given).__name__}, expected a sequence of ints.") from None
+    dims = [_whole(what, dim) for dim in given]
     if len(dims) > MAX_RANK:
         raise ValueError(f"{what} are {len(dims)} numbers, expected {MAX_RANK} at most.")
     return dims
