@@ -29,17 +29,19 @@ std::vector<Var> without(std::vector<Var> from, const std::vector<Var>& what) {
   return from;
 }
 
+/// Whether two factors are the same but for how they were rounded to f32.
+bool are_close(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
+
 /// The gradient of the scores, as proved.
 struct Core {
   Element d_o, v;
   std::vector<Var> value_depth;  // bound, of D
   std::vector<int64_t> value_sizes;
   std::optional<Element> keep;
-  double scale = 1;  // dS as the program has it is `scale` times the unit core
-  Poly kept;         // the indicator of what dropout keeps, or 1
-  Poly mean;         // sum P * D
-  Poly by_score;     // P * (D - sum P * D): the gradient of the score
-  Poly by_dot;       // f' times that
+  Poly kept;      // the indicator of what dropout keeps, or 1
+  Poly mean;      // sum P * D
+  Poly by_score;  // P * (D - sum P * D): the gradient of the score
+  Poly by_dot;    // f' times that
 };
 
 class Backward {
@@ -70,42 +72,26 @@ class Backward {
     match.v = core->v;
     match.d_o = core->d_o;
     match.sink = softmax_.sink;
-    double dropout_scale = core->keep ? core->scale : 1;
-    for (const Member* member : region_.members(region_.home())) {
-      const Instruction* x = member->place.x;
-      if (!x->shape().is_array()) continue;
-      if (member->kind == Kind::matrix && !softmax_.score.bias) continue;
-      const Poly value = region_.value(member->place);
-      for (Role role : {Role::d_q, Role::d_k, Role::d_v, Role::d_bias, Role::d_sink}) {
-        // The first that fits; a constant factor may still be taken up by a later multiplication.
-        Output* known = nullptr;
-        for (Output& output : match.outputs)
-          if (output.role == role) known = &output;
-        if (known && std::abs(known->factor - 1) < 1e-6) continue;
-        const auto expected = gradient(*core, role, member->place);
-        if (!expected) continue;
-        const auto factor = Algebra::ratio(value, *expected);
-        if (!factor) continue;
-        if (!known) {
-          match.outputs.push_back({role, member->place, *factor});
-        } else if (std::abs(*factor - 1) < 1e-6) {
-          *known = {role, member->place, *factor};
-        }
-        break;
-      }
-    }
-    if (match.outputs.empty())
+    const std::vector<Output> gradients = gradients_by(*core);
+    if (gradients.empty())
       return error(Code::graph_not_supported,
                    "the gradient of the scores is there, but no dQ, dK or dV made of it");
-    if (core->keep) {
-      match.dropout = Dropout{*core->keep, dropout_scale};
-      for (Output& output : match.outputs) output.factor /= dropout_scale;
+    // A constant factor may be taken up by a multiplication after the product: the place that has
+    // it is taken.
+    const double factor = core->keep ? shared_factor(gradients) : 1;
+    for (const Output& output : gradients) {
+      const auto known = std::find_if(match.outputs.begin(), match.outputs.end(),
+                                      [&](const Output& o) { return o.role == output.role; });
+      if (known == match.outputs.end()) {
+        match.outputs.push_back(output);
+      } else if (!are_close(known->factor, factor) && are_close(output.factor, factor)) {
+        *known = output;
+      }
     }
-    if (const Output* d_v = match.find(Role::d_v);
-        d_v && core->keep && d_v->factor != 1 && std::abs(d_v->factor - 1) > 1e-5)
-      return error(Code::graph_not_supported,
-                   "dropout keeps with one factor in the gradient of the scores and another in "
-                   "that of the values");
+    if (core->keep) {
+      match.dropout = Dropout{*core->keep, factor};
+      for (Output& output : match.outputs) output.factor /= factor;
+    }
     free_bound(elements_, softmax_.score.depth, algebra_.at(softmax_.score.dot).sizes,
                match.score.q, match.score.k, &match.score.depth);
     free_bound(elements_, core->value_depth, core->value_sizes, match.v, *match.d_o);
@@ -113,6 +99,43 @@ class Backward {
   }
 
  private:
+  /// Every place of the region that is a multiple of a gradient, in the program's order.
+  std::vector<Output> gradients_by(const Core& core) {
+    std::vector<Output> outputs;
+    std::set<Role> exact;
+    for (const Member* member : region_.members(region_.home())) {
+      if (!member->place.x->shape().is_array()) continue;
+      if (member->kind == Kind::matrix && !softmax_.score.bias) continue;
+      const Poly value = region_.value(member->place);
+      for (Role role : {Role::d_q, Role::d_k, Role::d_v, Role::d_bias, Role::d_sink}) {
+        if (exact.contains(role)) continue;
+        const auto expected = gradient(core, role, member->place);
+        const auto factor = expected ? Algebra::ratio(value, *expected) : std::nullopt;
+        if (!factor) continue;
+        outputs.push_back({role, member->place, *factor});
+        if (!core.keep && are_close(*factor, 1)) exact.insert(role);
+        break;
+      }
+    }
+    return outputs;
+  }
+
+  /// What dropout multiplies what it keeps by. Of dS alone that cannot be told from a scale of the
+  /// queries, whose gradient is scaled after the product; but all results have it in common.
+  static double shared_factor(const std::vector<Output>& outputs) {
+    size_t most = 0;
+    double shared = 1;
+    for (const Output& candidate : outputs) {
+      std::set<Role> roles;
+      for (const Output& output : outputs)
+        if (are_close(output.factor, candidate.factor)) roles.insert(output.role);
+      if (roles.size() <= most) continue;
+      most = roles.size();
+      shared = candidate.factor;
+    }
+    return shared;
+  }
+
   std::optional<Core> core_of(const Poly& value, const Instruction* x, std::string& reason) {
     const auto inverse = algebra_.reciprocal(softmax_.probability);
     if (!inverse) return std::nullopt;
@@ -160,15 +183,12 @@ class Backward {
       by_product = algebra_.multiply(by_product, visibility(algebra_, softmax_.score.mask));
     if (hiding == Hiding::replaces) core.by_score = by_product;
     core.by_dot = algebra_.multiply(by_product, derivative(algebra_, softmax_.score));
-    const auto scale = Algebra::ratio(value, core.by_dot);
-    const auto unscaled = Algebra::ratio(value, by_product);
-    if (!scale && !unscaled) {
+    // A constant derivative may be applied after the product instead.
+    if (!Algebra::ratio(value, core.by_dot) && !Algebra::ratio(value, by_product)) {
       reason = fmt::format(
           "%{} is not the gradient P * (dP - rowsum(P * dP)) of this softmax's scores", x->name());
       return std::nullopt;
     }
-    // A constant derivative may be applied after the product instead.
-    core.scale = scale ? *scale : *unscaled;
     return core;
   }
 

@@ -440,3 +440,43 @@ def unshifted_rows_without_keys(q, k, v, rows):
     e = jnp.exp(jnp.where(rows[:, None, :, None], scores(q, k), -1e30))
     o = jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
     return jnp.where(o > 0, o, 0.0)
+
+
+# Gradients that are multiples of one another by constants that the program applies where it likes.
+
+def keys_drawn(random):
+    return [*heads(random), np.array([3, 5], np.uint32)]
+
+
+@trap(keys_drawn, grad=(0, 1, 2))
+def dropout_of_scaled_queries(q, k, v, key):
+    keep = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.9, (B, H, Q, K))
+    p = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q * 0.3, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", p * keep / 0.9, v)
+
+
+@jax.custom_vjp
+def dropped_by_two_factors(q, k, v, keep):
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores(q, k)) * keep / 0.7, v)
+
+
+def _forward_by_two_factors(q, k, v, keep):
+    return dropped_by_two_factors(q, k, v, keep), (q, k, v, keep)
+
+
+def _backward_by_two_factors(kept, d_o):
+    q, k, v, keep = kept
+    p = jax.nn.softmax(scores(q, k))
+    d_p = jnp.einsum("bqhd,bkhd->bhqk", d_o, v) * keep * 3.0
+    d_s = p * (d_p - jnp.sum(p * d_p, -1, keepdims=True))
+    return (jnp.einsum("bhqk,bkhd->bqhd", d_s, k), jnp.einsum("bhqk,bqhd->bkhd", d_s, q) * 0.25,
+            jnp.einsum("bhqk,bqhd->bkhd", p * keep / 0.7, d_o), jnp.zeros_like(keep))
+
+
+dropped_by_two_factors.defvjp(_forward_by_two_factors, _backward_by_two_factors)
+
+
+@trap(keys_drawn, grad=(0, 1, 2))
+def dropout_by_two_factors(q, k, v, key):
+    keep = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.7, (B, H, Q, K)).astype(jnp.float32)
+    return dropped_by_two_factors(q, k, v, keep)

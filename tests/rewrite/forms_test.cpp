@@ -86,8 +86,9 @@ TEST(Dropout, IsDrawnByTheCall) {
        {"grad_dropout_kv4", "grad_dropout_kv4.optimized", "forms/dropped_out",
         "forms/dropped_out_grad", "forms/dropped_by_fold_in", "forms/dropped_by_fold_in_grad",
         "forms/dropped_for_all_heads", "forms/dropped_for_all_heads_grad",
-        "forms/dropped_transposed", "forms/dropped_transposed_grad", "forms/scan_dropped_out",
-        "forms/scan_dropped_out_checkpoint"}) {
+        "forms/dropped_transposed", "forms/dropped_transposed_grad",
+        "forms/dropped_with_scaled_queries", "forms/dropped_with_scaled_queries_grad",
+        "forms/scan_dropped_out", "forms/scan_dropped_out_checkpoint"}) {
     const Rewritten programs = rewritten(program_text(name));
     ASSERT_FALSE(programs.report.fusions.empty()) << name;
     for (const rewrite::Fusion& fusion : programs.report.fusions)
@@ -370,6 +371,7 @@ std::vector<Expected> fused() {
                            "dropped_for_all_heads",
                            "dropped_out",
                            "dropped_transposed",
+                           "dropped_with_scaled_queries",
                            "flash_by_hand",
                            "gradient_through_maximum",
                            "grouped_by_einsum",
@@ -435,6 +437,7 @@ std::vector<Expected> fused() {
                            "dropped_for_all_heads_grad",
                            "dropped_out_grad",
                            "dropped_transposed_grad",
+                           "dropped_with_scaled_queries_grad",
                            "flash_by_hand_grad",
                            "gradient_through_maximum_grad",
                            "grouped_by_einsum_grad",

@@ -44,6 +44,13 @@ def dropped_transposed(q, k, v, key):
     return jnp.einsum("hbkq,bkhd->bqhd", p, v)
 
 
+@both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
+def dropped_with_scaled_queries(q, k, v, key):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q * 0.3, k))
+    keep = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.9, p.shape)
+    return jnp.einsum("bhqk,bkhd->bqhd", p * (keep / 0.9), v)
+
+
 @both(QB, KB, VB, shape(4, dtype=jnp.uint32), out=OB)
 def dropped_by_generator(q, k, v, key):
     p = softmax(jnp.where(causal(offset=4), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30))
