@@ -38,10 +38,12 @@ struct Core {
   std::vector<Var> value_depth;  // bound, of D
   std::vector<int64_t> value_sizes;
   std::optional<Element> keep;
-  Poly kept;      // the indicator of what dropout keeps, or 1
-  Poly mean;      // sum P * D
-  Poly by_score;  // P * (D - sum P * D): the gradient of the score
-  Poly by_dot;    // f' times that
+  bool masked_again = false;  // the weights, after the softmax
+  Poly kept;                  // the indicators of what dropout and such a mask keep, or 1
+  Poly mean;                  // sum P * D
+  Poly by_score;              // P * (D - sum P * D): the gradient of the score
+  Poly by_product;            // the same where nothing but the product is hidden
+  Poly by_dot;                // f' times that
 };
 
 class Backward {
@@ -71,6 +73,7 @@ class Backward {
     match.score = softmax_.score;
     match.v = core->v;
     match.d_o = core->d_o;
+    match.blind_rows_are_zero = core->masked_again;
     match.sink = softmax_.sink;
     const std::vector<Output> gradients = gradients_by(*core);
     if (gradients.empty())
@@ -169,8 +172,21 @@ class Backward {
     core.value_depth = product->bound;
     core.value_sizes = product->sizes;
     if (!kept.empty()) core.keep = algebra_.at(kept[0].atom).element;
-    core.kept = {{1, kept}};
-    const Poly dp = algebra_.multiply(core.kept, {{1, {{*d, 1}}}});
+    const Poly shown = visibility(algebra_, softmax_.score.mask);
+    for (const Poly& again : {Algebra::constant(1), shown}) {
+      core.masked_again = Algebra::ratio(again, Algebra::constant(1)) != 1.0;
+      core.kept = algebra_.multiply({{1, kept}}, again);
+      fill_in(core, algebra_.multiply(core.kept, {{1, {{*d, 1}}}}), shown);
+      // A constant derivative may be applied after the product instead.
+      if (Algebra::ratio(value, core.by_dot) || Algebra::ratio(value, core.by_product)) return core;
+    }
+    reason = fmt::format(
+        "%{} is not the gradient P * (dP - rowsum(P * dP)) of this softmax's scores", x->name());
+    return std::nullopt;
+  }
+
+  /// What follows for the scores of `dp`, the gradient of the weights.
+  void fill_in(Core& core, const Poly& dp, const Poly& shown) {
     const Poly weighted = algebra_.multiply(softmax_.probability, dp);
     core.mean = algebra_.sum(softmax_.score.keys, weighted);
     core.by_score = algebra_.add(
@@ -178,18 +194,10 @@ class Backward {
     // What hides the product alone hides no gradient of what is added to it, and a fill that is
     // added none at all.
     const Hiding hiding = softmax_.score.mask.hiding;
-    Poly by_product = core.by_score;
-    if (hiding != Hiding::adds)
-      by_product = algebra_.multiply(by_product, visibility(algebra_, softmax_.score.mask));
-    if (hiding == Hiding::replaces) core.by_score = by_product;
-    core.by_dot = algebra_.multiply(by_product, derivative(algebra_, softmax_.score));
-    // A constant derivative may be applied after the product instead.
-    if (!Algebra::ratio(value, core.by_dot) && !Algebra::ratio(value, by_product)) {
-      reason = fmt::format(
-          "%{} is not the gradient P * (dP - rowsum(P * dP)) of this softmax's scores", x->name());
-      return std::nullopt;
-    }
-    return core;
+    core.by_product =
+        hiding == Hiding::adds ? core.by_score : algebra_.multiply(core.by_score, shown);
+    if (hiding == Hiding::replaces) core.by_score = core.by_product;
+    core.by_dot = algebra_.multiply(core.by_product, derivative(algebra_, softmax_.score));
   }
 
   /// `element` with the bound digits `bound` of a contraction replaced by `by`, in order.

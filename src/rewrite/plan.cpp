@@ -31,7 +31,7 @@ Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
   HEDDLE_TRY(planner.set_attributes(op.attention));
   if (const Output* o = match.find(Role::o)) {
     HEDDLE_ASSIGN(op.o, planner.result("O", *o, planner.o_axes()));
-    if (!match.blind_rows_are_zero) HEDDLE_TRY(planner.add_blind_rows(v));
+    HEDDLE_TRY(planner.add_blind_rows(v));
   } else {
     op.o = planner.inner_result("O", planner.o_axes());
   }

@@ -112,8 +112,10 @@ Result<VisibleKeys> visible_keys_of(Elements& elements, const Algebra& algebra, 
   }
   if (mask.may_leave_rows_blind()) {
     const bool alike = mask.hiding == Hiding::replaces && !mask.has_free_terms;
-    keys.may_be_blind = alike && !beside.dropout && !beside.sink_is_data;
-    if (!keys.may_be_blind) {
+    // Where a row's hidden keys are all that it weighs, and are taken away, nothing is left: 0.
+    const bool are_zero = alike && beside.masked_again;
+    keys.may_be_blind = alike && !are_zero && !beside.dropout && !beside.sink_is_data;
+    if (!keys.may_be_blind && !are_zero) {
       if (mask.hiding == Hiding::mixes)
         return error(Code::graph_not_supported,
                      "the mask (%{}) hides scores by several fills, which scores may reach",

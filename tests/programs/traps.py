@@ -480,3 +480,68 @@ dropped_by_two_factors.defvjp(_forward_by_two_factors, _backward_by_two_factors)
 def dropout_by_two_factors(q, k, v, key):
     keep = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.7, (B, H, Q, K)).astype(jnp.float32)
     return dropped_by_two_factors(q, k, v, keep)
+
+
+# Weights masked a second time, after the softmax: a row that sees no key has 0 then, not the mean of all values.
+
+def rows_without_keys(random):
+    mask = random.random((B, Q, K)) < 0.6
+    mask[:, 2] = False
+    mask[1] = False
+    return [*heads(random), mask, random.random((B, K)) < 0.6, np.array([3, 5], np.uint32)]
+
+
+def masked_and_masked(q, k, v, first, second, key=None):
+    p = jnp.where(second, jax.nn.softmax(jnp.where(first, scores(q, k), -1e9)), 0.0)
+    if key is not None:
+        p = jnp.where(jax.random.bernoulli(jax.random.wrap_key_data(key), 0.7, p.shape), p / 0.7, 0)
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+@trap(rows_without_keys, grad=(0, 1, 2))
+def masked_twice(q, k, v, mask, padding, key):
+    mask = mask[:, None] & padding[:, None, None, :]
+    return masked_and_masked(q, k, v, mask, mask)
+
+
+@trap(rows_without_keys, grad=(0, 1, 2))
+def masked_twice_and_dropped(q, k, v, mask, padding, key):
+    mask = mask[:, None] & padding[:, None, None, :]
+    return masked_and_masked(q, k, v, mask, mask, key)
+
+
+@trap(rows_without_keys, grad=(0, 1, 2))
+def masked_again_by_another(q, k, v, mask, padding, key):
+    return masked_and_masked(q, k, v, mask[:, None], mask[:, None] & padding[:, None, None, :])
+
+
+@trap(rows_without_keys, grad=(0, 1, 2))
+def masked_again_by_less(q, k, v, mask, padding, key):
+    return masked_and_masked(q, k, v, mask[:, None] & padding[:, None, None, :], mask[:, None])
+
+
+@trap(lambda r: [*rows_without_keys(r), normal(r, B, 1, 1, K) - 1e9], grad=(0, 1, 2))
+def masked_twice_beside_a_huge_bias(q, k, v, mask, padding, key, bias):
+    mask = mask[:, None]
+    return weights_of_masked(scores(q, k) + bias, mask, v)
+
+
+def weights_of_masked(s, mask, v):
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(mask, jax.nn.softmax(jnp.where(mask, s, -1e9)), 0.0), v)
+
+
+@trap(rows_without_keys, grad=(0, 1, 2))
+def masked_twice_in_the_values_alone(q, k, v, mask, padding, key):
+    # The gradient of the scores is that of the weights that are not masked again.
+    @jax.custom_vjp
+    def attend(q, k, v):
+        return masked_and_masked(q, k, v, mask[:, None], mask[:, None])
+
+    def forward(q, k, v):
+        return attend(q, k, v), (q, k, v)
+
+    def backward(kept, d_o):
+        return jax.vjp(lambda q, k, v: weighed(jnp.where(mask[:, None], scores(q, k), -1e9), v), *kept)[1](d_o)
+
+    attend.defvjp(forward, backward)
+    return attend(q, k, v)

@@ -17,6 +17,13 @@ def mask_is_data_and_dropout(q, k, v, mask, key):
     return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, jax.random.wrap_key_data(key), p.shape), v)
 
 
+@both(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_), shape(2, dtype=jnp.uint32), out=OB)
+def mask_is_data_twice_and_dropout(q, k, v, mask, key):
+    s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9)
+    p = jnp.where(mask, softmax(s), 0.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, jax.random.wrap_key_data(key), p.shape), v)
+
+
 @both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
 def dropped_out(q, k, v, key):
     p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))

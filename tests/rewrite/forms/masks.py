@@ -111,7 +111,7 @@ def padding_is_added(q, k, v, mask):
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
 
 
-@form(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_))
+@both(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_), out=OB)
 def mask_is_data_twice(q, k, v, mask):
     s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9)
     return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(mask, softmax(s), 0.0), v)
