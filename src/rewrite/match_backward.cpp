@@ -172,14 +172,18 @@ class Backward {
     core.value_depth = product->bound;
     core.value_sizes = product->sizes;
     if (!kept.empty()) core.keep = algebra_.at(kept[0].atom).element;
-    const Poly shown = visibility(algebra_, softmax_.score.mask);
-    for (const Poly& again : {Algebra::constant(1), shown}) {
-      core.masked_again = Algebra::ratio(again, Algebra::constant(1)) != 1.0;
-      core.kept = algebra_.multiply({{1, kept}}, again);
-      fill_in(core, algebra_.multiply(core.kept, {{1, {{*d, 1}}}}), shown);
-      // A constant derivative may be applied after the product instead.
-      if (Algebra::ratio(value, core.by_dot) || Algebra::ratio(value, core.by_product)) return core;
-    }
+    // Where a weight is 0 in every hidden cell, the program may hide its gradient or not.
+    const Poly everywhere = Algebra::constant(1);
+    const Poly cells = visible_cells(algebra_, softmax_.score.mask);
+    for (const Poly& again : {everywhere, cells})
+      for (const Poly& shown : {visibility(algebra_, softmax_.score.mask), cells}) {
+        core.masked_again = Algebra::ratio(again, everywhere) != 1.0;
+        core.kept = algebra_.multiply({{1, kept}}, again);
+        fill_in(core, algebra_.multiply(core.kept, {{1, {{*d, 1}}}}), shown);
+        // A constant derivative may be applied after the product instead.
+        if (Algebra::ratio(value, core.by_dot) || Algebra::ratio(value, core.by_product))
+          return core;
+      }
     reason = fmt::format(
         "%{} is not the gradient P * (dP - rowsum(P * dP)) of this softmax's scores", x->name());
     return std::nullopt;

@@ -1,6 +1,7 @@
 #include "rewrite/predicate.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "rewrite/cells.h"
@@ -69,6 +70,16 @@ class Decision {
     return of_cells();
   }
 
+  Result<int64_t> blind_rows() {
+    int64_t count = 0;
+    if (q_ == 0 || k_ == 0) return count;
+    HEDDLE_TRY(visit_rows([&](const uint8_t* bits) -> Status {
+      count += std::none_of(bits, bits + k_, [&](uint8_t cell) { return mask_.visible[cell]; });
+      return {};
+    }));
+    return count;
+  }
+
  private:
   /// By assignment of the indicators.
   std::optional<Pieces> visible_pieces() {
@@ -102,6 +113,22 @@ class Decision {
   }
 
   Result<Band> of_cells() {
+    Bounds bounds;
+    std::vector<Span> seen;  // of each row
+    HEDDLE_TRY(visit_rows([&](const uint8_t* bits) { return read_row(bits, bounds, seen); }));
+    if (bounds.see_nothing()) return nothing_seen();
+    for (int64_t i = 0; i < q_; ++i) {
+      const int64_t first = std::max<int64_t>(0, i - bounds.left + 1);
+      const int64_t last = std::min(k_ - 1, i + bounds.right);
+      if (first > last) continue;
+      if (seen[i].first != first) return no_band(i, first);
+      if (seen[i].last != last) return no_band(i, last);
+    }
+    return band_within(bounds, q_, k_);
+  }
+
+  /// Gives every row's assignments of the indicators to `visit`, in order.
+  Status visit_rows(const std::function<Status(const uint8_t*)>& visit) {
     std::vector<Extent> extents;
     for (Var v : within(rows_, keys_)) extents.push_back({v, 0, elements_.size(v)});
     double work = 0;
@@ -113,8 +140,6 @@ class Decision {
     const int64_t outer = rows_.empty() ? 1 : elements_.size(rows_[0]);
     const int64_t inner = q_ / outer;
     const int64_t step = std::max<int64_t>(1, kBlock / (inner * k_));
-    Bounds bounds;
-    std::vector<Span> seen;  // of each row
     for (int64_t begin = 0; begin < outer; begin += step) {
       if (!rows_.empty()) extents[0] = {rows_[0], begin, std::min(outer, begin + step)};
       const auto block = assignments(extents);
@@ -122,18 +147,9 @@ class Decision {
         return error(Code::graph_not_supported,
                      "the mask (%{}) is made of floating numbers that are rounded on the way",
                      steps_[0].back().element.x->name());
-      for (auto row = block->begin(); row != block->end(); row += k_)
-        HEDDLE_TRY(read_row(&*row, bounds, seen));
+      for (auto row = block->begin(); row != block->end(); row += k_) HEDDLE_TRY(visit(&*row));
     }
-    if (bounds.see_nothing()) return nothing_seen();
-    for (int64_t i = 0; i < q_; ++i) {
-      const int64_t first = std::max<int64_t>(0, i - bounds.left + 1);
-      const int64_t last = std::min(k_ - 1, i + bounds.right);
-      if (first > last) continue;
-      if (seen[i].first != first) return no_band(i, first);
-      if (seen[i].last != last) return no_band(i, last);
-    }
-    return band_within(bounds, q_, k_);
+    return {};
   }
 
   /// Of every cell, row by row, which indicators hold.
@@ -182,6 +198,23 @@ class Decision {
   int64_t q_, k_;
 };
 
+/// What numbers made by `all` steps differ along: the labels of their leaves.
+Index variables_of(const std::vector<std::vector<Step>>& all) {
+  Index variables;
+  const auto add = [&](const Index& index) {
+    for (Var v : index)
+      if (std::find(variables.begin(), variables.end(), v) == variables.end())
+        variables.push_back(v);
+  };
+  for (const std::vector<Step>& steps : all)
+    for (const Step& step : steps) {
+      if (!step.operands.empty()) continue;
+      const Element& leaf = step.element;
+      add(leaf.x->is(hlo::Opcode::iota) ? leaf.at[leaf.x->iota_dimension()] : flat(leaf.at));
+    }
+  return variables;
+}
+
 /// All that a band depends on, whatever the axes' digits are called.
 std::vector<int64_t> key_of(const Elements& elements, const Algebra& algebra, const Mask& mask,
                             const Index& rows, const Index& keys) {
@@ -203,10 +236,10 @@ std::vector<int64_t> key_of(const Elements& elements, const Algebra& algebra, co
   return key;
 }
 
-Result<Band> decided(Elements& elements, const Algebra& algebra, const Mask& mask,
-                     const Index& rows, const Index& keys) {
+/// The steps of each of the mask's predicates.
+Result<std::vector<std::vector<Step>>> fixed_steps_of(Elements& elements, const Algebra& algebra,
+                                                      const Mask& mask) {
   std::vector<std::vector<Step>> all;
-  const Index known = within(rows, keys);
   for (AtomId id : mask.indicators) {
     const Element& e = algebra.at(id).element;
     auto steps = fixed_steps_of(elements, e);
@@ -214,13 +247,20 @@ Result<Band> decided(Elements& elements, const Algebra& algebra, const Mask& mas
       return error(Code::graph_not_supported,
                    "the mask (%{}) depends on data that is known only when the program runs",
                    e.x->name());
-    for (Var v : flat(steps->back().element.at))
-      if (std::find(known.begin(), known.end(), v) == known.end())
-        return error(Code::graph_not_supported,
-                     "the mask differs between batch entries or heads; only masks of row and key "
-                     "index become bounds");
     all.push_back(std::move(*steps));
   }
+  return all;
+}
+
+Result<Band> decided(Elements& elements, const Algebra& algebra, const Mask& mask,
+                     const Index& rows, const Index& keys) {
+  HEDDLE_ASSIGN(auto all, fixed_steps_of(elements, algebra, mask));
+  const Index known = within(rows, keys);
+  for (Var v : variables_of(all))
+    if (std::find(known.begin(), known.end(), v) == known.end())
+      return error(Code::graph_not_supported,
+                   "the mask differs between batch entries or heads; only masks of row and key "
+                   "index become bounds");
   return Decision(elements, mask, std::move(all), rows, keys).band();
 }
 
@@ -252,6 +292,23 @@ Result<Band> band_of(Elements& elements, const Algebra& algebra, const Mask& mas
   auto known = bands.find(key);
   if (known == bands.end())
     known = bands.emplace(key, decided(elements, algebra, mask, rows, keys)).first;
+  return known->second;
+}
+
+Result<int64_t> blind_rows_of(Elements& elements, const Algebra& algebra, const Mask& mask,
+                              const Index& keys) {
+  HEDDLE_ASSIGN(auto all, fixed_steps_of(elements, algebra, mask));
+  Index rows = variables_of(all);
+  std::erase_if(rows, [&](Var v) { return std::find(keys.begin(), keys.end(), v) != keys.end(); });
+  // Cells are read in blocks of the first digit's.
+  std::sort(rows.begin(), rows.end(),
+            [&](Var a, Var b) { return elements.size(a) > elements.size(b); });
+  const auto key = key_of(elements, algebra, mask, rows, keys);
+  auto& counts = elements.decided_masks->blind_rows;
+  auto known = counts.find(key);
+  if (known == counts.end())
+    known = counts.emplace(key, Decision(elements, mask, std::move(all), rows, keys).blind_rows())
+                .first;
   return known->second;
 }
 

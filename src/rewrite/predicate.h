@@ -22,6 +22,7 @@ struct Band {
 /// What was found out of masks: many layers have one, and look at it more than once.
 struct DecidedMasks {
   std::map<std::vector<int64_t>, Result<Band>> bands;
+  std::map<std::vector<int64_t>, Result<int64_t>> blind_rows;
 };
 
 /// Whether the program's text alone decides `predicate`.
@@ -34,6 +35,11 @@ std::optional<int64_t> offset_along(Elements& elements, const Element& element, 
 /// depends on other axes, on data, or is no band.
 Result<Band> band_of(Elements& elements, const Algebra& algebra, const Mask& mask,
                      const Index& rows, const Index& keys);
+
+/// How many rows of a fixed mask see no key, of those that it differs between: in all batch entries
+/// and heads, where it varies along them.
+Result<int64_t> blind_rows_of(Elements& elements, const Algebra& algebra, const Mask& mask,
+                              const Index& keys);
 
 /// The variables that a mask's predicates depend on.
 std::vector<Var> support(const Algebra& algebra, const Mask& mask);

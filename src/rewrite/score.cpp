@@ -167,8 +167,7 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   return mask;
 }
 
-Poly visibility(Algebra& algebra, const Mask& mask) {
-  if (!mask.may_leave_rows_blind()) return Algebra::constant(1);
+Poly visible_cells(Algebra& algebra, const Mask& mask) {
   Poly sum;
   for (size_t bits = 0; bits < mask.visible.size(); ++bits) {
     if (!mask.visible[bits]) continue;
@@ -182,6 +181,10 @@ Poly visibility(Algebra& algebra, const Mask& mask) {
     sum = algebra.add(sum, product);
   }
   return sum;
+}
+
+Poly visibility(Algebra& algebra, const Mask& mask) {
+  return mask.may_leave_rows_blind() ? visible_cells(algebra, mask) : Algebra::constant(1);
 }
 
 Algebra::Implied implied(const Mask& mask) {

@@ -53,7 +53,9 @@ struct Mask {
   }
 };
 
-/// 1 where the mask lets the score through, as far as a weight does not say so already.
+/// 1 where the mask lets the score through, else 0.
+Poly visible_cells(Algebra& algebra, const Mask& mask);
+/// The same as far as a weight does not say so already.
 Poly visibility(Algebra& algebra, const Mask& mask);
 
 /// Fails with a reason if some assignment gives neither the score nor a fill that no score reaches.

@@ -76,6 +76,29 @@ bool must_hold(const Mask& mask, size_t i) {
   return true;
 }
 
+/// Of a mask that the text alone decides: a band, or its predicates, if every row sees a key.
+Result<VisibleKeys> fixed_keys_of(Elements& elements, const Algebra& algebra, const Mask& mask,
+                                  const Roles& roles) {
+  VisibleKeys keys;
+  int64_t blind_rows = 0;
+  if (const auto band = band_of(elements, algebra, mask, roles.rows, roles.keys)) {
+    keys.band = *band;
+    blind_rows = band->empty_rows;
+  } else {
+    const auto count = blind_rows_of(elements, algebra, mask, roles.keys);
+    if (!count) return band.status();
+    blind_rows = *count;
+    for (AtomId id : mask.indicators) keys.predicates.push_back(algebra.at(id).element);
+    keys.visible = mask.visible;
+  }
+  if (blind_rows > 0 && mask.fill > kMinusInfinity)
+    return error(Code::graph_not_supported,
+                 "{} rows see no key, and the fill {} gives them uniform weights; a fused call "
+                 "gives them 0",
+                 blind_rows, mask.fill);
+  return keys;
+}
+
 }  // namespace
 
 std::string VisibleKeys::description(const Elements& elements, const Roles& roles) const {
@@ -101,15 +124,8 @@ Result<VisibleKeys> visible_keys_of(Elements& elements, const Algebra& algebra, 
                                     const Roles& roles, const Beside& beside) {
   VisibleKeys keys;
   if (!mask.hides_anything()) return keys;
-  if (mask.is_fixed && !mask.may_leave_rows_blind()) {
-    HEDDLE_ASSIGN(keys.band, band_of(elements, algebra, mask, roles.rows, roles.keys));
-    if (keys.band.empty_rows > 0 && mask.fill > kMinusInfinity)
-      return error(Code::graph_not_supported,
-                   "{} rows see no key, and the fill {} gives them uniform weights; a fused call "
-                   "gives them 0",
-                   keys.band.empty_rows, mask.fill);
-    return keys;
-  }
+  if (mask.is_fixed && !mask.may_leave_rows_blind())
+    return fixed_keys_of(elements, algebra, mask, roles);
   if (mask.may_leave_rows_blind()) {
     const bool alike = mask.hiding == Hiding::replaces && !mask.has_free_terms;
     // Where a row's hidden keys are all that it weighs, and are taken away, nothing is left: 0.

@@ -545,3 +545,39 @@ def masked_twice_in_the_values_alone(q, k, v, mask, padding, key):
 
     attend.defvjp(forward, backward)
     return attend(q, k, v)
+
+
+# Masks that the text decides, and that are no band.
+
+def blocks_of_heads(i, j, h):
+    return ((i // 2 + j // 3 + h) % 3 != 1) & ((i != 4) | (h != 1))  # the second head's fifth row sees no key
+
+
+@trap(heads, grad=(0, 1, 2))
+def fixed_mask_of_heads(q, k, v):
+    mask = ((np.arange(Q)[:, None] // 2 + np.arange(K) // 3 + np.arange(H)[:, None, None]) % 3 != 1)
+    return weighed(jnp.where(mask, scores(q, k), -1e30), v)
+
+
+@trap(heads, grad=(0, 1, 2))
+def fixed_mask_of_heads_hides_a_row(q, k, v):
+    mask = blocks_of_heads(np.arange(Q)[:, None], np.arange(K), np.arange(H)[:, None, None])
+    return weighed(jnp.where(mask, scores(q, k), -1e30), v)
+
+
+@trap(heads, grad=(0, 1, 2))
+def fixed_mask_of_indices_hides_a_row(q, k, v):
+    mask = blocks_of_heads(jnp.arange(Q)[:, None], jnp.arange(K), jnp.arange(H)[:, None, None])
+    return weighed(jnp.where(mask, scores(q, k), -1e30), v)
+
+
+@trap(heads, grad=(0, 1, 2))
+def fixed_mask_of_entries(q, k, v):
+    mask = (np.arange(K) + 1) % np.array([2, 3])[:, None] == 0
+    return weighed(jnp.where(mask[:, None, None, :], scores(q, k), -1e30), v)
+
+
+@trap(lambda r: [*heads(r), r.random((B, K)) < 0.3], grad=(0, 1, 2))
+def fixed_mask_of_entries_and_padding(q, k, v, padding):
+    mask = ((np.arange(K) + 1) % np.array([2, 3])[:, None] == 0) & padding
+    return weighed(jnp.where(mask[:, None, None, :], scores(q, k), -1e30), v)

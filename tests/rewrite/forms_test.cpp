@@ -271,6 +271,7 @@ TEST(Masks, OfMillionsOfRowsAreReadAtOnce) {
   for (const auto& [name, mask] : std::vector<std::pair<std::string, std::string>>{
            {"window", "band, window 2, right bound 4"},
            {"window_by_one_comparison", "band, window 2, right bound 2"},
+           {"causal_of_entries", "causal"},
            {"nested_selects", "band, window 3, right bound 4"},
            {"clamped_indices", "band, window 4, right bound 1"},
            {"additive_mask_grad", "causal"},
@@ -284,6 +285,17 @@ TEST(Masks, OfMillionsOfRowsAreReadAtOnce) {
     ASSERT_FALSE(programs.report.fusions.empty()) << name << ": " << programs.reasons();
     for (const rewrite::Fusion& fusion : programs.report.fusions)
       EXPECT_EQ(fusion.mask, mask) << name;
+  }
+}
+
+// What is no band of rows and keys is an operand, though the text alone decides it.
+TEST(Masks, OfTheTextThatAreNoBandArePredicates) {
+  for (const char* name : {"fixed_lengths_of_entries", "fixed_pattern_of_heads", "prefix",
+                           "window_and_first_keys", "prefix_grad"}) {
+    const Rewritten programs = rewritten(program_text(std::string("forms/") + name));
+    ASSERT_FALSE(programs.report.fusions.empty()) << name << ": " << programs.reasons();
+    for (const rewrite::Fusion& fusion : programs.report.fusions)
+      EXPECT_EQ(fusion.mask, "predicate") << name;
   }
 }
 
@@ -387,6 +399,14 @@ std::vector<Expected> fused() {
                            "mask_of_keys",
                            "mask_is_data_twice",
                            "mask_is_data_twice_and_dropout",
+                           "causal_of_entries",
+                           "fixed_lengths_of_entries",
+                           "fixed_pattern_of_heads",
+                           "prefix",
+                           "window_and_first_keys",
+                           "bytes_that_wrap",
+                           "words_that_wrap",
+                           "doubled_until_they_wrap",
                            "masked_twice",
                            "nested_selects",
                            "no_batch",
@@ -447,6 +467,11 @@ std::vector<Expected> fused() {
                            "heads_first_grad",
                            "mask_is_data_twice_and_dropout_grad",
                            "mask_is_data_twice_grad",
+                           "causal_of_entries_grad",
+                           "fixed_lengths_of_entries_grad",
+                           "fixed_pattern_of_heads_grad",
+                           "prefix_grad",
+                           "window_and_first_keys_grad",
                            "masked_twice_grad",
                            "nested_selects_grad",
                            "no_batch_grad",
@@ -510,15 +535,13 @@ std::vector<Expected> left_alone() {
                            "normalised_over_queries",
                            "fill_within_reach",
                            "rows_without_keys",
+                           "entries_without_keys",
                            "relu_of_scores",
                            "capped_after_mask",
                            "sink_of_each_row",
                            "sink_of_each_row_grad",
                            "sink_returned",
                            "sink_not_dropped",
-                           "bytes_that_wrap",
-                           "words_that_wrap",
-                           "doubled_until_they_wrap",
                            "distances_in_thirds",
                            "mask_below_zero",
                            "positions_in_bfloat16",

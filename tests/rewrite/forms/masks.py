@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from forms.form import B, D, G, H, K, KB, KG, OB, Q, QB, R, V, VB, VG, both, causal, form, shape, softmax
 
@@ -115,3 +116,40 @@ def padding_is_added(q, k, v, mask):
 def mask_is_data_twice(q, k, v, mask):
     s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9)
     return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(mask, softmax(s), 0.0), v)
+
+
+@both(QB, KB, VB, out=OB)
+def causal_of_entries(q, k, v):
+    """Made for each batch entry, from positions that all have in common."""
+    i = jnp.broadcast_to(jnp.arange(Q), (B, Q))
+    j = jnp.broadcast_to(jnp.arange(K), (B, K))
+    mask = (i[:, None, :, None] >= j[:, None, None, :]).astype(jnp.float32)
+    s = jnp.where(mask != 0, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+def masked(q, k, v, mask, fill=-1e30):
+    s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), fill)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, out=OB)
+def fixed_lengths_of_entries(q, k, v):
+    return masked(q, k, v, (np.arange(K) < np.array([9, K])[:, None])[:, None, None, :])
+
+
+@both(QB, KB, VB, out=OB)
+def fixed_pattern_of_heads(q, k, v):
+    i, j, h = np.arange(Q)[:, None], np.arange(K), np.arange(H)[:, None, None]
+    return masked(q, k, v, (i - j) % (h + 1) == 0)
+
+
+@both(QB, KB, VB, out=OB)
+def prefix(q, k, v):
+    return masked(q, k, v, causal() | (jnp.arange(K)[None, :] < 5))
+
+
+@both(QB, KB, VB, out=OB)
+def window_and_first_keys(q, k, v):
+    i, j = jnp.arange(Q)[:, None], jnp.arange(K)[None, :]
+    return masked(q, k, v, (j <= i) & ((i - j < 3) | (j < 2)), -jnp.inf)
