@@ -116,11 +116,15 @@ Result<TensorId> Planner::operand(std::string name, const Element& leaf, const A
 
 Result<TensorId> Planner::vectors(std::string name, const Element& leaf, const Axes& axes) {
   HEDDLE_ASSIGN(const TensorId id, operand(std::move(name), leaf, axes));
-  if (plan_.dtype == ElementType::f32 && is_half(leaf.x->shape().type())) {
+  return plan_.dtype == ElementType::f32 ? as_f32(id, leaf) : id;
+}
+
+TensorId Planner::as_f32(TensorId last, const Element& leaf) {
+  if (is_half(leaf.x->shape().type())) {
     plan_.operands.back().made = Made::as_f32;
-    plan_.graph[id].dtype = DataType::f32;
+    plan_.graph[last].dtype = DataType::f32;
   }
-  return id;
+  return last;
 }
 
 TensorId Planner::tensor(std::string name, DataType type, const Dims& dims, const Dims& strides) {

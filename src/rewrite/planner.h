@@ -109,6 +109,12 @@ class Planner {
 
   graph::TensorId virtual_tensor(std::string name, DataType type, const Dims& dims);
 
+  /// The operand added last, made of `leaf`: of 16 bits it is widened.
+  graph::TensorId as_f32(graph::TensorId last, const Element& leaf);
+
+  /// Cosines or sines, which calls take in f32.
+  Result<graph::TensorId> table(std::string name, const Element& leaf, const Axes& axes);
+
   Result<std::optional<graph::TensorId>> try_rotated(const char* name, const Element& leaf,
                                                      const Axes& axes);
 

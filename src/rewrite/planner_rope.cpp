@@ -74,14 +74,19 @@ Result<std::optional<TensorId>> Planner::try_rotated(const char* name, const Ele
     table_axes.batch.insert(table_axes.batch.begin(), axes.batch.begin(), axes.batch.end());
   HEDDLE_ASSIGN(rope.x, operand(std::string(name) + " before rotation", rotation.x, axes));
   HEDDLE_ASSIGN(rope.cosines,
-                operand(std::string("cosines of ") + name, rotation.cosines, table_axes));
-  HEDDLE_ASSIGN(rope.sines, operand(std::string("sines of ") + name, rotation.sines, table_axes));
+                table(std::string("cosines of ") + name, rotation.cosines, table_axes));
+  HEDDLE_ASSIGN(rope.sines, table(std::string("sines of ") + name, rotation.sines, table_axes));
   if (per_entry) rope.positions = table_starts(name, axes);
   rope.y = virtual_tensor(name, *data_type(leaf.x->shape().type()), plan_.graph[rope.x].dims);
   tables_[name] = {rope.cosines, rope.sines, rope.positions, rotation.cosines, rotation.sines};
   plan_.graph.nodes.push_back({std::string("rotate ") + name, rope});
   plan_.absorbed.push_back(leaf.x);
   return std::optional<TensorId>(rope.y);
+}
+
+Result<TensorId> Planner::table(std::string name, const Element& leaf, const Axes& axes) {
+  HEDDLE_ASSIGN(const TensorId id, operand(std::move(name), leaf, axes));
+  return as_f32(id, leaf);
 }
 
 TensorId Planner::table_starts(const char* name, const Axes& axes) {

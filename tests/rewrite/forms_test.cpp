@@ -36,6 +36,7 @@ TEST(Rotation, IsPartOfTheCall) {
   for (const char* name : {"forms/rope", "forms/rope_grad", "forms/rope_by_positions_of_entries",
                            "forms/rope_by_positions_of_entries_grad",
                            "forms/rope_of_keys_by_entries", "forms/rope_of_keys_by_entries_grad",
+                           "forms/rope_by_narrow_tables", "forms/rope_by_narrow_tables_grad",
                            "gpt_f32", "gpt_bf16", "gpt_checkpoint_f32", "gpt_checkpoint_bf16"}) {
     const Rewritten programs = rewritten(program_text(name));
     ASSERT_FALSE(programs.report.fusions.empty()) << name;
@@ -407,6 +408,7 @@ std::vector<Expected> fused() {
                            "bytes_that_wrap",
                            "words_that_wrap",
                            "doubled_until_they_wrap",
+                           "rope_by_narrow_tables",
                            "masked_twice",
                            "nested_selects",
                            "no_batch",
@@ -472,6 +474,7 @@ std::vector<Expected> fused() {
                            "fixed_pattern_of_heads_grad",
                            "prefix_grad",
                            "window_and_first_keys_grad",
+                           "rope_by_narrow_tables_grad",
                            "masked_twice_grad",
                            "nested_selects_grad",
                            "no_batch_grad",
