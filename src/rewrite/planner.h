@@ -157,9 +157,12 @@ class Planner {
   /// part is broadcast whole.
   Axes score_axes(const Element& element) const;
 
-  /// What is added to the scores: computed by the call where it is made of indices, else an
-  /// operand.
+  /// What is added to the scores: computed by the call where it is made of indices, else operands,
+  /// none larger than it is.
   Status set_added(graph::AttentionAttributes& a, ScoreGraph& score);
+
+  /// A term of the scores as the product of what the program has of it.
+  Result<graph::TensorId> product(const Monomial& term, ScoreGraph& score);
 
   /// `term` as the call is to compute it; nothing if an operand of it is out of reach.
   std::optional<IndexTerm> computable(const Monomial& term);

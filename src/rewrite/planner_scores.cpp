@@ -204,25 +204,25 @@ Axes Planner::score_axes(const Element& element) const {
 
 Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
   plan_.bias = "none";
+  const auto describe = [&](const std::string& part) {
+    plan_.bias = plan_.bias == "none" ? part : plan_.bias + ", " + part;
+  };
   std::optional<Element> bias;
   for (const Monomial& m : match_.score.added) {
-    const Atom& first = match_.algebra->at(m.factors[0].atom);
-    const bool is_element =
-        m.coefficient == 1 && m.factors.size() == 1 && m.factors[0].exponent == 1;
-    const bool wants_gradient =
-        is_element && match_.find(Role::d_bias) && first.element == *match_.score.bias;
-    if (const auto term = wants_gradient ? std::nullopt : computable(m)) {
+    const bool is_bias = m.coefficient == 1 && m.factors.size() == 1 &&
+                         m.factors[0].exponent == 1 &&
+                         match_.algebra->at(m.factors[0].atom).element == *match_.score.bias;
+    if (const auto term = is_bias && match_.find(Role::d_bias) ? std::nullopt : computable(m)) {
       HEDDLE_ASSIGN(const TensorId id, computed(*term, score));
       score.add(id);
-      plan_.bias = "of indices";
-      continue;
+      describe("of indices");
+    } else if (is_bias) {
+      bias = match_.score.bias;
+    } else {
+      HEDDLE_ASSIGN(const TensorId id, product(m, score));
+      score.add(id);
+      describe("a term");
     }
-    if (bias || !is_element)
-      return error(Code::graph_not_supported,
-                   "the scores hold a term (of %{}) that is neither a product of queries and keys, "
-                   "a soft cap of one, a bias, nor made of indices",
-                   first.element.x->name());
-    bias = first.element;
   }
   if (!bias) return {};
   HEDDLE_ASSIGN(a.bias, operand("Bias", *bias, score_axes(*bias)));
@@ -231,6 +231,24 @@ Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
   const std::string dims = to_string(plan_.graph[a.bias].dims);
   plan_.bias = plan_.bias == "none" ? dims : dims + ", " + plan_.bias;
   return {};
+}
+
+Result<TensorId> Planner::product(const Monomial& m, ScoreGraph& score) {
+  using graph::PointwiseMode;
+  TensorId result = graph::kNone;
+  const auto multiply = [&](TensorId by) {
+    result = result == graph::kNone ? by : score.apply(PointwiseMode::mul, {result, by}, "term");
+  };
+  for (const Power& p : m.factors) {
+    const Element& factor = match_.algebra->at(p.atom).element;
+    if (!data_type(factor.x->shape().type()))
+      return error(Code::graph_not_supported, "%{}, a term of the scores, has elements of type {}",
+                   factor.x->name(), hlo::name(factor.x->shape().type()));
+    HEDDLE_ASSIGN(const TensorId id, score_operand("Term", factor, Made::as_is));
+    for (int i = 0; i < p.exponent; ++i) multiply(id);
+  }
+  if (m.coefficient != 1) multiply(score.constant("factor", m.coefficient));
+  return result;
 }
 
 std::optional<IndexTerm> Planner::computable(const Monomial& m) {

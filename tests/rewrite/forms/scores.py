@@ -1,9 +1,10 @@
 """What is done to scores: biases, ALiBi, soft cap."""
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
-from forms.form import B, D, G, H, K, KB, OB, Q, QB, R, V, VB, both, causal, shape, softmax
+from forms.form import B, D, G, H, K, KB, OB, Q, QB, R, V, VB, both, causal, form, shape, softmax
 
 
 @both(QB, KB, VB, shape(H, Q, K), out=OB)
@@ -55,3 +56,44 @@ def alibi_trained(q, k, v, slopes):
 def soft_capped(q, k, v):
     s = 20.0 * jnp.tanh(jnp.einsum("bqhd,bkhd->bhqk", q, k) * (D**-0.5 / 20.0))
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(jnp.where(causal(), s, -1e30)), v)
+
+
+BIAS = shape(1, H, Q, K)
+
+
+@form(QB, KB, VB, BIAS, shape(B, 1, 1, K))
+def two_biases(q, k, v, first, second):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + (first + second)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@form(QB, KB, VB, BIAS)
+def scaled_with_bias(q, k, v, bias):
+    s = (jnp.einsum("bqhd,bkhd->bhqk", q, k) + bias) * 0.5
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@form(QB, KB, VB, BIAS)
+def subtracted_bias(q, k, v, bias):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) - bias
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@form(QB, KB, VB, BIAS, shape(B, H, Q, 1))
+def gated_bias(q, k, v, bias, gate):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + bias * jax.nn.sigmoid(gate)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, BIAS, shape(B, K, dtype=jnp.int32), out=OB)
+def bias_and_mask_of_numbers(q, k, v, bias, mask):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + bias
+    s = s + (1.0 - mask[:, None, None, :].astype(jnp.float32)) * -1e9
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(B, K, dtype=jnp.int32), out=OB)
+def mask_of_numbers_subtracted(q, k, v, mask):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q * 0.3, k)
+    s = s - 1e30 * (1.0 - mask[:, None, None, :].astype(jnp.float32))
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
