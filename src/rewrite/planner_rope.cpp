@@ -61,7 +61,8 @@ Result<std::optional<TensorId>> Planner::try_rotated(const char* name, const Ele
       rotation_of(elements_, *match_.algebra, leaf.frame, rounded ? leaf.x->operand(0) : leaf.x);
   if (!found || found->inverse) return none;
   const Rotation rotation = relabelled(*found, leaf.at);
-  if (rotation.y.at[rotation.depth] != axes.columns ||
+  TensorView view{dims_of(axes), {}, true};
+  if (rotation.y.at[rotation.depth] != axes.columns || pad(view) > 0 ||
       rotation.x.x->shape().type() != leaf.x->shape().type() ||
       leaf.x->shape().type() != plan_.dtype)
     return none;

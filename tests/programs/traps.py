@@ -620,3 +620,23 @@ def terms_beside_a_mask(q, k, v, bias, gate, mask):
 def terms_beneath_a_mask_and_a_cap(q, k, v, bias, gate, mask):
     s = 5 * jnp.tanh(scores(q, k)) - 2 * bias + gate * bias
     return weighed(jnp.where(mask[:, None, None, :] != 0, s, -1e30), v)
+
+
+# Vectors whose length calls do not take: zeros are added to them, and taken off again.
+
+@trap(lambda r: [*heads(r, d=5, v=11), np.array([[True] * K, [False] * K])], grad=(0, 1, 2))
+def odd_depths(q, k, v, mask):
+    return weighed(jnp.where(mask[:, None, None, :], scores(q, k), -1e9), v)
+
+
+@trap(lambda r: [*heads(r, q=K, d=10, v=10), np.arange(B * K, dtype=np.int32).reshape(B, K)], grad=(0, 1, 2))
+def odd_depths_rotated(q, k, v, positions):
+    return weighed(scores(rotated(q, positions), rotated(k, positions)), v)
+
+
+@trap(lambda r: heads(r, q=K, d=12, v=12), grad=(0, 1, 2))
+def odd_depths_of_layers(q, k, v):
+    def layer(x, _):
+        return x + weighed(scores(x, k), v), None
+
+    return lax.scan(layer, q, None, length=3)[0]

@@ -86,3 +86,14 @@ def grouped_by_einsum(q, k, v):
 def one_key_head(q, k, v):
     s = jnp.where(causal(), jnp.einsum("bqhd,bkd->bhqk", q, k), -1e30)
     return jnp.einsum("bhqk,bkd->bqhd", softmax(s), v)
+
+
+@both(shape(B, Q, H, 5), shape(B, K, G, 5), shape(B, K, G, 12), out=shape(B, Q, H, 12))
+def odd_depths(q, k, v):
+    return grouped_by_repeat(q, k, v)
+
+
+@both(shape(B, Q, H, D), shape(B, K, H, D), shape(B, K, H, 3), shape(B, 1, Q, K, dtype=jnp.bool_), out=shape(B, Q, H, 3))
+def odd_value_depth_and_mask(q, k, v, mask):
+    s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
