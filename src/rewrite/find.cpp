@@ -83,7 +83,7 @@ class Finder {
     if (!forward_roots.empty() &&
         attempt(frame, exponential, home, true, forward_roots, forward_roots, reason))
       return;
-    if (forward_roots.empty() && !reason.empty())
+    if (!reason.empty())
       refusals_.push_back({exponential->computation()->name(), exponential->name(), reason});
   }
 
@@ -123,8 +123,7 @@ class Finder {
     }
     auto backward = match_backward(*algebra, elements_, region, softmax);
     if (!backward) {
-      if (forward_roots.empty() && backward.status().message() != kNoGradient)
-        reason = backward.status().message();
+      if (backward.status().message() != kNoGradient) reason = backward.status().message();
       return false;
     }
     backward->algebra = algebra;

@@ -46,7 +46,12 @@ class Rewriter {
   }
 
  private:
+  /// One reason a softmax: a second one follows from the first.
   void refuse(const Match& match, const Status& why) {
+    if (std::any_of(report_.refusals.begin(), report_.refusals.end(), [&](const Refusal& known) {
+          return known.instruction == match.anchor.x->name();
+        }))
+      return;
     report_.refusals.push_back({elements_.frames()[match.home].computation->name(),
                                 match.anchor.x->name(), why.message()});
   }
