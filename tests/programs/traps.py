@@ -511,6 +511,18 @@ def masked_twice_and_dropped(q, k, v, mask, padding, key):
 
 
 @trap(rows_without_keys, grad=(0, 1, 2))
+def masked_twice_by_either(q, k, v, mask, padding, key):
+    mask = mask[:, None] | (jnp.tril(jnp.ones((Q, K), bool)) & (jnp.arange(Q) != 2)[:, None] & padding[:, None, None, :])
+    return masked_and_masked(q, k, v, mask, mask, key)
+
+
+@trap(rows_without_keys, grad=(0, 1, 2))
+def masked_again_by_both_of_either(q, k, v, mask, padding, key):
+    mask, padding = mask[:, None], padding[:, None, None, :]
+    return masked_and_masked(q, k, v, mask | padding, mask & padding)
+
+
+@trap(rows_without_keys, grad=(0, 1, 2))
 def masked_again_by_another(q, k, v, mask, padding, key):
     return masked_and_masked(q, k, v, mask[:, None], mask[:, None] & padding[:, None, None, :])
 

@@ -153,3 +153,11 @@ def prefix(q, k, v):
 def window_and_first_keys(q, k, v):
     i, j = jnp.arange(Q)[:, None], jnp.arange(K)[None, :]
     return masked(q, k, v, (j <= i) & ((i - j < 3) | (j < 2)), -jnp.inf)
+
+
+@both(QB, KB, VB, shape(B, Q, dtype=jnp.int32), shape(B, K, dtype=jnp.bool_), out=OB)
+def causal_or_shown_twice(q, k, v, rows, shown):
+    """As of an image's tokens before text: what is later and what belongs together."""
+    mask = (causal() & (rows != 3)[..., None] | shown[:, None, :])[:, None]
+    s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(mask, softmax(s), 0.0), v)
