@@ -512,7 +512,8 @@ def masked_twice_and_dropped(q, k, v, mask, padding, key):
 
 @trap(rows_without_keys, grad=(0, 1, 2))
 def masked_twice_by_either(q, k, v, mask, padding, key):
-    mask = mask[:, None] | (jnp.tril(jnp.ones((Q, K), bool)) & (jnp.arange(Q) != 2)[:, None] & padding[:, None, None, :])
+    before = jnp.tril(jnp.ones((Q, K), bool)) & (jnp.arange(Q) != 2)[:, None]
+    mask = mask[:, None] | (before & padding[:, None, None, :])
     return masked_and_masked(q, k, v, mask, mask, key)
 
 

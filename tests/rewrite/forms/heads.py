@@ -93,7 +93,7 @@ def odd_depths(q, k, v):
     return grouped_by_repeat(q, k, v)
 
 
-@both(shape(B, Q, H, D), shape(B, K, H, D), shape(B, K, H, 3), shape(B, 1, Q, K, dtype=jnp.bool_), out=shape(B, Q, H, 3))
+@both(QB, KB, shape(B, K, H, 3), shape(B, 1, Q, K, dtype=jnp.bool_), out=shape(B, Q, H, 3))
 def odd_value_depth_and_mask(q, k, v, mask):
     s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9)
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
