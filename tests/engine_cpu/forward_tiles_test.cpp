@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/cpu/machine.h"
 #include "engine_cpu/problems.h"
 
 namespace heddle::engine::cpu {
@@ -45,6 +46,28 @@ TEST(ForwardTiles, AreNotMoreThanTheCacheAsksFor) {
     EXPECT_EQ(tiles(512, 128), 1);
     EXPECT_EQ(tiles(1024, 128), 2);
   }
+}
+
+// What a workspace has room for.
+TEST(ForwardTiles, AreWithinTheMostOfAnyMachine) {
+  for (int panel_rows : {6, 14})
+    for (int64_t batch : {1, 3, 40})
+      for (int64_t q_length : {1, 5, 40, 63, 64, 65, 512, 2000, 9000})
+        for (int64_t kv_length : {1, 900, 1025, 30000}) {
+          auto p = causal_attention(DataType::f32, batch, 6, 3, q_length, 64);
+          p.sizes.kv_length = kv_length;
+          const MostForwardTiles most = most_forward_tiles(p.structure, p.sizes, panel_rows);
+          for (int workers = 1; workers <= kMostWorkers; workers += workers / 8 + 1)
+            for (int64_t l2_bytes : {1 << 18, 1 << 20, 1 << 21, 1 << 24}) {
+              const ForwardTiles t = tiles_of(p, {workers, l2_bytes, panel_rows});
+              const int64_t groups = batch * 6 / t.group, tasks = groups * t.tiles * t.splits;
+              EXPECT_LE(std::min<int64_t>(workers, tasks), most.workers);
+              EXPECT_LE(std::min<int64_t>(workers, tasks) * t.tile_rows, most.rows);
+              if (t.splits == 1) continue;
+              EXPECT_LE(groups * t.splits, most.parts);
+              EXPECT_LE(t.group * q_length, most.part_rows);
+            }
+        }
 }
 
 TEST(ForwardTiles, OfCausalRowsRunTheLongestFirst) {

@@ -25,6 +25,11 @@ namespace {
 
 constexpr int64_t kRowsPerTask = 64;
 
+/// The keys are cut into so many parts at most, and no further than into so many tasks of all
+/// heads: each part has a dQ sum of its own in the workspace of every machine. 48 heads keep 64
+/// workers busy so, and 8 heads 128.
+constexpr int64_t kMostChunks = 16, kMostTasks = 192;
+
 std::vector<ScoreExpression> derivatives_of(const AttentionBackwardStructure& s) {
   std::vector<ScoreExpression> list{s.d_dot};
   for (const problem::LoadGradient& g : s.load_gradients) list.push_back(g.derivative);
@@ -58,29 +63,10 @@ class BackwardPlan final : public Plan {
                   {p.structure.d_k, p.sizes.batch, p.sizes.k_heads, p.sizes.kv_length,
                    p.structure.forward.qk_head_dim, p.d_k_rope_scale, true, false},
                   p.structure.forward) {
-    const problem::AttentionStructure& s = structure_.forward;
-    const int64_t per_k = sizes_.q_heads / sizes_.k_heads, per_v = sizes_.q_heads / sizes_.v_heads;
-    AttentionArguments& a = shape_.a;
-    a.batch = sizes_.batch, a.q_heads = sizes_.q_heads, a.q_length = sizes_.q_length,
-    a.kv_length = sizes_.kv_length;
-    a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
-    shape_.group = std::max<int64_t>(1, std::gcd(per_k, per_v));
-    shape_.heads = std::max<int64_t>(1, std::lcm(per_k, per_v));
-    shape_.pairs = kernels_.multiplies_pairs && are_bf16(s, {s.q, s.k, s.v, structure_.d_o});
+    shape_ = pass_of(kernels_.shape);
     cut_keys();
-    for (const ScoreExpression& e : derivatives_of(structure_)) {
-      shape_.keeps_dots |= reads_dot(e);
-      shape_.longest_score = std::max(shape_.longest_score, static_cast<int32_t>(e.nodes.size()));
-    }
-    shape_.longest_score =
-        std::max(shape_.longest_score, static_cast<int32_t>(s.score.nodes.size()));
-    shape_.sums_loads = !structure_.load_gradients.empty();
-    scratch_bytes_ = round_up(kernels_.backward_scratch_bytes(shape_), 4096);
-    WorkspaceCursor cursor(nullptr);
-    binding_.measure(cursor);
-    Memory memory;
-    carve(cursor, nullptr, shape_, memory);
-    workspace_bytes_ = cursor.used();
+    for (const KernelShape& shape : kShapes)
+      workspace_bytes_ = std::max(workspace_bytes_, most_bytes(shape));
   }
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }
@@ -100,70 +86,131 @@ class BackwardPlan final : public Plan {
     pass.d_v = view(structure_.d_v);
     pass.d_dot = bound.derivatives[0];
     Memory memory;
-    carve(cursor, bound.views, pass, memory);
-    rotate(pass, memory);
-    sum_rows(pass, memory.scratch);
-    if (pass.d_q || pass.d_k || pass.d_v) differentiate(pass, memory.scratch);
+    carve(cursor, bound.views, pass.chunks * blocks_of_heads(pass), pass, memory);
+    const Workers workers{workers_, cursor.take<char>(0), workspace_bytes_ - cursor.used()};
+    rotate(pass, memory, workers);
+    sum_rows(pass, workers);
+    if (pass.d_q || pass.d_k || pass.d_v) differentiate(pass, workers);
     for (size_t n = 0; n < structure_.load_gradients.size(); ++n) {
       const LoadGradientPass load{view(structure_.load_gradients[n].gradient),
                                   bound.derivatives[1 + n]};
-      differentiate_load(pass, load, memory.scratch);
+      differentiate_load(pass, load, workers);
     }
-    if (pass.a.dropout.dump)
-      dump_dropout(pass.a, kernels_, workers_, memory.scratch, scratch_bytes_);
+    if (pass.a.dropout.dump) dump_dropout(pass.a, kernels_, workers);
     return {};
   }
 
   std::string description() const override {
     return fmt::format("flash attention backward, {}{}, {} workers, tiles of {} rows x {} keys{}",
                        name(isa_), shape_.pairs ? ", bf16 products" : "", workers_,
-                       kernels_.backward_rows, kernels_.backward_keys,
+                       kernels_.shape.backward_rows, kernels_.shape.backward_keys,
                        shape_.chunks > 1 ? fmt::format(", keys in {} parts", shape_.chunks) : "");
   }
 
  private:
   struct Memory {
-    char* scratch;
     RopePass q_rope, k_rope, d_q_rope, d_k_rope;
     View rotated_q, rotated_k, unused;
   };
 
+  /// What of a pass does not depend on how its keys are cut.
+  BackwardPass pass_of(const KernelShape& shape) const {
+    const problem::AttentionStructure& s = structure_.forward;
+    const int64_t per_k = sizes_.q_heads / sizes_.k_heads, per_v = sizes_.q_heads / sizes_.v_heads;
+    BackwardPass pass{};
+    AttentionArguments& a = pass.a;
+    a.batch = sizes_.batch, a.q_heads = sizes_.q_heads, a.q_length = sizes_.q_length,
+    a.kv_length = sizes_.kv_length;
+    a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
+    pass.group = std::max<int64_t>(1, std::gcd(per_k, per_v));
+    pass.heads = std::max<int64_t>(1, std::lcm(per_k, per_v));
+    pass.pairs = shape.multiplies_pairs && are_bf16(s, {s.q, s.k, s.v, structure_.d_o});
+    const auto steps = [](const ScoreExpression& e) {
+      return static_cast<int32_t>(e.nodes.size());
+    };
+    pass.longest_score = steps(s.score);
+    for (const ScoreExpression& e : derivatives_of(structure_)) {
+      pass.keeps_dots |= reads_dot(e);
+      pass.longest_score = std::max(pass.longest_score, steps(e));
+    }
+    pass.sums_loads = !structure_.load_gradients.empty();
+    pass.scratch = backward_scratch(pass, shape, pass.pairs);
+    pass.load_scratch = backward_scratch(pass, shape, false);
+    return pass;
+  }
+
+  /// Tasks of one part of the keys.
+  static int64_t blocks_of_heads(const BackwardPass& pass) {
+    return std::max<int64_t>(1, pass.a.batch * (pass.a.q_heads / pass.heads));
+  }
+  int64_t key_blocks(const KernelShape& shape) const {
+    return std::max<int64_t>(1, divide_up(sizes_.kv_length, shape.backward_keys));
+  }
+
   /// As few parts of the keys as keep all workers busy: each costs a dQ sum of its own.
   void cut_keys() {
-    const int64_t blocks =
-        std::max<int64_t>(1, divide_up(sizes_.kv_length, kernels_.backward_keys));
-    const int64_t heads = std::max<int64_t>(1, sizes_.batch * (sizes_.q_heads / shape_.heads));
+    const KernelShape& shape = kernels_.shape;
+    const int64_t blocks = key_blocks(shape), heads = blocks_of_heads(shape_);
+    const int64_t most =
+        std::min({blocks, most_tasks(shape_, shape) / heads, int64_t{2} * workers_});
     int64_t best = 1;
     double best_time = 0;
-    for (int64_t n = 1; n <= std::min<int64_t>(blocks, 2 * workers_); ++n) {
+    for (int64_t n = 1; n <= most; ++n) {
       const double time =
           static_cast<double>(divide_up(heads * n, workers_)) / static_cast<double>(n);
       if (best_time == 0 || time < 0.95 * best_time) best = n, best_time = time;
     }
-    shape_.chunk_keys = divide_up(blocks, best) * kernels_.backward_keys;
+    shape_.chunk_keys = divide_up(blocks, best) * shape.backward_keys;
     shape_.chunks = std::max<int64_t>(1, divide_up(sizes_.kv_length, shape_.chunk_keys));
   }
 
-  /// Takes what the pass and its workers need. Views are null when only measuring.
-  void carve(WorkspaceCursor& cursor, const View* views, BackwardPass& pass, Memory& memory) const {
-    const int64_t rows = sizes_.batch * sizes_.q_heads * sizes_.q_length;
-    pass.row_dot = cursor.take<float>(rows);
-    const int64_t columns =
-        divide_up(pass.a.qk_dim, kernels_.panel_columns) * kernels_.panel_columns;
-    if (structure_.d_q != kAbsent) pass.d_q_sum = cursor.take<float>(pass.chunks * rows * columns);
+  /// Takes what the pass needs beside its workers' scratch, with a dQ sum of its heads for each of
+  /// so many tasks. Views are null when only measuring.
+  void carve(WorkspaceCursor& cursor, const View* views, int64_t tasks, BackwardPass& pass,
+             Memory& memory) const {
+    pass.row_dot = cursor.take<float>(sizes_.batch * sizes_.q_heads * sizes_.q_length);
+    if (structure_.d_q != kAbsent) {
+      pass.d_q_sum =
+          cursor.take<float>(tasks * pass.heads * sizes_.q_length * pass.scratch.q_columns);
+    }
     if (q_rope_.is_present()) memory.q_rope = q_rope_.bind(cursor, views, true, memory.rotated_q);
     if (k_rope_.is_present()) memory.k_rope = k_rope_.bind(cursor, views, true, memory.rotated_k);
     if (d_q_rope_.is_present())
       memory.d_q_rope = d_q_rope_.bind(cursor, views, false, memory.unused);
     if (d_k_rope_.is_present())
       memory.d_k_rope = d_k_rope_.bind(cursor, views, false, memory.unused);
-    memory.scratch = cursor.take<char>(workers_ * scratch_bytes_);
   }
 
-  void rotate(BackwardPass& pass, const Memory& memory) const {
+  /// Tasks that a machine cuts the heads and keys into at most; more with every size.
+  int64_t most_tasks(const BackwardPass& pass, const KernelShape& shape) const {
+    const int64_t heads = blocks_of_heads(pass);
+    return std::min(heads * std::min(key_blocks(shape), kMostChunks), std::max(heads, kMostTasks));
+  }
+
+  int64_t load_tasks(const problem::LoadGradient& load, const KernelShape& shape) const {
+    const Dims& dims = sizes_.layouts[static_cast<size_t>(load.gradient)].dims;
+    return dims[0] * dims[1] * divide_up(dims[2], shape.backward_rows) *
+           divide_up(dims[3], shape.backward_keys);
+  }
+
+  /// Room for the pass on any machine whose instruction set has this shape.
+  int64_t most_bytes(const KernelShape& shape) const {
+    BackwardPass pass = pass_of(shape);
+    const int64_t tasks = most_tasks(pass, shape);
+    WorkspaceCursor cursor(nullptr);
+    binding_.measure(cursor);
+    Memory memory;
+    carve(cursor, nullptr, tasks, pass, memory);
+    const auto workers = [](int64_t n) { return std::min<int64_t>(n, kMostWorkers); };
+    int64_t scratch = workers(tasks) * pass.scratch.bytes;
+    for (const problem::LoadGradient& load : structure_.load_gradients)
+      scratch = std::max(scratch, workers(load_tasks(load, shape)) * pass.load_scratch.bytes);
+    return cursor.used() + scratch;
+  }
+
+  void rotate(BackwardPass& pass, const Memory& memory, const Workers& workers) const {
     const auto run = [&](const RopePass& rope, bool rotates) {
-      RopeStage::run(rope, pass.a.batch, rotates, kernels_, workers_, memory.scratch,
-                     scratch_bytes_);
+      RopeStage::run(rope, pass.a.batch, rotates, kernels_, workers);
     };
     if (q_rope_.is_present()) run(memory.q_rope, true), pass.a.q = memory.q_rope.out;
     if (k_rope_.is_present()) run(memory.k_rope, true), pass.a.k = memory.k_rope.out;
@@ -171,46 +218,52 @@ class BackwardPlan final : public Plan {
     if (d_k_rope_.is_present()) run(memory.d_k_rope, false), pass.d_k_rope = &memory.d_k_rope;
   }
 
+  /// Scratch: two rows in whole vectors.
   template <class Body>
-  void for_query_rows(const BackwardPass& pass, char* scratch, const Body& body) const {
+  void for_query_rows(const BackwardPass& pass, const Workers& workers, const Body& body) const {
     const int64_t tiles = divide_up(pass.a.q_length, kRowsPerTask);
-    for_each_task(pass.a.batch * pass.a.q_heads * tiles, workers_, [&](int64_t task, int worker) {
-      const int64_t head = task / tiles, first = task % tiles * kRowsPerTask;
-      body(pass, head / pass.a.q_heads, head % pass.a.q_heads, first,
-           std::min(pass.a.q_length, first + kRowsPerTask), scratch + worker * scratch_bytes_);
-    });
+    const int64_t columns = std::max(pass.scratch.q_columns, pass.scratch.o_columns);
+    const int64_t row_bytes = round_up(2 * columns * int64_t{sizeof(float)}, 64);
+    for_each_task(pass.a.batch * pass.a.q_heads * tiles, workers, row_bytes,
+                  [&](int64_t task, char* scratch) {
+                    const int64_t head = task / tiles, first = task % tiles * kRowsPerTask;
+                    body(pass, head / pass.a.q_heads, head % pass.a.q_heads, first,
+                         std::min(pass.a.q_length, first + kRowsPerTask), scratch);
+                  });
   }
 
-  void sum_rows(const BackwardPass& pass, char* scratch) const {
-    for_query_rows(pass, scratch, kernels_.row_dots);
+  void sum_rows(const BackwardPass& pass, const Workers& workers) const {
+    for_query_rows(pass, workers, kernels_.row_dots);
     if (!pass.d_sink) return;
     for_each_task(pass.a.q_heads, workers_,
                   [&](int64_t h, int) { kernels_.sink_gradient(pass, h); });
   }
 
-  void differentiate(const BackwardPass& pass, char* scratch) const {
+  void differentiate(const BackwardPass& pass, const Workers& workers) const {
     const int64_t blocks = pass.a.q_heads / pass.heads;
-    for_each_task(pass.chunks * pass.a.batch * blocks, workers_, [&](int64_t task, int worker) {
-      const int64_t b = task / blocks % pass.a.batch;
-      kernels_.backward(pass, {b, task % blocks * pass.heads, task / blocks / pass.a.batch},
-                        scratch + worker * scratch_bytes_);
-    });
-    if (pass.d_q) for_query_rows(pass, scratch, kernels_.query_gradients);
+    for_each_task(pass.chunks * pass.a.batch * blocks, workers, pass.scratch.bytes,
+                  [&](int64_t task, char* scratch) {
+                    const int64_t b = task / blocks % pass.a.batch;
+                    kernels_.backward(pass,
+                                      {b, task % blocks * pass.heads, task / blocks / pass.a.batch},
+                                      scratch);
+                  });
+    if (pass.d_q) for_query_rows(pass, workers, kernels_.query_gradients);
   }
 
   void differentiate_load(const BackwardPass& pass, const LoadGradientPass& load,
-                          char* scratch) const {
+                          const Workers& workers) const {
+    const int64_t rows = kernels_.shape.backward_rows, keys = kernels_.shape.backward_keys;
     const int64_t* dims = load.gradient->dims;
-    const int64_t row_tiles = divide_up(dims[2], kernels_.backward_rows);
-    const int64_t key_tiles = divide_up(dims[3], kernels_.backward_keys);
-    for_each_task(
-        dims[0] * dims[1] * row_tiles * key_tiles, workers_, [&](int64_t task, int worker) {
-          const LoadGradientTask tile{task / key_tiles / row_tiles / dims[1],
-                                      task / key_tiles / row_tiles % dims[1],
-                                      task / key_tiles % row_tiles * kernels_.backward_rows,
-                                      task % key_tiles * kernels_.backward_keys};
-          kernels_.load_gradient(pass, load, tile, scratch + worker * scratch_bytes_);
-        });
+    const int64_t row_tiles = divide_up(dims[2], rows), key_tiles = divide_up(dims[3], keys);
+    for_each_task(dims[0] * dims[1] * row_tiles * key_tiles, workers, pass.load_scratch.bytes,
+                  [&](int64_t task, char* scratch) {
+                    const LoadGradientTask tile{task / key_tiles / row_tiles / dims[1],
+                                                task / key_tiles / row_tiles % dims[1],
+                                                task / key_tiles % row_tiles * rows,
+                                                task % key_tiles * keys};
+                    kernels_.load_gradient(pass, load, tile, scratch);
+                  });
   }
 
   AttentionBackwardStructure structure_;
@@ -221,7 +274,7 @@ class BackwardPlan final : public Plan {
   int workers_;
   RopeStage q_rope_, k_rope_, d_q_rope_, d_k_rope_;
   BackwardPass shape_{};
-  int64_t scratch_bytes_ = 0, workspace_bytes_ = 0;
+  int64_t workspace_bytes_ = 0;
 };
 
 }  // namespace

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "core/rounding.h"
 #include "engine/cpu/attention_binding.h"
 #include "engine/cpu/attention_check.h"
@@ -15,9 +18,28 @@
 namespace heddle::engine::cpu {
 
 using problem::AttentionProblem;
+using problem::AttentionSizes;
 using problem::AttentionStructure;
 
 namespace {
+
+/// What of a pass does not depend on how it is cut into tiles.
+ForwardPass pass_of(const AttentionProblem& p, const KernelShape& shape) {
+  const AttentionStructure& s = p.structure;
+  const AttentionSizes& z = p.sizes;
+  ForwardPass pass{};
+  AttentionArguments& a = pass.a;
+  a.batch = z.batch, a.q_heads = z.q_heads, a.q_length = z.q_length;
+  a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
+  a.score.is_identity = s.score.is_identity();
+  a.score.count = static_cast<int32_t>(s.score.nodes.size());
+  a.dropout.kind = static_cast<DropoutKind>(s.dropout.kind);
+  // A backward takes the maximum from scores that it makes as packed keys make them, to the bit.
+  const int64_t group = std::gcd(z.q_heads / z.k_heads, z.q_heads / z.v_heads);
+  pass.has_few_rows = s.max == problem::kAbsent && group * z.q_length <= shape.few_rows;
+  pass.pairs = !pass.has_few_rows && shape.multiplies_pairs && are_bf16(s, {s.q, s.k, s.v});
+  return pass;
+}
 
 class ForwardPlan final : public Plan {
  public:
@@ -26,29 +48,16 @@ class ForwardPlan final : public Plan {
         isa_(active_isa().isa),
         kernels_(kernels_of(isa_)),
         workers_(worker_count()),
-        tiles_(forward_tiles(p.structure, p.sizes, {workers_, l2_bytes(), kernels_.panel_rows})),
+        tiles_(
+            forward_tiles(p.structure, p.sizes, {workers_, l2_bytes(), kernels_.shape.panel_rows})),
         q_rope_(p.structure.q_rope, rotated_queries(p.structure, p.sizes), p.structure),
         k_rope_(p.structure.k_rope, rotated_keys(p.structure, p.sizes), p.structure) {
-    AttentionArguments& a = shape_.a;
-    const AttentionStructure& s = p.structure;
-    a.batch = p.sizes.batch, a.q_heads = p.sizes.q_heads, a.q_length = p.sizes.q_length;
-    a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
-    a.score.is_identity = s.score.is_identity();
-    a.score.count = static_cast<int32_t>(s.score.nodes.size());
-    a.dropout.kind = static_cast<DropoutKind>(s.dropout.kind);
+    shape_ = pass_of(p, kernels_.shape);
     shape_.group = tiles_.group, shape_.tile_rows = tiles_.tile_rows;
-    // A backward takes the maximum from scores that it makes as packed keys make them, to the bit.
-    shape_.has_few_rows =
-        s.max == problem::kAbsent && tiles_.group * p.sizes.q_length <= kernels_.few_rows;
-    shape_.pairs =
-        !shape_.has_few_rows && kernels_.multiplies_pairs && are_bf16(s, {s.q, s.k, s.v});
     shape_.splits = tiles_.splits, shape_.split_keys = tiles_.split_keys;
-    scratch_bytes_ = round_up(kernels_.forward_scratch_bytes(shape_), 4096);
-    WorkspaceCursor cursor(nullptr);
-    binding_.measure(cursor);
-    Memory memory;
-    carve(cursor, nullptr, shape_, memory);
-    workspace_bytes_ = cursor.used();
+    shape_.scratch = forward_scratch(shape_, kernels_.shape);
+    for (const KernelShape& shape : kShapes)
+      workspace_bytes_ = std::max(workspace_bytes_, most_bytes(p, shape));
   }
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }
@@ -61,11 +70,11 @@ class ForwardPlan final : public Plan {
     ForwardPass pass = shape_;
     pass.a = bound.arguments;
     Memory memory;
-    carve(cursor, bound.views, pass, memory);
-    rotate(pass.a, memory);
-    attend(pass, memory.scratch);
-    if (pass.a.dropout.dump)
-      dump_dropout(pass.a, kernels_, workers_, memory.scratch, scratch_bytes_);
+    carve(cursor, bound.views, tiles_.splits > 1 ? tiles_.splits * rows() : 0, pass, memory);
+    const Workers workers{workers_, cursor.take<char>(0), workspace_bytes_ - cursor.used()};
+    rotate(pass.a, memory, workers);
+    attend(pass, workers);
+    if (pass.a.dropout.dump) dump_dropout(pass.a, kernels_, workers);
     return {};
   }
 
@@ -81,53 +90,66 @@ class ForwardPlan final : public Plan {
 
  private:
   struct Memory {
-    char* scratch;
     RopePass q_rope, k_rope;
     View rotated_q, rotated_k;
   };
 
-  /// Takes what the pass and its workers need. Views are null when only measuring.
-  void carve(WorkspaceCursor& cursor, const View* views, ForwardPass& pass, Memory& memory) const {
-    if (pass.splits > 1) {
-      const int64_t rows = pass.splits * pass.a.batch * pass.a.q_heads * pass.a.q_length;
-      pass.partial_o = cursor.take<float>(rows * pass.a.v_dim);
-      pass.partial_max = cursor.take<float>(rows);
-      pass.partial_sum = cursor.take<float>(rows);
-    }
+  int64_t rows() const { return shape_.a.batch * shape_.a.q_heads * shape_.a.q_length; }
+
+  /// Takes what the pass needs beside its workers' scratch, with so many rows of parts of the
+  /// output. Views are null when only measuring.
+  void carve(WorkspaceCursor& cursor, const View* views, int64_t part_rows, ForwardPass& pass,
+             Memory& memory) const {
+    pass.partial_o = cursor.take<float>(part_rows * pass.a.v_dim);
+    pass.partial_max = cursor.take<float>(part_rows);
+    pass.partial_sum = cursor.take<float>(part_rows);
     if (q_rope_.is_present()) memory.q_rope = q_rope_.bind(cursor, views, true, memory.rotated_q);
     if (k_rope_.is_present()) memory.k_rope = k_rope_.bind(cursor, views, true, memory.rotated_k);
-    memory.scratch = cursor.take<char>(workers_ * scratch_bytes_);
   }
 
-  void rotate(AttentionArguments& a, const Memory& memory) const {
+  /// Room for the pass on any machine whose instruction set has this shape.
+  int64_t most_bytes(const AttentionProblem& p, const KernelShape& shape) const {
+    const MostForwardTiles most = most_forward_tiles(p.structure, p.sizes, shape.panel_rows);
+    ForwardPass pass = pass_of(p, shape);
+    WorkspaceCursor cursor(nullptr);
+    binding_.measure(cursor);
+    Memory memory;
+    carve(cursor, nullptr, most.parts * most.part_rows, pass, memory);
+    // Every worker's scratch, rounded up, and their rows wherever they are.
+    const int64_t empty = forward_scratch(pass, shape).bytes;
+    pass.tile_rows = most.rows;
+    return cursor.used() + most.workers * (empty + kScratchAlignment) +
+           forward_scratch(pass, shape).bytes - empty;
+  }
+
+  void rotate(AttentionArguments& a, const Memory& memory, const Workers& workers) const {
     if (q_rope_.is_present()) {
-      RopeStage::run(memory.q_rope, a.batch, true, kernels_, workers_, memory.scratch,
-                     scratch_bytes_);
+      RopeStage::run(memory.q_rope, a.batch, true, kernels_, workers);
       a.q = memory.q_rope.out;
     }
     if (k_rope_.is_present()) {
-      RopeStage::run(memory.k_rope, a.batch, true, kernels_, workers_, memory.scratch,
-                     scratch_bytes_);
+      RopeStage::run(memory.k_rope, a.batch, true, kernels_, workers);
       a.k = memory.k_rope.out;
     }
   }
 
-  void attend(const ForwardPass& pass, char* scratch) const {
+  void attend(const ForwardPass& pass, const Workers& workers) const {
     if (pass.a.q_length == 0) return;
     const int64_t groups = pass.a.q_heads / pass.group, batch = pass.a.batch;
-    for_each_task(tiles_.tiles * batch * groups * pass.splits, workers_,
-                  [&](int64_t task, int worker) {
-                    const int64_t split = task % pass.splits, group = task / pass.splits % groups;
-                    const int64_t b = task / pass.splits / groups % batch;
-                    const int64_t tile =
-                        tiles_.order[static_cast<size_t>(task / pass.splits / groups / batch)];
-                    kernels_.forward(pass, {b, group * pass.group, tile * pass.tile_rows, split},
-                                     scratch + worker * scratch_bytes_);
-                  });
+    for_each_task(
+        tiles_.tiles * batch * groups * pass.splits, workers, pass.scratch.bytes,
+        [&](int64_t task, char* scratch) {
+          const int64_t split = task % pass.splits, group = task / pass.splits % groups;
+          const int64_t b = task / pass.splits / groups % batch;
+          const int64_t tile =
+              tiles_.order[static_cast<size_t>(task / pass.splits / groups / batch)];
+          kernels_.forward(pass, {b, group * pass.group, tile * pass.tile_rows, split}, scratch);
+        });
     if (pass.splits == 1) return;
-    for_each_task(batch * pass.a.q_heads, workers_, [&](int64_t task, int worker) {
+    const int64_t row_bytes = round_up(pass.a.v_dim, 16) * int64_t{sizeof(float)};
+    for_each_task(batch * pass.a.q_heads, workers, row_bytes, [&](int64_t task, char* scratch) {
       kernels_.combine(pass, task / pass.a.q_heads, task % pass.a.q_heads, 0, pass.a.q_length,
-                       scratch + worker * scratch_bytes_);
+                       scratch);
     });
   }
 
@@ -138,7 +160,7 @@ class ForwardPlan final : public Plan {
   ForwardTiles tiles_;
   RopeStage q_rope_, k_rope_;
   ForwardPass shape_{};
-  int64_t scratch_bytes_ = 0, workspace_bytes_ = 0;
+  int64_t workspace_bytes_ = 0;
 };
 
 }  // namespace

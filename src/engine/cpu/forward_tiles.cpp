@@ -5,6 +5,7 @@
 
 #include "core/rounding.h"
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/machine.h"
 
 namespace heddle::engine::cpu {
 
@@ -17,13 +18,24 @@ namespace {
 /// 128: 0.35 cycles an element against 1/16 cycle a row and element).
 constexpr double kPackingRows = 6;
 
+/// Larger caches gain nothing: up to d 256 packing the keys is by then about a hundredth of a
+/// tile's work.
+constexpr int64_t kMostL2Bytes = 2 << 20;
+
+/// Keys are split for tiles of so few rows alone: more of them are cut into tiles that keep the
+/// workers busy as well, and parts of their outputs would fill the workspace.
+constexpr int64_t kMostSplitRows = 64;
+/// Keys are split only where there are so many blocks of them, and into parts of two or more.
+constexpr int64_t kLeastSplitBlocks = 4, kLeastBlocksOfPart = 2;
+
 /// Most rows whose queries and outputs stay in L2 beside a packed block of K and V. Its quarter
 /// left over has room for the panel begun: 512 rows of d 128 are then one tile on 1 MiB, and pack
 /// their keys once instead of twice (1.0 % of the avx2 kernel's instructions by callgrind).
-int64_t rows_in_cache(const AttentionStructure& s, const MachineShape& machine) {
+int64_t rows_in_cache(const AttentionStructure& s, int64_t l2_bytes, int panel_rows) {
   const int64_t row_bytes = (s.qk_head_dim + s.v_head_dim) * int64_t{sizeof(float)};
-  const int64_t rows = (machine.l2_bytes * 3 / 4 - kForwardKeys * row_bytes) / row_bytes;
-  return std::max<int64_t>(divide_up(rows, machine.panel_rows), 8) * machine.panel_rows;
+  const int64_t rows =
+      (std::min(l2_bytes, kMostL2Bytes) * 3 / 4 - kForwardKeys * row_bytes) / row_bytes;
+  return std::max<int64_t>(divide_up(rows, panel_rows), 8) * panel_rows;
 }
 
 /// The number of tiles that keeps all workers busy for the least packing.
@@ -38,6 +50,20 @@ int64_t best_tile_count(int64_t rows, int64_t groups, int64_t least, const Machi
     if (best_time == 0 || time < best_time * 0.99) best = n, best_time = time;
   }
   return best;
+}
+
+/// Rows of a group of heads, and groups; one at least of each.
+struct Groups {
+  int64_t heads, rows, count;
+};
+Groups groups_of(const AttentionSizes& z) {
+  const int64_t heads = std::gcd(z.q_heads / z.k_heads, z.q_heads / z.v_heads);
+  return {heads, std::max<int64_t>(1, heads * z.q_length),
+          std::max<int64_t>(1, z.batch * z.q_heads / std::max<int64_t>(1, heads))};
+}
+
+int64_t key_blocks(const AttentionSizes& z) {
+  return std::max<int64_t>(1, divide_up(z.kv_length, kForwardKeys));
 }
 
 /// Keys that the rows of a tile see together, were every sequence as long as it may be.
@@ -58,20 +84,21 @@ int64_t work_of(const AttentionStructure& s, const AttentionSizes& z, int64_t fi
 ForwardTiles forward_tiles(const AttentionStructure& s, const AttentionSizes& z,
                            const MachineShape& machine) {
   ForwardTiles t{};
-  t.group = std::gcd(z.q_heads / z.k_heads, z.q_heads / z.v_heads);
-  const int64_t rows = std::max<int64_t>(1, t.group * z.q_length),
-                groups = std::max<int64_t>(1, z.batch * z.q_heads / std::max<int64_t>(1, t.group));
-  const int64_t least = divide_up(rows, rows_in_cache(s, machine));
+  const auto [heads, rows, groups] = groups_of(z);
+  t.group = heads;
+  const int64_t least = divide_up(rows, rows_in_cache(s, machine.l2_bytes, machine.panel_rows));
   t.tiles = best_tile_count(rows, groups, least, machine);
   t.tile_rows = divide_up(divide_up(rows, t.tiles), machine.panel_rows) * machine.panel_rows;
   t.tiles = divide_up(rows, t.tile_rows);
 
   t.splits = 1;
-  t.split_keys = std::max<int64_t>(1, divide_up(z.kv_length, kForwardKeys)) * kForwardKeys;
-  const int64_t blocks = t.split_keys / kForwardKeys;
+  const int64_t blocks = key_blocks(z);
+  t.split_keys = blocks * kForwardKeys;
   // Too few tiles for the workers (decoding): the keys are shared out too.
-  if (t.tiles == 1 && groups < 2 * machine.workers && blocks >= 4) {
-    const int64_t wanted = std::min(divide_up(2 * machine.workers, groups), blocks / 2);
+  if (t.tiles == 1 && rows <= kMostSplitRows && groups < 2 * machine.workers &&
+      blocks >= kLeastSplitBlocks) {
+    const int64_t wanted =
+        std::min(divide_up(2 * machine.workers, groups), blocks / kLeastBlocksOfPart);
     if (groups % machine.workers != 0 && wanted > 1) {
       t.split_keys = divide_up(blocks, wanted) * kForwardKeys;
       t.splits = divide_up(z.kv_length, t.split_keys);
@@ -91,6 +118,29 @@ ForwardTiles forward_tiles(const AttentionStructure& s, const AttentionSizes& z,
     return work[static_cast<size_t>(a)] > work[static_cast<size_t>(b)];
   });
   return t;
+}
+
+MostForwardTiles most_forward_tiles(const AttentionStructure& s, const AttentionSizes& z,
+                                    int panel_rows) {
+  const auto [heads, rows, all_groups] = groups_of(z);
+  const int64_t groups = std::min<int64_t>(all_groups, 4 * kMostWorkers);  // more change nothing
+  const auto tile_of = [&](int64_t count) { return round_up(count, panel_rows); };
+  const int64_t most_splits =
+      key_blocks(z) < kLeastSplitBlocks ? 1 : key_blocks(z) / kLeastBlocksOfPart;
+  const int64_t panels = divide_up(rows, panel_rows);
+
+  MostForwardTiles most{};
+  most.workers = std::min<int64_t>(kMostWorkers, groups * std::max(panels, most_splits));
+  // Tiles of a group exceed its rows by less than one tile, which is half the rows if there are
+  // two; parts of the keys have the rows once each.
+  const int64_t of_tiles = groups * tile_of(rows + rows / 2 + 1);
+  const int64_t of_parts = most.workers * tile_of(std::min(rows, kMostSplitRows));
+  const int64_t tile = std::min(tile_of(rows), rows_in_cache(s, kMostL2Bytes, panel_rows));
+  most.rows = std::max(std::min(most.workers * tile, of_tiles), of_parts);
+  // Fewer than 2 workers groups, each in at most 2 workers / groups parts, rounded up.
+  if (most_splits > 1) most.parts = std::min<int64_t>(4 * kMostWorkers, groups * most_splits);
+  most.part_rows = std::min(rows, kMostSplitRows);
+  return most;
 }
 
 }  // namespace heddle::engine::cpu

@@ -25,4 +25,16 @@ struct ForwardTiles {
 ForwardTiles forward_tiles(const problem::AttentionStructure& structure,
                            const problem::AttentionSizes& sizes, const MachineShape& machine);
 
+/// What the tiles of no machine exceed that has panels of so many rows: a function of sizes, none
+/// of which it shrinks with.
+struct MostForwardTiles {
+  int64_t workers;    ///< with a task to do
+  int64_t rows;       ///< of all these workers' tiles together
+  int64_t parts;      ///< splits of all groups together, 0 if keys are never split
+  int64_t part_rows;  ///< of a group
+};
+
+MostForwardTiles most_forward_tiles(const problem::AttentionStructure& structure,
+                                    const problem::AttentionSizes& sizes, int panel_rows);
+
 }  // namespace heddle::engine::cpu

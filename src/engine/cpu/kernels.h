@@ -3,12 +3,15 @@
 
 #include "engine/cpu/arguments.h"
 #include "engine/cpu/norm_arguments.h"
+#include "engine/cpu/scratch.h"
 
 namespace heddle::engine::cpu {
 
 /// Keys a forward tile visits at a time. Scores of a panel of 14 rows (15 KiB) stay in L1 between
 /// the product that makes them, the softmax and the product that reads them.
 inline constexpr int64_t kForwardKeys = 256;
+/// Pitch of the scores of a panel.
+inline constexpr int64_t kScorePitch = kForwardKeys + kPitchGap;
 
 /// One forward pass, ready to run. Query heads that share K and V heads form a group; its rows are
 /// numbered position first (i * group + head in group), so a tile of rows holds all heads of a few
@@ -18,12 +21,13 @@ struct ForwardPass {
   bool pairs;          ///< Q, K and V are bf16 and the instruction set multiplies pairs of them
   int64_t group;       ///< query heads that share both a K head and a V head
   int64_t tile_rows;   ///< rows of a task
-  bool has_few_rows;   ///< at most Kernels::few_rows of them: K and V are not packed
+  bool has_few_rows;   ///< at most KernelShape::few_rows of them: K and V are not packed
   int64_t splits;      ///< parts the keys are cut into, each a task of its own (decoding)
   int64_t split_keys;  ///< keys of a part, a multiple of kForwardKeys
   /// With splits > 1: per part, batch entry, head and row the unnormalised output, the running
   /// maximum and the sum.
   float *partial_o, *partial_max, *partial_sum;
+  ForwardScratch scratch;
 };
 
 struct ForwardTask {
@@ -67,6 +71,7 @@ struct BackwardPass {
   int64_t chunk_keys;  ///< a multiple of the instruction set's backward_keys
   float* d_q_sum;      ///< [chunks, batch, q_heads, q_length, qk_dim rounded up to a panel]
   float* row_dot;      ///< rowsum(dO * O), [batch, q_heads, q_length]
+  BackwardScratch scratch, load_scratch;  ///< of gradients; of loads' gradients, always in f32
 };
 
 struct BackwardTask {
@@ -80,35 +85,31 @@ struct LoadGradientTask {
 
 struct Kernels {
   const char* name;
-  int panel_rows, panel_columns;
-  int few_rows;  ///< most rows of a group for which packing its keys does not pay
-  int64_t backward_rows, backward_keys;
-  bool multiplies_pairs;  ///< has dot products of bf16 pairs
+  KernelShape shape;
 
-  int64_t (*forward_scratch_bytes)(const ForwardPass&);
   void (*forward)(const ForwardPass&, const ForwardTask&, void* scratch);
-  /// Joins the parts of rows [first, last) of one head.
+  /// Joins the parts of rows [first, last) of one head. Scratch of a row of O.
   void (*combine)(const ForwardPass&, int64_t b, int64_t h, int64_t first, int64_t last,
                   void* scratch);
 
-  int64_t (*backward_scratch_bytes)(const BackwardPass&);
-  /// D of rows [first, last) of one head.
+  /// D of rows [first, last) of one head. Scratch of two rows of O, each in whole vectors.
   void (*row_dots)(const BackwardPass&, int64_t b, int64_t h, int64_t first, int64_t last,
                    void* scratch);
   /// dSink of one head, from row_dot.
   void (*sink_gradient)(const BackwardPass&, int64_t h);
   /// dK and dV of a chunk of keys, and the chunk's part of dQ.
   void (*backward)(const BackwardPass&, const BackwardTask&, void* scratch);
-  /// dQ of rows [first, last) of one head, from its parts.
+  /// dQ of rows [first, last) of one head, from its parts. Scratch of a row of d_q_sum.
   void (*query_gradients)(const BackwardPass&, int64_t b, int64_t h, int64_t first, int64_t last,
                           void* scratch);
   void (*load_gradient)(const BackwardPass&, const LoadGradientPass&, const LoadGradientTask&,
                         void* scratch);
 
   /// Rows [first, last) of all tables (numbered through), then rows [first, last) of batch entry b.
+  /// Scratch of a row in whole vectors.
   void (*rope_table)(const RopePass&, int64_t first, int64_t last);
   void (*rope_rows)(const RopePass&, int64_t b, int64_t first, int64_t last, float* scratch);
-  /// The exact keep mask of rows [first, last) of one head.
+  /// The exact keep mask of rows [first, last) of one head. Scratch of kForwardKeys.
   void (*dropout_dump)(const AttentionArguments&, int64_t b, int64_t h, int64_t first, int64_t last,
                        void* scratch);
 

@@ -74,6 +74,15 @@ class RowsPlan : public Plan {
   }
 
  protected:
+  int64_t scratch_bytes(int64_t rows) const {
+    return rows * shape_.padded_width() * int64_t{sizeof(float)};
+  }
+  /// Takes scratch of so many rows for each worker that any machine gives the tasks.
+  Workers workers(WorkspaceCursor& cursor, int64_t tasks, int64_t rows) const {
+    const int64_t bytes = std::min<int64_t>(tasks, kMostWorkers) * scratch_bytes(rows);
+    return {workers_, cursor.take<char>(bytes), bytes};
+  }
+
   Problem problem_;
   NormShape shape_;
   Isa isa_;
@@ -107,14 +116,18 @@ class NormPlan final : public RowsPlan<NormPlan, NormProblem> {
   friend RowsPlan;
   struct Memory {
     char *weight, *bias;
-    float* scratch;
+    Workers workers;
   };
+  int64_t rows_per_task() const {
+    return std::max<int64_t>(1, kElementsPerTask / shape_.rows().width);
+  }
+  int64_t tasks() const { return divide_up(shape_.row_count(), rows_per_task()); }
   Memory carve(WorkspaceCursor& cursor) const {
     const int64_t width = shape_.padded_width();
     Memory memory{};
     memory.weight = cursor.take<char>(width * 8);
     memory.bias = cursor.take<char>(width * 8);
-    memory.scratch = cursor.take<float>(workers_ * width);
+    memory.workers = workers(cursor, tasks(), 1);
     return memory;
   }
 
@@ -146,13 +159,13 @@ class NormPlan final : public RowsPlan<NormPlan, NormProblem> {
       if (!data) return error(Code::invalid_variant_pack, "rms_norm: epsilon has no buffer");
       pass.epsilon = load(p.operands[static_cast<size_t>(p.epsilon)].dtype, data, 0);
     }
-    const int64_t step = std::max<int64_t>(1, kElementsPerTask / shape_.rows().width);
-    for_each_task(divide_up(rows, step), workers_, [&](int64_t task, int worker) {
+    const int64_t step = rows_per_task();
+    for_each_task(tasks(), memory.workers, scratch_bytes(1), [&](int64_t task, char* scratch) {
       const RowRange range{task * step, std::min(rows, (task + 1) * step)};
       if constexpr (std::is_same_v<Number, double>) {
         norm_rows_wide(pass, range);
       } else {
-        kernels_of(isa_).norm_rows(pass, range, memory.scratch + worker * shape_.padded_width());
+        kernels_of(isa_).norm_rows(pass, range, reinterpret_cast<float*>(scratch));
       }
     });
     return {};
@@ -181,7 +194,7 @@ class NormBackwardPlan final : public RowsPlan<NormBackwardPlan, NormBackwardPro
   struct Memory {
     char* weight;
     double *d_weight, *d_bias;
-    float* scratch;
+    Workers workers;
   };
   int64_t chunks() const {
     return std::clamp<int64_t>(divide_up(shape_.row_count(), kRowsPerSum), 1, kMaxChunks);
@@ -192,7 +205,7 @@ class NormBackwardPlan final : public RowsPlan<NormBackwardPlan, NormBackwardPro
     memory.weight = cursor.take<char>(width * 8);
     memory.d_weight = cursor.take<double>(chunks() * width);
     memory.d_bias = cursor.take<double>(chunks() * width);
-    memory.scratch = cursor.take<float>(workers_ * 4 * width);
+    memory.workers = workers(cursor, chunks(), 4);
     return memory;
   }
 
@@ -226,13 +239,12 @@ class NormBackwardPlan final : public RowsPlan<NormBackwardPlan, NormBackwardPro
     pass.d_weight = d_weight.data ? memory.d_weight : nullptr;
     pass.d_bias = d_bias.data ? memory.d_bias : nullptr;
     const int64_t count = chunks(), step = divide_up(rows, count);
-    for_each_task(count, workers_, [&](int64_t chunk, int worker) {
+    for_each_task(count, memory.workers, scratch_bytes(4), [&](int64_t chunk, char* scratch) {
       const RowRange range{std::min(rows, chunk * step), std::min(rows, (chunk + 1) * step)};
       if constexpr (std::is_same_v<Number, double>) {
         norm_backward_rows_wide(pass, range, chunk);
       } else {
-        kernels_of(isa_).norm_backward_rows(pass, range, chunk,
-                                            memory.scratch + worker * 4 * shape_.padded_width());
+        kernels_of(isa_).norm_backward_rows(pass, range, chunk, reinterpret_cast<float*>(scratch));
       }
     });
     write_sum(pass.d_weight, d_weight);

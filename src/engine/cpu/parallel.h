@@ -4,13 +4,18 @@
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+
+#include "engine/cpu/machine.h"
 
 namespace heddle::engine::cpu {
 
 /// How many workers a plan made now should expect.
-inline int worker_count() { return tbb::this_task_arena::max_concurrency(); }
+inline int worker_count() {
+  return std::min(tbb::this_task_arena::max_concurrency(), kMostWorkers);
+}
 
 /// Orders what a caller wrote before its tasks and what workers read in them, in a place that needs
 /// no pointer to find: the scheduler does it too, but the thread sanitizer cannot see into it.
@@ -36,6 +41,22 @@ void for_each_task(int64_t tasks, int workers, const Body& body) {
   tasks_published.fetch_add(1, std::memory_order_acq_rel);
   tbb::parallel_for(0, workers, 1, work, tbb::simple_partitioner());
   done.load(std::memory_order_acquire);
+}
+
+/// The workers of a plan, and the memory that they share out among themselves.
+struct Workers {
+  int count;
+  char* memory;
+  int64_t bytes;
+};
+
+/// Calls body(task, scratch) as above, each worker with `scratch` bytes of the memory as its own.
+/// No more of them work than there is memory for.
+template <class Body>
+void for_each_task(int64_t tasks, const Workers& workers, int64_t scratch, const Body& body) {
+  const int64_t room = workers.bytes / scratch;
+  for_each_task(tasks, static_cast<int>(std::min<int64_t>(workers.count, room)),
+                [&](int64_t task, int worker) { body(task, workers.memory + worker * scratch); });
 }
 
 }  // namespace heddle::engine::cpu

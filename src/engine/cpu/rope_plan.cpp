@@ -28,6 +28,7 @@ class RopePlan final : public Plan {
   Status check() const;
 
   int64_t workspace_bytes() const override {
+    if (*element_count(x().dims) == 0) return 0;
     WorkspaceCursor cursor(nullptr);
     carve(cursor);
     return cursor.used();
@@ -42,7 +43,8 @@ class RopePlan final : public Plan {
   struct Memory {
     View *views, *lengths;
     int64_t* length_values;
-    float *table, *scratch;
+    float* table;
+    Workers workers;
   };
   const problem::OperandLayout& layout(OperandId id) const {
     return problem_.layouts[static_cast<size_t>(id)];
@@ -58,7 +60,10 @@ class RopePlan final : public Plan {
     return type(problem_.x).ragged_offsets != kAbsent || type(problem_.y).ragged_offsets != kAbsent;
   }
   int64_t table_batches() const { return problem_.rope.positions != kAbsent ? x().dims[0] : 1; }
-  int64_t scratch_columns() const { return round_up(x().dims[3], 16); }
+  int64_t tiles() const { return divide_up(x().dims[2], kRowsPerTask); }
+  int64_t scratch_bytes() const {
+    return round_up(x().dims[3], 16) * static_cast<int64_t>(sizeof(float));
+  }
   Status check_operand(const char* label, OperandId id, bool is_float, const Dims& least,
                        bool exact) const;
   Memory carve(WorkspaceCursor& cursor) const;
@@ -161,9 +166,10 @@ RopePlan::Memory RopePlan::carve(WorkspaceCursor& cursor) const {
     memory.lengths = cursor.take<View>(1);
     memory.length_values = cursor.take<int64_t>(x().dims[0]);
   }
-  if (is_wide()) return memory;
-  memory.table = cursor.take<float>(table_batches() * x().dims[2] * problem_.rope.rope_dim);
-  memory.scratch = cursor.take<float>(workers_ * scratch_columns());
+  if (!is_wide())
+    memory.table = cursor.take<float>(table_batches() * x().dims[2] * problem_.rope.rope_dim);
+  const int64_t bytes = std::min<int64_t>(x().dims[0] * tiles(), kMostWorkers) * scratch_bytes();
+  memory.workers = {workers_, cursor.take<char>(bytes), bytes};
   return memory;
 }
 
@@ -240,15 +246,14 @@ Status RopePlan::execute(std::span<void* const> buffers, void* workspace, void*)
       kernels.rope_table(pass, task * kRowsPerTask, std::min(rows, (task + 1) * kRowsPerTask));
     });
   }
-  const int64_t tiles = divide_up(pass.length, kRowsPerTask);
-  for_each_task(dims[0] * tiles, workers_, [&](int64_t task, int worker) {
-    const int64_t b = task / tiles, first = task % tiles * kRowsPerTask;
+  for_each_task(dims[0] * tiles(), memory.workers, scratch_bytes(), [&](int64_t task, char* row) {
+    const int64_t b = task / tiles(), first = task % tiles() * kRowsPerTask;
     const int64_t end = pass.lengths ? memory.length_values[b] : pass.length;
     const int64_t last = std::min(end, first + kRowsPerTask);
     if (is_wide()) {
       rope_rows_wide(pass, problem_.scale, b, first, last);
     } else {
-      kernels.rope_rows(pass, b, first, last, memory.scratch + worker * scratch_columns());
+      kernels.rope_rows(pass, b, first, last, reinterpret_cast<float*>(row));
     }
   });
   return {};

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/rounding.h"
-#include "engine/cpu/parallel.h"
 
 namespace heddle::engine::cpu {
 
@@ -55,17 +54,18 @@ RopePass RopeStage::bind(WorkspaceCursor& workspace, const View* views, bool nee
 }
 
 void RopeStage::run(const RopePass& pass, int64_t batch, bool rotates, const Kernels& kernels,
-                    int workers, char* scratch, int64_t scratch_bytes) {
+                    const Workers& workers) {
   const int64_t rows = pass.table_batches * pass.length;
-  for_each_task(divide_up(rows, kRowsPerTask), workers, [&](int64_t task, int) {
+  for_each_task(divide_up(rows, kRowsPerTask), workers.count, [&](int64_t task, int) {
     kernels.rope_table(pass, task * kRowsPerTask, std::min(rows, (task + 1) * kRowsPerTask));
   });
   if (!rotates) return;
   const int64_t tiles = divide_up(pass.length, kRowsPerTask);
-  for_each_task(batch * tiles, workers, [&](int64_t task, int worker) {
+  const int64_t row_bytes = round_up(pass.columns, 16) * int64_t{sizeof(float)};
+  for_each_task(batch * tiles, workers, row_bytes, [&](int64_t task, char* scratch) {
     const int64_t first = task % tiles * kRowsPerTask;
     kernels.rope_rows(pass, task / tiles, first, std::min(pass.length, first + kRowsPerTask),
-                      reinterpret_cast<float*>(scratch + worker * scratch_bytes));
+                      reinterpret_cast<float*>(scratch));
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include "engine/cpu/attention_binding.h"
 #include "engine/cpu/kernels.h"
+#include "engine/cpu/parallel.h"
 #include "problem/attention.h"
 
 namespace heddle::engine::cpu {
@@ -31,7 +32,7 @@ class RopeStage {
 
   /// Makes the table; with `rotates`, also the rotated tensor.
   static void run(const RopePass& pass, int64_t batch, bool rotates, const Kernels& kernels,
-                  int workers, char* scratch, int64_t scratch_bytes);
+                  const Workers& workers);
 
  private:
   std::optional<problem::Rope> rope_;

@@ -160,8 +160,7 @@ void write_key_gradients(const View* v, const RopePass* rope, const TilePlace& a
 template <class Arithmetic>
 void run(const BackwardPass& pass, const BackwardTask& task, void* memory) {
   const AttentionArguments& a = pass.a;
-  Scratch scratch{static_cast<char*>(memory)};
-  BackwardTile t = carve<Arithmetic>(pass, scratch);
+  BackwardTile t = tile_in(pass.scratch, memory);
   const Lengths lengths = lengths_of(a, task.b);
   const int64_t per_k = a.q_heads / a.k_heads, per_v = a.q_heads / a.v_heads;
 
@@ -208,24 +207,12 @@ void run(const BackwardPass& pass, const BackwardTask& task, void* memory) {
 
 }  // namespace
 
-int64_t backward_scratch_bytes(const BackwardPass& pass) {
-  // Gradients of loads are always made with Singles.
-  Scratch singles{nullptr}, pairs{nullptr};
-  carve<Singles>(pass, singles);
-#if defined(HEDDLE_CPU_LEVEL_BF16)
-  if (pass.pairs) carve<Pairs>(pass, pairs);
-#endif
-  return larger(singles.used, pairs.used);
-}
-
 void row_dots(const BackwardPass& pass, int64_t b, int64_t h, int64_t first, int64_t last,
               void* memory) {
   const AttentionArguments& a = pass.a;
-  Scratch scratch{static_cast<char*>(memory)};
-  float* o = scratch.take<float>(round_up(a.v_dim, kLanes));
-  float* d_o = scratch.take<float>(round_up(a.v_dim, kLanes));
-  fill(o, round_up(a.v_dim, kLanes), 0);
-  fill(d_o, round_up(a.v_dim, kLanes), 0);
+  float* const o = static_cast<float*>(memory);
+  float* const d_o = o + round_up(a.v_dim, kLanes);
+  fill(o, 2 * round_up(a.v_dim, kLanes), 0);
   const Lengths lengths = lengths_of(a, b);
   for (int64_t i = first; i < last; ++i) {
     float& out = pass.row_dot[query_row(pass, b, h, i)];
@@ -268,8 +255,7 @@ void query_gradients(const BackwardPass& pass, int64_t b, int64_t h, int64_t fir
   const AttentionArguments& a = pass.a;
   const int64_t columns = round_up(a.qk_dim, kPanelColumns),
                 part = a.batch * a.q_heads * a.q_length;
-  Scratch scratch{static_cast<char*>(memory)};
-  float* row = scratch.take<float>(columns);
+  float* const row = static_cast<float*>(memory);
   const Lengths lengths = lengths_of(a, b);
   const RopePass* rope = pass.d_q_rope;
   for (int64_t i = first; i < last; ++i) {

@@ -4,7 +4,6 @@
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
-int64_t backward_scratch_bytes(const BackwardPass& pass);
 void row_dots(const BackwardPass& pass, int64_t b, int64_t h, int64_t first, int64_t last,
               void* scratch);
 void sink_gradient(const BackwardPass& pass, int64_t h);

@@ -13,14 +13,9 @@
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
-/// Pitch of P and dS: off the power of two, so that rows fall into different cache sets.
-inline constexpr int64_t kCellPitch = kBackwardKeys + 16;
+/// Pitch of P and dS.
+inline constexpr int64_t kCellPitch = kBackwardKeys + kPitchGap;
 inline constexpr int64_t kBackwardPanels = kBackwardRows / kPanelRows;
-
-/// P = e^(score - shift) * weight, scores in natural units; a shift of -inf: P = 0.
-struct RowStatistics {
-  float shift, weight;
-};
 
 /// What the forward pass left of a row: the maximum and the sum, or the log-sum-exp.
 inline RowStatistics statistics_of(const AttentionArguments& a, int64_t b, int64_t h, int64_t i) {
@@ -58,41 +53,27 @@ struct BackwardTile {
   int64_t q_columns, o_columns;  ///< dims rounded up to a panel: pitches of d_k, d_v, dQ
 };
 
-template <class Arithmetic>
-inline BackwardTile carve(const BackwardPass& pass, Scratch& scratch) {
-  const AttentionArguments& a = pass.a;
+inline BackwardTile tile_in(const BackwardScratch& at, void* memory) {
+  char* const base = static_cast<char*>(memory);
+  const auto floats = [&](int64_t offset) { return reinterpret_cast<float*>(base + offset); };
   BackwardTile t;
-  t.q_columns = round_up(a.qk_dim, kPanelColumns);
-  t.o_columns = round_up(a.v_dim, kPanelColumns);
-  constexpr bool kPairs = Arithmetic::kPack == 2;
-  const int64_t q_words = words_of<Arithmetic>(a.qk_dim), o_words = words_of<Arithmetic>(a.v_dim);
-  // Off the power of two, so that rows fall into different cache sets.
-  t.q_pitch = round_up(q_words, kPanelColumns) + 16;
-  t.o_pitch = round_up(o_words, kPanelColumns) + 16;
-  t.k_columns = scratch.take<float>(kBackwardKeys * q_words);
-  t.v_columns = scratch.take<float>(kBackwardKeys * o_words);
-  t.k_rows = scratch.take<float>(words_of<Arithmetic>(kBackwardKeys) * t.q_columns);
-  t.d_k = scratch.take<float>(kBackwardKeys * t.q_columns);
-  t.d_v = scratch.take<float>(kBackwardKeys * t.o_columns);
-  t.q = scratch.take<float>(kBackwardRows * t.q_pitch);
-  t.d_o = scratch.take<float>(kBackwardRows * t.o_pitch);
-  t.p = scratch.take<float>(kBackwardRows * kCellPitch);
-  t.d_s = scratch.take<float>(kBackwardRows * kCellPitch);
-  const int64_t pair_rows = kPairs ? kBackwardRows / 2 : 0;
-  t.q_rows = kPairs ? scratch.take<float>(pair_rows * t.q_columns) : t.q;
-  t.d_o_rows = kPairs ? scratch.take<float>(pair_rows * t.o_columns) : t.d_o;
-  t.p_rows = kPairs ? scratch.take<float>(pair_rows * kCellPitch) : t.p;
-  t.d_s_rows = kPairs ? scratch.take<float>(pair_rows * kCellPitch) : t.d_s;
-  t.d_s_keys = kPairs ? scratch.take<float>(pair_rows * kCellPitch) : t.d_s;
-  t.row_dot = scratch.take<float>(kBackwardRows);
-  t.statistics = scratch.take<RowStatistics>(kBackwardRows);
-  t.visible = scratch.take<Interval>(kBackwardRows);
-  t.factors = scratch.take<float>(kBackwardKeys);
-  t.dots = scratch.take<float>(kBackwardKeys);
-  t.staging = scratch.take<float>(staging_words(larger(a.qk_dim, a.v_dim)));
-  t.spill = scratch.take<float>(kPanelRows * t.q_columns);
-  t.sum = scratch.take<float>(pass.sums_loads ? kBackwardRows * kCellPitch : 0);
-  t.room = score_room(scratch, pass.longest_score, kBackwardKeys);
+  t.k_columns = floats(at.k_columns), t.v_columns = floats(at.v_columns);
+  t.k_rows = floats(at.k_rows);
+  t.d_k = floats(at.d_k), t.d_v = floats(at.d_v);
+  t.q = floats(at.q), t.d_o = floats(at.d_o);
+  t.q_rows = floats(at.q_rows), t.d_o_rows = floats(at.d_o_rows);
+  t.p = floats(at.p), t.d_s = floats(at.d_s);
+  t.p_rows = floats(at.p_rows), t.d_s_rows = floats(at.d_s_rows), t.d_s_keys = floats(at.d_s_keys);
+  t.row_dot = floats(at.row_dot);
+  t.statistics = reinterpret_cast<RowStatistics*>(base + at.statistics);
+  t.visible = reinterpret_cast<Interval*>(base + at.visible);
+  t.factors = floats(at.factors), t.dots = floats(at.dots);
+  t.staging = floats(at.staging), t.spill = floats(at.spill);
+  t.room = {reinterpret_cast<ScoreValue*>(base + at.score_values), floats(at.score_strips),
+            kBackwardKeys};
+  t.sum = floats(at.sum);
+  t.q_pitch = at.q_pitch, t.o_pitch = at.o_pitch;
+  t.q_columns = at.q_columns, t.o_columns = at.o_columns;
   return t;
 }
 
@@ -127,8 +108,8 @@ inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTil
     t.statistics[r] = statistics_of(a, at.b, at.h, at.i0 + r);
     t.row_dot[r] = pass.row_dot[(at.b * a.q_heads + at.h) * a.q_length + at.i0 + r];
     if (t.statistics[r].shift == -kInfinity) {  // saw nothing: whatever its dO holds goes nowhere
-      fill(t.q + r * t.q_pitch, t.q_pitch - 16, 0);
-      fill(t.d_o + r * t.o_pitch, t.o_pitch - 16, 0);
+      fill(t.q + r * t.q_pitch, t.q_pitch - kPitchGap, 0);
+      fill(t.d_o + r * t.o_pitch, t.o_pitch - kPitchGap, 0);
     }
   }
   return true;

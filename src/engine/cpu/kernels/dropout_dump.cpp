@@ -6,14 +6,13 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 void dropout_dump(const AttentionArguments& a, int64_t b, int64_t h, int64_t first, int64_t last,
                   void* scratch) {
-  constexpr int64_t kStrip = 256;
   float* factors = static_cast<float*>(scratch);
   DropoutArguments dropout = a.dropout;
   dropout.factor = 1;
   const View& dump = *dropout.dump;
   for (int64_t i = first; i < last; ++i) {
-    for (int64_t j0 = 0; j0 < a.kv_length; j0 += kStrip) {
-      const int64_t count = smaller(kStrip, a.kv_length - j0);
+    for (int64_t j0 = 0; j0 < a.kv_length; j0 += kForwardKeys) {
+      const int64_t count = smaller(kForwardKeys, a.kv_length - j0);
       dropout_factors(dropout, a.q_heads, {b, h, i, {}, j0, 0, round_up(count, kLanes), count},
                       factors);
       char* out = row_address(dump, b, h, i) + j0 * dump.stride[3] * dump.element_bytes;

@@ -88,8 +88,8 @@ inline void add_weighted_rows(const float* p, int64_t pitch, const float* const*
     add_weighted<M, 1, false>(p, pitch, value, count, d, static_cast<int>(columns - d), o, o_pitch);
 }
 
-/// o_r += sum over j in [first, last) of p[r * pitch + j] * v_j. Rows of p and o up to kFewRows
-/// must be there.
+/// o_r += sum over j in [first, last) of p[r * pitch + j] * v_j. Rows of p and o up to
+/// kShape.few_rows must be there.
 inline void few_rows_output(const RowRange& values, int64_t columns, int rows, const float* p,
                             int64_t pitch, int64_t first, int64_t last, float* staging, float* o,
                             int64_t o_pitch) {
@@ -104,7 +104,7 @@ inline void few_rows_output(const RowRange& values, int64_t columns, int rows, c
     } else if (rows <= 4) {
       add_weighted_rows<4>(p + j, pitch, value, count, columns, o, o_pitch);
     } else {
-      add_weighted_rows<kFewRows>(p + j, pitch, value, count, columns, o, o_pitch);
+      add_weighted_rows<kShape.few_rows>(p + j, pitch, value, count, columns, o, o_pitch);
     }
   }
 }

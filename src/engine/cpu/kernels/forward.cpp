@@ -69,8 +69,7 @@ void store_partial(const ForwardPass& pass, const ForwardTask& task, const Tile&
 template <class Arithmetic>
 void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
   const AttentionArguments& a = pass.a;
-  Scratch scratch{static_cast<char*>(memory)};
-  Tile t = carve<Arithmetic>(pass, scratch);
+  Tile t = tile_in(pass.scratch, memory);
   const Lengths lengths = lengths_of(a, task.b);
   const ScoreUnits units = units_of(a);
   const int64_t k_head = task.first_head / (a.q_heads / a.k_heads);
@@ -133,18 +132,6 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
 
 }  // namespace
 
-int64_t forward_scratch_bytes(const ForwardPass& pass) {
-  Scratch scratch{nullptr};
-#if defined(HEDDLE_CPU_LEVEL_BF16)
-  if (pass.pairs) {
-    carve<Pairs>(pass, scratch);
-    return scratch.used;
-  }
-#endif
-  carve<Singles>(pass, scratch);
-  return scratch.used;
-}
-
 void forward(const ForwardPass& pass, const ForwardTask& task, void* memory) {
 #if defined(HEDDLE_CPU_LEVEL_BF16)
   if (pass.pairs) return run<Pairs>(pass, task, memory);
@@ -155,8 +142,7 @@ void forward(const ForwardPass& pass, const ForwardTask& task, void* memory) {
 void combine(const ForwardPass& pass, int64_t b, int64_t h, int64_t first, int64_t last,
              void* memory) {
   const AttentionArguments& a = pass.a;
-  Scratch scratch{static_cast<char*>(memory)};
-  float* o = scratch.take<float>(a.v_dim);
+  float* const o = static_cast<float*>(memory);
   const ScoreUnits units = units_of(a);
   const Lengths lengths = lengths_of(a, b);
   const int64_t part = a.batch * a.q_heads * a.q_length;

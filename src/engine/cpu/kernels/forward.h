@@ -5,10 +5,6 @@
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
-/// Most rows of a tile that is computed without packing K and V (few_rows.h).
-inline constexpr int kFewRows = kPanelRows < 8 ? kPanelRows : 8;
-
-int64_t forward_scratch_bytes(const ForwardPass& pass);
 void forward(const ForwardPass& pass, const ForwardTask& task, void* scratch);
 void combine(const ForwardPass& pass, int64_t b, int64_t h, int64_t first, int64_t last,
              void* scratch);

@@ -7,15 +7,6 @@
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
-/// Pitch of the scores of a panel: off the power of two, so that rows fall into different cache
-/// sets.
-inline constexpr int64_t kScorePitch = kForwardKeys + 16;
-
-struct Row {
-  int64_t i, h;
-  Interval visible;
-};
-
 struct Tile {
   float *q, *k, *v;            ///< words
   float *o, *s, *p, *staging;  ///< p: probabilities as words; the scores' own memory with Singles
@@ -26,27 +17,18 @@ struct Tile {
   int64_t q_pitch, o_pitch;
 };
 
-template <class Arithmetic>
-inline Tile carve(const ForwardPass& pass, Scratch& scratch) {
-  const AttentionArguments& a = pass.a;
-  const int64_t rows = round_up(pass.tile_rows, kPanelRows);
-  const int64_t packed_keys = pass.has_few_rows ? 0 : kForwardKeys;
+inline Tile tile_in(const ForwardScratch& at, void* memory) {
+  char* const base = static_cast<char*>(memory);
+  const auto floats = [&](int64_t offset) { return reinterpret_cast<float*>(base + offset); };
   Tile t;
-  t.q_pitch = round_up(words_of<Arithmetic>(a.qk_dim), kLanes) + kLanes;
-  t.o_pitch = round_up(a.v_dim, kPanelColumns);
-  t.q = scratch.take<float>(rows * t.q_pitch);
-  t.o = scratch.take<float>(rows * t.o_pitch);
-  t.k = scratch.take<float>(packed_keys * words_of<Arithmetic>(a.qk_dim));
-  t.v = scratch.take<float>(words_of<Arithmetic>(packed_keys) * t.o_pitch);
-  t.s = scratch.take<float>(kPanelRows * kScorePitch);
-  t.p = Arithmetic::kPack == 1 ? t.s
-                               : scratch.take<float>(kPanelRows * kScorePitch / Arithmetic::kPack);
-  t.staging = scratch.take<float>(staging_words(larger(a.qk_dim, a.v_dim)));
-  t.max = scratch.take<float>(rows + kLanes);
-  t.sum = scratch.take<float>(rows + kLanes);
-  t.factors = scratch.take<float>(a.dropout.kind == DropoutKind::none ? 0 : kForwardKeys);
-  t.rows = scratch.take<Row>(rows);
-  t.room = score_room(scratch, a.score.is_identity ? 0 : a.score.count, kForwardKeys);
+  t.q = floats(at.q), t.k = floats(at.k), t.v = floats(at.v);
+  t.o = floats(at.o), t.s = floats(at.s), t.p = floats(at.p), t.staging = floats(at.staging);
+  t.max = floats(at.max), t.sum = floats(at.sum);
+  t.factors = floats(at.factors);
+  t.rows = reinterpret_cast<Row*>(base + at.rows);
+  t.room = {reinterpret_cast<ScoreValue*>(base + at.score_values), floats(at.score_strips),
+            kForwardKeys};
+  t.q_pitch = at.q_pitch, t.o_pitch = at.o_pitch;
   return t;
 }
 

@@ -56,8 +56,7 @@ void load_gradient(const BackwardPass& pass, const LoadGradientPass& load,
                    const LoadGradientTask& task, void* memory) {
   const AttentionArguments& a = pass.a;
   const View& g = *load.gradient;
-  Scratch scratch{static_cast<char*>(memory)};
-  BackwardTile t = carve<Singles>(pass, scratch);
+  BackwardTile t = tile_in(pass.load_scratch, memory);
   float* sum = t.sum;
   fill(sum, kBackwardRows * kCellPitch, 0);
 

@@ -14,9 +14,6 @@
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
-/// Columns of C that one call computes, and the width of packed panels of B.
-inline constexpr int kPanelColumns = 2 * kLanes;
-
 enum class Into { overwrite, accumulate };
 /// How A lies: element (r, k) at a[r * stride + k] or at a[r + k * stride].
 enum class Lies { by_rows, by_columns };

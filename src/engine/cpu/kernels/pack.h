@@ -15,9 +15,6 @@ struct RowRange {
   const char* address(int64_t r) const { return row_address(*view, b, h, first + r); }
 };
 
-/// Words that staging needs to hold rows of `columns` columns while they are packed.
-inline int64_t staging_words(int64_t columns) { return kLanes * round_up(columns, kPanelColumns); }
-
 /// Addresses of `count` rows as words: the operand's own memory if it is that already, else copies
 /// in `staging`.
 template <class Arithmetic>

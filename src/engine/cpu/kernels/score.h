@@ -4,7 +4,6 @@
 #pragma once
 
 #include "engine/cpu/kernels/math.h"
-#include "engine/cpu/kernels/scratch.h"
 #include "engine/cpu/kernels/visible.h"
 #include "problem/score.h"
 
@@ -18,21 +17,12 @@ struct ScoreCells {
   int64_t loadable;         ///< keys past this have no operand to load from (first .. last)
 };
 
-/// A step's value: one number, or a strip indexed like the scores.
-struct ScoreValue {
-  const float* strip;  ///< null: `number` for every key
-  float number;
-};
-
 /// Room for evaluating a score expression on a strip of keys.
 struct ScoreRoom {
   ScoreValue* values;
   float* strips;
   int64_t strip_length;
 };
-inline ScoreRoom score_room(Scratch& scratch, int32_t steps, int64_t strip_length) {
-  return {scratch.take<ScoreValue>(steps), scratch.take<float>(steps * strip_length), strip_length};
-}
 
 inline Float value_at(const ScoreValue& x, int64_t j) {
   return x.strip ? load(x.strip + j) : all(x.number);

@@ -14,20 +14,9 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 extern const Kernels kKernels;
 constinit const Kernels kKernels = {
     .name = HEDDLE_CPU_STRING(HEDDLE_CPU_LEVEL),
-    .panel_rows = kPanelRows,
-    .panel_columns = 2 * kLanes,
-    .few_rows = kFewRows,
-    .backward_rows = kBackwardRows,
-    .backward_keys = kBackwardKeys,
-#if defined(HEDDLE_CPU_LEVEL_BF16)
-    .multiplies_pairs = true,
-#else
-    .multiplies_pairs = false,
-#endif
-    .forward_scratch_bytes = forward_scratch_bytes,
+    .shape = kShape,
     .forward = forward,
     .combine = combine,
-    .backward_scratch_bytes = backward_scratch_bytes,
     .row_dots = row_dots,
     .sink_gradient = sink_gradient,
     .backward = backward,

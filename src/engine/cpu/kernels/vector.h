@@ -1,6 +1,6 @@
 // The SIMD vocabulary every kernel is written in, for the instruction set this file is compiled
-// for. Each header defines, in its own namespace: Float (a vector of kLanes f32), Mask, and one
-// line wrappers over the machine's instructions. Kernels are generic over these.
+// for. Each header defines, in its own namespace: Float (a vector of kLanes f32), Mask, kShape and
+// one line wrappers over the machine's instructions. Kernels are generic over these.
 //
 // Translation units that include this are compiled with instruction-set flags, so they share no
 // inline function or template with the rest of the program: the linker keeps one copy of such a
@@ -14,3 +14,15 @@
 #else
 #include "engine/cpu/kernels/vector_portable.h"
 #endif
+
+namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
+
+static_assert(sizeof(Float) == kLanes * sizeof(float));
+inline constexpr int kPanelRows = kShape.panel_rows;
+/// Columns of C that one call of a microkernel computes, and the width of packed panels of B.
+inline constexpr int kPanelColumns = kShape.panel_columns;
+static_assert(kPanelColumns == 2 * kLanes);
+inline constexpr int64_t kBackwardRows = kShape.backward_rows;
+inline constexpr int64_t kBackwardKeys = kShape.backward_keys;
+
+}  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

@@ -5,16 +5,14 @@
 
 #include <cstdint>
 
+#include "engine/cpu/kernel_shape.h"
+
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 using Float = __m256;
 using Mask = __m256;
-inline constexpr int kLanes = 8;
-/// 6 rows x 2 vectors of accumulators (12 of 16 registers), two of B and one broadcast of A.
-inline constexpr int kPanelRows = 6;
-/// Tiles of the backward pass: whole panels of rows and of columns both ways.
-inline constexpr int64_t kBackwardKeys = 192;
-inline constexpr int64_t kBackwardRows = 96;
+inline constexpr KernelShape kShape = kAvx2Shape;
+inline constexpr int kLanes = kShape.lanes;
 
 /// All bits set in the first n lanes.
 inline __m256i first_lanes(int n) {

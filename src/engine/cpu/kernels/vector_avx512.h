@@ -5,17 +5,18 @@
 
 #include <cstdint>
 
+#include "engine/cpu/kernel_shape.h"
+
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 using Float = __m512;
 using Mask = __mmask16;
-inline constexpr int kLanes = 16;
-/// Register block of the microkernels: 14 rows x 2 vectors of accumulators (28 of 32 registers),
-/// two vectors of B and one broadcast of A.
-inline constexpr int kPanelRows = 14;
-/// Tiles of the backward pass: whole panels of rows and of columns both ways.
-inline constexpr int64_t kBackwardKeys = 224;
-inline constexpr int64_t kBackwardRows = 112;
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+inline constexpr KernelShape kShape = kAvx512Bf16Shape;
+#else
+inline constexpr KernelShape kShape = kAvx512Shape;
+#endif
+inline constexpr int kLanes = kShape.lanes;
 
 inline Mask first_lanes(int n) { return static_cast<Mask>((1u << n) - 1); }  // n < kLanes
 

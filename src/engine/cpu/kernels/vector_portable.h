@@ -4,17 +4,15 @@
 
 #include <cstdint>
 
+#include "engine/cpu/kernel_shape.h"
+
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 typedef float Float __attribute__((vector_size(16)));
 typedef int32_t Mask __attribute__((vector_size(16)));
 typedef uint32_t Bits __attribute__((vector_size(16)));
-inline constexpr int kLanes = 4;
-/// 6 rows x 2 vectors of accumulators: 12 of the 16 registers of SSE2.
-inline constexpr int kPanelRows = 6;
-/// Tiles of the backward pass: whole panels of rows and of columns both ways.
-inline constexpr int64_t kBackwardKeys = 192;
-inline constexpr int64_t kBackwardRows = 96;
+inline constexpr KernelShape kShape = kPortableShape;
+inline constexpr int kLanes = kShape.lanes;
 
 inline Float all(float x) { return Float{x, x, x, x}; }
 inline Float zero() { return all(0); }

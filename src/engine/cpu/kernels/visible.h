@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/cpu/kernels/memory.h"
+#include "engine/cpu/scratch.h"
 #include "problem/keys.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
@@ -22,10 +23,6 @@ inline Lengths lengths_of(const AttentionArguments& a, int64_t b) {
   return {length_of(a.q_lengths, a.q_lengths_cumulative, b, a.q_length),
           length_of(a.kv_lengths, a.kv_lengths_cumulative, b, a.kv_length)};
 }
-
-struct Interval {
-  int64_t lo, hi;
-};
 
 inline Interval visible_keys(const AttentionArguments& a, Lengths lengths, int64_t b, int64_t row) {
   Interval keys{0, lengths.kv};

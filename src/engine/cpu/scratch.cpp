@@ -1,0 +1,101 @@
+#include "engine/cpu/scratch.h"
+
+#include <algorithm>
+
+#include "core/rounding.h"
+#include "engine/cpu/kernels.h"
+
+namespace heddle::engine::cpu {
+
+namespace {
+
+class Layout {
+ public:
+  template <class T>
+  int64_t take(int64_t count) {
+    const int64_t at = end_;
+    end_ += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
+    return at;
+  }
+  int64_t bytes() const { return round_up(end_, kScratchAlignment); }
+
+ private:
+  int64_t end_ = 0;
+};
+
+/// Rows of the wider of Q and V while they are packed.
+int64_t staging_words(const AttentionArguments& a, const KernelShape& shape) {
+  return shape.lanes * round_up(std::max(a.qk_dim, a.v_dim), shape.panel_columns);
+}
+
+}  // namespace
+
+ForwardScratch forward_scratch(const ForwardPass& pass, const KernelShape& shape) {
+  const AttentionArguments& a = pass.a;
+  const int64_t rows = round_up(pass.tile_rows, shape.panel_rows);
+  const int64_t pack = pass.pairs ? 2 : 1, words = divide_up(a.qk_dim, pack);
+  const int64_t packed_keys = pass.has_few_rows ? 0 : kForwardKeys;
+  const int64_t scores = shape.panel_rows * kScorePitch;
+  const int64_t steps = a.score.is_identity ? 0 : a.score.count;
+  Layout layout;
+  ForwardScratch at{};
+  at.q_pitch = round_up(words, shape.lanes) + shape.lanes;
+  at.o_pitch = round_up(a.v_dim, shape.panel_columns);
+  at.q = layout.take<float>(rows * at.q_pitch);
+  at.o = layout.take<float>(rows * at.o_pitch);
+  at.k = layout.take<float>(packed_keys * words);
+  at.v = layout.take<float>(packed_keys / pack * at.o_pitch);
+  at.s = layout.take<float>(scores);
+  at.p = pass.pairs ? layout.take<float>(scores / pack) : at.s;
+  at.staging = layout.take<float>(staging_words(a, shape));
+  at.max = layout.take<float>(rows + shape.lanes);
+  at.sum = layout.take<float>(rows + shape.lanes);
+  at.factors = layout.take<float>(a.dropout.kind == DropoutKind::none ? 0 : kForwardKeys);
+  at.rows = layout.take<Row>(rows);
+  at.score_values = layout.take<ScoreValue>(steps);
+  at.score_strips = layout.take<float>(steps * kForwardKeys);
+  at.bytes = layout.bytes();
+  return at;
+}
+
+BackwardScratch backward_scratch(const BackwardPass& pass, const KernelShape& shape, bool pairs) {
+  const AttentionArguments& a = pass.a;
+  const int64_t rows = shape.backward_rows, keys = shape.backward_keys;
+  const int64_t pack = pairs ? 2 : 1;
+  const int64_t q_words = divide_up(a.qk_dim, pack), o_words = divide_up(a.v_dim, pack);
+  const int64_t cells = rows * (keys + kPitchGap);
+  Layout layout;
+  BackwardScratch at{};
+  at.q_columns = round_up(a.qk_dim, shape.panel_columns);
+  at.o_columns = round_up(a.v_dim, shape.panel_columns);
+  at.q_pitch = round_up(q_words, shape.panel_columns) + kPitchGap;
+  at.o_pitch = round_up(o_words, shape.panel_columns) + kPitchGap;
+  at.k_columns = layout.take<float>(keys * q_words);
+  at.v_columns = layout.take<float>(keys * o_words);
+  at.k_rows = layout.take<float>(keys / pack * at.q_columns);
+  at.d_k = layout.take<float>(keys * at.q_columns);
+  at.d_v = layout.take<float>(keys * at.o_columns);
+  at.q = layout.take<float>(rows * at.q_pitch);
+  at.d_o = layout.take<float>(rows * at.o_pitch);
+  at.p = layout.take<float>(cells);
+  at.d_s = layout.take<float>(cells);
+  at.q_rows = pairs ? layout.take<float>(rows / 2 * at.q_columns) : at.q;
+  at.d_o_rows = pairs ? layout.take<float>(rows / 2 * at.o_columns) : at.d_o;
+  at.p_rows = pairs ? layout.take<float>(cells / 2) : at.p;
+  at.d_s_rows = pairs ? layout.take<float>(cells / 2) : at.d_s;
+  at.d_s_keys = pairs ? layout.take<float>(cells / 2) : at.d_s;
+  at.row_dot = layout.take<float>(rows);
+  at.statistics = layout.take<RowStatistics>(rows);
+  at.visible = layout.take<Interval>(rows);
+  at.factors = layout.take<float>(keys);
+  at.dots = layout.take<float>(keys);
+  at.staging = layout.take<float>(staging_words(a, shape));
+  at.spill = layout.take<float>(shape.panel_rows * at.q_columns);
+  at.sum = layout.take<float>(pass.sums_loads ? cells : 0);
+  at.score_values = layout.take<ScoreValue>(pass.longest_score);
+  at.score_strips = layout.take<float>(pass.longest_score * keys);
+  at.bytes = layout.bytes();
+  return at;
+}
+
+}  // namespace heddle::engine::cpu

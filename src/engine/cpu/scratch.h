@@ -1,0 +1,61 @@
+// Where a worker's scratch holds what. The layout follows from the pass and an instruction set's
+// shape alone, so that any machine can measure the scratch of every instruction set; the kernels
+// read their arrays from it. Offsets are bytes, each array on a cache line of its own.
+#pragma once
+
+#include "engine/cpu/arguments.h"
+#include "engine/cpu/kernel_shape.h"
+
+namespace heddle::engine::cpu {
+
+struct ForwardPass;
+struct BackwardPass;
+
+/// Columns that rows of scores are apart beside their own: off the power of two, so that rows fall
+/// into different cache sets.
+inline constexpr int64_t kPitchGap = 16;
+
+/// Workers write to no page of each other's.
+inline constexpr int64_t kScratchAlignment = 4096;
+
+struct Interval {
+  int64_t lo, hi;
+};
+
+/// A query row of a forward tile.
+struct Row {
+  int64_t i, h;
+  Interval visible;
+};
+
+/// P = e^(score - shift) * weight, scores in natural units; a shift of -inf: P = 0.
+struct RowStatistics {
+  float shift, weight;
+};
+
+/// A score step's value: one number, or a strip indexed like the scores.
+struct ScoreValue {
+  const float* strip;  ///< null: `number` for every key
+  float number;
+};
+
+struct ForwardScratch {
+  int64_t q_pitch, o_pitch;
+  int64_t q, o, k, v, s, p, staging, max, sum, factors, rows, score_values, score_strips;
+  int64_t bytes;
+};
+
+struct BackwardScratch {
+  int64_t q_pitch, o_pitch, q_columns, o_columns;
+  int64_t k_columns, v_columns, k_rows, d_k, d_v, q, d_o, p, d_s;
+  int64_t q_rows, d_o_rows, p_rows, d_s_rows, d_s_keys;
+  int64_t row_dot, statistics, visible, factors, dots, staging, spill, sum;
+  int64_t score_values, score_strips;
+  int64_t bytes;
+};
+
+ForwardScratch forward_scratch(const ForwardPass& pass, const KernelShape& shape);
+/// With words that hold pairs of bf16, or one f32.
+BackwardScratch backward_scratch(const BackwardPass& pass, const KernelShape& shape, bool pairs);
+
+}  // namespace heddle::engine::cpu
