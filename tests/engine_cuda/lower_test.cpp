@@ -192,6 +192,29 @@ TEST(Lower, GivesTheSameOfTheSame) {
   }
 }
 
+// A program runs on another device of the architecture than the one its workspace was measured for.
+TEST(Lower, TheWorkspaceIsTheSameForAnyNumberOfProcessors) {
+  for (const char* architecture : {"sm_80", "sm_90a"}) {
+    const Case attention{.features = {Feature::causal}, .architecture = architecture};
+    for (const problem::Problem& problem :
+         {problem::Problem(norm_backward_of({.rows = 4096})),
+          problem::Problem(norm_backward_of({.columns = 40000, .rows = 4096})),
+          problem::Problem(norm_of({})), problem::Problem(forward_of(attention)),
+          problem::Problem(backward_of(attention))}) {
+      std::set<int64_t> bytes;
+      for (int processors : {1, 60, 108, 132, 170, 1000}) {
+        Target target = *target_named(architecture);
+        target.processors = processors;
+        const Result<Lowering> lowering = lower(problem, target);
+        ASSERT_TRUE(lowering.is_ok()) << lowering.status().message();
+        bytes.insert(lowering->workspace_bytes);
+      }
+      EXPECT_EQ(bytes.size(), 1u) << architecture << ": " << *bytes.begin() << " to "
+                                  << *bytes.rbegin();
+    }
+  }
+}
+
 // What kernels ask for and what launches say of themselves is one thing.
 TEST(Lower, NumbersItsKernelsByItsUnits) {
   for (const char* architecture : {"sm_80", "sm_90a"}) {

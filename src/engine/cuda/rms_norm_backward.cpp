@@ -15,6 +15,11 @@ using Step = RmsNormBackwardStep;
 
 namespace {
 
+/// Blocks share the rows among as many processors at most: every workspace has room for the sums of
+/// so many, as a program may run on a larger device than its workspace was measured for. GB202 has
+/// 192.
+constexpr int kMostProcessors = 192;
+
 constexpr int kThreads = 512, kMeansThreads = 512, kWideThreads = 256, kCombineThreads = 256;
 
 int64_t size_of_operand(const NormBackwardProblem& problem, OperandId id) {
@@ -81,12 +86,14 @@ class RmsNormBackwardLaunches final : public Launches {
     const int tile = kWideThreads * shape_.vector();
     const auto divided = [](int a, int b) { return static_cast<int>(divide_up(a, b)); };
     const int tiles = divided(shape_.columns(), tile);
-    arguments_.blocks =
-        config.in_registers
-            ? std::min(target.processors, divided(shape_.rows(), kThreads / config.threads_per_row))
-            // Four blocks a processor hide each other's loads.
-            : std::min({divided(4 * target.processors, tiles), shape_.rows(),
-                        static_cast<int>(kMostBlocksAcross)});
+    const auto blocks_on = [&](int processors) {
+      return config.in_registers
+                 ? std::min(processors, divided(shape_.rows(), kThreads / config.threads_per_row))
+                 // Four blocks a processor hide each other's loads.
+                 : std::min({divided(4 * processors, tiles), shape_.rows(),
+                             static_cast<int>(kMostBlocksAcross)});
+    };
+    arguments_.blocks = blocks_on(std::min(target.processors, kMostProcessors));
     for (const Step& step : steps_of(problem_, config)) {
       const size_t kernel = lowering.add_kernel(unit, step.threads, 0, step.name);
       if (shape_.rows() == 0 && step.part != Step::Part::combine) continue;
@@ -105,7 +112,7 @@ class RmsNormBackwardLaunches final : public Launches {
       launches_.push_back({kernel, launch});
     }
     const int64_t number = shape_.is_wide() ? 8 : 4;
-    if (config.sums()) means_offset_ = 2 * number * arguments_.blocks * shape_.columns();
+    if (config.sums()) means_offset_ = 2 * number * blocks_on(kMostProcessors) * shape_.columns();
     lowering.workspace_bytes =
         means_offset_ +
         (config.in_registers || problem_.dx == kAbsent ? 0 : number * shape_.rows());
