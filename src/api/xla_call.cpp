@@ -111,7 +111,7 @@ Status check_workspace(const Values& results, int64_t needed, void*& workspace) 
   }
   if (element_count(buffer) < needed) {
     return error(Code::invalid_value,
-                 "The custom call's workspace has {} bytes, but this machine needs {}.",
+                 "The custom call's workspace has {} bytes, but its graph needs {}.",
                  element_count(buffer), needed);
   }
   workspace = needed > 0 ? buffer.data : nullptr;

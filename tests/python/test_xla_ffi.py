@@ -246,7 +246,7 @@ class TestRefusals:
         needed = workspace_bytes(self.text)
         assert needed > 0
         message = attempt(self.text, self.results, needed - 1, *self.operands())
-        assert f"workspace has {needed - 1} bytes, but this machine needs {needed}" in message
+        assert f"workspace has {needed - 1} bytes, but its graph needs {needed}" in message
 
     def test_missing_attribute(self, library):
         shapes = [jax.ShapeDtypeStruct(s, t) for s, t in self.results] + [jax.ShapeDtypeStruct((self.plenty,), jnp.uint8)]
