@@ -174,7 +174,9 @@ HEDDLE_API heddle_status heddle_plan_create(const heddle_graph* graph, heddle_de
  * stay loaded until the process ends, for the plans to come that run them. */
 HEDDLE_API void heddle_plan_free(heddle_plan* plan);
 
-/* Bytes of workspace that execution needs, of any alignment; 0 for a null plan. */
+/* Bytes of workspace that execution needs, of any alignment; 0 for a null plan. A function of the
+ * graph alone, and on a GPU of the architecture: not of how many cores or multiprocessors there
+ * are. On a CPU it has room for machines of many cores, of which fewer write to a part alone. */
 HEDDLE_API size_t heddle_plan_workspace_bytes(const heddle_plan* plan);
 /* The uids to bind, ascending. The arrays are the plan's own. An XLA custom call takes its operands
  * and gives its results in these orders. */

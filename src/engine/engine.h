@@ -21,7 +21,8 @@ class Plan {
  public:
   virtual ~Plan() = default;
   /// Bytes of scratch memory execute needs, 64-byte aligned (256 on a GPU); may be 0. Linear in
-  /// sequence length.
+  /// sequence length; a function of the problem alone, and on a GPU of the architecture, as a
+  /// program may run on another machine than the one its workspace was measured on.
   virtual int64_t workspace_bytes() const = 0;
   /// Runs on `buffers`, one per operand of the problem (null where an operand is empty), in order.
   /// `stream` is the engine's own kind of queue (CUstream; ignored by the CPU engine). Allocates
