@@ -2,9 +2,9 @@
 // in, so it holds plain types only. Strides count elements.
 //
 // Kernels differ in what they read, and a new set of arguments costs the host 0.4 to 0.7 us a KB
-// (H200, driver 580). So a kernel's source says what its arguments have room for, HEDDLE_ROOM; what
-// they have none for has a name nevertheless, and is nothing. The host's have room for all, and a
-// kernel is passed its own part of them.
+// (H200, driver 580). So a kernel's source says what its arguments have room for,
+// HEDDLE_ARGUMENT_LAYOUT; what they have none for has a name nevertheless, and is nothing. The
+// host's have room for all, and a kernel is passed its own part of them.
 #pragma once
 
 namespace heddle::attention {
@@ -47,7 +47,7 @@ inline constexpr int kMaxBounds = 8;
 inline constexpr int kMaxLoads = 12;
 
 /// What a kernel's arguments have room for.
-struct Room {
+struct ArgumentLayout {
   int bounds = 0, loads = 0;
   bool operands = false, output = false;  ///< q, k and v; o
   bool row_sums = false;                  ///< max and sum_exp
@@ -59,12 +59,12 @@ struct Room {
   /// rotations of queries.
   bool maps = false, tiled = false, pairs = false, rope = false;
 };
-inline constexpr Room kWholeRoom{kMaxBounds, kMaxLoads, true, true, true, true, true,
-                                 true,       true,      true, true, true, true, true};
-#ifdef HEDDLE_ROOM
-inline constexpr Room kRoom = HEDDLE_ROOM;
+inline constexpr ArgumentLayout kWholeLayout{kMaxBounds, kMaxLoads, true, true, true, true, true,
+                                             true,       true,      true, true, true, true, true};
+#ifdef HEDDLE_ARGUMENT_LAYOUT
+inline constexpr ArgumentLayout kArgumentLayout = HEDDLE_ARGUMENT_LAYOUT;
 #else
-inline constexpr Room kRoom = kWholeRoom;
+inline constexpr ArgumentLayout kArgumentLayout = kWholeLayout;
 #endif
 
 /// A one-element operand in device or pass-by-value memory.
@@ -165,17 +165,17 @@ struct CommonParameters {
   const float* sink;           ///< [q_heads] or null
   /// Of f32 on Hopper, else null: set by the kernels that make pairs if pairs cannot hold q, k, v
   /// or dO. Then the general kernels compute, else the Hopper ones; the others leave at once.
-  const unsigned* unfit;
+  const unsigned* fallback;
 };
 
-struct ForwardParameters : Operands<kRoom.operands>,
-                           Output<kRoom.output>,
+struct ForwardParameters : Operands<kArgumentLayout.operands>,
+                           Output<kArgumentLayout.output>,
                            CommonParameters,
-                           RowSums<kRoom.row_sums>,
-                           DropoutParameters<kRoom.dropout>,
-                           SparseOperands<kRoom.sparse>,
-                           Loads<kRoom.loads>,
-                           Bounds<kRoom.bounds> {};
+                           RowSums<kArgumentLayout.row_sums>,
+                           DropoutParameters<kArgumentLayout.dropout>,
+                           SparseOperands<kArgumentLayout.sparse>,
+                           Loads<kArgumentLayout.loads>,
+                           Bounds<kArgumentLayout.bounds> {};
 
 /// rowsum(dO * O) as the sum of two f32: dP - delta is the small difference of large sums.
 struct RowDelta {
@@ -212,9 +212,9 @@ struct KeyGradients<false> {
   static constexpr Tensor d_k{}, d_v{};
 };
 
-struct BackwardParameters : RowGradients<kRoom.row_gradients>,
-                            KeyGradients<kRoom.key_gradients>,
-                            LoadGradient<kRoom.load_gradient> {
+struct BackwardParameters : RowGradients<kArgumentLayout.row_gradients>,
+                            KeyGradients<kArgumentLayout.key_gradients>,
+                            LoadGradient<kArgumentLayout.load_gradient> {
   ForwardParameters forward;  ///< o and stats are inputs here
   RowDelta* delta;            ///< workspace [batch, q_heads, q_length]
   float* d_sink;              ///< [q_heads]

@@ -57,7 +57,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   static constexpr int kDqGroupStride = 512, kDqWarpStride = 128;
   static constexpr int kDqTurns = C::kValues.dq_turns();  ///< of a query tile
   static_assert(kTileM == 64 || kTileM == 64 * C::kConsumers);
-  static_assert(kQk <= kDqWidth, "head dims above 128 take attention_backward_wide.cuh");
+  static_assert(kQk <= kDqWidth, "head dims above 128 take attention_backward_by_gradient.cuh");
 
   static constexpr BackwardLayout kAt = layout_of(C::kValues);
   static constexpr int kSharedBytes = kAt.bytes;

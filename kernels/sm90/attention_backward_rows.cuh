@@ -10,8 +10,8 @@
 
 namespace heddle::sm90 {
 
-/// `Main` is the AttentionBackward (or wide) of the same configuration. All kernels have kThreads
-/// threads and no shared memory.
+/// `Main` is the AttentionBackward (or by gradient) of the same configuration. All kernels have
+/// kThreads threads and no shared memory.
 template <class Main>
 struct AttentionBackwardRows {
   using C = typename Main::C;

@@ -35,9 +35,9 @@ struct AttentionForward : ForwardBlock<Config, Score> {
   using Block::kEarlyRelease;
   using Block::kPvSlices;
   using Block::kQkSlices;
+  using Block::kSplitF16;
   using Block::kStagedRotations;
   using Block::kTileN;
-  using Block::kWide;
   using typename Block::C;
   using typename Block::ItemRing;
   using typename Block::KTile;
@@ -310,7 +310,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
 
     if (threadIdx.x == 0) {
       if constexpr (!C::kSequenceMaps) {
-        for (int map = 0; map < (kWide ? 3 : 4); ++map) ptx::tma_prefetch(&args.q + map);
+        for (int map = 0; map < (kSplitF16 ? 3 : 4); ++map) ptx::tma_prefetch(&args.q + map);
       }
       KvRing{shared + Block::kAt.k_ring}.init(1, 4 * C::kConsumers);
       KvRing{shared + Block::kAt.v_ring}.init(1, 4 * C::kConsumers);

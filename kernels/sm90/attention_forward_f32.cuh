@@ -22,7 +22,7 @@ struct AttentionForwardF32 : AttentionForward<Config, Score> {
   using typename Block::C;
   using typename Block::Softmax;
   using typename Block::T;
-  static_assert(Block::kWide && !C::kTakeTurns && !C::kUpwards);
+  static_assert(Block::kSplitF16 && !C::kTakeTurns && !C::kUpwards);
   using Weights = u32[2][Block::kPvSlices][4];
 
   /// One consumer warp group: 64 rows of each query tile.

@@ -62,12 +62,12 @@ struct BackwardWorkspace {
   int q_rounded;
 
   /// (batch, key head) pairs whose blocks run together: 1 .. batch * k_heads.
-  int section;
+  int head_group;
 };
 
-struct BackwardArguments : BackwardMaps<attention::kRoom.maps>,
-                           ScoreTiles<attention::kRoom.tiled>,
-                           BackwardPairs<attention::kRoom.pairs>,
+struct BackwardArguments : BackwardMaps<attention::kArgumentLayout.maps>,
+                           ScoreTiles<attention::kArgumentLayout.tiled>,
+                           BackwardPairs<attention::kArgumentLayout.pairs>,
                            BackwardWorkspace {
   /// Everything else; its `delta` is not used. k_heads = v_heads.
   attention::BackwardParameters problem;

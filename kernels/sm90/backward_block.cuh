@@ -65,13 +65,13 @@ struct BackwardBlock {
 
   HEDDLE_DEVICE static BackwardWork work_of_block(const BackwardArguments& args) {
     const attention::ForwardParameters& p = args.problem.forward;
-    // Heads come in sections that share the L2; within one, the first key tile of every head, then
+    // Heads come in groups that share the L2; within one, the first key tile of every head, then
     // the second: of a causal mask the longest first.
     const int tiles = ceil_div(p.kv_length, kTileN);
-    const int section = blockIdx.x / (args.section * tiles) * args.section;
-    const int place = blockIdx.x - section * tiles;
-    const int width = min_of(args.section, p.batch * p.k_heads - section);
-    const int order = place / width, flat_head = section + place - order * width;
+    const int first_head = blockIdx.x / (args.head_group * tiles) * args.head_group;
+    const int place = blockIdx.x - first_head * tiles;
+    const int width = min_of(args.head_group, p.batch * p.k_heads - first_head);
+    const int order = place / width, flat_head = first_head + place - order * width;
 
     BackwardWork w;
     w.batch = flat_head / p.k_heads;

@@ -13,8 +13,8 @@ struct BackwardConfig {
   Element element = Element::bf16;
   int planes = 1;                 ///< 2: f32, which comes as pairs of f16 (f16_pairs.cuh)
   int qk_dim = 128, v_dim = 128;  ///< multiples of 8
-  bool wide = false;              ///< attention_backward_wide.cuh: head dims above 128, f32 too
-  int tile_m = 64;                ///< queries: 64, or 128 for head dims up to 64 (faster there)
+  bool by_gradient = false;  ///< attention_backward_by_gradient.cuh: head dims above 128, f32 too
+  int tile_m = 64;           ///< queries: 64, or 128 for head dims up to 64 (faster there)
   int consumers = 2;
   /// S of the next step runs before dK of this one: two stages are in use, a third hides the load.
   int q_stages = 3;
@@ -28,7 +28,7 @@ struct BackwardConfig {
   bool max_and_sum = false;
   bool input_is_log2 = false;
   /// f32: beside its sums what the score loads by the cell leaves few, see
-  /// AttentionBackwardF32Wide.
+  /// AttentionBackwardF32ByGradient.
   bool few_registers = false;
   bool deterministic = false;
   /// Of a causal mask in a fixed order: from the last query tile down, for all heads of a group.
@@ -44,16 +44,16 @@ struct BackwardConfig {
   /// with zeros.
   constexpr bool sequence_maps() const { return lengths && planes == 1; }
   /// Keys of a block, and its threads.
-  constexpr int tile_n() const { return wide ? 64 : 64 * consumers; }
-  constexpr int threads() const { return wide ? 512 : 128 * (1 + consumers); }
+  constexpr int tile_n() const { return by_gradient ? 64 : 64 * consumers; }
+  constexpr int threads() const { return by_gradient ? 512 : 128 * (1 + consumers); }
 
   /// qk_dim as products take it.
   constexpr int qk() const { return (qk_dim + 15) / 16 * 16; }
   /// A dQ tile is split between the groups by rows or, where it has only 64, by columns.
-  constexpr bool splits_columns() const { return !wide && tile_m == 64; }
+  constexpr bool splits_columns() const { return !by_gradient && tile_m == 64; }
   /// Of dQ, that a group adds up.
   constexpr int dq_columns() const {
-    if (wide) return tile::kBoxColumns * tile::boxes_of(qk_dim);
+    if (by_gradient) return tile::kBoxColumns * tile::boxes_of(qk_dim);
     if (!splits_columns()) return qk();
     return qk() > tile::kBoxColumns ? tile::kBoxColumns : tile::kBoxColumns / 2;
   }
@@ -64,7 +64,7 @@ struct BackwardConfig {
   static constexpr int kPartsOfTurn = 2;
   /// Counters of a query tile, if the order of the sums is kept.
   constexpr int dq_turns() const {
-    return wide ? (tile::boxes_of(qk_dim) + kPartsOfTurn - 1) / kPartsOfTurn : consumers;
+    return by_gradient ? (tile::boxes_of(qk_dim) + kPartsOfTurn - 1) / kPartsOfTurn : consumers;
   }
   /// P and dS in shared memory: a second one lets a group run ahead, where there is room.
   constexpr int handovers() const { return drops() || tiled != Tiled::none || planes > 1 ? 1 : 2; }
@@ -83,16 +83,16 @@ struct BackwardLayout {
   static constexpr int kTurnBytes = tile::ring_bytes(kTurnStages) + 8 * kTurnStages;
 
   int k = 0, v = 0, q = 0, d_o = 0, d_s = 0;
-  int d_q = 0;  ///< not if wide
-  int p = 0;    ///< if wide, of p_bytes
+  int d_q = 0;  ///< not if by_gradient
+  int p = 0;    ///< if by_gradient, of p_bytes
   int p_bytes = 0;
   int tiled = 0, lse = 0, delta = 0;
   int k_full = 0, v_full = 0;
-  int d_s_full = 0;              ///< two; not if wide
-  int p_ring = 0, d_s_ring = 0;  ///< if wide
+  int d_s_full = 0;              ///< two; not if by_gradient
+  int p_ring = 0, d_s_ring = 0;  ///< if by_gradient
   int q_ring = 0, d_o_ring = 0, tiled_ring = 0;
   int work = 0;
-  int turns = 0;  ///< if wide: barriers
+  int turns = 0;  ///< if by_gradient: barriers
   /// What a launch asks for: with room to align the window, but no more than a block can have. The
   /// window is declared aligned.
   int bytes = 0;
@@ -105,7 +105,7 @@ constexpr BackwardLayout layout_of(const BackwardConfig& c) {
   at.q = at.v + tile::tile_bytes(c.tile_n(), c.v_dim, c.planes);
   at.d_o = at.q + c.q_stages * tile::tile_bytes(c.tile_m, c.qk_dim, c.planes);
   at.d_s = at.d_o + c.d_o_stages * tile::tile_bytes(c.tile_m, c.v_dim, c.planes);
-  if (c.wide) {
+  if (c.by_gradient) {
     at.p = at.d_s + c.handovers() * d_s_bytes;
     at.p_bytes = 2 * c.tile_m * c.tile_n() * c.planes;
     at.tiled = at.p + c.handovers() * at.p_bytes;
@@ -120,12 +120,12 @@ constexpr BackwardLayout layout_of(const BackwardConfig& c) {
   at.v_full = at.k_full + 8;
   at.d_s_full = at.p_ring = at.v_full + 8;
   at.d_s_ring = at.p_ring + tile::ring_bytes(c.handovers());
-  at.q_ring = c.wide ? at.d_s_ring + tile::ring_bytes(c.handovers()) : at.d_s_full + 16;
+  at.q_ring = c.by_gradient ? at.d_s_ring + tile::ring_bytes(c.handovers()) : at.d_s_full + 16;
   at.d_o_ring = at.q_ring + tile::ring_bytes(c.q_stages);
   at.tiled_ring = at.d_o_ring + tile::ring_bytes(c.d_o_stages);
   at.work = at.tiled_ring + score_ring_bytes(c.tiled, c.tiled_stages);
   at.turns = at.work + BackwardLayout::kWorkBytes;
-  const int used = at.turns + (c.wide ? c.dq_turns() * BackwardLayout::kTurnBytes : 0);
+  const int used = at.turns + (c.by_gradient ? c.dq_turns() * BackwardLayout::kTurnBytes : 0);
   const int aligned = used + tile::kTileAlignment;
   at.bytes = used > kMostShared ? used : aligned < kMostShared ? aligned : kMostShared;
   return at;

@@ -1,5 +1,5 @@
-// The turns of blocks at a query tile, for sums in a fixed order: of the wide Hopper backward,
-// whose adding group has no thread to spare for them.
+// The turns of blocks at a query tile, for sums in a fixed order: of the Hopper backward by
+// gradient, whose adding group has no thread to spare for them.
 //
 // That sums have landed takes a fence of more than a microsecond, and to see whose turn it is a
 // round trip to the L2. Neither is the adding group's to wait for: one warp takes turns ahead of it
@@ -14,7 +14,7 @@
 
 namespace heddle::sm90 {
 
-/// `Main` is the AttentionBackwardWide whose shared memory has the barriers. A
+/// `Main` is the AttentionBackwardByGradient whose shared memory has the barriers. A
 /// tile has Main::kDqTurns turns, each with a ring of its own.
 template <class Main>
 struct BackwardTurns {

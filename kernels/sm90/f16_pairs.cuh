@@ -3,7 +3,7 @@
 // power of two for each head, brings the head's largest value to 2^14 .. 2^15, so that both parts
 // keep all their bits down to 2^-17 of it, and smaller values an error of 2^-40 of it. That is no
 // f32 for rows which are small beside the head's largest value, and pairs have no infinity: such
-// tensors are found unfit, and general kernels compute instead.
+// the fallback flag is set, and general kernels compute instead.
 #pragma once
 
 #include "../attention/operand.cuh"
@@ -21,7 +21,7 @@ struct F16PairsKernels {
   HEDDLE_DEVICE static void find_largest(const PairsArguments& args) {
     const PairedTensor& tensor = args.tensors[blockIdx.z / args.batch];
     const int head = blockIdx.y, batch = blockIdx.z % args.batch;
-    if (threadIdx.x == 0 && blockIdx.x == 0 && head == 0 && blockIdx.z == 0) *args.unfit = 0;
+    if (threadIdx.x == 0 && blockIdx.x == 0 && head == 0 && blockIdx.z == 0) *args.fallback = 0;
     if (head >= tensor.heads) return;
     const int length = attention::length_of(tensor.rows, batch);
     const int rows = ceil_div(length, kPairParts), first = blockIdx.x * rows;
@@ -67,7 +67,7 @@ struct F16PairsKernels {
     // 2^14 .. 2^15 is exponent 14. Up to kMostExponent products of three units are within f32.
     const int found = static_cast<int>(__float_as_uint(most) >> 23) - 127;
     const int exponent = min_of(max_of(found, -kMostExponent), kMostExponent);
-    bool unfit = most != 0 && found != exponent;
+    bool falls_back = most != 0 && found != exponent;
     const float factor = __uint_as_float(static_cast<u32>(127 + 14 - exponent) << 23);
     if (threadIdx.x == 0 && blockIdx.x == 0)
       tensor.units[flat_head] = __uint_as_float(static_cast<u32>(127 - 14 + exponent) << 23);
@@ -108,12 +108,12 @@ struct F16PairsKernels {
       // False of NaN.
       const bool fits =
           squares == 0 || (squares >= tensor.least && squares < __int_as_float(0x7f800000));
-      unfit = unfit || !fits;
+      falls_back = falls_back || !fits;
       if (row >= written_here) continue;
       target[row * 2 * chunks + chunk] = make_uint4(high[0], high[1], high[2], high[3]);
       target[row * 2 * chunks + chunks + chunk] = make_uint4(low[0], low[1], low[2], low[3]);
     }
-    if (unfit) *args.unfit = 1;
+    if (falls_back) *args.fallback = 1;
     // Of floats that are not negative the order is that of their bits.
     norm = warp_max(norm);
     if (threadIdx.x % 32 == 0)

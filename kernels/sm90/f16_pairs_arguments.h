@@ -36,7 +36,7 @@ struct PairedTensor {
 struct PairsArguments {
   PairedTensor tensors[4];
   int batch;
-  unsigned* unfit;  ///< set if a tensor holds what pairs cannot, else cleared
+  unsigned* fallback;  ///< set if a tensor holds what pairs cannot, else cleared
 };
 
 }  // namespace heddle::sm90

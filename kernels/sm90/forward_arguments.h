@@ -10,12 +10,12 @@
 namespace heddle::sm90 {
 
 /// How query tiles are dealt to the persistent blocks. The batch * q_heads heads are cut into
-/// sections of `section`; a section's tiles run from its longest rows (the last query tile) to its
-/// shortest, over its heads.
+/// groups of `head_group`; a group's tiles run from its longest rows (the last query tile) to
+/// its shortest, over its heads.
 struct TileOrder {
-  int q_tiles;  ///< per head
-  int section;  ///< heads, at least 1
-  int total;    ///< batch * q_heads * q_tiles; with a counter below 2 to kTicketBits
+  int q_tiles;     ///< per head
+  int head_group;  ///< heads, at least 1
+  int total;       ///< batch * q_heads * q_tiles; with a counter below 2 to kTicketBits
   /// One word of the workspace, of any content, from which blocks draw tiles as they get free.
   /// Null: block b takes tiles b, b + blocks, ...
   unsigned long long* counter;
@@ -55,10 +55,10 @@ struct QueryRope<false> {
   static constexpr attention::RopeParameters q_rope{};
 };
 
-struct ForwardArguments : ForwardMaps<attention::kRoom.maps>,
-                          ScoreTiles<attention::kRoom.tiled>,
-                          ForwardPairs<attention::kRoom.pairs>,
-                          QueryRope<attention::kRoom.rope> {
+struct ForwardArguments : ForwardMaps<attention::kArgumentLayout.maps>,
+                          ScoreTiles<attention::kArgumentLayout.tiled>,
+                          ForwardPairs<attention::kArgumentLayout.pairs>,
+                          QueryRope<attention::kArgumentLayout.rope> {
   /// With Config::kLengths, but for f32: the maps of each batch entry's sequence, [batch][4] in the
   /// order above, as sequence_maps.cuh makes them; then the four maps above are not read.
   const TensorMap* sequence_maps;

@@ -37,7 +37,7 @@ struct ForwardBlock {
   /// Scores are taken to log2 units before their maxima are found. One FFMA from a huge score to
   /// its exponent would leave what rounding its product leaves, and that is huge too. (Differences
   /// of natural scores do as well, and took a bias at d 128 2 % more time.)
-  static constexpr bool kInLog2 = Score::kHuge && !kNatural;
+  static constexpr bool kInLog2 = Score::kFiniteMaskRows && !kNatural;
 
   /// From one key tile to the next that is visited.
   static constexpr int kKeyStep = C::kUpwards ? 1 : -1;
@@ -53,10 +53,10 @@ struct ForwardBlock {
   static_assert(!(C::kUpwards && ScoreTiles::kThere), "these come from the last keys on");
   /// f32 leaves from registers, and is summed in f32 from key tile to key tile: in products of
   /// f32's own precision it would show that tensor cores cut sums off instead of rounding them.
-  static constexpr bool kWide = C::kPlanes > 1;
+  static constexpr bool kSplitF16 = C::kPlanes > 1;
   /// Weights reach 2^kSlack; times this they keep two planes of f16 in range down to 2^-17.
   static constexpr float kWeightUnit = 128;
-  static_assert(!kWide || (is_same<T, f16> && C::kRopeDim == 0));
+  static_assert(!kSplitF16 || (is_same<T, f16> && C::kRopeDim == 0));
   static_assert(!C::kOutputAliasesQ || OTile::kBytes <= QTile::kBytes, "O must fit where Q was");
   static constexpr bool kCrossTiles = C::kQStages > 1;
   static_assert(!(kCrossTiles && C::kOutputAliasesQ), "the next Q would wait for this O's store");
@@ -94,7 +94,7 @@ struct ForwardBlock {
   static constexpr int kGroupBarrier = 4;  // + consumer: the warp group's own
 
   using Visible = attention::VisibleKeys<C::kLowerVaries, C::kUpperVaries>;
-  using Softmax = attention::OnlineSoftmax<C::kSlack, kWide, kNatural>;
+  using Softmax = attention::OnlineSoftmax<C::kSlack, kSplitF16, kNatural>;
 };
 
 }  // namespace heddle::sm90

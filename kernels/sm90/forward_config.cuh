@@ -20,7 +20,7 @@ struct Cell {
 
 /// The scaled dot product itself.
 struct PlainScore {
-  static constexpr bool kIdentity = true, kHuge = false;
+  static constexpr bool kIdentity = true, kFiniteMaskRows = false;
   static constexpr int kSideBySide = 0;
 };
 

@@ -24,7 +24,7 @@ struct ForwardEpilogue {
   using Tiles = ForwardTiles<Block>;
   using Work = ForwardWork<Block>;
   using Output = float[C::kVDim / 2];
-  static constexpr bool kWide = Block::kWide;
+  static constexpr bool kSplitF16 = Block::kSplitF16;
 
   /// Divides by the row sums and writes O and the row statistics.
   HEDDLE_DEVICE static void run(const ForwardArguments& args, Tiles& tiles, const Work& work,
@@ -56,8 +56,8 @@ struct ForwardEpilogue {
   /// because the rows see no key.
   HEDDLE_DEVICE static void store(const ForwardArguments& args, Tiles& tiles, const Work& work,
                                   Output& out, const float (&factor)[2]) {
-    if constexpr (kWide) {
-      store_wide(args.problem, work, tiles.consumer, out, factor);
+    if constexpr (kSplitF16) {
+      store_f32(args.problem, work, tiles.consumer, out, factor);
       if (work.empty()) tiles.release_q();
       return;
     }
@@ -106,7 +106,8 @@ struct ForwardEpilogue {
     float kept = 1;
     if constexpr (C::kDropout != Dropout::none)
       kept = p.keep_scale_operand != nullptr ? *p.keep_scale_operand : p.keep_scale;
-    if constexpr (kWide) kept *= work.unit_of(args.v_pairs, p.q_heads) * (1 / Block::kWeightUnit);
+    if constexpr (kSplitF16)
+      kept *= work.unit_of(args.v_pairs, p.q_heads) * (1 / Block::kWeightUnit);
     const int thread = threadIdx.x % 128;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -125,10 +126,10 @@ struct ForwardEpilogue {
         };
         // Statistics are natural also when scores came in log2 units.
         write(p.stats,
-              attention::log_sum_exp<kWide, !Block::kNatural>(reference, sum, p.stats_log2));
+              attention::log_sum_exp<kSplitF16, !Block::kNatural>(reference, sum, p.stats_log2));
         if constexpr (C::kRowMax) {
           const float max =
-              Block::kNatural ? reference : attention::natural_maximum<kWide>(reference, sum);
+              Block::kNatural ? reference : attention::natural_maximum<kSplitF16>(reference, sum);
           // Running maxima pass over a NaN, sums do not.
           write(p.max, isnan(sum) ? sum : max);
           write(p.sum_exp, sum);
@@ -138,8 +139,8 @@ struct ForwardEpilogue {
   }
 
   /// Writes O in f32; the four lanes of a quad fill a sector of 32 bytes.
-  HEDDLE_DEVICE static void store_wide(const attention::ForwardParameters& p, const Work& work,
-                                       int consumer, const Output& out, const float (&factor)[2]) {
+  HEDDLE_DEVICE static void store_f32(const attention::ForwardParameters& p, const Work& work,
+                                      int consumer, const Output& out, const float (&factor)[2]) {
     const int thread = threadIdx.x % 128;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {

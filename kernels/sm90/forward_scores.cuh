@@ -13,7 +13,7 @@
 namespace heddle::sm90 {
 
 /// Score: kIdentity, or a static value(Cell) -> f32 score of one cell, in natural units (log2 units
-/// with kInputIsLog2). kHuge: its rows may be huge as a whole, masked by a finite number.
+/// with kInputIsLog2). kFiniteMaskRows: rows may be masked whole by a huge finite number.
 /// kSideBySide: of how many cells it is written out, 4 or 8, code that would take seconds to
 /// compile were it there for each cell that a thread has; 0: of all of them.
 template <class Block, class Score>
@@ -25,8 +25,8 @@ struct ForwardScores {
   const ForwardArguments& args;
   const attention::DropoutKey dropout_key;
   const float problem_scale;
-  /// Of the dot products at hand. With kWide it is the sum of both, and with kPlain too it takes
-  /// them to their exponents.
+  /// Of the dot products at hand. With kSplitF16 it is the sum of both, and with kPlain too it
+  /// takes them to their exponents.
   float scale, scale_rest = 0;
 
   HEDDLE_DEVICE explicit ForwardScores(const ForwardArguments& args)
@@ -36,7 +36,7 @@ struct ForwardScores {
                                                             : args.problem.scale),
         scale(problem_scale) {}
 
-  /// With kWide, to be called before the first scores of another query tile.
+  /// With kSplitF16, to be called before the first scores of another query tile.
   HEDDLE_DEVICE void scale_for(const Work& work) {
     const float unit = work.unit_of(args.q_pairs, args.problem.q_heads) *
                        work.unit_of(args.k_pairs, args.problem.q_heads);
@@ -68,14 +68,14 @@ struct ForwardScores {
     if constexpr (!Block::kPlain) {
 #pragma unroll
       for (int i = 0; i < kTileN / 2; ++i)
-        s[i] = Block::kWide ? ptx::fma(s[i], scale, s[i] * scale_rest) : scaled(s[i]);
+        s[i] = Block::kSplitF16 ? ptx::fma(s[i], scale, s[i] * scale_rest) : scaled(s[i]);
     }
     if constexpr (!Score::kIdentity)
       evaluate<kMasked>(s, work, rows, first_key, tiled, 64 * consumer);
     // A constant lower bound other than 0 needs the test too.
     if constexpr (kMasked)
       attention::mask_scores(s, lo, hi, C::kLowerVaries || work.keys.bounds.lower > 0);
-    if constexpr (Block::kWide && Block::kPlain)
+    if constexpr (Block::kSplitF16 && Block::kPlain)
       softmax.template update<true>(s, scale, correction, scale_rest);
     else
       softmax.update(s, unit(), correction);
@@ -132,7 +132,7 @@ struct ForwardScores {
             Score::value(Cell{score, row, key, work.batch, work.head, work.q_length, work.kv_length,
                               args.problem.loads, Tiles::kThere ? tiled.at(first + i) : 0.0f});
         if constexpr (Block::kInLog2)
-          score = attention::in_log2<Block::kWide>(score, Block::kToLog2);
+          score = attention::in_log2<Block::kSplitF16>(score, Block::kToLog2);
       }
       if constexpr (kLoop) tile::rotate<kCells>(s);
     }

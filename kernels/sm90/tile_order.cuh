@@ -9,13 +9,13 @@ namespace heddle::sm90 {
 /// Position `index` of the order as (query tile, flat head).
 HEDDLE_DEVICE void place_in_order(const TileOrder& order, int heads, int index, int& q_tile,
                                   int& head) {
-  const int per_section = order.section * order.q_tiles;
-  const int section = index / per_section;
-  const int within = index - section * per_section;
-  const int section_heads = min_of(order.section, heads - section * order.section);
-  const int row = within / section_heads;
+  const int per_group = order.head_group * order.q_tiles;
+  const int group = index / per_group;
+  const int within = index - group * per_group;
+  const int group_heads = min_of(order.head_group, heads - group * order.head_group);
+  const int row = within / group_heads;
   q_tile = order.q_tiles - 1 - row;
-  head = section * order.section + (within - row * section_heads);
+  head = group * order.head_group + (within - row * group_heads);
 }
 
 /// The calling block's successive positions in the order; one thread uses it.

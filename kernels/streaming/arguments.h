@@ -41,7 +41,7 @@ struct RmsNormBackwardArguments {
   Tensor dy, x, weight, inv_rms;
   Tensor dx, d_weight, d_bias;  ///< each may be null
   void* partial;                ///< workspace [2, blocks, columns]: d_weight's sums, then d_bias's
-  void* means;                  ///< workspace [rows], of wide rows alone: mean(dy*w*xhat)
+  void* means;                  ///< workspace [rows], of long rows alone: mean(dy*w*xhat)
   int rows, columns;
   Real per_column;  ///< 1 / columns
   int blocks;       ///< that share the rows, each with sums of its own
@@ -81,11 +81,11 @@ struct alignas(16) HostValueCell {
 };
 
 /// A kernel with room for few takes the beginning of one with room for more.
-template <int kRoom>
+template <int kCapacity>
 struct HostValueArguments {
   HostValueCell* cells;  ///< workspace [count]
   int count;
-  unsigned long long values[kRoom];
+  unsigned long long values[kCapacity];
 };
 
 }  // namespace heddle::streaming

@@ -7,8 +7,8 @@
 namespace heddle::streaming {
 
 /// A thread a number.
-template <int kRoom>
-HEDDLE_DEVICE void write_host_values(const HostValueArguments<kRoom>& args) {
+template <int kCapacity>
+HEDDLE_DEVICE void write_host_values(const HostValueArguments<kCapacity>& args) {
   const int n = static_cast<int>(threadIdx.x);
   if (n < args.count) args.cells[n].value = args.values[n];
 }

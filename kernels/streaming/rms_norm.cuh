@@ -91,9 +91,9 @@ struct RmsNorm {
   }
 };
 
-/// Rows too wide for registers: a block walks over a row twice.
+/// Rows too long for registers: a block walks over a row twice.
 template <class Config>
-struct RmsNormWide {
+struct RmsNormLongRows {
   using C = Config;
   using Number = typename C::Number;
   static constexpr int kThreads = 512;

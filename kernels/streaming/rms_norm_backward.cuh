@@ -187,10 +187,10 @@ struct RmsNormBackward {
   }
 };
 
-/// Rows too wide for registers: one kernel finds each row's mean, the next takes a run of columns
+/// Rows too long for registers: one kernel finds each row's mean, the next takes a run of columns
 /// down the rows.
 template <class Config>
-struct RmsNormBackwardWide {
+struct RmsNormBackwardLongRows {
   using C = Config;
   using Number = typename C::Number;
   using X = typename C::X;

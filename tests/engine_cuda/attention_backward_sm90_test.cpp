@@ -61,41 +61,41 @@ TEST(BackwardSm90Config, WideTilesOfQueriesNeedRegistersThatSlopesTake) {
 
 TEST(BackwardSm90Config, HeadDimsAbove128HaveBlocksOf64Keys) {
   const auto config = configure_backward_sm90(backward(136, {}));
-  EXPECT_TRUE(config->wide);
+  EXPECT_TRUE(config->by_gradient);
   EXPECT_EQ(config->tile_n(), 64);
   EXPECT_EQ(config->threads(), 512);
   EXPECT_EQ(config->dq_width(), 192);
   EXPECT_EQ(config->dq_turns(), 2);
   EXPECT_EQ(configure_backward_sm90(backward_of({.qk_dim = 64, .v_dim = 136}))->dq_turns(), 1);
-  EXPECT_FALSE(configure_backward_sm90(backward(128, {}))->wide);
+  EXPECT_FALSE(configure_backward_sm90(backward(128, {}))->by_gradient);
 }
 
 TEST(BackwardSm90Config, HeadsRunSideBySideWhereThatWasMeasuredToPay) {
-  const auto section = [](std::vector<Feature> features, int64_t length, int64_t k_heads = 8,
-                          int dim = 128) {
+  const auto head_group = [](std::vector<Feature> features, int64_t length, int64_t k_heads = 8,
+                             int dim = 128) {
     AttentionBackwardProblem problem = backward(dim, std::move(features), length);
     problem.sizes.batch = 32;
     problem.sizes.k_heads = problem.sizes.v_heads = k_heads;
-    return configure_backward_sm90(problem)->section;
+    return configure_backward_sm90(problem)->head_group;
   };
-  EXPECT_EQ(section({}, 8192), 1);
-  EXPECT_EQ(section({Feature::causal}, 4096), 8);
-  EXPECT_EQ(section({Feature::causal}, 8192), 2);
+  EXPECT_EQ(head_group({}, 8192), 1);
+  EXPECT_EQ(head_group({Feature::causal}, 4096), 8);
+  EXPECT_EQ(head_group({Feature::causal}, 8192), 2);
   // In a fixed order: the heads of a wave of 132 blocks.
-  EXPECT_EQ(section({Feature::deterministic}, 0), 132);
-  EXPECT_EQ(section({Feature::deterministic}, 512), 33);
-  EXPECT_EQ(section({Feature::deterministic}, 8192), 2);
-  EXPECT_EQ(section({Feature::deterministic}, 1 << 20), 1);
-  EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512), 1);
-  EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 2), 8);
+  EXPECT_EQ(head_group({Feature::deterministic}, 0), 132);
+  EXPECT_EQ(head_group({Feature::deterministic}, 512), 33);
+  EXPECT_EQ(head_group({Feature::deterministic}, 8192), 2);
+  EXPECT_EQ(head_group({Feature::deterministic}, 1 << 20), 1);
+  EXPECT_EQ(head_group({Feature::causal, Feature::deterministic}, 512), 1);
+  EXPECT_EQ(head_group({Feature::causal, Feature::deterministic}, 512, 2), 8);
   // Above head_dim 128, of two waves, at most 16; of groups, 8 query heads, at least 2 key heads.
-  EXPECT_EQ(section({Feature::deterministic}, 512, 8, 256), 16);
-  EXPECT_EQ(section({Feature::deterministic}, 2048, 8, 256), 8);
-  EXPECT_EQ(section({Feature::deterministic}, 8192, 8, 256), 2);
-  EXPECT_EQ(section({Feature::deterministic}, 16384, 8, 256), 1);
-  EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 8, 256), 1);
-  EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 4, 256), 4);
-  EXPECT_EQ(section({Feature::causal, Feature::deterministic}, 512, 1, 256), 2);
+  EXPECT_EQ(head_group({Feature::deterministic}, 512, 8, 256), 16);
+  EXPECT_EQ(head_group({Feature::deterministic}, 2048, 8, 256), 8);
+  EXPECT_EQ(head_group({Feature::deterministic}, 8192, 8, 256), 2);
+  EXPECT_EQ(head_group({Feature::deterministic}, 16384, 8, 256), 1);
+  EXPECT_EQ(head_group({Feature::causal, Feature::deterministic}, 512, 8, 256), 1);
+  EXPECT_EQ(head_group({Feature::causal, Feature::deterministic}, 512, 4, 256), 4);
+  EXPECT_EQ(head_group({Feature::causal, Feature::deterministic}, 512, 1, 256), 2);
 }
 
 // One number more a row, in the workspace and in each stage of Q. In f32 it takes part of what is
@@ -124,7 +124,7 @@ TEST(BackwardSm90Config, MaximaAndSumsTakeTwoNumbersARow) {
               2 * (joined_at.delta - joined_at.negative_lse));
     EXPECT_EQ(apart_at.bytes - joined_at.bytes, joined_at.delta - joined_at.negative_lse);
     const int64_t more = apart.shared_bytes() - joined.shared_bytes(),
-                  stages = (joined.wide ? 2 : 3) * 4 * joined.tile_m;
+                  stages = (joined.by_gradient ? 2 : 3) * 4 * joined.tile_m;
     const bool is_full = dtype == DataType::f32;
     EXPECT_EQ(more, is_full ? 227 * 1024 - joined.shared_bytes() : stages);
     EXPECT_LT(is_full ? more : 0, stages);
@@ -383,7 +383,7 @@ TEST(BackwardSm90Config, TakesPlainF32AsPairsUpTo128Columns) {
     ASSERT_TRUE(config.is_ok()) << dim << ": " << config.status().message();
     EXPECT_EQ(config->planes, 2);
     EXPECT_EQ(config->tile_m, 64);
-    EXPECT_EQ(config->wide, dim > 64);
+    EXPECT_EQ(config->by_gradient, dim > 64);
     EXPECT_LE(config->shared_bytes(), 227 * 1024) << dim;
     const BackwardSm90Workspace at = workspace_of(problem, *config);
     EXPECT_GT(at.bytes, at.head_units);
@@ -392,12 +392,12 @@ TEST(BackwardSm90Config, TakesPlainF32AsPairsUpTo128Columns) {
       refusal(f32(136, {})),
       "cuda: sdpa_backward head_dim 136 (q, k) and 136 (v); in f32 the Hopper kernel takes at "
       "most 128");
-  // What is made of scores takes the groups of wide heads, at any head_dim.
+  // What is made of scores takes the groups by gradient, at any head_dim.
   for (Feature feature :
        {Feature::alibi, Feature::soft_cap, Feature::boolean_mask, Feature::philox}) {
     const auto config = configure_backward_sm90(f32(64, {feature}));
     ASSERT_TRUE(config.is_ok()) << config.status().message();
-    EXPECT_TRUE(config->wide);
+    EXPECT_TRUE(config->by_gradient);
     EXPECT_EQ(config->tiled_operand, problem::kAbsent);
   }
   for (int dim : {96, 104, 128}) {

@@ -109,7 +109,7 @@ TEST(ForwardSm90Config, PlainCausalRowsOfWideHeadsVisitKeysUpwards) {
   make_causal(problem);
   const auto config = configure_forward_sm90(problem);
   EXPECT_TRUE(config->upwards);
-  EXPECT_EQ(config->section, 22);
+  EXPECT_EQ(config->head_group, 22);
   std::vector<problem::OperandId> loads;
   EXPECT_NE(forward_sm90_unit(problem, *config, loads).source.find("kUpwards = true"),
             std::string::npos);
@@ -120,14 +120,14 @@ TEST(ForwardSm90Config, PlainCausalRowsOfWideHeadsVisitKeysUpwards) {
   AttentionProblem narrower = dense(8, 16, 16, 2048, 128);
   make_causal(narrower);
   EXPECT_FALSE(configure_forward_sm90(narrower)->upwards);
-  EXPECT_EQ(configure_forward_sm90(narrower)->section, 44);
+  EXPECT_EQ(configure_forward_sm90(narrower)->head_group, 44);
   AttentionProblem grouped = dense(8, 16, 4, 2048, 256);
   make_causal(grouped);
   EXPECT_FALSE(configure_forward_sm90(grouped)->upwards);
-  EXPECT_EQ(configure_forward_sm90(grouped)->section, 128);  // all there are, of 256 allowed
+  EXPECT_EQ(configure_forward_sm90(grouped)->head_group, 128);  // all there are, of 256 allowed
   AttentionProblem longer = dense(2, 8, 8, 8192, 256);
   make_causal(longer);
-  EXPECT_EQ(configure_forward_sm90(longer)->section, 16);  // all there are
+  EXPECT_EQ(configure_forward_sm90(longer)->head_group, 16);  // all there are
 }
 
 TEST(ForwardSm90Config, CausalTilesAreDrawnInSectionsOfHeads) {
@@ -135,7 +135,7 @@ TEST(ForwardSm90Config, CausalTilesAreDrawnInSectionsOfHeads) {
   make_causal(problem);
   const auto config = configure_forward_sm90(problem);
   EXPECT_TRUE(config->dynamic);
-  EXPECT_EQ(config->section, 256);  // 64 key heads of 4 query heads each, of 256 there are
+  EXPECT_EQ(config->head_group, 256);  // 64 key heads of 4 query heads each, of 256 there are
 }
 
 TEST(ForwardSm90Config, NegativeScaleGoesThroughScores) {
@@ -335,14 +335,17 @@ TEST(ForwardSm90Source, ABiasMayHideWholeRowsHoweverItIsBroadcast) {
   }
   ASSERT_NE(bias, problem::kAbsent);
   Dims& dims = problem.sizes.layouts[static_cast<size_t>(bias)].dims;
-  EXPECT_NE(source_of(problem).find("kHuge = true"), std::string::npos);
+  EXPECT_NE(source_of(problem).find("kFiniteMaskRows = true"), std::string::npos);
   dims[3] = 1;
-  EXPECT_NE(source_of(problem).find("kHuge = true"), std::string::npos) << "a number a row";
+  EXPECT_NE(source_of(problem).find("kFiniteMaskRows = true"), std::string::npos)
+      << "a number a row";
   dims[2] = 1;
-  EXPECT_NE(source_of(problem).find("kHuge = true"), std::string::npos) << "a number a head";
+  EXPECT_NE(source_of(problem).find("kFiniteMaskRows = true"), std::string::npos)
+      << "a number a head";
   problem.structure.score.nodes[static_cast<size_t>(problem.structure.score.root)].op =
       problem::ScoreOp::multiply;
-  EXPECT_NE(source_of(problem).find("kHuge = false"), std::string::npos) << "it only scales";
+  EXPECT_NE(source_of(problem).find("kFiniteMaskRows = false"), std::string::npos)
+      << "it only scales";
 }
 
 TEST(ForwardSm90Config, TakesF32AsPairsUpTo128Columns) {

@@ -14,10 +14,10 @@
 namespace heddle::engine::cuda {
 namespace {
 
-using attention::Room;
+using attention::ArgumentLayout;
 
 TEST(KernelArguments, AreAllOfABlockWithRoomForAll) {
-  const Room all = attention::kWholeRoom;
+  const ArgumentLayout all = attention::kWholeLayout;
   EXPECT_EQ(passed_bytes<attention::ForwardParameters>(all), sizeof(attention::ForwardParameters));
   EXPECT_EQ(passed_bytes<attention::BackwardParameters>(all),
             sizeof(attention::BackwardParameters));
@@ -32,10 +32,10 @@ int& first_batch(sm90::BackwardArguments& a) { return a.problem.forward.first_ba
 
 /// That of the block, where kernels are told another.
 template <class All>
-void expect_first_batch(const Room& room) {
+void expect_first_batch(const ArgumentLayout& layout) {
   All all{};
   first_batch(all) = 1234567;
-  KernelArguments arguments(all, room);
+  KernelArguments arguments(all, layout);
   EXPECT_EQ(*arguments.first_batch(), 1234567);
   EXPECT_LE(arguments.size(), sizeof(All));
   const auto offset =
@@ -48,13 +48,14 @@ TEST(KernelArguments, HoldTheirMembersWhateverIsLeftOut) {
     for (int loads : {0, 5, 12}) {
       for (int flags = 0; flags < 4096; ++flags) {
         const auto flag = [flags](int n) { return (flags >> n & 1) != 0; };
-        const Room room{bounds,  loads,   flag(0), flag(1), flag(2), flag(3),  flag(4),
-                        flag(5), flag(6), flag(7), flag(8), flag(9), flag(10), flag(11)};
-        SCOPED_TRACE(room_source(room));
-        expect_first_batch<attention::ForwardParameters>(room);
-        expect_first_batch<attention::BackwardParameters>(room);
-        expect_first_batch<sm90::ForwardArguments>(room);
-        expect_first_batch<sm90::BackwardArguments>(room);
+        const ArgumentLayout layout{bounds,  loads,   flag(0),  flag(1), flag(2),
+                                    flag(3), flag(4), flag(5),  flag(6), flag(7),
+                                    flag(8), flag(9), flag(10), flag(11)};
+        SCOPED_TRACE(argument_layout_source(layout));
+        expect_first_batch<attention::ForwardParameters>(layout);
+        expect_first_batch<attention::BackwardParameters>(layout);
+        expect_first_batch<sm90::ForwardArguments>(layout);
+        expect_first_batch<sm90::BackwardArguments>(layout);
       }
     }
   }
@@ -70,12 +71,12 @@ TEST(KernelArguments, KeepTheOrderOfWhatIsLeft) {
   const auto q = number(&block.q.data), max = number(&block.max.data),
              mask = number(&block.dropout_mask.data), table = number(&block.page_table_v.data),
              load = number(&block.loads[1].data), bound = number(&block.bounds[0].constant);
-  Room room;
-  room.operands = true;
-  room.loads = 2;
-  room.bounds = 1;
-  room.row_sums = room.sparse = true;
-  KernelArguments arguments(block, room);
+  ArgumentLayout layout;
+  layout.operands = true;
+  layout.loads = 2;
+  layout.bounds = 1;
+  layout.row_sums = layout.sparse = true;
+  KernelArguments arguments(block, layout);
   std::vector<int64_t> found(arguments.size() / 8);
   std::memcpy(found.data(), arguments.address(), arguments.size());
   std::erase(found, 0);
@@ -85,28 +86,32 @@ TEST(KernelArguments, KeepTheOrderOfWhatIsLeft) {
 
 // A launch whose arguments are new costs the host by their size.
 TEST(KernelArguments, AreFewWhereAProblemIsPlain) {
-  const Room room = room_of(forward_of({.features = {Feature::causal}}).structure, 0);
-  EXPECT_EQ(room_source(room),
-            "#define HEDDLE_ROOM {1, 0, true, true, false, false, false, true, true, false, false, "
+  const ArgumentLayout layout =
+      argument_layout_of(forward_of({.features = {Feature::causal}}).structure, 0);
+  EXPECT_EQ(argument_layout_source(layout),
+            "#define HEDDLE_ARGUMENT_LAYOUT {1, 0, true, true, false, false, false, true, true, "
+            "false, false, "
             "false, false, false}\n");
-  EXPECT_LE(passed_bytes<attention::ForwardParameters>(room), 576U);
-  const Room busy = room_of(
+  EXPECT_LE(passed_bytes<attention::ForwardParameters>(layout), 576U);
+  const ArgumentLayout busy = argument_layout_of(
       forward_of({.features = {Feature::causal, Feature::bias, Feature::philox}}).structure, 1);
-  EXPECT_EQ(room_source(busy),
-            "#define HEDDLE_ROOM {1, 1, true, true, false, true, false, true, true, false, false, "
+  EXPECT_EQ(argument_layout_source(busy),
+            "#define HEDDLE_ARGUMENT_LAYOUT {1, 1, true, true, false, true, false, true, true, "
+            "false, false, "
             "false, false, false}\n");
 }
 
 TEST(KernelArguments, OfHoppersKernelsAreWhatEachReads) {
   const problem::AttentionProblem forward = forward_of({.features = {Feature::causal}});
   EXPECT_EQ(passed_bytes<sm90::ForwardArguments>(
-                room_of_forward_sm90(forward, *configure_forward_sm90(forward), 0)),
+                argument_layout_of_forward_sm90(forward, *configure_forward_sm90(forward), 0)),
             896U);
   const problem::AttentionBackwardProblem backward = backward_of({.features = {Feature::causal}});
   const BackwardSm90Config config = *configure_backward_sm90(backward);
   const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
   const auto size = [&](const char* name) {
-    return passed_bytes<sm90::BackwardArguments>(room_of_backward_sm90(backward, config, 0, name));
+    return passed_bytes<sm90::BackwardArguments>(
+        argument_layout_of_backward_sm90(backward, config, 0, name));
   };
   EXPECT_EQ(size(main), 1024U);
   for (const char* name : {prepare, finish, sink}) EXPECT_EQ(size(name), 432U);

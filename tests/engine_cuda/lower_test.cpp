@@ -94,7 +94,7 @@ TEST(Lower, OfF32AreHoppersAndTheGeneralOnes) {
     for (const KernelUnit& unit : *units) {
       names.push_back(unit.name);
       if (unit.name != "f16_pairs") {
-        EXPECT_NE(unit.source.find("unfit"), std::string::npos) << unit.name;
+        EXPECT_NE(unit.source.find("fallback"), std::string::npos) << unit.name;
       }
     }
     using Names = std::vector<std::string>;

@@ -77,9 +77,9 @@ TEST(NormShape, JoinsDimsThatAllOperandsStepThroughAsOne) {
 }
 
 TEST(RmsNormConfig, ArithmeticIsF64WhereAnyOperandIs) {
-  EXPECT_FALSE(Norm({.x = DataType::f32}).shape.is_wide());
-  EXPECT_TRUE(Norm({.weight = DataType::f64}).shape.is_wide());
-  EXPECT_TRUE(Norm({.x = DataType::f64}).shape.is_wide());
+  EXPECT_FALSE(Norm({.x = DataType::f32}).shape.is_f64());
+  EXPECT_TRUE(Norm({.weight = DataType::f64}).shape.is_f64());
+  EXPECT_TRUE(Norm({.x = DataType::f64}).shape.is_f64());
 }
 
 TEST(RmsNormBackwardConfig, TypesThatFillRegistersTakeMoreThreads) {

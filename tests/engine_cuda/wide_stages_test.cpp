@@ -1,7 +1,6 @@
-#include "engine/cuda/wide_stages.h"
-
 #include <gtest/gtest.h>
 
+#include "engine/cuda/f32_stages.h"
 #include "kernels/cases.h"
 
 namespace heddle::engine::cuda {
@@ -24,17 +23,17 @@ const RopeProblem& copy_at(const Stages& stages, size_t n) {
 
 TEST(WideStages, AreOfMixedTypesAlone) {
   AttentionProblem problem = forward_of({});
-  EXPECT_FALSE(wide_stages(problem));
-  EXPECT_FALSE(wide_stages(forward_of({.dtype = DataType::f32})));
+  EXPECT_FALSE(f32_stages(problem));
+  EXPECT_FALSE(f32_stages(forward_of({.dtype = DataType::f32})));
   type_of(problem.structure, problem.structure.o) = DataType::f32;
-  EXPECT_TRUE(wide_stages(problem));
-  EXPECT_FALSE(wide_stages(backward_of({})));
+  EXPECT_TRUE(f32_stages(problem));
+  EXPECT_FALSE(f32_stages(backward_of({})));
 }
 
 TEST(WideStages, WidenWhatIsReadAndLeaveAnF32ResultWhereItLies) {
   AttentionProblem problem = forward_of({.features = {Feature::causal}});
   type_of(problem.structure, problem.structure.o) = DataType::f32;
-  const Stages stages = *wide_stages(problem);
+  const Stages stages = *f32_stages(problem);
   ASSERT_EQ(stages.steps.size(), 4u);
   EXPECT_EQ(stages.temporary_bytes, std::vector(3, kBytesOfOne));
   const auto& attention = std::get<AttentionProblem>(stages.steps[3]);
@@ -47,14 +46,14 @@ TEST(WideStages, WidenWhatIsReadAndLeaveAnF32ResultWhereItLies) {
     EXPECT_EQ(attention.structure.operands[static_cast<size_t>(read[n])].dtype, DataType::f32);
   }
   EXPECT_EQ(attention.structure.o, problem.structure.o);
-  EXPECT_FALSE(wide_stages(attention));
+  EXPECT_FALSE(f32_stages(attention));
 }
 
 TEST(WideStages, CopyPagesAsTheyLie) {
   AttentionProblem problem = forward_of({.features = {Feature::paged}});
   type_of(problem.structure, problem.structure.o) = DataType::f32;
   problem.structure.v = problem.structure.k;  // one container
-  const Stages stages = *wide_stages(problem);
+  const Stages stages = *f32_stages(problem);
   const auto& attention = std::get<AttentionProblem>(stages.steps[3]);
   const auto table = [](const auto& structure, OperandId id) {
     return structure.operands[static_cast<size_t>(id)].page_table;
@@ -71,7 +70,7 @@ TEST(WideStages, RoundGradientsOnceUpToTheLengthsOfRaggedOnes) {
   AttentionBackwardProblem problem = backward_of({.features = {Feature::ragged}});
   problem::AttentionStructure& forward = problem.structure.forward;
   type_of(forward, problem.structure.d_k) = DataType::f32;
-  const Stages stages = *wide_stages(problem);
+  const Stages stages = *f32_stages(problem);
   ASSERT_EQ(stages.steps.size(), 8u) << "five are read, two rounded";
   const auto& attention = std::get<AttentionBackwardProblem>(stages.steps[5]);
   EXPECT_EQ(attention.structure.d_k, problem.structure.d_k);

@@ -23,7 +23,7 @@ TEST_P(HopperBackward, Compiles) {
   const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
   // Tensor copies in, bulk copies of the row statistics, sums of dQ out: in bulk or by four.
   std::vector<Instructed> instructed{
-      {main, {"HGMMA", "UTMALDG", "UBLKCP", config->wide ? "REDG" : "UBLKRED"}}};
+      {main, {"HGMMA", "UTMALDG", "UBLKCP", config->by_gradient ? "REDG" : "UBLKRED"}}};
   if (config->load_gradient) instructed.push_back({load, {"HGMMA", "UTMALDG", "UBLKCP"}});
   expect_clean(lower_backward_sm90(problem, *target_named(architecture)), architecture, instructed);
 }

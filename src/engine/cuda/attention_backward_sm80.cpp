@@ -42,20 +42,20 @@ std::string derivative_of(const AttentionBackwardStructure& structure, const Bac
   return score_source("Derivative", structure.d_dot, structure.forward, loads);
 }
 
-attention::Room room_of_backward_sm80(const AttentionBackwardStructure& structure,
-                                      const BackwardSm80Step& step, size_t loads) {
-  if (step.part == Part::dump) return room_of_dump();
-  attention::Room room;
+attention::ArgumentLayout argument_layout_of_backward_sm80(
+    const AttentionBackwardStructure& structure, const BackwardSm80Step& step, size_t loads) {
+  if (step.part == Part::dump) return argument_layout_of_dump();
+  attention::ArgumentLayout layout;
   if (step.part == Part::delta || step.part == Part::sink) {
-    room.output = room.row_gradients = true;
-    room.row_sums = step.part == Part::sink && has_max_and_sum(structure.forward);
-    return room;
+    layout.output = layout.row_gradients = true;
+    layout.row_sums = step.part == Part::sink && has_max_and_sum(structure.forward);
+    return layout;
   }
-  room = room_of(structure.forward, loads);
-  room.output = false;
-  room.key_gradients = step.part == Part::keys;
-  room.load_gradient = step.part == Part::load;
-  return room;
+  layout = argument_layout_of(structure.forward, loads);
+  layout.output = false;
+  layout.key_gradients = step.part == Part::keys;
+  layout.load_gradient = step.part == Part::load;
+  return layout;
 }
 
 using Step = GeneralLaunch<BackwardParameters>;
@@ -218,7 +218,8 @@ KernelUnit unit_of(const AttentionBackwardStructure& structure, const BackwardSm
       step.part == Part::sink    ? fmt::format("<heddle::Config, {}>", kSinkThreads)
       : step.part == Part::delta ? "<heddle::Config>"
                                  : "<heddle::Config, heddle::Score, heddle::Derivative>";
-  const attention::Room room = room_of_backward_sm80(structure, step, loads.size());
+  const attention::ArgumentLayout layout =
+      argument_layout_of_backward_sm80(structure, step, loads.size());
   std::string source = fmt::format(
       "{}#include \"sm80/attention_backward.cuh\"\n"
       "namespace heddle {{\n{}{}{}}}  // namespace heddle\n"
@@ -226,8 +227,8 @@ KernelUnit unit_of(const AttentionBackwardStructure& structure, const BackwardSm
       "{}{}(const __grid_constant__ heddle::attention::BackwardParameters p) {{\n{}"
       "  heddle::sm80::{}{}(p);\n"
       "}}\n",
-      room_source(room), config_source<sm80::GeneralConfig>(step.config), score, derivative,
-      passed_bytes<BackwardParameters>(room),
+      argument_layout_source(layout), config_source<sm80::GeneralConfig>(step.config), score,
+      derivative, passed_bytes<BackwardParameters>(layout),
       kernel_source(structure.forward,
                     step.part == Part::sink ? kSinkThreads : step.config.threads()),
       name, leave_source(structure.forward, "p.forward"), name, arguments);
@@ -253,7 +254,7 @@ Result<Step> lower_step(const AttentionBackwardProblem& problem, const BackwardS
   return Step{
       lowering.add_kernel(std::move(unit), static_cast<int>(launch.threads), launch.shared_bytes),
       launch, p, std::move(block.entries),
-      room_of_backward_sm80(structure, configured, loads.size())};
+      argument_layout_of_backward_sm80(structure, configured, loads.size())};
 }
 
 Result<Lowering> lower_by(const AttentionBackwardProblem& problem, const Target& target,
@@ -274,7 +275,7 @@ Result<Lowering> lower_by(const AttentionBackwardProblem& problem, const Target&
   }
   const int64_t rows = problem.sizes.batch * problem.sizes.q_heads * problem.sizes.q_length;
   lowering.workspace_bytes =
-      rows * int64_t{sizeof(attention::RowDelta)} + (after_pairs ? kUnfitBytes : 0);
+      rows * int64_t{sizeof(attention::RowDelta)} + (after_pairs ? kFallbackBytes : 0);
   lowering.description = fmt::format("attention backward, general kernels, {} launches, {}",
                                      steps.size(), target.architecture);
   lowering.launches = std::make_shared<const GeneralLaunches<BackwardParameters>>(

@@ -27,7 +27,7 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
 Result<Lowering> lower_backward_sm80(const problem::AttentionBackwardProblem& problem,
                                      const Target& target);
 /// In f32 beside Hopper's kernels, where these do not compute
-/// (attention::ForwardParameters::unfit).
+/// (attention::ForwardParameters::fallback).
 Result<Lowering> lower_backward_sm80_after_pairs(const problem::AttentionBackwardProblem& problem,
                                                  const Target& target);
 

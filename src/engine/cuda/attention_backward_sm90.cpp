@@ -161,19 +161,19 @@ bool sums_load_gradient(const AttentionBackwardStructure& structure, const Atten
 }
 
 /// How many heads run side by side, by measurement: kernels/notes/sm90_attention_backward.md.
-int64_t section(const BackwardSm90Config& config, bool deterministic, int64_t key_tiles,
-                const AttentionSizes& sizes) {
+int64_t head_group(const BackwardSm90Config& config, bool deterministic, int64_t key_tiles,
+                   const AttentionSizes& sizes) {
   // In a fixed order each block of a head starts a little after the one before it. With as many
   // heads as a wave of blocks holds, it also takes the place of one that ended as much later. A
-  // wide block follows later still: twice as many heads, up to 16, are half as many blocks to wait
-  // for.
+  // block by gradient follows later still: twice as many heads, up to 16, are half as many blocks
+  // to wait for.
   if (deterministic && !config.upper_varies) {
     constexpr int64_t kProcessors = 132;
-    const int64_t waves = config.wide ? 2 : 1, most = config.wide ? 16 : kProcessors;
+    const int64_t waves = config.by_gradient ? 2 : 1, most = config.by_gradient ? 16 : kProcessors;
     return std::clamp<int64_t>(waves * kProcessors / std::max<int64_t>(1, key_tiles), 1, most);
   }
   if (deterministic && config.downwards)
-    return config.wide ? std::max<int64_t>(2, 8 * sizes.k_heads / sizes.q_heads) : 8;
+    return config.by_gradient ? std::max<int64_t>(2, 8 * sizes.k_heads / sizes.q_heads) : 8;
   if (deterministic) return 1;
   // Longest first, as far as the L2 holds what the heads share.
   if (config.upper_varies) return key_tiles <= 32 ? 8 : 2;
@@ -226,8 +226,9 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   const bool narrow = config.unit_slope && !drops && config.planes == 1 && !is_tiled;
   config.tile_m = widest <= 64 && narrow ? 128 : 64;
   config.dk_under_dp = widest > 64 && !config.has_score && !drops;
-  config.wide = widest > 128 || (config.planes > 1 && (widest > 64 || config.has_score || drops));
-  if (config.wide) config.q_stages = 2;
+  config.by_gradient =
+      widest > 128 || (config.planes > 1 && (widest > 64 || config.has_score || drops));
+  if (config.by_gradient) config.q_stages = 2;
   if (is_tiled && (widest <= 64 || (widest <= 128 && config.tiled == sm90::Tiled::booleans)))
     config.tiled_stages = 2;
   if (!structure.load_gradients.empty()) {
@@ -240,8 +241,8 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   config.q_rounded = round_up(sizes.q_length, config.tile_m);
   const int64_t heads = sizes.batch * sizes.k_heads;
   const int64_t key_tiles = divide_up(sizes.kv_length, config.tile_n());
-  config.section =
-      static_cast<int>(std::min(section(config, structure.deterministic, key_tiles, sizes), heads));
+  config.head_group = static_cast<int>(
+      std::min(head_group(config, structure.deterministic, key_tiles, sizes), heads));
   const int64_t blocks = key_tiles * heads;
   const int64_t rows = sizes.batch * sizes.q_heads * config.q_rounded;
   if (blocks > kMostBlocks || rows > kMostBlocks) {
@@ -258,7 +259,7 @@ BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
   const int64_t rows = problem.sizes.batch * problem.sizes.q_heads * config.q_rounded;
   const int64_t turns = rows / config.tile_m * config.dq_turns();
   BackwardSm90Workspace at;
-  at.negative_lse = config.planes > 1 ? kUnfitBytes : 0;
+  at.negative_lse = config.planes > 1 ? kFallbackBytes : 0;
   at.delta = at.negative_lse + round_up(rows * 4 * (config.max_and_sum ? 2 : 1), 256);
   at.d_q_sum = at.delta + round_up(rows * 4 * config.planes, 256);
   at.turns = at.d_q_sum + round_up(rows * config.dq_width() * 4, 256);
@@ -270,22 +271,22 @@ BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
   return at;
 }
 
-attention::Room room_of_backward_sm90(const AttentionBackwardProblem& problem,
-                                      const BackwardSm90Config& config, size_t loads,
-                                      std::string_view name) {
+attention::ArgumentLayout argument_layout_of_backward_sm90(const AttentionBackwardProblem& problem,
+                                                           const BackwardSm90Config& config,
+                                                           size_t loads, std::string_view name) {
   const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
-  attention::Room room;
-  room.output = room.row_gradients = true;
+  attention::ArgumentLayout layout;
+  layout.output = layout.row_gradients = true;
   if (name == main || name == load) {
-    room = room_of(problem.structure.forward, loads);
-    room.operands = room.output = room.row_gradients = room.row_sums = false;
-    room.maps = !config.sequence_maps();
-    room.tiled = config.tiled != sm90::Tiled::none;
-    room.load_gradient = name == load;
+    layout = argument_layout_of(problem.structure.forward, loads);
+    layout.operands = layout.output = layout.row_gradients = layout.row_sums = false;
+    layout.maps = !config.sequence_maps();
+    layout.tiled = config.tiled != sm90::Tiled::none;
+    layout.load_gradient = name == load;
   }
-  if (name == prepare) room.row_sums = config.max_and_sum;
-  room.pairs = config.planes > 1;
-  return room;
+  if (name == prepare) layout.row_sums = config.max_and_sum;
+  layout.pairs = config.planes > 1;
+  return layout;
 }
 
 std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardProblem& problem,
@@ -304,15 +305,17 @@ std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardProblem& prob
       "{}{}{}"
       "using Main = sm90::AttentionBackward{}{}<{}>;\n"
       "}}  // namespace heddle\n",
-      pairs ? "_f32" : "", config.wide ? "_wide" : "", config_source<sm90::BackwardConfig>(config),
-      score, derivative, pairs ? "F32" : "", config.wide ? "Wide" : "",
-      pairs && !config.wide ? "Config" : "Config, Score, Derivative");
+      pairs ? "_f32" : "", config.by_gradient ? "_by_gradient" : "",
+      config_source<sm90::BackwardConfig>(config), score, derivative, pairs ? "F32" : "",
+      config.by_gradient ? "ByGradient" : "",
+      pairs && !config.by_gradient ? "Config" : "Config, Score, Derivative");
   const std::string rows =
       "#include \"sm90/attention_backward_rows.cuh\"\n"
       "using Rows = heddle::sm90::AttentionBackwardRows<heddle::Main>;\n";
   std::vector<KernelUnit> units;
   const auto add = [&](const char* name, int threads, const std::string& with, const char* body) {
-    const attention::Room room = room_of_backward_sm90(problem, config, loads.size(), name);
+    const attention::ArgumentLayout layout =
+        argument_layout_of_backward_sm90(problem, config, loads.size(), name);
     units.push_back(
         {name,
          fmt::format(
@@ -322,8 +325,9 @@ std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardProblem& prob
              "{}(const __grid_constant__ heddle::sm90::BackwardArguments arguments) {{\n"
              "{}  {}(arguments);\n"
              "}}\n",
-             room_source(room), common, with, passed_bytes<sm90::BackwardArguments>(room), threads,
-             name, pairs ? "  if (*arguments.problem.forward.unfit != 0) return;\n" : "", body),
+             argument_layout_source(layout), common, with,
+             passed_bytes<sm90::BackwardArguments>(layout), threads, name,
+             pairs ? "  if (*arguments.problem.forward.fallback != 0) return;\n" : "", body),
          summary_of<sm90::BackwardConfig>(config)});
   };
   const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;

@@ -1,6 +1,6 @@
 // The Hopper attention backward, kernels/sm90/attention_backward.cuh (above head_dim 128
-// attention_backward_wide.cuh) and its passes before and after: which problems it takes, and what
-// is compiled for them. What it does not take (kernels/README.md lists it) is refused with
+// attention_backward_by_gradient.cuh) and its passes before and after: which problems it takes, and
+// what is compiled for them. What it does not take (kernels/README.md lists it) is refused with
 // graph_not_supported, and goes to the general kernels.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace heddle::engine::cuda {
 struct BackwardSm90Config : sm90::BackwardConfig {
   problem::OperandId tiled_operand = problem::kAbsent;  ///< what comes by tiles
   bool load_gradient = false;                           ///< of that, by a kernel of its own
-  int section = 1;                                      ///< heads whose blocks run together
+  int head_group = 1;                                   ///< heads whose blocks run together
   int64_t q_rounded = 0;                                ///< q_length rounded up to tile_m
 
   int shared_bytes() const { return sm90::layout_of(*this).bytes; }
@@ -46,9 +46,9 @@ inline constexpr const char* kBackwardSm90Names[] = {
 inline constexpr int kBackwardSm90RowThreads = 256, kBackwardSm90LoadThreads = 288;
 
 /// Of the arguments of the kernel of that name, of a problem whose score reads so many loads.
-attention::Room room_of_backward_sm90(const problem::AttentionBackwardProblem& problem,
-                                      const BackwardSm90Config& config, size_t loads,
-                                      std::string_view name);
+attention::ArgumentLayout argument_layout_of_backward_sm90(
+    const problem::AttentionBackwardProblem& problem, const BackwardSm90Config& config,
+    size_t loads, std::string_view name);
 
 /// Those of them that run, the longest to compile first; `loads` is what the score reads.
 std::vector<KernelUnit> backward_sm90_units(const problem::AttentionBackwardProblem& problem,

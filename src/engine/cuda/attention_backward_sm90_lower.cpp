@@ -29,7 +29,7 @@ constexpr int kSpreadOfV = 10;
 struct Step {
   size_t kernel;
   Launch launch;
-  attention::Room room;
+  attention::ArgumentLayout argument_layout;
 };
 
 /// What TMA reads: the operand, its map's shape and the map's place among the arguments.
@@ -80,7 +80,7 @@ class BackwardSm90Launches final : public Launches {
       arguments.sequence_maps = maps;
     }
     for (const Step& step : planned_.steps) {
-      KernelArguments passed(arguments, step.room);
+      KernelArguments passed(arguments, step.argument_layout);
       HEDDLE_TRY(at.launch(step.kernel, step.launch, passed.address(), passed.first_batch()));
     }
     return {};
@@ -102,11 +102,11 @@ class BackwardSm90Launches final : public Launches {
         {p.k, p.kv_lengths, arguments.k, arguments.k_pairs},
         {p.v, p.kv_lengths, arguments.v, arguments.v_pairs},
         {arguments.problem.d_o, p.q_lengths, arguments.d_o, arguments.d_o_pairs}};
-    auto* unfit = reinterpret_cast<unsigned*>(at.workspace);
-    arguments.problem.forward.unfit = unfit;
+    auto* fallback = reinterpret_cast<unsigned*>(at.workspace);
+    arguments.problem.forward.fallback = fallback;
     arguments.head_units =
         reinterpret_cast<sm90::HeadUnits*>(at.workspace + planned_.workspace.head_units);
-    return planned_.pairs->execute(at, at.workspace + planned_.workspace.bytes, unfit, readers);
+    return planned_.pairs->execute(at, at.workspace + planned_.workspace.bytes, fallback, readers);
   }
 
   const Planned planned_;
@@ -189,7 +189,7 @@ Result<Lowering> lower_backward_sm90(const AttentionBackwardProblem& problem,
                      [kernel = name](const KernelUnit& one) { return one.name == kernel; });
     planned.steps.push_back(
         {lowering.add_kernel(*unit, static_cast<int>(launch.threads), launch.shared_bytes), launch,
-         room_of_backward_sm90(problem, config, loads.size(), name)});
+         argument_layout_of_backward_sm90(problem, config, loads.size(), name)});
   }
   if (config.sequence_maps()) planned.sequence_maps = add_sequence_maps(lowering);
   lowering.workspace_bytes = planned.workspace.bytes;
@@ -207,7 +207,7 @@ Result<Lowering> lower_backward_sm90(const AttentionBackwardProblem& problem,
   fill_backward(block, parameters, structure, problem.sizes, loads);
   if (config.load_gradient) block.tensor(parameters.d_load, structure.load_gradients[0].gradient);
   planned.arguments.q_rounded = static_cast<int>(config.q_rounded);
-  planned.arguments.section = config.section;
+  planned.arguments.head_group = config.head_group;
   planned.entries = std::move(block.entries);
   planned.mapped = mapped_operands(problem, config);
   planned.aligned = {{structure.forward.q, "q"}, {structure.forward.k, "k"},

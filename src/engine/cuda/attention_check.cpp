@@ -110,7 +110,7 @@ Status check_backward(const problem::AttentionBackwardStructure& structure,
                       const problem::AttentionSizes& sizes) {
   const problem::AttentionStructure& forward = structure.forward;
   if (has_max_and_sum(forward) && forward.softmax_input_is_log2 &&
-      may_be_huge(forward.score, forward, &sizes.layouts)) {
+      may_have_finite_mask_rows(forward.score, forward, &sizes.layouts)) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa_backward has max and sum_exp of scores in log2 units which may be "
                  "huge; the kernel takes stats of these, for maxima are natural");

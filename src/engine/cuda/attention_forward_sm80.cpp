@@ -50,7 +50,7 @@ namespace {
 KernelUnit forward_unit(const AttentionStructure& structure, const sm80::GeneralConfig& config,
                         std::vector<OperandId>& loads) {
   const std::string score = score_source("Score", structure.score, structure, loads);
-  const attention::Room room = room_of(structure, loads.size());
+  const attention::ArgumentLayout layout = argument_layout_of(structure, loads.size());
   std::string source = fmt::format(
       "{}#include \"sm80/attention_forward.cuh\"\n"
       "namespace heddle {{\n{}{}}}  // namespace heddle\n"
@@ -58,8 +58,8 @@ KernelUnit forward_unit(const AttentionStructure& structure, const sm80::General
       "{}{}(const __grid_constant__ heddle::attention::ForwardParameters p) {{\n{}"
       "  heddle::sm80::attention_forward<heddle::Config, heddle::Score>(p);\n"
       "}}\n",
-      room_source(room), config_source<sm80::GeneralConfig>(config), score,
-      passed_bytes<ForwardParameters>(room), kernel_source(structure, config.threads()),
+      argument_layout_source(layout), config_source<sm80::GeneralConfig>(config), score,
+      passed_bytes<ForwardParameters>(layout), kernel_source(structure, config.threads()),
       kKernelName, leave_source(structure, "p"));
   return {kKernelName, std::move(source), summary_of<sm80::GeneralConfig>(config)};
 }
@@ -81,10 +81,11 @@ Result<Lowering> lower_by(const AttentionProblem& problem, const Target& target,
   fill_forward(block, parameters, structure, problem.sizes, loads);
   Lowering lowering;
   std::vector<GeneralLaunch<ForwardParameters>> steps;
-  const auto add = [&](KernelUnit kernel, const Launch& launch, const attention::Room& room) {
+  const auto add = [&](KernelUnit kernel, const Launch& launch,
+                       const attention::ArgumentLayout& layout) {
     steps.push_back({lowering.add_kernel(std::move(kernel), static_cast<int>(launch.threads),
                                          launch.shared_bytes),
-                     launch, parameters, block.entries, room});
+                     launch, parameters, block.entries, layout});
   };
   const int64_t rows = config.rows();
   add(std::move(unit),
@@ -93,13 +94,13 @@ Result<Lowering> lower_by(const AttentionProblem& problem, const Target& target,
        .grid_z = static_cast<unsigned>(problem.sizes.batch),
        .threads = static_cast<unsigned>(config.threads()),
        .shared_bytes = static_cast<unsigned>(sm80::forward_layout_of(config).bytes)},
-      room_of(structure, loads.size()));
+      argument_layout_of(structure, loads.size()));
   if (structure.dropout.dump != problem::kAbsent)
-    add(dump_unit(structure), dump_launch(problem.sizes), room_of_dump());
+    add(dump_unit(structure), dump_launch(problem.sizes), argument_layout_of_dump());
   std::vector<AlignedOperand> aligned;
   if (config.aligned)
     aligned = {{structure.q, "q"}, {structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}};
-  lowering.workspace_bytes = after_pairs ? kUnfitBytes : 0;
+  lowering.workspace_bytes = after_pairs ? kFallbackBytes : 0;
   lowering.description = fmt::format("attention forward, general kernel, {} x {} tiles, {}", rows,
                                      config.tile_n, target.architecture);
   lowering.launches = std::make_shared<const GeneralLaunches<ForwardParameters>>(

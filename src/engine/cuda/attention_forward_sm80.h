@@ -13,7 +13,7 @@ Result<sm80::GeneralConfig> configure_forward_sm80(const problem::AttentionProbl
 
 Result<Lowering> lower_forward_sm80(const problem::AttentionProblem& problem, const Target& target);
 /// In f32 beside Hopper's kernels, where these do not compute
-/// (attention::ForwardParameters::unfit).
+/// (attention::ForwardParameters::fallback).
 Result<Lowering> lower_forward_sm80_after_pairs(const problem::AttentionProblem& problem,
                                                 const Target& target);
 

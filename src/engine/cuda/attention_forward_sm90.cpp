@@ -134,8 +134,8 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
   const bool windowed = config.lower_varies;
   // Philox alone finds registers for wider tiles than other heavy scores: d 64 2 to 5 % faster, d
   // 192 6, d 256 10; at 128 as fast, and longer to compile.
-  const bool drawn = problem.structure.dropout.kind == problem::Dropout::Kind::philox &&
-                     problem.structure.score.is_identity() && config.positive_scale;
+  const bool philox = problem.structure.dropout.kind == problem::Dropout::Kind::philox &&
+                      problem.structure.score.is_identity() && config.positive_scale;
   // 128 keys by 128 rows of f32 find no room twice.
   const bool singles = config.tiled_operand != kAbsent &&
                        problem.structure.type(config.tiled_operand).dtype == DataType::f32;
@@ -147,7 +147,7 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
   } else if (std::max(qk, v) <= 64) {
     // Up to 512 keys a causal mask leaves much of 192 rows unseen: 128 rows are 10 % faster there.
     config.consumers = plain && !(config.upper_varies && keys <= 512) ? 3 : 2;
-    config.tile_n = (heavy && !drawn) || singles ? 96 : 128;
+    config.tile_n = (heavy && !philox) || singles ? 96 : 128;
     config.stages = 3;
     config.take_turns = true;
   } else if (std::max(qk, v) <= 128) {
@@ -155,13 +155,13 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
     const bool long_rows = plain && !windowed && keys >= (config.upper_varies ? 8192 : 2048);
     config.consumers = long_rows ? 3 : 2;
     config.tile_n = long_rows || heavy ? 80 : singles ? 96 : 128;
-    if (config.tiled_operand != kAbsent) {  // in the room of a second Q, and of O
+    if (config.tiled_operand != kAbsent) {  // in the place of a second Q, and of O
       config.q_stages = 1;
       config.output_aliases_q = (v + 63) / 64 <= (qk + 63) / 64;
     }
   } else {
     // What a score needs beside S and O: 128 keys of d 192/128 spilled 172 bytes with ALiBi.
-    const int spared = heavy && !drawn ? 2 : plain ? 0 : 1;
+    const int spared = heavy && !philox ? 2 : plain ? 0 : 1;
     constexpr int kTileN[3][3] = {{128, 96, 64}, {96, 80, 48}, {64, 48, 32}};
     config.tile_n = kTileN[v > 192 ? 2 : v > 128 ? 1 : 0][spared];
     config.q_stages = 1;
@@ -273,36 +273,38 @@ Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& given) 
     const int64_t group = std::max<int64_t>(1, sizes.q_heads / std::max<int64_t>(1, sizes.k_heads));
     const int64_t head_bytes =
         2 * sizes.kv_length * (structure.qk_head_dim + structure.v_head_dim) / group;
-    int64_t section = sizes.q_length <= 1024
-                          ? (int64_t{16} << 20) / std::max<int64_t>(1, head_bytes)
-                          : 64 * group;
+    int64_t head_group = sizes.q_length <= 1024
+                             ? (int64_t{16} << 20) / std::max<int64_t>(1, head_bytes)
+                             : 64 * group;
     // Without groups and windows, by measurement; 11, 22 and 44 are whole rows of heads on 132
     // processors. d 256, S 512: +4.5 %, 1024: +7 %, 2048: +5 %; d 128, 1024: +3 %, 2048: +3.7 %,
     // 4096: +5 %.
     if (plain && group == 1 && !config.lower_varies && !config.lengths) {
       const int64_t rows = sizes.q_length;
       if (config.upwards)
-        section = rows <= 512 ? 11 : rows <= 1024 ? 32 : rows <= 2048 ? 22 : 64;
+        head_group = rows <= 512 ? 11 : rows <= 1024 ? 32 : rows <= 2048 ? 22 : 64;
       else if (widest > 64 && widest <= 128 && config.consumers == 2 && rows > 512)
-        section = rows <= 2048 ? 44 : 32;
+        head_group = rows <= 2048 ? 44 : 32;
     }
-    config.section = static_cast<int>(std::clamp<int64_t>(section, 1, sizes.batch * sizes.q_heads));
+    config.head_group =
+        static_cast<int>(std::clamp<int64_t>(head_group, 1, sizes.batch * sizes.q_heads));
   }
   return config;
 }
 
-attention::Room room_of_forward_sm90(const AttentionProblem& problem,
-                                     const ForwardSm90Config& config, size_t loads) {
-  attention::Room room = room_of(problem.structure, loads);
-  room.row_gradients = room.key_gradients = false;
+attention::ArgumentLayout argument_layout_of_forward_sm90(const AttentionProblem& problem,
+                                                          const ForwardSm90Config& config,
+                                                          size_t loads) {
+  attention::ArgumentLayout layout = argument_layout_of(problem.structure, loads);
+  layout.row_gradients = layout.key_gradients = false;
   // Elsewhere they come and go by their maps alone.
-  room.operands = config.lengths;
-  room.output = config.planes > 1;
-  room.maps = !config.sequence_maps();
-  room.tiled = config.tiled != sm90::Tiled::none;
-  room.pairs = config.planes > 1;
-  room.rope = problem.structure.q_rope.has_value();
-  return room;
+  layout.operands = config.lengths;
+  layout.output = config.planes > 1;
+  layout.maps = !config.sequence_maps();
+  layout.tiled = config.tiled != sm90::Tiled::none;
+  layout.pairs = config.planes > 1;
+  layout.rope = problem.structure.q_rope.has_value();
+  return layout;
 }
 
 KernelUnit forward_sm90_unit(const AttentionProblem& problem, const ForwardSm90Config& config,
@@ -310,7 +312,8 @@ KernelUnit forward_sm90_unit(const AttentionProblem& problem, const ForwardSm90C
   const std::string score = score_source("Score", problem.structure.score, problem.structure, loads,
                                          &problem.sizes.layouts, config.tiled_operand);
   const bool pairs = config.planes > 1;
-  const attention::Room room = room_of_forward_sm90(problem, config, loads.size());
+  const attention::ArgumentLayout layout =
+      argument_layout_of_forward_sm90(problem, config, loads.size());
   std::string source = fmt::format(
       "{}#include \"sm90/attention_forward{}.cuh\"\n"
       "namespace heddle {{\n"
@@ -322,9 +325,10 @@ KernelUnit forward_sm90_unit(const AttentionProblem& problem, const ForwardSm90C
       "{}(const __grid_constant__ heddle::sm90::ForwardArguments arguments) {{\n"
       "{}  heddle::Forward::run(arguments);\n"
       "}}\n",
-      room_source(room), pairs ? "_f32" : "", config_source<sm90::ForwardConfig>(config), score,
-      pairs ? "F32" : "", passed_bytes<sm90::ForwardArguments>(room), kForwardName,
-      pairs ? "  if (*arguments.problem.unfit != 0) return;\n" : "");
+      argument_layout_source(layout), pairs ? "_f32" : "",
+      config_source<sm90::ForwardConfig>(config), score, pairs ? "F32" : "",
+      passed_bytes<sm90::ForwardArguments>(layout), kForwardName,
+      pairs ? "  if (*arguments.problem.fallback != 0) return;\n" : "");
   return {kForwardName, std::move(source), summary_of<sm90::ForwardConfig>(config)};
 }
 

@@ -15,7 +15,7 @@ namespace heddle::engine::cuda {
 /// The kernel's configuration, and what of the choice is not compiled in.
 struct ForwardSm90Config : sm90::ForwardConfig {
   problem::OperandId tiled_operand = problem::kAbsent;  ///< what comes by tiles
-  int section = 1;                                      ///< heads whose keys and values share L2
+  int head_group = 1;                                   ///< heads whose keys and values share L2
   bool dynamic = false;  ///< blocks draw tiles from a counter in the workspace
 
   int shared_bytes() const { return sm90::layout_of(*this).bytes; }
@@ -30,8 +30,9 @@ problem::AttentionProblem with_rotated_keys(const problem::AttentionProblem& pro
 std::optional<problem::RopeProblem> key_rotation(const problem::AttentionProblem& problem);
 
 /// Of the attention's arguments, whose score reads so many loads.
-attention::Room room_of_forward_sm90(const problem::AttentionProblem& problem,
-                                     const ForwardSm90Config& config, size_t loads);
+attention::ArgumentLayout argument_layout_of_forward_sm90(const problem::AttentionProblem& problem,
+                                                          const ForwardSm90Config& config,
+                                                          size_t loads);
 /// The attention itself, `loads` being what its score reads.
 KernelUnit forward_sm90_unit(const problem::AttentionProblem& problem,
                              const ForwardSm90Config& config,

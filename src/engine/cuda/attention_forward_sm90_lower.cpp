@@ -43,7 +43,7 @@ struct Planned {
   ForwardSm90Config config;
   bool draws_tiles;  ///< config.dynamic, of no more tiles than there are tickets
   sm90::ForwardArguments arguments{};
-  attention::Room room;
+  attention::ArgumentLayout argument_layout;
   std::vector<Entry> entries;
   MapShape shapes[4];    ///< of q, k, v, o
   OperandId mapped[4];   ///< q, k, v, o
@@ -84,7 +84,7 @@ class ForwardSm90Launches final : public Launches {
       arguments.sequence_maps = made;
     }
     if (planned_.rotations_kernel) HEDDLE_TRY(make_rotations(at, arguments));
-    KernelArguments passed(arguments, planned_.room);
+    KernelArguments passed(arguments, planned_.argument_layout);
     return at.launch(planned_.kernel, planned_.launch, passed.address());
   }
 
@@ -112,9 +112,9 @@ class ForwardSm90Launches final : public Launches {
     const F16PairsStep::Reader readers[] = {{p.q, p.q_lengths, arguments.q, arguments.q_pairs},
                                             {p.k, p.kv_lengths, arguments.k, arguments.k_pairs},
                                             {p.v, p.kv_lengths, arguments.v, arguments.v_pairs}};
-    auto* unfit = reinterpret_cast<unsigned*>(at.workspace);
-    arguments.problem.unfit = unfit;
-    return planned_.pairs->execute(at, at.workspace + planned_.workspace.pairs, unfit, readers);
+    auto* fallback = reinterpret_cast<unsigned*>(at.workspace);
+    arguments.problem.fallback = fallback;
+    return planned_.pairs->execute(at, at.workspace + planned_.workspace.pairs, fallback, readers);
   }
 
   Status make_rotations(const Execution& at, sm90::ForwardArguments& arguments) const {
@@ -159,7 +159,7 @@ Workspace workspace_of(const AttentionProblem& problem, const ForwardSm90Config&
   const attention::RotationArguments rotations = rotation_shape(problem);
   const int64_t rows = int64_t{rotations.batches} * rotations.rows;
   Workspace at;
-  at.counter = config.planes > 1 ? kUnfitBytes : 0;
+  at.counter = config.planes > 1 ? kFallbackBytes : 0;
   at.maps = at.counter + (config.dynamic ? kAlignment : 0);
   at.rotations = at.maps + aligned(maps);
   at.units = at.rotations;
@@ -261,7 +261,7 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
         .rows = made.rows, .batch_rows = made.batches > 1 ? made.rows : 0, .scale = made.scale};
   }
   arguments.order = {.q_tiles = static_cast<int>(q_tiles),
-                     .section = config.section,
+                     .head_group = config.head_group,
                      .total = static_cast<int>(tiles),
                      .counter = nullptr,
                      .claim = 0};
@@ -269,7 +269,7 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
     arguments.tiled = score_tile_arguments(sizes, config.tiled_operand);
     planned.tiled_shape = map_shape(structure, sizes, config.tiled_operand, config.tile_m());
   }
-  planned.room = room_of_forward_sm90(problem, config, loads.size());
+  planned.argument_layout = argument_layout_of_forward_sm90(problem, config, loads.size());
   planned.entries = std::move(block.entries);
 
   const OperandId mapped[] = {structure.q, structure.k, structure.v, structure.o};

@@ -38,7 +38,7 @@ std::string kernel_source(const problem::AttentionStructure& structure, int thre
 
 std::string leave_source(const problem::AttentionStructure& structure, const char* forward) {
   if (!is_f32(structure)) return "";
-  return fmt::format("  if ({0}.unfit != nullptr && *{0}.unfit == 0) return;\n", forward);
+  return fmt::format("  if ({0}.fallback != nullptr && *{0}.fallback == 0) return;\n", forward);
 }
 
 }  // namespace heddle::engine::cuda

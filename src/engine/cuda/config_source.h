@@ -56,7 +56,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("planes", c.planes);
   visit("qk_dim", c.qk_dim);
   visit("v_dim", c.v_dim);
-  visit("wide", c.wide);
+  visit("by_gradient", c.by_gradient);
   visit("tile_m", c.tile_m);
   visit("consumers", c.consumers);
   visit("q_stages", c.q_stages);

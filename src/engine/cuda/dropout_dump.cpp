@@ -22,14 +22,14 @@ std::string dump_source(const problem::AttentionStructure& structure, const char
       "{}(const __grid_constant__ heddle::attention::{} p) {{\n"
       "  heddle::attention::dump_keep_bits<heddle::attention::Dropout::{}>({});\n"
       "}}\n",
-      room_source(room_of_dump()), kThreads, name, parameters,
+      argument_layout_source(argument_layout_of_dump()), kThreads, name, parameters,
       heddle::engine::cuda::name(dropout_of(structure.dropout.kind)), forward);
 }
 
-attention::Room room_of_dump() {
-  attention::Room room;
-  room.dropout = true;
-  return room;
+attention::ArgumentLayout argument_layout_of_dump() {
+  attention::ArgumentLayout layout;
+  layout.dropout = true;
+  return layout;
 }
 
 Launch dump_launch(const problem::AttentionSizes& sizes) {

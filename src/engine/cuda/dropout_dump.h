@@ -13,7 +13,7 @@ namespace heddle::engine::cuda {
 /// within.
 std::string dump_source(const problem::AttentionStructure& structure, const char* parameters,
                         const char* forward, const std::string& name);
-attention::Room room_of_dump();
+attention::ArgumentLayout argument_layout_of_dump();
 Launch dump_launch(const problem::AttentionSizes& sizes);
 
 }  // namespace heddle::engine::cuda

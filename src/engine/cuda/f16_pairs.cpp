@@ -94,10 +94,10 @@ F16PairsStep::F16PairsStep(Lowering& lowering, const problem::AttentionSizes& si
   }
 }
 
-Status F16PairsStep::execute(const Execution& at, char* workspace, unsigned* unfit,
+Status F16PairsStep::execute(const Execution& at, char* workspace, unsigned* fallback,
                              std::span<const Reader> readers) const {
   sm90::PairsArguments arguments = arguments_;
-  arguments.unfit = unfit;
+  arguments.fallback = fallback;
   for (size_t n = 0; n < places_.size(); ++n) {
     const Place& place = places_[n];
     sm90::PairedTensor& tensor = arguments.tensors[n];

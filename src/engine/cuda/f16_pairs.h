@@ -16,8 +16,8 @@
 namespace heddle::engine::cuda {
 
 /// What f32 attention keeps at the start of its workspace: the word that
-/// attention::ForwardParameters::unfit points to.
-inline constexpr int64_t kUnfitBytes = 256;
+/// attention::ForwardParameters::fallback points to.
+inline constexpr int64_t kFallbackBytes = 256;
 
 /// Which limit of the kernels that read pairs a problem of `op` breaks.
 Status check_f16_pairs(const char* op, const problem::AttentionStructure& structure,
@@ -48,8 +48,8 @@ class F16PairsStep {
   int64_t workspace_bytes() const { return bytes_; }
 
   /// Queues the kernels; fills in the readers, which are in the order of the operands.
-  /// `unfit` is set or cleared (attention::ForwardParameters).
-  Status execute(const Execution& at, char* workspace, unsigned* unfit,
+  /// `fallback` is set or cleared (attention::ForwardParameters).
+  Status execute(const Execution& at, char* workspace, unsigned* fallback,
                  std::span<const Reader> readers) const;
 
  private:

@@ -15,7 +15,7 @@ struct GeneralLaunch {
   Launch launch;
   Parameters parameters;
   std::vector<Entry> entries;
-  attention::Room room;
+  attention::ArgumentLayout argument_layout;
 };
 
 template <class Parameters>
@@ -32,11 +32,11 @@ class GeneralLaunches final : public Launches {
       Parameters parameters = step.parameters;
       bind(step.entries, at.buffers, &parameters);
       if constexpr (requires { parameters.delta; })
-        parameters.delta =
-            reinterpret_cast<attention::RowDelta*>(at.workspace + (after_pairs_ ? kUnfitBytes : 0));
+        parameters.delta = reinterpret_cast<attention::RowDelta*>(
+            at.workspace + (after_pairs_ ? kFallbackBytes : 0));
       attention::ForwardParameters& forward = forward_of(parameters);
-      forward.unfit = after_pairs_ ? reinterpret_cast<const unsigned*>(at.workspace) : nullptr;
-      KernelArguments arguments(parameters, step.room);
+      forward.fallback = after_pairs_ ? reinterpret_cast<const unsigned*>(at.workspace) : nullptr;
+      KernelArguments arguments(parameters, step.argument_layout);
       HEDDLE_TRY(at.launch(step.kernel, step.launch, arguments.address(), arguments.first_batch()));
     }
     return {};

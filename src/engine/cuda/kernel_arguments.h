@@ -1,5 +1,6 @@
 // A kernel's arguments. The host's structs have all parts that any kernel reads; a kernel's own has
-// those that it reads itself (attention::Room), in the same order, and is put together of them.
+// those that it reads itself (attention::ArgumentLayout), in the same order, and is put together of
+// them.
 #pragma once
 
 #include <array>
@@ -15,17 +16,19 @@
 namespace heddle::engine::cuda {
 
 /// What general kernels of the problem need whose score reads so many loads.
-attention::Room room_of(const problem::AttentionStructure& structure, size_t loads);
+attention::ArgumentLayout argument_layout_of(const problem::AttentionStructure& structure,
+                                             size_t loads);
 
 /// What a kernel's source begins with.
-std::string room_source(const attention::Room& room);
+std::string argument_layout_source(const attention::ArgumentLayout& layout);
 
 class KernelArguments {
  public:
-  KernelArguments(const attention::ForwardParameters& all, const attention::Room& room);
-  KernelArguments(const attention::BackwardParameters& all, const attention::Room& room);
-  KernelArguments(const sm90::ForwardArguments& all, const attention::Room& room);
-  KernelArguments(const sm90::BackwardArguments& all, const attention::Room& room);
+  KernelArguments(const attention::ForwardParameters& all, const attention::ArgumentLayout& layout);
+  KernelArguments(const attention::BackwardParameters& all,
+                  const attention::ArgumentLayout& layout);
+  KernelArguments(const sm90::ForwardArguments& all, const attention::ArgumentLayout& layout);
+  KernelArguments(const sm90::BackwardArguments& all, const attention::ArgumentLayout& layout);
 
   void* address() { return memory_.data(); }
   /// The size of the kernel's struct.
@@ -57,8 +60,10 @@ class KernelArguments {
   void add_part(bool is_there, const All& all) {
     if (is_there) add(static_cast<const Part*>(&all));
   }
-  void add_forward(const attention::ForwardParameters& all, const attention::Room& room);
-  void add_backward(const attention::BackwardParameters& all, const attention::Room& room);
+  void add_forward(const attention::ForwardParameters& all,
+                   const attention::ArgumentLayout& layout);
+  void add_backward(const attention::BackwardParameters& all,
+                    const attention::ArgumentLayout& layout);
 
   alignas(TensorMap) std::array<char, sizeof(sm90::BackwardArguments)> memory_;
   size_t size_ = 0, alignment_ = alignof(attention::ForwardParameters);
@@ -68,8 +73,8 @@ static_assert(sizeof(sm90::BackwardArguments) >= sizeof(sm90::ForwardArguments))
 
 /// What a kernel's struct takes.
 template <class All>
-size_t passed_bytes(const attention::Room& room) {
-  return KernelArguments(All{}, room).size();
+size_t passed_bytes(const attention::ArgumentLayout& layout) {
+  return KernelArguments(All{}, layout).size();
 }
 
 }  // namespace heddle::engine::cuda

@@ -4,6 +4,7 @@
 #include "engine/cuda/attention_check.h"
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
+#include "engine/cuda/f32_stages.h"
 #include "engine/cuda/host_values.h"
 #include "engine/cuda/lowering.h"
 #include "engine/cuda/rms_norm.h"
@@ -11,7 +12,6 @@
 #include "engine/cuda/rope.h"
 #include "engine/cuda/rope_stages.h"
 #include "engine/cuda/sequence.h"
-#include "engine/cuda/wide_stages.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -97,8 +97,8 @@ constexpr Way kWays[] = {
      by<Backward, load_gradients_apart>},
     {"rotations by kernels of their own", in<Forward, rope_stages>},
     {"rotations by kernels of their own", in<Backward, rope_stages>},
-    {"inputs widened to f32", in<Forward, wide_stages>},
-    {"inputs widened to f32", in<Backward, wide_stages>},
+    {"inputs widened to f32", in<Forward, f32_stages>},
+    {"inputs widened to f32", in<Backward, f32_stages>},
     {"general forward", by<Forward, lower_forward_sm80>},
     {"general backward", by<Backward, lower_backward_sm80>},
     {"rms_norm", by<problem::NormProblem, lower_rms_norm>},

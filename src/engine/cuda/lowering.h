@@ -1,6 +1,6 @@
 // How a problem runs on an architecture: what is compiled, what is launched in which order, and how
-// much workspace that takes. Made of a problem and a target alone; a device comes in when the
-// kernels are loaded (loaded_plan.h).
+// much workspace that takes. Made of a problem and a target alone; a device comes in
+// when the kernels are loaded (loaded_plan.h).
 #pragma once
 
 #include <memory>

@@ -79,7 +79,7 @@ Status NormShape::set(std::span<const Member> members) {
     if (member.id == kAbsent && member.optional) continue;
     HEDDLE_TRY(check(member, x));
     members_.push_back(member);
-    is_wide_ |= types_[static_cast<size_t>(member.id)].dtype == DataType::f64;
+    is_f64_ |= types_[static_cast<size_t>(member.id)].dtype == DataType::f64;
   }
   const int split = x.rank() - normalised_;
   if (!element_count(x) || product(x, 0, split) > kMost || product(x, split, x.rank()) > kMost ||

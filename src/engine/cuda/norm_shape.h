@@ -34,7 +34,7 @@ class NormShape {
   int row_dims() const { return static_cast<int>(row_dims_.size()); }
   int column_dims() const { return static_cast<int>(column_dims_.size()); }
   /// Whether some operand is f64, so that all is computed in f64.
-  bool is_wide() const { return is_wide_; }
+  bool is_f64() const { return is_f64_; }
   /// Elements an access may take in every operand: 16 bytes of x, or fewer, down to 1.
   int vector() const { return vector_; }
 
@@ -45,7 +45,7 @@ class NormShape {
   /// What a configuration says of rows: their arithmetic, accesses and dims.
   template <class Config>
   void configure(Config& config) const {
-    config.number = is_wide() ? Element::f64 : Element::f32;
+    config.number = is_f64() ? Element::f64 : Element::f32;
     config.vector = vector();
     config.row_dims = row_dims();
     config.column_dims = column_dims();
@@ -65,7 +65,7 @@ class NormShape {
   int32_t normalised_;
   std::vector<Member> members_;  ///< those present
   int rows_ = 0, columns_ = 0, vector_ = 1;
-  bool is_wide_ = false;
+  bool is_f64_ = false;
   /// Each joined dim: its innermost dim of x, and in `extents_` how many steps it has.
   struct Joined {
     int dim;

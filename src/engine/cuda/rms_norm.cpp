@@ -28,7 +28,7 @@ KernelUnit unit_of(const RmsNormConfig& config) {
       "  heddle::streaming::Kernel::run(arguments);\n"
       "}}\n",
       config_source<streaming::RmsNormConfig>(config),
-      config.in_registers ? "RmsNorm" : "RmsNormWide", config.threads(), kKernelName);
+      config.in_registers ? "RmsNorm" : "RmsNormLongRows", config.threads(), kKernelName);
   return {kKernelName, std::move(source), summary_of<streaming::RmsNormConfig>(config)};
 }
 

@@ -20,7 +20,7 @@ namespace {
 /// 192.
 constexpr int kMostProcessors = 192;
 
-constexpr int kThreads = 512, kMeansThreads = 512, kWideThreads = 256, kCombineThreads = 256;
+constexpr int kThreads = 512, kMeansThreads = 512, kLongRowThreads = 256, kCombineThreads = 256;
 
 int64_t size_of_operand(const NormBackwardProblem& problem, OperandId id) {
   return size_of(problem.operands[static_cast<size_t>(id)].dtype);
@@ -35,7 +35,7 @@ int64_t registers(const NormBackwardProblem& problem, const NormShape& shape, in
   const int64_t rows = (packed(problem.x) + packed(problem.dy)) * (prefetch ? 2 : 1);
   const int64_t sums = (problem.d_weight != kAbsent) + (problem.d_bias != kAbsent);
   return vectors *
-         (rows + packed(problem.weight) + sums * shape.vector() * (shape.is_wide() ? 2 : 1));
+         (rows + packed(problem.weight) + sums * shape.vector() * (shape.is_f64() ? 2 : 1));
 }
 
 KernelUnit unit_of(const NormBackwardProblem& problem, const RmsNormBackwardConfig& config) {
@@ -47,7 +47,7 @@ KernelUnit unit_of(const NormBackwardProblem& problem, const RmsNormBackwardConf
       "using Sums = RmsNormCombine<Config>;\n"
       "}}  // namespace heddle::streaming\n",
       config_source<streaming::RmsNormBackwardConfig>(config),
-      config.in_registers ? "RmsNormBackward" : "RmsNormBackwardWide");
+      config.in_registers ? "RmsNormBackward" : "RmsNormBackwardLongRows");
   constexpr const char* kRuns[] = {"Rows::means", "Rows::run", "Sums::run"};
   for (const Step& step : steps_of(problem, config)) {
     // Left to itself, the assembler makes room for a second block of the main kernel, and spills.
@@ -83,7 +83,7 @@ class RmsNormBackwardLaunches final : public Launches {
     arguments_.rows = shape_.rows();
     arguments_.columns = shape_.columns();
     arguments_.per_column = {1.0 / shape_.columns(), static_cast<float>(1.0 / shape_.columns())};
-    const int tile = kWideThreads * shape_.vector();
+    const int tile = kLongRowThreads * shape_.vector();
     const auto divided = [](int a, int b) { return static_cast<int>(divide_up(a, b)); };
     const int tiles = divided(shape_.columns(), tile);
     const auto blocks_on = [&](int processors) {
@@ -111,7 +111,7 @@ class RmsNormBackwardLaunches final : public Launches {
       }
       launches_.push_back({kernel, launch});
     }
-    const int64_t number = shape_.is_wide() ? 8 : 4;
+    const int64_t number = shape_.is_f64() ? 8 : 4;
     if (config.sums()) means_offset_ = 2 * number * blocks_on(kMostProcessors) * shape_.columns();
     lowering.workspace_bytes =
         means_offset_ +
@@ -215,7 +215,7 @@ std::vector<Step> steps_of(const NormBackwardProblem& problem,
   if (!config.in_registers && problem.dx != kAbsent)
     steps.push_back({Step::Part::means, "rms_norm_backward_means", kMeansThreads});
   steps.push_back(
-      {Step::Part::main, "rms_norm_backward", config.in_registers ? kThreads : kWideThreads});
+      {Step::Part::main, "rms_norm_backward", config.in_registers ? kThreads : kLongRowThreads});
   if (config.sums())
     steps.push_back({Step::Part::combine, "rms_norm_backward_combine", kCombineThreads});
   return steps;

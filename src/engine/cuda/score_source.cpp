@@ -177,8 +177,9 @@ bool only_scales(const problem::ScoreExpression& expression, int32_t value) {
 
 }  // namespace
 
-bool may_be_huge(const problem::ScoreExpression& expression, const AttentionStructure& structure,
-                 const std::vector<problem::OperandLayout>* layouts) {
+bool may_have_finite_mask_rows(const problem::ScoreExpression& expression,
+                               const AttentionStructure& structure,
+                               const std::vector<problem::OperandLayout>* layouts) {
   for (size_t n = 0; n < expression.nodes.size(); ++n) {
     const ScoreNode& node = expression.nodes[n];
     if (node.op == ScoreOp::constant && std::isfinite(node.value) &&
@@ -218,12 +219,12 @@ std::string score_source(const std::string& name, const problem::ScoreExpression
   }
   return fmt::format(
       "struct {} {{\n"
-      "  static constexpr bool kIdentity = {}, kHuge = {};\n"
+      "  static constexpr bool kIdentity = {}, kFiniteMaskRows = {};\n"
       "  static constexpr int kSideBySide = {};\n"
       "  template <class Cell>\n"
       "  static HEDDLE_DEVICE float value(const Cell& cell) {{\n{}  }}\n"
       "}};\n",
-      name, expression.is_identity(), may_be_huge(expression, structure, layouts),
+      name, expression.is_identity(), may_have_finite_mask_rows(expression, structure, layouts),
       cells_side_by_side(expression, is_f32(structure)), body);
 }
 

@@ -15,7 +15,7 @@ size_t add_sequence_maps(Lowering& lowering) {
       "{}(const __grid_constant__ heddle::sm90::SequenceMapArguments arguments) {{\n"
       "  heddle::sm90::make_sequence_maps(arguments);\n"
       "}}\n",
-      room_source({}), kThreads, kName);
+      argument_layout_source({}), kThreads, kName);
   return lowering.add_kernel({kName, std::move(source)}, kThreads);
 }
 

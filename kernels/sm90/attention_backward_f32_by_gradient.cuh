@@ -1,19 +1,19 @@
-// Attention backward on Hopper in f32 for head dims above 64: attention_backward_wide.cuh's groups
-// on pairs of f16, in the arithmetic of attention_backward_f32.cuh.
+// Attention backward on Hopper in f32 for head dims above 64: attention_backward_by_gradient.cuh's
+// groups on pairs of f16, in the arithmetic of attention_backward_f32.cuh.
 //
 // A group makes one product at a time: while it adds steps up in f32, the tensor core works for the
 // other two.
 #pragma once
 
-#include "attention_backward_wide.cuh"
+#include "attention_backward_by_gradient.cuh"
 #include "backward_f32.cuh"
 
 namespace heddle::sm90 {
 
 /// Score, Derivative: backward_scores.cuh.
 template <class Config, class Score = PlainBackwardScore, class Derivative = UnitDerivative>
-struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivative> {
-  using Base = AttentionBackwardWide<Config, Score, Derivative>;
+struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Score, Derivative> {
+  using Base = AttentionBackwardByGradient<Config, Score, Derivative>;
   using Block = typename Base::Block;
   using C = typename Block::C;
   using T = typename C::Element;
@@ -68,7 +68,7 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
 
   // --- S, P and dV ----------------------------------------------------------------------------
 
-  struct Scorer : BackwardBand<Block> {
+  struct DvWarpGroup : BackwardBand<Block> {
     using Band = BackwardBand<Block>;
     /// Sums of S in flight.
     static constexpr int kSteps = C::kFewRegisters ? 1 : 2;
@@ -79,7 +79,7 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
     const u32 shared;
     float s[kTileM / 2], d_v[kVd / 2];
 
-    HEDDLE_DEVICE Scorer(const BackwardArguments& args, const BackwardWork& work, u32 shared)
+    HEDDLE_DEVICE DvWarpGroup(const BackwardArguments& args, const BackwardWork& work, u32 shared)
         : Band(args, work, work.key0), shared(shared) {}
 
     /// Calls use(band); of few registers it is found anew, not held through the products.
@@ -218,14 +218,14 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
 
   // --- dP, dS and dK --------------------------------------------------------------------------
 
-  struct Grader {
+  struct DkWarpGroup {
     const BackwardArguments& args;
     const BackwardWork& work;
     const u32 shared;
     float d_p[kTileM / 2], d_k[kQk / 2];
     u32 d_s[2][kTileM / 16][4];
 
-    HEDDLE_DEVICE Grader(const BackwardArguments& args, const BackwardWork& work, u32 shared)
+    HEDDLE_DEVICE DkWarpGroup(const BackwardArguments& args, const BackwardWork& work, u32 shared)
         : args(args), work(work), shared(shared) {}
 
     /// dS = P o (dP - delta), kept as an operand of dK and written for dQ.
@@ -306,9 +306,9 @@ struct AttentionBackwardF32Wide : AttentionBackwardWide<Config, Score, Derivativ
     }
   };
 
-  /// Launched as AttentionBackwardWide::run, after prepare and the kernels that make pairs.
+  /// Launched as AttentionBackwardByGradient::run, after prepare and the kernels that make pairs.
   HEDDLE_DEVICE static void run(const BackwardArguments& args) {
-    Base::template run_with<Scorer, Grader>(args);
+    Base::template run_with<DvWarpGroup, DkWarpGroup>(args);
   }
 };
 

@@ -24,7 +24,7 @@
 namespace heddle::sm90 {
 
 template <class Config, class Score = PlainBackwardScore, class Derivative = UnitDerivative>
-struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
+struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64> {
   using Block = BackwardBlock<Config, 64, 64>;
   using Block::kDeltaBytes;
   using Block::kLseBytes;
@@ -43,10 +43,10 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   using typename Block::VTile;
   static constexpr bool kPlainScore = Score::kIdentity;
   static constexpr int kThreads = C::kValues.threads();
-  static_assert(C::kWide);
+  static_assert(C::kByGradient);
   // Their sum over the groups is what the launch gave: 128 a thread. More would wait for ever.
   static constexpr int kProducerRegisters = Tiles::kThere ? 32 : 24, kOwnerRegisters = 208,
-                       kAdderRegisters = Tiles::kThere ? 64 : 72;
+                       kDqRegisters = Tiles::kThere ? 64 : 72;
   static_assert(kQk <= 256 && kVd <= 256);
   static_assert(!(Tiles::kThere && C::kDeterministic), "no warp is left to fetch them");
 
@@ -65,10 +65,10 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   using QRing = tile::Ring<C::kQStages>;
   using DoRing = tile::Ring<C::kDOStages>;
   using Handover = tile::Ring<kHandovers>;
-  using Turns = BackwardTurns<AttentionBackwardWide>;
+  using Turns = BackwardTurns<AttentionBackwardByGradient>;
   static_assert(kSharedBytes <= kMostShared, "shared memory of a block");
 
-  using Producer = BackwardProducer<AttentionBackwardWide>;
+  using Producer = BackwardProducer<AttentionBackwardByGradient>;
   using QPosition = tile::RingPosition<C::kQStages>;
   using DoPosition = tile::RingPosition<C::kDOStages>;
   using HandoverPosition = tile::RingPosition<kHandovers>;
@@ -109,7 +109,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
 
   // --- S, P and dV ----------------------------------------------------------------------------
 
-  struct Scorer : BackwardScores<Block, Score, Derivative> {
+  struct DvWarpGroup : BackwardScores<Block, Score, Derivative> {
     using Scores = BackwardScores<Block, Score, Derivative>;
     using Scores::args;
     using Scores::probability;
@@ -119,7 +119,7 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
     const u32 shared;
     float d_v[kVd / 2];
 
-    HEDDLE_DEVICE Scorer(const BackwardArguments& args, const BackwardWork& work, u32 shared)
+    HEDDLE_DEVICE DvWarpGroup(const BackwardArguments& args, const BackwardWork& work, u32 shared)
         : Scores(args, work, work.key0), shared(shared) {}
 
     HEDDLE_DEVICE void issue_s(int stage) {
@@ -199,14 +199,14 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
 
   // --- dP, dS and dK --------------------------------------------------------------------------
 
-  struct Grader {
+  struct DkWarpGroup {
     const BackwardArguments& args;
     const BackwardWork& work;
     const u32 shared;
     float d_p[kTileM / 2], d_k[kQk / 2];
     u32 d_s[kTileM / 16][4];
 
-    HEDDLE_DEVICE Grader(const BackwardArguments& args, const BackwardWork& work, u32 shared)
+    HEDDLE_DEVICE DkWarpGroup(const BackwardArguments& args, const BackwardWork& work, u32 shared)
         : args(args), work(work), shared(shared) {}
 
     HEDDLE_DEVICE void issue_d_p(int stage) {
@@ -284,13 +284,13 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
 
   // --- dQ -------------------------------------------------------------------------------------
 
-  struct Adder {
+  struct DqWarpGroup {
     const BackwardArguments& args;
     const BackwardWork& work;
     const u32 shared;
     float d_q[32];  ///< 64 columns: more would cost the other groups their registers
 
-    HEDDLE_DEVICE Adder(const BackwardArguments& args, const BackwardWork& work, u32 shared)
+    HEDDLE_DEVICE DqWarpGroup(const BackwardArguments& args, const BackwardWork& work, u32 shared)
         : args(args), work(work), shared(shared) {}
 
     HEDDLE_DEVICE void multiply(u32 stage, int part) {
@@ -354,9 +354,11 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
   // --- Kernel ---------------------------------------------------------------------------------
 
   /// Grid: key tiles * key heads * batch; kThreads threads; kSharedBytes.
-  HEDDLE_DEVICE static void run(const BackwardArguments& args) { run_with<Scorer, Grader>(args); }
+  HEDDLE_DEVICE static void run(const BackwardArguments& args) {
+    run_with<DvWarpGroup, DkWarpGroup>(args);
+  }
 
-  template <class ScorerOf, class GraderOf>
+  template <class DvOf, class DkOf>
   HEDDLE_DEVICE static void run_with(const BackwardArguments& args) {
     extern __shared__ __align__(1024) char dynamic_shared[];
     const u32 shared = round_up(shared_address(dynamic_shared), tile::kTileAlignment);
@@ -404,15 +406,15 @@ struct AttentionBackwardWide : BackwardBlock<Config, 64, 64> {
     } else if (group == 1) {
       ptx::registers_grow<kOwnerRegisters>();
       const BackwardWork w = work();
-      ScorerOf(args, w, shared).run(w.steps());
+      DvOf(args, w, shared).run(w.steps());
     } else if (group == 2) {
       ptx::registers_grow<kOwnerRegisters>();
       const BackwardWork w = work();
-      GraderOf(args, w, shared).run(w.steps());
+      DkOf(args, w, shared).run(w.steps());
     } else {
-      ptx::registers_shrink<kAdderRegisters>();
+      ptx::registers_shrink<kDqRegisters>();
       const BackwardWork w = work();
-      Adder(args, w, shared).run();
+      DqWarpGroup(args, w, shared).run();
     }
   }
 };

@@ -1,4 +1,4 @@
-#include "engine/cuda/wide_stages.h"
+#include "engine/cuda/f32_stages.h"
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ using problem::kAbsent;
 using problem::OperandId;
 using problem::RopeProblem;
 
-bool has_wide(const AttentionStructure& structure, std::initializer_list<OperandId> others) {
+bool has_f32(const AttentionStructure& structure, std::initializer_list<OperandId> others) {
   const auto type = [&](OperandId id) { return structure.type(id).dtype; };
   const DataType q = type(structure.q);
   return (q == DataType::bf16 || q == DataType::f16) &&
@@ -36,10 +36,10 @@ class Widener {
 
   void input(OperandId& id) {
     if (id == kAbsent || build_.type(id).dtype == DataType::f32) return;
-    const OperandId wide = build_.temporary_like(id, DataType::f32);
-    build_.type(wide).page_table = build_.type(id).page_table;
-    build_.before(copy(id, wide));
-    id = wide;
+    const OperandId widened = build_.temporary_like(id, DataType::f32);
+    build_.type(widened).page_table = build_.type(id).page_table;
+    build_.before(copy(id, widened));
+    id = widened;
   }
   void output(OperandId& id, const SideLengths& lengths) {
     if (id == kAbsent || build_.type(id).dtype == DataType::f32) return;
@@ -55,8 +55,8 @@ class Widener {
 
 }  // namespace
 
-std::optional<Stages> wide_stages(const AttentionProblem& problem) {
-  if (!has_wide(problem.structure, {problem.structure.o})) return {};
+std::optional<Stages> f32_stages(const AttentionProblem& problem) {
+  if (!has_f32(problem.structure, {problem.structure.o})) return {};
   AttentionProblem attention = problem;
   AttentionStructure& s = attention.structure;
   StagesBuilder build(s, attention.sizes);
@@ -66,11 +66,11 @@ std::optional<Stages> wide_stages(const AttentionProblem& problem) {
   return std::move(build).finish(attention);
 }
 
-std::optional<Stages> wide_stages(const AttentionBackwardProblem& problem) {
+std::optional<Stages> f32_stages(const AttentionBackwardProblem& problem) {
   AttentionBackwardProblem attention = problem;
   problem::AttentionBackwardStructure& s = attention.structure;
   AttentionStructure& forward = s.forward;
-  if (!has_wide(forward, {forward.o, s.d_o, s.d_q, s.d_k, s.d_v})) return {};
+  if (!has_f32(forward, {forward.o, s.d_o, s.d_q, s.d_k, s.d_v})) return {};
   StagesBuilder build(forward, attention.sizes);
   Widener widen(build);
   for (OperandId* id : {&forward.q, &forward.k, &forward.v, &forward.o, &s.d_o}) widen.input(*id);

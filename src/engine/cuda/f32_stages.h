@@ -10,7 +10,7 @@
 namespace heddle::engine::cuda {
 
 /// None of a problem whose tensors are all of one type.
-std::optional<Stages> wide_stages(const problem::AttentionProblem& problem);
-std::optional<Stages> wide_stages(const problem::AttentionBackwardProblem& problem);
+std::optional<Stages> f32_stages(const problem::AttentionProblem& problem);
+std::optional<Stages> f32_stages(const problem::AttentionBackwardProblem& problem);
 
 }  // namespace heddle::engine::cuda
