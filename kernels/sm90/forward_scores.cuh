@@ -112,9 +112,12 @@ struct ForwardScores {
                               int first_key, u32 tile, int tile_row) const {
     using Tiles = typename Block::ScoreTiles;
     typename Tiles::RowReader tiled(tile, tile_row);
-    constexpr bool kLoop = Score::kSideBySide > 0;
+    // Beside the rotation of Q at head dims above 192, the addresses of what all cells read
+    // spilled.
+    constexpr bool kLoop = Score::kSideBySide > 0 || (C::kRopeDim > 0 && C::kVDim > 192 &&
+                                                      attention::kArgumentLayout.loads > 0);
     // What comes by tiles comes in slices of 8 cells.
-    constexpr int kCells = kLoop && !Tiles::kThere ? Score::kSideBySide : 8;
+    constexpr int kCells = Score::kSideBySide > 0 && !Tiles::kThere ? Score::kSideBySide : 8;
 #pragma unroll(kLoop ? 1 : kTileN / 2 / kCells)
     for (int first = 0; first < kTileN / 2; first += kCells) {
       if constexpr (Tiles::kThere) tiled.take(first / 8);
