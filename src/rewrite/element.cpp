@@ -137,6 +137,20 @@ Element Elements::fresh(int frame, const Instruction* x) {
   return element;
 }
 
+std::optional<std::map<Var, Var>> Elements::renaming(const std::vector<Index>& from,
+                                                     const std::vector<Index>& to) const {
+  std::map<Var, Var> result;
+  if (from.size() != to.size()) return std::nullopt;
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (from[i].size() != to[i].size()) return std::nullopt;
+    for (size_t j = 0; j < from[i].size(); ++j) {
+      if (size(from[i][j]) != size(to[i][j])) return std::nullopt;
+      result[from[i][j]] = to[i][j];
+    }
+  }
+  return result;
+}
+
 std::optional<std::vector<Index>> Elements::regroup(const std::vector<Index>& from,
                                                     const std::vector<int64_t>& dims) const {
   Index all;

@@ -72,6 +72,11 @@ class Elements {
   Index fresh(const hlo::Instruction* x, int dim);
   Element fresh(int frame, const hlo::Instruction* x);
 
+  /// Which digits of `to` stand where those of `from` do; nothing where the two count a dimension
+  /// in other digits.
+  std::optional<std::map<Var, Var>> renaming(const std::vector<Index>& from,
+                                             const std::vector<Index>& to) const;
+
   /// The element behind all views.
   Element resolve(Element element);
   /// The digits of `from`, most significant first, dealt out again to dimensions of these sizes;

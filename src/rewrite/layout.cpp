@@ -172,15 +172,15 @@ std::optional<Element> local_element(Elements& elements, int home, const Element
     Element local = elements.fresh(home, x);
     const Element behind = elements.resolve(local);
     if (behind.frame != element.frame || behind.x != element.x) continue;
-    Algebra::Renaming renaming;
-    for (size_t i = 0; i < behind.at.size(); ++i)
-      for (size_t j = 0; j < behind.at[i].size(); ++j) renaming[behind.at[i][j]] = element.at[i][j];
+    if (behind == local) return element;
+    const auto renaming = elements.renaming(behind.at, element.at);
+    if (!renaming) continue;
     bool whole = true;
     for (Index& index : local.at)
       for (Var& v : index) {
-        const auto to = renaming.find(v);
-        whole = whole && to != renaming.end();
-        if (to != renaming.end()) v = to->second;
+        const auto to = renaming->find(v);
+        whole = whole && to != renaming->end();
+        if (to != renaming->end()) v = to->second;
       }
     if (whole) return local;
     if (!repeated) repeated = local;

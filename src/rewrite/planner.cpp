@@ -336,12 +336,11 @@ Element Planner::as_result(const Element& place) const {
       if (link.x != place.x || result.target == place.x ||
           result.target->shape().type() != place.x->shape().type())
         continue;
-      Algebra::Renaming renaming;
-      for (size_t i = 0; i < link.at.size(); ++i)
-        for (size_t j = 0; j < link.at[i].size(); ++j) renaming[link.at[i][j]] = place.at[i][j];
+      const auto renaming = elements_.renaming(link.at, place.at);
+      if (!renaming) continue;
       Element target = result.place;
       for (Index& index : target.at)
-        for (Var& v : index) v = renaming.at(v);
+        for (Var& v : index) v = renaming->at(v);
       return target;
     }
   return place;

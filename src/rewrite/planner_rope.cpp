@@ -60,7 +60,9 @@ Result<std::optional<TensorId>> Planner::try_rotated(const char* name, const Ele
   const auto found =
       rotation_of(elements_, *match_.algebra, leaf.frame, rounded ? leaf.x->operand(0) : leaf.x);
   if (!found || found->inverse) return none;
-  const Rotation rotation = relabelled(*found, leaf.at);
+  const std::optional<Rotation> as_read = relabelled(elements_, *found, leaf.at);
+  if (!as_read) return none;
+  const Rotation& rotation = *as_read;
   TensorView view{dims_of(axes), {}, true};
   if (rotation.y.at[rotation.depth] != axes.columns || pad(view) > 0 ||
       rotation.x.x->shape().type() != leaf.x->shape().type() ||
@@ -115,16 +117,15 @@ std::optional<Rotation> Planner::turned_back(const Element& link, const Tables& 
     if (!found || !found->inverse || found->x.x != link.x || found->x.frame != link.frame ||
         found->cosines.x != tables.cosines_place.x || found->sines.x != tables.sines_place.x)
       continue;
-    Algebra::Renaming renaming;
-    for (size_t i = 0; i < link.at.size(); ++i)
-      for (size_t j = 0; j < link.at[i].size(); ++j) renaming[found->x.at[i][j]] = link.at[i][j];
+    const auto renaming = elements_.renaming(found->x.at, link.at);
+    if (!renaming) continue;
     std::vector<Index> at = found->y.at;
     for (Index& index : at)
       for (Var& v : index)
-        if (const auto to = renaming.find(v); to != renaming.end()) v = to->second;
-    Rotation rotation = relabelled(*found, at);
-    if (same_rows(rotation.cosines, tables.cosines_place) &&
-        same_rows(rotation.sines, tables.sines_place))
+        if (const auto to = renaming->find(v); to != renaming->end()) v = to->second;
+    const std::optional<Rotation> rotation = relabelled(elements_, *found, at);
+    if (rotation && same_rows(rotation->cosines, tables.cosines_place) &&
+        same_rows(rotation->sines, tables.sines_place))
       return rotation;
   }
   return std::nullopt;

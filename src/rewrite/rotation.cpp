@@ -130,15 +130,15 @@ std::optional<Rotation> rotation_of(Elements& elements, Algebra& algebra, int fr
   return rotation;
 }
 
-Rotation relabelled(const Rotation& rotation, const std::vector<Index>& at) {
-  Algebra::Renaming renaming;
-  for (size_t i = 0; i < at.size(); ++i)
-    for (size_t j = 0; j < at[i].size(); ++j) renaming[rotation.y.at[i][j]] = at[i][j];
+std::optional<Rotation> relabelled(const Elements& elements, const Rotation& rotation,
+                                   const std::vector<Index>& at) {
+  const auto renaming = elements.renaming(rotation.y.at, at);
+  if (!renaming) return std::nullopt;
   Rotation result = rotation;
   for (Element* e : {&result.y, &result.x, &result.cosines, &result.sines})
     for (Index& index : e->at)
       for (Var& v : index)
-        if (const auto to = renaming.find(v); to != renaming.end()) v = to->second;
+        if (const auto to = renaming->find(v); to != renaming->end()) v = to->second;
   return result;
 }
 

@@ -24,6 +24,7 @@ std::optional<Rotation> rotation_of(Elements& elements, Algebra& algebra, int fr
                                     const hlo::Instruction* concatenation);
 
 /// The same rotation with y's labels replaced by `at`.
-Rotation relabelled(const Rotation& rotation, const std::vector<Index>& at);
+std::optional<Rotation> relabelled(const Elements& elements, const Rotation& rotation,
+                                   const std::vector<Index>& at);
 
 }  // namespace heddle::rewrite

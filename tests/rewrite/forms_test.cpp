@@ -471,6 +471,7 @@ std::vector<Expected> fused() {
                            "dropped_transposed_grad",
                            "dropped_with_scaled_queries_grad",
                            "flash_by_hand_grad",
+                           "gradient_of_repeated_output",
                            "gradient_through_maximum_grad",
                            "grouped_by_einsum_grad",
                            "grouped_by_repeat_grad",

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from forms.form import KB, OB, QB, VB, both, causal, form
+from forms.form import KB, OB, QB, VB, both, causal, form, shape, softmax
 from forms.heads import scaled_queries
 
 
@@ -51,3 +51,15 @@ def loss_of_output(q, k, v):
 @form(QB, KB, VB)
 def gradient_of_queries_only(q, k, v):
     return jax.grad(lambda q: jnp.sum(jnp.sin(scaled_queries(q, k, v))))(q)
+
+
+@form(shape(3, 3, 2, 24), shape(3, 5, 2, 24), shape(3, 5, 2, 8))
+def gradient_of_repeated_output(q, k, v):
+    """O is repeated to the size of the next Q, whose vectors are longer: dO is a sum of arrays that are cut elsewhere."""
+
+    def layer(_, x):
+        p = softmax(jnp.einsum("bqhd,bkhd->bhqk", x, k))
+        o = jnp.einsum("bhqk,bkhd->bqhd", p, v)
+        return x + jnp.resize(o.ravel(), q.size).reshape(q.shape)
+
+    return jax.grad(lambda q: jnp.sum(jnp.sin(jax.lax.fori_loop(0, 2, layer, q))))(q)
