@@ -91,20 +91,29 @@ class Finder {
   bool attempt(int frame, const Instruction* exponential, int home, bool only_backward,
                const std::set<const Instruction*>& opaque,
                std::set<const Instruction*>& forward_roots, std::string& reason) {
-    auto algebra = make_algebra(elements_);
-    Region region(elements_, *algebra, frame, exponential, home, opaque);
-    if (region.keys().empty() || !feeds_products(elements_, region)) return false;
-    const auto softmax = softmax_of(*algebra, region);
-    if (!softmax) {
-      reason = softmax.status().message();
-      return false;
+    std::string why;
+    for (Terms terms : {Terms::taken_apart, Terms::whole}) {
+      auto algebra = make_algebra(elements_);
+      Region region(elements_, *algebra, frame, exponential, home, terms, opaque);
+      if (region.keys().empty() || !feeds_products(elements_, region)) return false;
+      const auto softmax = softmax_of(*algebra, region);
+      if (softmax)
+        return match_either(algebra, region, *softmax, only_backward, forward_roots, reason);
+      if (why.empty()) why = softmax.status().message();
     }
+    reason = why;
+    return false;
+  }
+
+  bool match_either(const std::shared_ptr<Algebra>& algebra, Region& region, const Softmax& softmax,
+                    bool only_backward, std::set<const Instruction*>& forward_roots,
+                    std::string& reason) {
     // With a sink if the sum of the weights has one anywhere, else, or if that fails, without.
-    if (const auto sunk = with_sink(*algebra, region, *softmax);
+    if (const auto sunk = with_sink(*algebra, region, softmax);
         sunk && match(algebra, region, *sunk, only_backward, forward_roots, reason))
       return true;
     if (!forward_roots.empty() && !only_backward) return false;
-    return match(algebra, region, *softmax, only_backward, forward_roots, reason);
+    return match(algebra, region, softmax, only_backward, forward_roots, reason);
   }
 
   bool match(const std::shared_ptr<Algebra>& algebra, Region& region, const Softmax& softmax,

@@ -26,7 +26,7 @@ bool is_sum(Elements& elements, int frame, const Instruction* reduce) {
 }
 
 Region::Region(Elements& elements, Algebra& algebra, int frame, const Instruction* exponential,
-               int home, std::set<const Instruction*> opaque)
+               int home, Terms terms, std::set<const Instruction*> opaque)
     : elements_(elements),
       algebra_(algebra),
       frame_(frame),
@@ -34,12 +34,14 @@ Region::Region(Elements& elements, Algebra& algebra, int frame, const Instructio
       anchor_(elements.fresh(frame, elements.representative(exponential))),
       opaque_(std::move(opaque)),
       count_(exponential->shape().element_count()),
+      terms_(terms),
       mask_values_(elements, algebra) {
   enter({anchor_, Kind::matrix});
   for (const Instruction* operand : anchor_.x->operands())
     add_upstream({frame, operand, anchor_.at});
   walk(frame);
   find_keys();
+  if (terms == Terms::whole) find_scores();
   if (home != frame) {
     for (const StackRead& read : elements.reads(frame)) {
       const Element written = elements_.resolve(elements_.fresh(frame, read.write->operand(1)));
@@ -293,6 +295,34 @@ void Region::find_keys() {
       for (Var v : from->place.at[dim]) keys_.push_back(v);
     return;
   }
+}
+
+void Region::find_scores() {
+  const std::vector<const Member*> all = members(frame_);
+  std::map<const Instruction*, bool> holds_product;
+  const auto matrix_operands = [&](const Instruction* x) {
+    std::vector<Element> elements;
+    add_operands(find(frame_, x)->place, elements);
+    std::vector<const Instruction*> operands;
+    for (const Element& element : elements) {
+      const Instruction* operand = elements_.representative(element.x);
+      if (holds_product.contains(operand)) operands.push_back(operand);
+    }
+    return operands;
+  };
+  for (const Member* member : all) {
+    const Instruction* x = member->place.x;
+    if (member->kind != Kind::matrix && !x->is(Opcode::dot)) continue;
+    bool holds = x->is(Opcode::dot);
+    for (const Instruction* operand : matrix_operands(x)) holds = holds || holds_product[operand];
+    holds_product[x] = holds;
+  }
+  if (const auto anchor = holds_product.find(anchor_.x); anchor != holds_product.end())
+    scores_.insert(*anchor);
+  for (size_t i = all.size(); i-- > 0;)
+    if (const Instruction* x = all[i]->place.x; scores_.contains(x))
+      for (const Instruction* operand : matrix_operands(x))
+        scores_[operand] = holds_product[operand];
 }
 
 std::vector<Var> Region::keys_of(const Element& element) const {

@@ -25,12 +25,16 @@ struct Member {
   Kind kind = Kind::outside;
 };
 
+/// What is added to the scores and is no mask: made of the elements that the program computes it
+/// from, or one number that is the program's own, as it rounds it.
+enum class Terms : uint8_t { taken_apart, whole };
+
 class Region {
  public:
   /// Around `exponential` of `frame` (a twin frame when a loop reads it back: then `home`, the
   /// reading frame, belongs to the region too). Values in `opaque` count as outside.
   Region(Elements& elements, Algebra& algebra, int frame, const hlo::Instruction* exponential,
-         int home, std::set<const hlo::Instruction*> opaque = {});
+         int home, Terms terms, std::set<const hlo::Instruction*> opaque = {});
 
   /// The labels of the axes that the softmax normalises over; empty if nothing sums the
   /// exponential.
@@ -77,6 +81,10 @@ class Region {
   std::optional<Poly> known_value(const Element& place);
   /// Of an element whose elementwise operands have known values.
   Poly expand(const Element& element);
+  /// Operand `i` of a sum.
+  Poly addend(const Element& sum, int i);
+  /// Finds the scores that are a product of queries and keys with others, and terms beside them.
+  void find_scores();
   /// `sum`, after a look at what it adds.
   Poly note_sum(Poly sum);
   Poly dot(const Element& element);
@@ -94,7 +102,9 @@ class Region {
   std::vector<Var> keys_;
   bool rounds_logarithm_ = false;
   std::map<std::pair<int, const hlo::Instruction*>, Member> all_;
-  std::set<size_t> expected_;  // positions in the frame that is being walked
+  Terms terms_;
+  std::map<const hlo::Instruction*, bool> scores_;  // upstream: whether they hold a product
+  std::set<size_t> expected_;                       // positions in the frame that is being walked
   std::map<std::vector<int64_t>, Poly> values_;
   MaskValues mask_values_;
   int nested_ = 0;  // sums inside of sums, as they are being expanded

@@ -38,6 +38,20 @@ std::optional<double> constant_of(const std::optional<Poly>& value) {
   return (*value)[0].factors.empty() ? std::optional((*value)[0].coefficient) : std::nullopt;
 }
 
+/// Whether a term says all that it is by its form: one element times a number, or a mask.
+bool is_plain(const Algebra& algebra, const Poly& term) {
+  const auto is_mask = [&](const Monomial& m) {
+    return std::all_of(
+               m.factors.begin(), m.factors.end(),
+               [&](const Power& p) { return algebra.at(p.atom).kind == AtomKind::indicator; }) &&
+           std::abs(m.coefficient) >= -kLargestFill;
+  };
+  if (Algebra::is_number(term) || std::all_of(term.begin(), term.end(), is_mask)) return true;
+  return term.size() == 1 &&
+         std::all_of(term[0].factors.begin(), term[0].factors.end(),
+                     [&](const Power& p) { return algebra.at(p.atom).kind == AtomKind::element; });
+}
+
 }  // namespace
 
 std::optional<Poly> Region::known_value(const Element& place) {
@@ -94,9 +108,9 @@ Poly Region::expand(const Element& e) {
     case Opcode::convert:
       return is_rounding(x) ? operand(0) : algebra_.element(e);
     case Opcode::add:
-      return note_sum(algebra_.add(operand(0), operand(1)));
+      return note_sum(algebra_.add(addend(e, 0), addend(e, 1)));
     case Opcode::subtract:
-      return note_sum(algebra_.add(operand(0), algebra_.scale(operand(1), -1)));
+      return note_sum(algebra_.add(addend(e, 0), algebra_.scale(addend(e, 1), -1)));
     case Opcode::negate:
       return algebra_.scale(operand(0), -1);
     case Opcode::multiply:
@@ -144,6 +158,18 @@ Poly Region::expand(const Element& e) {
     default:
       return algebra_.element(e);
   }
+}
+
+Poly Region::addend(const Element& sum, int i) {
+  const Element at = operand_of(elements_, sum, i), other = operand_of(elements_, sum, 1 - i);
+  const Poly poly = value(at);
+  if (terms_ == Terms::taken_apart || sum.frame != frame_) return poly;
+  const auto term = scores_.find(elements_.representative(at.x));
+  const auto scores = scores_.find(elements_.representative(other.x));
+  const bool is_term =
+      term != scores_.end() && !term->second && scores != scores_.end() && scores->second;
+  return is_term && !is_plain(algebra_, poly) && !algebra_.is_fixed(at) ? algebra_.element(at)
+                                                                        : poly;
 }
 
 Poly Region::dot(const Element& e) {

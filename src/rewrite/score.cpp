@@ -8,12 +8,11 @@ namespace heddle::rewrite {
 
 namespace {
 
-// A fill at or below this is a mask: float exp() of its distance to any score a program can mean
-// is exactly 0. Fills nearer to zero are weights the softmax does see.
-constexpr double kLargestFill = -1e7;
 constexpr double kLargestFillOfOnes = -1e4;  // times what the scores are multiplied by
 // Beside 1e4 an f32 is off by 1e-3 at most.
 constexpr double kSwallowing = 1e4;
+// What the text adds and data take away again, as (1 - m) * -1000 does, is rounded at this size.
+constexpr double kCancelling = 16;
 
 bool depends(const std::vector<Var>& support, const std::vector<Var>& on) {
   return std::any_of(support.begin(), support.end(),
@@ -53,6 +52,14 @@ bool is_product(const Algebra& algebra, const Monomial& m) {
     const AtomKind kind = algebra.at(p.atom).kind;
     return kind == AtomKind::sum || kind == AtomKind::function;
   });
+}
+
+/// Whether `shift`, added to all scores, is there for terms to take away.
+bool is_taken_away(const Algebra& algebra, const Poly& scores, double shift) {
+  return std::abs(shift) >= kCancelling &&
+         std::any_of(scores.begin(), scores.end(), [&](const Monomial& m) {
+           return !is_product(algebra, m) && std::abs(m.coefficient) >= std::abs(shift) / 4;
+         });
 }
 
 /// How `hidden`, what an invisible score has besides a constant, comes from the visible score.
@@ -148,7 +155,7 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   }
   if (!visible) return error(Code::graph_not_supported, "the mask lets no score through");
   mask.visible_score = *visible;
-  if (std::abs(mask.shift) >= kSwallowing)
+  if (std::abs(mask.shift) >= kSwallowing || is_taken_away(algebra, *visible, mask.shift))
     return error(Code::graph_not_supported,
                  "{} is added to the scores, beside which little of them is left", mask.shift);
   if (mask.fill > kMinusInfinity) mask.fill -= mask.shift;

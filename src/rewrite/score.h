@@ -10,6 +10,10 @@
 
 namespace heddle::rewrite {
 
+/// A fill at or below this is a mask: float exp() of its distance to any score a program can mean
+/// is exactly 0. Fills nearer to zero are weights the softmax does see.
+inline constexpr double kLargestFill = -1e7;
+
 /// Masks of more predicates are not taken apart.
 inline constexpr size_t kMaxIndicators = 8;
 
