@@ -110,6 +110,8 @@ class Algebra {
   std::function<Implied(PolyId z)> implied_by_weight;
   /// Whether the program's text alone decides a predicate. Set by whoever evaluates them.
   std::function<bool(const Element& predicate)> is_fixed;
+  /// How large an element can be, as far as the text says it; infinity for most. Set likewise.
+  std::function<double(const Element& element)> reach;
 
   /// Whether work has grown beyond what attention needs; results are then incomplete.
   bool exhausted() const { return atoms_.size() > kMaxAtoms; }

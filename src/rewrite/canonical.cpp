@@ -6,6 +6,7 @@
 
 #include "hlo/unread_fields.h"
 #include "rewrite/numbering.h"
+#include "rewrite/outer_product.h"
 #include "rewrite/sink_column.h"
 
 namespace heddle::rewrite {
@@ -91,6 +92,7 @@ Status canonicalise(hlo::Module& module) {
   Numbering numbering;
   for (Computation* computation : module.callees_first()) {
     take_tuples_apart(computation);
+    HEDDLE_TRY(write_outer_products_as_multiplications(*computation));
     merge_equal(computation, numbering);
     take_sink_columns_apart(*computation);
   }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "rewrite/predicate.h"
+#include "rewrite/reach.h"
 
 namespace heddle::rewrite {
 
@@ -20,6 +21,9 @@ std::shared_ptr<Algebra> make_algebra(Elements& elements) {
   };
   algebra->is_fixed = [&elements](const Element& predicate) {
     return rewrite::is_fixed(elements, predicate);
+  };
+  algebra->reach = [&elements](const Element& element) {
+    return reach_of(elements, element.frame, element.x);
   };
   return algebra;
 }

@@ -54,6 +54,25 @@ bool is_product(const Algebra& algebra, const Monomial& m) {
   });
 }
 
+/// How large a term can be; infinity if it is no product of elements.
+double reach_of(const Algebra& algebra, const Monomial& m) {
+  double reach = std::abs(m.coefficient);
+  for (const Power& p : m.factors) {
+    const Atom& atom = algebra.at(p.atom);
+    if (atom.kind != AtomKind::element || p.exponent < 1 || !algebra.reach) return -kMinusInfinity;
+    reach *= std::pow(algebra.reach(atom.element), p.exponent);
+  }
+  return reach;
+}
+
+/// Whether the terms of `scores` that data may make anything could together be as low as `fill`.
+bool may_reach(const Algebra& algebra, const Poly& scores, double fill) {
+  double reach = 0;
+  for (const Monomial& m : scores)
+    if (is_free(algebra, m)) reach += reach_of(algebra, m);
+  return reach > 0 && !(reach < -fill / 4);
+}
+
 /// Whether `shift`, added to all scores, is there for terms to take away.
 bool is_taken_away(const Algebra& algebra, const Poly& scores, double shift) {
   return std::abs(shift) >= kCancelling &&
@@ -171,6 +190,7 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   }
   mask.has_free_terms = std::any_of(visible->begin(), visible->end(),
                                     [&](const Monomial& m) { return is_free(algebra, m); });
+  mask.terms_reach_fill = may_reach(algebra, *visible, mask.fill);
   return mask;
 }
 

@@ -46,14 +46,16 @@ struct Mask {
   /// Whether the program's text alone decides what is visible.
   bool is_fixed = true;
   /// Whether numbers that only the data know are added to the scores, and not merely as factors of
-  /// indices: they may be fills themselves, so that no visible score need lie above the mask's.
+  /// indices: they may be fills themselves.
   bool has_free_terms = false;
+  /// Whether they may be as low as the mask's, so that no visible score need lie above it.
+  bool terms_reach_fill = false;
 
   bool hides_anything() const;
   /// Whether a row that sees no key can have weights: then a nonzero weight says nothing of the
   /// indicators. (Of fixed masks of bounded scores it is known whether there is such a row.)
   bool may_leave_rows_blind() const {
-    return (!is_fixed || has_free_terms) && fill > kMinusInfinity;
+    return (!is_fixed || terms_reach_fill) && fill > kMinusInfinity;
   }
 };
 

@@ -1,0 +1,13 @@
+// How large the numbers of a term can be, as far as the program's text says it: a mask's fill that
+// no term can be as low as hides what it fills.
+#pragma once
+
+#include "rewrite/element.h"
+
+namespace heddle::rewrite {
+
+/// The largest size of an element of `x`; infinity if data may make it anything. A product of data,
+/// as the scores themselves are one, is taken to be no larger than scores are.
+double reach_of(Elements& elements, int frame, const hlo::Instruction* x);
+
+}  // namespace heddle::rewrite
