@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 
 #include "hlo/build.h"
-#include "hlo/unread_fields.h"
 
 namespace heddle::rewrite {
 
@@ -13,10 +13,20 @@ using hlo::Opcode;
 
 namespace {
 
+/// Whether it says nothing but what it multiplies; how precisely products are summed is all the
+/// same where none are.
+bool is_plain(const Instruction* x) {
+  static constexpr std::string_view kPlain[] = {"lhs_batch_dims",    "lhs_contracting_dims",
+                                                "rhs_batch_dims",    "rhs_contracting_dims",
+                                                "operand_precision", "metadata"};
+  return x->control_predecessors().empty() &&
+         std::all_of(x->attributes().begin(), x->attributes().end(), [](const hlo::Attribute& a) {
+           return std::find(std::begin(kPlain), std::end(kPlain), a.name) != std::end(kPlain);
+         });
+}
+
 bool is_outer_product(const Instruction* x) {
-  if (!x->is(Opcode::dot) || !x->lhs_contracting_dims().empty() ||
-      !x->control_predecessors().empty() || !hlo::unread_fields(x->wire()).empty())
-    return false;
+  if (!x->is(Opcode::dot) || !x->lhs_contracting_dims().empty() || !is_plain(x)) return false;
   const hlo::Shape &a = x->operand(0)->shape(), &b = x->operand(1)->shape();
   return a.type() == x->shape().type() && b.type() == x->shape().type() &&
          std::max(a.element_count(), b.element_count()) == x->shape().element_count();
@@ -45,6 +55,7 @@ Result<Instruction*> spread(Instruction* dot, int side) {
   if (!std::is_sorted(order.begin(), order.end())) {
     HEDDLE_ASSIGN(x, hlo::make_transpose(x, order));
   }
+  if (to.size() == dot->shape().dims().size()) return x;
   std::vector<int64_t> dimensions = to;
   std::sort(dimensions.begin(), dimensions.end());
   return hlo::make_broadcast(x, dot->shape().dims(), dimensions);

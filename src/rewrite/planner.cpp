@@ -71,10 +71,15 @@ Status Planner::begin(const Plan* forward) {
       match_.anchor.frame != match_.home && can_carry(elements_, match_.anchor.frame, match_.home);
   HEDDLE_ASSIGN(plan_.roles, roles_of(elements_, *match_.algebra, match_));
   Mask mask = match_.score.mask;
+  if (!match_.score.is_shifted && mask.scores_reach_fill)
+    return error(Code::graph_not_supported,
+                 "masked scores are filled with {}, which scores can reach, and nothing of the row "
+                 "is taken off them: of a row at the fill no weight may be left",
+                 mask.fill);
   if (!match_.score.is_shifted) mask.fill = kMinusInfinity;
   // Of a row that sees no key a sink takes all, as if the fills were -inf; if it lies above them.
   const bool sink_is_data = match_.sink && match_.sink->place;
-  if (match_.sink && !sink_is_data && match_.sink->value > mask.fill / 2)
+  if (match_.sink && !sink_is_data && !mask.scores_reach_fill && match_.sink->value > mask.fill / 2)
     mask.fill = kMinusInfinity;
   if (match_.by_log_sum_exp && (mask.may_leave_rows_blind() || mask.has_free_terms))
     return error(

@@ -166,10 +166,11 @@ Poly Region::addend(const Element& sum, int i) {
   if (terms_ == Terms::taken_apart || sum.frame != frame_) return poly;
   const auto term = scores_.find(elements_.representative(at.x));
   const auto scores = scores_.find(elements_.representative(other.x));
-  const bool is_term =
-      term != scores_.end() && !term->second && scores != scores_.end() && scores->second;
-  return is_term && !is_plain(algebra_, poly) && !algebra_.is_fixed(at) ? algebra_.element(at)
-                                                                        : poly;
+  const bool beside_scores = scores != scores_.end() && scores->second;
+  const bool is_term = term == scores_.end() ? !find(at.frame, at.x) : !term->second;
+  return beside_scores && is_term && !is_plain(algebra_, poly) && !algebra_.is_fixed(at)
+             ? algebra_.element(at)
+             : poly;
 }
 
 Poly Region::dot(const Element& e) {

@@ -160,11 +160,6 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
         visible = value.rest;
         mask.shift = value.constant;
       }
-    } else if (value.constant > kLargestFill) {
-      return error(Code::graph_not_supported,
-                   "masked scores are filled with {}, which scores can reach; a mask's fill is at "
-                   "most {}",
-                   value.constant, kLargestFill);
     } else {
       mask.fill = std::max(mask.fill, value.constant);
       if (!fill) fill = value.constant;
@@ -178,11 +173,10 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
     return error(Code::graph_not_supported,
                  "{} is added to the scores, beside which little of them is left", mask.shift);
   if (mask.fill > kMinusInfinity) mask.fill -= mask.shift;
-  for (const Monomial& m : *visible)
-    if (mask.fill > kLargestFillOfOnes * std::abs(m.coefficient))
-      return error(Code::graph_not_supported,
-                   "masked scores are filled with {}, which scores of numbers times {} can reach",
-                   mask.fill, m.coefficient);
+  mask.scores_reach_fill = mask.fill > kLargestFill ||
+                           std::any_of(visible->begin(), visible->end(), [&](const Monomial& m) {
+                             return mask.fill > kLargestFillOfOnes * std::abs(m.coefficient);
+                           });
   for (size_t i = 0; i < hidden.size(); ++i) {
     const Hiding hiding = hiding_of(algebra, *visible, hidden[i]);
     mask.hiding =

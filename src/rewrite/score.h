@@ -50,12 +50,14 @@ struct Mask {
   bool has_free_terms = false;
   /// Whether they may be as low as the mask's, so that no visible score need lie above it.
   bool terms_reach_fill = false;
+  /// Whether the product of queries and keys may be: then the fill is a score among others.
+  bool scores_reach_fill = false;
 
   bool hides_anything() const;
   /// Whether a row that sees no key can have weights: then a nonzero weight says nothing of the
   /// indicators. (Of fixed masks of bounded scores it is known whether there is such a row.)
   bool may_leave_rows_blind() const {
-    return (!is_fixed || terms_reach_fill) && fill > kMinusInfinity;
+    return (!is_fixed || terms_reach_fill || scores_reach_fill) && fill > kMinusInfinity;
   }
 };
 

@@ -127,7 +127,8 @@ Result<VisibleKeys> visible_keys_of(Elements& elements, const Algebra& algebra, 
   if (mask.is_fixed && !mask.may_leave_rows_blind())
     return fixed_keys_of(elements, algebra, mask, roles);
   if (mask.may_leave_rows_blind()) {
-    const bool alike = mask.hiding == Hiding::replaces && !mask.terms_reach_fill;
+    const bool alike =
+        mask.hiding == Hiding::replaces && !mask.terms_reach_fill && !mask.scores_reach_fill;
     // Where a row's hidden keys are all that it weighs, and are taken away, nothing is left: 0.
     const bool are_zero = alike && beside.masked_again;
     keys.may_be_blind = alike && !are_zero && !beside.dropout && !beside.sink_is_data;

@@ -653,3 +653,146 @@ def odd_depths_of_layers(q, k, v):
         return x + weighed(scores(x, k), v), None
 
     return lax.scan(layer, q, None, length=3)[0]
+
+
+# What is added to the scores within their reach: rounded as the program adds it, hidden by nothing.
+
+def numbers_and_rows_without_any(random):
+    shown = (random.random((B, H, Q, K)) < 0.6).astype(np.int32)
+    shown[0, :, 2] = 0
+    shown[1, 1] = 0
+    return [*heads(random), shown]
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def shift_by_numbers_of_all_cells(q, k, v, shown):
+    return weighed(scores(q, k) + (1.0 - shown.astype(jnp.float32)) * -10000.0, v)
+
+
+@trap(lambda r: [*numbers_and_rows_without_any(r)[:3], r.random((B, H, Q, K)).astype(np.float32)], grad=(0, 1, 2, 3))
+def trained_shift_by_numbers_of_all_cells(q, k, v, shown):
+    return weighed(scores(q, k) - (1.0 - shown) * 100.0, v)
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def shift_by_a_mask_within_reach(q, k, v, shown):
+    return weighed(scores(q, k) + jnp.where(shown[:, :1, :1] != 0, 0.0, -10000.0), v)
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def shift_by_a_little(q, k, v, shown):
+    return weighed(scores(q, k) * 2 + jnp.where(shown != 0, 1.0, -2.0), v)
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def filled_within_reach(q, k, v, shown):
+    return weighed(jnp.where(shown != 0, scores(q, k), -3.0), v)
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def filled_with_zeros_and_causal(q, k, v, shown):
+    causal = np.arange(K) <= np.arange(Q)[:, None] - 2  # two rows see no key
+    return weighed(jnp.where((shown != 0) & causal, scores(q, k), 0.0), v)
+
+
+@trap(heads, grad=(0, 1, 2))
+def causal_filled_within_reach(q, k, v):
+    return weighed(jnp.where(np.arange(K) <= np.arange(Q)[:, None] - 2, scores(q, k), -1.5), v)
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def filled_within_reach_twice(q, k, v, shown):
+    return weighed(jnp.where(shown != 0, jnp.where(shown[:, :, :1] != 0, scores(q, k), -1.0), -2.0), v)
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def filled_within_reach_and_masked_again(q, k, v, shown):
+    p = jax.nn.softmax(jnp.where(shown != 0, scores(q, k), -1.0))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(shown != 0, p, 0.0), v)
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def filled_within_reach_and_not_shifted(q, k, v, shown):
+    e = jnp.exp(jnp.where(shown != 0, scores(q, k), -1.0))
+    return jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
+
+
+@trap(lambda r: [*(x * 8 for x in heads(r)), *numbers_and_rows_without_any(r)[3:], normal(r, H)], grad=(0, 1, 2, 4))
+def filled_within_reach_beside_a_sink(q, k, v, shown, sink):
+    q, k, v, sink = (x.astype(jnp.bfloat16) for x in (q, k, v, sink))
+    s = jnp.where(shown != 0, scores(q, k), jnp.bfloat16(-9984))
+    s = jnp.concatenate([s, jnp.broadcast_to(sink[None, :, None, None] * 9000, (B, H, Q, 1))], -1)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s)[..., :-1], v)
+
+
+# Terms that are products with queries or keys, and weights masked a second time beside them.
+
+def positions_and_mask(random):
+    shown = random.random((B, K)) < 0.6
+    shown[1] = False
+    return [*heads(random), normal(random, 5, H, D), shown]
+
+
+def by_distance(q, k, r):
+    at = np.clip(np.arange(Q)[:, None] - np.arange(K) + 2, 0, 4)
+    of_rows = jnp.einsum("bqhd,rhd->bhqr", q, r)
+    of_keys = jnp.einsum("bkhd,rhd->bhkr", k, r)
+    return (of_rows[:, :, np.arange(Q)[:, None], at]
+            + jnp.swapaxes(of_keys[:, :, np.arange(K)[:, None], at.T], 2, 3))
+
+
+def masked_twice(s, shown, v):
+    p = jax.nn.softmax(jnp.where(shown, s, -1e9))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(shown, p, 0.0), v)
+
+
+@trap(positions_and_mask, grad=(0, 1, 2, 3))
+def positions_by_content(q, k, v, r, shown):
+    return weighed(scores(q, k) + by_distance(q, k, r) * 0.2, v)
+
+
+@trap(positions_and_mask, grad=(0, 1, 2, 3))
+def positions_by_content_masked_twice(q, k, v, r, shown):
+    return masked_twice(scores(q, k) + by_distance(q, k, r) * 0.2, shown[:, None, None], v)
+
+
+@trap(positions_and_mask, grad=(0, 1, 2, 3))
+def chosen_terms_masked_twice(q, k, v, r, shown):
+    of = jnp.einsum("bqhd,rhd->bhqr", q, r)
+    same = shown[:, None, :Q, None] == shown[:, None, None]
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + jnp.where(same, of[..., :1], of[..., 1:2])
+    return masked_twice(s * 0.3, shown[:, None, None], v)
+
+
+@trap(lambda r: [*positions_and_mask(r)[:3], np.where(r.random((B, H, Q, K)) < 0.5, -1e9, 0).astype(np.float32),
+                 positions_and_mask(r)[4]], grad=(0, 1, 2))
+def masked_twice_beside_fills(q, k, v, bias, shown):
+    low = jnp.where(jnp.arange(Q)[:, None] < 3, -1e9, bias)  # every score of these rows is as low as the fill
+    return masked_twice(scores(q, k) + low, shown[:, None, None], v)
+
+
+@trap(lambda r: [*positions_and_mask(r)[:3], np.full((B, H, Q, K), 2**31 - 64, np.int32), positions_and_mask(r)[4]],
+      grad=(0, 1, 2))
+def masked_twice_beside_whole_numbers(q, k, v, number, shown):
+    return masked_twice(scores(q, k) - number.astype(jnp.float32) * 0.5, shown[:, None, None], v)
+
+
+@trap(lambda r: [*positions_and_mask(r)[:3], np.ones((B, H, Q, 1), np.float32), np.full((K, 1), -1e9, np.float32),
+                 positions_and_mask(r)[4]], grad=(0, 1, 2))
+def masked_twice_beside_numbers_spread_by_a_product(q, k, v, rows, keys, shown):
+    """A product that only spreads a fill: each of its sums is one number."""
+    return masked_twice(scores(q, k) + jnp.einsum("bhqr,kr->bhqk", rows, keys), shown[:, None, None], v)
+
+
+# A factor for each head between the weights and the values.
+
+@trap(lambda r: [*heads(r), normal(r, H)], grad=(0, 1, 2))
+def weights_by_heads(q, k, v, of_heads):
+    p = jnp.einsum("h,bhqk->bhqk", of_heads, jax.nn.softmax(scores(q, k)))
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+@trap(lambda r: heads(r), grad=(0, 1, 2))
+def weights_by_equal_heads(q, k, v):
+    p = jnp.einsum("h,bhqk->hbqk", jnp.full(H, 0.5), jax.nn.softmax(scores(q, k)))
+    return jnp.einsum("hbqk,bkhd->bqhd", p, v)

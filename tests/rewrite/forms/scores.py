@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from forms.form import B, D, G, H, K, KB, OB, Q, QB, R, V, VB, both, causal, form, shape, softmax
@@ -97,3 +98,54 @@ def mask_of_numbers_subtracted(q, k, v, mask):
     s = jnp.einsum("bqhd,bkhd->bhqk", q * 0.3, k)
     s = s - 1e30 * (1.0 - mask[:, None, None, :].astype(jnp.float32))
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(B, H, Q, K, dtype=jnp.int32), out=OB)
+def shifted_by_numbers(q, k, v, shown):
+    """A mask of whole numbers, multiplied by a number within reach of the scores."""
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.3 + (1.0 - shown.astype(jnp.float32)) * -10000.0
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(B, 1, 1, K, dtype=jnp.bool_), out=OB)
+def shifted_by_a_mask(q, k, v, mask):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + jnp.where(mask, 0.0, -10000.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+def positions_by_content(q, k, r):
+    """The products of queries and keys with vectors of the 7 distances that are told apart."""
+    at = np.clip(np.arange(Q)[:, None] - np.arange(K) + 3, 0, 6)
+    of_rows = jnp.einsum("bqhd,rhd->bhqr", q, r)[:, :, np.arange(Q)[:, None], at]
+    of_keys = jnp.einsum("bkhd,rhd->bhkr", k, r)[:, :, np.arange(K)[:, None], at.T]
+    return jnp.einsum("bqhd,bkhd->bhqk", q, k) + (of_rows + jnp.swapaxes(of_keys, 2, 3))
+
+
+@both(QB, KB, VB, shape(7, H, D), out=OB)
+def by_content_and_position(q, k, v, r):
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(positions_by_content(q, k, r)), v)
+
+
+@both(QB, KB, VB, shape(7, H, D), shape(B, 1, 1, K, dtype=jnp.bool_), out=OB)
+def by_content_and_position_masked_twice(q, k, v, r, mask):
+    p = softmax(jnp.where(mask, positions_by_content(q, k, r), -1e9))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(mask, p, 0.0), v)
+
+
+@both(QB, KB, VB, out=OB)
+def fill_within_reach(q, k, v):
+    s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -100.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_), out=OB)
+def fill_within_reach_by_data(q, k, v, mask):
+    s = jnp.where(mask & causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -100.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, out=OB)
+def weights_by_equal_heads(q, k, v):
+    """A factor for each head that is 1 for all, as an einsum."""
+    p = jnp.einsum("h,bhqk->bhqk", jnp.ones(H), softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k)))
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)
