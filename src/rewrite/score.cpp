@@ -173,10 +173,12 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
     return error(Code::graph_not_supported,
                  "{} is added to the scores, beside which little of them is left", mask.shift);
   if (mask.fill > kMinusInfinity) mask.fill -= mask.shift;
-  mask.scores_reach_fill = mask.fill > kLargestFill ||
-                           std::any_of(visible->begin(), visible->end(), [&](const Monomial& m) {
-                             return mask.fill > kLargestFillOfOnes * std::abs(m.coefficient);
-                           });
+  mask.scores_reach_fill = mask.fill > kLargestFill;
+  for (const Monomial& m : *visible)
+    if (!mask.scores_reach_fill && mask.fill > kLargestFillOfOnes * std::abs(m.coefficient))
+      return error(Code::graph_not_supported,
+                   "masked scores are filled with {}, which scores of numbers times {} can reach",
+                   mask.fill, m.coefficient);
   for (size_t i = 0; i < hidden.size(); ++i) {
     const Hiding hiding = hiding_of(algebra, *visible, hidden[i]);
     mask.hiding =

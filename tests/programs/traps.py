@@ -730,30 +730,40 @@ def filled_within_reach_beside_a_sink(q, k, v, shown, sink):
 def positions_and_mask(random):
     shown = random.random((B, K)) < 0.6
     shown[1] = False
-    return [*heads(random), normal(random, 5, H, D), shown]
+    return [*heads(random), normal(random, 2 * K, H, D), shown]
+
+
+def shifted(x, keys):
+    """Each row one further to the left than the one before, by the shape alone, as XLNet does it."""
+    b, h, rows, columns = x.shape
+    x = lax.slice_in_dim(x.reshape(b, h, columns, rows), 1, columns, axis=2)
+    return lax.slice_in_dim(x.reshape(b, h, rows, columns - 1), 0, keys, axis=3)
 
 
 def by_distance(q, k, r):
-    at = np.clip(np.arange(Q)[:, None] - np.arange(K) + 2, 0, 4)
     of_rows = jnp.einsum("bqhd,rhd->bhqr", q, r)
     of_keys = jnp.einsum("bkhd,rhd->bhkr", k, r)
-    return (of_rows[:, :, np.arange(Q)[:, None], at]
-            + jnp.swapaxes(of_keys[:, :, np.arange(K)[:, None], at.T], 2, 3))
+    return shifted(of_rows, K) + jnp.swapaxes(shifted(of_keys, Q), 2, 3)
 
 
-def masked_twice(s, shown, v):
+def weighed_twice(s, shown, v):
     p = jax.nn.softmax(jnp.where(shown, s, -1e9))
     return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(shown, p, 0.0), v)
 
 
 @trap(positions_and_mask, grad=(0, 1, 2, 3))
 def positions_by_content(q, k, v, r, shown):
-    return weighed(scores(q, k) + by_distance(q, k, r) * 0.2, v)
+    return weighed(scores(q, k) + by_distance(q, k, r), v)
 
 
 @trap(positions_and_mask, grad=(0, 1, 2, 3))
 def positions_by_content_masked_twice(q, k, v, r, shown):
-    return masked_twice(scores(q, k) + by_distance(q, k, r) * 0.2, shown[:, None, None], v)
+    return weighed_twice(scores(q, k) + by_distance(q, k, r), shown[:, None, None], v)
+
+
+@trap(lambda r: [*(x * 8 for x in positions_and_mask(r)[:4]), positions_and_mask(r)[4]], grad=(0, 1, 2, 3))
+def large_positions_by_content_masked_twice(q, k, v, r, shown):
+    return weighed_twice(scores(q, k) + by_distance(q, k, r), shown[:, None, None], v)
 
 
 @trap(positions_and_mask, grad=(0, 1, 2, 3))
@@ -761,27 +771,27 @@ def chosen_terms_masked_twice(q, k, v, r, shown):
     of = jnp.einsum("bqhd,rhd->bhqr", q, r)
     same = shown[:, None, :Q, None] == shown[:, None, None]
     s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + jnp.where(same, of[..., :1], of[..., 1:2])
-    return masked_twice(s * 0.3, shown[:, None, None], v)
+    return weighed_twice(s * 0.3, shown[:, None, None], v)
 
 
 @trap(lambda r: [*positions_and_mask(r)[:3], np.where(r.random((B, H, Q, K)) < 0.5, -1e9, 0).astype(np.float32),
                  positions_and_mask(r)[4]], grad=(0, 1, 2))
 def masked_twice_beside_fills(q, k, v, bias, shown):
     low = jnp.where(jnp.arange(Q)[:, None] < 3, -1e9, bias)  # every score of these rows is as low as the fill
-    return masked_twice(scores(q, k) + low, shown[:, None, None], v)
+    return weighed_twice(scores(q, k) + low, shown[:, None, None], v)
 
 
 @trap(lambda r: [*positions_and_mask(r)[:3], np.full((B, H, Q, K), 2**31 - 64, np.int32), positions_and_mask(r)[4]],
       grad=(0, 1, 2))
 def masked_twice_beside_whole_numbers(q, k, v, number, shown):
-    return masked_twice(scores(q, k) - number.astype(jnp.float32) * 0.5, shown[:, None, None], v)
+    return weighed_twice(scores(q, k) - number.astype(jnp.float32) * 0.5, shown[:, None, None], v)
 
 
 @trap(lambda r: [*positions_and_mask(r)[:3], np.ones((B, H, Q, 1), np.float32), np.full((K, 1), -1e9, np.float32),
                  positions_and_mask(r)[4]], grad=(0, 1, 2))
 def masked_twice_beside_numbers_spread_by_a_product(q, k, v, rows, keys, shown):
     """A product that only spreads a fill: each of its sums is one number."""
-    return masked_twice(scores(q, k) + jnp.einsum("bhqr,kr->bhqk", rows, keys), shown[:, None, None], v)
+    return weighed_twice(scores(q, k) + jnp.einsum("bhqr,kr->bhqk", rows, keys), shown[:, None, None], v)
 
 
 # A factor for each head between the weights and the values.

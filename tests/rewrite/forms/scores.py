@@ -115,10 +115,11 @@ def shifted_by_a_mask(q, k, v, mask):
 
 def positions_by_content(q, k, r):
     """The products of queries and keys with vectors of the 7 distances that are told apart."""
+    r *= 0.1
     at = np.clip(np.arange(Q)[:, None] - np.arange(K) + 3, 0, 6)
     of_rows = jnp.einsum("bqhd,rhd->bhqr", q, r)[:, :, np.arange(Q)[:, None], at]
     of_keys = jnp.einsum("bkhd,rhd->bhkr", k, r)[:, :, np.arange(K)[:, None], at.T]
-    return jnp.einsum("bqhd,bkhd->bhqk", q, k) + (of_rows + jnp.swapaxes(of_keys, 2, 3))
+    return jnp.einsum("bqhd,bkhd->bhqk", q * 0.3, k) + (of_rows + jnp.swapaxes(of_keys, 2, 3))
 
 
 @both(QB, KB, VB, shape(7, H, D), out=OB)
