@@ -73,11 +73,11 @@ bool may_reach(const Algebra& algebra, const Poly& scores, double fill) {
   return reach > 0 && !(reach < -fill / 4);
 }
 
-/// Whether `shift`, added to all scores, is there for terms to take away.
+/// Whether `shift`, added to all scores, is there for terms of data to take away.
 bool is_taken_away(const Algebra& algebra, const Poly& scores, double shift) {
   return std::abs(shift) >= kCancelling &&
          std::any_of(scores.begin(), scores.end(), [&](const Monomial& m) {
-           return !is_product(algebra, m) && std::abs(m.coefficient) >= std::abs(shift) / 4;
+           return is_free(algebra, m) && std::abs(m.coefficient) >= std::abs(shift) / 4;
          });
 }
 
