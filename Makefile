@@ -40,7 +40,7 @@ demo: heddle python
 
 test: all-targets python
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
-	$(PYTHON_ENV)/bin/python -m pytest tests/python
+	$(PYTHON_ENV)/bin/python -m pytest -n $(JOBS) --dist worksteal tests/python
 
 bench: heddle python-bench
 	$(BENCH_ENV)/bin/python bench/cpu.py
