@@ -15,6 +15,19 @@ function(heddle_room name)
   endif()
 endfunction()
 
+# ctest starts a GoogleTest program for each of its tests; with sanitizers in, where a start takes longer than most tests,
+# four times, for a quarter of its tests each.
+function(heddle_add_tests program)
+  if(NOT HEDDLE_SANITIZE)
+    gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+    return()
+  endif()
+  foreach(quarter RANGE 3)
+    add_test(NAME ${program}.${quarter} COMMAND ${program} --gtest_brief=1)
+    set_tests_properties(${program}.${quarter} PROPERTIES ENVIRONMENT "GTEST_TOTAL_SHARDS=4;GTEST_SHARD_INDEX=${quarter}")
+  endforeach()
+endfunction()
+
 # Every *_test.cpp of a tests/ folder makes one GoogleTest program, <folder>_tests.
 function(heddle_tests name)
   cmake_parse_arguments(TESTS "" "" "DEPENDS" ${ARGN})
@@ -25,5 +38,12 @@ function(heddle_tests name)
   add_executable(${name}_tests ${sources})
   target_include_directories(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name}_tests PRIVATE ${TESTS_DEPENDS} GTest::gtest_main)
-  gtest_discover_tests(${name}_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+  heddle_add_tests(${name}_tests)
+endfunction()
+
+# A program that ctest does not run: under sanitizers there is no use for it.
+function(heddle_unless_sanitized program)
+  if(HEDDLE_SANITIZE)
+    set_target_properties(${program} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
 endfunction()

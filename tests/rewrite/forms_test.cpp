@@ -1,8 +1,11 @@
 // The ways in which programs write attention (print_forms.py), each small and with a different size
 // along every axis.
 #include <algorithm>
+#include <functional>
+#include <string_view>
 
 #include "rewrite/programs.h"
+#include "support/part.h"
 
 namespace heddle::testing {
 namespace {
@@ -12,7 +15,13 @@ struct Expected {
   int forwards, backwards;
 };
 
-class Form : public ::testing::TestWithParam<Expected> {};
+class Form : public ::testing::TestWithParam<Expected> {
+ protected:
+  void SetUp() override {
+    if (!part().has(std::hash<std::string_view>{}(GetParam().name)))
+      GTEST_SKIP() << "of another part";
+  }
+};
 
 TEST_P(Form, IsFusedAndKeepsItsMeaning) {
   const Expected& expected = GetParam();

@@ -8,6 +8,7 @@
 #include "hlo/interpreter/judgement.h"
 #include "hlo/interpreter/random_arguments.h"
 #include "rewrite/programs.h"
+#include "support/part.h"
 
 namespace heddle::testing {
 namespace {
@@ -166,13 +167,15 @@ TEST_P(Mutants, AreRefusedOrStillAgree) {
     const std::string what = Mutator(seed).mutate(*module);
     if (what.empty() || !module->verify().is_ok()) continue;
     ++tried;
+    if (!part().has(seed)) continue;
     const Rewritten programs = rewritten(hlo::write_text(*module));
     if (programs.report.fusions.empty() || !tells_something(*module)) continue;
     ++fused;
     EXPECT_TRUE(same_meaning(programs, 1e-6, 1, draws)) << "seed " << seed << ": " << what;
   }
   EXPECT_EQ(tried, 40);
-  EXPECT_GT(fused, 0);  // else nothing was compared
+  // Else nothing was compared; of a part, nothing may have been there to compare.
+  if (part().is_whole()) EXPECT_GT(fused, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -90,50 +90,65 @@ Error error_of(const graph::Graph& graph, TensorId id, const Values& expected, c
   });
 }
 
-::testing::AssertionResult matches_reference(Program& program, DataType io, Tolerance tolerance) {
-  const graph::Graph& graph = program.graph;
-  const reference::Buffers buffers = program.buffers();
-  const auto exact = reference::evaluate(graph, buffers);
-  const auto naive = reference::evaluate(graph, buffers, {io});
-  if (!exact) return ::testing::AssertionFailure() << exact.status().message();
-  for (const graph::Node& node : graph.nodes) {
+Definition::Definition(Program& program, DataType io)
+    : graph_(program.graph),
+      io_(io),
+      inputs_(program.buffers()),
+      exact_(reference::evaluate(graph_, inputs_)),
+      naive_(reference::evaluate(graph_, inputs_, {io})) {}
+
+::testing::AssertionResult Definition::is_met_by(const Program& run, Tolerance tolerance) const {
+  if (!exact_) return ::testing::AssertionFailure() << exact_.status().message();
+  for (const graph::Node& node : graph_.nodes) {
+    // Other programs hold NaN only where attention must not look; rope alone rotates whatever is
+    // there.
+    const bool may_be_undefined =
+        run.may_be_undefined || std::holds_alternative<graph::Rope>(node.op);
     for (const graph::Port& port : graph::ports(node)) {
       if (!port.output || port.inner) continue;
-      const TensorId id = port.tensor;
-      const graph::Tensor& tensor = graph[id];
-      const auto block = program.memory.find(tensor.uid);
-      if (block == program.memory.end()) continue;
-      // Other programs hold NaN only where attention must not look; rope alone rotates whatever is
-      // there.
-      const auto& defined = exact->result(id).values;
-      if (!program.may_be_undefined && !std::holds_alternative<graph::Rope>(node.op) &&
-          std::any_of(defined.begin(), defined.end(), [](double x) { return std::isnan(x); })) {
-        return ::testing::AssertionFailure() << tensor.name << ": the definition is NaN";
-      }
-      const Error error = error_of(graph, id, *exact, block->second.data());
-      const reference::Array& low = naive->result(id);
-      const Error allowed = measure(exact->result(id), [&](size_t n) {
-        return reference::Precision::round_to(*tensor.dtype, low.values[n]);
-      });
-      const double floor = tolerance.floor_steps * rounding_step(*tensor.dtype);
-      // In f64 programs the definition's own sums are no more exact than the result.
-      const double left =
-          tolerance.cancellation_steps *
-          (io == DataType::f64 ? 64 * rounding_step(DataType::f64) : rounding_step(DataType::f32));
-      const double max = 2 * tolerance.factor * allowed.max + floor * error.max_magnitude + left;
-      const double rms = tolerance.factor * allowed.rms + floor * error.rms_magnitude + left;
-      if (!std::isfinite(error.max) || !(error.max <= max) || !(error.rms <= rms)) {
+      const auto block = run.memory.find(graph_[port.tensor].uid);
+      if (block == run.memory.end()) continue;
+      const auto met = is_met_by(block->second, port.tensor, may_be_undefined, tolerance);
+      if (!met) {
         return ::testing::AssertionFailure()
-               << tensor.name << " " << to_string(tensor.dims) << ": error max " << error.max
-               << ", rms " << error.rms << "; naive max " << allowed.max << ", rms " << allowed.rms
-               << "; magnitude " << error.max_magnitude << "; seed " << program.seed << ", variant "
-               << program.variant;
+               << met.message() << "; seed " << run.seed << ", variant " << run.variant;
       }
-      const auto clean = untouched(tensor, id, *exact, block->second);
-      if (!clean) return clean;
     }
   }
   return ::testing::AssertionSuccess();
+}
+
+::testing::AssertionResult Definition::is_met_by(const Block& block, TensorId id,
+                                                 bool may_be_undefined, Tolerance tolerance) const {
+  const graph::Tensor& tensor = graph_[id];
+  const auto& defined = exact_->result(id).values;
+  if (!may_be_undefined &&
+      std::any_of(defined.begin(), defined.end(), [](double x) { return std::isnan(x); })) {
+    return ::testing::AssertionFailure() << tensor.name << ": the definition is NaN";
+  }
+  const Error error = error_of(graph_, id, *exact_, block.data());
+  const reference::Array& low = naive_->result(id);
+  const Error allowed = measure(exact_->result(id), [&](size_t n) {
+    return reference::Precision::round_to(*tensor.dtype, low.values[n]);
+  });
+  const double floor = tolerance.floor_steps * rounding_step(*tensor.dtype);
+  // In f64 programs the definition's own sums are no more exact than the result.
+  const double left =
+      tolerance.cancellation_steps *
+      (io_ == DataType::f64 ? 64 * rounding_step(DataType::f64) : rounding_step(DataType::f32));
+  const double max = 2 * tolerance.factor * allowed.max + floor * error.max_magnitude + left;
+  const double rms = tolerance.factor * allowed.rms + floor * error.rms_magnitude + left;
+  if (!std::isfinite(error.max) || !(error.max <= max) || !(error.rms <= rms)) {
+    return ::testing::AssertionFailure()
+           << tensor.name << " " << to_string(tensor.dims) << ": error max " << error.max
+           << ", rms " << error.rms << "; naive max " << allowed.max << ", rms " << allowed.rms
+           << "; magnitude " << error.max_magnitude;
+  }
+  return untouched(tensor, id, *exact_, block);
+}
+
+::testing::AssertionResult matches_reference(Program& program, DataType io, Tolerance tolerance) {
+  return Definition(program, io).is_met_by(program, tolerance);
 }
 
 }  // namespace heddle::testing

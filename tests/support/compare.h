@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/status.h"
+#include "reference/values.h"
 #include "support/program.h"
 
 namespace heddle::testing {
@@ -31,9 +33,32 @@ struct Error {
 Error error_of(const graph::Graph& graph, graph::TensorId id, const reference::Values& expected,
                const void* actual);
 
-/// Checks every tensor the graph's nodes produce and `program` binds: each written element within
-/// the error of the naive computation in the io dtype (of the first node's input), every other byte
-/// still poison. `program` holds the results of the implementation under test.
+/// What a program's results must be: the definition in f64 of what its graph's nodes produce, and
+/// the naive computation in the io dtype (of the first node's input), which says how far off one
+/// may be. It is evaluated once, for however many implementations are held against it, and reads
+/// the validated program's graph and inputs, which are to outlive it.
+class Definition {
+ public:
+  Definition(Program& program, DataType io);
+  Definition(const Definition&) = delete;
+  Definition& operator=(const Definition&) = delete;
+
+  /// Checks every tensor that a node produces and `run`, the program or a copy of it, binds: each
+  /// written element within the error allowed, every other byte still poison. `run` holds the
+  /// results of the implementation under test.
+  ::testing::AssertionResult is_met_by(const Program& run, Tolerance tolerance = {}) const;
+
+ private:
+  ::testing::AssertionResult is_met_by(const Block& block, graph::TensorId id,
+                                       bool may_be_undefined, Tolerance tolerance) const;
+
+  const graph::Graph& graph_;
+  DataType io_;
+  reference::Buffers inputs_;
+  Result<reference::Values> exact_, naive_;
+};
+
+/// Whether a program holds what its own definition says.
 ::testing::AssertionResult matches_reference(Program& program, DataType io,
                                              Tolerance tolerance = {});
 
