@@ -4,6 +4,7 @@
 #   make         the heddle command and library: build/bin/heddle, build/lib/libheddle.so
 #   make demo    a GPT training step, its attention found and fused, run inside XLA on the CPU
 #   make test    every test: C++ through ctest, Python through pytest
+#   make check-all  all that CI runs parts of, whole: the sanitizers, the kernel matrix, longer fuzzing; takes hours
 #   make bench   Heddle beside its peers on this CPU, into out/bench
 #   make format  clang-format over the sources
 #   make clean   removes build/ and out/ (the Python environments stay)
@@ -13,7 +14,7 @@ JOBS := $(shell nproc)
 PYTHON_ENV := .venv
 BENCH_ENV := .venv-bench
 
-.PHONY: heddle all-targets demo test bench format clean packages python python-bench
+.PHONY: heddle all-targets demo test check-all bench format clean packages python python-bench
 .DEFAULT_GOAL := heddle
 
 packages:
@@ -41,6 +42,9 @@ demo: heddle python
 test: all-targets python
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 	$(PYTHON_ENV)/bin/python -m pytest -n $(JOBS) --dist worksteal tests/python
+
+check-all:
+	.ci/run --all
 
 bench: heddle python-bench
 	$(BENCH_ENV)/bin/python bench/cpu.py
