@@ -228,6 +228,8 @@ Result<Literal> Machine::evaluate_alone(const Instruction& x, Operands operands)
       return evaluate_movement(*this, x, std::move(operands));
     case Opcode::dot:
       return evaluate_dot(*this, x, std::move(operands));
+    case Opcode::convolution:
+      return evaluate_convolution(*this, x, std::move(operands));
     case Opcode::gather:
       return evaluate_gather(*this, x, std::move(operands));
     case Opcode::topk:

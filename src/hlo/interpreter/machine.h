@@ -98,6 +98,7 @@ Result<Literal> evaluate_convert(Machine& machine, const Instruction& x, Operand
 Result<Literal> evaluate_bitcast_convert(Machine& machine, const Instruction& x, Operands operands);
 Result<Literal> evaluate_movement(Machine& machine, const Instruction& x, Operands operands);
 Result<Literal> evaluate_dot(Machine& machine, const Instruction& x, Operands operands);
+Result<Literal> evaluate_convolution(Machine& machine, const Instruction& x, Operands operands);
 Result<Literal> evaluate_reduce(Machine& machine, const Instruction& x, Operands operands);
 Result<Literal> evaluate_reduce_window(Machine& machine, const Instruction& x, Operands operands);
 Result<Literal> evaluate_map(Machine& machine, const Instruction& x, Operands operands);
