@@ -42,7 +42,8 @@ def drawn(seed):
     size_of = {"b": batch, "f": features, **{str(n): sizes[n] for n in range(rank)}}
     kernel_size_of = {"i": inputs, "o": outputs, **{str(n): window[n] for n in range(rank)}}
     values = np.random.default_rng(seed)
-    arrays = [values.integers(-4, 5, [size_of[c] for c in lhs]), values.integers(-4, 5, [kernel_size_of[c] for c in rhs])]
+    sizes_of = [size_of[c] for c in lhs], [kernel_size_of[c] for c in rhs]
+    arrays = [values.integers(-4, 5, sizes) for sizes in sizes_of]
 
     def places(labels, first, second):
         return (labels.index(first), labels.index(second), *(labels.index(str(n)) for n in range(rank)))
@@ -52,7 +53,8 @@ def drawn(seed):
         "padding": [(r.randint(-1, 2), r.randint(-1, 2)) for _ in range(rank)],
         "lhs_dilation": [r.choice([1, 1, 2, 3]) for _ in range(rank)],
         "rhs_dilation": [r.choice([1, 1, 2]) for _ in range(rank)],
-        "dimension_numbers": lax.ConvDimensionNumbers(places(lhs, "b", "f"), places(rhs, "o", "i"), places(out, "b", "f")),
+        "dimension_numbers": lax.ConvDimensionNumbers(
+            places(lhs, "b", "f"), places(rhs, "o", "i"), places(out, "b", "f")),
         "feature_group_count": groups if of_features else 1,
         "batch_group_count": 1 if of_features else groups,
     }

@@ -20,13 +20,13 @@ from pathlib import Path
 HEAD = """# What the rewriter finds in model libraries
 
 {programs} programs of {libraries} libraries, small random configurations, each in two forms: as JAX prints it before
-optimisation, and as XLA's CUDA pipeline hands it over (`enable()`), inlined and simplified. Instances are counted in the models'
-code; a loop's body counts once, a forward that a checkpoint runs again counts again. **{forward} of {forwards} forwards and
-{backward} of {backwards} backwards are fused.** `heddle fuse --verify` holds of {held} of {modules} modules: on four draws of inputs
-the fused program is as near to the original's value in f64 as the original is, within a small factor. Made by
-`tests/models/table.py`.
+optimisation, and as XLA's CUDA pipeline hands it over (`enable()`), inlined and simplified. Instances are counted in
+the models' code; a loop's body counts once, a forward that a checkpoint runs again counts again. **{forward} of
+{forwards} forwards and {backward} of {backwards} backwards are fused.** `heddle fuse --verify` holds of {held} of
+{modules} modules: on four draws of inputs the fused program is as near to the original's value in f64 as the original
+is, within a small factor. Made by `tests/models/table.py`.
 
-| library | model | type, pass | forward, as printed | as XLA has it | backward, as printed | as XLA has it | left alone because |
+| library | model | type, pass | forward, printed | in XLA | backward, printed | in XLA | left alone because |
 |---|---|---|--:|--:|--:|--:|---|
 """
 TAIL = """
@@ -41,7 +41,8 @@ def fused(heddle, text):
     with tempfile.TemporaryDirectory() as folder:
         module, out = Path(folder, "module.hlo"), Path(folder, "fused.hlo")
         module.write_text(text)
-        done = subprocess.run([heddle, "fuse", module, "-o", out, "--verify", "--report", "-"], capture_output=True, text=True)
+        command = [heddle, "fuse", module, "-o", out, "--verify", "--report", "-"]
+        done = subprocess.run(command, capture_output=True, text=True)
     failure = done.stderr.partition("verification failed: ")[2].strip()
     if done.returncode != 0 and not failure:
         raise SystemExit(done.stderr)
@@ -78,7 +79,8 @@ def main():
                 cells.append(f"{n} of {of}" if of else "")
                 if n < of:
                     why |= reasons or {"it is not seen as attention"}
-        lines.append(f"| {library} {version} | {model} | {dtype}, {kind} | {' | '.join(cells)} | {'; '.join(sorted(why))} |")
+        row = [f"{library} {version}", model, f"{dtype}, {kind}", *cells, "; ".join(sorted(why))]
+        lines.append(f"| {' | '.join(row)} |")
     libraries = {library for library, *_ in programs}
     print(HEAD.format(programs=len(programs), libraries=len(libraries), forward=found[0], forwards=found[1],
                       backward=found[2], backwards=found[3], held=len(modules) - len(failures), modules=len(modules)) +

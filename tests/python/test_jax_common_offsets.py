@@ -1,7 +1,7 @@
-"""Gradients where keys, values and output gradients each have something in common: what a bias of their projection adds.
+"""Gradients where keys, values and output gradients each have something in common: what a bias of their projection is.
 
-dS of a row adds up to nothing. What rounding leaves of that sum is multiplied by what all keys share, and in dQ outweighs what
-they differ in. JAX's own composition is the judge, both against float64.
+dS of a row adds up to nothing. What rounding leaves of that sum is multiplied by what all keys share, and in dQ
+outweighs what they differ in. JAX's own composition is the judge, both against float64.
 """
 
 import jax
@@ -19,13 +19,14 @@ def arrays(dtype, offset, seed=7):
     draw = np.random.default_rng(seed)
 
     def rows(length, heads, offset):
-        return jnp.asarray(0.3 * draw.standard_normal((B, length, heads, H)) + offset * draw.standard_normal((1, 1, heads, H)), dtype)
+        own, common = draw.standard_normal((B, length, heads, H)), draw.standard_normal((1, 1, heads, H))
+        return jnp.asarray(0.3 * own + offset * common, dtype)
 
     return rows(T, N, 0), rows(S, K, offset), rows(S, K, offset), rows(T, N, offset)
 
 
 def errors(got, expected):
-    return [np.linalg.norm(np.asarray(x, np.float64) - y) / np.linalg.norm(y) for x, y in zip(got, map(np.asarray, expected))]
+    return [np.linalg.norm(np.asarray(x, np.float64) - y) / np.linalg.norm(y) for x, y in zip(got, expected)]
 
 
 def judged(ours, theirs, inputs, d_o):
@@ -43,7 +44,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("dtype, dq, others", [(jnp.float32, 1e-5, 1e-5), (jnp.bfloat16, 2e-2, 6e-2)], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype, dq, others", [(jnp.float32, 1e-5, 1e-5), (jnp.bfloat16, 2e-2, 6e-2)],
+                         ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("offset", [0.0, 1.0, 4.0])
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_are_as_near_as_the_composition(case, offset, dtype, dq, others):
@@ -52,7 +54,8 @@ def test_gradients_are_as_near_as_the_composition(case, offset, dtype, dq, other
         bias = jnp.asarray(np.random.default_rng(3).standard_normal((1, N, T, S)), dtype)
         ours = theirs = {"bias": bias}
     *inputs, d_o = arrays(dtype, offset)
-    mine, plain = judged(lambda q, k, v: attention(q, k, v, **ours), lambda q, k, v: composition(q, k, v, **theirs), inputs, d_o)
+    mine, plain = judged(lambda q, k, v: attention(q, k, v, **ours), lambda q, k, v: composition(q, k, v, **theirs),
+                         inputs, d_o)
     # dK keeps what D = rowsum(dO * O) of a rounded O is away from the composition's rowsum(P * dP).
     for own, naive, factor, least in zip(mine, plain, (2, 2, 4, 2), (others, dq, others, others)):
         assert own <= max(factor * naive, 4e-7 if dtype == jnp.float32 else 4e-3)
