@@ -123,7 +123,7 @@ std::optional<Rotation> Planner::turned_back(const Element& link, const Tables& 
     for (Index& index : at)
       for (Var& v : index)
         if (const auto to = renaming->find(v); to != renaming->end()) v = to->second;
-    const std::optional<Rotation> rotation = relabelled(elements_, *found, at);
+    std::optional<Rotation> rotation = relabelled(elements_, *found, at);
     if (rotation && same_rows(rotation->cosines, tables.cosines_place) &&
         same_rows(rotation->sines, tables.sines_place))
       return rotation;

@@ -162,7 +162,7 @@ Poly Region::expand(const Element& e) {
 
 Poly Region::addend(const Element& sum, int i) {
   const Element at = operand_of(elements_, sum, i), other = operand_of(elements_, sum, 1 - i);
-  const Poly poly = value(at);
+  Poly poly = value(at);
   if (terms_ == Terms::taken_apart || sum.frame != frame_) return poly;
   const auto term = scores_.find(elements_.representative(at.x));
   const auto scores = scores_.find(elements_.representative(other.x));
