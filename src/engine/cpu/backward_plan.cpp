@@ -86,7 +86,7 @@ class BackwardPlan final : public Plan {
     pass.d_v = view(structure_.d_v);
     pass.d_dot = bound.derivatives[0];
     Memory memory;
-    carve(cursor, bound.views, pass.chunks * blocks_of_heads(pass), kernels_.shape, pass, memory);
+    carve(cursor, bound.views, pass.chunks * blocks_of_heads(pass), pass, memory);
     const Workers workers{workers_, cursor.take<char>(0), workspace_bytes_ - cursor.used()};
     rotate(pass, memory, workers);
     sum_rows(pass, workers);
@@ -139,13 +139,6 @@ class BackwardPlan final : public Plan {
     return pass;
   }
 
-  /// Whether dL/d(dot) of a row's keys are those of its scores, all that its softmax has.
-  bool rows_add_up_to_nothing() const {
-    return structure_.d_q != kAbsent &&
-           structure_.d_dot.nodes[structure_.d_dot.root].op == problem::ScoreOp::gradient &&
-           structure_.forward.sink == kAbsent;
-  }
-
   /// Tasks of one part of the keys.
   static int64_t blocks_of_heads(const BackwardPass& pass) {
     return std::max<int64_t>(1, pass.a.batch * (pass.a.q_heads / pass.heads));
@@ -173,18 +166,12 @@ class BackwardPlan final : public Plan {
 
   /// Takes what the pass needs beside its workers' scratch, with a dQ sum of its heads for each of
   /// so many tasks. Views are null when only measuring.
-  void carve(WorkspaceCursor& cursor, const View* views, int64_t tasks, const KernelShape& shape,
-             BackwardPass& pass, Memory& memory) const {
+  void carve(WorkspaceCursor& cursor, const View* views, int64_t tasks, BackwardPass& pass,
+             Memory& memory) const {
     pass.row_dot = cursor.take<float>(sizes_.batch * sizes_.q_heads * sizes_.q_length);
     if (structure_.d_q != kAbsent) {
       pass.d_q_sum =
           cursor.take<float>(tasks * pass.heads * sizes_.q_length * pass.scratch.q_columns);
-    }
-    if (rows_add_up_to_nothing()) {
-      pass.d_s_sum = cursor.take<float>(tasks * pass.heads * sizes_.q_length);
-      pass.mean_key =
-          cursor.take<float>(tasks * pass.heads * divide_up(sizes_.q_length, shape.backward_rows) *
-                             pass.mean_key_pitch());
     }
     if (q_rope_.is_present()) memory.q_rope = q_rope_.bind(cursor, views, true, memory.rotated_q);
     if (k_rope_.is_present()) memory.k_rope = k_rope_.bind(cursor, views, true, memory.rotated_k);
@@ -213,7 +200,7 @@ class BackwardPlan final : public Plan {
     WorkspaceCursor cursor(nullptr);
     binding_.measure(cursor);
     Memory memory;
-    carve(cursor, nullptr, tasks, shape, pass, memory);
+    carve(cursor, nullptr, tasks, pass, memory);
     const auto workers = [](int64_t n) { return std::min<int64_t>(n, kMostWorkers); };
     int64_t scratch = workers(tasks) * pass.scratch.bytes;
     for (const problem::LoadGradient& load : structure_.load_gradients)

@@ -71,16 +71,7 @@ struct BackwardPass {
   int64_t chunk_keys;  ///< a multiple of the instruction set's backward_keys
   float* d_q_sum;      ///< [chunks, batch, q_heads, q_length, qk_dim rounded up to a panel]
   float* row_dot;      ///< rowsum(dO * O), [batch, q_heads, q_length]
-  /// The gradients of a row's scores add up to nothing. What rounding leaves of that sum would be
-  /// multiplied by what all keys have in common (a bias, say), and come out far larger than dQ: it
-  /// is taken off again. Null where expressions or sinks make a sum of their own.
-  float* d_s_sum;  ///< rowsum(dS), [chunks, batch, q_heads, q_length]
-  /// The mean key by the weights of a tile's rows: the sum over keys of P K, then that of P,
-  /// [chunks, batch, q_heads, tiles of backward_rows, mean_key_pitch()].
-  float* mean_key;
   BackwardScratch scratch, load_scratch;  ///< of gradients; of loads' gradients, always in f32
-
-  int64_t mean_key_pitch() const { return scratch.q_columns + kPitchGap; }
 };
 
 struct BackwardTask {
