@@ -37,8 +37,8 @@ class Reader {
     const auto known = known_.find(x);
     if (known != known_.end()) return known->second;
     const double size = computed(x, depth + 1);
-    known_[x] = size;
-    return size;
+    // 0 times what may be anything is not known either.
+    return known_[x] = std::isnan(size) ? kAny : size;
   }
 
  private:

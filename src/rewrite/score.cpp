@@ -70,7 +70,7 @@ bool may_reach(const Algebra& algebra, const Poly& scores, double fill) {
   double reach = 0;
   for (const Monomial& m : scores)
     if (is_free(algebra, m)) reach += reach_of(algebra, m);
-  return reach > 0 && !(reach < -fill / 4);
+  return reach != 0 && !(reach < -fill / 4);  // a NaN is no bound
 }
 
 /// Whether `shift`, added to all scores, is there for terms of data to take away.

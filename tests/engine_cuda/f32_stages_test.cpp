@@ -21,7 +21,7 @@ const RopeProblem& copy_at(const Stages& stages, size_t n) {
   return std::get<RopeProblem>(stages.steps[n]);
 }
 
-TEST(WideStages, AreOfMixedTypesAlone) {
+TEST(F32Stages, AreOfMixedTypesAlone) {
   AttentionProblem problem = forward_of({});
   EXPECT_FALSE(f32_stages(problem));
   EXPECT_FALSE(f32_stages(forward_of({.dtype = DataType::f32})));
@@ -30,7 +30,7 @@ TEST(WideStages, AreOfMixedTypesAlone) {
   EXPECT_FALSE(f32_stages(backward_of({})));
 }
 
-TEST(WideStages, WidenWhatIsReadAndLeaveAnF32ResultWhereItLies) {
+TEST(F32Stages, WidenWhatIsReadAndLeaveAnF32ResultWhereItLies) {
   AttentionProblem problem = forward_of({.features = {Feature::causal}});
   type_of(problem.structure, problem.structure.o) = DataType::f32;
   const Stages stages = *f32_stages(problem);
@@ -49,7 +49,7 @@ TEST(WideStages, WidenWhatIsReadAndLeaveAnF32ResultWhereItLies) {
   EXPECT_FALSE(f32_stages(attention));
 }
 
-TEST(WideStages, CopyPagesAsTheyLie) {
+TEST(F32Stages, CopyPagesAsTheyLie) {
   AttentionProblem problem = forward_of({.features = {Feature::paged}});
   type_of(problem.structure, problem.structure.o) = DataType::f32;
   problem.structure.v = problem.structure.k;  // one container
@@ -66,7 +66,7 @@ TEST(WideStages, CopyPagesAsTheyLie) {
   }
 }
 
-TEST(WideStages, RoundGradientsOnceUpToTheLengthsOfRaggedOnes) {
+TEST(F32Stages, RoundGradientsOnceUpToTheLengthsOfRaggedOnes) {
   AttentionBackwardProblem problem = backward_of({.features = {Feature::ragged}});
   problem::AttentionStructure& forward = problem.structure.forward;
   type_of(forward, problem.structure.d_k) = DataType::f32;
