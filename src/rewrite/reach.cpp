@@ -28,17 +28,20 @@ double largest(const hlo::Literal& literal) {
   return most;
 }
 
+/// Sizes in units of what data are: `data` is the size of a number that data decide, infinity where
+/// it is asked for itself, 1 where it is asked what the text makes of it.
 class Reader {
  public:
-  Reader(Elements& elements, int frame) : elements_(elements), frame_(frame) {}
+  Reader(Elements& elements, int frame, double data)
+      : elements_(elements), frame_(frame), data_(data) {}
 
   double read(const Instruction* x, int depth) {
-    if (depth > kMaxDepth) return kAny;
+    if (depth > kMaxDepth) return data_;
     const auto known = known_.find(x);
     if (known != known_.end()) return known->second;
     const double size = computed(x, depth + 1);
     // 0 times what may be anything is not known either.
-    return known_[x] = std::isnan(size) ? kAny : size;
+    return known_[x] = std::isnan(size) ? data_ : size;
   }
 
  private:
@@ -61,7 +64,8 @@ class Reader {
         return of_convert(x, depth);
       case Opcode::add:
       case Opcode::subtract:
-        return of(0) + of(1);
+        // A sum of data is data: else every layer of a model would double its size.
+        return data_ == 1 ? std::max(of(0), of(1)) : of(0) + of(1);
       case Opcode::multiply:
         return of(0) * of(1);
       case Opcode::maximum:
@@ -76,15 +80,34 @@ class Reader {
         return most;
       }
       case Opcode::dot:
-        return is_of_data(x->operand(0)) && is_of_data(x->operand(1)) ? kOfProducts : kAny;
+        return of_product(x, depth);
+      case Opcode::divide:
+        if (const auto number = elements_.splat(frame_, x->operand(1)); number && data_ == 1)
+          return of(0) / std::abs(*number);
+        return data_;
+      case Opcode::reduce:
+      case Opcode::reverse:
+        return data_ == 1 ? of(0) : kAny;
+      case Opcode::scatter:
+      case Opcode::dynamic_update_slice:
+        return data_ == 1 ? std::max(of(0), of(x->is(Opcode::scatter) ? 2 : 1)) : kAny;
       default:
-        return kAny;
+        return data_;
     }
+  }
+
+  double of_product(const Instruction* x, int depth) {
+    const Instruction *a = x->operand(0), *b = x->operand(1);
+    if (data_ == 1) return read(a, depth) * read(b, depth);
+    if (!is_of_data(a) || !is_of_data(b)) return kAny;
+    Reader made(elements_, frame_, 1);
+    return kOfProducts * std::max(1.0, made.read(a, 0)) * std::max(1.0, made.read(b, 0));
   }
 
   double of_convert(const Instruction* x, int depth) {
     const hlo::ElementType from = x->operand(0)->shape().type();
     if (hlo::is_floating(from)) return read(x->operand(0), depth);
+    if (data_ == 1) return 1;
     return from == hlo::ElementType::pred ? 1 : std::ldexp(1, hlo::bits_of(from));
   }
 
@@ -98,13 +121,14 @@ class Reader {
 
   Elements& elements_;
   int frame_;
+  double data_;
   std::map<const Instruction*, double> known_;
 };
 
 }  // namespace
 
 double reach_of(Elements& elements, int frame, const Instruction* x) {
-  return Reader(elements, frame).read(x, 0);
+  return Reader(elements, frame, kAny).read(x, 0);
 }
 
 }  // namespace heddle::rewrite

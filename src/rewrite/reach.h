@@ -7,7 +7,8 @@
 namespace heddle::rewrite {
 
 /// The largest size of an element of `x`; infinity if data may make it anything. A product of data,
-/// as the scores themselves are one, is taken to be no larger than scores are.
+/// as the scores themselves are one, is taken to be no larger than scores are, times what the text
+/// multiplies its factors by.
 double reach_of(Elements& elements, int frame, const hlo::Instruction* x);
 
 }  // namespace heddle::rewrite

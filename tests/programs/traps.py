@@ -818,3 +818,18 @@ def lowest_of_numbers_and_nothing_times_them(q, k, v, low, shown):
     """Nothing times what may be anything is no bound of it."""
     term = jnp.minimum(low * 0.0, low)
     return weighed(jnp.where(shown[:, None, None], scores(q, k) + term, -1e9), v)
+
+
+def numbers_and_their_places(random):
+    """Every key's number belongs to one of a few places, of which some hold nothing."""
+    holds = np.ones((B, Q, 4), np.float32)
+    holds[0] = 0
+    holds[1, :3, :2] = 0
+    return [*heads(random), holds, np.eye(4, dtype=np.float32)[random.integers(0, 4, K)], random.random((B, K)) < 0.6]
+
+
+@trap(numbers_and_their_places, grad=(0, 1, 2))
+def fill_made_before_a_product_spreads_it(q, k, v, holds, places, shown):
+    """What the text multiplies a product's factors by is in the product too."""
+    term = jnp.einsum("bqr,kr->bqk", (1 - holds) * -4e9, places)[:, None]
+    return weighed(jnp.where(shown[:, None, None], scores(q, k) + term, -1e9), v)
