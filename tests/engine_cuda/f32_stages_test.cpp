@@ -1,6 +1,7 @@
+#include "engine/cuda/f32_stages.h"
+
 #include <gtest/gtest.h>
 
-#include "engine/cuda/f32_stages.h"
 #include "kernels/cases.h"
 
 namespace heddle::engine::cuda {
