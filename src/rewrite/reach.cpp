@@ -16,15 +16,19 @@ namespace {
 constexpr double kAny = std::numeric_limits<double>::infinity();
 // Of scores before they are scaled: what a program means has exp() of their differences.
 constexpr double kOfProducts = 1e5;
+// What a model multiplies by: scales of embeddings, constants of erf. Layer upon layer they would
+// add up to what only a fill is, though norms between them take them back.
+constexpr double kOfModels = 256;
 constexpr int kMaxDepth = 64;
+
+/// NaN is no fill.
+double size_of(double number) { return std::isnan(number) ? 0 : std::abs(number); }
 
 double largest(const hlo::Literal& literal) {
   if (literal.is_elided()) return kAny;
   double most = 0;
-  for (int64_t i = 0; i < literal.element_count(); ++i) {
-    const double size = std::abs(literal.get(i));
-    if (size > most) most = size;  // NaN is no fill
-  }
+  for (int64_t i = 0; i < literal.element_count(); ++i)
+    most = std::max(most, size_of(literal.get(i)));
   return most;
 }
 
@@ -46,8 +50,8 @@ class Reader {
 
  private:
   double computed(const Instruction* x, int depth) {
-    if (const hlo::Literal* literal = x->literal()) return largest(*literal);
-    if (const auto number = elements_.splat(frame_, x)) return std::abs(*number);
+    if (const hlo::Literal* literal = x->literal()) return of_number(largest(*literal));
+    if (const auto number = elements_.splat(frame_, x)) return of_number(size_of(*number));
     const auto of = [&](int i) { return read(x->operand(i), depth); };
     switch (x->opcode()) {
       case Opcode::broadcast:
@@ -94,6 +98,10 @@ class Reader {
       default:
         return data_;
     }
+  }
+
+  double of_number(double size) const {
+    return data_ == 1 && size <= kOfModels ? std::min(size, 1.0) : size;
   }
 
   double of_product(const Instruction* x, int depth) {

@@ -117,7 +117,7 @@ def positions_by_content(q, k, r):
     """The products of queries and keys with vectors of the 7 distances that are told apart."""
     r *= 0.1
     at = np.clip(np.arange(Q)[:, None] - np.arange(K) + 3, 0, 6)
-    of_rows = jnp.einsum("bqhd,rhd->bhqr", q, r)[:, :, np.arange(Q)[:, None], at]
+    of_rows = jnp.take_along_axis(jnp.einsum("bqhd,rhd->bhqr", q, r), jnp.asarray(at)[None, None], axis=-1)
     of_keys = jnp.einsum("bkhd,rhd->bhkr", k, r)[:, :, np.arange(K)[:, None], at.T]
     return jnp.einsum("bqhd,bkhd->bhqk", q * 0.3, k) + (of_rows + jnp.swapaxes(of_keys, 2, 3))
 
