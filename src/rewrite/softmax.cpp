@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace heddle::rewrite {
 
@@ -90,6 +91,47 @@ std::optional<Softmax> with_sink(Algebra& algebra, Region& region, const Softmax
   return std::nullopt;
 }
 
+namespace {
+
+/// The elements of which the products in `atom` are made.
+std::vector<Element> elements_in(const Algebra& algebra, AtomId atom) {
+  std::vector<Element> elements;
+  std::vector<AtomId> work{atom};
+  std::set<AtomId> seen;
+  while (!work.empty()) {
+    const AtomId id = work.back();
+    work.pop_back();
+    if (!seen.insert(id).second) continue;
+    const Atom& at = algebra.at(id);
+    if (at.kind == AtomKind::element) elements.push_back(at.element);
+    for (const Power& p : at.product) work.push_back(p.atom);
+    if (at.kind != AtomKind::function && at.kind != AtomKind::weight) continue;
+    for (const Monomial& m : algebra.at_poly(at.argument))
+      for (const Power& p : m.factors) work.push_back(p.atom);
+  }
+  return elements;
+}
+
+/// What makes of `bound` in `read` the `keys` that stand in their places in `k`; nothing if they
+/// are not all there, or `read` is of another value.
+std::optional<Algebra::Renaming> renaming_by(const Element& k, const Element& read,
+                                             const std::vector<Var>& bound,
+                                             const std::vector<Var>& keys) {
+  if (read.frame != k.frame || read.x != k.x) return std::nullopt;
+  const auto contains = [](const std::vector<Var>& in, Var v) {
+    return std::find(in.begin(), in.end(), v) != in.end();
+  };
+  const Index from = flat(read.at), to = flat(k.at);
+  Algebra::Renaming renaming;
+  std::set<Var> named;
+  for (size_t i = 0; i < from.size(); ++i)
+    if (contains(keys, to[i]) && contains(bound, from[i])) named.insert(renaming[from[i]] = to[i]);
+  const bool is_whole = renaming.size() == keys.size() && named.size() == keys.size();
+  return is_whole ? std::optional(renaming) : std::nullopt;
+}
+
+}  // namespace
+
 std::optional<Algebra::Renaming> name_keys(Algebra& algebra, const Softmax& softmax,
                                            const std::vector<Var>& keys, AtomId id) {
   const Atom sum = algebra.at(id);
@@ -98,13 +140,12 @@ std::optional<Algebra::Renaming> name_keys(Algebra& algebra, const Softmax& soft
     return algebra.at(p.atom).kind == AtomKind::weight && p.exponent == 1;
   });
   if (weight == sum.product.end()) return std::nullopt;
-  std::vector<Var> order = keys;
-  std::sort(order.begin(), order.end());
-  do {
-    Algebra::Renaming renaming;
-    for (size_t i = 0; i < order.size(); ++i) renaming[sum.bound[i]] = order[i];
-    if (algebra.at(algebra.rename(weight->atom, renaming)).argument == softmax.z) return renaming;
-  } while (order.size() <= 5 && std::next_permutation(order.begin(), order.end()));
+  // Both weights read the same keys of the product: their digits stand at the same places there.
+  for (const Element& read : elements_in(algebra, weight->atom)) {
+    const auto renaming = renaming_by(softmax.score.k, read, sum.bound, keys);
+    if (renaming && algebra.at(algebra.rename(weight->atom, *renaming)).argument == softmax.z)
+      return renaming;
+  }
   return std::nullopt;
 }
 

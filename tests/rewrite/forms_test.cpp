@@ -470,7 +470,8 @@ std::vector<Expected> fused() {
                            "with_bias_of_key_heads",
                            "bias_of_key_heads_in_bf16",
                            "padding_is_added",
-                           "mask_is_data_and_dropout"})
+                           "mask_is_data_and_dropout",
+                           "keys_of_many_digits"})
     all.push_back({name, 1, 0});
   for (const char* name : {"alibi_grad",
                            "alibi_and_bias_grad",
@@ -548,7 +549,8 @@ std::vector<Expected> fused() {
                            "shifted_indices_grad",
                            "truncated_mask_grad",
                            "window_by_one_comparison_grad",
-                           "window_of_unsigned_grad"})
+                           "window_of_unsigned_grad",
+                           "keys_of_many_digits_grad"})
     all.push_back({name, 1, 1});
   all.push_back({"layers_unrolled", 3, 3});
   for (const char* name :

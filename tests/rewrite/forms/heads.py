@@ -88,6 +88,12 @@ def one_key_head(q, k, v):
     return jnp.einsum("bhqk,bkd->bqhd", softmax(s), v)
 
 
+@both(shape(B, Q, H, D), shape(B, 64, H, D), shape(B, 64, H, V), shape(Q, 2, 2, 2, 2, 2, 2), out=OB)
+def keys_of_many_digits(q, k, v, bias):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + bias.transpose(0, 6, 5, 4, 3, 2, 1).reshape(Q, 64)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
 @both(shape(B, Q, H, 5), shape(B, K, G, 5), shape(B, K, G, 12), out=shape(B, Q, H, 12))
 def odd_depths(q, k, v):
     return grouped_by_repeat(q, k, v)
