@@ -1,6 +1,6 @@
 // Small changes that keep every value and make one program out of its many printed forms: calls
-// inlined, tuples taken apart where they are made, outer products multiplications, equal
-// instructions merged, dead ones removed.
+// inlined, tuples taken apart where they are made, sums of one number each the numbers, outer
+// products multiplications, equal instructions merged, dead ones removed.
 #pragma once
 
 #include "core/status.h"

@@ -215,7 +215,8 @@ bool Elements::step(Element& element) {
       element.x = x->operand(0);
       return true;
     case Opcode::convert:
-      if (!is_widening(x->operand(0)->shape().type(), x->shape().type())) return false;
+      if (!is_widening(x->operand(0)->shape().type(), x->shape().type()))
+        return resolving_ < kMaxResolving && step_back(element);
       element.x = x->operand(0);
       return true;
     case Opcode::get_tuple_element:
@@ -227,6 +228,14 @@ bool Elements::step(Element& element) {
     default:
       return false;
   }
+}
+
+bool Elements::step_back(Element& element) {
+  // Rounded to the type from which nothing but views has widened it: as it was.
+  Element before = resolve({element.frame, element.x->operand(0), element.at});
+  if (before.x->shape().type() != element.x->shape().type()) return false;
+  element = std::move(before);
+  return true;
 }
 
 bool Elements::step_state(Element& element) {

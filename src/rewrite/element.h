@@ -1,7 +1,7 @@
 // One element of one value, at a symbolic place: instruction[i, j, ...] with an index made of
-// digits for each dimension. Views (transposes, reshapes, broadcasts, widening converts, tuples,
-// invariant loop state, slices of what is joined of them) only rename the place, so resolving them
-// shows what is really read.
+// digits for each dimension. Views (transposes, reshapes, broadcasts, widening converts and those
+// back again, tuples, invariant loop state, slices of what is joined of them) only rename the
+// place, so resolving them shows what is really read.
 #pragma once
 
 #include <cstdint>
@@ -103,6 +103,7 @@ class Elements {
   void add_frames(const hlo::Computation* computation, int frame, int depth);
   /// One step of resolve(); whether anything was looked through.
   bool step(Element& element);
+  bool step_back(Element& element);
   bool step_state(Element& element);
   bool step_stack(Element& element);
   bool step_slice(Element& element);

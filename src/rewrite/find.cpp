@@ -28,16 +28,6 @@ std::shared_ptr<Algebra> make_algebra(Elements& elements) {
   return algebra;
 }
 
-/// Whether weights reach a product at all; a softmax that does not is none of ours.
-bool feeds_products(const Elements& elements, const Region& region) {
-  for (const Member* member : region.members(region.home())) {
-    if (member->kind != Kind::matrix) continue;
-    for (const Instruction* user : elements.users(member->place.x))
-      if (user->is(Opcode::dot)) return true;
-  }
-  return false;
-}
-
 /// Whether anything is reduced that is `exponential` in another order or type: what is not costs no
 /// region.
 bool is_reduced(const Elements& elements, const Instruction* exponential) {
@@ -99,7 +89,7 @@ class Finder {
     for (Terms terms : {Terms::taken_apart, Terms::whole}) {
       auto algebra = make_algebra(elements_);
       Region region(elements_, *algebra, frame, exponential, home, terms, opaque);
-      if (region.keys().empty() || !feeds_products(elements_, region)) return false;
+      if (region.keys().empty() || !region.feeds_products()) return false;
       const auto softmax = softmax_of(*algebra, region);
       if (softmax)
         return match_either(algebra, region, *softmax, only_backward, forward_roots, reason);

@@ -11,7 +11,6 @@
 namespace heddle::rewrite {
 
 using hlo::Instruction;
-using hlo::Opcode;
 
 namespace {
 
@@ -55,12 +54,12 @@ class Backward {
     std::string reason = kNoGradient;
     std::optional<Core> core;
     std::set<const Instruction*> tried;
-    for (const Member* product : region_.members(region_.home())) {
-      const Instruction* x = product->place.x;
-      if (core || !x->is(Opcode::dot)) continue;
+    for (const Member* reader : region_.members(region_.home())) {
+      const Instruction* x = reader->place.x;
       for (const Instruction* operand : x->operands()) {
         const Member* member = region_.find(region_.home(), operand);
-        if (core || !member || member->kind != Kind::matrix || !tried.insert(operand).second)
+        if (core || !member || member->kind != Kind::matrix ||
+            !multiplies_out(elements_, operand, x) || !tried.insert(operand).second)
           continue;
         core = core_of(region_.value(member->place), operand, reason);
       }

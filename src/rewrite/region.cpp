@@ -25,6 +25,29 @@ bool is_sum(Elements& elements, int frame, const Instruction* reduce) {
          elements.splat(frame, reduce->operand(1)) == 0.0;
 }
 
+bool multiplies_out(const Elements& elements, const Instruction* x, const Instruction* user) {
+  if (user->is(Opcode::dot)) return true;
+  if (!user->is(Opcode::broadcast) || user->shape().element_count() <= x->shape().element_count())
+    return false;
+  const std::vector<const Instruction*> readers = elements.users(user);
+  return std::any_of(readers.begin(), readers.end(), [](const Instruction* reader) {
+    return reader->is(Opcode::multiply) || is_rounding(reader);
+  });
+}
+
+std::optional<Element> product_behind(Elements& elements, const Element& element) {
+  Element product = elements.resolve(element);
+  while (is_rounding(product.x))
+    product = elements.resolve({product.frame, product.x->operand(0), product.at});
+  return product.x->is(Opcode::multiply) ? std::optional(product) : std::nullopt;
+}
+
+bool is_contraction(Elements& elements, int frame, const Instruction* x) {
+  return x->is(Opcode::dot) ||
+         (is_sum(elements, frame, x) &&
+          product_behind(elements, elements.fresh(frame, x->operand(0))).has_value());
+}
+
 Region::Region(Elements& elements, Algebra& algebra, int frame, const Instruction* exponential,
                int home, Terms terms, std::set<const Instruction*> opaque)
     : elements_(elements),
@@ -229,7 +252,7 @@ void Region::classify_elementwise(int frame, const Instruction* x) {
     if (member && member->kind == Kind::derived && !derived) derived = member;
     if (!member && !elements_.splat(frame, operand)) {
       const Element behind = elements_.resolve(elements_.fresh(frame, operand));
-      all_derived = all_derived && behind.x->is(Opcode::dot);
+      all_derived = all_derived && is_contraction(elements_, behind.frame, behind.x);
     }
   }
   if (matrix) {
@@ -245,15 +268,23 @@ void Region::classify_elementwise(int frame, const Instruction* x) {
 
 bool Region::is_of_rows(const Element& place) const {
   int64_t count = 1;
-  for (const Index& index : place.at)
-    for (Var v : index) {
-      const bool of_anchor = std::any_of(
-          anchor_.at.begin(), anchor_.at.end(),
-          [v](const Index& at) { return std::find(at.begin(), at.end(), v) != at.end(); });
-      if (!of_anchor) return false;
-      count *= elements_.size(v);
-    }
+  for (Var v : flat(place.at)) {
+    if (!is_of_matrix(v)) return false;
+    count *= elements_.size(v);
+  }
   return count < count_;
+}
+
+bool Region::is_of_vectors(const Element& place) const {
+  const Member* member = find(place.frame, place.x);
+  const Index labels = member ? flat(member->place.at) : Index{};
+  return std::any_of(labels.begin(), labels.end(), [this](Var v) { return !is_of_matrix(v); });
+}
+
+bool Region::is_of_matrix(Var v) const {
+  return std::any_of(anchor_.at.begin(), anchor_.at.end(), [v](const Index& at) {
+    return std::find(at.begin(), at.end(), v) != at.end();
+  });
 }
 
 void Region::classify_dot(int frame, const Instruction* x) {
@@ -312,8 +343,8 @@ void Region::find_scores() {
   };
   for (const Member* member : all) {
     const Instruction* x = member->place.x;
-    if (member->kind != Kind::matrix && !x->is(Opcode::dot)) continue;
-    bool holds = x->is(Opcode::dot);
+    bool holds = is_contraction(elements_, frame_, x);
+    if (member->kind != Kind::matrix && !holds) continue;
     for (const Instruction* operand : matrix_operands(x)) holds = holds || holds_product[operand];
     holds_product[x] = holds;
   }
@@ -346,6 +377,15 @@ bool Region::holds_narrow_scores() const {
   });
 }
 
+bool Region::feeds_products() const {
+  for (const Member* member : members(home_)) {
+    if (member->kind != Kind::matrix) continue;
+    for (const Instruction* user : elements_.users(member->place.x))
+      if (multiplies_out(elements_, member->place.x, user)) return true;
+  }
+  return false;
+}
+
 bool Region::depends_on_scores(const Element& element) const {
   std::set<const Instruction*> seen;
   std::vector<const Instruction*> work{element.x};
@@ -355,7 +395,7 @@ bool Region::depends_on_scores(const Element& element) const {
     if (!seen.insert(x).second) continue;
     const Member* member = find(element.frame, x);
     if (member && hlo::is_floating(x->shape().type()) && x->shape().element_count() == count_ &&
-        (x->is(Opcode::dot) || x == anchor_.x))
+        (x == anchor_.x || is_contraction(elements_, element.frame, x)))
       return true;
     for (const Instruction* operand : x->operands()) work.push_back(operand);
   }

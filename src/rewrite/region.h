@@ -60,6 +60,9 @@ class Region {
   /// Whether a number of the region, rows x keys, goes into `element`.
   bool depends_on_scores(const Element& element) const;
 
+  /// Whether weights, or their gradients, reach a product at all.
+  bool feeds_products() const;
+
  private:
   void walk(int frame);
   /// What reads `x` may belong to the region too.
@@ -74,6 +77,9 @@ class Region {
   void classify_slice(int frame, const hlo::Instruction* x);
   /// Whether a place varies along some of the matrix' axes, and no others.
   bool is_of_rows(const Element& place) const;
+  /// Whether a member varies along an axis that the matrix lacks, as outputs and gradients do.
+  bool is_of_vectors(const Element& place) const;
+  bool is_of_matrix(Var v) const;
   void find_keys();
   Member* lookup(int frame, const hlo::Instruction* x);
 
@@ -89,6 +95,9 @@ class Region {
   Poly note_sum(Poly sum);
   Poly dot(const Element& element);
   Poly reduce(const Element& element);
+  Poly summand(const Element& element);
+  /// Operand `i` of a multiplication.
+  Poly factor(const Element& product, int i);
   Poly dot_operand(const Element& element);
   Poly stripped(const Element& element);
   std::vector<Var> keys_of(const Element& element) const;
@@ -112,5 +121,14 @@ class Region {
 
 /// Whether a reduction adds up from 0 with nothing else in its body.
 bool is_sum(Elements& elements, int frame, const hlo::Instruction* reduce);
+/// Whether `user` reads the matrix `x` to multiply it with something that has axes more: a dot, or
+/// what XLA makes of a dot of one row.
+bool multiplies_out(const Elements& elements, const hlo::Instruction* x,
+                    const hlo::Instruction* user);
+/// The multiplication behind the views and roundings of `element`, if there is one.
+std::optional<Element> product_behind(Elements& elements, const Element& element);
+/// Whether `x` is a dot, or a sum over the results of a multiplication: XLA makes that of a dot of
+/// one row.
+bool is_contraction(Elements& elements, int frame, const hlo::Instruction* x);
 
 }  // namespace heddle::rewrite

@@ -114,7 +114,7 @@ Poly Region::expand(const Element& e) {
     case Opcode::negate:
       return algebra_.scale(operand(0), -1);
     case Opcode::multiply:
-      return algebra_.multiply(operand(0), operand(1));
+      return algebra_.multiply(factor(e, 0), factor(e, 1));
     case Opcode::divide:
       return algebra_.multiply(operand(0), algebra_.function(Opcode::divide, operand(1)));
     case Opcode::select: {
@@ -213,7 +213,20 @@ Poly Region::reduce(const Element& e) {
       summed.push_back(at.back());
     }
   }
-  return algebra_.sum(flat(summed), value({e.frame, from, std::move(at)}));
+  return algebra_.sum(flat(summed), summand({e.frame, from, std::move(at)}));
+}
+
+Poly Region::summand(const Element& element) {
+  const auto product = product_behind(elements_, element);
+  if (!product || find(product->frame, product->x)) return value(element);
+  return algebra_.multiply(dot_operand(operand_of(elements_, *product, 0)),
+                           dot_operand(operand_of(elements_, *product, 1)));
+}
+
+Poly Region::factor(const Element& product, int i) {
+  // What multiplies vectors is read as a dot's operand is, so that both give the same gradients.
+  const Element at = operand_of(elements_, product, i);
+  return is_of_vectors(product) ? dot_operand(at) : value(at);
 }
 
 Poly Region::dot_operand(const Element& element) {

@@ -226,12 +226,15 @@ def draw_scores(text, letters, scale):
         axes = lead + "kq"
     first, second = ("q", "k") if not c.yes("product of k and q", 0.25) else ("k", "q")
     a, b = letters[first], letters[second]
-    spelled = c("product by", "einsum", "matmul", often=0.25)
+    spelled = c("product by", "einsum", "matmul", "multiplication", often=0.4 if text.sizes["q"] > 1 else 1.0)
     wide = c("product in f32", "", ", preferred_element_type=jnp.float32", often=0.3)
     if spelled == "matmul" and axes == lead + "qk" and lead == "".join(sorted(lead, key="abhgr".index)) and \
             sorted(letters["q"][:-2]) == sorted(letters["k"][:-2]) and len(letters["q"]) == len(lead) + 2:
         q, k = transposed("q", letters["q"], lead + "qd"), transposed("k", letters["k"], lead + "kd")
         text.new("s", f"jnp.matmul({q}, jnp.swapaxes({k}, -1, -2){wide})")
+    elif spelled == "multiplication":
+        all_axes = axes + "d"
+        text.new("s", f"({aligned(first, a, all_axes)} * {aligned(second, b, all_axes)}).sum(-1{', dtype=jnp.float32' if wide else ''})")
     else:
         text.new("s", f'jnp.einsum("{a},{b}->{axes}", {first}, {second}{wide})')
     if scale == "scores":

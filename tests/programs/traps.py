@@ -833,3 +833,47 @@ def fill_made_before_a_product_spreads_it(q, k, v, holds, places, shown):
     """What the text multiplies a product's factors by is in the product too."""
     term = jnp.einsum("bqr,kr->bqk", (1 - holds) * -4e9, places)[:, None]
     return weighed(jnp.where(shown[:, None, None], scores(q, k) + term, -1e9), v)
+
+
+# Products written as multiplications and sums.
+
+@trap(lambda r: [normal(r, B, H, D), *heads(r)[1:], normal(r, B, K, H)], grad=(0, 1, 2, 3))
+def one_row_times_a_gate_of_each_key(q, k, v, gates):
+    p = jax.nn.softmax((q[:, None] * gates[..., None] * k).sum(-1), axis=1)
+    return (p[..., None] * v).sum(1)
+
+
+@trap(lambda r: [normal(r, B, H, D), *heads(r)[1:], normal(r, B, K, H)], grad=(0, 1, 2, 3))
+def one_row_of_weights_times_a_gate(q, k, v, gates):
+    p = jax.nn.softmax((q[:, None] * k).sum(-1), axis=1)
+    return ((p * gates)[..., None] * v).sum(1)
+
+
+@trap(lambda r: [normal(r, B, H, D), *heads(r)[1:]], grad=(0, 1, 2))
+def one_row_summed_over_heads(q, k, v):
+    p = jax.nn.softmax((q[:, None] * k).sum((-1, -2)), axis=1)
+    return (p[..., None, None] * v).sum(1)
+
+
+@trap(lambda r: [normal(r, B, H), *heads(r)[1:]], grad=(0, 1, 2))
+def one_row_of_one_number(q, k, v):
+    p = jax.nn.softmax((q[:, None, :, None] * k).sum(-1), axis=1)
+    return (p[..., None] * v).sum(1)
+
+
+@trap(lambda r: [normal(r, B, H, D), *heads(r)[1:]], grad=(0, 1, 2))
+def one_row_whose_weights_are_squared(q, k, v):
+    p = jax.nn.softmax((q[:, None] * k).sum(-1), axis=1)[..., None]
+    return (p * (p * v)).sum(1)
+
+
+@trap(lambda r: [normal(r, B, H, D), *heads(r)[1:]], grad=(0, 1, 2))
+def one_row_of_values_not_all_summed(q, k, v):
+    p = jax.nn.softmax((q[:, None] * k).sum(-1), axis=1)
+    return (p[..., None] * v)[:, :-1].sum(1)
+
+
+@trap(lambda r: [normal(r, B, K, H, D), *heads(r)[1:]], grad=(0, 1, 2))
+def rows_on_the_diagonal_of_their_keys(q, k, v):
+    p = jax.nn.softmax((q * k).sum(-1), axis=1)
+    return (p[..., None] * v).sum(1)

@@ -202,7 +202,12 @@ def _product(text, axes, letters):
     if c.yes("product of v and p", 0.25):
         pair.reverse()
     wide = c("output in f32", "", ", preferred_element_type=jnp.float32", often=0.15)
-    text.new("o", f'jnp.einsum("{pair[0][1]},{pair[1][1]}->{o}", {pair[0][0]}, {pair[1][0]}{wide})')
+    if c("product with values by", "einsum", "multiplication", often=0.2 if text.sizes["q"] > 1 else 0.7) == "multiplication":
+        all_axes = o + "k"
+        text.new("o", f"({aligned(pair[0][0], pair[0][1], all_axes)} * {aligned(pair[1][0], pair[1][1], all_axes)})"
+                      f".sum(-1{', dtype=jnp.float32' if wide else ''})")
+    else:
+        text.new("o", f'jnp.einsum("{pair[0][1]},{pair[1][1]}->{o}", {pair[0][0]}, {pair[1][0]}{wide})')
     if "gr" in o and c.yes("heads merged", 0.6):
         merged = o.replace("gr", "h")
         text.let("o", f"o.reshape{shape(merged)}")

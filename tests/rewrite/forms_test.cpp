@@ -471,7 +471,13 @@ std::vector<Expected> fused() {
                            "bias_of_key_heads_in_bf16",
                            "padding_is_added",
                            "mask_is_data_and_dropout",
-                           "keys_of_many_digits"})
+                           "one_row_by_dots",
+                           "one_row_multiplied",
+                           "one_row_multiplied_of_scaled_queries",
+                           "one_row_multiplied_in_groups",
+                           "rows_multiplied",
+                           "keys_of_many_digits",
+                           "one_row_multiplied_in_bf16"})
     all.push_back({name, 1, 0});
   for (const char* name : {"alibi_grad",
                            "alibi_and_bias_grad",
@@ -550,6 +556,10 @@ std::vector<Expected> fused() {
                            "truncated_mask_grad",
                            "window_by_one_comparison_grad",
                            "window_of_unsigned_grad",
+                           "one_row_multiplied_grad",
+                           "one_row_multiplied_of_scaled_queries_grad",
+                           "one_row_multiplied_in_groups_grad",
+                           "rows_multiplied_grad",
                            "keys_of_many_digits_grad"})
     all.push_back({name, 1, 1});
   all.push_back({"layers_unrolled", 3, 3});
@@ -593,7 +603,9 @@ std::vector<Expected> left_alone() {
                            "scores_as_integers",
                            "scores_of_few_digits",
                            "weights_divided_by_a_mask",
-                           "probabilities_divided_by_a_mask"})
+                           "probabilities_divided_by_a_mask",
+                           "one_row_multiplied_by_gated_keys",
+                           "one_row_of_largest_products"})
     all.push_back({name, 0, 0});
   return all;
 }

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import jax
 
-from forms import (backwards, broadcasts, dropout, heads, integers, layers, lookalikes, masks, rope, scores,  # noqa: F401
-                   sinks)
+from forms import (backwards, broadcasts, dropout, heads, integers, layers, lookalikes, masks, rope, rows,  # noqa: F401
+                   scores, sinks)
 from forms.form import FORMS
 
 
