@@ -4,11 +4,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hlo/build.h"
 #include "hlo/unread_fields.h"
 #include "rewrite/numbering.h"
 #include "rewrite/outer_product.h"
 #include "rewrite/sink_column.h"
+#include "rewrite/sums.h"
 
 namespace heddle::rewrite {
 
@@ -79,26 +79,6 @@ void take_tuples_apart(Computation* computation) {
       x->replace_all_uses_with(x->operand(0)->operand(static_cast<int>(x->tuple_index())));
 }
 
-bool adds(const Computation* reducer) {
-  const Instruction* root = reducer->root();
-  return root->is(Opcode::add) && root->operand(0)->is(Opcode::parameter) &&
-         root->operand(1)->is(Opcode::parameter) && root->operand(0) != root->operand(1);
-}
-
-/// Sums from 0 of one number each, as gradients of broadcasts have them, are these numbers.
-Status take_sums_of_one_away(Computation* computation) {
-  for (Instruction* x : computation->instructions()) {
-    if (!x->is(Opcode::reduce) || x->operand_count() != 2 || !adds(x->to_apply()) ||
-        x->operand(0)->shape().element_count() != x->shape().element_count())
-      continue;
-    const hlo::Literal* from = x->operand(1)->literal();
-    if (!from || from->is_elided() || from->element_count() != 1 || from->get(0) != 0) continue;
-    HEDDLE_ASSIGN(Instruction * numbers, hlo::make_reshape(x->operand(0), x->shape().dims()));
-    x->replace_all_uses_with(numbers);
-  }
-  return {};
-}
-
 void merge_equal(Computation* computation, Numbering& numbering) {
   std::unordered_map<const Instruction*, Instruction*> own;
   for (Instruction* x : computation->instructions()) own[x] = x;
@@ -113,9 +93,10 @@ Status canonicalise(hlo::Module& module) {
   Numbering numbering;
   for (Computation* computation : module.callees_first()) {
     take_tuples_apart(computation);
-    HEDDLE_TRY(take_sums_of_one_away(computation));
+    HEDDLE_TRY(take_sums_of_one_away(*computation));
     HEDDLE_TRY(write_outer_products_as_multiplications(*computation));
     merge_equal(computation, numbering);
+    HEDDLE_TRY(write_sums_by_sums(*computation));
     take_sink_columns_apart(*computation);
   }
   module.remove_dead();

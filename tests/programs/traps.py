@@ -877,3 +877,10 @@ def one_row_of_values_not_all_summed(q, k, v):
 def rows_on_the_diagonal_of_their_keys(q, k, v):
     p = jax.nn.softmax((q * k).sum(-1), axis=1)
     return (p[..., None] * v).sum(1)
+
+
+@trap(lambda r: [normal(r, B, Q, 4, D), normal(r, B, K, 2, D), normal(r, B, K, 2, V)])
+def keys_of_groups_summed_twice_and_returned(q, k, v):
+    d_k, d_v = jax.grad(lambda k, v: jnp.sum(jnp.sin(weighed(scores(q, k), v))), (0, 1))(jnp.repeat(k, 2, 2), jnp.repeat(v, 2, 2))
+    shared = d_k.reshape(B, K, 2, 2, D)
+    return d_k, shared.sum(3), shared.sum((0, 1, 3)), d_v.sum((0, 1)), d_v.sum(0), d_v.sum((1, 2))

@@ -548,6 +548,7 @@ std::vector<Expected> fused() {
                            "mask_is_data_and_dropout_grad",
                            "loss_of_output",
                            "gradient_of_queries_only",
+                           "keys_of_groups_summed_twice",
                            "clamped_indices_grad",
                            "doubled_indices_grad",
                            "halves_of_distances_grad",

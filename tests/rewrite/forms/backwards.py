@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from forms.form import KB, OB, QB, VB, both, causal, form, shape, softmax
+from forms.form import B, G, K, KB, KG, OB, QB, R, VB, VG, both, causal, form, shape, softmax
 from forms.heads import scaled_queries
 
 
@@ -63,3 +63,11 @@ def gradient_of_repeated_output(q, k, v):
         return x + jnp.resize(o.ravel(), q.size).reshape(q.shape)
 
     return jax.grad(lambda q: jnp.sum(jnp.sin(jax.lax.fori_loop(0, 2, layer, q))))(q)
+
+
+@form(QB, KG, VG, OB)
+def keys_of_groups_summed_twice(q, k, v, d_o):
+    """The gradients of keys that query heads share and of biases of theirs, as XLA merges the sums."""
+    d_q, d_k, d_v = jax.vjp(scaled_queries, q, jnp.repeat(k, R, 2), jnp.repeat(v, R, 2))[1](d_o)
+    shared = [x.reshape(B, K, G, R, -1) for x in (d_k, d_v)]
+    return d_q, *(x.sum(3) for x in shared), *(x.sum((0, 3)) for x in shared), shared[1].sum((0, 1, 3))

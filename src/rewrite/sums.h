@@ -1,0 +1,17 @@
+// Sums over axes, in one form for the several in which programs print them.
+#pragma once
+
+#include "core/status.h"
+#include "hlo/module.h"
+
+namespace heddle::rewrite {
+
+/// Sums from 0 of one number each, as gradients of broadcasts have them, are these numbers.
+Status take_sums_of_one_away(hlo::Computation& computation);
+
+/// Of two sums of one value, one of them over more axes, that one is made of the other. XLA merges
+/// them: the gradient of keys that query heads share, and that of a bias of those keys, are then
+/// sums of what each query head gives.
+Status write_sums_by_sums(hlo::Computation& computation);
+
+}  // namespace heddle::rewrite
