@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hlo/unread_fields.h"
+#include "rewrite/merged_dots.h"
 #include "rewrite/numbering.h"
 #include "rewrite/outer_product.h"
 #include "rewrite/sink_column.h"
@@ -94,6 +95,7 @@ Status canonicalise(hlo::Module& module) {
   for (Computation* computation : module.callees_first()) {
     take_tuples_apart(computation);
     HEDDLE_TRY(take_sums_of_one_away(*computation));
+    HEDDLE_TRY(take_merged_dots_apart(*computation));
     HEDDLE_TRY(write_outer_products_as_multiplications(*computation));
     merge_equal(computation, numbering);
     HEDDLE_TRY(write_sums_by_sums(*computation));

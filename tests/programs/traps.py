@@ -884,3 +884,35 @@ def keys_of_groups_summed_twice_and_returned(q, k, v):
     d_k, d_v = jax.grad(lambda k, v: jnp.sum(jnp.sin(weighed(scores(q, k), v))), (0, 1))(jnp.repeat(k, 2, 2), jnp.repeat(v, 2, 2))
     shared = d_k.reshape(B, K, 2, 2, D)
     return d_k, shared.sum(3), shared.sum((0, 1, 3)), d_v.sum((0, 1)), d_v.sum(0), d_v.sum((1, 2))
+
+
+# Dots merged, and cut again.
+
+def cut_again(q, other, k, v, at, step=1):
+    s = jnp.einsum("bqhd,bkhd->bhqk", jnp.concatenate([q, other], 1), k)
+    p = jnp.concatenate([jax.nn.softmax(s[:, :, i] / 3) for i in (slice(0, at, step), slice(at, None, step))], 2)
+    o = jnp.einsum("bhqk,bkhd->bhqd", p, v)
+    return o[:, :, :at], o[:, :, at:]
+
+
+@trap(lambda r: [normal(r, B, 4, H, D), *heads(r)], grad=(0, 1, 2, 3))
+def merged_dots(other, q, k, v):
+    return cut_again(q, other, k, v, Q)
+
+
+@trap(lambda r: [normal(r, B, 4, H, D), *heads(r)], grad=(0, 1, 2, 3))
+def merged_dots_cut_elsewhere(other, q, k, v):
+    return cut_again(q, other, k, v, Q - 2)
+
+
+@trap(lambda r: [normal(r, B, 4, H, D), *heads(r)])
+def merged_dots_cut_with_gaps(other, q, k, v):
+    return cut_again(q, other, k, v, Q, step=2)
+
+
+@trap(lambda r: [normal(r, B, Q, H, D), *heads(r)])
+def merged_dots_of_whose_parts_one_is_used_twice(other, q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", jnp.concatenate([q, other], 1), k)
+    first, second = (jax.nn.softmax(s[:, :, i:i + Q]) for i in (0, 0))
+    o = jnp.einsum("bhqk,bkhd->bhqd", jnp.concatenate([first, first + second], 2), v)
+    return o[:, :, :Q], o[:, :, Q:], s[:, :, Q:]

@@ -563,6 +563,7 @@ std::vector<Expected> fused() {
                            "rows_multiplied_grad",
                            "keys_of_many_digits_grad"})
     all.push_back({name, 1, 1});
+  all.push_back({"dots_merged", 2, 0});
   all.push_back({"layers_unrolled", 3, 3});
   for (const char* name :
        {"scan", "scan_dropped_out", "scan_of_scans", "scan_reversed", "scan_with_mask",

@@ -1,4 +1,4 @@
-"""Products written as multiplications and sums: what XLA makes of a dot of one row, and what people write."""
+"""Products that are not one dot each: as XLA writes dots of one row, and some that share an operand."""
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +47,15 @@ def rows_multiplied(q, k, v):
     s = jnp.where(causal(offset=K - Q), (q.swapaxes(1, 2)[:, :, :, None] * k.swapaxes(1, 2)[:, :, None]).sum(-1), -1e30)
     o = (softmax(s)[..., None] * v.swapaxes(1, 2)[:, :, None]).sum(-2)
     return o.swapaxes(1, 2)
+
+
+@form(shape(B, H, 4, D), shape(B, H, 7, D), KB, VB)
+def dots_merged(first, second, k, v):
+    """Two attentions that share keys and values, as XLA merges their products."""
+    s = jnp.einsum("bhqd,bkhd->bhqk", jnp.concatenate([first, second], 2), k)
+    p = [softmax(x * D**-0.5) for x in (s[:, :, :4], s[:, :, 4:])]
+    o = jnp.einsum("bkhd,bhqk->bhdq", v, jnp.concatenate(p, 2))
+    return o[..., :4], o[..., 4:]
 
 
 @form(ROW, KB, VB, shape(B, K, H))
