@@ -142,7 +142,7 @@ std::optional<Algebra::Renaming> name_keys(Algebra& algebra, const Softmax& soft
   if (weight == sum.product.end()) return std::nullopt;
   // Both weights read the same keys of the product: their digits stand at the same places there.
   for (const Element& read : elements_in(algebra, weight->atom)) {
-    const auto renaming = renaming_by(softmax.score.k, read, sum.bound, keys);
+    auto renaming = renaming_by(softmax.score.k, read, sum.bound, keys);
     if (renaming && algebra.at(algebra.rename(weight->atom, *renaming)).argument == softmax.z)
       return renaming;
   }
