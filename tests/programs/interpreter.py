@@ -594,8 +594,12 @@ def _by_jax(eqn, rounding, *operands):
         return jnp.asarray(x)
 
     params = dict(eqn.params)
+    run = eqn.primitive.bind
+    if eqn.primitive.name == "scatter-add":  # its parameters hold an addition of the program's own types
+        run = jax.lax.scatter_add
+        params = {name: params[name] for name in ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")}
     with _x64():
-        results = eqn.primitive.bind(*(given(atom, x) for atom, x in zip(eqn.invars, operands)), **params)
+        results = run(*(given(atom, x) for atom, x in zip(eqn.invars, operands)), **params)
         results = list(results) if eqn.primitive.multiple_results else [results]
         results = [in_f64(x) for x in results]
     return [rounding.converted(x, v.aval.dtype) if is_float(v.aval.dtype) else x

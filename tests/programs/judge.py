@@ -29,6 +29,9 @@ class Verdict:
     rows_wrong: int = 0
     largest: float = 0.0  # a row's distance from the truth, of the row's size
     allowed: float = 0.0  # at that row
+    size: float = 0.0  # the largest value, and how far from the truth the original and the fused output are at most
+    original_off: float = 0.0
+    fused_off: float = 0.0
 
 
 def judge(original, fused, exact, others, coarse=(), unit=0.0, overflowed=False):
@@ -89,6 +92,10 @@ def judge(original, fused, exact, others, coarse=(), unit=0.0, overflowed=False)
     worst = np.unravel_index(np.argmax(np.where(far, distance / np.maximum(scale, 1e-300), -1)), far.shape)
     verdict.largest = float(np.max(distance / np.maximum(scale, scale.max() * UNIT[size] + 1e-300)))
     verdict.allowed = float(allowed[worst] / max(scale[worst], 1e-300))
+    known = ~unknown
+    verdict.size = float(scale.max())
+    verdict.original_off = float(np.max(away(original, exact), where=known, initial=0.0))
+    verdict.fused_off = float(np.max(away(fused, exact), where=known, initial=0.0))
     if lost.any():
         at = tuple(map(int, np.argwhere(broken)[0]))
         verdict.wrong.append(f"{broken.sum()} values are not finite where the original's are, the first at {at}")

@@ -108,7 +108,7 @@ def outcomes(jobs, count, until=None):
 
 
 def named(job):
-    return f"seed {job['seed']}" if "seed" in job else str(job.get("trap") or job.get("file"))
+    return f"seed {job['seed']}" if "seed" in job else str(job.get("trap") or job.get("file") or ".".join(job["model"]))
 
 
 class Summary:

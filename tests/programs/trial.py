@@ -22,6 +22,8 @@ class Outcome:
     complaints: list = field(default_factory=list)  # a sentence for each output that is wrong
     finite: list = field(default_factory=list)  # of each output, the share that could be compared
     largest: float = 0.0
+    original_off: float = 0.0  # the largest error of any output: of its largest value, or of a thousandth of all outputs'
+    fused_off: float = 0.0
     seconds: dict = field(default_factory=dict)
 
     def failed(self):
@@ -97,7 +99,10 @@ def tried(program, arguments):
     outcome = Outcome("right", reports.fusions, _reasons(reports.refusals),
                       [f"output {i}: {sentence}" for i, verdict in enumerate(verdicts) for sentence in verdict.wrong],
                       [round(verdict.finite, 3) for verdict in verdicts],
-                      max((verdict.largest for verdict in verdicts), default=0.0), seconds)
+                      max((verdict.largest for verdict in verdicts), default=0.0), seconds=seconds)
+    least = 1e-3 * max((verdict.size for verdict in verdicts), default=0.0) or 1.0
+    outcome.original_off = max((v.original_off / max(v.size, least) for v in verdicts), default=0.0)
+    outcome.fused_off = max((v.fused_off / max(v.size, least) for v in verdicts), default=0.0)
     if outcome.complaints:
         outcome.outcome = "wrong"
     elif not all(outcome.finite):

@@ -24,7 +24,8 @@ def prepare():
 
 
 def judged(job):
-    """The Outcome of a job, as a dict: {"seed": ..., "fixed": {...}}, {"trap": name} or {"file": path}."""
+    """The Outcome of a job, as a dict: {"seed": ..., "fixed": {...}}, {"trap": name}, {"file": path} or {"model": [library,
+    name]}."""
     import numpy as np
     from program import generate
     from text import Written
@@ -36,6 +37,11 @@ def judged(job):
         if "trap" in job:
             program, inputs = TRAPS[job["trap"]]
             arguments = inputs(np.random.default_rng(zlib.crc32(job["trap"].encode())))
+        elif "model" in job:
+            sys.path.append(str(HERE.parent / "models"))
+            from definition import made_flat
+
+            program, arguments = made_flat(*job["model"])
         else:
             seed = job.get("seed", 0)
             if "file" in job:
