@@ -4,7 +4,7 @@
 #   make         the heddle command and library: build/bin/heddle, build/lib/libheddle.so
 #   make demo    a GPT training step, its attention found and fused, run inside XLA on the CPU
 #   make test    every test: C++ through ctest, Python through pytest
-#   make check-all  all that CI runs parts of, whole: the sanitizers, the kernel matrix, longer fuzzing; takes hours
+#   make check-all  all that CI runs parts of, whole: the sanitizers, the kernel matrix, models, longer fuzzing; takes hours
 #   make bench   Heddle beside its peers on this CPU, into out/bench
 #   make format  clang-format over the sources
 #   make clean   removes build/ and out/ (the Python environments stay)

@@ -1,6 +1,6 @@
-"""The table of docs/rewriter.md: of each model of a collection, how many of its attentions are fused, and why not.
+"""A section of docs/rewriter.md: of each model of a collection, how many of its attentions are fused, and why not.
 
-    python tests/models/table.py FOLDER build/bin/heddle > docs/rewriter.md
+    python tests/models/table.py FOLDER build/bin/heddle docs/rewriter.md
 
 FOLDER has modules.json.gz, a dict of HLO texts, and expect.tsv, a row for each of them: how many attentions the model's
 code has (columns file, form, library, version, model, dtype, pass, n_fwd, n_bwd). Form hlo is what JAX prints before
@@ -17,19 +17,18 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-HEAD = """# What the rewriter finds in model libraries
+from sections import table, written
 
-{programs} programs of {libraries} libraries, small random configurations, each in two forms: as JAX prints it before
-optimisation, and as XLA's CUDA pipeline hands it over (`enable()`), inlined and simplified. Instances are counted in
-the models' code; a loop's body counts once, a forward that a checkpoint runs again counts again. **{forward} of
-{forwards} forwards and {backward} of {backwards} backwards are fused.** `heddle fuse --verify` holds of {held} of
-{modules} modules: on four draws of inputs the fused program is as near to the original's value in f64 as the original
-is, within a small factor. Made by `tests/models/table.py`.
+SECTION = """{programs} programs of {libraries} libraries, small random configurations, each in two forms: as JAX
+prints it before optimisation, and as XLA's CUDA pipeline hands it over (`enable()`), inlined and simplified. **{forward} of
+{forwards} forwards and {backward} of {backwards} backwards are fused.** `heddle fuse --verify` holds of {held} of {modules}
+modules: on four draws of inputs the fused program is as near to the original's value in f64 as the original is, within a
+small factor. Made by `tests/models/table.py`.
 
-| library | model | type, pass | forward, printed | in XLA | backward, printed | in XLA | left alone because |
-|---|---|---|--:|--:|--:|--:|---|
-"""
-TAIL = """
+{table}"""
+TITLES = ("library", "model", "type, pass", ">forward, printed", ">in XLA", ">backward, printed", ">in XLA",
+          "left alone because")
+FAILURES = """
 Beyond what `--verify` allows:
 
 {failures}
@@ -56,11 +55,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("heddle")
+    parser.add_argument("document", type=Path)
     options = parser.parse_args()
     modules = json.loads(gzip.decompress((options.folder / "modules.json.gz").read_bytes()))
     programs, failures = defaultdict(dict), []
-    with open(options.folder / "expect.tsv", encoding="utf-8") as table:
-        for row in csv.DictReader(table, delimiter="\t"):
+    with open(options.folder / "expect.tsv", encoding="utf-8") as expected_of:
+        for row in csv.DictReader(expected_of, delimiter="\t"):
             program = programs[row["library"], row["version"], row["model"], row["dtype"], row["pass"]]
             forwards, backwards, reasons, failure = fused(options.heddle, modules[row["file"]])
             if failure:
@@ -68,7 +68,7 @@ def main():
             expected = int(row["n_fwd"]), int(row["n_bwd"])
             # A module may hold more calls than its code has attentions: no place is counted twice.
             program[row["form"]] = [(min(n, of), of) for n, of in zip((forwards, backwards), expected)], reasons
-    lines, found = [], [0, 0, 0, 0]
+    rows, found = [], [0, 0, 0, 0]
     for (library, version, model, dtype, kind), forms in sorted(programs.items()):
         cells, why = [], set()
         for side in (0, 1):
@@ -79,14 +79,13 @@ def main():
                 cells.append(f"{n} of {of}" if of else "")
                 if n < of:
                     why |= reasons or {"it is not seen as attention"}
-        row = [f"{library} {version}", model, f"{dtype}, {kind}", *cells, "; ".join(sorted(why))]
-        lines.append(f"| {' | '.join(row)} |")
+        rows.append([f"{library} {version}", model, f"{dtype}, {kind}", *cells, "; ".join(sorted(why))])
     libraries = {library for library, *_ in programs}
-    print(HEAD.format(programs=len(programs), libraries=len(libraries), forward=found[0], forwards=found[1],
-                      backward=found[2], backwards=found[3], held=len(modules) - len(failures), modules=len(modules)) +
-          "\n".join(lines))
-    if failures:
-        print(TAIL.format(failures="\n".join(failures)), end="")
+    said = SECTION.format(
+        programs=len(programs), libraries=len(libraries), forward=found[0], forwards=found[1], backward=found[2],
+        backwards=found[3], held=len(modules) - len(failures), modules=len(modules), table=table(TITLES, rows))
+    beyond = FAILURES.format(failures="\n".join(failures)) if failures else ""
+    written(options.document, "A collection of modules", said + beyond)
 
 
 if __name__ == "__main__":

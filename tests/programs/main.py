@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-LONGEST = 60  # seconds for one program: more is a hang
+LONGEST = 60  # seconds for one program, unless its job says otherwise: more is a hang
 PROGRAMS_EACH = 400  # before a process is replaced, since what JAX keeps grows
 
 
@@ -51,12 +51,15 @@ class Process:
         elif self.process.poll() is not None:
             found = self._lost("raised", f"the process ended with status {self.process.returncode}: "
                                f"{self._last_words()}")
-        elif time.monotonic() - self.since > LONGEST + (60 if self.done == 0 else 0):
-            found = self._lost("hung", f"no result after {LONGEST} s")
+        elif time.monotonic() - self.since > self._longest() + (60 if self.done == 0 else 0):
+            found = self._lost("hung", f"no result after {self._longest()} s")
         if found:
             found["wall"] = round(time.monotonic() - self.since, 3)
             self.done += 1
         return found
+
+    def _longest(self):
+        return self.job.get("longest", LONGEST)
 
     def _last_words(self):
         self.said.seek(max(0, self.said.seek(0, os.SEEK_END) - 1000))

@@ -22,7 +22,8 @@ class Outcome:
     complaints: list = field(default_factory=list)  # a sentence for each output that is wrong
     finite: list = field(default_factory=list)  # of each output, the share that could be compared
     largest: float = 0.0
-    original_off: float = 0.0  # the largest error of any output: of its largest value, or of a thousandth of all outputs'
+    # The largest error of any output, of its largest value or of a thousandth of all outputs'.
+    original_off: float = 0.0
     fused_off: float = 0.0
     seconds: dict = field(default_factory=dict)
 

@@ -24,8 +24,8 @@ def prepare():
 
 
 def judged(job):
-    """The Outcome of a job, as a dict: {"seed": ..., "fixed": {...}}, {"trap": name}, {"file": path} or {"model": [library,
-    name]}."""
+    """The Outcome of a job, as a dict: {"seed": ..., "fixed": {...}}, {"trap": name}, {"file": path} or
+    {"model": [library, name]}."""
     import numpy as np
     from program import generate
     from text import Written

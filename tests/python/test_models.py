@@ -12,12 +12,14 @@ sys.path[:0] = [str(ROOT / "tests" / "programs"), str(ROOT / "tests" / "models")
 from definition import program  # noqa: E402
 from held_out import complaints, counted  # noqa: E402
 
-TRAINED = program("f32", forwards=2, backwards=2, left=(0, 1), because="its second layer returns its weights")(lambda: None)
+RETURNS_WEIGHTS = {"left": (0, 1), "because": "its second layer returns its weights"}
+TRAINED = program("f32", forwards=2, backwards=2, **RETURNS_WEIGHTS)(lambda: None)
 
 
 def found(forwards, backwards, outcome="right"):
     kinds = ["attention_forward"] * forwards + ["attention_backward"] * backwards
-    return {"outcome": outcome, "fusions": [{"kind": kind} for kind in kinds], "refusals": ["it is so"], "complaints": []}
+    fusions = [{"kind": kind} for kind in kinds]
+    return {"outcome": outcome, "fusions": fusions, "refusals": ["it is so"], "complaints": []}
 
 
 def test_as_many_as_expected():
@@ -45,5 +47,6 @@ def test_what_is_left_alone_has_a_reason():
 
 
 def test_words_that_no_program_has():
-    run = subprocess.run([sys.executable, ROOT / "tests/models/held_out.py", "flax_lines"], capture_output=True, text=True)
+    command = [sys.executable, ROOT / "tests/models/held_out.py", "flax_lines"]
+    run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 2 and "flax_lines" in run.stderr

@@ -91,7 +91,8 @@ def scan_of_checkpoints():
 
     def apply(arrays, x):
         def step(x, layer):
-            return eqx.filter_checkpoint(lambda layer, x: jax.vmap(lambda row: model(layer)(row, mask))(x))(layer, x), None
+            run = eqx.filter_checkpoint(lambda layer, x: jax.vmap(lambda row: model(layer)(row, mask))(x))
+            return run(layer, x), None
 
         return jax.lax.scan(step, x, arrays)[0]
 

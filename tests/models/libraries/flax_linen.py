@@ -133,7 +133,7 @@ def alibi_bias():
         heads = lambda w: jnp.einsum("bsw,whd->bshd", x, w)
         distance = jnp.arange(LENGTH)[None, :] - jnp.arange(LENGTH)[:, None]
         bias = parameters["slopes"][:, None, None] * distance
-        y = nn.dot_product_attention(heads(parameters["q"]), heads(parameters["k"]), heads(parameters["v"]), bias=bias[None],
+        y = nn.dot_product_attention(*(heads(parameters[name]) for name in "qkv"), bias=bias[None],
                                      mask=distance[None, None] <= 0, deterministic=True)
         return jnp.einsum("bshd,hdw->bsw", y, parameters["o"])
 

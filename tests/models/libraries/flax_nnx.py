@@ -45,6 +45,11 @@ def training(draw, model, *given, apply, dtype=jnp.float32):
         parameters, draw.normal(BATCH, LENGTH, WIDTH), x, *given)
 
 
+def causal_of_lengths(*lengths):
+    causal = nnx.make_causal_mask(jnp.ones((BATCH, LENGTH)), dtype=bool)
+    return causal & lengths_mask(lengths, LENGTH)[:, None, None]
+
+
 @program("f32", 2, 2)
 def grouped_causal():
     """Four heads of queries, two of keys; JAX's own attention beneath."""
@@ -64,7 +69,7 @@ def lengths_and_dropout():
 @program("f32", 2, 2)
 def normalized_queries():
     model = Blocks(nnx.Rngs(0), normalize_qk=True, use_bias=False)
-    mask = nnx.make_causal_mask(jnp.ones((BATCH, LENGTH)), dtype=bool) & lengths_mask([11, 20, 5], LENGTH)[:, None, None]
+    mask = causal_of_lengths(11, 20, 5)
     return training(Draw(3), model, mask, apply=lambda model, x, mask: model(x, mask=mask))
 
 
@@ -81,7 +86,7 @@ def scan_of_remat():
     def run(x, block, mask):
         return block(x, mask=mask)
 
-    mask = nnx.make_causal_mask(jnp.ones((BATCH, LENGTH)), dtype=bool) & lengths_mask([20, 3, 16], LENGTH)[:, None, None]
+    mask = causal_of_lengths(20, 3, 16)
     return training(Draw(4), stacked(nnx.Rngs(0)), mask, apply=lambda model, x, mask: run(x, model, mask))
 
 

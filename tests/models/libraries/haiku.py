@@ -36,7 +36,8 @@ def causal_of_lengths(lengths):
 def language_model():
     """Words in, logits out, dropout behind the attention; padding and causal as one mask."""
     def forward(words, mask):
-        x = hk.Embed(64, WIDTH)(words) + hk.get_parameter("positions", [LENGTH, WIDTH], init=hk.initializers.RandomNormal())
+        positions = hk.get_parameter("positions", [LENGTH, WIDTH], init=hk.initializers.RandomNormal())
+        x = hk.Embed(64, WIDTH)(words) + positions
         for _ in range(2):
             x = block(x, mask, dropout=0.1)
         return hk.Linear(64)(x)

@@ -11,8 +11,8 @@ WORDS = {"vocab_size": 64, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id":
 BERT = WORDS | {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
                 "max_position_embeddings": 40}
 BART = WORDS | {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
-                "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 40,
-                "decoder_start_token_id": 2, "forced_eos_token_id": 2}
+                "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
+                "max_position_embeddings": 40, "decoder_start_token_id": 2, "forced_eos_token_id": 2}
 LLAMA = BERT | {"num_key_value_heads": 2, "head_dim": 8}
 
 
@@ -50,7 +50,8 @@ def step(model, parameters, draw, inputs, target=(BATCH, LENGTH, 32), **options)
 def albert():
     """One layer's parameters for all layers; padding, dropout of the weights."""
     draw = Draw(1)
-    model, parameters = made(hf.FlaxAlbertModel, hf.AlbertConfig(**BERT, embedding_size=16, attention_probs_dropout_prob=0.1), draw)
+    config = hf.AlbertConfig(**BERT, embedding_size=16, attention_probs_dropout_prob=0.1)
+    model, parameters = made(hf.FlaxAlbertModel, config, draw)
     return step(model, parameters, draw, padded(draw, 20, 7, 13))
 
 
@@ -80,7 +81,7 @@ def electra():
 def bart():
     """Encoder, decoder and what joins them, both sides padded."""
     draw = Draw(5)
-    model, parameters = made(hf.FlaxBartModel, hf.BartConfig(**BART, attention_dropout=0.1), draw)
+    model, parameters = made(hf.FlaxBartModel, hf.BartConfig(**BART), draw)
     decoder = padded(draw, 15, 9, 3, length=15)
     inputs = padded(draw, 20, 11, 6) | {f"decoder_{name}": x for name, x in decoder.items()}
     return step(model, parameters, draw, inputs, (BATCH, 15, 32))
@@ -120,7 +121,8 @@ def gptj():
     draw = Draw(9)
     config = hf.GPTJConfig(**WORDS, n_embd=32, n_layer=2, n_head=2, n_positions=32, rotary_dim=8)
     model, parameters = made(hf.FlaxGPTJForCausalLM, config, draw)
-    return cross_entropy(trained(model)), (parameters, draw.tokens(BATCH, LENGTH), jax.random.key(1), padded(draw, 20, 8, 15))
+    inputs = padded(draw, 20, 8, 15)
+    return cross_entropy(trained(model)), (parameters, draw.tokens(BATCH, LENGTH), jax.random.key(1), inputs)
 
 
 @program("bf16", 2, 2)
@@ -159,9 +161,9 @@ def gemma_one_head_of_keys():
 
 @program("bf16", 6, 6)
 def blenderbot():
-    """Norms before the parts, dropout of the weights on either side."""
+    """Norms before the parts."""
     draw = Draw(14)
-    config = hf.BlenderbotConfig(**BART, attention_dropout=0.1)
+    config = hf.BlenderbotConfig(**BART)
     model, parameters = made(hf.FlaxBlenderbotModel, config, draw, jnp.bfloat16)
     decoder = padded(draw, 9, 4, 7, length=9)
     inputs = padded(draw, 20, 13, 8) | {f"decoder_{name}": x for name, x in decoder.items()}
