@@ -95,8 +95,6 @@ struct Advice {
 constexpr Advice kAdvice[] = {
     {"no product of queries and keys",
      "A softmax over something else than Q K^T; there is nothing to fuse."},
-    {"holds no product of dO and V",
-     "A softmax that weighs no values, as in a cross-entropy loss; there is nothing to fuse."},
     {"no product of these weights",
      "If this is attention, keep the softmax and its product with V in one function."},
     {"not kept for the loop",
@@ -109,6 +107,22 @@ constexpr Advice kAdvice[] = {
     {"several pieces", "Pass such a mask as an additive bias (0 and -inf)."},
     {"more than is evaluated", "Build the mask from iotas and comparisons, not as a constant."},
     {"see no key", "Give such rows a key, or mask with -inf and expect 0 there."},
+    {"have the same batch and head axes",
+     "If this is attention, give keys and values the same leading axes."},
+    {"which scores can reach", "Fill masked scores with -inf or jnp.finfo(dtype).min."},
+    {"which scores may reach", "Fill masked scores with -inf or jnp.finfo(dtype).min."},
+    {"within reach of the scores is no mask",
+     "Fill masked scores with -inf or jnp.finfo(dtype).min."},
+    {"may reach the mask's fill",
+     "Fill masked scores with -inf or jnp.finfo(dtype).min, or mask once, before the softmax."},
+    {"a term that is neither",
+     "Move what multiplies the scores to the queries; what is added to them may be any array."},
+    {"is not the gradient P * (dP - rowsum(P * dP))",
+     "Leave the derivative of the softmax to jax.grad."},
+    {"dO and the values hold the digits", "Split and join heads of dO and V in the same order."},
+    {"queries and keys hold the digits", "Split and join heads of Q and K in the same order."},
+    {"made of floating numbers that are rounded", "Compute positions in integers."},
+    {"has elements of type", "Convert it to float32, bfloat16 or float16."},
     {"nothing sums this exponential",
      "An exponential on its own, as in SiLU; there is nothing to fuse."},
 };
@@ -117,6 +131,15 @@ std::string_view way_out(std::string_view reason) {
   for (const Advice& advice : kAdvice)
     if (reason.find(advice.part) != std::string_view::npos) return advice.way_out;
   return "";
+}
+
+/// "exp.1 in main.3 (model.py:12, jit(step)/encoder/exp)", as far as the program says it.
+std::string place_of(const rewrite::Refusal& r) {
+  std::string origin;
+  if (!r.source.file.empty()) origin = fmt::format("{}:{}", r.source.file, r.source.line);
+  if (!r.source.operation.empty()) origin += (origin.empty() ? "" : ", ") + r.source.operation;
+  const std::string place = fmt::format("{} in {}", r.instruction, r.computation);
+  return origin.empty() ? place : fmt::format("{} ({})", place, origin);
 }
 
 // The one way in which a rewritten module may differ.
@@ -249,11 +272,15 @@ std::string to_people(const rewrite::Report& report) {
   std::string text = fmt::format(
       "{}: {} instructions; attention calls: {}, places left alone: {}\n", report.module,
       report.instructions, report.fusions.size(), report.refusals.size());
+  if (!report.has_softmax)
+    text += "It holds no softmax (no exponential is summed), so there is no attention to fuse.\n";
+  if (report.without_values > 0)
+    text += fmt::format("Softmaxes that weigh no values, as in a loss, with nothing to fuse: {}\n",
+                        report.without_values);
   if (!report.fusions.empty()) text += "\n" + fusions_table(report.fusions);
   // The same reason, met at several places, is said once.
   std::map<std::string, std::vector<std::string>> places;
-  for (const rewrite::Refusal& r : report.refusals)
-    places[r.reason].push_back(fmt::format("{} in {}", r.instruction, r.computation));
+  for (const rewrite::Refusal& r : report.refusals) places[r.reason].push_back(place_of(r));
   if (!places.empty()) text += "\nLeft as it was:\n";
   for (const auto& [reason, where] : places) {
     std::string line = fmt::format("- {}", where[0]);

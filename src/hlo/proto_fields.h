@@ -17,6 +17,7 @@ enum : uint32_t {
   program_shape = 4,
   entry_id = 6,
   schedule = 7,
+  stack_frame_index = 17,
 };
 }
 

@@ -18,6 +18,10 @@ bool is_table(std::string_view name) {
 }  // namespace
 
 Status Reader::read_header() {
+  if (in_.peek_name() == "module" || in_.peek() == '#')
+    return in_.complaint(in_.skip_blanks(),
+                         "expected HLO text, and this is MLIR, as StableHLO is printed; "
+                         "jax.jit(f).lower(...).as_text(\"hlo\") prints HLO");
   if (!in_.accept_word("HloModule")) return in_.expected("'HloModule'");
   HEDDLE_ASSIGN(const std::string_view name, in_.expect_name("the module's name"));
   module_ = std::make_unique<Module>(std::string(name));

@@ -57,17 +57,32 @@ class Finder {
       const Frame at = elements_.frames()[frame];
       for (const Instruction* x : elements_.order(static_cast<int>(frame)))
         if (x->is(Opcode::exponential) && x->shape().is_array() && x->shape().rank() > 0 &&
-            elements_.representative(x) == x && is_reduced(elements_, x))
+            elements_.representative(x) == x && is_reduced(elements_, x)) {
+          findings_.has_softmax = true;
           look_at(static_cast<int>(frame), x, at.twin >= 0 ? at.twin : static_cast<int>(frame));
+        }
     }
-    Findings findings;
-    findings.matches = std::move(forwards_);
-    std::move(backwards_.begin(), backwards_.end(), std::back_inserter(findings.matches));
-    findings.refusals = std::move(refusals_);
-    return findings;
+    set_aside_what_weighs_nothing();
+    findings_.matches = std::move(forwards_);
+    std::move(backwards_.begin(), backwards_.end(), std::back_inserter(findings_.matches));
+    return std::move(findings_);
   }
 
  private:
+  /// No refusals, unless they are of an attention whose forward is there.
+  void set_aside_what_weighs_nothing() {
+    std::set<std::string> names;
+    std::erase_if(findings_.refusals, [&](const Refusal& r) {
+      const bool is_attention =
+          std::any_of(forwards_.begin(), forwards_.end(),
+                      [&](const Match& match) { return match.anchor.x->name() == r.instruction; });
+      if (r.reason != kNoWeighedGradient || is_attention) return false;
+      names.insert(r.instruction);
+      return true;
+    });
+    findings_.without_values = static_cast<int>(names.size());
+  }
+
   void look_at(int frame, const Instruction* exponential, int home) {
     const bool twin = frame != home;
     std::string reason;
@@ -77,8 +92,7 @@ class Finder {
     if (!forward_roots.empty() &&
         attempt(frame, exponential, home, true, forward_roots, forward_roots, reason))
       return;
-    if (!reason.empty())
-      refusals_.push_back({exponential->computation()->name(), exponential->name(), reason});
+    if (!reason.empty()) findings_.refusals.push_back(refusal(*exponential, reason));
   }
 
   /// Whether a backward was found; forwards are looked for unless `only_backward`.
@@ -138,10 +152,14 @@ class Finder {
 
   Elements& elements_;
   std::vector<Match> forwards_, backwards_;
-  std::vector<Refusal> refusals_;
+  Findings findings_;
 };
 
 }  // namespace
+
+Refusal refusal(const Instruction& at, std::string reason) {
+  return {at.computation()->name(), at.name(), std::move(reason), hlo::source_of(at)};
+}
 
 Findings find_attention(Elements& elements) { return Finder(elements).find(); }
 

@@ -61,6 +61,9 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
 
 /// The reason when a region holds no product that could be a gradient at all.
 inline constexpr const char* kNoGradient = "no gradient of these scores was found";
+/// The reason when there is a gradient of the scores, but of nothing that the weights weigh.
+inline constexpr const char* kNoWeighedGradient =
+    "the gradient of these scores holds no product of dO and V";
 
 /// Gradients of the softmax's attention: every product of the region that is dQ, dK, dV or dBias.
 /// Fails with a reason if the region holds no gradient of its scores.

@@ -162,8 +162,7 @@ class Backward {
     }
     const auto product = d ? contraction(algebra_, *d, softmax_.score.keys) : std::nullopt;
     if (!product || kept.size() > 1) {
-      reason = fmt::format("%{} is no gradient of a softmax: it holds no product of dO and V",
-                           x->name());
+      reason = kNoWeighedGradient;
       return std::nullopt;
     }
     core.d_o = product->row;

@@ -1,5 +1,7 @@
 #include "rewrite/report.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 namespace heddle::rewrite {
@@ -28,9 +30,14 @@ std::string to_json(const Report& report) {
                                {"score", f.score},
                                {"graph", f.graph}});
   json["refusals"] = Json::array();
-  for (const Refusal& r : report.refusals)
-    json["refusals"].push_back(
-        {{"computation", r.computation}, {"instruction", r.instruction}, {"reason", r.reason}});
+  for (const Refusal& r : report.refusals) {
+    Json refusal = {
+        {"computation", r.computation}, {"instruction", r.instruction}, {"reason", r.reason}};
+    if (!r.source.operation.empty()) refusal["operation"] = r.source.operation;
+    if (!r.source.file.empty())
+      refusal["source"] = fmt::format("{}:{}", r.source.file, r.source.line);
+    json["refusals"].push_back(std::move(refusal));
+  }
   if (!report.failure.empty()) json["failure"] = report.failure;
   return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }

@@ -8,7 +8,8 @@
 namespace heddle::rewrite {
 
 /// {"module", "instructions", "fusions": [...], "refusals": [...]}, and "failure" if there was one;
-/// without a closing line.
+/// of a refusal also "operation" and "source" ("file:line") where the program's metadata say them.
+/// Without a closing line.
 std::string to_json(const Report& report);
 
 }  // namespace heddle::rewrite

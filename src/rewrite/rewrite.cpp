@@ -24,6 +24,8 @@ class Rewriter {
 
   Result<Report> run() {
     const Findings findings = find_attention(elements_);
+    report_.has_softmax = findings.has_softmax;
+    report_.without_values = findings.without_values;
     // Whether a rotation's result is needed outside the calls shows only once all are planned.
     do {
       replan_ = false;
@@ -52,8 +54,9 @@ class Rewriter {
           return known.instruction == match.anchor.x->name();
         }))
       return;
-    report_.refusals.push_back({elements_.frames()[match.home].computation->name(),
-                                match.anchor.x->name(), why.message()});
+    Refusal refused = refusal(*match.anchor.x, why.message());
+    refused.computation = elements_.frames()[match.home].computation->name();
+    report_.refusals.push_back(std::move(refused));
   }
 
   /// The plan with its graph validated and its workspace known.
@@ -277,8 +280,8 @@ Result<Report> rewrite(std::unique_ptr<hlo::Module>& module, const Options& opti
 void give_up(Report& report, const hlo::Module& module, const Status& why) {
   report.failure = why.message();
   report.fusions.clear();
-  report.refusals.push_back({module.entry()->name(), module.entry()->root()->name(),
-                             "nothing of the module is fused: " + report.failure});
+  report.refusals.push_back(
+      refusal(*module.entry()->root(), "nothing of the module is fused: " + report.failure));
 }
 
 }  // namespace heddle::rewrite

@@ -36,6 +36,8 @@ struct Report {
   int instructions = 0;  // of the module as given
   std::vector<Fusion> fusions;
   std::vector<Refusal> refusals;
+  bool has_softmax = true;  // as in Findings, also where the rewriter gave up
+  int without_values = 0;   // as in Findings
   /// Why the rewriter gave up on the module as a whole, which is a fault of its own; one of the
   /// refusals says so too. Empty if it did not.
   std::string failure;

@@ -35,6 +35,10 @@ TEST(Header, AttributesWrapLinesAndStayVerbatim) {
 
 TEST(Header, Refusals) {
   EXPECT_EQ(refusal(""), "m.hlo:1:1: expected 'HloModule', found the end of the text");
+  for (const char* mlir : {"module @jit_f {", "#loc = loc(unknown)\nmodule @jit_f {"})
+    EXPECT_EQ(refusal(mlir),
+              "m.hlo:1:1: expected HLO text, and this is MLIR, as StableHLO is printed; "
+              "jax.jit(f).lower(...).as_text(\"hlo\") prints HLO");
   EXPECT_EQ(refusal("HloModules m"), "m.hlo:1:1: expected 'HloModule', found 'HloModules'");
   EXPECT_EQ(refusal("HloModule m, a=1, a=2"), "m.hlo:1:19: expected header attribute a only once");
   EXPECT_EQ(refusal("HloModule m, a={[}"), "m.hlo:1:18: expected ']', found '}'");

@@ -145,7 +145,9 @@ def test_explain_names_what_is_fused_and_what_is_left(heddle, root):
     assert run.returncode == DONE
     assert "attention calls: 3" in run.stdout
     assert "causal" in run.stdout and "8/2" in run.stdout
-    assert "Left as it was:" in run.stdout
+    assert "with nothing to fuse: 1" in run.stdout and "Left as it was" not in run.stdout
+    left = heddle("explain", root / "tests/data/hlo/forms/probabilities_returned.hlo").stdout
+    assert "Left as it was:" in left
 
 
 @pytest.mark.parametrize("command", ["fuse", "explain"])

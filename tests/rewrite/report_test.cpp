@@ -1,0 +1,47 @@
+// What the report says of what is left alone, and what it says nothing of.
+#include "rewrite/report.h"
+
+#include "rewrite/programs.h"
+
+namespace heddle::testing {
+namespace {
+
+TEST(Report, ALossIsNoRefusal) {
+  const Rewritten programs = rewritten(program_text("gpt_checkpoint_f32"));
+  EXPECT_TRUE(programs.report.refusals.empty()) << programs.reasons();
+  EXPECT_TRUE(programs.report.has_softmax);
+  EXPECT_EQ(programs.report.without_values, 1);
+  EXPECT_EQ(programs.forwards() + programs.backwards(), 3);
+}
+
+TEST(Report, ASoftmaxThatIsReturnedIsOne) {
+  const Rewritten programs = rewritten(program_text("forms/probabilities_returned"));
+  EXPECT_EQ(programs.report.refusals.size(), 1u);
+  EXPECT_EQ(programs.report.without_values, 0);
+}
+
+TEST(Report, SaysWhetherThereIsASoftmax) {
+  const Rewritten programs = rewritten(
+      "HloModule m\nENTRY e {\n  x = f32[4,4] parameter(0)\n  y = f32[4,4] exponential(x)\n"
+      "  ROOT z = f32[4,4] dot(y, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n");
+  EXPECT_FALSE(programs.report.has_softmax);
+  EXPECT_TRUE(programs.report.refusals.empty());
+}
+
+TEST(Report, ARefusalNamesItsLine) {
+  std::string text = program_text("forms/probabilities_returned");
+  const size_t exponential = text.find("exponential(");
+  ASSERT_NE(exponential, std::string::npos);
+  text.insert(text.find('\n', exponential),
+              R"(, metadata={op_name="jit(f)/exp" source_file="model.py" source_line=12})");
+  const Rewritten programs = rewritten(text);
+  ASSERT_EQ(programs.report.refusals.size(), 1u);
+  EXPECT_EQ(programs.report.refusals[0].source.file, "model.py");
+  EXPECT_EQ(programs.report.refusals[0].source.line, 12);
+  const std::string json = rewrite::to_json(programs.report);
+  EXPECT_NE(json.find(R"("source": "model.py:12")"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"("operation": "jit(f)/exp")"), std::string::npos) << json;
+}
+
+}  // namespace
+}  // namespace heddle::testing
