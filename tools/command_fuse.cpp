@@ -100,8 +100,9 @@ void add_fuse(CLI::App& app, int& status) {
                   "by its name or number;\nthe others are random",
                   kMostArrayBytes >> 30));
   add_seed(*command, options->seed, "Seed of the random inputs (0)");
-  command->add_option("--picture", options->picture,
-                      "Draw every changed computation before and after (.svg, .png, .pdf, .dot)");
+  command->add_option(
+      "--picture", options->picture,
+      "Draw what changed in every computation, before and after (.svg, .png, .pdf, .dot)");
   command->callback([options, &status] {
     const Result<ExitStatus> ended = fuse(*options);
     status = ended ? *ended : complain(ended.status());

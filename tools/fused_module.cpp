@@ -1,11 +1,14 @@
 #include "tools/fused_module.h"
 
+#include <fmt/format.h>
+
 #include <set>
 #include <vector>
 
 #include "api/executable.h"
 #include "hlo/read.h"
 #include "rewrite/canonical.h"
+#include "tools/changed_part.h"
 #include "tools/heddle_call.h"
 #include "tools/picture.h"
 
@@ -37,8 +40,14 @@ Result<std::string> before_and_after(const FusedModule& module) {
     const hlo::Computation* after = call->computation();
     const hlo::Computation* before = canonical->find_computation(after->name());
     if (!drawn.insert(after).second) continue;
-    if (before != nullptr) panels.push_back({after->name() + ", before", before});
-    panels.push_back({after->name() + ", after", after});
+    if (before == nullptr) continue;  // none of the program's
+    ChangedPart part = changed_part(*before, *after);
+    const std::string heading =
+        part.calls == part.of
+            ? after->name()
+            : fmt::format("{} ({} of {} calls)", after->name(), part.calls, part.of);
+    panels.push_back({heading + ", before", before, std::move(part.before)});
+    panels.push_back({heading + ", after", after, std::move(part.after)});
   }
   return picture(panels, extents);
 }

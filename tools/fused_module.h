@@ -23,7 +23,8 @@ struct FusedModule {
 Result<FusedModule> fuse_text(std::string_view text, const std::string& file,
                               std::span<const engine::Engine* const> engines);
 
-/// Drawings of every computation that holds a fused call, as it was and as it is, as Graphviz text.
+/// Drawings of what changed in every computation that holds a fused call, as it was and as it is,
+/// as Graphviz text.
 Result<std::string> before_and_after(const FusedModule& module);
 
 }  // namespace heddle::tools

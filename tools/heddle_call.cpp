@@ -1,6 +1,8 @@
 #include "tools/heddle_call.h"
 
+#include <algorithm>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "api/executable.h"
@@ -61,6 +63,13 @@ Result<graph::Graph> graph_of(const Instruction& call) {
   HEDDLE_ASSIGN(graph::Graph graph, graph::read_text(*text));
   HEDDLE_TRY(graph::validate(graph));
   return graph;
+}
+
+bool is_backward(const Instruction& call) {
+  const auto graph = graph_of(call);
+  return graph && std::any_of(graph->nodes.begin(), graph->nodes.end(), [](const auto& node) {
+           return std::holds_alternative<graph::SdpaBackward>(node.op);
+         });
 }
 
 Result<Literal> run_heddle_call(const Instruction& call, std::span<const Literal> operands) {

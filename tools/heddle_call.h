@@ -18,6 +18,8 @@ bool is_heddle_call(const hlo::Instruction& instruction);
 std::vector<const hlo::Instruction*> heddle_calls(const hlo::Module& module);
 /// The validated graph a call carries in its attribute `graph`.
 Result<graph::Graph> graph_of(const hlo::Instruction& call);
+/// Whether that graph is an attention's backward.
+bool is_backward(const hlo::Instruction& call);
 
 /// The value of a call on the CPU engine, as XLA's custom call gives it: operands in ascending uid
 /// of the graph's inputs, results in ascending uid of its outputs, and the workspace (zeros here).

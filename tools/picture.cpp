@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -14,6 +15,7 @@
 
 #include "hlo/opcode.h"
 #include "hlo/shape.h"
+#include "tools/heddle_call.h"
 
 extern char** environ;
 
@@ -23,7 +25,7 @@ namespace {
 using hlo::Instruction;
 using hlo::Opcode;
 
-constexpr std::string_view kHeddleTarget = "heddle";
+constexpr size_t kMostUsers = 8;
 
 /// Instructions that only move data: drawn as a line from what they move to who uses it.
 bool is_plumbing(const Instruction& instruction) {
@@ -74,16 +76,20 @@ std::string in_quotes(std::string_view text) {
 /// One panel: its boxes, each standing for an instruction or for elementwise ones in a row.
 class Drawing {
  public:
-  Drawing(const hlo::Computation& computation, const std::vector<AttentionExtent>& extents)
-      : extents_(extents), order_(computation.dependency_order()) {
-    for (const Instruction* instruction : order_)
+  Drawing(const Panel& panel, const std::vector<AttentionExtent>& extents) : extents_(extents) {
+    const std::vector<Instruction*> order = panel.computation->dependency_order();
+    for (const Instruction* instruction : order)
       for (const Instruction* operand : instruction->operands())
         if (!is_plumbing(*instruction)) users_[source(operand)].insert(instruction);
+    const Instructions drawn = with_neighbours(panel.part);
+    std::copy_if(order.begin(), order.end(), std::back_inserter(order_),
+                 [&](const Instruction* x) { return drawn.contains(x); });
     // From the last to the first, an elementwise instruction joins the box of its one user.
     for (auto it = order_.rbegin(); it != order_.rend(); ++it) {
       const Instruction* instruction = *it;
       if (is_plumbing(*instruction) || is_left_out(*instruction)) continue;
-      box_[instruction] = joins(*instruction) ? box_[*users_[instruction].begin()] : instruction;
+      const auto user = joins(*instruction) ? box_.find(*users_[instruction].begin()) : box_.end();
+      box_[instruction] = user == box_.end() ? instruction : user->second;
     }
   }
 
@@ -110,6 +116,22 @@ class Drawing {
   }
 
  private:
+  Instructions with_neighbours(const Instructions& part) const {
+    Instructions all = part;
+    for (const Instruction* x : part) {
+      if (is_left_out(*x)) continue;
+      for (const Instruction* operand : x->operands()) all.insert(source(operand));
+      if (is_plumbing(*x)) continue;
+      const auto users = users_.find(x);
+      // What very many read, a loop's index say, is nobody's in particular.
+      if (users != users_.end() && users->second.size() <= kMostUsers)
+        all.insert(users->second.begin(), users->second.end());
+    }
+    // Calls of other layers are not among those that the heading counts.
+    std::erase_if(all, [&](const auto* x) { return is_heddle_call(*x) && !part.contains(x); });
+    return all;
+  }
+
   bool joins(const Instruction& instruction) const {
     if (!hlo::is_elementwise(instruction.opcode())) return false;
     const auto found = users_.find(&instruction);
@@ -147,8 +169,9 @@ class Drawing {
     }
     if (last.is(Opcode::parameter)) label = last.name();
     if (last.is(Opcode::call) && last.to_apply() != nullptr) label += " " + last.to_apply()->name();
-    const bool ours = last.is(Opcode::custom_call) && last.custom_call_target() == kHeddleTarget;
+    const bool ours = is_heddle_call(last);
     if (last.is(Opcode::custom_call)) label = std::string(last.custom_call_target());
+    if (ours) label += is_backward(last) ? "\\nattention backward" : "\\nattention forward";
     if (last.shape().is_array()) label += "\\n" + hlo::to_string_without_layout(last.shape());
     const std::string_view fill = ours                                 ? "#8fd19e"
                                   : scores                             ? "#f4a6a0"
@@ -178,7 +201,7 @@ std::string picture(const std::vector<Panel>& panels, const std::vector<Attentio
   for (size_t i = 0; i < panels.size(); ++i) {
     text += fmt::format("  subgraph cluster_{} {{\n    label={}; fontsize=18;\n", i,
                         in_quotes(panels[i].heading));
-    text += Drawing(*panels[i].computation, extents).text(fmt::format("p{}_", i));
+    text += Drawing(panels[i], extents).text(fmt::format("p{}_", i));
     text += "  }\n";
   }
   return text + "}\n";

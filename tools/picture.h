@@ -6,6 +6,7 @@
 
 #include "core/status.h"
 #include "hlo/computation.h"
+#include "tools/changed_part.h"
 
 namespace heddle::tools {
 
@@ -15,15 +16,17 @@ struct AttentionExtent {
   int64_t kv_len = 0;
 };
 
-/// One drawing: a computation with a heading.
+/// One drawing: a part of a computation, with what it reads and what reads it, and a heading.
 struct Panel {
   std::string heading;
   const hlo::Computation* computation = nullptr;
+  Instructions part;
 };
 
 /// The panels side by side as Graphviz text. What only moves data (reshape, broadcast, transpose,
 /// convert, tuples) is drawn as a line, and elementwise operations that feed one another are one
-/// box. Heddle's calls are green; values that hold a score for every query and key are red.
+/// box. Heddle's calls are green and say what they compute; values that hold a score for every
+/// query and key are red.
 std::string picture(const std::vector<Panel>& panels, const std::vector<AttentionExtent>& extents);
 
 /// Writes Graphviz text to `path` if it ends in .dot; otherwise renders it as what the ending says
