@@ -41,6 +41,14 @@ bool is_over_less(const Instruction* sum, const Instruction* than) {
          std::includes(many.begin(), many.end(), few.begin(), few.end());
 }
 
+/// Whether `x` is what a dot gives, in another order or type.
+bool is_product(const Instruction* x) {
+  while (x->is(Opcode::convert) || x->is(Opcode::transpose) || x->is(Opcode::reshape) ||
+         x->is(Opcode::copy))
+    x = x->operand(0);
+  return x->is(Opcode::dot);
+}
+
 /// The axes of `sum`'s value over which the value of `part`, a sum of the same, is yet to be
 /// summed.
 hlo::Dimensions axes_left(const Instruction* sum, const Instruction* part) {
@@ -67,7 +75,7 @@ Status take_sums_of_one_away(hlo::Computation& computation) {
 
 Status write_sums_by_sums(hlo::Computation& computation) {
   for (Instruction* x : computation.instructions()) {
-    if (!x->shape().is_array() || !hlo::is_floating(x->shape().type())) continue;
+    if (!x->shape().is_array() || !hlo::is_floating(x->shape().type()) || !is_product(x)) continue;
     std::vector<Instruction*> sums;
     for (Instruction* user : x->users())
       if (is_plain_sum(user) && user->operand(0) == x) sums.push_back(user);

@@ -9,9 +9,10 @@ namespace heddle::rewrite {
 /// Sums from 0 of one number each, as gradients of broadcasts have them, are these numbers.
 Status take_sums_of_one_away(hlo::Computation& computation);
 
-/// Of two sums of one value, one of them over more axes, that one is made of the other. XLA merges
-/// them: the gradient of keys that query heads share, and that of a bias of those keys, are then
-/// sums of what each query head gives.
+/// Of two sums of what a dot gives, one of them over more axes, that one is made of the other. XLA
+/// merges them: the gradient of keys that query heads share, and that of a bias of those keys, are
+/// then sums of what each query head gives. Other sums are left as they are: a sum of rounded sums
+/// is rounded once more.
 Status write_sums_by_sums(hlo::Computation& computation);
 
 }  // namespace heddle::rewrite
