@@ -112,10 +112,11 @@ struct ForwardScores {
                               int first_key, u32 tile, int tile_row) const {
     using Tiles = typename Block::ScoreTiles;
     typename Tiles::RowReader tiled(tile, tile_row);
-    // Beside the rotation of Q at head dims above 192, the addresses of what all cells read
-    // spilled.
-    constexpr bool kLoop = Score::kSideBySide > 0 || (C::kRopeDim > 0 && C::kVDim > 192 &&
-                                                      attention::kArgumentLayout.loads > 0);
+    // Beside the rotation of Q, or a lower bound of the keys, at head dims above 192, the addresses
+    // of what all cells read spilled.
+    constexpr bool kLoop =
+        Score::kSideBySide > 0 || ((C::kRopeDim > 0 || C::kLowerVaries) && C::kVDim > 192 &&
+                                   attention::kArgumentLayout.loads > 0);
     // What comes by tiles comes in slices of 8 cells.
     constexpr int kCells = Score::kSideBySide > 0 && !Tiles::kThere ? Score::kSideBySide : 8;
 #pragma unroll(kLoop ? 1 : kTileN / 2 / kCells)
