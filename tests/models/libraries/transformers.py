@@ -42,6 +42,11 @@ def padded(draw, *lengths, length=LENGTH):
     return {"input_ids": draw.tokens(len(lengths), length), "attention_mask": lengths_mask(lengths, length, jnp.int32)}
 
 
+def decoded(draw, *lengths, length):
+    """The same of texts that a decoder reads."""
+    return {f"decoder_{name}": x for name, x in padded(draw, *lengths, length=length).items()}
+
+
 def step(model, parameters, draw, inputs, target=(BATCH, LENGTH, 32), **options):
     return squared_error(trained(model, **options)), (parameters, draw.normal(*target), jax.random.key(1), inputs)
 
@@ -82,8 +87,8 @@ def bart():
     """Encoder, decoder and what joins them, both sides padded."""
     draw = Draw(5)
     model, parameters = made(hf.FlaxBartModel, hf.BartConfig(**BART), draw)
-    decoder = padded(draw, 15, 9, 3, length=15)
-    inputs = padded(draw, 20, 11, 6) | {f"decoder_{name}": x for name, x in decoder.items()}
+    decoder = decoded(draw, 15, 9, 3, length=15)
+    inputs = padded(draw, 20, 11, 6) | decoder
     return step(model, parameters, draw, inputs, (BATCH, 15, 32))
 
 
@@ -91,16 +96,16 @@ def bart():
 def marian():
     draw = Draw(6)
     model, parameters = made(hf.FlaxMarianModel, hf.MarianConfig(**BART), draw, jnp.bfloat16)
-    decoder = padded(draw, 9, 15, 4, length=15)
-    return forward(model), (parameters, padded(draw, 8, 20, 14) | {f"decoder_{name}": x for name, x in decoder.items()})
+    decoder = decoded(draw, 9, 15, 4, length=15)
+    return forward(model), (parameters, padded(draw, 8, 20, 14) | decoder)
 
 
 @program("f32", 6, 6)
 def pegasus():
     draw = Draw(7)
     model, parameters = made(hf.FlaxPegasusModel, hf.PegasusConfig(**BART), draw)
-    decoder = padded(draw, 15, 15, 8, length=15)
-    inputs = padded(draw, 20, 3, 9) | {f"decoder_{name}": x for name, x in decoder.items()}
+    decoder = decoded(draw, 15, 15, 8, length=15)
+    inputs = padded(draw, 20, 3, 9) | decoder
     return step(model, parameters, draw, inputs, (BATCH, 15, 32), train=False)
 
 
@@ -110,9 +115,8 @@ def whisper():
     draw = Draw(8)
     config = hf.WhisperConfig(**BART | {"max_source_positions": 12, "max_target_positions": 20, "num_mel_bins": 8})
     model, parameters = made(hf.FlaxWhisperModel, config, draw, input_shape=(1, 8, 24))
-    decoder = padded(draw, 15, 6, 10, length=15)
-    return forward(model), (parameters, {"input_features": draw.normal(BATCH, 8, 24)} |
-                            {f"decoder_{name}": x for name, x in decoder.items()})
+    decoder = decoded(draw, 15, 6, 10, length=15)
+    return forward(model), (parameters, {"input_features": draw.normal(BATCH, 8, 24)} | decoder)
 
 
 @program("f32", 2, 2)
@@ -165,8 +169,8 @@ def blenderbot():
     draw = Draw(14)
     config = hf.BlenderbotConfig(**BART)
     model, parameters = made(hf.FlaxBlenderbotModel, config, draw, jnp.bfloat16)
-    decoder = padded(draw, 9, 4, 7, length=9)
-    inputs = padded(draw, 20, 13, 8) | {f"decoder_{name}": x for name, x in decoder.items()}
+    decoder = decoded(draw, 9, 4, 7, length=9)
+    inputs = padded(draw, 20, 13, 8) | decoder
     return step(model, parameters, draw, inputs, (BATCH, 9, 32))
 
 
@@ -177,7 +181,7 @@ def vision_to_words():
     words = hf.GPT2Config(**WORDS, n_embd=32, n_layer=2, n_head=4, n_positions=24, add_cross_attention=True)
     config = hf.VisionEncoderDecoderConfig.from_encoder_decoder_configs(hf.ViTConfig(**IMAGE), words)
     model, parameters = made(hf.FlaxVisionEncoderDecoderModel, config, draw, input_shape=((1, 16, 16, 3), (1, 1)))
-    inputs = {f"decoder_{name}": x for name, x in padded(draw, 11, 6, length=11).items()}
+    inputs = decoded(draw, 11, 6, length=11)
     return forward(model), (parameters, {"pixel_values": draw.normal(2, 3, 16, 16)} | inputs)
 
 
