@@ -41,7 +41,7 @@ class Comparison {
       : before_(names_of(before)), after_(names_of(after)), old_root_(before.root()) {
     std::vector<const Instruction*> calls;
     for (const Instruction* x : after.dependency_order())
-      if (is_heddle_call(*x)) calls.push_back(x);
+      if (is_heddle_call(*x) && !before_.contains(x->name())) calls.push_back(x);
     const std::vector<const Instruction*> shown = examples(calls);
     for (const Instruction* call : shown) {
       part_.after.insert(call);

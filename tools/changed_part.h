@@ -13,7 +13,7 @@ using Instructions = std::set<const hlo::Instruction*>;
 struct ChangedPart {
   Instructions before, after;
   int calls = 0;  // that are in `after`
-  int of = 0;     // that the computation holds
+  int of = 0;     // that the rewriter put into the computation
 };
 
 /// Of the first forward and the first backward call in `after`: what was made for them, and what of

@@ -42,6 +42,7 @@ Result<std::string> before_and_after(const FusedModule& module) {
     if (!drawn.insert(after).second) continue;
     if (before == nullptr) continue;  // none of the program's
     ChangedPart part = changed_part(*before, *after);
+    if (part.calls == 0) continue;  // the program's own calls alone
     const std::string heading =
         part.calls == part.of
             ? after->name()

@@ -74,8 +74,10 @@ class Finder {
     std::set<std::string> names;
     std::erase_if(findings_.refusals, [&](const Refusal& r) {
       const bool is_attention =
-          std::any_of(forwards_.begin(), forwards_.end(),
-                      [&](const Match& match) { return match.anchor.x->name() == r.instruction; });
+          std::any_of(forwards_.begin(), forwards_.end(), [&](const Match& match) {
+            const Instruction* x = match.anchor.x;
+            return x->name() == r.instruction && x->computation()->name() == r.computation;
+          });
       if (r.reason != kNoWeighedGradient || is_attention) return false;
       names.insert(r.instruction);
       return true;
