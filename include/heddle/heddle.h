@@ -192,13 +192,29 @@ HEDDLE_API const char* heddle_plan_engine(const heddle_plan* plan);
 /* For people: a line for each step. The string is the plan's own; "" for a null plan. */
 HEDDLE_API const char* heddle_plan_description(const heddle_plan* plan);
 
+/* The shape that a bound tensor has at one execution. */
+typedef struct heddle_shape {
+  int64_t uid;
+  int32_t rank;                     /* of dims: the planned tensor's */
+  int32_t stride_rank;              /* of strides; 0: the plan's, memory laid out for its dims */
+  int64_t dims[HEDDLE_MAX_RANK];    /* none larger than the plan's */
+  int64_t strides[HEDDLE_MAX_RANK]; /* in elements */
+} heddle_shape;
+
 /* Runs the plan: pointers[i] is the memory of the tensor uids[i], in the device's memory
  * (pass-by-value scalars: the host's). Uids the plan does not bind are ignored. `stream` is a
- * CUstream on a GPU and ignored on the CPU. Allocates nothing unless it fails; everything is
- * checked before anything is written. */
+ * CUstream on a GPU and ignored on the CPU. Everything is checked before anything is written.
+ *
+ * The dims of the plan are maxima: batch and lengths may be less at an execution, which `shapes`
+ * (null if shape_count is 0) then says. An input that it leaves out has the plan's dims, an output
+ * those that follow; an intermediate follows as well. Heads and head dims are the plan's. The
+ * result is that of a plan made for these shapes, in the plan's workspace; nothing is compiled, and
+ * shapes that would take other kernels than the plan's are refused. What the last few shapes take
+ * is kept. Allocates nothing unless it fails or shapes are new. */
 HEDDLE_API heddle_status heddle_plan_execute(const heddle_plan* plan, const int64_t* uids,
-                                             void* const* pointers, size_t count, void* workspace,
-                                             void* stream);
+                                             void* const* pointers, size_t count,
+                                             const heddle_shape* shapes, size_t shape_count,
+                                             void* workspace, void* stream);
 
 /* ---- HLO modules
  * ------------------------------------------------------------------------------------------ */

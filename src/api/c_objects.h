@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "api/executable.h"
+#include "api/late_sizes.h"
 #include "graph/graph.h"
 #include "heddle/heddle.h"
 
@@ -17,6 +18,7 @@ struct heddle_graph {
 struct heddle_plan {
   std::shared_ptr<const heddle::api::Executable> executable;
   std::vector<int64_t> input_uids, output_uids;
+  mutable heddle::api::LateSizes late_sizes;
 };
 
 namespace heddle::api {

@@ -31,8 +31,36 @@ Status create_plan(const heddle_graph* graph, heddle_device device, heddle_plan*
   return {};
 }
 
+Result<Dims> dims_of(const heddle_shape& shape, const char* what, const int64_t* values,
+                     int32_t rank) {
+  if (rank < 0 || rank > HEDDLE_MAX_RANK) {
+    return error(Code::invalid_value, "The shape of uid {} has {} {}, expected 0 to {}.", shape.uid,
+                 rank, what, HEDDLE_MAX_RANK);
+  }
+  return Dims(values, values + rank);
+}
+
+/// The plan at the shapes.
+Result<std::shared_ptr<const Executable>> executable_of(const heddle_plan& plan,
+                                                        const heddle_shape* given, size_t count) {
+  if (count == 0) return plan.executable;
+  if (!given) return null_argument("heddle_plan_execute", "shapes");
+  if (count > Executable::kMaxPorts) {
+    return error(Code::invalid_value, "{} shapes are given, expected at most {}.", count,
+                 Executable::kMaxPorts);
+  }
+  std::array<Shape, Executable::kMaxPorts> shapes;
+  for (size_t i = 0; i < count; ++i) {
+    shapes[i].uid = given[i].uid;
+    HEDDLE_ASSIGN(shapes[i].dims, dims_of(given[i], "dims", given[i].dims, given[i].rank));
+    HEDDLE_ASSIGN(shapes[i].strides,
+                  dims_of(given[i], "strides", given[i].strides, given[i].stride_rank));
+  }
+  return plan.late_sizes.find_or_make(*plan.executable, {shapes.data(), count});
+}
+
 Status execute(const heddle_plan* plan, const int64_t* uids, void* const* pointers, size_t count,
-               void* workspace, void* stream) {
+               const heddle_shape* shapes, size_t shape_count, void* workspace, void* stream) {
   if (!plan) return null_argument("heddle_plan_execute", "plan");
   if (count > 0 && !uids) return null_argument("heddle_plan_execute", "uids");
   if (count > 0 && !pointers) return null_argument("heddle_plan_execute", "pointers");
@@ -50,7 +78,9 @@ Status execute(const heddle_plan* plan, const int64_t* uids, void* const* pointe
   };
   bind(plan->executable->inputs());
   bind(plan->executable->outputs());
-  return plan->executable->execute({bindings.data(), bound}, workspace, stream);
+  HEDDLE_ASSIGN(const std::shared_ptr<const Executable> executable,
+                executable_of(*plan, shapes, shape_count));
+  return executable->execute({bindings.data(), bound}, workspace, stream);
 }
 
 heddle_status list_uids(const std::vector<int64_t>* list, const char* function,
@@ -114,9 +144,11 @@ const char* heddle_plan_description(const heddle_plan* plan) {
 }
 
 heddle_status heddle_plan_execute(const heddle_plan* plan, const int64_t* uids,
-                                  void* const* pointers, size_t count, void* workspace,
-                                  void* stream) {
-  return guarded([&] { return api::execute(plan, uids, pointers, count, workspace, stream); });
+                                  void* const* pointers, size_t count, const heddle_shape* shapes,
+                                  size_t shape_count, void* workspace, void* stream) {
+  return guarded([&] {
+    return api::execute(plan, uids, pointers, count, shapes, shape_count, workspace, stream);
+  });
 }
 
 }  // extern "C"

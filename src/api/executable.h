@@ -7,25 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "api/port.h"
 #include "core/overlap.h"
 #include "core/status.h"
 #include "engine/engine.h"
 #include "graph/graph.h"
 
 namespace heddle::api {
-
-/// One entry of a variant pack: the caller's pointer for a tensor.
-struct Binding {
-  int64_t uid = 0;
-  void* pointer = nullptr;
-};
-
-/// A tensor the caller binds at execution.
-struct Port {
-  int64_t uid = 0;
-  graph::TensorId tensor = graph::kNone;
-  bool output = false;
-};
 
 /// Immutable once built: many threads may execute it at once, each with its own workspace.
 class Executable {
@@ -35,6 +23,11 @@ class Executable {
   /// engine's reason.
   static Result<std::shared_ptr<const Executable>> build(
       graph::Graph graph, std::span<const engine::Engine* const> engines);
+
+  /// The same plan at sizes within its own: tensors in `shapes` have the dims given there, every
+  /// other input those it was planned with, and every other output what follows. Its workspace is
+  /// no larger. Heads, head dims and the like are the plan's: batch and lengths may be less.
+  Result<std::shared_ptr<const Executable>> resized(std::span<const Shape> shapes) const;
 
   /// The validated graph: everything inferred is filled in.
   const graph::Graph& graph() const { return graph_; }
@@ -68,6 +61,7 @@ class Executable {
     int64_t index = 0;  ///< of ports_, byte offset in the workspace, or index of constants_
   };
   struct Step {
+    engine::Problem problem;
     std::shared_ptr<const engine::Plan> plan;
     std::vector<Source> operands;
     int64_t workspace_offset = 0;
@@ -83,6 +77,7 @@ class Executable {
   std::vector<Step> steps_;
   std::vector<int64_t> constants_;  ///< a scalar's bytes each
   int64_t workspace_bytes_ = 0;
+  const engine::Engine* planned_by_ = nullptr;
   std::string engine_, description_;
 };
 

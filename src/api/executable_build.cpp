@@ -2,10 +2,12 @@
 #include <unordered_map>
 
 #include "api/executable.h"
+#include "api/shapes.h"
 #include "fusion/schedule.h"
 #include "graph/names.h"
 #include "graph/ports.h"
 #include "graph/validate.h"
+#include "problem/late_sizes.h"
 
 namespace heddle::api {
 namespace {
@@ -63,6 +65,7 @@ class Executable::Builder {
                      join(from.nodes), from.tensors.size(), kMaxOperands);
       }
       Step& step = out_.steps_.emplace_back();
+      step.problem = from.problem;
       for (graph::TensorId id : from.tensors) {
         HEDDLE_ASSIGN(const Source source, source_of(id));
         step.operands.push_back(source);
@@ -75,7 +78,7 @@ class Executable::Builder {
   Status plan(const fusion::Schedule& schedule, std::span<const engine::Engine* const> engines) {
     std::string reasons;
     for (const engine::Engine* engine : engines) {
-      const Status refusal = plan_with(schedule, *engine);
+      const Status refusal = plan_with(*engine, schedule);
       if (refusal.is_ok()) return {};
       const std::string name = fmt::format("{}: ", engine->name());
       reasons +=
@@ -84,6 +87,22 @@ class Executable::Builder {
     if (engines.empty()) reasons = " There is no engine for this device.";
     return error(Code::graph_execution_plan_creation_failed,
                  "No execution plans support the graph.{}", reasons);
+  }
+
+  /// Every step has the plan of the same step of `planned`, at its own sizes. There are as many of
+  /// them, of the same kinds: how a graph is cut does not depend on sizes.
+  Status resize(const Executable& planned) {
+    for (size_t i = 0; i < out_.steps_.size(); ++i) {
+      const Step& from = planned.steps_[i];
+      HEDDLE_TRY(check_late(from.problem, out_.steps_[i].problem));
+      HEDDLE_ASSIGN(out_.steps_[i].plan,
+                    planned.planned_by_->resized(*from.plan, out_.steps_[i].problem));
+    }
+    HEDDLE_TRY(lay_out_workspace());
+    if (out_.workspace_bytes_ <= planned.workspace_bytes_) return {};
+    return error(Code::invalid_value,
+                 "The shapes need {} bytes of workspace, expected at most the {} of the plan.",
+                 out_.workspace_bytes_, planned.workspace_bytes_);
   }
 
  private:
@@ -104,30 +123,34 @@ class Executable::Builder {
     return sources_[id] = source;
   }
 
-  Status plan_with(const fusion::Schedule& schedule, const engine::Engine& engine) {
-    std::vector<std::shared_ptr<const engine::Plan>> plans;
-    int64_t scratch = 0;
-    std::string description;
+  Status plan_with(const engine::Engine& engine, const fusion::Schedule& schedule) {
     std::vector<const engine::Problem*> problems;
-    for (const fusion::Step& step : schedule.steps) problems.push_back(&step.problem);
+    for (const Step& step : out_.steps_) problems.push_back(&step.problem);
     HEDDLE_TRY(engine.prepare(problems));
-    for (const fusion::Step& step : schedule.steps) {
-      HEDDLE_ASSIGN(auto plan, engine.plan(step.problem));
-      scratch = std::max(scratch, plan->workspace_bytes());
-      description +=
-          fmt::format("{}: {}, {}\n", join(step.nodes), engine.name(), plan->description());
-      plans.push_back(std::move(plan));
+    std::string description;
+    for (size_t i = 0; i < out_.steps_.size(); ++i) {
+      Step& step = out_.steps_[i];
+      HEDDLE_ASSIGN(step.plan, engine.plan(step.problem));
+      description += fmt::format("{}: {}, {}\n", join(schedule.steps[i].nodes), engine.name(),
+                                 step.plan->description());
     }
-    // Steps run one after the other, so their plans share one scratch, after the intermediates.
+    HEDDLE_TRY(lay_out_workspace());
+    out_.planned_by_ = &engine;
+    out_.engine_ = engine.name();
+    out_.description_ = std::move(description);
+    return {};
+  }
+
+  /// Steps run one after the other, so their plans share one scratch, after the intermediates.
+  Status lay_out_workspace() {
+    int64_t scratch = 0;
+    for (Step& step : out_.steps_) {
+      scratch = std::max(scratch, step.plan->workspace_bytes());
+      step.workspace_offset = intermediates_end_;
+    }
     HEDDLE_ASSIGN(const int64_t end, add_bytes(intermediates_end_, scratch));
     // One more unit lets the caller's workspace begin anywhere.
     out_.workspace_bytes_ = end == 0 ? 0 : end + kAlignment;
-    for (size_t i = 0; i < plans.size(); ++i) {
-      out_.steps_[i].plan = std::move(plans[i]);
-      out_.steps_[i].workspace_offset = intermediates_end_;
-    }
-    out_.engine_ = engine.name();
-    out_.description_ = std::move(description);
     return {};
   }
 
@@ -146,6 +169,18 @@ Result<std::shared_ptr<const Executable>> Executable::build(
   HEDDLE_TRY(builder.find_ports());
   HEDDLE_TRY(builder.place(schedule));
   HEDDLE_TRY(builder.plan(schedule, engines));
+  return std::shared_ptr<const Executable>(std::move(executable));
+}
+
+Result<std::shared_ptr<const Executable>> Executable::resized(std::span<const Shape> shapes) const {
+  HEDDLE_ASSIGN(graph::Graph graph, with_shapes(graph_, ports_, shapes));
+  HEDDLE_ASSIGN(const fusion::Schedule schedule, fusion::fuse(graph));
+  auto executable = std::make_shared<Executable>();
+  executable->graph_ = std::move(graph);
+  Builder builder(*executable);
+  HEDDLE_TRY(builder.find_ports());
+  HEDDLE_TRY(builder.place(schedule));
+  HEDDLE_TRY(builder.resize(*this));
   return std::shared_ptr<const Executable>(std::move(executable));
 }
 

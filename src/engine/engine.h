@@ -37,6 +37,15 @@ class Engine {
   virtual ~Engine() = default;
   virtual std::string_view name() const = 0;
   virtual Result<std::shared_ptr<const Plan>> plan(const Problem& problem) const = 0;
+  /// What `plan`, one of this engine's, is of the same problem at other sizes, for which
+  /// problem::check_late has nothing against it. Compiles nothing: sizes that take kernels which the
+  /// plan lacks are refused.
+  virtual Result<std::shared_ptr<const Plan>> resized(const Plan& plan,
+                                                      const Problem& problem) const {
+    static_cast<void>(plan), static_cast<void>(problem);
+    return error(Code::graph_not_supported, "{}: sizes are those of the plan, no later ones",
+                 name());
+  }
   /// Makes ready, side by side, what takes long of planning each of `problems`. Planning them then
   /// takes less time; it need not come before. Its failures are those of plan.
   virtual Status prepare(std::span<const Problem* const> problems) const {

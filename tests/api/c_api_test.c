@@ -106,18 +106,37 @@ static void test_execution(const heddle_graph* graph) {
   void* workspace = malloc(heddle_plan_workspace_bytes(plan) + 1);
   const int64_t pack[] = {77, 4, 3, 2, 1};
   void* pointers[] = {NULL, out, v, k, q};
-  CHECK_OK(heddle_plan_execute(plan, pack, pointers, 5, workspace, NULL));
+  CHECK_OK(heddle_plan_execute(plan, pack, pointers, 5, NULL, 0, workspace, NULL));
   attention_by_hand(q, k, v, expected);
   for (int i = 0; i < COUNT; ++i) CHECK(fabsf(out[i] - expected[i]) < 1e-5f);
 
-  CHECK_SENTENCE(heddle_plan_execute(plan, pack, pointers, 4, workspace, NULL),
+  CHECK_SENTENCE(heddle_plan_execute(plan, pack, pointers, 4, NULL, 0, workspace, NULL),
                  HEDDLE_INVALID_VARIANT_PACK, "Uid 1 not found in variant pack.");
-  CHECK_SENTENCE(heddle_plan_execute(NULL, pack, pointers, 5, workspace, NULL),
+  CHECK_SENTENCE(heddle_plan_execute(NULL, pack, pointers, 5, NULL, 0, workspace, NULL),
                  HEDDLE_INVALID_VALUE, "null pointer for plan");
-  CHECK_SENTENCE(heddle_plan_execute(plan, NULL, pointers, 5, workspace, NULL),
+  CHECK_SENTENCE(heddle_plan_execute(plan, NULL, pointers, 5, NULL, 0, workspace, NULL),
                  HEDDLE_INVALID_VALUE, "null pointer for uids");
-  CHECK_SENTENCE(heddle_plan_execute(plan, pack, NULL, 5, workspace, NULL), HEDDLE_INVALID_VALUE,
+  CHECK_SENTENCE(heddle_plan_execute(plan, pack, NULL, 5, NULL, 0, workspace, NULL), HEDDLE_INVALID_VALUE,
                  "null pointer for pointers");
+
+  /* Half the queries: half the rows of the same memory. */
+  heddle_shape shapes[] = {{.uid = 1, .rank = 4, .dims = {B, H, S / 2, D}},
+                           {.uid = 2, .rank = 4, .dims = {B, H, S / 2, D}}};
+  for (int i = 0; i < COUNT; ++i) out[i] = NAN;
+  CHECK_SENTENCE(heddle_plan_execute(plan, pack, pointers, 5, NULL, 1, workspace, NULL),
+                 HEDDLE_INVALID_VALUE, "null pointer for shapes");
+  CHECK_SENTENCE(heddle_plan_execute(plan, pack, pointers, 5, shapes, 2, workspace, NULL),
+                 HEDDLE_INVALID_VALUE, "length");
+  CHECK_SENTENCE(heddle_plan_execute(plan, pack, pointers, 5, shapes, 129, workspace, NULL),
+                 HEDDLE_INVALID_VALUE, "129 shapes are given, expected at most 128");
+  shapes[1].rank = HEDDLE_MAX_RANK + 1;
+  CHECK_SENTENCE(heddle_plan_execute(plan, pack, pointers, 5, shapes, 2, workspace, NULL),
+                 HEDDLE_INVALID_VALUE, "The shape of uid 2 has 9 dims, expected 0 to 8");
+  for (int i = 0; i < COUNT; ++i) CHECK(isnan(out[i]));
+  CHECK_OK(heddle_plan_execute(plan, pack, pointers, 5, shapes, 1, workspace, NULL));
+  for (int i = 0; i < COUNT; ++i) {
+    CHECK(i / D % S < S / 2 ? fabsf(out[i] - expected[i]) < 1e-5f : isnan(out[i]));
+  }
   CHECK_SENTENCE(heddle_plan_tensor(plan, 99, &o), HEDDLE_INVALID_VALUE, "no tensor with uid 99");
   free(workspace);
   heddle_plan_free(plan);

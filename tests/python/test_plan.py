@@ -19,7 +19,7 @@ def graph(**attributes):
 
 def attention(q, k, v, scale):
     s = np.einsum("bhqd,bhkd->bhqk", q, k, dtype=np.float64) * scale
-    s[..., np.triu(np.ones((S, S), bool), 1)] = -np.inf
+    s[..., np.triu(np.ones(s.shape[2:], bool), 1)] = -np.inf
     p = np.exp(s - s.max(-1, keepdims=True))
     return np.einsum("bhqk,bhkd->bhqd", p / p.sum(-1, keepdims=True), v)
 
@@ -45,6 +45,54 @@ def test_a_missing_address_is_an_error_and_nothing_is_written():
     with pytest.raises(heddle.Error, match="v"):
         plan.execute(addresses, workspace.ctypes.data)
     assert np.isnan(o).all()
+
+
+def made_ready(plan):
+    """Memory for the plan: random inputs and an output of NaN, and the workspace."""
+    rng = np.random.default_rng()
+    arrays = {uid: rng.standard_normal(IO, np.float32) for uid in plan.inputs} | {5: np.full(IO, np.nan, np.float32)}
+    workspace = np.empty(max(plan.workspace_bytes, 1), np.uint8)
+    return arrays, {uid: array.ctypes.data for uid, array in arrays.items()}, workspace
+
+
+def test_one_plan_takes_growing_lengths():
+    plan = heddle.Plan(graph(attn_scale=0.25, right_bound=0), "cpu")
+    arrays, addresses, workspace = made_ready(plan)
+    for length in (1, 2, 17, S):
+        arrays[5][:] = np.nan
+        plan.execute(addresses, workspace.ctypes.data, shapes={uid: [B, H, length, D] for uid in plan.inputs})
+        expected = attention(*(arrays[uid][:, :, :length] for uid in (7, 3, 9)), 0.25)
+        np.testing.assert_allclose(arrays[5][:, :, :length], expected, rtol=1e-4, atol=1e-5)
+        assert np.isnan(arrays[5][:, :, length:]).all()
+
+
+def test_late_strides():
+    plan = heddle.Plan(graph(attn_scale=0.25, right_bound=0), "cpu")
+    arrays, addresses, workspace = made_ready(plan)
+    shapes, strides = {uid: (B, H, 8, D) for uid in (3, 5, 7, 9)}, {5: (H * 8 * D, D, H * D, 1)}
+    plan.execute(addresses, workspace.ctypes.data, shapes=shapes, strides=strides)
+    o = arrays[5].ravel()[:B * 8 * H * D].reshape(B, 8, H, D).transpose(0, 2, 1, 3)
+    np.testing.assert_allclose(o, attention(*(arrays[uid][:, :, :8] for uid in (7, 3, 9)), 0.25), rtol=1e-4, atol=1e-5)
+    assert np.isnan(arrays[5].ravel()[B * 8 * H * D:]).all()
+
+
+@pytest.mark.parametrize("late, error, sentence", [
+    ({"shapes": {7: [B, H, S + 1, D]}}, heddle.Error, "expected none to exceed those that it was planned with"),
+    ({"shapes": {7: [B, H, -1, D]}}, heddle.Error, "expected each from 1 to"),
+    ({"shapes": {3: [B, H, 5, D]}}, heddle.Error, "length"),
+    ({"shapes": {6: [B, H, 5, D]}}, heddle.Error, "A shape is given for uid 6, expected that of a tensor of the graph"),
+    ({"shapes": {7: range(9)}}, heddle.Error, "The shape of uid 7 has 9 dims, expected 0 to 8"),
+    ({"shapes": {7: [B, H, 5, D]}, "strides": {7: [1]}}, heddle.Error, "expected as many strides as dims"),
+    ({"strides": {7: [1, 1, 1, 1]}}, ValueError, "strides for uid 7, but no shape"),
+    ({"shapes": {7: [B, H, 2.5, D]}}, TypeError, "Plan.execute takes shapes and strides as dicts of uids to integers"),
+    ({"shapes": [7]}, TypeError, "Plan.execute takes shapes and strides as dicts of uids to integers"),
+])
+def test_late_sizes_that_do_not_fit_write_nothing(late, error, sentence):
+    plan = heddle.Plan(graph(), "cpu")
+    arrays, addresses, workspace = made_ready(plan)
+    with pytest.raises(error, match=sentence):
+        plan.execute(addresses, workspace.ctypes.data, **late)
+    assert np.isnan(arrays[5]).all()
 
 
 @pytest.mark.parametrize("arguments", [([3, 7, 9],), ({3: "k"},), ({"k": 3},), ({3: 1.5},), ({}, "workspace"), ({}, 0, "stream"),

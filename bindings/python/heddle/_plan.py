@@ -1,12 +1,27 @@
 """Plans: a graph made ready for one device, run on memory whose addresses the caller gives."""
 
 import ctypes
-from collections.abc import Mapping
-from ctypes import POINTER, byref, c_int64, c_size_t, c_void_p
+from collections.abc import Mapping, Sequence
+from ctypes import POINTER, byref, c_int32, c_int64, c_size_t, c_void_p
 from functools import lru_cache
 
-from heddle._graph import Graph
+from heddle._graph import MAX_RANK, Graph
 from heddle._library import DEVICES, call, load
+
+
+class _CShape(ctypes.Structure):
+    """heddle_shape of include/heddle/heddle.h."""
+
+    _fields_ = [("uid", c_int64), ("rank", c_int32), ("stride_rank", c_int32), ("dims", c_int64 * MAX_RANK),
+                ("strides", c_int64 * MAX_RANK)]
+
+    @classmethod
+    def of(cls, uid, dims, strides):
+        # Ranks past the limit are passed on, for the library's sentence.
+        shape = cls(uid, len(dims), len(strides))
+        shape.dims[:len(dims)] = dims[:MAX_RANK]
+        shape.strides[:len(strides)] = strides[:MAX_RANK]
+        return shape
 
 
 class Plan:
@@ -48,10 +63,15 @@ class Plan:
         """For people: a line for each step."""
         return load().heddle_plan_description(self._plan).decode()
 
-    def execute(self, addresses: Mapping[int, int], workspace: int | None = None, stream: int | None = None) -> None:
+    def execute(self, addresses: Mapping[int, int], workspace: int | None = None, stream: int | None = None,
+                shapes: Mapping[int, Sequence[int]] | None = None,
+                strides: Mapping[int, Sequence[int]] | None = None) -> None:
         """Runs the plan: `addresses` is a dict of uid to address, in the device's memory; `stream` a CUstream.
 
-        On a GPU it returns when the work is queued. Raises Error if an address is missing; nothing is written then.
+        The graph's dims are maxima: batch and lengths may be less this time. `shapes` is a dict of uid to dims then, and
+        `strides` of uid to strides where they are not the graph's. An input left out has the graph's dims, an output those
+        that follow. On a GPU it returns when the work is queued. Raises Error if an address is missing or dims are larger
+        than the graph's or do not fit each other; nothing is written then.
         """
         try:
             count = len(addresses)
@@ -60,12 +80,24 @@ class Plan:
         except (AttributeError, TypeError):
             raise TypeError("Plan.execute takes a dict of uids to addresses, a workspace's address and a CUstream, all of "
                             "them integers.") from None
-        call("heddle_plan_execute", self._plan, uids, pointers, count, workspace, stream)
+        sized = _shapes(shapes or {}, strides or {})
+        call("heddle_plan_execute", self._plan, uids, pointers, count, sized, len(sized), workspace, stream)
 
     def _uids(self, function):
         uids, count = POINTER(c_int64)(), c_size_t()
         call(function, self._plan, byref(uids), byref(count))
         return tuple(uids[:count.value])
+
+
+def _shapes(dims, strides):
+    try:
+        dims, strides = dict(dims), dict(strides)
+        if alone := strides.keys() - dims.keys():
+            raise ValueError(f"Plan.execute is given strides for uid {min(alone)}, but no shape, expected both.")
+        given = [_CShape.of(uid, tuple(dims[uid]), tuple(strides.get(uid, ()))) for uid in dims]
+    except (AttributeError, TypeError):
+        raise TypeError("Plan.execute takes shapes and strides as dicts of uids to integers, one for each dim.") from None
+    return (_CShape * len(given))(*given)
 
 
 @lru_cache(maxsize=4096)

@@ -3,9 +3,8 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -33,7 +32,7 @@ class Graph {
   /// Device properties are asked of the device itself.
   Graph& set_sm_count(int32_t) { return *this; }
   Graph& set_sm_version(int32_t) { return *this; }
-  /// Plans are cheap to make for each shape and share their compiled kernels.
+  /// Every plan takes smaller shapes at an execution; plans for larger ones share kernels.
   Graph& set_dynamic_shape_enabled(bool) { return *this; }
   Graph& set_override_shape_enabled(bool) { return *this; }
 
@@ -124,9 +123,9 @@ class Graph {
                   void* workspace) const;
   error_t execute(const Handle& handle, const std::unordered_map<Tensor, void*>& pack,
                   void* workspace) const;
-  /// The same graph on other shapes: the tensors of these uids have these dims and strides this
-  /// time. The plan for them is made at their first use and kept; shapes that break a rule, or need
-  /// more workspace than the graph's own plan, are refused.
+  /// The same plan on other shapes: the tensors of these uids have these dims and strides (empty:
+  /// the graph's) this time. Batch and lengths may be less than the graph's; shapes that break a
+  /// rule are refused. See heddle_plan_execute.
   error_t execute(const Handle& handle, const std::unordered_map<int64_t, void*>& pack,
                   void* workspace, const std::vector<int64_t>& override_uids,
                   const std::vector<std::vector<int64_t>>& override_shapes,
@@ -163,25 +162,18 @@ class Graph {
   Tensor pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& attributes);
   void add_score_expression(Node& node, const char* field, const Score_function& function);
   void assign_uids() const;
-  /// `tensor` gives each tensor as the C interface's graph is to have it.
-  template <class Describe>
-  error_t make(Owned& graph, bool with_names, Describe&& tensor) const;
-  error_t make(Owned& graph, bool with_names) const {
-    return make(graph, with_names,
-                [&](const Tensor_attributes& t) { return t.describe(with_names); });
-  }
+  error_t make(Owned& graph, bool with_names) const;
   error_t text(std::string& out, bool with_names) const;
   using Plan = std::shared_ptr<heddle_plan>;
-  error_t make_plan(Owned graph, Plan& plan) const;
+  static auto find_in(const std::unordered_map<int64_t, void*>& pack) {
+    return [&pack](int64_t uid) {
+      const auto found = pack.find(uid);
+      return found == pack.end() ? std::nullopt : std::optional<void*>(found->second);
+    };
+  }
   template <class Find>
-  error_t execute_found(const Handle& handle, const Plan& plan, Find&& find, void* workspace) const;
-  /// Plans of overridden shapes, by uids, shapes and strides.
-  struct Overrides {
-    std::mutex mutex;
-    std::map<std::vector<int64_t>, Plan> plans;
-  };
-  error_t plan_of(const std::vector<int64_t>& uids, const std::vector<std::vector<int64_t>>& shapes,
-                  const std::vector<std::vector<int64_t>>& strides, Plan& plan) const;
+  error_t execute_found(const Handle& handle, Find&& find, const std::vector<heddle_shape>& shapes,
+                        void* workspace) const;
 
   std::string name_;
   DataType_t io_ = DataType_t::NOT_SET, intermediate_ = DataType_t::NOT_SET,
@@ -195,7 +187,6 @@ class Graph {
   int64_t workspace_limit_ = INT64_MAX;
   std::unordered_set<std::string> deselected_;
   Plan plan_;
-  std::shared_ptr<Overrides> overrides_ = std::make_shared<Overrides>();
 };
 
 }  // namespace graph

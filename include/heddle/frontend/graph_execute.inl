@@ -24,8 +24,7 @@ inline void Graph::assign_uids() const {
   }
 }
 
-template <class Describe>
-error_t Graph::make(Owned& graph, bool with_names, Describe&& describe) const {
+inline error_t Graph::make(Owned& graph, bool with_names) const {
   heddle_graph* made = nullptr;
   if (!parsed_.empty()) {
     const error_t error = detail::check(heddle_graph_parse(parsed_.data(), parsed_.size(), &made));
@@ -55,7 +54,7 @@ error_t Graph::make(Owned& graph, bool with_names, Describe&& describe) const {
                  "The tensor '" + tensor->get_name() + "' has a reordering type, expected NONE."};
         return;
       }
-      const heddle_tensor description = describe(*tensor);
+      const heddle_tensor description = tensor->describe(with_names);
       error = detail::check(heddle_graph_add_tensor(made, &description));
     });
   }
@@ -96,10 +95,6 @@ inline error_t Graph::check_support() {
   }
   Owned graph;
   if (error_t error = make(graph, true); error.is_bad()) return error;
-  return make_plan(std::move(graph), plan_);
-}
-
-inline error_t Graph::make_plan(Owned graph, Plan& out) const {
   heddle_plan* made = nullptr;
   if (error_t error = detail::check(heddle_plan_create(graph.get(), handle_.device, &made));
       error.is_bad())
@@ -119,7 +114,7 @@ inline error_t Graph::make_plan(Owned graph, Plan& out) const {
     return deselected(std::string("The engine ") + heddle_plan_engine(made) +
                       " supports it, but is deselected.");
   }
-  out = std::move(plan);
+  plan_ = std::move(plan);
   return {};
 }
 
@@ -166,9 +161,9 @@ inline error_t Graph::query_tensor_attributes_of_uid(int64_t uid, Tensor_attribu
 
 /// `find` gives the pointer of a uid, or nothing to leave it out.
 template <class Find>
-error_t Graph::execute_found(const Handle& handle, const Plan& plan, Find&& find,
-                             void* workspace) const {
-  if (!plan)
+error_t Graph::execute_found(const Handle& handle, Find&& find,
+                             const std::vector<heddle_shape>& shapes, void* workspace) const {
+  if (!plan_)
     return {error_code_t::INVALID_VALUE, "The graph has no plan yet, expected build_plans before."};
   constexpr size_t kMost = 128;  // the library refuses plans that bind more
   std::array<int64_t, kMost> uids;
@@ -177,7 +172,7 @@ error_t Graph::execute_found(const Handle& handle, const Plan& plan, Find&& find
   for (auto list : {heddle_plan_inputs, heddle_plan_outputs}) {
     const int64_t* wanted = nullptr;
     size_t wanted_count = 0;
-    if (error_t error = detail::check(list(plan.get(), &wanted, &wanted_count)); error.is_bad())
+    if (error_t error = detail::check(list(plan_.get(), &wanted, &wanted_count)); error.is_bad())
       return error;
     for (size_t i = 0; i < wanted_count; ++i) {
       if (const std::optional<void*> pointer = find(wanted[i])) {
@@ -186,17 +181,14 @@ error_t Graph::execute_found(const Handle& handle, const Plan& plan, Find&& find
       }
     }
   }
-  return detail::check(heddle_plan_execute(plan.get(), uids.data(), pointers.data(), count,
-                                           workspace, handle.stream));
+  return detail::check(heddle_plan_execute(plan_.get(), uids.data(), pointers.data(), count,
+                                           shapes.data(), shapes.size(), workspace,
+                                           handle.stream));
 }
 
 inline error_t Graph::execute(const Handle& handle, const std::unordered_map<int64_t, void*>& pack,
                               void* workspace) const {
-  const auto find = [&](int64_t uid) {
-    const auto found = pack.find(uid);
-    return found == pack.end() ? std::nullopt : std::optional<void*>(found->second);
-  };
-  return execute_found(handle, plan_, find, workspace);
+  return execute_found(handle, find_in(pack), {}, workspace);
 }
 
 inline error_t Graph::execute(const Handle& handle, const std::unordered_map<Tensor, void*>& pack,
@@ -207,43 +199,7 @@ inline error_t Graph::execute(const Handle& handle, const std::unordered_map<Ten
     }
     return std::optional<void*>();
   };
-  return execute_found(handle, plan_, find, workspace);
-}
-
-inline error_t Graph::plan_of(const std::vector<int64_t>& uids,
-                              const std::vector<std::vector<int64_t>>& shapes,
-                              const std::vector<std::vector<int64_t>>& strides, Plan& plan) const {
-  std::vector<int64_t> key;
-  for (size_t i = 0; i < uids.size(); ++i) {
-    key.push_back(uids[i]);
-    for (const std::vector<int64_t>& list : {shapes[i], strides[i]}) {
-      key.push_back(static_cast<int64_t>(list.size()));
-      key.insert(key.end(), list.begin(), list.end());
-    }
-  }
-  const std::lock_guard<std::mutex> lock(overrides_->mutex);
-  if (const auto found = overrides_->plans.find(key); found != overrides_->plans.end()) {
-    plan = found->second;
-    return {};
-  }
-  size_t applied = 0;
-  Owned graph;
-  error_t error = make(graph, true, [&](const Tensor_attributes& tensor) {
-    for (size_t i = 0; i < uids.size(); ++i) {
-      if (uids[i] != tensor.get_uid()) continue;
-      ++applied;
-      return Tensor_attributes(tensor).set_dim(shapes[i]).set_stride(strides[i]).describe(false);
-    }
-    return tensor.describe(true);
-  });
-  if (error.is_good() && applied != uids.size()) {
-    error = {error_code_t::INVALID_VALUE, "The overrides name " + std::to_string(uids.size()) +
-                                              " tensors, of which the graph has " +
-                                              std::to_string(applied) + "."};
-  }
-  if (error.is_good()) error = make_plan(std::move(graph), plan);
-  if (error.is_good()) overrides_->plans[key] = plan;
-  return error;
+  return execute_found(handle, find, {}, workspace);
 }
 
 inline error_t Graph::execute(const Handle& handle, const std::unordered_map<int64_t, void*>& pack,
@@ -257,24 +213,13 @@ inline error_t Graph::execute(const Handle& handle, const std::unordered_map<int
                 std::to_string(override_shapes.size()) + " shapes and " +
                 std::to_string(override_strides.size()) + " strides, expected as many of each."};
   }
-  if (!plan_ || override_uids.empty()) return execute(handle, pack, workspace);
-  Plan plan;
-  if (error_t error = plan_of(override_uids, override_shapes, override_strides, plan);
-      error.is_bad())
-    return error;
-  const size_t needed = heddle_plan_workspace_bytes(plan.get()),
-               given = heddle_plan_workspace_bytes(plan_.get());
-  if (needed > given) {
-    return {error_code_t::INVALID_VALUE,
-            "The overridden shapes need " + std::to_string(needed) +
-                " bytes of workspace, expected at most the " + std::to_string(given) +
-                " of the graph's own: build it with its largest shapes."};
+  std::vector<heddle_shape> shapes(override_uids.size());
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    shapes[i].uid = override_uids[i];
+    shapes[i].rank = detail::copy_dims(override_shapes[i], shapes[i].dims);
+    shapes[i].stride_rank = detail::copy_dims(override_strides[i], shapes[i].strides);
   }
-  const auto find = [&](int64_t uid) {
-    const auto found = pack.find(uid);
-    return found == pack.end() ? std::nullopt : std::optional<void*>(found->second);
-  };
-  return execute_found(handle, plan, find, workspace);
+  return execute_found(handle, find_in(pack), shapes, workspace);
 }
 
 inline error_t Graph::execute(const Handle& handle, void* const* sorted, int64_t count,
@@ -296,7 +241,8 @@ inline error_t Graph::execute(const Handle& handle, void* const* sorted, int64_t
   std::array<int64_t, 128> uids;
   std::merge(inputs, inputs + input_count, outputs, outputs + output_count, uids.begin());
   return detail::check(heddle_plan_execute(plan_.get(), uids.data(), sorted,
-                                           input_count + output_count, workspace, handle.stream));
+                                           input_count + output_count, nullptr, 0, workspace,
+                                           handle.stream));
 }
 
 inline error_t Graph::execute_plan_at_index(const Handle& handle,

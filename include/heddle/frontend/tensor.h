@@ -10,7 +10,18 @@
 
 #include "heddle/frontend/enums.h"
 
-namespace heddle::frontend::graph {
+namespace heddle::frontend {
+namespace detail {
+
+/// The rank, with as many dims as the C interface takes: past that the library has a sentence.
+inline int32_t copy_dims(const std::vector<int64_t>& from, int64_t (&to)[HEDDLE_MAX_RANK]) {
+  std::copy_n(from.begin(), std::min<size_t>(from.size(), HEDDLE_MAX_RANK), to);
+  return static_cast<int32_t>(from.size());
+}
+
+}  // namespace detail
+
+namespace graph {
 
 class Tensor_attributes {
  public:
@@ -70,17 +81,14 @@ class Tensor_attributes {
     return volume;
   }
 
-  /// The tensor as the C interface takes it; the name stays this tensor's. Ranks past the limit are
-  /// passed on, for the library's sentence.
+  /// The tensor as the C interface takes it; the name stays this tensor's.
   heddle_tensor describe(bool with_name) const {
     heddle_tensor tensor = {};
     tensor.uid = uid_;
     tensor.name = with_name ? name_.c_str() : nullptr;
     tensor.dtype = static_cast<heddle_dtype>(data_type_);
-    tensor.rank = static_cast<int32_t>(dim_.size());
-    tensor.stride_rank = static_cast<int32_t>(stride_.size());
-    std::copy_n(dim_.begin(), std::min<size_t>(dim_.size(), HEDDLE_MAX_RANK), tensor.dims);
-    std::copy_n(stride_.begin(), std::min<size_t>(stride_.size(), HEDDLE_MAX_RANK), tensor.strides);
+    tensor.rank = detail::copy_dims(dim_, tensor.dims);
+    tensor.stride_rank = detail::copy_dims(stride_, tensor.strides);
     tensor.is_virtual = is_virtual_;
     tensor.pass_by_value = is_pass_by_value_;
     tensor.has_constant = constant_.has_value();
@@ -112,4 +120,5 @@ class Tensor_attributes {
 
 using Tensor = std::shared_ptr<Tensor_attributes>;
 
-}  // namespace heddle::frontend::graph
+}  // namespace graph
+}  // namespace heddle::frontend
