@@ -94,9 +94,9 @@ class Executable::Builder {
   Status resize(const Executable& planned) {
     for (size_t i = 0; i < out_.steps_.size(); ++i) {
       const Step& from = planned.steps_[i];
-      HEDDLE_TRY(check_late(from.problem, out_.steps_[i].problem));
-      HEDDLE_ASSIGN(out_.steps_[i].plan,
-                    planned.planned_by_->resized(*from.plan, out_.steps_[i].problem));
+      Step& step = out_.steps_[i];
+      HEDDLE_ASSIGN(step.problem, at_late_sizes(from.problem, std::move(step.problem)));
+      HEDDLE_ASSIGN(step.plan, planned.planned_by_->resized(*from.plan, step.problem));
     }
     HEDDLE_TRY(lay_out_workspace());
     if (out_.workspace_bytes_ <= planned.workspace_bytes_) return {};

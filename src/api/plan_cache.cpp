@@ -20,9 +20,10 @@ Result<std::shared_ptr<const Executable>> PlanCache::find_or_build(std::string_v
   HEDDLE_ASSIGN(graph::Graph graph, graph::read_text(text));
   HEDDLE_ASSIGN(std::shared_ptr<const Executable> built,
                 Executable::build(std::move(graph), engine::engines(device_)));
+  Executables forgotten;  // freed without the lock as well
   std::unique_lock lock(mutex_);
   Executables& part = executables_[ordinal];
-  if (device_ == engine::Device::cpu && part.size() >= kCapacity) part.clear();
+  if (part.size() >= kCapacity) part.swap(forgotten);
   return part.emplace(std::string(text), std::move(built)).first->second;
 }
 

@@ -22,9 +22,8 @@ class PlanCache {
   Result<std::shared_ptr<const Executable>> find_or_build(std::string_view text);
 
   /// A process that makes graphs without end (a shape each) must not keep them all: at this many
-  /// the CPU's part begins anew. Executables in use live on with their users. A GPU's are all kept:
-  /// a CUDA graph that captured their kernels uses them unseen, and each stands for a program that
-  /// the caller has compiled and keeps as well.
+  /// a device's part begins anew. Executables in use live on with their users. A CUDA graph that
+  /// captured one's launches does not need it: it has their arguments, and kernels stay loaded.
   static constexpr size_t kCapacity = 4096;
 
  private:

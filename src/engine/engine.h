@@ -37,9 +37,9 @@ class Engine {
   virtual ~Engine() = default;
   virtual std::string_view name() const = 0;
   virtual Result<std::shared_ptr<const Plan>> plan(const Problem& problem) const = 0;
-  /// What `plan`, one of this engine's, is of the same problem at other sizes, for which
-  /// problem::check_late has nothing against it. Compiles nothing: sizes that take kernels which the
-  /// plan lacks are refused.
+  /// What `plan`, one of this engine's, is of its problem at other sizes: of what
+  /// problem::at_late_sizes makes of both. Compiles nothing; sizes that take kernels which the plan
+  /// lacks are refused.
   virtual Result<std::shared_ptr<const Plan>> resized(const Plan& plan,
                                                       const Problem& problem) const {
     static_cast<void>(plan), static_cast<void>(problem);

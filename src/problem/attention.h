@@ -8,6 +8,7 @@
 // B batch, Hq/Hk/Hv heads, Sq/Skv lengths.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -98,6 +99,11 @@ struct AttentionSizes {
   const OperandLayout& layout(OperandId id) const { return layouts[static_cast<size_t>(id)]; }
 
   int64_t batch = 0, q_heads = 0, k_heads = 0, v_heads = 0, q_length = 0, kv_length = 0;
+  /// Lengths of the plan whose kernels run the problem, where they are more than its own
+  /// (late_sizes.h). Kernels are chosen by these, so that shorter sequences have the same ones.
+  int64_t planned_q_length = 0, planned_kv_length = 0;
+  int64_t q_length_to_plan_for() const { return std::max(q_length, planned_q_length); }
+  int64_t kv_length_to_plan_for() const { return std::max(kv_length, planned_kv_length); }
   double scale = 1;
   std::vector<int64_t> bound_constants;
   double dropout_probability = 0;

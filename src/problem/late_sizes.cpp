@@ -3,65 +3,68 @@
 namespace heddle::problem {
 namespace {
 
-Status check_attention(const AttentionStructure& planned, const AttentionSizes& planned_sizes,
-                       const AttentionStructure& given, const AttentionSizes& given_sizes) {
-  const auto heads = [](const AttentionStructure& s, const AttentionSizes& z) {
-    return Dims{z.q_heads, z.k_heads, z.v_heads, s.qk_head_dim, s.v_head_dim};
-  };
-  const Dims expected = heads(planned, planned_sizes), is = heads(given, given_sizes);
-  if (is == expected) return {};
-  return error(Code::invalid_value,
-               "The shapes give an attention of {}, {} and {} heads of Q, K and V and head dims {} and "
-               "{}, expected those that it was planned with, {}, {} and {} heads and head dims {} "
-               "and {}.",
-               is[0], is[1], is[2], is[3], is[4], expected[0], expected[1], expected[2],
-               expected[3], expected[4]);
+/// An attention's heads and head dims.
+Dims heads_of(const AttentionStructure& s, const AttentionSizes& z) {
+  return {z.q_heads, z.k_heads, z.v_heads, s.qk_head_dim, s.v_head_dim};
 }
 
-Status check(const AttentionProblem& planned, const AttentionProblem& given) {
-  return check_attention(planned.structure, planned.sizes, given.structure, given.sizes);
+Status take_over(const AttentionStructure& planned_structure, const AttentionSizes& planned,
+                 const AttentionStructure& structure, AttentionSizes& given) {
+  const Dims expected = heads_of(planned_structure, planned), is = heads_of(structure, given);
+  if (is != expected) {
+    return error(Code::invalid_value,
+                 "The shapes give an attention of {}, {} and {} heads of Q, K and V and head dims "
+                 "{} and {}, expected those that it was planned with, {}, {} and {} heads and head "
+                 "dims {} and {}.",
+                 is[0], is[1], is[2], is[3], is[4], expected[0], expected[1], expected[2],
+                 expected[3], expected[4]);
+  }
+  given.planned_q_length = planned.q_length;
+  given.planned_kv_length = planned.kv_length;
+  for (size_t i = 0; i < given.layouts.size(); ++i)
+    given.layouts[i].planned_dims = planned.layouts[i].dims;
+  return {};
 }
 
-Status check(const AttentionBackwardProblem& planned, const AttentionBackwardProblem& given) {
-  return check_attention(planned.structure.forward, planned.sizes, given.structure.forward,
-                         given.sizes);
+Status take_over(const AttentionProblem& planned, AttentionProblem& given) {
+  return take_over(planned.structure, planned.sizes, given.structure, given.sizes);
+}
+Status take_over(const AttentionBackwardProblem& planned, AttentionBackwardProblem& given) {
+  return take_over(planned.structure.forward, planned.sizes, given.structure.forward, given.sizes);
 }
 
-/// Of a problem over rows: `columns` trailing dims of its operand `x` are a row.
+/// Of a problem over rows: `columns` trailing dims of x are a row.
 Status check_rows(const OperandLayout& planned, const OperandLayout& given, int columns) {
-  const int rank = planned.dims.rank();
   const auto row = [&](const OperandLayout& x) {
-    return Dims(x.dims.begin() + rank - columns, x.dims.end());
+    return Dims(x.dims.end() - columns, x.dims.end());
   };
   if (row(planned) == row(given)) return {};
   return error(Code::invalid_value,
-               "The shapes give rows of {} elements, expected those that they were planned with, "
-               "{}.",
+               "The shapes give rows of {} elements, expected those that were planned, {}.",
                to_string(row(given)), to_string(row(planned)));
 }
 
-Status check(const NormProblem& planned, const NormProblem& given) {
-  return check_rows(planned.layouts[static_cast<size_t>(planned.x)],
-                    given.layouts[static_cast<size_t>(given.x)], planned.normalised_dims);
+template <class OverRows>
+const OperandLayout& x_of(const OverRows& problem) {
+  return problem.layouts[static_cast<size_t>(problem.x)];
 }
 
-Status check(const NormBackwardProblem& planned, const NormBackwardProblem& given) {
-  return check_rows(planned.layouts[static_cast<size_t>(planned.x)],
-                    given.layouts[static_cast<size_t>(given.x)], planned.normalised_dims);
+Status take_over(const NormProblem& planned, const NormProblem& given) {
+  return check_rows(x_of(planned), x_of(given), planned.normalised_dims);
 }
-
-/// A row here is that of all heads.
-Status check(const RopeProblem& planned, const RopeProblem& given) {
-  return check_rows(planned.layouts[static_cast<size_t>(planned.x)],
-                    given.layouts[static_cast<size_t>(given.x)], 1);
+Status take_over(const NormBackwardProblem& planned, const NormBackwardProblem& given) {
+  return check_rows(x_of(planned), x_of(given), planned.normalised_dims);
+}
+Status take_over(const RopeProblem& planned, const RopeProblem& given) {
+  return check_rows(x_of(planned), x_of(given), 1);
 }
 
 }  // namespace
 
-Status check_late(const Problem& planned, const Problem& given) {
-  return std::visit(
-      [&](const auto& one) { return check(one, std::get<std::decay_t<decltype(one)>>(given)); },
-      planned);
+Result<Problem> at_late_sizes(const Problem& planned, Problem given) {
+  HEDDLE_TRY(std::visit(
+      [&]<class Kind>(const Kind& one) { return take_over(one, std::get<Kind>(given)); }, planned));
+  return given;
 }
 
 }  // namespace heddle::problem

@@ -6,7 +6,8 @@
 
 namespace heddle::problem {
 
-/// Fails unless `given` is `planned` but for batch, lengths, strides and what is measured in these.
-Status check_late(const Problem& planned, const Problem& given);
+/// `given`, to be run by the kernels of `planned`. Fails unless it is `planned` but for batch,
+/// lengths, strides and what is measured in these.
+Result<Problem> at_late_sizes(const Problem& planned, Problem given);
 
 }  // namespace heddle::problem

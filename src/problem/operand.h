@@ -37,6 +37,13 @@ struct OperandLayout {
   /// In elements. Strides of size-1 dims are normalised to 0, so that broadcasting needs no test.
   Dims strides;
   int64_t ragged_multiplier = 1;
+  /// Its dims in the plan whose kernels run the problem, if that is one for other sizes
+  /// (late_sizes.h); else empty. Kernels are chosen by these.
+  Dims planned_dims;
+
+  const Dims& dims_to_plan_for() const { return planned_dims.empty() ? dims : planned_dims; }
+  /// Whether code that reads it has to step along dim `d`.
+  bool varies(int d) const { return dims_to_plan_for()[d] != 1; }
 
   friend bool operator==(const OperandLayout&, const OperandLayout&) = default;
 };

@@ -116,8 +116,8 @@ static void test_execution(const heddle_graph* graph) {
                  HEDDLE_INVALID_VALUE, "null pointer for plan");
   CHECK_SENTENCE(heddle_plan_execute(plan, NULL, pointers, 5, NULL, 0, workspace, NULL),
                  HEDDLE_INVALID_VALUE, "null pointer for uids");
-  CHECK_SENTENCE(heddle_plan_execute(plan, pack, NULL, 5, NULL, 0, workspace, NULL), HEDDLE_INVALID_VALUE,
-                 "null pointer for pointers");
+  CHECK_SENTENCE(heddle_plan_execute(plan, pack, NULL, 5, NULL, 0, workspace, NULL),
+                 HEDDLE_INVALID_VALUE, "null pointer for pointers");
 
   /* Half the queries: half the rows of the same memory. */
   heddle_shape shapes[] = {{.uid = 1, .rank = 4, .dims = {B, H, S / 2, D}},

@@ -41,4 +41,6 @@ void* operator new(size_t size, const std::nothrow_t&) noexcept {
 }
 void operator delete(void* memory) noexcept { heddle::testing::give_back(memory); }
 void operator delete(void* memory, size_t) noexcept { heddle::testing::give_back(memory); }
-void operator delete(void* memory, const std::nothrow_t&) noexcept { heddle::testing::give_back(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept {
+  heddle::testing::give_back(memory);
+}

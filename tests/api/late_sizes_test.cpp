@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "api/count_allocations.h"
+#include "api/shapes_of.h"
+#include "engine/cuda/target_engine.h"
 #include "engine/devices.h"
 #include "graph/text.h"
 #include "graph/validate.h"
@@ -47,25 +49,11 @@ Status execute(const Executable& executable, int64_t workspace_bytes, Program& p
   return {};
 }
 
-/// What of `less` is not as planned: inputs, and outputs as well if asked.
-std::vector<Shape> shapes_of(const Executable& planned, const graph::Graph& less,
-                             bool with_outputs) {
-  std::vector<Shape> shapes;
-  const auto add = [&](const std::vector<Port>& ports) {
-    for (const Port& port : ports) {
-      const Dims& dims = less[port.tensor].dims;
-      if (dims != planned.graph()[port.tensor].dims) shapes.push_back({port.uid, dims, {}});
-    }
-  };
-  add(planned.inputs());
-  if (with_outputs) add(planned.outputs());
-  return shapes;
-}
-
 void expect_same_bits(const Program& one, const Program& other) {
   for (const auto& [uid, block] : one.memory) {
     const heddle::testing::Block& like = other.memory.at(uid);
-    EXPECT_TRUE(std::equal(block.data(), block.data() + block.size(), like.data())) << "uid " << uid;
+    EXPECT_TRUE(std::equal(block.data(), block.data() + block.size(), like.data()))
+        << "uid " << uid;
   }
 }
 
@@ -173,6 +161,16 @@ graph::Graph dense_attention(DataType dtype, bool backward, int64_t batch, int64
   return graph;
 }
 
+TEST(LateSizes, RandomRowsOneByOne) {
+  const auto sweep_of = [](Program (*draw)(Random&), uint64_t first) {
+    return sweep([draw](Random& random, const AttentionOptions&) { return draw(random); }, {},
+                 first, 40);
+  };
+  EXPECT_GT(sweep_of(heddle::testing::random_rope, 6000), 35);
+  EXPECT_GT(sweep_of(heddle::testing::random_rms_norm, 6100), 35);
+  EXPECT_GT(sweep_of(heddle::testing::random_rms_norm_backward, 6200), 35);
+}
+
 TEST(LateSizes, WorkspaceIsNoLarger) {
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -184,13 +182,53 @@ TEST(LateSizes, WorkspaceIsNoLarger) {
     const int64_t dim = 8 * random.integer(1, 32);
     const int64_t batch = random.integer(1, 64);
     const int64_t q_length = random.integer(1, length()), kv_length = random.integer(1, length());
-    const auto planned = build(dense_attention(dtype, backward, batch, q_heads, kv_heads, q_length,
-                                               kv_length, dim));
-    const auto less = dense_attention(dtype, backward, random.integer(1, batch), q_heads, kv_heads,
-                                      random.integer(1, q_length), random.integer(1, kv_length), dim);
+    const auto planned =
+        build(dense_attention(dtype, backward, batch, q_heads, kv_heads, q_length, kv_length, dim));
+    const auto less =
+        dense_attention(dtype, backward, random.integer(1, batch), q_heads, kv_heads,
+                        random.integer(1, q_length), random.integer(1, kv_length), dim);
     const auto late = planned->resized(shapes_of(*planned, less, false));
     ASSERT_TRUE(late.is_ok()) << late.status().message();
     EXPECT_LE((*late)->workspace_bytes(), planned->workspace_bytes());
+  }
+}
+
+/// Draws programs, plans them for an architecture and lowers smaller ones; counts those that the
+/// plan's kernels run.
+int64_t lower_smaller(const Draw& draw, const AttentionOptions& options, const char* architecture,
+                      uint64_t first, uint64_t count) {
+  const auto engine = engine::cuda::target_engine(*engine::cuda::target_named(architecture));
+  const engine::Engine* const engines[] = {engine.get()};
+  int64_t run = 0;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    Program program = draw(random, options);
+    EXPECT_TRUE(graph::validate(program.graph).is_ok());
+    const auto planned = Executable::build(program.graph, engines);
+    if (!planned.is_ok()) continue;
+    Program less = smaller(random, program);
+    if (!graph::validate(less.graph).is_ok()) continue;
+    const auto late = (*planned)->resized(shapes_of(**planned, less.graph, false));
+    run += late.is_ok();
+    if (late.is_ok()) {
+      EXPECT_LE((*late)->workspace_bytes(), (*planned)->workspace_bytes());
+    } else {
+      EXPECT_EQ(late.status().code(), Code::graph_not_supported) << late.status().message();
+    }
+  }
+  return run;
+}
+
+TEST(LateSizes, OnAGpuKernelsAreThePlans) {
+  for (const char* architecture : {"sm_80", "sm_90a"}) {
+    SCOPED_TRACE(architecture);
+    AttentionOptions options = everything();
+    options.max_length = 700;
+    EXPECT_GT(lower_smaller(heddle::testing::random_sdpa, options, architecture, 4000, 60), 50);
+    EXPECT_GT(
+        lower_smaller(heddle::testing::random_sdpa_backward, everything(), architecture, 4500, 60),
+        50);
   }
 }
 
@@ -212,7 +250,7 @@ class OneProcess : public ::testing::Test {
   std::shared_ptr<const Executable> planned =
       build(dense_attention(DataType::f32, false, 1, 1, 1, kQueries, kKeys, kDim));
   LateSizes late_sizes;
-  std::vector<std::vector<float>> memory{5, std::vector<float>(kQueries * kDim, 0.5F)};
+  std::vector<std::vector<float>> memory{5, std::vector<float>(kQueries* kDim, 0.5F)};
   std::vector<unsigned char> workspace =
       std::vector<unsigned char>(static_cast<size_t>(planned->workspace_bytes()));
 };
@@ -271,9 +309,10 @@ class Refusals : public ::testing::Test {
 };
 
 TEST_F(Refusals, BeyondTheMaxima) {
-  expect_refusal({{1, {2, 4, 34, 16}, {}}},
-                 "is given dims [2, 4, 34, 16], expected none to exceed those that it was planned with, "
-                 "[2, 4, 33, 16].");
+  expect_refusal(
+      {{1, {2, 4, 34, 16}, {}}},
+      "is given dims [2, 4, 34, 16], expected none to exceed those that it was planned with, "
+      "[2, 4, 33, 16].");
   expect_refusal({{2, {2, 2, 41, 16}, {}}, {3, {2, 2, 41, 16}, {}}}, "expected none to exceed");
 }
 TEST_F(Refusals, NoLengths) {
@@ -305,7 +344,8 @@ TEST_F(Refusals, EnginesThatTakeNoLaterSizes) {
   class Fixed final : public engine::Engine {
    public:
     std::string_view name() const override { return "fixed"; }
-    Result<std::shared_ptr<const engine::Plan>> plan(const engine::Problem& problem) const override {
+    Result<std::shared_ptr<const engine::Plan>> plan(
+        const engine::Problem& problem) const override {
       return engine::engines(engine::Device::cpu)[0]->plan(problem);
     }
   };

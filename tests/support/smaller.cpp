@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string_view>
+#include <type_traits>
 
 #include "graph/extents.h"
 #include "graph/ports.h"
@@ -125,35 +126,67 @@ bool has_fixed_lengths(const graph::Graph& graph) {
   return false;
 }
 
+template <class Op>
+concept Attention = requires(Op op) { op.attention; };
+
+/// The sizes of an attention in `program`, and with it of the ropes around it.
+template <Attention Op>
+void shrink(Random& random, const Program& program, const graph::Node& node, const Op& op,
+            Program& less) {
+  const graph::AttentionExtents e = extents(program.graph, op);
+  const Sizes from{e.batch, e.q_length, e.kv_length};
+  Sizes to = from;
+  to.batch = random.integer(1, from.batch);
+  bool is_paged = false;
+  if constexpr (std::is_same_v<Op, graph::Sdpa>)
+    is_paged = op.page_table_k != kNone || op.page_table_v != kNone;
+  if (!has_fixed_lengths(program.graph)) {
+    to.q_length = random.integer(1, from.q_length);
+    if (!is_paged) to.kv_length = random.integer(1, from.kv_length);
+  }
+  Shrinking shrinking(less, from, to);
+  if constexpr (std::is_same_v<Op, graph::Sdpa>) {
+    if (op.page_table_k != kNone) shrinking.keep(op.k);
+    if (op.page_table_v != kNone) shrinking.keep(op.v);
+  }
+  shrinking.attention(node);
+  for (const graph::Node& other : program.graph.nodes) {
+    if (const auto* rope = std::get_if<graph::Rope>(&other.op)) shrinking.rope(*rope);
+  }
+}
+
+/// One that stands alone.
+void shrink(Random& random, const Program& program, const graph::Node&, const graph::Rope& op,
+            Program& less) {
+  if (program.graph.nodes.size() > 1) return;
+  const Dims& x = program.graph[op.x].dims;
+  const Sizes from{x[0], x[2], x[2]};
+  Sizes to{random.integer(1, x[0]), 0, x[2]};
+  if (!has_fixed_lengths(program.graph)) to.kv_length = random.integer(1, x[2]);
+  Shrinking(less, from, to).rope(op);
+}
+
+/// The dims of x that `scale` has not.
+template <class Norm>
+void shrink(Random& random, const Program& program, const graph::Node& node, const Norm& op,
+            Program& less) {
+  const Dims scale = program.graph[op.scale].dims;
+  for (int d = 0; d < scale.rank(); ++d) {
+    if (scale[d] != 1) continue;
+    const int64_t from = program.graph[op.x].dims[d], to = random.integer(1, from);
+    for (const graph::Port& port : graph::ports(node)) {
+      Dims& dims = less.graph[port.tensor].dims;
+      if (d < dims.rank()) replace(dims[d], from, to);
+    }
+  }
+}
+
 }  // namespace
 
 Program smaller(Random& random, const Program& program) {
   Program less = program;
-  const auto shrink = [&](const graph::Node& node, const auto& op) {
-    const graph::AttentionExtents e = extents(program.graph, op);
-    const Sizes from{e.batch, e.q_length, e.kv_length};
-    Sizes to = from;
-    to.batch = random.integer(1, from.batch);
-    bool is_paged = false;
-    if constexpr (requires { op.page_table_k; })
-      is_paged = op.page_table_k != kNone || op.page_table_v != kNone;
-    if (!has_fixed_lengths(program.graph)) {
-      to.q_length = random.integer(1, from.q_length);
-      if (!is_paged) to.kv_length = random.integer(1, from.kv_length);
-    }
-    Shrinking shrinking(less, from, to);
-    if constexpr (requires { op.page_table_k; }) {
-      if (op.page_table_k != kNone) shrinking.keep(op.k);
-      if (op.page_table_v != kNone) shrinking.keep(op.v);
-    }
-    shrinking.attention(node);
-    for (const graph::Node& other : program.graph.nodes) {
-      if (const auto* rope = std::get_if<graph::Rope>(&other.op)) shrinking.rope(*rope);
-    }
-  };
   for (const graph::Node& node : program.graph.nodes) {
-    if (const auto* op = std::get_if<graph::Sdpa>(&node.op)) shrink(node, *op);
-    if (const auto* op = std::get_if<graph::SdpaBackward>(&node.op)) shrink(node, *op);
+    std::visit([&](const auto& op) { shrink(random, program, node, op, less); }, node.op);
   }
   return less;
 }

@@ -6,8 +6,8 @@
 
 namespace heddle::testing {
 
-/// `program`, of an sdpa or sdpa_backward node and rope nodes around it, at a batch and lengths
-/// drawn from one to its own. Lengths that prefix sums or offsets hold stay.
+/// `program` at a batch and lengths drawn from one to its own. It has an sdpa or sdpa_backward node
+/// and rope nodes around it, or one other node. Lengths that prefix sums or offsets hold stay.
 Program smaller(Random& random, const Program& program);
 
 }  // namespace heddle::testing

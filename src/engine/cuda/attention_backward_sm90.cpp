@@ -90,7 +90,7 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
     return refuse("takes threefry dropout up to head_dim 192");
   if (forward.block_mask != kAbsent) return refuse("takes no block mask");
   for (const problem::KeyBound& bound : forward.bounds) {
-    if (bound.operand != kAbsent && sizes.layout(bound.operand).dims[2] != 1) {
+    if (bound.operand != kAbsent && sizes.layout(bound.operand).varies(2)) {
       return refuse("takes bounds per batch entry, not per row");
     }
   }
@@ -121,8 +121,8 @@ Status check_operands(const AttentionBackwardStructure& structure, const Attenti
 bool reads_cells(const AttentionStructure& forward, const AttentionSizes& sizes) {
   return std::ranges::any_of(forward.score.nodes, [&](const problem::ScoreNode& node) {
     if (node.op != problem::ScoreOp::load) return false;
-    const Dims& dims = sizes.layout(node.operand).dims;
-    return dims[2] != 1 || dims[3] != 1;
+    const problem::OperandLayout& layout = sizes.layout(node.operand);
+    return layout.varies(2) || layout.varies(3);
   });
 }
 

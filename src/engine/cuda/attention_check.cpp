@@ -53,7 +53,7 @@ Status check_dtype(const problem::AttentionStructure& structure, OperandId id, c
 }
 
 Status check_lengths(const problem::AttentionSizes& sizes, int64_t most) {
-  if (sizes.q_length <= most && sizes.kv_length <= most) return {};
+  if (sizes.q_length_to_plan_for() <= most && sizes.kv_length_to_plan_for() <= most) return {};
   return error(Code::graph_not_supported,
                "cuda: sdpa has {} rows of queries and {} keys; the kernel counts up to {}",
                sizes.q_length, sizes.kv_length, most);

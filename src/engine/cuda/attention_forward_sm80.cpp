@@ -39,7 +39,7 @@ Result<sm80::GeneralConfig> configure_forward_sm80(const AttentionProblem& probl
   }
   const auto shared = [&config] { return sm80::forward_layout_of(config).bytes; };
   // Short query blocks (decoding) and wide heads take fewer rows; three planes fewer keys too.
-  if (sizes.q_length <= 64 || planes || shared() > kSm80SharedLimit) config.warps = 4;
+  if (sizes.q_length_to_plan_for() <= 64 || planes || shared() > kSm80SharedLimit) config.warps = 4;
   if (planes && widest > 64) config.tile_n /= 2;
   if (shared() > kSm80SharedLimit) config.warps = 2;
   return config;

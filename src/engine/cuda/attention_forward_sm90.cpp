@@ -101,7 +101,7 @@ Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
   }
   for (const KeyBound& bound : structure.bounds) {
     if (bound.operand == kAbsent) continue;
-    if (sizes.layouts[static_cast<size_t>(bound.operand)].dims[2] != 1) {
+    if (sizes.layout(bound.operand).varies(2)) {
       return error(Code::graph_not_supported,
                    "cuda: the Hopper kernel takes bounds per batch entry, not per row");
     }
@@ -120,8 +120,8 @@ Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
 bool reads_cells(const AttentionProblem& problem, OperandId tiled) {
   for (const problem::ScoreNode& node : problem.structure.score.nodes) {
     if (node.op != problem::ScoreOp::load || node.operand == tiled) continue;
-    const Dims& dims = problem.sizes.layouts[static_cast<size_t>(node.operand)].dims;
-    if (dims[2] != 1 || dims[3] != 1) return true;
+    const problem::OperandLayout& layout = problem.sizes.layout(node.operand);
+    if (layout.varies(2) || layout.varies(3)) return true;
   }
   return false;
 }
@@ -130,7 +130,7 @@ bool reads_cells(const AttentionProblem& problem, OperandId tiled) {
 void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
                   ForwardSm90Config& config) {
   const int qk = problem.structure.qk_head_dim, v = problem.structure.v_head_dim;
-  const int64_t keys = problem.sizes.kv_length;
+  const int64_t keys = problem.sizes.kv_length_to_plan_for();
   const bool windowed = config.lower_varies;
   // Philox alone finds registers for wider tiles than other heavy scores: d 64 2 to 5 % faster, d
   // 192 6, d 256 10; at 128 as fast, and longer to compile.

@@ -21,6 +21,13 @@ class CudaEngine final : public Engine {
     return graphed_plan(*driver(), device.handle, std::move(plan), operands_of(problem));
   }
 
+  Result<std::shared_ptr<const Plan>> resized(const Plan& plan,
+                                              const Problem& problem) const override {
+    HEDDLE_ASSIGN(const Device device, find_device());
+    HEDDLE_ASSIGN(Lowering late, lower(problem, target_of(device)));
+    return resized_plan(plan, std::move(late));
+  }
+
   Status prepare(std::span<const Problem* const> problems) const override {
     HEDDLE_ASSIGN(const Device device, find_device());
     const Target target = target_of(device);

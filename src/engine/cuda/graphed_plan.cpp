@@ -14,6 +14,15 @@ class GraphedPlan final : public Plan {
       : driver_(driver), device_(device), plan_(std::move(plan)), operands_(std::move(operands)) {
     record();
   }
+  /// By launches alone.
+  GraphedPlan(const GraphedPlan& planned, LoadedPlan plan)
+      : driver_(planned.driver_),
+        device_(planned.device_),
+        plan_(std::move(plan)),
+        operands_(planned.operands_),
+        recorded_(true) {}
+
+  const LoadedPlan& loaded() const { return plan_; }
 
   int64_t workspace_bytes() const override { return plan_.workspace_bytes(); }
 
@@ -68,8 +77,9 @@ class GraphedPlan final : public Plan {
   const LoadedPlan plan_;
   const std::vector<problem::OperandType> operands_;
 
-  mutable std::mutex mutex_;       ///< of all that follows
-  mutable bool recorded_ = false;  ///< only a plan made in a thread without its context is not
+  mutable std::mutex mutex_;  ///< of all that follows
+  /// Only a plan made in a thread without its context is not; one of launches is taken for it.
+  mutable bool recorded_ = false;
   mutable std::unique_ptr<LaunchGraph> graph_;
 };
 
@@ -78,6 +88,12 @@ class GraphedPlan final : public Plan {
 std::shared_ptr<const Plan> graphed_plan(const Driver& driver, CuDevice device, LoadedPlan plan,
                                          std::vector<problem::OperandType> operands) {
   return std::make_shared<const GraphedPlan>(driver, device, std::move(plan), std::move(operands));
+}
+
+Result<std::shared_ptr<const Plan>> resized_plan(const Plan& plan, Lowering late) {
+  const auto& planned = static_cast<const GraphedPlan&>(plan);
+  HEDDLE_ASSIGN(LoadedPlan resized, planned.loaded().resized(std::move(late)));
+  return std::make_shared<const GraphedPlan>(planned, std::move(resized));
 }
 
 }  // namespace heddle::engine::cuda

@@ -14,4 +14,8 @@ namespace heddle::engine::cuda {
 std::shared_ptr<const Plan> graphed_plan(const Driver& driver, CuDevice device, LoadedPlan plan,
                                          std::vector<problem::OperandType> operands);
 
+/// `plan`, a graphed one, by the launches of `late`; fails if that takes other kernels. It is no
+/// graph: sizes that come at an execution are others before recording them pays.
+Result<std::shared_ptr<const Plan>> resized_plan(const Plan& plan, Lowering late);
+
 }  // namespace heddle::engine::cuda

@@ -72,7 +72,7 @@ bool rows_are_aligned(const problem::AttentionStructure& structure,
   for (int i = 0; i + 1 < layout.strides.rank(); ++i) {
     if (layout.dims[i] > 1 && layout.strides[i] * element % 16 != 0) return false;
   }
-  return layout.dims.back() * element % 16 == 0;
+  return layout.dims_to_plan_for().back() * element % 16 == 0;
 }
 
 }  // namespace heddle::engine::cuda

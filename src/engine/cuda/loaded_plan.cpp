@@ -20,30 +20,36 @@ uint64_t new_claim() {
 
 }  // namespace
 
+LoadedPlan::LoadedPlan(const Driver& driver, Lowering lowering)
+    : driver_(&driver), lowering_(std::move(lowering)), claim_(new_claim()) {}
+
 Result<LoadedPlan> LoadedPlan::load(const Driver& driver, const Device& device, Lowering lowering) {
-  LoadedPlan plan(driver);
+  LoadedPlan plan(driver, std::move(lowering));
   const std::string architecture = target_of(device).architecture;
-  for (const LoweredKernel& kernel : lowering.kernels) {
-    const KernelUnit& unit = lowering.units[kernel.unit];
+  for (const LoweredKernel& kernel : plan.lowering_.kernels) {
+    const KernelUnit& unit = plan.lowering_.units[kernel.unit];
     HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin, compiled_kernel(unit, architecture));
     HEDDLE_ASSIGN(std::shared_ptr<const Kernel> loaded,
                   Kernel::load(driver, device, cubin, kernel.name, kernel.shared_bytes));
     plan.kernels_.push_back(std::move(loaded));
   }
-  plan.launches_ = std::move(lowering.launches);
-  plan.claim_ = new_claim();
-  plan.workspace_bytes_ = lowering.workspace_bytes;
-  plan.description_ = std::move(lowering.description);
+  return plan;
+}
+
+Result<LoadedPlan> LoadedPlan::resized(Lowering late) const {
+  HEDDLE_ASSIGN(const std::vector<size_t> numbers, kernels_of_plan(lowering_, late));
+  LoadedPlan plan(*driver_, std::move(late));
+  for (size_t number : numbers) plan.kernels_.push_back(kernels_[number]);
   return plan;
 }
 
 Status LoadedPlan::execute(std::span<void* const> buffers, void* workspace, Queue& queue) const {
-  return launches_->execute({.buffers = buffers,
-                             .workspace = static_cast<char*>(workspace),
-                             .kernels = kernels_,
-                             .claim = claim_,
-                             .driver = *driver_,
-                             .queue = queue});
+  return lowering_.launches->execute({.buffers = buffers,
+                                      .workspace = static_cast<char*>(workspace),
+                                      .kernels = kernels_,
+                                      .claim = claim_,
+                                      .driver = *driver_,
+                                      .queue = queue});
 }
 
 }  // namespace heddle::engine::cuda

@@ -13,21 +13,21 @@ class LoadedPlan {
  public:
   /// Compiles what was not before.
   static Result<LoadedPlan> load(const Driver& driver, const Device& device, Lowering lowering);
+  /// What the same kernels do by the launches of `late`; fails if that takes others.
+  Result<LoadedPlan> resized(Lowering late) const;
 
-  int64_t workspace_bytes() const { return workspace_bytes_; }
-  const std::string& description() const { return description_; }
+  int64_t workspace_bytes() const { return lowering_.workspace_bytes; }
+  const std::string& description() const { return lowering_.description; }
   /// As engine::Plan, but that launches go to a queue.
   Status execute(std::span<void* const> buffers, void* workspace, Queue& queue) const;
 
  private:
-  explicit LoadedPlan(const Driver& driver) : driver_(&driver) {}
+  LoadedPlan(const Driver& driver, Lowering lowering);
 
   const Driver* driver_;
-  std::shared_ptr<const Launches> launches_;
+  Lowering lowering_;
   std::vector<std::shared_ptr<const Kernel>> kernels_;
-  uint64_t claim_ = 0;
-  int64_t workspace_bytes_ = 0;
-  std::string description_;
+  uint64_t claim_;
 };
 
 }  // namespace heddle::engine::cuda

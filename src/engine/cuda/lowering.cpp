@@ -31,4 +31,24 @@ size_t Lowering::add_kernels(const Lowering& part) {
   return first;
 }
 
+Result<std::vector<size_t>> kernels_of_plan(const Lowering& planned, const Lowering& late) {
+  std::vector<size_t> numbers;
+  for (const LoweredKernel& kernel : late.kernels) {
+    const KernelUnit& unit = late.units[kernel.unit];
+    const auto is_same = [&](const LoweredKernel& other) {
+      return other.name == kernel.name && other.shared_bytes >= kernel.shared_bytes &&
+             planned.units[other.unit].source == unit.source;
+    };
+    const auto at = std::find_if(planned.kernels.begin(), planned.kernels.end(), is_same);
+    if (at == planned.kernels.end()) {
+      return error(Code::graph_not_supported,
+                   "cuda: at these sizes the plan would be {}, with a kernel {} that it was not "
+                   "planned with: {}; make a plan for them",
+                   late.description, kernel.name, planned.description);
+    }
+    numbers.push_back(static_cast<size_t>(at - planned.kernels.begin()));
+  }
+  return numbers;
+}
+
 }  // namespace heddle::engine::cuda

@@ -42,6 +42,10 @@ struct Lowering {
   size_t add_kernels(const Lowering& part);
 };
 
+/// For each kernel of `late` the number of the same one of `planned`, which it is to run by. Fails
+/// if that has none.
+Result<std::vector<size_t>> kernels_of_plan(const Lowering& planned, const Lowering& late);
+
 /// The first way of the table (lower.cpp) that takes the problem, or the last one's reason.
 Result<Lowering> lower(const Problem& problem, const Target& target);
 

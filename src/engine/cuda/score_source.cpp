@@ -77,8 +77,8 @@ std::string node_source(const problem::ScoreExpression& expression, const ScoreN
       const auto number = at - loads.begin();
       if (at == loads.end()) loads.push_back(node.operand);
       const auto operand = static_cast<size_t>(node.operand);
-      const bool per_row = !layouts || (*layouts)[operand].dims[2] != 1;
-      const bool per_column = !layouts || (*layouts)[operand].dims[3] != 1;
+      const bool per_row = !layouts || (*layouts)[operand].varies(2);
+      const bool per_column = !layouts || (*layouts)[operand].varies(3);
       return fmt::format(
           "attention::load<{}, {}, {}>(cell.loads[{}], cell.batch, cell.head, cell.row, "
           "cell.column)",
@@ -189,7 +189,7 @@ bool may_have_finite_mask_rows(const problem::ScoreExpression& expression,
     const auto operand = static_cast<size_t>(node.operand);
     if (structure.operands[operand].dtype == DataType::boolean) continue;
     const bool is_one_number =
-        layouts && (*layouts)[operand].dims[2] == 1 && (*layouts)[operand].dims[3] == 1;
+        layouts && !(*layouts)[operand].varies(2) && !(*layouts)[operand].varies(3);
     if (!is_one_number || !only_scales(expression, static_cast<int32_t>(n))) return true;
   }
   return false;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/rounding.h"
 #include "engine/cuda/device_names.h"
 #include "engine/cuda/tensor_map.h"
@@ -16,6 +18,14 @@ namespace {
 DataType type_of(const AttentionStructure& structure, OperandId id) {
   return structure.type(id).dtype;
 }
+
+/// Whether the operand has an element for each cell, so that it can come by tiles. One that a plan
+/// has so may do with a single row or column where there is a single query or key.
+bool has_cells(const AttentionSizes& sizes, const problem::OperandLayout& layout) {
+  return layout.varies(2) && layout.varies(3) &&
+         layout.dims[2] >= std::min<int64_t>(2, sizes.q_length) &&
+         layout.dims[3] >= std::min<int64_t>(2, sizes.kv_length);
+}
 }  // namespace
 
 OperandId score_tile_operand(const AttentionStructure& structure, const AttentionSizes& sizes,
@@ -25,10 +35,9 @@ OperandId score_tile_operand(const AttentionStructure& structure, const Attentio
     for (const problem::ScoreNode& node : expression->nodes) {
       if (node.op != problem::ScoreOp::load) continue;
       const DataType dtype = type_of(structure, node.operand);
-      const Dims& dims = sizes.layout(node.operand).dims;
       const bool fits = dtype == DataType::bf16 || dtype == DataType::f16 ||
                         dtype == DataType::boolean || (singles && dtype == DataType::f32);
-      if (fits && dims[2] > 1 && dims[3] > 1 &&
+      if (fits && has_cells(sizes, sizes.layout(node.operand)) &&
           check_copies(structure, sizes, node.operand).is_ok()) {
         return node.operand;
       }

@@ -157,7 +157,11 @@ TEST_F(Lifecycle, OverriddenShapesReachThePlan) {
                          std::vector<std::vector<int64_t>>(some.size(), stride));
   };
   EXPECT_NE(refused({1}, shapes).get_message().find("expected as many of each"), std::string::npos);
-  EXPECT_NE(refused({9}, {shape}).get_message().find("A shape is given for uid 9, expected that of a tensor of the graph."),
+  EXPECT_NE(refused({1}, {{B, H, S + 1, D}}).get_message().find("expected none to exceed"),
+            std::string::npos);
+  EXPECT_NE(refused({9}, {shape})
+                .get_message()
+                .find("A shape is given for uid 9, expected that of a tensor of the graph."),
             std::string::npos);
   EXPECT_TRUE(refused({1}, {{B, H, S / 2, D + 1}}).is_bad());
 }
