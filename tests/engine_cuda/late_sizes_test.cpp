@@ -39,7 +39,7 @@ TEST_F(LateSizes, EachLengthRunsByThePlansKernels) {
     setenv("FAKE_CUDA_CAPABILITY", capability, 1);
     for (DataType dtype : {DataType::bf16, DataType::f32}) {
       for (int dim : {64, 128, 256}) {
-        for (std::vector<Feature> features : std::vector<std::vector<Feature>>{
+        for (const std::vector<Feature>& features : std::vector<std::vector<Feature>>{
                  {}, {Feature::causal}, {Feature::lengths}, {Feature::causal, Feature::philox}}) {
           Case planned{.dtype = dtype, .qk_dim = dim, .v_dim = dim, .features = features};
           planned.length = 9000;

@@ -22,7 +22,8 @@ DataType type_of(const AttentionStructure& structure, OperandId id) {
 /// Whether the operand has an element for each cell, so that it can come by tiles. One that a plan
 /// has so may do with a single row or column where there is a single query or key.
 bool has_cells(const AttentionSizes& sizes, const problem::OperandLayout& layout) {
-  return layout.varies(2) && layout.varies(3) &&
+  const Dims& planned = layout.dims_to_plan_for();
+  return planned[2] > 1 && planned[3] > 1 &&
          layout.dims[2] >= std::min<int64_t>(2, sizes.q_length) &&
          layout.dims[3] >= std::min<int64_t>(2, sizes.kv_length);
 }
