@@ -127,7 +127,9 @@ bool has_fixed_lengths(const graph::Graph& graph) {
 }
 
 template <class Op>
-concept Attention = requires(Op op) { op.attention; };
+concept Attention = requires(Op op) {
+  op.attention;
+};
 
 /// The sizes of an attention in `program`, and with it of the ropes around it.
 template <Attention Op>
