@@ -58,9 +58,11 @@ struct ArgumentLayout {
   /// Of Hopper's kernels: maps of whole tensors, the operand that comes by tiles, pairs of f16 and
   /// rotations of queries.
   bool maps = false, tiled = false, pairs = false, rope = false;
+  bool stats_gradient = false;  ///< of a backward: dL/d(log-sum-exp)
 };
-inline constexpr ArgumentLayout kWholeLayout{kMaxBounds, kMaxLoads, true, true, true, true, true,
-                                             true,       true,      true, true, true, true, true};
+inline constexpr ArgumentLayout kWholeLayout{kMaxBounds, kMaxLoads, true, true, true,
+                                             true,       true,      true, true, true,
+                                             true,       true,      true, true, true};
 #ifdef HEDDLE_ARGUMENT_LAYOUT
 inline constexpr ArgumentLayout kArgumentLayout = HEDDLE_ARGUMENT_LAYOUT;
 #else
@@ -177,7 +179,8 @@ struct ForwardParameters : Operands<kArgumentLayout.operands>,
                            Loads<kArgumentLayout.loads>,
                            Bounds<kArgumentLayout.bounds> {};
 
-/// rowsum(dO * O) as the sum of two f32: dP - delta is the small difference of large sums.
+/// rowsum(dO * O), less dL/d(log-sum-exp), as the sum of two f32: dP - delta is the small
+/// difference of large sums.
 struct RowDelta {
   float high, rest;
 };
@@ -212,9 +215,19 @@ struct KeyGradients<false> {
   static constexpr Tensor d_k{}, d_v{};
 };
 
+template <bool kThere>
+struct StatsGradient {
+  Tensor d_stats;  ///< f32, dL/d(log-sum-exp)
+};
+template <>
+struct StatsGradient<false> {
+  static constexpr Tensor d_stats{};
+};
+
 struct BackwardParameters : RowGradients<kArgumentLayout.row_gradients>,
                             KeyGradients<kArgumentLayout.key_gradients>,
-                            LoadGradient<kArgumentLayout.load_gradient> {
+                            LoadGradient<kArgumentLayout.load_gradient>,
+                            StatsGradient<kArgumentLayout.stats_gradient> {
   ForwardParameters forward;  ///< o and stats are inputs here
   RowDelta* delta;            ///< workspace [batch, q_heads, q_length]
   float* d_sink;              ///< [q_heads]

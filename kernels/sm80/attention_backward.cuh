@@ -6,7 +6,7 @@
 // 7 matrix products where a single sweep needs 5, and in return no f32 dQ buffer, no clearing, no
 // order to keep.
 //
-// With P = exp(S - stats), dP = keep * scale_keep * (dO V^T), delta = rowsum(dO * O):
+// With P = exp(S - stats), dP = keep * scale_keep * (dO V^T), delta = rowsum(dO * O) - dL/d(stats):
 //   dS = P * (dP - delta),  dDot = Derivative(dS) * scale,
 //   dV = (P keep)^T dO,  dK = dDot^T Q,  dQ = dDot K.
 //

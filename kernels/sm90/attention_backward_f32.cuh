@@ -31,8 +31,9 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
   using typename Base::QTile;
   using typename Base::VTile;
 
-  HEDDLE_DEVICE static HeadUnits units_of(const BackwardArguments& args, int batch, int head) {
-    return head_units<typename Base::Block, PlainBackwardScore>(args, batch, head);
+  HEDDLE_DEVICE static HeadUnits units_of(const BackwardArguments& args, int batch, int head,
+                                          float stats_gradient) {
+    return head_units<typename Base::Block, PlainBackwardScore>(args, batch, head, stats_gradient);
   }
 
   /// One consumer warp group: 64 keys of the block.

@@ -19,6 +19,7 @@ struct AttentionBackwardRows {
   static constexpr int kRows = 64;  // of a block of prepare; divides kTileM
   static constexpr int kThreads = 256;
   static constexpr bool kExact = C::kPlanes > 1;  ///< f32
+  static constexpr bool kStatsGradient = attention::kArgumentLayout.stats_gradient;
 
   HEDDLE_DEVICE static void load_eight(const T* p, float (&x)[8]) {
     if constexpr (is_same<T, float>) {
@@ -73,8 +74,36 @@ struct AttentionBackwardRows {
     }
   }
 
-  /// delta = rowsum(dO o O), the log-sum-exp as the exponent wants it, cleared sums.
-  /// Grid (q_rounded / kRows, heads, batch).
+  /// dL/d(log-sum-exp) of a row. One without weights has no gradients, whatever its own is.
+  HEDDLE_DEVICE static float stats_gradient(const attention::BackwardParameters& p, int batch,
+                                            int head, int row,
+                                            const attention::RowStatistic& statistic) {
+    if (statistic.reference == attention::minus_infinity()) return 0.0f;
+    return *attention::element_pointer<const float>(p.d_stats, batch, head, row, 0);
+  }
+
+  /// The largest finite magnitude of those of a head, in thread 0.
+  HEDDLE_DEVICE static float largest_stats_gradient(const attention::BackwardParameters& p,
+                                                    int batch, int head, int q_length) {
+    float most = 0;
+    for (int row = threadIdx.x; row < q_length; row += kThreads) {
+      const float value =
+          fabsf(stats_gradient(p, batch, head, row, statistic_of(p.forward, batch, head, row)));
+      if (value < -attention::minus_infinity()) most = ptx::max(most, value);
+    }
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2)
+      most = ptx::max(most, __shfl_xor_sync(0xffffffffu, most, apart));
+    __shared__ float of_warps[kThreads / 32];
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = most;
+    __syncthreads();
+    for (int warp = 1; threadIdx.x == 0 && warp < kThreads / 32; ++warp)
+      most = ptx::max(most, of_warps[warp]);
+    return most;
+  }
+
+  /// delta = rowsum(dO o O), less dL/d(log-sum-exp), the log-sum-exp as the exponent wants it,
+  /// cleared sums. Grid (q_rounded / kRows, heads, batch).
   HEDDLE_DEVICE static void prepare(const BackwardArguments& args) {
     ptx::grid_dependents_launch();
     const attention::BackwardParameters& p = args.problem;
@@ -82,9 +111,16 @@ struct AttentionBackwardRows {
               row0 = blockIdx.x * kRows;
     const i64 line = static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded + row0;
     using Sum = typename Choice<kExact, double, float>::Type;
+    const int q_length =
+        C::kLengths ? attention::length_of(p.forward.q_lengths, batch) : p.forward.q_length;
     if constexpr (C::kPlanes > 1) {
-      if (row0 == 0 && threadIdx.x == 0)
-        args.head_units[batch * p.forward.q_heads + head] = Main::units_of(args, batch, head);
+      if (row0 == 0) {
+        float most = 0;
+        if constexpr (kStatsGradient) most = largest_stats_gradient(p, batch, head, q_length);
+        if (threadIdx.x == 0)
+          args.head_units[batch * p.forward.q_heads + head] =
+              Main::units_of(args, batch, head, most);
+      }
     }
 
     float4* clear = reinterpret_cast<float4*>(args.d_q_sum + line * Main::kDqWidth);
@@ -96,8 +132,6 @@ struct AttentionBackwardRows {
         args.turns[line / Main::kTileM * Main::kDqTurns + threadIdx.x] = 0;
     }
 
-    const int q_length =
-        C::kLengths ? attention::length_of(p.forward.q_lengths, batch) : p.forward.q_length;
     // A power of two of lanes shares a row, 8 columns each.
     constexpr int kChunks = C::kVDim / 8;
     constexpr int kLanes = kChunks > 16 ? 32 : kChunks > 8 ? 16 : kChunks > 4 ? 8 : 4;
@@ -120,6 +154,7 @@ struct AttentionBackwardRows {
       if (lane == 0) {
         attention::RowStatistic statistic{attention::minus_infinity(), 0.0f};
         if (row < q_length) statistic = statistic_of(p.forward, batch, head, row);
+        if constexpr (kStatsGradient) sum -= stats_gradient(p, batch, head, row, statistic);
         args.negative_lse[lse_place(line + place)] = statistic.reference;
         if constexpr (C::kMaxAndSum)
           args.negative_lse[lse_place(line + place) + Main::kTileM] = statistic.log2_sum;

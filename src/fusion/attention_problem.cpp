@@ -181,7 +181,8 @@ Step attention_backward_step(const Graph& graph, const BackwardParts& parts) {
   s.stats = b.operands.add(op.stats);
   s.max = b.operands.add(op.max);
   s.sum_exp = b.operands.add(op.sum_exp);
-  b.lengths({op.q, op.k, op.v, op.o, op.d_o, op.stats, op.max, op.sum_exp, op.d_q, op.d_k, op.d_v});
+  b.lengths({op.q, op.k, op.v, op.o, op.d_o, op.stats, op.max, op.sum_exp, op.d_stats, op.d_q,
+             op.d_k, op.d_v});
   b.scores();
   b.dropout();
   b.rope(parts.q_rope, s.q_rope, b.sizes.q_rope_scale);
@@ -190,6 +191,7 @@ Step attention_backward_step(const Graph& graph, const BackwardParts& parts) {
   problem::AttentionBackwardProblem problem;
   problem::AttentionBackwardStructure& backward = problem.structure;
   backward.d_o = b.operands.add(op.d_o);
+  backward.d_stats = b.operands.add(op.d_stats);
   backward.d_q = b.operands.add(after_rope(op.d_q, parts.d_q_rope));
   backward.d_k = b.operands.add(after_rope(op.d_k, parts.d_k_rope));
   backward.d_v = b.operands.add(op.d_v);

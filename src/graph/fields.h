@@ -106,6 +106,7 @@ void fields(Visitor& v, T& op) {
   v.input("stats", op.stats);
   v.input("max", op.max);
   v.input("sum_exp", op.sum_exp);
+  v.input("d_stats", op.d_stats);
   v.output("d_q", op.d_q);
   v.output("d_k", op.d_k);
   v.output("d_v", op.d_v);

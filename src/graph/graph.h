@@ -152,6 +152,9 @@ struct SdpaBackward {
   TensorId q = kNone, k = kNone, v = kNone, o = kNone, d_o = kNone;
   /// The rows' statistics: stats, or the pair, which also holds what rows of huge scores weigh.
   TensorId stats = kNone, max = kNone, sum_exp = kNone;
+  /// dL/d(log-sum-exp) of each row, natural and with the sink, whichever form its statistics have;
+  /// kNone: 0.
+  TensorId d_stats = kNone;
   TensorId d_q = kNone, d_k = kNone, d_v = kNone;  ///< kNone: not wanted
   TensorId d_bias = kNone, d_sink = kNone;
   bool deterministic = false;

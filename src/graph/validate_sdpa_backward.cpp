@@ -11,7 +11,7 @@ Status validate_gradient(const Rules& rules, const char* port, TensorId id, Tens
   return rules.dtype_is(port, id, {*rules[primal].dtype, DataType::f32});
 }
 
-/// Stats, or Max and Sum_exp.
+/// Stats, or Max and Sum_exp; perhaps the gradient of their log-sum-exp.
 Status validate_statistics(const Rules& rules, const SdpaBackward& op, const AttentionExtents& e) {
   if (op.stats == kNone && op.max == kNone && op.sum_exp == kNone) {
     return rules.fail(Code::attribute_not_set,
@@ -27,8 +27,10 @@ Status validate_statistics(const Rules& rules, const SdpaBackward& op, const Att
                       "Stats is set beside Max and Sum_exp, expected one form of the rows' "
                       "statistics");
   }
-  for (const auto& [port, id] :
-       {std::pair{"Stats", op.stats}, {"Max", op.max}, {"Sum_exp", op.sum_exp}}) {
+  for (const auto& [port, id] : {std::pair{"Stats", op.stats},
+                                 {"Max", op.max},
+                                 {"Sum_exp", op.sum_exp},
+                                 {"dStats", op.d_stats}}) {
     if (id != kNone) HEDDLE_TRY(validate_row_statistic(rules, port, id, e));
   }
   return {};
@@ -57,9 +59,9 @@ Status validate_sdpa_backward(const Rules& rules, SdpaBackward& op) {
   HEDDLE_TRY(validate_gradient(rules, "dQ", op.d_q, op.q));
   HEDDLE_TRY(validate_gradient(rules, "dK", op.d_k, op.k));
   HEDDLE_TRY(validate_gradient(rules, "dV", op.d_v, op.v));
-  HEDDLE_TRY(validate_attention(
-      rules, a, e,
-      {op.q, op.k, op.v, op.o, op.d_o, op.stats, op.max, op.sum_exp, op.d_q, op.d_k, op.d_v}));
+  HEDDLE_TRY(validate_attention(rules, a, e,
+                                {op.q, op.k, op.v, op.o, op.d_o, op.stats, op.max, op.sum_exp,
+                                 op.d_stats, op.d_q, op.d_k, op.d_v}));
   if (op.d_bias != kNone) {
     if (a.bias == kNone)
       return rules.fail(Code::attribute_not_set, "dBias is set without a bias to differentiate by");

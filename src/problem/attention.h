@@ -131,6 +131,9 @@ struct AttentionBackwardStructure {
   AttentionStructure forward;  ///< its operand list holds the operands below too
 
   OperandId d_o = kAbsent;
+  /// f32 [B,Hq,Sq,1]: dL/d(log-sum-exp), natural and with the sink, however the rows' statistics
+  /// are given. As d(log-sum-exp)/dS = P, dS = P * (dP - (rowsum(dO * O) - d_stats)).
+  OperandId d_stats = kAbsent;
   OperandId d_q = kAbsent, d_k = kAbsent, d_v = kAbsent;  ///< each written if present
   OperandId d_sink = kAbsent;                             ///< f32 [1,Hq,1,1]
   std::vector<LoadGradient> load_gradients;               ///< dBias and its kind

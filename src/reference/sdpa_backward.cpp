@@ -96,7 +96,9 @@ void sdpa_backward(const graph::SdpaBackward& op, Values& values) {
       for (int64_t i = 0; i < lengths.q; ++i) {
         const std::optional<RowStatistics> row = statistics_of(op, b, h, i, values);
         if (!row) continue;
-        const double big_d = dot(d_o.row(i), o.row(i), o.columns, round);
+        // d(log-sum-exp)/dS = P, as d(log-sum-exp)/d(sink) is the sink's.
+        const double d_stats = op.d_stats == kNone ? 0 : values.read(op.d_stats, b, h, i);
+        const double big_d = round(dot(d_o.row(i), o.row(i), o.columns, round) - d_stats);
         if (op.d_sink != kNone) {
           const double sink = values.read(op.attention.sink, 0, h);
           values.add(op.d_sink, -row->probability(sink) * big_d, 0, h, 0, 0);

@@ -175,10 +175,19 @@ TEST(RandomBackward, BlockMasksOfManyTiles) {
   sweep(random_sdpa_backward, sparse(), 800000, seeds(3));
 }
 TEST(RandomBackward, Plain) { sweep(random_sdpa_backward, plain_attention(), 1, seeds(60)); }
+/// Of a loss that also reads the rows' log-sum-exps, in either form.
+AttentionOptions of_log_sum_exps() {
+  AttentionOptions o;
+  o.stats_gradient = 1, o.max_and_sum = 0.5, o.sink = 0.5, o.rope = 0.2, o.score_functions = 0.3;
+  return o;
+}
+TEST(RandomBackward, OfLogSumExps) {
+  sweep(random_sdpa_backward, of_log_sum_exps(), 1500000, seeds(100));
+}
 TEST(RandomBackward, EveryPairOfFeatures) { sweep_pairs(random_sdpa_backward, seeds(4)); }
 TEST(RandomBackward, EverythingAtOnce) {
   AttentionOptions options;
-  options.rope = 0.3, options.max_and_sum = 0.3;
+  options.rope = 0.3, options.max_and_sum = 0.3, options.stats_gradient = 0.3;
   sweep(random_sdpa_backward, options, 300000, seeds(300));
 }
 /// Backwards from the maximum and the sum, which the engine's own forward leaves.

@@ -46,6 +46,16 @@ TEST(AttentionCheck, LongScoresAndDerivativesAreRefused) {
   EXPECT_EQ(configure_backward_sm90(backward).status().message(), sentence);
 }
 
+TEST(AttentionCheck, GradientsOfLogSumExpsAreF32) {
+  AttentionBackwardProblem problem = backward_of({.features = {Feature::stats_gradient}});
+  EXPECT_TRUE(configure_backward_sm80(problem).is_ok());
+  EXPECT_TRUE(configure_backward_sm90(problem).is_ok());
+  problem.structure.forward.type(problem.structure.d_stats).dtype = DataType::bf16;
+  const std::string sentence = "cuda: sdpa dStats is bf16, expected f32";
+  EXPECT_EQ(configure_backward_sm80(problem).status().message(), sentence);
+  EXPECT_EQ(configure_backward_sm90(problem).status().message(), sentence);
+}
+
 // Maxima are natural: in other units a huge one is rounded, and no f32 holds the rest.
 TEST(AttentionCheck, MaximaOfHugeScoresInLog2UnitsAreRefused) {
   const auto message = [](std::vector<Feature> features) {

@@ -55,6 +55,7 @@ TEST_F(Execution, MakesFewLaunches) {
       {{.features = {Feature::causal, Feature::deterministic}}, 1, 3},
       {{.qk_dim = 256, .v_dim = 256, .features = {Feature::causal, Feature::philox}}, 1, 3},
       {{.features = {Feature::sink}}, 1, 4},
+      {{.features = {Feature::stats_gradient}}, 1, 3},
       {{.features = {Feature::bias}}, 1, 4},
       {{.features = {Feature::causal, Feature::lengths}}, 2, 4},
       {{.features = {Feature::causal, Feature::ragged}}, 2, 4},

@@ -46,11 +46,11 @@ void expect_first_batch(const ArgumentLayout& layout) {
 TEST(KernelArguments, HoldTheirMembersWhateverIsLeftOut) {
   for (int bounds : {0, 1, 8}) {
     for (int loads : {0, 5, 12}) {
-      for (int flags = 0; flags < 4096; ++flags) {
+      for (int flags = 0; flags < 8192; ++flags) {
         const auto flag = [flags](int n) { return (flags >> n & 1) != 0; };
-        const ArgumentLayout layout{bounds,  loads,   flag(0),  flag(1), flag(2),
-                                    flag(3), flag(4), flag(5),  flag(6), flag(7),
-                                    flag(8), flag(9), flag(10), flag(11)};
+        const ArgumentLayout layout{bounds,  loads,   flag(0),  flag(1),  flag(2),
+                                    flag(3), flag(4), flag(5),  flag(6),  flag(7),
+                                    flag(8), flag(9), flag(10), flag(11), flag(12)};
         SCOPED_TRACE(argument_layout_source(layout));
         expect_first_batch<attention::ForwardParameters>(layout);
         expect_first_batch<attention::BackwardParameters>(layout);
@@ -91,14 +91,14 @@ TEST(KernelArguments, AreFewWhereAProblemIsPlain) {
   EXPECT_EQ(argument_layout_source(layout),
             "#define HEDDLE_ARGUMENT_LAYOUT {1, 0, true, true, false, false, false, true, true, "
             "false, false, "
-            "false, false, false}\n");
+            "false, false, false, false}\n");
   EXPECT_LE(passed_bytes<attention::ForwardParameters>(layout), 576U);
   const ArgumentLayout busy = argument_layout_of(
       forward_of({.features = {Feature::causal, Feature::bias, Feature::philox}}).structure, 1);
   EXPECT_EQ(argument_layout_source(busy),
             "#define HEDDLE_ARGUMENT_LAYOUT {1, 1, true, true, false, true, false, true, true, "
             "false, false, "
-            "false, false, false}\n");
+            "false, false, false, false}\n");
 }
 
 TEST(KernelArguments, OfHoppersKernelsAreWhatEachReads) {
@@ -116,6 +116,23 @@ TEST(KernelArguments, OfHoppersKernelsAreWhatEachReads) {
   EXPECT_EQ(size(main), 1024U);
   for (const char* name : {prepare, finish, sink}) EXPECT_EQ(size(name), 432U);
   EXPECT_GT(size(load), size(main));
+}
+
+// It comes with the rows' statistics where deltas are made, and nowhere else.
+TEST(KernelArguments, OfAGradientOfLogSumExpsAreTheFirstKernels) {
+  const auto sizes = [](std::vector<Feature> features) {
+    const problem::AttentionBackwardProblem problem =
+        backward_of({.features = std::move(features)});
+    const BackwardSm90Config config = *configure_backward_sm90(problem);
+    std::vector<size_t> all;
+    for (const char* name : kBackwardSm90Names)
+      all.push_back(passed_bytes<sm90::BackwardArguments>(
+          argument_layout_of_backward_sm90(problem, config, 0, name)));
+    return all;
+  };
+  std::vector<size_t> expected = sizes({});
+  expected[0] += sizeof(attention::Tensor);
+  EXPECT_EQ(sizes({Feature::stats_gradient}), expected);
 }
 
 }  // namespace

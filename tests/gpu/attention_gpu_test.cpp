@@ -197,6 +197,20 @@ TEST_F(AttentionOnGpu, BackwardOfMixedTypesMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, wide_options(random)); });
 }
 
+/// Of all kernels, f32 ones too, from either form of the statistics.
+AttentionOptions stats_gradient_options(Random& random) {
+  AttentionOptions options = random.structure().one_of(
+      {aligned_backward_options(), gpu_options(), f32_options(), aligned_f32_backward_options()});
+  options.stats_gradient = 1;
+  options.max_and_sum = 0.5;
+  options.log2_input = 0;  // refused of the pair where scores may be huge: maxima are natural
+  return options;
+}
+
+TEST_F(AttentionOnGpu, BackwardOfLogSumExpsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa_backward(random, stats_gradient_options(random)); });
+}
+
 TEST_F(AttentionOnGpu, ForwardOfManyBatchEntriesMatchesTheDefinition) {
   run(
       [](Random& random, int64_t) {

@@ -48,6 +48,7 @@ constexpr auto IV = Code::invalid_value;
 using samples::sdpa;
 using samples::sdpa_backward;
 using samples::sdpa_backward_of_pair;
+using samples::sdpa_backward_of_stats;
 #define SDPA samples::sdpa_of(g)
 #define BACKWARD samples::backward_of(g)
 #define ROPE samples::rope_of(g)

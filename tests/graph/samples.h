@@ -93,6 +93,14 @@ inline Graph sdpa_backward_of_pair() {
   return graph;
 }
 
+/// sdpa_backward() of a loss that also reads the rows' log-sum-exps.
+inline Graph sdpa_backward_of_stats() {
+  Graph graph = sdpa_backward();
+  std::get<SdpaBackward>(graph.nodes.back().op).d_stats =
+      graph.add(tensor("d_stats", {2, 8, 64, 1}, DataType::f32));
+  return graph;
+}
+
 inline SdpaBackward& backward_of(Graph& graph) {
   return std::get<SdpaBackward>(graph.nodes.back().op);
 }

@@ -12,9 +12,15 @@ namespace heddle::graph {
 namespace {
 
 std::vector<Graph> all_samples() {
-  return {samples::sdpa(),     samples::sdpa_backward(),    samples::sdpa_backward_of_pair(),
-          samples::rope(),     samples::rope_sdpa(),        samples::soft_cap(),
-          samples::rms_norm(), samples::rms_norm_backward()};
+  return {samples::sdpa(),
+          samples::sdpa_backward(),
+          samples::sdpa_backward_of_pair(),
+          samples::sdpa_backward_of_stats(),
+          samples::rope(),
+          samples::rope_sdpa(),
+          samples::soft_cap(),
+          samples::rms_norm(),
+          samples::rms_norm_backward()};
 }
 
 TEST(Text, RoundTripsEveryOpInBothLayouts) {
@@ -67,9 +73,10 @@ TEST(Text, RoundTripsEveryField) {
   graph[op.q].ragged_offset_multiplier = 64;
   graph[op.k].pass_by_value = true;
   graph[op.v].constant = -std::numeric_limits<double>::infinity();
-  graph.nodes.push_back({"b", SdpaBackward{op.q, op.k, op.v, op.o, op.max, op.stats, any("bmax"),
-                                           any("bsum"), any("dq"), any("dk"), any("dv"), any("db"),
-                                           any("dsink"), true, a, a.score_mod}});
+  graph.nodes.push_back(
+      {"b", SdpaBackward{op.q, op.k, op.v, op.o, op.max, op.stats, any("bmax"), any("bsum"),
+                         any("dstats"), any("dq"), any("dk"), any("dv"), any("db"), any("dsink"),
+                         true, a, a.score_mod}});
   graph.nodes.push_back({"r", Rope{op.q, op.k, op.v, true, -0.5, 6, RopePairing::interleaved,
                                    any("p"), any("c"), any("s")}});
   assign_uids(graph);

@@ -229,6 +229,13 @@ INSTANTIATE_TEST_SUITE_P(
                IV,
                "Sum_exp of sdpa_backward 'attention_backward', tensor 'sum_exp' (uid 10), has data "
                "type f64, expected f32"},
+        Broken{"dStats dims", sdpa_backward_of_stats,
+               WHEN(g[BACKWARD.d_stats] = tensor("d_stats", {2, 8, 32, 1}, DataType::f32)), IV,
+               "dStats of sdpa_backward 'attention_backward', tensor 'd_stats' (uid 10), has dims "
+               "[2, 8, 32, 1], expected [2, 8, 64, 1]"},
+        Broken{"dStats type", sdpa_backward_of_stats,
+               WHEN(g[BACKWARD.d_stats].dtype = DataType::bf16), IV,
+               "has data type bf16, expected f32"},
         Broken{"no dO", sdpa_backward, WHEN(BACKWARD.d_o = kNone), ANS, "requires a tensor for dO"},
         Broken{"nothing wanted", sdpa_backward,
                WHEN(BACKWARD.d_q = BACKWARD.d_k = BACKWARD.d_v = kNone), ANS,

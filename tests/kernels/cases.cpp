@@ -21,11 +21,12 @@ namespace {
 constexpr int64_t kBatch = 2, kHeads = 8;
 
 constexpr const char* kFeatureNames[] = {
-    "causal",         "window",       "soft_cap",        "bias",      "wide_bias",
-    "row_bias",       "boolean_mask", "alibi",           "philox",    "threefry",
-    "dropout_mask",   "block_mask",   "paged",           "unaligned", "log2",
-    "negative_scale", "sink",         "statistics",      "lengths",   "ragged",
-    "deterministic",  "rope_halves",  "rope_interleaved"};
+    "causal",    "window",        "soft_cap",       "bias",
+    "wide_bias", "row_bias",      "boolean_mask",   "alibi",
+    "philox",    "threefry",      "dropout_mask",   "block_mask",
+    "paged",     "unaligned",     "log2",           "negative_scale",
+    "sink",      "statistics",    "stats_gradient", "lengths",
+    "ragged",    "deterministic", "rope_halves",    "rope_interleaved"};
 
 /// Adds operands to a problem, and features that are made of some.
 class Builder {
@@ -169,6 +170,7 @@ void Builder::add(Feature feature) {
       structure_.q_lengths = operand(DataType::i32, {kBatch, 1, 1, 1});
       structure_.kv_lengths = operand(DataType::i32, {kBatch, 1, 1, 1});
       break;
+    case Feature::stats_gradient:
     case Feature::deterministic:
       break;
     case Feature::rope_halves:
@@ -280,6 +282,7 @@ AttentionBackwardProblem backward_of(const Case& c) {
     structure.load_gradients.push_back(
         {.load = bias, .gradient = like(bias), .derivative = {{{ScoreOp::gradient}}, 0}});
   }
+  if (c.has(Feature::stats_gradient)) structure.d_stats = build.statistic();
   if (c.has(Feature::sink)) structure.d_sink = build.operand(DataType::f32, {1, kHeads, 1, 1});
   if (c.has(Feature::boolean_mask)) {
     const OperandId mask = forward.structure.score.nodes[0].operand;

@@ -27,7 +27,8 @@ enum class Feature {
   log2,
   negative_scale,
   sink,
-  statistics,  ///< the row maximum and sum, in the backward in place of the log-sum-exp
+  statistics,      ///< the row maximum and sum, in the backward in place of the log-sum-exp
+  stats_gradient,  ///< backward only
   lengths,
   ragged,
   deterministic,

@@ -44,6 +44,8 @@ std::vector<Case> cases() {
     for (DataType type : {DataType::bf16, DataType::f32}) {
       all.push_back(
           {type, 128, 128, {Feature::bias, Feature::sink, Feature::statistics}, architecture});
+      for (Feature feature : {Feature::sink, Feature::statistics})
+        all.push_back({type, 64, 64, {feature, Feature::stats_gradient}, architecture});
       for (int dim : {8, 72, 96, 192})
         all.push_back({type, dim, dim, {Feature::causal}, architecture});
       all.push_back({type, 192, 128, {Feature::causal}, architecture});

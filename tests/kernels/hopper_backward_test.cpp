@@ -91,6 +91,14 @@ std::vector<Case> cases() {
     for (int dim : {64, 128, 192}) add(dim, dim, features);
     for (int dim : {64, 128}) add(dim, dim, features, DataType::f32);
   }
+  // A gradient of log-sum-exps changes the kernel that prepares the rows, and in f32 its units.
+  for (const auto& [type, dim] : {std::pair{DataType::bf16, 64},
+                                  {DataType::f16, 192},
+                                  {DataType::f32, 64},
+                                  {DataType::f32, 128}}) {
+    add(dim, dim, {F::causal, F::stats_gradient}, type);
+    add(dim, dim, {F::lengths, F::alibi, F::sink, F::statistics, F::stats_gradient}, type);
+  }
   add(64, 64, {F::wide_bias, F::statistics});
   add(256, 256, {F::bias, F::statistics});
   add(256, 256, {F::causal, F::bias, F::philox, F::statistics});

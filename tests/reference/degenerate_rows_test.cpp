@@ -122,6 +122,13 @@ struct Gradients {
     graph.nodes = {{"sdpa_backward", op}};
   }
 
+  /// The loss reads the rows' log-sum-exps too.
+  void read_stats(TensorId d_stats, const Program& program) {
+    op.d_stats = d_stats;
+    graph = program.graph;
+    graph.nodes = {{"sdpa_backward", op}};
+  }
+
   void expect_none(Program& program) const {
     const reference::Buffers buffers = program.buffers();
     const auto values = reference::evaluate(graph, buffers).value();
@@ -140,6 +147,29 @@ TEST(DegenerateRows, HaveNoGradient) {
     for (const bool has_sink : {false, true}) {
       Padded padded(0, has_sink);
       Gradients(padded, apart).expect_none(padded.program);
+    }
+  }
+}
+
+// Their log-sum-exp is -inf whatever Q and K are, or the sink's logit.
+TEST(DegenerateRows, HaveNoGradientOfTheirLogSumExpButASinks) {
+  for (const bool apart : {false, true}) {
+    for (const bool has_sink : {false, true}) {
+      Padded padded(0, has_sink);
+      Gradients gradients(padded, apart);
+      Program& program = padded.program;
+      const TensorId d_stats = program.add("dStats", DataType::f32, {1, 1, 4, 1});
+      program.allocate(d_stats);
+      program.fill(d_stats, [=] { return has_sink ? 2 : INFINITY; });
+      gradients.read_stats(d_stats, program);
+      if (!has_sink) {
+        gradients.expect_none(program);
+        continue;
+      }
+      const reference::Buffers buffers = program.buffers();
+      const auto values = reference::evaluate(gradients.graph, buffers).value();
+      EXPECT_EQ(values.read(gradients.op.d_sink, 0, 0), 3 * 2);
+      for (int64_t d = 0; d < 8; ++d) EXPECT_EQ(values.read(gradients.op.d_q, 0, 0, 1, d), 0);
     }
   }
 }

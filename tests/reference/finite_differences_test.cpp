@@ -12,14 +12,23 @@ namespace {
 using graph::kNone;
 using graph::TensorId;
 
-/// L = sum over the written elements of weight * o.
-double loss(const reference::Values& values, TensorId o, TensorId weight) {
-  const reference::Array& result = values.result(o);
+/// L = sum over the written elements of weight * o, and of the rows' log-sum-exps if they have
+/// weights too. Rows that see no key add nothing.
+double loss(const reference::Values& values, const graph::SdpaBackward& op) {
+  const reference::Array& result = values.result(op.o);
   double sum = 0;
   for (size_t n = 0; n < result.values.size(); ++n) {
     if (!result.written[n]) continue;
-    const double w = values.read_linear(weight, static_cast<int64_t>(n));
+    const double w = values.read_linear(op.d_o, static_cast<int64_t>(n));
     if (result.values[n] != 0) sum += w * result.values[n];
+  }
+  if (op.d_stats == kNone) return sum;
+  const bool pair = op.stats == kNone;
+  const reference::Array& largest = values.result(pair ? op.max : op.stats);
+  for (size_t n = 0; n < largest.values.size(); ++n) {
+    if (!largest.written[n] || !std::isfinite(largest.values[n])) continue;
+    const double rest = pair ? std::log(values.result(op.sum_exp).values[n]) : 0;
+    sum += values.read_linear(op.d_stats, static_cast<int64_t>(n)) * (largest.values[n] + rest);
   }
   return sum;
 }
@@ -70,7 +79,7 @@ void expect_gradient(Random& random, Program& program, TensorId x, TensorId d_x)
     for (int side = 0; side < 2; ++side) {
       store(*tensor.dtype, buffers.at(tensor.uid), at, centre + (side == 0 ? -kStep : kStep));
       const reference::Values values = reference::evaluate(forward, buffers).value();
-      value[side] = loss(values, op.o, op.d_o);
+      value[side] = loss(values, op);
     }
     store(*tensor.dtype, buffers.at(tensor.uid), at, centre);
     const double expected = (value[1] - value[0]) / (2 * kStep);
@@ -89,7 +98,7 @@ TEST(FiniteDifferences, SdpaBackward) {
     options.max_head_dim = 16;
     options.rope = 0.4;
     options.statistics_dtype = DataType::f64;
-    options.max_and_sum = 0.5;
+    options.max_and_sum = options.stats_gradient = 0.5;
     Program program = random_sdpa_backward(random, options);
     graph::SdpaBackward* op = nullptr;
     TensorId q = kNone, k = kNone, d_q = kNone, d_k = kNone;

@@ -38,6 +38,7 @@ inline constexpr AttentionFeature kAttentionFeatures[] = {
     {"sink", [](AttentionOptions& o) { o.sink = 1; }},
     {"paged", [](AttentionOptions& o) { o.padding = o.paged = 1; }},
     {"rope", [](AttentionOptions& o) { o.rope = 1; }},
+    {"stats_gradient", [](AttentionOptions& o) { o.stats_gradient = 1; }},
     {"max_and_sum", [](AttentionOptions& o) { o.max_and_sum = 1; }},
 };
 inline constexpr size_t kAttentionFeatureCount = std::size(kAttentionFeatures);

@@ -94,6 +94,7 @@ class Draw {
   TensorId rotated(const char* name, TensorId x);
   TensorId gradient(const char* name, TensorId of, bool is_query_side);
   TensorId through_rope(const char* name, const graph::Rope* rope, TensorId x, bool is_query_side);
+  TensorId stats_gradient(TensorId statistic, const reference::Values& made);
   void draw_lengths(AttentionAttributes& a);
   void draw_scores(AttentionAttributes& a);
   void draw_dropout(AttentionAttributes& a);
@@ -457,13 +458,25 @@ TensorId Draw::through_rope(const char* name, const graph::Rope* rope, TensorId 
   return inverse.x;
 }
 
+/// dL/d(log-sum-exp), infinite of rows that see no key: they have no gradients all the same.
+TensorId Draw::stats_gradient(TensorId statistic, const reference::Values& made) {
+  const Dims rows{batch_, q_heads_, q_length_, 1};
+  const TensorId id = input("dStats", options_.statistics_dtype, rows, true);
+  for (int64_t b = 0; b < batch_; ++b) {
+    const int64_t length = q_lengths_.empty() ? q_length_ : q_lengths_[static_cast<size_t>(b)];
+    for (int64_t h = 0; h < q_heads_; ++h)
+      for (int64_t i = 0; i < length; ++i)
+        if (made.read(statistic, b, h, i) == -INFINITY) program_.set(id, INFINITY, b, h, i);
+  }
+  return id;
+}
+
 Program Draw::sdpa_backward() {
   program_ = sdpa();
   graph::Graph& graph = program_.graph;
-  {
-    const reference::Buffers buffers = program_.buffers();
-    reference::store_results(reference::evaluate(graph, buffers).value(), buffers);
-  }
+  const reference::Buffers buffers = program_.buffers();
+  const reference::Values made = reference::evaluate(graph, buffers).value();
+  reference::store_results(made, buffers);
   const auto forward = std::get<graph::Sdpa>(graph.nodes.back().op);
   std::vector<graph::Node> nodes = std::move(graph.nodes);
   nodes.pop_back();
@@ -487,6 +500,8 @@ Program Draw::sdpa_backward() {
     }
   }
   op.d_o = input("dO", result_type(), graph[op.o].dims, true);
+  if (wants_rarely(options_.stats_gradient))
+    op.d_stats = stats_gradient(op.stats != kNone ? op.stats : op.max, made);
   const graph::Rope *q_rope = nullptr, *k_rope = nullptr;
   for (const graph::Node& node : nodes) {
     const auto& rope = std::get<graph::Rope>(node.op);

@@ -200,6 +200,9 @@ class SDPA_backward_attributes : public Attention_attributes<SDPA_backward_attri
   SDPA_backward_attributes& set_score_sum_exp(Tensor value) {
     return sum_exp_ = std::move(value), *this;
   }
+  /// An input, FLOAT [B,Hq,Sq,1]: the gradient of each row's natural log-sum-exp, sink included,
+  /// beside that of O; not set, the loss does not depend on it but through O.
+  SDPA_backward_attributes& set_dstats(Tensor value) { return d_stats_ = std::move(value), *this; }
   /// Caller-made output: the gradient of the bias, in its shape.
   SDPA_backward_attributes& set_dbias(Tensor value) { return d_bias_ = std::move(value), *this; }
   SDPA_backward_attributes& set_dsink_token(Tensor value) {
@@ -216,7 +219,7 @@ class SDPA_backward_attributes : public Attention_attributes<SDPA_backward_attri
 
  private:
   friend class Graph;
-  Tensor scale_inv_, d_bias_, d_sink_, logit_max_, sum_exp_;
+  Tensor scale_inv_, d_bias_, d_sink_, logit_max_, sum_exp_, d_stats_;
   bool deterministic_ = false;
   Score_function score_mod_bprop_;
 };

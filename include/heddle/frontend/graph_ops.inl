@@ -47,7 +47,8 @@ inline std::array<Tensor, 3> Graph::sdpa_backward(Tensor q, Tensor k, Tensor v, 
       .tensor("d_o", d_o)
       .tensor("stats", stats)
       .tensor("max", a.logit_max_)
-      .tensor("sum_exp", a.sum_exp_);
+      .tensor("sum_exp", a.sum_exp_)
+      .tensor("d_stats", a.d_stats_);
   node.tensor("d_q", gradients[0]).tensor("d_k", gradients[1]).tensor("d_v", gradients[2]);
   node.tensor("d_bias", a.d_bias_)
       .tensor("d_sink", a.d_sink_)

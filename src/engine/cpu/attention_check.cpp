@@ -209,6 +209,13 @@ Status check_rope(const OperandCheck& operands, const std::optional<problem::Rop
   return {};
 }
 
+Status check_row_statistic(const OperandCheck& operands, OperandId id, const char* label,
+                           const AttentionSizes& z, bool has_lengths) {
+  HEDDLE_TRY(operands.has_type(id, label, {DataType::f32}));
+  HEDDLE_TRY(operands.has_dims(id, label, Dims{z.batch, z.q_heads, z.q_length, 1}));
+  return operands.ragged_has_lengths(id, label, has_lengths);
+}
+
 Status check_structure(const OperandCheck& operands, const AttentionStructure& s,
                        const AttentionSizes& z) {
   const bool has_lengths = s.q_lengths != kAbsent && s.kv_lengths != kAbsent;
@@ -222,10 +229,7 @@ Status check_structure(const OperandCheck& operands, const AttentionStructure& s
       operands.tensor(s.o, "o", Dims{z.batch, z.q_heads, z.q_length, s.v_head_dim}, has_lengths));
   for (const auto& [label, id] :
        {std::pair{"stats", s.stats}, {"max", s.max}, {"sum_exp", s.sum_exp}}) {
-    if (id == kAbsent) continue;
-    HEDDLE_TRY(operands.has_type(id, label, {DataType::f32}));
-    HEDDLE_TRY(operands.has_dims(id, label, Dims{z.batch, z.q_heads, z.q_length, 1}));
-    HEDDLE_TRY(operands.ragged_has_lengths(id, label, has_lengths));
+    if (id != kAbsent) HEDDLE_TRY(check_row_statistic(operands, id, label, z, has_lengths));
   }
   if (s.scale != kAbsent)
     HEDDLE_TRY(operands.has_type(s.scale, "the attention scale", {DataType::f32}));
@@ -280,6 +284,8 @@ Status check(const AttentionBackwardProblem& problem) {
   const bool has_lengths = f.q_lengths != kAbsent && f.kv_lengths != kAbsent;
   HEDDLE_TRY(operands.tensor(s.d_o, "dO", Dims{z.batch, z.q_heads, z.q_length, f.v_head_dim},
                              has_lengths));
+  if (s.d_stats != kAbsent)
+    HEDDLE_TRY(check_row_statistic(operands, s.d_stats, "dStats", z, has_lengths));
   const Dims q{z.batch, z.q_heads, z.q_length, f.qk_head_dim},
       k{z.batch, z.k_heads, z.kv_length, f.qk_head_dim},
       v{z.batch, z.v_heads, z.kv_length, f.v_head_dim};

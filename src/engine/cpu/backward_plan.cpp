@@ -81,7 +81,8 @@ class BackwardPlan final : public Plan {
     };
     BackwardPass pass = shape_;
     pass.a = bound.arguments;
-    pass.d_o = view(structure_.d_o), pass.d_sink = view(structure_.d_sink);
+    pass.d_o = view(structure_.d_o), pass.d_stats = view(structure_.d_stats),
+    pass.d_sink = view(structure_.d_sink);
     pass.d_q = view(structure_.d_q), pass.d_k = view(structure_.d_k),
     pass.d_v = view(structure_.d_v);
     pass.d_dot = bound.derivatives[0];

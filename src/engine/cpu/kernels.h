@@ -60,6 +60,7 @@ struct BackwardPass {
   AttentionArguments a;
   bool pairs;  ///< Q, K, V and dO are bf16 and the instruction set multiplies pairs of them
   const View *d_o, *d_q, *d_k, *d_v, *d_sink;
+  const View* d_stats;  ///< null: 0
   Score d_dot;
   const RopePass *d_q_rope, *d_k_rope;  ///< null, or how dQ and dK are turned back
   int32_t longest_score;                ///< steps of the longest expression
@@ -70,7 +71,7 @@ struct BackwardPass {
   int64_t chunks;      ///< parts the keys are cut into, each a task that sums its own dQ
   int64_t chunk_keys;  ///< a multiple of the instruction set's backward_keys
   float* d_q_sum;      ///< [chunks, batch, q_heads, q_length, qk_dim rounded up to a panel]
-  float* row_dot;      ///< rowsum(dO * O), [batch, q_heads, q_length]
+  float* row_dot;      ///< D = rowsum(dO * O) - d_stats, [batch, q_heads, q_length]
   BackwardScratch scratch, load_scratch;  ///< of gradients; of loads' gradients, always in f32
 };
 

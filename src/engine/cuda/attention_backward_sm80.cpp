@@ -48,7 +48,9 @@ attention::ArgumentLayout argument_layout_of_backward_sm80(
   attention::ArgumentLayout layout;
   if (step.part == Part::delta || step.part == Part::sink) {
     layout.output = layout.row_gradients = true;
-    layout.row_sums = step.part == Part::sink && has_max_and_sum(structure.forward);
+    layout.stats_gradient = step.part == Part::delta && structure.d_stats != kAbsent;
+    layout.row_sums =
+        (step.part == Part::sink || layout.stats_gradient) && has_max_and_sum(structure.forward);
     return layout;
   }
   layout = argument_layout_of(structure.forward, loads);

@@ -284,7 +284,10 @@ attention::ArgumentLayout argument_layout_of_backward_sm90(const AttentionBackwa
     layout.tiled = config.tiled != sm90::Tiled::none;
     layout.load_gradient = name == load;
   }
-  if (name == prepare) layout.row_sums = config.max_and_sum;
+  if (name == prepare) {
+    layout.row_sums = config.max_and_sum;
+    layout.stats_gradient = problem.structure.d_stats != kAbsent;
+  }
   layout.pairs = config.planes > 1;
   return layout;
 }

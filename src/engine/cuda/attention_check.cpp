@@ -116,6 +116,7 @@ Status check_backward(const problem::AttentionBackwardStructure& structure,
                  "huge; the kernel takes stats of these, for maxima are natural");
   }
   HEDDLE_TRY(check_attention(forward, sizes));
+  HEDDLE_TRY(check_dtype(forward, structure.d_stats, "dStats", {DataType::f32}));
   HEDDLE_TRY(check_instructions(structure.d_dot, is_f32(forward)));
   for (const problem::LoadGradient& gradient : structure.load_gradients)
     HEDDLE_TRY(check_instructions(gradient.derivative, is_f32(forward)));

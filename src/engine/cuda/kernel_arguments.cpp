@@ -25,10 +25,11 @@ ArgumentLayout argument_layout_of(const problem::AttentionStructure& structure, 
 
 std::string argument_layout_source(const ArgumentLayout& layout) {
   return fmt::format(
-      "#define HEDDLE_ARGUMENT_LAYOUT {{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}\n",
+      "#define HEDDLE_ARGUMENT_LAYOUT {{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, "
+      "{}}}\n",
       layout.bounds, layout.loads, layout.operands, layout.output, layout.row_sums, layout.dropout,
       layout.sparse, layout.row_gradients, layout.key_gradients, layout.load_gradient, layout.maps,
-      layout.tiled, layout.pairs, layout.rope);
+      layout.tiled, layout.pairs, layout.rope, layout.stats_gradient);
 }
 
 void KernelArguments::add_forward(const ForwardParameters& all, const ArgumentLayout& layout) {
@@ -51,6 +52,7 @@ void KernelArguments::add_backward(const BackwardParameters& all, const Argument
   add_part<RowGradients<true>>(layout.row_gradients, all);
   add_part<KeyGradients<true>>(layout.key_gradients, all);
   add_part<LoadGradient<true>>(layout.load_gradient, all);
+  add_part<StatsGradient<true>>(layout.stats_gradient, all);
   add_forward(all.forward, layout);
   add_address(all.delta);
   add_address(all.d_sink);

@@ -83,6 +83,7 @@ void fill_backward(ParameterBlock& block, attention::BackwardParameters& p,
                    const std::vector<problem::OperandId>& loads) {
   fill_forward(block, p.forward, structure.forward, sizes, loads);
   block.tensor(p.d_o, structure.d_o);
+  block.tensor(p.d_stats, structure.d_stats);
   block.tensor(p.d_q, structure.d_q);
   block.tensor(p.d_k, structure.d_k);
   block.tensor(p.d_v, structure.d_v);

@@ -314,6 +314,21 @@ TEST(Frontend, BackwardAndRopes) {
   EXPECT_NE(text.find("\"output_scale\":0.5"), std::string::npos);
 }
 
+TEST(Frontend, BackwardTakesTheGradientOfStats) {
+  fe::graph::Graph graph = float_graph();
+  const Tensor q = input(graph, "q", 1, {B, H, S, D}), o = input(graph, "o", 2, {B, H, S, D});
+  const Tensor stats = input(graph, "stats", 3, {B, H, S, 1}),
+               d_stats = input(graph, "d_stats", 4, {B, H, S, 1});
+  const auto [dq, dk, dv] = graph.sdpa_backward(
+      q, q, q, o, o, stats, fe::graph::SDPA_backward_attributes().set_dstats(d_stats));
+  for (const Tensor& made : {dq, dk, dv}) made->set_output(true);
+  const fe::error_t error = graph.validate();
+  ASSERT_TRUE(error.is_good()) << error.get_message();
+  std::string text;
+  ASSERT_TRUE(graph.serialize(text).is_good());
+  EXPECT_NE(text.find("\"stats\":3,\"d_stats\":4"), std::string::npos) << text;
+}
+
 TEST(Frontend, BackwardTakesMaximumAndSumInPlaceOfStats) {
   fe::graph::Graph graph = float_graph();
   const Tensor q = input(graph, "q", 1, {B, H, S, D}), o = input(graph, "o", 2, {B, H, S, D});

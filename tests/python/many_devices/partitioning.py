@@ -71,6 +71,13 @@ def test_attention_needs_nothing(collectives, mode, kv_heads):
           random(B, T, N, H, seed=3))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_log_sum_exps_and_their_gradients_need_nothing(collectives, mode):
+    arrays = [random(B, T, N, H, seed=i) for i in range(3)]
+    check(collectives, mode, lambda q, k, v: attention(q, k, v, causal=True, return_lse=True)[1], arrays,
+          (P("data", None, "model", None),) * 3, P("data", "model", None), {}, {}, random(B, N, T, seed=3), (0, 1))
+
+
 @pytest.mark.parametrize("mode", COMPILED)
 def test_few_kv_heads_are_taken_and_their_gradients_summed(collectives, mode):
     arrays = random(B, T, N, H), random(B, T, 1, H, seed=1), random(B, T, 1, H, seed=2)

@@ -55,33 +55,13 @@ def _differentiate(config, saved, cotangents):
     if not wanted or (isinstance(d_o, zero) and isinstance(d_lse, zero)):
         return (gradients,)
     d_o = jnp.zeros(o.shape, o.dtype) if isinstance(d_o, zero) else d_o
-    inputs = dict(operands)
-    if not isinstance(d_lse, zero):
-        inputs["v"], o, d_o = _with_lse_gradient(config, inputs["v"], o, d_o, d_lse)
+    of_lse = not isinstance(d_lse, zero)
     wanted = tuple(name for name in config.operands if name in wanted)
-    config = config._replace(wanted=wanted, apart=keeps_apart(config, operands["q"].dtype))
-    arrays = [inputs[name] for name in config.operands] + [o, *statistics, d_o]
+    config = config._replace(wanted=wanted, apart=keeps_apart(config, operands["q"].dtype), of_lse=of_lse)
+    arrays = [operands[name] for name in config.operands] + [o, *statistics, d_o] + ([d_lse] if of_lse else [])
     for name, gradient in zip(wanted, _bind(_attention_mesh.backward, config, arrays)):
-        primal = operands[name]
-        gradient = gradient[..., :primal.shape[-1]] if name == "v" else gradient
-        gradients[name] = _compat.summed_like(gradient, primal).astype(primal.dtype)
+        gradients[name] = _compat.summed_like(gradient, operands[name]).astype(operands[name].dtype)
     return (gradients,)
-
-
-def _with_lse_gradient(config, v, o, d_o, d_lse):
-    """V, O and dO with more columns, by which the sum of dO * O over a row is less by dL/d(lse).
-
-    As d(lse)/dS = P and dS = P * (dP - sum(dO * O)), that is all that a gradient of lse changes; V's columns are zero.
-    Three numbers of O's type have the sum that one f32 has.
-    """
-    rest = -(jnp.swapaxes(d_lse, 1, 2) if config.layout == "BTNH" else d_lse).astype(jnp.float32)
-    parts, kind = [], jnp.finfo(o.dtype)
-    for _ in range(3):
-        part = jax.lax.reduce_precision(rest, kind.nexp, kind.nmant)
-        parts.append(part.astype(o.dtype))
-        rest = rest - part
-    widened = lambda x, columns: jnp.concatenate([x, jnp.pad(jnp.stack(columns, -1), ((0, 0),) * 3 + ((0, 5),))], -1)
-    return jnp.pad(v, ((0, 0),) * 3 + ((0, 8),)), widened(o, parts), widened(d_o, [jnp.ones_like(parts[0])] * 3)
 
 
 _attend.defvjp(_save, _differentiate, symbolic_zeros=True)

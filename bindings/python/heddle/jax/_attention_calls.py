@@ -14,7 +14,8 @@ from heddle.jax._primitives import joint, one_by_one
 ROWS = ("q", "k", "v", "o", "d_o")  # [B, length, heads, dim], or as the layout says
 BATCHED = ("q_lengths", "kv_lengths")  # [B]
 SCALARS = ("seed", "offset")
-STATISTICS = {"lse": "stats", "max": "max", "sum_exp": "sum_exp"}  # [B, N, T], and what a graph calls them
+# [B, N, T], and what a graph calls them; d_lse is the gradient of the log-sum-exp
+STATISTICS = {"lse": "stats", "max": "max", "sum_exp": "sum_exp", "d_lse": "d_stats"}
 
 
 class Config(NamedTuple):
@@ -26,6 +27,7 @@ class Config(NamedTuple):
     wanted: what the backward is to give, of "q", "k", "v", "bias" and "sink".
     wide: whether O, or dQ, dK and dV, are to be f32, because they will be summed.
     apart: whether the forward gives, and the backward takes, "max" and "sum_exp" in place of "lse".
+    of_lse: whether the backward is given "d_lse", the gradient of the log-sum-exp.
     """
 
     operands: tuple
@@ -41,6 +43,7 @@ class Config(NamedTuple):
     wanted: tuple = ()
     wide: bool = False
     apart: bool = False
+    of_lse: bool = False
 
     @property
     def statistics(self):
@@ -50,7 +53,8 @@ class Config(NamedTuple):
     @property
     def names(self):
         """The operands of the backward if something is wanted, else of the forward."""
-        return self.operands + ("o", *self.statistics, "d_o") if self.wanted else self.operands
+        given = ("o", *self.statistics, "d_o") + (("d_lse",) if self.of_lse else ())
+        return self.operands + given if self.wanted else self.operands
 
     @property
     def results(self):
@@ -225,7 +229,7 @@ def _graph_results(config, named, batch, platform):
             of_rows = platform == "cuda" and name in ROWS
             dtype = named[name].dtype if of_rows else gradient_type(config, name, named[name].dtype)
             ports[f"d_{name}"] = graph.result(f"d_{name}", dtype, *tensor)
-        statistics = {STATISTICS[name]: uids[name] for name in config.statistics}
+        statistics = {STATISTICS[name]: uids[name] for name in config.names if name in STATISTICS}
         graph.node("sdpa_backward", q=uids["q"], k=uids["k"], v=uids["v"], o=uids["o"], d_o=uids["d_o"],
                    **statistics, **ports, deterministic=config.deterministic or None,
                    **_attributes(config, graph, uids))

@@ -15,7 +15,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from heddle.jax import _attention_mesh, _checks, _compat
-from heddle.jax._attention import LAYOUTS, _bind, _check_rows, _segments, _with_lse_gradient
+from heddle.jax._attention import LAYOUTS, _bind, _check_rows, _segments
 from heddle.jax._attention_calls import STATISTICS, Config, keeps_apart, log_sum_exp
 
 OP = "ring_attention"
@@ -71,7 +71,8 @@ def _forward_block(ring, rows, keys, causal):
 
 
 def _backward_block(ring, rows, keys, causal):
-    config = ring.attention._replace(right=0 if causal else None, wide=True, wanted=("q", "k", "v"), apart="max" in rows)
+    config = ring.attention._replace(right=0 if causal else None, wide=True, wanted=("q", "k", "v"), apart="max" in rows,
+                                     of_lse="d_lse" in rows)
     named = {**rows, **keys}
     return _bind(_attention_mesh.backward, config, [named[name] for name in config.names])
 
@@ -216,18 +217,12 @@ def _save(ring, operands):
 
 def _differentiate(ring, saved, cotangents):
     operands, o, statistics = saved
-    inputs = dict(operands)
-    if ring.with_lse:
-        inputs["v"], o, d_o = _with_lse_gradient(ring.attention, inputs["v"], o, *cotangents)
-    else:
-        d_o = cotangents
-    inputs.update(o=o, **statistics, d_o=d_o)
+    given = dict(zip(("d_o", "d_lse"), cotangents)) if ring.with_lse else {"d_o": cotangents}
+    inputs = {**operands, "o": o, **statistics, **given}
     inputs = dict(zip(inputs, _compat.all_varying(list(inputs.values()))))
     gradients = {name: None for name in operands}
     for name, gradient in zip("qkv", _around_backward(ring, inputs)):
-        primal = operands[name]
-        gradient = gradient[..., :primal.shape[-1]]
-        gradients[name] = _compat.summed_like(gradient, primal).astype(primal.dtype)
+        gradients[name] = _compat.summed_like(gradient, operands[name]).astype(operands[name].dtype)
     return (gradients,)
 
 

@@ -224,6 +224,7 @@ void row_dots(const BackwardPass& pass, int64_t b, int64_t h, int64_t first, int
     // In the order in which dO V^T is summed, so that dP - D of a row that sees one key is exactly
     // 0.
     for (int64_t d = 0; d < a.v_dim; ++d) out = multiply_add(d_o[d], o[d], out);
+    if (pass.d_stats) out -= *reinterpret_cast<const float*>(row_address(*pass.d_stats, b, h, i));
   }
 }
 

@@ -4,7 +4,7 @@
 // loads.
 //
 //   P = exp(S - max) / sum_exp  or  exp(S - stats)
-//   dP = dO V^T,  dS = P (keep * dP - D),  D = rowsum(dO * O)
+//   dP = dO V^T,  dS = P (keep * dP - D),  D = rowsum(dO * O) - d_stats
 #pragma once
 
 #include "core/lost_weights.h"
