@@ -34,7 +34,8 @@ class Shrinking {
     for (const graph::Port& port : graph::ports(node)) {
       if (port.inner && port.output) {
         program_.graph[port.tensor].dims = {};  // inferred
-      } else if (is_one_of(port.name, {"q", "o", "stats", "max", "sum_exp", "d_o", "d_q"})) {
+      } else if (is_one_of(port.name,
+                           {"q", "o", "stats", "max", "sum_exp", "d_stats", "d_o", "d_q"})) {
         rows(port.tensor, true);
       } else if (is_one_of(port.name, {"k", "v", "d_k", "d_v"})) {
         rows(port.tensor, false);
