@@ -31,9 +31,8 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
   using typename Base::QTile;
   using typename Base::VTile;
 
-  HEDDLE_DEVICE static HeadUnits units_of(const BackwardArguments& args, int batch, int head,
-                                          float stats_gradient) {
-    return head_units<typename Base::Block, PlainBackwardScore>(args, batch, head, stats_gradient);
+  HEDDLE_DEVICE static HeadUnits units_of(const BackwardArguments& args, int batch, int head) {
+    return head_units<typename Base::Block, PlainBackwardScore>(args, batch, head);
   }
 
   /// One consumer warp group: 64 keys of the block.

@@ -42,9 +42,8 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
   using typename Base::QTile;
   using typename Base::VTile;
 
-  HEDDLE_DEVICE static HeadUnits units_of(const BackwardArguments& args, int batch, int head,
-                                          float stats_gradient) {
-    return head_units<Block, Score>(args, batch, head, stats_gradient);
+  HEDDLE_DEVICE static HeadUnits units_of(const BackwardArguments& args, int batch, int head) {
+    return head_units<Block, Score>(args, batch, head);
   }
 
   /// In global memory: registers are for sums.

@@ -82,26 +82,6 @@ struct AttentionBackwardRows {
     return *attention::element_pointer<const float>(p.d_stats, batch, head, row, 0);
   }
 
-  /// The largest finite magnitude of those of a head, in thread 0.
-  HEDDLE_DEVICE static float largest_stats_gradient(const attention::BackwardParameters& p,
-                                                    int batch, int head, int q_length) {
-    float most = 0;
-    for (int row = threadIdx.x; row < q_length; row += kThreads) {
-      const float value =
-          fabsf(stats_gradient(p, batch, head, row, statistic_of(p.forward, batch, head, row)));
-      if (value < -attention::minus_infinity()) most = ptx::max(most, value);
-    }
-#pragma unroll
-    for (int apart = 16; apart > 0; apart /= 2)
-      most = ptx::max(most, __shfl_xor_sync(0xffffffffu, most, apart));
-    __shared__ float of_warps[kThreads / 32];
-    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = most;
-    __syncthreads();
-    for (int warp = 1; threadIdx.x == 0 && warp < kThreads / 32; ++warp)
-      most = ptx::max(most, of_warps[warp]);
-    return most;
-  }
-
   /// delta = rowsum(dO o O), less dL/d(log-sum-exp), the log-sum-exp as the exponent wants it,
   /// cleared sums. Grid (q_rounded / kRows, heads, batch).
   HEDDLE_DEVICE static void prepare(const BackwardArguments& args) {
@@ -111,16 +91,9 @@ struct AttentionBackwardRows {
               row0 = blockIdx.x * kRows;
     const i64 line = static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded + row0;
     using Sum = typename Choice<kExact, double, float>::Type;
-    const int q_length =
-        C::kLengths ? attention::length_of(p.forward.q_lengths, batch) : p.forward.q_length;
     if constexpr (C::kPlanes > 1) {
-      if (row0 == 0) {
-        float most = 0;
-        if constexpr (kStatsGradient) most = largest_stats_gradient(p, batch, head, q_length);
-        if (threadIdx.x == 0)
-          args.head_units[batch * p.forward.q_heads + head] =
-              Main::units_of(args, batch, head, most);
-      }
+      if (row0 == 0 && threadIdx.x == 0)
+        args.head_units[batch * p.forward.q_heads + head] = Main::units_of(args, batch, head);
     }
 
     float4* clear = reinterpret_cast<float4*>(args.d_q_sum + line * Main::kDqWidth);
@@ -132,6 +105,8 @@ struct AttentionBackwardRows {
         args.turns[line / Main::kTileM * Main::kDqTurns + threadIdx.x] = 0;
     }
 
+    const int q_length =
+        C::kLengths ? attention::length_of(p.forward.q_lengths, batch) : p.forward.q_length;
     // A power of two of lanes shares a row, 8 columns each.
     constexpr int kChunks = C::kVDim / 8;
     constexpr int kLanes = kChunks > 16 ? 32 : kChunks > 8 ? 16 : kChunks > 4 ? 8 : 4;

@@ -2,8 +2,8 @@
 // units, and gradients written as they are.
 //
 // Each product is three of f16 (high high, high low, low high). P and dS become pairs. P is at most
-// 1; dS = P (dP - delta) is at most 2 |dO| |V| by the largest row norms of the head, and the
-// largest gradient of its log-sum-exps, which gives its unit.
+// 1; dS = P (dP - delta) is at most 2 |dO| |V| by the largest row norms of the head, which gives
+// its unit.
 #pragma once
 
 #include "../tile/stepwise_product.cuh"
@@ -14,22 +14,20 @@ namespace heddle::sm90 {
 /// P times this is split: pairs keep all their bits down to 2^-2.
 inline constexpr float kWeightUnit = 16384;
 
-/// `Score` as of BackwardScores. `stats_gradient` is the largest dL/d(log-sum-exp) of the head.
+/// `Score` as of BackwardScores.
 template <class Block, class Score>
-HEDDLE_DEVICE HeadUnits head_units(const BackwardArguments& args, int batch, int head,
-                                   float stats_gradient) {
+HEDDLE_DEVICE HeadUnits head_units(const BackwardArguments& args, int batch, int head) {
   const int query_head = batch * args.q_pairs.heads + head;
   const int key_head =
       batch * args.k_pairs.heads + head / (args.q_pairs.heads / args.k_pairs.heads);
   const float q = args.q_pairs.units[query_head], d_o = args.d_o_pairs.units[query_head];
   const float k = args.k_pairs.units[key_head], v = args.v_pairs.units[key_head];
-  const float d_p_unit = d_o * v;
   // dS has the unit that brings its bound to 2^14 .. 2^15.
   const float bound =
-      2 * sqrtf(args.d_o_pairs.norms[query_head]) * sqrtf(args.v_pairs.norms[key_head]) +
-      stats_gradient / d_p_unit;
+      2 * sqrtf(args.d_o_pairs.norms[query_head]) * sqrtf(args.v_pairs.norms[key_head]);
   const int exponent = max_of(static_cast<int>(__float_as_uint(bound) >> 23) - 127, 0);
   const float shrink = __uint_as_float(static_cast<u32>(127 + 14 - exponent) << 23);
+  const float d_p_unit = d_o * v;
   using C = typename Block::C;
   const bool log2 = C::kMaxAndSum ? C::kInputIsLog2 : args.problem.forward.stats_log2 != 0;
   constexpr tile::StepwiseScale kSame = tile::kSame, kToLog2 = tile::kLog2E, kOfLog2 = tile::kLn2;

@@ -56,6 +56,18 @@ TEST(AttentionCheck, GradientsOfLogSumExpsAreF32) {
   EXPECT_EQ(configure_backward_sm90(problem).status().message(), sentence);
 }
 
+// One row's may be of any size, and the others of its head keep their bits.
+TEST(AttentionCheck, GradientsOfLogSumExpsOfF32AreTheGeneralKernels) {
+  const AttentionBackwardProblem problem =
+      backward_of({.dtype = DataType::f32, .features = {Feature::stats_gradient}});
+  EXPECT_EQ(configure_backward_sm90(problem).status().message(),
+            "cuda: the Hopper backward takes gradients of log-sum-exps of 16-bit attentions only");
+  const Result<Lowering> lowering = lower(problem, *target_named("sm_90a"));
+  ASSERT_TRUE(lowering.is_ok()) << lowering.status().message();
+  EXPECT_NE(lowering->description.find("general kernels"), std::string::npos)
+      << lowering->description;
+}
+
 // Maxima are natural: in other units a huge one is rounded, and no f32 holds the rest.
 TEST(AttentionCheck, MaximaOfHugeScoresInLog2UnitsAreRefused) {
   const auto message = [](std::vector<Feature> features) {

@@ -89,6 +89,10 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
       std::max(forward.qk_head_dim, forward.v_head_dim) > 192)
     return refuse("takes threefry dropout up to head_dim 192");
   if (forward.block_mask != kAbsent) return refuse("takes no block mask");
+  // dS of a head has one unit there: rows with small gradients would lose their bits beside one
+  // whose gradient is huge.
+  if (is_f32(forward) && structure.d_stats != kAbsent)
+    return refuse("takes gradients of log-sum-exps of 16-bit attentions only");
   for (const problem::KeyBound& bound : forward.bounds) {
     if (bound.operand != kAbsent && sizes.layout(bound.operand).varies(2)) {
       return refuse("takes bounds per batch entry, not per row");
