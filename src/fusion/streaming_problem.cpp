@@ -29,8 +29,8 @@ struct NormAxes {
 
 template <class Problem>
 Step finish(Problem problem, const Operands& operands, const graph::Node& node) {
-  problem.operands = operands.types();
-  problem.layouts = operands.layouts();
+  problem.structure.operands = operands.types();
+  problem.sizes.layouts = operands.layouts();
   return {std::move(problem), operands.tensors(), {std::string(graph::name(node))}};
 }
 
@@ -40,11 +40,11 @@ Step rope_step(const Graph& graph, const graph::Node& node) {
   const auto& op = std::get<graph::Rope>(node.op);
   Operands operands(graph);
   problem::RopeProblem problem;
-  problem.x = operands.add(op.x);
-  problem.y = operands.add(op.y);
-  problem.rope = rope_prologue(graph, op, operands);
-  problem.scale = op.output_scale;
-  problem.inverse = op.backward;
+  problem.structure.x = operands.add(op.x);
+  problem.structure.y = operands.add(op.y);
+  problem.structure.rope = rope_prologue(graph, op, operands);
+  problem.sizes.scale = op.output_scale;
+  problem.structure.inverse = op.backward;
   return finish(std::move(problem), operands, node);
 }
 
@@ -53,16 +53,16 @@ Step norm_step(const Graph& graph, const graph::Node& node) {
   const NormAxes axes(graph[op.scale].dims);
   Operands operands(graph);
   problem::NormProblem problem;
-  problem.normalised_dims = axes.normalised;
-  problem.x = operands.add_permuted(op.x, axes.order);
-  problem.weight = operands.add_permuted(op.scale, axes.order);
-  problem.bias = operands.add_permuted(op.bias, axes.order);
-  problem.y = operands.add_permuted(op.y, axes.order);
-  problem.inv_rms = operands.add_permuted(op.inv_variance, axes.order);
+  problem.structure.normalised_dims = axes.normalised;
+  problem.structure.x = operands.add_permuted(op.x, axes.order);
+  problem.structure.weight = operands.add_permuted(op.scale, axes.order);
+  problem.structure.bias = operands.add_permuted(op.bias, axes.order);
+  problem.structure.y = operands.add_permuted(op.y, axes.order);
+  problem.structure.inv_rms = operands.add_permuted(op.inv_variance, axes.order);
   if (graph[op.epsilon].constant) {
-    problem.epsilon_value = *graph[op.epsilon].constant;
+    problem.sizes.epsilon = *graph[op.epsilon].constant;
   } else {
-    problem.epsilon = operands.add(op.epsilon);
+    problem.structure.epsilon = operands.add(op.epsilon);
   }
   return finish(std::move(problem), operands, node);
 }
@@ -72,14 +72,14 @@ Step norm_backward_step(const Graph& graph, const graph::Node& node) {
   const NormAxes axes(graph[op.scale].dims);
   Operands operands(graph);
   problem::NormBackwardProblem problem;
-  problem.normalised_dims = axes.normalised;
-  problem.dy = operands.add_permuted(op.dy, axes.order);
-  problem.x = operands.add_permuted(op.x, axes.order);
-  problem.weight = operands.add_permuted(op.scale, axes.order);
-  problem.inv_rms = operands.add_permuted(op.inv_variance, axes.order);
-  problem.dx = operands.add_permuted(op.dx, axes.order);
-  problem.d_weight = operands.add_permuted(op.d_scale, axes.order);
-  problem.d_bias = operands.add_permuted(op.d_bias, axes.order);
+  problem.structure.normalised_dims = axes.normalised;
+  problem.structure.dy = operands.add_permuted(op.dy, axes.order);
+  problem.structure.x = operands.add_permuted(op.x, axes.order);
+  problem.structure.weight = operands.add_permuted(op.scale, axes.order);
+  problem.structure.inv_rms = operands.add_permuted(op.inv_variance, axes.order);
+  problem.structure.dx = operands.add_permuted(op.dx, axes.order);
+  problem.structure.d_weight = operands.add_permuted(op.d_scale, axes.order);
+  problem.structure.d_bias = operands.add_permuted(op.d_bias, axes.order);
   return finish(std::move(problem), operands, node);
 }
 

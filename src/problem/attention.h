@@ -59,11 +59,7 @@ struct Dropout {
   friend bool operator==(const Dropout&, const Dropout&) = default;
 };
 
-struct AttentionStructure {
-  std::vector<OperandType> operands;
-  const OperandType& type(OperandId id) const { return operands[static_cast<size_t>(id)]; }
-  OperandType& type(OperandId id) { return operands[static_cast<size_t>(id)]; }
-
+struct AttentionStructure : OperandTypes {
   OperandId q = kAbsent, k = kAbsent, v = kAbsent, o = kAbsent;
   /// f32 [B,Hq,Sq,1] each, written if present; max and sum include the sink. Natural log unless
   /// stats_log2; max and sum_exp are always natural.
@@ -94,10 +90,7 @@ struct AttentionStructure {
   friend bool operator==(const AttentionStructure&, const AttentionStructure&) = default;
 };
 
-struct AttentionSizes {
-  std::vector<OperandLayout> layouts;  ///< one per operand
-  const OperandLayout& layout(OperandId id) const { return layouts[static_cast<size_t>(id)]; }
-
+struct AttentionSizes : OperandLayouts {
   int64_t batch = 0, q_heads = 0, k_heads = 0, v_heads = 0, q_length = 0, kv_length = 0;
   /// Lengths of the plan whose kernels run the problem, where they are more than its own
   /// (late_sizes.h). Kernels are chosen by these, so that shorter sequences have the same ones.

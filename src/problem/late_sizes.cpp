@@ -46,14 +46,14 @@ Status check_rows(const OperandLayout& planned, const OperandLayout& given, int 
 
 template <class OverRows>
 const OperandLayout& x_of(const OverRows& problem) {
-  return problem.layouts[static_cast<size_t>(problem.x)];
+  return problem.sizes.layout(problem.structure.x);
 }
 
 Status take_over(const NormProblem& planned, const NormProblem& given) {
-  return check_rows(x_of(planned), x_of(given), planned.normalised_dims);
+  return check_rows(x_of(planned), x_of(given), planned.structure.normalised_dims);
 }
 Status take_over(const NormBackwardProblem& planned, const NormBackwardProblem& given) {
-  return check_rows(x_of(planned), x_of(given), planned.normalised_dims);
+  return check_rows(x_of(planned), x_of(given), planned.structure.normalised_dims);
 }
 Status take_over(const RopeProblem& planned, const RopeProblem& given) {
   return check_rows(x_of(planned), x_of(given), 1);

@@ -48,4 +48,22 @@ struct OperandLayout {
   friend bool operator==(const OperandLayout&, const OperandLayout&) = default;
 };
 
+/// The operands of a problem's structure, in its order.
+struct OperandTypes {
+  std::vector<OperandType> operands;
+  const OperandType& type(OperandId id) const { return operands[static_cast<size_t>(id)]; }
+  OperandType& type(OperandId id) { return operands[static_cast<size_t>(id)]; }
+
+  friend bool operator==(const OperandTypes&, const OperandTypes&) = default;
+};
+
+/// The layouts among a problem's sizes, one per operand.
+struct OperandLayouts {
+  std::vector<OperandLayout> layouts;
+  const OperandLayout& layout(OperandId id) const { return layouts[static_cast<size_t>(id)]; }
+  OperandLayout& layout(OperandId id) { return layouts[static_cast<size_t>(id)]; }
+
+  friend bool operator==(const OperandLayouts&, const OperandLayouts&) = default;
+};
+
 }  // namespace heddle::problem

@@ -201,8 +201,8 @@ TEST(ForwardSm90Config, RotatesKeysBesideQueriesIntoAnOperand) {
   EXPECT_EQ(attention.structure.k, rope.rotated);
   const auto keys = key_rotation(problem);
   ASSERT_TRUE(keys);
-  EXPECT_EQ(keys->x, problem.structure.k);
-  EXPECT_EQ(keys->y, rope.rotated);
+  EXPECT_EQ(keys->rope.structure.x, problem.structure.k);
+  EXPECT_EQ(keys->rope.structure.y, rope.rotated);
   EXPECT_FALSE(key_rotation(attention));
 
   constexpr const char* kRefusal =
@@ -214,9 +214,9 @@ TEST(ForwardSm90Config, RotatesKeysBesideQueriesIntoAnOperand) {
   without.structure.k_rope->rotated = problem::kAbsent;
   EXPECT_EQ(configure_forward_sm90(without).status().message(), kRefusal);
   without = problem;
-  without.structure.k_rope->angles = problem::kAbsent;
+  without.structure.type(without.structure.k_rope->angles).dtype = DataType::f64;
   EXPECT_EQ(configure_forward_sm90(without).status().message(),
-            "cuda: rope takes angles, or cosines and sines, and not both");
+            "cuda: rope angles is f64, but the kernel takes f32");
 }
 
 TEST(ForwardSm90Config, StagedRotationsOfTwoConsumersHaveAWarpGroupOfTheirOwn) {

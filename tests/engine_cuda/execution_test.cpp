@@ -7,6 +7,7 @@
 #include "engine/cuda/kernel_cache.h"
 #include "engine_cuda/fake_machine.h"
 #include "kernels/cases.h"
+#include "problem/operands.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -139,19 +140,20 @@ TEST_F(Execution, MoreBatchEntriesThanAGridHasLayersTakeSeveralLaunches) {
   }
 }
 
-/// Inputs of so many rows lie on top of each other, a place each 16 bytes further in every dim:
-/// little memory holds them.
-void crowd(problem::AttentionStructure& structure, problem::AttentionSizes& sizes) {
-  for (size_t n = 0; n < sizes.layouts.size(); ++n) {
-    const int64_t step = 16 / size_of(structure.operands[n].dtype);
-    const bool of_keys =
-        n == static_cast<size_t>(structure.k) || n == static_cast<size_t>(structure.v);
-    problem::OperandLayout& layout = sizes.layouts[n];
-    layout.dims[0] = sizes.batch;
-    layout.dims[1] = of_keys ? sizes.k_heads : sizes.q_heads;
-    layout.dims[2] = of_keys ? sizes.kv_length : sizes.q_length;
-    layout.strides = {step, step, step, 1};
-  }
+/// Gives the operands the dims that the sizes say.
+template <class Kind>
+void lay_out(Kind& problem) {
+  problem::AttentionSizes& sizes = problem.sizes;
+  const auto rows = [&](problem::OperandLayout& layout, int64_t heads, int64_t length) {
+    layout.dims = {sizes.batch, heads, length, layout.dims[3]};
+    layout.strides = *dense_strides(layout.dims);
+  };
+  for (problem::OperandLayout& layout : sizes.layouts) rows(layout, sizes.q_heads, sizes.q_length);
+  const auto visit = [&](std::string_view name, problem::OperandId id, problem::Use) {
+    if (name.ends_with('k') || name.ends_with('K') || name.ends_with('v') || name.ends_with('V'))
+      rows(sizes.layout(id), sizes.k_heads, sizes.kv_length);
+  };
+  problem::tensors(visit, problem.structure);
 }
 
 // Else the bytes of a workspace would go beyond 64 bits and begin anew: a plan would ask for few,
@@ -164,8 +166,8 @@ TEST_F(Execution, MoreRowsThanWorkspacesAreCountedForAreRefused) {
       const auto enlarge = [many_keys](problem::AttentionSizes& sizes) {
         sizes.batch = 16000;
         sizes.q_heads = sizes.k_heads = sizes.v_heads = 65535;
-        sizes.q_length = many_keys ? 1 : int64_t{1} << 30;
-        sizes.kv_length = many_keys ? int64_t{1} << 27 : 1;
+        sizes.q_length = many_keys ? 1 : int64_t{1} << 16;
+        sizes.kv_length = many_keys ? int64_t{1} << 16 : 1;
       };
       const auto refusal = [](const problem::Problem& problem) -> std::string {
         const auto plan = cuda_engine().plan(problem);
@@ -173,18 +175,18 @@ TEST_F(Execution, MoreRowsThanWorkspacesAreCountedForAreRefused) {
         return fmt::format("a workspace of {} bytes", (*plan)->workspace_bytes());
       };
       const std::string expected =
-          many_keys ? "cuda: sdpa has 1048560000 query rows and 140735340871680000 keys in all "
+          many_keys ? "cuda: sdpa has 1048560000 query rows and 68718428160000 keys in all "
                       "batch entries and heads; kernels take up to 1099511627776 of each"
-                    : "cuda: sdpa has 1125882726973440000 query rows and 1048560000 keys in all "
+                    : "cuda: sdpa has 68718428160000 query rows and 1048560000 keys in all "
                       "batch entries and heads; kernels take up to 1099511627776 of each";
       problem::AttentionProblem forward =
           forward_of({.dtype = DataType::f32, .qk_dim = 8, .v_dim = 8});
       enlarge(forward.sizes);
-      crowd(forward.structure, forward.sizes);
+      lay_out(forward);
       EXPECT_EQ(refusal(forward), expected);
       problem::AttentionBackwardProblem backward = backward_of({});
       enlarge(backward.sizes);
-      crowd(backward.structure.forward, backward.sizes);
+      lay_out(backward);
       EXPECT_EQ(refusal(backward), expected);
     }
   }

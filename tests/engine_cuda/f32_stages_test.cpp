@@ -10,7 +10,6 @@ namespace {
 using problem::AttentionBackwardProblem;
 using problem::AttentionProblem;
 using problem::OperandId;
-using problem::RopeProblem;
 
 constexpr int64_t kBytesOfOne = 2 * 8 * 512 * 64 * 4;  // batch, heads, rows, columns, f32
 
@@ -18,8 +17,8 @@ DataType& type_of(problem::AttentionStructure& structure, OperandId id) {
   return structure.operands[static_cast<size_t>(id)].dtype;
 }
 
-const RopeProblem& copy_at(const Stages& stages, size_t n) {
-  return std::get<RopeProblem>(stages.steps[n]);
+const RopeStep& copy_at(const Stages& stages, size_t n) {
+  return std::get<RopeStep>(stages.steps[n]);
 }
 
 TEST(F32Stages, AreOfMixedTypesAlone) {
@@ -41,9 +40,9 @@ TEST(F32Stages, WidenWhatIsReadAndLeaveAnF32ResultWhereItLies) {
   const OperandId given[] = {problem.structure.q, problem.structure.k, problem.structure.v};
   const OperandId read[] = {attention.structure.q, attention.structure.k, attention.structure.v};
   for (size_t n = 0; n < 3; ++n) {
-    EXPECT_EQ(copy_at(stages, n).x, given[n]);
-    EXPECT_EQ(copy_at(stages, n).y, read[n]);
-    EXPECT_EQ(copy_at(stages, n).rope.rope_dim, 0);
+    EXPECT_EQ(copy_at(stages, n).rope.structure.x, given[n]);
+    EXPECT_EQ(copy_at(stages, n).rope.structure.y, read[n]);
+    EXPECT_EQ(copy_at(stages, n).rope.structure.rope.rope_dim, 0);
     EXPECT_EQ(attention.structure.operands[static_cast<size_t>(read[n])].dtype, DataType::f32);
   }
   EXPECT_EQ(attention.structure.o, problem.structure.o);
@@ -62,8 +61,10 @@ TEST(F32Stages, CopyPagesAsTheyLie) {
   for (OperandId id : {attention.structure.k, attention.structure.v})
     EXPECT_EQ(table(attention.structure, id), table(problem.structure, problem.structure.k));
   for (size_t n : {1, 2}) {
-    EXPECT_EQ(table(copy_at(stages, n), copy_at(stages, n).x), problem::kAbsent);
-    EXPECT_EQ(table(copy_at(stages, n), copy_at(stages, n).y), problem::kAbsent);
+    EXPECT_EQ(table(copy_at(stages, n).rope.structure, copy_at(stages, n).rope.structure.x),
+              problem::kAbsent);
+    EXPECT_EQ(table(copy_at(stages, n).rope.structure, copy_at(stages, n).rope.structure.y),
+              problem::kAbsent);
   }
 }
 
@@ -75,10 +76,10 @@ TEST(F32Stages, RoundGradientsOnceUpToTheLengthsOfRaggedOnes) {
   ASSERT_EQ(stages.steps.size(), 8u) << "five are read, two rounded";
   const auto& attention = std::get<AttentionBackwardProblem>(stages.steps[5]);
   EXPECT_EQ(attention.structure.d_k, problem.structure.d_k);
-  EXPECT_EQ(copy_at(stages, 6).x, attention.structure.d_q);
-  EXPECT_EQ(copy_at(stages, 6).y, problem.structure.d_q);
+  EXPECT_EQ(copy_at(stages, 6).rope.structure.x, attention.structure.d_q);
+  EXPECT_EQ(copy_at(stages, 6).rope.structure.y, problem.structure.d_q);
   EXPECT_EQ(copy_at(stages, 6).lengths, forward.q_lengths);
-  EXPECT_EQ(copy_at(stages, 7).y, problem.structure.d_v);
+  EXPECT_EQ(copy_at(stages, 7).rope.structure.y, problem.structure.d_v);
   EXPECT_EQ(copy_at(stages, 7).lengths, forward.kv_lengths);
 }
 

@@ -47,7 +47,10 @@ TEST(Lower, AKeepMaskThatIsWrittenHasAKernelOfItsOwn) {
   problem::AttentionProblem problem =
       forward_of({.features = {Feature::philox}, .architecture = "sm_90a"});
   ASSERT_EQ(units_of(problem, "sm_90a")->size(), 1u);
-  problem.structure.dropout.dump = problem.structure.q;
+  const Dims cells{2, 8, 512, 512};
+  problem.structure.operands.push_back({.dtype = DataType::f32});
+  problem.sizes.layouts.push_back({.dims = cells, .strides = *dense_strides(cells)});
+  problem.structure.dropout.dump = static_cast<int32_t>(problem.structure.operands.size()) - 1;
   const auto units = units_of(problem, "sm_90a");
   ASSERT_EQ(units->size(), 2u);
   EXPECT_EQ(units->back().name, "attention_dropout_dump");
@@ -151,7 +154,8 @@ TEST(Lower, ARefusedProblemSaysWhy) {
   const auto refused =
       units_of(backward_of({.features = {Feature::paged}, .architecture = "sm_80"}), "sm_80");
   ASSERT_FALSE(refused.is_ok());
-  EXPECT_EQ(refused.status().message(), "cuda: sdpa_backward has no paged K or V");
+  EXPECT_EQ(refused.status().message(),
+            "attention backward: k is paged, which only the forward pass can read");
 }
 
 TEST(Lower, SaysWhichWaysWerePassedOverAndWhy) {

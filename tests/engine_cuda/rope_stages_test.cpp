@@ -15,7 +15,6 @@ using problem::AttentionProblem;
 using problem::kAbsent;
 using problem::OperandId;
 using problem::Rope;
-using problem::RopeProblem;
 
 constexpr int64_t kBytesOfOne = 2 * 8 * 512 * 64 * 2;  // batch, heads, rows, columns, bf16
 
@@ -40,8 +39,8 @@ AttentionProblem rotated_forward() {
   return problem;
 }
 
-const RopeProblem& rope_at(const Stages& stages, size_t n) {
-  return std::get<RopeProblem>(stages.steps[n]);
+const RopeStep& rope_at(const Stages& stages, size_t n) {
+  return std::get<RopeStep>(stages.steps[n]);
 }
 
 TEST(RopeStages, RotateQueriesAndKeysIntoTemporariesThatTheAttentionReads) {
@@ -50,19 +49,20 @@ TEST(RopeStages, RotateQueriesAndKeysIntoTemporariesThatTheAttentionReads) {
   const auto temporary = static_cast<OperandId>(problem.structure.operands.size());
   ASSERT_EQ(stages.steps.size(), 3u);
   EXPECT_EQ(stages.temporary_bytes, (std::vector{kBytesOfOne, kBytesOfOne}));
-  EXPECT_EQ(rope_at(stages, 0).x, problem.structure.q);
-  EXPECT_EQ(rope_at(stages, 0).y, temporary);
-  EXPECT_EQ(rope_at(stages, 0).scale, 0.5);
-  EXPECT_EQ(rope_at(stages, 1).x, problem.structure.k);
-  EXPECT_EQ(rope_at(stages, 1).y, temporary + 1);
-  EXPECT_EQ(rope_at(stages, 1).scale, 1.0);
-  EXPECT_FALSE(rope_at(stages, 0).inverse);
+  EXPECT_EQ(rope_at(stages, 0).rope.structure.x, problem.structure.q);
+  EXPECT_EQ(rope_at(stages, 0).rope.structure.y, temporary);
+  EXPECT_EQ(rope_at(stages, 0).rope.sizes.scale, 0.5);
+  EXPECT_EQ(rope_at(stages, 1).rope.structure.x, problem.structure.k);
+  EXPECT_EQ(rope_at(stages, 1).rope.structure.y, temporary + 1);
+  EXPECT_EQ(rope_at(stages, 1).rope.sizes.scale, 1.0);
+  EXPECT_FALSE(rope_at(stages, 0).rope.structure.inverse);
   const auto& attention = std::get<AttentionProblem>(stages.steps[2]);
   EXPECT_FALSE(attention.structure.q_rope || attention.structure.k_rope);
   EXPECT_EQ(attention.structure.q, temporary);
   EXPECT_EQ(attention.structure.k, temporary + 1);
   EXPECT_EQ(attention.structure.v, problem.structure.v);
-  for (size_t n : {0, 1}) EXPECT_EQ(rope_at(stages, n).operands, attention.structure.operands);
+  for (size_t n : {0, 1})
+    EXPECT_EQ(rope_at(stages, n).rope.structure.operands, attention.structure.operands);
   EXPECT_EQ(attention.structure.operands.size(), stages.operand_count);
 }
 
@@ -98,8 +98,8 @@ TEST(RopeStages, RotateIntoTheOperandThatAsksForIt) {
   const Stages stages = *rope_stages(problem);
   ASSERT_EQ(stages.steps.size(), 2u);
   EXPECT_TRUE(stages.temporary_bytes.empty());
-  EXPECT_EQ(rope_at(stages, 0).y, rotated);
-  EXPECT_EQ(rope_at(stages, 0).rope.rotated, kAbsent);
+  EXPECT_EQ(rope_at(stages, 0).rope.structure.y, rotated);
+  EXPECT_EQ(rope_at(stages, 0).rope.structure.rope.rotated, kAbsent);
   EXPECT_EQ(std::get<AttentionProblem>(stages.steps[1]).structure.q, rotated);
 }
 
@@ -123,12 +123,12 @@ TEST(RopeStages, TurnGradientsBackWhereTheyLie) {
   EXPECT_FALSE(rope_stages(attention));
   EXPECT_EQ(attention.structure.d_q, problem.structure.d_q);
   for (auto [n, id] : {std::pair{size_t{1}, problem.structure.d_q}, {2, problem.structure.d_k}}) {
-    EXPECT_EQ(rope_at(stages, n).x, id);
-    EXPECT_EQ(rope_at(stages, n).y, id);
-    EXPECT_TRUE(rope_at(stages, n).inverse);
+    EXPECT_EQ(rope_at(stages, n).rope.structure.x, id);
+    EXPECT_EQ(rope_at(stages, n).rope.structure.y, id);
+    EXPECT_TRUE(rope_at(stages, n).rope.structure.inverse);
   }
-  EXPECT_EQ(rope_at(stages, 1).scale, 1.0);
-  EXPECT_EQ(rope_at(stages, 2).scale, 0.25);
+  EXPECT_EQ(rope_at(stages, 1).rope.sizes.scale, 1.0);
+  EXPECT_EQ(rope_at(stages, 2).rope.sizes.scale, 0.25);
 }
 
 TEST(RopeStages, KeepTheGradientBeforeRotationIfItIsAskedFor) {
@@ -139,8 +139,8 @@ TEST(RopeStages, KeepTheGradientBeforeRotationIfItIsAskedFor) {
   ASSERT_EQ(stages.steps.size(), 2u) << "no dK, nothing to turn back";
   EXPECT_EQ(std::get<AttentionBackwardProblem>(stages.steps[0]).structure.d_q,
             problem.structure.forward.o);
-  EXPECT_EQ(rope_at(stages, 1).x, problem.structure.forward.o);
-  EXPECT_EQ(rope_at(stages, 1).y, problem.structure.d_q);
+  EXPECT_EQ(rope_at(stages, 1).rope.structure.x, problem.structure.forward.o);
+  EXPECT_EQ(rope_at(stages, 1).rope.structure.y, problem.structure.d_q);
 }
 
 TEST(RopeStages, GradientsOfAnotherTypeAreTurnedBackFromATemporary) {
@@ -149,9 +149,9 @@ TEST(RopeStages, GradientsOfAnotherTypeAreTurnedBackFromATemporary) {
       DataType::f32;
   const Stages stages = *rope_stages(problem);
   EXPECT_EQ(stages.temporary_bytes, std::vector{kBytesOfOne});
-  EXPECT_EQ(rope_at(stages, 1).y, problem.structure.d_q);
+  EXPECT_EQ(rope_at(stages, 1).rope.structure.y, problem.structure.d_q);
   const auto& attention = std::get<AttentionBackwardProblem>(stages.steps[0]);
-  EXPECT_EQ(attention.structure.d_q, rope_at(stages, 1).x);
+  EXPECT_EQ(attention.structure.d_q, rope_at(stages, 1).rope.structure.x);
   EXPECT_EQ(attention.structure.forward.operands.back().dtype, DataType::bf16);
 }
 
@@ -171,9 +171,9 @@ TEST(RopeStages, TurnRaggedGradientsBackUpToTheirLengths) {
 
 TEST(RopeStages, AStepThatIsRefusedRefusesAll) {
   AttentionProblem problem = rotated_forward();
-  problem.structure.q_rope->rope_dim = 31;
+  problem.structure.type(problem.structure.q_rope->angles).dtype = DataType::f64;
   const auto refused = lowered(problem, "sm_80");
-  EXPECT_EQ(refused.status().message(), "cuda: rope_dim is 31, expected an even number up to 64");
+  EXPECT_EQ(refused.status().message(), "cuda: rope angles is f64, but the kernel takes f32");
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // Which kernels norm and rope problems get, and each refusal in words.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "engine/cuda/rms_norm.h"
 #include "engine/cuda/rms_norm_backward.h"
 #include "engine/cuda/rope.h"
@@ -11,7 +9,6 @@
 namespace heddle::engine::cuda {
 namespace {
 
-using problem::kAbsent;
 using problem::NormBackwardProblem;
 using problem::NormProblem;
 using problem::RopeProblem;
@@ -19,7 +16,7 @@ using problem::RopeProblem;
 struct Norm {
   explicit Norm(NormProblem p)
       : problem(std::move(p)),
-        shape(problem.operands, problem.layouts, problem.normalised_dims),
+        shape(problem.structure.operands, problem.sizes.layouts, problem.structure.normalised_dims),
         config(configure_rms_norm(problem, shape)) {}
   explicit Norm(const NormCase& c) : Norm(norm_of(c)) {}
   NormProblem problem;
@@ -46,10 +43,10 @@ TEST(RmsNormConfig, VectorsAreAsWideAsRowsAndStridesAllow) {
   EXPECT_EQ(Norm({.columns = 4097}).shape.vector(), 1);
   EXPECT_EQ(Norm({.columns = 4096, .x = DataType::f64}).shape.vector(), 2);
   NormProblem gaps = norm_of({.columns = 64});
-  gaps.layouts[static_cast<size_t>(gaps.y)].strides[0] = 68;
+  gaps.sizes.layouts[static_cast<size_t>(gaps.structure.y)].strides[0] = 68;
   EXPECT_EQ(Norm(gaps).shape.vector(), 4);
   NormProblem spread = norm_of({.columns = 64});
-  spread.layouts[static_cast<size_t>(spread.weight)].strides[1] = 2;
+  spread.sizes.layouts[static_cast<size_t>(spread.structure.weight)].strides[1] = 2;
   EXPECT_EQ(Norm(spread).shape.vector(), 1);
 }
 
@@ -60,10 +57,11 @@ TEST(NormShape, JoinsDimsThatAllOperandsStepThroughAsOne) {
   EXPECT_EQ(scattered.shape.column_dims(), 2);
   EXPECT_EQ(scattered.shape.rows(), 64);
   NormProblem problem;
-  problem.operands = {{DataType::bf16}, {DataType::bf16}, {DataType::bf16}};
+  problem.structure.operands = {{DataType::bf16}, {DataType::bf16}, {DataType::bf16}};
   const Dims dims{2, 1, 3, 4, 8}, dense{96, 7, 32, 8, 1};
-  problem.layouts = {{dims, dense}, {{1, 1, 1, 4, 8}, {0, 0, 0, 8, 1}}, {dims, dense}};
-  problem.x = 0, problem.weight = 1, problem.y = 2, problem.normalised_dims = 2;
+  problem.sizes.layouts = {{dims, dense}, {{1, 1, 1, 4, 8}, {0, 0, 0, 8, 1}}, {dims, dense}};
+  problem.structure.x = 0, problem.structure.weight = 1, problem.structure.y = 2,
+  problem.structure.normalised_dims = 2;
   const Norm joined(problem);
   ASSERT_TRUE(joined.config.is_ok()) << joined.config.status().message();
   EXPECT_EQ(joined.shape.row_dims(), 1);
@@ -72,7 +70,7 @@ TEST(NormShape, JoinsDimsThatAllOperandsStepThroughAsOne) {
   EXPECT_EQ(joined.shape.extents().rows[0], 6);
   EXPECT_EQ(joined.shape.tensor(0).row_stride[0], 32);
   // A transposed y keeps them apart.
-  problem.layouts[2].strides = {32, 0, 64, 8, 1};
+  problem.sizes.layouts[2].strides = {32, 0, 64, 8, 1};
   EXPECT_EQ(Norm(problem).shape.row_dims(), 2);
 }
 
@@ -85,7 +83,8 @@ TEST(RmsNormConfig, ArithmeticIsF64WhereAnyOperandIs) {
 TEST(RmsNormBackwardConfig, TypesThatFillRegistersTakeMoreThreads) {
   const auto configured = [](const NormCase& c) {
     const NormBackwardProblem problem = norm_backward_of(c);
-    NormShape shape(problem.operands, problem.layouts, problem.normalised_dims);
+    NormShape shape(problem.structure.operands, problem.sizes.layouts,
+                    problem.structure.normalised_dims);
     return configure_rms_norm_backward(problem, shape).value();
   };
   const RmsNormBackwardConfig plain = configured({.columns = 4096});
@@ -110,34 +109,19 @@ void expect_says(const Refused& refused, const char* words) {
 TEST(RmsNormConfig, RefusesInWords) {
   const NormProblem good = norm_of({});
   NormProblem p = good;
-  p.x = kAbsent;
-  expect_says(Norm(p).config, "x is -1");
-  p = good;
-  p.normalised_dims = 3;
-  expect_says(Norm(p).config, "normalises 3 dims, expected 1 to the 2");
-  p = good;
-  p.operands[0].dtype = DataType::i32;
+  p.structure.operands[0].dtype = DataType::i32;
   expect_says(Norm(p).config, "x is i32, but the kernels take");
   p = good;
-  p.weight = kAbsent;
-  expect_says(Norm(p).config, "weight is operand -1");
-  p = good;
-  p.operands[static_cast<size_t>(p.weight)].on_host = true;
+  p.structure.type(p.structure.weight).on_host = true;
   expect_says(Norm(p).config, "weight is passed by value");
   p = good;
-  p.layouts[static_cast<size_t>(p.weight)].dims[1] = 39;
-  expect_says(Norm(p).config, "weight has dims [1, 39]");
-  p = good;
-  p.layouts[static_cast<size_t>(p.y)].strides[0] = 20;
-  expect_says(Norm(p).config, "on top of each other");
-  p = good;
-  p.epsilon = p.x;
+  p.structure.epsilon = p.structure.x;
   expect_says(Norm(p).config, "epsilon is bf16");
   expect_says(Norm({.columns = 8, .rows = int64_t{1} << 31}).config, "up to 2^30 rows");
 }
 
 TEST(RopeConfig, PairsAreAsManyAsDimsAndStridesAllow) {
-  const auto configured = [](const RopeCase& c) { return configure_rope(rope_of(c)).value(); };
+  const auto configured = [](const RopeCase& c) { return configure_rope({rope_of(c)}).value(); };
   EXPECT_EQ(configured({}).pairs, 8);
   EXPECT_EQ(configured({.interleaved = true}).pairs, 4);
   EXPECT_EQ(configured({.x = DataType::f32}).pairs, 4);
@@ -155,34 +139,17 @@ TEST(RopeConfig, PairsAreAsManyAsDimsAndStridesAllow) {
 TEST(RopeConfig, RefusesInWords) {
   const RopeProblem good = rope_of({.positions = true});
   RopeProblem p = good;
-  p.rope.rope_dim = 7;
-  expect_says(configure_rope(p), "rope_dim is 7");
+  p.structure.type(p.structure.rope.angles).dtype = DataType::f64;
+  expect_says(configure_rope({p}), "angles is f64, but the kernel takes f32");
   p = good;
-  p.rope.cosines = p.rope.sines = p.rope.angles;
-  expect_says(configure_rope(p), "and not both");
-  p = good;
-  p.rope.positions = kAbsent;
-  p.layouts[static_cast<size_t>(p.rope.angles)].dims[0] = 4;
-  expect_says(configure_rope(p), "angles has dims [4, 1, 1, 128]");
-  p = good;
-  p.operands[static_cast<size_t>(p.rope.angles)].dtype = DataType::f64;
-  expect_says(configure_rope(p), "angles is f64, but the kernel takes f32");
-  p = good;
-  p.layouts[static_cast<size_t>(p.y)].strides[1] = 8;
-  expect_says(configure_rope(p), "elements overlap");
-  p = good;
-  p.layouts[static_cast<size_t>(p.x)].strides[3] = 2;
-  expect_says(configure_rope(p), "a last stride other than 1");
-  p = good;
-  p.scale = INFINITY;
-  expect_says(configure_rope(p), "expected a finite number");
-  p = good;
-  p.rope.positions_per_row = true;
-  expect_says(configure_rope(p), "positions has dims [2, 1, 1, 1]");
+  p.sizes.layout(p.structure.x).strides[3] = 2;
+  expect_says(configure_rope({p}), "a last stride other than 1");
   // An offset may be passed by value, positions of rows may not.
   p = good;
-  p.operands[static_cast<size_t>(p.rope.positions)].on_host = true;
-  EXPECT_TRUE(configure_rope(p).is_ok());
+  p.structure.type(p.structure.rope.positions).on_host = true;
+  EXPECT_TRUE(configure_rope({p}).is_ok());
+  p.structure.rope.positions_per_row = true;
+  expect_says(configure_rope({p}), "positions is passed by value");
 }
 
 }  // namespace

@@ -136,7 +136,7 @@ class EmptyRows : public ::testing::Test {
 TEST_F(EmptyRows, OfANormAreNoWork) {
   for (int64_t columns : {64, 40000}) {
     const problem::NormProblem p = engine::cuda::norm_of({.columns = columns, .rows = 0});
-    const Outcome outcome = execute(context_, p, p.operands, p.layouts, {});
+    const Outcome outcome = execute(context_, p, p.structure.operands, p.sizes.layouts, {});
     EXPECT_TRUE(outcome.status.is_ok()) << outcome.status.message();
   }
 }
@@ -145,7 +145,8 @@ TEST_F(EmptyRows, OfANormSumToZeroGradients) {
   for (int64_t columns : {64, 40000}) {
     const problem::NormBackwardProblem p =
         engine::cuda::norm_backward_of({.columns = columns, .rows = 0, .bias = true});
-    const Outcome outcome = execute(context_, p, p.operands, p.layouts, {p.d_weight, p.d_bias});
+    const Outcome outcome = execute(context_, p, p.structure.operands, p.sizes.layouts,
+                                    {p.structure.d_weight, p.structure.d_bias});
     ASSERT_TRUE(outcome.status.is_ok()) << outcome.status.message();
     for (const auto& gradient : outcome.results) EXPECT_TRUE(all_zero(gradient)) << columns;
   }
@@ -154,8 +155,8 @@ TEST_F(EmptyRows, OfANormSumToZeroGradients) {
 TEST_F(EmptyRows, OfARopeAreNoWork) {
   for (int dim : {0, 1, 2}) {
     problem::RopeProblem p = engine::cuda::rope_of({});
-    for (OperandId id : {p.x, p.y}) p.layouts[static_cast<size_t>(id)].dims[dim] = 0;
-    const Outcome outcome = execute(context_, p, p.operands, p.layouts, {});
+    for (OperandId id : {p.structure.x, p.structure.y}) p.sizes.layout(id).dims[dim] = 0;
+    const Outcome outcome = execute(context_, p, p.structure.operands, p.sizes.layouts, {});
     EXPECT_TRUE(outcome.status.is_ok()) << outcome.status.message();
   }
 }

@@ -7,11 +7,11 @@
 
 #include "core/rounding.h"
 #include "engine/cuda/engine.h"
-#include "engine/cuda/problem_operands.h"
 #include "gpu/device_memory.h"
 #include "gpu/gpu_test.h"
 #include "kernels/cases.h"
 #include "kernels/streaming_cases.h"
+#include "problem/operands.h"
 #include "support/random.h"
 
 namespace heddle::testing {
@@ -97,17 +97,6 @@ class Spread {
   std::unique_ptr<DeviceBlock> block_;
 };
 
-std::vector<OperandLayout>& layouts_of(problem::Problem& problem) {
-  return std::visit(
-      [](auto& one) -> std::vector<OperandLayout>& {
-        if constexpr (requires { one.sizes; })
-          return one.sizes.layouts;
-        else
-          return one.layouts;
-      },
-      problem);
-}
-
 /// Numbers of -1 to 1; integers of 100 to 255, which are lengths, seeds and bits.
 Bytes some_values(DataType type, int64_t count, Random& random) {
   Bytes values(static_cast<size_t>(count * size_of(type)));
@@ -125,8 +114,8 @@ class FarApart : public ::testing::Test {
   Result<std::vector<Bytes>> execute(problem::Problem problem, const std::vector<Bytes>& values,
                                      const std::vector<OperandId>& written, int dim,
                                      int64_t apart) {
-    const std::vector<OperandType>& types = engine::cuda::operands_of(std::as_const(problem));
-    const Spread memory(types, layouts_of(problem), dim, apart);
+    const std::vector<OperandType>& types = problem::types_of(problem);
+    const Spread memory(types, problem::layouts_of(problem), dim, apart);
     for (size_t n = 0; n < values.size(); ++n) HEDDLE_TRY(memory.put(n, values[n]));
     HEDDLE_ASSIGN(const auto plan, engine::cuda::cuda_engine().plan(problem));
     descriptions_.push_back(plan->description());
@@ -146,11 +135,11 @@ class FarApart : public ::testing::Test {
                         int dim, int64_t apart) {
     Random random(0);
     std::vector<Bytes> values;
-    const std::vector<OperandType>& types = engine::cuda::operands_of(problem);
+    const std::vector<OperandType>& types = problem::types_of(problem);
     problem::Problem copy = problem;
     for (size_t n = 0; n < types.size(); ++n)
       values.push_back(
-          some_values(types[n].dtype, *element_count(layouts_of(copy)[n].dims), random));
+          some_values(types[n].dtype, *element_count(problem::layouts_of(copy)[n].dims), random));
     const auto close = execute(problem, values, written, dim, 0);
     ASSERT_TRUE(close.is_ok()) << close.status().message();
     // What is not written is not the same.
@@ -234,18 +223,21 @@ TEST_F(FarApart, RopeHasTheBitsOfTheSameCloser) {
        {engine::cuda::RopeCase{}, {.y = DataType::f32, .interleaved = true, .tables = true}}) {
     const problem::RopeProblem problem = engine::cuda::rope_of(c);
     for (int dim = 0; dim < 3; ++dim)
-      expect_same_bits(problem, {problem.y}, dim, past_32_bits(problem.layouts[0].dims[dim]));
+      expect_same_bits(problem, {problem.structure.y}, dim,
+                       past_32_bits(problem.sizes.layouts[0].dims[dim]));
   }
 }
 
 TEST_F(FarApart, RmsNormHasTheBitsOfTheSameCloser) {
   for (int64_t columns : {4096, 40000}) {
     const problem::NormProblem forward = engine::cuda::norm_of({.columns = columns});
-    expect_same_bits(forward, {forward.y, forward.inv_rms}, 0, past_32_bits(64));
+    expect_same_bits(forward, {forward.structure.y, forward.structure.inv_rms}, 0,
+                     past_32_bits(64));
     const problem::NormBackwardProblem backward =
         engine::cuda::norm_backward_of({.columns = columns, .bias = true});
-    expect_same_bits(backward, {backward.dx, backward.d_weight, backward.d_bias}, 0,
-                     past_32_bits(64));
+    expect_same_bits(
+        backward, {backward.structure.dx, backward.structure.d_weight, backward.structure.d_bias},
+        0, past_32_bits(64));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/rounding.h"
 #include "problem/score_builder.h"
 #include "problem/score_derivative.h"
 
@@ -61,11 +62,13 @@ class Builder {
 };
 
 void Builder::page_keys() {
-  const OperandId table = operand(DataType::i32, {kBatch, 1, 8, 1});
+  constexpr int64_t kPage = 64;
+  const int64_t pages = divide_up(case_.length, kPage);
+  const OperandId table = operand(DataType::i32, {kBatch, 1, pages, 1});
   for (OperandId id : {structure_.k, structure_.v}) {
     structure_.operands[static_cast<size_t>(id)].page_table = table;
-    sizes_.layouts[static_cast<size_t>(id)].dims = {
-        16, kHeads, 64, id == structure_.k ? case_.qk_dim : case_.v_dim};
+    const Dims dims{kBatch * pages, kHeads, kPage, id == structure_.k ? case_.qk_dim : case_.v_dim};
+    sizes_.layout(id) = {.dims = dims, .strides = *dense_strides(dims)};
   }
 }
 
@@ -134,14 +137,17 @@ void Builder::add(Feature feature) {
                             .mask = operand(case_.dtype, {kBatch, 1, case_.length, case_.length})};
       break;
     case Feature::block_mask:
-      structure_.block_mask = operand(DataType::u8, {kBatch, kHeads, 4, 1});
+      structure_.block_mask = operand(DataType::u8, {kBatch, kHeads, divide_up(case_.length, 128),
+                                                     divide_up(case_.length, 8 * 128)});
       break;
     case Feature::paged:
       page_keys();
       structure_.q_lengths = structure_.kv_lengths = operand(DataType::i32, {kBatch, 1, 1, 1});
       break;
     case Feature::unaligned:
-      sizes_.layouts[static_cast<size_t>(structure_.q)].strides[2] += 1;
+      sizes_.layout(structure_.q).strides = {kHeads * case_.length * (case_.qk_dim + 1),
+                                             case_.length * (case_.qk_dim + 1), case_.qk_dim + 1,
+                                             1};
       break;
     case Feature::log2:
       structure_.softmax_input_is_log2 = true;

@@ -32,9 +32,9 @@ struct NormBuilder {
       layout.strides[d] = present ? span : 0;
       if (present) span = span * whole[d] + (c.scattered && d > 0 ? 3 : 0);
     }
-    problem.operands.push_back({.dtype = dtype});
-    problem.layouts.push_back(layout);
-    return static_cast<OperandId>(problem.operands.size()) - 1;
+    problem.structure.operands.push_back({.dtype = dtype});
+    problem.sizes.layouts.push_back(layout);
+    return static_cast<OperandId>(problem.structure.operands.size()) - 1;
   }
 };
 
@@ -43,26 +43,26 @@ struct NormBuilder {
 NormProblem norm_of(const NormCase& c) {
   NormProblem problem;
   NormBuilder<NormProblem> builder{c, problem};
-  problem.normalised_dims = c.scattered ? 2 : 1;
-  problem.x = builder.add(c.x, true, true);
-  problem.y = builder.add(c.x, true, true);
-  problem.weight = builder.add(c.weight, false, true);
-  if (c.bias) problem.bias = builder.add(c.weight, false, true);
-  problem.inv_rms = builder.add(statistic(c), true, false);
+  problem.structure.normalised_dims = c.scattered ? 2 : 1;
+  problem.structure.x = builder.add(c.x, true, true);
+  problem.structure.y = builder.add(c.x, true, true);
+  problem.structure.weight = builder.add(c.weight, false, true);
+  if (c.bias) problem.structure.bias = builder.add(c.weight, false, true);
+  problem.structure.inv_rms = builder.add(statistic(c), true, false);
   return problem;
 }
 
 NormBackwardProblem norm_backward_of(const NormCase& c) {
   NormBackwardProblem problem;
   NormBuilder<NormBackwardProblem> builder{c, problem};
-  problem.normalised_dims = c.scattered ? 2 : 1;
-  problem.x = builder.add(c.x, true, true);
-  problem.dy = builder.add(c.x, true, true);
-  problem.dx = builder.add(c.x, true, true);
-  problem.weight = builder.add(c.weight, false, true);
-  problem.d_weight = builder.add(c.weight, false, true);
-  if (c.bias) problem.d_bias = builder.add(c.weight, false, true);
-  problem.inv_rms = builder.add(statistic(c), true, false);
+  problem.structure.normalised_dims = c.scattered ? 2 : 1;
+  problem.structure.x = builder.add(c.x, true, true);
+  problem.structure.dy = builder.add(c.x, true, true);
+  problem.structure.dx = builder.add(c.x, true, true);
+  problem.structure.weight = builder.add(c.weight, false, true);
+  problem.structure.d_weight = builder.add(c.weight, false, true);
+  if (c.bias) problem.structure.d_bias = builder.add(c.weight, false, true);
+  problem.structure.inv_rms = builder.add(statistic(c), true, false);
   return problem;
 }
 
@@ -70,39 +70,39 @@ RopeProblem rope_of(const RopeCase& c) {
   constexpr int64_t kBatch = 2, kHeads = 4, kLength = 64;
   RopeProblem problem;
   const auto add = [&](DataType dtype, const Dims& dims, const Dims& strides) {
-    problem.operands.push_back({.dtype = dtype});
-    problem.layouts.push_back({.dims = dims, .strides = strides});
-    return static_cast<OperandId>(problem.operands.size()) - 1;
+    problem.structure.operands.push_back({.dtype = dtype});
+    problem.sizes.layouts.push_back({.dims = dims, .strides = strides});
+    return static_cast<OperandId>(problem.structure.operands.size()) - 1;
   };
   const int64_t row = c.head_dim + c.gap;
   const Dims whole{kBatch, kHeads, kLength, c.head_dim};
   const Dims strides{kHeads * kLength * row, kLength * row, row, 1};
-  problem.x = add(c.x, whole, strides);
-  problem.y = add(c.y, whole, strides);
-  problem.rope.rope_dim = c.rope_dim;
-  problem.rope.pairing =
+  problem.structure.x = add(c.x, whole, strides);
+  problem.structure.y = add(c.y, whole, strides);
+  problem.structure.rope.rope_dim = c.rope_dim;
+  problem.structure.rope.pairing =
       c.interleaved ? problem::Rope::Pairing::interleaved : problem::Rope::Pairing::halves;
   const int64_t columns = c.tables ? c.rope_dim / 2 : c.rope_dim;
   const auto table = [&] {
     return add(DataType::f32, {kLength, 1, 1, columns}, {columns, 0, 0, 1});
   };
   if (c.tables) {
-    problem.rope.cosines = table();
-    problem.rope.sines = table();
+    problem.structure.rope.cosines = table();
+    problem.structure.rope.sines = table();
   } else {
-    problem.rope.angles = table();
+    problem.structure.rope.angles = table();
   }
-  problem.rope.positions_per_row = c.per_row;
+  problem.structure.rope.positions_per_row = c.per_row;
   if (c.positions) {
     const int64_t rows = c.per_row ? kLength : 1;
-    problem.rope.positions =
+    problem.structure.rope.positions =
         add(DataType::i32, {kBatch, 1, rows, 1}, {rows, 0, rows > 1 ? 1 : 0, 0});
   }
   if (c.ragged) {
     const OperandId offsets = add(DataType::i32, {kBatch + 1, 1, 1, 1}, {1, 0, 0, 0});
-    problem.operands[static_cast<size_t>(problem.x)].ragged_offsets = offsets;
+    problem.structure.operands[static_cast<size_t>(problem.structure.x)].ragged_offsets = offsets;
   }
-  problem.inverse = c.inverse;
+  problem.structure.inverse = c.inverse;
   return problem;
 }
 

@@ -1,5 +1,4 @@
-// What the CPU engine can run: every operand of an attention problem held against its contract, and
-// a sentence for the first that breaks it. Nothing is allocated by size before this has passed.
+// What of a valid attention problem the CPU engine does not run, in words.
 #pragma once
 
 #include "core/status.h"

@@ -4,6 +4,7 @@
 #include "engine/cpu/forward_plan.h"
 #include "engine/cpu/norm_plan.h"
 #include "engine/cpu/rope_plan.h"
+#include "problem/check.h"
 
 namespace heddle::engine {
 
@@ -14,6 +15,7 @@ class CpuEngine final : public Engine {
   std::string_view name() const override { return "cpu"; }
 
   Result<std::shared_ptr<const Plan>> plan(const Problem& problem) const override {
+    HEDDLE_TRY(problem::check(problem));
     if (const auto* p = std::get_if<problem::AttentionProblem>(&problem))
       return cpu::plan_forward(*p);
     if (const auto* p = std::get_if<problem::AttentionBackwardProblem>(&problem)) {

@@ -44,17 +44,20 @@ Status check_buffers(size_t given, size_t expected) {
                expected);
 }
 
-/// What both directions share. A Direction has check(), carve(cursor) and run<Number>(buffers,
+/// What both directions share. A Direction has carve(cursor) and run<Number>(buffers,
 /// workspace), Number being the arithmetic's type.
 template <class Direction, class Problem>
 class RowsPlan : public Plan {
  public:
   RowsPlan(const Problem& problem, const char* what)
       : problem_(problem),
-        shape_(problem_.operands, problem_.layouts, problem_.normalised_dims),
+        shape_(problem_.structure.operands, problem_.sizes.layouts,
+               problem_.structure.normalised_dims),
         isa_(active_isa().isa),
         workers_(worker_count()),
         what_(what) {}
+
+  Status check() { return shape_.set(problem_.structure); }
 
   int64_t workspace_bytes() const override {
     WorkspaceCursor cursor(nullptr);
@@ -97,21 +100,6 @@ class NormPlan final : public RowsPlan<NormPlan, NormProblem> {
  public:
   explicit NormPlan(const NormProblem& problem) : RowsPlan(problem, "rms_norm") {}
 
-  Status check() {
-    const NormProblem& p = problem_;
-    HEDDLE_TRY(shape_.set_x(p.x));
-    HEDDLE_TRY(shape_.check("x", p.x, Part::whole, false, false));
-    HEDDLE_TRY(shape_.check("weight", p.weight, Part::column, false, false));
-    HEDDLE_TRY(shape_.check("bias", p.bias, Part::column, true, false));
-    HEDDLE_TRY(shape_.check("y", p.y, Part::whole, false, true));
-    HEDDLE_TRY(shape_.check("inv_rms", p.inv_rms, Part::row, true, true));
-    if (p.epsilon != kAbsent && static_cast<size_t>(p.epsilon) >= p.operands.size()) {
-      return error(Code::invalid_value, "rms_norm: epsilon is operand {}, of {}", p.epsilon,
-                   p.operands.size());
-    }
-    return {};
-  }
-
  private:
   friend RowsPlan;
   struct Memory {
@@ -133,7 +121,7 @@ class NormPlan final : public RowsPlan<NormPlan, NormProblem> {
 
   template <class Number>
   Status run(std::span<void* const> buffers, void* workspace) const {
-    const NormProblem& p = problem_;
+    const problem::NormStructure& p = problem_.structure;
     HEDDLE_TRY(check_buffers(buffers.size(), p.operands.size()));
     const int64_t rows = shape_.row_count();
     if (rows == 0) return {};
@@ -153,7 +141,7 @@ class NormPlan final : public RowsPlan<NormPlan, NormProblem> {
     HEDDLE_TRY(bind_rows("bias", p.bias, buffers, bias));
     pass.weight = expand(weight, shape_, reinterpret_cast<Number*>(memory.weight));
     pass.bias = expand(bias, shape_, reinterpret_cast<Number*>(memory.bias));
-    pass.epsilon = p.epsilon_value;
+    pass.epsilon = problem_.sizes.epsilon;
     if (p.epsilon != kAbsent) {
       const void* data = buffers[static_cast<size_t>(p.epsilon)];
       if (!data) return error(Code::invalid_variant_pack, "rms_norm: epsilon has no buffer");
@@ -177,18 +165,6 @@ class NormBackwardPlan final : public RowsPlan<NormBackwardPlan, NormBackwardPro
   explicit NormBackwardPlan(const NormBackwardProblem& problem)
       : RowsPlan(problem, "rms_norm backward") {}
 
-  Status check() {
-    const NormBackwardProblem& p = problem_;
-    HEDDLE_TRY(shape_.set_x(p.x));
-    HEDDLE_TRY(shape_.check("x", p.x, Part::whole, false, false));
-    HEDDLE_TRY(shape_.check("dy", p.dy, Part::whole, false, false));
-    HEDDLE_TRY(shape_.check("weight", p.weight, Part::column, false, false));
-    HEDDLE_TRY(shape_.check("inv_rms", p.inv_rms, Part::row, false, false));
-    HEDDLE_TRY(shape_.check("dx", p.dx, Part::whole, true, true));
-    HEDDLE_TRY(shape_.check("d_weight", p.d_weight, Part::column, true, true));
-    return shape_.check("d_bias", p.d_bias, Part::column, true, true);
-  }
-
  private:
   friend RowsPlan;
   struct Memory {
@@ -211,7 +187,7 @@ class NormBackwardPlan final : public RowsPlan<NormBackwardPlan, NormBackwardPro
 
   template <class Number>
   Status run(std::span<void* const> buffers, void* workspace) const {
-    const NormBackwardProblem& p = problem_;
+    const problem::NormBackwardStructure& p = problem_.structure;
     HEDDLE_TRY(check_buffers(buffers.size(), p.operands.size()));
     HEDDLE_TRY(check_workspace(workspace));
     WorkspaceCursor cursor(workspace);

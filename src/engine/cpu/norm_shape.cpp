@@ -13,23 +13,8 @@ using problem::OperandLayout;
 static_assert(kMaxRowDims >= kMaxRank);
 
 Status NormShape::set_x(OperandId x) {
-  if (types_.size() != layouts_.size()) {
-    return error(Code::invalid_value, "rms_norm: {} operands but {} layouts", types_.size(),
-                 layouts_.size());
-  }
-  if (x < 0 || static_cast<size_t>(x) >= layouts_.size()) {
-    return error(Code::attribute_not_set, "rms_norm: x is operand {}, of {}", x, layouts_.size());
-  }
   x_dims_ = layouts_[static_cast<size_t>(x)].dims;
   rank_ = x_dims_.rank();
-  if (normalised_ < 1 || normalised_ > rank_) {
-    return error(Code::invalid_value, "rms_norm: {} dims are normalised, of the {} that x has",
-                 normalised_, rank_);
-  }
-  if (!element_count(x_dims_)) {
-    return error(Code::invalid_value, "rms_norm: x has dims {}, whose product overflows 64 bits",
-                 to_string(x_dims_));
-  }
   rows_.width = 1;
   for (int d = rank_ - normalised_; d < rank_; ++d) rows_.width *= x_dims_[d];
   rows_.dims = rank_ - normalised_;
@@ -57,13 +42,8 @@ std::optional<int64_t> NormShape::column_stride(const OperandLayout& layout) con
   return stride;
 }
 
-Status NormShape::check(std::string_view label, OperandId id, Part part, bool optional,
-                        bool is_output) const {
-  if (id == kAbsent && optional) return {};
-  if (id < 0 || static_cast<size_t>(id) >= layouts_.size()) {
-    return error(Code::attribute_not_set, "rms_norm: {} is operand {}, of {}", label, id,
-                 layouts_.size());
-  }
+Status NormShape::check(std::string_view label, OperandId id, Part part) const {
+  if (id == kAbsent) return {};
   const OperandLayout& layout = layouts_[static_cast<size_t>(id)];
   const DataType dtype = types_[static_cast<size_t>(id)].dtype;
   if (dtype != DataType::f64 && dtype != DataType::f32 && dtype != DataType::bf16 &&
@@ -75,26 +55,6 @@ Status NormShape::check(std::string_view label, OperandId id, Part part, bool op
   if (types_[static_cast<size_t>(id)].ragged_offsets != kAbsent) {
     return error(Code::graph_not_supported, "rms_norm: {} is ragged, expected a dense tensor",
                  label);
-  }
-  Dims expected = x_dims_;
-  for (int d = 0; d < rank_; ++d) {
-    const bool is_row_dim = d < rank_ - normalised_;
-    if ((part == Part::row && !is_row_dim) || (part == Part::column && is_row_dim)) expected[d] = 1;
-  }
-  if (!(layout.dims == expected) || layout.strides.rank() != rank_) {
-    return error(Code::invalid_value, "rms_norm: {} has dims {} and {} strides, expected dims {}",
-                 label, to_string(layout.dims), layout.strides.rank(), to_string(expected));
-  }
-  if (!span_of(layout.dims, layout.strides)) {
-    return error(Code::invalid_value,
-                 "rms_norm: {} has dims {} and strides {}, which are negative or span more than 64 "
-                 "bits",
-                 label, to_string(layout.dims), to_string(layout.strides));
-  }
-  if (is_output && overlaps_itself(layout.dims, layout.strides)) {
-    return error(Code::invalid_value,
-                 "rms_norm: {} has dims {} and strides {}, so that elements overlap", label,
-                 to_string(layout.dims), to_string(layout.strides));
   }
   if (part != Part::row && !column_stride(layout)) {
     return error(Code::graph_not_supported,

@@ -8,7 +8,7 @@
 #include "core/rounding.h"
 #include "core/status.h"
 #include "engine/cpu/norm_arguments.h"
-#include "problem/operand.h"
+#include "problem/operands.h"
 
 namespace heddle::engine::cpu {
 
@@ -19,14 +19,21 @@ class NormShape {
             const std::vector<problem::OperandLayout>& layouts, int32_t normalised_dims)
       : types_(types), layouts_(layouts), normalised_(normalised_dims) {}
 
-  enum class Part : uint8_t { whole, row, column };  ///< has x's dims; one per row; one per column
+  using Part = problem::RowPart;
 
-  /// Takes the rows from x; everything else is checked against it.
-  Status set_x(problem::OperandId x);
-  /// Adds a tensor that may be absent if `optional`. Checks type, dims, strides, and that the
-  /// normalised dims have one stride; outputs must not overlap themselves.
-  Status check(std::string_view label, problem::OperandId id, Part part, bool optional,
-               bool is_output) const;
+  /// Takes the rows from x. Fails if they are longer than the engine counts, or a tensor of the
+  /// structure has a type or strides that it does not take.
+  template <class Structure>
+  Status set(const Structure& structure) {
+    HEDDLE_TRY(set_x(structure.x));
+    Status status;
+    problem::tensors(
+        [&](std::string_view label, problem::OperandId id, problem::Use, Part part) {
+          if (status.is_ok()) status = check(label, id, part);
+        },
+        structure);
+    return status;
+  }
   RowsView view(problem::OperandId id, Part part) const;  ///< data left null
 
   const RowSpace& rows() const { return rows_; }
@@ -36,7 +43,8 @@ class NormShape {
   bool is_wide() const;
 
  private:
-  int rank() const { return rank_; }
+  Status set_x(problem::OperandId x);
+  Status check(std::string_view label, problem::OperandId id, Part part) const;
   /// The stride along the normalised dims; nothing if there is not one.
   std::optional<int64_t> column_stride(const problem::OperandLayout& layout) const;
 

@@ -1,7 +1,6 @@
 #include "engine/cpu/rope_plan.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/dtype.h"
 #include "core/rounding.h"
@@ -35,7 +34,7 @@ class RopePlan final : public Plan {
   }
   Status execute(std::span<void* const> buffers, void* workspace, void*) const override;
   std::string description() const override {
-    return fmt::format("rope{}, {}, {}", problem_.inverse ? " backward" : "",
+    return fmt::format("rope{}, {}, {}", problem_.structure.inverse ? " backward" : "",
                        is_wide() ? std::string_view("f64") : name(isa_), to_string(x().dims));
   }
 
@@ -46,26 +45,24 @@ class RopePlan final : public Plan {
     float* table;
     Workers workers;
   };
-  const problem::OperandLayout& layout(OperandId id) const {
-    return problem_.layouts[static_cast<size_t>(id)];
-  }
-  const problem::OperandType& type(OperandId id) const {
-    return problem_.operands[static_cast<size_t>(id)];
-  }
-  const problem::OperandLayout& x() const { return layout(problem_.x); }
+  const problem::OperandLayout& layout(OperandId id) const { return problem_.sizes.layout(id); }
+  const problem::OperandType& type(OperandId id) const { return problem_.structure.type(id); }
+  const problem::OperandLayout& x() const { return layout(problem_.structure.x); }
   bool is_wide() const {
-    return type(problem_.x).dtype == DataType::f64 || type(problem_.y).dtype == DataType::f64;
+    return type(problem_.structure.x).dtype == DataType::f64 ||
+           type(problem_.structure.y).dtype == DataType::f64;
   }
   bool is_ragged() const {
-    return type(problem_.x).ragged_offsets != kAbsent || type(problem_.y).ragged_offsets != kAbsent;
+    return type(problem_.structure.x).ragged_offsets != kAbsent ||
+           type(problem_.structure.y).ragged_offsets != kAbsent;
   }
-  int64_t table_batches() const { return problem_.rope.positions != kAbsent ? x().dims[0] : 1; }
+  int64_t table_batches() const {
+    return problem_.structure.rope.positions != kAbsent ? x().dims[0] : 1;
+  }
   int64_t tiles() const { return divide_up(x().dims[2], kRowsPerTask); }
   int64_t scratch_bytes() const {
     return round_up(x().dims[3], 16) * static_cast<int64_t>(sizeof(float));
   }
-  Status check_operand(const char* label, OperandId id, bool is_float, const Dims& least,
-                       bool exact) const;
   Memory carve(WorkspaceCursor& cursor) const;
   Status bind(std::span<void* const> buffers, const Memory& memory, RopePass& pass) const;
   void measure_sequences(const Memory& memory, RopePass& pass) const;
@@ -75,106 +72,51 @@ class RopePlan final : public Plan {
   int workers_;
 };
 
-/// Rank 4, dims equal to `least` (or at least that), a span within 64 bits, a type that converts.
-Status RopePlan::check_operand(const char* label, OperandId id, bool is_float, const Dims& least,
-                               bool exact) const {
-  if (id < 0 || static_cast<size_t>(id) >= problem_.operands.size()) {
-    return error(Code::attribute_not_set, "rope: {} is operand {}, of {}", label, id,
-                 problem_.operands.size());
-  }
-  const Dims &dims = layout(id).dims, &strides = layout(id).strides;
-  bool fits = dims.rank() == 4 && strides.rank() == 4;
-  for (int d = 0; fits && d < 4; ++d) fits = exact ? dims[d] == least[d] : dims[d] >= least[d];
-  if (!fits || !span_of(dims, strides)) {
-    return error(Code::invalid_value, "rope: {} has dims {} and strides {}, expected {} {}", label,
-                 to_string(dims), to_string(strides), exact ? "dims" : "dims of at least",
-                 to_string(least));
-  }
-  const DataType dtype = type(id).dtype;
-  const bool known = is_float ? dtype == DataType::f64 || dtype == DataType::f32 ||
-                                    dtype == DataType::bf16 || dtype == DataType::f16
-                              : dtype == DataType::i32 || dtype == DataType::i64;
-  if (!known) {
-    return error(Code::graph_not_supported, "rope: {} is {}, but the CPU engine takes {}", label,
-                 name(dtype), is_float ? "f64, f32, bf16 and f16" : "i32 and i64");
-  }
-  return {};
-}
-
 Status RopePlan::check() const {
-  const RopeProblem& p = problem_;
-  const problem::Rope& rope = p.rope;
-  if (p.operands.size() != p.layouts.size()) {
-    return error(Code::invalid_value, "rope: {} operands but {} layouts", p.operands.size(),
-                 p.layouts.size());
-  }
-  HEDDLE_TRY(check_operand("x", p.x, true, {0, 0, 0, 0}, false));
-  const Dims& dims = x().dims;
-  HEDDLE_TRY(check_operand("y", p.y, true, dims, true));
-  if (!element_count(dims) || dims[3] > (int64_t{1} << 31)) {
-    return error(Code::invalid_value, "rope: x has dims {}, more elements than 63 bits count",
-                 to_string(dims));
-  }
-  if (type(p.y).ragged_offsets == kAbsent && overlaps_itself(dims, layout(p.y).strides)) {
-    return error(Code::invalid_value,
-                 "rope: y has dims {} and strides {}, so that elements overlap", to_string(dims),
-                 to_string(layout(p.y).strides));
-  }
-  if (rope.rope_dim < 0 || rope.rope_dim % 2 != 0 || rope.rope_dim > dims[3]) {
-    return error(Code::invalid_value, "rope: rope_dim is {}, expected an even number up to {}",
-                 rope.rope_dim, dims[3]);
-  }
-  if (!std::isfinite(p.scale)) {
-    return error(Code::invalid_value, "rope: the scale is {}, expected a finite number", p.scale);
-  }
-  const bool has_tables = rope.cosines != kAbsent && rope.sines != kAbsent;
-  if ((rope.angles != kAbsent) == has_tables) {
-    return error(Code::invalid_value, "rope: expected angles, or cosines and sines, and not both");
-  }
-  const int64_t rows = rope.positions != kAbsent ? 1 : dims[2];
-  const Dims table{rows, 1, 1, rope.rope_dim / 2};
-  if (has_tables) {
-    HEDDLE_TRY(check_operand("cosines", rope.cosines, true, table, false));
-    HEDDLE_TRY(check_operand("sines", rope.sines, true, layout(rope.cosines).dims, true));
-  } else {
-    HEDDLE_TRY(check_operand("angles", rope.angles, true, table, false));
-  }
-  if (rope.positions != kAbsent) {
-    const int64_t batch = layout(rope.positions).dims[0] == 1 ? 1 : dims[0];
-    HEDDLE_TRY(check_operand("positions", rope.positions, false,
-                             {batch, 1, rope.positions_per_row ? dims[2] : 1, 1}, true));
-  }
-  if (p.lengths != kAbsent) {
+  const problem::RopeStructure& p = problem_.structure;
+  if (x().dims[3] > (int64_t{1} << 31)) {
     return error(Code::graph_not_supported,
-                 "rope: lengths are given, which the CPU engine takes within an attention alone");
+                 "rope: x has dims {}, but the CPU engine takes rows of up to 2^31 elements",
+                 to_string(x().dims));
+  }
+  for (const auto& [label, id] : {std::pair{"x", p.x},
+                                  {"y", p.y},
+                                  {"cosines", p.rope.cosines},
+                                  {"sines", p.rope.sines},
+                                  {"angles", p.rope.angles}}) {
+    if (id == kAbsent) continue;
+    const DataType dtype = type(id).dtype;
+    if (dtype != DataType::f64 && dtype != DataType::f32 && dtype != DataType::bf16 &&
+        dtype != DataType::f16) {
+      return error(Code::graph_not_supported,
+                   "rope: {} is {}, but the CPU engine takes f64, f32, bf16 and f16", label,
+                   name(dtype));
+    }
   }
   for (OperandId id : {p.x, p.y}) {
-    if (type(id).page_table != kAbsent) {
+    if (type(id).page_table != kAbsent)
       return error(Code::graph_not_supported, "rope: the CPU engine does not rotate paged tensors");
-    }
-    if (type(id).ragged_offsets == kAbsent) continue;
-    HEDDLE_TRY(check_operand("ragged offsets", type(id).ragged_offsets, false,
-                             {dims[0] + 1, 1, 1, 1}, true));
   }
   return {};
 }
 
 RopePlan::Memory RopePlan::carve(WorkspaceCursor& cursor) const {
   Memory memory{};
-  memory.views = cursor.take<View>(static_cast<int64_t>(problem_.operands.size()));
+  memory.views = cursor.take<View>(static_cast<int64_t>(problem_.structure.operands.size()));
   if (is_ragged()) {
     memory.lengths = cursor.take<View>(1);
     memory.length_values = cursor.take<int64_t>(x().dims[0]);
   }
   if (!is_wide())
-    memory.table = cursor.take<float>(table_batches() * x().dims[2] * problem_.rope.rope_dim);
+    memory.table =
+        cursor.take<float>(table_batches() * x().dims[2] * problem_.structure.rope.rope_dim);
   const int64_t bytes = std::min<int64_t>(x().dims[0] * tiles(), kMostWorkers) * scratch_bytes();
   memory.workers = {workers_, cursor.take<char>(bytes), bytes};
   return memory;
 }
 
 Status RopePlan::bind(std::span<void* const> buffers, const Memory& memory, RopePass& pass) const {
-  const RopeProblem& p = problem_;
+  const problem::RopeStructure& p = problem_.structure;
   if (buffers.size() != p.operands.size()) {
     return error(Code::invalid_variant_pack, "rope: {} buffers were given for {} operands",
                  buffers.size(), p.operands.size());
@@ -205,7 +147,7 @@ Status RopePlan::bind(std::span<void* const> buffers, const Memory& memory, Rope
   pass.inverse = p.inverse;
   pass.rope_dim = p.rope.rope_dim, pass.length = x().dims[2];
   pass.table_batches = table_batches();
-  pass.scale = static_cast<float>(p.scale);
+  pass.scale = static_cast<float>(problem_.sizes.scale);
   pass.table = memory.table;
   pass.in = view(p.x), pass.out = view(p.y);
   pass.heads = x().dims[1], pass.columns = x().dims[3];
@@ -251,7 +193,7 @@ Status RopePlan::execute(std::span<void* const> buffers, void* workspace, void*)
     const int64_t end = pass.lengths ? memory.length_values[b] : pass.length;
     const int64_t last = std::min(end, first + kRowsPerTask);
     if (is_wide()) {
-      rope_rows_wide(pass, problem_.scale, b, first, last);
+      rope_rows_wide(pass, problem_.sizes.scale, b, first, last);
     } else {
       kernels.rope_rows(pass, b, first, last, reinterpret_cast<float*>(row));
     }

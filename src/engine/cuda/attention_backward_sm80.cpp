@@ -25,12 +25,13 @@ using Part = BackwardSm80Step::Part;
 constexpr int kSinkThreads = 256;
 
 bool is_aligned(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
-  for (OperandId id :
-       {structure.forward.q, structure.forward.k, structure.forward.v, structure.forward.o,
-        structure.d_o, structure.d_q, structure.d_k, structure.d_v}) {
-    if (!rows_are_aligned(structure.forward, sizes, id)) return false;
-  }
-  return true;
+  bool aligned = true;
+  problem::tensors(
+      [&](const char*, OperandId id, problem::Use) {
+        aligned = aligned && rows_are_aligned(structure.forward, sizes, id);
+      },
+      structure);
+  return aligned;
 }
 
 std::string derivative_of(const AttentionBackwardStructure& structure, const BackwardSm80Step& step,
@@ -119,11 +120,6 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
                           {structure.d_k, "dK"},
                           {structure.d_v, "dV"}}) {
     HEDDLE_TRY(check_dtype(forward, id, role, {element}));
-  }
-  for (OperandId id : {forward.k, forward.v}) {
-    if (forward.type(id).page_table != kAbsent) {
-      return error(Code::graph_not_supported, "cuda: sdpa_backward has no paged K or V");
-    }
   }
   if (structure.d_q_rope || structure.d_k_rope) {
     return error(Code::graph_not_supported,
@@ -271,9 +267,10 @@ Result<Lowering> lower_by(const AttentionBackwardProblem& problem, const Target&
   const AttentionBackwardStructure& structure = problem.structure;
   std::vector<AlignedOperand> aligned;
   if (is_aligned(structure, problem.sizes)) {
-    aligned = {{structure.forward.q, "q"}, {structure.forward.k, "k"}, {structure.forward.v, "v"},
-               {structure.d_o, "dO"},      {structure.d_q, "dQ"},      {structure.d_k, "dK"},
-               {structure.d_v, "dV"}};
+    aligned = aligned_tensors(structure);
+    // O is read by elements.
+    std::erase_if(aligned,
+                  [&](const AlignedOperand& one) { return one.id == structure.forward.o; });
   }
   const int64_t rows = problem.sizes.batch * problem.sizes.q_heads * problem.sizes.q_length;
   lowering.workspace_bytes =

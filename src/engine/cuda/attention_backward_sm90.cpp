@@ -104,21 +104,14 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
 Status check_operands(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
   const AttentionStructure& forward = structure.forward;
   const DataType element = forward.type(forward.q).dtype;
-  for (auto [id, role] : {std::pair{forward.q, "q"},
-                          {forward.k, "k"},
-                          {forward.v, "v"},
-                          {forward.o, "o"},
-                          {structure.d_o, "dO"},
-                          {structure.d_q, "dQ"},
-                          {structure.d_k, "dK"},
-                          {structure.d_v, "dV"}}) {
-    if (id == kAbsent) continue;
-    HEDDLE_TRY(check_dtype(forward, id, role, {element}));
-    HEDDLE_TRY(check_copies(forward, sizes, id));
-    const problem::OperandType& type = forward.type(id);
-    if (type.page_table != kAbsent) return refuse("reads no paged keys or values");
-  }
-  return {};
+  Status status;
+  const auto visit = [&](const char* name, OperandId id, problem::Use) {
+    if (!status.is_ok() || id == kAbsent) return;
+    status = check_dtype(forward, id, name, {element});
+    if (status.is_ok()) status = check_copies(forward, sizes, id);
+  };
+  problem::tensors(visit, structure);
+  return status;
 }
 
 /// Whether the score reads an operand that differs from row to row or key to key.

@@ -210,10 +210,7 @@ Result<Lowering> lower_backward_sm90(const AttentionBackwardProblem& problem,
   planned.arguments.head_group = config.head_group;
   planned.entries = std::move(block.entries);
   planned.mapped = mapped_operands(problem, config);
-  planned.aligned = {{structure.forward.q, "q"}, {structure.forward.k, "k"},
-                     {structure.forward.v, "v"}, {structure.forward.o, "o"},
-                     {structure.d_o, "dO"},      {structure.d_q, "dQ"},
-                     {structure.d_k, "dK"},      {structure.d_v, "dV"}};
+  planned.aligned = aligned_tensors(structure);
   if (config.tiled_operand != kAbsent) {
     planned.arguments.tiled = score_tile_arguments(problem.sizes, config.tiled_operand);
     planned.aligned.push_back({config.tiled_operand, "what the score reads"});

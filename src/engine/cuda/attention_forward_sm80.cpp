@@ -34,9 +34,11 @@ Result<sm80::GeneralConfig> configure_forward_sm80(const AttentionProblem& probl
   const bool roomy =
       widest <= 64 && structure.dropout.kind == problem::Dropout::Kind::none && !planes;
   config.tile_n = roomy ? 128 : widest <= 128 ? 64 : 32;
-  for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
-    config.aligned = config.aligned && rows_are_aligned(structure, sizes, id);
-  }
+  problem::tensors(
+      [&](const char*, OperandId id, problem::Use) {
+        config.aligned = config.aligned && rows_are_aligned(structure, sizes, id);
+      },
+      structure);
   const auto shared = [&config] { return sm80::forward_layout_of(config).bytes; };
   // Short query blocks (decoding) and wide heads take fewer rows; three planes fewer keys too.
   if (sizes.q_length_to_plan_for() <= 64 || planes || shared() > kSm80SharedLimit) config.warps = 4;
@@ -98,8 +100,7 @@ Result<Lowering> lower_by(const AttentionProblem& problem, const Target& target,
   if (structure.dropout.dump != problem::kAbsent)
     add(dump_unit(structure), dump_launch(problem.sizes), argument_layout_of_dump());
   std::vector<AlignedOperand> aligned;
-  if (config.aligned)
-    aligned = {{structure.q, "q"}, {structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}};
+  if (config.aligned) aligned = aligned_tensors(structure);
   lowering.workspace_bytes = after_pairs ? kFallbackBytes : 0;
   lowering.description = fmt::format("attention forward, general kernel, {} x {} tiles, {}", rows,
                                      config.tile_n, target.architecture);

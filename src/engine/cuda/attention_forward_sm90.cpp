@@ -186,18 +186,18 @@ AttentionProblem with_rotated_keys(const AttentionProblem& problem) {
   return attention;
 }
 
-std::optional<problem::RopeProblem> key_rotation(const AttentionProblem& problem) {
+std::optional<RopeStep> key_rotation(const AttentionProblem& problem) {
   const AttentionStructure& structure = problem.structure;
   if (!structure.k_rope) return {};
   problem::RopeProblem keys;
-  keys.operands = structure.operands;
-  keys.layouts = problem.sizes.layouts;
-  keys.x = structure.k;
-  keys.y = structure.k_rope->rotated;
-  keys.rope = *structure.k_rope;
-  keys.rope.rotated = kAbsent;
-  keys.scale = problem.sizes.k_rope_scale;
-  return keys;
+  keys.structure.operands = structure.operands;
+  keys.sizes.layouts = problem.sizes.layouts;
+  keys.structure.x = structure.k;
+  keys.structure.y = structure.k_rope->rotated;
+  keys.structure.rope = *structure.k_rope;
+  keys.structure.rope.rotated = kAbsent;
+  keys.sizes.scale = problem.sizes.k_rope_scale;
+  return RopeStep{keys};
 }
 
 Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& given) {
@@ -334,7 +334,7 @@ KernelUnit forward_sm90_unit(const AttentionProblem& problem, const ForwardSm90C
 
 KernelUnit rotations_unit(const AttentionProblem& problem) {
   const problem::Rope& queries = *problem.structure.q_rope;
-  const std::optional<problem::RopeProblem> keys = key_rotation(problem);
+  const std::optional<RopeStep> keys = key_rotation(problem);
   // Three blocks a processor: as rope_unit, but what rotates 16-bit keys fits into 85 registers,
   // and is 1.5 us faster at 33 MB of keys than with two.
   return {kRotationsName,

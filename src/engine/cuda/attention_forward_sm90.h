@@ -6,6 +6,7 @@
 
 #include "attention/parameters.h"
 #include "engine/cuda/lowering.h"
+#include "engine/cuda/rope.h"
 #include "problem/attention.h"
 #include "problem/streaming.h"
 #include "sm90/forward_config.h"
@@ -27,7 +28,7 @@ Result<ForwardSm90Config> configure_forward_sm90(const problem::AttentionProblem
 /// The attention once K is rotated into the operand that its rope names; and that rotation, if
 /// there is one.
 problem::AttentionProblem with_rotated_keys(const problem::AttentionProblem& problem);
-std::optional<problem::RopeProblem> key_rotation(const problem::AttentionProblem& problem);
+std::optional<RopeStep> key_rotation(const problem::AttentionProblem& problem);
 
 /// Of the attention's arguments, whose score reads so many loads.
 attention::ArgumentLayout argument_layout_of_forward_sm90(const problem::AttentionProblem& problem,

@@ -246,7 +246,7 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
     ParameterBlock rotations(&planned.rotations.queries, structure, sizes);
     fill_rotations(rotations, planned.rotations.queries, problem);
     planned.rotation_entries = std::move(rotations.entries);
-    if (const std::optional<problem::RopeProblem> keys = key_rotation(given)) {
+    if (const std::optional<RopeStep> keys = key_rotation(given)) {
       HEDDLE_ASSIGN(planned.keys, RopeLaunch::make(*keys));
       HEDDLE_TRY(share_grid(planned.keys->grid(), planned.rotations));
     }
@@ -278,8 +278,7 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
     planned.mapped[n] = mapped[n];
     planned.shapes[n] = map_shape(structure, sizes, mapped[n], of_keys ? config.tile_n : 64);
   }
-  planned.aligned = {
-      {structure.q, "q"}, {structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}};
+  planned.aligned = aligned_tensors(structure);
   if (config.tiled_operand != kAbsent)
     planned.aligned.push_back({config.tiled_operand, "what the score reads"});
   planned.launch = {.grid_x = static_cast<unsigned>(std::min<int64_t>(target.processors, tiles)),

@@ -4,8 +4,8 @@
 #include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/loaded_plan.h"
 #include "engine/cuda/lowering.h"
-#include "engine/cuda/problem_operands.h"
 #include "engine/cuda/run_concurrently.h"
+#include "problem/operands.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -18,7 +18,7 @@ class CudaEngine final : public Engine {
     HEDDLE_ASSIGN(const Device device, find_device());
     HEDDLE_ASSIGN(Lowering lowering, lower(problem, target_of(device)));
     HEDDLE_ASSIGN(LoadedPlan plan, LoadedPlan::load(*driver(), device, std::move(lowering)));
-    return graphed_plan(*driver(), device.handle, std::move(plan), operands_of(problem));
+    return graphed_plan(*driver(), device.handle, std::move(plan), problem::types_of(problem));
   }
 
   Result<std::shared_ptr<const Plan>> resized(const Plan& plan,

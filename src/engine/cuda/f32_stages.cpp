@@ -12,7 +12,6 @@ using problem::AttentionProblem;
 using problem::AttentionStructure;
 using problem::kAbsent;
 using problem::OperandId;
-using problem::RopeProblem;
 
 bool has_f32(const AttentionStructure& structure, std::initializer_list<OperandId> others) {
   const auto type = [&](OperandId id) { return structure.type(id).dtype; };
@@ -23,10 +22,10 @@ bool has_f32(const AttentionStructure& structure, std::initializer_list<OperandI
 }
 
 /// A rope that turns nothing: it copies, from one type to another.
-RopeProblem copy(OperandId from, OperandId to) {
-  RopeProblem step;
-  step.x = from;
-  step.y = to;
+RopeStep copy(OperandId from, OperandId to) {
+  RopeStep step;
+  step.rope.structure.x = from;
+  step.rope.structure.y = to;
   return step;
 }
 
@@ -43,9 +42,9 @@ class Widener {
   }
   void output(OperandId& id, const SideLengths& lengths) {
     if (id == kAbsent || build_.type(id).dtype == DataType::f32) return;
-    RopeProblem step = copy(build_.temporary_like(id, DataType::f32), id);
+    RopeStep step = copy(build_.temporary_like(id, DataType::f32), id);
     end_at(lengths, build_.type(id), step);
-    id = step.x;
+    id = step.rope.structure.x;
     build_.after(std::move(step));
   }
 

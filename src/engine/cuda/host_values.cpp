@@ -7,19 +7,16 @@
 #include <cstring>
 
 #include "core/rounding.h"
-#include "engine/cuda/problem_operands.h"
 #include "engine/cuda/sequence.h"
+#include "problem/operands.h"
 #include "streaming/arguments.h"
 
 namespace heddle::engine::cuda {
 namespace {
 
-using problem::AttentionBackwardProblem;
-using problem::AttentionProblem;
-using problem::AttentionStructure;
 using problem::OperandId;
 using problem::OperandType;
-using problem::Rope;
+using problem::Use;
 
 using streaming::HostValueArguments;
 using streaming::HostValueCell;
@@ -34,66 +31,6 @@ struct HostValue {
 };
 
 int room_for(size_t count) { return count <= kFewHostValues ? kFewHostValues : kMaxHostValues; }
-
-/// A rope takes an offset into its table by value, but no positions row by row.
-OperandId offset_of(const Rope& rope) {
-  return rope.positions_per_row ? problem::kAbsent : rope.positions;
-}
-OperandId offset_of(const std::optional<Rope>& rope) {
-  return rope ? offset_of(*rope) : problem::kAbsent;
-}
-
-/// What kernels read from device memory, some of it perhaps by another name as well.
-void add_loads(const problem::ScoreExpression& expression, std::vector<OperandId>& ids) {
-  for (const problem::ScoreNode& node : expression.nodes) ids.push_back(node.operand);
-}
-std::vector<OperandId> read_on_device(const AttentionStructure& structure) {
-  std::vector<OperandId> ids{structure.sink,         structure.q_lengths,
-                             structure.kv_lengths,   structure.block_mask,
-                             structure.dropout.mask, structure.dropout.streams};
-  for (const problem::KeyBound& bound : structure.bounds) ids.push_back(bound.operand);
-  add_loads(structure.score, ids);
-  return ids;
-}
-std::vector<OperandId> read_on_device(const AttentionProblem& problem) {
-  return read_on_device(problem.structure);
-}
-std::vector<OperandId> read_on_device(const AttentionBackwardProblem& problem) {
-  std::vector<OperandId> ids = read_on_device(problem.structure.forward);
-  add_loads(problem.structure.d_dot, ids);
-  for (const problem::LoadGradient& wanted : problem.structure.load_gradients)
-    add_loads(wanted.derivative, ids);
-  return ids;
-}
-template <class Streaming>
-std::vector<OperandId> read_on_device(const Streaming&) {
-  return {};
-}
-
-std::vector<OperandId> taken_by_value(const AttentionStructure& structure) {
-  return {structure.scale,          structure.dropout.mask_scale, structure.dropout.seed,
-          structure.dropout.offset, offset_of(structure.q_rope),  offset_of(structure.k_rope)};
-}
-std::vector<OperandId> taken_by_value(const AttentionProblem& problem) {
-  return taken_by_value(problem.structure);
-}
-std::vector<OperandId> taken_by_value(const AttentionBackwardProblem& problem) {
-  std::vector<OperandId> ids = taken_by_value(problem.structure.forward);
-  ids.push_back(offset_of(problem.structure.d_q_rope));
-  ids.push_back(offset_of(problem.structure.d_k_rope));
-  return ids;
-}
-std::vector<OperandId> taken_by_value(const problem::NormProblem& problem) {
-  return {problem.epsilon};
-}
-std::vector<OperandId> taken_by_value(const problem::NormBackwardProblem&) { return {}; }
-std::vector<OperandId> taken_by_value(const problem::RopeProblem& problem) {
-  return {offset_of(problem.rope)};
-}
-
-bool contains(const std::vector<OperandId>& ids, OperandId id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
 
 class HostValuesLaunches final : public Launches {
  public:
@@ -133,18 +70,33 @@ class HostValuesLaunches final : public Launches {
   std::vector<HostValue> values_;
 };
 
+/// What kernels read from device memory, some of it perhaps as a number as well.
+template <class Kind>
+std::vector<bool> read_on_device(const Kind& problem) {
+  std::vector<bool> is_read(problem::types_of(problem).size(), true);
+  const auto mark = [&](bool as_number) {
+    problem::operands(
+        [&](const char*, OperandId id, Use use) {
+          if (id != problem::kAbsent && (use == Use::value) == as_number)
+            is_read[static_cast<size_t>(id)] = !as_number;
+        },
+        problem.structure);
+  };
+  mark(true);
+  mark(false);
+  return is_read;
+}
+
 /// Those of the problem.
 std::vector<HostValue> host_values(const Problem& problem) {
   return std::visit(
       [](const auto& one) {
         std::vector<HostValue> values;
-        const std::vector<OperandId> by_value = taken_by_value(one), read = read_on_device(one);
-        const std::vector<OperandType>& operands = operands_of(one);
-        for (size_t n = 0; n < operands.size(); ++n) {
-          const auto id = static_cast<OperandId>(n);
-          if (operands[n].on_host && (!contains(by_value, id) || contains(read, id)))
-            values.push_back({id, operands[n].dtype});
-        }
+        const std::vector<bool> is_read = read_on_device(one);
+        const std::vector<OperandType>& types = problem::types_of(one);
+        for (size_t n = 0; n < types.size(); ++n)
+          if (types[n].on_host && is_read[n])
+            values.push_back({static_cast<OperandId>(n), types[n].dtype});
         return values;
       },
       problem);
@@ -155,7 +107,7 @@ Problem with_values_on_device(Problem problem, const std::vector<HostValue>& val
   std::visit(
       [&values](auto& one) {
         for (const HostValue& value : values)
-          operands_of(one)[static_cast<size_t>(value.id)].on_host = false;
+          problem::types_of(one)[static_cast<size_t>(value.id)].on_host = false;
       },
       problem);
   return problem;

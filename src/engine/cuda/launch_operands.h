@@ -8,7 +8,7 @@
 
 #include "attention/parameters.h"
 #include "core/status.h"
-#include "problem/attention.h"
+#include "problem/operands.h"
 
 namespace heddle::engine::cuda {
 
@@ -34,6 +34,18 @@ struct AlignedOperand {
   problem::OperandId id = problem::kAbsent;
   const char* role = "";  ///< in sentences: "q", "dO"
 };
+
+/// The tensors that a problem has.
+template <class Structure>
+std::vector<AlignedOperand> aligned_tensors(const Structure& structure) {
+  std::vector<AlignedOperand> all;
+  problem::tensors(
+      [&](const char* name, problem::OperandId id, problem::Use) {
+        if (id != problem::kAbsent) all.push_back({id, name});
+      },
+      structure);
+  return all;
+}
 
 /// Whether each of `operands` does; absent ones do.
 Status check_addresses(std::span<const AlignedOperand> operands, std::span<void* const> buffers);

@@ -12,6 +12,7 @@
 #include "engine/cuda/rope.h"
 #include "engine/cuda/rope_stages.h"
 #include "engine/cuda/sequence.h"
+#include "problem/check.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -109,6 +110,7 @@ constexpr Way kWays[] = {
 }  // namespace
 
 Result<Lowering> lower(const Problem& problem, const Target& target) {
+  HEDDLE_TRY(problem::check(problem));
   std::vector<PassedOver> passed_over;
   Status refusal;
   for (const Way& way : kWays) {

@@ -24,65 +24,31 @@ int64_t product(const Dims& dims, int first, int end) {
 
 }  // namespace
 
-Status NormShape::check(const Member& member, const Dims& x) const {
-  const auto& [label, id, part, optional, written] = member;
-  if (id < 0 || static_cast<size_t>(id) >= layouts_.size()) {
-    return error(Code::attribute_not_set, "cuda: rms_norm {} is operand {}, of {}", label, id,
-                 layouts_.size());
-  }
-  const problem::OperandType& type = types_[static_cast<size_t>(id)];
-  const OperandLayout& layout = layouts_[static_cast<size_t>(id)];
+Status NormShape::check(const Member& member) const {
+  const problem::OperandType& type = types_[static_cast<size_t>(member.id)];
   if (type.dtype != DataType::f64 && type.dtype != DataType::f32 && type.dtype != DataType::bf16 &&
       type.dtype != DataType::f16) {
     return error(Code::graph_not_supported,
-                 "cuda: rms_norm {} is {}, but the kernels take f64, f32, bf16 and f16", label,
-                 name(type.dtype));
+                 "cuda: rms_norm {} is {}, but the kernels take f64, f32, bf16 and f16",
+                 member.label, name(type.dtype));
   }
   if (type.on_host || type.ragged_offsets != kAbsent) {
     return error(Code::graph_not_supported,
-                 "cuda: rms_norm {} is {}, expected a dense tensor in device memory", label,
+                 "cuda: rms_norm {} is {}, expected a dense tensor in device memory", member.label,
                  type.on_host ? "passed by value" : "ragged");
-  }
-  Dims expected = x;
-  for (int d = 0; d < x.rank(); ++d) {
-    const bool is_row_dim = d < x.rank() - normalised_;
-    if ((part == Part::row && !is_row_dim) || (part == Part::column && is_row_dim)) expected[d] = 1;
-  }
-  if (!(layout.dims == expected) || layout.strides.rank() != x.rank()) {
-    return error(Code::invalid_value,
-                 "cuda: rms_norm {} has dims {} and {} strides, expected dims {}", label,
-                 to_string(layout.dims), layout.strides.rank(), to_string(expected));
-  }
-  if (!span_of(layout.dims, layout.strides) ||
-      (written && overlaps_itself(layout.dims, layout.strides))) {
-    return error(Code::invalid_value,
-                 "cuda: rms_norm {} has dims {} and strides {}, which are negative, span more than "
-                 "64 bits or put elements on top of each other",
-                 label, to_string(layout.dims), to_string(layout.strides));
   }
   return {};
 }
 
-Status NormShape::set(std::span<const Member> members) {
-  const OperandId id = members.front().id;
-  if (types_.size() != layouts_.size() || id < 0 || static_cast<size_t>(id) >= layouts_.size()) {
-    return error(Code::invalid_value, "cuda: rms_norm has {} operands and {} layouts, and x is {}",
-                 types_.size(), layouts_.size(), id);
-  }
-  const Dims& x = layouts_[static_cast<size_t>(id)].dims;
-  if (normalised_ < 1 || normalised_ > x.rank()) {
-    return error(Code::invalid_value,
-                 "cuda: rms_norm normalises {} dims, expected 1 to the {} that x has", normalised_,
-                 x.rank());
-  }
-  for (const Member& member : members) {
-    if (member.id == kAbsent && member.optional) continue;
-    HEDDLE_TRY(check(member, x));
-    members_.push_back(member);
+Status NormShape::set() {
+  for (const Member& member : members_) {
+    HEDDLE_TRY(check(member));
     is_f64_ |= types_[static_cast<size_t>(member.id)].dtype == DataType::f64;
   }
+  const OperandId id = members_.front().id;
+  const Dims& x = layouts_[static_cast<size_t>(id)].dims;
   const int split = x.rank() - normalised_;
-  if (!element_count(x) || product(x, 0, split) > kMost || product(x, split, x.rank()) > kMost ||
+  if (product(x, 0, split) > kMost || product(x, split, x.rank()) > kMost ||
       product(x, split, x.rank()) < 1) {
     return error(Code::graph_not_supported,
                  "cuda: rms_norm x has dims {}; the kernels take up to 2^30 rows of 1 to 2^30 "

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/status.h"
-#include "problem/operand.h"
+#include "problem/operands.h"
 #include "ptx/element.h"
 #include "streaming/arguments.h"
 
@@ -18,16 +18,18 @@ class NormShape {
             const std::vector<problem::OperandLayout>& layouts, int32_t normalised_dims)
       : types_(types), layouts_(layouts), normalised_(normalised_dims) {}
 
-  enum class Part : uint8_t { whole, row, column };  ///< has x's dims; one per row; one per column
-  struct Member {
-    const char* label;
-    problem::OperandId id;
-    Part part = Part::whole;
-    bool optional = false, written = false;
-  };
-  /// Checks the operands (the first of them is x, which the others are checked against) and joins
-  /// dims that all of them step through as one.
-  Status set(std::span<const Member> members);
+  using Part = problem::RowPart;
+  /// Joins dims that all tensors of the structure step through as one. Fails if the kernels do not
+  /// take one of these, or so many rows, columns or dims.
+  template <class Structure>
+  Status set(const Structure& structure) {
+    problem::tensors(
+        [&](const char* label, problem::OperandId id, problem::Use, Part part) {
+          if (id != problem::kAbsent) members_.push_back({label, id, part});
+        },
+        structure);
+    return set();
+  }
 
   int rows() const { return rows_; }
   int columns() const { return columns_; }
@@ -57,13 +59,20 @@ class NormShape {
   Status check_buffers(std::span<void* const> buffers) const;
 
  private:
-  Status check(const Member& member, const Dims& x) const;
+  struct Member {
+    const char* label;
+    problem::OperandId id;
+    Part part;
+  };
+
+  Status set();
+  Status check(const Member& member) const;
   bool steps_by(int vector) const;
 
   const std::vector<problem::OperandType>& types_;
   const std::vector<problem::OperandLayout>& layouts_;
   int32_t normalised_;
-  std::vector<Member> members_;  ///< those present
+  std::vector<Member> members_;  ///< those present; the first is x
   int rows_ = 0, columns_ = 0, vector_ = 1;
   bool is_f64_ = false;
   /// Each joined dim: its innermost dim of x, and in `extents_` how many steps it has.

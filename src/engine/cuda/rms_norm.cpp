@@ -8,7 +8,6 @@ namespace heddle::engine::cuda {
 using problem::kAbsent;
 using problem::NormProblem;
 using problem::OperandId;
-using Part = NormShape::Part;
 
 namespace {
 
@@ -35,21 +34,23 @@ KernelUnit unit_of(const RmsNormConfig& config) {
 class RmsNormLaunches final : public Launches {
  public:
   explicit RmsNormLaunches(const NormProblem& problem)
-      : problem_(problem), shape_(problem_.operands, problem_.layouts, problem_.normalised_dims) {}
+      : problem_(problem),
+        shape_(problem_.structure.operands, problem_.sizes.layouts,
+               problem_.structure.normalised_dims) {}
 
   Status make(const Target& target, Lowering& lowering) {
     HEDDLE_ASSIGN(const RmsNormConfig config, configure_rms_norm(problem_, shape_));
     kernel_ = lowering.add_kernel(unit_of(config), config.threads());
     arguments_.extents = shape_.extents();
-    arguments_.x = shape_.tensor(problem_.x);
-    arguments_.weight = shape_.tensor(problem_.weight);
-    arguments_.bias = shape_.tensor(problem_.bias);
-    arguments_.y = shape_.tensor(problem_.y);
-    arguments_.inv_rms = shape_.tensor(problem_.inv_rms);
+    arguments_.x = shape_.tensor(problem_.structure.x);
+    arguments_.weight = shape_.tensor(problem_.structure.weight);
+    arguments_.bias = shape_.tensor(problem_.structure.bias);
+    arguments_.y = shape_.tensor(problem_.structure.y);
+    arguments_.inv_rms = shape_.tensor(problem_.structure.inv_rms);
     arguments_.rows = shape_.rows();
     arguments_.columns = shape_.columns();
     arguments_.per_column = real(1.0 / shape_.columns());
-    arguments_.epsilon = real(problem_.epsilon_value);
+    arguments_.epsilon = real(problem_.sizes.epsilon);
     const int rows = config.in_registers ? config.threads() / config.threads_per_row : 1;
     launch_ = {.grid_x = static_cast<unsigned>(divide_up(shape_.rows(), rows)),
                .threads = static_cast<unsigned>(config.threads()),
@@ -68,20 +69,20 @@ class RmsNormLaunches final : public Launches {
     const auto buffer = [&](OperandId id) {
       return id == kAbsent ? nullptr : at.buffers[static_cast<size_t>(id)];
     };
-    arguments.x.data = buffer(problem_.x);
-    arguments.weight.data = buffer(problem_.weight);
-    arguments.bias.data = buffer(problem_.bias);
-    arguments.y.data = buffer(problem_.y);
-    arguments.inv_rms.data = buffer(problem_.inv_rms);
-    if (const void* epsilon = buffer(problem_.epsilon)) {
-      const problem::OperandType& type = problem_.operands[static_cast<size_t>(problem_.epsilon)];
+    arguments.x.data = buffer(problem_.structure.x);
+    arguments.weight.data = buffer(problem_.structure.weight);
+    arguments.bias.data = buffer(problem_.structure.bias);
+    arguments.y.data = buffer(problem_.structure.y);
+    arguments.inv_rms.data = buffer(problem_.structure.inv_rms);
+    if (const void* epsilon = buffer(problem_.structure.epsilon)) {
+      const problem::OperandType& type = problem_.structure.type(problem_.structure.epsilon);
       if (type.on_host) {
         arguments.epsilon = real(load(type.dtype, epsilon, 0));
       } else {
         arguments.epsilon_operand = epsilon;
         arguments.epsilon_is_64_bit = type.dtype == DataType::f64;
       }
-    } else if (problem_.epsilon != kAbsent) {
+    } else if (problem_.structure.epsilon != kAbsent) {
       return error(Code::invalid_variant_pack, "cuda: rms_norm epsilon has no buffer");
     }
     return at.launch(kernel_, launch_, &arguments);
@@ -98,16 +99,9 @@ class RmsNormLaunches final : public Launches {
 }  // namespace
 
 Result<RmsNormConfig> configure_rms_norm(const NormProblem& problem, NormShape& shape) {
-  const NormShape::Member members[] = {{"x", problem.x},
-                                       {"weight", problem.weight, Part::column},
-                                       {"bias", problem.bias, Part::column, true},
-                                       {"y", problem.y, Part::whole, false, true},
-                                       {"inv_rms", problem.inv_rms, Part::row, true, true}};
-  HEDDLE_TRY(shape.set(members));
-  if (problem.epsilon != kAbsent) {
-    const bool exists = static_cast<size_t>(problem.epsilon) < problem.operands.size();
-    const DataType dtype =
-        exists ? problem.operands[static_cast<size_t>(problem.epsilon)].dtype : DataType::boolean;
+  HEDDLE_TRY(shape.set(problem.structure));
+  if (problem.structure.epsilon != kAbsent) {
+    const DataType dtype = problem.structure.type(problem.structure.epsilon).dtype;
     if (dtype != DataType::f32 && dtype != DataType::f64) {
       return error(Code::graph_not_supported,
                    "cuda: rms_norm epsilon is {}, expected an operand of f32 or f64", name(dtype));
@@ -115,12 +109,12 @@ Result<RmsNormConfig> configure_rms_norm(const NormProblem& problem, NormShape& 
   }
   RmsNormConfig config;
   shape.configure(config);
-  shape.set_element(config.x, problem.x);
-  shape.set_element(config.w, problem.weight);
-  shape.set_element(config.b, problem.bias);
-  shape.set_element(config.y, problem.y);
-  shape.set_element(config.statistic, problem.inv_rms);
-  config.bias = problem.bias != kAbsent;
+  shape.set_element(config.x, problem.structure.x);
+  shape.set_element(config.w, problem.structure.weight);
+  shape.set_element(config.b, problem.structure.bias);
+  shape.set_element(config.y, problem.structure.y);
+  shape.set_element(config.statistic, problem.structure.inv_rms);
+  config.bias = problem.structure.bias != kAbsent;
   // Measured with bf16, vectors of 8: kernels/README.md.
   struct Choice {
     int most_vectors, threads_per_row, vectors;

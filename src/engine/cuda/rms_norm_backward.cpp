@@ -10,7 +10,6 @@ namespace heddle::engine::cuda {
 using problem::kAbsent;
 using problem::NormBackwardProblem;
 using problem::OperandId;
-using Part = NormShape::Part;
 using Step = RmsNormBackwardStep;
 
 namespace {
@@ -23,7 +22,7 @@ constexpr int kMostProcessors = 192;
 constexpr int kThreads = 512, kMeansThreads = 512, kLongRowThreads = 256, kCombineThreads = 256;
 
 int64_t size_of_operand(const NormBackwardProblem& problem, OperandId id) {
-  return size_of(problem.operands[static_cast<size_t>(id)].dtype);
+  return size_of(problem.structure.type(id).dtype);
 }
 
 /// 32-bit registers a thread's share of rows and sums fills.
@@ -32,10 +31,12 @@ int64_t registers(const NormBackwardProblem& problem, const NormShape& shape, in
   const auto packed = [&](OperandId id) {
     return std::max<int64_t>(4, shape.vector() * size_of_operand(problem, id)) / 4;
   };
-  const int64_t rows = (packed(problem.x) + packed(problem.dy)) * (prefetch ? 2 : 1);
-  const int64_t sums = (problem.d_weight != kAbsent) + (problem.d_bias != kAbsent);
-  return vectors *
-         (rows + packed(problem.weight) + sums * shape.vector() * (shape.is_f64() ? 2 : 1));
+  const int64_t rows =
+      (packed(problem.structure.x) + packed(problem.structure.dy)) * (prefetch ? 2 : 1);
+  const int64_t sums =
+      (problem.structure.d_weight != kAbsent) + (problem.structure.d_bias != kAbsent);
+  return vectors * (rows + packed(problem.structure.weight) +
+                    sums * shape.vector() * (shape.is_f64() ? 2 : 1));
 }
 
 KernelUnit unit_of(const NormBackwardProblem& problem, const RmsNormBackwardConfig& config) {
@@ -66,20 +67,22 @@ KernelUnit unit_of(const NormBackwardProblem& problem, const RmsNormBackwardConf
 class RmsNormBackwardLaunches final : public Launches {
  public:
   explicit RmsNormBackwardLaunches(const NormBackwardProblem& problem)
-      : problem_(problem), shape_(problem_.operands, problem_.layouts, problem_.normalised_dims) {}
+      : problem_(problem),
+        shape_(problem_.structure.operands, problem_.sizes.layouts,
+               problem_.structure.normalised_dims) {}
 
   Status make(const Target& target, Lowering& lowering) {
     HEDDLE_ASSIGN(const RmsNormBackwardConfig config,
                   configure_rms_norm_backward(problem_, shape_));
     const KernelUnit unit = unit_of(problem_, config);
     arguments_.extents = shape_.extents();
-    arguments_.dy = shape_.tensor(problem_.dy);
-    arguments_.x = shape_.tensor(problem_.x);
-    arguments_.weight = shape_.tensor(problem_.weight);
-    arguments_.inv_rms = shape_.tensor(problem_.inv_rms);
-    arguments_.dx = shape_.tensor(problem_.dx);
-    arguments_.d_weight = shape_.tensor(problem_.d_weight);
-    arguments_.d_bias = shape_.tensor(problem_.d_bias);
+    arguments_.dy = shape_.tensor(problem_.structure.dy);
+    arguments_.x = shape_.tensor(problem_.structure.x);
+    arguments_.weight = shape_.tensor(problem_.structure.weight);
+    arguments_.inv_rms = shape_.tensor(problem_.structure.inv_rms);
+    arguments_.dx = shape_.tensor(problem_.structure.dx);
+    arguments_.d_weight = shape_.tensor(problem_.structure.d_weight);
+    arguments_.d_bias = shape_.tensor(problem_.structure.d_bias);
     arguments_.rows = shape_.rows();
     arguments_.columns = shape_.columns();
     arguments_.per_column = {1.0 / shape_.columns(), static_cast<float>(1.0 / shape_.columns())};
@@ -115,7 +118,7 @@ class RmsNormBackwardLaunches final : public Launches {
     if (config.sums()) means_offset_ = 2 * number * blocks_on(kMostProcessors) * shape_.columns();
     lowering.workspace_bytes =
         means_offset_ +
-        (config.in_registers || problem_.dx == kAbsent ? 0 : number * shape_.rows());
+        (config.in_registers || problem_.structure.dx == kAbsent ? 0 : number * shape_.rows());
     lowering.description =
         fmt::format("rms_norm backward, {}, {} launches, vectors of {}, {}",
                     config.in_registers ? "rows in registers" : "rows read twice", launches_.size(),
@@ -129,13 +132,13 @@ class RmsNormBackwardLaunches final : public Launches {
     const auto bind = [&](streaming::Tensor& tensor, OperandId id) {
       tensor.data = id == kAbsent ? nullptr : at.buffers[static_cast<size_t>(id)];
     };
-    bind(arguments.dy, problem_.dy);
-    bind(arguments.x, problem_.x);
-    bind(arguments.weight, problem_.weight);
-    bind(arguments.inv_rms, problem_.inv_rms);
-    bind(arguments.dx, problem_.dx);
-    bind(arguments.d_weight, problem_.d_weight);
-    bind(arguments.d_bias, problem_.d_bias);
+    bind(arguments.dy, problem_.structure.dy);
+    bind(arguments.x, problem_.structure.x);
+    bind(arguments.weight, problem_.structure.weight);
+    bind(arguments.inv_rms, problem_.structure.inv_rms);
+    bind(arguments.dx, problem_.structure.dx);
+    bind(arguments.d_weight, problem_.structure.d_weight);
+    bind(arguments.d_bias, problem_.structure.d_bias);
     arguments.partial = at.workspace;
     arguments.means = at.workspace + means_offset_;
     for (const auto& [kernel, launch] : launches_)
@@ -159,26 +162,19 @@ class RmsNormBackwardLaunches final : public Launches {
 
 Result<RmsNormBackwardConfig> configure_rms_norm_backward(const NormBackwardProblem& problem,
                                                           NormShape& shape) {
-  const NormShape::Member members[] = {{"x", problem.x},
-                                       {"dy", problem.dy},
-                                       {"weight", problem.weight, Part::column},
-                                       {"inv_rms", problem.inv_rms, Part::row},
-                                       {"dx", problem.dx, Part::whole, true, true},
-                                       {"d_weight", problem.d_weight, Part::column, true, true},
-                                       {"d_bias", problem.d_bias, Part::column, true, true}};
-  HEDDLE_TRY(shape.set(members));
+  HEDDLE_TRY(shape.set(problem.structure));
   RmsNormBackwardConfig config;
   shape.configure(config);
-  shape.set_element(config.x, problem.x);
-  shape.set_element(config.w, problem.weight);
-  shape.set_element(config.dy, problem.dy);
-  shape.set_element(config.dx, problem.dx);
-  shape.set_element(config.d_weight, problem.d_weight);
-  shape.set_element(config.d_bias, problem.d_bias);
-  shape.set_element(config.statistic, problem.inv_rms);
-  config.wants_dx = problem.dx != kAbsent;
-  config.wants_d_weight = problem.d_weight != kAbsent;
-  config.wants_d_bias = problem.d_bias != kAbsent;
+  shape.set_element(config.x, problem.structure.x);
+  shape.set_element(config.w, problem.structure.weight);
+  shape.set_element(config.dy, problem.structure.dy);
+  shape.set_element(config.dx, problem.structure.dx);
+  shape.set_element(config.d_weight, problem.structure.d_weight);
+  shape.set_element(config.d_bias, problem.structure.d_bias);
+  shape.set_element(config.statistic, problem.structure.inv_rms);
+  config.wants_dx = problem.structure.dx != kAbsent;
+  config.wants_d_weight = problem.structure.d_weight != kAbsent;
+  config.wants_d_bias = problem.structure.d_bias != kAbsent;
   config.threads_per_row = 0;
   config.vectors = 1;
   config.prefetch = false;
@@ -212,7 +208,7 @@ Result<RmsNormBackwardConfig> configure_rms_norm_backward(const NormBackwardProb
 std::vector<Step> steps_of(const NormBackwardProblem& problem,
                            const RmsNormBackwardConfig& config) {
   std::vector<Step> steps;
-  if (!config.in_registers && problem.dx != kAbsent)
+  if (!config.in_registers && problem.structure.dx != kAbsent)
     steps.push_back({Step::Part::means, "rms_norm_backward_means", kMeansThreads});
   steps.push_back(
       {Step::Part::main, "rms_norm_backward", config.in_registers ? kThreads : kLongRowThreads});

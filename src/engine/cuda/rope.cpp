@@ -1,7 +1,6 @@
 #include "engine/cuda/rope.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/dims.h"
 #include "core/rounding.h"
@@ -27,31 +26,14 @@ class Operands {
  public:
   explicit Operands(const RopeProblem& problem) : problem_(problem) {}
 
-  const problem::OperandType& type(OperandId id) const {
-    return problem_.operands[static_cast<size_t>(id)];
-  }
-  const problem::OperandLayout& layout(OperandId id) const {
-    return problem_.layouts[static_cast<size_t>(id)];
-  }
+  const problem::OperandType& type(OperandId id) const { return problem_.structure.type(id); }
+  const problem::OperandLayout& layout(OperandId id) const { return problem_.sizes.layout(id); }
   int64_t stride(OperandId id, int d) const {
     return layout(id).dims[d] == 1 ? 0 : layout(id).strides[d];
   }
-  /// Rank 4, dims equal to `least` (or at least that), a span within 64 bits, one of the types, in
-  /// device memory.
-  Status check(const char* label, OperandId id, std::initializer_list<DataType> types,
-               const Dims& least, bool exact) const {
-    if (id < 0 || static_cast<size_t>(id) >= problem_.operands.size()) {
-      return error(Code::attribute_not_set, "cuda: rope {} is operand {}, of {}", label, id,
-                   problem_.operands.size());
-    }
-    const Dims &dims = layout(id).dims, &strides = layout(id).strides;
-    bool fits = dims.rank() == 4 && strides.rank() == 4;
-    for (int d = 0; fits && d < 4; ++d) fits = exact ? dims[d] == least[d] : dims[d] >= least[d];
-    if (!fits || !span_of(dims, strides)) {
-      return error(Code::invalid_value, "cuda: rope {} has dims {} and strides {}, expected {} {}",
-                   label, to_string(dims), to_string(strides), exact ? "dims" : "dims of at least",
-                   to_string(least));
-    }
+  /// An operand that is there is one of the types, and in device memory.
+  Status check(const char* label, OperandId id, std::initializer_list<DataType> types) const {
+    if (id == kAbsent) return {};
     if (std::find(types.begin(), types.end(), type(id).dtype) == types.end()) {
       std::string list;
       for (DataType one : types) list += (list.empty() ? "" : ", ") + std::string(name(one));
@@ -59,7 +41,8 @@ class Operands {
                    name(type(id).dtype), list);
     }
     // An offset into the table may be passed by value.
-    if (type(id).on_host && (id != problem_.rope.positions || problem_.rope.positions_per_row)) {
+    const problem::Rope& rope = problem_.structure.rope;
+    if (type(id).on_host && (id != rope.positions || rope.positions_per_row)) {
       return error(Code::graph_not_supported,
                    "cuda: rope {} is passed by value, expected a tensor in device memory", label);
     }
@@ -70,12 +53,6 @@ class Operands {
   const RopeProblem& problem_;
 };
 
-/// Without tables nothing is turned.
-bool is_copy(const RopeProblem& problem) {
-  return problem.rope.rope_dim == 0 && problem.rope.angles == kAbsent &&
-         problem.rope.cosines == kAbsent;
-}
-
 Status check_counts(const Dims& dims) {
   constexpr int64_t kMost = INT32_MAX;
   if (dims[0] <= kMost && dims[1] <= kMost && dims[2] * dims[3] <= kMost - kThreads) return {};
@@ -85,75 +62,36 @@ Status check_counts(const Dims& dims) {
                to_string(dims));
 }
 
-Status check(const RopeProblem& problem) {
+Status check(const RopeProblem& problem, OperandId lengths) {
   const Operands operands(problem);
-  const problem::Rope& rope = problem.rope;
-  if (problem.operands.size() != problem.layouts.size()) {
-    return error(Code::invalid_value, "cuda: rope has {} operands but {} layouts",
-                 problem.operands.size(), problem.layouts.size());
-  }
-  HEDDLE_TRY(operands.check("x", problem.x, kFloats, {0, 0, 0, 0}, false));
-  const Dims& dims = operands.layout(problem.x).dims;
-  HEDDLE_TRY(operands.check("y", problem.y, kFloats, dims, true));
-  for (OperandId id : {problem.x, problem.y}) {
+  const problem::RopeStructure& s = problem.structure;
+  HEDDLE_TRY(operands.check("x", s.x, kFloats));
+  HEDDLE_TRY(operands.check("y", s.y, kFloats));
+  for (OperandId id : {s.x, s.y}) {
     if (operands.stride(id, 3) > 1 || operands.type(id).page_table != kAbsent) {
       return error(Code::graph_not_supported,
                    "cuda: rope operand {} is paged or has strides {}, expected neither pages nor a "
                    "last stride other than 1",
                    id, to_string(operands.layout(id).strides));
     }
-    if (operands.type(id).ragged_offsets == kAbsent) continue;
-    HEDDLE_TRY(operands.check("ragged offsets", operands.type(id).ragged_offsets, kIntegers,
-                              {dims[0] + 1, 1, 1, 1}, true));
+    HEDDLE_TRY(operands.check("ragged offsets", operands.type(id).ragged_offsets, kIntegers));
   }
-  if (problem.lengths != kAbsent) {
-    HEDDLE_TRY(operands.check("lengths", problem.lengths, kIntegers,
-                              {dims[0] + (problem.lengths_cumulative ? 1 : 0), 1, 1, 1}, true));
-  }
-  if (operands.type(problem.y).ragged_offsets == kAbsent &&
-      overlaps_itself(dims, operands.layout(problem.y).strides)) {
-    return error(Code::invalid_value,
-                 "cuda: rope y has dims {} and strides {}, so that elements overlap",
-                 to_string(dims), to_string(operands.layout(problem.y).strides));
-  }
-  if (rope.rope_dim < 0 || rope.rope_dim % 2 != 0 || rope.rope_dim > dims[3]) {
-    return error(Code::invalid_value, "cuda: rope_dim is {}, expected an even number up to {}",
-                 rope.rope_dim, dims[3]);
-  }
-  if (!std::isfinite(problem.scale)) {
-    return error(Code::invalid_value, "cuda: the scale of rope is {}, expected a finite number",
-                 problem.scale);
-  }
-  const bool has_tables = rope.cosines != kAbsent && rope.sines != kAbsent;
-  if (is_copy(problem)) return check_counts(dims);
-  if ((rope.angles != kAbsent) == has_tables) {
-    return error(Code::invalid_value,
-                 "cuda: rope takes angles, or cosines and sines, and not both");
-  }
-  const Dims table{rope.positions != kAbsent ? 1 : dims[2], 1, 1, rope.rope_dim / 2};
-  if (has_tables) {
-    HEDDLE_TRY(operands.check("cosines", rope.cosines, {DataType::f32}, table, false));
-    HEDDLE_TRY(operands.check("sines", rope.sines, {DataType::f32},
-                              operands.layout(rope.cosines).dims, true));
-  } else {
-    HEDDLE_TRY(operands.check("angles", rope.angles, {DataType::f32}, table, false));
-  }
-  if (rope.positions != kAbsent) {
-    const int64_t batch = operands.layout(rope.positions).dims[0] == 1 ? 1 : dims[0];
-    HEDDLE_TRY(operands.check("positions", rope.positions, kIntegers,
-                              {batch, 1, rope.positions_per_row ? dims[2] : 1, 1}, true));
-  }
-  return check_counts(dims);
+  HEDDLE_TRY(operands.check("lengths", lengths, kIntegers));
+  HEDDLE_TRY(operands.check("cosines", s.rope.cosines, {DataType::f32}));
+  HEDDLE_TRY(operands.check("sines", s.rope.sines, {DataType::f32}));
+  HEDDLE_TRY(operands.check("angles", s.rope.angles, {DataType::f32}));
+  HEDDLE_TRY(operands.check("positions", s.rope.positions, kIntegers));
+  return check_counts(operands.layout(s.x).dims);
 }
 
 /// Whether there are positions in device memory.
 bool reads_positions(const RopeProblem& problem) {
-  const OperandId id = problem.rope.positions;
-  return id != kAbsent && !problem.operands[static_cast<size_t>(id)].on_host;
+  const OperandId id = problem.structure.rope.positions;
+  return id != kAbsent && !problem.structure.type(id).on_host;
 }
 
 bool is_interleaved(const RopeProblem& problem) {
-  return problem.rope.pairing == problem::Rope::Pairing::interleaved;
+  return problem.structure.rope.pairing == problem::Rope::Pairing::interleaved;
 }
 
 /// Neighbouring elements a thread takes at once: those of its pairs, or half of them.
@@ -178,56 +116,58 @@ class RopeLaunches final : public Launches {
 
 }  // namespace
 
-Result<streaming::RopeConfig> configure_rope(const RopeProblem& problem) {
-  HEDDLE_TRY(check(problem));
+Result<streaming::RopeConfig> configure_rope(const RopeStep& step) {
+  const RopeProblem& problem = step.rope;
+  HEDDLE_TRY(check(problem, step.lengths));
   const Operands operands(problem);
-  const int64_t head_dim = operands.layout(problem.x).dims[3];
+  const int64_t head_dim = operands.layout(problem.structure.x).dims[3];
   streaming::RopeConfig config;
-  config.x = element_of(operands.type(problem.x).dtype);
-  config.y = element_of(operands.type(problem.y).dtype);
+  config.x = element_of(operands.type(problem.structure.x).dtype);
+  config.y = element_of(operands.type(problem.structure.y).dtype);
   config.interleaved = is_interleaved(problem);
-  config.tables = problem.rope.cosines != kAbsent;
-  config.inverse = problem.inverse;
+  config.tables = problem.structure.rope.cosines != kAbsent;
+  config.inverse = problem.structure.inverse;
   config.positions = reads_positions(problem);
-  config.positions_per_row = problem.rope.positions_per_row;
-  config.ragged = problem.lengths != kAbsent;
-  for (OperandId id : {problem.x, problem.y}) {
+  config.positions_per_row = problem.structure.rope.positions_per_row;
+  config.ragged = step.lengths != kAbsent;
+  for (OperandId id : {problem.structure.x, problem.structure.y}) {
     if (operands.type(id).dtype == DataType::f64) config.number = Element::f64;
     config.ragged |= operands.type(id).ragged_offsets != kAbsent;
   }
   /// Whether runs of so many elements divide a row and begin on a multiple of their size.
   const auto fits = [&](int pairs) {
     const int run = run_of(problem, pairs);
-    bool all =
-        problem.rope.rope_dim % (2 * pairs) == 0 && (head_dim - problem.rope.rope_dim) % run == 0;
-    for (OperandId id : {problem.x, problem.y}) {
+    bool all = problem.structure.rope.rope_dim % (2 * pairs) == 0 &&
+               (head_dim - problem.structure.rope.rope_dim) % run == 0;
+    for (OperandId id : {problem.structure.x, problem.structure.y}) {
       for (int d = 0; d < 3; ++d) all = all && operands.stride(id, d) % run == 0;
       if (operands.type(id).ragged_offsets != kAbsent)
         all = all && operands.layout(id).ragged_multiplier % run == 0;
     }
     return all;
   };
-  const int run = 16 / static_cast<int>(size_of(operands.type(problem.x).dtype));
+  const int run = 16 / static_cast<int>(size_of(operands.type(problem.structure.x).dtype));
   config.pairs = is_interleaved(problem) ? run / 2 : run;
   while (config.pairs > 1 && !fits(config.pairs)) config.pairs /= 2;
   config.aligned = fits(config.pairs);
   return config;
 }
 
-Result<RopeLaunch> RopeLaunch::make(const RopeProblem& problem) {
-  RopeLaunch made(problem);
-  HEDDLE_ASSIGN(made.config_, configure_rope(problem));
+Result<RopeLaunch> RopeLaunch::make(const RopeStep& step) {
+  const RopeProblem& problem = step.rope;
+  RopeLaunch made(problem, step.lengths);
+  HEDDLE_ASSIGN(made.config_, configure_rope(step));
   const streaming::RopeConfig& config = made.config_;
-  const problem::Rope& rope = problem.rope;
+  const problem::Rope& rope = problem.structure.rope;
   const Operands operands(problem);
-  const Dims& dims = operands.layout(problem.x).dims;
+  const Dims& dims = operands.layout(problem.structure.x).dims;
   if (*element_count(dims) == 0) return made;
   for (const std::pair<OperandId, const char*>& operand :
-       {std::pair{problem.x, "x"},
-        {problem.y, "y"},
-        {operands.type(problem.x).ragged_offsets, "offsets of x"},
-        {operands.type(problem.y).ragged_offsets, "offsets of y"},
-        {problem.lengths, "lengths"},
+       {std::pair{problem.structure.x, "x"},
+        {problem.structure.y, "y"},
+        {operands.type(problem.structure.x).ragged_offsets, "offsets of x"},
+        {operands.type(problem.structure.y).ragged_offsets, "offsets of y"},
+        {step.lengths, "lengths"},
         {rope.angles, "angles"},
         {rope.cosines, "cosines"},
         {rope.sines, "sines"},
@@ -236,18 +176,18 @@ Result<RopeLaunch> RopeLaunch::make(const RopeProblem& problem) {
   }
   streaming::RopeArguments& a = made.arguments_;
   for (int d = 0; d < 3; ++d) {
-    a.x_stride[d] = operands.stride(problem.x, d);
-    a.y_stride[d] = operands.stride(problem.y, d);
+    a.x_stride[d] = operands.stride(problem.structure.x, d);
+    a.y_stride[d] = operands.stride(problem.structure.y, d);
   }
-  a.x_multiplier = operands.layout(problem.x).ragged_multiplier;
-  a.y_multiplier = operands.layout(problem.y).ragged_multiplier;
+  a.x_multiplier = operands.layout(problem.structure.x).ragged_multiplier;
+  a.y_multiplier = operands.layout(problem.structure.y).ragged_multiplier;
   const auto is_64_bit = [&](OperandId id) {
     return id != kAbsent && operands.type(id).dtype == DataType::i64;
   };
-  a.x_offsets_are_64_bit = is_64_bit(operands.type(problem.x).ragged_offsets);
-  a.y_offsets_are_64_bit = is_64_bit(operands.type(problem.y).ragged_offsets);
-  a.lengths_are_64_bit = is_64_bit(problem.lengths);
-  a.lengths_cumulative = problem.lengths_cumulative;
+  a.x_offsets_are_64_bit = is_64_bit(operands.type(problem.structure.x).ragged_offsets);
+  a.y_offsets_are_64_bit = is_64_bit(operands.type(problem.structure.y).ragged_offsets);
+  a.lengths_are_64_bit = is_64_bit(step.lengths);
+  a.lengths_cumulative = step.lengths_cumulative;
   if (const OperandId first = rope.angles != kAbsent ? rope.angles : rope.cosines;
       first != kAbsent) {
     a.first_stride[0] = operands.stride(first, 0);
@@ -267,7 +207,7 @@ Result<RopeLaunch> RopeLaunch::make(const RopeProblem& problem) {
   a.length = static_cast<int>(dims[2]);
   a.head_dim = static_cast<int>(dims[3]);
   a.rope_dim = rope.rope_dim;
-  a.scale = {problem.scale, static_cast<float>(problem.scale)};
+  a.scale = {problem.sizes.scale, static_cast<float>(problem.sizes.scale)};
   // Four heads, which a thread has on their way at once. (Before it had, b4 h32 s4096 d128 of bf16:
   // 3.82 TB/s, 3.7 with 8, 3.2 with 32.)
   a.heads_per_block = static_cast<int>(std::max<int64_t>(4, divide_up(dims[1], kMostBlocksAcross)));
@@ -286,17 +226,17 @@ Result<RopeLaunch> RopeLaunch::make(const RopeProblem& problem) {
 }
 
 Result<streaming::RopeArguments> RopeLaunch::bind(std::span<void* const> buffers) const {
-  if (buffers.size() != problem_.operands.size()) {
+  if (buffers.size() != problem_.structure.operands.size()) {
     return error(Code::invalid_variant_pack,
-                 "cuda: rope has {} operands, but {} buffers were given", problem_.operands.size(),
-                 buffers.size());
+                 "cuda: rope has {} operands, but {} buffers were given",
+                 problem_.structure.operands.size(), buffers.size());
   }
   const Operands operands(problem_);
   const int64_t run = config_.aligned ? run_of(problem_, config_.pairs) : 1;
   for (const auto& [id, label] : used_) {
     const auto address = reinterpret_cast<uintptr_t>(buffers[static_cast<size_t>(id)]);
     const int64_t size = size_of(operands.type(id).dtype);
-    const bool in_runs = id == problem_.x || id == problem_.y;
+    const bool in_runs = id == problem_.structure.x || id == problem_.structure.y;
     const int64_t unit = in_runs ? std::min<int64_t>(16, run * size) : size;
     if (address == 0 || address % static_cast<uintptr_t>(unit) != 0) {
       return error(Code::invalid_variant_pack,
@@ -309,19 +249,19 @@ Result<streaming::RopeArguments> RopeLaunch::bind(std::span<void* const> buffers
     return id == kAbsent ? nullptr : buffers[static_cast<size_t>(id)];
   };
   streaming::RopeArguments arguments = arguments_;
-  arguments.x = buffer(problem_.x);
-  arguments.y = buffer(problem_.y);
-  arguments.x_offsets = buffer(operands.type(problem_.x).ragged_offsets);
-  arguments.y_offsets = buffer(operands.type(problem_.y).ragged_offsets);
-  arguments.lengths = buffer(problem_.lengths);
-  arguments.angles = static_cast<const float*>(buffer(problem_.rope.angles));
-  arguments.cosines = static_cast<const float*>(buffer(problem_.rope.cosines));
-  arguments.sines = static_cast<const float*>(buffer(problem_.rope.sines));
+  arguments.x = buffer(problem_.structure.x);
+  arguments.y = buffer(problem_.structure.y);
+  arguments.x_offsets = buffer(operands.type(problem_.structure.x).ragged_offsets);
+  arguments.y_offsets = buffer(operands.type(problem_.structure.y).ragged_offsets);
+  arguments.lengths = buffer(lengths_);
+  arguments.angles = static_cast<const float*>(buffer(problem_.structure.rope.angles));
+  arguments.cosines = static_cast<const float*>(buffer(problem_.structure.rope.cosines));
+  arguments.sines = static_cast<const float*>(buffer(problem_.structure.rope.sines));
   if (reads_positions(problem_)) {
-    arguments.positions = buffer(problem_.rope.positions);
-  } else if (const void* offset = buffer(problem_.rope.positions)) {
-    arguments.first_row =
-        static_cast<int64_t>(load(operands.type(problem_.rope.positions).dtype, offset, 0));
+    arguments.positions = buffer(problem_.structure.rope.positions);
+  } else if (const void* offset = buffer(problem_.structure.rope.positions)) {
+    arguments.first_row = static_cast<int64_t>(
+        load(operands.type(problem_.structure.rope.positions).dtype, offset, 0));
   }
   return arguments;
 }
@@ -347,15 +287,19 @@ KernelUnit unit_of(const streaming::RopeConfig& config) {
 }
 }  // namespace
 
-Result<Lowering> lower_rope(const RopeProblem& problem, const Target& target) {
-  HEDDLE_ASSIGN(RopeLaunch launch, RopeLaunch::make(problem));
+Result<Lowering> lower_rope_step(const RopeStep& step, const Target& target) {
+  HEDDLE_ASSIGN(RopeLaunch launch, RopeLaunch::make(step));
   Lowering lowering;
   if (!launch.is_empty()) lowering.add_kernel(unit_of(launch.config()), kThreads);
   lowering.description =
-      fmt::format("rope{}, {} pairs a thread, {}", problem.inverse ? " backward" : "",
+      fmt::format("rope{}, {} pairs a thread, {}", step.rope.structure.inverse ? " backward" : "",
                   launch.config().pairs, target.architecture);
   lowering.launches = std::make_shared<const RopeLaunches>(std::move(launch));
   return lowering;
+}
+
+Result<Lowering> lower_rope(const RopeProblem& problem, const Target& target) {
+  return lower_rope_step({problem}, target);
 }
 
 }  // namespace heddle::engine::cuda

@@ -13,8 +13,18 @@
 
 namespace heddle::engine::cuda {
 
+/// What the kernel does: a rope problem, or what it takes beside an attention, which no graph says.
+struct RopeStep {
+  /// Without tables and with a rope_dim of 0 it is a copy, which changes a tensor's type.
+  problem::RopeProblem rope;
+  /// Rows at or past the length of a batch entry are left alone: i32/i64 [B,1,1,1], or prefix sums
+  /// [B+1,1,1,1].
+  problem::OperandId lengths = problem::kAbsent;
+  bool lengths_cumulative = false;
+};
+
 /// Chooses the kernel, or says why there is none.
-Result<streaming::RopeConfig> configure_rope(const problem::RopeProblem& problem);
+Result<streaming::RopeConfig> configure_rope(const RopeStep& step);
 
 /// The configuration, as heddle::streaming::Config of a generated source.
 std::string rope_config_source(const streaming::RopeConfig& config);
@@ -22,9 +32,8 @@ std::string rope_config_source(const streaming::RopeConfig& config);
 /// The launch of a problem's kernel, alone or within another one's.
 class RopeLaunch {
  public:
-  static Result<RopeLaunch> make(const problem::RopeProblem& problem);
+  static Result<RopeLaunch> make(const RopeStep& step);
 
-  const problem::RopeProblem& problem() const { return problem_; }
   const streaming::RopeConfig& config() const { return config_; }
   const Launch& grid() const { return grid_; }
   /// Nothing is to be written, and nothing launched.
@@ -32,15 +41,18 @@ class RopeLaunch {
   Result<streaming::RopeArguments> bind(std::span<void* const> buffers) const;
 
  private:
-  explicit RopeLaunch(const problem::RopeProblem& problem) : problem_(problem) {}
+  explicit RopeLaunch(const problem::RopeProblem& problem, problem::OperandId lengths)
+      : problem_(problem), lengths_(lengths) {}
 
   problem::RopeProblem problem_;
+  problem::OperandId lengths_;
   streaming::RopeConfig config_;
   std::vector<std::pair<problem::OperandId, const char*>> used_;
   Launch grid_;
   streaming::RopeArguments arguments_{};
 };
 
+Result<Lowering> lower_rope_step(const RopeStep& step, const Target& target);
 Result<Lowering> lower_rope(const problem::RopeProblem& problem, const Target& target);
 
 }  // namespace heddle::engine::cuda

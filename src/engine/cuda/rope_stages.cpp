@@ -13,15 +13,15 @@ using problem::OperandId;
 using problem::Rope;
 using problem::RopeProblem;
 
-RopeProblem rotation(OperandId x, OperandId y, Rope rope, double scale, bool inverse) {
+RopeStep rotation(OperandId x, OperandId y, Rope rope, double scale, bool inverse) {
   rope.rotated = kAbsent;
   RopeProblem problem;
-  problem.x = x;
-  problem.y = y;
-  problem.rope = rope;
-  problem.scale = scale;
-  problem.inverse = inverse;
-  return problem;
+  problem.structure.x = x;
+  problem.structure.y = y;
+  problem.structure.rope = rope;
+  problem.sizes.scale = scale;
+  problem.structure.inverse = inverse;
+  return {problem};
 }
 
 /// Rotates `x` before the attention reads it, and has that read the result.
@@ -45,7 +45,7 @@ void turn_back(StagesBuilder& build, OperandId& x, OperandId input, std::optiona
     } else if (build.type(x).dtype != build.type(input).dtype) {
       x = build.temporary_like(x, build.type(input).dtype);
     }
-    RopeProblem step = rotation(x, y, *rope, scale, true);
+    RopeStep step = rotation(x, y, *rope, scale, true);
     end_at(lengths, build.type(y), step);
     build.after(std::move(step));
   }

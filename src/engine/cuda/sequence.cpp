@@ -55,8 +55,14 @@ Status check_operand_count(const Stages& stages) {
 Result<Lowering> lower_stages(const Stages& stages, const Target& target) {
   HEDDLE_TRY(check_operand_count(stages));
   std::vector<Lowering> parts;
-  for (const Problem& step : stages.steps) {
-    HEDDLE_ASSIGN(Lowering part, lower(step, target));
+  const auto lower_one = [&]<class Kind>(const Kind& step) {
+    if constexpr (std::is_same_v<Kind, RopeStep>)
+      return lower_rope_step(step, target);
+    else
+      return lower(step, target);
+  };
+  for (const Stage& step : stages.steps) {
+    HEDDLE_ASSIGN(Lowering part, std::visit(lower_one, step));
     parts.push_back(std::move(part));
   }
   return in_sequence(std::move(parts), stages.temporary_bytes);

@@ -3,17 +3,21 @@
 #pragma once
 
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "engine/cuda/lowering.h"
+#include "engine/cuda/rope.h"
 
 namespace heddle::engine::cuda {
 
 /// The stack of an execution holds as many pointers: those of api::Executable, and temporaries.
 inline constexpr size_t kMostOperands = 128 + 16;
 
+using Stage = std::variant<problem::AttentionProblem, problem::AttentionBackwardProblem, RopeStep>;
+
 struct Stages {
-  std::vector<Problem> steps;            ///< in the order they run
+  std::vector<Stage> steps;              ///< in the order they run
   std::vector<int64_t> temporary_bytes;  ///< of each temporary
   size_t operand_count = 0;              ///< with the temporaries
 };

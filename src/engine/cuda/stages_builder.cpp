@@ -3,7 +3,6 @@
 namespace heddle::engine::cuda {
 
 using problem::OperandId;
-using problem::RopeProblem;
 
 OperandId StagesBuilder::temporary_like(OperandId shape, DataType dtype) {
   const Dims dims = sizes_.layout(shape).dims;
@@ -15,18 +14,18 @@ OperandId StagesBuilder::temporary_like(OperandId shape, DataType dtype) {
   return static_cast<OperandId>(structure_.operands.size()) - 1;
 }
 
-void StagesBuilder::add(std::vector<RopeProblem>& steps, Stages& stages) {
-  for (RopeProblem& step : steps) {
-    step.operands = structure_.operands;
-    step.layouts = sizes_.layouts;
+void StagesBuilder::add(std::vector<RopeStep>& steps, Stages& stages) {
+  for (RopeStep& step : steps) {
+    problem::RopeStructure& rope = step.rope.structure;
+    rope.operands = structure_.operands;
+    step.rope.sizes.layouts = sizes_.layouts;
     // Pages are copied as they lie, by whatever table they are read.
-    for (OperandId id : {step.x, step.y})
-      step.operands[static_cast<size_t>(id)].page_table = problem::kAbsent;
+    for (OperandId id : {rope.x, rope.y}) rope.type(id).page_table = problem::kAbsent;
     stages.steps.emplace_back(std::move(step));
   }
 }
 
-Stages StagesBuilder::finish(Problem attention) && {
+Stages StagesBuilder::finish(Stage attention) && {
   Stages stages;
   add(before_, stages);
   stages.steps.push_back(std::move(attention));
@@ -36,7 +35,7 @@ Stages StagesBuilder::finish(Problem attention) && {
   return stages;
 }
 
-void end_at(const SideLengths& lengths, const problem::OperandType& type, RopeProblem& step) {
+void end_at(const SideLengths& lengths, const problem::OperandType& type, RopeStep& step) {
   if (type.ragged_offsets == problem::kAbsent) return;
   step.lengths = lengths.operand;
   step.lengths_cumulative = lengths.cumulative;

@@ -16,18 +16,18 @@ class StagesBuilder {
   problem::OperandId temporary_like(problem::OperandId shape, DataType dtype);
 
   /// Steps over the operands as they are at the end.
-  void before(problem::RopeProblem step) { before_.push_back(std::move(step)); }
-  void after(problem::RopeProblem step) { after_.push_back(std::move(step)); }
+  void before(RopeStep step) { before_.push_back(std::move(step)); }
+  void after(RopeStep step) { after_.push_back(std::move(step)); }
 
   /// Before, `attention` and after; each is given the whole list of operands.
-  Stages finish(Problem attention) &&;
+  Stages finish(Stage attention) &&;
 
  private:
-  void add(std::vector<problem::RopeProblem>& steps, Stages& stages);
+  void add(std::vector<RopeStep>& steps, Stages& stages);
 
   problem::AttentionStructure& structure_;
   problem::AttentionSizes& sizes_;
-  std::vector<problem::RopeProblem> before_, after_;
+  std::vector<RopeStep> before_, after_;
   std::vector<int64_t> temporary_bytes_;
 };
 
@@ -46,7 +46,6 @@ struct SideLengths {
 
 /// Has a step that writes a ragged tensor of `type` end at its lengths: what an attention left
 /// behind them is no result of its.
-void end_at(const SideLengths& lengths, const problem::OperandType& type,
-            problem::RopeProblem& step);
+void end_at(const SideLengths& lengths, const problem::OperandType& type, RopeStep& step);
 
 }  // namespace heddle::engine::cuda

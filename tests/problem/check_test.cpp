@@ -1,0 +1,148 @@
+// What a valid problem is: each rule that one can break, in the sentence that says so.
+#include "problem/check.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "engine_cpu/problems.h"
+#include "problem/operands.h"
+
+namespace heddle::problem {
+namespace {
+
+using testing::causal_attention;
+using testing::causal_attention_backward;
+
+template <class Kind>
+struct Rule {
+  const char* sentence;  ///< a part of it
+  std::function<void(Kind&)> breaks;
+};
+
+template <class Kind>
+void expect_refused(const Kind& good, std::initializer_list<Rule<Kind>> rules) {
+  ASSERT_TRUE(check(Problem(good)).is_ok()) << check(Problem(good)).message();
+  for (const Rule<Kind>& rule : rules) {
+    Kind bad = good;
+    rule.breaks(bad);
+    const Status status = check(Problem(bad));
+    ASSERT_FALSE(status.is_ok()) << rule.sentence;
+    EXPECT_NE(status.message().find(rule.sentence), std::string::npos) << status.message();
+  }
+}
+
+TEST(Check, OfAnAttention) {
+  expect_refused<AttentionProblem>(
+      causal_attention(DataType::f32, 2, 4, 2, 8, 8),
+      {{"q has dims [2, 4, 9, 8], but must have [2, 4, 8, 8]",
+        [](auto& p) { p.sizes.layouts[0].dims[2] = 9; }},
+       {"must each divide that of query heads (4)", [](auto& p) { p.sizes.k_heads = 3; }},
+       {"o is required", [](auto& p) { p.structure.o = kAbsent; }},
+       {"q is operand 99, of only 5", [](auto& p) { p.structure.q = 99; }},
+       {"sink is operand -7, of only 5", [](auto& p) { p.structure.sink = -7; }},
+       {"q_length is -1, but must not be negative", [](auto& p) { p.sizes.q_length = -1; }},
+       {"neither of which may be negative", [](auto& p) { p.sizes.layouts[1].strides[2] = -8; }},
+       {"spans more than 2^59", [](auto& p) { p.sizes.layouts[1].strides[2] = int64_t{1} << 60; }},
+       {"o with dims [2, 4, 8, 8] and strides [256, 64, 0, 1] would be written on top of itself",
+        [](auto& p) { p.sizes.layouts[3].strides[2] = 0; }},
+       {"5 operands but 4 layouts", [](auto& p) { p.sizes.layouts.pop_back(); }},
+       {"1 key bounds but 0 bound constants", [](auto& p) { p.sizes.bound_constants.clear(); }},
+       {"no node 3 for its root", [](auto& p) { p.structure.score.root = 3; }},
+       {"only derivatives may", [](auto& p) { p.structure.score.nodes[0].op = ScoreOp::gradient; }},
+       {"stats is bf16, but must be f32",
+        [](auto& p) { p.structure.operands[4].dtype = DataType::bf16; }},
+       {"v_head_dim is 0", [](auto& p) { p.structure.v_head_dim = 0; }},
+       {"refers to operand 9, which does not exist",
+        [](auto& p) { p.structure.operands[1].page_table = 9; }},
+       {"rope_dim of q is 7, expected an even number up to 8",
+        [](auto& p) { p.structure.q_rope = Rope{.rope_dim = 7}; }},
+       {"rope of k takes angles, or cosines and sines, and not both",
+        [](auto& p) { p.structure.k_rope = Rope{.rope_dim = 8}; }}});
+}
+
+TEST(Check, OfABackward) {
+  expect_refused<AttentionBackwardProblem>(
+      causal_attention_backward(DataType::f32, 2, 4, 2, 8, 8),
+      {{"needs the stats that the forward pass wrote",
+        [](auto& p) { p.structure.forward.stats = kAbsent; }},
+       {"dO is required", [](auto& p) { p.structure.d_o = kAbsent; }},
+       {"dQ has dims [2, 4, 7, 8]", [](auto& p) { p.sizes.layouts[6].dims[2] = 7; }},
+       {"dV with dims [2, 2, 8, 8] and strides [128, 64, 4, 1] would be written on top of itself",
+        [](auto& p) { p.sizes.layouts[8].strides[2] = 4; }},
+       {"dSink is wanted, but there is no sink", [](auto& p) { p.structure.d_sink = 4; }}});
+}
+
+NormProblem norm() {
+  NormProblem p;
+  p.structure.operands = {{DataType::bf16}, {DataType::f32}, {DataType::bf16}};
+  p.sizes.layouts = {{{6, 40}, {40, 1}}, {{1, 40}, {0, 1}}, {{6, 40}, {40, 1}}};
+  p.structure.x = 0, p.structure.weight = 1, p.structure.y = 2;
+  return p;
+}
+
+TEST(Check, OfANorm) {
+  expect_refused<NormProblem>(
+      norm(),
+      {{"x is required", [](auto& p) { p.structure.x = kAbsent; }},
+       {"weight is required", [](auto& p) { p.structure.weight = kAbsent; }},
+       {"3 dims are normalised, of the 2", [](auto& p) { p.structure.normalised_dims = 3; }},
+       {"weight has dims [1, 39], but must have [1, 40]",
+        [](auto& p) { p.sizes.layouts[1].dims[1] = 39; }},
+       {"y with dims [6, 40] and strides [20, 1] would be written on top of itself",
+        [](auto& p) { p.sizes.layouts[2].strides[0] = 20; }},
+       {"spans more than 2^59", [](auto& p) { p.sizes.layouts[0].strides[0] = int64_t{1} << 62; }},
+       {"epsilon is operand 7, of only 3", [](auto& p) { p.structure.epsilon = 7; }}});
+}
+
+RopeProblem rope() {
+  RopeProblem p;
+  p.structure.operands = {{DataType::f16}, {DataType::f16}, {DataType::f32}, {DataType::i32}};
+  p.sizes.layouts = {{{2, 2, 5, 8}, {80, 40, 8, 1}},
+                     {{2, 2, 5, 8}, {80, 40, 8, 1}},
+                     {{5, 1, 1, 8}, {8, 0, 0, 1}},
+                     {{2, 1, 1, 1}, {1, 0, 0, 0}}};
+  p.structure.x = 0, p.structure.y = 1;
+  p.structure.rope.angles = 2, p.structure.rope.rope_dim = 8;
+  return p;
+}
+
+TEST(Check, OfARope) {
+  expect_refused<RopeProblem>(
+      rope(),
+      {{"rope_dim is 7, expected an even number up to 8",
+        [](auto& p) { p.structure.rope.rope_dim = 7; }},
+       {"and not both", [](auto& p) { p.structure.rope.cosines = p.structure.rope.sines = 2; }},
+       {"and not both", [](auto& p) { p.structure.rope.angles = kAbsent; }},
+       {"angles has dims [4, 1, 1, 8], expected at least [5, 1, 1, 4]",
+        [](auto& p) { p.sizes.layouts[2].dims[0] = 4; }},
+       {"y has dims [2, 2, 4, 8]", [](auto& p) { p.sizes.layouts[1].dims[2] = 4; }},
+       {"would be written on top of itself", [](auto& p) { p.sizes.layouts[1].strides[1] = 8; }},
+       {"expected a finite number",
+        [](auto& p) { p.sizes.scale = std::numeric_limits<double>::infinity(); }},
+       {"positions has dims [2, 1, 1, 1], but must have [2, 1, 5, 1]", [](auto& p) {
+          p.structure.rope.positions = 3;
+          p.structure.rope.positions_per_row = true;
+        }}});
+}
+
+// What a check does not visit, it cannot find out of range.
+TEST(Operands, AreVisitedWhereverTheyAreNamed) {
+  AttentionBackwardProblem p = causal_attention_backward(DataType::f32, 1, 1, 1, 4, 8);
+  AttentionBackwardStructure& s = p.structure;
+  s.forward.q_rope = s.forward.k_rope = s.d_q_rope = s.d_k_rope = Rope{};
+  s.load_gradients.push_back({.derivative = {{{.op = ScoreOp::load}}, 0}});
+  s.forward.score = {{{.op = ScoreOp::load}}, 0};
+  OperandId next = 0;
+  operands([&](const char*, OperandId& id, Use) { id = next++; }, s);
+  // Of the tensors 8, statistics and scale 4, the score and the bound 2, masks, lengths, the sink
+  // and its gradient 5, dropout 6, four ropes of 5, the gradient of a load 3.
+  EXPECT_EQ(next, 48);
+  EXPECT_EQ(s.forward.q, 0);
+  EXPECT_EQ(s.d_k_rope->rotated, 47);
+}
+
+}  // namespace
+}  // namespace heddle::problem
