@@ -164,7 +164,7 @@ TEST(BackwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
   const auto config = configure_backward_sm90(problem);
   EXPECT_EQ(config->tiled, sm90::Tiled::values);
   std::vector<problem::OperandId> loads;
-  backward_sm90_units(problem, *config, loads);
+  backward_sm90_units(problem.structure, problem::facts_of(problem), *config, loads);
   EXPECT_TRUE(loads.empty()) << "it comes by tiles alone";
 }
 

@@ -72,7 +72,7 @@ TEST(ForwardSm90Config, TakesByTilesWhatAScoreReadsInEveryCell) {
   const auto config = configure_forward_sm90(problem);
   EXPECT_EQ(config->tiled, sm90::Tiled::booleans);
   std::vector<problem::OperandId> loads;
-  forward_sm90_unit(problem, *config, loads);
+  forward_sm90_unit(problem.structure, problem::facts_of(problem), *config, loads);
   EXPECT_TRUE(loads.empty()) << "it comes by tiles alone";
   // Rows of 777 values do not start on 16 bytes.
   const auto odd = configure_forward_sm90(forward_of({.features = {Feature::bias}, .length = 777}));
@@ -303,7 +303,7 @@ TEST(ForwardSm90Config, SaysWhatTheStructureHas) {
   EXPECT_TRUE(config->upper_varies);
   EXPECT_FALSE(config->lower_varies || config->sink || config->lengths || config->has_score);
   std::vector<problem::OperandId> loads;
-  forward_sm90_unit(problem, *config, loads);
+  forward_sm90_unit(problem.structure, problem::facts_of(problem), *config, loads);
   EXPECT_TRUE(loads.empty());
 }
 
@@ -314,8 +314,8 @@ void make_f32(AttentionProblem& problem) {
 // By -1e30 in each of its cells, or once for all of them.
 TEST(ScoreSource, ABiasMayHideWholeRowsHoweverItIsBroadcast) {
   const auto has_finite_mask_rows = [](const AttentionProblem& problem) {
-    return may_have_finite_mask_rows(problem.structure.score, problem.structure,
-                                     &problem.sizes.layouts);
+    const problem::AttentionFacts facts = problem::facts_of(problem);
+    return may_have_finite_mask_rows(problem.structure.score, problem.structure, &facts);
   };
   AttentionProblem problem = forward_of({.features = {Feature::bias}});
   problem::OperandId bias = problem::kAbsent;

@@ -103,15 +103,15 @@ TEST(KernelArguments, AreFewWhereAProblemIsPlain) {
 
 TEST(KernelArguments, OfHoppersKernelsAreWhatEachReads) {
   const problem::AttentionProblem forward = forward_of({.features = {Feature::causal}});
-  EXPECT_EQ(passed_bytes<sm90::ForwardArguments>(
-                argument_layout_of_forward_sm90(forward, *configure_forward_sm90(forward), 0)),
+  EXPECT_EQ(passed_bytes<sm90::ForwardArguments>(argument_layout_of_forward_sm90(
+                forward.structure, *configure_forward_sm90(forward), 0)),
             896U);
   const problem::AttentionBackwardProblem backward = backward_of({.features = {Feature::causal}});
   const BackwardSm90Config config = *configure_backward_sm90(backward);
   const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
   const auto size = [&](const char* name) {
     return passed_bytes<sm90::BackwardArguments>(
-        argument_layout_of_backward_sm90(backward, config, 0, name));
+        argument_layout_of_backward_sm90(backward.structure, config, 0, name));
   };
   EXPECT_EQ(size(main), 1024U);
   for (const char* name : {prepare, finish, sink}) EXPECT_EQ(size(name), 432U);

@@ -15,9 +15,7 @@ using problem::RopeProblem;
 
 struct Norm {
   explicit Norm(NormProblem p)
-      : problem(std::move(p)),
-        shape(problem.structure.operands, problem.sizes.layouts, problem.structure.normalised_dims),
-        config(configure_rms_norm(problem, shape)) {}
+      : problem(std::move(p)), shape(problem), config(configure_rms_norm(problem, shape)) {}
   explicit Norm(const NormCase& c) : Norm(norm_of(c)) {}
   NormProblem problem;
   NormShape shape;
@@ -53,8 +51,8 @@ TEST(RmsNormConfig, VectorsAreAsWideAsRowsAndStridesAllow) {
 TEST(NormShape, JoinsDimsThatAllOperandsStepThroughAsOne) {
   const Norm scattered({.columns = 40, .scattered = true});
   ASSERT_TRUE(scattered.config.is_ok()) << scattered.config.status().message();
-  EXPECT_EQ(scattered.shape.row_dims(), 3);
-  EXPECT_EQ(scattered.shape.column_dims(), 2);
+  EXPECT_EQ(scattered.shape.facts().row_dims, 3);
+  EXPECT_EQ(scattered.shape.facts().column_dims, 2);
   EXPECT_EQ(scattered.shape.rows(), 64);
   NormProblem problem;
   problem.structure.operands = {{DataType::bf16}, {DataType::bf16}, {DataType::bf16}};
@@ -64,14 +62,14 @@ TEST(NormShape, JoinsDimsThatAllOperandsStepThroughAsOne) {
   problem.structure.normalised_dims = 2;
   const Norm joined(problem);
   ASSERT_TRUE(joined.config.is_ok()) << joined.config.status().message();
-  EXPECT_EQ(joined.shape.row_dims(), 1);
-  EXPECT_EQ(joined.shape.column_dims(), 1);
+  EXPECT_EQ(joined.shape.facts().row_dims, 1);
+  EXPECT_EQ(joined.shape.facts().column_dims, 1);
   EXPECT_EQ(joined.shape.vector(), 8);
   EXPECT_EQ(joined.shape.extents().rows[0], 6);
   EXPECT_EQ(joined.shape.tensor(0).row_stride[0], 32);
   // A transposed y keeps them apart.
   problem.sizes.layouts[2].strides = {32, 0, 64, 8, 1};
-  EXPECT_EQ(Norm(problem).shape.row_dims(), 2);
+  EXPECT_EQ(Norm(problem).shape.facts().row_dims, 2);
 }
 
 TEST(RmsNormConfig, ArithmeticIsF64WhereAnyOperandIs) {
@@ -83,8 +81,7 @@ TEST(RmsNormConfig, ArithmeticIsF64WhereAnyOperandIs) {
 TEST(RmsNormBackwardConfig, TypesThatFillRegistersTakeMoreThreads) {
   const auto configured = [](const NormCase& c) {
     const NormBackwardProblem problem = norm_backward_of(c);
-    NormShape shape(problem.structure.operands, problem.sizes.layouts,
-                    problem.structure.normalised_dims);
+    NormShape shape(problem);
     return configure_rms_norm_backward(problem, shape).value();
   };
   const RmsNormBackwardConfig plain = configured({.columns = 4096});

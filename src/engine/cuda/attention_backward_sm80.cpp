@@ -24,16 +24,6 @@ using Part = BackwardSm80Step::Part;
 
 constexpr int kSinkThreads = 256;
 
-bool is_aligned(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
-  bool aligned = true;
-  problem::tensors(
-      [&](const char*, OperandId id, problem::Use) {
-        aligned = aligned && rows_are_aligned(structure.forward, sizes, id);
-      },
-      structure);
-  return aligned;
-}
-
 std::string derivative_of(const AttentionBackwardStructure& structure, const BackwardSm80Step& step,
                           std::vector<OperandId>& loads) {
   if (step.part == Part::load) {
@@ -112,8 +102,8 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
     const AttentionBackwardProblem& problem) {
   const AttentionBackwardStructure& structure = problem.structure;
   const AttentionStructure& forward = structure.forward;
-  const AttentionSizes& sizes = problem.sizes;
-  HEDDLE_TRY(check_backward(structure, sizes));
+  const problem::AttentionFacts facts = problem::facts_of(problem);
+  HEDDLE_TRY(check_backward(problem, facts));
   const DataType element = forward.type(forward.q).dtype;
   for (auto [id, role] : {std::pair{structure.d_o, "dO"},
                           {structure.d_q, "dQ"},
@@ -130,7 +120,7 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   rows.tile_m = rows.tile_n = 32;
   std::vector<BackwardSm80Step> steps{{.part = Part::delta, .config = rows}};
 
-  config.aligned = is_aligned(structure, sizes);
+  config.aligned = rows_are_aligned(structure, forward.operands, facts);
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
   // Register budgets, as compiled: 64 query rows a step beside both sums at d 64 (239 registers),
   // 32 at d 128 (253); past that dK and dV take a launch each, and 32 rows spilled 16 to 32 bytes.
@@ -162,7 +152,7 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
     steps.push_back(keys);
   };
   const bool dk = structure.d_k != kAbsent, dv = structure.d_v != kAbsent;
-  if (dk && dv && sizes.k_heads == sizes.v_heads && widest <= 128) {
+  if (dk && dv && facts.as_many_value_heads && widest <= 128) {
     add_keys(true, true);
   } else {
     if (dk) add_keys(true, false);
@@ -266,7 +256,7 @@ Result<Lowering> lower_by(const AttentionBackwardProblem& problem, const Target&
   }
   const AttentionBackwardStructure& structure = problem.structure;
   std::vector<AlignedOperand> aligned;
-  if (is_aligned(structure, problem.sizes)) {
+  if (rows_are_aligned(structure, structure.forward.operands, problem::facts_of(problem))) {
     aligned = aligned_tensors(structure);
     // O is read by elements.
     std::erase_if(aligned,

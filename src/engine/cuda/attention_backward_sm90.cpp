@@ -21,6 +21,7 @@ namespace {
 
 using problem::AttentionBackwardProblem;
 using problem::AttentionBackwardStructure;
+using problem::AttentionFacts;
 using problem::AttentionSizes;
 using problem::AttentionStructure;
 using problem::kAbsent;
@@ -67,7 +68,7 @@ Status check_score(const AttentionBackwardStructure& structure) {
   return {};
 }
 
-Status check_features(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
+Status check_features(const AttentionBackwardStructure& structure, const AttentionFacts& facts) {
   const AttentionStructure& forward = structure.forward;
   if (forward.qk_head_dim % 8 != 0 || forward.v_head_dim % 8 != 0) {
     return error(Code::graph_not_supported,
@@ -77,7 +78,7 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
   }
   if (structure.d_q == kAbsent && structure.d_k == kAbsent && structure.d_v == kAbsent)
     return refuse("writes dQ, dK and dV, of which none is wanted");
-  if (sizes.k_heads != sizes.v_heads) return refuse("takes as many key heads as value heads");
+  if (!facts.as_many_value_heads) return refuse("takes as many key heads as value heads");
   if (structure.d_q_rope || structure.d_k_rope)
     return refuse("leaves rope_backward to a step of its own");
   if (forward.dropout.kind == problem::Dropout::Kind::mask || forward.dropout.dump != kAbsent)
@@ -94,32 +95,32 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
   if (is_f32(forward) && structure.d_stats != kAbsent)
     return refuse("takes gradients of log-sum-exps of 16-bit attentions only");
   for (const problem::KeyBound& bound : forward.bounds) {
-    if (bound.operand != kAbsent && sizes.layout(bound.operand).varies(2)) {
+    if (bound.operand != kAbsent && facts.operand(bound.operand).per_row) {
       return refuse("takes bounds per batch entry, not per row");
     }
   }
   return is_f32(forward) ? Status{} : check_score(structure);
 }
 
-Status check_operands(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
+Status check_operands(const AttentionBackwardStructure& structure, const AttentionFacts& facts) {
   const AttentionStructure& forward = structure.forward;
   const DataType element = forward.type(forward.q).dtype;
   Status status;
   const auto visit = [&](const char* name, OperandId id, problem::Use) {
     if (!status.is_ok() || id == kAbsent) return;
     status = check_dtype(forward, id, name, {element});
-    if (status.is_ok()) status = check_copies(forward, sizes, id);
+    if (status.is_ok()) status = check_copies(forward, facts, id);
   };
   problem::tensors(visit, structure);
   return status;
 }
 
 /// Whether the score reads an operand that differs from row to row or key to key.
-bool reads_cells(const AttentionStructure& forward, const AttentionSizes& sizes) {
+bool reads_cells(const AttentionStructure& forward, const AttentionFacts& facts) {
   return std::ranges::any_of(forward.score.nodes, [&](const problem::ScoreNode& node) {
     if (node.op != problem::ScoreOp::load) return false;
-    const problem::OperandLayout& layout = sizes.layout(node.operand);
-    return layout.varies(2) || layout.varies(3);
+    const problem::OperandFacts& operand = facts.operand(node.operand);
+    return operand.per_row || operand.per_column;
   });
 }
 
@@ -128,12 +129,12 @@ bool is_boolean(const AttentionStructure& structure, OperandId id) {
 }
 
 /// What comes by tiles, as compiled without spills.
-OperandId tiled_operand(const AttentionBackwardStructure& structure, const AttentionSizes& sizes) {
+OperandId tiled_operand(const AttentionBackwardStructure& structure, const AttentionFacts& facts) {
   const AttentionStructure& forward = structure.forward;
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
   // Above head dim 64 a tile of f32 finds no shared memory.
   const OperandId operand =
-      score_tile_operand(forward, sizes, {&forward.score, &structure.d_dot}, widest <= 64);
+      score_tile_operand(forward, facts, {&forward.score, &structure.d_dot}, widest <= 64);
   if (operand == kAbsent || (widest > 192 && is_boolean(forward, operand))) return kAbsent;
   // In a fixed order the warp that would fetch them takes turns.
   return widest > 128 && structure.deterministic ? kAbsent : operand;
@@ -183,10 +184,11 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   const AttentionBackwardStructure& structure = problem.structure;
   const AttentionStructure& forward = structure.forward;
   const AttentionSizes& sizes = problem.sizes;
-  HEDDLE_TRY(check_backward(structure, sizes));
+  const AttentionFacts facts = problem::facts_of(problem);
+  HEDDLE_TRY(check_backward(problem, facts));
   HEDDLE_TRY(check_lengths(sizes, kMostRowsSm90));
-  HEDDLE_TRY(check_features(structure, sizes));
-  HEDDLE_TRY(check_operands(structure, sizes));
+  HEDDLE_TRY(check_features(structure, facts));
+  HEDDLE_TRY(check_operands(structure, facts));
 
   BackwardSm90Config config;
   config.element = element_of(forward.type(forward.q).dtype);
@@ -208,12 +210,12 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
     config.element = Element::f16;
     config.planes = 2;
     // As compiled without spills, and without a change to what has registers.
-    config.few_registers = (forward.v_head_dim > 96 || drops) && reads_cells(forward, sizes);
+    config.few_registers = (forward.v_head_dim > 96 || drops) && reads_cells(forward, facts);
   }
   // Tiles by measurement: kernels/notes/sm90_attention_backward.md.
   const int widest = std::max(forward.qk_head_dim, forward.v_head_dim);
   // Beside pairs there is no room for tiles of what scores read: it is loaded by the cell.
-  config.tiled_operand = config.planes > 1 ? kAbsent : tiled_operand(structure, sizes);
+  config.tiled_operand = config.planes > 1 ? kAbsent : tiled_operand(structure, facts);
   const bool is_tiled = config.tiled_operand != kAbsent;
   if (is_tiled) {
     const DataType dtype = forward.type(config.tiled_operand).dtype;
@@ -233,8 +235,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
       return refuse("gives no gradients of what the score reads but of a bias that comes by tiles");
     config.load_gradient = true;
   }
-  config.downwards =
-      structure.deterministic && config.upper_varies && sizes.q_heads > sizes.k_heads;
+  config.downwards = structure.deterministic && config.upper_varies && facts.groups_queries;
   config.q_rounded = round_up(sizes.q_length, config.tile_m);
   const int64_t heads = sizes.batch * sizes.k_heads;
   const int64_t key_tiles = divide_up(sizes.kv_length, config.tile_n());
@@ -268,14 +269,14 @@ BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
   return at;
 }
 
-attention::ArgumentLayout argument_layout_of_backward_sm90(const AttentionBackwardProblem& problem,
-                                                           const BackwardSm90Config& config,
-                                                           size_t loads, std::string_view name) {
+attention::ArgumentLayout argument_layout_of_backward_sm90(
+    const AttentionBackwardStructure& structure, const BackwardSm90Config& config, size_t loads,
+    std::string_view name) {
   const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
   attention::ArgumentLayout layout;
   layout.output = layout.row_gradients = true;
   if (name == main || name == load) {
-    layout = argument_layout_of(problem.structure.forward, loads);
+    layout = argument_layout_of(structure.forward, loads);
     layout.operands = layout.output = layout.row_gradients = layout.row_sums = false;
     layout.maps = !config.sequence_maps();
     layout.tiled = config.tiled != sm90::Tiled::none;
@@ -289,15 +290,15 @@ attention::ArgumentLayout argument_layout_of_backward_sm90(const AttentionBackwa
   return layout;
 }
 
-std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardProblem& problem,
+std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardStructure& structure,
+                                            const AttentionFacts& facts,
                                             const BackwardSm90Config& config,
                                             std::vector<OperandId>& loads) {
-  const AttentionBackwardStructure& structure = problem.structure;
   const AttentionStructure& forward = structure.forward;
-  const std::string score = score_source("Score", forward.score, forward, loads,
-                                         &problem.sizes.layouts, config.tiled_operand);
-  const std::string derivative = score_source("Derivative", structure.d_dot, forward, loads,
-                                              &problem.sizes.layouts, config.tiled_operand);
+  const std::string score =
+      score_source("Score", forward.score, forward, loads, &facts, config.tiled_operand);
+  const std::string derivative =
+      score_source("Derivative", structure.d_dot, forward, loads, &facts, config.tiled_operand);
   const bool pairs = config.planes > 1;
   const std::string common = fmt::format(
       "#include \"sm90/attention_backward{}{}.cuh\"\n"
@@ -315,7 +316,7 @@ std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardProblem& prob
   std::vector<KernelUnit> units;
   const auto add = [&](const char* name, int threads, const std::string& with, const char* body) {
     const attention::ArgumentLayout layout =
-        argument_layout_of_backward_sm90(problem, config, loads.size(), name);
+        argument_layout_of_backward_sm90(structure, config, loads.size(), name);
     units.push_back(
         {name,
          fmt::format(

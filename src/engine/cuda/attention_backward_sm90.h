@@ -9,7 +9,7 @@
 
 #include "attention/parameters.h"
 #include "engine/cuda/lowering.h"
-#include "problem/attention.h"
+#include "problem/facts.h"
 #include "sm90/backward_config.h"
 
 namespace heddle::engine::cuda {
@@ -47,11 +47,12 @@ inline constexpr int kBackwardSm90RowThreads = 256, kBackwardSm90LoadThreads = 2
 
 /// Of the arguments of the kernel of that name, of a problem whose score reads so many loads.
 attention::ArgumentLayout argument_layout_of_backward_sm90(
-    const problem::AttentionBackwardProblem& problem, const BackwardSm90Config& config,
+    const problem::AttentionBackwardStructure& structure, const BackwardSm90Config& config,
     size_t loads, std::string_view name);
 
 /// Those of them that run, the longest to compile first; `loads` is what the score reads.
-std::vector<KernelUnit> backward_sm90_units(const problem::AttentionBackwardProblem& problem,
+std::vector<KernelUnit> backward_sm90_units(const problem::AttentionBackwardStructure& structure,
+                                            const problem::AttentionFacts& facts,
                                             const BackwardSm90Config& config,
                                             std::vector<problem::OperandId>& loads);
 

@@ -180,7 +180,7 @@ Result<Lowering> lower_backward_sm90(const AttentionBackwardProblem& problem,
   const AttentionBackwardStructure& structure = problem.structure;
   std::vector<OperandId> loads;
   Lowering lowering;
-  lowering.units = backward_sm90_units(problem, config, loads);
+  lowering.units = backward_sm90_units(structure, problem::facts_of(problem), config, loads);
   HEDDLE_TRY(check_loads(loads));
   Planned planned{.workspace = workspace_of(problem, config)};
   for (const auto& [name, launch] : launches_of_backward_sm90(problem, config)) {
@@ -189,7 +189,7 @@ Result<Lowering> lower_backward_sm90(const AttentionBackwardProblem& problem,
                      [kernel = name](const KernelUnit& one) { return one.name == kernel; });
     planned.steps.push_back(
         {lowering.add_kernel(*unit, static_cast<int>(launch.threads), launch.shared_bytes), launch,
-         argument_layout_of_backward_sm90(problem, config, loads.size(), name)});
+         argument_layout_of_backward_sm90(structure, config, loads.size(), name)});
   }
   if (config.sequence_maps()) planned.sequence_maps = add_sequence_maps(lowering);
   lowering.workspace_bytes = planned.workspace.bytes;

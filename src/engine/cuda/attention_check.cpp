@@ -106,17 +106,17 @@ Status check_attention(const problem::AttentionStructure& structure,
   return {};
 }
 
-Status check_backward(const problem::AttentionBackwardStructure& structure,
-                      const problem::AttentionSizes& sizes) {
+Status check_backward(const problem::AttentionBackwardProblem& problem,
+                      const problem::AttentionFacts& facts) {
+  const problem::AttentionBackwardStructure& structure = problem.structure;
   const problem::AttentionStructure& forward = structure.forward;
   if (has_max_and_sum(forward) && forward.softmax_input_is_log2 &&
-      may_have_finite_mask_rows(forward.score, forward, &sizes.layouts)) {
+      may_have_finite_mask_rows(forward.score, forward, &facts)) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa_backward has max and sum_exp of scores in log2 units which may be "
                  "huge; the kernel takes stats of these, for maxima are natural");
   }
-  HEDDLE_TRY(check_attention(forward, sizes));
-  HEDDLE_TRY(check_dtype(forward, structure.d_stats, "dStats", {DataType::f32}));
+  HEDDLE_TRY(check_attention(forward, problem.sizes));
   HEDDLE_TRY(check_instructions(structure.d_dot, is_f32(forward)));
   for (const problem::LoadGradient& gradient : structure.load_gradients)
     HEDDLE_TRY(check_instructions(gradient.derivative, is_f32(forward)));

@@ -5,7 +5,7 @@
 
 #include "attention/parameters.h"
 #include "core/status.h"
-#include "problem/attention.h"
+#include "problem/facts.h"
 
 namespace heddle::engine::cuda {
 
@@ -29,7 +29,7 @@ inline constexpr int64_t kMostRowsSm90 = attention::kFarthestBound - 256;
 Status check_attention(const problem::AttentionStructure& structure,
                        const problem::AttentionSizes& sizes);
 /// The same of a backward, whose derivatives are code as the score is.
-Status check_backward(const problem::AttentionBackwardStructure& structure,
-                      const problem::AttentionSizes& sizes);
+Status check_backward(const problem::AttentionBackwardProblem& problem,
+                      const problem::AttentionFacts& facts);
 
 }  // namespace heddle::engine::cuda

@@ -15,7 +15,6 @@ namespace {
 
 using attention::ForwardParameters;
 using problem::AttentionProblem;
-using problem::AttentionSizes;
 using problem::AttentionStructure;
 using problem::OperandId;
 
@@ -25,8 +24,8 @@ constexpr const char* kKernelName = "attention_forward";
 
 Result<sm80::GeneralConfig> configure_forward_sm80(const AttentionProblem& problem) {
   const AttentionStructure& structure = problem.structure;
-  const AttentionSizes& sizes = problem.sizes;
-  HEDDLE_TRY(check_attention(structure, sizes));
+  HEDDLE_TRY(check_attention(structure, problem.sizes));
+  const problem::AttentionFacts facts = problem::facts_of(problem);
   sm80::GeneralConfig config = general_config(structure);
   const bool planes = config.is_f32();
   const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
@@ -34,14 +33,10 @@ Result<sm80::GeneralConfig> configure_forward_sm80(const AttentionProblem& probl
   const bool roomy =
       widest <= 64 && structure.dropout.kind == problem::Dropout::Kind::none && !planes;
   config.tile_n = roomy ? 128 : widest <= 128 ? 64 : 32;
-  problem::tensors(
-      [&](const char*, OperandId id, problem::Use) {
-        config.aligned = config.aligned && rows_are_aligned(structure, sizes, id);
-      },
-      structure);
+  config.aligned = rows_are_aligned(structure, structure.operands, facts);
   const auto shared = [&config] { return sm80::forward_layout_of(config).bytes; };
   // Short query blocks (decoding) and wide heads take fewer rows; three planes fewer keys too.
-  if (sizes.q_length_to_plan_for() <= 64 || planes || shared() > kSm80SharedLimit) config.warps = 4;
+  if (facts.has_few_rows || planes || shared() > kSm80SharedLimit) config.warps = 4;
   if (planes && widest > 64) config.tile_n /= 2;
   if (shared() > kSm80SharedLimit) config.warps = 2;
   return config;

@@ -16,6 +16,7 @@
 namespace heddle::engine::cuda {
 namespace {
 
+using problem::AttentionFacts;
 using problem::AttentionProblem;
 using problem::AttentionSizes;
 using problem::AttentionStructure;
@@ -74,7 +75,8 @@ Status check_key_rotation(const AttentionProblem& problem) {
   return configure_rope(*key_rotation(problem)).status();
 }
 
-Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
+Status check(const AttentionStructure& structure, const AttentionFacts& facts,
+             const AttentionSizes& sizes) {
   AttentionStructure rotated = structure;
   rotated.q_rope.reset();
   HEDDLE_TRY(check_attention(rotated, sizes));
@@ -87,7 +89,7 @@ Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
   }
   const bool rows_are_ragged = structure.type(structure.q).ragged_offsets != kAbsent;
   for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
-    HEDDLE_TRY(check_copies(structure, sizes, id));
+    HEDDLE_TRY(check_copies(structure, facts, id));
   }
   if (rows_are_ragged != (structure.type(structure.o).ragged_offsets != kAbsent)) {
     return error(Code::graph_not_supported,
@@ -100,8 +102,7 @@ Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
     }
   }
   for (const KeyBound& bound : structure.bounds) {
-    if (bound.operand == kAbsent) continue;
-    if (sizes.layout(bound.operand).varies(2)) {
+    if (bound.operand != kAbsent && facts.operand(bound.operand).per_row) {
       return error(Code::graph_not_supported,
                    "cuda: the Hopper kernel takes bounds per batch entry, not per row");
     }
@@ -113,32 +114,33 @@ Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
     return error(Code::graph_not_supported,
                  "cuda: the Hopper kernel neither reads nor writes keep masks");
   }
-  return {};
+  return is_f32(structure) ? check_f16_pairs("sdpa", structure, sizes) : Status{};
 }
 
 /// Whether the score reads an operand that differs from cell to cell, other than `tiled`.
-bool reads_cells(const AttentionProblem& problem, OperandId tiled) {
-  for (const problem::ScoreNode& node : problem.structure.score.nodes) {
+bool reads_cells(const AttentionStructure& structure, const AttentionFacts& facts,
+                 OperandId tiled) {
+  for (const problem::ScoreNode& node : structure.score.nodes) {
     if (node.op != problem::ScoreOp::load || node.operand == tiled) continue;
-    const problem::OperandLayout& layout = problem.sizes.layout(node.operand);
-    if (layout.varies(2) || layout.varies(3)) return true;
+    const problem::OperandFacts& operand = facts.operand(node.operand);
+    if (operand.per_row || operand.per_column) return true;
   }
   return false;
 }
 
 // Tiles by measurement: kernels/notes/sm90_attention_forward.md.
-void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
-                  ForwardSm90Config& config) {
-  const int qk = problem.structure.qk_head_dim, v = problem.structure.v_head_dim;
-  const int64_t keys = problem.sizes.kv_length_to_plan_for();
+void choose_tiles(const AttentionStructure& structure, const AttentionFacts& facts, bool plain,
+                  bool heavy, ForwardSm90Config& config) {
+  using Keys = AttentionFacts::Keys;
+  const int qk = structure.qk_head_dim, v = structure.v_head_dim;
   const bool windowed = config.lower_varies;
   // Philox alone finds registers for wider tiles than other heavy scores: d 64 2 to 5 % faster, d
   // 192 6, d 256 10; at 128 as fast, and longer to compile.
-  const bool philox = problem.structure.dropout.kind == problem::Dropout::Kind::philox &&
-                      problem.structure.score.is_identity() && config.positive_scale;
+  const bool philox = structure.dropout.kind == problem::Dropout::Kind::philox &&
+                      structure.score.is_identity() && config.positive_scale;
   // 128 keys by 128 rows of f32 find no room twice.
   const bool singles = config.tiled_operand != kAbsent &&
-                       problem.structure.type(config.tiled_operand).dtype == DataType::f32;
+                       structure.type(config.tiled_operand).dtype == DataType::f32;
   if (config.planes > 1) {
     // P as pairs and a sum of its own for each key tile leave registers for two consumers.
     const bool narrow = std::max(qk, v) <= 64;
@@ -146,13 +148,14 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
     config.q_stages = narrow ? 2 : 1;
   } else if (std::max(qk, v) <= 64) {
     // Up to 512 keys a causal mask leaves much of 192 rows unseen: 128 rows are 10 % faster there.
-    config.consumers = plain && !(config.upper_varies && keys <= 512) ? 3 : 2;
+    config.consumers = plain && !(config.upper_varies && facts.keys == Keys::to_512) ? 3 : 2;
     config.tile_n = (heavy && !philox) || singles ? 96 : 128;
     config.stages = 3;
     config.take_turns = true;
   } else if (std::max(qk, v) <= 128) {
     // 192 rows read keys and values less often, but leave longer tails and wider diagonals.
-    const bool long_rows = plain && !windowed && keys >= (config.upper_varies ? 8192 : 2048);
+    const bool long_rows =
+        plain && !windowed && facts.keys >= (config.upper_varies ? Keys::more : Keys::to_8191);
     config.consumers = long_rows ? 3 : 2;
     config.tile_n = long_rows || heavy ? 80 : singles ? 96 : 128;
     if (config.tiled_operand != kAbsent) {  // in the place of a second Q, and of O
@@ -172,7 +175,100 @@ void choose_tiles(const AttentionProblem& problem, bool plain, bool heavy,
     // Query tiles of a head that run side by side then begin with the same keys, at the same time.
     // d 256: +2 to +3 % from S 4096 on; with 4 query heads a key head -2 %.
     config.upwards = !config.output_aliases_q && plain && config.upper_varies && !windowed &&
-                     problem.sizes.q_heads == problem.sizes.k_heads;
+                     !facts.groups_queries;
+  }
+}
+
+/// What the kernel is compiled for.
+Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
+                                        const AttentionFacts& facts) {
+  ForwardSm90Config config;
+  config.element = element_of(structure.type(structure.q).dtype);
+  config.qk_dim = structure.qk_head_dim;
+  config.v_dim = structure.v_head_dim;
+  for (const KeyBound& bound : structure.bounds) {
+    if (bound.is_diagonal()) (bound.upper ? config.upper_varies : config.lower_varies) = true;
+  }
+  config.positive_scale = facts.positive_scale;
+  config.lengths = structure.q_lengths != kAbsent || structure.kv_lengths != kAbsent;
+  for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
+    config.lengths |= structure.type(id).ragged_offsets != kAbsent;
+  }
+  config.sink = structure.sink != kAbsent;
+  config.row_max = structure.max != kAbsent || structure.sum_exp != kAbsent;
+  config.slack = config.row_max ? 0 : 8;
+  config.input_is_log2 = structure.softmax_input_is_log2;
+  config.has_score = !structure.score.is_identity();
+  config.dropout = dropout_of(structure.dropout.kind);
+  if (structure.q_rope) {
+    config.rope_dim = structure.q_rope->rope_dim;
+    config.rope_pairing = pairing_of(structure.q_rope->pairing);
+  }
+  if (is_f32(structure)) {
+    if (structure.q_rope)
+      return error(Code::graph_not_supported, "cuda: in f32 the Hopper kernel rotates no queries");
+    config.element = Element::f16;
+    config.planes = 2;
+  }
+  const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
+  if (config.planes == 1 && widest <= 128)
+    config.tiled_operand = score_tile_operand(structure, facts, {&structure.score}, true);
+  if (config.tiled_operand != kAbsent) {
+    const DataType dtype = structure.type(config.tiled_operand).dtype;
+    config.tiled = tiled_of(dtype);
+    config.tiled_element = element_of(dtype);
+  }
+  const bool reads = reads_cells(structure, facts, config.tiled_operand),
+             draws = structure.dropout.kind != problem::Dropout::Kind::none;
+  // Addresses per score beside the counters of dropout, or beside the ends of sequences at 256,
+  // spill at any number of keys.
+  const int widest_drawn = config.planes > 1 ? 64 : 128;
+  if (reads && ((draws && widest > widest_drawn) || (config.lengths && widest > 192))) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa head_dim {} (q, k) and {} (v); beside an operand read for each score "
+                 "the Hopper kernel takes dropout up to {}, and lengths up to 192",
+                 structure.qk_head_dim, structure.v_head_dim, widest_drawn);
+  }
+  const bool heavy = reads || draws;
+  const bool plain = config.is_plain() && !heavy;
+  choose_tiles(structure, facts, plain, heavy, config);
+  if (config.shared_bytes() > kSharedLimit) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa head_dim {} (q, k) and {} (v) need {} bytes of shared memory in the "
+                 "Hopper kernel; a block has {}",
+                 structure.qk_head_dim, structure.v_head_dim, config.shared_bytes(), kSharedLimit);
+  }
+  return config;
+}
+
+/// Which heads run side by side, and whether blocks draw their tiles.
+void order_tiles(const AttentionSizes& sizes, ForwardSm90Config& config) {
+  // Full masks make tiles of one length, which a fixed order deals out as well and needs no
+  // counter.
+  config.dynamic = config.upper_varies || config.lower_varies || config.lengths;
+  if (config.dynamic) {
+    // Blocks at work on neighbouring rows of a head walk its keys together: the fewer rows a head
+    // has in flight, the tighter, so long rows want many heads (64 against 8: +7 to 13 %, d 128 and
+    // 256). Short rows end up in L2 anyway, and 16 MiB of keys and values there is best.
+    const int64_t group = std::max<int64_t>(1, sizes.q_heads / std::max<int64_t>(1, sizes.k_heads));
+    const int64_t head_bytes = 2 * sizes.kv_length * (config.qk_dim + config.v_dim) / group;
+    int64_t head_group = sizes.q_length <= 1024
+                             ? (int64_t{16} << 20) / std::max<int64_t>(1, head_bytes)
+                             : 64 * group;
+    // Without groups and windows, by measurement; 11, 22 and 44 are whole rows of heads on 132
+    // processors. d 256, S 512: +4.5 %, 1024: +7 %, 2048: +5 %; d 128, 1024: +3 %, 2048: +3.7 %,
+    // 4096: +5 %.
+    const bool plain = config.is_plain() && config.dropout == attention::Dropout::none;
+    if (plain && group == 1 && !config.lower_varies && !config.lengths) {
+      const int64_t rows = sizes.q_length;
+      const int widest = std::max(config.qk_dim, config.v_dim);
+      if (config.upwards)
+        head_group = rows <= 512 ? 11 : rows <= 1024 ? 32 : rows <= 2048 ? 22 : 64;
+      else if (widest > 64 && widest <= 128 && config.consumers == 2 && rows > 512)
+        head_group = rows <= 2048 ? 44 : 32;
+    }
+    config.head_group =
+        static_cast<int>(std::clamp<int64_t>(head_group, 1, sizes.batch * sizes.q_heads));
   }
 }
 
@@ -203,99 +299,17 @@ std::optional<RopeStep> key_rotation(const AttentionProblem& problem) {
 Result<ForwardSm90Config> configure_forward_sm90(const AttentionProblem& given) {
   HEDDLE_TRY(check_key_rotation(given));
   const AttentionProblem problem = with_rotated_keys(given);
-  const AttentionStructure& structure = problem.structure;
-  const AttentionSizes& sizes = problem.sizes;
-  HEDDLE_TRY(check(structure, sizes));
-  ForwardSm90Config config;
-  config.element = element_of(structure.type(structure.q).dtype);
-  config.qk_dim = structure.qk_head_dim;
-  config.v_dim = structure.v_head_dim;
-  for (const KeyBound& bound : structure.bounds) {
-    if (bound.is_diagonal()) (bound.upper ? config.upper_varies : config.lower_varies) = true;
-  }
-  config.positive_scale = structure.scale == kAbsent && sizes.scale > 0;
-  config.lengths = structure.q_lengths != kAbsent || structure.kv_lengths != kAbsent;
-  for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
-    config.lengths |= structure.type(id).ragged_offsets != kAbsent;
-  }
-  config.sink = structure.sink != kAbsent;
-  config.row_max = structure.max != kAbsent || structure.sum_exp != kAbsent;
-  config.slack = config.row_max ? 0 : 8;
-  config.input_is_log2 = structure.softmax_input_is_log2;
-  config.has_score = !structure.score.is_identity();
-  config.dropout = dropout_of(structure.dropout.kind);
-  if (structure.q_rope) {
-    config.rope_dim = structure.q_rope->rope_dim;
-    config.rope_pairing = pairing_of(structure.q_rope->pairing);
-  }
-  if (is_f32(structure)) {
-    HEDDLE_TRY(check_f16_pairs("sdpa", structure, sizes));
-    if (structure.q_rope)
-      return error(Code::graph_not_supported, "cuda: in f32 the Hopper kernel rotates no queries");
-    config.element = Element::f16;
-    config.planes = 2;
-  }
-  const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
-  if (config.planes == 1 && widest <= 128)
-    config.tiled_operand = score_tile_operand(structure, sizes, {&structure.score}, true);
-  if (config.tiled_operand != kAbsent) {
-    const DataType dtype = structure.type(config.tiled_operand).dtype;
-    config.tiled = tiled_of(dtype);
-    config.tiled_element = element_of(dtype);
-  }
-  const bool reads = reads_cells(problem, config.tiled_operand),
-             draws = structure.dropout.kind != problem::Dropout::Kind::none;
-  // Addresses per score beside the counters of dropout, or beside the ends of sequences at 256,
-  // spill at any number of keys.
-  const int widest_drawn = config.planes > 1 ? 64 : 128;
-  if (reads && ((draws && widest > widest_drawn) || (config.lengths && widest > 192))) {
-    return error(Code::graph_not_supported,
-                 "cuda: sdpa head_dim {} (q, k) and {} (v); beside an operand read for each score "
-                 "the Hopper kernel takes dropout up to {}, and lengths up to 192",
-                 structure.qk_head_dim, structure.v_head_dim, widest_drawn);
-  }
-  const bool heavy = reads || draws;
-  const bool plain = config.is_plain() && !heavy;
-  choose_tiles(problem, plain, heavy, config);
-  if (config.shared_bytes() > kSharedLimit) {
-    return error(Code::graph_not_supported,
-                 "cuda: sdpa head_dim {} (q, k) and {} (v) need {} bytes of shared memory in the "
-                 "Hopper kernel; a block has {}",
-                 structure.qk_head_dim, structure.v_head_dim, config.shared_bytes(), kSharedLimit);
-  }
-  // Full masks make tiles of one length, which a fixed order deals out as well and needs no
-  // counter.
-  config.dynamic = config.upper_varies || config.lower_varies || config.lengths;
-  if (config.dynamic) {
-    // Blocks at work on neighbouring rows of a head walk its keys together: the fewer rows a head
-    // has in flight, the tighter, so long rows want many heads (64 against 8: +7 to 13 %, d 128 and
-    // 256). Short rows end up in L2 anyway, and 16 MiB of keys and values there is best.
-    const int64_t group = std::max<int64_t>(1, sizes.q_heads / std::max<int64_t>(1, sizes.k_heads));
-    const int64_t head_bytes =
-        2 * sizes.kv_length * (structure.qk_head_dim + structure.v_head_dim) / group;
-    int64_t head_group = sizes.q_length <= 1024
-                             ? (int64_t{16} << 20) / std::max<int64_t>(1, head_bytes)
-                             : 64 * group;
-    // Without groups and windows, by measurement; 11, 22 and 44 are whole rows of heads on 132
-    // processors. d 256, S 512: +4.5 %, 1024: +7 %, 2048: +5 %; d 128, 1024: +3 %, 2048: +3.7 %,
-    // 4096: +5 %.
-    if (plain && group == 1 && !config.lower_varies && !config.lengths) {
-      const int64_t rows = sizes.q_length;
-      if (config.upwards)
-        head_group = rows <= 512 ? 11 : rows <= 1024 ? 32 : rows <= 2048 ? 22 : 64;
-      else if (widest > 64 && widest <= 128 && config.consumers == 2 && rows > 512)
-        head_group = rows <= 2048 ? 44 : 32;
-    }
-    config.head_group =
-        static_cast<int>(std::clamp<int64_t>(head_group, 1, sizes.batch * sizes.q_heads));
-  }
+  const AttentionFacts facts = problem::facts_of(problem);
+  HEDDLE_TRY(check(problem.structure, facts, problem.sizes));
+  HEDDLE_ASSIGN(ForwardSm90Config config, kernel_config(problem.structure, facts));
+  order_tiles(problem.sizes, config);
   return config;
 }
 
-attention::ArgumentLayout argument_layout_of_forward_sm90(const AttentionProblem& problem,
+attention::ArgumentLayout argument_layout_of_forward_sm90(const AttentionStructure& structure,
                                                           const ForwardSm90Config& config,
                                                           size_t loads) {
-  attention::ArgumentLayout layout = argument_layout_of(problem.structure, loads);
+  attention::ArgumentLayout layout = argument_layout_of(structure, loads);
   layout.row_gradients = layout.key_gradients = false;
   // Elsewhere they come and go by their maps alone.
   layout.operands = config.lengths;
@@ -303,17 +317,17 @@ attention::ArgumentLayout argument_layout_of_forward_sm90(const AttentionProblem
   layout.maps = !config.sequence_maps();
   layout.tiled = config.tiled != sm90::Tiled::none;
   layout.pairs = config.planes > 1;
-  layout.rope = problem.structure.q_rope.has_value();
+  layout.rope = structure.q_rope.has_value();
   return layout;
 }
 
-KernelUnit forward_sm90_unit(const AttentionProblem& problem, const ForwardSm90Config& config,
-                             std::vector<OperandId>& loads) {
-  const std::string score = score_source("Score", problem.structure.score, problem.structure, loads,
-                                         &problem.sizes.layouts, config.tiled_operand);
+KernelUnit forward_sm90_unit(const AttentionStructure& structure, const AttentionFacts& facts,
+                             const ForwardSm90Config& config, std::vector<OperandId>& loads) {
+  const std::string score =
+      score_source("Score", structure.score, structure, loads, &facts, config.tiled_operand);
   const bool pairs = config.planes > 1;
   const attention::ArgumentLayout layout =
-      argument_layout_of_forward_sm90(problem, config, loads.size());
+      argument_layout_of_forward_sm90(structure, config, loads.size());
   std::string source = fmt::format(
       "{}#include \"sm90/attention_forward{}.cuh\"\n"
       "namespace heddle {{\n"

@@ -7,7 +7,7 @@
 #include "attention/parameters.h"
 #include "engine/cuda/lowering.h"
 #include "engine/cuda/rope.h"
-#include "problem/attention.h"
+#include "problem/facts.h"
 #include "problem/streaming.h"
 #include "sm90/forward_config.h"
 
@@ -31,12 +31,11 @@ problem::AttentionProblem with_rotated_keys(const problem::AttentionProblem& pro
 std::optional<RopeStep> key_rotation(const problem::AttentionProblem& problem);
 
 /// Of the attention's arguments, whose score reads so many loads.
-attention::ArgumentLayout argument_layout_of_forward_sm90(const problem::AttentionProblem& problem,
-                                                          const ForwardSm90Config& config,
-                                                          size_t loads);
+attention::ArgumentLayout argument_layout_of_forward_sm90(
+    const problem::AttentionStructure& structure, const ForwardSm90Config& config, size_t loads);
 /// The attention itself, `loads` being what its score reads.
-KernelUnit forward_sm90_unit(const problem::AttentionProblem& problem,
-                             const ForwardSm90Config& config,
+KernelUnit forward_sm90_unit(const problem::AttentionStructure& structure,
+                             const problem::AttentionFacts& facts, const ForwardSm90Config& config,
                              std::vector<problem::OperandId>& loads);
 /// The kernel before it that rotates K and makes the rotations of Q's rows.
 KernelUnit rotations_unit(const problem::AttentionProblem& problem);

@@ -219,7 +219,7 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
   const AttentionStructure& structure = problem.structure;
   const AttentionSizes& sizes = problem.sizes;
   std::vector<OperandId> loads;
-  KernelUnit unit = forward_sm90_unit(problem, config, loads);
+  KernelUnit unit = forward_sm90_unit(structure, problem::facts_of(problem), config, loads);
   HEDDLE_TRY(check_loads(loads));
   const int64_t q_tiles = (sizes.q_length + config.tile_m() - 1) / config.tile_m();
   const int64_t tiles = sizes.batch * sizes.q_heads * q_tiles;
@@ -269,7 +269,7 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
     arguments.tiled = score_tile_arguments(sizes, config.tiled_operand);
     planned.tiled_shape = map_shape(structure, sizes, config.tiled_operand, config.tile_m());
   }
-  planned.argument_layout = argument_layout_of_forward_sm90(problem, config, loads.size());
+  planned.argument_layout = argument_layout_of_forward_sm90(structure, config, loads.size());
   planned.entries = std::move(block.entries);
 
   const OperandId mapped[] = {structure.q, structure.k, structure.v, structure.o};

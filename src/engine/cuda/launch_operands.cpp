@@ -59,20 +59,4 @@ Status check_addresses(std::span<const AlignedOperand> operands, std::span<void*
   return {};
 }
 
-bool rows_are_aligned(const problem::AttentionStructure& structure,
-                      const problem::AttentionSizes& sizes, problem::OperandId id) {
-  if (id == problem::kAbsent) return true;
-  const problem::OperandLayout& layout = sizes.layout(id);
-  const int64_t element = size_of(structure.type(id).dtype);
-  // Ragged sequences may start anywhere their offsets say.
-  if (structure.type(id).ragged_offsets != problem::kAbsent &&
-      layout.ragged_multiplier * element % 16 != 0) {
-    return false;
-  }
-  for (int i = 0; i + 1 < layout.strides.rank(); ++i) {
-    if (layout.dims[i] > 1 && layout.strides[i] * element % 16 != 0) return false;
-  }
-  return layout.dims_to_plan_for().back() * element % 16 == 0;
-}
-
 }  // namespace heddle::engine::cuda

@@ -8,6 +8,7 @@
 
 #include "attention/parameters.h"
 #include "core/status.h"
+#include "problem/facts.h"
 #include "problem/operands.h"
 
 namespace heddle::engine::cuda {
@@ -50,9 +51,19 @@ std::vector<AlignedOperand> aligned_tensors(const Structure& structure) {
 /// Whether each of `operands` does; absent ones do.
 Status check_addresses(std::span<const AlignedOperand> operands, std::span<void* const> buffers);
 
-/// Whether every row of `id` can start on 16 bytes: all strides of dims > 1 are multiples of 16
-/// bytes and so is the row's length. The base address is the caller's duty, checked at execution.
-bool rows_are_aligned(const problem::AttentionStructure& structure,
-                      const problem::AttentionSizes& sizes, problem::OperandId id);
+/// Whether all rows of the structure's tensors can start on 16 bytes. Base addresses are the
+/// caller's duty, checked at execution.
+template <class Structure>
+bool rows_are_aligned(const Structure& structure, const std::vector<problem::OperandType>& types,
+                      const problem::AttentionFacts& facts) {
+  bool aligned = true;
+  problem::tensors(
+      [&](const char*, problem::OperandId id, problem::Use) {
+        aligned = aligned && (id == problem::kAbsent || facts.operand(id).has_aligned_rows(
+                                                            types[static_cast<size_t>(id)].dtype));
+      },
+      structure);
+  return aligned;
+}
 
 }  // namespace heddle::engine::cuda

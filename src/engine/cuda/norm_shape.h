@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "core/status.h"
-#include "problem/operands.h"
+#include "problem/facts.h"
+#include "problem/norm_rows.h"
 #include "ptx/element.h"
 #include "streaming/arguments.h"
 
@@ -14,13 +15,17 @@ namespace heddle::engine::cuda {
 
 class NormShape {
  public:
-  NormShape(const std::vector<problem::OperandType>& types,
-            const std::vector<problem::OperandLayout>& layouts, int32_t normalised_dims)
-      : types_(types), layouts_(layouts), normalised_(normalised_dims) {}
+  /// Of a valid problem, which stays where it is.
+  template <class Kind>
+  explicit NormShape(const Kind& problem)
+      : types_(problem.structure.operands),
+        layouts_(problem.sizes.layouts),
+        joined_(problem),
+        facts_(problem::facts_of(problem)) {}
 
   using Part = problem::RowPart;
-  /// Joins dims that all tensors of the structure step through as one. Fails if the kernels do not
-  /// take one of these, or so many rows, columns or dims.
+  /// Notes the tensors of the structure. Fails if the kernels do not take one of these, or so many
+  /// rows, columns or dims.
   template <class Structure>
   Status set(const Structure& structure) {
     problem::tensors(
@@ -31,14 +36,13 @@ class NormShape {
     return set();
   }
 
-  int rows() const { return rows_; }
-  int columns() const { return columns_; }
-  int row_dims() const { return static_cast<int>(row_dims_.size()); }
-  int column_dims() const { return static_cast<int>(column_dims_.size()); }
+  const problem::NormFacts& facts() const { return facts_; }
+  int rows() const { return static_cast<int>(joined_.rows); }
+  int columns() const { return static_cast<int>(joined_.columns); }
   /// Whether some operand is f64, so that all is computed in f64.
   bool is_f64() const { return is_f64_; }
   /// Elements an access may take in every operand: 16 bytes of x, or fewer, down to 1.
-  int vector() const { return vector_; }
+  int vector() const { return facts_.vector; }
 
   streaming::Extents extents() const;
   /// Strides of an operand; all 0 if it is absent. Its address is set at each execution.
@@ -49,8 +53,8 @@ class NormShape {
   void configure(Config& config) const {
     config.number = is_f64() ? Element::f64 : Element::f32;
     config.vector = vector();
-    config.row_dims = row_dims();
-    config.column_dims = column_dims();
+    config.row_dims = facts_.row_dims;
+    config.column_dims = facts_.column_dims;
   }
   /// Sets the type of an operand that is there.
   void set_element(Element& element, problem::OperandId id) const;
@@ -67,21 +71,13 @@ class NormShape {
 
   Status set();
   Status check(const Member& member) const;
-  bool steps_by(int vector) const;
 
   const std::vector<problem::OperandType>& types_;
   const std::vector<problem::OperandLayout>& layouts_;
-  int32_t normalised_;
+  problem::NormRows joined_;
+  problem::NormFacts facts_;
   std::vector<Member> members_;  ///< those present; the first is x
-  int rows_ = 0, columns_ = 0, vector_ = 1;
   bool is_f64_ = false;
-  /// Each joined dim: its innermost dim of x, and in `extents_` how many steps it has.
-  struct Joined {
-    int dim;
-    int extent;
-  };
-  std::vector<Joined> row_dims_, column_dims_;
-  std::vector<Joined> join(int first, int end, Part other) const;
 };
 
 }  // namespace heddle::engine::cuda

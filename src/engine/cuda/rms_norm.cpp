@@ -33,10 +33,7 @@ KernelUnit unit_of(const RmsNormConfig& config) {
 
 class RmsNormLaunches final : public Launches {
  public:
-  explicit RmsNormLaunches(const NormProblem& problem)
-      : problem_(problem),
-        shape_(problem_.structure.operands, problem_.sizes.layouts,
-               problem_.structure.normalised_dims) {}
+  explicit RmsNormLaunches(const NormProblem& problem) : problem_(problem), shape_(problem_) {}
 
   Status make(const Target& target, Lowering& lowering) {
     HEDDLE_ASSIGN(const RmsNormConfig config, configure_rms_norm(problem_, shape_));
@@ -125,7 +122,7 @@ Result<RmsNormConfig> configure_rms_norm(const NormProblem& problem, NormShape& 
   config.threads_per_row = 512;
   config.vectors = 1;
   for (const Choice& choice : kChoices) {
-    if (shape.columns() > choice.most_vectors * shape.vector()) continue;
+    if (shape.facts().vectors > choice.most_vectors) continue;
     config.in_registers = true;
     config.threads_per_row = choice.threads_per_row;
     config.vectors = choice.vectors;

@@ -67,9 +67,7 @@ KernelUnit unit_of(const NormBackwardProblem& problem, const RmsNormBackwardConf
 class RmsNormBackwardLaunches final : public Launches {
  public:
   explicit RmsNormBackwardLaunches(const NormBackwardProblem& problem)
-      : problem_(problem),
-        shape_(problem_.structure.operands, problem_.sizes.layouts,
-               problem_.structure.normalised_dims) {}
+      : problem_(problem), shape_(problem_) {}
 
   Status make(const Target& target, Lowering& lowering) {
     HEDDLE_ASSIGN(const RmsNormBackwardConfig config,
@@ -187,7 +185,7 @@ Result<RmsNormBackwardConfig> configure_rms_norm_backward(const NormBackwardProb
   constexpr Choice kChoices[] = {{64, 64, 1},   {128, 64, 2},   {256, 64, 4},
                                  {512, 128, 4}, {1024, 256, 4}, {2048, 512, 4}};
   for (const Choice& choice : kChoices) {
-    if (shape.columns() > choice.most_vectors * shape.vector()) continue;
+    if (shape.facts().vectors > choice.most_vectors) continue;
     config.threads_per_row = choice.threads_per_row;
     config.vectors = choice.vectors;
     const auto prefetches = [&] { return config.vectors <= 2; };

@@ -5,6 +5,7 @@
 #include "core/dims.h"
 #include "core/rounding.h"
 #include "engine/cuda/config_source.h"
+#include "problem/facts.h"
 #include "streaming/arguments.h"
 
 namespace heddle::engine::cuda {
@@ -120,7 +121,6 @@ Result<streaming::RopeConfig> configure_rope(const RopeStep& step) {
   const RopeProblem& problem = step.rope;
   HEDDLE_TRY(check(problem, step.lengths));
   const Operands operands(problem);
-  const int64_t head_dim = operands.layout(problem.structure.x).dims[3];
   streaming::RopeConfig config;
   config.x = element_of(operands.type(problem.structure.x).dtype);
   config.y = element_of(operands.type(problem.structure.y).dtype);
@@ -134,17 +134,11 @@ Result<streaming::RopeConfig> configure_rope(const RopeStep& step) {
     if (operands.type(id).dtype == DataType::f64) config.number = Element::f64;
     config.ragged |= operands.type(id).ragged_offsets != kAbsent;
   }
-  /// Whether runs of so many elements divide a row and begin on a multiple of their size.
+  const problem::RopeFacts facts = problem::facts_of(problem);
+  /// Whether runs of so many pairs divide a row and begin on a multiple of their size.
   const auto fits = [&](int pairs) {
-    const int run = run_of(problem, pairs);
-    bool all = problem.structure.rope.rope_dim % (2 * pairs) == 0 &&
-               (head_dim - problem.structure.rope.rope_dim) % run == 0;
-    for (OperandId id : {problem.structure.x, problem.structure.y}) {
-      for (int d = 0; d < 3; ++d) all = all && operands.stride(id, d) % run == 0;
-      if (operands.type(id).ragged_offsets != kAbsent)
-        all = all && operands.layout(id).ragged_multiplier % run == 0;
-    }
-    return all;
+    return problem.structure.rope.rope_dim % (2 * pairs) == 0 &&
+           facts.alignment % run_of(problem, pairs) == 0;
   };
   const int run = 16 / static_cast<int>(size_of(operands.type(problem.structure.x).dtype));
   config.pairs = is_interleaved(problem) ? run / 2 : run;
@@ -161,7 +155,7 @@ Result<RopeLaunch> RopeLaunch::make(const RopeStep& step) {
   const problem::Rope& rope = problem.structure.rope;
   const Operands operands(problem);
   const Dims& dims = operands.layout(problem.structure.x).dims;
-  if (*element_count(dims) == 0) return made;
+  if (problem::facts_of(problem).is_empty) return made;
   for (const std::pair<OperandId, const char*>& operand :
        {std::pair{problem.structure.x, "x"},
         {problem.structure.y, "y"},

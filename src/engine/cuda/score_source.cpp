@@ -42,8 +42,7 @@ std::string whole_source(const problem::ScoreExpression& expression, int32_t ind
 
 std::string node_source(const problem::ScoreExpression& expression, const ScoreNode& node,
                         const AttentionStructure& structure, std::vector<problem::OperandId>& loads,
-                        const std::vector<problem::OperandLayout>* layouts,
-                        problem::OperandId tiled) {
+                        const problem::AttentionFacts* facts, problem::OperandId tiled) {
   const std::string a = fmt::format("t{}", node.a), b = fmt::format("t{}", node.b),
                     c = fmt::format("t{}", node.c);
   const auto infix = [&](const char* op) { return fmt::format("{} {} {}", a, op, b); };
@@ -77,8 +76,8 @@ std::string node_source(const problem::ScoreExpression& expression, const ScoreN
       const auto number = at - loads.begin();
       if (at == loads.end()) loads.push_back(node.operand);
       const auto operand = static_cast<size_t>(node.operand);
-      const bool per_row = !layouts || (*layouts)[operand].varies(2);
-      const bool per_column = !layouts || (*layouts)[operand].varies(3);
+      const bool per_row = !facts || facts->operand(node.operand).per_row;
+      const bool per_column = !facts || facts->operand(node.operand).per_column;
       return fmt::format(
           "attention::load<{}, {}, {}>(cell.loads[{}], cell.batch, cell.head, cell.row, "
           "cell.column)",
@@ -179,7 +178,7 @@ bool only_scales(const problem::ScoreExpression& expression, int32_t value) {
 
 bool may_have_finite_mask_rows(const problem::ScoreExpression& expression,
                                const AttentionStructure& structure,
-                               const std::vector<problem::OperandLayout>* layouts) {
+                               const problem::AttentionFacts* facts) {
   for (size_t n = 0; n < expression.nodes.size(); ++n) {
     const ScoreNode& node = expression.nodes[n];
     if (node.op == ScoreOp::constant && std::isfinite(node.value) &&
@@ -189,7 +188,7 @@ bool may_have_finite_mask_rows(const problem::ScoreExpression& expression,
     const auto operand = static_cast<size_t>(node.operand);
     if (structure.operands[operand].dtype == DataType::boolean) continue;
     const bool is_one_number =
-        layouts && !(*layouts)[operand].varies(2) && !(*layouts)[operand].varies(3);
+        facts && !facts->operand(node.operand).per_row && !facts->operand(node.operand).per_column;
     if (!is_one_number || !only_scales(expression, static_cast<int32_t>(n))) return true;
   }
   return false;
@@ -198,13 +197,12 @@ bool may_have_finite_mask_rows(const problem::ScoreExpression& expression,
 std::string score_source(const std::string& name, const problem::ScoreExpression& expression,
                          const AttentionStructure& structure,
                          std::vector<problem::OperandId>& loads,
-                         const std::vector<problem::OperandLayout>* layouts,
-                         problem::OperandId tiled) {
+                         const problem::AttentionFacts* facts, problem::OperandId tiled) {
   std::string body;
   if (!expression.is_identity()) {
     for (size_t n = 0; n < expression.nodes.size(); ++n) {
       const ScoreNode& node = expression.nodes[n];
-      std::string value = node_source(expression, node, structure, loads, layouts, tiled);
+      std::string value = node_source(expression, node, structure, loads, facts, tiled);
       if (node.op == ScoreOp::divide) {
         const ScoreNode& divisor = expression.nodes[static_cast<size_t>(node.b)];
         if (has_reciprocal(divisor))
@@ -224,7 +222,7 @@ std::string score_source(const std::string& name, const problem::ScoreExpression
       "  template <class Cell>\n"
       "  static HEDDLE_DEVICE float value(const Cell& cell) {{\n{}  }}\n"
       "}};\n",
-      name, expression.is_identity(), may_have_finite_mask_rows(expression, structure, layouts),
+      name, expression.is_identity(), may_have_finite_mask_rows(expression, structure, facts),
       cells_side_by_side(expression, is_f32(structure)), body);
 }
 

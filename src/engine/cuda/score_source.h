@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/status.h"
-#include "problem/attention.h"
+#include "problem/facts.h"
 
 namespace heddle::engine::cuda {
 
@@ -14,22 +14,22 @@ namespace heddle::engine::cuda {
 /// gradient, in derivatives). kFiniteMaskRows: a row of values may be as low as numbers that stand
 /// for -inf. kSideBySide: cells_side_by_side(). Loads are numbered in the order of `loads`, which
 /// grows by those this expression adds. Functions are as exact as the structure's Q wants them.
-/// With `layouts`, loads of operands broadcast along rows or columns say so: they are made once.
+/// With `facts`, loads of operands broadcast along rows or columns say so: they are made once.
 /// The operand `tiled` is no load but the Cell's `tiled`. Where the structure has row maxima and
 /// sums, products are rounded: fused with what they are added to by one kernel and not by another,
 /// scores would differ.
 std::string score_source(const std::string& name, const problem::ScoreExpression& expression,
                          const problem::AttentionStructure& structure,
                          std::vector<problem::OperandId>& loads,
-                         const std::vector<problem::OperandLayout>* layouts = nullptr,
+                         const problem::AttentionFacts* facts = nullptr,
                          problem::OperandId tiled = problem::kAbsent);
 
 /// Whether a whole row may be as low as a number that stands for -inf: one that the expression
 /// has, or that an operand brings. One number of a head's that only scales hides nothing; without
-/// `layouts` none is one number.
+/// `facts` none is one number.
 bool may_have_finite_mask_rows(const problem::ScoreExpression& expression,
                                const problem::AttentionStructure& structure,
-                               const std::vector<problem::OperandLayout>* layouts);
+                               const problem::AttentionFacts* facts);
 
 /// Whether a kernel takes as many.
 Status check_loads(const std::vector<problem::OperandId>& loads);

@@ -10,6 +10,7 @@
 
 namespace heddle::engine::cuda {
 
+using problem::AttentionFacts;
 using problem::AttentionSizes;
 using problem::AttentionStructure;
 using problem::OperandId;
@@ -18,18 +19,9 @@ namespace {
 DataType type_of(const AttentionStructure& structure, OperandId id) {
   return structure.type(id).dtype;
 }
-
-/// Whether the operand has an element for each cell, so that it can come by tiles. One that a plan
-/// has so may do with a single row or column where there is a single query or key.
-bool has_cells(const AttentionSizes& sizes, const problem::OperandLayout& layout) {
-  const Dims& planned = layout.dims_to_plan_for();
-  return planned[2] > 1 && planned[3] > 1 &&
-         layout.dims[2] >= std::min<int64_t>(2, sizes.q_length) &&
-         layout.dims[3] >= std::min<int64_t>(2, sizes.kv_length);
-}
 }  // namespace
 
-OperandId score_tile_operand(const AttentionStructure& structure, const AttentionSizes& sizes,
+OperandId score_tile_operand(const AttentionStructure& structure, const AttentionFacts& facts,
                              std::initializer_list<const problem::ScoreExpression*> expressions,
                              bool singles) {
   for (const problem::ScoreExpression* expression : expressions) {
@@ -38,8 +30,8 @@ OperandId score_tile_operand(const AttentionStructure& structure, const Attentio
       const DataType dtype = type_of(structure, node.operand);
       const bool fits = dtype == DataType::bf16 || dtype == DataType::f16 ||
                         dtype == DataType::boolean || (singles && dtype == DataType::f32);
-      if (fits && has_cells(sizes, sizes.layout(node.operand)) &&
-          check_copies(structure, sizes, node.operand).is_ok()) {
+      if (fits && facts.operand(node.operand).has_cells &&
+          can_copy(structure, facts, node.operand)) {
         return node.operand;
       }
     }

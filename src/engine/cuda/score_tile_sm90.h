@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "problem/attention.h"
+#include "problem/facts.h"
 #include "sm90/score_tile_arguments.h"
 
 namespace heddle::engine::cuda {
@@ -13,7 +13,7 @@ namespace heddle::engine::cuda {
 /// The first operand that the expressions read in every cell and that the copy engine can move:
 /// 16-bit values, booleans or (`singles`) f32, contiguous along keys. Absent if there is none.
 problem::OperandId score_tile_operand(
-    const problem::AttentionStructure& structure, const problem::AttentionSizes& sizes,
+    const problem::AttentionStructure& structure, const problem::AttentionFacts& facts,
     std::initializer_list<const problem::ScoreExpression*> expressions, bool singles);
 
 /// How an operand of this type reaches the score.

@@ -1,23 +1,16 @@
 #include "engine/cuda/tensor_map.h"
 
-#include "engine/cuda/launch_operands.h"
-
 namespace heddle::engine::cuda {
 
-namespace {
-constexpr int64_t kMostStrideBytes = (int64_t{1} << 40) - 16;
-}  // namespace
+bool can_copy(const problem::AttentionStructure& structure, const problem::AttentionFacts& facts,
+              problem::OperandId id) {
+  const problem::OperandFacts& operand = facts.operand(id);
+  return operand.has_aligned_rows(structure.type(id).dtype) && operand.steps_forward;
+}
 
 Status check_copies(const problem::AttentionStructure& structure,
-                    const problem::AttentionSizes& sizes, problem::OperandId id) {
-  const problem::OperandLayout& layout = sizes.layout(id);
-  const int64_t most = kMostStrideBytes / size_of(structure.type(id).dtype);
-  bool movable = rows_are_aligned(structure, sizes, id) && layout.strides.back() == 1;
-  for (int i = 0; i < 3; ++i) {
-    movable =
-        movable && (layout.dims[i] == 1 || (layout.strides[i] > 0 && layout.strides[i] <= most));
-  }
-  if (movable) return {};
+                    const problem::AttentionFacts& facts, problem::OperandId id) {
+  if (can_copy(structure, facts, id)) return {};
   return error(Code::graph_not_supported,
                "cuda: sdpa operand {} has strides that the Hopper kernel's copies do not take: "
                "columns must be contiguous, all others positive multiples of 16 bytes below 2^40",

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/cuda/driver.h"
-#include "problem/attention.h"
+#include "problem/facts.h"
 
 namespace heddle::engine::cuda {
 
@@ -17,8 +17,10 @@ struct MapShape {
 
 /// Whether the copy engine can move `id`: contiguous columns, all other strides positive multiples
 /// of 16 bytes below 2^40. The base address is the caller's duty, checked at execution.
+bool can_copy(const problem::AttentionStructure& structure, const problem::AttentionFacts& facts,
+              problem::OperandId id);
 Status check_copies(const problem::AttentionStructure& structure,
-                    const problem::AttentionSizes& sizes, problem::OperandId id);
+                    const problem::AttentionFacts& facts, problem::OperandId id);
 
 /// The map of an operand of 16-bit elements or booleans with contiguous columns.
 MapShape map_shape(const problem::AttentionStructure& structure,

@@ -1,0 +1,142 @@
+#include "problem/facts.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/rounding.h"
+#include "problem/norm_rows.h"
+#include "problem/operands.h"
+
+namespace heddle::problem {
+namespace {
+
+constexpr int64_t kMostStrideBytes = (int64_t{1} << 40) - 16;
+constexpr int kMostAlignment = 16;
+
+int alignment_of(const OperandType& type, const OperandLayout& layout) {
+  // Bits of all that has to be a multiple: the lowest one set of them is the least.
+  auto together = static_cast<uint64_t>(layout.dims_to_plan_for().back()) | kMostAlignment;
+  for (int d = 0; d + 1 < layout.strides.rank(); ++d)
+    if (layout.dims[d] > 1) together |= static_cast<uint64_t>(layout.strides[d]);
+  // Ragged sequences may start anywhere their offsets say.
+  if (type.ragged_offsets != kAbsent) together |= static_cast<uint64_t>(layout.ragged_multiplier);
+  return 1 << std::countr_zero(together);
+}
+
+bool steps_forward(const OperandType& type, const OperandLayout& layout) {
+  const int64_t most = kMostStrideBytes / size_of(type.dtype);
+  for (int d = 0; d + 1 < layout.dims.rank(); ++d)
+    if (layout.dims[d] != 1 && (layout.strides[d] <= 0 || layout.strides[d] > most)) return false;
+  return layout.strides.back() == 1;
+}
+
+bool is_empty(const OperandLayout& layout) {
+  return std::any_of(layout.dims.begin(), layout.dims.end(), [](int64_t dim) { return dim == 0; });
+}
+
+/// One that a plan has for each cell may have a single row or column where there is a single query
+/// or key.
+bool has_cells(const OperandLayout& layout, const AttentionSizes& sizes) {
+  return layout.varies(2) && layout.varies(3) &&
+         layout.dims[2] >= std::min<int64_t>(2, sizes.q_length) &&
+         layout.dims[3] >= std::min<int64_t>(2, sizes.kv_length);
+}
+
+AttentionFacts::Keys keys_of(int64_t length) {
+  using Keys = AttentionFacts::Keys;
+  return length <= 512    ? Keys::to_512
+         : length <= 2047 ? Keys::to_2047
+         : length <= 8191 ? Keys::to_8191
+                          : Keys::more;
+}
+
+NormFacts facts_of_rows(const NormRows& rows) {
+  return {.row_dims = static_cast<int>(rows.row_dims.size()),
+          .column_dims = static_cast<int>(rows.column_dims.size()),
+          .vector = rows.vector,
+          .vectors = static_cast<int64_t>(
+              std::bit_ceil(static_cast<uint64_t>(divide_up(rows.columns, int64_t{rows.vector}))))};
+}
+
+}  // namespace
+
+namespace {
+
+/// Notes the operands that kernels step through, whose layouts they may be specialised on.
+class Noted {
+ public:
+  Noted(const AttentionStructure& structure, const AttentionSizes& sizes, AttentionFacts& facts)
+      : structure_(structure), sizes_(sizes), facts_(facts) {
+    facts.operands.resize(structure.operands.size());
+    operands(*this, structure.score);
+    for (const KeyBound& bound : structure.bounds) note(bound.operand);
+    rotated(structure.q_rope);
+    rotated(structure.k_rope);
+  }
+
+  void operator()(const char*, OperandId id, Use) { note(id); }
+  void rotated(const std::optional<Rope>& rope) {
+    if (rope) note(rope->rotated);
+  }
+
+ private:
+  void note(OperandId id) {
+    if (id == kAbsent) return;
+    const OperandType& type = structure_.type(id);
+    const OperandLayout& layout = sizes_.layout(id);
+    facts_.operands[static_cast<size_t>(id)] = {.per_row = layout.varies(2),
+                                                .per_column = layout.varies(3),
+                                                .has_cells = has_cells(layout, sizes_),
+                                                .is_empty = is_empty(layout),
+                                                .steps_forward = steps_forward(type, layout),
+                                                .alignment = alignment_of(type, layout)};
+  }
+
+  const AttentionStructure& structure_;
+  const AttentionSizes& sizes_;
+  AttentionFacts& facts_;
+};
+
+AttentionFacts facts_of_sizes(const AttentionStructure& structure, const AttentionSizes& sizes) {
+  return {.operands = {},
+          .positive_scale = structure.scale == kAbsent && sizes.scale > 0,
+          .groups_queries = sizes.q_heads > sizes.k_heads,
+          .as_many_value_heads = sizes.k_heads == sizes.v_heads,
+          .has_few_rows = sizes.q_length_to_plan_for() <= 64,
+          .keys = keys_of(sizes.kv_length_to_plan_for())};
+}
+
+}  // namespace
+
+AttentionFacts facts_of(const AttentionProblem& problem) {
+  AttentionFacts facts = facts_of_sizes(problem.structure, problem.sizes);
+  Noted noted(problem.structure, problem.sizes, facts);
+  tensors(noted, problem.structure);
+  return facts;
+}
+
+AttentionFacts facts_of(const AttentionBackwardProblem& problem) {
+  const AttentionBackwardStructure& s = problem.structure;
+  AttentionFacts facts = facts_of_sizes(s.forward, problem.sizes);
+  Noted noted(s.forward, problem.sizes, facts);
+  tensors(noted, s);
+  operands(noted, s.d_dot);
+  for (const LoadGradient& wanted : s.load_gradients) operands(noted, wanted.derivative);
+  noted.rotated(s.d_q_rope);
+  noted.rotated(s.d_k_rope);
+  return facts;
+}
+
+NormFacts facts_of(const NormProblem& problem) { return facts_of_rows(NormRows(problem)); }
+NormFacts facts_of(const NormBackwardProblem& problem) { return facts_of_rows(NormRows(problem)); }
+
+RopeFacts facts_of(const RopeProblem& problem) {
+  const RopeStructure& s = problem.structure;
+  const auto alignment = [&](OperandId id) {
+    return alignment_of(s.type(id), problem.sizes.layout(id));
+  };
+  return {.is_empty = is_empty(problem.sizes.layout(s.x)),
+          .alignment = std::min(alignment(s.x), alignment(s.y))};
+}
+
+}  // namespace heddle::problem

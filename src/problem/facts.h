@@ -1,0 +1,71 @@
+// What kernels may be specialised on beside a problem's structure: coarse words on its sizes, all
+// of them derived here. Problems of equal structure and facts run by the same kernels, unless sizes
+// go beyond what a way counts (engines say so in words); everything else about sizes is an
+// argument.
+//
+// Where a plan's sizes come late, facts are those of the plan's lengths and dims.
+#pragma once
+
+#include <vector>
+
+#include "problem/problem.h"
+
+namespace heddle::problem {
+
+struct OperandFacts {
+  bool per_row = false, per_column = false;  ///< else one row or column serves all
+  /// An element for each query and key, even if there is a single one of either.
+  bool has_cells = false;
+  bool is_empty = false;
+  /// Columns are contiguous, and other dims of more than one have positive strides below 2^40
+  /// bytes.
+  bool steps_forward = false;
+  /// Elements of which every row's begin is a multiple, if the first one's is, and its length: a
+  /// power of two, 16 at most.
+  int alignment = 1;
+
+  /// Whether every row can start on 16 bytes.
+  bool has_aligned_rows(DataType type) const { return alignment * size_of(type) >= 16; }
+
+  friend bool operator==(const OperandFacts&, const OperandFacts&) = default;
+};
+
+struct AttentionFacts {
+  /// Of the tensors, what the score loads, operands of bounds and rotated tensors; the others' say
+  /// nothing.
+  std::vector<OperandFacts> operands;
+  const OperandFacts& operand(OperandId id) const { return operands[static_cast<size_t>(id)]; }
+
+  bool positive_scale = false;       ///< the scale is a number known to be positive
+  bool groups_queries = false;       ///< query heads share a key head
+  bool as_many_value_heads = false;  ///< as key heads
+  /// Rows of a head: few, as in decoding, are up to 64.
+  bool has_few_rows = false;
+  enum class Keys : uint8_t { to_512, to_2047, to_8191, more };
+  Keys keys = Keys::to_512;
+
+  friend bool operator==(const AttentionFacts&, const AttentionFacts&) = default;
+};
+
+struct NormFacts {
+  int row_dims = 0, column_dims = 0;  ///< that are stepped through one by one (norm_rows.h)
+  int vector = 1;                     ///< NormRows::vector
+  int64_t vectors = 1;                ///< of a row, rounded up to a power of two
+
+  friend bool operator==(const NormFacts&, const NormFacts&) = default;
+};
+
+struct RopeFacts {
+  bool is_empty = false;
+  int alignment = 1;  ///< OperandFacts::alignment of x and y, the lesser
+
+  friend bool operator==(const RopeFacts&, const RopeFacts&) = default;
+};
+
+AttentionFacts facts_of(const AttentionProblem& problem);
+AttentionFacts facts_of(const AttentionBackwardProblem& problem);
+NormFacts facts_of(const NormProblem& problem);
+NormFacts facts_of(const NormBackwardProblem& problem);
+RopeFacts facts_of(const RopeProblem& problem);
+
+}  // namespace heddle::problem
