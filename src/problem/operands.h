@@ -7,6 +7,7 @@
 
 #include <concepts>
 #include <type_traits>
+#include <vector>
 
 #include "problem/problem.h"
 
@@ -65,6 +66,24 @@ void tensors(Visitor&& visit, T& s) {
   visit("dQ", s.d_q, Use::written);
   visit("dK", s.d_k, Use::written);
   visit("dV", s.d_v, Use::written);
+}
+
+/// An operand and what sentences call it.
+struct NamedOperand {
+  OperandId id = kAbsent;
+  const char* name = "";
+};
+
+/// Those tensors of an attention, or of its backward, that are present.
+template <class Structure>
+std::vector<NamedOperand> tensors_of(const Structure& structure) {
+  std::vector<NamedOperand> all;
+  tensors(
+      [&](const char* name, OperandId id, Use) {
+        if (id != kAbsent) all.push_back({id, name});
+      },
+      structure);
+  return all;
 }
 
 /// What forward and backward share beside the tensors.

@@ -76,15 +76,9 @@ Status check_type(const AttentionStructure& s, OperandId id, const char* label,
                name(s.type(id).dtype), list);
 }
 
-/// Types that the problem leaves open, of one of the structures.
-template <class Structure>
-Status check_tensors(const AttentionStructure& s, const Structure& structure) {
-  Status status;
-  const auto visit = [&](const char* label, OperandId id, problem::Use) {
-    if (status.is_ok()) status = check_type(s, id, label, kFloats);
-  };
-  problem::tensors(visit, structure);
-  return status;
+Status check_tensors(const AttentionStructure& s, const std::vector<problem::NamedOperand>& all) {
+  for (const auto& [id, name] : all) HEDDLE_TRY(check_type(s, id, name, kFloats));
+  return {};
 }
 
 Status check_loads(const AttentionStructure& s, const problem::ScoreExpression& score) {
@@ -118,13 +112,13 @@ Status check_forward(const AttentionStructure& s, const AttentionSizes& z) {
 }  // namespace
 
 Status check(const AttentionProblem& problem) {
-  HEDDLE_TRY(check_tensors(problem.structure, problem.structure));
+  HEDDLE_TRY(check_tensors(problem.structure, problem::tensors_of(problem.structure)));
   return check_forward(problem.structure, problem.sizes);
 }
 
 Status check(const AttentionBackwardProblem& problem) {
   const problem::AttentionBackwardStructure& s = problem.structure;
-  HEDDLE_TRY(check_tensors(s.forward, s));
+  HEDDLE_TRY(check_tensors(s.forward, problem::tensors_of(s)));
   HEDDLE_TRY(check_forward(s.forward, problem.sizes));
   HEDDLE_TRY(check_loads(s.forward, s.d_dot));
   for (const problem::LoadGradient& g : s.load_gradients) {

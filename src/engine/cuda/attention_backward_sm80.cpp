@@ -255,12 +255,12 @@ Result<Lowering> lower_by(const AttentionBackwardProblem& problem, const Target&
     steps.push_back(std::move(step));
   }
   const AttentionBackwardStructure& structure = problem.structure;
-  std::vector<AlignedOperand> aligned;
+  std::vector<problem::NamedOperand> aligned;
   if (rows_are_aligned(structure, structure.forward.operands, problem::facts_of(problem))) {
-    aligned = aligned_tensors(structure);
+    aligned = problem::tensors_of(structure);
     // O is read by elements.
     std::erase_if(aligned,
-                  [&](const AlignedOperand& one) { return one.id == structure.forward.o; });
+                  [&](const problem::NamedOperand& one) { return one.id == structure.forward.o; });
   }
   const int64_t rows = problem.sizes.batch * problem.sizes.q_heads * problem.sizes.q_length;
   lowering.workspace_bytes =

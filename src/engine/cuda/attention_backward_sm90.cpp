@@ -105,14 +105,11 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
 Status check_operands(const AttentionBackwardStructure& structure, const AttentionFacts& facts) {
   const AttentionStructure& forward = structure.forward;
   const DataType element = forward.type(forward.q).dtype;
-  Status status;
-  const auto visit = [&](const char* name, OperandId id, problem::Use) {
-    if (!status.is_ok() || id == kAbsent) return;
-    status = check_dtype(forward, id, name, {element});
-    if (status.is_ok()) status = check_copies(forward, facts, id);
-  };
-  problem::tensors(visit, structure);
-  return status;
+  for (const auto& [id, name] : problem::tensors_of(structure)) {
+    HEDDLE_TRY(check_dtype(forward, id, name, {element}));
+    HEDDLE_TRY(check_copies(forward, facts, id));
+  }
+  return {};
 }
 
 /// Whether the score reads an operand that differs from row to row or key to key.

@@ -47,7 +47,7 @@ struct Planned {
   sm90::BackwardArguments arguments{};
   std::vector<Entry> entries;
   std::vector<MappedOperand> mapped;
-  std::vector<AlignedOperand> aligned;
+  std::vector<problem::NamedOperand> aligned;
   BackwardSm90Workspace workspace;
 };
 
@@ -210,7 +210,7 @@ Result<Lowering> lower_backward_sm90(const AttentionBackwardProblem& problem,
   planned.arguments.head_group = config.head_group;
   planned.entries = std::move(block.entries);
   planned.mapped = mapped_operands(problem, config);
-  planned.aligned = aligned_tensors(structure);
+  planned.aligned = problem::tensors_of(structure);
   if (config.tiled_operand != kAbsent) {
     planned.arguments.tiled = score_tile_arguments(problem.sizes, config.tiled_operand);
     planned.aligned.push_back({config.tiled_operand, "what the score reads"});

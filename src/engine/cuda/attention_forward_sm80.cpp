@@ -94,8 +94,8 @@ Result<Lowering> lower_by(const AttentionProblem& problem, const Target& target,
       argument_layout_of(structure, loads.size()));
   if (structure.dropout.dump != problem::kAbsent)
     add(dump_unit(structure), dump_launch(problem.sizes), argument_layout_of_dump());
-  std::vector<AlignedOperand> aligned;
-  if (config.aligned) aligned = aligned_tensors(structure);
+  std::vector<problem::NamedOperand> aligned;
+  if (config.aligned) aligned = problem::tensors_of(structure);
   lowering.workspace_bytes = after_pairs ? kFallbackBytes : 0;
   lowering.description = fmt::format("attention forward, general kernel, {} x {} tiles, {}", rows,
                                      config.tile_n, target.architecture);

@@ -88,9 +88,8 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
                  structure.qk_head_dim, structure.v_head_dim);
   }
   const bool rows_are_ragged = structure.type(structure.q).ragged_offsets != kAbsent;
-  for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
-    HEDDLE_TRY(check_copies(structure, facts, id));
-  }
+  for (const problem::NamedOperand& one : problem::tensors_of(structure))
+    HEDDLE_TRY(check_copies(structure, facts, one.id));
   if (rows_are_ragged != (structure.type(structure.o).ragged_offsets != kAbsent)) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa q and o must be both ragged or both dense for the Hopper kernel");
@@ -191,9 +190,8 @@ Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
   }
   config.positive_scale = facts.positive_scale;
   config.lengths = structure.q_lengths != kAbsent || structure.kv_lengths != kAbsent;
-  for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
-    config.lengths |= structure.type(id).ragged_offsets != kAbsent;
-  }
+  for (const problem::NamedOperand& one : problem::tensors_of(structure))
+    config.lengths |= structure.type(one.id).ragged_offsets != kAbsent;
   config.sink = structure.sink != kAbsent;
   config.row_max = structure.max != kAbsent || structure.sum_exp != kAbsent;
   config.slack = config.row_max ? 0 : 8;

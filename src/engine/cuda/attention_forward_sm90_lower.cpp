@@ -48,7 +48,7 @@ struct Planned {
   MapShape shapes[4];    ///< of q, k, v, o
   OperandId mapped[4];   ///< q, k, v, o
   MapShape tiled_shape;  ///< of config.tiled_operand
-  std::vector<AlignedOperand> aligned;
+  std::vector<problem::NamedOperand> aligned;
   attention::RotationsBefore rotations{};  ///< with q_rope
   std::vector<Entry> rotation_entries;
   std::optional<RopeLaunch> keys;  ///< that are rotated in the same launch
@@ -278,7 +278,7 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
     planned.mapped[n] = mapped[n];
     planned.shapes[n] = map_shape(structure, sizes, mapped[n], of_keys ? config.tile_n : 64);
   }
-  planned.aligned = aligned_tensors(structure);
+  planned.aligned = problem::tensors_of(structure);
   if (config.tiled_operand != kAbsent)
     planned.aligned.push_back({config.tiled_operand, "what the score reads"});
   planned.launch = {.grid_x = static_cast<unsigned>(std::min<int64_t>(target.processors, tiles)),

@@ -22,8 +22,8 @@ template <class Parameters>
 class GeneralLaunches final : public Launches {
  public:
   /// With `after_pairs` Hopper's kernels run before them, in the same workspace.
-  GeneralLaunches(std::vector<GeneralLaunch<Parameters>> steps, std::vector<AlignedOperand> aligned,
-                  bool after_pairs)
+  GeneralLaunches(std::vector<GeneralLaunch<Parameters>> steps,
+                  std::vector<problem::NamedOperand> aligned, bool after_pairs)
       : steps_(std::move(steps)), aligned_(std::move(aligned)), after_pairs_(after_pairs) {}
 
   Status execute(const Execution& at) const override {
@@ -51,7 +51,7 @@ class GeneralLaunches final : public Launches {
   }
 
   std::vector<GeneralLaunch<Parameters>> steps_;
-  std::vector<AlignedOperand> aligned_;
+  std::vector<problem::NamedOperand> aligned_;
   bool after_pairs_;
 };
 

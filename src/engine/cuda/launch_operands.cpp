@@ -45,15 +45,15 @@ void bind(std::span<const Entry> entries, std::span<void* const> buffers, void* 
   }
 }
 
-Status check_addresses(std::span<const AlignedOperand> operands, std::span<void* const> buffers) {
-  for (const auto& [id, role] : operands) {
-    if (id == problem::kAbsent) continue;
+Status check_addresses(std::span<const problem::NamedOperand> operands,
+                       std::span<void* const> buffers) {
+  for (const auto& [id, name] : operands) {
     const auto address = reinterpret_cast<uintptr_t>(buffers[static_cast<size_t>(id)]);
     if (address % 16 != 0) {
       return error(Code::invalid_variant_pack,
                    "cuda: {} is at address {:#x}, expected a multiple of 16 for the kernel planned "
                    "for it",
-                   role, address);
+                   name, address);
     }
   }
   return {};

@@ -2,6 +2,7 @@
 // addresses at each execution.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,40 +31,18 @@ struct Entry {
 /// Fills the entries of a parameter block. Integers are written as 64 bits, reals as f32.
 void bind(std::span<const Entry> entries, std::span<void* const> buffers, void* parameters);
 
-/// An operand that must start on 16 bytes, as the kernel planned for it was told.
-struct AlignedOperand {
-  problem::OperandId id = problem::kAbsent;
-  const char* role = "";  ///< in sentences: "q", "dO"
-};
-
-/// The tensors that a problem has.
-template <class Structure>
-std::vector<AlignedOperand> aligned_tensors(const Structure& structure) {
-  std::vector<AlignedOperand> all;
-  problem::tensors(
-      [&](const char* name, problem::OperandId id, problem::Use) {
-        if (id != problem::kAbsent) all.push_back({id, name});
-      },
-      structure);
-  return all;
-}
-
-/// Whether each of `operands` does; absent ones do.
-Status check_addresses(std::span<const AlignedOperand> operands, std::span<void* const> buffers);
+/// Whether each of `operands` starts on 16 bytes, as the kernel planned for it was told.
+Status check_addresses(std::span<const problem::NamedOperand> operands,
+                       std::span<void* const> buffers);
 
 /// Whether all rows of the structure's tensors can start on 16 bytes. Base addresses are the
 /// caller's duty, checked at execution.
 template <class Structure>
 bool rows_are_aligned(const Structure& structure, const std::vector<problem::OperandType>& types,
                       const problem::AttentionFacts& facts) {
-  bool aligned = true;
-  problem::tensors(
-      [&](const char*, problem::OperandId id, problem::Use) {
-        aligned = aligned && (id == problem::kAbsent || facts.operand(id).has_aligned_rows(
-                                                            types[static_cast<size_t>(id)].dtype));
-      },
-      structure);
-  return aligned;
+  return std::ranges::all_of(problem::tensors_of(structure), [&](const problem::NamedOperand& one) {
+    return facts.operand(one.id).has_aligned_rows(types[static_cast<size_t>(one.id)].dtype);
+  });
 }
 
 }  // namespace heddle::engine::cuda
