@@ -197,6 +197,14 @@ struct TensorDims {
   Dims q, k, v, o;
 };
 
+Status check_row_statistic(const OperandCheck& operands, OperandId id, const char* label,
+                           const AttentionSizes& z, bool has_lengths) {
+  if (id == kAbsent) return {};
+  HEDDLE_TRY(operands.has_type(id, label, {DataType::f32}));
+  HEDDLE_TRY(operands.has_dims(id, label, Dims{z.batch, z.q_heads, z.q_length, 1}));
+  return operands.ragged_has_lengths(id, label, has_lengths);
+}
+
 /// Of forward and backward, whose ids have been looked at.
 Status check_forward(const OperandCheck& operands, const AttentionStructure& s,
                      const AttentionSizes& z) {
@@ -209,12 +217,8 @@ Status check_forward(const OperandCheck& operands, const AttentionStructure& s,
   HEDDLE_TRY(operands.is_paged_tensor(s.v, "v", dims.v, has_lengths));
   HEDDLE_TRY(operands.is_tensor(s.o, "o", dims.o, has_lengths));
   for (const auto& [label, id] :
-       {std::pair{"stats", s.stats}, {"max", s.max}, {"sum_exp", s.sum_exp}}) {
-    if (id == kAbsent) continue;
-    HEDDLE_TRY(operands.has_type(id, label, {DataType::f32}));
-    HEDDLE_TRY(operands.has_dims(id, label, Dims{z.batch, z.q_heads, z.q_length, 1}));
-    HEDDLE_TRY(operands.ragged_has_lengths(id, label, has_lengths));
-  }
+       {std::pair{"stats", s.stats}, {"max", s.max}, {"sum_exp", s.sum_exp}})
+    HEDDLE_TRY(check_row_statistic(operands, id, label, z, has_lengths));
   if (s.scale != kAbsent)
     HEDDLE_TRY(operands.has_type(s.scale, "the attention scale", {DataType::f32}));
   const Dims cells{z.batch, z.q_heads, z.q_length, z.kv_length};
@@ -311,6 +315,7 @@ Status check(const AttentionBackwardProblem& problem) {
                                             {"dV", s.d_v, dims.v}}) {
     if (id != kAbsent) HEDDLE_TRY(operands.is_tensor(id, label, expected, has_lengths));
   }
+  HEDDLE_TRY(check_row_statistic(operands, s.d_stats, "dStats", z, has_lengths));
   const Dims cells{z.batch, z.q_heads, z.q_length, z.kv_length};
   HEDDLE_TRY(check_score(operands, s.d_dot, cells, "the derivative of the score", true));
   for (const LoadGradient& g : s.load_gradients) {

@@ -114,6 +114,7 @@ template <class Visitor, Is<AttentionBackwardStructure> T>
 void operands(Visitor&& visit, T& s) {
   tensors(visit, s);
   operands_beside_tensors(visit, s.forward, Use::read);
+  visit("dStats", s.d_stats, Use::read);
   visit("dSink", s.d_sink, Use::written);
   operands(visit, s.d_dot);
   for (auto& wanted : s.load_gradients) {

@@ -46,16 +46,6 @@ TEST(AttentionCheck, LongScoresAndDerivativesAreRefused) {
   EXPECT_EQ(configure_backward_sm90(backward).status().message(), sentence);
 }
 
-TEST(AttentionCheck, GradientsOfLogSumExpsAreF32) {
-  AttentionBackwardProblem problem = backward_of({.features = {Feature::stats_gradient}});
-  EXPECT_TRUE(configure_backward_sm80(problem).is_ok());
-  EXPECT_TRUE(configure_backward_sm90(problem).is_ok());
-  problem.structure.forward.type(problem.structure.d_stats).dtype = DataType::bf16;
-  const std::string sentence = "cuda: sdpa dStats is bf16, expected f32";
-  EXPECT_EQ(configure_backward_sm80(problem).status().message(), sentence);
-  EXPECT_EQ(configure_backward_sm90(problem).status().message(), sentence);
-}
-
 // One row's may be of any size, and the others of its head keep their bits.
 TEST(AttentionCheck, GradientsOfLogSumExpsOfF32AreTheGeneralKernels) {
   const AttentionBackwardProblem problem =

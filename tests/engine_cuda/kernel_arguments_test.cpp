@@ -127,7 +127,7 @@ TEST(KernelArguments, OfAGradientOfLogSumExpsAreTheFirstKernels) {
     std::vector<size_t> all;
     for (const char* name : kBackwardSm90Names)
       all.push_back(passed_bytes<sm90::BackwardArguments>(
-          argument_layout_of_backward_sm90(problem, config, 0, name)));
+          argument_layout_of_backward_sm90(problem.structure, config, 0, name)));
     return all;
   };
   std::vector<size_t> expected = sizes({});

@@ -72,6 +72,13 @@ TEST(Check, OfABackward) {
        {"dQ has dims [2, 4, 7, 8]", [](auto& p) { p.sizes.layouts[6].dims[2] = 7; }},
        {"dV with dims [2, 2, 8, 8] and strides [128, 64, 4, 1] would be written on top of itself",
         [](auto& p) { p.sizes.layouts[8].strides[2] = 4; }},
+       {"dStats has dims [2, 4, 8, 8]", [](auto& p) { p.structure.d_stats = p.structure.d_o; }},
+       {"dStats is bf16",
+        [](auto& p) {
+          p.structure.d_stats = static_cast<OperandId>(p.sizes.layouts.size());
+          p.sizes.layouts.push_back(p.sizes.layout(p.structure.forward.stats));
+          p.structure.forward.operands.push_back({DataType::bf16});
+        }},
        {"dSink is wanted, but there is no sink", [](auto& p) { p.structure.d_sink = 4; }}});
 }
 
@@ -137,11 +144,11 @@ TEST(Operands, AreVisitedWhereverTheyAreNamed) {
   s.forward.score = {{{.op = ScoreOp::load}}, 0};
   OperandId next = 0;
   operands([&](const char*, OperandId& id, Use) { id = next++; }, s);
-  // Of the tensors 8, statistics and scale 4, the score and the bound 2, masks, lengths, the sink
+  // Of the tensors 8, statistics and scale 5, the score and the bound 2, masks, lengths, the sink
   // and its gradient 5, dropout 6, four ropes of 5, the gradient of a load 3.
-  EXPECT_EQ(next, 48);
+  EXPECT_EQ(next, 49);
   EXPECT_EQ(s.forward.q, 0);
-  EXPECT_EQ(s.d_k_rope->rotated, 47);
+  EXPECT_EQ(s.d_k_rope->rotated, 48);
 }
 
 }  // namespace

@@ -281,7 +281,7 @@ attention::ArgumentLayout argument_layout_of_backward_sm90(
   }
   if (name == prepare) {
     layout.row_sums = config.max_and_sum;
-    layout.stats_gradient = problem.structure.d_stats != kAbsent;
+    layout.stats_gradient = structure.d_stats != kAbsent;
   }
   layout.pairs = config.planes > 1;
   return layout;
