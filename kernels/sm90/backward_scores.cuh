@@ -49,7 +49,8 @@ struct BackwardBand {
 
   /// Whether all queries of the tile from row0 see all keys: it needs no selection.
   HEDDLE_DEVICE bool whole(int row0) const {
-    return !(row0 < whole_begin || row0 + kTileM > whole_end);
+    return !(row0 < whole_begin || row0 + kTileM > whole_end) &&
+           (C::kLengths || row0 + kTileM <= q_length());
   }
 
   /// Value n of the fragment, for the tile of queries from row0: what cells past an end would load
@@ -69,7 +70,13 @@ struct BackwardBand {
             tiled};
   }
 
-  /// Calls each(i, visible) for the thread's scores of the tile from row0.
+  /// Without lengths a parameter, which takes no register.
+  HEDDLE_DEVICE int q_length() const {
+    return C::kLengths ? work.q_length : args.problem.forward.q_length;
+  }
+
+  /// Calls each(i, visible) for the thread's scores of the tile from row0. Rows past the last one
+  /// see nothing: their scores, of zeroes beside what scores read, may be NaN.
   template <class Each>
   HEDDLE_DEVICE void each_cell(int row0, Each each) const {
     int first[2], last[2];  // of the queries that see each key, from the thread's first column
@@ -78,8 +85,7 @@ struct BackwardBand {
       first[h] = first_query + 8 * h - row0;
       last[h] = kTileM;
       if constexpr (C::kLowerVaries) last[h] = last_query + 8 * h - row0;
-      if constexpr (C::kLengths)
-        last[h] = min_of(last[h], work.q_length - 1 - row0 - tile::fragment_column(thread));
+      last[h] = min_of(last[h], q_length() - 1 - row0 - tile::fragment_column(thread));
       if ((keys_seen >> h & 1) == 0) last[h] = -1;
     }
 #pragma unroll
