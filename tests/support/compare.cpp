@@ -36,13 +36,12 @@ template <class Actual>
 Error measure(const reference::Array& expected, Actual&& actual) {
   Error error;
   double squares = 0;
-  size_t count = 0;
   for (size_t n = 0; n < expected.values.size(); ++n) {
     if (!expected.written[n]) continue;
     accumulate(expected.values[n], actual(n), error, squares);
-    ++count;
+    ++error.count;
   }
-  const double n = count > 0 ? static_cast<double>(count) : 1;
+  const double n = std::fmax(error.count, 1);
   error.rms = std::sqrt(squares / n);
   error.rms_magnitude = std::sqrt(error.rms_magnitude / n);
   return error;
@@ -67,6 +66,19 @@ Error measure(const reference::Array& expected, Actual&& actual) {
     }
   }
   return ::testing::AssertionSuccess();
+}
+
+/// How many of dO's rows there are to each row of a tensor: of a sum over rows, so many terms.
+double rows_summed(const graph::Graph& graph, const graph::Node& node, TensorId id) {
+  const auto* op = std::get_if<graph::SdpaBackward>(&node.op);
+  if (!op) return 1;
+  const auto rows = [&](TensorId of) {
+    const Dims& dims = graph[of].dims;
+    double count = 1;
+    for (int n = 0; n + 1 < dims.rank(); ++n) count *= static_cast<double>(dims[n]);
+    return count;
+  };
+  return std::fmax(rows(op->d_o) / std::fmax(rows(id), 1), 1);
 }
 
 }  // namespace
@@ -108,7 +120,9 @@ Definition::Definition(Program& program, DataType io)
       if (!port.output || port.inner) continue;
       const auto block = run.memory.find(graph_[port.tensor].uid);
       if (block == run.memory.end()) continue;
-      const auto met = is_met_by(block->second, port.tensor, may_be_undefined, tolerance);
+      Tolerance here = tolerance;
+      here.cancellation_steps *= std::sqrt(rows_summed(graph_, node, port.tensor));
+      const auto met = is_met_by(block->second, port.tensor, may_be_undefined, here);
       if (!met) {
         return ::testing::AssertionFailure()
                << met.message() << "; seed " << run.seed << ", variant " << run.variant;
@@ -137,7 +151,8 @@ Definition::Definition(Program& program, DataType io)
       tolerance.cancellation_steps *
       (io_ == DataType::f64 ? 64 * rounding_step(DataType::f64) : rounding_step(DataType::f32));
   const double max = 2 * tolerance.factor * allowed.max + floor * error.max_magnitude + left;
-  const double rms = tolerance.factor * allowed.rms + floor * error.rms_magnitude + left;
+  const double rms = tolerance.factor * (1 + 1 / std::fmax(error.count, 1)) * allowed.rms +
+                     floor * error.rms_magnitude + left;
   if (!std::isfinite(error.max) || !(error.max <= max) || !(error.rms <= rms)) {
     return ::testing::AssertionFailure()
            << tensor.name << " " << to_string(tensor.dims) << ": error max " << error.max

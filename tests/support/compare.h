@@ -9,15 +9,15 @@
 
 namespace heddle::testing {
 
-/// What a tolerance is made of: error <= factor * naive error + floor. The root mean square is held
-/// to the factor itself; the largest single error, which of two equally good roundings is often
-/// twice the other's, to twice that.
+/// What a tolerance is made of: error <= factor * naive error + floor. The root mean square of many
+/// elements is held to the factor itself; the largest single error, which of two equally good
+/// roundings is often twice the other's, to twice that.
 struct Tolerance {
   double factor = 2;
   /// In rounding steps of the tensor's dtype at its largest (rms: its rms) magnitude.
   double floor_steps = 4;
   /// What is left where terms cancel: in rounding steps (f32, or f64 in f64
-  /// programs) of the inputs' magnitude, about 1.
+  /// programs) of the inputs' magnitude, about 1. Of sums over rows as much of each, at random.
   double cancellation_steps = 128;
 };
 
@@ -29,6 +29,7 @@ double rounding_step(DataType type);
 struct Error {
   double rms = 0, max = 0;
   double rms_magnitude = 0, max_magnitude = 0;  ///< of the expected values
+  double count = 0;                             ///< of the elements
 };
 Error error_of(const graph::Graph& graph, graph::TensorId id, const reference::Values& expected,
                const void* actual);
