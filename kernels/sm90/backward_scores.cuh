@@ -15,6 +15,9 @@ template <class Block>
 struct BackwardBand {
   using C = typename Block::C;
   static constexpr int kTileM = Block::kTileM, kTileN = Block::kTileN;
+  /// Whether each step looks at q_length where parameters are: of a causal mask beside dropout a
+  /// register for it spilled 16 bytes, and without a mask it is the other way round.
+  static constexpr bool kEndsByParameter = C::kUpperVaries && !C::kLengths;
   static constexpr int kThreefryUnrolled = C::kPlanes > 1 ? 1 : 8;  ///< f32's spilled
 
   const BackwardArguments& args;
@@ -36,7 +39,7 @@ struct BackwardBand {
     const attention::BatchBounds& keys = work.keys;
     const bool keys_within = work.key0 >= keys.lower && work.key0 + kTileN <= keys.upper;
     whole_begin = C::kUpperVaries ? work.key0 + kTileN - keys.upper_diagonal : 0;
-    whole_end = C::kLengths ? work.q_length : round_up(work.q_length, kTileM);
+    whole_end = kEndsByParameter ? round_up(work.q_length, kTileM) : q_length();
     if constexpr (C::kLowerVaries)
       whole_end = min_of(whole_end, work.key0 - keys.lower_diagonal + 1);
     if (!keys_within) whole_end = 0;
@@ -50,7 +53,7 @@ struct BackwardBand {
   /// Whether all queries of the tile from row0 see all keys: it needs no selection.
   HEDDLE_DEVICE bool whole(int row0) const {
     return !(row0 < whole_begin || row0 + kTileM > whole_end) &&
-           (C::kLengths || row0 + kTileM <= q_length());
+           (!kEndsByParameter || row0 + kTileM <= q_length());
   }
 
   /// Value n of the fragment, for the tile of queries from row0: what cells past an end would load
