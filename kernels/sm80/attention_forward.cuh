@@ -10,6 +10,7 @@
 #pragma once
 
 #include "../attention/online_softmax.cuh"
+#include "../attention/row_end.cuh"
 #include "general_config.h"
 #include "scores.cuh"
 
@@ -250,46 +251,24 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
   }
   ptx::copy_async_wait<0>();
 
-  // Row statistics; the sink is one more logit, without a value.
   float normalise[2];
   bool has_output[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     // Rows past the sequence saw whole tiles with everybody else; they count for nothing.
     const bool valid = rows[half] < q_length;
-    float sum = tile::quad_sum(row_sum[half]), top = row_max[half];
+    const float top = row_max[half];
+    float sum = tile::quad_sum(row_sum[half]);
     if constexpr (is_same<T, float>) sum += tile::quad_sum(row_lost[half]);
-    if (!valid) sum = 0, top = kMinusInfinity;
-    has_output[half] = sum != 0;
-    if (p.sink && valid) {
-      const float sink = p.sink[head] * (Config::kInputIsLog2 ? kLog2E : 1.0f);
-      const float joint = ptx::max(top, sink);
-      const float shift = joint == kMinusInfinity ? 0.0f : joint;
-      const float shrink = ptx::exp2((top - shift) * to_log2);
-      sum = sum * shrink + ptx::exp2((sink - shift) * to_log2);
-      // The weights were taken relative to `top`; the output shrinks with them.
-      normalise[half] = shrink / sum;
-      top = joint;
-    } else {
-      normalise[half] = 1.0f / sum;
-    }
+    const attention::RowEnd end = attention::end_row<is_same<T, float>, Config::kInputIsLog2>(
+        p, batch, head, rows[half], valid,
+        lane % 4 == 0 && rows[half] < p.q_length && (valid || !o_is_ragged), top, sum);
+    normalise[half] = end.factor;
+    has_output[half] = end.has_output;
     if constexpr (Config::kDropout == Dropout::mask) {
       normalise[half] *= p.keep_scale_operand ? *p.keep_scale_operand : p.keep_scale;
     } else if constexpr (Config::kDropout != Dropout::none) {
       normalise[half] *= p.keep_scale;
-    }
-    if (lane % 4 == 0 && rows[half] < p.q_length && (valid || !o_is_ragged)) {
-      if (p.stats.data)
-        *attention::element_pointer<float>(p.stats, batch, head, rows[half], 0) =
-            attention::log_sum_exp<is_same<T, float>, Config::kInputIsLog2>(top, sum,
-                                                                            p.stats_log2 != 0);
-      if constexpr (Config::kInputIsLog2)
-        top = attention::natural_maximum<is_same<T, float>>(top, sum);
-      if (p.max.data)  // running maxima pass over a NaN, sums do not
-        *attention::element_pointer<float>(p.max, batch, head, rows[half], 0) =
-            isnan(sum) ? sum : top;
-      if (p.sum_exp.data)
-        *attention::element_pointer<float>(p.sum_exp, batch, head, rows[half], 0) = sum;
     }
   }
 

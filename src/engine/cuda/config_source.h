@@ -10,6 +10,7 @@
 
 #include "engine/cuda/device_names.h"
 #include "engine/cuda/kernel_unit.h"
+#include "sm80/decode_config.h"
 #include "sm80/general_config.h"
 #include "sm90/backward_config.h"
 #include "sm90/forward_config.h"
@@ -100,6 +101,22 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("load_element", c.load_element);
 }
 
+template <class Visitor, std::same_as<sm80::DecodeConfig> Config>
+void visit_fields(Visitor& visit, const Config& c) {
+  visit("element", c.element);
+  visit("qk_dim", c.qk_dim);
+  visit("v_dim", c.v_dim);
+  visit("row_tiles", c.row_tiles);
+  visit("warps", c.warps);
+  visit("keys", c.keys);
+  visit("stages", c.stages);
+  visit("blocks_per_processor", c.blocks_per_processor);
+  visit("paged_k", c.paged_k, "paged K");
+  visit("paged_v", c.paged_v, "paged V");
+  visit("input_is_log2", c.input_is_log2, "base 2");
+  visit("has_score", c.has_score, "score expression");
+}
+
 template <class Visitor, std::same_as<streaming::RmsNormConfig> Config>
 void visit_fields(Visitor& visit, const Config& c) {
   visit("x", c.x);
@@ -174,6 +191,8 @@ template <>
 inline constexpr const char* type_name<streaming::RopeConfig> = "RopeConfig";
 template <>
 inline constexpr const char* type_name<sm80::GeneralConfig> = "sm80::GeneralConfig";
+template <>
+inline constexpr const char* type_name<sm80::DecodeConfig> = "sm80::DecodeConfig";
 template <>
 inline constexpr const char* type_name<sm90::ForwardConfig> = "sm90::ForwardConfig";
 template <>

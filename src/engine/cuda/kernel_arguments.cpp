@@ -66,6 +66,11 @@ KernelArguments::KernelArguments(const BackwardParameters& all, const ArgumentLa
   add_backward(all, layout);
 }
 
+KernelArguments::KernelArguments(const sm80::DecodeArguments& all, const ArgumentLayout& layout) {
+  add(&all.parts);
+  add_forward(all.problem, layout);
+}
+
 KernelArguments::KernelArguments(const sm90::ForwardArguments& all, const ArgumentLayout& layout) {
   add_part<sm90::ForwardMaps<true>>(layout.maps, all);
   add_part<sm90::ScoreTiles<true>>(layout.tiled, all);

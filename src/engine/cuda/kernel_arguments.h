@@ -10,6 +10,7 @@
 #include "attention/parameters.h"
 #include "core/rounding.h"
 #include "problem/attention.h"
+#include "sm80/decode_arguments.h"
 #include "sm90/backward_arguments.h"
 #include "sm90/forward_arguments.h"
 
@@ -27,6 +28,7 @@ class KernelArguments {
   KernelArguments(const attention::ForwardParameters& all, const attention::ArgumentLayout& layout);
   KernelArguments(const attention::BackwardParameters& all,
                   const attention::ArgumentLayout& layout);
+  KernelArguments(const sm80::DecodeArguments& all, const attention::ArgumentLayout& layout);
   KernelArguments(const sm90::ForwardArguments& all, const attention::ArgumentLayout& layout);
   KernelArguments(const sm90::BackwardArguments& all, const attention::ArgumentLayout& layout);
 

@@ -2,6 +2,7 @@
 #include "engine/cuda/attention_backward_sm80.h"
 #include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/attention_check.h"
+#include "engine/cuda/attention_decode.h"
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/f32_stages.h"
@@ -92,6 +93,7 @@ Result<Lowering> load_gradients_apart(const Backward& problem, const Target& tar
 
 constexpr Way kWays[] = {
     {"numbers passed by value written to memory first", after_host_values},
+    {"decode", by<Forward, lower_decode>},
     {"Hopper forward", by<Forward, forward_on_hopper>},
     {"Hopper backward", by<Backward, backward_on_hopper>},
     {"Hopper backward, gradients of what the score reads apart",

@@ -1,0 +1,405 @@
+// Flash attention of few query rows against many keys: a step of a generation, a chunk of a prompt,
+// a draft to be verified.
+//
+// What it costs is reading keys and values, once. The rows of all heads that share a head of keys
+// lie side by side in one tile. The keys of all sequences are shared out evenly over the GPU
+// (decode_share.cuh), and within a block over its warps: each brings its own keys and values by
+// asynchronous copies, some steps ahead, and waits for nobody until it has met its last. What warps
+// and blocks found is put together by the maxima of the scores, that of blocks by the one which
+// comes last, always in the same order.
+//
+// The generated source gives Config, the fields of DecodeConfig (decode_config.h), and Score:
+// kIdentity, and value(cell) -> f32, the score of one cell from its scaled dot.
+#pragma once
+
+#include "../attention/online_softmax.cuh"
+#include "../attention/row_end.cuh"
+#include "decode_config.h"
+#include "decode_share.cuh"
+#include "scores.cuh"
+
+namespace heddle::sm80 {
+
+/// The block's rows of queries: row r is of token r / group and of head r % group of the group.
+template <typename T>
+struct GroupedRows {
+  const attention::Tensor& tensor;
+  int batch, first_head, group;
+
+  HEDDLE_DEVICE const T* operator()(int row) const {
+    return attention::element_pointer<const T>(tensor, batch, first_head + row % group, row / group,
+                                               0);
+  }
+};
+
+/// Keys or values of one sequence, through the page table if there is one: first the block that
+/// holds a row is looked up, then the row found in it.
+template <typename T, bool kPaged>
+struct CachedRows {
+  const T* base;
+  i64 stride;
+
+  HEDDLE_DEVICE CachedRows(const attention::Tensor& tensor, const attention::Tensor&, int,
+                           int batch, int head)
+      : base(attention::head_pointer<const T>(tensor, batch, head)), stride(tensor.stride[2]) {}
+  HEDDLE_DEVICE i32 block_of(int) const { return 0; }
+  HEDDLE_DEVICE const T* at(int row, i32) const { return base + row * stride; }
+};
+template <typename T>
+struct CachedRows<T, true> {
+  const T* base;
+  const i32* blocks;
+  i64 stride, block_stride, table_stride;
+  int log_page;
+
+  HEDDLE_DEVICE CachedRows(const attention::Tensor& container, const attention::Tensor& table,
+                           int log_page_rows, int batch, int head)
+      : base(attention::head_pointer<const T>(container, 0, head)),
+        blocks(attention::head_pointer<const i32>(table, batch, 0)),
+        stride(container.stride[2]),
+        block_stride(container.stride[0]),
+        table_stride(table.stride[2]),
+        log_page(log_page_rows) {}
+  HEDDLE_DEVICE i32 block_of(int row) const { return blocks[(row >> log_page) * table_stride]; }
+  HEDDLE_DEVICE const T* at(int row, i32 block) const {
+    return base + block * block_stride + (row & ((1 << log_page) - 1)) * stride;
+  }
+};
+
+template <class Config, class Score>
+struct DecodeBlock {
+  using T = typename Config::Element;
+  static constexpr DecodeConfig kConfig = Config::kValues;
+  static constexpr DecodeLayout kAt = decode_layout_of(kConfig);
+  static constexpr int kThreads = kConfig.threads(), kRows = kConfig.rows();
+  static constexpr int kRowTiles = Config::kRowTiles, kKeys = Config::kKeys;
+  static constexpr int kQkSlices = ceil_div(Config::kQkDim, 16);
+  static constexpr int kVGroups = 2 * ceil_div(Config::kVDim, 16);
+  static constexpr bool kQueryInRegisters = kRowTiles * Config::kQkDim <= 128;
+  using QueryTile = tile::PlaneTile<T, kRows, Config::kQkDim>;
+  using KeyTile = tile::PlaneTile<T, kKeys, Config::kQkDim>;
+  using ValueTile = tile::PlaneTile<T, kKeys, Config::kVDim>;
+  using Softmax = attention::OnlineSoftmax<0, false, true>;
+  static constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : kLog2E;
+  static constexpr int kColumnQuads = Config::kVDim / 4;
+
+  const DecodeArguments& args;
+  const attention::ForwardParameters& p;
+  u8* shared;
+  u32 query, stages;
+  int group, lane, warp;
+  float scale;
+
+  HEDDLE_DEVICE DecodeBlock(const DecodeArguments& arguments, u8* memory)
+      : args(arguments),
+        p(arguments.problem),
+        shared(memory),
+        query(shared_address(memory)),
+        group(p.q_heads / p.k_heads),
+        lane(threadIdx.x % 32),
+        warp(threadIdx.x / 32),
+        scale(p.scale_operand ? *p.scale_operand : p.scale) {
+    stages = query + kAt.key + warp * kAt.warp_bytes;
+  }
+
+  /// A warp's sums over its keys.
+  struct Sums {
+    Softmax softmax[kRowTiles];
+    float out[kRowTiles][kVGroups][4];
+  };
+
+  /// Brings the rows of keys or values from `first` on, up to `end`.
+  template <class Tile, int kColumns, class Rows>
+  HEDDLE_DEVICE void bring(u32 tile, const Rows& rows, int first, int end) const {
+    constexpr int kChunks = ceil_div(kColumns, 16) * 2, kCount = kKeys * kChunks / 32;
+    static_assert(kKeys <= 32 && kKeys * kChunks % 32 == 0);
+    // A lane looks one row's block up for all.
+    const i32 block = rows.block_of(min_of(first + lane % kKeys, end - 1));
+    // Unrolled further, what does not change from step to step would be kept, and wide heads have
+    // no registers for that.
+#pragma unroll 4
+    for (int n = 0; n < kCount; ++n) {
+      const int place = n * 32 + lane, row = place / kChunks, chunk = place % kChunks;
+      const bool exists = first + row < end && 8 * chunk < kColumns;
+      const T* from = rows.at(min_of(first + row, end - 1), __shfl_sync(0xffffffffu, block, row));
+      ptx::copy_async_16(tile + Tile::chunk_offset(row, chunk), from + (exists ? 8 * chunk : 0),
+                         exists);
+    }
+  }
+
+  /// The scores of a step's keys, from `first` on; hidden ones are -inf.
+  HEDDLE_DEVICE void score(float (&scores)[kKeys / 2], const float (&dots)[kKeys / 8][4],
+                           const KeyInterval (&visible)[2], const int (&rows)[2], int first_head,
+                           const DecodeSequence& sequence, int first) const {
+#pragma unroll
+    for (int i = 0; i < kKeys / 2; ++i) {
+      const int half = tile::fragment_half(i);
+      const int column = first + tile::fragment_column(lane) + tile::fragment_column_step(i);
+      const bool seen = column >= visible[half].lo && column < visible[half].hi;
+      float score = __fmul_rn(dots[i / 4][i % 4], scale);  // not to be fused: as in the backward
+      if constexpr (!Score::kIdentity) {
+        // A hidden cell's operands may not exist: it is not evaluated.
+        score = seen ? Score::value(Cell{score, rows[half] / group, column, sequence.batch,
+                                         first_head + rows[half] % group, sequence.keys.q_length,
+                                         sequence.keys.kv_length, p.loads})
+                     : 0.0f;
+      }
+      scores[i] = seen ? score : attention::minus_infinity();
+    }
+  }
+
+  /// The warp's part of the block's tiles of a sequence.
+  HEDDLE_DEVICE void meet(const DecodeSequence& sequence, Sums& sums) const {
+    const DecodeKeys& keys = sequence.keys;
+    const int first_head = sequence.head * group, first_row = sequence.row_block * kRows;
+    const int row_end = group * keys.q_length;
+    const CachedRows<T, Config::kPagedK> key_rows(p.k, p.page_table_k, p.page_size_k,
+                                                  sequence.batch, sequence.head);
+    const CachedRows<T, Config::kPagedV> value_rows(p.v, p.page_table_v, p.page_size_v,
+                                                    sequence.batch, sequence.head);
+    const int first = (keys.first_tile + sequence.first_tile) * kConfig.tile_keys() + warp * kKeys;
+    const int end = min_of(first + sequence.tiles * kConfig.tile_keys(), keys.end);
+    const int steps = ceil_div(max_of(end - first, 0), kConfig.tile_keys());
+
+    load_rows<QueryTile, Config::kQkDim, kThreads, true, T>(
+        query, GroupedRows<T>{p.q, sequence.batch, first_head, group}, first_row, row_end);
+    ptx::copy_async_commit();
+    const auto bring_step = [&](int step) {
+      if (step < steps) {
+        const u32 stage = stages + step % Config::kStages * kAt.stage_bytes;
+        const int key = first + step * kConfig.tile_keys();
+        bring<KeyTile, Config::kQkDim>(stage, key_rows, key, keys.kv_length);
+        bring<ValueTile, Config::kVDim>(stage + kAt.value_in_stage, value_rows, key,
+                                        keys.kv_length);
+      }
+      ptx::copy_async_commit();
+    };
+#pragma unroll 1
+    for (int step = 0; step < Config::kStages; ++step) bring_step(step);
+
+    int rows[kRowTiles][2];
+    KeyInterval visible[kRowTiles][2];
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      sums.softmax[m].reset();
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        rows[m][half] = first_row + 16 * m + lane / 4 + 8 * half;
+        visible[m][half] = {0, 0};
+        if (rows[m][half] < row_end)
+          visible[m][half] =
+              attention::visible_keys(p.bounds, p.bound_count, sequence.batch,
+                                      rows[m][half] / group, keys.q_length, keys.kv_length);
+      }
+#pragma unroll
+      for (int n = 0; n < kVGroups; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums.out[m][n][i] = 0;
+    }
+
+    ptx::copy_async_wait<Config::kStages>();
+    __syncthreads();
+    PlaneFragment<T> queries[kQueryInRegisters ? kRowTiles * kQkSlices : 1];
+    if constexpr (kQueryInRegisters) {
+#pragma unroll
+      for (int k = 0; k < kRowTiles * kQkSlices; ++k)
+        load_row_fragment<T, QueryTile>(query, k / kQkSlices * 16, k % kQkSlices, queries[k]);
+    }
+
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+      ptx::copy_async_wait<Config::kStages - 1>();
+      __syncwarp();
+      const u32 stage = stages + step % Config::kStages * kAt.stage_bytes;
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+        float dots[kKeys / 8][4] = {}, weights[kKeys / 2];
+        multiply<T, kKeys / 8, kQkSlices, true>(
+            dots,
+            [&](int k, PlaneFragment<T>& a) {
+              if constexpr (kQueryInRegisters) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) a[0][i] = queries[m * kQkSlices + k][0][i];
+              } else {
+                load_row_fragment<T, QueryTile>(query, 16 * m, k, a);
+              }
+            },
+            [&](int n, int k, PlaneFragment<T>& b) {
+              load_transposed_operand<T, KeyTile>(stage, 16 * n, k, b);
+            });
+        score(weights, dots, visible[m], rows[m], first_head, sequence,
+              first + step * kConfig.tile_keys());
+        float correction[2];
+        sums.softmax[m].update(weights, kToLog2, correction);
+#pragma unroll
+        for (int i = 0; i < kKeys / 2; ++i) dots[i / 4][i % 4] = weights[i];
+        if (correction[0] != 1.0f || correction[1] != 1.0f) {
+#pragma unroll
+          for (int n = 0; n < kVGroups; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sums.out[m][n][i] *= correction[i / 2];
+        }
+        multiply_sums<T, kVGroups, kKeys / 8, ValueTile>(sums.out[m], dots,
+                                                         stage + kAt.value_in_stage);
+      }
+      // Every lane has read the stage that the next copies go to.
+      __syncwarp();
+      bring_step(step + Config::kStages);
+    }
+    ptx::copy_async_wait<0>();
+    __syncwarp();
+  }
+
+  HEDDLE_DEVICE float* statistics_of(int of_warp) const {
+    return reinterpret_cast<float*>(shared + kAt.statistics) + of_warp * kRows * 2;
+  }
+
+  /// Leaves the warp's sums where its stages were.
+  HEDDLE_DEVICE void leave(const Sums& sums) const {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = 16 * m + lane / 4 + 8 * half;
+        const float total = sums.softmax[m].total(half);
+        if (lane % 4 == 0) {
+          statistics_of(warp)[2 * row] = sums.softmax[m].reference[half];
+          statistics_of(warp)[2 * row + 1] = total;
+        }
+#pragma unroll
+        for (int n = 0; n < kVGroups; ++n)
+          ptx::store_shared(
+              stages + 4 * (row * kConfig.sum_columns() + 8 * n + tile::fragment_column(lane)),
+              sums.out[m][n][2 * half], sums.out[m][n][2 * half + 1]);
+      }
+    }
+  }
+
+  /// Four columns of a row of sums, and the maximum and the sum that they are taken against.
+  struct Part {
+    float top = attention::minus_infinity(), sum = 0;
+    float4 out = make_float4(0, 0, 0, 0);
+
+    HEDDLE_DEVICE void add(float other_top, float other_sum, const float4& other) {
+      const float most = ptx::max(top, other_top);
+      const float shift = most == attention::minus_infinity() ? 0.0f : most;
+      const float mine = ptx::exp2((top - shift) * kToLog2),
+                  others = ptx::exp2((other_top - shift) * kToLog2);
+      top = most;
+      sum = sum * mine + other_sum * others;
+      out.x = out.x * mine + other.x * others;
+      out.y = out.y * mine + other.y * others;
+      out.z = out.z * mine + other.z * others;
+      out.w = out.w * mine + other.w * others;
+    }
+  };
+
+  HEDDLE_DEVICE Part of_warps(int row, int column) const {
+    Part part;
+#pragma unroll
+    for (int w = 0; w < Config::kWarps; ++w) {
+      const float* sums = reinterpret_cast<const float*>(shared + kAt.key + w * kAt.warp_bytes) +
+                          row * kConfig.sum_columns() + column;
+      part.add(statistics_of(w)[2 * row], statistics_of(w)[2 * row + 1],
+               *reinterpret_cast<const float4*>(sums));
+    }
+    return part;
+  }
+
+  HEDDLE_DEVICE Part of_blocks(const DecodeSequence& sequence, int row, int column) const {
+    Part part;
+#pragma unroll 8
+    for (int block = sequence.first_block; block <= sequence.last_block; ++block) {
+      const i64 at = part_row(block, block == sequence.first_block, row);
+      const float2 statistics =
+          __ldcg(reinterpret_cast<const float2*>(args.parts.statistics + 2 * at));
+      part.add(
+          statistics.x, statistics.y,
+          __ldcg(reinterpret_cast<const float4*>(args.parts.sums + at * Config::kVDim + column)));
+    }
+    return part;
+  }
+
+  HEDDLE_DEVICE i64 part_row(int block, bool begins, int row) const {
+    return (2 * i64{block} + begins) * kRows + row;
+  }
+
+  /// Does do_one(row, column) for each four columns of the rows that there are.
+  template <class DoOne>
+  HEDDLE_DEVICE void for_columns(int rows, const DoOne& do_one) const {
+    for (int n = threadIdx.x; n < rows * kColumnQuads; n += kThreads)
+      do_one(n / kColumnQuads, 4 * (n % kColumnQuads));
+  }
+
+  HEDDLE_DEVICE void write(const DecodeSequence& sequence, int row, int column,
+                           const Part& part) const {
+    const int packed = sequence.row_block * kRows + row, token = packed / group,
+              head = sequence.head * group + packed % group;
+    const bool valid = token < sequence.keys.q_length;
+    if (!valid && p.o.offsets != nullptr) return;
+    const attention::RowEnd end = attention::end_row<false, Config::kInputIsLog2>(
+        p, sequence.batch, head, token, valid, column == 0, part.top, part.sum);
+    // Chosen, not multiplied by 0: a value that nobody sees may be NaN or infinite.
+    const auto ended = [&](float x) { return end.has_output ? x * end.factor : 0.0f; };
+    *reinterpret_cast<uint2*>(
+        attention::element_pointer<T>(p.o, sequence.batch, head, token, column)) =
+        make_uint2(ptx::pack<T>(ended(part.out.x), ended(part.out.y)),
+                   ptx::pack<T>(ended(part.out.z), ended(part.out.w)));
+  }
+
+  HEDDLE_DEVICE void run(int row_blocks) {
+    i64* const scratch = reinterpret_cast<i64*>(shared + kAt.share);
+    DecodeShare<kThreads> share(p, kConfig.tile_keys(), row_blocks, scratch);
+    while (share.valid()) {
+      const DecodeSequence sequence = share.take();
+      {
+        Sums sums;
+        meet(sequence, sums);
+        leave(sums);
+      }
+      __syncthreads();
+      const int rows = min_of(kRows, group * p.q_length - sequence.row_block * kRows);
+      if (sequence.is_whole()) {
+        for_columns(rows, [&](int row, int column) {
+          write(sequence, row, column, of_warps(row, column));
+        });
+      } else {
+        for_columns(rows, [&](int row, int column) {
+          const Part part = of_warps(row, column);
+          const i64 at =
+              part_row(blockIdx.x, static_cast<int>(blockIdx.x) == sequence.first_block, row);
+          *reinterpret_cast<float4*>(args.parts.sums + at * Config::kVDim + column) = part.out;
+          if (column == 0)
+            *reinterpret_cast<float2*>(args.parts.statistics + 2 * at) =
+                make_float2(part.top, part.sum);
+        });
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+          const i64 number =
+              (i64{sequence.batch} * p.k_heads + sequence.head) * row_blocks + sequence.row_block;
+          scratch[0] = arrives_last(args.parts.arrived + number, args.parts.claim,
+                                    sequence.last_block - sequence.first_block + 1);
+        }
+        __syncthreads();
+        if (scratch[0] != 0) {
+          __threadfence();
+          for_columns(rows, [&](int row, int column) {
+            write(sequence, row, column, of_blocks(sequence, row, column));
+          });
+        }
+      }
+      __syncthreads();
+    }
+  }
+};
+
+template <class Config, class Score>
+HEDDLE_DEVICE void attention_decode(const DecodeArguments& args) {
+  extern __shared__ __align__(1024) u8 shared[];
+  using Block = DecodeBlock<Config, Score>;
+  const attention::ForwardParameters& p = args.problem;
+  Block(args, shared).run(ceil_div(p.q_heads / p.k_heads * p.q_length, Block::kRows));
+}
+
+}  // namespace heddle::sm80

@@ -1,0 +1,57 @@
+// The decode kernel over head dims, types and features, for sm_80 and for sm_90a.
+#include <gtest/gtest.h>
+
+#include "engine/cuda/attention_decode.h"
+#include "kernels/cases.h"
+#include "kernels/compiled.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+struct Few {
+  Case keys;
+  int64_t rows;  ///< of queries: up to 16 are one tile
+};
+
+class DecodeKernels : public testing::TestWithParam<Few> {};
+
+TEST_P(DecodeKernels, Forward) {
+  problem::AttentionProblem problem = forward_of(GetParam().keys);
+  problem.sizes.q_length = GetParam().rows;
+  const std::string& architecture = GetParam().keys.architecture;
+  expect_clean(lower_decode(problem, *target_named(architecture)), architecture,
+               {{"attention_decode", {"HMMA", "LDGSTS"}}});
+}
+
+std::vector<Few> cases() {
+  const std::vector<std::vector<Feature>> features = {
+      {},
+      {Feature::causal, Feature::sink},
+      {Feature::soft_cap},
+      {Feature::bias, Feature::statistics},
+      {Feature::alibi},
+      {Feature::paged, Feature::causal},
+      {Feature::ragged, Feature::causal},
+      {Feature::log2}};
+  std::vector<Few> all;
+  for (const char* architecture : {"sm_80", "sm_90a"}) {
+    for (int64_t rows : {1, 24}) {
+      for (const auto& feature : features)
+        for (int dim : {64, 128, 256})
+          all.push_back({{DataType::bf16, dim, dim, feature, architecture}, rows});
+      for (int dim : {8, 72, 96, 192})
+        all.push_back({{DataType::f16, dim, dim, {Feature::causal}, architecture}, rows});
+      all.push_back({{DataType::bf16, 192, 128, {Feature::causal}, architecture}, rows});
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, DecodeKernels, testing::ValuesIn(cases()),
+                         [](const testing::TestParamInfo<Few>& info) {
+                           return title(info.param.keys) + "_of_" +
+                                  std::to_string(info.param.rows);
+                         });
+
+}  // namespace
+}  // namespace heddle::engine::cuda
