@@ -18,6 +18,10 @@ TEST_F(AttentionOnGpu, ForwardOfAlignedTensorsMatchesTheDefinition) {
   run([&options](Random& random) { return random_sdpa(random, options); });
 }
 
+TEST_F(AttentionOnGpu, ForwardOfFewRowsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa(random, decode_options()); });
+}
+
 TEST_F(AttentionOnGpu, BackwardMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, gpu_options()); });
 }

@@ -45,6 +45,19 @@ AttentionOptions aligned_backward_options() {
   return options;
 }
 
+AttentionOptions decode_options() {
+  AttentionOptions options = aligned(sized({}));
+  options.max_query_length = 16;
+  options.single_row = 0.3;
+  options.max_length = 3000;
+  options.max_group = 8;
+  options.max_head_dim = 256;
+  options.padding = 0.6;
+  options.paged = 0.4;
+  options.dropout = options.value_heads_differ = 0;
+  return options;
+}
+
 AttentionOptions score_tile_options() {
   AttentionOptions options = aligned_backward_options();
   options.key_step = 16;

@@ -12,6 +12,8 @@ AttentionOptions gpu_options();
 AttentionOptions aligned_options();
 /// What Hopper's backward kernels take is drawn most often.
 AttentionOptions aligned_backward_options();
+/// Few rows of queries and up to 3000 keys, which may be paged.
+AttentionOptions decode_options();
 /// With a bias or booleans in every cell, which the copy engine can fetch.
 AttentionOptions score_tile_options();
 /// With a bias or a score_mod that hides every third row by a finite number.

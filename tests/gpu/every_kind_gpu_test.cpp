@@ -118,6 +118,20 @@ AttentionOptions many_tiles(AttentionOptions options) {
   return options;
 }
 
+/// Sanitizers are slow.
+AttentionOptions few_rows(AttentionOptions options) {
+  options = small(options);
+  options.max_length = 1200;
+  return options;
+}
+
+AttentionOptions many_sequences(AttentionOptions options) {
+  options = many_tiles(options);
+  options.max_length = 600;
+  options.max_head_dim = 64;
+  return options;
+}
+
 /// Rows of `columns` at most, several to a block.
 constexpr NormOptions kNarrowRows{.aligned = 1, .max_aligned_columns = 1024};
 constexpr NormOptions kOddRows{.aligned = 0};
@@ -184,6 +198,15 @@ const std::vector<Kind>& kinds() {
       {"hopper_forward_rotated",
        [](Random& r) { return random_sdpa(r, rotated(aligned_options())); },
        {"attention forward of rotated queries and keys"}},
+      {"decode",
+       [](Random& r) { return random_sdpa(r, few_rows(decode_options())); },
+       {"attention forward", "decode kernel"}},
+      {"decode_packed",
+       [](Random& r) { return random_sdpa(r, few_rows(packed(decode_options()))); },
+       {"attention forward", "decode kernel"}},
+      {"decode_of_more_sequences_than_blocks",
+       [](Random& r) { return random_sdpa(r, many_sequences(decode_options())); },
+       {"attention forward", "decode kernel"}},
       {"general_forward",
        [](Random& r) { return random_sdpa(r, small(gpu_options())); },
        {"attention forward", "general"}},
