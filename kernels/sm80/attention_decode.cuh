@@ -211,36 +211,54 @@ struct DecodeBlock {
       ptx::copy_async_wait<Config::kStages - 1>();
       __syncwarp();
       const u32 stage = stages + step % Config::kStages * kAt.stage_bytes;
+      float dots[kRowTiles][kKeys / 8][4] = {};
+#pragma unroll
+      for (int k = 0; k < kQkSlices; ++k) {
+#pragma unroll
+        for (int n = 0; n < kKeys / 16; ++n) {
+          PlaneFragment<T> b;
+          load_transposed_operand<T, KeyTile>(stage, 16 * n, k, b);
+#pragma unroll
+          for (int m = 0; m < kRowTiles; ++m) {
+            PlaneFragment<T> a;
+            if constexpr (kQueryInRegisters) {
+#pragma unroll
+              for (int i = 0; i < 4; ++i) a[0][i] = queries[m * kQkSlices + k][0][i];
+            } else {
+              load_row_fragment<T, QueryTile>(query, 16 * m, k, a);
+            }
+            ptx::mma_m16n8k16<T>(dots[m][2 * n], a[0], b[0][0], b[0][1]);
+            ptx::mma_m16n8k16<T>(dots[m][2 * n + 1], a[0], b[0][2], b[0][3]);
+          }
+        }
+      }
+      u32 weights[kRowTiles][kKeys / 16][4];
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
-        float dots[kKeys / 8][4] = {}, weights[kKeys / 2];
-        multiply<T, kKeys / 8, kQkSlices, true>(
-            dots,
-            [&](int k, PlaneFragment<T>& a) {
-              if constexpr (kQueryInRegisters) {
-#pragma unroll
-                for (int i = 0; i < 4; ++i) a[0][i] = queries[m * kQkSlices + k][0][i];
-              } else {
-                load_row_fragment<T, QueryTile>(query, 16 * m, k, a);
-              }
-            },
-            [&](int n, int k, PlaneFragment<T>& b) {
-              load_transposed_operand<T, KeyTile>(stage, 16 * n, k, b);
-            });
-        score(weights, dots, visible[m], rows[m], first_head, sequence,
+        float scores[kKeys / 2], correction[2];
+        score(scores, dots[m], visible[m], rows[m], first_head, sequence,
               first + step * kConfig.tile_keys());
-        float correction[2];
-        sums.softmax[m].update(weights, kToLog2, correction);
-#pragma unroll
-        for (int i = 0; i < kKeys / 2; ++i) dots[i / 4][i % 4] = weights[i];
+        sums.softmax[m].update(scores, kToLog2, correction);
         if (correction[0] != 1.0f || correction[1] != 1.0f) {
 #pragma unroll
           for (int n = 0; n < kVGroups; ++n)
 #pragma unroll
             for (int i = 0; i < 4; ++i) sums.out[m][n][i] *= correction[i / 2];
         }
-        multiply_sums<T, kVGroups, kKeys / 8, ValueTile>(sums.out[m], dots,
-                                                         stage + kAt.value_in_stage);
+        tile::pack_fragment<T, kKeys>(weights[m], scores);
+      }
+#pragma unroll
+      for (int k = 0; k < kKeys / 16; ++k) {
+#pragma unroll
+        for (int n = 0; n < kVGroups / 2; ++n) {
+          PlaneFragment<T> b;
+          load_operand<T, ValueTile>(stage + kAt.value_in_stage, 16 * k, 16 * n, b);
+#pragma unroll
+          for (int m = 0; m < kRowTiles; ++m) {
+            ptx::mma_m16n8k16<T>(sums.out[m][2 * n], weights[m][k], b[0][0], b[0][1]);
+            ptx::mma_m16n8k16<T>(sums.out[m][2 * n + 1], weights[m][k], b[0][2], b[0][3]);
+          }
+        }
       }
       // Every lane has read the stage that the next copies go to.
       __syncwarp();
@@ -250,8 +268,15 @@ struct DecodeBlock {
     __syncwarp();
   }
 
-  HEDDLE_DEVICE float* statistics_of(int of_warp) const {
-    return reinterpret_cast<float*>(shared + kAt.statistics) + of_warp * kRows * 2;
+  /// A maximum and a sum for each row: a warp's, and those of all that is put together.
+  HEDDLE_DEVICE float2* statistics_of(int of_warp) const {
+    return reinterpret_cast<float2*>(shared + kAt.statistics) + of_warp * kRows;
+  }
+  HEDDLE_DEVICE float2* row_statistics() const {
+    return reinterpret_cast<float2*>(shared + kAt.rows);
+  }
+  HEDDLE_DEVICE const float* sums_of(int of_warp) const {
+    return reinterpret_cast<const float*>(shared + kAt.key + of_warp * kAt.warp_bytes);
   }
 
   /// Leaves the warp's sums where its stages were.
@@ -262,10 +287,8 @@ struct DecodeBlock {
       for (int half = 0; half < 2; ++half) {
         const int row = 16 * m + lane / 4 + 8 * half;
         const float total = sums.softmax[m].total(half);
-        if (lane % 4 == 0) {
-          statistics_of(warp)[2 * row] = sums.softmax[m].reference[half];
-          statistics_of(warp)[2 * row + 1] = total;
-        }
+        if (lane % 4 == 0)
+          statistics_of(warp)[row] = make_float2(sums.softmax[m].reference[half], total);
 #pragma unroll
         for (int n = 0; n < kVGroups; ++n)
           ptx::store_shared(
@@ -275,53 +298,42 @@ struct DecodeBlock {
     }
   }
 
-  /// Four columns of a row of sums, and the maximum and the sum that they are taken against.
-  struct Part {
-    float top = attention::minus_infinity(), sum = 0;
-    float4 out = make_float4(0, 0, 0, 0);
+  /// Four columns of a row of sums.
+  struct Columns {
+    float4 x = make_float4(0, 0, 0, 0);
 
-    HEDDLE_DEVICE void add(float other_top, float other_sum, const float4& other) {
-      const float most = ptx::max(top, other_top);
-      const float shift = most == attention::minus_infinity() ? 0.0f : most;
-      const float mine = ptx::exp2((top - shift) * kToLog2),
-                  others = ptx::exp2((other_top - shift) * kToLog2);
-      top = most;
-      sum = sum * mine + other_sum * others;
-      out.x = out.x * mine + other.x * others;
-      out.y = out.y * mine + other.y * others;
-      out.z = out.z * mine + other.z * others;
-      out.w = out.w * mine + other.w * others;
+    HEDDLE_DEVICE void add(float weight, const float4& other) {
+      x.x = ptx::fma(weight, other.x, x.x);
+      x.y = ptx::fma(weight, other.y, x.y);
+      x.z = ptx::fma(weight, other.z, x.z);
+      x.w = ptx::fma(weight, other.w, x.w);
     }
   };
 
-  HEDDLE_DEVICE Part of_warps(int row, int column) const {
-    Part part;
-#pragma unroll
-    for (int w = 0; w < Config::kWarps; ++w) {
-      const float* sums = reinterpret_cast<const float*>(shared + kAt.key + w * kAt.warp_bytes) +
-                          row * kConfig.sum_columns() + column;
-      part.add(statistics_of(w)[2 * row], statistics_of(w)[2 * row + 1],
-               *reinterpret_cast<const float4*>(sums));
-    }
-    return part;
+  /// What sums taken against `top` are multiplied by, against `joint`.
+  HEDDLE_DEVICE static float weight_of(float top, float joint) {
+    return ptx::exp2((top - (joint == attention::minus_infinity() ? 0.0f : joint)) * kToLog2);
   }
 
-  HEDDLE_DEVICE Part of_blocks(const DecodeSequence& sequence, int row, int column) const {
-    Part part;
-#pragma unroll 8
-    for (int block = sequence.first_block; block <= sequence.last_block; ++block) {
-      const i64 at = part_row(block, block == sequence.first_block, row);
-      const float2 statistics =
-          __ldcg(reinterpret_cast<const float2*>(args.parts.statistics + 2 * at));
-      part.add(
-          statistics.x, statistics.y,
-          __ldcg(reinterpret_cast<const float4*>(args.parts.sums + at * Config::kVDim + column)));
+  /// Puts the rows' maxima and sums together, those of part n by statistics(n, row), and has
+  /// put(n, row, weight) told of each part's. By a warp a row; all threads, then a barrier.
+  template <class Statistics, class Put>
+  HEDDLE_DEVICE void join(int rows, int parts, const Statistics& statistics, const Put& put) const {
+    for (int row = warp; row < rows; row += Config::kWarps) {
+      float top = attention::minus_infinity(), sum = 0;
+      for (int n = lane; n < parts; n += 32) top = ptx::max(top, statistics(n, row).x);
+      for (int step = 16; step > 0; step /= 2)
+        top = ptx::max(top, __shfl_xor_sync(0xffffffffu, top, step));
+      for (int n = lane; n < parts; n += 32) {
+        const float2 part = statistics(n, row);
+        const float weight = weight_of(part.x, top);
+        sum = ptx::fma(weight, part.y, sum);
+        put(n, row, weight);
+      }
+      for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+      if (lane == 0) row_statistics()[row] = make_float2(top, sum);
     }
-    return part;
-  }
-
-  HEDDLE_DEVICE i64 part_row(int block, bool begins, int row) const {
-    return (2 * i64{block} + begins) * kRows + row;
+    __syncthreads();
   }
 
   /// Does do_one(row, column) for each four columns of the rows that there are.
@@ -331,24 +343,88 @@ struct DecodeBlock {
       do_one(n / kColumnQuads, 4 * (n % kColumnQuads));
   }
 
+  HEDDLE_DEVICE void join_warps(int rows) const {
+    join(
+        rows, Config::kWarps, [&](int n, int row) { return statistics_of(n)[row]; },
+        [&](int n, int row, float weight) { statistics_of(n)[row].x = weight; });
+  }
+  HEDDLE_DEVICE Columns of_warps(int row, int column) const {
+    Columns all;
+#pragma unroll
+    for (int n = 0; n < Config::kWarps; ++n)
+      all.add(statistics_of(n)[row].x,
+              *reinterpret_cast<const float4*>(sums_of(n) + row * kConfig.sum_columns() + column));
+    return all;
+  }
+
+  /// Where a block's part of a sequence has a row.
+  HEDDLE_DEVICE i64 part_row(const DecodeSequence& sequence, int block, int row) const {
+    return (2 * i64{block} + (block == sequence.first_block)) * kRows + row;
+  }
+  HEDDLE_DEVICE float* weights() const { return reinterpret_cast<float*>(shared + kAt.key); }
+  HEDDLE_DEVICE void join_blocks(const DecodeSequence& sequence, int rows) const {
+    const auto* statistics = reinterpret_cast<const float2*>(args.parts.statistics);
+    join(
+        rows, sequence.last_block - sequence.first_block + 1,
+        [&](int n, int row) {
+          return __ldcg(statistics + part_row(sequence, sequence.first_block + n, row));
+        },
+        [&](int n, int row, float weight) { weights()[n * kRows + row] = weight; });
+  }
+  HEDDLE_DEVICE Columns of_blocks(const DecodeSequence& sequence, int row, int column) const {
+    const int parts = sequence.last_block - sequence.first_block + 1;
+    Columns all;
+#pragma unroll 8
+    for (int n = 0; n < parts; ++n) {
+      const float* from = args.parts.sums +
+                          part_row(sequence, sequence.first_block + n, row) * Config::kVDim +
+                          column;
+      all.add(weights()[n * kRows + row], __ldcg(reinterpret_cast<const float4*>(from)));
+    }
+    return all;
+  }
+
   HEDDLE_DEVICE void write(const DecodeSequence& sequence, int row, int column,
-                           const Part& part) const {
+                           const Columns& sums) const {
     const int packed = sequence.row_block * kRows + row, token = packed / group,
               head = sequence.head * group + packed % group;
     const bool valid = token < sequence.keys.q_length;
     if (!valid && p.o.offsets != nullptr) return;
+    const float2 statistics = row_statistics()[row];
     const attention::RowEnd end = attention::end_row<false, Config::kInputIsLog2>(
-        p, sequence.batch, head, token, valid, column == 0, part.top, part.sum);
+        p, sequence.batch, head, token, valid, column == 0, statistics.x, statistics.y);
     // Chosen, not multiplied by 0: a value that nobody sees may be NaN or infinite.
     const auto ended = [&](float x) { return end.has_output ? x * end.factor : 0.0f; };
     *reinterpret_cast<uint2*>(
         attention::element_pointer<T>(p.o, sequence.batch, head, token, column)) =
-        make_uint2(ptx::pack<T>(ended(part.out.x), ended(part.out.y)),
-                   ptx::pack<T>(ended(part.out.z), ended(part.out.w)));
+        make_uint2(ptx::pack<T>(ended(sums.x.x), ended(sums.x.y)),
+                   ptx::pack<T>(ended(sums.x.z), ended(sums.x.w)));
+  }
+
+  /// Leaves the block's part of the sequence to the one that comes last, if that is another.
+  HEDDLE_DEVICE bool comes_last(const DecodeSequence& sequence, int rows, int row_blocks,
+                                int* scratch) const {
+    for_columns(rows, [&](int row, int column) {
+      const i64 at = part_row(sequence, blockIdx.x, row);
+      *reinterpret_cast<float4*>(args.parts.sums + at * Config::kVDim + column) =
+          of_warps(row, column).x;
+      if (column == 0) reinterpret_cast<float2*>(args.parts.statistics)[at] = row_statistics()[row];
+    });
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const i64 number =
+          (i64{sequence.batch} * p.k_heads + sequence.head) * row_blocks + sequence.row_block;
+      scratch[0] = arrives_last(args.parts.arrived + number, args.parts.claim,
+                                sequence.last_block - sequence.first_block + 1);
+      __threadfence();
+    }
+    __syncthreads();
+    return scratch[0] != 0;
   }
 
   HEDDLE_DEVICE void run(int row_blocks) {
-    i64* const scratch = reinterpret_cast<i64*>(shared + kAt.share);
+    int* const scratch = reinterpret_cast<int*>(shared + kAt.share);
     DecodeShare<kThreads> share(p, kConfig.tile_keys(), row_blocks, scratch);
     while (share.valid()) {
       const DecodeSequence sequence = share.take();
@@ -359,35 +435,16 @@ struct DecodeBlock {
       }
       __syncthreads();
       const int rows = min_of(kRows, group * p.q_length - sequence.row_block * kRows);
+      join_warps(rows);
       if (sequence.is_whole()) {
         for_columns(rows, [&](int row, int column) {
           write(sequence, row, column, of_warps(row, column));
         });
-      } else {
+      } else if (comes_last(sequence, rows, row_blocks, scratch)) {
+        join_blocks(sequence, rows);
         for_columns(rows, [&](int row, int column) {
-          const Part part = of_warps(row, column);
-          const i64 at =
-              part_row(blockIdx.x, static_cast<int>(blockIdx.x) == sequence.first_block, row);
-          *reinterpret_cast<float4*>(args.parts.sums + at * Config::kVDim + column) = part.out;
-          if (column == 0)
-            *reinterpret_cast<float2*>(args.parts.statistics + 2 * at) =
-                make_float2(part.top, part.sum);
+          write(sequence, row, column, of_blocks(sequence, row, column));
         });
-        __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0) {
-          const i64 number =
-              (i64{sequence.batch} * p.k_heads + sequence.head) * row_blocks + sequence.row_block;
-          scratch[0] = arrives_last(args.parts.arrived + number, args.parts.claim,
-                                    sequence.last_block - sequence.first_block + 1);
-        }
-        __syncthreads();
-        if (scratch[0] != 0) {
-          __threadfence();
-          for_columns(rows, [&](int row, int column) {
-            write(sequence, row, column, of_blocks(sequence, row, column));
-          });
-        }
       }
       __syncthreads();
     }

@@ -8,14 +8,16 @@
 
 namespace heddle::sm80 {
 
+/// What a workspace takes is of sizes alone: no device has more.
+inline constexpr int kMostProcessors = 192;
+
 struct DecodeConfig {
   Element element = Element::bf16;  ///< bf16 or f16
   int qk_dim = 0, v_dim = 0;
-  int row_tiles = 1;             ///< of 16 rows, heads of a group side by side
-  int warps = 4;                 ///< each with keys of its own
-  int keys = 16;                 ///< that a warp takes a step
-  int stages = 4;                ///< steps whose keys and values are on their way to a warp
-  int blocks_per_processor = 1;  ///< side by side
+  int row_tiles = 1;  ///< of 16 rows, heads of a group side by side
+  int warps = 4;      ///< each with keys of its own
+  int keys = 16;      ///< that a warp takes a step
+  int stages = 4;     ///< steps whose keys and values are on their way to a warp
   bool paged_k = false, paged_v = false;
   bool input_is_log2 = false;
   bool has_score = false;  ///< an expression, else the score is the scaled dot product
@@ -30,9 +32,11 @@ struct DecodeConfig {
 };
 
 struct DecodeLayout {
-  int key = 0, value_in_stage = 0, stage_bytes = 0;
-  int warp_bytes = 0;  ///< a warp's stages; its sums, once it has met its last key
+  /// Stages of warps, then, once each has met its last key, their sums, then the weights of blocks.
+  int key = 0;
+  int warp_bytes = 0, stage_bytes = 0, value_in_stage = 0;
   int statistics = 0;  ///< [warps][rows] maxima and sums
+  int rows = 0;        ///< those of each row of what is put together
   int share = 0;       ///< what the block finds out of its share, and partial sums on the way
   int bytes = 0;
 };
@@ -43,9 +47,11 @@ constexpr DecodeLayout decode_layout_of(const DecodeConfig& c) {
   at.stage_bytes = at.value_in_stage + tile::tile_bytes(c.keys, c.v_dim);
   const int staged = c.stages * at.stage_bytes, summed = c.rows() * c.sum_columns() * 4;
   at.warp_bytes = ((staged > summed ? staged : summed) + 127) / 128 * 128;
-  at.statistics = at.key + c.warps * at.warp_bytes;
-  at.share = at.statistics + c.warps * c.rows() * 8;
-  at.bytes = at.share + 8 * (c.warps + 4);
+  const int of_warps = c.warps * at.warp_bytes, of_blocks = 4 * c.rows() * kMostProcessors;
+  at.statistics = at.key + (of_warps > of_blocks ? of_warps : of_blocks);
+  at.rows = at.statistics + c.warps * c.rows() * 8;
+  at.share = at.rows + c.rows() * 8;
+  at.bytes = at.share + 4 * (c.warps + 4);
   return at;
 }
 

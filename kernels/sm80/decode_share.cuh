@@ -52,24 +52,25 @@ struct DecodeSequence {
 template <int kThreads>
 class DecodeShare {
  public:
-  /// `scratch` has room for a number of 8 bytes for each warp, and for two more.
+  /// `scratch` has room for a number for each warp, and for two more.
   HEDDLE_DEVICE DecodeShare(const attention::ForwardParameters& p, int tile_keys, int row_blocks,
-                            i64* scratch)
+                            int* scratch)
       : p_(p), tile_keys_(tile_keys), row_blocks_(row_blocks) {
     const int per_thread = ceil_div(p.batch, kThreads), first = threadIdx.x * per_thread,
               last = min_of(first + per_thread, p.batch);
-    i64 mine = 0;
+    int mine = 0;
     for (int batch = first; batch < last; ++batch) mine += tiles_of(batch);
-    const i64 before = sum_before(mine, scratch);
-    blocks_ = static_cast<int>(total_ < gridDim.x ? total_ : gridDim.x);
+    const int before = sum_before(mine, scratch);
     const int block = blockIdx.x;
-    if (block >= blocks_) return;
-    at_ = total_ * block / blocks_;
-    end_ = total_ * (block + 1) / blocks_;
+    // Those left over go to the first blocks.
+    per_block_ = total_ / static_cast<int>(gridDim.x);
+    left_over_ = total_ - per_block_ * static_cast<int>(gridDim.x);
+    at_ = block * per_block_ + min_of(block, left_over_);
+    end_ = at_ + per_block_ + (block < left_over_ ? 1 : 0);
+    if (at_ == end_) return;
     if (before <= at_ && at_ < before + mine) {
-      i64 begins = before;
-      int batch = first;
-      for (i64 tiles = tiles_of(batch); at_ >= begins + tiles; tiles = tiles_of(batch)) {
+      int begins = before, batch = first;
+      for (int tiles = tiles_of(batch); at_ >= begins + tiles; tiles = tiles_of(batch)) {
         begins += tiles;
         ++batch;
       }
@@ -77,7 +78,7 @@ class DecodeShare {
       scratch[1] = begins;
     }
     __syncthreads();
-    batch_ = static_cast<int>(scratch[0]);
+    batch_ = scratch[0];
     begins_ = scratch[1];
     __syncthreads();
     keys_ = DecodeKeys::of(p, batch_, tile_keys);
@@ -90,43 +91,47 @@ class DecodeShare {
       begins_ += tiles_of(keys_);
       keys_ = DecodeKeys::of(p_, ++batch_, tile_keys_);
     }
-    const int number = static_cast<int>((at_ - begins_) / keys_.tiles);
-    const i64 begins = begins_ + i64{number} * keys_.tiles, ends = begins + keys_.tiles;
-    const i64 stop = end_ < ends ? end_ : ends;
-    DecodeSequence sequence{keys_,
-                            batch_,
-                            number / row_blocks_,
-                            number % row_blocks_,
-                            static_cast<int>(at_ - begins),
-                            static_cast<int>(stop - at_),
-                            block_of(begins),
-                            block_of(ends - 1)};
+    const int number = (at_ - begins_) / keys_.tiles;
+    const int begins = begins_ + number * keys_.tiles, ends = begins + keys_.tiles;
+    const int stop = min_of(end_, ends), head = number / row_blocks_;
+    const DecodeSequence sequence{keys_,
+                                  batch_,
+                                  head,
+                                  number - head * row_blocks_,
+                                  at_ - begins,
+                                  stop - at_,
+                                  block_of(begins),
+                                  block_of(ends - 1)};
     at_ = stop;
     return sequence;
   }
 
  private:
-  HEDDLE_DEVICE i64 tiles_of(const DecodeKeys& keys) const {
-    return i64{keys.tiles} * p_.k_heads * row_blocks_;
+  HEDDLE_DEVICE int tiles_of(const DecodeKeys& keys) const {
+    return keys.tiles * p_.k_heads * row_blocks_;
   }
-  HEDDLE_DEVICE i64 tiles_of(int batch) const {
+  HEDDLE_DEVICE int tiles_of(int batch) const {
     return tiles_of(DecodeKeys::of(p_, batch, tile_keys_));
   }
   /// The block whose share a tile is.
-  HEDDLE_DEVICE int block_of(i64 tile) const {
-    return static_cast<int>(((tile + 1) * blocks_ - 1) / total_);
+  HEDDLE_DEVICE int block_of(int tile) const {
+    const int of_larger = left_over_ * (per_block_ + 1);
+    if (tile < of_larger) return tile / (per_block_ + 1);
+    return left_over_ + (tile - of_larger) / per_block_;
   }
   /// What the threads before have; total_ is what all have.
-  HEDDLE_DEVICE i64 sum_before(i64 mine, i64* scratch) {
+  HEDDLE_DEVICE int sum_before(int mine, int* scratch) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    i64 sum = mine;
+    int sum = mine;
+#pragma unroll
     for (int step = 1; step < 32; step *= 2) {
-      const i64 other = __shfl_up_sync(0xffffffffu, sum, step);
+      const int other = __shfl_up_sync(0xffffffffu, sum, step);
       if (lane >= step) sum += other;
     }
     if (lane == 31) scratch[warp] = sum;
     __syncthreads();
     total_ = 0;
+#pragma unroll
     for (int n = 0; n < kThreads / 32; ++n) {
       if (n == warp) sum += total_;
       total_ += scratch[n];
@@ -136,10 +141,10 @@ class DecodeShare {
   }
 
   const attention::ForwardParameters& p_;
-  int tile_keys_, row_blocks_, blocks_;
-  i64 total_, at_ = 0, end_ = 0;
-  int batch_ = 0;
-  i64 begins_ = 0;  ///< the batch entry's first tile
+  int tile_keys_, row_blocks_;
+  int total_, per_block_, left_over_;  ///< tiles
+  int at_ = 0, end_ = 0;
+  int batch_ = 0, begins_ = 0;  ///< a batch entry and its first tile
   DecodeKeys keys_;
 };
 

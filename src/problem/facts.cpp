@@ -44,10 +44,17 @@ bool has_cells(const OperandLayout& layout, const AttentionSizes& sizes) {
 
 AttentionFacts::Keys keys_of(int64_t length) {
   using Keys = AttentionFacts::Keys;
-  return length <= 512    ? Keys::to_512
+  return length <= 255    ? Keys::to_255
+         : length <= 512  ? Keys::to_512
          : length <= 2047 ? Keys::to_2047
          : length <= 8191 ? Keys::to_8191
                           : Keys::more;
+}
+
+AttentionFacts::GroupRows group_rows_of(const AttentionSizes& sizes) {
+  using GroupRows = AttentionFacts::GroupRows;
+  const int64_t rows = sizes.q_heads / sizes.k_heads * sizes.q_length_to_plan_for();
+  return rows <= 16 ? GroupRows::to_16 : rows <= 64 ? GroupRows::to_64 : GroupRows::more;
 }
 
 NormFacts facts_of_rows(const NormRows& rows) {
@@ -103,6 +110,7 @@ AttentionFacts facts_of_sizes(const AttentionStructure& structure, const Attenti
           .groups_queries = sizes.q_heads > sizes.k_heads,
           .as_many_value_heads = sizes.k_heads == sizes.v_heads,
           .has_few_rows = sizes.q_length_to_plan_for() <= 64,
+          .group_rows = group_rows_of(sizes),
           .keys = keys_of(sizes.kv_length_to_plan_for())};
 }
 

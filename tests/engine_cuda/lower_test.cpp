@@ -177,6 +177,23 @@ TEST(Lower, SaysWhichWaysWerePassedOverAndWhy) {
   EXPECT_EQ(passed_over(rope_of({}), "sm_80"), Reasons{});
 }
 
+TEST(Lower, FewRowsAgainstManyKeysAreTheDecodeKernels) {
+  const auto kernel = [](DataType dtype, int64_t rows, int64_t keys) {
+    problem::AttentionProblem problem = forward_of({.dtype = dtype});
+    problem::AttentionSizes& sizes = problem.sizes;
+    const auto& s = problem.structure;
+    sizes.q_length = rows, sizes.kv_length = keys;
+    for (problem::OperandId id : {s.q, s.o}) sizes.layouts[static_cast<size_t>(id)].dims[2] = rows;
+    for (problem::OperandId id : {s.k, s.v}) sizes.layouts[static_cast<size_t>(id)].dims[2] = keys;
+    return units_of(problem, "sm_80")->front().name;
+  };
+  EXPECT_EQ(kernel(DataType::bf16, 1, 256), "attention_decode");
+  EXPECT_EQ(kernel(DataType::f16, 16, 512), "attention_decode");
+  EXPECT_EQ(kernel(DataType::bf16, 1, 255), "attention_forward");
+  EXPECT_EQ(kernel(DataType::bf16, 65, 512), "attention_forward");
+  EXPECT_EQ(kernel(DataType::f32, 1, 512), "attention_forward");
+}
+
 TEST(Lower, GivesTheSameOfTheSame) {
   for (const char* architecture : {"sm_80", "sm_90a"}) {
     for (int feature = 0; feature <= static_cast<int>(Feature::rope_interleaved); ++feature) {

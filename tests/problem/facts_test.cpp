@@ -12,9 +12,11 @@ using testing::causal_attention;
 
 TEST(Facts, OfLengthsAreClasses) {
   using Keys = AttentionFacts::Keys;
-  for (const auto& [length, few, keys] : {std::tuple{int64_t{1}, true, Keys::to_512},
-                                          {64, true, Keys::to_512},
-                                          {65, false, Keys::to_512},
+  for (const auto& [length, few, keys] : {std::tuple{int64_t{1}, true, Keys::to_255},
+                                          {64, true, Keys::to_255},
+                                          {65, false, Keys::to_255},
+                                          {255, false, Keys::to_255},
+                                          {256, false, Keys::to_512},
                                           {512, false, Keys::to_512},
                                           {513, false, Keys::to_2047},
                                           {2047, false, Keys::to_2047},
@@ -29,6 +31,18 @@ TEST(Facts, OfLengthsAreClasses) {
   late.sizes.planned_q_length = late.sizes.planned_kv_length = 9000;
   EXPECT_FALSE(facts_of(late).has_few_rows);
   EXPECT_EQ(facts_of(late).keys, Keys::more);
+}
+
+TEST(Facts, OfRowsOfAGroupAreClasses) {
+  using GroupRows = AttentionFacts::GroupRows;
+  for (const auto& [length, rows] : {std::pair{int64_t{1}, GroupRows::to_16},
+                                     {4, GroupRows::to_16},
+                                     {5, GroupRows::to_64},
+                                     {16, GroupRows::to_64},
+                                     {17, GroupRows::more}}) {
+    EXPECT_EQ(facts_of(causal_attention(DataType::bf16, 1, 8, 2, length, 8)).group_rows, rows)
+        << length;
+  }
 }
 
 TEST(Facts, OfHeadsAndScale) {

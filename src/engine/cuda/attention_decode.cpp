@@ -1,21 +1,23 @@
 #include "engine/cuda/attention_decode.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "core/rounding.h"
 #include "engine/cuda/attention_check.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/config_source.h"
 #include "engine/cuda/kernel_arguments.h"
+#include "engine/cuda/launch_operands.h"
 #include "engine/cuda/parameter_block.h"
 #include "engine/cuda/score_source.h"
+#include "problem/facts.h"
 #include "sm80/decode_arguments.h"
 #include "sm90/forward_arguments.h"
 
 namespace heddle::engine::cuda {
 namespace {
 
+using problem::AttentionFacts;
 using problem::AttentionProblem;
 using problem::AttentionSizes;
 using problem::AttentionStructure;
@@ -24,46 +26,41 @@ using problem::OperandId;
 
 constexpr const char* kKernelName = "attention_decode";
 constexpr int kSm90SharedLimit = 227 * 1024;
-/// Rows of a group's heads together; of more, tensor cores have enough to do with whole tiles.
-constexpr int64_t kMostRows = 64;
-/// Of fewer, the blocks have little to share.
-constexpr int64_t kFewestKeys = 256;
-/// A workspace is of sizes alone: no device has more.
-constexpr int64_t kMostProcessors = 192;
+/// Of all sequences together, which the kernel counts; the memory of none has so many.
+constexpr int64_t kMostTiles = int64_t{1} << 30;
 static_assert(sm80::kArrivedBits == sm90::kTicketBits, "a plan's claim leaves them 0");
 
 int64_t group_of(const AttentionSizes& sizes) { return sizes.q_heads / sizes.k_heads; }
 
-Status check(const AttentionStructure& structure, const AttentionSizes& sizes) {
+Status check(const AttentionStructure& structure, const AttentionFacts& facts,
+             const AttentionSizes& sizes) {
   HEDDLE_TRY(check_attention(structure, sizes));
   const auto refuse = [](std::string_view what) {
     return error(Code::graph_not_supported, "cuda: the decode kernel {}", what);
   };
   if (is_f32(structure)) return refuse("takes bf16 and f16");
-  if (sizes.k_heads != sizes.v_heads) return refuse("takes as many heads of keys as of values");
+  if (!facts.as_many_value_heads) return refuse("takes as many heads of keys as of values");
   if (structure.dropout.kind != problem::Dropout::Kind::none) return refuse("drops no weights");
   if (structure.block_mask != kAbsent) return refuse("takes no block mask");
   if (structure.qk_head_dim % 8 != 0 || structure.v_head_dim % 8 != 0)
     return refuse("takes head dims that are multiples of 8");
-  for (OperandId id : {structure.q, structure.k, structure.v, structure.o}) {
-    if (!rows_are_aligned(structure, sizes, id)) return refuse("takes rows that start on 16 bytes");
-  }
-  const int64_t rows = group_of(sizes) * sizes.q_length_to_plan_for();
-  if (rows > kMostRows || sizes.kv_length_to_plan_for() < kFewestKeys) {
-    return error(
-        Code::graph_not_supported,
-        "cuda: sdpa has {} rows of a group's heads and {} keys; the decode kernel takes at "
-        "most {} and at least {}",
-        rows, sizes.kv_length, kMostRows, kFewestKeys);
-  }
+  if (!rows_are_aligned(structure, structure.operands, facts))
+    return refuse("takes rows that start on 16 bytes");
   return {};
 }
 
 }  // namespace
 
+bool has_few_rows_and_many_keys(const AttentionProblem& problem) {
+  const AttentionFacts facts = problem::facts_of(problem);
+  return facts.group_rows != AttentionFacts::GroupRows::more &&
+         facts.keys != AttentionFacts::Keys::to_255;
+}
+
 Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, const Target& target) {
   const AttentionStructure& structure = problem.structure;
-  HEDDLE_TRY(check(structure, problem.sizes));
+  const AttentionFacts facts = problem::facts_of(problem);
+  HEDDLE_TRY(check(structure, facts, problem.sizes));
   const auto is_paged = [&](OperandId id) { return structure.type(id).page_table != kAbsent; };
   sm80::DecodeConfig config;
   config.element = element_of(structure.type(structure.q).dtype);
@@ -74,17 +71,13 @@ Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, con
   config.input_is_log2 = structure.softmax_input_is_log2;
   config.has_score = !structure.score.is_identity();
   const int widest = std::max(config.qk_dim, config.v_dim);
-  const int64_t rows = group_of(problem.sizes) * problem.sizes.q_length_to_plan_for();
-  config.row_tiles = rows > 16 && widest <= 128 ? 2 : 1;
+  config.row_tiles = facts.group_rows != AttentionFacts::GroupRows::to_16 && widest <= 128 ? 2 : 1;
   config.keys = widest <= 64 ? 32 : 16;
+  config.stages = 8;
   config.warps = target.is_hopper() ? 8 : 4;
   const int limit = target.is_hopper() ? kSm90SharedLimit : kSm80SharedLimit;
-  if (const char* tuned = std::getenv("HEDDLE_DECODE"))
-    std::sscanf(tuned, "%d,%d,%d", &config.warps, &config.keys, &config.blocks_per_processor);
-  const int room = limit / config.blocks_per_processor - 1024;
-  config.stages = 8;
-  while (config.stages > 2 && sm80::decode_layout_of(config).bytes > room) --config.stages;
-  if (sm80::decode_layout_of(config).bytes > room) config.warps /= 2;
+  while (config.stages > 2 && sm80::decode_layout_of(config).bytes > limit) --config.stages;
+  if (sm80::decode_layout_of(config).bytes > limit) config.warps /= 2;
   return config;
 }
 
@@ -98,13 +91,12 @@ KernelUnit decode_unit(const AttentionStructure& structure, const sm80::DecodeCo
       "{}#include \"sm80/attention_decode.cuh\"\n"
       "namespace heddle {{\n{}{}}}  // namespace heddle\n"
       "static_assert(sizeof(heddle::sm80::DecodeArguments) == {}, \"as passed\");\n"
-      "extern \"C\" __global__ void __launch_bounds__({}, {})\n"
+      "extern \"C\" __global__ void __launch_bounds__({}, 1)\n"
       "{}(const __grid_constant__ heddle::sm80::DecodeArguments arguments) {{\n"
       "  heddle::sm80::attention_decode<heddle::Config, heddle::Score>(arguments);\n"
       "}}\n",
       argument_layout_source(layout), config_source<sm80::DecodeConfig>(config), score,
-      passed_bytes<sm80::DecodeArguments>(layout), config.threads(), config.blocks_per_processor,
-      kKernelName);
+      passed_bytes<sm80::DecodeArguments>(layout), config.threads(), kKernelName);
   return {kKernelName, std::move(source), summary_of<sm80::DecodeConfig>(config)};
 }
 
@@ -114,7 +106,7 @@ struct Planned {
   sm80::DecodeArguments arguments{};
   std::vector<Entry> entries;
   attention::ArgumentLayout argument_layout;
-  std::vector<AlignedOperand> aligned;
+  std::vector<problem::NamedOperand> aligned;
   int64_t statistics = 0, arrived = 0;  ///< offsets into the workspace
 };
 
@@ -151,25 +143,27 @@ Result<Lowering> lower_decode(const AttentionProblem& problem, const Target& tar
   const int64_t sequences =
       sizes.batch * sizes.k_heads * divide_up(group_of(sizes) * sizes.q_length, config.rows());
   const int64_t tiles = sequences * (divide_up(sizes.kv_length, config.tile_keys()) + 1);
-  const auto blocks = [&](int64_t processors) {
-    return std::min(processors * config.blocks_per_processor, tiles);
-  };
-  const int64_t part_rows = blocks(kMostProcessors) * 2 * config.rows();
+  if (tiles > kMostTiles) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa has {} tiles of {} keys; the decode kernel counts {}", tiles,
+                 config.tile_keys(), kMostTiles);
+  }
+  const auto blocks = [&](int64_t processors) { return std::min(processors, tiles); };
+  const int64_t part_rows = blocks(sm80::kMostProcessors) * 2 * config.rows();
 
   Planned planned;
   Lowering lowering;
   const int shared_bytes = sm80::decode_layout_of(config).bytes;
   planned.kernel = lowering.add_kernel(std::move(unit), config.threads(), shared_bytes);
-  planned.launch = {.grid_x = static_cast<unsigned>(
-                        blocks(std::min<int64_t>(target.processors, kMostProcessors))),
-                    .threads = static_cast<unsigned>(config.threads()),
-                    .shared_bytes = static_cast<unsigned>(shared_bytes)};
+  planned.launch = {
+      .grid_x = static_cast<unsigned>(blocks(std::min(target.processors, sm80::kMostProcessors))),
+      .threads = static_cast<unsigned>(config.threads()),
+      .shared_bytes = static_cast<unsigned>(shared_bytes)};
   ParameterBlock block(&planned.arguments, structure, sizes);
   fill_forward(block, planned.arguments.problem, structure, sizes, loads);
   planned.entries = std::move(block.entries);
   planned.argument_layout = argument_layout_of(structure, loads.size());
-  planned.aligned = {
-      {structure.q, "q"}, {structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}};
+  planned.aligned = problem::tensors_of(structure);
   planned.statistics = part_rows * config.v_dim * 4;
   planned.arrived = planned.statistics + part_rows * 8;
   lowering.workspace_bytes = planned.arrived + sequences * 8;

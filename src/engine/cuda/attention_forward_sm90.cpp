@@ -147,7 +147,7 @@ void choose_tiles(const AttentionStructure& structure, const AttentionFacts& fac
     config.q_stages = narrow ? 2 : 1;
   } else if (std::max(qk, v) <= 64) {
     // Up to 512 keys a causal mask leaves much of 192 rows unseen: 128 rows are 10 % faster there.
-    config.consumers = plain && !(config.upper_varies && facts.keys == Keys::to_512) ? 3 : 2;
+    config.consumers = plain && !(config.upper_varies && facts.keys <= Keys::to_512) ? 3 : 2;
     config.tile_n = (heavy && !philox) || singles ? 96 : 128;
     config.stages = 3;
     config.take_turns = true;

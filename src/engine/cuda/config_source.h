@@ -110,7 +110,6 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("warps", c.warps);
   visit("keys", c.keys);
   visit("stages", c.stages);
-  visit("blocks_per_processor", c.blocks_per_processor);
   visit("paged_k", c.paged_k, "paged K");
   visit("paged_v", c.paged_v, "paged V");
   visit("input_is_log2", c.input_is_log2, "base 2");

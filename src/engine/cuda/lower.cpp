@@ -91,9 +91,16 @@ Result<Lowering> load_gradients_apart(const Backward& problem, const Target& tar
   return in_sequence({std::move(by_hopper), std::move(rest)});
 }
 
+/// Asked where rows are few and keys many alone: nobody else's plan need say that it is not.
+Answer decode(const Problem& problem, const Target& target) {
+  const Forward* const forward = std::get_if<Forward>(&problem);
+  if (!forward || !has_few_rows_and_many_keys(*forward)) return {};
+  return by<Forward, lower_decode>(problem, target);
+}
+
 constexpr Way kWays[] = {
     {"numbers passed by value written to memory first", after_host_values},
-    {"decode", by<Forward, lower_decode>},
+    {"decode", decode},
     {"Hopper forward", by<Forward, forward_on_hopper>},
     {"Hopper backward", by<Backward, backward_on_hopper>},
     {"Hopper backward, gradients of what the score reads apart",
