@@ -64,7 +64,8 @@ class Operands:
     def paged(self, step, x):
         """The rows of x in the pages that the table names."""
         rows = x.reshape(step.batch, step.kv_heads, self.pages, step.page, step.dim).transpose(1, 2)
-        container = torch.empty(step.batch * self.pages, step.kv_heads, step.page, step.dim, dtype=x.dtype, device="cuda")
+        dims = (step.batch * self.pages, step.kv_heads, step.page, step.dim)
+        container = torch.empty(dims, dtype=x.dtype, device="cuda")
         container[self.table.flatten().long()] = rows.reshape(container.shape)
         return container
 
@@ -86,8 +87,8 @@ def planned(step, operands):
         for name in "kv":
             held = operands.paged(step, getattr(operands, name))
             fields[name] = tensor(name, held, held.shape)
-            fields[f"page_table_{name}"] = tensor(f"table {name}", operands.table, (step.batch, 1, operands.pages, 1), "i32",
-                                                  [operands.pages, operands.pages, 1, 1])
+            dims, strides = (step.batch, 1, operands.pages, 1), [operands.pages, operands.pages, 1, 1]
+            fields[f"page_table_{name}"] = tensor(f"table {name}", operands.table, dims, "i32", strides)
         fields["paged_max_seq_len_kv"] = step.keys
     else:
         fields |= {name: tensor(name, getattr(operands, name), getattr(operands, name).shape) for name in "kv"}
@@ -175,7 +176,8 @@ def main():
         rates = ", ".join(f"{name} {1000 * time:.1f} us {read / time / 1e6:.0f} GB/s" for name, time in times.items())
         best = min((time for name, time in times.items() if name != "Heddle"), default=None)
         ratio = f", {best / times['Heddle']:.2f} of the best peer" if best else ""
-        print(f"{step.title}: {rates}{ratio}; error {error_of(step, operands):.1e}; {description.splitlines()[0]}", flush=True)
+        plan = description.splitlines()[0]
+    print(f"{step.title}: {rates}{ratio}; error {error_of(step, operands):.1e}; {plan}", flush=True)
 
 
 if __name__ == "__main__":

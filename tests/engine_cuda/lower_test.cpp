@@ -183,9 +183,11 @@ TEST(Lower, FewRowsAgainstManyKeysAreTheDecodeKernels) {
     problem::AttentionSizes& sizes = problem.sizes;
     const auto& s = problem.structure;
     sizes.q_length = rows, sizes.kv_length = keys;
-    for (problem::OperandId id : {s.q, s.o}) sizes.layouts[static_cast<size_t>(id)].dims[2] = rows;
+    for (problem::OperandId id : {s.q, s.o, s.stats})
+      sizes.layouts[static_cast<size_t>(id)].dims[2] = rows;
     for (problem::OperandId id : {s.k, s.v}) sizes.layouts[static_cast<size_t>(id)].dims[2] = keys;
-    return units_of(problem, "sm_80")->front().name;
+    const auto units = units_of(problem, "sm_80");
+    return units.is_ok() ? units->front().name : units.status().message();
   };
   EXPECT_EQ(kernel(DataType::bf16, 1, 256), "attention_decode");
   EXPECT_EQ(kernel(DataType::f16, 16, 512), "attention_decode");

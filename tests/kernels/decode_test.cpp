@@ -24,15 +24,14 @@ TEST_P(DecodeKernels, Forward) {
 }
 
 std::vector<Few> cases() {
-  const std::vector<std::vector<Feature>> features = {
-      {},
-      {Feature::causal, Feature::sink},
-      {Feature::soft_cap},
-      {Feature::bias, Feature::statistics},
-      {Feature::alibi},
-      {Feature::paged, Feature::causal},
-      {Feature::ragged, Feature::causal},
-      {Feature::log2}};
+  const std::vector<std::vector<Feature>> features = {{},
+                                                      {Feature::causal, Feature::sink},
+                                                      {Feature::soft_cap},
+                                                      {Feature::bias, Feature::statistics},
+                                                      {Feature::alibi},
+                                                      {Feature::paged, Feature::causal},
+                                                      {Feature::ragged, Feature::causal},
+                                                      {Feature::log2}};
   std::vector<Few> all;
   for (const char* architecture : {"sm_80", "sm_90a"}) {
     for (int64_t rows : {1, 24}) {
@@ -49,8 +48,7 @@ std::vector<Few> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Matrix, DecodeKernels, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Few>& info) {
-                           return title(info.param.keys) + "_of_" +
-                                  std::to_string(info.param.rows);
+                           return title(info.param.keys) + "_of_" + std::to_string(info.param.rows);
                          });
 
 }  // namespace

@@ -150,7 +150,7 @@ Definition::Definition(Program& program, DataType io)
   const double left =
       tolerance.cancellation_steps *
       (io_ == DataType::f64 ? 64 * rounding_step(DataType::f64) : rounding_step(DataType::f32));
-  const double max = 2 * tolerance.factor * allowed.max + floor * error.max_magnitude + left;
+  const double max = 2 * (tolerance.factor * allowed.max + left) + floor * error.max_magnitude;
   const double rms = tolerance.factor * (1 + 1 / std::fmax(error.count, 1)) * allowed.rms +
                      floor * error.rms_magnitude + left;
   if (!std::isfinite(error.max) || !(error.max <= max) || !(error.rms <= rms)) {
