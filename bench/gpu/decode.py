@@ -177,7 +177,7 @@ def main():
         best = min((time for name, time in times.items() if name != "Heddle"), default=None)
         ratio = f", {best / times['Heddle']:.2f} of the best peer" if best else ""
         plan = description.splitlines()[0]
-    print(f"{step.title}: {rates}{ratio}; error {error_of(step, operands):.1e}; {plan}", flush=True)
+        print(f"{step.title}: {rates}{ratio}; error {error_of(step, operands):.1e}; {plan}", flush=True)
 
 
 if __name__ == "__main__":

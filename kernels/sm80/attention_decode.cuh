@@ -402,8 +402,7 @@ struct DecodeBlock {
   }
 
   /// Leaves the block's part of the sequence to the one that comes last, if that is another.
-  HEDDLE_DEVICE bool comes_last(const DecodeSequence& sequence, int rows, int row_blocks,
-                                int* scratch) const {
+  HEDDLE_DEVICE bool comes_last(const DecodeSequence& sequence, int rows, int* scratch) const {
     for_columns(rows, [&](int row, int column) {
       const i64 at = part_row(sequence, blockIdx.x, row);
       *reinterpret_cast<float4*>(args.parts.sums + at * Config::kVDim + column) =
@@ -413,10 +412,8 @@ struct DecodeBlock {
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-      const i64 number =
-          (i64{sequence.batch} * p.k_heads + sequence.head) * row_blocks + sequence.row_block;
-      scratch[0] = arrives_last(args.parts.arrived + number, args.parts.claim,
-                                sequence.last_block - sequence.first_block + 1);
+      scratch[0] = arrives_last(args.parts.arrived + sequence.first_block * kArrivedStride,
+                                args.parts.claim, sequence.last_block - sequence.first_block + 1);
       __threadfence();
     }
     __syncthreads();
@@ -440,7 +437,7 @@ struct DecodeBlock {
         for_columns(rows, [&](int row, int column) {
           write(sequence, row, column, of_warps(row, column));
         });
-      } else if (comes_last(sequence, rows, row_blocks, scratch)) {
+      } else if (comes_last(sequence, rows, scratch)) {
         join_blocks(sequence, rows);
         for_columns(rows, [&](int row, int column) {
           write(sequence, row, column, of_blocks(sequence, row, column));

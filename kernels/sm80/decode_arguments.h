@@ -12,14 +12,15 @@ struct DecodeParts {
   /// itself.
   float* sums;
   float* statistics;
-  /// How many blocks have left their part of a sequence, for each; of any content at first, and 0
-  /// when all have.
+  /// How many blocks have left their part of a sequence: a counter for each block that begins one
+  /// which others go on with, kArrivedStride apart; of any content at first, and 0 when all have.
   unsigned long long* arrived;
   /// What the counters hold once a launch has taken them over: a number, above kArrivedBits low
   /// bits, that the memory does not hold by chance.
   unsigned long long claim;
 };
 inline constexpr int kArrivedBits = 24;
+inline constexpr int kArrivedStride = 32;  ///< 256 bytes: no two counters share a line
 
 struct DecodeArguments {
   DecodeParts parts;

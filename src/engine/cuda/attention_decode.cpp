@@ -165,8 +165,9 @@ Result<Lowering> lower_decode(const AttentionProblem& problem, const Target& tar
   planned.argument_layout = argument_layout_of(structure, loads.size());
   planned.aligned = problem::tensors_of(structure);
   planned.statistics = part_rows * config.v_dim * 4;
-  planned.arrived = planned.statistics + part_rows * 8;
-  lowering.workspace_bytes = planned.arrived + sequences * 8;
+  planned.arrived = round_up(planned.statistics + part_rows * 8, int64_t{256});
+  lowering.workspace_bytes =
+      planned.arrived + blocks(sm80::kMostProcessors) * sm80::kArrivedStride * 8;
   lowering.description =
       fmt::format("attention forward, decode kernel, {} rows, {} keys a warp, {}", config.rows(),
                   config.keys, target.architecture);
