@@ -28,7 +28,7 @@ struct Lengths {
 };
 
 /// problem::Anchor's values, in its order.
-enum class Anchor : int { start, kv_end, top_left, bottom_right, operand };
+enum class Anchor : int { start, kv_end, top_left, bottom_right };
 
 /// problem::Dropout::Kind's values, in its order.
 enum class Dropout : int { none, philox, threefry, mask };
@@ -37,7 +37,6 @@ struct Bound {
   Anchor anchor;
   int upper;
   long long constant;
-  Tensor operand;  ///< of Anchor::operand, i32 or i64 by offsets_are_64_bit
 };
 
 /// Bounds of a batch entry are kept within this, either way; a row or a key and a diagonal one then

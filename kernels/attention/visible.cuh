@@ -1,6 +1,6 @@
-// Which keys a query row sees, an interval lo <= key < hi: row by row for bounds of any kind, or
-// all rows of a batch entry at once for such as are constant in it or move with the row (causal and
-// sliding-window masks, either alignment).
+// Which keys a query row sees, an interval lo <= key < hi: row by row, or for all rows of a batch
+// entry at once, where a bound is either constant or moves with the row (causal and sliding-window
+// masks, either alignment).
 #pragma once
 
 #include "operand.cuh"
@@ -12,8 +12,8 @@ struct KeyInterval {
   int lo, hi;
 };
 
-HEDDLE_DEVICE KeyInterval visible_keys(const Bound* bounds, int count, int batch, int row,
-                                       int q_length, int kv_length) {
+HEDDLE_DEVICE KeyInterval visible_keys(const Bound* bounds, int count, int row, int q_length,
+                                       int kv_length) {
   i64 lo = 0, hi = kv_length;
   for (int n = 0; n < count; ++n) {
     const Bound& bound = bounds[n];
@@ -23,10 +23,6 @@ HEDDLE_DEVICE KeyInterval visible_keys(const Bound* bounds, int count, int batch
     if (anchor == Anchor::top_left || anchor == Anchor::bottom_right) at += row;
     if (anchor == Anchor::kv_end || anchor == Anchor::bottom_right) at += kv_length;
     if (anchor == Anchor::bottom_right) at -= q_length;
-    if (anchor == Anchor::operand)
-      at += load_integer(bound.operand.data,
-                         batch * bound.operand.stride[0] + row * bound.operand.stride[2],
-                         bound.operand.offsets_are_64_bit);
     if (bound.upper) {
       hi = at < hi ? at : hi;
     } else {
@@ -41,8 +37,7 @@ struct BatchBounds {
   i32 lower, upper, lower_diagonal, upper_diagonal;
 };
 
-HEDDLE_DEVICE BatchBounds resolve_bounds(const ForwardParameters& p, int batch, int q_length,
-                                         int kv_length) {
+HEDDLE_DEVICE BatchBounds resolve_bounds(const ForwardParameters& p, int q_length, int kv_length) {
   constexpr i32 kFar = kFarthestBound;
   BatchBounds met{0, kv_length, -kFar, kFar};
 #pragma unroll 1
@@ -51,9 +46,6 @@ HEDDLE_DEVICE BatchBounds resolve_bounds(const ForwardParameters& p, int batch, 
     i64 exact = bound.constant;
     if (bound.anchor == Anchor::kv_end) exact += kv_length;
     if (bound.anchor == Anchor::bottom_right) exact += kv_length - q_length;
-    if (bound.anchor == Anchor::operand)
-      exact += load_integer(bound.operand.data, batch * bound.operand.stride[0],
-                            bound.operand.offsets_are_64_bit);
     const i32 at = static_cast<i32>(exact < -kFar ? -kFar : exact > kFar ? kFar : exact);
     const bool diagonal = bound.anchor == Anchor::top_left || bound.anchor == Anchor::bottom_right;
     // Selected by value: a reference to one of two would put both into local memory.

@@ -187,9 +187,8 @@ struct DecodeBlock {
         rows[m][half] = first_row + 16 * m + lane / 4 + 8 * half;
         visible[m][half] = {0, 0};
         if (rows[m][half] < row_end)
-          visible[m][half] =
-              attention::visible_keys(p.bounds, p.bound_count, sequence.batch,
-                                      rows[m][half] / group, keys.q_length, keys.kv_length);
+          visible[m][half] = attention::visible_keys(p.bounds, p.bound_count, rows[m][half] / group,
+                                                     keys.q_length, keys.kv_length);
       }
 #pragma unroll
       for (int n = 0; n < kVGroups; ++n)

@@ -70,7 +70,7 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
     const int row = first_row + threadIdx.x;
     KeyInterval keys{0, 0};
     if (row < q_length)
-      keys = attention::visible_keys(p.bounds, p.bound_count, batch, row, q_length, kv_length);
+      keys = attention::visible_keys(p.bounds, p.bound_count, row, q_length, kv_length);
     interval_lo[threadIdx.x] = keys.lo;
     interval_hi[threadIdx.x] = keys.hi > keys.lo ? keys.hi : keys.lo;
   }

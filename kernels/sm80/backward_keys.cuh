@@ -56,7 +56,7 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
       record.set_statistic({-kMinusInfinity, 0.0f});
       if (row < q_length) {
         const KeyInterval visible =
-            attention::visible_keys(f.bounds, f.bound_count, batch, row, q_length, kv_length);
+            attention::visible_keys(f.bounds, f.bound_count, row, q_length, kv_length);
         record.set_statistic(row_statistic<Config, Score>(p, batch, head, row));
         record.set_delta(delta_of(p, batch, head)[row]);
         record.lo = visible.lo;
@@ -67,16 +67,14 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
     ptx::copy_async_commit();
   };
   // Whether any row of a step may see this tile: interval ends move one way with the row, so the
-  // tile's ends are enough for affine bounds; operand bounds are not skipped.
+  // tile's ends are enough.
   const auto step_is_needed = [&](int step) {
     const int first_row = step % steps_per_head * kTileM,
               last_row = min(first_row + kTileM, q_length) - 1;
-    for (int n = 0; n < f.bound_count; ++n)
-      if (f.bounds[n].anchor == attention::Anchor::operand) return true;
     const KeyInterval first =
-        attention::visible_keys(f.bounds, f.bound_count, batch, first_row, q_length, kv_length);
+        attention::visible_keys(f.bounds, f.bound_count, first_row, q_length, kv_length);
     const KeyInterval last =
-        attention::visible_keys(f.bounds, f.bound_count, batch, last_row, q_length, kv_length);
+        attention::visible_keys(f.bounds, f.bound_count, last_row, q_length, kv_length);
     return min(first.lo, last.lo) < first_key + kTileN && max(first.hi, last.hi) > first_key;
   };
   const auto next_step = [&](int step) {

@@ -74,7 +74,7 @@ HEDDLE_DEVICE void attention_backward_load(const BackwardParameters& p) {
             const int row = first_row + warp * 16 + lane / 4 + 8 * half;
             if (row >= q_length) continue;
             const KeyInterval visible =
-                attention::visible_keys(f.bounds, f.bound_count, batch, row, q_length, kv_length);
+                attention::visible_keys(f.bounds, f.bound_count, row, q_length, kv_length);
             const RowStatistic statistic = row_statistic<Config, Score>(p, batch, head, row);
             const RowDelta delta = delta_of(p, batch, head)[row];
 #pragma unroll

@@ -47,7 +47,7 @@ HEDDLE_DEVICE void attention_backward_queries(const BackwardParameters& p) {
   for (int r = lane; r < kTileM; r += 32) {
     if (first_row + r >= q_length) continue;
     const KeyInterval keys =
-        attention::visible_keys(f.bounds, f.bound_count, batch, first_row + r, q_length, kv_length);
+        attention::visible_keys(f.bounds, f.bound_count, first_row + r, q_length, kv_length);
     if (keys.lo < keys.hi) {
       begin = min(begin, keys.lo);
       end = max(end, keys.hi);
@@ -63,7 +63,7 @@ HEDDLE_DEVICE void attention_backward_queries(const BackwardParameters& p) {
     delta[half] = {0.0f, 0.0f};
     if (rows[half] < q_length) {
       visible[half] =
-          attention::visible_keys(f.bounds, f.bound_count, batch, rows[half], q_length, kv_length);
+          attention::visible_keys(f.bounds, f.bound_count, rows[half], q_length, kv_length);
       statistic[half] = row_statistic<Config, Score>(p, batch, head, rows[half]);
       delta[half] = delta_of(p, batch, head)[rows[half]];
     }

@@ -25,8 +25,8 @@ struct DecodeKeys {
     keys.begin = keys.kv_length;
     keys.end = 0;
     for (int row = 0; row < keys.q_length; ++row) {
-      const attention::KeyInterval seen = attention::visible_keys(
-          p.bounds, p.bound_count, batch, row, keys.q_length, keys.kv_length);
+      const attention::KeyInterval seen =
+          attention::visible_keys(p.bounds, p.bound_count, row, keys.q_length, keys.kv_length);
       if (seen.lo >= seen.hi) continue;
       keys.begin = min_of(keys.begin, seen.lo);
       keys.end = max_of(keys.end, seen.hi);

@@ -87,7 +87,7 @@ struct AttentionBackwardLoad
       work.first_tile = static_cast<int>(blockIdx.y);
       work.q_length = C::kLengths ? attention::length_of(p.q_lengths, batch) : p.q_length;
       work.kv_length = C::kLengths ? attention::length_of(p.kv_lengths, batch) : p.kv_length;
-      work.keys = attention::resolve_bounds(p, batch, work.q_length, work.kv_length);
+      work.keys = attention::resolve_bounds(p, work.q_length, work.kv_length);
       sees = Block::sees(work, work.first_tile * kTileM, kTileM);
     }
   };

@@ -81,7 +81,7 @@ struct BackwardBlock {
     w.q_length = C::kLengths ? attention::length_of(p.q_lengths, w.batch) : p.q_length;
     w.kv_length = C::kLengths ? attention::length_of(p.kv_lengths, w.batch) : p.kv_length;
     // The rows that see any of the keys.
-    w.keys = attention::resolve_bounds(p, w.batch, w.q_length, w.kv_length);
+    w.keys = attention::resolve_bounds(p, w.q_length, w.kv_length);
     const attention::BatchBounds& keys = w.keys;
     int begin = 0, end = w.q_length;
     if constexpr (C::kUpperVaries) begin = max_of(begin, w.key0 - keys.upper_diagonal + 1);

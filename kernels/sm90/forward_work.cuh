@@ -35,7 +35,7 @@ struct ForwardWork {
       work.q_length = attention::length_of(p.q_lengths, work.batch);
       work.kv_length = attention::length_of(p.kv_lengths, work.batch);
     }
-    work.keys.bounds = attention::resolve_bounds(p, work.batch, work.q_length, work.kv_length);
+    work.keys.bounds = attention::resolve_bounds(p, work.q_length, work.kv_length);
     const int first_row = work.q_tile * kTileM;
     const int last_row = min_of(first_row + kTileM, work.q_length) - 1;
     const int lo = work.keys.lo(first_row);

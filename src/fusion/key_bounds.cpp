@@ -184,7 +184,7 @@ bool is_minus_infinity(const ScoreNode& node) {
 }  // namespace
 
 void Bounds::add(bool upper, Anchor anchor, int64_t constant) {
-  bounds.push_back({upper, anchor, problem::kAbsent});
+  bounds.push_back({upper, anchor});
   constants.push_back(constant);
 }
 

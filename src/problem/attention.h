@@ -151,38 +151,4 @@ struct AttentionBackwardProblem {
                          const AttentionBackwardProblem&) = default;
 };
 
-/// Keys visible to row `row` of a batch entry with these lengths. `operand_value` is consulted for
-/// Anchor::operand bounds with (bound index); all others come from the structure and constants.
-template <class OperandValue>
-KeyInterval visible_keys(const std::vector<KeyBound>& bounds, const std::vector<int64_t>& constants,
-                         int64_t row, int64_t q_length, int64_t kv_length,
-                         OperandValue&& operand_value) {
-  KeyInterval keys{0, kv_length};
-  for (size_t n = 0; n < bounds.size(); ++n) {
-    int64_t at = constants[n];
-    switch (bounds[n].anchor) {
-      case Anchor::start:
-        break;
-      case Anchor::kv_end:
-        at += kv_length;
-        break;
-      case Anchor::top_left:
-        at += row;
-        break;
-      case Anchor::bottom_right:
-        at += row + kv_length - q_length;
-        break;
-      case Anchor::operand:
-        at += operand_value(n);
-        break;
-    }
-    if (bounds[n].upper) {
-      keys.hi = at < keys.hi ? at : keys.hi;
-    } else {
-      keys.lo = at > keys.lo ? at : keys.lo;
-    }
-  }
-  return keys;
-}
-
 }  // namespace heddle::problem

@@ -108,20 +108,13 @@ Status check_score(const OperandCheck& operands, const ScoreExpression& score, c
   return {};
 }
 
-Status check_bounds(const OperandCheck& operands, const AttentionStructure& s,
-                    const AttentionSizes& z) {
+Status check_bounds(const AttentionStructure& s, const AttentionSizes& z) {
   if (s.bounds.size() != z.bound_constants.size())
     return error(Code::invalid_value, "attention: {} key bounds but {} bound constants",
                  s.bounds.size(), z.bound_constants.size());
-  for (size_t n = 0; n < s.bounds.size(); ++n) {
-    if (std::abs(z.bound_constants[n]) > (int64_t{1} << 60))
-      return error(Code::invalid_value, "attention: bound constant {} is beyond 2^60",
-                   z.bound_constants[n]);
-    if (s.bounds[n].anchor != Anchor::operand) continue;
-    HEDDLE_TRY(operands.is_present(s.bounds[n].operand, "the operand of a key bound"));
-    HEDDLE_TRY(operands.is_integer(s.bounds[n].operand, "the operand of a key bound"));
-    HEDDLE_TRY(operands.broadcasts(s.bounds[n].operand, "the operand of a key bound",
-                                   Dims{z.batch, 1, z.q_length, 1}));
+  for (const int64_t constant : z.bound_constants) {
+    if (std::abs(constant) > (int64_t{1} << 60))
+      return error(Code::invalid_value, "attention: bound constant {} is beyond 2^60", constant);
   }
   return {};
 }
@@ -223,7 +216,7 @@ Status check_forward(const OperandCheck& operands, const AttentionStructure& s,
     HEDDLE_TRY(operands.has_type(s.scale, "the attention scale", {DataType::f32}));
   const Dims cells{z.batch, z.q_heads, z.q_length, z.kv_length};
   HEDDLE_TRY(check_score(operands, s.score, cells, "the score expression", false));
-  HEDDLE_TRY(check_bounds(operands, s, z));
+  HEDDLE_TRY(check_bounds(s, z));
   HEDDLE_TRY(check_block_mask(operands, s, z));
   HEDDLE_TRY(check_lengths(operands, s.q_lengths, "q_lengths", s.q_lengths_cumulative, z.batch));
   HEDDLE_TRY(check_lengths(operands, s.kv_lengths, "kv_lengths", s.kv_lengths_cumulative, z.batch));

@@ -76,7 +76,6 @@ class Noted {
       : structure_(structure), sizes_(sizes), facts_(facts) {
     facts.operands.resize(structure.operands.size());
     operands(*this, structure.score);
-    for (const KeyBound& bound : structure.bounds) note(bound.operand);
     rotated(structure.q_rope);
     rotated(structure.k_rope);
   }

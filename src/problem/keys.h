@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "problem/operand.h"
-
 namespace heddle::problem {
 
 /// What a bound is measured from.
@@ -15,13 +13,11 @@ enum class Anchor : uint8_t {
   kv_end,        ///< kv_length(b)
   top_left,      ///< i
   bottom_right,  ///< i + kv_length(b) - q_length(b)
-  operand,       ///< an integer operand [B or 1, 1, 1 or Sq, 1] read at (b, i)
 };
 
 struct KeyBound {
   bool upper = true;  ///< j < anchor + constant if upper, else j >= anchor + constant
   Anchor anchor = Anchor::start;
-  OperandId operand = kAbsent;
 
   /// Whether it moves with the query row.
   bool is_diagonal() const { return anchor == Anchor::top_left || anchor == Anchor::bottom_right; }
@@ -34,5 +30,10 @@ struct KeyInterval {
   int64_t hi = 0;
   bool empty() const { return lo >= hi; }
 };
+
+/// Keys visible to row `row` of a batch entry with these lengths; constants[n] is that of
+/// bounds[n].
+KeyInterval visible_keys(const std::vector<KeyBound>& bounds, const std::vector<int64_t>& constants,
+                         int64_t row, int64_t q_length, int64_t kv_length);
 
 }  // namespace heddle::problem

@@ -94,7 +94,6 @@ void operands_beside_tensors(Visitor&& visit, T& s, Use of_results) {
   visit("sum_exp", s.sum_exp, of_results);
   visit("the attention scale", s.scale, Use::value);
   operands(visit, s.score);
-  for (auto& bound : s.bounds) visit("the operand of a key bound", bound.operand, Use::read);
   visit("block_mask", s.block_mask, Use::read);
   visit("q_lengths", s.q_lengths, Use::read);
   visit("kv_lengths", s.kv_lengths, Use::read);

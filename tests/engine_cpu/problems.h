@@ -29,7 +29,7 @@ inline problem::AttentionProblem causal_attention(DataType dtype, int64_t batch,
   }
   s.q = 0, s.k = 1, s.v = 2, s.o = 3, s.stats = 4;
   s.qk_head_dim = s.v_head_dim = head_dim;
-  s.bounds = {{true, problem::Anchor::top_left, problem::kAbsent}};
+  s.bounds = {{true, problem::Anchor::top_left}};
   z.batch = batch, z.q_heads = q_heads, z.k_heads = z.v_heads = kv_heads;
   z.q_length = z.kv_length = length;
   z.scale = 0.125;

@@ -193,9 +193,8 @@ TEST(Fuse, ScoreModifiersKeepTheirMeaningAndDerivative) {
         return values.read(schedule.steps[0].tensors[id], cell.b, cell.h, cell.i, cell.j);
       };
       const auto& forward = problem.structure.forward;
-      const problem::KeyInterval keys =
-          problem::visible_keys(forward.bounds, sizes.bound_constants, cell.i, sizes.q_length,
-                                sizes.kv_length, [](size_t) { return 0; });
+      const problem::KeyInterval keys = problem::visible_keys(
+          forward.bounds, sizes.bound_constants, cell.i, sizes.q_length, sizes.kv_length);
       const bool is_visible = keys.lo <= cell.j && cell.j < keys.hi;
       const double expected =
           reference::modified_score(*op.attention.score_mod, leaves.dot, cell, values);
@@ -231,8 +230,8 @@ TEST(KeyBounds, DiagonalBoundsFollowTheContract) {
         const int64_t off =
             alignment == graph::DiagonalAlignment::bottom_right ? kv_length - q_length : 0;
         for (int64_t row = 0; row < q_length; ++row) {
-          const auto keys = problem::visible_keys(bounds.bounds, bounds.constants, row, q_length,
-                                                  kv_length, [](size_t) { return 0; });
+          const auto keys =
+              problem::visible_keys(bounds.bounds, bounds.constants, row, q_length, kv_length);
           for (int64_t col = 0; col < kv_length; ++col) {
             EXPECT_EQ(keys.lo <= col && col < keys.hi,
                       col <= row + off + right && col > row + off - left);
@@ -279,9 +278,8 @@ TEST(KeyBounds, ComparisonsBecomeIntervalsThatKeepTheSameKeys) {
     problem::ScoreLeaves leaves;
     leaves.dot = 1, leaves.q_length = 6, leaves.kv_length = 9;
     for (leaves.row = 0; leaves.row < 6; ++leaves.row) {
-      const auto keys =
-          problem::visible_keys(bounds.bounds, bounds.constants, static_cast<int64_t>(leaves.row),
-                                6, 9, [](size_t) { return 0; });
+      const auto keys = problem::visible_keys(bounds.bounds, bounds.constants,
+                                              static_cast<int64_t>(leaves.row), 6, 9);
       for (leaves.column = 0; leaves.column < 9; ++leaves.column) {
         const bool visible = keys.lo <= leaves.column && leaves.column < keys.hi;
         ASSERT_EQ(visible ? problem::evaluate(rest, leaves) : -INFINITY,

@@ -54,7 +54,6 @@ struct Bound {
   bool upper;
   uint8_t anchor;  ///< a problem::Anchor
   int64_t constant;
-  const View* operand;
 };
 
 enum class DropoutKind : uint8_t { none, philox, threefry, mask };

@@ -159,7 +159,7 @@ Status AttentionBinding::bind(std::span<void* const> buffers, WorkspaceCursor& w
   auto* bounds = workspace.take<Bound>(static_cast<int64_t>(s.bounds.size()));
   for (size_t n = 0; n < s.bounds.size(); ++n) {
     bounds[n] = {s.bounds[n].upper, static_cast<uint8_t>(s.bounds[n].anchor),
-                 sizes_.bound_constants[n], view(s.bounds[n].operand)};
+                 sizes_.bound_constants[n]};
   }
   auto* scores = workspace.take<Score>(static_cast<int64_t>(expressions_.size()));
   for (size_t e = 0; e < expressions_.size(); ++e) {

@@ -70,8 +70,7 @@ int64_t key_blocks(const AttentionSizes& z) {
 int64_t work_of(const AttentionStructure& s, const AttentionSizes& z, int64_t first_row,
                 int64_t last_row) {
   const auto seen = [&](int64_t row) {
-    return problem::visible_keys(s.bounds, z.bound_constants, row, z.q_length, z.kv_length,
-                                 [](size_t) { return 0; });
+    return problem::visible_keys(s.bounds, z.bound_constants, row, z.q_length, z.kv_length);
   };
   const auto size = [](problem::KeyInterval keys) {
     return std::max<int64_t>(0, keys.hi - keys.lo);

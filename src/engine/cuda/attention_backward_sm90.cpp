@@ -94,11 +94,6 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
   // whose gradient is huge.
   if (is_f32(forward) && structure.d_stats != kAbsent)
     return refuse("takes gradients of log-sum-exps of 16-bit attentions only");
-  for (const problem::KeyBound& bound : forward.bounds) {
-    if (bound.operand != kAbsent && facts.operand(bound.operand).per_row) {
-      return refuse("takes bounds per batch entry, not per row");
-    }
-  }
   return is_f32(forward) ? Status{} : check_score(structure);
 }
 

@@ -100,12 +100,6 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
                    "cuda: the Hopper kernel reads no paged keys or values");
     }
   }
-  for (const KeyBound& bound : structure.bounds) {
-    if (bound.operand != kAbsent && facts.operand(bound.operand).per_row) {
-      return error(Code::graph_not_supported,
-                   "cuda: the Hopper kernel takes bounds per batch entry, not per row");
-    }
-  }
   if (structure.block_mask != kAbsent) {
     return error(Code::graph_not_supported, "cuda: the Hopper kernel takes no block mask");
   }

@@ -44,10 +44,6 @@ void fill_forward(ParameterBlock& block, attention::ForwardParameters& p,
     p.bounds[n].anchor = static_cast<attention::Anchor>(bound.anchor);
     p.bounds[n].upper = bound.upper;
     p.bounds[n].constant = sizes.bound_constants[n];
-    block.tensor(p.bounds[n].operand, bound.operand);
-    if (bound.operand != kAbsent) {
-      p.bounds[n].operand.offsets_are_64_bit = structure.type(bound.operand).dtype == DataType::i64;
-    }
   }
   p.bound_count = static_cast<int>(structure.bounds.size());
   p.batch = static_cast<int>(sizes.batch);

@@ -90,7 +90,7 @@ inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTil
   for (int64_t panel = 0; panel < at.rows; panel += kPanelRows) {
     Interval seen{kBackwardKeys, 0};
     for (int64_t r = panel; r < smaller(panel + kPanelRows, at.rows); ++r) {
-      const Interval keys = visible_keys(a, at.lengths, at.b, at.i0 + r);
+      const Interval keys = visible_keys(a, at.lengths, at.i0 + r);
       t.visible[r] = keys;
       const Interval here = columns_of_row(a, keys, at.b, at.h, at.i0 + r, at.j0, at.keys);
       if (here.lo < here.hi) seen = {smaller(seen.lo, here.lo), larger(seen.hi, here.hi)};

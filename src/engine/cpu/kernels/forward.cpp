@@ -81,7 +81,7 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t i = (task.first_row + r) / pass.group,
                   h = task.first_head + (task.first_row + r) % pass.group;
-    t.rows[r] = {i, h, visible_keys(a, lengths, task.b, i)};
+    t.rows[r] = {i, h, visible_keys(a, lengths, i)};
     seen = join(seen, t.rows[r].visible);
     const RowRange one{a.q, task.b, h, i, 1};
     copy_rows<Arithmetic>(one, a.qk_dim, 1, t.q + r * t.q_pitch, t.q_pitch);

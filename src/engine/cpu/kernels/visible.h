@@ -24,7 +24,7 @@ inline Lengths lengths_of(const AttentionArguments& a, int64_t b) {
           length_of(a.kv_lengths, a.kv_lengths_cumulative, b, a.kv_length)};
 }
 
-inline Interval visible_keys(const AttentionArguments& a, Lengths lengths, int64_t b, int64_t row) {
+inline Interval visible_keys(const AttentionArguments& a, Lengths lengths, int64_t row) {
   Interval keys{0, lengths.kv};
   for (int32_t n = 0; n < a.bound_count; ++n) {
     const Bound& bound = a.bounds[n];
@@ -40,10 +40,6 @@ inline Interval visible_keys(const AttentionArguments& a, Lengths lengths, int64
         break;
       case problem::Anchor::bottom_right:
         at += row + lengths.kv - lengths.q;
-        break;
-      case problem::Anchor::operand:
-        at += integer_at(*bound.operand,
-                         b * bound.operand->stride[0] + row * bound.operand->stride[2]);
         break;
     }
     if (bound.upper) {
