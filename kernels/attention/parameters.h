@@ -122,16 +122,21 @@ struct DropoutParameters<false> {
   static constexpr long long threefry_stride[4]{};
 };
 
+/// Which blocks hold an operand's rows [batch, 1, page, 1], and how many rows a block has.
+struct Pages {
+  Tensor table;
+  int log_rows;  ///< log2
+};
+
 template <bool kThere>
 struct SparseOperands {
   Tensor block_mask;
-  Tensor page_table_k, page_table_v;
-  int page_size_k, page_size_v;  ///< log2
+  Pages pages_k, pages_v;
 };
 template <>
 struct SparseOperands<false> {
-  static constexpr Tensor block_mask{}, page_table_k{}, page_table_v{};
-  static constexpr int page_size_k = 0, page_size_v = 0;
+  static constexpr Tensor block_mask{};
+  static constexpr Pages pages_k{}, pages_v{};
 };
 
 template <int kCount>

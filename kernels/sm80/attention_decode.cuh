@@ -32,40 +32,6 @@ struct GroupedRows {
   }
 };
 
-/// Keys or values of one sequence, through the page table if there is one: first the block that
-/// holds a row is looked up, then the row found in it.
-template <typename T, bool kPaged>
-struct CachedRows {
-  const T* base;
-  i64 stride;
-
-  HEDDLE_DEVICE CachedRows(const attention::Tensor& tensor, const attention::Tensor&, int,
-                           int batch, int head)
-      : base(attention::head_pointer<const T>(tensor, batch, head)), stride(tensor.stride[2]) {}
-  HEDDLE_DEVICE i32 block_of(int) const { return 0; }
-  HEDDLE_DEVICE const T* at(int row, i32) const { return base + row * stride; }
-};
-template <typename T>
-struct CachedRows<T, true> {
-  const T* base;
-  const i32* blocks;
-  i64 stride, block_stride, table_stride;
-  int log_page;
-
-  HEDDLE_DEVICE CachedRows(const attention::Tensor& container, const attention::Tensor& table,
-                           int log_page_rows, int batch, int head)
-      : base(attention::head_pointer<const T>(container, 0, head)),
-        blocks(attention::head_pointer<const i32>(table, batch, 0)),
-        stride(container.stride[2]),
-        block_stride(container.stride[0]),
-        table_stride(table.stride[2]),
-        log_page(log_page_rows) {}
-  HEDDLE_DEVICE i32 block_of(int row) const { return blocks[(row >> log_page) * table_stride]; }
-  HEDDLE_DEVICE const T* at(int row, i32 block) const {
-    return base + block * block_stride + (row & ((1 << log_page) - 1)) * stride;
-  }
-};
-
 template <class Config, class Score>
 struct DecodeBlock {
   using T = typename Config::Element;
@@ -153,10 +119,10 @@ struct DecodeBlock {
     const DecodeKeys& keys = sequence.keys;
     const int first_head = sequence.head * group, first_row = sequence.row_block * kRows;
     const int row_end = group * keys.q_length;
-    const CachedRows<T, Config::kPagedK> key_rows(p.k, p.page_table_k, p.page_size_k,
-                                                  sequence.batch, sequence.head);
-    const CachedRows<T, Config::kPagedV> value_rows(p.v, p.page_table_v, p.page_size_v,
-                                                    sequence.batch, sequence.head);
+    const auto key_rows =
+        attention::stored_rows<T, Config::kPagedK>(p.k, p.pages_k, sequence.batch, sequence.head);
+    const auto value_rows =
+        attention::stored_rows<T, Config::kPagedV>(p.v, p.pages_v, sequence.batch, sequence.head);
     const int first = (keys.first_tile + sequence.first_tile) * kConfig.tile_keys() + warp * kKeys;
     const int end = min_of(first + sequence.tiles * kConfig.tile_keys(), keys.end);
     const int steps = ceil_div(max_of(end - first, 0), kConfig.tile_keys());

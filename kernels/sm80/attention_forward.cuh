@@ -105,13 +105,15 @@ HEDDLE_DEVICE void attention_forward(const ForwardParameters& p) {
   PlaneFragment<T> q_fragments[kQueryInRegisters ? kQkSlices : 1];
 
   const auto load_k = [&](int tile) {
-    load_keys<Config, Config::kPagedK, Config::kQkDim, KeyTile, kThreads>(
-        key, p.k, p.page_table_k, p.page_size_k, batch, head_k, tile * kTileN, kv_length);
+    load_rows<KeyTile, Config::kQkDim, kThreads, Config::kAligned, T>(
+        key, attention::stored_rows<T, Config::kPagedK>(p.k, p.pages_k, batch, head_k),
+        tile * kTileN, kv_length);
     ptx::copy_async_commit();
   };
   const auto load_v = [&](int tile) {
-    load_keys<Config, Config::kPagedV, Config::kVDim, ValueTile, kThreads>(
-        value, p.v, p.page_table_v, p.page_size_v, batch, head_v, tile * kTileN, kv_length);
+    load_rows<ValueTile, Config::kVDim, kThreads, Config::kAligned, T>(
+        value, attention::stored_rows<T, Config::kPagedV>(p.v, p.pages_v, batch, head_v),
+        tile * kTileN, kv_length);
     ptx::copy_async_commit();
   };
   const auto next_tile = [&](int tile) {

@@ -90,10 +90,10 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
     const int head_k = head / (f.q_heads / f.k_heads), head_v = head / (f.q_heads / f.v_heads);
     if (head_k != loaded_head_k || head_v != loaded_head_v) {
       __syncthreads();
-      load_keys<Config, false, Config::kQkDim, KeyTile, kThreads>(key, f.k, f.k, 0, batch, head_k,
-                                                                  first_key, kv_length);
-      load_keys<Config, false, Config::kVDim, ValueTile, kThreads>(value, f.v, f.v, 0, batch,
-                                                                   head_v, first_key, kv_length);
+      load_rows<KeyTile, Config::kQkDim, kThreads, Config::kAligned, T>(
+          key, DenseRows<T>(f.k, batch, head_k), first_key, kv_length);
+      load_rows<ValueTile, Config::kVDim, kThreads, Config::kAligned, T>(
+          value, DenseRows<T>(f.v, batch, head_v), first_key, kv_length);
       ptx::copy_async_commit();
       loaded_head_k = head_k;
       loaded_head_v = head_v;

@@ -55,10 +55,10 @@ HEDDLE_DEVICE void attention_backward_load(const BackwardParameters& p) {
         for (int tile_n = one_column ? 0 : own_column;
              tile_n < (one_column ? column_tiles : own_column + 1); ++tile_n) {
           __syncthreads();
-          load_keys<Config, false, Config::kQkDim, KeyTile, kThreads>(
-              key, f.k, f.k, 0, batch, head_k, tile_n * kTileN, kv_length);
-          load_keys<Config, false, Config::kVDim, ValueTile, kThreads>(
-              value, f.v, f.v, 0, batch, head_v, tile_n * kTileN, kv_length);
+          load_rows<KeyTile, Config::kQkDim, kThreads, Config::kAligned, T>(
+              key, DenseRows<T>(f.k, batch, head_k), tile_n * kTileN, kv_length);
+          load_rows<ValueTile, Config::kVDim, kThreads, Config::kAligned, T>(
+              value, DenseRows<T>(f.v, batch, head_v), tile_n * kTileN, kv_length);
           ptx::copy_async_commit();
           ptx::copy_async_wait<0>();
           __syncthreads();

@@ -71,10 +71,10 @@ HEDDLE_DEVICE void attention_backward_queries(const BackwardParameters& p) {
 
   const auto load_stage = [&](int tile, int stage) {
     const u32 base = stages + stage * Tiles::kAt.stage_bytes;
-    load_keys<Config, false, Config::kQkDim, KeyTile, kThreads>(base, f.k, f.k, 0, batch, head_k,
-                                                                tile * kTileN, kv_length);
-    load_keys<Config, false, Config::kVDim, ValueTile, kThreads>(
-        base + KeyTile::kBytes, f.v, f.v, 0, batch, head_v, tile * kTileN, kv_length);
+    load_rows<KeyTile, Config::kQkDim, kThreads, Config::kAligned, T>(
+        base, DenseRows<T>(f.k, batch, head_k), tile * kTileN, kv_length);
+    load_rows<ValueTile, Config::kVDim, kThreads, Config::kAligned, T>(
+        base + KeyTile::kBytes, DenseRows<T>(f.v, batch, head_v), tile * kTileN, kv_length);
     ptx::copy_async_commit();
   };
   const CellGradient<Config, Score, Derivative> gradient(p, batch, head, q_length, kv_length);

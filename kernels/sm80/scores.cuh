@@ -167,21 +167,6 @@ HEDDLE_DEVICE void multiply_sums(float (&d)[kGroups][4], const float (&x)[kInner
       });
 }
 
-/// Loads key or value rows, through the page table if there is one.
-template <class Config, bool kPaged, int kColumns, class Tile, int kThreads>
-HEDDLE_DEVICE void load_keys(u32 tile, const attention::Tensor& tensor,
-                             const attention::Tensor& table, int log_page, int batch, int head,
-                             int first, int end) {
-  using T = typename Config::Element;
-  if constexpr (kPaged) {
-    load_rows<Tile, kColumns, kThreads, Config::kAligned, T>(
-        tile, PagedRows<T>{tensor, table, batch, head, log_page}, first, end);
-  } else {
-    load_rows<Tile, kColumns, kThreads, Config::kAligned, T>(
-        tile, DenseRows<T>(tensor, batch, head), first, end);
-  }
-}
-
 /// Writes the warp's 16 rows (from `row` of the tile) of sums, rounded, to rows first_row + row..
 /// of global memory below row_end: 16-bit rows through `tile` in shared memory, so that they leave
 /// in 16-byte pieces; f32 ones at once, four lanes filling a sector of 32.

@@ -1,7 +1,7 @@
 // Rows of global memory to swizzled tiles in shared memory, by all threads of a block.
 #pragma once
 
-#include "../attention/operand.cuh"
+#include "../attention/stored_rows.cuh"
 #include "../ptx/copy_async.cuh"
 #include "../ptx/global.cuh"
 #include "../ptx/shared.cuh"
@@ -9,29 +9,7 @@
 
 namespace heddle::sm80 {
 
-/// Where row r of one (batch, head) starts: rows apart by a stride, or found through a page table.
-template <typename T>
-struct DenseRows {
-  const T* base;
-  i64 stride;
-
-  HEDDLE_DEVICE DenseRows(const attention::Tensor& tensor, int batch, int head)
-      : base(attention::head_pointer<const T>(tensor, batch, head)), stride(tensor.stride[2]) {}
-  HEDDLE_DEVICE const T* operator()(int row) const { return base + row * stride; }
-};
-
-template <typename T>
-struct PagedRows {
-  const attention::Tensor& container;
-  const attention::Tensor& table;
-  int batch, head, log_page;
-
-  HEDDLE_DEVICE const T* operator()(int row) const {
-    const i32 block = *attention::element_pointer<const i32>(table, batch, 0, row >> log_page, 0);
-    return attention::element_pointer<const T>(container, 0, head, row & ((1 << log_page) - 1), 0) +
-           block * container.stride[0];
-  }
-};
+using attention::DenseRows;
 
 /// load_rows of f32, which passes through registers and is cut into planes there.
 template <class Tile, int kColumns, int kThreads, bool kAligned, class Rows>

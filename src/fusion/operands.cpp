@@ -47,7 +47,8 @@ OperandId Operands::add_permuted(TensorId id, const std::vector<int>& axes) {
   problem::OperandType type;
   type.dtype = *tensor.dtype;
   type.on_host = tensor.pass_by_value || tensor.constant.has_value();
-  type.ragged_offsets = add(tensor.ragged_offset);
+  if (tensor.ragged_offset != kNone)
+    type.storage = problem::Storage::ragged_by(add(tensor.ragged_offset));
   types_.push_back(type);
   layouts_.push_back(layout(tensor, axes));
   tensors_.push_back(id);
@@ -57,7 +58,8 @@ OperandId Operands::add_permuted(TensorId id, const std::vector<int>& axes) {
 OperandId Operands::add_paged(TensorId container, TensorId table) {
   const OperandId table_operand = add(table);
   const OperandId operand = add(container);
-  if (table != kNone) types_[static_cast<size_t>(operand)].page_table = table_operand;
+  if (table != kNone)
+    types_[static_cast<size_t>(operand)].storage = problem::Storage::paged_by(table_operand);
   return operand;
 }
 

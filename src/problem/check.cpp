@@ -295,7 +295,7 @@ Status check(const AttentionBackwardProblem& problem) {
                  "attention backward: needs the stats that the forward pass wrote, or its max and "
                  "sum_exp");
   for (const auto& [label, id] : {std::pair{"k", f.k}, {"v", f.v}}) {
-    if (operands.type(id).page_table != kAbsent)
+    if (operands.type(id).storage.is_paged())
       return error(Code::graph_not_supported,
                    "attention backward: {} is paged, which only the forward pass can read", label);
   }

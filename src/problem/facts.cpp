@@ -19,7 +19,7 @@ int alignment_of(const OperandType& type, const OperandLayout& layout) {
   for (int d = 0; d + 1 < layout.strides.rank(); ++d)
     if (layout.dims[d] > 1) together |= static_cast<uint64_t>(layout.strides[d]);
   // Ragged sequences may start anywhere their offsets say.
-  if (type.ragged_offsets != kAbsent) together |= static_cast<uint64_t>(layout.ragged_multiplier);
+  if (type.storage.is_ragged()) together |= static_cast<uint64_t>(layout.ragged_multiplier);
   return 1 << std::countr_zero(together);
 }
 

@@ -16,16 +16,35 @@ namespace heddle::problem {
 using OperandId = int32_t;
 inline constexpr OperandId kAbsent = -1;
 
+/// How the rows of an operand lie in memory.
+struct Storage {
+  enum class Kind : uint8_t {
+    dense,   ///< by strides
+    ragged,  ///< sequences one after the other (THD)
+    paged,   ///< K or V in blocks of rows, which a table names
+  };
+  Kind kind = Kind::dense;
+  /// What says where rows are. ragged: the operand [B+1] (i32 or i64) whose entry b, times
+  /// ragged_multiplier, is the element where sequence b starts; the batch stride is then ignored.
+  /// paged: the operand [B,1,pages,1] (i32) naming the block that holds page s / block_size; the
+  /// stored operand itself is then a container [blocks, heads, block_size, head_dim].
+  OperandId index = kAbsent;
+
+  static Storage ragged_by(OperandId offsets) { return {Kind::ragged, offsets}; }
+  static Storage paged_by(OperandId table) { return {Kind::paged, table}; }
+  bool is_ragged() const { return kind == Kind::ragged; }
+  bool is_paged() const { return kind == Kind::paged; }
+  OperandId offsets() const { return is_ragged() ? index : kAbsent; }
+  OperandId page_table() const { return is_paged() ? index : kAbsent; }
+
+  friend bool operator==(const Storage&, const Storage&) = default;
+};
+
 struct OperandType {
   DataType dtype = DataType::f32;
   /// A pass-by-value scalar: its buffer is host memory, read before execute returns.
   bool on_host = false;
-  /// Ragged (THD) packing: the operand [B+1] (i32 or i64) whose entry b, times ragged_multiplier,
-  /// is the element where sequence b starts; the batch stride is then ignored.
-  OperandId ragged_offsets = kAbsent;
-  /// Paged K or V: the operand [B,1,pages,1] (i32) naming the block that holds page s / block_size;
-  /// the operand itself is then a container [blocks, heads, block_size, head_dim].
-  OperandId page_table = kAbsent;
+  Storage storage;
 
   friend bool operator==(const OperandType&, const OperandType&) = default;
 };

@@ -28,15 +28,14 @@ Status OperandCheck::all_well_formed(int rank) const {
       return error(Code::invalid_value,
                    "{}: operand {} with dims {} and strides {} spans more than 2^59 elements", op_,
                    n, to_string(layout.dims), to_string(layout.strides));
-    for (const OperandId link : {types_[n].ragged_offsets, types_[n].page_table}) {
-      if (link == kAbsent) continue;
-      if (!is_one(link) || link == static_cast<OperandId>(n))
-        return error(Code::invalid_value,
-                     "{}: operand {} refers to operand {}, which does not exist", op_, n, link);
-      HEDDLE_TRY(is_integer(link, "ragged offsets or a page table"));
-    }
-    if (types_[n].ragged_offsets != kAbsent)
-      HEDDLE_TRY(has_entries(types_[n].ragged_offsets, "ragged offsets", layout.dims[0] + 1));
+    const Storage& storage = types_[n].storage;
+    if (storage.kind == Storage::Kind::dense) continue;
+    if (!is_one(storage.index) || storage.index == static_cast<OperandId>(n))
+      return error(Code::invalid_value, "{}: operand {} refers to operand {}, which does not exist",
+                   op_, n, storage.index);
+    HEDDLE_TRY(is_integer(storage.index, "ragged offsets or a page table"));
+    if (storage.is_ragged())
+      HEDDLE_TRY(has_entries(storage.index, "ragged offsets", layout.dims[0] + 1));
   }
   return {};
 }
@@ -54,7 +53,7 @@ Status OperandCheck::is_present(OperandId id, std::string_view label) const {
 
 Status OperandCheck::is_writable(OperandId id, std::string_view label) const {
   Dims dims = layout(id).dims;
-  if (type(id).ragged_offsets != kAbsent) dims[0] = 1;  // the batch stride is not used
+  if (type(id).storage.is_ragged()) dims[0] = 1;  // the batch stride is not used
   if (!overlaps_itself(dims, layout(id).strides)) return {};
   return error(Code::invalid_value,
                "{}: {} with dims {} and strides {} would be written on top of itself", op_, label,
@@ -106,14 +105,14 @@ Status OperandCheck::broadcasts(OperandId id, std::string_view label, const Dims
 
 Status OperandCheck::ragged_has_lengths(OperandId id, std::string_view label,
                                         bool has_lengths) const {
-  if (type(id).ragged_offsets == kAbsent || has_lengths) return {};
+  if (!type(id).storage.is_ragged() || has_lengths) return {};
   return error(Code::attribute_not_set,
                "{}: {} is ragged, which needs the lengths of queries and keys", op_, label);
 }
 
 Status OperandCheck::is_tensor(OperandId id, std::string_view label, const Dims& dims,
                                bool has_lengths) const {
-  if (type(id).page_table != kAbsent)
+  if (type(id).storage.is_paged())
     return error(Code::graph_not_supported, "{}: {} is paged, which only k and v may be", op_,
                  label);
   HEDDLE_TRY(has_dims(id, label, dims));
@@ -122,7 +121,7 @@ Status OperandCheck::is_tensor(OperandId id, std::string_view label, const Dims&
 
 Status OperandCheck::is_paged_tensor(OperandId id, std::string_view label, const Dims& dims,
                                      bool has_lengths) const {
-  const OperandId table = type(id).page_table;
+  const OperandId table = type(id).storage.page_table();
   if (table == kAbsent) return is_tensor(id, label, dims, has_lengths);
   const Dims& blocks = layout(id).dims;
   if (blocks[1] != dims[1] || blocks[3] != dims[3] || blocks[2] < 1)

@@ -56,7 +56,7 @@ TEST(F32Stages, CopyPagesAsTheyLie) {
   const Stages stages = *f32_stages(problem);
   const auto& attention = std::get<AttentionProblem>(stages.steps[3]);
   const auto table = [](const auto& structure, OperandId id) {
-    return structure.operands[static_cast<size_t>(id)].page_table;
+    return structure.operands[static_cast<size_t>(id)].storage.page_table();
   };
   for (OperandId id : {attention.structure.k, attention.structure.v})
     EXPECT_EQ(table(attention.structure, id), table(problem.structure, problem.structure.k));

@@ -69,7 +69,7 @@ TEST(KernelArguments, KeepTheOrderOfWhatIsLeft) {
     return offset;
   };
   const auto q = number(&block.q.data), max = number(&block.max.data),
-             mask = number(&block.dropout_mask.data), table = number(&block.page_table_v.data),
+             mask = number(&block.dropout_mask.data), table = number(&block.pages_v.table.data),
              load = number(&block.loads[1].data), bound = number(&block.bounds[0].constant);
   ArgumentLayout layout;
   layout.operands = true;

@@ -162,7 +162,8 @@ TEST(RopeStages, TurnRaggedGradientsBackUpToTheirLengths) {
   forward.q_lengths_cumulative = true;
   EXPECT_EQ(rope_at(*rope_stages(problem), 1).lengths, kAbsent)
       << "past a dense one there are zeros";
-  forward.operands[static_cast<size_t>(problem.structure.d_q)].ragged_offsets = forward.stats;
+  forward.operands[static_cast<size_t>(problem.structure.d_q)].storage =
+      problem::Storage::ragged_by(forward.stats);
   const Stages stages = *rope_stages(problem);
   EXPECT_EQ(rope_at(stages, 1).lengths, forward.stats);
   EXPECT_TRUE(rope_at(stages, 1).lengths_cumulative);

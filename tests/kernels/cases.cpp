@@ -66,7 +66,7 @@ void Builder::page_keys() {
   const int64_t pages = divide_up(case_.length, kPage);
   const OperandId table = operand(DataType::i32, {kBatch, 1, pages, 1});
   for (OperandId id : {structure_.k, structure_.v}) {
-    structure_.operands[static_cast<size_t>(id)].page_table = table;
+    structure_.operands[static_cast<size_t>(id)].storage = problem::Storage::paged_by(table);
     const Dims dims{kBatch * pages, kHeads, kPage, id == structure_.k ? case_.qk_dim : case_.v_dim};
     sizes_.layout(id) = {.dims = dims, .strides = *dense_strides(dims)};
   }
@@ -169,7 +169,7 @@ void Builder::add(Feature feature) {
         const int64_t row = kHeads * layout.dims[3];
         layout.strides = {case_.length * row, layout.dims[3], row, 1};
         layout.ragged_multiplier = layout.strides[2];
-        structure_.operands[static_cast<size_t>(id)].ragged_offsets = offsets;
+        structure_.operands[static_cast<size_t>(id)].storage = problem::Storage::ragged_by(offsets);
       }
       [[fallthrough]];
     case Feature::lengths:

@@ -100,7 +100,8 @@ RopeProblem rope_of(const RopeCase& c) {
   }
   if (c.ragged) {
     const OperandId offsets = add(DataType::i32, {kBatch + 1, 1, 1, 1}, {1, 0, 0, 0});
-    problem.structure.operands[static_cast<size_t>(problem.structure.x)].ragged_offsets = offsets;
+    problem.structure.operands[static_cast<size_t>(problem.structure.x)].storage =
+        problem::Storage::ragged_by(offsets);
   }
   problem.structure.inverse = c.inverse;
   return problem;

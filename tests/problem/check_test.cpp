@@ -56,7 +56,7 @@ TEST(Check, OfAnAttention) {
         [](auto& p) { p.structure.operands[4].dtype = DataType::bf16; }},
        {"v_head_dim is 0", [](auto& p) { p.structure.v_head_dim = 0; }},
        {"refers to operand 9, which does not exist",
-        [](auto& p) { p.structure.operands[1].page_table = 9; }},
+        [](auto& p) { p.structure.operands[1].storage = Storage::paged_by(9); }},
        {"rope_dim of q is 7, expected an even number up to 8",
         [](auto& p) { p.structure.q_rope = Rope{.rope_dim = 7}; }},
        {"rope of k takes angles, or cosines and sines, and not both",

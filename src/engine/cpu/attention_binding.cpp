@@ -129,9 +129,9 @@ Status AttentionBinding::bind_views(std::span<void* const> buffers, View* views)
       v.stride[d] = layout.dims[d] == 1 ? 0 : layout.strides[d];
       is_empty |= layout.dims[d] == 0;
     }
-    v.ragged = type.ragged_offsets == kAbsent ? nullptr : &views[type.ragged_offsets];
+    v.ragged = type.storage.is_ragged() ? &views[type.storage.index] : nullptr;
     v.ragged_multiplier = layout.ragged_multiplier;
-    v.pages = type.page_table == kAbsent ? nullptr : &views[type.page_table];
+    v.pages = type.storage.is_paged() ? &views[type.storage.index] : nullptr;
     if (!v.data && !is_empty)
       return error(Code::invalid_variant_pack, "attention: operand {} with dims {} has no buffer",
                    n, to_string(layout.dims));
@@ -141,7 +141,7 @@ Status AttentionBinding::bind_views(std::span<void* const> buffers, View* views)
                    heddle::name(type.dtype));
   }
   for (const problem::OperandType& type : structure_.operands)
-    read_as_vector(views, type.ragged_offsets);
+    read_as_vector(views, type.storage.offsets());
   for (OperandId id : {structure_.q_lengths, structure_.kv_lengths, structure_.dropout.seed})
     read_as_vector(views, id);
   return {};

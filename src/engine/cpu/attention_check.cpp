@@ -96,7 +96,7 @@ Status check_rope(const AttentionStructure& s, const std::optional<problem::Rope
   for (OperandId id : {rope->angles, rope->cosines, rope->sines})
     HEDDLE_TRY(check_type(s, id, "a rope table", kFloats));
   HEDDLE_TRY(check_type(s, rope->rotated, "a rotated tensor", kFloats));
-  if (s.type(x).page_table == kAbsent) return {};
+  if (!s.type(x).storage.is_paged()) return {};
   return error(Code::graph_not_supported, "attention: the CPU engine does not rotate a paged {}",
                label);
 }

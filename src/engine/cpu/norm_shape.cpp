@@ -52,7 +52,7 @@ Status NormShape::check(std::string_view label, OperandId id, Part part) const {
                  "rms_norm: {} is {}, but the CPU engine takes f64, f32, bf16 and f16", label,
                  name(dtype));
   }
-  if (types_[static_cast<size_t>(id)].ragged_offsets != kAbsent) {
+  if (types_[static_cast<size_t>(id)].storage.is_ragged()) {
     return error(Code::graph_not_supported, "rms_norm: {} is ragged, expected a dense tensor",
                  label);
   }

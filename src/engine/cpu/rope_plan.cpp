@@ -53,8 +53,8 @@ class RopePlan final : public Plan {
            type(problem_.structure.y).dtype == DataType::f64;
   }
   bool is_ragged() const {
-    return type(problem_.structure.x).ragged_offsets != kAbsent ||
-           type(problem_.structure.y).ragged_offsets != kAbsent;
+    return type(problem_.structure.x).storage.is_ragged() ||
+           type(problem_.structure.y).storage.is_ragged();
   }
   int64_t table_batches() const {
     return problem_.structure.rope.positions != kAbsent ? x().dims[0] : 1;
@@ -94,7 +94,7 @@ Status RopePlan::check() const {
     }
   }
   for (OperandId id : {p.x, p.y}) {
-    if (type(id).page_table != kAbsent)
+    if (type(id).storage.is_paged())
       return error(Code::graph_not_supported, "rope: the CPU engine does not rotate paged tensors");
   }
   return {};
@@ -127,7 +127,7 @@ Status RopePlan::bind(std::span<void* const> buffers, const Memory& memory, Rope
     v = dense_view(buffers[n], type(id).dtype, layout(id).dims);
     for (int d = 0; d < 4; ++d) v.stride[d] = v.dims[d] == 1 ? 0 : layout(id).strides[d];
     v.ragged_multiplier = layout(id).ragged_multiplier;
-    if (type(id).ragged_offsets != kAbsent) v.ragged = &memory.views[type(id).ragged_offsets];
+    if (type(id).storage.is_ragged()) v.ragged = &memory.views[type(id).storage.index];
     if (!v.data) {
       return error(Code::invalid_variant_pack, "rope: operand {} with dims {} has no buffer", n,
                    to_string(layout(id).dims));

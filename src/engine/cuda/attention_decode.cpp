@@ -61,7 +61,7 @@ Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, con
   const AttentionStructure& structure = problem.structure;
   const AttentionFacts facts = problem::facts_of(problem);
   HEDDLE_TRY(check(structure, facts, problem.sizes));
-  const auto is_paged = [&](OperandId id) { return structure.type(id).page_table != kAbsent; };
+  const auto is_paged = [&](OperandId id) { return structure.type(id).storage.is_paged(); };
   sm80::DecodeConfig config;
   config.element = element_of(structure.type(structure.q).dtype);
   config.qk_dim = structure.qk_head_dim;

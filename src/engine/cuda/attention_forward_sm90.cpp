@@ -87,15 +87,15 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
                  "cuda: sdpa head_dim {} (q, k) and {} (v); the Hopper kernel takes multiples of 8",
                  structure.qk_head_dim, structure.v_head_dim);
   }
-  const bool rows_are_ragged = structure.type(structure.q).ragged_offsets != kAbsent;
+  const bool rows_are_ragged = structure.type(structure.q).storage.is_ragged();
   for (const problem::NamedOperand& one : problem::tensors_of(structure))
     HEDDLE_TRY(check_copies(structure, facts, one.id));
-  if (rows_are_ragged != (structure.type(structure.o).ragged_offsets != kAbsent)) {
+  if (rows_are_ragged != structure.type(structure.o).storage.is_ragged()) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa q and o must be both ragged or both dense for the Hopper kernel");
   }
   for (OperandId id : {structure.k, structure.v}) {
-    if (structure.type(id).page_table != kAbsent) {
+    if (structure.type(id).storage.is_paged()) {
       return error(Code::graph_not_supported,
                    "cuda: the Hopper kernel reads no paged keys or values");
     }
@@ -185,7 +185,7 @@ Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
   config.positive_scale = facts.positive_scale;
   config.lengths = structure.q_lengths != kAbsent || structure.kv_lengths != kAbsent;
   for (const problem::NamedOperand& one : problem::tensors_of(structure))
-    config.lengths |= structure.type(one.id).ragged_offsets != kAbsent;
+    config.lengths |= structure.type(one.id).storage.is_ragged();
   config.sink = structure.sink != kAbsent;
   config.row_max = structure.max != kAbsent || structure.sum_exp != kAbsent;
   config.slack = config.row_max ? 0 : 8;

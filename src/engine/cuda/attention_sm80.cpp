@@ -11,7 +11,7 @@ using problem::kAbsent;
 using problem::OperandId;
 
 sm80::GeneralConfig general_config(const problem::AttentionStructure& structure) {
-  const auto is_paged = [&](OperandId id) { return structure.type(id).page_table != kAbsent; };
+  const auto is_paged = [&](OperandId id) { return structure.type(id).storage.is_paged(); };
   sm80::GeneralConfig config;
   config.element = element_of(structure.type(structure.q).dtype);
   config.qk_dim = structure.qk_head_dim;

@@ -36,7 +36,9 @@ class Widener {
   void input(OperandId& id) {
     if (id == kAbsent || build_.type(id).dtype == DataType::f32) return;
     const OperandId widened = build_.temporary_like(id, DataType::f32);
-    build_.type(widened).page_table = build_.type(id).page_table;
+    // Pages are copied as they lie; the rows of ragged sequences go to where dense ones are.
+    if (const problem::Storage& storage = build_.type(id).storage; storage.is_paged())
+      build_.type(widened).storage = storage;
     build_.before(copy(id, widened));
     id = widened;
   }

@@ -10,9 +10,7 @@ using attention::ForwardParameters;
 
 ArgumentLayout argument_layout_of(const problem::AttentionStructure& structure, size_t loads) {
   using problem::kAbsent;
-  const auto paged = [&](problem::OperandId id) {
-    return structure.type(id).page_table != kAbsent;
-  };
+  const auto paged = [&](problem::OperandId id) { return structure.type(id).storage.is_paged(); };
   ArgumentLayout layout;
   layout.operands = layout.output = layout.row_gradients = layout.key_gradients = true;
   layout.bounds = static_cast<int>(structure.bounds.size());

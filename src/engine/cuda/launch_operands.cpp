@@ -12,8 +12,8 @@ attention::Tensor tensor_of(const problem::AttentionStructure& structure,
   const problem::OperandLayout& layout = sizes.layout(id);
   for (int i = 0; i < 4 && i < layout.strides.rank(); ++i) tensor.stride[i] = layout.strides[i];
   tensor.multiplier = layout.ragged_multiplier;
-  if (type.ragged_offsets != problem::kAbsent) {
-    tensor.offsets_are_64_bit = structure.type(type.ragged_offsets).dtype == DataType::i64;
+  if (type.storage.is_ragged()) {
+    tensor.offsets_are_64_bit = structure.type(type.storage.index).dtype == DataType::i64;
   }
   return tensor;
 }

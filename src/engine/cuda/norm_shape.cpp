@@ -26,7 +26,7 @@ Status NormShape::check(const Member& member) const {
                  "cuda: rms_norm {} is {}, but the kernels take f64, f32, bf16 and f16",
                  member.label, name(type.dtype));
   }
-  if (type.on_host || type.ragged_offsets != kAbsent) {
+  if (type.on_host || type.storage.is_ragged()) {
     return error(Code::graph_not_supported,
                  "cuda: rms_norm {} is {}, expected a dense tensor in device memory", member.label,
                  type.on_host ? "passed by value" : "ragged");

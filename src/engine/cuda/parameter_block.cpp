@@ -29,13 +29,14 @@ void fill_forward(ParameterBlock& block, attention::ForwardParameters& p,
   block.tensor(p.dropout_mask, structure.dropout.mask);
   block.tensor(p.dropout_dump, structure.dropout.dump);
   block.tensor(p.block_mask, structure.block_mask);
-  const auto paged = [&](OperandId id, attention::Tensor& table, int& page_size) {
-    const OperandId pages = structure.type(id).page_table;
-    block.tensor(table, pages);
-    if (pages != kAbsent) page_size = log2_of(sizes.layout(id).dims[2]);
+  const auto paged = [&](OperandId id, attention::Pages& pages) {
+    const problem::Storage& storage = structure.type(id).storage;
+    if (!storage.is_paged()) return;
+    block.tensor(pages.table, storage.index);
+    pages.log_rows = log2_of(sizes.layout(id).dims[2]);
   };
-  paged(structure.k, p.page_table_k, p.page_size_k);
-  paged(structure.v, p.page_table_v, p.page_size_v);
+  paged(structure.k, p.pages_k);
+  paged(structure.v, p.pages_v);
   block.lengths(p.q_lengths, structure.q_lengths, structure.q_lengths_cumulative, sizes.q_length);
   block.lengths(p.kv_lengths, structure.kv_lengths, structure.kv_lengths_cumulative,
                 sizes.kv_length);

@@ -21,9 +21,7 @@ class ParameterBlock {
     if (id == problem::kAbsent) return;
     target = tensor_of(structure_, sizes_, id);
     pointer(target.data, id);
-    if (const problem::OperandId offsets = type(id).ragged_offsets; offsets != problem::kAbsent) {
-      pointer(target.offsets, offsets);
-    }
+    pointer(target.offsets, type(id).storage.offsets());
   }
   void lengths(attention::Lengths& target, problem::OperandId id, bool cumulative, int64_t full) {
     target = {.data = nullptr, .full = static_cast<int>(full)};

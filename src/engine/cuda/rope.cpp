@@ -69,13 +69,13 @@ Status check(const RopeProblem& problem, OperandId lengths) {
   HEDDLE_TRY(operands.check("x", s.x, kFloats));
   HEDDLE_TRY(operands.check("y", s.y, kFloats));
   for (OperandId id : {s.x, s.y}) {
-    if (operands.stride(id, 3) > 1 || operands.type(id).page_table != kAbsent) {
+    if (operands.stride(id, 3) > 1 || operands.type(id).storage.is_paged()) {
       return error(Code::graph_not_supported,
                    "cuda: rope operand {} is paged or has strides {}, expected neither pages nor a "
                    "last stride other than 1",
                    id, to_string(operands.layout(id).strides));
     }
-    HEDDLE_TRY(operands.check("ragged offsets", operands.type(id).ragged_offsets, kIntegers));
+    HEDDLE_TRY(operands.check("ragged offsets", operands.type(id).storage.offsets(), kIntegers));
   }
   HEDDLE_TRY(operands.check("lengths", lengths, kIntegers));
   HEDDLE_TRY(operands.check("cosines", s.rope.cosines, {DataType::f32}));
@@ -132,7 +132,7 @@ Result<streaming::RopeConfig> configure_rope(const RopeStep& step) {
   config.ragged = step.lengths != kAbsent;
   for (OperandId id : {problem.structure.x, problem.structure.y}) {
     if (operands.type(id).dtype == DataType::f64) config.number = Element::f64;
-    config.ragged |= operands.type(id).ragged_offsets != kAbsent;
+    config.ragged |= operands.type(id).storage.is_ragged();
   }
   const problem::RopeFacts facts = problem::facts_of(problem);
   /// Whether runs of so many pairs divide a row and begin on a multiple of their size.
@@ -159,8 +159,8 @@ Result<RopeLaunch> RopeLaunch::make(const RopeStep& step) {
   for (const std::pair<OperandId, const char*>& operand :
        {std::pair{problem.structure.x, "x"},
         {problem.structure.y, "y"},
-        {operands.type(problem.structure.x).ragged_offsets, "offsets of x"},
-        {operands.type(problem.structure.y).ragged_offsets, "offsets of y"},
+        {operands.type(problem.structure.x).storage.offsets(), "offsets of x"},
+        {operands.type(problem.structure.y).storage.offsets(), "offsets of y"},
         {step.lengths, "lengths"},
         {rope.angles, "angles"},
         {rope.cosines, "cosines"},
@@ -178,8 +178,8 @@ Result<RopeLaunch> RopeLaunch::make(const RopeStep& step) {
   const auto is_64_bit = [&](OperandId id) {
     return id != kAbsent && operands.type(id).dtype == DataType::i64;
   };
-  a.x_offsets_are_64_bit = is_64_bit(operands.type(problem.structure.x).ragged_offsets);
-  a.y_offsets_are_64_bit = is_64_bit(operands.type(problem.structure.y).ragged_offsets);
+  a.x_offsets_are_64_bit = is_64_bit(operands.type(problem.structure.x).storage.offsets());
+  a.y_offsets_are_64_bit = is_64_bit(operands.type(problem.structure.y).storage.offsets());
   a.lengths_are_64_bit = is_64_bit(step.lengths);
   a.lengths_cumulative = step.lengths_cumulative;
   if (const OperandId first = rope.angles != kAbsent ? rope.angles : rope.cosines;
@@ -245,8 +245,8 @@ Result<streaming::RopeArguments> RopeLaunch::bind(std::span<void* const> buffers
   streaming::RopeArguments arguments = arguments_;
   arguments.x = buffer(problem_.structure.x);
   arguments.y = buffer(problem_.structure.y);
-  arguments.x_offsets = buffer(operands.type(problem_.structure.x).ragged_offsets);
-  arguments.y_offsets = buffer(operands.type(problem_.structure.y).ragged_offsets);
+  arguments.x_offsets = buffer(operands.type(problem_.structure.x).storage.offsets());
+  arguments.y_offsets = buffer(operands.type(problem_.structure.y).storage.offsets());
   arguments.lengths = buffer(lengths_);
   arguments.angles = static_cast<const float*>(buffer(problem_.structure.rope.angles));
   arguments.cosines = static_cast<const float*>(buffer(problem_.structure.rope.cosines));

@@ -20,7 +20,8 @@ void StagesBuilder::add(std::vector<RopeStep>& steps, Stages& stages) {
     rope.operands = structure_.operands;
     step.rope.sizes.layouts = sizes_.layouts;
     // Pages are copied as they lie, by whatever table they are read.
-    for (OperandId id : {rope.x, rope.y}) rope.type(id).page_table = problem::kAbsent;
+    for (OperandId id : {rope.x, rope.y})
+      if (problem::Storage& storage = rope.type(id).storage; storage.is_paged()) storage = {};
     stages.steps.emplace_back(std::move(step));
   }
 }
@@ -36,7 +37,7 @@ Stages StagesBuilder::finish(Stage attention) && {
 }
 
 void end_at(const SideLengths& lengths, const problem::OperandType& type, RopeStep& step) {
-  if (type.ragged_offsets == problem::kAbsent) return;
+  if (!type.storage.is_ragged()) return;
   step.lengths = lengths.operand;
   step.lengths_cumulative = lengths.cumulative;
 }

@@ -29,7 +29,7 @@ MapShape map_shape(const problem::AttentionStructure& structure,
                                                  : TensorMapType::bfloat16;
   shape.box_columns = static_cast<unsigned>(128 / element);
   shape.box_rows = static_cast<unsigned>(box_rows);
-  const bool ragged = type.ragged_offsets != problem::kAbsent;
+  const bool ragged = type.storage.is_ragged();
   for (int i = 0; i < 4; ++i) {
     const int axis = 3 - i;
     // Sequences of a ragged tensor are found by their offsets, not by a batch stride.

@@ -1,0 +1,54 @@
+// Where the rows of one (batch, head) lie, by how their operand is stored (problem::Storage). What
+// loads rows is told by one of these, and knows of no storage: a new one is a struct here.
+#pragma once
+
+#include "operand.cuh"
+
+namespace heddle::attention {
+
+/// Rows apart by a stride; a ragged sequence's begin where its offset says.
+template <typename T>
+struct DenseRows {
+  const T* base;
+  i64 stride;
+
+  HEDDLE_DEVICE DenseRows(const Tensor& tensor, int batch, int head)
+      : base(head_pointer<const T>(tensor, batch, head)), stride(tensor.stride[2]) {}
+  HEDDLE_DEVICE i32 block_of(int) const { return 0; }
+  HEDDLE_DEVICE const T* at(int row, i32) const { return base + row * stride; }
+  HEDDLE_DEVICE const T* operator()(int row) const { return base + row * stride; }
+};
+
+/// Rows in blocks: first the block that holds a row is looked up, then the row found in it.
+template <typename T>
+struct PagedRows {
+  const T* base;
+  const i32* blocks;
+  i64 stride, block_stride, table_stride;
+  int log_rows;
+
+  HEDDLE_DEVICE PagedRows(const Tensor& container, const Pages& pages, int batch, int head)
+      : base(head_pointer<const T>(container, 0, head)),
+        blocks(head_pointer<const i32>(pages.table, batch, 0)),
+        stride(container.stride[2]),
+        block_stride(container.stride[0]),
+        table_stride(pages.table.stride[2]),
+        log_rows(pages.log_rows) {}
+  HEDDLE_DEVICE i32 block_of(int row) const { return blocks[(row >> log_rows) * table_stride]; }
+  HEDDLE_DEVICE const T* at(int row, i32 block) const {
+    return base + block * block_stride + (row & ((1 << log_rows) - 1)) * stride;
+  }
+  HEDDLE_DEVICE const T* operator()(int row) const { return at(row, block_of(row)); }
+};
+
+/// Those of keys or values.
+template <typename T, bool kPaged>
+HEDDLE_DEVICE auto stored_rows(const Tensor& tensor, const Pages& pages, int batch, int head) {
+  if constexpr (kPaged) {
+    return PagedRows<T>(tensor, pages, batch, head);
+  } else {
+    return DenseRows<T>(tensor, batch, head);
+  }
+}
+
+}  // namespace heddle::attention
