@@ -1,5 +1,5 @@
 // Accesses to global memory that C++ has no words for: loads under a condition without a branch,
-// sums of four at once.
+// sums of four at once, flags between blocks.
 #pragma once
 
 #include "types.cuh"
@@ -48,6 +48,21 @@ HEDDLE_DEVICE void reduce_add(float* to, float x, float y, float z, float w) {
   asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(to), "f"(x), "f"(y),
                "f"(z), "f"(w)
                : "memory");
+}
+
+/// Says to other blocks that what this one wrote before is there, its barriers included.
+HEDDLE_DEVICE void store_release(u64* flag, u64 value) {
+  asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
+}
+/// The flag, and `next` in its place if it was `expected`. Where that was stored as above, what was
+/// written before it is seen.
+HEDDLE_DEVICE u64 exchange_if_acquire(u64* flag, u64 expected, u64 next) {
+  u64 was;
+  asm volatile("atom.acquire.gpu.global.cas.b64 %0, [%1], %2, %3;"
+               : "=l"(was)
+               : "l"(flag), "l"(expected), "l"(next)
+               : "memory");
+  return was;
 }
 
 }  // namespace heddle::ptx

@@ -5,8 +5,9 @@
 // lie side by side in one tile. The keys of all sequences are shared out evenly over the GPU
 // (decode_share.cuh), and within a block over its warps: each brings its own keys and values by
 // asynchronous copies, some steps ahead, and waits for nobody until it has met its last. What warps
-// and blocks found is put together by the maxima of the scores, that of blocks by the one which
-// comes last, always in the same order.
+// and blocks found is put together by the maxima of the scores, always in the same order. Of a
+// sequence met by several blocks the last ones, as many as it has columns for, wait at their ends
+// for the others' parts: all blocks run at the same time, the launch is cooperative.
 //
 // The generated source gives Config, the fields of DecodeConfig (decode_config.h), and Score:
 // kIdentity, and value(cell) -> f32, the score of one cell from its scaled dot.
@@ -14,6 +15,7 @@
 
 #include "../attention/online_softmax.cuh"
 #include "../attention/row_end.cuh"
+#include "../ptx/global.cuh"
 #include "decode_config.h"
 #include "decode_share.cuh"
 #include "scores.cuh"
@@ -46,8 +48,12 @@ struct DecodeBlock {
   using KeyTile = tile::PlaneTile<T, kKeys, Config::kQkDim>;
   using ValueTile = tile::PlaneTile<T, kKeys, Config::kVDim>;
   using Softmax = attention::OnlineSoftmax<0, false, true>;
+  using Share = DecodeShare<Config::kLengths>;
+  using Sequence = typename Share::Sequence;
   static constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : kLog2E;
   static constexpr int kColumnQuads = Config::kVDim / 4;
+  // A thread tells one block that puts a sequence together, a lane joins one warp's sums.
+  static_assert(kConfig.readers() <= kThreads && Config::kWarps <= 32);
 
   const DecodeArguments& args;
   const attention::ForwardParameters& p;
@@ -96,7 +102,7 @@ struct DecodeBlock {
   /// The scores of a step's keys, from `first` on; hidden ones are -inf.
   HEDDLE_DEVICE void score(float (&scores)[kKeys / 2], const float (&dots)[kKeys / 8][4],
                            const KeyInterval (&visible)[2], const int (&rows)[2], int first_head,
-                           const DecodeSequence& sequence, int first) const {
+                           const Sequence& sequence, int first) const {
 #pragma unroll
     for (int i = 0; i < kKeys / 2; ++i) {
       const int half = tile::fragment_half(i);
@@ -115,8 +121,8 @@ struct DecodeBlock {
   }
 
   /// The warp's part of the block's tiles of a sequence.
-  HEDDLE_DEVICE void meet(const DecodeSequence& sequence, Sums& sums) const {
-    const DecodeKeys& keys = sequence.keys;
+  HEDDLE_DEVICE void meet(const Sequence& sequence, Sums& sums) const {
+    const typename Share::Keys& keys = sequence.keys;
     const int first_head = sequence.head * group, first_row = sequence.row_block * kRows;
     const int row_end = group * keys.q_length;
     const auto key_rows =
@@ -127,9 +133,6 @@ struct DecodeBlock {
     const int end = min_of(first + sequence.tiles * kConfig.tile_keys(), keys.end);
     const int steps = ceil_div(max_of(end - first, 0), kConfig.tile_keys());
 
-    load_rows<QueryTile, Config::kQkDim, kThreads, true, T>(
-        query, GroupedRows<T>{p.q, sequence.batch, first_head, group}, first_row, row_end);
-    ptx::copy_async_commit();
     const auto bring_step = [&](int step) {
       if (step < steps) {
         const u32 stage = stages + step % Config::kStages * kAt.stage_bytes;
@@ -140,6 +143,9 @@ struct DecodeBlock {
       }
       ptx::copy_async_commit();
     };
+    // Queries are small and arrive with the keys and values of the first step.
+    load_rows<QueryTile, Config::kQkDim, kThreads, true, T>(
+        query, GroupedRows<T>{p.q, sequence.batch, first_head, group}, first_row, row_end);
 #pragma unroll 1
     for (int step = 0; step < Config::kStages; ++step) bring_step(step);
 
@@ -152,9 +158,7 @@ struct DecodeBlock {
       for (int half = 0; half < 2; ++half) {
         rows[m][half] = first_row + 16 * m + lane / 4 + 8 * half;
         visible[m][half] = {0, 0};
-        if (rows[m][half] < row_end)
-          visible[m][half] = attention::visible_keys(p.bounds, p.bound_count, rows[m][half] / group,
-                                                     keys.q_length, keys.kv_length);
+        if (rows[m][half] < row_end) visible[m][half] = keys.visible(rows[m][half] / group);
       }
 #pragma unroll
       for (int n = 0; n < kVGroups; ++n)
@@ -162,7 +166,7 @@ struct DecodeBlock {
         for (int i = 0; i < 4; ++i) sums.out[m][n][i] = 0;
     }
 
-    ptx::copy_async_wait<Config::kStages>();
+    ptx::copy_async_wait<Config::kStages - 1>();
     __syncthreads();
     PlaneFragment<T> queries[kQueryInRegisters ? kRowTiles * kQkSlices : 1];
     if constexpr (kQueryInRegisters) {
@@ -244,14 +248,15 @@ struct DecodeBlock {
     return reinterpret_cast<const float*>(shared + kAt.key + of_warp * kAt.warp_bytes);
   }
 
-  /// Leaves the warp's sums where its stages were.
-  HEDDLE_DEVICE void leave(const Sums& sums) const {
+  /// Leaves the warp's sums of the rows that there are where its stages were.
+  HEDDLE_DEVICE void leave(const Sums& sums, int rows_there) const {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = 16 * m + lane / 4 + 8 * half;
         const float total = sums.softmax[m].total(half);
+        if (row >= rows_there) continue;
         if (lane % 4 == 0)
           statistics_of(warp)[row] = make_float2(sums.softmax[m].reference[half], total);
 #pragma unroll
@@ -267,6 +272,12 @@ struct DecodeBlock {
   struct Columns {
     float4 x = make_float4(0, 0, 0, 0);
 
+    HEDDLE_DEVICE void scale(float factor) {
+      x.x *= factor;
+      x.y *= factor;
+      x.z *= factor;
+      x.w *= factor;
+    }
     HEDDLE_DEVICE void add(float weight, const float4& other) {
       x.x = ptx::fma(weight, other.x, x.x);
       x.y = ptx::fma(weight, other.y, x.y);
@@ -280,38 +291,23 @@ struct DecodeBlock {
     return ptx::exp2((top - (joint == attention::minus_infinity() ? 0.0f : joint)) * kToLog2);
   }
 
-  /// Puts the rows' maxima and sums together, those of part n by statistics(n, row), and has
-  /// put(n, row, weight) told of each part's. By a warp a row; all threads, then a barrier.
-  template <class Statistics, class Put>
-  HEDDLE_DEVICE void join(int rows, int parts, const Statistics& statistics, const Put& put) const {
+  /// Puts the rows' maxima and sums of the warps together, and has each warp's weight in place of
+  /// its maximum. A warp a row; then a barrier.
+  HEDDLE_DEVICE void join_warps(int rows) const {
     for (int row = warp; row < rows; row += Config::kWarps) {
-      float top = attention::minus_infinity(), sum = 0;
-      for (int n = lane; n < parts; n += 32) top = ptx::max(top, statistics(n, row).x);
+      const bool is_part = lane < Config::kWarps;
+      const float2 part =
+          is_part ? statistics_of(lane)[row] : make_float2(attention::minus_infinity(), 0.0f);
+      float top = part.x;
       for (int step = 16; step > 0; step /= 2)
         top = ptx::max(top, __shfl_xor_sync(0xffffffffu, top, step));
-      for (int n = lane; n < parts; n += 32) {
-        const float2 part = statistics(n, row);
-        const float weight = weight_of(part.x, top);
-        sum = ptx::fma(weight, part.y, sum);
-        put(n, row, weight);
-      }
+      const float weight = weight_of(part.x, top);
+      float sum = weight * part.y;
       for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+      if (is_part) statistics_of(lane)[row].x = weight;
       if (lane == 0) row_statistics()[row] = make_float2(top, sum);
     }
     __syncthreads();
-  }
-
-  /// Does do_one(row, column) for each four columns of the rows that there are.
-  template <class DoOne>
-  HEDDLE_DEVICE void for_columns(int rows, const DoOne& do_one) const {
-    for (int n = threadIdx.x; n < rows * kColumnQuads; n += kThreads)
-      do_one(n / kColumnQuads, 4 * (n % kColumnQuads));
-  }
-
-  HEDDLE_DEVICE void join_warps(int rows) const {
-    join(
-        rows, Config::kWarps, [&](int n, int row) { return statistics_of(n)[row]; },
-        [&](int n, int row, float weight) { statistics_of(n)[row].x = weight; });
   }
   HEDDLE_DEVICE Columns of_warps(int row, int column) const {
     Columns all;
@@ -322,40 +318,22 @@ struct DecodeBlock {
     return all;
   }
 
-  /// Where a block's part of a sequence has a row.
-  HEDDLE_DEVICE i64 part_row(const DecodeSequence& sequence, int block, int row) const {
-    return (2 * i64{block} + (block == sequence.first_block)) * kRows + row;
-  }
-  HEDDLE_DEVICE float* weights() const { return reinterpret_cast<float*>(shared + kAt.key); }
-  HEDDLE_DEVICE void join_blocks(const DecodeSequence& sequence, int rows) const {
-    const auto* statistics = reinterpret_cast<const float2*>(args.parts.statistics);
-    join(
-        rows, sequence.last_block - sequence.first_block + 1,
-        [&](int n, int row) {
-          return __ldcg(statistics + part_row(sequence, sequence.first_block + n, row));
-        },
-        [&](int n, int row, float weight) { weights()[n * kRows + row] = weight; });
-  }
-  HEDDLE_DEVICE Columns of_blocks(const DecodeSequence& sequence, int row, int column) const {
-    const int parts = sequence.last_block - sequence.first_block + 1;
-    Columns all;
-#pragma unroll 8
-    for (int n = 0; n < parts; ++n) {
-      const float* from = args.parts.sums +
-                          part_row(sequence, sequence.first_block + n, row) * Config::kVDim +
-                          column;
-      all.add(weights()[n * kRows + row], __ldcg(reinterpret_cast<const float4*>(from)));
-    }
-    return all;
+  /// Does do_one(row, column) for each four columns of the rows that there are, or for share number
+  /// `share` of `shares` of them.
+  template <class DoOne>
+  HEDDLE_DEVICE void for_columns(int rows, const DoOne& do_one, int share = 0,
+                                 int shares = 1) const {
+    const int all = rows * kColumnQuads, each = ceil_div(all, shares);
+    for (int n = share * each + threadIdx.x; n < min_of(all, (share + 1) * each); n += kThreads)
+      do_one(n / kColumnQuads, 4 * (n % kColumnQuads));
   }
 
-  HEDDLE_DEVICE void write(const DecodeSequence& sequence, int row, int column,
-                           const Columns& sums) const {
+  HEDDLE_DEVICE void write(const Sequence& sequence, int row, int column, const Columns& sums,
+                           float2 statistics) const {
     const int packed = sequence.row_block * kRows + row, token = packed / group,
               head = sequence.head * group + packed % group;
     const bool valid = token < sequence.keys.q_length;
     if (!valid && p.o.offsets != nullptr) return;
-    const float2 statistics = row_statistics()[row];
     const attention::RowEnd end = attention::end_row<false, Config::kInputIsLog2>(
         p, sequence.batch, head, token, valid, column == 0, statistics.x, statistics.y);
     // Chosen, not multiplied by 0: a value that nobody sees may be NaN or infinite.
@@ -366,49 +344,130 @@ struct DecodeBlock {
                    ptx::pack<T>(ended(sums.x.z), ended(sums.x.w)));
   }
 
-  /// Leaves the block's part of the sequence to the one that comes last, if that is another.
-  HEDDLE_DEVICE bool comes_last(const DecodeSequence& sequence, int rows, int* scratch) const {
+  /// Of the parts in the workspace that of a block: it shares two sequences at most, one that
+  /// another began and one that it began itself.
+  HEDDLE_DEVICE int part_of(const Sequence& sequence, int block) const {
+    return 2 * block + (block == sequence.first_block);
+  }
+  HEDDLE_DEVICE i64 part_row(const Sequence& sequence, int block, int row) const {
+    return i64{part_of(sequence, block)} * kRows + row;
+  }
+  /// By which a block tells reader number `reader` of the sequence that its part is there.
+  HEDDLE_DEVICE u64* flag(const Sequence& sequence, int block, int reader) const {
+    return args.parts.flags + (part_of(sequence, block) * kConfig.readers() + reader) * kFlagStride;
+  }
+
+  /// The first of the blocks that put the sequence together, of which the last one is the last.
+  HEDDLE_DEVICE int first_reader(const Sequence& sequence, int rows) const {
+    return max_of(sequence.first_block,
+                  sequence.last_block + 1 - ceil_div(rows * kColumnQuads, kThreads));
+  }
+
+  /// Leaves the block's part of the sequence to those that put it together.
+  HEDDLE_DEVICE void leave_part(const Sequence& sequence, int rows) const {
     for_columns(rows, [&](int row, int column) {
       const i64 at = part_row(sequence, blockIdx.x, row);
       *reinterpret_cast<float4*>(args.parts.sums + at * Config::kVDim + column) =
           of_warps(row, column).x;
       if (column == 0) reinterpret_cast<float2*>(args.parts.statistics)[at] = row_statistics()[row];
     });
-    __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) {
-      scratch[0] = arrives_last(args.parts.arrived + sequence.first_block * kArrivedStride,
-                                args.parts.claim, sequence.last_block - sequence.first_block + 1);
-      __threadfence();
+    const int reader = threadIdx.x, first = first_reader(sequence, rows);
+    if (reader <= sequence.last_block - first)
+      ptx::store_release(flag(sequence, blockIdx.x, reader), args.parts.claim);
+  }
+  /// Waits for all parts of the sequence. The next launch finds the flags down.
+  HEDDLE_DEVICE void wait_for_parts(const Sequence& sequence, int rows) const {
+    const int reader = blockIdx.x - first_reader(sequence, rows);
+    for (int writer = sequence.first_block + threadIdx.x; writer <= sequence.last_block;
+         writer += kThreads) {
+      const u64 claim = args.parts.claim;
+      while (ptx::exchange_if_acquire(flag(sequence, writer, reader), claim, 0) != claim) {
+      }
     }
     __syncthreads();
-    return scratch[0] != 0;
+  }
+
+  /// Writes the block's share of the columns of a sequence whose parts are all there.
+  HEDDLE_DEVICE void write_joint(const Sequence& sequence, int rows) const {
+    // On their way together: those of a sequence that shares an H200 with seven others.
+    constexpr int kAtOnce = 18;
+    const int parts = sequence.last_block - sequence.first_block + 1;
+    const auto join_columns = [&](int row, int column) {
+      float top = attention::minus_infinity(), sum = 0;
+      Columns joint;
+#pragma unroll 1
+      for (int first = 0; first < parts; first += kAtOnce) {
+        float2 statistics[kAtOnce];
+        float4 sums[kAtOnce];
+        float most = top;
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n) {
+          statistics[n] = make_float2(attention::minus_infinity(), 0.0f);
+          sums[n] = make_float4(0, 0, 0, 0);
+          if (first + n >= parts) continue;
+          const i64 at = part_row(sequence, sequence.first_block + first + n, row);
+          statistics[n] = __ldcg(reinterpret_cast<const float2*>(args.parts.statistics) + at);
+          sums[n] = __ldcg(
+              reinterpret_cast<const float4*>(args.parts.sums + at * Config::kVDim + column));
+        }
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n) most = ptx::max(most, statistics[n].x);
+        const float before = weight_of(top, most);
+        sum *= before;
+        joint.scale(before);
+        top = most;
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n) {
+          const float weight = weight_of(statistics[n].x, top);
+          sum = ptx::fma(weight, statistics[n].y, sum);
+          joint.add(weight, sums[n]);
+        }
+      }
+      write(sequence, row, column, joint, make_float2(top, sum));
+    };
+    const int first = first_reader(sequence, rows);
+    for_columns(rows, join_columns, blockIdx.x - first, sequence.last_block + 1 - first);
+  }
+
+  HEDDLE_DEVICE int rows_of(const Sequence& sequence) const {
+    return min_of(kRows, group * p.q_length - sequence.row_block * kRows);
   }
 
   HEDDLE_DEVICE void run(int row_blocks) {
-    int* const scratch = reinterpret_cast<int*>(shared + kAt.share);
-    DecodeShare<kThreads> share(p, kConfig.tile_keys(), row_blocks, scratch);
+    Share share(p, kConfig.tile_keys(), row_blocks);
+    // Registers are the main loop's.
+    static_assert(sizeof(Sequence) <= kSequenceBytes);
+    auto* const in_parts = reinterpret_cast<Sequence*>(shared + kAt.in_parts);
+    int count = 0;
     while (share.valid()) {
-      const DecodeSequence sequence = share.take();
+      const Sequence sequence = share.take();
+      const int rows = rows_of(sequence);
       {
         Sums sums;
         meet(sequence, sums);
-        leave(sums);
+        leave(sums, rows);
       }
       __syncthreads();
-      const int rows = min_of(kRows, group * p.q_length - sequence.row_block * kRows);
       join_warps(rows);
       if (sequence.is_whole()) {
         for_columns(rows, [&](int row, int column) {
-          write(sequence, row, column, of_warps(row, column));
+          write(sequence, row, column, of_warps(row, column), row_statistics()[row]);
         });
-      } else if (comes_last(sequence, rows, scratch)) {
-        join_blocks(sequence, rows);
-        for_columns(rows, [&](int row, int column) {
-          write(sequence, row, column, of_blocks(sequence, row, column));
-        });
+      } else {
+        leave_part(sequence, rows);
+        if (blockIdx.x >= first_reader(sequence, rows)) {
+          if (threadIdx.x == 0) in_parts[count] = sequence;
+          ++count;
+        }
       }
       __syncthreads();
+    }
+    for (int n = 0; n < count; ++n) {
+      const Sequence sequence = in_parts[n];
+      const int rows = rows_of(sequence);
+      wait_for_parts(sequence, rows);
+      write_joint(sequence, rows);
     }
   }
 };

@@ -12,15 +12,13 @@ struct DecodeParts {
   /// itself.
   float* sums;
   float* statistics;
-  /// How many blocks have left their part of a sequence: a counter for each block that begins one
-  /// which others go on with, kArrivedStride apart; of any content at first, and 0 when all have.
-  unsigned long long* arrived;
-  /// What the counters hold once a launch has taken them over: a number, above kArrivedBits low
-  /// bits, that the memory does not hold by chance.
-  unsigned long long claim;
+  /// A flag for each part and each block that reads it [block][2][reader], kFlagStride apart:
+  /// `claim` from when the part is there until its reader has seen that, else anything but that.
+  unsigned long long* flags;
+  unsigned long long claim;  ///< a number that the memory does not hold by chance
 };
-inline constexpr int kArrivedBits = 24;
-inline constexpr int kArrivedStride = 32;  ///< 256 bytes: no two counters share a line
+/// 256 bytes: of nearer ones written at the same time initcheck takes some for never written.
+inline constexpr int kFlagStride = 32;
 
 struct DecodeArguments {
   DecodeParts parts;

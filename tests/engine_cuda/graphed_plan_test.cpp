@@ -53,6 +53,21 @@ TEST_F(GraphedPlan, LaunchesAreGraphsThatGoWithThePlan) {
   EXPECT_EQ(calls().graphs, graphs);
 }
 
+// Blocks of the decode kernel wait for one another.
+TEST_F(GraphedPlan, CooperativeLaunchesAreCooperativeNodes) {
+  const int before = calls().cooperative_nodes;
+  Executed executed;
+  EXPECT_EQ(calls().cooperative_nodes, before);
+  executed.plan = *cuda_engine().plan(forward_of({}, 1, 1024));
+  EXPECT_EQ(calls().cooperative_nodes, before + 1);
+  EXPECT_EQ(executed.execute(), (Executed::Work{1, 1}));
+  setenv("FAKE_CUDA_CAPTURES", "1", 1);
+  const int launches = calls().cooperative_launches;
+  EXPECT_EQ(executed.execute(), (Executed::Work{0, 1}));
+  EXPECT_EQ(calls().cooperative_launches, launches + 1);
+  unsetenv("FAKE_CUDA_CAPTURES");
+}
+
 TEST_F(GraphedPlan, WhatIsCapturedIsLaunches) {
   Executed executed;
   setenv("FAKE_CUDA_CAPTURES", "1", 1);

@@ -179,14 +179,7 @@ TEST(Lower, SaysWhichWaysWerePassedOverAndWhy) {
 
 TEST(Lower, FewRowsAgainstManyKeysAreTheDecodeKernels) {
   const auto kernel = [](DataType dtype, int64_t rows, int64_t keys) {
-    problem::AttentionProblem problem = forward_of({.dtype = dtype});
-    problem::AttentionSizes& sizes = problem.sizes;
-    const auto& s = problem.structure;
-    sizes.q_length = rows, sizes.kv_length = keys;
-    for (problem::OperandId id : {s.q, s.o, s.stats})
-      sizes.layouts[static_cast<size_t>(id)].dims[2] = rows;
-    for (problem::OperandId id : {s.k, s.v}) sizes.layouts[static_cast<size_t>(id)].dims[2] = keys;
-    const auto units = units_of(problem, "sm_80");
+    const auto units = units_of(forward_of({.dtype = dtype}, rows, keys), "sm_80");
     return units.is_ok() ? units->front().name : units.status().message();
   };
   EXPECT_EQ(kernel(DataType::bf16, 1, 256), "attention_decode");

@@ -1,5 +1,5 @@
-// What executions promise beside their results: deterministic backwards repeat their bits, plans
-// may go at any time.
+// What executions promise beside their results: decoding and deterministic backwards repeat their
+// bits, plans may go at any time.
 #include <cstdio>
 #include <cstring>
 
@@ -12,17 +12,19 @@ namespace {
 
 class ExecutionOnGpu : public OnGpu {
  protected:
-  void expect_same_bits(AttentionOptions options, int64_t problems = 8);
+  void expect_same_bits(const Draw& draw, int64_t problems = 8);
+  void expect_same_bits_backward(AttentionOptions options, int64_t problems = 8) {
+    options.deterministic = 1;
+    expect_same_bits([&](Random& random) { return random_sdpa_backward(random, options); },
+                     problems);
+  }
 };
 
 // Each run into poisoned memory of its own.
-void ExecutionOnGpu::expect_same_bits(AttentionOptions options, int64_t problems) {
+void ExecutionOnGpu::expect_same_bits(const Draw& draw, int64_t problems) {
   constexpr int kRuns = 12;
-  options.deterministic = 1;
   int64_t served = 0;
-  for (Built& built :
-       build_all([&options](Random& random) { return random_sdpa_backward(random, options); }, 0,
-                 problems)) {
+  for (Built& built : build_all(draw, 0, problems)) {
     if (!built.executable.is_ok()) continue;
     ++served;
     const api::Executable& executable = **built.executable;
@@ -45,10 +47,15 @@ void ExecutionOnGpu::expect_same_bits(AttentionOptions options, int64_t problems
 }
 
 TEST_F(ExecutionOnGpu, OfADeterministicBackwardRepeatsItsBits) {
-  expect_same_bits(gpu_options());
-  expect_same_bits(aligned_backward_options());
-  expect_same_bits(f32_options());
-  expect_same_bits(aligned_f32_backward_options());
+  expect_same_bits_backward(gpu_options());
+  expect_same_bits_backward(aligned_backward_options());
+  expect_same_bits_backward(f32_options());
+  expect_same_bits_backward(aligned_f32_backward_options());
+}
+
+// Whichever block is the first or the last.
+TEST_F(ExecutionOnGpu, OfFewRowsRepeatsItsBits) {
+  expect_same_bits([](Random& random) { return random_sdpa(random, decode_options()); }, 16);
 }
 
 // What has sums of its own (dBias, dSink), or its own way to the rows.
@@ -60,7 +67,7 @@ TEST_P(DeterminismOnGpu, OfABackwardRepeatsItsBits) {
   aligned.key_step = 16;
   for (AttentionOptions options : {gpu_options(), aligned}) {
     GetParam().switch_on(options);
-    expect_same_bits(options, 4);
+    expect_same_bits_backward(options, 4);
   }
 }
 

@@ -246,6 +246,16 @@ std::string title(const Case& c) {
                      features, c.architecture);
 }
 
+AttentionProblem forward_of(const Case& c, int64_t rows, int64_t keys) {
+  AttentionProblem problem = forward_of(c);
+  const auto& s = problem.structure;
+  problem.sizes.q_length = rows;
+  problem.sizes.kv_length = keys;
+  for (OperandId id : {s.q, s.o, s.stats}) problem.sizes.layout(id).dims[2] = rows;
+  for (OperandId id : {s.k, s.v}) problem.sizes.layout(id).dims[2] = keys;
+  return problem;
+}
+
 AttentionProblem forward_of(const Case& c) {
   AttentionProblem problem;
   auto& structure = problem.structure;

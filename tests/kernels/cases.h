@@ -57,6 +57,8 @@ std::vector<problem::ScoreOp> long_functions();
 std::string title(const Case& c);
 
 problem::AttentionProblem forward_of(const Case& c);
+/// The same, of so many rows of queries and keys.
+problem::AttentionProblem forward_of(const Case& c, int64_t rows, int64_t keys);
 /// dQ, dK and dV, and the gradients of what the features read: dBias, dSink.
 problem::AttentionBackwardProblem backward_of(const Case& c);
 

@@ -12,7 +12,6 @@
 #include "engine/cuda/score_source.h"
 #include "problem/facts.h"
 #include "sm80/decode_arguments.h"
-#include "sm90/forward_arguments.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -28,7 +27,6 @@ constexpr const char* kKernelName = "attention_decode";
 constexpr int kSm90SharedLimit = 227 * 1024;
 /// Of all sequences together, which the kernel counts; the memory of none has so many.
 constexpr int64_t kMostTiles = int64_t{1} << 30;
-static_assert(sm80::kArrivedBits == sm90::kTicketBits, "a plan's claim leaves them 0");
 
 int64_t group_of(const AttentionSizes& sizes) { return sizes.q_heads / sizes.k_heads; }
 
@@ -68,6 +66,7 @@ Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, con
   config.v_dim = structure.v_head_dim;
   config.paged_k = is_paged(structure.k);
   config.paged_v = is_paged(structure.v);
+  config.lengths = structure.q_lengths != kAbsent || structure.kv_lengths != kAbsent;
   config.input_is_log2 = structure.softmax_input_is_log2;
   config.has_score = !structure.score.is_identity();
   const int widest = std::max(config.qk_dim, config.v_dim);
@@ -107,7 +106,7 @@ struct Planned {
   std::vector<Entry> entries;
   attention::ArgumentLayout argument_layout;
   std::vector<problem::NamedOperand> aligned;
-  int64_t statistics = 0, arrived = 0;  ///< offsets into the workspace
+  int64_t statistics = 0, flags = 0;  ///< offsets into the workspace
 };
 
 class DecodeLaunches final : public Launches {
@@ -121,7 +120,7 @@ class DecodeLaunches final : public Launches {
     arguments.parts = {
         .sums = reinterpret_cast<float*>(at.workspace),
         .statistics = reinterpret_cast<float*>(at.workspace + planned_.statistics),
-        .arrived = reinterpret_cast<unsigned long long*>(at.workspace + planned_.arrived),
+        .flags = reinterpret_cast<unsigned long long*>(at.workspace + planned_.flags),
         .claim = at.claim};
     KernelArguments passed(arguments, planned_.argument_layout);
     return at.launch(planned_.kernel, planned_.launch, passed.address());
@@ -149,7 +148,7 @@ Result<Lowering> lower_decode(const AttentionProblem& problem, const Target& tar
                  config.tile_keys(), kMostTiles);
   }
   const auto blocks = [&](int64_t processors) { return std::min(processors, tiles); };
-  const int64_t part_rows = blocks(sm80::kMostProcessors) * 2 * config.rows();
+  const int64_t parts = blocks(sm80::kMostProcessors) * 2, part_rows = parts * config.rows();
 
   Planned planned;
   Lowering lowering;
@@ -158,16 +157,16 @@ Result<Lowering> lower_decode(const AttentionProblem& problem, const Target& tar
   planned.launch = {
       .grid_x = static_cast<unsigned>(blocks(std::min(target.processors, sm80::kMostProcessors))),
       .threads = static_cast<unsigned>(config.threads()),
-      .shared_bytes = static_cast<unsigned>(shared_bytes)};
+      .shared_bytes = static_cast<unsigned>(shared_bytes),
+      .cooperative = true};
   ParameterBlock block(&planned.arguments, structure, sizes);
   fill_forward(block, planned.arguments.problem, structure, sizes, loads);
   planned.entries = std::move(block.entries);
   planned.argument_layout = argument_layout_of(structure, loads.size());
   planned.aligned = problem::tensors_of(structure);
   planned.statistics = part_rows * config.v_dim * 4;
-  planned.arrived = round_up(planned.statistics + part_rows * 8, int64_t{256});
-  lowering.workspace_bytes =
-      planned.arrived + blocks(sm80::kMostProcessors) * sm80::kArrivedStride * 8;
+  planned.flags = round_up(planned.statistics + part_rows * 8, int64_t{256});
+  lowering.workspace_bytes = planned.flags + parts * config.readers() * sm80::kFlagStride * 8;
   lowering.description =
       fmt::format("attention forward, decode kernel, {} rows, {} keys a warp, {}", config.rows(),
                   config.keys, target.architecture);

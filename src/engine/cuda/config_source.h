@@ -112,6 +112,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("stages", c.stages);
   visit("paged_k", c.paged_k, "paged K");
   visit("paged_v", c.paged_v, "paged V");
+  visit("lengths", c.lengths, "lengths");
   visit("input_is_log2", c.input_is_log2, "base 2");
   visit("has_score", c.has_score, "score expression");
 }

@@ -40,15 +40,19 @@ enum class KernelAttribute : int {
 enum class CaptureMode : int { relaxed = 2 };
 
 /// CUlaunchAttributeID, those used.
-enum class LaunchAttributeId : int { programmatic_stream_serialization = 6 };
+enum class LaunchAttributeId : int { cooperative = 2, programmatic_stream_serialization = 6 };
+
+/// CUlaunchAttributeValue.
+union LaunchAttributeValue {
+  char bytes[64];
+  int cooperative;
+  int programmatic_stream_serialization_allowed;
+};
 
 struct LaunchAttribute {
   LaunchAttributeId id;
   char pad[4];
-  union {
-    char bytes[64];
-    int programmatic_stream_serialization_allowed;
-  } value;
+  LaunchAttributeValue value;
 };
 static_assert(sizeof(LaunchAttribute) == 72);
 

@@ -42,6 +42,7 @@ Result<Driver> load_driver() {
   HEDDLE_TRY(bind(library, "cuGraphCreate", driver.graph_create));
   HEDDLE_TRY(bind(library, "cuGraphDestroy", driver.graph_destroy));
   HEDDLE_TRY(bind(library, "cuGraphAddKernelNode_v2", driver.graph_add_kernel_node));
+  HEDDLE_TRY(bind(library, "cuGraphKernelNodeSetAttribute", driver.graph_set_node_attribute));
   if (driver.version >= kOldestWithProgrammaticEdges) {
     HEDDLE_TRY(bind(library, "cuGraphAddDependencies_v2", driver.graph_add_dependencies));
   }

@@ -29,6 +29,7 @@ struct Driver {
   CuResult (*graph_destroy)(CuGraph);
   CuResult (*graph_add_kernel_node)(CuGraphNode*, CuGraph, const CuGraphNode* dependencies, size_t,
                                     const KernelNode*);
+  CuResult (*graph_set_node_attribute)(CuGraphNode, LaunchAttributeId, const LaunchAttributeValue*);
   /// Of CUDA 12.3, null before.
   CuResult (*graph_add_dependencies)(CuGraph, const CuGraphNode* from, const CuGraphNode* to,
                                      const GraphEdge*, size_t count);

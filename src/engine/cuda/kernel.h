@@ -23,6 +23,9 @@ struct Launch {
   /// The kernel may start while its predecessor in the stream drains; it must then wait for it
   /// itself (griddepcontrol.wait) before reading what that wrote.
   bool overlaps_predecessor = false;
+  /// Blocks wait for one another: all are to run at the same time, of which there are no more than
+  /// the device has room for.
+  bool cooperative = false;
 
   /// Tensors without elements leave a kernel nothing to do.
   bool is_empty() const { return grid_x == 0 || grid_y == 0 || grid_z == 0; }

@@ -49,6 +49,12 @@ class LaunchGraph::Recorder final : public Queue {
     CuGraphNode node = nullptr;
     HEDDLE_TRY(driver.check(driver.graph_add_kernel_node(&node, graph_.graph_, nullptr, 0, &made),
                             "cuGraphAddKernelNode"));
+    if (launch.cooperative) {
+      const LaunchAttributeValue cooperative{.cooperative = 1};
+      HEDDLE_TRY(driver.check(
+          driver.graph_set_node_attribute(node, LaunchAttributeId::cooperative, &cooperative),
+          "cuGraphKernelNodeSetAttribute"));
+    }
     if (graph_.nodes_.empty()) {
       first_overlaps_ = launch.overlaps_predecessor;
     } else {

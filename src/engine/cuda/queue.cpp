@@ -1,14 +1,23 @@
 #include "engine/cuda/queue.h"
 
+#include <array>
+
 #include "engine/cuda/kernel.h"
 
 namespace heddle::engine::cuda {
 
 Status StreamQueue::launch(const Kernel& kernel, const Launch& launch,
                            std::span<void*> parameters) {
-  LaunchAttribute overlap{};
-  overlap.id = LaunchAttributeId::programmatic_stream_serialization;
-  overlap.value.programmatic_stream_serialization_allowed = 1;
+  std::array<LaunchAttribute, 2> attributes{};
+  unsigned count = 0;
+  if (launch.overlaps_predecessor) {
+    attributes[count].id = LaunchAttributeId::programmatic_stream_serialization;
+    attributes[count++].value.programmatic_stream_serialization_allowed = 1;
+  }
+  if (launch.cooperative) {
+    attributes[count].id = LaunchAttributeId::cooperative;
+    attributes[count++].value.cooperative = 1;
+  }
   const LaunchConfig config{.grid_x = launch.grid_x,
                             .grid_y = launch.grid_y,
                             .grid_z = launch.grid_z,
@@ -17,8 +26,8 @@ Status StreamQueue::launch(const Kernel& kernel, const Launch& launch,
                             .block_z = 1,
                             .shared_bytes = launch.shared_bytes,
                             .stream = stream_,
-                            .attributes = &overlap,
-                            .attribute_count = launch.overlaps_predecessor ? 1U : 0U};
+                            .attributes = attributes.data(),
+                            .attribute_count = count};
   return driver_.check(driver_.launch_kernel(&config, kernel.handle(), parameters.data(), nullptr),
                        kernel.name().c_str());
 }

@@ -6,9 +6,11 @@
 namespace heddle::testing {
 
 struct FakeCudaCalls {
-  std::atomic<int> libraries = 0;  ///< loaded
-  std::atomic<int> launches = 0;   ///< of kernels, those of graphs among them
-  std::atomic<int> graphs = 0;     ///< there at present, executable ones
+  std::atomic<int> libraries = 0;             ///< loaded
+  std::atomic<int> launches = 0;              ///< of kernels, those of graphs among them
+  std::atomic<int> graphs = 0;                ///< there at present, executable ones
+  std::atomic<int> cooperative_launches = 0;  ///< not of graphs
+  std::atomic<int> cooperative_nodes = 0;     ///< made
   std::atomic<int> graph_launches = 0, node_updates = 0, maps = 0;
   std::atomic<int> host_values = 0;           ///< kernels of that name that were given arguments
   std::atomic<unsigned long long> value = 0;  ///< the first of the last one's

@@ -172,6 +172,8 @@ CuResult cuLaunchKernelEx(const LaunchConfig* launch, CuKernel kernel, void** pa
                {launch->block_x, launch->block_y, launch->block_z}, launch->shared_bytes, kernel))
     return kInvalidValue;
   note_arguments(kernel, parameters);
+  for (unsigned n = 0; n < launch->attribute_count; ++n)
+    calls.cooperative_launches += launch->attributes[n].id == LaunchAttributeId::cooperative;
   ++calls.launches;
   return kCudaSuccess;
 }
@@ -194,6 +196,13 @@ CuResult cuGraphAddKernelNode_v2(CuGraphNode* node, CuGraph graph, const CuGraph
   if (count != 0 || !may_run(*made)) return kInvalidValue;
   *node =
       reinterpret_cast<CuGraphNode>(&reinterpret_cast<Graph*>(graph)->nodes.emplace_back(*made));
+  return kCudaSuccess;
+}
+CuResult cuGraphKernelNodeSetAttribute(CuGraphNode node, LaunchAttributeId id,
+                                       const LaunchAttributeValue* value) {
+  if (!node || id != LaunchAttributeId::cooperative || value->cooperative != 1)
+    return kInvalidValue;
+  ++calls.cooperative_nodes;
   return kCudaSuccess;
 }
 CuResult cuGraphAddDependencies_v2(CuGraph graph, const CuGraphNode* from, const CuGraphNode* to,
