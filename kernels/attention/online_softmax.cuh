@@ -86,7 +86,7 @@ struct OnlineSoftmax {
       const float old = reference[h];
       reference[h] = seen > old + kSlack ? seen : old;
       offset[h] = reference[h] == minus_infinity() ? 0.f : reference[h];
-      correction[h] = of_earlier(old - offset[h]);
+      correction[h] = of_earlier(old - offset[h], scale);
       sum[h] *= correction[h];
       if constexpr (kExact) lost[h] *= correction[h];
     }
@@ -116,11 +116,12 @@ struct OnlineSoftmax {
     for (int h = 0; h < 2; ++h) {
       const float old = reference[h];
       reference[h] = ptx::max(old, logit);
-      correction[h] = reference[h] == minus_infinity() ? 1.f : of_earlier(old - reference[h]);
+      correction[h] =
+          reference[h] == minus_infinity() ? 1.f : of_earlier(old - reference[h], kLog2E);
       sum[h] *= correction[h];
       if constexpr (kExact) lost[h] *= correction[h];
       if (first_lane && reference[h] != minus_infinity())
-        sum[h] += of_earlier(logit - reference[h]);
+        sum[h] += of_earlier(logit - reference[h], kLog2E);
     }
   }
 
@@ -130,9 +131,10 @@ struct OnlineSoftmax {
   }
 
  private:
-  /// A term whose reference lies so far below another, taken against that.
-  HEDDLE_DEVICE static float of_earlier(float apart) {
-    return ptx::exp2(kNatural ? apart * kLog2E : apart);
+  /// A term whose reference lies so far below another, taken against that; kNatural: scores that
+  /// `scale` makes exponents of 2.
+  HEDDLE_DEVICE static float of_earlier(float apart, float scale) {
+    return ptx::exp2(kNatural ? apart * scale : apart);
   }
 };
 

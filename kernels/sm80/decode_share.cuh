@@ -76,8 +76,7 @@ class DecodeShare {
     const int per_lane = ceil_div(p.batch, 32), first = lane * per_lane,
               last = min_of(first + per_lane, p.batch);
     int mine = 0;
-    for (int batch = first; batch < last; ++batch)
-      mine += tiles_of(Keys::of(p, batch, tile_keys));
+    for (int batch = first; batch < last; ++batch) mine += tiles_of(Keys::of(p, batch, tile_keys));
     int until = mine;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {

@@ -32,6 +32,12 @@ struct GradientCell : Cell {
   float gradient;
 };
 
+/// Column groups of a fragment as one row of values (tile/fragment.cuh).
+template <int kGroups>
+HEDDLE_DEVICE float (&flat(float (&groups)[kGroups][4]))[4 * kGroups] {
+  return reinterpret_cast<float(&)[4 * kGroups]>(groups);
+}
+
 /// Whether the block mask, if there is one, has the 128 x 128 block of (row, column) computed. A
 /// tile lies in one block: its sides divide 128.
 template <class Config>

@@ -125,6 +125,13 @@ AttentionOptions few_rows(AttentionOptions options) {
   return options;
 }
 
+/// Scores far apart, already in log2 units.
+AttentionOptions in_log2(AttentionOptions options) {
+  options.log2_input = 1;
+  options.query_size = 4;
+  return options;
+}
+
 AttentionOptions many_sequences(AttentionOptions options) {
   options = many_tiles(options);
   options.max_length = 600;
@@ -206,6 +213,9 @@ const std::vector<Kind>& kinds() {
        {"attention forward", "decode kernel"}},
       {"decode_of_more_sequences_than_blocks",
        [](Random& r) { return random_sdpa(r, many_sequences(decode_options())); },
+       {"attention forward", "decode kernel"}},
+      {"decode_in_log2",
+       [](Random& r) { return random_sdpa(r, in_log2(many_sequences(decode_options()))); },
        {"attention forward", "decode kernel"}},
       {"general_forward",
        [](Random& r) { return random_sdpa(r, small(gpu_options())); },
