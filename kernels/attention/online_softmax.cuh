@@ -105,7 +105,7 @@ struct OnlineSoftmax {
       for (int h = 0; h < 2; ++h) add_exactly(sum[h], lost[h], part[h]);
     } else {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) sum[tile::fragment_half(i)] += s[i];
+      for (int i = 0; i < kCount; i += 2) sum[tile::fragment_half(i)] += s[i] + s[i + 1];
     }
   }
 

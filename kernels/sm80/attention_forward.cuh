@@ -127,24 +127,29 @@ struct AttentionForward {
   /// them once more, which the backward does not repeat.
   HEDDLE_DEVICE void score(Scores& s, int first_key, const Seen& seen) const {
     const bool whole = seen.whole(first_key);
-    const int column0 = first_key + 2 * (lane % 4);
+    const int column0 = first_key + tile::fragment_column(lane);
 #pragma unroll
     for (int n = 0; n < kTileN / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int row = rows[i / 2], column = column0 + 8 * n + i % 2;
-        float score = __fmul_rn(s[n][i], scale);  // not to be fused: as in the backward
-        // Rows past the sequence compute along with a whole tile, but nothing is read for them.
-        const bool in_whole = whole && (Score::kIdentity || row < q_length);
-        const bool is_seen = in_whole || seen.sees(i / 2, column);
+        float& score = s[n][i];
+        score = __fmul_rn(score, scale);  // not to be fused: as in the backward
         if constexpr (!Score::kIdentity) {
-          // A hidden cell's operands may not exist: it is not evaluated.
-          score = is_seen ? Score::value(
-                                Cell{score, row, column, batch, head, q_length, kv_length, p.loads})
-                          : 0.0f;
+          const int row = rows[i / 2], column = column0 + 8 * n + i % 2;
+          // A hidden cell's operands may not exist: it is not evaluated. Nor is one of rows past
+          // the sequence, which compute along with a whole tile.
+          if ((whole && row < q_length) || seen.sees(i / 2, column))
+            score =
+                Score::value(Cell{score, row, column, batch, head, q_length, kv_length, p.loads});
+          else
+            score = kMinusInfinity;
         }
-        s[n][i] = is_seen ? score : kMinusInfinity;
       }
+    }
+    if (Score::kIdentity && !whole) {
+      const int lo[2] = {seen.rows[0].lo - column0, seen.rows[1].lo - column0};
+      const int hi[2] = {seen.rows[0].hi - column0, seen.rows[1].hi - column0};
+      attention::mask_scores(flat(s), lo, hi, true);
     }
   }
 
@@ -206,7 +211,8 @@ struct AttentionForward {
       float correction[2];
       softmax.update(flat(s), kToLog2, correction);
       attention::scale_rows(flat(out), correction);
-      dropout.drop(s, rows, tile * kTileN + 2 * (lane % 4), seen);
+      if constexpr (Config::kDropout != Dropout::none)
+        dropout.drop(s, rows, tile * kTileN + 2 * (lane % 4), seen);
 
       if (next < seen.end)
         ptx::copy_async_wait<1>();

@@ -30,34 +30,46 @@ struct ForwardDropout {
   template <class Seen>
   HEDDLE_DEVICE void drop(float (&weights)[kTileN / 8][4], const int (&rows)[2], int column0,
                           const Seen& seen) const {
-    if constexpr (Config::kDropout == Kind::none) return;
-    attention::Words4 words;  // of Philox, for 16 columns
+    if constexpr (Config::kDropout == Kind::philox) {
+      drop_by_philox(weights, rows[0], column0);
+      return;
+    }
 #pragma unroll
-    for (int n = 0; n < kTileN / 8; ++n) {
-      const int column = column0 + 8 * n;
-      if constexpr (Config::kDropout == Kind::philox) {
-        if (n % 2 == 0) words = bits.words(rows[0], column);
-      }
+    for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        u32 kept = 0;
-        if constexpr (Config::kDropout == Kind::philox)
-          kept = attention::kept_halves(p, bits.low_halves(words.word[half + n % 2 * 2]));
+      for (int n = 0; n < kTileN / 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
+          const int column = column0 + 8 * n + e;
           float& weight = weights[n][2 * half + e];
-          if constexpr (Config::kDropout == Kind::philox)
-            weight = (kept >> 16 * e & 0xffff) != 0 ? weight : 0.0f;
-          else if constexpr (Config::kDropout == Kind::threefry)
-            weight = bits.keeps(rows[half], column + e) ? weight : 0.0f;
-          else if constexpr (Config::kDropout == Kind::mask)
-            weight *= seen.sees(half, column + e)
-                          ? attention::load<typename Config::MaskElement>(
-                                p.dropout_mask, batch, head, rows[half], column + e)
-                          : 0.0f;
+          if constexpr (Config::kDropout == Kind::threefry)
+            weight = bits.keeps(rows[half], column) ? weight : 0.0f;
+          else
+            weight *= seen.sees(half, column) ? mask(rows[half], column) : 0.0f;
         }
       }
     }
+  }
+
+ private:
+  /// Of 16 columns and two rows, 8 apart, at a time.
+  HEDDLE_DEVICE void drop_by_philox(float (&weights)[kTileN / 8][4], int row, int column0) const {
+#pragma unroll
+    for (int n = 0; n < kTileN / 8; n += 2) {
+      const attention::Words4 words = bits.words(row, column0 + 8 * n);
+#pragma unroll
+      for (int word = 0; word < 4; ++word) {
+        const u32 kept = attention::kept_halves(p, bits.low_halves(words.word[word]));
+        float(&pair)[4] = weights[n + word / 2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          pair[2 * (word % 2) + e] =
+              (kept >> 16 * e & 0xffff) != 0 ? pair[2 * (word % 2) + e] : 0.0f;
+      }
+    }
+  }
+  HEDDLE_DEVICE float mask(int row, int column) const {
+    return attention::load<typename Config::MaskElement>(p.dropout_mask, batch, head, row, column);
   }
 };
 

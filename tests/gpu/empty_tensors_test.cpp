@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "core/rounding.h"
 #include "engine/cuda/engine.h"
 #include "gpu/device_memory.h"
 #include "kernels/cases.h"
@@ -75,6 +76,10 @@ void empty(const AttentionStructure& structure, AttentionSizes& sizes,
   } else {
     sizes.q_length = 0;
   }
+  if (structure.block_mask != problem::kAbsent)
+    sizes.layout(structure.block_mask).dims = {sizes.batch, sizes.q_heads,
+                                               divide_up(sizes.q_length, int64_t{128}),
+                                               divide_up(sizes.kv_length, int64_t{8 * 128})};
 }
 
 class EmptyTensors : public ::testing::TestWithParam<bool> {
