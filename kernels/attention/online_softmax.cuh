@@ -103,9 +103,14 @@ struct OnlineSoftmax {
       for (int i = 4; i < kCount; i += 2) part[tile::fragment_half(i)] += s[i] + s[i + 1];
 #pragma unroll
       for (int h = 0; h < 2; ++h) add_exactly(sum[h], lost[h], part[h]);
-    } else {
+    } else if constexpr (kNatural) {
 #pragma unroll
       for (int i = 0; i < kCount; i += 2) sum[tile::fragment_half(i)] += s[i] + s[i + 1];
+    } else {
+      // One by one: of 512 causal rows, d 64, pairs took 128 us where these take 122 (H200, b64
+      // h16), of 4096 rows 495 where these take 501.
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) sum[tile::fragment_half(i)] += s[i];
     }
   }
 
