@@ -227,72 +227,95 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       }
     }
 
-    HEDDLE_DEVICE void run() {
-      if (consumer == C::kConsumers - 1) pass_turn();  // the first turn is consumer 0's
-      Work work = tiles.next_work();
+    /// The first query tile.
+    HEDDLE_DEVICE Work first_work() {
+      const Work work = tiles.next_work();
       if constexpr (kStagedRotations) {
         if (work.q_tile >= 0) {
           take_q(work);
           tiles.leave_staging();
         }
       }
-      while (work.q_tile >= 0) {
-        Output out;
-        attention::clear(out);
-        Softmax softmax;
-        if (work.empty()) {
-          softmax.reset();
-          if constexpr (kStagedRotations) {
-            tiles.release_q();
-            const Work following = tiles.next_work();
-            take_q(following);
-            Epilogue::run(args, tiles, work, out, softmax);
-            work = following;
-            continue;
-          }
-          wait_q(work);
-          Epilogue::run(args, tiles, work, out, softmax);
-          work = tiles.next_work();
-          continue;
-        }
-        float correction[2];
-        Weights weights;
-        start(work, weights, softmax, correction);
-        while (true) {
-          const int past = work.past_key_tile(consumer);
-          for (int key_tile = work.first_key_tile(consumer) + Block::kKeyStep; key_tile != past;
-               key_tile += Block::kKeyStep) {
-            if (work.all_visible(consumer, key_tile))
-              step<false, false>(work, key_tile, out, weights, softmax, correction);
-            else
-              step<true, false>(work, key_tile, out, weights, softmax, correction);
-          }
-          if constexpr (kCrossTiles || kEarlyRelease) tiles.release_q();
-          const Work following = kCrosses ? tiles.next_work() : work;
-          if (kCrosses && following.q_tile >= 0 && !following.empty()) {
-            if constexpr (kLateCross) {
-              cross_late(work, following, out, weights, softmax, correction);
-            } else {
-              Softmax done = softmax;
-              wait_q(following);
-              const int passing = (C::kUpwards ? work : following).others(consumer);
-              tiles.skip_k(passing);
-              step<true, true>(following, following.first_key_tile(consumer), out, weights, softmax,
-                               correction);
-              tiles.skip_v(passing);
-              Epilogue::run(args, tiles, work, out, done);
-            }
-            attention::clear(out);
-            work = following;
-            continue;
-          }
+      return work;
+    }
+
+    /// A query tile none of whose rows sees a key. Gives the next one.
+    HEDDLE_DEVICE Work pass_empty(const Work& work) {
+      Output out;
+      attention::clear(out);
+      Softmax softmax;
+      softmax.reset();
+      if constexpr (kStagedRotations) {
+        tiles.release_q();
+        const Work following = tiles.next_work();
+        take_q(following);
+        Epilogue::run(args, tiles, work, out, softmax);
+        return following;
+      } else {
+        wait_q(work);
+        Epilogue::run(args, tiles, work, out, softmax);
+        return tiles.next_work();
+      }
+    }
+
+    /// The key tiles of a query tile after the first one.
+    HEDDLE_DEVICE void meet_keys(const Work& work, Output& out, Weights& weights, Softmax& softmax,
+                                 float (&correction)[2]) {
+      const int past = work.past_key_tile(consumer);
+      for (int key_tile = work.first_key_tile(consumer) + Block::kKeyStep; key_tile != past;
+           key_tile += Block::kKeyStep) {
+        if (work.all_visible(consumer, key_tile))
+          step<false, false>(work, key_tile, out, weights, softmax, correction);
+        else
+          step<true, false>(work, key_tile, out, weights, softmax, correction);
+      }
+      if constexpr (kCrossTiles || kEarlyRelease) tiles.release_q();
+    }
+
+    /// From a query tile to the one that follows at once, whose first key tile is met with it.
+    HEDDLE_DEVICE void cross(const Work& work, const Work& following, Output& out, Weights& weights,
+                             Softmax& softmax, float (&correction)[2]) {
+      if constexpr (kLateCross) {
+        cross_late(work, following, out, weights, softmax, correction);
+      } else {
+        Softmax done = softmax;
+        wait_q(following);
+        const int passing = (C::kUpwards ? work : following).others(consumer);
+        tiles.skip_k(passing);
+        step<true, true>(following, following.first_key_tile(consumer), out, weights, softmax,
+                         correction);
+        tiles.skip_v(passing);
+        Epilogue::run(args, tiles, work, out, done);
+      }
+      attention::clear(out);
+    }
+
+    /// Query tiles that see keys, as many as follow each other. Gives the one after them.
+    HEDDLE_DEVICE Work meet(Work work) {
+      Output out;
+      attention::clear(out);
+      Softmax softmax;
+      float correction[2];
+      Weights weights;
+      start(work, weights, softmax, correction);
+      while (true) {
+        meet_keys(work, out, weights, softmax, correction);
+        const Work following = kCrosses ? tiles.next_work() : work;
+        if (!kCrosses || following.q_tile < 0 || following.empty()) {
           last_output(work, out, weights);
           if constexpr (kStagedRotations) take_q(following);
           Epilogue::run(args, tiles, work, out, softmax);
-          work = kCrosses ? following : tiles.next_work();
-          break;
+          return kCrosses ? following : tiles.next_work();
         }
+        cross(work, following, out, weights, softmax, correction);
+        work = following;
       }
+    }
+
+    HEDDLE_DEVICE void run() {
+      if (consumer == C::kConsumers - 1) pass_turn();  // the first turn is consumer 0's
+      Work work = first_work();
+      while (work.q_tile >= 0) work = work.empty() ? pass_empty(work) : meet(work);
       Epilogue::wait();
     }
   };
