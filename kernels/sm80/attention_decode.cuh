@@ -338,10 +338,14 @@ struct DecodeBlock {
         p, sequence.batch, head, token, valid, column == 0, statistics.x, statistics.y);
     // Chosen, not multiplied by 0: a value that nobody sees may be NaN or infinite.
     const auto ended = [&](float x) { return end.has_output ? x * end.factor : 0.0f; };
-    *reinterpret_cast<uint2*>(
-        attention::element_pointer<T>(p.o, sequence.batch, head, token, column)) =
-        make_uint2(ptx::pack<T>(ended(sums.x.x), ended(sums.x.y)),
-                   ptx::pack<T>(ended(sums.x.z), ended(sums.x.w)));
+    using Result = typename Config::Result;
+    auto* to = attention::element_pointer<Result>(p.o, sequence.batch, head, token, column);
+    if constexpr (is_same<Result, float>)
+      *reinterpret_cast<float4*>(to) =
+          make_float4(ended(sums.x.x), ended(sums.x.y), ended(sums.x.z), ended(sums.x.w));
+    else
+      *reinterpret_cast<uint2*>(to) = make_uint2(ptx::pack<T>(ended(sums.x.x), ended(sums.x.y)),
+                                                 ptx::pack<T>(ended(sums.x.z), ended(sums.x.w)));
   }
 
   /// Of the parts in the workspace that of a block: it shares two sequences at most, one that

@@ -175,9 +175,10 @@ struct AttentionForward {
       for (int i = 0; i < 4; ++i) out[n][i] = has_output[i / 2] ? out[n][i] * factor[i / 2] : 0.0f;
     }
     __syncthreads();
-    store_rows<T, OutputTile, Config::kVDim, Config::kAligned>(
-        query, warp * 16, out, 1.0f, attention::head_pointer<T>(p.o, batch, head), p.o.stride[2],
-        first_row, output_is_ragged() ? q_length : p.q_length);
+    using Result = typename Config::Result;
+    store_rows<Result, OutputTile, Config::kVDim, Config::kAligned>(
+        query, warp * 16, out, 1.0f, attention::head_pointer<Result>(p.o, batch, head),
+        p.o.stride[2], first_row, output_is_ragged() ? q_length : p.q_length);
   }
 
   HEDDLE_DEVICE void run(int* interval_lo) const {

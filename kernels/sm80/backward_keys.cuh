@@ -140,13 +140,14 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
 
   const int row_end_k = p.d_k.offsets ? kv_length : f.kv_length,
             row_end_v = p.d_v.offsets ? kv_length : f.kv_length;
+  using Result = typename Config::Result;
   if constexpr (Config::kWantDk)
-    store_rows<T, KeyTile, Config::kQkDim, Config::kAligned>(
-        key, warp * 16, dk, 1.0f, attention::head_pointer<T>(p.d_k, batch, blockIdx.y),
+    store_rows<Result, KeyTile, Config::kQkDim, Config::kAligned>(
+        key, warp * 16, dk, 1.0f, attention::head_pointer<Result>(p.d_k, batch, blockIdx.y),
         p.d_k.stride[2], first_key, row_end_k);
   if constexpr (Config::kWantDv)
-    store_rows<T, ValueTile, Config::kVDim, Config::kAligned>(
-        value, warp * 16, dv, 1.0f, attention::head_pointer<T>(p.d_v, batch, blockIdx.y),
+    store_rows<Result, ValueTile, Config::kVDim, Config::kAligned>(
+        value, warp * 16, dv, 1.0f, attention::head_pointer<Result>(p.d_v, batch, blockIdx.y),
         p.d_v.stride[2], first_key, row_end_v);
 }
 

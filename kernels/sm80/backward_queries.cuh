@@ -109,9 +109,10 @@ HEDDLE_DEVICE void attention_backward_queries(const BackwardParameters& p) {
   }
   ptx::copy_async_wait<0>();
   __syncthreads();
-  store_rows<T, QueryTile, Config::kQkDim, Config::kAligned>(
-      query, warp * 16, dq, 1.0f, attention::head_pointer<T>(p.d_q, batch, head), p.d_q.stride[2],
-      first_row, p.d_q.offsets ? q_length : f.q_length);
+  using Result = typename Config::Result;
+  store_rows<Result, QueryTile, Config::kQkDim, Config::kAligned>(
+      query, warp * 16, dq, 1.0f, attention::head_pointer<Result>(p.d_q, batch, head),
+      p.d_q.stride[2], first_row, p.d_q.offsets ? q_length : f.q_length);
 }
 
 }  // namespace heddle::sm80

@@ -16,6 +16,7 @@ inline constexpr int kMostProcessors = 192;
 
 struct DecodeConfig {
   Element element = Element::bf16;  ///< bf16 or f16
+  Element result = Element::bf16;   ///< of O: element, or f32
   int qk_dim = 0, v_dim = 0;
   int row_tiles = 1;  ///< of 16 rows, heads of a group side by side
   int warps = 4;      ///< each with keys of its own

@@ -10,6 +10,7 @@ namespace heddle::sm80 {
 
 struct GeneralConfig {
   Element element = Element::bf16;  ///< bf16, f16 or f32
+  Element result = Element::bf16;   ///< of O, or of dQ, dK and dV: element, or f32
   int qk_dim = 0, v_dim = 0;
   int warps = 8;        ///< of 16 rows each that the block owns: queries, or keys
   int tile_m = 0;       ///< query rows a step, where the kernel owns keys

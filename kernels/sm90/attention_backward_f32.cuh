@@ -223,9 +223,9 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
       send_d_q(steps - 1, units(next.head).d_q);
       add_scaled(d_k, d_k_part, units(next.head).d_k);
       const int key0 = work.key0 + 64 * part;
-      store_f32_gradient<typename Base::Block, C::kVDim, kVd>(d_v, 1.0f, args.problem.d_v, args,
+      Base::Block::template store_f32_gradient<C::kVDim, kVd>(d_v, 1.0f, args.problem.d_v, args,
                                                               work, key0);
-      store_f32_gradient<typename Base::Block, C::kQkDim, kQk>(
+      Base::Block::template store_f32_gradient<C::kQkDim, kQk>(
           d_k, Base::scale_of(args) * Base::kOfLog2, args.problem.d_k, args, work, key0);
     }
   };

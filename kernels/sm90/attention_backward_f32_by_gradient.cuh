@@ -211,8 +211,8 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
         p_at.advance();
         at.advance(work);
       }
-      store_f32_gradient<Block, C::kVDim, kVd>(d_v, Block::keep_scale_of(args), args.problem.d_v,
-                                               args, work, work.key0);
+      Block::template store_f32_gradient<C::kVDim, kVd>(d_v, Block::keep_scale_of(args),
+                                                        args.problem.d_v, args, work, work.key0);
     }
   };
 
@@ -301,8 +301,8 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
         d_o_at.advance();
         at.advance(work);
       }
-      store_f32_gradient<Block, C::kQkDim, kQk>(d_k, Base::scale_of(args) * Base::kOfLog2,
-                                                args.problem.d_k, args, work, work.key0);
+      Block::template store_f32_gradient<C::kQkDim, kQk>(d_k, Base::scale_of(args) * Base::kOfLog2,
+                                                         args.problem.d_k, args, work, work.key0);
     }
   };
 

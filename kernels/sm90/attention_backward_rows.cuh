@@ -15,14 +15,15 @@ namespace heddle::sm90 {
 template <class Main>
 struct AttentionBackwardRows {
   using C = typename Main::C;
-  using T = typename Main::Gradient;
+  using Input = typename Main::Input;
+  using Gradient = typename Main::Gradient;
   static constexpr int kRows = 64;  // of a block of prepare; divides kTileM
   static constexpr int kThreads = 256;
   static constexpr bool kExact = C::kPlanes > 1;  ///< f32
   static constexpr bool kStatsGradient = attention::kArgumentLayout.stats_gradient;
 
-  HEDDLE_DEVICE static void load_eight(const T* p, float (&x)[8]) {
-    if constexpr (is_same<T, float>) {
+  HEDDLE_DEVICE static void load_eight(const Input* p, float (&x)[8]) {
+    if constexpr (is_same<Input, float>) {
 #pragma unroll
       for (int i = 0; i < 8; i += 4) {
         const float4 four = *reinterpret_cast<const float4*>(p + i);
@@ -30,20 +31,21 @@ struct AttentionBackwardRows {
       }
     } else {
       const uint4 packed = *reinterpret_cast<const uint4*>(p);
-      ptx::unpack<T>(packed.x, x[0], x[1]);
-      ptx::unpack<T>(packed.y, x[2], x[3]);
-      ptx::unpack<T>(packed.z, x[4], x[5]);
-      ptx::unpack<T>(packed.w, x[6], x[7]);
+      ptx::unpack<Input>(packed.x, x[0], x[1]);
+      ptx::unpack<Input>(packed.y, x[2], x[3]);
+      ptx::unpack<Input>(packed.z, x[4], x[5]);
+      ptx::unpack<Input>(packed.w, x[6], x[7]);
     }
   }
 
-  HEDDLE_DEVICE static void store_eight(T* p, const float (&x)[8]) {
-    if constexpr (is_same<T, float>) {
+  HEDDLE_DEVICE static void store_eight(Gradient* p, const float (&x)[8]) {
+    if constexpr (is_same<Gradient, float>) {
       reinterpret_cast<float4*>(p)[0] = make_float4(x[0], x[1], x[2], x[3]);
       reinterpret_cast<float4*>(p)[1] = make_float4(x[4], x[5], x[6], x[7]);
     } else {
-      *reinterpret_cast<uint4*>(p) = make_uint4(ptx::pack<T>(x[0], x[1]), ptx::pack<T>(x[2], x[3]),
-                                                ptx::pack<T>(x[4], x[5]), ptx::pack<T>(x[6], x[7]));
+      *reinterpret_cast<uint4*>(p) =
+          make_uint4(ptx::pack<Gradient>(x[0], x[1]), ptx::pack<Gradient>(x[2], x[3]),
+                     ptx::pack<Gradient>(x[4], x[5]), ptx::pack<Gradient>(x[6], x[7]));
     }
   }
 
@@ -118,8 +120,8 @@ struct AttentionBackwardRows {
       Sum sum = 0;
       if (row < q_length && lane < kChunks) {
         float x[8], y[8];
-        load_eight(attention::element_pointer<T>(p.forward.o, batch, head, row, lane * 8), x);
-        load_eight(attention::element_pointer<T>(p.d_o, batch, head, row, lane * 8), y);
+        load_eight(attention::element_pointer<Input>(p.forward.o, batch, head, row, lane * 8), x);
+        load_eight(attention::element_pointer<Input>(p.d_o, batch, head, row, lane * 8), y);
 #pragma unroll
         for (int n = 0; n < 8; ++n) sum += static_cast<Sum>(x[n]) * y[n];
       }
@@ -151,7 +153,7 @@ struct AttentionBackwardRows {
         args.d_q_sum +
         (static_cast<i64>(batch * p.forward.q_heads + head) * args.q_rounded + row0) *
             Main::kDqWidth;
-    T* out = attention::element_pointer<T>(p.d_q, batch, head, row0, 0);
+    Gradient* out = attention::element_pointer<Gradient>(p.d_q, batch, head, row0, 0);
     const float scale = Main::scale_of(args) * Main::kOfLog2;
     // Rows past a dense length are written as zeros, past a ragged one left alone.
     const int rows =

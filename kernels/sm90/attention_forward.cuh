@@ -333,7 +333,8 @@ struct AttentionForward : ForwardBlock<Config, Score> {
 
     if (threadIdx.x == 0) {
       if constexpr (!C::kSequenceMaps) {
-        for (int map = 0; map < (kSplitF16 ? 3 : 4); ++map) ptx::tma_prefetch(&args.q + map);
+        for (int map = 0; map < (is_same<typename C::Result, T> ? 4 : 3); ++map)
+          ptx::tma_prefetch(&args.q + map);
       }
       KvRing{shared + Block::kAt.k_ring}.init(1, 4 * C::kConsumers);
       KvRing{shared + Block::kAt.v_ring}.init(1, 4 * C::kConsumers);

@@ -30,8 +30,9 @@ struct BackwardBlock {
   using DoTile = tile::PlanesOf<kTileM, kVd, C::kPlanes>;
   using KTile = tile::PlanesOf<kTileN, kQk, C::kPlanes>;
   using VTile = tile::PlanesOf<kTileN, kVd, C::kPlanes>;
-  using DsTile = tile::PlanesOf<kTileN, kTileM, C::kPlanes>;  // a row per key
-  using Gradient = typename Choice<C::kPlanes == 1, T, float>::Type;
+  using DsTile = tile::PlanesOf<kTileN, kTileM, C::kPlanes>;       // a row per key
+  using Input = typename Choice<C::kPlanes == 1, T, float>::Type;  ///< as O and dO lie in memory
+  using Gradient = typename C::Result;
   using Tiles = ScoreTile<Config, kTileM, kTileN>;
   static constexpr int kRowBytes = kTileM * 4;  ///< of a number for each row of a step
   static constexpr int kStatistics = C::kMaxAndSum ? 2 : 1, kLseBytes = kStatistics * kRowBytes;
@@ -147,14 +148,43 @@ struct BackwardBlock {
     return C::kLengths && out.offsets != nullptr ? work.kv_length : args.problem.forward.kv_length;
   }
 
-  /// Writes a warp's 16 rows of a gradient, if it is wanted, from warp_row of the block's keys on,
-  /// through its own rows of a tile that is no longer read.
+  /// Writes a warp group's 64 rows of an f32 gradient, if it is wanted, from key0 on; the four
+  /// lanes of a quad fill a sector of 32 bytes.
+  template <int kHeadDim, int kColumns>
+  HEDDLE_DEVICE static void store_f32_gradient(const float (&d)[kColumns / 2], float scale,
+                                               const attention::Tensor& out,
+                                               const BackwardArguments& args,
+                                               const BackwardWork& work, int key0) {
+    if (out.data == nullptr) return;
+    const int thread = threadIdx.x % 128, written = written_rows(out, args, work);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int key = key0 + tile::fragment_row(thread, h);
+      if (key >= written) continue;
+      float* to = attention::element_pointer<float>(out, work.batch, work.key_head, key,
+                                                    tile::fragment_column(thread));
+#pragma unroll
+      for (int i = 2 * h; i < kColumns / 2; i += 4) {
+        if (tile::fragment_column_step(i - 2 * h) < kHeadDim)
+          *reinterpret_cast<float2*>(to + tile::fragment_column_step(i)) =
+              make_float2(d[i] * scale, d[i + 1] * scale);
+      }
+    }
+  }
+
+  /// Writes a warp's 16 rows of a gradient, if it is wanted, from warp_row of the block's keys on:
+  /// 16-bit ones through its own rows of a tile that is no longer read.
   template <class Tile, int kHeadDim, int kColumns>
   HEDDLE_DEVICE static void store_gradient(const float (&d)[kColumns / 2], float scale,
                                            u32 tile_address, int warp_row,
                                            const attention::Tensor& out,
                                            const BackwardArguments& args,
                                            const BackwardWork& work) {
+    if constexpr (is_same<Gradient, float>) {
+      store_f32_gradient<kHeadDim, kColumns>(d, scale, out, args, work,
+                                             work.key0 + warp_row / 64 * 64);
+      return;
+    }
     if (out.data == nullptr) return;
     const int lane = threadIdx.x % 32;
 #pragma unroll

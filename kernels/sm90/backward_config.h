@@ -11,8 +11,9 @@ namespace heddle::sm90 {
 
 struct BackwardConfig {
   Element element = Element::bf16;
-  int planes = 1;                 ///< 2: f32, which comes as pairs of f16 (f16_pairs.cuh)
-  int qk_dim = 128, v_dim = 128;  ///< multiples of 8
+  Element result = Element::bf16;  ///< of dQ, dK and dV: element, or f32
+  int planes = 1;                  ///< 2: f32, which comes as pairs of f16 (f16_pairs.cuh)
+  int qk_dim = 128, v_dim = 128;   ///< multiples of 8
   bool by_gradient = false;  ///< attention_backward_by_gradient.cuh: head dims above 128, f32 too
   int tile_m = 64;           ///< queries: 64, or 128 for head dims up to 64 (faster there)
   int consumers = 2;

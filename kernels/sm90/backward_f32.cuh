@@ -107,27 +107,4 @@ HEDDLE_DEVICE void add_scaled(float (&sum)[kCount], const float (&part)[kCount],
   for (int i = 0; i < kCount; ++i) sum[i] = ptx::fma(part[i], factor, sum[i]);
 }
 
-/// Writes a warp's 16 rows of a gradient, of the 64 keys from key0 on; the four lanes of a quad
-/// fill a sector of 32 bytes.
-template <class Block, int kHeadDim, int kColumns>
-HEDDLE_DEVICE void store_f32_gradient(const float (&d)[kColumns / 2], float scale,
-                                      const attention::Tensor& out, const BackwardArguments& args,
-                                      const BackwardWork& work, int key0) {
-  if (out.data == nullptr) return;
-  const int thread = threadIdx.x % 128, written = Block::written_rows(out, args, work);
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int key = key0 + tile::fragment_row(thread, h);
-    if (key >= written) continue;
-    float* to = attention::element_pointer<float>(out, work.batch, work.key_head, key,
-                                                  tile::fragment_column(thread));
-#pragma unroll
-    for (int i = 2 * h; i < kColumns / 2; i += 4) {
-      if (tile::fragment_column_step(i - 2 * h) < kHeadDim)
-        *reinterpret_cast<float2*>(to + tile::fragment_column_step(i)) =
-            make_float2(d[i] * scale, d[i + 1] * scale);
-    }
-  }
-}
-
 }  // namespace heddle::sm90

@@ -75,6 +75,7 @@ struct SequenceMapArguments {
   attention::Tensor tensors[4];
   attention::Lengths q_lengths, kv_lengths;
   int batch, q_length;
+  int mapped;  ///< the first so many have maps: 4, or 3 where O is f32 and leaves without one
   int element_bytes;
   bool whole_o;  ///< a dense o is mapped past its sequences: what lies there is written, as zeros
 };

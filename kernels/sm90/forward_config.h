@@ -11,17 +11,18 @@ namespace heddle::sm90 {
 
 struct ForwardConfig {
   Element element = Element::bf16;
-  int planes = 1;                 ///< 2: f32, which comes as pairs of f16 (f16_pairs.cuh)
-  int qk_dim = 128, v_dim = 128;  ///< multiples of 8, at most 256
-  int tile_n = 128;               ///< keys a step
-  int consumers = 2;              ///< warp groups of 64 query rows
-  int stages = 2;                 ///< of the K and V rings
-  int q_stages = 2;               ///< 2: a query tile starts under the last product before it
-  bool take_turns = false;        ///< consumers issue their products in turn
-  bool upwards = false;           ///< keys are visited from the first one on
-  bool output_aliases_q = false;  ///< O is staged where Q was; needs q_stages = 1
-  int output_rounds = 1;          ///< 2: O is staged half by half
-  int slack = 8;                  ///< see OnlineSoftmax; 0 if row_max
+  Element result = Element::bf16;  ///< of O: element, or f32
+  int planes = 1;                  ///< 2: f32, which comes as pairs of f16 (f16_pairs.cuh)
+  int qk_dim = 128, v_dim = 128;   ///< multiples of 8, at most 256
+  int tile_n = 128;                ///< keys a step
+  int consumers = 2;               ///< warp groups of 64 query rows
+  int stages = 2;                  ///< of the K and V rings
+  int q_stages = 2;                ///< 2: a query tile starts under the last product before it
+  bool take_turns = false;         ///< consumers issue their products in turn
+  bool upwards = false;            ///< keys are visited from the first one on
+  bool output_aliases_q = false;   ///< O is staged where Q was; needs q_stages = 1
+  int output_rounds = 1;           ///< 2: O is staged half by half
+  int slack = 8;                   ///< see OnlineSoftmax; 0 if row_max
   // What the problem has.
   bool upper_varies = false, lower_varies = false;  ///< diagonal bounds
   bool positive_scale = true;
@@ -44,7 +45,7 @@ struct ForwardConfig {
   /// One FFMA takes a dot product to its exponent; else scores are made first.
   constexpr bool is_plain() const { return !has_score && positive_scale; }
   /// f32 leaves from registers.
-  constexpr bool stages_output() const { return !output_aliases_q && planes == 1; }
+  constexpr bool stages_output() const { return !output_aliases_q && result == element; }
   /// The rotations of the next query tile wait where O is staged, if they fit: they are used up
   /// before this tile's O is written. (Score expressions leave no registers for it: a bias at d 64
   /// spilled.)

@@ -56,7 +56,8 @@ struct ForwardEpilogue {
   /// because the rows see no key.
   HEDDLE_DEVICE static void store(const ForwardArguments& args, Tiles& tiles, const Work& work,
                                   Output& out, const float (&factor)[2]) {
-    if constexpr (kSplitF16) {
+    if constexpr (is_same<typename C::Result, float>) {
+      if constexpr (!kSplitF16) clear_unseen(out, factor);
       store_f32(args.problem, work, tiles.consumer, out, factor);
       if (work.empty()) tiles.release_q();
       return;
@@ -148,7 +149,7 @@ struct ForwardEpilogue {
       if (row >= written_rows(p, work)) continue;
       float* to = attention::element_pointer<float>(p.o, work.batch, work.head, row,
                                                     tile::fragment_column(thread));
-      const float lacking = factor[h] * tile::kOutputLacks;
+      const float lacking = kSplitF16 ? factor[h] * tile::kOutputLacks : 0.0f;
 #pragma unroll
       for (int i = 2 * h; i < C::kVDim / 2; i += 4)
         *reinterpret_cast<float2*>(to + tile::fragment_column_step(i)) =
@@ -157,8 +158,10 @@ struct ForwardEpilogue {
     }
   }
 
-  /// Zeroes rows whose factor is 0.
-  HEDDLE_DEVICE static void clear_rows(Output& out, const float (&factor)[2]) {
+  /// Zeroes rows whose factor is 0. Cleared, not multiplied by 0: a value that the row does not see
+  /// may be NaN or infinite.
+  HEDDLE_DEVICE static void clear_unseen(Output& out, const float (&factor)[2]) {
+    if (!__any_sync(0xffffffffu, factor[0] == 0.f || factor[1] == 0.f)) return;
 #pragma unroll
     for (int i = 0; i < C::kVDim / 2; ++i)
       out[i] = factor[tile::fragment_half(i)] == 0.f ? 0.f : out[i];
@@ -171,8 +174,7 @@ struct ForwardEpilogue {
     const int thread = threadIdx.x % 128;
     const u32 staging = tiles.staging();
     const u32 group_barrier = Block::kGroupBarrier + tiles.consumer;
-    // Cleared, not multiplied by 0: a value that the row does not see may be NaN or infinite.
-    if (__any_sync(0xffffffffu, factor[0] == 0.f || factor[1] == 0.f)) clear_rows(out, factor);
+    clear_unseen(out, factor);
     attention::scale_rows(out, factor);
 #pragma unroll
     for (int round = 0; round < C::kOutputRounds; ++round) {

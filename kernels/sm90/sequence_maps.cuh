@@ -13,6 +13,7 @@ HEDDLE_DEVICE void make_sequence_maps(const SequenceMapArguments& args) {
   const int index = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (index >= 4 * args.batch) return;
   const int batch = index / 4, which = index % 4;
+  if (which >= args.mapped) return;
   const attention::Tensor& tensor = args.tensors[which];
   const bool of_keys = which == 1 || which == 2;
   int rows = attention::length_of(of_keys ? args.kv_lengths : args.q_lengths, batch);

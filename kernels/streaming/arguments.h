@@ -47,8 +47,8 @@ struct RmsNormBackwardArguments {
   int blocks;       ///< that share the rows, each with sums of its own
 };
 
-/// y = scale * R(angle) x on the trailing rope_dim columns, scale * x on those before.
-struct RopeArguments {
+/// Rows [batch, heads, length, ...] of x that become those of y.
+struct RowsArguments {
   const void* x;
   void* y;
   long long x_stride[3], y_stride[3];  ///< batch, head, row
@@ -58,6 +58,20 @@ struct RopeArguments {
   int x_offsets_are_64_bit, y_offsets_are_64_bit;
   const void* lengths;  ///< or null: of each batch entry, [batch], or prefix sums, [batch + 1]
   int lengths_are_64_bit, lengths_cumulative;
+  int heads, length;
+  int heads_per_block;
+  int blocks;  ///< of a batch entry and group of heads
+};
+
+/// Columns of a row that a thread copies.
+inline constexpr int kCopiedRun = 8;
+
+struct CopyArguments : RowsArguments {
+  int x_columns, y_columns;
+};
+
+/// y = scale * R(angle) x on the trailing rope_dim columns, scale * x on those before.
+struct RopeArguments : RowsArguments {
   const float* angles;           ///< [table_rows, rope_dim], half of it read; or
   const float *cosines, *sines;  ///< both [table_rows, rope_dim / 2]
   long long first_stride[2];     ///< of angles or cosines: row, column
@@ -67,9 +81,7 @@ struct RopeArguments {
   const void* positions;  ///< added to the row, one per batch entry; or, per row, in its place
   long long position_batch_stride, position_row_stride;
   int positions_are_64_bit;
-  int heads, length, head_dim, rope_dim;
-  int heads_per_block;
-  int blocks;  ///< of a batch entry and group of heads
+  int head_dim, rope_dim;
   Real scale;
 };
 

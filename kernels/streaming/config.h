@@ -43,4 +43,11 @@ struct RopeConfig {
   bool inverse = false;  ///< the angle's sign turned
 };
 
+/// Of a copy, whose arithmetic is f32's.
+struct CopyConfig {
+  Element x = Element::bf16, y = Element::bf16;
+  int x_each = 8, y_each = 8;  ///< elements an access: at most 16 bytes, and a run of the kernel
+  bool ragged = false;         ///< x, y or both, or they have lengths
+};
+
 }  // namespace heddle::streaming

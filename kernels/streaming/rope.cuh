@@ -4,14 +4,11 @@
 
 #include "../ptx/sync.cuh"
 #include "config.h"
+#include "rows.cuh"
 #include "sine_cosine.cuh"
 #include "vector.cuh"
 
 namespace heddle::streaming {
-
-HEDDLE_DEVICE i64 integer_at(const void* data, bool is_64_bit, i64 index) {
-  return is_64_bit ? static_cast<const i64*>(data)[index] : static_cast<const i32*>(data)[index];
-}
 
 template <class Config>
 struct Rope {
@@ -39,21 +36,6 @@ struct Rope {
     return at > 0 ? at : 0;
   }
 
-  /// The first element of a batch entry, and whether `row` lies before the next one.
-  HEDDLE_DEVICE static i64 start_of(const void* offsets, bool is_64_bit, i64 multiplier,
-                                    i64 row_stride, int batch, int row, bool& exists) {
-    const i64 start = integer_at(offsets, is_64_bit, batch) * multiplier;
-    const i64 end = integer_at(offsets, is_64_bit, batch + 1) * multiplier;
-    exists = exists && (row_stride == 0 || (row + 1) * row_stride <= end - start);
-    return start;
-  }
-
-  HEDDLE_DEVICE static i64 length_of(const RopeArguments& args, int batch) {
-    if (!args.lengths_cumulative) return integer_at(args.lengths, args.lengths_are_64_bit, batch);
-    return integer_at(args.lengths, args.lengths_are_64_bit, batch + 1) -
-           integer_at(args.lengths, args.lengths_are_64_bit, batch);
-  }
-
   /// Grid (batch * blocks, ceil(heads / heads_per_block)), where blocks = ceil(length * units /
   /// kThreads), units = rope_dim / (2 * kPairs) + (head_dim - rope_dim) / kRun.
   HEDDLE_DEVICE static void run(const RopeArguments& args) {
@@ -68,23 +50,12 @@ struct Rope {
     const int batch = block / args.blocks;
     const int index = (block - batch * args.blocks) * kThreads + threadIdx.x;
     const int row = index / units, unit = index - row * units;
-    bool exists = row < args.length;
-    i64 x_start = batch * args.x_stride[0], y_start = batch * args.y_stride[0];
-    if constexpr (C::kRagged) {
-      if (args.lengths != nullptr) exists = exists && row < length_of(args, batch);
-      if (args.x_offsets != nullptr)
-        x_start = start_of(args.x_offsets, args.x_offsets_are_64_bit, args.x_multiplier,
-                           args.x_stride[2], batch, row, exists);
-      if (args.y_offsets != nullptr)
-        y_start = start_of(args.y_offsets, args.y_offsets_are_64_bit, args.y_multiplier,
-                           args.y_stride[2], batch, row, exists);
-    }
-    if (!exists) return;
+    const RowPlace at = place_of<C::kRagged>(args, batch, row);
+    if (!at.exists) return;
     const int head = group * args.heads_per_block;
     const int heads = min_of(args.heads - head, args.heads_per_block);
-    const X* x =
-        static_cast<const X*>(args.x) + x_start + head * args.x_stride[1] + row * args.x_stride[2];
-    Y* y = static_cast<Y*>(args.y) + y_start + head * args.y_stride[1] + row * args.y_stride[2];
+    const X* x = static_cast<const X*>(args.x) + at.x + head * args.x_stride[1];
+    Y* y = static_cast<Y*>(args.y) + at.y + head * args.y_stride[1];
     if (unit >= rotating_units)
       pass(args, x, y, heads, (unit - rotating_units) * kRun);
     else

@@ -13,16 +13,6 @@ namespace {
 constexpr int64_t kMostStrideBytes = (int64_t{1} << 40) - 16;
 constexpr int kMostAlignment = 16;
 
-int alignment_of(const OperandType& type, const OperandLayout& layout) {
-  // Bits of all that has to be a multiple: the lowest one set of them is the least.
-  auto together = static_cast<uint64_t>(layout.dims_to_plan_for().back()) | kMostAlignment;
-  for (int d = 0; d + 1 < layout.strides.rank(); ++d)
-    if (layout.dims[d] > 1) together |= static_cast<uint64_t>(layout.strides[d]);
-  // Ragged sequences may start anywhere their offsets say.
-  if (type.storage.is_ragged()) together |= static_cast<uint64_t>(layout.ragged_multiplier);
-  return 1 << std::countr_zero(together);
-}
-
 bool steps_forward(const OperandType& type, const OperandLayout& layout) {
   const int64_t most = kMostStrideBytes / size_of(type.dtype);
   for (int d = 0; d + 1 < layout.dims.rank(); ++d)
@@ -66,6 +56,16 @@ NormFacts facts_of_rows(const NormRows& rows) {
 }
 
 }  // namespace
+
+int alignment_of(const OperandType& type, const OperandLayout& layout) {
+  // Bits of all that has to be a multiple: the lowest one set of them is the least.
+  auto together = static_cast<uint64_t>(layout.dims_to_plan_for().back()) | kMostAlignment;
+  for (int d = 0; d + 1 < layout.strides.rank(); ++d)
+    if (layout.dims[d] > 1) together |= static_cast<uint64_t>(layout.strides[d]);
+  // Ragged sequences may start anywhere their offsets say.
+  if (type.storage.is_ragged()) together |= static_cast<uint64_t>(layout.ragged_multiplier);
+  return 1 << std::countr_zero(together);
+}
 
 namespace {
 

@@ -30,6 +30,9 @@ struct OperandFacts {
   friend bool operator==(const OperandFacts&, const OperandFacts&) = default;
 };
 
+/// OperandFacts::alignment.
+int alignment_of(const OperandType& type, const OperandLayout& layout);
+
 struct AttentionFacts {
   /// Of the tensors, what the score loads, operands of bounds and rotated tensors; the others' say
   /// nothing.

@@ -61,7 +61,8 @@ TEST_F(Execution, MakesFewLaunches) {
       {{.features = {Feature::causal, Feature::lengths}}, 2, 4},
       {{.features = {Feature::causal, Feature::ragged}}, 2, 4},
       {{.features = {Feature::causal, Feature::rope_halves}}, 2, 0},
-      {{.features = {Feature::unaligned}}, 1, 3},
+      {{.features = {Feature::unaligned}, .length = 200}, 1, 3},
+      {{.features = {Feature::unaligned}}, 2, 5},  // of Q, and of dQ
       {{.dtype = DataType::f32, .features = {Feature::causal}}, 4, 8},
       {{.dtype = DataType::f32, .features = {Feature::causal, Feature::lengths}}, 4, 8},
       {{.dtype = DataType::f32, .features = {Feature::causal, Feature::ragged}}, 4, 8},
@@ -96,7 +97,7 @@ TEST_F(Execution, EveryHeadDimAndStrideHasKernels) {
   }
 }
 
-TEST_F(Execution, ResultsOfAnotherTypeAreOfTheF32Kernels) {
+TEST_F(Execution, OperandsAndResultsMayBeOfSeveralTypes) {
   for (const char* capability : {"90", "80"}) {
     setenv("FAKE_CUDA_CAPABILITY", capability, 1);
     for (Feature feature :
@@ -128,7 +129,8 @@ TEST_F(Execution, MoreBatchEntriesThanAGridHasLayersTakeSeveralLaunches) {
         for (problem::OperandLayout& layout : sizes.layouts) layout.dims[0] = batch;
         sizes.batch = batch;
       };
-      problem::AttentionProblem forward = forward_of({.features = {Feature::unaligned}});
+      problem::AttentionProblem forward =
+          forward_of({.features = {Feature::unaligned}, .length = 200});
       widen(forward.sizes);
       const int before = calls().launches;
       expect_executes(forward, forward.structure.operands.size());

@@ -76,7 +76,8 @@ TEST_F(LateSizes, ABiasMayHaveAnyLength) {
 
 TEST_F(LateSizes, OtherKernelsAreRefused) {
   setenv("FAKE_CUDA_CAPABILITY", "80", 1);
-  const auto refused = resized(forward_of({}), forward_of({.features = {Feature::unaligned}}));
+  const auto refused = resized(forward_of({.length = 200}),
+                               forward_of({.features = {Feature::unaligned}, .length = 200}));
   ASSERT_FALSE(refused.is_ok());
   EXPECT_EQ(refused.status().message(),
             "cuda: at these sizes the plan would be attention forward, general kernel, 128 x 128 "

@@ -145,14 +145,16 @@ TEST(RopeStages, KeepTheGradientBeforeRotationIfItIsAskedFor) {
 
 TEST(RopeStages, GradientsOfAnotherTypeAreTurnedBackFromATemporary) {
   AttentionBackwardProblem problem = rotated_backward();
-  problem.structure.forward.operands[static_cast<size_t>(problem.structure.d_q)].dtype =
-      DataType::f32;
+  DataType& type = problem.structure.forward.type(problem.structure.d_q).dtype;
+  type = DataType::f32;
+  EXPECT_TRUE(rope_stages(problem)->temporary_bytes.empty()) << "which kernels write";
+  type = DataType::f16;
   const Stages stages = *rope_stages(problem);
-  EXPECT_EQ(stages.temporary_bytes, std::vector{kBytesOfOne});
+  EXPECT_EQ(stages.temporary_bytes, std::vector{2 * kBytesOfOne});
   EXPECT_EQ(rope_at(stages, 1).rope.structure.y, problem.structure.d_q);
   const auto& attention = std::get<AttentionBackwardProblem>(stages.steps[0]);
   EXPECT_EQ(attention.structure.d_q, rope_at(stages, 1).rope.structure.x);
-  EXPECT_EQ(attention.structure.forward.operands.back().dtype, DataType::bf16);
+  EXPECT_EQ(attention.structure.forward.operands.back().dtype, DataType::f32);
 }
 
 TEST(RopeStages, TurnRaggedGradientsBackUpToTheirLengths) {

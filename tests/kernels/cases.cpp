@@ -22,12 +22,11 @@ namespace {
 constexpr int64_t kBatch = 2, kHeads = 8;
 
 constexpr const char* kFeatureNames[] = {
-    "causal",    "window",        "soft_cap",       "bias",
-    "wide_bias", "row_bias",      "boolean_mask",   "alibi",
-    "philox",    "threefry",      "dropout_mask",   "block_mask",
-    "paged",     "unaligned",     "log2",           "negative_scale",
-    "sink",      "statistics",    "stats_gradient", "lengths",
-    "ragged",    "deterministic", "rope_halves",    "rope_interleaved"};
+    "causal",         "window",        "soft_cap",     "bias",           "wide_bias",
+    "row_bias",       "boolean_mask",  "alibi",        "philox",         "threefry",
+    "dropout_mask",   "block_mask",    "paged",        "unaligned",      "log2",
+    "negative_scale", "sink",          "statistics",   "stats_gradient", "lengths",
+    "ragged",         "deterministic", "wide_results", "rope_halves",    "rope_interleaved"};
 
 /// Adds operands to a problem, and features that are made of some.
 class Builder {
@@ -148,6 +147,9 @@ void Builder::add(Feature feature) {
       sizes_.layout(structure_.q).strides = {kHeads * case_.length * (case_.qk_dim + 1),
                                              case_.length * (case_.qk_dim + 1), case_.qk_dim + 1,
                                              1};
+      break;
+    case Feature::wide_results:
+      structure_.type(structure_.o).dtype = DataType::f32;
       break;
     case Feature::log2:
       structure_.softmax_input_is_log2 = true;
@@ -292,6 +294,12 @@ AttentionBackwardProblem backward_of(const Case& c) {
   structure.d_q = like(forward.structure.q);
   structure.d_k = like(forward.structure.k);
   structure.d_v = like(forward.structure.v);
+  if (c.has(Feature::wide_results)) {
+    for (OperandId id : {forward.structure.o, structure.d_o})
+      forward.structure.type(id).dtype = c.dtype;
+    for (OperandId id : {structure.d_q, structure.d_k, structure.d_v})
+      forward.structure.type(id).dtype = DataType::f32;
+  }
   structure.deterministic = c.has(Feature::deterministic);
   if (c.has(Feature::bias) || c.has(Feature::wide_bias)) {
     const OperandId bias = forward.structure.score.nodes[1].operand;

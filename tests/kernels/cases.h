@@ -32,6 +32,7 @@ enum class Feature {
   lengths,
   ragged,
   deterministic,
+  wide_results,      ///< of f32: O, or dQ, dK and dV
   rope_halves,       ///< of Q, all columns, by angles
   rope_interleaved,  ///< of Q, half of the columns, by tables at positions
 };

@@ -31,7 +31,8 @@ std::vector<Few> cases() {
                                                       {Feature::alibi},
                                                       {Feature::paged, Feature::causal},
                                                       {Feature::ragged, Feature::causal},
-                                                      {Feature::log2}};
+                                                      {Feature::log2},
+                                                      {Feature::wide_results}};
   std::vector<Few> all;
   for (const char* architecture : {"sm_80", "sm_90a"}) {
     for (int64_t rows : {1, 24}) {

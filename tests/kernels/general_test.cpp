@@ -30,7 +30,7 @@ std::vector<Case> cases() {
   const std::vector<std::vector<Feature>> features = {
       {Feature::sink},       {Feature::causal},    {Feature::soft_cap}, {Feature::bias},
       {Feature::alibi},      {Feature::philox},    {Feature::threefry}, {Feature::dropout_mask},
-      {Feature::block_mask}, {Feature::unaligned}, {Feature::log2}};
+      {Feature::block_mask}, {Feature::unaligned}, {Feature::log2},     {Feature::wide_results}};
   std::vector<Case> all;
   for (const char* architecture : {"sm_80", "sm_90a"}) {
     for (const auto& feature : features) {
@@ -44,6 +44,8 @@ std::vector<Case> cases() {
           {type, 128, 128, {Feature::bias, Feature::sink, Feature::statistics}, architecture});
       for (Feature feature : {Feature::sink, Feature::statistics})
         all.push_back({type, 64, 64, {feature, Feature::stats_gradient}, architecture});
+      for (int dim : {1, 36, 100, 250})  // read by elements
+        all.push_back({type, dim, dim, {Feature::causal, Feature::unaligned}, architecture});
       for (int dim : {8, 72, 96, 192})
         all.push_back({type, dim, dim, {Feature::causal}, architecture});
       all.push_back({type, 192, 128, {Feature::causal}, architecture});

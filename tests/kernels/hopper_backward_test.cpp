@@ -102,6 +102,10 @@ std::vector<Case> cases() {
   add(128, 128, {F::causal, F::bias, F::philox, F::statistics}, DataType::f32);
   for (int dim : {8, 40, 72, 80, 96, 104}) add(dim, dim, {F::causal});
   for (auto [qk, v] : {std::pair{128, 64}, {64, 128}, {72, 40}}) add(qk, v, {F::causal});
+  for (auto [qk, v] : {std::pair{64, 64}, {128, 128}, {72, 40}, {192, 128}, {256, 256}}) {
+    for (F feature : {F::causal, F::soft_cap, F::philox, F::lengths, F::deterministic})
+      add(qk, v, {F::wide_results, feature});
+  }
   for (int dim : {192, 256}) {
     for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}}) add(dim, dim, mask);
     for (const auto& mask : {std::vector<F>{}, {F::causal}}) {

@@ -15,7 +15,7 @@ TEST_P(HopperForward, Compiles) {
   const std::string& architecture = GetParam().architecture;
   const problem::AttentionProblem problem = forward_of(GetParam());
   Instructed forward{"attention_forward", {"HGMMA", "UTMALDG"}};
-  if (GetParam().dtype != DataType::f32)
+  if (GetParam().dtype != DataType::f32 && !GetParam().has(Feature::wide_results))
     forward.instructions.push_back("UTMASTG");  // f32 leaves from registers
   expect_clean(lower_forward_sm90(problem, *target_named(architecture)), architecture, {forward});
 }
@@ -39,6 +39,8 @@ std::vector<Case> cases() {
         add(qk, v, {F::causal, rope, feature});
     }
     add(qk, v, {F::window, F::lengths, F::soft_cap, F::philox, F::sink, F::statistics});
+    for (F feature : {F::causal, F::soft_cap, F::bias, F::philox, F::ragged, F::rope_halves})
+      add(qk, v, {F::wide_results, feature});
     // Above 128 the general kernel takes a bias with dropout, above 192 with lengths.
     if (qk <= 192) add(qk, v, {F::window, F::ragged, F::bias, F::sink, F::log2});
     add(qk, v, {F::window, F::bias, F::sink, F::log2, F::statistics});
@@ -66,7 +68,9 @@ std::vector<Case> cases() {
                                {F::sink},
                                {F::statistics},
                                {F::log2},
-                               {F::causal, F::ragged}})
+                               {F::causal, F::ragged},
+                               {F::causal, F::wide_results},
+                               {F::causal, F::wide_results, F::rope_halves}})
     add(128, 128, features, kLong);
   add(64, 64, {F::causal}, kLong);  // two consumers only where causal rows are short
   for (int dim : {8, 40, 72, 96, 104, 136, 200, 248}) add(dim, dim, {F::causal});

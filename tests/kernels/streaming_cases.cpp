@@ -107,4 +107,22 @@ RopeProblem rope_of(const RopeCase& c) {
   return problem;
 }
 
+CopyStep copy_of(const CopyCase& c) {
+  constexpr int64_t kBatch = 2, kHeads = 4, kLength = 64;
+  CopyStep step;
+  step.name = "q";
+  const auto add = [&](DataType dtype, const Dims& dims) {
+    step.types.operands.push_back({.dtype = dtype});
+    step.layouts.layouts.push_back({.dims = dims, .strides = *dense_strides(dims)});
+    return static_cast<OperandId>(step.types.operands.size()) - 1;
+  };
+  step.x = add(c.x, {kBatch, kHeads, kLength, c.x_columns});
+  step.y = add(c.y, {kBatch, kHeads, kLength, c.y_columns});
+  if (c.ragged) {
+    const OperandId offsets = add(DataType::i32, {kBatch + 1, 1, 1, 1});
+    step.types.type(step.y).storage = problem::Storage::ragged_by(offsets);
+  }
+  return step;
+}
+
 }  // namespace heddle::engine::cuda

@@ -1,6 +1,7 @@
-// Norm and rope problems for the kernel matrix and the tests of their planning.
+// Norm and rope problems, and copies, for the kernel matrix and the tests of their planning.
 #pragma once
 
+#include "engine/cuda/copy.h"
 #include "problem/streaming.h"
 
 namespace heddle::engine::cuda {
@@ -25,5 +26,12 @@ struct RopeCase {
   int64_t gap = 0;  ///< elements between rows
 };
 problem::RopeProblem rope_of(const RopeCase& c);
+
+struct CopyCase {
+  DataType x = DataType::bf16, y = DataType::bf16;
+  int64_t x_columns = 64, y_columns = 64;
+  bool ragged = false;  ///< y
+};
+CopyStep copy_of(const CopyCase& c);
 
 }  // namespace heddle::engine::cuda

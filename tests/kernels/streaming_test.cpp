@@ -63,6 +63,21 @@ TEST(RopeKernels, Compile) {
   for (const RopeCase& c : cases) expect_clean_everywhere(rope_of(c));
 }
 
+TEST(CopyKernels, Compile) {
+  using enum DataType;
+  const CopyCase cases[] = {{},
+                            {.x = bf16, .y = f32},
+                            {.x = f32, .y = f16},
+                            {.x_columns = 36, .y_columns = 40},
+                            {.x_columns = 40, .y_columns = 36, .ragged = true},
+                            {.x = f32, .y = f32, .x_columns = 33, .y_columns = 40},
+                            {.x = f32, .y = bf16, .x_columns = 40, .y_columns = 33}};
+  for (const CopyCase& c : cases) {
+    for (const char* architecture : kArchitectures)
+      expect_clean(lower_copy(copy_of(c), *target_named(architecture)), architecture);
+  }
+}
+
 TEST(HostValuesKernel, Compiles) {
   for (int count : {streaming::kFewHostValues, streaming::kMaxHostValues}) {
     Lowering lowering;

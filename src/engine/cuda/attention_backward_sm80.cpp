@@ -105,18 +105,17 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   const problem::AttentionFacts facts = problem::facts_of(problem);
   HEDDLE_TRY(check_backward(problem, facts));
   const DataType element = forward.type(forward.q).dtype;
-  for (auto [id, role] : {std::pair{structure.d_o, "dO"},
-                          {structure.d_q, "dQ"},
-                          {structure.d_k, "dK"},
-                          {structure.d_v, "dV"}}) {
+  for (auto [id, role] : {std::pair{forward.o, "o"}, {structure.d_o, "dO"}})
     HEDDLE_TRY(check_dtype(forward, id, role, {element}));
-  }
+  HEDDLE_ASSIGN(const DataType result, result_type_of_backward(structure));
   if (structure.d_q_rope || structure.d_k_rope) {
     return error(Code::graph_not_supported,
                  "cuda: rope_backward inside sdpa_backward is planned as a step after it");
   }
 
-  sm80::GeneralConfig rows = general_config(forward), config = rows;
+  sm80::GeneralConfig rows = general_config(forward);
+  rows.result = element_of(result);
+  sm80::GeneralConfig config = rows;
   rows.tile_m = rows.tile_n = 32;
   std::vector<BackwardSm80Step> steps{{.part = Part::delta, .config = rows}};
 
@@ -134,8 +133,8 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   if (planes) config.tile_n = widest <= 64 && !config.has_score ? 32 : 16;
   // Rows off 16 bytes take addresses besides, and keep bits: 32 rows spilled 192 bytes on sm_80.
   if (planes && (!config.aligned || busy)) config.tile_m = 16;
-  // At d 8 eight warps spilled 56 bytes on sm_80.
-  if (planes || widest <= 8) config.warps = 4;
+  // At d 8 eight warps spilled 56 bytes on sm_80, at d 36, read by elements, 16.
+  if (planes || widest <= (config.aligned ? 8 : 48)) config.warps = 4;
   /// Fewer warps where they do not fit; wide heads stage half as many rows too.
   const auto fitted = [](BackwardSm80Step step, int sm80::GeneralConfig::*staged) {
     sm80::GeneralConfig& c = step.config;

@@ -100,10 +100,10 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
 Status check_operands(const AttentionBackwardStructure& structure, const AttentionFacts& facts) {
   const AttentionStructure& forward = structure.forward;
   const DataType element = forward.type(forward.q).dtype;
-  for (const auto& [id, name] : problem::tensors_of(structure)) {
-    HEDDLE_TRY(check_dtype(forward, id, name, {element}));
-    HEDDLE_TRY(check_copies(forward, facts, id));
-  }
+  for (auto [id, role] : {std::pair{forward.o, "o"}, {structure.d_o, "dO"}})
+    HEDDLE_TRY(check_dtype(forward, id, role, {element}));
+  for (const problem::NamedOperand& one : problem::tensors_of(structure))
+    HEDDLE_TRY(check_copies(forward, facts, one.id));
   return {};
 }
 
@@ -184,6 +184,8 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
 
   BackwardSm90Config config;
   config.element = element_of(forward.type(forward.q).dtype);
+  HEDDLE_ASSIGN(const DataType result, result_type_of_backward(structure));
+  config.result = element_of(result);
   config.qk_dim = forward.qk_head_dim;
   config.v_dim = forward.v_head_dim;
   for (const problem::KeyBound& bound : forward.bounds) {

@@ -76,6 +76,7 @@ class BackwardSm90Launches final : public Launches {
                                      .kv_lengths = p.kv_lengths,
                                      .batch = p.batch,
                                      .q_length = p.q_length,
+                                     .mapped = 4,
                                      .whole_o = false}));
       arguments.sequence_maps = maps;
     }

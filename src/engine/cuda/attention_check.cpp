@@ -52,6 +52,30 @@ Status check_dtype(const problem::AttentionStructure& structure, OperandId id, c
                list);
 }
 
+Result<DataType> result_type(const problem::AttentionStructure& structure,
+                             std::initializer_list<problem::NamedOperand> results) {
+  const DataType element = structure.type(structure.q).dtype;
+  const problem::NamedOperand* first = nullptr;
+  for (const problem::NamedOperand& one : results) {
+    if (one.id == kAbsent) continue;
+    if (structure.type(one.id).dtype != DataType::f32)
+      HEDDLE_TRY(check_dtype(structure, one.id, one.name, {element}));
+    if (!first) first = &one;
+    if (structure.type(one.id).dtype != structure.type(first->id).dtype) {
+      return error(Code::graph_not_supported,
+                   "cuda: sdpa {} is {} and {} {}; the kernels write results of one type",
+                   first->name, name(structure.type(first->id).dtype), one.name,
+                   name(structure.type(one.id).dtype));
+    }
+  }
+  return first ? structure.type(first->id).dtype : element;
+}
+
+Result<DataType> result_type_of_backward(const problem::AttentionBackwardStructure& structure) {
+  return result_type(structure.forward,
+                     {{structure.d_q, "dQ"}, {structure.d_k, "dK"}, {structure.d_v, "dV"}});
+}
+
 Status check_lengths(const problem::AttentionSizes& sizes, int64_t most) {
   if (sizes.q_length_to_plan_for() <= most && sizes.kv_length_to_plan_for() <= most) return {};
   return error(Code::graph_not_supported,
@@ -64,9 +88,8 @@ Status check_attention(const problem::AttentionStructure& structure,
   const auto io = {DataType::bf16, DataType::f16, DataType::f32};
   HEDDLE_TRY(check_dtype(structure, structure.q, "q", io));
   const DataType element = structure.type(structure.q).dtype;
-  for (auto [id, role] : {std::pair{structure.k, "k"}, {structure.v, "v"}, {structure.o, "o"}}) {
+  for (auto [id, role] : {std::pair{structure.k, "k"}, {structure.v, "v"}})
     HEDDLE_TRY(check_dtype(structure, id, role, {element}));
-  }
   if (structure.qk_head_dim > kMaxHeadDim || structure.v_head_dim > kMaxHeadDim) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v); the kernel takes at most {}",

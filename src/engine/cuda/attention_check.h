@@ -6,6 +6,7 @@
 #include "attention/parameters.h"
 #include "core/status.h"
 #include "problem/facts.h"
+#include "problem/operands.h"
 
 namespace heddle::engine::cuda {
 
@@ -15,6 +16,12 @@ bool is_f32(const problem::AttentionStructure& structure);
 /// Whether a backward is given the maxima and sums of rows in place of log-sum-exps, and a forward
 /// writes them.
 bool has_max_and_sum(const problem::AttentionStructure& structure);
+
+/// The type of an attention's results, O or dQ, dK and dV: all of them are of q's type, or all f32.
+Result<DataType> result_type(const problem::AttentionStructure& structure,
+                             std::initializer_list<problem::NamedOperand> results);
+
+Result<DataType> result_type_of_backward(const problem::AttentionBackwardStructure& structure);
 
 /// An operand of one of the allowed types, or a sentence naming its role.
 Status check_dtype(const problem::AttentionStructure& structure, problem::OperandId id,

@@ -62,6 +62,8 @@ Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, con
   const auto is_paged = [&](OperandId id) { return structure.type(id).storage.is_paged(); };
   sm80::DecodeConfig config;
   config.element = element_of(structure.type(structure.q).dtype);
+  HEDDLE_ASSIGN(const DataType result, result_type(structure, {{structure.o, "o"}}));
+  config.result = element_of(result);
   config.qk_dim = structure.qk_head_dim;
   config.v_dim = structure.v_head_dim;
   config.paged_k = is_paged(structure.k);

@@ -4,6 +4,7 @@
 #include "engine/cuda/attention_check.h"
 #include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/config_source.h"
+#include "engine/cuda/device_names.h"
 #include "engine/cuda/dropout_dump.h"
 #include "engine/cuda/general_launches.h"
 #include "engine/cuda/kernel_arguments.h"
@@ -27,13 +28,16 @@ Result<sm80::GeneralConfig> configure_forward_sm80(const AttentionProblem& probl
   HEDDLE_TRY(check_attention(structure, problem.sizes));
   const problem::AttentionFacts facts = problem::facts_of(problem);
   sm80::GeneralConfig config = general_config(structure);
+  HEDDLE_ASSIGN(const DataType result, result_type(structure, {{structure.o, "o"}}));
+  config.result = element_of(result);
   const bool planes = config.is_f32();
   const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
-  // 128 keys of d 64 leave no registers for drawing keep bits (56 bytes spilled).
-  const bool roomy =
-      widest <= 64 && structure.dropout.kind == problem::Dropout::Kind::none && !planes;
-  config.tile_n = roomy ? 128 : widest <= 128 ? 64 : 32;
   config.aligned = rows_are_aligned(structure, structure.operands, facts);
+  // 128 keys of d 64 leave no registers for drawing keep bits (56 bytes spilled), and of a column,
+  // read by the element, 8 spilled.
+  const bool roomy = widest <= 64 && structure.dropout.kind == problem::Dropout::Kind::none &&
+                     !planes && (config.aligned || widest > 8);
+  config.tile_n = roomy ? 128 : widest <= 128 ? 64 : 32;
   const auto shared = [&config] { return sm80::forward_layout_of(config).bytes; };
   // Short query blocks (decoding) and wide heads take fewer rows; three planes fewer keys too.
   if (facts.has_few_rows || planes || shared() > kSm80SharedLimit) config.warps = 4;

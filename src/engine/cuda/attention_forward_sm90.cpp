@@ -177,6 +177,8 @@ Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
                                         const AttentionFacts& facts) {
   ForwardSm90Config config;
   config.element = element_of(structure.type(structure.q).dtype);
+  HEDDLE_ASSIGN(const DataType result, result_type(structure, {{structure.o, "o"}}));
+  config.result = element_of(result);
   config.qk_dim = structure.qk_head_dim;
   config.v_dim = structure.v_head_dim;
   for (const KeyBound& bound : structure.bounds) {
@@ -224,6 +226,10 @@ Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
   const bool heavy = reads || draws;
   const bool plain = config.is_plain() && !heavy;
   choose_tiles(structure, facts, plain, heavy, config);
+  if (config.result == Element::f32) {  // which is not staged
+    config.output_aliases_q = false;
+    config.output_rounds = 1;
+  }
   if (config.shared_bytes() > kSharedLimit) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v) need {} bytes of shared memory in the "
@@ -305,7 +311,7 @@ attention::ArgumentLayout argument_layout_of_forward_sm90(const AttentionStructu
   layout.row_gradients = layout.key_gradients = false;
   // Elsewhere they come and go by their maps alone.
   layout.operands = config.lengths;
-  layout.output = config.planes > 1;
+  layout.output = config.result == Element::f32;
   layout.maps = !config.sequence_maps();
   layout.tiled = config.tiled != sm90::Tiled::none;
   layout.pairs = config.planes > 1;

@@ -53,6 +53,9 @@ struct Planned {
   std::vector<Entry> rotation_entries;
   std::optional<RopeLaunch> keys;  ///< that are rotated in the same launch
   Workspace workspace;
+
+  /// O of f32 leaves from registers.
+  int mapped_tensors() const { return config.result == config.element ? 4 : 3; }
 };
 
 class ForwardSm90Launches final : public Launches {
@@ -80,6 +83,7 @@ class ForwardSm90Launches final : public Launches {
                                      .kv_lengths = p.kv_lengths,
                                      .batch = p.batch,
                                      .q_length = p.q_length,
+                                     .mapped = planned_.mapped_tensors(),
                                      .whole_o = true}));
       arguments.sequence_maps = made;
     }
@@ -96,7 +100,7 @@ class ForwardSm90Launches final : public Launches {
 
   Status map_operands(const Execution& at, sm90::ForwardArguments& arguments) const {
     TensorMap* maps[] = {&arguments.q, &arguments.k, &arguments.v, &arguments.o};
-    for (size_t n = 0; n < 4; ++n) {
+    for (size_t n = 0; n < static_cast<size_t>(planned_.mapped_tensors()); ++n) {
       void* address = at.buffers[static_cast<size_t>(planned_.mapped[n])];
       HEDDLE_TRY(encode(at.driver, planned_.shapes[n], address, *maps[n]));
     }

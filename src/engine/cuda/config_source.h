@@ -23,6 +23,7 @@ namespace heddle::engine::cuda {
 template <class Visitor, std::same_as<sm90::ForwardConfig> Config>
 void visit_fields(Visitor& visit, const Config& c) {
   visit("element", c.element);
+  visit("result", c.result, c.planes > 1 ? "" : "results");
   visit("planes", c.planes);
   visit("qk_dim", c.qk_dim);
   visit("v_dim", c.v_dim);
@@ -54,6 +55,7 @@ void visit_fields(Visitor& visit, const Config& c) {
 template <class Visitor, std::same_as<sm90::BackwardConfig> Config>
 void visit_fields(Visitor& visit, const Config& c) {
   visit("element", c.element);
+  visit("result", c.result, c.planes > 1 ? "" : "results");
   visit("planes", c.planes);
   visit("qk_dim", c.qk_dim);
   visit("v_dim", c.v_dim);
@@ -82,6 +84,7 @@ void visit_fields(Visitor& visit, const Config& c) {
 template <class Visitor, std::same_as<sm80::GeneralConfig> Config>
 void visit_fields(Visitor& visit, const Config& c) {
   visit("element", c.element);
+  visit("result", c.result, "results");
   visit("qk_dim", c.qk_dim);
   visit("v_dim", c.v_dim);
   visit("warps", c.warps);
@@ -104,6 +107,7 @@ void visit_fields(Visitor& visit, const Config& c) {
 template <class Visitor, std::same_as<sm80::DecodeConfig> Config>
 void visit_fields(Visitor& visit, const Config& c) {
   visit("element", c.element);
+  visit("result", c.result, "results");
   visit("qk_dim", c.qk_dim);
   visit("v_dim", c.v_dim);
   visit("row_tiles", c.row_tiles);
@@ -169,6 +173,15 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("inverse", c.inverse, "backward");
 }
 
+template <class Visitor, std::same_as<streaming::CopyConfig> Config>
+void visit_fields(Visitor& visit, const Config& c) {
+  visit("x", c.x);
+  visit("y", c.y, "y");
+  visit("x_each", c.x_each);
+  visit("y_each", c.y_each);
+  visit("ragged", c.ragged, "ragged");
+}
+
 /// A field's name as kernels know it: "kQkDim" of qk_dim; of an element its type's, "Element".
 std::string device_name(std::string_view field, bool is_type);
 
@@ -189,6 +202,8 @@ template <>
 inline constexpr const char* type_name<streaming::RmsNormBackwardConfig> = "RmsNormBackwardConfig";
 template <>
 inline constexpr const char* type_name<streaming::RopeConfig> = "RopeConfig";
+template <>
+inline constexpr const char* type_name<streaming::CopyConfig> = "CopyConfig";
 template <>
 inline constexpr const char* type_name<sm80::GeneralConfig> = "sm80::GeneralConfig";
 template <>

@@ -5,8 +5,8 @@
 #include "engine/cuda/attention_decode.h"
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
-#include "engine/cuda/f32_stages.h"
 #include "engine/cuda/host_values.h"
+#include "engine/cuda/legal_stages.h"
 #include "engine/cuda/lowering.h"
 #include "engine/cuda/rms_norm.h"
 #include "engine/cuda/rms_norm_backward.h"
@@ -49,7 +49,7 @@ Answer in(const Problem& problem, const Target& target) {
   const Kind* const one = std::get_if<Kind>(&problem);
   const std::optional<Stages> stages = one ? kStages(*one) : std::nullopt;
   if (!stages) return {};
-  return {lower_stages(*stages, target)};
+  return {lower_stages(*stages, target, lower)};
 }
 
 Answer after_host_values(const Problem& problem, const Target& target) {
@@ -98,6 +98,63 @@ Answer decode(const Problem& problem, const Target& target) {
   return by<Forward, lower_decode>(problem, target);
 }
 
+/// A problem that is an attention or its backward, after copies of what its kernels do not take.
+std::optional<Stages> legal_stages(const Problem& problem, Rows rows) {
+  return std::visit(
+      [&]<class Kind>(const Kind& one) -> std::optional<Stages> {
+        if constexpr (std::is_same_v<Kind, Forward> || std::is_same_v<Kind, Backward>)
+          return cuda::legal_stages(one, rows);
+        else
+          return {};
+      },
+      problem);
+}
+Answer after_copies(const Problem& problem, const Target& target, Rows rows,
+                    Result<Lowering> (*lower_attention)(const Problem&, const Target&),
+                    bool is_last) {
+  const std::optional<Stages> stages = legal_stages(problem, rows);
+  if (!stages) return {};
+  return {lower_stages(*stages, target, lower_attention), is_last};
+}
+
+Answer decode_after_copies(const Problem& problem, const Target& target) {
+  const Forward* const forward = std::get_if<Forward>(&problem);
+  if (!forward || !has_few_rows_and_many_keys(*forward)) return {};
+  return after_copies(
+      problem, target, Rows::on_16_bytes,
+      [](const Problem& legal, const Target& target) {
+        return lower_decode(std::get<Forward>(legal), target);
+      },
+      false);
+}
+
+Answer hopper_after_copies(const Problem& problem, const Target& target) {
+  if (!target.is_hopper()) return {};
+  return after_copies(
+      problem, target, Rows::for_copy_engine,
+      [](const Problem& legal, const Target& target) -> Result<Lowering> {
+        if (const Forward* const forward = std::get_if<Forward>(&legal))
+          return forward_on_hopper(*forward, target);
+        const Backward& backward = std::get<Backward>(legal);
+        Result<Lowering> hopper = backward_on_hopper(backward, target);
+        return hopper.is_ok() || backward.structure.load_gradients.empty()
+                   ? std::move(hopper)
+                   : load_gradients_apart(backward, target);
+      },
+      false);
+}
+
+Answer general_after_copies(const Problem& problem, const Target& target) {
+  return after_copies(
+      problem, target, Rows::on_16_bytes,
+      [](const Problem& legal, const Target& target) {
+        if (const Forward* const forward = std::get_if<Forward>(&legal))
+          return lower_forward_sm80(*forward, target);
+        return lower_backward_sm80(std::get<Backward>(legal), target);
+      },
+      true);
+}
+
 constexpr Way kWays[] = {
     {"numbers passed by value written to memory first", after_host_values},
     {"decode", decode},
@@ -107,8 +164,9 @@ constexpr Way kWays[] = {
      by<Backward, load_gradients_apart>},
     {"rotations by kernels of their own", in<Forward, rope_stages>},
     {"rotations by kernels of their own", in<Backward, rope_stages>},
-    {"inputs widened to f32", in<Forward, f32_stages>},
-    {"inputs widened to f32", in<Backward, f32_stages>},
+    {"decode, after copies", decode_after_copies},
+    {"Hopper's kernels, after copies", hopper_after_copies},
+    {"general kernels, after copies", general_after_copies},
     {"general forward", by<Forward, lower_forward_sm80>},
     {"general backward", by<Backward, lower_backward_sm80>},
     {"rms_norm", by<problem::NormProblem, lower_rms_norm>},

@@ -20,69 +20,39 @@ constexpr const char* kKernelName = "rope";
 constexpr int kThreads = 256;
 constexpr std::initializer_list<DataType> kFloats = {DataType::f64, DataType::f32, DataType::bf16,
                                                      DataType::f16};
-constexpr std::initializer_list<DataType> kIntegers = {DataType::i32, DataType::i64};
 
-/// A problem's operands by id.
-class Operands {
- public:
-  explicit Operands(const RopeProblem& problem) : problem_(problem) {}
-
-  const problem::OperandType& type(OperandId id) const { return problem_.structure.type(id); }
-  const problem::OperandLayout& layout(OperandId id) const { return problem_.sizes.layout(id); }
-  int64_t stride(OperandId id, int d) const {
-    return layout(id).dims[d] == 1 ? 0 : layout(id).strides[d];
-  }
-  /// An operand that is there is one of the types, and in device memory.
-  Status check(const char* label, OperandId id, std::initializer_list<DataType> types) const {
-    if (id == kAbsent) return {};
-    if (std::find(types.begin(), types.end(), type(id).dtype) == types.end()) {
-      std::string list;
-      for (DataType one : types) list += (list.empty() ? "" : ", ") + std::string(name(one));
-      return error(Code::graph_not_supported, "cuda: rope {} is {}, but the kernel takes {}", label,
-                   name(type(id).dtype), list);
-    }
-    // An offset into the table may be passed by value.
-    const problem::Rope& rope = problem_.structure.rope;
-    if (type(id).on_host && (id != rope.positions || rope.positions_per_row)) {
-      return error(Code::graph_not_supported,
-                   "cuda: rope {} is passed by value, expected a tensor in device memory", label);
-    }
-    return {};
-  }
-
- private:
-  const RopeProblem& problem_;
-};
-
-Status check_counts(const Dims& dims) {
-  constexpr int64_t kMost = INT32_MAX;
-  if (dims[0] <= kMost && dims[1] <= kMost && dims[2] * dims[3] <= kMost - kThreads) return {};
-  return error(Code::graph_not_supported,
-               "cuda: rope x has dims {}; the kernel counts batch, heads and the elements of one "
-               "head in 31 bits",
-               to_string(dims));
+RowsStep rows_of(const RopeStep& step) {
+  const problem::RopeStructure& s = step.rope.structure;
+  return {s.x, s.y, step.lengths, step.lengths_cumulative};
 }
 
-Status check(const RopeProblem& problem, OperandId lengths) {
-  const Operands operands(problem);
-  const problem::RopeStructure& s = problem.structure;
-  HEDDLE_TRY(operands.check("x", s.x, kFloats));
-  HEDDLE_TRY(operands.check("y", s.y, kFloats));
-  for (OperandId id : {s.x, s.y}) {
-    if (operands.stride(id, 3) > 1 || operands.type(id).storage.is_paged()) {
-      return error(Code::graph_not_supported,
-                   "cuda: rope operand {} is paged or has strides {}, expected neither pages nor a "
-                   "last stride other than 1",
-                   id, to_string(operands.layout(id).strides));
-    }
-    HEDDLE_TRY(operands.check("ragged offsets", operands.type(id).storage.offsets(), kIntegers));
+/// What is there is one of the types, and in device memory.
+Status check_operand(const RopeProblem& problem, const RowsOperands& operands, const char* label,
+                     OperandId id, std::initializer_list<DataType> types) {
+  if (id == kAbsent) return {};
+  HEDDLE_TRY(operands.check_type("rope", label, id, types));
+  // An offset into the table may be passed by value.
+  const problem::Rope& rope = problem.structure.rope;
+  if (operands.type(id).on_host && (id != rope.positions || rope.positions_per_row)) {
+    return error(Code::graph_not_supported,
+                 "cuda: rope {} is passed by value, expected a tensor in device memory", label);
   }
-  HEDDLE_TRY(operands.check("lengths", lengths, kIntegers));
-  HEDDLE_TRY(operands.check("cosines", s.rope.cosines, {DataType::f32}));
-  HEDDLE_TRY(operands.check("sines", s.rope.sines, {DataType::f32}));
-  HEDDLE_TRY(operands.check("angles", s.rope.angles, {DataType::f32}));
-  HEDDLE_TRY(operands.check("positions", s.rope.positions, kIntegers));
-  return check_counts(operands.layout(s.x).dims);
+  return {};
+}
+
+Status check(const RopeProblem& problem, const RowsOperands& operands) {
+  const problem::RopeStructure& s = problem.structure;
+  const auto check_one = [&](const char* label, OperandId id,
+                             std::initializer_list<DataType> types) {
+    return check_operand(problem, operands, label, id, types);
+  };
+  HEDDLE_TRY(check_one("x", s.x, kFloats));
+  HEDDLE_TRY(check_one("y", s.y, kFloats));
+  HEDDLE_TRY(operands.check("rope"));
+  HEDDLE_TRY(check_one("cosines", s.rope.cosines, {DataType::f32}));
+  HEDDLE_TRY(check_one("sines", s.rope.sines, {DataType::f32}));
+  HEDDLE_TRY(check_one("angles", s.rope.angles, {DataType::f32}));
+  return check_one("positions", s.rope.positions, {DataType::i32, DataType::i64});
 }
 
 /// Whether there are positions in device memory.
@@ -119,8 +89,9 @@ class RopeLaunches final : public Launches {
 
 Result<streaming::RopeConfig> configure_rope(const RopeStep& step) {
   const RopeProblem& problem = step.rope;
-  HEDDLE_TRY(check(problem, step.lengths));
-  const Operands operands(problem);
+  const RowsStep rows = rows_of(step);
+  const RowsOperands operands(problem.structure, problem.sizes, rows);
+  HEDDLE_TRY(check(problem, operands));
   streaming::RopeConfig config;
   config.x = element_of(operands.type(problem.structure.x).dtype);
   config.y = element_of(operands.type(problem.structure.y).dtype);
@@ -129,11 +100,9 @@ Result<streaming::RopeConfig> configure_rope(const RopeStep& step) {
   config.inverse = problem.structure.inverse;
   config.positions = reads_positions(problem);
   config.positions_per_row = problem.structure.rope.positions_per_row;
-  config.ragged = step.lengths != kAbsent;
-  for (OperandId id : {problem.structure.x, problem.structure.y}) {
+  config.ragged = operands.are_ragged();
+  for (OperandId id : {problem.structure.x, problem.structure.y})
     if (operands.type(id).dtype == DataType::f64) config.number = Element::f64;
-    config.ragged |= operands.type(id).storage.is_ragged();
-  }
   const problem::RopeFacts facts = problem::facts_of(problem);
   /// Whether runs of so many pairs divide a row and begin on a multiple of their size.
   const auto fits = [&](int pairs) {
@@ -149,13 +118,19 @@ Result<streaming::RopeConfig> configure_rope(const RopeStep& step) {
 
 Result<RopeLaunch> RopeLaunch::make(const RopeStep& step) {
   const RopeProblem& problem = step.rope;
-  RopeLaunch made(problem, step.lengths);
+  RopeLaunch made(problem, rows_of(step));
   HEDDLE_ASSIGN(made.config_, configure_rope(step));
   const streaming::RopeConfig& config = made.config_;
   const problem::Rope& rope = problem.structure.rope;
-  const Operands operands(problem);
-  const Dims& dims = operands.layout(problem.structure.x).dims;
-  if (problem::facts_of(problem).is_empty) return made;
+  const RowsStep rows = rows_of(step);
+  const RowsOperands operands(problem.structure, problem.sizes, rows);
+  streaming::RopeArguments& a = made.arguments_;
+  a.head_dim = static_cast<int>(operands.layout(problem.structure.x).dims[3]);
+  a.rope_dim = rope.rope_dim;
+  const int64_t units =
+      a.rope_dim / (2 * config.pairs) + (a.head_dim - a.rope_dim) / run_of(problem, config.pairs);
+  HEDDLE_ASSIGN(made.grid_, operands.arrange("rope", units, kThreads, a));
+  if (made.is_empty()) return made;
   for (const std::pair<OperandId, const char*>& operand :
        {std::pair{problem.structure.x, "x"},
         {problem.structure.y, "y"},
@@ -168,20 +143,6 @@ Result<RopeLaunch> RopeLaunch::make(const RopeStep& step) {
         {rope.positions, "positions"}}) {
     if (operand.first != kAbsent) made.used_.push_back(operand);
   }
-  streaming::RopeArguments& a = made.arguments_;
-  for (int d = 0; d < 3; ++d) {
-    a.x_stride[d] = operands.stride(problem.structure.x, d);
-    a.y_stride[d] = operands.stride(problem.structure.y, d);
-  }
-  a.x_multiplier = operands.layout(problem.structure.x).ragged_multiplier;
-  a.y_multiplier = operands.layout(problem.structure.y).ragged_multiplier;
-  const auto is_64_bit = [&](OperandId id) {
-    return id != kAbsent && operands.type(id).dtype == DataType::i64;
-  };
-  a.x_offsets_are_64_bit = is_64_bit(operands.type(problem.structure.x).storage.offsets());
-  a.y_offsets_are_64_bit = is_64_bit(operands.type(problem.structure.y).storage.offsets());
-  a.lengths_are_64_bit = is_64_bit(step.lengths);
-  a.lengths_cumulative = step.lengths_cumulative;
   if (const OperandId first = rope.angles != kAbsent ? rope.angles : rope.cosines;
       first != kAbsent) {
     a.first_stride[0] = operands.stride(first, 0);
@@ -195,27 +156,9 @@ Result<RopeLaunch> RopeLaunch::make(const RopeStep& step) {
   if (reads_positions(problem)) {
     a.position_batch_stride = operands.stride(rope.positions, 0);
     a.position_row_stride = operands.stride(rope.positions, 2);
-    a.positions_are_64_bit = is_64_bit(rope.positions);
+    a.positions_are_64_bit = operands.is_64_bit(rope.positions);
   }
-  a.heads = static_cast<int>(dims[1]);
-  a.length = static_cast<int>(dims[2]);
-  a.head_dim = static_cast<int>(dims[3]);
-  a.rope_dim = rope.rope_dim;
   a.scale = {problem.sizes.scale, static_cast<float>(problem.sizes.scale)};
-  // Four heads, which a thread has on their way at once. (Before it had, b4 h32 s4096 d128 of bf16:
-  // 3.82 TB/s, 3.7 with 8, 3.2 with 32.)
-  a.heads_per_block = static_cast<int>(std::max<int64_t>(4, divide_up(dims[1], kMostBlocksAcross)));
-  const int64_t units =
-      a.rope_dim / (2 * config.pairs) + (a.head_dim - a.rope_dim) / run_of(problem, config.pairs);
-  a.blocks = static_cast<int>(divide_up(dims[2] * units, kThreads));
-  if (dims[0] * a.blocks > INT32_MAX) {
-    return error(Code::graph_not_supported,
-                 "cuda: rope x has dims {}, which take {} blocks of {} threads; a launch has {}",
-                 to_string(dims), dims[0] * a.blocks, kThreads, INT32_MAX);
-  }
-  made.grid_ = {.grid_x = static_cast<unsigned>(dims[0] * a.blocks),
-                .grid_y = static_cast<unsigned>(divide_up(dims[1], a.heads_per_block)),
-                .threads = kThreads};
   return made;
 }
 
@@ -225,7 +168,7 @@ Result<streaming::RopeArguments> RopeLaunch::bind(std::span<void* const> buffers
                  "cuda: rope has {} operands, but {} buffers were given",
                  problem_.structure.operands.size(), buffers.size());
   }
-  const Operands operands(problem_);
+  const RowsOperands operands(problem_.structure, problem_.sizes, rows_);
   const int64_t run = config_.aligned ? run_of(problem_, config_.pairs) : 1;
   for (const auto& [id, label] : used_) {
     const auto address = reinterpret_cast<uintptr_t>(buffers[static_cast<size_t>(id)]);
@@ -243,11 +186,7 @@ Result<streaming::RopeArguments> RopeLaunch::bind(std::span<void* const> buffers
     return id == kAbsent ? nullptr : buffers[static_cast<size_t>(id)];
   };
   streaming::RopeArguments arguments = arguments_;
-  arguments.x = buffer(problem_.structure.x);
-  arguments.y = buffer(problem_.structure.y);
-  arguments.x_offsets = buffer(operands.type(problem_.structure.x).storage.offsets());
-  arguments.y_offsets = buffer(operands.type(problem_.structure.y).storage.offsets());
-  arguments.lengths = buffer(lengths_);
+  operands.bind(buffers, arguments);
   arguments.angles = static_cast<const float*>(buffer(problem_.structure.rope.angles));
   arguments.cosines = static_cast<const float*>(buffer(problem_.structure.rope.cosines));
   arguments.sines = static_cast<const float*>(buffer(problem_.structure.rope.sines));

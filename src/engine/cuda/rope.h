@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/cuda/lowering.h"
+#include "engine/cuda/rows_step.h"
 #include "problem/streaming.h"
 #include "streaming/arguments.h"
 #include "streaming/config.h"
@@ -15,10 +16,8 @@ namespace heddle::engine::cuda {
 
 /// What the kernel does: a rope problem, or what it takes beside an attention, which no graph says.
 struct RopeStep {
-  /// Without tables and with a rope_dim of 0 it is a copy, which changes a tensor's type.
   problem::RopeProblem rope;
-  /// Rows at or past the length of a batch entry are left alone: i32/i64 [B,1,1,1], or prefix sums
-  /// [B+1,1,1,1].
+  /// As in RowsStep.
   problem::OperandId lengths = problem::kAbsent;
   bool lengths_cumulative = false;
 };
@@ -41,11 +40,11 @@ class RopeLaunch {
   Result<streaming::RopeArguments> bind(std::span<void* const> buffers) const;
 
  private:
-  explicit RopeLaunch(const problem::RopeProblem& problem, problem::OperandId lengths)
-      : problem_(problem), lengths_(lengths) {}
+  RopeLaunch(const problem::RopeProblem& problem, const RowsStep& rows)
+      : problem_(problem), rows_(rows) {}
 
   problem::RopeProblem problem_;
-  problem::OperandId lengths_;
+  RowsStep rows_;
   streaming::RopeConfig config_;
   std::vector<std::pair<problem::OperandId, const char*>> used_;
   Launch grid_;

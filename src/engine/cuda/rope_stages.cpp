@@ -42,8 +42,9 @@ void turn_back(StagesBuilder& build, OperandId& x, OperandId input, std::optiona
     const OperandId y = x;
     if (rope->rotated != kAbsent) {
       x = rope->rotated;
-    } else if (build.type(x).dtype != build.type(input).dtype) {
-      x = build.temporary_like(x, build.type(input).dtype);
+    } else if (const DataType type = build.type(x).dtype;
+               type != build.type(input).dtype && type != DataType::f32) {
+      x = build.temporary_like(x, DataType::f32);  // rounded once
     }
     RopeStep step = rotation(x, y, *rope, scale, true);
     end_at(lengths, build.type(y), step);

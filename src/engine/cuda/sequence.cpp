@@ -52,14 +52,17 @@ Status check_operand_count(const Stages& stages) {
                stages.operand_count, kMostOperands);
 }
 
-Result<Lowering> lower_stages(const Stages& stages, const Target& target) {
+Result<Lowering> lower_stages(const Stages& stages, const Target& target,
+                              Result<Lowering> (*lower_attention)(const Problem&, const Target&)) {
   HEDDLE_TRY(check_operand_count(stages));
   std::vector<Lowering> parts;
   const auto lower_one = [&]<class Kind>(const Kind& step) {
     if constexpr (std::is_same_v<Kind, RopeStep>)
       return lower_rope_step(step, target);
+    else if constexpr (std::is_same_v<Kind, CopyStep>)
+      return lower_copy(step, target);
     else
-      return lower(step, target);
+      return lower_attention(step, target);
   };
   for (const Stage& step : stages.steps) {
     HEDDLE_ASSIGN(Lowering part, std::visit(lower_one, step));

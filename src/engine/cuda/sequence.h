@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/cuda/copy.h"
 #include "engine/cuda/lowering.h"
 #include "engine/cuda/rope.h"
 
@@ -14,7 +15,8 @@ namespace heddle::engine::cuda {
 /// The stack of an execution holds as many pointers: those of api::Executable, and temporaries.
 inline constexpr size_t kMostOperands = 128 + 16;
 
-using Stage = std::variant<problem::AttentionProblem, problem::AttentionBackwardProblem, RopeStep>;
+using Stage =
+    std::variant<problem::AttentionProblem, problem::AttentionBackwardProblem, RopeStep, CopyStep>;
 
 struct Stages {
   std::vector<Stage> steps;              ///< in the order they run
@@ -25,8 +27,9 @@ struct Stages {
 /// Whether an execution takes as many operands.
 Status check_operand_count(const Stages& stages);
 
-/// All steps, each lowered by itself.
-Result<Lowering> lower_stages(const Stages& stages, const Target& target);
+/// All steps, each lowered by itself; the attention by `lower_attention`.
+Result<Lowering> lower_stages(const Stages& stages, const Target& target,
+                              Result<Lowering> (*lower_attention)(const Problem&, const Target&));
 
 /// `parts` one after the other, in the same workspace behind the temporaries.
 Lowering in_sequence(std::vector<Lowering> parts, const std::vector<int64_t>& temporary_bytes = {},

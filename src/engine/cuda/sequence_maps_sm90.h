@@ -13,7 +13,7 @@ size_t add_sequence_maps(Lowering& lowering);
 /// Workspace the maps take.
 int64_t sequence_map_bytes(int64_t batch);
 
-/// Makes maps of four 16-bit tensors by the kernel of this number. All but element_bytes is given.
+/// Makes maps of 16-bit tensors by the kernel of this number. All but element_bytes is given.
 Status make_sequence_maps(const Execution& at, size_t kernel, sm90::SequenceMapArguments sequences);
 
 }  // namespace heddle::engine::cuda

@@ -4,8 +4,9 @@ namespace heddle::engine::cuda {
 
 using problem::OperandId;
 
-OperandId StagesBuilder::temporary_like(OperandId shape, DataType dtype) {
-  const Dims dims = sizes_.layout(shape).dims;
+OperandId StagesBuilder::temporary_like(OperandId shape, DataType dtype, int64_t columns) {
+  Dims dims = sizes_.layout(shape).dims;
+  if (columns != 0) dims[3] = columns;
   Dims strides = *dense_strides(dims);
   for (int i = 0; i < dims.rank(); ++i) strides[i] = dims[i] == 1 ? 0 : strides[i];
   structure_.operands.push_back({.dtype = dtype});
@@ -14,15 +15,21 @@ OperandId StagesBuilder::temporary_like(OperandId shape, DataType dtype) {
   return static_cast<OperandId>(structure_.operands.size()) - 1;
 }
 
-void StagesBuilder::add(std::vector<RopeStep>& steps, Stages& stages) {
-  for (RopeStep& step : steps) {
-    problem::RopeStructure& rope = step.rope.structure;
-    rope.operands = structure_.operands;
-    step.rope.sizes.layouts = sizes_.layouts;
-    // Pages are copied as they lie, by whatever table they are read.
-    for (OperandId id : {rope.x, rope.y})
-      if (problem::Storage& storage = rope.type(id).storage; storage.is_paged()) storage = {};
-    stages.steps.emplace_back(std::move(step));
+void StagesBuilder::add(std::vector<Step>& steps, Stages& stages) {
+  for (Step& step : steps) {
+    if (auto* rope = std::get_if<RopeStep>(&step)) {
+      rope->rope.structure.operands = structure_.operands;
+      rope->rope.sizes.layouts = sizes_.layouts;
+    } else {
+      CopyStep& copy = std::get<CopyStep>(step);
+      copy.types.operands = structure_.operands;
+      copy.layouts.layouts = sizes_.layouts;
+      // Pages are copied as they lie, by whatever table they are read.
+      for (OperandId id : {copy.x, copy.y})
+        if (problem::Storage& storage = copy.types.type(id).storage; storage.is_paged())
+          storage = {};
+    }
+    std::visit([&](auto& one) { stages.steps.emplace_back(std::move(one)); }, step);
   }
 }
 
@@ -34,12 +41,6 @@ Stages StagesBuilder::finish(Stage attention) && {
   stages.temporary_bytes = std::move(temporary_bytes_);
   stages.operand_count = structure_.operands.size();
   return stages;
-}
-
-void end_at(const SideLengths& lengths, const problem::OperandType& type, RopeStep& step) {
-  if (!type.storage.is_ragged()) return;
-  step.lengths = lengths.operand;
-  step.lengths_cumulative = lengths.cumulative;
 }
 
 }  // namespace heddle::engine::cuda

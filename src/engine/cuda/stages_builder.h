@@ -12,22 +12,23 @@ class StagesBuilder {
       : structure_(structure), sizes_(sizes) {}
 
   problem::OperandType& type(problem::OperandId id) { return structure_.type(id); }
-  /// A dense operand with the dims of `shape`.
-  problem::OperandId temporary_like(problem::OperandId shape, DataType dtype);
+  /// A dense operand with the dims of `shape`, but for its columns if another number is given.
+  problem::OperandId temporary_like(problem::OperandId shape, DataType dtype, int64_t columns = 0);
 
   /// Steps over the operands as they are at the end.
-  void before(RopeStep step) { before_.push_back(std::move(step)); }
-  void after(RopeStep step) { after_.push_back(std::move(step)); }
+  using Step = std::variant<RopeStep, CopyStep>;
+  void before(Step step) { before_.push_back(std::move(step)); }
+  void after(Step step) { after_.push_back(std::move(step)); }
 
   /// Before, `attention` and after; each is given the whole list of operands.
   Stages finish(Stage attention) &&;
 
  private:
-  void add(std::vector<RopeStep>& steps, Stages& stages);
+  void add(std::vector<Step>& steps, Stages& stages);
 
   problem::AttentionStructure& structure_;
   problem::AttentionSizes& sizes_;
-  std::vector<RopeStep> before_, after_;
+  std::vector<Step> before_, after_;
   std::vector<int64_t> temporary_bytes_;
 };
 
@@ -46,6 +47,11 @@ struct SideLengths {
 
 /// Has a step that writes a ragged tensor of `type` end at its lengths: what an attention left
 /// behind them is no result of its.
-void end_at(const SideLengths& lengths, const problem::OperandType& type, RopeStep& step);
+template <class Step>
+void end_at(const SideLengths& lengths, const problem::OperandType& type, Step& step) {
+  if (!type.storage.is_ragged()) return;
+  step.lengths = lengths.operand;
+  step.lengths_cumulative = lengths.cumulative;
+}
 
 }  // namespace heddle::engine::cuda

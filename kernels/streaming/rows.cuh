@@ -1,0 +1,50 @@
+// Rows that go from one tensor to another, either of which may be ragged.
+#pragma once
+
+#include "../ptx/types.cuh"
+#include "arguments.h"
+
+namespace heddle::streaming {
+
+HEDDLE_DEVICE i64 integer_at(const void* data, bool is_64_bit, i64 index) {
+  return is_64_bit ? static_cast<const i64*>(data)[index] : static_cast<const i32*>(data)[index];
+}
+
+/// The first element of a batch entry, and whether `row` lies before the next one.
+HEDDLE_DEVICE i64 start_of(const void* offsets, bool is_64_bit, i64 multiplier, i64 row_stride,
+                           int batch, int row, bool& exists) {
+  const i64 start = integer_at(offsets, is_64_bit, batch) * multiplier;
+  const i64 end = integer_at(offsets, is_64_bit, batch + 1) * multiplier;
+  exists = exists && (row_stride == 0 || (row + 1) * row_stride <= end - start);
+  return start;
+}
+
+HEDDLE_DEVICE i64 length_of(const RowsArguments& args, int batch) {
+  if (!args.lengths_cumulative) return integer_at(args.lengths, args.lengths_are_64_bit, batch);
+  return integer_at(args.lengths, args.lengths_are_64_bit, batch + 1) -
+         integer_at(args.lengths, args.lengths_are_64_bit, batch);
+}
+
+/// Where a row of the first head begins in both, if it exists.
+struct RowPlace {
+  i64 x, y;
+  bool exists;
+};
+template <bool kRagged>
+HEDDLE_DEVICE RowPlace place_of(const RowsArguments& args, int batch, int row) {
+  RowPlace at{batch * args.x_stride[0], batch * args.y_stride[0], row < args.length};
+  if constexpr (kRagged) {
+    if (args.lengths != nullptr) at.exists = at.exists && row < length_of(args, batch);
+    if (args.x_offsets != nullptr)
+      at.x = start_of(args.x_offsets, args.x_offsets_are_64_bit, args.x_multiplier,
+                      args.x_stride[2], batch, row, at.exists);
+    if (args.y_offsets != nullptr)
+      at.y = start_of(args.y_offsets, args.y_offsets_are_64_bit, args.y_multiplier,
+                      args.y_stride[2], batch, row, at.exists);
+  }
+  at.x += row * args.x_stride[2];
+  at.y += row * args.y_stride[2];
+  return at;
+}
+
+}  // namespace heddle::streaming
