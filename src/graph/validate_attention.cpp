@@ -158,11 +158,6 @@ Status validate_query_key_value(const Rules& rules, const QueryKeyValue& qkv) {
     return rules.fail(Code::invalid_value, "Q has head dim {} and K {}, expected the same",
                       q[kColumn], k[kColumn]);
   }
-  if (q[kColumn] % 8 != 0 || v[kColumn] % 8 != 0) {
-    return rules.fail(Code::graph_not_supported,
-                      "hidden_dim should be multiple of 8: that of Q and K is {}, that of V {}",
-                      q[kColumn], v[kColumn]);
-  }
   const bool dense = !qkv.paged_k && !qkv.paged_v;
   if ((!qkv.paged_k && k[0] != q[0]) || (!qkv.paged_v && v[0] != q[0])) {
     return rules.fail(Code::invalid_value, "Q has dims {}, K {} and V {}, expected the same batch",

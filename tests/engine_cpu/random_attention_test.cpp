@@ -122,6 +122,15 @@ TEST(RandomForward, RowsWithANanStayNan) {
 }
 
 TEST(RandomForward, HiddenRows) { sweep(random_sdpa, hidden_rows(), 400000, seeds(40)); }
+/// Any head dims and strides, keys that batch entries or heads share, results in f32.
+AttentionOptions of_any_rows() {
+  AttentionOptions o;
+  o.any_head_dim = 0.8, o.unaligned = o.shared_keys = o.wide = 0.3, o.rope = 0.2;
+  return o;
+}
+TEST(RandomForward, OfAnyRows) { sweep(random_sdpa, of_any_rows(), 1600000, seeds(150)); }
+TEST(RandomBackward, OfAnyRows) { sweep(random_sdpa_backward, of_any_rows(), 1700000, seeds(100)); }
+
 TEST(RandomForward, ManyTiles) { sweep(random_sdpa, large(), 200000, seeds(12)); }
 
 /// One query row and keys enough to be cut into parts.

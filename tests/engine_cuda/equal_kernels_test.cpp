@@ -94,7 +94,7 @@ testing::AttentionOptions small_attentions() {
   testing::AttentionOptions options;
   options.max_length = 20;
   options.rope = options.unaligned = options.narrow = options.by_value = 0.2;
-  options.wide = 0.1;
+  options.wide = options.any_head_dim = options.shared_keys = 0.1;
   options.max_and_sum = options.boolean_mask = options.wide_bias = 0.2;
   return options;
 }
@@ -108,6 +108,15 @@ TEST(EqualKernels, OfRandomBackwards) {
   expect_equal_kernels(150, [](Random& random) {
     return testing::random_sdpa_backward(random, small_attentions());
   });
+}
+
+// Of keys enough for copies.
+TEST(EqualKernels, OfRandomRows) {
+  testing::AttentionOptions options = small_attentions();
+  options.max_length = 400;
+  options.max_batch = options.max_key_heads = options.max_group = 2;
+  options.any_head_dim = options.shared_keys = options.wide = 0.4;
+  expect_equal_kernels(30, [&](Random& random) { return testing::random_sdpa(random, options); });
 }
 
 TEST(EqualKernels, OfRandomNorms) {

@@ -187,6 +187,24 @@ TEST_F(AttentionOnGpu, BackwardOfNumbersPassedByValueMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, by_value_options(random)); });
 }
 
+const std::vector<DataType> kAnyType{DataType::bf16, DataType::f16, DataType::f32};
+
+TEST_F(AttentionOnGpu, ForwardOfAnyRowsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa(random, any_rows_options(kAnyType)); });
+}
+
+TEST_F(AttentionOnGpu, BackwardOfAnyRowsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa_backward(random, any_rows_options(kAnyType)); });
+}
+
+// A step of a generation, whose keys are padded.
+TEST_F(AttentionOnGpu, ForwardOfFewRowsOfAnyHeadDimMatchesTheDefinition) {
+  AttentionOptions options = decode_options();
+  options.any_head_dim = 1;
+  options.shared_keys = options.wide = 0.3;
+  run([&options](Random& random) { return random_sdpa(random, options); });
+}
+
 AttentionOptions wide_options(Random& random) {
   AttentionOptions options = options_of_either_kind(random);
   options.wide = 0.6;

@@ -126,6 +126,18 @@ AttentionOptions aligned_f32_options() {
   return options;
 }
 
+AttentionOptions any_rows_options(std::vector<DataType> dtypes) {
+  AttentionOptions options = sized({});
+  options.dtypes = std::move(dtypes);
+  options.max_length = 600;
+  options.max_batch = options.max_key_heads = options.max_group = 2;
+  options.any_head_dim = 0.5;
+  options.unaligned = options.shared_keys = options.wide = 0.3;
+  options.block_mask = options.rng_dump = 0.05;
+  options.rope = 0.2;
+  return options;
+}
+
 AttentionOptions aligned_f32_backward_options() { return backward(aligned_f32_options()); }
 
 AttentionOptions many_entries_options(AttentionOptions options) {

@@ -27,6 +27,9 @@ AttentionOptions long_options();
 /// In f32: any strides by the general kernels, aligned tensors of narrow heads by Hopper's.
 AttentionOptions f32_options();
 AttentionOptions aligned_f32_options();
+/// What no kernel takes as it is, long enough for copies: any head dims and strides, keys that
+/// batch entries or heads share, f32 results. `dtypes` are of Q, K and V.
+AttentionOptions any_rows_options(std::vector<DataType> dtypes);
 AttentionOptions aligned_f32_backward_options();
 /// More batch entries than a grid has layers, of few short rows each.
 AttentionOptions many_entries_options(AttentionOptions options);

@@ -102,6 +102,21 @@ AttentionOptions to_f32(AttentionOptions options) {
   return small(options);
 }
 
+/// Rows that are copied: of enough keys.
+AttentionOptions odd_head_dims(AttentionOptions options) {
+  options = small(options);
+  options.max_length = 500;
+  options.any_head_dim = 1;
+  return options;
+}
+AttentionOptions sharing_keys(AttentionOptions options) {
+  options = small(options);
+  options.min_batch = 2;
+  options.max_length = 500;
+  options.shared_keys = 1;
+  return options;
+}
+
 AttentionOptions wide_f32() {
   AttentionOptions options = aligned_f32_options();
   options.min_head_dim = 72;
@@ -312,6 +327,21 @@ const std::vector<Kind>& kinds() {
       {"hopper_backward_to_f32",
        [](Random& r) { return random_sdpa_backward(r, to_f32(aligned_backward_options())); },
        {"attention backward", "Hopper"}},
+      {"hopper_forward_of_padded_rows",
+       [](Random& r) { return random_sdpa(r, odd_head_dims(aligned_options())); },
+       {"padded", "attention forward, Hopper", "cut"}},
+      {"hopper_backward_of_padded_rows",
+       [](Random& r) { return random_sdpa_backward(r, odd_head_dims(aligned_backward_options())); },
+       {"padded", "attention backward, Hopper", "cut"}},
+      {"hopper_forward_of_copied_keys",
+       [](Random& r) { return random_sdpa(r, sharing_keys(aligned_options())); },
+       {"k copied", "attention forward, Hopper"}},
+      {"general_forward_of_any_head_dim",
+       [](Random& r) { return random_sdpa(r, small(any_rows_options({DataType::bf16}))); },
+       {"attention forward, general"}},
+      {"general_backward_of_any_head_dim",
+       [](Random& r) { return random_sdpa_backward(r, small(any_rows_options({DataType::bf16}))); },
+       {"attention backward, general"}},
       {"f32_hopper_forward_wide",
        [](Random& r) { return random_sdpa(r, wide_f32()); },
        {"attention forward", "of f16 pairs"}},

@@ -70,6 +70,7 @@ class Draw {
            static_cast<double>(qk_dim_ + v_dim_);
   }
   int64_t head_dim() {
+    if (wants_rarely(options_.any_head_dim)) return structure_.integer(1, options_.max_head_dim);
     return 8 * structure_.integer(options_.min_head_dim / 8, options_.max_head_dim / 8);
   }
   bool wants(double chance) { return structure_.chance(chance); }
@@ -92,7 +93,7 @@ class Draw {
   TensorId paged(const char* name, TensorId& table, int64_t heads, int64_t columns);
   void draw_angles(graph::Rope& rope, int64_t rows);
   TensorId rotated(const char* name, TensorId x);
-  TensorId gradient(const char* name, TensorId of, bool is_query_side);
+  TensorId gradient(const char* name, TensorId of, bool is_query_side, DataType dtype);
   TensorId through_rope(const char* name, const graph::Rope* rope, TensorId x, bool is_query_side);
   TensorId stats_gradient(TensorId statistic, const reference::Values& made);
   void draw_lengths(AttentionAttributes& a);
@@ -172,6 +173,8 @@ TensorId Draw::attention_tensor(const char* name, DataType dtype, Dims dims, boo
 
 TensorId Draw::input(const char* name, DataType dtype, Dims dims, bool is_query_side, double size) {
   const TensorId id = attention_tensor(name, dtype, dims, is_query_side);
+  if (!is_query_side && !is_ragged_ && wants_rarely(options_.shared_keys))
+    program_.graph[id].strides[static_cast<int>(structure_.integer(0, 1))] = 0;
   const auto& lengths = is_query_side ? q_lengths_ : kv_lengths_;
   program_.fill(
       id, [&] { return size * random_.normal(); },
@@ -371,7 +374,7 @@ TensorId Draw::rotated(const char* name, TensorId x) {
   // A rotated ragged tensor stays virtual: bound, it would hold what lies between the sequences.
   const bool is_virtual = is_ragged_ || wants(0.5);
   const graph::Tensor from = program_.graph[x];
-  const bool same_layout = is_ragged_ || wants(0.5);
+  const bool same_layout = is_ragged_ || (wants(0.5) && !overlaps_itself(from.dims, from.strides));
   rope.y =
       program_.add(name, io_, from.dims, same_layout ? from.strides : *dense_strides(from.dims));
   graph::Tensor& to = program_.graph[rope.y];
@@ -412,7 +415,7 @@ Program Draw::sdpa() {
   } else {
     op.v = input("v", io_, {batch_, v_heads_, kv_length_, v_dim_}, false);
   }
-  if (wants(options_.rope)) {
+  if (wants(options_.rope) && qk_dim_ % 2 == 0) {
     const auto sides = structure_.integer(1, op.page_table_k == kNone ? 3 : 1);
     if (sides & 1) op.q = rotated("q_rotated", op.q);
     if (sides & 2) op.k = rotated("k_rotated", op.k);
@@ -436,19 +439,22 @@ Program Draw::sdpa() {
 }
 
 /// A gradient's tensor, shaped as `of`.
-TensorId Draw::gradient(const char* name, TensorId of, bool is_query_side) {
-  return attention_tensor(name, result_type(), program_.graph[of].dims, is_query_side);
+TensorId Draw::gradient(const char* name, TensorId of, bool is_query_side, DataType dtype) {
+  return attention_tensor(name, dtype, program_.graph[of].dims, is_query_side);
 }
 
 /// Where sdpa_backward leaves the gradient of a rotated tensor; a rope_backward node takes it to
 /// the gradient of x.
 TensorId Draw::through_rope(const char* name, const graph::Rope* rope, TensorId x,
                             bool is_query_side) {
-  const TensorId d_x = gradient(name, x, is_query_side);
+  const DataType dtype = result_type();
+  const TensorId d_x = gradient(name, x, is_query_side, dtype);
   if (rope == nullptr) return d_x;
   graph::Rope inverse = *rope;
   inverse.backward = true;
-  inverse.x = gradient((std::string(name) + "_rotated").c_str(), x, is_query_side);
+  // A rope's result is of its operand's type, or f32.
+  inverse.x = gradient((std::string(name) + "_rotated").c_str(), x, is_query_side,
+                       dtype == DataType::f32 ? result_type() : io_);
   inverse.y = d_x;
   if (wants(0.6)) {
     program_.graph[inverse.x].is_virtual = true;
@@ -515,7 +521,7 @@ Program Draw::sdpa_backward() {
   const size_t before = graph.nodes.size();
   if (wants(0.9)) op.d_q = through_rope("dQ", q_rope, op.q, true);
   if (wants(0.9)) op.d_k = through_rope("dK", k_rope, op.k, false);
-  if (op.d_q == kNone || wants(0.9)) op.d_v = gradient("dV", op.v, false);
+  if (op.d_q == kNone || wants(0.9)) op.d_v = gradient("dV", op.v, false, result_type());
   if (op.attention.bias != kNone && wants(0.7)) {
     const Dims& dims = graph[op.attention.bias].dims;
     const bool odd = random_.chance(0.3);

@@ -19,6 +19,8 @@ struct AttentionOptions {
   double value_heads_differ = 0.25;  ///< Hv != Hk
   double odd_strides = 0.7;          ///< else dense BHSD
   double unaligned = 0;              ///< given odd strides: no multiples of 8 elements
+  double any_head_dim = 0;           ///< each from 1 to max_head_dim, else multiples of 8
+  double shared_keys = 0;            ///< K and V each once for all batch entries, or heads
   double tensor_scale = 0.2;
   double log2_input = 0.15;
   double bias = 0.3, alibi = 0.2;

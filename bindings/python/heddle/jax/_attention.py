@@ -295,24 +295,17 @@ def attention(
 
 
 def _shaped(config, operands, extents):
-    """The call with head dims the engines take, on empty arrays, and under a mesh with explicit axes."""
+    """The call on empty arrays, which no graph has, and under a mesh with explicit axes."""
     b, n, t, s = extents
-    dim = operands["v"].shape[-1]
     if 0 in (b, n, t, s):
         some = sum(jnp.sum(operands[name][..., :0]) for name in "qkv")  # 0, and depends on all of them
         lse = jnp.full((b, n, t), -jnp.inf, jnp.float32)
         if s == 0 and "sink" in operands:
             lse = jnp.broadcast_to(operands["sink"][None, :, None], lse.shape)
-        return jnp.zeros((b, *config.rows(n, t, dim)), operands["q"].dtype) * some, lse
-    for name in "qkv":
-        missing = -operands[name].shape[-1] % 8
-        if missing:
-            operands[name] = jnp.pad(operands[name], ((0, 0),) * 3 + ((0, missing),))
+        return jnp.zeros((b, *config.rows(n, t, operands["v"].shape[-1])), operands["q"].dtype) * some, lse
     if _mesh.explicit_mesh(operands.values()) is None:
-        o, lse = _attend(config, operands)
-    else:
-        o, lse = _attend_explicitly(config, operands)
-    return o[..., :dim], lse
+        return _attend(config, operands)
+    return _attend_explicitly(config, operands)
 
 
 def _attend_explicitly(config, operands):

@@ -125,7 +125,7 @@ def _backward_results(config, leading, *avals):
 # ---- Leading dims: folded into the batch where a graph can say that, else run one by one.
 
 
-def _fold(config, leading, lead, named, platform):
+def _fold(config, leading, lead, named):
     """The operands without leading dims, their batch [prod(lead) * B] or shared; None if one call cannot say that."""
     many = prod(lead)
     batch = named["q"].shape[leading]
@@ -133,8 +133,6 @@ def _fold(config, leading, lead, named, platform):
     for name, x in named.items():
         body = x.shape[leading:]
         shared, whole = all(d == 1 for d in x.shape[:leading]), x.shape[:leading] == lead
-        if shared and many > 1 and name in ("q", "k", "v") and platform == "cuda":
-            return None  # copies of tiles take no stride of 0
         if name in BATCHED or name in STATISTICS or name in ("streams", "o", "d_o"):
             x = jnp.broadcast_to(x, lead + body).reshape(many * body[0], *body[1:])
         elif name in SCALARS or name == "sink":
@@ -153,14 +151,14 @@ def _fold(config, leading, lead, named, platform):
 
 def _run(config, leading, platform, *operands):
     lead = joint(leading, operands)
-    fold = _fold(config, leading, lead, _named(config, operands), platform)
+    fold = _fold(config, leading, lead, _named(config, operands))
     if fold is None:
         return one_by_one(partial(_run, config, leading - 1, platform), operands)
     named, batch = fold
     found = _graph_results(config, named, batch, platform)
     expected = _backward_results if config.wanted else _forward_results
     avals = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands]
-    return [x.reshape(aval.shape).astype(aval.dtype) for x, aval in zip(found, expected(config, leading, *avals))]
+    return [x.reshape(aval.shape) for x, aval in zip(found, expected(config, leading, *avals))]
 
 
 # ---- The graph.
@@ -210,33 +208,27 @@ def _attributes(config, graph, uids):
 
 
 def _graph_results(config, named, batch, platform):
-    """What the graph gives, in its own types; a GPU's kernels write rows in q's type, and all of dQ, dK and dV."""
+    """What the graph gives, each of the dims it has in memory."""
     graph = Graph("attention backward" if config.wanted else "attention")
     uids = {name: _operand(config, graph, name, x, batch) for name, x in named.items()}
     q, k, v = (named[name].shape for name in "qkv")
     n, t, _ = config.extents(q, k)
     if config.wanted:
-        wanted = config.wanted
-        if platform == "cuda" and any(name in ROWS for name in wanted):
-            wanted = ("q", "k", "v") + tuple(name for name in wanted if name not in ROWS)
         ports = {}
-        for name in wanted:
+        for name in config.wanted:
             shape = named[name].shape
             if name in ROWS:
                 tensor = _row_tensor(config, batch, (batch, *shape[1:]))
             else:
                 tensor = ((1, n, 1, 1) if name == "sink" else shape,)
-            of_rows = platform == "cuda" and name in ROWS
-            dtype = named[name].dtype if of_rows else gradient_type(config, name, named[name].dtype)
-            ports[f"d_{name}"] = graph.result(f"d_{name}", dtype, *tensor)
+            ports[f"d_{name}"] = graph.result(f"d_{name}", gradient_type(config, name, named[name].dtype), *tensor)
         statistics = {STATISTICS[name]: uids[name] for name in config.names if name in STATISTICS}
         graph.node("sdpa_backward", q=uids["q"], k=uids["k"], v=uids["v"], o=uids["o"], d_o=uids["d_o"],
                    **statistics, **ports, deterministic=config.deterministic or None,
                    **_attributes(config, graph, uids))
     else:
-        o = graph.result("o", named["q"].dtype if platform == "cuda" else _o_type(config, named), *_row_tensor(config, batch, (batch, *config.rows(n, t, v[-1]))))
+        o = graph.result("o", _o_type(config, named), *_row_tensor(config, batch, (batch, *config.rows(n, t, v[-1]))))
         statistics = {STATISTICS[name]: graph.result(STATISTICS[name], jnp.float32, (batch, n, t, 1))
                       for name in config.statistics}
         graph.node("sdpa", q=uids["q"], k=uids["k"], v=uids["v"], o=o, **statistics, **_attributes(config, graph, uids))
-    found = graph.run(tuple(named.values()), platform)
-    return [found[list(ports).index(f"d_{name}")] for name in config.wanted] if config.wanted else found
+    return graph.run(tuple(named.values()), platform)

@@ -292,15 +292,9 @@ def ring_attention(
     soft_cap = None if soft_cap is None else _checks.number(OP, "soft_cap", soft_cap)
     if soft_cap is not None and soft_cap <= 0:
         raise ValueError(f"{OP}: soft_cap is {soft_cap}, expected a number above 0.")
-    dim = operands["v"].shape[-1]
-    for name in "qkv":
-        operands[name] = jnp.pad(operands[name], ((0, 0),) * 3 + ((0, -operands[name].shape[-1] % 8),))
     config = Config(operands=tuple(operands), layout=layout, scale=scale, soft_cap=soft_cap)
     ring = Ring(config, axis_name, causal, causal and order == "zigzag", return_lse)
-    if not return_lse:
-        return _attend(ring, operands)[..., :dim]
-    o, lse = _attend(ring, operands)
-    return o[..., :dim], lse
+    return _attend(ring, operands)
 
 
 def _zigzag(devices):
