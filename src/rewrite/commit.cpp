@@ -40,7 +40,6 @@ class Writer {
       HEDDLE_ASSIGN(x, made(operand, x));
       if (!operand.of_forward && !operand.direct) {
         HEDDLE_ASSIGN(x, canonical_copy(x, operand.place.at, operand.axes));
-        HEDDLE_ASSIGN(x, padded(x, operand.padding));
       }
       operands.push_back(x);
     }
@@ -164,31 +163,11 @@ class Writer {
                                  elements_.size(axes.heads), elements_.size(axes.columns)});
   }
 
-  /// With zeros after each vector.
-  static Result<Instruction*> padded(Instruction* x, int64_t padding) {
-    if (padding == 0) return x;
-    Instruction* zero =
-        hlo::make_constant(*x->computation(), hlo::Literal::scalar(x->shape().type(), 0));
-    std::vector<hlo::PaddingDimension> dimensions(4);
-    dimensions.back().high = padding;
-    return hlo::make_pad(x, zero, std::move(dimensions));
-  }
-
-  /// Without the last numbers of each vector.
-  static Result<Instruction*> cut(Instruction* x, int64_t padding) {
-    if (padding == 0) return x;
-    std::vector<hlo::SliceDimension> slice;
-    for (int64_t size : x->shape().dims()) slice.push_back({0, size, 1});
-    slice.back().limit -= padding;
-    return hlo::make_slice(x, std::move(slice));
-  }
-
   /// `number`: of the plan's result that `value` is.
   Status replace(const Plan& plan, size_t number, Instruction* value,
                  const std::vector<Instruction*>& wholes) {
     const CallResult& result = plan.results[number];
     Instruction* target = instructions_.at(result.target);
-    HEDDLE_ASSIGN(value, cut(value, result.padding));
     if (!result.direct) {
       Labelled whole{value, result.axes.canonical()};
       if (!result.summed.empty()) {

@@ -36,8 +36,7 @@ enum class Made : uint8_t {
 struct Operand {
   Element place;
   Axes axes;
-  bool direct = true;   // else a canonical copy is made of it
-  int64_t padding = 0;  // zeros after each vector of the copy
+  bool direct = true;  // else a canonical copy is made of it
   /// Set instead of `place`: the result number of the forward that belongs to this backward.
   std::optional<int> of_forward;
   Made made = Made::as_is;
@@ -59,10 +58,9 @@ struct CallResult {
   const hlo::Instruction* target = nullptr;
   Element place;  // the target with its labels
   Axes axes;
-  bool direct = true;   // else a canonical array, rearranged for the target
-  int64_t padding = 0;  // numbers after each vector of that array that the program does not have
-  double factor = 1;    // what the target is a multiple by
-  Index summed;         // labels along which the target is the sum of the call's result
+  bool direct = true;  // else a canonical array, rearranged for the target
+  double factor = 1;   // what the target is a multiple by
+  Index summed;        // labels along which the target is the sum of the call's result
   /// From the output as found to the target: the same elements, moved or rounded.
   std::vector<Element> chain;
   /// Of O and dV: a row that sees no key, to the call without weights, weighs all keys alike.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "core/rounding.h"
 #include "rewrite/carry.h"
 
 namespace heddle::rewrite {
@@ -122,28 +121,7 @@ Result<TensorId> Planner::operand(std::string name, const Element& leaf, const A
 
 Result<TensorId> Planner::vectors(std::string name, const Element& leaf, const Axes& axes) {
   HEDDLE_ASSIGN(const TensorId id, operand(std::move(name), leaf, axes));
-  Operand& operand = plan_.operands.back();
-  graph::Tensor& t = plan_.graph[id];
-  TensorView view{t.dims, t.strides, operand.direct};
-  operand.padding = pad(view);
-  if (operand.padding > 0 && !varies_within(operand.place, axes))
-    return error(Code::graph_not_supported,
-                 "%{} ({}) repeats itself along an axis, and its vectors are no multiple of 8",
-                 leaf.x->name(), t.name);
-  operand.direct = view.direct;
-  t.dims = view.dims;
-  t.strides = view.strides;
   return plan_.dtype == ElementType::f32 ? as_f32(id, leaf) : id;
-}
-
-int64_t Planner::pad(TensorView& view) {
-  constexpr int64_t kStep = 8;
-  const int64_t padding = round_up(view.dims[3], kStep) - view.dims[3];
-  if (padding == 0) return 0;
-  const int64_t h = view.dims[1], s = view.dims[2], d = view.dims[3] += padding;
-  view.strides = {s * h * d, d, h * d, 1};
-  view.direct = false;
-  return padding;
 }
 
 TensorId Planner::as_f32(TensorId last, const Element& leaf) {
@@ -214,9 +192,8 @@ Result<TensorId> Planner::result(std::string name, const Output& output, const A
     return error(Code::graph_not_supported, "%{} ({}) is {}, which no call of {} operands gives",
                  place.x->name(), name, hlo::name(place.x->shape().type()), hlo::name(plan_.dtype));
   while (chain.back().x != best.x) chain.pop_back();
-  return add_result(
-      std::move(name),
-      {best.x->shape().type(), output.factor, std::move(chain), output.role != Role::d_bias}, axes);
+  return add_result(std::move(name), {best.x->shape().type(), output.factor, std::move(chain)},
+                    axes);
 }
 
 Result<TensorId> Planner::wide_result(std::string name, const Output& output, const Axes& axes) {
@@ -224,8 +201,7 @@ Result<TensorId> Planner::wide_result(std::string name, const Output& output, co
       !data_type(output.place.x->shape().type()))
     return error(Code::graph_not_supported, "%{} ({}) is not as attention's results are",
                  output.place.x->name(), name);
-  return add_result(std::move(name), {ElementType::f32, output.factor, {output.place}, false},
-                    axes);
+  return add_result(std::move(name), {ElementType::f32, output.factor, {output.place}}, axes);
 }
 
 TensorId Planner::add_result(std::string name, Replaced replaced, const Axes& axes) {
@@ -239,8 +215,7 @@ TensorId Planner::add_result(std::string name, Replaced replaced, const Axes& ax
     if (const Index own = flat(result.place.at); std::find(own.begin(), own.end(), v) == own.end())
       result.summed.push_back(v);
   result.factor = std::abs(replaced.factor - 1) < 1e-6 ? 1 : replaced.factor;
-  auto view = view_of(elements_, result.place, axes);
-  if (replaced.is_of_vectors) result.padding = pad(*view);
+  const auto view = view_of(elements_, result.place, axes);
   result.direct = view->direct;
   if (view->direct) {
     result.dims = result.target->shape().dims();
@@ -262,7 +237,6 @@ TensorId Planner::inner_result(std::string name, const Axes& axes) {
   CallResult result;
   result.type = plan_.dtype;
   result.axes = axes;
-  result.padding = pad(view);
   result.direct = false;
   result.dims = {dims[0], dims[2], dims[1], view.dims[3]};
   plan_.results.push_back(result);

@@ -31,7 +31,6 @@ class Planner {
   Result<graph::TensorId> operand(std::string name, const Element& leaf, const Axes& axes);
 
   /// Queries, keys, values or what belongs to each of them, in the type that the call computes in.
-  /// Calls take vectors of multiples of 8: what is missing is zeros.
   Result<graph::TensorId> vectors(std::string name, const Element& leaf, const Axes& axes);
 
   /// Queries or keys: if they are a rotation of something, the call rotates.
@@ -91,13 +90,8 @@ class Planner {
     hlo::ElementType type;  // of the result
     double factor;
     std::vector<Element> chain;
-    bool is_of_vectors;
   };
   graph::TensorId add_result(std::string name, Replaced replaced, const Axes& axes);
-
-  /// Gives a canonical array over `axes` vectors of a length that calls take; how much longer they
-  /// are.
-  static int64_t pad(TensorView& view);
 
   /// The type that the call computes in: its operands' own, but f32 where they differ, and where
   /// the program computes in f32 from narrow operands and keeps all it gained by that.

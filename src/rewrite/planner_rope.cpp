@@ -63,8 +63,7 @@ Result<std::optional<TensorId>> Planner::try_rotated(const char* name, const Ele
   const std::optional<Rotation> as_read = relabelled(elements_, *found, leaf.at);
   if (!as_read) return none;
   const Rotation& rotation = *as_read;
-  TensorView view{dims_of(axes), {}, true};
-  if (rotation.y.at[rotation.depth] != axes.columns || pad(view) > 0 ||
+  if (rotation.y.at[rotation.depth] != axes.columns ||
       rotation.x.x->shape().type() != leaf.x->shape().type() ||
       leaf.x->shape().type() != plan_.dtype)
     return none;

@@ -180,6 +180,23 @@ TEST(LegalStages, CopyNoRowsOfFewKeysOrQueries) {
   EXPECT_FALSE(legal_stages(backward, Rows::on_16_bytes));
 }
 
+TEST(LegalStages, CopyNothingForNobody) {
+  for (int dim : {0, 1, 2}) {
+    AttentionProblem problem = shared_keys(512);
+    AttentionStructure& s = problem.structure;
+    problem::AttentionSizes& sizes = problem.sizes;
+    (dim == 0 ? sizes.batch : dim == 1 ? sizes.q_heads : sizes.q_length) = 0;
+    for (OperandId id : {s.q, s.o, s.stats}) sizes.layout(id).dims[dim] = 0;
+    if (dim == 0)
+      for (OperandId id : {s.k, s.v}) sizes.layout(id).dims[dim] = 0;
+    EXPECT_FALSE(legal_stages(problem, Rows::for_copy_engine)) << dim;
+    for (const char* architecture : {"sm_80", "sm_90a"}) {
+      const Result<Lowering> lowering = lowered(problem, architecture);
+      EXPECT_TRUE(lowering.is_ok()) << dim << ": " << lowering.status().message();
+    }
+  }
+}
+
 TEST(LegalStages, PadForTheDecodeKernel) {
   AttentionProblem problem = forward_of({.qk_dim = 36, .v_dim = 36});
   const AttentionStructure& s = problem.structure;

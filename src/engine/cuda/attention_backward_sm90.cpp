@@ -163,7 +163,9 @@ int64_t head_group(const BackwardSm90Config& config, bool deterministic, int64_t
     return std::clamp<int64_t>(waves * kProcessors / std::max<int64_t>(1, key_tiles), 1, most);
   }
   if (deterministic && config.downwards)
-    return config.by_gradient ? std::max<int64_t>(2, 8 * sizes.k_heads / sizes.q_heads) : 8;
+    return config.by_gradient
+               ? std::max<int64_t>(2, 8 * sizes.k_heads / std::max<int64_t>(1, sizes.q_heads))
+               : 8;
   if (deterministic) return 1;
   // Longest first, as far as the L2 holds what the heads share.
   if (config.upper_varies) return key_tiles <= 32 ? 8 : 2;

@@ -16,18 +16,19 @@ using problem::AttentionFacts;
 using problem::AttentionProblem;
 using problem::AttentionStructure;
 using problem::kAbsent;
-using problem::NamedOperand;
 using problem::OperandId;
 
-/// Whether copies of rows cost less than what kernels gain by them. Reckoned, not measured: of a
-/// row of K they take 8 bytes a column at 3 TB/s, as much time as a tenth of the products with some
-/// hundred query rows that read it by elements.
-bool pay(const AttentionFacts& facts) {
-  return facts.keys != AttentionFacts::Keys::to_255 && !facts.has_few_rows;
+/// Whether there are queries, and copies of rows cost less than what kernels gain by them.
+/// Reckoned, not measured: of a row of K they take 8 bytes a column at 3 TB/s, as much time as a
+/// tenth of the products with some hundred query rows that read it by elements.
+bool pay(const AttentionFacts& facts, OperandId q) {
+  return !facts.operand(q).is_empty && facts.keys != AttentionFacts::Keys::to_255 &&
+         !facts.has_few_rows;
 }
 /// A few rows against many keys, too: the decode kernel has all processors read them.
 bool pay_in_forward(const AttentionProblem& problem, const AttentionFacts& facts) {
-  return pay(facts) || has_few_rows_and_many_keys(problem);
+  const OperandId q = problem.structure.q;
+  return pay(facts, q) || (!facts.operand(q).is_empty && has_few_rows_and_many_keys(problem));
 }
 
 /// Elements in memory: what is broadcast lies there once.
@@ -211,7 +212,7 @@ std::optional<Stages> legal_stages(const AttentionBackwardProblem& problem, Rows
   if (f.q_rope || f.k_rope || s.d_q_rope || s.d_k_rope) return {};
   const AttentionFacts facts = problem::facts_of(problem);
   const int32_t qk = f.qk_head_dim, v = f.v_head_dim;
-  if (!pay(facts)) rows = Rows::as_they_lie;
+  if (!pay(facts, f.q)) rows = Rows::as_they_lie;
   Legalisation legal(
       f, attention.sizes, facts, rows,
       {{"q", &f.q, qk}, {"k", &f.k, qk}, {"v", &f.v, v}, {"o", &f.o, v}, {"dO", &s.d_o, v}},
