@@ -14,7 +14,8 @@ struct RowEnd {
 
 /// Of a row whose scores have the maximum `top`, in their own units, and whose exponentials against
 /// it have the sum `sum`, a sink not among them: it is one more logit, without a value. Statistics
-/// are written with `writes`. A row that is not `valid`, beyond its sequence, saw nothing.
+/// are written with `writes`. A row that is not `valid`, beyond its sequence, saw nothing, and has
+/// no place in a ragged tensor.
 template <bool kExact, bool kInputIsLog2>
 HEDDLE_DEVICE RowEnd end_row(const ForwardParameters& p, int batch, int head, int row, bool valid,
                              bool writes, float top, float sum) {
@@ -33,16 +34,27 @@ HEDDLE_DEVICE RowEnd end_row(const ForwardParameters& p, int batch, int head, in
   } else {
     end.factor = 1.0f / sum;
   }
+  const auto has_place = [&](const Tensor& tensor) {
+    return tensor.data != nullptr && (valid || tensor.offsets == nullptr);
+  };
   if (writes) {
-    if (p.stats.data)
+    if (has_place(p.stats))
       *element_pointer<float>(p.stats, batch, head, row, 0) =
           log_sum_exp<kExact, kInputIsLog2>(top, sum, p.stats_log2 != 0);
     if constexpr (kInputIsLog2) top = natural_maximum<kExact>(top, sum);
-    if (p.max.data)  // running maxima pass over a NaN, sums do not
+    if (has_place(p.max))  // running maxima pass over a NaN, sums do not
       *element_pointer<float>(p.max, batch, head, row, 0) = isnan(sum) ? sum : top;
-    if (p.sum_exp.data) *element_pointer<float>(p.sum_exp, batch, head, row, 0) = sum;
+    if (has_place(p.sum_exp)) *element_pointer<float>(p.sum_exp, batch, head, row, 0) = sum;
   }
   return end;
+}
+
+/// Whether nothing is written of rows beyond their sequence.
+HEDDLE_DEVICE bool leaves_rows_beyond(const ForwardParameters& p) {
+  const auto leaves = [](const Tensor& tensor) {
+    return tensor.data == nullptr || tensor.offsets != nullptr;
+  };
+  return leaves(p.o) && leaves(p.stats) && leaves(p.max) && leaves(p.sum_exp);
 }
 
 }  // namespace heddle::attention

@@ -333,9 +333,9 @@ struct DecodeBlock {
     const int packed = sequence.row_block * kRows + row, token = packed / group,
               head = sequence.head * group + packed % group;
     const bool valid = token < sequence.keys.q_length;
-    if (!valid && p.o.offsets != nullptr) return;
     const attention::RowEnd end = attention::end_row<false, Config::kInputIsLog2>(
         p, sequence.batch, head, token, valid, column == 0, statistics.x, statistics.y);
+    if (!valid && p.o.offsets != nullptr) return;
     // Chosen, not multiplied by 0: a value that nobody sees may be NaN or infinite.
     const auto ended = [&](float x) { return end.has_output ? x * end.factor : 0.0f; };
     using Result = typename Config::Result;

@@ -71,8 +71,6 @@ struct AttentionForward {
         rows{first_row + warp * 16 + lane / 4, first_row + warp * 16 + lane / 4 + 8},
         scale(p.scale_operand ? *p.scale_operand : p.scale) {}
 
-  HEDDLE_DEVICE bool output_is_ragged() const { return p.o.offsets != nullptr; }
-
   // Each a group of asynchronous copies.
 
   HEDDLE_DEVICE void load_queries() const {
@@ -161,8 +159,7 @@ struct AttentionForward {
     for (int half = 0; half < 2; ++half) {
       // Rows past the sequence saw whole tiles with everybody else; they count for nothing.
       const bool valid = rows[half] < q_length;
-      const bool writes =
-          lane % 4 == 0 && rows[half] < p.q_length && (valid || !output_is_ragged());
+      const bool writes = lane % 4 == 0 && rows[half] < p.q_length;
       const attention::RowEnd end = attention::end_row<kExact, Config::kInputIsLog2>(
           p, batch, head, rows[half], valid, writes, softmax.reference[half], softmax.total(half));
       factor[half] = end.factor * kept_weight_factor<Config::kDropout>(p);
@@ -178,11 +175,11 @@ struct AttentionForward {
     using Result = typename Config::Result;
     store_rows<Result, OutputTile, Config::kVDim, Config::kAligned>(
         query, warp * 16, out, 1.0f, attention::head_pointer<Result>(p.o, batch, head),
-        p.o.stride[2], first_row, output_is_ragged() ? q_length : p.q_length);
+        p.o.stride[2], first_row, p.o.offsets ? q_length : p.q_length);
   }
 
   HEDDLE_DEVICE void run(int* interval_lo) const {
-    if (output_is_ragged() && first_row >= q_length) return;
+    if (first_row >= q_length && attention::leaves_rows_beyond(p)) return;
     load_queries();
     const Seen seen(p, interval_lo, first_row, q_length, kv_length);
     const ForwardDropout<Config, kTileN> dropout(p, batch, head);

@@ -95,9 +95,10 @@ struct ForwardEpilogue {
   }
 
  private:
-  /// Rows past a dense length are written as zeros, past a ragged one left alone.
-  HEDDLE_DEVICE static int written_rows(const attention::ForwardParameters& p, const Work& work) {
-    return C::kLengths && p.q.offsets != nullptr ? work.q_length : p.q_length;
+  /// Rows past a length are written in a dense tensor, in a ragged one they have no place.
+  HEDDLE_DEVICE static int written_rows(const attention::ForwardParameters& p, const Work& work,
+                                        const attention::Tensor& tensor) {
+    return C::kLengths && tensor.offsets != nullptr ? work.q_length : p.q_length;
   }
 
   HEDDLE_DEVICE static void write_statistics(const ForwardArguments& args, const Work& work,
@@ -120,9 +121,9 @@ struct ForwardEpilogue {
         reference = attention::minus_infinity();
       }
       factor[h] = sum == 0.f ? 0.f : kept / sum;
-      if (thread % 4 == 0 && row < written_rows(p, work)) {
+      if (thread % 4 == 0) {
         const auto write = [&](const attention::Tensor& target, float value) {
-          if (target.data != nullptr)
+          if (target.data != nullptr && row < written_rows(p, work, target))
             *attention::element_pointer<float>(target, work.batch, work.head, row, 0) = value;
         };
         // Statistics are natural also when scores came in log2 units.
@@ -146,7 +147,7 @@ struct ForwardEpilogue {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int row = work.first_row(consumer) + tile::fragment_row(thread, h);
-      if (row >= written_rows(p, work)) continue;
+      if (row >= written_rows(p, work, p.o)) continue;
       float* to = attention::element_pointer<float>(p.o, work.batch, work.head, row,
                                                     tile::fragment_column(thread));
       const float lacking = kSplitF16 ? factor[h] * tile::kOutputLacks : 0.0f;

@@ -20,7 +20,9 @@ class LateSizes : public FakeMachine {
     auto made = cuda_engine().resized(*plan, late);
     EXPECT_EQ(compilations(), compiled);
     EXPECT_EQ(calls().graphs, graphs);
-    if (made.is_ok()) EXPECT_LE((*made)->workspace_bytes(), plan->workspace_bytes());
+    if (made.is_ok()) {
+      EXPECT_LE((*made)->workspace_bytes(), plan->workspace_bytes());
+    }
     return made;
   }
   void expect_runs(const Problem& planned, const Problem& given, size_t operands) {
