@@ -36,6 +36,7 @@ class Filler {
     for (const Node& node : graph_.nodes) {
       if (const auto* op = std::get_if<graph::Sdpa>(&node.op)) attention(*op);
       if (const auto* op = std::get_if<graph::SdpaBackward>(&node.op)) attention(*op);
+      if (const auto* op = std::get_if<graph::CacheAppend>(&node.op)) append(*op);
     }
     for (const Node& node : graph_.nodes)
       for (const graph::Port& port : graph::ports(node))
@@ -136,6 +137,27 @@ class Filler {
     all(a.dropout.scale_inv, [&](int64_t) { return kKeepProbability; });
   }
 
+  /// Lengths that caches have room for, each page a block of its own, codes of every value.
+  void append(const graph::CacheAppend& op) {
+    const int64_t rows = graph_[op.q].dims[2];
+    int64_t room = rows;
+    if (op.past_k != kNone) room = graph_[op.past_k].dims[2];
+    if (op.page_table_k != kNone) room *= graph_[op.page_table_k].dims[2];
+    all(op.seq_len_q, [&](int64_t) { return integer(std::min<int64_t>(1, rows), rows); });
+    all(op.seq_len_kv,
+        [&](int64_t) { return integer(std::min(rows, room), room) - op.seq_len_kv_offset; });
+    for (const TensorId table : {op.page_table_k, op.page_table_v})
+      all(table, [&, next = int64_t{0}](int64_t) mutable { return next++; });
+    for (const TensorId cache : {op.past_k, op.past_v}) {
+      if (cache != kNone && !is_floating(*graph_[cache].dtype))
+        all(cache, [&](int64_t) { return integer(0, 255); });
+    }
+    if (op.positions != kNone) {
+      const int64_t last = graph_[op.cosines].dims[0] - 1;
+      all(op.positions, [&](int64_t) { return integer(0, last); });
+    }
+  }
+
   /// What a backward op is given that its forward has made.
   static bool is_forward_result(const Node& node, std::string_view port) {
     if (std::holds_alternative<graph::SdpaBackward>(node.op))
@@ -149,9 +171,11 @@ class Filler {
     if (role == "freqs") return all(id, [&](int64_t) { return uniform(-M_PI, M_PI); });
     if (role == "cosines" || role == "sines")
       return all(id, [&](int64_t) { return uniform(-1, 1); });
+    if (role == "k_scale" || role == "v_scale")
+      return all(id, [&](int64_t) { return uniform(0.01, 0.03); });
     if (role == "epsilon") return all(id, [](int64_t) { return kEpsilon; });
-    if (role == "positions") {
-      const auto& rope = std::get<graph::Rope>(node.op);
+    if (const auto* op = std::get_if<graph::Rope>(&node.op); op && role == "positions") {
+      const graph::Rope& rope = *op;
       const int64_t rows = graph_[rope.x].dims[2];
       const int64_t known = graph_[rope.freqs != kNone ? rope.freqs : rope.cosines].dims[0];
       const bool per_row = graph_[id].dims.rank() > 2 && graph_[id].dims[2] == rows && rows > 1;

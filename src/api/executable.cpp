@@ -1,5 +1,6 @@
 #include "api/executable.h"
 
+#include <algorithm>
 #include <array>
 
 #include "graph/names.h"
@@ -54,6 +55,12 @@ Status Executable::find_pointers(std::span<const Binding> bindings,
   return {};
 }
 
+bool Executable::may_be_one(size_t output, size_t input) const {
+  return std::any_of(in_place_.begin(), in_place_.end(), [&](const InPlace& pair) {
+    return pair.output == output && pair.input == input;
+  });
+}
+
 /// A ragged tensor's places are data, so of one only the beginning is compared. Most tensors lie
 /// apart as a whole: only of those whose spans meet are the elements compared.
 Status Executable::check_overlaps(std::span<void* const> pointers, void* workspace) const {
@@ -80,7 +87,7 @@ Status Executable::check_overlaps(std::span<void* const> pointers, void* workspa
               ? pointers[i] == pointers[j]
               : meet(pointers[i], port_bytes_[i], pointers[j], port_bytes_[j]) &&
                     overlap(view_of(written, pointers[i]), view_of(other, pointers[j]));
-      if (!shared) continue;
+      if (!shared || (pointers[i] == pointers[j] && may_be_one(i, j))) continue;
       return error(Code::invalid_variant_pack,
                    "The output {} shares memory with the {} {}, expected memory of its own.",
                    describe(written), ports_[j].output ? "output" : "input", describe(other));

@@ -43,9 +43,10 @@ class Executable {
 
   /// Runs on the buffers in `bindings`; uids the graph does not bind are ignored. Refuses missing
   /// uids, null and misaligned pointers and outputs that share memory with another tensor or the
-  /// workspace, before anything is written. Initial contents of outputs and workspace never matter.
-  /// Allocates nothing unless it fails. `stream` is the engine's kind of queue (ignored by the CPU
-  /// engine).
+  /// workspace, before anything is written; but a cache that cache_append makes may have the
+  /// address of its past, if nothing reads that afterwards. Initial contents of outputs and
+  /// workspace never matter. Allocates nothing unless it fails. `stream` is the engine's kind of
+  /// queue (ignored by the CPU engine).
   Status execute(std::span<const Binding> bindings, void* workspace, void* stream) const;
 
   /// Most tensors a graph may bind, and most operands one problem may have; execute keeps that many
@@ -70,10 +71,15 @@ class Executable {
 
   Status find_pointers(std::span<const Binding> bindings, std::span<void*> pointers) const;
   Status check_overlaps(std::span<void* const> pointers, void* workspace) const;
+  bool may_be_one(size_t output, size_t input) const;
 
   graph::Graph graph_;
   std::vector<Port> ports_, inputs_, outputs_;
   std::vector<int64_t> port_bytes_;  ///< from a port's first byte to past its last
+  struct InPlace {
+    size_t output, input;  ///< ports that may have one address
+  };
+  std::vector<InPlace> in_place_;
   std::vector<Step> steps_;
   std::vector<int64_t> constants_;  ///< a scalar's bytes each
   int64_t workspace_bytes_ = 0;

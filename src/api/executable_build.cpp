@@ -57,6 +57,37 @@ class Executable::Builder {
     return {};
   }
 
+  /// Caches whose new rows may be put where the past lies: of one layout, the past read by no later
+  /// node.
+  void find_in_place() {
+    const graph::Graph& graph = out_.graph_;
+    const auto port_of = [&](graph::TensorId id) {
+      return std::find_if(out_.ports_.begin(), out_.ports_.end(),
+                          [&](const Port& port) { return port.tensor == id; });
+    };
+    for (size_t n = 0; n < graph.nodes.size(); ++n) {
+      const auto* op = std::get_if<graph::CacheAppend>(&graph.nodes[n].op);
+      if (!op) continue;
+      for (const auto& [past, present] :
+           {std::pair{op->past_k, op->present_k}, {op->past_v, op->present_v}}) {
+        const auto input = port_of(past), output = port_of(present);
+        if (input == out_.ports_.end() || output == out_.ports_.end() || input->output) continue;
+        const bool read_later =
+            std::any_of(graph.nodes.begin() + static_cast<std::ptrdiff_t>(n) + 1, graph.nodes.end(),
+                        [&, past = past](const graph::Node& node) {
+                          return std::ranges::any_of(graph::ports(node), [&](const auto& port) {
+                            return port.tensor == past && !port.output;
+                          });
+                        });
+        if (read_later || graph[past].dims != graph[present].dims ||
+            graph[past].strides != graph[present].strides)
+          continue;
+        out_.in_place_.push_back({static_cast<size_t>(output - out_.ports_.begin()),
+                                  static_cast<size_t>(input - out_.ports_.begin())});
+      }
+    }
+  }
+
   /// Gives every operand of every step its memory; intermediates come first in the workspace.
   Status place(const fusion::Schedule& schedule) {
     for (const fusion::Step& from : schedule.steps) {
@@ -167,6 +198,7 @@ Result<std::shared_ptr<const Executable>> Executable::build(
   executable->graph_ = std::move(graph);
   Builder builder(*executable);
   HEDDLE_TRY(builder.find_ports());
+  builder.find_in_place();
   HEDDLE_TRY(builder.place(schedule));
   HEDDLE_TRY(builder.plan(schedule, engines));
   return std::shared_ptr<const Executable>(std::move(executable));
@@ -179,6 +211,7 @@ Result<std::shared_ptr<const Executable>> Executable::resized(std::span<const Sh
   executable->graph_ = std::move(graph);
   Builder builder(*executable);
   HEDDLE_TRY(builder.find_ports());
+  builder.find_in_place();
   HEDDLE_TRY(builder.place(schedule));
   HEDDLE_TRY(builder.resize(*this));
   return std::shared_ptr<const Executable>(std::move(executable));

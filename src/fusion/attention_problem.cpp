@@ -32,12 +32,14 @@ struct Builder {
   AttentionStructure structure;
   AttentionSizes sizes;
   problem::ScoreExpression modified;  ///< score_mod, less the masks that became bounds
+  Bounds ring_bounds;
 
   ScoreContext context() {
     const bool known = structure.q_lengths != problem::kAbsent;
     return {graph, attributes, operands, extents.q_heads, log2_input, known};
   }
   void extents_and_scale();
+  void key_rows(const graph::Sdpa& op);
   void lengths(std::initializer_list<TensorId> rows);
   void scores();
   void dropout();
@@ -65,6 +67,17 @@ void Builder::extents_and_scale() {
   }
 }
 
+/// Of a ring the last rows alone are there; of dense K and V those that keys may lie in.
+void Builder::key_rows(const graph::Sdpa& op) {
+  if (op.ring_kv) {
+    for (TensorId id : {op.k, op.v})
+      ring_bounds.add(/*upper=*/false, problem::Anchor::kv_end, -graph[id].dims[2]);
+  } else if (op.max_seq_len_kv) {
+    for (problem::OperandId id : {structure.k, structure.v})
+      operands.keep_rows(id, extents.kv_length);
+  }
+}
+
 /// Beside a score_mod, lengths of dense tensors are there for its use and mask nothing.
 void Builder::lengths(std::initializer_list<TensorId> rows) {
   const bool ragged = std::any_of(rows.begin(), rows.end(), [&](TensorId id) {
@@ -84,6 +97,7 @@ void Builder::scores() {
   Bounds bounds = diagonal_bounds(attributes);
   modified = without_interval_masks(modified_dot(scores), bounds);
   structure.score = with_additive_terms(modified, scores);
+  bounds.add(ring_bounds);
   structure.bounds = bounds.bounds;
   sizes.bound_constants = bounds.constants;
   structure.block_mask = operands.add(attributes.block_mask);
@@ -148,8 +162,10 @@ Step attention_step(const Graph& graph, const ForwardParts& parts) {
   AttentionStructure& s = b.structure;
   b.extents_and_scale();
   s.q = b.operands.add(before_rope(op.q, parts.q_rope));
-  s.k = b.operands.add_paged(before_rope(op.k, parts.k_rope), op.page_table_k);
-  s.v = b.operands.add_paged(op.v, op.page_table_v);
+  s.k = b.operands.add_cache(
+      {before_rope(op.k, parts.k_rope), op.page_table_k, op.k_scale, op.ring_kv});
+  s.v = b.operands.add_cache({op.v, op.page_table_v, op.v_scale, op.ring_kv});
+  b.key_rows(op);
   b.lengths({op.q, op.k, op.v, op.o, op.stats, op.max, op.sum_exp});
   b.scores();
   b.dropout();

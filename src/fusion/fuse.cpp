@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "fusion/attention_problem.h"
+#include "fusion/cache_append_problem.h"
 #include "fusion/schedule.h"
 #include "fusion/streaming_problem.h"
 #include "graph/ports.h"
@@ -64,6 +65,8 @@ class Fusion {
         schedule.steps.push_back(norm_step(graph_, node));
       } else if (std::holds_alternative<graph::RmsNormBackward>(node.op)) {
         schedule.steps.push_back(norm_backward_step(graph_, node));
+      } else if (std::holds_alternative<graph::CacheAppend>(node.op)) {
+        schedule.steps.push_back(cache_append_step(graph_, node));
       } else {
         schedule.steps.push_back(std::move(attention[n]));
       }
@@ -77,7 +80,8 @@ class Fusion {
     const auto& op = std::get<graph::Sdpa>(node.op);
     ForwardParts parts{&node, {}, {}};
     parts.q_rope = rope_before(op.q, place);
-    if (op.page_table_k == kNone) parts.k_rope = rope_before(op.k, place);
+    const bool rows_are_keys = op.page_table_k == kNone && !op.ring_kv && !op.max_seq_len_kv;
+    if (rows_are_keys) parts.k_rope = rope_before(op.k, place);
     return attention_step(graph_, parts);
   }
 

@@ -188,6 +188,11 @@ void Bounds::add(bool upper, Anchor anchor, int64_t constant) {
   constants.push_back(constant);
 }
 
+void Bounds::add(const Bounds& others) {
+  bounds.insert(bounds.end(), others.bounds.begin(), others.bounds.end());
+  constants.insert(constants.end(), others.constants.begin(), others.constants.end());
+}
+
 Bounds diagonal_bounds(const graph::AttentionAttributes& a) {
   const bool top_left = a.diagonal_alignment == graph::DiagonalAlignment::top_left;
   const Anchor anchor = top_left ? Anchor::top_left : Anchor::bottom_right;

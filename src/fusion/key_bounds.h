@@ -15,6 +15,7 @@ struct Bounds {
   std::vector<int64_t> constants;
 
   void add(bool upper, problem::Anchor anchor, int64_t constant);
+  void add(const Bounds& others);
 };
 
 /// keep iff col <= row + off + right (if set) and col > row + off - left (if set).

@@ -55,12 +55,23 @@ OperandId Operands::add_permuted(TensorId id, const std::vector<int>& axes) {
   return static_cast<OperandId>(tensors_.size()) - 1;
 }
 
-OperandId Operands::add_paged(TensorId container, TensorId table) {
-  const OperandId table_operand = add(table);
-  const OperandId operand = add(container);
-  if (table != kNone)
-    types_[static_cast<size_t>(operand)].storage = problem::Storage::paged_by(table_operand);
+OperandId Operands::add_cache(const Cache& cache) {
+  if (cache.tensor == kNone) return kAbsent;
+  const OperandId table = add(cache.table), scale = add(cache.scale), operand = add(cache.tensor);
+  problem::OperandType& type = types_[static_cast<size_t>(operand)];
+  if (table != kAbsent) type.storage = problem::Storage::paged_by(table);
+  if (cache.ring) type.storage = problem::Storage::in_ring();
+  if (scale == kAbsent) return operand;
+  using Per = problem::Scales::Per;
+  const Dims& dims = layouts_[static_cast<size_t>(scale)].dims;
+  type.scales = {dims[3] > 1 ? Per::channel : dims[1] > 1 ? Per::head : Per::tensor, scale};
   return operand;
+}
+
+void Operands::keep_rows(OperandId id, int64_t rows) {
+  problem::OperandLayout& layout = layouts_[static_cast<size_t>(id)];
+  layout.dims[2] = rows;
+  if (rows == 1) layout.strides[2] = 0;
 }
 
 }  // namespace heddle::fusion

@@ -15,8 +15,15 @@ class Operands {
   /// The operand of a tensor, added on first use with the operands its addressing needs (ragged
   /// offsets); kAbsent for kNone.
   problem::OperandId add(graph::TensorId id);
-  /// Like add, for a K or V container addressed through a page table.
-  problem::OperandId add_paged(graph::TensorId container, graph::TensorId table);
+  /// Like add, for a K or V as caches store them: in pages that a table names, or in a ring, and
+  /// perhaps as codes with scales.
+  struct Cache {
+    graph::TensorId tensor, table = graph::kNone, scale = graph::kNone;
+    bool ring = false;
+  };
+  problem::OperandId add_cache(const Cache& cache);
+  /// Leaves only the first `rows` rows of an operand.
+  void keep_rows(problem::OperandId id, int64_t rows);
   /// Like add, with the tensor's dims in the order of `axes`.
   problem::OperandId add_permuted(graph::TensorId id, const std::vector<int>& axes);
 

@@ -42,8 +42,12 @@ int64_t paged_kv_length(const Graph& graph, const Sdpa& op) {
 
 AttentionExtents extents(const Graph& graph, const Sdpa& op) {
   AttentionExtents e = dense_extents(graph, op);
-  if (op.page_table_k != kNone || op.page_table_v != kNone)
+  e.v_head_dim = numbers_of_row(*graph[op.v].dtype, e.v_head_dim);
+  if (op.page_table_k != kNone || op.page_table_v != kNone) {
     e.kv_length = paged_kv_length(graph, op);
+  } else if (op.max_seq_len_kv) {
+    e.kv_length = *op.max_seq_len_kv;
+  }
   return e;
 }
 

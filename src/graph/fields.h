@@ -93,6 +93,10 @@ void fields(Visitor& v, T& op) {
   v.input("page_table_k", op.page_table_k);
   v.input("page_table_v", op.page_table_v);
   v.integer("paged_max_seq_len_kv", op.paged_max_seq_len_kv);
+  v.input("k_scale", op.k_scale);
+  v.input("v_scale", op.v_scale);
+  v.integer("max_seq_len_kv", op.max_seq_len_kv);
+  v.flag("ring_kv", op.ring_kv);
   fields(v, op.attention);
 }
 
@@ -149,6 +153,36 @@ void fields(Visitor& v, T& op) {
   v.output("dx", op.dx);
   v.output("d_scale", op.d_scale);
   v.output("d_bias", op.d_bias);
+}
+
+template <class Visitor, Is<CacheAppend> T>
+void fields(Visitor& v, T& op) {
+  v.input("q", op.q);
+  v.input("k", op.k);
+  v.input("v", op.v);
+  v.input("past_k", op.past_k);
+  v.input("past_v", op.past_v);
+  v.input("page_table_k", op.page_table_k);
+  v.input("page_table_v", op.page_table_v);
+  v.input("seq_len_q", op.seq_len_q);
+  v.input("seq_len_kv", op.seq_len_kv);
+  v.integer("seq_len_kv_offset", op.seq_len_kv_offset);
+  v.input("q_norm", op.q_norm);
+  v.input("k_norm", op.k_norm);
+  v.number("q_epsilon", op.q_epsilon);
+  v.number("k_epsilon", op.k_epsilon);
+  v.input("cosines", op.cosines);
+  v.input("sines", op.sines);
+  v.input("positions", op.positions);
+  v.choice("pairing", op.pairing);
+  v.input("k_scale", op.k_scale);
+  v.input("v_scale", op.v_scale);
+  v.flag("ring", op.ring);
+  v.output("q_out", op.q_out);
+  v.output("present_k", op.present_k);
+  v.output("present_v", op.present_v);
+  v.output("lengths_q", op.lengths_q);
+  v.output("lengths_kv", op.lengths_kv);
 }
 
 }  // namespace heddle::graph

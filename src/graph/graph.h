@@ -143,6 +143,13 @@ struct Sdpa {
   bool attn_scale_prefolded = false;
   TensorId page_table_k = kNone, page_table_v = kNone;
   std::optional<int64_t> paged_max_seq_len_kv;
+  /// f32 [1, 1 or H, 1, 1 or D]: what codes of K and V are multiplied by, where these are i8, u8
+  /// (two codes of 4 bits a byte, the first of them low, 8 above their numbers) or f8e4m3.
+  TensorId k_scale = kNone, v_scale = kNone;
+  /// Keys there are at most; unset: rows of K. Needed beside rings.
+  std::optional<int64_t> max_seq_len_kv;
+  /// K and V are rings: key j lies in row j % rows, so only the last so many of the keys are there.
+  bool ring_kv = false;
   AttentionAttributes attention;
 
   friend bool operator==(const Sdpa&, const Sdpa&) = default;
@@ -197,9 +204,43 @@ struct RmsNormBackward {
   friend bool operator==(const RmsNormBackward&, const RmsNormBackward&) = default;
 };
 
+/// New rows of keys and values put behind those that caches hold already, on the way normalised,
+/// rotated and turned into codes; and the queries normalised and rotated alike.
+///
+/// Entry b has n[b] new rows (seq_len_q; without it S, all) and t[b] rows with them (seq_len_kv
+/// plus its offset; without it n[b]). They go behind the past[b] = max(t[b] - n[b], 0) rows there
+/// are: row s to past[b] + s, or nowhere if the cache has no such row. Before them present holds
+/// what past does, behind them zeros; where both are bound to one address, what is not new is not
+/// touched.
+struct CacheAppend {
+  /// [B,Hq,S,D], [B,Hk,S,D], [B,Hk,S,Dv]. q alone beside caches holds all three: heads of Q, then
+  /// those of K, then those of V. Without caches it is Q alone.
+  TensorId q = kNone, k = kNone, v = kNone;
+  /// Caches [B,Hk,P,D], of q's type, or codes as sdpa reads them; kNone: empty ones.
+  TensorId past_k = kNone, past_v = kNone;
+  /// Past and present are then containers of pages, bound to one address.
+  TensorId page_table_k = kNone, page_table_v = kNone;
+  TensorId seq_len_q = kNone, seq_len_kv = kNone;  ///< [B,1,1,1]
+  int64_t seq_len_kv_offset = 0;
+  TensorId q_norm = kNone, k_norm = kNone;  ///< [1,1,1,D]: weights of the RMSNorm of each head
+  double q_epsilon = 1e-6, k_epsilon = 1e-6;
+  /// [rows,1,1,rope_dim/2]: the first rope_dim columns are rotated by row `position`, the nearest
+  /// there is, of these tables: positions[b,s], or past[b] + s.
+  TensorId cosines = kNone, sines = kNone, positions = kNone;
+  RopePairing pairing = RopePairing::halves;
+  TensorId k_scale = kNone, v_scale = kNone;  ///< f32 [1, 1 or H, 1, 1 or D], of codes
+  bool ring = false;                          ///< of past and present: row r is in r % their rows
+
+  TensorId q_out = kNone;                          ///< [B,Hq,S,D], 0 from row n[b] on
+  TensorId present_k = kNone, present_v = kNone;   ///< [B,Hk,C,D]
+  TensorId lengths_q = kNone, lengths_kv = kNone;  ///< i32 [B,1,1,1]: min(n, t); t, at most C
+
+  friend bool operator==(const CacheAppend&, const CacheAppend&) = default;
+};
+
 struct Node {
   std::string name;
-  std::variant<Sdpa, SdpaBackward, Rope, RmsNorm, RmsNormBackward> op;
+  std::variant<Sdpa, SdpaBackward, Rope, RmsNorm, RmsNormBackward, CacheAppend> op;
 
   friend bool operator==(const Node&, const Node&) = default;
 };

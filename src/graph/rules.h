@@ -58,5 +58,6 @@ Status validate_sdpa_backward(const Rules& rules, SdpaBackward& op);
 Status validate_rope(const Rules& rules, Rope& op);
 Status validate_rms_norm(const Rules& rules, RmsNorm& op);
 Status validate_rms_norm_backward(const Rules& rules, RmsNormBackward& op);
+Status validate_cache_append(const Rules& rules, CacheAppend& op);
 
 }  // namespace heddle::graph

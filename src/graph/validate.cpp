@@ -141,6 +141,7 @@ Status validate_op(const Rules& rules, RmsNorm& op) { return validate_rms_norm(r
 Status validate_op(const Rules& rules, RmsNormBackward& op) {
   return validate_rms_norm_backward(rules, op);
 }
+Status validate_op(const Rules& rules, CacheAppend& op) { return validate_cache_append(rules, op); }
 
 Status validate_node(Graph& graph, Node& node) {
   const std::vector<Port> all = ports(node);

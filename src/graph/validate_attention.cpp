@@ -144,9 +144,13 @@ Status validate_query_key_value(const Rules& rules, const QueryKeyValue& qkv) {
   }
   HEDDLE_TRY(
       rules.dtype_is("Q", qkv.q, {DataType::f16, DataType::bf16, DataType::f32, DataType::f64}));
-  HEDDLE_TRY(rules.dtype_is("K", qkv.k, {*rules[qkv.q].dtype}));
-  HEDDLE_TRY(rules.dtype_is("V", qkv.v, {*rules[qkv.q].dtype}));
+  for (const auto& [port, id] : {std::pair{"K", qkv.k}, {"V", qkv.v}}) {
+    if (qkv.may_hold_codes && holds_codes(*rules[id].dtype)) continue;
+    HEDDLE_TRY(rules.dtype_is(port, id, {*rules[qkv.q].dtype}));
+  }
   const Dims &q = rules[qkv.q].dims, &k = rules[qkv.k].dims, &v = rules[qkv.v].dims;
+  const int64_t k_columns = numbers_of_row(*rules[qkv.k].dtype, k[kColumn]),
+                v_columns = numbers_of_row(*rules[qkv.v].dtype, v[kColumn]);
   if (q[kHead] % k[kHead] != 0 || q[kHead] % v[kHead] != 0) {
     return rules.fail(Code::graph_not_supported,
                       "For group-query attention, number of heads for key and query must be a "
@@ -154,9 +158,9 @@ Status validate_query_key_value(const Rules& rules, const QueryKeyValue& qkv) {
                       "heads for query: Q has {} heads, K {} and V {}",
                       q[kHead], k[kHead], v[kHead]);
   }
-  if (q[kColumn] != k[kColumn]) {
+  if (q[kColumn] != k_columns) {
     return rules.fail(Code::invalid_value, "Q has head dim {} and K {}, expected the same",
-                      q[kColumn], k[kColumn]);
+                      q[kColumn], k_columns);
   }
   const bool dense = !qkv.paged_k && !qkv.paged_v;
   if ((!qkv.paged_k && k[0] != q[0]) || (!qkv.paged_v && v[0] != q[0])) {
@@ -169,6 +173,20 @@ Status validate_query_key_value(const Rules& rules, const QueryKeyValue& qkv) {
                       to_string(v));
   }
   return {};
+}
+
+Status validate_scales(const Rules& rules, const char* cache_port, TensorId cache,
+                       const char* scale_port, TensorId scale) {
+  const DataType type = *rules[cache].dtype;
+  if (holds_codes(type) != (scale != kNone)) {
+    return rules.fail(Code::attribute_not_set, "{} is {}, {} {}", cache_port, name(type),
+                      scale == kNone ? "codes that need" : "numbers that take no", scale_port);
+  }
+  if (scale == kNone) return {};
+  HEDDLE_TRY(rules.dtype_is(scale_port, scale, {DataType::f32}));
+  const Dims& dims = rules[cache].dims;
+  return rules.broadcasts_to(scale_port, scale,
+                             {1, dims[kHead], 1, numbers_of_row(type, dims[kColumn])});
 }
 
 Status validate_row_statistic(const Rules& rules, const char* port, TensorId id,
@@ -199,8 +217,8 @@ Status validate_attention(const Rules& rules, AttentionAttributes& a, const Atte
   HEDDLE_TRY(validate_diagonal(rules, a, e));
   HEDDLE_TRY(validate_block_mask(rules, a.block_mask, e));
   if (a.sink != kNone) {
-    HEDDLE_TRY(rules.dims_are("sink", a.sink, {1, e.q_heads, 1, 1}));
-    HEDDLE_TRY(rules.dtype_is("sink", a.sink, {DataType::f32}));
+    HEDDLE_TRY(rules.broadcasts_to("sink", a.sink, {1, e.q_heads, 1, 1}));
+    HEDDLE_TRY(rules.dtype_is("sink", a.sink, {DataType::f32, DataType::f16, DataType::bf16}));
   }
   if (a.softmax_input_is_log2 && a.score_mod) {
     return rules.fail(Code::graph_not_supported,

@@ -11,8 +11,12 @@ namespace heddle::graph {
 struct QueryKeyValue {
   TensorId q = kNone, k = kNone, v = kNone;
   bool paged_k = false, paged_v = false;
+  bool may_hold_codes = false;  ///< K and V
 };
 Status validate_query_key_value(const Rules& rules, const QueryKeyValue& qkv);
+/// The scales of a cache: there if and only if it holds codes, f32 [1, 1 or heads, 1, 1 or D].
+Status validate_scales(const Rules& rules, const char* cache_port, TensorId cache,
+                       const char* scale_port, TensorId scale);
 /// A row statistic, f32 [B,Hq,Sq,1].
 Status validate_row_statistic(const Rules& rules, const char* port, TensorId id,
                               const AttentionExtents& e);

@@ -55,6 +55,29 @@ Status validate_paging(const Rules& rules, const Sdpa& op, const AttentionExtent
   return validate_pages(rules, "V", op.v, "page_table_v", op.page_table_v, e);
 }
 
+/// Keys there are at most, of dense K and V and of rings.
+Status validate_key_rows(const Rules& rules, const Sdpa& op) {
+  const int64_t rows = rules[op.k].dims[2];
+  if (op.page_table_k != kNone || op.page_table_v != kNone) {
+    if (!op.max_seq_len_kv && !op.ring_kv) return {};
+    return rules.fail(Code::graph_not_supported,
+                      "{} is set beside page tables, which have paged_max_seq_len_kv",
+                      op.ring_kv ? "ring_kv" : "max_seq_len_kv");
+  }
+  if (op.ring_kv && !op.max_seq_len_kv) {
+    return rules.fail(Code::attribute_not_set,
+                      "ring_kv is set without max_seq_len_kv: the rows of a ring do not say how "
+                      "many keys there are");
+  }
+  if (op.ring_kv && (rules[op.k].ragged_offset != kNone || rules[op.v].ragged_offset != kNone)) {
+    return rules.fail(Code::invalid_value, "K and V are rings and ragged, expected one of the two");
+  }
+  const int64_t most = op.ring_kv ? INT32_MAX : rows;
+  if (!op.max_seq_len_kv || (*op.max_seq_len_kv >= 1 && *op.max_seq_len_kv <= most)) return {};
+  return rules.fail(Code::invalid_value, "max_seq_len_kv is {}, expected 1 to {}",
+                    *op.max_seq_len_kv, most);
+}
+
 Status validate_prefolded(const Rules& rules, const Sdpa& op) {
   const AttentionAttributes& a = op.attention;
   if (!op.attn_scale_prefolded) return {};
@@ -80,8 +103,15 @@ Status validate_prefolded(const Rules& rules, const Sdpa& op) {
 }  // namespace
 
 Status validate_sdpa(const Rules& rules, Sdpa& op) {
-  HEDDLE_TRY(validate_query_key_value(
-      rules, {op.q, op.k, op.v, op.page_table_k != kNone, op.page_table_v != kNone}));
+  HEDDLE_TRY(validate_query_key_value(rules, {.q = op.q,
+                                              .k = op.k,
+                                              .v = op.v,
+                                              .paged_k = op.page_table_k != kNone,
+                                              .paged_v = op.page_table_v != kNone,
+                                              .may_hold_codes = true}));
+  HEDDLE_TRY(validate_scales(rules, "K", op.k, "k_scale", op.k_scale));
+  HEDDLE_TRY(validate_scales(rules, "V", op.v, "v_scale", op.v_scale));
+  HEDDLE_TRY(validate_key_rows(rules, op));
   const AttentionExtents e = extents(rules.graph(), op);
   HEDDLE_TRY(validate_paging(rules, op, e));
   HEDDLE_TRY(validate_prefolded(rules, op));

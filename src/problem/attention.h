@@ -82,7 +82,8 @@ struct AttentionStructure : OperandTypes {
   /// Rows at or past q_length are written as O = 0, stats = -inf (dense) or left alone (ragged).
   OperandId q_lengths = kAbsent, kv_lengths = kAbsent;
   bool q_lengths_cumulative = false, kv_lengths_cumulative = false;
-  /// f32 [1,Hq,1,1]: one more logit in each row's denominator, without a value.
+  /// [1, Hq or 1, 1, 1] of f32, bf16 or f16: one more logit in each row's denominator, without a
+  /// value.
   OperandId sink = kAbsent;
   Dropout dropout;
   std::optional<Rope> q_rope, k_rope;

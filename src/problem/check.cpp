@@ -5,25 +5,12 @@
 #include <string>
 
 #include "core/rounding.h"
+#include "problem/check_ids.h"
 #include "problem/operand_check.h"
 #include "problem/operands.h"
 
 namespace heddle::problem {
 namespace {
-
-/// What is wrong with the ids of a structure, whatever is behind them.
-template <class Structure>
-Status check_ids(const OperandCheck& check, const Structure& structure) {
-  Status status;
-  const auto visit = [&](const char* label, OperandId id, Use use) {
-    if (!status.is_ok()) return;
-    status = check.exists(id, label);
-    if (status.is_ok() && id != kAbsent && use == Use::written)
-      status = check.is_writable(id, label);
-  };
-  operands(visit, structure);
-  return status;
-}
 
 Status check_tables(const OperandCheck& operands, std::string_view op, const Rope& rope,
                     std::string_view of, const Dims& x, double scale) {
@@ -206,8 +193,8 @@ Status check_forward(const OperandCheck& operands, const AttentionStructure& s,
   for (const auto& [label, id] : {std::pair{"q", s.q}, {"k", s.k}, {"v", s.v}, {"o", s.o}})
     HEDDLE_TRY(operands.is_present(id, label));
   HEDDLE_TRY(operands.is_tensor(s.q, "q", dims.q, has_lengths));
-  HEDDLE_TRY(operands.is_paged_tensor(s.k, "k", dims.k, has_lengths));
-  HEDDLE_TRY(operands.is_paged_tensor(s.v, "v", dims.v, has_lengths));
+  HEDDLE_TRY(operands.is_cache(s.k, "k", dims.k, has_lengths));
+  HEDDLE_TRY(operands.is_cache(s.v, "v", dims.v, has_lengths));
   HEDDLE_TRY(operands.is_tensor(s.o, "o", dims.o, has_lengths));
   for (const auto& [label, id] :
        {std::pair{"stats", s.stats}, {"max", s.max}, {"sum_exp", s.sum_exp}})
@@ -221,8 +208,9 @@ Status check_forward(const OperandCheck& operands, const AttentionStructure& s,
   HEDDLE_TRY(check_lengths(operands, s.q_lengths, "q_lengths", s.q_lengths_cumulative, z.batch));
   HEDDLE_TRY(check_lengths(operands, s.kv_lengths, "kv_lengths", s.kv_lengths_cumulative, z.batch));
   if (s.sink != kAbsent) {
-    HEDDLE_TRY(operands.has_type(s.sink, "sink", {DataType::f32}));
-    HEDDLE_TRY(operands.has_dims(s.sink, "sink", Dims{1, z.q_heads, 1, 1}));
+    HEDDLE_TRY(operands.has_type(s.sink, "sink", {DataType::f32, DataType::bf16, DataType::f16}));
+    const int64_t heads = operands.layout(s.sink).dims[1] == 1 ? 1 : z.q_heads;
+    HEDDLE_TRY(operands.has_dims(s.sink, "sink", Dims{1, heads, 1, 1}));
   }
   HEDDLE_TRY(check_dropout(operands, s.dropout, z));
   HEDDLE_TRY(check_rope(operands, s.q_rope, "q", s.q, dims.q, z.q_rope_scale));
@@ -295,9 +283,13 @@ Status check(const AttentionBackwardProblem& problem) {
                  "attention backward: needs the stats that the forward pass wrote, or its max and "
                  "sum_exp");
   for (const auto& [label, id] : {std::pair{"k", f.k}, {"v", f.v}}) {
-    if (operands.type(id).storage.is_paged())
+    const OperandType& type = operands.type(id);
+    if (type.storage.is_paged() || type.storage.is_ring() || type.holds_codes())
       return error(Code::graph_not_supported,
-                   "attention backward: {} is paged, which only the forward pass can read", label);
+                   "attention backward: {} is {}, which only the forward pass can read", label,
+                   type.holds_codes()       ? "codes"
+                   : type.storage.is_ring() ? "a ring"
+                                            : "paged");
   }
   const bool has_lengths = f.q_lengths != kAbsent && f.kv_lengths != kAbsent;
   const TensorDims dims(f, z);

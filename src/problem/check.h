@@ -16,5 +16,6 @@ Status check(const AttentionBackwardProblem& problem);
 Status check(const NormProblem& problem);
 Status check(const NormBackwardProblem& problem);
 Status check(const RopeProblem& problem);
+Status check(const CacheAppendProblem& problem);
 
 }  // namespace heddle::problem

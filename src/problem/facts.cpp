@@ -146,4 +146,18 @@ RopeFacts facts_of(const RopeProblem& problem) {
           .alignment = std::min(alignment(s.x), alignment(s.y))};
 }
 
+CacheAppendFacts facts_of(const CacheAppendProblem& problem) {
+  const CacheAppendStructure& s = problem.structure;
+  CacheAppendFacts facts{.is_empty = is_empty(problem.sizes.layout(s.q)),
+                         .alignment = kMostAlignment};
+  tensors(
+      [&](const char*, OperandId id, Use) {
+        if (id != kAbsent)
+          facts.alignment =
+              std::min(facts.alignment, alignment_of(s.type(id), problem.sizes.layout(id)));
+      },
+      s);
+  return facts;
+}
+
 }  // namespace heddle::problem

@@ -68,10 +68,18 @@ struct RopeFacts {
   friend bool operator==(const RopeFacts&, const RopeFacts&) = default;
 };
 
+struct CacheAppendFacts {
+  bool is_empty = false;  ///< nothing to append and no rows of Q
+  int alignment = 1;      ///< OperandFacts::alignment of the tensors, the least
+
+  friend bool operator==(const CacheAppendFacts&, const CacheAppendFacts&) = default;
+};
+
 AttentionFacts facts_of(const AttentionProblem& problem);
 AttentionFacts facts_of(const AttentionBackwardProblem& problem);
 NormFacts facts_of(const NormProblem& problem);
 NormFacts facts_of(const NormBackwardProblem& problem);
 RopeFacts facts_of(const RopeProblem& problem);
+CacheAppendFacts facts_of(const CacheAppendProblem& problem);
 
 }  // namespace heddle::problem

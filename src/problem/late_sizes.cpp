@@ -59,6 +59,28 @@ Status take_over(const RopeProblem& planned, const RopeProblem& given) {
   return check_rows(x_of(planned), x_of(given), 1);
 }
 
+/// An append's heads and head dims.
+Dims heads_of(const CacheAppendProblem& p) {
+  return {p.sizes.q_heads, p.sizes.kv_heads, p.structure.qk_head_dim, p.structure.v_head_dim,
+          p.structure.rope_dim};
+}
+
+Status take_over(const CacheAppendProblem& planned, CacheAppendProblem& given) {
+  const Dims expected = heads_of(planned), is = heads_of(given);
+  if (is != expected) {
+    return error(
+        Code::invalid_value,
+        "The shapes give an append of {} heads of Q and {} of K and V, head dims {} and {} "
+        "and {} columns rotated, expected those that it was planned with, {}, {}, {}, {} "
+        "and {}.",
+        is[0], is[1], is[2], is[3], is[4], expected[0], expected[1], expected[2], expected[3],
+        expected[4]);
+  }
+  for (size_t i = 0; i < given.sizes.layouts.size(); ++i)
+    given.sizes.layouts[i].planned_dims = planned.sizes.layouts[i].dims;
+  return {};
+}
+
 }  // namespace
 
 Result<Problem> at_late_sizes(const Problem& planned, Problem given) {

@@ -22,6 +22,7 @@ struct Storage {
     dense,   ///< by strides
     ragged,  ///< sequences one after the other (THD)
     paged,   ///< K or V in blocks of rows, which a table names
+    ring,    ///< K or V by strides, row s at s % dims[2]: the last so many rows alone are there
   };
   Kind kind = Kind::dense;
   /// What says where rows are. ragged: the operand [B+1] (i32 or i64) whose entry b, times
@@ -32,12 +33,25 @@ struct Storage {
 
   static Storage ragged_by(OperandId offsets) { return {Kind::ragged, offsets}; }
   static Storage paged_by(OperandId table) { return {Kind::paged, table}; }
+  static Storage in_ring() { return {Kind::ring}; }
   bool is_ragged() const { return kind == Kind::ragged; }
   bool is_paged() const { return kind == Kind::paged; }
+  bool is_ring() const { return kind == Kind::ring; }
   OperandId offsets() const { return is_ragged() ? index : kAbsent; }
   OperandId page_table() const { return is_paged() ? index : kAbsent; }
 
   friend bool operator==(const Storage&, const Storage&) = default;
+};
+
+/// What turns the codes of K or V into numbers: code * scale. Codes are i8, f8e4m3, or of 4 bits,
+/// two to a u8: that of the even column is low, and both are 8 above their numbers.
+struct Scales {
+  /// channel: of each head, or the same of all.
+  enum class Per : uint8_t { none, tensor, head, channel };
+  Per per = Per::none;
+  OperandId operand = kAbsent;  ///< f32 [1, 1 or heads, 1, 1 or head_dim]
+
+  friend bool operator==(const Scales&, const Scales&) = default;
 };
 
 struct OperandType {
@@ -45,6 +59,13 @@ struct OperandType {
   /// A pass-by-value scalar: its buffer is host memory, read before execute returns.
   bool on_host = false;
   Storage storage;
+  Scales scales;
+
+  bool holds_codes() const { return scales.per != Scales::Per::none; }
+  /// Elements that hold so many numbers of a row.
+  int64_t elements_of(int64_t numbers) const {
+    return holds_codes() && dtype == DataType::u8 ? numbers / 2 : numbers;
+  }
 
   friend bool operator==(const OperandType&, const OperandType&) = default;
 };

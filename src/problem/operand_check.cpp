@@ -29,7 +29,7 @@ Status OperandCheck::all_well_formed(int rank) const {
                    "{}: operand {} with dims {} and strides {} spans more than 2^59 elements", op_,
                    n, to_string(layout.dims), to_string(layout.strides));
     const Storage& storage = types_[n].storage;
-    if (storage.kind == Storage::Kind::dense) continue;
+    if (storage.kind == Storage::Kind::dense || storage.is_ring()) continue;
     if (!is_one(storage.index) || storage.index == static_cast<OperandId>(n))
       return error(Code::invalid_value, "{}: operand {} refers to operand {}, which does not exist",
                    op_, n, storage.index);
@@ -119,9 +119,27 @@ Status OperandCheck::is_tensor(OperandId id, std::string_view label, const Dims&
   return ragged_has_lengths(id, label, has_lengths);
 }
 
-Status OperandCheck::is_paged_tensor(OperandId id, std::string_view label, const Dims& dims,
-                                     bool has_lengths) const {
-  const OperandId table = type(id).storage.page_table();
+Status OperandCheck::has_scales(OperandId id, std::string_view label, const Dims& dims) const {
+  const OperandType& codes = type(id);
+  HEDDLE_TRY(has_type(id, label, {DataType::i8, DataType::u8, DataType::f8e4m3}));
+  HEDDLE_TRY(is_present(codes.scales.operand, "a scale of codes"));
+  HEDDLE_TRY(has_type(codes.scales.operand, "a scale of codes", {DataType::f32}));
+  using Per = Scales::Per;
+  Dims expected{1, 1, 1, 1};
+  if (codes.scales.per == Per::channel) expected[3] = dims[3];
+  const bool is_shared =
+      codes.scales.per == Per::channel && layout(codes.scales.operand).dims[1] == 1;
+  if (codes.scales.per != Per::tensor && !is_shared) expected[1] = dims[1];
+  return has_dims(codes.scales.operand, "a scale of codes", expected);
+}
+
+Status OperandCheck::is_cache(OperandId id, std::string_view label, Dims dims,
+                              bool has_lengths) const {
+  const OperandType& cache = type(id);
+  if (cache.holds_codes()) HEDDLE_TRY(has_scales(id, label, dims));
+  dims[3] = cache.elements_of(dims[3]);
+  if (cache.storage.is_ring()) dims[2] = std::max<int64_t>(layout(id).dims[2], 1);
+  const OperandId table = cache.storage.page_table();
   if (table == kAbsent) return is_tensor(id, label, dims, has_lengths);
   const Dims& blocks = layout(id).dims;
   if (blocks[1] != dims[1] || blocks[3] != dims[3] || blocks[2] < 1)

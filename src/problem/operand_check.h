@@ -43,12 +43,13 @@ class OperandCheck {
                     bool rows_and_columns = true) const;
   /// Has these dims; ragged only beside lengths; not paged.
   Status is_tensor(OperandId id, std::string_view label, const Dims& dims, bool has_lengths) const;
-  /// As is_tensor, or a container of pages [blocks, heads, block_size, head_dim] with its table.
-  Status is_paged_tensor(OperandId id, std::string_view label, const Dims& dims,
-                         bool has_lengths) const;
+  /// A cache of K or V: as is_tensor, or a container of pages [blocks, heads, block_size, head_dim]
+  /// with its table, or a ring of any rows; its columns may be codes.
+  Status is_cache(OperandId id, std::string_view label, Dims dims, bool has_lengths) const;
   Status ragged_has_lengths(OperandId id, std::string_view label, bool has_lengths) const;
 
  private:
+  Status has_scales(OperandId id, std::string_view label, const Dims& dims) const;
   bool is_one(OperandId id) const { return id >= 0 && static_cast<size_t>(id) < types_.size(); }
 
   std::string_view op_;

@@ -164,6 +164,33 @@ void operands(Visitor&& visit, T& s) {
   operands(visit, s.rope);
 }
 
+/// Those of rows that kernels move.
+template <class Visitor, Is<CacheAppendStructure> T>
+void tensors(Visitor&& visit, T& s) {
+  visit("q", s.q, Use::read);
+  visit("k", s.k, Use::read);
+  visit("v", s.v, Use::read);
+  visit("past k", s.past_k, Use::read);
+  visit("past v", s.past_v, Use::read);
+  visit("the cache of k", s.k_cache, Use::written);
+  visit("the cache of v", s.v_cache, Use::written);
+  visit("rotated q", s.q_out, Use::written);
+}
+
+template <class Visitor, Is<CacheAppendStructure> T>
+void operands(Visitor&& visit, T& s) {
+  tensors(visit, s);
+  visit("new_lengths", s.new_lengths, Use::read);
+  visit("total_lengths", s.total_lengths, Use::read);
+  visit("the norm weight of q", s.q_norm, Use::read);
+  visit("the norm weight of k", s.k_norm, Use::read);
+  visit("cosines", s.cosines, Use::read);
+  visit("sines", s.sines, Use::read);
+  visit("positions", s.positions, Use::read);
+  visit("lengths_q", s.lengths_q, Use::written);
+  visit("lengths_kv", s.lengths_kv, Use::written);
+}
+
 /// The types and layouts that ids of a problem of any kind count through.
 template <class Kind>
 requires requires(Kind& problem) { problem.structure; }

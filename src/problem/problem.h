@@ -4,11 +4,12 @@
 #include <variant>
 
 #include "problem/attention.h"
+#include "problem/cache_append.h"
 #include "problem/streaming.h"
 
 namespace heddle::problem {
 
 using Problem = std::variant<AttentionProblem, AttentionBackwardProblem, NormProblem,
-                             NormBackwardProblem, RopeProblem>;
+                             NormBackwardProblem, RopeProblem, CacheAppendProblem>;
 
 }  // namespace heddle::problem

@@ -58,21 +58,39 @@ bool keeps(const Attention& a, const Cell& cell, const Values& values) {
 Attention attention(const graph::Sdpa& op, const Values& values) {
   const bool log2_input = op.attention.softmax_input_is_log2 || op.attn_scale_prefolded;
   const graph::AttentionExtents e = graph::extents(values.graph(), op);
-  return {op.attention,    op.q,       op.k,       op.v,      op.page_table_k,
-          op.page_table_v, log2_input, e.batch,    e.q_heads, e.k_heads,
-          e.v_heads,       e.q_length, e.kv_length};
+  return {.attributes = op.attention,
+          .q = op.q,
+          .k = {op.k, op.page_table_k, op.k_scale, op.ring_kv},
+          .v = {op.v, op.page_table_v, op.v_scale, op.ring_kv},
+          .log2_input = log2_input,
+          .batch = e.batch,
+          .q_heads = e.q_heads,
+          .k_heads = e.k_heads,
+          .v_heads = e.v_heads,
+          .q_length = e.q_length,
+          .kv_length = e.kv_length};
 }
 
 Attention attention(const graph::SdpaBackward& op, const Values& values) {
   const graph::AttentionExtents e = graph::extents(values.graph(), op);
   const bool log2_input = op.attention.softmax_input_is_log2;
-  return {op.attention, op.q,      op.k,      op.v,      kNone,      kNone,      log2_input,
-          e.batch,      e.q_heads, e.k_heads, e.v_heads, e.q_length, e.kv_length};
+  return {.attributes = op.attention,
+          .q = op.q,
+          .k = {op.k},
+          .v = {op.v},
+          .log2_input = log2_input,
+          .batch = e.batch,
+          .q_heads = e.q_heads,
+          .k_heads = e.k_heads,
+          .v_heads = e.v_heads,
+          .q_length = e.q_length,
+          .kv_length = e.kv_length};
 }
 
 Lengths lengths_of(const Attention& a, int64_t b, const Values& values) {
   const AttentionAttributes& at = a.attributes;
-  const bool ragged = is_ragged(a.q, values) || is_ragged(a.k, values) || is_ragged(a.v, values);
+  const bool ragged =
+      is_ragged(a.q, values) || is_ragged(a.k.tensor, values) || is_ragged(a.v.tensor, values);
   // Beside a score_mod, lengths of dense tensors are there for its use and mask nothing.
   if (!at.padding_mask && !ragged) return {a.q_length, a.kv_length};
   return {length(at.seq_len_q, at.cu_seq_len_q, b, a.q_length, values),
@@ -86,6 +104,9 @@ bool is_visible(const Attention& a, const Lengths& lengths, const Cell& cell,
   const int64_t diagonal = cell.i + (bottom_right ? lengths.kv - lengths.q : 0);
   if (at.right_bound && cell.j > diagonal + *at.right_bound) return false;
   if (at.left_bound && cell.j <= diagonal - *at.left_bound) return false;
+  for (const Cache& cache : {a.k, a.v}) {
+    if (cache.ring && cell.j < lengths.kv - values.tensor(cache.tensor).dims[2]) return false;
+  }
   if (at.block_mask != kNone) {
     constexpr int64_t kTile = 128;
     const int64_t tile = cell.j / kTile;
@@ -106,20 +127,6 @@ double attention_scale(const Attention& a, const Values& values) {
   if (a.attributes.attn_scale_tensor != kNone)
     return values.read(a.attributes.attn_scale_tensor, 0);
   return a.attributes.attn_scale.value_or(1);
-}
-
-Matrix paged_rows(TensorId container, TensorId table, int64_t b, int64_t h, int64_t count,
-                  const Values& values) {
-  if (table == kNone) return values.rows(container, b, h, count);
-  const int64_t block = values.tensor(container).dims[2],
-                columns = values.tensor(container).dims[3];
-  Matrix matrix(count, columns);
-  for (int64_t s = 0; s < count; ++s) {
-    const auto page = static_cast<int64_t>(values.read(table, b, 0, s / block));
-    for (int64_t d = 0; d < columns; ++d)
-      matrix(s, d) = values.read(container, page, h, s % block, d);
-  }
-  return matrix;
 }
 
 Scores scores_of(const Attention& a, int64_t b, int64_t h, const Lengths& lengths, const Matrix& q,

@@ -2,6 +2,7 @@
 // keep mask of dropout, each as the contract words it (graph/graph.h).
 #pragma once
 
+#include "reference/codes.h"
 #include "reference/score_mod.h"
 #include "reference/values.h"
 
@@ -10,8 +11,8 @@ namespace heddle::reference {
 /// Extents of an attention and the attributes that decide its scores.
 struct Attention {
   const graph::AttentionAttributes& attributes;
-  graph::TensorId q, k, v;
-  graph::TensorId page_table_k = graph::kNone, page_table_v = graph::kNone;
+  graph::TensorId q;
+  Cache k, v;
   bool log2_input = false;  ///< the scaled dot is in log2 units
   int64_t batch, q_heads, k_heads, v_heads, q_length, kv_length;
 
@@ -29,7 +30,7 @@ struct Lengths {
 };
 Lengths lengths_of(const Attention& a, int64_t b, const Values& values);
 
-/// Padding, diagonal bounds and block mask. `cell` lies within `lengths`.
+/// Padding, diagonal bounds, rings and block mask. `cell` lies within `lengths`.
 bool is_visible(const Attention& a, const Lengths& lengths, const Cell& cell, const Values& values);
 
 /// slope_h of ALiBi: a geometric sequence over the heads.
@@ -37,10 +38,6 @@ double alibi_slope(int64_t head, int64_t heads);
 
 /// The number that multiplies Q K^T.
 double attention_scale(const Attention& a, const Values& values);
-
-/// Rows of K or V, through its page table if it has one; rows past `count` are never touched.
-Matrix paged_rows(graph::TensorId container, graph::TensorId table, int64_t b, int64_t h,
-                  int64_t count, const Values& values);
 
 /// Scores of one batch entry and query head, in natural units; -inf where the key is not visible.
 /// `scaled_dot` holds attn_scale * Q K^T, in natural units, for the derivative of score_mod.

@@ -66,7 +66,8 @@ Result<Values> evaluate(const graph::Graph& graph, const Buffers& buffers, Preci
                           },
                           [&](const graph::Rope& op) { rope(op, values); },
                           [&](const graph::RmsNorm& op) { rms_norm(op, values); },
-                          [&](const graph::RmsNormBackward& op) { rms_norm_backward(op, values); }},
+                          [&](const graph::RmsNormBackward& op) { rms_norm_backward(op, values); },
+                          [&](const graph::CacheAppend& op) { cache_append(op, values); }},
                node.op);
     for (const graph::Port& port : ports) {
       if (port.output) available[port.tensor] = true;

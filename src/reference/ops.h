@@ -15,5 +15,7 @@ void rope(const graph::Rope& op, Values& values);
 void rms_norm(const graph::RmsNorm& op, Values& values);
 /// dx, d_scale and d_bias of rms_norm.
 void rms_norm_backward(const graph::RmsNormBackward& op, Values& values);
+/// New rows of K and V behind those that caches hold; Q, K and V as these take them.
+void cache_append(const graph::CacheAppend& op, Values& values);
 
 }  // namespace heddle::reference

@@ -71,8 +71,8 @@ void sdpa(const graph::Sdpa& op, Values& values) {
     const Lengths lengths = lengths_of(a, b, values);
     for (int64_t h = 0; h < a.q_heads; ++h) {
       const Matrix q = values.rows(op.q, b, h, lengths.q);
-      const Matrix k = paged_rows(op.k, a.page_table_k, b, a.k_head(h), lengths.kv, values);
-      const Matrix v = paged_rows(op.v, a.page_table_v, b, a.v_head(h), lengths.kv, values);
+      const Matrix k = rows_of(a.k, b, a.k_head(h), lengths.kv, values);
+      const Matrix v = rows_of(a.v, b, a.v_head(h), lengths.kv, values);
       const Matrix score = scores_of(a, b, h, lengths, q, k, values).score;
       const bool has_sink = op.attention.sink != kNone;
       const double sink = has_sink ? values.read(op.attention.sink, 0, h) : -kInfinity;

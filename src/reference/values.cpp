@@ -105,7 +105,14 @@ double Values::read_linear(TensorId id, int64_t index) const {
 int64_t Values::read_integer(TensorId id, int64_t i0) const {
   const graph::Tensor& tensor = graph_[id];
   if (tensor.constant) return static_cast<int64_t>(*tensor.constant);
+  if (!result(id).empty()) return static_cast<int64_t>(read(id, i0));
   return load_integer(*tensor.dtype, buffers_.at(tensor.uid), offset(id, i0, 0, 0, 0));
+}
+
+bool Values::are_one(TensorId a, TensorId b) const {
+  const auto at = [&](TensorId id) { return buffers_.find(graph_[id].uid); };
+  return a != kNone && b != kNone && at(a) != buffers_.end() && at(b) != buffers_.end() &&
+         at(a)->second == at(b)->second;
 }
 
 Matrix Values::rows(TensorId id, int64_t b, int64_t h, int64_t count) const {
@@ -122,6 +129,10 @@ void Values::write(TensorId id, double value, int64_t i0, int64_t i1, int64_t i2
   const size_t at = place(id, i0, i1, i2, i3);
   results_[static_cast<size_t>(id)].values[at] = value;
   results_[static_cast<size_t>(id)].written[at] = 1;
+}
+
+void Values::keep(TensorId id, double value, int64_t i0, int64_t i1, int64_t i2, int64_t i3) {
+  results_[static_cast<size_t>(id)].values[place(id, i0, i1, i2, i3)] = value;
 }
 
 void Values::add(TensorId id, double value, int64_t i0, int64_t i1, int64_t i2, int64_t i3) {

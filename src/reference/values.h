@@ -40,6 +40,8 @@ class Values {
   double read_linear(graph::TensorId id, int64_t index) const;
   /// The exact integer at (i0), for lengths, offsets, seeds.
   int64_t read_integer(graph::TensorId id, int64_t i0 = 0) const;
+  /// Whether both are bound to one address.
+  bool are_one(graph::TensorId a, graph::TensorId b) const;
   /// The first `count` rows of (b, h).
   Matrix rows(graph::TensorId id, int64_t b, int64_t h, int64_t count) const;
 
@@ -52,6 +54,8 @@ class Values {
   void declare(graph::TensorId id);
   /// Sets or adds to an element of a result; nothing if `id` is kNone.
   void write(graph::TensorId id, double value, int64_t i0, int64_t i1, int64_t i2, int64_t i3);
+  /// What an element of a result holds that the contract does not write.
+  void keep(graph::TensorId id, double value, int64_t i0, int64_t i1, int64_t i2, int64_t i3);
   void add(graph::TensorId id, double value, int64_t i0, int64_t i1, int64_t i2, int64_t i3);
   void write_linear(graph::TensorId id, double value, int64_t index);
 

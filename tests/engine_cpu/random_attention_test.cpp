@@ -79,6 +79,32 @@ AttentionOptions large() {
 
 TEST(RandomForward, Plain) { sweep(random_sdpa, plain_attention(), 1, seeds(60)); }
 TEST(RandomForward, EveryPairOfFeatures) { sweep_pairs(random_sdpa, seeds(4)); }
+TEST(RandomForward, EveryFeatureOverCaches) {
+  for (const AttentionFeature& cache : kCacheFeatures) {
+    for (size_t n = 0; n < kAttentionFeatureCount; ++n) {
+      SCOPED_TRACE(std::string(cache.name) + " with " + kAttentionFeatures[n].name);
+      AttentionOptions options = plain_attention();
+      cache.switch_on(options);
+      kAttentionFeatures[n].switch_on(options);
+      sweep(random_sdpa, options, 2000000 + 1000 * n, seeds(6));
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+/// Codes in rings and in pages, of many keys; decoding, which does not pack them, and tiles.
+AttentionOptions caches() {
+  AttentionOptions options;
+  options.codes = 0.8, options.rings = 0.5, options.paged = 0.5, options.padding = 0.8;
+  options.ragged = 0.1, options.max_length = 700, options.max_group = 8, options.max_head_dim = 136;
+  options.max_batch = options.max_key_heads = 2;
+  return options;
+}
+TEST(RandomForward, CachesOfManyKeys) {
+  sweep(random_sdpa, caches(), 2100000, seeds(20));
+  AttentionOptions decoding = caches();
+  decoding.max_query_length = 3, decoding.max_length = 3000;
+  sweep(random_sdpa, decoding, 2200000, seeds(60));
+}
 TEST(RandomForward, EverythingAtOnce) {
   AttentionOptions options;
   options.rope = 0.3;

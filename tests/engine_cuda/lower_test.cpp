@@ -158,6 +158,49 @@ TEST(Lower, ARefusedProblemSaysWhy) {
             "attention backward: k is paged, which only the forward pass can read");
 }
 
+/// Caches that no kernel here loads.
+TEST(Lower, RefusesCachesInWords) {
+  const Case c{.dtype = DataType::bf16, .qk_dim = 64, .v_dim = 64, .length = 512};
+  const auto refusal = [&](auto&& change) {
+    problem::AttentionProblem p = forward_of(c);
+    change(p);
+    return lowered(p, "sm_90a").status().message();
+  };
+  const auto codes = [](problem::AttentionProblem& p, problem::OperandId id, DataType type) {
+    p.structure.type(id).dtype = type;
+    p.structure.type(id).scales = {problem::Scales::Per::tensor,
+                                   static_cast<problem::OperandId>(p.structure.operands.size())};
+    p.structure.operands.push_back({DataType::f32});
+    p.sizes.layouts.push_back({{1, 1, 1, 1}, {0, 0, 0, 0}});
+  };
+  EXPECT_EQ(refusal([&](auto& p) { codes(p, p.structure.k, DataType::i8); }),
+            "cuda: sdpa k is codes of i8, expected numbers");
+  EXPECT_EQ(refusal([&](auto& p) { codes(p, p.structure.v, DataType::f8e4m3); }),
+            "cuda: sdpa v is codes of f8e4m3, expected numbers");
+  EXPECT_EQ(refusal([&](auto& p) {
+              p.structure.type(p.structure.v).storage = problem::Storage::in_ring();
+            }),
+            "cuda: sdpa v is a ring, expected rows or pages");
+  const auto sink = [](problem::AttentionProblem& p, DataType type, int64_t heads) {
+    p.structure.sink = static_cast<problem::OperandId>(p.structure.operands.size());
+    p.structure.operands.push_back({type});
+    p.sizes.layouts.push_back({{1, heads, 1, 1}, {0, heads == 1 ? 0 : 1, 0, 0}});
+  };
+  EXPECT_EQ(refusal([&](auto& p) { sink(p, DataType::bf16, p.sizes.q_heads); }),
+            "cuda: sdpa sink is bf16, expected f32");
+  EXPECT_EQ(refusal([&](auto& p) { sink(p, DataType::f32, 1); }),
+            fmt::format("cuda: sdpa sink is one for {} heads, expected one each",
+                        forward_of(c).sizes.q_heads));
+  problem::CacheAppendProblem append;
+  append.structure.operands = {{DataType::bf16}, {DataType::bf16}};
+  append.sizes.layouts = {{{1, 2, 1, 64}, {0, 64, 0, 1}}, {{1, 2, 1, 64}, {0, 64, 0, 1}}};
+  append.structure.q = 0, append.structure.q_out = 1;
+  append.structure.qk_head_dim = append.structure.v_head_dim = 64;
+  append.sizes.batch = append.sizes.length = 1, append.sizes.q_heads = 2;
+  EXPECT_EQ(lowered(append, "sm_90a").status().message(),
+            "cuda: there is no kernel of cache_append");
+}
+
 TEST(Lower, SaysWhichWaysWerePassedOverAndWhy) {
   const auto passed_over = [](const problem::Problem& problem, const char* architecture) {
     std::vector<std::string> all;

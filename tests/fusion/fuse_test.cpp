@@ -119,6 +119,52 @@ TEST(Fuse, OneRotationReadTwiceByOneAttentionStandsAlone) {
   EXPECT_EQ(schedule.steps[0].nodes, std::vector<std::string>{"rope_k"});
 }
 
+TEST(Fuse, AnAppendAndItsAttentionAreTwoSteps) {
+  Program program;
+  graph::Graph& g = program.graph;
+  g.io_dtype = DataType::bf16, g.intermediate_dtype = DataType::f32;
+  graph::CacheAppend append;
+  append.q = program.add("qkv", DataType::bf16, {2, 8, 1, 16});
+  append.past_k = program.add("past_k", DataType::i8, {2, 2, 9, 16});
+  append.past_v = program.add("past_v", DataType::i8, {2, 2, 9, 16});
+  append.k_scale = program.add("k_scale", DataType::f32, {1, 1, 1, 16});
+  append.v_scale = program.add("v_scale", DataType::f32, {1, 2, 1, 1});
+  append.seq_len_kv = program.add("last", DataType::i32, {2, 1, 1, 1});
+  append.seq_len_kv_offset = 1;
+  append.q_out = program.add("q", DataType::bf16, {2, 4, 1, 16});
+  append.present_k = program.add("present_k", DataType::i8, {2, 2, 9, 16});
+  append.present_v = program.add("present_v", DataType::i8, {2, 2, 9, 16});
+  append.lengths_q = program.add("lengths_q", DataType::i32, {2, 1, 1, 1});
+  append.lengths_kv = program.add("lengths_kv", DataType::i32, {2, 1, 1, 1});
+  append.ring = true;
+  graph::Sdpa sdpa{.q = append.q_out, .k = append.present_k, .v = append.present_v};
+  sdpa.k_scale = append.k_scale, sdpa.v_scale = append.v_scale;
+  sdpa.ring_kv = true, sdpa.max_seq_len_kv = 100;
+  sdpa.o = program.add("o", DataType::bf16, {2, 4, 1, 16});
+  sdpa.attention.padding_mask = true;
+  sdpa.attention.seq_len_q = append.lengths_q, sdpa.attention.seq_len_kv = append.lengths_kv;
+  for (TensorId id : {append.q_out, append.lengths_q, append.lengths_kv}) g[id].is_virtual = true;
+  g.nodes = {{"append", append}, {"attention", sdpa}};
+  const fusion::Schedule schedule = fused(g);
+  ASSERT_EQ(schedule.steps.size(), 2u);
+  EXPECT_EQ(schedule.intermediates,
+            (std::vector<TensorId>{append.q_out, append.lengths_q, append.lengths_kv}));
+  using Per = problem::Scales::Per;
+  const auto& first = std::get<problem::CacheAppendProblem>(schedule.steps[0].problem);
+  EXPECT_TRUE(first.structure.is_packed());
+  EXPECT_EQ(first.sizes.q_heads, 4);
+  EXPECT_EQ(first.sizes.kv_heads, 2);
+  EXPECT_EQ(first.sizes.total_offset, 1);
+  EXPECT_EQ(first.structure.type(first.structure.k_cache).scales.per, Per::channel);
+  const auto& second = std::get<problem::AttentionProblem>(schedule.steps[1].problem);
+  EXPECT_EQ(second.sizes.kv_length, 100);
+  EXPECT_TRUE(second.structure.type(second.structure.k).storage.is_ring());
+  EXPECT_EQ(second.structure.type(second.structure.v).scales.per, Per::head);
+  EXPECT_EQ(second.structure.bounds,
+            (std::vector<problem::KeyBound>{{false, Anchor::kv_end}, {false, Anchor::kv_end}}));
+  EXPECT_EQ(second.sizes.bound_constants, (std::vector<int64_t>{-9, -9}));
+}
+
 TEST(Fuse, StridesOfDimsOf1AreZero) {
   RopedAttention a;
   a.program.graph[a.q].strides[0] = 12345;

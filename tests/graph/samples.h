@@ -176,4 +176,43 @@ inline Graph rms_norm_backward() {
   return graph;
 }
 
+/// Two new tokens of 8 query heads and 2 key heads, D 32, packed, normalised and rotated; caches of
+/// 64 rows.
+inline Graph cache_append() {
+  Graph graph = empty_graph();
+  CacheAppend op;
+  op.q = graph.add(tensor("qkv", {2, 12, 2, 32}));
+  op.past_k = graph.add(tensor("past_k", {2, 2, 64, 32}));
+  op.past_v = graph.add(tensor("past_v", {2, 2, 64, 32}));
+  op.seq_len_kv = graph.add(tensor("totals", {2, 1, 1, 1}, DataType::i32));
+  op.q_norm = graph.add(tensor("q_weight", {1, 1, 1, 32}));
+  op.k_norm = graph.add(tensor("k_weight", {1, 1, 1, 32}));
+  op.cosines = graph.add(tensor("cosines", {64, 1, 1, 8}));
+  op.sines = graph.add(tensor("sines", {64, 1, 1, 8}));
+  op.q_out = graph.add(output("q"));
+  op.present_k = graph.add(output("present_k"));
+  op.present_v = graph.add(output("present_v"));
+  op.lengths_q = graph.add(output("lengths_q", DataType::i32));
+  op.lengths_kv = graph.add(output("lengths_kv", DataType::i32));
+  graph.nodes.push_back({"append", op});
+  return graph;
+}
+
+inline CacheAppend& append_of(Graph& graph) { return std::get<CacheAppend>(graph.nodes.back().op); }
+
+/// The same in int8 and with Q, K and V apart.
+inline Graph cache_append_of_codes() {
+  Graph graph = cache_append();
+  CacheAppend& op = append_of(graph);
+  graph[op.q].dims = {2, 8, 2, 32};
+  graph[op.q].strides = *dense_strides(graph[op.q].dims);
+  op.k = graph.add(tensor("k", {2, 2, 2, 32}));
+  op.v = graph.add(tensor("v", {2, 2, 2, 32}));
+  op.k_scale = graph.add(tensor("k_scale", {1, 2, 1, 32}, DataType::f32));
+  op.v_scale = graph.add(tensor("v_scale", {1, 1, 1, 1}, DataType::f32));
+  for (TensorId id : {op.past_k, op.past_v, op.present_k, op.present_v})
+    graph[id].dtype = DataType::i8;
+  return graph;
+}
+
 }  // namespace heddle::graph::samples

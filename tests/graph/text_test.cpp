@@ -20,7 +20,9 @@ std::vector<Graph> all_samples() {
           samples::rope_sdpa(),
           samples::soft_cap(),
           samples::rms_norm(),
-          samples::rms_norm_backward()};
+          samples::rms_norm_backward(),
+          samples::cache_append(),
+          samples::cache_append_of_codes()};
 }
 
 TEST(Text, RoundTripsEveryOpInBothLayouts) {
@@ -45,7 +47,7 @@ TEST(Text, RoundTripsEveryOpInBothLayouts) {
 // Every field set to something that is not its default, so that a forgotten one is missed.
 TEST(Text, RoundTripsEveryField) {
   Graph graph = samples::sdpa();
-  graph.nodes.reserve(3);  // `op` stays where it is
+  graph.nodes.reserve(4);  // `op` stays where it is
   Sdpa& op = samples::sdpa_of(graph);
   const auto any = [&](const char* name) {
     return graph.add(samples::tensor(name, {1, 1, 1, 1}, DataType::i32));
@@ -54,6 +56,8 @@ TEST(Text, RoundTripsEveryField) {
   op.stats_use_log2 = op.attn_scale_prefolded = true;
   op.page_table_k = any("table_k"), op.page_table_v = any("table_v");
   op.paged_max_seq_len_kv = 77;
+  op.k_scale = any("k_scale"), op.v_scale = any("v_scale");
+  op.max_seq_len_kv = 78, op.ring_kv = true;
   AttentionAttributes& a = op.attention;
   a.attn_scale = 0.1;  // not a short binary fraction
   a.attn_scale_tensor = any("scale");
@@ -79,6 +83,14 @@ TEST(Text, RoundTripsEveryField) {
                          true, a, a.score_mod}});
   graph.nodes.push_back({"r", Rope{op.q, op.k, op.v, true, -0.5, 6, RopePairing::interleaved,
                                    any("p"), any("c"), any("s")}});
+  graph.nodes.push_back(
+      {"a",
+       CacheAppend{
+           any("aq"),   any("ak"),   any("av"),   any("apk"), any("apv"), any("atk"),
+           any("atv"),  any("alq"),  any("alkv"), -3,         any("aqn"), any("akn"),
+           0.5,         0.25,        any("ac"),   any("as"),  any("ap"),  RopePairing::interleaved,
+           any("aks"),  any("avs"),  true,        any("aqo"), any("ank"), any("anv"),
+           any("aloq"), any("alokv")}});
   assign_uids(graph);
   const Result<Graph> read = read_text(write_text(graph));
   ASSERT_TRUE(read.is_ok()) << read.status().message();

@@ -55,6 +55,10 @@ TEST(Check, OfAnAttention) {
        {"stats is bf16, but must be f32",
         [](auto& p) { p.structure.operands[4].dtype = DataType::bf16; }},
        {"v_head_dim is 0", [](auto& p) { p.structure.v_head_dim = 0; }},
+       {"k is f32, but must be i8, u8, f8e4m3",
+        [](auto& p) {
+          p.structure.operands[1].scales = {Scales::Per::tensor, 4};
+        }},
        {"refers to operand 9, which does not exist",
         [](auto& p) { p.structure.operands[1].storage = Storage::paged_by(9); }},
        {"rope_dim of q is 7, expected an even number up to 8",
@@ -133,6 +137,73 @@ TEST(Check, OfARope) {
           p.structure.rope.positions = 3;
           p.structure.rope.positions_per_row = true;
         }}});
+}
+
+/// Two new rows of 2 heads on 1, D 8, into int8 caches of 4 rows.
+CacheAppendProblem append() {
+  CacheAppendProblem p;
+  const OperandType codes{.dtype = DataType::i8, .scales = {Scales::Per::channel, 5}};
+  p.structure.operands = {{DataType::f32}, codes,           codes,           codes,
+                          codes,           {DataType::f32}, {DataType::i32}, {DataType::f32},
+                          {DataType::f32}, {DataType::f32}};
+  const OperandLayout cache{{3, 1, 4, 8}, {32, 0, 8, 1}};
+  p.sizes.layouts = {{{3, 4, 2, 8}, {64, 16, 8, 1}},
+                     cache,
+                     cache,
+                     cache,
+                     cache,
+                     {{1, 1, 1, 8}, {0, 0, 0, 1}},
+                     {{3, 1, 1, 1}, {1, 0, 0, 0}},
+                     {{9, 1, 1, 2}, {2, 0, 0, 1}},
+                     {{9, 1, 1, 2}, {2, 0, 0, 1}},
+                     {{3, 2, 2, 8}, {32, 16, 8, 1}}};
+  p.structure.q = 0, p.structure.past_k = 1, p.structure.past_v = 2;
+  p.structure.k_cache = 3, p.structure.v_cache = 4, p.structure.total_lengths = 6;
+  p.structure.cosines = 7, p.structure.sines = 8, p.structure.q_out = 9, p.structure.rope_dim = 4;
+  p.structure.qk_head_dim = p.structure.v_head_dim = 8;
+  p.sizes.batch = 3, p.sizes.q_heads = 2, p.sizes.kv_heads = 1, p.sizes.length = 2;
+  p.sizes.capacity = 4;
+  return p;
+}
+
+TEST(Check, OfACacheAppend) {
+  expect_refused<CacheAppendProblem>(
+      append(),
+      {{"q is required", [](auto& p) { p.structure.q = kAbsent; }},
+       {"q has dims [3, 4, 2, 8], but must have [3, 5, 2, 8]",
+        [](auto& p) { p.sizes.q_heads = 3; }},
+       {"come in pairs", [](auto& p) { p.structure.v_cache = kAbsent; }},
+       {"k and v are given, but no caches",
+        [](auto& p) {
+          p.structure.k = p.structure.v = 0;
+          p.structure.k_cache = p.structure.v_cache = kAbsent;
+        }},
+       {"a past is given without the cache of k",
+        [](auto& p) { p.structure.k_cache = p.structure.v_cache = kAbsent, p.sizes.q_heads = 4; }},
+       {"packed heads of q, k and v have 8 and 4 columns",
+        [](auto& p) { p.structure.v_head_dim = 4; }},
+       {"the cache of k has dims [3, 1, 4, 8], but must have [3, 1, 5, 8]",
+        [](auto& p) { p.sizes.capacity = 5; }},
+       {"the cache of k is f32, but must be i8, u8, f8e4m3",
+        [](auto& p) { p.structure.operands[3].dtype = DataType::f32; }},
+       {"are not of one type and storage",
+        [](auto& p) { p.structure.operands[2].storage = Storage::in_ring(); }},
+       {"a past has dims [2, 1, 4, 8]", [](auto& p) { p.sizes.layouts[1].dims[0] = 2; }},
+       {"a scale of codes has dims [1, 1, 1, 7]", [](auto& p) { p.sizes.layouts[5].dims[3] = 7; }},
+       {"a scale of codes is i32", [](auto& p) { p.structure.operands[5].dtype = DataType::i32; }},
+       {"a scale of codes is operand 77, of only 10",
+        [](auto& p) { p.structure.operands[3].scales.operand = 77; }},
+       {"total_lengths has dims [2, 1, 1, 1]", [](auto& p) { p.sizes.layouts[6].dims[0] = 2; }},
+       {"cosines and sines come together", [](auto& p) { p.structure.sines = kAbsent; }},
+       {"rope_dim is 10, expected an even number up to 8",
+        [](auto& p) { p.structure.rope_dim = 10; }},
+       {"sines has dims [9, 1, 1, 1]", [](auto& p) { p.sizes.layouts[8].dims[3] = 1; }},
+       {"rotated q has dims [3, 2, 2, 7]", [](auto& p) { p.sizes.layouts[9].dims[3] = 7; }},
+       {"q_epsilon is -1", [](auto& p) { p.sizes.q_epsilon = -1; }},
+       {"length is -1, but must be from 0", [](auto& p) { p.sizes.length = -1; }},
+       {"positions is operand 44, of only 10", [](auto& p) { p.structure.positions = 44; }},
+       {"the cache of v with dims [3, 1, 4, 8] and strides [32, 0, 0, 1] would be written on top",
+        [](auto& p) { p.sizes.layouts[4].strides[2] = 0; }}});
 }
 
 // What a check does not visit, it cannot find out of range.

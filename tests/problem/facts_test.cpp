@@ -99,5 +99,17 @@ TEST(Facts, OfANormCountVectorsByPowersOfTwo) {
   EXPECT_EQ(facts_of(norm(4096, 4100)), (NormFacts{1, 1, 4, 1024}));
 }
 
+TEST(Facts, OfAnAppendAreTheLeastAlignment) {
+  CacheAppendProblem p;
+  p.structure.operands = {{DataType::bf16}, {DataType::bf16}};
+  p.sizes.layouts = {{{1, 2, 3, 64}, {0, 192, 64, 1}}, {{1, 2, 3, 64}, {0, 192, 64, 1}}};
+  p.structure.q = 0, p.structure.q_out = 1;
+  EXPECT_EQ(facts_of(p), (CacheAppendFacts{.is_empty = false, .alignment = 16}));
+  p.sizes.layouts[1].strides[2] = 68;
+  EXPECT_EQ(facts_of(p).alignment, 4);
+  p.sizes.layouts[0].dims[2] = 0;
+  EXPECT_TRUE(facts_of(p).is_empty);
+}
+
 }  // namespace
 }  // namespace heddle::problem

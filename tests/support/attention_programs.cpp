@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
+#include <string_view>
 
 #include "reference/attention.h"
 #include "reference/evaluate.h"
@@ -90,7 +92,15 @@ class Draw {
   TensorId attention_tensor(const char* name, DataType dtype, Dims dims, bool is_query_side);
   TensorId input(const char* name, DataType dtype, Dims dims, bool is_query_side, double size = 1);
   TensorId broadcast(const char* name, DataType dtype);
-  TensorId paged(const char* name, TensorId& table, int64_t heads, int64_t columns);
+  /// What a K or V holds: numbers, or codes and their scales.
+  struct Elements {
+    DataType dtype;
+    int64_t columns;
+    std::function<double()> draw;
+  };
+  Elements elements(const char* name, int64_t heads, int64_t columns, TensorId& scale);
+  TensorId paged(const char* name, TensorId& table, int64_t heads, const Elements& of);
+  TensorId keys_or_values(const char* name, graph::Sdpa& op, int64_t heads, int64_t columns);
   void draw_angles(graph::Rope& rope, int64_t rows);
   TensorId rotated(const char* name, TensorId x);
   TensorId gradient(const char* name, TensorId of, bool is_query_side, DataType dtype);
@@ -107,6 +117,7 @@ class Draw {
   bool is_backward_, is_ragged_ = false;
   DataType io_;
   int64_t batch_, q_heads_, k_heads_, v_heads_, q_length_, kv_length_, qk_dim_, v_dim_;
+  int64_t ring_rows_ = 0;
   std::vector<int64_t> q_lengths_, kv_lengths_;  ///< empty: all of the extent
   Program program_;
 };
@@ -196,12 +207,46 @@ TensorId Draw::broadcast(const char* name, DataType dtype) {
   return id;
 }
 
+Draw::Elements Draw::elements(const char* name, int64_t heads, int64_t columns, TensorId& scale) {
+  if (is_backward_ || !wants_rarely(options_.codes))
+    return {io_, columns, [&] { return random_.normal(); }};
+  const auto dtype = structure_.one_of({DataType::i8, DataType::u8, DataType::f8e4m3});
+  scale = program_.add(std::string(name) + "_scale", DataType::f32,
+                       {1, wants(0.5) ? heads : 1, 1, wants(0.5) ? columns : 1});
+  program_.allocate(scale);
+  const double unit = dtype == DataType::u8 ? 0.25 : dtype == DataType::i8 ? 1.0 / 64 : 1.0 / 16;
+  program_.fill(scale, [&] { return unit * random_.uniform(0.5, 1.5); });
+  if (dtype == DataType::u8)
+    return {dtype, columns / 2, [&] { return static_cast<double>(random_.integer(0, 255)); }};
+  if (dtype == DataType::i8)
+    return {dtype, columns, [&] { return static_cast<double>(random_.integer(-128, 127)); }};
+  return {dtype, columns, [&] { return 16 * random_.normal(); }};
+}
+
+/// In pages, in a ring or in rows, of numbers or codes.
+TensorId Draw::keys_or_values(const char* name, graph::Sdpa& op, int64_t heads, int64_t columns) {
+  const bool is_k = std::string_view(name) == "k";
+  const Elements of = elements(name, heads, columns, is_k ? op.k_scale : op.v_scale);
+  const bool may_page = !is_backward_ && op.attention.padding_mask && !is_ragged_ && !op.ring_kv;
+  if (may_page && wants(options_.paged)) {
+    op.paged_max_seq_len_kv = kv_length_;
+    return paged(name, is_k ? op.page_table_k : op.page_table_v, heads, of);
+  }
+  const int64_t rows = op.ring_kv ? ring_rows_ : kv_length_;
+  const TensorId id = attention_tensor(name, of.dtype, {batch_, heads, rows, of.columns}, false);
+  program_.fill(id, of.draw, [&](int64_t b) {
+    return kv_lengths_.empty() ? rows : kv_lengths_[static_cast<size_t>(b)];
+  });
+  return id;
+}
+
 /// A container of blocks in random order, with blocks nobody names left poisoned.
-TensorId Draw::paged(const char* name, TensorId& table, int64_t heads, int64_t columns) {
+TensorId Draw::paged(const char* name, TensorId& table, int64_t heads, const Elements& of) {
+  const int64_t columns = of.columns;
   const int64_t block = int64_t{1} << random_.integer(0, 4);
   const int64_t pages = (kv_length_ + block - 1) / block, blocks = batch_ * pages + 3;
   const Dims dims{blocks, heads, block, columns};
-  const TensorId id = program_.add(name, io_, dims, random_strides(random_, dims));
+  const TensorId id = program_.add(name, of.dtype, dims, random_strides(random_, dims));
   program_.allocate(id);
   table = program_.add(std::string(name) + "_table", DataType::i32, {batch_, 1, pages, 1});
   program_.allocate(table);
@@ -217,7 +262,7 @@ TensorId Draw::paged(const char* name, TensorId& table, int64_t heads, int64_t c
       for (int64_t s = page * block; s < std::min(length, (page + 1) * block); ++s) {
         for (int64_t h = 0; h < heads; ++h) {
           for (int64_t d = 0; d < columns; ++d) {
-            program_.set(id, random_.normal(), chosen, h, s % block, d);
+            program_.set(id, of.draw(), chosen, h, s % block, d);
           }
         }
       }
@@ -402,21 +447,16 @@ Program Draw::sdpa() {
 
   op.q = input("q", io_, {batch_, q_heads_, q_length_, qk_dim_}, true, options_.query_size);
   if (wants_rarely(options_.undefined_rows)) undefine_rows(op.q);
-  const bool may_page = !is_backward_ && a.padding_mask && !is_ragged_;
-  if (may_page && wants(options_.paged)) {
-    op.k = paged("k", op.page_table_k, k_heads_, qk_dim_);
-    op.paged_max_seq_len_kv = kv_length_;
-  } else {
-    op.k = input("k", io_, {batch_, k_heads_, kv_length_, qk_dim_}, false);
+  if (!is_backward_ && !is_ragged_ && wants_rarely(options_.rings)) {
+    op.ring_kv = true;
+    op.max_seq_len_kv = kv_length_;
+    ring_rows_ = random_.integer(1, kv_length_);
   }
-  if (may_page && wants(options_.paged)) {
-    op.v = paged("v", op.page_table_v, v_heads_, v_dim_);
-    op.paged_max_seq_len_kv = kv_length_;
-  } else {
-    op.v = input("v", io_, {batch_, v_heads_, kv_length_, v_dim_}, false);
-  }
+  op.k = keys_or_values("k", op, k_heads_, qk_dim_);
+  op.v = keys_or_values("v", op, v_heads_, v_dim_);
   if (wants(options_.rope) && qk_dim_ % 2 == 0) {
-    const auto sides = structure_.integer(1, op.page_table_k == kNone ? 3 : 1);
+    const bool may_rotate_keys = op.page_table_k == kNone && !op.ring_kv && op.k_scale == kNone;
+    const auto sides = structure_.integer(1, may_rotate_keys ? 3 : 1);
     if (sides & 1) op.q = rotated("q_rotated", op.q);
     if (sides & 2) op.k = rotated("k_rotated", op.k);
   }

@@ -50,8 +50,10 @@ class Definition {
   ::testing::AssertionResult is_met_by(const Program& run, Tolerance tolerance = {}) const;
 
  private:
-  ::testing::AssertionResult is_met_by(const Block& block, graph::TensorId id,
-                                       bool may_be_undefined, Tolerance tolerance) const;
+  /// `before`: what its memory held, if that was not poison.
+  ::testing::AssertionResult is_met_by(const Block& block, const unsigned char* before,
+                                       graph::TensorId id, bool may_be_undefined,
+                                       Tolerance tolerance) const;
 
   const graph::Graph& graph_;
   DataType io_;

@@ -37,7 +37,14 @@ void Block::poison() { std::memset(data(), kPoison, static_cast<size_t>(size_));
 reference::Buffers Program::buffers() {
   reference::Buffers buffers;
   for (auto& [uid, block] : memory) buffers[uid] = block.data();
+  for (const auto& [uid, other] : in_place) buffers[uid] = memory.at(other).data();
   return buffers;
+}
+
+const Block* Program::block(TensorId id) const {
+  const auto other = in_place.find(graph[id].uid);
+  const auto found = memory.find(other == in_place.end() ? graph[id].uid : other->second);
+  return found == memory.end() ? nullptr : &found->second;
 }
 
 TensorId Program::add(std::string name, DataType dtype, Dims dims, Dims strides) {

@@ -43,8 +43,10 @@ class Block {
 struct Program {
   graph::Graph graph;
   std::unordered_map<int64_t, Block> memory;  ///< by uid
-  uint64_t seed = 0, variant = 0;             ///< what drew it
-  bool may_be_undefined = false;              ///< results may be NaN
+  /// Tensors bound to the memory of another, by uid: caches to that of their past.
+  std::unordered_map<int64_t, int64_t> in_place;
+  uint64_t seed = 0, variant = 0;  ///< what drew it
+  bool may_be_undefined = false;   ///< results may be NaN
 
   reference::Buffers buffers();
   /// A tensor with the next free uid (added to the name if that is taken); without strides it is
@@ -52,7 +54,9 @@ struct Program {
   graph::TensorId add(std::string name, DataType dtype, Dims dims, Dims strides = {});
   /// A poisoned buffer that holds the tensor; a ragged one takes `elements`.
   void allocate(graph::TensorId id, int64_t elements = 0);
-  bool is_allocated(graph::TensorId id) const { return memory.contains(graph[id].uid); }
+  bool is_allocated(graph::TensorId id) const { return block(id) != nullptr; }
+  /// The memory that the tensor is bound to, its own or another's; null if there is none.
+  const Block* block(graph::TensorId id) const;
 
   void set(graph::TensorId id, double value, int64_t i0, int64_t i1 = 0, int64_t i2 = 0,
            int64_t i3 = 0);

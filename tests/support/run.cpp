@@ -25,10 +25,9 @@ void add_unbound(const fusion::Schedule& schedule, Program& program) {
 
 Status execute(const fusion::Step& step, const engine::Engine& engine, Program& program) {
   HEDDLE_ASSIGN(const auto plan, engine.plan(step.problem));
+  const reference::Buffers bound = program.buffers();
   std::vector<void*> buffers;
-  for (TensorId id : step.tensors) {
-    buffers.push_back(program.memory.at(program.graph[id].uid).data());
-  }
+  for (TensorId id : step.tensors) buffers.push_back(bound.at(program.graph[id].uid));
   Block workspace(plan->workspace_bytes());
   HEDDLE_TRY(plan->execute(buffers, workspace.data(), nullptr));
   const unsigned char* guard = workspace.data() + plan->workspace_bytes();

@@ -169,6 +169,23 @@ void shrink(Random& random, const Program& program, const graph::Node&, const gr
   Shrinking(less, from, to).rope(op);
 }
 
+/// Fewer entries and new rows; caches keep their rows.
+void shrink(Random& random, const Program& program, const graph::Node&,
+            const graph::CacheAppend& op, Program& less) {
+  const Dims& q = program.graph[op.q].dims;
+  const int64_t batch = random.integer(1, q[0]), rows = random.integer(1, q[2]);
+  for (TensorId id : {op.q, op.k, op.v, op.q_out, op.positions}) {
+    if (id != kNone) replace(less.graph[id].dims[2], q[2], rows);
+  }
+  for (TensorId id : {op.q, op.k, op.v, op.q_out, op.positions, op.seq_len_q, op.seq_len_kv,
+                      op.lengths_q, op.lengths_kv, op.page_table_k, op.page_table_v}) {
+    if (id != kNone) replace(less.graph[id].dims[0], q[0], batch);
+  }
+  for (TensorId id : {op.past_k, op.past_v, op.present_k, op.present_v}) {
+    if (id != kNone && op.page_table_k == kNone) replace(less.graph[id].dims[0], q[0], batch);
+  }
+}
+
 /// The dims of x that `scale` has not.
 template <class Norm>
 void shrink(Random& random, const Program& program, const graph::Node& node, const Norm& op,

@@ -7,7 +7,7 @@
 
 namespace heddle::engine::cpu {
 
-/// Element types, in the order of heddle::DataType.
+/// Element types, in the order of heddle::DataType; and codes of 4 bits, two to a byte.
 enum class Element : uint8_t {
   f64,
   f32,
@@ -21,7 +21,8 @@ enum class Element : uint8_t {
   u64,
   u32,
   u8,
-  boolean
+  boolean,
+  i4
 };
 
 /// An operand bound to its buffer; strides in elements, 0 where the dim is 1.
@@ -34,6 +35,8 @@ struct View {
       ragged;  ///< [B+1]: where each sequence starts, in units of ragged_multiplier elements
   int64_t ragged_multiplier;
   const View* pages;  ///< [B,1,pages,1]: the block of dims[2] rows that holds page s / dims[2]
+  bool ring;          ///< row s lies in s % dims[2]
+  const View* scale;  ///< of codes: [1, 1 or heads, 1, 1 or columns]
 };
 
 /// One node of a score expression; operands are earlier steps. Same order as problem::ScoreNode.

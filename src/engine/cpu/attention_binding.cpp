@@ -13,10 +13,6 @@ namespace heddle::engine::cpu {
 using problem::kAbsent;
 using problem::OperandId;
 
-static_assert(static_cast<int>(Element::f16) == static_cast<int>(DataType::f16));
-static_assert(static_cast<int>(Element::i64) == static_cast<int>(DataType::i64));
-static_assert(static_cast<int>(Element::boolean) == static_cast<int>(DataType::boolean));
-
 namespace {
 
 /// Element `index` of a vector of integers, exactly; 32 bits are sign-extended if signed.
@@ -72,20 +68,6 @@ bool are_bf16(const problem::AttentionStructure& structure,
                      [&](OperandId id) { return structure.type(id).dtype == DataType::bf16; });
 }
 
-View dense_view(void* data, DataType dtype, const Dims& dims) {
-  View v{};
-  v.data = static_cast<char*>(data);
-  v.element = static_cast<Element>(dtype);
-  v.element_bytes = static_cast<int32_t>(size_of(dtype));
-  int64_t stride = 1;
-  for (int d = 3; d >= 0; --d) {
-    v.dims[d] = dims[d];
-    v.stride[d] = dims[d] == 1 ? 0 : stride;
-    stride *= dims[d];
-  }
-  return v;
-}
-
 Status check_workspace(const void* workspace) {
   if (workspace && reinterpret_cast<uintptr_t>(workspace) % 64 == 0) return {};
   return error(Code::invalid_variant_pack,
@@ -112,34 +94,7 @@ void AttentionBinding::measure(WorkspaceCursor& workspace) const {
 }
 
 Status AttentionBinding::bind_views(std::span<void* const> buffers, View* views) const {
-  const size_t count = structure_.operands.size();
-  if (buffers.size() != count)
-    return error(Code::invalid_variant_pack, "attention: {} buffers were given for {} operands",
-                 buffers.size(), count);
-  for (size_t n = 0; n < count; ++n) {
-    const problem::OperandType& type = structure_.operands[n];
-    const problem::OperandLayout& layout = sizes_.layouts[n];
-    View& v = views[n];
-    v.data = static_cast<char*>(buffers[n]);
-    v.element = static_cast<Element>(type.dtype);
-    v.element_bytes = static_cast<int32_t>(size_of(type.dtype));
-    bool is_empty = false;
-    for (int d = 0; d < 4; ++d) {
-      v.dims[d] = layout.dims[d];
-      v.stride[d] = layout.dims[d] == 1 ? 0 : layout.strides[d];
-      is_empty |= layout.dims[d] == 0;
-    }
-    v.ragged = type.storage.is_ragged() ? &views[type.storage.index] : nullptr;
-    v.ragged_multiplier = layout.ragged_multiplier;
-    v.pages = type.storage.is_paged() ? &views[type.storage.index] : nullptr;
-    if (!v.data && !is_empty)
-      return error(Code::invalid_variant_pack, "attention: operand {} with dims {} has no buffer",
-                   n, to_string(layout.dims));
-    if (reinterpret_cast<uintptr_t>(v.data) % static_cast<uintptr_t>(v.element_bytes) != 0)
-      return error(Code::invalid_variant_pack,
-                   "attention: the buffer of operand {} is not aligned to its {} elements", n,
-                   heddle::name(type.dtype));
-  }
+  HEDDLE_TRY(views_of("attention", structure_, sizes_, buffers, views));
   for (const problem::OperandType& type : structure_.operands)
     read_as_vector(views, type.storage.offsets());
   for (OperandId id : {structure_.q_lengths, structure_.kv_lengths, structure_.dropout.seed})

@@ -10,6 +10,7 @@
 #include "core/rounding.h"
 #include "core/status.h"
 #include "engine/cpu/arguments.h"
+#include "engine/cpu/views.h"
 #include "problem/attention.h"
 
 namespace heddle::engine::cpu {
@@ -63,8 +64,5 @@ Status check_workspace(const void* workspace);
 /// Whether all of these operands are bf16.
 bool are_bf16(const problem::AttentionStructure& structure,
               std::initializer_list<problem::OperandId> operands);
-
-/// A view of dense memory of our own, e.g. a rotated copy.
-View dense_view(void* data, DataType dtype, const Dims& dims);
 
 }  // namespace heddle::engine::cpu

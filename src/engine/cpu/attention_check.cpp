@@ -77,7 +77,9 @@ Status check_type(const AttentionStructure& s, OperandId id, const char* label,
 }
 
 Status check_tensors(const AttentionStructure& s, const std::vector<problem::NamedOperand>& all) {
-  for (const auto& [id, name] : all) HEDDLE_TRY(check_type(s, id, name, kFloats));
+  for (const auto& [id, name] : all) {
+    if (!s.type(id).holds_codes()) HEDDLE_TRY(check_type(s, id, name, kFloats));
+  }
   return {};
 }
 
@@ -96,8 +98,12 @@ Status check_rope(const AttentionStructure& s, const std::optional<problem::Rope
   for (OperandId id : {rope->angles, rope->cosines, rope->sines})
     HEDDLE_TRY(check_type(s, id, "a rope table", kFloats));
   HEDDLE_TRY(check_type(s, rope->rotated, "a rotated tensor", kFloats));
-  if (!s.type(x).storage.is_paged()) return {};
-  return error(Code::graph_not_supported, "attention: the CPU engine does not rotate a paged {}",
+  const problem::OperandType& type = s.type(x);
+  if (!type.storage.is_paged() && !type.storage.is_ring() && !type.holds_codes()) return {};
+  return error(Code::graph_not_supported, "attention: the CPU engine does not rotate {} {}",
+               type.holds_codes()        ? "codes of"
+               : type.storage.is_paged() ? "a paged"
+                                         : "a ring of",
                label);
 }
 

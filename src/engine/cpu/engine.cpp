@@ -1,6 +1,7 @@
 #include "engine/cpu/engine.h"
 
 #include "engine/cpu/backward_plan.h"
+#include "engine/cpu/cache_append_plan.h"
 #include "engine/cpu/forward_plan.h"
 #include "engine/cpu/norm_plan.h"
 #include "engine/cpu/rope_plan.h"
@@ -25,7 +26,8 @@ class CpuEngine final : public Engine {
     if (const auto* p = std::get_if<problem::NormBackwardProblem>(&problem)) {
       return cpu::plan_norm_backward(*p);
     }
-    return cpu::plan_rope(std::get<problem::RopeProblem>(problem));
+    if (const auto* p = std::get_if<problem::RopeProblem>(&problem)) return cpu::plan_rope(*p);
+    return cpu::plan_cache_append(std::get<problem::CacheAppendProblem>(problem));
   }
   /// Planning is cheap, and has nothing to compile.
   Result<std::shared_ptr<const Plan>> resized(const Plan&, const Problem& problem) const override {

@@ -48,6 +48,18 @@ struct RopePass {
   int64_t heads, columns;
 };
 
+/// New rows of Q, K and V on their way to rotated Q and to caches (problem/cache_append.h). Absent
+/// operands are null; k and v are views into q where all three are packed there.
+struct CacheAppendPass {
+  const View *q, *k, *v, *q_out, *k_cache, *v_cache;
+  const View *cosines, *sines, *positions;
+  const float *q_weight, *k_weight;  ///< of norms
+  double q_epsilon, k_epsilon;
+  bool interleaved;
+  int64_t q_heads, kv_heads, rope_dim, qk_dim, v_dim;
+  const int64_t *past, *added;  ///< rows of each batch entry
+};
+
 /// The gradient of an operand that the score loads: the sum of `derivative` over the dims along
 /// which the operand was broadcast.
 struct LoadGradientPass {
@@ -110,6 +122,10 @@ struct Kernels {
   /// Scratch of a row in whole vectors.
   void (*rope_table)(const RopePass&, int64_t first, int64_t last);
   void (*rope_rows)(const RopePass&, int64_t b, int64_t first, int64_t last, float* scratch);
+  /// Row s of batch entry b, of heads [first, last), numbered through: those of Q, then K, then V.
+  /// Scratch of a row in whole vectors, and of rope_dim.
+  void (*append_row)(const CacheAppendPass&, int64_t b, int64_t s, int64_t first, int64_t last,
+                     float* scratch);
   /// The exact keep mask of rows [first, last) of one head. Scratch of kForwardKeys.
   void (*dropout_dump)(const AttentionArguments&, int64_t b, int64_t h, int64_t first, int64_t last,
                        void* scratch);

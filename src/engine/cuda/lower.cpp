@@ -13,6 +13,7 @@
 #include "engine/cuda/rope.h"
 #include "engine/cuda/rope_stages.h"
 #include "engine/cuda/sequence.h"
+#include "engine/cuda/storage_check.h"
 #include "problem/check.h"
 
 namespace heddle::engine::cuda {
@@ -178,6 +179,7 @@ constexpr Way kWays[] = {
 
 Result<Lowering> lower(const Problem& problem, const Target& target) {
   HEDDLE_TRY(problem::check(problem));
+  HEDDLE_TRY(check_storage(problem));
   std::vector<PassedOver> passed_over;
   Status refusal;
   for (const Way& way : kWays) {

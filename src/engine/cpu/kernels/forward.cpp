@@ -97,6 +97,8 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
     seen = join(seen, t.rows[r].visible);
     const RowRange one{a.q, task.b, h, i, 1};
     copy_rows<Arithmetic>(one, a.qk_dim, 1, t.q + r * t.q_pitch, t.q_pitch);
+    // q . (code * scale) = (q * scale) . code, and likewise of the output: codes stay as they are.
+    multiply_by_scales(*a.k, k_head, a.qk_dim, t.q + r * t.q_pitch);
     t.max[r] = -kInfinity;
     t.sum[r] = 0;
   }
@@ -128,6 +130,7 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
   }
 
   for (int64_t r = 0; r < rows; ++r) {
+    multiply_by_scales(*a.v, v_head, a.v_dim, t.o + r * t.o_pitch);
     if (pass.splits > 1) {
       store_partial(pass, task, t, r);
     } else {

@@ -43,14 +43,17 @@ inline int64_t origin(const View& v, int64_t b, int64_t h) {
                             : b * v.stride[0];
   return batch + h * v.stride[1];
 }
+/// Null of a row on a page that does not exist.
 inline char* row_address(const View& v, int64_t b, int64_t h, int64_t s) {
   int64_t element;
   if (v.pages) {
+    if (s / v.dims[2] >= v.pages->dims[2]) return nullptr;
     const int64_t page =
         integer_at(*v.pages, origin(*v.pages, b, 0) + s / v.dims[2] * v.pages->stride[2]);
+    if (page < 0 || page >= v.dims[0]) return nullptr;
     element = page * v.stride[0] + h * v.stride[1] + s % v.dims[2] * v.stride[2];
   } else {
-    element = origin(v, b, h) + s * v.stride[2];
+    element = origin(v, b, h) + (v.ring ? s % v.dims[2] : s) * v.stride[2];
   }
   return v.data + element * v.element_bytes;
 }
@@ -81,6 +84,12 @@ inline float float_at(Element element, const char* p) {
       return read_as<int8_t>(p);
     case Element::boolean:
       return read_as<uint8_t>(p) != 0;
+    case Element::f8e4m3: {
+      uint8_t codes[kLanes] = {read_as<uint8_t>(p)};
+      float x[kLanes];
+      store(x, load_f8e4m3(codes));
+      return x[0];
+    }
     default:
       return read_as<uint8_t>(p);
   }
@@ -106,6 +115,14 @@ inline void write_float_at(Element element, char* p, float x) {
   }
 }
 
+/// out[0 .. n) = the n codes of 4 bits from p, less the 8 that all of them have more.
+inline void read_four_bit_row(const uint8_t* in, int64_t n, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(out + i, load_i4(in + i / 2));
+  for (; i < n; ++i)
+    out[i] = static_cast<float>((i % 2 == 0 ? in[i / 2] & 15 : in[i / 2] >> 4) - 8);
+}
+
 /// out[0 .. n) = the n elements from p, `stride` elements apart.
 inline void read_row(Element element, const char* p, int64_t stride, int64_t bytes, int64_t n,
                      float* out) {
@@ -119,6 +136,14 @@ inline void read_row(Element element, const char* p, int64_t stride, int64_t byt
   } else if (stride == 1 && element == Element::f16) {
     const uint16_t* in = reinterpret_cast<const uint16_t*>(p);
     for (; i + kLanes <= n; i += kLanes) store(out + i, load_f16(in + i));
+  } else if (stride == 1 && element == Element::i8) {
+    const int8_t* in = reinterpret_cast<const int8_t*>(p);
+    for (; i + kLanes <= n; i += kLanes) store(out + i, load_i8(in + i));
+  } else if (stride == 1 && element == Element::f8e4m3) {
+    const uint8_t* in = reinterpret_cast<const uint8_t*>(p);
+    for (; i + kLanes <= n; i += kLanes) store(out + i, load_f8e4m3(in + i));
+  } else if (element == Element::i4) {
+    return read_four_bit_row(reinterpret_cast<const uint8_t*>(p), n, out);
   }
   for (; i < n; ++i) out[i] = float_at(element, p + i * stride * bytes);
 }
@@ -139,6 +164,11 @@ inline void write_row(Element element, char* p, int64_t stride, int64_t bytes, i
     for (; i + kLanes <= n; i += kLanes) store_f16(out + i, multiply(load(in + i), f));
   }
   for (; i < n; ++i) write_float_at(element, p + i * stride * bytes, in[i] * factor);
+}
+
+/// Scales of head h's codes, stride[3] of the scales apart.
+inline const float* scales_of(const View& codes, int64_t h) {
+  return reinterpret_cast<const float*>(codes.scale->data) + h * codes.scale->stride[1];
 }
 
 /// Row s of v as f32; columns dims[3].

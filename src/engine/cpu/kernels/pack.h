@@ -24,12 +24,25 @@ inline void rows_as_words(const RowRange& rows, int64_t at, int count, int64_t c
   const bool own = may_use_own && Arithmetic::lies_ready(v);
   const int64_t pitch = round_up(columns, kPanelColumns);
   const int64_t step = v.stride[2] * v.element_bytes;
-  const char* base = v.pages || count == 0 ? nullptr : rows.address(at);
+  const bool by_steps = !v.pages && !v.ring;
+  const char* base = by_steps && count > 0 ? rows.address(at) : nullptr;
   for (int r = 0; r < count; ++r) {
-    const char* p = v.pages ? rows.address(at + r) : base + r * step;
-    row[r] = own ? reinterpret_cast<const float*>(p) : staging + r * pitch;
-    if (!own) Arithmetic::read(v, p, columns, staging + r * pitch);
+    const char* p = by_steps ? base + r * step : rows.address(at + r);
+    row[r] = own && p ? reinterpret_cast<const float*>(p) : staging + r * pitch;
+    if (!p) {
+      fill(staging + r * pitch, pitch, 0);
+    } else if (!own) {
+      Arithmetic::read(v, p, columns, staging + r * pitch);
+    }
   }
+}
+
+/// x[0 .. columns) times the scales of head h's codes; nothing if the view holds none.
+inline void multiply_by_scales(const View& codes, int64_t h, int64_t columns, float* x) {
+  if (!codes.scale) return;
+  const float* scale = scales_of(codes, h);
+  const int64_t step = codes.scale->stride[3];
+  for (int64_t d = 0; d < columns; ++d) x[d] *= scale[d * step];
 }
 
 /// Transposed: panel n holds keys n * kPanelColumns .. as columns, so panel[word][key] is

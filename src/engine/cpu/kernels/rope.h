@@ -10,37 +10,43 @@
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
-/// In place; `row` has `columns` elements.
-inline void rotate_row(const RopePass& rope, int64_t b, int64_t s, int64_t columns, float* row) {
-  const int64_t half = rope.rope_dim / 2;
-  const float* cosine =
-      rope.table + ((rope.table_batches == 1 ? 0 : b) * rope.length + s) * rope.rope_dim;
-  const float* sine = cosine + half;
-  const float turn = rope.inverse ? -rope.scale : rope.scale;
-  float* segment = row + columns - rope.rope_dim;
-  for (float* x = row; x < segment; ++x) *x *= rope.scale;
-  if (rope.interleaved) {
+/// Pairs of `segment`, of 2 * half elements, in place: (scale lo cos - turn hi sin, scale hi cos +
+/// turn lo sin).
+inline void rotate_pairs(const float* cosine, const float* sine, int64_t half, bool interleaved,
+                         float scale, float turn, float* segment) {
+  if (interleaved) {
     for (int64_t j = 0; j < half; ++j) {
       const float lo = segment[2 * j], hi = segment[2 * j + 1];
-      segment[2 * j] = rope.scale * (lo * cosine[j]) - turn * (hi * sine[j]);
-      segment[2 * j + 1] = rope.scale * (hi * cosine[j]) + turn * (lo * sine[j]);
+      segment[2 * j] = scale * (lo * cosine[j]) - turn * (hi * sine[j]);
+      segment[2 * j + 1] = scale * (hi * cosine[j]) + turn * (lo * sine[j]);
     }
     return;
   }
-  const Float scale = all(rope.scale), turned = all(turn);
+  const Float scaled = all(scale), turned = all(turn);
   int64_t j = 0;
   for (; j + kLanes <= half; j += kLanes) {
     const Float lo = load(segment + j), hi = load(segment + half + j);
     const Float c = load(cosine + j), s = load(sine + j);
     const Float lo_s = multiply(turned, multiply(lo, s)), hi_s = multiply(turned, multiply(hi, s));
-    store(segment + j, subtract(multiply(scale, multiply(lo, c)), hi_s));
-    store(segment + half + j, add(multiply(scale, multiply(hi, c)), lo_s));
+    store(segment + j, subtract(multiply(scaled, multiply(lo, c)), hi_s));
+    store(segment + half + j, add(multiply(scaled, multiply(hi, c)), lo_s));
   }
   for (; j < half; ++j) {
     const float lo = segment[j], hi = segment[half + j];
-    segment[j] = rope.scale * (lo * cosine[j]) - turn * (hi * sine[j]);
-    segment[half + j] = rope.scale * (hi * cosine[j]) + turn * (lo * sine[j]);
+    segment[j] = scale * (lo * cosine[j]) - turn * (hi * sine[j]);
+    segment[half + j] = scale * (hi * cosine[j]) + turn * (lo * sine[j]);
   }
+}
+
+/// In place; `row` has `columns` elements.
+inline void rotate_row(const RopePass& rope, int64_t b, int64_t s, int64_t columns, float* row) {
+  const int64_t half = rope.rope_dim / 2;
+  const float* cosine =
+      rope.table + ((rope.table_batches == 1 ? 0 : b) * rope.length + s) * rope.rope_dim;
+  float* segment = row + columns - rope.rope_dim;
+  for (float* x = row; x < segment; ++x) *x *= rope.scale;
+  rotate_pairs(cosine, cosine + half, half, rope.interleaved, rope.scale,
+               rope.inverse ? -rope.scale : rope.scale, segment);
 }
 
 void rope_table(const RopePass& pass, int64_t first, int64_t last);

@@ -1,5 +1,6 @@
 // The kernels of this instruction set, gathered.
 #include "engine/cpu/kernels/backward.h"
+#include "engine/cpu/kernels/cache_append.h"
 #include "engine/cpu/kernels/dropout_dump.h"
 #include "engine/cpu/kernels/forward.h"
 #include "engine/cpu/kernels/rms_norm.h"
@@ -24,6 +25,7 @@ constinit const Kernels kKernels = {
     .load_gradient = load_gradient,
     .rope_table = rope_table,
     .rope_rows = rope_rows,
+    .append_row = append_row,
     .dropout_dump = dropout_dump,
     .norm_rows = norm_rows,
     .norm_backward_rows = norm_backward_rows,

@@ -34,6 +34,31 @@ inline Float load_bf16(const uint16_t* p) {
 inline Float load_f16(const uint16_t* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+inline Float load_i8(const int8_t* p) {
+  return _mm256_cvtepi32_ps(
+      _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+/// Codes of 4 bits, the low one of a byte first, less 8.
+inline Float load_i4(const uint8_t* p) {
+  int32_t four_bytes;
+  __builtin_memcpy(&four_bytes, p, sizeof four_bytes);
+  const __m128i both = _mm_cvtsi32_si128(four_bytes), four = _mm_set1_epi8(15);
+  const __m128i codes =
+      _mm_unpacklo_epi8(_mm_and_si128(both, four), _mm_and_si128(_mm_srli_epi16(both, 4), four));
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_sub_epi8(codes, _mm_set1_epi8(8))));
+}
+/// Exponent and mantissa move to those of an f32, whose exponents begin 120 lower.
+inline Float load_f8e4m3(const uint8_t* p) {
+  const __m256i bits = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(127));
+  const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(bits, _mm256_set1_epi32(128)), 24);
+  const __m256 value = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(magnitude, 20)),
+                                     _mm256_set1_ps(0x1p120f));
+  const __m256i is_nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(127));
+  const __m256i nan = _mm256_set1_epi32(0x7fc00000);
+  return _mm256_castsi256_ps(
+      _mm256_or_si256(sign, _mm256_blendv_epi8(_mm256_castps_si256(value), nan, is_nan)));
+}
 /// Rounds to nearest even; a NaN stays a NaN.
 inline void store_bf16(uint16_t* p, Float x) {
   const __m256i bits = _mm256_castps_si256(x);

@@ -39,6 +39,31 @@ inline Float load_bf16(const uint16_t* p) {
 inline Float load_f16(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+inline Float integers_to_float(__m512i x) { return _mm512_cvtepi32_ps(x); }
+inline Float load_i8(const int8_t* p) {
+  return integers_to_float(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+/// Codes of 4 bits, the low one of a byte first, less 8.
+inline Float load_i4(const uint8_t* p) {
+  const __m128i both = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  const __m128i four = _mm_set1_epi8(15);
+  const __m128i codes =
+      _mm_unpacklo_epi8(_mm_and_si128(both, four), _mm_and_si128(_mm_srli_epi16(both, 4), four));
+  return integers_to_float(_mm512_cvtepi8_epi32(_mm_sub_epi8(codes, _mm_set1_epi8(8))));
+}
+/// Exponent and mantissa move to those of an f32, whose exponents begin 120 lower.
+inline Float load_f8e4m3(const uint8_t* p) {
+  const __m512i bits = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(127));
+  const __m512i sign = _mm512_slli_epi32(_mm512_and_si512(bits, _mm512_set1_epi32(128)), 24);
+  const __m512 value = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(magnitude, 20)),
+                                     _mm512_set1_ps(0x1p120f));
+  const Mask is_nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(127));
+  return _mm512_castsi512_ps(_mm512_or_si512(
+      sign,
+      _mm512_mask_mov_epi32(_mm512_castps_si512(value), is_nan, _mm512_set1_epi32(0x7fc00000))));
+}
 /// Rounds to nearest even; a NaN stays a NaN.
 inline __m256i to_bf16_bits(Float x) {
   const __m512i bits = _mm512_castps_si512(x);

@@ -71,6 +71,23 @@ inline Float load_bf16(const uint16_t* p) {
 inline Float load_f16(const uint16_t* p) {
   return Float{f16_to_float(p[0]), f16_to_float(p[1]), f16_to_float(p[2]), f16_to_float(p[3])};
 }
+inline Float load_i8(const int8_t* p) {
+  return Float{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]),
+               static_cast<float>(p[3])};
+}
+/// Codes of 4 bits, the low one of a byte first, less 8.
+inline Float load_i4(const uint8_t* p) {
+  const Mask codes{p[0] & 15, p[0] >> 4, p[1] & 15, p[1] >> 4};
+  return __builtin_convertvector(codes - 8, Float);
+}
+/// Exponent and mantissa move to those of an f32, whose exponents begin 120 lower.
+inline Float load_f8e4m3(const uint8_t* p) {
+  const Bits bits{p[0], p[1], p[2], p[3]};
+  const Bits magnitude = bits & 127;
+  const Bits value = (Bits)((Float)(magnitude << 20) * all(0x1p120f));
+  const Bits nan = (Bits)(magnitude == 127);
+  return (Float)(((bits & 128) << 24) | (value & ~nan) | (nan & 0x7fc00000));
+}
 inline void store_bf16(uint16_t* p, Float x) {
   const Bits bits = (Bits)x;
   const Bits rounded = bits + 0x7fff + ((bits >> 16) & 1);
