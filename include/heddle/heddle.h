@@ -157,6 +157,70 @@ HEDDLE_API heddle_status heddle_graph_tensor(const heddle_graph* graph, int64_t 
 /* The text form on one line. *text is the graph's, until it is next asked for, changed or freed. */
 HEDDLE_API heddle_status heddle_graph_text(heddle_graph* graph, const char** text);
 
+/* ---- GroupQueryAttention
+ * ------------------------------------------------------------------------------------------- */
+
+/* The operator com.microsoft.GroupQueryAttention as ONNX Runtime has it, in its order: one node's
+ * inputs, the outputs wanted, and its attributes. The graph's tensors are bound by uid 1 + input
+ * and 101 + output, in the node's own memory; HEDDLE_GQA_TOTAL_SEQUENCE_LENGTH is never bound. */
+enum {
+  HEDDLE_GQA_QUERY = 0, /* [B, S, N*H]; without key and value [B, S, (N+2Nk)*H], packed */
+  HEDDLE_GQA_KEY = 1,   /* [B, S, Nk*H]; of length 0: another layer's cache, the past, is shared */
+  HEDDLE_GQA_VALUE = 2,
+  HEDDLE_GQA_PAST_KEY = 3, /* [B, Nk, P, H], of int4 H/2 bytes; may be bound to present's address */
+  HEDDLE_GQA_PAST_VALUE = 4,
+  HEDDLE_GQA_SEQLENS_K = 5, /* i32 [B]: place of the last token, on the device */
+  HEDDLE_GQA_TOTAL_SEQUENCE_LENGTH = 6,
+  HEDDLE_GQA_COS_CACHE = 7, /* [rows, up to H/2] */
+  HEDDLE_GQA_SIN_CACHE = 8,
+  HEDDLE_GQA_POSITION_IDS = 9,    /* i64 [B, S or more] */
+  HEDDLE_GQA_ATTENTION_BIAS = 10, /* [B or 1, N or 1, S, total] */
+  HEDDLE_GQA_HEAD_SINK = 11,      /* [N] */
+  HEDDLE_GQA_K_SCALE = 12,        /* f32, one or Nk*H */
+  HEDDLE_GQA_V_SCALE = 13,
+  HEDDLE_GQA_Q_NORM_WEIGHT = 14, /* [H] */
+  HEDDLE_GQA_K_NORM_WEIGHT = 15,
+  HEDDLE_GQA_QUERY_SEQLENS = 16, /* i32 [B]: new tokens of each entry, the rest of S is padding */
+  HEDDLE_GQA_INPUTS = 17
+};
+enum {
+  HEDDLE_GQA_OUTPUT = 0,      /* [B, S, N*H] */
+  HEDDLE_GQA_PRESENT_KEY = 1, /* [B, Nk, max(total, P) or, windowed, P, H] */
+  HEDDLE_GQA_PRESENT_VALUE = 2,
+  HEDDLE_GQA_OUTPUT_QK = 3,
+  HEDDLE_GQA_OUTPUTS = 4
+};
+
+typedef struct heddle_gqa_tensor {
+  heddle_dtype dtype; /* HEDDLE_DTYPE_UNSET: the node has no such input */
+  int32_t rank;
+  int64_t dims[HEDDLE_MAX_RANK];
+} heddle_gqa_tensor;
+
+typedef struct heddle_gqa {
+  heddle_gqa_tensor inputs[HEDDLE_GQA_INPUTS];
+  bool wanted[HEDDLE_GQA_OUTPUTS];
+  int64_t total_sequence_length; /* what the input holds; lengths are those of seqlens_k */
+  int64_t num_heads, kv_num_heads;
+  double scale;   /* 0: 1/sqrt(H) */
+  double softcap; /* 0: none */
+  int64_t causal;
+  int64_t local_window_size; /* -1: none */
+  int64_t sliding_window_cache;
+  int64_t do_rotary, rotary_interleaved;
+  int64_t smooth_softmax, qk_output;
+  double qk_norm_epsilon;
+  double q_norm_epsilon, k_norm_epsilon;   /* 0: qk_norm_epsilon */
+  const char *k_quant_type, *v_quant_type; /* "NONE", "PER_TENSOR", "PER_CHANNEL"; null is none */
+  int64_t kv_cache_bit_width;
+} heddle_gqa;
+
+/* The operator's defaults, no inputs, and all outputs but output_qk. */
+HEDDLE_API void heddle_gqa_set_defaults(heddle_gqa* op);
+/* The validated graph of the node, a cache_append and an sdpa; or the sentence that the operator's
+ * users know. Any batch may have prompts, chunks and single tokens. */
+HEDDLE_API heddle_status heddle_gqa_create(const heddle_gqa* op, heddle_graph** graph);
+
 /* ---- Plans
  * -------------------------------------------------------------------------------------------- */
 

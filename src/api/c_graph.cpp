@@ -3,6 +3,7 @@
 
 #include "api/c_error.h"
 #include "api/c_objects.h"
+#include "api/c_values.h"
 #include "graph/names.h"
 #include "graph/set_field.h"
 #include "graph/text.h"
@@ -14,29 +15,8 @@ namespace {
 using graph::kNone;
 using graph::TensorId;
 
-// The C interface numbers the data types one after DataType, 0 being "unset".
-static_assert(static_cast<int>(DataType::f64) + 1 == HEDDLE_F64);
-static_assert(static_cast<int>(DataType::bf16) + 1 == HEDDLE_BF16);
-static_assert(static_cast<int>(DataType::boolean) + 1 == HEDDLE_BOOLEAN);
-
-Result<std::optional<DataType>> data_type(heddle_dtype given) {
-  if (given == HEDDLE_DTYPE_UNSET) return std::optional<DataType>();
-  if (given < HEDDLE_DTYPE_UNSET || given > HEDDLE_BOOLEAN) {
-    return error(Code::invalid_value, "There is no data type number {}.", static_cast<int>(given));
-  }
-  return std::optional(static_cast<DataType>(given - 1));
-}
-
 heddle_dtype c_data_type(std::optional<DataType> type) {
   return type ? static_cast<heddle_dtype>(static_cast<int>(*type) + 1) : HEDDLE_DTYPE_UNSET;
-}
-
-Result<Dims> dims_from(const int64_t* values, int32_t rank, const char* what) {
-  if (rank < 0 || rank > kMaxRank) {
-    return error(Code::invalid_value, "{} of rank {} are given, expected 0 to {}.", what, rank,
-                 kMaxRank);
-  }
-  return Dims(values, values + rank);
 }
 
 Result<TensorId> find_tensor(const graph::Graph& graph, int64_t uid) {

@@ -238,6 +238,15 @@ static void test_refusals(heddle_graph* graph) {
   CHECK(heddle_plan_workspace_bytes(NULL) == 0 && strcmp(heddle_plan_description(NULL), "") == 0);
   heddle_plan_free(NULL);
   heddle_graph_free(NULL);
+  heddle_gqa gqa;
+  heddle_gqa_set_defaults(NULL);
+  heddle_gqa_set_defaults(&gqa);
+  CHECK(gqa.causal == 1 && gqa.local_window_size == -1 && !gqa.wanted[HEDDLE_GQA_OUTPUT_QK]);
+  CHECK_SENTENCE(heddle_gqa_create(NULL, &made), HEDDLE_INVALID_VALUE, "null pointer for op");
+  CHECK_SENTENCE(heddle_gqa_create(&gqa, NULL), HEDDLE_INVALID_VALUE, "null pointer for graph");
+  CHECK_SENTENCE(heddle_gqa_create(&gqa, &made), HEDDLE_INVALID_VALUE, "must be positive");
+  gqa.inputs[0].dtype = (heddle_dtype)77;
+  CHECK_SENTENCE(heddle_gqa_create(&gqa, &made), HEDDLE_INVALID_VALUE, "no data type number 77");
   CHECK(heddle_xla_register_all(NULL) == 2);
   CHECK(heddle_xla_ffi_handler(NULL) == NULL);
 }

@@ -4,7 +4,8 @@
 """
 
 from heddle._graph import Expression, Graph, Tensor
+from heddle._gqa import gqa
 from heddle._library import Error, library_path, version
 from heddle._plan import Plan
 
-__all__ = ["Error", "Expression", "Graph", "Plan", "Tensor", "library_path", "version"]
+__all__ = ["Error", "Expression", "Graph", "Plan", "Tensor", "gqa", "library_path", "version"]

@@ -69,9 +69,15 @@ class Graph:
         """The graph of a text form (docs/graph-text-form.md); tensors that are added to it need uids."""
         if not isinstance(text, str):
             raise TypeError(f"The graph is of type {type(text).__name__}, expected a Graph or its text form, a str.")
-        encoded, graph = text.encode(), cls.__new__(cls)
-        graph.handle, graph._uids = c_void_p(), set()
-        call("heddle_graph_parse", encoded, len(encoded), byref(graph.handle))
+        encoded, handle = text.encode(), c_void_p()
+        call("heddle_graph_parse", encoded, len(encoded), byref(handle))
+        return cls.of_handle(handle)
+
+    @classmethod
+    def of_handle(cls, handle: c_void_p) -> "Graph":
+        """The graph of a handle of the C interface, whose owner it becomes; tensors added to it need uids."""
+        graph = cls.__new__(cls)
+        graph.handle, graph._uids = handle, set()
         return graph
 
     def __del__(self):

@@ -34,6 +34,8 @@ FUNCTIONS = {
     "heddle_graph_text": (Status, [c_void_p, POINTER(c_char_p)]),
     "heddle_graph_parse": (Status, [c_char_p, c_size_t, POINTER(c_void_p)]),
     "heddle_graph_free": (None, [c_void_p]),
+    "heddle_gqa_set_defaults": (None, [c_void_p]),
+    "heddle_gqa_create": (Status, [c_void_p, POINTER(c_void_p)]),
     "heddle_graph_supported": (Status, [c_void_p, c_int]),
     "heddle_plan_create": (Status, [c_void_p, c_int, POINTER(c_void_p)]),
     "heddle_plan_free": (None, [c_void_p]),

@@ -166,6 +166,13 @@ class SDPA_attributes : public Attention_attributes<SDPA_attributes> {
   SDPA_attributes& set_paged_attention_max_seq_len_kv(int64_t value) {
     return paged_max_ = value, *this;
   }
+  /// Heddle's own: K and V are codes (INT8, UINT8 of two, FP8_E4M3) of these FLOAT scales, [1, 1 or
+  /// heads, 1, 1 or head dim]; keys there are at most; rings, where key j is in row j % rows.
+  SDPA_attributes& set_scales(Tensor k, Tensor v) {
+    return k_scale_ = std::move(k), v_scale_ = std::move(v), *this;
+  }
+  SDPA_attributes& set_max_seq_len_kv(int64_t value) { return most_keys_ = value, *this; }
+  SDPA_attributes& set_ring_kv(bool value) { return ring_ = value, *this; }
   /// Q already carries attn_scale * log2(e).
   SDPA_attributes& set_attn_scale_prefolded(bool value) { return prefolded_ = value, *this; }
   /// Numerics of particular devices: the defaults (false, FLOAT) are taken, others declined by
@@ -180,9 +187,9 @@ class SDPA_attributes : public Attention_attributes<SDPA_attributes> {
   bool unfuse_fma_ = false;
   DataType_t softmax_precision_ = DataType_t::FLOAT;
   std::optional<bool> generate_stats_;
-  bool stats_use_log2_ = false, prefolded_ = false;
-  Tensor logit_max_, sum_exp_, k_table_, v_table_;
-  std::optional<int64_t> paged_max_;
+  bool stats_use_log2_ = false, prefolded_ = false, ring_ = false;
+  Tensor logit_max_, sum_exp_, k_table_, v_table_, k_scale_, v_scale_;
+  std::optional<int64_t> paged_max_, most_keys_;
 };
 
 class SDPA_backward_attributes : public Attention_attributes<SDPA_backward_attributes> {

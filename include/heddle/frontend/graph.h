@@ -70,6 +70,11 @@ class Graph {
   /// {DX, Dscale, Dbias}; the latter is null without a bias.
   std::array<Tensor, 3> rmsnorm_backward(Tensor dy, Tensor x, Tensor scale, Tensor inv_variance,
                                          Rmsnorm_backward_attributes attributes);
+  /// {Q, present K, present V, lengths of Q, lengths of K and V}, as sdpa takes them. Without k and
+  /// v q holds all three; without a past the caller gives the caches their dims. Codes and lengths
+  /// have types of their own: lengths are INT32 from the start.
+  std::array<Tensor, 5> cache_append(Tensor q, Tensor k, Tensor v,
+                                     Cache_append_attributes attributes);
   /// Inside a score expression only.
   Tensor pointwise(Tensor a, Pointwise_attributes attributes) {
     return pointwise_node({std::move(a)}, attributes);
@@ -142,6 +147,9 @@ class Graph {
   error_t serialize(std::string& text) const;
   error_t serialize(std::vector<uint8_t>& bytes) const;
   error_t deserialize(const std::string& text);
+  /// Becomes the graph of a GroupQueryAttention node, bound by the uids that heddle.h gives; or
+  /// says what is wrong with the node in the sentences of its users.
+  error_t group_query_attention(const heddle_gqa& node);
   /// Reads the graph and builds its plan.
   error_t deserialize(const Handle& handle, const std::vector<uint8_t>& bytes);
   /// Equal for graphs that compute the same with the same plan; tensor names do not count.

@@ -24,6 +24,8 @@ inline std::array<Tensor, 2> Graph::sdpa(Tensor q, Tensor k, Tensor v, SDPA_attr
   node.flag("stats_use_log2", a.stats_use_log2_).flag("attn_scale_prefolded", a.prefolded_);
   node.tensor("page_table_k", a.k_table_).tensor("page_table_v", a.v_table_);
   node.integer("paged_max_seq_len_kv", a.paged_max_);
+  node.tensor("k_scale", a.k_scale_).tensor("v_scale", a.v_scale_);
+  node.integer("max_seq_len_kv", a.most_keys_).flag("ring_kv", a.ring_);
   for (const Tensor& made : {a.logit_max_, a.sum_exp_}) {
     if (made) made->set_is_virtual(false);
   }
@@ -110,6 +112,34 @@ inline std::array<Tensor, 3> Graph::rmsnorm_backward(Tensor dy, Tensor x, Tensor
   node.tensor("dx", gradients[0]).tensor("d_scale", gradients[1]).tensor("d_bias", gradients[2]);
   nodes_.push_back(std::move(node));
   return gradients;
+}
+
+inline std::array<Tensor, 5> Graph::cache_append(Tensor q, Tensor k, Tensor v,
+                                                 Cache_append_attributes a) {
+  Node node;
+  node.op = "cache_append";
+  node.name = a.name_;
+  const std::array<Tensor, 5> made{output(a.name_, "Q"), output(a.name_, "present_K"),
+                                   output(a.name_, "present_V"), output(a.name_, "lengths_Q"),
+                                   output(a.name_, "lengths_KV")};
+  for (const Tensor& lengths : {made[3], made[4]}) lengths->set_data_type(DataType_t::INT32);
+  for (const auto& [before, present] : {std::pair{a.past_k_, made[1]}, {a.past_v_, made[2]}})
+    if (before) present->set_data_type(before->get_data_type());
+  node.tensor("q", q).tensor("k", k).tensor("v", v);
+  node.tensor("past_k", a.past_k_).tensor("past_v", a.past_v_);
+  node.tensor("page_table_k", a.k_table_).tensor("page_table_v", a.v_table_);
+  node.tensor("seq_len_q", a.seq_len_q_).tensor("seq_len_kv", a.seq_len_kv_);
+  node.integer("seq_len_kv_offset", a.offset_);
+  node.tensor("q_norm", a.q_norm_).tensor("k_norm", a.k_norm_);
+  node.number("q_epsilon", a.epsilon_).number("k_epsilon", a.epsilon_);
+  node.tensor("cosines", a.cosines_).tensor("sines", a.sines_).tensor("positions", a.positions_);
+  node.choices.emplace_back("pairing",
+                            a.pairing_ == RopePairing_t::HALVES ? "halves" : "interleaved");
+  node.tensor("k_scale", a.k_scale_).tensor("v_scale", a.v_scale_).flag("ring", a.ring_);
+  node.tensor("q_out", made[0]).tensor("present_k", made[1]).tensor("present_v", made[2]);
+  node.tensor("lengths_q", made[3]).tensor("lengths_kv", made[4]);
+  nodes_.push_back(std::move(node));
+  return made;
 }
 
 inline Tensor Graph::pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& a) {

@@ -34,6 +34,15 @@ inline error_t Graph::deserialize(const std::string& given) {
   return {};
 }
 
+inline error_t Graph::group_query_attention(const heddle_gqa& node) {
+  heddle_graph* made = nullptr;
+  error_t error = detail::check(heddle_gqa_create(&node, &made));
+  const Owned graph(made);
+  const char* written = nullptr;
+  if (error.is_good()) error = detail::check(heddle_graph_text(made, &written));
+  return error.is_bad() ? error : deserialize(std::string(written));
+}
+
 inline error_t Graph::deserialize(const Handle& handle, const std::vector<uint8_t>& bytes) {
   if (error_t error = deserialize(std::string(bytes.begin(), bytes.end())); error.is_bad())
     return error;

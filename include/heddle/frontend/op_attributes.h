@@ -65,6 +65,53 @@ class Rmsnorm_backward_attributes {
   std::optional<bool> has_dbias_;
 };
 
+/// Heddle's own: of new rows put into caches (cache_append in docs/graph-text-form.md).
+class Cache_append_attributes {
+ public:
+  Cache_append_attributes& set_name(std::string value) { return name_ = std::move(value), *this; }
+  /// The caches before; each may be bound to the address of the one made.
+  Cache_append_attributes& set_past(Tensor k, Tensor v) {
+    return past_k_ = std::move(k), past_v_ = std::move(v), *this;
+  }
+  Cache_append_attributes& set_page_tables(Tensor k, Tensor v) {
+    return k_table_ = std::move(k), v_table_ = std::move(v), *this;
+  }
+  /// New rows of each entry; all of them if not set.
+  Cache_append_attributes& set_seq_len_q(Tensor value) {
+    return seq_len_q_ = std::move(value), *this;
+  }
+  /// Rows of each entry with the new ones, less the offset.
+  Cache_append_attributes& set_seq_len_kv(Tensor value, int64_t offset = 0) {
+    return seq_len_kv_ = std::move(value), offset_ = offset, *this;
+  }
+  /// Weights [1,1,1,D] of the norms of heads of Q and K.
+  Cache_append_attributes& set_norms(Tensor q, Tensor k, double epsilon = 1e-6) {
+    return q_norm_ = std::move(q), k_norm_ = std::move(k), epsilon_ = epsilon, *this;
+  }
+  /// Tables [rows,1,1,rotated columns / 2]; positions [B or 1,1,S,1], those behind the past if
+  /// null.
+  Cache_append_attributes& set_rotation(Tensor cosines, Tensor sines, Tensor positions = nullptr) {
+    cosines_ = std::move(cosines), sines_ = std::move(sines), positions_ = std::move(positions);
+    return *this;
+  }
+  Cache_append_attributes& set_pairing(RopePairing_t value) { return pairing_ = value, *this; }
+  /// Of caches that hold codes.
+  Cache_append_attributes& set_scales(Tensor k, Tensor v) {
+    return k_scale_ = std::move(k), v_scale_ = std::move(v), *this;
+  }
+  Cache_append_attributes& set_ring(bool value) { return ring_ = value, *this; }
+
+ private:
+  friend class Graph;
+  std::string name_;
+  Tensor past_k_, past_v_, k_table_, v_table_, seq_len_q_, seq_len_kv_, q_norm_, k_norm_;
+  Tensor cosines_, sines_, positions_, k_scale_, v_scale_;
+  int64_t offset_ = 0;
+  double epsilon_ = 1e-6;
+  RopePairing_t pairing_ = RopePairing_t::HALVES;
+  bool ring_ = false;
+};
+
 class Pointwise_attributes {
  public:
   Pointwise_attributes& set_name(std::string value) { return name_ = std::move(value), *this; }

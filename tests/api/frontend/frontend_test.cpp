@@ -403,4 +403,84 @@ TEST(Frontend, DuplicateUidNamesTheTensor) {
   attention.expect_failure(fe::error_code_t::INVALID_VALUE, "uid 1 is given to two tensors");
 }
 
+// One token of 4 heads on 2 joins an int8 cache that attention then reads: numbers by hand.
+TEST(Frontend, NewRowsJoinACacheAndAreAttendedTo) {
+  fe::graph::Graph graph = float_graph();
+  const Tensor qkv = input(graph, "qkv", 1, {1, 3, 1, 8});
+  const Tensor past_k = input(graph, "past_k", 2, {1, 1, 4, 8}),
+               past_v = input(graph, "past_v", 3, {1, 1, 4, 8});
+  for (const Tensor& past : {past_k, past_v}) past->set_data_type(fe::DataType_t::INT8);
+  const Tensor last = input(graph, "last", 4, {1, 1, 1, 1});
+  last->set_data_type(fe::DataType_t::INT32);
+  const Tensor scale = input(graph, "scale", 5, {1, 1, 1, 1});
+  const auto [q, k, v, q_lengths, kv_lengths] =
+      graph.cache_append(qkv, nullptr, nullptr,
+                         fe::graph::Cache_append_attributes()
+                             .set_name("append")
+                             .set_past(past_k, past_v)
+                             .set_seq_len_kv(last, 1)
+                             .set_scales(scale, scale));
+  k->set_output(true).set_uid(6);
+  v->set_output(true).set_uid(7);
+  const auto attended = graph.sdpa(q, k, v,
+                                   fe::graph::SDPA_attributes()
+                                       .set_name("attention")
+                                       .set_generate_stats(false)
+                                       .set_scales(scale, scale)
+                                       .set_padding_mask(true)
+                                       .set_seq_len_q(q_lengths)
+                                       .set_seq_len_kv(kv_lengths));
+  const Tensor& o = attended[0];
+  o->set_output(true).set_uid(8);
+  fe::Handle cpu;
+  const fe::error_t built = graph.build(cpu, {fe::HeurMode_t::A});
+  ASSERT_TRUE(built.is_good()) << built.get_message();
+  std::vector<float> row(24, 0), output(8, NAN);
+  for (int d = 0; d < 8; ++d)
+    row[static_cast<size_t>(16 + d)] = static_cast<float>(d);  // V; Q is 0
+  std::vector<int8_t> keys(32, 0), values(32, 0);
+  for (int d = 0; d < 8; ++d) values[static_cast<size_t>(d)] = 4;
+  int32_t place = 1;  // of the new token: behind one that is there
+  float unit = 0.5f;
+  std::vector<char> workspace(static_cast<size_t>(graph.get_workspace_size()));
+  const fe::error_t run = graph.execute(cpu,
+                                        {{1, row.data()},
+                                         {2, keys.data()},
+                                         {3, values.data()},
+                                         {4, &place},
+                                         {5, &unit},
+                                         {6, keys.data()},
+                                         {7, values.data()},
+                                         {8, output.data()}},
+                                        workspace.data());
+  ASSERT_TRUE(run.is_good()) << run.get_message();
+  for (int d = 0; d < 8; ++d) {
+    EXPECT_EQ(values[static_cast<size_t>(8 + d)], 2 * d);
+    EXPECT_NEAR(output[static_cast<size_t>(d)], (2 + d) / 2.0, 1e-6);
+  }
+}
+
+TEST(Frontend, IsAGroupQueryAttention) {
+  heddle_gqa node;
+  heddle_gqa_set_defaults(&node);
+  const auto set = [&](int n, heddle_dtype type, std::vector<int64_t> dims) {
+    node.inputs[n].dtype = type, node.inputs[n].rank = static_cast<int32_t>(dims.size());
+    std::copy(dims.begin(), dims.end(), node.inputs[n].dims);
+  };
+  set(HEDDLE_GQA_QUERY, HEDDLE_F32, {2, 5, 8 * 16});
+  set(HEDDLE_GQA_SEQLENS_K, HEDDLE_I32, {2});
+  set(HEDDLE_GQA_TOTAL_SEQUENCE_LENGTH, HEDDLE_I32, {1});
+  node.num_heads = 4, node.kv_num_heads = 2, node.total_sequence_length = 5;
+  fe::graph::Graph graph;
+  const fe::error_t good = graph.group_query_attention(node);
+  ASSERT_TRUE(good.is_good()) << good.get_message();
+  const fe::error_t built = graph.build({}, {fe::HeurMode_t::A});
+  ASSERT_TRUE(built.is_good()) << built.get_message();
+  node.kv_num_heads = 3;
+  const fe::error_t bad = graph.group_query_attention(node);
+  EXPECT_EQ(bad.get_code(), fe::error_code_t::INVALID_VALUE);
+  EXPECT_NE(bad.get_message().find("num_heads must be a multiple of kv_num_heads"),
+            std::string::npos);
+}
+
 }  // namespace
