@@ -176,6 +176,8 @@ Step attention_step(const Graph& graph, const ForwardParts& parts) {
   s.max = b.operands.add(op.max);
   s.sum_exp = b.operands.add(op.sum_exp);
   s.stats_log2 = op.stats_use_log2;
+  s.scores = b.operands.add(op.scores);
+  s.scores_after_softmax = op.scores_after_softmax;
   s.operands = b.operands.types();
   b.sizes.layouts = b.operands.layouts();
   Step step{problem::AttentionProblem{s, b.sizes}, b.operands.tensors(), {}};

@@ -40,8 +40,11 @@ Status check_attributes(const Operator& op) {
     return invalid("qk_output attribute received unsupported value {}", op.qk_output);
   if (op.qk_output != 0 && !op.wanted[output_qk])
     return invalid("qk_output attribute was configured but output buffer was not provided");
-  if (op.qk_output != 0 || op.wanted[output_qk])
-    return error(Code::graph_not_supported, "output_qk optional output is not supported");
+  if (op.qk_output == 0 && op.wanted[output_qk])
+    return invalid("output_qk is provided, but the qk_output attribute is 0, expected 1 or 2");
+  if (op.qk_output != 0 && op.sliding_window_cache != 0)
+    return error(Code::graph_not_supported,
+                 "qk_output is not implemented with sliding_window_cache=1.");
   return {};
 }
 

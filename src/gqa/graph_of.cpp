@@ -158,7 +158,7 @@ class Builder {
   /// Keys there may be, where the rows of the cache do not say it.
   std::optional<int64_t> most_keys(TensorId k) const {
     const int64_t rows = graph_[k].dims[2];
-    if (op_.has(attention_bias)) {
+    if (op_.has(attention_bias) || op_.wanted[output_qk]) {
       if (is_ring() || op_.total_length < rows) return op_.total_length;
       return {};
     }
@@ -204,6 +204,12 @@ class Builder {
       a.sink = view(head_sink, "head_sink", {1, e_.heads, 1, 1});
     } else if (op_.smooth_softmax == 1) {
       a.sink = constant("smooth_softmax", 0);
+    }
+    if (op_.wanted[output_qk]) {
+      Tensor scores;
+      scores.uid = uid_of(output_qk), scores.name = "output_qk", scores.dtype = op_[query].dtype;
+      sdpa.scores = graph_.add(std::move(scores));
+      sdpa.scores_after_softmax = op_.qk_output == 2;
     }
     Tensor out;
     out.uid = uid_of(output), out.name = "output", out.dtype = op_[query].dtype;

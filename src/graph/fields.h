@@ -89,6 +89,8 @@ void fields(Visitor& v, T& op) {
   v.output("max", op.max);
   v.output("sum_exp", op.sum_exp);
   v.flag("stats_use_log2", op.stats_use_log2);
+  v.output("scores", op.scores);
+  v.flag("scores_after_softmax", op.scores_after_softmax);
   v.flag("attn_scale_prefolded", op.attn_scale_prefolded);
   v.input("page_table_k", op.page_table_k);
   v.input("page_table_v", op.page_table_v);

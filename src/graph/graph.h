@@ -140,6 +140,9 @@ struct Sdpa {
   TensorId q = kNone, k = kNone, v = kNone, o = kNone;
   TensorId stats = kNone, max = kNone, sum_exp = kNone;  ///< kNone: not wanted
   bool stats_use_log2 = false;
+  /// [B,Hq,Sq,Skv]: what the softmax is of, in natural units, 0 in place of -inf; or its result.
+  TensorId scores = kNone;
+  bool scores_after_softmax = false;
   bool attn_scale_prefolded = false;
   TensorId page_table_k = kNone, page_table_v = kNone;
   std::optional<int64_t> paged_max_seq_len_kv;

@@ -128,6 +128,17 @@ Status validate_sdpa(const Rules& rules, Sdpa& op) {
     rules.infer(id, {e.batch, e.q_heads, e.q_length, 1});
     HEDDLE_TRY(validate_row_statistic(rules, port, id, e));
   }
+  if (op.scores != kNone) {
+    rules.infer(op.scores, {e.batch, e.q_heads, e.q_length, e.kv_length});
+    HEDDLE_TRY(rules.rank4("scores", op.scores));
+    HEDDLE_TRY(rules.dims_are("scores", op.scores, {e.batch, e.q_heads, e.q_length, e.kv_length}));
+    HEDDLE_TRY(rules.dtype_is("scores", op.scores, {*rules[op.q].dtype, DataType::f32}));
+    if (rules[op.scores].ragged_offset != kNone)
+      return rules.fail(Code::graph_not_supported, "scores is ragged, expected a dense tensor");
+  } else if (op.scores_after_softmax) {
+    return rules.fail(Code::attribute_not_set,
+                      "scores_after_softmax is set without scores to write");
+  }
   if (op.stats_use_log2 && op.stats == kNone) {
     return rules.fail(Code::attribute_not_set, "stats_use_log2 is set without Stats to write");
   }

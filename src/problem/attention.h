@@ -65,6 +65,10 @@ struct AttentionStructure : OperandTypes {
   /// stats_log2; max and sum_exp are always natural.
   OperandId stats = kAbsent, max = kAbsent, sum_exp = kAbsent;
   bool stats_log2 = false;
+  /// [B,Hq,Sq,Skv] of any float type, written if present: natural scores, 0 in place of -inf, or
+  /// their probabilities, before dropout.
+  OperandId scores = kAbsent;
+  bool scores_after_softmax = false;
 
   int32_t qk_head_dim = 0, v_head_dim = 0;
 

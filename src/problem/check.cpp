@@ -199,6 +199,9 @@ Status check_forward(const OperandCheck& operands, const AttentionStructure& s,
   for (const auto& [label, id] :
        {std::pair{"stats", s.stats}, {"max", s.max}, {"sum_exp", s.sum_exp}})
     HEDDLE_TRY(check_row_statistic(operands, id, label, z, has_lengths));
+  if (s.scores != kAbsent)
+    HEDDLE_TRY(
+        operands.has_dims(s.scores, "scores", Dims{z.batch, z.q_heads, z.q_length, z.kv_length}));
   if (s.scale != kAbsent)
     HEDDLE_TRY(operands.has_type(s.scale, "the attention scale", {DataType::f32}));
   const Dims cells{z.batch, z.q_heads, z.q_length, z.kv_length};

@@ -92,6 +92,7 @@ void operands_beside_tensors(Visitor&& visit, T& s, Use of_results) {
   visit("stats", s.stats, of_results);
   visit("max", s.max, of_results);
   visit("sum_exp", s.sum_exp, of_results);
+  visit("scores", s.scores, of_results);
   visit("the attention scale", s.scale, Use::value);
   operands(visit, s.score);
   visit("block_mask", s.block_mask, Use::read);

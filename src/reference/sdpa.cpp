@@ -46,6 +46,19 @@ void write_statistics(const graph::Sdpa& op, const Softmax& row, int64_t b, int6
   values.write(op.sum_exp, row.sum, b, h, i, 0);
 }
 
+/// A row of what the softmax is of, or of its result; 0 of keys that weigh nothing.
+void write_scores(const graph::Sdpa& op, const double* score, const Softmax& row, const Cell& cell,
+                  int64_t keys, int64_t columns, Values& values) {
+  if (op.scores == kNone) return;
+  for (int64_t j = 0; j < columns; ++j) {
+    const bool weighs = j < keys && score[j] != -kInfinity;
+    const double value = !weighs                   ? 0
+                         : op.scores_after_softmax ? row.probability[static_cast<size_t>(j)]
+                                                   : score[j];
+    values.write(op.scores, value, cell.b, cell.h, cell.i, j);
+  }
+}
+
 bool is_ragged(graph::TensorId id, const Values& values) {
   return id != kNone && values.tensor(id).ragged_offset != kNone;
 }
@@ -60,6 +73,7 @@ void write_padded_row(const graph::Sdpa& op, int64_t b, int64_t h, int64_t i, Va
   write(op.stats, -kInfinity);
   write(op.max, -kInfinity);
   write(op.sum_exp, 0);
+  write(op.scores, 0);
 }
 
 }  // namespace
@@ -86,6 +100,7 @@ void sdpa(const graph::Sdpa& op, Values& values) {
         }
         for (int64_t d = 0; d < v.columns; ++d) values.write(op.o, o[d], b, h, i, d);
         write_statistics(op, row, b, h, i, values);
+        write_scores(op, score.row(i), row, {b, h, i, 0}, lengths.kv, a.kv_length, values);
       }
       for (int64_t i = lengths.q; i < a.q_length; ++i) write_padded_row(op, b, h, i, values);
     }

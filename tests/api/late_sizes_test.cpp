@@ -16,6 +16,7 @@
 #include "graph/text.h"
 #include "graph/validate.h"
 #include "support/attention_features.h"
+#include "support/cache_programs.h"
 #include "support/compare.h"
 #include "support/part.h"
 #include "support/smaller.h"
@@ -169,6 +170,16 @@ TEST(LateSizes, RandomRowsOneByOne) {
   EXPECT_GT(sweep_of(heddle::testing::random_rope, 6000), 35);
   EXPECT_GT(sweep_of(heddle::testing::random_rms_norm, 6100), 35);
   EXPECT_GT(sweep_of(heddle::testing::random_rms_norm_backward, 6200), 35);
+}
+
+/// Fewer entries and fewer new rows than a plan of caches is made for.
+TEST(LateSizes, RandomCacheAppends) {
+  heddle::testing::CacheOptions options;
+  options.has_past = options.in_place = 1;
+  const Draw draw = [&](Random& random, const AttentionOptions&) {
+    return heddle::testing::random_cache_append(random, options);
+  };
+  EXPECT_GT(sweep(draw, {}, 6300, 80), 70);
 }
 
 TEST(LateSizes, WorkspaceIsNoLarger) {
@@ -339,6 +350,25 @@ TEST_F(Refusals, HeadsAndHeadDims) {
                  "those that it was planned with, 4, 2 and 2 heads");
   expect_refusal({{1, {2, 4, 33, 8}, {}}, {2, {2, 2, 40, 8}, {}}}, "head dims 8 and 16");
 }
+TEST(LateSizes, AnAppendsHeadsArePlanned) {
+  Random random(5);
+  heddle::testing::CacheOptions options;
+  options.has_past = options.in_place = 1, options.packed = options.paged = options.codes = 0;
+  Program program = heddle::testing::random_cache_append(random, options);
+  ASSERT_TRUE(graph::validate(program.graph).is_ok());
+  const auto planned = build(program.graph);
+  const auto& op = std::get<graph::CacheAppend>(program.graph.nodes[0].op);
+  const graph::Tensor& q = program.graph[op.q];
+  Dims dims = q.dims;
+  dims[1] /= 2;
+  ASSERT_GE(dims[1], 1);
+  const Shape shape{q.uid, dims, q.strides};
+  EXPECT_NE(
+      planned->resized(std::array{shape}).status().message().find("The shapes give an append of"),
+      std::string::npos)
+      << planned->resized(std::array{shape}).status().message();
+}
+
 TEST_F(Refusals, Uids) {
   expect_refusal({{9, {1}, {}}}, "A shape is given for uid 9, expected that of a tensor");
   expect_refusal({{1, {2, 4, 3, 16}, {}}, {1, {2, 4, 3, 16}, {}}}, "Two shapes are given for the");

@@ -95,6 +95,7 @@ TEST(RandomForward, EveryFeatureOverCaches) {
 AttentionOptions caches() {
   AttentionOptions options;
   options.codes = 0.8, options.rings = 0.5, options.paged = 0.5, options.padding = 0.8;
+  options.scores = 0.2;
   options.ragged = 0.1, options.max_length = 700, options.max_group = 8, options.max_head_dim = 136;
   options.max_batch = options.max_key_heads = 2;
   return options;

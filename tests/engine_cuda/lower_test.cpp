@@ -181,6 +181,14 @@ TEST(Lower, RefusesCachesInWords) {
               p.structure.type(p.structure.v).storage = problem::Storage::in_ring();
             }),
             "cuda: sdpa v is a ring, expected rows or pages");
+  EXPECT_EQ(refusal([&](auto& p) {
+              p.structure.scores = static_cast<problem::OperandId>(p.structure.operands.size());
+              p.structure.operands.push_back({DataType::f32});
+              const auto& z = p.sizes;
+              const Dims cells{z.batch, z.q_heads, z.q_length, z.kv_length};
+              p.sizes.layouts.push_back({cells, *dense_strides(cells)});
+            }),
+            "cuda: sdpa scores are wanted, which no kernel writes");
   const auto sink = [](problem::AttentionProblem& p, DataType type, int64_t heads) {
     p.structure.sink = static_cast<problem::OperandId>(p.structure.operands.size());
     p.structure.operands.push_back({type});

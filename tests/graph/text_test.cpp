@@ -53,7 +53,8 @@ TEST(Text, RoundTripsEveryField) {
     return graph.add(samples::tensor(name, {1, 1, 1, 1}, DataType::i32));
   };
   op.max = any("max"), op.sum_exp = any("sum_exp");
-  op.stats_use_log2 = op.attn_scale_prefolded = true;
+  op.stats_use_log2 = op.attn_scale_prefolded = op.scores_after_softmax = true;
+  op.scores = any("scores");
   op.page_table_k = any("table_k"), op.page_table_v = any("table_v");
   op.paged_max_seq_len_kv = 77;
   op.k_scale = any("k_scale"), op.v_scale = any("v_scale");

@@ -215,11 +215,11 @@ TEST(Operands, AreVisitedWhereverTheyAreNamed) {
   s.forward.score = {{{.op = ScoreOp::load}}, 0};
   OperandId next = 0;
   operands([&](const char*, OperandId& id, Use) { id = next++; }, s);
-  // Of the tensors 8, statistics and scale 5, the score 1, masks, lengths, the sink
+  // Of the tensors 8, statistics, scores and scale 6, the score 1, masks, lengths, the sink
   // and its gradient 5, dropout 6, four ropes of 5, the gradient of a load 3.
-  EXPECT_EQ(next, 48);
+  EXPECT_EQ(next, 49);
   EXPECT_EQ(s.forward.q, 0);
-  EXPECT_EQ(s.d_k_rope->rotated, 47);
+  EXPECT_EQ(s.d_k_rope->rotated, 48);
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ class Node:
     def graph(self):
         given = {name: (DTYPES[array.dtype], array.shape) for name, array in self.inputs.items()
                  if name != "total_sequence_length"}
-        return heddle.gqa(self.total, **given, **self.attributes)
+        outputs = OUTPUTS if self.attributes.get("qk_output") else OUTPUTS[:3]
+        return heddle.gqa(self.total, outputs, **given, **self.attributes)
 
     def by_heddle(self, in_place=False):
         """The outputs by name, each poisoned before the run; in place, the past's own buffers are the present ones."""
@@ -35,6 +36,8 @@ class Node:
         if uids["present_key"] in plan.outputs:
             for name in ("key", "value"):
                 results[f"present_{name}"] = arrays[f"past_{name}"] if in_place else self._cache()
+        if self.attributes.get("qk_output"):
+            results["output_qk"] = np.full((self.batch, self.heads, self.rows, self.total), np.nan, arrays["query"].dtype)
         addresses = {uids[name]: array.ctypes.data for name, array in (arrays | results).items()}
         workspace = np.full(max(plan.workspace_bytes, 1), 255, np.uint8)
         plan.execute(addresses, workspace.ctypes.data)
@@ -131,8 +134,8 @@ class Node:
             made.append(cache)
         return made
 
-    def attention(self, k_rows, v_rows):
-        """The output from keys and values by entry, [kv heads, rows from position 0 on, H]."""
+    def attention(self, k_rows, v_rows, scores=None):
+        """The output from keys and values by entry, [kv heads, rows from position 0 on, H]; fills in `scores`, of zeros."""
         q = self.heads_of_inputs()[0]
         past, added, total = self.lengths()
         scale = self.attributes.get("scale") or 1 / np.sqrt(self.head_size)
@@ -157,14 +160,17 @@ class Node:
                         sink = 0.0
                     m = max(sink, x.max())
                     p = np.exp(x - m)
-                    out[b, s, n] = p @ v_rows[b][kv, first:last] / (p.sum() + np.exp(sink - m))
+                    p /= p.sum() + np.exp(sink - m)
+                    out[b, s, n] = p @ v_rows[b][kv, first:last]
+                    if scores is not None:
+                        scores[b, n, s, first:last] = p if self.attributes["qk_output"] == 2 else x
         return out.reshape(self.batch, self.rows, -1)
 
-    def output_from(self, present_key, present_value):
-        """The output from caches as they are after the node."""
+    def output_from(self, present_key, present_value, scores=None):
+        """The output, and scores, from caches as they are after the node."""
         rows = [[self.numbers(cache, name)[b] for b in range(self.batch)]
                 for cache, name in ((present_key, "k"), (present_value, "v"))]
-        return self.attention(*rows)
+        return self.attention(*rows, scores)
 
     def valid(self, output):
         """The rows of an output that are tokens, as one array."""
@@ -183,10 +189,11 @@ def _session(inputs, attributes):
     names = [name if name in given else "" for name in INPUTS]
     while not names[-1]:
         names.pop()
-    node = helper.make_node("GroupQueryAttention", names, list(OUTPUTS[:3]), domain="com.microsoft", **dict(attributes))
+    wanted = OUTPUTS if dict(attributes).get("qk_output") else OUTPUTS[:3]
+    node = helper.make_node("GroupQueryAttention", names, list(wanted), domain="com.microsoft", **dict(attributes))
     element = of[given["query"][0]]
     cache = of[given["past_key"][0]] if "past_key" in given else element
-    outputs = [helper.make_tensor_value_info(name, element if name == "output" else cache, None) for name in OUTPUTS[:3]]
+    outputs = [helper.make_tensor_value_info(name, cache if "present" in name else element, None) for name in wanted]
     graph = helper.make_graph([node], "gqa", [
         helper.make_tensor_value_info(name, of[dtype], [f"{name}{d}" for d in range(rank)])
         for name, (dtype, rank) in given.items()], outputs)

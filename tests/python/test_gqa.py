@@ -194,6 +194,18 @@ def test_a_layer_may_share_anothers_cache():
     np.testing.assert_allclose(results["output"], theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", [1, 2])
+@pytest.mark.parametrize("case", ["decode", "decode in a larger buffer", "prompt of one length", "soft cap", "sink", "smooth",
+                                  "bias under a cap", "window", "interleaved decode"])
+def test_gives_scores_or_probabilities(case, mode):
+    node = draw(8, **CASES[case] | {"ragged": False, "qk_output": mode})
+    ours, theirs = node.by_heddle(), node.by_onnxruntime()
+    scores = np.zeros(ours["output_qk"].shape)
+    node.output_from(ours["present_key"], ours["present_value"], scores)
+    np.testing.assert_allclose(ours["output_qk"], scores, **F32)
+    np.testing.assert_allclose(ours["output_qk"], theirs["output_qk"], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("capacity", [8, 11, 40])
 @pytest.mark.parametrize("bits", [0, 8])
 def test_a_window_of_the_cache_is_as_good_as_all_of_it(capacity, bits):
@@ -229,6 +241,39 @@ def test_a_window_of_the_cache_is_as_good_as_all_of_it(capacity, bits):
         # A code next to the definition's moves an output by less than its scale.
         close = {"rtol": 1e-2, "atol": 0.03} if bits else F32
         np.testing.assert_allclose(results["output"], exact, **close)
+
+
+def test_one_plan_serves_a_whole_generation():
+    """A prompt, a chunk and tokens by the plan of the longest of them, each at its own shapes, in one cache."""
+    rng = np.random.default_rng(3)
+    heads, kv_heads, size, capacity, most, batch = 4, 2, 32, 40, 12, 2
+    table = rng.uniform(0, 2 * np.pi, (capacity, 16))
+    angles = {"cos_cache": np.cos(table).astype(np.float32), "sin_cache": np.sin(table).astype(np.float32)}
+    caches = {name: np.zeros((batch, kv_heads, capacity, size), np.float32) for name in ("past_key", "past_value")}
+    attributes = dict(num_heads=heads, kv_num_heads=kv_heads, do_rotary=1)
+
+    def node(rows, total):
+        inputs = {"query": rng.standard_normal((batch, rows, (heads + 2 * kv_heads) * size)).astype(np.float32)}
+        return Node(inputs | caches | angles | {"seqlens_k": (total - 1).astype(np.int32),
+                                                "total_sequence_length": np.array([capacity], np.int32)}, **attributes)
+
+    plan, uids = heddle.Plan(node(most, np.full(batch, most)).graph(), "cpu"), heddle.gqa.uids
+    workspace = np.empty(plan.workspace_bytes, np.uint8)
+    total = np.zeros(batch, int)
+    for rows in (most, 5, 1, 1, 3):
+        total += rows
+        step = node(rows, total)
+        exact = Node({name: array.copy() for name, array in step.inputs.items()}, **attributes)
+        hidden = (heads + 2 * kv_heads) * size
+        output = np.full((batch, most, heads * size), np.nan, np.float32)
+        arrays = step.inputs | {"output": output, "present_key": caches["past_key"], "present_value": caches["past_value"]}
+        plan.execute({uids[name]: array.ctypes.data for name, array in arrays.items()}, workspace.ctypes.data,
+                     shapes={uids["query"]: (batch, heads + 2 * kv_heads, rows, size)},
+                     strides={uids["query"]: (rows * hidden, size, hidden, 1)})
+        key, value = exact.present()
+        np.testing.assert_allclose(caches["past_key"], key, **F32)
+        np.testing.assert_allclose(output[:, :rows], exact.output_from(key, value), **F32)
+        assert np.isnan(output[:, rows:]).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float16])

@@ -41,10 +41,11 @@ inline constexpr AttentionFeature kAttentionFeatures[] = {
     {"stats_gradient", [](AttentionOptions& o) { o.stats_gradient = 1; }},
     {"max_and_sum", [](AttentionOptions& o) { o.max_and_sum = 1; }},
 };
-/// How K and V are stored in caches, which the CPU engine alone reads.
+/// How K and V are stored in caches, and scores, which the CPU engine alone reads and writes.
 inline constexpr AttentionFeature kCacheFeatures[] = {
     {"codes", [](AttentionOptions& o) { o.codes = 0.8; }},
     {"rings", [](AttentionOptions& o) { o.rings = 1; }},
+    {"scores", [](AttentionOptions& o) { o.scores = 1; }},
 };
 inline constexpr size_t kAttentionFeatureCount = std::size(kAttentionFeatures);
 

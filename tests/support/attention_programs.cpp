@@ -474,6 +474,13 @@ Program Draw::sdpa() {
   if (!is_backward_ && wants(0.3)) {
     op.sum_exp = attention_tensor("sum_exp", DataType::f32, row, true);
   }
+  if (!is_backward_ && wants_rarely(options_.scores)) {
+    const Dims cells{batch_, q_heads_, q_length_, kv_length_};
+    op.scores = program_.add("scores", wants(0.5) ? io_ : DataType::f32, cells,
+                             wants(0.5) ? random_strides(random_, cells) : Dims{});
+    program_.allocate(op.scores);
+    op.scores_after_softmax = wants(0.5);
+  }
   program_.graph.nodes.push_back({"attention", op});
   return std::move(program_);
 }

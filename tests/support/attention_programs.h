@@ -41,6 +41,7 @@ struct AttentionOptions {
   double sink = 0.25;
   double paged = 0.2;          ///< forward only, given padding and not ragged
   double codes = 0;            ///< forward only, of K and V each: i8, 4 bits or f8e4m3 with scales
+  double scores = 0;           ///< forward only, written beside the output
   double rings = 0;            ///< forward only, not ragged and not paged
   double rope = 0;             ///< of Q and K each
   double deterministic = 0.5;  ///< backward only

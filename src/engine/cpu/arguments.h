@@ -82,7 +82,8 @@ struct AttentionArguments {
   Score score;
   const Bound* bounds;
   int32_t bound_count;
-  const View *q, *k, *v, *o, *stats, *max, *sum_exp;
+  const View *q, *k, *v, *o, *stats, *max, *sum_exp, *scores;
+  bool scores_after_softmax;
   const View *block_mask, *q_lengths, *kv_lengths, *sink;
   const View* shown;  ///< booleans that the score loads: where one is 0 it is -inf
   bool q_lengths_cumulative, kv_lengths_cumulative;

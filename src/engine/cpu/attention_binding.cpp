@@ -148,6 +148,7 @@ Status AttentionBinding::bind(std::span<void* const> buffers, WorkspaceCursor& w
   a.bounds = bounds, a.bound_count = static_cast<int32_t>(s.bounds.size());
   a.q = view(s.q), a.k = view(s.k), a.v = view(s.v), a.o = view(s.o);
   a.stats = view(s.stats), a.max = view(s.max), a.sum_exp = view(s.sum_exp);
+  a.scores = view(s.scores), a.scores_after_softmax = s.scores_after_softmax;
   a.block_mask = view(s.block_mask), a.sink = view(s.sink), a.shown = view(shown_);
   a.q_lengths = view(s.q_lengths), a.kv_lengths = view(s.kv_lengths);
   a.q_lengths_cumulative = s.q_lengths_cumulative,

@@ -111,6 +111,7 @@ Status check_forward(const AttentionStructure& s, const AttentionSizes& z) {
   HEDDLE_TRY(check_extents(s, z));
   HEDDLE_TRY(check_loads(s, s.score));
   HEDDLE_TRY(check_type(s, s.dropout.mask, "the dropout mask", kNumbers));
+  HEDDLE_TRY(check_type(s, s.scores, "scores", kFloats));
   HEDDLE_TRY(check_rope(s, s.q_rope, "q", s.q));
   return check_rope(s, s.k_rope, "k", s.k);
 }

@@ -54,7 +54,7 @@ class ForwardPlan final : public Plan {
         k_rope_(p.structure.k_rope, rotated_keys(p.structure, p.sizes), p.structure) {
     shape_ = pass_of(p, kernels_.shape);
     shape_.group = tiles_.group, shape_.tile_rows = tiles_.tile_rows;
-    shape_.splits = tiles_.splits, shape_.split_keys = tiles_.split_keys;
+    shape_.splits = tiles_.splits;
     shape_.scratch = forward_scratch(shape_, kernels_.shape);
     for (const KernelShape& shape : kShapes)
       workspace_bytes_ = std::max(workspace_bytes_, most_bytes(p, shape));
@@ -74,6 +74,7 @@ class ForwardPlan final : public Plan {
     const Workers workers{workers_, cursor.take<char>(0), workspace_bytes_ - cursor.used()};
     rotate(pass.a, memory, workers);
     attend(pass, workers);
+    if (pass.a.scores) write_scores(pass, workers);
     if (pass.a.dropout.dump) dump_dropout(pass.a, kernels_, workers);
     return {};
   }
@@ -151,6 +152,15 @@ class ForwardPlan final : public Plan {
       kernels_.combine(pass, task / pass.a.q_heads, task % pass.a.q_heads, 0, pass.a.q_length,
                        scratch);
     });
+  }
+
+  void write_scores(const ForwardPass& pass, const Workers& workers) const {
+    const int64_t heads = pass.a.q_heads, rows = pass.a.q_length;
+    for_each_task(pass.a.batch * heads * rows, workers, pass.scratch.bytes,
+                  [&](int64_t task, char* scratch) {
+                    kernels_.write_scores(pass, task / rows / heads, task / rows % heads,
+                                          task % rows, scratch);
+                  });
   }
 
   AttentionBinding binding_;

@@ -92,16 +92,12 @@ ForwardTiles forward_tiles(const AttentionStructure& s, const AttentionSizes& z,
 
   t.splits = 1;
   const int64_t blocks = key_blocks(z);
-  t.split_keys = blocks * kForwardKeys;
   // Too few tiles for the workers (decoding): the keys are shared out too.
   if (t.tiles == 1 && rows <= kMostSplitRows && groups < 2 * machine.workers &&
       blocks >= kLeastSplitBlocks) {
     const int64_t wanted =
         std::min(divide_up(2 * machine.workers, groups), blocks / kLeastBlocksOfPart);
-    if (groups % machine.workers != 0 && wanted > 1) {
-      t.split_keys = divide_up(blocks, wanted) * kForwardKeys;
-      t.splits = divide_up(z.kv_length, t.split_keys);
-    }
+    if (groups % machine.workers != 0 && wanted > 1) t.splits = wanted;
   }
 
   t.order.resize(static_cast<size_t>(t.tiles));

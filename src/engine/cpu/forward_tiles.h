@@ -15,10 +15,10 @@ struct MachineShape {
 };
 
 struct ForwardTiles {
-  int64_t group;      ///< query heads that share K and V heads
-  int64_t tile_rows;  ///< a multiple of panel_rows
-  int64_t tiles;      ///< per group
-  int64_t splits, split_keys;
+  int64_t group;               ///< query heads that share K and V heads
+  int64_t tile_rows;           ///< a multiple of panel_rows
+  int64_t tiles;               ///< per group
+  int64_t splits;              ///< parts of the keys that a tile sees
   std::vector<int32_t> order;  ///< tiles, the longest first
 };
 

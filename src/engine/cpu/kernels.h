@@ -18,12 +18,13 @@ inline constexpr int64_t kScorePitch = kForwardKeys + kPitchGap;
 /// positions and packs their keys once.
 struct ForwardPass {
   AttentionArguments a;
-  bool pairs;          ///< Q, K and V are bf16 and the instruction set multiplies pairs of them
-  int64_t group;       ///< query heads that share both a K head and a V head
-  int64_t tile_rows;   ///< rows of a task
-  bool has_few_rows;   ///< at most KernelShape::few_rows of them: K and V are not packed
-  int64_t splits;      ///< parts the keys are cut into, each a task of its own (decoding)
-  int64_t split_keys;  ///< keys of a part, a multiple of kForwardKeys
+  bool pairs;         ///< Q, K and V are bf16 and the instruction set multiplies pairs of them
+  int64_t group;      ///< query heads that share both a K head and a V head
+  int64_t tile_rows;  ///< rows of a task
+  bool has_few_rows;  ///< at most KernelShape::few_rows of them: K and V are not packed
+  /// Parts that the keys a tile sees are cut into, whole blocks of kForwardKeys, each a task of its
+  /// own (decoding).
+  int64_t splits;
   /// With splits > 1: per part, batch entry, head and row the unnormalised output, the running
   /// maximum and the sum.
   float *partial_o, *partial_max, *partial_sum;
@@ -126,6 +127,8 @@ struct Kernels {
   /// Scratch of a row in whole vectors, and of rope_dim.
   void (*append_row)(const CacheAppendPass&, int64_t b, int64_t s, int64_t first, int64_t last,
                      float* scratch);
+  /// Scores, or their probabilities, of a row. Scratch of a forward tile of one row.
+  void (*write_scores)(const ForwardPass&, int64_t b, int64_t h, int64_t row, void* scratch);
   /// The exact keep mask of rows [first, last) of one head. Scratch of kForwardKeys.
   void (*dropout_dump)(const AttentionArguments&, int64_t b, int64_t h, int64_t first, int64_t last,
                        void* scratch);

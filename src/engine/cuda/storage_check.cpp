@@ -23,6 +23,8 @@ Status check_storage(const problem::Problem& problem) {
   const problem::AttentionStructure& s = attention->structure;
   HEDDLE_TRY(check_cache(s.type(s.k), "k"));
   HEDDLE_TRY(check_cache(s.type(s.v), "v"));
+  if (s.scores != problem::kAbsent)
+    return error(Code::graph_not_supported, "cuda: sdpa scores are wanted, which no kernel writes");
   if (s.sink == problem::kAbsent) return {};
   if (s.type(s.sink).dtype != DataType::f32)
     return error(Code::graph_not_supported, "cuda: sdpa sink is {}, expected f32",

@@ -1,4 +1,4 @@
-// How the operands of a problem are stored that no kernel here loads.
+// What no kernel here loads or writes of a problem's operands, by how they are stored.
 #pragma once
 
 #include "core/status.h"

@@ -63,6 +63,7 @@ void visit_few_rows(const AttentionArguments& a, const ScoreUnits& units, Tile& 
   const Interval seen = columns_seen(a, t, block, 0, rows);
   if (seen.lo >= seen.hi) return;
   const auto [first, last] = columns_computed(seen);
+  for (int64_t at = first; at < first + kRowsAhead; at += kLanes) fetch_rows(values, at);
   few_rows_scores(keys, a.qk_dim, rows, t.q, t.q_pitch, first, last, t.staging, t.s, kScorePitch);
   softmax_panel<Singles>(a, units, t, block, 0, rows, first, last);
   few_rows_output(values, a.v_dim, rows, t.s, kScorePitch, first, last, t.staging, t.o, t.o_pitch);
@@ -106,10 +107,11 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
   fill(t.q + rows * t.q_pitch, (panels_end - rows) * t.q_pitch, 0);
   fill(t.o, panels_end * t.o_pitch, 0);
 
-  const int64_t part_first = task.split * pass.split_keys;
-  const int64_t end = pass.splits > 1 ? smaller(seen.hi, part_first + pass.split_keys) : seen.hi;
-  const int64_t begin =
-      larger(seen.lo / kForwardKeys * kForwardKeys, pass.splits > 1 ? part_first : 0);
+  // A part is one of the blocks that the tile sees, however long sequences may be.
+  const int64_t first_seen = seen.lo / kForwardKeys * kForwardKeys;
+  const int64_t blocks = (seen.hi - first_seen + kForwardKeys - 1) / kForwardKeys;
+  const int64_t part = (blocks + pass.splits - 1) / pass.splits * kForwardKeys;
+  const int64_t begin = first_seen + task.split * part, end = smaller(seen.hi, begin + part);
   for (int64_t j0 = begin; j0 < end; j0 += kForwardKeys) {
     const KeyBlock block{task.b, j0, smaller(kForwardKeys, end - j0), lengths};
     const RowRange keys{a.k, task.b, k_head, j0, block.keys};

@@ -5,6 +5,7 @@
 #include "engine/cpu/kernels/forward.h"
 #include "engine/cpu/kernels/rms_norm.h"
 #include "engine/cpu/kernels/rope.h"
+#include "engine/cpu/kernels/score_output.h"
 #include "engine/cpu/kernels/vector.h"
 
 #define HEDDLE_CPU_STRING_EXPANDED(x) #x
@@ -26,6 +27,7 @@ constinit const Kernels kKernels = {
     .rope_table = rope_table,
     .rope_rows = rope_rows,
     .append_row = append_row,
+    .write_scores = write_scores,
     .dropout_dump = dropout_dump,
     .norm_rows = norm_rows,
     .norm_backward_rows = norm_backward_rows,

@@ -1,0 +1,161 @@
+"""Decoding with a KV cache on this CPU: one token's append and attention by Heddle, beside onnxruntime's GroupQueryAttention.
+
+    .venv-bench/bin/python bench/gqa.py
+    .venv-bench/bin/python bench/gqa.py --batch 4 --keys 4096 --json out/bench/gqa.json
+
+Buffers are shared (present is the past), rotation and append are part of the step. Steps of all programs take turns, so
+that what else the machine does meets them alike; a figure is the median of the rounds. Beside each time stands how fast
+the cache was read for it, and first the rate at which the same threads read memory alone.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from onnx import TensorProto, helper
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "bindings" / "python"))
+import heddle  # noqa: E402
+
+BYTES = {"f32": 4, "bf16": 2, "f16": 2, "i8": 1, "u8": 1, "f8e4m3": 1}
+# Name -> types of Q and of the cache, bits of a code.
+CACHES = {"f32": ("f32", "f32", 0), "bf16": ("bf16", "bf16", 0), "f16": ("f16", "f16", 0), "int8": ("f32", "i8", 8),
+          "int4": ("f32", "u8", 4), "f8e4m3": ("f32", "f8e4m3", 8)}
+
+
+def random_bytes(rng, dtype, dims):
+    count = int(np.prod(dims))
+    if dtype == "f32":
+        return rng.standard_normal(count, np.float32).view(np.uint8)
+    if dtype == "f16":
+        return rng.standard_normal(count, np.float32).astype(np.float16).view(np.uint8)
+    if dtype == "bf16":
+        return (rng.standard_normal(count, np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    return rng.integers(0, 100, count, np.uint8)
+
+
+class Heddle:
+    def __init__(self, name, a, rng):
+        self.name = name
+        io, cache, bits = CACHES[name]
+        attributes = {"num_heads": a.heads, "kv_num_heads": a.kv_heads, "do_rotary": 1}
+        columns = a.head_size // 2 if bits == 4 else a.head_size
+        hidden = a.kv_heads * a.head_size
+        node = {"query": (io, (a.batch, 1, a.heads * a.head_size)), "key": (io, (a.batch, 1, hidden)),
+                "value": (io, (a.batch, 1, hidden)), "past_key": (cache, (a.batch, a.kv_heads, a.keys, columns)),
+                "past_value": (cache, (a.batch, a.kv_heads, a.keys, columns)), "seqlens_k": ("i32", (a.batch,)),
+                "cos_cache": (io, (a.keys, a.head_size // 2)), "sin_cache": (io, (a.keys, a.head_size // 2))}
+        if bits:
+            attributes |= {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL", "kv_cache_bit_width": bits}
+            node |= {scale: ("f32", (1, a.kv_heads, 1, a.head_size)) for scale in ("k_scale", "v_scale")}
+        self.arrays = {n: random_bytes(rng, t, dims) for n, (t, dims) in node.items() if n != "seqlens_k"}
+        self.arrays["seqlens_k"] = np.full(a.batch, a.keys - 1, np.int32)
+        self.arrays["output"] = np.empty(a.batch * a.heads * a.head_size * BYTES[io], np.uint8)
+        self.plan = heddle.Plan(heddle.gqa(a.keys, **node, **attributes), "cpu")
+        self.workspace = np.empty(self.plan.workspace_bytes, np.uint8)
+        uids = heddle.gqa.uids
+        self.addresses = {uids[n]: array.ctypes.data for n, array in self.arrays.items()}
+        for part in ("key", "value"):
+            self.addresses[uids[f"present_{part}"]] = self.addresses[uids[f"past_{part}"]]
+        self.bytes = 2 * self.arrays["past_key"].nbytes
+
+    def step(self):
+        self.plan.execute(self.addresses, self.workspace.ctypes.data)
+
+
+class OnnxRuntime:
+    name = "onnxruntime f32"
+
+    def __init__(self, a, rng, threads):
+        names = ["query", "key", "value", "past_key", "past_value", "seqlens_k", "total_sequence_length", "cos_cache",
+                 "sin_cache"]
+        hidden = a.kv_heads * a.head_size
+        cache = (a.batch, a.kv_heads, a.keys, a.head_size)
+        normal = lambda *dims: rng.standard_normal(dims, np.float32)
+        inputs = {"query": normal(a.batch, 1, a.heads * a.head_size), "key": normal(a.batch, 1, hidden),
+                  "value": normal(a.batch, 1, hidden), "past_key": normal(*cache), "past_value": normal(*cache),
+                  "seqlens_k": np.full(a.batch, a.keys - 1, np.int32), "total_sequence_length": np.array([a.keys], np.int32),
+                  "cos_cache": normal(a.keys, a.head_size // 2), "sin_cache": normal(a.keys, a.head_size // 2)}
+        types = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.int32): TensorProto.INT32}
+        outputs = ["output", "present_key", "present_value"]
+        node = helper.make_node("GroupQueryAttention", names, outputs, domain="com.microsoft", num_heads=a.heads,
+                                kv_num_heads=a.kv_heads, do_rotary=1)
+        graph = helper.make_graph(
+            [node], "decode", [helper.make_tensor_value_info(n, types[inputs[n].dtype], inputs[n].shape) for n in names],
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs])
+        model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21),
+                                                                       helper.make_opsetid("com.microsoft", 1)])
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = threads, 3
+        self.session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        self.binding = self.session.io_binding()
+        self.values = {n: onnxruntime.OrtValue.ortvalue_from_numpy(array) for n, array in inputs.items()}
+        for name, held in self.values.items():
+            self.binding.bind_ortvalue_input(name, held)
+        self.binding.bind_output("output")
+        for part in ("key", "value"):
+            self.binding.bind_ortvalue_output(f"present_{part}", self.values[f"past_{part}"])
+        self.bytes = inputs["past_key"].nbytes * 2
+
+    def step(self):
+        self.session.run_with_iobinding(self.binding)
+
+
+class Memory:
+    """All threads sum memory that no cache holds."""
+
+    name = "memory alone"
+
+    def __init__(self, threads):
+        self.parts = np.array_split(np.ones(64 << 20, np.float32), threads)
+        self.bytes = sum(part.nbytes for part in self.parts)
+
+    def step(self):
+        readers = [threading.Thread(target=part.sum) for part in self.parts]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for option, default in (("batch", 1), ("heads", 32), ("kv-heads", 8), ("head-size", 128), ("keys", 8192), ("rounds", 15)):
+        parser.add_argument(f"--{option}", type=int, default=default)
+    parser.add_argument("--caches", nargs="*", choices=CACHES, default=list(CACHES))
+    parser.add_argument("--json", type=Path)
+    a = parser.parse_args()
+    rng, threads = np.random.default_rng(0), len(os.sched_getaffinity(0))
+    programs = [Memory(threads), OnnxRuntime(a, rng, threads), *(Heddle(name, a, rng) for name in a.caches)]
+    times = {program.name: [] for program in programs}
+    for program in programs:
+        program.step()
+    for _ in range(a.rounds):
+        for program in programs:
+            begin = time.perf_counter()
+            program.step()
+            times[program.name].append(time.perf_counter() - begin)
+    print(f"{a.batch} x {a.keys} keys, {a.heads} heads on {a.kv_heads}, d {a.head_size}, {threads} threads, "
+          f"onnxruntime {onnxruntime.__version__}")
+    print(f"{'cache':18} {'ms':>8} {'least':>8} {'GB/s':>7}")
+    cells = []
+    for program in programs:
+        middle, least = (1e3 * of(times[program.name]) for of in (statistics.median, min))
+        cells.append({"cache": program.name, "ms": middle, "least_ms": least, "gb_s": program.bytes / middle / 1e6})
+        print(f"{program.name:18} {middle:8.3f} {least:8.3f} {cells[-1]['gb_s']:7.1f}")
+    if a.json:
+        a.json.parent.mkdir(parents=True, exist_ok=True)
+        a.json.write_text(json.dumps({"options": {k: str(v) for k, v in vars(a).items()}, "threads": threads,
+                                      "cells": cells}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
