@@ -44,7 +44,15 @@ Status validate_inputs(const Rules& rules, const CacheAppend& op, Extents& e) {
     if (const TensorId like = past != kNone ? past : given; like != kNone)
       rules.infer(present, rules[like].dims, past);
   }
-  HEDDLE_TRY(rules.rank4("present_k", op.present_k));
+  for (const auto& [port, id] :
+       {std::pair{"present_k", op.present_k}, {"present_v", op.present_v}}) {
+    HEDDLE_TRY(rules.rank4(port, id));
+    for (const int64_t dim : rules[id].dims) {
+      if (dim < 1 || dim > INT32_MAX)
+        return rules.fail(Code::invalid_value, "{} has dims {}, expected each from 1 to {}", port,
+                          to_string(rules[id].dims), INT32_MAX);
+    }
+  }
   e.kv_heads = rules[op.present_k].dims[kHead];
   if (op.k == kNone) {
     e.q_heads -= 2 * e.kv_heads;

@@ -62,6 +62,10 @@ INSTANTIATE_TEST_SUITE_P(
                WHEN(APPEND.ring = true; APPEND.page_table_k = APPEND.page_table_v =
                                             g.add(tensor("t", {2, 1, 4, 1}, DataType::i32))),
                IV, "ring is set beside page tables"},
+        Broken{"rows past counting", cache_append,
+               WHEN(g[APPEND.present_v].dims = {2, int64_t{1} << 62, 64, 32};
+                    g[APPEND.present_v].strides = {4096, 2048, 32, 1}),
+               IV, "present_v has dims [2, 4611686018427387904, 64, 32], expected each from 1 to"},
         Broken{"one table", cache_append,
                WHEN(APPEND.page_table_k = g.add(tensor("t", {2, 1, 4, 1}, DataType::i32))), ANS,
                "page_table_k is set without page_table_v"},
