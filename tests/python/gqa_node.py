@@ -2,13 +2,15 @@
 
 from functools import lru_cache
 
+import ml_dtypes
 import numpy as np
 
 import heddle
 from heddle._gqa import INPUTS, OUTPUTS
 
 DTYPES = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(np.int8): "i8", np.dtype(np.uint8): "u8",
-          np.dtype(np.int32): "i32", np.dtype(np.int64): "i64"}
+          np.dtype(np.int32): "i32", np.dtype(np.int64): "i64", np.dtype(ml_dtypes.bfloat16): "bf16",
+          np.dtype(ml_dtypes.float8_e4m3fn): "f8e4m3"}
 
 
 class Node:
@@ -27,17 +29,21 @@ class Node:
         outputs = OUTPUTS if self.attributes.get("qk_output") else OUTPUTS[:3]
         return heddle.gqa(self.total, outputs, **given, **self.attributes)
 
-    def by_heddle(self, in_place=False):
-        """The outputs by name, each poisoned before the run; in place, the past's own buffers are the present ones."""
+    def by_heddle(self, in_place=False, place=lambda array: array):
+        """The outputs by name, each poisoned before the run; in place, the past's own buffers are the present ones.
+
+        place: moves an array to where it is to lie.
+        """
         graph = self.graph()
         plan, uids = heddle.Plan(graph, "cpu"), heddle.gqa.uids
-        arrays = {name: array.copy() for name, array in self.inputs.items()}
+        arrays = {name: place(array.copy()) for name, array in self.inputs.items()}
         results = {"output": np.full((self.batch, self.rows, self.heads * self.head_size), np.nan, arrays["query"].dtype)}
         if uids["present_key"] in plan.outputs:
             for name in ("key", "value"):
                 results[f"present_{name}"] = arrays[f"past_{name}"] if in_place else self._cache()
         if self.attributes.get("qk_output"):
             results["output_qk"] = np.full((self.batch, self.heads, self.rows, self.total), np.nan, arrays["query"].dtype)
+        results = {name: array if in_place and name.startswith("present") else place(array) for name, array in results.items()}
         addresses = {uids[name]: array.ctypes.data for name, array in (arrays | results).items()}
         workspace = np.full(max(plan.workspace_bytes, 1), 255, np.uint8)
         plan.execute(addresses, workspace.ctypes.data)
@@ -114,6 +120,8 @@ class Node:
             return x
         scale = self.inputs[f"{name}_scale"].astype(np.float64)
         scale = scale.reshape(self.kv_heads, 1, -1) if scale.size > 1 else scale.reshape(())
+        if (past := self.inputs.get("past_key")) is not None and past.dtype == ml_dtypes.float8_e4m3fn:
+            return np.clip(x / scale, -448, 448).astype(past.dtype).astype(np.float64)
         if self.attributes["kv_cache_bit_width"] == 8:
             return np.clip(np.rint(x / scale), -128, 127)
         four = np.clip(np.rint(x / scale), -8, 7).astype(int) + 8

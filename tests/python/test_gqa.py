@@ -1,5 +1,9 @@
 """heddle.gqa beside onnxruntime's own GroupQueryAttention, and both beside the definition in f64."""
 
+import ctypes
+import mmap
+
+import ml_dtypes
 import numpy as np
 import pytest
 from gqa_node import Node
@@ -285,6 +289,62 @@ def test_half_precision(case, dtype):
     np.testing.assert_allclose(node.valid(ours["output"]), node.valid(exact), rtol=5e-3, atol=5e-3)
     theirs = node.by_onnxruntime()
     np.testing.assert_allclose(node.valid(ours["output"]), node.valid(theirs["output"]), rtol=5e-3, atol=5e-3)
+
+
+@pytest.mark.parametrize("case", ["decode", "packed prompt", "one entry's chunk", "sink prompt", "norms", "int8 per channel",
+                                  "chunks of a batch"])
+def test_bfloat16(case):
+    node = draw(9, dtype=ml_dtypes.bfloat16, **(CASES | BEYOND)[case])
+    ours = node.by_heddle()
+    exact = node.output_from(ours["present_key"], ours["present_value"])
+    np.testing.assert_allclose(node.valid(ours["output"]).astype(float), node.valid(exact), rtol=2e-2, atol=2e-2)
+    if ours["present_key"].dtype == ml_dtypes.bfloat16:
+        for name, expected in zip(("present_key", "present_value"), node.present(), strict=True):
+            np.testing.assert_allclose(ours[name].astype(float), expected, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("options", [dict(past=20, rotary=32), dict(past=0, rows=9, capacity=16), dict(past=600, softcap=4.0),
+                                     dict(past=20, per="PER_CHANNEL", sink=True)], ids=str)
+def test_float8_caches(options):
+    node = draw(10, bits=8, **options)
+    for name in ("past_key", "past_value"):
+        node.inputs[name] = (node.inputs[name] / 8).astype(ml_dtypes.float8_e4m3fn)
+    ours = node.by_heddle()
+    exact = node.output_from(ours["present_key"], ours["present_value"])
+    np.testing.assert_allclose(node.valid(ours["output"]), node.valid(exact), **F32)
+    for name, expected in zip(("present_key", "present_value"), node.present(), strict=True):
+        assert (ours[name].astype(float) != expected).mean() < 1e-3, name
+
+
+def between_guards(at_end):
+    """Moves arrays between pages that nobody may touch, flush with the one behind them or before."""
+    libc, page, kept = ctypes.CDLL(None, use_errno=True), mmap.PAGESIZE, []
+
+    def place(array):
+        room = max(array.nbytes + page - 1, page) // page * page
+        memory = mmap.mmap(-1, room + 2 * page)
+        kept.append(memory)
+        first = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        for guard in (first, first + page + room):
+            assert libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 0) == 0
+        offset = page + (room - array.nbytes if at_end else 0)
+        moved = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
+        moved[...] = array
+        return moved
+
+    return place
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("lengths", [(-1, 3), (0, 19), (1000, 18), (-(2**31), 2**31 - 1)])
+@pytest.mark.parametrize("options", [dict(), dict(capacity=25, rotary=32, packed=True), dict(bits=4), dict(rows=4, padded=True),
+                                     dict(local_window_size=5, sliding_window_cache=1)], ids=str)
+def test_lengths_out_of_range_touch_nothing_else(lengths, options, at_end):
+    node = draw(11, past=19, ragged=False, **options)
+    node.inputs["seqlens_k"] = np.array(lengths, np.int32)
+    if "query_seqlens" in node.inputs:
+        node.inputs["query_seqlens"] = np.array([-7, 2**31 - 1], np.int32)
+    node.by_heddle(in_place=bool(options.get("capacity")), place=between_guards(at_end))
 
 
 @pytest.mark.parametrize("lengths", [(-1, 3), (0, 19), (1000, 19), (-70, 2**31 - 1)])
