@@ -117,6 +117,7 @@ graph::Graph backward_graph(const BenchmarkCell& cell) {
   op.d_q = graph.add(tensor(kQueryGradient, cell.dtype, query_dims(cell)));
   op.d_k = graph.add(tensor(kKeyGradient, cell.dtype, key_dims(cell)));
   op.d_v = graph.add(tensor(kValueGradient, cell.dtype, key_dims(cell)));
+  op.whole_rows = true;
   op.attention = attributes(graph, cell);
   graph.nodes.push_back({"backward", op});
   return graph;

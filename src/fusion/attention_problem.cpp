@@ -225,6 +225,7 @@ Step attention_backward_step(const Graph& graph, const BackwardParts& parts) {
   b.rope(parts.d_q_rope, backward.d_q_rope, problem.d_q_rope_scale);
   b.rope(parts.d_k_rope, backward.d_k_rope, problem.d_k_rope_scale);
   backward.deterministic = op.deterministic;
+  backward.whole_rows = op.whole_rows;
   s.operands = b.operands.types();
   b.sizes.layouts = b.operands.layouts();
   backward.forward = s;

@@ -119,6 +119,7 @@ void fields(Visitor& v, T& op) {
   v.output("d_bias", op.d_bias);
   v.output("d_sink", op.d_sink);
   v.flag("deterministic", op.deterministic);
+  v.flag("whole_rows", op.whole_rows);
   fields(v, op.attention);
   v.object("score_mod_bprop", op.score_mod_bprop);
 }

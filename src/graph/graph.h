@@ -168,6 +168,10 @@ struct SdpaBackward {
   TensorId d_q = kNone, d_k = kNone, d_v = kNone;  ///< kNone: not wanted
   TensorId d_bias = kNone, d_sink = kNone;
   bool deterministic = false;
+  /// The statistics are those of these keys, with the sink, and of no others, as a forward over
+  /// them leaves them: weights of a row add up to 1 and gradients of its scores to what d_stats and
+  /// the sink say. An engine may take off what rounding leaves beside that.
+  bool whole_rows = false;
   AttentionAttributes attention;
   /// The caller's own derivative of score_mod (score_in is then dL/dS). Unset: derived
   /// symbolically.

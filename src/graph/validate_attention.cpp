@@ -149,8 +149,7 @@ Status validate_query_key_value(const Rules& rules, const QueryKeyValue& qkv) {
     HEDDLE_TRY(rules.dtype_is(port, id, {*rules[qkv.q].dtype}));
   }
   const Dims &q = rules[qkv.q].dims, &k = rules[qkv.k].dims, &v = rules[qkv.v].dims;
-  const int64_t k_columns = numbers_of_row(*rules[qkv.k].dtype, k[kColumn]),
-                v_columns = numbers_of_row(*rules[qkv.v].dtype, v[kColumn]);
+  const int64_t k_columns = numbers_of_row(*rules[qkv.k].dtype, k[kColumn]);
   if (q[kHead] % k[kHead] != 0 || q[kHead] % v[kHead] != 0) {
     return rules.fail(Code::graph_not_supported,
                       "For group-query attention, number of heads for key and query must be a "

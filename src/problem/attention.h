@@ -142,6 +142,9 @@ struct AttentionBackwardStructure {
   /// Rope::rotated then names where the gradient before rotation is written, if anyone reads it.
   std::optional<Rope> d_q_rope, d_k_rope;
   bool deterministic = false;
+  /// The statistics are of these keys and no others: rowsum(dS) = P_sink * D + d_stats, where D =
+  /// rowsum(dO * O) - d_stats.
+  bool whole_rows = false;
 
   friend bool operator==(const AttentionBackwardStructure&,
                          const AttentionBackwardStructure&) = default;

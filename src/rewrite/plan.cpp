@@ -121,6 +121,7 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
     op.max = from_forward(sdpa.max, 1);
     op.sum_exp = from_forward(sdpa.sum_exp, 2);
   }
+  op.whole_rows = true;
   HEDDLE_TRY(planner.set_attributes(op.attention));
   const Roles roles = planner.plan().roles;
   const auto labels_beyond = [&](const Element& place, Index known) {

@@ -77,6 +77,7 @@ inline Graph sdpa_backward() {
   op.d_q = graph.add(output("d_q"));
   op.d_k = graph.add(output("d_k"));
   op.d_v = graph.add(output("d_v"));
+  op.whole_rows = true;
   op.attention.attn_scale = 0.125;
   op.attention.right_bound = 0;
   graph.nodes.push_back({"attention_backward", op});

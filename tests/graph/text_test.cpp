@@ -81,7 +81,7 @@ TEST(Text, RoundTripsEveryField) {
   graph.nodes.push_back(
       {"b", SdpaBackward{op.q, op.k, op.v, op.o, op.max, op.stats, any("bmax"), any("bsum"),
                          any("dstats"), any("dq"), any("dk"), any("dv"), any("db"), any("dsink"),
-                         true, a, a.score_mod}});
+                         true, true, a, a.score_mod}});
   graph.nodes.push_back({"r", Rope{op.q, op.k, op.v, true, -0.5, 6, RopePairing::interleaved,
                                    any("p"), any("c"), any("s")}});
   graph.nodes.push_back(

@@ -219,6 +219,10 @@ class SDPA_backward_attributes : public Attention_attributes<SDPA_backward_attri
   SDPA_backward_attributes& set_deterministic_algorithm(bool value) {
     return deterministic_ = value, *this;
   }
+  /// The statistics are those of these keys (and the sink) and of no others, as they are where a
+  /// forward over the same keys made them: what rounding leaves of the sum of a row's score
+  /// gradients may be taken off.
+  SDPA_backward_attributes& set_whole_rows(bool value) { return whole_rows_ = value, *this; }
   /// The caller's own derivative of score_mod; derived symbolically if not set.
   SDPA_backward_attributes& set_score_mod_bprop(Score_function value) {
     return score_mod_bprop_ = std::move(value), *this;
@@ -227,7 +231,7 @@ class SDPA_backward_attributes : public Attention_attributes<SDPA_backward_attri
  private:
   friend class Graph;
   Tensor scale_inv_, d_bias_, d_sink_, logit_max_, sum_exp_, d_stats_;
-  bool deterministic_ = false;
+  bool deterministic_ = false, whole_rows_ = false;
   Score_function score_mod_bprop_;
 };
 

@@ -55,7 +55,7 @@ inline std::array<Tensor, 3> Graph::sdpa_backward(Tensor q, Tensor k, Tensor v, 
   node.tensor("d_bias", a.d_bias_)
       .tensor("d_sink", a.d_sink_)
       .tensor("dropout.scale_inv", a.scale_inv_);
-  node.flag("deterministic", a.deterministic_);
+  node.flag("deterministic", a.deterministic_).flag("whole_rows", a.whole_rows_);
   for (const Tensor& made : {a.d_bias_, a.d_sink_}) {
     if (made) made->set_is_virtual(false);
   }

@@ -87,7 +87,7 @@ class BackwardPlan final : public Plan {
     pass.d_v = view(structure_.d_v);
     pass.d_dot = bound.derivatives[0];
     Memory memory;
-    carve(cursor, bound.views, pass.chunks * blocks_of_heads(pass), pass, memory);
+    carve(cursor, bound.views, pass.chunks * blocks_of_heads(pass), kernels_.shape, pass, memory);
     const Workers workers{workers_, cursor.take<char>(0), workspace_bytes_ - cursor.used()};
     rotate(pass, memory, workers);
     sum_rows(pass, workers);
@@ -140,6 +140,22 @@ class BackwardPlan final : public Plan {
     return pass;
   }
 
+  /// Whether it is known what dL/d(dot) of a row's keys adds up to: where the dot is the score but
+  /// for what is added to it.
+  bool knows_sums_of_rows() const {
+    return structure_.whole_rows && structure_.d_q != kAbsent &&
+           structure_.d_dot.nodes[structure_.d_dot.root].op == problem::ScoreOp::gradient;
+  }
+
+  /// Whether a load has one number for all keys of a row, whose gradient sums all of dS.
+  bool settles_rows() const {
+    const auto is_of_rows = [&](const problem::LoadGradient& load) {
+      return sizes_.layouts[static_cast<size_t>(load.gradient)].dims[3] == 1;
+    };
+    return structure_.whole_rows && std::any_of(structure_.load_gradients.begin(),
+                                                structure_.load_gradients.end(), is_of_rows);
+  }
+
   /// Tasks of one part of the keys.
   static int64_t blocks_of_heads(const BackwardPass& pass) {
     return std::max<int64_t>(1, pass.a.batch * (pass.a.q_heads / pass.heads));
@@ -167,13 +183,21 @@ class BackwardPlan final : public Plan {
 
   /// Takes what the pass needs beside its workers' scratch, with a dQ sum of its heads for each of
   /// so many tasks. Views are null when only measuring.
-  void carve(WorkspaceCursor& cursor, const View* views, int64_t tasks, BackwardPass& pass,
-             Memory& memory) const {
+  void carve(WorkspaceCursor& cursor, const View* views, int64_t tasks, const KernelShape& shape,
+             BackwardPass& pass, Memory& memory) const {
     pass.row_dot = cursor.take<float>(sizes_.batch * sizes_.q_heads * sizes_.q_length);
     if (structure_.d_q != kAbsent) {
       pass.d_q_sum =
           cursor.take<float>(tasks * pass.heads * sizes_.q_length * pass.scratch.q_columns);
     }
+    if (knows_sums_of_rows()) {
+      pass.d_s_sum = cursor.take<float>(tasks * pass.heads * sizes_.q_length);
+      pass.mean_key =
+          cursor.take<float>(tasks * pass.heads * divide_up(sizes_.q_length, shape.backward_rows) *
+                             pass.mean_key_pitch());
+    }
+    if (settles_rows())
+      pass.d_s_rest = cursor.take<float>(sizes_.batch * sizes_.q_heads * sizes_.q_length);
     if (q_rope_.is_present()) memory.q_rope = q_rope_.bind(cursor, views, true, memory.rotated_q);
     if (k_rope_.is_present()) memory.k_rope = k_rope_.bind(cursor, views, true, memory.rotated_k);
     if (d_q_rope_.is_present())
@@ -201,7 +225,7 @@ class BackwardPlan final : public Plan {
     WorkspaceCursor cursor(nullptr);
     binding_.measure(cursor);
     Memory memory;
-    carve(cursor, nullptr, tasks, pass, memory);
+    carve(cursor, nullptr, tasks, shape, pass, memory);
     const auto workers = [](int64_t n) { return std::min<int64_t>(n, kMostWorkers); };
     int64_t scratch = workers(tasks) * pass.scratch.bytes;
     for (const problem::LoadGradient& load : structure_.load_gradients)

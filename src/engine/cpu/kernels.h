@@ -85,7 +85,19 @@ struct BackwardPass {
   int64_t chunk_keys;  ///< a multiple of the instruction set's backward_keys
   float* d_q_sum;      ///< [chunks, batch, q_heads, q_length, qk_dim rounded up to a panel]
   float* row_dot;      ///< D = rowsum(dO * O) - d_stats, [batch, q_heads, q_length]
+  /// A row's score gradients add up to P_sink * D + d_stats. What rounding leaves beside that would
+  /// be multiplied by what all keys have in common (a bias, say), and come out far larger than dQ:
+  /// it is taken off again. Null where that sum is not known.
+  float* d_s_sum;  ///< rowsum(dS), [chunks, batch, q_heads, q_length]
+  /// The mean key by the weights of a tile's rows: the sum over keys of P K, then that of P,
+  /// [chunks, batch, q_heads, tiles of backward_rows, mean_key_pitch()].
+  float* mean_key;
+  /// rowsum(dS) for gradients of loads along whole rows, [batch, q_heads, q_length]; null where it
+  /// is not known what that should be.
+  float* d_s_rest;
   BackwardScratch scratch, load_scratch;  ///< of gradients; of loads' gradients, always in f32
+
+  int64_t mean_key_pitch() const { return scratch.q_columns + kPitchGap; }
 };
 
 struct BackwardTask {

@@ -300,7 +300,8 @@ TEST(Frontend, BackwardAndRopes) {
                                                     .set_bias(bias)
                                                     .set_dbias(d_bias)
                                                     .set_causal_mask(true)
-                                                    .set_deterministic_algorithm(true));
+                                                    .set_deterministic_algorithm(true)
+                                                    .set_whole_rows(true));
   const Tensor dx = graph.rope_backward(
       dq, freqs, fe::graph::RoPE_backward_attributes().set_name("r").set_output_scale(0.5f));
   for (const Tensor& made : {dk, dv, dx}) made->set_output(true);
@@ -310,7 +311,7 @@ TEST(Frontend, BackwardAndRopes) {
   EXPECT_TRUE(dq->get_is_virtual());
   std::string text;
   ASSERT_TRUE(graph.serialize(text).is_good());
-  EXPECT_NE(text.find("\"deterministic\":true"), std::string::npos);
+  EXPECT_NE(text.find("\"deterministic\":true,\"whole_rows\":true"), std::string::npos);
   EXPECT_NE(text.find("\"output_scale\":0.5"), std::string::npos);
 }
 

@@ -57,7 +57,8 @@ def _differentiate(config, saved, cotangents):
     d_o = jnp.zeros(o.shape, o.dtype) if isinstance(d_o, zero) else d_o
     of_lse = not isinstance(d_lse, zero)
     wanted = tuple(name for name in config.operands if name in wanted)
-    config = config._replace(wanted=wanted, apart=keeps_apart(config, operands["q"].dtype), of_lse=of_lse)
+    config = config._replace(wanted=wanted, apart=keeps_apart(config, operands["q"].dtype), of_lse=of_lse,
+                             whole=True)
     arrays = [operands[name] for name in config.operands] + [o, *statistics, d_o] + ([d_lse] if of_lse else [])
     for name, gradient in zip(wanted, _bind(_attention_mesh.backward, config, arrays)):
         gradients[name] = _compat.summed_like(gradient, operands[name]).astype(operands[name].dtype)

@@ -28,6 +28,7 @@ class Config(NamedTuple):
     wide: whether O, or dQ, dK and dV, are to be f32, because they will be summed.
     apart: whether the forward gives, and the backward takes, "max" and "sum_exp" in place of "lse".
     of_lse: whether the backward is given "d_lse", the gradient of the log-sum-exp.
+    whole: whether the statistics the backward is given are of the call's keys and no others.
     """
 
     operands: tuple
@@ -44,6 +45,7 @@ class Config(NamedTuple):
     wide: bool = False
     apart: bool = False
     of_lse: bool = False
+    whole: bool = False
 
     @property
     def statistics(self):
@@ -224,7 +226,7 @@ def _graph_results(config, named, batch, platform):
             ports[f"d_{name}"] = graph.result(f"d_{name}", gradient_type(config, name, named[name].dtype), *tensor)
         statistics = {STATISTICS[name]: uids[name] for name in config.names if name in STATISTICS}
         graph.node("sdpa_backward", q=uids["q"], k=uids["k"], v=uids["v"], o=uids["o"], d_o=uids["d_o"],
-                   **statistics, **ports, deterministic=config.deterministic or None,
+                   **statistics, **ports, deterministic=config.deterministic or None, whole_rows=config.whole or None,
                    **_attributes(config, graph, uids))
     else:
         o = graph.result("o", _o_type(config, named), *_row_tensor(config, batch, (batch, *config.rows(n, t, v[-1]))))

@@ -12,8 +12,12 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 namespace {
 
-int64_t query_row(const BackwardPass& pass, int64_t b, int64_t h, int64_t i) {
-  return (b * pass.a.q_heads + h) * pass.a.q_length + i;
+int64_t row_tiles(const BackwardPass& pass) {
+  return (pass.a.q_length + kBackwardRows - 1) / kBackwardRows;
+}
+/// Of the mean key of row i's tile.
+int64_t tile_row(const BackwardPass& pass, int64_t b, int64_t h, int64_t i) {
+  return (b * pass.a.q_heads + h) * row_tiles(pass) + i / kBackwardRows;
 }
 
 /// What the products read beside the tile's rows as they lie; with Singles that is all.
@@ -105,8 +109,67 @@ void add_query_gradients(const BackwardPass& pass, const BackwardTile& t, const 
   }
 }
 
+/// kLanes numbers of row j of the packed keys, from column d on.
+Float key_numbers(Singles, const BackwardTile& t, int64_t j, int64_t d) {
+  return load(t.k_rows + d / kPanelColumns * kPanelColumns * kBackwardKeys + j * kPanelColumns +
+              d % kPanelColumns);
+}
+Float d_s_numbers(Singles, const BackwardTile& t, int64_t r, int64_t j) {
+  return load(t.d_s + r * kCellPitch + j);
+}
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+Float key_numbers(Pairs, const BackwardTile& t, int64_t j, int64_t d) {
+  const Float pairs = load(t.k_rows + d / kPanelColumns * kPanelColumns * (kBackwardKeys / 2) +
+                           j / 2 * kPanelColumns + d % kPanelColumns);
+  return j % 2 == 0 ? low_of_pairs(pairs) : high_of_pairs(pairs);
+}
+Float d_s_numbers(Pairs, const BackwardTile& t, int64_t r, int64_t j) {
+  return load_bf16(reinterpret_cast<const uint16_t*>(t.d_s_keys) + r * kCellPitch + j);
+}
+#endif
+
+/// Adds the tile's share of rowsum(dS), of dS as the products have it, and of the mean key.
 template <class Arithmetic>
-void visit_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t, float* d_q_sum) {
+void sum_rows_and_keys(const BackwardTile& t, const TilePlace& at, float* d_s_sum,
+                       float* mean_key) {
+  Interval seen{kBackwardKeys, 0};
+  for (int64_t r = 0; r < at.rows; ++r) {
+    const Interval columns = t.computed[r / kPanelRows];
+    Float sum = zero();
+    for (int64_t j = columns.lo; j < columns.hi; j += kLanes)
+      sum = add(sum, d_s_numbers(Arithmetic(), t, r, j));
+    d_s_sum[r] += sum_of_lanes(sum);
+    if (columns.lo < columns.hi) seen = {smaller(seen.lo, columns.lo), larger(seen.hi, columns.hi)};
+  }
+  float weights[kBackwardKeys];
+  for (int64_t j = seen.lo; j < seen.hi; j += kLanes) {
+    Float sum = zero();
+    for (int64_t r = 0; r < at.rows; ++r) sum = add(sum, load(t.p + r * kCellPitch + j));
+    store(weights + j, sum);
+  }
+  const int64_t last = smaller(seen.hi, at.keys);
+  for (int64_t d = 0; d < t.q_columns; d += 2 * kLanes) {
+    Float first = load(mean_key + d), second = load(mean_key + d + kLanes);
+    for (int64_t j = seen.lo; j < last; ++j) {
+      if (weights[j] == 0) continue;  // a key out of sight may hold anything
+      const Float weight = all(weights[j]);
+      first = multiply_add(weight, key_numbers(Arithmetic(), t, j, d), first);
+      second = multiply_add(weight, key_numbers(Arithmetic(), t, j, d + kLanes), second);
+    }
+    store(mean_key + d, first);
+    store(mean_key + d + kLanes, second);
+  }
+  for (int64_t j = seen.lo; j < last; ++j) mean_key[t.q_columns] += weights[j];
+}
+
+/// Where a task adds up what it has of the rows from `i0` on.
+struct QuerySums {
+  float *d_q = nullptr, *d_s = nullptr, *mean_key = nullptr;
+};
+
+template <class Arithmetic>
+void visit_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t,
+                const QuerySums& sums) {
   const AttentionArguments& a = pass.a;
   if (!load_rows<Arithmetic>(pass, at, t)) return;
   convert_rows(Arithmetic(), pass, at, t);
@@ -132,7 +195,8 @@ void visit_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t, 
     add_key_gradients<Arithmetic>(t, at, t.d_s_rows, t.q_rows, kPairs ? t.q_columns : t.q_pitch,
                                   a.qk_dim, t.d_k, t.q_columns);
   }
-  if (pass.d_q) add_query_gradients<Arithmetic>(pass, t, at, d_q_sum);
+  if (pass.d_q) add_query_gradients<Arithmetic>(pass, t, at, sums.d_q);
+  if (pass.d_s_sum) sum_rows_and_keys<Arithmetic>(t, at, sums.d_s, sums.mean_key);
 }
 
 /// Writes rows j0 .. of dK or dV: the sums, or zeros past the keys' length (dense only).
@@ -164,10 +228,20 @@ void run(const BackwardPass& pass, const BackwardTask& task, void* memory) {
   const Lengths lengths = lengths_of(a, task.b);
   const int64_t per_k = a.q_heads / a.k_heads, per_v = a.q_heads / a.v_heads;
 
-  const int64_t part = a.batch * a.q_heads * a.q_length;
-  float* d_q_sum = pass.d_q ? pass.d_q_sum + task.chunk * part * t.q_columns : nullptr;
-  for (int64_t h = task.first_head; pass.d_q && h < task.first_head + pass.heads; ++h)
-    fill(d_q_sum + query_row(pass, task.b, h, 0) * t.q_columns, lengths.q * t.q_columns, 0);
+  const int64_t heads = a.batch * a.q_heads, pitch = pass.mean_key_pitch();
+  const auto sums_of = [&](int64_t h, int64_t i) {
+    const int64_t row = task.chunk * heads * a.q_length + query_row(pass, task.b, h, i);
+    const int64_t tile = task.chunk * heads * row_tiles(pass) + tile_row(pass, task.b, h, i);
+    QuerySums sums;
+    if (pass.d_q) sums.d_q = pass.d_q_sum + row * t.q_columns;
+    if (pass.d_s_sum) sums.d_s = pass.d_s_sum + row, sums.mean_key = pass.mean_key + tile * pitch;
+    return sums;
+  };
+  for (int64_t h = task.first_head; pass.d_q && h < task.first_head + pass.heads; ++h) {
+    const QuerySums sums = sums_of(h, 0);
+    fill(sums.d_q, lengths.q * t.q_columns, 0);
+    if (sums.d_s) fill(sums.d_s, lengths.q, 0), fill(sums.mean_key, row_tiles(pass) * pitch, 0);
+  }
 
   const int64_t chunk_end = smaller(a.kv_length, (task.chunk + 1) * pass.chunk_keys);
   for (int64_t j0 = task.chunk * pass.chunk_keys; j0 < chunk_end; j0 += kBackwardKeys) {
@@ -190,10 +264,9 @@ void run(const BackwardPass& pass, const BackwardTask& task, void* memory) {
         if (pass.d_v) fill(t.d_v, kBackwardKeys * t.o_columns, 0);
       }
       for (at.h = first; at.keys > 0 && at.h < first + pass.group; ++at.h) {
-        float* sum = d_q_sum ? d_q_sum + query_row(pass, task.b, at.h, 0) * t.q_columns : nullptr;
         for (at.i0 = 0; at.i0 < lengths.q; at.i0 += kBackwardRows) {
           at.rows = smaller(kBackwardRows, lengths.q - at.i0);
-          visit_tile<Arithmetic>(pass, at, t, sum ? sum + at.i0 * t.q_columns : nullptr);
+          visit_tile<Arithmetic>(pass, at, t, sums_of(at.h, at.i0));
         }
       }
       if ((first + pass.group) % per_k == 0)
@@ -202,6 +275,33 @@ void run(const BackwardPass& pass, const BackwardTask& task, void* memory) {
       if ((first + pass.group) % per_v == 0)
         write_key_gradients(pass.d_v, nullptr, at, v_head, end, t.d_v, t.o_columns, 1);
     }
+  }
+}
+
+/// dQ -= what rounding left of rowsum(dS) times the mean key: dS (K - mean key), with no difference
+/// of keys rounded. `mean` has room for a key.
+void take_off_remainder(const BackwardPass& pass, int64_t b, int64_t h, int64_t i, float* d_q,
+                        float* mean) {
+  const AttentionArguments& a = pass.a;
+  const int64_t heads = a.batch * a.q_heads, columns = round_up(a.qk_dim, kPanelColumns);
+  const int64_t pitch = pass.mean_key_pitch();
+  fill(mean, columns, 0);
+  if (statistics_of(a, b, h, i).shift == -kInfinity) return;
+  float remainder = -sum_of_d_s(pass, b, h, i), weight = 0;
+  for (int64_t n = 0; n < pass.chunks; ++n) {
+    remainder += pass.d_s_sum[n * heads * a.q_length + query_row(pass, b, h, i)];
+    const float* from =
+        pass.mean_key + (n * heads * row_tiles(pass) + tile_row(pass, b, h, i)) * pitch;
+    for (int64_t d = 0; d < columns; d += kLanes)
+      store(mean + d, add(load(mean + d), load(from + d)));
+    weight += from[columns];
+  }
+  if (!(weight > 0)) return;
+  const Float factor = all(remainder / weight), most = all(kInfinity);
+  for (int64_t d = 0; d < columns; d += kLanes) {
+    const Float x = multiply(load(mean + d), factor);
+    // Keys whose sum is beyond f32 have no mean.
+    store(d_q + d, subtract(load(d_q + d), select(less(absolute(x), most), x, zero())));
   }
 }
 
@@ -271,6 +371,7 @@ void query_gradients(const BackwardPass& pass, int64_t b, int64_t h, int64_t fir
       for (int64_t d = 0; d < columns; d += kLanes)
         store(row + d, add(load(row + d), load(from + d)));
     }
+    if (pass.d_s_sum) take_off_remainder(pass, b, h, i, row, row + columns);
     const SplitFactor scale = split(a.scale);
     for (int64_t d = 0; d < columns; d += kLanes) store(row + d, product(load(row + d), scale));
     if (rope) {

@@ -28,6 +28,23 @@ inline RowStatistics statistics_of(const AttentionArguments& a, int64_t b, int64
   return {stats, stats == stats ? 1 : stats};  // a NaN goes on to the gradients
 }
 
+inline int64_t query_row(const BackwardPass& pass, int64_t b, int64_t h, int64_t i) {
+  return (b * pass.a.q_heads + h) * pass.a.q_length + i;
+}
+
+/// rowsum(dS) as it is in exact arithmetic.
+inline float sum_of_d_s(const BackwardPass& pass, int64_t b, int64_t h, int64_t i) {
+  const AttentionArguments& a = pass.a;
+  float sum =
+      pass.d_stats ? *reinterpret_cast<const float*>(row_address(*pass.d_stats, b, h, i)) : 0;
+  if (a.sink) {
+    const auto [shift, weight] = statistics_of(a, b, h, i);
+    const float sink = float_at(*a.sink, h * a.sink->stride[1]);
+    sum += __builtin_expf(sink - shift) * weight * pass.row_dot[query_row(pass, b, h, i)];
+  }
+  return a.log2_input ? static_cast<float>(sum * kLn2) : sum;
+}
+
 struct BackwardTile {
   // The block of keys, packed into words.
   float *k_columns, *v_columns;  ///< transposed, for Q K^T and dO V^T
@@ -106,7 +123,7 @@ inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTil
   copy_rows<Arithmetic>({pass.d_o, at.b, at.h, at.i0, at.rows}, a.v_dim, at.rows, t.d_o, t.o_pitch);
   for (int64_t r = 0; r < at.rows; ++r) {
     t.statistics[r] = statistics_of(a, at.b, at.h, at.i0 + r);
-    t.row_dot[r] = pass.row_dot[(at.b * a.q_heads + at.h) * a.q_length + at.i0 + r];
+    t.row_dot[r] = pass.row_dot[query_row(pass, at.b, at.h, at.i0 + r)];
     if (t.statistics[r].shift == -kInfinity) {  // saw nothing: whatever its dO holds goes nowhere
       fill(t.q + r * t.q_pitch, t.q_pitch - kPitchGap, 0);
       fill(t.d_o + r * t.o_pitch, t.o_pitch - kPitchGap, 0);

@@ -30,6 +30,17 @@ void add_tile(const BackwardPass& pass, const Score& derivative, const TilePlace
       });
 }
 
+/// Adds the tile's share of rowsum(dS).
+void add_row_sums(const BackwardPass& pass, const TilePlace& at, BackwardTile& t) {
+  if (!load_rows<Singles>(pass, at, t)) return;
+  differentiate_tile<Singles>(
+      pass, at, t, [&](int64_t r, const ScoreCells& cells, const float*, const float* d_s) {
+        Float sum = zero();
+        for (int64_t j = cells.first; j < cells.last; j += kLanes) sum = add(sum, load(d_s + j));
+        pass.d_s_rest[query_row(pass, at.b, at.h, at.i0 + r)] += sum_of_lanes(sum);
+      });
+}
+
 /// Sums the tile over its broadcast dims and writes what is left.
 void write_tile(const View& g, const LoadGradientTask& task, const float* sum, float* row) {
   const int64_t rows = g.dims[2] > 1 ? smaller(kBackwardRows, g.dims[2] - task.i0) : 1;
@@ -50,16 +61,11 @@ void write_tile(const View& g, const LoadGradientTask& task, const float* sum, f
   }
 }
 
-}  // namespace
-
-void load_gradient(const BackwardPass& pass, const LoadGradientPass& load,
-                   const LoadGradientTask& task, void* memory) {
+/// Every tile of cells that the task's tile was broadcast to, with its keys and values packed.
+template <class Visit>
+void for_tiles(const BackwardPass& pass, const View& g, const LoadGradientTask& task,
+               BackwardTile& t, const Visit& visit) {
   const AttentionArguments& a = pass.a;
-  const View& g = *load.gradient;
-  BackwardTile t = tile_in(pass.load_scratch, memory);
-  float* sum = t.sum;
-  fill(sum, kBackwardRows * kCellPitch, 0);
-
   const Range batches = range_of(g.dims[0], task.b, a.batch),
               heads = range_of(g.dims[1], task.h, a.q_heads);
   for (int64_t b = batches.first; b < batches.last; ++b) {
@@ -74,12 +80,50 @@ void load_gradient(const BackwardPass& pass, const LoadGradientPass& load,
         pack_transposed<Singles>({a.v, b, v_head, j0, at.keys}, a.v_dim, t.v_columns, t.staging);
         for (at.i0 = task.i0; at.i0 < last_row; at.i0 += kBackwardRows) {
           at.rows = smaller(kBackwardRows, lengths.q - at.i0);
-          add_tile(pass, load.derivative, at, t, sum);
+          visit(at);
         }
       }
     }
   }
-  write_tile(g, task, sum, t.dots);
+}
+
+/// Makes D of the task's rows what their score gradients add up to exactly: what rounding leaves
+/// of that sum would be multiplied by what a row's derivatives have in common, as scores that are
+/// all large have in the gradient of their factor. The task has all keys of its rows.
+void settle_rows(const BackwardPass& pass, const View& g, const LoadGradientTask& task,
+                 BackwardTile& t) {
+  const AttentionArguments& a = pass.a;
+  const Range batches = range_of(g.dims[0], task.b, a.batch),
+              heads = range_of(g.dims[1], task.h, a.q_heads);
+  const auto for_rows = [&](const auto& visit) {
+    for (int64_t b = batches.first; b < batches.last; ++b)
+      for (int64_t h = heads.first; h < heads.last; ++h) {
+        const int64_t rows = lengths_of(a, b).q;
+        const int64_t last = g.dims[2] > 1 ? smaller(rows, task.i0 + kBackwardRows) : rows;
+        for (int64_t i = task.i0; i < last; ++i) visit(b, h, i);
+      }
+  };
+  for_rows([&](int64_t b, int64_t h, int64_t i) { pass.d_s_rest[query_row(pass, b, h, i)] = 0; });
+  for_tiles(pass, g, task, t, [&](const TilePlace& at) { add_row_sums(pass, at, t); });
+  const float unit = a.log2_input ? static_cast<float>(kLn2) : 1.0f;
+  for_rows([&](int64_t b, int64_t h, int64_t i) {
+    if (statistics_of(a, b, h, i).shift == -kInfinity) return;
+    const int64_t row = query_row(pass, b, h, i);
+    pass.row_dot[row] += (pass.d_s_rest[row] - sum_of_d_s(pass, b, h, i)) / unit;
+  });
+}
+
+}  // namespace
+
+void load_gradient(const BackwardPass& pass, const LoadGradientPass& load,
+                   const LoadGradientTask& task, void* memory) {
+  const View& g = *load.gradient;
+  BackwardTile t = tile_in(pass.load_scratch, memory);
+  if (pass.d_s_rest && g.dims[3] == 1) settle_rows(pass, g, task, t);
+  fill(t.sum, kBackwardRows * kCellPitch, 0);
+  for_tiles(pass, g, task, t,
+            [&](const TilePlace& at) { add_tile(pass, load.derivative, at, t, t.sum); });
+  write_tile(g, task, t.sum, t.dots);
 }
 
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

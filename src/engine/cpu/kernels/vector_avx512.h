@@ -169,6 +169,14 @@ inline Float sums_of_lanes(const Float (&r)[kLanes]) {
 }
 
 #if defined(HEDDLE_CPU_LEVEL_BF16)
+/// The first and the second number of each pair.
+inline Float low_of_pairs(Float pairs) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16));
+}
+inline Float high_of_pairs(Float pairs) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs),
+                                              _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+}
 /// sum + a.low * b.low + a.high * b.high of the bf16 pairs in each lane.
 inline Float add_dot_of_pairs(Float a, Float b, Float sum) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(b), reinterpret_cast<__m512bh>(a));
