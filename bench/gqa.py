@@ -2,6 +2,7 @@
 
     .venv-bench/bin/python bench/gqa.py
     .venv-bench/bin/python bench/gqa.py --batch 4 --keys 4096 --json out/bench/gqa.json
+    taskset -c 0 .venv-bench/bin/python bench/gqa.py --cpu-time    # a core that others use too
 
 Buffers are shared (present is the past), rotation and append are part of the step. Steps of all programs take turns, so
 that what else the machine does meets them alike; a figure is the median of the rounds. Beside each time stands how fast
@@ -131,8 +132,10 @@ def main():
     for option, default in (("batch", 1), ("heads", 32), ("kv-heads", 8), ("head-size", 128), ("keys", 8192), ("rounds", 15)):
         parser.add_argument(f"--{option}", type=int, default=default)
     parser.add_argument("--caches", nargs="*", choices=CACHES, default=list(CACHES))
+    parser.add_argument("--cpu-time", action="store_true", help="the process's time on the cores in place of the clock's")
     parser.add_argument("--json", type=Path)
     a = parser.parse_args()
+    clock = time.process_time if a.cpu_time else time.perf_counter
     rng, threads = np.random.default_rng(0), len(os.sched_getaffinity(0))
     programs = [Memory(threads), OnnxRuntime(a, rng, threads), *(Heddle(name, a, rng) for name in a.caches)]
     times = {program.name: [] for program in programs}
@@ -140,9 +143,9 @@ def main():
         program.step()
     for _ in range(a.rounds):
         for program in programs:
-            begin = time.perf_counter()
+            begin = clock()
             program.step()
-            times[program.name].append(time.perf_counter() - begin)
+            times[program.name].append(clock() - begin)
     print(f"{a.batch} x {a.keys} keys, {a.heads} heads on {a.kv_heads}, d {a.head_size}, {threads} threads, "
           f"onnxruntime {onnxruntime.__version__}")
     print(f"{'cache':18} {'ms':>8} {'least':>8} {'GB/s':>7}")
