@@ -106,6 +106,10 @@ Status check(const CacheAppendProblem& problem) {
   HEDDLE_TRY(check_inputs(check, s, z));
   HEDDLE_TRY(check_cache(check, z, "the cache of k", s.k_cache, s.past_k, s.qk_head_dim));
   HEDDLE_TRY(check_cache(check, z, "the cache of v", s.v_cache, s.past_v, s.v_head_dim));
+  if (s.has_caches() && check.type(s.k_cache).storage.is_ring() &&
+      check.layout(s.k_cache).dims[2] != check.layout(s.v_cache).dims[2])
+    return error(Code::invalid_value, "{}: rings of k and v have {} and {} rows, expected as many",
+                 kOp, check.layout(s.k_cache).dims[2], check.layout(s.v_cache).dims[2]);
   if (s.q_out != kAbsent)
     HEDDLE_TRY(check.is_tensor(s.q_out, "rotated q", {z.batch, z.q_heads, z.length, s.qk_head_dim},
                                false));

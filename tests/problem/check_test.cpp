@@ -188,6 +188,11 @@ TEST(Check, OfACacheAppend) {
         [](auto& p) { p.structure.operands[3].dtype = DataType::f32; }},
        {"are not of one type and storage",
         [](auto& p) { p.structure.operands[2].storage = Storage::in_ring(); }},
+       {"rings of k and v have 4 and 3 rows, expected as many",
+        [](auto& p) {
+          for (OperandId id : {1, 2, 3, 4}) p.structure.type(id).storage = Storage::in_ring();
+          p.sizes.layouts[4].dims[2] = 3;
+        }},
        {"a past has dims [2, 1, 4, 8]", [](auto& p) { p.sizes.layouts[1].dims[0] = 2; }},
        {"a scale of codes has dims [1, 1, 1, 7]", [](auto& p) { p.sizes.layouts[5].dims[3] = 7; }},
        {"a scale of codes is i32", [](auto& p) { p.structure.operands[5].dtype = DataType::i32; }},
