@@ -59,7 +59,8 @@ class Backward {
       for (const Instruction* operand : x->operands()) {
         const Member* member = region_.find(region_.home(), operand);
         if (core || !member || member->kind != Kind::matrix ||
-            !multiplies_out(elements_, operand, x) || !tried.insert(operand).second)
+            !(multiplies_out(elements_, operand, x) || multiplies_dot(*reader)) ||
+            !tried.insert(operand).second)
           continue;
         core = core_of(region_.value(member->place), operand, reason);
       }
@@ -101,6 +102,12 @@ class Backward {
   }
 
  private:
+  /// Whether a gradient of the scores may be multiplied by them here, for that of their factor.
+  bool multiplies_dot(const Member& product) const {
+    return softmax_.score.bias_multiplies && product.kind == Kind::matrix &&
+           product.place.x->is(hlo::Opcode::multiply);
+  }
+
   /// Every place of the region that is a multiple of a gradient, in the program's order.
   std::vector<Output> gradients_by(const Core& core) {
     std::vector<Output> outputs;
@@ -245,8 +252,12 @@ class Backward {
     // The labels must be exactly the operand's axes, and its depth.
     if (present.size() != own->size() || !without(present, *own).empty()) return std::nullopt;
     const std::vector<Var> summed = without(all, *own);
-    if (role == Role::d_bias)
-      return depth.empty() ? std::optional(algebra_.sum(summed, core.by_score)) : std::nullopt;
+    if (role == Role::d_bias) {
+      const Poly& by = softmax_.score.bias_multiplies ? core.by_product : core.by_score;
+      const Poly slope = derivative_by_bias(algebra_, softmax_.score);
+      return depth.empty() ? std::optional(algebra_.sum(summed, algebra_.multiply(by, slope)))
+                           : std::nullopt;
+    }
     if (role == Role::d_sink)
       return depth.empty()
                  ? std::optional(algebra_.scale(

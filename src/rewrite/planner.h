@@ -157,6 +157,8 @@ class Planner {
   /// part is broadcast whole.
   Axes score_axes(const Element& element) const;
 
+  /// What data multiply or divide the product of queries and keys by, as operands.
+  Status set_factors(graph::AttentionAttributes& a, ScoreGraph& score);
   /// What is added to the scores: computed by the call where it is made of indices, else operands,
   /// none larger than it is.
   Status set_added(graph::AttentionAttributes& a, ScoreGraph& score);

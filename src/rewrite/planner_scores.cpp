@@ -1,5 +1,6 @@
 // What a call is told of its scores: bounds, soft cap, bias, dropout.
 #include <algorithm>
+#include <cstdlib>
 
 #include "rewrite/carry.h"
 #include "rewrite/planner.h"
@@ -18,6 +19,7 @@ Status Planner::set_attributes(graph::AttentionAttributes& a) {
     score_graph.cap(score.soft_cap->cap);
     plan_.score = fmt::format("soft cap {}", score.soft_cap->cap);
   }
+  HEDDLE_TRY(set_factors(a, score_graph));
   // In the program's order, which decides what a fill leaves of the terms.
   const bool mask_first = plan_.keys.fill && score.mask.hiding == Hiding::replaces_product;
   if (mask_first) HEDDLE_TRY(set_mask(a, score_graph));
@@ -200,6 +202,28 @@ Axes Planner::score_axes(const Element& element) const {
   const auto part = [&](const Index& axis) { return varies(element, axis) ? axis : Index{}; };
   const Roles& r = plan_.roles;
   return {part(r.batch), part(r.query_heads()), part(r.rows), part(r.keys)};
+}
+
+Status Planner::set_factors(graph::AttentionAttributes& a, ScoreGraph& score) {
+  for (const Power& p : match_.score.factors) {
+    const Element& factor = match_.algebra->at(p.atom).element;
+    if (!data_type(factor.x->shape().type()))
+      return error(Code::graph_not_supported,
+                   "%{}, a factor of the scores, has elements of type {}", factor.x->name(),
+                   hlo::name(factor.x->shape().type()));
+    const bool is_bias = match_.score.bias_multiplies && factor == *match_.score.bias;
+    TensorId id = graph::kNone;
+    if (is_bias && match_.find(Role::d_bias)) {
+      HEDDLE_ASSIGN(a.bias, operand("Factor", factor, score_axes(factor)));
+      id = a.bias;
+    } else {
+      HEDDLE_ASSIGN(id, score_operand("Factor", factor, Made::as_is));
+    }
+    for (int i = 0; i < std::abs(p.exponent); ++i)
+      p.exponent > 0 ? score.multiply(id) : score.divide(id);
+    plan_.score = "dot times numbers of data";
+  }
+  return {};
 }
 
 Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {

@@ -255,15 +255,29 @@ Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys)
     score.depth = dot->bound;
     return true;
   };
+  const auto are_elements = [&](const Product& factors) {
+    return std::all_of(factors.begin(), factors.end(), [&](const Power& p) {
+      return algebra.at(p.atom).kind == AtomKind::element;
+    });
+  };
+  const auto divides = [](const Power& p) { return p.exponent < 0; };
   for (const Monomial& m : score.mask.visible_score) {
     const Atom* only = m.factors.size() == 1 && m.factors[0].exponent == 1
                            ? &algebra.at(m.factors[0].atom)
                            : nullptr;
-    if (only && only->kind == AtomKind::sum) {
-      if (!take_dot(m.factors[0].atom))
+    Product beside = m.factors;
+    const size_t sums = std::erase_if(beside, [&](const Power& p) {
+      return algebra.at(p.atom).kind == AtomKind::sum && p.exponent == 1;
+    });
+    if (sums == 1 && are_elements(beside)) {
+      const Power dot = *std::find_if(m.factors.begin(), m.factors.end(), [&](const Power& p) {
+        return algebra.at(p.atom).kind == AtomKind::sum;
+      });
+      if (!take_dot(dot.atom))
         return error(Code::graph_not_supported,
                      "the scores are not one product of queries and keys over head_dim");
       score.scale = m.coefficient;
+      score.factors = beside;
     } else if (only && only->kind == AtomKind::function && only->function == hlo::Opcode::tanh) {
       const Poly& inner = algebra.at_poly(only->argument);
       if (inner.size() != 1 || inner[0].factors.size() != 1 || inner[0].factors[0].exponent != 1 ||
@@ -271,10 +285,8 @@ Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys)
         return error(Code::graph_not_supported,
                      "the soft cap's tanh is not of one product of queries and keys");
       score.soft_cap = SoftCap{m.coefficient, inner[0].coefficient};
-    } else if (!m.factors.empty() &&
-               std::all_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
-                 return algebra.at(p.atom).kind == AtomKind::element && p.exponent > 0;
-               })) {
+    } else if (!m.factors.empty() && are_elements(m.factors) &&
+               std::none_of(m.factors.begin(), m.factors.end(), divides)) {
       score.added.push_back(m);
       if (only && m.coefficient == 1 &&
           (!score.bias || flat(only->element.at).size() > flat(score.bias->at).size()))
@@ -287,11 +299,24 @@ Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys)
   }
   if (!found)
     return error(Code::graph_not_supported, "the scores hold no product of queries and keys");
+  for (const Power& p : score.factors) {
+    if (score.bias || p.exponent != 1) continue;
+    score.bias = algebra.at(p.atom).element;
+    score.bias_multiplies = true;
+  }
   return score;
 }
 
+Poly derivative_by_bias(Algebra& algebra, const Score& score) {
+  if (!score.bias_multiplies) return Algebra::constant(1);
+  Poly rest = {{score.scale, {{score.dot, 1}}}};
+  for (const Power& p : score.factors)
+    if (!(algebra.at(p.atom).element == *score.bias)) rest = algebra.multiply(rest, {{1, {p}}});
+  return rest;
+}
+
 Poly derivative(Algebra& algebra, const Score& score) {
-  if (!score.soft_cap) return Algebra::constant(score.scale);
+  if (!score.soft_cap) return {{score.scale, score.factors}};
   const Poly inner = {{score.soft_cap->inner, {{score.dot, 1}}}};
   const Poly t = algebra.function(hlo::Opcode::tanh, inner);
   const Poly slope = algebra.add(Algebra::constant(1), algebra.scale(algebra.multiply(t, t), -1));

@@ -88,15 +88,20 @@ struct Score {
   AtomId dot = 0;
   Element q, k;            // the dot's operands, in z's variables
   std::vector<Var> depth;  // summed by the dot; bound
+  Product factors;         // numbers of data that multiply or divide the dot, beside the scale
   Poly added;              // the terms besides: products of elements
-  /// Of terms that are but one element the one with most axes: a gradient may be wanted of it.
+  /// What a gradient may be wanted of: of terms that are but one element the one with most axes,
+  /// or, where there is none, of the factors.
   std::optional<Element> bias;
+  bool bias_multiplies = false;
 };
 
 /// Fails with a reason if z is not of that form.
 Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys);
 /// d(visible score) / d(dot).
 Poly derivative(Algebra& algebra, const Score& score);
+/// The same by the bias.
+Poly derivative_by_bias(Algebra& algebra, const Score& score);
 
 /// A sum over products of exactly two elements: the one without a variable of `keys`, and the one
 /// with.

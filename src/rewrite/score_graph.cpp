@@ -55,6 +55,14 @@ void ScoreGraph::add(TensorId term) {
   score_ = apply(PointwiseMode::add, {score_, term}, "biased_score");
 }
 
+void ScoreGraph::multiply(TensorId factor) {
+  score_ = apply(PointwiseMode::mul, {score_, factor}, "multiplied_score");
+}
+
+void ScoreGraph::divide(TensorId by) {
+  score_ = apply(PointwiseMode::div, {score_, by}, "divided_score");
+}
+
 void ScoreGraph::cap(double cap) {
   const TensorId by = constant("cap", cap);
   const TensorId ratio = apply(PointwiseMode::div, {score_, by}, "score_over_cap");

@@ -23,6 +23,8 @@ class ScoreGraph {
   /// The score becomes cap * tanh(score / cap).
   void cap(double cap);
   void add(graph::TensorId term);
+  void multiply(graph::TensorId factor);
+  void divide(graph::TensorId by);
   /// The score stays where `predicate` holds; elsewhere it becomes `fill`, or lower by it.
   void replace_where_not(graph::TensorId predicate, double fill);
   void add_where_not(graph::TensorId predicate, double fill);

@@ -886,6 +886,44 @@ def keys_of_groups_summed_twice_and_returned(q, k, v):
     return d_k, shared.sum(3), shared.sum((0, 1, 3)), d_v.sum((0, 1)), d_v.sum(0), d_v.sum((1, 2))
 
 
+# Numbers of data that the scores are multiplied by.
+
+@trap(lambda r: [*heads(r), normal(r)], grad=(0, 1, 2, 3))
+def scaled_by_the_mean_score(q, k, v, scale):
+    s = scores(q, k)
+    return weighed(s * (scale * jnp.mean(s)), v)
+
+
+@trap(lambda r: [*heads(r), np.float32(-3)], grad=(0, 1, 2, 3))
+def scaled_by_a_negative_number(q, k, v, scale):
+    return weighed(scores(q, k) * scale, v)
+
+
+@trap(lambda r: [*heads(r), np.float32(0)], grad=(0, 1, 2, 3))
+def scaled_by_nothing(q, k, v, scale):
+    return weighed(jnp.where(jnp.arange(K) < 5, scores(q, k) * scale, -jnp.inf), v)
+
+
+@trap(lambda r: [*heads(r), np.float32(1e9)])
+def scaled_up_to_the_fill(q, k, v, scale):
+    return weighed(jnp.where(jnp.arange(K) < 5, scores(q, k) * scale, -1e9), v)
+
+
+@trap(lambda r: [*heads(r), normal(r, K), np.float32(0.7)], grad=(0, 1, 2, 3, 4))
+def scaled_by_keys_and_squared(q, k, v, of_keys, scale):
+    return weighed(scores(q, k) * of_keys * scale**2 * jnp.cos(scale), v)
+
+
+@trap(lambda r: [*heads(r), np.float32(0.7)], grad=(0, 1, 2, 3))
+def scaled_and_added(q, k, v, scale):
+    return weighed((scores(q, k) + jnp.arange(K) / 4) * scale, v)
+
+
+@trap(lambda r: [*heads(r), np.float32(0.7)], grad=(0, 1, 2, 3))
+def divided_by_a_trained_number(q, k, v, temperature):
+    return weighed(scores(q, k) / temperature, v)
+
+
 # Dots merged, and cut again.
 
 def cut_again(q, other, k, v, at, step=1):

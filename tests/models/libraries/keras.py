@@ -70,7 +70,7 @@ def grouped_queries():
     return trained(draw, layer, x, x, attention_mask=mask, use_causal_mask=True)
 
 
-@program("f32", 1, left=(1, 0), because="a scale that is a parameter is no part of a call")
+@program("f32", 1)
 def attention_with_scale():
     """The layer without projections: dot products by a learned scale, each text of its length."""
     draw = Draw(5)

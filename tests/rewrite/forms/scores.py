@@ -74,6 +74,31 @@ def scaled_with_bias(q, k, v, bias):
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
 
 
+@both(QB, KB, VB, shape(), out=OB)
+def scaled_by_a_parameter(q, k, v, scale):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * scale
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(jnp.where(causal(offset=4), s, -1e30)), v)
+
+
+@both(QB, KB, VB, shape(H), out=OB)
+def scaled_by_head(q, k, v, scale):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * scale[:, None, None]
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@form(QB, KB, VB, shape(H), BIAS)
+def scaled_by_head_with_bias(q, k, v, scale, bias):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * scale[:, None, None] + bias
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(), out=OB)
+def divided_by_a_parameter(q, k, v, temperature):
+    """One that is not trained."""
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) / lax.stop_gradient(temperature)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
 @form(QB, KB, VB, BIAS)
 def subtracted_bias(q, k, v, bias):
     s = jnp.einsum("bqhd,bkhd->bhqk", q, k) - bias
