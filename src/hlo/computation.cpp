@@ -20,8 +20,30 @@ std::vector<Instruction*> Computation::instructions() const {
 
 std::vector<Instruction*> Computation::dependency_order() const {
   std::unordered_map<const Instruction*, int> position;
+  position.reserve(instructions_.size());
   for (size_t i = 0; i < instructions_.size(); ++i) {
     position.emplace(instructions_[i].get(), static_cast<int>(i));
+  }
+  std::vector<Instruction*> order;
+  order.reserve(instructions_.size());
+  // As readers leave them and most rewrites keep them.
+  const auto is_in_order = [&] {
+    const auto comes_later = [&](const Instruction* x, int than) {
+      const auto found = position.find(x);
+      return found != position.end() && found->second >= than;
+    };
+    for (size_t i = 0; i < instructions_.size(); ++i) {
+      const auto later = [&](const Instruction* x) { return comes_later(x, static_cast<int>(i)); };
+      const auto& x = *instructions_[i];
+      if (std::any_of(x.operands().begin(), x.operands().end(), later) ||
+          std::any_of(x.control_predecessors().begin(), x.control_predecessors().end(), later))
+        return false;
+    }
+    return true;
+  };
+  if (is_in_order()) {
+    for (const auto& instruction : instructions_) order.push_back(instruction.get());
+    return order;
   }
   std::vector<std::vector<int>> dependencies(instructions_.size());
   for (size_t i = 0; i < instructions_.size(); ++i) {
@@ -36,8 +58,6 @@ std::vector<Instruction*> Computation::dependency_order() const {
       }
     }
   }
-  std::vector<Instruction*> order;
-  order.reserve(instructions_.size());
   for (int i : stable_order(dependencies)) order.push_back(instructions_[i].get());
   return order;
 }
@@ -141,6 +161,7 @@ Status Computation::remove(Instruction* instruction) {
 
 int Computation::remove_dead() {
   std::unordered_set<const Instruction*> live;
+  live.reserve(instructions_.size());
   std::vector<const Instruction*> pending;
   const auto mark = [&](const Instruction* instruction) {
     if (live.insert(instruction).second) pending.push_back(instruction);

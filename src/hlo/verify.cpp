@@ -1,6 +1,7 @@
-#include <set>
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "hlo/infer.h"
 #include "hlo/infer_rules.h"
@@ -18,10 +19,14 @@ bool has_sane_sizes(const Shape& shape) {
   return checked_element_count(dims).has_value();
 }
 
+using Use = std::pair<const Instruction*, const Instruction*>;
+
 Status verify_links(const Computation& computation,
                     const std::unordered_set<const Computation*>& known) {
   std::unordered_set<const Instruction*> own;
   std::unordered_set<std::string_view> names;
+  const auto count = static_cast<size_t>(computation.instruction_count());
+  own.reserve(count), names.reserve(count);
   for (const Instruction* x : computation.instructions()) {
     own.insert(x);
     if (!names.insert(x->name()).second) {
@@ -33,19 +38,14 @@ Status verify_links(const Computation& computation,
     return error(Code::invalid_value, "{} has no root", computation.name());
   }
   // Who uses whom, by the operands and by the users.
-  std::set<std::pair<const Instruction*, const Instruction*>> uses;
-  std::set<std::pair<const Instruction*, const Instruction*>> listed;
+  std::vector<Use> uses, listed;
   int64_t parameter_count = 0;
   for (const Instruction* x : computation.instructions()) {
     for (const Instruction* operand : x->operands()) {
       if (!own.count(operand)) return misfit(*x, "has an operand outside of its computation");
-      uses.emplace(operand, x);
+      uses.emplace_back(operand, x);
     }
-    for (const Instruction* user : x->users()) {
-      if (!listed.emplace(x, user).second) {
-        return misfit(*x, "lists its user {} twice", user->name());
-      }
-    }
+    for (const Instruction* user : x->users()) listed.emplace_back(x, user);
     for (const Instruction* predecessor : x->control_predecessors()) {
       if (!own.count(predecessor)) {
         return misfit(*x, "has a control predecessor outside of its computation");
@@ -66,6 +66,12 @@ Status verify_links(const Computation& computation,
       }
     }
   }
+  std::sort(uses.begin(), uses.end());
+  uses.erase(std::unique(uses.begin(), uses.end()), uses.end());
+  std::sort(listed.begin(), listed.end());
+  const auto twice = std::adjacent_find(listed.begin(), listed.end());
+  if (twice != listed.end())
+    return misfit(*twice->first, "lists its user {} twice", twice->second->name());
   if (uses != listed) {
     return error(Code::invalid_value, "{}: operands and users of its instructions are out of step",
                  computation.name());
