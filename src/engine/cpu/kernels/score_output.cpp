@@ -7,7 +7,7 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 namespace {
 
-/// A row of Q against all its keys, a block at a time.
+/// A row of Q, one within its length, against all its keys, a block at a time.
 class ScoreRow {
  public:
   ScoreRow(const ForwardPass& pass, int64_t b, int64_t h, int64_t i, void* scratch)
@@ -17,7 +17,7 @@ class ScoreRow {
         lengths_(lengths_of(a_, b)),
         k_head_(h / (a_.q_heads / a_.k_heads)),
         b_(b) {
-    row_ = {i, h, i < lengths_.q ? visible_keys(a_, lengths_, i) : Interval{0, 0}};
+    row_ = {i, h, visible_keys(a_, lengths_, i)};
     copy_rows<Singles>({a_.q, b, h, i, 1}, a_.qk_dim, 1, tile_.q, tile_.q_pitch);
     multiply_by_scales(*a_.k, k_head_, a_.qk_dim, tile_.q);
   }
@@ -58,6 +58,7 @@ void write_scores(const ForwardPass& pass, int64_t b, int64_t h, int64_t i, void
     write_float_at(out.element, p + key * out.stride[3] * out.element_bytes, value);
   };
   for (int64_t key = 0; key < a.kv_length; ++key) write(key, 0);
+  if (i >= lengths_of(a, b).q) return;
   ScoreRow row(pass, b, h, i, scratch);
   const double to_natural = row.units().to_natural;
   float max = a.sink ? float_at(*a.sink, h * a.sink->stride[1]) : -kInfinity;
