@@ -98,7 +98,7 @@ struct Plan {
 /// What plans made before decide for the next ones.
 struct Surroundings {
   /// Results of earlier calls: an operand that such a call gives is taken from there.
-  std::vector<CallResult> results;
+  std::vector<const CallResult*> results;
   /// Values that something outside the calls needs, so that absorbing their rotation saves nothing.
   std::set<const hlo::Instruction*> kept;
 };

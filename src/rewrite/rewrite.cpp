@@ -93,7 +93,7 @@ class Rewriter {
     for (const auto& plan : plans_)
       if (plan)
         for (const CallResult& result : plan->results)
-          if (result.target) surroundings_.results.push_back(result);
+          if (result.target) surroundings_.results.push_back(&result);
     return surroundings_;
   }
 
