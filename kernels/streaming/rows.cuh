@@ -15,7 +15,8 @@ HEDDLE_DEVICE i64 start_of(const void* offsets, bool is_64_bit, i64 multiplier, 
                            int batch, int row, bool& exists) {
   const i64 start = integer_at(offsets, is_64_bit, batch) * multiplier;
   const i64 end = integer_at(offsets, is_64_bit, batch + 1) * multiplier;
-  exists = exists && (row_stride == 0 || (row + 1) * row_stride <= end - start);
+  // The only row of a tensor has no stride to the next.
+  exists = exists && (row_stride == 0 ? start < end : (row + 1) * row_stride <= end - start);
   return start;
 }
 
