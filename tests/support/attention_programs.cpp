@@ -583,7 +583,7 @@ Program Draw::sdpa_backward() {
   if (op.attention.dropout.rng_dump != kNone) {
     program_.memory.at(graph[op.attention.dropout.rng_dump].uid).poison();
   }
-  op.whole_rows = wants(0.5);
+  op.whole_rows = wants(options_.whole_rows);
   graph.nodes.insert(graph.nodes.begin() + static_cast<std::ptrdiff_t>(before),
                      {"attention_backward", op});
   return std::move(program_);

@@ -46,6 +46,7 @@ struct AttentionOptions {
   double rope = 0;             ///< of Q and K each
   double deterministic = 0.5;  ///< backward only
   double max_and_sum = 0;      ///< backward only: Max and Sum_exp in place of Stats
+  double whole_rows = 0.5;     ///< backward only: the statistics are said to be of its keys
   double stats_gradient = 0;   ///< backward only: the loss also reads the rows' log-sum-exps
   int64_t min_batch = 1;
   double wide = 0;      ///< each of O, dO, dQ, dK and dV is f32, beside 16-bit Q, K and V
