@@ -52,6 +52,7 @@ struct Place {
   const char* name;
   OperandId* id;
   int32_t head_dim;
+  const SideLengths* lengths;  ///< of its rows
 };
 
 class Legalisation {
@@ -109,13 +110,11 @@ class Legalisation {
     if (q_is_copied != o_is_copied) together_ = {q, o};
   }
 
-  StagesBuilder run(const SideLengths& queries, const SideLengths& keys,
-                    const std::vector<OperandId>& of_keys) && {
+  StagesBuilder run() && {
     for (const Place& place : read_)
       if (is_copied(place, computed_)) copy_in(place);
     for (const Place& place : written_)
-      if (is_copied(place, result_))
-        copy_out(place, std::ranges::count(of_keys, *place.id) > 0 ? keys : queries);
+      if (is_copied(place, result_)) copy_out(place);
     structure_.qk_head_dim = static_cast<int32_t>(columns(structure_.qk_head_dim));
     structure_.v_head_dim = static_cast<int32_t>(columns(structure_.v_head_dim));
     return std::move(build_);
@@ -161,19 +160,23 @@ class Legalisation {
     step.name = place.name;
     step.x = *place.id;
     step.y = temporary(place, computed_);
-    // Pages are copied as they lie; the rows of ragged sequences go to where dense ones are.
+    // Pages are copied as they lie; the rows of ragged sequences go to where dense ones are. Rows
+    // past a length are nobody's: a rotation before this has not written them.
     if (const problem::Storage& storage = build_.type(step.x).storage; storage.is_paged())
       build_.type(step.y).storage = storage;
+    else
+      end_at(*place.lengths, step);
     *place.id = step.y;
     build_.before(std::move(step));
   }
 
-  void copy_out(const Place& place, const SideLengths& lengths) {
+  void copy_out(const Place& place) {
     CopyStep step;
     step.name = place.name;
     step.x = temporary(place, result_);
     step.y = *place.id;
-    end_at(lengths, build_.type(step.y), step);
+    // Of a dense tensor the attention writes the rows past a length, too.
+    if (build_.type(step.y).storage.is_ragged()) end_at(*place.lengths, step);
     *place.id = step.x;
     build_.after(std::move(step));
   }
@@ -196,12 +199,13 @@ std::optional<Stages> legal_stages(const AttentionProblem& problem, Rows rows) {
   const AttentionFacts facts = problem::facts_of(problem);
   const int32_t qk = s.qk_head_dim, v = s.v_head_dim;
   if (!pay_in_forward(problem, facts)) rows = Rows::as_they_lie;
+  const SideLengths queries = SideLengths::of_queries(s), keys = SideLengths::of_keys(s);
   Legalisation legal(s, attention.sizes, facts, rows,
-                     {{"q", &s.q, qk}, {"k", &s.k, qk}, {"v", &s.v, v}}, {{"o", &s.o, v}});
+                     {{"q", &s.q, qk, &queries}, {"k", &s.k, qk, &keys}, {"v", &s.v, v, &keys}},
+                     {{"o", &s.o, v, &queries}});
   if (!legal.is_of_floats() || !legal.is_needed()) return {};
   legal.keep_together(s.q, s.o);
-  const SideLengths queries = SideLengths::of_queries(s), keys = SideLengths::of_keys(s);
-  StagesBuilder build = std::move(legal).run(queries, keys, {});
+  StagesBuilder build = std::move(legal).run();
   return std::move(build).finish(attention);
 }
 
@@ -213,13 +217,17 @@ std::optional<Stages> legal_stages(const AttentionBackwardProblem& problem, Rows
   const AttentionFacts facts = problem::facts_of(problem);
   const int32_t qk = f.qk_head_dim, v = f.v_head_dim;
   if (!pay(facts, f.q)) rows = Rows::as_they_lie;
+  const SideLengths queries = SideLengths::of_queries(f), keys = SideLengths::of_keys(f);
   Legalisation legal(
       f, attention.sizes, facts, rows,
-      {{"q", &f.q, qk}, {"k", &f.k, qk}, {"v", &f.v, v}, {"o", &f.o, v}, {"dO", &s.d_o, v}},
-      {{"dQ", &s.d_q, qk}, {"dK", &s.d_k, qk}, {"dV", &s.d_v, v}});
+      {{"q", &f.q, qk, &queries},
+       {"k", &f.k, qk, &keys},
+       {"v", &f.v, v, &keys},
+       {"o", &f.o, v, &queries},
+       {"dO", &s.d_o, v, &queries}},
+      {{"dQ", &s.d_q, qk, &queries}, {"dK", &s.d_k, qk, &keys}, {"dV", &s.d_v, v, &keys}});
   if (!legal.is_of_floats() || !legal.is_needed()) return {};
-  const SideLengths queries = SideLengths::of_queries(f), keys = SideLengths::of_keys(f);
-  StagesBuilder build = std::move(legal).run(queries, keys, {s.d_k, s.d_v});
+  StagesBuilder build = std::move(legal).run();
   return std::move(build).finish(attention);
 }
 

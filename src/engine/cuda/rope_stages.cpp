@@ -47,7 +47,8 @@ void turn_back(StagesBuilder& build, OperandId& x, OperandId input, std::optiona
       x = build.temporary_like(x, DataType::f32);  // rounded once
     }
     RopeStep step = rotation(x, y, *rope, scale, true);
-    end_at(lengths, build.type(y), step);
+    // What an attention left behind them in a ragged tensor is no result of its.
+    if (build.type(y).storage.is_ragged()) end_at(lengths, step);
     build.after(std::move(step));
   }
   rope.reset();

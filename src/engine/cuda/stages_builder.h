@@ -45,11 +45,9 @@ struct SideLengths {
   }
 };
 
-/// Has a step that writes a ragged tensor of `type` end at its lengths: what an attention left
-/// behind them is no result of its.
+/// Has a step leave rows at and past the lengths alone.
 template <class Step>
-void end_at(const SideLengths& lengths, const problem::OperandType& type, Step& step) {
-  if (!type.storage.is_ragged()) return;
+void end_at(const SideLengths& lengths, Step& step) {
   step.lengths = lengths.operand;
   step.lengths_cumulative = lengths.cumulative;
 }
