@@ -1,0 +1,159 @@
+#include "onnxruntime/kernel.h"
+
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "onnxruntime/element_types.h"
+#include "onnxruntime/host.h"
+#include "onnxruntime/plans.h"
+
+namespace heddle::onnxruntime {
+namespace {
+
+constexpr size_t kMaxPorts = 24;  ///< of an operator
+
+std::atomic<uint64_t> runs{0};
+
+/// Outputs that the model has a name for.
+Result<Wanted> wanted_outputs(const Operator& op, const abi::Api& api,
+                              const abi::KernelInfo* info) {
+  size_t count;
+  HEDDLE_TRY(status_from(api, api.kernel_output_count(info, &count)));
+  Wanted wanted(op.outputs.size());
+  for (size_t n = 0; n < std::min(count, wanted.size()); ++n) {
+    size_t size = 0;
+    HEDDLE_TRY(status_from(api, api.kernel_output_name(info, n, nullptr, &size)));
+    wanted[n] = size > 1;  // the end of the string is counted
+  }
+  return wanted;
+}
+
+/// Type, dims and address of a tensor; the address is only asked for if `data` is not null.
+Status describe(const abi::Api& api, const abi::Value* value, const char* name, Input& out) {
+  abi::ShapeInfo* made;
+  HEDDLE_TRY(status_from(api, api.get_tensor_type_and_shape(value, &made)));
+  const std::unique_ptr<abi::ShapeInfo, void (*)(abi::ShapeInfo*)> info(made,
+                                                                        api.release_shape_info);
+  abi::ElementType type;
+  HEDDLE_TRY(status_from(api, api.get_tensor_element_type(made, &type)));
+  out.dtype = data_type(type);
+  if (!out.dtype) {
+    return error(Code::invalid_value, "'{}' is of ONNX's element type {}, which no operator takes.",
+                 name, static_cast<int>(type));
+  }
+  size_t rank;
+  HEDDLE_TRY(status_from(api, api.get_dimensions_count(made, &rank)));
+  if (rank > kMaxRank) {
+    return error(Code::invalid_value, "'{}' has {} dimensions, expected at most {}.", name, rank,
+                 kMaxRank);
+  }
+  std::array<int64_t, kMaxRank> dims;
+  HEDDLE_TRY(status_from(api, api.get_dimensions(made, dims.data(), rank)));
+  out.dims = Dims(dims.begin(), dims.begin() + rank);
+  // The host gives addresses of tensors for writing alone; Heddle writes to no input.
+  return status_from(api, api.get_tensor_mutable_data(const_cast<abi::Value*>(value), &out.data));
+}
+
+template <class T>
+void append(std::string& key, T value) {
+  key.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+/// All that a plan depends on, as bytes.
+void write_key(std::string& key, const std::string& words, Inputs inputs, const Wanted& wanted,
+               int64_t number) {
+  key = words;
+  append(key, number);
+  for (const bool one : wanted) key += one ? '1' : '0';
+  for (const Input& input : inputs) {
+    append(key, input.dtype ? static_cast<int8_t>(*input.dtype) : int8_t{-1});
+    append(key, static_cast<int8_t>(input.dims.rank()));
+    for (const int64_t dim : input.dims) append(key, dim);
+  }
+}
+
+/// Plans of all nodes of this library.
+Plans& plans() {
+  static Plans all;
+  return all;
+}
+
+}  // namespace
+
+uint64_t calls() { return runs.load(std::memory_order_relaxed); }
+
+Result<std::unique_ptr<Kernel>> Kernel::make(const Operator& op, const abi::Api& api,
+                                             const abi::KernelInfo* info) {
+  std::unique_ptr<Kernel> kernel(new Kernel(op, api));
+  Attributes attributes(api, info);
+  HEDDLE_ASSIGN(kernel->node_, op.make(attributes));
+  HEDDLE_ASSIGN(kernel->wanted_, wanted_outputs(op, api, info));
+  kernel->words_ = op.name + attributes.words();
+  return kernel;
+}
+
+Status Kernel::run(abi::KernelContext* context) const {
+  size_t count;
+  HEDDLE_TRY(status_from(api_, api_.get_input_count(context, &count)));
+  std::array<Input, kMaxPorts> storage;
+  const std::span<Input> inputs(storage.data(), op_.inputs.size());
+  const abi::Value* near = nullptr;
+  for (size_t n = 0; n < std::min(count, inputs.size()); ++n) {
+    const abi::Value* value;
+    HEDDLE_TRY(status_from(api_, api_.get_input(context, n, &value)));
+    if (!value) continue;
+    HEDDLE_TRY(describe(api_, value, op_.inputs[n].name, inputs[n]));
+    if (!near) near = value;
+  }
+
+  HEDDLE_ASSIGN(const int64_t number, node_->number(inputs, wanted_));
+  thread_local std::string key;  // its memory is used again
+  write_key(key, words_, inputs, wanted_, number);
+  const auto make = [&]() -> Result<std::shared_ptr<const Plan>> {
+    HEDDLE_ASSIGN(Recipe recipe, node_->recipe(inputs, wanted_, number));
+    return plan_of(std::move(recipe), inputs, wanted_);
+  };
+  HEDDLE_ASSIGN(const std::shared_ptr<const Plan> plan, plans().find_or_make(key, make));
+
+  std::array<Input, kMaxPorts> outputs;
+  for (size_t n = 0; n < wanted_.size(); ++n) {
+    if (!wanted_[n]) continue;
+    const Plan::Output& expected = plan->outputs[n];
+    abi::Value* value;
+    HEDDLE_TRY(
+        status_from(api_, api_.get_output(context, n, expected.dims.begin(),
+                                          static_cast<size_t>(expected.dims.rank()), &value)));
+    HEDDLE_TRY(describe(api_, value, op_.outputs[n].name, outputs[n]));
+    if (outputs[n].dtype != expected.dtype) {
+      return error(Code::invalid_value, "Output '{}' is of type {} in the model, expected {}.",
+                   op_.outputs[n].name, name(*outputs[n].dtype), name(expected.dtype));
+    }
+  }
+
+  std::array<void*, 2 * kMaxPorts> pointers;
+  for (size_t i = 0; i < plan->uids.size(); ++i) {
+    const int64_t uid = plan->uids[i];
+    pointers[i] = uid < uid_of_output(0)
+                      ? inputs[static_cast<size_t>(uid - uid_of_input(0))].data
+                      : outputs[static_cast<size_t>(uid - uid_of_output(0))].data;
+  }
+  std::optional<Scratch> scratch;
+  if (plan->workspace_bytes > 0) {
+    HEDDLE_ASSIGN(scratch, Scratch::allocate(api_, context, near, plan->workspace_bytes));
+  }
+  HEDDLE_TRY(status_of(heddle_plan_execute(plan->plan.get(), plan->uids.data(), pointers.data(),
+                                           plan->uids.size(), nullptr, 0,
+                                           scratch ? scratch->memory() : nullptr, nullptr)));
+  for (const Recipe::Same& same : plan->same) {
+    const Input &from = inputs[static_cast<size_t>(same.input)],
+                &to = outputs[static_cast<size_t>(same.output)];
+    if (from.data != to.data)
+      std::memcpy(to.data, from.data,
+                  static_cast<size_t>(*element_count(from.dims) * size_of(*from.dtype)));
+  }
+  runs.fetch_add(1, std::memory_order_relaxed);
+  return {};
+}
+
+}  // namespace heddle::onnxruntime

@@ -1,0 +1,31 @@
+// A node of a session: made when the session is, run at each of its runs.
+#pragma once
+
+#include "onnxruntime/node.h"
+
+namespace heddle::onnxruntime {
+
+class Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> make(const Operator& op, const abi::Api& api,
+                                              const abi::KernelInfo* info);
+
+  /// Many threads may run it at once. Nothing is written unless all is right.
+  Status run(abi::KernelContext* context) const;
+
+  const abi::Api& api() const { return api_; }
+
+ private:
+  Kernel(const Operator& op, const abi::Api& api) : op_(op), api_(api) {}
+
+  const Operator& op_;
+  const abi::Api& api_;
+  std::unique_ptr<Node> node_;
+  Wanted wanted_;
+  std::string words_;  ///< operator and attributes
+};
+
+/// Runs of nodes that this library has done since it was loaded.
+uint64_t calls();
+
+}  // namespace heddle::onnxruntime

@@ -1,0 +1,90 @@
+// What a node of a model is to Heddle: attributes, read when the session is made, and a graph for
+// each set of shapes that its inputs come in. A file of microsoft/ or onnx/ has one.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/dims.h"
+#include "core/dtype.h"
+#include "core/status.h"
+#include "onnxruntime/attributes.h"
+#include "onnxruntime/handles.h"
+
+namespace heddle::onnxruntime {
+
+/// An input as a run has it.
+struct Input {
+  std::optional<DataType> dtype;  ///< nothing: the node has no such input
+  Dims dims;
+  void* data = nullptr;
+
+  bool is_given() const { return dtype.has_value(); }
+};
+using Inputs = std::span<const Input>;
+/// Which outputs the model has a name for.
+using Wanted = std::vector<bool>;
+
+/// What computes a node at one set of shapes.
+struct Recipe {
+  /// Binds input n by uid 1 + n and output n by 101 + n.
+  GraphHandle graph;
+  /// Of every output that is wanted.
+  std::vector<Dims> output_dims;
+  /// Outputs that are an input as it came, of which the graph knows nothing.
+  struct Same {
+    int input, output;
+  };
+  std::vector<Same> same;
+};
+
+inline constexpr int64_t uid_of_input(int n) { return 1 + n; }
+inline constexpr int64_t uid_of_output(int n) { return 101 + n; }
+
+class Node {
+ public:
+  virtual ~Node() = default;
+  /// What the recipe depends on beside types and dims: a number that an input on the host holds.
+  /// Numbers that make no difference are to be one.
+  virtual Result<int64_t> number(Inputs, const Wanted&) const { return 0; }
+  virtual Result<Recipe> recipe(Inputs inputs, const Wanted& wanted, int64_t number) const = 0;
+};
+
+/// An input or output of an operator, in its order.
+struct Port {
+  const char* name;
+  /// A type of its own, or which of the overload's.
+  abi::ElementType type = abi::ElementType::undefined;
+  int variable = 0;
+  bool is_optional = false;
+  /// Read on the host, wherever the node runs.
+  bool on_host = false;
+};
+
+/// The types that stand for an operator's variables, T and perhaps another.
+struct Overload {
+  abi::ElementType types[2];
+};
+
+/// An operator as a session is told of it.
+struct Operator {
+  const char* name;
+  int first_version, last_version;
+  std::span<const Port> inputs, outputs;
+  /// A node without some of its optional inputs may fit several: the first of them has it.
+  std::span<const Overload> overloads;
+  /// Refuses attributes that no input could make right.
+  Result<std::unique_ptr<Node>> (*make)(Attributes& attributes);
+};
+
+/// What one of our libraries has: all operators of one domain. Defined beside the operators.
+struct Domain {
+  const char* name;
+  std::span<const Operator* const> operators;
+};
+const Domain& domain();
+
+}  // namespace heddle::onnxruntime
