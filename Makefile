@@ -1,7 +1,7 @@
 # Heddle's few commands. Each does its whole set-up first (Debian packages, a Python environment
 # inside the checkout, the build) and does nothing twice.
 #
-#   make         the heddle command and library: build/bin/heddle, build/lib/libheddle.so
+#   make         the heddle command and libraries: build/bin/heddle, build/lib/libheddle.so and those for ONNX Runtime
 #   make demo    a GPT training step, its attention found and fused, run inside XLA on the CPU
 #   make test    every test: C++ through ctest, Python through pytest
 #   make check-all  all that CI runs parts of, whole: the sanitizers, the kernel matrix, models, longer fuzzing; takes hours
@@ -31,7 +31,7 @@ $(BUILD)/build.ninja: | packages
 	cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release
 
 heddle: $(BUILD)/build.ninja
-	ninja -C $(BUILD) -j $(JOBS) heddle heddle_shared
+	ninja -C $(BUILD) -j $(JOBS) heddle heddle_shared heddle_onnxruntime_microsoft
 
 all-targets: $(BUILD)/build.ninja
 	ninja -C $(BUILD) -j $(JOBS)

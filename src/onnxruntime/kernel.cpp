@@ -2,7 +2,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstring>
 
 #include "onnxruntime/element_types.h"
 #include "onnxruntime/host.h"
@@ -29,8 +28,8 @@ Result<Wanted> wanted_outputs(const Operator& op, const abi::Api& api,
   return wanted;
 }
 
-/// Type, dims and address of a tensor; the address is only asked for if `data` is not null.
-Status describe(const abi::Api& api, const abi::Value* value, const char* name, Input& out) {
+/// Type, dims and address of a tensor.
+Status describe(const abi::Api& api, const abi::Value* value, const char* name, Value& out) {
   abi::ShapeInfo* made;
   HEDDLE_TRY(status_from(api, api.get_tensor_type_and_shape(value, &made)));
   const std::unique_ptr<abi::ShapeInfo, void (*)(abi::ShapeInfo*)> info(made,
@@ -66,7 +65,7 @@ void write_key(std::string& key, const std::string& words, Inputs inputs, const 
   key = words;
   append(key, number);
   for (const bool one : wanted) key += one ? '1' : '0';
-  for (const Input& input : inputs) {
+  for (const Value& input : inputs) {
     append(key, input.dtype ? static_cast<int8_t>(*input.dtype) : int8_t{-1});
     append(key, static_cast<int8_t>(input.dims.rank()));
     for (const int64_t dim : input.dims) append(key, dim);
@@ -96,8 +95,8 @@ Result<std::unique_ptr<Kernel>> Kernel::make(const Operator& op, const abi::Api&
 Status Kernel::run(abi::KernelContext* context) const {
   size_t count;
   HEDDLE_TRY(status_from(api_, api_.get_input_count(context, &count)));
-  std::array<Input, kMaxPorts> storage;
-  const std::span<Input> inputs(storage.data(), op_.inputs.size());
+  std::array<Value, kMaxPorts> storage;
+  const std::span<Value> inputs(storage.data(), op_.inputs.size());
   const abi::Value* near = nullptr;
   for (size_t n = 0; n < std::min(count, inputs.size()); ++n) {
     const abi::Value* value;
@@ -112,18 +111,19 @@ Status Kernel::run(abi::KernelContext* context) const {
   write_key(key, words_, inputs, wanted_, number);
   const auto make = [&]() -> Result<std::shared_ptr<const Plan>> {
     HEDDLE_ASSIGN(Recipe recipe, node_->recipe(inputs, wanted_, number));
-    return plan_of(std::move(recipe), inputs, wanted_);
+    return plan_of(std::move(recipe));
   };
   HEDDLE_ASSIGN(const std::shared_ptr<const Plan> plan, plans().find_or_make(key, make));
 
-  std::array<Input, kMaxPorts> outputs;
+  std::array<Value, kMaxPorts> outputs;
   for (size_t n = 0; n < wanted_.size(); ++n) {
     if (!wanted_[n]) continue;
-    const Plan::Output& expected = plan->outputs[n];
+    const Output& expected = plan->outputs[n];
     abi::Value* value;
     HEDDLE_TRY(
         status_from(api_, api_.get_output(context, n, expected.dims.begin(),
                                           static_cast<size_t>(expected.dims.rank()), &value)));
+    if (!value) return error(Code::invalid_value, "There is no output '{}'.", op_.outputs[n].name);
     HEDDLE_TRY(describe(api_, value, op_.outputs[n].name, outputs[n]));
     if (outputs[n].dtype != expected.dtype) {
       return error(Code::invalid_value, "Output '{}' is of type {} in the model, expected {}.",
@@ -145,13 +145,7 @@ Status Kernel::run(abi::KernelContext* context) const {
   HEDDLE_TRY(status_of(heddle_plan_execute(plan->plan.get(), plan->uids.data(), pointers.data(),
                                            plan->uids.size(), nullptr, 0,
                                            scratch ? scratch->memory() : nullptr, nullptr)));
-  for (const Recipe::Same& same : plan->same) {
-    const Input &from = inputs[static_cast<size_t>(same.input)],
-                &to = outputs[static_cast<size_t>(same.output)];
-    if (from.data != to.data)
-      std::memcpy(to.data, from.data,
-                  static_cast<size_t>(*element_count(from.dims) * size_of(*from.dtype)));
-  }
+  node_->finish(inputs, {outputs.data(), wanted_.size()});
   runs.fetch_add(1, std::memory_order_relaxed);
   return {};
 }

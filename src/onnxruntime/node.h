@@ -16,29 +16,29 @@
 
 namespace heddle::onnxruntime {
 
-/// An input as a run has it.
-struct Input {
-  std::optional<DataType> dtype;  ///< nothing: the node has no such input
+/// An input or output as a run has it.
+struct Value {
+  std::optional<DataType> dtype;  ///< nothing: the node has none
   Dims dims;
   void* data = nullptr;
 
   bool is_given() const { return dtype.has_value(); }
 };
-using Inputs = std::span<const Input>;
+using Inputs = std::span<const Value>;
 /// Which outputs the model has a name for.
 using Wanted = std::vector<bool>;
+
+struct Output {
+  Dims dims;
+  DataType dtype = DataType::f32;
+};
 
 /// What computes a node at one set of shapes.
 struct Recipe {
   /// Binds input n by uid 1 + n and output n by 101 + n.
   GraphHandle graph;
-  /// Of every output that is wanted.
-  std::vector<Dims> output_dims;
-  /// Outputs that are an input as it came, of which the graph knows nothing.
-  struct Same {
-    int input, output;
-  };
-  std::vector<Same> same;
+  /// Of all outputs; those that are not wanted do not matter.
+  std::vector<Output> outputs;
 };
 
 inline constexpr int64_t uid_of_input(int n) { return 1 + n; }
@@ -51,6 +51,8 @@ class Node {
   /// Numbers that make no difference are to be one.
   virtual Result<int64_t> number(Inputs, const Wanted&) const { return 0; }
   virtual Result<Recipe> recipe(Inputs inputs, const Wanted& wanted, int64_t number) const = 0;
+  /// After the graph has run: writes outputs that it knows nothing of.
+  virtual void finish(Inputs, std::span<const Value>) const {}
 };
 
 /// An input or output of an operator, in its order.

@@ -1,10 +1,8 @@
 #include "onnxruntime/plans.h"
 
-#include "onnxruntime/element_types.h"
-
 namespace heddle::onnxruntime {
 
-Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe, Inputs inputs, const Wanted& wanted) {
+Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe) {
   auto made = std::make_shared<Plan>();
   heddle_plan* plan;
   HEDDLE_TRY(status_of(heddle_plan_create(recipe.graph.get(), HEDDLE_CPU, &plan)));
@@ -16,20 +14,7 @@ Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe, Inputs inputs, const 
     HEDDLE_TRY(status_of(list(plan, &uids, &count)));
     made->uids.insert(made->uids.end(), uids, uids + count);
   }
-  made->same = std::move(recipe.same);
-  made->outputs.resize(wanted.size());
-  for (size_t n = 0; n < wanted.size(); ++n) {
-    if (wanted[n]) made->outputs[n].dims = recipe.output_dims[n];
-  }
-  for (const int64_t uid : made->uids) {
-    if (uid < uid_of_output(0)) continue;
-    heddle_tensor tensor;
-    HEDDLE_TRY(status_of(heddle_plan_tensor(plan, uid, &tensor)));
-    made->outputs[static_cast<size_t>(uid - uid_of_output(0))].dtype = data_type(tensor.dtype);
-  }
-  for (const Recipe::Same& same : made->same)
-    made->outputs[static_cast<size_t>(same.output)].dtype =
-        *inputs[static_cast<size_t>(same.input)].dtype;
+  made->outputs = std::move(recipe.outputs);
   return std::shared_ptr<const Plan>(std::move(made));
 }
 

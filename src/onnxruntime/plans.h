@@ -16,15 +16,10 @@ struct Plan {
   PlanHandle plan;
   std::vector<int64_t> uids;  ///< to bind: inputs before outputs
   size_t workspace_bytes = 0;
-  struct Output {
-    Dims dims;
-    DataType dtype = DataType::f32;
-  };
-  std::vector<Output> outputs;  ///< of those that are wanted
-  std::vector<Recipe::Same> same;
+  std::vector<Output> outputs;
 };
 
-Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe, Inputs inputs, const Wanted& wanted);
+Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe);
 
 /// Thread-safe. Finding what is there allocates nothing.
 class Plans {

@@ -1,9 +1,8 @@
 """A GroupQueryAttention node with arrays for its inputs: run by Heddle, run by onnxruntime, and defined in f64."""
 
-from functools import lru_cache
-
 import ml_dtypes
 import numpy as np
+import onnx_node
 
 import heddle
 from heddle._gqa import INPUTS, OUTPUTS
@@ -60,11 +59,22 @@ class Node:
         cache.view(np.uint8)[...] = 255
         return cache
 
-    def by_onnxruntime(self):
-        feeds = dict(self.inputs)
-        session = _session(tuple((name, feeds[name].dtype.str, feeds[name].ndim) for name in INPUTS if name in feeds),
-                           tuple(sorted(self.attributes.items())))
-        return dict(zip(OUTPUTS, session.run(None, feeds), strict=False))
+    def by_onnxruntime(self, library=None, in_place=False):
+        """The outputs of a session with one node, by the kernel of `library` if it is given; each poisoned before the run.
+
+        In place, past and present are one buffer.
+        """
+        feeds = {name: array.copy() for name, array in self.inputs.items()}
+        results = {"output": np.full((self.batch, self.rows, self.heads * self.head_size), np.nan, feeds["query"].dtype)}
+        for name in ("key", "value"):
+            results[f"present_{name}"] = feeds[f"past_{name}"] if in_place else self._cache()
+        if self.attributes.get("qk_output"):
+            results["output_qk"] = np.full((self.batch, self.heads, self.rows, self.total), np.nan, feeds["query"].dtype)
+        self.node().run(feeds, results, library)
+        return results
+
+    def node(self):
+        return onnx_node.Node("GroupQueryAttention", "com.microsoft", INPUTS, OUTPUTS, self.attributes)
 
     # ---- The definition ----
 
@@ -185,28 +195,3 @@ class Node:
         _, added, total = self.lengths()
         return np.concatenate([output[b, :min(added[b], total[b])] for b in range(self.batch)])
 
-
-@lru_cache(maxsize=512)
-def _session(inputs, attributes):
-    import onnxruntime
-    from onnx import TensorProto, helper
-
-    given = dict((name, (dtype, rank)) for name, dtype, rank in inputs)
-    of = {"<f4": TensorProto.FLOAT, "<f2": TensorProto.FLOAT16, "|i1": TensorProto.INT8, "|u1": TensorProto.UINT8,
-          "<i4": TensorProto.INT32, "<i8": TensorProto.INT64}
-    names = [name if name in given else "" for name in INPUTS]
-    while not names[-1]:
-        names.pop()
-    wanted = OUTPUTS if dict(attributes).get("qk_output") else OUTPUTS[:3]
-    node = helper.make_node("GroupQueryAttention", names, list(wanted), domain="com.microsoft", **dict(attributes))
-    element = of[given["query"][0]]
-    cache = of[given["past_key"][0]] if "past_key" in given else element
-    outputs = [helper.make_tensor_value_info(name, cache if "present" in name else element, None) for name in wanted]
-    graph = helper.make_graph([node], "gqa", [
-        helper.make_tensor_value_info(name, of[dtype], [f"{name}{d}" for d in range(rank)])
-        for name, (dtype, rank) in given.items()], outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)],
-                              ir_version=10)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

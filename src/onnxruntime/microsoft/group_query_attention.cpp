@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <iterator>
 
 #include "onnxruntime/element_types.h"
@@ -78,13 +79,13 @@ class GroupQueryAttention : public Node {
   /// total_sequence_length, or of those that the same graph serves one: within a buffer the length
   /// of the longest sequence shapes nothing but a bias and output_qk.
   Result<int64_t> number(Inputs inputs, const Wanted& wanted) const override {
-    const Input& given = inputs[HEDDLE_GQA_TOTAL_SEQUENCE_LENGTH];
+    const Value& given = inputs[HEDDLE_GQA_TOTAL_SEQUENCE_LENGTH];
     if (!given.is_given())
       return error(Code::invalid_value, "Input 'total_sequence_length' is required");
     if (element_count(given.dims) != 1)
       return error(Code::invalid_value, "total_sequence_length tensor must be of one element.");
     const int64_t total = *static_cast<const int32_t*>(given.data);
-    const Input& past = inputs[HEDDLE_GQA_PAST_KEY];
+    const Value& past = inputs[HEDDLE_GQA_PAST_KEY];
     if (inputs[HEDDLE_GQA_ATTENTION_BIAS].is_given() || wanted[HEDDLE_GQA_OUTPUT_QK] || total < 1 ||
         !past.is_given() || past.dims.rank() != 4)
       return total;
@@ -94,7 +95,7 @@ class GroupQueryAttention : public Node {
       most = static_cast<int64_t>(std::min<uint64_t>(
           std::bit_ceil(std::max(static_cast<uint64_t>(total), kLeast)), INT32_MAX));
     }
-    if (const Input& table = inputs[HEDDLE_GQA_COS_CACHE]; table.is_given()) {
+    if (const Value& table = inputs[HEDDLE_GQA_COS_CACHE]; table.is_given()) {
       if (table.dims.rank() != 2) return total;
       most = std::min(most, table.dims[0]);
     }
@@ -116,28 +117,61 @@ class GroupQueryAttention : public Node {
     const bool is_packed = !inputs[HEDDLE_GQA_KEY].is_given();
     const int64_t hidden =
         is_packed ? query[2] / (op.num_heads + 2 * op.kv_num_heads) * op.num_heads : query[2];
-    recipe.output_dims.resize(std::size(kOutputs));
-    recipe.output_dims[HEDDLE_GQA_OUTPUT] = {query[0], query[1], hidden};
-    recipe.output_dims[HEDDLE_GQA_OUTPUT_QK] = {query[0], op.num_heads, query[1], number};
-    // Of a layer that shares another's cache, present is that cache.
-    const bool shares = !is_packed && inputs[HEDDLE_GQA_KEY].dims[1] == 0;
-    for (const auto& [past, present] :
-         {std::pair{HEDDLE_GQA_PAST_KEY, HEDDLE_GQA_PRESENT_KEY},
-          std::pair{HEDDLE_GQA_PAST_VALUE, HEDDLE_GQA_PRESENT_VALUE}}) {
-      if (!wanted[static_cast<size_t>(present)]) continue;
-      if (shares) {
-        recipe.output_dims[static_cast<size_t>(present)] = inputs[static_cast<size_t>(past)].dims;
-        recipe.same.push_back({past, present});
+    const DataType type = *inputs[HEDDLE_GQA_QUERY].dtype;
+    recipe.outputs.resize(std::size(kOutputs));
+    recipe.outputs[HEDDLE_GQA_OUTPUT] = {{query[0], query[1], hidden}, type};
+    recipe.outputs[HEDDLE_GQA_OUTPUT_QK] = {{query[0], op.num_heads, query[1], number}, type};
+    for (const auto& [past, present] : kCaches) {
+      if (!wanted[present]) continue;
+      if (shares_cache(inputs)) {
+        recipe.outputs[present] = {inputs[past].dims, *inputs[past].dtype};
         continue;
       }
       heddle_tensor made;
-      HEDDLE_TRY(status_of(heddle_graph_tensor(recipe.graph.get(), uid_of_output(present), &made)));
-      recipe.output_dims[static_cast<size_t>(present)] = Dims(made.dims, made.dims + made.rank);
+      HEDDLE_TRY(status_of(heddle_graph_tensor(recipe.graph.get(),
+                                               uid_of_output(static_cast<int>(present)), &made)));
+      recipe.outputs[present] = {Dims(made.dims, made.dims + made.rank), data_type(made.dtype)};
     }
     return recipe;
   }
 
+  /// Of a layer that shares another's cache, present is that cache: its rows, and zeros behind
+  /// them.
+  void finish(Inputs inputs, std::span<const Value> outputs) const override {
+    if (!shares_cache(inputs)) return;
+    const auto* const last = static_cast<const int32_t*>(inputs[HEDDLE_GQA_SEQLENS_K].data);
+    for (const auto& [past, present] : kCaches) {
+      const Value &from = inputs[past], &to = outputs[present];
+      if (!to.is_given() || to.data == from.data) continue;
+      const Dims& dims = from.dims;
+      const int64_t row_bytes = dims[3] * size_of(*from.dtype);
+      for (int64_t b = 0; b < dims[0]; ++b) {
+        const int64_t rows = op_.sliding_window_cache != 0
+                                 ? dims[2]
+                                 : std::clamp<int64_t>(int64_t{last[b]} + 1, 0, dims[2]);
+        for (int64_t head = 0; head < dims[1]; ++head) {
+          const int64_t first = (b * dims[1] + head) * dims[2] * row_bytes;
+          char* const out = static_cast<char*>(to.data) + first;
+          std::memcpy(out, static_cast<const char*>(from.data) + first,
+                      static_cast<size_t>(rows * row_bytes));
+          std::memset(out + rows * row_bytes, 0, static_cast<size_t>((dims[2] - rows) * row_bytes));
+        }
+      }
+    }
+  }
+
  private:
+  struct Cache {
+    size_t past, present;
+  };
+  static constexpr Cache kCaches[] = {{HEDDLE_GQA_PAST_KEY, HEDDLE_GQA_PRESENT_KEY},
+                                      {HEDDLE_GQA_PAST_VALUE, HEDDLE_GQA_PRESENT_VALUE}};
+
+  static bool shares_cache(Inputs inputs) {
+    const Value& key = inputs[HEDDLE_GQA_KEY];
+    return key.is_given() && key.dims[1] == 0;
+  }
+
   GroupQueryAttention() { heddle_gqa_set_defaults(&op_); }
 
   Status read(Attributes& attributes) {

@@ -1,0 +1,116 @@
+"""Heddle in ONNX Runtime: libraries of operators, which a session runs in place of its own.
+
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(heddle.onnxruntime.library_path())
+    session = onnxruntime.InferenceSession("model.onnx", options)
+
+or `session = heddle.onnxruntime.session("model.onnx")`. The model stays as it is. `docs/onnxruntime.md` has the operators.
+"""
+
+import ctypes
+import mmap
+import os
+from functools import cache
+
+from heddle import _library
+
+__all__ = ["DOMAINS", "calls", "library_path", "session"]
+
+# A library for each domain that has operators of Heddle's.
+DOMAINS = {"com.microsoft": "libheddle_onnxruntime.so"}
+
+
+def library_path(domain: str = "com.microsoft") -> str:
+    """The library of a domain's operators, for SessionOptions.register_custom_ops_library.
+
+    With a library of "com.microsoft" registered, onnxruntime refuses nodes of that domain in a model that does not import it,
+    those of its own optimisations too; `session` registers it where it fits.
+    Raises ValueError for another domain, OSError if the library is not there.
+    """
+    if domain not in DOMAINS:
+        raise ValueError(f"There is no library for the domain {domain!r}, expected one of {', '.join(map(repr, DOMAINS))}.")
+    path = _library.library_path().parent / DOMAINS[domain]
+    if not path.is_file():
+        raise OSError(f"{path} is not there; build it with make.")
+    return str(path)
+
+
+def session(model: str | os.PathLike | bytes, sess_options=None, **arguments):
+    """onnxruntime.InferenceSession(model, sess_options, **arguments) with Heddle's operators of the domains that it imports.
+
+    model: a path, or the bytes of a model. sess_options: SessionOptions, to which the libraries are added.
+    Raises as InferenceSession does.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions() if sess_options is None else sess_options
+    imported = _imports(model)
+    for domain in DOMAINS:
+        if domain in imported:
+            options.register_custom_ops_library(library_path(domain))
+    given = model if isinstance(model, bytes) else os.fspath(model)
+    return onnxruntime.InferenceSession(given, options, **arguments)
+
+
+def calls(domain: str = "com.microsoft") -> int:
+    """How many runs of nodes a domain's library has done in this process."""
+    return _counter(library_path(domain))()
+
+
+@cache
+def _counter(path):
+    function = ctypes.CDLL(path).heddle_onnxruntime_calls
+    function.restype, function.argtypes = ctypes.c_uint64, []
+    return function
+
+
+# ---- The domains that a model imports: field 8 of ModelProto, whose field 1 is a domain's name ----
+
+_OPSET_IMPORT, _DOMAIN = 8, 1
+
+
+def _imports(model):
+    """Domains that a serialized model imports. What is no model is left for onnxruntime to refuse."""
+    try:
+        if isinstance(model, bytes):
+            return set(_domains(memoryview(model)))
+        with open(model, "rb") as file:  # mapped: a model may have gigabytes, of which this reads a few bytes
+            return set(_domains(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))))
+    except (OSError, ValueError, IndexError):
+        return set()
+
+
+def _domains(model):
+    for number, opset in _fields(model):
+        if number == _OPSET_IMPORT:
+            yield next((bytes(name).decode() for field, name in _fields(opset) if field == _DOMAIN), "")
+
+
+def _fields(message):
+    """Number and bytes of each field of a protobuf message that has a length; the others are passed over."""
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        kind = key & 7
+        if kind == 2:
+            size, at = _varint(message, at)
+            if size > len(message) - at:
+                raise ValueError("A field is longer than its message.")
+            yield key >> 3, message[at:at + size]
+            at += size
+        elif kind == 0:
+            at = _varint(message, at)[1]
+        elif kind in (1, 5):
+            at += 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"A field of a model is of the kind {kind}, which protobuf does not write.")
+
+
+def _varint(message, at):
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at

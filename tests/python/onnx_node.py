@@ -1,0 +1,69 @@
+"""One node as an ONNX model, run by onnxruntime on arrays that a test made, with its own kernel or a library's."""
+
+import dataclasses
+from functools import lru_cache
+
+import ml_dtypes
+import numpy as np
+import onnxruntime
+from onnx import TensorProto, helper
+
+ELEMENTS = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.float16): TensorProto.FLOAT16,
+            np.dtype(np.float64): TensorProto.DOUBLE, np.dtype(ml_dtypes.bfloat16): TensorProto.BFLOAT16,
+            np.dtype(ml_dtypes.float8_e4m3fn): TensorProto.FLOAT8E4M3FN, np.dtype(np.int8): TensorProto.INT8,
+            np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int32): TensorProto.INT32,
+            np.dtype(np.int64): TensorProto.INT64, np.dtype(bool): TensorProto.BOOL}
+
+
+@dataclasses.dataclass
+class Node:
+    """inputs and outputs: all names of the operator's, in its order."""
+
+    operator: str
+    domain: str
+    inputs: tuple
+    outputs: tuple
+    attributes: dict
+    opset: int = 21
+
+    def run(self, feeds, results, library=None):
+        """Reads and writes the arrays where they lie; those of one name or memory may be both input and output."""
+        session = self.session({name: (array.dtype, array.ndim) for name, array in feeds.items()},
+                               {name: (array.dtype, array.ndim) for name, array in results.items()}, library)
+        binding = session.io_binding()
+        for bind, arrays in ((binding.bind_input, feeds), (binding.bind_output, results)):
+            for name, array in arrays.items():
+                assert array.flags.c_contiguous
+                bind(name, "cpu", 0, ELEMENTS[array.dtype], array.shape, array.ctypes.data)
+        session.run_with_iobinding(binding)
+
+    def session(self, feeds, results, library=None):
+        """feeds, results: name -> dtype and rank of what the node has."""
+        return _session(self.model(feeds, results), library and str(library))
+
+    def model(self, feeds, results):
+        infos = [[helper.make_tensor_value_info(name, ELEMENTS[np.dtype(dtype)], [f"{name}{d}" for d in range(rank)])
+                  for name, (dtype, rank) in given.items()] for given in (feeds, results)]
+        node = helper.make_node(self.operator, _names(self.inputs, feeds), _names(self.outputs, results), domain=self.domain,
+                                **self.attributes)
+        imports = [helper.make_opsetid("", self.opset)]
+        if self.domain:
+            imports.append(helper.make_opsetid(self.domain, 1))
+        graph = helper.make_graph([node], "node", *infos)
+        return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+
+
+def _names(known, given):
+    names = [name if name in given else "" for name in known]
+    while not names[-1]:
+        names.pop()
+    return names
+
+
+@lru_cache(maxsize=1024)
+def _session(model, library):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    if library:
+        options.register_custom_ops_library(library)
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
