@@ -31,7 +31,7 @@ $(BUILD)/build.ninja: | packages
 	cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release
 
 heddle: $(BUILD)/build.ninja
-	ninja -C $(BUILD) -j $(JOBS) heddle heddle_shared heddle_onnxruntime_microsoft
+	ninja -C $(BUILD) -j $(JOBS) heddle heddle_shared heddle_onnxruntime_microsoft heddle_onnxruntime_onnx
 
 all-targets: $(BUILD)/build.ninja
 	ninja -C $(BUILD) -j $(JOBS)

@@ -1,10 +1,10 @@
 # What a Python wheel carries beside the package: lib/libheddle.so with the libraries it needs that a
 # machine may lack, those for ONNX Runtime beside it, and the command in bin/. Everything finds the rest by its own place.
-install(TARGETS heddle_shared heddle heddle_onnxruntime_microsoft
+install(TARGETS heddle_shared heddle heddle_onnxruntime_microsoft heddle_onnxruntime_onnx
         RUNTIME_DEPENDENCY_SET wheel_dependencies
         LIBRARY DESTINATION lib COMPONENT wheel NAMELINK_COMPONENT wheel
         RUNTIME DESTINATION bin COMPONENT wheel)
-set_target_properties(heddle_shared heddle_onnxruntime_microsoft PROPERTIES INSTALL_RPATH "$ORIGIN")
+set_target_properties(heddle_shared heddle_onnxruntime_microsoft heddle_onnxruntime_onnx PROPERTIES INSTALL_RPATH "$ORIGIN")
 set_target_properties(heddle PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
 # A zip file has no links: the library goes in under one name.
 set_property(TARGET heddle_shared PROPERTY VERSION)

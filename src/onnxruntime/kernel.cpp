@@ -12,6 +12,13 @@ namespace {
 
 constexpr size_t kMaxPorts = 24;  ///< of an operator
 
+constexpr size_t kMaxPrepared = 4;  ///< blocks of a recipe
+
+size_t aligned(size_t bytes) {
+  constexpr size_t kAlignment = 64;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 std::atomic<uint64_t> runs{0};
 
 /// Outputs that the model has a name for.
@@ -131,20 +138,36 @@ Status Kernel::run(abi::KernelContext* context) const {
     }
   }
 
-  std::array<void*, 2 * kMaxPorts> pointers;
+  // Blocks that the node fills, then the plan's workspace, in one piece of memory.
+  std::array<void*, kMaxPrepared> blocks;
+  size_t bytes = plan->workspace_bytes;
+  for (const size_t block : plan->prepared_bytes) bytes += aligned(block);
+  std::optional<Scratch> scratch;
+  char* memory = nullptr;
+  if (bytes > 0) {
+    HEDDLE_ASSIGN(scratch, Scratch::allocate(api_, context, near, bytes));
+    memory = static_cast<char*>(scratch->memory());
+  }
+  const size_t prepared = plan->prepared_bytes.size();
+  for (size_t n = 0; n < prepared; ++n) {
+    blocks[n] = memory;
+    memory += aligned(plan->prepared_bytes[n]);
+  }
+  HEDDLE_TRY(node_->prepare(inputs, {blocks.data(), prepared}));
+
+  std::array<void*, 2 * kMaxPorts + kMaxPrepared> pointers;
   for (size_t i = 0; i < plan->uids.size(); ++i) {
     const int64_t uid = plan->uids[i];
-    pointers[i] = uid < uid_of_output(0)
-                      ? inputs[static_cast<size_t>(uid - uid_of_input(0))].data
-                      : outputs[static_cast<size_t>(uid - uid_of_output(0))].data;
+    pointers[i] = uid >= uid_of_prepared(0) ? blocks[static_cast<size_t>(uid - uid_of_prepared(0))]
+                  : uid >= uid_of_output(0)
+                      ? outputs[static_cast<size_t>(uid - uid_of_output(0))].data
+                      : inputs[static_cast<size_t>(uid - uid_of_input(0))].data;
   }
-  std::optional<Scratch> scratch;
-  if (plan->workspace_bytes > 0) {
-    HEDDLE_ASSIGN(scratch, Scratch::allocate(api_, context, near, plan->workspace_bytes));
+  if (plan->plan) {
+    HEDDLE_TRY(status_of(
+        heddle_plan_execute(plan->plan.get(), plan->uids.data(), pointers.data(), plan->uids.size(),
+                            nullptr, 0, plan->workspace_bytes > 0 ? memory : nullptr, nullptr)));
   }
-  HEDDLE_TRY(status_of(heddle_plan_execute(plan->plan.get(), plan->uids.data(), pointers.data(),
-                                           plan->uids.size(), nullptr, 0,
-                                           scratch ? scratch->memory() : nullptr, nullptr)));
   node_->finish(inputs, {outputs.data(), wanted_.size()});
   runs.fetch_add(1, std::memory_order_relaxed);
   return {};

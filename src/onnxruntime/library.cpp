@@ -20,6 +20,7 @@ const Registered& of(const abi::CustomOp* op) { return *static_cast<const Regist
 const Operator& operator_of(const abi::CustomOp* op) { return *of(op).op; }
 
 abi::ElementType type_of(const abi::CustomOp* op, const Port& port) {
+  if (port.any) return abi::ElementType::undefined;
   return port.type != abi::ElementType::undefined ? port.type
                                                   : of(op).overload->types[port.variable];
 }

@@ -35,14 +35,18 @@ struct Output {
 
 /// What computes a node at one set of shapes.
 struct Recipe {
-  /// Binds input n by uid 1 + n and output n by 101 + n.
+  /// Binds input n by uid 1 + n and output n by 101 + n. Null: the outputs have no elements.
   GraphHandle graph;
+  /// Sizes of blocks that the node fills before the graph runs, bound by uid 201 and on: what the
+  /// graph reads and no input holds as it does.
+  std::vector<size_t> prepared_bytes;
   /// Of all outputs; those that are not wanted do not matter.
   std::vector<Output> outputs;
 };
 
 inline constexpr int64_t uid_of_input(int n) { return 1 + n; }
 inline constexpr int64_t uid_of_output(int n) { return 101 + n; }
+inline constexpr int64_t uid_of_prepared(int n) { return 201 + n; }
 
 class Node {
  public:
@@ -51,6 +55,8 @@ class Node {
   /// Numbers that make no difference are to be one.
   virtual Result<int64_t> number(Inputs, const Wanted&) const { return 0; }
   virtual Result<Recipe> recipe(Inputs inputs, const Wanted& wanted, int64_t number) const = 0;
+  /// Fills the recipe's blocks; refuses what only the inputs' contents show.
+  virtual Status prepare(Inputs, std::span<void* const>) const { return {}; }
   /// After the graph has run: writes outputs that it knows nothing of.
   virtual void finish(Inputs, std::span<const Value>) const {}
 };
@@ -62,6 +68,8 @@ struct Port {
   abi::ElementType type = abi::ElementType::undefined;
   int variable = 0;
   bool is_optional = false;
+  /// Of whichever type, for the node to refuse.
+  bool any = false;
   /// Read on the host, wherever the node runs.
   bool on_host = false;
 };

@@ -4,6 +4,9 @@ namespace heddle::onnxruntime {
 
 Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe) {
   auto made = std::make_shared<Plan>();
+  made->outputs = std::move(recipe.outputs);
+  made->prepared_bytes = std::move(recipe.prepared_bytes);
+  if (!recipe.graph) return std::shared_ptr<const Plan>(std::move(made));
   heddle_plan* plan;
   HEDDLE_TRY(status_of(heddle_plan_create(recipe.graph.get(), HEDDLE_CPU, &plan)));
   made->plan.reset(plan);
@@ -14,7 +17,6 @@ Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe) {
     HEDDLE_TRY(status_of(list(plan, &uids, &count)));
     made->uids.insert(made->uids.end(), uids, uids + count);
   }
-  made->outputs = std::move(recipe.outputs);
   return std::shared_ptr<const Plan>(std::move(made));
 }
 

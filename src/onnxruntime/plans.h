@@ -13,9 +13,10 @@ namespace heddle::onnxruntime {
 
 /// A recipe made ready.
 struct Plan {
-  PlanHandle plan;
+  PlanHandle plan;            ///< null: there is nothing to compute
   std::vector<int64_t> uids;  ///< to bind: inputs before outputs
   size_t workspace_bytes = 0;
+  std::vector<size_t> prepared_bytes;
   std::vector<Output> outputs;
 };
 

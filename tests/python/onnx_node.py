@@ -28,8 +28,7 @@ class Node:
 
     def run(self, feeds, results, library=None):
         """Reads and writes the arrays where they lie; those of one name or memory may be both input and output."""
-        session = self.session({name: (array.dtype, array.ndim) for name, array in feeds.items()},
-                               {name: (array.dtype, array.ndim) for name, array in results.items()}, library)
+        session = self.session(feeds, results, library)
         binding = session.io_binding()
         for bind, arrays in ((binding.bind_input, feeds), (binding.bind_output, results)):
             for name, array in arrays.items():
@@ -38,12 +37,12 @@ class Node:
         session.run_with_iobinding(binding)
 
     def session(self, feeds, results, library=None):
-        """feeds, results: name -> dtype and rank of what the node has."""
+        """Its inputs and outputs have types and dims of these arrays: onnxruntime infers wrong ones of dims it does not know."""
         return _session(self.model(feeds, results), library and str(library))
 
     def model(self, feeds, results):
-        infos = [[helper.make_tensor_value_info(name, ELEMENTS[np.dtype(dtype)], [f"{name}{d}" for d in range(rank)])
-                  for name, (dtype, rank) in given.items()] for given in (feeds, results)]
+        infos = [[helper.make_tensor_value_info(name, ELEMENTS[array.dtype], array.shape) for name, array in given.items()]
+                 for given in (feeds, results)]
         node = helper.make_node(self.operator, _names(self.inputs, feeds), _names(self.outputs, results), domain=self.domain,
                                 **self.attributes)
         imports = [helper.make_opsetid("", self.opset)]

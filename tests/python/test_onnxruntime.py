@@ -220,8 +220,7 @@ def test_a_session_with_wrong_attributes_is_not_made(attributes, sentence):
     node = draw(1, past=4)
     node.attributes = {name: value for name, value in (node.attributes | attributes).items() if value is not None}
     with pytest.raises(Exception) as raised:
-        node.node().session({name: (array.dtype, array.ndim) for name, array in node.inputs.items()},
-                            {name: (np.float32, 3 if name == "output" else 4) for name in OUTPUTS[:3]}, MICROSOFT)
+        node.by_onnxruntime(MICROSOFT)
     assert sentence in str(raised.value)
 
 

@@ -29,17 +29,18 @@ Status NormShape::set_x(OperandId x) {
 }
 
 std::optional<int64_t> NormShape::column_stride(const OperandLayout& layout) const {
-  int64_t stride = 0, next = 0;  // along the row; of the dim further out
+  std::optional<int64_t> stride;  // along the row; 0 is one too
+  int64_t next = 0;               // of the dim further out
   for (int d = rank_ - 1; d >= rank_ - normalised_; --d) {
     if (layout.dims[d] == 1) continue;
-    if (stride == 0) {
+    if (!stride) {
       stride = layout.strides[d];
     } else if (layout.strides[d] != next) {
       return {};
     }
     next = layout.strides[d] * layout.dims[d];
   }
-  return stride;
+  return stride.value_or(0);
 }
 
 Status NormShape::check(std::string_view label, OperandId id, Part part) const {

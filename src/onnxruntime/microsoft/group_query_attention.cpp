@@ -23,7 +23,7 @@ constexpr Port kInputs[] = {
     {"past_key", ElementType::undefined, kCache, true},
     {"past_value", ElementType::undefined, kCache, true},
     {"seqlens_k", ElementType::i32},
-    {"total_sequence_length", ElementType::i32, 0, false, true},
+    {"total_sequence_length", ElementType::i32, 0, false, false, true},
     {"cos_cache", ElementType::undefined, kT, true},
     {"sin_cache", ElementType::undefined, kT, true},
     {"position_ids", ElementType::i64, 0, true},

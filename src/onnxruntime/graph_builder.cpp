@@ -1,0 +1,81 @@
+#include "onnxruntime/graph_builder.h"
+
+#include <algorithm>
+
+#include "onnxruntime/element_types.h"
+
+namespace heddle::onnxruntime {
+
+GraphBuilder::GraphBuilder(const char* name) {
+  heddle_graph* graph = nullptr;
+  keep(heddle_graph_create(name, HEDDLE_F32, HEDDLE_F32, HEDDLE_F32, &graph));
+  graph_.reset(graph);
+}
+
+void GraphBuilder::keep(heddle_status status) {
+  if (status_.is_ok()) status_ = status_of(status);
+}
+
+int64_t GraphBuilder::add(const heddle_tensor& tensor) {
+  keep(heddle_graph_add_tensor(graph_.get(), &tensor));
+  return tensor.uid;
+}
+
+int64_t GraphBuilder::bound(int64_t uid, const char* name, DataType dtype, const Dims& dims,
+                            const Dims& strides) {
+  heddle_tensor tensor{};
+  tensor.uid = uid, tensor.name = name, tensor.dtype = c_type(dtype);
+  tensor.rank = dims.rank(), tensor.stride_rank = strides.rank();
+  std::copy(dims.begin(), dims.end(), tensor.dims);
+  std::copy(strides.begin(), strides.end(), tensor.strides);
+  return add(tensor);
+}
+
+int64_t GraphBuilder::made(const char* name, const Dims& dims, DataType dtype) {
+  heddle_tensor tensor{};
+  tensor.uid = next_uid_++, tensor.name = name, tensor.dtype = c_type(dtype);
+  tensor.rank = dims.rank(), tensor.is_virtual = true;
+  std::copy(dims.begin(), dims.end(), tensor.dims);
+  return add(tensor);
+}
+
+int64_t GraphBuilder::constant(const char* name, double value) {
+  heddle_tensor tensor{};
+  tensor.uid = next_uid_++, tensor.name = name, tensor.dtype = HEDDLE_F32;
+  tensor.has_constant = true, tensor.constant = value;
+  return add(tensor);
+}
+
+void GraphBuilder::node(const char* op) {
+  keep(heddle_graph_add_node(graph_.get(), op, nullptr, &node_));
+}
+void GraphBuilder::tensor(const char* port, int64_t uid) {
+  keep(heddle_node_set_tensor(graph_.get(), node_, port, uid));
+}
+void GraphBuilder::number(const char* attribute, double value) {
+  keep(heddle_node_set_number(graph_.get(), node_, attribute, value));
+}
+void GraphBuilder::integer(const char* attribute, int64_t value) {
+  keep(heddle_node_set_integer(graph_.get(), node_, attribute, value));
+}
+void GraphBuilder::flag(const char* attribute, bool value) {
+  keep(heddle_node_set_flag(graph_.get(), node_, attribute, value));
+}
+void GraphBuilder::choice(const char* attribute, const char* value) {
+  keep(heddle_node_set_choice(graph_.get(), node_, attribute, value));
+}
+
+int64_t GraphBuilder::pointwise(const char* op, std::initializer_list<int64_t> inputs) {
+  const int64_t made_here = made(nullptr);
+  keep(heddle_node_add_pointwise(graph_.get(), node_, "score_mod", op, inputs.begin(),
+                                 static_cast<int32_t>(inputs.size()), made_here, 0));
+  return made_here;
+}
+
+Result<GraphHandle> GraphBuilder::finish() {
+  if (status_.is_ok()) status_ = status_of(heddle_graph_validate(graph_.get()));
+  if (!status_.is_ok()) return status_;
+  return std::move(graph_);
+}
+
+}  // namespace heddle::onnxruntime

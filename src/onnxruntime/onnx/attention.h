@@ -1,0 +1,10 @@
+// ONNX's Attention, versions 23 and 24.
+#pragma once
+
+#include "onnxruntime/node.h"
+
+namespace heddle::onnxruntime {
+
+extern const Operator kAttention;
+
+}  // namespace heddle::onnxruntime

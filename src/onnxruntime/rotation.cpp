@@ -1,0 +1,65 @@
+#include "onnxruntime/rotation.h"
+
+#include "onnxruntime/graph_builder.h"
+
+namespace heddle::onnxruntime {
+
+Status set_heads(Rotation& rotation, const Dims& x, int64_t heads) {
+  if (x.rank() == 4) {
+    rotation.dims = x;
+    rotation.strides = {x[1] * x[2] * x[3], x[2] * x[3], x[3], 1};
+    return {};
+  }
+  if (heads < 1 || x[2] % heads != 0) {
+    return error(Code::invalid_value,
+                 "The hidden size must be a multiple of the number of heads. Got {} and {}", x[2],
+                 heads);
+  }
+  const int64_t columns = x[2] / heads;
+  rotation.dims = {x[0], heads, x[1], columns};
+  rotation.strides = {x[1] * x[2], columns, x[2], 1};
+  return {};
+}
+
+Result<Recipe> recipe_of(const Rotation& rotation, Inputs inputs) {
+  const Value& x = inputs[static_cast<size_t>(rotation.x)];
+  const Dims& dims = rotation.dims;
+  Recipe recipe;
+  recipe.outputs = {{x.dims, *x.dtype}};
+  if (element_count(x.dims) == 0) return recipe;
+
+  GraphBuilder graph("rotary_embedding");
+  const int64_t in = graph.bound(uid_of_input(rotation.x), "X", *x.dtype, dims, rotation.strides),
+                out = graph.bound(uid_of_output(0), "Y", *x.dtype, dims, rotation.strides);
+  const auto table = [&](int input, const char* name) {
+    return graph.bound(uid_of_input(input), name, *inputs[static_cast<size_t>(input)].dtype,
+                       {rotation.positions, 1, 1, rotation.half});
+  };
+  if (rotation.ids < 0)
+    recipe.prepared_bytes = {static_cast<size_t>(dims[0] * dims[2]) * sizeof(int64_t)};
+  const int64_t cosines = table(rotation.cosines, "cos_cache"),
+                sines = table(rotation.sines, "sin_cache"),
+                ids =
+                    graph.bound(rotation.ids < 0 ? uid_of_prepared(0) : uid_of_input(rotation.ids),
+                                "position_ids", DataType::i64, {dims[0], 1, dims[2], 1});
+  graph.node("cache_append");
+  graph.tensor("q", in), graph.tensor("q_out", out);
+  graph.tensor("cosines", cosines), graph.tensor("sines", sines), graph.tensor("positions", ids);
+  graph.choice("pairing", rotation.is_interleaved ? "interleaved" : "halves");
+  HEDDLE_ASSIGN(recipe.graph, graph.finish());
+  return recipe;
+}
+
+Status check_positions(const Value& ids, int64_t positions) {
+  const auto* const values = static_cast<const int64_t*>(ids.data);
+  const int64_t count = *element_count(ids.dims);
+  for (int64_t n = 0; n < count; ++n) {
+    if (values[n] < 0 || values[n] >= positions) {
+      return error(Code::invalid_value, "position_ids value {} at index {} is out of range [0, {})",
+                   values[n], n, positions);
+    }
+  }
+  return {};
+}
+
+}  // namespace heddle::onnxruntime
