@@ -82,7 +82,8 @@ struct Overload {
 /// An operator as a session is told of it.
 struct Operator {
   const char* name;
-  int first_version, last_version;
+  /// The host gives a library every later version too.
+  int first_version;
   std::span<const Port> inputs, outputs;
   /// A node without some of its optional inputs may fit several: the first of them has it.
   std::span<const Overload> overloads;

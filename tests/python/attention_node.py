@@ -1,9 +1,11 @@
-"""A node of ONNX's Attention (versions 23 and 24) with arrays for its inputs: run by onnxruntime, and defined in f64."""
+"""A node of ONNX's Attention (versions 23 to 25) with arrays for its inputs: run by onnxruntime, and defined in f64."""
 
 import dataclasses
 
 import numpy as np
+import onnx
 import onnx_node
+from onnx.reference import ReferenceEvaluator
 
 INPUTS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
 OUTPUTS = ("Y", "present_key", "present_value", "qk_matmul_output")
@@ -48,9 +50,15 @@ class Attention:
             added = added + padded
         if nonpad is not None:
             added = np.where(j >= nonpad[:, None, None, None], -np.inf, added)
+        offset = past if nonpad is None else (nonpad - rows)[:, None, None, None]
+        place = np.arange(rows)[:, None] + offset
+        left, right = (self.attributes.get(f"{side}_window_size", -1) for side in ("left", "right"))
         if self.attributes.get("is_causal"):
-            offset = past if nonpad is None else (nonpad - rows)[:, None, None, None]
-            added = np.where(j > np.arange(rows)[:, None] + offset, -np.inf, added)
+            right = 0
+        if right >= 0:
+            added = np.where(j > place + right, -np.inf, added)
+        if left >= 0:
+            added = np.where(j < place - left, -np.inf, added)
         masked = capped + added
         most = masked.max(-1, keepdims=True)
         weights = np.exp(masked - np.where(np.isfinite(most), most, 0))
@@ -64,7 +72,18 @@ class Attention:
 
     def by_onnxruntime(self, library=None):
         """The outputs of a session with this node, each poisoned before the run."""
-        results = {name: np.full(self.exact()[name].shape, np.nan, self.inputs["Q"].dtype) for name in self.outputs}
-        onnx_node.Node("Attention", "", INPUTS[:6 if self.opset == 23 else 7], OUTPUTS, self.attributes, self.opset).run(
-            self.inputs, results, library)
+        results = self._results()
+        self._node().run(self.inputs, results, library)
         return results
+
+    def by_onnx(self):
+        """The outputs that onnx's own evaluator gives."""
+        model = onnx.load_from_string(self._node().model(self.inputs, self._results()))
+        return dict(zip(self.outputs, ReferenceEvaluator(model).run(None, self.inputs), strict=True))
+
+    def _node(self):
+        inputs = INPUTS[:6 if self.opset == 23 else 7]
+        return onnx_node.Node("Attention", "", inputs, OUTPUTS, self.attributes, self.opset)
+
+    def _results(self):
+        return {name: np.full(self.exact()[name].shape, np.nan, self.inputs["Q"].dtype) for name in self.outputs}

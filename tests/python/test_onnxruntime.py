@@ -6,10 +6,13 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import attention_node
 import ml_dtypes
 import numpy as np
+import onnx_node
 import onnxruntime
 import pytest
+from attention_node import Attention
 from gqa_node import Node
 from onnx import TensorProto, helper
 from onnx_node import ELEMENTS
@@ -19,16 +22,16 @@ import heddle
 import heddle.onnxruntime
 from heddle._gqa import OUTPUTS
 
-MICROSOFT = heddle.onnxruntime.library_path()
+MICROSOFT, ONNX = (heddle.onnxruntime.library_path(domain) for domain in ("com.microsoft", "ai.onnx"))
 
 
 @pytest.fixture
 def counted():
-    """counted(n): since the test began the library has run so many nodes."""
-    before = heddle.onnxruntime.calls()
+    """counted(n): since the test began the library of a domain has run so many nodes."""
+    before = {domain: heddle.onnxruntime.calls(domain) for domain in heddle.onnxruntime.DOMAINS}
 
-    def check(expected):
-        assert heddle.onnxruntime.calls() - before == expected
+    def check(expected, domain="com.microsoft"):
+        assert heddle.onnxruntime.calls(domain) - before[domain] == expected
 
     return check
 
@@ -243,6 +246,286 @@ def test_a_wrong_shape_is_refused_in_the_operators_words_and_caches_stay_as_they
     counted(0)
 
 
+# ---- ONNX's Attention ----
+
+
+def draw_attention(seed, *, batch=2, heads=4, kv_heads=2, rows=5, keys=None, size=16, v_size=None, past=None, flat=False,
+                   mask=None, mask_type=None, nonpad=False, dtype=np.float32, present=False, opset=23, scores=None,
+                   **attributes):
+    rng = np.random.default_rng(seed)
+    normal = lambda *dims: rng.standard_normal(dims).astype(dtype)
+    keys, v_size = keys or rows, v_size or size
+    inputs = {"Q": normal(batch, heads, rows, size), "K": normal(batch, kv_heads, keys, size),
+              "V": normal(batch, kv_heads, keys, v_size)}
+    if flat:
+        inputs = {name: x.transpose(0, 2, 1, 3).reshape(batch, x.shape[2], -1).copy() for name, x in inputs.items()}
+        attributes |= dict(q_num_heads=heads, kv_num_heads=kv_heads)
+    if past is not None:
+        inputs |= {"past_key": normal(batch, kv_heads, past, size), "past_value": normal(batch, kv_heads, past, v_size)}
+    if mask is not None:
+        drawn = rng.standard_normal(mask)
+        inputs["attn_mask"] = drawn < 0.8 if mask_type is bool else drawn.astype(mask_type or dtype)
+    if nonpad:
+        inputs["nonpad_kv_seqlen"] = rng.integers(1, keys + 1, batch).astype(np.int64)
+        opset = 25 if "left_window_size" in attributes else 24
+    outputs = ["Y"] + (["present_key", "present_value"] if present else [])
+    if scores is not None:
+        outputs.append("qk_matmul_output")
+        attributes["qk_matmul_output_mode"] = scores
+    return Attention(inputs, attributes, tuple(outputs), opset)
+
+
+ATTENTION = {
+    "plain": dict(), "flat": dict(flat=True), "causal": dict(is_causal=1), "scale": dict(scale=0.3), "mqa": dict(kv_heads=1),
+    "of other keys": dict(keys=9), "of other keys, causal": dict(keys=9, is_causal=1),
+    "of fewer keys, causal": dict(rows=9, keys=5, is_causal=1), "value size": dict(v_size=24, flat=True),
+    "cap": dict(softcap=1.5), "cap and mask": dict(softcap=1.5, mask=(5, 5)), "head size 40": dict(size=40, flat=True),
+    "past": dict(past=7, present=True), "past, causal": dict(past=7, present=True, is_causal=1, flat=True),
+    "one token": dict(past=7, rows=1, present=True, is_causal=1), "past of none": dict(past=0, present=True),
+    "past, other keys": dict(past=7, keys=3, present=True, is_causal=1), "present": dict(present=True, flat=True),
+    "mask": dict(mask=(2, 4, 5, 5)), "mask of entries": dict(mask=(2, 1, 5, 5)), "mask of heads": dict(mask=(4, 5, 5)),
+    "mask of rows": dict(mask=(5, 5)), "kept": dict(mask=(5, 5), mask_type=bool), "kept each": dict(mask=(2, 4, 5, 5), mask_type=bool),
+    "mask and past": dict(past=7, present=True, mask=(5, 12), is_causal=1), "mask f16": dict(mask=(5, 5), mask_type=np.float16),
+    "mask f64": dict(mask=(5, 5), mask_type=np.float64), "lengths": dict(nonpad=True, keys=9),
+    "lengths, causal": dict(nonpad=True, keys=9, is_causal=1), "lengths and mask": dict(nonpad=True, keys=9, mask=(5, 9)),
+    "version 24": dict(opset=24, past=3, present=True), "version 25": dict(opset=25, is_causal=1),
+    "window": dict(opset=25, rows=9, left_window_size=2, is_causal=1), "window of one": dict(opset=25, left_window_size=0),
+    "window of both sides": dict(opset=25, rows=9, left_window_size=2, right_window_size=1),
+    "right window": dict(opset=25, rows=9, right_window_size=2), "causal right window": dict(opset=25, right_window_size=2, is_causal=1),
+    "window over a past": dict(opset=25, past=7, rows=4, present=True, left_window_size=3, right_window_size=1),
+    "window of a token": dict(opset=25, past=7, rows=1, present=True, left_window_size=3, is_causal=1),
+    "right window, other keys": dict(opset=25, past=7, keys=3, present=True, right_window_size=1),
+    "window, more keys": dict(opset=25, keys=9, left_window_size=2, right_window_size=1),
+    "window, fewer keys": dict(opset=25, rows=9, keys=5, left_window_size=2, right_window_size=1),
+    "window and mask": dict(opset=25, left_window_size=2, mask=(5, 5), mask_type=bool),
+    "window and lengths": dict(nonpad=True, keys=9, left_window_size=2, right_window_size=1), "softmax in f16": dict(softmax_precision=10),
+    **{f"scores {mode}": dict(scores=mode, softcap=1.2, mask=(5, 5), is_causal=1, past=None) for mode in (0, 1, 3)},
+    **{f"scores {mode} of kept": dict(scores=mode, mask=(5, 5), mask_type=bool) for mode in (0, 1, 3)},
+}
+# What onnxruntime's CPU kernel refuses, or gives the lowest number for where ONNX says -inf.
+BEYOND_ATTENTION = {
+    "mask of one row": dict(mask=(1, 5)), "short mask": dict(mask=(5, 3)), "mask of one key": dict(mask=(5, 1)),
+    "kept short": dict(mask=(2, 1, 5, 3), mask_type=bool, softcap=2.0), "past without present": dict(past=7),
+    "scores 2": dict(scores=2, softcap=1.2, mask=(5, 5), is_causal=1), "scores 2 of kept": dict(scores=2, mask=(5, 5), mask_type=bool),
+    "scores 2 in a window": dict(opset=25, scores=2, left_window_size=2, right_window_size=1),
+}
+
+
+@pytest.mark.parametrize("case", ATTENTION | BEYOND_ATTENTION, ids=lambda name: name.replace(" ", "_"))
+def test_attention(case, counted):
+    node = draw_attention(31, **(ATTENTION | BEYOND_ATTENTION)[case])
+    ours, exact = node.by_onnxruntime(ONNX), node.exact()
+    counted(1, "ai.onnx")
+    theirs = node.by_onnxruntime() if case in ATTENTION else node.by_onnx()
+    counted(1, "ai.onnx")
+    for name, array in ours.items():
+        np.testing.assert_allclose(array, exact[name], err_msg=name, **F32)
+        np.testing.assert_allclose(array, theirs[name], err_msg=name, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["f16", "bf16"])
+@pytest.mark.parametrize("options", [dict(), dict(past=7, rows=1, present=True), dict(mask=(5, 5), is_causal=1),
+                                     dict(mask=(5, 5), mask_type=bool, scores=3)], ids=str)
+def test_attention_in_16_bits(options, dtype):
+    node = draw_attention(32, dtype=dtype, **options)
+    exact = node.exact()
+    for name, array in node.by_onnxruntime(ONNX).items():
+        close = 4e-3 if dtype is np.float16 else 3e-2
+        np.testing.assert_allclose(array.astype(float), exact[name], err_msg=name, rtol=close, atol=close)
+
+
+def test_a_row_that_sees_nothing_is_zeros():
+    node = draw_attention(33, mask=(5, 5), mask_type=bool)
+    node.inputs["attn_mask"][[1, 4]] = False
+    ours = node.by_onnxruntime(ONNX)["Y"]
+    np.testing.assert_allclose(ours, node.exact()["Y"], **F32)
+    assert (ours[:, :, [1, 4]] == 0).all() and (ours[:, :, 0] != 0).any()
+
+
+@pytest.mark.parametrize("options, change, sentence", [
+    (dict(flat=True), dict(q_num_heads=0), "'Q' has 3 dimensions, for which q_num_heads must be positive. Got 0"),
+    (dict(flat=True), dict(q_num_heads=3), "The last dimension of 'Q', 64, must be a multiple of q_num_heads, 3"),
+    (dict(), dict(kv_num_heads=4), "'K' has 2 heads, but kv_num_heads is 4."),
+    (dict(), dict(qk_matmul_output_mode=4), "qk_matmul_output_mode must be from 0 to 3. Got 4"),
+    (dict(), dict(softcap=-1.0), "softcap must be finite and not negative. Got -1"),
+    (dict(), dict(left_window_size=-2), "left_window_size must be -1 or not negative. Got -2"),
+    (dict(past=3, keys=4), dict(left_window_size=1), "left_window_size with a past needs as many rows of K as of Q. Got 4 and 5"),
+    (dict(), dict(softmax_precision=7), "softmax_precision must be that of f32 (1), f16 (10), f64 (11) or bf16 (16). Got 7"),
+    (dict(), dict(K=np.ones((2, 2, 5, 24), np.float32)), "Q and K must have one head size, got 16 and 24"),
+    (dict(), dict(V=np.ones((2, 2, 6, 16), np.float32)), "K and V must have one length, got 5 and 6"),
+    (dict(heads=3), dict(), "K and V must have as many heads, of which those of Q are a multiple. Got 3 of Q, 2 of K, 2 of V"),
+    (dict(past=3), dict(past_key=np.ones((2, 2, 4, 16), np.float32)), "past_value has dims [2, 2, 3, 16], expected [2, 2, 4, 16]"),
+    (dict(mask=(5, 5)), dict(attn_mask=np.ones((4, 5), np.float32)), "attn_mask has dims [4, 5], expected what is broadcast to"),
+    (dict(mask=(5, 5)), dict(attn_mask=np.ones((5, 6), np.float32)), "attn_mask has dims [5, 6], expected what is broadcast to"),
+    (dict(mask=(5, 5)), dict(attn_mask=np.ones((5, 5), np.int32)), "attn_mask is of type i32, expected boolean or a floating type"),
+    (dict(nonpad=True), dict(nonpad_kv_seqlen=np.array([6, 1])), "nonpad_kv_seqlen[0] = 6 is out of range, expected 0 to 5"),
+    (dict(nonpad=True), dict(nonpad_kv_seqlen=np.array([1, -1])), "nonpad_kv_seqlen[1] = -1 is out of range, expected 0 to 5"),
+], ids=str)
+def test_attention_says_what_is_wrong(options, change, sentence, counted):
+    node = draw_attention(35, **options)
+    results = {"Y": np.full((2, 4, 5, 16) if not options.get("flat") else (2, 5, 64), 7, np.float32)}
+    for name, value in change.items():
+        (node.inputs if isinstance(value, np.ndarray) else node.attributes)[name] = value
+    with pytest.raises(Exception) as raised:
+        onnx_node.Node("Attention", "", attention_node.INPUTS, attention_node.OUTPUTS, node.attributes, 24).run(
+            node.inputs, results, ONNX)
+    assert sentence in str(raised.value)
+    assert (results["Y"] == 7).all()
+    counted(0, "ai.onnx")
+
+
+# ---- RotaryEmbedding of both domains ----
+
+
+def rotated(x, cos, sin, ids, interleaved):
+    """x [batch, heads, rows, columns] in f64; tables by position, or by entry and row if ids is None."""
+    cos, sin = (table.astype(np.float64)[ids] if ids is not None else table.astype(np.float64) for table in (cos, sin))
+    cos, sin, half, x = cos[:, None], sin[:, None], cos.shape[-1], x.astype(np.float64)
+    lo, hi = (np.s_[..., :2 * half:2], np.s_[..., 1:2 * half:2]) if interleaved else (np.s_[..., :half], np.s_[..., half:2 * half])
+    y = x.copy()
+    y[lo], y[hi] = x[lo] * cos - x[hi] * sin, x[hi] * cos + x[lo] * sin
+    return y
+
+
+def draw_rotation(domain, *, flat=True, part=None, interleaved=0, ids="each", dtype=np.float32, heads=3, size=16):
+    """A node, its inputs, and what is right in f64. ids: "each", "start" (com.microsoft) or "rows" (ONNX, tables by row)."""
+    rng = np.random.default_rng(41)
+    batch, rows, positions = 2, 5, 12
+    x, half = rng.standard_normal((batch, heads, rows, size)).astype(dtype), (part or size) // 2
+    dims = (batch, rows, half) if ids == "rows" else (positions, half)
+    angles = rng.uniform(0, 6, dims)
+    cos, sin = np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+    places = {"each": rng.integers(0, positions, (batch, rows)), "start": np.array([4]), "rows": None}[ids]
+    exact = rotated(x, cos, sin, 4 + np.arange(rows)[None].repeat(batch, 0) if ids == "start" else places, interleaved)
+    if flat:
+        x, exact = (array.transpose(0, 2, 1, 3).reshape(batch, rows, -1).copy() for array in (x, exact))
+    attributes = dict(interleaved=interleaved) | (dict(num_heads=heads) if flat or part else {})
+    attributes |= dict(rotary_embedding_dim=part) if part else {}
+    if domain:
+        inputs = {"input": x, "position_ids": places, "cos_cache": cos, "sin_cache": sin}
+    else:
+        inputs = {"X": x, "cos_cache": cos, "sin_cache": sin} | ({"position_ids": places} if places is not None else {})
+    names = ("input", "position_ids", "cos_cache", "sin_cache") if domain else ("X", "cos_cache", "sin_cache", "position_ids")
+    return onnx_node.Node("RotaryEmbedding", domain, names, ("Y",), attributes, 23), inputs, exact
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16], ids=["f32", "f16", "bf16"])
+@pytest.mark.parametrize("options", [dict(), dict(flat=False), dict(interleaved=1), dict(part=8), dict(part=6, interleaved=1, flat=False),
+                                     dict(size=40), dict(ids="other"), dict(ids="other", flat=False, part=8)], ids=str)
+@pytest.mark.parametrize("domain", ["com.microsoft", ""])
+def test_rotary_embedding(domain, options, dtype, counted):
+    if options.get("ids"):
+        options = options | dict(ids="start" if domain else "rows")
+    node, inputs, exact = draw_rotation(domain, dtype=dtype, **options)
+    ours = {"Y": np.full(exact.shape, np.nan, dtype)}
+    node.run(inputs, ours, MICROSOFT if domain else ONNX)
+    counted(1, domain or "ai.onnx")
+    close = {np.float32: 1e-6, np.float16: 2e-3}.get(dtype, 2e-2)
+    np.testing.assert_allclose(ours["Y"].astype(float), exact, rtol=close, atol=close)
+    if dtype is np.float32:
+        theirs = {"Y": np.full(exact.shape, np.nan, dtype)}
+        node.run(inputs, theirs)
+        np.testing.assert_allclose(ours["Y"], theirs["Y"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("domain", ["com.microsoft", ""])
+@pytest.mark.parametrize("place", [-1, 12, 2**40])
+def test_a_position_outside_the_tables_is_refused(domain, place):
+    node, inputs, exact = draw_rotation(domain)
+    inputs["position_ids"][1, 3] = place
+    results = {"Y": np.full(exact.shape, 7, np.float32)}
+    with pytest.raises(Exception) as raised:
+        node.run(inputs, results, MICROSOFT if domain else ONNX)
+    assert f"position_ids value {place} at index 8 is out of range [0, 12)" in str(raised.value)
+    assert (results["Y"] == 7).all()
+
+
+@pytest.mark.parametrize("options, change, sentence", [
+    (dict(ids="start"), dict(position_ids=np.array([8])), "base value 8 with sequence_length 5 exceeds cos/sin cache range [0, 12)"),
+    (dict(), dict(position_ids=np.zeros((2, 4), np.int64)), "Input 'position_ids' has dims [2, 4], expected batch_size and sequence_l"),
+    (dict(), dict(position_ids=np.zeros((2, 5, 1), np.int64)), "'position_ids' is expected to have 0, 1, or 2 dimensions, got 3"),
+    (dict(), dict(sin_cache=np.zeros((12, 7), np.float32)), "'cos_cache' and 'sin_cache' should have the same shape, got [12, 8] and"),
+    (dict(), dict(num_heads=5), "The hidden size must be a multiple of the number of heads. Got 48 and 5"),
+    (dict(), dict(num_heads=2), "'cos_cache' dimension 1 should be same as head_size / 2 or rotary_embedding_dim / 2, got 8"),
+    (dict(), dict(num_heads=0, rotary_embedding_dim=8), "num_heads must be provided if rotary_embedding_dim is specified"),
+    (dict(), dict(rotary_embedding_dim=7), "rotary_embedding_dim must be even and not negative. Got 7"),
+], ids=str)
+def test_rotary_embedding_says_what_is_wrong(options, change, sentence):
+    node, inputs, exact = draw_rotation("com.microsoft", **options)
+    for name, value in change.items():
+        (inputs if isinstance(value, np.ndarray) else node.attributes)[name] = value
+    with pytest.raises(Exception) as raised:
+        node.run(inputs, {"Y": np.zeros(exact.shape, np.float32)}, MICROSOFT)
+    assert sentence in str(raised.value)
+
+
+# ---- RMSNormalization, and SimplifiedLayerNormalization ----
+
+
+def normalised(x, scale, axis, epsilon):
+    x, axes = x.astype(np.float64), tuple(range(axis % x.ndim, x.ndim))
+    inverse = 1 / np.sqrt((x**2).mean(axes, keepdims=True) + epsilon)
+    return x * inverse * scale.astype(np.float64), inverse
+
+
+NORMS = [dict(), dict(dims=(2, 3, 8, 5), axis=2), dict(dims=(2, 3, 8, 5), axis=0), dict(dims=(2, 3, 8, 5), axis=2, scale=(5,)),
+         dict(dims=(2, 3, 8, 5), axis=1, scale=(3, 1, 5)), dict(dims=(2, 3, 8, 5), axis=1, scale=(3, 1, 1)), dict(scale=(1,)),
+         dict(scale=()), dict(scale=(1, 1, 40)), dict(dims=(0, 40)), dict(epsilon=0.5)]
+
+
+@pytest.mark.parametrize("options", NORMS, ids=str)
+@pytest.mark.parametrize("operator", ["RMSNormalization", "SimplifiedLayerNormalization"])
+def test_norm(operator, options, counted):
+    rng = np.random.default_rng(51)
+    axis, dims, epsilon = options.get("axis", -1), options.get("dims", (2, 3, 40)), options.get("epsilon", 1e-5)
+    x = rng.standard_normal(dims).astype(np.float32) * 0.1
+    scale = rng.standard_normal(options.get("scale", dims[axis:])).astype(np.float32)
+    exact, inverse = normalised(x, scale, axis, epsilon)
+    attributes = dict(axis=axis, epsilon=epsilon) if options else {}
+    results = [{"Y": np.full(dims, np.nan, np.float32)} for _ in range(2)]
+    if operator == "SimplifiedLayerNormalization":
+        for result in results:
+            result["inv_std_var"] = np.full(inverse.shape, np.nan, np.float32)
+    node = onnx_node.Node(operator, "", ("X", "scale"), ("Y", "inv_std_var"), attributes,
+                          23 if operator == "RMSNormalization" else 17)
+    for result, library in zip(results, (ONNX, None), strict=True):
+        node.run({"X": x, "scale": scale}, result, library)
+    counted(1, "ai.onnx")
+    np.testing.assert_allclose(results[0]["Y"], exact, **F32)
+    np.testing.assert_allclose(*(result["Y"] for result in results), rtol=1e-5, atol=1e-6)
+    if "inv_std_var" in results[0]:
+        np.testing.assert_allclose(results[0]["inv_std_var"], inverse, **F32)
+
+
+@pytest.mark.parametrize("of_scale", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64])
+@pytest.mark.parametrize("of_x", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64])
+def test_norm_of_types(of_x, of_scale):
+    if (of_x is np.float64) != (of_scale is np.float64):
+        return  # onnxruntime has no such kernels either
+    rng = np.random.default_rng(52)
+    x, scale = rng.standard_normal((3, 40)).astype(of_x), rng.standard_normal(40).astype(of_scale)
+    result = {"Y": np.full((3, 40), np.nan, of_scale)}
+    onnx_node.Node("RMSNormalization", "", ("X", "scale"), ("Y",), {}, 23).run({"X": x, "scale": scale}, result, ONNX)
+    close = {np.float64: 1e-14, np.float32: 1e-6, np.float16: 2e-3}.get(of_scale, 1e-2)
+    np.testing.assert_allclose(result["Y"].astype(float), normalised(x, scale, -1, 1e-5)[0], rtol=close, atol=close / 10)
+
+
+@pytest.mark.parametrize("dims, scale, attributes, sentence", [
+    ((3, 4), (4,), dict(axis=2), "axis must be from -2 to 1, as X has 2 dimensions. Got 2"),
+    ((3, 4), (3,), {}, "scale has dims [3], expected those of X from axis 1 on, or what is broadcast to them. X has dims [3, 4]"),
+    ((3, 4), (3, 4), {}, "scale has dims [3, 4], expected those of X from axis 1 on"),
+    ((3, 4), (1, 1, 4), {}, "scale has dims [1, 1, 4], expected those of X from axis 1 on"),
+    ((3, 4), (4,), dict(epsilon=-1.0), "epsilon must be finite and not negative. Got -1"),
+    ((3, 4), (4,), dict(axis=1.0), "The attribute axis is a number, expected an integer."),
+    ((3, 1), (1,), {}, "which normalise none of X, [3, 1]: expected a dim that is not 1."),
+], ids=str)
+def test_norm_says_what_is_wrong(dims, scale, attributes, sentence):
+    node = onnx_node.Node("RMSNormalization", "", ("X", "scale"), ("Y",), attributes, 23)
+    with pytest.raises(Exception) as raised:
+        node.run({"X": np.ones(dims, np.float32), "scale": np.ones(scale, np.float32)}, {"Y": np.ones(dims, np.float32)}, ONNX)
+    assert sentence in str(raised.value)
+
+
 # ---- The libraries ----
 
 
@@ -260,12 +543,31 @@ def test_a_model_that_does_not_import_the_domain_stays_as_it_is():
     np.testing.assert_allclose(session.run(None, {"x": given})[0], onnxruntime.InferenceSession(model).run(None, {"x": given})[0])
 
 
+def test_a_norm_that_onnxruntime_finds_in_a_model_is_heddles(counted):
+    """Written out, as exporters do: onnxruntime makes a SimplifiedLayerNormalization of it, and that is replaced."""
+    f32 = TensorProto.FLOAT
+    constant = lambda name, value: helper.make_tensor(name, f32, [], [value])
+    scale = np.random.default_rng(9).standard_normal(32).astype(np.float32)
+    nodes = [helper.make_node("Pow", ["x", "two"], ["a"]), helper.make_node("ReduceMean", ["a"], ["b"], axes=[-1], keepdims=1),
+             helper.make_node("Add", ["b", "eps"], ["c"]), helper.make_node("Sqrt", ["c"], ["d"]),
+             helper.make_node("Div", ["x", "d"], ["e"]), helper.make_node("Mul", ["e", "scale"], ["y"])]
+    graph = helper.make_graph(nodes, "norm", [helper.make_tensor_value_info("x", f32, ["n", 32])],
+                              [helper.make_tensor_value_info("y", f32, ["n", 32])],
+                              [constant("two", 2.0), constant("eps", 1e-5), helper.make_tensor("scale", f32, [32], scale)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    x = np.random.default_rng(10).standard_normal((3, 32)).astype(np.float32)
+    result, = heddle.onnxruntime.session(model).run(None, {"x": x})
+    np.testing.assert_allclose(result, normalised(x, scale, -1, 1e-5)[0], **F32)
+    counted(1, "ai.onnx")
+
+
 def test_session_takes_paths_options_and_what_is_no_model(tmp_path, counted):
     model, path = gqa_model(1, **ATTRIBUTES), tmp_path / "model.onnx"
     path.write_bytes(model)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     given = feeds(1, 1, 1, [1], np.zeros((1, 2, 1, 2, 0, 16), np.float32))
+    assert set(heddle.onnxruntime._imports(model)) == {"ai.onnx", "com.microsoft"}
     for made in (heddle.onnxruntime.session(path, options, providers=["CPUExecutionProvider"]),
                  heddle.onnxruntime.session(str(path)), heddle.onnxruntime.session(model)):
         made.run(None, given)
@@ -285,7 +587,7 @@ def test_an_older_host_is_told_so(newest):
     said = []
     create = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_int, ctypes.c_char_p)(lambda code, text: said.append((code, text)) or 1)
     table = ctypes.cast((ctypes.c_void_p * 300)(ctypes.cast(create, ctypes.c_void_p).value), ctypes.c_void_p).value
-    get_api = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)(lambda version: table if 0 < version <= newest else None)
+    get_api = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_uint32)(lambda version: table if 0 < version <= newest else 0)
     version = ctypes.CFUNCTYPE(ctypes.c_char_p)(lambda: b"1.2.3")
     base = (ctypes.c_void_p * 2)(ctypes.cast(get_api, ctypes.c_void_p).value, ctypes.cast(version, ctypes.c_void_p).value)
     register = ctypes.CDLL(MICROSOFT).RegisterCustomOps
@@ -294,8 +596,9 @@ def test_an_older_host_is_told_so(newest):
     assert said == ([(9, b"Heddle's operators need ONNX Runtime 1.18 or later, this is 1.2.3.")] if newest else [])
 
 
-def test_the_library_exports_its_two_functions_alone():
-    listed = subprocess.run(["nm", "-D", "--defined-only", MICROSOFT], capture_output=True, text=True, check=True).stdout
+@pytest.mark.parametrize("library", [MICROSOFT, ONNX], ids=["microsoft", "onnx"])
+def test_a_library_exports_its_two_functions_alone(library):
+    listed = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
     assert sorted(line.split()[-1] for line in listed.splitlines()) == ["RegisterCustomOps", "heddle_onnxruntime_calls"]
 
 

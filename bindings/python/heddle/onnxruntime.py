@@ -17,14 +17,14 @@ from heddle import _library
 __all__ = ["DOMAINS", "calls", "library_path", "session"]
 
 # A library for each domain that has operators of Heddle's.
-DOMAINS = {"com.microsoft": "libheddle_onnxruntime.so"}
+DOMAINS = {"com.microsoft": "libheddle_onnxruntime.so", "ai.onnx": "libheddle_onnxruntime_onnx.so"}
 
 
 def library_path(domain: str = "com.microsoft") -> str:
     """The library of a domain's operators, for SessionOptions.register_custom_ops_library.
 
-    With a library of "com.microsoft" registered, onnxruntime refuses nodes of that domain in a model that does not import it,
-    those of its own optimisations too; `session` registers it where it fits.
+    domain: "com.microsoft", or "ai.onnx" for ONNX's own. With the library of "com.microsoft", onnxruntime refuses nodes of that
+    domain in a model that does not import it, those of its own optimisations too; `session` registers it where it fits.
     Raises ValueError for another domain, OSError if the library is not there.
     """
     if domain not in DOMAINS:
@@ -83,7 +83,7 @@ def _imports(model):
 def _domains(model):
     for number, opset in _fields(model):
         if number == _OPSET_IMPORT:
-            yield next((bytes(name).decode() for field, name in _fields(opset) if field == _DOMAIN), "")
+            yield next((bytes(name).decode() for field, name in _fields(opset) if field == _DOMAIN), "") or "ai.onnx"
 
 
 def _fields(message):

@@ -243,7 +243,7 @@ class GroupQueryAttention : public Node {
 
 }  // namespace
 
-const Operator kGroupQueryAttention{"GroupQueryAttention",    1, 1, kInputs, kOutputs, kOverloads,
+const Operator kGroupQueryAttention{"GroupQueryAttention",    1, kInputs, kOutputs, kOverloads,
                                     GroupQueryAttention::make};
 
 }  // namespace heddle::onnxruntime

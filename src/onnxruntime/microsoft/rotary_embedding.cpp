@@ -106,7 +106,7 @@ class RotaryEmbedding : public Node {
 }  // namespace
 
 // scale and is_packed_batching change nothing, as in ONNX Runtime's own kernel.
-const Operator kMicrosoftRotaryEmbedding{"RotaryEmbedding",    1, 1, kInputs, kOutputs, kOverloads,
-                                         RotaryEmbedding::make};
+const Operator kMicrosoftRotaryEmbedding{"RotaryEmbedding", 1,          kInputs,
+                                         kOutputs,          kOverloads, RotaryEmbedding::make};
 
 }  // namespace heddle::onnxruntime

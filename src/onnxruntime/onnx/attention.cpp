@@ -158,6 +158,8 @@ class Attention : public Node {
     if (inputs[kNonpad].is_given()) {
       rows = lengths("rows");
       keys = graph.bound(uid_of_input(kNonpad), "nonpad_kv_seqlen", DataType::i64, {y[0], 1, 1, 1});
+    } else if (is_window_past_keys(s)) {
+      rows = lengths("rows"), keys = lengths("keys");
     }
 
     const int64_t out = graph.bound(uid_of_output(kY), "Y", type, y, y_strides);
@@ -172,10 +174,14 @@ class Attention : public Node {
       graph.flag("padding_mask", true);
       graph.tensor("seq_len_q", *rows), graph.tensor("seq_len_kv", *keys);
     }
-    if (is_causal_) {
-      graph.choice("diagonal_alignment", rows ? "bottom_right" : "top_left");
-      graph.integer("right_bound", rows ? 0 : s.past);
-    }
+    // The bounds count from a row's own position, the past's length and its place among the rows:
+    // that is where a diagonal ends that begins at the bottom right, if there are as many new keys
+    // as rows.
+    const bool from_end = inputs[kNonpad].is_given() || s.q.dims[2] == s.k.dims[2];
+    graph.choice("diagonal_alignment", from_end ? "bottom_right" : "top_left");
+    if (const int64_t right = is_causal_ ? 0 : right_window_; right >= 0)
+      graph.integer("right_bound", right + (from_end ? 0 : s.past));
+    if (left_window_ >= 0) graph.integer("left_bound", left_window_ + 1);
     const bool selects = given.is_given() && *given.dtype == DataType::boolean;
     score(graph, softcap_, selects ? mask : 0);
     if (mask != 0 && !selects) graph.tensor("bias", mask);
@@ -200,8 +206,12 @@ class Attention : public Node {
     const Value& mask = inputs[kMask];
     if (mask.is_given() && four_dims(mask.dims)[3] < s.total())
       pad(mask, s.total(), blocks[next++]);
-    if (!inputs[kNonpad].is_given()) return {};
-    std::fill_n(static_cast<int64_t*>(blocks[next]), batch, s.q.dims[2]);
+    const bool has_lengths = inputs[kNonpad].is_given();
+    if (has_lengths || is_window_past_keys(s))
+      std::fill_n(static_cast<int64_t*>(blocks[next++]), batch, s.q.dims[2]);
+    if (is_window_past_keys(s) && !has_lengths)
+      std::fill_n(static_cast<int64_t*>(blocks[next]), batch, s.total());
+    if (!has_lengths) return {};
     const auto* const keys = static_cast<const int64_t*>(inputs[kNonpad].data);
     for (int64_t b = 0; b < batch; ++b) {
       if (keys[b] < 0 || keys[b] > s.total()) {
@@ -229,7 +239,10 @@ class Attention : public Node {
       for (int64_t h = 0; h < dims[1]; ++h) {
         for (int64_t i = 0; i < dims[2]; ++i) {
           for (int64_t j = 0; j < dims[3]; ++j, ++at) {
-            double added = j >= keys || (is_causal_ && j > i + offset) ? -kInfinity : 0;
+            const int64_t right = is_causal_ ? 0 : right_window_;
+            const bool is_hidden = j >= keys || (right >= 0 && j > i + offset + right) ||
+                                   (left_window_ >= 0 && j < i + offset - left_window_);
+            double added = is_hidden ? -kInfinity : 0;
             if (mask.is_given()) added += value_of(mask, given, b, h, i, j);
             if (added != 0)
               store(*scores.dtype, scores.data, at, load(*scores.dtype, scores.data, at) + added);
@@ -240,6 +253,7 @@ class Attention : public Node {
   }
 
  private:
+  static constexpr int64_t kMostWindow = 1 << 30;  ///< as good as all
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
   struct Shapes {
@@ -248,6 +262,12 @@ class Attention : public Node {
     int64_t total() const { return past + k.dims[2]; }
   };
 
+  /// Whether rows see a window of keys, and there are more rows than keys: a graph says so with
+  /// lengths alone.
+  bool is_window_past_keys(const Shapes& s) const {
+    return left_window_ >= 0 && s.q.dims[2] > s.total();
+  }
+
   Status read(Attributes& attributes) {
     HEDDLE_ASSIGN(const int64_t causal, attributes.integer("is_causal", 0));
     is_causal_ = causal != 0;
@@ -255,6 +275,8 @@ class Attention : public Node {
     HEDDLE_ASSIGN(kv_heads_, attributes.integer("kv_num_heads", 0));
     HEDDLE_ASSIGN(scale_, attributes.number("scale", 0));
     HEDDLE_ASSIGN(softcap_, attributes.number("softcap", 0));
+    HEDDLE_ASSIGN(left_window_, attributes.integer("left_window_size", -1));
+    HEDDLE_ASSIGN(right_window_, attributes.integer("right_window_size", -1));
     HEDDLE_ASSIGN(mode_, attributes.integer("qk_matmul_output_mode", 0));
     HEDDLE_ASSIGN(const int64_t precision, attributes.integer("softmax_precision", 1));
     if (!std::isfinite(scale_))
@@ -262,6 +284,12 @@ class Attention : public Node {
     if (!(std::isfinite(softcap_) && softcap_ >= 0))
       return error(Code::invalid_value, "softcap must be finite and not negative. Got {}",
                    softcap_);
+    for (const auto& [window, name] :
+         {std::pair{&left_window_, "left_window_size"}, {&right_window_, "right_window_size"}}) {
+      if (*window < -1)
+        return error(Code::invalid_value, "{} must be -1 or not negative. Got {}", name, *window);
+      *window = std::min(*window, kMostWindow);
+    }
     if (mode_ < kRaw || mode_ > kWeights)
       return error(Code::invalid_value, "qk_matmul_output_mode must be from 0 to 3. Got {}", mode_);
     // Softmax is of f32, as in ONNX Runtime's own kernel.
@@ -308,6 +336,10 @@ class Attention : public Node {
         return error(Code::invalid_value, "nonpad_kv_seqlen has dims {}, expected [{}], the batch",
                      to_string(inputs[kNonpad].dims), q[0]);
     }
+    if (left_window_ >= 0 && s.past > 0 && k[2] != q[2])
+      return error(Code::graph_not_supported,
+                   "left_window_size with a past needs as many rows of K as of Q. Got {} and {}",
+                   k[2], q[2]);
     HEDDLE_TRY(check_mask(inputs[kMask], s));
     return s;
   }
@@ -397,11 +429,12 @@ class Attention : public Node {
 
   bool is_causal_ = false;
   int64_t q_heads_ = 0, kv_heads_ = 0, mode_ = kRaw;
+  int64_t left_window_ = -1, right_window_ = -1;  ///< keys beside a row's own position; -1: all
   double scale_ = 0, softcap_ = 0;
 };
 
 }  // namespace
 
-const Operator kAttention{"Attention", 23, 24, kInputs, kOutputs, kOverloads, Attention::make};
+const Operator kAttention{"Attention", 23, kInputs, kOutputs, kOverloads, Attention::make};
 
 }  // namespace heddle::onnxruntime

@@ -1,4 +1,4 @@
-// ONNX's Attention, versions 23 and 24.
+// ONNX's Attention, versions 23 to 25.
 #pragma once
 
 #include "onnxruntime/node.h"

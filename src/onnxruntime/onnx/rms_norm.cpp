@@ -1,6 +1,5 @@
 #include "onnxruntime/onnx/rms_norm.h"
 
-#include <climits>
 #include <cmath>
 #include <cstring>
 #include <iterator>
@@ -124,10 +123,9 @@ class RmsNormalization : public Node {
 }  // namespace
 
 // stash_type, in which the mean is taken, is not read: it is f32, or f64 of X in f64.
-const Operator kRmsNormalization{"RMSNormalization",    23, 25, kInputs, {kOutputs, 1}, kOverloads,
-                                 RmsNormalization::make};
+const Operator kRmsNormalization{"RMSNormalization", 23,         kInputs,
+                                 {kOutputs, 1},      kOverloads, RmsNormalization::make};
 const Operator kSimplifiedLayerNormalization{
-    "SimplifiedLayerNormalization", 1, INT_MAX, kInputs, kOutputs, kOverloads,
-    RmsNormalization::make};
+    "SimplifiedLayerNormalization", 1, kInputs, kOutputs, kOverloads, RmsNormalization::make};
 
 }  // namespace heddle::onnxruntime

@@ -80,7 +80,7 @@ class RotaryEmbedding : public Node {
 
 }  // namespace
 
-const Operator kRotaryEmbedding{"RotaryEmbedding",    23, 25, kInputs, kOutputs, kOverloads,
-                                RotaryEmbedding::make};
+const Operator kRotaryEmbedding{"RotaryEmbedding", 23,         kInputs,
+                                kOutputs,          kOverloads, RotaryEmbedding::make};
 
 }  // namespace heddle::onnxruntime
