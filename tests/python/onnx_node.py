@@ -62,7 +62,8 @@ def _names(known, given):
 @lru_cache(maxsize=1024)
 def _session(model, library):
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1  # a session of more would begin with starting threads
     if library:
         options.register_custom_ops_library(library)
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
