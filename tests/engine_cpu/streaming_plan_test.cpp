@@ -56,6 +56,14 @@ TEST(NormPlan, RefusesInWords) {
       {{6, 4, 10}, {80, 20, 1}}, {{1, 4, 10}, {0, 10, 1}}, {{6, 4, 10}, {40, 10, 1}}};
   p.structure.normalised_dims = 2;
   EXPECT_SAYS(p, "one stride along the 2 normalised dims");
+  // A weight that is broadcast along the inner dim, or the outer one, has no one stride; along both
+  // it has 0.
+  for (const Dims& strides : {Dims{0, 1, 0}, Dims{0, 0, 1}}) {
+    p.sizes.layouts = {{{6, 4, 10}, {40, 10, 1}}, {{1, 4, 10}, strides}, {{6, 4, 10}, {40, 10, 1}}};
+    EXPECT_SAYS(p, "one stride along the 2 normalised dims");
+  }
+  p.sizes.layouts[1].strides = {0, 0, 0};
+  EXPECT_EQ(refusal(p), "");
 }
 
 TEST(NormPlan, RefusesBuffersInWords) {

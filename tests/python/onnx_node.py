@@ -37,7 +37,7 @@ class Node:
         session.run_with_iobinding(binding)
 
     def session(self, feeds, results, library=None):
-        """Its inputs and outputs have types and dims of these arrays: onnxruntime infers wrong ones of dims it does not know."""
+        """Of inputs and outputs with the types and dims of these arrays: of dims it does not know onnxruntime infers wrong ones."""
         return _session(self.model(feeds, results), library and str(library))
 
     def model(self, feeds, results):

@@ -69,7 +69,8 @@ def test_agrees_with_onnxruntime(case, counted):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["f16", "bf16"])
-@pytest.mark.parametrize("options", [dict(past=20), dict(rows=9), dict(past=20, bits=8), dict(past=20, bits=4, per="PER_CHANNEL"),
+@pytest.mark.parametrize("options", [dict(past=20), dict(rows=9), dict(past=20, bits=8),
+                                     dict(past=20, bits=4, per="PER_CHANNEL"),
                                      dict(past=20, packed=True, rotary=32, capacity=30), dict(past=20, sink=True, norms=True),
                                      dict(rows=9, bias=(True, False), ragged=False)], ids=str)
 def test_every_type_of_query_and_cache(options, dtype):
@@ -293,21 +294,24 @@ ATTENTION = {
     "one token": dict(past=7, rows=1, present=True, is_causal=1), "past of none": dict(past=0, present=True),
     "past, other keys": dict(past=7, keys=3, present=True, is_causal=1), "present": dict(present=True, flat=True),
     "mask": dict(mask=(2, 4, 5, 5)), "mask of entries": dict(mask=(2, 1, 5, 5)), "mask of heads": dict(mask=(4, 5, 5)),
-    "mask of rows": dict(mask=(5, 5)), "kept": dict(mask=(5, 5), mask_type=bool), "kept each": dict(mask=(2, 4, 5, 5), mask_type=bool),
+    "mask of rows": dict(mask=(5, 5)), "kept": dict(mask=(5, 5), mask_type=bool),
+    "kept each": dict(mask=(2, 4, 5, 5), mask_type=bool),
     "mask and past": dict(past=7, present=True, mask=(5, 12), is_causal=1), "mask f16": dict(mask=(5, 5), mask_type=np.float16),
     "mask f64": dict(mask=(5, 5), mask_type=np.float64), "lengths": dict(nonpad=True, keys=9),
     "lengths, causal": dict(nonpad=True, keys=9, is_causal=1), "lengths and mask": dict(nonpad=True, keys=9, mask=(5, 9)),
     "version 24": dict(opset=24, past=3, present=True), "version 25": dict(opset=25, is_causal=1),
     "window": dict(opset=25, rows=9, left_window_size=2, is_causal=1), "window of one": dict(opset=25, left_window_size=0),
     "window of both sides": dict(opset=25, rows=9, left_window_size=2, right_window_size=1),
-    "right window": dict(opset=25, rows=9, right_window_size=2), "causal right window": dict(opset=25, right_window_size=2, is_causal=1),
+    "right window": dict(opset=25, rows=9, right_window_size=2),
+    "causal right window": dict(opset=25, right_window_size=2, is_causal=1),
     "window over a past": dict(opset=25, past=7, rows=4, present=True, left_window_size=3, right_window_size=1),
     "window of a token": dict(opset=25, past=7, rows=1, present=True, left_window_size=3, is_causal=1),
     "right window, other keys": dict(opset=25, past=7, keys=3, present=True, right_window_size=1),
     "window, more keys": dict(opset=25, keys=9, left_window_size=2, right_window_size=1),
     "window, fewer keys": dict(opset=25, rows=9, keys=5, left_window_size=2, right_window_size=1),
     "window and mask": dict(opset=25, left_window_size=2, mask=(5, 5), mask_type=bool),
-    "window and lengths": dict(nonpad=True, keys=9, left_window_size=2, right_window_size=1), "softmax in f16": dict(softmax_precision=10),
+    "window and lengths": dict(nonpad=True, keys=9, left_window_size=2, right_window_size=1),
+    "softmax in f16": dict(softmax_precision=10),
     **{f"scores {mode}": dict(scores=mode, softcap=1.2, mask=(5, 5), is_causal=1, past=None) for mode in (0, 1, 3)},
     **{f"scores {mode} of kept": dict(scores=mode, mask=(5, 5), mask_type=bool) for mode in (0, 1, 3)},
 }
@@ -315,7 +319,8 @@ ATTENTION = {
 BEYOND_ATTENTION = {
     "mask of one row": dict(mask=(1, 5)), "short mask": dict(mask=(5, 3)), "mask of one key": dict(mask=(5, 1)),
     "kept short": dict(mask=(2, 1, 5, 3), mask_type=bool, softcap=2.0), "past without present": dict(past=7),
-    "scores 2": dict(scores=2, softcap=1.2, mask=(5, 5), is_causal=1), "scores 2 of kept": dict(scores=2, mask=(5, 5), mask_type=bool),
+    "scores 2": dict(scores=2, softcap=1.2, mask=(5, 5), is_causal=1),
+    "scores 2 of kept": dict(scores=2, mask=(5, 5), mask_type=bool),
     "scores 2 in a window": dict(opset=25, scores=2, left_window_size=2, right_window_size=1),
 }
 
@@ -366,15 +371,20 @@ def test_a_row_that_sees_nothing_is_zeros():
     (dict(), dict(qk_matmul_output_mode=4), "qk_matmul_output_mode must be from 0 to 3. Got 4"),
     (dict(), dict(softcap=-1.0), "softcap must be finite and not negative. Got -1"),
     (dict(), dict(left_window_size=-2), "left_window_size must be -1 or not negative. Got -2"),
-    (dict(past=3, keys=4), dict(left_window_size=1), "left_window_size with a past needs as many rows of K as of Q. Got 4 and 5"),
+    (dict(past=3, keys=4), dict(left_window_size=1),
+     "left_window_size with a past needs as many rows of K as of Q. Got 4 and 5"),
     (dict(), dict(softmax_precision=7), "softmax_precision must be that of f32 (1), f16 (10), f64 (11) or bf16 (16). Got 7"),
     (dict(), dict(K=np.ones((2, 2, 5, 24), np.float32)), "Q and K must have one head size, got 16 and 24"),
     (dict(), dict(V=np.ones((2, 2, 6, 16), np.float32)), "K and V must have one length, got 5 and 6"),
     (dict(heads=3), dict(), "K and V must have as many heads, of which those of Q are a multiple. Got 3 of Q, 2 of K, 2 of V"),
-    (dict(past=3), dict(past_key=np.ones((2, 2, 4, 16), np.float32)), "past_value has dims [2, 2, 3, 16], expected [2, 2, 4, 16]"),
-    (dict(mask=(5, 5)), dict(attn_mask=np.ones((4, 5), np.float32)), "attn_mask has dims [4, 5], expected what is broadcast to"),
-    (dict(mask=(5, 5)), dict(attn_mask=np.ones((5, 6), np.float32)), "attn_mask has dims [5, 6], expected what is broadcast to"),
-    (dict(mask=(5, 5)), dict(attn_mask=np.ones((5, 5), np.int32)), "attn_mask is of type i32, expected boolean or a floating type"),
+    (dict(past=3), dict(past_key=np.ones((2, 2, 4, 16), np.float32)),
+     "past_value has dims [2, 2, 3, 16], expected [2, 2, 4, 16]"),
+    (dict(mask=(5, 5)), dict(attn_mask=np.ones((4, 5), np.float32)),
+     "attn_mask has dims [4, 5], expected what is broadcast to"),
+    (dict(mask=(5, 5)), dict(attn_mask=np.ones((5, 6), np.float32)),
+     "attn_mask has dims [5, 6], expected what is broadcast to"),
+    (dict(mask=(5, 5)), dict(attn_mask=np.ones((5, 5), np.int32)),
+     "attn_mask is of type i32, expected boolean or a floating type"),
     (dict(nonpad=True), dict(nonpad_kv_seqlen=np.array([6, 1])), "nonpad_kv_seqlen[0] = 6 is out of range, expected 0 to 5"),
     (dict(nonpad=True), dict(nonpad_kv_seqlen=np.array([1, -1])), "nonpad_kv_seqlen[1] = -1 is out of range, expected 0 to 5"),
 ], ids=words)
@@ -398,7 +408,8 @@ def rotated(x, cos, sin, ids, interleaved):
     """x [batch, heads, rows, columns] in f64; tables by position, or by entry and row if ids is None."""
     cos, sin = (table.astype(np.float64)[ids] if ids is not None else table.astype(np.float64) for table in (cos, sin))
     cos, sin, half, x = cos[:, None], sin[:, None], cos.shape[-1], x.astype(np.float64)
-    lo, hi = (np.s_[..., :2 * half:2], np.s_[..., 1:2 * half:2]) if interleaved else (np.s_[..., :half], np.s_[..., half:2 * half])
+    lo, hi = (np.s_[..., :2 * half:2], np.s_[..., 1:2 * half:2]) if interleaved else (
+        np.s_[..., :half], np.s_[..., half:2 * half])
     y = x.copy()
     y[lo], y[hi] = x[lo] * cos - x[hi] * sin, x[hi] * cos + x[lo] * sin
     return y
@@ -431,8 +442,8 @@ def draw_rotation(domain, *, flat=True, part=None, interleaved=0, ids="each", dt
     return onnx_node.Node("RotaryEmbedding", domain, names, ("Y",), attributes, 21 if domain else 23), inputs, exact
 
 
-ROTATIONS = [dict(), dict(flat=False), dict(interleaved=1), dict(part=8), dict(part=6, interleaved=1, flat=False), dict(size=40),
-             dict(ids="other"), dict(ids="other", flat=False, part=8)]
+ROTATIONS = [dict(), dict(flat=False), dict(interleaved=1), dict(part=8), dict(part=6, interleaved=1, flat=False),
+             dict(size=40), dict(ids="other"), dict(ids="other", flat=False, part=8)]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16], ids=["f32", "f16", "bf16"])
@@ -470,10 +481,14 @@ def test_a_position_outside_the_tables_is_refused(domain, place):
 
 
 @pytest.mark.parametrize("options, change, sentence", [
-    (dict(ids="other"), dict(position_ids=np.array([8])), "base value 8 with sequence_length 5 exceeds cos/sin cache range [0, 12)"),
-    (dict(), dict(position_ids=np.zeros((2, 4), np.int64)), "Input 'position_ids' has dims [2, 4], expected batch_size and sequence_l"),
-    (dict(), dict(position_ids=np.zeros((2, 5, 1), np.int64)), "'position_ids' is expected to have 0, 1, or 2 dimensions, got 3"),
-    (dict(), dict(sin_cache=np.zeros((12, 7), np.float32)), "'cos_cache' and 'sin_cache' should have the same shape, got [12, 8] and"),
+    (dict(ids="other"), dict(position_ids=np.array([8])),
+     "base value 8 with sequence_length 5 exceeds cos/sin cache range [0, 12)"),
+    (dict(), dict(position_ids=np.zeros((2, 4), np.int64)),
+     "Input 'position_ids' has dims [2, 4], expected batch_size and sequence_l"),
+    (dict(), dict(position_ids=np.zeros((2, 5, 1), np.int64)),
+     "'position_ids' is expected to have 0, 1, or 2 dimensions, got 3"),
+    (dict(), dict(sin_cache=np.zeros((12, 7), np.float32)),
+     "'cos_cache' and 'sin_cache' should have the same shape, got [12, 8] and"),
     (dict(), dict(num_heads=5), "The hidden size must be a multiple of the number of heads. Got 48 and 5"),
     (dict(), dict(num_heads=2), "'cos_cache' dimension 1 should be same as head_size / 2 or rotary_embedding_dim / 2, got 8"),
     (dict(), dict(num_heads=0, rotary_embedding_dim=8), "num_heads must be provided if rotary_embedding_dim is specified"),
@@ -553,7 +568,7 @@ def test_norm_of_types(of_x, of_scale):
 
 @pytest.mark.parametrize("dims, scale, attributes, sentence", [
     ((3, 4), (4,), dict(axis=2), "axis must be from -2 to 1, as X has 2 dimensions. Got 2"),
-    ((3, 4), (3,), {}, "scale has dims [3], expected those of X from axis 1 on, or what is broadcast to them. X has dims [3, 4]"),
+    ((3, 4), (3,), {}, "scale has dims [3], expected those of X from axis 1 on, or what is broadcast to them. X has dims [3, "),
     ((3, 4), (3, 4), {}, "scale has dims [3, 4], expected those of X from axis 1 on"),
     ((3, 4), (1, 1, 4), {}, "scale has dims [1, 1, 4], expected those of X from axis 1 on"),
     ((3, 4), (4,), dict(epsilon=-1.0), "epsilon must be finite and not negative. Got -1"),
@@ -580,8 +595,9 @@ def test_a_model_that_does_not_import_the_domain_stays_as_it_is():
     graph = helper.make_graph(nodes, "gelu", [x], [helper.make_tensor_value_info("y", 1, ["n"])])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
     given = np.linspace(-3, 3, 7, dtype=np.float32)
-    session = heddle.onnxruntime.session(model)
-    np.testing.assert_allclose(session.run(None, {"x": given})[0], onnxruntime.InferenceSession(model).run(None, {"x": given})[0])
+    ours, theirs = (session.run(None, {"x": given})[0]
+                    for session in (heddle.onnxruntime.session(model), onnxruntime.InferenceSession(model)))
+    np.testing.assert_allclose(ours, theirs)
 
 
 def test_a_norm_that_onnxruntime_finds_in_a_model_is_heddles(counted):
