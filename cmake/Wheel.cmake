@@ -4,7 +4,7 @@ install(TARGETS heddle_shared heddle heddle_onnxruntime_microsoft heddle_onnxrun
         RUNTIME_DEPENDENCY_SET wheel_dependencies
         LIBRARY DESTINATION lib COMPONENT wheel NAMELINK_COMPONENT wheel
         RUNTIME DESTINATION bin COMPONENT wheel)
-set_target_properties(heddle_shared heddle_onnxruntime_microsoft heddle_onnxruntime_onnx PROPERTIES INSTALL_RPATH "$ORIGIN")
+set_target_properties(heddle_shared PROPERTIES INSTALL_RPATH "$ORIGIN")
 set_target_properties(heddle PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
 # A zip file has no links: the library goes in under one name.
 set_property(TARGET heddle_shared PROPERTY VERSION)

@@ -5,7 +5,6 @@
 
 #include "onnxruntime/element_types.h"
 #include "onnxruntime/host.h"
-#include "onnxruntime/plans.h"
 
 namespace heddle::onnxruntime {
 namespace {
@@ -99,33 +98,37 @@ Result<std::unique_ptr<Kernel>> Kernel::make(const Operator& op, const abi::Api&
   return kernel;
 }
 
-Status Kernel::run(abi::KernelContext* context) const {
+/// Gives the first of the inputs that the node has.
+Result<const abi::Value*> Kernel::read_inputs(const abi::KernelContext* context,
+                                              std::span<Value> inputs) const {
   size_t count;
   HEDDLE_TRY(status_from(api_, api_.get_input_count(context, &count)));
-  std::array<Value, kMaxPorts> storage;
-  const std::span<Value> inputs(storage.data(), op_.inputs.size());
-  const abi::Value* near = nullptr;
+  const abi::Value* first = nullptr;
   for (size_t n = 0; n < std::min(count, inputs.size()); ++n) {
     const abi::Value* value;
     HEDDLE_TRY(status_from(api_, api_.get_input(context, n, &value)));
     if (!value) continue;
     HEDDLE_TRY(describe(api_, value, op_.inputs[n].name, inputs[n]));
-    if (!near) near = value;
+    if (!first) first = value;
   }
+  return first;
+}
 
+Result<std::shared_ptr<const Plan>> Kernel::plan_for(Inputs inputs) const {
   HEDDLE_ASSIGN(const int64_t number, node_->number(inputs, wanted_));
   thread_local std::string key;  // its memory is used again
   write_key(key, words_, inputs, wanted_, number);
-  const auto make = [&]() -> Result<std::shared_ptr<const Plan>> {
+  return plans().find_or_make(key, [&]() -> Result<std::shared_ptr<const Plan>> {
     HEDDLE_ASSIGN(Recipe recipe, node_->recipe(inputs, wanted_, number));
     return plan_of(std::move(recipe));
-  };
-  HEDDLE_ASSIGN(const std::shared_ptr<const Plan> plan, plans().find_or_make(key, make));
+  });
+}
 
-  std::array<Value, kMaxPorts> outputs;
-  for (size_t n = 0; n < wanted_.size(); ++n) {
+Status Kernel::make_outputs(abi::KernelContext* context, const Plan& plan,
+                            std::span<Value> outputs) const {
+  for (size_t n = 0; n < outputs.size(); ++n) {
     if (!wanted_[n]) continue;
-    const Output& expected = plan->outputs[n];
+    const Output& expected = plan.outputs[n];
     abi::Value* value;
     HEDDLE_TRY(
         status_from(api_, api_.get_output(context, n, expected.dims.begin(),
@@ -137,38 +140,45 @@ Status Kernel::run(abi::KernelContext* context) const {
                    op_.outputs[n].name, name(*outputs[n].dtype), name(expected.dtype));
     }
   }
+  return {};
+}
+
+Status Kernel::run(abi::KernelContext* context) const {
+  std::array<Value, kMaxPorts> values, results;
+  const std::span<Value> inputs(values.data(), op_.inputs.size()),
+      outputs(results.data(), op_.outputs.size());
+  HEDDLE_ASSIGN(const abi::Value* const near, read_inputs(context, inputs));
+  HEDDLE_ASSIGN(const std::shared_ptr<const Plan> plan, plan_for(inputs));
+  HEDDLE_TRY(make_outputs(context, *plan, outputs));
 
   // Blocks that the node fills, then the plan's workspace, in one piece of memory.
-  std::array<void*, kMaxPrepared> blocks;
+  const size_t prepared = plan->prepared_bytes.size();
   size_t bytes = plan->workspace_bytes;
   for (const size_t block : plan->prepared_bytes) bytes += aligned(block);
   std::optional<Scratch> scratch;
-  char* memory = nullptr;
   if (bytes > 0) {
     HEDDLE_ASSIGN(scratch, Scratch::allocate(api_, context, near, bytes));
-    memory = static_cast<char*>(scratch->memory());
   }
-  const size_t prepared = plan->prepared_bytes.size();
+  char* memory = scratch ? static_cast<char*>(scratch->memory()) : nullptr;
+  std::array<void*, kMaxPrepared> blocks;
   for (size_t n = 0; n < prepared; ++n) {
     blocks[n] = memory;
     memory += aligned(plan->prepared_bytes[n]);
   }
   HEDDLE_TRY(node_->prepare(inputs, {blocks.data(), prepared}));
 
-  std::array<void*, 2 * kMaxPorts + kMaxPrepared> pointers;
-  for (size_t i = 0; i < plan->uids.size(); ++i) {
-    const int64_t uid = plan->uids[i];
-    pointers[i] = uid >= uid_of_prepared(0) ? blocks[static_cast<size_t>(uid - uid_of_prepared(0))]
-                  : uid >= uid_of_output(0)
-                      ? outputs[static_cast<size_t>(uid - uid_of_output(0))].data
-                      : inputs[static_cast<size_t>(uid - uid_of_input(0))].data;
-  }
   if (plan->plan) {
-    HEDDLE_TRY(status_of(
-        heddle_plan_execute(plan->plan.get(), plan->uids.data(), pointers.data(), plan->uids.size(),
-                            nullptr, 0, plan->workspace_bytes > 0 ? memory : nullptr, nullptr)));
+    std::array<void*, 2 * kMaxPorts + kMaxPrepared> pointers;
+    for (size_t i = 0; i < plan->uids.size(); ++i) {
+      const int64_t uid = plan->uids[i];
+      pointers[i] = uid >= uid_of_prepared(0) ? blocks[uid - uid_of_prepared(0)]
+                    : uid >= uid_of_output(0) ? outputs[uid - uid_of_output(0)].data
+                                              : inputs[uid - uid_of_input(0)].data;
+    }
+    HEDDLE_TRY(status_of(heddle_plan_execute(plan->plan.get(), plan->uids.data(), pointers.data(),
+                                             plan->uids.size(), nullptr, 0, memory, nullptr)));
   }
-  node_->finish(inputs, {outputs.data(), wanted_.size()});
+  node_->finish(inputs, outputs);
   runs.fetch_add(1, std::memory_order_relaxed);
   return {};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "onnxruntime/node.h"
+#include "onnxruntime/plans.h"
 
 namespace heddle::onnxruntime {
 
@@ -17,6 +18,12 @@ class Kernel {
 
  private:
   Kernel(const Operator& op, const abi::Api& api) : op_(op), api_(api) {}
+
+  Result<const abi::Value*> read_inputs(const abi::KernelContext* context,
+                                        std::span<Value> inputs) const;
+  Result<std::shared_ptr<const Plan>> plan_for(Inputs inputs) const;
+  Status make_outputs(abi::KernelContext* context, const Plan& plan,
+                      std::span<Value> outputs) const;
 
   const Operator& op_;
   const abi::Api& api_;

@@ -191,6 +191,34 @@ def test_a_generation_whose_caches_grow(counted):
     counted(4 * layers)
 
 
+@pytest.mark.parametrize("window", [0, 8])
+def test_a_generation_in_one_buffer(window):
+    """A prompt, a chunk and tokens of a batch of ragged lengths, caches bound as past and present; a window's are as small."""
+    rng = np.random.default_rng(11)
+    heads, kv_heads, size, batch, capacity = 4, 2, 32, 2, 11 if window else 40
+    table = rng.uniform(0, 2 * np.pi, (64, 16))
+    attributes = dict(num_heads=heads, kv_num_heads=kv_heads, do_rotary=1)
+    attributes |= dict(local_window_size=window, sliding_window_cache=1) if window else {}
+    caches = {name: np.zeros((batch, kv_heads, capacity, size), np.float32) for name in ("past_key", "past_value")}
+    keys, values = ([np.zeros((kv_heads, 0, size)) for _ in range(batch)] for _ in range(2))
+    total = np.zeros(batch, int)
+    for rows in (13, 3, 1, 1, 9, 1, 1):
+        added = np.array([rows, max(1, rows - 2)])
+        total += added
+        inputs = {"query": rng.standard_normal((batch, rows, (heads + 2 * kv_heads) * size)).astype(np.float32)}
+        inputs |= caches | {"seqlens_k": (total - 1).astype(np.int32), "query_seqlens": added.astype(np.int32),
+                            "total_sequence_length": np.array([total.max()], np.int32),
+                            "cos_cache": np.cos(table).astype(np.float32), "sin_cache": np.sin(table).astype(np.float32)}
+        node = Node(inputs, **attributes)
+        _, k, v = node.heads_of_inputs()
+        for b in range(batch):
+            keys[b] = np.concatenate([keys[b], k[b, :added[b]].transpose(1, 0, 2)], 1)
+            values[b] = np.concatenate([values[b], v[b, :added[b]].transpose(1, 0, 2)], 1)
+        results = node.by_onnxruntime(MICROSOFT, in_place=True)
+        caches = {"past_key": results["present_key"], "past_value": results["present_value"]}
+        np.testing.assert_allclose(node.valid(results["output"]), node.valid(node.attention(keys, values)), **F32)
+
+
 def test_many_threads_run_a_session_at_once():
     model = gqa_model(2, **ATTRIBUTES)
     session, plain = heddle.onnxruntime.session(model), onnxruntime.InferenceSession(model)
