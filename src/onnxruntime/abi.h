@@ -10,6 +10,9 @@ namespace heddle::onnxruntime::abi {
 
 /// ONNX Runtime 1.18: the first whose table has all that is used here.
 inline constexpr uint32_t kApiVersion = 18;
+/// Hosts infer shapes past operators of a library; 1.22 crashes where a node lacks an optional
+/// input. The oldest, 1.32, that was seen not to.
+inline constexpr int kShapeInferenceVersion = 32;
 
 // The host's own, of which only addresses are known here.
 struct Status;
@@ -20,6 +23,8 @@ struct KernelContext;
 struct Value;
 struct ShapeInfo;
 struct MemoryInfo;
+struct ShapeContext;
+struct OpAttribute;
 
 enum class ErrorCode : int { fail = 1, invalid_argument = 2, not_implemented = 9 };
 
@@ -38,6 +43,7 @@ enum class ElementType : int {
 };
 
 enum class Characteristic : int { required = 0, optional = 1 };
+enum class AttributeType : int { integer = 1 };
 enum class MemoryType : int { provider = 0, cpu_input = -2 };
 
 struct Allocator {
@@ -47,7 +53,7 @@ struct Allocator {
   const MemoryInfo* (*info)(const Allocator* self);
 };
 
-/// The table: places 0 to 253 are named where they are used.
+/// The table: places 0 to 272 are named where they are used.
 struct Api {
   Status* (*create_status)(ErrorCode code, const char* message);  // 0
   void* unused_1;
@@ -58,11 +64,17 @@ struct Api {
   Status* (*add_custom_op_domain)(SessionOptions* options, CustomOpDomain* domain);    // 28
   void* unused_29[22];
   Status* (*get_tensor_mutable_data)(Value* value, void** data);  // 51
-  void* unused_52[8];
+  void* unused_52[5];
+  Status* (*create_shape_info)(ShapeInfo** info);                                 // 57
+  Status* (*set_tensor_element_type)(ShapeInfo* info, ElementType type);          // 58
+  Status* (*set_dimensions)(ShapeInfo* info, const int64_t* dims, size_t count);  // 59
   Status* (*get_tensor_element_type)(const ShapeInfo* info, ElementType* type);   // 60
   Status* (*get_dimensions_count)(const ShapeInfo* info, size_t* count);          // 61
   Status* (*get_dimensions)(const ShapeInfo* info, int64_t* dims, size_t count);  // 62
-  void* unused_63[2];
+  /// Names of dims that have no number; "" for the others.
+  Status* (*get_symbolic_dimensions)(const ShapeInfo* info, const char** names,
+                                     size_t count);  // 63
+  void* unused_64;
   Status* (*get_tensor_type_and_shape)(const Value* value, ShapeInfo** info);  // 65
   void* unused_66[19];
   Status* (*get_attribute_float)(const KernelInfo* info, const char* name, float* value);    // 85
@@ -93,6 +105,17 @@ struct Api {
   /// The session's own allocator of that memory, to be released.
   Status* (*get_allocator)(const KernelContext* context, const MemoryInfo* info,
                            Allocator** allocator);  // 253
+  void* unused_254[13];
+  Status* (*shape_input_count)(const ShapeContext* context, size_t* count);  // 267
+  /// The host's own, not to be released.
+  Status* (*shape_input)(const ShapeContext* context, size_t index, ShapeInfo** info);  // 268
+  Status* (*shape_attribute)(const ShapeContext* context, const char* name,
+                             const OpAttribute** attribute);  // 269
+  Status* (*set_shape_output)(const ShapeContext* context, size_t index,
+                              const ShapeInfo* info);                                     // 270
+  Status* (*set_symbolic_dimensions)(ShapeInfo* info, const char** names, size_t count);  // 271
+  Status* (*read_attribute)(const OpAttribute* attribute, AttributeType type, void* data,
+                            size_t bytes, size_t* read);  // 272
 };
 
 static_assert(offsetof(Api, add_custom_op_domain) == 28 * sizeof(void*));
@@ -107,7 +130,11 @@ static_assert(offsetof(Api, release_allocator) == 132 * sizeof(void*));
 static_assert(offsetof(Api, get_tensor_memory_info) == 194 * sizeof(void*));
 static_assert(offsetof(Api, kernel_output_count) == 231 * sizeof(void*));
 static_assert(offsetof(Api, kernel_output_name) == 233 * sizeof(void*));
+static_assert(offsetof(Api, set_dimensions) == 59 * sizeof(void*));
+static_assert(offsetof(Api, get_symbolic_dimensions) == 63 * sizeof(void*));
 static_assert(offsetof(Api, get_allocator) == 253 * sizeof(void*));
+static_assert(offsetof(Api, shape_input_count) == 267 * sizeof(void*));
+static_assert(offsetof(Api, read_attribute) == 272 * sizeof(void*));
 
 struct ApiBase {
   const Api* (*get_api)(uint32_t version);  ///< null: the host is older
@@ -138,7 +165,7 @@ struct CustomOp {
   Status* (*create_kernel_v2)(const CustomOp* op, const Api* api, const KernelInfo* info,
                               void** kernel);
   Status* (*compute_v2)(void* kernel, KernelContext* context);
-  Status* (*infer_output_shape)(const CustomOp* op, void* shapes);  ///< may be null
+  Status* (*infer_output_shape)(const CustomOp* op, ShapeContext* shapes);  ///< may be null
   int (*start_version)(const CustomOp* op);
   int (*end_version)(const CustomOp* op);
 };

@@ -1,6 +1,7 @@
 // What a session finds in the library: RegisterCustomOps, which tells it of the domain's operators,
 // and a counter.
 #include <climits>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -15,6 +16,7 @@ namespace {
 struct Registered : abi::CustomOp {
   const Operator* op;
   const Overload* overload;
+  const abi::Api* api;
 };
 
 const Registered& of(const abi::CustomOp* op) { return *static_cast<const Registered*>(op); }
@@ -44,10 +46,32 @@ abi::Status* compute(void* given, abi::KernelContext* context) {
   return guarded(kernel.api(), [&] { return kernel.run(context); });
 }
 
-Registered registered(const Operator& op, const Overload& overload) {
+/// The first input whose type is an output's.
+size_t input_like(const Operator& op, const Port& output) {
+  size_t n = 0;
+  while (n + 1 < op.inputs.size() && (op.inputs[n].type != abi::ElementType::undefined ||
+                                      op.inputs[n].variable != output.variable))
+    ++n;
+  return n;
+}
+
+abi::Status* infer_shape(const abi::CustomOp* op, abi::ShapeContext* given) {
+  const abi::Api& api = *of(op).api;
+  return guarded(api, [&]() -> Status {
+    const ShapeContext context(api, given);
+    const Operator& known = operator_of(op);
+    const std::optional<SymbolicDims> dims = known.shape(context);
+    const abi::ElementType type = context.type(input_like(known, known.outputs[0]));
+    if (!dims || type == abi::ElementType::undefined) return {};
+    return context.set_output(0, type, *dims);
+  });
+}
+
+Registered registered(const Operator& op, const Overload& overload, const abi::Api& api,
+                      bool infers_shapes) {
   Registered out{};
   out.version = abi::CustomOp::kVersion;
-  out.op = &op, out.overload = &overload;
+  out.op = &op, out.overload = &overload, out.api = &api;
   out.name = [](const abi::CustomOp* self) { return operator_of(self).name; };
   out.provider = [](const abi::CustomOp*) -> const char* { return nullptr; };
   out.input_count = [](const abi::CustomOp* self) { return operator_of(self).inputs.size(); };
@@ -73,31 +97,51 @@ Registered registered(const Operator& op, const Overload& overload) {
   out.variadic_output_min_arity = out.variadic_output_homogeneity = none;
   out.create_kernel_v2 = create_kernel;
   out.compute_v2 = compute;
+  if (infers_shapes) out.infer_output_shape = infer_shape;
   out.destroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
   out.start_version = [](const abi::CustomOp* self) { return operator_of(self).first_version; };
   out.end_version = [](const abi::CustomOp*) { return INT_MAX; };
   return out;
 }
 
-/// The domain as this host has it, which sessions refer to as long as they live.
-Result<abi::CustomOpDomain*> domain_of(const abi::Api& api) {
-  static const std::vector<Registered> operators = [] {
-    std::vector<Registered> all;
-    for (const Operator* op : domain().operators) {
-      for (const Overload& overload : op->overloads) all.push_back(registered(*op, overload));
-    }
-    return all;
-  }();
+/// Whether a host is of version 1.`minor` or later, by its name: one that is asked for a table it
+/// does not have prints so.
+bool is_from(const abi::ApiBase& base, long minor) {
+  char* rest;
+  const long major = std::strtol(base.get_version_string(), &rest, 10);
+  return major > 1 || (major == 1 && *rest == '.' && std::strtol(rest + 1, nullptr, 10) >= minor);
+}
+
+/// Our domain as a host has it; sessions refer to it as long as they live.
+struct HostDomain {
+  std::vector<Registered> operators;
+  abi::CustomOpDomain* domain = nullptr;
+};
+
+Status fill(HostDomain& made, const abi::Api& api, bool infers_shapes) {
+  for (const Operator* op : domain().operators) {
+    for (const Overload& overload : op->overloads)
+      made.operators.push_back(registered(*op, overload, api, infers_shapes));
+  }
+  abi::CustomOpDomain* filled;
+  HEDDLE_TRY(status_from(api, api.create_custom_op_domain(domain().name, &filled)));
+  for (const Registered& op : made.operators)
+    HEDDLE_TRY(status_from(api, api.custom_op_domain_add(filled, &op)));
+  made.domain = filled;
+  return {};
+}
+
+Result<abi::CustomOpDomain*> domain_of(const abi::Api& api, bool infers_shapes) {
   static std::mutex mutex;
-  static std::map<const abi::Api*, abi::CustomOpDomain*> domains;
+  static std::map<const abi::Api*, std::unique_ptr<HostDomain>> domains;
   const std::lock_guard lock(mutex);
-  abi::CustomOpDomain*& known = domains[&api];
-  if (known) return known;
-  abi::CustomOpDomain* made;
-  HEDDLE_TRY(status_from(api, api.create_custom_op_domain(domain().name, &made)));
-  for (const Registered& op : operators)
-    HEDDLE_TRY(status_from(api, api.custom_op_domain_add(made, &op)));
-  return known = made;
+  std::unique_ptr<HostDomain>& known = domains[&api];
+  if (!known) {
+    auto made = std::make_unique<HostDomain>();
+    HEDDLE_TRY(fill(*made, api, infers_shapes));
+    known = std::move(made);
+  }
+  return known->domain;
 }
 
 }  // namespace
@@ -126,7 +170,8 @@ ort::abi::Status* RegisterCustomOps(ort::abi::SessionOptions* options,
     });
   }
   return ort::guarded(*api, [&]() -> heddle::Status {
-    HEDDLE_ASSIGN(ort::abi::CustomOpDomain* const domain, ort::domain_of(*api));
+    const bool infers_shapes = ort::is_from(*base, ort::abi::kShapeInferenceVersion);
+    HEDDLE_ASSIGN(ort::abi::CustomOpDomain* const domain, ort::domain_of(*api, infers_shapes));
     return ort::status_from(*api, api->add_custom_op_domain(options, domain));
   });
 }

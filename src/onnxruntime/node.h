@@ -13,6 +13,7 @@
 #include "core/status.h"
 #include "onnxruntime/attributes.h"
 #include "onnxruntime/handles.h"
+#include "onnxruntime/shapes.h"
 
 namespace heddle::onnxruntime {
 
@@ -89,6 +90,8 @@ struct Operator {
   std::span<const Overload> overloads;
   /// Refuses attributes that no input could make right.
   Result<std::unique_ptr<Node>> (*make)(Attributes& attributes);
+  /// Dims of the first output, as far as they are known beforehand.
+  std::optional<SymbolicDims> (*shape)(const ShapeContext& context);
 };
 
 /// What one of our libraries has: all operators of one domain. Defined beside the operators.

@@ -72,18 +72,18 @@ class Attention:
 
     def by_onnxruntime(self, library=None):
         """The outputs of a session with this node, each poisoned before the run."""
-        results = self._results()
-        self._node().run(self.inputs, results, library)
+        results = self.results()
+        self.node().run(self.inputs, results, library)
         return results
 
     def by_onnx(self):
         """The outputs that onnx's own evaluator gives."""
-        model = onnx.load_from_string(self._node().model(self.inputs, self._results()))
+        model = onnx.load_from_string(self.node().model(self.inputs, self.results()))
         return dict(zip(self.outputs, ReferenceEvaluator(model).run(None, self.inputs), strict=True))
 
-    def _node(self):
+    def node(self):
         inputs = INPUTS[:6 if self.opset == 23 else 7]
         return onnx_node.Node("Attention", "", inputs, OUTPUTS, self.attributes, self.opset)
 
-    def _results(self):
+    def results(self):
         return {name: np.full(self.exact()[name].shape, np.nan, self.inputs["Q"].dtype) for name in self.outputs}

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import attention_node
 import ml_dtypes
 import numpy as np
+import onnx
 import onnx_node
 import onnxruntime
 import pytest
@@ -628,6 +629,62 @@ def test_a_model_that_does_not_import_the_domain_stays_as_it_is():
     np.testing.assert_allclose(ours, theirs)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_follows_a_node_is_optimised_as_without_the_library_agrees_with_onnxruntime(packed, tmp_path):
+    """A sum and a norm behind it become one operator, for which onnxruntime has to know the node's output's dims."""
+    node = draw(28, past=20, ragged=False, packed=packed)
+    model = onnx.load_from_string(node.node().model(node.inputs, node.by_heddle()))
+    f32 = TensorProto.FLOAT
+    model.graph.input.append(helper.make_tensor_value_info("x", f32, ["batch", "rows", 128]))
+    for name, dim in zip(("batch", "rows"), model.graph.input[0].type.tensor_type.shape.dim, strict=False):
+        dim.dim_param = name
+    for name in ("gamma", "beta"):
+        model.graph.initializer.append(helper.make_tensor(name, f32, [128], np.ones(128)))
+    model.graph.node.extend([helper.make_node("Add", ["output", "x"], ["sum"]),
+                             helper.make_node("LayerNormalization", ["sum", "gamma", "beta"], ["y"])])
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", f32, ["batch", "rows", 128]))
+    found, results = [], []
+    for make in (onnxruntime.InferenceSession, heddle.onnxruntime.session):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+        session = make(model.SerializeToString(), options)
+        found.append([one.op_type for one in onnx.load(options.optimized_model_filepath).graph.node])
+        results.append(session.run(["y"], node.inputs | {"x": np.ones((2, 1, 128), np.float32)})[0])
+    assert found[0] == found[1] and "SkipLayerNormalization" in found[1]
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
+
+
+def known_dims(node, inputs, results, library):
+    """Dims that a session knows of a node's first output before it runs."""
+    model = onnx.load_from_string(node.model(inputs, results))
+    output = model.graph.output[0]
+    model.graph.node.append(helper.make_node("Identity", [output.name], ["same"]))
+    output.CopyFrom(helper.make_tensor_value_info("same", output.type.tensor_type.elem_type, None))
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.register_custom_ops_library(library)
+    return tuple(onnxruntime.InferenceSession(model.SerializeToString(), options).get_outputs()[0].shape)
+
+
+def test_dims_known_before_a_run_are_those_of_the_run_agrees_with_onnxruntime():
+    nodes = []
+    for case in (CASES | BEYOND).values():
+        node = draw(29, **case)
+        nodes.append((node.node(), node.inputs, node.by_heddle(), MICROSOFT))
+    for case in ATTENTION.values():
+        node = draw_attention(37, **case)
+        nodes.append((node.node(), node.inputs, node.results(), ONNX))
+    for options in ROTATIONS:
+        for domain, library in (("com.microsoft", MICROSOFT), ("", ONNX)):
+            node, inputs, exact = draw_rotation(domain, **options)
+            nodes.append((node, inputs, {"Y": exact.astype(np.float32)}, library))
+    for options in NORMS:
+        nodes.append((*draw_norm("RMSNormalization", **options)[:3], ONNX))
+    for node, inputs, results, library in nodes:
+        assert known_dims(node, inputs, results, library) == next(iter(results.values())).shape
+
+
 def test_a_norm_that_onnxruntime_finds_in_a_model_is_heddles(counted):
     """Written out, as exporters do: onnxruntime makes a SimplifiedLayerNormalization of it, and that is replaced."""
     f32 = TensorProto.FLOAT
@@ -671,7 +728,8 @@ def test_an_older_host_is_told_so(newest):
     """A host that knows the interface up to a version: there is a sentence, where it has a way to be told one."""
     said = []
     create = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_int, ctypes.c_char_p)(lambda code, text: said.append((code, text)) or 1)
-    table = ctypes.cast((ctypes.c_void_p * 300)(ctypes.cast(create, ctypes.c_void_p).value), ctypes.c_void_p).value
+    functions = (ctypes.c_void_p * 300)(ctypes.cast(create, ctypes.c_void_p).value)
+    table = ctypes.addressof(functions)
     get_api = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_uint32)(lambda version: table if 0 < version <= newest else 0)
     text = ctypes.create_string_buffer(b"1.2.3")
     version = ctypes.CFUNCTYPE(ctypes.c_size_t)(lambda: ctypes.addressof(text))

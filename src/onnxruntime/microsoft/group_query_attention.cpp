@@ -241,9 +241,22 @@ class GroupQueryAttention : public Node {
   std::string k_quant_type_, v_quant_type_;
 };
 
+/// The query's, of which packed heads of K and V are no part.
+std::optional<SymbolicDims> shape(const ShapeContext& context) {
+  std::optional<SymbolicDims> query = context.input(HEDDLE_GQA_QUERY);
+  if (!query || query->size() != 3 || context.has_input(HEDDLE_GQA_KEY)) return query;
+  const int64_t heads = context.integer("num_heads", 0),
+                kv_heads = context.integer("kv_num_heads", 0);
+  int64_t& hidden = (*query)[2].number;
+  if (heads < 1 || kv_heads < 1 || heads > INT32_MAX || kv_heads > INT32_MAX || hidden < 0)
+    return {};
+  hidden = hidden / (heads + 2 * kv_heads) * heads;
+  return query;
+}
+
 }  // namespace
 
-const Operator kGroupQueryAttention{"GroupQueryAttention",    1, kInputs, kOutputs, kOverloads,
-                                    GroupQueryAttention::make};
+const Operator kGroupQueryAttention{"GroupQueryAttention",     1,    kInputs, kOutputs, kOverloads,
+                                    GroupQueryAttention::make, shape};
 
 }  // namespace heddle::onnxruntime

@@ -103,10 +103,12 @@ class RotaryEmbedding : public Node {
   int64_t is_interleaved_ = 0, heads_ = 0, columns_ = 0;
 };
 
+std::optional<SymbolicDims> shape(const ShapeContext& context) { return context.input(kX); }
+
 }  // namespace
 
 // scale and is_packed_batching change nothing, as in ONNX Runtime's own kernel.
-const Operator kMicrosoftRotaryEmbedding{"RotaryEmbedding", 1,          kInputs,
-                                         kOutputs,          kOverloads, RotaryEmbedding::make};
+const Operator kMicrosoftRotaryEmbedding{"RotaryEmbedding",     1,    kInputs, kOutputs, kOverloads,
+                                         RotaryEmbedding::make, shape};
 
 }  // namespace heddle::onnxruntime

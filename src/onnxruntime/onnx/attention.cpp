@@ -433,8 +433,26 @@ class Attention : public Node {
   double scale_ = 0, softcap_ = 0;
 };
 
+/// Q's, with columns as V has them.
+std::optional<SymbolicDims> shape(const ShapeContext& context) {
+  std::optional<SymbolicDims> q = context.input(kQ);
+  const std::optional<SymbolicDims> v = context.input(kV);
+  if (!q || !v || q->size() != v->size()) return {};
+  if (q->size() == 4) {
+    q->back() = v->back();
+    return q;
+  }
+  const int64_t heads = context.integer("q_num_heads", 0),
+                kv_heads = context.integer("kv_num_heads", 0);
+  if (heads < 1 || kv_heads < 1 || heads > INT32_MAX || v->back().number < 0) return {};
+  const int64_t columns = v->back().number / kv_heads;
+  if (columns > INT32_MAX) return {};
+  q->back() = {heads * columns, ""};
+  return q;
+}
+
 }  // namespace
 
-const Operator kAttention{"Attention", 23, kInputs, kOutputs, kOverloads, Attention::make};
+const Operator kAttention{"Attention", 23, kInputs, kOutputs, kOverloads, Attention::make, shape};
 
 }  // namespace heddle::onnxruntime

@@ -120,12 +120,15 @@ class RmsNormalization : public Node {
   double epsilon_ = 1e-5;
 };
 
+std::optional<SymbolicDims> shape(const ShapeContext& context) { return context.input(kX); }
+
 }  // namespace
 
 // stash_type, in which the mean is taken, is not read: it is f32, or f64 of X in f64.
-const Operator kRmsNormalization{"RMSNormalization", 23,         kInputs,
-                                 {kOutputs, 1},      kOverloads, RmsNormalization::make};
+const Operator kRmsNormalization{"RMSNormalization",     23,   kInputs, {kOutputs, 1}, kOverloads,
+                                 RmsNormalization::make, shape};
 const Operator kSimplifiedLayerNormalization{
-    "SimplifiedLayerNormalization", 1, kInputs, kOutputs, kOverloads, RmsNormalization::make};
+    "SimplifiedLayerNormalization", 1,    kInputs, kOutputs, kOverloads,
+    RmsNormalization::make,         shape};
 
 }  // namespace heddle::onnxruntime

@@ -78,9 +78,11 @@ class RotaryEmbedding : public Node {
   int64_t is_interleaved_ = 0, heads_ = 0, columns_ = 0;
 };
 
+std::optional<SymbolicDims> shape(const ShapeContext& context) { return context.input(kX); }
+
 }  // namespace
 
-const Operator kRotaryEmbedding{"RotaryEmbedding", 23,         kInputs,
-                                kOutputs,          kOverloads, RotaryEmbedding::make};
+const Operator kRotaryEmbedding{"RotaryEmbedding",     23,   kInputs, kOutputs, kOverloads,
+                                RotaryEmbedding::make, shape};
 
 }  // namespace heddle::onnxruntime
