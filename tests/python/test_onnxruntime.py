@@ -717,6 +717,7 @@ def test_session_takes_paths_options_and_what_is_no_model(tmp_path, counted):
     for wrong in (b"", b"\xff" * 40, model[:len(model) // 2], b"\x42\xff\xff\xff\xff\x0f"):
         with pytest.raises(Exception, match="(?i)model|protobuf|parse"):
             heddle.onnxruntime.session(wrong)
+    assert heddle.onnxruntime._imports(b"\x80" * 10**7) == set()  # no number of ten million bytes
     with pytest.raises(Exception, match="none.onnx"):
         heddle.onnxruntime.session(tmp_path / "none.onnx")
     with pytest.raises(ValueError, match="no library for the domain 'ai.other'"):

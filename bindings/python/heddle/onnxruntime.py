@@ -114,3 +114,5 @@ def _varint(message, at):
         at, shift = at + 1, shift + 7
         if byte < 128:
             return value, at
+        if shift >= 70:
+            raise ValueError("A number is longer than the ten bytes that protobuf writes.")
