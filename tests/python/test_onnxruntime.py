@@ -714,6 +714,13 @@ def test_session_takes_paths_options_and_what_is_no_model(tmp_path, counted):
                  heddle.onnxruntime.session(str(path)), heddle.onnxruntime.session(model)):
         made.run(None, given)
     counted(3)
+    heddle.onnxruntime.session(model, options).run(None, given)
+    counted(4)
+    plain = helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "plain", [
+        helper.make_tensor_value_info("x", 1, [3])], [helper.make_tensor_value_info("y", 1, [3])]), ir_version=8,
+        opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    with pytest.raises(ValueError, match="have Heddle's operators of com.microsoft, a domain that this model does not import"):
+        heddle.onnxruntime.session(plain, options)
     for wrong in (b"", b"\xff" * 40, model[:len(model) // 2], b"\x42\xff\xff\xff\xff\x0f"):
         with pytest.raises(Exception, match="(?i)model|protobuf|parse"):
             heddle.onnxruntime.session(wrong)

@@ -10,6 +10,7 @@ or `session = heddle.onnxruntime.session("model.onnx")`. The model stays as it i
 import ctypes
 import mmap
 import os
+import weakref
 from functools import cache
 
 from heddle import _library
@@ -38,18 +39,26 @@ def library_path(domain: str = "com.microsoft") -> str:
 def session(model: str | os.PathLike | bytes, sess_options=None, **arguments):
     """onnxruntime.InferenceSession(model, sess_options, **arguments) with Heddle's operators of the domains that it imports.
 
-    model: a path, or the bytes of a model. sess_options: SessionOptions, to which the libraries are added.
-    Raises as InferenceSession does.
+    model: a path, or the bytes of a model. sess_options: SessionOptions, to which the libraries are added; several sessions may
+    share them, where their models import the same domains. Raises ValueError for options that were given a library of another
+    domain here, else as InferenceSession does.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions() if sess_options is None else sess_options
-    imported = _imports(model)
-    for domain in DOMAINS:
-        if domain in imported:
-            options.register_custom_ops_library(library_path(domain))
+    imported, added = _imports(model), _added.setdefault(options, set())
+    if added - imported:
+        raise ValueError(f"The SessionOptions have Heddle's operators of {min(added - imported)}, a domain that this model does "
+                         "not import: give it options of its own.")
+    for domain in DOMAINS.keys() & imported - added:
+        options.register_custom_ops_library(library_path(domain))
+        added.add(domain)
     given = model if isinstance(model, bytes) else os.fspath(model)
     return onnxruntime.InferenceSession(given, options, **arguments)
+
+
+# Domains whose libraries `session` gave to options; a library may be given once.
+_added = weakref.WeakKeyDictionary()
 
 
 def calls(domain: str = "com.microsoft") -> int:
