@@ -9,11 +9,6 @@
 // leave the accumulators, the register operands of dV and dK; only dS passes through shared memory,
 // for dQ, where the keys of all groups meet. dQ is summed over blocks in f32, in fragment order;
 // attention_backward_rows.cuh holds the passes before and after.
-//
-// The products of a consumer, in the order its tensor core sees them:
-//   ... dP(j) dV(j) | S(j+1) dQ(j) dK(j) | dP(j+1) dV(j+1) | ...
-// dS(j) is computed under dV(j), the exponentials of step j+1 under dQ(j) and dK(j). The groups
-// meet only in dS, and there a group waits with S(j+1) already behind it.
 #pragma once
 
 #include "../ptx/mbarrier.cuh"
@@ -23,6 +18,7 @@
 #include "backward_block.cuh"
 #include "backward_producer.cuh"
 #include "backward_scores.cuh"
+#include "backward_steps.cuh"
 #include "backward_tiles.cuh"
 
 namespace heddle::sm90 {
@@ -99,17 +95,27 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
 
     // The products, each a group of its own.
 
-    HEDDLE_DEVICE void issue_s(int stage) {
+    HEDDLE_DEVICE void begin_s(int stage) {
       ptx::wgmma_fence();
       tile::issue_product<T, kTileM, kQk / 16>(s, tile::KMajor<KTile>(shared + kAt.k, 64 * part),
                                                tile::KMajor<QTile>(q_tile(stage)), false);
       ptx::wgmma_commit();
     }
-    HEDDLE_DEVICE void issue_d_p(int stage) {
+    template <int kBehind>
+    HEDDLE_DEVICE void end_s() {
+      ptx::wgmma_wait<kBehind>();
+      ptx::pin(s);
+    }
+    HEDDLE_DEVICE void begin_d_p(int stage) {
       ptx::wgmma_fence();
       tile::issue_product<T, kTileM, kVd / 16>(d_p, tile::KMajor<VTile>(shared + kAt.v, 64 * part),
                                                tile::KMajor<DoTile>(d_o_tile(stage)), false);
       ptx::wgmma_commit();
+    }
+    template <int kBehind>
+    HEDDLE_DEVICE void end_d_p() {
+      ptx::wgmma_wait<kBehind>();
+      ptx::pin(d_p);
     }
     HEDDLE_DEVICE void issue_d_v(int stage, bool accumulate) {
       ptx::wgmma_fence();
@@ -117,12 +123,15 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
                                                tile::MnMajor<DoTile>(d_o_tile(stage)), accumulate);
       ptx::wgmma_commit();
     }
-    HEDDLE_DEVICE void issue_d_k(int stage, bool accumulate) {
+    /// The sums are the tensor core's: nothing is left to add.
+    HEDDLE_DEVICE void add_d_v(int) {}
+    HEDDLE_DEVICE void issue_d_k(int, int stage, bool accumulate) {
       ptx::wgmma_fence();
       tile::issue_product<T, kQk, kTileM / 16>(d_k, d_s, tile::MnMajor<QTile>(q_tile(stage)),
                                                accumulate);
       ptx::wgmma_commit();
     }
+    HEDDLE_DEVICE void add_d_k(int) {}
     HEDDLE_DEVICE void issue_d_q(int step) {
       ptx::mbarrier_wait(d_s_full(step), step >> 1 & 1);
       ptx::wgmma_fence();
@@ -132,15 +141,9 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       ptx::wgmma_commit();
     }
 
-    HEDDLE_DEVICE void wait_q(const tile::RingPosition<C::kQStages>& at) {
-      ptx::mbarrier_wait(q_ring.full(at.stage()), at.parity());
-    }
-    HEDDLE_DEVICE void wait_d_o(const tile::RingPosition<C::kDOStages>& at) {
-      ptx::mbarrier_wait(d_o_ring.full(at.stage()), at.parity());
-    }
-
     /// S^T of the step to P^T, with what the score reads of its cells.
-    HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& step) {
+    HEDDLE_DEVICE void exponentiate(int stage, const typename Block::Step& step) {
+      const u32 lse = shared + kAt.lse + stage * kLseBytes;
       if constexpr (Tiles::kThere) {
         const typename Tiles::Ring ring{shared + kAt.tiled_ring};
         ptx::mbarrier_wait(ring.full(tiled_at.stage()), tiled_at.parity());
@@ -155,7 +158,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     }
 
     /// dS = P o slope o (dP - delta), kept as an operand of dK and written for dQ.
-    HEDDLE_DEVICE void differentiate(int stage, int step) {
+    HEDDLE_DEVICE void differentiate(int stage, int step, int) {
       const u32 delta =
           shared + kAt.delta + stage * kDeltaBytes + tile::fragment_column(thread) * 4;
       const float keep_scale = Block::keep_scale_of(args);
@@ -171,7 +174,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     }
 
     /// Hands dQ, in fragment order, to the warp that adds it up.
-    HEDDLE_DEVICE void send_d_q(int step) {
+    HEDDLE_DEVICE void send_d_q(int step, int) {
       const u32 to = shared + kAt.d_q + part * kDqPart * 4 + thread * 16;
       if (step > 0) ptx::barrier_sync(kDqEmptyBarrier + part, 128 + 32);
 #pragma unroll
@@ -182,68 +185,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       ptx::barrier_arrive(kDqFullBarrier + part, 128 + 32);
     }
 
-    HEDDLE_DEVICE void run(int steps) {
-      typename Block::Step next(work);
-      tile::RingPosition<C::kQStages> q_at, q_next;
-      tile::RingPosition<C::kDOStages> d_o_at;
-
-      ptx::mbarrier_wait(shared + kAt.k_full, 0);
-      wait_q(q_at);
-      issue_s(0);
-      ptx::wgmma_wait<0>();
-      ptx::pin(s);
-      exponentiate(shared + kAt.lse, next);
-      ptx::mbarrier_wait(shared + kAt.v_full, 0);
-      wait_d_o(d_o_at);
-      issue_d_p(0);
-      issue_d_v(0, false);
-      ptx::wgmma_wait<1>();
-      ptx::pin(d_p);
-      differentiate(0, 0);
-      ptx::wgmma_wait<0>();
-      ptx::mbarrier_arrive(d_o_ring.empty(0));
-
-#pragma unroll 1
-      for (int step = 0; step + 1 < steps; ++step) {
-        next.advance(work);
-        q_next.advance();
-        d_o_at.advance();
-
-        wait_q(q_next);
-        issue_s(q_next.stage());
-        issue_d_q(step);
-        issue_d_k(q_at.stage(), step > 0);
-        ptx::wgmma_wait<2>();  // S
-        ptx::pin(s);
-        exponentiate(shared + kAt.lse + q_next.stage() * kLseBytes, next);
-        ptx::wgmma_wait<1>();  // dQ
-        ptx::pin(d_q);
-        send_d_q(step);
-
-        if constexpr (!C::kDkUnderDp) {
-          ptx::wgmma_wait<0>();
-          ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
-        }
-        wait_d_o(d_o_at);
-        issue_d_p(d_o_at.stage());
-        issue_d_v(d_o_at.stage(), true);
-        if constexpr (C::kDkUnderDp) {
-          ptx::wgmma_wait<2>();  // dK
-          ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
-        }
-        ptx::wgmma_wait<1>();  // dP
-        ptx::pin(d_p);
-        differentiate(d_o_at.stage(), step + 1);
-        ptx::wgmma_wait<0>();  // dV
-        ptx::mbarrier_arrive(d_o_ring.empty(d_o_at.stage()));
-        q_at = q_next;
-      }
-
-      issue_d_q(steps - 1);
-      issue_d_k(q_at.stage(), steps > 1);
-      ptx::wgmma_wait<0>();
-      ptx::pin(d_q);
-      send_d_q(steps - 1);
+    HEDDLE_DEVICE void store() {
       ptx::pin(d_v);
       ptx::pin(d_k);
       const int warp_row = 64 * part + thread / 32 * 16;
@@ -301,7 +243,8 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     } else {
       ptx::registers_grow<kConsumerRegisters>();
       const BackwardWork work = Block::load_work(shared + kAt.work);
-      ConsumerOf(args, work, shared).run(work.steps());
+      ConsumerOf consumer(args, work, shared);
+      run_steps<AttentionBackward>(consumer, work);
     }
   }
 };

@@ -57,7 +57,12 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
     u32 probability[2][kTileM / 16][4];
 
     HEDDLE_DEVICE Consumer(const BackwardArguments& args, const BackwardWork& work, u32 shared)
-        : Band(args, work, work.key0 + 64 * (threadIdx.x / 128 - 1)), Shared(shared) {}
+        : Band(args, work, work.key0 + 64 * (threadIdx.x / 128 - 1)), Shared(shared) {
+#pragma unroll
+      for (float& x : d_k) x = 0;
+#pragma unroll
+      for (float& x : d_v) x = 0;
+    }
 
     /// In global memory: registers are for sums.
     HEDDLE_DEVICE const HeadUnits& units(int head) const {
@@ -66,30 +71,42 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
 
     // The products, each a group of its own.
 
-    HEDDLE_DEVICE void make_s(int stage) {
+    HEDDLE_DEVICE void begin_s(int stage) {
       tile::product_by_steps<T, kTileM, kQk / 16, 2, C::kMaxAndSum>(
           s, tile::KMajor<typename KTile::Plane>(shared + kAt.k, 64 * part),
           tile::KMajor<typename QTile::Plane>(q_tile(stage)));
     }
-    HEDDLE_DEVICE void make_d_p(int stage) {
+    template <int kBehind>
+    HEDDLE_DEVICE void end_s() {}
+    HEDDLE_DEVICE void begin_d_p(int stage) {
       tile::product_by_steps<T, kTileM, kVd / 16, 1>(
           d_p, tile::KMajor<typename VTile::Plane>(shared + kAt.v, 64 * part),
           tile::KMajor<typename DoTile::Plane>(d_o_tile(stage)));
     }
-    HEDDLE_DEVICE void issue_d_v(int stage) {
+    template <int kBehind>
+    HEDDLE_DEVICE void end_d_p() {}
+    HEDDLE_DEVICE void issue_d_v(int stage, bool) {
       ptx::wgmma_fence();
       tile::issue_product<T, kVd>(d_v_part, probability,
                                   tile::MnMajor<typename DoTile::Plane>(d_o_tile(stage)), false);
       ptx::wgmma_commit();
     }
+    HEDDLE_DEVICE void add_d_v(int head) {
+      ptx::pin(d_v_part);
+      add_scaled(d_v, d_v_part, units(head).d_v);
+    }
     /// After issue_d_q, which waits for dS. (From registers, dS of one step would be held through
     /// the scores of the next.)
-    HEDDLE_DEVICE void issue_d_k(int step, int stage) {
+    HEDDLE_DEVICE void issue_d_k(int step, int stage, bool) {
       ptx::wgmma_fence();
       tile::issue_product<T, kQk, kTileM / 16, 2>(
           d_k_part, tile::KMajor<typename DsTile::Plane>(d_s_tile(step), 64 * part),
           tile::MnMajor<typename QTile::Plane>(q_tile(stage)), false);
       ptx::wgmma_commit();
+    }
+    HEDDLE_DEVICE void add_d_k(int head) {
+      ptx::pin(d_k_part);
+      add_scaled(d_k, d_k_part, units(head).d_k);
     }
     HEDDLE_DEVICE void issue_d_q(int step) {
       ptx::mbarrier_wait(d_s_full(step), step >> 1 & 1);
@@ -98,13 +115,6 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
           d_q, tile::MnMajor<typename DsTile::Plane>(d_s_tile(step)),
           tile::MnMajor<typename KTile::Plane>(shared + kAt.k, kDqColumns * part), false);
       ptx::wgmma_commit();
-    }
-
-    HEDDLE_DEVICE void wait_q(const tile::RingPosition<C::kQStages>& at) const {
-      ptx::mbarrier_wait(q_ring.full(at.stage()), at.parity());
-    }
-    HEDDLE_DEVICE void wait_d_o(const tile::RingPosition<C::kDOStages>& at) const {
-      ptx::mbarrier_wait(d_o_ring.full(at.stage()), at.parity());
     }
 
     /// S^T to P^T, as operands.
@@ -150,7 +160,8 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
     }
 
     /// Hands dQ, in fragment order, to the warp that adds it up.
-    HEDDLE_DEVICE void send_d_q(int step, float unit) {
+    HEDDLE_DEVICE void send_d_q(int step, int head) {
+      const float unit = units(head).d_q;
       const u32 to = shared + Base::kAt.d_q + part * Base::kDqPart * 4 + thread * 16;
       if (step > 0) ptx::barrier_sync(Base::kDqEmptyBarrier + part, 128 + 32);
 #pragma unroll
@@ -161,67 +172,7 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
       ptx::barrier_arrive(Base::kDqFullBarrier + part, 128 + 32);
     }
 
-    HEDDLE_DEVICE void run(int steps) {
-      typename Base::Step next(work);
-      tile::RingPosition<C::kQStages> q_at, q_next;
-      tile::RingPosition<C::kDOStages> d_o_at;
-#pragma unroll
-      for (float& x : d_k) x = 0;
-#pragma unroll
-      for (float& x : d_v) x = 0;
-
-      ptx::mbarrier_wait(shared + Base::kAt.k_full, 0);
-      wait_q(q_at);
-      make_s(0);
-      exponentiate(0, next);
-      ptx::mbarrier_wait(shared + Base::kAt.v_full, 0);
-      wait_d_o(d_o_at);
-      make_d_p(0);
-      issue_d_v(0);
-      differentiate(0, 0, next.head);
-      ptx::wgmma_wait<0>();
-      ptx::pin(d_v_part);
-      add_scaled(d_v, d_v_part, units(next.head).d_v);
-      ptx::mbarrier_arrive(d_o_ring.empty(0));
-
-#pragma unroll 1
-      for (int step = 0; step + 1 < steps; ++step) {
-        const int head = next.head;  // of `step`
-        next.advance(work);
-        q_next.advance();
-        d_o_at.advance();
-
-        wait_q(q_next);
-        make_s(q_next.stage());
-        issue_d_q(step);
-        issue_d_k(step, q_at.stage());
-        ptx::wgmma_wait<1>();  // dQ
-        ptx::pin(d_q);
-        send_d_q(step, units(head).d_q);
-        exponentiate(q_next.stage(), next);
-        ptx::wgmma_wait<0>();  // dK
-        ptx::pin(d_k_part);
-        ptx::mbarrier_arrive(q_ring.empty(q_at.stage()));
-        add_scaled(d_k, d_k_part, units(head).d_k);
-
-        wait_d_o(d_o_at);
-        make_d_p(d_o_at.stage());
-        issue_d_v(d_o_at.stage());
-        differentiate(d_o_at.stage(), step + 1, next.head);
-        ptx::wgmma_wait<0>();  // dV
-        ptx::pin(d_v_part);
-        add_scaled(d_v, d_v_part, units(next.head).d_v);
-        ptx::mbarrier_arrive(d_o_ring.empty(d_o_at.stage()));
-        q_at = q_next;
-      }
-
-      issue_d_q(steps - 1);
-      issue_d_k(steps - 1, q_at.stage());
-      ptx::wgmma_wait<0>();
-      ptx::pin(d_q);
-      ptx::pin(d_k_part);
-      send_d_q(steps - 1, units(next.head).d_q);
-      add_scaled(d_k, d_k_part, units(next.head).d_k);
+    HEDDLE_DEVICE void store() {
       const int key0 = work.key0 + 64 * part;
       Base::Block::template store_f32_gradient<C::kVDim, kVd>(d_v, 1.0f, args.problem.d_v, args,
                                                               work, key0);
