@@ -1,0 +1,231 @@
+#include "plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <numeric>
+
+namespace heddle::elixir {
+namespace {
+
+struct Type {
+  const char* name;
+  int64_t bytes;
+};
+
+/// By heddle_dtype.
+constexpr std::array<Type, 14> kTypes{{{"unset", 0},
+                                       {"f64", 8},
+                                       {"f32", 4},
+                                       {"bf16", 2},
+                                       {"f16", 2},
+                                       {"f8e4m3", 1},
+                                       {"f8e5m2", 1},
+                                       {"i64", 8},
+                                       {"i32", 4},
+                                       {"i8", 1},
+                                       {"u64", 8},
+                                       {"u32", 4},
+                                       {"u8", 1},
+                                       {"boolean", 1}}};
+
+std::string words(std::span<const int64_t> dims) {
+  std::string text = "[";
+  for (const int64_t dim : dims) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(dim);
+  }
+  return text + "]";
+}
+
+std::string describe(const Port& port) {
+  std::string text = "tensor ";
+  text += port.name.empty() ? "of uid " + std::to_string(port.uid) : "'" + port.name + "'";
+  return text + ", " + name_of(port.dtype) + " " + words(port.dims) + ",";
+}
+
+Error invalid(std::string sentence) { return {HEDDLE_INVALID_VALUE, std::move(sentence)}; }
+
+Result<Port> port_of(const heddle_plan* plan, int64_t uid, bool output) {
+  heddle_tensor tensor{};
+  if (const heddle_status status = heddle_plan_tensor(plan, uid, &tensor); status != HEDDLE_OK) {
+    return last_error(status);
+  }
+  Port port{uid, tensor.name ? tensor.name : "", tensor.dtype, {}, 0, 0};
+  port.dims.assign(tensor.dims, tensor.dims + tensor.rank);
+  if (tensor.ragged_offset != 0) {
+    return Error{HEDDLE_GRAPH_NOT_SUPPORTED,
+                 "The " + describe(port) +
+                     " is packed: how much memory it takes is data, which no "
+                     "binary can be checked by; expected dims for each entry of the batch."};
+  }
+  // 128 bits hold any sum of eight products of two numbers of 63.
+  __int128 last = 0, count = 1;
+  for (int32_t i = 0; i < tensor.rank; ++i) {
+    last += static_cast<__int128>(tensor.dims[i] - 1) * tensor.strides[i];
+    if (count <= INT64_MAX) count *= tensor.dims[i];
+  }
+  const int64_t element = kTypes[static_cast<size_t>(port.dtype)].bytes;
+  if (last < 0 || (last + 1) * element > PTRDIFF_MAX) {
+    return invalid("The " + describe(port) + " takes more than 63 bits can count, expected less.");
+  }
+  if (output && last + 1 != count) {
+    return Error{HEDDLE_GRAPH_NOT_SUPPORTED, "The output " + describe(port) +
+                                                 " has gaps between its elements, expected strides "
+                                                 "without any."};
+  }
+  port.bytes = static_cast<size_t>(last + 1) * static_cast<size_t>(element);
+  port.alignment = static_cast<size_t>(element);
+  if (output) {
+    std::vector<int32_t> order(tensor.rank);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return tensor.strides[a] > tensor.strides[b]; });
+    for (int32_t i = 0; i < tensor.rank; ++i) port.dims[i] = tensor.dims[order[i]];
+  }
+  return port;
+}
+
+using ListUids = heddle_status (*)(const heddle_plan*, const int64_t**, size_t*);
+
+Result<std::vector<Port>> ports_of(const heddle_plan* plan, ListUids list, bool output) {
+  const int64_t* uids = nullptr;
+  size_t count = 0;
+  if (const heddle_status status = list(plan, &uids, &count); status != HEDDLE_OK) {
+    return last_error(status);
+  }
+  std::vector<Port> ports;
+  for (size_t i = 0; i < count; ++i) {
+    Result<Port> port = port_of(plan, uids[i], output);
+    if (auto* error = std::get_if<Error>(&port)) return *error;
+    ports.push_back(std::move(std::get<Port>(port)));
+  }
+  return ports;
+}
+
+void free_plan(ErlNifEnv*, void* object) { static_cast<Plan*>(object)->~Plan(); }
+
+struct Reference {
+  void operator()(Plan* plan) const { enif_release_resource(plan); }
+};
+
+/// The memory of a port's input; a copy, kept in `copies`, if it is not aligned.
+void* address_of(const Port& port, const ErlNifBinary& data,
+                 std::vector<std::unique_ptr<std::byte[]>>& copies) {
+  if (reinterpret_cast<uintptr_t>(data.data) % port.alignment == 0) return data.data;
+  copies.push_back(std::make_unique<std::byte[]>(data.size));
+  std::memcpy(copies.back().get(), data.data, data.size);
+  return copies.back().get();
+}
+
+/// Binaries being made; those that never become terms are freed.
+class Outputs {
+ public:
+  ~Outputs() {
+    for (ErlNifBinary& binary : binaries_) enif_release_binary(&binary);
+  }
+  /// Zeros: rows past an entry's length are never written. Null if there is no memory.
+  void* add(size_t bytes) {
+    ErlNifBinary binary;
+    if (!enif_alloc_binary(bytes, &binary)) return nullptr;
+    std::memset(binary.data, 0, bytes);
+    binaries_.push_back(binary);
+    return binary.data;
+  }
+  std::vector<ERL_NIF_TERM> terms(ErlNifEnv* env) {
+    std::vector<ERL_NIF_TERM> made;
+    for (ErlNifBinary& binary : binaries_) made.push_back(enif_make_binary(env, &binary));
+    binaries_.clear();
+    return made;
+  }
+
+ private:
+  std::vector<ErlNifBinary> binaries_;
+};
+
+}  // namespace
+
+const char* name_of(heddle_dtype dtype) { return kTypes[static_cast<size_t>(dtype)].name; }
+
+ErlNifResourceType* open_plans(ErlNifEnv* env) {
+  // A Plan of another layout needs another name, so that no version frees what it does not know.
+  const auto flags = static_cast<ErlNifResourceFlags>(ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER);
+  return enif_open_resource_type(env, nullptr, "heddle_plan_1", free_plan, flags, nullptr);
+}
+
+Result<Plan*> make_plan(ErlNifResourceType* type, std::string_view text, heddle_device device) {
+  void* const memory = enif_alloc_resource(type, sizeof(Plan));
+  const std::unique_ptr<Plan, Reference> reference(new (memory) Plan);
+  heddle_graph* parsed = nullptr;
+  if (const heddle_status status = heddle_graph_parse(text.data(), text.size(), &parsed);
+      status != HEDDLE_OK) {
+    return last_error(status);
+  }
+  const std::unique_ptr<heddle_graph, decltype(&heddle_graph_free)> graph(parsed,
+                                                                          heddle_graph_free);
+  if (const heddle_status status = heddle_plan_create(graph.get(), device, &reference->plan);
+      status != HEDDLE_OK) {
+    return last_error(status);
+  }
+  Result<std::vector<Port>> inputs = ports_of(reference->plan, heddle_plan_inputs, false);
+  if (auto* error = std::get_if<Error>(&inputs)) return *error;
+  Result<std::vector<Port>> outputs = ports_of(reference->plan, heddle_plan_outputs, true);
+  if (auto* error = std::get_if<Error>(&outputs)) return *error;
+  reference->inputs = std::move(std::get<std::vector<Port>>(inputs));
+  reference->outputs = std::move(std::get<std::vector<Port>>(outputs));
+  reference->workspace_bytes = heddle_plan_workspace_bytes(reference->plan);
+  enif_keep_resource(reference.get());
+  return reference.get();
+}
+
+Result<std::vector<ERL_NIF_TERM>> execute(ErlNifEnv* env, const Plan& plan,
+                                          std::span<const Input> inputs, Workspaces& workspaces) {
+  std::vector<const Input*> given;
+  for (const Port& port : plan.inputs) {
+    const auto found = std::find_if(inputs.begin(), inputs.end(),
+                                    [&](const Input& input) { return input.uid == port.uid; });
+    if (found == inputs.end()) {
+      return invalid("The input " + describe(port) + " is not given, expected a binary of " +
+                     std::to_string(port.bytes) + " bytes.");
+    }
+    if (found->data.size != port.bytes) {
+      return invalid("The " + describe(port) + " is given a binary of " +
+                     std::to_string(found->data.size) + " bytes, expected " +
+                     std::to_string(port.bytes) + ".");
+    }
+    given.push_back(&*found);
+  }
+
+  const BorrowedWorkspace workspace(workspaces, plan.workspace_bytes);
+  if (!workspace.memory()) {
+    return Error{HEDDLE_OUT_OF_MEMORY, "There is no memory for a workspace of " +
+                                           std::to_string(plan.workspace_bytes) + " bytes."};
+  }
+  std::vector<int64_t> uids;
+  std::vector<void*> pointers;
+  Outputs outputs;
+  for (const Port& port : plan.outputs) {
+    uids.push_back(port.uid);
+    pointers.push_back(outputs.add(port.bytes));
+    if (!pointers.back()) {
+      return Error{HEDDLE_OUT_OF_MEMORY, "There is no memory for the output " + describe(port) +
+                                             " of " + std::to_string(port.bytes) + " bytes."};
+    }
+  }
+  std::vector<std::unique_ptr<std::byte[]>> copies;
+  for (size_t i = 0; i < given.size(); ++i) {
+    uids.push_back(plan.inputs[i].uid);
+    pointers.push_back(address_of(plan.inputs[i], given[i]->data, copies));
+  }
+  if (const heddle_status status =
+          heddle_plan_execute(plan.plan, uids.data(), pointers.data(), uids.size(), nullptr, 0,
+                              workspace.memory(), nullptr);
+      status != HEDDLE_OK) {
+    return last_error(status);
+  }
+  return outputs.terms(env);
+}
+
+}  // namespace heddle::elixir

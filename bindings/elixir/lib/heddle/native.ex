@@ -1,0 +1,137 @@
+defmodule Heddle.Native do
+  @moduledoc """
+  The functions of the native library on plain binaries, in the machine's byte order.
+
+  `forward_with_logsumexp/8` and `backward_f32/11`, also by the names `forward_with_logsumexp_nif/8` and
+  `backward_f32_nif/11`, are attention of f32 where queries and keys have as many heads and one length:
+  `q`, `k`, `v`, `output` and their gradients are `[batch, seq_len, num_heads, head_dim]`, the natural
+  log-sum-exp of each row's scores is `[batch, num_heads, seq_len]`, the scale is `1 / sqrt(head_dim)`.
+  `Heddle.FlashAttention` has everything else.
+
+  What plans or computes runs on dirty CPU schedulers. Inputs are read where they lie; every failure is
+  `{:error, %Heddle.Error{}}`.
+  """
+
+  @on_load :load
+
+  @type failure :: {:error, Heddle.Error.t()}
+  @typedoc "A plan, freed when nothing holds it."
+  @type plan :: reference
+  @typedoc "A tensor that a plan binds: its uid, name, type and dims."
+  @type port_tensor :: {integer, String.t(), Heddle.Tensor.type(), tuple}
+
+  @doc false
+  def load do
+    path = :filename.join(:code.priv_dir(:heddle), 'heddle_nif')
+    :erlang.load_nif(path, 0)
+  end
+
+  @doc "The library's version."
+  @spec version() :: String.t()
+  def version, do: missing()
+
+  @doc "The plan of a graph's text, kept for the next call with the same one."
+  @spec plan(String.t()) :: {:ok, plan} | failure
+  def plan(_text), do: missing()
+
+  @doc "What the plan reads and what it writes, each by ascending uid; the dims of an output as they lie in memory."
+  @spec plan_ports(plan) :: {:ok, {[port_tensor], [port_tensor]}} | failure
+  def plan_ports(_plan), do: missing()
+
+  @doc "The plan for people: a line for each step."
+  @spec plan_description(plan) :: {:ok, String.t()} | failure
+  def plan_description(_plan), do: missing()
+
+  @doc "Runs the plan on binaries by their uids; gives its outputs by ascending uid. Uids that it does not bind are ignored."
+  @spec execute(plan, [{integer, binary}]) :: {:ok, [binary]} | failure
+  def execute(_plan, _inputs), do: missing()
+
+  @doc "Attention: `{:ok, output, logsumexp}`."
+  @spec forward_with_logsumexp(
+          binary,
+          binary,
+          binary,
+          pos_integer,
+          pos_integer,
+          pos_integer,
+          pos_integer,
+          boolean
+        ) ::
+          {:ok, binary, binary} | failure
+  def forward_with_logsumexp(_q, _k, _v, _batch, _seq_len, _num_heads, _head_dim, _causal), do: missing()
+
+  @doc "See `forward_with_logsumexp/8`."
+  @spec forward_with_logsumexp_nif(
+          binary,
+          binary,
+          binary,
+          pos_integer,
+          pos_integer,
+          pos_integer,
+          pos_integer,
+          boolean
+        ) ::
+          {:ok, binary, binary} | failure
+  def forward_with_logsumexp_nif(_q, _k, _v, _batch, _seq_len, _num_heads, _head_dim, _causal), do: missing()
+
+  @doc "The gradients of attention: `{:ok, dq, dk, dv}`."
+  @spec backward_f32(
+          binary,
+          binary,
+          binary,
+          binary,
+          binary,
+          binary,
+          pos_integer,
+          pos_integer,
+          pos_integer,
+          pos_integer,
+          boolean
+        ) :: {:ok, binary, binary, binary} | failure
+  def backward_f32(
+        _d_out,
+        _q,
+        _k,
+        _v,
+        _output,
+        _logsumexp,
+        _batch,
+        _seq_len,
+        _num_heads,
+        _head_dim,
+        _causal
+      ),
+      do: missing()
+
+  @doc "See `backward_f32/11`."
+  @spec backward_f32_nif(
+          binary,
+          binary,
+          binary,
+          binary,
+          binary,
+          binary,
+          pos_integer,
+          pos_integer,
+          pos_integer,
+          pos_integer,
+          boolean
+        ) :: {:ok, binary, binary, binary} | failure
+  def backward_f32_nif(
+        _d_out,
+        _q,
+        _k,
+        _v,
+        _output,
+        _logsumexp,
+        _batch,
+        _seq_len,
+        _num_heads,
+        _head_dim,
+        _causal
+      ),
+      do: missing()
+
+  @spec missing() :: no_return
+  defp missing, do: :erlang.nif_error(:heddle_nif_is_not_loaded)
+end

@@ -1,0 +1,98 @@
+defmodule Heddle.Plan do
+  @moduledoc """
+  A graph made ready to run, on any number of processes at once. Plans are kept by their graph's text: the next call with
+  the same one plans nothing.
+  """
+
+  alias Heddle.{Error, Graph, Native, Tensor}
+
+  @typedoc "A tensor that the plan binds: its uid, name, type and dims, of an output as they lie in memory."
+  @type port_tensor :: %{uid: integer, name: String.t(), type: Tensor.type(), shape: tuple}
+  @type t :: %__MODULE__{native: Native.plan(), inputs: [port_tensor], outputs: [port_tensor]}
+
+  @enforce_keys [:native, :inputs, :outputs]
+  defstruct [:native, :inputs, :outputs]
+
+  @doc """
+  The plan of a graph, or of its text form.
+
+      iex> {:error, error} = Heddle.Plan.new("{")
+      iex> error.status
+      :malformed_input
+  """
+  @spec new(Graph.t() | String.t()) :: {:ok, t} | {:error, Error.t()}
+  def new(graph) do
+    with {:ok, text} <- text(graph),
+         {:ok, native} <- Native.plan(text),
+         {:ok, {inputs, outputs}} <- Native.plan_ports(native) do
+      {:ok,
+       %__MODULE__{native: native, inputs: Enum.map(inputs, &named/1), outputs: Enum.map(outputs, &named/1)}}
+    end
+  end
+
+  @doc "As `new/1`; raises the error."
+  @spec new!(Graph.t() | String.t()) :: t
+  def new!(graph), do: Error.bang(new(graph))
+
+  @doc """
+  Runs the plan: `inputs` is a map of uid to tensor, in memory as the graph's dims and strides say, and so is the result.
+
+  A tensor's type has to be the graph's and its size that of the graph's dims; its own shape is not looked at, as the
+  memory of a tensor with strides has dims in another order.
+  """
+  @spec run(t, %{integer => Tensor.t()}) :: {:ok, %{integer => Tensor.t()}} | {:error, Error.t()}
+  def run(%__MODULE__{} = plan, inputs) when is_map(inputs) do
+    with {:ok, given} <- given(plan.inputs, inputs),
+         {:ok, made} <- Native.execute(plan.native, given) do
+      {:ok,
+       plan.outputs
+       |> Enum.zip_with(made, fn port, data ->
+         {port.uid, %Tensor{data: data, shape: port.shape, type: port.type}}
+       end)
+       |> Map.new()}
+    end
+  end
+
+  def run(%__MODULE__{}, inputs),
+    do: Error.invalid("The inputs are #{Tensor.brief(inputs)}, expected a map of uids to tensors.")
+
+  @doc "As `run/2`; raises the error."
+  @spec run!(t, %{integer => Tensor.t()}) :: %{integer => Tensor.t()}
+  def run!(plan, inputs), do: Error.bang(run(plan, inputs))
+
+  @doc "The plan for people: a line for each step."
+  @spec description(t) :: String.t()
+  def description(%__MODULE__{native: native}), do: Error.bang(Native.plan_description(native))
+
+  defp text(%Graph{} = graph), do: {:ok, Graph.text(graph)}
+  defp text(text) when is_binary(text), do: {:ok, text}
+
+  defp text(other),
+    do: Error.invalid("The graph is #{Tensor.brief(other)}, expected a Heddle.Graph or its text form.")
+
+  defp named({uid, name, type, shape}), do: %{uid: uid, name: name, type: type, shape: shape}
+
+  defp given(ports, inputs) do
+    Enum.reduce_while(ports, {:ok, []}, fn %{uid: uid} = port, {:ok, found} ->
+      case inputs do
+        %{^uid => tensor} ->
+          case checked(port, tensor) do
+            {:ok, data} -> {:cont, {:ok, [{uid, data} | found]}}
+            error -> {:halt, error}
+          end
+
+        _ ->
+          # The library says what is missing.
+          {:cont, {:ok, found}}
+      end
+    end)
+  end
+
+  defp checked(port, tensor) do
+    with {:ok, tensor} <- Tensor.from(tensor, "The input '#{port.name}'") do
+      if tensor.type == port.type,
+        do: {:ok, tensor.data},
+        else: Error.invalid("The input '#{port.name}' is of type #{tensor.type}, expected #{port.type}.")
+    end
+  end
+end

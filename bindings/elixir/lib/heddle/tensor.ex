@@ -1,0 +1,284 @@
+defmodule Heddle.Tensor do
+  @moduledoc """
+  A tensor: its elements in row-major order as a binary, its shape and its type.
+
+      iex> tensor = Heddle.Tensor.from_list!([1, 2, 3.5, -4], {2, 2}, :f16)
+      iex> {byte_size(tensor.data), tensor.shape, Heddle.Tensor.to_list(tensor)}
+      {8, {2, 2}, [1.0, 2.0, 3.5, -4.0]}
+
+  Where Nx is loaded, functions of Heddle also take an `Nx.Tensor`, of any backend, and then give such.
+  """
+
+  alias Heddle.Error
+
+  @bytes %{
+    f64: 8,
+    f32: 4,
+    bf16: 2,
+    f16: 2,
+    i64: 8,
+    i32: 4,
+    i8: 1,
+    u64: 8,
+    u32: 4,
+    u8: 1,
+    f8e4m3: 1,
+    f8e5m2: 1,
+    boolean: 1
+  }
+  @types Map.keys(@bytes)
+  @nx_types %{
+    {:f, 64} => :f64,
+    {:f, 32} => :f32,
+    {:bf, 16} => :bf16,
+    {:f, 16} => :f16,
+    {:s, 64} => :i64,
+    {:s, 32} => :i32,
+    {:s, 8} => :i8,
+    {:u, 64} => :u64,
+    {:u, 32} => :u32,
+    {:u, 8} => :u8
+  }
+  @to_nx Map.new(@nx_types, fn {nx, own} -> {own, nx} end)
+
+  @typedoc "The type of an element; a boolean is a byte, 0 or 1."
+  @type type ::
+          :f64
+          | :f32
+          | :bf16
+          | :f16
+          | :i64
+          | :i32
+          | :i8
+          | :u64
+          | :u32
+          | :u8
+          | :f8e4m3
+          | :f8e5m2
+          | :boolean
+  @type t :: %__MODULE__{data: binary, shape: tuple, type: type}
+  @typedoc "A `Heddle.Tensor`, or an `Nx.Tensor` where Nx is loaded."
+  @type like :: t | struct
+  @typedoc "An element; the last three are the numbers that a float of Erlang cannot be."
+  @type element :: number | :nan | :infinity | :neg_infinity
+
+  @enforce_keys [:data, :shape, :type]
+  defstruct [:data, :shape, :type]
+
+  @doc """
+  A tensor of a binary in the machine's byte order, whose size has to be that of the shape.
+
+      iex> {:error, error} = Heddle.Tensor.new(<<0::48>>, {2, 2}, :f32)
+      iex> error.message
+      "The tensor has 6 bytes, expected 16: f32 of {2, 2}."
+  """
+  @spec new(binary, tuple, type) :: {:ok, t} | {:error, Error.t()}
+  def new(data, shape, type) do
+    tensor = %__MODULE__{data: data, shape: shape, type: type}
+    with :ok <- check(tensor, "The tensor"), do: {:ok, tensor}
+  end
+
+  @doc "As `new/3`; raises the error."
+  @spec new!(binary, tuple, type) :: t
+  def new!(data, shape, type), do: Error.bang(new(data, shape, type))
+
+  @doc "A tensor of a flat list of numbers, in row-major order, each rounded to the nearest of its type."
+  @spec from_list([element], tuple, type) :: {:ok, t} | {:error, Error.t()}
+  def from_list(elements, shape, type) when is_list(elements) do
+    if type in @types and type not in [:f8e4m3, :f8e5m2] do
+      data = for x <- elements, into: <<>>, do: encode(x, type)
+      new(data, shape, type)
+    else
+      Error.invalid(
+        "There is no list of type #{inspect(type)}, expected one of #{names(@types)} save those of 8 bits."
+      )
+    end
+  rescue
+    ArgumentError ->
+      Error.invalid("An element is no number of #{inspect(type)}, expected one within its range.")
+  end
+
+  def from_list(elements, _shape, _type),
+    do: Error.invalid("The elements are #{brief(elements)}, expected a list of numbers.")
+
+  @doc "As `from_list/3`; raises the error."
+  @spec from_list!([element], tuple, type) :: t
+  def from_list!(elements, shape, type), do: Error.bang(from_list(elements, shape, type))
+
+  @doc "The elements as a flat list, in row-major order."
+  @spec to_list(t) :: [element]
+  def to_list(%__MODULE__{data: data, type: type}), do: decode(data, type)
+
+  @doc "The bytes of an element of a type."
+  @spec bytes(type) :: pos_integer
+  def bytes(type), do: Map.fetch!(@bytes, type)
+
+  @doc """
+  What `like` is as a `Heddle.Tensor`; `name` begins the sentence if it is none.
+
+      iex> {:error, error} = Heddle.Tensor.from([1, 2], "q")
+      iex> error.message
+      "q is [1, 2], expected a Heddle.Tensor or an Nx.Tensor."
+  """
+  @spec from(term, String.t()) :: {:ok, t} | {:error, Error.t()}
+  def from(%__MODULE__{} = tensor, name) do
+    with :ok <- check(tensor, name), do: {:ok, tensor}
+  end
+
+  def from(%{__struct__: Nx.Tensor} = tensor, name) do
+    nx = nx()
+    given = nx.type(tensor)
+
+    case @nx_types do
+      %{^given => type} -> {:ok, %__MODULE__{data: nx.to_binary(tensor), shape: nx.shape(tensor), type: type}}
+      _ -> Error.invalid("#{name} is of Nx's type #{inspect(given)}, which Heddle does not have.")
+    end
+  end
+
+  def from(other, name),
+    do: Error.invalid("#{name} is #{brief(other)}, expected a Heddle.Tensor or an Nx.Tensor.")
+
+  @doc "The tensor as what `model` is: an `Nx.Tensor` if that is one."
+  @spec like(t, like) :: like
+  def like(%__MODULE__{} = tensor, %{__struct__: Nx.Tensor}) do
+    nx = nx()
+    nx.reshape(nx.from_binary(tensor.data, Map.fetch!(@to_nx, tensor.type)), tensor.shape)
+  end
+
+  def like(%__MODULE__{} = tensor, _model), do: tensor
+
+  @doc false
+  @spec brief(term) :: String.t()
+  def brief(term), do: inspect(term, limit: 5, printable_limit: 60)
+
+  # Nx is there if a tensor of its is; it is no dependency, so the compiler must not look for it.
+  defp nx, do: Module.concat([Nx])
+
+  defp check(%__MODULE__{type: type}, name) when type not in @types,
+    do: Error.invalid("#{name} is of type #{brief(type)}, expected one of #{names(@types)}.")
+
+  defp check(%__MODULE__{data: data}, name) when not is_binary(data),
+    do: Error.invalid("#{name} has #{brief(data)} as its data, expected a binary.")
+
+  defp check(%__MODULE__{data: data, shape: shape, type: type}, name) do
+    if is_tuple(shape) and tuple_size(shape) <= 8 and
+         Enum.all?(Tuple.to_list(shape), &(is_integer(&1) and &1 > 0)) do
+      expected = Tuple.product(shape) * bytes(type)
+
+      if byte_size(data) == expected,
+        do: :ok,
+        else:
+          Error.invalid(
+            "#{name} has #{byte_size(data)} bytes, expected #{expected}: #{type} of #{inspect(shape)}."
+          )
+    else
+      Error.invalid(
+        "#{name} has the shape #{brief(shape)}, expected a tuple of up to 8 integers of at least 1."
+      )
+    end
+  end
+
+  defp names(types), do: Enum.join(types, ", ")
+
+  defp encode(x, type) when x in [:nan, :infinity, :neg_infinity] do
+    case {x, type} do
+      {:nan, :f64} -> <<0x7FF8000000000000::64-native>>
+      {:infinity, :f64} -> <<0x7FF0000000000000::64-native>>
+      {:neg_infinity, :f64} -> <<0xFFF0000000000000::64-native>>
+      {:nan, :f32} -> <<0x7FC00000::32-native>>
+      {:infinity, :f32} -> <<0x7F800000::32-native>>
+      {:neg_infinity, :f32} -> <<0xFF800000::32-native>>
+      {:nan, :bf16} -> <<0x7FC0::16-native>>
+      {:infinity, :bf16} -> <<0x7F80::16-native>>
+      {:neg_infinity, :bf16} -> <<0xFF80::16-native>>
+      {:nan, :f16} -> <<0x7E00::16-native>>
+      {:infinity, :f16} -> <<0x7C00::16-native>>
+      {:neg_infinity, :f16} -> <<0xFC00::16-native>>
+      _ -> raise ArgumentError
+    end
+  end
+
+  defp encode(x, :f64), do: <<x::float-64-native>>
+  defp encode(x, :f32), do: <<x::float-32-native>>
+  defp encode(x, :f16), do: <<x::float-16-native>>
+  defp encode(x, :bf16), do: <<round_to_bf16(x)::16-native>>
+  defp encode(x, :i64) when x in -0x8000000000000000..0x7FFFFFFFFFFFFFFF, do: <<x::64-native>>
+  defp encode(x, :i32) when x in -0x80000000..0x7FFFFFFF, do: <<x::32-native>>
+  defp encode(x, :i8) when x in -128..127, do: <<x::8>>
+  defp encode(x, :u64) when x in 0..0xFFFFFFFFFFFFFFFF, do: <<x::64-native>>
+  defp encode(x, :u32) when x in 0..0xFFFFFFFF, do: <<x::32-native>>
+  defp encode(x, :u8) when x in 0..255, do: <<x::8>>
+  defp encode(x, :boolean) when x in [0, 1], do: <<x::8>>
+  defp encode(true, :boolean), do: <<1>>
+  defp encode(false, :boolean), do: <<0>>
+  defp encode(_x, _type), do: raise(ArgumentError)
+
+  # To nearest, ties to even, of the f64 itself: by way of f32 a number could be rounded twice. An f64 has 45 bits more
+  # than a bf16 of the same exponent has.
+  defp round_to_bf16(x) when is_number(x) do
+    <<sign::1, exponent::11, fraction::52>> = <<x::float-64>>
+
+    cond do
+      exponent == 0 ->
+        Bitwise.bsl(sign, 15)
+
+      true ->
+        Bitwise.bsl(sign, 15) + bf16_magnitude(exponent - 1023, Bitwise.bor(fraction, Bitwise.bsl(1, 52)))
+    end
+  end
+
+  defp round_to_bf16(_x), do: raise(ArgumentError)
+
+  # `significand` * 2^(exponent - 52), in units of a bf16's last bit.
+  defp bf16_magnitude(exponent, significand) do
+    least = max(exponent, -126)
+    dropped = 45 + least - exponent
+    units = if dropped > 60, do: 0, else: halves_to_even(significand, dropped)
+    magnitude = if units < 128, do: units, else: units + Bitwise.bsl(least + 126, 7)
+    if magnitude >= 0x7F80, do: raise(ArgumentError), else: magnitude
+  end
+
+  defp halves_to_even(significand, dropped) do
+    kept = Bitwise.bsr(significand, dropped)
+    rest = significand - Bitwise.bsl(kept, dropped)
+    half = Bitwise.bsl(1, dropped - 1)
+    if rest > half or (rest == half and rem(kept, 2) == 1), do: kept + 1, else: kept
+  end
+
+  defp decode(data, :f64),
+    do: for(<<bits::64-native <- data>>, do: float(bits, 64, 52, fn -> one(<<bits::64>>) end))
+
+  defp decode(data, :f32), do: for(<<bits::32-native <- data>>, do: float32(bits))
+  defp decode(data, :bf16), do: for(<<bits::16-native <- data>>, do: float32(Bitwise.bsl(bits, 16)))
+
+  defp decode(data, :f16),
+    do: for(<<bits::16-native <- data>>, do: float(bits, 16, 10, fn -> one(<<bits::16>>) end))
+
+  defp decode(data, :i64), do: for(<<x::64-signed-native <- data>>, do: x)
+  defp decode(data, :i32), do: for(<<x::32-signed-native <- data>>, do: x)
+  defp decode(data, :i8), do: for(<<x::8-signed <- data>>, do: x)
+  defp decode(data, :u64), do: for(<<x::64-native <- data>>, do: x)
+  defp decode(data, :u32), do: for(<<x::32-native <- data>>, do: x)
+  defp decode(data, _byte), do: for(<<x::8 <- data>>, do: x)
+
+  defp float32(bits), do: float(bits, 32, 23, fn -> one(<<bits::32>>) end)
+
+  defp one(<<x::float-64>>), do: x
+  defp one(<<x::float-32>>), do: x
+  defp one(<<x::float-16>>), do: x
+
+  # An exponent of ones is no float of Erlang.
+  defp float(bits, width, fraction_bits, finite) do
+    <<sign::1, exponent::size(width - 1 - fraction_bits), fraction::size(fraction_bits)>> =
+      <<bits::size(width)>>
+
+    ones = Bitwise.bsl(1, width - 1 - fraction_bits) - 1
+
+    cond do
+      exponent != ones -> finite.()
+      fraction != 0 -> :nan
+      sign == 1 -> :neg_infinity
+      true -> :infinity
+    end
+  end
+end
