@@ -5,9 +5,10 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "attention.h"
@@ -53,12 +54,6 @@ Error invalid(std::string sentence) { return {HEDDLE_INVALID_VALUE, std::move(se
 
 // ---- Arguments.
 
-Result<ErlNifBinary> read_text(ErlNifEnv* env, ERL_NIF_TERM term) {
-  ErlNifBinary binary;
-  if (enif_inspect_binary(env, term, &binary)) return binary;
-  return invalid("The graph is no binary, expected its text form.");
-}
-
 Result<std::vector<Input>> read_inputs(ErlNifEnv* env, ERL_NIF_TERM list) {
   std::vector<Input> inputs;
   ERL_NIF_TERM head;
@@ -90,15 +85,24 @@ Result<ERL_NIF_TERM> execute_to_list(ErlNifEnv* env, const Plan& plan,
 
 // ---- Graphs by their text.
 
+Result<PlanReference> find_plan(ErlNifEnv* env, std::string_view text) {
+  const Result<Plan*> found = library(env).cache.find_or_make(library(env).plans, text);
+  if (const auto* error = std::get_if<Error>(&found)) return *error;
+  return PlanReference(std::get<Plan*>(found));
+}
+
+Result<PlanReference> find_plan(ErlNifEnv* env, ERL_NIF_TERM text) {
+  ErlNifBinary bytes;
+  if (!enif_inspect_binary(env, text, &bytes)) {
+    return invalid("The graph is no binary, expected its text form.");
+  }
+  return find_plan(env, std::string_view(reinterpret_cast<char*>(bytes.data), bytes.size));
+}
+
 Result<ERL_NIF_TERM> plan(ErlNifEnv* env, Arguments arguments) {
-  const Result<ErlNifBinary> text = read_text(env, arguments[0]);
-  if (const auto* error = std::get_if<Error>(&text)) return *error;
-  const auto& bytes = std::get<ErlNifBinary>(text);
-  const Result<Plan*> made = library(env).cache.find_or_make(
-      library(env).plans, {reinterpret_cast<char*>(bytes.data), bytes.size});
+  const Result<PlanReference> made = find_plan(env, arguments[0]);
   if (const auto* error = std::get_if<Error>(&made)) return *error;
-  const PlanReference reference(std::get<Plan*>(made));
-  return make_ok(env, enif_make_resource(env, reference.get()));
+  return make_ok(env, enif_make_resource(env, std::get<PlanReference>(made).get()));
 }
 
 Result<const Plan*> read_plan(ErlNifEnv* env, ERL_NIF_TERM term) {
@@ -142,6 +146,15 @@ Result<ERL_NIF_TERM> execute_plan(ErlNifEnv* env, Arguments arguments) {
   const Result<std::vector<Input>> inputs = read_inputs(env, arguments[1]);
   if (const auto* error = std::get_if<Error>(&inputs)) return *error;
   return execute_to_list(env, *std::get<const Plan*>(plan), std::get<std::vector<Input>>(inputs));
+}
+
+/// The plan of a text, kept or made, and its execution in one call.
+Result<ERL_NIF_TERM> run(ErlNifEnv* env, Arguments arguments) {
+  const Result<PlanReference> plan = find_plan(env, arguments[0]);
+  if (const auto* error = std::get_if<Error>(&plan)) return *error;
+  const Result<std::vector<Input>> inputs = read_inputs(env, arguments[1]);
+  if (const auto* error = std::get_if<Error>(&inputs)) return *error;
+  return execute_to_list(env, *std::get<PlanReference>(plan), std::get<std::vector<Input>>(inputs));
 }
 
 Result<ERL_NIF_TERM> version(ErlNifEnv* env, Arguments) {
@@ -215,11 +228,11 @@ Result<ERL_NIF_TERM> attend(ErlNifEnv* env, Arguments arguments, std::span<const
   const Result<std::vector<Input>> inputs =
       read_operands(env, operands, arguments.first(operands.size()), given);
   if (const auto* error = std::get_if<Error>(&inputs)) return *error;
-  const Result<Plan*> plan = library(env).cache.find_or_make(library(env).plans, text(given));
+  const Result<PlanReference> plan = find_plan(env, std::string_view(text(given)));
   if (const auto* error = std::get_if<Error>(&plan)) return *error;
-  const PlanReference reference(std::get<Plan*>(plan));
   Result<std::vector<ERL_NIF_TERM>> made =
-      execute(env, *reference, std::get<std::vector<Input>>(inputs), library(env).workspaces);
+      execute(env, *std::get<PlanReference>(plan), std::get<std::vector<Input>>(inputs),
+              library(env).workspaces);
   if (auto* error = std::get_if<Error>(&made)) return *error;
   auto& terms = std::get<std::vector<ERL_NIF_TERM>>(made);
   terms.insert(terms.begin(), enif_make_atom(env, "ok"));
@@ -263,6 +276,7 @@ ErlNifFunc functions[]{
     {"plan", 1, guarded<plan>, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"plan_ports", 1, guarded<plan_ports>, 0},
     {"plan_description", 1, guarded<plan_description>, 0},
+    {"run", 2, guarded<run>, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"execute", 2, guarded<execute_plan>, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"forward_with_logsumexp", 8, guarded<forward_with_logsumexp>, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"forward_with_logsumexp_nif", 8, guarded<forward_with_logsumexp>, ERL_NIF_DIRTY_JOB_CPU_BOUND},

@@ -46,6 +46,10 @@ defmodule Heddle.Native do
   @spec execute(plan, [{integer, binary}]) :: {:ok, [binary]} | failure
   def execute(_plan, _inputs), do: missing()
 
+  @doc "`plan/1` and `execute/2` in one call."
+  @spec run(String.t(), [{integer, binary}]) :: {:ok, [binary]} | failure
+  def run(_text, _inputs), do: missing()
+
   @doc "Attention: `{:ok, output, logsumexp}`."
   @spec forward_with_logsumexp(
           binary,

@@ -1,0 +1,68 @@
+defmodule Heddle.Call do
+  @moduledoc false
+  # A graph being put together with the tensors that its inputs are, and its run: what every op of the package does.
+
+  alias Heddle.{Error, Graph, Native, Tensor}
+
+  defstruct [:graph, op: "", inputs: [], outputs: []]
+
+  @type t :: %__MODULE__{
+          graph: Graph.t(),
+          op: String.t(),
+          inputs: [{integer, binary}],
+          outputs: [{integer, {tuple, Tensor.type()}}]
+        }
+
+  @spec new(String.t()) :: t
+  def new(op), do: %__MODULE__{graph: Graph.new(op, intermediate_dtype: :f32), op: op}
+
+  @doc "A tensor that is given, or nothing if it is nil. `dims` and `strides` are how the graph sees it."
+  @spec input(t, integer, String.t(), Tensor.t() | nil, [pos_integer], [integer] | nil) :: t
+  def input(call, uid, name, tensor, dims, strides \\ nil)
+  def input(call, _uid, _name, nil, _dims, _strides), do: call
+
+  def input(call, uid, name, tensor, dims, strides) do
+    fields = [dtype: tensor.type, dims: dims, strides: strides || row_major(dims)]
+    %{call | graph: Graph.tensor(call.graph, uid, name, fields), inputs: [{uid, tensor.data} | call.inputs]}
+  end
+
+  @doc "A tensor that is made, of a shape as it lies in memory."
+  @spec output(t, integer, String.t(), {tuple, Tensor.type()}, [pos_integer], [integer] | nil) :: t
+  def output(call, uid, name, {_shape, type} = like, dims, strides \\ nil) do
+    fields = [dtype: type, dims: dims, strides: strides || row_major(dims)]
+    %{call | graph: Graph.tensor(call.graph, uid, name, fields), outputs: [{uid, like} | call.outputs]}
+  end
+
+  @spec virtual(t, integer, String.t(), keyword) :: t
+  def virtual(call, uid, name, fields),
+    do: %{call | graph: Graph.tensor(call.graph, uid, name, [virtual: true] ++ fields)}
+
+  @doc "A number that the graph knows, as a scalar of f32."
+  @spec constant(t, integer, number | atom, pos_integer) :: t
+  def constant(call, uid, value, rank) do
+    fields = [dtype: :f32, dims: List.duplicate(1, rank), constant: value]
+    %{call | graph: Graph.tensor(call.graph, uid, "number#{uid}", fields)}
+  end
+
+  @spec node(t, String.t(), keyword) :: t
+  def node(call, op, fields), do: %{call | graph: Graph.node(call.graph, op, fields)}
+
+  @doc "The outputs by ascending uid."
+  @spec run(t) :: {:ok, [Tensor.t()]} | {:error, Error.t()}
+  def run(call) do
+    with {:ok, made} <- Native.run(Graph.text(call.graph), call.inputs) do
+      {:ok,
+       Enum.zip_with(Enum.sort(call.outputs), made, fn {_uid, {shape, type}}, data ->
+         %Tensor{data: data, shape: shape, type: type}
+       end)}
+    else
+      {:error, error} -> {:error, %{error | message: "#{call.op}: #{error.message}"}}
+    end
+  end
+
+  @spec row_major([pos_integer]) :: [pos_integer]
+  def row_major(dims) do
+    {strides, _count} = dims |> Enum.reverse() |> Enum.map_reduce(1, &{&2, &1 * &2})
+    Enum.reverse(strides)
+  end
+end

@@ -1,0 +1,209 @@
+defmodule Heddle.FlashAttention do
+  @moduledoc """
+  Attention as one fused kernel, forward and backward, linear in memory (Dao, "FlashAttention-2", 2023).
+
+  `q` is `{batch, length, heads, dim}`, `k` `{batch, kv_length, kv_heads, dim}` and `v`
+  `{batch, kv_length, kv_heads, v_dim}`, all of one type, f32, bf16 or f16; `heads` is a multiple of `kv_heads`, whose
+  keys so many heads of queries share. The result is `{batch, length, heads, v_dim}` of the same type, the natural
+  log-sum-exp of each row's scores f32 `{batch, heads, length}`. Sums are taken in f32.
+
+      iex> x = Heddle.Tensor.from_list!(Enum.map(1..12, &(&1 / 10)), {1, 3, 1, 4}, :f32)
+      iex> {:ok, output, logsumexp} = Heddle.FlashAttention.forward_with_states(x, x, x)
+      iex> {output.shape, logsumexp.shape}
+      {{1, 3, 1, 4}, {1, 1, 3}}
+      iex> output |> Heddle.Tensor.to_list() |> Enum.take(4) |> Enum.map(&Float.round(&1, 4))
+      [0.1, 0.2, 0.3, 0.4]
+
+  A score is `scale` times the dot of a query and a key; then come `soft_cap`, `mask`, `bias` and `alibi` in this order.
+
+  ## Options
+
+    * `causal` - `true`, the default, or `:top_left`: query i sees keys up to i. `:bottom_right`: up to
+      i + kv_length - length, or with lengths of an entry up to i + its kv_length - its length. `false`: every key.
+    * `window` - query i sees keys i - left to i + right, both shifted as causal is; `{left, right}`, nil no limit, or
+      one integer for both.
+    * `scale` - a number, 1 / sqrt(dim) by default.
+    * `kv_heads` - how many heads k is to have; another number is refused.
+    * `mask` - boolean or u8 `{batch, heads, length, kv_length}`, or 1 in place of any of these: 0 hides a key.
+    * `bias` - f32 or q's type, of such a shape: added.
+    * `q_lengths`, `kv_lengths` - a list of integers, or an i32 tensor `{batch}`: rows from the length on are absent. Their
+      results are 0.
+    * `soft_cap` - c makes of a score x c * tanh(x / c).
+    * `sinks` - f32 `{heads}`: one more logit in each row's denominator, without a value.
+    * `alibi` - `true` adds slope * (key - query), the slopes those of Press et al., 2022.
+    * `dropout`, `seed`, `offset` - each weight is dropped with the probability `dropout`, the rest scaled by
+      1 / (1 - dropout). `seed` and `offset` (0 by default) are integers; equal ones drop the same. Forward and backward
+      have to be given the same.
+    * `rope` - a `Heddle.Rope`: q and k are rotated, row p of each by row p of the table. Gradients are those of q and k
+      as they are given.
+    * `device` - `:cpu`.
+
+  A row that sees no key has an output of 0, a log-sum-exp of minus infinity and no gradients.
+
+  Everything that is wrong is `{:error, %Heddle.Error{}}`; the bang forms raise it. Where q is an `Nx.Tensor`, results
+  are such. Several processes may call at once; a call runs on a dirty scheduler and uses all cores.
+  """
+
+  alias Heddle.{Call, Error, Tensor}
+  alias Heddle.FlashAttention.{Graphs, Options}
+
+  @types [:f32, :bf16, :f16]
+
+  @type option ::
+          {:causal, boolean | :top_left | :bottom_right}
+          | {:window, non_neg_integer | {non_neg_integer | nil, non_neg_integer | nil} | nil}
+          | {:scale, number | nil}
+          | {:kv_heads, pos_integer | nil}
+          | {:mask, Tensor.like() | nil}
+          | {:bias, Tensor.like() | nil}
+          | {:q_lengths, [non_neg_integer] | Tensor.like() | nil}
+          | {:kv_lengths, [non_neg_integer] | Tensor.like() | nil}
+          | {:soft_cap, number | nil}
+          | {:sinks, Tensor.like() | nil}
+          | {:alibi, boolean}
+          | {:dropout, number | nil}
+          | {:seed, integer | nil}
+          | {:offset, integer | nil}
+          | {:rope, Heddle.Rope.t() | nil}
+          | {:device, :cpu}
+  @type backward_option :: option | {:gradients, [:bias | :sinks]} | {:whole_rows, boolean}
+
+  @doc "The output of attention."
+  @spec forward(Tensor.like(), Tensor.like(), Tensor.like(), [option]) ::
+          {:ok, Tensor.like()} | {:error, Error.t()}
+  def forward(q, k, v, options \\ []) do
+    with {:ok, output, _logsumexp} <- forward_with_states(q, k, v, options), do: {:ok, output}
+  end
+
+  @doc "The output of attention and the log-sum-exp of its rows, sinks included, which `backward/7` takes."
+  @spec forward_with_states(Tensor.like(), Tensor.like(), Tensor.like(), [option]) ::
+          {:ok, Tensor.like(), Tensor.like()} | {:error, Error.t()}
+  def forward_with_states(q, k, v, options \\ []) do
+    with {:ok, rows, sizes} <- rows(q, k, v),
+         {:ok, options} <- Options.new(options, sizes, :forward),
+         {:ok, [output, logsumexp]} <- Call.run(Graphs.forward(rows, sizes, options)) do
+      {:ok, Tensor.like(output, q), Tensor.like(logsumexp, q)}
+    end
+  end
+
+  @doc """
+  The gradients `{:ok, dq, dk, dv}`, of the shapes and the type of q, k and v.
+
+  `d_out` is the gradient by the output; `output` and `logsumexp` are what `forward_with_states/4` gave for the same q, k,
+  v and options. Two more options:
+
+    * `gradients` - a list of `:bias` and `:sinks`: the result is `{:ok, dq, dk, dv, more}` then, `more` a map with the
+      gradient of each, f32 of its shape.
+    * `whole_rows` - `true`, the default, says that the log-sum-exp is of these keys and no others, as the forward pass
+      leaves it; what rounding of the output leaves in dq beside the truth is then taken off. `false` where k and v
+      are a part of the keys whose log-sum-exp is given.
+
+  The log-sum-exp is an f32: of scores of a thousand it holds four digits, and so do gradients.
+  """
+  @spec backward(
+          Tensor.like(),
+          Tensor.like(),
+          Tensor.like(),
+          Tensor.like(),
+          Tensor.like(),
+          Tensor.like(),
+          [backward_option]
+        ) ::
+          {:ok, Tensor.like(), Tensor.like(), Tensor.like()}
+          | {:ok, Tensor.like(), Tensor.like(), Tensor.like(), %{(:bias | :sinks) => Tensor.like()}}
+          | {:error, Error.t()}
+  def backward(d_out, q, k, v, output, logsumexp, options \\ []) do
+    with {:ok, rows, sizes} <- rows(q, k, v),
+         {:ok, d_o} <- shaped(d_out, "d_out", Graphs.out_shape(rows), sizes.type),
+         {:ok, o} <- shaped(output, "output", Graphs.out_shape(rows), sizes.type),
+         {:ok, lse} <- shaped(logsumexp, "logsumexp", Graphs.statistics_shape(sizes), :f32),
+         {:ok, options} <- Options.new(options, sizes, :backward),
+         call = Graphs.backward(Map.merge(rows, %{o: o, d_o: d_o}), sizes, lse, options),
+         {:ok, made} <- Call.run(call) do
+      [dq, dk, dv | more] = Enum.map(made, &Tensor.like(&1, q))
+
+      # Of results the bias's comes first.
+      case Enum.filter([:bias, :sinks], &(&1 in options.gradients)) do
+        [] -> {:ok, dq, dk, dv}
+        names -> {:ok, dq, dk, dv, Map.new(Enum.zip(names, more))}
+      end
+    end
+  end
+
+  @doc "As `forward/4`; raises the error."
+  @spec forward!(Tensor.like(), Tensor.like(), Tensor.like(), [option]) :: Tensor.like()
+  def forward!(q, k, v, options \\ []), do: raised(forward(q, k, v, options))
+
+  @doc "As `forward_with_states/4`, `{output, logsumexp}`; raises the error."
+  @spec forward_with_states!(Tensor.like(), Tensor.like(), Tensor.like(), [option]) ::
+          {Tensor.like(), Tensor.like()}
+  def forward_with_states!(q, k, v, options \\ []), do: raised(forward_with_states(q, k, v, options))
+
+  @doc "As `backward/7`, `{dq, dk, dv}` or `{dq, dk, dv, more}`; raises the error."
+  @spec backward!(
+          Tensor.like(),
+          Tensor.like(),
+          Tensor.like(),
+          Tensor.like(),
+          Tensor.like(),
+          Tensor.like(),
+          [backward_option]
+        ) ::
+          {Tensor.like(), Tensor.like(), Tensor.like()}
+          | {Tensor.like(), Tensor.like(), Tensor.like(), %{(:bias | :sinks) => Tensor.like()}}
+  def backward!(d_out, q, k, v, output, logsumexp, options \\ []),
+    do: raised(backward(d_out, q, k, v, output, logsumexp, options))
+
+  defp raised({:error, error}), do: raise(error)
+  defp raised({:ok, result}), do: result
+  defp raised(results), do: Tuple.delete_at(results, 0)
+
+  defp rows(q, k, v) do
+    with {:ok, q} <- row(q, "q"),
+         {:ok, k} <- row(k, "k"),
+         {:ok, v} <- row(v, "v"),
+         {batch, length, heads, dim} = q.shape,
+         {_, kv_length, kv_heads, _} = k.shape,
+         {:ok, k} <- shaped(k, "k", {batch, kv_length, kv_heads, dim}, q.type),
+         {:ok, v} <- shaped(v, "v", {batch, kv_length, kv_heads, elem(v.shape, 3)}, q.type) do
+      if rem(heads, kv_heads) == 0 do
+        sizes = %{
+          batch: batch,
+          length: length,
+          kv_length: kv_length,
+          heads: heads,
+          kv_heads: kv_heads,
+          dim: dim,
+          type: q.type
+        }
+
+        {:ok, %{q: q, k: k, v: v}, sizes}
+      else
+        Error.invalid("k has #{kv_heads} heads, expected a divisor of q's #{heads} heads.")
+      end
+    end
+  end
+
+  defp row(given, name) do
+    with {:ok, tensor} <- Tensor.from(given, name) do
+      if tuple_size(tensor.shape) == 4 and tensor.type in @types,
+        do: {:ok, tensor},
+        else:
+          Error.invalid(
+            "#{name} is #{tensor.type} of #{inspect(tensor.shape)}, expected #{Enum.join(@types, ", ")} of " <>
+              "{batch, length, heads, dim}."
+          )
+    end
+  end
+
+  defp shaped(given, name, shape, type) do
+    with {:ok, tensor} <- Tensor.from(given, name) do
+      if tensor.shape == shape and tensor.type == type,
+        do: {:ok, tensor},
+        else:
+          Error.invalid(
+            "#{name} is #{tensor.type} of #{inspect(tensor.shape)}, expected #{type} of #{inspect(shape)}."
+          )
+    end
+  end
+end
