@@ -30,7 +30,7 @@ defmodule Heddle.FlashAttention do
       results are 0.
     * `soft_cap` - c makes of a score x c * tanh(x / c).
     * `sinks` - f32 `{heads}`: one more logit in each row's denominator, without a value.
-    * `alibi` - `true` adds slope * (key - query), the slopes those of Press et al., 2022.
+    * `alibi` - `true` adds slope * (key - query), the slopes those of Press et al., 2022; with a causal mask only.
     * `dropout`, `seed`, `offset` - each weight is dropped with the probability `dropout`, the rest scaled by
       1 / (1 - dropout). `seed` and `offset` (0 by default) are integers; equal ones drop the same. Forward and backward
       have to be given the same.

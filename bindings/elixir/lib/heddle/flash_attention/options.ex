@@ -210,6 +210,9 @@ defmodule Heddle.FlashAttention.Options do
       options.dropout not in [nil, 0.0] and options.seed == nil ->
         Error.invalid("dropout is given without a seed, expected an integer as seed.")
 
+      options.alibi and options.causal == false ->
+        Error.invalid("alibi is given with causal false, expected a causal mask beside it.")
+
       :bias in options.gradients and options.bias == nil ->
         Error.invalid("gradients has :bias, but no bias is given.")
 
