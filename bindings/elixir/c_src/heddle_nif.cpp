@@ -161,6 +161,10 @@ Result<ERL_NIF_TERM> version(ErlNifEnv* env, Arguments) {
   return make_string(env, heddle_version());
 }
 
+Result<ERL_NIF_TERM> count_plans(ErlNifEnv* env, Arguments) {
+  return enif_make_int64(env, live_plans());
+}
+
 // ---- Attention of fixed arguments.
 
 struct Operand {
@@ -273,6 +277,7 @@ void unload(ErlNifEnv*, void* data) { delete static_cast<Library*>(data); }
 
 ErlNifFunc functions[]{
     {"version", 0, guarded<version>, 0},
+    {"live_plans", 0, guarded<count_plans>, 0},
     {"plan", 1, guarded<plan>, ERL_NIF_DIRTY_JOB_CPU_BOUND},
     {"plan_ports", 1, guarded<plan_ports>, 0},
     {"plan_description", 1, guarded<plan_description>, 0},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -105,6 +106,8 @@ Result<std::vector<Port>> ports_of(const heddle_plan* plan, ListUids list, bool 
   return ports;
 }
 
+std::atomic<int64_t> live = 0;
+
 void free_plan(ErlNifEnv*, void* object) { static_cast<Plan*>(object)->~Plan(); }
 
 struct Reference {
@@ -148,6 +151,14 @@ class Outputs {
 }  // namespace
 
 const char* name_of(heddle_dtype dtype) { return kTypes[static_cast<size_t>(dtype)].name; }
+
+Plan::Plan() { ++live; }
+Plan::~Plan() {
+  heddle_plan_free(plan);
+  --live;
+}
+
+int64_t live_plans() { return live; }
 
 ErlNifResourceType* open_plans(ErlNifEnv* env) {
   // A Plan of another layout needs another name, so that no version frees what it does not know.

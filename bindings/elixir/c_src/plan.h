@@ -32,11 +32,14 @@ struct Plan {
   size_t workspace_bytes = 0;
   std::vector<Port> inputs, outputs;
 
-  Plan() = default;
-  ~Plan() { heddle_plan_free(plan); }
+  Plan();
+  ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 };
+
+/// How many plans there are.
+int64_t live_plans();
 
 /// Opens the resource type of plans; null if the VM refuses.
 ErlNifResourceType* open_plans(ErlNifEnv* env);

@@ -30,6 +30,10 @@ defmodule Heddle.Native do
   @spec version() :: String.t()
   def version, do: missing()
 
+  @doc "How many plans there are: those that are kept by their text, 1024 at most, and those that a term holds."
+  @spec live_plans() :: non_neg_integer
+  def live_plans, do: missing()
+
   @doc "The plan of a graph's text, kept for the next call with the same one."
   @spec plan(String.t()) :: {:ok, plan} | failure
   def plan(_text), do: missing()

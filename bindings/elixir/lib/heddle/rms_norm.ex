@@ -9,7 +9,7 @@ defmodule Heddle.RmsNorm do
       [0.8485, 1.1314]
   """
 
-  alias Heddle.{Call, Error, Tensor}
+  alias Heddle.{Call, Error, Options, Tensor}
 
   @floats [:f64, :f32, :bf16, :f16]
   @x 1
@@ -38,7 +38,7 @@ defmodule Heddle.RmsNorm do
   @spec forward_with_states(Tensor.like(), Tensor.like(), keyword) ::
           {:ok, Tensor.like(), Tensor.like()} | {:error, Error.t()}
   def forward_with_states(given, weight, options \\ []) do
-    with :ok <- known(options, [:epsilon, :bias]),
+    with :ok <- Options.known(options, [:epsilon, :bias]),
          {:ok, x} <- floats(given, "x"),
          {:ok, {rows, dim}} <- sizes(x),
          {:ok, weight} <- vector(weight, "weight", dim),
@@ -74,7 +74,7 @@ defmodule Heddle.RmsNorm do
           | {:ok, Tensor.like(), Tensor.like(), Tensor.like()}
           | {:error, Error.t()}
   def backward(dy, given, weight, inverse, options \\ []) do
-    with :ok <- known(options, [:bias]),
+    with :ok <- Options.known(options, [:bias]),
          {:ok, x} <- floats(given, "x"),
          {:ok, {rows, dim}} <- sizes(x),
          {:ok, dy} <- floats(dy, "dy"),
@@ -82,7 +82,7 @@ defmodule Heddle.RmsNorm do
          {:ok, weight} <- vector(weight, "weight", dim),
          {:ok, inverse} <- floats(inverse, "inverse"),
          :ok <- shaped(inverse, "inverse", of_rows(x)),
-         bias = options[:bias] == true,
+         {:ok, bias} <- flag(Keyword.get(options, :bias, false)),
          call =
            Call.new("rms_norm backward")
            |> Call.input(@dy, "dy", dy, [rows, dim])
@@ -110,18 +110,6 @@ defmodule Heddle.RmsNorm do
 
   defp d_bias(call, true, weight, dim),
     do: Call.output(call, @d_bias, "dbias", {{dim}, weight.type}, [1, dim])
-
-  defp known(options, allowed) do
-    case Keyword.keyword?(options) && Keyword.keys(options) -- allowed do
-      [] ->
-        :ok
-
-      _ ->
-        Error.invalid(
-          "The options are #{Tensor.brief(options)}, expected a keyword list of #{inspect(allowed)}."
-        )
-    end
-  end
 
   defp floats(given, name) do
     with {:ok, tensor} <- Tensor.from(given, name) do
@@ -156,8 +144,11 @@ defmodule Heddle.RmsNorm do
   defp wide(%Tensor{type: :f64}), do: :f64
   defp wide(%Tensor{}), do: :f32
 
-  defp epsilon(value) when is_number(value) and value >= 0, do: {:ok, value}
-
-  defp epsilon(value),
+  defp epsilon(value) when is_number(value) and value < 0,
     do: Error.invalid("epsilon is #{Tensor.brief(value)}, expected a number of at least 0.")
+
+  defp epsilon(value), do: Options.float("epsilon", value)
+
+  defp flag(value) when is_boolean(value), do: {:ok, value}
+  defp flag(value), do: Error.invalid("bias is #{Tensor.brief(value)}, expected true or false.")
 end

@@ -12,7 +12,7 @@ defmodule Heddle.Rope do
       [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0]
   """
 
-  alias Heddle.{Call, Error, Tensor}
+  alias Heddle.{Call, Error, Options, Tensor}
 
   @typedoc """
   `cosines` and `sines`, f32 `{positions, rope_dim / 2}`. `pairing` is `:halves`, column j with j + rope_dim / 2, or
@@ -36,9 +36,12 @@ defmodule Heddle.Rope do
   """
   @spec table(pos_integer, pos_integer, keyword) :: {:ok, t} | {:error, Error.t()}
   def table(positions, rope_dim, options \\ []) do
-    base = Keyword.get(options, :base, 10_000)
-    pairing = Keyword.get(options, :pairing, :halves)
+    with :ok <- Options.known(options, [:base, :pairing]) do
+      make(positions, rope_dim, Keyword.get(options, :base, 10_000), Keyword.get(options, :pairing, :halves))
+    end
+  end
 
+  defp make(positions, rope_dim, base, pairing) do
     cond do
       not (is_integer(positions) and positions > 0) ->
         Error.invalid("positions is #{Tensor.brief(positions)}, expected an integer of at least 1.")
@@ -46,8 +49,8 @@ defmodule Heddle.Rope do
       not (is_integer(rope_dim) and rope_dim > 0 and rem(rope_dim, 2) == 0) ->
         Error.invalid("rope_dim is #{Tensor.brief(rope_dim)}, expected an even integer of at least 2.")
 
-      not (is_number(base) and base > 0) ->
-        Error.invalid("base is #{Tensor.brief(base)}, expected a number above 0.")
+      not (is_number(base) and base > 0 and base < 1.0e300) ->
+        Error.invalid("base is #{Tensor.brief(base)}, expected a number above 0 that a float can be.")
 
       pairing not in [:halves, :interleaved] ->
         Error.invalid("pairing is #{Tensor.brief(pairing)}, expected :halves or :interleaved.")
@@ -111,11 +114,12 @@ defmodule Heddle.Rope do
   def check(other), do: Error.invalid("The table is #{Tensor.brief(other)}, expected a Heddle.Rope.")
 
   defp turn(op, given, table, options) do
-    with :ok <- check(table),
+    with :ok <- Options.known(options, [:positions, :output_scale]),
+         :ok <- check(table),
          {:ok, x} <- Tensor.from(given, "x"),
          {:ok, {batch, length, heads, dim}} <- rows(x),
          {:ok, positions} <- positions(options[:positions], batch, length),
-         {:ok, scale} <- scale(Keyword.get(options, :output_scale, 1.0)),
+         {:ok, scale} <- Options.float("output_scale", Keyword.get(options, :output_scale, 1)),
          dims = [batch, heads, length, dim],
          strides = [length * heads * dim, dim, heads * dim, 1],
          {table_rows, half} = table.cosines.shape,
@@ -166,7 +170,4 @@ defmodule Heddle.Rope do
 
   defp div_of(nil, _length), do: 1
   defp div_of(positions, length), do: div(Tuple.product(positions.shape), length)
-
-  defp scale(value) when is_number(value), do: {:ok, value}
-  defp scale(value), do: Error.invalid("output_scale is #{Tensor.brief(value)}, expected a number.")
 end

@@ -84,7 +84,13 @@ defmodule Heddle.Tensor do
 
   @doc "A tensor of a flat list of numbers, in row-major order, each rounded to the nearest of its type."
   @spec from_list([element], tuple, type) :: {:ok, t} | {:error, Error.t()}
-  def from_list(elements, shape, type) when is_list(elements) do
+  def from_list(elements, shape, type) do
+    if is_list(elements) and not List.improper?(elements),
+      do: encode_all(elements, shape, type),
+      else: Error.invalid("The elements are #{brief(elements)}, expected a list of numbers.")
+  end
+
+  defp encode_all(elements, shape, type) do
     if type in @types and type not in [:f8e4m3, :f8e5m2] do
       data = for x <- elements, into: <<>>, do: encode(x, type)
       new(data, shape, type)
@@ -97,9 +103,6 @@ defmodule Heddle.Tensor do
     ArgumentError ->
       Error.invalid("An element is no number of #{inspect(type)}, expected one within its range.")
   end
-
-  def from_list(elements, _shape, _type),
-    do: Error.invalid("The elements are #{brief(elements)}, expected a list of numbers.")
 
   @doc "As `from_list/3`; raises the error."
   @spec from_list!([element], tuple, type) :: t
@@ -199,8 +202,21 @@ defmodule Heddle.Tensor do
   end
 
   defp encode(x, :f64), do: <<x::float-64-native>>
-  defp encode(x, :f32), do: <<x::float-32-native>>
-  defp encode(x, :f16), do: <<x::float-16-native>>
+
+  defp encode(x, :f32) do
+    case <<x::float-32>> do
+      <<_::1, 0xFF::8, _::23>> -> raise ArgumentError
+      <<bits::32>> -> <<bits::32-native>>
+    end
+  end
+
+  defp encode(x, :f16) do
+    case <<x::float-16>> do
+      <<_::1, 0x1F::5, _::10>> -> raise ArgumentError
+      <<bits::16>> -> <<bits::16-native>>
+    end
+  end
+
   defp encode(x, :bf16), do: <<round_to_bf16(x)::16-native>>
   defp encode(x, :i64) when x in -0x8000000000000000..0x7FFFFFFFFFFFFFFF, do: <<x::64-native>>
   defp encode(x, :i32) when x in -0x80000000..0x7FFFFFFF, do: <<x::32-native>>

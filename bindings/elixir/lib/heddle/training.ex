@@ -20,7 +20,7 @@ defmodule Heddle.Training do
       true
   """
 
-  alias Heddle.{Error, Tensor}
+  alias Heddle.{Error, Options, Tensor}
   alias Heddle.Training.{Optimizer, Policy}
 
   @typedoc "What a training run is at: its parameters, their optimizer, and the network's configuration."
@@ -37,7 +37,7 @@ defmodule Heddle.Training do
   """
   @spec new(Policy.parameters(), keyword) :: {:ok, t} | {:error, Error.t()}
   def new(parameters, options) do
-    with :ok <- known(options),
+    with :ok <- Options.known(options, [:heads, :attention, :optimizer]),
          {:ok, optimizer} <- Optimizer.new(Keyword.get(options, :optimizer, {:adam, []})) do
       config = %{heads: options[:heads], attention: Keyword.get(options, :attention, [])}
       {:ok, %__MODULE__{parameters: parameters, optimizer: optimizer, config: config}}
@@ -68,16 +68,5 @@ defmodule Heddle.Training do
         error -> {:halt, error}
       end
     end)
-  end
-
-  defp known(options) do
-    allowed = [:heads, :attention, :optimizer]
-
-    if Keyword.keyword?(options) and Keyword.keys(options) -- allowed == [],
-      do: :ok,
-      else:
-        Error.invalid(
-          "The options are #{Tensor.brief(options)}, expected a keyword list of #{inspect(allowed)}."
-        )
   end
 end

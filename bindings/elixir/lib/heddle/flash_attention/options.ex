@@ -67,27 +67,10 @@ defmodule Heddle.FlashAttention.Options do
   def new(options, sizes, pass) do
     allowed = if pass == :backward, do: @names ++ @of_backward, else: @names
 
-    with :ok <- known(options, allowed),
+    with :ok <- Heddle.Options.known(options, allowed),
          {:ok, checked} <- check_each(options, sizes),
          :ok <- together(checked) do
       {:ok, complete(checked, sizes)}
-    end
-  end
-
-  defp known(options, allowed) do
-    if Keyword.keyword?(options) do
-      case Keyword.keys(options) -- allowed do
-        [] ->
-          :ok
-
-        [unknown | _] ->
-          Error.invalid(
-            "There is no option #{inspect(unknown)}, or it is given twice, expected " <>
-              "#{Enum.map_join(allowed, ", ", &inspect/1)}."
-          )
-      end
-    else
-      Error.invalid("The options are #{Tensor.brief(options)}, expected a keyword list.")
     end
   end
 
@@ -131,8 +114,11 @@ defmodule Heddle.FlashAttention.Options do
   defp check(:scale, value, _sizes) when is_number(value), do: float(:scale, value)
   defp check(:scale, value, _sizes), do: refuse(:scale, value, "a number")
 
-  defp check(:soft_cap, value, _sizes) when is_number(value) and value > 0, do: float(:soft_cap, value)
-  defp check(:soft_cap, value, _sizes), do: refuse(:soft_cap, value, "a number above 0")
+  # The cap and its inverse are numbers of f32.
+  defp check(:soft_cap, value, _sizes) when is_number(value) and value >= 1.0e-30 and value <= 1.0e30,
+    do: float(:soft_cap, value)
+
+  defp check(:soft_cap, value, _sizes), do: refuse(:soft_cap, value, "a number from 1.0e-30 to 1.0e30")
 
   defp check(:dropout, value, _sizes) when is_number(value) and value >= 0 and value < 1,
     do: float(:dropout, value)
@@ -200,9 +186,10 @@ defmodule Heddle.FlashAttention.Options do
   defp check(:device, value, _sizes), do: refuse(:device, value, ":cpu")
 
   defp check(:gradients, value, _sizes) do
-    if is_list(value) and Enum.uniq(value) == value and value -- [:bias, :sinks] == [],
-      do: {:ok, value},
-      else: refuse(:gradients, value, "a list of :bias and :sinks, each once")
+    if is_list(value) and not List.improper?(value) and Enum.uniq(value) == value and
+         value -- [:bias, :sinks] == [],
+       do: {:ok, value},
+       else: refuse(:gradients, value, "a list of :bias and :sinks, each once")
   end
 
   defp together(options) do
@@ -286,17 +273,13 @@ defmodule Heddle.FlashAttention.Options do
           end
       end
 
-    if is_list(list) and length(list) == batch and
+    if is_list(list) and not List.improper?(list) and length(list) == batch and
          Enum.all?(list, &(is_integer(&1) and &1 >= 0 and &1 <= longest)),
        do: Tensor.from_list(list, {batch}, :i32),
        else: refuse(name, value, "#{batch} integers from 0 to #{longest}, one for each entry of the batch")
   end
 
-  defp float(name, value) do
-    {:ok, value * 1.0}
-  rescue
-    ArithmeticError -> refuse(name, value, "a number that a float can be")
-  end
+  defp float(name, value), do: Heddle.Options.float(Atom.to_string(name), value)
 
   defp refuse_window(value),
     do: refuse(:window, value, "an integer of at least 0, or a pair of such or nil, {left, right}")

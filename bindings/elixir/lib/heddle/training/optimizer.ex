@@ -9,7 +9,7 @@ defmodule Heddle.Training.Optimizer do
       %{w: [0.0, 3.0]}
   """
 
-  alias Heddle.{Error, Tensor}
+  alias Heddle.{Error, Options, Tensor}
 
   @defaults %{
     sgd: %{learning_rate: 0.1},
@@ -30,17 +30,20 @@ defmodule Heddle.Training.Optimizer do
 
   @doc "An optimizer that has seen no gradients."
   @spec new(choice) :: {:ok, t} | {:error, Error.t()}
-  def new({kind, constants}) when is_map_key(@defaults, kind) and is_list(constants) do
+  def new({kind, constants}) when is_map_key(@defaults, kind) do
     defaults = Map.fetch!(@defaults, kind)
 
-    case Enum.find(constants, &(not valid?(&1, defaults))) do
-      nil ->
-        {:ok, %__MODULE__{kind: kind, constants: Map.merge(defaults, Map.new(constants))}}
+    with :ok <- Options.known(constants, Map.keys(defaults)),
+         nil <- Enum.find(constants, &(not valid?(&1))) do
+      {:ok, %__MODULE__{kind: kind, constants: Map.merge(defaults, Map.new(constants))}}
+    else
+      {:error, error} ->
+        {:error, error}
 
       wrong ->
         Error.invalid(
-          "The optimizer #{kind} is given #{Tensor.brief(wrong)}, expected numbers of at least 0 of " <>
-            "#{inspect(Map.keys(defaults))}, beta1 and beta2 below 1."
+          "The optimizer #{kind} is given #{Tensor.brief(wrong)}, expected a number of at least 0, and beta1 and beta2 " <>
+            "below 1."
         )
     end
   end
@@ -91,10 +94,10 @@ defmodule Heddle.Training.Optimizer do
     {updated, %{optimizer | step: step, moments: moments}}
   end
 
-  defp valid?({name, value}, defaults) when is_map_key(defaults, name) and is_number(value),
-    do: value >= 0 and (name not in [:beta1, :beta2] or value < 1)
-
-  defp valid?(_other, _defaults), do: false
+  defp valid?({name, value}),
+    do:
+      match?({:ok, _}, Options.float("", value)) and value >= 0 and
+        (name not in [:beta1, :beta2] or value < 1)
 
   defp zeros(list), do: Enum.map(list, fn _ -> 0.0 end)
 end
