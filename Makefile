@@ -5,16 +5,17 @@
 #   make demo    a GPT training step, its attention found and fused, run inside XLA on the CPU
 #   make test    every test: C++ through ctest, Python through pytest
 #   make check-all  all that CI runs parts of, whole: the sanitizers, the kernel matrix, models, longer fuzzing; takes hours
+#   make elixir  the Elixir package: its tests, Dialyzer, its training example, and all of it against JAX
 #   make bench   Heddle beside its peers on this CPU, into out/bench
 #   make format  clang-format over the sources
-#   make clean   removes build/ and out/ (the Python environments stay)
+#   make clean   removes build/, out/ and what the Elixir package built (the Python environments stay)
 
 BUILD := build
 JOBS := $(shell nproc)
 PYTHON_ENV := .venv
 BENCH_ENV := .venv-bench
 
-.PHONY: heddle all-targets demo test check-all bench format clean packages python python-bench
+.PHONY: heddle all-targets demo test elixir check-all bench format clean packages python python-bench
 .DEFAULT_GOAL := heddle
 
 packages:
@@ -43,6 +44,14 @@ test: all-targets python
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 	$(PYTHON_ENV)/bin/python -m pytest -n $(JOBS) --dist worksteal tests/python
 
+# The VM's own schedulers do not spin while the kernels have the cores; file names are UTF-8 whatever the locale.
+elixir: export ERL_FLAGS := +sbwt none +sbwtdcpu none +sbwtdio none +fnu
+elixir: heddle python
+	@scripts/setup-debian scripts/packages-elixir.txt
+	cd bindings/elixir && mix format --check-formatted && mix test && mix compile && ./dialyze
+	cd bindings/elixir && mix run ../../examples/elixir/policy.exs
+	$(PYTHON_ENV)/bin/python -m pytest -q -n $(JOBS) tests/elixir
+
 check-all:
 	.ci/run --all
 
@@ -53,4 +62,4 @@ format:
 	git ls-files '*.h' '*.cpp' '*.cuh' '*.cu' | xargs clang-format -i
 
 clean:
-	rm -rf $(BUILD) out
+	rm -rf $(BUILD) out bindings/elixir/_build bindings/elixir/obj bindings/elixir/priv

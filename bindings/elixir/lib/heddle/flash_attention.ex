@@ -81,7 +81,8 @@ defmodule Heddle.FlashAttention do
   def forward_with_states(q, k, v, options \\ []) do
     with {:ok, rows, sizes} <- rows(q, k, v),
          {:ok, options} <- Options.new(options, sizes, :forward),
-         {:ok, [output, logsumexp]} <- Call.run(Graphs.forward(rows, sizes, options)) do
+         {:ok, made} <- Call.run(Graphs.forward(rows, sizes, options)) do
+      [output, logsumexp] = made
       {:ok, Tensor.like(output, q), Tensor.like(logsumexp, q)}
     end
   end
@@ -132,12 +133,17 @@ defmodule Heddle.FlashAttention do
 
   @doc "As `forward/4`; raises the error."
   @spec forward!(Tensor.like(), Tensor.like(), Tensor.like(), [option]) :: Tensor.like()
-  def forward!(q, k, v, options \\ []), do: raised(forward(q, k, v, options))
+  def forward!(q, k, v, options \\ []), do: Error.bang(forward(q, k, v, options))
 
   @doc "As `forward_with_states/4`, `{output, logsumexp}`; raises the error."
   @spec forward_with_states!(Tensor.like(), Tensor.like(), Tensor.like(), [option]) ::
           {Tensor.like(), Tensor.like()}
-  def forward_with_states!(q, k, v, options \\ []), do: raised(forward_with_states(q, k, v, options))
+  def forward_with_states!(q, k, v, options \\ []) do
+    case forward_with_states(q, k, v, options) do
+      {:ok, output, logsumexp} -> {output, logsumexp}
+      {:error, error} -> raise error
+    end
+  end
 
   @doc "As `backward/7`, `{dq, dk, dv}` or `{dq, dk, dv, more}`; raises the error."
   @spec backward!(
@@ -151,12 +157,13 @@ defmodule Heddle.FlashAttention do
         ) ::
           {Tensor.like(), Tensor.like(), Tensor.like()}
           | {Tensor.like(), Tensor.like(), Tensor.like(), %{(:bias | :sinks) => Tensor.like()}}
-  def backward!(d_out, q, k, v, output, logsumexp, options \\ []),
-    do: raised(backward(d_out, q, k, v, output, logsumexp, options))
-
-  defp raised({:error, error}), do: raise(error)
-  defp raised({:ok, result}), do: result
-  defp raised(results), do: Tuple.delete_at(results, 0)
+  def backward!(d_out, q, k, v, output, logsumexp, options \\ []) do
+    case backward(d_out, q, k, v, output, logsumexp, options) do
+      {:ok, dq, dk, dv} -> {dq, dk, dv}
+      {:ok, dq, dk, dv, more} -> {dq, dk, dv, more}
+      {:error, error} -> raise error
+    end
+  end
 
   defp rows(q, k, v) do
     with {:ok, q} <- row(q, "q"),

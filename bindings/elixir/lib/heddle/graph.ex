@@ -20,12 +20,12 @@ defmodule Heddle.Graph do
   @enforce_keys [:name, :types]
   defstruct [:name, :types, tensors: [], nodes: []]
 
-  @opaque t :: %__MODULE__{
-            name: String.t(),
-            types: keyword(atom),
-            tensors: [keyword],
-            nodes: [keyword]
-          }
+  @type t :: %__MODULE__{
+          name: String.t(),
+          types: keyword(atom),
+          tensors: [keyword],
+          nodes: [keyword]
+        }
   @typedoc """
   A port or attribute: a tensor's uid, a number (also `:infinity`, `:neg_infinity`), a flag, a name, a list of them, or
   a group as a keyword list.

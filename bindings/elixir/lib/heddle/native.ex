@@ -28,31 +28,31 @@ defmodule Heddle.Native do
 
   @doc "The library's version."
   @spec version() :: String.t()
-  def version, do: missing()
+  def version, do: :erlang.nif_error(:not_loaded)
 
   @doc "How many plans there are: those that are kept by their text, 1024 at most, and those that a term holds."
   @spec live_plans() :: non_neg_integer
-  def live_plans, do: missing()
+  def live_plans, do: :erlang.nif_error(:not_loaded)
 
   @doc "The plan of a graph's text, kept for the next call with the same one."
   @spec plan(String.t()) :: {:ok, plan} | failure
-  def plan(_text), do: missing()
+  def plan(_text), do: :erlang.nif_error(:not_loaded)
 
   @doc "What the plan reads and what it writes, each by ascending uid; the dims of an output as they lie in memory."
   @spec plan_ports(plan) :: {:ok, {[port_tensor], [port_tensor]}} | failure
-  def plan_ports(_plan), do: missing()
+  def plan_ports(_plan), do: :erlang.nif_error(:not_loaded)
 
   @doc "The plan for people: a line for each step."
   @spec plan_description(plan) :: {:ok, String.t()} | failure
-  def plan_description(_plan), do: missing()
+  def plan_description(_plan), do: :erlang.nif_error(:not_loaded)
 
   @doc "Runs the plan on binaries by their uids; gives its outputs by ascending uid. Uids that it does not bind are ignored."
   @spec execute(plan, [{integer, binary}]) :: {:ok, [binary]} | failure
-  def execute(_plan, _inputs), do: missing()
+  def execute(_plan, _inputs), do: :erlang.nif_error(:not_loaded)
 
   @doc "`plan/1` and `execute/2` in one call."
   @spec run(String.t(), [{integer, binary}]) :: {:ok, [binary]} | failure
-  def run(_text, _inputs), do: missing()
+  def run(_text, _inputs), do: :erlang.nif_error(:not_loaded)
 
   @doc "Attention: `{:ok, output, logsumexp}`."
   @spec forward_with_logsumexp(
@@ -66,7 +66,8 @@ defmodule Heddle.Native do
           boolean
         ) ::
           {:ok, binary, binary} | failure
-  def forward_with_logsumexp(_q, _k, _v, _batch, _seq_len, _num_heads, _head_dim, _causal), do: missing()
+  def forward_with_logsumexp(_q, _k, _v, _batch, _seq_len, _num_heads, _head_dim, _causal),
+    do: :erlang.nif_error(:not_loaded)
 
   @doc "See `forward_with_logsumexp/8`."
   @spec forward_with_logsumexp_nif(
@@ -80,7 +81,8 @@ defmodule Heddle.Native do
           boolean
         ) ::
           {:ok, binary, binary} | failure
-  def forward_with_logsumexp_nif(_q, _k, _v, _batch, _seq_len, _num_heads, _head_dim, _causal), do: missing()
+  def forward_with_logsumexp_nif(_q, _k, _v, _batch, _seq_len, _num_heads, _head_dim, _causal),
+    do: :erlang.nif_error(:not_loaded)
 
   @doc "The gradients of attention: `{:ok, dq, dk, dv}`."
   @spec backward_f32(
@@ -109,7 +111,7 @@ defmodule Heddle.Native do
         _head_dim,
         _causal
       ),
-      do: missing()
+      do: :erlang.nif_error(:not_loaded)
 
   @doc "See `backward_f32/11`."
   @spec backward_f32_nif(
@@ -138,8 +140,5 @@ defmodule Heddle.Native do
         _head_dim,
         _causal
       ),
-      do: missing()
-
-  @spec missing() :: no_return
-  defp missing, do: :erlang.nif_error(:heddle_nif_is_not_loaded)
+      do: :erlang.nif_error(:not_loaded)
 end

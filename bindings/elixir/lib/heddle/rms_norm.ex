@@ -60,7 +60,8 @@ defmodule Heddle.RmsNorm do
              y: @y,
              inv_variance: @made_inverse
            ),
-         {:ok, [y, inverse]} <- Call.run(call) do
+         {:ok, made} <- Call.run(call) do
+      [y, inverse] = made
       {:ok, Tensor.like(y, given), Tensor.like(inverse, given)}
     end
   end

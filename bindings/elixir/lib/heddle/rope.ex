@@ -140,7 +140,8 @@ defmodule Heddle.Rope do
              pairing: table.pairing,
              output_scale: scale
            ),
-         {:ok, [y]} <- Call.run(call) do
+         {:ok, made} <- Call.run(call) do
+      [y] = made
       {:ok, Tensor.like(y, given)}
     end
   end
