@@ -1,6 +1,7 @@
 defmodule Heddle.DocumentationTest do
   use ExUnit.Case, async: true
 
+  doctest Heddle
   doctest Heddle.FlashAttention
   doctest Heddle.Graph
   doctest Heddle.Plan
