@@ -8,7 +8,6 @@ defmodule Heddle.MixProject do
       elixir: "~> 1.14",
       description: "Attention as one fused kernel, forward and backward",
       elixirc_paths: if(Mix.env() == :test, do: ["lib", "test/support"], else: ["lib"]),
-      elixirc_options: [warnings_as_errors: true],
       compilers: [:heddle_nif | Mix.compilers()],
       package: [
         files: ~w(c_src lib Makefile mix.exs README.md .formatter.exs),

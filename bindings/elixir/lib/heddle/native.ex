@@ -22,7 +22,7 @@ defmodule Heddle.Native do
 
   @doc false
   def load do
-    path = :filename.join(:code.priv_dir(:heddle), 'heddle_nif')
+    path = :filename.join(:code.priv_dir(:heddle), ~c"heddle_nif")
     :erlang.load_nif(path, 0)
   end
 
