@@ -46,10 +46,9 @@ test: all-targets python
 
 # The VM's own schedulers do not spin while the kernels have the cores; file names are UTF-8 whatever the locale.
 elixir: export ERL_FLAGS := +sbwt none +sbwtdcpu none +sbwtdio none +fnu
-elixir: export CXXFLAGS := -O2 -Wall -Wextra -Werror
 elixir: heddle python
 	@scripts/setup-debian scripts/packages-elixir.txt
-	cd bindings/elixir && mix format --check-formatted && mix test --warnings-as-errors && mix compile --warnings-as-errors && ./dialyze
+	cd bindings/elixir && mix format --check-formatted && CXXFLAGS='-O2 -Wall -Wextra -Werror' mix test --warnings-as-errors && mix compile --warnings-as-errors && ./dialyze
 	cd bindings/elixir && mix run ../../examples/elixir/policy.exs
 	$(PYTHON_ENV)/bin/python -m pytest -q -n $(JOBS) tests/elixir
 
