@@ -29,11 +29,6 @@ struct Library {
 
 Library& library(ErlNifEnv* env) { return *static_cast<Library*>(enif_priv_data(env)); }
 
-struct Release {
-  void operator()(Plan* plan) const { enif_release_resource(plan); }
-};
-using PlanReference = std::unique_ptr<Plan, Release>;
-
 using Arguments = std::span<const ERL_NIF_TERM>;
 using Body = Result<ERL_NIF_TERM> (*)(ErlNifEnv*, Arguments);
 
@@ -86,9 +81,7 @@ Result<ERL_NIF_TERM> execute_to_list(ErlNifEnv* env, const Plan& plan,
 // ---- Graphs by their text.
 
 Result<PlanReference> find_plan(ErlNifEnv* env, std::string_view text) {
-  const Result<Plan*> found = library(env).cache.find_or_make(library(env).plans, text);
-  if (const auto* error = std::get_if<Error>(&found)) return *error;
-  return PlanReference(std::get<Plan*>(found));
+  return library(env).cache.find_or_make(library(env).plans, text);
 }
 
 Result<PlanReference> find_plan(ErlNifEnv* env, ERL_NIF_TERM text) {

@@ -110,10 +110,6 @@ std::atomic<int64_t> live = 0;
 
 void free_plan(ErlNifEnv*, void* object) { static_cast<Plan*>(object)->~Plan(); }
 
-struct Reference {
-  void operator()(Plan* plan) const { enif_release_resource(plan); }
-};
-
 /// The memory of a port's input; a copy, kept in `copies`, if it is not aligned.
 void* address_of(const Port& port, const ErlNifBinary& data,
                  std::vector<std::unique_ptr<std::byte[]>>& copies) {
@@ -126,6 +122,7 @@ void* address_of(const Port& port, const ErlNifBinary& data,
 /// Binaries being made; those that never become terms are freed.
 class Outputs {
  public:
+  explicit Outputs(size_t count) { binaries_.reserve(count); }
   ~Outputs() {
     for (ErlNifBinary& binary : binaries_) enif_release_binary(&binary);
   }
@@ -139,6 +136,7 @@ class Outputs {
   }
   std::vector<ERL_NIF_TERM> terms(ErlNifEnv* env) {
     std::vector<ERL_NIF_TERM> made;
+    made.reserve(binaries_.size());
     for (ErlNifBinary& binary : binaries_) made.push_back(enif_make_binary(env, &binary));
     binaries_.clear();
     return made;
@@ -166,9 +164,15 @@ ErlNifResourceType* open_plans(ErlNifEnv* env) {
   return enif_open_resource_type(env, nullptr, "heddle_plan_1", free_plan, flags, nullptr);
 }
 
-Result<Plan*> make_plan(ErlNifResourceType* type, std::string_view text, heddle_device device) {
+PlanReference share(const PlanReference& plan) {
+  enif_keep_resource(plan.get());
+  return PlanReference(plan.get());
+}
+
+Result<PlanReference> make_plan(ErlNifResourceType* type, std::string_view text,
+                                heddle_device device) {
   void* const memory = enif_alloc_resource(type, sizeof(Plan));
-  const std::unique_ptr<Plan, Reference> reference(new (memory) Plan);
+  PlanReference reference(new (memory) Plan);
   heddle_graph* parsed = nullptr;
   if (const heddle_status status = heddle_graph_parse(text.data(), text.size(), &parsed);
       status != HEDDLE_OK) {
@@ -187,8 +191,7 @@ Result<Plan*> make_plan(ErlNifResourceType* type, std::string_view text, heddle_
   reference->inputs = std::move(std::get<std::vector<Port>>(inputs));
   reference->outputs = std::move(std::get<std::vector<Port>>(outputs));
   reference->workspace_bytes = heddle_plan_workspace_bytes(reference->plan);
-  enif_keep_resource(reference.get());
-  return reference.get();
+  return reference;
 }
 
 Result<std::vector<ERL_NIF_TERM>> execute(ErlNifEnv* env, const Plan& plan,
@@ -216,7 +219,7 @@ Result<std::vector<ERL_NIF_TERM>> execute(ErlNifEnv* env, const Plan& plan,
   }
   std::vector<int64_t> uids;
   std::vector<void*> pointers;
-  Outputs outputs;
+  Outputs outputs(plan.outputs.size());
   for (const Port& port : plan.outputs) {
     uids.push_back(port.uid);
     pointers.push_back(outputs.add(port.bytes));

@@ -4,6 +4,7 @@
 #include <erl_nif.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,14 +39,24 @@ struct Plan {
   Plan& operator=(const Plan&) = delete;
 };
 
+struct ReleasePlan {
+  void operator()(Plan* plan) const { enif_release_resource(plan); }
+};
+/// One reference of a plan: with the last of these and of terms the plan goes.
+using PlanReference = std::unique_ptr<Plan, ReleasePlan>;
+
+/// Another reference of the plan.
+PlanReference share(const PlanReference& plan);
+
 /// How many plans there are.
 int64_t live_plans();
 
 /// Opens the resource type of plans; null if the VM refuses.
 ErlNifResourceType* open_plans(ErlNifEnv* env);
 
-/// Plans a graph's text. The caller owns one reference of the resource.
-Result<Plan*> make_plan(ErlNifResourceType* type, std::string_view text, heddle_device device);
+/// Plans a graph's text.
+Result<PlanReference> make_plan(ErlNifResourceType* type, std::string_view text,
+                                heddle_device device);
 
 /// An input by its uid.
 struct Input {

@@ -2,27 +2,17 @@
 
 namespace heddle::elixir {
 
-PlanCache::~PlanCache() { clear(); }
-
-void PlanCache::clear() {
-  for (const auto& [text, plan] : plans_) enif_release_resource(plan);
-  plans_.clear();
-}
-
-Result<Plan*> PlanCache::find_or_make(ErlNifResourceType* type, std::string_view text) {
+Result<PlanReference> PlanCache::find_or_make(ErlNifResourceType* type, std::string_view text) {
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = plans_.find(text); found != plans_.end()) {
-      enif_keep_resource(found->second);
-      return found->second;
-    }
+    if (const auto found = plans_.find(text); found != plans_.end()) return share(found->second);
   }
   // Planned without the lock: of two that plan the same at once, one is kept.
-  Result<Plan*> made = make_plan(type, text, HEDDLE_CPU);
-  if (Plan* const* plan = std::get_if<Plan*>(&made)) {
+  Result<PlanReference> made = make_plan(type, text, HEDDLE_CPU);
+  if (const auto* plan = std::get_if<PlanReference>(&made)) {
     const std::lock_guard lock(mutex_);
-    if (plans_.size() >= kMost) clear();
-    if (plans_.emplace(text, *plan).second) enif_keep_resource(*plan);
+    if (plans_.size() >= kMost) plans_.clear();
+    plans_.try_emplace(std::string(text), share(*plan));
   }
   return made;
 }

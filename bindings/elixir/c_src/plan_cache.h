@@ -13,19 +13,15 @@ namespace heddle::elixir {
 
 class PlanCache {
  public:
-  ~PlanCache();
-
-  /// The plan of a text, made if there is none. The caller owns one reference.
-  Result<Plan*> find_or_make(ErlNifResourceType* type, std::string_view text);
+  /// The plan of a text, made if there is none.
+  Result<PlanReference> find_or_make(ErlNifResourceType* type, std::string_view text);
 
  private:
   /// Shapes of a program are few; those of one whose lengths keep changing must not pile up.
   static constexpr size_t kMost = 1024;
 
-  void clear();
-
   std::mutex mutex_;
-  std::map<std::string, Plan*, std::less<>> plans_;
+  std::map<std::string, PlanReference, std::less<>> plans_;
 };
 
 }  // namespace heddle::elixir

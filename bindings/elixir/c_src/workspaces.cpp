@@ -24,10 +24,14 @@ Workspace Workspaces::take(size_t bytes) {
   return taken;
 }
 
-void Workspaces::give_back(Workspace workspace) {
+void Workspaces::give_back(Workspace workspace) noexcept {
   if (!workspace.memory) return;
-  const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(workspace));
+  try {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(workspace));
+  } catch (const std::bad_alloc&) {
+    // It is freed then.
+  }
 }
 
 }  // namespace heddle::elixir

@@ -18,7 +18,7 @@ class Workspaces {
  public:
   /// One of at least so many bytes, their contents anything; its memory is null if there is none.
   Workspace take(size_t bytes);
-  void give_back(Workspace workspace);
+  void give_back(Workspace workspace) noexcept;
 
  private:
   std::mutex mutex_;
