@@ -48,7 +48,9 @@ test: all-targets python
 elixir: export ERL_FLAGS := +sbwt none +sbwtdcpu none +sbwtdio none +fnu
 elixir: heddle python
 	@scripts/setup-debian scripts/packages-elixir.txt
-	cd bindings/elixir && mix format --check-formatted && CXXFLAGS='-O2 -Wall -Wextra -Werror' mix test --warnings-as-errors && mix compile --warnings-as-errors && ./dialyze
+	cd bindings/elixir && mix format --check-formatted
+	cd bindings/elixir && CXXFLAGS='-O2 -Wall -Wextra -Werror' mix test --warnings-as-errors
+	cd bindings/elixir && mix compile --warnings-as-errors && ./dialyze
 	cd bindings/elixir && mix run ../../examples/elixir/policy.exs
 	$(PYTHON_ENV)/bin/python -m pytest -q -n $(JOBS) tests/elixir
 

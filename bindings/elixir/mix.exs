@@ -9,15 +9,9 @@ defmodule Heddle.MixProject do
       description: "Attention as one fused kernel, forward and backward",
       elixirc_paths: if(Mix.env() == :test, do: ["lib", "test/support"], else: ["lib"]),
       compilers: [:heddle_nif | Mix.compilers()],
-      package: [
-        files: ~w(c_src lib Makefile mix.exs README.md .formatter.exs),
-        licenses: []
-      ],
       deps: nx()
     ]
   end
-
-  def application, do: [extra_applications: [:logger]]
 
   # Nx is optional: where another dependency brings it, its tensors are taken and given. HEDDLE_NX names a checkout of it
   # for this project's own use.

@@ -52,8 +52,8 @@ class Calls:
             return both[0] + ", ".join(map(self.term, value)) + both[1]
         if hasattr(value, "shape"):
             return self.tensor(np.asarray(value))
-        return {True: "true", False: "false", None: "nil"}.get(value, None) if isinstance(value, (bool, type(None))) \
-            else repr(value)
+        words = {True: "true", False: "false", None: "nil"}
+        return words[value] if value is None or isinstance(value, bool) else repr(value)
 
     def tensor(self, array):
         self.files += 1

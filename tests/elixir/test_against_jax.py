@@ -55,7 +55,8 @@ def attention(operands, o):
     if "rope" in o:
         q, k = (turned(x, *o["rope"]) for x in (q, k))
     k, v = (jnp.repeat(x, q.shape[2] // x.shape[2], 2) for x in (k, v))
-    scores = jnp.einsum("btnh,bsnh->bnts", q, k, precision="highest") * jnp.asarray(o.get("scale", q.shape[-1] ** -0.5), q.dtype)
+    scores = jnp.einsum("btnh,bsnh->bnts", q, k, precision="highest")
+    scores = scores * jnp.asarray(o.get("scale", q.shape[-1] ** -0.5), q.dtype)
     if "soft_cap" in o:
         scores = o["soft_cap"] * jnp.tanh(scores / o["soft_cap"])
     if "bias" in operands:
@@ -156,7 +157,8 @@ class Case:
     def __init__(self, number, given, dtype):
         self.dtype = np.dtype(dtype)
         shapes = {"q": (B, T, N, H), "k": (B, S, K, H), "v": (B, S, K, D)}
-        self.operands = {name: numbers(31 * number + i, *shape, dtype=dtype) for i, (name, shape) in enumerate(shapes.items())}
+        self.operands = {name: numbers(31 * number + i, *shape, dtype=dtype)
+                         for i, (name, shape) in enumerate(shapes.items())}
         self.d_out = numbers(31 * number + 3, B, T, N, D, dtype=dtype)
         self.elixir, self.options = {}, {}
         for name, value in given.items():
@@ -285,8 +287,8 @@ def test_rope_and_rms_norm(tmp_path):
     calls.add("norm", "Heddle.RmsNorm.forward_with_states", x, weight, {"bias": bias, "epsilon": 0.01})
 
     def rope(x):
-        entries = [1.5 * turned(x[b:b + 1], np.cos(angles)[positions[b]], np.sin(angles)[positions[b]], "halves") for b in range(B)]
-        return jnp.concatenate(entries)
+        tables = ((np.cos(angles)[of_entry], np.sin(angles)[of_entry]) for of_entry in positions)
+        return jnp.concatenate([1.5 * turned(x[b:b + 1], *table, "halves") for b, table in enumerate(tables)])
 
     def norm(x, weight, bias):
         return x / jnp.sqrt((x * x).mean(-1, keepdims=True) + 0.01) * weight + bias
@@ -344,14 +346,17 @@ def test_training_steps(optimizer, tmp_path):
               "head_bias": (ACTIONS,)}
     p = {name: numbers(i, *shape, dtype=np.float64, spread=0.5) for i, (name, shape) in enumerate(shapes.items())}
     rng = np.random.default_rng(5)
-    batches = [(numbers(40 + i, B, T, FEATURES, dtype=np.float64), rng.integers(0, ACTIONS, (B, T), np.int32)) for i in range(5)]
+    batches = [(numbers(40 + i, B, T, FEATURES, dtype=np.float64), rng.integers(0, ACTIONS, (B, T), np.int32))
+               for i in range(5)]
     calls = Calls(tmp_path)
     update, written = OPTIMIZERS[optimizer]
     parameters = "%{" + ", ".join(f"{name}: {calls.tensor(x)}" for name, x in p.items()) + "}"
-    given = ", ".join(f"%{{states: {calls.tensor(states)}, actions: {calls.tensor(actions)}}}" for states, actions in batches)
+    given = ", ".join(f"%{{states: {calls.tensor(states)}, actions: {calls.tensor(actions)}}}"
+                      for states, actions in batches)
     calls.written.append(
         '{"steps", fn -> '
-        f"{{:ok, training}} = Heddle.Training.new({parameters}, heads: {HEADS}, optimizer: {written}, attention: [window: {{6, nil}}]); "
+        f"{{:ok, training}} = Heddle.Training.new({parameters}, heads: {HEADS}, optimizer: {written}, "
+        "attention: [window: {6, nil}]); "
         f"{{training, losses}} = Enum.reduce([{given}], {{training, []}}, fn batch, {{training, losses}} -> "
         "{:ok, training, loss} = Heddle.Training.train_step(training, batch); {training, losses ++ [loss]} end); "
         "{:ok, losses, training.parameters} end, []}")

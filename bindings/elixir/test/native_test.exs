@@ -37,7 +37,7 @@ defmodule Heddle.NativeTest do
 
     assert {:ok, dq, dk, dv} = backward(c)
     assert [byte_size(dq), byte_size(dk), byte_size(dv)] == [960, 960, 960]
-    assert Native.version() =~ ~r/^\d+\.\d+\.\d+$/
+    assert Native.version() == Mix.Project.config()[:version]
   end
 
   test "causal is taken at its word", c do
