@@ -250,7 +250,7 @@ def test_dropout_drops_its_share(cases, forward):
 
 
 def test_functions_of_fixed_arguments(tmp_path):
-    """The seed's forward_with_logsumexp_nif/8 and backward_f32_nif/11, through tensors that carry their binaries."""
+    """forward_with_logsumexp_nif/8 and backward_f32_nif/11, through tensors that carry their binaries."""
     q, k, v, d_out = (numbers(i, B, T, N, H) for i in range(4))
     for causal in (True, False):
         folder = tmp_path / str(causal)
