@@ -116,7 +116,7 @@ Poly Region::expand(const Element& e) {
     case Opcode::multiply:
       return algebra_.multiply(factor(e, 0), factor(e, 1));
     case Opcode::divide:
-      return algebra_.multiply(operand(0), algebra_.function(Opcode::divide, operand(1)));
+      return algebra_.multiply(factor(e, 0), algebra_.function(Opcode::divide, operand(1)));
     case Opcode::select: {
       const Poly p = operand(0);
       const Poly not_p = algebra_.add(Algebra::constant(1), algebra_.scale(p, -1));

@@ -554,6 +554,7 @@ std::vector<Expected> fused() {
                            "padding_is_added_grad",
                            "mask_is_data_and_dropout_grad",
                            "loss_of_output",
+                           "loss_of_output_normalised_late",
                            "gradient_of_queries_only",
                            "keys_of_groups_summed_twice",
                            "clamped_indices_grad",

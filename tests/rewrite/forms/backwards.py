@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from forms.form import B, G, K, KB, KG, OB, QB, R, VB, VG, both, causal, form, shape, softmax
-from forms.heads import scaled_queries
+from forms.heads import normalised_late, scaled_queries
 
 
 @jax.custom_vjp
@@ -46,6 +46,12 @@ def loss_of_output(q, k, v):
         return jnp.sum(scaled_queries(q, k, v) ** 2)
 
     return jax.value_and_grad(loss, (0, 1, 2))(q, k, v)
+
+
+@form(QB, KB, VB)
+def loss_of_output_normalised_late(q, k, v):
+    """dO is O times a number, and divided by the sums again."""
+    return jax.grad(lambda *x: jnp.sum(normalised_late(*x) ** 2), (0, 1, 2))(q, k, v)
 
 
 @form(QB, KB, VB)
