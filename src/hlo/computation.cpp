@@ -1,8 +1,6 @@
 #include "hlo/computation.h"
 
 #include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "hlo/module.h"
 #include "hlo/stable_order.h"
@@ -19,47 +17,46 @@ std::vector<Instruction*> Computation::instructions() const {
 }
 
 std::vector<Instruction*> Computation::dependency_order() const {
-  std::unordered_map<const Instruction*, int> position;
-  position.reserve(instructions_.size());
-  for (size_t i = 0; i < instructions_.size(); ++i) {
-    position.emplace(instructions_[i].get(), static_cast<int>(i));
-  }
-  std::vector<Instruction*> order;
-  order.reserve(instructions_.size());
-  // As readers leave them and most rewrites keep them.
-  const auto is_in_order = [&] {
-    const auto comes_later = [&](const Instruction* x, int than) {
-      const auto found = position.find(x);
-      return found != position.end() && found->second >= than;
-    };
-    for (size_t i = 0; i < instructions_.size(); ++i) {
-      const auto later = [&](const Instruction* x) { return comes_later(x, static_cast<int>(i)); };
-      const auto& x = *instructions_[i];
-      if (std::any_of(x.operands().begin(), x.operands().end(), later) ||
-          std::any_of(x.control_predecessors().begin(), x.control_predecessors().end(), later))
-        return false;
-    }
-    return true;
-  };
-  if (is_in_order()) {
-    for (const auto& instruction : instructions_) order.push_back(instruction.get());
-    return order;
-  }
-  std::vector<std::vector<int>> dependencies(instructions_.size());
-  for (size_t i = 0; i < instructions_.size(); ++i) {
-    for (const Instruction* operand : instructions_[i]->operands()) {
-      if (auto found = position.find(operand); found != position.end()) {
-        dependencies[i].push_back(found->second);
-      }
-    }
-    for (const Instruction* predecessor : instructions_[i]->control_predecessors()) {
-      if (auto found = position.find(predecessor); found != position.end()) {
-        dependencies[i].push_back(found->second);
+  std::vector<Dependency> dependencies;
+  bool is_in_order = true;  // as readers leave them and most rewrites keep them
+  for (const auto& x : instructions_) {
+    for (const auto& before : {x->operands(), x->control_predecessors()}) {
+      for (const Instruction* y : before) {
+        if (y->computation() != this) continue;  // verify() refuses it
+        dependencies.push_back({y->position(), x->position()});
+        is_in_order = is_in_order && y->position() < x->position();
       }
     }
   }
-  for (int i : stable_order(dependencies)) order.push_back(instructions_[i].get());
+  std::vector<Instruction*> order = instructions();
+  if (is_in_order) return order;
+  order.clear();
+  for (int i : stable_order(instruction_count(), dependencies)) {
+    order.push_back(instructions_[i].get());
+  }
   return order;
+}
+
+void Computation::sort() {
+  const std::vector<Instruction*> order = dependency_order();
+  if (order.size() != instructions_.size()) return;
+  std::vector<std::unique_ptr<Instruction>> sorted(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    sorted[i] = std::move(instructions_[order[i]->position()]);
+  }
+  instructions_ = std::move(sorted);
+  count_positions();
+}
+
+void Computation::append(std::unique_ptr<Instruction> instruction) {
+  instruction->position_ = instruction_count();
+  instructions_.push_back(std::move(instruction));
+}
+
+void Computation::count_positions() {
+  for (size_t i = 0; i < instructions_.size(); ++i) {
+    instructions_[i]->position_ = static_cast<int>(i);
+  }
 }
 
 Instruction* Computation::find(std::string_view name) const {
@@ -78,7 +75,7 @@ Instruction* Computation::insert(std::unique_ptr<Instruction> instruction, std::
     std::vector<Instruction*>& users = operand->users_;
     if (users.empty() || users.back() != instruction.get()) users.push_back(instruction.get());
   }
-  instructions_.push_back(std::move(instruction));
+  append(std::move(instruction));
   return instructions_.back().get();
 }
 
@@ -129,14 +126,13 @@ Status Computation::remove_parameter(int number) {
   for (size_t i = number; i < parameters_.size(); ++i) {
     parameters_[i]->parameter_number_ = static_cast<int64_t>(i);
   }
-  std::erase_if(instructions_, [&](const auto& owned) { return owned.get() == parameter; });
+  instructions_.erase(instructions_.begin() + parameter->position());
+  count_positions();
   return {};
 }
 
 Status Computation::remove(Instruction* instruction) {
-  const auto found = std::find_if(instructions_.begin(), instructions_.end(),
-                                  [&](const auto& owned) { return owned.get() == instruction; });
-  if (found == instructions_.end()) {
+  if (!instruction || instruction->computation() != this) {
     return error(Code::invalid_value, "the instruction to remove is not in {}", name_);
   }
   if (!instruction->users().empty() || instruction == root_ || instruction->is(Opcode::parameter)) {
@@ -155,16 +151,18 @@ Status Computation::remove(Instruction* instruction) {
   const std::vector<Instruction*> operands = instruction->operands_;
   instruction->operands_.clear();
   for (Instruction* operand : operands) operand->drop_user(instruction);
-  instructions_.erase(found);
+  instructions_.erase(instructions_.begin() + instruction->position());
+  count_positions();
   return {};
 }
 
 int Computation::remove_dead() {
-  std::unordered_set<const Instruction*> live;
-  live.reserve(instructions_.size());
+  std::vector<bool> live(instructions_.size());
   std::vector<const Instruction*> pending;
   const auto mark = [&](const Instruction* instruction) {
-    if (live.insert(instruction).second) pending.push_back(instruction);
+    if (live[instruction->position()]) return;
+    live[instruction->position()] = true;
+    pending.push_back(instruction);
   };
   if (root_) mark(root_);
   for (const auto& instruction : instructions_) {
@@ -178,14 +176,14 @@ int Computation::remove_dead() {
     for (const Instruction* operand : instruction->operands()) mark(operand);
     for (const Instruction* predecessor : instruction->control_predecessors()) mark(predecessor);
   }
-  for (const auto& instruction : instructions_) {
-    if (live.count(instruction.get())) continue;
-    const std::vector<Instruction*> operands = std::move(instruction->operands_);
-    instruction->operands_.clear();
-    for (Instruction* operand : operands) operand->drop_user(instruction.get());
-  }
-  return static_cast<int>(std::erase_if(
-      instructions_, [&](const auto& instruction) { return !live.count(instruction.get()); }));
+  const auto is_dead = [&](const Instruction* instruction) {
+    return !live[instruction->position()];
+  };
+  for (const auto& instruction : instructions_) std::erase_if(instruction->users_, is_dead);
+  const auto removed = static_cast<int>(std::erase_if(
+      instructions_, [&](const auto& instruction) { return is_dead(instruction.get()); }));
+  count_positions();
+  return removed;
 }
 
 }  // namespace heddle::hlo

@@ -34,6 +34,8 @@ class Computation {
   /// Every operand and control predecessor before its user; the stored order where that is one.
   /// Instructions on a cycle (which verify() refuses) are left out.
   std::vector<Instruction*> dependency_order() const;
+  /// Stores them in that order, unless one is on a cycle.
+  void sort();
   Instruction* find(std::string_view name) const;
 
   /// Appends an instruction. `name` is a wish: it is made unique in the module by a number.
@@ -64,6 +66,8 @@ class Computation {
   friend class ProtoReader;
   Computation() = default;
   Instruction* insert(std::unique_ptr<Instruction> instruction, std::string_view name);
+  void append(std::unique_ptr<Instruction> instruction);
+  void count_positions();
 
   std::string name_;
   Module* module_ = nullptr;

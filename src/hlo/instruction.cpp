@@ -16,34 +16,33 @@ std::string_view Instruction::opcode_name() const {
 Module* Instruction::module() const { return computation_->module(); }
 bool Instruction::is_root() const { return computation_->root() == this; }
 
-void Instruction::add_user(Instruction* user) {
-  if (std::find(users_.begin(), users_.end(), user) == users_.end()) users_.push_back(user);
+bool Instruction::uses(const Instruction* operand) const {
+  return std::find(operands_.begin(), operands_.end(), operand) != operands_.end();
 }
 
 void Instruction::drop_user(Instruction* user) {
-  const auto& operands = user->operands_;
-  if (std::find(operands.begin(), operands.end(), this) != operands.end()) return;
-  users_.erase(std::remove(users_.begin(), users_.end(), user), users_.end());
+  if (!user->uses(this))
+    users_.erase(std::remove(users_.begin(), users_.end(), user), users_.end());
 }
 
 void Instruction::set_operand(int i, Instruction* operand) {
   Instruction* old = operands_[i];
   if (old == operand) return;
+  // Operands are fewer than users, of a constant above all.
+  if (!uses(operand)) operand->users_.push_back(this);
   operands_[i] = operand;
   old->drop_user(this);
-  operand->add_user(this);
 }
 
 void Instruction::replace_all_uses_with(Instruction* other) {
   if (other == this) return;
-  const std::vector<Instruction*> users = users_;
-  for (Instruction* user : users) {
+  for (Instruction* user : users_) {
     // `other` may itself be computed from this instruction; its own use stays.
     if (user == other) continue;
-    for (int i = 0; i < user->operand_count(); ++i) {
-      if (user->operand(i) == this) user->set_operand(i, other);
-    }
+    if (!user->uses(other)) other->users_.push_back(user);
+    std::replace(user->operands_.begin(), user->operands_.end(), this, other);
   }
+  std::erase_if(users_, [&](const Instruction* user) { return user != other; });
   if (is_root()) computation_->set_root(other);
 }
 

@@ -33,6 +33,8 @@ class Instruction {
   /// The spelling in text, also of an unknown operation.
   std::string_view opcode_name() const;
   Computation* computation() const { return computation_; }
+  /// Where it stands among Computation::instructions().
+  int position() const { return position_; }
   Module* module() const;
   bool is_root() const;
 
@@ -117,7 +119,7 @@ class Instruction {
   friend class Reader;
   friend class ProtoReader;
   Instruction() = default;
-  void add_user(Instruction* user);
+  bool uses(const Instruction* operand) const;
   void drop_user(Instruction* user);
 
   int64_t id_ = 0;
@@ -125,6 +127,7 @@ class Instruction {
   Opcode opcode_ = Opcode::unknown;
   std::string unknown_opcode_;
   Computation* computation_ = nullptr;
+  int position_ = 0;
   Shape shape_;
   std::vector<Instruction*> operands_;
   std::vector<Instruction*> users_;

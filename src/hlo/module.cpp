@@ -32,12 +32,15 @@ std::string_view without_number(std::string_view name) {
              : name;
 }
 
-// Follows references from one module's instructions and computations to another's.
+// Follows references from one module's computations, and a computation's instructions, to
+// another's.
 class Mapping {
  public:
-  void put(const Instruction* from, Instruction* to) { instructions_[from] = to; }
+  /// The computation whose instructions are put in next.
+  void begin(const Computation& from) { instructions_.assign(from.instruction_count(), nullptr); }
+  void put(const Instruction* from, Instruction* to) { instructions_[from->position()] = to; }
   void put(const Computation* from, Computation* to) { computations_[from] = to; }
-  Instruction* at(Instruction* from) const { return instructions_.at(from); }
+  Instruction* at(Instruction* from) const { return instructions_[from->position()]; }
   // Computations that were not copied are shared.
   Computation* at(Computation* from) const {
     const auto found = computations_.find(from);
@@ -45,6 +48,7 @@ class Mapping {
   }
   std::vector<Instruction*> at(std::span<Instruction* const> from) const {
     std::vector<Instruction*> to;
+    to.reserve(from.size());
     for (Instruction* instruction : from) to.push_back(at(instruction));
     return to;
   }
@@ -61,7 +65,7 @@ class Mapping {
   }
 
  private:
-  std::unordered_map<const Instruction*, Instruction*> instructions_;
+  std::vector<Instruction*> instructions_;  // by position
   std::unordered_map<const Computation*, Computation*> computations_;
 };
 
@@ -88,19 +92,20 @@ std::vector<Computation*> Module::callees_first() const {
   for (size_t i = 0; i < computations_.size(); ++i) {
     position.emplace(computations_[i].get(), static_cast<int>(i));
   }
-  std::vector<std::vector<int>> dependencies(computations_.size());
+  std::vector<Dependency> dependencies;
   for (size_t i = 0; i < computations_.size(); ++i) {
     for (const auto& instruction : computations_[i]->instructions_) {
       for (const Computation* callee : instruction->called_computations()) {
         if (auto found = position.find(callee); found != position.end()) {
-          dependencies[i].push_back(found->second);
+          dependencies.push_back({found->second, static_cast<int>(i)});
         }
       }
     }
   }
   std::vector<Computation*> order;
   order.reserve(computations_.size());
-  for (int i : stable_order(dependencies)) order.push_back(computations_[i].get());
+  for (int i : stable_order(static_cast<int>(computations_.size()), dependencies))
+    order.push_back(computations_[i].get());
   return order;
 }
 
@@ -144,6 +149,7 @@ Computation* Module::clone(const Computation* computation, std::string_view name
   copy->wire_ = computation->wire_;
   copy->parameters_.resize(computation->parameters_.size());
   Mapping mapping;
+  mapping.begin(*computation);
   for (Instruction* original : computation->dependency_order()) {
     std::unique_ptr<Instruction> instruction(new Instruction);
     instruction->opcode_ = original->opcode_;
@@ -215,6 +221,7 @@ std::unique_ptr<Module> Module::copy() const {
   for (size_t i = 0; i < computations_.size(); ++i) {
     const Computation& original = *computations_[i];
     Computation& computation = *module->computations_[i];
+    mapping.begin(original);
     for (const auto& from : original.instructions_) {
       std::unique_ptr<Instruction> to(new Instruction);
       to->id_ = from->id_;
@@ -227,12 +234,13 @@ std::unique_ptr<Module> Module::copy() const {
       to->parameter_number_ = from->parameter_number_;
       to->wire_ = from->wire_;
       mapping.put(from.get(), to.get());
-      computation.instructions_.push_back(std::move(to));
+      computation.append(std::move(to));
     }
     for (const auto& from : original.instructions_) {
       Instruction* to = mapping.at(from.get());
       to->operands_ = mapping.at(from->operands());
       to->users_ = mapping.at(from->users());
+      to->attributes_.reserve(from->attributes_.size());
       for (const Attribute& attribute : from->attributes_) {
         to->attributes_.push_back(mapping.at(attribute));
       }

@@ -209,7 +209,7 @@ Result<Instruction*> Reader::read_instruction_body(std::string_view name, size_t
   } else {
     module_->names_.insert(x->name_);
   }
-  current_->instructions_.push_back(std::move(owned));
+  current_->append(std::move(owned));
   return x;
 }
 

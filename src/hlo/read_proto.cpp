@@ -240,7 +240,7 @@ Status ProtoReader::read_instruction(std::string_view bytes) {
                  fields.id);
   }
   take_name(x->name_, instruction_names_);
-  current_->instructions_.push_back(std::move(owned));
+  current_->append(std::move(owned));
   return {};
 }
 

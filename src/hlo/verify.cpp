@@ -14,40 +14,70 @@ bool has_sane_sizes(const Shape& shape) {
   for (const Shape& element : shape.elements()) {
     if (!has_sane_sizes(element)) return false;
   }
+  if (!shape.is_unbounded()) return checked_element_count(shape.dims()).has_value();
   std::vector<int64_t> dims = shape.dims();
   std::erase(dims, kUnbounded);
   return checked_element_count(dims).has_value();
 }
 
-using Use = std::pair<const Instruction*, const Instruction*>;
+Status verify_users(const Computation& computation) {
+  const std::vector<Instruction*> all = computation.instructions();
+  // By operands: who uses the instruction at each position, in order.
+  std::vector<int> first(all.size() + 1);
+  const auto each_use = [&](auto say) {
+    std::vector<int> seen(all.size(), -1);  // by which user last
+    for (const Instruction* x : all) {
+      for (const Instruction* operand : x->operands()) {
+        if (std::exchange(seen[operand->position()], x->position()) != x->position()) {
+          say(operand->position(), x);
+        }
+      }
+    }
+  };
+  each_use([&](int operand, const Instruction*) { ++first[operand + 1]; });
+  for (size_t i = 0; i < all.size(); ++i) first[i + 1] += first[i];
+  std::vector<const Instruction*> uses(first.back());
+  std::vector<int> next(first.begin(), first.end());
+  each_use([&](int operand, const Instruction* user) { uses[next[operand]++] = user; });
+  // And by what each of them lists.
+  const auto before = [](const Instruction* a, const Instruction* b) {
+    return a->position() < b->position();
+  };
+  std::vector<const Instruction*> listed;
+  for (const Instruction* x : all) {
+    listed.assign(x->users().begin(), x->users().end());
+    std::sort(listed.begin(), listed.end(), before);
+    const auto twice = std::adjacent_find(listed.begin(), listed.end());
+    if (twice != listed.end()) return misfit(*x, "lists its user {} twice", (*twice)->name());
+    if (!std::equal(listed.begin(), listed.end(), uses.begin() + first[x->position()],
+                    uses.begin() + first[x->position() + 1])) {
+      return error(Code::invalid_value,
+                   "{}: operands and users of its instructions are out of step",
+                   computation.name());
+    }
+  }
+  return {};
+}
 
 Status verify_links(const Computation& computation,
                     const std::unordered_set<const Computation*>& known) {
-  std::unordered_set<const Instruction*> own;
   std::unordered_set<std::string_view> names;
-  const auto count = static_cast<size_t>(computation.instruction_count());
-  own.reserve(count), names.reserve(count);
+  names.reserve(computation.instruction_count());
+  const auto is_own = [&](const Instruction* x) { return x->computation() == &computation; };
+  if (!computation.root() || !is_own(computation.root())) {
+    return error(Code::invalid_value, "{} has no root", computation.name());
+  }
+  int64_t parameter_count = 0;
   for (const Instruction* x : computation.instructions()) {
-    own.insert(x);
     if (!names.insert(x->name()).second) {
       return error(Code::invalid_value, "{}: two instructions are called {}", computation.name(),
                    x->name());
     }
-  }
-  if (!computation.root() || !own.count(computation.root())) {
-    return error(Code::invalid_value, "{} has no root", computation.name());
-  }
-  // Who uses whom, by the operands and by the users.
-  std::vector<Use> uses, listed;
-  int64_t parameter_count = 0;
-  for (const Instruction* x : computation.instructions()) {
     for (const Instruction* operand : x->operands()) {
-      if (!own.count(operand)) return misfit(*x, "has an operand outside of its computation");
-      uses.emplace_back(operand, x);
+      if (!is_own(operand)) return misfit(*x, "has an operand outside of its computation");
     }
-    for (const Instruction* user : x->users()) listed.emplace_back(x, user);
     for (const Instruction* predecessor : x->control_predecessors()) {
-      if (!own.count(predecessor)) {
+      if (!is_own(predecessor)) {
         return misfit(*x, "has a control predecessor outside of its computation");
       }
     }
@@ -66,16 +96,7 @@ Status verify_links(const Computation& computation,
       }
     }
   }
-  std::sort(uses.begin(), uses.end());
-  uses.erase(std::unique(uses.begin(), uses.end()), uses.end());
-  std::sort(listed.begin(), listed.end());
-  const auto twice = std::adjacent_find(listed.begin(), listed.end());
-  if (twice != listed.end())
-    return misfit(*twice->first, "lists its user {} twice", twice->second->name());
-  if (uses != listed) {
-    return error(Code::invalid_value, "{}: operands and users of its instructions are out of step",
-                 computation.name());
-  }
+  HEDDLE_TRY(verify_users(computation));
   if (parameter_count != static_cast<int64_t>(computation.parameters().size())) {
     return error(Code::invalid_value, "{} does not have one parameter for each number below {}",
                  computation.name(), computation.parameters().size());

@@ -17,7 +17,14 @@ bool intersects(const std::vector<Var>& a, const std::vector<Var>& b) {
                      [&](Var v) { return std::find(b.begin(), b.end(), v) != b.end(); });
 }
 
-void append(std::vector<int64_t>& key, const Product& product) {
+/// Each once.
+std::vector<Var> ascending(std::vector<Var> vars) {
+  std::sort(vars.begin(), vars.end());
+  vars.erase(std::unique(vars.begin(), vars.end()), vars.end());
+  return vars;
+}
+
+void append(Key& key, const Product& product) {
   for (const Power& p : product) {
     key.push_back(p.atom);
     key.push_back(p.exponent);
@@ -83,9 +90,7 @@ Poly Algebra::constant(double value) {
 }
 
 AtomId Algebra::intern(Atom a) {
-  std::vector<int64_t> key{static_cast<int64_t>(a.kind)};
-  std::vector<Var> free;
-  int height = 0, nesting = 0;
+  Key key{static_cast<int64_t>(a.kind)};
   switch (a.kind) {
     case AtomKind::element:
     case AtomKind::indicator:
@@ -94,21 +99,39 @@ AtomId Algebra::intern(Atom a) {
       for (const Index& index : a.element.at) {
         key.push_back(INT64_MIN);
         key.insert(key.end(), index.begin(), index.end());
-        free.insert(free.end(), index.begin(), index.end());
       }
       break;
     case AtomKind::function:
     case AtomKind::weight:
       key.push_back(static_cast<int64_t>(a.function));
       key.push_back(a.argument);
-      free = support(polys_[a.argument]);
-      height = poly_heights_[a.argument];
-      nesting = 1 + this->nesting(polys_[a.argument]);
       break;
     case AtomKind::sum:
       key.insert(key.end(), a.sizes.begin(), a.sizes.end());
       key.insert(key.end(), a.bound.begin(), a.bound.end());
       append(key, a.product);
+      break;
+  }
+  const auto [entry, added] = atom_ids_.try_emplace(std::move(key), atoms_.size());
+  if (added) describe(std::move(a));
+  return entry->second;
+}
+
+void Algebra::describe(Atom a) {
+  std::vector<Var> free;
+  int height = 0, nesting = 0;
+  switch (a.kind) {
+    case AtomKind::element:
+    case AtomKind::indicator:
+      free = ascending(flat(a.element.at));
+      break;
+    case AtomKind::function:
+    case AtomKind::weight:
+      free = support(polys_[a.argument]);
+      height = poly_heights_[a.argument];
+      nesting = 1 + this->nesting(polys_[a.argument]);
+      break;
+    case AtomKind::sum:
       free = support(a.product);
       height = 1 + this->height(a.product);
       nesting = 1 + this->nesting({{1, a.product}});
@@ -117,20 +140,14 @@ AtomId Algebra::intern(Atom a) {
       });
       break;
   }
-  const auto [entry, added] = atom_ids_.try_emplace(std::move(key), atoms_.size());
-  if (added) {
-    std::sort(free.begin(), free.end());
-    free.erase(std::unique(free.begin(), free.end()), free.end());
-    atoms_.push_back(std::move(a));
-    supports_.push_back(std::move(free));
-    heights_.push_back(height);
-    nesting_.push_back(nesting);
-  }
-  return entry->second;
+  atoms_.push_back(std::move(a));
+  supports_.push_back(std::move(free));
+  heights_.push_back(height);
+  nesting_.push_back(nesting);
 }
 
 PolyId Algebra::intern(const Poly& poly) {
-  std::vector<int64_t> key;
+  Key key;
   int height = 0;
   for (const Monomial& m : poly) {
     key.push_back(std::bit_cast<int64_t>(m.coefficient));
@@ -155,16 +172,18 @@ int Algebra::height(const Product& product) const {
 }
 
 std::vector<Var> Algebra::support(const Product& product) const {
-  std::set<Var> all;
-  for (const Power& p : product) all.insert(supports_[p.atom].begin(), supports_[p.atom].end());
-  return {all.begin(), all.end()};
+  std::vector<Var> all;
+  for (const Power& p : product)
+    all.insert(all.end(), supports_[p.atom].begin(), supports_[p.atom].end());
+  return ascending(std::move(all));
 }
 
 std::vector<Var> Algebra::support(const Poly& poly) const {
-  std::set<Var> all;
+  std::vector<Var> all;
   for (const Monomial& m : poly)
-    for (const Power& p : m.factors) all.insert(supports_[p.atom].begin(), supports_[p.atom].end());
-  return {all.begin(), all.end()};
+    for (const Power& p : m.factors)
+      all.insert(all.end(), supports_[p.atom].begin(), supports_[p.atom].end());
+  return ascending(std::move(all));
 }
 
 void Algebra::normalise(Poly& poly) {
@@ -459,7 +478,7 @@ AtomId Algebra::connected_sum(const std::vector<Var>& bound, const std::vector<i
   const int level = height(product) + 1;
   const Var blank = bound_name(level, 30), marked = bound_name(level, 29);
   struct Described {
-    std::vector<int64_t> description;  // the size first
+    Key description;  // the size first
     Var variable;
   };
   std::vector<Described> described;
@@ -472,8 +491,8 @@ AtomId Algebra::connected_sum(const std::vector<Var>& bound, const std::vector<i
   for (size_t i = 0; i < bound.size(); ++i) {
     Renaming renaming;
     for (Var other : bound) renaming[other] = other == bound[i] ? marked : blank;
-    std::vector<int64_t> description{sizes[i]};
-    append(description, renamed_product(renaming));
+    Key description{sizes[i]};
+    if (bound.size() > 1) append(description, renamed_product(renaming));
     described.push_back({std::move(description), bound[i]});
   }
   const auto before = [](const Described& a, const Described& b) {

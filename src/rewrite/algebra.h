@@ -11,11 +11,11 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "rewrite/element.h"
+#include "rewrite/key.h"
 
 namespace heddle::rewrite {
 
@@ -121,6 +121,8 @@ class Algebra {
 
   Poly atom(Atom a);
   AtomId intern(Atom a);
+  /// Keeps a new atom and what is known of it.
+  void describe(Atom a);
   Poly reciprocal_of_sum(const Poly& sum);
   /// The product of two factor lists; false if it is identically 0.
   bool join(Product& into, const Product& other);
@@ -136,9 +138,9 @@ class Algebra {
   std::vector<std::vector<Var>> supports_;
   std::vector<int> heights_;  // of nested sums
   std::vector<int> nesting_;  // of nested atoms of any kind
-  std::map<std::vector<int64_t>, AtomId> atom_ids_;
+  ByKey<AtomId> atom_ids_;
   std::vector<Poly> polys_;
-  std::map<std::vector<int64_t>, PolyId> poly_ids_;
+  ByKey<PolyId> poly_ids_;
   std::vector<int> poly_heights_;
   std::map<PolyId, Implied> implied_;
 };

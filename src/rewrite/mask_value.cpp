@@ -10,6 +10,7 @@
 namespace heddle::rewrite {
 
 using hlo::ElementType;
+using hlo::Instruction;
 using hlo::Literal;
 
 namespace {
@@ -37,37 +38,40 @@ std::optional<Poly> MaskValues::value(const Element& element) {
 }
 
 const std::optional<MaskValues::Table>& MaskValues::table(const Element& resolved) {
+  Key key = key_of(resolved);
+  if (const auto known = tables_.find(key); known != tables_.end()) return known->second;
   struct Open {
     Element element;
+    Key key;
     std::vector<const Table*> operands;
   };
   std::vector<Open> open;
-  open.push_back({resolved, {}});
+  open.push_back({resolved, std::move(key), {}});
   for (;;) {
-    const Element at = open.back().element;
-    const auto done = static_cast<int>(open.back().operands.size());
+    Open& at = open.back();
+    const Instruction* x = at.element.x;
+    const auto done = static_cast<int>(at.operands.size());
     std::optional<Table> result;
-    if (const auto known = tables_.find(key_of(at)); known != tables_.end()) {
-      result = known->second;
-    } else if (!Arithmetic::knows(at.x)) {
-      result = leaf(at);
-    } else if (done < at.x->operand_count()) {
-      const Element operand = operand_of(elements_, at, done);
-      const auto known_operand = tables_.find(key_of(operand));
-      if (known_operand == tables_.end()) {
-        open.push_back({operand, {}});
+    if (!Arithmetic::knows(x)) {
+      result = leaf(at.element);
+    } else if (done < x->operand_count()) {
+      Element operand = operand_of(elements_, at.element, done);
+      Key operand_key = key_of(operand);
+      const auto known = tables_.find(operand_key);
+      if (known == tables_.end()) {
+        open.push_back({std::move(operand), std::move(operand_key), {}});
         continue;
       }
-      if (known_operand->second) {
-        open.back().operands.push_back(&*known_operand->second);
+      if (known->second) {
+        at.operands.push_back(&*known->second);
         continue;
       }
-      result = leaf(at);  // whatever the other operands are
+      result = leaf(at.element);  // whatever the other operands are
     } else {
-      result = combined(at, open.back().operands);
-      if (!result) result = leaf(at);
+      result = combined(at.element, at.operands);
+      if (!result) result = leaf(at.element);
     }
-    const auto entry = tables_.try_emplace(key_of(at), std::move(result)).first;
+    const auto entry = tables_.try_emplace(std::move(at.key), std::move(result)).first;
     open.pop_back();
     if (open.empty()) return entry->second;
   }

@@ -3,7 +3,6 @@
 // predicates, each step in the program's own type, and are polynomials of the indicators then.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <vector>
 
@@ -36,7 +35,7 @@ class MaskValues {
   Elements& elements_;
   Algebra& algebra_;
   Arithmetic arithmetic_;
-  std::map<std::vector<int64_t>, std::optional<Table>> tables_;
+  ByKey<std::optional<Table>> tables_;
 };
 
 }  // namespace heddle::rewrite

@@ -95,13 +95,15 @@ class Backward {
       match.dropout = Dropout{*core->keep, factor};
       for (Output& output : match.outputs) output.factor /= factor;
     }
-    free_bound(elements_, softmax_.score.depth, algebra_.at(softmax_.score.dot).sizes,
-               match.score.q, match.score.k, &match.score.depth);
+    free_bound(elements_, softmax_.score.depth, depth_sizes(), match.score.q, match.score.k,
+               &match.score.depth);
     free_bound(elements_, core->value_depth, core->value_sizes, match.v, *match.d_o);
     return match;
   }
 
  private:
+  const std::vector<int64_t>& depth_sizes() const { return algebra_.at(softmax_.score.dot).sizes; }
+
   /// Whether a gradient of the scores may be multiplied by them here, for that of their factor.
   bool multiplies_dot(const Member& product) const {
     return softmax_.score.bias_multiplies && product.kind == Kind::matrix &&
@@ -115,11 +117,11 @@ class Backward {
     for (const Member* member : region_.members(region_.home())) {
       if (!member->place.x->shape().is_array()) continue;
       if (member->kind == Kind::matrix && !softmax_.score.bias) continue;
-      const Poly value = region_.value(member->place);
       for (Role role : {Role::d_q, Role::d_k, Role::d_v, Role::d_bias, Role::d_sink}) {
         if (exact.contains(role)) continue;
         const auto expected = gradient(core, role, member->place);
-        const auto factor = expected ? Algebra::ratio(value, *expected) : std::nullopt;
+        const auto factor =
+            expected ? Algebra::ratio(region_.value(member->place), *expected) : std::nullopt;
         if (!factor) continue;
         outputs.push_back({role, member->place, *factor});
         if (!core.keep && are_close(*factor, 1)) exact.insert(role);
@@ -209,14 +211,17 @@ class Backward {
     core.by_dot = algebra_.multiply(core.by_product, derivative(algebra_, softmax_.score));
   }
 
-  /// `element` with the bound digits `bound` of a contraction replaced by `by`, in order.
+  /// `element` with the bound digits `bound` of a contraction, of sizes `sizes`, replaced by `by`
+  /// in order; nothing if these are not as many, or of other sizes.
   std::optional<Poly> at_depth(const Element& element, const std::vector<Var>& bound,
-                               const std::vector<Var>& by) {
+                               const std::vector<int64_t>& sizes, const std::vector<Var>& by) {
     Algebra::Renaming renaming;
     size_t next = 0;
     for (Var v : flat(element.at)) {
-      if (std::find(bound.begin(), bound.end(), v) == bound.end()) continue;
-      if (next == by.size()) return std::nullopt;
+      const auto found = std::find(bound.begin(), bound.end(), v);
+      if (found == bound.end()) continue;
+      if (next == by.size() || elements_.size(by[next]) != sizes[found - bound.begin()])
+        return std::nullopt;
       renaming[v] = by[next++];
     }
     if (next != by.size()) return std::nullopt;
@@ -268,11 +273,11 @@ class Backward {
     std::optional<Poly> other;
     Poly factor = core.by_dot;
     if (role == Role::d_q) {
-      other = at_depth(softmax_.score.k, softmax_.score.depth, depth);
+      other = at_depth(softmax_.score.k, softmax_.score.depth, depth_sizes(), depth);
     } else if (role == Role::d_k) {
-      other = at_depth(softmax_.score.q, softmax_.score.depth, depth);
+      other = at_depth(softmax_.score.q, softmax_.score.depth, depth_sizes(), depth);
     } else {
-      other = at_depth(core.d_o, core.value_depth, depth);
+      other = at_depth(core.d_o, core.value_depth, core.value_sizes, depth);
       factor = algebra_.multiply(softmax_.probability, core.kept);
     }
     if (!other) return std::nullopt;

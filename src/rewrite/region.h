@@ -114,7 +114,7 @@ class Region {
   Terms terms_;
   std::map<const hlo::Instruction*, bool> scores_;  // upstream: whether they hold a product
   std::set<size_t> expected_;                       // positions in the frame that is being walked
-  std::map<std::vector<int64_t>, Poly> values_;
+  ByKey<Poly> values_;
   MaskValues mask_values_;
   int nested_ = 0;  // sums inside of sums, as they are being expanded
 };

@@ -8,8 +8,8 @@ Element operand_of(Elements& elements, const Element& e, int i) {
   return elements.resolve({e.frame, y, y->shape().is_scalar() ? std::vector<Index>{} : e.at});
 }
 
-std::vector<int64_t> key_of(const Element& element) {
-  std::vector<int64_t> key{element.frame, element.x->id()};
+Key key_of(const Element& element) {
+  Key key{element.frame, element.x->id()};
   for (const Index& index : element.at) {
     key.push_back(INT64_MIN);
     key.insert(key.end(), index.begin(), index.end());

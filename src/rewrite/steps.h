@@ -2,11 +2,11 @@
 // before what is made of it, and once however often it is used.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <vector>
 
 #include "rewrite/element.h"
+#include "rewrite/key.h"
 
 namespace heddle::rewrite {
 
@@ -20,7 +20,7 @@ struct Step {
 Element operand_of(Elements& elements, const Element& e, int i);
 
 /// A place as a key: of resolved elements, equal keys hold equal values.
-std::vector<int64_t> key_of(const Element& element);
+Key key_of(const Element& element);
 
 /// The steps that end in `element`. `computes` says which operations are taken apart; the others
 /// are leaves. Nothing if there are more than any mask needs.
@@ -29,7 +29,7 @@ std::optional<std::vector<Step>> steps_of(Elements& elements, const Element& ele
                                           Computes computes) {
   constexpr size_t kMaxSteps = 20000;
   std::vector<Step> steps;
-  std::map<std::vector<int64_t>, int> numbers;
+  ByKey<int> numbers;
   struct Open {
     Element element;
     std::vector<int> operands;
