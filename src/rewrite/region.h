@@ -93,6 +93,10 @@ class Region {
   void find_scores();
   /// `sum`, after a look at what it adds.
   Poly note_sum(Poly sum);
+  /// The labels by which the region knows dimension `dim` of an operand that is summed along it: a
+  /// value known by them need not be worked out by others. Nothing if some are `taken`.
+  std::optional<Index> own_labels(int frame, const hlo::Instruction* operand, int64_t dim,
+                                  const Index& taken) const;
   Poly dot(const Element& element);
   Poly reduce(const Element& element);
   Poly summand(const Element& element);

@@ -56,11 +56,11 @@ bool is_plain(const Algebra& algebra, const Poly& term) {
 
 std::optional<Poly> Region::known_value(const Element& place) {
   if (algebra_.exhausted()) return algebra_.element(place);
+  if (const auto known = values_.find(key_of(place)); known != values_.end()) return known->second;
   if (auto value = mask_values_.value(place)) return value;
   if (!find(place.frame, place.x) || !is_wide_floating(place.x->shape().type()))
     return algebra_.element(place);
-  const auto known = values_.find(key_of(place));
-  return known == values_.end() ? std::nullopt : std::optional(known->second);
+  return std::nullopt;
 }
 
 Poly Region::value(const Element& element) {
@@ -173,6 +173,17 @@ Poly Region::addend(const Element& sum, int i) {
              : poly;
 }
 
+std::optional<Index> Region::own_labels(int frame, const Instruction* operand, int64_t dim,
+                                        const Index& taken) const {
+  const Member* member = find(frame, operand);
+  if (!member) return std::nullopt;
+  const Index& labels = member->place.at[dim];
+  const bool is_free = std::none_of(labels.begin(), labels.end(), [&](Var v) {
+    return std::find(taken.begin(), taken.end(), v) != taken.end();
+  });
+  return is_free ? std::optional(labels) : std::nullopt;
+}
+
 Poly Region::dot(const Element& e) {
   const Instruction* x = e.x;
   const Instruction* sides[] = {x->operand(0), x->operand(1)};
@@ -180,8 +191,13 @@ Poly Region::dot(const Element& e) {
   const std::span<const int64_t> contracting[] = {x->lhs_contracting_dims(),
                                                   x->rhs_contracting_dims()};
   std::vector<Index> at[2], summed;
-  for (int64_t dim : contracting[0])
-    summed.push_back(elements_.fresh(sides[0], static_cast<int>(dim)));
+  Index taken = flat(e.at);
+  for (size_t i = 0; i < contracting[0].size(); ++i) {
+    auto own = own_labels(e.frame, sides[0], contracting[0][i], taken);
+    if (!own) own = own_labels(e.frame, sides[1], contracting[1][i], taken);
+    summed.push_back(own ? *own : elements_.fresh(sides[0], static_cast<int>(contracting[0][i])));
+    taken.insert(taken.end(), summed.back().begin(), summed.back().end());
+  }
   size_t next = batch[0].size();
   for (int side = 0; side < 2; ++side) {
     const int rank = sides[side]->shape().rank();
@@ -203,14 +219,17 @@ Poly Region::dot(const Element& e) {
 Poly Region::reduce(const Element& e) {
   const Instruction* from = e.x->operand(0);
   std::vector<Index> at, summed;
+  Index taken = flat(e.at);
   size_t next = 0;
   for (int dim = 0; dim < from->shape().rank(); ++dim) {
     const auto dims = e.x->dimensions();
     if (std::find(dims.begin(), dims.end(), dim) == dims.end()) {
       at.push_back(e.at[next++]);
     } else {
-      at.push_back(elements_.fresh(from, dim));
+      const auto own = own_labels(e.frame, from, dim, taken);
+      at.push_back(own ? *own : elements_.fresh(from, dim));
       summed.push_back(at.back());
+      taken.insert(taken.end(), at.back().begin(), at.back().end());
     }
   }
   return algebra_.sum(flat(summed), summand({e.frame, from, std::move(at)}));
