@@ -145,7 +145,7 @@ Status call(const CallFrame& frame, PlanCache& plans, void* stream) {
   const std::span<Binding> bindings(storage.data(), static_cast<size_t>(inputs + outputs));
   HEDDLE_TRY(bind(*executable, executable->inputs(), frame.arguments, bindings));
   HEDDLE_TRY(bind(*executable, executable->outputs(), frame.results, bindings.subspan(inputs)));
-  void* workspace;
+  void* workspace = nullptr;
   HEDDLE_TRY(check_workspace(frame.results, executable->workspace_bytes(), workspace));
   return executable->execute(bindings, workspace, stream);
 }

@@ -1,7 +1,6 @@
 #include "rewrite/canonical.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <vector>
 
 #include "hlo/unread_fields.h"
@@ -25,19 +24,20 @@ constexpr int kMaxInstructions = 1 << 20;
 void inline_call(Instruction* call) {
   Computation* into = call->computation();
   const Computation* callee = call->to_apply();
-  std::unordered_map<const Instruction*, Instruction*> copies;
+  std::vector<Instruction*> copies(callee->instruction_count());  // by position
   for (const Instruction* x : callee->dependency_order()) {
+    Instruction*& copy = copies[x->position()];
     if (x->is(Opcode::parameter)) {
-      copies[x] = call->operand(static_cast<int>(x->parameter_number()));
+      copy = call->operand(static_cast<int>(x->parameter_number()));
       continue;
     }
     std::vector<Instruction*> operands;
-    for (const Instruction* operand : x->operands()) operands.push_back(copies.at(operand));
+    for (const Instruction* operand : x->operands())
+      operands.push_back(copies[operand->position()]);
     std::vector<hlo::Attribute> attributes = x->attributes();
     for (hlo::Attribute& attribute : attributes)
       if (auto* before = std::get_if<std::vector<Instruction*>>(&attribute.value))
-        for (Instruction*& predecessor : *before) predecessor = copies.at(predecessor);
-    Instruction* copy;
+        for (Instruction*& predecessor : *before) predecessor = copies[predecessor->position()];
     if (x->is(Opcode::constant)) {
       copy = into->add_constant(*x->literal(), x->name());
       copy->set_shape(x->shape());
@@ -47,9 +47,8 @@ void inline_call(Instruction* call) {
       copy = into->add(x->opcode(), x->shape(), operands, attributes, x->name());
     }
     copy->set_wire(x->wire());
-    copies[x] = copy;
   }
-  call->replace_all_uses_with(copies.at(callee->root()));
+  call->replace_all_uses_with(copies[callee->root()->position()]);
 }
 
 /// Calls that say nothing of their own: no sharding, no ordering, no composite's name, no thread
@@ -62,15 +61,15 @@ bool is_plain_call(const Instruction* x) {
          });
 }
 
-bool inline_calls(hlo::Module& module) {
-  bool changed = false;
+void inline_calls(hlo::Module& module) {
+  int count = module.instruction_count();
   for (Computation* computation : module.callees_first())
     for (Instruction* x : computation->instructions())
-      if (is_plain_call(x) && module.instruction_count() < kMaxInstructions) {
+      if (is_plain_call(x) && count < kMaxInstructions) {
+        const int before = computation->instruction_count();
         inline_call(x);
-        changed = true;
+        count += computation->instruction_count() - before;
       }
-  return changed;
 }
 
 /// get-tuple-element(tuple(...)) is the element.
@@ -81,10 +80,11 @@ void take_tuples_apart(Computation* computation) {
 }
 
 void merge_equal(Computation* computation, Numbering& numbering) {
-  std::unordered_map<const Instruction*, Instruction*> own;
-  for (Instruction* x : computation->instructions()) own[x] = x;
-  for (const auto& [x, first] : numbering.number(computation))
-    if (x != first) own.at(x)->replace_all_uses_with(own.at(first));
+  const std::vector<const Instruction*> first = numbering.number(computation);
+  const std::vector<Instruction*> own = computation->instructions();
+  for (Instruction* x : own)
+    if (const Instruction* equal = first[x->position()]; equal != x)
+      x->replace_all_uses_with(own[equal->position()]);
 }
 
 }  // namespace
@@ -93,6 +93,7 @@ Status canonicalise(hlo::Module& module) {
   inline_calls(module);
   Numbering numbering;
   for (Computation* computation : module.callees_first()) {
+    computation->sort();
     take_tuples_apart(computation);
     HEDDLE_TRY(take_sums_of_one_away(*computation));
     HEDDLE_TRY(take_merged_dots_apart(*computation));

@@ -60,15 +60,15 @@ constexpr int kMaxResolving = 64;
 
 Elements::Elements(const hlo::Module& module)
     : decided_masks(std::make_shared<DecidedMasks>()), module_(module), digits_(module) {
+  known_.reserve(module.instruction_count());
   Numbering numbering;
   for (const Computation* computation : module.callees_first()) {
-    for (const auto& [x, first] : numbering.number(computation)) {
-      representative_[x] = first;
-      if (x != first) equals_[first].push_back(x);
-    }
+    const std::vector<const Instruction*> firsts = numbering.number(computation);
     std::vector<const Instruction*>& order = orders_[computation];
     for (const Instruction* x : computation->dependency_order()) {
-      positions_[x] = order.size();
+      const Instruction* first = firsts[x->position()];
+      known_[x] = {first, order.size()};
+      if (x != first) equals_[first].push_back(x);
       order.push_back(x);
     }
   }
@@ -110,8 +110,8 @@ int Elements::frame_of(const Computation* computation) const {
 }
 
 const Instruction* Elements::representative(const Instruction* x) const {
-  const auto found = representative_.find(x);
-  return found == representative_.end() ? x : found->second;
+  const auto found = known_.find(x);
+  return found == known_.end() ? x : found->second.representative;
 }
 
 int64_t Elements::size(const Index& index) const {

@@ -59,7 +59,7 @@ class Elements {
   const std::vector<Frame>& frames() const { return frames_; }
   /// The instructions of a frame's computation, operands before users, and where one stands there.
   const std::vector<const hlo::Instruction*>& order(int frame) const;
-  size_t position(const hlo::Instruction* x) const { return positions_.at(x); }
+  size_t position(const hlo::Instruction* x) const { return known_.at(x).position; }
   /// What reads `x`, a representative, or another instruction of its value.
   std::vector<const hlo::Instruction*> users(const hlo::Instruction* x) const;
   /// The frame in which `computation` itself runs; -1 if it runs in none or several.
@@ -113,10 +113,13 @@ class Elements {
   Digits digits_;
   std::vector<Frame> frames_;
   std::vector<int64_t> sizes_{0};
-  std::unordered_map<const hlo::Instruction*, const hlo::Instruction*> representative_;
+  struct Known {
+    const hlo::Instruction* representative = nullptr;
+    size_t position = 0;  // in the order
+  };
+  std::unordered_map<const hlo::Instruction*, Known> known_;
   std::unordered_map<const hlo::Instruction*, std::vector<const hlo::Instruction*>> equals_;
   std::unordered_map<const hlo::Computation*, std::vector<const hlo::Instruction*>> orders_;
-  std::unordered_map<const hlo::Instruction*, size_t> positions_;
   std::map<std::tuple<int, int, const hlo::Instruction*>, const hlo::Instruction*> local_;
   std::map<std::pair<int, const hlo::Instruction*>, int> twins_;  // (reader, writing while)
   std::map<int, std::vector<StackRead>> reads_;

@@ -141,19 +141,19 @@ int64_t Numbering::operation(const Instruction* x) {
   return intern(std::move(key));
 }
 
-std::unordered_map<const Instruction*, const Instruction*> Numbering::number(
-    const Computation* computation) {
-  std::unordered_map<const Instruction*, const Instruction*> representative;
+std::vector<const Instruction*> Numbering::number(const Computation* computation) {
+  std::vector<const Instruction*> representative(computation->instruction_count());
   std::unordered_map<std::string, const Instruction*> first;
-  operations_.clear();
+  operations_.assign(computation->instruction_count(), -1);
   for (const Instruction* x : computation->dependency_order()) {
-    const Instruction*& chosen = representative[x];
+    const Instruction*& chosen = representative[x->position()];
     chosen = x;
-    const int64_t what = operations_[x] = operation(x);
+    const int64_t what = operations_[x->position()] = operation(x);
     if (what < 0 || x->is(Opcode::parameter)) continue;
     std::string key;
     append(key, what);
-    for (const Instruction* operand : x->operands()) append(key, representative.at(operand)->id());
+    for (const Instruction* operand : x->operands())
+      append(key, representative[operand->position()]->id());
     chosen = first.try_emplace(std::move(key), x).first->second;
   }
   number_whole(computation);
@@ -167,22 +167,23 @@ void Numbering::number_whole(const Computation* computation) {
   std::string key;
   append(key, static_cast<int64_t>(computation->parameters().size()));
   append(key, computation->trailing());
-  std::unordered_map<const Instruction*, int64_t> places;
+  std::vector<int64_t> places(computation->instruction_count(), -1);  // by position
+  int64_t met = 0;
   std::vector<std::pair<const Instruction*, int>> path{{computation->root(), 0}};
   while (!path.empty()) {
     auto& [x, next] = path.back();
-    if (next == 0 && places.contains(x)) {
+    if (next == 0 && places[x->position()] >= 0) {
       path.pop_back();
     } else if (next < x->operand_count()) {
       const Instruction* operand = x->operand(next++);
-      if (!places.contains(operand)) path.emplace_back(operand, 0);
+      if (places[operand->position()] < 0) path.emplace_back(operand, 0);
     } else {
-      const int64_t what = operations_.at(x);
+      const int64_t what = operations_[x->position()];
       if (what < 0) return;
       append(key, what);
       append(key, static_cast<int64_t>(x->operand_count()));
-      for (const Instruction* operand : x->operands()) append(key, places.at(operand));
-      places.emplace(x, static_cast<int64_t>(places.size()));
+      for (const Instruction* operand : x->operands()) append(key, places[operand->position()]);
+      places[x->position()] = met++;
       path.pop_back();
     }
   }

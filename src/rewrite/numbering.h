@@ -15,11 +15,10 @@ namespace heddle::rewrite {
 
 class Numbering {
  public:
-  /// For each instruction the first one, in dependency order, of the same value; itself if it is
-  /// the first, has an effect, or cannot be compared. Computations are numbered after those that
-  /// they call: an operation whose callee has no number yet equals nothing else.
-  std::unordered_map<const hlo::Instruction*, const hlo::Instruction*> number(
-      const hlo::Computation* computation);
+  /// For each instruction, by position, the first one of the same value in dependency order; itself
+  /// if it is the first, has an effect, or cannot be compared. Computations are numbered after
+  /// those that they call: an operation whose callee has no number yet equals nothing else.
+  std::vector<const hlo::Instruction*> number(const hlo::Computation* computation);
 
  private:
   int64_t intern(std::string key);
@@ -32,7 +31,7 @@ class Numbering {
 
   std::unordered_map<std::string, int64_t> keys_;
   std::unordered_map<size_t, std::vector<std::pair<hlo::Literal, int64_t>>> literals_;  // by hash
-  std::unordered_map<const hlo::Instruction*, int64_t> operations_;  // of the current computation
+  std::vector<int64_t> operations_;  // of the current computation, by position
   /// Equal for computations that compute the same of the same arguments.
   std::unordered_map<const hlo::Computation*, int64_t> computations_;
 };

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "graph/graph.h"
@@ -97,8 +98,15 @@ struct Plan {
 
 /// What plans made before decide for the next ones.
 struct Surroundings {
-  /// Results of earlier calls: an operand that such a call gives is taken from there.
-  std::vector<const CallResult*> results;
+  /// A result of an earlier call, and the place of its chain where it is met.
+  struct Met {
+    int plan = 0;
+    const CallResult* result = nullptr;
+    const Element* link = nullptr;
+  };
+  /// By instruction, in the order of the plans: an operand that such a call gives is taken from
+  /// there.
+  std::unordered_map<const hlo::Instruction*, std::vector<Met>> results;
   /// Values that something outside the calls needs, so that absorbing their rotation saves nothing.
   std::set<const hlo::Instruction*> kept;
 };

@@ -310,18 +310,18 @@ std::optional<Element> Planner::rearranged(const Element& place) {
 }
 
 Element Planner::as_result(const Element& place) const {
-  for (const CallResult* result : surroundings_.results)
-    for (const Element& link : result->chain) {
-      if (link.x != place.x || result->target == place.x ||
-          result->target->shape().type() != place.x->shape().type())
-        continue;
-      const auto renaming = elements_.renaming(link.at, place.at);
-      if (!renaming) continue;
-      Element target = result->place;
-      for (Index& index : target.at)
-        for (Var& v : index) v = renaming->at(v);
-      return target;
-    }
+  const auto met = surroundings_.results.find(place.x);
+  if (met == surroundings_.results.end()) return place;
+  for (const auto& [plan, result, link] : met->second) {
+    if (result->target == place.x || result->target->shape().type() != place.x->shape().type())
+      continue;
+    const auto renaming = elements_.renaming(link->at, place.at);
+    if (!renaming) continue;
+    Element target = result->place;
+    for (Index& index : target.at)
+      for (Var& v : index) v = renaming->at(v);
+    return target;
+  }
   return place;
 }
 

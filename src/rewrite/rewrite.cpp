@@ -4,6 +4,7 @@
 #include <exception>
 #include <new>
 #include <optional>
+#include <unordered_map>
 
 #include "graph/text.h"
 #include "graph/validate.h"
@@ -31,6 +32,8 @@ class Rewriter {
       replan_ = false;
       plans_.clear();
       matches_.clear();
+      forwards_.clear();
+      surroundings_.results.clear();
       report_.refusals = findings.refusals;
       for (const Match& match : findings.matches)
         if (!match.backward) plan_forward_of(match);
@@ -87,22 +90,42 @@ class Rewriter {
     }
   }
 
-  /// With what the calls planned so far put in the place of instructions.
-  const Surroundings& surroundings() {
-    surroundings_.results.clear();
-    for (const auto& plan : plans_)
-      if (plan)
-        for (const CallResult& result : plan->results)
-          if (result.target) surroundings_.results.push_back(&result);
-    return surroundings_;
+  /// One more plan. Later ones take what its call gives from there.
+  void add(Plan plan, const Match& match) {
+    if (!plan.backward) forwards_[match.anchor.x].push_back(plans_.size());
+    plans_.push_back(std::move(plan));
+    matches_.push_back(&match);
+    offer(plans_.size() - 1);
+  }
+
+  void replace(size_t number, Plan plan) {
+    for (const CallResult& result : plans_[number]->results)
+      for (const Element& link : result.chain)
+        std::erase_if(surroundings_.results[link.x], [&](const Surroundings::Met& met) {
+          return met.plan == static_cast<int>(number);
+        });
+    plans_[number] = std::move(plan);
+    offer(number);
+  }
+
+  void offer(size_t number) {
+    for (const CallResult& result : plans_[number]->results) {
+      if (!result.target) continue;
+      for (const Element& link : result.chain) {
+        auto& met = surroundings_.results[link.x];
+        const auto at = std::find_if(met.begin(), met.end(), [&](const Surroundings::Met& other) {
+          return other.plan > static_cast<int>(number);
+        });
+        met.insert(at, {static_cast<int>(number), &result, &link});
+      }
+    }
   }
 
   void plan_forward_of(const Match& match) {
-    auto plan = plan_forward(elements_, match, false, surroundings());
+    auto plan = plan_forward(elements_, match, false, surroundings_);
     Status status = plan ? admit(*plan) : plan.status();
     if (!status.is_ok()) return refuse(match, status);
-    plans_.push_back(std::move(*plan));
-    matches_.push_back(&match);
+    add(std::move(*plan), match);
   }
 
   void plan_backward_of(const Match& match) {
@@ -113,9 +136,10 @@ class Rewriter {
   Status try_backward(const Match& match) {
     // The forward of the same softmax also gives O and Stats, best in the same body, else carried
     // from the loop that is read back; without one, a forward is added.
+    const std::vector<size_t> forwards = forwards_[match.anchor.x];
     for (bool here : {true, false})
-      for (size_t i = 0; i < plans_.size(); ++i) {
-        if (!plans_[i] || plans_[i]->backward || (plans_[i]->home == match.home) != here) continue;
+      for (size_t i : forwards) {
+        if ((plans_[i]->home == match.home) != here) continue;
         const auto names = same_attention(*matches_[i], match, elements_);
         if (!names) continue;
         Status status = plan_pair(*matches_[i], match, static_cast<int>(i), *names);
@@ -128,19 +152,17 @@ class Rewriter {
   /// The forward as plan `number`, with statistics, and the backward after it.
   Status plan_pair(const Match& forward_match, const Match& match, int number,
                    const Algebra::Renaming& names) {
-    HEDDLE_ASSIGN(Plan forward, plan_forward(elements_, forward_match, true, surroundings()));
+    HEDDLE_ASSIGN(Plan forward, plan_forward(elements_, forward_match, true, surroundings_));
     HEDDLE_TRY(admit(forward));
     HEDDLE_ASSIGN(Plan backward,
-                  plan_backward(elements_, match, {forward, number, names}, surroundings()));
+                  plan_backward(elements_, match, {forward, number, names}, surroundings_));
     HEDDLE_TRY(admit(backward));
     if (number < static_cast<int>(plans_.size())) {
-      plans_[number] = std::move(forward);
+      replace(number, std::move(forward));
     } else {
-      plans_.push_back(std::move(forward));
-      matches_.push_back(&match);
+      add(std::move(forward), match);
     }
-    plans_.push_back(std::move(backward));
-    matches_.push_back(&match);
+    add(std::move(backward), match);
     return {};
   }
 
@@ -228,6 +250,7 @@ class Rewriter {
   Elements elements_;
   std::vector<std::optional<Plan>> plans_;
   std::vector<const Match*> matches_;
+  std::unordered_map<const Instruction*, std::vector<size_t>> forwards_;  // plans by softmax
   Surroundings surroundings_;
   bool replan_ = false;
   Report report_;

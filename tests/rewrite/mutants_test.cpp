@@ -175,7 +175,9 @@ TEST_P(Mutants, AreRefusedOrStillAgree) {
   }
   EXPECT_EQ(tried, 40);
   // Else nothing was compared; of a part, nothing may have been there to compare.
-  if (part().is_whole()) EXPECT_GT(fused, 0);
+  if (part().is_whole()) {
+    EXPECT_GT(fused, 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

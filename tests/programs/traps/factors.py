@@ -1,0 +1,125 @@
+"""Factors of scores, weights and gradients, and where the program applies them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from traps.trap import B, H, K, Q, heads, normal, scores, trap, weighed
+
+# Gradients that are multiples of one another by constants that the program applies where it likes.
+
+def keys_drawn(random):
+    return [*heads(random), np.array([3, 5], np.uint32)]
+
+
+@trap(keys_drawn, grad=(0, 1, 2))
+def dropout_of_scaled_queries(q, k, v, key):
+    keep = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.9, (B, H, Q, K))
+    p = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q * 0.3, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", p * keep / 0.9, v)
+
+
+@jax.custom_vjp
+def dropped_by_two_factors(q, k, v, keep):
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores(q, k)) * keep / 0.7, v)
+
+
+def _forward_by_two_factors(q, k, v, keep):
+    return dropped_by_two_factors(q, k, v, keep), (q, k, v, keep)
+
+
+def _backward_by_two_factors(kept, d_o):
+    q, k, v, keep = kept
+    p = jax.nn.softmax(scores(q, k))
+    d_p = jnp.einsum("bqhd,bkhd->bhqk", d_o, v) * keep * 3.0
+    d_s = p * (d_p - jnp.sum(p * d_p, -1, keepdims=True))
+    return (jnp.einsum("bhqk,bkhd->bqhd", d_s, k), jnp.einsum("bhqk,bqhd->bkhd", d_s, q) * 0.25,
+            jnp.einsum("bhqk,bqhd->bkhd", p * keep / 0.7, d_o), jnp.zeros_like(keep))
+
+
+dropped_by_two_factors.defvjp(_forward_by_two_factors, _backward_by_two_factors)
+
+
+@trap(keys_drawn, grad=(0, 1, 2))
+def dropout_by_two_factors(q, k, v, key):
+    keep = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.7, (B, H, Q, K)).astype(jnp.float32)
+    return dropped_by_two_factors(q, k, v, keep)
+
+
+# A factor for each head between the weights and the values.
+
+@trap(lambda r: [*heads(r), normal(r, H)], grad=(0, 1, 2))
+def weights_by_heads(q, k, v, of_heads):
+    p = jnp.einsum("h,bhqk->bhqk", of_heads, jax.nn.softmax(scores(q, k)))
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+@trap(lambda r: heads(r), grad=(0, 1, 2))
+def weights_by_equal_heads(q, k, v):
+    p = jnp.einsum("h,bhqk->hbqk", jnp.full(H, 0.5), jax.nn.softmax(scores(q, k)))
+    return jnp.einsum("hbqk,bkhd->bqhd", p, v)
+
+
+def numbers_lower_than_a_fill(random):
+    low = np.where(random.random((B, 1, Q, K)) < 0.7, -4e9, 0).astype(np.float32)
+    return [*heads(random), low, random.random((B, K)) < 0.6]
+
+
+@trap(numbers_lower_than_a_fill, grad=(0, 1, 2))
+def lowest_of_numbers_and_nothing_times_them(q, k, v, low, shown):
+    """Nothing times what may be anything is no bound of it."""
+    term = jnp.minimum(low * 0.0, low)
+    return weighed(jnp.where(shown[:, None, None], scores(q, k) + term, -1e9), v)
+
+
+def numbers_and_their_places(random):
+    """Every key's number belongs to one of a few places, of which some hold nothing."""
+    holds = np.ones((B, Q, 4), np.float32)
+    holds[0] = 0
+    holds[1, :3, :2] = 0
+    return [*heads(random), holds, np.eye(4, dtype=np.float32)[random.integers(0, 4, K)], random.random((B, K)) < 0.6]
+
+
+@trap(numbers_and_their_places, grad=(0, 1, 2))
+def fill_made_before_a_product_spreads_it(q, k, v, holds, places, shown):
+    """What the text multiplies a product's factors by is in the product too."""
+    term = jnp.einsum("bqr,kr->bqk", (1 - holds) * -4e9, places)[:, None]
+    return weighed(jnp.where(shown[:, None, None], scores(q, k) + term, -1e9), v)
+
+
+# Numbers of data that the scores are multiplied by.
+
+@trap(lambda r: [*heads(r), normal(r)], grad=(0, 1, 2, 3))
+def scaled_by_the_mean_score(q, k, v, scale):
+    s = scores(q, k)
+    return weighed(s * (scale * jnp.mean(s)), v)
+
+
+@trap(lambda r: [*heads(r), np.float32(-3)], grad=(0, 1, 2, 3))
+def scaled_by_a_negative_number(q, k, v, scale):
+    return weighed(scores(q, k) * scale, v)
+
+
+@trap(lambda r: [*heads(r), np.float32(0)], grad=(0, 1, 2, 3))
+def scaled_by_nothing(q, k, v, scale):
+    return weighed(jnp.where(jnp.arange(K) < 5, scores(q, k) * scale, -jnp.inf), v)
+
+
+@trap(lambda r: [*heads(r), np.float32(1e9)])
+def scaled_up_to_the_fill(q, k, v, scale):
+    return weighed(jnp.where(jnp.arange(K) < 5, scores(q, k) * scale, -1e9), v)
+
+
+@trap(lambda r: [*heads(r), normal(r, K), np.float32(0.7)], grad=(0, 1, 2, 3, 4))
+def scaled_by_keys_and_squared(q, k, v, of_keys, scale):
+    return weighed(scores(q, k) * of_keys * scale**2 * jnp.cos(scale), v)
+
+
+@trap(lambda r: [*heads(r), np.float32(0.7)], grad=(0, 1, 2, 3))
+def scaled_and_added(q, k, v, scale):
+    return weighed((scores(q, k) + jnp.arange(K) / 4) * scale, v)
+
+
+@trap(lambda r: [*heads(r), np.float32(0.7)], grad=(0, 1, 2, 3))
+def divided_by_a_trained_number(q, k, v, temperature):
+    return weighed(scores(q, k) / temperature, v)

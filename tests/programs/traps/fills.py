@@ -1,0 +1,138 @@
+"""What hides by its size: huge numbers added to scores, fills within their reach, rows hidden whole."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from traps.terms import terms
+from traps.trap import B, H, K, Q, heads, normal, scores, trap, weighed
+
+# Huge finite additive terms; rows hidden whole.
+
+def float_mask(random, q=Q, k=K):
+    mask = (random.random((B, k)) < 0.6).astype(np.float32)
+    mask[0] = 0
+    return [*heads(random, q=q, k=k), mask]
+
+
+@trap(float_mask, grad=(0, 1, 2))
+def float_mask_times_a_huge_fill(q, k, v, mask):
+    return weighed(scores(q, k) + (1 - mask)[:, None, None, :] * -1e9, v)
+
+
+@trap(float_mask, grad=(0, 1, 2))
+def lifted_by_a_huge_number(q, k, v, mask):
+    return weighed(scores(q, k) + (1 - mask)[:, None, None, :] * 4e9, v)
+
+
+@trap(lambda r: [*heads(r), np.array([[0] * K, [0] + [1] * (K - 1)], np.int32)], grad=(0, 1, 2))
+def integer_mask_times_lowest(q, k, v, mask):
+    hidden = (1 - mask)[:, None, None, :].astype(jnp.float32)
+    return weighed(scores(q, k) + hidden * jnp.finfo(jnp.float32).min, v)
+
+
+@trap(lambda r: [*heads(r), np.where(np.arange(K) < [[K], [3]], np.finfo("f").min, np.float32(0))], grad=(0, 1, 2))
+def lowest_added_hides_an_entry(q, k, v, padding):
+    return weighed(scores(q, k) + padding[:, None, None, :], v)
+
+
+@trap(lambda r: [*heads(r, q=K), np.where(np.arange(K) < [[4], [0]], np.finfo("f").min, np.float32(0))], grad=(0, 1, 2))
+def left_padding_under_a_causal_select(q, k, v, padding):
+    s = scores(q, k) + padding[:, None, None, :]
+    return weighed(jnp.where(jnp.tril(jnp.ones((K, K), bool)), s, jnp.finfo(jnp.float32).min), v)
+
+
+@trap(lambda r: [*heads(r, q=K), np.where(np.arange(K) < [[4], [0]], -np.inf, np.float32(0)).astype("f")], grad=(0, 1, 2))
+def infinite_padding_under_a_causal_select(q, k, v, padding):
+    s = scores(q, k) + padding[:, None, None, :]
+    return weighed(jnp.where(jnp.tril(jnp.ones((K, K), bool)), s, -1e30), v)
+
+
+@trap(lambda r: [*heads(r), r.random((B, 1, Q, K)) < [[[[0.0]]], [[[0.6]]]], np.array([-np.inf, 0.5, -np.inf], np.float32)],
+      grad=(0, 1, 2))
+def sink_of_nothing_and_a_hidden_row(q, k, v, mask, sinks):
+    s = jnp.where(mask, scores(q, k), -1e30)
+    s = jnp.concatenate([s, jnp.broadcast_to(sinks[:, None, None], (B, H, Q, 1))], -1)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s)[..., :-1], v)
+
+
+@trap(lambda r: [*heads(r), r.random((B, 1, Q, K)) < [[[[0.0]]], [[[0.6]]]]], grad=(0, 1, 2))
+def scores_less_the_log_of_their_sum(q, k, v, mask):
+    """Beside a huge finite number that log is lost: of a row hidden whole the weights are 1 each."""
+    s = jnp.where(mask, scores(q, k), -1e30)
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.exp(s - jax.nn.logsumexp(s, -1, keepdims=True)), v)
+
+
+@trap(lambda r: [x * np.float32(18) for x in heads(r)], grad=(0, 1, 2))
+def large_logits(q, k, v):
+    return weighed(jnp.einsum("bqhd,bkhd->bhqk", q, k), v)
+
+
+# What is added to the scores within their reach: rounded as the program adds it, hidden by nothing.
+
+def numbers_and_rows_without_any(random):
+    shown = (random.random((B, H, Q, K)) < 0.6).astype(np.int32)
+    shown[0, :, 2] = 0
+    shown[1, 1] = 0
+    return [*heads(random), shown]
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def shift_by_numbers_of_all_cells(q, k, v, shown):
+    return weighed(scores(q, k) + (1.0 - shown.astype(jnp.float32)) * -10000.0, v)
+
+
+@trap(lambda r: [*numbers_and_rows_without_any(r)[:3], r.random((B, H, Q, K)).astype(np.float32)], grad=(0, 1, 2, 3))
+def trained_shift_by_numbers_of_all_cells(q, k, v, shown):
+    return weighed(scores(q, k) - (1.0 - shown) * 100.0, v)
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def shift_by_a_mask_within_reach(q, k, v, shown):
+    return weighed(scores(q, k) + jnp.where(shown[:, :1, :1] != 0, 0.0, -10000.0), v)
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def shift_by_a_little(q, k, v, shown):
+    return weighed(scores(q, k) * 2 + jnp.where(shown != 0, 1.0, -2.0), v)
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def filled_within_reach(q, k, v, shown):
+    return weighed(jnp.where(shown != 0, scores(q, k), -3.0), v)
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def filled_with_zeros_and_causal(q, k, v, shown):
+    causal = np.arange(K) <= np.arange(Q)[:, None] - 2  # two rows see no key
+    return weighed(jnp.where((shown != 0) & causal, scores(q, k), 0.0), v)
+
+
+@trap(heads, grad=(0, 1, 2))
+def causal_filled_within_reach(q, k, v):
+    return weighed(jnp.where(np.arange(K) <= np.arange(Q)[:, None] - 2, scores(q, k), -1.5), v)
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def filled_within_reach_twice(q, k, v, shown):
+    return weighed(jnp.where(shown != 0, jnp.where(shown[:, :, :1] != 0, scores(q, k), -1.0), -2.0), v)
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def filled_within_reach_and_masked_again(q, k, v, shown):
+    p = jax.nn.softmax(jnp.where(shown != 0, scores(q, k), -1.0))
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(shown != 0, p, 0.0), v)
+
+
+@trap(numbers_and_rows_without_any, grad=(0, 1, 2))
+def filled_within_reach_and_not_shifted(q, k, v, shown):
+    e = jnp.exp(jnp.where(shown != 0, scores(q, k), -1.0))
+    return jnp.einsum("bhqk,bkhd->bqhd", e / e.sum(-1, keepdims=True), v)
+
+
+@trap(lambda r: [*(x * 8 for x in heads(r)), *numbers_and_rows_without_any(r)[3:], normal(r, H)], grad=(0, 1, 2, 4))
+def filled_within_reach_beside_a_sink(q, k, v, shown, sink):
+    q, k, v, sink = (x.astype(jnp.bfloat16) for x in (q, k, v, sink))
+    s = jnp.where(shown != 0, scores(q, k), jnp.bfloat16(-9984))
+    s = jnp.concatenate([s, jnp.broadcast_to(sink[None, :, None, None] * 9000, (B, H, Q, 1))], -1)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s)[..., :-1], v)

@@ -1,0 +1,43 @@
+"""Several terms added to the scores."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from traps.trap import B, H, K, Q, heads, normal, scores, trap, weighed
+
+
+def terms(random):
+    whole = (random.random((B, K)) < 0.6).astype(np.int32)
+    whole[1] = 0  # all of an entry's keys are hidden
+    return [*heads(random), normal(random, 1, H, Q, K), normal(random, B, 1, Q, 1), whole]
+
+
+def hidden_by(mask, by=1e9):
+    return (1.0 - mask[:, None, None, :].astype(jnp.float32)) * by
+
+
+@trap(terms, grad=(0, 1, 2, 3))
+def bias_and_mask_of_numbers(q, k, v, bias, gate, mask):
+    return weighed(scores(q, k) + (bias - hidden_by(mask)), v)
+
+
+@trap(terms, grad=(0, 1, 2, 3, 4))
+def gated_bias_and_mask_of_numbers(q, k, v, bias, gate, mask):
+    return weighed(scores(q, k) + bias * gate - hidden_by(mask, 1e30), v)
+
+
+@trap(terms, grad=(0, 1, 2))
+def scaled_with_bias_and_mask_of_numbers(q, k, v, bias, gate, mask):
+    return weighed((scores(q, k) + bias - hidden_by(mask)) * 0.5 + bias * bias, v)
+
+
+@trap(terms, grad=(0, 1, 2))
+def terms_beside_a_mask(q, k, v, bias, gate, mask):
+    s = jnp.where(mask[:, None, None, :] != 0, scores(q, k) - bias, -1e30)
+    return weighed(s - bias * gate, v)
+
+
+@trap(terms, grad=(0, 1, 2))
+def terms_beneath_a_mask_and_a_cap(q, k, v, bias, gate, mask):
+    s = 5 * jnp.tanh(scores(q, k)) - 2 * bias + gate * bias
+    return weighed(jnp.where(mask[:, None, None, :] != 0, s, -1e30), v)
