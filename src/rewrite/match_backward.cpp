@@ -76,6 +76,11 @@ class Backward {
     match.blind_rows_are_zero = core->masked_again;
     match.sink = softmax_.sink;
     const std::vector<Output> gradients = gradients_by(*core);
+    if (second_bias_)
+      return error(Code::graph_not_supported,
+                   "the scores have gradients by %{} and by %{}, of which a call gives one",
+                   bias_->element.x->name(), second_bias_->element.x->name());
+    if (bias_) match.score.bias = bias_;
     if (gradients.empty())
       return error(Code::graph_not_supported,
                    "the gradient of the scores is there, but no dQ, dK or dV made of it");
@@ -106,8 +111,9 @@ class Backward {
 
   /// Whether a gradient of the scores may be multiplied by them here, for that of their factor.
   bool multiplies_dot(const Member& product) const {
-    return softmax_.score.bias_multiplies && product.kind == Kind::matrix &&
-           product.place.x->is(hlo::Opcode::multiply);
+    const auto& biases = softmax_.score.biases;
+    return std::any_of(biases.begin(), biases.end(), [](const auto& b) { return b.multiplies(); }) &&
+           product.kind == Kind::matrix && product.place.x->is(hlo::Opcode::multiply);
   }
 
   /// Every place of the region that is a multiple of a gradient, in the program's order.
@@ -116,19 +122,42 @@ class Backward {
     std::set<Role> exact;
     for (const Member* member : region_.members(region_.home())) {
       if (!member->place.x->shape().is_array()) continue;
-      if (member->kind == Kind::matrix && !softmax_.score.bias) continue;
+      if (member->kind == Kind::matrix && softmax_.score.biases.empty()) continue;
       for (Role role : {Role::d_q, Role::d_k, Role::d_v, Role::d_bias, Role::d_sink}) {
-        if (exact.contains(role)) continue;
-        const auto expected = gradient(core, role, member->place);
-        const auto factor =
-            expected ? Algebra::ratio(region_.value(member->place), *expected) : std::nullopt;
-        if (!factor) continue;
+        if (exact.contains(role) && role != Role::d_bias) continue;
+        const auto factor = role == Role::d_bias ? factor_by_bias(core, member->place)
+                                                 : factor_of(core, role, member->place);
+        if (!factor || exact.contains(role)) continue;
         outputs.push_back({role, member->place, *factor});
         if (!core.keep && are_close(*factor, 1)) exact.insert(role);
         break;
       }
     }
     return outputs;
+  }
+
+  /// What `place` is the gradient of `role` times; nothing if it is no multiple of it.
+  std::optional<double> factor_of(const Core& core, Role role, const Element& place,
+                                  const Score::Bias* bias = nullptr) {
+    const auto expected = gradient(core, role, place, bias);
+    return expected ? Algebra::ratio(region_.value(place), *expected) : std::nullopt;
+  }
+
+  /// The same of the one bias that the program computes a gradient of. Another is noted.
+  std::optional<double> factor_by_bias(const Core& core, const Element& place) {
+    if (bias_)
+      if (const auto factor = factor_of(core, Role::d_bias, place, &*bias_)) return factor;
+    for (const Score::Bias& bias : softmax_.score.biases) {
+      if (bias_ && bias.element == bias_->element) continue;
+      const auto factor = factor_of(core, Role::d_bias, place, &bias);
+      if (!factor) continue;
+      if (!bias_) {
+        bias_ = bias;
+        return factor;
+      }
+      second_bias_ = bias;
+    }
+    return std::nullopt;
   }
 
   /// What dropout multiplies what it keeps by. Of dS alone that cannot be told from a scale of the
@@ -229,7 +258,8 @@ class Backward {
   }
 
   /// What `role` is in the labels of `place`; nothing if the labels cannot be its.
-  std::optional<Poly> gradient(const Core& core, Role role, const Element& place) {
+  std::optional<Poly> gradient(const Core& core, Role role, const Element& place,
+                               const Score::Bias* bias) {
     const std::vector<Var> labels = flat(place.at);
     const auto axes = [&](const Element& e, const std::vector<Var>& bound) {
       return without(flat(e.at), bound);
@@ -246,10 +276,8 @@ class Backward {
     const std::vector<Var>* own = role == Role::d_q ? &q : role == Role::d_k ? &k : &v;
     std::vector<Var> added_axes;
     if (role == Role::d_bias || role == Role::d_sink) {
-      const bool is_there = role == Role::d_bias ? softmax_.score.bias.has_value()
-                                                 : softmax_.sink && softmax_.sink->place;
-      if (!is_there) return std::nullopt;
-      added_axes = flat((role == Role::d_bias ? *softmax_.score.bias : *softmax_.sink->place).at);
+      if (!bias && (!softmax_.sink || !softmax_.sink->place)) return std::nullopt;
+      added_axes = flat((bias ? bias->element : *softmax_.sink->place).at);
       own = &added_axes;
     }
     const std::vector<Var> depth = without(labels, all);
@@ -258,8 +286,8 @@ class Backward {
     if (present.size() != own->size() || !without(present, *own).empty()) return std::nullopt;
     const std::vector<Var> summed = without(all, *own);
     if (role == Role::d_bias) {
-      const Poly& by = softmax_.score.bias_multiplies ? core.by_product : core.by_score;
-      const Poly slope = derivative_by_bias(algebra_, softmax_.score);
+      const Poly& by = bias->multiplies() ? core.by_product : core.by_score;
+      const Poly slope = derivative_by(algebra_, softmax_.score, *bias);
       return depth.empty() ? std::optional(algebra_.sum(summed, algebra_.multiply(by, slope)))
                            : std::nullopt;
     }
@@ -288,6 +316,7 @@ class Backward {
   Elements& elements_;
   Region& region_;
   const Softmax& softmax_;
+  std::optional<Score::Bias> bias_, second_bias_;  // that the program computes gradients of
 };
 
 }  // namespace

@@ -211,7 +211,7 @@ Status Planner::set_factors(graph::AttentionAttributes& a, ScoreGraph& score) {
       return error(Code::graph_not_supported,
                    "%{}, a factor of the scores, has elements of type {}", factor.x->name(),
                    hlo::name(factor.x->shape().type()));
-    const bool is_bias = match_.score.bias_multiplies && factor == *match_.score.bias;
+    const bool is_bias = match_.score.bias->multiplies() && factor == match_.score.bias->element;
     TensorId id = graph::kNone;
     if (is_bias && match_.find(Role::d_bias)) {
       HEDDLE_ASSIGN(a.bias, operand("Factor", factor, score_axes(factor)));
@@ -235,13 +235,14 @@ Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
   for (const Monomial& m : match_.score.added) {
     const bool is_bias = m.coefficient == 1 && m.factors.size() == 1 &&
                          m.factors[0].exponent == 1 &&
-                         match_.algebra->at(m.factors[0].atom).element == *match_.score.bias;
+                         match_.algebra->at(m.factors[0].atom).element ==
+                             match_.score.bias->element;
     if (const auto term = is_bias && match_.find(Role::d_bias) ? std::nullopt : computable(m)) {
       HEDDLE_ASSIGN(const TensorId id, computed(*term, score));
       score.add(id);
       describe("of indices");
     } else if (is_bias) {
-      bias = match_.score.bias;
+      bias = match_.score.bias->element;
     } else {
       HEDDLE_ASSIGN(const TensorId id, product(m, score));
       score.add(id);

@@ -288,9 +288,7 @@ Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys)
     } else if (!m.factors.empty() && are_elements(m.factors) &&
                std::none_of(m.factors.begin(), m.factors.end(), divides)) {
       score.added.push_back(m);
-      if (only && m.coefficient == 1 &&
-          (!score.bias || flat(only->element.at).size() > flat(score.bias->at).size()))
-        score.bias = only->element;
+      if (only && m.coefficient == 1) score.biases.push_back({only->element});
     } else {
       return error(Code::graph_not_supported,
                    "the scores hold a term that is neither a product of queries and keys, a soft "
@@ -299,19 +297,23 @@ Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys)
   }
   if (!found)
     return error(Code::graph_not_supported, "the scores hold no product of queries and keys");
-  for (const Power& p : score.factors) {
-    if (score.bias || p.exponent != 1) continue;
-    score.bias = algebra.at(p.atom).element;
-    score.bias_multiplies = true;
-  }
+  std::stable_sort(score.biases.begin(), score.biases.end(),
+                   [](const Score::Bias& a, const Score::Bias& b) {
+                     return flat(a.element.at).size() > flat(b.element.at).size();
+                   });
+  for (const Power& p : score.factors)
+    score.biases.push_back({algebra.at(p.atom).element, p.exponent});
+  if (!score.biases.empty()) score.bias = score.biases[0];
   return score;
 }
 
-Poly derivative_by_bias(Algebra& algebra, const Score& score) {
-  if (!score.bias_multiplies) return Algebra::constant(1);
-  Poly rest = {{score.scale, {{score.dot, 1}}}};
-  for (const Power& p : score.factors)
-    if (!(algebra.at(p.atom).element == *score.bias)) rest = algebra.multiply(rest, {{1, {p}}});
+Poly derivative_by(Algebra& algebra, const Score& score, const Score::Bias& bias) {
+  if (!bias.multiplies()) return Algebra::constant(1);
+  Poly rest = {{score.scale * bias.exponent, {{score.dot, 1}}}};
+  for (Power p : score.factors) {
+    if (algebra.at(p.atom).element == bias.element) --p.exponent;
+    if (p.exponent != 0) rest = algebra.multiply(rest, {{1, {p}}});
+  }
   return rest;
 }
 

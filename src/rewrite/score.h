@@ -90,18 +90,24 @@ struct Score {
   std::vector<Var> depth;  // summed by the dot; bound
   Product factors;         // numbers of data that multiply or divide the dot, beside the scale
   Poly added;              // the terms besides: products of elements
-  /// What a gradient may be wanted of: of terms that are but one element the one with most axes,
-  /// or, where there is none, of the factors.
-  std::optional<Element> bias;
-  bool bias_multiplies = false;
+  /// What a gradient may be wanted of, and of which a call gives one.
+  struct Bias {
+    Element element;
+    int exponent = 0;  // of a factor; 0 of a term
+    bool multiplies() const { return exponent != 0; }
+  };
+  /// The terms that are but one element, those with most axes first, then the factors.
+  std::vector<Bias> biases;
+  /// The first of them, or the one that the program computes a gradient of.
+  std::optional<Bias> bias;
 };
 
 /// Fails with a reason if z is not of that form.
 Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys);
 /// d(visible score) / d(dot).
 Poly derivative(Algebra& algebra, const Score& score);
-/// The same by the bias.
-Poly derivative_by_bias(Algebra& algebra, const Score& score);
+/// The same by one of its biases.
+Poly derivative_by(Algebra& algebra, const Score& score, const Score::Bias& bias);
 
 /// A sum over products of exactly two elements: the one without a variable of `keys`, and the one
 /// with.

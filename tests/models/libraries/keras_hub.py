@@ -152,8 +152,7 @@ def esm():
     return forward(draw, backbone, {"token_ids": draw.tokens(BATCH, LENGTH) * lengths})
 
 
-@program("f32", 4, 4, left=(1, 1), because="the backward of shifted windows is not recognised, whose mask is added in a "
-         "shape that has windows apart from entries")
+@program("f32", 4, 4)
 def swin_windows():
     """Windows that see themselves alone, every second layer's shifted, with tables of relative positions."""
     draw = Draw(14)
