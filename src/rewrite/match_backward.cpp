@@ -7,6 +7,7 @@
 #include <set>
 
 #include "rewrite/match.h"
+#include "rewrite/steps.h"
 
 namespace heddle::rewrite {
 
@@ -30,6 +31,9 @@ std::vector<Var> without(std::vector<Var> from, const std::vector<Var>& what) {
 
 /// Whether two factors are the same but for how they were rounded to f32.
 bool are_close(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
+
+// Products of products: a power and a constant or two.
+constexpr int kMaxLevels = 8;
 
 /// The gradient of the scores, as proved.
 struct Core {
@@ -140,7 +144,42 @@ class Backward {
   std::optional<double> factor_of(const Core& core, Role role, const Element& place,
                                   const Score::Bias* bias = nullptr) {
     const auto expected = gradient(core, role, place, bias);
-    return expected ? Algebra::ratio(region_.value(place), *expected) : std::nullopt;
+    if (!expected) return std::nullopt;
+    const Poly value = region_.value(place);
+    if (const auto factor = Algebra::ratio(value, *expected); factor || !bias) return factor;
+    // A divisor's square, for one, may be a number of the program's own.
+    return bias->multiplies() ? Algebra::ratio(apart(value), apart(*expected)) : std::nullopt;
+  }
+
+  /// `poly` with the products and quotients that the program computes outside of the region taken
+  /// apart.
+  Poly apart(const Poly& poly, int levels = kMaxLevels) {
+    Poly result;
+    for (const Monomial& m : poly) {
+      Poly product = Algebra::constant(m.coefficient);
+      for (const Power& p : m.factors) {
+        Poly base = {{1, {{p.atom, 1}}}};
+        if (const Atom atom = algebra_.at(p.atom); atom.kind == AtomKind::element && levels > 0)
+          base = made_of(atom.element, levels).value_or(base);
+        if (p.exponent < 0) base = algebra_.function(hlo::Opcode::divide, base);
+        for (int i = 0; i < std::abs(p.exponent); ++i) product = algebra_.multiply(product, base);
+      }
+      result = algebra_.add(result, product);
+    }
+    return result;
+  }
+
+  /// The product or quotient that `e` is; nothing if it is neither.
+  std::optional<Poly> made_of(const Element& e, int levels) {
+    if (!(e.x->is(hlo::Opcode::multiply) || e.x->is(hlo::Opcode::divide)) ||
+        !is_wide_floating(e.x->shape().type()))
+      return std::nullopt;
+    const auto operand = [&](int i) {
+      return apart(region_.value(operand_of(elements_, e, i)), levels - 1);
+    };
+    const Poly by = operand(1);
+    return algebra_.multiply(
+        operand(0), e.x->is(hlo::Opcode::divide) ? algebra_.function(hlo::Opcode::divide, by) : by);
   }
 
   /// The same of the one bias that the program computes a gradient of. Another is noted.
