@@ -120,6 +120,48 @@ def scaled_and_added(q, k, v, scale):
     return weighed((scores(q, k) + jnp.arange(K) / 4) * scale, v)
 
 
+@trap(lambda r: [*heads(r), np.abs(normal(r, H)) + 0.5], grad=(0, 1, 2, 3))
+def divided_by_trained_numbers_of_heads(q, k, v, temperatures):
+    return weighed(scores(q, k) / temperatures[:, None, None], v)
+
+
+@trap(lambda r: [*heads(r), np.float32(0.7), normal(r, H, Q, K)], grad=(0, 1, 2, 3, 4))
+def scaled_and_biased_by_trained_numbers(q, k, v, scale, bias):
+    return weighed(scores(q, k) * scale + bias, v)
+
+
+@trap(lambda r: [*heads(r), np.float32(0.7), np.float32(0.9)], grad=(0, 1, 2, 3, 4))
+def scaled_and_divided_by_trained_numbers(q, k, v, scale, temperature):
+    return weighed(scores(q, k) * scale / temperature, v)
+
+
+def _divided(q, k, v, temperature, _):
+    return weighed(scores(q, k) / temperature, v)
+
+
+@jax.custom_vjp
+def divided_with_gradients_of_its_own(*x):
+    return _divided(*x)
+
+
+def _backward_by_another(kept, d_o):
+    """The divisor's gradient is divided by another number in the place of one of its two divisors."""
+    d_q, d_k, d_v, d_t, d_other = jax.vjp(_divided, *kept)[1](d_o)
+    q, k, v, temperature, other = kept
+    p = jax.nn.softmax(scores(q, k) / temperature)
+    d_p = jnp.einsum("bqhd,bkhd->bhqk", d_o, v)
+    d_s = p * (d_p - jnp.sum(p * d_p, -1, keepdims=True))
+    return d_q, d_k, d_v, -jnp.sum(d_s * scores(q, k) * (1 / (temperature * other))), d_other
+
+
+divided_with_gradients_of_its_own.defvjp(lambda *x: (_divided(*x), x), _backward_by_another)
+
+
+@trap(lambda r: [*heads(r), np.float32(0.7), np.float32(1.6)], grad=(0, 1, 2, 3))
+def divided_by_a_number_and_its_gradient_by_another(q, k, v, temperature, other):
+    return divided_with_gradients_of_its_own(q, k, v, temperature, other)
+
+
 @trap(lambda r: [*heads(r), np.float32(0.7)], grad=(0, 1, 2, 3))
 def divided_by_a_trained_number(q, k, v, temperature):
     return weighed(scores(q, k) / temperature, v)

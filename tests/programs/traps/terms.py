@@ -41,3 +41,20 @@ def terms_beside_a_mask(q, k, v, bias, gate, mask):
 def terms_beneath_a_mask_and_a_cap(q, k, v, bias, gate, mask):
     s = 5 * jnp.tanh(scores(q, k)) - 2 * bias + gate * bias
     return weighed(jnp.where(mask[:, None, None, :] != 0, s, -1e30), v)
+
+
+# Of several terms the call gives the gradient of one, which need not be that of most axes.
+
+@trap(lambda r: [*heads(r), normal(r, H, 1, K), normal(r, B, 1, Q, K)], grad=(0, 1, 2, 3))
+def bias_trained_beside_a_larger_term(q, k, v, bias, windows):
+    return weighed(scores(q, k) + bias + windows, v)
+
+
+@trap(lambda r: [*heads(r), normal(r, H, 1, K), normal(r, B, 1, Q, K)], grad=(0, 1, 2, 3, 4))
+def two_biases_trained(q, k, v, bias, windows):
+    return weighed(scores(q, k) + bias + windows, v)
+
+
+@trap(lambda r: [*heads(r), normal(r, H, 1, K), normal(r, K)], grad=(0, 1, 2, 4))
+def bias_of_keys_trained_beside_one_of_heads(q, k, v, bias, of_keys):
+    return weighed(scores(q, k) + bias + of_keys, v)

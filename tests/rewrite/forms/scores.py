@@ -99,6 +99,32 @@ def divided_by_a_parameter(q, k, v, temperature):
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
 
 
+@both(QB, KB, VB, shape(H, 1, 1), out=OB)
+def divided_by_trained_numbers(q, k, v, temperatures):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) / temperatures
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(), out=OB)
+def scaled_by_a_square(q, k, v, scale):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * scale**2
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(), shape(H, Q, K), out=OB)
+def scaled_and_biased_by_trained_numbers(q, k, v, scale, bias):
+    """Two gradients, of which a call gives one."""
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * scale + bias
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(H, 1, K), shape(B, 1, Q, K), out=OB)
+def bias_trained_beside_a_larger_term(q, k, v, bias, windows):
+    """As Swin's shifted windows: the larger term has no gradient."""
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.5 + bias + lax.stop_gradient(windows)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
 @form(QB, KB, VB, BIAS)
 def subtracted_bias(q, k, v, bias):
     s = jnp.einsum("bqhd,bkhd->bhqk", q, k) - bias
