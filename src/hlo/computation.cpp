@@ -102,7 +102,7 @@ Instruction* Computation::add_unknown(std::string_view opcode, Shape shape,
 
 Instruction* Computation::add_constant(Literal literal, std::string_view name) {
   Instruction* constant = add(Opcode::constant, literal.shape(), {}, {}, name);
-  constant->literal_ = std::move(literal);
+  constant->set_literal(std::move(literal));
   return constant;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -92,8 +93,10 @@ class Instruction {
   std::string backend_config() const;
 
   /// A constant's value (perhaps elided); null for every other instruction.
-  const Literal* literal() const { return literal_ ? &*literal_ : nullptr; }
-  void set_literal(Literal literal) { literal_ = std::move(literal); }
+  const Literal* literal() const { return literal_.get(); }
+  void set_literal(Literal literal) {
+    literal_ = std::make_shared<const Literal>(std::move(literal));
+  }
 
   /// The computation of to_apply, calls, condition, body, ...; null if absent.
   Computation* called(std::string_view attribute) const;
@@ -132,7 +135,7 @@ class Instruction {
   std::vector<Instruction*> operands_;
   std::vector<Instruction*> users_;
   std::vector<Attribute> attributes_;
-  std::optional<Literal> literal_;
+  std::shared_ptr<const Literal> literal_;  // of few instructions, shared by copies of them
   int64_t parameter_number_ = -1;
   std::string_view wire_;
 };

@@ -168,7 +168,7 @@ Result<Instruction*> Reader::read_instruction_body(std::string_view name, size_t
   x->computation_ = current_;
   x->operands_ = std::move(arguments.operands);
   x->attributes_ = std::move(attributes);
-  x->literal_ = std::move(arguments.literal);
+  if (arguments.literal) x->set_literal(std::move(*arguments.literal));
   x->parameter_number_ = arguments.parameter_number;
   if (shape) x->shape_ = *shape;
   const std::string_view shown = name.empty() ? spelling : name;

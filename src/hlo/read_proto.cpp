@@ -232,7 +232,7 @@ Status ProtoReader::read_instruction(std::string_view bytes) {
                    current_->name());
     }
     fields.literal->reinterpret_shape(x->shape_);
-    x->literal_ = std::move(fields.literal);
+    x->set_literal(std::move(*fields.literal));
   }
   HEDDLE_TRY(add_references(*x, fields));
   if (!instructions_.emplace(local(fields.id), x).second) {

@@ -288,16 +288,22 @@ Result<Report> fuse_safely(const hlo::Module& module, const Options& options,
 
 }  // namespace
 
+Result<Rewritten> rewritten(const hlo::Module& module, const Options& options) {
+  HEDDLE_TRY(module.verify());
+  Rewritten result;
+  Result<Report> fused = fuse_safely(module, options, result.module);
+  if (fused) result.report = std::move(*fused);
+  result.report.module = module.name();
+  result.report.instructions = module.instruction_count();
+  if (!fused) give_up(result.report, module, fused.status());
+  if (result.report.fusions.empty()) result.module = nullptr;
+  return result;
+}
+
 Result<Report> rewrite(std::unique_ptr<hlo::Module>& module, const Options& options) {
-  HEDDLE_TRY(module->verify());
-  std::unique_ptr<hlo::Module> copy;
-  Result<Report> fused = fuse_safely(*module, options, copy);
-  Report report = fused ? std::move(*fused) : Report{};
-  report.module = module->name();
-  report.instructions = module->instruction_count();
-  if (!fused) give_up(report, *module, fused.status());
-  if (!report.fusions.empty()) module = std::move(copy);
-  return report;
+  HEDDLE_ASSIGN(Rewritten result, rewritten(*module, options));
+  if (result.module) module = std::move(result.module);
+  return std::move(result.report);
 }
 
 void give_up(Report& report, const hlo::Module& module, const Status& why) {

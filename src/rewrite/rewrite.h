@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,14 @@ struct Report {
   /// refusals says so too. Empty if it did not.
   std::string failure;
 };
+
+struct Rewritten {
+  Report report;
+  std::unique_ptr<hlo::Module> module;  // null where nothing is fused
+};
+
+/// What becomes of `module`, which stays as it is. Fails only if it does not verify.
+Result<Rewritten> rewritten(const hlo::Module& module, const Options& options);
 
 /// Rewrites `module` in place. Where nothing is fused the module is exactly what it was, also where
 /// anything fails or throws on the way. Fails only if the module itself does not verify.
