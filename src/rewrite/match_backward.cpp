@@ -116,7 +116,8 @@ class Backward {
   /// Whether a gradient of the scores may be multiplied by them here, for that of their factor.
   bool multiplies_dot(const Member& product) const {
     const auto& biases = softmax_.score.biases;
-    return std::any_of(biases.begin(), biases.end(), [](const auto& b) { return b.multiplies(); }) &&
+    return std::any_of(biases.begin(), biases.end(),
+                       [](const auto& b) { return b.multiplies(); }) &&
            product.kind == Kind::matrix && product.place.x->is(hlo::Opcode::multiply);
   }
 

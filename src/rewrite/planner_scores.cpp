@@ -233,10 +233,9 @@ Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
   };
   std::optional<Element> bias;
   for (const Monomial& m : match_.score.added) {
-    const bool is_bias = m.coefficient == 1 && m.factors.size() == 1 &&
-                         m.factors[0].exponent == 1 &&
-                         match_.algebra->at(m.factors[0].atom).element ==
-                             match_.score.bias->element;
+    const bool is_bias =
+        m.coefficient == 1 && m.factors.size() == 1 && m.factors[0].exponent == 1 &&
+        match_.algebra->at(m.factors[0].atom).element == match_.score.bias->element;
     if (const auto term = is_bias && match_.find(Role::d_bias) ? std::nullopt : computable(m)) {
       HEDDLE_ASSIGN(const TensorId id, computed(*term, score));
       score.add(id);
