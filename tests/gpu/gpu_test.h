@@ -1,5 +1,5 @@
 // The fixture of tests on a GPU: random programs, planned by the CUDA engine, run there and
-// compared with the f64 definition. HEDDLE_GPU_PROBLEMS sets how many of each kind (200), and
+// compared with the f64 definition. HEDDLE_GPU_PROBLEMS sets how many of each kind (96), and
 // HEDDLE_GPU_SEED the first one's seed (0).
 #pragma once
 
