@@ -1,4 +1,4 @@
-"""examples/onnxruntime/generate.py generates, with ONNX Runtime and with Heddle, what its weights say, and notices what is not the same."""
+"""examples/onnxruntime/generate.py generates what its weights say, alone and with Heddle, and notices what is not the same."""
 
 import importlib.util
 import re
