@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMaxPorts = 24;  ///< of an operator
 
-constexpr size_t kMaxPrepared = 4;  ///< blocks of a recipe
+constexpr size_t kMaxPrepared = 8;  ///< blocks of a recipe
 
 size_t aligned(size_t bytes) {
   constexpr size_t kAlignment = 64;
@@ -165,7 +165,7 @@ Status Kernel::run(abi::KernelContext* context) const {
     blocks[n] = memory;
     memory += aligned(plan->prepared_bytes[n]);
   }
-  HEDDLE_TRY(node_->prepare(inputs, {blocks.data(), prepared}));
+  HEDDLE_TRY(node_->prepare(inputs, wanted_, {blocks.data(), prepared}));
 
   if (plan->plan) {
     std::array<void*, 2 * kMaxPorts + kMaxPrepared> pointers;

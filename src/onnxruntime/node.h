@@ -57,7 +57,7 @@ class Node {
   virtual Result<int64_t> number(Inputs, const Wanted&) const { return 0; }
   virtual Result<Recipe> recipe(Inputs inputs, const Wanted& wanted, int64_t number) const = 0;
   /// Fills the recipe's blocks; refuses what only the inputs' contents show.
-  virtual Status prepare(Inputs, std::span<void* const>) const { return {}; }
+  virtual Status prepare(Inputs, const Wanted&, std::span<void* const>) const { return {}; }
   /// After the graph has run: writes outputs that it knows nothing of.
   virtual void finish(Inputs, std::span<const Value>) const {}
 };
