@@ -219,5 +219,58 @@ TEST_F(Kernel, PlansForMoreShapesThanAreKept) {
   EXPECT_EQ(host().lent(), Lent{});
 }
 
+/// One token of two beams behind three rows of shared buffers of five, with everything that a node
+/// of MultiHeadAttention may be given.
+struct Beams {
+  Value query = value(ElementType::f32, {2, 1, 16}, 0.25F),
+        key = value(ElementType::f32, {2, 1, 16}, 0.5F),
+        next = value(ElementType::f32, {2, 1, 16}, 2.F), bias = value(ElementType::f32, {48}, 1.F),
+        mask = value(ElementType::i32, {2, 4}, int32_t{1}),
+        added = value(ElementType::f32, {1, 1, 1, 4}, 0.5F),
+        past_key = value(ElementType::f32, {2, 2, 5, 8}, 1.F),
+        past_value = value(ElementType::f32, {2, 2, 5, 8}, 3.F),
+        length = value(ElementType::i32, {1}, int32_t{3}),
+        beams = value(ElementType::i32, {1, 2, 5}, int32_t{1}),
+        output = value(ElementType::f32, {2, 1, 16}, -7.F),
+        scores = value(ElementType::f32, {2, 2, 1, 4}, -7.F);
+  abi::KernelContext context{
+      {&query, &key, &next, &bias, &mask, &added, &past_key, &past_value, &length, &beams},
+      {&output, &past_key, &past_value, &scores}};
+  abi::KernelInfo info{{{"num_heads", int64_t{2}}, {"scale", 0.5F}},
+                       {"output", "present_key", "present_value", "qk"}};
+};
+
+float element(const Value& of, int64_t n) {
+  float out;
+  std::memcpy(&out, static_cast<const float*>(of.data) + n, sizeof out);
+  return out;
+}
+
+TEST_F(Kernel, OfMultiHeadAttentionPassesOnWhateverFailsAndKeepsNothing) {
+  Beams node;
+  const abi::CustomOp& op = operator_named("MultiHeadAttention");
+  EXPECT_EQ(op.input_memory(&op, 8), abi::MemoryType::cpu_input);
+  Made made{op};
+  ASSERT_EQ(host().sentence(op.create_kernel_v2(&op, &host().api(), &node.info, &made.kernel)), "");
+  int failures = 0;
+  for (;; ++failures) {
+    host().fail_at(failures + 1);
+    const std::string said = host().sentence(op.compute_v2(made.kernel, &node.context));
+    EXPECT_EQ(host().lent(), Lent{});
+    if (said.empty()) break;
+    EXPECT_EQ(said, "the host failed");
+    EXPECT_EQ(element(node.output, 0), -7.F) << "written by a run that failed";
+    EXPECT_EQ(element(node.past_key, 3 * 8), 1.F) << "appended by a run that failed";
+  }
+  EXPECT_GT(failures, 50);
+  for (int64_t n = 0; n < 32; ++n) EXPECT_NEAR(element(node.output, n), 3, 1e-6);  // all values are
+  for (int64_t head = 0; head < 4; ++head) {
+    EXPECT_EQ(element(node.past_key, (head * 5 + 3) * 8), 1.5F);  // the new key with its bias
+    EXPECT_EQ(element(node.past_key, (head * 5 + 4) * 8), 1.F);   // behind it nothing is written
+    EXPECT_NEAR(element(node.scores, head * 4), 8 * 1.25 * 1 * 0.5 + 0.5, 1e-5);
+    EXPECT_NEAR(element(node.scores, head * 4 + 3), 8 * 1.25 * 1.5 * 0.5 + 0.5, 1e-5);
+  }
+}
+
 }  // namespace
 }  // namespace heddle::onnxruntime

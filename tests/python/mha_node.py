@@ -63,8 +63,9 @@ class MultiHeadAttention:
         batch, _, rows, keys = shape
         added, j = np.zeros(shape), np.arange(keys)
         if (mask := self.inputs.get("key_padding_mask")) is not None:
-            keeps = {1: lambda: j < mask[:batch, None, None, None], 2: lambda: mask[:, None, None] > 0, 3: lambda: mask[:, None] > 0}
-            added = np.where(keeps[mask.ndim](), added, self.attributes.get("mask_filter_value", -10000.0))
+            lengths = mask.ndim == 1
+            keeps = j < mask[:batch, None, None, None] if lengths else mask.reshape(batch, 1, -1, keys) > 0
+            added = np.where(keeps, added, self.attributes.get("mask_filter_value", -10000.0))
         if (bias := self.inputs.get("attention_bias")) is not None:
             added = added + bias.astype(np.float64)
         if self.attributes.get("unidirectional") == 1 and rows > 1:
