@@ -153,6 +153,39 @@ def test_agrees_with_onnxruntime(case, counted):  # noqa: F811
     compare(node, ours, theirs, 2e-5 if "key_padding_mask" not in node.inputs else 1e-3)
 
 
+def drawn_options(seed):
+    """Options of a node that onnxruntime's kernel takes too, each with each other sooner or later."""
+    rng = np.random.default_rng(seed)
+    pick = lambda *of: of[rng.integers(len(of))]
+    rows = int(pick(1, 2, 5, 33))
+    keys = int(pick(rows, rows, rows + 3, max(1, rows - 1)))
+    options = dict(rows=rows, keys=keys, form=pick("rows", "rows", "heads"), bias=pick(True, False),
+                   mask=pick(None, "lengths", "keys", "rows"), unidirectional=int(rng.integers(2)),
+                   added=pick(None, (1, 1), (1, HEADS), (BATCH, 1), (BATCH, HEADS)), outputs=pick(("output",), CACHES, ALL, ("output", "qk")), scale=float(pick(0.0, 0.3, 2.0)))
+    options["mask_filter_value"] = float(pick(-1.5, -20.0))
+    past = pick(None, 0, 1, 18)
+    if past is not None:
+        options |= dict(past=past, outputs=pick(CACHES, ALL))
+        if pick(True, False) and options["form"] == "rows":
+            options |= dict(buffer=past + keys + int(pick(0, 4)))
+    elif options["form"] == "rows":
+        options |= dict(v_size=int(pick(4, SIZE, 24)))
+    return options
+
+
+@pytest.mark.parametrize("first", range(0, 200, 25))
+def test_random_options_agrees_with_onnxruntime_and_f64(first):
+    for seed in range(first, first + 25):
+        options = drawn_options(seed)
+        node = draw(1000 + seed, **options)
+        try:
+            ours = node.by_onnxruntime(MICROSOFT)
+            compare(node, ours, node.exact(), 3e-5)
+            compare(node, ours, node.by_onnxruntime(), 3e-5)
+        except Exception as failure:
+            raise AssertionError(f"seed {seed}: {options}") from failure
+
+
 @pytest.mark.parametrize("form, how", [("pairs", 1), ("packed", 0)])
 def test_packed_inputs_are_their_parts_agrees_with_onnxruntime(form, how):
     node = draw(63, form=form, bias=True, mask="lengths", unidirectional=1, outputs=ALL)
@@ -270,7 +303,7 @@ ones = lambda *dims: np.ones(dims, np.float32)
     (dict(bias=True), dict(bias=ones(1, 72)), "Input 'bias' is expected to have 1 dimension, got 2"),
     (dict(mask="keys"), dict(key_padding_mask=np.ones((1, 5), np.int32)), "'key_padding_mask' shape is not expected. Got [1, 5]"),
     (dict(added=(1, 1)), dict(attention_bias=ones(5, 5)), "Input 'attention_bias' is expected to have 4 dimensions, got 2"),
-    (dict(added=(1, 1)), dict(attention_bias=ones(2, 1, 5, 5)), "Input 'attention_bias' has dims [2, 1, 5, 5], expected (batch_siz"),
+    (dict(added=(1, 1)), dict(attention_bias=ones(2, 1, 5, 5)), "Input 'attention_bias' has dims [2, 1, 5, 5], expected (batch_si"),
     (dict(past=6), dict(past_value=None), "Input 'past_key' and 'past_value' shall be both present or both absent"),
     (dict(past=6), dict(past_value=ones(4, 3, 5, 8)), "Input 'past_value' has dims [4, 3, 5, 8], expected (batch_size, num_heads"),
     (dict(past=6), dict(past_key=ones(4, 6, 24)), "Input 'past_key' has dims [4, 6, 24], expected (batch_size, num_heads, rows"),
