@@ -161,8 +161,9 @@ def drawn_options(seed):
     keys = int(pick(rows, rows, rows + 3, max(1, rows - 1)))
     options = dict(rows=rows, keys=keys, form=pick("rows", "rows", "heads"), bias=pick(True, False),
                    mask=pick(None, "lengths", "keys", "rows"), unidirectional=int(rng.integers(2)),
-                   added=pick(None, (1, 1), (1, HEADS), (BATCH, 1), (BATCH, HEADS)), outputs=pick(("output",), CACHES, ALL, ("output", "qk")), scale=float(pick(0.0, 0.3, 2.0)))
-    options["mask_filter_value"] = float(pick(-1.5, -20.0))
+                   added=pick(None, (1, 1), (1, HEADS), (BATCH, 1), (BATCH, HEADS)),
+                   outputs=pick(("output",), CACHES, ALL, ("output", "qk")), scale=float(pick(0.0, 0.3, 2.0)),
+                   mask_filter_value=float(pick(-1.5, -20.0)))
     past = pick(None, 0, 1, 18)
     if past is not None:
         options |= dict(past=past, outputs=pick(CACHES, ALL))
