@@ -6,6 +6,7 @@
 namespace heddle {
 
 using u8 = unsigned char;
+using i8 = signed char;
 using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long long;
@@ -21,6 +22,9 @@ struct bf16 {
 };
 struct f16 {
   u16 bits;
+};
+struct f8e4m3 {
+  u8 bits;
 };
 
 template <typename A, typename B>

@@ -85,6 +85,50 @@ struct RopeArguments : RowsArguments {
   Real scale;
 };
 
+/// One number for each batch entry, i32 or i64; may be null.
+struct EntryNumbers {
+  void* data;
+  long long stride;
+  int are_64_bit;
+};
+
+/// Rows of K or of V that are kept, and where they were before (`past`, null if nowhere). Dense and
+/// in rings [batch, heads, rows, ...], paged [blocks, heads, rows, ...].
+struct CacheArguments {
+  void* data;
+  const void* past;
+  long long stride[3], past_stride[3];
+  int rows, past_rows;  ///< of an entry, or of a block
+  int carried;          ///< rows that are not new are written, too
+  int blocks, pages;
+  const void* table;  ///< [batch, pages]
+  long long table_stride[2];
+  int table_is_64_bit;
+  const float* scales;        ///< of codes
+  long long scale_stride[2];  ///< head, column
+};
+
+/// Q, K and V of new tokens: problem::CacheAppendProblem.
+struct CacheAppendArguments {
+  const void *q, *k, *v;
+  void* q_out;                                                       ///< may be null
+  long long q_stride[3], k_stride[3], v_stride[3], q_out_stride[3];  ///< batch, head, row
+  CacheArguments k_cache, v_cache;
+  EntryNumbers new_lengths, total_lengths, lengths_q, lengths_kv;
+  long long total_offset;
+  const void *q_weight, *k_weight;  ///< null: of a norm that is not there
+  long long q_weight_stride, k_weight_stride;
+  double q_epsilon, k_epsilon;
+  const void *cosines, *sines;                 ///< null: nothing is rotated
+  long long cosine_stride[2], sine_stride[2];  ///< row, column
+  long long table_rows;
+  const void* positions;
+  long long position_stride[2];  ///< batch, row
+  int positions_are_64_bit;
+  int batch, q_heads, kv_heads, length, capacity;
+  int append_blocks;  ///< the first of the grid; those behind carry rows over
+};
+
 inline constexpr int kFewHostValues = 8, kMaxHostValues = 144;
 
 /// Where a number lies that was passed by value: whatever its type, it begins the cell.

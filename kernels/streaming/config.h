@@ -50,4 +50,20 @@ struct CopyConfig {
   bool ragged = false;         ///< x, y or both, or they have lengths
 };
 
+/// Of new rows for caches, whose arithmetic is f32's.
+struct CacheAppendConfig {
+  Element q = Element::bf16, k = Element::bf16, v = Element::bf16, q_out = Element::bf16;
+  /// i8, f8e4m3 and u8 (two columns of 4 bits) are codes.
+  Element k_cache = Element::bf16, v_cache = Element::bf16;
+  Element q_weight = Element::bf16, k_weight = Element::bf16;
+  Element cosine = Element::f32, sine = Element::f32;
+  int qk_dim = 128, v_dim = 128;
+  int rope_dim = 0;
+  int run = 4;  ///< columns that a thread takes at once: 4, or 1, or 2 beside codes of 4 bits
+  bool aligned = true;       ///< whether runs lie on their size
+  bool interleaved = false;  ///< pairs (2j, 2j+1), else (j, j + rope_dim/2)
+  bool paged = false, ring = false;
+  bool caches = true;  ///< else Q alone is rotated
+};
+
 }  // namespace heddle::streaming

@@ -12,6 +12,7 @@
 #include "problem/facts.h"
 #include "problem/operands.h"
 #include "support/attention_programs.h"
+#include "support/cache_programs.h"
 #include "support/part.h"
 #include "support/smaller.h"
 #include "support/streaming_programs.h"
@@ -128,6 +129,11 @@ TEST(EqualKernels, OfRandomNorms) {
 }
 
 TEST(EqualKernels, OfRandomRopes) { expect_equal_kernels(100, testing::random_rope); }
+
+TEST(EqualKernels, OfRandomCacheAppends) {
+  expect_equal_kernels(
+      100, [](testing::Random& random) { return testing::random_cache_append(random, {}); });
+}
 
 // Lengths that tiles are chosen by.
 TEST(EqualKernels, OfAnyLengthOfAClass) {

@@ -199,14 +199,19 @@ TEST(Lower, RefusesCachesInWords) {
   EXPECT_EQ(refusal([&](auto& p) { sink(p, DataType::f32, 1); }),
             fmt::format("cuda: sdpa sink is one for {} heads, expected one each",
                         forward_of(c).sizes.q_heads));
-  problem::CacheAppendProblem append;
-  append.structure.operands = {{DataType::bf16}, {DataType::bf16}};
-  append.sizes.layouts = {{{1, 2, 1, 64}, {0, 64, 0, 1}}, {{1, 2, 1, 64}, {0, 64, 0, 1}}};
-  append.structure.q = 0, append.structure.q_out = 1;
-  append.structure.qk_head_dim = append.structure.v_head_dim = 64;
-  append.sizes.batch = append.sizes.length = 1, append.sizes.q_heads = 2;
-  EXPECT_EQ(lowered(append, "sm_90a").status().message(),
-            "cuda: there is no kernel of cache_append");
+}
+
+TEST(Lower, RefusesWhatNoCacheIsWrittenAsOrOf) {
+  EXPECT_EQ(lowered(append_of({}), "sm_90a")->description, "cache append, runs of 4, sm_90a");
+  EXPECT_EQ(lowered(append_of({.gap = 1}), "sm_90a")->description,
+            "cache append, runs of 1 off their size, sm_90a");
+  const auto refusal = [](const CacheAppendCase& c) {
+    return lowered(append_of(c), "sm_90a").status().message();
+  };
+  EXPECT_EQ(refusal({.head_dim = 1032}),
+            "cuda: cache_append has heads of 1032 columns, but the kernel takes up to 1024");
+  EXPECT_EQ(refusal({.x = DataType::f64}),
+            "cuda: cache_append q is f64, but the kernel takes f32, bf16, f16");
 }
 
 TEST(Lower, SaysWhichWaysWerePassedOverAndWhy) {

@@ -14,6 +14,7 @@
 #include "gpu/attention_options.h"
 #include "gpu/device_graph.h"
 #include "gpu/gpu_test.h"
+#include "support/cache_programs.h"
 #include "support/streaming_programs.h"
 
 namespace heddle::testing {
@@ -392,6 +393,7 @@ const std::vector<Kind>& kinds() {
        [](Random& r) { return random_rms_norm_backward(r, kWideRows); },
        {"read twice"}},
       {"rope", random_rope, {"rope"}},
+      {"cache_append", [](Random& r) { return random_cache_append(r, {}); }, {"cache append"}},
   };
   return all;
 }

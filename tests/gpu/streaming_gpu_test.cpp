@@ -1,9 +1,10 @@
-// RMSNorm and RoPE standing alone on the CUDA engine against the f64 definition: seeded random
-// problems over the whole contract, each with poisoned outputs and gaps.
+// RMSNorm, RoPE standing alone and new rows for caches on the CUDA engine against the f64
+// definition: seeded random problems over the whole contract, each with poisoned outputs and gaps.
 #include <algorithm>
 #include <cstring>
 
 #include "gpu/gpu_test.h"
+#include "support/cache_programs.h"
 #include "support/streaming_programs.h"
 
 namespace heddle::testing {
@@ -23,6 +24,10 @@ TEST_F(StreamingOnGpu, RmsNormBackwardMatchesTheDefinition) {
 }
 
 TEST_F(StreamingOnGpu, RopeMatchesTheDefinition) { run(random_rope); }
+
+TEST_F(StreamingOnGpu, CacheAppendMatchesTheDefinition) {
+  run([](Random& random) { return random_cache_append(random, {}); });
+}
 
 // Positions before and past the table read its first and its last row.
 TEST_F(StreamingOnGpu, RopeClampsPositionsToTheTable) {

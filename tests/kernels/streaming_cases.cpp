@@ -6,6 +6,7 @@ using problem::NormBackwardProblem;
 using problem::NormProblem;
 using problem::OperandId;
 using problem::OperandLayout;
+using problem::OperandType;
 using problem::RopeProblem;
 
 namespace {
@@ -123,6 +124,57 @@ CopyStep copy_of(const CopyCase& c) {
     step.types.type(step.y).storage = problem::Storage::ragged_by(offsets);
   }
   return step;
+}
+
+problem::CacheAppendProblem append_of(const CacheAppendCase& c) {
+  constexpr int64_t kBatch = 2, kQHeads = 4, kHeads = 2, kLength = 3, kRows = 64, kBlock = 16;
+  problem::CacheAppendProblem problem;
+  problem::CacheAppendStructure& s = problem.structure;
+  const auto add = [&](DataType dtype, const Dims& dims, const Dims& strides) {
+    s.operands.push_back({.dtype = dtype});
+    problem.sizes.layouts.push_back({.dims = dims, .strides = strides});
+    return static_cast<OperandId>(s.operands.size()) - 1;
+  };
+  const auto dense = [&](DataType dtype, const Dims& dims) {
+    Dims strides = *dense_strides(dims);
+    for (int d = 0; d < dims.rank(); ++d) strides[d] = dims[d] == 1 ? 0 : strides[d];
+    return add(dtype, dims, strides);
+  };
+  const auto rows = [&](int64_t heads) {
+    const int64_t row = c.head_dim + c.gap;
+    return add(c.x, {kBatch, heads, kLength, c.head_dim},
+               {heads * kLength * row, kLength * row, row, 1});
+  };
+  s.qk_head_dim = s.v_head_dim = static_cast<int32_t>(c.head_dim);
+  s.q = rows(c.packed ? kQHeads + 2 * kHeads : kQHeads);
+  if (!c.packed) s.k = rows(kHeads), s.v = rows(kHeads);
+  s.q_out = dense(c.x, {kBatch, kQHeads, kLength, c.head_dim});
+
+  OperandType type{.dtype = c.cache, .storage = {.kind = c.storage}};
+  const bool paged = type.storage.is_paged();
+  if (paged) type.storage.index = dense(DataType::i32, {kBatch, 1, kRows / kBlock, 1});
+  if (c.cache == DataType::i8 || c.cache == DataType::u8 || c.cache == DataType::f8e4m3)
+    type.scales = {problem::Scales::Per::channel, dense(DataType::f32, {1, kHeads, 1, c.head_dim})};
+  const auto cache = [&] {
+    const OperandId id = dense(c.cache, {paged ? kBatch * kRows / kBlock : kBatch, kHeads,
+                                         paged ? kBlock : kRows, type.elements_of(c.head_dim)});
+    s.type(id) = type;
+    return id;
+  };
+  s.past_k = cache(), s.past_v = cache(), s.k_cache = cache(), s.v_cache = cache();
+  s.total_lengths = dense(DataType::i32, {kBatch, 1, 1, 1});
+  s.lengths_kv = dense(DataType::i32, {kBatch, 1, 1, 1});
+  if (c.norms) s.q_norm = s.k_norm = dense(c.x, {1, 1, 1, c.head_dim});
+  s.rope_dim = c.rope_dim;
+  if (c.rope_dim > 0) {
+    s.cosines = dense(DataType::f32, {kRows, 1, 1, c.rope_dim / 2});
+    s.sines = dense(DataType::f32, {kRows, 1, 1, c.rope_dim / 2});
+  }
+  if (c.interleaved) s.pairing = problem::Rope::Pairing::interleaved;
+  if (c.positions) s.positions = dense(DataType::i64, {kBatch, 1, kLength, 1});
+  problem.sizes.batch = kBatch, problem.sizes.q_heads = kQHeads, problem.sizes.kv_heads = kHeads;
+  problem.sizes.length = kLength, problem.sizes.capacity = kRows;
+  return problem;
 }
 
 }  // namespace heddle::engine::cuda

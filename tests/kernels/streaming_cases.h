@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/cuda/copy.h"
+#include "problem/cache_append.h"
 #include "problem/streaming.h"
 
 namespace heddle::engine::cuda {
@@ -33,5 +34,17 @@ struct CopyCase {
   bool ragged = false;  ///< y
 };
 CopyStep copy_of(const CopyCase& c);
+
+/// New rows for a past in another buffer.
+struct CacheAppendCase {
+  int64_t head_dim = 128;
+  int32_t rope_dim = 128;
+  DataType x = DataType::bf16;
+  DataType cache = DataType::bf16;  ///< i8, u8 and f8e4m3 are codes
+  bool packed = false, norms = false, interleaved = false, positions = false;
+  problem::Storage::Kind storage = problem::Storage::Kind::dense;
+  int64_t gap = 0;  ///< elements between rows of Q, K and V
+};
+problem::CacheAppendProblem append_of(const CacheAppendCase& c);
 
 }  // namespace heddle::engine::cuda

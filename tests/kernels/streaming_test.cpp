@@ -63,6 +63,21 @@ TEST(RopeKernels, Compile) {
   for (const RopeCase& c : cases) expect_clean_everywhere(rope_of(c));
 }
 
+TEST(CacheAppendKernels, Compile) {
+  using enum DataType;
+  using Kind = problem::Storage::Kind;
+  const CacheAppendCase cases[] = {
+      {},
+      {.packed = true, .norms = true},
+      {.x = f32, .cache = f32, .interleaved = true, .positions = true},
+      {.head_dim = 256, .rope_dim = 64, .x = f16, .cache = i8, .packed = true},
+      {.cache = u8, .storage = Kind::ring},
+      {.cache = f8e4m3, .norms = true, .storage = Kind::paged},
+      {.head_dim = 70, .rope_dim = 6, .cache = f32, .gap = 3},
+      {.head_dim = 1024, .rope_dim = 0, .cache = u8, .gap = 1}};
+  for (const CacheAppendCase& c : cases) expect_clean_everywhere(append_of(c));
+}
+
 TEST(CopyKernels, Compile) {
   using enum DataType;
   const CopyCase cases[] = {{},

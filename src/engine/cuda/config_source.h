@@ -182,6 +182,29 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("ragged", c.ragged, "ragged");
 }
 
+template <class Visitor, std::same_as<streaming::CacheAppendConfig> Config>
+void visit_fields(Visitor& visit, const Config& c) {
+  visit("q", c.q);
+  visit("k", c.k, "K");
+  visit("v", c.v, "V");
+  visit("q_out", c.q_out, "rotated Q");
+  visit("k_cache", c.k_cache, "cache of K");
+  visit("v_cache", c.v_cache, "cache of V");
+  visit("q_weight", c.q_weight);
+  visit("k_weight", c.k_weight);
+  visit("cosine", c.cosine);
+  visit("sine", c.sine);
+  visit("qk_dim", c.qk_dim);
+  visit("v_dim", c.v_dim);
+  visit("rope_dim", c.rope_dim);
+  visit("run", c.run);
+  visit("aligned", c.aligned);
+  visit("interleaved", c.interleaved, "interleaved");
+  visit("paged", c.paged, "paged");
+  visit("ring", c.ring, "ring");
+  visit("caches", c.caches);
+}
+
 /// A field's name as kernels know it: "kQkDim" of qk_dim; of an element its type's, "Element".
 std::string device_name(std::string_view field, bool is_type);
 
@@ -204,6 +227,8 @@ template <>
 inline constexpr const char* type_name<streaming::RopeConfig> = "RopeConfig";
 template <>
 inline constexpr const char* type_name<streaming::CopyConfig> = "CopyConfig";
+template <>
+inline constexpr const char* type_name<streaming::CacheAppendConfig> = "CacheAppendConfig";
 template <>
 inline constexpr const char* type_name<sm80::GeneralConfig> = "sm80::GeneralConfig";
 template <>
@@ -245,7 +270,7 @@ class ConfigWords {
       summary.head_dim = fmt::format("{}", config.qk_dim);
       if (config.v_dim != config.qk_dim) summary.head_dim += fmt::format("/{}", config.v_dim);
     }
-    if constexpr (requires { config.rope_dim; })
+    if constexpr (requires { config.rope_pairing; })
       if (config.rope_dim > 0)
         add(fmt::format("rope {} {}", config.rope_dim, name(config.rope_pairing)));
   }

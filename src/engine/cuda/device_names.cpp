@@ -22,9 +22,10 @@ Element element_of(DataType type) {
       return Element::u32;
     case DataType::i8:
       return Element::i8;
+    case DataType::f8e4m3:
+      return Element::f8e4m3;
     case DataType::u8:
     case DataType::boolean:
-    case DataType::f8e4m3:
     case DataType::f8e5m2:
       return Element::u8;
   }
@@ -32,8 +33,8 @@ Element element_of(DataType type) {
 }
 
 const char* device_type(Element element) {
-  constexpr const char* kTypes[] = {"bf16",        "f16", "float", "double", "u8",
-                                    "signed char", "i32", "i64",   "u32",    "u64"};
+  constexpr const char* kTypes[] = {"bf16", "f16", "float", "double", "u8",    "i8",
+                                    "i32",  "i64", "u32",   "u64",    "f8e4m3"};
   return kTypes[static_cast<int>(element)];
 }
 const char* device_type(DataType type) { return device_type(element_of(type)); }
@@ -46,8 +47,8 @@ attention::RopePairing pairing_of(problem::Rope::Pairing pairing) {
 }
 
 const char* name(Element element) {
-  constexpr const char* kNames[] = {"bf16", "f16", "f32", "f64", "u8",
-                                    "i8",   "i32", "i64", "u32", "u64"};
+  constexpr const char* kNames[] = {"bf16", "f16", "f32", "f64", "u8",    "i8",
+                                    "i32",  "i64", "u32", "u64", "f8e4m3"};
   return kNames[static_cast<int>(element)];
 }
 const char* name(attention::Dropout dropout) {

@@ -5,6 +5,7 @@
 #include "engine/cuda/attention_decode.h"
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
+#include "engine/cuda/cache_append.h"
 #include "engine/cuda/host_values.h"
 #include "engine/cuda/legal_stages.h"
 #include "engine/cuda/lowering.h"
@@ -173,6 +174,7 @@ constexpr Way kWays[] = {
     {"rms_norm", by<problem::NormProblem, lower_rms_norm>},
     {"rms_norm backward", by<problem::NormBackwardProblem, lower_rms_norm_backward>},
     {"rope", by<problem::RopeProblem, lower_rope>},
+    {"cache_append", by<problem::CacheAppendProblem, lower_cache_append>},
 };
 
 }  // namespace

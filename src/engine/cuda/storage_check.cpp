@@ -16,8 +16,6 @@ Status check_cache(const problem::OperandType& type, const char* name) {
 }  // namespace
 
 Status check_storage(const problem::Problem& problem) {
-  if (std::holds_alternative<problem::CacheAppendProblem>(problem))
-    return error(Code::graph_not_supported, "cuda: there is no kernel of cache_append");
   const auto* const attention = std::get_if<problem::AttentionProblem>(&problem);
   if (!attention) return {};
   const problem::AttentionStructure& s = attention->structure;

@@ -1,0 +1,326 @@
+// New rows of K and V put behind those that caches hold, normalised, rotated and turned into codes
+// on the way, and Q normalised and rotated alike (problem::CacheAppendProblem says the arithmetic).
+// A warp takes a row of a head.
+#pragma once
+
+#include "../attention/codes.cuh"
+#include "../ptx/sync.cuh"
+#include "config.h"
+#include "rows.cuh"
+#include "vector.cuh"
+
+namespace heddle::streaming {
+
+template <class Config>
+struct CacheAppend {
+  using C = Config;
+  static constexpr int kThreads = 256, kWarps = kThreads / 32;
+  static constexpr int kColumns = max_of(C::kQkDim, C::kVDim);
+  static constexpr int kRun = C::kRun;
+  static constexpr int kEach = C::kAligned ? kRun : 1;  ///< columns of an access
+
+  /// Grid append_blocks and any number more: append_blocks = max(1, ceil(batch * length * heads /
+  /// kWarps)), heads being those of Q and, with caches, of K and V.
+  HEDDLE_DEVICE static void run(const CacheAppendArguments& args) {
+    __shared__ __align__(16) float rows[kWarps][kColumns];
+    ptx::grid_dependents_launch();
+    const int warp = threadIdx.x / 32;
+    if (blockIdx.x == 0) write_lengths(args);
+    if (blockIdx.x < args.append_blocks) {
+      append(args, blockIdx.x * static_cast<i64>(kWarps) + warp, rows[warp]);
+    } else if constexpr (C::kCaches && !C::kPaged) {
+      const i64 first = (blockIdx.x - args.append_blocks) * static_cast<i64>(kWarps) + warp;
+      const i64 step = (gridDim.x - args.append_blocks) * static_cast<i64>(kWarps);
+      carry_over<typename C::KCache, C::kQkDim>(args, args.k_cache, first, step);
+      carry_over<typename C::VCache, C::kVDim>(args, args.v_cache, first, step);
+    }
+  }
+
+ private:
+  /// Rows of a batch entry.
+  struct Entry {
+    i64 total, past;
+    int added;
+  };
+
+  HEDDLE_DEVICE static i64 number(const EntryNumbers& numbers, int batch) {
+    const i64 n = integer_at(numbers.data, numbers.are_64_bit, batch * numbers.stride);
+    return n < -2147483648LL ? -2147483648LL : n > 2147483647LL ? 2147483647LL : n;
+  }
+
+  HEDDLE_DEVICE static Entry entry_of(const CacheAppendArguments& args, int batch) {
+    Entry entry;
+    entry.added = args.length;
+    if (args.new_lengths.data != nullptr) {
+      const i64 n = number(args.new_lengths, batch);
+      entry.added = static_cast<int>(n < 0 ? 0 : n > args.length ? args.length : n);
+    }
+    entry.total = entry.added;
+    if (args.total_lengths.data != nullptr) {
+      const i64 n = number(args.total_lengths, batch) + args.total_offset;
+      entry.total = n < 0 ? 0 : n;
+    }
+    entry.past = entry.total > entry.added ? entry.total - entry.added : 0;
+    return entry;
+  }
+
+  HEDDLE_DEVICE static void write_number(const EntryNumbers& numbers, int batch, i64 n) {
+    if (numbers.data == nullptr) return;
+    const i64 at = batch * numbers.stride;
+    if (numbers.are_64_bit)
+      static_cast<i64*>(numbers.data)[at] = n;
+    else
+      static_cast<i32*>(numbers.data)[at] = static_cast<i32>(n);
+  }
+
+  HEDDLE_DEVICE static void write_lengths(const CacheAppendArguments& args) {
+    for (int batch = threadIdx.x; batch < args.batch; batch += kThreads) {
+      const Entry entry = entry_of(args, batch);
+      write_number(args.lengths_q, batch, entry.added < entry.total ? entry.added : entry.total);
+      write_number(args.lengths_kv, batch,
+                   entry.total < args.capacity ? entry.total : args.capacity);
+    }
+  }
+
+  /// The index-th row: of a token the heads of Q, then K's, then V's.
+  HEDDLE_DEVICE static void append(const CacheAppendArguments& args, i64 index, float* x) {
+    const int heads = args.q_heads + (C::kCaches ? 2 * args.kv_heads : 0);
+    if (index >= static_cast<i64>(args.batch) * args.length * heads) return;
+    const i64 token = index / heads;
+    int head = static_cast<int>(index - token * heads);
+    const int batch = static_cast<int>(token / args.length);
+    const int row = static_cast<int>(token - static_cast<i64>(batch) * args.length);
+    const Entry entry = entry_of(args, batch);
+    const bool is_new = row < entry.added;
+    if (head < args.q_heads) {
+      if (args.q_out == nullptr) return;
+      if (is_new) {
+        read<typename C::Q, C::kQkDim>(args.q, args.q_stride, batch, head, row, x);
+        normalise<typename C::QWeight>(args.q_weight, args.q_weight_stride, args.q_epsilon, x);
+        rotate(args, batch, entry.past + row, row, x);
+      } else {
+        for (int c = threadIdx.x % 32; c < C::kQkDim; c += 32) x[c] = 0;
+        __syncwarp();
+      }
+      using Q = typename C::QOut;
+      write_numbers<C::kQkDim>(
+          static_cast<Q*>(args.q_out) + at(args.q_out_stride, batch, head, row), x);
+      return;
+    }
+    if constexpr (C::kCaches) {
+      if (!is_new) return;
+      head -= args.q_heads;
+      if (head < args.kv_heads) {
+        i64 to;
+        if (!place(args.k_cache, entry, batch, head, row, to)) return;
+        read<typename C::K, C::kQkDim>(args.k, args.k_stride, batch, head, row, x);
+        normalise<typename C::KWeight>(args.k_weight, args.k_weight_stride, args.k_epsilon, x);
+        rotate(args, batch, entry.past + row, row, x);
+        write<typename C::KCache, C::kQkDim>(args.k_cache, to, head, x);
+      } else {
+        head -= args.kv_heads;
+        i64 to;
+        if (!place(args.v_cache, entry, batch, head, row, to)) return;
+        read<typename C::V, C::kVDim>(args.v, args.v_stride, batch, head, row, x);
+        write<typename C::VCache, C::kVDim>(args.v_cache, to, head, x);
+      }
+    }
+  }
+
+  HEDDLE_DEVICE static i64 at(const long long (&stride)[3], i64 batch, int head, i64 row) {
+    return batch * stride[0] + head * stride[1] + row * stride[2];
+  }
+
+  /// Where the element of a new row's first column lies; false if the cache has no place for it.
+  HEDDLE_DEVICE static bool place(const CacheArguments& cache, const Entry& entry, int batch,
+                                  int head, int row, i64& to) {
+    const i64 token = entry.past + row;
+    if constexpr (C::kPaged) {
+      const i64 page = token / cache.rows;
+      if (page >= cache.pages) return false;
+      const i64 block = integer_at(cache.table, cache.table_is_64_bit,
+                                   batch * cache.table_stride[0] + page * cache.table_stride[1]);
+      if (block < 0 || block >= cache.blocks) return false;
+      to = at(cache.stride, block, head, token - page * cache.rows);
+      return true;
+    } else if constexpr (C::kRing) {
+      // Of more new rows than a ring holds the last ones stay.
+      if (row < entry.added - cache.rows) return false;
+      to = at(cache.stride, batch, head, token % cache.rows);
+      return true;
+    } else {
+      to = at(cache.stride, batch, head, token);
+      return token < cache.rows;
+    }
+  }
+
+  /// kCount columns of a row as f32.
+  template <typename X, int kCount>
+  HEDDLE_DEVICE static void read(const void* from, const long long (&stride)[3], int batch,
+                                 int head, int row, float* x) {
+    const X* source = static_cast<const X*>(from) + at(stride, batch, head, row);
+    for (int c = threadIdx.x % 32 * kRun; c < kCount; c += 32 * kRun) {
+      Packed<X, kRun, kEach> in;
+      in.load(source + c);
+      float value[kRun];
+      in.get(value);
+#pragma unroll
+      for (int n = 0; n < kRun; ++n) x[c + n] = value[n];
+    }
+    __syncwarp();
+  }
+
+  /// x * weight / sqrt(mean(x^2) + epsilon).
+  template <typename W>
+  HEDDLE_DEVICE static void normalise(const void* weight, i64 stride, double epsilon, float* x) {
+    if (weight == nullptr) return;
+    float squares = 0;
+    for (int c = threadIdx.x % 32; c < C::kQkDim; c += 32) squares += x[c] * x[c];
+#pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2)
+      squares += __shfl_xor_sync(0xffffffffu, squares, apart);
+    const double mean = static_cast<double>(squares) / C::kQkDim;
+    const float inverse = static_cast<float>(1 / sqrt(mean + epsilon));
+    for (int c = threadIdx.x % 32; c < C::kQkDim; c += 32)
+      x[c] *= inverse * ptx::widen(static_cast<const W*>(weight)[c * stride]);
+    __syncwarp();
+  }
+
+  HEDDLE_DEVICE static void rotate(const CacheAppendArguments& args, int batch, i64 token, int row,
+                                   float* x) {
+    if (C::kRopeDim == 0 || args.cosines == nullptr) return;
+    i64 position = token;
+    if (args.positions != nullptr)
+      position = integer_at(args.positions, args.positions_are_64_bit,
+                            batch * args.position_stride[0] + row * args.position_stride[1]);
+    // The nearest row there is.
+    position = position < args.table_rows ? position : args.table_rows - 1;
+    position = position > 0 ? position : 0;
+    const auto* cosines =
+        static_cast<const typename C::Cosine*>(args.cosines) + position * args.cosine_stride[0];
+    const auto* sines =
+        static_cast<const typename C::Sine*>(args.sines) + position * args.sine_stride[0];
+    for (int pair = threadIdx.x % 32; pair < C::kRopeDim / 2; pair += 32) {
+      float& a = x[C::kInterleaved ? 2 * pair : pair];
+      float& b = x[C::kInterleaved ? 2 * pair + 1 : pair + C::kRopeDim / 2];
+      const float cosine = ptx::widen(cosines[pair * args.cosine_stride[1]]);
+      const float sine = ptx::widen(sines[pair * args.sine_stride[1]]);
+      const float first = a, second = b;
+      a = first * cosine - second * sine;
+      b = second * cosine + first * sine;
+    }
+    __syncwarp();
+  }
+
+  template <int kCount, typename Y>
+  HEDDLE_DEVICE static void write_numbers(Y* to, const float* x) {
+    for (int c = threadIdx.x % 32 * kRun; c < kCount; c += 32 * kRun) {
+      float value[kRun];
+#pragma unroll
+      for (int n = 0; n < kRun; ++n) value[n] = x[c + n];
+      Packed<Y, kRun, kEach> out;
+      out.set(value);
+      out.store(to + c);
+    }
+  }
+
+  /// A row of numbers, or of codes.
+  template <typename Y, int kCount>
+  HEDDLE_DEVICE static void write(const CacheArguments& cache, i64 to, int head, const float* x) {
+    Y* y = static_cast<Y*>(cache.data) + to;
+    using Codes = attention::Codes<Y>;
+    if constexpr (Codes::kColumns == 0) {
+      write_numbers<kCount>(y, x);
+    } else {
+      constexpr int kBytes = kRun / Codes::kColumns;
+      static_assert(kBytes > 0, "a byte's columns are one thread's");
+      const float* scales = cache.scales + head * cache.scale_stride[0];
+      for (int c = threadIdx.x % 32 * kRun; c < kCount; c += 32 * kRun) {
+        u32 codes = 0;
+#pragma unroll
+        for (int n = 0; n < kRun; ++n)
+          codes |= Codes::of(x[c + n], scales[(c + n) * cache.scale_stride[1]])
+                   << (8 / Codes::kColumns * n);
+        store_bytes<kBytes>(y + c / Codes::kColumns, codes);
+      }
+    }
+  }
+
+  template <int kBytes>
+  HEDDLE_DEVICE static void store_bytes(void* to, u32 bytes) {
+    if constexpr (C::kAligned && kBytes == 4) {
+      *static_cast<u32*>(to) = bytes;
+    } else if constexpr (C::kAligned && kBytes == 2) {
+      *static_cast<u16*>(to) = static_cast<u16>(bytes);
+    } else {
+#pragma unroll
+      for (int n = 0; n < kBytes; ++n) static_cast<u8*>(to)[n] = static_cast<u8>(bytes >> (8 * n));
+    }
+  }
+
+  // --- What is not new ------------------------------------------------------------------------
+
+  /// Rows from the past into another buffer, and zeros where there are none.
+  template <typename Y, int kCount>
+  HEDDLE_DEVICE static void carry_over(const CacheAppendArguments& args,
+                                       const CacheArguments& cache, i64 first, i64 step) {
+    if (!cache.carried) return;
+    const i64 rows = static_cast<i64>(args.batch) * args.kv_heads * cache.rows;
+    for (i64 index = first; index < rows; index += step) {
+      const i64 place = index / cache.rows;
+      const int slot = static_cast<int>(index - place * cache.rows);
+      const int batch = static_cast<int>(place / args.kv_heads);
+      const int head = static_cast<int>(place - static_cast<i64>(batch) * args.kv_heads);
+      const Entry entry = entry_of(args, batch);
+      if (is_new(cache, entry, slot)) continue;
+      i64 from;
+      const bool is_there = was_at(cache, entry, slot, from);
+      const Y* x = static_cast<const Y*>(cache.past) +
+                   (is_there ? at(cache.past_stride, batch, head, from) : 0);
+      copy_row<Y, kCount>(is_there, x,
+                          static_cast<Y*>(cache.data) + at(cache.stride, batch, head, slot));
+    }
+  }
+
+  /// The last token before `end` that a ring keeps at `slot`; negative if none was.
+  HEDDLE_DEVICE static i64 token_at(const CacheArguments& cache, i64 end, int slot) {
+    const i64 behind = (end - 1 - slot) % cache.rows;
+    return end - 1 - (behind < 0 ? behind + cache.rows : behind);
+  }
+
+  HEDDLE_DEVICE static bool is_new(const CacheArguments& cache, const Entry& entry, int slot) {
+    const i64 end = entry.past + entry.added;
+    const i64 token = C::kRing ? token_at(cache, end, slot) : slot;
+    return token >= entry.past && token < end;
+  }
+
+  /// The row of the past that belongs there, if it holds it.
+  HEDDLE_DEVICE static bool was_at(const CacheArguments& cache, const Entry& entry, int slot,
+                                   i64& from) {
+    if (cache.past == nullptr) return false;
+    const int held = min_of(cache.rows, cache.past_rows);
+    if constexpr (C::kRing) {
+      const i64 token = token_at(cache, entry.past, slot);
+      if (token < 0 || token < entry.past - held) return false;
+      from = token % cache.past_rows;
+      return true;
+    } else {
+      from = slot;
+      return slot < entry.past && slot < held;
+    }
+  }
+
+  template <typename Y, int kCount>
+  HEDDLE_DEVICE static void copy_row(bool is_there, const Y* from, Y* to) {
+    constexpr int kElements = kCount / max_of(1, attention::Codes<Y>::kColumns);
+    constexpr int kTogether = C::kAligned ? 4 : 1;  ///< elements: every row is a multiple of them
+    struct __align__(kTogether * sizeof(Y)) Bytes {
+      u8 byte[kTogether * sizeof(Y)];
+    };
+    for (int c = threadIdx.x % 32 * kTogether; c < kElements; c += 32 * kTogether)
+      *reinterpret_cast<Bytes*>(to + c) =
+          is_there ? *reinterpret_cast<const Bytes*>(from + c) : Bytes{};
+  }
+};
+
+}  // namespace heddle::streaming
