@@ -111,6 +111,7 @@ DeviceProgram::DeviceProgram(Program& program) : program_(program) {
     allocations_[tensor.uid] = address;
     pointers_[tensor.uid] = reinterpret_cast<void*>(address);
   }
+  for (const auto& [uid, other] : program.in_place) pointers_[uid] = pointer(other);
 }
 
 DeviceProgram::~DeviceProgram() {
