@@ -38,6 +38,8 @@ Status explain_graph(const std::string& path, const std::string& text, Engines c
     if (executable) {
       fmt::print("\n{}: runs it, with {} bytes of workspace\n{}", (*executable)->engine(),
                  (*executable)->workspace_bytes(), (*executable)->description());
+      if (const std::string& paths = (*executable)->attention_paths(); !paths.empty())
+        fmt::print("served by {}\n", wrap(paths, kWidth, 2));
     } else {
       fmt::print("\n{}: {}\n", device, wrap(executable.status().message(), kWidth, 2));
     }
@@ -58,6 +60,7 @@ Status explain(const Options& options) {
   const engine::Engine* only = nullptr;
   if (!options.architecture.empty()) {
     HEDDLE_ASSIGN(engine::cuda::Target target, engine::cuda::target_named(options.architecture));
+    HEDDLE_ASSIGN(target.paths, problem::AllowedPaths::of_environment());
     named = engine::cuda::target_engine(std::move(target));
     only = named.get();
     cuda = {&only, 1};

@@ -40,6 +40,9 @@ class Executable {
   const std::string& engine() const { return engine_; }
   /// For people: a line for each step with the nodes it stands for, the engine and its plan.
   const std::string& description() const { return description_; }
+  /// For people: the path that serves each attention's forward, and why: "flash: ...". Of several
+  /// one after the other; empty if there is none.
+  const std::string& attention_paths() const { return attention_paths_; }
 
   /// Runs on the buffers in `bindings`; uids the graph does not bind are ignored. Refuses missing
   /// uids, null and misaligned pointers and outputs that share memory with another tensor or the
@@ -84,7 +87,7 @@ class Executable {
   std::vector<int64_t> constants_;  ///< a scalar's bytes each
   int64_t workspace_bytes_ = 0;
   const engine::Engine* planned_by_ = nullptr;
-  std::string engine_, description_;
+  std::string engine_, description_, attention_paths_;
 };
 
 }  // namespace heddle::api

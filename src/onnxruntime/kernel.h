@@ -1,6 +1,7 @@
 // A node of a session: made when the session is, run at each of its runs.
 #pragma once
 
+#include "onnxruntime/debug.h"
 #include "onnxruntime/node.h"
 #include "onnxruntime/plans.h"
 
@@ -29,7 +30,8 @@ class Kernel {
   const abi::Api& api_;
   std::unique_ptr<Node> node_;
   Wanted wanted_;
-  std::string words_;  ///< operator and attributes
+  std::string words_;                         ///< operator, attributes and switches of paths
+  std::unique_ptr<const PathReport> report_;  ///< if it was asked for
 };
 
 /// Runs of nodes that this library has done since it was loaded.
