@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import attention_node
 import ml_dtypes
@@ -283,6 +284,61 @@ def test_a_wrong_shape_is_refused_in_the_operators_words_and_caches_stay_as_they
         assert sentence in str(raised.value)
         assert all((array == 7).all() for array in results.values())
     counted(0)
+
+
+# What a session says of its nodes' paths: a prompt, a step and a prompt again, of two layers.
+PATHS = """
+import sys
+
+import numpy as np
+from onnx import TensorProto, helper
+
+import heddle.onnxruntime
+
+layers = [helper.make_node("GroupQueryAttention", ["q", "k", "v", "", "", "lengths", "total"], [f"o{n}"], name=f"layer{n}/attn",
+                           domain="com.microsoft", num_heads=4, kv_num_heads=2) for n in range(2)]
+float_, int_ = TensorProto.FLOAT, TensorProto.INT32
+inputs = [("q", float_, ["b", "s", 128]), ("k", float_, ["b", "s", 64]), ("v", float_, ["b", "s", 64]), ("lengths", int_, ["b"]),
+          ("total", int_, [1])]
+graph = helper.make_graph(layers, "two layers", [helper.make_tensor_value_info(*one) for one in inputs],
+                          [helper.make_tensor_value_info(f"o{n}", float_, None) for n in range(2)])
+model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)])
+session = heddle.onnxruntime.session(model.SerializeToString())
+for rows in (9, 1, 8):
+    session.run(None, {"q": np.ones((2, rows, 128), np.float32), "k": np.ones((2, rows, 64), np.float32),
+                       "v": np.ones((2, rows, 64), np.float32), "lengths": np.full(2, rows - 1, np.int32),
+                       "total": np.array([rows], np.int32)})
+"""
+
+
+def say_paths(**variables):
+    """Exit status and standard error of PATHS; lines in no order, as layers that do not depend on each other have none."""
+    folder = str(Path(heddle.__file__).parents[1])
+    run = subprocess.run([sys.executable, "-c", PATHS], capture_output=True, text=True, timeout=120,
+                         env={**os.environ, "PYTHONPATH": folder, **variables})
+    return run.returncode, run.stderr
+
+
+def test_debugging_prints_each_path_of_a_node_once():
+    status, said = say_paths(HEDDLE_GQA_DEBUG="1")
+    lines = sorted(line.split(" the ")[0] for line in said.splitlines() if line.startswith("heddle: "))
+    assert status == 0
+    assert lines == sorted(f"heddle: GroupQueryAttention 'layer{n}/attn': {path}:" for n in range(2) for path in ("decode", "flash"))
+    assert say_paths() == (0, "")
+
+
+@pytest.mark.parametrize("variable", ["HEDDLE_DISABLE_FLASH_ATTENTION", "ORT_DISABLE_FLASH_ATTENTION",
+                                      "ORT_GQA_DISABLE_FLASH_ATTENTION"])
+def test_a_path_that_is_switched_off_serves_no_node(variable):
+    status, said = say_paths(HEDDLE_GQA_DEBUG="1", **{variable: "1"})
+    assert status == 0 and said.count("memory_efficient: tiles of") == 2
+    assert f"decode by {variable}=1" in said and "': flash" not in said and "': decode" not in said
+
+
+def test_switches_have_two_values():
+    for variable in ("ORT_DISABLE_FLASH_DECODE", "HEDDLE_GQA_DEBUG"):
+        status, said = say_paths(**{variable: "on"})
+        assert status != 0 and f"{variable} is 'on', expected 0 or 1" in said
 
 
 # ---- ONNX's Attention ----
