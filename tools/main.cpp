@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
       "Finds attention in a program and runs it as one fused kernel.\n\n"
       "  heddle explain model.hlo                       what would be fused, and what not, and "
       "why\n"
+      "  heddle explain model.onnx                      which attention is served by which path\n"
       "  heddle fuse model.hlo -o fused.hlo --verify    rewrite it, and check that it computes the "
       "same\n"
       "  heddle run graph.json                          run a graph, against its definition\n"

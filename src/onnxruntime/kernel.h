@@ -15,6 +15,10 @@ class Kernel {
   /// Many threads may run it at once. Nothing is written unless all is right.
   Status run(abi::KernelContext* context) const;
 
+  /// What computes the node at its inputs' types and dims; addresses matter of numbers on the host
+  /// alone.
+  Result<std::shared_ptr<const Plan>> plan_for(Inputs inputs) const;
+
   const abi::Api& api() const { return api_; }
 
  private:
@@ -22,7 +26,6 @@ class Kernel {
 
   Result<const abi::Value*> read_inputs(const abi::KernelContext* context,
                                         std::span<Value> inputs) const;
-  Result<std::shared_ptr<const Plan>> plan_for(Inputs inputs) const;
   Status make_outputs(abi::KernelContext* context, const Plan& plan,
                       std::span<Value> outputs) const;
 
