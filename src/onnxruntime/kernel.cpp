@@ -168,7 +168,7 @@ Status Kernel::run(abi::KernelContext* context) const {
     blocks[n] = memory;
     memory += aligned(plan->prepared_bytes[n]);
   }
-  HEDDLE_TRY(node_->prepare(inputs, wanted_, {blocks.data(), prepared}));
+  HEDDLE_TRY(node_->prepare(inputs, wanted_, outputs, {blocks.data(), prepared}));
 
   if (plan->plan) {
     std::array<void*, 2 * kMaxPorts + kMaxPrepared> pointers;

@@ -186,7 +186,7 @@ class MultiHeadAttention : public Node {
     return recipe;
   }
 
-  Status prepare(Inputs inputs, const Wanted& wanted,
+  Status prepare(Inputs inputs, const Wanted& wanted, std::span<const Value>,
                  std::span<void* const> blocks) const override {
     HEDDLE_ASSIGN(const Shapes s, shapes_of(inputs));
     const DataType type = *inputs[kQuery].dtype;
