@@ -1,7 +1,6 @@
 // heddle doctor: what this machine has for Heddle.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <string>
 #include <thread>
 
@@ -12,19 +11,13 @@
 #include "engine/cuda/kernel_cache.h"
 #include "tools/attention_paths.h"
 #include "tools/command.h"
+#include "tools/processors.h"
 #include "tools/table.h"
 
 namespace heddle::tools {
 namespace {
 
 constexpr size_t kWidth = 96, kIndent = 14;
-
-std::string processor() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "unknown";
-}
 
 void say(std::string_view what, const std::string& text) {
   fmt::print("{:<{}}{}\n", what, kIndent, wrap(text, kWidth, kIndent, kIndent));
@@ -75,7 +68,8 @@ std::string kernel_cache() {
 }
 
 void doctor() {
-  say("processor", fmt::format("{}, {} threads", processor(), std::thread::hardware_concurrency()));
+  say("processor",
+      fmt::format("{}, {} threads", processor_name(), std::thread::hardware_concurrency()));
   std::string levels;
   for (const engine::cpu::IsaReport& level : engine::cpu::isa_report())
     levels += fmt::format("{}{} ({})", levels.empty() ? "" : ", ", engine::cpu::name(level.isa),

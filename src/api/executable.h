@@ -52,6 +52,12 @@ class Executable {
   /// queue (ignored by the CPU engine).
   Status execute(std::span<const Binding> bindings, void* workspace, void* stream) const;
 
+  /// The same, and how long each step took, in seconds: a line each of description(). Of engines
+  /// whose work is done when they return, as the CPU's is.
+  Status execute_timed(std::span<const Binding> bindings, void* workspace,
+                       std::span<double> seconds) const;
+  size_t step_count() const { return steps_.size(); }
+
   /// Most tensors a graph may bind, and most operands one problem may have; execute keeps that many
   /// pointers on its stack.
   static constexpr size_t kMaxPorts = 128;
@@ -72,6 +78,9 @@ class Executable {
   };
   class Builder;
 
+  /// `seconds`: of each step, or null.
+  Status run(std::span<const Binding> bindings, void* workspace, void* stream,
+             double* seconds) const;
   Status find_pointers(std::span<const Binding> bindings, std::span<void*> pointers) const;
   Status check_overlaps(std::span<void* const> pointers, void* workspace) const;
   bool may_be_one(size_t output, size_t input) const;
