@@ -697,11 +697,22 @@ def draw_skip(dtype=np.float32, *, dims=(2, 3, 40), skip=None, bias=False, epsil
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16], ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize("options", SKIPS, ids=str)
 def test_skip_norm(options, dtype, counted):
-    """Beside f64, at most twice as far from it as onnxruntime's own kernel, which rounds as often."""
+    """Each result is rounded once from sums in f32; a sum of three may lose the half of its last place twice."""
+    node, inputs, results, exact = draw_skip(dtype, **options)
+    node.run(inputs, results, MICROSOFT)
+    counted(1)
+    unit = {np.float32: 2**-24, np.float16: 2**-11, ml_dtypes.bfloat16: 2**-8}[dtype]
+    for name in exact:
+        assert np.abs(results[name].astype(np.float64) - exact[name]).max() <= 4 * unit * np.abs(exact[name]).max(), name
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16], ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("options", SKIPS, ids=str)
+def test_skip_norm_agrees_with_onnxruntime(options, dtype):
+    """At most twice as far from f64 as its own kernel, which rounds as often."""
     node, inputs, ours, exact = draw_skip(dtype, **options)
     theirs = {name: array.copy() for name, array in ours.items()}
     node.run(inputs, ours, MICROSOFT)
-    counted(1)
     node.run(inputs, theirs)
     unit = {np.float32: 2**-24, np.float16: 2**-11, ml_dtypes.bfloat16: 2**-8}[dtype]
     for name in exact:
@@ -710,7 +721,7 @@ def test_skip_norm(options, dtype, counted):
 
 
 @pytest.mark.parametrize("spread, offset", [(1e-18, 0), (1e15, 0), (1, 1e4), (0, 0)])
-def test_skip_norm_of_extremes(spread, offset):
+def test_skip_norm_of_extremes_agrees_with_onnxruntime(spread, offset):
     node, inputs, ours, exact = draw_skip(spread=spread, offset=offset)
     theirs = {name: array.copy() for name, array in ours.items()}
     node.run(inputs, ours, MICROSOFT)
