@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 #include "onnxruntime/element_types.h"
 #include "onnxruntime/kernel.h"
@@ -220,7 +221,9 @@ class Examination {
   }
 
   Result<int32_t> host_value(size_t n) const {
-    const int64_t rows = length_of("query", 1), past = length_of("past_key", 2);
+    // No dim is longer, as the operator will say; sums of two stay within 64 bits.
+    const int64_t rows = std::min<int64_t>(length_of("query", 1), INT64_MAX / 2),
+                  past = std::min<int64_t>(length_of("past_key", 2), INT64_MAX / 2);
     const bool is_total = std::string_view(op_.inputs[n].name) == "total_sequence_length";
     const int64_t value = types_[n]->constant ? *types_[n]->constant
                           : is_total          ? past + rows
@@ -250,6 +253,73 @@ class Examination {
   std::vector<int32_t> numbers_;  ///< on the host
 };
 
+/// Which nodes of a graph make and read a value.
+class Links {
+ public:
+  explicit Links(const Graph& graph) {
+    for (const Node& node : graph.nodes) {
+      for (const std::string& name : node.outputs) makers_.emplace(name, &node);
+      for (const std::string& name : node.inputs) readers_[name].push_back(&node);
+    }
+  }
+
+  /// Whether a softmax's scores come of a product and its weights go to one, but for what is done
+  /// to each element between.
+  bool is_spelled_out(const Node& node) const {
+    if (!node.domain.empty() || node.type != "Softmax" || node.inputs.empty() ||
+        node.outputs.empty())
+      return false;
+    const auto makers = [&](const Node& one) {
+      std::vector<const Node*> all;
+      for (const std::string& name : one.inputs) {
+        if (const auto found = makers_.find(name); found != makers_.end())
+          all.push_back(found->second);
+      }
+      return all;
+    };
+    const auto readers = [&](const Node& one) {
+      std::vector<const Node*> all;
+      for (const std::string& name : one.outputs) {
+        const auto found = readers_.find(name);
+        if (found == readers_.end()) continue;
+        const auto& some = found->second;
+        all.insert(all.end(), some.begin(), some.begin() + std::min(some.size(), kMostSteps));
+      }
+      return all;
+    };
+    return reaches(node, makers, {"MatMul", "Gemm", "Einsum"}) &&
+           reaches(node, readers, {"MatMul", "Einsum"});
+  }
+
+ private:
+  static constexpr size_t kMostSteps = 32;  ///< nodes between a softmax and a product
+
+  /// Whether one of these types is next to `from`, or behind nodes that work on elements.
+  template <class Next>
+  static bool reaches(const Node& from, const Next& next,
+                      std::initializer_list<std::string_view> wanted) {
+    constexpr std::string_view kElements[] = {"Add",   "Sub",     "Mul",  "Div",
+                                              "Where", "Cast",    "Tanh", "Identity",
+                                              "Clip",  "Reshape", "Max",  "Dropout"};
+    std::vector<const Node*> open{&from};
+    std::set<const Node*> seen{&from};
+    while (!open.empty() && seen.size() <= kMostSteps) {
+      const Node& at = *open.back();
+      open.pop_back();
+      for (const Node* const one : next(at)) {
+        if (!one->domain.empty() || !seen.insert(one).second) continue;
+        if (std::find(wanted.begin(), wanted.end(), one->type) != wanted.end()) return true;
+        if (std::find(std::begin(kElements), std::end(kElements), one->type) != std::end(kElements))
+          open.push_back(one);
+      }
+    }
+    return false;
+  }
+
+  std::unordered_map<std::string_view, const Node*> makers_;
+  std::unordered_map<std::string_view, std::vector<const Node*>> readers_;
+};
+
 class Search {
  public:
   Search(const Model& model, const DimValues& dims) : model_(model), dims_(dims) {}
@@ -265,8 +335,9 @@ class Search {
   void visit(const Graph& graph, const Scope* outer, const Imports& imports,
              const std::string& place) {
     const Scope scope{outer, graph};
+    const Links links(graph);
     for (const Node& node : graph.nodes) {
-      judge(node, graph, scope, imports, place);
+      judge(node, links, scope, imports, place);
       for (const auto& [name, body] : node.bodies)
         visit(body, &scope, imports, fmt::format("{}{} {}: ", place, label(node), name));
     }
@@ -284,7 +355,7 @@ class Search {
     });
   }
 
-  void judge(const Node& node, const Graph& graph, const Scope& scope, const Imports& imports,
+  void judge(const Node& node, const Links& links, const Scope& scope, const Imports& imports,
              const std::string& place) {
     Attention attention{place + label(node), title(node), Served::no, ""};
     if (calls_function(node)) return;  // its body is visited
@@ -293,7 +364,7 @@ class Search {
     } else if (node.domain == kMicrosoft &&
                std::find(std::begin(kOthers), std::end(kOthers), node.type) != std::end(kOthers)) {
       attention.answer = "Heddle has no such operator: the session's own kernel runs it";
-    } else if (is_spelled_out(node, graph)) {
+    } else if (links.is_spelled_out(node)) {
       attention.type = "MatMul, Softmax, MatMul";
       attention.answer =
           "an attention spelled out, which no operator takes: ONNX Runtime's own tools "
@@ -302,37 +373,6 @@ class Search {
       return;
     }
     found_.push_back(std::move(attention));
-  }
-
-  /// Whether a softmax's scores come of a product and its weights go to one, but for what is done
-  /// to each element between.
-  static bool is_spelled_out(const Node& node, const Graph& graph) {
-    if (!node.domain.empty() || node.type != "Softmax" || node.inputs.empty() ||
-        node.outputs.empty())
-      return false;
-    const auto passes = [](const Node& one, std::initializer_list<std::string_view> types) {
-      return one.domain.empty() && std::find(types.begin(), types.end(), one.type) != types.end();
-    };
-    std::set<std::string> scores{node.inputs[0]}, weights{node.outputs[0]};
-    bool of_product = false, to_product = false;
-    for (auto at = graph.nodes.rbegin(); at != graph.nodes.rend(); ++at) {  // in order, by ONNX
-      const bool is_source = std::ranges::any_of(
-          at->outputs, [&](const std::string& name) { return scores.contains(name); });
-      if (!is_source) continue;
-      if (passes(*at, {"MatMul", "Gemm", "Einsum"})) of_product = true;
-      if (passes(*at, {"Add", "Sub", "Mul", "Div", "Where", "Cast", "Tanh", "Identity", "Reshape",
-                       "Clip", "Max"}))
-        scores.insert(at->inputs.begin(), at->inputs.end());
-    }
-    for (const Node& one : graph.nodes) {
-      const bool is_use = std::ranges::any_of(
-          one.inputs, [&](const std::string& name) { return weights.contains(name); });
-      if (!is_use) continue;
-      if (passes(one, {"MatMul", "Einsum"})) to_product = true;
-      if (passes(one, {"Cast", "Dropout", "Identity", "Where", "Mul", "Reshape"}))
-        weights.insert(one.outputs.begin(), one.outputs.end());
-    }
-    return of_product && to_product;
   }
 
   const Model& model_;
@@ -365,19 +405,18 @@ std::string to_people(const std::vector<Attention>& attentions) {
       attentions, [](const Attention& one) { return one.served != Served::no; });
   std::string out = fmt::format("{} in the model, {} of them for Heddle\n",
                                 counted(attentions.size(), "attention"), taken);
-  std::vector<bool> said(attentions.size());
-  for (size_t n = 0; n < attentions.size(); ++n) {
-    if (said[n]) continue;
-    const Attention& first = attentions[n];
-    size_t others = 0;  // of the same answer, as a model's layers have
-    for (size_t m = n + 1; m < attentions.size(); ++m) {
-      if (attentions[m].type != first.type || attentions[m].answer != first.answer) continue;
-      said[m] = true, ++others;
-    }
-    out += fmt::format("\n{}{} ({})\n", first.where,
-                       others > 0 ? fmt::format(" and {} like it", others) : "", first.type);
+  // Of the same answer, as a model's layers have.
+  std::map<std::pair<std::string_view, std::string_view>, size_t> alike;
+  for (const Attention& one : attentions) ++alike[{one.type, one.answer}];
+  for (const Attention& one : attentions) {
+    const auto found = alike.find({one.type, one.answer});
+    if (found == alike.end()) continue;
+    const size_t others = found->second - 1;
+    alike.erase(found);
+    out += fmt::format("\n{}{} ({})\n", one.where,
+                       others > 0 ? fmt::format(" and {} like it", others) : "", one.type);
     out += fmt::format("  {}\n",
-                       wrap(fmt::format("{}: {}", word(first.served), first.answer), kWidth, 4, 2));
+                       wrap(fmt::format("{}: {}", word(one.served), one.answer), kWidth, 4, 2));
   }
   return out;
 }

@@ -1,6 +1,7 @@
 """heddle explain of ONNX models: which path serves each attention, beside what a session of onnxruntime says and does."""
 
 import re
+import time
 
 import numpy as np
 import onnx
@@ -204,3 +205,13 @@ def test_dims_have_numbers(explain, heddle, tmp_path):
     assert "run models on a CPU" in explain(one, "--device", "cuda")
     (tmp_path / "module.hlo").write_text("HloModule m")
     assert "is no ONNX model" in heddle("explain", tmp_path / "module.hlo", "--dim", "a=1").stderr
+
+
+def test_a_model_of_many_nodes_takes_no_time(explain):
+    """20000 softmaxes that all read one value, and as many attentions."""
+    nodes = [helper.make_node("Add", ["x", "x"], ["a"])]
+    nodes += [helper.make_node("Softmax", ["a"], [f"p{n}"]) for n in range(20000)]
+    nodes += [gqa(f"layer{n}/attn", f"o{n}") for n in range(20000)]
+    begin = time.perf_counter()
+    assert "20000 attentions in the model, 20000 of them" in explain(model(nodes, [value("x", FLOAT, [2, 9]), *inputs(2, 9)]))
+    assert time.perf_counter() - begin < 20
