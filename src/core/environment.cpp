@@ -23,6 +23,7 @@ constexpr Variable kVariables[] = {
     {"ORT_DISABLE_MEMORY_EFFICIENT_ATTENTION", "0, 1", "the same, by ONNX Runtime's name"},
     {"HEDDLE_GQA_DEBUG", "0, 1",
      "1: a node of ONNX Runtime's prints on standard error which path serves it, and why"},
+    {"ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO", "0, 1", "the same, by ONNX Runtime's name"},
 };
 
 }  // namespace

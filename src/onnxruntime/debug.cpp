@@ -38,8 +38,9 @@ Result<std::string> switched_off() {
 Result<std::unique_ptr<const PathReport>> PathReport::make_if_wanted(const char* op,
                                                                      const abi::Api& api,
                                                                      const abi::KernelInfo* info) {
-  HEDDLE_ASSIGN(const bool is_wanted, environment::is_on("HEDDLE_GQA_DEBUG"));
-  if (!is_wanted) return std::unique_ptr<const PathReport>();
+  HEDDLE_ASSIGN(const bool by_our_name, environment::is_on("HEDDLE_GQA_DEBUG"));
+  HEDDLE_ASSIGN(const bool by_theirs, environment::is_on("ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO"));
+  if (!by_our_name && !by_theirs) return std::unique_ptr<const PathReport>();
   auto report = std::make_unique<PathReport>();
   HEDDLE_ASSIGN(const std::string name, node_name(api, info));
   report->node_ = fmt::format("{} '{}'", op, name);

@@ -1,4 +1,5 @@
-// What HEDDLE_GQA_DEBUG=1 prints: which path serves a node's attention, and why.
+// What HEDDLE_GQA_DEBUG=1, or ONNX Runtime's own variable for it, prints: which path serves a
+// node's attention, and why.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,7 @@ Result<std::string> switched_off();
 /// and a step's, say.
 class PathReport {
  public:
-  /// Null if HEDDLE_GQA_DEBUG is not 1.
+  /// Null if neither variable is 1.
   static Result<std::unique_ptr<const PathReport>> make_if_wanted(const char* op,
                                                                   const abi::Api& api,
                                                                   const abi::KernelInfo* info);
