@@ -211,7 +211,7 @@ void read_attribute(std::string_view bytes, Node& node, int depth) {
     }
   }
   for (const std::string_view graph : graphs)
-    node.bodies.emplace_back(name, read_graph(graph, depth + 1));
+    node.bodies.push_back({name, read_graph(graph, depth + 1)});
   Attribute value;
   // A zero may have no field; the type says then what it is. Old models have no types.
   if (!reference.empty())

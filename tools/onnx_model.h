@@ -27,7 +27,7 @@ struct ValueType {
   std::optional<int64_t> constant;  ///< of one integer that the model holds
 };
 
-struct Graph;
+struct Body;
 
 /// Of the others (tensors, types, lists) it is known only that they are there.
 struct Other {};
@@ -41,13 +41,18 @@ struct Node {
   std::string name, type, domain;
   std::vector<std::string> inputs, outputs;  ///< "": none
   std::map<std::string, Attribute> attributes;
-  std::vector<std::pair<std::string, Graph>> bodies;  ///< of If, Loop and their kind, by attribute
+  std::vector<Body> bodies;  ///< of If, Loop and their kind
 };
 
 struct Graph {
   std::string name;
   std::vector<Node> nodes;
   std::map<std::string, ValueType> values;  ///< inputs, outputs, weights and what lies between
+};
+
+struct Body {
+  std::string attribute;
+  Graph graph;
 };
 
 /// Domain to version; ONNX's own domain is "".
