@@ -34,6 +34,8 @@ void add_explain(CLI::App& app, int& status);
 void add_run(CLI::App& app, int& status);
 void add_doctor(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
+void add_bench_gqa(CLI::App& bench, int& status);
+void add_profile(CLI::App& app, int& status);
 void add_cache(CLI::App& app, int& status);
 void add_prebuild(CLI::App& app, int& status);
 

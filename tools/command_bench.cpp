@@ -1,9 +1,7 @@
 // heddle bench: how fast this machine is.
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -13,6 +11,7 @@
 #include "tools/command.h"
 #include "tools/cpu_benchmark.h"
 #include "tools/machine_peak.h"
+#include "tools/processors.h"
 #include "tools/progress.h"
 #include "tools/table.h"
 
@@ -29,28 +28,6 @@ struct BenchOptions {
   int threads = 0;
   bool machine_only = false;
 };
-
-int usable_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-/// Keeps the process to the first `count` of the processors it may use; the engine's threads
-/// follow.
-Status keep_to(int count) {
-  cpu_set_t all, some;
-  CPU_ZERO(&all);
-  CPU_ZERO(&some);
-  if (sched_getaffinity(0, sizeof all, &all) != 0 || count > CPU_COUNT(&all))
-    return error(Code::invalid_value, "{} threads; 1 to {} are allowed here", count,
-                 usable_processors());
-  for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&some) < count; ++cpu)
-    if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &some);
-  if (sched_setaffinity(0, sizeof some, &some) != 0)
-    return error(Code::io_failed, "the process cannot be kept to {} processors", count);
-  return Status();
-}
 
 std::vector<BenchmarkCell> cells(const BenchOptions& options) {
   BenchmarkCell cell;
@@ -75,11 +52,7 @@ std::vector<BenchmarkCell> cells(const BenchOptions& options) {
 }
 
 nlohmann::ordered_json machine_json(const MachinePeak& peak, int threads) {
-  std::ifstream file("/proc/cpuinfo");
-  std::string cpu = "unknown";
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) cpu = line.substr(line.find(':') + 2);
-  return {{"cpu", cpu},
+  return {{"cpu", processor_name()},
           {"threads", threads},
           {"instruction_set", engine::cpu::name(engine::cpu::active_isa().isa)},
           {"f32_gflops", peak.f32_gflops},
@@ -147,8 +120,10 @@ void add_bench(CLI::App& app, int& status) {
       "tensors.\n\n"
       "  heddle bench cpu\n"
       "  heddle bench cpu --dtype f32 --sequence 2048 --mask causal --pass forward\n"
-      "  heddle bench cpu --sequence 4096 --queries 1 --heads 32 --kv-heads 8 --pass forward");
+      "  heddle bench cpu --sequence 4096 --queries 1 --heads 32 --kv-heads 8 --pass forward\n"
+      "  heddle bench gqa --keys 2048 8192 --plot gqa.svg");
   command->require_subcommand(1);
+  add_bench_gqa(*command, status);
   auto options = std::make_shared<BenchOptions>();
   CLI::App* cpu =
       command->add_subcommand("cpu", "Attention on this CPU, and what the CPU could do at most");

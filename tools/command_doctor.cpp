@@ -1,28 +1,23 @@
 // heddle doctor: what this machine has for Heddle.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <string>
 #include <thread>
 
+#include "core/environment.h"
 #include "engine/cpu/isa.h"
 #include "engine/cuda/compiler.h"
 #include "engine/cuda/device.h"
 #include "engine/cuda/kernel_cache.h"
+#include "tools/attention_paths.h"
 #include "tools/command.h"
+#include "tools/processors.h"
 #include "tools/table.h"
 
 namespace heddle::tools {
 namespace {
 
 constexpr size_t kWidth = 96, kIndent = 14;
-
-std::string processor() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "unknown";
-}
 
 void say(std::string_view what, const std::string& text) {
   fmt::print("{:<{}}{}\n", what, kIndent, wrap(text, kWidth, kIndent, kIndent));
@@ -73,7 +68,8 @@ std::string kernel_cache() {
 }
 
 void doctor() {
-  say("processor", fmt::format("{}, {} threads", processor(), std::thread::hardware_concurrency()));
+  say("processor",
+      fmt::format("{}, {} threads", processor_name(), std::thread::hardware_concurrency()));
   std::string levels;
   for (const engine::cpu::IsaReport& level : engine::cpu::isa_report())
     levels += fmt::format("{}{} ({})", levels.empty() ? "" : ", ", engine::cpu::name(level.isa),
@@ -88,7 +84,29 @@ void doctor() {
   say("nvrtc", compiler
                    ? fmt::format("{}.{} ({})", compiler->major, compiler->minor, compiler->library)
                    : compiler.status().message());
+  std::string settings;
+  for (const environment::Variable& variable : environment::variables()) {
+    if (const char* const value = environment::value_of(variable.name))
+      settings += fmt::format("{}{}={}", settings.empty() ? "" : ", ", variable.name, value);
+  }
+  const Result<problem::AllowedPaths> paths = problem::AllowedPaths::of_environment();
+  if (!paths.is_ok()) settings += ": " + paths.status().message();
+  say("environment", settings.empty() ? "says nothing to Heddle" : settings);
   say("kernel cache", kernel_cache());
+}
+
+Status print_paths() {
+  HEDDLE_ASSIGN(const std::string tables, attention_path_tables());
+  fmt::print("{}", tables);
+  return {};
+}
+
+/// The variables that Heddle reads, for the end of the help.
+std::string variables_help() {
+  std::string text = "Variables of the environment:\n";
+  for (const environment::Variable& variable : environment::variables())
+    text += fmt::format("  {} ({})\n      {}\n", variable.name, variable.values, variable.meaning);
+  return text;
 }
 
 }  // namespace
@@ -97,10 +115,18 @@ void add_doctor(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand(
       "doctor",
       "Says what this machine has: the engines and why one cannot run here, instruction sets, the\n"
-      "CUDA driver and compiler that were found, the kernel cache.\n"
-      "HEDDLE_CPU_ISA chooses an instruction set, HEDDLE_NVRTC a compiler, HEDDLE_CACHE_DIR a "
-      "cache.");
-  command->callback([&status] {
+      "CUDA driver and compiler that were found, the kernel cache, what the environment sets.");
+  auto paths = std::make_shared<bool>(false);
+  command->add_flag(
+      "--paths", *paths,
+      "In place of that: which path serves an attention where, as docs/gqa.md has it");
+  command->footer(variables_help());
+  command->callback([paths, &status] {
+    if (*paths) {
+      const Status ended = print_paths();
+      status = ended.is_ok() ? kDone : complain(ended);
+      return;
+    }
     doctor();
     status = kDone;
   });

@@ -25,7 +25,7 @@ using engine::cuda::Lowering;
 using engine::cuda::Target;
 
 /// The architecture that was named, else that of the GPU here.
-Result<Target> target_for(const std::string& named) {
+Result<Target> machine_for(const std::string& named) {
   if (!named.empty()) return engine::cuda::target_named(named);
   const auto& driver = engine::cuda::driver();
   if (!driver) {
@@ -35,6 +35,13 @@ Result<Target> target_for(const std::string& named) {
   }
   HEDDLE_ASSIGN(const engine::cuda::Device device, engine::cuda::current_device(*driver));
   return engine::cuda::target_of(device);
+}
+
+/// The same with the attention paths that the environment leaves.
+Result<Target> target_for(const std::string& named) {
+  HEDDLE_ASSIGN(Target target, machine_for(named));
+  HEDDLE_ASSIGN(target.paths, problem::AllowedPaths::of_environment());
+  return target;
 }
 
 /// What the graphs' steps compile; every step must have a kernel.

@@ -125,4 +125,37 @@ MachinePeak measure_machine_peak(int threads) {
   return peak;
 }
 
+double measure_read_rate(int threads) {
+  constexpr size_t kBytes = size_t{256} << 20;  // of all threads; caches hold less
+  using Clock = std::chrono::steady_clock;
+  threads = std::max(threads, 1);
+  const size_t each = kBytes / sizeof(uint64_t) / static_cast<size_t>(threads);
+  std::vector<std::vector<uint64_t>> parts(static_cast<size_t>(threads));
+  std::vector<uint64_t> sums(parts.size());
+  const auto together = [&](auto&& work) {
+    std::vector<std::thread> others;
+    for (size_t n = 1; n < parts.size(); ++n) others.emplace_back(work, n);
+    work(0);
+    for (std::thread& other : others) other.join();
+  };
+  // Written by who reads it, so that it lies where its reader is.
+  together([&](size_t n) { parts[n].assign(each, n); });
+  double best = 0;
+  for (int round = 0; round < 5; ++round) {
+    const auto start = Clock::now();
+    together([&](size_t n) {
+      // Eight sums at once: one alone waits for each addition.
+      uint64_t sum[8] = {};
+      for (size_t i = 0; i + 8 <= each; i += 8)
+        for (size_t lane = 0; lane < 8; ++lane) sum[lane] += parts[n][i + lane];
+      for (const uint64_t one : sum) sums[n] += one;
+    });
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    best = std::max(best, static_cast<double>(each * parts.size() * sizeof(uint64_t)) / seconds);
+  }
+  volatile uint64_t kept = 0;  // the sums are wanted
+  for (const uint64_t one : sums) kept = kept + one;
+  return best / 1e9;
+}
+
 }  // namespace heddle::tools

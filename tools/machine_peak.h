@@ -1,4 +1,4 @@
-// What this machine's cores can do at most, measured: the yardstick of `heddle bench cpu`.
+// What this machine's cores can do at most, measured: the yardstick of `heddle bench`.
 #pragma once
 
 namespace heddle::tools {
@@ -7,6 +7,9 @@ struct MachinePeak {
   double f32_gflops = 0;   ///< fused multiply-adds in registers, all threads at once
   double bf16_gflops = 0;  ///< bf16 dot products (AVX512_BF16); 0 where the machine has none
 };
+
+/// GB/s at which so many threads read memory that no cache holds, all at once; about half a second.
+double measure_read_rate(int threads);
 
 /// Runs independent multiply-adds on `threads` threads for about a third of a second for each
 /// figure.

@@ -42,11 +42,14 @@ int main(int argc, char** argv) {
       "Finds attention in a program and runs it as one fused kernel.\n\n"
       "  heddle explain model.hlo                       what would be fused, and what not, and "
       "why\n"
+      "  heddle explain model.onnx                      which attention is served by which path\n"
       "  heddle fuse model.hlo -o fused.hlo --verify    rewrite it, and check that it computes the "
       "same\n"
       "  heddle run graph.json                          run a graph, against its definition\n"
       "  heddle doctor                                  what this machine has\n"
-      "  heddle bench cpu                               how fast this machine is\n\n"
+      "  heddle bench cpu                               how fast this machine is\n"
+      "  heddle profile gqa                             what a step of decoding spends its time "
+      "on\n\n"
       "Ends with 0 when done, 2 on bad input or usage, 3 when verification failed."};
   app.name("heddle");
   app.set_version_flag("--version", HEDDLE_VERSION);
@@ -57,6 +60,7 @@ int main(int argc, char** argv) {
   add_explain(app, status);
   add_run(app, status);
   add_bench(app, status);
+  add_profile(app, status);
   add_doctor(app, status);
   add_cache(app, status);
   add_prebuild(app, status);

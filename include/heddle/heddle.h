@@ -256,6 +256,11 @@ HEDDLE_API heddle_status heddle_plan_tensor(const heddle_plan* plan, int64_t uid
 HEDDLE_API const char* heddle_plan_engine(const heddle_plan* plan);
 /* For people: a line for each step. The string is the plan's own; "" for a null plan. */
 HEDDLE_API const char* heddle_plan_description(const heddle_plan* plan);
+/* For people: of each attention's forward the path that serves it, decode, flash or
+ * memory_efficient, and why: "flash: ...", one after the other; docs/gqa.md has what they are, and
+ * what of the environment switches them off. "" if there is none, and for a null plan. The string
+ * is the plan's own. */
+HEDDLE_API const char* heddle_plan_attention_paths(const heddle_plan* plan);
 
 /* The shape that a bound tensor has at one execution. */
 typedef struct heddle_shape {

@@ -143,6 +143,10 @@ const char* heddle_plan_description(const heddle_plan* plan) {
   return plan ? plan->executable->description().c_str() : "";
 }
 
+const char* heddle_plan_attention_paths(const heddle_plan* plan) {
+  return plan ? plan->executable->attention_paths().c_str() : "";
+}
+
 heddle_status heddle_plan_execute(const heddle_plan* plan, const int64_t* uids,
                                   void* const* pointers, size_t count, const heddle_shape* shapes,
                                   size_t shape_count, void* workspace, void* stream) {

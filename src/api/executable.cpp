@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 
 #include "graph/names.h"
 
@@ -97,6 +98,19 @@ Status Executable::check_overlaps(std::span<void* const> pointers, void* workspa
 }
 
 Status Executable::execute(std::span<const Binding> bindings, void* workspace, void* stream) const {
+  return run(bindings, workspace, stream, nullptr);
+}
+
+Status Executable::execute_timed(std::span<const Binding> bindings, void* workspace,
+                                 std::span<double> seconds) const {
+  if (seconds.size() != steps_.size())
+    return error(Code::invalid_value, "There is room for the times of {} steps, expected {}.",
+                 seconds.size(), steps_.size());
+  return run(bindings, workspace, nullptr, seconds.data());
+}
+
+Status Executable::run(std::span<const Binding> bindings, void* workspace, void* stream,
+                       double* seconds) const {
   std::array<void*, kMaxPorts> pointers;
   HEDDLE_TRY(find_pointers(bindings, pointers));
   if (workspace_bytes_ > 0 && !workspace) {
@@ -122,8 +136,11 @@ Status Executable::execute(std::span<const Binding> bindings, void* workspace, v
           break;
       }
     }
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point start = seconds ? Clock::now() : Clock::time_point();
     HEDDLE_TRY(step.plan->execute({buffers.data(), step.operands.size()},
                                   scratch + step.workspace_offset, stream));
+    if (seconds) *seconds++ = std::chrono::duration<double>(Clock::now() - start).count();
   }
   return {};
 }

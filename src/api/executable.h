@@ -40,6 +40,9 @@ class Executable {
   const std::string& engine() const { return engine_; }
   /// For people: a line for each step with the nodes it stands for, the engine and its plan.
   const std::string& description() const { return description_; }
+  /// For people: the path that serves each attention's forward, and why: "flash: ...". Of several
+  /// one after the other; empty if there is none.
+  const std::string& attention_paths() const { return attention_paths_; }
 
   /// Runs on the buffers in `bindings`; uids the graph does not bind are ignored. Refuses missing
   /// uids, null and misaligned pointers and outputs that share memory with another tensor or the
@@ -48,6 +51,12 @@ class Executable {
   /// workspace never matter. Allocates nothing unless it fails. `stream` is the engine's kind of
   /// queue (ignored by the CPU engine).
   Status execute(std::span<const Binding> bindings, void* workspace, void* stream) const;
+
+  /// The same, and how long each step took, in seconds: a line each of description(). Of engines
+  /// whose work is done when they return, as the CPU's is.
+  Status execute_timed(std::span<const Binding> bindings, void* workspace,
+                       std::span<double> seconds) const;
+  size_t step_count() const { return steps_.size(); }
 
   /// Most tensors a graph may bind, and most operands one problem may have; execute keeps that many
   /// pointers on its stack.
@@ -69,6 +78,9 @@ class Executable {
   };
   class Builder;
 
+  /// `seconds`: of each step, or null.
+  Status run(std::span<const Binding> bindings, void* workspace, void* stream,
+             double* seconds) const;
   Status find_pointers(std::span<const Binding> bindings, std::span<void*> pointers) const;
   Status check_overlaps(std::span<void* const> pointers, void* workspace) const;
   bool may_be_one(size_t output, size_t input) const;
@@ -84,7 +96,7 @@ class Executable {
   std::vector<int64_t> constants_;  ///< a scalar's bytes each
   int64_t workspace_bytes_ = 0;
   const engine::Engine* planned_by_ = nullptr;
-  std::string engine_, description_;
+  std::string engine_, description_, attention_paths_;
 };
 
 }  // namespace heddle::api

@@ -158,17 +158,20 @@ class Executable::Builder {
     std::vector<const engine::Problem*> problems;
     for (const Step& step : out_.steps_) problems.push_back(&step.problem);
     HEDDLE_TRY(engine.prepare(problems));
-    std::string description;
+    std::string description, paths;
     for (size_t i = 0; i < out_.steps_.size(); ++i) {
       Step& step = out_.steps_[i];
       HEDDLE_ASSIGN(step.plan, engine.plan(step.problem));
       description += fmt::format("{}: {}, {}\n", join(schedule.steps[i].nodes), engine.name(),
                                  step.plan->description());
+      if (const problem::ChosenPath* path = step.plan->attention_path())
+        paths += fmt::format("{}{}: {}", paths.empty() ? "" : "; ", name(path->path), path->reason);
     }
     HEDDLE_TRY(lay_out_workspace());
     out_.planned_by_ = &engine;
     out_.engine_ = engine.name();
     out_.description_ = std::move(description);
+    out_.attention_paths_ = std::move(paths);
     return {};
   }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/status.h"
+#include "problem/attention_path.h"
 #include "problem/problem.h"
 
 namespace heddle::engine {
@@ -30,6 +31,8 @@ class Plan {
   virtual Status execute(std::span<void* const> buffers, void* workspace, void* stream) const = 0;
   /// One line for people: kernel, instruction set, tile sizes.
   virtual std::string description() const = 0;
+  /// Of an attention's forward: the path that serves it. Null of all else.
+  virtual const problem::ChosenPath* attention_path() const { return nullptr; }
 };
 
 class Engine {

@@ -101,7 +101,9 @@ struct Api {
   void* unused_232;
   Status* (*kernel_output_name)(const KernelInfo* info, size_t index, char* name,
                                 size_t* size);  // 233
-  void* unused_234[19];
+  void* unused_234[10];
+  Status* (*node_name)(const KernelInfo* info, char* name, size_t* size);  // 244
+  void* unused_245[8];
   /// The session's own allocator of that memory, to be released.
   Status* (*get_allocator)(const KernelContext* context, const MemoryInfo* info,
                            Allocator** allocator);  // 253
@@ -130,6 +132,7 @@ static_assert(offsetof(Api, release_allocator) == 132 * sizeof(void*));
 static_assert(offsetof(Api, get_tensor_memory_info) == 194 * sizeof(void*));
 static_assert(offsetof(Api, kernel_output_count) == 231 * sizeof(void*));
 static_assert(offsetof(Api, kernel_output_name) == 233 * sizeof(void*));
+static_assert(offsetof(Api, node_name) == 244 * sizeof(void*));
 static_assert(offsetof(Api, set_dimensions) == 59 * sizeof(void*));
 static_assert(offsetof(Api, get_symbolic_dimensions) == 63 * sizeof(void*));
 static_assert(offsetof(Api, get_allocator) == 253 * sizeof(void*));

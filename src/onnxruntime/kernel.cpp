@@ -94,7 +94,9 @@ Result<std::unique_ptr<Kernel>> Kernel::make(const Operator& op, const abi::Api&
   Attributes attributes(api, info);
   HEDDLE_ASSIGN(kernel->node_, op.make(attributes));
   HEDDLE_ASSIGN(kernel->wanted_, wanted_outputs(op, api, info));
-  kernel->words_ = op.name + attributes.words();
+  HEDDLE_ASSIGN(const std::string switches, switched_off());
+  kernel->words_ = op.name + attributes.words() + switches;
+  HEDDLE_ASSIGN(kernel->report_, PathReport::make_if_wanted(op.name, api, info));
   return kernel;
 }
 
@@ -149,6 +151,7 @@ Status Kernel::run(abi::KernelContext* context) const {
       outputs(results.data(), op_.outputs.size());
   HEDDLE_ASSIGN(const abi::Value* const near, read_inputs(context, inputs));
   HEDDLE_ASSIGN(const std::shared_ptr<const Plan> plan, plan_for(inputs));
+  if (report_) report_->print(plan->attention_paths);
   HEDDLE_TRY(make_outputs(context, *plan, outputs));
 
   // Blocks that the node fills, then the plan's workspace, in one piece of memory.
@@ -165,7 +168,7 @@ Status Kernel::run(abi::KernelContext* context) const {
     blocks[n] = memory;
     memory += aligned(plan->prepared_bytes[n]);
   }
-  HEDDLE_TRY(node_->prepare(inputs, wanted_, {blocks.data(), prepared}));
+  HEDDLE_TRY(node_->prepare(inputs, wanted_, outputs, {blocks.data(), prepared}));
 
   if (plan->plan) {
     std::array<void*, 2 * kMaxPorts + kMaxPrepared> pointers;

@@ -1,6 +1,7 @@
 // A node of a session: made when the session is, run at each of its runs.
 #pragma once
 
+#include "onnxruntime/debug.h"
 #include "onnxruntime/node.h"
 #include "onnxruntime/plans.h"
 
@@ -14,6 +15,10 @@ class Kernel {
   /// Many threads may run it at once. Nothing is written unless all is right.
   Status run(abi::KernelContext* context) const;
 
+  /// What computes the node at its inputs' types and dims; addresses matter of numbers on the host
+  /// alone.
+  Result<std::shared_ptr<const Plan>> plan_for(Inputs inputs) const;
+
   const abi::Api& api() const { return api_; }
 
  private:
@@ -21,7 +26,6 @@ class Kernel {
 
   Result<const abi::Value*> read_inputs(const abi::KernelContext* context,
                                         std::span<Value> inputs) const;
-  Result<std::shared_ptr<const Plan>> plan_for(Inputs inputs) const;
   Status make_outputs(abi::KernelContext* context, const Plan& plan,
                       std::span<Value> outputs) const;
 
@@ -29,7 +33,8 @@ class Kernel {
   const abi::Api& api_;
   std::unique_ptr<Node> node_;
   Wanted wanted_;
-  std::string words_;  ///< operator and attributes
+  std::string words_;                         ///< operator, attributes and switches of paths
+  std::unique_ptr<const PathReport> report_;  ///< if it was asked for
 };
 
 /// Runs of nodes that this library has done since it was loaded.

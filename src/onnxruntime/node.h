@@ -56,8 +56,13 @@ class Node {
   /// Numbers that make no difference are to be one.
   virtual Result<int64_t> number(Inputs, const Wanted&) const { return 0; }
   virtual Result<Recipe> recipe(Inputs inputs, const Wanted& wanted, int64_t number) const = 0;
-  /// Fills the recipe's blocks; refuses what only the inputs' contents show.
-  virtual Status prepare(Inputs, const Wanted&, std::span<void* const>) const { return {}; }
+  /// Fills the recipe's blocks, and outputs that the graph reads; refuses what only the inputs'
+  /// contents show.
+  virtual Status prepare(Inputs, const Wanted&, std::span<const Value> outputs,
+                         std::span<void* const> blocks) const {
+    static_cast<void>(outputs), static_cast<void>(blocks);
+    return {};
+  }
   /// After the graph has run: writes outputs that it knows nothing of.
   virtual void finish(Inputs, std::span<const Value>) const {}
 };

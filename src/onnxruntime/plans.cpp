@@ -10,6 +10,7 @@ Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe) {
   heddle_plan* plan;
   HEDDLE_TRY(status_of(heddle_plan_create(recipe.graph.get(), HEDDLE_CPU, &plan)));
   made->plan.reset(plan);
+  made->attention_paths = heddle_plan_attention_paths(plan);
   made->workspace_bytes = heddle_plan_workspace_bytes(plan);
   for (const auto list : {heddle_plan_inputs, heddle_plan_outputs}) {
     const int64_t* uids;

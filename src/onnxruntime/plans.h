@@ -18,6 +18,7 @@ struct Plan {
   size_t workspace_bytes = 0;
   std::vector<size_t> prepared_bytes;
   std::vector<Output> outputs;
+  std::string attention_paths;  ///< that serve it, and why; empty: it has no attention
 };
 
 Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe);

@@ -83,6 +83,8 @@ static void test_execution(const heddle_graph* graph) {
   CHECK_OK(heddle_plan_create(graph, HEDDLE_CPU, &plan));
   CHECK(strcmp(heddle_plan_engine(plan), "cpu") == 0);
   CHECK(strlen(heddle_plan_description(plan)) > 0);
+  CHECK(strncmp(heddle_plan_attention_paths(plan), "flash: ", 7) == 0 ||
+        strncmp(heddle_plan_attention_paths(plan), "decode: ", 8) == 0);
 
   const int64_t* uids = NULL;
   size_t count = 0;
@@ -236,6 +238,7 @@ static void test_refusals(heddle_graph* graph) {
   CHECK_SENTENCE(heddle_graph_parse("[\xF0\x9F", 3, &made), HEDDLE_MALFORMED_INPUT,
                  "last read: '[?'");
   CHECK(heddle_plan_workspace_bytes(NULL) == 0 && strcmp(heddle_plan_description(NULL), "") == 0);
+  CHECK(strcmp(heddle_plan_attention_paths(NULL), "") == 0);
   heddle_plan_free(NULL);
   heddle_graph_free(NULL);
   heddle_gqa gqa;

@@ -155,6 +155,29 @@ TEST(Executable, PassesIntermediatesThroughTheWorkspace) {
   EXPECT_TRUE(workspace.guard_is_whole());
 }
 
+TEST(Executable, TimesItsStepsAndComputesTheSame) {
+  heddle::testing::Program program = causal_attention(true);
+  const auto executable = build(program.graph);
+  ASSERT_TRUE(executable);
+  ASSERT_EQ(executable->step_count(), 2U);
+  Workspace workspace(*executable);
+  std::vector<double> seconds(2, -1);
+  const Status status = executable->execute_timed(bindings_of(program), workspace.data(), seconds);
+  ASSERT_TRUE(status.is_ok()) << status.message();
+  EXPECT_TRUE(matches_reference(program, DataType::f32));
+  for (const double one : seconds) EXPECT_GT(one, 0);
+  seconds.resize(1);
+  EXPECT_EQ(executable->execute_timed(bindings_of(program), workspace.data(), seconds).message(),
+            "There is room for the times of 1 steps, expected 2.");
+}
+
+TEST(Executable, SaysWhichPathServesEachAttention) {
+  const auto one = build(causal_attention().graph), two = build(causal_attention(true).graph);
+  EXPECT_TRUE(one->attention_paths().starts_with("flash: the 66 rows that share keys are more"))
+      << one->attention_paths();
+  EXPECT_EQ(two->attention_paths(), one->attention_paths() + "; " + one->attention_paths());
+}
+
 TEST(Executable, PortsAreInAscendingUid) {
   heddle::testing::Program program = causal_attention();
   graph::Graph graph = program.graph;

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <list>
 #include <set>
 
 #include "engine/cuda/common_kernels.h"
@@ -8,6 +9,7 @@
 #include "kernels/cases.h"
 #include "kernels/lowered.h"
 #include "kernels/streaming_cases.h"
+#include "support/environment.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -280,6 +282,52 @@ TEST(Lower, TheWorkspaceIsTheSameForAnyNumberOfProcessors) {
                                   << *bytes.rbegin();
     }
   }
+}
+
+problem::AllowedPaths without(std::initializer_list<const char*> variables) {
+  std::list<testing::Environment> set;
+  for (const char* variable : variables) set.emplace_back(variable, "1");
+  return *problem::AllowedPaths::of_environment();
+}
+
+TEST(Lower, TakesThePathsThatAreAllowed) {
+  using problem::AttentionPath;
+  const auto path = [](const problem::Problem& problem, const char* architecture,
+                       problem::AllowedPaths paths) {
+    Target target = *target_named(architecture);
+    target.paths = paths;
+    const Result<Lowering> lowering = lower(problem, target);
+    EXPECT_TRUE(lowering.is_ok()) << lowering.status().message();
+    return lowering->attention_path->path;
+  };
+  const problem::Problem prompt = forward_of({.features = {Feature::causal}, .length = 2000});
+  const problem::Problem token = forward_of({}, 1, 2000);
+  const problem::AllowedPaths all, no_flash = without({"ORT_DISABLE_FLASH_ATTENTION"}),
+                                   no_decode = without({"ORT_DISABLE_FLASH_DECODE"});
+  EXPECT_EQ(path(prompt, "sm_90a", all), AttentionPath::flash);
+  EXPECT_EQ(path(prompt, "sm_80", all), AttentionPath::memory_efficient);
+  EXPECT_EQ(path(prompt, "sm_90a", no_flash), AttentionPath::memory_efficient);
+  EXPECT_EQ(path(token, "sm_90a", all), AttentionPath::decode);
+  EXPECT_EQ(path(token, "sm_80", all), AttentionPath::decode);
+  EXPECT_EQ(path(token, "sm_90a", no_decode), AttentionPath::flash);
+  EXPECT_EQ(path(token, "sm_80", no_decode), AttentionPath::memory_efficient);
+  EXPECT_EQ(path(token, "sm_90a", no_flash), AttentionPath::memory_efficient);
+}
+
+TEST(Lower, RefusesAnAttentionWhosePathsAreSwitchedOff) {
+  Target target = *target_named("sm_80");
+  target.paths = without({"HEDDLE_DISABLE_MEMORY_EFFICIENT_ATTENTION"});
+  const problem::Problem prompt = forward_of({.features = {Feature::causal}, .length = 2000});
+  EXPECT_EQ(
+      lower(prompt, target).status().message(),
+      "cuda: no path serves the attention, as some are switched off: memory_efficient by "
+      "HEDDLE_DISABLE_MEMORY_EFFICIENT_ATTENTION=1; Hopper forward: cuda: sm_80 is no Hopper; "
+      "general kernels, after copies: switched off by "
+      "HEDDLE_DISABLE_MEMORY_EFFICIENT_ATTENTION=1; general forward: switched off by "
+      "HEDDLE_DISABLE_MEMORY_EFFICIENT_ATTENTION=1");
+  EXPECT_TRUE(lower(problem::Problem(norm_of({})), target).is_ok());
+  EXPECT_TRUE(
+      lower(problem::Problem(backward_of({.features = {Feature::causal}})), target).is_ok());
 }
 
 // What kernels ask for and what launches say of themselves is one thing.

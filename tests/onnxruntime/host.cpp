@@ -110,6 +110,10 @@ struct HostFunctions {
     return copy_text(info->outputs[index], out, size);
   }
 
+  static abi::Status* node_name(const abi::KernelInfo* info, char* out, size_t* size) {
+    return copy_text(info->name, out, size);
+  }
+
   static abi::Status* get_input_count(const abi::KernelContext* context, size_t* count) {
     *count = context->inputs.size();
     return done();
@@ -167,6 +171,7 @@ struct HostFunctions {
     api.get_attribute_float = attribute<float>, api.get_attribute_int64 = attribute<int64_t>;
     api.get_attribute_string = get_attribute_string;
     api.kernel_output_count = kernel_output_count, api.kernel_output_name = kernel_output_name;
+    api.node_name = node_name;
     api.get_input_count = get_input_count, api.get_input = get_input, api.get_output = get_output;
     api.get_tensor_memory_info = get_tensor_memory_info;
     api.get_allocator = get_allocator, api.release_allocator = release_allocator;

@@ -22,6 +22,7 @@ struct Value {
 struct KernelInfo {
   std::map<std::string, std::variant<int64_t, float, std::string>> attributes;
   std::vector<std::string> outputs;
+  std::string name;
 };
 
 struct KernelContext {

@@ -1,10 +1,12 @@
 // A library of operators against a host that counts and fails: nothing is kept, whatever fails.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "heddle/heddle.h"
 #include "host.h"
+#include "support/environment.h"
 
 extern "C" {
 heddle::onnxruntime::abi::Status* RegisterCustomOps(
@@ -161,6 +163,94 @@ TEST_F(Kernel, PassesOnWhateverFailsAndKeepsNothing) {
   }
   EXPECT_GT(failures, 50);
   EXPECT_NEAR(node.first(), 2, 1e-6);
+}
+
+TEST_F(Kernel, SaysWhichPathServesItOnceForEach) {
+  const testing::Environment debug("ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO", "1");
+  Decoding node;
+  node.info.name = "layer0/attn";
+  const abi::CustomOp& op = operator_named("GroupQueryAttention");
+  Made made{op};
+  for (int n = 1;; ++n) {  // a name that cannot be had is a failure like others
+    host().fail_at(n);
+    const std::string said =
+        host().sentence(op.create_kernel_v2(&op, &host().api(), &node.info, &made.kernel));
+    if (said.empty()) break;
+    EXPECT_EQ(host().lent(), Lent{});
+  }
+  host().fail_at(0);
+  ::testing::internal::CaptureStderr();
+  for (int run = 0; run < 3; ++run)
+    EXPECT_EQ(host().sentence(op.compute_v2(made.kernel, &node.context)), "");
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(said.starts_with("heddle: GroupQueryAttention 'layer0/attn': decode: the 2 rows "))
+      << said;
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+}
+
+TEST_F(Kernel, IsNotMadeWithASwitchThatIsNeitherOnNorOff) {
+  Decoding node;
+  const abi::CustomOp& op = operator_named("GroupQueryAttention");
+  for (const char* variable : {"HEDDLE_GQA_DEBUG", "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO",
+                               "ORT_DISABLE_FLASH_ATTENTION"}) {
+    const testing::Environment wrong(variable, "2");
+    Made made{op};
+    EXPECT_EQ(host().sentence(op.create_kernel_v2(&op, &host().api(), &node.info, &made.kernel)),
+              std::string(variable) + " is '2', expected 0 or 1");
+    EXPECT_EQ(made.kernel, nullptr);
+  }
+}
+
+/// A switch changes what equal nodes are planned as.
+TEST_F(Kernel, HasAPlanOfItsOwnWhereAPathIsSwitchedOff) {
+  Decoding node;
+  const abi::CustomOp& op = operator_named("GroupQueryAttention");
+  const auto path = [&] {
+    const testing::Environment debug("HEDDLE_GQA_DEBUG", "1");
+    Made made{op};
+    EXPECT_EQ(host().sentence(op.create_kernel_v2(&op, &host().api(), &node.info, &made.kernel)),
+              "");
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(host().sentence(op.compute_v2(made.kernel, &node.context)), "");
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    return said.substr(said.find("': ") + 3, 5);
+  };
+  EXPECT_EQ(path(), "decod");
+  {
+    const testing::Environment off("ORT_DISABLE_FLASH_ATTENTION", "1");
+    EXPECT_EQ(path(), "memor");
+  }
+  EXPECT_EQ(path(), "decod");
+}
+
+TEST_F(Kernel, OfASkippedNormPassesOnWhateverFailsAndKeepsNothing) {
+  Value input = value(ElementType::f16, {2, 3, 8}, uint16_t{0x3c00}),
+        skip = value(ElementType::f16, {3, 8}, uint16_t{0x3c00}),
+        gamma = value(ElementType::f16, {8}, uint16_t{0x4000}),
+        output = value(ElementType::f16, {2, 3, 8}, uint16_t{0}),
+        sum = value(ElementType::f16, {2, 3, 8}, uint16_t{0});
+  abi::KernelContext context{{&input, &skip, &gamma}, {&output, nullptr, nullptr, &sum}};
+  const abi::KernelInfo info{{}, {"output", "", "", "sum"}, ""};
+  const abi::CustomOp& op = operator_named("SkipSimplifiedLayerNormalization");
+  Made made{op};
+  ASSERT_EQ(host().sentence(op.create_kernel_v2(&op, &host().api(), &info, &made.kernel)), "");
+  int failures = 0;
+  const auto first = [](const Value& tensor) {
+    uint16_t bits;
+    std::memcpy(&bits, tensor.data, sizeof bits);
+    return bits;
+  };
+  for (;; ++failures) {
+    host().fail_at(failures + 1);
+    const std::string said = host().sentence(op.compute_v2(made.kernel, &context));
+    EXPECT_EQ(host().lent(), Lent{});
+    if (said.empty()) break;
+    EXPECT_EQ(first(output), 0) << "written by a run that failed";
+    EXPECT_EQ(first(sum), 0);
+  }
+  EXPECT_GT(failures, 20);
+  EXPECT_EQ(first(sum), 0x4000);     // 1 + 1
+  EXPECT_EQ(first(output), 0x4000);  // normalised to 1, times 2
 }
 
 TEST_F(Kernel, SaysThatThereIsNoMemory) {

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import time
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -222,6 +223,48 @@ def test_doctor_and_bench_speak(heddle):
     assert len(figures["cells"]) == 4 and all(cell["seconds"] > 0 for cell in figures["cells"])
 
 
+def test_bench_of_gqa_has_a_cell_for_each_mode_and_cache(heddle, tmp_path):
+    small = ("--heads", 4, "--kv-heads", 2, "--head-size", 32, "--keys", 8, 64)
+    run = heddle("bench", "gqa", *small, "--json", tmp_path / "gqa.json", "--plot", tmp_path / "gqa.svg")
+    assert run.returncode == DONE, run.stderr
+    figures = json.loads((tmp_path / "gqa.json").read_text())
+    assert figures["machine"]["read_gb_s"] > 0 and len(figures["cells"]) == 2 * 6 * 2
+    for cell in figures["cells"]:
+        assert cell["seconds"] >= cell["least_seconds"] > 0 and cell["path"] in ("decode", "flash")
+        columns = {"f32": 4, "bf16": 2, "f16": 2, "int4": 0.5}.get(cell["cache"], 1) * 32
+        assert cell["cache_gb_s"] * cell["seconds"] * 1e9 == pytest.approx(2 * 2 * cell["keys"] * columns)
+        seen = cell["keys"] * (cell["keys"] + 1) / 2 if cell["mode"] == "prompt" else cell["keys"]
+        assert cell["gflops"] * cell["seconds"] * 1e9 == pytest.approx(4 * 4 * 32 * seen)
+    lines = ElementTree.parse(tmp_path / "gqa.svg").getroot().findall("{http://www.w3.org/2000/svg}polyline")
+    assert len(lines) == 12 and all(len(line.get("points").split()) == 2 for line in lines)
+    assert run.stdout.count("\nprompt ") == 12 and run.stdout.count("\ndecode ") == 12
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    (("--kv-heads", 3), "num_heads must be a multiple of kv_num_heads. Got num_heads % kv_num_heads == 2"),
+    (("--head-size", 20), "head_size must be a multiple of 8. Got head_size % 8 == 4"),
+    (("--threads", 4096), "4096 threads; 1 to "),
+], ids=str)
+def test_bench_and_profile_of_gqa_refuse_in_words(heddle, arguments, sentence):
+    for command in (("bench", "gqa", "--keys", 8), ("profile", "gqa", "--keys", 8)):
+        run = heddle(*command, *arguments)
+        assert run.returncode == BAD_INPUT and run.stderr.startswith(f"heddle: {sentence}")
+    assert "--rows is 9, expected at most the 8 of --keys" in heddle("profile", "gqa", "--keys", 8, "--rows", 9).stderr
+
+
+def test_profile_of_gqa_has_stages_that_sum_to_the_whole(heddle, tmp_path):
+    run = heddle("profile", "gqa", "--cache", "int8", "--rows", 4, "--keys", 500, "--json", tmp_path / "gqa.json", "--picture",
+                 tmp_path / "gqa.svg")
+    assert run.returncode == DONE, run.stderr
+    figures = json.loads((tmp_path / "gqa.json").read_text())
+    assert [stage["name"] for stage in figures["stages"]] == ["append", "attention", "host"]
+    assert sum(stage["share"] for stage in figures["stages"]) == pytest.approx(1, abs=0.2)  # medians of each by itself
+    assert figures["path"].startswith("flash: ") and figures["cache_bytes"] == 2 * 8 * 500 * 128
+    bars = ElementTree.parse(tmp_path / "gqa.svg").getroot().findall("{http://www.w3.org/2000/svg}rect")
+    assert len(bars) == 1 + 3  # the ground, too
+    assert "served by flash: " in run.stdout and "\nappend " in run.stdout
+
+
 def test_doctor_looks_at_the_cache_and_makes_nothing(heddle, tmp_path, monkeypatch):
     said = lambda: " ".join(heddle("doctor").stdout.split("kernel cache")[1].split())
     monkeypatch.setenv("HEDDLE_CACHE_DIR", str(tmp_path / "mistyped" / "heddle"))
@@ -244,13 +287,13 @@ def test_what_cannot_be_printed_is_an_error(root, arguments):
 
 
 def test_help_of_every_subcommand(heddle):
-    for command in ("fuse", "explain", "run", "bench", "doctor", "cache", "prebuild"):
+    for command in ("fuse", "explain", "run", "bench", "profile", "doctor", "cache", "prebuild"):
         run = heddle(command, "--help")
         assert run.returncode == DONE and "Usage" in run.stdout
     assert heddle("--version").stdout.startswith("heddle ")
 
 
-@pytest.mark.parametrize("arguments, expected", [(("weave",), "fuse, explain, run, bench, doctor, cache, prebuild"),
+@pytest.mark.parametrize("arguments, expected", [(("weave",), "fuse, explain, run, bench, profile, doctor, cache, prebuild"),
                                                  (("cache", "weave"), "list, clear, prune")])
 def test_a_word_that_is_no_subcommand_is_named(heddle, arguments, expected):
     run = heddle(*arguments)

@@ -68,6 +68,17 @@ def test_includes_stay_within_the_table():
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_environment_is_read_in_one_place():
+    """But for where a machine's caches lie, which no variable of Heddle's says."""
+    allowed = {SOURCES / "core" / "environment.cpp": {"name"},
+               SOURCES / "engine" / "cuda" / "kernel_cache.cpp": {'"XDG_CACHE_HOME"', '"HOME"'}}
+    for folder_ in (SOURCES, ROOT / "tools"):
+        for file in sorted(folder_.rglob("*.[hc]*")):
+            if file.suffix in (".h", ".cpp"):
+                read = set(re.findall(r"\bgetenv\(([^)]*)\)", file.read_text(encoding="utf-8")))
+                assert read <= allowed.get(file, set()), file
+
+
 def test_an_engine_includes_only_the_interface_of_its_room():
     for room in ("engine_cpu", "engine_cuda"):
         for file in sorted(folder(room).glob("**/*.[hc]*")):

@@ -2,9 +2,11 @@
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import attention_node
 import ml_dtypes
@@ -283,6 +285,61 @@ def test_a_wrong_shape_is_refused_in_the_operators_words_and_caches_stay_as_they
         assert sentence in str(raised.value)
         assert all((array == 7).all() for array in results.values())
     counted(0)
+
+
+# What a session says of its nodes' paths: a prompt, a step and a prompt again, of two layers.
+PATHS = """
+import sys
+
+import numpy as np
+from onnx import TensorProto, helper
+
+import heddle.onnxruntime
+
+layers = [helper.make_node("GroupQueryAttention", ["q", "k", "v", "", "", "lengths", "total"], [f"o{n}"], name=f"layer{n}/attn",
+                           domain="com.microsoft", num_heads=4, kv_num_heads=2) for n in range(2)]
+float_, int_ = TensorProto.FLOAT, TensorProto.INT32
+inputs = [("q", float_, ["b", "s", 128]), ("k", float_, ["b", "s", 64]), ("v", float_, ["b", "s", 64]), ("lengths", int_, ["b"]),
+          ("total", int_, [1])]
+graph = helper.make_graph(layers, "two layers", [helper.make_tensor_value_info(*one) for one in inputs],
+                          [helper.make_tensor_value_info(f"o{n}", float_, None) for n in range(2)])
+model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)])
+session = heddle.onnxruntime.session(model.SerializeToString())
+for rows in (9, 1, 8):
+    session.run(None, {"q": np.ones((2, rows, 128), np.float32), "k": np.ones((2, rows, 64), np.float32),
+                       "v": np.ones((2, rows, 64), np.float32), "lengths": np.full(2, rows - 1, np.int32),
+                       "total": np.array([rows], np.int32)})
+"""
+
+
+def say_paths(**variables):
+    """Exit status and standard error of PATHS; lines in no order, as layers that do not depend on each other have none."""
+    folder = str(Path(heddle.__file__).parents[1])
+    run = subprocess.run([sys.executable, "-c", PATHS], capture_output=True, text=True, timeout=120,
+                         env={**os.environ, "PYTHONPATH": folder, **variables})
+    return run.returncode, run.stderr
+
+
+def test_debugging_prints_each_path_of_a_node_once():
+    status, said = say_paths(HEDDLE_GQA_DEBUG="1")
+    lines = sorted(line.split(" the ")[0] for line in said.splitlines() if line.startswith("heddle: "))
+    assert status == 0
+    assert lines == sorted(f"heddle: GroupQueryAttention 'layer{n}/attn': {path}:" for n in range(2) for path in ("decode", "flash"))
+    assert say_paths() == (0, "")
+
+
+@pytest.mark.parametrize("variable", ["HEDDLE_DISABLE_FLASH_ATTENTION", "ORT_DISABLE_FLASH_ATTENTION",
+                                      "ORT_GQA_DISABLE_FLASH_ATTENTION"])
+def test_a_path_that_is_switched_off_serves_no_node(variable):
+    status, said = say_paths(HEDDLE_GQA_DEBUG="1", **{variable: "1"})
+    assert status == 0 and said.count("memory_efficient: tiles of") == 2
+    assert f"decode by {variable}=1" in said and "': flash" not in said and "': decode" not in said
+
+
+def test_switches_have_two_values():
+    for variable in ("ORT_DISABLE_FLASH_DECODE", "HEDDLE_GQA_DEBUG"):
+        status, said = say_paths(**{variable: "on"})
+        assert status != 0 and f"{variable} is 'on', expected 0 or 1" in said
 
 
 # ---- ONNX's Attention ----
@@ -609,6 +666,122 @@ def test_norm_says_what_is_wrong(dims, scale, attributes, sentence):
     with pytest.raises(Exception) as raised:
         node.run({"X": np.ones(dims, np.float32), "scale": np.ones(scale, np.float32)}, {"Y": np.ones(dims, np.float32)}, ONNX)
     assert sentence in str(raised.value)
+
+
+# ---- SkipSimplifiedLayerNormalization ----
+
+SKIPS = [dict(), dict(skip=(3, 40)), dict(skip=(1, 3, 40)), dict(dims=(5, 40)), dict(dims=(1, 5, 40), skip=(5, 40)), dict(bias=True),
+         dict(bias=True, skip=(3, 40)), dict(epsilon=0.5), dict(epsilon=0.0), dict(dims=(3, 1, 2)), dict(dims=(2, 70, 513), bias=True)]
+OUTPUTS_OF_SKIP = ("output", "mean", "inv_std_var", "input_skip_bias_sum")
+
+
+def draw_skip(dtype=np.float32, *, dims=(2, 3, 40), skip=None, bias=False, epsilon=None, spread=1.0, offset=0.0,
+              outputs=OUTPUTS_OF_SKIP):
+    """A node, its inputs, results that are to be filled, and what is right in f64, by name."""
+    rng = np.random.default_rng(61)
+    normal = lambda *of: (offset + spread * rng.standard_normal(of)).astype(dtype)
+    inputs = {"input": normal(*dims), "skip": normal(*(skip or dims)), "gamma": rng.standard_normal(dims[-1]).astype(dtype)}
+    if bias:
+        inputs["bias"] = normal(dims[-1])
+    wide = {name: array.astype(np.float64) for name, array in inputs.items()}
+    total = wide["input"] + wide["skip"] + wide.get("bias", 0)
+    output, inverse = normalised(total, wide["gamma"], -1, np.float32(1e-12 if epsilon is None else epsilon).astype(np.float64))
+    exact = {"output": output, "mean": np.zeros_like(inverse), "inv_std_var": inverse, "input_skip_bias_sum": total}
+    exact = {name: exact[name] for name in outputs}
+    results = {name: np.full(array.shape, np.nan, np.float32 if array.shape[-1] == 1 else dtype) for name, array in exact.items()}
+    node = onnx_node.Node("SkipSimplifiedLayerNormalization", "com.microsoft", ("input", "skip", "gamma", "bias"), OUTPUTS_OF_SKIP,
+                          {} if epsilon is None else {"epsilon": epsilon})
+    return node, inputs, results, exact
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16], ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("options", SKIPS, ids=str)
+def test_skip_norm(options, dtype, counted):
+    """Each result is rounded once from sums in f32; a sum of three may lose the half of its last place twice."""
+    node, inputs, results, exact = draw_skip(dtype, **options)
+    node.run(inputs, results, MICROSOFT)
+    counted(1)
+    unit = {np.float32: 2**-24, np.float16: 2**-11, ml_dtypes.bfloat16: 2**-8}[dtype]
+    for name in exact:
+        assert np.abs(results[name].astype(np.float64) - exact[name]).max() <= 4 * unit * np.abs(exact[name]).max(), name
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16], ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("options", SKIPS, ids=str)
+def test_skip_norm_agrees_with_onnxruntime(options, dtype):
+    """At most twice as far from f64 as its own kernel, which rounds as often."""
+    node, inputs, ours, exact = draw_skip(dtype, **options)
+    theirs = {name: array.copy() for name, array in ours.items()}
+    node.run(inputs, ours, MICROSOFT)
+    node.run(inputs, theirs)
+    unit = {np.float32: 2**-24, np.float16: 2**-11, ml_dtypes.bfloat16: 2**-8}[dtype]
+    for name in exact:
+        error = lambda array, name=name: np.abs(array.astype(np.float64) - exact[name]).max()
+        assert error(ours[name]) <= 2 * error(theirs[name]) + unit * np.abs(exact[name]).max(), name
+
+
+@pytest.mark.parametrize("spread, offset", [(1e-18, 0), (1e15, 0), (1, 1e4), (0, 0)])
+def test_skip_norm_of_extremes_agrees_with_onnxruntime(spread, offset):
+    node, inputs, ours, exact = draw_skip(spread=spread, offset=offset)
+    theirs = {name: array.copy() for name, array in ours.items()}
+    node.run(inputs, ours, MICROSOFT)
+    node.run(inputs, theirs)
+    for name in exact:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=2e-5, atol=1e-6 * np.abs(exact[name]).max(), err_msg=name)
+
+
+def test_skip_norm_keeps_nan_in_its_row():
+    node, inputs, results, _ = draw_skip()
+    inputs["skip"][1, 2, 7] = np.nan
+    node.run(inputs, results, MICROSOFT)
+    rows = np.isnan(results["output"]).any(-1)
+    assert rows[1, 2] and rows.sum() == 1 and np.isnan(results["output"][1, 2]).all()
+    assert np.isnan(results["input_skip_bias_sum"]).sum() == 1
+
+
+@pytest.mark.parametrize("outputs", [("output",), ("output", "input_skip_bias_sum"), ("output", "inv_std_var"), ("output", "mean")],
+                         ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=lambda dtype: dtype.__name__)
+def test_skip_norm_has_the_outputs_that_are_wanted(outputs, dtype):
+    node, inputs, results, _ = draw_skip(dtype, outputs=outputs)
+    _, _, all_results, _ = draw_skip(dtype)
+    node.run(inputs, results, MICROSOFT)
+    node.run(inputs, all_results, MICROSOFT)
+    same(results, {name: all_results[name] for name in outputs})
+
+
+@pytest.mark.parametrize("dims", [(0, 3, 40), (2, 0, 40), (0, 40)])
+def test_skip_norm_of_no_rows(dims, counted):
+    node, inputs, results, _ = draw_skip(dims=dims)
+    node.run(inputs, results, MICROSOFT)
+    counted(1)
+
+
+@pytest.mark.parametrize("change, sentence", [
+    (dict(input=(8,)), "input is expected to have 3 or 2 dimensions, got 1"),
+    (dict(input=(2, 2, 3, 8)), "input is expected to have 3 or 2 dimensions, got 4"),
+    (dict(skip=(8,)), "skip is expected to have 3 or 2 dimensions, got 1"),
+    (dict(skip=(2, 1, 8)), "last two dimensions of skip needs to be same as input"),
+    (dict(skip=(2, 3, 4)), "last two dimensions of skip needs to be same as input"),
+    (dict(skip=(3, 3, 8)), "skip is expected to have same shape as input or, a batch size of 1 or no batch size when input has 3"),
+    (dict(input=(3, 8), skip=(1, 3, 8)), "skip is expected to have same shape as input or, a batch size of 1"),
+    (dict(gamma=(1, 8)), "gamma is expected to have 1 dimension, got 2"),
+    (dict(gamma=(4,)), "Last dimension of gamma and input does not match"),
+    (dict(bias=(8, 1)), "bias is expected to have 1 dimension, got 2"),
+    (dict(bias=(4,)), "Last dimension of bias and input does not match"),
+    (dict(input=(2, 3, 0), skip=(2, 3, 0), gamma=(0,)), "hidden_size must be positive and no greater than 2147483647. Got 0."),
+    (dict(epsilon=-1.0), "epsilon must be finite and not negative. Got -1"),
+    (dict(epsilon=float("inf")), "epsilon must be finite and not negative. Got inf"),
+    (dict(epsilon=1), "The attribute epsilon is an integer, expected a number."),
+], ids=str)
+def test_skip_norm_refuses(change, sentence):
+    attributes = {"epsilon": change.pop("epsilon")} if "epsilon" in change else {}
+    dims = {"input": (2, 3, 8), "skip": (2, 3, 8), "gamma": (8,)} | change
+    node, _, _, _ = draw_skip()
+    node.attributes = attributes
+    results = {"output": np.zeros(dims["input"], np.float32)}
+    with pytest.raises(Exception, match=re.escape(sentence)):
+        node.run({name: np.ones(of, np.float32) for name, of in dims.items()}, results, MICROSOFT)
 
 
 # ---- The libraries ----

@@ -63,6 +63,11 @@ class Plan:
         """For people: a line for each step."""
         return load().heddle_plan_description(self._plan).decode()
 
+    @property
+    def attention_paths(self) -> str:
+        """For people: the path that serves each attention's forward, decode, flash or memory_efficient, and why."""
+        return load().heddle_plan_attention_paths(self._plan).decode()
+
     def execute(self, addresses: Mapping[int, int], workspace: int | None = None, stream: int | None = None,
                 shapes: Mapping[int, Sequence[int]] | None = None,
                 strides: Mapping[int, Sequence[int]] | None = None) -> None:

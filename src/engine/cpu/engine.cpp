@@ -17,8 +17,10 @@ class CpuEngine final : public Engine {
 
   Result<std::shared_ptr<const Plan>> plan(const Problem& problem) const override {
     HEDDLE_TRY(problem::check(problem));
-    if (const auto* p = std::get_if<problem::AttentionProblem>(&problem))
-      return cpu::plan_forward(*p);
+    if (const auto* p = std::get_if<problem::AttentionProblem>(&problem)) {
+      HEDDLE_ASSIGN(const problem::AllowedPaths allowed, problem::AllowedPaths::of_environment());
+      return cpu::plan_forward(*p, allowed);
+    }
     if (const auto* p = std::get_if<problem::AttentionBackwardProblem>(&problem)) {
       return cpu::plan_backward(*p);
     }

@@ -17,14 +17,71 @@
 
 namespace heddle::engine::cpu {
 
+using problem::AllowedPaths;
+using problem::AttentionPath;
 using problem::AttentionProblem;
 using problem::AttentionSizes;
 using problem::AttentionStructure;
+using problem::ChosenPath;
 
 namespace {
 
+/// Rows that the heads of a group have together.
+int64_t group_rows(const AttentionSizes& z) {
+  return std::gcd(z.q_heads / z.k_heads, z.q_heads / z.v_heads) * z.q_length;
+}
+
+/// The path of a problem that one may serve.
+AttentionPath path_of(const AttentionProblem& p, const KernelShape& shape,
+                      const AllowedPaths& allowed) {
+  // A backward takes the maximum from scores that it makes as packed keys make them, to the bit.
+  const bool packs = p.structure.max != problem::kAbsent;
+  if (!packs && group_rows(p.sizes) <= shape.few_rows && allowed.has(AttentionPath::decode))
+    return AttentionPath::decode;
+  return packs || allowed.has(AttentionPath::flash) ? AttentionPath::flash
+                                                    : AttentionPath::memory_efficient;
+}
+
+Status check_allowed(const AttentionStructure& s, const AllowedPaths& allowed) {
+  if (allowed.has(AttentionPath::flash)) return {};
+  if (!allowed.has(AttentionPath::memory_efficient))
+    return error(Code::graph_not_supported,
+                 "cpu: every path that serves an attention is switched off: {}", allowed.words());
+  if (s.max == problem::kAbsent) return {};
+  return error(Code::graph_not_supported,
+               "cpu: maxima of rows are results, which flash alone gives, and paths are switched "
+               "off: {}",
+               allowed.words());
+}
+
+ChosenPath chosen(const AttentionProblem& p, const KernelShape& shape,
+                  const AllowedPaths& allowed) {
+  const AttentionPath path = path_of(p, shape, allowed);
+  const int64_t rows = group_rows(p.sizes);
+  std::string reason;
+  switch (path) {
+    case AttentionPath::decode:
+      reason = fmt::format("the {} rows that share keys are at most {}: keys stay where they lie",
+                           rows, shape.few_rows);
+      break;
+    case AttentionPath::flash:
+      reason = p.structure.max != problem::kAbsent
+                   ? "maxima of rows are results, of keys that are packed"
+               : rows > shape.few_rows
+                   ? fmt::format("the {} rows that share keys are more than {}: keys are packed",
+                                 rows, shape.few_rows)
+                   : "keys are packed";
+      break;
+    case AttentionPath::memory_efficient:
+      reason = fmt::format("tiles of {} rows, keys stay where they lie", shape.few_rows);
+      break;
+  }
+  if (const std::string off = allowed.words(); !off.empty()) reason += "; switched off: " + off;
+  return {path, std::move(reason)};
+}
+
 /// What of a pass does not depend on how it is cut into tiles.
-ForwardPass pass_of(const AttentionProblem& p, const KernelShape& shape) {
+ForwardPass pass_of(const AttentionProblem& p, const KernelShape& shape, AttentionPath path) {
   const AttentionStructure& s = p.structure;
   const AttentionSizes& z = p.sizes;
   ForwardPass pass{};
@@ -34,30 +91,29 @@ ForwardPass pass_of(const AttentionProblem& p, const KernelShape& shape) {
   a.score.is_identity = s.score.is_identity();
   a.score.count = static_cast<int32_t>(s.score.nodes.size());
   a.dropout.kind = static_cast<DropoutKind>(s.dropout.kind);
-  // A backward takes the maximum from scores that it makes as packed keys make them, to the bit.
-  const int64_t group = std::gcd(z.q_heads / z.k_heads, z.q_heads / z.v_heads);
-  pass.has_few_rows = s.max == problem::kAbsent && group * z.q_length <= shape.few_rows;
+  pass.has_few_rows = path != AttentionPath::flash;
   pass.pairs = !pass.has_few_rows && shape.multiplies_pairs && are_bf16(s, {s.q, s.k, s.v});
   return pass;
 }
 
 class ForwardPlan final : public Plan {
  public:
-  explicit ForwardPlan(const AttentionProblem& p)
+  ForwardPlan(const AttentionProblem& p, const AllowedPaths& allowed)
       : binding_(p.structure, p.sizes),
         isa_(active_isa().isa),
         kernels_(kernels_of(isa_)),
+        path_(chosen(p, kernels_.shape, allowed)),
         workers_(worker_count()),
-        tiles_(
-            forward_tiles(p.structure, p.sizes, {workers_, l2_bytes(), kernels_.shape.panel_rows})),
+        tiles_(forward_tiles(p.structure, p.sizes, machine_shape())),
         q_rope_(p.structure.q_rope, rotated_queries(p.structure, p.sizes), p.structure),
         k_rope_(p.structure.k_rope, rotated_keys(p.structure, p.sizes), p.structure) {
-    shape_ = pass_of(p, kernels_.shape);
+    shape_ = pass_of(p, kernels_.shape, path_.path);
     shape_.group = tiles_.group, shape_.tile_rows = tiles_.tile_rows;
     shape_.splits = tiles_.splits;
     shape_.scratch = forward_scratch(shape_, kernels_.shape);
     for (const KernelShape& shape : kShapes)
-      workspace_bytes_ = std::max(workspace_bytes_, most_bytes(p, shape));
+      workspace_bytes_ =
+          std::max(workspace_bytes_, most_bytes(p, shape, path_of(p, shape, allowed)));
   }
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }
@@ -79,6 +135,8 @@ class ForwardPlan final : public Plan {
     return {};
   }
 
+  const ChosenPath* attention_path() const override { return &path_; }
+
   std::string description() const override {
     return fmt::format("flash attention forward, {}{}, {} workers, tiles of {} rows x {} keys{}",
                        name(isa_),
@@ -95,6 +153,13 @@ class ForwardPlan final : public Plan {
     View rotated_q, rotated_k;
   };
 
+  MachineShape machine_shape() const {
+    const KernelShape& shape = kernels_.shape;
+    const bool few = path_.path != AttentionPath::flash;
+    return {workers_, l2_bytes(), few ? shape.few_rows : shape.panel_rows,
+            few ? shape.few_rows : MachineShape::kNoLimit};
+  }
+
   int64_t rows() const { return shape_.a.batch * shape_.a.q_heads * shape_.a.q_length; }
 
   /// Takes what the pass needs beside its workers' scratch, with so many rows of parts of the
@@ -109,16 +174,21 @@ class ForwardPlan final : public Plan {
   }
 
   /// Room for the pass on any machine whose instruction set has this shape.
-  int64_t most_bytes(const AttentionProblem& p, const KernelShape& shape) const {
-    const MostForwardTiles most = most_forward_tiles(p.structure, p.sizes, shape.panel_rows);
-    ForwardPass pass = pass_of(p, shape);
+  int64_t most_bytes(const AttentionProblem& p, const KernelShape& shape,
+                     AttentionPath path) const {
+    const bool few = path != AttentionPath::flash;
+    const MostForwardTiles most =
+        few ? most_forward_tiles(p.structure, p.sizes, shape.few_rows, shape.few_rows)
+            : most_forward_tiles(p.structure, p.sizes, shape.panel_rows);
+    ForwardPass pass = pass_of(p, shape, path);
     WorkspaceCursor cursor(nullptr);
     binding_.measure(cursor);
     Memory memory;
     carve(cursor, nullptr, most.parts * most.part_rows, pass, memory);
     // Every worker's scratch, rounded up, and their rows wherever they are.
     const int64_t empty = forward_scratch(pass, shape).bytes;
-    pass.tile_rows = most.rows;
+    // A tile of few rows has the memory of a panel.
+    pass.tile_rows = few ? most.workers * shape.panel_rows : most.rows;
     return cursor.used() + most.workers * (empty + kScratchAlignment) +
            forward_scratch(pass, shape).bytes - empty;
   }
@@ -166,6 +236,7 @@ class ForwardPlan final : public Plan {
   AttentionBinding binding_;
   Isa isa_;
   const Kernels& kernels_;
+  ChosenPath path_;
   int workers_;
   ForwardTiles tiles_;
   RopeStage q_rope_, k_rope_;
@@ -175,9 +246,11 @@ class ForwardPlan final : public Plan {
 
 }  // namespace
 
-Result<std::shared_ptr<const Plan>> plan_forward(const AttentionProblem& problem) {
+Result<std::shared_ptr<const Plan>> plan_forward(const AttentionProblem& problem,
+                                                 const problem::AllowedPaths& allowed) {
   HEDDLE_TRY(check(problem));
-  return std::shared_ptr<const Plan>(std::make_shared<ForwardPlan>(problem));
+  HEDDLE_TRY(check_allowed(problem.structure, allowed));
+  return std::shared_ptr<const Plan>(std::make_shared<ForwardPlan>(problem, allowed));
 }
 
 }  // namespace heddle::engine::cpu

@@ -6,6 +6,7 @@
 
 namespace heddle::engine::cpu {
 
-Result<std::shared_ptr<const Plan>> plan_forward(const problem::AttentionProblem& problem);
+Result<std::shared_ptr<const Plan>> plan_forward(const problem::AttentionProblem& problem,
+                                                 const problem::AllowedPaths& allowed);
 
 }  // namespace heddle::engine::cpu

@@ -85,7 +85,8 @@ ForwardTiles forward_tiles(const AttentionStructure& s, const AttentionSizes& z,
   ForwardTiles t{};
   const auto [heads, rows, groups] = groups_of(z);
   t.group = heads;
-  const int64_t least = divide_up(rows, rows_in_cache(s, machine.l2_bytes, machine.panel_rows));
+  const int64_t least = divide_up(
+      rows, std::min(machine.most_rows, rows_in_cache(s, machine.l2_bytes, machine.panel_rows)));
   t.tiles = best_tile_count(rows, groups, least, machine);
   t.tile_rows = divide_up(divide_up(rows, t.tiles), machine.panel_rows) * machine.panel_rows;
   t.tiles = divide_up(rows, t.tile_rows);
@@ -116,7 +117,7 @@ ForwardTiles forward_tiles(const AttentionStructure& s, const AttentionSizes& z,
 }
 
 MostForwardTiles most_forward_tiles(const AttentionStructure& s, const AttentionSizes& z,
-                                    int panel_rows) {
+                                    int panel_rows, int64_t most_rows) {
   const auto [heads, rows, all_groups] = groups_of(z);
   const int64_t groups = std::min<int64_t>(all_groups, 4 * kMostWorkers);  // more change nothing
   const auto tile_of = [&](int64_t count) { return round_up(count, panel_rows); };
@@ -130,7 +131,8 @@ MostForwardTiles most_forward_tiles(const AttentionStructure& s, const Attention
   // two; parts of the keys have the rows once each.
   const int64_t of_tiles = groups * tile_of(rows + rows / 2 + 1);
   const int64_t of_parts = most.workers * tile_of(std::min(rows, kMostSplitRows));
-  const int64_t tile = std::min(tile_of(rows), rows_in_cache(s, kMostL2Bytes, panel_rows));
+  const int64_t tile =
+      std::min({tile_of(rows), rows_in_cache(s, kMostL2Bytes, panel_rows), most_rows});
   most.rows = std::max(std::min(most.workers * tile, of_tiles), of_parts);
   // Fewer than 2 workers groups, each in at most 2 workers / groups parts, rounded up.
   if (most_splits > 1) most.parts = std::min<int64_t>(4 * kMostWorkers, groups * most_splits);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "problem/attention.h"
@@ -12,6 +13,9 @@ struct MachineShape {
   int workers;
   int64_t l2_bytes;
   int panel_rows;
+  int64_t most_rows = kNoLimit;  ///< of a tile, beside what the cache holds
+
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 };
 
 struct ForwardTiles {
@@ -35,6 +39,7 @@ struct MostForwardTiles {
 };
 
 MostForwardTiles most_forward_tiles(const problem::AttentionStructure& structure,
-                                    const problem::AttentionSizes& sizes, int panel_rows);
+                                    const problem::AttentionSizes& sizes, int panel_rows,
+                                    int64_t most_rows = MachineShape::kNoLimit);
 
 }  // namespace heddle::engine::cpu

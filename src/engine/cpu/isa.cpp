@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-
 #if defined(HEDDLE_CPU_X86)
 #include <cpuid.h>
 #endif
+
+#include "core/environment.h"
 
 namespace heddle::engine::cpu {
 
@@ -86,7 +86,7 @@ IsaChoice active_isa() {
   for (Isa isa : kIsas) {
     if (is_available(isa)) best = isa;
   }
-  const char* wanted = std::getenv("HEDDLE_CPU_ISA");
+  const char* wanted = environment::value_of("HEDDLE_CPU_ISA");
   if (wanted == nullptr || *wanted == '\0') return {best, "the best this machine has"};
   const std::optional<Isa> isa = isa_from_name(wanted);
   if (!isa) {

@@ -9,6 +9,7 @@
 #include <regex>
 #include <utility>
 
+#include "core/environment.h"
 #include "engine/cuda/cuda_types.h"
 #include "engine/cuda/kernel_sources.h"
 #include "engine/cuda/shared_object.h"
@@ -55,7 +56,7 @@ struct Nvrtc {
 constexpr std::pair kOldest{12, 3};
 
 const char* chosen_name() {
-  const char* name = std::getenv("HEDDLE_NVRTC");
+  const char* name = environment::value_of("HEDDLE_NVRTC");
   return name && *name ? name : nullptr;
 }
 

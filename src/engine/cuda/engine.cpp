@@ -16,7 +16,8 @@ class CudaEngine final : public Engine {
 
   Result<std::shared_ptr<const Plan>> plan(const Problem& problem) const override {
     HEDDLE_ASSIGN(const Device device, find_device());
-    HEDDLE_ASSIGN(Lowering lowering, lower(problem, target_of(device)));
+    HEDDLE_ASSIGN(const Target target, find_target(device));
+    HEDDLE_ASSIGN(Lowering lowering, lower(problem, target));
     HEDDLE_ASSIGN(LoadedPlan plan, LoadedPlan::load(*driver(), device, std::move(lowering)));
     return graphed_plan(*driver(), device.handle, std::move(plan), problem::types_of(problem));
   }
@@ -24,13 +25,14 @@ class CudaEngine final : public Engine {
   Result<std::shared_ptr<const Plan>> resized(const Plan& plan,
                                               const Problem& problem) const override {
     HEDDLE_ASSIGN(const Device device, find_device());
-    HEDDLE_ASSIGN(Lowering late, lower(problem, target_of(device)));
+    HEDDLE_ASSIGN(const Target target, find_target(device));
+    HEDDLE_ASSIGN(Lowering late, lower(problem, target));
     return resized_plan(plan, std::move(late));
   }
 
   Status prepare(std::span<const Problem* const> problems) const override {
     HEDDLE_ASSIGN(const Device device, find_device());
-    const Target target = target_of(device);
+    HEDDLE_ASSIGN(const Target target, find_target(device));
     std::vector<KernelUnit> all;
     for (const Problem* problem : problems) {
       HEDDLE_ASSIGN(const Lowering lowering, lower(*problem, target));
@@ -42,6 +44,13 @@ class CudaEngine final : public Engine {
   }
 
  private:
+  /// The device, with the paths that the environment leaves.
+  static Result<Target> find_target(const Device& device) {
+    Target target = target_of(device);
+    HEDDLE_ASSIGN(target.paths, problem::AllowedPaths::of_environment());
+    return target;
+  }
+
   /// The calling thread's, if it runs kernels.
   static Result<Device> find_device() {
     if (!driver().is_ok()) return driver().status();

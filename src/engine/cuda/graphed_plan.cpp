@@ -37,6 +37,7 @@ class GraphedPlan final : public Plan {
   }
 
   std::string description() const override { return plan_.description(); }
+  const problem::ChosenPath* attention_path() const override { return plan_.attention_path(); }
 
  private:
   /// Without a graph, for whatever reason, the plan is launches.

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "core/environment.h"
 #include "engine/cuda/files.h"
 #include "engine/cuda/kernel_sources.h"
 
@@ -118,7 +119,7 @@ KernelKey kernel_key(const std::string& source, const std::string& architecture,
 
 fs::path KernelCache::default_root() {
   std::error_code ignored;
-  if (const char* chosen = std::getenv("HEDDLE_CACHE_DIR"))
+  if (const char* chosen = environment::value_of("HEDDLE_CACHE_DIR"))
     return *chosen ? fs::absolute(chosen, ignored) : fs::path();
   // One that is not absolute is to be ignored, says the specification.
   if (const char* base = std::getenv("XDG_CACHE_HOME"); base && *base == '/')
@@ -282,7 +283,7 @@ Result<int64_t> KernelCache::prune(int64_t bytes) const {
 Result<int64_t> KernelCache::clear() const { return prune(0); }
 
 Result<int64_t> cache_limit_bytes() {
-  const char* text = std::getenv("HEDDLE_CACHE_BYTES");
+  const char* text = environment::value_of("HEDDLE_CACHE_BYTES");
   if (!text || !*text) return kDefaultCacheLimit;
   int64_t value = 0;
   const char* end = text + std::strlen(text);

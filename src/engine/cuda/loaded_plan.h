@@ -18,6 +18,9 @@ class LoadedPlan {
 
   int64_t workspace_bytes() const { return lowering_.workspace_bytes; }
   const std::string& description() const { return lowering_.description; }
+  const problem::ChosenPath* attention_path() const {
+    return lowering_.attention_path ? &*lowering_.attention_path : nullptr;
+  }
   /// As engine::Plan, but that launches go to a queue.
   Status execute(std::span<void* const> buffers, void* workspace, Queue& queue) const;
 

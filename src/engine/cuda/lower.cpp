@@ -20,6 +20,10 @@
 namespace heddle::engine::cuda {
 namespace {
 
+using problem::AllowedPaths;
+using problem::AttentionPath;
+using problem::ChosenPath;
+
 /// What a way says of a problem: nothing of one that is none of its kind; how it runs it; or why it
 /// does not. Then the next is asked, unless this one alone could.
 struct Answer {
@@ -30,6 +34,9 @@ struct Answer {
 struct Way {
   const char* name;
   Answer (*ask)(const Problem&, const Target&);
+  /// By which an attention's forward is served so; nothing: what the way is made of says it.
+  std::optional<AttentionPath> path = {};
+  const char* why = "";  ///< it is this path
 };
 
 template <class Kind>
@@ -157,25 +164,53 @@ Answer general_after_copies(const Problem& problem, const Target& target) {
       true);
 }
 
+constexpr const char *kDecodes = "few rows see many keys, which all processors share",
+                     *kHopper = "Hopper's matrix instructions and copy engine take it",
+                     *kGeneral = "kernels of every architecture take it";
+
 constexpr Way kWays[] = {
     {"numbers passed by value written to memory first", after_host_values},
-    {"decode", decode},
-    {"Hopper forward", by<Forward, forward_on_hopper>},
+    {"decode", decode, AttentionPath::decode, kDecodes},
+    {"Hopper forward", by<Forward, forward_on_hopper>, AttentionPath::flash, kHopper},
     {"Hopper backward", by<Backward, backward_on_hopper>},
     {"Hopper backward, gradients of what the score reads apart",
      by<Backward, load_gradients_apart>},
     {"rotations by kernels of their own", in<Forward, rope_stages>},
     {"rotations by kernels of their own", in<Backward, rope_stages>},
-    {"decode, after copies", decode_after_copies},
-    {"Hopper's kernels, after copies", hopper_after_copies},
-    {"general kernels, after copies", general_after_copies},
-    {"general forward", by<Forward, lower_forward_sm80>},
+    {"decode, after copies", decode_after_copies, AttentionPath::decode, kDecodes},
+    {"Hopper's kernels, after copies", hopper_after_copies, AttentionPath::flash, kHopper},
+    {"general kernels, after copies", general_after_copies, AttentionPath::memory_efficient,
+     kGeneral},
+    {"general forward", by<Forward, lower_forward_sm80>, AttentionPath::memory_efficient, kGeneral},
     {"general backward", by<Backward, lower_backward_sm80>},
     {"rms_norm", by<problem::NormProblem, lower_rms_norm>},
     {"rms_norm backward", by<problem::NormBackwardProblem, lower_rms_norm_backward>},
     {"rope", by<problem::RopeProblem, lower_rope>},
     {"cache_append", by<problem::CacheAppendProblem, lower_cache_append>},
 };
+
+/// The variable that switches the way off for the problem, null if none does.
+const char* off_by(const Way& way, const Problem& problem, const Target& target) {
+  const bool may_be = way.path && std::holds_alternative<Forward>(problem);
+  return may_be ? target.paths.off_by(*way.path) : nullptr;
+}
+
+ChosenPath chosen(const Way& way, const std::vector<PassedOver>& passed_over) {
+  std::string reason = way.why;
+  for (const PassedOver& other : passed_over)
+    reason += fmt::format("; not {}: {}", other.name, other.reason);
+  return {*way.path, std::move(reason)};
+}
+
+/// Why no way takes a problem some of whose ways are switched off.
+Status refusal_beside(const AllowedPaths& paths, const std::vector<PassedOver>& passed_over) {
+  std::string reasons;
+  for (const PassedOver& other : passed_over)
+    reasons += fmt::format("; {}: {}", other.name, other.reason);
+  return error(Code::graph_not_supported,
+               "cuda: no path serves the attention, as some are switched off: {}{}", paths.words(),
+               reasons);
+}
 
 }  // namespace
 
@@ -184,20 +219,29 @@ Result<Lowering> lower(const Problem& problem, const Target& target) {
   HEDDLE_TRY(check_storage(problem));
   std::vector<PassedOver> passed_over;
   Status refusal;
+  bool any_is_off = false;
   for (const Way& way : kWays) {
+    if (const char* const variable = off_by(way, problem, target)) {
+      passed_over.push_back({way.name, fmt::format("switched off by {}=1", variable)});
+      any_is_off = true;
+      continue;
+    }
     Answer answer = way.ask(problem, target);
     if (!answer.lowered) continue;
     if (answer.lowered->is_ok()) {
       Lowering& lowering = **answer.lowered;
+      if (way.path && std::holds_alternative<Forward>(problem))
+        lowering.attention_path = chosen(way, passed_over);
       lowering.passed_over.insert(lowering.passed_over.begin(), passed_over.begin(),
                                   passed_over.end());
       return std::move(*answer.lowered);
     }
     refusal = answer.lowered->status();
-    if (answer.is_last) return refusal;
+    if (answer.is_last && !any_is_off) return refusal;
     passed_over.push_back({way.name, refusal.message()});
+    if (answer.is_last) break;
   }
-  return refusal;
+  return any_is_off ? refusal_beside(target.paths, passed_over) : refusal;
 }
 
 }  // namespace heddle::engine::cuda

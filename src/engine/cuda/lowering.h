@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ struct Lowering {
   int64_t workspace_bytes = 0;
   std::string description;  ///< one line for people
   std::vector<PassedOver> passed_over;
+  std::optional<problem::ChosenPath> attention_path;  ///< of an attention's forward
 
   /// The number of a kernel of `unit`, whose name is the unit's unless one is given.
   size_t add_kernel(KernelUnit unit, int threads, int64_t shared_bytes = 0, std::string name = "");

@@ -86,6 +86,7 @@ Lowering in_sequence(std::vector<Lowering> parts, const std::vector<int64_t>& te
     scratch = std::max(scratch, part.workspace_bytes);
     if (launches.size() > 1) all.description += between_descriptions;
     all.description += part.description;
+    if (part.attention_path) all.attention_path = std::move(part.attention_path);
     std::move(part.passed_over.begin(), part.passed_over.end(),
               std::back_inserter(all.passed_over));
   }

@@ -5,13 +5,15 @@
 
 #include "core/status.h"
 #include "engine/cuda/device.h"
+#include "problem/attention_path.h"
 
 namespace heddle::engine::cuda {
 
 struct Target {
-  std::string architecture;    ///< what kernels are compiled for: "sm_90a", "sm_80"
-  int compute_capability = 0;  ///< 90 for 9.0
-  int processors = 0;          ///< multiprocessors, which some kernels share their work among
+  std::string architecture;          ///< what kernels are compiled for: "sm_90a", "sm_80"
+  int compute_capability = 0;        ///< 90 for 9.0
+  int processors = 0;                ///< multiprocessors, which some kernels share their work among
+  problem::AllowedPaths paths = {};  ///< of attention forwards
 
   bool is_hopper() const { return compute_capability == 90; }
 };

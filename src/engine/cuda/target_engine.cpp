@@ -19,6 +19,9 @@ class LoweredPlan final : public Plan {
 
   int64_t workspace_bytes() const override { return lowering_.workspace_bytes; }
   std::string description() const override { return description_; }
+  const problem::ChosenPath* attention_path() const override {
+    return lowering_.attention_path ? &*lowering_.attention_path : nullptr;
+  }
   const Lowering& lowering() const { return lowering_; }
   Status execute(std::span<void* const>, void*, void*) const override {
     return error(Code::invalid_cuda_device,

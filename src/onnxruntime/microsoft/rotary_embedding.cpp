@@ -75,7 +75,8 @@ class RotaryEmbedding : public Node {
     return recipe_of(rotation, inputs);
   }
 
-  Status prepare(Inputs inputs, const Wanted&, std::span<void* const> blocks) const override {
+  Status prepare(Inputs inputs, const Wanted&, std::span<const Value>,
+                 std::span<void* const> blocks) const override {
     const Dims& x = inputs[kX].dims;
     const int64_t positions = inputs[kCos].dims[0];
     HEDDLE_TRY(check_positions(inputs[kIds], positions));

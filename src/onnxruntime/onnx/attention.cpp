@@ -198,7 +198,8 @@ class Attention : public Node {
     return recipe;
   }
 
-  Status prepare(Inputs inputs, const Wanted&, std::span<void* const> blocks) const override {
+  Status prepare(Inputs inputs, const Wanted&, std::span<const Value>,
+                 std::span<void* const> blocks) const override {
     HEDDLE_ASSIGN(const Shapes s, shapes_of(inputs));
     const int64_t batch = s.q.dims[0];
     size_t next = 0;

@@ -80,7 +80,8 @@ class RmsNormalization : public Node {
   }
 
   /// A scale that is broadcast, written out for every element that is normalised.
-  Status prepare(Inputs inputs, const Wanted&, std::span<void* const> blocks) const override {
+  Status prepare(Inputs inputs, const Wanted&, std::span<const Value>,
+                 std::span<void* const> blocks) const override {
     if (blocks.empty()) return {};
     const Dims &x = inputs[kX].dims, &scale = inputs[kScale].dims;
     const int rank = x.rank(), first = static_cast<int>(axis_ < 0 ? axis_ + rank : axis_);

@@ -65,7 +65,8 @@ class RotaryEmbedding : public Node {
     return recipe_of(rotation, inputs);
   }
 
-  Status prepare(Inputs inputs, const Wanted&, std::span<void* const> blocks) const override {
+  Status prepare(Inputs inputs, const Wanted&, std::span<const Value>,
+                 std::span<void* const> blocks) const override {
     if (inputs[kIds].is_given()) return check_positions(inputs[kIds], inputs[kCos].dims[0]);
     if (blocks.empty()) return {};
     const int64_t count = inputs[kCos].dims[0] * inputs[kCos].dims[1];

@@ -1,0 +1,155 @@
+#include "tools/gqa_benchmark.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <sstream>
+
+#include "engine/devices.h"
+#include "gqa/operator.h"
+
+namespace heddle::tools {
+namespace {
+
+constexpr double kSeconds = 0.5;  // of timed runs
+constexpr size_t kFewest = 3, kMost = 50;
+
+gqa::Operator operator_of(const GqaCell& cell) {
+  gqa::Operator op;
+  op.num_heads = cell.heads, op.kv_num_heads = cell.kv_heads, op.total_length = cell.keys;
+  op.do_rotary = 1;
+  const int64_t columns = cell.cache.bits == 4 ? cell.head_size / 2 : cell.head_size;
+  const Dims fresh{cell.batch, cell.rows, cell.kv_heads * cell.head_size},
+      past{cell.batch, cell.kv_heads, cell.keys, columns}, table{cell.keys, cell.head_size / 2};
+  op.inputs[gqa::query] = {cell.cache.io, {cell.batch, cell.rows, cell.heads * cell.head_size}};
+  op.inputs[gqa::key] = op.inputs[gqa::value] = {cell.cache.io, fresh};
+  op.inputs[gqa::past_key] = op.inputs[gqa::past_value] = {cell.cache.cache, past};
+  op.inputs[gqa::seqlens_k] = {DataType::i32, {cell.batch}};
+  op.inputs[gqa::total_sequence_length] = {DataType::i32, {1}};
+  op.inputs[gqa::cos_cache] = op.inputs[gqa::sin_cache] = {cell.cache.io, table};
+  if (cell.cache.bits == 0) return op;
+  op.k_quant_type = op.v_quant_type = "PER_CHANNEL", op.kv_cache_bit_width = cell.cache.bits;
+  op.inputs[gqa::k_scale] =
+      op.inputs[gqa::v_scale] = {DataType::f32, {1, cell.kv_heads, 1, cell.head_size}};
+  return op;
+}
+
+/// Numbers near 0, codes of any kind.
+void fill(void* memory, DataType type, int64_t count, std::mt19937_64& generator) {
+  if (is_floating(type) && size_of(type) > 1) {
+    std::normal_distribution<float> normal;
+    for (int64_t n = 0; n < count; ++n) store(type, memory, n, normal(generator));
+    return;
+  }
+  for (int64_t n = 0; n < count; ++n)
+    static_cast<uint8_t*>(memory)[n] = static_cast<uint8_t>(generator() % 100);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+}  // namespace
+
+double GqaCell::flops() const {
+  // Row i of a prompt or a chunk sees the keys before it, and its own.
+  const double seen = static_cast<double>(rows) * static_cast<double>(keys) -
+                      static_cast<double>(rows) * static_cast<double>(rows - 1) / 2;
+  return 4.0 * static_cast<double>(batch * heads * head_size) * seen;
+}
+
+int64_t GqaCell::cache_bytes() const {
+  const int64_t columns = cache.bits == 4 ? head_size / 2 : head_size;
+  return 2 * batch * kv_heads * keys * columns * size_of(cache.cache);
+}
+
+void GqaNode::Free::operator()(void* memory) const { std::free(memory); }
+
+Result<GqaNode> GqaNode::make(const GqaCell& cell) {
+  GqaNode node;
+  const gqa::Operator op = operator_of(cell);
+  HEDDLE_ASSIGN(graph::Graph graph, gqa::graph_of(op));
+  HEDDLE_ASSIGN(node.executable_,
+                api::Executable::build(std::move(graph), engine::engines(engine::Device::cpu)));
+  const auto room = [&](int64_t bytes) -> Result<void*> {
+    constexpr size_t kAlignment = 64;
+    const size_t whole = (static_cast<size_t>(bytes) + kAlignment) / kAlignment * kAlignment;
+    node.buffers_.emplace_back(std::aligned_alloc(kAlignment, whole));
+    if (node.buffers_.back()) return node.buffers_.back().get();
+    return error(Code::out_of_memory, "{} bytes could not be allocated for {} keys", bytes,
+                 cell.keys);
+  };
+  std::mt19937_64 generator(1);
+  const graph::Graph& made = node.executable_->graph();
+  for (const auto& port : node.executable_->inputs()) {
+    const graph::Tensor& tensor = made[port.tensor];
+    const int64_t count = *element_count(tensor.dims);
+    HEDDLE_ASSIGN(void* const memory, room(count * size_of(*tensor.dtype)));
+    if (port.uid == gqa::uid_of(gqa::seqlens_k))
+      std::fill_n(static_cast<int32_t*>(memory), count, static_cast<int32_t>(cell.keys - 1));
+    else
+      fill(memory, *tensor.dtype, count, generator);
+    node.bindings_.push_back({port.uid, memory});
+  }
+  const auto address_of = [&](int64_t uid) -> void* {
+    for (const api::Binding& binding : node.bindings_)
+      if (binding.uid == uid) return binding.pointer;
+    return nullptr;
+  };
+  for (const auto& port : node.executable_->outputs()) {
+    void* memory =
+        port.uid == gqa::uid_of(gqa::present_key)     ? address_of(gqa::uid_of(gqa::past_key))
+        : port.uid == gqa::uid_of(gqa::present_value) ? address_of(gqa::uid_of(gqa::past_value))
+                                                      : nullptr;
+    if (!memory) {
+      const graph::Tensor& tensor = made[port.tensor];
+      HEDDLE_ASSIGN(memory, room(*element_count(tensor.dims) * size_of(*tensor.dtype)));
+    }
+    node.bindings_.push_back({port.uid, memory});
+  }
+  HEDDLE_ASSIGN(void* const workspace, room(node.executable_->workspace_bytes()));
+  static_cast<void>(workspace);
+  node.workspace_ = std::move(node.buffers_.back());
+  node.buffers_.pop_back();
+  return node;
+}
+
+Status GqaNode::run_timed(std::vector<double>& seconds) const {
+  seconds.resize(executable_->step_count());
+  return executable_->execute_timed(bindings_, workspace_.get(), seconds);
+}
+
+Result<GqaTimes> measure(const GqaCell& cell) {
+  HEDDLE_ASSIGN(const GqaNode node, GqaNode::make(cell));
+  HEDDLE_TRY(node.run());  // memory is there, threads are awake
+  std::vector<double> whole;
+  std::vector<std::vector<double>> steps(node.executable().step_count());
+  double total = 0;
+  while (whole.size() < kFewest || (total < kSeconds && whole.size() < kMost)) {
+    std::vector<double> seconds;
+    const auto start = std::chrono::steady_clock::now();
+    HEDDLE_TRY(node.run_timed(seconds));
+    whole.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    total += whole.back();
+    for (size_t n = 0; n < seconds.size(); ++n) steps[n].push_back(seconds[n]);
+  }
+  GqaTimes times;
+  times.median = median(whole);
+  times.least = *std::min_element(whole.begin(), whole.end());
+  for (const std::vector<double>& step : steps) times.steps.push_back(median(step));
+  times.step_names = lines_of(node.executable().description());
+  times.path = node.executable().attention_paths();
+  return times;
+}
+
+}  // namespace heddle::tools
