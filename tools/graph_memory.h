@@ -40,8 +40,8 @@ class GraphMemory {
 
 /// Puts a value that makes sense into every bound input, the same for the same seed: lengths within
 /// their extent, offsets that fit them, probabilities and keys, angles; what a backward op takes
-/// from its forward (O, Stats, inverse rms) is computed by the reference; the rest is normal with
-/// mean 0 and standard deviation 1.
+/// from its forward (O, Stats, statistics of a norm) is computed by the reference; the rest is
+/// normal with mean 0 and standard deviation 1.
 Status fill_random(const graph::Graph& graph, GraphMemory& memory, uint64_t seed);
 
 /// Copies an array into a tensor's memory, by its strides. The dims must be the tensor's and the

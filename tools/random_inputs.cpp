@@ -46,6 +46,8 @@ class Filler {
       if (const auto* op = std::get_if<graph::SdpaBackward>(&node.op)) HEDDLE_TRY(forward_of(*op));
       if (const auto* op = std::get_if<graph::RmsNormBackward>(&node.op))
         HEDDLE_TRY(forward_of(*op));
+      if (const auto* op = std::get_if<graph::LayerNormBackward>(&node.op))
+        HEDDLE_TRY(forward_of(*op));
     }
     const std::set<TensorId> rest = open_;
     for (const TensorId id : rest) normal(id);
@@ -163,6 +165,8 @@ class Filler {
     if (std::holds_alternative<graph::SdpaBackward>(node.op))
       return port == "o" || port == "stats" || port == "max" || port == "sum_exp";
     if (std::holds_alternative<graph::RmsNormBackward>(node.op)) return port == "inv_variance";
+    if (std::holds_alternative<graph::LayerNormBackward>(node.op))
+      return port == "mean" || port == "inv_variance";
     return false;
   }
 
@@ -198,16 +202,29 @@ class Filler {
   }
 
   Status forward_of(const graph::RmsNormBackward& op) {
-    if (!open_.contains(op.inv_variance)) return Status();
-    Graph forward = graph_;
     graph::RmsNorm norm;
-    norm.x = op.x, norm.scale = op.scale, norm.inv_variance = op.inv_variance;
+    norm.inv_variance = op.inv_variance;
+    return forward_of(op, norm, {op.inv_variance});
+  }
+  Status forward_of(const graph::LayerNormBackward& op) {
+    graph::LayerNorm norm;
+    norm.mean = op.mean, norm.inv_variance = op.inv_variance;
+    return forward_of(op, norm, {op.mean, op.inv_variance});
+  }
+  /// `norm` has the statistics; what else it takes is that of its backward.
+  template <class Norm, class Backward>
+  Status forward_of(const Backward& op, Norm norm, std::initializer_list<TensorId> statistics) {
+    if (std::none_of(statistics.begin(), statistics.end(),
+                     [&](TensorId id) { return open_.contains(id); }))
+      return Status();
+    Graph forward = graph_;
+    norm.x = op.x, norm.scale = op.scale;
     Tensor epsilon, y = graph_[op.x];
     epsilon.dtype = DataType::f32, epsilon.dims = {1, 1, 1, 1}, epsilon.strides = {1, 1, 1, 1};
     epsilon.constant = kEpsilon;
     y.is_virtual = true, y.uid = 0, y.name.clear();
     norm.epsilon = forward.add(epsilon), norm.y = forward.add(y);
-    return by_reference(std::move(forward), norm, {op.inv_variance});
+    return by_reference(std::move(forward), norm, statistics);
   }
 
   /// Runs one op of the reference, in place of the graph's nodes that need its results, behind

@@ -57,7 +57,7 @@ class Attention:
 class Streaming:
     table: str
     name: str
-    op: str  # "rms_norm", "rms_norm_backward" or "rope"
+    op: str  # "rms_norm", "layer_norm", either with "_backward", or "rope"
     dims: tuple
     floors: tuple  # ("rate", at least so many GB/s)
     peers: tuple = ("torch", "compiled")
@@ -69,7 +69,7 @@ class Streaming:
         count = 1
         for dim in self.dims:
             count *= dim
-        return 2 * count * (3 if self.op == "rms_norm_backward" else 2) * 1e3
+        return 2 * count * (3 if self.op.endswith("_backward") else 2) * 1e3
 
 
 def rate(cell, milliseconds):
@@ -162,8 +162,9 @@ def all_cells():
             yield Attention(f"f32, full, d {dim}, S 4096", f"{name} {'backward' if backward else 'forward'}", 4096, dim, 4, 16,
                             causal=False, dtype="f32", backward=backward, peers=("efficient",), floors=(("efficient", 2.0),))
     table = "Kernels bound by memory, bf16"
-    for rows, columns in ((16384, 4096), (32768, 2048), (8192, 16384)):
-        asked = ((("rate", 3700),), (("rate", 3500),)) if columns == 4096 else ((), ())
-        yield Streaming(table, f"rms_norm forward {rows}x{columns}", "rms_norm", (rows, columns), asked[0])
-        yield Streaming(table, f"rms_norm backward {rows}x{columns}", "rms_norm_backward", (rows, columns), asked[1])
+    for norm, rates in (("rms_norm", (3700, 3500)), ("layer_norm", (3900, 3600))):
+        for rows, columns in ((16384, 4096), (32768, 2048), (8192, 16384)):
+            for direction, rate in zip(("", "_backward"), rates):
+                yield Streaming(table, f"{norm} {direction[1:] or 'forward'} {rows}x{columns}", norm + direction,
+                                (rows, columns), (("rate", rate),) if columns == 4096 else ())
     yield Streaming(table, "rope 4x32x4096x128", "rope", (4, 32, 4096, 128), (("rate", 3500),))

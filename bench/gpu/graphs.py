@@ -6,7 +6,8 @@ from cells import SOFT_CAP
 
 UIDS = {name: uid for uid, name in enumerate(
     ("q", "k", "v", "o", "stats", "d_o", "d_q", "d_k", "d_v", "cosines", "sines", "x", "y", "weight", "inv_variance", "dy",
-     "dx", "d_weight", "bias", "d_bias", "mask", "ends", "lengths", "seed", "offset", "max", "sum_exp"), 1)}
+     "dx", "d_weight", "bias", "d_bias", "mask", "ends", "lengths", "seed", "offset", "max", "sum_exp",
+     "mean"), 1)}
 
 
 class Cell(heddle.Graph):
@@ -101,7 +102,11 @@ def streaming(cell):
     x, one_row = (rows, columns, 1, 1), (1, columns, 1, 1)
     ports = {"x": graph.tensor("x", x), "scale": graph.tensor("weight", one_row),
              "inv_variance": graph.tensor("inv_variance", (rows, 1, 1, 1), dtype="f32")}
-    if cell.op == "rms_norm":
+    if cell.op.startswith("layer_norm"):
+        ports["mean"] = graph.tensor("mean", (rows, 1, 1, 1), dtype="f32")
+        bias = "d_bias" if cell.op.endswith("_backward") else "bias"
+        ports[bias] = graph.tensor(bias, one_row)
+    if not cell.op.endswith("_backward"):
         ports |= {"epsilon": graph.tensor("epsilon", constant=1e-6), "y": graph.tensor("y", x)}
     else:
         ports |= {"dy": graph.tensor("dy", x), "dx": graph.tensor("dx", x), "d_scale": graph.tensor("d_weight", one_row)}

@@ -4,12 +4,12 @@ import dataclasses
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import rms_norm, scaled_dot_product_attention
+from torch.nn.functional import layer_norm, rms_norm, scaled_dot_product_attention
 
 import graphs
 from cells import SOFT_CAP, Streaming
 from heddle import Plan
-from reference import alibi_slopes, attention_error, rotate, sequence, streaming_error
+from reference import alibi_slopes, attention_error, rotate, row_statistics, sequence, streaming_error
 
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash2": SDPBackend.FLASH_ATTENTION,
             "efficient": SDPBackend.EFFICIENT_ATTENTION}
@@ -47,11 +47,15 @@ def make_tensors(cell):
         if cell.op == "rope":
             return {"x": x, "y": unwritten(x), **_tables(cell.dims[2], cell.dims[3])}
         tensors = {"x": x, "weight": normal(cell.dims[1])}
-        if cell.op == "rms_norm":
-            return tensors | {"y": unwritten(x), "inv_variance": unwritten(x[:, 0], torch.float32)}
-        inverse = torch.cat([(some.double().square().mean(-1) + 1e-6).rsqrt().float() for some in x.split(2048)])
-        return tensors | {"inv_variance": inverse, "dy": normal(*cell.dims), "dx": unwritten(x),
-                          "d_weight": unwritten(tensors["weight"])}
+        centred = cell.op.startswith("layer_norm")
+        if not cell.op.endswith("_backward"):
+            names = ("mean", "inv_variance") if centred else ("inv_variance",)
+            bias = {"bias": normal(cell.dims[1])} if centred else {}
+            return tensors | bias | {"y": unwritten(x), **{name: unwritten(x[:, 0], torch.float32) for name in names}}
+        mean, inverse = (torch.cat(parts).float() for parts in zip(*(row_statistics(some, centred) for some in x.split(2048))))
+        more = {"mean": mean, "d_bias": unwritten(tensors["weight"])} if centred else {}
+        return tensors | more | {"inv_variance": inverse, "dy": normal(*cell.dims), "dx": unwritten(x),
+                                 "d_weight": unwritten(tensors["weight"])}
     shapes = [(sum(cell.lengths), heads, cell.dim) if cell.packed else (cell.batch, heads, cell.length, cell.dim)
               for heads in (cell.heads, cell.groups)]
     q, k, v = normal(*shapes[0]), normal(*shapes[1]), normal(*shapes[1])
@@ -212,9 +216,14 @@ def _streaming_peer(who, cell, tensors):
     if cell.op == "rope":
         turn = compiled(rotate, dynamic=False)
         return lambda: turn(tensors["x"], tensors["cosines"], tensors["sines"])
-    x, weight = (tensors[name].detach().requires_grad_(cell.op == "rms_norm_backward") for name in ("x", "weight"))
-    norm = compiled(lambda x, weight: rms_norm(x, weight.shape, weight, 1e-6), dynamic=False)
-    if cell.op == "rms_norm":
-        return lambda: norm(x, weight)
-    y = norm(x, weight)
-    return lambda: torch.autograd.grad(y, (x, weight), tensors["dy"], retain_graph=True)
+    backward, centred = cell.op.endswith("_backward"), cell.op.startswith("layer_norm")
+    operands = [tensors["x"], tensors["weight"]]
+    if centred:
+        operands.append(tensors.get("bias", torch.zeros_like(tensors["weight"])))
+    operands = [tensor.detach().requires_grad_(backward) for tensor in operands]
+    norm = compiled(lambda x, *columns: (layer_norm if centred else rms_norm)(x, columns[0].shape, *columns, 1e-6),
+                    dynamic=False)
+    if not backward:
+        return lambda: norm(*operands)
+    y = norm(*operands)
+    return lambda: torch.autograd.grad(y, operands, tensors["dy"], retain_graph=True)

@@ -139,25 +139,40 @@ def attention_error(cell, tensors, outputs):
     return max(ratios.values())
 
 
+def row_statistics(x, centred):
+    """Of each row in f64: its mean (0 of RMSNorm), and 1 / the root of what numbers less that have for a mean square."""
+    x = x.double()
+    mean = x.mean(-1) if centred else torch.zeros_like(x[:, 0])
+    return mean, ((x - mean[:, None]).square().mean(-1) + 1e-6).rsqrt()
+
+
 def streaming_error(cell, tensors, outputs):
-    """The same for RMSNorm and RoPE: on some rows or heads, weight gradients on all."""
+    """The same for norms and RoPE: on some rows or heads, weight gradients on all."""
     if cell.op == "rope":
         x = tensors["x"][:1, :2]
         want = rotate(x.double(), tensors["cosines"], tensors["sines"])
         return relative_error(outputs["y"][:1, :2], want) / relative_error(want.bfloat16(), want)
     few = slice(0, 256)
-    weight = tensors["weight"].double()
-    if cell.op == "rms_norm":
-        x = tensors["x"][few].double()
-        want = x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * weight
+    weight, centred = tensors["weight"].double(), cell.op.startswith("layer_norm")
+    if not cell.op.endswith("_backward"):
+        mean, inverse = row_statistics(tensors["x"][few], centred)
+        want = (tensors["x"][few].double() - mean[:, None]) * inverse[:, None] * weight
+        if centred:
+            want += tensors["bias"].double()
         return relative_error(outputs["y"][few], want) / relative_error(want.bfloat16(), want)
-    d_weight = torch.zeros_like(weight)
+    d_weight, d_bias = torch.zeros_like(weight), torch.zeros_like(weight)
     for first in range(0, cell.dims[0], 2048):
-        x, dy = (tensors[name][first:first + 2048].double() for name in ("x", "dy"))
-        inverse = tensors["inv_variance"][first:first + 2048, None].double()
-        d_weight += (dy * x * inverse).sum(0)
+        rows = slice(first, first + 2048)
+        x, dy = (tensors[name][rows].double() for name in ("x", "dy"))
+        inverse = tensors["inv_variance"][rows, None].double()
+        hat = (x - tensors["mean"][rows, None].double() if centred else x) * inverse
+        d_weight += (dy * hat).sum(0)
+        d_bias += dy.sum(0)
         if first == 0:
-            g, hat = dy * weight, x * inverse
-            d_x = (inverse * (g - hat * (g * hat).mean(-1, keepdim=True)))[few]
-    return max(relative_error(got, want) / relative_error(want.bfloat16(), want)
-               for got, want in ((outputs["dx"][few], d_x), (outputs["d_weight"], d_weight)))
+            g = dy * weight
+            along = hat * (g * hat).mean(-1, keepdim=True)
+            d_x = (inverse * (g - along - (g.mean(-1, keepdim=True) if centred else 0)))[few]
+    pairs = [(outputs["dx"][few], d_x), (outputs["d_weight"], d_weight)]
+    if centred:
+        pairs.append((outputs["d_bias"], d_bias))
+    return max(relative_error(got, want) / relative_error(want.bfloat16(), want) for got, want in pairs)

@@ -23,11 +23,12 @@ struct Real {
   float narrow;
 };
 
-/// y = x * inv_rms * weight (+ bias), inv_rms = 1 / sqrt(mean(x^2) + epsilon).
-struct RmsNormArguments {
+/// y = c * inv_rms * weight (+ bias), inv_rms = 1 / sqrt(mean(c^2) + epsilon), where c is x, or,
+/// centred, x - mean(x).
+struct NormArguments {
   Extents extents;
   Tensor x, weight, bias, y;
-  Tensor inv_rms;  ///< one per row; may be null
+  Tensor mean, inv_rms;  ///< one per row; may be null
   int rows, columns;
   Real per_column;  ///< 1 / columns
   Real epsilon;
@@ -35,13 +36,15 @@ struct RmsNormArguments {
   int epsilon_is_64_bit;
 };
 
-/// dx = inv_rms * (dy*w - xhat * mean(dy*w*xhat)), d_weight = sum of dy*xhat, d_bias = sum of dy.
-struct RmsNormBackwardArguments {
+/// dx = inv_rms * (g - xhat * mean(g*xhat) - (centred: mean(g))), g = dy*w, xhat = c * inv_rms;
+/// d_weight = sum of dy*xhat, d_bias = sum of dy.
+struct NormBackwardArguments {
   Extents extents;
-  Tensor dy, x, weight, inv_rms;
+  Tensor dy, x, weight, mean, inv_rms;
   Tensor dx, d_weight, d_bias;  ///< each may be null
   void* partial;                ///< workspace [2, blocks, columns]: d_weight's sums, then d_bias's
-  void* means;                  ///< workspace [rows], of long rows alone: mean(dy*w*xhat)
+  void*
+      means;  ///< workspace [rows, 1 or 2], of long rows alone: mean(g*xhat) and, centred, mean(g)
   int rows, columns;
   Real per_column;  ///< 1 / columns
   int blocks;       ///< that share the rows, each with sums of its own

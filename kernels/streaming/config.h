@@ -5,26 +5,28 @@
 
 namespace heddle::streaming {
 
-struct RmsNormConfig {
+struct NormConfig {
   Element x = Element::bf16, w = Element::bf16, b = Element::bf16, y = Element::bf16;
-  Element statistic = Element::f32;
+  Element mean = Element::f32, statistic = Element::f32;
   Element number = Element::f32;  ///< of all arithmetic: f32 or f64
   int vector = 8;                 ///< elements an access: 16 bytes of x, or 1
   int row_dims = 1, column_dims = 1;
   int vectors = 2;            ///< of a thread
   int threads_per_row = 256;  ///< 8 .. 512, a power of two
+  bool centred = false;       ///< LayerNorm, else RMSNorm
   bool bias = false;
 };
 
-struct RmsNormBackwardConfig {
+struct NormBackwardConfig {
   Element x = Element::bf16, w = Element::bf16, dy = Element::bf16;
   Element dx = Element::bf16, d_weight = Element::bf16, d_bias = Element::bf16;
-  Element statistic = Element::f32;
+  Element mean = Element::f32, statistic = Element::f32;
   Element number = Element::f32;  ///< of all arithmetic: f32 or f64
   int vector = 8;                 ///< elements an access: 16 bytes of x, or 1
   int row_dims = 1, column_dims = 1;
   int vectors = 2;            ///< of a thread
   int threads_per_row = 256;  ///< 64 .. 512, a power of two
+  bool centred = false;       ///< LayerNorm, else RMSNorm
   bool prefetch = true;       ///< the next row, in registers: vectors up to 2
   bool wants_dx = true, wants_d_weight = true, wants_d_bias = false;
 };

@@ -173,24 +173,31 @@ HEDDLE_DEVICE T* row_of(const Extents& extents, const Tensor& tensor, int row) {
          offset_of<Config::kRowDims>(extents.rows, tensor.row_stride, row);
 }
 
-/// Sum over the kThreads threads (a power of two) that share a row, given to all of them. Rows of
-/// more than a warp meet in `slots` (two runs of a Number per warp, used in turn): meet() returns
-/// when all threads of the row have come.
-template <int kThreads, typename Number, class Meet>
-HEDDLE_DEVICE Number row_sum(Number x, Number* slots, int group, int turn, Meet meet) {
+/// Sums over the kThreads threads (a power of two) that share a row, given to all of them. Rows of
+/// more than a warp meet in `slots` (two runs of kSums Numbers per warp, used in turn): meet()
+/// returns when all threads of the row have come.
+template <int kThreads, int kSums, typename Number, class Meet>
+HEDDLE_DEVICE void sum_over_row(Number (&x)[kSums], Number* slots, int group, int turn, Meet meet) {
 #pragma unroll
-  for (int apart = min_of(kThreads, 32) / 2; apart > 0; apart /= 2)
-    x += __shfl_xor_sync(0xffffffffu, x, apart);
+  for (int apart = min_of(kThreads, 32) / 2; apart > 0; apart /= 2) {
+#pragma unroll
+    for (int n = 0; n < kSums; ++n) x[n] += __shfl_xor_sync(0xffffffffu, x[n], apart);
+  }
   if constexpr (kThreads > 32) {
     constexpr int kWarps = kThreads / 32;
-    Number* mine = slots + (group * 2 + turn) * kWarps;
-    if (threadIdx.x % 32 == 0) mine[threadIdx.x / 32 % kWarps] = x;
-    meet();
-    x = mine[0];
+    Number* mine = slots + (group * 2 + turn) * kSums * kWarps;
+    if (threadIdx.x % 32 == 0) {
 #pragma unroll
-    for (int warp = 1; warp < kWarps; ++warp) x += mine[warp];
+      for (int n = 0; n < kSums; ++n) mine[n * kWarps + threadIdx.x / 32 % kWarps] = x[n];
+    }
+    meet();
+#pragma unroll
+    for (int n = 0; n < kSums; ++n) {
+      x[n] = mine[n * kWarps];
+#pragma unroll
+      for (int warp = 1; warp < kWarps; ++warp) x[n] += mine[n * kWarps + warp];
+    }
   }
-  return x;
 }
 
 }  // namespace heddle::streaming

@@ -61,10 +61,8 @@ class Fusion {
       if (absorbed_[n]) continue;
       if (std::holds_alternative<graph::Rope>(node.op)) {
         schedule.steps.push_back(rope_step(graph_, node));
-      } else if (std::holds_alternative<graph::RmsNorm>(node.op)) {
-        schedule.steps.push_back(norm_step(graph_, node));
-      } else if (std::holds_alternative<graph::RmsNormBackward>(node.op)) {
-        schedule.steps.push_back(norm_backward_step(graph_, node));
+      } else if (std::optional<Step> norm = norm_step(graph_, node)) {
+        schedule.steps.push_back(std::move(*norm));
       } else if (std::holds_alternative<graph::CacheAppend>(node.op)) {
         schedule.steps.push_back(cache_append_step(graph_, node));
       } else {

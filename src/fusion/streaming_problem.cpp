@@ -34,6 +34,50 @@ Step finish(Problem problem, const Operands& operands, const graph::Node& node) 
   return {std::move(problem), operands.tensors(), {std::string(graph::name(node))}};
 }
 
+/// The problem of a norm's node, or of its backward's. Only layer_norm has means.
+template <class Op>
+Step norm_step_of(const Graph& graph, const graph::Node& node, const Op& op) {
+  constexpr bool kCentred = requires { op.mean; };
+  const NormAxes axes(graph[op.scale].dims);
+  Operands operands(graph);
+  const auto add = [&](graph::TensorId id) { return operands.add_permuted(id, axes.order); };
+  problem::NormProblem problem;
+  problem.structure.centred = kCentred;
+  problem.structure.normalised_dims = axes.normalised;
+  problem.structure.x = add(op.x);
+  problem.structure.weight = add(op.scale);
+  problem.structure.bias = add(op.bias);
+  problem.structure.y = add(op.y);
+  if constexpr (kCentred) problem.structure.mean = add(op.mean);
+  problem.structure.inv_rms = add(op.inv_variance);
+  if (graph[op.epsilon].constant) {
+    problem.sizes.epsilon = *graph[op.epsilon].constant;
+  } else {
+    problem.structure.epsilon = operands.add(op.epsilon);
+  }
+  return finish(std::move(problem), operands, node);
+}
+
+template <class Op>
+Step norm_backward_step_of(const Graph& graph, const graph::Node& node, const Op& op) {
+  constexpr bool kCentred = requires { op.mean; };
+  const NormAxes axes(graph[op.scale].dims);
+  Operands operands(graph);
+  const auto add = [&](graph::TensorId id) { return operands.add_permuted(id, axes.order); };
+  problem::NormBackwardProblem problem;
+  problem.structure.centred = kCentred;
+  problem.structure.normalised_dims = axes.normalised;
+  problem.structure.dy = add(op.dy);
+  problem.structure.x = add(op.x);
+  problem.structure.weight = add(op.scale);
+  if constexpr (kCentred) problem.structure.mean = add(op.mean);
+  problem.structure.inv_rms = add(op.inv_variance);
+  problem.structure.dx = add(op.dx);
+  problem.structure.d_weight = add(op.d_scale);
+  problem.structure.d_bias = add(op.d_bias);
+  return finish(std::move(problem), operands, node);
+}
+
 }  // namespace
 
 Step rope_step(const Graph& graph, const graph::Node& node) {
@@ -48,39 +92,15 @@ Step rope_step(const Graph& graph, const graph::Node& node) {
   return finish(std::move(problem), operands, node);
 }
 
-Step norm_step(const Graph& graph, const graph::Node& node) {
-  const auto& op = std::get<graph::RmsNorm>(node.op);
-  const NormAxes axes(graph[op.scale].dims);
-  Operands operands(graph);
-  problem::NormProblem problem;
-  problem.structure.normalised_dims = axes.normalised;
-  problem.structure.x = operands.add_permuted(op.x, axes.order);
-  problem.structure.weight = operands.add_permuted(op.scale, axes.order);
-  problem.structure.bias = operands.add_permuted(op.bias, axes.order);
-  problem.structure.y = operands.add_permuted(op.y, axes.order);
-  problem.structure.inv_rms = operands.add_permuted(op.inv_variance, axes.order);
-  if (graph[op.epsilon].constant) {
-    problem.sizes.epsilon = *graph[op.epsilon].constant;
-  } else {
-    problem.structure.epsilon = operands.add(op.epsilon);
-  }
-  return finish(std::move(problem), operands, node);
-}
-
-Step norm_backward_step(const Graph& graph, const graph::Node& node) {
-  const auto& op = std::get<graph::RmsNormBackward>(node.op);
-  const NormAxes axes(graph[op.scale].dims);
-  Operands operands(graph);
-  problem::NormBackwardProblem problem;
-  problem.structure.normalised_dims = axes.normalised;
-  problem.structure.dy = operands.add_permuted(op.dy, axes.order);
-  problem.structure.x = operands.add_permuted(op.x, axes.order);
-  problem.structure.weight = operands.add_permuted(op.scale, axes.order);
-  problem.structure.inv_rms = operands.add_permuted(op.inv_variance, axes.order);
-  problem.structure.dx = operands.add_permuted(op.dx, axes.order);
-  problem.structure.d_weight = operands.add_permuted(op.d_scale, axes.order);
-  problem.structure.d_bias = operands.add_permuted(op.d_bias, axes.order);
-  return finish(std::move(problem), operands, node);
+std::optional<Step> norm_step(const Graph& graph, const graph::Node& node) {
+  if (const auto* op = std::get_if<graph::RmsNorm>(&node.op)) return norm_step_of(graph, node, *op);
+  if (const auto* op = std::get_if<graph::LayerNorm>(&node.op))
+    return norm_step_of(graph, node, *op);
+  if (const auto* op = std::get_if<graph::RmsNormBackward>(&node.op))
+    return norm_backward_step_of(graph, node, *op);
+  if (const auto* op = std::get_if<graph::LayerNormBackward>(&node.op))
+    return norm_backward_step_of(graph, node, *op);
+  return {};
 }
 
 }  // namespace heddle::fusion

@@ -158,6 +158,29 @@ void fields(Visitor& v, T& op) {
   v.output("d_bias", op.d_bias);
 }
 
+template <class Visitor, Is<LayerNorm> T>
+void fields(Visitor& v, T& op) {
+  v.input("x", op.x);
+  v.input("scale", op.scale);
+  v.input("bias", op.bias);
+  v.input("epsilon", op.epsilon);
+  v.output("y", op.y);
+  v.output("mean", op.mean);
+  v.output("inv_variance", op.inv_variance);
+}
+
+template <class Visitor, Is<LayerNormBackward> T>
+void fields(Visitor& v, T& op) {
+  v.input("dy", op.dy);
+  v.input("x", op.x);
+  v.input("scale", op.scale);
+  v.input("mean", op.mean);
+  v.input("inv_variance", op.inv_variance);
+  v.output("dx", op.dx);
+  v.output("d_scale", op.d_scale);
+  v.output("d_bias", op.d_bias);
+}
+
 template <class Visitor, Is<CacheAppend> T>
 void fields(Visitor& v, T& op) {
   v.input("q", op.q);

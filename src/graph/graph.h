@@ -211,6 +211,21 @@ struct RmsNormBackward {
   friend bool operator==(const RmsNormBackward&, const RmsNormBackward&) = default;
 };
 
+/// y = scale (x - mean) / sqrt(variance + epsilon) + bias.
+struct LayerNorm {
+  TensorId x = kNone, scale = kNone, bias = kNone, epsilon = kNone, y = kNone;
+  TensorId mean = kNone, inv_variance = kNone;  ///< of each row; wanted in training
+
+  friend bool operator==(const LayerNorm&, const LayerNorm&) = default;
+};
+
+struct LayerNormBackward {
+  TensorId dy = kNone, x = kNone, scale = kNone, mean = kNone, inv_variance = kNone;
+  TensorId dx = kNone, d_scale = kNone, d_bias = kNone;
+
+  friend bool operator==(const LayerNormBackward&, const LayerNormBackward&) = default;
+};
+
 /// New rows of keys and values put behind those that caches hold already, on the way normalised,
 /// rotated and turned into codes; and the queries normalised and rotated alike.
 ///
@@ -247,7 +262,9 @@ struct CacheAppend {
 
 struct Node {
   std::string name;
-  std::variant<Sdpa, SdpaBackward, Rope, RmsNorm, RmsNormBackward, CacheAppend> op;
+  std::variant<Sdpa, SdpaBackward, Rope, RmsNorm, RmsNormBackward, LayerNorm, LayerNormBackward,
+               CacheAppend>
+      op;
 
   friend bool operator==(const Node&, const Node&) = default;
 };

@@ -56,6 +56,8 @@ std::string_view op_name(const Node& node) {
     }
     std::string_view operator()(const RmsNorm&) const { return "rms_norm"; }
     std::string_view operator()(const RmsNormBackward&) const { return "rms_norm_backward"; }
+    std::string_view operator()(const LayerNorm&) const { return "layer_norm"; }
+    std::string_view operator()(const LayerNormBackward&) const { return "layer_norm_backward"; }
     std::string_view operator()(const CacheAppend&) const { return "cache_append"; }
   };
   return std::visit(Names{}, node.op);

@@ -52,12 +52,14 @@ class Rules {
   std::string op_;
 };
 
-/// One file an op.
+/// A file an op, the norms in one.
 Status validate_sdpa(const Rules& rules, Sdpa& op);
 Status validate_sdpa_backward(const Rules& rules, SdpaBackward& op);
 Status validate_rope(const Rules& rules, Rope& op);
 Status validate_rms_norm(const Rules& rules, RmsNorm& op);
 Status validate_rms_norm_backward(const Rules& rules, RmsNormBackward& op);
+Status validate_layer_norm(const Rules& rules, LayerNorm& op);
+Status validate_layer_norm_backward(const Rules& rules, LayerNormBackward& op);
 Status validate_cache_append(const Rules& rules, CacheAppend& op);
 
 }  // namespace heddle::graph

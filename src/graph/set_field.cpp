@@ -112,13 +112,17 @@ Result<Node> make_node(std::string_view op, std::string_view name) {
     node.op = RmsNorm{};
   } else if (op == "rms_norm_backward") {
     node.op = RmsNormBackward{};
+  } else if (op == "layer_norm") {
+    node.op = LayerNorm{};
+  } else if (op == "layer_norm_backward") {
+    node.op = LayerNormBackward{};
   } else if (op == "cache_append") {
     node.op = CacheAppend{};
   } else {
     return error(
         Code::invalid_value,
         "there is no op \"{}\", expected sdpa, sdpa_backward, rope, rope_backward, rms_norm, "
-        "rms_norm_backward or cache_append",
+        "rms_norm_backward, layer_norm, layer_norm_backward or cache_append",
         op);
   }
   return node;

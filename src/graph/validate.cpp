@@ -141,6 +141,10 @@ Status validate_op(const Rules& rules, RmsNorm& op) { return validate_rms_norm(r
 Status validate_op(const Rules& rules, RmsNormBackward& op) {
   return validate_rms_norm_backward(rules, op);
 }
+Status validate_op(const Rules& rules, LayerNorm& op) { return validate_layer_norm(rules, op); }
+Status validate_op(const Rules& rules, LayerNormBackward& op) {
+  return validate_layer_norm_backward(rules, op);
+}
 Status validate_op(const Rules& rules, CacheAppend& op) { return validate_cache_append(rules, op); }
 
 Status validate_node(Graph& graph, Node& node) {

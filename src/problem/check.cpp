@@ -226,7 +226,8 @@ Status check_forward(const OperandCheck& operands, const AttentionStructure& s,
 template <class Norm>
 Status check_norm(const Norm& problem, std::initializer_list<const char*> required) {
   const auto& s = problem.structure;
-  const OperandCheck check("rms_norm", s.operands, problem.sizes.layouts);
+  const char* const op = norm_name(s);
+  const OperandCheck check(op, s.operands, problem.sizes.layouts);
   HEDDLE_TRY(check.all_well_formed(kAnyRank));
   HEDDLE_TRY(check_ids(check, s));
   Status status;
@@ -244,11 +245,13 @@ Status check_norm(const Norm& problem, std::initializer_list<const char*> requir
   }));
   const Dims& x = check.layout(s.x).dims;
   if (s.normalised_dims < 1 || s.normalised_dims > x.rank())
-    return error(Code::invalid_value, "rms_norm: {} dims are normalised, of the {} that x has",
+    return error(Code::invalid_value, "{}: {} dims are normalised, of the {} that x has", op,
                  s.normalised_dims, x.rank());
   if (!element_count(x))
-    return error(Code::invalid_value, "rms_norm: x has dims {}, whose product overflows 64 bits",
+    return error(Code::invalid_value, "{}: x has dims {}, whose product overflows 64 bits", op,
                  to_string(x));
+  if (!s.centred && s.mean != kAbsent)
+    return error(Code::invalid_value, "rms_norm: a mean is given, which only layer_norm has");
   return each([&](std::string_view label, OperandId id, RowPart part) -> Status {
     if (id == kAbsent) return {};
     Dims expected = x;
@@ -324,7 +327,8 @@ Status check(const AttentionBackwardProblem& problem) {
 
 Status check(const NormProblem& problem) { return check_norm(problem, {"x", "weight", "y"}); }
 Status check(const NormBackwardProblem& problem) {
-  return check_norm(problem, {"x", "dy", "weight", "inv_rms"});
+  if (!problem.structure.centred) return check_norm(problem, {"x", "dy", "weight", "inv_rms"});
+  return check_norm(problem, {"x", "dy", "weight", "mean", "inv_rms"});
 }
 
 Status check(const RopeProblem& problem) {

@@ -133,6 +133,7 @@ void tensors(Visitor&& visit, T& s) {
   visit("weight", s.weight, Use::read, RowPart::column);
   visit("bias", s.bias, Use::read, RowPart::column);
   visit("y", s.y, Use::written, RowPart::whole);
+  visit("mean", s.mean, Use::written, RowPart::row);
   visit("inv_rms", s.inv_rms, Use::written, RowPart::row);
 }
 
@@ -141,6 +142,7 @@ void tensors(Visitor&& visit, T& s) {
   visit("x", s.x, Use::read, RowPart::whole);
   visit("dy", s.dy, Use::read, RowPart::whole);
   visit("weight", s.weight, Use::read, RowPart::column);
+  visit("mean", s.mean, Use::read, RowPart::row);
   visit("inv_rms", s.inv_rms, Use::read, RowPart::row);
   visit("dx", s.dx, Use::written, RowPart::whole);
   visit("d_weight", s.d_weight, Use::written, RowPart::column);

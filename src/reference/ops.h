@@ -15,6 +15,10 @@ void rope(const graph::Rope& op, Values& values);
 void rms_norm(const graph::RmsNorm& op, Values& values);
 /// dx, d_scale and d_bias of rms_norm.
 void rms_norm_backward(const graph::RmsNormBackward& op, Values& values);
+/// y = scale (x - mean) / sqrt(variance + epsilon) + bias.
+void layer_norm(const graph::LayerNorm& op, Values& values);
+/// dx, d_scale and d_bias of layer_norm.
+void layer_norm_backward(const graph::LayerNormBackward& op, Values& values);
 /// New rows of K and V behind those that caches hold; Q, K and V as these take them.
 void cache_append(const graph::CacheAppend& op, Values& values);
 

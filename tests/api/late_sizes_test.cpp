@@ -172,6 +172,8 @@ TEST(LateSizes, RandomRowsOneByOne) {
   EXPECT_GT(sweep_of(heddle::testing::random_rope, 6000), 35);
   EXPECT_GT(sweep_of(heddle::testing::random_rms_norm, 6100), 35);
   EXPECT_GT(sweep_of(heddle::testing::random_rms_norm_backward, 6200), 35);
+  EXPECT_GT(sweep_of(heddle::testing::random_layer_norm, 6300), 35);
+  EXPECT_GT(sweep_of(heddle::testing::random_layer_norm_backward, 6400), 35);
 }
 
 /// Fewer entries and fewer new rows than a plan of caches is made for.

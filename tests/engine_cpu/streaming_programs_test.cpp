@@ -36,12 +36,14 @@ TEST_P(StreamingPrograms, MatchTheDefinition) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, StreamingPrograms,
-                         ::testing::Values(std::pair("rms_norm", Draw(random_rms_norm)),
-                                           std::pair("rms_norm_backward",
-                                                     Draw(random_rms_norm_backward)),
-                                           std::pair("rope", Draw(random_rope))),
-                         [](const auto& info) { return info.param.first; });
+INSTANTIATE_TEST_SUITE_P(
+    Ops, StreamingPrograms,
+    ::testing::Values(std::pair("rms_norm", Draw(random_rms_norm)),
+                      std::pair("rms_norm_backward", Draw(random_rms_norm_backward)),
+                      std::pair("layer_norm", Draw(random_layer_norm)),
+                      std::pair("layer_norm_backward", Draw(random_layer_norm_backward)),
+                      std::pair("rope", Draw(random_rope))),
+    [](const auto& info) { return info.param.first; });
 
 }  // namespace
 }  // namespace heddle::testing

@@ -86,6 +86,8 @@ void for_random_programs(int count, const Test& test) {
     draw("sdpa_backward", [](Random& random) { return random_sdpa_backward(random, with_rope()); });
     draw("rms_norm", [](Random& random) { return random_rms_norm(random); });
     draw("rms_norm_backward", [](Random& random) { return random_rms_norm_backward(random); });
+    draw("layer_norm", [](Random& random) { return random_layer_norm(random); });
+    draw("layer_norm_backward", [](Random& random) { return random_layer_norm_backward(random); });
     draw("rope", [](Random& random) { return random_rope(random); });
   }
 }

@@ -65,6 +65,9 @@ TEST(UnitSummary, OfStreamingKernels) {
   EXPECT_EQ(said(norm_of({.weight = DataType::f32, .bias = true}), "sm_90a", "rms_norm"),
             "bf16 |  | weight f32, bias");
   EXPECT_EQ(said(norm_backward_of({}), "sm_80", "rms_norm_backward"), "bf16 |  | dX, dWeight");
+  EXPECT_EQ(said(norm_of({.centred = true}), "sm_90a", "layer_norm"), "bf16 |  | ");
+  EXPECT_EQ(said(norm_backward_of({.bias = true, .centred = true}), "sm_80", "layer_norm_backward"),
+            "bf16 |  | dX, dWeight, dBias");
   EXPECT_EQ(
       said(rope_of({.y = DataType::f32, .interleaved = true, .tables = true, .inverse = true}),
            "sm_80", "rope"),

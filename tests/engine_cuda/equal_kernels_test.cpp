@@ -126,6 +126,10 @@ TEST(EqualKernels, OfRandomNorms) {
                        [&](Random& random) { return testing::random_rms_norm(random, options); });
   expect_equal_kernels(
       100, [&](Random& random) { return testing::random_rms_norm_backward(random, options); });
+  expect_equal_kernels(100,
+                       [&](Random& random) { return testing::random_layer_norm(random, options); });
+  expect_equal_kernels(
+      100, [&](Random& random) { return testing::random_layer_norm_backward(random, options); });
 }
 
 TEST(EqualKernels, OfRandomRopes) { expect_equal_kernels(100, testing::random_rope); }

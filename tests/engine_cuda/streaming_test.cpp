@@ -1,8 +1,8 @@
 // Which kernels norm and rope problems get, and each refusal in words.
 #include <gtest/gtest.h>
 
-#include "engine/cuda/rms_norm.h"
-#include "engine/cuda/rms_norm_backward.h"
+#include "engine/cuda/norm.h"
+#include "engine/cuda/norm_backward.h"
 #include "engine/cuda/rope.h"
 #include "kernels/streaming_cases.h"
 
@@ -15,14 +15,14 @@ using problem::RopeProblem;
 
 struct Norm {
   explicit Norm(NormProblem p)
-      : problem(std::move(p)), shape(problem), config(configure_rms_norm(problem, shape)) {}
+      : problem(std::move(p)), shape(problem), config(configure_norm(problem, shape)) {}
   explicit Norm(const NormCase& c) : Norm(norm_of(c)) {}
   NormProblem problem;
   NormShape shape;
-  Result<RmsNormConfig> config;
+  Result<NormConfig> config;
 };
 
-TEST(RmsNormConfig, RowsStayInRegistersAsLongAsTheyFit) {
+TEST(NormConfig, RowsStayInRegistersAsLongAsTheyFit) {
   for (int64_t columns : {8, 64, 72, 1024, 1032, 2048, 4096, 8192, 16384}) {
     const Norm norm({.columns = columns});
     ASSERT_TRUE(norm.config.is_ok()) << norm.config.status().message();
@@ -35,7 +35,7 @@ TEST(RmsNormConfig, RowsStayInRegistersAsLongAsTheyFit) {
   EXPECT_FALSE(Norm({.columns = 8196, .x = DataType::f32}).config->in_registers);
 }
 
-TEST(RmsNormConfig, VectorsAreAsWideAsRowsAndStridesAllow) {
+TEST(NormConfig, VectorsAreAsWideAsRowsAndStridesAllow) {
   EXPECT_EQ(Norm({.columns = 4100}).shape.vector(), 4);
   EXPECT_EQ(Norm({.columns = 4098}).shape.vector(), 2);
   EXPECT_EQ(Norm({.columns = 4097}).shape.vector(), 1);
@@ -72,28 +72,47 @@ TEST(NormShape, JoinsDimsThatAllOperandsStepThroughAsOne) {
   EXPECT_EQ(Norm(problem).shape.facts().row_dims, 2);
 }
 
-TEST(RmsNormConfig, ArithmeticIsF64WhereAnyOperandIs) {
+TEST(NormConfig, ArithmeticIsF64WhereAnyOperandIs) {
   EXPECT_FALSE(Norm({.x = DataType::f32}).shape.is_f64());
   EXPECT_TRUE(Norm({.weight = DataType::f64}).shape.is_f64());
   EXPECT_TRUE(Norm({.x = DataType::f64}).shape.is_f64());
 }
 
-TEST(RmsNormBackwardConfig, TypesThatFillRegistersTakeMoreThreads) {
+TEST(NormBackwardConfig, TypesThatFillRegistersTakeMoreThreads) {
   const auto configured = [](const NormCase& c) {
     const NormBackwardProblem problem = norm_backward_of(c);
     NormShape shape(problem);
-    return configure_rms_norm_backward(problem, shape).value();
+    return configure_norm_backward(problem, shape).value();
   };
-  const RmsNormBackwardConfig plain = configured({.columns = 4096});
+  const NormBackwardConfig plain = configured({.columns = 4096});
   EXPECT_EQ(plain.threads_per_row, 128);
   EXPECT_EQ(plain.vectors, 4);
   EXPECT_FALSE(plain.prefetch);
-  const RmsNormBackwardConfig heavy =
+  const NormBackwardConfig heavy =
       configured({.columns = 4096, .weight = DataType::f64, .bias = true});
   EXPECT_GT(heavy.threads_per_row, 128);
   EXPECT_TRUE(configured({.columns = 16384}).in_registers);
   EXPECT_FALSE(configured({.columns = 16384, .bias = true}).in_registers);
   EXPECT_TRUE(configured({.columns = 64}).prefetch);
+}
+
+// A row's means are two numbers more, where rows do not fit registers in the workspace too.
+TEST(NormBackwardConfig, OfLayerNormKeepsBothGradientsOfColumns) {
+  const auto lowered = [](bool centred, int64_t columns) {
+    return lower_norm_backward(
+               norm_backward_of(
+                   {.columns = columns, .rows = 100, .bias = true, .centred = centred}),
+               *target_named("sm_90a"))
+        .value();
+  };
+  for (int64_t columns : {4096, 40000}) {
+    const Lowering rms = lowered(false, columns), layer = lowered(true, columns);
+    EXPECT_EQ("layer" + rms.description.substr(3), layer.description);
+    EXPECT_EQ(layer.workspace_bytes - rms.workspace_bytes, columns == 4096 ? 0 : 4 * 100);
+    ASSERT_EQ(layer.kernels.size(), rms.kernels.size());
+    for (const LoweredKernel& kernel : layer.kernels)
+      EXPECT_TRUE(kernel.name.starts_with("layer_norm_backward")) << kernel.name;
+  }
 }
 
 template <class Refused>
@@ -103,7 +122,7 @@ void expect_says(const Refused& refused, const char* words) {
       << refused.status().message();
 }
 
-TEST(RmsNormConfig, RefusesInWords) {
+TEST(NormConfig, RefusesInWords) {
   const NormProblem good = norm_of({});
   NormProblem p = good;
   p.structure.operands[0].dtype = DataType::i32;
@@ -115,6 +134,9 @@ TEST(RmsNormConfig, RefusesInWords) {
   p.structure.epsilon = p.structure.x;
   expect_says(Norm(p).config, "epsilon is bf16");
   expect_says(Norm({.columns = 8, .rows = int64_t{1} << 31}).config, "up to 2^30 rows");
+  p = norm_of({.centred = true});
+  p.structure.type(p.structure.mean).on_host = true;
+  expect_says(Norm(p).config, "layer_norm mean is passed by value");
 }
 
 TEST(RopeConfig, PairsAreAsManyAsDimsAndStridesAllow) {

@@ -228,16 +228,20 @@ TEST_F(FarApart, RopeHasTheBitsOfTheSameCloser) {
   }
 }
 
-TEST_F(FarApart, RmsNormHasTheBitsOfTheSameCloser) {
-  for (int64_t columns : {4096, 40000}) {
-    const problem::NormProblem forward = engine::cuda::norm_of({.columns = columns});
-    expect_same_bits(forward, {forward.structure.y, forward.structure.inv_rms}, 0,
-                     past_32_bits(64));
-    const problem::NormBackwardProblem backward =
-        engine::cuda::norm_backward_of({.columns = columns, .bias = true});
-    expect_same_bits(
-        backward, {backward.structure.dx, backward.structure.d_weight, backward.structure.d_bias},
-        0, past_32_bits(64));
+TEST_F(FarApart, NormsHaveTheBitsOfTheSameCloser) {
+  for (const bool centred : {false, true}) {
+    for (int64_t columns : {4096, 40000}) {
+      const problem::NormProblem forward =
+          engine::cuda::norm_of({.columns = columns, .centred = centred});
+      std::vector<OperandId> results{forward.structure.y, forward.structure.inv_rms};
+      if (centred) results.push_back(forward.structure.mean);
+      expect_same_bits(forward, results, 0, past_32_bits(64));
+      const problem::NormBackwardProblem backward =
+          engine::cuda::norm_backward_of({.columns = columns, .bias = true, .centred = centred});
+      expect_same_bits(
+          backward, {backward.structure.dx, backward.structure.d_weight, backward.structure.d_bias},
+          0, past_32_bits(64));
+    }
   }
 }
 

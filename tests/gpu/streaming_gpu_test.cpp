@@ -1,5 +1,6 @@
-// RMSNorm, RoPE standing alone and new rows for caches on the CUDA engine against the f64
-// definition: seeded random problems over the whole contract, each with poisoned outputs and gaps.
+// RMSNorm, LayerNorm, RoPE standing alone and new rows for caches on the CUDA engine against the
+// f64 definition: seeded random problems over the whole contract, each with poisoned outputs and
+// gaps.
 #include <algorithm>
 #include <cstring>
 
@@ -21,6 +22,14 @@ TEST_F(StreamingOnGpu, RmsNormMatchesTheDefinition) {
 
 TEST_F(StreamingOnGpu, RmsNormBackwardMatchesTheDefinition) {
   run([](Random& random) { return random_rms_norm_backward(random, kNorms); });
+}
+
+TEST_F(StreamingOnGpu, LayerNormMatchesTheDefinition) {
+  run([](Random& random) { return random_layer_norm(random, kNorms); });
+}
+
+TEST_F(StreamingOnGpu, LayerNormBackwardMatchesTheDefinition) {
+  run([](Random& random) { return random_layer_norm_backward(random, kNorms); });
 }
 
 TEST_F(StreamingOnGpu, RopeMatchesTheDefinition) { run(random_rope); }
@@ -66,8 +75,12 @@ TEST_F(StreamingOnGpu, RopeClampsPositionsToTheTable) {
 
 // Every output of two runs, whose workspaces began with different contents.
 TEST_F(StreamingOnGpu, GradientsHaveTheSameBitsEachTime) {
-  for (Built& built :
-       build_all([](Random& random) { return random_rms_norm_backward(random, kNorms); }, 0, 20)) {
+  for (Built& built : build_all(
+           [](Random& random) {
+             return random.seed() % 2 == 0 ? random_rms_norm_backward(random, kNorms)
+                                           : random_layer_norm_backward(random, kNorms);
+           },
+           0, 40)) {
     ASSERT_TRUE(built.executable.is_ok()) << built.executable.status().message();
     Program again = built.program;
     execute(built);

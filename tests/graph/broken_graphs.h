@@ -53,6 +53,8 @@ using samples::sdpa_backward_of_stats;
 #define BACKWARD samples::backward_of(g)
 #define ROPE samples::rope_of(g)
 #define NORM std::get<RmsNorm>(g.nodes.back().op)
+#define LAYER_NORM std::get<LayerNorm>(g.nodes.back().op)
+#define LAYER_NORM_BACKWARD std::get<LayerNormBackward>(g.nodes.back().op)
 #define WHEN(...) [](Graph& g) { __VA_ARGS__; }
 
 }  // namespace heddle::graph

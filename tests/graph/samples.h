@@ -177,6 +177,35 @@ inline Graph rms_norm_backward() {
   return graph;
 }
 
+inline Graph layer_norm() {
+  Graph graph = empty_graph();
+  LayerNorm op;
+  op.x = graph.add(tensor("x", {128, 512, 1, 1}));
+  op.scale = graph.add(tensor("weight", {1, 512, 1, 1}, DataType::f32));
+  op.bias = graph.add(tensor("bias", {1, 512, 1, 1}, DataType::f32));
+  op.epsilon = graph.add(constant("epsilon", 1e-5));
+  op.y = graph.add(output("y"));
+  op.mean = graph.add(output("mean", DataType::f32));
+  op.inv_variance = graph.add(output("inv_variance", DataType::f32));
+  graph.nodes.push_back({"norm", op});
+  return graph;
+}
+
+inline Graph layer_norm_backward() {
+  Graph graph = empty_graph();
+  LayerNormBackward op;
+  op.dy = graph.add(tensor("dy", {128, 512, 1, 1}));
+  op.x = graph.add(tensor("x", {128, 512, 1, 1}));
+  op.scale = graph.add(tensor("weight", {1, 512, 1, 1}, DataType::f32));
+  op.mean = graph.add(tensor("mean", {128, 1, 1, 1}, DataType::f32));
+  op.inv_variance = graph.add(tensor("inv_variance", {128, 1, 1, 1}, DataType::f32));
+  op.dx = graph.add(output("dx"));
+  op.d_scale = graph.add(output("d_weight", DataType::f32));
+  op.d_bias = graph.add(output("d_bias", DataType::f32));
+  graph.nodes.push_back({"norm_backward", op});
+  return graph;
+}
+
 /// Two new tokens of 8 query heads and 2 key heads, D 32, packed, normalised and rotated; caches of
 /// 64 rows.
 inline Graph cache_append() {

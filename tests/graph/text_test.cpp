@@ -21,6 +21,8 @@ std::vector<Graph> all_samples() {
           samples::soft_cap(),
           samples::rms_norm(),
           samples::rms_norm_backward(),
+          samples::layer_norm(),
+          samples::layer_norm_backward(),
           samples::cache_append(),
           samples::cache_append_of_codes()};
 }

@@ -1,4 +1,4 @@
-// The rules of RoPE and RMSNorm.
+// The rules of RoPE, RMSNorm and LayerNorm.
 #include "graph/broken_graphs.h"
 
 namespace heddle::graph {
@@ -73,7 +73,34 @@ INSTANTIATE_TEST_SUITE_P(
                WHEN(g[NORM.inv_variance].dims = {128, 512, 1, 1}), IV, "expected [128, 1, 1, 1]"},
         Broken{"backward, no statistic", samples::rms_norm_backward,
                WHEN(std::get<RmsNormBackward>(g.nodes[0].op).inv_variance = kNone), ANS,
-               "requires a tensor for inv_variance"}}));
+               "requires a tensor for inv_variance"},
+        Broken{"layer_norm, no x", samples::layer_norm, WHEN(LAYER_NORM.x = kNone), ANS,
+               "layer_norm 'norm' requires a tensor for X"},
+        Broken{"layer_norm, no epsilon", samples::layer_norm, WHEN(LAYER_NORM.epsilon = kNone), ANS,
+               "requires a tensor for epsilon"},
+        Broken{"layer_norm, epsilon is no number", samples::layer_norm,
+               WHEN(g[LAYER_NORM.epsilon].constant = std::nan("")), IV, "epsilon is nan"},
+        Broken{"layer_norm, bias dims", samples::layer_norm,
+               WHEN(g[LAYER_NORM.bias] = tensor("b", {128, 512, 1, 1}, DataType::f32)), IV,
+               "expected [1, 512, 1, 1]"},
+        Broken{"layer_norm, bias type", samples::layer_norm,
+               WHEN(g[LAYER_NORM.bias].dtype = DataType::i32), IV, "bias of layer_norm"},
+        Broken{"layer_norm, mean type", samples::layer_norm,
+               WHEN(g[LAYER_NORM.mean].dtype = DataType::bf16), IV, "mean of layer_norm"},
+        Broken{"layer_norm, mean dims", samples::layer_norm,
+               WHEN(g[LAYER_NORM.mean].dims = {1, 512, 1, 1}), IV, "expected [128, 1, 1, 1]"},
+        Broken{"layer_norm, nothing normalised", samples::layer_norm,
+               WHEN(g.tensors[1] = tensor("w", {1, 1, 1, 1}, DataType::f32)), IV,
+               "normalise none of X"},
+        Broken{"layer_norm_backward, no mean", samples::layer_norm_backward,
+               WHEN(LAYER_NORM_BACKWARD.mean = kNone), ANS, "requires a tensor for mean"},
+        Broken{"layer_norm_backward, mean dims", samples::layer_norm_backward,
+               WHEN(g[LAYER_NORM_BACKWARD.mean] = tensor("m", {64, 1, 1, 1}, DataType::f32)), IV,
+               "expected [128, 1, 1, 1]"},
+        Broken{"layer_norm_backward, no gradient", samples::layer_norm_backward,
+               WHEN(LAYER_NORM_BACKWARD.dx = LAYER_NORM_BACKWARD.d_scale =
+                        LAYER_NORM_BACKWARD.d_bias = kNone),
+               ANS, "None of DX, Dscale and Dbias is wanted"}}));
 
 }  // namespace
 }  // namespace heddle::graph

@@ -44,11 +44,13 @@ struct NormBuilder {
 NormProblem norm_of(const NormCase& c) {
   NormProblem problem;
   NormBuilder<NormProblem> builder{c, problem};
+  problem.structure.centred = c.centred;
   problem.structure.normalised_dims = c.scattered ? 2 : 1;
   problem.structure.x = builder.add(c.x, true, true);
   problem.structure.y = builder.add(c.x, true, true);
   problem.structure.weight = builder.add(c.weight, false, true);
   if (c.bias) problem.structure.bias = builder.add(c.weight, false, true);
+  if (c.centred) problem.structure.mean = builder.add(statistic(c), true, false);
   problem.structure.inv_rms = builder.add(statistic(c), true, false);
   return problem;
 }
@@ -56,6 +58,7 @@ NormProblem norm_of(const NormCase& c) {
 NormBackwardProblem norm_backward_of(const NormCase& c) {
   NormBackwardProblem problem;
   NormBuilder<NormBackwardProblem> builder{c, problem};
+  problem.structure.centred = c.centred;
   problem.structure.normalised_dims = c.scattered ? 2 : 1;
   problem.structure.x = builder.add(c.x, true, true);
   problem.structure.dy = builder.add(c.x, true, true);
@@ -63,6 +66,7 @@ NormBackwardProblem norm_backward_of(const NormCase& c) {
   problem.structure.weight = builder.add(c.weight, false, true);
   problem.structure.d_weight = builder.add(c.weight, false, true);
   if (c.bias) problem.structure.d_bias = builder.add(c.weight, false, true);
+  if (c.centred) problem.structure.mean = builder.add(statistic(c), true, false);
   problem.structure.inv_rms = builder.add(statistic(c), true, false);
   return problem;
 }

@@ -12,6 +12,7 @@ struct NormCase {
   DataType x = DataType::bf16;       ///< of y, dY and dX too
   DataType weight = DataType::bf16;  ///< of bias and their gradients too
   bool bias = false;
+  bool centred = false;  ///< LayerNorm, else RMSNorm
   /// Rows over three dims and columns over two, none of which can be joined.
   bool scattered = false;
 };

@@ -19,8 +19,8 @@ void expect_clean_everywhere(const problem::Problem& problem) {
 }
 
 std::string title(const NormCase& c) {
-  return fmt::format("{}_{}_{}{}{}", name(c.x), name(c.weight), c.columns, c.bias ? "_bias" : "",
-                     c.scattered ? "_scattered" : "");
+  return fmt::format("{}{}_{}_{}{}{}", c.centred ? "centred_" : "", name(c.x), name(c.weight),
+                     c.columns, c.bias ? "_bias" : "", c.scattered ? "_scattered" : "");
 }
 
 class NormKernels : public testing::TestWithParam<NormCase> {};
@@ -43,6 +43,14 @@ std::vector<NormCase> norm_cases() {
     all.push_back({.columns = columns, .x = f16, .weight = f64, .bias = true});
   }
   all.push_back({.columns = 1001, .x = f32, .weight = f32});
+  // The same code but for the rows' means: each choice of threads once, and what fills most.
+  for (int64_t columns : {64, 1024, 2048, 4096, 8192, 16384, 40000})
+    all.push_back({.columns = columns, .bias = true, .centred = true});
+  for (int64_t columns : {4096, 40000}) {
+    all.push_back({.columns = columns, .x = f32, .weight = f16, .bias = true, .centred = true});
+    all.push_back({.columns = columns, .x = f64, .weight = f64, .bias = true, .centred = true});
+  }
+  all.push_back({.columns = 3000, .bias = true, .centred = true, .scattered = true});
   return all;
 }
 

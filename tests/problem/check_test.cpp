@@ -105,7 +105,28 @@ TEST(Check, OfANorm) {
        {"y with dims [6, 40] and strides [20, 1] would be written on top of itself",
         [](auto& p) { p.sizes.layouts[2].strides[0] = 20; }},
        {"spans more than 2^59", [](auto& p) { p.sizes.layouts[0].strides[0] = int64_t{1} << 62; }},
-       {"epsilon is operand 7, of only 3", [](auto& p) { p.structure.epsilon = 7; }}});
+       {"epsilon is operand 7, of only 3", [](auto& p) { p.structure.epsilon = 7; }},
+       {"rms_norm: a mean is given, which only layer_norm has",
+        [](auto& p) {
+          p.structure.operands.push_back({DataType::f32});
+          p.sizes.layouts.push_back({{6, 1}, {1, 0}});
+          p.structure.mean = 3;
+        }},
+       {"layer_norm: mean has dims [1, 40], but must have [6, 1]", [](auto& p) {
+          p.structure.centred = true;
+          p.structure.mean = 1;
+        }}});
+}
+
+TEST(Check, TheBackwardOfLayerNormNeedsMeans) {
+  NormBackwardProblem p;
+  p.structure.centred = true;
+  p.structure.operands = {{DataType::bf16}, {DataType::f32}, {DataType::bf16}, {DataType::f32}};
+  p.sizes.layouts = {{{6, 40}, {40, 1}}, {{1, 40}, {0, 1}}, {{6, 40}, {40, 1}}, {{6, 1}, {1, 0}}};
+  p.structure.x = 0, p.structure.weight = 1, p.structure.dx = 2, p.structure.inv_rms = 3;
+  p.structure.dy = 0, p.structure.mean = 3;
+  expect_refused<NormBackwardProblem>(
+      p, {{"layer_norm: mean is required", [](auto& p) { p.structure.mean = kAbsent; }}});
 }
 
 RopeProblem rope() {

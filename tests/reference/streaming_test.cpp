@@ -1,4 +1,4 @@
-// RoPE and RMSNorm: their backward definitions against their forward ones.
+// RoPE, RMSNorm and LayerNorm: their backward definitions against their forward ones.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -83,7 +83,9 @@ TEST(Rope, TurnsAPairByItsAngle) {
   }
 }
 
-TEST(RmsNorm, BackwardMatchesCentralDifferences) {
+/// Of RmsNorm, or of LayerNorm, which alone has means: a loss moves as the backward says.
+template <class Norm, class NormBackward>
+void expect_central_differences() {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     Random random(seed);
     Program program;
@@ -98,14 +100,16 @@ TEST(RmsNorm, BackwardMatchesCentralDifferences) {
       if (is_input) program.fill(id, [&] { return random.normal(); });
       return id;
     };
-    graph::RmsNorm forward;
+    Norm forward;
     forward.x = tensor("x", dims, true), forward.scale = tensor("scale", normalised, true);
     forward.bias = tensor("bias", normalised, true), forward.y = tensor("y", dims, false);
+    if constexpr (requires { forward.mean; }) forward.mean = tensor("mean", statistic, false);
     forward.inv_variance = tensor("inv_variance", statistic, false);
     forward.epsilon = program.add("epsilon", DataType::f64, {1});
     program.graph[forward.epsilon].constant = 0.1;
-    graph::RmsNormBackward backward;
+    NormBackward backward;
     backward.x = forward.x, backward.scale = forward.scale;
+    if constexpr (requires { backward.mean; }) backward.mean = forward.mean;
     backward.inv_variance = forward.inv_variance, backward.dy = tensor("dy", dims, true);
     backward.dx = tensor("dx", dims, false),
     backward.d_scale = tensor("d_scale", normalised, false);
@@ -134,6 +138,42 @@ TEST(RmsNorm, BackwardMatchesCentralDifferences) {
           << program.graph[x].name << ", seed " << seed;
     }
   }
+}
+
+TEST(RmsNorm, BackwardMatchesCentralDifferences) {
+  expect_central_differences<graph::RmsNorm, graph::RmsNormBackward>();
+}
+
+TEST(LayerNorm, BackwardMatchesCentralDifferences) {
+  expect_central_differences<graph::LayerNorm, graph::LayerNormBackward>();
+}
+
+// By hand: of 1, 2, 6 the mean is 3 and the variance 14/3.
+TEST(LayerNorm, OfThreeNumbers) {
+  Program program;
+  graph::LayerNorm op;
+  op.x = program.add("x", DataType::f64, {1, 3});
+  op.scale = program.add("scale", DataType::f64, {1, 3});
+  op.bias = program.add("bias", DataType::f64, {1, 3});
+  op.epsilon = program.add("epsilon", DataType::f64, {1});
+  program.graph[op.epsilon].constant = 1.0 / 3;
+  op.y = program.add("y", DataType::f64, {1, 3});
+  op.mean = program.add("mean", DataType::f64, {1, 1});
+  op.inv_variance = program.add("inv_variance", DataType::f64, {1, 1});
+  for (TensorId id : {op.x, op.scale, op.bias}) program.allocate(id);
+  const double x[] = {1, 2, 6}, scale[] = {1, 2, 3}, bias[] = {10, 20, 30};
+  for (int64_t i = 0; i < 3; ++i) {
+    program.set(op.x, x[i], 0, i), program.set(op.scale, scale[i], 0, i);
+    program.set(op.bias, bias[i], 0, i);
+  }
+  program.graph.nodes = {{"norm", op}};
+  const reference::Buffers buffers = program.buffers();
+  const auto values = reference::evaluate(program.graph, buffers).value();
+  const double inverse = 1 / std::sqrt(5.0), expected[] = {-2, -1, 3};
+  EXPECT_DOUBLE_EQ(values.result(op.mean).values[0], 3);
+  EXPECT_DOUBLE_EQ(values.result(op.inv_variance).values[0], inverse);
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_DOUBLE_EQ(values.result(op.y).values[i], expected[i] * inverse * scale[i] + bias[i]);
 }
 
 }  // namespace

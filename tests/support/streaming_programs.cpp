@@ -78,23 +78,35 @@ struct NormDraw {
     return id;
   }
 
-  /// inv_variance is f64 only beside an f64 x.
+  /// A number that rows lie around, many times their spread: as far as their type, or of f64 the
+  /// definition in f64, still tells them apart.
+  double far() const { return io == DataType::f32 ? 1e4 : 10; }
+  /// Whether X, filled anew, has rows around that number.
+  bool is_far_from_0(TensorId x) {
+    if (!structure.chance(0.4)) return false;
+    program.fill(x, [&] { return far() + random.normal(); });
+    return true;
+  }
+
+  /// Statistics are f64 only beside an f64 x.
   DataType statistic_type() { return io == DataType::f64 ? DataType::f64 : DataType::f32; }
 };
 
-}  // namespace
-
-Program random_rms_norm(Random& random) { return random_rms_norm(random, {}); }
-
-Program random_rms_norm(Random& random, const NormOptions& options) {
+/// Op is RmsNorm or LayerNorm, which alone has means.
+template <class Op>
+Program random_norm(Random& random, const NormOptions& options) {
   NormDraw draw(random, options);
-  graph::RmsNorm op;
+  constexpr bool kCentred = requires(Op op) { op.mean; };
+  Op op;
   op.x = draw.tensor("x", draw.io, draw.dims, true);
+  const bool is_far = kCentred && draw.is_far_from_0(op.x);
   op.scale = draw.tensor("scale", random_float(draw.structure), draw.normalised, true);
-  if (draw.structure.chance(0.3))
+  if (draw.structure.chance(kCentred ? 0.7 : 0.3))
     op.bias = draw.tensor("bias", random_float(draw.structure), draw.normalised, true);
   op.epsilon = draw.program.add("epsilon", DataType::f32, {1, 1, 1, 1});
-  const double epsilon = draw.structure.one_of({0.0, 1e-5, 0.5});
+  // Rows of few 16-bit numbers may have no variance.
+  const bool may_vanish = kCentred && (is_far || size_of(draw.io) == 2);
+  const double epsilon = draw.structure.one_of({may_vanish ? 0.01 : 0.0, 1e-5, 0.5});
   if (draw.structure.chance(0.5)) {
     draw.program.graph[op.epsilon].constant = epsilon;
   } else {
@@ -104,6 +116,10 @@ Program random_rms_norm(Random& random, const NormOptions& options) {
   }
   op.y = draw.tensor("y", draw.structure.chance(0.6) ? draw.io : random_float(draw.structure),
                      draw.dims, false);
+  if constexpr (kCentred) {
+    if (draw.structure.chance(0.6))
+      op.mean = draw.tensor("mean", draw.statistic_type(), draw.statistic, false);
+  }
   if (draw.structure.chance(0.6)) {
     op.inv_variance = draw.tensor("inv_variance", draw.statistic_type(), draw.statistic, false);
   }
@@ -111,15 +127,19 @@ Program random_rms_norm(Random& random, const NormOptions& options) {
   return std::move(draw.program);
 }
 
-Program random_rms_norm_backward(Random& random) { return random_rms_norm_backward(random, {}); }
-
-Program random_rms_norm_backward(Random& random, const NormOptions& options) {
+template <class Op>
+Program random_norm_backward(Random& random, const NormOptions& options) {
   NormDraw draw(random, options);
-  graph::RmsNormBackward op;
+  Op op;
   op.x = draw.tensor("x", draw.io, draw.dims, true);
   op.dy = draw.tensor("dY", draw.structure.chance(0.6) ? draw.io : random_float(draw.structure),
                       draw.dims, true);
   op.scale = draw.tensor("scale", random_float(draw.structure), draw.normalised, true);
+  if constexpr (requires { op.mean; }) {
+    op.mean = draw.tensor("mean", draw.statistic_type(), draw.statistic, false);
+    const double mean = draw.is_far_from_0(op.x) ? draw.far() : 0;
+    draw.program.fill(op.mean, [&] { return mean + 0.3 * random.normal(); });
+  }
   op.inv_variance = draw.tensor("inv_variance", draw.statistic_type(), draw.statistic, false);
   draw.program.fill(op.inv_variance, [&] { return random.uniform(0.5, 2); });
   if (draw.structure.chance(0.8)) op.dx = draw.tensor("dX", draw.io, draw.dims, false);
@@ -131,6 +151,27 @@ Program random_rms_norm_backward(Random& random, const NormOptions& options) {
   }
   draw.program.graph.nodes.push_back({"norm_backward", op});
   return std::move(draw.program);
+}
+
+}  // namespace
+
+Program random_rms_norm(Random& random) { return random_rms_norm(random, {}); }
+Program random_rms_norm(Random& random, const NormOptions& options) {
+  return random_norm<graph::RmsNorm>(random, options);
+}
+Program random_rms_norm_backward(Random& random) { return random_rms_norm_backward(random, {}); }
+Program random_rms_norm_backward(Random& random, const NormOptions& options) {
+  return random_norm_backward<graph::RmsNormBackward>(random, options);
+}
+Program random_layer_norm(Random& random) { return random_layer_norm(random, {}); }
+Program random_layer_norm(Random& random, const NormOptions& options) {
+  return random_norm<graph::LayerNorm>(random, options);
+}
+Program random_layer_norm_backward(Random& random) {
+  return random_layer_norm_backward(random, {});
+}
+Program random_layer_norm_backward(Random& random, const NormOptions& options) {
+  return random_norm_backward<graph::LayerNormBackward>(random, options);
 }
 
 Program random_rope(Random& random) {

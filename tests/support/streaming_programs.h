@@ -1,4 +1,4 @@
-// Random programs of ops that read and write each element once: RMSNorm and RoPE standing alone.
+// Random programs of ops that read and write each element once: norms and RoPE standing alone.
 #pragma once
 
 #include "support/program.h"
@@ -20,6 +20,12 @@ Program random_rms_norm(Random& random);
 /// Its backward; inv_variance is the definition's own for x.
 Program random_rms_norm_backward(Random& random, const NormOptions& options);
 Program random_rms_norm_backward(Random& random);
+/// The same of layer_norm, some with rows far from 0. Its backward's mean is not the definition's
+/// own, but near it.
+Program random_layer_norm(Random& random, const NormOptions& options);
+Program random_layer_norm(Random& random);
+Program random_layer_norm_backward(Random& random, const NormOptions& options);
+Program random_layer_norm_backward(Random& random);
 /// A rope or rope_backward node: both pairings, angles or tables, positions or none.
 Program random_rope(Random& random);
 

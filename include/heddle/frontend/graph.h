@@ -70,6 +70,12 @@ class Graph {
   /// {DX, Dscale, Dbias}; the latter is null without a bias.
   std::array<Tensor, 3> rmsnorm_backward(Tensor dy, Tensor x, Tensor scale, Tensor inv_variance,
                                          Rmsnorm_backward_attributes attributes);
+  /// {Y, mean, inv_variance}; the latter two are null in INFERENCE. The bias may be null.
+  std::array<Tensor, 3> layernorm(Tensor x, Tensor scale, Tensor bias,
+                                  Layernorm_attributes attributes);
+  /// {DX, Dscale, Dbias}.
+  std::array<Tensor, 3> layernorm_backward(Tensor dy, Tensor x, Tensor scale,
+                                           Layernorm_backward_attributes attributes);
   /// {Q, present K, present V, lengths of Q, lengths of K and V}, as sdpa takes them. Without k and
   /// v q holds all three; without a past the caller gives the caches their dims. Codes and lengths
   /// have types of their own: lengths are INT32 from the start.

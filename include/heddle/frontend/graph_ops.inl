@@ -114,6 +114,38 @@ inline std::array<Tensor, 3> Graph::rmsnorm_backward(Tensor dy, Tensor x, Tensor
   return gradients;
 }
 
+inline std::array<Tensor, 3> Graph::layernorm(Tensor x, Tensor scale, Tensor bias,
+                                              Layernorm_attributes a) {
+  Node node;
+  node.op = "layer_norm";
+  node.name = a.name_;
+  if (a.phase_ == NormFwdPhase_t::NOT_SET) {
+    node.fail(error_code_t::ATTRIBUTE_NOT_SET, "Forward phase not set of layernorm node.");
+  }
+  const bool is_training = a.phase_ == NormFwdPhase_t::TRAINING;
+  const std::array<Tensor, 3> made{output(a.name_, "Y"),
+                                   is_training ? output(a.name_, "MEAN") : nullptr,
+                                   is_training ? output(a.name_, "INV_VARIANCE") : nullptr};
+  node.tensor("x", x).tensor("scale", scale).tensor("bias", bias).tensor("epsilon", a.epsilon_);
+  node.tensor("y", made[0]).tensor("mean", made[1]).tensor("inv_variance", made[2]);
+  nodes_.push_back(std::move(node));
+  return made;
+}
+
+inline std::array<Tensor, 3> Graph::layernorm_backward(Tensor dy, Tensor x, Tensor scale,
+                                                       Layernorm_backward_attributes a) {
+  Node node;
+  node.op = "layer_norm_backward";
+  node.name = a.name_;
+  const std::array<Tensor, 3> gradients{output(a.name_, "DX"), output(a.name_, "Dscale"),
+                                        output(a.name_, "Dbias")};
+  node.tensor("dy", dy).tensor("x", x).tensor("scale", scale);
+  node.tensor("mean", a.mean_).tensor("inv_variance", a.inv_variance_);
+  node.tensor("dx", gradients[0]).tensor("d_scale", gradients[1]).tensor("d_bias", gradients[2]);
+  nodes_.push_back(std::move(node));
+  return gradients;
+}
+
 inline std::array<Tensor, 5> Graph::cache_append(Tensor q, Tensor k, Tensor v,
                                                  Cache_append_attributes a) {
   Node node;

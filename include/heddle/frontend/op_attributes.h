@@ -1,4 +1,4 @@
-// Attributes of the ops around attention: rotary embedding, RMS norm, pointwise ops of score
+// Attributes of the ops around attention: rotary embedding, norms, pointwise ops of score
 // expressions.
 #pragma once
 
@@ -63,6 +63,42 @@ class Rmsnorm_backward_attributes {
   friend class Graph;
   std::string name_;
   std::optional<bool> has_dbias_;
+};
+
+class Layernorm_attributes {
+ public:
+  Layernorm_attributes& set_name(std::string value) { return name_ = std::move(value), *this; }
+  Layernorm_attributes& set_compute_data_type(DataType_t) { return *this; }
+  /// TRAINING also gives mean and inv_variance; must be said.
+  Layernorm_attributes& set_forward_phase(NormFwdPhase_t value) { return phase_ = value, *this; }
+  /// A scalar tensor, or a number.
+  Layernorm_attributes& set_epsilon(Tensor value) { return epsilon_ = std::move(value), *this; }
+  Layernorm_attributes& set_epsilon(float value) {
+    return set_epsilon(std::make_shared<Tensor_attributes>(value));
+  }
+
+ private:
+  friend class Graph;
+  std::string name_;
+  NormFwdPhase_t phase_ = NormFwdPhase_t::NOT_SET;
+  Tensor epsilon_;
+};
+
+class Layernorm_backward_attributes {
+ public:
+  Layernorm_backward_attributes& set_name(std::string value) {
+    return name_ = std::move(value), *this;
+  }
+  Layernorm_backward_attributes& set_compute_data_type(DataType_t) { return *this; }
+  /// What the forward made in training; must be set.
+  Layernorm_backward_attributes& set_saved_mean_and_inv_variance(Tensor mean, Tensor inv_variance) {
+    return mean_ = std::move(mean), inv_variance_ = std::move(inv_variance), *this;
+  }
+
+ private:
+  friend class Graph;
+  std::string name_;
+  Tensor mean_, inv_variance_;
 };
 
 /// Heddle's own: of new rows put into caches (cache_append in docs/graph-text-form.md).

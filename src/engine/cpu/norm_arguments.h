@@ -1,4 +1,4 @@
-// What the RMSNorm kernels are told; plain structures, like those of arguments.h.
+// What the norm kernels are told; plain structures, like those of arguments.h.
 #pragma once
 
 #include "engine/cpu/arguments.h"
@@ -31,7 +31,8 @@ inline constexpr int64_t kRowsPerSum = 32;
 template <class Number>
 struct NormPass {
   RowSpace rows;
-  RowsView x, y, inv_rms;
+  bool centred;  ///< a row's mean is taken off first
+  RowsView x, y, mean, inv_rms;
   const Number *weight, *bias;  ///< bias may be null
   double epsilon;
 };
@@ -39,7 +40,8 @@ struct NormPass {
 template <class Number>
 struct NormBackwardPass {
   RowSpace rows;
-  RowsView dy, x, inv_rms, dx;
+  bool centred;
+  RowsView dy, x, mean, inv_rms, dx;
   const Number* weight;
   /// Sums over a chunk's rows, [chunks, width rounded up to 16]; null: not wanted.
   double *d_weight, *d_bias;

@@ -7,8 +7,8 @@
 #include "engine/cpu/attention_binding.h"
 #include "engine/cpu/isa.h"
 #include "engine/cpu/norm_shape.h"
+#include "engine/cpu/norm_wide.h"
 #include "engine/cpu/parallel.h"
-#include "engine/cpu/rms_norm_wide.h"
 
 namespace heddle::engine::cpu {
 
@@ -38,24 +38,17 @@ const Number* expand(const RowsView& view, const NormShape& shape, Number* out) 
   return out;
 }
 
-Status check_buffers(size_t given, size_t expected) {
-  if (given == expected) return {};
-  return error(Code::invalid_variant_pack, "rms_norm: {} buffers were given for {} operands", given,
-               expected);
-}
-
 /// What both directions share. A Direction has carve(cursor) and run<Number>(buffers,
 /// workspace), Number being the arithmetic's type.
 template <class Direction, class Problem>
 class RowsPlan : public Plan {
  public:
-  RowsPlan(const Problem& problem, const char* what)
+  RowsPlan(const Problem& problem, const char* direction)
       : problem_(problem),
-        shape_(problem_.structure.operands, problem_.sizes.layouts,
-               problem_.structure.normalised_dims),
+        shape_(problem_.structure, problem_.sizes.layouts),
         isa_(active_isa().isa),
         workers_(worker_count()),
-        what_(what) {}
+        direction_(direction) {}
 
   Status check() { return shape_.set(problem_.structure); }
 
@@ -71,12 +64,19 @@ class RowsPlan : public Plan {
   }
 
   std::string description() const override {
-    return fmt::format("{}, {}, {} rows of {}", what_,
+    return fmt::format("{}{}, {}, {} rows of {}", op(), direction_,
                        shape_.is_wide() ? std::string_view("f64") : name(isa_), shape_.row_count(),
                        shape_.rows().width);
   }
 
  protected:
+  const char* op() const { return problem::norm_name(problem_.structure); }
+  Status check_buffers(std::span<void* const> given) const {
+    const size_t expected = problem_.structure.operands.size();
+    if (given.size() == expected) return {};
+    return error(Code::invalid_variant_pack, "{}: {} buffers were given for {} operands", op(),
+                 given.size(), expected);
+  }
   int64_t scratch_bytes(int64_t rows) const {
     return rows * shape_.padded_width() * int64_t{sizeof(float)};
   }
@@ -93,12 +93,12 @@ class RowsPlan : public Plan {
 
  private:
   const Direction& direction() const { return static_cast<const Direction&>(*this); }
-  const char* what_;
+  const char* direction_;
 };
 
 class NormPlan final : public RowsPlan<NormPlan, NormProblem> {
  public:
-  explicit NormPlan(const NormProblem& problem) : RowsPlan(problem, "rms_norm") {}
+  explicit NormPlan(const NormProblem& problem) : RowsPlan(problem, "") {}
 
  private:
   friend RowsPlan;
@@ -122,7 +122,7 @@ class NormPlan final : public RowsPlan<NormPlan, NormProblem> {
   template <class Number>
   Status run(std::span<void* const> buffers, void* workspace) const {
     const problem::NormStructure& p = problem_.structure;
-    HEDDLE_TRY(check_buffers(buffers.size(), p.operands.size()));
+    HEDDLE_TRY(check_buffers(buffers));
     const int64_t rows = shape_.row_count();
     if (rows == 0) return {};
     HEDDLE_TRY(check_workspace(workspace));
@@ -130,21 +130,24 @@ class NormPlan final : public RowsPlan<NormPlan, NormProblem> {
     const Memory memory = carve(cursor);
     NormPass<Number> pass{};
     pass.rows = shape_.rows();
+    pass.centred = p.centred;
     pass.x = shape_.view(p.x, Part::whole);
     pass.y = shape_.view(p.y, Part::whole);
+    pass.mean = shape_.view(p.mean, Part::row);
     pass.inv_rms = shape_.view(p.inv_rms, Part::row);
     RowsView weight = shape_.view(p.weight, Part::column), bias = shape_.view(p.bias, Part::column);
-    HEDDLE_TRY(bind_rows("x", p.x, buffers, pass.x));
-    HEDDLE_TRY(bind_rows("y", p.y, buffers, pass.y));
-    HEDDLE_TRY(bind_rows("inv_rms", p.inv_rms, buffers, pass.inv_rms));
-    HEDDLE_TRY(bind_rows("weight", p.weight, buffers, weight));
-    HEDDLE_TRY(bind_rows("bias", p.bias, buffers, bias));
+    HEDDLE_TRY(shape_.bind("x", p.x, buffers, pass.x));
+    HEDDLE_TRY(shape_.bind("y", p.y, buffers, pass.y));
+    HEDDLE_TRY(shape_.bind("mean", p.mean, buffers, pass.mean));
+    HEDDLE_TRY(shape_.bind("inv_rms", p.inv_rms, buffers, pass.inv_rms));
+    HEDDLE_TRY(shape_.bind("weight", p.weight, buffers, weight));
+    HEDDLE_TRY(shape_.bind("bias", p.bias, buffers, bias));
     pass.weight = expand(weight, shape_, reinterpret_cast<Number*>(memory.weight));
     pass.bias = expand(bias, shape_, reinterpret_cast<Number*>(memory.bias));
     pass.epsilon = problem_.sizes.epsilon;
     if (p.epsilon != kAbsent) {
       const void* data = buffers[static_cast<size_t>(p.epsilon)];
-      if (!data) return error(Code::invalid_variant_pack, "rms_norm: epsilon has no buffer");
+      if (!data) return error(Code::invalid_variant_pack, "{}: epsilon has no buffer", op());
       pass.epsilon = load(p.operands[static_cast<size_t>(p.epsilon)].dtype, data, 0);
     }
     const int64_t step = rows_per_task();
@@ -162,8 +165,7 @@ class NormPlan final : public RowsPlan<NormPlan, NormProblem> {
 
 class NormBackwardPlan final : public RowsPlan<NormBackwardPlan, NormBackwardProblem> {
  public:
-  explicit NormBackwardPlan(const NormBackwardProblem& problem)
-      : RowsPlan(problem, "rms_norm backward") {}
+  explicit NormBackwardPlan(const NormBackwardProblem& problem) : RowsPlan(problem, " backward") {}
 
  private:
   friend RowsPlan;
@@ -188,14 +190,16 @@ class NormBackwardPlan final : public RowsPlan<NormBackwardPlan, NormBackwardPro
   template <class Number>
   Status run(std::span<void* const> buffers, void* workspace) const {
     const problem::NormBackwardStructure& p = problem_.structure;
-    HEDDLE_TRY(check_buffers(buffers.size(), p.operands.size()));
+    HEDDLE_TRY(check_buffers(buffers));
     HEDDLE_TRY(check_workspace(workspace));
     WorkspaceCursor cursor(workspace);
     const Memory memory = carve(cursor);
     NormBackwardPass<Number> pass{};
     pass.rows = shape_.rows();
+    pass.centred = p.centred;
     pass.dy = shape_.view(p.dy, Part::whole);
     pass.x = shape_.view(p.x, Part::whole);
+    pass.mean = shape_.view(p.mean, Part::row);
     pass.inv_rms = shape_.view(p.inv_rms, Part::row);
     pass.dx = shape_.view(p.dx, Part::whole);
     RowsView weight = shape_.view(p.weight, Part::column);
@@ -203,14 +207,15 @@ class NormBackwardPlan final : public RowsPlan<NormBackwardPlan, NormBackwardPro
     RowsView d_bias = shape_.view(p.d_bias, Part::column);
     const int64_t rows = shape_.row_count();
     if (rows > 0) {
-      HEDDLE_TRY(bind_rows("dy", p.dy, buffers, pass.dy));
-      HEDDLE_TRY(bind_rows("x", p.x, buffers, pass.x));
-      HEDDLE_TRY(bind_rows("inv_rms", p.inv_rms, buffers, pass.inv_rms));
-      HEDDLE_TRY(bind_rows("dx", p.dx, buffers, pass.dx));
+      HEDDLE_TRY(shape_.bind("dy", p.dy, buffers, pass.dy));
+      HEDDLE_TRY(shape_.bind("x", p.x, buffers, pass.x));
+      HEDDLE_TRY(shape_.bind("mean", p.mean, buffers, pass.mean));
+      HEDDLE_TRY(shape_.bind("inv_rms", p.inv_rms, buffers, pass.inv_rms));
+      HEDDLE_TRY(shape_.bind("dx", p.dx, buffers, pass.dx));
     }
-    HEDDLE_TRY(bind_rows("weight", p.weight, buffers, weight));
-    HEDDLE_TRY(bind_rows("d_weight", p.d_weight, buffers, d_weight));
-    HEDDLE_TRY(bind_rows("d_bias", p.d_bias, buffers, d_bias));
+    HEDDLE_TRY(shape_.bind("weight", p.weight, buffers, weight));
+    HEDDLE_TRY(shape_.bind("d_weight", p.d_weight, buffers, d_weight));
+    HEDDLE_TRY(shape_.bind("d_bias", p.d_bias, buffers, d_bias));
     pass.weight = expand(weight, shape_, reinterpret_cast<Number*>(memory.weight));
     pass.d_weight = d_weight.data ? memory.d_weight : nullptr;
     pass.d_bias = d_bias.data ? memory.d_bias : nullptr;

@@ -1,4 +1,4 @@
-// Plans of RMSNorm, forward and backward.
+// Plans of RMSNorm and LayerNorm, forward and backward.
 #pragma once
 
 #include <memory>

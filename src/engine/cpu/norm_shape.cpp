@@ -20,10 +20,9 @@ Status NormShape::set_x(OperandId x) {
   rows_.dims = rank_ - normalised_;
   for (int d = 0; d < rows_.dims; ++d) rows_.extent[d] = x_dims_[d];
   if (rows_.width < 1 || rows_.width > (int64_t{1} << 31)) {
-    return error(
-        Code::graph_not_supported,
-        "rms_norm: {} elements are normalised together, but the CPU engine takes 1 to 2^31",
-        rows_.width);
+    return error(Code::graph_not_supported,
+                 "{}: {} elements are normalised together, but the CPU engine takes 1 to 2^31", op_,
+                 rows_.width);
   }
   return {};
 }
@@ -50,18 +49,18 @@ Status NormShape::check(std::string_view label, OperandId id, Part part) const {
   if (dtype != DataType::f64 && dtype != DataType::f32 && dtype != DataType::bf16 &&
       dtype != DataType::f16) {
     return error(Code::graph_not_supported,
-                 "rms_norm: {} is {}, but the CPU engine takes f64, f32, bf16 and f16", label,
+                 "{}: {} is {}, but the CPU engine takes f64, f32, bf16 and f16", op_, label,
                  name(dtype));
   }
   if (types_[static_cast<size_t>(id)].storage.is_ragged()) {
-    return error(Code::graph_not_supported, "rms_norm: {} is ragged, expected a dense tensor",
+    return error(Code::graph_not_supported, "{}: {} is ragged, expected a dense tensor", op_,
                  label);
   }
   if (part != Part::row && !column_stride(layout)) {
     return error(Code::graph_not_supported,
-                 "rms_norm: {} has dims {} and strides {}, but the CPU engine needs one stride "
-                 "along the {} normalised dims",
-                 label, to_string(layout.dims), to_string(layout.strides), normalised_);
+                 "{}: {} has dims {} and strides {}, but the CPU engine needs one stride along the "
+                 "{} normalised dims",
+                 op_, label, to_string(layout.dims), to_string(layout.strides), normalised_);
   }
   return {};
 }
@@ -91,14 +90,14 @@ bool NormShape::is_wide() const {
                      [](const problem::OperandType& type) { return type.dtype == DataType::f64; });
 }
 
-Status bind_rows(std::string_view label, OperandId id, std::span<void* const> buffers,
-                 RowsView& view) {
+Status NormShape::bind(std::string_view label, OperandId id, std::span<void* const> buffers,
+                       RowsView& view) const {
   if (id == kAbsent) return {};
   view.data = static_cast<char*>(buffers[static_cast<size_t>(id)]);
-  if (!view.data) return error(Code::invalid_variant_pack, "rms_norm: {} has no buffer", label);
+  if (!view.data) return error(Code::invalid_variant_pack, "{}: {} has no buffer", op_, label);
   if (reinterpret_cast<uintptr_t>(view.data) % static_cast<uintptr_t>(view.element_bytes) != 0) {
     return error(Code::invalid_variant_pack,
-                 "rms_norm: the buffer of {} is not aligned to its elements of {} bytes", label,
+                 "{}: the buffer of {} is not aligned to its elements of {} bytes", op_, label,
                  view.element_bytes);
   }
   return {};

@@ -15,9 +15,13 @@ namespace heddle::engine::cpu {
 /// The rows of a norm problem: every dim of x before the last `normalised_dims`.
 class NormShape {
  public:
-  NormShape(const std::vector<problem::OperandType>& types,
-            const std::vector<problem::OperandLayout>& layouts, int32_t normalised_dims)
-      : types_(types), layouts_(layouts), normalised_(normalised_dims) {}
+  /// Of a problem that stays where it is.
+  template <class Structure>
+  NormShape(const Structure& structure, const std::vector<problem::OperandLayout>& layouts)
+      : op_(problem::norm_name(structure)),
+        types_(structure.operands),
+        layouts_(layouts),
+        normalised_(structure.normalised_dims) {}
 
   using Part = problem::RowPart;
 
@@ -35,6 +39,9 @@ class NormShape {
     return status;
   }
   RowsView view(problem::OperandId id, Part part) const;  ///< data left null
+  /// Sets the pointer of a present operand.
+  Status bind(std::string_view label, problem::OperandId id, std::span<void* const> buffers,
+              RowsView& view) const;
 
   const RowSpace& rows() const { return rows_; }
   int64_t row_count() const;
@@ -48,6 +55,7 @@ class NormShape {
   /// The stride along the normalised dims; nothing if there is not one.
   std::optional<int64_t> column_stride(const problem::OperandLayout& layout) const;
 
+  const char* op_;  ///< what sentences begin with
   const std::vector<problem::OperandType>& types_;
   const std::vector<problem::OperandLayout>& layouts_;
   int32_t normalised_;
@@ -55,9 +63,5 @@ class NormShape {
   int rank_ = 0;
   RowSpace rows_{};
 };
-
-/// Sets the pointer of a present operand.
-Status bind_rows(std::string_view label, problem::OperandId id, std::span<void* const> buffers,
-                 RowsView& view);
 
 }  // namespace heddle::engine::cpu

@@ -121,12 +121,13 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("has_score", c.has_score, "score expression");
 }
 
-template <class Visitor, std::same_as<streaming::RmsNormConfig> Config>
+template <class Visitor, std::same_as<streaming::NormConfig> Config>
 void visit_fields(Visitor& visit, const Config& c) {
   visit("x", c.x);
   visit("w", c.w, "weight");
   visit("b", c.b);
   visit("y", c.y, "y");
+  visit("mean", c.mean);
   visit("statistic", c.statistic);
   visit("number", c.number);
   visit("vector", c.vector);
@@ -134,10 +135,11 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("column_dims", c.column_dims);
   visit("vectors", c.vectors);
   visit("threads_per_row", c.threads_per_row);
+  visit("centred", c.centred);
   visit("bias", c.bias, "bias");
 }
 
-template <class Visitor, std::same_as<streaming::RmsNormBackwardConfig> Config>
+template <class Visitor, std::same_as<streaming::NormBackwardConfig> Config>
 void visit_fields(Visitor& visit, const Config& c) {
   visit("x", c.x);
   visit("w", c.w, "weight");
@@ -145,6 +147,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("dx", c.dx);
   visit("d_weight", c.d_weight);
   visit("d_bias", c.d_bias);
+  visit("mean", c.mean);
   visit("statistic", c.statistic);
   visit("number", c.number);
   visit("vector", c.vector);
@@ -152,6 +155,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("column_dims", c.column_dims);
   visit("vectors", c.vectors);
   visit("threads_per_row", c.threads_per_row);
+  visit("centred", c.centred);
   visit("prefetch", c.prefetch);
   visit("wants_dx", c.wants_dx, "dX");
   visit("wants_d_weight", c.wants_d_weight, "dWeight");
@@ -220,9 +224,9 @@ std::string source_of(sm90::Tiled value);
 template <class Config>
 inline constexpr const char* type_name = "";
 template <>
-inline constexpr const char* type_name<streaming::RmsNormConfig> = "RmsNormConfig";
+inline constexpr const char* type_name<streaming::NormConfig> = "NormConfig";
 template <>
-inline constexpr const char* type_name<streaming::RmsNormBackwardConfig> = "RmsNormBackwardConfig";
+inline constexpr const char* type_name<streaming::NormBackwardConfig> = "NormBackwardConfig";
 template <>
 inline constexpr const char* type_name<streaming::RopeConfig> = "RopeConfig";
 template <>

@@ -9,8 +9,8 @@
 #include "engine/cuda/host_values.h"
 #include "engine/cuda/legal_stages.h"
 #include "engine/cuda/lowering.h"
-#include "engine/cuda/rms_norm.h"
-#include "engine/cuda/rms_norm_backward.h"
+#include "engine/cuda/norm.h"
+#include "engine/cuda/norm_backward.h"
 #include "engine/cuda/rope.h"
 #include "engine/cuda/rope_stages.h"
 #include "engine/cuda/sequence.h"
@@ -183,8 +183,8 @@ constexpr Way kWays[] = {
      kGeneral},
     {"general forward", by<Forward, lower_forward_sm80>, AttentionPath::memory_efficient, kGeneral},
     {"general backward", by<Backward, lower_backward_sm80>},
-    {"rms_norm", by<problem::NormProblem, lower_rms_norm>},
-    {"rms_norm backward", by<problem::NormBackwardProblem, lower_rms_norm_backward>},
+    {"norm", by<problem::NormProblem, lower_norm>},
+    {"norm backward", by<problem::NormBackwardProblem, lower_norm_backward>},
     {"rope", by<problem::RopeProblem, lower_rope>},
     {"cache_append", by<problem::CacheAppendProblem, lower_cache_append>},
 };

@@ -23,12 +23,12 @@ Status NormShape::check(const Member& member) const {
   if (type.dtype != DataType::f64 && type.dtype != DataType::f32 && type.dtype != DataType::bf16 &&
       type.dtype != DataType::f16) {
     return error(Code::graph_not_supported,
-                 "cuda: rms_norm {} is {}, but the kernels take f64, f32, bf16 and f16",
+                 "cuda: {} {} is {}, but the kernels take f64, f32, bf16 and f16", op_,
                  member.label, name(type.dtype));
   }
   if (type.on_host || type.storage.is_ragged()) {
     return error(Code::graph_not_supported,
-                 "cuda: rms_norm {} is {}, expected a dense tensor in device memory", member.label,
+                 "cuda: {} {} is {}, expected a dense tensor in device memory", op_, member.label,
                  type.on_host ? "passed by value" : "ragged");
   }
   return {};
@@ -42,15 +42,13 @@ Status NormShape::set() {
   const Dims& x = layouts_[static_cast<size_t>(members_.front().id)].dims;
   if (joined_.rows > kMost || joined_.columns > kMost || joined_.columns < 1) {
     return error(Code::graph_not_supported,
-                 "cuda: rms_norm x has dims {}; the kernels take up to 2^30 rows of 1 to 2^30 "
-                 "elements",
-                 to_string(x));
+                 "cuda: {} x has dims {}; the kernels take up to 2^30 rows of 1 to 2^30 elements",
+                 op_, to_string(x));
   }
   if (facts_.row_dims > streaming::kMaxDims || facts_.column_dims > streaming::kMaxDims) {
     return error(
         Code::graph_not_supported,
-        "cuda: rms_norm x has dims {}; the kernels step through up to {} of rows and {} of "
-        "columns",
+        "cuda: {} x has dims {}; the kernels step through up to {} of rows and {} of columns", op_,
         to_string(x), streaming::kMaxDims, streaming::kMaxDims);
   }
   return {};
@@ -86,23 +84,22 @@ void NormShape::set_element(Element& element, OperandId id) const {
 
 Status NormShape::check_buffers(std::span<void* const> buffers) const {
   if (buffers.size() != types_.size()) {
-    return error(Code::invalid_variant_pack,
-                 "cuda: rms_norm has {} operands, but {} buffers were given", types_.size(),
-                 buffers.size());
+    return error(Code::invalid_variant_pack, "cuda: {} has {} operands, but {} buffers were given",
+                 op_, types_.size(), buffers.size());
   }
   for (const Member& member : members_) {
     const auto address = reinterpret_cast<uintptr_t>(buffers[static_cast<size_t>(member.id)]);
     if (address == 0 && (joined_.rows > 0 || member.part == Part::column)) {
-      return error(Code::invalid_variant_pack, "cuda: rms_norm {} has no buffer", member.label);
+      return error(Code::invalid_variant_pack, "cuda: {} {} has no buffer", op_, member.label);
     }
     const int64_t size = size_of(types_[static_cast<size_t>(member.id)].dtype);
     const int64_t unit = member.part == Part::row ? size : std::min<int64_t>(16, vector() * size);
     if (address % static_cast<uintptr_t>(unit) != 0) {
       return error(
           Code::invalid_variant_pack,
-          "cuda: rms_norm {} is at address {:#x}, expected a multiple of {} for the kernel "
-          "planned for it",
-          member.label, address, unit);
+          "cuda: {} {} is at address {:#x}, expected a multiple of {} for the kernel planned for "
+          "it",
+          op_, member.label, address, unit);
     }
   }
   return {};

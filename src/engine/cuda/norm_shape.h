@@ -18,7 +18,8 @@ class NormShape {
   /// Of a valid problem, which stays where it is.
   template <class Kind>
   explicit NormShape(const Kind& problem)
-      : types_(problem.structure.operands),
+      : op_(norm_name(problem.structure)),
+        types_(problem.structure.operands),
         layouts_(problem.sizes.layouts),
         joined_(problem),
         facts_(problem::facts_of(problem)) {}
@@ -72,6 +73,7 @@ class NormShape {
   Status set();
   Status check(const Member& member) const;
 
+  const char* op_;  ///< in sentences
   const std::vector<problem::OperandType>& types_;
   const std::vector<problem::OperandLayout>& layouts_;
   problem::NormRows joined_;

@@ -375,6 +375,54 @@ TEST(Frontend, RmsNormWithBackward) {
             std::string::npos);
 }
 
+TEST(Frontend, LayerNormWithBackward) {
+  fe::graph::Graph graph = float_graph();
+  const Tensor x = input(graph, "x", 1, {8, 32, 1, 1}),
+               scale = input(graph, "scale", 2, {1, 32, 1, 1}),
+               bias = input(graph, "bias", 3, {1, 32, 1, 1}),
+               dy = input(graph, "dy", 4, {8, 32, 1, 1});
+  const auto [y, mean, inv] = graph.layernorm(x, scale, bias,
+                                              fe::graph::Layernorm_attributes()
+                                                  .set_name("n")
+                                                  .set_forward_phase(fe::NormFwdPhase_t::TRAINING)
+                                                  .set_epsilon(graph.tensor(1e-5f)));
+  const auto [dx, dscale, dbias] = graph.layernorm_backward(
+      dy, x, scale,
+      fe::graph::Layernorm_backward_attributes().set_name("nb").set_saved_mean_and_inv_variance(
+          mean, inv));
+  for (const Tensor& made : {y, mean, inv, dx, dscale, dbias}) made->set_output(true);
+  const fe::error_t error = graph.validate();
+  ASSERT_TRUE(error.is_good()) << error.get_message();
+  EXPECT_EQ(mean->get_dim(), (std::vector<int64_t>{8, 1, 1, 1}));
+  EXPECT_EQ(dbias->get_dim(), (std::vector<int64_t>{1, 32, 1, 1}));
+
+  // Inference gives Y alone; epsilon may be a number, and there may be no bias.
+  fe::graph::Graph inference = float_graph();
+  const auto made = inference.layernorm(input(inference, "x", 1, {8, 32, 1, 1}),
+                                        input(inference, "scale", 2, {1, 32, 1, 1}), nullptr,
+                                        fe::graph::Layernorm_attributes()
+                                            .set_forward_phase(fe::NormFwdPhase_t::INFERENCE)
+                                            .set_epsilon(0.5f));
+  made[0]->set_output(true);
+  EXPECT_EQ(made[1], nullptr);
+  EXPECT_EQ(made[2], nullptr);
+  std::string text;
+  ASSERT_TRUE(inference.validate().is_good()) << inference.validate().get_message();
+  ASSERT_TRUE(inference.serialize(text).is_good());
+  EXPECT_NE(text.find("\"op\":\"layer_norm\""), std::string::npos) << text;
+  EXPECT_NE(text.find("\"constant\":0.5"), std::string::npos) << text;
+
+  fe::graph::Graph unsaid = float_graph();
+  unsaid.layernorm(x, scale, bias, fe::graph::Layernorm_attributes().set_epsilon(1e-5f));
+  EXPECT_NE(unsaid.validate().get_message().find("Forward phase not set of layernorm node."),
+            std::string::npos);
+  fe::graph::Graph unsaid_backward = float_graph();
+  unsaid_backward.layernorm_backward(dy, x, scale, fe::graph::Layernorm_backward_attributes());
+  EXPECT_NE(unsaid_backward.validate().get_message().find("requires a tensor for mean"),
+            std::string::npos)
+      << unsaid_backward.validate().get_message();
+}
+
 TEST(Frontend, PointwiseOutsideAScoreModifierIsRefused) {
   Attention attention;
   attention.add(plain());

@@ -3,7 +3,7 @@
 #include "engine/cpu/kernels/cache_append.h"
 #include "engine/cpu/kernels/dropout_dump.h"
 #include "engine/cpu/kernels/forward.h"
-#include "engine/cpu/kernels/rms_norm.h"
+#include "engine/cpu/kernels/norm.h"
 #include "engine/cpu/kernels/rope.h"
 #include "engine/cpu/kernels/score_output.h"
 #include "engine/cpu/kernels/vector.h"

@@ -1,6 +1,7 @@
-// RMSNorm standing alone, backward: the same inputs give the same bits.
+// RMSNorm and LayerNorm standing alone, backward: the same inputs give the same bits.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "engine/cuda/lowering.h"
@@ -10,7 +11,7 @@
 
 namespace heddle::engine::cuda {
 
-struct RmsNormBackwardConfig : streaming::RmsNormBackwardConfig {
+struct NormBackwardConfig : streaming::NormBackwardConfig {
   bool in_registers = true;  ///< a row stays there; else x and dY are read twice
 
   /// Whether a gradient of weight or bias is wanted.
@@ -18,20 +19,20 @@ struct RmsNormBackwardConfig : streaming::RmsNormBackwardConfig {
 };
 
 /// Names and threads of the kernels, in the order in which they run; those not needed are left out.
-struct RmsNormBackwardStep {
+struct NormBackwardStep {
   enum class Part : uint8_t { means, main, combine };
   Part part;
-  const char* name;
+  std::string name;
   int threads;
 };
-std::vector<RmsNormBackwardStep> steps_of(const problem::NormBackwardProblem& problem,
-                                          const RmsNormBackwardConfig& config);
+std::vector<NormBackwardStep> steps_of(const problem::NormBackwardProblem& problem,
+                                       const NormBackwardConfig& config);
 
 /// Fills `shape` in and chooses kernels, or says why there are none.
-Result<RmsNormBackwardConfig> configure_rms_norm_backward(
-    const problem::NormBackwardProblem& problem, NormShape& shape);
+Result<NormBackwardConfig> configure_norm_backward(const problem::NormBackwardProblem& problem,
+                                                   NormShape& shape);
 
-Result<Lowering> lower_rms_norm_backward(const problem::NormBackwardProblem& problem,
-                                         const Target& target);
+Result<Lowering> lower_norm_backward(const problem::NormBackwardProblem& problem,
+                                     const Target& target);
 
 }  // namespace heddle::engine::cuda

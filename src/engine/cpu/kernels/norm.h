@@ -1,6 +1,7 @@
-// RMSNorm, a row at a time in f32.
-//   r = 1 / sqrt(mean(x^2) + epsilon),  y = x r w + b
-//   g = dy w,  dx = r (g - xh mean(g xh)),  dw = sum dy xh,  db = sum dy,  xh = x r
+// RMSNorm, a row at a time in f32, and LayerNorm, of rows centred first: c = x, or x - mean(x).
+//   r = 1 / sqrt(mean(c^2) + epsilon),  y = c r w + b
+//   g = dy w,  dx = r (g - xh mean(g xh) - (centred: mean(g))),  dw = sum dy xh,  db = sum dy,
+//   xh = c r
 #pragma once
 
 #include "engine/cpu/kernels/vector.h"

@@ -1,4 +1,4 @@
-#include "engine/cpu/kernels/rms_norm.h"
+#include "engine/cpu/kernels/norm.h"
 
 #include "engine/cpu/kernels/memory.h"
 
@@ -62,6 +62,32 @@ float dot(const float* a, const float* b, int64_t padded) {
   return sum_of_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
 }
 
+/// In f64: a mean far from 0 is to be known more closely than f32 tells.
+double sum_of(const float* a, int64_t padded) {
+  double lane[kPadding] = {}, sum = 0;
+  for (int64_t i = 0; i < padded; i += kPadding) {
+    for (int64_t n = 0; n < kPadding; ++n) lane[n] += a[i + n];
+  }
+  for (double one : lane) sum += one;
+  return sum;
+}
+
+/// out = x - mean - rest, zeros in the padding; x may be out.
+void take_off(const float* x, float mean, float rest, int64_t width, float* out) {
+  const int64_t padded = round_up(width, kPadding);
+  for (int64_t i = 0; i < padded; i += kLanes)
+    store(out + i, subtract(subtract(load(x + i), all(mean)), all(rest)));
+  for (int64_t i = width; i < padded; ++i) out[i] = 0;
+}
+
+/// Takes its mean off a row, to more than f32's own digits; gives it rounded.
+float centre(const float* x, int64_t width, float* out) {
+  const double exact = sum_of(x, round_up(width, kPadding)) / static_cast<double>(width);
+  const auto mean = static_cast<float>(exact);
+  take_off(x, mean, static_cast<float>(exact - mean), width, out);
+  return mean;
+}
+
 void clear(double* sum, int64_t padded) {
   for (int64_t i = 0; sum && i < padded; ++i) sum[i] = 0;
 }
@@ -83,8 +109,13 @@ void norm_rows(const NormPass<float>& pass, RowRange rows, float* scratch) {
   RowIndex at(pass.rows, rows.first);
   for (int64_t row = rows.first; row < rows.last; ++row, at.next()) {
     const float* x = read(pass.x, at, width, scratch);
-    const double mean = dot(x, x, padded) / static_cast<double>(width);
-    const auto inverse = static_cast<float>(1 / __builtin_sqrt(mean + pass.epsilon));
+    if (pass.centred) {
+      const float mean = centre(x, width, scratch);
+      if (pass.mean.data) write(pass.mean, at, 1, &mean);
+      x = scratch;
+    }
+    const double square = dot(x, x, padded) / static_cast<double>(width);
+    const auto inverse = static_cast<float>(1 / __builtin_sqrt(square + pass.epsilon));
     if (pass.inv_rms.data) write(pass.inv_rms, at, 1, &inverse);
     const Float r = all(inverse);
     float* y = writes_direct ? reinterpret_cast<float*>(at.address(pass.y)) : scratch;
@@ -98,19 +129,24 @@ void norm_rows(const NormPass<float>& pass, RowRange rows, float* scratch) {
 
 namespace {
 
-/// One row's sums: g . xh, and the row's part of dw and db.
-float sum_row(const float* x, const float* dy, const float* weight, float inverse, int64_t padded,
-              float* weight_sum, float* bias_sum) {
+struct RowSums {
+  float along = 0, gradient = 0;  ///< of g xh, and, if centred, of g
+};
+
+/// One row's sums, and its part of dw and db.
+RowSums sum_row(const float* x, const float* dy, const float* weight, float inverse, bool centred,
+                int64_t padded, float* weight_sum, float* bias_sum) {
   const Float r = all(inverse);
-  Float even = zero(), odd = zero();
+  Float even = zero(), odd = zero(), gradient = zero();
   for (int64_t i = 0; i < padded; i += kLanes) {
     const Float d = load(dy + i), xh = multiply(load(x + i), r), d_xh = multiply(d, xh);
     (i / kLanes % 2 == 0 ? even : odd) =
         multiply_add(load(weight + i), d_xh, i / kLanes % 2 == 0 ? even : odd);
+    if (centred) gradient = multiply_add(load(weight + i), d, gradient);
     if (weight_sum) store(weight_sum + i, add(load(weight_sum + i), d_xh));
     if (bias_sum) store(bias_sum + i, add(load(bias_sum + i), d));
   }
-  return sum_of_lanes(add(even, odd));
+  return {sum_of_lanes(add(even, odd)), sum_of_lanes(gradient)};
 }
 
 }  // namespace
@@ -130,15 +166,22 @@ void norm_backward_rows(const NormBackwardPass<float>& pass, RowRange rows, int6
   for (int64_t row = rows.first; row < rows.last; ++row, at.next()) {
     const float* x = read(pass.x, at, width, scratch);
     const float* dy = read(pass.dy, at, width, scratch + padded);
+    if (pass.centred) {
+      take_off(x, float_at(pass.mean.element, at.address(pass.mean)), 0, width, scratch);
+      x = scratch;
+    }
     const float inverse = float_at(pass.inv_rms.element, at.address(pass.inv_rms));
-    const float sum = sum_row(x, dy, pass.weight, inverse, padded, weight_sum, bias_sum);
+    const RowSums sums =
+        sum_row(x, dy, pass.weight, inverse, pass.centred, padded, weight_sum, bias_sum);
     if (pass.dx.data) {
       float* dx = writes_direct ? reinterpret_cast<float*>(at.address(pass.dx)) : scratch;
-      const Float r = all(inverse), mean = all(sum / static_cast<float>(width));
+      const auto columns = static_cast<float>(width);
+      const Float r = all(inverse), along = all(sums.along / columns),
+                  mean = all(sums.gradient / columns);
       for (int64_t i = 0; i < padded; i += kLanes) {
         const Float g = multiply(load(dy + i), load(pass.weight + i));
         const Float xh = multiply(load(x + i), r);
-        store(dx + i, multiply(r, subtract(g, multiply(xh, mean))));
+        store(dx + i, multiply(r, subtract(subtract(g, mean), multiply(xh, along))));
       }
       if (!writes_direct) write(pass.dx, at, width, dx);
     }

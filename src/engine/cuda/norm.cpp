@@ -1,4 +1,4 @@
-#include "engine/cuda/rms_norm.h"
+#include "engine/cuda/norm.h"
 
 #include "core/rounding.h"
 #include "engine/cuda/config_source.h"
@@ -11,38 +11,38 @@ using problem::OperandId;
 
 namespace {
 
-constexpr const char* kKernelName = "rms_norm";
-
 streaming::Real real(double value) { return {value, static_cast<float>(value)}; }
 
-KernelUnit unit_of(const RmsNormConfig& config) {
+KernelUnit unit_of(const NormProblem& problem, const NormConfig& config) {
+  const char* const name = norm_name(problem.structure);
   std::string source = fmt::format(
-      "#include \"streaming/rms_norm.cuh\"\n"
+      "#include \"streaming/norm.cuh\"\n"
       "namespace heddle::streaming {{\n"
       "{}"
       "using Kernel = {}<Config>;\n"
       "}}  // namespace heddle::streaming\n"
       "extern \"C\" __global__ void __launch_bounds__({})\n"
-      "{}(const __grid_constant__ heddle::streaming::RmsNormArguments arguments) {{\n"
+      "{}(const __grid_constant__ heddle::streaming::NormArguments arguments) {{\n"
       "  heddle::streaming::Kernel::run(arguments);\n"
       "}}\n",
-      config_source<streaming::RmsNormConfig>(config),
-      config.in_registers ? "RmsNorm" : "RmsNormLongRows", config.threads(), kKernelName);
-  return {kKernelName, std::move(source), summary_of<streaming::RmsNormConfig>(config)};
+      config_source<streaming::NormConfig>(config), config.in_registers ? "Norm" : "NormLongRows",
+      config.threads(), name);
+  return {name, std::move(source), summary_of<streaming::NormConfig>(config)};
 }
 
-class RmsNormLaunches final : public Launches {
+class NormLaunches final : public Launches {
  public:
-  explicit RmsNormLaunches(const NormProblem& problem) : problem_(problem), shape_(problem_) {}
+  explicit NormLaunches(const NormProblem& problem) : problem_(problem), shape_(problem_) {}
 
   Status make(const Target& target, Lowering& lowering) {
-    HEDDLE_ASSIGN(const RmsNormConfig config, configure_rms_norm(problem_, shape_));
-    kernel_ = lowering.add_kernel(unit_of(config), config.threads());
+    HEDDLE_ASSIGN(const NormConfig config, configure_norm(problem_, shape_));
+    kernel_ = lowering.add_kernel(unit_of(problem_, config), config.threads());
     arguments_.extents = shape_.extents();
     arguments_.x = shape_.tensor(problem_.structure.x);
     arguments_.weight = shape_.tensor(problem_.structure.weight);
     arguments_.bias = shape_.tensor(problem_.structure.bias);
     arguments_.y = shape_.tensor(problem_.structure.y);
+    arguments_.mean = shape_.tensor(problem_.structure.mean);
     arguments_.inv_rms = shape_.tensor(problem_.structure.inv_rms);
     arguments_.rows = shape_.rows();
     arguments_.columns = shape_.columns();
@@ -53,8 +53,10 @@ class RmsNormLaunches final : public Launches {
                .threads = static_cast<unsigned>(config.threads()),
                .overlaps_predecessor = target.compute_capability >= 90};
     lowering.description =
-        fmt::format("rms_norm, {}, {} threads a row, vectors of {}, {}",
-                    config.in_registers ? "rows in registers" : "rows read twice",
+        fmt::format("{}, {}, {} threads a row, vectors of {}, {}", norm_name(problem_.structure),
+                    config.in_registers ? "rows in registers"
+                    : config.centred    ? "rows read three times"
+                                        : "rows read twice",
                     config.threads_per_row, shape_.vector(), target.architecture);
     return {};
   }
@@ -62,7 +64,7 @@ class RmsNormLaunches final : public Launches {
   Status execute(const Execution& at) const override {
     HEDDLE_TRY(shape_.check_buffers(at.buffers));
     if (shape_.rows() == 0) return {};
-    streaming::RmsNormArguments arguments = arguments_;
+    streaming::NormArguments arguments = arguments_;
     const auto buffer = [&](OperandId id) {
       return id == kAbsent ? nullptr : at.buffers[static_cast<size_t>(id)];
     };
@@ -70,6 +72,7 @@ class RmsNormLaunches final : public Launches {
     arguments.weight.data = buffer(problem_.structure.weight);
     arguments.bias.data = buffer(problem_.structure.bias);
     arguments.y.data = buffer(problem_.structure.y);
+    arguments.mean.data = buffer(problem_.structure.mean);
     arguments.inv_rms.data = buffer(problem_.structure.inv_rms);
     if (const void* epsilon = buffer(problem_.structure.epsilon)) {
       const problem::OperandType& type = problem_.structure.type(problem_.structure.epsilon);
@@ -80,7 +83,8 @@ class RmsNormLaunches final : public Launches {
         arguments.epsilon_is_64_bit = type.dtype == DataType::f64;
       }
     } else if (problem_.structure.epsilon != kAbsent) {
-      return error(Code::invalid_variant_pack, "cuda: rms_norm epsilon has no buffer");
+      return error(Code::invalid_variant_pack, "cuda: {} epsilon has no buffer",
+                   norm_name(problem_.structure));
     }
     return at.launch(kernel_, launch_, &arguments);
   }
@@ -90,27 +94,30 @@ class RmsNormLaunches final : public Launches {
   NormShape shape_;
   size_t kernel_ = 0;
   Launch launch_;
-  streaming::RmsNormArguments arguments_{};
+  streaming::NormArguments arguments_{};
 };
 
 }  // namespace
 
-Result<RmsNormConfig> configure_rms_norm(const NormProblem& problem, NormShape& shape) {
+Result<NormConfig> configure_norm(const NormProblem& problem, NormShape& shape) {
   HEDDLE_TRY(shape.set(problem.structure));
   if (problem.structure.epsilon != kAbsent) {
     const DataType dtype = problem.structure.type(problem.structure.epsilon).dtype;
     if (dtype != DataType::f32 && dtype != DataType::f64) {
       return error(Code::graph_not_supported,
-                   "cuda: rms_norm epsilon is {}, expected an operand of f32 or f64", name(dtype));
+                   "cuda: {} epsilon is {}, expected an operand of f32 or f64",
+                   norm_name(problem.structure), name(dtype));
     }
   }
-  RmsNormConfig config;
+  NormConfig config;
   shape.configure(config);
   shape.set_element(config.x, problem.structure.x);
   shape.set_element(config.w, problem.structure.weight);
   shape.set_element(config.b, problem.structure.bias);
   shape.set_element(config.y, problem.structure.y);
+  shape.set_element(config.mean, problem.structure.mean);
   shape.set_element(config.statistic, problem.structure.inv_rms);
+  config.centred = problem.structure.centred;
   config.bias = problem.structure.bias != kAbsent;
   // Measured with bf16, vectors of 8: kernels/README.md.
   struct Choice {
@@ -131,9 +138,9 @@ Result<RmsNormConfig> configure_rms_norm(const NormProblem& problem, NormShape& 
   return config;
 }
 
-Result<Lowering> lower_rms_norm(const NormProblem& problem, const Target& target) {
+Result<Lowering> lower_norm(const NormProblem& problem, const Target& target) {
   Lowering lowering;
-  auto launches = std::make_shared<RmsNormLaunches>(problem);
+  auto launches = std::make_shared<NormLaunches>(problem);
   HEDDLE_TRY(launches->make(target, lowering));
   lowering.launches = std::move(launches);
   return lowering;

@@ -37,23 +37,37 @@ struct Rows {
   }
 };
 
-}  // namespace
+/// A row's mean, by which rms_norm moves nothing.
+template <class Norm>
+double mean_of(const Norm& op, const Values& values, const Rows& rows, int64_t r) {
+  const Precision round = values.precision();
+  double sum = 0;
+  if constexpr (requires { op.mean; }) {
+    for (int64_t c = 0; c < rows.width; ++c)
+      sum = round.accumulated(sum + values.read_linear(op.x, rows.element(r, c)));
+  }
+  return round.accumulated(sum / static_cast<double>(rows.width));
+}
 
-void rms_norm(const graph::RmsNorm& op, Values& values) {
+template <class Norm>
+void norm(const Norm& op, Values& values) {
   const Rows rows(values.tensor(op.x).dims, values.tensor(op.scale).dims);
   const Precision round = values.precision();
   const double epsilon = values.read_linear(op.epsilon, 0);
   for (int64_t r = 0; r < rows.count; ++r) {
+    const double mean = mean_of(op, values, rows, r);
     double squares = 0;
     for (int64_t c = 0; c < rows.width; ++c) {
-      const double x = values.read_linear(op.x, rows.element(r, c));
+      const double x = round.accumulated(values.read_linear(op.x, rows.element(r, c)) - mean);
       squares = round.accumulated(squares + x * x);
     }
     const double inverse =
         round.accumulated(1 / std::sqrt(squares / static_cast<double>(rows.width) + epsilon));
+    if constexpr (requires { op.mean; }) values.write_linear(op.mean, mean, r);
     values.write_linear(op.inv_variance, inverse, r);
     for (int64_t c = 0; c < rows.width; ++c) {
-      const double x_hat = round(values.read_linear(op.x, rows.element(r, c)) * inverse);
+      const double x = round.accumulated(values.read_linear(op.x, rows.element(r, c)) - mean);
+      const double x_hat = round(x * inverse);
       const double bias = op.bias != kNone ? values.read_linear(op.bias, c) : 0;
       const double y = round(values.read_linear(op.scale, c) * x_hat) + bias;
       values.write_linear(op.y, y, rows.element(r, c));
@@ -61,30 +75,49 @@ void rms_norm(const graph::RmsNorm& op, Values& values) {
   }
 }
 
-void rms_norm_backward(const graph::RmsNormBackward& op, Values& values) {
+template <class NormBackward>
+void norm_backward(const NormBackward& op, Values& values) {
   const Rows rows(values.tensor(op.x).dims, values.tensor(op.scale).dims);
   const Precision round = values.precision();
+  const auto width = static_cast<double>(rows.width);
   std::vector<double> d_scale(static_cast<size_t>(rows.width)), d_bias(d_scale), x_hat(d_scale),
       g(d_scale);
   for (int64_t r = 0; r < rows.count; ++r) {
+    constexpr bool kCentred = requires { op.mean; };
+    double row_mean = 0;
+    if constexpr (kCentred) row_mean = values.read_linear(op.mean, r);
     const double inverse = values.read_linear(op.inv_variance, r);
-    double mean = 0;  // of g x_hat
+    double along = 0, mean = 0;  // means of g x_hat and of g
     for (int64_t c = 0; c < rows.width; ++c) {
       const double dy = values.read_linear(op.dy, rows.element(r, c));
-      x_hat[c] = round(values.read_linear(op.x, rows.element(r, c)) * inverse);
+      const double x = round.accumulated(values.read_linear(op.x, rows.element(r, c)) - row_mean);
+      x_hat[c] = round(x * inverse);
       g[c] = round(dy * values.read_linear(op.scale, c));
-      mean = round.accumulated(mean + g[c] * x_hat[c] / static_cast<double>(rows.width));
+      along = round.accumulated(along + g[c] * x_hat[c] / width);
+      if constexpr (kCentred) mean = round.accumulated(mean + g[c] / width);
       d_scale[c] = round.accumulated(d_scale[c] + dy * x_hat[c]);
       d_bias[c] = round.accumulated(d_bias[c] + dy);
     }
     for (int64_t c = 0; c < rows.width; ++c) {
-      values.write_linear(op.dx, inverse * (g[c] - round(x_hat[c] * mean)), rows.element(r, c));
+      const double dx = inverse * (g[c] - mean - round(x_hat[c] * along));
+      values.write_linear(op.dx, dx, rows.element(r, c));
     }
   }
   for (int64_t c = 0; c < rows.width; ++c) {
     values.write_linear(op.d_scale, d_scale[c], c);
     values.write_linear(op.d_bias, d_bias[c], c);
   }
+}
+
+}  // namespace
+
+void rms_norm(const graph::RmsNorm& op, Values& values) { norm(op, values); }
+void rms_norm_backward(const graph::RmsNormBackward& op, Values& values) {
+  norm_backward(op, values);
+}
+void layer_norm(const graph::LayerNorm& op, Values& values) { norm(op, values); }
+void layer_norm_backward(const graph::LayerNormBackward& op, Values& values) {
+  norm_backward(op, values);
 }
 
 }  // namespace heddle::reference

@@ -1,4 +1,4 @@
-#include "engine/cuda/rms_norm_backward.h"
+#include "engine/cuda/norm_backward.h"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace heddle::engine::cuda {
 using problem::kAbsent;
 using problem::NormBackwardProblem;
 using problem::OperandId;
-using Step = RmsNormBackwardStep;
+using Step = NormBackwardStep;
 
 namespace {
 
@@ -39,44 +39,48 @@ int64_t registers(const NormBackwardProblem& problem, const NormShape& shape, in
                     sums * shape.vector() * (shape.is_f64() ? 2 : 1));
 }
 
-KernelUnit unit_of(const NormBackwardProblem& problem, const RmsNormBackwardConfig& config) {
+std::string kernel_name(const NormBackwardProblem& problem, const char* part) {
+  return fmt::format("{}_backward{}", norm_name(problem.structure), part);
+}
+
+KernelUnit unit_of(const NormBackwardProblem& problem, const NormBackwardConfig& config) {
   std::string source = fmt::format(
-      "#include \"streaming/rms_norm_backward.cuh\"\n"
+      "#include \"streaming/norm_backward.cuh\"\n"
       "namespace heddle::streaming {{\n"
       "{}"
       "using Rows = {}<Config>;\n"
-      "using Sums = RmsNormCombine<Config>;\n"
+      "using Sums = NormCombine<Config>;\n"
       "}}  // namespace heddle::streaming\n",
-      config_source<streaming::RmsNormBackwardConfig>(config),
-      config.in_registers ? "RmsNormBackward" : "RmsNormBackwardLongRows");
+      config_source<streaming::NormBackwardConfig>(config),
+      config.in_registers ? "NormBackward" : "NormBackwardLongRows");
   constexpr const char* kRuns[] = {"Rows::means", "Rows::run", "Sums::run"};
   for (const Step& step : steps_of(problem, config)) {
     // Left to itself, the assembler makes room for a second block of the main kernel, and spills.
     source += fmt::format(
         "extern \"C\" __global__ void __launch_bounds__({}{})\n"
-        "{}(const __grid_constant__ heddle::streaming::RmsNormBackwardArguments arguments) {{\n"
+        "{}(const __grid_constant__ heddle::streaming::NormBackwardArguments arguments) {{\n"
         "  heddle::streaming::{}(arguments);\n"
         "}}\n",
         step.threads, step.part == Step::Part::main ? ", 1" : "", step.name,
         kRuns[static_cast<int>(step.part)]);
   }
-  return {"rms_norm_backward", std::move(source),
-          summary_of<streaming::RmsNormBackwardConfig>(config)};
+  return {kernel_name(problem, ""), std::move(source),
+          summary_of<streaming::NormBackwardConfig>(config)};
 }
 
-class RmsNormBackwardLaunches final : public Launches {
+class NormBackwardLaunches final : public Launches {
  public:
-  explicit RmsNormBackwardLaunches(const NormBackwardProblem& problem)
+  explicit NormBackwardLaunches(const NormBackwardProblem& problem)
       : problem_(problem), shape_(problem_) {}
 
   Status make(const Target& target, Lowering& lowering) {
-    HEDDLE_ASSIGN(const RmsNormBackwardConfig config,
-                  configure_rms_norm_backward(problem_, shape_));
+    HEDDLE_ASSIGN(const NormBackwardConfig config, configure_norm_backward(problem_, shape_));
     const KernelUnit unit = unit_of(problem_, config);
     arguments_.extents = shape_.extents();
     arguments_.dy = shape_.tensor(problem_.structure.dy);
     arguments_.x = shape_.tensor(problem_.structure.x);
     arguments_.weight = shape_.tensor(problem_.structure.weight);
+    arguments_.mean = shape_.tensor(problem_.structure.mean);
     arguments_.inv_rms = shape_.tensor(problem_.structure.inv_rms);
     arguments_.dx = shape_.tensor(problem_.structure.dx);
     arguments_.d_weight = shape_.tensor(problem_.structure.d_weight);
@@ -115,24 +119,26 @@ class RmsNormBackwardLaunches final : public Launches {
     const int64_t number = shape_.is_f64() ? 8 : 4;
     if (config.sums()) means_offset_ = 2 * number * blocks_on(kMostProcessors) * shape_.columns();
     lowering.workspace_bytes =
-        means_offset_ +
-        (config.in_registers || problem_.structure.dx == kAbsent ? 0 : number * shape_.rows());
-    lowering.description =
-        fmt::format("rms_norm backward, {}, {} launches, vectors of {}, {}",
-                    config.in_registers ? "rows in registers" : "rows read twice", launches_.size(),
-                    shape_.vector(), target.architecture);
+        means_offset_ + (config.in_registers || problem_.structure.dx == kAbsent
+                             ? 0
+                             : (config.centred ? 2 : 1) * number * shape_.rows());
+    lowering.description = fmt::format(
+        "{} backward, {}, {} launches, vectors of {}, {}", norm_name(problem_.structure),
+        config.in_registers ? "rows in registers" : "rows read twice", launches_.size(),
+        shape_.vector(), target.architecture);
     return {};
   }
 
   Status execute(const Execution& at) const override {
     HEDDLE_TRY(shape_.check_buffers(at.buffers));
-    streaming::RmsNormBackwardArguments arguments = arguments_;
+    streaming::NormBackwardArguments arguments = arguments_;
     const auto bind = [&](streaming::Tensor& tensor, OperandId id) {
       tensor.data = id == kAbsent ? nullptr : at.buffers[static_cast<size_t>(id)];
     };
     bind(arguments.dy, problem_.structure.dy);
     bind(arguments.x, problem_.structure.x);
     bind(arguments.weight, problem_.structure.weight);
+    bind(arguments.mean, problem_.structure.mean);
     bind(arguments.inv_rms, problem_.structure.inv_rms);
     bind(arguments.dx, problem_.structure.dx);
     bind(arguments.d_weight, problem_.structure.d_weight);
@@ -152,16 +158,16 @@ class RmsNormBackwardLaunches final : public Launches {
   const NormBackwardProblem problem_;
   NormShape shape_;
   std::vector<KernelLaunch> launches_;
-  streaming::RmsNormBackwardArguments arguments_{};
+  streaming::NormBackwardArguments arguments_{};
   int64_t means_offset_ = 0;
 };
 
 }  // namespace
 
-Result<RmsNormBackwardConfig> configure_rms_norm_backward(const NormBackwardProblem& problem,
-                                                          NormShape& shape) {
+Result<NormBackwardConfig> configure_norm_backward(const NormBackwardProblem& problem,
+                                                   NormShape& shape) {
   HEDDLE_TRY(shape.set(problem.structure));
-  RmsNormBackwardConfig config;
+  NormBackwardConfig config;
   shape.configure(config);
   shape.set_element(config.x, problem.structure.x);
   shape.set_element(config.w, problem.structure.weight);
@@ -169,7 +175,9 @@ Result<RmsNormBackwardConfig> configure_rms_norm_backward(const NormBackwardProb
   shape.set_element(config.dx, problem.structure.dx);
   shape.set_element(config.d_weight, problem.structure.d_weight);
   shape.set_element(config.d_bias, problem.structure.d_bias);
+  shape.set_element(config.mean, problem.structure.mean);
   shape.set_element(config.statistic, problem.structure.inv_rms);
+  config.centred = problem.structure.centred;
   config.wants_dx = problem.structure.dx != kAbsent;
   config.wants_d_weight = problem.structure.d_weight != kAbsent;
   config.wants_d_bias = problem.structure.d_bias != kAbsent;
@@ -203,21 +211,20 @@ Result<RmsNormBackwardConfig> configure_rms_norm_backward(const NormBackwardProb
   return config;
 }
 
-std::vector<Step> steps_of(const NormBackwardProblem& problem,
-                           const RmsNormBackwardConfig& config) {
+std::vector<Step> steps_of(const NormBackwardProblem& problem, const NormBackwardConfig& config) {
   std::vector<Step> steps;
   if (!config.in_registers && problem.structure.dx != kAbsent)
-    steps.push_back({Step::Part::means, "rms_norm_backward_means", kMeansThreads});
-  steps.push_back(
-      {Step::Part::main, "rms_norm_backward", config.in_registers ? kThreads : kLongRowThreads});
+    steps.push_back({Step::Part::means, kernel_name(problem, "_means"), kMeansThreads});
+  steps.push_back({Step::Part::main, kernel_name(problem, ""),
+                   config.in_registers ? kThreads : kLongRowThreads});
   if (config.sums())
-    steps.push_back({Step::Part::combine, "rms_norm_backward_combine", kCombineThreads});
+    steps.push_back({Step::Part::combine, kernel_name(problem, "_combine"), kCombineThreads});
   return steps;
 }
 
-Result<Lowering> lower_rms_norm_backward(const NormBackwardProblem& problem, const Target& target) {
+Result<Lowering> lower_norm_backward(const NormBackwardProblem& problem, const Target& target) {
   Lowering lowering;
-  auto launches = std::make_shared<RmsNormBackwardLaunches>(problem);
+  auto launches = std::make_shared<NormBackwardLaunches>(problem);
   HEDDLE_TRY(launches->make(target, lowering));
   lowering.launches = std::move(launches);
   return lowering;

@@ -1,5 +1,6 @@
-// RMSNorm backward. Persistent blocks walk over rows; each thread keeps the columns it owns of the
-// weight's gradient in registers, and a second kernel adds the blocks' sums in a fixed order.
+// RMSNorm and LayerNorm backward. Persistent blocks walk over rows; each thread keeps the columns
+// it owns of the weight's gradient in registers, and a second kernel adds the blocks' sums in a
+// fixed order.
 #pragma once
 
 #include "../ptx/mbarrier.cuh"
@@ -8,15 +9,55 @@
 
 namespace heddle::streaming {
 
+/// What the forward says of a row.
+template <class C>
+struct GivenStatistics {
+  using Number = typename C::Number;
+  Number mean = 0, inv_rms = 0;
+
+  HEDDLE_DEVICE void load(const NormBackwardArguments& args, int row) {
+    if constexpr (C::kCentred)
+      mean = static_cast<Number>(*row_of<C, const typename C::Mean>(args.extents, args.mean, row));
+    inv_rms = static_cast<Number>(
+        *row_of<C, const typename C::Statistic>(args.extents, args.inv_rms, row));
+  }
+  HEDDLE_DEVICE Number normalised(Number x) const {
+    if constexpr (C::kCentred) x -= mean;
+    return x * inv_rms;
+  }
+};
+
+/// Sums over a row, then means: of g x_hat and, where rows are centred, of g. g is dy * weight.
+template <class C>
+struct GradientMeans {
+  using Number = typename C::Number;
+  static constexpr int kCount = C::kCentred ? 2 : 1;
+  Number of[kCount] = {};
+
+  HEDDLE_DEVICE void add(Number g, Number x_hat) {
+    of[0] = multiply_add(g, x_hat, of[0]);
+    if constexpr (C::kCentred) of[1] += g;
+  }
+  HEDDLE_DEVICE void divide(Number per_column) {
+#pragma unroll
+    for (Number& sum : of) sum *= per_column;
+  }
+  /// dx: what g changes, less its part along x_hat and, where rows are centred, its mean.
+  HEDDLE_DEVICE Number gradient(Number g, Number x_hat, Number inv_rms) const {
+    if constexpr (C::kCentred) g -= of[1];
+    return inv_rms * (g - x_hat * of[0]);
+  }
+};
+
 /// Gradients of weight and bias from the blocks' sums, always in the same order.
 template <class Config>
-struct RmsNormCombine {
+struct NormCombine {
   using C = Config;
   using Number = typename C::Number;
   static constexpr int kThreads = 256;
 
   /// d_weight (blockIdx.y = 0) or d_bias (1). Grid (ceil(columns / 32), 2).
-  HEDDLE_DEVICE static void run(const RmsNormBackwardArguments& args) {
+  HEDDLE_DEVICE static void run(const NormBackwardArguments& args) {
     __shared__ Number slots[kThreads];
     if ((blockIdx.y == 0 ? args.d_weight : args.d_bias).data == nullptr) return;
     const Number* partial = static_cast<const Number*>(args.partial) +
@@ -42,14 +83,14 @@ struct RmsNormCombine {
 
  private:
   template <typename T>
-  HEDDLE_DEVICE static void write(const RmsNormBackwardArguments& args, const Tensor& to,
-                                  int column, Number sum) {
+  HEDDLE_DEVICE static void write(const NormBackwardArguments& args, const Tensor& to, int column,
+                                  Number sum) {
     *column_of<C, T>(args.extents, to, column) = narrow_to<T>(sum);
   }
 };
 
 template <class Config>
-struct RmsNormBackward {
+struct NormBackward {
   using C = Config;
   using Number = typename C::Number;
   using X = typename C::X;
@@ -85,8 +126,8 @@ struct RmsNormBackward {
   }
 
   /// Grid: args.blocks, one or two a processor.
-  HEDDLE_DEVICE static void run(const RmsNormBackwardArguments& args) {
-    __shared__ Number slots[2 * kThreads / 32];
+  HEDDLE_DEVICE static void run(const NormBackwardArguments& args) {
+    __shared__ Number slots[2 * GradientMeans<C>::kCount * kThreads / 32];
     __shared__ Number shared[C::kVector * kPitch];
     __shared__ u64 barriers[kGroups];  ///< of each group's threads: met for a row's sum
     const u32 met = shared_address(barriers);
@@ -104,9 +145,11 @@ struct RmsNormBackward {
     Packed<W, C::kVector> weight[C::kVectors];
     Packed<X, C::kVector> x[C::kVectors], x_next[C::kVectors];
     Packed<Dy, C::kVector> dy[C::kVectors], dy_next[C::kVectors];
+    GivenStatistics<C> next;
     const auto column_at = [&](int i) { return (i * C::kThreadsPerRow + lane) * C::kVector; };
     const auto fetch = [&](int row) {
       const bool exists = row < args.rows;
+      next.load(args, exists ? row : 0);
       const Row<C, const X> from_x(args.extents, args.x, exists ? row : 0);
       const Row<C, const Dy> from_dy(args.extents, args.dy, exists ? row : 0);
 #pragma unroll
@@ -137,12 +180,11 @@ struct RmsNormBackward {
         x[i] = x_next[i];
         dy[i] = dy_next[i];
       }
-      const Number inv_rms = static_cast<Number>(
-          *row_of<C, const typename C::Statistic>(args.extents, args.inv_rms, row));
+      const GivenStatistics<C> of_row = next;
       if constexpr (C::kPrefetch)
         fetch(row + step);  // in flight while this row is reduced and written
 
-      Number sum = 0;
+      GradientMeans<C> means;
 #pragma unroll
       for (int i = 0; i < C::kVectors; ++i) {
         if (column_at(i) >= args.columns) continue;
@@ -152,15 +194,16 @@ struct RmsNormBackward {
         weight[i].get(w);
 #pragma unroll
         for (int n = 0; n < C::kVector; ++n) {
-          const Number x_hat = value[n] * inv_rms;
+          const Number x_hat = of_row.normalised(value[n]);
           if constexpr (C::kWantsDWeight)
             d_weight[i * C::kVector + n] = multiply_add(g[n], x_hat, d_weight[i * C::kVector + n]);
           if constexpr (C::kWantsDBias) d_bias[i * C::kVector + n] += g[n];
-          sum = multiply_add(g[n] * w[n], x_hat, sum);
+          means.add(g[n] * w[n], x_hat);
         }
       }
       if constexpr (!C::kWantsDx) continue;
-      const Number mean = row_sum<C::kThreadsPerRow>(sum, slots, group, turn, meet) * per_column;
+      sum_over_row<C::kThreadsPerRow>(means.of, slots, group, turn, meet);
+      means.divide(per_column);
       turn ^= 1;
       const Row<C, Dx> dx(args.extents, args.dx, row);
 #pragma unroll
@@ -172,7 +215,7 @@ struct RmsNormBackward {
         weight[i].get(w);
 #pragma unroll
         for (int n = 0; n < C::kVector; ++n)
-          value[n] = inv_rms * (g[n] * w[n] - value[n] * inv_rms * mean);
+          value[n] = means.gradient(g[n] * w[n], of_row.normalised(value[n]), of_row.inv_rms);
         Packed<Dx, C::kVector> out;
         out.set(value);
         out.store(dx.at(column_at(i)));
@@ -187,10 +230,10 @@ struct RmsNormBackward {
   }
 };
 
-/// Rows too long for registers: one kernel finds each row's mean, the next takes a run of columns
+/// Rows too long for registers: one kernel finds each row's means, the next takes a run of columns
 /// down the rows.
 template <class Config>
-struct RmsNormBackwardLongRows {
+struct NormBackwardLongRows {
   using C = Config;
   using Number = typename C::Number;
   using X = typename C::X;
@@ -200,15 +243,17 @@ struct RmsNormBackwardLongRows {
   static constexpr int kMeansThreads = 512, kThreads = 256;
 
   /// Grid: rows. Not needed without dx.
-  HEDDLE_DEVICE static void means(const RmsNormBackwardArguments& args) {
-    __shared__ Number slots[2 * kMeansThreads / 32];
+  HEDDLE_DEVICE static void means(const NormBackwardArguments& args) {
+    __shared__ Number slots[2 * GradientMeans<C>::kCount * kMeansThreads / 32];
     const int row = blockIdx.x;
     const Row<C, const X> from_x(args.extents, args.x, row);
     const Row<C, const Dy> from_dy(args.extents, args.dy, row);
     Packed<X, C::kVector> x;
     Packed<Dy, C::kVector> dy;
     Packed<W, C::kVector> weight;
-    Number sum = 0;
+    GivenStatistics<C> of_row;
+    of_row.load(args, row);
+    GradientMeans<C> means;
     for (int column = threadIdx.x * C::kVector; column < args.columns;
          column += kMeansThreads * C::kVector) {
       x.load(from_x.at(column));
@@ -219,17 +264,16 @@ struct RmsNormBackwardLongRows {
       dy.get(g);
       weight.get(w);
 #pragma unroll
-      for (int n = 0; n < C::kVector; ++n) sum = multiply_add(g[n] * w[n], value[n], sum);
+      for (int n = 0; n < C::kVector; ++n) means.add(g[n] * w[n], of_row.normalised(value[n]));
     }
-    sum = row_sum<kMeansThreads>(sum, slots, 0, 0, [] { __syncthreads(); });
+    sum_over_row<kMeansThreads>(means.of, slots, 0, 0, [] { __syncthreads(); });
     if (threadIdx.x != 0) return;
-    const Number inv_rms = static_cast<Number>(
-        *row_of<C, const typename C::Statistic>(args.extents, args.inv_rms, row));
-    static_cast<Number*>(args.means)[row] = sum * inv_rms * value_of<Number>(args.per_column);
+    means.divide(value_of<Number>(args.per_column));
+    static_cast<GradientMeans<C>*>(args.means)[row] = means;
   }
 
   /// Grid (ceil(columns / (kThreads * kVector)), args.blocks).
-  HEDDLE_DEVICE static void run(const RmsNormBackwardArguments& args) {
+  HEDDLE_DEVICE static void run(const NormBackwardArguments& args) {
     const int column = (blockIdx.x * kThreads + threadIdx.x) * C::kVector;
     if (column >= args.columns) return;
     Packed<W, C::kVector> weight;
@@ -243,18 +287,19 @@ struct RmsNormBackwardLongRows {
       Packed<Dx, C::kVector> out;
       x.load(Row<C, const X>(args.extents, args.x, row).at(column));
       dy.load(Row<C, const Dy>(args.extents, args.dy, row).at(column));
-      const Number inv_rms = static_cast<Number>(
-          *row_of<C, const typename C::Statistic>(args.extents, args.inv_rms, row));
-      const Number mean = C::kWantsDx ? static_cast<const Number*>(args.means)[row] : Number(0);
+      GivenStatistics<C> of_row;
+      of_row.load(args, row);
+      GradientMeans<C> means;
+      if constexpr (C::kWantsDx) means = static_cast<const GradientMeans<C>*>(args.means)[row];
       Number value[C::kVector], g[C::kVector];
       x.get(value);
       dy.get(g);
 #pragma unroll
       for (int n = 0; n < C::kVector; ++n) {
-        const Number x_hat = value[n] * inv_rms;
+        const Number x_hat = of_row.normalised(value[n]);
         d_weight[n] = multiply_add(g[n], x_hat, d_weight[n]);
         d_bias[n] += g[n];
-        value[n] = inv_rms * (g[n] * w[n] - x_hat * mean);
+        value[n] = means.gradient(g[n] * w[n], x_hat, of_row.inv_rms);
       }
       out.set(value);
       if constexpr (C::kWantsDx) out.store(Row<C, Dx>(args.extents, args.dx, row).at(column));

@@ -1,3 +1,4 @@
+// The rules of both norms: layer_norm also has the rows' means.
 #include "graph/rules.h"
 
 namespace heddle::graph {
@@ -38,14 +39,27 @@ Dims statistic_dims(const Rules& rules, TensorId x, TensorId scale) {
   return dims;
 }
 
-Status validate_statistic_type(const Rules& rules, TensorId inv_variance, TensorId x) {
+Status validate_statistic_type(const Rules& rules, const char* port, TensorId id, TensorId x) {
   const DataType wide = rules[x].dtype == DataType::f64 ? DataType::f64 : DataType::f32;
-  return rules.dtype_is("inv_variance", inv_variance, {DataType::f32, wide});
+  return rules.dtype_is(port, id, {DataType::f32, wide});
 }
 
-}  // namespace
+Status validate_made_statistic(const Rules& rules, const char* port, TensorId id, TensorId x,
+                               TensorId scale) {
+  if (id == kNone) return {};
+  HEDDLE_TRY(rules.makes(port, id, statistic_dims(rules, x, scale)));
+  return validate_statistic_type(rules, port, id, x);
+}
 
-Status validate_rms_norm(const Rules& rules, RmsNorm& op) {
+Status validate_given_statistic(const Rules& rules, const char* port, TensorId id, TensorId x,
+                                TensorId scale) {
+  HEDDLE_TRY(rules.present(port, id));
+  HEDDLE_TRY(rules.dims_are(port, id, statistic_dims(rules, x, scale)));
+  return validate_statistic_type(rules, port, id, x);
+}
+
+template <class Norm>
+Status validate_norm(const Rules& rules, const Norm& op) {
   HEDDLE_TRY(validate_normalised(rules, op.x, op.scale));
   if (op.bias != kNone) {
     HEDDLE_TRY(rules.dims_are("bias", op.bias, rules[op.scale].dims));
@@ -62,22 +76,20 @@ Status validate_rms_norm(const Rules& rules, RmsNorm& op) {
   HEDDLE_TRY(rules.present("Y", op.y));
   HEDDLE_TRY(rules.makes("Y", op.y, rules[op.x].dims, op.x));
   HEDDLE_TRY(rules.dtype_is("Y", op.y, kFloats));
-  if (op.inv_variance != kNone) {
-    HEDDLE_TRY(rules.makes("inv_variance", op.inv_variance, statistic_dims(rules, op.x, op.scale)));
-    HEDDLE_TRY(validate_statistic_type(rules, op.inv_variance, op.x));
-  }
-  return {};
+  if constexpr (requires { op.mean; })
+    HEDDLE_TRY(validate_made_statistic(rules, "mean", op.mean, op.x, op.scale));
+  return validate_made_statistic(rules, "inv_variance", op.inv_variance, op.x, op.scale);
 }
 
-Status validate_rms_norm_backward(const Rules& rules, RmsNormBackward& op) {
+template <class NormBackward>
+Status validate_norm_backward(const Rules& rules, const NormBackward& op) {
   HEDDLE_TRY(validate_normalised(rules, op.x, op.scale));
   HEDDLE_TRY(rules.present("dY", op.dy));
   HEDDLE_TRY(rules.dims_are("dY", op.dy, rules[op.x].dims));
   HEDDLE_TRY(rules.dtype_is("dY", op.dy, kFloats));
-  HEDDLE_TRY(rules.present("inv_variance", op.inv_variance));
-  HEDDLE_TRY(
-      rules.dims_are("inv_variance", op.inv_variance, statistic_dims(rules, op.x, op.scale)));
-  HEDDLE_TRY(validate_statistic_type(rules, op.inv_variance, op.x));
+  if constexpr (requires { op.mean; })
+    HEDDLE_TRY(validate_given_statistic(rules, "mean", op.mean, op.x, op.scale));
+  HEDDLE_TRY(validate_given_statistic(rules, "inv_variance", op.inv_variance, op.x, op.scale));
   if (op.dx == kNone && op.d_scale == kNone && op.d_bias == kNone) {
     return rules.fail(Code::attribute_not_set,
                       "None of DX, Dscale and Dbias is wanted, expected at least one");
@@ -92,6 +104,17 @@ Status validate_rms_norm_backward(const Rules& rules, RmsNormBackward& op) {
     HEDDLE_TRY(rules.dtype_is(port, id, kFloats));
   }
   return {};
+}
+
+}  // namespace
+
+Status validate_rms_norm(const Rules& rules, RmsNorm& op) { return validate_norm(rules, op); }
+Status validate_rms_norm_backward(const Rules& rules, RmsNormBackward& op) {
+  return validate_norm_backward(rules, op);
+}
+Status validate_layer_norm(const Rules& rules, LayerNorm& op) { return validate_norm(rules, op); }
+Status validate_layer_norm_backward(const Rules& rules, LayerNormBackward& op) {
+  return validate_norm_backward(rules, op);
 }
 
 }  // namespace heddle::graph

@@ -1,4 +1,4 @@
-// RMSNorm in f64, for problems with an f64 tensor: plain loops, one source for every machine.
+// Norms in f64, for problems with an f64 tensor: plain loops, one source for every machine.
 #pragma once
 
 #include "engine/cpu/norm_arguments.h"

@@ -1,4 +1,4 @@
-// RMSNorm standing alone, forward.
+// RMSNorm and LayerNorm standing alone, forward.
 #pragma once
 
 #include "engine/cuda/lowering.h"
@@ -8,14 +8,14 @@
 
 namespace heddle::engine::cuda {
 
-struct RmsNormConfig : streaming::RmsNormConfig {
-  bool in_registers = true;  ///< a row stays there; else a block walks over it twice
+struct NormConfig : streaming::NormConfig {
+  bool in_registers = true;  ///< a row stays there; else a block walks over it two or three times
   int threads() const { return threads_per_row > 128 ? threads_per_row : 128; }
 };
 
 /// Fills `shape` in and chooses a kernel, or says why there is none.
-Result<RmsNormConfig> configure_rms_norm(const problem::NormProblem& problem, NormShape& shape);
+Result<NormConfig> configure_norm(const problem::NormProblem& problem, NormShape& shape);
 
-Result<Lowering> lower_rms_norm(const problem::NormProblem& problem, const Target& target);
+Result<Lowering> lower_norm(const problem::NormProblem& problem, const Target& target);
 
 }  // namespace heddle::engine::cuda

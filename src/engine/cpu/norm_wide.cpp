@@ -1,4 +1,4 @@
-#include "engine/cpu/rms_norm_wide.h"
+#include "engine/cpu/norm_wide.h"
 
 #include <cmath>
 
@@ -28,18 +28,29 @@ struct Row {
   }
 };
 
+/// The mean of a row, and of what it leaves: a sum of numbers far from 0 rounds.
+double mean_of(const Row& x, int64_t width) {
+  double sum = 0, rest = 0;
+  for (int64_t i = 0; i < width; ++i) sum += x[i];
+  const double mean = sum / static_cast<double>(width);
+  for (int64_t i = 0; i < width; ++i) rest += x[i] - mean;
+  return mean + rest / static_cast<double>(width);
+}
+
 }  // namespace
 
 void norm_rows_wide(const NormPass<double>& pass, RowRange rows) {
   const int64_t width = pass.rows.width;
   for (int64_t r = rows.first; r < rows.last; ++r) {
-    const Row x(pass.x, pass.rows, r), y(pass.y, pass.rows, r), inv_rms(pass.inv_rms, pass.rows, r);
+    const Row x(pass.x, pass.rows, r), y(pass.y, pass.rows, r);
+    const double mean = pass.centred ? mean_of(x, width) : 0;
     double squares = 0;
-    for (int64_t i = 0; i < width; ++i) squares += x[i] * x[i];
+    for (int64_t i = 0; i < width; ++i) squares += (x[i] - mean) * (x[i] - mean);
     const double inverse = 1 / std::sqrt(squares / static_cast<double>(width) + pass.epsilon);
-    inv_rms.set(0, inverse);
+    Row(pass.mean, pass.rows, r).set(0, mean);
+    Row(pass.inv_rms, pass.rows, r).set(0, inverse);
     for (int64_t i = 0; i < width; ++i) {
-      y.set(i, x[i] * inverse * pass.weight[i] + (pass.bias ? pass.bias[i] : 0));
+      y.set(i, (x[i] - mean) * inverse * pass.weight[i] + (pass.bias ? pass.bias[i] : 0));
     }
   }
 }
@@ -54,15 +65,18 @@ void norm_backward_rows_wide(const NormBackwardPass<double>& pass, RowRange rows
   for (int64_t r = rows.first; r < rows.last; ++r) {
     const Row x(pass.x, pass.rows, r), dy(pass.dy, pass.rows, r), dx(pass.dx, pass.rows, r);
     const double inverse = Row(pass.inv_rms, pass.rows, r)[0];
-    double mean = 0;
+    const double row_mean = pass.centred ? Row(pass.mean, pass.rows, r)[0] : 0;
+    double along = 0, mean = 0;  // means of g x_hat and of g
     for (int64_t i = 0; i < width; ++i) {
-      const double d = dy[i], x_hat = x[i] * inverse;
-      mean += d * pass.weight[i] * x_hat / static_cast<double>(width);
+      const double d = dy[i], x_hat = (x[i] - row_mean) * inverse, g = d * pass.weight[i];
+      along += g * x_hat / static_cast<double>(width);
+      if (pass.centred) mean += g / static_cast<double>(width);
       if (d_weight) d_weight[i] += d * x_hat;
       if (d_bias) d_bias[i] += d;
     }
     for (int64_t i = 0; i < width; ++i) {
-      dx.set(i, inverse * (dy[i] * pass.weight[i] - x[i] * inverse * mean));
+      const double x_hat = (x[i] - row_mean) * inverse;
+      dx.set(i, inverse * (dy[i] * pass.weight[i] - mean - x_hat * along));
     }
   }
 }
