@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from heddle.jax import attention, dot_product_attention, rms_norm, rope
+from heddle.jax import attention, dot_product_attention, layer_norm, rms_norm, rope
 
 B, T, S, N, K, H = 2, 200, 264, 8, 2, 64
 
@@ -168,6 +168,21 @@ def test_dot_product_attention():
     options = {"mask": OPTIONS["mask"]["mask"], "key_value_seq_lengths": np.array([0, S], np.int32)}
     found, expected = (f(*arrays, **options) for f in (dot_product_attention, jax.nn.dot_product_attention))
     np.testing.assert_allclose(found.astype(jnp.float32), expected.astype(jnp.float32), rtol=5e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
+def test_layer_norm(dtype):
+    x, weight, bias = 2 + random(B, T, N, H, dtype=dtype), random(H, seed=1, dtype=dtype), random(H, seed=2, dtype=dtype)
+    step = float(jnp.finfo(dtype).eps)
+
+    def plain(x, weight, bias):
+        return (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5) * weight + bias
+
+    pull = lambda f, *a: jax.vjp(f, *a)[1](jnp.ones(x.shape, a[0].dtype))
+    wide = [jnp.asarray(a, jnp.float32) for a in (x, weight, bias)]
+    found, expected = ((f(*a), *pull(f, *a)) for f, a in ((layer_norm, (x, weight, bias)), (plain, wide)))
+    for got, want in zip(found, map(np.asarray, expected)):
+        np.testing.assert_allclose(np.asarray(got, np.float32), want, rtol=8 * step, atol=16 * step * np.abs(want).max())
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from heddle.jax import attention, ring_attention, ring_order, ring_restore, rms_norm, rope
+from heddle.jax import attention, layer_norm, ring_attention, ring_order, ring_restore, rms_norm, rope
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -98,6 +98,13 @@ def test_few_kv_heads_are_taken_and_their_gradients_summed(mode):
 def test_rms_norm_sums_the_gradient_of_its_weight(mode):
     cut = P("gpus")
     check(mode, rms_norm, (random(64 * GPUS, T), random(T, seed=1)), (cut, P()), cut, {}, {"all-reduce": 1})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_layer_norm_sums_the_gradients_of_weight_and_bias(mode):
+    cut = P("gpus")
+    check(mode, layer_norm, (random(64 * GPUS, T), random(T, seed=1), random(T, seed=2)), (cut, P(), P()), cut, {},
+          {"all-reduce": 1})
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from heddle.jax import attention, rms_norm, rope
+from heddle.jax import attention, layer_norm, rms_norm, rope
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from meshes import MODES, inside, make_mesh, shard_map
@@ -54,6 +54,13 @@ def test_rms_norm_sums_the_gradient_of_its_weight(collectives, mode):
     out = P("data", "model", None)
     check(collectives, mode, rms_norm, (random(B, T, H), random(H, seed=1)), (out, P()), out, {}, {"all-reduce": 1},
           random(B, T, H, seed=2))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_layer_norm_sums_the_gradients_of_weight_and_bias(collectives, mode):
+    out = P("data", "model", None)
+    check(collectives, mode, layer_norm, (random(B, T, H), random(H, seed=1), random(H, seed=3)), (out, P(), P()), out, {},
+          {"all-reduce": 1}, random(B, T, H, seed=2))
 
 
 @pytest.mark.parametrize("mode", MODES)
