@@ -64,6 +64,13 @@ TEST(NormPlan, RefusesInWords) {
   }
   p.sizes.layouts[1].strides = {0, 0, 0};
   EXPECT_EQ(refusal(p), "");
+  p = norm();
+  p.structure.centred = true;
+  EXPECT_EQ(refusal(p), "");
+  p.structure.operands.push_back({DataType::i32});
+  p.sizes.layouts.push_back({{6, 1}, {1, 0}});
+  p.structure.mean = 3;
+  EXPECT_SAYS(p, "layer_norm: mean is i32, but the CPU engine takes");
 }
 
 TEST(NormPlan, RefusesBuffersInWords) {
@@ -91,9 +98,10 @@ TEST(RopePlan, RefusesInWords) {
 }
 
 // The weight gradient sums over rows in parts that depend on the rows alone.
-TEST(NormPlan, TheWeightGradientHasTheSameBitsOnAnyNumberOfWorkers) {
+void expect_same_bits_on_any_number_of_workers(bool centred) {
   const int64_t rows = 1000, width = 96;
   NormBackwardProblem p;
+  p.structure.centred = centred;
   p.structure.operands = {
       {DataType::f32}, {DataType::f32}, {DataType::f32}, {DataType::f32}, {DataType::f32}};
   const Dims whole{rows, width}, dense{width, 1}, column{1, width};
@@ -101,6 +109,7 @@ TEST(NormPlan, TheWeightGradientHasTheSameBitsOnAnyNumberOfWorkers) {
       {whole, dense}, {whole, dense}, {column, {0, 1}}, {{rows, 1}, {1, 0}}, {column, {0, 1}}};
   p.structure.dy = 0, p.structure.x = 1, p.structure.weight = 2, p.structure.inv_rms = 3,
   p.structure.d_weight = 4;
+  if (centred) p.structure.mean = p.structure.inv_rms;
   Random random(3);
   std::vector<Block> blocks;
   for (const auto& layout : p.sizes.layouts) {
@@ -124,6 +133,36 @@ TEST(NormPlan, TheWeightGradientHasTheSameBitsOnAnyNumberOfWorkers) {
   }
   for (const Block& result : results) {
     EXPECT_EQ(std::memcmp(result.data(), results[0].data(), static_cast<size_t>(result.size())), 0);
+  }
+}
+
+TEST(NormPlan, TheWeightGradientHasTheSameBitsOnAnyNumberOfWorkers) {
+  expect_same_bits_on_any_number_of_workers(false);
+  expect_same_bits_on_any_number_of_workers(true);
+}
+
+// A problem may have them, if no graph does: rows of one number are their bias, no rows nothing.
+TEST(NormPlan, OfOneColumnAndOfNoRows) {
+  for (const int64_t rows : {0, 3}) {
+    NormProblem p;
+    p.structure.centred = true;
+    p.structure.operands.assign(5, {DataType::f32});
+    const Dims whole{rows, 1}, strides{1, 0};
+    p.sizes.layouts = {
+        {whole, strides}, {{1, 1}, {0, 0}}, {{1, 1}, {0, 0}}, {whole, strides}, {whole, strides}};
+    p.structure.x = 0, p.structure.weight = 1, p.structure.bias = 2, p.structure.y = 3;
+    p.structure.mean = 4;
+    const auto plan = engine::cpu_engine().plan(p);
+    ASSERT_TRUE(plan.is_ok()) << plan.status().message();
+    float x[] = {1e30F, -3, 7}, weight = 2, bias = 5, y[] = {-1, -1, -1}, mean[] = {-1, -1, -1};
+    Block workspace((*plan)->workspace_bytes());
+    void* buffers[] = {x, &weight, &bias, y, mean};
+    const Status status = (*plan)->execute(buffers, workspace.data(), nullptr);
+    ASSERT_TRUE(status.is_ok()) << status.message();
+    for (int64_t row = 0; row < 3; ++row) {
+      EXPECT_EQ(y[row], rows > 0 ? bias : -1);
+      EXPECT_EQ(mean[row], rows > 0 ? x[row] : -1);
+    }
   }
 }
 

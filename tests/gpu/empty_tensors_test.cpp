@@ -137,19 +137,23 @@ class EmptyRows : public ::testing::Test {
   DeviceContext context_;
 };
 
-// Few columns, which registers hold, and as many as are read twice.
+// Of RMSNorm and LayerNorm: few columns, which registers hold, and as many as are read again.
+constexpr std::pair<int64_t, bool> kNorms[] = {
+    {64, false}, {64, true}, {40000, false}, {40000, true}};
+
 TEST_F(EmptyRows, OfANormAreNoWork) {
-  for (int64_t columns : {64, 40000}) {
-    const problem::NormProblem p = engine::cuda::norm_of({.columns = columns, .rows = 0});
+  for (const auto& [columns, centred] : kNorms) {
+    const problem::NormProblem p =
+        engine::cuda::norm_of({.columns = columns, .rows = 0, .centred = centred});
     const Outcome outcome = execute(context_, p, p.structure.operands, p.sizes.layouts, {});
     EXPECT_TRUE(outcome.status.is_ok()) << outcome.status.message();
   }
 }
 
 TEST_F(EmptyRows, OfANormSumToZeroGradients) {
-  for (int64_t columns : {64, 40000}) {
-    const problem::NormBackwardProblem p =
-        engine::cuda::norm_backward_of({.columns = columns, .rows = 0, .bias = true});
+  for (const auto& [columns, centred] : kNorms) {
+    const problem::NormBackwardProblem p = engine::cuda::norm_backward_of(
+        {.columns = columns, .rows = 0, .bias = true, .centred = centred});
     const Outcome outcome = execute(context_, p, p.structure.operands, p.sizes.layouts,
                                     {p.structure.d_weight, p.structure.d_bias});
     ASSERT_TRUE(outcome.status.is_ok()) << outcome.status.message();
