@@ -1,4 +1,4 @@
-"""The Elixir package's attention, RoPE, RMSNorm and training step, held against JAX's own arithmetic and derivatives.
+"""The Elixir package's attention, RoPE, norms and training step, held against JAX's own arithmetic and derivatives.
 
 Each function is spelled out here in jax.numpy and run in f64, which is the truth, and in the type of the call, whose
 distance from the truth is the measure: Heddle's may be twice that, and a few roundings of what is of size 1.
@@ -305,6 +305,28 @@ def test_rope_and_rms_norm(tmp_path):
     again.add("back", "Heddle.RmsNorm.backward", dy, x, weight, found["norm"][1], {"bias": True})
     for gradient, expected in zip(again.run()["back"], back(wide[3]), strict=True):
         np.testing.assert_allclose(gradient, expected, atol=2e-5)
+
+
+def test_layer_norm(tmp_path):
+    """Of rows around 20, whose mean is many times their spread."""
+    calls = Calls(tmp_path)
+    x, dy = numbers(1, B, T, N, H) + np.float32(20), numbers(2, B, T, N, H)
+    weight, bias = numbers(3, H), numbers(4, H)
+    calls.add("norm", "Heddle.LayerNorm.forward_with_states", x, weight, {"bias": bias, "epsilon": 0.01})
+
+    def norm(x, weight, bias):
+        return (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 0.01) * weight + bias
+
+    y, mean, inverse = calls.run()["norm"]
+    wide = [jnp.asarray(a, jnp.float64) for a in (x, weight, bias, dy)]
+    expected, back = jax.vjp(norm, *wide[:3])
+    np.testing.assert_allclose(y, expected, atol=8e-6)
+    np.testing.assert_allclose(mean, wide[0].mean(-1, keepdims=True), rtol=1e-6)
+    again = Calls(tmp_path / "back")
+    again.folder.mkdir()
+    again.add("back", "Heddle.LayerNorm.backward", dy, x, weight, mean, inverse, {"bias": True})
+    for gradient, expected in zip(again.run()["back"], back(wide[3]), strict=True):
+        np.testing.assert_allclose(gradient, expected, atol=4e-5)
 
 
 # ---- The training step.

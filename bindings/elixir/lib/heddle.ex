@@ -3,7 +3,7 @@ defmodule Heddle do
   Attention as one fused kernel, forward and backward.
 
     * `Heddle.FlashAttention` - attention and its gradients, with everything that changes scores
-    * `Heddle.Rope`, `Heddle.RmsNorm` - what stands around attention
+    * `Heddle.Rope`, `Heddle.RmsNorm`, `Heddle.LayerNorm` - what stands around attention
     * `Heddle.Training` - a training step whose attention is the native library's
     * `Heddle.Graph`, `Heddle.Plan` - any graph of the library's ops
     * `Heddle.Native` - the functions on plain binaries

@@ -4,6 +4,7 @@ defmodule Heddle.DocumentationTest do
   doctest Heddle
   doctest Heddle.FlashAttention
   doctest Heddle.Graph
+  doctest Heddle.LayerNorm
   doctest Heddle.Plan
   doctest Heddle.RmsNorm
   doctest Heddle.Rope

@@ -1,7 +1,7 @@
 defmodule Heddle.LayersTest do
   use ExUnit.Case, async: true
 
-  alias Heddle.{Draw, Error, RmsNorm, Rope, Tensor}
+  alias Heddle.{Draw, Error, LayerNorm, RmsNorm, Rope, Tensor}
 
   defp sentence({:error, %Error{message: message}}), do: message
 
@@ -76,5 +76,34 @@ defmodule Heddle.LayersTest do
     assert sentence(RmsNorm.backward(weight, x, weight, inverse)) =~ "dy has the shape {6}, expected {3, 6}"
     assert sentence(RmsNorm.backward(x, x, weight, weight)) =~ "inverse has the shape {6}, expected {3, 1}"
     assert sentence(RmsNorm.backward(x, x, weight, inverse, bias: 1)) =~ "bias is 1, expected true or false"
+  end
+
+  test "LayerNorm of every type, and its refusals" do
+    for type <- [:f64, :f32, :bf16, :f16] do
+      x = Draw.tensor({3, 2, 6}, type)
+      weight = Draw.tensor({6})
+      {:ok, y, mean, inverse} = LayerNorm.forward_with_states(x, weight)
+      assert {y.type, y.shape, mean.shape, inverse.shape} == {type, {3, 2, 6}, {3, 2, 1}, {3, 2, 1}}
+      {:ok, dx, d_weight, d_bias} = LayerNorm.backward(y, x, weight, mean, inverse, bias: true)
+      assert {dx.type, d_weight.type, d_bias.shape} == {type, :f32, {6}}
+
+      for {row, mean} <- Enum.zip(Enum.chunk_every(Tensor.to_list(x), 6), Tensor.to_list(mean)),
+          do: assert_in_delta(Enum.sum(row) / 6, mean, 1.0e-5)
+
+      # y does not change with what is added to all of a row, so neither does its gradient add up to anything.
+      for gradient <- Enum.chunk_every(Tensor.to_list(dx), 6), do: assert_in_delta(Enum.sum(gradient), 0, 0.1)
+    end
+
+    x = Draw.tensor({3, 6})
+    weight = Draw.tensor({6})
+    {:ok, _, mean, inverse} = LayerNorm.forward_with_states(x, weight)
+    assert sentence(LayerNorm.forward(x, Draw.tensor({5}))) == "weight has the shape {5}, expected {6}."
+    assert sentence(LayerNorm.forward(x, weight, bias: Draw.tensor({6, 1}))) =~ "bias has the shape {6, 1}"
+
+    assert sentence(LayerNorm.backward(x, x, weight, weight, inverse)) =~
+             "mean has the shape {6}, expected {3, 1}"
+
+    assert sentence(LayerNorm.backward(x, x, weight, mean, weight)) =~
+             "inverse has the shape {6}, expected {3, 1}"
   end
 end
