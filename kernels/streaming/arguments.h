@@ -43,8 +43,7 @@ struct NormBackwardArguments {
   Tensor dy, x, weight, mean, inv_rms;
   Tensor dx, d_weight, d_bias;  ///< each may be null
   void* partial;                ///< workspace [2, blocks, columns]: d_weight's sums, then d_bias's
-  void*
-      means;  ///< workspace [rows, 1 or 2], of long rows alone: mean(g*xhat) and, centred, mean(g)
+  void* means;  ///< workspace [rows, 1, centred 2], of long rows alone: what a row's dx has less
   int rows, columns;
   Real per_column;  ///< 1 / columns
   int blocks;       ///< that share the rows, each with sums of its own

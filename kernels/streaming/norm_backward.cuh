@@ -27,25 +27,26 @@ struct GivenStatistics {
   }
 };
 
-/// Sums over a row, then means: of g x_hat and, where rows are centred, of g. g is dy * weight.
+/// What dx has less than inv_rms * g, g being dy * weight: x_hat times the mean of g x_hat and,
+/// where rows are centred, the mean of g. First sums over a row, then times -inv_rms / columns.
 template <class C>
-struct GradientMeans {
+struct RowGradient {
   using Number = typename C::Number;
-  static constexpr int kCount = C::kCentred ? 2 : 1;
-  Number of[kCount] = {};
+  static constexpr int kSums = C::kCentred ? 2 : 1;
+  Number sum[kSums] = {};
 
   HEDDLE_DEVICE void add(Number g, Number x_hat) {
-    of[0] = multiply_add(g, x_hat, of[0]);
-    if constexpr (C::kCentred) of[1] += g;
+    sum[0] = multiply_add(g, x_hat, sum[0]);
+    if constexpr (C::kCentred) sum[1] += g;
   }
-  HEDDLE_DEVICE void divide(Number per_column) {
+  HEDDLE_DEVICE void scale(Number per_column, Number inv_rms) {
 #pragma unroll
-    for (Number& sum : of) sum *= per_column;
+    for (Number& one : sum) one = one * per_column * -inv_rms;
   }
-  /// dx: what g changes, less its part along x_hat and, where rows are centred, its mean.
-  HEDDLE_DEVICE Number gradient(Number g, Number x_hat, Number inv_rms) const {
-    if constexpr (C::kCentred) g -= of[1];
-    return inv_rms * (g - x_hat * of[0]);
+  HEDDLE_DEVICE Number dx(Number g, Number x_hat, Number inv_rms) const {
+    Number less = sum[0] * x_hat;
+    if constexpr (C::kCentred) less = multiply_add(sum[0], x_hat, sum[1]);
+    return multiply_add(inv_rms, g, less);
   }
 };
 
@@ -127,7 +128,7 @@ struct NormBackward {
 
   /// Grid: args.blocks, one or two a processor.
   HEDDLE_DEVICE static void run(const NormBackwardArguments& args) {
-    __shared__ Number slots[2 * GradientMeans<C>::kCount * kThreads / 32];
+    __shared__ Number slots[2 * RowGradient<C>::kSums * kThreads / 32];
     __shared__ Number shared[C::kVector * kPitch];
     __shared__ u64 barriers[kGroups];  ///< of each group's threads: met for a row's sum
     const u32 met = shared_address(barriers);
@@ -184,7 +185,7 @@ struct NormBackward {
       if constexpr (C::kPrefetch)
         fetch(row + step);  // in flight while this row is reduced and written
 
-      GradientMeans<C> means;
+      RowGradient<C> gradient;
 #pragma unroll
       for (int i = 0; i < C::kVectors; ++i) {
         if (column_at(i) >= args.columns) continue;
@@ -198,12 +199,12 @@ struct NormBackward {
           if constexpr (C::kWantsDWeight)
             d_weight[i * C::kVector + n] = multiply_add(g[n], x_hat, d_weight[i * C::kVector + n]);
           if constexpr (C::kWantsDBias) d_bias[i * C::kVector + n] += g[n];
-          means.add(g[n] * w[n], x_hat);
+          gradient.add(g[n] * w[n], x_hat);
         }
       }
       if constexpr (!C::kWantsDx) continue;
-      sum_over_row<C::kThreadsPerRow>(means.of, slots, group, turn, meet);
-      means.divide(per_column);
+      sum_over_row<C::kThreadsPerRow>(gradient.sum, slots, group, turn, meet);
+      gradient.scale(per_column, of_row.inv_rms);
       turn ^= 1;
       const Row<C, Dx> dx(args.extents, args.dx, row);
 #pragma unroll
@@ -215,7 +216,7 @@ struct NormBackward {
         weight[i].get(w);
 #pragma unroll
         for (int n = 0; n < C::kVector; ++n)
-          value[n] = means.gradient(g[n] * w[n], of_row.normalised(value[n]), of_row.inv_rms);
+          value[n] = gradient.dx(g[n] * w[n], of_row.normalised(value[n]), of_row.inv_rms);
         Packed<Dx, C::kVector> out;
         out.set(value);
         out.store(dx.at(column_at(i)));
@@ -230,8 +231,8 @@ struct NormBackward {
   }
 };
 
-/// Rows too long for registers: one kernel finds each row's means, the next takes a run of columns
-/// down the rows.
+/// Rows too long for registers: one kernel finds each row's RowGradient, the next takes a run of
+/// columns down the rows.
 template <class Config>
 struct NormBackwardLongRows {
   using C = Config;
@@ -244,7 +245,7 @@ struct NormBackwardLongRows {
 
   /// Grid: rows. Not needed without dx.
   HEDDLE_DEVICE static void means(const NormBackwardArguments& args) {
-    __shared__ Number slots[2 * GradientMeans<C>::kCount * kMeansThreads / 32];
+    __shared__ Number slots[2 * RowGradient<C>::kSums * kMeansThreads / 32];
     const int row = blockIdx.x;
     const Row<C, const X> from_x(args.extents, args.x, row);
     const Row<C, const Dy> from_dy(args.extents, args.dy, row);
@@ -253,7 +254,7 @@ struct NormBackwardLongRows {
     Packed<W, C::kVector> weight;
     GivenStatistics<C> of_row;
     of_row.load(args, row);
-    GradientMeans<C> means;
+    RowGradient<C> gradient;
     for (int column = threadIdx.x * C::kVector; column < args.columns;
          column += kMeansThreads * C::kVector) {
       x.load(from_x.at(column));
@@ -264,12 +265,12 @@ struct NormBackwardLongRows {
       dy.get(g);
       weight.get(w);
 #pragma unroll
-      for (int n = 0; n < C::kVector; ++n) means.add(g[n] * w[n], of_row.normalised(value[n]));
+      for (int n = 0; n < C::kVector; ++n) gradient.add(g[n] * w[n], of_row.normalised(value[n]));
     }
-    sum_over_row<kMeansThreads>(means.of, slots, 0, 0, [] { __syncthreads(); });
+    sum_over_row<kMeansThreads>(gradient.sum, slots, 0, 0, [] { __syncthreads(); });
     if (threadIdx.x != 0) return;
-    means.divide(value_of<Number>(args.per_column));
-    static_cast<GradientMeans<C>*>(args.means)[row] = means;
+    gradient.scale(value_of<Number>(args.per_column), of_row.inv_rms);
+    static_cast<RowGradient<C>*>(args.means)[row] = gradient;
   }
 
   /// Grid (ceil(columns / (kThreads * kVector)), args.blocks).
@@ -289,8 +290,8 @@ struct NormBackwardLongRows {
       dy.load(Row<C, const Dy>(args.extents, args.dy, row).at(column));
       GivenStatistics<C> of_row;
       of_row.load(args, row);
-      GradientMeans<C> means;
-      if constexpr (C::kWantsDx) means = static_cast<const GradientMeans<C>*>(args.means)[row];
+      RowGradient<C> gradient;
+      if constexpr (C::kWantsDx) gradient = static_cast<const RowGradient<C>*>(args.means)[row];
       Number value[C::kVector], g[C::kVector];
       x.get(value);
       dy.get(g);
@@ -299,7 +300,7 @@ struct NormBackwardLongRows {
         const Number x_hat = of_row.normalised(value[n]);
         d_weight[n] = multiply_add(g[n], x_hat, d_weight[n]);
         d_bias[n] += g[n];
-        value[n] = means.gradient(g[n] * w[n], x_hat, of_row.inv_rms);
+        value[n] = gradient.dx(g[n] * w[n], x_hat, of_row.inv_rms);
       }
       out.set(value);
       if constexpr (C::kWantsDx) out.store(Row<C, Dx>(args.extents, args.dx, row).at(column));
