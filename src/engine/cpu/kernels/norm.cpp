@@ -62,30 +62,44 @@ float dot(const float* a, const float* b, int64_t padded) {
   return sum_of_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
 }
 
-/// In f64: a mean far from 0 is to be known more closely than f32 tells.
-double sum_of(const float* a, int64_t padded) {
-  double lane[kPadding] = {}, sum = 0;
-  for (int64_t i = 0; i < padded; i += kPadding) {
-    for (int64_t n = 0; n < kPadding; ++n) lane[n] += a[i + n];
+float sum_of(const float* a, int64_t padded) {
+  Float sum[4] = {zero(), zero(), zero(), zero()};
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= padded; i += 4 * kLanes) {
+    for (int n = 0; n < 4; ++n) sum[n] = add(load(a + i + n * kLanes), sum[n]);
   }
-  for (double one : lane) sum += one;
-  return sum;
+  for (; i < padded; i += kLanes) sum[0] = add(load(a + i), sum[0]);
+  return sum_of_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
 }
 
-/// out = x - mean - rest, zeros in the padding; x may be out.
-void take_off(const float* x, float mean, float rest, int64_t width, float* out) {
+/// out = x - mean, zeros in the padding; x may be out.
+void take_off(const float* x, float mean, int64_t width, float* out) {
   const int64_t padded = round_up(width, kPadding);
-  for (int64_t i = 0; i < padded; i += kLanes)
-    store(out + i, subtract(subtract(load(x + i), all(mean)), all(rest)));
+  for (int64_t i = 0; i < padded; i += kLanes) store(out + i, subtract(load(x + i), all(mean)));
   for (int64_t i = width; i < padded; ++i) out[i] = 0;
 }
 
-/// Takes its mean off a row, to more than f32's own digits; gives it rounded.
-float centre(const float* x, int64_t width, float* out) {
-  const double exact = sum_of(x, round_up(width, kPadding)) / static_cast<double>(width);
-  const auto mean = static_cast<float>(exact);
-  take_off(x, mean, static_cast<float>(exact - mean), width, out);
-  return mean;
+/// How a row is normalised: xh = c * inverse + shift, c being x, or its distance to `taken_off`,
+/// the mean as f32 sums it, which is rounded: `shift` is minus the mean of those distances,
+/// normalised.
+struct RowStatistics {
+  float mean, inverse, shift;
+};
+
+RowStatistics statistics_of(const float* c, int64_t width, bool centred, float taken_off,
+                            double epsilon) {
+  const int64_t padded = round_up(width, kPadding);
+  const auto columns = static_cast<double>(width);
+  double square = dot(c, c, padded) / columns;
+  if (!centred) return {0, static_cast<float>(1 / __builtin_sqrt(square + epsilon)), 0};
+  const double correction = sum_of(c, padded) / columns;
+  square -= correction * correction;
+  if (square < 0) square = 0;  // of equal numbers
+  const double inverse = 1 / __builtin_sqrt(square + epsilon);
+  // Around 0 distances are rounded more than the numbers' sum was.
+  const double mean = taken_off + (double{taken_off} * taken_off > square ? correction : 0);
+  return {static_cast<float>(mean), static_cast<float>(inverse),
+          static_cast<float>(-correction * inverse)};
 }
 
 void clear(double* sum, int64_t padded) {
@@ -109,19 +123,20 @@ void norm_rows(const NormPass<float>& pass, RowRange rows, float* scratch) {
   RowIndex at(pass.rows, rows.first);
   for (int64_t row = rows.first; row < rows.last; ++row, at.next()) {
     const float* x = read(pass.x, at, width, scratch);
+    float mean = 0;
     if (pass.centred) {
-      const float mean = centre(x, width, scratch);
-      if (pass.mean.data) write(pass.mean, at, 1, &mean);
+      mean = static_cast<float>(sum_of(x, padded) / static_cast<double>(width));
+      take_off(x, mean, width, scratch);
       x = scratch;
     }
-    const double square = dot(x, x, padded) / static_cast<double>(width);
-    const auto inverse = static_cast<float>(1 / __builtin_sqrt(square + pass.epsilon));
-    if (pass.inv_rms.data) write(pass.inv_rms, at, 1, &inverse);
-    const Float r = all(inverse);
+    const RowStatistics of_row = statistics_of(x, width, pass.centred, mean, pass.epsilon);
+    if (pass.mean.data) write(pass.mean, at, 1, &of_row.mean);
+    if (pass.inv_rms.data) write(pass.inv_rms, at, 1, &of_row.inverse);
+    const Float r = all(of_row.inverse), shift = all(of_row.shift);
     float* y = writes_direct ? reinterpret_cast<float*>(at.address(pass.y)) : scratch;
     for (int64_t i = 0; i < padded; i += kLanes) {
       const Float bias = pass.bias ? load(pass.bias + i) : zero();
-      store(y + i, multiply_add(multiply(load(x + i), r), load(pass.weight + i), bias));
+      store(y + i, multiply_add(multiply_add(load(x + i), r, shift), load(pass.weight + i), bias));
     }
     if (!writes_direct) write(pass.y, at, width, y);
   }
@@ -167,7 +182,7 @@ void norm_backward_rows(const NormBackwardPass<float>& pass, RowRange rows, int6
     const float* x = read(pass.x, at, width, scratch);
     const float* dy = read(pass.dy, at, width, scratch + padded);
     if (pass.centred) {
-      take_off(x, float_at(pass.mean.element, at.address(pass.mean)), 0, width, scratch);
+      take_off(x, float_at(pass.mean.element, at.address(pass.mean)), width, scratch);
       x = scratch;
     }
     const float inverse = float_at(pass.inv_rms.element, at.address(pass.inv_rms));
