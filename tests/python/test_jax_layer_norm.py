@@ -45,9 +45,8 @@ def assert_close(ours, naive, exact):
 
 @pytest.mark.parametrize("dtypes", [(F32, F32, F32), (BF16, BF16, BF16), (F16, F16, F16), (BF16, F32, F16), (F32, BF16, F64),
                                     (F64, F64, F64)])
-@pytest.mark.parametrize("far", [0, 8])
-def test_types(dtypes, far):
-    x, weight, bias = far + random(3, 7, 96, dtype=dtypes[0]), *(random(96, dtype=d, seed=s) for s, d in enumerate(dtypes[1:]))
+def test_types(dtypes):
+    x, weight, bias = 8 + random(3, 7, 96, dtype=dtypes[0]), *(random(96, dtype=d, seed=s) for s, d in enumerate(dtypes[1:]))
     dy = random(3, 7, 96, dtype=weight.dtype, seed=3)
     y = layer_norm(x, weight, bias)
     assert y.dtype == weight.dtype and y.shape == x.shape
@@ -75,7 +74,7 @@ def test_shapes(shape, of_weight):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("axes", [(0, None, None), (0, 0, None), (None, None, 0), (1, 0, 1)])
+@pytest.mark.parametrize("axes", [(0, None, None), (1, 0, 1)])
 def test_vmap(axes):
     x = {0: random(3, 5, 16), 1: random(5, 3, 16), None: random(5, 16)}[axes[0]]
     weight, bias = ({0: random(3, 16, seed=1 + n), 1: random(16, 3, seed=1 + n), None: random(16, seed=1 + n)}[axis]
