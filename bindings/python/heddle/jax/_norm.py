@@ -101,7 +101,7 @@ def _forward_partition(norm, leading, mesh, operands):
 
 def _sums(norm, x, weight):
     """The types of the gradients of weight and bias."""
-    return [wide(x.dtype, weight.dtype), *([wide(x.dtype, norm.bias)] if norm.bias else [])]
+    return [wide(x.dtype, weight.dtype), *([] if norm.bias is None else [wide(x.dtype, norm.bias)])]
 
 
 def _backward_results(norm, leading, dy, x, weight, *statistics):
