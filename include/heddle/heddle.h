@@ -287,6 +287,35 @@ HEDDLE_API heddle_status heddle_plan_execute(const heddle_plan* plan, const int6
                                              const heddle_shape* shapes, size_t shape_count,
                                              void* workspace, void* stream);
 
+/* ---- Device memory
+ * ------------------------------------------------------------------------------------------ */
+
+/* For programs that have no allocator of their own: memory that plans of the device read and write.
+ * On a GPU it is the memory of the device of the calling thread's current context; a thread that
+ * has none is given the primary context of device 0, as CUDA's runtime does, and may then execute
+ * plans. `stream` is a CUstream there, null the default one, and ignored on the CPU; one that is
+ * being captured into a CUDA graph is refused. */
+
+/* Memory for what is queued on `stream` from now on, aligned to 64 bytes on a CPU, to 256 on a GPU,
+ * its contents anything; *memory is null for 0 bytes, and if it fails. A GPU's comes from a pool of
+ * the library's, which keeps up to 1 GiB of what is freed for allocations to come. */
+HEDDLE_API heddle_status heddle_memory_allocate(heddle_device device, size_t bytes, void* stream,
+                                                void** memory);
+/* Gives back what heddle_memory_allocate gave, after what is queued on `stream` by now; what other
+ * streams do with it has to have ended. Null is allowed. */
+HEDDLE_API heddle_status heddle_memory_free(heddle_device device, void* memory, void* stream);
+/* Makes them zeros, after what is queued on `stream` by now; on a GPU it returns before that. */
+HEDDLE_API heddle_status heddle_memory_clear(heddle_device device, void* memory, size_t bytes,
+                                             void* stream);
+/* Copies host memory to the device's, after what is queued on `stream`. When it returns, the copy
+ * has been made. Any part of an allocation may be copied; 0 bytes need no pointers. */
+HEDDLE_API heddle_status heddle_memory_copy_in(heddle_device device, void* memory, const void* host,
+                                               size_t bytes, void* stream);
+/* Copies the device's memory to the host's in the same way: it waits for what is queued on
+ * `stream`, and says if any of that failed. */
+HEDDLE_API heddle_status heddle_memory_copy_out(heddle_device device, void* host,
+                                                const void* memory, size_t bytes, void* stream);
+
 /* ---- HLO modules
  * ------------------------------------------------------------------------------------------ */
 

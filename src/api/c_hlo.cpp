@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "api/c_error.h"
+#include "api/c_values.h"
 #include "api/executable.h"
 #include "engine/devices.h"
 #include "heddle/heddle.h"
@@ -21,13 +22,8 @@ Status fuse(const void* module, size_t size, heddle_device device, heddle_fused_
   constexpr const char* kFunction = "heddle_fuse_module";
   if (!module) return null_argument(kFunction, "module");
   if (!out) return null_argument(kFunction, "fused");
-  if (device != HEDDLE_CPU && device != HEDDLE_CUDA) {
-    return error(Code::invalid_value,
-                 "There is no device number {}, expected HEDDLE_CPU or HEDDLE_CUDA.",
-                 static_cast<int>(device));
-  }
-  const auto engines =
-      engine::engines(device == HEDDLE_CPU ? engine::Device::cpu : engine::Device::cuda);
+  HEDDLE_ASSIGN(const engine::Device on, device_from(device));
+  const auto engines = engine::engines(on);
   HEDDLE_ASSIGN(std::unique_ptr<hlo::Module> read,
                 hlo::read_proto({static_cast<const char*>(module), size}));
   const auto workspace_bytes = [&](const graph::Graph& graph) -> Result<int64_t> {

@@ -3,6 +3,7 @@
 
 #include "api/c_error.h"
 #include "api/c_objects.h"
+#include "api/c_values.h"
 #include "engine/devices.h"
 
 namespace heddle::api {
@@ -11,14 +12,8 @@ namespace {
 Result<std::shared_ptr<const Executable>> build(const heddle_graph* graph, heddle_device device,
                                                 const char* function) {
   if (!graph) return null_argument(function, "graph");
-  if (device != HEDDLE_CPU && device != HEDDLE_CUDA) {
-    return error(Code::invalid_value,
-                 "There is no device number {}, expected HEDDLE_CPU or HEDDLE_CUDA.",
-                 static_cast<int>(device));
-  }
-  return Executable::build(
-      graph->graph,
-      engine::engines(device == HEDDLE_CPU ? engine::Device::cpu : engine::Device::cuda));
+  HEDDLE_ASSIGN(const engine::Device on, device_from(device));
+  return Executable::build(graph->graph, engine::engines(on));
 }
 
 Status create_plan(const heddle_graph* graph, heddle_device device, heddle_plan** out) {

@@ -15,6 +15,14 @@ Result<std::optional<DataType>> data_type(heddle_dtype given) {
   return std::optional(static_cast<DataType>(given - 1));
 }
 
+Result<engine::Device> device_from(heddle_device given) {
+  if (given == HEDDLE_CPU) return engine::Device::cpu;
+  if (given == HEDDLE_CUDA) return engine::Device::cuda;
+  return error(Code::invalid_value,
+               "There is no device number {}, expected HEDDLE_CPU or HEDDLE_CUDA.",
+               static_cast<int>(given));
+}
+
 Result<Dims> dims_from(const int64_t* values, int32_t rank, const char* what) {
   if (rank < 0 || rank > kMaxRank) {
     return error(Code::invalid_value, "{} of rank {} are given, expected 0 to {}.", what, rank,

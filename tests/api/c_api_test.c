@@ -1,6 +1,7 @@
 /* The C interface as a C program uses it. */
 #include <heddle/heddle.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,6 +255,116 @@ static void test_refusals(heddle_graph* graph) {
   CHECK(heddle_xla_ffi_handler(NULL) == NULL);
 }
 
+/* Whether there is such a device; a machine without a GPU says so. */
+static bool has_device(heddle_device device) {
+  char byte = 0;
+  void* memory = &memory;
+  const heddle_status status = heddle_memory_allocate(device, 1, NULL, &memory);
+  if (status == HEDDLE_OK) {
+    CHECK_OK(heddle_memory_free(device, memory, NULL));
+    return true;
+  }
+  CHECK(memory == NULL && device == HEDDLE_CUDA);
+  CHECK(strstr(heddle_last_error(), "the NVIDIA driver") != NULL);
+  CHECK(heddle_memory_copy_in(device, &byte, &byte, 1, NULL) == status);
+  CHECK(heddle_memory_copy_out(device, &byte, &byte, 1, NULL) == status);
+  CHECK(heddle_memory_free(device, &byte, NULL) == status);
+  return false;
+}
+
+/* Bytes go there and back, whole and in parts, and nothing beside them is written. */
+static void test_memory(heddle_device device) {
+  enum { BYTES = 100003, FROM = 17, PART = 1000 };
+  static unsigned char given[BYTES], found[BYTES + 2];
+  for (int i = 0; i < BYTES; ++i) given[i] = (unsigned char)(i * 7 + i / 256);
+  memset(found, 0xA5, sizeof found);
+  void *memory = NULL, *other = NULL;
+  CHECK_OK(heddle_memory_allocate(device, BYTES, NULL, &memory));
+  CHECK_OK(heddle_memory_allocate(device, BYTES, NULL, &other));
+  CHECK(memory != NULL && other != NULL && memory != other && (uintptr_t)memory % 64 == 0);
+  CHECK_OK(heddle_memory_copy_in(device, memory, given, BYTES, NULL));
+  CHECK_OK(heddle_memory_copy_in(device, other, found, BYTES, NULL));
+  CHECK_OK(heddle_memory_copy_in(device, (char*)memory + FROM, given, PART, NULL));
+  CHECK_OK(heddle_memory_copy_out(device, found + 1, memory, BYTES, NULL));
+  CHECK(found[0] == 0xA5 && found[BYTES + 1] == 0xA5);
+  CHECK(memcmp(found + 1, given, FROM) == 0);
+  CHECK(memcmp(found + 1 + FROM, given, PART) == 0);
+  CHECK(memcmp(found + 1 + FROM + PART, given + FROM + PART, BYTES - FROM - PART) == 0);
+  CHECK_OK(heddle_memory_copy_out(device, found + 1, (char*)memory + FROM, PART, NULL));
+  CHECK(memcmp(found + 1, given, PART) == 0 && found[1 + PART] == found[PART + 1]);
+  memset(found, 0xA5, sizeof found);
+  CHECK_OK(heddle_memory_clear(device, (char*)memory + 1, BYTES - 2, NULL));
+  CHECK_OK(heddle_memory_copy_out(device, found, memory, BYTES, NULL));
+  CHECK(found[0] == given[0] && found[BYTES - 1] == given[BYTES - 1]);
+  for (int i = 1; i < BYTES - 1; ++i) CHECK(found[i] == 0);
+  CHECK_OK(heddle_memory_free(device, memory, NULL));
+  CHECK_OK(heddle_memory_free(device, other, NULL));
+
+  other = &memory;
+  CHECK_OK(heddle_memory_allocate(device, 0, NULL, &other));
+  CHECK(other == NULL);
+  CHECK_OK(heddle_memory_free(device, NULL, NULL));
+  CHECK_OK(heddle_memory_clear(device, NULL, 0, NULL));
+  CHECK_OK(heddle_memory_copy_in(device, NULL, NULL, 0, NULL));
+  CHECK_OK(heddle_memory_copy_out(device, NULL, NULL, 0, NULL));
+  CHECK_SENTENCE(heddle_memory_allocate(device, 1, NULL, NULL), HEDDLE_INVALID_VALUE,
+                 "null pointer for memory");
+  const size_t hostile[] = {SIZE_MAX, SIZE_MAX - 4096, SIZE_MAX / 2, (size_t)1 << 56};
+  for (int i = 0; i < 4; ++i) {
+    other = &memory;
+    CHECK_SENTENCE(heddle_memory_allocate(device, hostile[i], NULL, &other), HEDDLE_OUT_OF_MEMORY,
+                   "has no memory for");
+    CHECK(other == NULL);
+  }
+  CHECK_SENTENCE(heddle_memory_clear(device, NULL, 1, NULL), HEDDLE_INVALID_VALUE,
+                 "null pointer for memory");
+  CHECK_SENTENCE(heddle_memory_copy_in(device, NULL, given, 1, NULL), HEDDLE_INVALID_VALUE,
+                 "null pointer for memory");
+  CHECK_SENTENCE(heddle_memory_copy_in(device, given, NULL, 1, NULL), HEDDLE_INVALID_VALUE,
+                 "null pointer for host");
+  CHECK_SENTENCE(heddle_memory_copy_out(device, NULL, given, 1, NULL), HEDDLE_INVALID_VALUE,
+                 "null pointer for host");
+  CHECK_SENTENCE(heddle_memory_copy_out(device, found, NULL, 1, NULL), HEDDLE_INVALID_VALUE,
+                 "null pointer for memory");
+}
+
+/* A plan runs in the device's memory alone: what it makes is that of the host's. */
+static void test_execution_in_memory(const heddle_graph* graph, heddle_device device) {
+  static float host[4][COUNT], expected[COUNT];
+  heddle_plan* plan = NULL;
+  void *pointers[4], *workspace = NULL;
+  const int64_t uids[] = {1, 2, 3, 4};
+  CHECK_OK(heddle_plan_create(graph, device, &plan));
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < COUNT; ++j) host[i][j] = (float)rand() / (float)RAND_MAX - 0.5f;
+    CHECK_OK(heddle_memory_allocate(device, sizeof host[i], NULL, &pointers[i]));
+    CHECK_OK(heddle_memory_copy_in(device, pointers[i], host[i], sizeof host[i], NULL));
+  }
+  const size_t bytes = heddle_plan_workspace_bytes(plan);
+  CHECK_OK(heddle_memory_allocate(device, bytes, NULL, &workspace));
+  CHECK_OK(heddle_plan_execute(plan, uids, pointers, 4, NULL, 0, workspace, NULL));
+  CHECK_OK(heddle_memory_free(device, workspace, NULL));
+  CHECK_OK(heddle_memory_copy_out(device, host[3], pointers[3], sizeof host[3], NULL));
+  attention_by_hand(host[0], host[1], host[2], expected);
+  for (int i = 0; i < COUNT; ++i) CHECK(fabsf(host[3][i] - expected[i]) < 1e-5f);
+  for (int i = 0; i < 4; ++i) CHECK_OK(heddle_memory_free(device, pointers[i], NULL));
+  heddle_plan_free(plan);
+}
+
+static void test_no_such_device(void) {
+  const heddle_device none = (heddle_device)2;
+  void* memory = &memory;
+  CHECK_SENTENCE(heddle_memory_allocate(none, 1, NULL, &memory), HEDDLE_INVALID_VALUE,
+                 "There is no device number 2");
+  CHECK(memory == NULL);
+  CHECK_SENTENCE(heddle_memory_free(none, NULL, NULL), HEDDLE_INVALID_VALUE, "device number 2");
+  CHECK_SENTENCE(heddle_memory_clear(none, NULL, 0, NULL), HEDDLE_INVALID_VALUE, "device number 2");
+  CHECK_SENTENCE(heddle_memory_copy_in(none, NULL, NULL, 0, NULL), HEDDLE_INVALID_VALUE,
+                 "device number 2");
+  CHECK_SENTENCE(heddle_memory_copy_out(none, NULL, NULL, 0, NULL), HEDDLE_INVALID_VALUE,
+                 "device number 2");
+}
+
 int main(void) {
   CHECK(strcmp(heddle_version(), "0.1.0") == 0);
   CHECK(strcmp(heddle_status_name(HEDDLE_INVALID_VALUE), "INVALID_VALUE") == 0);
@@ -261,9 +372,16 @@ int main(void) {
   CHECK(strcmp(heddle_last_error(), "") == 0);
   heddle_graph* graph = build_graph();
   test_execution(graph);
+  const heddle_device devices[] = {HEDDLE_CPU, HEDDLE_CUDA};
+  for (int i = 0; i < 2; ++i) {
+    if (!has_device(devices[i])) continue;
+    test_memory(devices[i]);
+    test_execution_in_memory(graph, devices[i]);
+  }
   test_text(graph);
   test_score_expression();
   test_refusals(graph);
+  test_no_such_device();
   heddle_graph_free(graph);
   if (failures == 0) puts("all passed");
   return failures == 0 ? 0 : 1;

@@ -18,9 +18,11 @@ using CuKernel = struct CuKernelObject*;
 using CuGraph = struct CuGraphObject*;
 using CuGraphExec = struct CuGraphExecObject*;
 using CuGraphNode = struct CuGraphNodeObject*;
+using CuMemoryPool = struct CuMemoryPoolObject*;
+using CuDevicePointer = uint64_t;
 using NvrtcProgram = struct NvrtcProgramObject*;
 
-inline constexpr CuResult kCudaSuccess = 0;
+inline constexpr CuResult kCudaSuccess = 0, kCudaOutOfMemory = 2;
 
 /// CUdevice_attribute, those used.
 enum class DeviceAttribute : int {
@@ -86,6 +88,21 @@ struct GraphEdge {
 /// That a kernel may begin where the one before it lets its dependents begin.
 inline constexpr GraphEdge kProgrammaticEdge{
     .from_port = 1, .to_port = 0, .type = 1, .reserved = {}};
+
+/// CUmemPoolProps, of a device's own memory.
+struct MemoryPoolProperties {
+  int allocation_type = 1;  ///< pinned: the only one there is
+  int handle_types = 0;
+  int location_type = 1;  ///< a device
+  int location_id;
+  void* security_attributes = nullptr;
+  unsigned char reserved[64] =
+      {};  ///< the first eight of them the most bytes, since 12.3; 0 is all
+};
+static_assert(sizeof(MemoryPoolProperties) == 88);
+
+/// CUmemPool_attribute, the one used: how many bytes stay with a pool that are not allocated.
+enum class MemoryPoolAttribute : int { release_threshold = 4 };
 
 /// CUtensorMap: what the tensor memory accelerator reads; passed to kernels by value.
 using heddle::TensorMap;

@@ -33,6 +33,17 @@ Result<Driver> load_driver() {
   HEDDLE_TRY(bind(library, "cuCtxGetCurrent", driver.context_get_current));
   HEDDLE_TRY(bind(library, "cuCtxGetDevice", driver.context_get_device));
   HEDDLE_TRY(bind(library, "cuCtxGetId", driver.context_get_id));
+  HEDDLE_TRY(bind(library, "cuCtxSetCurrent", driver.context_set_current));
+  HEDDLE_TRY(bind(library, "cuDevicePrimaryCtxRetain", driver.primary_context_retain));
+  HEDDLE_TRY(bind(library, "cuMemPoolCreate", driver.memory_pool_create));
+  HEDDLE_TRY(bind(library, "cuMemPoolDestroy", driver.memory_pool_destroy));
+  HEDDLE_TRY(bind(library, "cuMemPoolSetAttribute", driver.memory_pool_set_attribute));
+  HEDDLE_TRY(bind(library, "cuMemAllocFromPoolAsync", driver.memory_allocate));
+  HEDDLE_TRY(bind(library, "cuMemFreeAsync", driver.memory_free));
+  HEDDLE_TRY(bind(library, "cuMemcpyHtoDAsync_v2", driver.copy_to_device));
+  HEDDLE_TRY(bind(library, "cuMemcpyDtoHAsync_v2", driver.copy_to_host));
+  HEDDLE_TRY(bind(library, "cuMemsetD8Async", driver.memory_set));
+  HEDDLE_TRY(bind(library, "cuStreamSynchronize", driver.stream_synchronize));
   HEDDLE_TRY(bind(library, "cuLibraryLoadData", driver.library_load_data));
   HEDDLE_TRY(bind(library, "cuLibraryGetKernel", driver.library_get_kernel));
   HEDDLE_TRY(bind(library, "cuKernelSetAttribute", driver.kernel_set_attribute));

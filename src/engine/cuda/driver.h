@@ -18,6 +18,17 @@ struct Driver {
   CuResult (*context_get_current)(CuContext*);
   CuResult (*context_get_device)(CuDevice*);
   CuResult (*context_get_id)(CuContext, unsigned long long* id);
+  CuResult (*context_set_current)(CuContext);
+  CuResult (*primary_context_retain)(CuContext*, CuDevice);
+  CuResult (*memory_pool_create)(CuMemoryPool*, const MemoryPoolProperties*);
+  CuResult (*memory_pool_destroy)(CuMemoryPool);
+  CuResult (*memory_pool_set_attribute)(CuMemoryPool, MemoryPoolAttribute, void* value);
+  CuResult (*memory_allocate)(CuDevicePointer*, size_t bytes, CuMemoryPool, CuStream);
+  CuResult (*memory_free)(CuDevicePointer, CuStream);
+  CuResult (*copy_to_device)(CuDevicePointer, const void* host, size_t bytes, CuStream);
+  CuResult (*copy_to_host)(void* host, CuDevicePointer, size_t bytes, CuStream);
+  CuResult (*memory_set)(CuDevicePointer, unsigned char, size_t bytes, CuStream);
+  CuResult (*stream_synchronize)(CuStream);
   CuResult (*library_load_data)(CuLibrary*, const void* code, void*, void**, unsigned, void*,
                                 void**, unsigned);
   CuResult (*library_get_kernel)(CuKernel*, CuLibrary, const char* name);

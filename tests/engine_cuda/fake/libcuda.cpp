@@ -4,14 +4,17 @@
 //   FAKE_CUDA_CAPABILITY  of the devices, else 90
 //   FAKE_CUDA_DEVICE      of the current context, 0 or 1, which each have one; else 0
 //   FAKE_CUDA_CONTEXT     the number of the context, else 1
-//   FAKE_CUDA_NO_CONTEXT  set: no thread has one
+//   FAKE_CUDA_NO_CONTEXT  set: no thread has one, unless it made one current
 //   FAKE_CUDA_CAPTURES    set: every stream is being captured
+//   FAKE_CUDA_FULL        set: there is no memory
+//   FAKE_CUDA_NO_POOLS    set: memory pools have no attributes
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <list>
 #include <map>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -55,6 +58,19 @@ std::list<Graph>& graphs() {
 std::list<Executable>& executables() {
   static auto& all = *new std::list<Executable>;
   return all;
+}
+
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+thread_local std::vector<Copy> copies;
+thread_local CuContext made_current = nullptr;
+
+CuContext context_of(CuDevice device) {
+  static int contexts[2];
+  return reinterpret_cast<CuContext>(&contexts[device]);
 }
 
 int from_environment(const char* name, int otherwise) {
@@ -133,9 +149,67 @@ CuResult cuDeviceGetAttribute(int* value, DeviceAttribute attribute, CuDevice) {
   return kInvalidValue;
 }
 CuResult cuCtxGetCurrent(CuContext* context) {
-  static int contexts[2];
   const bool none = std::getenv("FAKE_CUDA_NO_CONTEXT") != nullptr;
-  *context = none ? nullptr : reinterpret_cast<CuContext>(&contexts[current_device()]);
+  *context = none ? made_current : context_of(current_device());
+  return kCudaSuccess;
+}
+CuResult cuCtxSetCurrent(CuContext context) {
+  made_current = context;
+  return kCudaSuccess;
+}
+CuResult cuDevicePrimaryCtxRetain(CuContext* context, CuDevice device) {
+  ++calls.retained_contexts;
+  *context = context_of(device);
+  return kCudaSuccess;
+}
+CuResult cuMemPoolCreate(CuMemoryPool* pool, const MemoryPoolProperties* properties) {
+  constexpr int kDevice = 1, kPinned = 1;
+  if (properties->allocation_type != kPinned || properties->handle_types != 0 ||
+      properties->location_type != kDevice || properties->location_id != current_device())
+    return kInvalidValue;
+  ++calls.pools;
+  static int some;
+  *pool = reinterpret_cast<CuMemoryPool>(&some);
+  return kCudaSuccess;
+}
+CuResult cuMemPoolDestroy(CuMemoryPool) {
+  --calls.pools;
+  return kCudaSuccess;
+}
+CuResult cuMemPoolSetAttribute(CuMemoryPool, MemoryPoolAttribute, void*) {
+  return std::getenv("FAKE_CUDA_NO_POOLS") ? kInvalidValue : kCudaSuccess;
+}
+CuResult cuMemAllocFromPoolAsync(CuDevicePointer* memory, size_t bytes, CuMemoryPool, CuStream) {
+  CuContext context = nullptr;
+  cuCtxGetCurrent(&context);
+  if (!context || bytes == 0) return kInvalidValue;
+  void* const made = std::getenv("FAKE_CUDA_FULL") ? nullptr : ::operator new(bytes, std::nothrow);
+  if (!made) return kCudaOutOfMemory;
+  ++calls.allocations;
+  *memory = reinterpret_cast<uintptr_t>(made);
+  return kCudaSuccess;
+}
+CuResult cuMemFreeAsync(CuDevicePointer memory, CuStream) {
+  --calls.allocations;
+  ::operator delete(reinterpret_cast<void*>(memory));
+  return kCudaSuccess;
+}
+// A copy is made when it is waited for, as one of pinned memory is.
+CuResult cuMemcpyHtoDAsync_v2(CuDevicePointer memory, const void* host, size_t bytes, CuStream) {
+  copies.push_back({reinterpret_cast<void*>(memory), host, bytes});
+  return kCudaSuccess;
+}
+CuResult cuMemcpyDtoHAsync_v2(void* host, CuDevicePointer memory, size_t bytes, CuStream) {
+  copies.push_back({host, reinterpret_cast<const void*>(memory), bytes});
+  return kCudaSuccess;
+}
+CuResult cuMemsetD8Async(CuDevicePointer memory, unsigned char value, size_t bytes, CuStream) {
+  std::memset(reinterpret_cast<void*>(memory), value, bytes);
+  return kCudaSuccess;
+}
+CuResult cuStreamSynchronize(CuStream) {
+  for (const auto& [to, from, bytes] : copies) std::memcpy(to, from, bytes);
+  copies.clear();
   return kCudaSuccess;
 }
 CuResult cuCtxGetId(CuContext, unsigned long long* id) {
