@@ -1,8 +1,8 @@
-// The functions of the Elixir module Heddle.Native. Those that plan or compute run on dirty CPU
-// schedulers, and every failure is {:error, %Heddle.Error{}}.
+// The functions of the Elixir module Heddle.Native. What takes long runs on dirty schedulers, and
+// every failure is {:error, %Heddle.Error{}}.
 #include <erl_nif.h>
 
-#include <cstring>
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <span>
@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "attention.h"
+#include "execution.h"
+#include "memory.h"
 #include "plan.h"
 #include "plan_cache.h"
 #include "terms.h"
@@ -22,23 +24,51 @@ namespace {
 
 /// What the loaded library owns.
 struct Library {
-  ErlNifResourceType* plans;
-  PlanCache cache;
+  ErlNifResourceType *plans, *memory;
+  PlanCache cpu{HEDDLE_CPU}, cuda{HEDDLE_CUDA};
   Workspaces workspaces;
+
+  PlanCache& cache(heddle_device device) { return device == HEDDLE_CPU ? cpu : cuda; }
 };
 
 Library& library(ErlNifEnv* env) { return *static_cast<Library*>(enif_priv_data(env)); }
 
 using Arguments = std::span<const ERL_NIF_TERM>;
-using Body = Result<ERL_NIF_TERM> (*)(ErlNifEnv*, Arguments);
 
-/// A function of the VM whose failures, exceptions too, are terms.
-template <Body body>
+/// What a scheduler of Erlang's own must not do, as it takes long: the kind of dirty ones that are
+/// to do it.
+struct Heavy {
+  int schedulers;
+};
+constexpr Heavy kComputes{ERL_NIF_DIRTY_JOB_CPU_BOUND}, kWaits{ERL_NIF_DIRTY_JOB_IO_BOUND};
+Heavy heavy_on(heddle_device device) { return device == HEDDLE_CPU ? kComputes : kWaits; }
+
+/// Which scheduler a function is called on.
+enum class On { normal, dirty };
+
+using Answer = std::variant<ERL_NIF_TERM, Error, Heavy>;
+using Body = Answer (*)(ErlNifEnv*, Arguments, On);
+
+/// A function of the VM whose failures, exceptions too, are terms. It is called on a scheduler of
+/// Erlang's own, where work of a few microseconds is done: to wake a dirty one and to be woken by
+/// it takes ten and more. What is heavy is called again on a dirty one.
+template <Body body, On on = On::normal>
 ERL_NIF_TERM guarded(ErlNifEnv* env, int count, const ERL_NIF_TERM* arguments) {
   try {
-    const Result<ERL_NIF_TERM> result = body(env, {arguments, static_cast<size_t>(count)});
-    if (const auto* term = std::get_if<ERL_NIF_TERM>(&result)) return *term;
-    return make_error(env, std::get<Error>(result));
+    const ErlNifTime begin = on == On::normal ? enif_monotonic_time(ERL_NIF_USEC) : 0;
+    const Answer answer = body(env, {arguments, static_cast<size_t>(count)}, on);
+    if (const auto* heavy = std::get_if<Heavy>(&answer)) {
+      return enif_schedule_nif(env, "heddle", heavy->schedulers, guarded<body, On::dirty>, count,
+                               arguments);
+    }
+    if constexpr (on == On::normal) {
+      // A timeslice is a millisecond.
+      const ErlNifTime taken = enif_monotonic_time(ERL_NIF_USEC) - begin;
+      if (taken >= 10)
+        enif_consume_timeslice(env, std::min<int>(100, static_cast<int>(taken / 10)));
+    }
+    if (const auto* error = std::get_if<Error>(&answer)) return make_error(env, *error);
+    return std::get<ERL_NIF_TERM>(answer);
   } catch (const std::exception& exception) {
     return make_error(env, {HEDDLE_OUT_OF_MEMORY,
                             std::string("The call ran out of memory: ") + exception.what() + "."});
@@ -49,6 +79,36 @@ Error invalid(std::string sentence) { return {HEDDLE_INVALID_VALUE, std::move(se
 
 // ---- Arguments.
 
+/// "true" of true; "" of what is no atom of few letters.
+std::string read_atom(ErlNifEnv* env, ERL_NIF_TERM term) {
+  char name[16];
+  const int length = enif_get_atom(env, term, name, sizeof name, ERL_NIF_LATIN1);
+  return length > 0 ? name : "";
+}
+
+Result<heddle_device> read_device(ErlNifEnv* env, ERL_NIF_TERM term) {
+  const std::string name = read_atom(env, term);
+  if (name == "cpu") return HEDDLE_CPU;
+  if (name == "cuda") return HEDDLE_CUDA;
+  return invalid("The device is neither :cpu nor :cuda, expected one of them.");
+}
+
+Result<Place> read_place(ErlNifEnv* env, ERL_NIF_TERM term) {
+  const std::string name = read_atom(env, term);
+  if (name == "binaries") return Place::binaries;
+  if (name == "memory") return Place::memory;
+  return invalid("The place of results is neither :binaries nor :memory, expected one of them.");
+}
+
+Result<const Memory*> read_memory(ErlNifEnv* env, ERL_NIF_TERM term) {
+  void* object;
+  if (enif_get_resource(env, term, library(env).memory, &object)) {
+    return static_cast<const Memory*>(object);
+  }
+  return invalid(
+      "The memory is none that this library made, expected what Heddle.Tensor.upload/2 gave.");
+}
+
 Result<std::vector<Input>> read_inputs(ErlNifEnv* env, ERL_NIF_TERM list) {
   std::vector<Input> inputs;
   ERL_NIF_TERM head;
@@ -56,13 +116,20 @@ Result<std::vector<Input>> read_inputs(ErlNifEnv* env, ERL_NIF_TERM list) {
     const ERL_NIF_TERM* pair;
     int arity;
     ErlNifSInt64 uid;
-    Input input{};
+    ErlNifBinary binary;
     if (!enif_get_tuple(env, head, &arity, &pair) || arity != 2 ||
-        !enif_get_int64(env, pair[0], &uid) || !enif_inspect_binary(env, pair[1], &input.data)) {
+        !enif_get_int64(env, pair[0], &uid)) {
       return invalid("An input is no pair of a uid and a binary, expected {1, <<...>>}.");
     }
-    input.uid = uid;
-    inputs.push_back(input);
+    if (enif_inspect_binary(env, pair[1], &binary)) {
+      inputs.push_back({uid, binary});
+      continue;
+    }
+    const Result<const Memory*> memory = read_memory(env, pair[1]);
+    if (std::holds_alternative<Error>(memory)) {
+      return invalid("An input is no pair of a uid and a binary, expected {1, <<...>>}.");
+    }
+    inputs.push_back({uid, std::get<const Memory*>(memory)});
   }
   if (!enif_is_empty_list(env, list)) {
     return invalid("The inputs are no list, expected [{1, <<...>>}, ...].");
@@ -70,31 +137,89 @@ Result<std::vector<Input>> read_inputs(ErlNifEnv* env, ERL_NIF_TERM list) {
   return inputs;
 }
 
-Result<ERL_NIF_TERM> execute_to_list(ErlNifEnv* env, const Plan& plan,
-                                     std::span<const Input> inputs) {
-  Result<std::vector<ERL_NIF_TERM>> made = execute(env, plan, inputs, library(env).workspaces);
-  if (auto* error = std::get_if<Error>(&made)) return *error;
-  const auto& terms = std::get<std::vector<ERL_NIF_TERM>>(made);
-  return make_ok(env, enif_make_list_from_array(env, terms.data(), terms.size()));
+// ---- Memory of a device.
+
+/// What is copied in some microseconds.
+constexpr size_t kLightBytes = 64 << 10;
+
+Answer upload(ErlNifEnv* env, Arguments arguments, On on) {
+  ErlNifBinary binary;
+  if (!enif_inspect_binary(env, arguments[0], &binary)) {
+    return invalid("The data are no binary, expected one.");
+  }
+  const Result<heddle_device> device = read_device(env, arguments[1]);
+  if (const auto* error = std::get_if<Error>(&device)) return *error;
+  const heddle_device to = std::get<heddle_device>(device);
+  if (on == On::normal && (to != HEDDLE_CPU || binary.size > kLightBytes)) return heavy_on(to);
+  Result<DeviceMemory> made = DeviceMemory::copy(to, binary.data, binary.size);
+  if (auto* error = std::get_if<Error>(&made)) return std::move(*error);
+  return make_ok(env,
+                 make_memory(env, library(env).memory, std::move(std::get<DeviceMemory>(made))));
+}
+
+Answer download(ErlNifEnv* env, Arguments arguments, On on) {
+  const Result<const Memory*> memory = read_memory(env, arguments[0]);
+  if (const auto* error = std::get_if<Error>(&memory)) return *error;
+  const DeviceMemory& held = std::get<const Memory*>(memory)->held;
+  if (on == On::normal && (held.device() != HEDDLE_CPU || held.bytes() > kLightBytes)) {
+    return heavy_on(held.device());
+  }
+  ErlNifBinary binary;
+  if (!enif_alloc_binary(held.bytes(), &binary)) {
+    return Error{HEDDLE_OUT_OF_MEMORY,
+                 "There is no memory for a binary of " + std::to_string(held.bytes()) + " bytes."};
+  }
+  if (const heddle_status status =
+          heddle_memory_copy_out(held.device(), binary.data, held.data(), held.bytes(), nullptr);
+      status != HEDDLE_OK) {
+    enif_release_binary(&binary);
+    return last_error(status);
+  }
+  return make_ok(env, enif_make_binary(env, &binary));
+}
+
+Answer memory_description(ErlNifEnv* env, Arguments arguments, On) {
+  const Result<const Memory*> memory = read_memory(env, arguments[0]);
+  if (const auto* error = std::get_if<Error>(&memory)) return *error;
+  const DeviceMemory& held = std::get<const Memory*>(memory)->held;
+  return make_ok(env, enif_make_tuple2(env, enif_make_atom(env, name_of(held.device())),
+                                       enif_make_uint64(env, held.bytes())));
+}
+
+Answer count_memory(ErlNifEnv* env, Arguments, On) {
+  const LiveMemory live = live_memory();
+  return enif_make_tuple2(env, enif_make_int64(env, live.count), enif_make_int64(env, live.bytes));
 }
 
 // ---- Graphs by their text.
 
-Result<PlanReference> find_plan(ErlNifEnv* env, std::string_view text) {
-  return library(env).cache.find_or_make(library(env).plans, text);
+using Found = std::variant<PlanReference, Error, Heavy>;
+
+/// The plan of a text; making one is heavy.
+Found find_plan(ErlNifEnv* env, std::string_view text, heddle_device device, On on) {
+  PlanCache& cache = library(env).cache(device);
+  if (PlanReference found = cache.find(text)) return found;
+  if (on == On::normal) return heavy_on(device);
+  Result<PlanReference> made = cache.find_or_make(library(env).plans, text);
+  if (auto* error = std::get_if<Error>(&made)) return std::move(*error);
+  return std::move(std::get<PlanReference>(made));
 }
 
-Result<PlanReference> find_plan(ErlNifEnv* env, ERL_NIF_TERM text) {
+Found find_plan(ErlNifEnv* env, ERL_NIF_TERM text, ERL_NIF_TERM device, On on) {
   ErlNifBinary bytes;
   if (!enif_inspect_binary(env, text, &bytes)) {
     return invalid("The graph is no binary, expected its text form.");
   }
-  return find_plan(env, std::string_view(reinterpret_cast<char*>(bytes.data), bytes.size));
+  const Result<heddle_device> read = read_device(env, device);
+  if (const auto* error = std::get_if<Error>(&read)) return *error;
+  return find_plan(env, std::string_view(reinterpret_cast<char*>(bytes.data), bytes.size),
+                   std::get<heddle_device>(read), on);
 }
 
-Result<ERL_NIF_TERM> plan(ErlNifEnv* env, Arguments arguments) {
-  const Result<PlanReference> made = find_plan(env, arguments[0]);
+Answer plan(ErlNifEnv* env, Arguments arguments, On on) {
+  const Found made = find_plan(env, arguments[0], arguments[1], on);
   if (const auto* error = std::get_if<Error>(&made)) return *error;
+  if (const auto* heavy = std::get_if<Heavy>(&made)) return *heavy;
   return make_ok(env, enif_make_resource(env, std::get<PlanReference>(made).get()));
 }
 
@@ -103,7 +228,7 @@ Result<const Plan*> read_plan(ErlNifEnv* env, ERL_NIF_TERM term) {
   if (enif_get_resource(env, term, library(env).plans, &object)) {
     return static_cast<const Plan*>(object);
   }
-  return invalid("The plan is none that this library made, expected what Heddle.Plan.new/1 gave.");
+  return invalid("The plan is none that this library made, expected what Heddle.Plan.new/2 gave.");
 }
 
 ERL_NIF_TERM list_ports(ErlNifEnv* env, const std::vector<Port>& ports) {
@@ -119,7 +244,7 @@ ERL_NIF_TERM list_ports(ErlNifEnv* env, const std::vector<Port>& ports) {
   return enif_make_list_from_array(env, terms.data(), terms.size());
 }
 
-Result<ERL_NIF_TERM> plan_ports(ErlNifEnv* env, Arguments arguments) {
+Answer plan_ports(ErlNifEnv* env, Arguments arguments, On) {
   const Result<const Plan*> plan = read_plan(env, arguments[0]);
   if (const auto* error = std::get_if<Error>(&plan)) return *error;
   const Plan& made = *std::get<const Plan*>(plan);
@@ -127,36 +252,53 @@ Result<ERL_NIF_TERM> plan_ports(ErlNifEnv* env, Arguments arguments) {
       env, enif_make_tuple2(env, list_ports(env, made.inputs), list_ports(env, made.outputs)));
 }
 
-Result<ERL_NIF_TERM> plan_description(ErlNifEnv* env, Arguments arguments) {
+Answer plan_description(ErlNifEnv* env, Arguments arguments, On) {
   const Result<const Plan*> plan = read_plan(env, arguments[0]);
   if (const auto* error = std::get_if<Error>(&plan)) return *error;
   return make_ok(env, make_string(env, heddle_plan_description(std::get<const Plan*>(plan)->plan)));
 }
 
-Result<ERL_NIF_TERM> execute_plan(ErlNifEnv* env, Arguments arguments) {
+using Made = std::variant<std::vector<ERL_NIF_TERM>, Error, Heavy>;
+
+Made execute(ErlNifEnv* env, const Plan& plan, std::span<const Input> inputs, Place place, On on) {
+  if (on == On::normal && !plan.is_light) return heavy_on(plan.device);
+  Result<std::vector<ERL_NIF_TERM>> made =
+      execute(env, plan, inputs, place, library(env).memory, library(env).workspaces);
+  if (auto* error = std::get_if<Error>(&made)) return std::move(*error);
+  return std::move(std::get<std::vector<ERL_NIF_TERM>>(made));
+}
+
+Answer execute_to_list(ErlNifEnv* env, const Plan& plan, ERL_NIF_TERM list, ERL_NIF_TERM where,
+                       On on) {
+  const Result<std::vector<Input>> inputs = read_inputs(env, list);
+  if (const auto* error = std::get_if<Error>(&inputs)) return *error;
+  const Result<Place> place = read_place(env, where);
+  if (const auto* error = std::get_if<Error>(&place)) return *error;
+  const Made made =
+      execute(env, plan, std::get<std::vector<Input>>(inputs), std::get<Place>(place), on);
+  if (const auto* error = std::get_if<Error>(&made)) return *error;
+  if (const auto* heavy = std::get_if<Heavy>(&made)) return *heavy;
+  const auto& terms = std::get<std::vector<ERL_NIF_TERM>>(made);
+  return make_ok(env, enif_make_list_from_array(env, terms.data(), terms.size()));
+}
+
+Answer execute_plan(ErlNifEnv* env, Arguments arguments, On on) {
   const Result<const Plan*> plan = read_plan(env, arguments[0]);
   if (const auto* error = std::get_if<Error>(&plan)) return *error;
-  const Result<std::vector<Input>> inputs = read_inputs(env, arguments[1]);
-  if (const auto* error = std::get_if<Error>(&inputs)) return *error;
-  return execute_to_list(env, *std::get<const Plan*>(plan), std::get<std::vector<Input>>(inputs));
+  return execute_to_list(env, *std::get<const Plan*>(plan), arguments[1], arguments[2], on);
 }
 
 /// The plan of a text, kept or made, and its execution in one call.
-Result<ERL_NIF_TERM> run(ErlNifEnv* env, Arguments arguments) {
-  const Result<PlanReference> plan = find_plan(env, arguments[0]);
+Answer run(ErlNifEnv* env, Arguments arguments, On on) {
+  const Found plan = find_plan(env, arguments[0], arguments[1], on);
   if (const auto* error = std::get_if<Error>(&plan)) return *error;
-  const Result<std::vector<Input>> inputs = read_inputs(env, arguments[1]);
-  if (const auto* error = std::get_if<Error>(&inputs)) return *error;
-  return execute_to_list(env, *std::get<PlanReference>(plan), std::get<std::vector<Input>>(inputs));
+  if (const auto* heavy = std::get_if<Heavy>(&plan)) return *heavy;
+  return execute_to_list(env, *std::get<PlanReference>(plan), arguments[2], arguments[3], on);
 }
 
-Result<ERL_NIF_TERM> version(ErlNifEnv* env, Arguments) {
-  return make_string(env, heddle_version());
-}
+Answer version(ErlNifEnv* env, Arguments, On) { return make_string(env, heddle_version()); }
 
-Result<ERL_NIF_TERM> count_plans(ErlNifEnv* env, Arguments) {
-  return enif_make_int64(env, live_plans());
-}
+Answer count_plans(ErlNifEnv* env, Arguments, On) { return enif_make_int64(env, live_plans()); }
 
 // ---- Attention of fixed arguments.
 
@@ -183,13 +325,11 @@ Result<AttentionSizes> read_sizes(ErlNifEnv* env, Arguments arguments) {
         "batch, seq_len, num_heads and head_dim together ask for more than 2^63 - 1 bytes, "
         "expected less.");
   }
-  char causal[8];
-  const int length = enif_get_atom(env, arguments[4], causal, sizeof causal, ERL_NIF_LATIN1);
-  const bool yes = length > 0 && std::strcmp(causal, "true") == 0;
-  if (!yes && (length <= 0 || std::strcmp(causal, "false") != 0)) {
+  const std::string causal = read_atom(env, arguments[4]);
+  if (causal != "true" && causal != "false") {
     return invalid("causal is neither true nor false, expected one of them.");
   }
-  return AttentionSizes{values[0], values[1], values[2], values[3], yes};
+  return AttentionSizes{values[0], values[1], values[2], values[3], causal == "true"};
 }
 
 /// Checks binaries against the sizes before any graph is made of them, so that sizes without memory
@@ -198,53 +338,54 @@ Result<std::vector<Input>> read_operands(ErlNifEnv* env, std::span<const Operand
                                          Arguments arguments, const AttentionSizes& s) {
   std::vector<Input> inputs;
   for (size_t i = 0; i < operands.size(); ++i) {
-    Input input{operands[i].uid, {}};
-    if (!enif_inspect_binary(env, arguments[i], &input.data)) {
+    ErlNifBinary binary;
+    if (!enif_inspect_binary(env, arguments[i], &binary)) {
       return invalid(std::string(operands[i].name) + " is no binary, expected one of f32.");
     }
     const bool statistics = operands[i].uid == kLogSumExp;
     const auto expected = static_cast<size_t>(s.batch * s.seq_len * s.num_heads) *
                           (statistics ? 1 : static_cast<size_t>(s.head_dim)) * sizeof(float);
-    if (input.data.size != expected) {
+    if (binary.size != expected) {
       return invalid(
-          std::string(operands[i].name) + " has " + std::to_string(input.data.size) +
+          std::string(operands[i].name) + " has " + std::to_string(binary.size) +
           " bytes, expected " + std::to_string(expected) + ": f32 of " +
           (statistics ? "[batch, num_heads, seq_len]" : "[batch, seq_len, num_heads, head_dim]") +
           ".");
     }
-    inputs.push_back(input);
+    inputs.push_back({operands[i].uid, binary});
   }
   return inputs;
 }
 
-Result<ERL_NIF_TERM> attend(ErlNifEnv* env, Arguments arguments, std::span<const Operand> operands,
-                            std::string (*text)(const AttentionSizes&)) {
+Answer attend(ErlNifEnv* env, Arguments arguments, std::span<const Operand> operands,
+              std::string (*text)(const AttentionSizes&), On on) {
   const Result<AttentionSizes> sizes = read_sizes(env, arguments.subspan(operands.size()));
   if (const auto* error = std::get_if<Error>(&sizes)) return *error;
   const auto& given = std::get<AttentionSizes>(sizes);
   const Result<std::vector<Input>> inputs =
       read_operands(env, operands, arguments.first(operands.size()), given);
   if (const auto* error = std::get_if<Error>(&inputs)) return *error;
-  const Result<PlanReference> plan = find_plan(env, std::string_view(text(given)));
+  const Found plan = find_plan(env, std::string_view(text(given)), HEDDLE_CPU, on);
   if (const auto* error = std::get_if<Error>(&plan)) return *error;
-  Result<std::vector<ERL_NIF_TERM>> made =
-      execute(env, *std::get<PlanReference>(plan), std::get<std::vector<Input>>(inputs),
-              library(env).workspaces);
-  if (auto* error = std::get_if<Error>(&made)) return *error;
+  if (const auto* heavy = std::get_if<Heavy>(&plan)) return *heavy;
+  Made made = execute(env, *std::get<PlanReference>(plan), std::get<std::vector<Input>>(inputs),
+                      Place::binaries, on);
+  if (auto* error = std::get_if<Error>(&made)) return std::move(*error);
+  if (const auto* heavy = std::get_if<Heavy>(&made)) return *heavy;
   auto& terms = std::get<std::vector<ERL_NIF_TERM>>(made);
   terms.insert(terms.begin(), enif_make_atom(env, "ok"));
   return enif_make_tuple_from_array(env, terms.data(), terms.size());
 }
 
-Result<ERL_NIF_TERM> forward_with_logsumexp(ErlNifEnv* env, Arguments arguments) {
+Answer forward_with_logsumexp(ErlNifEnv* env, Arguments arguments, On on) {
   constexpr Operand kOperands[]{{"q", kQ}, {"k", kK}, {"v", kV}};
-  return attend(env, arguments, kOperands, attention_text);
+  return attend(env, arguments, kOperands, attention_text, on);
 }
 
-Result<ERL_NIF_TERM> backward_f32(ErlNifEnv* env, Arguments arguments) {
+Answer backward_f32(ErlNifEnv* env, Arguments arguments, On on) {
   constexpr Operand kOperands[]{{"d_out", kDO}, {"q", kQ},      {"k", kK},
                                 {"v", kV},      {"output", kO}, {"logsumexp", kLogSumExp}};
-  return attend(env, arguments, kOperands, attention_backward_text);
+  return attend(env, arguments, kOperands, attention_backward_text, on);
 }
 
 // ---- The library as the VM sees it.
@@ -253,7 +394,8 @@ int load(ErlNifEnv* env, void** data, ERL_NIF_TERM) {
   try {
     auto made = std::make_unique<Library>();
     made->plans = open_plans(env);
-    if (!made->plans) return 1;
+    made->memory = open_memory(env);
+    if (!made->plans || !made->memory) return 1;
     *data = made.release();
     return 0;
   } catch (const std::exception&) {
@@ -261,7 +403,7 @@ int load(ErlNifEnv* env, void** data, ERL_NIF_TERM) {
   }
 }
 
-/// New code has plans and workspaces of its own; plans that terms hold are taken over.
+/// New code has plans and workspaces of its own; plans and memory that terms hold are taken over.
 int upgrade(ErlNifEnv* env, void** data, void**, ERL_NIF_TERM info) {
   return load(env, data, info);
 }
@@ -271,15 +413,19 @@ void unload(ErlNifEnv*, void* data) { delete static_cast<Library*>(data); }
 ErlNifFunc functions[]{
     {"version", 0, guarded<version>, 0},
     {"live_plans", 0, guarded<count_plans>, 0},
-    {"plan", 1, guarded<plan>, ERL_NIF_DIRTY_JOB_CPU_BOUND},
+    {"live_memory", 0, guarded<count_memory>, 0},
+    {"upload", 2, guarded<upload>, 0},
+    {"download", 1, guarded<download>, 0},
+    {"memory", 1, guarded<memory_description>, 0},
+    {"plan", 2, guarded<plan>, 0},
     {"plan_ports", 1, guarded<plan_ports>, 0},
     {"plan_description", 1, guarded<plan_description>, 0},
-    {"run", 2, guarded<run>, ERL_NIF_DIRTY_JOB_CPU_BOUND},
-    {"execute", 2, guarded<execute_plan>, ERL_NIF_DIRTY_JOB_CPU_BOUND},
-    {"forward_with_logsumexp", 8, guarded<forward_with_logsumexp>, ERL_NIF_DIRTY_JOB_CPU_BOUND},
-    {"forward_with_logsumexp_nif", 8, guarded<forward_with_logsumexp>, ERL_NIF_DIRTY_JOB_CPU_BOUND},
-    {"backward_f32", 11, guarded<backward_f32>, ERL_NIF_DIRTY_JOB_CPU_BOUND},
-    {"backward_f32_nif", 11, guarded<backward_f32>, ERL_NIF_DIRTY_JOB_CPU_BOUND},
+    {"run", 4, guarded<run>, 0},
+    {"execute", 3, guarded<execute_plan>, 0},
+    {"forward_with_logsumexp", 8, guarded<forward_with_logsumexp>, 0},
+    {"forward_with_logsumexp_nif", 8, guarded<forward_with_logsumexp>, 0},
+    {"backward_f32", 11, guarded<backward_f32>, 0},
+    {"backward_f32_nif", 11, guarded<backward_f32>, 0},
 };
 
 }  // namespace

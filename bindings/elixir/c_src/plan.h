@@ -1,17 +1,15 @@
-// A plan of the library as a resource of the Erlang VM, and its execution on binaries.
+// A plan of the library as a resource of the Erlang VM.
 #pragma once
 
 #include <erl_nif.h>
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "terms.h"
-#include "workspaces.h"
 
 namespace heddle::elixir {
 
@@ -24,13 +22,16 @@ struct Port {
       dims;      ///< of an output from the slowest to the fastest; of an input the graph's
   size_t bytes;  ///< from its first element to past its last
   size_t alignment;
+  bool by_value;  ///< a scalar that is read from the host's memory, whatever the device
 };
 
 /// Frees itself when no term and no cache holds it (resource destructor). It has no virtual
 /// function: a resource outlives the version of this library that made it.
 struct Plan {
   heddle_plan* plan = nullptr;
+  heddle_device device = HEDDLE_CPU;
   size_t workspace_bytes = 0;
+  bool is_light = false;  ///< an execution takes far less than a millisecond on any CPU
   std::vector<Port> inputs, outputs;
 
   Plan();
@@ -58,17 +59,8 @@ ErlNifResourceType* open_plans(ErlNifEnv* env);
 Result<PlanReference> make_plan(ErlNifResourceType* type, std::string_view text,
                                 heddle_device device);
 
-/// An input by its uid.
-struct Input {
-  int64_t uid;
-  ErlNifBinary data;
-};
-
-/// Runs the plan and gives its outputs as binaries, in the order of its outputs. Everything is
-/// checked before memory is taken or anything runs. Inputs are read where they lie, unless they are
-/// not aligned to their elements, as parts of other binaries may be.
-Result<std::vector<ERL_NIF_TERM>> execute(ErlNifEnv* env, const Plan& plan,
-                                          std::span<const Input> inputs, Workspaces& workspaces);
+/// "tensor 'q', f32 [1, 2, 3, 4],"
+std::string describe(const Port& port);
 
 /// "f32"
 const char* name_of(heddle_dtype dtype);

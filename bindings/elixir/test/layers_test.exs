@@ -36,7 +36,7 @@ defmodule Heddle.LayersTest do
     assert sentence(Rope.rotate(x, table, output_scale: "2")) =~ "output_scale is \"2\""
 
     assert sentence(Rope.rotate(x, table, scale: 2)) =~
-             "expected a keyword list of [:positions, :output_scale]"
+             "expected a keyword list of [:positions, :output_scale, :device]"
 
     assert sentence(Rope.table(0, 8)) =~ "positions is 0"
     assert sentence(Rope.table(4, 7)) =~ "rope_dim is 7, expected an even"
@@ -69,7 +69,10 @@ defmodule Heddle.LayersTest do
     assert sentence(RmsNorm.forward(x, weight, bias: Draw.tensor({6, 1}))) =~ "bias has the shape {6, 1}"
     assert sentence(RmsNorm.forward(x, weight, epsilon: -1)) =~ "epsilon is -1, expected"
     assert sentence(RmsNorm.forward(x, weight, epsilon: Bitwise.bsl(1, 5000))) =~ "epsilon is 14124"
-    assert sentence(RmsNorm.forward(x, weight, eps: 1)) =~ "expected a keyword list of [:epsilon, :bias]"
+
+    assert sentence(RmsNorm.forward(x, weight, eps: 1)) =~
+             "expected a keyword list of [:epsilon, :bias, :device]"
+
     assert sentence(RmsNorm.forward(Draw.tensor({6, 1}), weight)) =~ "expected a last dim of at least 2"
     assert sentence(RmsNorm.forward(Tensor.from_list!([1], {}, :f32), weight)) =~ "expected at least one dim"
     assert sentence(RmsNorm.forward(Tensor.from_list!([1, 2], {2}, :i32), weight)) =~ "x is of type i32"

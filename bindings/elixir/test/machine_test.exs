@@ -65,7 +65,7 @@ defmodule Heddle.MachineTest do
     grown =
       growth(fn ->
         for _ <- 1..10_000, do: FlashAttention.forward!(x, x, x)
-        for _ <- 1..10_000, do: {:error, _} = Native.run("{", [{1, "x"}])
+        for _ <- 1..10_000, do: {:error, _} = Native.run("{", :cpu, [{1, "x"}], :binaries)
         true
       end)
 

@@ -9,7 +9,7 @@ defmodule Heddle.Call do
   @type t :: %__MODULE__{
           graph: Graph.t(),
           op: String.t(),
-          inputs: [{integer, binary}],
+          inputs: [{integer, binary | Native.memory()}],
           outputs: [{integer, {tuple, Tensor.type()}}]
         }
 
@@ -47,16 +47,31 @@ defmodule Heddle.Call do
   @spec node(t, String.t(), keyword) :: t
   def node(call, op, fields), do: %{call | graph: Graph.node(call.graph, op, fields)}
 
-  @doc "The outputs by ascending uid."
-  @spec run(t) :: {:ok, [Tensor.t()]} | {:error, Error.t()}
-  def run(call) do
-    with {:ok, made} <- Native.run(Graph.text(call.graph), call.inputs) do
+  @doc """
+  The outputs by ascending uid, as what `model`, an operand of the call, is: resident, a binary, or Nx's. The call runs on
+  `device`; nil is where its resident tensors are.
+  """
+  @spec run(t, Tensor.like(), Tensor.device() | nil) :: {:ok, [Tensor.like()]} | {:error, Error.t()}
+  def run(call, model, device) do
+    place = if Tensor.resident?(model), do: :memory, else: :binaries
+    text = Graph.text(call.graph)
+
+    with :ok <- Tensor.check_device(device || :cpu),
+         {:ok, made} <-
+           Tensor.collecting(fn -> Native.run(text, device || device_of(call), call.inputs, place) end) do
       {:ok,
        Enum.zip_with(Enum.sort(call.outputs), made, fn {_uid, {shape, type}}, data ->
-         %Tensor{data: data, shape: shape, type: type}
+         Tensor.like(%Tensor{data: data, shape: shape, type: type}, model)
        end)}
     else
       {:error, error} -> {:error, %{error | message: "#{call.op}: #{error.message}"}}
+    end
+  end
+
+  defp device_of(call) do
+    case Enum.find(call.inputs, fn {_uid, data} -> is_reference(data) end) do
+      nil -> :cpu
+      {_uid, memory} -> with({:ok, {device, _bytes}} <- Native.memory(memory), do: device)
     end
   end
 

@@ -36,12 +36,14 @@ defmodule Heddle.FlashAttention do
       have to be given the same.
     * `rope` - a `Heddle.Rope`: q and k are rotated, row p of each by row p of the table. Gradients are those of q and k
       as they are given.
-    * `device` - `:cpu`.
+    * `device` - where the call runs, `:cpu` or `:cuda`; by default where resident tensors (`Heddle.Tensor.upload/2`) are,
+      else `:cpu`. Resident tensors have to be there; those that are not resident are brought, at each call.
 
   A row that sees no key has an output of 0, a log-sum-exp of minus infinity and no gradients.
 
-  Everything that is wrong is `{:error, %Heddle.Error{}}`; the bang forms raise it. Where q is an `Nx.Tensor`, results
-  are such. Several processes may call at once; a call runs on a dirty scheduler and uses all cores.
+  Everything that is wrong is `{:error, %Heddle.Error{}}`; the bang forms raise it. Where q is an `Nx.Tensor` or a resident
+  tensor, results are such. Several processes may call at once; a call of more than some microseconds runs on a dirty
+  scheduler and uses all cores.
   """
 
   alias Heddle.{Call, Error, Tensor}
@@ -65,7 +67,7 @@ defmodule Heddle.FlashAttention do
           | {:seed, integer | nil}
           | {:offset, integer | nil}
           | {:rope, Heddle.Rope.t() | nil}
-          | {:device, :cpu}
+          | {:device, Tensor.device() | nil}
   @type backward_option :: option | {:gradients, [:bias | :sinks]} | {:whole_rows, boolean}
 
   @doc "The output of attention."
@@ -81,9 +83,8 @@ defmodule Heddle.FlashAttention do
   def forward_with_states(q, k, v, options \\ []) do
     with {:ok, rows, sizes} <- rows(q, k, v),
          {:ok, options} <- Options.new(options, sizes, :forward),
-         {:ok, made} <- Call.run(Graphs.forward(rows, sizes, options)) do
-      [output, logsumexp] = made
-      {:ok, Tensor.like(output, q), Tensor.like(logsumexp, q)}
+         {:ok, [output, logsumexp]} <- Call.run(Graphs.forward(rows, sizes, options), q, options.device) do
+      {:ok, output, logsumexp}
     end
   end
 
@@ -120,9 +121,7 @@ defmodule Heddle.FlashAttention do
          {:ok, lse} <- shaped(logsumexp, "logsumexp", Graphs.statistics_shape(sizes), :f32),
          {:ok, options} <- Options.new(options, sizes, :backward),
          call = Graphs.backward(Map.merge(rows, %{o: o, d_o: d_o}), sizes, lse, options),
-         {:ok, made} <- Call.run(call) do
-      [dq, dk, dv | more] = Enum.map(made, &Tensor.like(&1, q))
-
+         {:ok, [dq, dk, dv | more]} <- Call.run(call, q, options.device) do
       # Of results the bias's comes first.
       case Enum.filter([:bias, :sinks], &(&1 in options.gradients)) do
         [] -> {:ok, dq, dk, dv}

@@ -8,8 +8,8 @@ defmodule Heddle.Native do
   log-sum-exp of each row's scores is `[batch, num_heads, seq_len]`, the scale is `1 / sqrt(head_dim)`.
   `Heddle.FlashAttention` has everything else.
 
-  What plans or computes runs on dirty CPU schedulers. Inputs are read where they lie; every failure is
-  `{:error, %Heddle.Error{}}`.
+  What plans, or computes for more than some microseconds, runs on dirty schedulers. Binaries are read where they lie;
+  every failure is `{:error, %Heddle.Error{}}`.
   """
 
   @on_load :load
@@ -17,6 +17,11 @@ defmodule Heddle.Native do
   @type failure :: {:error, Heddle.Error.t()}
   @typedoc "A plan, freed when nothing holds it."
   @type plan :: reference
+  @typedoc "A tensor's elements in memory of a device, freed when nothing holds them."
+  @type memory :: reference
+  @type device :: :cpu | :cuda
+  @typedoc "Where results are made: as binaries, or as memory of the plan's device."
+  @type place :: :binaries | :memory
   @typedoc "A tensor that a plan binds: its uid, name, type and dims."
   @type port_tensor :: {integer, String.t(), Heddle.Tensor.type(), tuple}
 
@@ -34,9 +39,25 @@ defmodule Heddle.Native do
   @spec live_plans() :: non_neg_integer
   def live_plans, do: :erlang.nif_error(:not_loaded)
 
+  @doc "How much memory of devices terms hold: the number of tensors, and their bytes."
+  @spec live_memory() :: {non_neg_integer, non_neg_integer}
+  def live_memory, do: :erlang.nif_error(:not_loaded)
+
+  @doc "A copy of a binary on a device."
+  @spec upload(binary, device) :: {:ok, memory} | failure
+  def upload(_data, _device), do: :erlang.nif_error(:not_loaded)
+
+  @doc "A copy of a device's memory as a binary; waits for what computes it."
+  @spec download(memory) :: {:ok, binary} | failure
+  def download(_memory), do: :erlang.nif_error(:not_loaded)
+
+  @doc "Where the memory is, and its bytes."
+  @spec memory(memory) :: {:ok, {device, non_neg_integer}} | failure
+  def memory(_memory), do: :erlang.nif_error(:not_loaded)
+
   @doc "The plan of a graph's text, kept for the next call with the same one."
-  @spec plan(String.t()) :: {:ok, plan} | failure
-  def plan(_text), do: :erlang.nif_error(:not_loaded)
+  @spec plan(String.t(), device) :: {:ok, plan} | failure
+  def plan(_text, _device), do: :erlang.nif_error(:not_loaded)
 
   @doc "What the plan reads and what it writes, each by ascending uid; the dims of an output as they lie in memory."
   @spec plan_ports(plan) :: {:ok, {[port_tensor], [port_tensor]}} | failure
@@ -46,13 +67,16 @@ defmodule Heddle.Native do
   @spec plan_description(plan) :: {:ok, String.t()} | failure
   def plan_description(_plan), do: :erlang.nif_error(:not_loaded)
 
-  @doc "Runs the plan on binaries by their uids; gives its outputs by ascending uid. Uids that it does not bind are ignored."
-  @spec execute(plan, [{integer, binary}]) :: {:ok, [binary]} | failure
-  def execute(_plan, _inputs), do: :erlang.nif_error(:not_loaded)
+  @doc """
+  Runs the plan on tensors by their uids, each a binary or memory of the plan's device; gives its outputs by ascending
+  uid. Uids that it does not bind are ignored.
+  """
+  @spec execute(plan, [{integer, binary | memory}], place) :: {:ok, [binary] | [memory]} | failure
+  def execute(_plan, _inputs, _place), do: :erlang.nif_error(:not_loaded)
 
-  @doc "`plan/1` and `execute/2` in one call."
-  @spec run(String.t(), [{integer, binary}]) :: {:ok, [binary]} | failure
-  def run(_text, _inputs), do: :erlang.nif_error(:not_loaded)
+  @doc "`plan/2` and `execute/3` in one call."
+  @spec run(String.t(), device, [{integer, binary | memory}], place) :: {:ok, [binary] | [memory]} | failure
+  def run(_text, _device, _inputs, _place), do: :erlang.nif_error(:not_loaded)
 
   @doc "Attention: `{:ok, output, logsumexp}`."
   @spec forward_with_logsumexp(

@@ -24,7 +24,7 @@ defmodule Heddle.Norm do
   @spec forward(String.t(), [state], Tensor.like(), Tensor.like(), keyword) ::
           {:ok, [Tensor.like()]} | {:error, Error.t()}
   def forward(op, states, given, weight, options) do
-    with :ok <- Options.known(options, [:epsilon, :bias]),
+    with :ok <- Options.known(options, [:epsilon, :bias, :device]),
          {:ok, x} <- floats(given, "x"),
          {:ok, {rows, dim}} <- sizes(x),
          {:ok, weight} <- vector(weight, "weight", dim),
@@ -44,9 +44,7 @@ defmodule Heddle.Norm do
            end),
          ports = Enum.map(states, fn name -> {elem(@states[name], 0), elem(@states[name], 2)} end),
          fields = [x: @x, scale: @weight, bias: bias && @bias, epsilon: @epsilon, y: @y],
-         {:ok, made} <- Call.run(Call.node(call, op, fields ++ ports)) do
-      {:ok, Enum.map(made, &Tensor.like(&1, given))}
-    end
+         do: Call.run(Call.node(call, op, fields ++ ports), given, options[:device])
   end
 
   @doc "`{:ok, dx, dweight}`, with `bias: true` `{:ok, dx, dweight, dbias}`, of states with their names."
@@ -55,7 +53,7 @@ defmodule Heddle.Norm do
           | {:ok, Tensor.like(), Tensor.like(), Tensor.like()}
           | {:error, Error.t()}
   def backward(op, states, dy, given, weight, options) do
-    with :ok <- Options.known(options, [:bias]),
+    with :ok <- Options.known(options, [:bias, :device]),
          {:ok, x} <- floats(given, "x"),
          {:ok, {rows, dim}} <- sizes(x),
          {:ok, dy} <- floats(dy, "dy"),
@@ -77,8 +75,8 @@ defmodule Heddle.Norm do
            end),
          ports = Enum.map(states, fn {name, _} -> {elem(@states[name], 0), elem(@states[name], 1)} end),
          fields = [dy: @dy, x: @x, scale: @weight, dx: @dx, d_scale: @d_weight, d_bias: if(bias, do: @d_bias)],
-         {:ok, made} <- Call.run(Call.node(call, "#{op}_backward", fields ++ ports)) do
-      List.to_tuple([:ok | Enum.map(made, &Tensor.like(&1, given))])
+         {:ok, made} <- Call.run(Call.node(call, "#{op}_backward", fields ++ ports), given, options[:device]) do
+      List.to_tuple([:ok | made])
     end
   end
 

@@ -4,46 +4,62 @@ defmodule Heddle.Plan do
   the same one plans nothing.
   """
 
-  alias Heddle.{Error, Graph, Native, Tensor}
+  alias Heddle.{Error, Graph, Native, Options, Tensor}
 
   @typedoc "A tensor that the plan binds: its uid, name, type and dims, of an output as they lie in memory."
   @type port_tensor :: %{uid: integer, name: String.t(), type: Tensor.type(), shape: tuple}
-  @type t :: %__MODULE__{native: Native.plan(), inputs: [port_tensor], outputs: [port_tensor]}
+  @type t :: %__MODULE__{
+          native: Native.plan(),
+          device: Tensor.device(),
+          inputs: [port_tensor],
+          outputs: [port_tensor]
+        }
 
-  @enforce_keys [:native, :inputs, :outputs]
-  defstruct [:native, :inputs, :outputs]
+  @enforce_keys [:native, :device, :inputs, :outputs]
+  defstruct [:native, :device, :inputs, :outputs]
 
   @doc """
-  The plan of a graph, or of its text form.
+  The plan of a graph, or of its text form. Option: `device`, `:cpu` by default or `:cuda`.
 
       iex> {:error, error} = Heddle.Plan.new("{")
       iex> error.status
       :malformed_input
   """
-  @spec new(Graph.t() | String.t()) :: {:ok, t} | {:error, Error.t()}
-  def new(graph) do
-    with {:ok, text} <- text(graph),
-         {:ok, native} <- Native.plan(text),
+  @spec new(Graph.t() | String.t(), device: Tensor.device()) :: {:ok, t} | {:error, Error.t()}
+  def new(graph, options \\ []) do
+    with :ok <- Options.known(options, [:device]),
+         device = Keyword.get(options, :device, :cpu),
+         :ok <- Tensor.check_device(device),
+         {:ok, text} <- text(graph),
+         {:ok, native} <- Native.plan(text, device),
          {:ok, {inputs, outputs}} <- Native.plan_ports(native) do
       {:ok,
-       %__MODULE__{native: native, inputs: Enum.map(inputs, &named/1), outputs: Enum.map(outputs, &named/1)}}
+       %__MODULE__{
+         native: native,
+         device: device,
+         inputs: Enum.map(inputs, &named/1),
+         outputs: Enum.map(outputs, &named/1)
+       }}
     end
   end
 
-  @doc "As `new/1`; raises the error."
-  @spec new!(Graph.t() | String.t()) :: t
-  def new!(graph), do: Error.bang(new(graph))
+  @doc "As `new/2`; raises the error."
+  @spec new!(Graph.t() | String.t(), device: Tensor.device()) :: t
+  def new!(graph, options \\ []), do: Error.bang(new(graph, options))
 
   @doc """
   Runs the plan: `inputs` is a map of uid to tensor, in memory as the graph's dims and strides say, and so is the result.
 
-  A tensor's type has to be the graph's and its size that of the graph's dims; its own shape is not looked at, as the
+  Resident tensors have to be on the plan's device, and if any is given, results are resident; other tensors are brought
+  there. A tensor's type has to be the graph's and its size that of the graph's dims; its own shape is not looked at, as the
   memory of a tensor with strides has dims in another order.
   """
   @spec run(t, %{integer => Tensor.t()}) :: {:ok, %{integer => Tensor.t()}} | {:error, Error.t()}
   def run(%__MODULE__{} = plan, inputs) when is_map(inputs) do
     with {:ok, given} <- given(plan.inputs, inputs),
-         {:ok, made} <- Native.execute(plan.native, given) do
+         place =
+           if(Enum.any?(given, fn {_uid, data} -> is_reference(data) end), do: :memory, else: :binaries),
+         {:ok, made} <- Tensor.collecting(fn -> Native.execute(plan.native, given, place) end) do
       {:ok,
        plan.outputs
        |> Enum.zip_with(made, fn port, data ->

@@ -14,7 +14,7 @@ defmodule Heddle.RmsNorm do
   @doc """
   y, of x's shape and type. `x` is `{..., dim}`, `weight` `{dim}`.
 
-  Options: `epsilon`, 1.0e-5 by default; `bias`, `{dim}`.
+  Options: `epsilon`, 1.0e-5 by default; `bias`, `{dim}`; `device`, as that of `Heddle.FlashAttention`.
   """
   @spec forward(Tensor.like(), Tensor.like(), keyword) :: {:ok, Tensor.like()} | {:error, Error.t()}
   def forward(x, weight, options \\ []) do

@@ -71,7 +71,7 @@ defmodule Heddle.Rope do
   @doc """
   `x` rotated: `{batch, length, heads, dim}` of f32, bf16 or f16, and so is the result.
 
-  Options: `positions`, i32 `{length}` or `{batch, length}`, the row of the table for each row of `x`, the nearest there
+  Options: `device`, as that of `Heddle.FlashAttention`; `positions`, i32 `{length}` or `{batch, length}`, the row of the table for each row of `x`, the nearest there
   is; by default 0, 1, 2, ... `output_scale` multiplies the result.
   """
   @spec rotate(Tensor.like(), t, keyword) :: {:ok, Tensor.like()} | {:error, Error.t()}
@@ -114,7 +114,7 @@ defmodule Heddle.Rope do
   def check(other), do: Error.invalid("The table is #{Tensor.brief(other)}, expected a Heddle.Rope.")
 
   defp turn(op, given, table, options) do
-    with :ok <- Options.known(options, [:positions, :output_scale]),
+    with :ok <- Options.known(options, [:positions, :output_scale, :device]),
          :ok <- check(table),
          {:ok, x} <- Tensor.from(given, "x"),
          {:ok, {batch, length, heads, dim}} <- rows(x),
@@ -140,9 +140,8 @@ defmodule Heddle.Rope do
              pairing: table.pairing,
              output_scale: scale
            ),
-         {:ok, made} <- Call.run(call) do
-      [y] = made
-      {:ok, Tensor.like(y, given)}
+         {:ok, [y]} <- Call.run(call, given, options[:device]) do
+      {:ok, y}
     end
   end
 

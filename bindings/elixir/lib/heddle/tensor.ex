@@ -1,15 +1,27 @@
 defmodule Heddle.Tensor do
   @moduledoc """
-  A tensor: its elements in row-major order as a binary, its shape and its type.
+  A tensor: its elements in row-major order, its shape and its type. The elements are a binary, or memory of a device
+  (`upload/2`), where a row of calls reads and makes them without copies.
 
       iex> tensor = Heddle.Tensor.from_list!([1, 2, 3.5, -4], {2, 2}, :f16)
       iex> {byte_size(tensor.data), tensor.shape, Heddle.Tensor.to_list(tensor)}
       {8, {2, 2}, [1.0, 2.0, 3.5, -4.0]}
 
+  A resident tensor is freed when no process holds it any more. The VM does not see how large it is: a process that makes
+  many of them without much else to collect may call `:erlang.garbage_collect/0`, and does so by itself, once, where a
+  device has no memory left.
+
+      iex> tensor = Heddle.Tensor.from_list!([1, 2, 3], {1, 3}, :f32)
+      iex> {:ok, resident} = Heddle.Tensor.upload(tensor, :cpu)
+      iex> {Heddle.Tensor.resident?(resident), Heddle.Tensor.device(resident)}
+      {true, :cpu}
+      iex> Heddle.Tensor.download!(resident) == tensor
+      true
+
   Where Nx is loaded, functions of Heddle also take an `Nx.Tensor`, of any backend, and then give such.
   """
 
-  alias Heddle.Error
+  alias Heddle.{Error, Native}
 
   @bytes %{
     f64: 8,
@@ -56,7 +68,8 @@ defmodule Heddle.Tensor do
           | :f8e4m3
           | :f8e5m2
           | :boolean
-  @type t :: %__MODULE__{data: binary, shape: tuple, type: type}
+  @type t :: %__MODULE__{data: binary | Native.memory(), shape: tuple, type: type}
+  @type device :: Native.device()
   @typedoc "A `Heddle.Tensor`, or an `Nx.Tensor` where Nx is loaded."
   @type like :: t | struct
   @typedoc "An element; the last three are the numbers that a float of Erlang cannot be."
@@ -108,9 +121,90 @@ defmodule Heddle.Tensor do
   @spec from_list!([element], tuple, type) :: t
   def from_list!(elements, shape, type), do: Error.bang(from_list(elements, shape, type))
 
-  @doc "The elements as a flat list, in row-major order."
+  @doc "The elements as a flat list, in row-major order; a resident tensor is downloaded."
   @spec to_list(t) :: [element]
-  def to_list(%__MODULE__{data: data, type: type}), do: decode(data, type)
+  def to_list(%__MODULE__{data: data, type: type}) when is_binary(data), do: decode(data, type)
+  def to_list(%__MODULE__{} = tensor), do: to_list(download!(tensor))
+
+  @doc """
+  The tensor in memory of a device, `:cpu` or `:cuda`, where calls read it without a copy. One that is there already is
+  given back; one of another device is refused.
+
+      iex> {:error, error} = Heddle.Tensor.upload(Heddle.Tensor.from_list!([1], {1}, :f32), :tpu)
+      iex> error.message
+      "The device is :tpu, expected :cpu or :cuda."
+  """
+  @spec upload(like, device) :: {:ok, t} | {:error, Error.t()}
+  def upload(tensor, device) do
+    with :ok <- check_device(device), {:ok, tensor} <- from(tensor, "The tensor") do
+      case device(tensor) do
+        ^device when is_reference(tensor.data) ->
+          {:ok, tensor}
+
+        other when is_reference(tensor.data) ->
+          Error.invalid(
+            "The tensor lies on #{other}, expected one on #{device} or on the host: download it first."
+          )
+
+        _host ->
+          with {:ok, memory} <- collecting(fn -> Native.upload(tensor.data, device) end),
+               do: {:ok, %{tensor | data: memory}}
+      end
+    end
+  end
+
+  @doc "As `upload/2`; raises the error."
+  @spec upload!(like, device) :: t
+  def upload!(tensor, device), do: Error.bang(upload(tensor, device))
+
+  @doc "The tensor as a binary, after everything that computes it; itself if it is one."
+  @spec download(t) :: {:ok, t} | {:error, Error.t()}
+  def download(%__MODULE__{data: data} = tensor) when is_binary(data), do: {:ok, tensor}
+
+  def download(%__MODULE__{} = tensor) do
+    with :ok <- check(tensor, "The tensor"),
+         {:ok, data} <- Native.download(tensor.data),
+         do: {:ok, %{tensor | data: data}}
+  end
+
+  def download(other), do: Error.invalid("The tensor is #{brief(other)}, expected a Heddle.Tensor.")
+
+  @doc "As `download/1`; raises the error."
+  @spec download!(t) :: t
+  def download!(tensor), do: Error.bang(download(tensor))
+
+  @doc "Whether the tensor's elements are memory of a device."
+  @spec resident?(term) :: boolean
+  def resident?(%__MODULE__{data: data}), do: is_reference(data)
+  def resident?(_other), do: false
+
+  @doc "Where the tensor's elements are; binaries are on `:cpu`."
+  @spec device(t) :: device
+  def device(%__MODULE__{data: data}) when is_reference(data) do
+    {device, _bytes} = Error.bang(Native.memory(data))
+    device
+  end
+
+  def device(%__MODULE__{}), do: :cpu
+
+  @doc false
+  # Memory that other terms of the process held may be garbage that nobody has collected.
+  @spec collecting((() -> result)) :: result when result: {:ok, term} | {:error, Error.t()}
+  def collecting(function) do
+    case function.() do
+      {:error, %Error{status: :out_of_memory}} ->
+        :erlang.garbage_collect()
+        function.()
+
+      result ->
+        result
+    end
+  end
+
+  @doc false
+  @spec check_device(term) :: :ok | {:error, Error.t()}
+  def check_device(device) when device in [:cpu, :cuda], do: :ok
+  def check_device(other), do: Error.invalid("The device is #{brief(other)}, expected :cpu or :cuda.")
 
   @doc "The bytes of an element of a type."
   @spec bytes(type) :: pos_integer
@@ -160,24 +254,37 @@ defmodule Heddle.Tensor do
   defp check(%__MODULE__{type: type}, name) when type not in @types,
     do: Error.invalid("#{name} is of type #{brief(type)}, expected one of #{names(@types)}.")
 
-  defp check(%__MODULE__{data: data}, name) when not is_binary(data),
-    do: Error.invalid("#{name} has #{brief(data)} as its data, expected a binary.")
-
   defp check(%__MODULE__{data: data, shape: shape, type: type}, name) do
-    if is_tuple(shape) and tuple_size(shape) <= 8 and
-         Enum.all?(Tuple.to_list(shape), &(is_integer(&1) and &1 > 0)) do
-      expected = Tuple.product(shape) * bytes(type)
+    cond do
+      not (is_tuple(shape) and tuple_size(shape) <= 8 and
+               Enum.all?(Tuple.to_list(shape), &(is_integer(&1) and &1 > 0))) ->
+        Error.invalid(
+          "#{name} has the shape #{brief(shape)}, expected a tuple of up to 8 integers of at least 1."
+        )
 
-      if byte_size(data) == expected,
-        do: :ok,
-        else:
-          Error.invalid(
-            "#{name} has #{byte_size(data)} bytes, expected #{expected}: #{type} of #{inspect(shape)}."
-          )
-    else
-      Error.invalid(
-        "#{name} has the shape #{brief(shape)}, expected a tuple of up to 8 integers of at least 1."
-      )
+      is_binary(data) ->
+        sized(byte_size(data), shape, type, name)
+
+      true ->
+        case is_reference(data) && Native.memory(data) do
+          {:ok, {_device, bytes}} ->
+            sized(bytes, shape, type, name)
+
+          _ ->
+            Error.invalid(
+              "#{name} has #{brief(data)} as its data, expected a binary or what Heddle.Tensor.upload/2 gave."
+            )
+        end
+    end
+  end
+
+  defp sized(bytes, shape, type, name) do
+    case Tuple.product(shape) * bytes(type) do
+      ^bytes ->
+        :ok
+
+      expected ->
+        Error.invalid("#{name} has #{bytes} bytes, expected #{expected}: #{type} of #{inspect(shape)}.")
     end
   end
 

@@ -33,13 +33,19 @@ defmodule Heddle.Training do
   A training run of a network with these parameters.
 
   Options: `heads`, how many the query has; `attention`, options of `Heddle.FlashAttention`; `optimizer`, as
-  `Heddle.Training.Optimizer` has it, by default `{:adam, []}`.
+  `Heddle.Training.Optimizer` has it, by default `{:adam, []}`; `device`, `:cpu` or `:cuda`, where q, k, v, the output and
+  its log-sum-exp stay between the passes of a step, so that each is copied once; by default they are binaries.
   """
   @spec new(Policy.parameters(), keyword) :: {:ok, t} | {:error, Error.t()}
   def new(parameters, options) do
-    with :ok <- Options.known(options, [:heads, :attention, :optimizer]),
+    with :ok <- Options.known(options, [:heads, :attention, :optimizer, :device]),
          {:ok, optimizer} <- Optimizer.new(Keyword.get(options, :optimizer, {:adam, []})) do
-      config = %{heads: options[:heads], attention: Keyword.get(options, :attention, [])}
+      config = %{
+        heads: options[:heads],
+        attention: Keyword.get(options, :attention, []),
+        device: options[:device]
+      }
+
       {:ok, %__MODULE__{parameters: parameters, optimizer: optimizer, config: config}}
     end
   end

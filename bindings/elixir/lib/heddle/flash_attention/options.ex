@@ -40,6 +40,7 @@ defmodule Heddle.FlashAttention.Options do
             seed: nil,
             offset: nil,
             rope: nil,
+            device: nil,
             gradients: [],
             whole_rows: true
 
@@ -58,6 +59,7 @@ defmodule Heddle.FlashAttention.Options do
           seed: Tensor.t() | nil,
           offset: Tensor.t() | nil,
           rope: Rope.t() | nil,
+          device: Tensor.device() | nil,
           gradients: [:bias | :sinks],
           whole_rows: boolean
         }
@@ -171,19 +173,8 @@ defmodule Heddle.FlashAttention.Options do
 
   defp check(:rope, value, _sizes), do: refuse(:rope, value, "a Heddle.Rope")
 
-  defp check(:device, :cpu, _sizes), do: {:ok, nil}
-
-  defp check(:device, :cuda, _sizes),
-    do:
-      {:error,
-       %Error{
-         status: :graph_not_supported,
-         message:
-           "device is :cuda, whose kernels read memory of the GPU; the library's C interface has no functions that " <>
-             "bring tensors there, expected :cpu."
-       }}
-
-  defp check(:device, value, _sizes), do: refuse(:device, value, ":cpu")
+  defp check(:device, value, _sizes) when value in [:cpu, :cuda], do: {:ok, value}
+  defp check(:device, value, _sizes), do: refuse(:device, value, ":cpu or :cuda")
 
   defp check(:gradients, value, _sizes) do
     if is_list(value) and not List.improper?(value) and Enum.uniq(value) == value and

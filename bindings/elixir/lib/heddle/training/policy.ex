@@ -19,8 +19,15 @@ defmodule Heddle.Training.Policy do
   @type parameters :: %{atom => Tensor.t()}
   @typedoc "`states` f32 or f64 `{batch, length, features}`; `actions` integers `{batch, length}`, each below their number."
   @type batch :: %{states: Tensor.like(), actions: Tensor.like()}
-  @typedoc "How many heads the query has, and options of `Heddle.FlashAttention`."
-  @type config :: %{heads: pos_integer, attention: keyword}
+  @typedoc """
+  How many heads the query has, options of `Heddle.FlashAttention`, and the device that q, k and v are resident on; nil is
+  none.
+  """
+  @type config :: %{
+          required(:heads) => pos_integer,
+          required(:attention) => keyword,
+          optional(:device) => Tensor.device() | nil
+        }
 
   @doc """
   Parameters drawn at random, normal with variance 1 / rows, biases 0, for `:rand.seed/2`'s generator of the process.
@@ -85,9 +92,9 @@ defmodule Heddle.Training.Policy do
     embedded =
       states |> Matrix.product(p.embedding) |> Matrix.add_row(p.embedding_bias) |> Matrix.map(&:math.tanh/1)
 
-    with {:ok, q} <- to_heads(Matrix.product(embedded, p.query), sizes),
-         {:ok, k} <- to_heads(Matrix.product(embedded, p.key), sizes),
-         {:ok, v} <- to_heads(Matrix.product(embedded, p.value), sizes),
+    with {:ok, q} <- to_heads(Matrix.product(embedded, p.query), sizes, config),
+         {:ok, k} <- to_heads(Matrix.product(embedded, p.key), sizes, config),
+         {:ok, v} <- to_heads(Matrix.product(embedded, p.value), sizes, config),
          {:ok, output, logsumexp} <- FlashAttention.forward_with_states(q, k, v, config.attention),
          {:ok, rows} <- from_heads(output, "The attention's output") do
       logits = rows |> Matrix.product(p.head) |> Matrix.add_row(p.head_bias)
@@ -110,7 +117,7 @@ defmodule Heddle.Training.Policy do
   defp backward(p, states, forward, d_logits, sizes, config, loss) do
     d_rows = Matrix.product_with_transposed(d_logits, p.head)
 
-    with {:ok, d_output} <- to_heads(d_rows, sizes),
+    with {:ok, d_output} <- to_heads(d_rows, sizes, config),
          {:ok, d_q, d_k, d_v} <-
            FlashAttention.backward(
              d_output,
@@ -167,13 +174,17 @@ defmodule Heddle.Training.Policy do
 
   # ---- Between rows of floats and tensors of heads.
 
-  defp to_heads([row | _] = rows, sizes),
-    do:
-      Tensor.from_list(
-        List.flatten(rows),
-        {sizes.batch, sizes.length, div(length(row), sizes.dim), sizes.dim},
-        :f32
-      )
+  # Where attention runs they stay from the forward pass to the backward one: each is copied once.
+  defp to_heads([row | _] = rows, sizes, config) do
+    shape = {sizes.batch, sizes.length, div(length(row), sizes.dim), sizes.dim}
+
+    with {:ok, tensor} <- Tensor.from_list(List.flatten(rows), shape, :f32) do
+      case config[:device] do
+        nil -> {:ok, tensor}
+        device -> Tensor.upload(tensor, device)
+      end
+    end
+  end
 
   defp from_heads(%Tensor{shape: {_batch, _length, heads, dim}} = tensor, name),
     do: finite_rows(Tensor.to_list(tensor), heads * dim, name)

@@ -1,0 +1,217 @@
+#include "execution.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace heddle::elixir {
+namespace {
+
+Error invalid(std::string sentence) { return {HEDDLE_INVALID_VALUE, std::move(sentence)}; }
+
+Error no_memory(const std::string& what, size_t bytes) {
+  return {HEDDLE_OUT_OF_MEMORY,
+          "There is no memory for " + what + " of " + std::to_string(bytes) + " bytes."};
+}
+
+size_t bytes_of(const Input& input) {
+  if (const auto* binary = std::get_if<ErlNifBinary>(&input.data)) return binary->size;
+  return std::get<const Memory*>(input.data)->held.bytes();
+}
+
+/// What is wrong with the input of a port, if anything is.
+std::optional<Error> check(const Plan& plan, const Port& port, const Input& input) {
+  const auto* const memory = std::get_if<const Memory*>(&input.data);
+  if (memory && port.by_value) {
+    return invalid("The " + describe(port) + " is a scalar passed by value, expected a binary.");
+  }
+  if (memory && (*memory)->held.device() != plan.device) {
+    return invalid("The " + describe(port) + " lies on " + name_of((*memory)->held.device()) +
+                   ", expected tensors on " + name_of(plan.device) +
+                   ", where the call runs, or on the host.");
+  }
+  if (bytes_of(input) != port.bytes) {
+    return invalid("The " + describe(port) + " is given " +
+                   (memory ? "memory of " : "a binary of ") + std::to_string(bytes_of(input)) +
+                   " bytes, expected " + std::to_string(port.bytes) + ".");
+  }
+  return std::nullopt;
+}
+
+/// The plan's inputs in its order.
+Result<std::vector<const Input*>> in_order(const Plan& plan, std::span<const Input> inputs) {
+  std::vector<const Input*> ordered;
+  ordered.reserve(plan.inputs.size());
+  for (const Port& port : plan.inputs) {
+    const auto found = std::find_if(inputs.begin(), inputs.end(),
+                                    [&](const Input& input) { return input.uid == port.uid; });
+    if (found == inputs.end()) {
+      return invalid("The input " + describe(port) + " is not given, expected a binary of " +
+                     std::to_string(port.bytes) + " bytes.");
+    }
+    if (auto wrong = check(plan, port, *found)) return std::move(*wrong);
+    ordered.push_back(&*found);
+  }
+  return ordered;
+}
+
+/// The addresses that an execution binds, and copies that live as long as it.
+class Bindings {
+ public:
+  explicit Bindings(const Plan& plan) : plan_(plan) {
+    uids_.reserve(plan.inputs.size() + plan.outputs.size());
+    addresses_.reserve(uids_.capacity());
+  }
+
+  void add(int64_t uid, void* address) {
+    uids_.push_back(uid);
+    addresses_.push_back(address);
+  }
+
+  std::optional<Error> add_input(const Port& port, const Input& input) {
+    if (const auto* memory = std::get_if<const Memory*>(&input.data)) {
+      add(port.uid, (*memory)->held.data());
+      return std::nullopt;
+    }
+    const auto& binary = std::get<ErlNifBinary>(input.data);
+    const bool aligned = reinterpret_cast<uintptr_t>(binary.data) % port.alignment == 0;
+    if (plan_.device == HEDDLE_CPU || port.by_value) {
+      add(port.uid, aligned ? binary.data : host_copy(binary));
+      return std::nullopt;
+    }
+    Result<DeviceMemory> copy = DeviceMemory::copy(plan_.device, binary.data, binary.size);
+    if (auto* error = std::get_if<Error>(&copy)) return std::move(*error);
+    device_copies_.push_back(std::move(std::get<DeviceMemory>(copy)));
+    add(port.uid, device_copies_.back().data());
+    return std::nullopt;
+  }
+
+  std::optional<Error> execute(void* workspace) const {
+    const heddle_status status = heddle_plan_execute(plan_.plan, uids_.data(), addresses_.data(),
+                                                     uids_.size(), nullptr, 0, workspace, nullptr);
+    if (status != HEDDLE_OK) return last_error(status);
+    return std::nullopt;
+  }
+
+ private:
+  void* host_copy(const ErlNifBinary& binary) {
+    host_copies_.push_back(std::make_unique<std::byte[]>(binary.size));
+    std::memcpy(host_copies_.back().get(), binary.data, binary.size);
+    return host_copies_.back().get();
+  }
+
+  const Plan& plan_;
+  std::vector<int64_t> uids_;
+  std::vector<void*> addresses_;
+  std::vector<std::unique_ptr<std::byte[]>> host_copies_;
+  std::vector<DeviceMemory> device_copies_;
+};
+
+/// Binaries being made; those that never become terms are freed.
+class Binaries {
+ public:
+  ~Binaries() {
+    for (ErlNifBinary& binary : made_) enif_release_binary(&binary);
+  }
+  /// Null if there is no memory.
+  void* add(size_t bytes) {
+    ErlNifBinary binary;
+    if (!enif_alloc_binary(bytes, &binary)) return nullptr;
+    made_.push_back(binary);
+    return binary.data;
+  }
+  std::vector<ERL_NIF_TERM> terms(ErlNifEnv* env) {
+    std::vector<ERL_NIF_TERM> terms;
+    terms.reserve(made_.size());
+    for (ErlNifBinary& binary : made_) terms.push_back(enif_make_binary(env, &binary));
+    made_.clear();
+    return terms;
+  }
+
+ private:
+  std::vector<ErlNifBinary> made_;
+};
+
+std::optional<Error> run(const Plan& plan, const Bindings& bindings, Workspaces& workspaces) {
+  if (plan.device == HEDDLE_CPU) {
+    const BorrowedWorkspace workspace(workspaces, plan.workspace_bytes);
+    if (!workspace.memory()) return no_memory("a workspace", plan.workspace_bytes);
+    return bindings.execute(workspace.memory());
+  }
+  const Result<DeviceMemory> workspace = DeviceMemory::allocate(plan.device, plan.workspace_bytes);
+  if (const auto* error = std::get_if<Error>(&workspace)) return *error;
+  return bindings.execute(std::get<DeviceMemory>(workspace).data());
+}
+
+/// Into the host's own memory. Zeros first: rows past an entry's length are never written.
+Result<std::vector<ERL_NIF_TERM>> run_to_binaries(ErlNifEnv* env, const Plan& plan,
+                                                  Bindings& bindings, Workspaces& workspaces) {
+  Binaries binaries;
+  for (const Port& port : plan.outputs) {
+    void* const data = binaries.add(port.bytes);
+    if (!data) return no_memory("the output " + describe(port), port.bytes);
+    std::memset(data, 0, port.bytes);
+    bindings.add(port.uid, data);
+  }
+  if (auto failed = run(plan, bindings, workspaces)) return std::move(*failed);
+  return binaries.terms(env);
+}
+
+/// Into memory of the plan's device.
+Result<std::vector<DeviceMemory>> run_on_device(const Plan& plan, Bindings& bindings,
+                                                Workspaces& workspaces) {
+  std::vector<DeviceMemory> made;
+  for (const Port& port : plan.outputs) {
+    Result<DeviceMemory> memory = DeviceMemory::allocate(plan.device, port.bytes);
+    if (auto* error = std::get_if<Error>(&memory)) return std::move(*error);
+    made.push_back(std::move(std::get<DeviceMemory>(memory)));
+    const heddle_status status =
+        heddle_memory_clear(plan.device, made.back().data(), port.bytes, nullptr);
+    if (status != HEDDLE_OK) return last_error(status);
+    bindings.add(port.uid, made.back().data());
+  }
+  if (auto failed = run(plan, bindings, workspaces)) return std::move(*failed);
+  return made;
+}
+
+/// Waits for the device.
+Result<std::vector<ERL_NIF_TERM>> copied_out(ErlNifEnv* env,
+                                             const std::vector<DeviceMemory>& made) {
+  Binaries binaries;
+  for (const DeviceMemory& memory : made) {
+    void* const data = binaries.add(memory.bytes());
+    if (!data) return no_memory("an output", memory.bytes());
+    const heddle_status status =
+        heddle_memory_copy_out(memory.device(), data, memory.data(), memory.bytes(), nullptr);
+    if (status != HEDDLE_OK) return last_error(status);
+  }
+  return binaries.terms(env);
+}
+
+}  // namespace
+
+Result<std::vector<ERL_NIF_TERM>> execute(ErlNifEnv* env, const Plan& plan,
+                                          std::span<const Input> inputs, Place place,
+                                          ErlNifResourceType* memory, Workspaces& workspaces) {
+  const Result<std::vector<const Input*>> given = in_order(plan, inputs);
+  if (const auto* error = std::get_if<Error>(&given)) return *error;
+  Bindings bindings(plan);
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    const Input& input = *std::get<std::vector<const Input*>>(given)[i];
+    if (auto failed = bindings.add_input(plan.inputs[i], input)) return std::move(*failed);
+  }
+  if (plan.device == HEDDLE_CPU && place == Place::binaries) {
+    return run_to_binaries(env, plan, bindings, workspaces);
+  }
+  Result<std::vector<DeviceMemory>> made = run_on_device(plan, bindings, workspaces);
+  if (auto* error = std::get_if<Error>(&made)) return std::move(*error);
+  auto& results = std::get<std::vector<DeviceMemory>>(made);
+  if (place == Place::binaries) return copied_out(env, results);
+  std::vector<ERL_NIF_TERM> terms;
+  for (DeviceMemory& result : results) terms.push_back(make_memory(env, memory, std::move(result)));
+  return terms;
+}
+
+}  // namespace heddle::elixir
