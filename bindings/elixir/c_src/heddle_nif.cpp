@@ -18,6 +18,7 @@
 #include "plan_cache.h"
 #include "terms.h"
 #include "workspaces.h"
+#include "xla.h"
 
 namespace heddle::elixir {
 namespace {
@@ -258,6 +259,12 @@ Answer plan_description(ErlNifEnv* env, Arguments arguments, On) {
   return make_ok(env, make_string(env, heddle_plan_description(std::get<const Plan*>(plan)->plan)));
 }
 
+Answer plan_workspace(ErlNifEnv* env, Arguments arguments, On) {
+  const Result<const Plan*> plan = read_plan(env, arguments[0]);
+  if (const auto* error = std::get_if<Error>(&plan)) return *error;
+  return make_ok(env, enif_make_uint64(env, std::get<const Plan*>(plan)->workspace_bytes));
+}
+
 using Made = std::variant<std::vector<ERL_NIF_TERM>, Error, Heavy>;
 
 Made execute(ErlNifEnv* env, const Plan& plan, std::span<const Input> inputs, Place place, On on) {
@@ -388,6 +395,20 @@ Answer backward_f32(ErlNifEnv* env, Arguments arguments, On on) {
   return attend(env, arguments, kOperands, attention_backward_text, on);
 }
 
+// ---- XLA.
+
+Answer register_with_xla(ErlNifEnv* env, Arguments arguments, On on) {
+  ErlNifBinary name;
+  if (!enif_inspect_binary(env, arguments[0], &name)) {
+    return invalid("The library is no binary, expected its name.");
+  }
+  if (on == On::normal) return kWaits;
+  if (auto failed = register_xla(std::string(reinterpret_cast<char*>(name.data), name.size))) {
+    return std::move(*failed);
+  }
+  return enif_make_atom(env, "ok");
+}
+
 // ---- The library as the VM sees it.
 
 int load(ErlNifEnv* env, void** data, ERL_NIF_TERM) {
@@ -419,6 +440,8 @@ ErlNifFunc functions[]{
     {"memory", 1, guarded<memory_description>, 0},
     {"plan", 2, guarded<plan>, 0},
     {"plan_ports", 1, guarded<plan_ports>, 0},
+    {"plan_workspace", 1, guarded<plan_workspace>, 0},
+    {"register_xla", 1, guarded<register_with_xla>, 0},
     {"plan_description", 1, guarded<plan_description>, 0},
     {"run", 4, guarded<run>, 0},
     {"execute", 3, guarded<execute_plan>, 0},

@@ -149,13 +149,15 @@ defmodule Heddle.ResidentTest do
   end
 
   test "what no term holds is freed" do
-    settled = fn ->
+    settled = fn condition ->
       Enum.find(1..200, fn _ ->
-        (:erlang.garbage_collect() && Native.live_memory() == {0, 0}) || (Process.sleep(10) && false)
+        :erlang.garbage_collect()
+        condition.(Native.live_memory()) || (Process.sleep(10) && false)
       end)
     end
 
-    assert settled.()
+    nothing = &(&1 == {0, 0})
+    assert settled.(nothing)
 
     for device <- Devices.all() do
       Task.await(
@@ -171,13 +173,12 @@ defmodule Heddle.ResidentTest do
                    FlashAttention.forward(x, x, x, bias: on(Draw.tensor({1, 1, 1, 8}), device), soft_cap: -1)
 
           for _ <- 1..1000, do: FlashAttention.forward!(x, x, x)
-          :erlang.garbage_collect()
-          assert elem(Native.live_memory(), 0) <= 4
+          assert settled.(fn {count, _bytes} -> count <= 4 end)
         end),
         60_000
       )
 
-      assert settled.()
+      assert settled.(nothing)
     end
   end
 

@@ -47,9 +47,7 @@ defmodule Heddle.FlashAttention do
   """
 
   alias Heddle.{Call, Error, Tensor}
-  alias Heddle.FlashAttention.{Graphs, Options}
-
-  @types [:f32, :bf16, :f16]
+  alias Heddle.FlashAttention.{Graphs, Options, Sizes}
 
   @type option ::
           {:causal, boolean | :top_left | :bottom_right}
@@ -165,51 +163,17 @@ defmodule Heddle.FlashAttention do
   end
 
   defp rows(q, k, v) do
-    with {:ok, q} <- row(q, "q"),
-         {:ok, k} <- row(k, "k"),
-         {:ok, v} <- row(v, "v"),
-         {batch, length, heads, dim} = q.shape,
-         {_, kv_length, kv_heads, _} = k.shape,
-         {:ok, k} <- shaped(k, "k", {batch, kv_length, kv_heads, dim}, q.type),
-         {:ok, v} <- shaped(v, "v", {batch, kv_length, kv_heads, elem(v.shape, 3)}, q.type) do
-      if rem(heads, kv_heads) == 0 do
-        sizes = %{
-          batch: batch,
-          length: length,
-          kv_length: kv_length,
-          heads: heads,
-          kv_heads: kv_heads,
-          dim: dim,
-          type: q.type
-        }
-
-        {:ok, %{q: q, k: k, v: v}, sizes}
-      else
-        Error.invalid("k has #{kv_heads} heads, expected a divisor of q's #{heads} heads.")
-      end
-    end
-  end
-
-  defp row(given, name) do
-    with {:ok, tensor} <- Tensor.from(given, name) do
-      if tuple_size(tensor.shape) == 4 and tensor.type in @types,
-        do: {:ok, tensor},
-        else:
-          Error.invalid(
-            "#{name} is #{tensor.type} of #{inspect(tensor.shape)}, expected #{Enum.join(@types, ", ")} of " <>
-              "{batch, length, heads, dim}."
-          )
+    with {:ok, q} <- Tensor.from(q, "q"),
+         {:ok, k} <- Tensor.from(k, "k"),
+         {:ok, v} <- Tensor.from(v, "v"),
+         {:ok, sizes} <- Sizes.new(q, k, v) do
+      {:ok, %{q: q, k: k, v: v}, sizes}
     end
   end
 
   defp shaped(given, name, shape, type) do
-    with {:ok, tensor} <- Tensor.from(given, name) do
-      if tensor.shape == shape and tensor.type == type,
-        do: {:ok, tensor},
-        else:
-          Error.invalid(
-            "#{name} is #{tensor.type} of #{inspect(tensor.shape)}, expected #{type} of #{inspect(shape)}."
-          )
-    end
+    with {:ok, tensor} <- Tensor.from(given, name),
+         :ok <- Sizes.shaped(tensor, name, shape, type),
+         do: {:ok, tensor}
   end
 end

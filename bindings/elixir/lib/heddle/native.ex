@@ -63,6 +63,17 @@ defmodule Heddle.Native do
   @spec plan_ports(plan) :: {:ok, {[port_tensor], [port_tensor]}} | failure
   def plan_ports(_plan), do: :erlang.nif_error(:not_loaded)
 
+  @doc "The bytes of memory that an execution works in."
+  @spec plan_workspace(plan) :: {:ok, non_neg_integer} | failure
+  def plan_workspace(_plan), do: :erlang.nif_error(:not_loaded)
+
+  @doc """
+  Registers the custom call `heddle` for CPUs and CUDA with the XLA of a library that the process has loaded, by its name or
+  path; `Heddle.Defn` does so with EXLA's. Once is enough.
+  """
+  @spec register_xla(String.t()) :: :ok | failure
+  def register_xla(_library), do: :erlang.nif_error(:not_loaded)
+
   @doc "The plan for people: a line for each step."
   @spec plan_description(plan) :: {:ok, String.t()} | failure
   def plan_description(_plan), do: :erlang.nif_error(:not_loaded)

@@ -224,12 +224,9 @@ defmodule Heddle.Tensor do
 
   def from(%{__struct__: Nx.Tensor} = tensor, name) do
     nx = nx()
-    given = nx.type(tensor)
 
-    case @nx_types do
-      %{^given => type} -> {:ok, %__MODULE__{data: nx.to_binary(tensor), shape: nx.shape(tensor), type: type}}
-      _ -> Error.invalid("#{name} is of Nx's type #{inspect(given)}, which Heddle does not have.")
-    end
+    with {:ok, type} <- of_nx_type(nx.type(tensor), name),
+         do: {:ok, %__MODULE__{data: nx.to_binary(tensor), shape: nx.shape(tensor), type: type}}
   end
 
   def from(other, name),
@@ -239,10 +236,23 @@ defmodule Heddle.Tensor do
   @spec like(t, like) :: like
   def like(%__MODULE__{} = tensor, %{__struct__: Nx.Tensor}) do
     nx = nx()
-    nx.reshape(nx.from_binary(tensor.data, Map.fetch!(@to_nx, tensor.type)), tensor.shape)
+    nx.reshape(nx.from_binary(tensor.data, nx_type(tensor.type)), tensor.shape)
   end
 
   def like(%__MODULE__{} = tensor, _model), do: tensor
+
+  @doc false
+  @spec nx_type(type) :: {atom, pos_integer}
+  def nx_type(type), do: Map.fetch!(@to_nx, type)
+
+  @doc false
+  @spec of_nx_type({atom, pos_integer}, String.t()) :: {:ok, type} | {:error, Error.t()}
+  def of_nx_type(nx_type, name) do
+    case @nx_types do
+      %{^nx_type => type} -> {:ok, type}
+      _ -> Error.invalid("#{name} is of Nx's type #{inspect(nx_type)}, which Heddle does not have.")
+    end
+  end
 
   @doc false
   @spec brief(term) :: String.t()

@@ -29,6 +29,8 @@ defmodule Heddle.Fuzz do
         memory: [memory],
         plan: [text(), :cpu],
         plan_ports: [plan],
+        plan_workspace: [plan],
+        register_xla: ["libc.so.6"],
         plan_description: [plan],
         run: [text(), :cpu, inputs, :binaries],
         execute: [plan, inputs, :memory],
