@@ -253,6 +253,12 @@ HEDDLE_API heddle_status heddle_plan_outputs(const heddle_plan* plan, const int6
 /* A bound tensor with everything inferred; the name is the plan's own string. */
 HEDDLE_API heddle_status heddle_plan_tensor(const heddle_plan* plan, int64_t uid,
                                             heddle_tensor* tensor);
+/* Bytes that a bound tensor takes, from its first element to past its last. Of a packed tensor it
+ * is to past the last row of an entry, as offsets and lengths say at an execution: pointers[i] is
+ * the memory of the tensor uids[i], of these tensors in the host's memory; others are not read. */
+HEDDLE_API heddle_status heddle_plan_tensor_bytes(const heddle_plan* plan, int64_t uid,
+                                                  const int64_t* uids, void* const* pointers,
+                                                  size_t count, size_t* bytes);
 /* The engine that runs the plan, "cpu"; "" for a null plan. The string is the library's own. */
 HEDDLE_API const char* heddle_plan_engine(const heddle_plan* plan);
 /* For people: a line for each step. The string is the plan's own; "" for a null plan. */

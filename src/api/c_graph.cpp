@@ -19,13 +19,6 @@ heddle_dtype c_data_type(std::optional<DataType> type) {
   return type ? static_cast<heddle_dtype>(static_cast<int>(*type) + 1) : HEDDLE_DTYPE_UNSET;
 }
 
-Result<TensorId> find_tensor(const graph::Graph& graph, int64_t uid) {
-  for (size_t i = 0; i < graph.tensors.size(); ++i) {
-    if (graph.tensors[i].uid == uid) return static_cast<TensorId>(i);
-  }
-  return error(Code::invalid_value, "The graph has no tensor with uid {}.", uid);
-}
-
 Result<graph::Tensor> tensor_from(const graph::Graph& graph, const heddle_tensor& given) {
   if (given.uid == 0)
     return error(Code::invalid_value, "A tensor has uid 0, expected another integer.");
@@ -99,6 +92,13 @@ Status add_pointwise(heddle_graph* graph, int32_t node, const char* expression, 
 }
 
 }  // namespace
+
+Result<TensorId> find_tensor(const graph::Graph& graph, int64_t uid) {
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    if (graph.tensors[i].uid == uid) return static_cast<TensorId>(i);
+  }
+  return error(Code::invalid_value, "The graph has no tensor with uid {}.", uid);
+}
 
 Status describe_tensor(const graph::Graph& graph, int64_t uid, heddle_tensor& out) {
   HEDDLE_ASSIGN(const TensorId id, find_tensor(graph, uid));

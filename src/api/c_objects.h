@@ -23,6 +23,8 @@ struct heddle_plan {
 
 namespace heddle::api {
 
+/// The tensor of a uid.
+Result<graph::TensorId> find_tensor(const graph::Graph& graph, int64_t uid);
 /// Describes the tensor `uid`; names and ragged offsets are those of the graph.
 Status describe_tensor(const graph::Graph& graph, int64_t uid, heddle_tensor& out);
 

@@ -4,6 +4,7 @@
 #include "api/c_error.h"
 #include "api/c_objects.h"
 #include "api/c_values.h"
+#include "api/tensor_bytes.h"
 #include "engine/devices.h"
 
 namespace heddle::api {
@@ -78,6 +79,26 @@ Status execute(const heddle_plan* plan, const int64_t* uids, void* const* pointe
   return executable->execute({bindings.data(), bound}, workspace, stream);
 }
 
+Status count_bytes(const heddle_plan* plan, int64_t uid, const int64_t* uids, void* const* pointers,
+                   size_t count, size_t* bytes) {
+  constexpr const char* kFunction = "heddle_plan_tensor_bytes";
+  if (!plan) return null_argument(kFunction, "plan");
+  if (!bytes) return null_argument(kFunction, "bytes");
+  if (count > 0 && !uids) return null_argument(kFunction, "uids");
+  if (count > 0 && !pointers) return null_argument(kFunction, "pointers");
+  const graph::Graph& graph = plan->executable->graph();
+  HEDDLE_ASSIGN(const graph::TensorId id, find_tensor(graph, uid));
+  const auto host = [&](graph::TensorId wanted) -> const void* {
+    for (size_t i = 0; i < count; ++i) {
+      if (uids[i] == graph[wanted].uid) return pointers[i];
+    }
+    return nullptr;
+  };
+  HEDDLE_ASSIGN(const int64_t counted, tensor_bytes(graph, id, host));
+  *bytes = static_cast<size_t>(counted);
+  return {};
+}
+
 heddle_status list_uids(const std::vector<int64_t>* list, const char* function,
                         const int64_t** uids, size_t* count) {
   return guarded([&]() -> Status {
@@ -128,6 +149,11 @@ heddle_status heddle_plan_tensor(const heddle_plan* plan, int64_t uid, heddle_te
     if (!tensor) return null_argument("heddle_plan_tensor", "tensor");
     return api::describe_tensor(plan->executable->graph(), uid, *tensor);
   });
+}
+
+heddle_status heddle_plan_tensor_bytes(const heddle_plan* plan, int64_t uid, const int64_t* uids,
+                                       void* const* pointers, size_t count, size_t* bytes) {
+  return guarded([&] { return api::count_bytes(plan, uid, uids, pointers, count, bytes); });
 }
 
 const char* heddle_plan_engine(const heddle_plan* plan) {

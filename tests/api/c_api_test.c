@@ -255,6 +255,65 @@ static void test_refusals(heddle_graph* graph) {
   CHECK(heddle_xla_ffi_handler(NULL) == NULL);
 }
 
+/* Two sequences of 2 and 4 tokens, [token, head, dim] in memory. */
+static void test_packed_bytes(void) {
+  static const char text[] =
+      "{\"heddle_graph\":1,\"io_dtype\":\"f32\",\"tensors\":["
+      "{\"uid\":1,\"name\":\"q\",\"dims\":[2,3,5,8],\"strides\":[120,8,24,1],\"ragged_offset\":5,"
+      "\"ragged_offset_multiplier\":24},"
+      "{\"uid\":2,\"name\":\"k\",\"dims\":[2,3,7,8],\"strides\":[168,8,24,1]},"
+      "{\"uid\":3,\"name\":\"v\",\"dims\":[2,3,7,8],\"strides\":[168,8,24,1]},"
+      "{\"uid\":4,\"name\":\"o\",\"dims\":[2,3,5,8],\"strides\":[120,8,24,1],\"ragged_offset\":5,"
+      "\"ragged_offset_multiplier\":24},"
+      "{\"uid\":5,\"name\":\"offsets\",\"dtype\":\"i32\",\"dims\":[3,1,1,1]},"
+      "{\"uid\":6,\"name\":\"q_len\",\"dtype\":\"i32\",\"dims\":[2,1,1,1]},"
+      "{\"uid\":7,\"name\":\"kv_len\",\"dtype\":\"i64\",\"dims\":[2,1,1,1]}],"
+      "\"nodes\":[{\"op\":\"sdpa\",\"q\":1,\"k\":2,\"v\":3,\"o\":4,\"padding_mask\":true,"
+      "\"seq_len_q\":6,\"seq_len_kv\":7}]}";
+  heddle_graph* graph = NULL;
+  heddle_plan* plan = NULL;
+  CHECK_OK(heddle_graph_parse(text, sizeof text - 1, &graph));
+  CHECK_OK(heddle_plan_create(graph, HEDDLE_CPU, &plan));
+  int32_t offsets[] = {0, 2, 6}, lengths[] = {2, 4};
+  const int64_t uids[] = {6, 5};
+  void* pointers[] = {lengths, offsets};
+  size_t bytes = 0;
+  CHECK_OK(heddle_plan_tensor_bytes(plan, 2, NULL, NULL, 0, &bytes));
+  CHECK(bytes == 2 * 7 * 3 * 8 * 4);
+  for (int64_t uid = 1; uid <= 4; uid += 3) {
+    lengths[1] = 4;
+    CHECK_OK(heddle_plan_tensor_bytes(plan, uid, uids, pointers, 2, &bytes));
+    CHECK(bytes == 6 * 3 * 8 * 4);
+    lengths[1] = 3; /* of a padded entry its rows alone */
+    CHECK_OK(heddle_plan_tensor_bytes(plan, uid, uids, pointers, 2, &bytes));
+    CHECK(bytes == 5 * 3 * 8 * 4);
+    lengths[1] = INT32_MAX; /* lengths are clamped to the dims */
+    CHECK_OK(heddle_plan_tensor_bytes(plan, uid, uids, pointers, 2, &bytes));
+    CHECK(bytes == 7 * 3 * 8 * 4);
+  }
+  lengths[0] = 0, lengths[1] = -5; /* nobody reads the offset of an entry without rows */
+  offsets[0] = -1;
+  CHECK_OK(heddle_plan_tensor_bytes(plan, 1, uids, pointers, 2, &bytes));
+  CHECK(bytes == 0);
+  lengths[0] = 1;
+  CHECK_SENTENCE(heddle_plan_tensor_bytes(plan, 1, uids, pointers, 2, &bytes), HEDDLE_INVALID_VALUE,
+                 "entry 0 at offset -1, expected 0 or more");
+  CHECK_SENTENCE(heddle_plan_tensor_bytes(plan, 1, uids, pointers, 1, &bytes), HEDDLE_INVALID_VALUE,
+                 "has no host memory");
+  CHECK_SENTENCE(heddle_plan_tensor_bytes(plan, 99, uids, pointers, 2, &bytes),
+                 HEDDLE_INVALID_VALUE, "no tensor with uid 99");
+  CHECK_SENTENCE(heddle_plan_tensor_bytes(NULL, 1, uids, pointers, 2, &bytes), HEDDLE_INVALID_VALUE,
+                 "null pointer for plan");
+  CHECK_SENTENCE(heddle_plan_tensor_bytes(plan, 1, uids, pointers, 2, NULL), HEDDLE_INVALID_VALUE,
+                 "null pointer for bytes");
+  CHECK_SENTENCE(heddle_plan_tensor_bytes(plan, 1, NULL, pointers, 2, &bytes), HEDDLE_INVALID_VALUE,
+                 "null pointer for uids");
+  CHECK_SENTENCE(heddle_plan_tensor_bytes(plan, 1, uids, NULL, 2, &bytes), HEDDLE_INVALID_VALUE,
+                 "null pointer for pointers");
+  heddle_plan_free(plan);
+  heddle_graph_free(graph);
+}
+
 /* Whether there is such a device; a machine without a GPU says so. */
 static bool has_device(heddle_device device) {
   char byte = 0;
@@ -380,6 +439,7 @@ int main(void) {
   }
   test_text(graph);
   test_score_expression();
+  test_packed_bytes();
   test_refusals(graph);
   test_no_such_device();
   heddle_graph_free(graph);

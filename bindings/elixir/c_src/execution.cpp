@@ -21,8 +21,8 @@ size_t bytes_of(const Input& input) {
   return std::get<const Memory*>(input.data)->held.bytes();
 }
 
-/// What is wrong with the input of a port, if anything is.
-std::optional<Error> check(const Plan& plan, const Port& port, const Input& input) {
+/// What is wrong with where the input of a port is, if anything is.
+std::optional<Error> check_place(const Plan& plan, const Port& port, const Input& input) {
   const auto* const memory = std::get_if<const Memory*>(&input.data);
   if (memory && port.by_value) {
     return invalid("The " + describe(port) + " is a scalar passed by value, expected a binary.");
@@ -32,15 +32,17 @@ std::optional<Error> check(const Plan& plan, const Port& port, const Input& inpu
                    ", expected tensors on " + name_of(plan.device) +
                    ", where the call runs, or on the host.");
   }
-  if (bytes_of(input) != port.bytes) {
-    return invalid("The " + describe(port) + " is given " +
-                   (memory ? "memory of " : "a binary of ") + std::to_string(bytes_of(input)) +
-                   " bytes, expected " + std::to_string(port.bytes) + ".");
-  }
   return std::nullopt;
 }
 
-/// The plan's inputs in its order.
+Error wrong_size(const Port& port, const Input& input, const std::string& expected) {
+  const bool is_binary = std::holds_alternative<ErlNifBinary>(input.data);
+  return invalid("The " + describe(port) + " is given " +
+                 (is_binary ? "a binary of " : "memory of ") + std::to_string(bytes_of(input)) +
+                 " bytes, expected " + expected + ".");
+}
+
+/// The plan's inputs in its order, each where it may be and, unless packed, of its size.
 Result<std::vector<const Input*>> in_order(const Plan& plan, std::span<const Input> inputs) {
   std::vector<const Input*> ordered;
   ordered.reserve(plan.inputs.size());
@@ -48,14 +50,80 @@ Result<std::vector<const Input*>> in_order(const Plan& plan, std::span<const Inp
     const auto found = std::find_if(inputs.begin(), inputs.end(),
                                     [&](const Input& input) { return input.uid == port.uid; });
     if (found == inputs.end()) {
-      return invalid("The input " + describe(port) + " is not given, expected a binary of " +
-                     std::to_string(port.bytes) + " bytes.");
+      return invalid("The input " + describe(port) + " is not given, expected a binary" +
+                     (port.packed ? "." : " of " + std::to_string(port.bytes) + " bytes."));
     }
-    if (auto wrong = check(plan, port, *found)) return std::move(*wrong);
+    if (auto wrong = check_place(plan, port, *found)) return std::move(*wrong);
+    if (!port.packed && bytes_of(*found) != port.bytes) {
+      return wrong_size(port, *found, std::to_string(port.bytes));
+    }
     ordered.push_back(&*found);
   }
   return ordered;
 }
+
+/// What an execution's tensors take: of packed ones as others of this execution say, which have to
+/// be in the host's memory.
+class Sizes {
+ public:
+  Sizes(const Plan& plan, const std::vector<const Input*>& inputs) : plan_(plan) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (plan.inputs[i].packed) continue;
+      const auto* const binary = std::get_if<ErlNifBinary>(&inputs[i]->data);
+      if (!binary && plan.device != HEDDLE_CPU) continue;
+      uids_.push_back(plan.inputs[i].uid);
+      addresses_.push_back(binary ? binary->data
+                                  : std::get<const Memory*>(inputs[i]->data)->held.data());
+    }
+  }
+
+  Result<size_t> of(const Port& port) const {
+    if (!port.packed) return port.bytes;
+    size_t bytes = 0;
+    if (const heddle_status status = heddle_plan_tensor_bytes(
+            plan_.plan, port.uid, uids_.data(), addresses_.data(), uids_.size(), &bytes);
+        status != HEDDLE_OK) {
+      return last_error(status);
+    }
+    return bytes;
+  }
+
+  /// What is wrong with the packed inputs, if anything is.
+  std::optional<Error> check(const std::vector<const Input*>& inputs) const {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!plan_.inputs[i].packed) continue;
+      const Result<size_t> bytes = of(plan_.inputs[i]);
+      if (const auto* error = std::get_if<Error>(&bytes)) return *error;
+      if (bytes_of(*inputs[i]) < std::get<size_t>(bytes)) {
+        return wrong_size(plan_.inputs[i], *inputs[i],
+                          "at least " + std::to_string(std::get<size_t>(bytes)));
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// Of the plan's outputs.
+  Result<std::vector<size_t>> outputs() const {
+    std::vector<size_t> all;
+    for (const Port& port : plan_.outputs) {
+      const Result<size_t> bytes = of(port);
+      if (const auto* error = std::get_if<Error>(&bytes)) return *error;
+      if (std::get<size_t>(bytes) > port.bytes) {
+        return invalid("The output " + describe(port) + " takes " +
+                       std::to_string(std::get<size_t>(bytes)) +
+                       " bytes by its offsets and lengths, expected no more than the " +
+                       std::to_string(port.bytes) + " of its dims.");
+      }
+      all.push_back(std::get<size_t>(bytes));
+    }
+    return all;
+  }
+
+ private:
+  const Plan& plan_;
+  std::vector<int64_t> uids_;
+  std::vector<void*> addresses_;
+};
 
 /// The addresses that an execution binds, and copies that live as long as it.
 class Bindings {
@@ -147,12 +215,14 @@ std::optional<Error> run(const Plan& plan, const Bindings& bindings, Workspaces&
 
 /// Into the host's own memory. Zeros first: rows past an entry's length are never written.
 Result<std::vector<ERL_NIF_TERM>> run_to_binaries(ErlNifEnv* env, const Plan& plan,
+                                                  const std::vector<size_t>& sizes,
                                                   Bindings& bindings, Workspaces& workspaces) {
   Binaries binaries;
-  for (const Port& port : plan.outputs) {
-    void* const data = binaries.add(port.bytes);
-    if (!data) return no_memory("the output " + describe(port), port.bytes);
-    std::memset(data, 0, port.bytes);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const Port& port = plan.outputs[i];
+    void* const data = binaries.add(sizes[i]);
+    if (!data) return no_memory("the output " + describe(port), sizes[i]);
+    std::memset(data, 0, sizes[i]);
     bindings.add(port.uid, data);
   }
   if (auto failed = run(plan, bindings, workspaces)) return std::move(*failed);
@@ -160,17 +230,17 @@ Result<std::vector<ERL_NIF_TERM>> run_to_binaries(ErlNifEnv* env, const Plan& pl
 }
 
 /// Into memory of the plan's device.
-Result<std::vector<DeviceMemory>> run_on_device(const Plan& plan, Bindings& bindings,
-                                                Workspaces& workspaces) {
+Result<std::vector<DeviceMemory>> run_on_device(const Plan& plan, const std::vector<size_t>& sizes,
+                                                Bindings& bindings, Workspaces& workspaces) {
   std::vector<DeviceMemory> made;
-  for (const Port& port : plan.outputs) {
-    Result<DeviceMemory> memory = DeviceMemory::allocate(plan.device, port.bytes);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    Result<DeviceMemory> memory = DeviceMemory::allocate(plan.device, sizes[i]);
     if (auto* error = std::get_if<Error>(&memory)) return std::move(*error);
     made.push_back(std::move(std::get<DeviceMemory>(memory)));
     const heddle_status status =
-        heddle_memory_clear(plan.device, made.back().data(), port.bytes, nullptr);
+        heddle_memory_clear(plan.device, made.back().data(), sizes[i], nullptr);
     if (status != HEDDLE_OK) return last_error(status);
-    bindings.add(port.uid, made.back().data());
+    bindings.add(plan.outputs[i].uid, made.back().data());
   }
   if (auto failed = run(plan, bindings, workspaces)) return std::move(*failed);
   return made;
@@ -195,17 +265,23 @@ Result<std::vector<ERL_NIF_TERM>> copied_out(ErlNifEnv* env,
 Result<std::vector<ERL_NIF_TERM>> execute(ErlNifEnv* env, const Plan& plan,
                                           std::span<const Input> inputs, Place place,
                                           ErlNifResourceType* memory, Workspaces& workspaces) {
-  const Result<std::vector<const Input*>> given = in_order(plan, inputs);
-  if (const auto* error = std::get_if<Error>(&given)) return *error;
+  const Result<std::vector<const Input*>> found = in_order(plan, inputs);
+  if (const auto* error = std::get_if<Error>(&found)) return *error;
+  const auto& given = std::get<std::vector<const Input*>>(found);
+  const Sizes sizes(plan, given);
+  if (auto wrong = sizes.check(given)) return std::move(*wrong);
+  const Result<std::vector<size_t>> counted = sizes.outputs();
+  if (const auto* error = std::get_if<Error>(&counted)) return *error;
+  const auto& output_bytes = std::get<std::vector<size_t>>(counted);
+
   Bindings bindings(plan);
-  for (size_t i = 0; i < plan.inputs.size(); ++i) {
-    const Input& input = *std::get<std::vector<const Input*>>(given)[i];
-    if (auto failed = bindings.add_input(plan.inputs[i], input)) return std::move(*failed);
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (auto failed = bindings.add_input(plan.inputs[i], *given[i])) return std::move(*failed);
   }
   if (plan.device == HEDDLE_CPU && place == Place::binaries) {
-    return run_to_binaries(env, plan, bindings, workspaces);
+    return run_to_binaries(env, plan, output_bytes, bindings, workspaces);
   }
-  Result<std::vector<DeviceMemory>> made = run_on_device(plan, bindings, workspaces);
+  Result<std::vector<DeviceMemory>> made = run_on_device(plan, output_bytes, bindings, workspaces);
   if (auto* error = std::get_if<Error>(&made)) return std::move(*error);
   auto& results = std::get<std::vector<DeviceMemory>>(made);
   if (place == Place::binaries) return copied_out(env, results);

@@ -50,22 +50,20 @@ Result<Port> port_of(const heddle_plan* plan, int64_t uid, bool output) {
   if (const heddle_status status = heddle_plan_tensor(plan, uid, &tensor); status != HEDDLE_OK) {
     return last_error(status);
   }
-  Port port{uid, tensor.name ? tensor.name : "", tensor.dtype, {}, 0, 0, tensor.pass_by_value};
+  Port port{
+      uid, tensor.name ? tensor.name : "", tensor.dtype, {}, 0, 0, false, tensor.pass_by_value};
   port.dims.assign(tensor.dims, tensor.dims + tensor.rank);
-  if (tensor.ragged_offset != 0) {
-    return Error{HEDDLE_GRAPH_NOT_SUPPORTED,
-                 "The " + describe(port) +
-                     " is packed: how much memory it takes is data, which no "
-                     "binary can be checked by; expected dims for each entry of the batch."};
-  }
+  port.alignment = static_cast<size_t>(kTypes[static_cast<size_t>(port.dtype)].bytes);
+  port.packed = tensor.ragged_offset != 0;
   // 128 bits hold any sum of eight products of two numbers of 63.
   __int128 last = 0, count = 1;
   for (int32_t i = 0; i < tensor.rank; ++i) {
     last += static_cast<__int128>(tensor.dims[i] - 1) * tensor.strides[i];
     if (count <= INT64_MAX) count *= tensor.dims[i];
   }
-  const int64_t element = kTypes[static_cast<size_t>(port.dtype)].bytes;
-  if (last < 0 || (last + 1) * element > PTRDIFF_MAX) {
+  const auto element = static_cast<int64_t>(port.alignment);
+  if (port.packed) last = count - 1;  // as if every entry were the longest
+  if (last < 0 || count > INT64_MAX || (last + 1) * element > PTRDIFF_MAX) {
     return invalid("The " + describe(port) + " takes more than 63 bits can count, expected less.");
   }
   if (output && last + 1 != count) {
@@ -74,8 +72,7 @@ Result<Port> port_of(const heddle_plan* plan, int64_t uid, bool output) {
                                                  "without any."};
   }
   port.bytes = static_cast<size_t>(last + 1) * static_cast<size_t>(element);
-  port.alignment = static_cast<size_t>(element);
-  if (output) {
+  if (output && !port.packed) {
     std::vector<int32_t> order(tensor.rank);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),

@@ -19,9 +19,10 @@ struct Port {
   std::string name;
   heddle_dtype dtype;
   std::vector<int64_t>
-      dims;      ///< of an output from the slowest to the fastest; of an input the graph's
-  size_t bytes;  ///< from its first element to past its last
+      dims;      ///< of an output from the slowest to the fastest; of others the graph's
+  size_t bytes;  ///< from its first element to past its last; of a packed one the most there may be
   size_t alignment;
+  bool packed;    ///< offsets and lengths of an execution say how much memory it takes
   bool by_value;  ///< a scalar that is read from the host's memory, whatever the device
 };
 

@@ -87,20 +87,76 @@ defmodule Heddle.PlanTest do
     assert status != :malformed_input
   end
 
-  test "memory whose size is data is refused" do
+  defp packed do
     packed =
       Graph.new("packed", io_dtype: :f32)
       |> Graph.tensor(10, "offsets", dims: [3, 1, 1, 1], dtype: :i32)
       |> Graph.tensor(11, "lengths", dims: [2, 1, 1, 1], dtype: :i32)
 
-    packed =
-      Enum.reduce([{1, "q"}, {2, "k"}, {3, "v"}, {4, "o"}], packed, fn {uid, name}, graph ->
-        Graph.tensor(graph, uid, name, dims: [2, 3, 5, 8], strides: [120, 8, 24, 1], ragged_offset: 10)
-      end)
-      |> Graph.node("sdpa", q: 1, k: 2, v: 3, o: 4, padding_mask: true, seq_len_q: 11, seq_len_kv: 11)
+    Enum.reduce([{1, "q"}, {2, "k"}, {3, "v"}, {4, "o"}], packed, fn {uid, name}, graph ->
+      fields = [strides: [120, 8, 24, 1], ragged_offset: 10, ragged_offset_multiplier: 24]
+      Graph.tensor(graph, uid, name, [dims: [2, 3, 5, 8]] ++ fields)
+    end)
+    |> Graph.node("sdpa",
+      q: 1,
+      k: 2,
+      v: 3,
+      o: 4,
+      attn_scale: 0.3,
+      padding_mask: true,
+      seq_len_q: 11,
+      seq_len_kv: 11
+    )
+  end
 
-    assert {:error, %Error{status: :graph_not_supported, message: sentence}} = Plan.new(packed)
-    assert sentence =~ "'q', f32 [2, 3, 5, 8], is packed: how much memory it takes is data"
+  test "a packed graph takes and gives what its offsets and lengths say" do
+    plan = Plan.new!(packed())
+    x = Draw.tensor({7, 3, 8})
+    integers = fn list -> Tensor.from_list!(list, {length(list)}, :i32) end
+
+    run = fn offsets, lengths, x ->
+      Plan.run(plan, %{1 => x, 2 => x, 3 => x, 10 => integers.(offsets), 11 => integers.(lengths)})
+    end
+
+    {:ok, %{4 => o}} = run.([0, 2, 7], [2, 5], x)
+    {:ok, expected} = FlashAttention.forward(x, x, x, offsets: [0, 2, 7], causal: false, scale: 0.3)
+    assert o.data == expected.data
+    # The last entry has fewer rows than there is room for, and the first none.
+    {:ok, %{4 => o}} = run.([0, 2, 7], [0, 3], x)
+    assert byte_size(o.data) == 5 * 24 * 4
+    assert binary_part(o.data, 0, 2 * 24 * 4) == :binary.copy(<<0>>, 2 * 24 * 4)
+
+    refused = fn offsets, lengths, x ->
+      assert({:error, %Error{message: sentence}} = run.(offsets, lengths, x)) && sentence
+    end
+
+    short = %Tensor{data: binary_part(x.data, 0, 6 * 24 * 4), shape: {6, 3, 8}, type: :f32}
+
+    assert refused.([0, 2, 7], [2, 5], short) ==
+             "The tensor 'q', f32 [2, 3, 5, 8], is given a binary of 576 bytes, expected at least 672."
+
+    assert refused.([-1, 2, 7], [2, 5], x) =~ "has entry 0 at offset -1, expected 0 or more"
+    assert refused.([0, 0x7FFFFFFF, 7], [2, 5], x) =~ "expected at least"
+
+    assert refused.([0, 8, 7], [0, 0x7FFFFFFF], Draw.tensor({20, 3, 8})) =~
+             "by its offsets and lengths, expected no more than the 960 of its dims"
+  end
+
+  test "no offsets and lengths make a packed graph read or write elsewhere" do
+    :rand.seed(:exsss, 3)
+    plan = Plan.new!(packed())
+    x = Draw.tensor({7, 3, 8})
+    draw = fn -> Enum.random([0, 1, 2, 3, 5, 6, 7, 8, -1, 100, 0x7FFFFFFF, -0x80000000]) end
+
+    ran =
+      for _ <- 1..2000 do
+        [offsets, lengths] =
+          for count <- [3, 2], do: Tensor.from_list!(for(_ <- 1..count, do: draw.()), {count}, :i32)
+
+        match?({:ok, _}, Plan.run(plan, %{1 => x, 2 => x, 3 => x, 10 => offsets, 11 => lengths}))
+      end
+
+    assert Enum.any?(ran) and not Enum.all?(ran)
   end
 
   test "results that no memory holds are refused" do

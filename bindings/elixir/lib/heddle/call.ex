@@ -16,20 +16,20 @@ defmodule Heddle.Call do
   @spec new(String.t()) :: t
   def new(op), do: %__MODULE__{graph: Graph.new(op, intermediate_dtype: :f32), op: op}
 
-  @doc "A tensor that is given, or nothing if it is nil. `dims` and `strides` are how the graph sees it."
-  @spec input(t, integer, String.t(), Tensor.t() | nil, [pos_integer], [integer] | nil) :: t
-  def input(call, uid, name, tensor, dims, strides \\ nil)
-  def input(call, _uid, _name, nil, _dims, _strides), do: call
+  @doc "A tensor that is given, or nothing if it is nil. `dims`, `strides` and `more` are how the graph sees it."
+  @spec input(t, integer, String.t(), Tensor.t() | nil, [pos_integer], [integer] | nil, keyword) :: t
+  def input(call, uid, name, tensor, dims, strides \\ nil, more \\ [])
+  def input(call, _uid, _name, nil, _dims, _strides, _more), do: call
 
-  def input(call, uid, name, tensor, dims, strides) do
-    fields = [dtype: tensor.type, dims: dims, strides: strides || row_major(dims)]
+  def input(call, uid, name, tensor, dims, strides, more) do
+    fields = [dtype: tensor.type, dims: dims, strides: strides || row_major(dims)] ++ more
     %{call | graph: Graph.tensor(call.graph, uid, name, fields), inputs: [{uid, tensor.data} | call.inputs]}
   end
 
   @doc "A tensor that is made, of a shape as it lies in memory."
-  @spec output(t, integer, String.t(), {tuple, Tensor.type()}, [pos_integer], [integer] | nil) :: t
-  def output(call, uid, name, {_shape, type} = like, dims, strides \\ nil) do
-    fields = [dtype: type, dims: dims, strides: strides || row_major(dims)]
+  @spec output(t, integer, String.t(), {tuple, Tensor.type()}, [pos_integer], [integer] | nil, keyword) :: t
+  def output(call, uid, name, {_shape, type} = like, dims, strides \\ nil, more \\ []) do
+    fields = [dtype: type, dims: dims, strides: strides || row_major(dims)] ++ more
     %{call | graph: Graph.tensor(call.graph, uid, name, fields), outputs: [{uid, like} | call.outputs]}
   end
 

@@ -28,6 +28,9 @@ defmodule Heddle.FlashAttention do
     * `bias` - f32 or q's type, of such a shape: added.
     * `q_lengths`, `kv_lengths` - a list of integers, or an i32 tensor `{batch}`: rows from the length on are absent. Their
       results are 0.
+    * `offsets` - sequences of many lengths, packed: q is `{tokens, heads, dim}`, k and v likewise, and entry i has the
+      tokens from `offsets[i]` to before `offsets[i + 1]`; a list or an integer tensor, or `{q's, k's}`. Everything else is
+      as for a batch of these entries, `length` and `kv_length` the longest. The log-sum-exp is `{tokens, heads}`.
     * `soft_cap` - c makes of a score x c * tanh(x / c).
     * `sinks` - f32 `{heads}`: one more logit in each row's denominator, without a value.
     * `alibi` - `true` adds slope * (key - query), the slopes those of Press et al., 2022; with a causal mask only.
@@ -47,8 +50,9 @@ defmodule Heddle.FlashAttention do
   """
 
   alias Heddle.{Call, Error, Tensor}
-  alias Heddle.FlashAttention.{Graphs, Options, Sizes}
+  alias Heddle.FlashAttention.{Graphs, Options, Packing, Sizes}
 
+  @type offsets :: [non_neg_integer] | Tensor.like()
   @type option ::
           {:causal, boolean | :top_left | :bottom_right}
           | {:window, non_neg_integer | {non_neg_integer | nil, non_neg_integer | nil} | nil}
@@ -58,6 +62,7 @@ defmodule Heddle.FlashAttention do
           | {:bias, Tensor.like() | nil}
           | {:q_lengths, [non_neg_integer] | Tensor.like() | nil}
           | {:kv_lengths, [non_neg_integer] | Tensor.like() | nil}
+          | {:offsets, offsets | {offsets, offsets} | nil}
           | {:soft_cap, number | nil}
           | {:sinks, Tensor.like() | nil}
           | {:alibi, boolean}
@@ -79,7 +84,7 @@ defmodule Heddle.FlashAttention do
   @spec forward_with_states(Tensor.like(), Tensor.like(), Tensor.like(), [option]) ::
           {:ok, Tensor.like(), Tensor.like()} | {:error, Error.t()}
   def forward_with_states(q, k, v, options \\ []) do
-    with {:ok, rows, sizes} <- rows(q, k, v),
+    with {:ok, rows, sizes} <- rows(q, k, v, options),
          {:ok, options} <- Options.new(options, sizes, :forward),
          {:ok, [output, logsumexp]} <- Call.run(Graphs.forward(rows, sizes, options), q, options.device) do
       {:ok, output, logsumexp}
@@ -113,10 +118,10 @@ defmodule Heddle.FlashAttention do
           | {:ok, Tensor.like(), Tensor.like(), Tensor.like(), %{(:bias | :sinks) => Tensor.like()}}
           | {:error, Error.t()}
   def backward(d_out, q, k, v, output, logsumexp, options \\ []) do
-    with {:ok, rows, sizes} <- rows(q, k, v),
-         {:ok, d_o} <- shaped(d_out, "d_out", Graphs.out_shape(rows), sizes.type),
-         {:ok, o} <- shaped(output, "output", Graphs.out_shape(rows), sizes.type),
-         {:ok, lse} <- shaped(logsumexp, "logsumexp", Graphs.statistics_shape(sizes), :f32),
+    with {:ok, rows, sizes} <- rows(q, k, v, options),
+         {:ok, d_o} <- result(d_out, "d_out", Graphs.out_shape(rows), sizes.type, sizes.packing),
+         {:ok, o} <- result(output, "output", Graphs.out_shape(rows), sizes.type, sizes.packing),
+         {:ok, lse} <- statistics(logsumexp, sizes),
          {:ok, options} <- Options.new(options, sizes, :backward),
          call = Graphs.backward(Map.merge(rows, %{o: o, d_o: d_o}), sizes, lse, options),
          {:ok, [dq, dk, dv | more]} <- Call.run(call, q, options.device) do
@@ -162,18 +167,31 @@ defmodule Heddle.FlashAttention do
     end
   end
 
-  defp rows(q, k, v) do
-    with {:ok, q} <- Tensor.from(q, "q"),
-         {:ok, k} <- Tensor.from(k, "k"),
-         {:ok, v} <- Tensor.from(v, "v"),
-         {:ok, sizes} <- Sizes.new(q, k, v) do
+  defp rows(q, k, v, options) do
+    with {:ok, packing} <- Packing.new(options),
+         {:ok, q} <- row(q, "q", packing),
+         {:ok, k} <- row(k, "k", packing),
+         {:ok, v} <- row(v, "v", packing),
+         {:ok, sizes} <- Sizes.new(q, k, v),
+         {:ok, sizes} <- Packing.sizes(sizes, packing) do
       {:ok, %{q: q, k: k, v: v}, sizes}
     end
   end
 
-  defp shaped(given, name, shape, type) do
-    with {:ok, tensor} <- Tensor.from(given, name),
+  defp row(given, name, packing) do
+    with {:ok, tensor} <- Tensor.from(given, name), do: Packing.as_batch(tensor, name, packing)
+  end
+
+  # A gradient or a result of the forward pass.
+  defp result(given, name, shape, type, packing) do
+    with {:ok, tensor} <- row(given, name, packing),
          :ok <- Sizes.shaped(tensor, name, shape, type),
+         do: {:ok, tensor}
+  end
+
+  defp statistics(given, sizes) do
+    with {:ok, tensor} <- Tensor.from(given, "logsumexp"),
+         :ok <- Sizes.shaped(tensor, "logsumexp", Graphs.statistics_shape(sizes), :f32),
          do: {:ok, tensor}
   end
 end

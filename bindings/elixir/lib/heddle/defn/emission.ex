@@ -5,7 +5,7 @@ defmodule Heddle.Defn.Emission do
   # that it works in.
 
   alias Heddle.{Error, Graph, Native, Tensor}
-  alias Heddle.FlashAttention.{Graphs, Options, Sizes}
+  alias Heddle.FlashAttention.{Graphs, Options, Packing, Sizes}
 
   @options [:causal, :window, :scale, :kv_heads, :soft_cap]
 
@@ -31,6 +31,7 @@ defmodule Heddle.Defn.Emission do
 
     with :ok <- Heddle.Options.known(options, @options),
          {:ok, sizes} <- Sizes.new(q, k, v),
+         {:ok, sizes} <- Packing.sizes(sizes, nil),
          {:ok, options} <- Options.new(options, sizes, pass),
          call = call(pass, %{q: q, k: k, v: v}, sizes, options),
          text = Graph.text(call.graph),

@@ -21,6 +21,8 @@ defmodule Heddle.FlashAttention.Graphs do
   @offset 13
   @cosines 14
   @sines 15
+  @q_offsets 16
+  @kv_offsets 17
   @made_o 101
   @made_lse 102
   @d_q 103
@@ -36,37 +38,40 @@ defmodule Heddle.FlashAttention.Graphs do
 
   @spec forward(map, map, Options.t()) :: Call.t()
   def forward(rows, sizes, options) do
-    call = Call.new("attention") |> operands(rows, options)
-    {q, k, call} = turned(call, options, sizes.type)
+    call = Call.new("attention") |> operands(rows, sizes, options)
+    {q, k, call} = turned(call, options, rows, sizes)
     {attributes, call} = attributes(call, options)
+    {dims, strides, more} = statistics_layout(sizes)
 
     call
-    |> row_output(@made_o, "o", out_shape(rows), sizes.type)
-    |> Call.output(@made_lse, "logsumexp", {statistics_shape(sizes), :f32}, statistics_dims(sizes))
+    |> row_output(@made_o, "o", out_shape(rows), :q, sizes)
+    |> Call.output(@made_lse, "logsumexp", {statistics_shape(sizes), :f32}, dims, strides, more)
     |> Call.node("sdpa", [q: q, k: k, v: @v, o: @made_o, stats: @made_lse] ++ attributes)
   end
 
   @doc "`rows` has `o` and `d_o` besides."
   @spec backward(map, map, Tensor.t(), Options.t()) :: Call.t()
   def backward(rows, sizes, lse, options) do
+    {dims, strides, more} = statistics_layout(sizes)
+
     call =
       Call.new("attention backward")
-      |> operands(rows, options)
-      |> row_input(@o, "output", rows.o)
-      |> row_input(@d_o, "d_out", rows.d_o)
-      |> Call.input(@lse, "logsumexp", lse, statistics_dims(sizes))
+      |> operands(rows, sizes, options)
+      |> row_input(@o, "output", rows.o, :q, sizes)
+      |> row_input(@d_o, "d_out", rows.d_o, :q, sizes)
+      |> Call.input(@lse, "logsumexp", lse, dims, strides, more)
 
-    {q, k, call} = turned(call, options, sizes.type)
+    {q, k, call} = turned(call, options, rows, sizes)
     {attributes, call} = attributes(call, options)
 
     call =
       call
-      |> row_output(@d_q, "dq", rows.q.shape, sizes.type)
-      |> row_output(@d_k, "dk", rows.k.shape, sizes.type)
-      |> row_output(@d_v, "dv", rows.v.shape, sizes.type)
+      |> row_output(@d_q, "dq", rows.q.shape, :q, sizes)
+      |> row_output(@d_k, "dk", rows.k.shape, :kv, sizes)
+      |> row_output(@d_v, "dv", rows.v.shape, :kv, sizes)
       |> more_gradients(options)
 
-    {d_q, d_k, call} = turned_back(call, options, sizes.type)
+    {d_q, d_k, call} = turned_back(call, options, rows, sizes)
 
     Call.node(
       call,
@@ -78,13 +83,13 @@ defmodule Heddle.FlashAttention.Graphs do
     )
   end
 
-  defp operands(call, rows, options) do
-    batch = elem(rows.q.shape, 0)
-
+  defp operands(call, rows, %{batch: batch} = sizes, options) do
     call
-    |> row_input(@q, "q", rows.q)
-    |> row_input(@k, "k", rows.k)
-    |> row_input(@v, "v", rows.v)
+    |> row_input(@q, "q", rows.q, :q, sizes)
+    |> row_input(@k, "k", rows.k, :kv, sizes)
+    |> row_input(@v, "v", rows.v, :kv, sizes)
+    |> Call.input(@q_offsets, "q's offsets", options.offsets && options.offsets.q, [batch + 1, 1, 1, 1])
+    |> Call.input(@kv_offsets, "k's offsets", options.offsets && options.offsets.kv, [batch + 1, 1, 1, 1])
     |> cells(@bias, "bias", options.bias)
     |> cells(@mask, "mask", options.mask && %{options.mask | type: :boolean})
     |> Call.input(@q_lengths, "q_lengths", options.q_lengths, [batch, 1, 1, 1])
@@ -106,13 +111,13 @@ defmodule Heddle.FlashAttention.Graphs do
   end
 
   # The uids of what attention reads as q and k.
-  defp turned(call, %{rope: nil}, _type), do: {@q, @k, call}
+  defp turned(call, %{rope: nil}, _rows, _sizes), do: {@q, @k, call}
 
-  defp turned(call, %{rope: table}, type) do
+  defp turned(call, %{rope: table}, rows, sizes) do
     call =
       call
-      |> Call.virtual(@q_turned, "q turned", dtype: type)
-      |> Call.virtual(@k_turned, "k turned", dtype: type)
+      |> Call.virtual(@q_turned, "q turned", row_fields(rows.q.shape, :q, sizes))
+      |> Call.virtual(@k_turned, "k turned", row_fields(rows.k.shape, :kv, sizes))
       |> Call.node("rope", [x: @q, y: @q_turned] ++ rope_fields(table))
       |> Call.node("rope", [x: @k, y: @k_turned] ++ rope_fields(table))
 
@@ -120,13 +125,13 @@ defmodule Heddle.FlashAttention.Graphs do
   end
 
   # The uids of what attention writes as dQ and dK.
-  defp turned_back(call, %{rope: nil}, _type), do: {@d_q, @d_k, call}
+  defp turned_back(call, %{rope: nil}, _rows, _sizes), do: {@d_q, @d_k, call}
 
-  defp turned_back(call, %{rope: table}, type) do
+  defp turned_back(call, %{rope: table}, rows, sizes) do
     call =
       call
-      |> Call.virtual(@d_q_turned, "dq turned", dtype: type)
-      |> Call.virtual(@d_k_turned, "dk turned", dtype: type)
+      |> Call.virtual(@d_q_turned, "dq turned", row_fields(rows.q.shape, :q, sizes))
+      |> Call.virtual(@d_k_turned, "dk turned", row_fields(rows.k.shape, :kv, sizes))
       |> Call.node("rope_backward", [x: @d_q_turned, y: @d_q] ++ rope_fields(table))
       |> Call.node("rope_backward", [x: @d_k_turned, y: @d_k] ++ rope_fields(table))
 
@@ -217,19 +222,32 @@ defmodule Heddle.FlashAttention.Graphs do
     {kept, call, ops ++ [[op: "binary_select", inputs: [@mask, score, lowest], output: kept]]}
   end
 
-  # {batch, length, heads, dim} in memory is [batch, heads, length, dim] of a graph.
-  defp row_input(call, uid, name, tensor) do
-    {dims, strides} = row_layout(tensor.shape)
-    Call.input(call, uid, name, tensor, dims, strides)
+  defp row_input(call, uid, name, tensor, side, sizes) do
+    {dims, strides, more} = row_layout(tensor.shape, side, sizes)
+    Call.input(call, uid, name, tensor, dims, strides, more)
   end
 
-  defp row_output(call, uid, name, shape, type) do
-    {dims, strides} = row_layout(shape)
-    Call.output(call, uid, name, {shape, type}, dims, strides)
+  defp row_output(call, uid, name, shape, side, %{type: type} = sizes) do
+    {dims, strides, more} = row_layout(shape, side, sizes)
+    made = if sizes.packing, do: Tuple.delete_at(shape, 0), else: shape
+    Call.output(call, uid, name, {made, type}, dims, strides, more)
   end
 
-  defp row_layout({batch, length, heads, dim}),
-    do: {[batch, heads, length, dim], [length * heads * dim, dim, heads * dim, 1]}
+  defp row_fields(shape, side, sizes) do
+    {dims, strides, more} = row_layout(shape, side, sizes)
+    [dtype: sizes.type, dims: dims, strides: strides] ++ more
+  end
+
+  # {batch, length, heads, dim} in memory is [batch, heads, length, dim] of a graph. Packed rows begin where their entry does.
+  defp row_layout({batch, length, heads, dim}, _side, %{packing: nil}),
+    do: {[batch, heads, length, dim], [length * heads * dim, dim, heads * dim, 1], []}
+
+  defp row_layout({1, _tokens, heads, dim}, side, sizes) do
+    {length, offsets} = if side == :q, do: {sizes.length, @q_offsets}, else: {sizes.kv_length, @kv_offsets}
+
+    {[sizes.batch, heads, length, dim], [length * heads * dim, dim, heads * dim, 1],
+     [ragged_offset: offsets, ragged_offset_multiplier: heads * dim]}
+  end
 
   defp cells(call, _uid, _name, nil), do: call
   defp cells(call, uid, name, tensor), do: Call.input(call, uid, name, tensor, Tuple.to_list(tensor.shape))
@@ -238,7 +256,13 @@ defmodule Heddle.FlashAttention.Graphs do
   def out_shape(rows), do: put_elem(rows.q.shape, 3, elem(rows.v.shape, 3))
 
   @spec statistics_shape(map) :: tuple
-  def statistics_shape(sizes), do: {sizes.batch, sizes.heads, sizes.length}
+  def statistics_shape(%{packing: nil} = sizes), do: {sizes.batch, sizes.heads, sizes.length}
+  def statistics_shape(sizes), do: {sizes.tokens, sizes.heads}
 
-  defp statistics_dims(sizes), do: [sizes.batch, sizes.heads, sizes.length, 1]
+  defp statistics_layout(%{packing: nil} = sizes), do: {[sizes.batch, sizes.heads, sizes.length, 1], nil, []}
+
+  defp statistics_layout(sizes) do
+    {[sizes.batch, sizes.heads, sizes.length, 1], [sizes.length * sizes.heads, 1, sizes.heads, 1],
+     [ragged_offset: @q_offsets, ragged_offset_multiplier: sizes.heads]}
+  end
 end

@@ -2,6 +2,7 @@ defmodule Heddle.FlashAttention.Options do
   @moduledoc false
   # The options of a call, checked against the shapes of q, k and v.
 
+  alias Heddle.FlashAttention.Packing
   alias Heddle.{Error, Rope, Tensor}
 
   @names [
@@ -13,6 +14,7 @@ defmodule Heddle.FlashAttention.Options do
     :bias,
     :q_lengths,
     :kv_lengths,
+    :offsets,
     :soft_cap,
     :sinks,
     :alibi,
@@ -33,6 +35,7 @@ defmodule Heddle.FlashAttention.Options do
             bias: nil,
             q_lengths: nil,
             kv_lengths: nil,
+            offsets: nil,
             soft_cap: nil,
             sinks: nil,
             alibi: false,
@@ -52,6 +55,7 @@ defmodule Heddle.FlashAttention.Options do
           bias: Tensor.t() | nil,
           q_lengths: Tensor.t() | nil,
           kv_lengths: Tensor.t() | nil,
+          offsets: %{q: Tensor.t(), kv: Tensor.t()} | nil,
           soft_cap: float | nil,
           sinks: Tensor.t() | nil,
           alibi: boolean,
@@ -151,6 +155,11 @@ defmodule Heddle.FlashAttention.Options do
   defp check(:q_lengths, value, sizes), do: lengths(:q_lengths, value, sizes.batch, sizes.length)
   defp check(:kv_lengths, value, sizes), do: lengths(:kv_lengths, value, sizes.batch, sizes.kv_length)
 
+  defp check(:offsets, _value, %{packing: packing}) do
+    tensor = fn offsets -> Tensor.from_list!(offsets, {length(offsets)}, :i64) end
+    {:ok, %{q: tensor.(packing.q), kv: tensor.(packing.kv)}}
+  end
+
   defp check(:rope, %Rope{} = table, sizes) do
     with :ok <- Rope.check(table) do
       {rows, half} = table.cosines.shape
@@ -191,6 +200,11 @@ defmodule Heddle.FlashAttention.Options do
       options.alibi and options.causal == false ->
         Error.invalid("alibi is given with causal false, expected a causal mask beside it.")
 
+      options.offsets != nil and (options.q_lengths != nil or options.kv_lengths != nil) ->
+        Error.invalid(
+          "offsets is given with q_lengths or kv_lengths, expected one of both: it says the lengths too."
+        )
+
       :bias in options.gradients and options.bias == nil ->
         Error.invalid("gradients has :bias, but no bias is given.")
 
@@ -205,8 +219,8 @@ defmodule Heddle.FlashAttention.Options do
   # The graph wants lengths of both sides, an offset beside a seed, and a scale.
   defp complete(options, sizes) do
     dropout = if options.dropout == 0.0, do: nil, else: options.dropout
-    padded = options.q_lengths != nil or options.kv_lengths != nil
-    full = fn length -> Tensor.from_list!(List.duplicate(length, sizes.batch), {sizes.batch}, :i32) end
+    padded = options.q_lengths != nil or options.kv_lengths != nil or options.offsets != nil
+    list = fn lengths -> Tensor.from_list!(lengths, {sizes.batch}, :i32) end
 
     %{
       options
@@ -214,10 +228,13 @@ defmodule Heddle.FlashAttention.Options do
         dropout: dropout,
         seed: dropout && options.seed,
         offset: dropout && (options.offset || Tensor.from_list!([0], {1}, :i64)),
-        q_lengths: options.q_lengths || if(padded, do: full.(sizes.length)),
-        kv_lengths: options.kv_lengths || if(padded, do: full.(sizes.kv_length))
+        q_lengths: options.q_lengths || if(padded, do: list.(lengths_of(sizes, :q, sizes.length))),
+        kv_lengths: options.kv_lengths || if(padded, do: list.(lengths_of(sizes, :kv, sizes.kv_length)))
     }
   end
+
+  defp lengths_of(%{packing: nil, batch: batch}, _side, longest), do: List.duplicate(longest, batch)
+  defp lengths_of(%{packing: packing}, side, _longest), do: Packing.lengths(Map.fetch!(packing, side))
 
   @doc "The bounds of the diagonal band, as a graph has them: `{left_bound, right_bound, alignment}`."
   @spec bounds(t) :: {pos_integer | nil, non_neg_integer | nil, :bottom_right | nil}
