@@ -23,7 +23,7 @@ for {name, function, arguments} <- calls do
   [:ok | results] = Tuple.to_list(apply(function, arguments))
 
   for {tensor, i} <- results |> Enum.flat_map(&parts.(parts, &1)) |> Enum.with_index() do
-    File.write!(Path.join(folder, "#{name}.#{i}"), tensor.data)
+    File.write!(Path.join(folder, "#{name}.#{i}"), Heddle.Tensor.download!(tensor).data)
     shape = tensor.shape |> Tuple.to_list() |> Enum.join(" ")
     File.write!(Path.join(folder, "#{name}.#{i}.shape"), "#{tensor.type} #{shape}")
   end

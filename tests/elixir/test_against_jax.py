@@ -243,6 +243,45 @@ def test_attention_and_its_gradients(name, dtype, cases, forward, backward):
         hold(gradient, true_gradients[which], plain_gradients[which], rounding, f"gradient of {which}")
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_packed_and_resident_sequences(dtype, tmp_path):
+    """Sequences of many lengths, one behind the other in memory of a device: each is as by itself."""
+    q_lengths, kv_lengths = [5, 0, 9, 1], [8, 3, 12, 7]
+    q_offsets, kv_offsets = (np.cumsum([0, *lengths]).tolist() for lengths in (q_lengths, kv_lengths))
+    options = {"causal": "bottom_right", "soft_cap": 4.0}
+    shapes = {"q": (q_offsets[-1], N, H), "k": (kv_offsets[-1], K, H), "v": (kv_offsets[-1], K, D)}
+    rows = {name: numbers(900 + i, *shape, dtype=TYPES[dtype]) for i, (name, shape) in enumerate(shapes.items())}
+    d_out = numbers(903, q_offsets[-1], N, D, dtype=TYPES[dtype])
+    elixir = {"causal": Atom(":bottom_right"), "soft_cap": 4.0, "offsets": (q_offsets, kv_offsets)}
+
+    def call(folder, function, *tensors):
+        folder.mkdir()
+        calls = Calls(folder)
+        resident = [Atom(f"Heddle.Tensor.upload!({calls.term(x)}, :cpu)") for x in tensors]
+        calls.add("call", f"Heddle.FlashAttention.{function}", *resident, elixir)
+        return calls.run()["call"]
+
+    output, lse = call(tmp_path / "forward", "forward_with_states", *rows.values())
+    gradients = call(tmp_path / "backward", "backward", d_out, *rows.values(), output, lse)
+    assert lse.shape == (q_offsets[-1], N)
+
+    def expected(dtype):
+        made = []
+        for i in range(len(q_lengths)):
+            q, kv = slice(*q_offsets[i:i + 2]), slice(*kv_offsets[i:i + 2])
+            if q_lengths[i] == 0:
+                made.append([np.zeros_like(x) for x in (d_out[q], lse[q], rows["q"][q], rows["k"][kv], rows["v"][kv])])
+                continue
+            entry = {"q": rows["q"][None, q], "k": rows["k"][None, kv], "v": rows["v"][None, kv]}
+            o, l, d = derivatives(entry, options, d_out[None, q], dtype)
+            made.append([o[0], np.moveaxis(np.asarray(l[0]), 0, 1), *(d[name][0] for name in "qkv")])
+        return [np.concatenate([np.asarray(x, np.float64) for x in parts]) for parts in zip(*made)]
+
+    names = ["output", "log-sum-exp", "gradient of q", "gradient of k", "gradient of v"]
+    for what, *three in zip(names, [output, lse, *gradients], expected(np.float64), expected(TYPES[dtype])):
+        hold(*three, ROUNDING[rows["q"].dtype.name], what)
+
+
 def test_dropout_drops_its_share(cases, forward):
     kept = cases["dropout", "f32"].options["kept"]
     assert abs(kept.mean() - 0.75) < 4 * np.sqrt(0.25 * 0.75 / kept.size)
