@@ -9,8 +9,6 @@
 namespace heddle::elixir {
 namespace {
 
-Error invalid(std::string sentence) { return {HEDDLE_INVALID_VALUE, std::move(sentence)}; }
-
 Error no_memory(const std::string& what, size_t bytes) {
   return {HEDDLE_OUT_OF_MEMORY,
           "There is no memory for " + what + " of " + std::to_string(bytes) + " bytes."};

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "arguments.h"
 #include "attention.h"
 #include "execution.h"
 #include "memory.h"
@@ -76,68 +77,6 @@ ERL_NIF_TERM guarded(ErlNifEnv* env, int count, const ERL_NIF_TERM* arguments) {
   }
 }
 
-Error invalid(std::string sentence) { return {HEDDLE_INVALID_VALUE, std::move(sentence)}; }
-
-// ---- Arguments.
-
-/// "true" of true; "" of what is no atom of few letters.
-std::string read_atom(ErlNifEnv* env, ERL_NIF_TERM term) {
-  char name[16];
-  const int length = enif_get_atom(env, term, name, sizeof name, ERL_NIF_LATIN1);
-  return length > 0 ? name : "";
-}
-
-Result<heddle_device> read_device(ErlNifEnv* env, ERL_NIF_TERM term) {
-  const std::string name = read_atom(env, term);
-  if (name == "cpu") return HEDDLE_CPU;
-  if (name == "cuda") return HEDDLE_CUDA;
-  return invalid("The device is neither :cpu nor :cuda, expected one of them.");
-}
-
-Result<Place> read_place(ErlNifEnv* env, ERL_NIF_TERM term) {
-  const std::string name = read_atom(env, term);
-  if (name == "binaries") return Place::binaries;
-  if (name == "memory") return Place::memory;
-  return invalid("The place of results is neither :binaries nor :memory, expected one of them.");
-}
-
-Result<const Memory*> read_memory(ErlNifEnv* env, ERL_NIF_TERM term) {
-  void* object;
-  if (enif_get_resource(env, term, library(env).memory, &object)) {
-    return static_cast<const Memory*>(object);
-  }
-  return invalid(
-      "The memory is none that this library made, expected what Heddle.Tensor.upload/2 gave.");
-}
-
-Result<std::vector<Input>> read_inputs(ErlNifEnv* env, ERL_NIF_TERM list) {
-  std::vector<Input> inputs;
-  ERL_NIF_TERM head;
-  while (enif_get_list_cell(env, list, &head, &list)) {
-    const ERL_NIF_TERM* pair;
-    int arity;
-    ErlNifSInt64 uid;
-    ErlNifBinary binary;
-    if (!enif_get_tuple(env, head, &arity, &pair) || arity != 2 ||
-        !enif_get_int64(env, pair[0], &uid)) {
-      return invalid("An input is no pair of a uid and a binary, expected {1, <<...>>}.");
-    }
-    if (enif_inspect_binary(env, pair[1], &binary)) {
-      inputs.push_back({uid, binary});
-      continue;
-    }
-    const Result<const Memory*> memory = read_memory(env, pair[1]);
-    if (std::holds_alternative<Error>(memory)) {
-      return invalid("An input is no pair of a uid and a binary, expected {1, <<...>>}.");
-    }
-    inputs.push_back({uid, std::get<const Memory*>(memory)});
-  }
-  if (!enif_is_empty_list(env, list)) {
-    return invalid("The inputs are no list, expected [{1, <<...>>}, ...].");
-  }
-  return inputs;
-}
-
 // ---- Memory of a device.
 
 /// What is copied in some microseconds.
@@ -159,7 +98,7 @@ Answer upload(ErlNifEnv* env, Arguments arguments, On on) {
 }
 
 Answer download(ErlNifEnv* env, Arguments arguments, On on) {
-  const Result<const Memory*> memory = read_memory(env, arguments[0]);
+  const Result<const Memory*> memory = read_memory(env, library(env).memory, arguments[0]);
   if (const auto* error = std::get_if<Error>(&memory)) return *error;
   const DeviceMemory& held = std::get<const Memory*>(memory)->held;
   if (on == On::normal && (held.device() != HEDDLE_CPU || held.bytes() > kLightBytes)) {
@@ -180,7 +119,7 @@ Answer download(ErlNifEnv* env, Arguments arguments, On on) {
 }
 
 Answer memory_description(ErlNifEnv* env, Arguments arguments, On) {
-  const Result<const Memory*> memory = read_memory(env, arguments[0]);
+  const Result<const Memory*> memory = read_memory(env, library(env).memory, arguments[0]);
   if (const auto* error = std::get_if<Error>(&memory)) return *error;
   const DeviceMemory& held = std::get<const Memory*>(memory)->held;
   return make_ok(env, enif_make_tuple2(env, enif_make_atom(env, name_of(held.device())),
@@ -196,8 +135,12 @@ Answer count_memory(ErlNifEnv* env, Arguments, On) {
 
 using Found = std::variant<PlanReference, Error, Heavy>;
 
+/// What is hashed and compared in some microseconds.
+constexpr size_t kLightText = 64 << 10;
+
 /// The plan of a text; making one is heavy.
 Found find_plan(ErlNifEnv* env, std::string_view text, heddle_device device, On on) {
+  if (on == On::normal && text.size() > kLightText) return heavy_on(device);
   PlanCache& cache = library(env).cache(device);
   if (PlanReference found = cache.find(text)) return found;
   if (on == On::normal) return heavy_on(device);
@@ -224,14 +167,6 @@ Answer plan(ErlNifEnv* env, Arguments arguments, On on) {
   return make_ok(env, enif_make_resource(env, std::get<PlanReference>(made).get()));
 }
 
-Result<const Plan*> read_plan(ErlNifEnv* env, ERL_NIF_TERM term) {
-  void* object;
-  if (enif_get_resource(env, term, library(env).plans, &object)) {
-    return static_cast<const Plan*>(object);
-  }
-  return invalid("The plan is none that this library made, expected what Heddle.Plan.new/2 gave.");
-}
-
 ERL_NIF_TERM list_ports(ErlNifEnv* env, const std::vector<Port>& ports) {
   std::vector<ERL_NIF_TERM> terms;
   for (const Port& port : ports) {
@@ -246,7 +181,7 @@ ERL_NIF_TERM list_ports(ErlNifEnv* env, const std::vector<Port>& ports) {
 }
 
 Answer plan_ports(ErlNifEnv* env, Arguments arguments, On) {
-  const Result<const Plan*> plan = read_plan(env, arguments[0]);
+  const Result<const Plan*> plan = read_plan(env, library(env).plans, arguments[0]);
   if (const auto* error = std::get_if<Error>(&plan)) return *error;
   const Plan& made = *std::get<const Plan*>(plan);
   return make_ok(
@@ -254,13 +189,13 @@ Answer plan_ports(ErlNifEnv* env, Arguments arguments, On) {
 }
 
 Answer plan_description(ErlNifEnv* env, Arguments arguments, On) {
-  const Result<const Plan*> plan = read_plan(env, arguments[0]);
+  const Result<const Plan*> plan = read_plan(env, library(env).plans, arguments[0]);
   if (const auto* error = std::get_if<Error>(&plan)) return *error;
   return make_ok(env, make_string(env, heddle_plan_description(std::get<const Plan*>(plan)->plan)));
 }
 
 Answer plan_workspace(ErlNifEnv* env, Arguments arguments, On) {
-  const Result<const Plan*> plan = read_plan(env, arguments[0]);
+  const Result<const Plan*> plan = read_plan(env, library(env).plans, arguments[0]);
   if (const auto* error = std::get_if<Error>(&plan)) return *error;
   return make_ok(env, enif_make_uint64(env, std::get<const Plan*>(plan)->workspace_bytes));
 }
@@ -277,7 +212,7 @@ Made execute(ErlNifEnv* env, const Plan& plan, std::span<const Input> inputs, Pl
 
 Answer execute_to_list(ErlNifEnv* env, const Plan& plan, ERL_NIF_TERM list, ERL_NIF_TERM where,
                        On on) {
-  const Result<std::vector<Input>> inputs = read_inputs(env, list);
+  const Result<std::vector<Input>> inputs = read_inputs(env, library(env).memory, list);
   if (const auto* error = std::get_if<Error>(&inputs)) return *error;
   const Result<Place> place = read_place(env, where);
   if (const auto* error = std::get_if<Error>(&place)) return *error;
@@ -290,7 +225,7 @@ Answer execute_to_list(ErlNifEnv* env, const Plan& plan, ERL_NIF_TERM list, ERL_
 }
 
 Answer execute_plan(ErlNifEnv* env, Arguments arguments, On on) {
-  const Result<const Plan*> plan = read_plan(env, arguments[0]);
+  const Result<const Plan*> plan = read_plan(env, library(env).plans, arguments[0]);
   if (const auto* error = std::get_if<Error>(&plan)) return *error;
   return execute_to_list(env, *std::get<const Plan*>(plan), arguments[1], arguments[2], on);
 }

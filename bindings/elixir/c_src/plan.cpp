@@ -43,8 +43,6 @@ std::string words(std::span<const int64_t> dims) {
   return text + "]";
 }
 
-Error invalid(std::string sentence) { return {HEDDLE_INVALID_VALUE, std::move(sentence)}; }
-
 Result<Port> port_of(const heddle_plan* plan, int64_t uid, bool output) {
   heddle_tensor tensor{};
   if (const heddle_status status = heddle_plan_tensor(plan, uid, &tensor); status != HEDDLE_OK) {

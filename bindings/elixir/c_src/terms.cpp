@@ -4,8 +4,11 @@
 #include <array>
 #include <cctype>
 #include <cstring>
+#include <utility>
 
 namespace heddle::elixir {
+
+Error invalid(std::string sentence) { return {HEDDLE_INVALID_VALUE, std::move(sentence)}; }
 
 Error last_error(heddle_status status) { return {status, heddle_last_error()}; }
 

@@ -20,6 +20,8 @@ struct Error {
 template <typename T>
 using Result = std::variant<T, Error>;
 
+/// What was given is none that is allowed, in a sentence.
+Error invalid(std::string sentence);
 /// The library's words for a call that failed in this thread.
 Error last_error(heddle_status status);
 

@@ -111,6 +111,19 @@ defmodule Heddle.NativeTest do
     for _ <- 1..20_000, do: Heddle.Fuzz.call(materials)
   end
 
+  test "lists and texts too long for a scheduler are refused or sent to another" do
+    text = Heddle.Fuzz.text()
+    inputs = for uid <- 1..3, do: {uid, <<0::size(2 * 3 * 4 * 32)>>}
+    more = for uid <- 5..1025, do: {uid, <<>>}
+    assert {:ok, [_]} = Native.run(text, :cpu, Enum.reverse(inputs ++ more), :binaries)
+
+    assert sentence(Native.run(text, :cpu, inputs ++ [{4, <<>>} | more], :binaries)) ==
+             "There are more inputs than 1024, expected those that the graph binds."
+
+    long = text <> :binary.copy(" ", 1_000_000)
+    for _ <- 1..2, do: assert({:ok, [_]} = Native.run(long, :cpu, inputs, :binaries))
+  end
+
   test "no damaged text makes a plan fail otherwise" do
     :rand.seed(:exsss, 1)
     text = Heddle.Fuzz.text()

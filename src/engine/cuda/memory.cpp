@@ -37,7 +37,7 @@ Result<const Driver*> driver_with_context() {
   CuContext current = nullptr;
   HEDDLE_TRY(loaded.check(loaded.context_get_current(&current), "cuCtxGetCurrent"));
   if (!current) {
-    HEDDLE_ASSIGN(const CuContext primary, primary_context(loaded));
+    HEDDLE_ASSIGN(CuContext primary, primary_context(loaded));
     HEDDLE_TRY(loaded.check(loaded.context_set_current(primary), "cuCtxSetCurrent"));
   }
   return &loaded;
@@ -91,7 +91,7 @@ Status on_stream(void* given, Body&& body) {
 Result<void*> allocate(size_t bytes, void* stream) {
   CuDevicePointer made = 0;
   HEDDLE_TRY(on_stream(stream, [&](const Driver& driver, CuStream queue) -> Status {
-    HEDDLE_ASSIGN(const CuMemoryPool from, pool(driver));
+    HEDDLE_ASSIGN(CuMemoryPool from, pool(driver));
     const CuResult result = driver.memory_allocate(&made, bytes, from, queue);
     if (result == kCudaOutOfMemory) {
       return error(Code::out_of_memory, "The GPU has no memory for {} bytes.", bytes);
