@@ -65,23 +65,30 @@ defmodule Heddle.Graph do
   end
 
   # A keyword list is an object, any other list an array; {:list, values} is an array that may be empty.
-  defp encode({:list, values}), do: [?[, Enum.map_intersperse(values, ?,, &encode/1), ?]]
-  defp encode([{key, _value} | _] = object) when is_atom(key), do: [?{, fields(object), ?}]
-  defp encode(values) when is_list(values), do: encode({:list, values})
+  defp encode({:list, values}), do: [?[, values(values)]
+  defp encode([{key, value} | rest]) when is_atom(key), do: [?{, field(key, value) | fields(rest)]
+  defp encode(values) when is_list(values), do: [?[, values(values)]
+  defp encode(value) when is_integer(value), do: Integer.to_string(value)
+  defp encode(value) when is_float(value), do: Float.to_string(value)
+  defp encode(value) when is_binary(value), do: string(value)
   defp encode(value) when is_boolean(value), do: Atom.to_string(value)
   defp encode(:infinity), do: ~S("inf")
   defp encode(:neg_infinity), do: ~S("-inf")
   defp encode(:nan), do: ~S("nan")
   defp encode(value) when is_atom(value), do: string(Atom.to_string(value))
-  defp encode(value) when is_integer(value), do: Integer.to_string(value)
-  defp encode(value) when is_float(value), do: Float.to_string(value)
-  defp encode(value) when is_binary(value), do: string(value)
 
-  defp fields(object),
-    do:
-      Enum.map_intersperse(object, ?,, fn {key, value} -> [?", Atom.to_string(key), ?", ?:, encode(value)] end)
+  defp values([]), do: [?]]
+  defp values([value]), do: [encode(value), ?]]
+  defp values([value | rest]), do: [encode(value), ?, | values(rest)]
 
-  defp string(text), do: [?", for(<<byte <- text>>, do: escaped(byte)), ?"]
+  defp fields([]), do: [?}]
+  defp fields([{key, value} | rest]), do: [?,, field(key, value) | fields(rest)]
+  defp field(key, value), do: [?", Atom.to_string(key), ?", ?:, encode(value)]
+
+  defp string(text), do: [?", if(plain?(text), do: text, else: for(<<byte <- text>>, do: escaped(byte))), ?"]
+
+  defp plain?(<<byte, rest::binary>>) when byte >= 0x20 and byte not in [?", ?\\], do: plain?(rest)
+  defp plain?(rest), do: rest == ""
 
   defp escaped(?"), do: ~S(\")
   defp escaped(?\\), do: ~S(\\)
