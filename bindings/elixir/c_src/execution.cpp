@@ -211,7 +211,7 @@ std::optional<Error> run(const Plan& plan, const Bindings& bindings, Workspaces&
   return bindings.execute(std::get<DeviceMemory>(workspace).data());
 }
 
-/// Into the host's own memory. Zeros first: rows past an entry's length are never written.
+/// Into the host's own memory.
 Result<std::vector<ERL_NIF_TERM>> run_to_binaries(ErlNifEnv* env, const Plan& plan,
                                                   const std::vector<size_t>& sizes,
                                                   Bindings& bindings, Workspaces& workspaces) {
@@ -220,7 +220,7 @@ Result<std::vector<ERL_NIF_TERM>> run_to_binaries(ErlNifEnv* env, const Plan& pl
     const Port& port = plan.outputs[i];
     void* const data = binaries.add(sizes[i]);
     if (!data) return no_memory("the output " + describe(port), sizes[i]);
-    std::memset(data, 0, sizes[i]);
+    if (plan.leaves_rows) std::memset(data, 0, sizes[i]);
     bindings.add(port.uid, data);
   }
   if (auto failed = run(plan, bindings, workspaces)) return std::move(*failed);
@@ -236,7 +236,8 @@ Result<std::vector<DeviceMemory>> run_on_device(const Plan& plan, const std::vec
     if (auto* error = std::get_if<Error>(&memory)) return std::move(*error);
     made.push_back(std::move(std::get<DeviceMemory>(memory)));
     const heddle_status status =
-        heddle_memory_clear(plan.device, made.back().data(), sizes[i], nullptr);
+        plan.leaves_rows ? heddle_memory_clear(plan.device, made.back().data(), sizes[i], nullptr)
+                         : HEDDLE_OK;
     if (status != HEDDLE_OK) return last_error(status);
     bindings.add(plan.outputs[i].uid, made.back().data());
   }

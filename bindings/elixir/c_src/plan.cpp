@@ -178,6 +178,10 @@ Result<PlanReference> make_plan(ErlNifResourceType* type, std::string_view text,
   reference->inputs = std::move(std::get<std::vector<Port>>(inputs));
   reference->outputs = std::move(std::get<std::vector<Port>>(outputs));
   reference->device = device;
+  // Lengths, offsets and page tables are integers.
+  reference->leaves_rows = std::any_of(
+      reference->inputs.begin(), reference->inputs.end(),
+      [](const Port& port) { return port.dtype == HEDDLE_I32 || port.dtype == HEDDLE_I64; });
   reference->is_light = device == HEDDLE_CPU && work_of(*reference, text.size()) <= kLightWork;
   reference->workspace_bytes = heddle_plan_workspace_bytes(reference->plan);
   return reference;

@@ -32,6 +32,8 @@ struct Plan {
   heddle_plan* plan = nullptr;
   heddle_device device = HEDDLE_CPU;
   size_t workspace_bytes = 0;
+  bool leaves_rows =
+      false;              ///< rows past a length, which are never written: results begin as zeros
   bool is_light = false;  ///< an execution takes far less than a millisecond on any CPU
   std::vector<Port> inputs, outputs;
 
