@@ -86,7 +86,8 @@ defmodule Heddle.FlashAttention do
   def forward_with_states(q, k, v, options \\ []) do
     with {:ok, rows, sizes} <- rows(q, k, v, options),
          {:ok, options} <- Options.new(options, sizes, :forward),
-         {:ok, [output, logsumexp]} <- Call.run(Graphs.forward(rows, sizes, options), q, options.device) do
+         {:ok, made} <- Call.run(Graphs.forward(rows, sizes, options), q, options.device) do
+      [output, logsumexp] = made
       {:ok, output, logsumexp}
     end
   end
@@ -124,7 +125,9 @@ defmodule Heddle.FlashAttention do
          {:ok, lse} <- statistics(logsumexp, sizes),
          {:ok, options} <- Options.new(options, sizes, :backward),
          call = Graphs.backward(Map.merge(rows, %{o: o, d_o: d_o}), sizes, lse, options),
-         {:ok, [dq, dk, dv | more]} <- Call.run(call, q, options.device) do
+         {:ok, made} <- Call.run(call, q, options.device) do
+      [dq, dk, dv | more] = made
+
       # Of results the bias's comes first.
       case Enum.filter([:bias, :sinks], &(&1 in options.gradients)) do
         [] -> {:ok, dq, dk, dv}

@@ -140,7 +140,8 @@ defmodule Heddle.Rope do
              pairing: table.pairing,
              output_scale: scale
            ),
-         {:ok, [y]} <- Call.run(call, given, options[:device]) do
+         {:ok, made} <- Call.run(call, given, options[:device]) do
+      [y] = made
       {:ok, y}
     end
   end
