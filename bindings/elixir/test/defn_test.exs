@@ -81,7 +81,7 @@ defmodule Heddle.DefnTest do
 
   test "other compilers run what is written out" do
     for c <- @cases, do: check(c, :f32, 2.0e-5)
-    for c <- Enum.take(@cases, 2), do: check(c, :f16, 2.0e-2)
+    check(Enum.at(@cases, 1), :f16, 2.0e-2)
   end
 
   test "EXLA runs the custom call" do
