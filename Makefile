@@ -46,7 +46,10 @@ test: all-targets python
 
 # The VM's own schedulers do not spin while the kernels have the cores; file names are UTF-8 whatever the locale.
 elixir: export ERL_FLAGS := +sbwt none +sbwtdcpu none +sbwtdio none +fnu
+# A driver without a GPU, that what is for one runs too.
+elixir: export HEDDLE_FAKE_CUDA := $(abspath $(BUILD))/tests/engine_cuda/fake
 elixir: heddle python
+	ninja -C $(BUILD) -j $(JOBS) fake_cuda fake_nvrtc fake_builtins
 	@scripts/setup-debian scripts/packages-elixir.txt
 	cd bindings/elixir && mix format --check-formatted
 	cd bindings/elixir && CXXFLAGS='-O2 -Wall -Wextra -Werror' mix test --warnings-as-errors

@@ -1,5 +1,6 @@
-// Stands in for EXLA's libxla_extension.so: a library that Erlang loads as a driver, whose XLA takes
-// registrations once each, as XLA's own does, and tells them to whoever writes to a port of it.
+// Stands in for EXLA's libxla_extension.so: a library that Erlang loads as a driver, whose XLA
+// takes registrations once each, as XLA's own does, and tells them to whoever writes to a port of
+// it.
 #include <erl_driver.h>
 
 #include <set>

@@ -1,0 +1,78 @@
+defmodule Heddle.FakeGpuTest do
+  # Tensors on :cuda without a GPU: in a VM of its own, whose driver copies and launches, and runs no kernel. Results are not
+  # looked at, as nothing computes them; HEDDLE_FAKE_CUDA names the folder of that driver (make elixir builds it).
+  use ExUnit.Case, async: true
+
+  @moduletag skip:
+               !System.get_env("HEDDLE_FAKE_CUDA") && "HEDDLE_FAKE_CUDA names no folder: make elixir sets it"
+
+  # In a VM whose threads have no context; the last line that it says.
+  defp run(body, environment \\ []) do
+    script = """
+    alias Heddle.{FlashAttention, Native, Plan, Tensor}
+    x = Tensor.from_list!(Enum.to_list(1..512), {1, 16, 2, 16}, :f32)
+    sentence = fn {:error, error} -> error.message end
+    #{body}
+    """
+
+    folder = System.fetch_env!("HEDDLE_FAKE_CUDA")
+
+    environment =
+      [
+        {"LD_LIBRARY_PATH", folder},
+        {"HEDDLE_NVRTC", Path.join(folder, "libfake_nvrtc.so")},
+        {"HEDDLE_CACHE_DIR", ""},
+        {"FAKE_CUDA_NO_CONTEXT", "1"},
+        {"MIX_ENV", "test"}
+      ] ++ environment
+
+    {said, status} =
+      System.cmd("mix", ["run", "--no-compile", "-e", script], env: environment, stderr_to_stdout: true)
+
+    assert status == 0, said
+    said |> String.split("\n", trim: true) |> List.last()
+  end
+
+  test "tensors go there, calls run there, and memory comes back" do
+    assert run("""
+           resident = Tensor.upload!(x, :cuda)
+           :cuda = Tensor.device(resident)
+           ^x = Tensor.download!(resident)
+           {output, lse} = FlashAttention.forward_with_states!(resident, resident, resident)
+           {{1, 16, 2, 16}, {1, 2, 16}} = {output.shape, lse.shape}
+           [:cuda, :cuda] = Enum.map([output, lse], &Tensor.device/1)
+           {dq, _dk, _dv} = FlashAttention.backward!(output, x, resident, resident, output, lse, device: :cuda)
+           # q decides.
+           false = Tensor.resident?(dq)
+           mask = %Tensor{data: <<0::2048>>, shape: {1, 1, 16, 16}, type: :u8}
+           true = Tensor.resident?(FlashAttention.forward!(resident, x, x, mask: mask, kv_lengths: [7]))
+           false = Tensor.resident?(FlashAttention.forward!(x, x, x, device: :cuda))
+
+           1..4
+           |> Enum.map(fn _ -> Task.async(fn -> for _ <- 1..500, do: Tensor.device(FlashAttention.forward!(resident, resident, resident)) end) end)
+           |> Task.await_many(60_000)
+           |> List.flatten()
+           |> Enum.uniq()
+           |> then(fn [:cuda] -> :ok end)
+
+           Enum.find(1..200, fn _ -> :erlang.garbage_collect() && elem(Native.live_memory(), 0) < 10 || (Process.sleep(10) && false) end)
+           IO.inspect(elem(Native.live_memory(), 0) < 10)
+           """) == "true"
+  end
+
+  test "tensors of two devices do not meet" do
+    for {device, other} <- [cpu: :cuda, cuda: :cpu] do
+      assert run("""
+             [here, there] = for device <- [:#{device}, :#{other}], do: Tensor.upload!(x, device)
+             IO.puts(sentence.(FlashAttention.forward(here, there, here)))
+             """) ==
+               "attention: The tensor 'k', f32 [1, 2, 16, 16], lies on #{other}, expected tensors on #{device}, where the call " <>
+                 "runs, or on the host."
+    end
+  end
+
+  test "a GPU without memory is said after what the process holds no more was collected" do
+    assert run(~s|IO.puts(sentence.(Tensor.upload(x, :cuda)))|, [{"FAKE_CUDA_FULL", "1"}]) ==
+             "The GPU has no memory for 2048 bytes."
+  end
+end
