@@ -56,6 +56,7 @@ TEST_F(Memory, AThreadWithoutAContextIsGivenOne) {
 }
 
 TEST_F(Memory, WhatTheDeviceDoesNotHaveIsRefused) {
+  EXPECT_EQ(allocate(SIZE_MAX, nullptr).status().code(), Code::out_of_memory);
   setenv("FAKE_CUDA_FULL", "1", 1);
   const Status status = allocate(12345, nullptr).status();
   EXPECT_EQ(status.code(), Code::out_of_memory);

@@ -63,7 +63,7 @@ TEST_F(MemoryOnGpu, OfThreadsWithoutAContext) {
 }
 
 TEST_F(MemoryOnGpu, OfMoreThanThereIsIsRefused) {
-  for (const size_t bytes : {SIZE_MAX, SIZE_MAX / 2, size_t{1} << 50}) {
+  for (const size_t bytes : {SIZE_MAX, SIZE_MAX / 2, size_t{1} << 50, size_t{1} << 42}) {
     void* memory = &memory;
     EXPECT_EQ(heddle_memory_allocate(HEDDLE_CUDA, bytes, nullptr, &memory), HEDDLE_OUT_OF_MEMORY)
         << heddle_last_error();

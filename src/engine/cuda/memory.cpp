@@ -15,6 +15,9 @@ namespace {
 // would map it anew.
 constexpr uint64_t kKeptBytes = uint64_t{1} << 30;
 
+// A process has no more addresses; what the driver says of more is not always that there is none.
+constexpr size_t kMostBytes = size_t{1} << 47;
+
 CuDevicePointer address(const void* memory) { return reinterpret_cast<uintptr_t>(memory); }
 
 /// Device 0's primary context, kept until the process ends.
@@ -92,7 +95,8 @@ Result<void*> allocate(size_t bytes, void* stream) {
   CuDevicePointer made = 0;
   HEDDLE_TRY(on_stream(stream, [&](const Driver& driver, CuStream queue) -> Status {
     HEDDLE_ASSIGN(CuMemoryPool from, pool(driver));
-    const CuResult result = driver.memory_allocate(&made, bytes, from, queue);
+    const CuResult result =
+        bytes > kMostBytes ? kCudaOutOfMemory : driver.memory_allocate(&made, bytes, from, queue);
     if (result == kCudaOutOfMemory) {
       return error(Code::out_of_memory, "The GPU has no memory for {} bytes.", bytes);
     }
