@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "buffers.h"
+
 namespace heddle::elixir {
 namespace {
 
@@ -178,26 +180,54 @@ class Bindings {
 /// Binaries being made; those that never become terms are freed.
 class Binaries {
  public:
+  explicit Binaries(ErlNifResourceType* buffers) : buffers_(buffers) {}
   ~Binaries() {
-    for (ErlNifBinary& binary : made_) enif_release_binary(&binary);
+    for (Made& made : made_) {
+      if (made.buffer) {
+        enif_release_resource(made.buffer);
+      } else {
+        enif_release_binary(&made.binary);
+      }
+    }
   }
+  Binaries(const Binaries&) = delete;
+  Binaries& operator=(const Binaries&) = delete;
+
   /// Null if there is no memory.
   void* add(size_t bytes) {
-    ErlNifBinary binary;
-    if (!enif_alloc_binary(bytes, &binary)) return nullptr;
-    made_.push_back(binary);
-    return binary.data;
+    Made made{};
+    if (bytes >= kLeastBuffer) {
+      made.buffer = take_buffer(buffers_, bytes);
+      if (!made.buffer) return nullptr;
+    } else if (!enif_alloc_binary(bytes, &made.binary)) {
+      return nullptr;
+    }
+    made_.push_back(made);
+    return made.buffer ? buffer_data(made.buffer) : made.binary.data;
   }
   std::vector<ERL_NIF_TERM> terms(ErlNifEnv* env) {
     std::vector<ERL_NIF_TERM> terms;
     terms.reserve(made_.size());
-    for (ErlNifBinary& binary : made_) terms.push_back(enif_make_binary(env, &binary));
+    for (Made& made : made_) {
+      if (made.buffer) {
+        terms.push_back(make_buffer_binary(env, made.buffer));
+        enif_release_resource(made.buffer);
+      } else {
+        terms.push_back(enif_make_binary(env, &made.binary));
+      }
+    }
     made_.clear();
     return terms;
   }
 
  private:
-  std::vector<ErlNifBinary> made_;
+  /// One of the two.
+  struct Made {
+    void* buffer;
+    ErlNifBinary binary;
+  };
+  ErlNifResourceType* buffers_;
+  std::vector<Made> made_;
 };
 
 std::optional<Error> run(const Plan& plan, const Bindings& bindings, Workspaces& workspaces) {
@@ -214,8 +244,9 @@ std::optional<Error> run(const Plan& plan, const Bindings& bindings, Workspaces&
 /// Into the host's own memory.
 Result<std::vector<ERL_NIF_TERM>> run_to_binaries(ErlNifEnv* env, const Plan& plan,
                                                   const std::vector<size_t>& sizes,
-                                                  Bindings& bindings, Workspaces& workspaces) {
-  Binaries binaries;
+                                                  Bindings& bindings, ErlNifResourceType* buffers,
+                                                  Workspaces& workspaces) {
+  Binaries binaries(buffers);
   for (size_t i = 0; i < sizes.size(); ++i) {
     const Port& port = plan.outputs[i];
     void* const data = binaries.add(sizes[i]);
@@ -246,9 +277,9 @@ Result<std::vector<DeviceMemory>> run_on_device(const Plan& plan, const std::vec
 }
 
 /// Waits for the device.
-Result<std::vector<ERL_NIF_TERM>> copied_out(ErlNifEnv* env,
-                                             const std::vector<DeviceMemory>& made) {
-  Binaries binaries;
+Result<std::vector<ERL_NIF_TERM>> copied_out(ErlNifEnv* env, const std::vector<DeviceMemory>& made,
+                                             ErlNifResourceType* buffers) {
+  Binaries binaries(buffers);
   for (const DeviceMemory& memory : made) {
     void* const data = binaries.add(memory.bytes());
     if (!data) return no_memory("an output", memory.bytes());
@@ -263,7 +294,8 @@ Result<std::vector<ERL_NIF_TERM>> copied_out(ErlNifEnv* env,
 
 Result<std::vector<ERL_NIF_TERM>> execute(ErlNifEnv* env, const Plan& plan,
                                           std::span<const Input> inputs, Place place,
-                                          ErlNifResourceType* memory, Workspaces& workspaces) {
+                                          ErlNifResourceType* memory, ErlNifResourceType* buffers,
+                                          Workspaces& workspaces) {
   const Result<std::vector<const Input*>> found = in_order(plan, inputs);
   if (const auto* error = std::get_if<Error>(&found)) return *error;
   const auto& given = std::get<std::vector<const Input*>>(found);
@@ -278,12 +310,12 @@ Result<std::vector<ERL_NIF_TERM>> execute(ErlNifEnv* env, const Plan& plan,
     if (auto failed = bindings.add_input(plan.inputs[i], *given[i])) return std::move(*failed);
   }
   if (plan.device == HEDDLE_CPU && place == Place::binaries) {
-    return run_to_binaries(env, plan, output_bytes, bindings, workspaces);
+    return run_to_binaries(env, plan, output_bytes, bindings, buffers, workspaces);
   }
   Result<std::vector<DeviceMemory>> made = run_on_device(plan, output_bytes, bindings, workspaces);
   if (auto* error = std::get_if<Error>(&made)) return std::move(*error);
   auto& results = std::get<std::vector<DeviceMemory>>(made);
-  if (place == Place::binaries) return copied_out(env, results);
+  if (place == Place::binaries) return copied_out(env, results, buffers);
   std::vector<ERL_NIF_TERM> terms;
   for (DeviceMemory& result : results) terms.push_back(make_memory(env, memory, std::move(result)));
   return terms;

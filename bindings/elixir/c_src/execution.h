@@ -30,6 +30,7 @@ enum class Place { binaries, memory };
 /// read. Memory of another device than the plan's is refused.
 Result<std::vector<ERL_NIF_TERM>> execute(ErlNifEnv* env, const Plan& plan,
                                           std::span<const Input> inputs, Place place,
-                                          ErlNifResourceType* memory, Workspaces& workspaces);
+                                          ErlNifResourceType* memory, ErlNifResourceType* buffers,
+                                          Workspaces& workspaces);
 
 }  // namespace heddle::elixir

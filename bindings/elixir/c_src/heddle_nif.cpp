@@ -13,6 +13,7 @@
 
 #include "arguments.h"
 #include "attention.h"
+#include "buffers.h"
 #include "execution.h"
 #include "memory.h"
 #include "plan.h"
@@ -26,7 +27,7 @@ namespace {
 
 /// What the loaded library owns.
 struct Library {
-  ErlNifResourceType *plans, *memory;
+  ErlNifResourceType *plans, *memory, *buffers;
   PlanCache cpu{HEDDLE_CPU}, cuda{HEDDLE_CUDA};
   Workspaces workspaces;
 
@@ -204,8 +205,8 @@ using Made = std::variant<std::vector<ERL_NIF_TERM>, Error, Heavy>;
 
 Made execute(ErlNifEnv* env, const Plan& plan, std::span<const Input> inputs, Place place, On on) {
   if (on == On::normal && !plan.is_light) return heavy_on(plan.device);
-  Result<std::vector<ERL_NIF_TERM>> made =
-      execute(env, plan, inputs, place, library(env).memory, library(env).workspaces);
+  Result<std::vector<ERL_NIF_TERM>> made = execute(env, plan, inputs, place, library(env).memory,
+                                                   library(env).buffers, library(env).workspaces);
   if (auto* error = std::get_if<Error>(&made)) return std::move(*error);
   return std::move(std::get<std::vector<ERL_NIF_TERM>>(made));
 }
@@ -351,7 +352,8 @@ int load(ErlNifEnv* env, void** data, ERL_NIF_TERM) {
     auto made = std::make_unique<Library>();
     made->plans = open_plans(env);
     made->memory = open_memory(env);
-    if (!made->plans || !made->memory) return 1;
+    made->buffers = open_buffers(env);
+    if (!made->plans || !made->memory || !made->buffers) return 1;
     *data = made.release();
     return 0;
   } catch (const std::exception&) {

@@ -1,0 +1,97 @@
+#include "buffers.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace heddle::elixir {
+namespace {
+
+/// What is kept at most of memory that no binary has.
+constexpr size_t kMostIdle = 64 << 20;
+
+/// It has no virtual function: a resource outlives the version of this library that made it.
+struct Buffer {
+  std::unique_ptr<std::byte[]> data;
+  size_t bytes = 0;
+};
+
+/// Never destroyed: binaries may go after everything else.
+struct Idle {
+  std::mutex mutex;
+  std::vector<Buffer> buffers;
+  size_t bytes = 0;
+};
+Idle& idle() {
+  static Idle& kept = *new Idle;
+  return kept;
+}
+
+Buffer take(size_t bytes) {
+  {
+    const std::lock_guard lock(idle().mutex);
+    std::vector<Buffer>& buffers = idle().buffers;
+    const auto found = std::find_if(buffers.rbegin(), buffers.rend(),
+                                    [&](const Buffer& one) { return one.bytes == bytes; });
+    if (found != buffers.rend()) {
+      Buffer taken = std::move(*found);
+      buffers.erase(std::next(found).base());
+      idle().bytes -= bytes;
+      return taken;
+    }
+  }
+  return {std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[bytes]), bytes};
+}
+
+/// Those that nobody took for long go first.
+void give_back(Buffer buffer) noexcept {
+  if (!buffer.data || buffer.bytes > kMostIdle) return;
+  std::vector<Buffer> outlived;  // freed without the lock
+  try {
+    const std::lock_guard lock(idle().mutex);
+    std::vector<Buffer>& buffers = idle().buffers;
+    while (idle().bytes + buffer.bytes > kMostIdle) {
+      outlived.push_back(std::move(buffers.front()));
+      buffers.erase(buffers.begin());
+      idle().bytes -= outlived.back().bytes;
+    }
+    const size_t bytes = buffer.bytes;
+    buffers.push_back(std::move(buffer));
+    idle().bytes += bytes;
+  } catch (const std::bad_alloc&) {
+    // It is freed then.
+  }
+}
+
+void free_buffer(ErlNifEnv*, void* object) {
+  auto& buffer = *static_cast<Buffer*>(object);
+  give_back(std::move(buffer));
+  buffer.~Buffer();
+}
+
+}  // namespace
+
+ErlNifResourceType* open_buffers(ErlNifEnv* env) {
+  const auto flags = static_cast<ErlNifResourceFlags>(ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER);
+  return enif_open_resource_type(env, nullptr, "heddle_buffer_1", free_buffer, flags, nullptr);
+}
+
+void* take_buffer(ErlNifResourceType* type, size_t bytes) {
+  Buffer taken = take(bytes);
+  if (!taken.data) return nullptr;
+  void* const object = enif_alloc_resource(type, sizeof(Buffer));
+  return new (object) Buffer(std::move(taken));
+}
+
+void* buffer_data(void* buffer) { return static_cast<Buffer*>(buffer)->data.get(); }
+
+ERL_NIF_TERM make_buffer_binary(ErlNifEnv* env, void* buffer) {
+  const auto& made = *static_cast<Buffer*>(buffer);
+  return enif_make_resource_binary(env, buffer, made.data.get(), made.bytes);
+}
+
+}  // namespace heddle::elixir
