@@ -38,15 +38,16 @@ class Expression:
 
     score: the virtual tensor that stands for scores as the node computes them (or their gradients).
     result: what the node goes on with: the result of the last op, unless it is set.
+    name: begins the names of the expression's tensors, which may not be those of another's in the graph.
     """
 
-    def __init__(self, graph: "Graph", dtype: str | None = None) -> None:
-        self._graph, self.ops = graph, []
-        self.score = self.result = graph.tensor("score", dtype=dtype, virtual=True)
+    def __init__(self, graph: "Graph", dtype: str | None = None, name: str = "") -> None:
+        self._graph, self._prefix, self.ops = graph, f"{name}: " if name else "", []
+        self.score = self.result = graph.tensor(f"{self._prefix}score", dtype=dtype, virtual=True)
 
     def apply(self, op: str, *inputs: Tensor, axis: int = 0) -> Tensor:
         """Appends an op ("add", "tanh_fwd", "cmp_ge", "binary_select", "gen_index" along `axis`, ...)."""
-        self.result = self._graph.tensor(f"{op} {len(self.ops)}", virtual=True)
+        self.result = self._graph.tensor(f"{self._prefix}{op} {len(self.ops)}", virtual=True)
         self.ops.append((op, inputs, self.result, axis))
         return self.result
 

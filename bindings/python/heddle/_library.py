@@ -99,7 +99,13 @@ def call(name, *arguments):
     library = load()
     status = getattr(library, name)(*arguments)
     if status != 0:
-        raise Error(library.heddle_last_error().decode(), library.heddle_status_name(status).decode())
+        raise failure(status)
+
+
+def failure(status):
+    """The Error of a function that has just given this status to the calling thread."""
+    library = load()
+    return Error(library.heddle_last_error().decode(), library.heddle_status_name(status).decode())
 
 
 def version() -> str:

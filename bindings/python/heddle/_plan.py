@@ -6,7 +6,7 @@ from ctypes import POINTER, byref, c_int32, c_int64, c_size_t, c_void_p
 from functools import lru_cache
 
 from heddle._graph import MAX_RANK, Graph
-from heddle._library import DEVICES, call, load
+from heddle._library import DEVICES, call, failure, load
 
 
 class _CShape(ctypes.Structure):
@@ -88,10 +88,33 @@ class Plan:
         sized = _shapes(shapes or {}, strides or {})
         call("heddle_plan_execute", self._plan, uids, pointers, count, sized, len(sized), workspace, stream)
 
+    def launcher(self, uids: Sequence[int]) -> "Launcher":
+        """Executions that are given their addresses in the order of `uids`, in a fraction of the host's time."""
+        return Launcher(self, uids)
+
     def _uids(self, function):
         uids, count = POINTER(c_int64)(), c_size_t()
         call(function, self._plan, byref(uids), byref(count))
         return tuple(uids[:count.value])
+
+
+class Launcher:
+    """Executions of a plan on addresses in the order of uids that are known beforehand."""
+
+    def __init__(self, plan: Plan, uids: Sequence[int]) -> None:
+        self._plan, self._handle, self._count = plan, plan._plan, len(uids)
+        self._uids, self._pointers = (c_int64 * len(uids))(*uids), c_void_p * len(uids)
+        self._execute = load().heddle_plan_execute
+
+    def __call__(self, addresses: Sequence[int], workspace: int | None, stream: int | None,
+                 shapes: Mapping[int, Sequence[int]] | None = None,
+                 strides: Mapping[int, Sequence[int]] | None = None) -> None:
+        """As Plan.execute, of ints that are known to be such. Raises Error."""
+        sized = _shapes(shapes, strides or {}) if shapes else None
+        status = self._execute(self._handle, self._uids, self._pointers(*addresses), self._count, sized,
+                               len(shapes) if shapes else 0, workspace, stream)
+        if status != 0:
+            raise failure(status)
 
 
 def _shapes(dims, strides):

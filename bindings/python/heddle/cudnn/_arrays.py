@@ -1,0 +1,102 @@
+"""Arrays of any library as memory: where it is, how much of it, and what lies in it."""
+
+import operator
+import sys
+from typing import NamedTuple
+
+from heddle.cudnn import _dlpack
+from heddle.cudnn._types import BYTES, name_elsewhere
+
+
+class Memory(NamedTuple):
+    """Of an address alone only the address is known."""
+
+    address: int
+    dtype: str | None = None  # Heddle's name
+    device: str | None = None  # "cpu" or "cuda"; None also for what both reach
+    dims: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None  # in elements
+    bytes_there: int | None = None  # from the address on
+    writable: bool = True
+
+
+def memory_of(what, given):
+    """The memory of an array of torch, NumPy, JAX, CuPy or any library with DLPack, or of an address, an int.
+
+    Raises TypeError for anything else.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(given, torch.Tensor):
+        return _of_torch(what, given)
+    if hasattr(given, "__array_interface__") and hasattr(given, "dtype"):
+        return _of_numpy(given)
+    # A property, which JAX and torch refuse for what the interface has no name for.
+    if getattr(given, "__cuda_array_interface__", None) is not None:
+        return _of_cuda(given)
+    if hasattr(given, "__dlpack__"):
+        return _of_dlpack(what, given)
+    try:
+        address = None if isinstance(given, bool) else operator.index(given)
+    except TypeError:
+        address = None
+    if address is None:
+        raise TypeError(f"{what} is of type {type(given).__name__}, expected an array (of torch, NumPy, JAX, CuPy or with "
+                        "DLPack) or an address, an int.")
+    if not 0 <= address < 2**64:
+        raise ValueError(f"{what} is {address}, expected an address, from 0 to 2**64 - 1.")
+    return Memory(address)
+
+
+def span(dims, strides):
+    """Elements from the first to past the last; 0 of an empty tensor."""
+    if 0 in dims:
+        return 0
+    return 1 + sum((dim - 1) * stride for dim, stride in zip(dims, strides, strict=True) if dim > 1)
+
+
+def _bytes(dtype, dims, strides):
+    return None if dtype is None else span(dims, strides) * BYTES[dtype]
+
+
+def _of_torch(what, tensor):
+    if tensor.layout is not sys.modules["torch"].strided:
+        raise TypeError(f"{what} is a tensor of layout {tensor.layout}, expected a strided one.")
+    device = tensor.device.type
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"{what} lies on {tensor.device}, expected memory of a CPU or of an NVIDIA GPU.")
+    there = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
+    return Memory(tensor.data_ptr(), name_elsewhere(tensor.dtype), device, tuple(tensor.shape), tuple(tensor.stride()), there)
+
+
+def _of_numpy(array):
+    interface = array.__array_interface__
+    address, read_only = interface["data"]
+    dtype, itemsize = name_elsewhere(array.dtype), array.dtype.itemsize
+    strides = tuple(step // itemsize for step in array.strides) if itemsize else None
+    base, end = array, None
+    while base is not None and hasattr(base, "__array_interface__"):  # a view reaches as far as what it is a view of
+        if all(step >= 0 for step in base.strides):
+            extent = sum((n - 1) * step for n, step in zip(base.shape, base.strides, strict=True)) + base.dtype.itemsize
+            last = base.__array_interface__["data"][0] + (extent if base.size else 0)
+            end = last if end is None else max(end, last)
+        base = getattr(base, "base", None)
+    there = None if end is None else max(end - address, 0)
+    return Memory(address, dtype, "cpu", tuple(array.shape), strides, there, not read_only)
+
+
+def _of_cuda(array):
+    interface = array.__cuda_array_interface__
+    address, read_only = interface["data"]
+    dtype, dims = name_elsewhere(array.dtype) if hasattr(array, "dtype") else None, tuple(interface["shape"])
+    itemsize = int(interface["typestr"][2:])
+    given = interface.get("strides")
+    strides = tuple(step // itemsize for step in given) if given else _dlpack.row_major(dims)
+    return Memory(address or 0, dtype, "cuda", dims, strides, _bytes(dtype, dims, strides), not read_only)
+
+
+def _of_dlpack(what, array):
+    address, dtype, device, dims, strides, writable = _dlpack.read(array)
+    places = {_dlpack.CPU: "cpu", _dlpack.CUDA: "cuda", _dlpack.PINNED: None, _dlpack.MANAGED: None}
+    if device not in places:
+        raise ValueError(f"{what} lies on a device of DLPack's kind {device}, expected memory of a CPU or an NVIDIA GPU.")
+    return Memory(address, dtype, places[device], dims, strides, _bytes(dtype, dims, strides), writable)

@@ -1,0 +1,194 @@
+"""A program's arrays bound to a plan: every uid found, what is visible of its memory checked, before anything runs."""
+
+import ctypes
+import sys
+from collections.abc import Mapping
+
+from heddle.cudnn import _arrays, _checks
+from heddle.cudnn._errors import translated
+from heddle.cudnn._tensor import Tensor
+from heddle.cudnn._types import BYTES, MEMBERS, torch_dtype
+
+_MISSING = object()
+
+
+class Port:
+    """A tensor that is bound: as the program and as the library call it, and what its memory has to be."""
+
+    __slots__ = ("by_value", "bytes", "dtype", "elements", "name", "output", "packed", "strides", "tensor", "torch_dtype",
+                 "uid")
+
+    def __init__(self, lowered, own_uid, entry, output):
+        self.uid, self.tensor = own_uid, lowered.tensors.get(entry["uid"])
+        self.name, self.output = entry.get("name", ""), output
+        self.dtype, self.strides = entry["dtype"], entry["strides"]
+        self.torch_dtype = torch_dtype(self.dtype)
+        self.by_value, self.packed = entry.get("pass_by_value", False), "ragged_offset" in entry
+        # How far a packed tensor reaches is in its offsets.
+        self.elements = 0 if self.packed else _arrays.span(entry["dims"], entry["strides"])
+        self.bytes = self.elements * BYTES[self.dtype]
+
+    def __str__(self):
+        return f"{'output' if self.output else 'input'} {self.name!r} (uid {self.uid})"
+
+
+class Binding:
+    """A plan with what its executions take."""
+
+    def __init__(self, lowered, plan, device):
+        self.plan, self.device, self.workspace_bytes = plan, device, plan.workspace_bytes
+        described, outputs = lowered.described(), set(plan.outputs)
+        order = sorted({*plan.inputs, *outputs}, key=lowered.own_uids.__getitem__)
+        self.ports = [Port(lowered, lowered.own_uids[uid], described[uid], uid in outputs) for uid in order]
+        self.library_uids = {own: uid for uid, own in lowered.own_uids.items()}
+        self.ranks = {uid: len(entry["strides"]) for uid, entry in described.items()}
+        self._launch = plan.launcher(order)
+
+    def named(self, values, tensor_uids):
+        """The pack of values in the order of `tensor_uids`, or of all bound uids, ascending."""
+        uids = [port.uid for port in self.ports] if tensor_uids is None else [
+            _checks.whole("A uid of tensor_uids", uid) for uid in tensor_uids]
+        if len(values) != len(uids):
+            raise ValueError(f"The ordered pack has {len(values)} values, expected {len(uids)}, of the uids {uids}.")
+        return dict(zip(uids, values, strict=True))
+
+    def addresses(self, pack, reaches=None):
+        """The addresses in order, and the device that their arrays lie on, None if only addresses are given.
+
+        reaches: where this execution has sizes of its own, uid -> bytes that the tensor reaches over.
+        """
+        torch = sys.modules.get("torch") if reaches is None else None
+        torch_tensor, cuda = torch and torch.Tensor, self.device == "cuda"
+        found, device, elsewhere = [], None, False
+        for port in self.ports:
+            value = pack.get(port.uid, _MISSING)
+            if value is _MISSING:
+                value = pack.get(port.tensor, _MISSING)
+            # Torch's tensors are most of all packs; what is not as expected goes the long way to its sentence.
+            if (type(value) is torch_tensor and value.dtype is port.torch_dtype and value.numel() >= port.elements
+                    and value.is_cuda is (cuda and not port.by_value) and 0 not in value.stride()):
+                found.append(value.data_ptr())
+                device = self.device
+                continue
+            memory = self._memory(port, value, reaches)
+            if memory.device is not None and not port.by_value:
+                elsewhere = elsewhere or memory.device != self.device
+                if device is None:
+                    device = memory.device
+                elif device != memory.device:
+                    elsewhere = True
+            found.append(memory.address)
+        return found, self._one_device(pack) if elsewhere else device
+
+    def run(self, addresses, workspace, stream, shapes=None, strides=None):
+        with translated():
+            self._launch(addresses, workspace, stream, shapes, strides)
+
+    def workspace(self, given):
+        """The address of the program's workspace."""
+        if given is None:
+            memory = _arrays.Memory(0)
+        else:
+            memory = _arrays.memory_of("workspace", given)
+        if self.workspace_bytes == 0:
+            return memory.address or None
+        if memory.address == 0:
+            raise ValueError(f"The workspace is null, expected {self.workspace_bytes} bytes, as get_workspace_size says.")
+        if memory.bytes_there is not None and memory.bytes_there < self.workspace_bytes:
+            raise ValueError(f"The workspace has {memory.bytes_there} bytes, expected {self.workspace_bytes}, as "
+                             "get_workspace_size says.")
+        if memory.device not in (None, self.device):
+            raise ValueError(f"The workspace lies on the device {memory.device}, the pack's tensors on {self.device}, "
+                             "expected one device.")
+        return memory.address
+
+    def _memory(self, port, value, reaches):
+        if value is _MISSING or value is None:
+            raise ValueError(f"The pack is missing a buffer for tensor uid {port.uid}, the {port}.")
+        memory = _arrays.memory_of(f"The {port}", value)
+        if memory.dtype is not None and memory.dtype != port.dtype:
+            given = MEMBERS[memory.dtype].name if memory.dtype in MEMBERS else memory.dtype
+            raise ValueError(f"The {port} is bound to an array of {given}, expected {MEMBERS[port.dtype].name}.")
+        if port.output and not memory.writable:
+            raise ValueError(f"The {port} is bound to an array that may not be written, expected one that may.")
+        if port.by_value and memory.device == "cuda":
+            raise ValueError(f"The {port} is passed by value and bound to an array on a GPU, expected the host's memory.")
+        # Sizes of outputs that are not given follow from the inputs'.
+        reach = port.bytes if reaches is None else reaches.get(port.uid, 0 if port.output else port.bytes)
+        if memory.bytes_there is not None and memory.bytes_there < reach:
+            raise ValueError(f"The {port} is bound to memory of {memory.bytes_there} bytes, expected {reach}, which its dims "
+                             "and strides reach over.")
+        if memory.address == 0:
+            raise ValueError(f"The {port} is bound to a null pointer, expected its memory.")
+        return memory
+
+    def _one_device(self, pack):
+        """Where all arrays of a pack lie."""
+        places = {}
+        for port in self.ports:
+            if port.by_value:
+                continue
+            value = pack.get(port.uid, _MISSING)
+            memory = _arrays.memory_of(f"The {port}", pack[port.tensor] if value is _MISSING else value)
+            places.setdefault(memory.device, port)
+        places.pop(None, None)
+        if len(places) > 1:
+            (one, first), (other, second) = list(places.items())[:2]
+            raise ValueError(f"The {first} lies on the device {one} and the {second} on {other}, expected one device.")
+        return next(iter(places))
+
+
+def checked(pack):
+    """The pack without its None keys, which programs have for tensors their graph lacks."""
+    if not isinstance(pack, Mapping):
+        raise TypeError(f"The pack is of type {type(pack).__name__}, expected a dict of uids or tensors to arrays, or a "
+                        "list of arrays.")
+    if None in pack:
+        pack = {key: value for key, value in pack.items() if key is not None}
+    for key in pack:
+        if type(key) is not int and not isinstance(key, Tensor):
+            _checks.whole("A key of the pack", key)
+    return pack
+
+
+def own_workspace(size):
+    """Memory of the host, and its address."""
+    memory = ctypes.create_string_buffer(max(size, 1))
+    return memory, ctypes.addressof(memory)
+
+
+def overrides(binding, uids, shapes, strides):
+    """Dims and strides by the library's uids, and bytes that they reach over by the program's; None of each without any.
+
+    Strides of another rank than the tensor's are those of the array it was made of, a packed one: the graph's stay.
+    """
+    if uids is None and shapes is None and strides is None:
+        return None, None, None
+    lists = []
+    for what, given in (("override_uids", uids), ("override_shapes", shapes), ("override_strides", strides)):
+        if not isinstance(given, (list, tuple)):
+            raise TypeError(f"{what} is of type {type(given).__name__}, expected a list, as override_uids, override_shapes "
+                            "and override_strides are given together.")
+        lists.append(given)
+    if len({len(one) for one in lists}) > 1:
+        raise ValueError(f"The overrides have {len(uids)} uids, {len(shapes)} shapes and {len(strides)} strides, expected as "
+                         "many of each.")
+    made_shapes, made_strides, reaches = {}, {}, {}
+    ports = {port.uid: port for port in binding.ports}
+    for own, shape, stride in zip(*lists, strict=True):
+        own = own._uid if isinstance(own, Tensor) else _checks.whole("A uid of override_uids", own)
+        uid = binding.library_uids.get(own)
+        if uid is None:
+            raise ValueError(f"override_uids has the uid {own}, expected those of tensors of the graph.")
+        if uid in made_shapes:
+            raise ValueError(f"override_uids has the uid {own} twice, expected it once.")
+        made_shapes[uid] = _checks.dims("A shape of override_shapes", shape) or ()
+        stride = _checks.dims("Strides of override_strides", stride) or ()
+        if len(stride) == binding.ranks[uid]:
+            made_strides[uid] = stride
+        port = ports.get(own)
+        if port is not None and not port.packed and len(made_shapes[uid]) == len(port.strides):
+            reaches[own] = _arrays.span(made_shapes[uid], made_strides.get(uid, port.strides)) * BYTES[port.dtype]
+        elif port is not None:
+            reaches[own] = 0
+    return made_shapes, made_strides, reaches

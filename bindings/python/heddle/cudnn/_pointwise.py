@@ -1,0 +1,105 @@
+"""Pointwise ops, inside score expressions and outside them."""
+
+import inspect
+
+from heddle.cudnn import _checks
+from heddle.cudnn._node import Pointwise, ScoreExpression
+from heddle.cudnn._tensor import Tensor
+from heddle.cudnn._types import as_data_type
+
+# Method -> the text form's op, and the method's operands in the op's order.
+_OPS = {
+    "add": ("add", "a", "b"), "sub": ("sub", "a", "b"), "mul": ("mul", "a", "b"), "div": ("div", "a", "b"),
+    "scale": ("mul", "input", "scale"), "bias": ("add", "input", "bias"),
+    "max": ("max", "input0", "input1"), "min": ("min", "input0", "input1"),
+    "pow": ("pow", "input0", "input1"), "mod": ("mod", "input0", "input1"),
+    "identity": ("identity", "input"), "neg": ("neg", "input"), "abs": ("abs", "input"), "exp": ("exp", "input"),
+    "log": ("log", "input"), "sqrt": ("sqrt", "input"), "rsqrt": ("rsqrt", "input"),
+    "reciprocal": ("reciprocal", "input"), "tanh": ("tanh_fwd", "input"), "sigmoid": ("sigmoid_fwd", "input"),
+    "erf": ("erf", "input"), "sin": ("sin", "input"), "cos": ("cos", "input"), "tan": ("tan", "input"),
+    "floor": ("floor", "input"), "ceil": ("ceil", "input"),
+    "cmp_eq": ("cmp_eq", "input", "comparison"), "cmp_neq": ("cmp_neq", "input", "comparison"),
+    "cmp_lt": ("cmp_lt", "input", "comparison"), "cmp_le": ("cmp_le", "input", "comparison"),
+    "cmp_gt": ("cmp_gt", "input", "comparison"), "cmp_ge": ("cmp_ge", "input", "comparison"),
+    "logical_and": ("logical_and", "a", "b"), "logical_or": ("logical_or", "a", "b"),
+    "logical_not": ("logical_not", "input"),
+}
+
+
+class PointwiseOps:
+    """The methods; a class that has them says in `_pointwise` what becomes of an op."""
+
+    def gen_index(self, input: Tensor, axis: int, compute_data_type: object = None, name: str = "") -> Tensor:  # noqa: A002
+        """The index along `axis` of scores: 0 batch, 1 head, 2 row, 3 column."""
+        self._tensors.own("input of gen_index", input)
+        return self._op("gen_index", "gen_index", (), compute_data_type, name, _checks.whole("axis of gen_index", axis))
+
+    def binary_select(self, input0: Tensor, input1: Tensor, mask: Tensor, compute_data_type: object = None,
+                      name: str = "") -> Tensor:
+        """`input0` where the mask is true, else `input1`."""
+        operands = {"mask": mask, "input0": input0, "input1": input1}
+        return self._op("binary_select", "binary_select", self._operands("binary_select", operands), compute_data_type, name)
+
+    def _operands(self, method, given):
+        for operand, tensor in given.items():
+            if tensor is None:
+                raise TypeError(f"{operand} of {method} is None, expected a tensor of the graph.")
+        return tuple(self._tensors.own(f"{operand} of {method}", tensor) for operand, tensor in given.items())
+
+    def _op(self, method, mode, inputs, compute_data_type, name, axis=0):
+        as_data_type(f"compute_data_type of {method}", compute_data_type)
+        output = self._tensors.new(f"{_checks.text('name', name)}::OUT_0" if name else "", virtual=True)
+        self._pointwise(Pointwise(mode, inputs, output, axis))
+        return output
+
+
+def _method(method, mode, operands):
+    some = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([
+        inspect.Parameter("self", some), *(inspect.Parameter(operand, some) for operand in operands),
+        inspect.Parameter("compute_data_type", some, default=None), inspect.Parameter("name", some, default="")])
+
+    def op(self, *args, **kwargs):
+        given = signature.bind(self, *args, **kwargs)
+        given.apply_defaults()
+        tensors = self._operands(method, {operand: given.arguments[operand] for operand in operands})
+        return self._op(method, mode, tensors, given.arguments["compute_data_type"], given.arguments["name"])
+
+    op.__name__, op.__qualname__ = method, f"PointwiseOps.{method}"
+    op.__doc__, op.__signature__ = f"{mode} of {' and '.join(operands)}, element by element.", signature
+    return op
+
+
+for _name, (_mode, *_inputs) in _OPS.items():
+    setattr(PointwiseOps, _name, _method(_name, _mode, _inputs))
+
+
+class ScoreGraph(PointwiseOps):
+    """What a score_mod is given: pointwise ops on the score, and on tensors of the graph it belongs to."""
+
+    def __init__(self, graph):
+        self._graph, self._tensors, self.ops = graph, graph._tensors, []
+
+    def tensor(self, *args, **kwargs) -> Tensor:
+        """As the graph's own."""
+        return self._graph.tensor(*args, **kwargs)
+
+    def tensor_like(self, *args, **kwargs) -> Tensor:
+        """As the graph's own."""
+        return self._graph.tensor_like(*args, **kwargs)
+
+    def _pointwise(self, op):
+        self.ops.append(op)
+
+
+def score_expression(graph, what, function):
+    """What the function of a graph and a score makes of it; None without a function."""
+    if function is None:
+        return None
+    if not callable(function):
+        raise TypeError(f"{what} is of type {type(function).__name__}, expected a function of a graph and a score.")
+    inner, score = ScoreGraph(graph), graph._tensors.new(virtual=True)
+    result = function(inner, score)
+    if result is None:
+        raise TypeError(f"{what} returned None, expected the tensor that scores become.")
+    return ScoreExpression(score, graph._tensors.own(f"The result of {what}", result), inner.ops)

@@ -1,0 +1,350 @@
+"""pygraph: a graph put together op by op, checked, planned and executed."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from heddle import Plan, version
+from heddle.cudnn import _arrays, _checks, _pack, _serial
+from heddle.cudnn._attention import Attention
+from heddle.cudnn._declined import Declined
+from heddle.cudnn._errors import cudnnGraphNotSupportedError, translated
+from heddle.cudnn._handle import Handle, checked, default_device
+from heddle.cudnn._lowering import lower
+from heddle.cudnn._node import Node
+from heddle.cudnn._norms import Norms
+from heddle.cudnn._pointwise import PointwiseOps
+from heddle.cudnn._rope import Rope
+from heddle.cudnn._tensor import Tensor, Tensors
+from heddle.cudnn._types import (
+    MEMBERS,
+    NAMES,
+    as_data_type,
+    build_plan_policy,
+    data_type,
+    heur_mode,
+    member_of,
+    tensor_reordering,
+)
+
+
+class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
+    """A graph, empty at first: its tensors and ops are made by its methods, whose results begin virtual.
+
+    io_data_type, intermediate_data_type, compute_data_type: of bound tensors and of virtual ones that have none, and of
+    arithmetic. handle: where it runs; without one on a GPU if there is one, else on the CPU, and on the CPU where the arrays
+    of a pack lie there. Plans take smaller sizes at an execution whether or not override shapes are asked for.
+    """
+
+    def __init__(self, name: str = "", io_data_type: object = None, intermediate_data_type: object = None,
+                 compute_data_type: object = None, handle: Handle | None = None, sm_count: int | None = None,
+                 sm_version: int | None = None, kernel_cache: object = None, device_property: object = None,
+                 is_dynamic_shape_enabled: bool = False, is_override_shape_enabled: bool = False) -> None:
+        self._name = _checks.text("name", name)
+        self._io, self._intermediate, self._compute = (
+            _graphs_type(what, given) for what, given in (
+                ("io_data_type", io_data_type), ("intermediate_data_type", intermediate_data_type),
+                ("compute_data_type", compute_data_type)))
+        self._handle = None if handle is None else checked(handle)
+        for what, given in (("sm_count", sm_count), ("sm_version", sm_version)):
+            if given is not None and _checks.whole(what, given) < 0:
+                raise ValueError(f"{what} is {given}, expected none below 0.")
+        for what, given in (("is_dynamic_shape_enabled", is_dynamic_shape_enabled),
+                            ("is_override_shape_enabled", is_override_shape_enabled)):
+            _checks.flag(what, given)
+        self._tensors, self._nodes = Tensors(), []
+        self._lowered = self._bound = self._modes = None
+        self._bindings = {}  # device -> Binding
+        self._workspace_limit = None
+
+    # ---- Tensors
+
+    def tensor(self, dim: Sequence[int] | None = None, stride: Sequence[int] | None = None, data_type: object = None,
+               is_virtual: bool = False, is_pass_by_value: bool = False, ragged_offset: Tensor | None = None,
+               reordering_type: tensor_reordering = tensor_reordering.NONE, name: str = "", uid: int | None = None) -> Tensor:
+        """A tensor that is bound at an execution. Strides, in elements, are row major if left out.
+
+        uid: how packs call it, 0 too; the lowest that is free if none is given. Raises ValueError for one that is taken.
+        """
+        made = self._tensors.new(_checks.text("name", name))
+        made.set_dim(dim).set_stride(stride).set_data_type(data_type).set_is_virtual(is_virtual)
+        made.set_is_pass_by_value(is_pass_by_value).set_ragged_offset(ragged_offset).set_reordering_type(reordering_type)
+        if made._dim and made._stride and len(made._dim) != len(made._stride):
+            raise ValueError(f"The tensor {name!r} has dim {list(made._dim)} and stride {list(made._stride)}, expected as many "
+                             "numbers of each.")
+        return made if uid is None else made.set_uid(uid)
+
+    def tensor_like(self, like: object, name: str = "") -> Tensor:
+        """A tensor with the dims, strides and data type of an array, or of another tensor of the graph.
+
+        One number in the host's memory is passed by value.
+        """
+        made = self._tensors.new(_checks.text("name", name))
+        if isinstance(like, Tensor):
+            self._tensors.own("like", like)
+            made._data_type, made._dim, made._stride = like._data_type, like._dim, like._stride
+            made._pass_by_value, made._reordering = like._pass_by_value, like._reordering
+            made._ragged_offset, made._multiplier = like._ragged_offset, like._multiplier
+            return made
+        memory = _arrays.memory_of("like", like)
+        if memory.dims is None:
+            raise TypeError("like is an address, expected an array or a tensor of the graph.")
+        if memory.dtype not in MEMBERS:
+            raise TypeError("like has a data type that the graph has none for, expected one of "
+                            f"{', '.join(kind.name for kind in NAMES)}.")
+        made.set_dim(memory.dims or (1,)).set_stride(memory.strides or (1,))
+        made._data_type = MEMBERS[memory.dtype]
+        made._pass_by_value = memory.device == "cpu" and made._dim is not None and set(made._dim) == {1}
+        return made
+
+    def tensor_scalar(self, value: float, data_type: object = data_type.FLOAT) -> Tensor:
+        """A number that is part of the graph, and in no pack."""
+        made = self._tensors.new()
+        made._constant, made._data_type = _checks.number("value", value), as_data_type("data_type", data_type)
+        return made
+
+    # ---- From graph to plan
+
+    def validate(self) -> None:
+        """Checks every rule and infers what is unset, into the tensors.
+
+        Attention that no engine of the device runs is declined here, by cudnnGraphNotSupportedError, and norms by
+        create_execution_plans, as programs expect it of each. What is wrong with an argument is a ValueError.
+        """
+        if self._lowered is None or self._nodes:
+            self._bindings.clear()
+            self._bound = None
+            if self._has_only_other_ops():
+                return
+            with translated():
+                lowered = lower(self)
+                lowered.graph.validate()
+            lowered.adopt()
+            self._lowered = lowered
+        if any(node.op.startswith("sdpa") for node in self._nodes):
+            self._binding(self._device())
+
+    def build_operation_graph(self, handle: Handle | None = None) -> None:
+        """Checks the graph if that has not been done."""
+        self._handle = self._handle if handle is None else checked(handle)
+        if self._lowered is None:
+            self.validate()
+
+    def create_execution_plans(self, modes: Sequence[heur_mode]) -> None:
+        """Finds the plan. Any modes are taken: Heddle makes one plan."""
+        modes = [modes] if isinstance(modes, heur_mode) else modes
+        if not isinstance(modes, (list, tuple)):
+            raise TypeError(f"modes is of type {type(modes).__name__}, expected a list of cudnn.heur_mode.")
+        for mode in modes:
+            member_of(heur_mode, "A mode", mode)
+        if not modes:
+            raise ValueError("No heuristic mode is given, expected at least one of A, B, FALLBACK and OPENSOURCE.")
+        self._refuse_other_ops()
+        self._binding(self._device())
+        self._modes = list(modes)
+
+    def deselect_workspace_greater_than(self, workspace: int) -> "pygraph":
+        """Declines, in check_support, a plan that needs more bytes of workspace."""
+        self._workspace_limit = _checks.whole("workspace", workspace)
+        return self
+
+    def check_support(self) -> None:
+        """Raises cudnnGraphNotSupportedError, with each engine's reason, if no plan is there or a filter is against it."""
+        self._refuse_other_ops()
+        if self._modes is None:
+            raise ValueError("No execution plans were asked for, expected create_execution_plans before.")
+        size = self._binding(self._device()).workspace_bytes
+        if self._workspace_limit is not None and size > self._workspace_limit:
+            raise cudnnGraphNotSupportedError(f"No execution plans support the graph. The plan needs {size} bytes of workspace, "
+                                              f"and plans over {self._workspace_limit} are deselected.")
+
+    def build_plans(self, policy: build_plan_policy = build_plan_policy.HEURISTICS_CHOICE) -> None:
+        """Makes the plan ready to be executed."""
+        member_of(build_plan_policy, "policy", policy)
+        self.check_support()
+        self._bound = self._binding(self._device())
+
+    def build_plan_at_index(self, index: int) -> None:
+        """As build_plans; there is one plan, of index 0."""
+        _first(index)
+        self.build_plans()
+
+    def build(self, modes: Sequence[heur_mode] = (heur_mode.A,),
+              policy: build_plan_policy = build_plan_policy.HEURISTICS_CHOICE) -> None:
+        """validate, build_operation_graph, create_execution_plans, check_support and build_plans."""
+        self.validate()
+        self.build_operation_graph()
+        self.create_execution_plans(modes)
+        self.build_plans(policy)
+
+    def get_execution_plan_count(self) -> int:
+        """1 once the plan is found, else 0."""
+        return int(self._bound is not None or self._modes is not None)
+
+    def get_plan_name(self) -> str:
+        """For people: what the plan does, a line for each step."""
+        return self._built().plan.description
+
+    def get_plan_name_at_index(self, index: int) -> str:
+        """As get_plan_name, of index 0."""
+        _first(index)
+        return self.get_plan_name()
+
+    def get_workspace_size(self) -> int:
+        """Bytes of workspace that execute needs."""
+        return self._built().workspace_bytes
+
+    def get_workspace_size_plan_at_index(self, index: int) -> int:
+        """As get_workspace_size, of index 0."""
+        _first(index)
+        return self.get_workspace_size()
+
+    def query_tensor_attributes_of_uid(self, uid: int) -> Tensor:
+        """The tensor of a uid: the program's own, or of a graph that was read one that says what is known of it."""
+        uid = _checks.whole("uid", uid)
+        if self._lowered is None:
+            raise ValueError("The graph has not been validated yet, expected validate before.")
+        for ours, own in self._lowered.own_uids.items():
+            if own != uid:
+                continue
+            if ours in self._lowered.tensors:
+                return self._lowered.tensors[ours]
+            entry = self._lowered.described()[ours]
+            found = Tensors().new(entry.get("name", ""), entry.get("virtual", False))
+            found._data_type, found._uid = MEMBERS[entry["dtype"]], own
+            found._dim, found._stride = tuple(entry["dims"]), tuple(entry["strides"])
+            found._pass_by_value = entry.get("pass_by_value", False)
+            return found
+        raise ValueError(f"The graph has no tensor with uid {uid}.")
+
+    # ---- Executions
+
+    def execute(self, variant_pack: Mapping | Sequence, workspace: object = None, handle: Handle | None = None,
+                override_uids: Sequence[int] | None = None, override_shapes: Sequence[Sequence[int]] | None = None,
+                override_strides: Sequence[Sequence[int]] | None = None,
+                tensor_uids: Sequence[int] | None = None) -> None:
+        """Runs the plan on the pack's memory; on a GPU it returns when the work is queued on the handle's stream.
+
+        variant_pack: uids or tensors to arrays (of torch, NumPy, JAX, CuPy, with DLPack) or addresses; what the graph does not
+        know is passed over. Or a list of them, in the order of `tensor_uids`, else of all bound uids, ascending. workspace:
+        an array of get_workspace_size bytes, or its address. override_...: dims and strides that tensors have this time, none
+        larger than the graph's; outputs follow.
+
+        Raises ValueError, before anything is written, for a uid that the pack lacks and for memory that is visibly wrong.
+        """
+        binding = self._built()
+        handle = self._handle if handle is None else checked(handle)
+        if isinstance(variant_pack, (list, tuple)):
+            variant_pack = binding.named(variant_pack, tensor_uids)
+        elif tensor_uids is not None:
+            raise TypeError("tensor_uids is given beside a pack with uids of its own, expected a list of arrays.")
+        pack = _pack.checked(variant_pack)
+        shapes, strides, reaches = _pack.overrides(binding, override_uids, override_shapes, override_strides)
+        addresses, device = binding.addresses(pack, reaches)
+        if device is None:
+            device = binding.device if handle is None else handle.device
+        if handle is not None and device != handle.device:
+            if device == "cuda":
+                raise ValueError("The pack's arrays lie on a GPU and the handle is of the CPU, expected one device.")
+            handle = None
+        own_memory = None
+        if device != binding.device:
+            # A graph built for a GPU whose arrays lie on the CPU: the workspace that the program has is the GPU's.
+            binding = self._binding(device)
+            addresses, _ = binding.addresses(pack, reaches)
+            own_memory, scratch = _pack.own_workspace(binding.workspace_bytes)
+        else:
+            scratch = binding.workspace(workspace)
+        binding.run(addresses, scratch, handle.stream or None if handle is not None else None, shapes, strides)
+        del own_memory
+
+    def execute_plan_at_index(self, variant_pack: Mapping | Sequence, workspace: object, index: int,
+                              handle: Handle | None = None) -> None:
+        """As execute, of index 0."""
+        _first(index)
+        self.execute(variant_pack, workspace, handle)
+
+    # ---- As bytes
+
+    def serialize(self) -> bytes:
+        """The graph, for deserialize: plans are made again where it is read, of kernels that are kept."""
+        if self._lowered is None:
+            self.validate()
+        self._refuse_other_ops()
+        return _serial.write(self._lowered)
+
+    def deserialize(self, *arguments: object, handle: Handle | None = None, data: object = None) -> None:
+        """deserialize(data) or deserialize(handle, data): becomes the graph that serialize gave, and builds its plan."""
+        if len(arguments) > 2 or (arguments and data is not None):
+            raise TypeError("deserialize takes a handle, which may be left out, and the bytes that serialize gave.")
+        if arguments:
+            data = arguments[-1]
+            handle = arguments[0] if len(arguments) == 2 else handle
+        self._handle = self._handle if handle is None else checked(handle)
+        if self._nodes:
+            raise ValueError("The graph has ops already, expected an empty one to read another into.")
+        with translated():
+            self._lowered = _serial.read(data)
+        self._bindings.clear()
+        self.create_execution_plans([heur_mode.A])
+        self.build_plans()
+
+    def key(self) -> int:
+        """Equal for graphs that compute the same by the same plan, whatever the names of their tensors."""
+        if self._lowered is None:
+            self.validate()
+        self._refuse_other_ops()
+        form = self._lowered.graph.text, sorted(self._lowered.own_uids.items()), version(), self._device(), self._workspace_limit
+        names = {entry.get("name") for entry in self._lowered.described().values()} - {None, ""}
+        text = repr(form)
+        for name in sorted(names, key=len, reverse=True):
+            text = text.replace(f'"name":"{name}"', "")
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True)
+
+    # ---- Inside
+
+    def _add(self, node):
+        self._nodes.append(node)
+        self._lowered = self._bound = self._modes = None
+        self._bindings.clear()
+
+    def _pointwise(self, op):
+        self._add(Node("pointwise", "", {}, f"The graph has the pointwise op {op.mode} outside a score_mod, where Heddle's "
+                                            "graphs have none; expected it inside one."))
+
+    def _device(self):
+        return default_device() if self._handle is None else self._handle.device
+
+    def _has_only_other_ops(self):
+        """Whether it has ops that are declined, and no attention among them: create_execution_plans says so."""
+        return any(node.declined for node in self._nodes) and not any(
+            node.declined and node.op.startswith("sdpa") for node in self._nodes)
+
+    def _refuse_other_ops(self):
+        for node in self._nodes:
+            if node.declined:
+                raise cudnnGraphNotSupportedError(node.declined)
+
+    def _binding(self, device):
+        if self._lowered is None:
+            raise ValueError("The graph has not been validated, expected validate and build_operation_graph before.")
+        if device not in self._bindings:
+            with translated():
+                self._bindings[device] = _pack.Binding(self._lowered, Plan(self._lowered.graph, device), device)
+        return self._bindings[device]
+
+    def _built(self):
+        if self._bound is None:
+            raise ValueError("The graph has no plan yet, expected build_plans before.")
+        return self._bound
+
+
+def _graphs_type(what, given):
+    kind = as_data_type(what, given)
+    if kind not in NAMES:
+        raise cudnnGraphNotSupportedError(f"{what} is {kind.name}, expected one of {', '.join(one.name for one in NAMES)}.")
+    return kind
+
+
+def _first(index):
+    if _checks.whole("index", index) != 0:
+        raise ValueError(f"There is no plan at index {index}, expected 0: Heddle makes one plan.")
