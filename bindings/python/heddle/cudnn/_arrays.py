@@ -69,19 +69,24 @@ def _of_torch(what, tensor):
 
 
 def _of_numpy(array):
-    interface = array.__array_interface__
-    address, read_only = interface["data"]
-    dtype, itemsize = name_elsewhere(array.dtype), array.dtype.itemsize
+    address, read_only = array.__array_interface__["data"]
+    itemsize = array.dtype.itemsize
     strides = tuple(step // itemsize for step in array.strides) if itemsize else None
-    base, end = array, None
-    while base is not None and hasattr(base, "__array_interface__"):  # a view reaches as far as what it is a view of
-        if all(step >= 0 for step in base.strides):
-            extent = sum((n - 1) * step for n, step in zip(base.shape, base.strides, strict=True)) + base.dtype.itemsize
-            last = base.__array_interface__["data"][0] + (extent if base.size else 0)
-            end = last if end is None else max(end, last)
-        base = getattr(base, "base", None)
-    there = None if end is None else max(end - address, 0)
-    return Memory(address, dtype, "cpu", tuple(array.shape), strides, there, not read_only)
+    return Memory(address, name_elsewhere(array.dtype), "cpu", array.shape, strides, _end(array, address) - address,
+                  not read_only)
+
+
+def _end(array, address):
+    """Past the last byte of a NumPy array: a view's memory reaches as far as that of what it is a view of."""
+    if array.flags.c_contiguous:
+        end = address + array.nbytes
+    else:
+        steps = zip(array.shape, array.strides, strict=True)
+        end = address + sum((n - 1) * step for n, step in steps if step > 0) + array.itemsize if array.size else address
+    base = array.base
+    while base is not None and not hasattr(base, "flags"):
+        base = getattr(base, "base", None)  # as_strided has a stand-in between
+    return end if base is None else max(end, _end(base, base.__array_interface__["data"][0]))
 
 
 def _of_cuda(array):

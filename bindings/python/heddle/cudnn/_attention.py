@@ -60,6 +60,9 @@ class Attention:
             declined = f"unfuse_fma of sdpa '{name}' is True, expected False: Heddle has one way to take the softmax."
         if as_data_type("softmax_precision", softmax_precision) not in (data_type.NOT_SET, data_type.FLOAT):
             declined = f"softmax_precision of sdpa '{name}' is {softmax_precision}, expected FLOAT."
+        if score_mod is not None and (paged_attention_k_table is not None or paged_attention_v_table is not None):
+            # Pages behind a length need not exist, whatever the score_mod does with scores there.
+            fields["padding_mask"] |= seq_len_q is not None and seq_len_kv is not None
         self._add(Node("sdpa", name, fields | tensors | {
             "o": o, "stats": stats,
             "paged_max_seq_len_kv": _checks.optional_whole("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv),
