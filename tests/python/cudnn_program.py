@@ -112,7 +112,8 @@ def near(found, truth, dtype=np.float32):
     roundings = 20 if dtype == np.float32 else 1.5
     allowed = roundings * float(ml_dtypes.finfo(dtype).eps) * max(1.0, np.abs(truth[finite]).max(initial=0))
     assert np.isfinite(found[finite]).all()
-    assert np.abs(found[finite] - truth[finite]).max(initial=0) <= allowed
+    error = np.abs(found[finite] - truth[finite]).max(initial=0)
+    assert error <= allowed, f"off by {error}"
 
 
 def drawn(rng, *dims, dtype=np.float32):
