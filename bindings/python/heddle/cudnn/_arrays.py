@@ -28,7 +28,8 @@ def memory_of(what, given):
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(given, torch.Tensor):
         return _of_torch(what, given)
-    if hasattr(given, "__array_interface__") and hasattr(given, "dtype"):
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(given, numpy.ndarray):
         return _of_numpy(given)
     # A property, which JAX and torch refuse for what the interface has no name for.
     if getattr(given, "__cuda_array_interface__", None) is not None:
@@ -89,6 +90,12 @@ def _end(array, address):
     return end if base is None else max(end, _end(base, base.__array_interface__["data"][0]))
 
 
+def _is_immutable(array):
+    """JAX's arrays are, which DLPack does not say of them."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(array, jax.Array)
+
+
 def _of_cuda(array):
     interface = array.__cuda_array_interface__
     address, read_only = interface["data"]
@@ -96,7 +103,8 @@ def _of_cuda(array):
     itemsize = int(interface["typestr"][2:])
     given = interface.get("strides")
     strides = tuple(step // itemsize for step in given) if given else _dlpack.row_major(dims)
-    return Memory(address or 0, dtype, "cuda", dims, strides, _bytes(dtype, dims, strides), not read_only)
+    return Memory(address or 0, dtype, "cuda", dims, strides, _bytes(dtype, dims, strides),
+                  not read_only and not _is_immutable(array))
 
 
 def _of_dlpack(what, array):
@@ -104,4 +112,5 @@ def _of_dlpack(what, array):
     places = {_dlpack.CPU: "cpu", _dlpack.CUDA: "cuda", _dlpack.PINNED: None, _dlpack.MANAGED: None}
     if device not in places:
         raise ValueError(f"{what} lies on a device of DLPack's kind {device}, expected memory of a CPU or an NVIDIA GPU.")
-    return Memory(address, dtype, places[device], dims, strides, _bytes(dtype, dims, strides), writable)
+    return Memory(address, dtype, places[device], dims, strides, _bytes(dtype, dims, strides),
+                  writable and not _is_immutable(array))

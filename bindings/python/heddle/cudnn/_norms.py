@@ -16,7 +16,7 @@ class Norms:
         name, made = self._norm("rmsnorm", name, compute_data_type, {"input": input, "scale": scale, "epsilon": epsilon})
         training = _is_training("rmsnorm", norm_forward_phase)
         y = self._tensors.new(f"{name}::Y" if name else "", virtual=True)
-        inv_variance = self._tensors.new(f"{name}::inv_variance" if name else "", virtual=True) if training else None
+        inv_variance = self._tensors.new(f"{name}::INV_VARIANCE" if name else "", virtual=True) if training else None
         self._add(Node("rms_norm", name, {"x": made["input"], "scale": made["scale"], "epsilon": made["epsilon"],
                                           "bias": self._tensors.own("bias of rmsnorm", bias), "y": y,
                                           "inv_variance": inv_variance}))

@@ -1,6 +1,7 @@
 """pygraph: a graph put together op by op, checked, planned and executed."""
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 
 from heddle import Plan, version
@@ -88,7 +89,7 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
         memory = _arrays.memory_of("like", like)
         if memory.dims is None:
             raise TypeError("like is an address, expected an array or a tensor of the graph.")
-        if memory.dtype not in MEMBERS:
+        if memory.dtype is None or memory.dtype not in MEMBERS:
             raise TypeError("like has a data type that the graph has none for, expected one of "
                             f"{', '.join(kind.name for kind in NAMES)}.")
         made.set_dim(memory.dims or (1,)).set_stride(memory.strides or (1,))
@@ -293,12 +294,11 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
         if self._lowered is None:
             self.validate()
         self._refuse_other_ops()
-        form = self._lowered.graph.text, sorted(self._lowered.own_uids.items()), version(), self._device(), self._workspace_limit
-        names = {entry.get("name") for entry in self._lowered.described().values()} - {None, ""}
-        text = repr(form)
-        for name in sorted(names, key=len, reverse=True):
-            text = text.replace(f'"name":"{name}"', "")
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True)
+        form = json.loads(self._lowered.graph.text)
+        for named in (form, *form["tensors"], *form["nodes"]):
+            named.pop("name", None)
+        told = form, sorted(self._lowered.own_uids.items()), version(), self._device(), self._workspace_limit
+        return int.from_bytes(hashlib.sha256(json.dumps(told).encode()).digest()[:8], "little", signed=True)
 
     # ---- Inside
 
