@@ -144,7 +144,7 @@ class Graph:
     def _run_by_name(self, given, handle, workspace):
         pack, lacking = {}, []
         for port in self._graph._built().ports:
-            names = [name for known in (self._read, self._made) for name, one in known.items() if one is port.tensor]
+            names = [name for known in (self._made, self._read) for name, one in known.items() if one is port.tensor]
             keys = [*names, port.tensor, port.tensor.get_name(), port.uid]
             key = next((key for key in keys if key in given), None)
             if key is not None:
