@@ -62,7 +62,7 @@ def test_every_kind_of_array_and_pack(rng, made, keyed):
     program = Attend(rng)
     values = [made(x) for x in (*program.arrays, program.pack[3])]
     options = {}
-    pack = dict(enumerate(values)) | {None: None, 77: object()}
+    pack = dict(enumerate(values)) | {None: None, 77: object(), "o": 3}
     if keyed == "tensors":
         pack = dict(zip(program.tensors, values, strict=True)) | {None: None, Program().graph.tensor(): 3}
     elif keyed == "ordered":
@@ -130,7 +130,7 @@ READ_ONLY.flags.writeable = False
     (lambda p: bad(p, _2=True), TypeError, "is of type bool, expected an array"),
     (lambda p: bad(p, _2="q"), TypeError, "is of type str, expected an array (of torch, NumPy, JAX, CuPy or with DLPack)"),
     (lambda p: bad(p, _2=[1.0]), TypeError, "is of type list, expected an array"),
-    (lambda p: p.pack | {"o": ZEROS}, TypeError, "A key of the pack is of type str, expected an int"),
+    (lambda p: {str(uid): array for uid, array in p.pack.items()}, ValueError, "missing a buffer for tensor uid 0"),
     (lambda p: 3, TypeError, "The pack is of type int, expected a dict"),
     (lambda p: list(p.pack.values())[:3], ValueError, "The ordered pack has 3 values, expected 4, of the uids [0, 1, 2, 3]"),
 ])

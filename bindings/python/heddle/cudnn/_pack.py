@@ -4,8 +4,8 @@ import ctypes
 import sys
 from collections.abc import Mapping
 
-from heddle.cudnn import _arrays, _checks
-from heddle.cudnn._errors import translated
+from heddle import Error
+from heddle.cudnn import _arrays, _checks, _errors
 from heddle.cudnn._tensor import Tensor
 from heddle.cudnn._types import BYTES, MEMBERS, torch_dtype
 
@@ -42,6 +42,8 @@ class Binding:
         self.ports = [Port(lowered, lowered.own_uids[uid], described[uid], uid in outputs) for uid in order]
         self.library_uids = {own: uid for uid, own in lowered.own_uids.items()}
         self.ranks = {uid: len(entry["strides"]) for uid, entry in described.items()}
+        self._quick = [(port.uid, port.tensor, port.torch_dtype, port.elements, device == "cuda" and not port.by_value, port)
+                       for port in self.ports]
         self._launch = plan.launcher(order)
 
     def named(self, values, tensor_uids):
@@ -57,16 +59,15 @@ class Binding:
 
         reaches: where this execution has sizes of its own, uid -> bytes that the tensor reaches over.
         """
-        torch = sys.modules.get("torch") if reaches is None else None
-        torch_tensor, cuda = torch and torch.Tensor, self.device == "cuda"
+        torch_tensor = _torch_tensor() if reaches is None else None
         found, device, elsewhere = [], None, False
-        for port in self.ports:
-            value = pack.get(port.uid, _MISSING)
+        for uid, tensor, dtype, elements, on_gpu, port in self._quick:
+            value = pack.get(uid, _MISSING)
             if value is _MISSING:
-                value = pack.get(port.tensor, _MISSING)
+                value = pack.get(tensor, _MISSING)
             # Torch's tensors are most of all packs; what is not as expected goes the long way to its sentence.
-            if (type(value) is torch_tensor and value.dtype is port.torch_dtype and value.numel() >= port.elements
-                    and value.is_cuda is (cuda and not port.by_value) and 0 not in value.stride()):
+            if (type(value) is torch_tensor and value.dtype is dtype and value.is_cuda is on_gpu
+                    and value.numel() >= elements and 0 not in value.stride()):
                 found.append(value.data_ptr())
                 device = self.device
                 continue
@@ -81,22 +82,24 @@ class Binding:
         return found, self._one_device(pack) if elsewhere else device
 
     def run(self, addresses, workspace, stream, shapes=None, strides=None):
-        with translated():
+        try:
             self._launch(addresses, workspace, stream, shapes, strides)
+        except Error as error:
+            raise _errors.of(error) from None
 
     def workspace(self, given):
         """The address of the program's workspace."""
-        if given is None:
-            memory = _arrays.Memory(0)
-        else:
-            memory = _arrays.memory_of("workspace", given)
+        if type(given) is _torch_tensor() and given.is_cuda is (self.device == "cuda") and given.is_contiguous() and (
+                given.nbytes >= self.workspace_bytes > 0):
+            return given.data_ptr()
+        memory = _arrays.Memory(0) if given is None else _arrays.memory_of("workspace", given)
         if self.workspace_bytes == 0:
             return memory.address or None
-        if memory.address == 0:
-            raise ValueError(f"The workspace is null, expected {self.workspace_bytes} bytes, as get_workspace_size says.")
         if memory.bytes_there is not None and memory.bytes_there < self.workspace_bytes:
             raise ValueError(f"The workspace has {memory.bytes_there} bytes, expected {self.workspace_bytes}, as "
                              "get_workspace_size says.")
+        if memory.address == 0:
+            raise ValueError(f"The workspace is null, expected {self.workspace_bytes} bytes, as get_workspace_size says.")
         if memory.device not in (None, self.device):
             raise ValueError(f"The workspace lies on the device {memory.device}, the pack's tensors on {self.device}, "
                              "expected one device.")
@@ -139,16 +142,16 @@ class Binding:
 
 
 def checked(pack):
-    """The pack without its None keys, which programs have for tensors their graph lacks."""
-    if not isinstance(pack, Mapping):
+    """A pack by uids or tensors. Keys that the graph does not know, None among them, are passed over."""
+    if type(pack) is not dict and not isinstance(pack, Mapping):
         raise TypeError(f"The pack is of type {type(pack).__name__}, expected a dict of uids or tensors to arrays, or a "
                         "list of arrays.")
-    if None in pack:
-        pack = {key: value for key, value in pack.items() if key is not None}
-    for key in pack:
-        if type(key) is not int and not isinstance(key, Tensor):
-            _checks.whole("A key of the pack", key)
     return pack
+
+
+def _torch_tensor():
+    torch = sys.modules.get("torch")
+    return torch and torch.Tensor
 
 
 def own_workspace(size):

@@ -1,0 +1,1 @@
+"""What the frontend calls experimental: operators of frameworks."""

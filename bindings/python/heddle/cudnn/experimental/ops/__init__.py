@@ -1,0 +1,1 @@
+"""Operators of torch over the graphs of heddle.cudnn; they need torch."""
