@@ -235,6 +235,11 @@ HEDDLE_API heddle_status heddle_graph_supported(const heddle_graph* graph, heddl
 /* Validates a copy of the graph and plans it. The plan does not need the graph any more. */
 HEDDLE_API heddle_status heddle_plan_create(const heddle_graph* graph, heddle_device device,
                                             heddle_plan** plan);
+/* The same for NVIDIA GPUs of an architecture, "sm_80", "sm_90a", ..., none of which has to be
+ * here: what such a device would take, its workspace too, and what its engine would refuse. The
+ * plan describes and runs nothing: heddle_plan_execute fails with HEDDLE_INVALID_CUDA_DEVICE. */
+HEDDLE_API heddle_status heddle_plan_create_for(const heddle_graph* graph, const char* architecture,
+                                                heddle_plan** plan);
 /* Null is allowed. Waits for nothing: what the plan queued on a GPU runs on, and a CUDA graph that
  * captured an execution may run afterwards, while the buffers and the workspace are there. Kernels
  * stay loaded until the process ends, for the plans to come that run them. */

@@ -16,6 +16,7 @@ struct heddle_graph {
 };
 
 struct heddle_plan {
+  std::unique_ptr<const heddle::engine::Engine> engine;  ///< its own, if made without a device
   std::shared_ptr<const heddle::api::Executable> executable;
   std::vector<int64_t> input_uids, output_uids;
   mutable heddle::api::LateSizes late_sizes;

@@ -17,13 +17,29 @@ Result<std::shared_ptr<const Executable>> build(const heddle_graph* graph, heddl
   return Executable::build(graph->graph, engine::engines(on));
 }
 
+void hand_over(std::unique_ptr<heddle_plan> plan, heddle_plan** out) {
+  for (const Port& port : plan->executable->inputs()) plan->input_uids.push_back(port.uid);
+  for (const Port& port : plan->executable->outputs()) plan->output_uids.push_back(port.uid);
+  *out = plan.release();
+}
+
 Status create_plan(const heddle_graph* graph, heddle_device device, heddle_plan** out) {
   if (!out) return null_argument("heddle_plan_create", "plan");
   auto plan = std::make_unique<heddle_plan>();
   HEDDLE_ASSIGN(plan->executable, build(graph, device, "heddle_plan_create"));
-  for (const Port& port : plan->executable->inputs()) plan->input_uids.push_back(port.uid);
-  for (const Port& port : plan->executable->outputs()) plan->output_uids.push_back(port.uid);
-  *out = plan.release();
+  hand_over(std::move(plan), out);
+  return {};
+}
+
+Status create_plan_for(const heddle_graph* graph, const char* architecture, heddle_plan** out) {
+  if (!graph) return null_argument("heddle_plan_create_for", "graph");
+  if (!architecture) return null_argument("heddle_plan_create_for", "architecture");
+  if (!out) return null_argument("heddle_plan_create_for", "plan");
+  auto plan = std::make_unique<heddle_plan>();
+  HEDDLE_ASSIGN(plan->engine, engine::architecture_engine(architecture));
+  const engine::Engine* const only = plan->engine.get();
+  HEDDLE_ASSIGN(plan->executable, Executable::build(graph->graph, {&only, 1}));
+  hand_over(std::move(plan), out);
   return {};
 }
 
@@ -127,6 +143,11 @@ heddle_status heddle_graph_supported(const heddle_graph* graph, heddle_device de
 heddle_status heddle_plan_create(const heddle_graph* graph, heddle_device device,
                                  heddle_plan** plan) {
   return guarded([&] { return api::create_plan(graph, device, plan); });
+}
+
+heddle_status heddle_plan_create_for(const heddle_graph* graph, const char* architecture,
+                                     heddle_plan** plan) {
+  return guarded([&] { return api::create_plan_for(graph, architecture, plan); });
 }
 
 void heddle_plan_free(heddle_plan* plan) { delete plan; }

@@ -1,7 +1,9 @@
 // Where a graph's buffers are, and the engines that serve it there.
 #pragma once
 
+#include <memory>
 #include <span>
+#include <string>
 
 #include "engine/engine.h"
 
@@ -11,6 +13,10 @@ enum class Device : uint8_t { cpu, cuda };
 
 /// The device's engines, the preferred first.
 std::span<const Engine* const> engines(Device device);
+
+/// What the CUDA engine would do on devices of the architecture ("sm_90a"), without one: its plans
+/// run nothing, and it has to outlive them.
+Result<std::unique_ptr<const Engine>> architecture_engine(const std::string& architecture);
 
 /// Which of the machine's devices of this kind plans made by the calling thread are for; 0 where
 /// there is one, or none.

@@ -228,6 +228,12 @@ static void test_refusals(heddle_graph* graph) {
                  HEDDLE_INVALID_VALUE, "rank 9");
   CHECK_SENTENCE(heddle_plan_create(graph, (heddle_device)5, &plan), HEDDLE_INVALID_VALUE,
                  "no device number 5");
+  CHECK_SENTENCE(heddle_plan_create_for(NULL, "sm_90a", &plan), HEDDLE_INVALID_VALUE, "graph");
+  CHECK_SENTENCE(heddle_plan_create_for(graph, NULL, &plan), HEDDLE_INVALID_VALUE, "architecture");
+  CHECK_SENTENCE(heddle_plan_create_for(graph, "sm_90a", NULL), HEDDLE_INVALID_VALUE, "plan");
+  CHECK_SENTENCE(heddle_plan_create_for(graph, "sm_90", &plan), HEDDLE_INVALID_VALUE, "sm_90a");
+  CHECK_SENTENCE(heddle_plan_create_for(graph, "hopper", &plan), HEDDLE_INVALID_VALUE,
+                 "expected sm_80, sm_86, sm_90a");
   CHECK_SENTENCE(heddle_plan_create(NULL, HEDDLE_CPU, &plan), HEDDLE_INVALID_VALUE,
                  "null pointer for graph");
   CHECK_SENTENCE(heddle_plan_create(graph, HEDDLE_CPU, NULL), HEDDLE_INVALID_VALUE,

@@ -133,7 +133,8 @@ def test_wrong_packs_launch_nothing(handle):
     q, k, v = drawn(1, 2, 64, D), drawn(1, 2, 64, D), drawn(1, 2, 64, D)
     graph, workspace, pack = forward(handle, q, k, v)
     for uid, value, sentence in ((0, None, "missing a buffer for tensor uid 0"), (1, k.float(), "array of FLOAT, expected HALF"),
-                                 (2, v[:, :1].clone(), "bytes, expected"), (2, v[:, :1, :1].clone().expand(1, 2, 64, D), "bytes, expected")):
+                                 (2, v[:, :1].clone(), "bytes, expected"),
+                                 (2, v[:, :1, :1].clone().expand(1, 2, 64, D), "bytes, expected")):
         with pytest.raises(ValueError, match=sentence):
             graph.execute(pack | {uid: value}, workspace, handle)
     with pytest.raises(ValueError, match="The workspace has|lies on"):
@@ -145,7 +146,7 @@ def test_wrong_packs_launch_nothing(handle):
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="is of two devices")
 def test_arrays_of_the_cpu_run_there(handle):
-    q, k, v = drawn(1, 2, 64, D, dtype=torch.float32), drawn(1, 2, 64, D, dtype=torch.float32), drawn(1, 2, 64, D, dtype=torch.float32)
+    q, k, v = (drawn(1, 2, 64, D, dtype=torch.float32) for _ in range(3))
     graph, workspace, pack = forward(handle, q, k, v)
     here = {uid: value.cpu() for uid, value in pack.items() if uid is not None}
     graph.execute(here, workspace, handle)
@@ -175,7 +176,8 @@ def test_graph_with_torch_tensors(handle):
     q, k, v = drawn(1, 4, 64, D), drawn(1, 4, 64, D), drawn(1, 4, 64, D)
     with cudnn.Graph(io_data_type=torch.float16, intermediate_data_type=torch.float32, compute_data_type=torch.float32,
                      inputs=["sdpa::q", "sdpa::k", "sdpa::v"], outputs=["sdpa::O", "sdpa::Stats"], handle=handle) as graph:
-        o, stats = graph.sdpa(q=q.requires_grad_(), k=k, v=v, attn_scale=0.125, generate_stats=True, use_causal_mask=True, name="sdpa")
+        o, stats = graph.sdpa(q=q.requires_grad_(), k=k, v=v, attn_scale=0.125, generate_stats=True, use_causal_mask=True,
+                              name="sdpa")
         o.set_output(True)
         stats.set_output(True).set_data_type(torch.float32)
     o, stats = graph(q, k, v, handle=handle)
@@ -187,8 +189,8 @@ def test_graph_with_torch_tensors(handle):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("options", [{}, {"is_causal": True, "scale": 0.2}, {"enable_gqa": True, "diagonal_alignment": 1, "right_bound": 3,
-                                                                            "left_bound": 40}])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True, "scale": 0.2}, {
+    "enable_gqa": True, "diagonal_alignment": 1, "right_bound": 3, "left_bound": 40}])
 def test_operator_of_torch(options, compiled):
     from heddle.cudnn.experimental.ops.sdpa import _bprop_cache, _fprop_cache, scaled_dot_product_attention
 
@@ -231,7 +233,8 @@ def test_operator_of_torch_on_packed_sequences():
 
     for b in range(2):
         at, to = (slice(x[b].item(), x[b + 1].item()) for x in starts)
-        wide = [rows(x.detach())[place].transpose(0, 1)[None].double().requires_grad_() for x, place in ((q, at), (k, to), (v, to))]
+        wide = [rows(x.detach())[place].transpose(0, 1)[None].double().requires_grad_()
+                for x, place in ((q, at), (k, to), (v, to))]
         truth, _ = attention(*wide, D**-0.5, causal(wide[0].shape[2], wide[1].shape[2]))
         truth.backward(rows(d_o)[at].transpose(0, 1)[None].double())
         near(rows(o.detach())[at].transpose(0, 1)[None], truth.detach())

@@ -130,7 +130,8 @@ def packed_rows(rng, lengths, starts, heads, width, dtype=np.float32):
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 @pytest.mark.parametrize("cumulative", [False, True])
-def test_packed_sequences(rng, kind, cumulative):
+@pytest.mark.parametrize("multiplied", [False, True])
+def test_packed_sequences(rng, kind, cumulative, multiplied):
     """THD: every row outside the sequences stays as it was, forward and backward."""
     lengths_q, lengths_kv = np.array([12, 1, 37]), np.array([5, 53, 20])
     starts_q, starts_kv = np.array([0, 12, 13, 50]), np.array([0, 5, 58, 78])
@@ -143,11 +144,16 @@ def test_packed_sequences(rng, kind, cumulative):
             made[b, :, :length] = x[start:start + length].transpose(1, 0, 2)
         return made
 
+    def offset(program, tensor, starts, elements):
+        """Offsets in elements, or in rows of so many."""
+        given = starts if multiplied else starts * elements
+        tensor.set_ragged_offset(program.give(given.astype(kind).reshape(4, 1, 1, 1)))
+        return tensor.set_ragged_offset_multiplier(elements) if multiplied else tensor
+
     def describe(program, x, starts, longest):
         heads, width = x.shape[1:]
-        offsets = program.give((starts * heads * width).astype(kind).reshape(4, 1, 1, 1))
         tensor = program.give(x, dim=[3, heads, longest, width], stride=[longest * heads * width, width, heads * width, 1])
-        return tensor.set_ragged_offset(offsets)
+        return offset(program, tensor, starts, heads * width)
 
     def lengths(program):
         if cumulative:
@@ -157,9 +163,8 @@ def test_packed_sequences(rng, kind, cumulative):
         return {name: program.give(x.astype(np.int32).reshape(3, 1, 1, 1)) for name, x in given.items()}
 
     def take(program, tensor, heads, width, starts, longest):
-        offsets = program.give((starts * heads * width).astype(kind).reshape(4, 1, 1, 1))
         buffer = np.full((starts[-1] + 3, heads, width), np.nan, np.float32)
-        program.take(tensor.set_ragged_offset(offsets), [3, heads, longest, width],
+        program.take(offset(program, tensor, starts, heads * width), [3, heads, longest, width],
                      strides=[longest * heads * width, width, heads * width, 1], buffer=buffer.reshape(-1))
         return buffer
 

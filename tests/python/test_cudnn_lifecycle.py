@@ -44,8 +44,8 @@ def test_enumerations():
     assert kind(int(member)) is member and member.value == int(member) and not isinstance(member, int)
     assert eval(f"cudnn.{kind.__name__}.{member.name}") is member and "." in kind.__module__
     assert len({*cudnn.data_type, *cudnn.heur_mode}) == len(cudnn.data_type) + len(cudnn.heur_mode)
-    for name in ("HALF", "BFLOAT16", "FLOAT", "INT32", "INT64", "UINT8", "BOOLEAN", "FP8_E4M3", "FP8_E5M2", "FP8_E8M0", "NOT_SET"):
-        assert name in cudnn.data_type.__members__
+    assert {"HALF", "BFLOAT16", "FLOAT", "INT32", "INT64", "UINT8", "BOOLEAN", "FP8_E4M3", "FP8_E5M2", "FP8_E8M0",
+            "NOT_SET"} <= set(cudnn.data_type.__members__)
     with pytest.raises(AttributeError):
         member.MIDDLE
 
@@ -161,6 +161,34 @@ def test_what_is_declined_and_when(make, step, sentence):
         graph.execute({}, None)
 
 
+@pytest.mark.parametrize("named", [{"sm_version": 90}, {"sm_version": 80},
+                                   {"device_property": cudnn.create_device_properties('{"sm_version": 120, "sm_count": 9}')}])
+def test_plans_for_a_gpu_that_is_not_here(named):
+    rng = np.random.default_rng(20267)
+    arrays = [drawn(rng, *IO) for _ in range(3)]
+
+    def made(**options):
+        graph = cudnn.pygraph(io_data_type=FLOAT, intermediate_data_type=FLOAT, compute_data_type=FLOAT, **named)
+        q, k, v = (graph.tensor(dim=IO, uid=uid, **options) for uid in range(3))
+        graph.sdpa(q, k, v, generate_stats=False)[0].set_output(True).set_uid(3)
+        return graph
+
+    graph = made()
+    assert declined_by(graph) is None and graph.get_workspace_size() >= 0 and "threads" in graph.get_plan_name()
+    o = np.full(IO, np.nan, np.float32)
+    graph.execute({0: arrays[0], 1: arrays[1], 2: arrays[2], 3: o}, None)
+    near(o, forward(scores(*arrays[:2]), arrays[2])[0])
+    step, sentence = declined_by(made(data_type=cudnn.data_type.DOUBLE))
+    assert step == "validate" and "cuda" in sentence
+
+
+def test_a_gpu_that_runs_no_kernels():
+    graph = cudnn.pygraph(io_data_type=FLOAT, sm_version=70)
+    graph.sdpa(*(graph.tensor(dim=IO) for _ in range(3)), generate_stats=False)[0].set_output(True)
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="sm_70', but kernels need sm_80"):
+        graph.validate()
+
+
 def test_a_workspace_that_is_too_large_is_declined():
     graph, *_ = attention()
     assert graph.deselect_workspace_greater_than(0) is graph
@@ -206,7 +234,8 @@ def sdpa(graph, *tensors, **options):
     (lambda g: sdpa(g, diagonal_band_left_bound=1.5), TypeError, "diagonal_band_left_bound is of type float, expected an int"),
     (lambda g: sdpa(g, use_causal_mask=True, use_causal_mask_bottom_right=True), ValueError, "are both True"),
     (lambda g: sdpa(g, use_causal_mask=True, diagonal_band_right_bound=3), ValueError, "beside a diagonal_band_right_bound of 3"),
-    (lambda g: sdpa(g, use_causal_mask=True, diagonal_alignment=cudnn.diagonal_alignment.BOTTOM_RIGHT), ValueError, "BOTTOM_RIGHT"),
+    (lambda g: sdpa(g, use_causal_mask=True, diagonal_alignment=cudnn.diagonal_alignment.BOTTOM_RIGHT), ValueError,
+     "beside a diagonal_alignment of BOTTOM_RIGHT"),
     (lambda g: sdpa(g, sliding_window_length=3, diagonal_band_left_bound=4), ValueError, "sliding_window_length is 3 beside"),
     (lambda g: sdpa(g, implementation="AUTO"), TypeError, "implementation is 'AUTO', expected a member"),
     (lambda g: sdpa(g, dropout=0.5), TypeError, "dropout is 0.5, expected (p, seed, offset)"),
@@ -219,6 +248,7 @@ def sdpa(graph, *tensors, **options):
     (lambda g: g.sdpa_backward(*[g.tensor()] * 5, None), TypeError, "stats of sdpa_backward is None"),
     (lambda g: cudnn.pygraph(io_data_type="half"), TypeError, "io_data_type is 'half', expected a cudnn.data_type"),
     (lambda g: cudnn.pygraph(sm_version=-3), ValueError, "sm_version is -3"),
+    (lambda g: cudnn.pygraph(device_property=90), TypeError, "device_property is of type int, expected what"),
     (lambda g: cudnn.pygraph(sm_version="90"), TypeError, "sm_version is of type str"),
     (lambda g: g.query_tensor_attributes_of_uid(0), ValueError, "has not been validated yet"),
     (lambda g: g.deserialize(b"{}"), ValueError, "are no serialized graph"),
@@ -249,6 +279,14 @@ def test_rules_are_checked_by_validate(options, kind, sentence):
     assert sentence in str(refusal.value)
 
 
+def test_the_first_program_of_the_docs(root):
+    text = (root / "docs" / "cudnn.md").read_text(encoding="utf-8").partition("## A first program")[2]
+    names = {}
+    exec(text.partition("```python\n")[2].partition("```")[0], names)
+    q, k, v = (names[name] for name in "qkv")
+    near(names["o"], forward(scores(q, k, 0.125, hidden=np.triu(np.ones((128, 128), bool), 1)), v)[0], np.float16)
+
+
 def test_bytes_and_keys():
     rng = np.random.default_rng(20265)
     arrays = [drawn(rng, *IO) for _ in range(3)]
@@ -260,7 +298,7 @@ def test_bytes_and_keys():
             other = cudnn.pygraph(handle=None if len(arguments) == 2 else cudnn.create_handle(device="cpu"))
             other.deserialize(*arguments)
             o, lse = np.full(IO, np.nan, np.float32), np.full((*IO[:3], 1), np.nan, np.float32)
-            other.execute({0: arrays[0], 1: arrays[1], 2: arrays[2], 9: o, uid: lse}, np.empty(other.get_workspace_size(), np.uint8))
+            other.execute(dict(enumerate(arrays)) | {9: o, uid: lse}, np.empty(other.get_workspace_size(), np.uint8))
             true, true_lse, *_ = forward(scores(*arrays[:2], 0.3), arrays[2])
             near(o, true), near(lse, true_lse)
     assert other.query_tensor_attributes_of_uid(0).get_dim() == list(IO) and other.serialize() == data
@@ -270,7 +308,8 @@ def test_bytes_and_keys():
         with pytest.raises(ValueError):
             cudnn.pygraph().deserialize(data[:cut])
     assert graph.key() == attention("renamed", "query", attn_scale=0.3)[0].key() == other.key()
-    keys = {attention(**options)[0].key() for options in ({}, {"attn_scale": 0.3}, {"use_causal_mask": True}, {"generate_stats": False})}
+    keys = {attention(**options)[0].key() for options in (
+        {}, {"attn_scale": 0.3}, {"use_causal_mask": True}, {"generate_stats": False})}
     assert len(keys) == 4
     with pytest.raises(ValueError, match="has ops already"):
         graph.deserialize(data)

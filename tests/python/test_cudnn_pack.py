@@ -119,7 +119,7 @@ READ_ONLY.flags.writeable = False
     (lambda p: {n: p.pack[n] for n in (0, 1, 3)}, ValueError, "missing a buffer for tensor uid 2, the input 't2' (uid 2)"),
     (lambda p: {n: p.pack[n] for n in (1, 2, 3)}, ValueError, "missing a buffer for tensor uid 0, the input 't0' (uid 0)"),
     (lambda p: bad(p, _3=None), ValueError, "missing a buffer for tensor uid 3"),
-    (lambda p: bad(p, _0=ZEROS.astype(np.float16)), ValueError, "input 't0' (uid 0) is bound to an array of HALF, expected FLOAT"),
+    (lambda p: bad(p, _0=ZEROS.astype(np.float16)), ValueError, "input 't0' (uid 0) is bound to an array of HALF, expected"),
     (lambda p: bad(p, _1=ZEROS[:1].copy()), ValueError, "memory of 4032 bytes, expected 8064"),
     (lambda p: bad(p, _1=Capsule(ZEROS[:1].copy())), ValueError, "memory of 4032 bytes, expected 8064"),
     (lambda p: bad(p, _3=READ_ONLY), ValueError, "may not be written"),

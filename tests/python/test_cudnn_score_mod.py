@@ -65,7 +65,8 @@ def windowed(s):
 MODIFIERS = {
     "soft cap": (soft_cap, lambda s, _: 3 * np.tanh(s / 3), lambda s, _: 1 - np.tanh(s / 3)**2),
     "window": (window, lambda s, _: windowed(s), lambda s, _: np.isfinite(windowed(s)) * 1.0),
-    "weighted": (weighted, lambda s, arrays: s * arrays[0] + s * (s + arrays[1]), lambda s, arrays: arrays[0] + 2 * s + arrays[1]),
+    "weighted": (weighted, lambda s, arrays: s * arrays[0] + s * (s + arrays[1]),
+                 lambda s, arrays: arrays[0] + 2 * s + arrays[1]),
 }
 
 

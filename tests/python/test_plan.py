@@ -123,3 +123,16 @@ def test_another_library_is_no_heddle(monkeypatch):
     monkeypatch.setenv("HEDDLE_LIBRARY", np.linalg._umath_linalg.__file__)
     with pytest.raises(OSError, match="has no heddle_last_error: it is another library, or Heddle's of another version"):
         _library.load.__wrapped__()
+
+
+def test_a_plan_for_a_gpu_that_is_not_here():
+    plan = heddle.Plan(graph(), "sm_90a")
+    assert plan.inputs == (3, 7, 9) and "threads" in plan.description
+    arrays = [np.full(IO, np.nan, np.float32) for _ in range(4)]
+    workspace = np.empty(max(plan.workspace_bytes, 1), np.uint8)
+    with pytest.raises(heddle.Error, match="of an architecture, not of a device, and runs nothing") as refusal:
+        plan.execute(dict(zip((3, 5, 7, 9), (x.ctypes.data for x in arrays), strict=True)), workspace.ctypes.data)
+    assert refusal.value.status == "INVALID_CUDA_DEVICE" and np.isnan(arrays[1]).all()
+    for wrong, sentence in (("sm_90", "run sm_90a"), ("sm_70", "need sm_80"), ("sm_\0", "no null character")):
+        with pytest.raises(ValueError, match=sentence):
+            heddle.Plan(graph(), wrong)

@@ -38,6 +38,7 @@ FUNCTIONS = {
     "heddle_gqa_create": (Status, [c_void_p, POINTER(c_void_p)]),
     "heddle_graph_supported": (Status, [c_void_p, c_int]),
     "heddle_plan_create": (Status, [c_void_p, c_int, POINTER(c_void_p)]),
+    "heddle_plan_create_for": (Status, [c_void_p, c_char_p, POINTER(c_void_p)]),
     "heddle_plan_free": (None, [c_void_p]),
     "heddle_plan_workspace_bytes": (c_size_t, [c_void_p]),
     "heddle_plan_inputs": (Status, [c_void_p, POINTER(POINTER(c_int64)), POINTER(c_size_t)]),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from ctypes import POINTER, byref, c_int32, c_int64, c_size_t, c_void_p
 from functools import lru_cache
 
-from heddle._graph import MAX_RANK, Graph
+from heddle._graph import MAX_RANK, Graph, _text
 from heddle._library import DEVICES, call, failure, load
 
 
@@ -25,19 +25,25 @@ class _CShape(ctypes.Structure):
 
 
 class Plan:
-    """A graph, or its text form, planned for "cpu" or "cuda".
+    """A graph, or its text form, planned for "cpu" or "cuda"; or for a GPU that need not be here, by its architecture, "sm_90a":
+    such a plan says what it takes and does, and cannot be executed.
 
     Raises Error with every engine's reason if the graph does not validate or no engine of the device runs it. A plan
     does not change: any number of threads may execute it at once, each with a workspace of its own.
     """
 
     def __init__(self, graph: Graph | str, device: str) -> None:
-        if not isinstance(device, str) or device not in DEVICES:
-            raise ValueError(f"There is no device {device!r}, expected one of {', '.join(DEVICES)}.")
+        named = isinstance(device, str) and device.startswith("sm_")
+        if not named and (not isinstance(device, str) or device not in DEVICES):
+            raise ValueError(f"There is no device {device!r}, expected one of {', '.join(DEVICES)}, or an architecture, "
+                             "sm_90a.")
         if not isinstance(graph, Graph):
             graph = Graph.of_text(graph)
         self._plan = c_void_p()
-        call("heddle_plan_create", graph.handle, DEVICES[device], byref(self._plan))
+        if named:
+            call("heddle_plan_create_for", graph.handle, _text("An architecture", device), byref(self._plan))
+        else:
+            call("heddle_plan_create", graph.handle, DEVICES[device], byref(self._plan))
 
     def __del__(self):
         if getattr(self, "_plan", None):

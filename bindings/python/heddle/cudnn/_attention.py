@@ -71,8 +71,8 @@ class Attention:
             "score_mod": score_expression(self, "score_mod", score_mod)}, declined))
         return o, stats
 
-    def sdpa_backward(self, q: Tensor, k: Tensor, v: Tensor, o: Tensor, dO: Tensor, stats: Tensor,  # noqa: N803
-                      attn_scale: float | Tensor | None = None, bias: Tensor | None = None, dBias: Tensor | None = None,  # noqa: N803
+    def sdpa_backward(self, q: Tensor, k: Tensor, v: Tensor, o: Tensor, dO: Tensor, stats: Tensor,
+                      attn_scale: float | Tensor | None = None, bias: Tensor | None = None, dBias: Tensor | None = None,
                       use_alibi_mask: bool = False, use_padding_mask: bool = False, seq_len_q: Tensor | None = None,
                       seq_len_kv: Tensor | None = None, max_total_seq_len_q: int | None = None,
                       max_total_seq_len_kv: int | None = None, use_causal_mask: bool = False,
@@ -82,7 +82,7 @@ class Attention:
                       rng_dump: Tensor | None = None, use_deterministic_algorithm: bool = False,
                       compute_data_type: object = None, name: str = "", score_mod: Callable | None = None,
                       score_mod_bprop: Callable | None = None, sink_token: Tensor | None = None,
-                      dSink_token: Tensor | None = None,  # noqa: N803
+                      dSink_token: Tensor | None = None,
                       implementation: attention_implementation = attention_implementation.AUTO,
                       cu_seq_len_q: Tensor | None = None, cu_seq_len_kv: Tensor | None = None,
                       block_mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:

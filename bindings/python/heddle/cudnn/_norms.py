@@ -9,7 +9,7 @@ from heddle.cudnn._types import as_data_type, data_type, member_of, norm_forward
 class Norms:
     """The normalised dims of X are those where the scale's dim is not 1; statistics have X's dims with 1 there."""
 
-    def rmsnorm(self, norm_forward_phase: norm_forward_phase, input: Tensor, scale: Tensor,  # noqa: A002
+    def rmsnorm(self, norm_forward_phase: norm_forward_phase, input: Tensor, scale: Tensor,
                 bias: Tensor | None = None, epsilon: Tensor | float | None = None, compute_data_type: object = None,
                 name: str = "") -> tuple[Tensor, Tensor | None]:
         """Y = scale X / sqrt(mean(X^2) + epsilon) + bias, and in TRAINING the statistic 1 / sqrt(...), FLOAT."""
@@ -22,7 +22,7 @@ class Norms:
                                           "inv_variance": inv_variance}))
         return y, inv_variance
 
-    def rmsnorm_backward(self, grad: Tensor, input: Tensor, scale: Tensor, inv_variance: Tensor, has_dbias: bool,  # noqa: A002
+    def rmsnorm_backward(self, grad: Tensor, input: Tensor, scale: Tensor, inv_variance: Tensor, has_dbias: bool,
                          compute_data_type: object = None, name: str = "") -> tuple[Tensor, Tensor, Tensor | None]:
         """The gradients (DX, Dscale, Dbias) for that of Y; Dbias is None unless `has_dbias`."""
         name, made = self._norm("rmsnorm_backward", name, compute_data_type, {

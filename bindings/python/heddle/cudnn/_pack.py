@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from heddle import Error
 from heddle.cudnn import _arrays, _checks, _errors
+from heddle.cudnn._handle import DEVICES
 from heddle.cudnn._tensor import Tensor
 from heddle.cudnn._types import BYTES, MEMBERS, torch_dtype
 
@@ -33,16 +34,18 @@ class Port:
 
 
 class Binding:
-    """A plan with what its executions take."""
+    """A plan with what its executions take. device: "cpu", "cuda", or an architecture, whose plan does not run."""
 
     def __init__(self, lowered, plan, device):
-        self.plan, self.device, self.workspace_bytes = plan, device, plan.workspace_bytes
+        self.runs, self.device = device in DEVICES, device if device in DEVICES else "cuda"
+        self.plan, self.workspace_bytes = plan, plan.workspace_bytes
         described, outputs = lowered.described(), set(plan.outputs)
         order = sorted({*plan.inputs, *outputs}, key=lowered.own_uids.__getitem__)
         self.ports = [Port(lowered, lowered.own_uids[uid], described[uid], uid in outputs) for uid in order]
         self.library_uids = {own: uid for uid, own in lowered.own_uids.items()}
         self.ranks = {uid: len(entry["strides"]) for uid, entry in described.items()}
-        self._quick = [(port.uid, port.tensor, port.torch_dtype, port.elements, device == "cuda" and not port.by_value, port)
+        self._quick = [(port.uid, port.tensor, port.torch_dtype, port.elements, self.device == "cuda" and not port.by_value,
+                        port)
                        for port in self.ports]
         self._launch = plan.launcher(order)
 

@@ -29,7 +29,7 @@ _OPS = {
 class PointwiseOps:
     """The methods; a class that has them says in `_pointwise` what becomes of an op."""
 
-    def gen_index(self, input: Tensor, axis: int, compute_data_type: object = None, name: str = "") -> Tensor:  # noqa: A002
+    def gen_index(self, input: Tensor, axis: int, compute_data_type: object = None, name: str = "") -> Tensor:
         """The index along `axis` of scores: 0 batch, 1 head, 2 row, 3 column."""
         self._tensors.own("input of gen_index", input)
         return self._op("gen_index", "gen_index", (), compute_data_type, name, _checks.whole("axis of gen_index", axis))

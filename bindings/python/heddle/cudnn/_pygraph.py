@@ -4,16 +4,17 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from heddle import Plan, version
+from heddle import Error, Plan, version
 from heddle.cudnn import _arrays, _checks, _pack, _serial
 from heddle.cudnn._attention import Attention
 from heddle.cudnn._declined import Declined
-from heddle.cudnn._errors import cudnnGraphNotSupportedError, translated
-from heddle.cudnn._handle import Handle, checked, default_device
+from heddle.cudnn._errors import cudnnGraphNotSupportedError, of, translated
+from heddle.cudnn._handle import DEVICES, Handle, checked, default_device
 from heddle.cudnn._lowering import lower
 from heddle.cudnn._node import Node
 from heddle.cudnn._norms import Norms
 from heddle.cudnn._pointwise import PointwiseOps
+from heddle.cudnn._properties import DeviceProperties
 from heddle.cudnn._rope import Rope
 from heddle.cudnn._tensor import Tensor, Tensors
 from heddle.cudnn._types import (
@@ -33,7 +34,9 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
 
     io_data_type, intermediate_data_type, compute_data_type: of bound tensors and of virtual ones that have none, and of
     arithmetic. handle: where it runs; without one on a GPU if there is one, else on the CPU, and on the CPU where the arrays
-    of a pack lie there. Plans take smaller sizes at an execution whether or not override shapes are asked for.
+    of a pack lie there. sm_version (90), or device_property without a handle: the graph is planned, or declined, for such a
+    GPU, which need not be here; what executes it is planned again for the device that is. Plans take smaller sizes at an
+    execution whether or not override shapes are asked for.
     """
 
     def __init__(self, name: str = "", io_data_type: object = None, intermediate_data_type: object = None,
@@ -52,6 +55,10 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
         for what, given in (("is_dynamic_shape_enabled", is_dynamic_shape_enabled),
                             ("is_override_shape_enabled", is_override_shape_enabled)):
             _checks.flag(what, given)
+        if device_property is not None and not isinstance(device_property, DeviceProperties):
+            raise TypeError(f"device_property is of type {type(device_property).__name__}, expected what "
+                            "cudnn.create_device_properties gives.")
+        self._sm_version = sm_version or (device_property.sm_version if device_property is not None else 0)
         self._tensors, self._nodes = Tensors(), []
         self._lowered = self._bound = self._modes = None
         self._bindings = {}  # device -> Binding
@@ -247,14 +254,15 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
             if device == "cuda":
                 raise ValueError("The pack's arrays lie on a GPU and the handle is of the CPU, expected one device.")
             handle = None
-        own_memory = None
-        if device != binding.device:
-            # A graph built for a GPU whose arrays lie on the CPU: the workspace that the program has is the GPU's.
+        own_memory, planned_for = None, binding.device
+        if device != planned_for or not binding.runs:
             binding = self._binding(device)
             addresses, _ = binding.addresses(pack, reaches)
-            own_memory, scratch = _pack.own_workspace(binding.workspace_bytes)
-        else:
+        if device == planned_for:
             scratch = binding.workspace(workspace)
+        else:
+            # A graph built for a GPU whose arrays lie on the CPU: the workspace that the program has is the GPU's.
+            own_memory, scratch = _pack.own_workspace(binding.workspace_bytes)
         binding.run(addresses, scratch, handle.stream or None if handle is not None else None, shapes, strides)
         del own_memory
 
@@ -312,7 +320,12 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
                                             "graphs have none; expected it inside one."))
 
     def _device(self):
-        return default_device() if self._handle is None else self._handle.device
+        """Where it is planned for, an architecture if one is named and no handle is given."""
+        if self._handle is not None:
+            return self._handle.device
+        if not self._sm_version:
+            return default_device()
+        return "sm_90a" if self._sm_version == 90 else f"sm_{self._sm_version}"
 
     def _has_only_other_ops(self):
         """Whether it has ops that are declined, and no attention among them: create_execution_plans says so."""
@@ -328,8 +341,13 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
         if self._lowered is None:
             raise ValueError("The graph has not been validated, expected validate and build_operation_graph before.")
         if device not in self._bindings:
-            with translated():
-                self._bindings[device] = _pack.Binding(self._lowered, Plan(self._lowered.graph, device), device)
+            try:
+                plan = Plan(self._lowered.graph, device)
+            except Error as error:
+                # The graph is valid: the name of an architecture is not one that kernels run on.
+                invalid = device not in DEVICES and error.status == "INVALID_VALUE"
+                raise cudnnGraphNotSupportedError(str(error)) if invalid else of(error) from None
+            self._bindings[device] = _pack.Binding(self._lowered, plan, device)
         return self._bindings[device]
 
     def _built(self):

@@ -9,7 +9,7 @@ from heddle.cudnn._types import as_data_type
 class Rope:
     """Column j of the first half of the last rope_dim columns and column j of the second are turned by freqs[s, 0, 0, j]."""
 
-    def rope(self, input: Tensor, freqs: Tensor, output_scale: float = 1.0, rope_dim: int = 0,  # noqa: A002
+    def rope(self, input: Tensor, freqs: Tensor, output_scale: float = 1.0, rope_dim: int = 0,
              compute_data_type: object = None, name: str = "") -> Tensor:
         """output_scale times the rotated X [B, H, S, D]; freqs are angles, FLOAT [S or more, 1, 1, rope_dim].
 
@@ -18,7 +18,7 @@ class Rope:
         return self._rope("rope", "OUTPUT", {"input": input, "freqs": freqs}, output_scale, rope_dim, compute_data_type,
                           name)
 
-    def rope_backward(self, dY: Tensor, freqs: Tensor, output_scale: float = 1.0, rope_dim: int = 0,  # noqa: N803
+    def rope_backward(self, dY: Tensor, freqs: Tensor, output_scale: float = 1.0, rope_dim: int = 0,
                       compute_data_type: object = None, name: str = "") -> Tensor:
         """dX for the gradient dY of rope's result; output_scale and rope_dim are rope's."""
         return self._rope("rope_backward", "DX", {"dY": dY, "freqs": freqs}, output_scale, rope_dim, compute_data_type, name)
