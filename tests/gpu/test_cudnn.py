@@ -1,5 +1,6 @@
 """heddle.cudnn with torch's tensors on an NVIDIA GPU, judged by torch in f64."""
 
+import ctypes
 import math
 import time
 
@@ -97,17 +98,17 @@ def test_forward_and_backward(handle, dtype, rounding):
     tensors = [graph.tensor_like(x) for x in given]
     gradients = graph.sdpa_backward(*tensors, attn_scale=0.125, use_causal_mask=True, use_deterministic_algorithm=True)
     found = [torch.full_like(x, math.nan) for x in (q, k, v)]
-    for gradient, x in zip(gradients, found):
+    for gradient, x in zip(gradients, found, strict=True):
         gradient.set_output(True).set_dim(x.shape).set_stride(x.stride())
     workspace = built(graph)
-    pack = dict(zip((*tensors, *gradients), (*given, *found)))
+    pack = dict(zip((*tensors, *gradients), (*given, *found), strict=True))
     graph.execute(pack, workspace, handle)
     first = [x.clone() for x in found]
     truth.backward(d_o.double())
-    for one, true in zip(found, wide):
+    for one, true in zip(found, wide, strict=True):
         near(one, true.grad, 2 * rounding)
     graph.execute(pack, workspace, handle)
-    assert all(torch.equal(one, other) for one, other in zip(found, first))
+    assert all(torch.equal(one, other) for one, other in zip(found, first, strict=True))
 
 
 def test_padding(handle):
@@ -122,7 +123,7 @@ def test_padding(handle):
     o.set_output(True).set_dim(out.shape).set_stride(out.stride())
     stats.set_output(True).set_data_type(FLOAT)
     workspace = built(graph)
-    graph.execute(dict(zip((*tensors, o, stats), (q, k, v, *lengths, out, lse))), workspace, handle)
+    graph.execute(dict(zip((*tensors, o, stats), (q, k, v, *lengths, out, lse), strict=True)), workspace, handle)
     hidden = (torch.arange(SQ, device=DEVICE)[:, None] >= lengths[0]) | (torch.arange(SKV, device=DEVICE) >= lengths[1])
     truth, true_lse = attention(q, *(x.nan_to_num(0, 0, 0) for x in (k, v)), 0.125, hidden)
     near(out, truth)
@@ -137,7 +138,7 @@ def test_wrong_packs_launch_nothing(handle):
                                  (2, v[:, :1, :1].clone().expand(1, 2, 64, D), "bytes, expected")):
         with pytest.raises(ValueError, match=sentence):
             graph.execute(pack | {uid: value}, workspace, handle)
-    with pytest.raises(ValueError, match="The workspace has|lies on"):
+    with pytest.raises(ValueError, match=r"The workspace has|lies on"):
         if not graph.get_workspace_size():
             pytest.skip("This plan takes no workspace.")
         graph.execute(pack, workspace[:0].clone() if DEVICE == "cpu" else workspace.cpu(), handle)
@@ -170,6 +171,29 @@ def test_another_stream_and_a_capture(handle):
         pack[3].fill_(math.nan)
         captured.replay()
         near(pack[3], attention(q, k, v, 0.125)[0])
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="is of a GPU's queues")
+def test_a_cuda_graph_of_ones_own(handle):
+    driver, made = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    graph, workspace, pack = forward(handle, *(drawn(1, 2, 300, D) for _ in range(3)))
+    assert driver.cuGraphCreate(ctypes.byref(made), 0) == 0
+    graph.populate_cuda_graph(handle, pack, workspace, made.value)
+    torch.cuda.synchronize()
+    assert pack[3].isnan().all()  # nothing has run
+    other, fresh = {uid: torch.randn_like(x) for uid, x in pack.items() if uid is not None}, torch.empty_like(workspace)
+    for arrays in (pack, other):
+        if arrays is other:
+            graph.update_cuda_graph(handle, other, fresh, made.value)
+        executable, stream = ctypes.c_void_p(), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        assert driver.cuGraphInstantiateWithFlags(ctypes.byref(executable), made, ctypes.c_ulonglong(0)) == 0
+        assert driver.cuGraphLaunch(executable, stream) == 0
+        torch.cuda.synchronize()
+        truth, lse = attention(*(arrays[uid] for uid in range(3)), 0.125)
+        near(arrays[3], truth)
+        near(arrays[4], lse, 1e-4)
+    with pytest.raises(ValueError, match="missing a buffer for tensor uid 0"):
+        graph.populate_cuda_graph(handle, {}, workspace, made.value)
 
 
 def test_graph_with_torch_tensors(handle):
@@ -209,7 +233,7 @@ def test_operator_of_torch(options, compiled):
     truth, _ = attention(*wide, options.get("scale", D**-0.5), hidden)
     truth.backward(d_o.double())
     near(op(q, k, v, **options).detach(), truth.detach())
-    for one, true in zip((q, k, v), wide):
+    for one, true in zip((q, k, v), wide, strict=True):
         near(one.grad, true.grad, 2e-3)
     kept = len(_fprop_cache), len(_bprop_cache)
     op(q, k, v, **options).backward(d_o)

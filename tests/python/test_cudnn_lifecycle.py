@@ -127,6 +127,12 @@ def fp8(graph):
     assert stats is None and amax_s is not amax_o
 
 
+def gradient_of_a_broadcast_bias(graph):
+    bias, d_bias = graph.tensor(dim=(2, 1, 21, 21), name="bias"), graph.tensor(dim=(1, 3, 21, 21), name="dBias")
+    rows = graph.tensor(dim=(*IO[:3], 1), data_type=FLOAT)
+    graph.sdpa_backward(*[graph.tensor(dim=IO) for _ in range(5)], rows, bias=bias, dBias=d_bias)[0].set_output(True)
+
+
 def layernorm(graph):
     y, mean, inv_variance = graph.layernorm(norm_forward_phase=cudnn.norm_forward_phase.TRAINING, name="LN")
     y.set_output(True), mean.set_output(True), inv_variance.set_output(True)
@@ -134,6 +140,7 @@ def layernorm(graph):
 
 @pytest.mark.parametrize("make, step, sentence", [
     (fp8, "validate", "sdpa_fp8 'eighths' is not supported. Heddle's attention takes f16, bf16 and f32, no FP8"),
+    (gradient_of_a_broadcast_bias, "validate", "dBias of sdpa_backward '' has dims [1, 3, 21, 21] and the bias [2, 1, 21, 21]"),
     (lambda g: g.sdpa_mxfp8_backward(1, 2, name="mx"), "validate", "Blackwell"),
     (layernorm, "create_execution_plans", "layernorm 'LN' is not supported"),
     (lambda g: g.layernorm_backward(), "create_execution_plans", "layernorm_backward"),
@@ -159,6 +166,16 @@ def test_what_is_declined_and_when(make, step, sentence):
     assert found is not None and found[0] == step and sentence in found[1]
     with pytest.raises((cudnn.cudnnGraphNotSupportedError, ValueError)):
         graph.execute({}, None)
+
+
+def test_cuda_graphs_are_of_a_gpu():
+    graph, *_ = attention()
+    graph.build()
+    for fill in (graph.populate_cuda_graph, graph.update_cuda_graph):
+        with pytest.raises(ValueError, match="handle is of the CPU, expected one of a GPU"):
+            fill(cudnn.create_handle(device="cpu"), {}, None, 7)
+        with pytest.raises(TypeError, match="handle is of type int"):
+            fill(7, {}, None, 7)
 
 
 @pytest.mark.parametrize("named", [{"sm_version": 90}, {"sm_version": 80},

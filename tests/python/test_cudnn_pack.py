@@ -81,6 +81,8 @@ def test_jax_arrays_are_read_and_never_written(rng):
         program.pack[uid] = jax.device_put(program.arrays[uid], jax.devices("cpu")[0])
     program.run()
     near(program.pack[3], program.truth())
+    with pytest.raises(TypeError, match="input 't0' .uid 0. is traced by JAX"):
+        jax.jit(lambda x: program.graph.execute(program.pack | {0: x}, program.workspace))(program.arrays[0])
     program.pack[3] = jax.device_put(np.zeros(IO, np.float32), jax.devices("cpu")[0])
     with pytest.raises(ValueError, match=r"output 't3|uid 3.* may not be written"):
         program.run()

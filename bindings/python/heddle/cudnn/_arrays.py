@@ -31,7 +31,9 @@ def memory_of(what, given):
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(given, numpy.ndarray):
         return _of_numpy(given)
-    # A property, which JAX and torch refuse for what the interface has no name for.
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(given, jax.Array):
+        return _of_jax(what, given)
     if getattr(given, "__cuda_array_interface__", None) is not None:
         return _of_cuda(given)
     if hasattr(given, "__dlpack__"):
@@ -90,10 +92,21 @@ def _end(array, address):
     return end if base is None else max(end, _end(base, base.__array_interface__["data"][0]))
 
 
-def _is_immutable(array):
-    """JAX's arrays are, which DLPack does not say of them."""
-    jax = sys.modules.get("jax")
-    return jax is not None and isinstance(array, jax.Array)
+def _of_jax(what, array):
+    """Immutable, so never an output; and computed on streams of XLA's own, which are waited for."""
+    if not hasattr(array, "unsafe_buffer_pointer"):
+        raise TypeError(f"{what} is traced by JAX, expected an array with memory.")
+    array.block_until_ready()
+    devices = array.devices()
+    if len(devices) != 1:
+        raise ValueError(f"{what} lies on {len(devices)} devices of JAX, expected one.")
+    platform = next(iter(devices)).platform
+    places = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}
+    if platform not in places:
+        raise ValueError(f"{what} lies on JAX's platform {platform}, expected memory of a CPU or of an NVIDIA GPU.")
+    dtype, dims = name_elsewhere(array.dtype), tuple(array.shape)
+    strides = _dlpack.row_major(dims)
+    return Memory(array.unsafe_buffer_pointer(), dtype, places[platform], dims, strides, _bytes(dtype, dims, strides), False)
 
 
 def _of_cuda(array):
@@ -103,8 +116,7 @@ def _of_cuda(array):
     itemsize = int(interface["typestr"][2:])
     given = interface.get("strides")
     strides = tuple(step // itemsize for step in given) if given else _dlpack.row_major(dims)
-    return Memory(address or 0, dtype, "cuda", dims, strides, _bytes(dtype, dims, strides),
-                  not read_only and not _is_immutable(array))
+    return Memory(address or 0, dtype, "cuda", dims, strides, _bytes(dtype, dims, strides), not read_only)
 
 
 def _of_dlpack(what, array):
@@ -112,5 +124,4 @@ def _of_dlpack(what, array):
     places = {_dlpack.CPU: "cpu", _dlpack.CUDA: "cuda", _dlpack.PINNED: None, _dlpack.MANAGED: None}
     if device not in places:
         raise ValueError(f"{what} lies on a device of DLPack's kind {device}, expected memory of a CPU or an NVIDIA GPU.")
-    return Memory(address, dtype, places[device], dims, strides, _bytes(dtype, dims, strides),
-                  writable and not _is_immutable(array))
+    return Memory(address, dtype, places[device], dims, strides, _bytes(dtype, dims, strides), writable)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from heddle import Error, Plan, version
-from heddle.cudnn import _arrays, _checks, _pack, _serial
+from heddle.cudnn import _arrays, _checks, _cuda_graph, _pack, _serial
 from heddle.cudnn._attention import Attention
 from heddle.cudnn._declined import Declined
 from heddle.cudnn._errors import cudnnGraphNotSupportedError, of, translated
@@ -272,6 +272,18 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
         _first(index)
         self.execute(variant_pack, workspace, handle)
 
+    def populate_cuda_graph(self, handle: Handle, variant_pack: Mapping | Sequence, workspace: object,
+                            cuda_graph: int) -> None:
+        """Adds the launches of an execution to a CUgraph of the program's, given by its number, in place of running them.
+
+        The pack's memory and the workspace have to be there when the CUDA graph runs.
+        """
+        self._queue_into(_cuda_graph.populate, handle, variant_pack, workspace, cuda_graph)
+
+    def update_cuda_graph(self, handle: Handle, variant_pack: Mapping | Sequence, workspace: object, cuda_graph: int) -> None:
+        """Gives a CUgraph that populate_cuda_graph filled this pack's memory and this workspace."""
+        self._queue_into(_cuda_graph.update, handle, variant_pack, workspace, cuda_graph)
+
     # ---- As bytes
 
     def serialize(self) -> bytes:
@@ -309,6 +321,20 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
         return int.from_bytes(hashlib.sha256(json.dumps(told).encode()).digest()[:8], "little", signed=True)
 
     # ---- Inside
+
+    def _queue_into(self, action, handle, variant_pack, workspace, cuda_graph):
+        if checked(handle).device != "cuda":
+            raise ValueError("The handle is of the CPU, expected one of a GPU, whose launches a CUDA graph holds.")
+        cuda_graph = _checks.whole("cuda_graph", cuda_graph)
+        if cuda_graph <= 0:
+            raise ValueError(f"cuda_graph is {cuda_graph}, expected a CUgraph's number.")
+
+        def queue(stream):
+            capturing = Handle("cuda")
+            capturing.stream = stream
+            self.execute(variant_pack, workspace, capturing)
+
+        action(cuda_graph, queue)
 
     def _add(self, node):
         self._nodes.append(node)

@@ -9,8 +9,22 @@ from heddle.cudnn._types import as_data_type, data_type, member_of, tensor_reord
 class Tensor:
     """Made by a graph's methods alone; a key of packs by identity."""
 
-    __slots__ = ("_constant", "_data_type", "_dim", "_home", "_multiplier", "_name", "_pass_by_value", "_ragged_offset",
-                 "_reordering", "_stride", "_uid", "_uid_given", "_virtual", "__weakref__")
+    __slots__ = (
+        "__weakref__",
+        "_constant",
+        "_data_type",
+        "_dim",
+        "_home",
+        "_multiplier",
+        "_name",
+        "_pass_by_value",
+        "_ragged_offset",
+        "_reordering",
+        "_stride",
+        "_uid",
+        "_uid_given",
+        "_virtual",
+    )
 
     def __init__(self, home, name="", virtual=False):
         self._home = home  # the Tensors it belongs to
