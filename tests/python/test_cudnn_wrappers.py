@@ -1,6 +1,7 @@
 """heddle.cudnn: Graph, jit, graph and graph_cache, device properties, YaRN."""
 
 import math
+import sys
 
 import heddle.cudnn as cudnn
 import ml_dtypes
@@ -154,6 +155,14 @@ def test_a_cache_forgets_the_oldest():
 def test_what_is_no_function_of_graphs(wrong):
     with pytest.raises(TypeError):
         wrong()
+
+
+def test_programs_that_import_cudnn(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cudnn", cudnn)
+    names = {}
+    exec("import cudnn\nfrom cudnn.yarn import compute_yarn_freqs\nfrom cudnn import Graph, data_type", names)
+    assert names["data_type"].HALF is cudnn.data_type.HALF and names["compute_yarn_freqs"](3, 8, device="cpu")[1] == 1
+    monkeypatch.delitem(sys.modules, "cudnn.yarn")
 
 
 def test_device_properties():

@@ -33,6 +33,8 @@ def create_device_properties(device: int | str) -> DeviceProperties:
         except (ValueError, KeyError, TypeError):
             raise ValueError("The text is that of no device properties, expected what serialize gave.") from None
     ordinal = _checks.whole("device", device)
+    if not 0 <= ordinal < 2**31:
+        raise ValueError(f"device is {ordinal}, expected a GPU's number, from 0.")
     if missing_gpu():
         raise RuntimeError(f"There is no NVIDIA GPU whose properties could be asked: {missing_gpu()}.")
     driver, number, values = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), []

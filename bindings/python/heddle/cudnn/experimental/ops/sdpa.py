@@ -1,6 +1,7 @@
 """Attention as an operator of torch, with gradients, under torch.compile too."""
 
 import math
+from contextlib import nullcontext
 
 import torch
 from torch.library import custom_op
@@ -140,7 +141,13 @@ def _empty_gradients(q, k, v, cumulative_q, cumulative_kv):
 
 
 def _run(cache, op, given, results, numbers):
-    """Finds or makes the graph, and runs it on torch's current stream."""
+    """Finds or makes the graph, and runs it on the current stream of the tensors' device."""
+    device = given["q"].device
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        _run_here(cache, op, given, results, numbers)
+
+
+def _run_here(cache, op, given, results, numbers):
     given = {name: x for name, x in given.items() if x is not None}
     key = (op, numbers, given["q"].device, *((name, x.shape, x.stride(), x.dtype) for name, x in (given | results).items()))
     graph = cache.get(key)
