@@ -170,6 +170,24 @@ def test_smaller_sizes(rng):
         assert np.isnan(program.pack[3][:, :, length:]).all()
 
 
+def test_larger_sizes(rng):
+    """More batch entries and longer sequences than the graph's, in the memory that these take."""
+    program = Attend(rng, is_override_shape_enabled=True)
+    for batch, length in ((B + 1, S), (B, S + 20), (1, S + 3), (B + 1, S)):
+        dims = [batch, H, length, D]
+        arrays = [drawn(rng, *dims) for _ in range(3)]
+        o = np.full(dims, np.nan, np.float32)
+        overrides = {"override_uids": [0, 1, 2, 3], "override_shapes": [dims] * 4, "override_strides": [row_major(dims)] * 4}
+        pack = dict(enumerate((*arrays, o)))
+        workspace = np.empty(2 * program.workspace.size, np.uint8)
+        program.graph.execute(pack, workspace, **overrides)
+        hidden = np.triu(np.ones((length, length), bool), 1)
+        near(o, forward(scores(*arrays[:2], 0.25, hidden=hidden), arrays[2])[0])
+    overrides["override_shapes"] = [[40 * B, H, 40 * S, D]] * 4
+    with pytest.raises(ValueError, match="memory of .* bytes, expected"):
+        program.graph.execute(pack, workspace, **overrides)
+
+
 @pytest.mark.parametrize("overrides, kind, sentence", [
     (([0], [[B, H, 5, D]], None), TypeError, "override_strides is of type NoneType, expected a list"),
     (([0, 1], [[B, H, 5, D]], [[]]), ValueError, "2 uids, 1 shapes and 1 strides, expected as many of each"),
@@ -178,6 +196,7 @@ def test_smaller_sizes(rng):
     (([0.5], [[B, H, 5, D]], [[]]), TypeError, "A uid of override_uids is of type float"),
     (([0], [[B, H, "5", D]], [[]]), TypeError, "A shape of override_shapes is of type str"),
     (([0, 1, 2], [[B, H, S + 1, D]] * 3, [[]] * 3), ValueError, "expected 8128, which its dims and strides reach over"),
+    (([0], [[B, H, S, D + 8]], [[]]), ValueError, "which its dims and strides reach over"),
     (([1], [[B, H, 5, D]], [[]]), ValueError, "length"),
 ])
 def test_wrong_sizes_write_nothing(rng, overrides, kind, sentence):

@@ -43,7 +43,7 @@ class Binding:
         order = sorted({*plan.inputs, *outputs}, key=lowered.own_uids.__getitem__)
         self.ports = [Port(lowered, lowered.own_uids[uid], described[uid], uid in outputs) for uid in order]
         self.library_uids = {own: uid for uid, own in lowered.own_uids.items()}
-        self.ranks = {uid: len(entry["strides"]) for uid, entry in described.items()}
+        self.dims = {uid: entry["dims"] for uid, entry in described.items()}
         self._quick = [(port.uid, port.tensor, port.torch_dtype, port.elements, self.device == "cuda" and not port.by_value,
                         port)
                        for port in self.ports]
@@ -84,14 +84,19 @@ class Binding:
             found.append(memory.address)
         return found, self._one_device(pack) if elsewhere else device
 
+    def is_exceeded_by(self, shapes):
+        """Whether a tensor has a larger dim there than it was planned with."""
+        return any(len(dims) == len(self.dims[uid]) and any(n > most for n, most in zip(dims, self.dims[uid], strict=True))
+                   for uid, dims in shapes.items())
+
     def run(self, addresses, workspace, stream, shapes=None, strides=None):
         try:
             self._launch(addresses, workspace, stream, shapes, strides)
         except Error as error:
             raise _errors.of(error) from None
 
-    def workspace(self, given):
-        """The address of the program's workspace."""
+    def workspace(self, given, least):
+        """The address of the program's workspace; of one whose size cannot be seen, that has `least` bytes."""
         if type(given) is _torch_tensor() and given.is_cuda is (self.device == "cuda") and given.is_contiguous() and (
                 given.nbytes >= self.workspace_bytes > 0):
             return given.data_ptr()
@@ -99,10 +104,12 @@ class Binding:
         if self.workspace_bytes == 0:
             return memory.address or None
         if memory.bytes_there is not None and memory.bytes_there < self.workspace_bytes:
-            raise ValueError(f"The workspace has {memory.bytes_there} bytes, expected {self.workspace_bytes}, as "
-                             "get_workspace_size says.")
+            raise ValueError(f"The workspace has {memory.bytes_there} bytes, expected {self.workspace_bytes}.")
         if memory.address == 0:
-            raise ValueError(f"The workspace is null, expected {self.workspace_bytes} bytes, as get_workspace_size says.")
+            raise ValueError(f"The workspace is null, expected {self.workspace_bytes} bytes.")
+        if memory.bytes_there is None and least < self.workspace_bytes:
+            raise ValueError(f"These sizes take a workspace of {self.workspace_bytes} bytes, which an address does not show it to "
+                             f"have: get_workspace_size says {least}; expected an array, or a graph of the largest sizes.")
         if memory.device not in (None, self.device):
             raise ValueError(f"The workspace lies on the device {memory.device}, the pack's tensors on {self.device}, "
                              "expected one device.")
@@ -190,7 +197,7 @@ def overrides(binding, uids, shapes, strides):
             raise ValueError(f"override_uids has the uid {own} twice, expected it once.")
         made_shapes[uid] = _checks.dims("A shape of override_shapes", shape) or ()
         stride = _checks.dims("Strides of override_strides", stride) or ()
-        if len(stride) == binding.ranks[uid]:
+        if len(stride) == len(binding.dims[uid]):
             made_strides[uid] = stride
         port = ports.get(own)
         if port is not None and not port.packed and len(made_shapes[uid]) == len(port.strides):

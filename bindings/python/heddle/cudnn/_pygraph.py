@@ -10,6 +10,7 @@ from heddle.cudnn._attention import Attention
 from heddle.cudnn._declined import Declined
 from heddle.cudnn._errors import cudnnGraphNotSupportedError, of, translated
 from heddle.cudnn._handle import DEVICES, Handle, checked, default_device
+from heddle.cudnn._larger_sizes import LargerSizes
 from heddle.cudnn._lowering import lower
 from heddle.cudnn._node import Node
 from heddle.cudnn._norms import Norms
@@ -35,8 +36,8 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
     io_data_type, intermediate_data_type, compute_data_type: of bound tensors and of virtual ones that have none, and of
     arithmetic. handle: where it runs; without one on a GPU if there is one, else on the CPU, and on the CPU where the arrays
     of a pack lie there. sm_version (90), or device_property without a handle: the graph is planned, or declined, for such a
-    GPU, which need not be here; what executes it is planned again for the device that is. Plans take smaller sizes at an
-    execution whether or not override shapes are asked for.
+    GPU, which need not be here; what executes it is planned again for the device that is. Executions may
+    have other sizes whether or not override shapes are asked for.
     """
 
     def __init__(self, name: str = "", io_data_type: object = None, intermediate_data_type: object = None,
@@ -62,6 +63,7 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
         self._tensors, self._nodes = Tensors(), []
         self._lowered = self._bound = self._modes = None
         self._bindings = {}  # device -> Binding
+        self._larger = LargerSizes()
         self._workspace_limit = None
 
     # ---- Tensors
@@ -121,6 +123,7 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
         if self._lowered is None or self._nodes:
             self._bindings.clear()
             self._bound = None
+            self._larger = LargerSizes()
             if self._has_only_other_ops():
                 return
             with translated():
@@ -234,8 +237,8 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
 
         variant_pack: uids or tensors to arrays (of torch, NumPy, JAX, CuPy, with DLPack) or addresses; what the graph does not
         know is passed over. Or a list of them, in the order of `tensor_uids`, else of all bound uids, ascending. workspace:
-        an array of get_workspace_size bytes, or its address. override_...: dims and strides that tensors have this time, none
-        larger than the graph's; outputs follow.
+        an array of get_workspace_size bytes, or its address. override_...: dims and strides that tensors have this time; outputs
+        follow. No larger than the graph's they compile nothing; larger ones take a plan, and perhaps a workspace, of their own.
 
         Raises ValueError, before anything is written, for a uid that the pack lacks and for memory that is visibly wrong.
         """
@@ -254,12 +257,16 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
             if device == "cuda":
                 raise ValueError("The pack's arrays lie on a GPU and the handle is of the CPU, expected one device.")
             handle = None
-        own_memory, planned_for = None, binding.device
-        if device != planned_for or not binding.runs:
+        own_memory, planned = None, binding
+        if device != planned.device or not planned.runs:
             binding = self._binding(device)
             addresses, _ = binding.addresses(pack, reaches)
-        if device == planned_for:
-            scratch = binding.workspace(workspace)
+        if shapes and binding.is_exceeded_by(shapes):
+            binding = self._larger.find_or_make(self._lowered, binding, shapes, strides)
+            shapes = strides = None
+            addresses, _ = binding.addresses(pack)
+        if device == planned.device:
+            scratch = binding.workspace(workspace, planned.workspace_bytes)
         else:
             # A graph built for a GPU whose arrays lie on the CPU: the workspace that the program has is the GPU's.
             own_memory, scratch = _pack.own_workspace(binding.workspace_bytes)
