@@ -2,8 +2,9 @@
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from ctypes import POINTER, byref, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from functools import lru_cache
+from struct import Struct
 
 from heddle._graph import MAX_RANK, Graph, _text
 from heddle._library import DEVICES, call, failure, load
@@ -107,17 +108,21 @@ class Plan:
 class Launcher:
     """Executions of a plan on addresses in the order of uids that are known beforehand."""
 
+    # heddle_plan_execute with arrays as addresses and bytes: ctypes checks arrays of its own for half a microsecond more.
+    _Execute = CFUNCTYPE(c_int, c_void_p, c_void_p, c_char_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)
+
     def __init__(self, plan: Plan, uids: Sequence[int]) -> None:
-        self._plan, self._handle, self._count = plan, plan._plan, len(uids)
-        self._uids, self._pointers = (c_int64 * len(uids))(*uids), c_void_p * len(uids)
-        self._execute = load().heddle_plan_execute
+        self._plan, self._handle, self._count = plan, plan._plan.value, len(uids)
+        self._uids, self._pointers = (c_int64 * len(uids))(*uids), Struct(f"{len(uids)}Q").pack
+        self._uids_address = ctypes.addressof(self._uids)
+        self._execute = self._Execute(("heddle_plan_execute", load()))
 
     def __call__(self, addresses: Sequence[int], workspace: int | None, stream: int | None,
                  shapes: Mapping[int, Sequence[int]] | None = None,
                  strides: Mapping[int, Sequence[int]] | None = None) -> None:
         """As Plan.execute, of ints that are known to be such. Raises Error."""
         sized = _shapes(shapes, strides or {}) if shapes else None
-        status = self._execute(self._handle, self._uids, self._pointers(*addresses), self._count, sized,
+        status = self._execute(self._handle, self._uids_address, self._pointers(*addresses), self._count, sized,
                                len(shapes) if shapes else 0, workspace, stream)
         if status != 0:
             raise failure(status)

@@ -70,7 +70,7 @@ class Binding:
                 value = pack.get(tensor, _MISSING)
             # Torch's tensors are most of all packs; what is not as expected goes the long way to its sentence.
             if (type(value) is torch_tensor and value.dtype is dtype and value.is_cuda is on_gpu
-                    and value.numel() >= elements and 0 not in value.stride()):
+                    and value.numel() >= elements and (value.is_contiguous() or 0 not in value.stride())):
                 found.append(value.data_ptr())
                 device = self.device
                 continue
