@@ -134,16 +134,18 @@ def gradient_of_a_broadcast_bias(graph):
 
 
 def layernorm(graph):
-    y, mean, inv_variance = graph.layernorm(norm_forward_phase=cudnn.norm_forward_phase.TRAINING, name="LN")
-    y.set_output(True), mean.set_output(True), inv_variance.set_output(True)
+    x, scale = graph.tensor(dim=(4, 8, 1, 1)), graph.tensor(dim=(1, 8, 1, 1))
+    for made in graph.layernorm(norm_forward_phase=cudnn.norm_forward_phase.TRAINING, input=x, scale=scale, bias=scale, epsilon=0,
+                                zero_centered_gamma=True, name="LN"):
+        made.set_output(True)
 
 
 @pytest.mark.parametrize("make, step, sentence", [
     (fp8, "validate", "sdpa_fp8 'eighths' is not supported. Heddle's attention takes f16, bf16 and f32, no FP8"),
     (gradient_of_a_broadcast_bias, "validate", "dBias of sdpa_backward '' has dims [1, 3, 21, 21] and the bias [2, 1, 21, 21]"),
     (lambda g: g.sdpa_mxfp8_backward(1, 2, name="mx"), "validate", "Blackwell"),
-    (layernorm, "create_execution_plans", "layernorm 'LN' is not supported"),
-    (lambda g: g.layernorm_backward(), "create_execution_plans", "layernorm_backward"),
+    (layernorm, "create_execution_plans", "zero_centered_gamma of layernorm 'LN' is True"),
+    (lambda g: g.adalayernorm_backward(name="AN"), "create_execution_plans", "adalayernorm_backward 'AN' is not supported"),
     (lambda g: g.matmul(g.tensor(), g.tensor()).set_output(True), "create_execution_plans", "matmul"),
     (lambda g: g.mul(a=g.tensor(), b=g.tensor()).set_output(True), "create_execution_plans", "mul outside a score_mod"),
     (lambda g: g.sdpa(*[g.tensor(dim=IO)] * 3, generate_stats=False, unfuse_fma=True), "validate", "unfuse_fma"),

@@ -1,4 +1,4 @@
-"""heddle.cudnn: rmsnorm, rope and their backwards, judged by numpy in f64."""
+"""heddle.cudnn: rmsnorm, layernorm, rope and their backwards, judged by numpy in f64."""
 
 import heddle.cudnn as cudnn
 import ml_dtypes
@@ -58,6 +58,46 @@ def test_rmsnorm_of_rank_3_in_inference_with_a_number_for_epsilon(rng):
     near(y, x.astype(np.float64) / np.sqrt((x.astype(np.float64)**2).mean(-1, keepdims=True) + np.float32(EPSILON)) * scale)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16], ids=["f32", "f16", "bf16"])
+def test_layernorm(rng, dtype):
+    x = (drawn(rng, N, C, 1, 1) + 3).astype(dtype)
+    scale, bias, dy = (drawn(rng, n, C, 1, 1, dtype=dtype) for n in (1, 1, N))
+    program = Program(dtype)
+    results = program.graph.layernorm(name="norm", norm_forward_phase=TRAINING, input=program.give(x), scale=program.give(scale),
+                                      bias=program.give(bias), epsilon=epsilon(program))
+    found = [program.take(results[0], x.shape, dtype), *(program.take(one, (N, 1, 1, 1)) for one in results[1:])]
+    program.build().run()
+    x64, g64, b64, dy64 = (one.astype(np.float64) for one in (x, scale, bias, dy))
+    mean = x64.mean(1, keepdims=True)
+    r = 1 / np.sqrt(x64.var(1, keepdims=True) + EPSILON)
+    xh = (x64 - mean) * r
+    near(found[0], xh * g64 + b64, dtype)
+    near(found[1], mean)
+    near(found[2], r)
+
+    program = Program(dtype)
+    statistics = [program.give(one.astype(np.float32)) for one in (mean, r)]
+    gradients = program.graph.layernorm_backward(program.give(dy), program.give(x), program.give(scale), *statistics)
+    found = [program.take(one, dims, dtype) for one, dims in zip(gradients, (x.shape, scale.shape, scale.shape), strict=True)]
+    program.build().run()
+    g = dy64 * g64
+    true = (r * (g - g.mean(1, keepdims=True) - xh * (g * xh).mean(1, keepdims=True)), (dy64 * xh).sum(0, keepdims=True),
+            dy64.sum(0, keepdims=True))
+    for one, other in zip(found, true, strict=True):
+        near(one, other, dtype)
+
+
+def test_layernorm_in_inference_gives_no_statistics(rng):
+    x, scale, bias = drawn(rng, 3, 5, 24), drawn(rng, 1, 1, 24), drawn(rng, 1, 1, 24)
+    program = Program()
+    y, *statistics = program.graph.layernorm(INFERENCE, *(program.give(one) for one in (x, scale, bias)), EPSILON)
+    assert statistics == [None, None]
+    y = program.take(y, x.shape)
+    program.build().run()
+    x64 = x.astype(np.float64)
+    near(y, (x64 - x64.mean(-1, keepdims=True)) / np.sqrt(x64.var(-1, keepdims=True) + EPSILON) * scale + bias)
+
+
 def rotated(x, angles, scale=1.0, rope_dim=0, sign=1):
     n = rope_dim or x.shape[-1]
     y, first, half = x.astype(np.float64).copy(), x.shape[-1] - n, n // 2
@@ -114,6 +154,8 @@ def norm(graph, **changed):
     (lambda g: norm(g, scale=g.tensor(dim=[1, 7, 1, 1])), ValueError, "expected each to be 1 or that of X"),
     (lambda g: norm(g, input=3), TypeError, "input of rmsnorm is of type int, expected a tensor"),
     (lambda g: g.rmsnorm_backward(*(g.tensor() for _ in range(4)), has_dbias=None), TypeError, "has_dbias"),
+    (lambda g: g.layernorm(TRAINING, g.tensor(), g.tensor(), None, 0.1), TypeError, "bias of layernorm is None, expected a"),
+    (lambda g: g.layernorm_backward(*[g.tensor()] * 4, 3), TypeError, "inv_variance of layernorm_backward is of type int"),
     (lambda g: g.rope(g.tensor(), g.tensor(), output_scale="1"), TypeError, "output_scale is of type str, expected a number"),
     (lambda g: g.rope(g.tensor(), g.tensor(), rope_dim=2.0), TypeError, "rope_dim is of type float, expected an int"),
     (lambda g: g.rope(None, g.tensor()), TypeError, "input of rope is None, expected a tensor of the graph"),

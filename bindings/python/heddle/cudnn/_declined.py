@@ -6,7 +6,6 @@ from heddle.cudnn._node import Node
 
 _FP8 = "Heddle's attention takes f16, bf16 and f32, no FP8 operands yet."
 _MXFP8 = "MXFP8 operands take instructions of NVIDIA's Blackwell GPUs (SM100), which Heddle has no kernels for."
-_LAYERNORM = "Heddle's graphs have no layer norm yet; rmsnorm runs."
 _OTHER = "Heddle's graphs hold attention, rope and norms."
 
 # Op -> its results by name, and why it is declined.
@@ -15,8 +14,6 @@ OPS = {
     "sdpa_fp8_backward": (("dQ", "dK", "dV", "Amax_dQ", "Amax_dK", "Amax_dV", "Amax_dP"), _FP8),
     "sdpa_mxfp8": (("O", "Stats", "Amax_O"), _MXFP8),
     "sdpa_mxfp8_backward": (("dQ", "dK", "dV", "Amax_dQ", "Amax_dK", "Amax_dV"), _MXFP8),
-    "layernorm": (("Y", "mean", "inv_variance"), _LAYERNORM),
-    "layernorm_backward": (("DX", "Dscale", "Dbias"), _LAYERNORM),
     "adalayernorm": (("Y", "mean", "inv_variance"), _OTHER),
     "adalayernorm_backward": (("DX", "Dscale", "Dbias"), _OTHER),
     "instancenorm": (("Y", "mean", "inv_variance"), _OTHER),

@@ -1,4 +1,4 @@
-"""rmsnorm and its backward."""
+"""rmsnorm, layernorm and their backwards."""
 
 from heddle.cudnn import _checks
 from heddle.cudnn._node import Node
@@ -36,6 +36,38 @@ class Norms:
             "dy": made["grad"], "x": made["input"], "scale": made["scale"], "inv_variance": made["inv_variance"],
             "dx": dx, "d_scale": d_scale, "d_bias": d_bias}))
         return dx, d_scale, d_bias
+
+    def layernorm(self, norm_forward_phase: norm_forward_phase, input: Tensor, scale: Tensor, bias: Tensor,
+                  epsilon: Tensor | float, zero_centered_gamma: bool = False, compute_data_type: object = None,
+                  name: str = "") -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Y = scale (X - mean) / sqrt(variance + epsilon) + bias, and in TRAINING mean and 1 / sqrt(...), FLOAT.
+
+        The variance is the mean of squares of what is left without the mean.
+        """
+        name, made = self._norm("layernorm", name, compute_data_type, {
+            "input": input, "scale": scale, "bias": bias, "epsilon": epsilon})
+        wanted = ("Y", "MEAN", "INV_VARIANCE") if _is_training("layernorm", norm_forward_phase) else ("Y",)
+        results = [self._tensors.new(f"{name}::{port}" if name else "", virtual=True) for port in wanted]
+        y, mean, inv_variance = *results, *[None] * (3 - len(results))
+        declined = None
+        if _checks.flag("zero_centered_gamma", zero_centered_gamma):
+            declined = f"zero_centered_gamma of layernorm '{name}' is True, expected False: give the scale with 1 added."
+        self._add(Node("layer_norm", name, {
+            "x": made["input"], "scale": made["scale"], "bias": made["bias"], "epsilon": made["epsilon"], "y": y,
+            "mean": mean, "inv_variance": inv_variance}, declined))
+        return y, mean, inv_variance
+
+    def layernorm_backward(self, grad: Tensor, input: Tensor, scale: Tensor, mean: Tensor, inv_variance: Tensor,
+                           compute_data_type: object = None, name: str = "") -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients (DX, Dscale, Dbias) for that of Y."""
+        name, made = self._norm("layernorm_backward", name, compute_data_type, {
+            "grad": grad, "input": input, "scale": scale, "mean": mean, "inv_variance": inv_variance})
+        gradients = tuple(self._tensors.new(f"{name}::{port}" if name else "", virtual=True)
+                          for port in ("DX", "Dscale", "Dbias"))
+        self._add(Node("layer_norm_backward", name, {
+            "dy": made["grad"], "x": made["input"], "scale": made["scale"], "mean": made["mean"],
+            "inv_variance": made["inv_variance"], **dict(zip(("dx", "d_scale", "d_bias"), gradients, strict=True))}))
+        return gradients
 
     def _norm(self, op, name, compute_data_type, given):
         name = _checks.text("name", name)

@@ -11,7 +11,7 @@ from heddle.cudnn._pygraph import pygraph
 from heddle.cudnn._tensor import Tensor
 from heddle.cudnn._types import heur_mode
 
-_OPS = {"sdpa", "sdpa_backward", "rmsnorm", "rmsnorm_backward", "rope", "rope_backward", "gen_index", "binary_select",
+_OPS = {"sdpa", "sdpa_backward", "rmsnorm", "rmsnorm_backward", "layernorm", "layernorm_backward", "rope", "rope_backward", "gen_index", "binary_select",
         *_pointwise._OPS, *_declined.OPS}
 _ALIKE = {"tensor", "tensor_like", "tensor_scalar", "serialize", "get_workspace_size", "get_execution_plan_count",
           "query_tensor_attributes_of_uid"}
