@@ -10,6 +10,8 @@ from jax.sharding import PartitionSpec as P
 from meshes import MODES, inside, make_mesh, shard_map
 
 B, T, N, H = 4, 10, 4, 16
+# Of both gradients: the compiler of JAX 0.5.0 leaves them apart, that of 0.10.2 joins them.
+SUMS_OF_TWO = 2 if jax.__version_info__ <= (0, 5, 0) else 1
 COMPILED = tuple(mode for mode in MODES if mode != "manual")
 
 
@@ -60,7 +62,7 @@ def test_rms_norm_sums_the_gradient_of_its_weight(collectives, mode):
 def test_layer_norm_sums_the_gradients_of_weight_and_bias(collectives, mode):
     out = P("data", "model", None)
     check(collectives, mode, layer_norm, (random(B, T, H), random(H, seed=1), random(H, seed=3)), (out, P(), P()), out, {},
-          {"all-reduce": 1}, random(B, T, H, seed=2))
+          {"all-reduce": SUMS_OF_TWO}, random(B, T, H, seed=2))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -98,8 +98,8 @@ class Binding:
     def workspace(self, given, least):
         """The address of the program's workspace; of one whose size cannot be seen, that has `least` bytes."""
         if type(given) is _torch_tensor() and given.is_cuda is (self.device == "cuda") and given.is_contiguous() and (
-                given.nbytes >= self.workspace_bytes > 0):
-            return given.data_ptr()
+                given.nbytes >= self.workspace_bytes):
+            return given.data_ptr() or None
         memory = _arrays.Memory(0) if given is None else _arrays.memory_of("workspace", given)
         if self.workspace_bytes == 0:
             return memory.address or None
