@@ -79,12 +79,17 @@ class _Torch:
         self._torch, self._device = torch, device
 
     def array(self, values, dtype):
-        return self._torch.tensor(values, dtype=self._torch.float64, device=self._device).to(dtype or self._torch.float32)
+        return self._torch.tensor(values, dtype=self._torch.float64, device=self._device).to(self._type(dtype))
 
     def angles(self, rows, values, dtype):
         torch = self._torch
         turned = torch.arange(rows, dtype=torch.float64, device=self._device)[:, None] * self.array(values, torch.float64)
-        return torch.cat([turned, torch.zeros_like(turned)], 1).to(dtype or torch.float32)[:, None, None, :]
+        return torch.cat([turned, torch.zeros_like(turned)], 1).to(self._type(dtype))[:, None, None, :]
+
+    def _type(self, dtype):
+        if dtype is not None and not isinstance(dtype, self._torch.dtype):
+            raise TypeError(f"dtype is of type {type(dtype).__name__}, expected a torch.dtype.")
+        return dtype or self._torch.float32
 
 
 class _NumPy:
