@@ -29,6 +29,7 @@ struct NormBackwardConfig {
   bool centred = false;       ///< LayerNorm, else RMSNorm
   bool prefetch = true;       ///< the next row, in registers: vectors up to 2
   bool wants_dx = true, wants_d_weight = true, wants_d_bias = false;
+  bool d_bias_shared = false;  ///< its sums lie in shared memory, else in registers
 };
 
 struct RopeConfig {

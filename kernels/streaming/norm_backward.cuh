@@ -90,6 +90,28 @@ struct NormCombine {
   }
 };
 
+/// A thread's sums of its columns, of kThreads threads: in registers,
+template <typename Number, int kColumns, int kThreads, bool kShared>
+struct ColumnSums {
+  Number sums[kColumns] = {};
+
+  HEDDLE_DEVICE Number& operator[](int column) { return sums[column]; }
+};
+
+/// or in shared memory, where a column of all threads lies together: a warp meets every bank once.
+template <typename Number, int kColumns, int kThreads>
+struct ColumnSums<Number, kColumns, kThreads, true> {
+  Number* own;
+
+  HEDDLE_DEVICE ColumnSums() {
+    extern __shared__ __align__(16) u8 dynamic_shared[];
+    own = reinterpret_cast<Number*>(dynamic_shared) + threadIdx.x;
+#pragma unroll
+    for (int column = 0; column < kColumns; ++column) (*this)[column] = 0;
+  }
+  HEDDLE_DEVICE Number& operator[](int column) { return own[column * kThreads]; }
+};
+
 template <class Config>
 struct NormBackward {
   using C = Config;
@@ -106,8 +128,8 @@ struct NormBackward {
 
   /// Adds the groups' sums in their order, a run of columns at a time, and writes the block's row
   /// of the partial sums.
-  HEDDLE_DEVICE static void leave(const Number (&sums)[kSums], Number* shared, Number* out,
-                                  int columns) {
+  template <class Sums>
+  HEDDLE_DEVICE static void leave(Sums& sums, Number* shared, Number* out, int columns) {
 #pragma unroll
     for (int i = 0; i < C::kVectors; ++i) {
       __syncthreads();
@@ -141,7 +163,8 @@ struct NormBackward {
     __syncthreads();
     const int group = threadIdx.x / C::kThreadsPerRow, lane = threadIdx.x % C::kThreadsPerRow;
     const Number per_column = value_of<Number>(args.per_column);
-    Number d_weight[C::kWantsDWeight ? kSums : 1] = {}, d_bias[C::kWantsDBias ? kSums : 1] = {};
+    ColumnSums<Number, C::kWantsDWeight ? kSums : 1, kThreads, false> d_weight;
+    ColumnSums<Number, C::kWantsDBias ? kSums : 1, kThreads, C::kDBiasShared> d_bias;
 
     Packed<W, C::kVector> weight[C::kVectors];
     Packed<X, C::kVector> x[C::kVectors], x_next[C::kVectors];

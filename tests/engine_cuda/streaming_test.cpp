@@ -92,7 +92,12 @@ TEST(NormBackwardConfig, TypesThatFillRegistersTakeMoreThreads) {
       configured({.columns = 4096, .weight = DataType::f64, .bias = true});
   EXPECT_GT(heavy.threads_per_row, 128);
   EXPECT_TRUE(configured({.columns = 16384}).in_registers);
-  EXPECT_FALSE(configured({.columns = 16384, .bias = true}).in_registers);
+  EXPECT_FALSE(configured({.columns = 16384}).d_bias_shared);
+  const NormBackwardConfig long_rows = configured({.columns = 16384, .bias = true});
+  EXPECT_TRUE(long_rows.in_registers);
+  EXPECT_TRUE(long_rows.d_bias_shared);
+  EXPECT_FALSE(configured({.columns = 8192, .bias = true}).d_bias_shared);
+  EXPECT_FALSE(configured({.columns = 40000, .bias = true}).in_registers);
   EXPECT_TRUE(configured({.columns = 64}).prefetch);
 }
 

@@ -159,6 +159,7 @@ AttentionOptions many_sequences(AttentionOptions options) {
 constexpr NormOptions kNarrowRows{.aligned = 1, .max_aligned_columns = 1024};
 constexpr NormOptions kOddRows{.aligned = 0};
 constexpr NormOptions kRows{.aligned = 1, .max_aligned_columns = 4096};
+constexpr NormOptions kLongRows{.aligned = 1, .max_aligned_columns = 16384};
 constexpr NormOptions kWideRows{.aligned = 1, .max_aligned_columns = 40000};
 
 const std::vector<Kind>& kinds() {
@@ -411,6 +412,9 @@ const std::vector<Kind>& kinds() {
       {"layer_norm_backward_odd",
        [](Random& r) { return random_layer_norm_backward(r, kOddRows); },
        {"in registers", "vectors of 1,"}},
+      {"layer_norm_backward_long",
+       [](Random& r) { return random_layer_norm_backward(r, kLongRows); },
+       {"d_bias in shared memory"}},
       {"layer_norm_backward_wide",
        [](Random& r) { return random_layer_norm_backward(r, kWideRows); },
        {"read twice"}},

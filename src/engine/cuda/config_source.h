@@ -160,6 +160,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("wants_dx", c.wants_dx, "dX");
   visit("wants_d_weight", c.wants_d_weight, "dWeight");
   visit("wants_d_bias", c.wants_d_bias, "dBias");
+  visit("d_bias_shared", c.d_bias_shared, "its sums in shared memory");
 }
 
 template <class Visitor, std::same_as<streaming::RopeConfig> Config>

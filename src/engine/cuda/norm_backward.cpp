@@ -27,16 +27,24 @@ int64_t size_of_operand(const NormBackwardProblem& problem, OperandId id) {
 
 /// 32-bit registers a thread's share of rows and sums fills.
 int64_t registers(const NormBackwardProblem& problem, const NormShape& shape, int vectors,
-                  bool prefetch) {
+                  bool prefetch, bool d_bias_shared) {
   const auto packed = [&](OperandId id) {
     return std::max<int64_t>(4, shape.vector() * size_of_operand(problem, id)) / 4;
   };
   const int64_t rows =
       (packed(problem.structure.x) + packed(problem.structure.dy)) * (prefetch ? 2 : 1);
-  const int64_t sums =
-      (problem.structure.d_weight != kAbsent) + (problem.structure.d_bias != kAbsent);
+  const int64_t sums = (problem.structure.d_weight != kAbsent) +
+                       (problem.structure.d_bias != kAbsent && !d_bias_shared);
   return vectors * (rows + packed(problem.structure.weight) +
                     sums * shape.vector() * (shape.is_f64() ? 2 : 1));
+}
+
+/// Dynamic shared memory of the main kernel: 64 KB at most, where each device has 99 and the
+/// kernel's own take 18.
+int64_t shared_bytes_of(const NormBackwardConfig& config) {
+  if (!config.d_bias_shared) return 0;
+  const int64_t number = config.number == Element::f64 ? 8 : 4;
+  return number * kThreads * config.vectors * config.vector;
 }
 
 std::string kernel_name(const NormBackwardProblem& problem, const char* part) {
@@ -100,9 +108,11 @@ class NormBackwardLaunches final : public Launches {
     };
     arguments_.blocks = blocks_on(std::min(target.processors, kMostProcessors));
     for (const Step& step : steps_of(problem_, config)) {
-      const size_t kernel = lowering.add_kernel(unit, step.threads, 0, step.name);
+      const int64_t shared_bytes = step.part == Step::Part::main ? shared_bytes_of(config) : 0;
+      const size_t kernel = lowering.add_kernel(unit, step.threads, shared_bytes, step.name);
       if (shape_.rows() == 0 && step.part != Step::Part::combine) continue;
-      Launch launch{.threads = static_cast<unsigned>(step.threads)};
+      Launch launch{.threads = static_cast<unsigned>(step.threads),
+                    .shared_bytes = static_cast<unsigned>(shared_bytes)};
       if (step.part == Step::Part::means) {
         launch.grid_x = static_cast<unsigned>(shape_.rows());
       } else if (step.part == Step::Part::combine) {
@@ -124,8 +134,10 @@ class NormBackwardLaunches final : public Launches {
                              : (config.centred ? 2 : 1) * number * shape_.rows());
     lowering.description = fmt::format(
         "{} backward, {}, {} launches, vectors of {}, {}", norm_name(problem_.structure),
-        config.in_registers ? "rows in registers" : "rows read twice", launches_.size(),
-        shape_.vector(), target.architecture);
+        config.d_bias_shared  ? "rows in registers, d_bias in shared memory"
+        : config.in_registers ? "rows in registers"
+                              : "rows read twice",
+        launches_.size(), shape_.vector(), target.architecture);
     return {};
   }
 
@@ -184,6 +196,7 @@ Result<NormBackwardConfig> configure_norm_backward(const NormBackwardProblem& pr
   config.threads_per_row = 0;
   config.vectors = 1;
   config.prefetch = false;
+  config.d_bias_shared = false;
   // Measured with bf16, vectors of 8: kernels/README.md. Types that fill more registers than those
   // (32 sums and 48 of rows) spread a row over more threads.
   constexpr int kMostRegisters = 80;
@@ -192,21 +205,29 @@ Result<NormBackwardConfig> configure_norm_backward(const NormBackwardProblem& pr
   };
   constexpr Choice kChoices[] = {{64, 64, 1},   {128, 64, 2},   {256, 64, 4},
                                  {512, 128, 4}, {1024, 256, 4}, {2048, 512, 4}};
-  for (const Choice& choice : kChoices) {
-    if (shape.facts().vectors > choice.most_vectors) continue;
-    config.threads_per_row = choice.threads_per_row;
-    config.vectors = choice.vectors;
-    const auto prefetches = [&] { return config.vectors <= 2; };
-    while (config.vectors > 1 &&
-           registers(problem, shape, config.vectors, prefetches()) > kMostRegisters) {
-      config.vectors /= 2;
-      config.threads_per_row *= 2;
+  const auto* const choice =
+      std::find_if(std::begin(kChoices), std::end(kChoices),
+                   [&](const Choice& one) { return shape.facts().vectors <= one.most_vectors; });
+  if (choice != std::end(kChoices)) {
+    // Sums of the bias leave the registers only where rows would be read twice otherwise.
+    for (const bool d_bias_shared : {false, true}) {
+      config.d_bias_shared = d_bias_shared && config.wants_d_bias;
+      config.threads_per_row = choice->threads_per_row;
+      config.vectors = choice->vectors;
+      const auto filled = [&](bool prefetch) {
+        return registers(problem, shape, config.vectors, prefetch, config.d_bias_shared);
+      };
+      const auto prefetches = [&] { return config.vectors <= 2; };
+      while (config.vectors > 1 && filled(prefetches()) > kMostRegisters) {
+        config.vectors /= 2;
+        config.threads_per_row *= 2;
+      }
+      if (config.threads_per_row > kThreads) continue;
+      config.prefetch = prefetches() && filled(true) <= kMostRegisters;
+      return config;
     }
-    if (config.threads_per_row > kThreads) break;
-    config.prefetch =
-        prefetches() && registers(problem, shape, config.vectors, true) <= kMostRegisters;
-    return config;
   }
+  config.d_bias_shared = false;
   config.in_registers = false;
   return config;
 }
