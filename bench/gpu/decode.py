@@ -2,8 +2,9 @@
 
     PYTHONPATH=bindings/python python bench/gpu/decode.py
 
-Prints what each reads of keys and values a second. Peers that do not take a case are left out of its line; the card's
-own rate is that of copying, bytes read and written counted.
+Prints what each reads of keys and values a second. Peers that do not take a case are left out of its line; caches of
+codes, which none takes, are compared with Heddle's own step of bf16. The card's own rate is that of copying, bytes read
+and written counted.
 """
 
 import argparse
@@ -21,7 +22,11 @@ PEERS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FlashAttention-2": SDPBackend.FLA
 
 
 class Step(NamedTuple):
-    """Tokens of each sequence against its keys; page: rows of a page, 0: dense; ragged: lengths from an eighth up."""
+    """Tokens of each sequence against its keys.
+
+    page: rows of a page, 0: dense. ragged: lengths from an eighth up. codes: "i8", "u8" (of 4 bits) or "f8e4m3", with a
+    scale for each channel; "": bf16.
+    """
 
     batch: int
     keys: int
@@ -31,26 +36,51 @@ class Step(NamedTuple):
     tokens: int = 1
     page: int = 0
     ragged: bool = False
+    codes: str = ""
 
     @property
     def title(self):
         more = [f"{self.tokens} tokens"] * (self.tokens > 1) + [f"pages of {self.page}"] * bool(self.page)
         return ", ".join([f"{self.heads}/{self.kv_heads} heads, d {self.dim}, b {self.batch} x {self.keys}",
-                          *more, *["ragged"] * self.ragged])
+                          *more, *["ragged"] * self.ragged, *[f"codes of {self.codes}"] * bool(self.codes)])
+
+    @property
+    def bytes_of_number(self):
+        return {"": 2, "u8": 0.5}.get(self.codes, 1)
 
 
 STEPS = [Step(1, 32768), Step(8, 8192), Step(32, 4096), Step(128, 4096), Step(8, 8192, 32, 1), Step(8, 8192, 64, 8, 64),
          Step(8, 8192, tokens=4), Step(8, 8192, tokens=16), Step(32, 4096, ragged=True), Step(32, 4096, page=16),
-         Step(32, 4096, page=64), Step(32, 4096, page=256), Step(1, 1024), Step(8, 512), Step(256, 512)]
+         Step(32, 4096, page=64), Step(32, 4096, page=256), Step(1, 1024), Step(8, 512), Step(256, 512),
+         *(Step(*size, codes=codes) for size in [(32, 4096), (8, 8192)] for codes in ["i8", "u8", "f8e4m3"])]
+LARGEST = {"i8": 127, "u8": 7, "f8e4m3": 448}
+
+
+def coded(x, codes):
+    """Codes of x, their scales, and the numbers that they stand for."""
+    scale = x.float().abs().amax(dim=(0, 2), keepdim=True) / LARGEST[codes]
+    held = x / scale
+    if codes == "f8e4m3":
+        held = held.to(torch.float8_e4m3fn)
+        return held, scale, held.double() * scale
+    held = held.round().to(torch.int8)
+    numbers = held.double() * scale
+    if codes == "u8":
+        held = (held + 8).to(torch.uint8)
+        held = held[..., ::2] | held[..., 1::2] << 4
+    return held.contiguous(), scale, numbers
 
 
 class Operands:
-    """Tensors of a step, bf16."""
+    """Tensors of a step, bf16; of codes k and v are what they stand for, in f64."""
 
     def __init__(self, step):
         random = functools.partial(torch.randn, device="cuda", dtype=torch.bfloat16)
         self.q = random(step.batch, step.heads, step.tokens, step.dim)
         self.k, self.v = (random(step.batch, step.kv_heads, step.keys, step.dim) for _ in range(2))
+        if step.codes:
+            self.k_codes, self.k_scale, self.k = coded(self.k, step.codes)
+            self.v_codes, self.v_scale, self.v = coded(self.v, step.codes)
         self.o = torch.full_like(self.q, float("nan"))
         self.lengths = torch.full((step.batch,), step.keys, dtype=torch.int32, device="cuda")
         if step.ragged:
@@ -90,6 +120,11 @@ def planned(step, operands):
             dims, strides = (step.batch, 1, operands.pages, 1), [operands.pages, operands.pages, 1, 1]
             fields[f"page_table_{name}"] = tensor(f"table {name}", operands.table, dims, "i32", strides)
         fields["paged_max_seq_len_kv"] = step.keys
+    elif step.codes:
+        for name in "kv":
+            held, scale = getattr(operands, f"{name}_codes"), getattr(operands, f"{name}_scale")
+            fields[name] = tensor(name, held, held.shape, step.codes)
+            fields[f"{name}_scale"] = tensor(f"{name} scale", scale, scale.shape, "f32")
     else:
         fields |= {name: tensor(name, getattr(operands, name), getattr(operands, name).shape) for name in "kv"}
     if step.page or step.ragged:
@@ -120,6 +155,8 @@ def hidden(step, operands):
 
 def by_torch(step, operands, backend):
     """What runs the step by a peer, or none where it does not take it."""
+    if step.codes:
+        return None
     if step.page or step.ragged or step.tokens > 1:
         if backend is not SDPBackend.CUDNN_ATTENTION or step.page or step.ragged:
             return None
@@ -161,21 +198,29 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="times that each is measured, in turn (15)")
     parser.add_argument("--steps", type=int, default=len(STEPS), help="how many of the cases, from the first on (all)")
+    parser.add_argument("--codes", action="store_true", help="the cases of codes alone")
     arguments = parser.parse_args()
     print(gpu())
     source, target = (torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
     copying = interleaved_milliseconds({"copy": lambda: target.copy_(source)})["copy"]
     print(f"copying: {2 * source.numel() / copying / 1e6:.0f} GB/s")
     del source, target
-    for step in STEPS[:arguments.steps]:
+    for step in [step for step in STEPS if step.codes or not arguments.codes][:arguments.steps]:
         operands = Operands(step)
         run, description = planned(step, operands)
-        runs = {"Heddle": run} | {name: by_torch(step, operands, backend) for name, backend in PEERS.items()}
+        runs = {"Heddle": run}
+        if step.codes:
+            plain = step._replace(codes="")
+            runs["Heddle of bf16"] = planned(plain, Operands(plain))[0]
+        runs |= {name: by_torch(step, operands, backend) for name, backend in PEERS.items()}
         times = interleaved_milliseconds({name: captured(run) for name, run in runs.items() if run}, arguments.rounds)
-        read = 4 * step.kv_heads * step.dim * operands.lengths.sum().item()
-        rates = ", ".join(f"{name} {1000 * time:.1f} us {read / time / 1e6:.0f} GB/s" for name, time in times.items())
+        numbers = 2 * step.kv_heads * step.dim * operands.lengths.sum().item()
+        rates = ", ".join(f"{name} {1000 * time:.1f} us "
+                          f"{numbers * (step.bytes_of_number if name == 'Heddle' else 2) / time / 1e6:.0f} GB/s"
+                          for name, time in times.items())
         best = min((time for name, time in times.items() if name != "Heddle"), default=None)
-        ratio = f", {best / times['Heddle']:.2f} of the best peer" if best else ""
+        peer = "the step of bf16" if step.codes else "the best peer"
+        ratio = f", {best / times['Heddle']:.2f} of {peer}" if best else ""
         plan = description.splitlines()[0]
         print(f"{step.title}: {rates}{ratio}; error {error_of(step, operands):.1e}; {plan}", flush=True)
 

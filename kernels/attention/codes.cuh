@@ -24,7 +24,18 @@ HEDDLE_DEVICE u32 f8e4m3_code(float x) {
   return sign | ((number >> 20) - (120 << 3));
 }
 
-/// Of the type that holds codes: how many columns an element has, and the code of one.
+/// What an f8e4m3 is: NaN of 127 and of 255.
+HEDDLE_DEVICE float f8e4m3_number(u32 code) {
+  const u32 sign = (code & 0x80) << 24, size = code & 0x7f;
+  // Below 2^-6 codes are whole multiples of 2^-9.
+  const u32 bits = size < 8     ? __float_as_uint(static_cast<float>(size) / 512.0f)
+                   : size < 127 ? (size << 20) + (120u << 23)
+                                : 0x7fffffffu;
+  return __uint_as_float(sign | bits);
+}
+
+/// Of the type that holds codes: how many columns an element has, the code of one, and what it is
+/// before its scale.
 template <typename T>
 struct Codes {
   static constexpr int kColumns = 0;  ///< elements are numbers
@@ -35,6 +46,9 @@ struct Codes<i8> {
   HEDDLE_DEVICE static u32 of(float x, float s) {
     return static_cast<u32>(integer_code(x, s, -128, 127)) & 0xff;
   }
+  HEDDLE_DEVICE static float number(u32 code) {
+    return static_cast<float>(static_cast<i8>(static_cast<u8>(code)));
+  }
 };
 template <>
 struct Codes<u8> {
@@ -42,6 +56,7 @@ struct Codes<u8> {
   HEDDLE_DEVICE static u32 of(float x, float s) {
     return static_cast<u32>(integer_code(x, s, -8, 7) + 8);
   }
+  HEDDLE_DEVICE static float number(u32 code) { return static_cast<float>(code) - 8.0f; }
 };
 template <>
 struct Codes<f8e4m3> {
@@ -50,6 +65,7 @@ struct Codes<f8e4m3> {
     const float number = s == 0 ? 0.0f : x / s;
     return number == number ? f8e4m3_code(number) : 0;
   }
+  HEDDLE_DEVICE static float number(u32 code) { return f8e4m3_number(code); }
 };
 
 }  // namespace heddle::attention

@@ -51,17 +51,18 @@ struct ArgumentLayout {
   bool operands = false, output = false;  ///< q, k and v; o
   bool row_sums = false;                  ///< max and sum_exp
   bool dropout = false;
-  bool sparse = false;  ///< block mask and page tables
+  bool sparse = false;  ///< block mask, page tables and rows of rings
   /// Of a backward: dO and dQ, dK and dV, and the gradient of what the score reads.
   bool row_gradients = false, key_gradients = false, load_gradient = false;
   /// Of Hopper's kernels: maps of whole tensors, the operand that comes by tiles, pairs of f16 and
   /// rotations of queries.
   bool maps = false, tiled = false, pairs = false, rope = false;
   bool stats_gradient = false;  ///< of a backward: dL/d(log-sum-exp)
+  bool codes = false;           ///< scales of K's and V's codes
 };
-inline constexpr ArgumentLayout kWholeLayout{kMaxBounds, kMaxLoads, true, true, true,
-                                             true,       true,      true, true, true,
-                                             true,       true,      true, true, true};
+inline constexpr ArgumentLayout kWholeLayout{kMaxBounds, kMaxLoads, true, true, true, true,
+                                             true,       true,      true, true, true, true,
+                                             true,       true,      true, true};
 #ifdef HEDDLE_ARGUMENT_LAYOUT
 inline constexpr ArgumentLayout kArgumentLayout = HEDDLE_ARGUMENT_LAYOUT;
 #else
@@ -122,10 +123,21 @@ struct DropoutParameters<false> {
   static constexpr long long threefry_stride[4]{};
 };
 
-/// Which blocks hold an operand's rows [batch, 1, page, 1], and how many rows a block has.
+/// How the rows of K or of V lie in memory: problem::Storage's kinds.
+enum class KeyRows : int { dense, paged, ring };
+
+/// Which blocks hold an operand's rows [batch, 1, page, 1], and how many rows a block has; or how
+/// many a ring has.
 struct Pages {
   Tensor table;
   int log_rows;  ///< log2
+  int ring_rows;
+};
+
+/// What codes are multiplied by, of each head and column.
+struct Scales {
+  const float* data;
+  long long stride[2];
 };
 
 template <bool kThere>
@@ -137,6 +149,15 @@ template <>
 struct SparseOperands<false> {
   static constexpr Tensor block_mask{};
   static constexpr Pages pages_k{}, pages_v{};
+};
+
+template <bool kThere>
+struct CodeScales {
+  Scales k_scales, v_scales;
+};
+template <>
+struct CodeScales<false> {
+  static constexpr Scales k_scales{}, v_scales{};
 };
 
 template <int kCount>
@@ -180,6 +201,7 @@ struct ForwardParameters : Operands<kArgumentLayout.operands>,
                            RowSums<kArgumentLayout.row_sums>,
                            DropoutParameters<kArgumentLayout.dropout>,
                            SparseOperands<kArgumentLayout.sparse>,
+                           CodeScales<kArgumentLayout.codes>,
                            Loads<kArgumentLayout.loads>,
                            Bounds<kArgumentLayout.bounds> {};
 

@@ -41,11 +41,27 @@ struct PagedRows {
   HEDDLE_DEVICE const T* operator()(int row) const { return at(row, block_of(row)); }
 };
 
+/// The last rows of so many: row s lies where row s % rows of a dense tensor does. Its block is the
+/// turn of the ring that it belongs to, named by the turn's first row.
+template <typename T>
+struct RingRows {
+  DenseRows<T> dense;
+  int rows;
+
+  HEDDLE_DEVICE RingRows(const Tensor& tensor, const Pages& pages, int batch, int head)
+      : dense(tensor, batch, head), rows(pages.ring_rows) {}
+  HEDDLE_DEVICE i32 block_of(int row) const { return row / rows * rows; }
+  HEDDLE_DEVICE const T* at(int row, i32 block) const { return dense(row - block); }
+  HEDDLE_DEVICE const T* operator()(int row) const { return at(row, block_of(row)); }
+};
+
 /// Those of keys or values.
-template <typename T, bool kPaged>
+template <typename T, KeyRows kRows>
 HEDDLE_DEVICE auto stored_rows(const Tensor& tensor, const Pages& pages, int batch, int head) {
-  if constexpr (kPaged) {
+  if constexpr (kRows == KeyRows::paged) {
     return PagedRows<T>(tensor, pages, batch, head);
+  } else if constexpr (kRows == KeyRows::ring) {
+    return RingRows<T>(tensor, pages, batch, head);
   } else {
     return DenseRows<T>(tensor, batch, head);
   }

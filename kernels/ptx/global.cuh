@@ -7,8 +7,8 @@
 namespace heddle::ptx {
 
 /// Memory that nothing writes while the kernel runs, or zeros: the loads of several calls are in
-/// flight together, where `if` would let the compiler wait for one before the next. 16, 8, 4 or 2
-/// bytes, aligned to their number.
+/// flight together, where `if` would let the compiler wait for one before the next. 16, 8, 4, 2 or
+/// 1 bytes, aligned to their number.
 template <int kBytes>
 HEDDLE_DEVICE void load_if(bool exists, const void* from, u32* to) {
   const u32 wanted = exists;
@@ -34,11 +34,18 @@ HEDDLE_DEVICE void load_if(bool exists, const void* from, u32* to) {
         : "l"(from), "r"(wanted));
   } else {
     u16 half;
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n"
-        "mov.b16 %0, 0;\n@p ld.global.nc.u16 %0, [%1];\n}"
-        : "=&h"(half)
-        : "l"(from), "r"(wanted));
+    if constexpr (kBytes == 2)
+      asm volatile(
+          "{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n"
+          "mov.b16 %0, 0;\n@p ld.global.nc.u16 %0, [%1];\n}"
+          : "=&h"(half)
+          : "l"(from), "r"(wanted));
+    else
+      asm volatile(
+          "{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n"
+          "mov.b16 %0, 0;\n@p ld.global.nc.u8 %0, [%1];\n}"
+          : "=&h"(half)
+          : "l"(from), "r"(wanted));
     to[0] = half;
   }
 }

@@ -80,13 +80,13 @@ struct AttentionForward {
   }
   HEDDLE_DEVICE void load_keys(int tile) const {
     load_rows<KeyTile, Config::kQkDim, kThreads, Config::kAligned, T>(
-        key, attention::stored_rows<T, Config::kPagedK>(p.k, p.pages_k, batch, head_k),
+        key, attention::stored_rows<T, Config::kRowsK>(p.k, p.pages_k, batch, head_k),
         tile * kTileN, kv_length);
     ptx::copy_async_commit();
   }
   HEDDLE_DEVICE void load_values(int tile) const {
     load_rows<ValueTile, Config::kVDim, kThreads, Config::kAligned, T>(
-        value, attention::stored_rows<T, Config::kPagedV>(p.v, p.pages_v, batch, head_v),
+        value, attention::stored_rows<T, Config::kRowsV>(p.v, p.pages_v, batch, head_v),
         tile * kTileN, kv_length);
     ptx::copy_async_commit();
   }

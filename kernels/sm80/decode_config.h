@@ -14,20 +14,32 @@ inline constexpr int kSequenceBytes = 80;
 /// What a workspace takes is of sizes alone: no device has more.
 inline constexpr int kMostProcessors = 192;
 
+/// Bits of a code, 0 of a number.
+constexpr int code_bits(Element element) {
+  return element == Element::u8 ? 4 : element == Element::i8 || element == Element::f8e4m3 ? 8 : 0;
+}
+
 struct DecodeConfig {
   Element element = Element::bf16;  ///< bf16 or f16
   Element result = Element::bf16;   ///< of O: element, or f32
+  /// element, or codes: i8, f8e4m3, u8 (of 4 bits)
+  Element k = Element::bf16, v = Element::bf16;
   int qk_dim = 0, v_dim = 0;
   int row_tiles = 1;  ///< of 16 rows, heads of a group side by side
   int warps = 4;      ///< each with keys of its own
   int keys = 16;      ///< that a warp takes a step
   int stages = 4;     ///< steps whose keys and values are on their way to a warp
-  bool paged_k = false, paged_v = false;
+  attention::KeyRows rows_k = attention::KeyRows::dense, rows_v = attention::KeyRows::dense;
   bool lengths = false;  ///< of queries or keys, on the device
   bool input_is_log2 = false;
   bool has_score = false;  ///< an expression, else the score is the scaled dot product
 
   constexpr int rows() const { return 16 * row_tiles; }
+  /// Of a key, and of a value.
+  constexpr int key_bytes() const { return qk_dim * (k_codes() ? code_bits(k) : 16) / 8; }
+  constexpr int value_bytes() const { return v_dim * (v_codes() ? code_bits(v) : 16) / 8; }
+  constexpr bool k_codes() const { return code_bits(k) != 0; }
+  constexpr bool v_codes() const { return code_bits(v) != 0; }
   constexpr int threads() const { return 32 * warps; }
   /// Keys that all warps take in a step.
   constexpr int tile_keys() const { return warps * keys; }
@@ -38,26 +50,35 @@ struct DecodeConfig {
   constexpr int sum_columns() const { return (v_dim + 15) / 16 * 16 + 8; }
 };
 
+/// Of a row of codes: a chunk more than it has, so that lanes which read rows at once find them in
+/// different banks.
+constexpr int code_row_bytes(int bytes) { return bytes + 16; }
+
 struct DecodeLayout {
   /// Stages of warps, then, once each has met its last key, their sums.
   int key = 0;
   int warp_bytes = 0, stage_bytes = 0, value_in_stage = 0;
-  int statistics = 0;  ///< [warps][rows] maxima and sums
-  int rows = 0;        ///< those of each row of what is put together
-  int in_parts = 0;    ///< up to two sequences that the block shares with others
+  int statistics = 0;   ///< [warps][rows] maxima and sums
+  int rows = 0;         ///< those of each row of what is put together
+  int in_parts = 0;     ///< up to two sequences that the block shares with others
+  int row_factors = 0;  ///< beside codes of keys: what each row's dot products are multiplied by
   int bytes = 0;
 };
 constexpr DecodeLayout decode_layout_of(const DecodeConfig& c) {
+  const auto tile_bytes = [&c](bool codes, int bytes, int columns) {
+    return codes ? c.keys * code_row_bytes(bytes) : tile::tile_bytes(c.keys, columns);
+  };
   DecodeLayout at;
   at.key = tile::tile_bytes(c.rows(), c.qk_dim);
-  at.value_in_stage = tile::tile_bytes(c.keys, c.qk_dim);
-  at.stage_bytes = at.value_in_stage + tile::tile_bytes(c.keys, c.v_dim);
+  at.value_in_stage = tile_bytes(c.k_codes(), c.key_bytes(), c.qk_dim);
+  at.stage_bytes = at.value_in_stage + tile_bytes(c.v_codes(), c.value_bytes(), c.v_dim);
   const int staged = c.stages * at.stage_bytes, summed = c.rows() * c.sum_columns() * 4;
   at.warp_bytes = ((staged > summed ? staged : summed) + 127) / 128 * 128;
   at.statistics = at.key + c.warps * at.warp_bytes;
   at.rows = at.statistics + c.warps * c.rows() * 8;
   at.in_parts = at.rows + c.rows() * 8;
-  at.bytes = at.in_parts + 2 * kSequenceBytes;
+  at.row_factors = at.in_parts + 2 * kSequenceBytes;
+  at.bytes = at.row_factors + (c.k_codes() ? 4 * c.rows() : 0);
   return at;
 }
 

@@ -16,7 +16,7 @@ struct GeneralConfig {
   int tile_m = 0;       ///< query rows a step, where the kernel owns keys
   int tile_n = 64;      ///< keys a step, where it owns queries
   bool aligned = true;  ///< rows start on 16 bytes: asynchronous 16-byte copies
-  bool paged_k = false, paged_v = false;
+  attention::KeyRows rows_k = attention::KeyRows::dense, rows_v = attention::KeyRows::dense;
   bool block_mask = false;
   bool input_is_log2 = false;
   bool want_dk = false, want_dv = false;

@@ -70,6 +70,8 @@ inline constexpr int kCopiedRun = 8;
 
 struct CopyArguments : RowsArguments {
   int x_columns, y_columns;
+  const float* scales;        ///< of codes
+  long long scale_stride[2];  ///< head, column
 };
 
 /// y = scale * R(angle) x on the trailing rope_dim columns, scale * x on those before.

@@ -48,7 +48,7 @@ struct RopeConfig {
 
 /// Of a copy, whose arithmetic is f32's.
 struct CopyConfig {
-  Element x = Element::bf16, y = Element::bf16;
+  Element x = Element::bf16, y = Element::bf16;  ///< x may be codes: i8, f8e4m3, u8 (of 4 bits)
   int x_each = 8, y_each = 8;  ///< elements an access: at most 16 bytes, and a run of the kernel
   bool ragged = false;         ///< x, y or both, or they have lengths
 };

@@ -1,7 +1,9 @@
 // A tensor's rows written to another of perhaps another type, other strides, and wider or narrower
-// rows: columns that the first has not are zeros, those that the second has not are left out.
+// rows: columns that the first has not are zeros, those that the second has not are left out. Codes
+// become the numbers that they stand for.
 #pragma once
 
+#include "../attention/codes.cuh"
 #include "../ptx/sync.cuh"
 #include "config.h"
 #include "rows.cuh"
@@ -17,10 +19,15 @@ struct Copy {
   static constexpr int kThreads = 256;
   /// Elements of a row that a thread takes, in each of some heads.
   static constexpr int kRun = kCopiedRun;
+  using XCodes = attention::Codes<X>;
+  static constexpr bool kCodes = XCodes::kColumns > 0;
+  /// Columns of an element of x.
+  static constexpr int kXColumns = max_of(XCodes::kColumns, 1);
   /// Of an access; both divide the length of every row, so that none crosses its end.
   static constexpr int kXEach = C::kXEach, kYEach = C::kYEach;
   /// Heads whose elements are on their way together, before those of any are written.
   static constexpr int kHeads = 4;
+  using Run = Packed<X, kXEach>[kRun / (kXEach * kXColumns)];
 
   /// Grid (batch * blocks, ceil(heads / heads_per_block)), where blocks = ceil(length *
   /// ceil(y_columns / kRun) / kThreads).
@@ -33,36 +40,57 @@ struct Copy {
     if (!at.exists) return;
     const int head = blockIdx.y * args.heads_per_block;
     const int heads = min_of(args.heads - head, args.heads_per_block);
-    const X* x = static_cast<const X*>(args.x) + at.x + head * args.x_stride[1] + column;
+    const X* x =
+        static_cast<const X*>(args.x) + at.x + head * args.x_stride[1] + column / kXColumns;
     Y* y = static_cast<Y*>(args.y) + at.y + head * args.y_stride[1] + column;
     for (int first = 0; first < heads; first += kHeads) {
-      Packed<X, kXEach> in[kHeads][kRun / kXEach];
+      Run in[kHeads];
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
 #pragma unroll
-        for (int i = 0; i < kRun; i += kXEach)
-          in[h][i / kXEach].load_if(first + h < heads && column + i < args.x_columns,
+        for (int i = 0; i < kRun / kXColumns; i += kXEach)
+          in[h][i / kXEach].load_if(first + h < heads && column + i * kXColumns < args.x_columns,
                                     x + (first + h) * args.x_stride[1] + i);
       }
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
         if (first + h < heads)
-          write(args, in[h], y + (first + h) * args.y_stride[1], args.y_columns - column);
+          write(args, in[h], y + (first + h) * args.y_stride[1], head + first + h, column);
       }
     }
   }
 
  private:
-  HEDDLE_DEVICE static void write(const CopyArguments& args,
-                                  const Packed<X, kXEach> (&in)[kRun / kXEach], Y* y, int columns) {
-    float value[kRun];
+  HEDDLE_DEVICE static void read(const CopyArguments& args, const Run& in, int head, int column,
+                                 float (&value)[kRun]) {
+    if constexpr (kCodes) {
+      constexpr int kBits = 8 / kXColumns, kEachColumns = kXEach * kXColumns;
 #pragma unroll
-    for (int i = 0; i < kRun; i += kXEach) {
-      float some[kXEach];
-      in[i / kXEach].get(some);
+      for (int n = 0; n < kRun; ++n) {
+        // Of columns that x has not there is no scale.
+        const bool exists = column + n < args.x_columns;
+        const int bit = kBits * (n % kEachColumns);
+        const u32 code = in[n / kEachColumns].word[0][bit / 32] >> bit % 32 & ((1u << kBits) - 1);
+        const float scale = args.scales[head * args.scale_stride[0] +
+                                        (exists ? column + n : 0) * args.scale_stride[1]];
+        value[n] = exists ? XCodes::number(code) * scale : 0.0f;
+      }
+    } else {
 #pragma unroll
-      for (int n = 0; n < kXEach; ++n) value[i + n] = some[n];
+      for (int i = 0; i < kRun; i += kXEach) {
+        float some[kXEach];
+        in[i / kXEach].get(some);
+#pragma unroll
+        for (int n = 0; n < kXEach; ++n) value[i + n] = some[n];
+      }
     }
+  }
+
+  HEDDLE_DEVICE static void write(const CopyArguments& args, const Run& in, Y* y, int head,
+                                  int column) {
+    float value[kRun];
+    read(args, in, head, column, value);
+    const int columns = args.y_columns - column;
 #pragma unroll
     for (int i = 0; i < kRun; i += kYEach) {
       float some[kYEach];

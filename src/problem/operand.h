@@ -62,10 +62,10 @@ struct OperandType {
   Scales scales;
 
   bool holds_codes() const { return scales.per != Scales::Per::none; }
+  /// Numbers of a row that an element holds.
+  int columns_of_element() const { return holds_codes() && dtype == DataType::u8 ? 2 : 1; }
   /// Elements that hold so many numbers of a row.
-  int64_t elements_of(int64_t numbers) const {
-    return holds_codes() && dtype == DataType::u8 ? numbers / 2 : numbers;
-  }
+  int64_t elements_of(int64_t numbers) const { return numbers / columns_of_element(); }
 
   friend bool operator==(const OperandType&, const OperandType&) = default;
 };

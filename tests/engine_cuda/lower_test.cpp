@@ -160,47 +160,53 @@ TEST(Lower, ARefusedProblemSaysWhy) {
             "attention backward: k is paged, which only the forward pass can read");
 }
 
-/// Caches that no kernel here loads.
-TEST(Lower, RefusesCachesInWords) {
+std::string described(const problem::AttentionProblem& problem) {
+  const Result<Lowering> lowering = lowered(problem, "sm_90a");
+  return lowering.is_ok() ? lowering->description : lowering.status().message();
+}
+
+/// Codes and rings are read by the decode kernel; of others codes are numbers before.
+TEST(Lower, ReadsCaches) {
+  const auto step = [](std::vector<Feature> features, int64_t rows, int dim = 128) {
+    return described(forward_of({DataType::bf16, dim, dim, std::move(features)}, rows, 512));
+  };
+  EXPECT_EQ(step({Feature::i4_codes}, 1),
+            "attention forward, decode kernel of codes, 16 rows, 16 keys a warp, sm_90a");
+  EXPECT_EQ(step({Feature::i8_codes, Feature::ring}, 1),
+            "attention forward, decode kernel of codes in a ring, 16 rows, 16 keys a warp, sm_90a");
+  EXPECT_EQ(step({Feature::f8_codes}, 1, 72),
+            "k from codes of f8e4m3 to bf16, sm_90a; v from codes of f8e4m3 to bf16, sm_90a; "
+            "attention forward, decode kernel, 16 rows, 16 keys a warp, sm_90a");
+  EXPECT_EQ(
+      step({Feature::i8_codes}, 512),
+      "k from codes of i8 to bf16, sm_90a; v from codes of i8 to bf16, sm_90a; " + step({}, 512));
+  EXPECT_EQ(step({Feature::ring}, 512),
+            "attention forward, general kernel, 128 x 64 tiles, sm_90a");
+}
+
+TEST(Lower, ReadsASinkForEachHeadInF32) {
   const Case c{.dtype = DataType::bf16, .qk_dim = 64, .v_dim = 64, .length = 512};
-  const auto refusal = [&](auto&& change) {
+  const auto with_sink = [&](DataType type, int64_t heads) {
     problem::AttentionProblem p = forward_of(c);
-    change(p);
-    return lowered(p, "sm_90a").status().message();
-  };
-  const auto codes = [](problem::AttentionProblem& p, problem::OperandId id, DataType type) {
-    p.structure.type(id).dtype = type;
-    p.structure.type(id).scales = {problem::Scales::Per::tensor,
-                                   static_cast<problem::OperandId>(p.structure.operands.size())};
-    p.structure.operands.push_back({DataType::f32});
-    p.sizes.layouts.push_back({{1, 1, 1, 1}, {0, 0, 0, 0}});
-  };
-  EXPECT_EQ(refusal([&](auto& p) { codes(p, p.structure.k, DataType::i8); }),
-            "cuda: sdpa k is codes of i8, expected numbers");
-  EXPECT_EQ(refusal([&](auto& p) { codes(p, p.structure.v, DataType::f8e4m3); }),
-            "cuda: sdpa v is codes of f8e4m3, expected numbers");
-  EXPECT_EQ(refusal([&](auto& p) {
-              p.structure.type(p.structure.v).storage = problem::Storage::in_ring();
-            }),
-            "cuda: sdpa v is a ring, expected rows or pages");
-  EXPECT_EQ(refusal([&](auto& p) {
-              p.structure.scores = static_cast<problem::OperandId>(p.structure.operands.size());
-              p.structure.operands.push_back({DataType::f32});
-              const auto& z = p.sizes;
-              const Dims cells{z.batch, z.q_heads, z.q_length, z.kv_length};
-              p.sizes.layouts.push_back({cells, *dense_strides(cells)});
-            }),
-            "cuda: sdpa scores are wanted, which no kernel writes");
-  const auto sink = [](problem::AttentionProblem& p, DataType type, int64_t heads) {
     p.structure.sink = static_cast<problem::OperandId>(p.structure.operands.size());
     p.structure.operands.push_back({type});
     p.sizes.layouts.push_back({{1, heads, 1, 1}, {0, heads == 1 ? 0 : 1, 0, 0}});
+    return described(p);
   };
-  EXPECT_EQ(refusal([&](auto& p) { sink(p, DataType::bf16, p.sizes.q_heads); }),
-            "cuda: sdpa sink is bf16, expected f32");
-  EXPECT_EQ(refusal([&](auto& p) { sink(p, DataType::f32, 1); }),
-            fmt::format("cuda: sdpa sink is one for {} heads, expected one each",
-                        forward_of(c).sizes.q_heads));
+  const int64_t heads = forward_of(c).sizes.q_heads;
+  const std::string plain = with_sink(DataType::f32, heads);
+  EXPECT_EQ(with_sink(DataType::bf16, heads), "sink converted to f32, sm_90a; " + plain);
+  EXPECT_EQ(with_sink(DataType::f32, 1), "sink copied, sm_90a; " + plain);
+}
+
+TEST(Lower, WritesNoScores) {
+  problem::AttentionProblem p =
+      forward_of({.dtype = DataType::bf16, .qk_dim = 64, .v_dim = 64, .length = 512});
+  p.structure.scores = static_cast<problem::OperandId>(p.structure.operands.size());
+  p.structure.operands.push_back({DataType::f32});
+  const Dims cells{p.sizes.batch, p.sizes.q_heads, p.sizes.q_length, p.sizes.kv_length};
+  p.sizes.layouts.push_back({cells, *dense_strides(cells)});
+  EXPECT_EQ(described(p), "cuda: sdpa scores are wanted, which no kernel writes");
 }
 
 TEST(Lower, RefusesWhatNoCacheIsWrittenAsOrOf) {

@@ -22,6 +22,20 @@ TEST_F(AttentionOnGpu, ForwardOfFewRowsMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa(random, decode_options()); });
 }
 
+TEST_F(AttentionOnGpu, ForwardOfFewRowsOfCachesMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa(random, cache_options(decode_options())); });
+}
+
+TEST_F(AttentionOnGpu, ForwardOfCachesMatchesTheDefinition) {
+  run([](Random& random) {
+    AttentionOptions options =
+        random.structure().one_of({aligned_options(), gpu_options(), aligned_f32_options()});
+    options.codes = 0.7;
+    options.rings = 0.3;
+    return random_sdpa(random, options);
+  });
+}
+
 TEST_F(AttentionOnGpu, BackwardMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, gpu_options()); });
 }

@@ -58,6 +58,13 @@ AttentionOptions decode_options() {
   return options;
 }
 
+AttentionOptions cache_options(AttentionOptions options) {
+  options.codes = 0.7;
+  options.rings = 0.3;
+  options.min_head_dim = options.head_dim_step = 32;
+  return options;
+}
+
 AttentionOptions score_tile_options() {
   AttentionOptions options = aligned_backward_options();
   options.key_step = 16;

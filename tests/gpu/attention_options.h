@@ -14,6 +14,8 @@ AttentionOptions aligned_options();
 AttentionOptions aligned_backward_options();
 /// Few rows of queries and up to 3000 keys, which may be paged.
 AttentionOptions decode_options();
+/// Of caches: keys and values in codes, in rings, in pages or in rows.
+AttentionOptions cache_options(AttentionOptions options);
 /// With a bias or booleans in every cell, which the copy engine can fetch.
 AttentionOptions score_tile_options();
 /// With a bias or a score_mod that hides every third row by a finite number.

@@ -141,6 +141,18 @@ AttentionOptions few_rows(AttentionOptions options) {
   return options;
 }
 
+/// Of codes alone, or in rings alone.
+AttentionOptions of_codes(AttentionOptions options) {
+  options.codes = 1;
+  options.min_head_dim = options.head_dim_step = 32;
+  return options;
+}
+AttentionOptions in_rings(AttentionOptions options) {
+  options.rings = 1;
+  options.ragged = 0;
+  return options;
+}
+
 /// Scores far apart, already in log2 units.
 AttentionOptions in_log2(AttentionOptions options) {
   options.log2_input = 1;
@@ -231,6 +243,33 @@ const std::vector<Kind>& kinds() {
       {"decode_of_more_sequences_than_blocks",
        [](Random& r) { return random_sdpa(r, many_sequences(decode_options())); },
        {"attention forward", "decode kernel"}},
+      {"decode_of_codes",
+       [](Random& r) { return random_sdpa(r, few_rows(of_codes(decode_options()))); },
+       {"attention forward", "decode kernel of codes"}},
+      {"decode_of_codes_in_rings",
+       [](Random& r) { return random_sdpa(r, few_rows(in_rings(of_codes(decode_options())))); },
+       {"attention forward", "decode kernel of codes", "in a ring"}},
+      {"decode_after_codes",
+       [](Random& r) {
+         AttentionOptions options = few_rows(decode_options());
+         options.codes = 1;
+         return random_sdpa(r, options);
+       },
+       {"from codes", "decode kernel"}},
+      {"hopper_forward_after_codes",
+       [](Random& r) {
+         AttentionOptions options = small(aligned_options());
+         options.codes = 1;
+         return random_sdpa(r, options);
+       },
+       {"from codes", "attention forward", "Hopper"}},
+      {"general_forward_in_rings_after_codes",
+       [](Random& r) {
+         AttentionOptions options = small(in_rings(gpu_options()));
+         options.codes = 1;
+         return random_sdpa(r, options);
+       },
+       {"from codes", "attention forward", "general"}},
       {"decode_in_log2",
        [](Random& r) { return random_sdpa(r, in_log2(many_sequences(decode_options()))); },
        {"attention forward", "decode kernel"}},

@@ -21,12 +21,35 @@ namespace {
 
 constexpr int64_t kBatch = 2, kHeads = 8;
 
-constexpr const char* kFeatureNames[] = {
-    "causal",         "window",        "soft_cap",     "bias",           "wide_bias",
-    "row_bias",       "boolean_mask",  "alibi",        "philox",         "threefry",
-    "dropout_mask",   "block_mask",    "paged",        "unaligned",      "log2",
-    "negative_scale", "sink",          "statistics",   "stats_gradient", "lengths",
-    "ragged",         "deterministic", "wide_results", "rope_halves",    "rope_interleaved"};
+constexpr const char* kFeatureNames[] = {"causal",
+                                         "window",
+                                         "soft_cap",
+                                         "bias",
+                                         "wide_bias",
+                                         "row_bias",
+                                         "boolean_mask",
+                                         "alibi",
+                                         "philox",
+                                         "threefry",
+                                         "dropout_mask",
+                                         "block_mask",
+                                         "paged",
+                                         "ring",
+                                         "i8_codes",
+                                         "i4_codes",
+                                         "f8_codes",
+                                         "unaligned",
+                                         "log2",
+                                         "negative_scale",
+                                         "sink",
+                                         "statistics",
+                                         "stats_gradient",
+                                         "lengths",
+                                         "ragged",
+                                         "deterministic",
+                                         "wide_results",
+                                         "rope_halves",
+                                         "rope_interleaved"};
 
 /// Adds operands to a problem, and features that are made of some.
 class Builder {
@@ -53,6 +76,7 @@ class Builder {
     sizes_.bound_constants.push_back(at);
   }
   void page_keys();
+  void hold_codes(DataType dtype);
 
   const Case& case_;
   AttentionProblem& problem_;
@@ -67,6 +91,17 @@ void Builder::page_keys() {
   for (OperandId id : {structure_.k, structure_.v}) {
     structure_.operands[static_cast<size_t>(id)].storage = problem::Storage::paged_by(table);
     const Dims dims{kBatch * pages, kHeads, kPage, id == structure_.k ? case_.qk_dim : case_.v_dim};
+    sizes_.layout(id) = {.dims = dims, .strides = *dense_strides(dims)};
+  }
+}
+
+void Builder::hold_codes(DataType dtype) {
+  for (OperandId id : {structure_.k, structure_.v}) {
+    Dims dims = sizes_.layout(id).dims;
+    const OperandId scale = operand(DataType::f32, {1, dims[1], 1, dims[3]});
+    structure_.type(id).dtype = dtype;
+    structure_.type(id).scales = {problem::Scales::Per::channel, scale};
+    dims[3] = structure_.type(id).elements_of(dims[3]);
     sizes_.layout(id) = {.dims = dims, .strides = *dense_strides(dims)};
   }
 }
@@ -143,6 +178,19 @@ void Builder::add(Feature feature) {
       page_keys();
       structure_.q_lengths = structure_.kv_lengths = operand(DataType::i32, {kBatch, 1, 1, 1});
       break;
+    case Feature::ring:
+      for (OperandId id : {structure_.k, structure_.v})
+        structure_.type(id).storage = problem::Storage::in_ring();
+      break;
+    case Feature::i8_codes:
+      hold_codes(DataType::i8);
+      break;
+    case Feature::i4_codes:
+      hold_codes(DataType::u8);
+      break;
+    case Feature::f8_codes:
+      hold_codes(DataType::f8e4m3);
+      break;
     case Feature::unaligned:
       sizes_.layout(structure_.q).strides = {kHeads * case_.length * (case_.qk_dim + 1),
                                              case_.length * (case_.qk_dim + 1), case_.qk_dim + 1,
@@ -218,6 +266,11 @@ problem::ScoreExpression score_with_function(const Case& c) {
 
 bool Case::has(Feature feature) const {
   return std::find(features.begin(), features.end(), feature) != features.end();
+}
+
+bool Case::has_backward() const {
+  return !has(Feature::paged) && !has(Feature::ring) && !has(Feature::i8_codes) &&
+         !has(Feature::i4_codes) && !has(Feature::f8_codes);
 }
 
 std::vector<ScoreOp> long_functions() {

@@ -23,6 +23,10 @@ enum class Feature {
   dropout_mask,
   block_mask,
   paged,
+  ring,      ///< of as many rows as keys
+  i8_codes,  ///< of K and V, with a scale for each channel
+  i4_codes,
+  f8_codes,
   unaligned,
   log2,
   negative_scale,
@@ -49,6 +53,8 @@ struct Case {
   bool of_distance = false;
 
   bool has(Feature feature) const;
+  /// Whether an attention with its features has a backward: caches have none.
+  bool has_backward() const;
 };
 
 /// Functions of scores that are no single instruction, whose code is in every cell of a tile.

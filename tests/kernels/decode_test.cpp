@@ -32,7 +32,11 @@ std::vector<Few> cases() {
                                                       {Feature::paged, Feature::causal},
                                                       {Feature::ragged, Feature::causal},
                                                       {Feature::log2},
-                                                      {Feature::wide_results}};
+                                                      {Feature::wide_results},
+                                                      {Feature::i8_codes},
+                                                      {Feature::i4_codes},
+                                                      {Feature::f8_codes, Feature::causal},
+                                                      {Feature::ring, Feature::causal}};
   std::vector<Few> all;
   for (const char* architecture : {"sm_80", "sm_90a"}) {
     for (int64_t rows : {1, 24}) {

@@ -10,7 +10,7 @@ namespace heddle::engine::cuda {
 namespace {
 
 class GeneralKernels : public testing::TestWithParam<Case> {};
-/// Of pages, which only the forward pass reads.
+/// Of pages and rings, which only the forward pass reads.
 class PagedKernels : public testing::TestWithParam<Case> {};
 
 void expect_clean_forward(const Case& c) {
@@ -64,7 +64,8 @@ std::vector<Case> paged_cases() {
   for (const char* architecture : {"sm_80", "sm_90a"}) {
     for (int dim : {64, 128, 256}) {
       for (DataType type : {DataType::bf16, DataType::f32})
-        all.push_back({type, dim, dim, {Feature::paged}, architecture});
+        for (Feature feature : {Feature::paged, Feature::ring})
+          all.push_back({type, dim, dim, {feature}, architecture});
     }
   }
   return all;

@@ -121,7 +121,11 @@ CopyStep copy_of(const CopyCase& c) {
     step.layouts.layouts.push_back({.dims = dims, .strides = *dense_strides(dims)});
     return static_cast<OperandId>(step.types.operands.size()) - 1;
   };
-  step.x = add(c.x, {kBatch, kHeads, kLength, c.x_columns});
+  problem::OperandType x{.dtype = c.x};
+  if (c.codes)
+    x.scales = {problem::Scales::Per::channel, add(DataType::f32, {1, kHeads, 1, c.x_columns})};
+  step.x = add(c.x, {kBatch, kHeads, kLength, x.elements_of(c.x_columns)});
+  step.types.type(step.x) = x;
   step.y = add(c.y, {kBatch, kHeads, kLength, c.y_columns});
   if (c.ragged) {
     const OperandId offsets = add(DataType::i32, {kBatch + 1, 1, 1, 1});

@@ -33,6 +33,7 @@ struct CopyCase {
   DataType x = DataType::bf16, y = DataType::bf16;
   int64_t x_columns = 64, y_columns = 64;
   bool ragged = false;  ///< y
+  bool codes = false;   ///< x, of columns in twos if it is u8
 };
 CopyStep copy_of(const CopyCase& c);
 

@@ -88,13 +88,17 @@ TEST(CacheAppendKernels, Compile) {
 
 TEST(CopyKernels, Compile) {
   using enum DataType;
-  const CopyCase cases[] = {{},
-                            {.x = bf16, .y = f32},
-                            {.x = f32, .y = f16},
-                            {.x_columns = 36, .y_columns = 40},
-                            {.x_columns = 40, .y_columns = 36, .ragged = true},
-                            {.x = f32, .y = f32, .x_columns = 33, .y_columns = 40},
-                            {.x = f32, .y = bf16, .x_columns = 40, .y_columns = 33}};
+  const CopyCase cases[] = {
+      {},
+      {.x = bf16, .y = f32},
+      {.x = f32, .y = f16},
+      {.x_columns = 36, .y_columns = 40},
+      {.x_columns = 40, .y_columns = 36, .ragged = true},
+      {.x = f32, .y = f32, .x_columns = 33, .y_columns = 40},
+      {.x = f32, .y = bf16, .x_columns = 40, .y_columns = 33},
+      {.x = i8, .codes = true},
+      {.x = u8, .y = f16, .x_columns = 36, .y_columns = 40, .codes = true},
+      {.x = f8e4m3, .y = f32, .x_columns = 33, .y_columns = 33, .codes = true}};
   for (const CopyCase& c : cases) {
     for (const char* architecture : kArchitectures)
       expect_clean(lower_copy(copy_of(c), *target_named(architecture)), architecture);

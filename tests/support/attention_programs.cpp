@@ -73,7 +73,8 @@ class Draw {
   }
   int64_t head_dim() {
     if (wants_rarely(options_.any_head_dim)) return structure_.integer(1, options_.max_head_dim);
-    return 8 * structure_.integer(options_.min_head_dim / 8, options_.max_head_dim / 8);
+    const int64_t step = options_.head_dim_step;
+    return step * structure_.integer(options_.min_head_dim / step, options_.max_head_dim / step);
   }
   bool wants(double chance) { return structure_.chance(chance); }
   // No draw without a chance: other tests' programs stay what they are.

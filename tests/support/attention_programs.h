@@ -13,13 +13,14 @@ struct AttentionOptions {
   DataType statistics_dtype = DataType::f32;  ///< of Stats, Max, Sum_exp, sink (f64: to difference)
   int64_t max_batch = 3, max_key_heads = 3, max_group = 4, max_length = 48, max_head_dim = 40;
   int64_t min_head_dim = 8;
+  int64_t head_dim_step = 8;         ///< which the two above are multiples of
   int64_t max_query_length = 0;      ///< 0: as max_length
   double max_work = 0;               ///< scores times columns, the definition's time; 0: any
   double single_row = 0.1;           ///< Sq = 1
   double value_heads_differ = 0.25;  ///< Hv != Hk
   double odd_strides = 0.7;          ///< else dense BHSD
   double unaligned = 0;              ///< given odd strides: no multiples of 8 elements
-  double any_head_dim = 0;           ///< each from 1 to max_head_dim, else multiples of 8
+  double any_head_dim = 0;           ///< each from 1 to max_head_dim, else multiples of the step
   double shared_keys = 0;            ///< K and V each once for all batch entries, or heads
   double tensor_scale = 0.2;
   double log2_input = 0.15;

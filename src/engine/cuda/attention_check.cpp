@@ -76,6 +76,14 @@ Result<DataType> result_type_of_backward(const problem::AttentionBackwardStructu
                      {{structure.d_q, "dQ"}, {structure.d_k, "dK"}, {structure.d_v, "dV"}});
 }
 
+Status check_sink(const problem::AttentionStructure& structure,
+                  const problem::AttentionSizes& sizes) {
+  HEDDLE_TRY(check_dtype(structure, structure.sink, "sink", {DataType::f32}));
+  if (structure.sink == kAbsent || sizes.layout(structure.sink).dims[1] == sizes.q_heads) return {};
+  return error(Code::graph_not_supported, "cuda: sdpa sink is one for {} heads, expected one each",
+               sizes.q_heads);
+}
+
 Status check_lengths(const problem::AttentionSizes& sizes, int64_t most) {
   if (sizes.q_length_to_plan_for() <= most && sizes.kv_length_to_plan_for() <= most) return {};
   return error(Code::graph_not_supported,
@@ -84,12 +92,14 @@ Status check_lengths(const problem::AttentionSizes& sizes, int64_t most) {
 }
 
 Status check_attention(const problem::AttentionStructure& structure,
-                       const problem::AttentionSizes& sizes) {
+                       const problem::AttentionSizes& sizes, bool takes_codes) {
   const auto io = {DataType::bf16, DataType::f16, DataType::f32};
   HEDDLE_TRY(check_dtype(structure, structure.q, "q", io));
   const DataType element = structure.type(structure.q).dtype;
   for (auto [id, role] : {std::pair{structure.k, "k"}, {structure.v, "v"}})
-    HEDDLE_TRY(check_dtype(structure, id, role, {element}));
+    if (!takes_codes || !structure.type(id).holds_codes())
+      HEDDLE_TRY(check_dtype(structure, id, role, {element}));
+  HEDDLE_TRY(check_sink(structure, sizes));
   if (structure.qk_head_dim > kMaxHeadDim || structure.v_head_dim > kMaxHeadDim) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v); the kernel takes at most {}",

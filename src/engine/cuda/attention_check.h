@@ -27,14 +27,19 @@ Result<DataType> result_type_of_backward(const problem::AttentionBackwardStructu
 Status check_dtype(const problem::AttentionStructure& structure, problem::OperandId id,
                    const char* role, std::initializer_list<DataType> allowed);
 
+/// Kernels read a sink for each head of queries, in f32.
+Status check_sink(const problem::AttentionStructure& structure,
+                  const problem::AttentionSizes& sizes);
+
 /// Whether a kernel that counts up to `most` rows of queries, and as many keys, takes the lengths.
 Status check_lengths(const problem::AttentionSizes& sizes, int64_t most);
 /// Of Hopper's kernels, which find the bounds of a batch entry once.
 inline constexpr int64_t kMostRowsSm90 = attention::kFarthestBound - 256;
 
-/// Which limit of all attention kernels a forward problem breaks.
+/// Which limit of all attention kernels a forward problem breaks; of all but the decode kernel, if
+/// none of codes are taken.
 Status check_attention(const problem::AttentionStructure& structure,
-                       const problem::AttentionSizes& sizes);
+                       const problem::AttentionSizes& sizes, bool takes_codes = false);
 /// The same of a backward, whose derivatives are code as the score is.
 Status check_backward(const problem::AttentionBackwardProblem& problem,
                       const problem::AttentionFacts& facts);

@@ -32,7 +32,7 @@ int64_t group_of(const AttentionSizes& sizes) { return sizes.q_heads / sizes.k_h
 
 Status check(const AttentionStructure& structure, const AttentionFacts& facts,
              const AttentionSizes& sizes) {
-  HEDDLE_TRY(check_attention(structure, sizes));
+  HEDDLE_TRY(check_attention(structure, sizes, /*takes_codes=*/true));
   const auto refuse = [](std::string_view what) {
     return error(Code::graph_not_supported, "cuda: the decode kernel {}", what);
   };
@@ -44,6 +44,12 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
     return refuse("takes head dims that are multiples of 8");
   if (!rows_are_aligned(structure, structure.operands, facts))
     return refuse("takes rows that start on 16 bytes");
+  // A quad's lanes share a key in parts of pairs of slices, eight lanes a value in words.
+  if (structure.type(structure.k).holds_codes() && structure.qk_head_dim % 32 != 0)
+    return refuse("takes codes of keys in multiples of 32");
+  const problem::OperandType& values = structure.type(structure.v);
+  if (values.holds_codes() && structure.v_head_dim % (32 * values.columns_of_element()) != 0)
+    return refuse("takes codes of values in multiples of 32, those of 4 bits of 64");
   return {};
 }
 
@@ -59,15 +65,16 @@ Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, con
   const AttentionStructure& structure = problem.structure;
   const AttentionFacts facts = problem::facts_of(problem);
   HEDDLE_TRY(check(structure, facts, problem.sizes));
-  const auto is_paged = [&](OperandId id) { return structure.type(id).storage.is_paged(); };
   sm80::DecodeConfig config;
   config.element = element_of(structure.type(structure.q).dtype);
   HEDDLE_ASSIGN(const DataType result, result_type(structure, {{structure.o, "o"}}));
   config.result = element_of(result);
+  config.k = element_of(structure.type(structure.k).dtype);
+  config.v = element_of(structure.type(structure.v).dtype);
   config.qk_dim = structure.qk_head_dim;
   config.v_dim = structure.v_head_dim;
-  config.paged_k = is_paged(structure.k);
-  config.paged_v = is_paged(structure.v);
+  config.rows_k = rows_of(structure.type(structure.k).storage);
+  config.rows_v = rows_of(structure.type(structure.v).storage);
   config.lengths = structure.q_lengths != kAbsent || structure.kv_lengths != kAbsent;
   config.input_is_log2 = structure.softmax_input_is_log2;
   config.has_score = !structure.score.is_identity();
@@ -169,9 +176,11 @@ Result<Lowering> lower_decode(const AttentionProblem& problem, const Target& tar
   planned.statistics = part_rows * config.v_dim * 4;
   planned.flags = round_up(planned.statistics + part_rows * 8, int64_t{256});
   lowering.workspace_bytes = planned.flags + parts * config.readers() * sm80::kFlagStride * 8;
-  lowering.description =
-      fmt::format("attention forward, decode kernel, {} rows, {} keys a warp, {}", config.rows(),
-                  config.keys, target.architecture);
+  const bool codes = config.k_codes() || config.v_codes(),
+             ring = config.rows_k == attention::KeyRows::ring;
+  lowering.description = fmt::format(
+      "attention forward, decode kernel{}{}, {} rows, {} keys a warp, {}", codes ? " of codes" : "",
+      ring ? " in a ring" : "", config.rows(), config.keys, target.architecture);
   lowering.launches = std::make_shared<const DecodeLaunches>(std::move(planned));
   return lowering;
 }

@@ -95,9 +95,10 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
                  "cuda: sdpa q and o must be both ragged or both dense for the Hopper kernel");
   }
   for (OperandId id : {structure.k, structure.v}) {
-    if (structure.type(id).storage.is_paged()) {
-      return error(Code::graph_not_supported,
-                   "cuda: the Hopper kernel reads no paged keys or values");
+    const attention::KeyRows rows = rows_of(structure.type(id).storage);
+    if (rows != attention::KeyRows::dense) {
+      return error(Code::graph_not_supported, "cuda: the Hopper kernel reads no {} keys or values",
+                   name(rows));
     }
   }
   if (structure.block_mask != kAbsent) {

@@ -8,16 +8,14 @@
 namespace heddle::engine::cuda {
 
 using problem::kAbsent;
-using problem::OperandId;
 
 sm80::GeneralConfig general_config(const problem::AttentionStructure& structure) {
-  const auto is_paged = [&](OperandId id) { return structure.type(id).storage.is_paged(); };
   sm80::GeneralConfig config;
   config.element = element_of(structure.type(structure.q).dtype);
   config.qk_dim = structure.qk_head_dim;
   config.v_dim = structure.v_head_dim;
-  config.paged_k = is_paged(structure.k);
-  config.paged_v = is_paged(structure.v);
+  config.rows_k = rows_of(structure.type(structure.k).storage);
+  config.rows_v = rows_of(structure.type(structure.v).storage);
   config.block_mask = structure.block_mask != kAbsent;
   config.input_is_log2 = structure.softmax_input_is_log2;
   config.max_and_sum = has_max_and_sum(structure);

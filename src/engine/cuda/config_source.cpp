@@ -24,6 +24,9 @@ std::string source_of(Element value) { return fmt::format("heddle::Element::{}",
 std::string source_of(attention::Dropout value) {
   return fmt::format("attention::Dropout::{}", name(value));
 }
+std::string source_of(attention::KeyRows value) {
+  return fmt::format("attention::KeyRows::{}", name(value));
+}
 std::string source_of(attention::RopePairing value) {
   return fmt::format("attention::RopePairing::{}", name(value));
 }
@@ -47,6 +50,9 @@ void ConfigWords::operator()(std::string_view, bool value, std::string_view word
 }
 void ConfigWords::operator()(std::string_view, attention::Dropout value) {
   if (value != attention::Dropout::none) add(fmt::format("dropout {}", name(value)));
+}
+void ConfigWords::operator()(std::string_view, attention::KeyRows value, std::string_view words) {
+  if (value != attention::KeyRows::dense) add(fmt::format("{} {}", name(value), words));
 }
 
 }  // namespace heddle::engine::cuda

@@ -91,8 +91,8 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("tile_m", c.tile_m);
   visit("tile_n", c.tile_n);
   visit("aligned", c.aligned);
-  visit("paged_k", c.paged_k, "paged K");
-  visit("paged_v", c.paged_v, "paged V");
+  visit("rows_k", c.rows_k, "K");
+  visit("rows_v", c.rows_v, "V");
   visit("block_mask", c.block_mask, "block mask");
   visit("input_is_log2", c.input_is_log2, "base 2");
   visit("want_dk", c.want_dk, "dK");
@@ -108,14 +108,16 @@ template <class Visitor, std::same_as<sm80::DecodeConfig> Config>
 void visit_fields(Visitor& visit, const Config& c) {
   visit("element", c.element);
   visit("result", c.result, "results");
+  visit("k", c.k, "K");
+  visit("v", c.v, "V");
   visit("qk_dim", c.qk_dim);
   visit("v_dim", c.v_dim);
   visit("row_tiles", c.row_tiles);
   visit("warps", c.warps);
   visit("keys", c.keys);
   visit("stages", c.stages);
-  visit("paged_k", c.paged_k, "paged K");
-  visit("paged_v", c.paged_v, "paged V");
+  visit("rows_k", c.rows_k, "K");
+  visit("rows_v", c.rows_v, "V");
   visit("lengths", c.lengths, "lengths");
   visit("input_is_log2", c.input_is_log2, "base 2");
   visit("has_score", c.has_score, "score expression");
@@ -218,6 +220,7 @@ std::string source_of(int value);
 std::string source_of(bool value);
 std::string source_of(Element value);
 std::string source_of(attention::Dropout value);
+std::string source_of(attention::KeyRows value);
 std::string source_of(attention::RopePairing value);
 std::string source_of(sm90::Tiled value);
 
@@ -285,6 +288,7 @@ class ConfigWords {
   void operator()(std::string_view field, Element value, std::string_view words = "");
   void operator()(std::string_view field, bool value, std::string_view words = "");
   void operator()(std::string_view field, attention::Dropout value);
+  void operator()(std::string_view field, attention::KeyRows value, std::string_view words);
   template <class Other>
   void operator()(std::string_view, Other) {}
 

@@ -18,10 +18,17 @@ constexpr int kThreads = 256;
 
 RowsOperands operands_of(const CopyStep& step) { return {step.types, step.layouts, step}; }
 
+/// Columns of a row.
+int64_t columns_of(const CopyStep& step, OperandId id) {
+  const problem::OperandType& type = step.types.type(id);
+  return step.layouts.layout(id).dims[3] * type.columns_of_element();
+}
+
 /// Elements of an access that every row of the operand is a multiple of.
 int each_of(const CopyStep& step, OperandId id) {
   const problem::OperandType& type = step.types.type(id);
-  const auto most = std::min<int64_t>(streaming::kCopiedRun, 16 / size_of(type.dtype));
+  const auto most = std::min<int64_t>(streaming::kCopiedRun / type.columns_of_element(),
+                                      16 / size_of(type.dtype));
   return static_cast<int>(
       std::min<int64_t>(most, problem::alignment_of(type, step.layouts.layout(id))));
 }
@@ -42,6 +49,9 @@ class CopyLaunches final : public Launches {
     HEDDLE_TRY(check_address(at, step_.y, y_bytes_));
     streaming::CopyArguments arguments = arguments_;
     operands_of(step_).bind(at.buffers, arguments);
+    if (const OperandId scales = step_.types.type(step_.x).scales.operand;
+        scales != problem::kAbsent)
+      arguments.scales = static_cast<const float*>(at.buffers[static_cast<size_t>(scales)]);
     return at.launch(0, launch_, &arguments);
   }
 
@@ -66,6 +76,7 @@ class CopyLaunches final : public Launches {
 Result<streaming::CopyConfig> configure_copy(const CopyStep& step) {
   const RowsOperands operands = operands_of(step);
   for (OperandId id : {step.x, step.y}) {
+    if (id == step.x && step.types.type(id).holds_codes()) continue;
     HEDDLE_TRY(operands.check_type("a copy of", step.name, id,
                                    {DataType::f32, DataType::bf16, DataType::f16}));
   }
@@ -80,11 +91,14 @@ Result<streaming::CopyConfig> configure_copy(const CopyStep& step) {
 }
 
 std::string words_of(const CopyStep& step) {
-  const auto columns = [&](OperandId id) { return step.layouts.layout(id).dims[3]; };
+  const auto columns = [&](OperandId id) { return columns_of(step, id); };
   const DataType from = step.types.type(step.x).dtype, to = step.types.type(step.y).dtype;
   std::string words;
   const auto add = [&](const std::string& one) { words += (words.empty() ? "" : ", ") + one; };
-  if (from != to) add(fmt::format("converted to {}", name(to)));
+  if (step.types.type(step.x).holds_codes())
+    add(fmt::format("from codes of {} to {}", name(from), name(to)));
+  else if (from != to)
+    add(fmt::format("converted to {}", name(to)));
   if (columns(step.x) < columns(step.y))
     add(fmt::format("padded from {} to {} columns", columns(step.x), columns(step.y)));
   if (columns(step.x) > columns(step.y))
@@ -96,8 +110,13 @@ std::string words_of(const CopyStep& step) {
 Result<Lowering> lower_copy(const CopyStep& step, const Target& target) {
   HEDDLE_ASSIGN(const streaming::CopyConfig config, configure_copy(step));
   streaming::CopyArguments arguments{};
-  arguments.x_columns = static_cast<int>(step.layouts.layout(step.x).dims[3]);
-  arguments.y_columns = static_cast<int>(step.layouts.layout(step.y).dims[3]);
+  arguments.x_columns = static_cast<int>(columns_of(step, step.x));
+  arguments.y_columns = static_cast<int>(columns_of(step, step.y));
+  if (const problem::OperandType& type = step.types.type(step.x); type.holds_codes()) {
+    const problem::OperandLayout& scales = step.layouts.layout(type.scales.operand);
+    arguments.scale_stride[0] = scales.strides[1];
+    arguments.scale_stride[1] = scales.strides[3];
+  }
   const int64_t units = divide_up(arguments.y_columns, streaming::kCopiedRun);
   HEDDLE_ASSIGN(const Launch launch,
                 operands_of(step).arrange(fmt::format("a copy of {}", step.name), units, kThreads,

@@ -20,7 +20,8 @@ struct CopyStep : RowsStep {
 /// The kernel's configuration, or which limit of it the copy breaks.
 Result<streaming::CopyConfig> configure_copy(const CopyStep& step);
 
-/// "k copied to dense rows", "q converted to f32, padded from 36 to 40 columns".
+/// "k copied to dense rows", "q converted to f32, padded from 36 to 40 columns", "v from codes of
+/// i8 to bf16".
 std::string words_of(const CopyStep& step);
 
 Result<Lowering> lower_copy(const CopyStep& step, const Target& target);

@@ -46,6 +46,12 @@ attention::RopePairing pairing_of(problem::Rope::Pairing pairing) {
   return static_cast<attention::RopePairing>(pairing);
 }
 
+attention::KeyRows rows_of(const problem::Storage& storage) {
+  return storage.is_paged()  ? attention::KeyRows::paged
+         : storage.is_ring() ? attention::KeyRows::ring
+                             : attention::KeyRows::dense;
+}
+
 const char* name(Element element) {
   constexpr const char* kNames[] = {"bf16", "f16", "f32", "f64", "u8",    "i8",
                                     "i32",  "i64", "u32", "u64", "f8e4m3"};
@@ -54,6 +60,10 @@ const char* name(Element element) {
 const char* name(attention::Dropout dropout) {
   constexpr const char* kNames[] = {"none", "philox", "threefry", "mask"};
   return kNames[static_cast<int>(dropout)];
+}
+const char* name(attention::KeyRows rows) {
+  constexpr const char* kNames[] = {"dense", "paged", "ring"};
+  return kNames[static_cast<int>(rows)];
 }
 const char* name(attention::RopePairing pairing) {
   return pairing == attention::RopePairing::halves ? "halves" : "interleaved";

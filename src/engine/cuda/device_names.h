@@ -18,10 +18,13 @@ const char* device_type(DataType type);
 
 attention::Dropout dropout_of(problem::Dropout::Kind kind);
 attention::RopePairing pairing_of(problem::Rope::Pairing pairing);
+/// Of keys or values.
+attention::KeyRows rows_of(const problem::Storage& storage);
 
 /// Enumerators by their names.
 const char* name(Element element);
 const char* name(attention::Dropout dropout);
+const char* name(attention::KeyRows rows);
 const char* name(attention::RopePairing pairing);
 
 }  // namespace heddle::engine::cuda

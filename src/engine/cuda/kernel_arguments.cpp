@@ -10,24 +10,29 @@ using attention::ForwardParameters;
 
 ArgumentLayout argument_layout_of(const problem::AttentionStructure& structure, size_t loads) {
   using problem::kAbsent;
-  const auto paged = [&](problem::OperandId id) { return structure.type(id).storage.is_paged(); };
+  const auto is_apart = [&](problem::OperandId id) {
+    const problem::Storage& storage = structure.type(id).storage;
+    return storage.is_paged() || storage.is_ring();
+  };
   ArgumentLayout layout;
   layout.operands = layout.output = layout.row_gradients = layout.key_gradients = true;
   layout.bounds = static_cast<int>(structure.bounds.size());
   layout.loads = static_cast<int>(loads);
   layout.row_sums = structure.max != kAbsent || structure.sum_exp != kAbsent;
   layout.dropout = structure.dropout.kind != problem::Dropout::Kind::none;
-  layout.sparse = structure.block_mask != kAbsent || paged(structure.k) || paged(structure.v);
+  layout.sparse = structure.block_mask != kAbsent || is_apart(structure.k) || is_apart(structure.v);
+  layout.codes =
+      structure.type(structure.k).holds_codes() || structure.type(structure.v).holds_codes();
   return layout;
 }
 
 std::string argument_layout_source(const ArgumentLayout& layout) {
   return fmt::format(
       "#define HEDDLE_ARGUMENT_LAYOUT {{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, "
-      "{}}}\n",
+      "{}, {}}}\n",
       layout.bounds, layout.loads, layout.operands, layout.output, layout.row_sums, layout.dropout,
       layout.sparse, layout.row_gradients, layout.key_gradients, layout.load_gradient, layout.maps,
-      layout.tiled, layout.pairs, layout.rope, layout.stats_gradient);
+      layout.tiled, layout.pairs, layout.rope, layout.stats_gradient, layout.codes);
 }
 
 void KernelArguments::add_forward(const ForwardParameters& all, const ArgumentLayout& layout) {
@@ -38,6 +43,7 @@ void KernelArguments::add_forward(const ForwardParameters& all, const ArgumentLa
   add_part<RowSums<true>>(layout.row_sums, all);
   add_part<DropoutParameters<true>>(layout.dropout, all);
   add_part<SparseOperands<true>>(layout.sparse, all);
+  add_part<CodeScales<true>>(layout.codes, all);
   add(all.loads, layout.loads);
   // Their count, and as many as there are.
   if (layout.bounds > 0)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/rounding.h"
+#include "engine/cuda/attention_check.h"
 #include "engine/cuda/attention_decode.h"
 #include "engine/cuda/launch_operands.h"
 #include "engine/cuda/stages_builder.h"
@@ -62,8 +63,9 @@ class Legalisation {
                const AttentionFacts& facts, Rows rows, std::vector<Place> read,
                std::vector<Place> written)
       : structure_(structure),
+        sizes_(sizes),
         facts_(facts),
-        rows_(is_paged() ? Rows::as_they_lie : rows),
+        rows_(are_apart() ? Rows::as_they_lie : rows),
         read_(std::move(read)),
         written_(std::move(written)),
         build_(structure, sizes) {
@@ -71,7 +73,7 @@ class Legalisation {
     std::erase_if(written_, absent);
     computed_ = type_of(read_.front());
     for (const Place& place : read_)
-      if (type_of(place) != computed_) computed_ = DataType::f32;
+      if (!holds_codes(place) && type_of(place) != computed_) computed_ = DataType::f32;
     result_ = computed_;
     for (const Place& place : written_)
       if (type_of(place) != computed_) result_ = DataType::f32;
@@ -90,13 +92,15 @@ class Legalisation {
   bool is_of_floats() const {
     const auto is_float = [&](const Place& place) {
       const DataType type = type_of(place);
-      return type == DataType::f32 || type == DataType::bf16 || type == DataType::f16;
+      return holds_codes(place) || type == DataType::f32 || type == DataType::bf16 ||
+             type == DataType::f16;
     };
     return std::ranges::all_of(read_, is_float) && std::ranges::all_of(written_, is_float);
   }
 
   bool is_needed() const {
-    return std::ranges::any_of(read_, [&](const Place& p) { return is_copied(p, computed_); }) ||
+    return !check_sink(structure_, sizes_).is_ok() ||
+           std::ranges::any_of(read_, [&](const Place& p) { return is_copied(p, computed_); }) ||
            std::ranges::any_of(written_, [&](const Place& p) { return is_copied(p, result_); });
   }
 
@@ -113,6 +117,7 @@ class Legalisation {
   StagesBuilder run() && {
     for (const Place& place : read_)
       if (is_copied(place, computed_)) copy_in(place);
+    if (!check_sink(structure_, sizes_).is_ok()) copy_sink();
     for (const Place& place : written_)
       if (is_copied(place, result_)) copy_out(place);
     structure_.qk_head_dim = static_cast<int32_t>(columns(structure_.qk_head_dim));
@@ -122,10 +127,15 @@ class Legalisation {
 
  private:
   DataType type_of(const Place& place) const { return structure_.type(*place.id).dtype; }
+  bool holds_codes(const Place& place) const { return structure_.type(*place.id).holds_codes(); }
 
-  bool is_paged() const {
-    return structure_.type(structure_.k).storage.is_paged() ||
-           structure_.type(structure_.v).storage.is_paged();
+  /// Keys or values in pages or a ring: rows that are copied as they lie, if at all.
+  static bool is_apart(const problem::Storage& storage) {
+    return storage.is_paged() || storage.is_ring();
+  }
+  bool are_apart() const {
+    return is_apart(structure_.type(structure_.k).storage) ||
+           is_apart(structure_.type(structure_.v).storage);
   }
 
   /// Of a row, as kernels want it.
@@ -147,8 +157,9 @@ class Legalisation {
   }
 
   bool is_copied(const Place& place, DataType type) const {
-    return type_of(place) != type || columns(place.head_dim) != place.head_dim ||
-           !rows_fit(place) || std::ranges::count(together_, *place.id) > 0;
+    return holds_codes(place) || type_of(place) != type ||
+           columns(place.head_dim) != place.head_dim || !rows_fit(place) ||
+           std::ranges::count(together_, *place.id) > 0;
   }
 
   OperandId temporary(const Place& place, DataType type) {
@@ -160,13 +171,25 @@ class Legalisation {
     step.name = place.name;
     step.x = *place.id;
     step.y = temporary(place, computed_);
-    // Pages are copied as they lie; the rows of ragged sequences go to where dense ones are. Rows
-    // past a length are nobody's: a rotation before this has not written them.
-    if (const problem::Storage& storage = build_.type(step.x).storage; storage.is_paged())
+    // Pages and rings are copied as they lie; the rows of ragged sequences go to where dense ones
+    // are. Rows past a length are nobody's: a rotation before this has not written them.
+    if (const problem::Storage& storage = build_.type(step.x).storage; is_apart(storage))
       build_.type(step.y).storage = storage;
     else
       end_at(*place.lengths, step);
     *place.id = step.y;
+    build_.before(std::move(step));
+  }
+
+  /// One for each head, in f32.
+  void copy_sink() {
+    CopyStep step;
+    step.name = "sink";
+    step.x = structure_.sink;
+    problem::OperandLayout& layout = sizes_.layout(step.x);
+    if (layout.dims[1] == 1) layout.strides[1] = 0;
+    layout.dims[1] = sizes_.q_heads;
+    structure_.sink = step.y = build_.temporary_like(step.x, DataType::f32);
     build_.before(std::move(step));
   }
 
@@ -182,6 +205,7 @@ class Legalisation {
   }
 
   AttentionStructure& structure_;
+  problem::AttentionSizes& sizes_;
   const AttentionFacts& facts_;
   Rows rows_;
   std::vector<Place> read_, written_;

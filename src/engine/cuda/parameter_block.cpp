@@ -29,14 +29,22 @@ void fill_forward(ParameterBlock& block, attention::ForwardParameters& p,
   block.tensor(p.dropout_mask, structure.dropout.mask);
   block.tensor(p.dropout_dump, structure.dropout.dump);
   block.tensor(p.block_mask, structure.block_mask);
-  const auto paged = [&](OperandId id, attention::Pages& pages) {
-    const problem::Storage& storage = structure.type(id).storage;
-    if (!storage.is_paged()) return;
-    block.tensor(pages.table, storage.index);
-    pages.log_rows = log2_of(sizes.layout(id).dims[2]);
+  const auto stored = [&](OperandId id, attention::Pages& pages, attention::Scales& scales) {
+    const problem::OperandType& type = structure.type(id);
+    const int64_t rows = sizes.layout(id).dims[2];
+    if (type.storage.is_ring()) pages.ring_rows = static_cast<int>(rows);
+    if (type.storage.is_paged()) {
+      block.tensor(pages.table, type.storage.index);
+      pages.log_rows = log2_of(rows);
+    }
+    if (!type.holds_codes()) return;
+    block.pointer(scales.data, type.scales.operand);
+    const problem::OperandLayout& layout = sizes.layout(type.scales.operand);
+    scales.stride[0] = layout.strides[1];
+    scales.stride[1] = layout.strides[3];
   };
-  paged(structure.k, p.pages_k);
-  paged(structure.v, p.pages_v);
+  stored(structure.k, p.pages_k, p.k_scales);
+  stored(structure.v, p.pages_v, p.v_scales);
   block.lengths(p.q_lengths, structure.q_lengths, structure.q_lengths_cumulative, sizes.q_length);
   block.lengths(p.kv_lengths, structure.kv_lengths, structure.kv_lengths_cumulative,
                 sizes.kv_length);

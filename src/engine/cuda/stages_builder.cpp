@@ -24,9 +24,9 @@ void StagesBuilder::add(std::vector<Step>& steps, Stages& stages) {
       CopyStep& copy = std::get<CopyStep>(step);
       copy.types.operands = structure_.operands;
       copy.layouts.layouts = sizes_.layouts;
-      // Pages are copied as they lie, by whatever table they are read.
+      // Pages and rings are copied as they lie, however they are read.
       for (OperandId id : {copy.x, copy.y})
-        if (problem::Storage& storage = copy.types.type(id).storage; storage.is_paged())
+        if (problem::Storage& storage = copy.types.type(id).storage; !storage.is_ragged())
           storage = {};
     }
     std::visit([&](auto& one) { stages.steps.emplace_back(std::move(one)); }, step);
