@@ -2,7 +2,6 @@
 
 import ml_dtypes
 import numpy as np
-import onnx_node
 
 import heddle
 from heddle._gqa import INPUTS, OUTPUTS
@@ -28,13 +27,14 @@ class Node:
         outputs = OUTPUTS if self.attributes.get("qk_output") else OUTPUTS[:3]
         return heddle.gqa(self.total, outputs, **given, **self.attributes)
 
-    def by_heddle(self, in_place=False, place=lambda array: array):
+    def by_heddle(self, in_place=False, place=lambda array: array, device="cpu", execute=None):
         """The outputs by name, each poisoned before the run; in place, the past's own buffers are the present ones.
 
-        place: moves an array to where it is to lie.
+        place: moves an array to where it is to lie. execute: runs the device's plan with arrays by their uids, where it does
+        not run where they lie.
         """
         graph = self.graph()
-        plan, uids = heddle.Plan(graph, "cpu"), heddle.gqa.uids
+        plan, uids = heddle.Plan(graph, device), heddle.gqa.uids
         arrays = {name: place(array.copy()) for name, array in self.inputs.items()}
         results = {"output": np.full((self.batch, self.rows, self.heads * self.head_size), np.nan, arrays["query"].dtype)}
         if uids["present_key"] in plan.outputs:
@@ -43,6 +43,9 @@ class Node:
         if self.attributes.get("qk_output"):
             results["output_qk"] = np.full((self.batch, self.heads, self.rows, self.total), np.nan, arrays["query"].dtype)
         results = {name: array if in_place and name.startswith("present") else place(array) for name, array in results.items()}
+        if execute:
+            execute(plan, {uids[name]: array for name, array in (arrays | results).items()})
+            return results
         addresses = {uids[name]: array.ctypes.data for name, array in (arrays | results).items()}
         workspace = np.full(max(plan.workspace_bytes, 1), 255, np.uint8)
         plan.execute(addresses, workspace.ctypes.data)
@@ -74,6 +77,8 @@ class Node:
         return results
 
     def node(self):
+        import onnx_node  # a machine with a GPU may have no onnxruntime
+
         return onnx_node.Node("GroupQueryAttention", "com.microsoft", INPUTS, OUTPUTS, self.attributes)
 
     # ---- The definition ----
