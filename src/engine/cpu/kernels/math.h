@@ -95,7 +95,9 @@ inline Float exp(Float x) {
   p = multiply_add(p, f, all(.5f));
   p = multiply_add(p, f, all(1));
   p = multiply_add(p, f, all(1));
-  return scale_by_power_of_two(p, n);
+  // 2^128 is no f32, but p 2^128 may be one: the last quarter below ln(2^128).
+  const Float y = scale_by_power_of_two(p, min(all(127), n));
+  return select(less(all(127), n), add(y, y), y);
 }
 
 inline Float copy_sign_of(Float x, Float magnitude) {
