@@ -122,8 +122,8 @@ HEDDLE_API void heddle_graph_free(heddle_graph* graph);
 
 HEDDLE_API heddle_status heddle_graph_add_tensor(heddle_graph* graph, const heddle_tensor* tensor);
 /* Adds a node: op is "sdpa", "sdpa_backward", "rope", "rope_backward", "rms_norm",
- * "rms_norm_backward", "layer_norm", "layer_norm_backward" or "cache_append"; name may be null.
- * *node is its number for the calls below.
+ * "rms_norm_backward", "layer_norm", "layer_norm_backward", "cache_append" or "pointwise"; name may
+ * be null. *node is its number for the calls below.
  */
 HEDDLE_API heddle_status heddle_graph_add_node(heddle_graph* graph, const char* op,
                                                const char* name, int32_t* node);
@@ -137,7 +137,8 @@ HEDDLE_API heddle_status heddle_node_set_integer(heddle_graph* graph, int32_t no
                                                  const char* field, int64_t value);
 HEDDLE_API heddle_status heddle_node_set_flag(heddle_graph* graph, int32_t node, const char* field,
                                               bool value);
-/* An enumeration: "diagonal_alignment" to "bottom_right", "pairing" to "interleaved". */
+/* An enumeration: "diagonal_alignment" to "bottom_right", "pairing" to "interleaved", "mode" to
+ * "add". */
 HEDDLE_API heddle_status heddle_node_set_choice(heddle_graph* graph, int32_t node,
                                                 const char* field, const char* value);
 HEDDLE_API heddle_status heddle_node_set_dims(heddle_graph* graph, int32_t node, const char* field,

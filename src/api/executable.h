@@ -47,7 +47,8 @@ class Executable {
   /// Runs on the buffers in `bindings`; uids the graph does not bind are ignored. Refuses missing
   /// uids, null and misaligned pointers and outputs that share memory with another tensor or the
   /// workspace, before anything is written; but a cache that cache_append makes may have the
-  /// address of its past, if nothing reads that afterwards. Initial contents of outputs and
+  /// address of its past, and a pointwise result that of an input of its layout, if nothing reads
+  /// that afterwards. Initial contents of outputs and
   /// workspace never matter. Allocates nothing unless it fails. `stream` is the engine's kind of
   /// queue (ignored by the CPU engine).
   Status execute(std::span<const Binding> bindings, void* workspace, void* stream) const;

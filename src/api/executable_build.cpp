@@ -57,34 +57,37 @@ class Executable::Builder {
     return {};
   }
 
-  /// Caches whose new rows may be put where the past lies: of one layout, the past read by no later
-  /// node.
-  void find_in_place() {
-    const graph::Graph& graph = out_.graph_;
-    const auto port_of = [&](graph::TensorId id) {
-      return std::find_if(out_.ports_.begin(), out_.ports_.end(),
-                          [&](const Port& port) { return port.tensor == id; });
-    };
-    for (size_t n = 0; n < graph.nodes.size(); ++n) {
-      const auto* op = std::get_if<graph::CacheAppend>(&graph.nodes[n].op);
+  /// Outputs that may lie where an input does.
+  void find_in_place(const fusion::Schedule& schedule) {
+    for (size_t n = 0; n < out_.graph_.nodes.size(); ++n) {
+      const auto* op = std::get_if<graph::CacheAppend>(&out_.graph_.nodes[n].op);
       if (!op) continue;
+      const auto is_read_later = [&](graph::TensorId past) {
+        return std::any_of(out_.graph_.nodes.begin() + static_cast<std::ptrdiff_t>(n) + 1,
+                           out_.graph_.nodes.end(), [&](const graph::Node& node) {
+                             return std::ranges::any_of(graph::ports(node), [&](const auto& port) {
+                               return port.tensor == past && !port.output;
+                             });
+                           });
+      };
       for (const auto& [past, present] :
-           {std::pair{op->past_k, op->present_k}, {op->past_v, op->present_v}}) {
-        const auto input = port_of(past), output = port_of(present);
-        if (input == out_.ports_.end() || output == out_.ports_.end() || input->output) continue;
-        const bool read_later =
-            std::any_of(graph.nodes.begin() + static_cast<std::ptrdiff_t>(n) + 1, graph.nodes.end(),
-                        [&, past = past](const graph::Node& node) {
-                          return std::ranges::any_of(graph::ports(node), [&](const auto& port) {
-                            return port.tensor == past && !port.output;
-                          });
-                        });
-        if (read_later || graph[past].dims != graph[present].dims ||
-            graph[past].strides != graph[present].strides)
-          continue;
-        out_.in_place_.push_back({static_cast<size_t>(output - out_.ports_.begin()),
-                                  static_cast<size_t>(input - out_.ports_.begin())});
-      }
+           {std::pair{op->past_k, op->present_k}, {op->past_v, op->present_v}})
+        if (!is_read_later(past)) allow_in_place(past, present);
+    }
+    for (size_t n = 0; n < schedule.steps.size(); ++n) {
+      const fusion::Step& step = schedule.steps[n];
+      const auto* pointwise = std::get_if<problem::PointwiseProblem>(&step.problem);
+      if (!pointwise) continue;
+      const auto is_named_later = [&](graph::TensorId id) {
+        return std::any_of(schedule.steps.begin() + static_cast<std::ptrdiff_t>(n) + 1,
+                           schedule.steps.end(), [&](const fusion::Step& later) {
+                             return std::ranges::find(later.tensors, id) != later.tensors.end();
+                           });
+      };
+      for (const problem::PointwiseStructure::Result& result : pointwise->structure.results)
+        for (const graph::TensorId input : step.tensors)
+          if (!is_named_later(input))
+            allow_in_place(input, step.tensors[static_cast<size_t>(result.y)]);
     }
   }
 
@@ -121,7 +124,7 @@ class Executable::Builder {
   }
 
   /// Every step has the plan of the same step of `planned`, at its own sizes. There are as many of
-  /// them, of the same kinds: how a graph is cut does not depend on sizes.
+  /// them, of the same kinds: how a graph is cut does not depend on late sizes.
   Status resize(const Executable& planned) {
     for (size_t i = 0; i < out_.steps_.size(); ++i) {
       const Step& from = planned.steps_[i];
@@ -137,6 +140,22 @@ class Executable::Builder {
   }
 
  private:
+  /// If they are an input and an output of one layout.
+  void allow_in_place(graph::TensorId from, graph::TensorId to) {
+    const auto port_of = [&](graph::TensorId id) {
+      return std::find_if(out_.ports_.begin(), out_.ports_.end(),
+                          [&](const Port& port) { return port.tensor == id; });
+    };
+    const auto input = port_of(from), output = port_of(to);
+    if (input == out_.ports_.end() || output == out_.ports_.end() || input->output) return;
+    const graph::Tensor &is = out_.graph_[from], &becomes = out_.graph_[to];
+    if (size_of(*is.dtype) != size_of(*becomes.dtype) || is.dims != becomes.dims ||
+        is.strides != becomes.strides)
+      return;
+    out_.in_place_.push_back({static_cast<size_t>(output - out_.ports_.begin()),
+                              static_cast<size_t>(input - out_.ports_.begin())});
+  }
+
   Result<Source> source_of(graph::TensorId id) {
     const auto found = sources_.find(id);
     if (found != sources_.end()) return found->second;
@@ -201,7 +220,7 @@ Result<std::shared_ptr<const Executable>> Executable::build(
   executable->graph_ = std::move(graph);
   Builder builder(*executable);
   HEDDLE_TRY(builder.find_ports());
-  builder.find_in_place();
+  builder.find_in_place(schedule);
   HEDDLE_TRY(builder.place(schedule));
   HEDDLE_TRY(builder.plan(schedule, engines));
   return std::shared_ptr<const Executable>(std::move(executable));
@@ -209,12 +228,12 @@ Result<std::shared_ptr<const Executable>> Executable::build(
 
 Result<std::shared_ptr<const Executable>> Executable::resized(std::span<const Shape> shapes) const {
   HEDDLE_ASSIGN(graph::Graph graph, with_shapes(graph_, ports_, shapes));
-  HEDDLE_ASSIGN(const fusion::Schedule schedule, fusion::fuse(graph));
+  HEDDLE_ASSIGN(const fusion::Schedule schedule, fusion::fuse(graph, graph_));
   auto executable = std::make_shared<Executable>();
   executable->graph_ = std::move(graph);
   Builder builder(*executable);
   HEDDLE_TRY(builder.find_ports());
-  builder.find_in_place();
+  builder.find_in_place(schedule);
   HEDDLE_TRY(builder.place(schedule));
   HEDDLE_TRY(builder.resize(*this));
   return std::shared_ptr<const Executable>(std::move(executable));

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <numeric>
 
 #include "fusion/attention_problem.h"
 #include "fusion/cache_append_problem.h"
+#include "fusion/pointwise_problem.h"
 #include "fusion/schedule.h"
 #include "fusion/streaming_problem.h"
 #include "graph/ports.h"
@@ -42,8 +44,10 @@ class Uses {
 
 class Fusion {
  public:
-  explicit Fusion(const Graph& graph)
-      : graph_(graph), uses_(graph), absorbed_(graph.nodes.size(), false) {}
+  Fusion(const Graph& graph, const Graph& planned)
+      : graph_(graph), planned_(planned), uses_(graph), runs_at_(graph.nodes.size()) {
+    std::iota(runs_at_.begin(), runs_at_.end(), 0);
+  }
 
   Schedule run() {
     std::vector<Step> attention(graph_.nodes.size());
@@ -55,16 +59,21 @@ class Fusion {
       if (std::holds_alternative<graph::SdpaBackward>(node.op))
         attention[n] = backward(node, place);
     }
+    const PointwiseFusion pointwise(graph_, planned_);
     Schedule schedule;
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       const Node& node = graph_.nodes[n];
-      if (absorbed_[n]) continue;
+      if (is_part(n)) continue;
       if (std::holds_alternative<graph::Rope>(node.op)) {
         schedule.steps.push_back(rope_step(graph_, node));
       } else if (std::optional<Step> norm = norm_step(graph_, node)) {
         schedule.steps.push_back(std::move(*norm));
       } else if (std::holds_alternative<graph::CacheAppend>(node.op)) {
         schedule.steps.push_back(cache_append_step(graph_, node));
+      } else if (std::holds_alternative<graph::PointwiseNode>(node.op)) {
+        const auto place = static_cast<int>(n);
+        if (pointwise.makes_memory(place))
+          schedule.steps.push_back(pointwise.step(pointwise.together_with(place, runs_at_)));
       } else {
         schedule.steps.push_back(std::move(attention[n]));
       }
@@ -93,6 +102,9 @@ class Fusion {
     return attention_backward_step(graph_, parts);
   }
 
+  /// Whether the node is part of another's step.
+  bool is_part(size_t n) const { return runs_at_[n] != static_cast<int>(n); }
+
   bool is_ragged(TensorId id) const { return graph_[id].ragged_offset != kNone; }
 
   /// The rope that makes `id`, if the attention at `place` may rotate in its stead: it is the first
@@ -100,7 +112,7 @@ class Fusion {
   /// is rounded to what the tensor holds).
   std::optional<AbsorbedRope> rope_before(TensorId id, int place) {
     const int maker = uses_.maker(id);
-    if (maker < 0 || absorbed_[static_cast<size_t>(maker)]) return {};
+    if (maker < 0 || is_part(static_cast<size_t>(maker))) return {};
     const Node& node = graph_.nodes[static_cast<size_t>(maker)];
     const auto* rope = std::get_if<graph::Rope>(&node.op);
     if (!rope || rope->backward || graph_[rope->x].dtype != graph_[id].dtype) return {};
@@ -111,7 +123,7 @@ class Fusion {
     const bool is_read = !graph_[id].is_virtual || readers.size() > 1;
     // A ragged rope rotates all up to the next sequence, an attention only up to the length.
     if (is_ragged(rope->x) != is_ragged(id) || (is_ragged(id) && is_read)) return {};
-    absorbed_[static_cast<size_t>(maker)] = true;
+    runs_at_[static_cast<size_t>(maker)] = place;
     return AbsorbedRope{&node, is_read};
   }
 
@@ -127,7 +139,7 @@ class Fusion {
       if (uses_.maker(table) >= place) return {};
     }
     if (is_ragged(id) != is_ragged(rope->y)) return {};
-    absorbed_[static_cast<size_t>(reader)] = true;
+    runs_at_[static_cast<size_t>(reader)] = place;
     return AbsorbedRope{&node, !graph_[id].is_virtual || uses_.readers(id).size() > 1};
   }
 
@@ -144,13 +156,17 @@ class Fusion {
     return ids;
   }
 
-  const Graph& graph_;
+  const Graph &graph_, &planned_;
   Uses uses_;
-  std::vector<bool> absorbed_;
+  /// The place of the step that each node is part of.
+  std::vector<int> runs_at_;
 };
 
 }  // namespace
 
-Result<Schedule> fuse(const Graph& graph) { return Fusion(graph).run(); }
+Result<Schedule> fuse(const Graph& graph) { return Fusion(graph, graph).run(); }
+Result<Schedule> fuse(const Graph& graph, const Graph& planned) {
+  return Fusion(graph, planned).run();
+}
 
 }  // namespace heddle::fusion

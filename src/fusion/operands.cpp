@@ -39,6 +39,19 @@ OperandId Operands::add(TensorId id) {
   return operand;
 }
 
+OperandId Operands::add_with_trailing_dims(TensorId id) {
+  const OperandId operand = add(id);
+  const graph::Tensor& tensor = graph_[id];
+  const int rank = tensor.dims.rank();
+  problem::OperandLayout& layout = layouts_[static_cast<size_t>(operand)];
+  layout.dims = {1, 1, 1, 1}, layout.strides = {0, 0, 0, 0};
+  for (int d = 0; d < rank; ++d) {
+    layout.dims[4 - rank + d] = tensor.dims[d];
+    layout.strides[4 - rank + d] = tensor.dims[d] == 1 ? 0 : tensor.strides[d];
+  }
+  return operand;
+}
+
 OperandId Operands::add_permuted(TensorId id, const std::vector<int>& axes) {
   if (id == kNone) return kAbsent;
   const auto known = std::find(tensors_.begin(), tensors_.end(), id);

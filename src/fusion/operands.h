@@ -15,6 +15,8 @@ class Operands {
   /// The operand of a tensor, added on first use with the operands its addressing needs (ragged
   /// offsets); kAbsent for kNone.
   problem::OperandId add(graph::TensorId id);
+  /// Like add, with the ones before its dims.
+  problem::OperandId add_with_trailing_dims(graph::TensorId id);
   /// Like add, for a K or V as caches store them: in pages that a table names, or in a ring, and
   /// perhaps as codes with scales.
   struct Cache {

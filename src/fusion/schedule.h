@@ -26,5 +26,7 @@ struct Schedule {
 /// Cuts a validated graph into problems: rope(Q), rope(K) and sdpa become one attention problem,
 /// sdpa_backward with its rope_backwards another; whatever stands alone stays alone.
 Result<Schedule> fuse(const graph::Graph& graph);
+/// The graph at late sizes, cut as `planned` is, whose tensors it has.
+Result<Schedule> fuse(const graph::Graph& graph, const graph::Graph& planned);
 
 }  // namespace heddle::fusion

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "fusion/pointwise_mode.h"
 #include "graph/score_reads.h"
 #include "problem/score_builder.h"
 #include "problem/score_derivative.h"
@@ -20,81 +21,6 @@ using Node = ScoreBuilder::Node;
 namespace {
 
 const double kLog2E = 1 / std::log(2);
-
-ScoreOp score_op(PointwiseMode mode) {
-  switch (mode) {
-    case PointwiseMode::add:
-      return ScoreOp::add;
-    case PointwiseMode::sub:
-      return ScoreOp::subtract;
-    case PointwiseMode::mul:
-      return ScoreOp::multiply;
-    case PointwiseMode::div:
-      return ScoreOp::divide;
-    case PointwiseMode::min:
-      return ScoreOp::minimum;
-    case PointwiseMode::max:
-      return ScoreOp::maximum;
-    case PointwiseMode::pow:
-      return ScoreOp::power;
-    case PointwiseMode::mod:
-      return ScoreOp::modulo;
-    case PointwiseMode::neg:
-      return ScoreOp::negate;
-    case PointwiseMode::abs:
-      return ScoreOp::absolute;
-    case PointwiseMode::exp:
-      return ScoreOp::exponential;
-    case PointwiseMode::log:
-      return ScoreOp::logarithm;
-    case PointwiseMode::sqrt:
-      return ScoreOp::square_root;
-    case PointwiseMode::rsqrt:
-      return ScoreOp::reciprocal_square_root;
-    case PointwiseMode::reciprocal:
-      return ScoreOp::reciprocal;
-    case PointwiseMode::tanh_fwd:
-      return ScoreOp::tangent_hyperbolic;
-    case PointwiseMode::sigmoid_fwd:
-      return ScoreOp::sigmoid;
-    case PointwiseMode::erf:
-      return ScoreOp::error_function;
-    case PointwiseMode::sin:
-      return ScoreOp::sine;
-    case PointwiseMode::cos:
-      return ScoreOp::cosine;
-    case PointwiseMode::tan:
-      return ScoreOp::tangent;
-    case PointwiseMode::floor:
-      return ScoreOp::floor;
-    case PointwiseMode::ceil:
-      return ScoreOp::ceil;
-    case PointwiseMode::cmp_eq:
-      return ScoreOp::equal;
-    case PointwiseMode::cmp_neq:
-      return ScoreOp::not_equal;
-    case PointwiseMode::cmp_lt:
-      return ScoreOp::less;
-    case PointwiseMode::cmp_le:
-      return ScoreOp::less_equal;
-    case PointwiseMode::cmp_gt:
-      return ScoreOp::greater;
-    case PointwiseMode::cmp_ge:
-      return ScoreOp::greater_equal;
-    case PointwiseMode::logical_and:
-      return ScoreOp::logical_and;
-    case PointwiseMode::logical_or:
-      return ScoreOp::logical_or;
-    case PointwiseMode::logical_not:
-      return ScoreOp::logical_not;
-    case PointwiseMode::binary_select:
-      return ScoreOp::select;
-    case PointwiseMode::identity:
-    case PointwiseMode::gen_index:
-      break;
-  }
-  return ScoreOp::dot;  // identity and gen_index are no ops of an expression
-}
 
 /// Translates pointwise ops; remembers which node each of the expression's own tensors became.
 class Translation {
@@ -116,8 +42,7 @@ class Translation {
     }
     Node x[3] = {-1, -1, -1};
     for (size_t n = 0; n < op.inputs.size(); ++n) x[n] = input(op.inputs[n]);
-    if (op.mode == PointwiseMode::identity) return x[0];
-    return builder_.apply(score_op(op.mode), x[0], x[1], x[2]);
+    return apply_mode(builder_, op.mode, x[0], x[1], x[2]);
   }
 
   Node input(TensorId id) {

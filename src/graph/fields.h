@@ -211,4 +211,14 @@ void fields(Visitor& v, T& op) {
   v.output("lengths_kv", op.lengths_kv);
 }
 
+template <class Visitor, Is<PointwiseNode> T>
+void fields(Visitor& v, T& op) {
+  v.choice("mode", op.mode);
+  v.input("a", op.a);
+  v.input("b", op.b);
+  v.input("c", op.c);
+  v.output("y", op.y);
+  v.integer("axis", op.axis);
+}
+
 }  // namespace heddle::graph

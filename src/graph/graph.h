@@ -4,6 +4,7 @@
 // contract is docs/graph-text-form.md; validate.h holds a graph to it, src/reference/ computes it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,7 +39,7 @@ struct Tensor {
 
 enum class DiagonalAlignment : uint8_t { top_left, bottom_right };
 
-/// Pointwise ops of score expressions (score_mod), names as in the contract.
+/// Pointwise ops, of score expressions (score_mod) and standing alone; names as in the contract.
 enum class PointwiseMode : uint8_t {
   identity,
   add,
@@ -260,10 +261,24 @@ struct CacheAppend {
   friend bool operator==(const CacheAppend&, const CacheAppend&) = default;
 };
 
+/// A pointwise op standing alone: y = mode(a, b, c), element by element, where dims of 1 broadcast;
+/// in f32, rounded where y is in memory. Takes as many of a, b and c as the mode has inputs.
+/// binary_select's are condition, value if true, value if false. gen_index yields the index along
+/// `axis` of y, whose dims are those of `a` if that is given; it reads no element of it.
+struct PointwiseNode {
+  PointwiseMode mode = PointwiseMode::identity;
+  TensorId a = kNone, b = kNone, c = kNone, y = kNone;
+  int64_t axis = 0;
+
+  std::array<TensorId, 3> inputs() const { return {a, b, c}; }
+
+  friend bool operator==(const PointwiseNode&, const PointwiseNode&) = default;
+};
+
 struct Node {
   std::string name;
   std::variant<Sdpa, SdpaBackward, Rope, RmsNorm, RmsNormBackward, LayerNorm, LayerNormBackward,
-               CacheAppend>
+               CacheAppend, PointwiseNode>
       op;
 
   friend bool operator==(const Node&, const Node&) = default;

@@ -59,6 +59,7 @@ std::string_view op_name(const Node& node) {
     std::string_view operator()(const LayerNorm&) const { return "layer_norm"; }
     std::string_view operator()(const LayerNormBackward&) const { return "layer_norm_backward"; }
     std::string_view operator()(const CacheAppend&) const { return "cache_append"; }
+    std::string_view operator()(const PointwiseNode&) const { return "pointwise"; }
   };
   return std::visit(Names{}, node.op);
 }

@@ -13,7 +13,7 @@ std::string_view name(PointwiseMode mode);
 std::string_view name(DiagonalAlignment alignment);
 std::string_view name(RopePairing pairing);
 /// "sdpa", "sdpa_backward", "rope", "rope_backward", "rms_norm", "rms_norm_backward",
-/// "layer_norm", "layer_norm_backward", "cache_append".
+/// "layer_norm", "layer_norm_backward", "cache_append", "pointwise".
 std::string_view op_name(const Node& node);
 /// Its own name; of one without, its op's.
 std::string_view name(const Node& node);

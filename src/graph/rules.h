@@ -61,5 +61,6 @@ Status validate_rms_norm_backward(const Rules& rules, RmsNormBackward& op);
 Status validate_layer_norm(const Rules& rules, LayerNorm& op);
 Status validate_layer_norm_backward(const Rules& rules, LayerNormBackward& op);
 Status validate_cache_append(const Rules& rules, CacheAppend& op);
+Status validate_pointwise(const Rules& rules, PointwiseNode& op);
 
 }  // namespace heddle::graph

@@ -118,11 +118,13 @@ Result<Node> make_node(std::string_view op, std::string_view name) {
     node.op = LayerNormBackward{};
   } else if (op == "cache_append") {
     node.op = CacheAppend{};
+  } else if (op == "pointwise") {
+    node.op = PointwiseNode{};
   } else {
     return error(
         Code::invalid_value,
         "there is no op \"{}\", expected sdpa, sdpa_backward, rope, rope_backward, rms_norm, "
-        "rms_norm_backward, layer_norm, layer_norm_backward or cache_append",
+        "rms_norm_backward, layer_norm, layer_norm_backward, cache_append or pointwise",
         op);
   }
   return node;

@@ -86,6 +86,12 @@ Result<std::vector<int>> find_makers(const Graph& graph) {
 Status order_nodes(Graph& graph) {
   HEDDLE_ASSIGN(const std::vector<int> maker, find_makers(graph));
   const size_t count = graph.nodes.size();
+  std::unordered_set<TensorId> inner;  // what score expressions make, for themselves alone
+  for (const Node& node : graph.nodes) {
+    for (const Port& port : ports(node)) {
+      if (port.output && port.inner) inner.insert(port.tensor);
+    }
+  }
   std::vector<std::vector<int>> readers(count);
   std::vector<int> waits(count);
   for (size_t n = 0; n < count; ++n) {
@@ -102,6 +108,11 @@ Status order_nodes(Graph& graph) {
                      describe(tensor), port.name, op_name(graph.nodes[n]));
       }
       if (from == -1 || from == static_cast<int>(n)) continue;
+      if (inner.contains(port.tensor)) {
+        return error(Code::invalid_value,
+                     "The {}, {} of {}, is a value inside the score expression of another op.",
+                     describe(tensor), port.name, op_name(graph.nodes[n]));
+      }
       readers[from].push_back(static_cast<int>(n));
       ++waits[n];
     }
@@ -146,6 +157,7 @@ Status validate_op(const Rules& rules, LayerNormBackward& op) {
   return validate_layer_norm_backward(rules, op);
 }
 Status validate_op(const Rules& rules, CacheAppend& op) { return validate_cache_append(rules, op); }
+Status validate_op(const Rules& rules, PointwiseNode& op) { return validate_pointwise(rules, op); }
 
 Status validate_node(Graph& graph, Node& node) {
   const std::vector<Port> all = ports(node);

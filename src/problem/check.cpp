@@ -70,20 +70,27 @@ Status check_extents(const AttentionStructure& s, const AttentionSizes& z) {
   return {};
 }
 
+Status check_nodes(std::string_view op, const char* label, const std::vector<ScoreNode>& nodes) {
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    const ScoreNode& node = nodes[n];
+    const int32_t of[] = {node.a, node.b, node.c};
+    for (int k = 0; k < arity(node.op); ++k) {
+      if (of[k] < 0 || static_cast<size_t>(of[k]) >= n)
+        return error(Code::invalid_value,
+                     "{}: node {} ({}) of {} reads node {}, which does not come before it", op, n,
+                     name(node.op), label, of[k]);
+    }
+  }
+  return {};
+}
+
 Status check_score(const OperandCheck& operands, const ScoreExpression& score, const Dims& cells,
                    const char* label, bool is_derivative) {
   if (score.root < 0 || static_cast<size_t>(score.root) >= score.nodes.size())
     return error(Code::invalid_value, "attention: {} has {} nodes and no node {} for its root",
                  label, score.nodes.size(), score.root);
-  for (size_t n = 0; n < score.nodes.size(); ++n) {
-    const ScoreNode& node = score.nodes[n];
-    const int32_t of[] = {node.a, node.b, node.c};
-    for (int k = 0; k < arity(node.op); ++k) {
-      if (of[k] < 0 || static_cast<size_t>(of[k]) >= n)
-        return error(Code::invalid_value,
-                     "attention: node {} ({}) of {} reads node {}, which does not come before it",
-                     n, name(node.op), label, of[k]);
-    }
+  HEDDLE_TRY(check_nodes(kAttention, label, score.nodes));
+  for (const ScoreNode& node : score.nodes) {
     if (node.op == ScoreOp::gradient && !is_derivative)
       return error(Code::invalid_value,
                    "attention: {} reads the gradient, which only derivatives may", label);
@@ -263,6 +270,15 @@ Status check_norm(const Norm& problem, std::initializer_list<const char*> requir
   });
 }
 
+// Elements ----------------------------------------------------------------------------------------
+
+Status check_element(const OperandCheck& operands, OperandId id, const char* label) {
+  if (operands.type(id).storage.kind != Storage::Kind::dense || operands.type(id).holds_codes())
+    return error(Code::invalid_value, "pointwise: {} is no dense tensor of numbers", label);
+  return operands.has_type(
+      id, label, {DataType::f32, DataType::bf16, DataType::f16, DataType::i32, DataType::boolean});
+}
+
 }  // namespace
 
 Status check(const AttentionProblem& problem) {
@@ -344,6 +360,54 @@ Status check(const RopeProblem& problem) {
     return error(Code::invalid_value, "rope: x has dims {}, more elements than 63 bits count",
                  to_string(x));
   return check_tables(operands, "rope", s.rope, "", x, problem.sizes.scale);
+}
+
+Status check(const PointwiseProblem& problem) {
+  const PointwiseStructure& s = problem.structure;
+  const OperandCheck operands("pointwise", s.operands, problem.sizes.layouts);
+  HEDDLE_TRY(operands.all_well_formed(4));
+  HEDDLE_TRY(check_ids(operands, s));
+  if (s.results.empty()) return error(Code::invalid_value, "pointwise: there is no result");
+  std::vector<OperandId> written;
+  for (const PointwiseStructure::Result& result : s.results) {
+    HEDDLE_TRY(operands.is_present(result.y, "a result"));
+    HEDDLE_TRY(check_element(operands, result.y, "a result"));
+    HEDDLE_TRY(operands.has_dims(result.y, "a result", problem.dims()));
+    if (result.node < 0 || static_cast<size_t>(result.node) >= s.nodes.size())
+      return error(Code::invalid_value, "pointwise: a result is node {}, of only {}", result.node,
+                   s.nodes.size());
+    if (std::ranges::find(written, result.y) != written.end())
+      return error(Code::invalid_value, "pointwise: operand {} is written twice", result.y);
+    written.push_back(result.y);
+  }
+  if (!element_count(problem.dims()))
+    return error(Code::invalid_value,
+                 "pointwise: results have dims {}, more elements than 63 bits count",
+                 to_string(problem.dims()));
+  if (s.nodes.size() > kMostPointwiseNodes)
+    return error(
+        Code::graph_not_supported,
+        "pointwise: one step has {} ops, expected at most {}: give it a tensor in memory on "
+        "the way",
+        s.nodes.size(), kMostPointwiseNodes);
+  HEDDLE_TRY(check_nodes("pointwise", "the program", s.nodes));
+  for (const ScoreNode& node : s.nodes) {
+    if (node.op == ScoreOp::dot || node.op == ScoreOp::gradient || node.op == ScoreOp::q_length ||
+        node.op == ScoreOp::kv_length)
+      return error(Code::invalid_value, "pointwise: a node is {}, which only scores have",
+                   name(node.op));
+    if (node.op != ScoreOp::load) continue;
+    HEDDLE_TRY(operands.is_present(node.operand, "an input"));
+    HEDDLE_TRY(check_element(operands, node.operand, "an input"));
+    const Dims& dims = operands.layout(node.operand).dims;
+    for (int d = 0; d < 4; ++d) {
+      if (dims[d] != 1 && dims[d] != problem.dims()[d])
+        return error(Code::invalid_value,
+                     "pointwise: an input has dims {}, which do not broadcast to {}",
+                     to_string(dims), to_string(problem.dims()));
+    }
+  }
+  return {};
 }
 
 Status check(const Problem& problem) {

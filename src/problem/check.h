@@ -17,5 +17,6 @@ Status check(const NormProblem& problem);
 Status check(const NormBackwardProblem& problem);
 Status check(const RopeProblem& problem);
 Status check(const CacheAppendProblem& problem);
+Status check(const PointwiseProblem& problem);
 
 }  // namespace heddle::problem

@@ -160,4 +160,29 @@ CacheAppendFacts facts_of(const CacheAppendProblem& problem) {
   return facts;
 }
 
+PointwiseFacts facts_of(const PointwiseProblem& problem) {
+  const PointwiseProblem ordered = in_memory_order(problem);
+  PointwiseFacts facts{.is_empty = *element_count(problem.dims()) == 0};
+  int64_t widest = 1;
+  auto together = static_cast<uint64_t>(ordered.dims()[3]);
+  for (size_t n = 0; n < ordered.sizes.layouts.size(); ++n) {
+    const OperandLayout& layout = ordered.sizes.layouts[n];
+    using Columns = PointwiseFacts::Columns;
+    const int64_t step = layout.dims[3] == 1 ? 0 : layout.strides[3];
+    facts.columns.push_back(step == 0   ? Columns::one
+                            : step == 1 ? Columns::dense
+                                        : Columns::strided);
+    if (facts.columns.back() != Columns::dense) continue;
+    widest = std::max(widest, size_of(ordered.structure.operands[n].dtype));
+    for (int d = 0; d < 3; ++d)
+      if (layout.dims[d] > 1) together |= static_cast<uint64_t>(layout.strides[d]);
+  }
+  // The lowest bit set of all that has to be a multiple is the least.
+  const auto widest_vector = static_cast<uint64_t>(16 / std::max<int64_t>(widest, 2));
+  facts.vector = 1 << std::countr_zero(together | widest_vector);
+  for (const ScoreNode& node : ordered.structure.nodes)
+    if (node.op >= ScoreOp::row && node.op <= ScoreOp::head) facts.indices.push_back(node.op);
+  return facts;
+}
+
 }  // namespace heddle::problem

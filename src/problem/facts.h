@@ -75,11 +75,27 @@ struct CacheAppendFacts {
   friend bool operator==(const CacheAppendFacts&, const CacheAppendFacts&) = default;
 };
 
+/// Of the problem in memory order.
+struct PointwiseFacts {
+  bool is_empty = false;
+  /// Elements an access may take in every operand: 16 bytes of the widest that has columns, or
+  /// fewer, down to 1.
+  int vector = 1;
+  /// How an operand's row is stepped through.
+  enum class Columns : uint8_t { one, dense, strided };
+  std::vector<Columns> columns;
+  /// The dim along which each node that is an index counts.
+  std::vector<ScoreOp> indices;
+
+  friend bool operator==(const PointwiseFacts&, const PointwiseFacts&) = default;
+};
+
 AttentionFacts facts_of(const AttentionProblem& problem);
 AttentionFacts facts_of(const AttentionBackwardProblem& problem);
 NormFacts facts_of(const NormProblem& problem);
 NormFacts facts_of(const NormBackwardProblem& problem);
 RopeFacts facts_of(const RopeProblem& problem);
 CacheAppendFacts facts_of(const CacheAppendProblem& problem);
+PointwiseFacts facts_of(const PointwiseProblem& problem);
 
 }  // namespace heddle::problem

@@ -59,6 +59,23 @@ Status take_over(const RopeProblem& planned, const RopeProblem& given) {
   return check_rows(x_of(planned), x_of(given), 1);
 }
 
+/// Every size may be another: kernels are told all of them. Results made together keep equal dims.
+Status take_over(const PointwiseProblem& planned, const PointwiseProblem& given) {
+  if (given.structure != planned.structure)
+    return error(Code::invalid_value,
+                 "The shapes broadcast an index that was planned for each place, expected the dims "
+                 "of gen_index and of what reads it to stay equal.");
+  for (const PointwiseStructure::Result& result : given.structure.results) {
+    const Dims& dims = given.sizes.layout(result.y).dims;
+    if (dims != given.dims())
+      return error(
+          Code::invalid_value,
+          "The shapes give pointwise results dims {} and {}, expected the same as planned.",
+          to_string(given.dims()), to_string(dims));
+  }
+  return {};
+}
+
 /// An append's heads and head dims.
 Dims heads_of(const CacheAppendProblem& p) {
   return {p.sizes.q_heads, p.sizes.kv_heads, p.structure.qk_head_dim, p.structure.v_head_dim,

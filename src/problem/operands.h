@@ -194,6 +194,13 @@ void operands(Visitor&& visit, T& s) {
   visit("lengths_kv", s.lengths_kv, Use::written);
 }
 
+template <class Visitor, Is<PointwiseStructure> T>
+void operands(Visitor&& visit, T& s) {
+  for (auto& node : s.nodes)
+    if (node.op == ScoreOp::load) visit("an input", node.operand, Use::read);
+  for (auto& result : s.results) visit("a result", result.y, Use::written);
+}
+
 /// The types and layouts that ids of a problem of any kind count through.
 template <class Kind>
 requires requires(Kind& problem) { problem.structure; }

@@ -5,11 +5,13 @@
 
 #include "problem/attention.h"
 #include "problem/cache_append.h"
+#include "problem/pointwise.h"
 #include "problem/streaming.h"
 
 namespace heddle::problem {
 
-using Problem = std::variant<AttentionProblem, AttentionBackwardProblem, NormProblem,
-                             NormBackwardProblem, RopeProblem, CacheAppendProblem>;
+using Problem =
+    std::variant<AttentionProblem, AttentionBackwardProblem, NormProblem, NormBackwardProblem,
+                 RopeProblem, CacheAppendProblem, PointwiseProblem>;
 
 }  // namespace heddle::problem

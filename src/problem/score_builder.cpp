@@ -48,10 +48,11 @@ bool ScoreBuilder::is_constant(Node node, double value) const {
 ScoreBuilder::Node ScoreBuilder::shortcut(ScoreOp op, Node a, Node b, Node c) {
   switch (op) {
     case ScoreOp::add:
+      if (keeps_zero_signs_) return -1;
       if (is_constant(a, 0)) return b;
       return is_constant(b, 0) ? a : -1;
     case ScoreOp::subtract:
-      return is_constant(b, 0) ? a : -1;
+      return is_constant(b, 0) && !keeps_zero_signs_ ? a : -1;
     case ScoreOp::multiply:
       if (is_constant(a, 1)) return b;
       return is_constant(b, 1) ? a : -1;
@@ -95,27 +96,34 @@ ScoreBuilder::Node ScoreBuilder::insert(const ScoreExpression& expression, Node 
 }
 
 ScoreExpression ScoreBuilder::expression(Node root) const {
+  std::vector<Node> roots{root};
+  ScoreExpression result;
+  result.nodes = program(roots);
+  result.root = roots.front();
+  return result;
+}
+
+std::vector<ScoreNode> ScoreBuilder::program(std::vector<Node>& roots) const {
   std::vector<bool> needed(nodes_.size(), false);
-  needed[static_cast<size_t>(root)] = true;
-  for (Node n = root; n >= 0; --n) {
+  for (const Node root : roots) needed[static_cast<size_t>(root)] = true;
+  for (Node n = size() - 1; n >= 0; --n) {
     if (!needed[static_cast<size_t>(n)]) continue;
     for (Node operand : {(*this)[n].a, (*this)[n].b, (*this)[n].c}) {
       if (operand >= 0) needed[static_cast<size_t>(operand)] = true;
     }
   }
-  ScoreExpression result;
-  result.nodes.clear();
+  std::vector<ScoreNode> nodes;
   std::vector<int32_t> place(nodes_.size(), -1);
   const auto at = [&](Node n) { return n < 0 ? -1 : place[static_cast<size_t>(n)]; };
-  for (Node n = 0; n <= root; ++n) {
+  for (Node n = 0; n < size(); ++n) {
     if (!needed[static_cast<size_t>(n)]) continue;
     ScoreNode node = (*this)[n];
     node.a = at(node.a), node.b = at(node.b), node.c = at(node.c);
-    place[static_cast<size_t>(n)] = static_cast<int32_t>(result.nodes.size());
-    result.nodes.push_back(node);
+    place[static_cast<size_t>(n)] = static_cast<int32_t>(nodes.size());
+    nodes.push_back(node);
   }
-  result.root = at(root);
-  return result;
+  for (Node& root : roots) root = at(root);
+  return nodes;
 }
 
 ScoreExpression simplified(const ScoreExpression& expression) {

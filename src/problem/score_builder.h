@@ -11,6 +11,9 @@ namespace heddle::problem {
 
 class ScoreBuilder {
  public:
+  /// `keeps_zero_signs`: x + 0, which makes 0 of -0, is a sum. A score needs no such care.
+  explicit ScoreBuilder(bool keeps_zero_signs = false) : keeps_zero_signs_(keeps_zero_signs) {}
+
   using Node = int32_t;  ///< index of a node of this builder
 
   Node leaf(ScoreOp op) { return make({op}); }
@@ -27,6 +30,8 @@ class ScoreBuilder {
   int32_t size() const { return static_cast<int32_t>(nodes_.size()); }
   /// The expression rooted at `root`, without the nodes it does not need.
   ScoreExpression expression(Node root) const;
+  /// The nodes that several roots need, which then are those of that list.
+  std::vector<ScoreNode> program(std::vector<Node>& roots) const;
 
  private:
   Node make(const ScoreNode& node);
@@ -40,6 +45,7 @@ class ScoreBuilder {
     bool operator()(const ScoreNode& x, const ScoreNode& y) const;
   };
 
+  bool keeps_zero_signs_;
   std::vector<ScoreNode> nodes_;
   std::unordered_map<ScoreNode, Node, Hash, IsSame> places_;
 };

@@ -2,6 +2,7 @@
 
 #include <unordered_set>
 
+#include "graph/pointwise_values.h"
 #include "graph/ports.h"
 #include "reference/ops.h"
 
@@ -28,6 +29,7 @@ Result<Values> evaluate(const graph::Graph& graph, const Buffers& buffers, Preci
     available[id] = tensor.constant.has_value() || buffers.contains(tensor.uid);
   }
   Values values(graph, buffers, precision);
+  const std::vector<bool> is_between = graph::values_between_pointwise(graph);
   for (const graph::Node& node : graph.nodes) {
     const std::vector<graph::Port> ports = graph::ports(node);
     // Values inside a score expression are made and read there.
@@ -70,7 +72,11 @@ Result<Values> evaluate(const graph::Graph& graph, const Buffers& buffers, Preci
                    [&](const graph::RmsNormBackward& op) { rms_norm_backward(op, values); },
                    [&](const graph::LayerNorm& op) { layer_norm(op, values); },
                    [&](const graph::LayerNormBackward& op) { layer_norm_backward(op, values); },
-                   [&](const graph::CacheAppend& op) { cache_append(op, values); }},
+                   [&](const graph::CacheAppend& op) { cache_append(op, values); },
+                   [&](const graph::PointwiseNode& op) {
+                     if (is_between[static_cast<size_t>(op.y)]) values.keep_unrounded(op.y);
+                     pointwise(op, values);
+                   }},
         node.op);
     for (const graph::Port& port : ports) {
       if (port.output) available[port.tensor] = true;

@@ -21,5 +21,7 @@ void layer_norm(const graph::LayerNorm& op, Values& values);
 void layer_norm_backward(const graph::LayerNormBackward& op, Values& values);
 /// New rows of K and V behind those that caches hold; Q, K and V as these take them.
 void cache_append(const graph::CacheAppend& op, Values& values);
+/// y = mode(a, b, c), element by element.
+void pointwise(const graph::PointwiseNode& op, Values& values);
 
 }  // namespace heddle::reference

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "reference/pointwise.h"
+
 namespace heddle::reference {
 
 using graph::Pointwise;
@@ -31,84 +33,6 @@ class Slots {
   static size_t place(TensorId id) { return static_cast<size_t>(id); }
   std::vector<std::optional<double>> slots_;
 };
-
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
-double apply(PointwiseMode mode, double a, double b, double c) {
-  switch (mode) {
-    case PointwiseMode::identity:
-      return a;
-    case PointwiseMode::add:
-      return a + b;
-    case PointwiseMode::sub:
-      return a - b;
-    case PointwiseMode::mul:
-      return a * b;
-    case PointwiseMode::div:
-      return a / b;
-    case PointwiseMode::min:
-      return a <= b || std::isnan(a) ? a : b;
-    case PointwiseMode::max:
-      return a >= b || std::isnan(a) ? a : b;
-    case PointwiseMode::pow:
-      return std::pow(a, b);
-    case PointwiseMode::mod:
-      return std::fmod(a, b);
-    case PointwiseMode::neg:
-      return -a;
-    case PointwiseMode::abs:
-      return std::fabs(a);
-    case PointwiseMode::exp:
-      return std::exp(a);
-    case PointwiseMode::log:
-      return std::log(a);
-    case PointwiseMode::sqrt:
-      return std::sqrt(a);
-    case PointwiseMode::rsqrt:
-      return 1 / std::sqrt(a);
-    case PointwiseMode::reciprocal:
-      return 1 / a;
-    case PointwiseMode::tanh_fwd:
-      return std::tanh(a);
-    case PointwiseMode::sigmoid_fwd:
-      return sigmoid(a);
-    case PointwiseMode::erf:
-      return std::erf(a);
-    case PointwiseMode::sin:
-      return std::sin(a);
-    case PointwiseMode::cos:
-      return std::cos(a);
-    case PointwiseMode::tan:
-      return std::tan(a);
-    case PointwiseMode::floor:
-      return std::floor(a);
-    case PointwiseMode::ceil:
-      return std::ceil(a);
-    case PointwiseMode::cmp_eq:
-      return a == b;
-    case PointwiseMode::cmp_neq:
-      return a != b;
-    case PointwiseMode::cmp_lt:
-      return a < b;
-    case PointwiseMode::cmp_le:
-      return a <= b;
-    case PointwiseMode::cmp_gt:
-      return a > b;
-    case PointwiseMode::cmp_ge:
-      return a >= b;
-    case PointwiseMode::logical_and:
-      return a != 0 && b != 0;
-    case PointwiseMode::logical_or:
-      return a != 0 || b != 0;
-    case PointwiseMode::logical_not:
-      return a == 0;
-    case PointwiseMode::binary_select:
-      return a != 0 ? b : c;
-    case PointwiseMode::gen_index:
-      break;
-  }
-  return 0;
-}
 
 /// Partial derivatives of apply() by its inputs.
 struct Partials {
@@ -152,7 +76,7 @@ Partials partials(PointwiseMode mode, double a, double b) {
     case PointwiseMode::tanh_fwd:
       return {1 - std::tanh(a) * std::tanh(a)};
     case PointwiseMode::sigmoid_fwd:
-      return {sigmoid(a) * (1 - sigmoid(a))};
+      return {apply(mode, a) * (1 - apply(mode, a))};
     case PointwiseMode::erf:
       return {2 / std::sqrt(M_PI) * std::exp(-a * a)};
     case PointwiseMode::sin:

@@ -365,6 +365,58 @@ TEST(Executable, PutsNewRowsIntoACacheInPlace) {
   EXPECT_TRUE(heddle::testing::Definition(program, DataType::f32).is_met_by(results));
 }
 
+/// Two results, each to lie where an input does: (x - y, x + y).
+heddle::testing::Program butterfly() {
+  heddle::testing::Program program;
+  program.graph.io_dtype = DataType::f32;
+  const Dims dims{2, 3, 4, 40}, strides{2 * 3 * 4 * 40, 80, 240, 1};  // views into wider rows
+  TensorId ids[4];
+  for (int n = 0; n < 4; ++n) {
+    ids[n] = program.add(std::string(1, "xyde"[n]), DataType::f32, dims, strides);
+    if (n < 2) fill_random(program, ids[n], static_cast<uint64_t>(n) + 1);
+  }
+  using Mode = graph::PointwiseMode;
+  program.graph.nodes = {
+      {"sub", graph::PointwiseNode{.mode = Mode::sub, .a = ids[0], .b = ids[1], .y = ids[2]}},
+      {"add", graph::PointwiseNode{.mode = Mode::add, .a = ids[0], .b = ids[1], .y = ids[3]}}};
+  return program;
+}
+
+TEST(Executable, PutsPointwiseResultsWhereTheirInputsLie) {
+  heddle::testing::Program program = butterfly();
+  const auto executable = build(program.graph);
+  ASSERT_TRUE(executable);
+  ASSERT_EQ(executable->step_count(), 1u);
+  for (const auto& [d, e] : {std::pair{1, 2}, {2, 1}}) {
+    program.in_place = {{3, d}, {4, e}};
+    heddle::testing::Program results = program;
+    Workspace workspace(*executable);
+    const Status status = executable->execute(bindings_of(results), workspace.data(), nullptr);
+    ASSERT_TRUE(status.is_ok()) << status.message();
+    ASSERT_TRUE(validate(program.graph).is_ok());
+    EXPECT_TRUE(heddle::testing::Definition(program, DataType::f32).is_met_by(results));
+  }
+}
+
+TEST(Executable, RefusesAPointwiseResultThatAnInputReadLaterLiesUnder) {
+  heddle::testing::Program program = butterfly();
+  using Mode = graph::PointwiseMode;
+  const TensorId y = program.add("z", DataType::f32, {2, 3, 4, 40});
+  program.allocate(y);
+  const auto first = std::get<graph::PointwiseNode>(program.graph.nodes[0].op);
+  program.graph.nodes.push_back(
+      {"later", graph::PointwiseNode{.mode = Mode::mul, .a = first.y, .b = first.a, .y = y}});
+  const auto executable = build(program.graph);
+  ASSERT_TRUE(executable);
+  program.in_place = {{3, 1}};
+  program.allocate(first.y + 1);
+  Workspace workspace(*executable);
+  EXPECT_NE(executable->execute(bindings_of(program), workspace.data(), nullptr)
+                .message()
+                .find("'d' (uid 3) shares memory with the input tensor 'x'"),
+            std::string::npos);
+}
+
 TEST(Executable, RefusesACacheThatMeetsAnotherTensor) {
   heddle::testing::Program program = append();
   const auto op = std::get<graph::CacheAppend>(program.graph.nodes[0].op);

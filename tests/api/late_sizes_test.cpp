@@ -19,6 +19,7 @@
 #include "support/cache_programs.h"
 #include "support/compare.h"
 #include "support/part.h"
+#include "support/pointwise_programs.h"
 #include "support/smaller.h"
 #include "support/streaming_programs.h"
 
@@ -174,6 +175,33 @@ TEST(LateSizes, RandomRowsOneByOne) {
   EXPECT_GT(sweep_of(heddle::testing::random_rms_norm_backward, 6200), 35);
   EXPECT_GT(sweep_of(heddle::testing::random_layer_norm, 6300), 35);
   EXPECT_GT(sweep_of(heddle::testing::random_layer_norm_backward, 6400), 35);
+  EXPECT_GT(sweep_of(heddle::testing::random_pointwise, 6500), 25);
+}
+
+/// Two pointwise results that are made together stay so, or the shapes are refused.
+TEST(LateSizes, PointwiseOpsArePutTogetherAsPlanned) {
+  Program program;
+  program.graph.io_dtype = DataType::f32;
+  const auto add = [&](const char* name, const Dims& dims) {
+    return program.add(name, DataType::f32, dims);
+  };
+  const TensorId x = add("x", {1, 8}), a = add("a", {4, 8}), b = add("b", {4, 8});
+  using graph::PointwiseMode;
+  program.graph.nodes = {
+      {"c",
+       graph::PointwiseNode{.mode = PointwiseMode::add, .a = a, .b = x, .y = add("c", {4, 8})}},
+      {"d",
+       graph::PointwiseNode{.mode = PointwiseMode::sub, .a = b, .b = x, .y = add("d", {4, 8})}}};
+  const auto planned = build(program.graph);
+  ASSERT_TRUE(planned);
+  EXPECT_EQ(planned->step_count(), 1u);
+  const int64_t uid_a = planned->graph()[a].uid, uid_b = planned->graph()[b].uid;
+  EXPECT_TRUE(planned->resized(std::vector<Shape>{{uid_a, {3, 8}}, {uid_b, {3, 8}}}).is_ok());
+  const auto apart = planned->resized(std::vector<Shape>{{uid_a, {3, 8}}, {uid_b, {2, 8}}});
+  EXPECT_NE(apart.status().message().find(
+                "results dims [1, 1, 3, 8] and [1, 1, 2, 8], expected the same as planned"),
+            std::string::npos)
+      << apart.status().message();
 }
 
 /// Fewer entries and fewer new rows than a plan of caches is made for.

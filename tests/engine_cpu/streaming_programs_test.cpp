@@ -1,4 +1,5 @@
-// RMSNorm and RoPE standing alone, in every instruction set, against their definitions.
+// Norms, RoPE and pointwise ops standing alone, in every instruction set, against their
+// definitions.
 #include "support/streaming_programs.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include "support/attention_programs.h"
 #include "support/compare.h"
 #include "support/part.h"
+#include "support/pointwise_programs.h"
 #include "support/run.h"
 
 namespace heddle::testing {
@@ -42,7 +44,9 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair("rms_norm_backward", Draw(random_rms_norm_backward)),
                       std::pair("layer_norm", Draw(random_layer_norm)),
                       std::pair("layer_norm_backward", Draw(random_layer_norm_backward)),
-                      std::pair("rope", Draw(random_rope))),
+                      std::pair("rope", Draw(random_rope)),
+                      std::pair("pointwise", Draw(random_pointwise)),
+                      std::pair("pointwise_around_norm", Draw(random_pointwise_around_norm))),
     [](const auto& info) { return info.param.first; });
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "engine_cpu/problems.h"
 #include "support/attention_programs.h"
 #include "support/compare.h"
+#include "support/pointwise_programs.h"
 #include "support/run.h"
 #include "support/streaming_programs.h"
 
@@ -89,6 +90,7 @@ void for_random_programs(int count, const Test& test) {
     draw("layer_norm", [](Random& random) { return random_layer_norm(random); });
     draw("layer_norm_backward", [](Random& random) { return random_layer_norm_backward(random); });
     draw("rope", [](Random& random) { return random_rope(random); });
+    draw("pointwise", [](Random& random) { return random_pointwise(random); });
   }
 }
 

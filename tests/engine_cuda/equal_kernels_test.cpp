@@ -14,6 +14,7 @@
 #include "support/attention_programs.h"
 #include "support/cache_programs.h"
 #include "support/part.h"
+#include "support/pointwise_programs.h"
 #include "support/smaller.h"
 #include "support/streaming_programs.h"
 
@@ -133,6 +134,8 @@ TEST(EqualKernels, OfRandomNorms) {
 }
 
 TEST(EqualKernels, OfRandomRopes) { expect_equal_kernels(100, testing::random_rope); }
+
+TEST(EqualKernels, OfRandomPointwiseOps) { expect_equal_kernels(100, testing::random_pointwise); }
 
 TEST(EqualKernels, OfRandomCacheAppends) {
   expect_equal_kernels(

@@ -165,6 +165,96 @@ TEST(Fuse, AnAppendAndItsAttentionAreTwoSteps) {
   EXPECT_EQ(second.sizes.bound_constants, (std::vector<int64_t>{-9, -9}));
 }
 
+/// x, b [2,3,4,5] and bias [1,3,1,1].
+struct PointwiseOps {
+  Program program;
+  TensorId x, b, bias;
+
+  PointwiseOps() {
+    program.graph.io_dtype = program.graph.intermediate_dtype = DataType::f32;
+    x = real("x"), b = real("b"), bias = program.add("bias", DataType::f32, {1, 3, 1, 1});
+  }
+  TensorId real(const char* name) { return program.add(name, DataType::f32, {2, 3, 4, 5}); }
+  TensorId inner(const char* name) {
+    return program.graph.add({.name = name, .dtype = DataType::f16, .is_virtual = true});
+  }
+  TensorId add(TensorId y, graph::PointwiseMode mode, TensorId a, TensorId b = kNone) {
+    program.graph.nodes.push_back(
+        {program.graph[y].name, graph::PointwiseNode{.mode = mode, .a = a, .b = b, .y = y}});
+    return y;
+  }
+};
+
+using Mode = graph::PointwiseMode;
+
+TEST(Fuse, AChainOfPointwiseOpsIsOneStep) {
+  PointwiseOps ops;
+  const TensorId sum = ops.add(ops.inner("sum"), Mode::add, ops.x, ops.bias);
+  const TensorId gate = ops.add(ops.inner("gate"), Mode::sigmoid_fwd, sum);
+  const TensorId y = ops.add(ops.real("y"), Mode::mul, sum, gate);
+  const fusion::Schedule schedule = fused(ops.program.graph);
+  ASSERT_EQ(schedule.steps.size(), 1u);
+  EXPECT_TRUE(schedule.intermediates.empty());
+  EXPECT_EQ(schedule.steps[0].tensors, (std::vector<TensorId>{ops.x, ops.bias, y}));
+  const auto& problem = std::get<problem::PointwiseProblem>(schedule.steps[0].problem);
+  ASSERT_EQ(problem.structure.nodes.size(), 5u);  // the sum is made once
+  EXPECT_EQ(problem.structure.nodes[4].op, ScoreOp::multiply);
+  EXPECT_EQ(problem.structure.nodes[4].a, problem.structure.nodes[3].a);
+}
+
+TEST(Fuse, WhatReadsAPointwiseResultInMemoryIsAStepOfItsOwn) {
+  PointwiseOps ops;
+  const TensorId sum = ops.add(ops.real("sum"), Mode::add, ops.x, ops.b);
+  ops.add(ops.real("y"), Mode::exp, sum);
+  EXPECT_EQ(fused(ops.program.graph).steps.size(), 2u);
+}
+
+TEST(Fuse, PointwiseResultsThatReadTheSameAreOneStep) {
+  PointwiseOps ops;
+  ops.add(ops.real("sum"), Mode::add, ops.x, ops.b);
+  ops.add(ops.real("difference"), Mode::sub, ops.x, ops.b);
+  ops.add(ops.program.add("small", DataType::f32, {1, 3, 1, 1}), Mode::exp, ops.bias);
+  const fusion::Schedule schedule = fused(ops.program.graph);
+  ASSERT_EQ(schedule.steps.size(), 2u);
+  EXPECT_EQ(schedule.steps[0].nodes, (std::vector<std::string>{"sum", "difference"}));
+}
+
+TEST(Fuse, APointwiseResultIsNotMadeBeforeWhatItReads) {
+  PointwiseOps ops;
+  ops.add(ops.real("sum"), Mode::add, ops.x, ops.b);
+  graph::RmsNorm norm{.x = ops.x, .scale = ops.program.add("scale", DataType::f32, {1, 1, 1, 5})};
+  norm.epsilon = ops.program.add("epsilon", DataType::f32, {1, 1, 1, 1});
+  norm.y = ops.inner("normed");
+  ops.program.graph.nodes.push_back({"norm", norm});
+  ops.add(ops.real("y"), Mode::mul, norm.y, ops.x);
+  const fusion::Schedule schedule = fused(ops.program.graph);
+  ASSERT_EQ(schedule.steps.size(), 3u);
+  EXPECT_EQ(schedule.intermediates, std::vector<TensorId>{norm.y});
+  EXPECT_EQ(schedule.steps[2].nodes, std::vector<std::string>{"y"});
+}
+
+TEST(Fuse, AnIndexAlongADimThatIsBroadcastIs0) {
+  PointwiseOps ops;
+  const TensorId index = ops.inner("index");
+  ops.program.graph.nodes.push_back(
+      {"index",
+       graph::PointwiseNode{.mode = Mode::gen_index, .a = ops.bias, .y = index, .axis = 3}});
+  ops.add(ops.real("y"), Mode::add, ops.x, index);
+  const fusion::Schedule schedule = fused(ops.program.graph);
+  const auto& problem = std::get<problem::PointwiseProblem>(schedule.steps[0].problem);
+  EXPECT_EQ(problem.structure.nodes[1].op, ScoreOp::constant);
+}
+
+TEST(Fuse, AddedZerosMakeAZeroOfMinusZero) {
+  PointwiseOps ops;
+  const TensorId zero = ops.program.add("zero", DataType::f32, {1, 1, 1, 1});
+  ops.program.graph[zero].constant = 0;
+  ops.add(ops.real("y"), Mode::add, ops.x, zero);
+  const fusion::Schedule schedule = fused(ops.program.graph);
+  const auto& problem = std::get<problem::PointwiseProblem>(schedule.steps[0].problem);
+  EXPECT_EQ(problem.structure.nodes.back().op, ScoreOp::add);
+}
+
 TEST(Fuse, StridesOfDimsOf1AreZero) {
   RopedAttention a;
   a.program.graph[a.q].strides[0] = 12345;

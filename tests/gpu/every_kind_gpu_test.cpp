@@ -15,6 +15,7 @@
 #include "gpu/device_graph.h"
 #include "gpu/gpu_test.h"
 #include "support/cache_programs.h"
+#include "support/pointwise_programs.h"
 #include "support/streaming_programs.h"
 
 namespace heddle::testing {
@@ -458,6 +459,7 @@ const std::vector<Kind>& kinds() {
        [](Random& r) { return random_layer_norm_backward(r, kWideRows); },
        {"read twice"}},
       {"rope", random_rope, {"rope"}},
+      {"pointwise", random_pointwise, {"pointwise"}},
       {"cache_append", [](Random& r) { return random_cache_append(r, {}); }, {"cache append"}},
   };
   return all;

@@ -1,11 +1,12 @@
-// RMSNorm, LayerNorm, RoPE standing alone and new rows for caches on the CUDA engine against the
-// f64 definition: seeded random problems over the whole contract, each with poisoned outputs and
-// gaps.
+// RMSNorm, LayerNorm, RoPE and pointwise ops standing alone and new rows for caches on the CUDA
+// engine against the f64 definition: seeded random problems over the whole contract, each with
+// poisoned outputs and gaps.
 #include <algorithm>
 #include <cstring>
 
 #include "gpu/gpu_test.h"
 #include "support/cache_programs.h"
+#include "support/pointwise_programs.h"
 #include "support/streaming_programs.h"
 
 namespace heddle::testing {
@@ -33,6 +34,12 @@ TEST_F(StreamingOnGpu, LayerNormBackwardMatchesTheDefinition) {
 }
 
 TEST_F(StreamingOnGpu, RopeMatchesTheDefinition) { run(random_rope); }
+
+TEST_F(StreamingOnGpu, PointwiseOpsMatchTheDefinition) { run(random_pointwise); }
+
+TEST_F(StreamingOnGpu, PointwiseOpsAroundANormMatchTheDefinition) {
+  run(random_pointwise_around_norm);
+}
 
 TEST_F(StreamingOnGpu, CacheAppendMatchesTheDefinition) {
   run([](Random& random) { return random_cache_append(random, {}); });

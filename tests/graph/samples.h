@@ -206,6 +206,27 @@ inline Graph layer_norm_backward() {
   return graph;
 }
 
+/// y = (x + bias) where the mask says so, else its index along S.
+inline Graph pointwise() {
+  Graph graph = empty_graph();
+  const TensorId x = graph.add(tensor("x", {2, 8, 64, 32}));
+  const TensorId bias = graph.add(tensor("bias", {1, 8, 1, 32}, DataType::f32));
+  const TensorId mask = graph.add(tensor("mask", {2, 1, 64, 1}, DataType::boolean));
+  const TensorId sum = graph.add(output("sum")), row = graph.add(output("row"));
+  graph[sum].is_virtual = graph[row].is_virtual = true;
+  const TensorId y = graph.add(output("y"));
+  using Mode = PointwiseMode;
+  graph.nodes = {
+      {"add", PointwiseNode{.mode = Mode::add, .a = x, .b = bias, .y = sum}},
+      {"row", PointwiseNode{.mode = Mode::gen_index, .a = x, .y = row, .axis = 2}},
+      {"select",
+       PointwiseNode{.mode = Mode::binary_select, .a = mask, .b = sum, .c = row, .y = y}}};
+  return graph;
+}
+inline PointwiseNode& pointwise_of(Graph& graph, size_t node) {
+  return std::get<PointwiseNode>(graph.nodes[node].op);
+}
+
 /// Two new tokens of 8 query heads and 2 key heads, D 32, packed, normalised and rotated; caches of
 /// 64 rows.
 inline Graph cache_append() {

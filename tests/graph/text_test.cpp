@@ -23,6 +23,7 @@ std::vector<Graph> all_samples() {
           samples::rms_norm_backward(),
           samples::layer_norm(),
           samples::layer_norm_backward(),
+          samples::pointwise(),
           samples::cache_append(),
           samples::cache_append_of_codes()};
 }
@@ -49,7 +50,7 @@ TEST(Text, RoundTripsEveryOpInBothLayouts) {
 // Every field set to something that is not its default, so that a forgotten one is missed.
 TEST(Text, RoundTripsEveryField) {
   Graph graph = samples::sdpa();
-  graph.nodes.reserve(4);  // `op` stays where it is
+  graph.nodes.reserve(5);  // `op` stays where it is
   Sdpa& op = samples::sdpa_of(graph);
   const auto any = [&](const char* name) {
     return graph.add(samples::tensor(name, {1, 1, 1, 1}, DataType::i32));
@@ -94,6 +95,8 @@ TEST(Text, RoundTripsEveryField) {
            0.5,         0.25,        any("ac"),   any("as"),  any("ap"),  RopePairing::interleaved,
            any("aks"),  any("avs"),  true,        any("aqo"), any("ank"), any("anv"),
            any("aloq"), any("alokv")}});
+  graph.nodes.push_back({"p", PointwiseNode{PointwiseMode::binary_select, any("pa"), any("pb"),
+                                            any("pc"), any("py"), -3}});
   assign_uids(graph);
   const Result<Graph> read = read_text(write_text(graph));
   ASSERT_TRUE(read.is_ok()) << read.status().message();

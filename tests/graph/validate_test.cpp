@@ -10,10 +10,11 @@ namespace heddle::graph {
 namespace {
 
 TEST(Validate, AcceptsEverySampleAndIsIdempotent) {
-  for (Graph graph : {samples::sdpa(), samples::sdpa_backward(), samples::sdpa_backward_of_pair(),
-                      samples::sdpa_backward_of_stats(), samples::rope(), samples::rope_sdpa(),
-                      samples::soft_cap(), samples::rms_norm(), samples::rms_norm_backward(),
-                      samples::layer_norm(), samples::layer_norm_backward()}) {
+  for (Graph graph :
+       {samples::sdpa(), samples::sdpa_backward(), samples::sdpa_backward_of_pair(),
+        samples::sdpa_backward_of_stats(), samples::rope(), samples::rope_sdpa(),
+        samples::pointwise(), samples::soft_cap(), samples::rms_norm(),
+        samples::rms_norm_backward(), samples::layer_norm(), samples::layer_norm_backward()}) {
     ASSERT_TRUE(validate(graph).is_ok()) << validate(graph).message();
     const Graph once = graph;
     ASSERT_TRUE(validate(graph).is_ok()) << validate(graph).message();

@@ -185,4 +185,44 @@ problem::CacheAppendProblem append_of(const CacheAppendCase& c) {
   return problem;
 }
 
+problem::PointwiseProblem pointwise_of(const PointwiseCase& c) {
+  using problem::ScoreOp;
+  const Dims whole{2, 4, 64, c.columns};
+  const int64_t step = c.strided ? 3 : 1, row = c.columns * step + (c.strided ? 5 : 0);
+  problem::PointwiseProblem problem;
+  problem::PointwiseStructure& s = problem.structure;
+  const auto operand = [&](DataType type, bool rows, bool columns) {
+    OperandLayout layout{.dims = whole, .strides = {4 * 64 * row, 64 * row, row, step}};
+    if (!rows) layout.dims[2] = 1, layout.strides[2] = 0;
+    if (!columns) layout.dims[3] = 1, layout.strides[3] = 0;
+    s.operands.push_back({.dtype = type});
+    problem.sizes.layouts.push_back(layout);
+    return static_cast<OperandId>(s.operands.size()) - 1;
+  };
+  const auto node = [&](problem::ScoreNode made) {
+    s.nodes.push_back(made);
+    return static_cast<int32_t>(s.nodes.size()) - 1;
+  };
+  const auto load = [&](size_t n) {
+    const bool one = c.broadcast && n > 0;
+    return node({.op = ScoreOp::load,
+                 .operand = operand(c.inputs[n], !one || n % 2 == 0, !one || n % 2 == 1)});
+  };
+  int32_t value = load(0);
+  for (size_t n = 1; n < c.inputs.size(); ++n) {
+    const int32_t other = load(n);
+    const bool chooses = n == 1 && c.inputs[0] == DataType::boolean;
+    const int32_t column = chooses ? node({.op = ScoreOp::column}) : -1;
+    value = chooses ? node({.op = ScoreOp::select, .a = value, .b = other, .c = column})
+                    : node({.op = ScoreOp::add, .a = value, .b = other});
+  }
+  for (const ScoreOp function : c.functions) {
+    const int32_t arity = problem::arity(function);
+    value = node(
+        {.op = function, .a = value, .b = arity > 1 ? value : -1, .c = arity > 2 ? value : -1});
+  }
+  for (const DataType type : c.results) s.results.push_back({value, operand(type, true, true)});
+  return problem;
+}
+
 }  // namespace heddle::engine::cuda

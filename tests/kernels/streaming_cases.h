@@ -1,8 +1,10 @@
-// Norm and rope problems, and copies, for the kernel matrix and the tests of their planning.
+// Norm, rope and pointwise problems, and copies, for the kernel matrix and the tests of their
+// planning.
 #pragma once
 
 #include "engine/cuda/copy.h"
 #include "problem/cache_append.h"
+#include "problem/pointwise.h"
 #include "problem/streaming.h"
 
 namespace heddle::engine::cuda {
@@ -48,5 +50,16 @@ struct CacheAppendCase {
   int64_t gap = 0;  ///< elements between rows of Q, K and V
 };
 problem::CacheAppendProblem append_of(const CacheAppendCase& c);
+
+struct PointwiseCase {
+  /// Each is added to the others, but for a boolean first one, which chooses.
+  std::vector<DataType> inputs = {DataType::bf16, DataType::bf16};
+  std::vector<DataType> results = {DataType::bf16};
+  std::vector<problem::ScoreOp> functions = {};  ///< then, each of the number before it
+  bool broadcast = false;                        ///< inputs but the first along rows or columns
+  bool strided = false;                          ///< no columns are dense
+  int64_t columns = 128;
+};
+problem::PointwiseProblem pointwise_of(const PointwiseCase& c);
 
 }  // namespace heddle::engine::cuda

@@ -86,6 +86,27 @@ TEST(CacheAppendKernels, Compile) {
   for (const CacheAppendCase& c : cases) expect_clean_everywhere(append_of(c));
 }
 
+TEST(PointwiseKernels, Compile) {
+  using enum DataType;
+  using problem::ScoreOp;
+  std::vector<ScoreOp> all;
+  for (int op = static_cast<int>(ScoreOp::add); op <= static_cast<int>(ScoreOp::select); ++op)
+    all.push_back(static_cast<ScoreOp>(op));
+  const std::vector<ScoreOp> silu{ScoreOp::sigmoid, ScoreOp::multiply};
+  const PointwiseCase cases[] = {
+      {.functions = silu},
+      {.inputs = {f32, f32}, .results = {f32}, .functions = silu},
+      {.inputs = {f16, f32, bf16}, .results = {f16, f32}, .broadcast = true},
+      {.inputs = {boolean, i32, f32}, .results = {i32, boolean, bf16}},
+      {.inputs = {bf16, f32}, .functions = silu, .strided = true},
+      {.functions = {ScoreOp::exponential, ScoreOp::error_function}, .columns = 33},
+      {.inputs = {f32}, .results = {f32}, .functions = {ScoreOp::power, ScoreOp::modulo}},
+      {.functions = all},
+      {.inputs = std::vector<DataType>(30, bf16), .functions = silu},
+      {.inputs = std::vector<DataType>(60, f32), .results = {f32}, .functions = silu}};
+  for (const PointwiseCase& c : cases) expect_clean_everywhere(pointwise_of(c));
+}
+
 TEST(CopyKernels, Compile) {
   using enum DataType;
   const CopyCase cases[] = {

@@ -160,6 +160,48 @@ TEST(Check, OfARope) {
         }}});
 }
 
+/// y = x + b, of which b is broadcast.
+PointwiseProblem pointwise() {
+  PointwiseProblem p;
+  p.structure.operands = {{DataType::f16}, {DataType::f32}, {DataType::bf16}};
+  p.sizes.layouts = {
+      {{2, 2, 5, 8}, {80, 40, 8, 1}}, {{1, 2, 1, 8}, {0, 8, 0, 1}}, {{2, 2, 5, 8}, {80, 40, 8, 1}}};
+  p.structure.nodes = {{.op = ScoreOp::load, .operand = 0},
+                       {.op = ScoreOp::load, .operand = 1},
+                       {.op = ScoreOp::add, .a = 0, .b = 1}};
+  p.structure.results = {{2, 2}};
+  return p;
+}
+
+TEST(Check, OfPointwiseOps) {
+  expect_refused<PointwiseProblem>(
+      pointwise(),
+      {{"there is no result", [](auto& p) { p.structure.results.clear(); }},
+       {"a result is required", [](auto& p) { p.structure.results[0].y = kAbsent; }},
+       {"a result is node 3, of only 3", [](auto& p) { p.structure.results[0].node = 3; }},
+       {"operand 2 is written twice",
+        [](auto& p) {
+          p.structure.results.push_back({0, 2});
+        }},
+       {"a result has dims [1, 2, 1, 8], but must have [2, 2, 5, 8]",
+        [](auto& p) {
+          p.structure.results.push_back({0, 1});
+        }},
+       {"node 1 (add) of the program reads node 2",
+        [](auto& p) { p.structure.nodes[1] = {.op = ScoreOp::add, .a = 0, .b = 2}; }},
+       {"a node is dot, which only scores have",
+        [](auto& p) { p.structure.nodes[1] = {.op = ScoreOp::dot}; }},
+       {"an input has dims [1, 2, 1, 9], which do not broadcast to [2, 2, 5, 8]",
+        [](auto& p) { p.sizes.layouts[1].dims[3] = 9; }},
+       {"an input is f64", [](auto& p) { p.structure.operands[0].dtype = DataType::f64; }},
+       {"an input is no dense tensor",
+        [](auto& p) { p.structure.operands[0].storage = Storage::in_ring(); }},
+       {"an input is operand 7, of only 3", [](auto& p) { p.structure.nodes[0].operand = 7; }},
+       {"would be written on top of itself", [](auto& p) { p.sizes.layouts[2].strides[0] = 8; }},
+       {"one step has 2049 ops",
+        [](auto& p) { p.structure.nodes.resize(kMostPointwiseNodes + 1, {.op = ScoreOp::row}); }}});
+}
+
 /// Two new rows of 2 heads on 1, D 8, into int8 caches of 4 rows.
 CacheAppendProblem append() {
   CacheAppendProblem p;

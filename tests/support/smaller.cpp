@@ -186,6 +186,21 @@ void shrink(Random& random, const Program& program, const graph::Node&,
   }
 }
 
+/// Of pointwise ops alone: any dim of all tensors.
+void shrink(Random& random, const Program& program, const graph::Node& node,
+            const graph::PointwiseNode& op, Program& less) {
+  if (&node != &program.graph.nodes.front()) return;
+  const int rank = program.graph[op.y].dims.rank();
+  for (int d = 0; d < rank; ++d) {
+    int64_t from = 1;
+    for (const graph::Tensor& tensor : program.graph.tensors)
+      if (tensor.dims.rank() == rank) from = std::max(from, tensor.dims[d]);
+    const int64_t to = random.integer(1, from);
+    for (graph::Tensor& tensor : less.graph.tensors)
+      if (tensor.dims.rank() == rank) replace(tensor.dims[d], from, to);
+  }
+}
+
 /// The dims of x that `scale` has not.
 template <class Norm>
 void shrink(Random& random, const Program& program, const graph::Node& node, const Norm& op,

@@ -109,7 +109,7 @@ class Graph:
 
     def node(self, op: str, name: str = "", **fields: object) -> None:
         """Adds a node: "sdpa", "sdpa_backward", "rope", "rope_backward", "rms_norm", "rms_norm_backward",
-        "layer_norm", "layer_norm_backward" or "cache_append".
+        "layer_norm", "layer_norm_backward", "cache_append" or "pointwise".
 
         fields: its ports and attributes by their names in docs/graph-text-form.md. A value is a Tensor, a number, a
         bool, a str (of an enumeration), a sequence of ints (dims), a dict (a group, as

@@ -81,7 +81,7 @@ class Graph {
   /// have types of their own: lengths are INT32 from the start.
   std::array<Tensor, 5> cache_append(Tensor q, Tensor k, Tensor v,
                                      Cache_append_attributes attributes);
-  /// Inside a score expression only.
+  /// Element by element, where dims of 1 broadcast; GEN_INDEX takes of its tensor the dims alone.
   Tensor pointwise(Tensor a, Pointwise_attributes attributes) {
     return pointwise_node({std::move(a)}, attributes);
   }
@@ -194,7 +194,8 @@ class Graph {
              compute_ = DataType_t::NOT_SET;
   std::vector<Tensor> tensors_;
   std::vector<Node> nodes_;
-  std::vector<Pointwise_node> pointwise_;  ///< of an inner graph, or misplaced
+  bool is_expression_ = false;             ///< the inner graph of a score expression
+  std::vector<Pointwise_node> pointwise_;  ///< its ops
   std::string parsed_;                     ///< the text of a deserialized graph
   Handle handle_;
   bool modes_given_ = false;

@@ -31,10 +31,6 @@ inline error_t Graph::make(Owned& graph, bool with_names) const {
     graph.reset(made);
     return error;
   }
-  if (!pointwise_.empty()) {
-    return {error_code_t::GRAPH_NOT_SUPPORTED,
-            "The graph has pointwise ops outside a score_mod, expected them inside one."};
-  }
   for (const Node& node : nodes_) {
     if (node.failure.is_bad())
       return {node.failure.code,
@@ -182,8 +178,7 @@ error_t Graph::execute_found(const Handle& handle, Find&& find,
     }
   }
   return detail::check(heddle_plan_execute(plan_.get(), uids.data(), pointers.data(), count,
-                                           shapes.data(), shapes.size(), workspace,
-                                           handle.stream));
+                                           shapes.data(), shapes.size(), workspace, handle.stream));
 }
 
 inline error_t Graph::execute(const Handle& handle, const std::unordered_map<int64_t, void*>& pack,

@@ -175,10 +175,21 @@ inline std::array<Tensor, 5> Graph::cache_append(Tensor q, Tensor k, Tensor v,
 }
 
 inline Tensor Graph::pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& a) {
-  // GEN_INDEX takes a tensor for its shape here, and nothing in the text form.
-  if (a.mode_ == PointwiseMode_t::GEN_INDEX) inputs.clear();
   const Tensor out = output(a.name_, "OUT_0");
-  pointwise_.push_back({"", a.mode_, std::move(inputs), out, static_cast<int32_t>(a.axis_)});
+  if (is_expression_) {
+    // GEN_INDEX's tensor is its shape's, which in an expression is that of scores.
+    if (a.mode_ == PointwiseMode_t::GEN_INDEX) inputs.clear();
+    pointwise_.push_back({"", a.mode_, std::move(inputs), out, static_cast<int32_t>(a.axis_)});
+    return out;
+  }
+  constexpr const char* kInputs[] = {"a", "b", "c"};
+  Node node;
+  node.op = "pointwise";
+  node.name = a.name_;
+  for (size_t n = 0; n < inputs.size(); ++n) node.tensor(kInputs[n], inputs[n]);
+  node.tensor("y", out).integer("axis", a.axis_);
+  node.choices.emplace_back("mode", detail::name(a.mode_));
+  nodes_.push_back(std::move(node));
   return out;
 }
 
@@ -186,6 +197,7 @@ inline void Graph::add_score_expression(Node& node, const char* field,
                                         const Score_function& function) {
   if (!function) return;
   auto inner = std::make_shared<Graph>();
+  inner->is_expression_ = true;
   const Tensor score = inner->output("", "");
   const Tensor result = function(inner, score);
   if (!result)

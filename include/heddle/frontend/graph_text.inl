@@ -28,7 +28,6 @@ inline error_t Graph::deserialize(const std::string& given) {
   heddle_graph_free(made);
   if (error.is_bad()) return error;
   nodes_.clear();
-  pointwise_.clear();
   plan_.reset();
   parsed_ = given;
   return {};

@@ -1,4 +1,4 @@
-// Attributes of the ops around attention: rotary embedding, norms, pointwise ops of score
+// Attributes of the ops around attention: rotary embedding, norms, pointwise ops, of score
 // expressions.
 #pragma once
 
@@ -153,7 +153,7 @@ class Pointwise_attributes {
   Pointwise_attributes& set_name(std::string value) { return name_ = std::move(value), *this; }
   Pointwise_attributes& set_compute_data_type(DataType_t) { return *this; }
   Pointwise_attributes& set_mode(PointwiseMode_t value) { return mode_ = value, *this; }
-  /// Of GEN_INDEX: 0 batch, 1 head, 2 row, 3 column.
+  /// Of GEN_INDEX: of scores 0 batch, 1 head, 2 row, 3 column.
   Pointwise_attributes& set_axis(int64_t value) { return axis_ = value, *this; }
 
  private:

@@ -4,6 +4,7 @@
 #include "engine/cpu/cache_append_plan.h"
 #include "engine/cpu/forward_plan.h"
 #include "engine/cpu/norm_plan.h"
+#include "engine/cpu/pointwise_plan.h"
 #include "engine/cpu/rope_plan.h"
 #include "problem/check.h"
 
@@ -29,6 +30,9 @@ class CpuEngine final : public Engine {
       return cpu::plan_norm_backward(*p);
     }
     if (const auto* p = std::get_if<problem::RopeProblem>(&problem)) return cpu::plan_rope(*p);
+    if (const auto* p = std::get_if<problem::PointwiseProblem>(&problem)) {
+      return cpu::plan_pointwise(*p);
+    }
     return cpu::plan_cache_append(std::get<problem::CacheAppendProblem>(problem));
   }
   /// Planning is cheap, and has nothing to compile.

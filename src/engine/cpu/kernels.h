@@ -61,6 +61,24 @@ struct CacheAppendPass {
   const int64_t *past, *added;  ///< rows of each batch entry
 };
 
+/// Pointwise ops: each result is the value of a step of the program.
+struct PointwisePass {
+  Score program;
+  struct Result {
+    int32_t step;
+    const View* y;
+  };
+  const Result* results;
+  int32_t result_count;
+};
+
+/// Elements [first, first + count) of a row, count at most kPointwiseStrip.
+struct PointwiseStrip {
+  int64_t b, h, row, first, count;
+};
+/// So many that the cost of choosing ops is small and their values stay in the caches: 1 KiB each.
+inline constexpr int64_t kPointwiseStrip = 256;
+
 /// The gradient of an operand that the score loads: the sum of `derivative` over the dims along
 /// which the operand was broadcast.
 struct LoadGradientPass {
@@ -144,6 +162,9 @@ struct Kernels {
   /// The exact keep mask of rows [first, last) of one head. Scratch of kForwardKeys.
   void (*dropout_dump)(const AttentionArguments&, int64_t b, int64_t h, int64_t first, int64_t last,
                        void* scratch);
+
+  /// Scratch of a ScoreValue of each step, then of a strip of each.
+  void (*pointwise_strip)(const PointwisePass&, const PointwiseStrip&, void* scratch);
 
   /// Scratch of one padded row; of four.
   void (*norm_rows)(const NormPass<float>&, RowRange, float* scratch);

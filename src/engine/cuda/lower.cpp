@@ -11,6 +11,7 @@
 #include "engine/cuda/lowering.h"
 #include "engine/cuda/norm.h"
 #include "engine/cuda/norm_backward.h"
+#include "engine/cuda/pointwise.h"
 #include "engine/cuda/rope.h"
 #include "engine/cuda/rope_stages.h"
 #include "engine/cuda/sequence.h"
@@ -187,6 +188,7 @@ constexpr Way kWays[] = {
     {"norm backward", by<problem::NormBackwardProblem, lower_norm_backward>},
     {"rope", by<problem::RopeProblem, lower_rope>},
     {"cache_append", by<problem::CacheAppendProblem, lower_cache_append>},
+    {"pointwise", by<problem::PointwiseProblem, lower_pointwise>},
 };
 
 /// The variable that switches the way off for the problem, null if none does.

@@ -40,14 +40,16 @@ std::string whole_source(const problem::ScoreExpression& expression, int32_t ind
                      node.op == ScoreOp::add ? "+" : "-", whole_source(expression, node.b));
 }
 
+}  // namespace
+
 std::string node_source(const problem::ScoreExpression& expression, const ScoreNode& node,
-                        const AttentionStructure& structure, std::vector<problem::OperandId>& loads,
-                        const problem::AttentionFacts* facts, problem::OperandId tiled) {
+                        Functions functions) {
   const std::string a = fmt::format("t{}", node.a), b = fmt::format("t{}", node.b),
                     c = fmt::format("t{}", node.c);
   const auto infix = [&](const char* op) { return fmt::format("{} {} {}", a, op, b); };
   const auto call = [&](const char* function) { return fmt::format("{}({})", function, a); };
-  const bool f32 = is_f32(structure);
+  const bool f32 = functions != Functions::of_16_bits;
+  const bool rounds = functions == Functions::exact;
   const auto predicate = [&](const char* op) {
     return fmt::format("{} {} {} ? 1.0f : 0.0f", a, op, b);
   };
@@ -70,27 +72,14 @@ std::string node_source(const problem::ScoreExpression& expression, const ScoreN
       return "cell.gradient";
     case ScoreOp::constant:
       return constant_source(node.value);
-    case ScoreOp::load: {
-      if (node.operand == tiled) return "cell.tiled";
-      const auto at = std::find(loads.begin(), loads.end(), node.operand);
-      const auto number = at - loads.begin();
-      if (at == loads.end()) loads.push_back(node.operand);
-      const auto operand = static_cast<size_t>(node.operand);
-      const bool per_row = !facts || facts->operand(node.operand).per_row;
-      const bool per_column = !facts || facts->operand(node.operand).per_column;
-      return fmt::format(
-          "attention::load<{}, {}, {}>(cell.loads[{}], cell.batch, cell.head, cell.row, "
-          "cell.column)",
-          device_type(structure.operands[operand].dtype), per_row, per_column, number);
-    }
     case ScoreOp::add:
       return infix("+");
     case ScoreOp::subtract:
       return infix("-");
     case ScoreOp::multiply:
-      return product_source(structure, a, b);
+      return infix("*");
     case ScoreOp::divide:
-      return fmt::format("ptx::divide({}, {})", a, b);
+      return fmt::format("{}({}, {})", rounds ? "__fdiv_rn" : "ptx::divide", a, b);
     case ScoreOp::minimum:
       return fmt::format("ptx::min_or_nan({}, {})", a, b);
     case ScoreOp::maximum:
@@ -113,11 +102,11 @@ std::string node_source(const problem::ScoreExpression& expression, const ScoreN
     case ScoreOp::logarithm:
       return call(f32 ? "logf" : "attention::logarithm");
     case ScoreOp::square_root:
-      return call("ptx::square_root");
+      return call(rounds ? "__fsqrt_rn" : "ptx::square_root");
     case ScoreOp::reciprocal_square_root:
       return call("rsqrtf");
     case ScoreOp::reciprocal:
-      return fmt::format("ptx::divide(1.0f, {})", a);
+      return fmt::format("{}(1.0f, {})", rounds ? "__fdiv_rn" : "ptx::divide", a);
     case ScoreOp::tangent_hyperbolic:
       return call(f32 ? "attention::tanh_f32" : "attention::tanh");
     case ScoreOp::sigmoid:
@@ -154,8 +143,35 @@ std::string node_source(const problem::ScoreExpression& expression, const ScoreN
       return fmt::format("{} == 0.0f ? 1.0f : 0.0f", a);
     case ScoreOp::select:
       return fmt::format("{} != 0.0f ? {} : {}", a, b, c);
+    case ScoreOp::load:
+      break;
   }
   return "0.0f";
+}
+
+namespace {
+
+/// A node of an attention's expression.
+std::string score_node_source(const problem::ScoreExpression& expression, const ScoreNode& node,
+                              const AttentionStructure& structure,
+                              std::vector<problem::OperandId>& loads,
+                              const problem::AttentionFacts* facts, problem::OperandId tiled) {
+  if (node.op == ScoreOp::multiply)
+    return product_source(structure, fmt::format("t{}", node.a), fmt::format("t{}", node.b));
+  if (node.op != ScoreOp::load)
+    return node_source(expression, node,
+                       is_f32(structure) ? Functions::of_f32 : Functions::of_16_bits);
+  if (node.operand == tiled) return "cell.tiled";
+  const auto at = std::find(loads.begin(), loads.end(), node.operand);
+  const auto number = at - loads.begin();
+  if (at == loads.end()) loads.push_back(node.operand);
+  const auto operand = static_cast<size_t>(node.operand);
+  const bool per_row = !facts || facts->operand(node.operand).per_row;
+  const bool per_column = !facts || facts->operand(node.operand).per_column;
+  return fmt::format(
+      "attention::load<{}, {}, {}>(cell.loads[{}], cell.batch, cell.head, cell.row, "
+      "cell.column)",
+      device_type(structure.operands[operand].dtype), per_row, per_column, number);
 }
 
 /// Whether dividing by the node may be multiplying by its reciprocal, which an f32 then holds: a
@@ -202,7 +218,7 @@ std::string score_source(const std::string& name, const problem::ScoreExpression
   if (!expression.is_identity()) {
     for (size_t n = 0; n < expression.nodes.size(); ++n) {
       const ScoreNode& node = expression.nodes[n];
-      std::string value = node_source(expression, node, structure, loads, facts, tiled);
+      std::string value = score_node_source(expression, node, structure, loads, facts, tiled);
       if (node.op == ScoreOp::divide) {
         const ScoreNode& divisor = expression.nodes[static_cast<size_t>(node.b)];
         if (has_reciprocal(divisor))

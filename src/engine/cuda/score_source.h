@@ -1,6 +1,7 @@
 // A score expression as CUDA C++.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,18 @@
 #include "problem/facts.h"
 
 namespace heddle::engine::cuda {
+
+/// How exact functions are.
+enum class Functions : uint8_t {
+  of_16_bits,  ///< as operands of 16 bits see
+  of_f32,
+  exact,  ///< of f32, and quotients and roots rounded to nearest: 6 / 3 is 2
+};
+
+/// A node that is no load as CUDA C++, of the values t0, t1, ... of the nodes before it and of
+/// `cell`, which has a member for each other leaf.
+std::string node_source(const problem::ScoreExpression& expression, const problem::ScoreNode& node,
+                        Functions functions);
 
 /// A device expression struct: `struct <name> { kIdentity; kFiniteMaskRows; kSideBySide;
 /// value(Cell) }`, where Cell has dot, row, column, batch, head, q_length, kv_length, loads (and

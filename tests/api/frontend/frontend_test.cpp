@@ -423,13 +423,45 @@ TEST(Frontend, LayerNormWithBackward) {
       << unsaid_backward.validate().get_message();
 }
 
-TEST(Frontend, PointwiseOutsideAScoreModifierIsRefused) {
-  Attention attention;
-  attention.add(plain());
-  attention.graph.pointwise(attention.q,
-                            fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::NEG));
-  attention.expect_failure(fe::error_code_t::GRAPH_NOT_SUPPORTED,
-                           "pointwise ops outside a score_mod");
+/// y = x where the mask says so, else its row; from wherever an op stands.
+TEST(Frontend, PointwiseOpsOutsideAScoreModifierRun) {
+  using fe::PointwiseMode_t;
+  using fe::graph::Pointwise_attributes;
+  fe::graph::Graph g;
+  g.set_io_data_type(fe::DataType_t::FLOAT).set_intermediate_data_type(fe::DataType_t::FLOAT);
+  const auto tensor = [&](const char* name, fe::DataType_t type) {
+    return g.tensor(fe::graph::Tensor_attributes()
+                        .set_name(name)
+                        .set_dim({3, 4})
+                        .set_stride({4, 1})
+                        .set_data_type(type));
+  };
+  const Tensor x = tensor("x", fe::DataType_t::FLOAT), limit = g.tensor(0.5f);
+  const Tensor mask =
+      g.pointwise(x, limit, Pointwise_attributes().set_mode(PointwiseMode_t::CMP_LT));
+  const Tensor row =
+      g.pointwise(x, Pointwise_attributes().set_mode(PointwiseMode_t::GEN_INDEX).set_axis(0));
+  const Tensor y =
+      g.pointwise(x, row, mask, Pointwise_attributes().set_mode(PointwiseMode_t::BINARY_SELECT));
+  y->set_output(true);
+  const fe::error_t built = g.build({}, {fe::HeurMode_t::A});
+  ASSERT_TRUE(built.is_good()) << built.get_message();
+  float in[12], out[12];
+  for (int n = 0; n < 12; ++n) in[n] = static_cast<float>(n % 3) - 0.75f;
+  std::vector<char> workspace(static_cast<size_t>(g.get_workspace_size()));
+  const fe::error_t run =
+      g.execute({}, std::unordered_map<Tensor, void*>{{x, in}, {y, out}}, workspace.data());
+  ASSERT_TRUE(run.is_good()) << run.get_message();
+  for (int n = 0; n < 12; ++n)
+    EXPECT_EQ(out[n], in[n] < 0.5f ? in[n] : static_cast<float>(n / 4)) << n;
+}
+
+TEST(Frontend, PointwiseOpsWithoutAModeAreRefused) {
+  fe::graph::Graph g;
+  g.set_io_data_type(fe::DataType_t::FLOAT).set_intermediate_data_type(fe::DataType_t::FLOAT);
+  const Tensor x = g.tensor(fe::graph::Tensor_attributes().set_dim({3}).set_stride({1}));
+  g.pointwise(x, fe::graph::Pointwise_attributes())->set_output(true);
+  EXPECT_NE(g.validate().get_message().find("The field 'mode' is ''"), std::string::npos);
 }
 
 TEST(Frontend, DeclinesByNameWhatItDoesNotServe) {

@@ -98,9 +98,21 @@ inline float float_at(const View& v, int64_t index) {
   return float_at(v.element, v.data + index * v.element_bytes);
 }
 
+/// Rounded towards 0 and saturated; NaN is 0.
+inline int32_t to_integer(float x) {
+  if (x >= 2147483648.0f) return INT32_MAX;
+  if (x < -2147483648.0f) return INT32_MIN;
+  return x == x ? static_cast<int32_t>(x) : 0;
+}
+
 inline void write_float_at(Element element, char* p, float x) {
   if (element == Element::f32) {
     __builtin_memcpy(p, &x, sizeof x);
+  } else if (element == Element::i32) {
+    const int32_t whole = to_integer(x);
+    __builtin_memcpy(p, &whole, sizeof whole);
+  } else if (element == Element::boolean) {
+    *p = x != 0;
   } else if (element == Element::f64) {
     const double wide = x;
     __builtin_memcpy(p, &wide, sizeof wide);

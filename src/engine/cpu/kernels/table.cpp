@@ -4,6 +4,7 @@
 #include "engine/cpu/kernels/dropout_dump.h"
 #include "engine/cpu/kernels/forward.h"
 #include "engine/cpu/kernels/norm.h"
+#include "engine/cpu/kernels/pointwise.h"
 #include "engine/cpu/kernels/rope.h"
 #include "engine/cpu/kernels/score_output.h"
 #include "engine/cpu/kernels/vector.h"
@@ -29,6 +30,7 @@ constinit const Kernels kKernels = {
     .append_row = append_row,
     .write_scores = write_scores,
     .dropout_dump = dropout_dump,
+    .pointwise_strip = pointwise_strip,
     .norm_rows = norm_rows,
     .norm_backward_rows = norm_backward_rows,
 };
