@@ -147,7 +147,6 @@ def layernorm(graph):
     (layernorm, "create_execution_plans", "zero_centered_gamma of layernorm 'LN' is True"),
     (lambda g: g.adalayernorm_backward(name="AN"), "create_execution_plans", "adalayernorm_backward 'AN' is not supported"),
     (lambda g: g.matmul(g.tensor(), g.tensor()).set_output(True), "create_execution_plans", "matmul"),
-    (lambda g: g.mul(a=g.tensor(), b=g.tensor()).set_output(True), "create_execution_plans", "mul outside a score_mod"),
     (lambda g: g.sdpa(*[g.tensor(dim=IO)] * 3, generate_stats=False, unfuse_fma=True), "validate", "unfuse_fma"),
     (lambda g: g.sdpa(*[g.tensor(dim=IO)] * 3, generate_stats=False, softmax_precision=cudnn.data_type.HALF), "validate",
      "softmax_precision"),

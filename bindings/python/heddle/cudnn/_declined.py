@@ -6,7 +6,7 @@ from heddle.cudnn._node import Node
 
 _FP8 = "Heddle's attention takes f16, bf16 and f32, no FP8 operands yet."
 _MXFP8 = "MXFP8 operands take instructions of NVIDIA's Blackwell GPUs (SM100), which Heddle has no kernels for."
-_OTHER = "Heddle's graphs hold attention, rope and norms."
+_OTHER = "Heddle's graphs hold attention, rope, norms and pointwise ops."
 
 # Op -> its results by name, and why it is declined.
 OPS = {

@@ -13,6 +13,7 @@ class Pointwise:
     inputs: tuple[Tensor, ...]
     output: Tensor
     axis: int = 0
+    name: str = ""
 
 
 @dataclass(eq=False)

@@ -30,9 +30,9 @@ class PointwiseOps:
     """The methods; a class that has them says in `_pointwise` what becomes of an op."""
 
     def gen_index(self, input: Tensor, axis: int, compute_data_type: object = None, name: str = "") -> Tensor:
-        """The index along `axis` of scores: 0 batch, 1 head, 2 row, 3 column."""
-        self._tensors.own("input of gen_index", input)
-        return self._op("gen_index", "gen_index", (), compute_data_type, name, _checks.whole("axis of gen_index", axis))
+        """The index along `axis` of what has the input's dims; of scores 0 is batch, 1 head, 2 row, 3 column."""
+        return self._op("gen_index", "gen_index", self._operands("gen_index", {"input": input}), compute_data_type, name,
+                        _checks.whole("axis of gen_index", axis))
 
     def binary_select(self, input0: Tensor, input1: Tensor, mask: Tensor, compute_data_type: object = None,
                       name: str = "") -> Tensor:
@@ -49,7 +49,7 @@ class PointwiseOps:
     def _op(self, method, mode, inputs, compute_data_type, name, axis=0):
         as_data_type(f"compute_data_type of {method}", compute_data_type)
         output = self._tensors.new(f"{_checks.text('name', name)}::OUT_0" if name else "", virtual=True)
-        self._pointwise(Pointwise(mode, inputs, output, axis))
+        self._pointwise(Pointwise(mode, inputs, output, axis, name or ""))
         return output
 
 
@@ -89,6 +89,8 @@ class ScoreGraph(PointwiseOps):
         return self._graph.tensor_like(*args, **kwargs)
 
     def _pointwise(self, op):
+        if op.mode == "gen_index":
+            op.inputs = ()  # all values of an expression have the dims of scores
         self.ops.append(op)
 
 

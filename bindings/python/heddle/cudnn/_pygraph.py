@@ -349,8 +349,8 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
         self._bindings.clear()
 
     def _pointwise(self, op):
-        self._add(Node("pointwise", "", {}, f"The graph has the pointwise op {op.mode} outside a score_mod, where Heddle's "
-                                            "graphs have none; expected it inside one."))
+        self._add(Node("pointwise", op.name, {"mode": op.mode, **dict(zip("abc", op.inputs, strict=False)), "y": op.output,
+                                              "axis": op.axis}))
 
     def _device(self):
         """Where it is planned for, an architecture if one is named and no handle is given."""
