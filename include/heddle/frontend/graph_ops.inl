@@ -3,6 +3,22 @@
 
 namespace heddle::frontend::graph {
 
+template <size_t N>
+std::array<Tensor, N> Graph::declined(const char* op, const std::string& name, bool wants_stats,
+                                      const std::array<const char*, N>& results, const char* why) {
+  Node node;
+  node.op = op;
+  node.name = name;
+  node.fail(error_code_t::GRAPH_NOT_SUPPORTED,
+            std::string("The op ") + op + " is not supported: " + why);
+  nodes_.push_back(std::move(node));
+  std::array<Tensor, N> made;
+  for (size_t i = 0; i < N; ++i) {
+    if (wants_stats || std::string(results[i]) != "Stats") made[i] = output(name, results[i]);
+  }
+  return made;
+}
+
 inline std::array<Tensor, 2> Graph::sdpa(Tensor q, Tensor k, Tensor v, SDPA_attributes a) {
   Node node;
   node.op = "sdpa";
@@ -22,6 +38,10 @@ inline std::array<Tensor, 2> Graph::sdpa(Tensor q, Tensor k, Tensor v, SDPA_attr
   node.tensor("q", q).tensor("k", k).tensor("v", v).tensor("o", o).tensor("stats", stats);
   node.tensor("max", a.logit_max_).tensor("sum_exp", a.sum_exp_);
   node.flag("stats_use_log2", a.stats_use_log2_).flag("attn_scale_prefolded", a.prefolded_);
+  // Pages behind a length need not exist, whatever the score_mod does with scores there.
+  const bool has_lengths = a.seq_len_q_ && a.seq_len_kv_;
+  if (a.score_mod_ && (a.k_table_ || a.v_table_) && has_lengths && !a.padding_)
+    node.flag("padding_mask", true);
   node.tensor("page_table_k", a.k_table_).tensor("page_table_v", a.v_table_);
   node.integer("paged_max_seq_len_kv", a.paged_max_);
   node.tensor("k_scale", a.k_scale_).tensor("v_scale", a.v_scale_);
@@ -63,6 +83,26 @@ inline std::array<Tensor, 3> Graph::sdpa_backward(Tensor q, Tensor k, Tensor v, 
   add_score_expression(node, "score_mod_bprop", a.score_mod_bprop_);
   nodes_.push_back(std::move(node));
   return gradients;
+}
+
+inline std::array<Tensor, 4> Graph::sdpa_fp8(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
+                                             Tensor, Tensor, SDPA_fp8_attributes a) {
+  return declined<4>("sdpa_fp8", a.name_, a.generate_stats_, {"O", "Stats", "Amax_S", "Amax_O"},
+                     kNoFp8);
+}
+
+inline std::array<Tensor, 3> Graph::sdpa_fp8(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
+                                             SDPA_fp8_attributes a) {
+  return declined<3>("sdpa_fp8", a.name_, a.generate_stats_, {"O", "Stats", "Amax_O"}, kNoFp8);
+}
+
+inline std::array<Tensor, 7> Graph::sdpa_fp8_backward(Tensor, Tensor, Tensor, Tensor, Tensor,
+                                                      Tensor, Tensor, Tensor, Tensor, Tensor,
+                                                      Tensor, Tensor, Tensor, Tensor, Tensor,
+                                                      Tensor, Tensor, Tensor,
+                                                      SDPA_fp8_backward_attributes a) {
+  return declined<7>("sdpa_fp8_backward", a.name_, false,
+                     {"dQ", "dK", "dV", "Amax_dQ", "Amax_dK", "Amax_dV", "Amax_dP"}, kNoFp8);
 }
 
 template <class Attributes>
@@ -122,6 +162,10 @@ inline std::array<Tensor, 3> Graph::layernorm(Tensor x, Tensor scale, Tensor bia
   if (a.phase_ == NormFwdPhase_t::NOT_SET) {
     node.fail(error_code_t::ATTRIBUTE_NOT_SET, "Forward phase not set of layernorm node.");
   }
+  if (a.zero_centered_gamma_) {
+    node.fail(error_code_t::GRAPH_NOT_SUPPORTED,
+              "zero_centered_gamma is true, expected false: give the scale with 1 added.");
+  }
   const bool is_training = a.phase_ == NormFwdPhase_t::TRAINING;
   const std::array<Tensor, 3> made{output(a.name_, "Y"),
                                    is_training ? output(a.name_, "MEAN") : nullptr,
@@ -174,9 +218,29 @@ inline std::array<Tensor, 5> Graph::cache_append(Tensor q, Tensor k, Tensor v,
   return made;
 }
 
+/// gradient * (1 - tanh(x)^2), or gradient * s * (1 - s) of the sigmoid s of x.
+inline Tensor Graph::derivative(const Tensor& gradient, const Tensor& x, PointwiseMode_t mode) {
+  const auto apply = [&](PointwiseMode_t of, const Tensor& a, const Tensor& b) {
+    return pointwise(a, b, Pointwise_attributes().set_mode(of));
+  };
+  const bool of_tanh = mode == PointwiseMode_t::TANH_BWD;
+  const Tensor y =
+      pointwise(x, Pointwise_attributes().set_mode(of_tanh ? PointwiseMode_t::TANH_FWD
+                                                           : PointwiseMode_t::SIGMOID_FWD));
+  const Tensor one = tensor(1.0f);
+  const Tensor slope = of_tanh
+                           ? apply(PointwiseMode_t::SUB, one, apply(PointwiseMode_t::MUL, y, y))
+                           : apply(PointwiseMode_t::MUL, y, apply(PointwiseMode_t::SUB, one, y));
+  return apply(PointwiseMode_t::MUL, gradient, slope);
+}
+
 inline Tensor Graph::pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& a) {
   // GEN_INDEX takes a tensor for its shape here, and nothing in the text form.
   if (a.mode_ == PointwiseMode_t::GEN_INDEX) inputs.clear();
+  if (a.mode_ == PointwiseMode_t::TANH_BWD || a.mode_ == PointwiseMode_t::SIGMOID_BWD) {
+    if (inputs.size() == 2 && inputs[0] && inputs[1])
+      return derivative(inputs[0], inputs[1], a.mode_);
+  }
   const Tensor out = output(a.name_, "OUT_0");
   pointwise_.push_back({"", a.mode_, std::move(inputs), out, static_cast<int32_t>(a.axis_)});
   return out;
@@ -194,6 +258,13 @@ inline void Graph::add_score_expression(Node& node, const char* field,
   node.tensor((std::string(field) + ".score_out").c_str(), result);
   for (Pointwise_node& op : inner->pointwise_) {
     op.expression = field;
+    for (const Tensor& input : op.inputs) {
+      if (!input) {
+        return node.fail(error_code_t::ATTRIBUTE_NOT_SET,
+                         std::string(field) + " has the pointwise op " + detail::name(op.mode) +
+                             " of a null tensor, expected tensors.");
+      }
+    }
     node.pointwise.push_back(std::move(op));
   }
 }
