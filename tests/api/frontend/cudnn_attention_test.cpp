@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <map>
 
 #include "attention_f64.h"
@@ -23,7 +24,11 @@ enum Uid : int64_t { Q, K, V, O, STATS, BIAS, LENGTHS_Q, LENGTHS_KV, DO, DQ, DK,
 
 class CudnnAttention : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS); }
+  void SetUp() override {
+    setenv("HEDDLE_DEVICE", "cpu", 1);
+    ASSERT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS);
+    unsetenv("HEDDLE_DEVICE");
+  }
   void TearDown() override { EXPECT_EQ(cudnnDestroy(handle), CUDNN_STATUS_SUCCESS); }
 
   static std::shared_ptr<fe::graph::Graph> new_graph() {

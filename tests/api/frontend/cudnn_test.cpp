@@ -59,7 +59,10 @@ fe::graph::Graph attention(fe::graph::SDPA_attributes options = {}) {
   fe::graph::Graph graph = float_graph();
   Tensor inputs[3];
   int64_t uid = 0;
-  for (Tensor& input : inputs) input = tensor(graph, "x", {1, 1, 8, 16})->set_uid(++uid), input;
+  for (Tensor& input : inputs) {
+    input = tensor(graph, "x", {1, 1, 8, 16});
+    input->set_uid(++uid);
+  }
   graph.sdpa(inputs[0], inputs[1], inputs[2], options.set_generate_stats(false))[0]
       ->set_output(true)
       .set_uid(4);
@@ -371,6 +374,19 @@ TEST(CudnnDeclines, AScaleCentredAtZero) {
                       .set_epsilon(1e-5f)
                       .set_zero_centered_gamma(true));
   EXPECT_NE(refusal(graph, fe::error_code_t::GRAPH_NOT_SUPPORTED).find("with 1 added"),
+            std::string::npos);
+}
+
+TEST(CudnnDeclines, AGradientOfOtherDimsThanItsBias) {
+  fe::graph::Graph graph = float_graph();
+  const Tensor x = tensor(graph, "x", {2, 3, 8, 16}), rows = tensor(graph, "stats", {2, 3, 8, 1});
+  graph
+      .sdpa_backward(x, x, x, x, x, rows,
+                     fe::graph::SDPA_backward_attributes()
+                         .set_bias(tensor(graph, "bias", {2, 1, 8, 8}))
+                         .set_dbias(tensor(graph, "dbias", {1, 3, 8, 8})))[0]
+      ->set_output(true);
+  EXPECT_NE(refusal(graph, fe::error_code_t::GRAPH_NOT_SUPPORTED).find("dBias has other dims"),
             std::string::npos);
 }
 
