@@ -70,6 +70,15 @@ def test_handles():
             wrong()
 
 
+def test_the_environment_names_the_device_that_nothing_else_names(monkeypatch):
+    monkeypatch.setenv("HEDDLE_DEVICE", "cpu")
+    assert cudnn.create_handle().device == "cpu"
+    monkeypatch.setenv("HEDDLE_DEVICE", "tpu")
+    with pytest.raises(ValueError, match="HEDDLE_DEVICE is 'tpu', expected cpu or cuda"):
+        cudnn.create_handle()
+    assert cudnn.create_handle(device="cpu").device == "cpu"
+
+
 def test_steps_and_what_they_find():
     graph, (q, *_), o, stats = attention()
     assert graph.get_execution_plan_count() == 0 and o.get_dim() == [] and stats.get_uid() == 0
