@@ -123,7 +123,7 @@ class Attention_attributes {
         .tensor("dropout.seed", seed_)
         .tensor("dropout.offset", offset_);
     const auto is_one = [](const Tensor& t) {
-      return t && !t->get_dim().empty() && t->get_volume() == 1;
+      return t && (t->get_constant() || (!t->get_dim().empty() && t->get_volume() == 1));
     };
     const bool swapped = is_one(dropout_mask_) && !is_one(dropout_scale_);
     node.tensor("dropout.mask", swapped ? dropout_scale_ : dropout_mask_)

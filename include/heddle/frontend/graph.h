@@ -243,6 +243,7 @@ class Graph {
     return tensor(
         Tensor_attributes().set_name(node.empty() ? "" : node + "::" + port).set_is_virtual(true));
   }
+  void add(Node node);
   template <class Attributes>
   Tensor rope_node(const char* op, Tensor x, Tensor freqs, const Attributes& attributes);
   Tensor pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& attributes);

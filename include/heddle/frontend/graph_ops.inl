@@ -3,6 +3,13 @@
 
 namespace heddle::frontend::graph {
 
+/// A plan of the graph without it is none of this graph's.
+inline void Graph::add(Node node) {
+  nodes_.push_back(std::move(node));
+  candidate_.reset();
+  plan_.reset();
+}
+
 template <size_t N>
 std::array<Tensor, N> Graph::declined(const char* op, const std::string& name, bool wants_stats,
                                       const std::array<const char*, N>& results, const char* why) {
@@ -11,7 +18,7 @@ std::array<Tensor, N> Graph::declined(const char* op, const std::string& name, b
   node.name = name;
   node.fail(error_code_t::GRAPH_NOT_SUPPORTED,
             std::string("The op ") + op + " is not supported: " + why);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   std::array<Tensor, N> made;
   for (size_t i = 0; i < N; ++i) {
     if (wants_stats || std::string(results[i]) != "Stats") made[i] = output(name, results[i]);
@@ -50,7 +57,7 @@ inline std::array<Tensor, 2> Graph::sdpa(Tensor q, Tensor k, Tensor v, SDPA_attr
     if (made) made->set_is_virtual(false);
   }
   add_score_expression(node, "score_mod", a.score_mod_);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return {o, stats};
 }
 
@@ -87,7 +94,7 @@ inline std::array<Tensor, 3> Graph::sdpa_backward(Tensor q, Tensor k, Tensor v, 
   }
   add_score_expression(node, "score_mod", a.score_mod_);
   add_score_expression(node, "score_mod_bprop", a.score_mod_bprop_);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return gradients;
 }
 
@@ -121,7 +128,7 @@ Tensor Graph::rope_node(const char* op, Tensor x, Tensor freqs, const Attributes
   node.number("output_scale", a.output_scale_).integer("rope_dim", a.rope_dim_);
   node.choices.emplace_back("pairing",
                             a.pairing_ == RopePairing_t::HALVES ? "halves" : "interleaved");
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return y;
 }
 
@@ -137,7 +144,7 @@ inline std::array<Tensor, 2> Graph::rmsnorm(Tensor x, Tensor scale, Rmsnorm_attr
       a.phase_ == NormFwdPhase_t::TRAINING ? output(a.name_, "INV_VARIANCE") : nullptr;
   node.tensor("x", x).tensor("scale", scale).tensor("bias", a.bias_).tensor("epsilon", a.epsilon_);
   node.tensor("y", y).tensor("inv_variance", statistic);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return {y, statistic};
 }
 
@@ -156,7 +163,7 @@ inline std::array<Tensor, 3> Graph::rmsnorm_backward(Tensor dy, Tensor x, Tensor
       a.has_dbias_.value_or(false) ? output(a.name_, "Dbias") : nullptr};
   node.tensor("dy", dy).tensor("x", x).tensor("scale", scale).tensor("inv_variance", inv_variance);
   node.tensor("dx", gradients[0]).tensor("d_scale", gradients[1]).tensor("d_bias", gradients[2]);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return gradients;
 }
 
@@ -178,7 +185,7 @@ inline std::array<Tensor, 3> Graph::layernorm(Tensor x, Tensor scale, Tensor bia
                                    is_training ? output(a.name_, "INV_VARIANCE") : nullptr};
   node.tensor("x", x).tensor("scale", scale).tensor("bias", bias).tensor("epsilon", a.epsilon_);
   node.tensor("y", made[0]).tensor("mean", made[1]).tensor("inv_variance", made[2]);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return made;
 }
 
@@ -192,7 +199,7 @@ inline std::array<Tensor, 3> Graph::layernorm_backward(Tensor dy, Tensor x, Tens
   node.tensor("dy", dy).tensor("x", x).tensor("scale", scale);
   node.tensor("mean", a.mean_).tensor("inv_variance", a.inv_variance_);
   node.tensor("dx", gradients[0]).tensor("d_scale", gradients[1]).tensor("d_bias", gradients[2]);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return gradients;
 }
 
@@ -220,7 +227,7 @@ inline std::array<Tensor, 5> Graph::cache_append(Tensor q, Tensor k, Tensor v,
   node.tensor("k_scale", a.k_scale_).tensor("v_scale", a.v_scale_).flag("ring", a.ring_);
   node.tensor("q_out", made[0]).tensor("present_k", made[1]).tensor("present_v", made[2]);
   node.tensor("lengths_q", made[3]).tensor("lengths_kv", made[4]);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return made;
 }
 

@@ -85,6 +85,21 @@ TEST_F(Lifecycle, StepsOutOfOrderAreWorded) {
   EXPECT_EQ(graph.get_workspace_size(), 0);
 }
 
+TEST_F(Lifecycle, AnotherOpTakesAnotherPlan) {
+  build();
+  Tensor_attributes like;
+  ASSERT_TRUE(graph.query_tensor_attributes_of_uid(1, like).is_good());
+  const Tensor x = graph.tensor(like.set_uid(11).set_name("x"));
+  graph.sdpa(x, x, x, fe::graph::SDPA_attributes().set_generate_stats(false))[0]
+      ->set_output(true)
+      .set_uid(12);
+  EXPECT_EQ(graph.get_execution_plan_count(), 0);
+  EXPECT_NE(graph.execute(cpu, pack, workspace.data()).get_message().find("no plan yet"),
+            std::string::npos);
+  build();
+  EXPECT_EQ(graph.execute(cpu, pack, workspace.data()).get_message().find("Uid 11 not found"), 0u);
+}
+
 TEST_F(Lifecycle, FiltersAreObeyed) {
   build();
   fe::graph::Graph other = attention();
