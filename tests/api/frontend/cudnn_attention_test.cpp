@@ -508,6 +508,42 @@ TEST_F(CudnnAttention, SizesOfAnExecution) {
   EXPECT_FALSE(error.get_message().empty());
 }
 
+TEST_F(CudnnAttention, ALargerWorkspaceHasToBeAskedFor) {
+  make_inputs(true);
+  truth.scale = 0.3;
+  add_backward(BackwardOptions().set_attn_scale(0.3f));
+  expect_backward();
+  constexpr int64_t kRows = 500;
+  AttentionF64 other(B, HQ, HK, kRows, SKV, D);
+  other.scale = 0.3;
+  other.compute();
+  std::vector<float> o_there(other.o.begin(), other.o.end()),
+      stats_there(other.stats.begin(), other.stats.end()), dq_there(other.q.size(), NAN);
+  Pack there = pack;
+  there[Q] = other.q.data(), there[K] = other.k.data(), there[V] = other.v.data();
+  there[O] = o_there.data(), there[STATS] = stats_there.data(), there[DO] = other.d_o.data();
+  there[DQ] = dq_there.data();
+  // Without strides dQ would lie as it was planned, where more rows of a head have no room.
+  const std::vector<int64_t> uids{Q, O, DO, DQ, STATS};
+  std::vector<std::vector<int64_t>> shapes(4, {B, HQ, kRows, D}), strides(4, row_major(shapes[0]));
+  shapes.push_back({B, HQ, kRows, 1}), strides.push_back(row_major(shapes[4]));
+  const auto run_there = [&] {
+    return graph->execute(handle, there, workspace.data(), uids, shapes, strides);
+  };
+  const fe::error_t early = run_there();
+  EXPECT_EQ(early.get_code(), fe::error_code_t::INVALID_VALUE);
+  EXPECT_NE(early.get_message().find("get_workspace_size has said"), std::string::npos)
+      << early.get_message();
+  EXPECT_TRUE(std::isnan(dq_there[0])) << "nothing is written";
+  int64_t bytes = 0;
+  ASSERT_TRUE(graph->get_workspace_size(handle, bytes, uids, shapes, strides).is_good());
+  EXPECT_GT(bytes, static_cast<int64_t>(workspace.size()));
+  workspace.resize(static_cast<size_t>(bytes));
+  const fe::error_t late = run_there();
+  ASSERT_TRUE(late.is_good()) << late.get_message();
+  expect_near(dq_there, other.d_q, 1e-4);
+}
+
 TEST_F(CudnnAttention, ComesBackFromBytes) {
   make_inputs();
   add_forward(Options().set_name("a").set_attn_scale(0.3f).set_causal_mask(true));
