@@ -42,6 +42,14 @@ Status set_shapes(graph::Graph& graph, const graph::Graph& planned, const std::v
     tensor->dims = shape.dims;
     if (!shape.strides.empty()) tensor->strides = shape.strides;
   }
+  for (const graph::Node& node : planned.nodes) {
+    const auto* const op = std::get_if<graph::SdpaBackward>(&node.op);
+    if (!op || op->d_bias == graph::kNone || !graph[op->d_bias].dims.empty()) continue;
+    if (planned[op->d_bias].dims == planned[op->attention.bias].dims) continue;
+    return error(Code::invalid_value,
+                 "The {} has other dims than its bias, expected its shape among those given.",
+                 describe(planned[op->d_bias]));
+  }
   return {};
 }
 

@@ -217,7 +217,8 @@ class SDPA_backward_attributes : public Attention_attributes<SDPA_backward_attri
   /// An input, FLOAT [B,Hq,Sq,1]: the gradient of each row's natural log-sum-exp, sink included,
   /// beside that of O; not set, the loss does not depend on it but through O.
   SDPA_backward_attributes& set_dstats(Tensor value) { return d_stats_ = std::move(value), *this; }
-  /// Caller-made output: the gradient of the bias, in its shape.
+  /// Caller-made output: the gradient of the bias, summed over the dims where it has 1; of the
+  /// bias's dims if it has none.
   SDPA_backward_attributes& set_dbias(Tensor value) { return d_bias_ = std::move(value), *this; }
   SDPA_backward_attributes& set_dsink_token(Tensor value) {
     return d_sink_ = std::move(value), *this;

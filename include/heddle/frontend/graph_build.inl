@@ -68,6 +68,12 @@ inline error_t Graph::make(Owned& graph, bool with_names,
     size_t count = 0;
     error = detail::check(heddle_plan_outputs(plan_.get(), &uids, &count));
     outputs.insert(uids, uids + count);
+    for (const Node& node : nodes_) {
+      // What is summed over does not follow from the bias.
+      const Tensor gradient = node.op == "sdpa_backward" ? node.find("d_bias") : nullptr;
+      if (gradient && gradient->get_dim() != node.find("bias")->get_dim())
+        outputs.erase(gradient->library_uid(zero));
+    }
   }
   std::unordered_set<const Tensor_attributes*> added;
   bool has_zero = false;

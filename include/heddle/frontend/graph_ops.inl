@@ -83,12 +83,6 @@ inline std::array<Tensor, 3> Graph::sdpa_backward(Tensor q, Tensor k, Tensor v, 
       .tensor("d_sink", a.d_sink_)
       .tensor("dropout.scale_inv", a.scale_inv_);
   node.flag("deterministic", a.deterministic_).flag("whole_rows", a.whole_rows_);
-  if (a.bias_ && a.d_bias_ && !a.bias_->get_dim().empty() && !a.d_bias_->get_dim().empty() &&
-      a.bias_->get_dim() != a.d_bias_->get_dim()) {
-    node.fail(error_code_t::GRAPH_NOT_SUPPORTED,
-              "dBias has other dims than the bias, expected the same: a gradient is summed over "
-              "what the bias itself is broadcast along.");
-  }
   for (const Tensor& made : {a.d_bias_, a.d_sink_}) {
     if (made) made->set_is_virtual(false);
   }

@@ -49,6 +49,12 @@ struct Node {
     if (value) integers.emplace_back(field, *value);
     return *this;
   }
+  Tensor find(const std::string& field) const {
+    for (const auto& [name, tensor] : tensors) {
+      if (name == field) return tensor;
+    }
+    return nullptr;
+  }
   void fail(error_code_t code, std::string message) {
     if (failure.is_good()) failure = {code, std::move(message)};
   }

@@ -293,6 +293,95 @@ TEST_F(CudnnAttention, BackwardWithCausalMaskAndBias) {
   expect_near(d_bias, wanted, 1e-4);
 }
 
+// dBias is summed where it has 1, whatever the bias has.
+TEST_F(CudnnAttention, BackwardWithADBiasOfDimsOfItsOwn) {
+  const auto at = [](const std::vector<int64_t>& dims, const Cell& c) {
+    const int64_t index[] = {c.b, c.h, c.i, c.j};
+    int64_t place = 0;
+    for (size_t n = 0; n < 4; ++n) place = place * dims[n] + (dims[n] == 1 ? 0 : index[n]);
+    return static_cast<size_t>(place);
+  };
+  const auto count = [](const std::vector<int64_t>& dims) {
+    return dims[0] * dims[1] * dims[2] * dims[3];
+  };
+  truth.scale = 0.3;
+  const std::pair<std::vector<int64_t>, std::vector<int64_t>> all[] = {
+      {{B, 1, SQ, SKV}, {1, HQ, SQ, SKV}}, {{1, 1, SQ, SKV}, {B, HQ, SQ, SKV}},
+      {{B, HQ, SQ, SKV}, {1, 1, 1, 1}},    {{1, HQ, 1, SKV}, {B, 1, SQ, 1}},
+      {{1, 1, 1, 1}, {1, HQ, 1, SKV}},
+  };
+  for (const auto& [dims, d_dims] : all) {
+    SCOPED_TRACE(::testing::PrintToString(d_dims));
+    std::vector<float> bias = AttentionF64::random(count(dims), 9),
+                       d_bias(static_cast<size_t>(count(d_dims)), NAN);
+    std::vector<double> wanted(d_bias.size(), 0);
+    graph = new_graph();
+    make_inputs(true);
+    truth.score = [&, dims = dims](const Cell& c, double s) {
+      return c.j <= c.i ? s + bias[at(dims, c)] : -INFINITY;
+    };
+    truth.note = [&, d_dims = d_dims](const Cell& c, double d) { wanted[at(d_dims, c)] += d; };
+    BackwardOptions options = BackwardOptions().set_attn_scale(0.3f).set_causal_mask(true);
+    add_backward(
+        options.set_bias(tensor("bias", BIAS, dims)).set_dbias(tensor("dbias", OTHER, d_dims)));
+    pack[BIAS] = bias.data(), pack[OTHER] = d_bias.data();
+    expect_backward();
+    expect_near(d_bias, wanted, 2e-4);
+  }
+}
+
+// At other sizes it does not follow from the bias.
+TEST_F(CudnnAttention, SizesWithADBiasOfDimsOfItsOwn) {
+  make_inputs(true);
+  truth.scale = 0.3;
+  std::vector<float> bias = AttentionF64::random(3 * SQ * SKV, 9),
+                     d_bias(static_cast<size_t>(HQ * SQ * SKV), NAN);
+  add_backward(BackwardOptions()
+                   .set_attn_scale(0.3f)
+                   .set_bias(tensor("bias", BIAS, {B, 1, SQ, SKV}))
+                   .set_dbias(tensor("dbias", OTHER, {1, HQ, SQ, SKV})));
+  pack[BIAS] = bias.data(), pack[OTHER] = d_bias.data();
+  run();
+  constexpr int64_t kBatch = 3;
+  AttentionF64 other(kBatch, HQ, HK, SQ, SKV, D);
+  other.scale = 0.3;
+  std::vector<double> wanted(d_bias.size(), 0);
+  other.score = [&](const Cell& c, double s) {
+    return s + bias[static_cast<size_t>((c.b * SQ + c.i) * SKV + c.j)];
+  };
+  other.note = [&](const Cell& c, double d) {
+    wanted[static_cast<size_t>((c.h * SQ + c.i) * SKV + c.j)] += d;
+  };
+  other.compute();
+  std::vector<float> o_there(other.o.begin(), other.o.end()),
+      stats_there(other.stats.begin(), other.stats.end()), dq(other.q.size()), dk(other.k.size()),
+      dv(other.v.size());
+  Pack there{{Q, other.q.data()}, {K, other.k.data()},    {V, other.v.data()},
+             {O, o_there.data()}, {DO, other.d_o.data()}, {STATS, stats_there.data()},
+             {BIAS, bias.data()}, {OTHER, d_bias.data()}, {DQ, dq.data()},
+             {DK, dk.data()},     {DV, dv.data()}};
+  const auto at_batch = [&](int64_t batch, const Pack& there) {
+    const std::vector<int64_t> uids{Q, K, V, O, DO, STATS, BIAS};
+    const std::vector<int64_t> rows{batch, HQ, SQ, D}, keys{batch, HK, SKV, D};
+    const std::vector<std::vector<int64_t>> shapes{
+        rows, keys, keys, rows, rows, {batch, HQ, SQ, 1}, {batch, 1, SQ, SKV}};
+    const std::vector<std::vector<int64_t>> strides(uids.size());
+    int64_t bytes = 0;
+    const fe::error_t error = graph->get_workspace_size(handle, bytes, uids, shapes, strides);
+    EXPECT_TRUE(error.is_good()) << error.get_message();
+    workspace.resize(static_cast<size_t>(bytes));
+    return graph->execute(handle, there, workspace.data(), uids, shapes, strides);
+  };
+  const fe::error_t larger = at_batch(kBatch, there);
+  ASSERT_TRUE(larger.is_good()) << larger.get_message();
+  expect_near(d_bias, wanted, 1e-4);
+  expect_near(dq, other.d_q, 1e-4);
+  const fe::error_t smaller = at_batch(1, pack);
+  EXPECT_NE(smaller.get_message().find("has other dims than its bias, expected its shape"),
+            std::string::npos)
+      << smaller.get_message();
+}
+
 // The derivative reads what the score modifier made, and TANH_BWD is made of other ops.
 TEST_F(CudnnAttention, BackwardThroughTheReadyMadeSoftCap) {
   using fe::graph::attn::score_modifiers::Softcap;

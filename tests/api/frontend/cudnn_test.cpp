@@ -377,19 +377,6 @@ TEST(CudnnDeclines, AScaleCentredAtZero) {
             std::string::npos);
 }
 
-TEST(CudnnDeclines, AGradientOfOtherDimsThanItsBias) {
-  fe::graph::Graph graph = float_graph();
-  const Tensor x = tensor(graph, "x", {2, 3, 8, 16}), rows = tensor(graph, "stats", {2, 3, 8, 1});
-  graph
-      .sdpa_backward(x, x, x, x, x, rows,
-                     fe::graph::SDPA_backward_attributes()
-                         .set_bias(tensor(graph, "bias", {2, 1, 8, 8}))
-                         .set_dbias(tensor(graph, "dbias", {1, 3, 8, 8})))[0]
-      ->set_output(true);
-  EXPECT_NE(refusal(graph, fe::error_code_t::GRAPH_NOT_SUPPORTED).find("dBias has other dims"),
-            std::string::npos);
-}
-
 TEST(CudnnDeclines, ScoreModifiersThatAreNone) {
   using Inner = std::shared_ptr<fe::graph::Graph>;
   using fe::graph::Pointwise_attributes;
