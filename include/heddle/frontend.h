@@ -20,3 +20,4 @@
 #include "heddle/frontend/enums.h"
 #include "heddle/frontend/error.h"
 #include "heddle/frontend/graph.h"
+#include "heddle/frontend/score_modifiers.h"

@@ -228,6 +228,11 @@ HEDDLE_API heddle_status heddle_gqa_create(const heddle_gqa* op, heddle_graph** 
 
 typedef enum heddle_device HEDDLE_AS_INT { HEDDLE_CPU = 0, HEDDLE_CUDA = 1 } heddle_device;
 
+/* Where a program that names no device runs: where the variable HEDDLE_DEVICE says, "cpu" or
+ * "cuda", else on an NVIDIA GPU where there is one, else on the CPU. Fails if the variable says
+ * something else, or there is no GPU where it says "cuda". */
+HEDDLE_API heddle_status heddle_default_device(heddle_device* device);
+
 typedef struct heddle_plan heddle_plan;
 
 /* HEDDLE_OK if the device's engines can run the graph; otherwise the sentence gives each engine's

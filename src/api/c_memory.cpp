@@ -1,10 +1,17 @@
-// A device's memory through the C interface.
+// Devices and their memory through the C interface.
 #include "api/c_error.h"
 #include "api/c_values.h"
 #include "engine/memory.h"
 
 namespace heddle::api {
 namespace {
+
+Status default_device(heddle_device* device) {
+  if (!device) return null_argument("heddle_default_device", "device");
+  HEDDLE_ASSIGN(const engine::Device found, engine::default_device());
+  *device = found == engine::Device::cpu ? HEDDLE_CPU : HEDDLE_CUDA;
+  return {};
+}
 
 Status allocate(heddle_device device, size_t bytes, void* stream, void** memory) {
   if (!memory) return null_argument("heddle_memory_allocate", "memory");
@@ -46,6 +53,10 @@ using namespace heddle;
 using api::guarded;
 
 extern "C" {
+
+heddle_status heddle_default_device(heddle_device* device) {
+  return guarded([&] { return api::default_device(device); });
+}
 
 heddle_status heddle_memory_allocate(heddle_device device, size_t bytes, void* stream,
                                      void** memory) {

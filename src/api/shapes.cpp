@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "graph/extents.h"
 #include "graph/names.h"
 #include "graph/validate.h"
 
@@ -45,13 +46,41 @@ Status set_shapes(graph::Graph& graph, const graph::Graph& planned, const std::v
   return {};
 }
 
+/// Backwards whose dBias has dims of its own and is given none: they do not follow from the bias,
+/// as validate() has them follow, in memory of which nothing is said yet.
+std::vector<size_t> summed_apart(graph::Graph& graph, const graph::Graph& planned) {
+  std::vector<size_t> found;
+  for (size_t n = 0; n < planned.nodes.size(); ++n) {
+    const auto* const op = std::get_if<graph::SdpaBackward>(&planned.nodes[n].op);
+    if (!op || op->d_bias == graph::kNone || !graph[op->d_bias].dims.empty() ||
+        planned[op->d_bias].dims == planned[op->attention.bias].dims)
+      continue;
+    graph[op->d_bias].strides = {};
+    found.push_back(n);
+  }
+  return found;
+}
+
+/// Of a graph in which all else is known: summed where it was planned to be.
+void follow_scores(graph::Graph& graph, const graph::Graph& planned, size_t node) {
+  const auto& op = std::get<graph::SdpaBackward>(graph.nodes[node].op);
+  const graph::AttentionExtents e = graph::extents(graph, op);
+  const Dims scores{e.batch, e.q_heads, e.q_length, e.kv_length};
+  graph[op.d_bias].strides = planned[op.d_bias].strides;
+  Dims& dims = graph[op.d_bias].dims;
+  for (int i = 0; i < 4; ++i) dims[i] = planned[op.d_bias].dims[i] == 1 ? 1 : scores[i];
+}
+
 }  // namespace
 
 Result<graph::Graph> with_shapes(const graph::Graph& planned, const std::vector<Port>& ports,
                                  std::span<const Shape> shapes) {
   graph::Graph given = planned;
   HEDDLE_TRY(set_shapes(given, planned, ports, shapes));
+  const std::vector<size_t> apart = summed_apart(given, planned);
   HEDDLE_TRY(validate(given));
+  for (size_t node : apart) follow_scores(given, planned, node);
+  if (!apart.empty()) HEDDLE_TRY(validate(given));
   return given;
 }
 

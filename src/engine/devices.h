@@ -11,6 +11,10 @@ namespace heddle::engine {
 
 enum class Device : uint8_t { cpu, cuda };
 
+/// Where a program runs that names no device: where HEDDLE_DEVICE says, else on the GPU if there is
+/// one, else on the CPU.
+Result<Device> default_device();
+
 /// The device's engines, the preferred first.
 std::span<const Engine* const> engines(Device device);
 

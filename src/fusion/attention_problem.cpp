@@ -216,10 +216,12 @@ Step attention_backward_step(const Graph& graph, const BackwardParts& parts) {
   backward.d_sink = b.operands.add(op.d_sink);
   if (op.d_bias != kNone) {
     const problem::OperandId bias = b.operands.add(op.attention.bias);
-    backward.load_gradients.push_back({bias, b.operands.add(op.d_bias),
-                                       graph::score_mod_reads_bias(op.attention)
-                                           ? problem::derivative_by_load(b.modified, bias)
-                                           : bias_gradient(b.log2_input)});
+    // Where a kernel sums dBias beside the bias that it reads, both have to be laid out alike.
+    const bool is_like_bias = graph[op.d_bias].dims == graph[op.attention.bias].dims;
+    backward.load_gradients.push_back(
+        {is_like_bias ? bias : problem::kAbsent, b.operands.add(op.d_bias),
+         graph::score_mod_reads_bias(op.attention) ? problem::derivative_by_load(b.modified, bias)
+                                                   : bias_gradient(b.log2_input)});
   }
   backward.d_dot = dot_gradient(b.modified, op.score_mod_bprop, b.context());
   b.rope(parts.d_q_rope, backward.d_q_rope, problem.d_q_rope_scale);

@@ -65,7 +65,9 @@ Status validate_sdpa_backward(const Rules& rules, SdpaBackward& op) {
   if (op.d_bias != kNone) {
     if (a.bias == kNone)
       return rules.fail(Code::attribute_not_set, "dBias is set without a bias to differentiate by");
-    HEDDLE_TRY(rules.makes("dBias", op.d_bias, rules[a.bias].dims, a.bias));
+    rules.infer(op.d_bias, rules[a.bias].dims, a.bias);
+    HEDDLE_TRY(
+        rules.broadcasts_to("dBias", op.d_bias, {e.batch, e.q_heads, e.q_length, e.kv_length}));
     HEDDLE_TRY(rules.dtype_is("dBias", op.d_bias, {*rules[a.bias].dtype, DataType::f32}));
   }
   if (op.d_sink != kNone) {

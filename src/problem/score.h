@@ -82,9 +82,9 @@ struct ScoreExpression {
 };
 
 /// The gradient wanted for a broadcast operand that the score loads (dBias): the sum of
-/// `derivative` over the dims along which `load` was broadcast, written to `gradient`.
+/// `derivative` over the dims where `gradient`'s is 1, written there.
 struct LoadGradient {
-  OperandId load = kAbsent;
+  OperandId load = kAbsent;  ///< if it has the gradient's dims
   OperandId gradient = kAbsent;
   ScoreExpression derivative;  ///< dL/d(load) of one cell, from `gradient` leaves and the forward's
 

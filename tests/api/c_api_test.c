@@ -1,4 +1,5 @@
 /* The C interface as a C program uses it. */
+#define _POSIX_C_SOURCE 200112L /* setenv */
 #include <heddle/heddle.h>
 #include <math.h>
 #include <stdbool.h>
@@ -430,6 +431,29 @@ static void test_no_such_device(void) {
                  "device number 2");
 }
 
+static void test_default_device(bool has_gpu) {
+  heddle_device device = (heddle_device)7;
+  unsetenv("HEDDLE_DEVICE");
+  CHECK_OK(heddle_default_device(&device));
+  CHECK(device == (has_gpu ? HEDDLE_CUDA : HEDDLE_CPU));
+  setenv("HEDDLE_DEVICE", "cpu", 1);
+  CHECK_OK(heddle_default_device(&device));
+  CHECK(device == HEDDLE_CPU);
+  setenv("HEDDLE_DEVICE", "cuda", 1);
+  if (has_gpu) {
+    CHECK_OK(heddle_default_device(&device));
+    CHECK(device == HEDDLE_CUDA);
+  } else {
+    CHECK_SENTENCE(heddle_default_device(&device), HEDDLE_CUDA_API_FAILED, "the NVIDIA driver");
+    CHECK(device == HEDDLE_CPU);
+  }
+  setenv("HEDDLE_DEVICE", "tpu", 1);
+  CHECK_SENTENCE(heddle_default_device(&device), HEDDLE_INVALID_VALUE,
+                 "HEDDLE_DEVICE is 'tpu', expected cpu or cuda");
+  unsetenv("HEDDLE_DEVICE");
+  CHECK_SENTENCE(heddle_default_device(NULL), HEDDLE_INVALID_VALUE, "null pointer for device");
+}
+
 int main(void) {
   CHECK(strcmp(heddle_version(), "0.1.0") == 0);
   CHECK(strcmp(heddle_status_name(HEDDLE_INVALID_VALUE), "INVALID_VALUE") == 0);
@@ -443,6 +467,7 @@ int main(void) {
     test_memory(devices[i]);
     test_execution_in_memory(graph, devices[i]);
   }
+  test_default_device(has_device(HEDDLE_CUDA));
   test_text(graph);
   test_score_expression();
   test_packed_bytes();

@@ -221,6 +221,8 @@ TEST_F(Execution, AMisalignedBiasOfTilesIsNamed) {
 }
 
 // Tensor maps are made at execution: a thread that plans need not have a context.
+TEST_F(Execution, ADriverWithADeviceIsFound) { EXPECT_TRUE(find_any_device().is_ok()); }
+
 TEST_F(Execution, PlansAreMadeWithoutAContext) {
   setenv("HEDDLE_CACHE_DIR", "", 1);
   for (DataType dtype : {DataType::bf16, DataType::f32}) {

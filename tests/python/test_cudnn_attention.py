@@ -233,6 +233,25 @@ def test_bias_sink_and_their_gradients(rng):
         near(one, other)
 
 
+@pytest.mark.parametrize("dims, summed", [((B, 1, SQ, SKV), (1, HQ, SQ, SKV)), ((1, 1, SQ, SKV), (B, HQ, 1, SKV))])
+def test_gradient_of_a_bias_in_dims_of_its_own(rng, dims, summed):
+    q, k, v = operands(rng)
+    bias = drawn(rng, *dims)
+    s = scores(q, k, 0.25, bias=bias)
+    o, stats, *_ = forward(s, v)
+    d_o = drawn(rng, B, HQ, SQ, DV)
+    program = Program()
+    given = [program.give(np.ascontiguousarray(x, np.float32)) for x in (q, k, v, o, d_o, stats)]
+    d_bias = program.graph.tensor(dim=summed, stride=row_major(summed), data_type=cudnn.data_type.FLOAT)
+    gradients = program.graph.sdpa_backward(*given, attn_scale=0.25, bias=program.give(bias), dBias=d_bias)
+    found = [program.take(x, shape) for x, shape in zip((*gradients, d_bias), (q.shape, k.shape, v.shape, summed), strict=True)]
+    program.build().run()
+    *true, d_s = backward(s, q, k, v, d_o, 0.25)[:4]
+    axes = tuple(n for n in range(4) if summed[n] == 1)
+    for one, other in zip(found, (*true, d_s.sum(axes, keepdims=True)), strict=True):
+        near(one, other)
+
+
 def test_maximum_and_sum_of_exponentials(rng):
     q, k, v = operands(rng)
     sink = drawn(rng, 1, HQ, 1, 1)

@@ -571,7 +571,12 @@ Program Draw::sdpa_backward() {
   if (wants(0.9)) op.d_k = through_rope("dK", k_rope, op.k, false);
   if (op.d_q == kNone || wants(0.9)) op.d_v = gradient("dV", op.v, false, result_type());
   if (op.attention.bias != kNone && wants(0.7)) {
-    const Dims& dims = graph[op.attention.bias].dims;
+    Dims dims = graph[op.attention.bias].dims;
+    // Not over keys: the gradients of a whole row add up to what rounding leaves of 0.
+    if (structure_.chance(0.2)) {
+      const Dims scores{batch_, q_heads_, q_length_};
+      for (int i = 0; i < 3; ++i) dims[i] = structure_.chance(0.5) ? 1 : scores[i];
+    }
     const bool odd = random_.chance(0.3);
     const DataType dtype = *graph[op.attention.bias].dtype;
     op.d_bias = program_.add("dBias", dtype, dims, odd ? random_strides(random_, dims) : Dims{});

@@ -36,6 +36,7 @@ FUNCTIONS = {
     "heddle_graph_free": (None, [c_void_p]),
     "heddle_gqa_set_defaults": (None, [c_void_p]),
     "heddle_gqa_create": (Status, [c_void_p, POINTER(c_void_p)]),
+    "heddle_default_device": (Status, [POINTER(c_int)]),
     "heddle_graph_supported": (Status, [c_void_p, c_int]),
     "heddle_plan_create": (Status, [c_void_p, c_int, POINTER(c_void_p)]),
     "heddle_plan_create_for": (Status, [c_void_p, c_char_p, POINTER(c_void_p)]),

@@ -44,6 +44,8 @@ class Attention_attributes {
   Self& set_dropout(float p, Tensor seed, Tensor offset) {
     return dropout_p_ = p, seed_ = std::move(seed), offset_ = std::move(offset), self();
   }
+  /// By a mask, and a scale of one number: the one of the two that has one element is the scale,
+  /// for programs that give it first.
   Self& set_dropout(Tensor mask, Tensor scale) {
     return dropout_mask_ = std::move(mask), dropout_scale_ = std::move(scale), self();
   }
@@ -120,7 +122,12 @@ class Attention_attributes {
     node.number("dropout.probability", dropout_p_)
         .tensor("dropout.seed", seed_)
         .tensor("dropout.offset", offset_);
-    node.tensor("dropout.mask", dropout_mask_).tensor("dropout.scale", dropout_scale_);
+    const auto is_one = [](const Tensor& t) {
+      return t && (t->get_constant() || (!t->get_dim().empty() && t->get_volume() == 1));
+    };
+    const bool swapped = is_one(dropout_mask_) && !is_one(dropout_scale_);
+    node.tensor("dropout.mask", swapped ? dropout_scale_ : dropout_mask_)
+        .tensor("dropout.scale", swapped ? dropout_mask_ : dropout_scale_);
     node.tensor("dropout.rng_dump", rng_dump_);
     if (!threefry_strides_.empty()) {
       node.flag("dropout.threefry", true);
@@ -210,7 +217,8 @@ class SDPA_backward_attributes : public Attention_attributes<SDPA_backward_attri
   /// An input, FLOAT [B,Hq,Sq,1]: the gradient of each row's natural log-sum-exp, sink included,
   /// beside that of O; not set, the loss does not depend on it but through O.
   SDPA_backward_attributes& set_dstats(Tensor value) { return d_stats_ = std::move(value), *this; }
-  /// Caller-made output: the gradient of the bias, in its shape.
+  /// Caller-made output: the gradient of the bias, summed over the dims where it has 1; of the
+  /// bias's dims if it has none.
   SDPA_backward_attributes& set_dbias(Tensor value) { return d_bias_ = std::move(value), *this; }
   SDPA_backward_attributes& set_dsink_token(Tensor value) {
     return d_sink_ = std::move(value), *this;
@@ -233,6 +241,25 @@ class SDPA_backward_attributes : public Attention_attributes<SDPA_backward_attri
   Tensor scale_inv_, d_bias_, d_sink_, logit_max_, sum_exp_, d_stats_;
   bool deterministic_ = false, whole_rows_ = false;
   Score_function score_mod_bprop_;
+};
+
+/// Of attention on FP8 operands, which is declined when the graph is checked.
+class SDPA_fp8_attributes : public Attention_attributes<SDPA_fp8_attributes> {
+ public:
+  SDPA_fp8_attributes& set_generate_stats(bool value) { return generate_stats_ = value, *this; }
+  SDPA_fp8_attributes& set_is_inference(bool value) { return set_generate_stats(!value); }
+
+ private:
+  friend class Graph;
+  bool generate_stats_ = false;
+};
+
+class SDPA_fp8_backward_attributes : public Attention_attributes<SDPA_fp8_backward_attributes> {
+ public:
+  SDPA_fp8_backward_attributes& set_deterministic_algorithm(bool) { return *this; }
+
+ private:
+  friend class Graph;
 };
 
 }  // namespace heddle::frontend::graph

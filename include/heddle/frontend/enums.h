@@ -20,6 +20,10 @@ enum class DataType_t {
   UINT32 = HEDDLE_U32,
   UINT8 = HEDDLE_U8,
   BOOLEAN = HEDDLE_BOOLEAN,
+  // Types that the library has none of: tensors of them are declined by name.
+  FP8_E8M0 = 100,
+  FP4_E2M1,
+  INT4,
 };
 
 enum class DiagonalAlignment_t { TOP_LEFT, BOTTOM_RIGHT };
@@ -29,6 +33,14 @@ enum class RopePairing_t { HALVES, INTERLEAVED };  ///< NeoX and GPT-J; Heddle's
 enum class TensorReordering_t { NONE, INT8x32, F16x16, F8_128x4 };
 enum class HeurMode_t { A, B, FALLBACK, OPENSOURCE };
 enum class BuildPlanPolicy_t { HEURISTICS_CHOICE, ALL };
+enum class BehaviorNote_t {
+  NOT_SET,
+  RUNTIME_COMPILATION,
+  REQUIRES_FILTER_INT8x32_REORDER,
+  REQUIRES_BIAS_INT8x32_REORDER,
+  SUPPORTS_CUDA_GRAPH_NATIVE_API,
+  CUBLASLT_DEPENDENCY,
+};
 
 enum class PointwiseMode_t {
   NOT_SET,
@@ -67,21 +79,49 @@ enum class PointwiseMode_t {
   LOGICAL_NOT,
   BINARY_SELECT,
   GEN_INDEX,
+  // Of a gradient and the forward's input, made of the ops above.
+  TANH_BWD,
+  SIGMOID_BWD,
 };
 
 namespace detail {
 
+/// For sentences: the name of a type that the library has none of, null for those it has.
+inline const char* name_if_unknown(DataType_t type) {
+  switch (type) {
+    case DataType_t::FP8_E8M0:
+      return "FP8_E8M0";
+    case DataType_t::FP4_E2M1:
+      return "FP4_E2M1";
+    case DataType_t::INT4:
+      return "INT4";
+    default:
+      return nullptr;
+  }
+}
+
+/// For sentences.
+inline const char* name(BehaviorNote_t note) {
+  constexpr const char* kNames[] = {"NOT_SET",
+                                    "RUNTIME_COMPILATION",
+                                    "REQUIRES_FILTER_INT8x32_REORDER",
+                                    "REQUIRES_BIAS_INT8x32_REORDER",
+                                    "SUPPORTS_CUDA_GRAPH_NATIVE_API",
+                                    "CUBLASLT_DEPENDENCY"};
+  return kNames[static_cast<int>(note)];
+}
+
 /// The text form's name of a pointwise op.
 inline const char* name(PointwiseMode_t mode) {
-  constexpr const char* kNames[] = {"",           "identity",    "add",           "sub",
-                                    "mul",        "div",         "min",           "max",
-                                    "pow",        "mod",         "neg",           "abs",
-                                    "exp",        "log",         "sqrt",          "rsqrt",
-                                    "reciprocal", "tanh_fwd",    "sigmoid_fwd",   "erf",
-                                    "sin",        "cos",         "tan",           "floor",
-                                    "ceil",       "cmp_eq",      "cmp_neq",       "cmp_lt",
-                                    "cmp_le",     "cmp_gt",      "cmp_ge",        "logical_and",
-                                    "logical_or", "logical_not", "binary_select", "gen_index"};
+  constexpr const char* kNames[] = {
+      "",          "identity",    "add",        "sub",         "mul",
+      "div",       "min",         "max",        "pow",         "mod",
+      "neg",       "abs",         "exp",        "log",         "sqrt",
+      "rsqrt",     "reciprocal",  "tanh_fwd",   "sigmoid_fwd", "erf",
+      "sin",       "cos",         "tan",        "floor",       "ceil",
+      "cmp_eq",    "cmp_neq",     "cmp_lt",     "cmp_le",      "cmp_gt",
+      "cmp_ge",    "logical_and", "logical_or", "logical_not", "binary_select",
+      "gen_index", "tanh_bwd",    "sigmoid_bwd"};
   return kNames[static_cast<int>(mode)];
 }
 

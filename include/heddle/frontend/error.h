@@ -27,6 +27,7 @@ enum class [[nodiscard]] error_code_t{
     MALFORMED_INPUT = HEDDLE_MALFORMED_INPUT,
     OUT_OF_MEMORY = HEDDLE_OUT_OF_MEMORY,
     IO_FAILED = HEDDLE_IO_FAILED,
+    CUDNN_BACKEND_API_FAILED = 1000,  ///< for programs that name it: there is no such backend
 };
 
 /// A code and, unless it is OK, one sentence: what was given and what is allowed.

@@ -5,21 +5,23 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "heddle/frontend/attention_attributes.h"
+#include "heddle/frontend/cuda_graph.h"
+#include "heddle/frontend/device_properties.h"
+#include "heddle/frontend/late_plans.h"
 #include "heddle/frontend/op_attributes.h"
 
 namespace heddle::frontend {
 
-/// Where a graph runs: the device, and on a GPU the CUstream to queue on.
-struct Handle {
-  heddle_device device = HEDDLE_CPU;
-  void* stream = nullptr;
-};
+/// Kernels of all graphs are kept for the process, and on disk, whether or not one is given.
+class KernelCache {};
 
 namespace graph {
 
@@ -29,10 +31,16 @@ class Graph {
   Graph& set_io_data_type(DataType_t value) { return io_ = value, *this; }
   Graph& set_intermediate_data_type(DataType_t value) { return intermediate_ = value, *this; }
   Graph& set_compute_data_type(DataType_t value) { return compute_ = value, *this; }
-  /// Device properties are asked of the device itself.
+  /// For planning without a handle: as on GPUs of this version (90), none of which has to be here.
+  /// Such a plan runs nothing; an execution is planned for its handle's device.
+  Graph& set_sm_version(int32_t value) { return sm_version_ = value, *this; }
+  Graph& set_device_properties(std::shared_ptr<const DeviceProperties> value) {
+    return set_sm_version(value ? value->get_sm_version() : 0);
+  }
+  /// Plans do not depend on it.
   Graph& set_sm_count(int32_t) { return *this; }
-  Graph& set_sm_version(int32_t) { return *this; }
-  /// Every plan takes smaller shapes at an execution; plans for larger ones share kernels.
+  Graph& set_kernel_cache(std::shared_ptr<KernelCache>) { return *this; }
+  /// Every plan takes other shapes at an execution.
   Graph& set_dynamic_shape_enabled(bool) { return *this; }
   Graph& set_override_shape_enabled(bool) { return *this; }
 
@@ -76,6 +84,20 @@ class Graph {
   /// {DX, Dscale, Dbias}.
   std::array<Tensor, 3> layernorm_backward(Tensor dy, Tensor x, Tensor scale,
                                            Layernorm_backward_attributes attributes);
+  /// Attention on FP8 operands, with scales of its own or of blocks: declined when the graph is
+  /// checked. {O, Stats, Amax_S, Amax_O}; {O, Stats, Amax_O}; {dQ, dK, dV and their Amax, Amax_dP}.
+  std::array<Tensor, 4> sdpa_fp8(Tensor q, Tensor k, Tensor v, Tensor descale_q, Tensor descale_k,
+                                 Tensor descale_v, Tensor descale_s, Tensor scale_s, Tensor scale_o,
+                                 SDPA_fp8_attributes attributes);
+  std::array<Tensor, 3> sdpa_fp8(Tensor q, Tensor k, Tensor v, Tensor descale_q, Tensor descale_k,
+                                 Tensor descale_v, SDPA_fp8_attributes attributes);
+  std::array<Tensor, 7> sdpa_fp8_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor d_o,
+                                          Tensor stats, Tensor descale_q, Tensor descale_k,
+                                          Tensor descale_v, Tensor descale_o, Tensor descale_d_o,
+                                          Tensor descale_s, Tensor descale_d_p, Tensor scale_s,
+                                          Tensor scale_d_q, Tensor scale_d_k, Tensor scale_d_v,
+                                          Tensor scale_d_p,
+                                          SDPA_fp8_backward_attributes attributes);
   /// {Q, present K, present V, lengths of Q, lengths of K and V}, as sdpa takes them. Without k and
   /// v q holds all three; without a past the caller gives the caches their dims. Codes and lengths
   /// have types of their own: lengths are INT32 from the start.
@@ -97,35 +119,65 @@ class Graph {
 
   /// Checks every rule and infers what is unset, into the tensors. Idempotent; no device work.
   error_t validate();
-  error_t build_operation_graph(const Handle& handle = {}) { return handle_ = handle, validate(); }
+  /// Without a handle the graph is planned for the SM version that is set, else for the GPU where
+  /// there is one, else for the CPU.
+  error_t build_operation_graph() { return validate(); }
+  error_t build_operation_graph(const Handle& handle);
+  /// Finds the plan: what no engine of the device runs is declined here, with each one's reason.
   error_t create_execution_plans(const std::vector<HeurMode_t>& modes);
   /// Filters, before check_support.
   Graph& deselect_workspace_greater_than(int64_t bytes) { return workspace_limit_ = bytes, *this; }
   Graph& deselect_engines(const std::vector<std::string>& names) {
     return deselected_.insert(names.begin(), names.end()), *this;
   }
-  /// OK iff the device's engines can run the graph and no filter is against it; else each engine's
-  /// reason.
+  Graph& select_behavior_notes(const std::vector<BehaviorNote_t>& notes) {
+    return selected_notes_ = notes, *this;
+  }
+  Graph& deselect_behavior_notes(const std::vector<BehaviorNote_t>& notes) {
+    return deselected_notes_ = notes, *this;
+  }
+  /// OK iff a plan was found and no filter is against it.
   error_t check_support();
-  error_t check_support(const Handle& handle) { return handle_ = handle, check_support(); }
-  error_t build_plans(BuildPlanPolicy_t = BuildPlanPolicy_t::HEURISTICS_CHOICE) {
+  error_t check_support(const Handle& handle);
+  error_t build_plans(BuildPlanPolicy_t = BuildPlanPolicy_t::HEURISTICS_CHOICE,
+                      bool /*on_many_threads*/ = false) {
     return check_support();
   }
   error_t build_plans(const Handle& handle,
-                      BuildPlanPolicy_t = BuildPlanPolicy_t::HEURISTICS_CHOICE) {
+                      BuildPlanPolicy_t = BuildPlanPolicy_t::HEURISTICS_CHOICE,
+                      bool /*on_many_threads*/ = false) {
     return check_support(handle);
   }
+  /// There is one plan, of index 0.
   error_t build_plan_at_index(const Handle& handle, int64_t index);
+  error_t build_plan_at_index(int64_t index);
   error_t build(const Handle& handle, const std::vector<HeurMode_t>& modes,
-                BuildPlanPolicy_t = BuildPlanPolicy_t::HEURISTICS_CHOICE);
+                BuildPlanPolicy_t = BuildPlanPolicy_t::HEURISTICS_CHOICE, bool = false);
+  error_t build(const std::vector<HeurMode_t>& modes);
+  /// A plan is ready for its first execution once it is built.
+  error_t warmup(const Handle& handle) const;
 
   /// 0 until a plan is built.
   int64_t get_workspace_size() const {
     return static_cast<int64_t>(heddle_plan_workspace_bytes(plan_.get()));
   }
   error_t get_workspace_size(int64_t& bytes) const;
-  int64_t get_execution_plan_count() const { return plan_ ? 1 : 0; }
+  /// What an execution with these shapes needs, which are larger than the graph's.
+  error_t get_workspace_size(const Handle& handle, int64_t& bytes,
+                             const std::vector<int64_t>& override_uids,
+                             const std::vector<std::vector<int64_t>>& override_shapes,
+                             const std::vector<std::vector<int64_t>>& override_strides) const;
+  error_t get_workspace_size_plan_at_index(int64_t index, int64_t& bytes) const;
+  int64_t get_workspace_size_plan_at_index(int64_t index) const {
+    return index == 0 ? get_workspace_size() : 0;
+  }
+  /// 1 once the plan is found.
+  int64_t get_execution_plan_count() const { return candidate_ ? 1 : 0; }
   error_t get_plan_name(std::string& name) const;
+  error_t get_plan_name_at_index(int64_t index, std::string& name) const;
+  error_t get_behavior_notes(std::vector<BehaviorNote_t>& notes) const;
+  error_t get_behavior_notes_for_plan_at_index(int64_t index,
+                                               std::vector<BehaviorNote_t>& notes) const;
   error_t query_tensor_attributes_of_uid(int64_t uid, Tensor_attributes& tensor) const;
 
   /// Runs the plan on the pointers of the pack; uids it does not need are ignored. Thread-safe,
@@ -134,9 +186,11 @@ class Graph {
                   void* workspace) const;
   error_t execute(const Handle& handle, const std::unordered_map<Tensor, void*>& pack,
                   void* workspace) const;
-  /// The same plan on other shapes: the tensors of these uids have these dims and strides (empty:
-  /// the graph's) this time. Batch and lengths may be less than the graph's; shapes that break a
-  /// rule are refused. See heddle_plan_execute.
+  /// On other shapes: the tensors of these uids have these dims and strides (of another rank than
+  /// the tensor's: the graph's) this time; outputs follow. Batch and lengths that are no larger
+  /// than the graph's take the same plan (see heddle_plan_execute). Larger ones take another, which
+  /// the first such execution makes, and the workspace that get_workspace_size says of them; shapes
+  /// that break a rule are refused.
   error_t execute(const Handle& handle, const std::unordered_map<int64_t, void*>& pack,
                   void* workspace, const std::vector<int64_t>& override_uids,
                   const std::vector<std::vector<int64_t>>& override_shapes,
@@ -146,12 +200,30 @@ class Graph {
   error_t execute_plan_at_index(const Handle& handle,
                                 const std::unordered_map<int64_t, void*>& pack, void* workspace,
                                 int64_t index) const;
+  error_t execute_plan_at_index(const Handle& handle, const std::unordered_map<Tensor, void*>& pack,
+                                void* workspace, int64_t index) const;
+
+  // ---- CUDA graphs, of a driver of CUDA 12.3 or later ----
+
+  /// Adds the launches of an execution to a CUgraph (CUDA's runtime calls it cudaGraph_t). The
+  /// pack's memory and the workspace have to be there when it runs.
+  template <class Pack>
+  error_t populate_cuda_graph(const Handle& handle, const Pack& pack, void* workspace,
+                              CUgraph_st* cuda_graph) const {
+    return launch_into(cuda_graph, handle, pack, workspace, false);
+  }
+  /// Gives a CUgraph that populate_cuda_graph filled this pack's memory and this workspace.
+  template <class Pack>
+  error_t update_cuda_graph(const Handle& handle, const Pack& pack, void* workspace,
+                            CUgraph_st* cuda_graph) const {
+    return launch_into(cuda_graph, handle, pack, workspace, true);
+  }
 
   // ---- Text ----
 
   /// The graph's text form (JSON); plans are made again when it is read.
   error_t serialize(std::string& text) const;
-  error_t serialize(std::vector<uint8_t>& bytes) const;
+  error_t serialize(std::vector<uint8_t>& bytes, bool /*with_structure*/ = true) const;
   error_t deserialize(const std::string& text);
   /// Becomes the graph of a GroupQueryAttention node, bound by the uids that heddle.h gives; or
   /// says what is wrong with the node in the sentences of its users.
@@ -171,23 +243,49 @@ class Graph {
     return tensor(
         Tensor_attributes().set_name(node.empty() ? "" : node + "::" + port).set_is_virtual(true));
   }
+  void add(Node node);
   template <class Attributes>
   Tensor rope_node(const char* op, Tensor x, Tensor freqs, const Attributes& attributes);
   Tensor pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& attributes);
   void add_score_expression(Node& node, const char* field, const Score_function& function);
+  template <size_t N>
+  std::array<Tensor, N> declined(const char* op, const std::string& name, bool wants_stats,
+                                 const std::array<const char*, N>& results, const char* why);
+  static constexpr const char* kNoFp8 =
+      "Heddle's attention takes f16, bf16 and f32, no FP8 operands yet.";
+  Tensor derivative(const Tensor& gradient, const Tensor& x, PointwiseMode_t mode);
+
   void assign_uids() const;
-  error_t make(Owned& graph, bool with_names) const;
+  int64_t stand_in_for_zero() const;
+  error_t make(Owned& graph, bool with_names, const std::vector<heddle_shape>& shapes = {}) const;
   error_t text(std::string& out, bool with_names) const;
-  using Plan = std::shared_ptr<heddle_plan>;
+
+  error_t plan_on(heddle_device device, const heddle_graph* graph, Plan& plan) const;
+  error_t find_candidate();
+  error_t filter(const heddle_plan* plan) const;
+  std::vector<BehaviorNote_t> notes() const;
+  error_t check_built() const;
+  static error_t check_index(int64_t index);
+  /// What a plan calls the tensor that the program calls 0, and the reverse.
+  int64_t library_uid(int64_t uid) const { return uid ? uid : zero_; }
+  int64_t own_uid(int64_t uid) const { return uid == zero_ ? 0 : uid; }
   static auto find_in(const std::unordered_map<int64_t, void*>& pack) {
     return [&pack](int64_t uid) {
       const auto found = pack.find(uid);
       return found == pack.end() ? std::nullopt : std::optional<void*>(found->second);
     };
   }
+  error_t overrides(const std::vector<int64_t>& uids, const std::vector<std::vector<int64_t>>& dims,
+                    const std::vector<std::vector<int64_t>>& strides,
+                    std::vector<heddle_shape>& shapes) const;
+  bool is_exceeded_by(const std::vector<heddle_shape>& shapes) const;
+  error_t find_plan(heddle_device device, std::vector<heddle_shape>& shapes, Plan& plan) const;
   template <class Find>
-  error_t execute_found(const Handle& handle, Find&& find, const std::vector<heddle_shape>& shapes,
+  error_t execute_found(const Handle& handle, Find&& find, std::vector<heddle_shape> shapes,
                         void* workspace) const;
+  template <class Pack>
+  error_t launch_into(CUgraph_st* cuda_graph, const Handle& handle, const Pack& pack,
+                      void* workspace, bool again) const;
 
   std::string name_;
   DataType_t io_ = DataType_t::NOT_SET, intermediate_ = DataType_t::NOT_SET,
@@ -197,16 +295,23 @@ class Graph {
   bool is_expression_ = false;             ///< the inner graph of a score expression
   std::vector<Pointwise_node> pointwise_;  ///< its ops
   std::string parsed_;                     ///< the text of a deserialized graph
-  Handle handle_;
+  int64_t zero_ = 0;                       ///< of plan_ and parsed_: in the place of the uid 0
+  std::optional<Handle> handle_;
+  int32_t sm_version_ = 0;
   bool modes_given_ = false;
   int64_t workspace_limit_ = INT64_MAX;
   std::unordered_set<std::string> deselected_;
-  Plan plan_;
+  std::vector<BehaviorNote_t> selected_notes_, deselected_notes_;
+  /// Where candidate_ and plan_ run; nothing if that is an architecture.
+  std::optional<heddle_device> device_;
+  Plan candidate_, plan_;  ///< found, and once no filter is against it built
+  std::shared_ptr<Late_plans> late_ = std::make_shared<Late_plans>();
 };
 
 }  // namespace graph
 }  // namespace heddle::frontend
 
+#include "heddle/frontend/graph_build.inl"
 #include "heddle/frontend/graph_execute.inl"
 #include "heddle/frontend/graph_ops.inl"
 #include "heddle/frontend/graph_text.inl"

@@ -1,166 +1,90 @@
-// Graph's lifecycle: made in the C interface, validated, planned, executed. Part of graph.h.
+// Graph's executions: variant packs, other shapes, CUDA graphs. Part of graph.h.
 #pragma once
 
 namespace heddle::frontend::graph {
 
-/// Tensors without a uid get the lowest positive one not in use.
-inline void Graph::assign_uids() const {
-  std::unordered_set<int64_t> used;
-  std::vector<Tensor> unset;
-  for (const Node& node : nodes_) {
-    node.for_each_tensor([&](const Tensor& tensor) {
-      if (tensor->has_uid()) {
-        used.insert(tensor->get_uid());
-      } else {
-        unset.push_back(tensor);
-      }
-    });
+inline error_t Graph::overrides(const std::vector<int64_t>& uids,
+                                const std::vector<std::vector<int64_t>>& dims,
+                                const std::vector<std::vector<int64_t>>& strides,
+                                std::vector<heddle_shape>& shapes) const {
+  if (uids.size() != dims.size() || uids.size() != strides.size()) {
+    return {error_code_t::INVALID_VALUE, "The overrides have " + std::to_string(uids.size()) +
+                                             " uids, " + std::to_string(dims.size()) +
+                                             " shapes and " + std::to_string(strides.size()) +
+                                             " strides, expected as many of each."};
   }
-  int64_t next = 1;
-  for (const Tensor& tensor : unset) {
-    if (tensor->has_uid()) continue;  // met before
-    while (used.count(next)) ++next;
-    tensor->set_uid(next++);
-  }
-}
-
-inline error_t Graph::make(Owned& graph, bool with_names) const {
-  heddle_graph* made = nullptr;
-  if (!parsed_.empty()) {
-    const error_t error = detail::check(heddle_graph_parse(parsed_.data(), parsed_.size(), &made));
-    graph.reset(made);
-    return error;
-  }
-  for (const Node& node : nodes_) {
-    if (node.failure.is_bad())
-      return {node.failure.code,
-              node.failure.err_msg + " (in " + node.op + " '" + node.name + "')"};
-  }
-  assign_uids();
-  const auto type = [](DataType_t value) { return static_cast<heddle_dtype>(value); };
-  error_t error = detail::check(heddle_graph_create(with_names ? name_.c_str() : nullptr, type(io_),
-                                                    type(intermediate_), type(compute_), &made));
-  graph.reset(made);
-  std::unordered_set<const Tensor_attributes*> added;
-  for (const Node& node : nodes_) {
-    node.for_each_tensor([&](const Tensor& tensor) {
-      if (error.is_bad() || !added.insert(tensor.get()).second) return;
-      if (tensor->get_reordering_type() != TensorReordering_t::NONE) {
-        error = {error_code_t::GRAPH_NOT_SUPPORTED,
-                 "The tensor '" + tensor->get_name() + "' has a reordering type, expected NONE."};
-        return;
-      }
-      const heddle_tensor description = tensor->describe(with_names);
-      error = detail::check(heddle_graph_add_tensor(made, &description));
-    });
-  }
-  for (const Node& node : nodes_) {
-    if (error.is_good()) error = node.add_to(made, with_names);
-  }
-  return error;
-}
-
-inline error_t Graph::validate() {
-  Owned graph;
-  if (error_t error = make(graph, true); error.is_bad()) return error;
-  if (error_t error = detail::check(heddle_graph_validate(graph.get())); error.is_bad())
-    return error;
-  for (const Node& node : nodes_) {
-    node.for_each_tensor([&](const Tensor& tensor) {
-      heddle_tensor inferred;
-      if (heddle_graph_tensor(graph.get(), tensor->get_uid(), &inferred) == HEDDLE_OK)
-        tensor->adopt(inferred);
-    });
+  for (size_t i = 0; i < uids.size(); ++i) {
+    heddle_shape shape = {};
+    shape.uid = library_uid(uids[i]);
+    shape.rank = detail::copy_dims(dims[i], shape.dims);
+    // Strides of another rank are those of the memory that a packed tensor was made of.
+    if (dims[i].size() == strides[i].size())
+      shape.stride_rank = detail::copy_dims(strides[i], shape.strides);
+    shapes.push_back(shape);
   }
   return {};
 }
 
-inline error_t Graph::create_execution_plans(const std::vector<HeurMode_t>& modes) {
-  if (modes.empty()) {
-    return {error_code_t::HEURISTIC_QUERY_FAILED,
-            "No heuristic mode is given, expected at least one of A, B, FALLBACK and OPENSOURCE."};
+/// Whether a tensor has a larger dim there than it was planned with.
+inline bool Graph::is_exceeded_by(const std::vector<heddle_shape>& shapes) const {
+  for (const heddle_shape& shape : shapes) {
+    heddle_tensor planned;
+    if (heddle_plan_tensor(plan_.get(), shape.uid, &planned) != HEDDLE_OK) continue;
+    if (planned.rank != shape.rank) continue;
+    for (int32_t i = 0; i < shape.rank; ++i) {
+      if (shape.dims[i] > planned.dims[i]) return true;
+    }
   }
-  modes_given_ = true;
-  return {};
+  return false;
 }
 
-inline error_t Graph::check_support() {
-  if (!modes_given_) {
-    return {error_code_t::HEURISTIC_QUERY_FAILED,
-            "No execution plans were asked for, expected create_execution_plans before."};
+/// The plan that runs these shapes on the device, the graph's own where it does; `shapes` are left
+/// those that the plan has to be told at an execution.
+inline error_t Graph::find_plan(heddle_device device, std::vector<heddle_shape>& shapes,
+                                Plan& plan) const {
+  // A graph that was read has no tensors whose dims could be others: the library says so.
+  const bool is_exceeded = parsed_.empty() && is_exceeded_by(shapes);
+  if (device_ == device && !is_exceeded) {
+    plan = plan_;
+    return {};
   }
-  Owned graph;
-  if (error_t error = make(graph, true); error.is_bad()) return error;
-  heddle_plan* made = nullptr;
-  if (error_t error = detail::check(heddle_plan_create(graph.get(), handle_.device, &made));
-      error.is_bad())
-    return error;
-  Plan plan(made, heddle_plan_free);
-  const auto deselected = [](const std::string& why) {
-    return error_t{error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED,
-                   "No execution plans support the graph. " + why};
-  };
-  if (const auto bytes = static_cast<int64_t>(heddle_plan_workspace_bytes(made));
-      bytes > workspace_limit_) {
-    return deselected("The plan needs " + std::to_string(bytes) +
-                      " bytes of workspace, and plans over " + std::to_string(workspace_limit_) +
-                      " are deselected.");
+  std::vector<heddle_shape> planned;
+  if (is_exceeded) planned.swap(shapes);
+  std::string asked = std::to_string(static_cast<int>(device));
+  for (const heddle_shape& shape : planned) {
+    asked += ";" + std::to_string(shape.uid);
+    for (int32_t i = 0; i < shape.rank; ++i) asked += "," + std::to_string(shape.dims[i]);
+    asked += ":";
+    for (int32_t i = 0; i < shape.stride_rank; ++i) asked += "," + std::to_string(shape.strides[i]);
   }
-  if (deselected_.count(heddle_plan_engine(made))) {
-    return deselected(std::string("The engine ") + heddle_plan_engine(made) +
-                      " supports it, but is deselected.");
-  }
-  plan_ = std::move(plan);
-  return {};
+  return late_->find_or_make(
+      asked,
+      [&](Plan& made) {
+        Owned graph;
+        if (error_t error = make(graph, true, planned); error.is_bad()) return error;
+        return plan_on(device, graph.get(), made);
+      },
+      plan);
 }
 
-inline error_t Graph::build_plan_at_index(const Handle& handle, int64_t index) {
-  if (index == 0) return check_support(handle);
-  return {error_code_t::INVALID_VALUE, "There is no plan at index " + std::to_string(index) +
-                                           ", expected 0: Heddle makes one plan."};
-}
-
-inline error_t Graph::build(const Handle& handle, const std::vector<HeurMode_t>& modes,
-                            BuildPlanPolicy_t policy) {
-  if (error_t error = build_operation_graph(handle); error.is_bad()) return error;
-  if (error_t error = create_execution_plans(modes); error.is_bad()) return error;
-  return build_plans(handle, policy);
-}
-
-inline error_t Graph::get_workspace_size(int64_t& bytes) const {
-  if (!plan_)
-    return {error_code_t::INVALID_VALUE, "The graph has no plan yet, expected build_plans before."};
-  bytes = get_workspace_size();
-  return {};
-}
-
-inline error_t Graph::get_plan_name(std::string& name) const {
-  if (!plan_)
-    return {error_code_t::INVALID_VALUE, "The graph has no plan yet, expected build_plans before."};
-  name = heddle_plan_description(plan_.get());
-  return {};
-}
-
-inline error_t Graph::query_tensor_attributes_of_uid(int64_t uid, Tensor_attributes& out) const {
-  const Tensor_attributes* found = nullptr;
-  for (const Node& node : nodes_) {
-    node.for_each_tensor([&](const Tensor& tensor) {
-      if (tensor->get_uid() == uid) found = tensor.get();
-    });
-  }
-  if (!found)
-    return {error_code_t::INVALID_VALUE,
-            "The graph has no tensor with uid " + std::to_string(uid) + "."};
-  out = *found;
-  return {};
-}
-
-/// `find` gives the pointer of a uid, or nothing to leave it out.
+/// `find` gives the pointer of a uid of the program's, or nothing to leave it out.
 template <class Find>
-error_t Graph::execute_found(const Handle& handle, Find&& find,
-                             const std::vector<heddle_shape>& shapes, void* workspace) const {
-  if (!plan_)
-    return {error_code_t::INVALID_VALUE, "The graph has no plan yet, expected build_plans before."};
+error_t Graph::execute_found(const Handle& handle, Find&& find, std::vector<heddle_shape> shapes,
+                             void* workspace) const {
+  if (error_t error = handle.check(); error.is_bad()) return error;
+  if (error_t error = check_built(); error.is_bad()) return error;
+  Plan plan;
+  if (error_t error = find_plan(handle.device, shapes, plan); error.is_bad()) return error;
+  if (plan != plan_) {
+    const auto needed = static_cast<int64_t>(heddle_plan_workspace_bytes(plan.get()));
+    const int64_t told = late_->told(get_workspace_size());
+    if (needed > told) {
+      return {error_code_t::INVALID_VALUE,
+              "This execution takes a workspace of " + std::to_string(needed) +
+                  " bytes, and get_workspace_size has said " + std::to_string(told) +
+                  ", expected to be asked with the handle and the overrides before."};
+    }
+  }
   constexpr size_t kMost = 128;  // the library refuses plans that bind more
   std::array<int64_t, kMost> uids;
   std::array<void*, kMost> pointers;
@@ -168,16 +92,18 @@ error_t Graph::execute_found(const Handle& handle, Find&& find,
   for (auto list : {heddle_plan_inputs, heddle_plan_outputs}) {
     const int64_t* wanted = nullptr;
     size_t wanted_count = 0;
-    if (error_t error = detail::check(list(plan_.get(), &wanted, &wanted_count)); error.is_bad())
+    if (error_t error = detail::check(list(plan.get(), &wanted, &wanted_count)); error.is_bad())
       return error;
     for (size_t i = 0; i < wanted_count; ++i) {
-      if (const std::optional<void*> pointer = find(wanted[i])) {
+      if (const std::optional<void*> pointer = find(own_uid(wanted[i]))) {
         uids[count] = wanted[i];
         pointers[count++] = *pointer;
+      } else if (own_uid(wanted[i]) == 0) {
+        return {error_code_t::INVALID_VARIANT_PACK, "Uid 0 not found in variant pack."};
       }
     }
   }
-  return detail::check(heddle_plan_execute(plan_.get(), uids.data(), pointers.data(), count,
+  return detail::check(heddle_plan_execute(plan.get(), uids.data(), pointers.data(), count,
                                            shapes.data(), shapes.size(), workspace, handle.stream));
 }
 
@@ -190,7 +116,8 @@ inline error_t Graph::execute(const Handle& handle, const std::unordered_map<Ten
                               void* workspace) const {
   const auto find = [&](int64_t uid) {
     for (const auto& [tensor, pointer] : pack) {
-      if (tensor && tensor->get_uid() == uid) return std::optional<void*>(pointer);
+      if (tensor && tensor->has_uid() && tensor->get_uid() == uid)
+        return std::optional<void*>(pointer);
     }
     return std::optional<void*>();
   };
@@ -201,51 +128,63 @@ inline error_t Graph::execute(const Handle& handle, const std::unordered_map<int
                               void* workspace, const std::vector<int64_t>& override_uids,
                               const std::vector<std::vector<int64_t>>& override_shapes,
                               const std::vector<std::vector<int64_t>>& override_strides) const {
-  if (override_uids.size() != override_shapes.size() ||
-      override_uids.size() != override_strides.size()) {
-    return {error_code_t::INVALID_VALUE,
-            "The overrides have " + std::to_string(override_uids.size()) + " uids, " +
-                std::to_string(override_shapes.size()) + " shapes and " +
-                std::to_string(override_strides.size()) + " strides, expected as many of each."};
-  }
-  std::vector<heddle_shape> shapes(override_uids.size());
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    shapes[i].uid = override_uids[i];
-    shapes[i].rank = detail::copy_dims(override_shapes[i], shapes[i].dims);
-    shapes[i].stride_rank = detail::copy_dims(override_strides[i], shapes[i].strides);
-  }
-  return execute_found(handle, find_in(pack), shapes, workspace);
+  std::vector<heddle_shape> shapes;
+  if (error_t e = overrides(override_uids, override_shapes, override_strides, shapes); e.is_bad())
+    return e;
+  return execute_found(handle, find_in(pack), std::move(shapes), workspace);
 }
 
 inline error_t Graph::execute(const Handle& handle, void* const* sorted, int64_t count,
                               void* workspace) const {
-  if (!plan_)
-    return {error_code_t::INVALID_VALUE, "The graph has no plan yet, expected build_plans before."};
-  const int64_t *inputs = nullptr, *outputs = nullptr;
-  size_t input_count = 0, output_count = 0;
-  if (error_t e = detail::check(heddle_plan_inputs(plan_.get(), &inputs, &input_count)); e.is_bad())
-    return e;
-  if (error_t e = detail::check(heddle_plan_outputs(plan_.get(), &outputs, &output_count));
-      e.is_bad())
-    return e;
-  if (count != static_cast<int64_t>(input_count + output_count) || !sorted) {
+  if (error_t error = check_built(); error.is_bad()) return error;
+  std::vector<int64_t> uids;
+  for (auto list : {heddle_plan_inputs, heddle_plan_outputs}) {
+    const int64_t* bound = nullptr;
+    size_t bound_count = 0;
+    if (error_t e = detail::check(list(plan_.get(), &bound, &bound_count)); e.is_bad()) return e;
+    for (size_t i = 0; i < bound_count; ++i) uids.push_back(own_uid(bound[i]));
+  }
+  if (count != static_cast<int64_t>(uids.size()) || !sorted) {
     return {error_code_t::INVALID_VARIANT_PACK,
             "The pack has " + std::to_string(sorted ? count : 0) + " pointers, expected " +
-                std::to_string(input_count + output_count) + ", in ascending uid."};
+                std::to_string(uids.size()) + ", in ascending uid."};
   }
-  std::array<int64_t, 128> uids;
-  std::merge(inputs, inputs + input_count, outputs, outputs + output_count, uids.begin());
-  return detail::check(heddle_plan_execute(plan_.get(), uids.data(), sorted,
-                                           input_count + output_count, nullptr, 0, workspace,
-                                           handle.stream));
+  std::sort(uids.begin(), uids.end());
+  const auto find = [&](int64_t uid) {
+    const auto at = std::lower_bound(uids.begin(), uids.end(), uid);
+    return std::optional<void*>(sorted[at - uids.begin()]);
+  };
+  return execute_found(handle, find, {}, workspace);
 }
 
 inline error_t Graph::execute_plan_at_index(const Handle& handle,
                                             const std::unordered_map<int64_t, void*>& pack,
                                             void* workspace, int64_t index) const {
-  if (index == 0) return execute(handle, pack, workspace);
-  return {error_code_t::INVALID_VALUE, "There is no plan at index " + std::to_string(index) +
-                                           ", expected 0: Heddle makes one plan."};
+  if (error_t error = check_index(index); error.is_bad()) return error;
+  return execute(handle, pack, workspace);
+}
+
+inline error_t Graph::execute_plan_at_index(const Handle& handle,
+                                            const std::unordered_map<Tensor, void*>& pack,
+                                            void* workspace, int64_t index) const {
+  if (error_t error = check_index(index); error.is_bad()) return error;
+  return execute(handle, pack, workspace);
+}
+
+template <class Pack>
+error_t Graph::launch_into(CUgraph_st* cuda_graph, const Handle& handle, const Pack& pack,
+                           void* workspace, bool again) const {
+  if (error_t error = handle.check(); error.is_bad()) return error;
+  if (handle.device != HEDDLE_CUDA) {
+    return {error_code_t::INVALID_VALUE,
+            "The handle is of the CPU, expected one of a GPU, whose launches a CUDA graph holds."};
+  }
+  if (!cuda_graph)
+    return {error_code_t::INVALID_VALUE, "The CUDA graph is null, expected a CUgraph."};
+  const auto queue = [&](void* stream) {
+    return execute(Handle(HEDDLE_CUDA, stream), pack, workspace);
+  };
+  return again ? detail::capture_again(cuda_graph, queue) : detail::capture(cuda_graph, queue);
 }
 
 }  // namespace heddle::frontend::graph

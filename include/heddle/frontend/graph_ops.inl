@@ -3,6 +3,29 @@
 
 namespace heddle::frontend::graph {
 
+/// A plan of the graph without it is none of this graph's.
+inline void Graph::add(Node node) {
+  nodes_.push_back(std::move(node));
+  candidate_.reset();
+  plan_.reset();
+}
+
+template <size_t N>
+std::array<Tensor, N> Graph::declined(const char* op, const std::string& name, bool wants_stats,
+                                      const std::array<const char*, N>& results, const char* why) {
+  Node node;
+  node.op = op;
+  node.name = name;
+  node.fail(error_code_t::GRAPH_NOT_SUPPORTED,
+            std::string("The op ") + op + " is not supported: " + why);
+  add(std::move(node));
+  std::array<Tensor, N> made;
+  for (size_t i = 0; i < N; ++i) {
+    if (wants_stats || std::string(results[i]) != "Stats") made[i] = output(name, results[i]);
+  }
+  return made;
+}
+
 inline std::array<Tensor, 2> Graph::sdpa(Tensor q, Tensor k, Tensor v, SDPA_attributes a) {
   Node node;
   node.op = "sdpa";
@@ -22,6 +45,10 @@ inline std::array<Tensor, 2> Graph::sdpa(Tensor q, Tensor k, Tensor v, SDPA_attr
   node.tensor("q", q).tensor("k", k).tensor("v", v).tensor("o", o).tensor("stats", stats);
   node.tensor("max", a.logit_max_).tensor("sum_exp", a.sum_exp_);
   node.flag("stats_use_log2", a.stats_use_log2_).flag("attn_scale_prefolded", a.prefolded_);
+  // Pages behind a length need not exist, whatever the score_mod does with scores there.
+  const bool has_lengths = a.seq_len_q_ && a.seq_len_kv_;
+  if (a.score_mod_ && (a.k_table_ || a.v_table_) && has_lengths && !a.padding_)
+    node.flag("padding_mask", true);
   node.tensor("page_table_k", a.k_table_).tensor("page_table_v", a.v_table_);
   node.integer("paged_max_seq_len_kv", a.paged_max_);
   node.tensor("k_scale", a.k_scale_).tensor("v_scale", a.v_scale_);
@@ -30,7 +57,7 @@ inline std::array<Tensor, 2> Graph::sdpa(Tensor q, Tensor k, Tensor v, SDPA_attr
     if (made) made->set_is_virtual(false);
   }
   add_score_expression(node, "score_mod", a.score_mod_);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return {o, stats};
 }
 
@@ -61,8 +88,28 @@ inline std::array<Tensor, 3> Graph::sdpa_backward(Tensor q, Tensor k, Tensor v, 
   }
   add_score_expression(node, "score_mod", a.score_mod_);
   add_score_expression(node, "score_mod_bprop", a.score_mod_bprop_);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return gradients;
+}
+
+inline std::array<Tensor, 4> Graph::sdpa_fp8(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
+                                             Tensor, Tensor, SDPA_fp8_attributes a) {
+  return declined<4>("sdpa_fp8", a.name_, a.generate_stats_, {"O", "Stats", "Amax_S", "Amax_O"},
+                     kNoFp8);
+}
+
+inline std::array<Tensor, 3> Graph::sdpa_fp8(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
+                                             SDPA_fp8_attributes a) {
+  return declined<3>("sdpa_fp8", a.name_, a.generate_stats_, {"O", "Stats", "Amax_O"}, kNoFp8);
+}
+
+inline std::array<Tensor, 7> Graph::sdpa_fp8_backward(Tensor, Tensor, Tensor, Tensor, Tensor,
+                                                      Tensor, Tensor, Tensor, Tensor, Tensor,
+                                                      Tensor, Tensor, Tensor, Tensor, Tensor,
+                                                      Tensor, Tensor, Tensor,
+                                                      SDPA_fp8_backward_attributes a) {
+  return declined<7>("sdpa_fp8_backward", a.name_, false,
+                     {"dQ", "dK", "dV", "Amax_dQ", "Amax_dK", "Amax_dV", "Amax_dP"}, kNoFp8);
 }
 
 template <class Attributes>
@@ -75,7 +122,7 @@ Tensor Graph::rope_node(const char* op, Tensor x, Tensor freqs, const Attributes
   node.number("output_scale", a.output_scale_).integer("rope_dim", a.rope_dim_);
   node.choices.emplace_back("pairing",
                             a.pairing_ == RopePairing_t::HALVES ? "halves" : "interleaved");
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return y;
 }
 
@@ -91,7 +138,7 @@ inline std::array<Tensor, 2> Graph::rmsnorm(Tensor x, Tensor scale, Rmsnorm_attr
       a.phase_ == NormFwdPhase_t::TRAINING ? output(a.name_, "INV_VARIANCE") : nullptr;
   node.tensor("x", x).tensor("scale", scale).tensor("bias", a.bias_).tensor("epsilon", a.epsilon_);
   node.tensor("y", y).tensor("inv_variance", statistic);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return {y, statistic};
 }
 
@@ -110,7 +157,7 @@ inline std::array<Tensor, 3> Graph::rmsnorm_backward(Tensor dy, Tensor x, Tensor
       a.has_dbias_.value_or(false) ? output(a.name_, "Dbias") : nullptr};
   node.tensor("dy", dy).tensor("x", x).tensor("scale", scale).tensor("inv_variance", inv_variance);
   node.tensor("dx", gradients[0]).tensor("d_scale", gradients[1]).tensor("d_bias", gradients[2]);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return gradients;
 }
 
@@ -122,13 +169,17 @@ inline std::array<Tensor, 3> Graph::layernorm(Tensor x, Tensor scale, Tensor bia
   if (a.phase_ == NormFwdPhase_t::NOT_SET) {
     node.fail(error_code_t::ATTRIBUTE_NOT_SET, "Forward phase not set of layernorm node.");
   }
+  if (a.zero_centered_gamma_) {
+    node.fail(error_code_t::GRAPH_NOT_SUPPORTED,
+              "zero_centered_gamma is true, expected false: give the scale with 1 added.");
+  }
   const bool is_training = a.phase_ == NormFwdPhase_t::TRAINING;
   const std::array<Tensor, 3> made{output(a.name_, "Y"),
                                    is_training ? output(a.name_, "MEAN") : nullptr,
                                    is_training ? output(a.name_, "INV_VARIANCE") : nullptr};
   node.tensor("x", x).tensor("scale", scale).tensor("bias", bias).tensor("epsilon", a.epsilon_);
   node.tensor("y", made[0]).tensor("mean", made[1]).tensor("inv_variance", made[2]);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return made;
 }
 
@@ -142,7 +193,7 @@ inline std::array<Tensor, 3> Graph::layernorm_backward(Tensor dy, Tensor x, Tens
   node.tensor("dy", dy).tensor("x", x).tensor("scale", scale);
   node.tensor("mean", a.mean_).tensor("inv_variance", a.inv_variance_);
   node.tensor("dx", gradients[0]).tensor("d_scale", gradients[1]).tensor("d_bias", gradients[2]);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return gradients;
 }
 
@@ -170,11 +221,31 @@ inline std::array<Tensor, 5> Graph::cache_append(Tensor q, Tensor k, Tensor v,
   node.tensor("k_scale", a.k_scale_).tensor("v_scale", a.v_scale_).flag("ring", a.ring_);
   node.tensor("q_out", made[0]).tensor("present_k", made[1]).tensor("present_v", made[2]);
   node.tensor("lengths_q", made[3]).tensor("lengths_kv", made[4]);
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return made;
 }
 
+/// gradient * (1 - tanh(x)^2), or gradient * s * (1 - s) of the sigmoid s of x.
+inline Tensor Graph::derivative(const Tensor& gradient, const Tensor& x, PointwiseMode_t mode) {
+  const auto apply = [&](PointwiseMode_t of, const Tensor& a, const Tensor& b) {
+    return pointwise(a, b, Pointwise_attributes().set_mode(of));
+  };
+  const bool of_tanh = mode == PointwiseMode_t::TANH_BWD;
+  const Tensor y =
+      pointwise(x, Pointwise_attributes().set_mode(of_tanh ? PointwiseMode_t::TANH_FWD
+                                                           : PointwiseMode_t::SIGMOID_FWD));
+  const Tensor one = tensor(1.0f);
+  const Tensor slope = of_tanh
+                           ? apply(PointwiseMode_t::SUB, one, apply(PointwiseMode_t::MUL, y, y))
+                           : apply(PointwiseMode_t::MUL, y, apply(PointwiseMode_t::SUB, one, y));
+  return apply(PointwiseMode_t::MUL, gradient, slope);
+}
+
 inline Tensor Graph::pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& a) {
+  if (a.mode_ == PointwiseMode_t::TANH_BWD || a.mode_ == PointwiseMode_t::SIGMOID_BWD) {
+    if (inputs.size() == 2 && inputs[0] && inputs[1])
+      return derivative(inputs[0], inputs[1], a.mode_);
+  }
   const Tensor out = output(a.name_, "OUT_0");
   if (is_expression_) {
     // GEN_INDEX's tensor is its shape's, which in an expression is that of scores.
@@ -189,7 +260,7 @@ inline Tensor Graph::pointwise_node(std::vector<Tensor> inputs, const Pointwise_
   for (size_t n = 0; n < inputs.size(); ++n) node.tensor(kInputs[n], inputs[n]);
   node.tensor("y", out).integer("axis", a.axis_);
   node.choices.emplace_back("mode", detail::name(a.mode_));
-  nodes_.push_back(std::move(node));
+  add(std::move(node));
   return out;
 }
 
@@ -206,6 +277,13 @@ inline void Graph::add_score_expression(Node& node, const char* field,
   node.tensor((std::string(field) + ".score_out").c_str(), result);
   for (Pointwise_node& op : inner->pointwise_) {
     op.expression = field;
+    for (const Tensor& input : op.inputs) {
+      if (!input) {
+        return node.fail(error_code_t::ATTRIBUTE_NOT_SET,
+                         std::string(field) + " has the pointwise op " + detail::name(op.mode) +
+                             " of a null tensor, expected tensors.");
+      }
+    }
     node.pointwise.push_back(std::move(op));
   }
 }

@@ -49,6 +49,12 @@ struct Node {
     if (value) integers.emplace_back(field, *value);
     return *this;
   }
+  Tensor find(const std::string& field) const {
+    for (const auto& [name, tensor] : tensors) {
+      if (name == field) return tensor;
+    }
+    return nullptr;
+  }
   void fail(error_code_t code, std::string message) {
     if (failure.is_good()) failure = {code, std::move(message)};
   }
@@ -67,11 +73,11 @@ struct Node {
     }
   }
 
-  /// Adds the node to the C interface's graph, whose tensors are there.
-  error_t add_to(heddle_graph* graph, bool with_name) const;
+  /// Adds the node to the C interface's graph, whose tensors are there; one of uid 0 as `zero`.
+  error_t add_to(heddle_graph* graph, bool with_name, int64_t zero) const;
 };
 
-inline error_t Node::add_to(heddle_graph* graph, bool with_name) const {
+inline error_t Node::add_to(heddle_graph* graph, bool with_name, int64_t zero) const {
   int32_t node = 0;
   error_t error = detail::check(
       heddle_graph_add_node(graph, op.c_str(), with_name ? name.c_str() : nullptr, &node));
@@ -80,7 +86,7 @@ inline error_t Node::add_to(heddle_graph* graph, bool with_name) const {
   };
   if (error.is_bad()) return error;
   for (const auto& [field, t] : tensors)
-    then(heddle_node_set_tensor(graph, node, field.c_str(), t->get_uid()));
+    then(heddle_node_set_tensor(graph, node, field.c_str(), t->library_uid(zero)));
   for (const auto& [field, value] : numbers)
     then(heddle_node_set_number(graph, node, field.c_str(), value));
   for (const auto& [field, value] : integers)
@@ -96,10 +102,10 @@ inline error_t Node::add_to(heddle_graph* graph, bool with_name) const {
   }
   for (const Pointwise_node& op : pointwise) {
     std::vector<int64_t> inputs;
-    for (const Tensor& input : op.inputs) inputs.push_back(input->get_uid());
+    for (const Tensor& input : op.inputs) inputs.push_back(input->library_uid(zero));
     then(heddle_node_add_pointwise(graph, node, op.expression.c_str(), detail::name(op.mode),
                                    inputs.data(), static_cast<int32_t>(inputs.size()),
-                                   op.output->get_uid(), op.axis));
+                                   op.output->library_uid(zero), op.axis));
   }
   return error;
 }

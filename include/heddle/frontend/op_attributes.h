@@ -76,12 +76,17 @@ class Layernorm_attributes {
   Layernorm_attributes& set_epsilon(float value) {
     return set_epsilon(std::make_shared<Tensor_attributes>(value));
   }
+  /// Declined if true: the scale with 1 added is the same.
+  Layernorm_attributes& set_zero_centered_gamma(bool value) {
+    return zero_centered_gamma_ = value, *this;
+  }
 
  private:
   friend class Graph;
   std::string name_;
   NormFwdPhase_t phase_ = NormFwdPhase_t::NOT_SET;
   Tensor epsilon_;
+  bool zero_centered_gamma_ = false;
 };
 
 class Layernorm_backward_attributes {

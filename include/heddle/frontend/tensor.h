@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "heddle/frontend/enums.h"
+#include "heddle/frontend/error.h"
 
 namespace heddle::frontend {
 namespace detail {
@@ -42,8 +43,9 @@ class Tensor_attributes {
   Tensor_attributes& set_stride(std::vector<int64_t> value) {
     return stride_ = std::move(value), *this;
   }
+  /// How packs call it; 0 is a uid like any other.
   Tensor_attributes& set_uid(uid_t value) { return uid_ = value, *this; }
-  Tensor_attributes& clear_uid() { return uid_ = 0, *this; }
+  Tensor_attributes& clear_uid() { return uid_.reset(), *this; }
   Tensor_attributes& set_is_virtual(bool value) { return is_virtual_ = value, *this; }
   Tensor_attributes& set_output(bool value) { return set_is_virtual(!value); }
   Tensor_attributes& set_is_pass_by_value(bool value) { return is_pass_by_value_ = value, *this; }
@@ -66,8 +68,9 @@ class Tensor_attributes {
   DataType_t get_data_type() const { return data_type_; }
   const std::vector<int64_t>& get_dim() const { return dim_; }
   const std::vector<int64_t>& get_stride() const { return stride_; }
-  uid_t get_uid() const { return uid_; }
-  bool has_uid() const { return uid_ != 0; }
+  /// 0 where none is set.
+  uid_t get_uid() const { return uid_.value_or(0); }
+  bool has_uid() const { return uid_.has_value(); }
   bool get_is_virtual() const { return is_virtual_; }
   bool get_is_pass_by_value() const { return is_pass_by_value_; }
   const std::shared_ptr<Tensor_attributes>& get_ragged_offset() const { return ragged_offset_; }
@@ -81,11 +84,12 @@ class Tensor_attributes {
     return volume;
   }
 
-  /// The tensor as the C interface takes it; the name stays this tensor's.
-  heddle_tensor describe(bool with_name) const {
+  /// The tensor as the C interface takes it, which has no uid 0: `zero` is in its place. The name,
+  /// which may be null, stays the caller's.
+  heddle_tensor describe(const char* name, uid_t zero) const {
     heddle_tensor tensor = {};
-    tensor.uid = uid_;
-    tensor.name = with_name ? name_.c_str() : nullptr;
+    tensor.uid = library_uid(zero);
+    tensor.name = name;
     tensor.dtype = static_cast<heddle_dtype>(data_type_);
     tensor.rank = detail::copy_dims(dim_, tensor.dims);
     tensor.stride_rank = detail::copy_dims(stride_, tensor.strides);
@@ -93,10 +97,23 @@ class Tensor_attributes {
     tensor.pass_by_value = is_pass_by_value_;
     tensor.has_constant = constant_.has_value();
     tensor.constant = constant_.value_or(0);
-    tensor.ragged_offset = ragged_offset_ ? ragged_offset_->uid_ : 0;
+    tensor.ragged_offset = ragged_offset_ ? ragged_offset_->library_uid(zero) : 0;
     tensor.ragged_offset_multiplier = ragged_offset_multiplier_;
     return tensor;
   }
+  /// OK unless it is of a kind that is declined by name.
+  error_t check() const {
+    if (reordering_ != TensorReordering_t::NONE) {
+      return {error_code_t::GRAPH_NOT_SUPPORTED,
+              "The tensor '" + name_ + "' has a reordering type, expected NONE."};
+    }
+    if (const char* type = detail::name_if_unknown(data_type_)) {
+      return {error_code_t::GRAPH_NOT_SUPPORTED,
+              "The tensor '" + name_ + "' has the data type " + type + ", which Heddle has not."};
+    }
+    return {};
+  }
+  uid_t library_uid(uid_t zero) const { return get_uid() ? get_uid() : zero; }
   /// Takes over what validation inferred.
   void adopt(const heddle_tensor& tensor) {
     data_type_ = static_cast<DataType_t>(tensor.dtype);
@@ -108,7 +125,7 @@ class Tensor_attributes {
   std::string name_;
   DataType_t data_type_ = DataType_t::NOT_SET;
   std::vector<int64_t> dim_, stride_;
-  uid_t uid_ = 0;
+  std::optional<uid_t> uid_;
   bool is_virtual_ = false;
   bool is_pass_by_value_ = false;
   std::optional<double> constant_;

@@ -71,6 +71,14 @@ const Engine& cuda_engine() {
   return engine;
 }
 
+Status find_any_device() {
+  if (!driver().is_ok()) return driver().status();
+  int count = 0;
+  HEDDLE_TRY(driver()->check(driver()->device_get_count(&count), "cuDeviceGetCount"));
+  if (count == 0) return error(Code::invalid_cuda_device, "The NVIDIA driver has no device.");
+  return {};
+}
+
 int current_ordinal() {
   CuContext context = nullptr;
   CuDevice device = 0;

@@ -10,6 +10,9 @@ namespace heddle::engine::cuda {
 /// driver, a compiler or a device it refuses every problem, saying which is missing.
 const Engine& cuda_engine();
 
+/// OK where the driver has a device; else what is missing.
+Status find_any_device();
+
 /// The number of the device that the engine's next plan in this thread is for; 0 without a driver.
 int current_ordinal();
 

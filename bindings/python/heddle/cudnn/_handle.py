@@ -3,9 +3,11 @@
 import ctypes
 from functools import cache
 
+from heddle._library import call
 from heddle.cudnn._checks import whole
+from heddle.cudnn._errors import translated
 
-DEVICES = ("cpu", "cuda")
+DEVICES = ("cpu", "cuda")  # in the order of the library's numbers
 
 
 class Handle:
@@ -35,12 +37,15 @@ def missing_gpu():
 
 
 def default_device():
-    """A GPU where there is one, else the CPU."""
-    return "cpu" if missing_gpu() else "cuda"
+    """Where HEDDLE_DEVICE says, else a GPU where there is one, else the CPU."""
+    device = ctypes.c_int()
+    with translated():
+        call("heddle_default_device", ctypes.byref(device))
+    return DEVICES[device.value]
 
 
 def create_handle(device: str | None = None) -> Handle:
-    """A handle of "cuda" or "cpu"; of the GPU where there is one if nothing is said.
+    """A handle of "cuda" or "cpu"; where nothing is said of the one that HEDDLE_DEVICE names, else of the GPU if there is one.
 
     Raises RuntimeError for "cuda" where there is no NVIDIA GPU.
     """

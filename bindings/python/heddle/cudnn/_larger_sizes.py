@@ -32,6 +32,10 @@ class LargerSizes:
 
 def _resized(lowered, planned, shapes, strides):
     form, outputs = json.loads(lowered.graph.text), set(planned.plan.outputs)
+    dims = {entry["uid"]: entry["dims"] for entry in form["tensors"] if "dims" in entry}
+    # What a gradient of a bias is summed over does not follow from the bias.
+    outputs -= {node["d_bias"] for node in form["nodes"]
+                if node["op"] == "sdpa_backward" and "d_bias" in node and dims[node["d_bias"]] != dims[node["bias"]]}
     for entry in form["tensors"]:
         uid = entry["uid"]
         if uid in shapes:

@@ -36,11 +36,6 @@ def lower(graph):
     for node in graph._nodes:
         if node.declined:
             raise cudnnGraphNotSupportedError(node.declined)
-        bias, gradient = node.fields.get("bias"), node.fields.get("d_bias")
-        if bias and gradient and bias._dim and gradient._dim and bias._dim != gradient._dim:
-            raise cudnnGraphNotSupportedError(
-                f"dBias of {node.op} '{node.name}' has dims {list(gradient._dim)} and the bias {list(bias._dim)}, expected the "
-                "same: a gradient is summed over what the bias itself is broadcast along.")
     return _Lowering(graph).lowered
 
 
