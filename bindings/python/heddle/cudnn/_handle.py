@@ -3,7 +3,7 @@
 import ctypes
 from functools import cache
 
-from heddle.cudnn._checks import whole
+from heddle._checks import whole
 
 DEVICES = ("cpu", "cuda")
 
