@@ -95,13 +95,53 @@ def test_late_sizes_that_do_not_fit_write_nothing(late, error, sentence):
     assert np.isnan(arrays[5]).all()
 
 
-@pytest.mark.parametrize("arguments", [([3, 7, 9],), ({3: "k"},), ({"k": 3},), ({3: 1.5},), ({}, "workspace"), ({}, 0, "stream"),
-                                       (None,)])
-def test_what_is_no_address_is_refused(arguments):
-    with pytest.raises(TypeError, match="Plan.execute takes a dict of uids to addresses"):
+@pytest.mark.parametrize("arguments", [([3, 7, 9],), ({"k": 3},), ({}, 0, "stream"), (None,)])
+def test_what_is_no_pack_is_refused(arguments):
+    with pytest.raises(TypeError, match="Plan.execute takes a dict of uids to arrays or addresses"):
         heddle.Plan(graph(), "cpu").execute(*arguments)
     with pytest.raises(TypeError, match="of type bytes, expected a Graph or its text form"):
         heddle.Plan(graph().text.encode(), "cpu")
+
+
+@pytest.mark.parametrize("arguments", [({3: "k"},), ({3: 1.5},), ({}, "workspace")])
+def test_what_is_no_address_is_refused(arguments):
+    with pytest.raises((TypeError, ValueError), match="expected an (array .* or an )?address, "):
+        heddle.Plan(graph(), "cpu").execute(*arguments)
+
+
+def test_arrays_in_place_of_addresses():
+    plan = heddle.Plan(graph(attn_scale=0.25, right_bound=0), "cpu")
+    arrays, _, workspace = made_ready(plan)
+    plan.execute(arrays, workspace)
+    np.testing.assert_allclose(arrays[5], attention(*(arrays[uid] for uid in (7, 3, 9)), 0.25), rtol=1e-4, atol=1e-5)
+    # The memory may have other dims, as [B, S, H, D] has; with shapes of their own, arrays may be larger than they say.
+    arrays[5][:] = np.nan
+    plan.execute(arrays | {7: arrays[7].ravel()}, workspace, shapes={uid: [B, H, 8, D] for uid in plan.inputs})
+    expected = attention(*(arrays[uid][:, :, :8] for uid in (7, 3, 9)), 0.25)
+    np.testing.assert_allclose(arrays[5][:, :, :8], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("uid, change, error, sentence", [
+    (7, lambda x: x.astype(np.float64), ValueError, "'q' .uid 7. is given an array of float64, expected float32"),
+    (5, lambda x: x.astype(np.float64), ValueError, "'o' .uid 5. is given an array of float64, expected float32"),
+    (3, lambda x: x.astype(np.float16), ValueError, "an array of float16, expected float32"),
+    (3, lambda x: x.astype(np.complex64), ValueError, "one that Heddle has no name for, expected float32"),
+    (9, lambda x: x.astype(">f4"), TypeError, "another byte order"),
+    (9, np.asfortranarray, ValueError, r"strides \[1, 2, 6, 240\], expected \[1920, 640, 16, 1\]"),
+    (9, lambda x: x[..., ::-1], ValueError, r"strides \[1920, 640, 16, -1\], expected"),
+    (7, lambda x: x[:1], ValueError, r"an array of shape \[1, 3, 40, 16\], expected \[2, 3, 40, 16\]"),
+    (7, lambda x: np.empty((B, H, S, 2 * D), np.float32)[..., D:].reshape(-1)[1:], ValueError, "an array of shape"),
+    (5, lambda x: (x.setflags(write=False), x)[1], ValueError, "may not be written"),
+])
+def test_an_array_that_is_not_the_tensors_is_refused_and_nothing_is_written(uid, change, error, sentence):
+    plan = heddle.Plan(graph(), "cpu")
+    arrays, _, workspace = made_ready(plan)
+    arrays[uid] = change(arrays[uid])
+    with pytest.raises(error, match=sentence):
+        plan.execute(arrays, workspace)
+    assert np.isnan(arrays[5]).all()
+    with pytest.raises(ValueError, match="The workspace has 3 bytes, expected"):
+        plan.execute(made_ready(plan)[0], workspace[:3])
 
 
 def test_refusals_are_sentences():

@@ -1,13 +1,17 @@
 """Plans: a graph made ready for one device, run on memory whose addresses the caller gives."""
 
 import ctypes
+import json
 from collections.abc import Mapping, Sequence
 from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from math import prod
 from struct import Struct
 
 from heddle._graph import MAX_RANK, Graph, _text
 from heddle._library import DEVICES, call, failure, load
+from heddle.arrays._dtypes import BYTES, WORDS
+from heddle.arrays._memory import Memory, memory_of, span
 
 
 class _CShape(ctypes.Structure):
@@ -45,6 +49,7 @@ class Plan:
             call("heddle_plan_create_for", graph.handle, _text("An architecture", device), byref(self._plan))
         else:
             call("heddle_plan_create", graph.handle, DEVICES[device], byref(self._plan))
+        self._device, self._text = device, graph.text
 
     def __del__(self):
         if getattr(self, "_plan", None):
@@ -75,29 +80,88 @@ class Plan:
         """For people: the path that serves each attention's forward, decode, flash or memory_efficient, and why."""
         return load().heddle_plan_attention_paths(self._plan).decode()
 
-    def execute(self, addresses: Mapping[int, int], workspace: int | None = None, stream: int | None = None,
+    def execute(self, addresses: Mapping[int, object], workspace: object = None, stream: int | None = None,
                 shapes: Mapping[int, Sequence[int]] | None = None,
                 strides: Mapping[int, Sequence[int]] | None = None) -> None:
-        """Runs the plan: `addresses` is a dict of uid to address, in the device's memory; `stream` a CUstream.
+        """Runs the plan: `addresses` is a dict of uid to array or address, in the device's memory; `stream` a CUstream.
+
+        Of an array (of torch, NumPy, JAX, CuPy or with DLPack) the data type, the device, how far it reaches, and where it has
+        the tensor's dims its strides are held to the tensor's; nothing can be seen of an address, an int. The workspace is
+        either, too.
 
         The graph's dims are maxima: batch and lengths may be less this time. `shapes` is a dict of uid to dims then, and
         `strides` of uid to strides where they are not the graph's. An input left out has the graph's dims, an output those
-        that follow. On a GPU it returns when the work is queued. Raises Error if an address is missing or dims are larger
-        than the graph's or do not fit each other; nothing is written then.
+        that follow. On a GPU it returns when the work is queued. Raises TypeError or ValueError for an array that is not the
+        tensor's, and Error if an address is missing or dims are larger than the graph's or do not fit each other; nothing is
+        written then.
         """
+        shapes, strides = shapes or {}, strides or {}
+        sized = _shapes(shapes, strides)
         try:
-            count = len(addresses)
-            uids, pointers = (c_int64 * count)(*addresses), (c_void_p * count)(*addresses.values())
-            workspace, stream = c_void_p(workspace), c_void_p(stream)  # as an argument ctypes would take a str, too
+            uids, stream = (c_int64 * len(addresses))(*addresses), c_void_p(stream)  # as an argument ctypes takes a str, too
+            values = list(addresses.values())
         except (AttributeError, TypeError):
-            raise TypeError("Plan.execute takes a dict of uids to addresses, a workspace's address and a CUstream, all of "
-                            "them integers.") from None
-        sized = _shapes(shapes or {}, strides or {})
-        call("heddle_plan_execute", self._plan, uids, pointers, count, sized, len(sized), workspace, stream)
+            raise TypeError("Plan.execute takes a dict of uids to arrays or addresses, a workspace or its address, and a "
+                            "CUstream, an integer.") from None
+        try:
+            pointers, memory = (c_void_p * len(values))(*values), c_void_p(workspace)
+        except TypeError:
+            values = [self._address_of(uid, value, shapes, strides) for uid, value in addresses.items()]
+            pointers, memory = (c_void_p * len(values))(*values), c_void_p(self._workspace_at(workspace))
+        call("heddle_plan_execute", self._plan, uids, pointers, len(values), sized, len(sized), memory, stream)
 
     def launcher(self, uids: Sequence[int]) -> "Launcher":
         """Executions that are given their addresses in the order of `uids`, in a fraction of the host's time."""
         return Launcher(self, uids)
+
+    @cached_property
+    def _tensors(self):
+        """uid -> the tensor's name, type, dims and strides, all inferred."""
+        graph = Graph.of_text(self._text)
+        graph.validate()
+        return {entry["uid"]: entry for entry in json.loads(graph.text)["tensors"]}
+
+    def _address_of(self, uid, value, shapes, strides):
+        """Where an array lies, or what is given if it is an address. Raises TypeError or ValueError for what is neither, and
+        for an array that is not the tensor's."""
+        tensor = self._tensors.get(uid, {})
+        what = f"The tensor {tensor.get('name', '')!r} (uid {uid})"
+        memory = memory_of(what, value)
+        if memory.dims is None or not tensor:
+            return memory.address
+        dims, expected = list(shapes.get(uid, tensor["dims"])), list(strides.get(uid, tensor["strides"]))
+        device = "cpu" if tensor.get("pass_by_value") or self._device == "cpu" else "cuda"
+        if memory.dtype != tensor["dtype"]:
+            raise ValueError(f"{what} is given an array of {WORDS[memory.dtype]}, expected {WORDS[tensor['dtype']]}.")
+        if memory.device not in (None, device):
+            raise ValueError(f"{what} is given an array on the device {memory.device}, expected {device}.")
+        if uid in self.outputs and not memory.writable:
+            raise ValueError(f"{what} is given an array that may not be written, expected one that may.")
+        if list(memory.dims) == dims:
+            if any(n > 1 and one != other for n, one, other in zip(dims, memory.strides, expected, strict=True)):
+                raise ValueError(f"{what} is given an array with strides {list(memory.strides)}, expected {expected}.")
+            return memory.address
+        # How far a packed tensor reaches is in its offsets, and dims of outputs follow from the inputs'.
+        known = "ragged_offset" not in tensor and (uid in shapes or not shapes or uid not in self.outputs)
+        if known and prod(memory.dims) < prod(dims):
+            raise ValueError(f"{what} is given an array of shape {list(memory.dims)}, expected {dims}.")
+        reach = span(dims, expected) * BYTES[tensor["dtype"]]
+        if known and memory.bytes_there is not None and memory.bytes_there < reach:
+            raise ValueError(f"{what} is given an array of {memory.bytes_there} bytes, expected {reach}, which its dims and "
+                             "strides reach over.")
+        return memory.address
+
+    def _workspace_at(self, given):
+        memory = Memory(0) if given is None else memory_of("The workspace", given)
+        if memory.dims is None:
+            return memory.address
+        there = prod(memory.dims) * BYTES.get(memory.dtype, 1)
+        if there < self.workspace_bytes:
+            raise ValueError(f"The workspace has {there} bytes, expected {self.workspace_bytes}.")
+        if memory.device not in (None, self._device) or not memory.writable:
+            raise ValueError(f"The workspace is an array on the device {memory.device}, expected one on {self._device} that "
+                             "may be written.")
+        return memory.address
 
     def _uids(self, function):
         uids, count = POINTER(c_int64)(), c_size_t()

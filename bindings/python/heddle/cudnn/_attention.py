@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from heddle.cudnn import _checks
+from heddle import _checks
 from heddle.cudnn._node import Node
 from heddle.cudnn._pointwise import score_expression
 from heddle.cudnn._tensor import Tensor

@@ -1,7 +1,7 @@
 """Ops of the frontend that Heddle's graphs do not have. The call makes its tensors; the graph is declined when it is checked,
 as programs skip what is declined there."""
 
-from heddle.cudnn import _checks
+from heddle import _checks
 from heddle.cudnn._node import Node
 
 _FP8 = "Heddle's attention takes f16, bf16 and f32, no FP8 operands yet."

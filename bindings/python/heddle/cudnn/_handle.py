@@ -3,8 +3,8 @@
 import ctypes
 from functools import cache
 
+from heddle._checks import whole
 from heddle._library import call
-from heddle.cudnn._checks import whole
 from heddle.cudnn._errors import translated
 
 DEVICES = ("cpu", "cuda")  # in the order of the library's numbers

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 
-from heddle.cudnn import _checks
+from heddle import _checks
 from heddle.cudnn._handle import Handle
 from heddle.cudnn._pygraph import pygraph
 from heddle.cudnn._tensor import Tensor

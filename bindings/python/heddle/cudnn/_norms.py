@@ -1,6 +1,6 @@
 """rmsnorm, layernorm and their backwards."""
 
-from heddle.cudnn import _checks
+from heddle import _checks
 from heddle.cudnn._node import Node
 from heddle.cudnn._tensor import Tensor
 from heddle.cudnn._types import as_data_type, data_type, member_of, norm_forward_phase

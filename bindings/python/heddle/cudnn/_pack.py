@@ -4,11 +4,13 @@ import ctypes
 import sys
 from collections.abc import Mapping
 
-from heddle import Error
-from heddle.cudnn import _arrays, _checks, _errors
+from heddle import Error, _checks
+from heddle.arrays import _memory
+from heddle.arrays._dtypes import BYTES, torch_dtype
+from heddle.cudnn import _errors
 from heddle.cudnn._handle import DEVICES
 from heddle.cudnn._tensor import Tensor
-from heddle.cudnn._types import BYTES, MEMBERS, torch_dtype
+from heddle.cudnn._types import MEMBERS
 
 _MISSING = object()
 
@@ -26,7 +28,7 @@ class Port:
         self.torch_dtype = torch_dtype(self.dtype)
         self.by_value, self.packed = entry.get("pass_by_value", False), "ragged_offset" in entry
         # How far a packed tensor reaches is in its offsets.
-        self.elements = 0 if self.packed else _arrays.span(entry["dims"], entry["strides"])
+        self.elements = 0 if self.packed else _memory.span(entry["dims"], entry["strides"])
         self.bytes = self.elements * BYTES[self.dtype]
 
     def __str__(self):
@@ -100,7 +102,7 @@ class Binding:
         if type(given) is _torch_tensor() and given.is_cuda is (self.device == "cuda") and given.is_contiguous() and (
                 given.nbytes >= self.workspace_bytes):
             return given.data_ptr() or None
-        memory = _arrays.Memory(0) if given is None else _arrays.memory_of("workspace", given)
+        memory = _memory.Memory(0) if given is None else _memory.memory_of("workspace", given)
         if self.workspace_bytes == 0:
             return memory.address or None
         if memory.bytes_there is not None and memory.bytes_there < self.workspace_bytes:
@@ -118,7 +120,7 @@ class Binding:
     def _memory(self, port, value, reaches):
         if value is _MISSING or value is None:
             raise ValueError(f"The pack is missing a buffer for tensor uid {port.uid}, the {port}.")
-        memory = _arrays.memory_of(f"The {port}", value)
+        memory = _memory.memory_of(f"The {port}", value)
         if memory.dtype is not None and memory.dtype != port.dtype:
             given = MEMBERS[memory.dtype].name if memory.dtype in MEMBERS else memory.dtype
             raise ValueError(f"The {port} is bound to an array of {given}, expected {MEMBERS[port.dtype].name}.")
@@ -142,7 +144,7 @@ class Binding:
             if port.by_value:
                 continue
             value = pack.get(port.uid, _MISSING)
-            memory = _arrays.memory_of(f"The {port}", pack[port.tensor] if value is _MISSING else value)
+            memory = _memory.memory_of(f"The {port}", pack[port.tensor] if value is _MISSING else value)
             places.setdefault(memory.device, port)
         places.pop(None, None)
         if len(places) > 1:
@@ -201,7 +203,7 @@ def overrides(binding, uids, shapes, strides):
             made_strides[uid] = stride
         port = ports.get(own)
         if port is not None and not port.packed and len(made_shapes[uid]) == len(port.strides):
-            reaches[own] = _arrays.span(made_shapes[uid], made_strides.get(uid, port.strides)) * BYTES[port.dtype]
+            reaches[own] = _memory.span(made_shapes[uid], made_strides.get(uid, port.strides)) * BYTES[port.dtype]
         elif port is not None:
             reaches[own] = 0
     return made_shapes, made_strides, reaches

@@ -2,7 +2,7 @@
 
 import inspect
 
-from heddle.cudnn import _checks
+from heddle import _checks
 from heddle.cudnn._node import Pointwise, ScoreExpression
 from heddle.cudnn._tensor import Tensor
 from heddle.cudnn._types import as_data_type

@@ -3,7 +3,7 @@
 import ctypes
 import json
 
-from heddle.cudnn import _checks
+from heddle import _checks
 from heddle.cudnn._handle import missing_gpu
 
 # CUdevice_attribute of the driver's interface.

@@ -4,8 +4,9 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from heddle import Error, Plan, version
-from heddle.cudnn import _arrays, _checks, _cuda_graph, _pack, _serial
+from heddle import Error, Plan, _checks, version
+from heddle.arrays import _memory
+from heddle.cudnn import _cuda_graph, _pack, _serial
 from heddle.cudnn._attention import Attention
 from heddle.cudnn._declined import Declined
 from heddle.cudnn._errors import cudnnGraphNotSupportedError, of, translated
@@ -95,7 +96,7 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
             made._pass_by_value, made._reordering = like._pass_by_value, like._reordering
             made._ragged_offset, made._multiplier = like._ragged_offset, like._multiplier
             return made
-        memory = _arrays.memory_of("like", like)
+        memory = _memory.memory_of("like", like)
         if memory.dims is None:
             raise TypeError("like is an address, expected an array or a tensor of the graph.")
         if memory.dtype is None or memory.dtype not in MEMBERS:

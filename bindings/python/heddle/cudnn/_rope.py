@@ -1,6 +1,6 @@
 """rope and its backward."""
 
-from heddle.cudnn import _checks
+from heddle import _checks
 from heddle.cudnn._node import Node
 from heddle.cudnn._tensor import Tensor
 from heddle.cudnn._types import as_data_type

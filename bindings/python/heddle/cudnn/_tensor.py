@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from heddle.cudnn import _checks
+from heddle import _checks
 from heddle.cudnn._types import as_data_type, data_type, member_of, tensor_reordering
 
 

@@ -1,7 +1,8 @@
 """The frontend's enumerations, and data types of other libraries as its own."""
 
-import sys
 from enum import Enum
+
+from heddle.arrays._dtypes import name_elsewhere
 
 
 class _Enumeration(Enum):
@@ -51,18 +52,6 @@ NAMES = {data_type.NOT_SET: None, data_type.FLOAT: "f32", data_type.DOUBLE: "f64
          data_type.INT64: "i64", data_type.BOOLEAN: "boolean", data_type.FP8_E4M3: "f8e4m3",
          data_type.FP8_E5M2: "f8e5m2"}
 MEMBERS = {name: member for member, name in NAMES.items()}
-BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "f8e4m3": 1, "f8e5m2": 1, "i64": 8, "i32": 4, "i8": 1, "u64": 8, "u32": 4,
-         "u8": 1, "boolean": 1}
-# What torch, NumPy (with ml_dtypes), JAX and CuPy call them.
-_ELSEWHERE = {"float64": "f64", "double": "f64", "float32": "f32", "float": "f32", "bfloat16": "bf16", "float16": "f16",
-              "half": "f16", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2", "int64": "i64", "int32": "i32",
-              "int8": "i8", "uint64": "u64", "uint32": "u32", "uint8": "u8", "bool": "boolean", "bool_": "boolean"}
-
-
-def name_elsewhere(dtype):
-    """Heddle's name of another library's data type; None if it has none."""
-    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
-    return _ELSEWHERE.get(name.removeprefix("torch."))
 
 
 def as_data_type(what, given):
@@ -82,10 +71,3 @@ def member_of(enumeration, what, given):
         raise TypeError(f"{what} is {given!r}, expected a member of cudnn.{enumeration.__name__}: "
                         f"{', '.join(enumeration.__members__)}.")
     return given
-
-
-def torch_dtype(name):
-    """torch's data type of Heddle's name, if torch is loaded and has one."""
-    torch = sys.modules.get("torch")
-    return next((getattr(torch, elsewhere) for elsewhere, ours in _ELSEWHERE.items()
-                 if ours == name and hasattr(torch, elsewhere)), None) if torch else None

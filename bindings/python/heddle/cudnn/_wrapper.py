@@ -5,11 +5,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from heddle.cudnn import _checks, _declined, _new_arrays, _pack, _pointwise
+from heddle import _checks
+from heddle.arrays import _new
+from heddle.cudnn import _declined, _pack, _pointwise
 from heddle.cudnn._handle import Handle, checked, create_handle, set_stream
 from heddle.cudnn._pygraph import pygraph
 from heddle.cudnn._tensor import Tensor
-from heddle.cudnn._types import heur_mode
+from heddle.cudnn._types import NAMES, heur_mode
 
 _OPS = {"sdpa", "sdpa_backward", "rmsnorm", "rmsnorm_backward", "layernorm", "layernorm_backward", "rope", "rope_backward", "gen_index", "binary_select",
         *_pointwise._OPS, *_declined.OPS}
@@ -93,7 +95,7 @@ class Graph:
             raise ValueError(f"The graph is called with {len(args)} arrays, expected {len(self._inputs)}, its inputs.")
         pack = dict(zip(self._inputs, args, strict=True))
         for tensor in self._outputs:
-            pack[tensor] = _new_arrays.like(tensor, args[0])
+            pack[tensor] = _like(tensor, tensor.get_name(), args[0])
         self._run(pack, handle, workspace)
         made = tuple(pack[tensor] for tensor in self._outputs)
         return made[0] if len(made) == 1 else made
@@ -155,7 +157,7 @@ class Graph:
                 raise ValueError(f"The dict is missing an array for the {port}, expected it by one of the names "
                                  f"{', '.join(names)}.")
         for name, tensor in lacking:
-            pack[tensor] = given[name] = _new_arrays.like(tensor, next(iter(pack.values())))
+            pack[tensor] = given[name] = _like(tensor, name, next(iter(pack.values())))
         self._run(pack, handle, workspace)
         return given
 
@@ -168,10 +170,15 @@ class Graph:
                                  f"{self.get_workspace_size()} bytes.")
             size = self.get_workspace_size()
             on_gpu = self._graph._built().device == "cuda"
-            self._workspace = _new_arrays.gpu_workspace(size) if on_gpu else _pack.own_workspace(size)
+            self._workspace = _new.gpu_workspace(size) if on_gpu else _pack.own_workspace(size)
         if workspace is None:
             workspace = self._workspace[1] if isinstance(self._workspace, tuple) else self._workspace
         self._graph.execute(pack, workspace, handle)
+
+
+def _like(tensor, name, sample):
+    """An array for an output, of the library of `sample` and where that lies."""
+    return _new.empty(f"The output {name!r}", sample, tensor.get_dim(), NAMES[tensor.get_data_type()], tensor.get_stride())
 
 
 def _current():

@@ -9,7 +9,7 @@ NumPy's.
 import importlib.util
 import math
 
-from heddle.cudnn import _checks
+from heddle import _checks
 
 __all__ = ["compute_yarn_freqs", "compute_yarn_inv_freq", "yarn_get_mscale"]
 

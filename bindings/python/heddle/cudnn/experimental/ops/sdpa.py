@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import torch
 from torch.library import custom_op
 
-from heddle.cudnn import _checks
+from heddle import _checks
 from heddle.cudnn._handle import create_handle, set_stream
 from heddle.cudnn._pygraph import pygraph
 from heddle.cudnn._types import data_type, diagonal_alignment, heur_mode

@@ -2,10 +2,14 @@
 
 import operator
 import sys
+from functools import lru_cache
 from typing import NamedTuple
 
-from heddle.cudnn import _dlpack
-from heddle.cudnn._types import BYTES, name_elsewhere
+from heddle.arrays import _dlpack
+from heddle.arrays._dtypes import BYTES, name_elsewhere
+
+
+_name = lru_cache(256)(name_elsewhere)
 
 
 class Memory(NamedTuple):
@@ -30,7 +34,7 @@ def memory_of(what, given):
         return _of_torch(what, given)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(given, numpy.ndarray):
-        return _of_numpy(given)
+        return _of_numpy(what, given)
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(given, jax.Array):
         return _of_jax(what, given)
@@ -50,11 +54,36 @@ def memory_of(what, given):
     return Memory(address)
 
 
+def address_of(array):
+    """Where the elements of an array begin that `memory_of` knows; of NumPy's in less than a microsecond."""
+    try:
+        return array.__array_interface__["data"][0]
+    except AttributeError:
+        return memory_of("An array", array).address
+
+
+def name_of(what, dtype):
+    """Heddle's name of a data type of NumPy; None if it has none. Raises TypeError for another machine's byte order."""
+    if not dtype.isnative:
+        raise TypeError(f"{what} has data type {dtype}, of another byte order, expected this machine's.")
+    return _name(dtype)
+
+
 def span(dims, strides):
     """Elements from the first to past the last; 0 of an empty tensor."""
     if 0 in dims:
         return 0
     return 1 + sum((dim - 1) * stride for dim, stride in zip(dims, strides, strict=True) if dim > 1)
+
+
+def is_dense(dims, strides):
+    """Whether elements lie in row major order without gaps; the strides of dims of 1 say nothing."""
+    step = 1
+    for dim, stride in zip(reversed(dims), reversed(strides), strict=True):
+        if dim > 1 and stride != step:
+            return False
+        step *= max(dim, 1)
+    return True
 
 
 def _bytes(dtype, dims, strides):
@@ -68,14 +97,16 @@ def _of_torch(what, tensor):
     if device not in ("cpu", "cuda"):
         raise ValueError(f"{what} lies on {tensor.device}, expected memory of a CPU or of an NVIDIA GPU.")
     there = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
-    return Memory(tensor.data_ptr(), name_elsewhere(tensor.dtype), device, tuple(tensor.shape), tuple(tensor.stride()), there)
+    return Memory(tensor.data_ptr(), _name(tensor.dtype), device, tuple(tensor.shape), tuple(tensor.stride()), there)
 
 
-def _of_numpy(array):
+def _of_numpy(what, array):
     address, read_only = array.__array_interface__["data"]
-    itemsize = array.dtype.itemsize
-    strides = tuple(step // itemsize for step in array.strides) if itemsize else None
-    return Memory(address, name_elsewhere(array.dtype), "cpu", array.shape, strides, _end(array, address) - address,
+    itemsize = array.itemsize
+    strides = tuple([step // itemsize for step in array.strides]) if itemsize else None
+    if itemsize and any([step % itemsize for step in array.strides]):
+        raise ValueError(f"{what} has elements of {itemsize} bytes at strides of {array.strides}, expected multiples.")
+    return Memory(address, name_of(what, array.dtype), "cpu", array.shape, strides, _end(array, address) - address,
                   not read_only)
 
 
@@ -104,7 +135,7 @@ def _of_jax(what, array):
     places = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}
     if platform not in places:
         raise ValueError(f"{what} lies on JAX's platform {platform}, expected memory of a CPU or of an NVIDIA GPU.")
-    dtype, dims = name_elsewhere(array.dtype), tuple(array.shape)
+    dtype, dims = _name(array.dtype), tuple(array.shape)
     strides = _dlpack.row_major(dims)
     return Memory(array.unsafe_buffer_pointer(), dtype, places[platform], dims, strides, _bytes(dtype, dims, strides), False)
 
@@ -112,7 +143,7 @@ def _of_jax(what, array):
 def _of_cuda(array):
     interface = array.__cuda_array_interface__
     address, read_only = interface["data"]
-    dtype, dims = name_elsewhere(array.dtype) if hasattr(array, "dtype") else None, tuple(interface["shape"])
+    dtype, dims = _name(array.dtype) if hasattr(array, "dtype") else None, tuple(interface["shape"])
     itemsize = int(interface["typestr"][2:])
     given = interface.get("strides")
     strides = tuple(step // itemsize for step in given) if given else _dlpack.row_major(dims)

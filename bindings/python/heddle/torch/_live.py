@@ -1,0 +1,179 @@
+"""`enable()`: scaled_dot_product_attention of unmodified programs, served by Heddle.
+
+torch's function of that name is one operator of its dispatcher, which Python, torch.nn and torch.compile's tracing all call.
+Heddle puts itself before it on the CPU and on CUDA; what it does not serve is handed to torch's own code as it came.
+"""
+
+import sys
+import threading
+from collections import Counter
+
+import torch
+
+from heddle import _library
+from heddle.arrays._attention_graph import Config
+from heddle.torch import _internals
+from heddle.torch._attention_ops import attend, is_refused
+
+_OPERATOR = torch.ops.aten.scaled_dot_product_attention.default
+_KEYS = ("CPU", "CUDA", "Autograd")
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_REASONS = 256  # different ones that are counted
+
+
+class Enabled:
+    """What `enable()` returns: `with enable(): ...` disables at the end of the block."""
+
+    def __enter__(self) -> "Enabled":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        disable()
+
+
+_lock = threading.Lock()
+_library_of_operators = None  # while enabled
+_tag = None  # of torch.compile's caches, before
+_served, _left = 0, Counter()
+
+
+def enable() -> Enabled:
+    """From here on, torch.nn.functional.scaled_dot_product_attention runs in Heddle on CPUs and NVIDIA GPUs, with its gradient.
+
+    It is served wherever it is called from: a program's own code, torch.nn.MultiheadAttention and other modules, functions
+    under torch.compile (compiled ones are compiled again). Results mean what torch's mean: a row that a mask leaves without a
+    key is 0; is_causal is aligned to the upper left. Dropout draws other bits than torch's, from its generator's next
+    number. What is not served runs as before: `explain()` says what, and why. Enabling twice is enabling once.
+
+    Use it as a statement, undone by `disable()`, or as a context: `with heddle.torch.enable(): ...`.
+    """
+    global _library_of_operators, _tag
+    _library.load()
+    with _lock:
+        if _library_of_operators is None:
+            _library_of_operators = _internals.put_before(_OPERATOR, _sdpa, _KEYS)
+            _tag = _internals.mark_caches(f"heddle {_library.identity()}")
+            _forget_compiled()
+    return Enabled()
+
+
+def disable() -> None:
+    """Undoes `enable()`. Does nothing if it is not enabled."""
+    global _library_of_operators
+    with _lock:
+        if _library_of_operators is None:
+            return
+        _internals.take_back(_library_of_operators, _OPERATOR)
+        _library_of_operators = None
+        _internals.mark_caches(_tag)
+        _forget_compiled()
+
+
+def explain() -> str:
+    """How many calls were served since this process began, and how many were left to torch, by reason.
+
+    Calls of a compiled function count where it is traced, once or several times, and not when it runs.
+    """
+    lines = [f"scaled_dot_product_attention: {_served} served, {sum(_left.values())} left to torch"]
+    return "\n".join([*lines, *(f"{count:8} {reason}" for reason, count in _left.most_common())])
+
+
+def _forget_compiled():
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
+
+
+def _sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+    """The operator, of torch's own signature."""
+    reason = _why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if reason is None:
+        operands, config = _as_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
+        reason = is_refused(operands, config, "BNTH")
+    if reason is not None:
+        _count(reason)
+        return _OPERATOR.decompose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    _count(None)
+    if config.dropout:
+        operands["seed"] = torch.randint(2**62, (), device=query.device)
+        operands["offset"] = torch.zeros((), dtype=torch.int64, device=query.device)
+    o = attend(operands, config, "BNTH", False)[0]
+    return o.squeeze(-3) if query.dim() == 3 else o
+
+
+def _as_attention(query, key, value, attn_mask, dropout_p, is_causal, scale):
+    operands = {"q": query, "k": key, "v": value}
+    if query.dim() == 3:
+        operands = {name: x.unsqueeze(-3) for name, x in operands.items()}
+        attn_mask = attn_mask.unsqueeze(-3) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+    if attn_mask is not None:
+        operands["mask" if attn_mask.dtype is torch.bool else "bias"] = attn_mask
+    scale = query.shape[-1]**-0.5 if scale is None else float(scale)
+    return operands, Config(scale, right=0 if is_causal else None, dropout=float(dropout_p),
+                            deterministic=torch.are_deterministic_algorithms_enabled())
+
+
+def _why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+    """Why a call is left to torch, whether it is an error or not; None of one that Heddle serves."""
+    tensors = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
+    if _internals.is_transformed():
+        return "a transform of torch.func is at work"
+    if not all([_internals.is_ordinary(x) for x in tensors]):
+        return "a tensor is of a subclass"
+    if any([x.is_nested or x.layout is not torch.strided for x in tensors]):
+        return "a tensor is nested or not strided"
+    if any([x.device != query.device for x in tensors]):
+        return "tensors are of several devices"
+    if query.dtype not in _DTYPES or key.dtype != query.dtype or value.dtype != query.dtype:
+        return f"the data types are {query.dtype}, {key.dtype} and {value.dtype}, expected one of float32, float16 and bfloat16"
+    if query.dim() not in (3, 4) or key.dim() != query.dim() or value.dim() != query.dim():
+        return f"the ranks are {query.dim()}, {key.dim()} and {value.dim()}, expected 4, or 3"
+    if any([x.numel() == 0 for x in tensors]):
+        return "a tensor is empty"
+    if _internals.has_tangents():
+        return "tangents are taken"
+    if not (torch.backends.cuda.flash_sdp_enabled() or torch.backends.cuda.mem_efficient_sdp_enabled()
+            or torch.backends.cuda.cudnn_sdp_enabled()):
+        return "the program asks for torch's MATH backend alone"
+    if is_causal and attn_mask is not None:
+        return "both attn_mask and is_causal are given"
+    if not 0 <= dropout_p < 1:
+        return f"dropout_p is {dropout_p}, expected at least 0 and less than 1"
+    if scale is not None and not 0 < abs(scale) < float("inf"):
+        return f"scale is {scale}, expected a finite number other than 0"
+    return _why_not_shapes(query, key, value, enable_gqa) or (attn_mask is not None and _why_not_mask(
+        query, key, attn_mask) or None)
+
+
+def _why_not_shapes(query, key, value, enable_gqa):
+    batch = query.shape[0]
+    if key.shape[0] != batch or value.shape[0] != batch:
+        return "the batches differ"
+    if key.shape[-1] != query.shape[-1] or value.shape[-2] != key.shape[-2]:
+        return "key and value do not go together with query"
+    if query.dim() == 4:
+        heads, of_key, of_value = query.shape[1], key.shape[1], value.shape[1]
+        if of_key != of_value or (heads != of_key and not (enable_gqa and heads % of_key == 0)):
+            return f"the heads are {heads}, {of_key} and {of_value}"
+    return None
+
+
+def _why_not_mask(query, key, attn_mask):
+    if attn_mask.dtype is not torch.bool and attn_mask.dtype not in (torch.float32, query.dtype):
+        return f"attn_mask has dtype {attn_mask.dtype} beside {query.dtype}"
+    full = (*query.shape[:-1], key.shape[-2])
+    if attn_mask.dim() > len(full) or any(
+            [given != 1 and given != most for given, most in zip(reversed(attn_mask.shape), reversed(full), strict=False)]):
+        return "attn_mask does not broadcast to the scores"
+    return None
+
+
+def _count(reason):
+    """A call that was left for this reason; None: one that was served."""
+    global _served
+    with _lock:
+        if reason is None:
+            _served += 1
+        elif reason in _left or len(_left) < _REASONS:
+            _left[reason] += 1
+        else:
+            _left["other reasons"] += 1
