@@ -150,53 +150,65 @@ def test_dims_of_norms_known_before_a_run_are_those_of_the_run_agrees_with_onnxr
         assert known_dims(node, inputs, results, ONNX) == results["Y"].shape
 
 
-# ---- SkipSimplifiedLayerNormalization ----
+# ---- SkipSimplifiedLayerNormalization and SkipLayerNormalization ----
 
-SKIPS = [dict(), dict(skip=(3, 40)), dict(skip=(1, 3, 40)), dict(dims=(5, 40)), dict(dims=(1, 5, 40), skip=(5, 40)), dict(bias=True),
-         dict(bias=True, skip=(3, 40)), dict(epsilon=0.5), dict(epsilon=0.0), dict(dims=(3, 1, 2)), dict(dims=(2, 70, 513), bias=True)]
+RMS, LAYER = "SkipSimplifiedLayerNormalization", "SkipLayerNormalization"
+SHAPES_OF_SKIP = [dict(), dict(skip=(3, 40)), dict(skip=(1, 3, 40)), dict(dims=(5, 40)), dict(dims=(1, 5, 40), skip=(5, 40)),
+                  dict(bias=True), dict(bias=True, skip=(3, 40)), dict(epsilon=0.5), dict(epsilon=1e-6), dict(dims=(3, 1, 2)),
+                  dict(dims=(2, 70, 513), bias=True)]
+SKIPS = [(RMS, options) for options in [*SHAPES_OF_SKIP, dict(epsilon=0.0)]]
+SKIPS += [(LAYER, dict(beta=n % 3 != 1) | options) for n, options in enumerate(SHAPES_OF_SKIP)]
+UNITS = {np.float64: 2**-24, np.float32: 2**-24, np.float16: 2**-11, ml_dtypes.bfloat16: 2**-8}  # of f64 the statistics' own
 OUTPUTS_OF_SKIP = ("output", "mean", "inv_std_var", "input_skip_bias_sum")
 
 
-def draw_skip(dtype=np.float32, *, dims=(2, 3, 40), skip=None, bias=False, epsilon=None, spread=1.0, offset=0.0,
-              outputs=OUTPUTS_OF_SKIP):
+def draw_skip(operator=RMS, dtype=np.float32, *, dims=(2, 3, 40), skip=None, bias=False, beta=False, epsilon=None, spread=1.0,
+              offset=0.0, outputs=OUTPUTS_OF_SKIP):
     """A node, its inputs, results that are to be filled, and what is right in f64, by name."""
     rng = np.random.default_rng(61)
     normal = lambda *of: (offset + spread * rng.standard_normal(of)).astype(dtype)
     inputs = {"input": normal(*dims), "skip": normal(*(skip or dims)), "gamma": rng.standard_normal(dims[-1]).astype(dtype)}
+    if beta:
+        inputs["beta"] = rng.standard_normal(dims[-1]).astype(dtype)
     if bias:
         inputs["bias"] = normal(dims[-1])
     wide = {name: array.astype(np.float64) for name, array in inputs.items()}
     total = wide["input"] + wide["skip"] + wide.get("bias", 0)
-    output, _, inverse = normalised(total, wide["gamma"], -1, np.float32(1e-12 if epsilon is None else epsilon).astype(np.float64))
-    exact = {"output": output, "mean": np.zeros_like(inverse), "inv_std_var": inverse, "input_skip_bias_sum": total}
+    output, mean, inverse = normalised(total, wide["gamma"], -1,
+                                       np.float32(1e-12 if epsilon is None else epsilon).astype(np.float64),
+                                       wide.get("beta", 0), operator == LAYER)
+    exact = {"output": output, "mean": np.broadcast_to(mean, inverse.shape), "inv_std_var": inverse, "input_skip_bias_sum": total}
     exact = {name: exact[name] for name in outputs}
     results = {name: np.full(array.shape, np.nan, np.float32 if array.shape[-1] == 1 else dtype) for name, array in exact.items()}
-    node = onnx_node.Node("SkipSimplifiedLayerNormalization", "com.microsoft", ("input", "skip", "gamma", "bias"), OUTPUTS_OF_SKIP,
-                          {} if epsilon is None else {"epsilon": epsilon})
+    names = ("input", "skip", "gamma", *(("beta",) if operator == LAYER else ()), "bias")
+    node = onnx_node.Node(operator, "com.microsoft", names, OUTPUTS_OF_SKIP, {} if epsilon is None else {"epsilon": epsilon})
     return node, inputs, results, exact
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16], ids=lambda dtype: dtype.__name__)
-@pytest.mark.parametrize("options", SKIPS, ids=str)
-def test_skip_norm(options, dtype, counted):  # noqa: F811
+@pytest.mark.parametrize("dtype", UNITS, ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("operator, options", SKIPS, ids=str)
+def test_skip_norm(operator, options, dtype, counted):  # noqa: F811
     """Each result is rounded once from sums in f32; a sum of three may lose the half of its last place twice."""
-    node, inputs, results, exact = draw_skip(dtype, **options)
+    node, inputs, results, exact = draw_skip(operator, dtype, **options)
     node.run(inputs, results, MICROSOFT)
     counted(1)
-    unit = {np.float32: 2**-24, np.float16: 2**-11, ml_dtypes.bfloat16: 2**-8}[dtype]
+    unit = UNITS[dtype]
     for name in exact:
         assert np.abs(results[name].astype(np.float64) - exact[name]).max() <= 4 * unit * np.abs(exact[name]).max(), name
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16], ids=lambda dtype: dtype.__name__)
-@pytest.mark.parametrize("options", SKIPS, ids=str)
-def test_skip_norm_agrees_with_onnxruntime(options, dtype):
-    """At most twice as far from f64 as its own kernel, which rounds as often."""
-    node, inputs, ours, exact = draw_skip(dtype, **options)
+@pytest.mark.parametrize("operator, options", SKIPS, ids=str)
+def test_skip_norm_agrees_with_onnxruntime(operator, options, dtype):
+    """At most twice as far from f64 as its own kernel, which rounds as often; that gives no mean of rows, and no deviation."""
+    node, inputs, ours, exact = draw_skip(operator, dtype, **options)
+    if operator == LAYER:
+        exact = {name: exact[name] for name in ("output", "input_skip_bias_sum")}
+        ours = {name: ours[name] for name in exact}
     theirs = {name: array.copy() for name, array in ours.items()}
     node.run(inputs, ours, MICROSOFT)
     node.run(inputs, theirs)
-    unit = {np.float32: 2**-24, np.float16: 2**-11, ml_dtypes.bfloat16: 2**-8}[dtype]
+    unit = UNITS[dtype]
     for name in exact:
         error = lambda array, name=name: np.abs(array.astype(np.float64) - exact[name]).max()
         assert error(ours[name]) <= 2 * error(theirs[name]) + unit * np.abs(exact[name]).max(), name
@@ -221,12 +233,13 @@ def test_skip_norm_keeps_nan_in_its_row():
     assert np.isnan(results["input_skip_bias_sum"]).sum() == 1
 
 
+@pytest.mark.parametrize("operator", [RMS, LAYER])
 @pytest.mark.parametrize("outputs", [("output",), ("output", "input_skip_bias_sum"), ("output", "inv_std_var"), ("output", "mean")],
                          ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=lambda dtype: dtype.__name__)
-def test_skip_norm_has_the_outputs_that_are_wanted(outputs, dtype):
-    node, inputs, results, _ = draw_skip(dtype, outputs=outputs)
-    _, _, all_results, _ = draw_skip(dtype)
+def test_skip_norm_has_the_outputs_that_are_wanted(operator, outputs, dtype):
+    node, inputs, results, _ = draw_skip(operator, dtype, outputs=outputs)
+    _, _, all_results, _ = draw_skip(operator, dtype)
     node.run(inputs, results, MICROSOFT)
     node.run(inputs, all_results, MICROSOFT)
     same(results, {name: all_results[name] for name in outputs})
@@ -255,11 +268,17 @@ def test_skip_norm_of_no_rows(dims, counted):  # noqa: F811
     (dict(epsilon=-1.0), "epsilon must be finite and not negative. Got -1"),
     (dict(epsilon=float("inf")), "epsilon must be finite and not negative. Got inf"),
     (dict(epsilon=1), "The attribute epsilon is an integer, expected a number."),
+    (dict(beta=(1, 8)), "beta is expected to have 1 dimension, got 2"),
+    (dict(beta=(4,)), "Last dimension of beta and input does not match"),
 ], ids=str)
-def test_skip_norm_refuses(change, sentence):
+@pytest.mark.parametrize("operator", [RMS, LAYER])
+def test_skip_norm_refuses(operator, change, sentence):
+    if operator == RMS and "beta" in change:
+        return  # it has none
+    change = dict(change)
     attributes = {"epsilon": change.pop("epsilon")} if "epsilon" in change else {}
     dims = {"input": (2, 3, 8), "skip": (2, 3, 8), "gamma": (8,)} | change
-    node, _, _, _ = draw_skip()
+    node, _, _, _ = draw_skip(operator)
     node.attributes = attributes
     results = {"output": np.zeros(dims["input"], np.float32)}
     with pytest.raises(Exception, match=re.escape(sentence)):
