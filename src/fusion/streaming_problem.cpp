@@ -47,6 +47,9 @@ Step norm_step_of(const Graph& graph, const graph::Node& node, const Op& op) {
   problem.structure.x = add(op.x);
   problem.structure.weight = add(op.scale);
   problem.structure.bias = add(op.bias);
+  problem.structure.residual = add(op.residual);
+  problem.structure.residual_bias = add(op.residual_bias);
+  problem.structure.sum = add(op.sum);
   problem.structure.y = add(op.y);
   if constexpr (kCentred) problem.structure.mean = add(op.mean);
   problem.structure.inv_rms = add(op.inv_variance);

@@ -143,7 +143,10 @@ void fields(Visitor& v, T& op) {
   v.input("scale", op.scale);
   v.input("bias", op.bias);
   v.input("epsilon", op.epsilon);
+  v.input("residual", op.residual);
+  v.input("residual_bias", op.residual_bias);
   v.output("y", op.y);
+  v.output("sum", op.sum);
   v.output("inv_variance", op.inv_variance);
 }
 
@@ -164,7 +167,10 @@ void fields(Visitor& v, T& op) {
   v.input("scale", op.scale);
   v.input("bias", op.bias);
   v.input("epsilon", op.epsilon);
+  v.input("residual", op.residual);
+  v.input("residual_bias", op.residual_bias);
   v.output("y", op.y);
+  v.output("sum", op.sum);
   v.output("mean", op.mean);
   v.output("inv_variance", op.inv_variance);
 }

@@ -200,6 +200,8 @@ struct Rope {
 
 struct RmsNorm {
   TensorId x = kNone, scale = kNone, bias = kNone, epsilon = kNone, y = kNone;
+  /// What is normalised is sum = x + residual + residual_bias, of the dims of x, x and scale.
+  TensorId residual = kNone, residual_bias = kNone, sum = kNone;
   TensorId inv_variance = kNone;  ///< 1/rms per row; wanted in training
 
   friend bool operator==(const RmsNorm&, const RmsNorm&) = default;
@@ -215,6 +217,7 @@ struct RmsNormBackward {
 /// y = scale (x - mean) / sqrt(variance + epsilon) + bias.
 struct LayerNorm {
   TensorId x = kNone, scale = kNone, bias = kNone, epsilon = kNone, y = kNone;
+  TensorId residual = kNone, residual_bias = kNone, sum = kNone;  ///< as RmsNorm's
   TensorId mean = kNone, inv_variance = kNone;  ///< of each row; wanted in training
 
   friend bool operator==(const LayerNorm&, const LayerNorm&) = default;

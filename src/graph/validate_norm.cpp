@@ -58,6 +58,26 @@ Status validate_given_statistic(const Rules& rules, const char* port, TensorId i
   return validate_statistic_type(rules, port, id, x);
 }
 
+/// What is added to X before it is normalised, and the sum.
+template <class Norm>
+Status validate_residual(const Rules& rules, const Norm& op) {
+  if (op.residual == kNone) {
+    if (op.residual_bias == kNone && op.sum == kNone) return {};
+    return rules.fail(Code::attribute_not_set,
+                      "{} is given without a residual, expected both or none of them",
+                      op.sum == kNone ? "residual_bias" : "sum");
+  }
+  HEDDLE_TRY(rules.dims_are("residual", op.residual, rules[op.x].dims));
+  HEDDLE_TRY(rules.dtype_is("residual", op.residual, kFloats));
+  if (op.residual_bias != kNone) {
+    HEDDLE_TRY(rules.dims_are("residual_bias", op.residual_bias, rules[op.scale].dims));
+    HEDDLE_TRY(rules.dtype_is("residual_bias", op.residual_bias, kFloats));
+  }
+  if (op.sum == kNone) return {};
+  HEDDLE_TRY(rules.makes("sum", op.sum, rules[op.x].dims, op.x));
+  return rules.dtype_is("sum", op.sum, kFloats);
+}
+
 template <class Norm>
 Status validate_norm(const Rules& rules, const Norm& op) {
   HEDDLE_TRY(validate_normalised(rules, op.x, op.scale));
@@ -65,6 +85,7 @@ Status validate_norm(const Rules& rules, const Norm& op) {
     HEDDLE_TRY(rules.dims_are("bias", op.bias, rules[op.scale].dims));
     HEDDLE_TRY(rules.dtype_is("bias", op.bias, kFloats));
   }
+  HEDDLE_TRY(validate_residual(rules, op));
   HEDDLE_TRY(rules.present("epsilon", op.epsilon));
   HEDDLE_TRY(rules.is_scalar("epsilon", op.epsilon));
   HEDDLE_TRY(rules.dtype_is("epsilon", op.epsilon, {DataType::f32, DataType::f64}));

@@ -341,7 +341,13 @@ Status check(const AttentionBackwardProblem& problem) {
   return check_rope(operands, s.d_k_rope, "dK", s.d_k, dims.k, problem.d_k_rope_scale);
 }
 
-Status check(const NormProblem& problem) { return check_norm(problem, {"x", "weight", "y"}); }
+Status check(const NormProblem& problem) {
+  const NormStructure& s = problem.structure;
+  if (s.residual == kAbsent && (s.residual_bias != kAbsent || s.sum != kAbsent))
+    return error(Code::invalid_value, "{}: a {} is given without a residual", norm_name(s),
+                 s.sum == kAbsent ? "residual bias" : "sum");
+  return check_norm(problem, {"x", "weight", "y"});
+}
 Status check(const NormBackwardProblem& problem) {
   if (!problem.structure.centred) return check_norm(problem, {"x", "dy", "weight", "inv_rms"});
   return check_norm(problem, {"x", "dy", "weight", "mean", "inv_rms"});

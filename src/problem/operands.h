@@ -132,6 +132,9 @@ void tensors(Visitor&& visit, T& s) {
   visit("x", s.x, Use::read, RowPart::whole);
   visit("weight", s.weight, Use::read, RowPart::column);
   visit("bias", s.bias, Use::read, RowPart::column);
+  visit("residual", s.residual, Use::read, RowPart::whole);
+  visit("residual bias", s.residual_bias, Use::read, RowPart::column);
+  visit("sum", s.sum, Use::written, RowPart::whole);
   visit("y", s.y, Use::written, RowPart::whole);
   visit("mean", s.mean, Use::written, RowPart::row);
   visit("inv_rms", s.inv_rms, Use::written, RowPart::row);

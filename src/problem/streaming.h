@@ -11,11 +11,13 @@ namespace heddle::problem {
 
 /// RMSNorm, and LayerNorm, which is that of rows centred first: y = c * inv_rms * weight (+ bias),
 /// inv_rms = 1 / sqrt(mean(c^2) + epsilon), over the trailing columns, where c is x, or `centred`
-/// x - mean(x). Rows are every dim before the normalised ones; x and y may have any strides over
-/// the row dims and must be dense along a row. Accumulates in f32 (f64 if x is f64).
+/// x - mean(x); beside a residual x is sum = x + residual + residual_bias. Rows are every dim
+/// before the normalised ones; x and y may have any strides over the row dims and must be dense
+/// along a row. Accumulates in f32 (f64 if x is f64).
 struct NormStructure : OperandTypes {
   bool centred = false;
   OperandId x = kAbsent, weight = kAbsent, bias = kAbsent, y = kAbsent;
+  OperandId residual = kAbsent, residual_bias = kAbsent, sum = kAbsent;  ///< none without the first
   /// f32 (f64 if x is f64), one per row; written if present, the mean if centred alone.
   OperandId mean = kAbsent, inv_rms = kAbsent;
   OperandId epsilon = kAbsent;  ///< one-element operand; absent: NormSizes::epsilon

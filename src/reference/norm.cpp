@@ -37,6 +37,18 @@ struct Rows {
   }
 };
 
+/// What is normalised: x, or the sum of it and a residual.
+template <class Norm>
+double read_x(const Norm& op, const Values& values, const Rows& rows, int64_t r, int64_t c) {
+  const int64_t element = rows.element(r, c);
+  double sum = values.read_linear(op.x, element);
+  if (op.residual != kNone)
+    sum = values.precision().accumulated(sum + values.read_linear(op.residual, element));
+  if (op.residual_bias != kNone)
+    sum = values.precision().accumulated(sum + values.read_linear(op.residual_bias, c));
+  return sum;
+}
+
 /// A row's mean, by which rms_norm moves nothing.
 template <class Norm>
 double mean_of(const Norm& op, const Values& values, const Rows& rows, int64_t r) {
@@ -44,7 +56,7 @@ double mean_of(const Norm& op, const Values& values, const Rows& rows, int64_t r
   double sum = 0;
   if constexpr (requires { op.mean; }) {
     for (int64_t c = 0; c < rows.width; ++c)
-      sum = round.accumulated(sum + values.read_linear(op.x, rows.element(r, c)));
+      sum = round.accumulated(sum + read_x(op, values, rows, r, c));
   }
   return round.accumulated(sum / static_cast<double>(rows.width));
 }
@@ -58,7 +70,7 @@ void norm(const Norm& op, Values& values) {
     const double mean = mean_of(op, values, rows, r);
     double squares = 0;
     for (int64_t c = 0; c < rows.width; ++c) {
-      const double x = round.accumulated(values.read_linear(op.x, rows.element(r, c)) - mean);
+      const double x = round.accumulated(read_x(op, values, rows, r, c) - mean);
       squares = round.accumulated(squares + x * x);
     }
     const double inverse =
@@ -66,11 +78,12 @@ void norm(const Norm& op, Values& values) {
     if constexpr (requires { op.mean; }) values.write_linear(op.mean, mean, r);
     values.write_linear(op.inv_variance, inverse, r);
     for (int64_t c = 0; c < rows.width; ++c) {
-      const double x = round.accumulated(values.read_linear(op.x, rows.element(r, c)) - mean);
+      const double x = round.accumulated(read_x(op, values, rows, r, c) - mean);
       const double x_hat = round(x * inverse);
       const double bias = op.bias != kNone ? values.read_linear(op.bias, c) : 0;
       const double y = round(values.read_linear(op.scale, c) * x_hat) + bias;
       values.write_linear(op.y, y, rows.element(r, c));
+      values.write_linear(op.sum, read_x(op, values, rows, r, c), rows.element(r, c));
     }
   }
 }

@@ -11,7 +11,7 @@ void sdpa(const graph::Sdpa& op, Values& values);
 void sdpa_backward(const graph::SdpaBackward& op, Values& values);
 /// y = output_scale R(+-angle) x.
 void rope(const graph::Rope& op, Values& values);
-/// y = scale x / sqrt(mean(x^2) + epsilon) + bias.
+/// y = scale x / sqrt(mean(x^2) + epsilon) + bias; x, in its place, is the sum with a residual.
 void rms_norm(const graph::RmsNorm& op, Values& values);
 /// dx, d_scale and d_bias of rms_norm.
 void rms_norm_backward(const graph::RmsNormBackward& op, Values& values);

@@ -18,6 +18,8 @@ namespace {
 
 using Draw = Program (*)(Random&);
 
+constexpr NormOptions kSums{.aligned = 0.3, .max_aligned_columns = 512, .residual = 1};
+
 class StreamingPrograms : public ::testing::TestWithParam<std::pair<const char*, Draw>> {};
 
 TEST_P(StreamingPrograms, MatchTheDefinition) {
@@ -44,6 +46,10 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair("rms_norm_backward", Draw(random_rms_norm_backward)),
                       std::pair("layer_norm", Draw(random_layer_norm)),
                       std::pair("layer_norm_backward", Draw(random_layer_norm_backward)),
+                      std::pair("rms_norm_of_a_sum",
+                                Draw([](Random& r) { return random_rms_norm(r, kSums); })),
+                      std::pair("layer_norm_of_a_sum",
+                                Draw([](Random& r) { return random_layer_norm(r, kSums); })),
                       std::pair("rope", Draw(random_rope)),
                       std::pair("pointwise", Draw(random_pointwise)),
                       std::pair("pointwise_around_norm", Draw(random_pointwise_around_norm))),

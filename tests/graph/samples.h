@@ -185,6 +185,9 @@ inline Graph layer_norm() {
   op.bias = graph.add(tensor("bias", {1, 512, 1, 1}, DataType::f32));
   op.epsilon = graph.add(constant("epsilon", 1e-5));
   op.y = graph.add(output("y"));
+  op.residual = graph.add(tensor("residual", {128, 512, 1, 1}));
+  op.residual_bias = graph.add(tensor("residual_bias", {1, 512, 1, 1}, DataType::f32));
+  op.sum = graph.add(output("sum"));
   op.mean = graph.add(output("mean", DataType::f32));
   op.inv_variance = graph.add(output("inv_variance", DataType::f32));
   graph.nodes.push_back({"norm", op});

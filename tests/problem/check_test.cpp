@@ -112,6 +112,11 @@ TEST(Check, OfANorm) {
           p.sizes.layouts.push_back({{6, 1}, {1, 0}});
           p.structure.mean = 3;
         }},
+       {"rms_norm: a sum is given without a residual", [](auto& p) { p.structure.sum = 2; }},
+       {"rms_norm: a residual bias is given without a residual",
+        [](auto& p) { p.structure.residual_bias = 1; }},
+       {"residual has dims [1, 40], but must have [6, 40]",
+        [](auto& p) { p.structure.residual = 1; }},
        {"layer_norm: mean has dims [1, 40], but must have [6, 1]", [](auto& p) {
           p.structure.centred = true;
           p.structure.mean = 1;

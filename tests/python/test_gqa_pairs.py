@@ -21,7 +21,7 @@ OPTIONS = {
              "chunk with padding": dict(rows=5, past=12, padded=True)},
     "type": {"f32": {}, "f16": dict(dtype=np.float16), "bf16": dict(dtype=ml_dtypes.bfloat16)},
     "cache": {"its type": {}, "int8": dict(bits=8), "int8 by channel": dict(bits=8, per="PER_CHANNEL"), "int4": dict(bits=4),
-              "int4 by channel": dict(bits=4, per="PER_CHANNEL")},
+              "int4 by channel": dict(bits=4, per="PER_CHANNEL"), "f8": dict(bits=8), "f8 by channel": dict(bits=8, per="PER_CHANNEL")},
     "buffer": {"apart": {}, "larger": dict(capacity=330), "in place": dict(capacity=330)},
     "batch": {"one": dict(batch=1), "three": dict(batch=3)},
     "heads": {"4 on 2": {}, "3 on 3": dict(heads=3, kv_heads=3), "6 on 1": dict(heads=6, kv_heads=1),
@@ -51,7 +51,8 @@ CONFLICTS = (every(("rows", ["prompt", "prompt of one length"]), ("cache", QUANT
              every(("rows", ["chunk with padding"]), ("mask", ["none"])) |
              every(("head size", ["40"]), ("rotation", ["halves", "pairs", "positions"])))
 # What onnxruntime's kernel for a CPU takes of them, and of positions of a prompt it reads one.
-THEIRS = OPTIONS | {"type": {name: OPTIONS["type"][name] for name in ("f32", "f16")}, "norms": {"none": {}}}
+THEIRS = OPTIONS | {"type": {name: OPTIONS["type"][name] for name in ("f32", "f16")}, "norms": {"none": {}},
+                    "cache": {name: choice for name, choice in OPTIONS["cache"].items() if not name.startswith("f8")}}
 THEIR_CONFLICTS = (CONFLICTS | every(("rows", ["chunk"]), ("batch", ["three"])) |
                    every(("bias", ["one", "by head", "by all"]), ("cache", QUANTISED)) |
                    every(("rows", [rows for rows in OPTIONS["rows"] if rows.startswith("prompt")]), ("rotation", ["positions"])))
@@ -90,7 +91,11 @@ def node_of(choices, seed):
         arguments.pop("capacity", None)
     elif "capacity" not in arguments:  # rows that have no place are dropped, which judge does not know
         arguments["capacity"] = arguments["past"] + arguments.get("rows", 1)
-    return draw(seed, **arguments), choices["buffer"] == "in place"
+    node = draw(seed, **arguments)
+    if choices["cache"].startswith("f8"):
+        for name in ("past_key", "past_value"):
+            node.inputs[name] = (node.inputs[name] / 8).astype(ml_dtypes.float8_e4m3fn)
+    return node, choices["buffer"] == "in place"
 
 
 def assert_same_caches(ours, expected, name):
@@ -101,6 +106,10 @@ def assert_same_caches(ours, expected, name):
             assert np.abs(is_ - must).max() <= 1 and (is_ != must).mean() < 5e-3, name
     elif ours.dtype == np.int8:
         assert np.abs(ours.astype(int) - expected).max() <= 1 and (ours != expected).mean() < 5e-3, name
+    elif ours.dtype == ml_dtypes.float8_e4m3fn:
+        is_, must = ours.astype(float), expected.astype(float)
+        np.testing.assert_allclose(is_, must, rtol=1 / 8, atol=2**-9, err_msg=name)
+        assert (is_ != must).mean() < 5e-3, name
     else:
         rtol, atol = CLOSE[ours.dtype]
         np.testing.assert_allclose(ours.astype(float), expected.astype(float), rtol=rtol, atol=atol, err_msg=name)

@@ -103,6 +103,15 @@ Program random_norm(Random& random, const NormOptions& options) {
   op.scale = draw.tensor("scale", random_float(draw.structure), draw.normalised, true);
   if (draw.structure.chance(kCentred ? 0.7 : 0.3))
     op.bias = draw.tensor("bias", random_float(draw.structure), draw.normalised, true);
+  if (options.residual > 0 && draw.structure.chance(options.residual)) {
+    const auto type = [&] {
+      return draw.structure.chance(0.6) ? draw.io : random_float(draw.structure);
+    };
+    op.residual = draw.tensor("residual", type(), draw.dims, true);
+    if (draw.structure.chance(0.5))
+      op.residual_bias = draw.tensor("residual_bias", type(), draw.normalised, true);
+    if (draw.structure.chance(0.6)) op.sum = draw.tensor("sum", type(), draw.dims, false);
+  }
   op.epsilon = draw.program.add("epsilon", DataType::f32, {1, 1, 1, 1});
   // Rows of few 16-bit numbers may have no variance.
   const bool may_vanish = kCentred && (is_far || size_of(draw.io) == 2);

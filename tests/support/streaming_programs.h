@@ -11,6 +11,9 @@ struct NormOptions {
   double aligned = 0;
   /// Most elements of such a row.
   int64_t max_aligned_columns = 0;
+  /// Chance that what is normalised is the sum of x and a residual, which the CPU engine alone
+  /// adds.
+  double residual = 0;
 };
 
 /// An rms_norm node over 1 to 4 row dims and 1 or 2 normalised ones, x, weight and y of any float

@@ -53,6 +53,8 @@ def session(model: str | os.PathLike | bytes, sess_options=None, **arguments):
     for domain in DOMAINS.keys() & imported - added:
         options.register_custom_ops_library(library_path(domain))
         added.add(domain)
+    if "ai.onnx" in imported and _read(model, _has_norm_without_epsilon, False):
+        _leave_out(options, "EmbedLayerNormFusion", "SkipLayerNormFusion")
     given = model if isinstance(model, bytes) else os.fspath(model)
     return onnxruntime.InferenceSession(given, options, **arguments)
 
@@ -73,26 +75,80 @@ def _counter(path):
     return function
 
 
-# ---- The domains that a model imports: field 8 of ModelProto, whose field 1 is a domain's name ----
+_LEFT_OUT = "optimization.disable_specified_optimizers"
 
-_OPSET_IMPORT, _DOMAIN = 8, 1
+
+def _leave_out(options, *optimizers):
+    """Adds to the optimisations that sessions of these options leave out."""
+    try:
+        known = options.get_session_config_entry(_LEFT_OUT).split(";")
+    except RuntimeError:  # there is no entry
+        known = []
+    options.add_session_config_entry(_LEFT_OUT, ";".join(dict.fromkeys([*known, *optimizers])))
+
+
+# ---- What a serialized model says, read from its protobuf fields by their numbers ----
+
+
+def _read(model, read, otherwise):
+    """read(the model's bytes); `otherwise` of what is no model, which is left for onnxruntime to refuse."""
+    try:
+        if isinstance(model, bytes):
+            return read(memoryview(model))
+        with open(model, "rb") as file:  # mapped: a model may have gigabytes, of which this reads a few bytes
+            return read(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+    except (OSError, ValueError, IndexError, RecursionError):
+        return otherwise
 
 
 def _imports(model):
-    """Domains that a serialized model imports. What is no model is left for onnxruntime to refuse."""
-    try:
-        if isinstance(model, bytes):
-            return set(_domains(memoryview(model)))
-        with open(model, "rb") as file:  # mapped: a model may have gigabytes, of which this reads a few bytes
-            return set(_domains(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))))
-    except (OSError, ValueError, IndexError):
-        return set()
+    """Domains that a serialized model imports."""
+    return _read(model, lambda message: set(_domains(message)), set())
+
+
+_GRAPH, _OPSET_IMPORT, _FUNCTION = 7, 8, 25  # of ModelProto
+_DOMAIN = 1  # of OperatorSetIdProto
+_NODE, _FUNCTION_NODE = 1, 7  # of GraphProto and FunctionProto
+_OPERATOR, _ATTRIBUTE = 4, 5  # of NodeProto
+_NAME, _BODY, _BODIES = 1, 6, 11  # of AttributeProto
 
 
 def _domains(model):
     for number, opset in _fields(model):
         if number == _OPSET_IMPORT:
             yield next((bytes(name).decode() for field, name in _fields(opset) if field == _DOMAIN), "") or "ai.onnx"
+
+
+def _has_norm_without_epsilon(model):
+    """Whether a LayerNormalization relies on ONNX's epsilon, 1e-5.
+
+    A replaced operator has no defaults in onnxruntime: what fuses it with a sum would take its own, 1e-12.
+    """
+    return any(operator == b"LayerNormalization" and b"epsilon" not in attributes for operator, attributes in _nodes(model))
+
+
+def _nodes(model):
+    """Operator and names of the attributes of each node of a model, those in bodies and functions too."""
+    for number, part in _fields(model):
+        if number in (_GRAPH, _FUNCTION):
+            yield from _nodes_in(part, _NODE if number == _GRAPH else _FUNCTION_NODE)
+
+
+def _nodes_in(graph, field):
+    for number, node in _fields(graph):
+        if number != field:
+            continue
+        operator, attributes = b"", set()
+        for part, value in _fields(node):
+            if part == _OPERATOR:
+                operator = bytes(value)
+            elif part == _ATTRIBUTE:
+                for of, inner in _fields(value):
+                    if of == _NAME:
+                        attributes.add(bytes(inner))
+                    elif of in (_BODY, _BODIES):
+                        yield from _nodes_in(inner, _NODE)
+        yield operator, attributes
 
 
 def _fields(message):

@@ -92,7 +92,7 @@ ForwardPass pass_of(const AttentionProblem& p, const KernelShape& shape, Attenti
   a.score.count = static_cast<int32_t>(s.score.nodes.size());
   a.dropout.kind = static_cast<DropoutKind>(s.dropout.kind);
   pass.has_few_rows = path != AttentionPath::flash;
-  pass.pairs = !pass.has_few_rows && shape.multiplies_pairs && are_bf16(s, {s.q, s.k, s.v});
+  pass.pairs = shape.multiplies_pairs && are_bf16(s, {s.q, s.k, s.v});
   return pass;
 }
 

@@ -32,8 +32,8 @@ template <class Number>
 struct NormPass {
   RowSpace rows;
   bool centred;  ///< a row's mean is taken off first
-  RowsView x, y, mean, inv_rms;
-  const Number *weight, *bias;  ///< bias may be null
+  RowsView x, residual, sum, y, mean, inv_rms;
+  const Number *weight, *bias, *residual_bias;  ///< biases may be null
   double epsilon;
 };
 

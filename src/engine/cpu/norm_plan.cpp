@@ -103,7 +103,7 @@ class NormPlan final : public RowsPlan<NormPlan, NormProblem> {
  private:
   friend RowsPlan;
   struct Memory {
-    char *weight, *bias;
+    char *weight, *bias, *residual_bias;
     Workers workers;
   };
   int64_t rows_per_task() const {
@@ -115,6 +115,8 @@ class NormPlan final : public RowsPlan<NormPlan, NormProblem> {
     Memory memory{};
     memory.weight = cursor.take<char>(width * 8);
     memory.bias = cursor.take<char>(width * 8);
+    if (problem_.structure.residual_bias != kAbsent)
+      memory.residual_bias = cursor.take<char>(width * 8);
     memory.workers = workers(cursor, tasks(), 1);
     return memory;
   }
@@ -132,18 +134,26 @@ class NormPlan final : public RowsPlan<NormPlan, NormProblem> {
     pass.rows = shape_.rows();
     pass.centred = p.centred;
     pass.x = shape_.view(p.x, Part::whole);
+    pass.residual = shape_.view(p.residual, Part::whole);
+    pass.sum = shape_.view(p.sum, Part::whole);
     pass.y = shape_.view(p.y, Part::whole);
     pass.mean = shape_.view(p.mean, Part::row);
     pass.inv_rms = shape_.view(p.inv_rms, Part::row);
     RowsView weight = shape_.view(p.weight, Part::column), bias = shape_.view(p.bias, Part::column);
+    RowsView residual_bias = shape_.view(p.residual_bias, Part::column);
     HEDDLE_TRY(shape_.bind("x", p.x, buffers, pass.x));
+    HEDDLE_TRY(shape_.bind("residual", p.residual, buffers, pass.residual));
+    HEDDLE_TRY(shape_.bind("sum", p.sum, buffers, pass.sum));
     HEDDLE_TRY(shape_.bind("y", p.y, buffers, pass.y));
     HEDDLE_TRY(shape_.bind("mean", p.mean, buffers, pass.mean));
     HEDDLE_TRY(shape_.bind("inv_rms", p.inv_rms, buffers, pass.inv_rms));
     HEDDLE_TRY(shape_.bind("weight", p.weight, buffers, weight));
     HEDDLE_TRY(shape_.bind("bias", p.bias, buffers, bias));
+    HEDDLE_TRY(shape_.bind("residual bias", p.residual_bias, buffers, residual_bias));
     pass.weight = expand(weight, shape_, reinterpret_cast<Number*>(memory.weight));
     pass.bias = expand(bias, shape_, reinterpret_cast<Number*>(memory.bias));
+    pass.residual_bias =
+        expand(residual_bias, shape_, reinterpret_cast<Number*>(memory.residual_bias));
     pass.epsilon = problem_.sizes.epsilon;
     if (p.epsilon != kAbsent) {
       const void* data = buffers[static_cast<size_t>(p.epsilon)];

@@ -28,8 +28,21 @@ struct Row {
   }
 };
 
+/// What is normalised: a row of x, or its sum with a residual.
+struct Summed {
+  const NormPass<double>& pass;
+  Row x, residual;
+
+  Summed(const NormPass<double>& p, int64_t r)
+      : pass(p), x(p.x, p.rows, r), residual(p.residual, p.rows, r) {}
+  double operator[](int64_t i) const {
+    if (!pass.residual.data) return x[i];
+    return x[i] + residual[i] + (pass.residual_bias ? pass.residual_bias[i] : 0);
+  }
+};
+
 /// The mean of a row, and of what it leaves: a sum of numbers far from 0 rounds.
-double mean_of(const Row& x, int64_t width) {
+double mean_of(const Summed& x, int64_t width) {
   double sum = 0, rest = 0;
   for (int64_t i = 0; i < width; ++i) sum += x[i];
   const double mean = sum / static_cast<double>(width);
@@ -42,7 +55,8 @@ double mean_of(const Row& x, int64_t width) {
 void norm_rows_wide(const NormPass<double>& pass, RowRange rows) {
   const int64_t width = pass.rows.width;
   for (int64_t r = rows.first; r < rows.last; ++r) {
-    const Row x(pass.x, pass.rows, r), y(pass.y, pass.rows, r);
+    const Summed x(pass, r);
+    const Row sum(pass.sum, pass.rows, r), y(pass.y, pass.rows, r);
     const double mean = pass.centred ? mean_of(x, width) : 0;
     double squares = 0;
     for (int64_t i = 0; i < width; ++i) squares += (x[i] - mean) * (x[i] - mean);
@@ -50,7 +64,9 @@ void norm_rows_wide(const NormPass<double>& pass, RowRange rows) {
     Row(pass.mean, pass.rows, r).set(0, mean);
     Row(pass.inv_rms, pass.rows, r).set(0, inverse);
     for (int64_t i = 0; i < width; ++i) {
-      y.set(i, (x[i] - mean) * inverse * pass.weight[i] + (pass.bias ? pass.bias[i] : 0));
+      const double summed = x[i];  // read before y is written, which may lie where x does
+      sum.set(i, summed);
+      y.set(i, (summed - mean) * inverse * pass.weight[i] + (pass.bias ? pass.bias[i] : 0));
     }
   }
 }

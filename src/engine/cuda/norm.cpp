@@ -100,6 +100,10 @@ class NormLaunches final : public Launches {
 }  // namespace
 
 Result<NormConfig> configure_norm(const NormProblem& problem, NormShape& shape) {
+  if (problem.structure.residual != kAbsent) {
+    return error(Code::graph_not_supported, "cuda: {} adds a residual, which no kernel does",
+                 norm_name(problem.structure));
+  }
   HEDDLE_TRY(shape.set(problem.structure));
   if (problem.structure.epsilon != kAbsent) {
     const DataType dtype = problem.structure.type(problem.structure.epsilon).dtype;

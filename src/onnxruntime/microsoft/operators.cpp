@@ -3,14 +3,14 @@
 #include "onnxruntime/microsoft/group_query_attention.h"
 #include "onnxruntime/microsoft/multi_head_attention.h"
 #include "onnxruntime/microsoft/rotary_embedding.h"
-#include "onnxruntime/microsoft/skip_rms_norm.h"
+#include "onnxruntime/microsoft/skip_norm.h"
 
 namespace heddle::onnxruntime {
 namespace {
 
-constexpr const Operator* kOperators[] = {&kGroupQueryAttention, &kMultiHeadAttention,
-                                          &kMicrosoftRotaryEmbedding,
-                                          &kSkipSimplifiedLayerNormalization};
+constexpr const Operator* kOperators[] = {
+    &kGroupQueryAttention, &kMultiHeadAttention, &kMicrosoftRotaryEmbedding,
+    &kSkipSimplifiedLayerNormalization, &kSkipLayerNormalization};
 
 }  // namespace
 

@@ -154,6 +154,12 @@ class Attention : public Node {
       }
       mask = graph.bound(uid, "attn_mask", *given.dtype, dims);
     }
+    int64_t window = 0;
+    if (is_window_a_mask(s)) {
+      recipe.prepared_bytes.push_back(static_cast<size_t>(s.q.dims[2] * s.total()));
+      window = graph.bound(uid_of_prepared(static_cast<int>(recipe.prepared_bytes.size()) - 1),
+                           "window", DataType::boolean, {1, 1, s.q.dims[2], s.total()});
+    }
     std::optional<int64_t> rows, keys;
     if (inputs[kNonpad].is_given()) {
       rows = lengths("rows");
@@ -181,15 +187,15 @@ class Attention : public Node {
     graph.choice("diagonal_alignment", from_end ? "bottom_right" : "top_left");
     if (const int64_t right = is_causal_ ? 0 : right_window_; right >= 0)
       graph.integer("right_bound", right + (from_end ? 0 : s.past));
-    if (left_window_ >= 0) graph.integer("left_bound", left_window_ + 1);
+    if (left_window_ >= 0 && window == 0) graph.integer("left_bound", left_window_ + 1);
     const bool selects = given.is_given() && *given.dtype == DataType::boolean;
-    score(graph, softcap_, selects ? mask : 0);
+    score(graph, softcap_, {selects ? mask : 0, window});
     if (mask != 0 && !selects) graph.tensor("bias", mask);
     if (wanted[kScores]) {
       const int64_t scores = graph.bound(uid_of_output(kScores), "qk_matmul_output", type);
       if (mode_ != kWeights) {
         attend(graph.made("unused", y, type));
-        score(graph, mode_ == kRaw ? 0 : softcap_, 0);
+        score(graph, mode_ == kRaw ? 0 : softcap_, {});
       }
       graph.tensor("scores", scores);
       if (mode_ == kWeights) graph.flag("scores_after_softmax", true);
@@ -207,6 +213,7 @@ class Attention : public Node {
     const Value& mask = inputs[kMask];
     if (mask.is_given() && four_dims(mask.dims)[3] < s.total())
       pad(mask, s.total(), blocks[next++]);
+    if (is_window_a_mask(s)) write_window(s, static_cast<bool*>(blocks[next++]));
     const bool has_lengths = inputs[kNonpad].is_given();
     if (has_lengths || is_window_past_keys(s))
       std::fill_n(static_cast<int64_t*>(blocks[next++]), batch, s.q.dims[2]);
@@ -266,7 +273,17 @@ class Attention : public Node {
   /// Whether rows see a window of keys, and there are more rows than keys: a graph says so with
   /// lengths alone.
   bool is_window_past_keys(const Shapes& s) const {
-    return left_window_ >= 0 && s.q.dims[2] > s.total();
+    return left_window_ >= 0 && s.q.dims[2] > s.total() && !is_window_a_mask(s);
+  }
+
+  /// Whether rows have a past and are not as many as the new keys: their window then begins where
+  /// no diagonal from a corner does.
+  bool is_window_a_mask(const Shapes& s) const {
+    return left_window_ >= 0 && s.past > 0 && s.q.dims[2] != s.k.dims[2];
+  }
+  void write_window(const Shapes& s, bool* is_seen) const {
+    for (int64_t i = 0; i < s.q.dims[2]; ++i)
+      for (int64_t j = 0; j < s.total(); ++j) *is_seen++ = j >= i + s.past - left_window_;
   }
 
   Status read(Attributes& attributes) {
@@ -337,10 +354,6 @@ class Attention : public Node {
         return error(Code::invalid_value, "nonpad_kv_seqlen has dims {}, expected [{}], the batch",
                      to_string(inputs[kNonpad].dims), q[0]);
     }
-    if (left_window_ >= 0 && s.past > 0 && k[2] != q[2])
-      return error(Code::graph_not_supported,
-                   "left_window_size with a past needs as many rows of K as of Q. Got {} and {}",
-                   k[2], q[2]);
     HEDDLE_TRY(check_mask(inputs[kMask], s));
     return s;
   }
@@ -386,9 +399,10 @@ class Attention : public Node {
                  to_string(mask.dims), to_string(scores));
   }
 
-  /// The node's score expression: a soft cap, then keys that a mask does not keep hidden.
-  static void score(GraphBuilder& graph, double softcap, int64_t kept) {
-    if (softcap == 0 && kept == 0) return;
+  /// The node's score expression: a soft cap, then keys hidden that one of the masks does not keep.
+  static void score(GraphBuilder& graph, double softcap, std::initializer_list<int64_t> masks) {
+    if (softcap == 0 && std::all_of(masks.begin(), masks.end(), [](int64_t m) { return m == 0; }))
+      return;
     int64_t value = graph.made(nullptr);
     graph.tensor("score_mod.score_in", value);
     if (softcap != 0) {
@@ -397,8 +411,10 @@ class Attention : public Node {
       value = graph.pointwise("tanh_fwd", {value});
       value = graph.pointwise("mul", {value, limit});
     }
-    if (kept != 0)
+    for (const int64_t kept : masks) {
+      if (kept == 0) continue;
       value = graph.pointwise("binary_select", {kept, value, graph.constant(nullptr, -kInfinity)});
+    }
     graph.tensor("score_mod.score_out", value);
   }
 

@@ -1,14 +1,14 @@
 #include "onnxruntime/onnx/operators.h"
 
 #include "onnxruntime/onnx/attention.h"
-#include "onnxruntime/onnx/rms_norm.h"
+#include "onnxruntime/onnx/norm.h"
 #include "onnxruntime/onnx/rotary_embedding.h"
 
 namespace heddle::onnxruntime {
 namespace {
 
 constexpr const Operator* kOperators[] = {&kAttention, &kRotaryEmbedding, &kRmsNormalization,
-                                          &kSimplifiedLayerNormalization};
+                                          &kSimplifiedLayerNormalization, &kLayerNormalization};
 
 }  // namespace
 

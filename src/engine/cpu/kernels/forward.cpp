@@ -57,15 +57,20 @@ void visit_panel(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
   }
 }
 
-/// The same for all rows of a tile that has few, from K and V as they lie.
+/// The same for all rows of a tile that has few, from K and V as they lie. `next`: the first keys
+/// of the block after it. Probabilities stay f32.
+template <class Arithmetic>
 void visit_few_rows(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
-                    const KeyBlock& block, const RowRange& keys, const RowRange& values, int rows) {
+                    const KeyBlock& block, const RowRange& keys, const RowRange& values,
+                    const RowRange& next, int rows) {
   const Interval seen = columns_seen(a, t, block, 0, rows);
   if (seen.lo >= seen.hi) return;
   const auto [first, last] = columns_computed(seen);
   for (int64_t at = first; at < first + kRowsAhead; at += kLanes) fetch_rows(values, at);
-  few_rows_scores(keys, a.qk_dim, rows, t.q, t.q_pitch, first, last, t.staging, t.s, kScorePitch);
+  few_rows_scores<Arithmetic>(keys, a.qk_dim, rows, t.q, t.q_pitch, first, last, t.staging, t.s,
+                              kScorePitch);
   softmax_panel<Singles>(a, units, t, block, 0, rows, first, last);
+  for (int64_t at = 0; at < next.count; at += kLanes) fetch_rows(next, at);
   few_rows_output(values, a.v_dim, rows, t.s, kScorePitch, first, last, t.staging, t.o, t.o_pitch);
 }
 
@@ -117,7 +122,9 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
     const RowRange keys{a.k, task.b, k_head, j0, block.keys};
     const RowRange values{a.v, task.b, v_head, j0, block.keys};
     if (pass.has_few_rows) {
-      visit_few_rows(a, units, t, block, keys, values, static_cast<int>(rows));
+      const int64_t j1 = j0 + kForwardKeys;
+      const RowRange next{a.k, task.b, k_head, j1, larger(0, smaller(kRowsAhead, end - j1))};
+      visit_few_rows<Arithmetic>(a, units, t, block, keys, values, next, static_cast<int>(rows));
       continue;
     }
     if (a.block_mask || a.shown) {

@@ -49,6 +49,60 @@ void write(const RowsView& v, const RowIndex& at, int64_t width, const float* in
   write_row(v.element, at.address(v), v.column_stride, v.element_bytes, width, in, 1);
 }
 
+/// out[0 .. n) = x + the row of v at p.
+void add_row(const RowsView& v, const char* p, const float* x, int64_t n, float* out) {
+  int64_t i = 0;
+  const auto add_vectors = [&](const auto* row, auto load_vector) {
+    for (; i + kLanes <= n; i += kLanes) store(out + i, add(load(x + i), load_vector(row + i)));
+  };
+  if (v.column_stride == 1 && v.element == Element::f32) {
+    add_vectors(reinterpret_cast<const float*>(p), [](const float* in) { return load(in); });
+  } else if (v.column_stride == 1 && v.element == Element::bf16) {
+    add_vectors(reinterpret_cast<const uint16_t*>(p),
+                [](const uint16_t* in) { return load_bf16(in); });
+  } else if (v.column_stride == 1 && v.element == Element::f16) {
+    add_vectors(reinterpret_cast<const uint16_t*>(p),
+                [](const uint16_t* in) { return load_f16(in); });
+  }
+  for (; i < n; ++i) out[i] = x[i] + float_at(v.element, p + i * v.column_stride * v.element_bytes);
+}
+
+/// x + residual + residual_bias in `out`, in f32, and rounded where the sum is wanted.
+const float* add_residual(const NormPass<float>& pass, const RowIndex& at, float* out) {
+  const int64_t width = pass.rows.width;
+  const float* x = read(pass.x, at, width, out);
+  add_row(pass.residual, at.address(pass.residual), x, width, out);
+  const int64_t padded = round_up(width, kPadding);
+  if (pass.residual_bias) {
+    for (int64_t i = 0; i < padded; i += kLanes)
+      store(out + i, add(load(out + i), load(pass.residual_bias + i)));
+  }
+  for (int64_t i = width; i < padded; ++i) out[i] = 0;
+  if (pass.sum.data) write(pass.sum, at, width, out);
+  return out;
+}
+
+/// Writes vector(i), elements i .. i + kLanes of a row, for all of them: on the way from registers
+/// if the row is dense, else through `scratch`.
+template <class Vector>
+void write_vectors(const RowsView& v, char* p, int64_t width, float* scratch,
+                   const Vector& vector) {
+  int64_t i = 0;
+  if (v.column_stride == 1 && v.element == Element::f32) {
+    for (; i + kLanes <= width; i += kLanes) store(reinterpret_cast<float*>(p) + i, vector(i));
+  } else if (v.column_stride == 1 && v.element == Element::bf16) {
+    for (; i + kLanes <= width; i += kLanes)
+      store_bf16(reinterpret_cast<uint16_t*>(p) + i, vector(i));
+  } else if (v.column_stride == 1 && v.element == Element::f16) {
+    for (; i + kLanes <= width; i += kLanes)
+      store_f16(reinterpret_cast<uint16_t*>(p) + i, vector(i));
+  }
+  const int64_t rest = i;
+  for (; i < width; i += kLanes) store(scratch + i, vector(i));
+  write_row(v.element, p + rest * v.column_stride * v.element_bytes, v.column_stride,
+            v.element_bytes, width - rest, scratch + rest, 1);
+}
+
 /// sum over i of a[i] b[i], in four sums a lane.
 float dot(const float* a, const float* b, int64_t padded) {
   Float sum[4] = {zero(), zero(), zero(), zero()};
@@ -119,10 +173,10 @@ void flush(float* block, double* sum, int64_t padded) {
 
 void norm_rows(const NormPass<float>& pass, RowRange rows, float* scratch) {
   const int64_t width = pass.rows.width, padded = round_up(width, kPadding);
-  const bool writes_direct = is_direct(pass.y, width);
   RowIndex at(pass.rows, rows.first);
   for (int64_t row = rows.first; row < rows.last; ++row, at.next()) {
-    const float* x = read(pass.x, at, width, scratch);
+    const float* x =
+        pass.residual.data ? add_residual(pass, at, scratch) : read(pass.x, at, width, scratch);
     float mean = 0;
     if (pass.centred) {
       mean = static_cast<float>(sum_of(x, padded) / static_cast<double>(width));
@@ -133,12 +187,10 @@ void norm_rows(const NormPass<float>& pass, RowRange rows, float* scratch) {
     if (pass.mean.data) write(pass.mean, at, 1, &of_row.mean);
     if (pass.inv_rms.data) write(pass.inv_rms, at, 1, &of_row.inverse);
     const Float r = all(of_row.inverse), shift = all(of_row.shift);
-    float* y = writes_direct ? reinterpret_cast<float*>(at.address(pass.y)) : scratch;
-    for (int64_t i = 0; i < padded; i += kLanes) {
+    write_vectors(pass.y, at.address(pass.y), width, scratch, [&](int64_t i) {
       const Float bias = pass.bias ? load(pass.bias + i) : zero();
-      store(y + i, multiply_add(multiply_add(load(x + i), r, shift), load(pass.weight + i), bias));
-    }
-    if (!writes_direct) write(pass.y, at, width, y);
+      return multiply_add(multiply_add(load(x + i), r, shift), load(pass.weight + i), bias);
+    });
   }
 }
 

@@ -1,4 +1,5 @@
 // RMSNorm, a row at a time in f32, and LayerNorm, of rows centred first: c = x, or x - mean(x).
+// Beside a residual x is x + residual + residual_bias, summed in f32.
 //   r = 1 / sqrt(mean(c^2) + epsilon),  y = c r w + b
 //   g = dy w,  dx = r (g - xh mean(g xh) - (centred: mean(g))),  dw = sum dy xh,  db = sum dy,
 //   xh = c r

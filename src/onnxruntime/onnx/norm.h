@@ -1,4 +1,5 @@
-// ONNX's RMSNormalization, and SimplifiedLayerNormalization, as which ONNX Runtime knew it before.
+// ONNX's RMSNormalization, SimplifiedLayerNormalization, as which ONNX Runtime knew it before, and
+// LayerNormalization.
 #pragma once
 
 #include "onnxruntime/node.h"
@@ -7,5 +8,6 @@ namespace heddle::onnxruntime {
 
 extern const Operator kRmsNormalization;
 extern const Operator kSimplifiedLayerNormalization;
+extern const Operator kLayerNormalization;
 
 }  // namespace heddle::onnxruntime
