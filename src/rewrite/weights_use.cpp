@@ -41,7 +41,9 @@ class Search {
         }
       }
     }
-    return found_ ? *found_ : weights_;
+    if (found_) return *found_;
+    const std::vector<const Instruction*> first = users(&weights_);
+    return first.empty() ? weights_ : *first[0];
   }
 
  private:

@@ -589,6 +589,8 @@ std::vector<Expected> fused() {
     all.push_back({name, 1, 1});
   all.push_back({"dots_merged", 2, 0});
   all.push_back({"layers_unrolled", 3, 3});
+  all.push_back({"bias_of_all_layers", 3, 0});
+  all.push_back({"bias_of_all_layers_grad", 3, 3});
   for (const char* name :
        {"scan", "scan_dropped_out", "scan_of_scans", "scan_reversed", "scan_with_mask",
         "scan_with_sinks", "scan_with_widened_bias", "scan_with_widened_slopes"})
@@ -610,6 +612,7 @@ std::vector<Expected> left_alone() {
                            "shared_scores_and_dropout",
                            "heads_share_scores_but_biases",
                            "probabilities_returned",
+                           "keys_repeated_within_a_head",
                            "scan_keeping_weights",
                            "by_log_sum_exp_of_hidden_rows",
                            "not_normalised",

@@ -46,6 +46,14 @@ TEST(Report, NamesBothNumbersThatHaveGradients) {
       << programs.reasons();
 }
 
+TEST(Report, SaysThatNumbersAreRepeatedWithinAHead) {
+  const std::string reasons =
+      rewritten(program_text("forms/keys_repeated_within_a_head")).reasons();
+  EXPECT_NE(reasons.find("the keys repeat their numbers along a part of head_dim"),
+            std::string::npos)
+      << reasons;
+}
+
 TEST(Report, SaysWhetherThereIsASoftmax) {
   const Rewritten programs = rewritten(
       "HloModule m\nENTRY e {\n  x = f32[4,4] parameter(0)\n  y = f32[4,4] exponential(x)\n"

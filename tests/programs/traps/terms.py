@@ -80,3 +80,11 @@ def divisor_trained_beside_a_mask(q, k, v, bias, gate, mask):
 def gate_trained_of_a_fill_within_reach(q, k, v, bias, gate, mask):
     s = scores(q, k) * gate + 0.5 * bias * gate
     return weighed(jnp.where(mask[:, None, None, :] != 0, s, -100.0), v)
+
+
+@trap(terms, grad=(0, 1, 2, 3))
+def bias_of_two_layers(q, k, v, bias, gate, mask):
+    """Its gradients by both layers are added before they are summed over the batch."""
+    term = bias - hidden_by(mask)
+    o = weighed(scores(q, k) + term, v)
+    return o + weighed(scores(q + o[..., :8], k) + term, v)
