@@ -120,6 +120,7 @@ constexpr Advice kAdvice[] = {
     {"is not the gradient P * (dP - rowsum(P * dP))",
      "Leave the derivative of the softmax to jax.grad."},
     {"dO and the values hold the digits", "Split and join heads of dO and V in the same order."},
+    {"along a part of head_dim", "Split heads first, then repeat whole heads."},
     {"queries and keys hold the digits", "Split and join heads of Q and K in the same order."},
     {"made of floating numbers that are rounded", "Compute positions in integers."},
     {"has elements of type", "Convert it to float32, bfloat16 or float16."},

@@ -99,6 +99,7 @@ Status canonicalise(hlo::Module& module) {
     HEDDLE_TRY(take_merged_dots_apart(*computation));
     HEDDLE_TRY(write_outer_products_as_multiplications(*computation));
     merge_equal(computation, numbering);
+    HEDDLE_TRY(add_sums_of_gradients(*computation));
     HEDDLE_TRY(write_sums_by_sums(*computation));
     take_sink_columns_apart(*computation);
   }

@@ -49,7 +49,11 @@ Result<Roles> roles_of(const Elements& elements, const Algebra& algebra, const M
   Roles roles;
   roles.keys = filtered(k, [&](Var x) { return contains(score.keys, x); });
   roles.depth = filtered(q, [&](Var x) { return contains(score.depth, x); });
-  if (filtered(k, [&](Var x) { return contains(score.depth, x); }) != roles.depth)
+  const Index k_depth = filtered(k, [&](Var x) { return contains(score.depth, x); });
+  if (k_depth.size() != roles.depth.size())
+    return error(Code::graph_not_supported, "the {} repeat their numbers along a part of head_dim",
+                 k_depth.size() < roles.depth.size() ? "keys" : "queries");
+  if (k_depth != roles.depth)
     return error(Code::graph_not_supported,
                  "queries and keys hold the digits of head_dim in different orders");
   if (roles.keys.size() != score.keys.size())

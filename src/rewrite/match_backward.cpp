@@ -63,7 +63,7 @@ class Backward {
       for (const Instruction* operand : x->operands()) {
         const Member* member = region_.find(region_.home(), operand);
         if (core || !member || member->kind != Kind::matrix ||
-            !(multiplies_out(elements_, operand, x) || multiplies_dot(*reader)) ||
+            !(multiplies_out(elements_, operand, x) || multiplies_gradient(*reader)) ||
             !tried.insert(operand).second)
           continue;
         core = core_of(region_.value(member->place), operand, reason);
@@ -113,11 +113,10 @@ class Backward {
  private:
   const std::vector<int64_t>& depth_sizes() const { return algebra_.at(softmax_.score.dot).sizes; }
 
-  /// Whether a gradient of the scores may be multiplied by them here, for that of their factor.
-  bool multiplies_dot(const Member& product) const {
+  /// Whether a gradient of the scores may be multiplied here, for that of a part of a product.
+  bool multiplies_gradient(const Member& product) const {
     const auto& biases = softmax_.score.biases;
-    return std::any_of(biases.begin(), biases.end(),
-                       [](const auto& b) { return b.multiplies(); }) &&
+    return std::any_of(biases.begin(), biases.end(), [](const auto& b) { return !b.is_term; }) &&
            product.kind == Kind::matrix && product.place.x->is(hlo::Opcode::multiply);
   }
 
@@ -134,6 +133,7 @@ class Backward {
                                                  : factor_of(core, role, member->place);
         if (!factor || exact.contains(role)) continue;
         outputs.push_back({role, member->place, *factor});
+        if (role == Role::d_bias) of_bias_.insert(member->place.x);
         if (!core.keep && are_close(*factor, 1)) exact.insert(role);
         break;
       }
@@ -149,7 +149,7 @@ class Backward {
     const Poly value = region_.value(place);
     if (const auto factor = Algebra::ratio(value, *expected); factor || !bias) return factor;
     // A divisor's square, for one, may be a number of the program's own.
-    return bias->multiplies() ? Algebra::ratio(apart(value), apart(*expected)) : std::nullopt;
+    return bias->is_term ? std::nullopt : Algebra::ratio(apart(value), apart(*expected));
   }
 
   /// `poly` with the products and quotients that the program computes outside of the region taken
@@ -195,9 +195,26 @@ class Backward {
         bias_ = bias;
         return factor;
       }
-      second_bias_ = bias;
+      if (!follows(place.x)) second_bias_ = bias;
     }
     return std::nullopt;
+  }
+
+  /// Whether `x` is made of the gradients of the bias that were found, and of nothing else of rows
+  /// and keys: then it is there without a call's giving it.
+  bool follows(const Instruction* x) const {
+    std::vector<const Instruction*> work{x};
+    std::set<const Instruction*> seen{x};
+    while (!work.empty()) {
+      const Instruction* y = work.back();
+      work.pop_back();
+      const Member* member = region_.find(region_.home(), y);
+      if (!member || member->kind == Kind::outside || of_bias_.contains(y)) continue;
+      if (member->kind == Kind::matrix) return false;
+      for (const Instruction* operand : y->operands())
+        if (seen.insert(operand).second) work.push_back(operand);
+    }
+    return true;
   }
 
   /// What dropout multiplies what it keeps by. Of dS alone that cannot be told from a scale of the
@@ -326,10 +343,10 @@ class Backward {
     if (present.size() != own->size() || !without(present, *own).empty()) return std::nullopt;
     const std::vector<Var> summed = without(all, *own);
     if (role == Role::d_bias) {
-      const Poly& by = bias->multiplies() ? core.by_product : core.by_score;
-      const Poly slope = derivative_by(algebra_, softmax_.score, *bias);
-      return depth.empty() ? std::optional(algebra_.sum(summed, algebra_.multiply(by, slope)))
-                           : std::nullopt;
+      if (!depth.empty()) return std::nullopt;
+      const Slope slope = derivative_by(algebra_, softmax_.score, *bias);
+      return algebra_.sum(summed, algebra_.add(algebra_.multiply(core.by_product, slope.of_product),
+                                               algebra_.multiply(core.by_score, slope.of_added)));
     }
     if (role == Role::d_sink)
       return depth.empty()
@@ -357,6 +374,7 @@ class Backward {
   Region& region_;
   const Softmax& softmax_;
   std::optional<Score::Bias> bias_, second_bias_;  // that the program computes gradients of
+  std::set<const Instruction*> of_bias_;           // the first one's
 };
 
 }  // namespace

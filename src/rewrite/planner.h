@@ -164,7 +164,14 @@ class Planner {
   Status set_added(graph::AttentionAttributes& a, ScoreGraph& score);
 
   /// A term of the scores as the product of what the program has of it.
-  Result<graph::TensorId> product(const Monomial& term, ScoreGraph& score);
+  Result<graph::TensorId> product(const Monomial& term, graph::AttentionAttributes& a,
+                                  ScoreGraph& score);
+
+  /// Whether the call is to give the gradient of `number`, which the scores hold.
+  bool wants_gradient_of(const Element& number) const;
+  /// The operand that `number`, a part of a product, is: the bias, if its gradient is wanted.
+  Result<graph::TensorId> number_of_data(const char* name, const Element& number,
+                                         graph::AttentionAttributes& a);
 
   /// `term` as the call is to compute it; nothing if an operand of it is out of reach.
   std::optional<IndexTerm> computable(const Monomial& term);

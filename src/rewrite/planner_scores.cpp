@@ -38,8 +38,11 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
   const VisibleKeys& keys = plan_.keys;
   const Roles& roles = plan_.roles;
   plan_.mask = keys.description(elements_, roles);
-  const bool padded = !keys.fill && (keys.q_lengths || keys.kv_lengths);
-  if (!keys.fill && (keys.band.right || keys.band.left)) {
+  // A window's left bound is the call's own only where rows are no more than keys.
+  const bool by_score =
+      keys.fill || (keys.band.left && elements_.size(roles.rows) > elements_.size(roles.keys));
+  const bool padded = !by_score && (keys.q_lengths || keys.kv_lengths);
+  if (!by_score && (keys.band.right || keys.band.left)) {
     // With lengths the bottom right is another corner in every batch entry.
     const int64_t offset = elements_.size(roles.keys) - elements_.size(roles.rows);
     const bool bottom_right = offset != 0 && keys.band.right == offset && !padded;
@@ -57,7 +60,7 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
                   lengths("Key lengths", keys.kv_lengths, elements_.size(roles.keys)));
   }
   std::vector<TensorId> shown;  // all must hold
-  if (keys.fill) HEDDLE_TRY(add_bounds(keys, score, shown));
+  if (by_score) HEDDLE_TRY(add_bounds(keys, score, shown));
   for (const Segments& segments : keys.segments) {
     TensorId equal[2];
     for (bool high : {false, true}) {
@@ -97,10 +100,11 @@ Status Planner::add_bounds(const VisibleKeys& keys, ScoreGraph& score,
   constexpr int64_t kExact = 1 << 24;
   const int64_t rows = elements_.size(plan_.roles.rows), columns = elements_.size(plan_.roles.keys);
   if (std::max(rows, columns) > kExact)
-    return error(Code::graph_not_supported,
-                 "a mask of {} x {} whose fill the scores may reach is computed up to {} rows or "
-                 "keys",
-                 rows, columns, kExact);
+    return error(
+        Code::graph_not_supported,
+        "a mask of {} x {} whose fill the scores may reach, or of fewer keys than rows, is "
+        "computed up to {} rows or keys",
+        rows, columns, kExact);
   using graph::PointwiseMode;
   if (keys.band.right || keys.band.left) {
     const TensorId ahead =
@@ -204,21 +208,26 @@ Axes Planner::score_axes(const Element& element) const {
   return {part(r.batch), part(r.query_heads()), part(r.rows), part(r.keys)};
 }
 
+bool Planner::wants_gradient_of(const Element& number) const {
+  return match_.find(Role::d_bias) && match_.score.bias && number == match_.score.bias->element;
+}
+
+Result<TensorId> Planner::number_of_data(const char* name, const Element& number,
+                                         graph::AttentionAttributes& a) {
+  if (!data_type(number.x->shape().type()))
+    return error(Code::graph_not_supported, "%{}, which the scores hold, has elements of type {}",
+                 number.x->name(), hlo::name(number.x->shape().type()));
+  if (!wants_gradient_of(number)) return score_operand(name, number, Made::as_is);
+  if (a.bias == graph::kNone) {
+    HEDDLE_ASSIGN(a.bias, operand(name, number, score_axes(number)));
+  }
+  return a.bias;
+}
+
 Status Planner::set_factors(graph::AttentionAttributes& a, ScoreGraph& score) {
   for (const Power& p : match_.score.factors) {
-    const Element& factor = match_.algebra->at(p.atom).element;
-    if (!data_type(factor.x->shape().type()))
-      return error(Code::graph_not_supported,
-                   "%{}, a factor of the scores, has elements of type {}", factor.x->name(),
-                   hlo::name(factor.x->shape().type()));
-    const bool is_bias = match_.score.bias->multiplies() && factor == match_.score.bias->element;
-    TensorId id = graph::kNone;
-    if (is_bias && match_.find(Role::d_bias)) {
-      HEDDLE_ASSIGN(a.bias, operand("Factor", factor, score_axes(factor)));
-      id = a.bias;
-    } else {
-      HEDDLE_ASSIGN(id, score_operand("Factor", factor, Made::as_is));
-    }
+    HEDDLE_ASSIGN(const TensorId id,
+                  number_of_data("Factor", match_.algebra->at(p.atom).element, a));
     for (int i = 0; i < std::abs(p.exponent); ++i)
       p.exponent > 0 ? score.multiply(id) : score.divide(id);
     plan_.score = "dot times numbers of data";
@@ -234,16 +243,20 @@ Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
   std::optional<Element> bias;
   for (const Monomial& m : match_.score.added) {
     const bool is_bias =
-        m.coefficient == 1 && m.factors.size() == 1 && m.factors[0].exponent == 1 &&
+        match_.score.bias && match_.score.bias->is_term && m.factors.size() == 1 &&
         match_.algebra->at(m.factors[0].atom).element == match_.score.bias->element;
-    if (const auto term = is_bias && match_.find(Role::d_bias) ? std::nullopt : computable(m)) {
+    // What a gradient is wanted of has to be the one operand that the call gives it of.
+    const bool is_wanted = std::any_of(m.factors.begin(), m.factors.end(), [&](const Power& p) {
+      return wants_gradient_of(match_.algebra->at(p.atom).element);
+    });
+    if (const auto term = is_wanted ? std::nullopt : computable(m)) {
       HEDDLE_ASSIGN(const TensorId id, computed(*term, score));
       score.add(id);
       describe("of indices");
     } else if (is_bias) {
       bias = match_.score.bias->element;
     } else {
-      HEDDLE_ASSIGN(const TensorId id, product(m, score));
+      HEDDLE_ASSIGN(const TensorId id, product(m, a, score));
       score.add(id);
       describe("a term");
     }
@@ -257,21 +270,23 @@ Status Planner::set_added(graph::AttentionAttributes& a, ScoreGraph& score) {
   return {};
 }
 
-Result<TensorId> Planner::product(const Monomial& m, ScoreGraph& score) {
+Result<TensorId> Planner::product(const Monomial& m, graph::AttentionAttributes& a,
+                                  ScoreGraph& score) {
   using graph::PointwiseMode;
   TensorId result = graph::kNone;
   const auto multiply = [&](TensorId by) {
     result = result == graph::kNone ? by : score.apply(PointwiseMode::mul, {result, by}, "term");
   };
+  std::vector<TensorId> divisors;
   for (const Power& p : m.factors) {
-    const Element& factor = match_.algebra->at(p.atom).element;
-    if (!data_type(factor.x->shape().type()))
-      return error(Code::graph_not_supported, "%{}, a term of the scores, has elements of type {}",
-                   factor.x->name(), hlo::name(factor.x->shape().type()));
-    HEDDLE_ASSIGN(const TensorId id, score_operand("Term", factor, Made::as_is));
+    HEDDLE_ASSIGN(const TensorId id, number_of_data("Term", match_.algebra->at(p.atom).element, a));
     for (int i = 0; i < p.exponent; ++i) multiply(id);
+    for (int i = 0; i > p.exponent; --i) divisors.push_back(id);
   }
-  if (m.coefficient != 1) multiply(score.constant("factor", m.coefficient));
+  if (m.coefficient != 1 || result == graph::kNone)
+    multiply(score.constant("factor", m.coefficient));
+  for (TensorId divisor : divisors)
+    result = score.apply(PointwiseMode::div, {result, divisor}, "term");
   return result;
 }
 

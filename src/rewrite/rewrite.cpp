@@ -11,6 +11,7 @@
 #include "rewrite/canonical.h"
 #include "rewrite/commit.h"
 #include "rewrite/liveness.h"
+#include "rewrite/weights_use.h"
 
 namespace heddle::rewrite {
 
@@ -201,7 +202,7 @@ class Rewriter {
                  error(Code::graph_not_supported,
                        "the softmax's weights are needed elsewhere too ({}), so fusing would save "
                        "nothing",
-                       reader(*plans_[i]->anchor.x, liveness)));
+                       what_needs(*plans_[i]->anchor.x, liveness, cut)));
         plans_[i].reset();
         again = true;
       }
@@ -215,12 +216,6 @@ class Rewriter {
           plans_[i].reset();
       }
     }
-  }
-
-  static std::string reader(const Instruction& x, const Liveness& liveness) {
-    for (const Instruction* user : x.users())
-      if (liveness.is_live(user)) return "%" + user->name();
-    return "%" + x.name();
   }
 
   Fusion described(const Plan& plan) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 namespace heddle::rewrite {
@@ -239,6 +240,31 @@ std::optional<Contraction> contraction(const Algebra& algebra, AtomId id,
                      atom.sizes};
 }
 
+namespace {
+
+std::vector<Score::Bias> biases_of(const Algebra& algebra, const Score& score) {
+  std::vector<AtomId> order;
+  std::map<AtomId, bool> is_term;
+  const auto meet = [&](AtomId atom, bool alone) {
+    const auto [met, is_new] = is_term.try_emplace(atom, alone);
+    if (is_new) order.push_back(atom);
+    met->second = is_new && alone;
+  };
+  for (const Monomial& m : score.added)
+    for (const Power& p : m.factors)
+      meet(p.atom, m.coefficient == 1 && m.factors.size() == 1 && p.exponent == 1);
+  for (const Power& p : score.factors) meet(p.atom, false);
+  std::vector<Score::Bias> biases;
+  for (AtomId atom : order) biases.push_back({algebra.at(atom).element, is_term[atom]});
+  const auto axes = [](const Score::Bias& b) { return b.is_term ? flat(b.element.at).size() : 0; };
+  std::stable_sort(biases.begin(), biases.end(), [&](const Score::Bias& a, const Score::Bias& b) {
+    return std::pair(a.is_term, axes(a)) > std::pair(b.is_term, axes(b));
+  });
+  return biases;
+}
+
+}  // namespace
+
 Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys) {
   Score score;
   score.z = z;
@@ -286,9 +312,9 @@ Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys)
                      "the soft cap's tanh is not of one product of queries and keys");
       score.soft_cap = SoftCap{m.coefficient, inner[0].coefficient};
     } else if (!m.factors.empty() && are_elements(m.factors) &&
-               std::none_of(m.factors.begin(), m.factors.end(), divides)) {
+               (std::none_of(m.factors.begin(), m.factors.end(), divides) ||
+                std::abs(m.coefficient) < kSwallowing)) {
       score.added.push_back(m);
-      if (only && m.coefficient == 1) score.biases.push_back({only->element});
     } else {
       return error(Code::graph_not_supported,
                    "the scores hold a term that is neither a product of queries and keys, a soft "
@@ -297,24 +323,38 @@ Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys)
   }
   if (!found)
     return error(Code::graph_not_supported, "the scores hold no product of queries and keys");
-  std::stable_sort(score.biases.begin(), score.biases.end(),
-                   [](const Score::Bias& a, const Score::Bias& b) {
-                     return flat(a.element.at).size() > flat(b.element.at).size();
-                   });
-  for (const Power& p : score.factors)
-    score.biases.push_back({algebra.at(p.atom).element, p.exponent});
+  score.biases = biases_of(algebra, score);
   if (!score.biases.empty()) score.bias = score.biases[0];
   return score;
 }
 
-Poly derivative_by(Algebra& algebra, const Score& score, const Score::Bias& bias) {
-  if (!bias.multiplies()) return Algebra::constant(1);
-  Poly rest = {{score.scale * bias.exponent, {{score.dot, 1}}}};
-  for (Power p : score.factors) {
-    if (algebra.at(p.atom).element == bias.element) --p.exponent;
-    if (p.exponent != 0) rest = algebra.multiply(rest, {{1, {p}}});
+namespace {
+
+/// The derivative of `factors` by `element`.
+Poly derivative_of(Algebra& algebra, const Product& factors, const Element& element) {
+  Poly rest;
+  for (const Power& p : factors) {
+    if (!(algebra.at(p.atom).element == element)) continue;
+    rest = Algebra::constant(p.exponent);
+    for (Power other : factors) {
+      if (other.atom == p.atom) --other.exponent;
+      if (other.exponent != 0) rest = algebra.multiply(rest, {{1, {other}}});
+    }
   }
   return rest;
+}
+
+}  // namespace
+
+Slope derivative_by(Algebra& algebra, const Score& score, const Score::Bias& bias) {
+  Slope slope;
+  slope.of_product = algebra.multiply({{score.scale, {{score.dot, 1}}}},
+                                      derivative_of(algebra, score.factors, bias.element));
+  for (const Monomial& m : score.added)
+    slope.of_added =
+        algebra.add(slope.of_added,
+                    algebra.scale(derivative_of(algebra, m.factors, bias.element), m.coefficient));
+  return slope;
 }
 
 Poly derivative(Algebra& algebra, const Score& score) {

@@ -90,13 +90,12 @@ struct Score {
   std::vector<Var> depth;  // summed by the dot; bound
   Product factors;         // numbers of data that multiply or divide the dot, beside the scale
   Poly added;              // the terms besides: products of elements
-  /// What a gradient may be wanted of, and of which a call gives one.
+  /// A number of data that the scores hold. A gradient may be wanted of each; a call gives one.
   struct Bias {
     Element element;
-    int exponent = 0;  // of a factor; 0 of a term
-    bool multiplies() const { return exponent != 0; }
+    bool is_term = false;  // added as it is, and nowhere else in the scores
   };
-  /// The terms that are but one element, those with most axes first, then the factors.
+  /// The terms, those with most axes first, then what is multiplied.
   std::vector<Bias> biases;
   /// The first of them, or the one that the program computes a gradient of.
   std::optional<Bias> bias;
@@ -106,8 +105,12 @@ struct Score {
 Result<Score> score_of(Algebra& algebra, PolyId z, const std::vector<Var>& keys);
 /// d(visible score) / d(dot).
 Poly derivative(Algebra& algebra, const Score& score);
-/// The same by one of its biases.
-Poly derivative_by(Algebra& algebra, const Score& score, const Score::Bias& bias);
+/// The same by one of its biases: what of it comes from the product of queries and keys, and what
+/// from the terms that are added to it.
+struct Slope {
+  Poly of_product, of_added;
+};
+Slope derivative_by(Algebra& algebra, const Score& score, const Score::Bias& bias);
 
 /// A sum over products of exactly two elements: the one without a variable of `keys`, and the one
 /// with.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "hlo/build.h"
+#include "rewrite/element.h"
 
 namespace heddle::rewrite {
 
@@ -61,7 +62,60 @@ hlo::Dimensions axes_left(const Instruction* sum, const Instruction* part) {
   return left;
 }
 
+// One a layer; also a bound for what adds itself to itself again and again.
+constexpr size_t kMaxGradients = 256;
+
+/// Whether `x` is weights, or exponentials on their way to be some, times something.
+bool is_weighed(const Instruction* x) {
+  if (!x->is(Opcode::multiply)) return false;
+  return std::any_of(x->operands().begin(), x->operands().end(), [](const Instruction* factor) {
+    if (factor->is(Opcode::divide)) factor = factor->operand(0);
+    return factor->is(Opcode::exponential);
+  });
+}
+
+/// What `x`, additions of gradients of scores that nothing else reads, adds up; nothing if it is
+/// anything else.
+std::vector<Instruction*> gradients_in(Instruction* x) {
+  std::vector<Instruction*> found, work{x};
+  while (!work.empty()) {
+    if (found.size() + work.size() > kMaxGradients) return {};
+    Instruction* y = work.back();
+    work.pop_back();
+    if (y->is(Opcode::add) && y->users().size() == 1 && y->control_predecessors().empty()) {
+      work.push_back(y->operand(1));
+      work.push_back(y->operand(0));
+    } else if (is_weighed(y)) {
+      found.push_back(y);
+    } else {
+      return {};
+    }
+  }
+  return found;
+}
+
 }  // namespace
+
+Status add_sums_of_gradients(hlo::Computation& computation) {
+  for (Instruction* x : computation.instructions()) {
+    if (!is_plain_sum(x) || !is_wide_floating(x->shape().type())) continue;
+    const std::vector<Instruction*> gradients = gradients_in(x->operand(0));
+    if (gradients.size() < 2) continue;
+    Instruction* total = nullptr;
+    for (Instruction* gradient : gradients) {
+      const hlo::Dimensions axes(x->dimensions().begin(), x->dimensions().end());
+      HEDDLE_ASSIGN(Instruction * sum,
+                    hlo::make_reduce(gradient, x->operand(1), axes, x->to_apply()));
+      if (total) {
+        HEDDLE_ASSIGN(total, hlo::make_binary(Opcode::add, total, sum));
+      } else {
+        total = sum;
+      }
+    }
+    x->replace_all_uses_with(total);
+  }
+  return {};
+}
 
 Status take_sums_of_one_away(hlo::Computation& computation) {
   for (Instruction* x : computation.instructions()) {

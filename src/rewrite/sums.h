@@ -15,4 +15,8 @@ Status take_sums_of_one_away(hlo::Computation& computation);
 /// is rounded once more.
 Status write_sums_by_sums(hlo::Computation& computation);
 
+/// A sum of what several softmaxes' gradients add up to, as that of a bias which layers share has
+/// it, is the sum of each one's own sum.
+Status add_sums_of_gradients(hlo::Computation& computation);
+
 }  // namespace heddle::rewrite

@@ -449,6 +449,10 @@ std::vector<Expected> fused() {
                            "divided_by_trained_numbers",
                            "scaled_by_a_square",
                            "scaled_and_biased_by_trained_numbers",
+                           "biased_then_scaled",
+                           "biased_then_divided",
+                           "bias_trained_behind_a_gate",
+                           "biased_then_scaled_by_trained_numbers",
                            "bias_trained_beside_a_larger_term",
                            "scaled_queries",
                            "scaled_twice",
@@ -462,6 +466,7 @@ std::vector<Expected> fused() {
                            "sink_padded",
                            "soft_capped",
                            "window",
+                           "window_of_fewer_keys",
                            "masked_after_softmax",
                            "clamped_indices",
                            "doubled_indices",
@@ -518,6 +523,9 @@ std::vector<Expected> fused() {
                            "mask_is_data_twice_grad",
                            "causal_or_shown_twice_grad",
                            "odd_depths_grad",
+                           "biased_then_scaled_grad",
+                           "biased_then_divided_grad",
+                           "bias_trained_behind_a_gate_grad",
                            "odd_value_depth_and_mask_grad",
                            "bias_and_mask_of_numbers_grad",
                            "mask_of_numbers_subtracted_grad",
@@ -553,6 +561,7 @@ std::vector<Expected> fused() {
                            "sink_padded_grad",
                            "soft_capped_grad",
                            "window_grad",
+                           "window_of_fewer_keys_grad",
                            "rope_by_positions_of_entries_grad",
                            "rope_of_keys_by_entries_grad",
                            "rope_by_heads_grad",
@@ -580,6 +589,8 @@ std::vector<Expected> fused() {
     all.push_back({name, 1, 1});
   all.push_back({"dots_merged", 2, 0});
   all.push_back({"layers_unrolled", 3, 3});
+  all.push_back({"bias_of_all_layers", 3, 0});
+  all.push_back({"bias_of_all_layers_grad", 3, 3});
   for (const char* name :
        {"scan", "scan_dropped_out", "scan_of_scans", "scan_reversed", "scan_with_mask",
         "scan_with_sinks", "scan_with_widened_bias", "scan_with_widened_slopes"})
@@ -596,10 +607,12 @@ std::vector<Expected> left_alone() {
   for (const char* name : {"shared_scores_and_bias",
                            "shared_scores_and_padding",
                            "scaled_and_biased_by_trained_numbers_grad",
+                           "biased_then_scaled_by_trained_numbers_grad",
                            "shared_scores_and_slopes",
                            "shared_scores_and_dropout",
                            "heads_share_scores_but_biases",
                            "probabilities_returned",
+                           "keys_repeated_within_a_head",
                            "scan_keeping_weights",
                            "by_log_sum_exp_of_hidden_rows",
                            "not_normalised",

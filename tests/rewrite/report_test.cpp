@@ -20,6 +20,40 @@ TEST(Report, ASoftmaxThatIsReturnedIsOne) {
   EXPECT_EQ(programs.report.without_values, 0);
 }
 
+// Not the softmax's own sum, which reads the weights first.
+TEST(Report, NamesWhatNeedsTheWeights) {
+  std::string text = program_text("forms/probabilities_returned");
+  const auto reason = [&] {
+    const Rewritten programs = rewritten(text);
+    return programs.report.refusals.empty() ? "" : programs.report.refusals[0].reason;
+  };
+  EXPECT_NE(reason().find("needed elsewhere too (%div.7), so"), std::string::npos) << reason();
+  const size_t weights = text.find("  div.7 =");
+  ASSERT_NE(weights, std::string::npos);
+  text.insert(text.find('\n', weights),
+              R"(, metadata={op_name="jit(f)/div" source_file="model.py" source_line=14})");
+  EXPECT_NE(reason().find("(%div.7, model.py:14), so"), std::string::npos) << reason();
+}
+
+// Gradients of a bias and of what multiplies it beside the scores, both wanted.
+TEST(Report, NamesBothNumbersThatHaveGradients) {
+  const Rewritten programs =
+      rewritten(program_text("forms/biased_then_scaled_by_trained_numbers_grad"));
+  ASSERT_EQ(programs.report.refusals.size(), 1u);
+  EXPECT_NE(programs.reasons().find("gradients by %arguments_3_.1 and by %arguments_4_.1, of which "
+                                    "a call gives one"),
+            std::string::npos)
+      << programs.reasons();
+}
+
+TEST(Report, SaysThatNumbersAreRepeatedWithinAHead) {
+  const std::string reasons =
+      rewritten(program_text("forms/keys_repeated_within_a_head")).reasons();
+  EXPECT_NE(reasons.find("the keys repeat their numbers along a part of head_dim"),
+            std::string::npos)
+      << reasons;
+}
+
 TEST(Report, SaysWhetherThereIsASoftmax) {
   const Rewritten programs = rewritten(
       "HloModule m\nENTRY e {\n  x = f32[4,4] parameter(0)\n  y = f32[4,4] exponential(x)\n"

@@ -58,3 +58,33 @@ def two_biases_trained(q, k, v, bias, windows):
 @trap(lambda r: [*heads(r), normal(r, H, 1, K), normal(r, K)], grad=(0, 1, 2, 4))
 def bias_of_keys_trained_beside_one_of_heads(q, k, v, bias, of_keys):
     return weighed(scores(q, k) + bias + of_keys, v)
+
+
+@trap(terms, grad=(0, 1, 2, 3))
+def bias_trained_in_two_terms(q, k, v, bias, gate, mask):
+    return weighed((scores(q, k) + bias) * gate - 3.0 * bias - hidden_by(mask), v)
+
+
+@trap(terms, grad=(0, 1, 2, 4))
+def gate_trained_of_scores_and_bias(q, k, v, bias, gate, mask):
+    return weighed((scores(q, k) + bias) * gate + gate, v)
+
+
+@trap(terms, grad=(0, 2, 4))
+def divisor_trained_beside_a_mask(q, k, v, bias, gate, mask):
+    s = (scores(q, k) - bias) / (1.0 + gate * gate)
+    return weighed(jnp.where(mask[:, None, None, :] != 0, s, -1e30), v)
+
+
+@trap(terms, grad=(1, 4))
+def gate_trained_of_a_fill_within_reach(q, k, v, bias, gate, mask):
+    s = scores(q, k) * gate + 0.5 * bias * gate
+    return weighed(jnp.where(mask[:, None, None, :] != 0, s, -100.0), v)
+
+
+@trap(terms, grad=(0, 1, 2, 3))
+def bias_of_two_layers(q, k, v, bias, gate, mask):
+    """Its gradients by both layers are added before they are summed over the batch."""
+    term = bias - hidden_by(mask)
+    o = weighed(scores(q, k) + term, v)
+    return o + weighed(scores(q + o[..., :8], k) + term, v)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from forms.dropout import dropped
-from forms.form import B, D, FORMS, H, Q, causal, form, shape, softmax
+from forms.form import B, D, FORMS, H, K, KB, OB, Q, QB, VB, both, causal, form, shape, softmax
 
 
 @form(shape(B, Q, H * D), shape(3, 4, H * D, H * D))
@@ -124,3 +124,14 @@ def scan_keeping_weights(x, weights):
         return jnp.sum(x**2) + jnp.sum(largest)
 
     return jax.value_and_grad(loss, (0, 1))(x, weights)
+
+
+@both(QB, KB, VB, shape(H, Q, K), shape(B, K, dtype=jnp.int32), out=OB)
+def bias_of_all_layers(q, k, v, bias, shown):
+    """As T5's: its gradients by the layers are added up before they are summed over the batch."""
+    term = bias[None] + jnp.where(shown[:, None, None, :] > 0, 0.0, -1e10)
+    o = 0.0
+    for _ in range(3):
+        o += jnp.einsum("bhqk,bkhd->bqhd", softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) + term), v)
+        q += o[..., :D]
+    return o

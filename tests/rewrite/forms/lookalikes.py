@@ -60,3 +60,11 @@ def entries_without_keys(q, k, v):
     mask = (np.arange(K) < np.array([0, K])[:, None])[:, None, None, :]
     s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@form(shape(2, Q, 2, 8), shape(2, K, 4), shape(2, K, 2, 16))
+def keys_repeated_within_a_head(q, k, v):
+    """Repeated before heads are split: not one head of keys for all, but each number of it beside itself."""
+    k = jnp.repeat(k, 4, axis=-1).reshape(2, K, 2, 8)
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)

@@ -118,6 +118,32 @@ def scaled_and_biased_by_trained_numbers(q, k, v, scale, bias):
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
 
 
+@both(QB, KB, VB, BIAS, shape(H, 1, 1), out=OB)
+def biased_then_scaled(q, k, v, bias, scale):
+    """The trained factor is the bias's too, and the scores' own sum holds it."""
+    s = (jnp.einsum("bqhd,bkhd->bhqk", q, k) + lax.stop_gradient(bias) + 1.0) * scale
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(jnp.where(causal(offset=4), s, -1e30)), v)
+
+
+@both(QB, KB, VB, BIAS, shape(B, 1, Q, 1), out=OB)
+def biased_then_divided(q, k, v, bias, temperature):
+    s = (jnp.einsum("bqhd,bkhd->bhqk", q, k) - lax.stop_gradient(bias)) / (1.0 + temperature**2)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, BIAS, shape(B, H, Q, 1), out=OB)
+def bias_trained_behind_a_gate(q, k, v, bias, gate):
+    s = 0.5 * (jnp.einsum("bqhd,bkhd->bhqk", q, k) + bias * jax.nn.sigmoid(lax.stop_gradient(gate)))
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, BIAS, shape(), out=OB)
+def biased_then_scaled_by_trained_numbers(q, k, v, bias, scale):
+    """Two gradients, of which a call gives one."""
+    s = (jnp.einsum("bqhd,bkhd->bhqk", q, k) + bias) * scale
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
 @both(QB, KB, VB, shape(H, 1, K), shape(B, 1, Q, K), out=OB)
 def bias_trained_beside_a_larger_term(q, k, v, bias, windows):
     """As Swin's shifted windows: the larger term has no gradient."""
