@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -14,18 +13,6 @@
 #include "tools/picture.h"
 
 namespace heddle::tools {
-namespace {
-
-/// Whether a text is of MLIR, as JAX prints StableHLO, or MLIR's bytecode, as jax.export keeps it.
-bool is_mlir(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-  for (const char* begin : {"module @", "module {", "module attributes", "#loc", "ML\xefR"}) {
-    if (text.starts_with(begin)) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 Result<FusedModule> fuse_text(std::string_view text, const std::string& file,
                               std::span<const engine::Engine* const> engines) {
@@ -33,14 +20,6 @@ Result<FusedModule> fuse_text(std::string_view text, const std::string& file,
     HEDDLE_ASSIGN(const auto executable, api::Executable::build(graph, engines));
     return executable->workspace_bytes();
   };
-  if (is_mlir(text)) {
-    return error(
-        Code::malformed_input,
-        "{} is StableHLO in MLIR's form, expected an HLO module's text, which JAX gives by "
-        "jax.jit(f).lower(...).compiler_ir(\"hlo\").as_hlo_text(); in Python, "
-        "heddle.jax.explain(f, ...) needs no file",
-        file);
-  }
   FusedModule result;
   HEDDLE_ASSIGN(result.original, hlo::read_text(text, file));
   HEDDLE_ASSIGN(rewrite::Rewritten rewritten,

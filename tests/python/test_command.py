@@ -37,24 +37,6 @@ def test_fuse_verifies_and_xla_parses_the_result(heddle, root, tmp_path, name):
     assert xla_module.parses(fused.read_text()) is None
 
 
-@pytest.mark.parametrize("command", ["explain", "fuse"])
-def test_stablehlo_is_told_apart_from_hlo(heddle, tmp_path, command):
-    import jax
-    from jax import export
-
-    lowered = jax.jit(lambda x: x + 1).lower(np.zeros(3, np.float32))
-    given = {"text.mlir": lowered.as_text().encode(),
-             "located.mlir": lowered.as_text(debug_info=True).encode(),
-             "bytecode.mlir": export.export(jax.jit(lambda x: x + 1))(np.zeros(3, np.float32)).mlir_module_serialized}
-    for name, content in given.items():
-        path = tmp_path / name
-        path.write_bytes(content)
-        run = heddle(command, path)
-        assert run.returncode == BAD_INPUT and f"{path} is StableHLO in MLIR's form, expected an HLO module" in run.stderr, run.stderr
-    path.write_text(lowered.compiler_ir("hlo").as_hlo_text())
-    assert heddle(command, path).returncode == DONE
-
-
 DRAWS = ["ordinary", "hidden", "large", "small"]
 
 MASKED_NUMBERS = """HloModule masked, entry_computation_layout={(f32[2,8]{1,0}, bf16[8]{0}, s32[2,8]{1,0})->f32[2,8]{1,0}}
