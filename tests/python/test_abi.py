@@ -12,8 +12,8 @@ LIBRARIES = {"libheddle_onnxruntime.so", "libheddle_onnxruntime_onnx.so"}
 
 def exported(library):
     """(symbol, its version node or "") of everything that other programs can reach."""
-    lines = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout.splitlines()
-    symbols = [line.split() for line in lines]
+    found = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    symbols = [line.split() for line in found.splitlines()]
     # A version node is an absolute symbol too, of its own name.
     return {tuple(f"{words[-1]}@@".split("@@")[:2]) for words in symbols if words[1] != "A"}
 

@@ -70,7 +70,8 @@ def explain(f: Callable[..., Any], *args: Any, picture: str | os.PathLike | None
     Asked of the engines of JAX's default device: what `fuse(f)` would do there, and `enable()` on one GPU.
 
     With `picture`, a path that ends in .svg, .png, .pdf or .dot, what changed in each computation is drawn there, before
-    and after (all but .dot need Graphviz). `f` may be jitted, or what `fuse` gave. Raises RuntimeError if the program cannot be read.
+    and after (all but .dot need Graphviz). `f` may be jitted, or what `fuse` gave. Raises RuntimeError if the program
+    cannot be read.
     """
     device = "cuda" if jax.default_backend() == "gpu" else "cpu"
     command = [str(_library.command_path()), "fuse", "-", "--device", device]
