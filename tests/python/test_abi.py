@@ -65,3 +65,10 @@ def test_every_place_has_the_same_version(root, heddle):
     assert f"\n## {project}" in (root / "CHANGELOG.md").read_text(encoding="utf-8")
     assert version() == project
     assert heddle("--version").stdout == f"heddle {project}\n"
+
+
+def test_every_status_is_in_the_documentation(root):
+    header = (root / "include/heddle/heddle.h").read_text(encoding="utf-8")
+    statuses = re.findall(r"HEDDLE_(\w+) = ", re.search(r"typedef enum heddle_status.*?\{(.*?)\}", header, re.S)[1])
+    rows = re.findall(r"^\| `(\w+)` \|", (root / "docs/errors.md").read_text(encoding="utf-8"), re.M)
+    assert rows == statuses
