@@ -7,6 +7,8 @@
 #   make check-all  all that CI runs parts of, whole: the sanitizers, the kernel matrix, models, longer fuzzing; takes hours
 #   make torch   tests of heddle.torch, with PyPI's torch
 #   make elixir  the Elixir package: its tests, Dialyzer, its training example, and all of it against JAX
+#   make wheel   the Python wheel, into out/wheel
+#   make docs    the documentation as a site, into out/docs
 #   make bench   Heddle beside its peers on this CPU, into out/bench
 #   make format  clang-format over the sources
 #   make clean   removes build/, out/ and what the Elixir package built (the Python environments stay)
@@ -16,7 +18,7 @@ JOBS := $(shell nproc)
 PYTHON_ENV := .venv
 BENCH_ENV := .venv-bench
 
-.PHONY: heddle all-targets demo test torch elixir check-all bench format clean packages python python-bench
+.PHONY: heddle all-targets demo test torch wheel docs elixir check-all bench format clean packages python python-bench
 .DEFAULT_GOAL := heddle
 
 packages:
@@ -47,6 +49,12 @@ test: all-targets python
 
 torch: heddle
 	.ci/run torch
+
+wheel: packages
+	scripts/make-wheel
+
+docs: packages
+	scripts/make-docs
 
 # The VM's own schedulers do not spin while the kernels have the cores; file names are UTF-8 whatever the locale.
 elixir: export ERL_FLAGS := +sbwt none +sbwtdcpu none +sbwtdio none +fnu

@@ -12,3 +12,13 @@ set_property(TARGET heddle_shared PROPERTY SOVERSION)
 install(RUNTIME_DEPENDENCY_SET wheel_dependencies
         PRE_EXCLUDE_REGEXES "^ld-linux" "^libc\\.so" "^libm\\.so" "^libgcc_s" "^libstdc\\+\\+" "^libpthread" "^libdl"
         LIBRARY DESTINATION lib COMPONENT wheel)
+
+# The licences of what is compiled into it or lies beside it, as Debian's packages carry them.
+foreach(package libcli11-dev libfmt-dev libprotozero-dev libtbb-dev nlohmann-json3-dev)
+  set(licence /usr/share/doc/${package}/copyright)
+  if(EXISTS ${licence})
+    install(FILES ${licence} DESTINATION licenses RENAME ${package}.txt COMPONENT wheel)
+  else()
+    message(WARNING "There is no ${licence}: add the licence to the wheel before you pass it on")
+  endif()
+endforeach()

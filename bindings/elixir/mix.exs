@@ -8,6 +8,7 @@ defmodule Heddle.MixProject do
       elixir: "~> 1.14",
       description: "Attention as one fused kernel, forward and backward",
       elixirc_paths: if(Mix.env() == :test, do: ["lib", "test/support"], else: ["lib"]),
+      package: [licenses: ["Apache-2.0"], links: %{}],
       compilers: [:heddle_nif | Mix.compilers()],
       deps: nx()
     ]

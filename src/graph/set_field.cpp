@@ -98,6 +98,49 @@ class FieldSetter {
   Status failure_;
 };
 
+/// Lists the path of every field that can be set.
+class FieldPaths {
+ public:
+  explicit FieldPaths(std::string prefix = {}) : prefix_(std::move(prefix)) {}
+
+  void input(const char* name, TensorId) { add(name); }
+  void output(const char* name, TensorId) { add(name); }
+  void flag(const char* name, bool) { add(name); }
+  template <class Number>
+  void number(const char* name, const Number&) {
+    add(name);
+  }
+  template <class Integer>
+  void integer(const char* name, const Integer&) {
+    add(name);
+  }
+  template <class Enum>
+  void choice(const char* name, const Enum&) {
+    add(name);
+  }
+  void dims(const char* name, const Dims&) { add(name); }
+  template <class T>
+  void object(const char* name, const std::optional<T>&) {
+    object(name, T{});
+  }
+  template <class T>
+  void object(const char* name, const T& value) {
+    FieldPaths inner(prefix_ + name + ".");
+    fields(inner, value);
+    paths_.insert(paths_.end(), inner.paths_.begin(), inner.paths_.end());
+  }
+  template <class T>
+  void list(const char*, const std::vector<T>&) {}
+
+  const std::vector<std::string>& paths() const { return paths_; }
+
+ private:
+  void add(const char* name) { paths_.push_back(prefix_ + name); }
+
+  std::string prefix_;
+  std::vector<std::string> paths_;
+};
+
 }  // namespace
 
 Result<Node> make_node(std::string_view op, std::string_view name) {
@@ -134,8 +177,12 @@ Status set_field(Node& node, std::string_view path, const FieldValue& value) {
   FieldSetter setter(path, value);
   Node changed = node;
   std::visit([&](auto& op) { fields(setter, op); }, changed.op);
-  if (!setter.found())
-    return error(Code::invalid_value, "{} has no field '{}' to set.", op_name(node), path);
+  if (!setter.found()) {
+    FieldPaths all;
+    std::visit([&](const auto& op) { fields(all, op); }, node.op);
+    return error(Code::invalid_value, "{} has no field '{}' to set; it has {}.", op_name(node),
+                 path, fmt::join(all.paths(), ", "));
+  }
   HEDDLE_TRY(setter.failure());
   node = std::move(changed);
   return {};

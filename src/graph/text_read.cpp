@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
@@ -144,6 +145,7 @@ class FieldReader {
   /// The member's value, or nothing if it is absent or an earlier failure stands.
   const JsonValue* find(std::string_view name) {
     if (!failure_.is_ok()) return nullptr;
+    know(name);
     for (size_t i = 0; i < object_.members.size(); ++i) {
       if (object_.members[i].key != name) continue;
       asked_[i] = true;
@@ -173,15 +175,19 @@ class FieldReader {
   Status finish() {
     for (size_t i = 0; i < object_.members.size() && failure_.is_ok(); ++i) {
       if (asked_[i]) continue;
-      failure_ =
-          error(Code::malformed_input, "{}: {} has no key \"{}\".",
-                place(document_.text, object_.members[i].offset), what_, object_.members[i].key);
+      failure_ = error(Code::malformed_input, "{}: {} has no key \"{}\", its keys are {}.",
+                       place(document_.text, object_.members[i].offset), what_,
+                       object_.members[i].key, fmt::join(known_, ", "));
     }
     return failure_;
   }
 
  private:
-  bool has(std::string_view name) const {
+  void know(std::string_view name) {
+    if (std::find(known_.begin(), known_.end(), name) == known_.end()) known_.push_back(name);
+  }
+  bool has(std::string_view name) {
+    know(name);
     for (const JsonValue::Member& member : object_.members) {
       if (member.key == name) return true;
     }
@@ -202,6 +208,7 @@ class FieldReader {
   const JsonValue& object_;
   std::string_view what_;
   std::vector<bool> asked_;
+  std::vector<std::string_view> known_;  // for sentences, in the order asked
   Status failure_;
 };
 

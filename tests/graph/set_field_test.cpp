@@ -37,10 +37,20 @@ TEST(SetField, SetsPortsAttributesAndGroups) {
 TEST(SetField, RefusesInWords) {
   Node node = samples::sdpa().nodes[0];
   const Node before = node;
-  EXPECT_EQ(set_field(node, "spam", 1.0).message(), "sdpa has no field 'spam' to set.");
-  EXPECT_EQ(set_field(node, "dropout", 1.0).message(), "sdpa has no field 'dropout' to set.");
-  EXPECT_EQ(set_field(node, "score_mod.spam", 1.0).message(),
-            "sdpa has no field 'score_mod.spam' to set.");
+  for (const char* path : {"spam", "causal", "dropout", "score_mod.spam"}) {
+    const std::string message = set_field(node, path, 1.0).message();
+    EXPECT_TRUE(message.starts_with(
+        fmt::format("sdpa has no field '{}' to set; it has q, k, v, o, stats, ", path)))
+        << message;
+    // Those of groups too, and the last.
+    for (const char* has : {", right_bound, ", ", dropout.probability, ", ", score_mod.score_in, ",
+                            ", softmax_input_is_log2."})
+      EXPECT_NE(message.find(has), std::string::npos) << message;
+  }
+  Node rope = *make_node("rope", "");
+  EXPECT_EQ(set_field(rope, "angles", TensorValue{1}).message(),
+            "rope has no field 'angles' to set; it has x, freqs, cosines, sines, positions, y, "
+            "output_scale, rope_dim, pairing.");
   EXPECT_EQ(set_field(node, "q", 1.0).message(),
             "The field 'q' is given a number, expected a tensor.");
   EXPECT_EQ(set_field(node, "diagonal_alignment", std::string_view("up")).message(),

@@ -167,7 +167,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "\"pairing\" is \"x\", expected one of halves, interleaved"},
         Malformed{"{\"heddle_graph\": 1, \"tensors\": [], \"nodes\": [{\"op\": \"sdpa\", "
                   "\"dropout\": {\"p\": 1}}]}",
-                  "dropout has no key \"p\""}}));
+                  "dropout has no key \"p\", its keys are probability, seed, offset, mask, scale, "
+                  "scale_inv, rng_dump, threefry, threefry_strides, streams."}}));
 
 TEST(Text, RefusesHostileNestingAndSizes) {
   const Result<Graph> deep = read_text(std::string(1 << 20, '['));

@@ -280,6 +280,19 @@ def test_what_is_no_function_is_refused():
         heddle.jax.fuse(3)
 
 
+def test_symbolic_dims_are_exported_as_written(caplog):
+    from heddle.jax import _faults
+    from jax import export
+
+    _faults.forget()
+    (batch,) = export.symbolic_shape("batch")
+    specs = [jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype) for x in qkv()]
+    exported = export.export(heddle.jax.fuse(attend))(*specs)
+    assert "compiled as written: its arguments have symbolic dims (batch)" in caplog.text
+    for size in (1, 3):
+        close(exported.call(*qkv(batch=size)), attend(*qkv(batch=size)))
+
+
 PARTITIONED = '''
 import heddle.jax, inspect, jax, jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -308,6 +321,13 @@ if "check_vma" in inspect.signature(shard_map).parameters:
     specs["check_vma"] = False
 else:
     specs["check_rep"] = False
+for whole in (heddle.jax.fuse(shard_map(attend, **specs)), heddle.jax.fuse(jax.jit(shard_map(attend, **specs)))):
+    try:
+        whole(q, k, v)
+    except NotImplementedError as error:
+        assert "put fuse inside, jax.shard_map(heddle.jax.fuse(f)" in str(error), error
+    else:
+        raise SystemExit("a program that is cut over a mesh was accepted")
 local = jax.jit(shard_map(fused, **specs))
 assert calls(local, q, k, v) == 1
 close(local(q, k, v), attend(q, k, v))
@@ -340,6 +360,22 @@ class TestExplain:
     def test_shapes_are_enough_and_jitted_functions_too(self):
         specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in qkv()]
         assert heddle.jax.explain(attend, *specs) == heddle.jax.explain(jax.jit(attend), *specs)
+
+    def test_what_fuse_gave_is_explained_as_the_function_it_was_given(self):
+        assert heddle.jax.explain(heddle.jax.fuse(attend), *qkv()) == heddle.jax.explain(attend, *qkv())
+
+        def repeated(q, k, v, times):
+            for _ in range(times):
+                q = attend(q, k, v)
+            return q
+
+        fused = heddle.jax.fuse(repeated, static_argnums=3)
+        assert "attention calls: 2" in heddle.jax.explain(fused, *qkv(), 2)
+
+    def test_calls_that_are_there_already_are_counted(self):
+        text = heddle.jax.explain(lambda *x: 2 * heddle.jax.fuse(attend)(*x), *qkv())
+        assert "Calls of Heddle that are in the program already, by fuse or by an op of heddle.jax: 1." in text
+        assert "already" not in heddle.jax.explain(attend, *qkv())
 
     def test_picture(self, tmp_path):
         heddle.jax.explain(attend, *qkv(), picture=tmp_path / "attention.svg")

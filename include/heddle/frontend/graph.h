@@ -61,19 +61,26 @@ class Graph {
 
   // ---- Ops; outputs begin virtual ----
 
-  /// {O, Stats}; Stats is null unless generate_stats.
+  /// {O, Stats}; Stats is null unless generate_stats. Q [B,Hq,Sq,D], K [B,Hk,Skv,D] and V
+  /// [B,Hv,Skv,Dv] give O [B,Hq,Sq,Dv] and Stats, FLOAT [B,Hq,Sq,1], each row's log-sum-exp.
   std::array<Tensor, 2> sdpa(Tensor q, Tensor k, Tensor v, SDPA_attributes attributes);
   /// {dQ, dK, dV}. Stats is null where the attributes give the logit max and the sum of
   /// exponentials.
   std::array<Tensor, 3> sdpa_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor d_o,
                                       Tensor stats, SDPA_backward_attributes attributes);
+  /// X [B,H,S,D] gives Y of its dims. freqs are angles in radians, FLOAT [Sf,1,1,rope_dim], a row
+  /// for each position, Sf >= S without positions: pair j's in column j < rope_dim / 2, again in
+  /// column j + rope_dim / 2, which is not read. The last rope_dim columns of X are rotated.
   Tensor rope(Tensor x, Tensor freqs, RoPE_attributes attributes) {
     return rope_node("rope", std::move(x), std::move(freqs), attributes);
   }
+  /// The gradient of X: dY turned back by the forward's freqs and attributes.
   Tensor rope_backward(Tensor d_y, Tensor freqs, RoPE_backward_attributes attributes) {
     return rope_node("rope_backward", std::move(d_y), std::move(freqs), attributes);
   }
-  /// {Y, inv_variance}; the latter is null in INFERENCE.
+  /// {Y, inv_variance}; the latter is null in INFERENCE. The dims of scale that are not 1 are those
+  /// that X is normalised over ([1,1,1,D] for X [B,H,S,D]); the bias has its dims, inv_variance,
+  /// FLOAT, the others of X. epsilon is a scalar, FLOAT or DOUBLE.
   std::array<Tensor, 2> rmsnorm(Tensor x, Tensor scale, Rmsnorm_attributes attributes);
   /// {DX, Dscale, Dbias}; the latter is null without a bias.
   std::array<Tensor, 3> rmsnorm_backward(Tensor dy, Tensor x, Tensor scale, Tensor inv_variance,

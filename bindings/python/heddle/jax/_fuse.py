@@ -60,6 +60,7 @@ def fuse(f: Callable[..., Any], **jit_options: Any) -> jax.stages.Wrapped:
         results = bind(flat, [leaves[i] for i in traced], name)
         return jax.tree_util.tree_unflatten(outputs[-1], results)
 
+    fused.unfused = jax.jit(f, **jit_options)  # for `explain`
     return jax.jit(fused, **jit_options)
 
 
@@ -69,15 +70,20 @@ def explain(f: Callable[..., Any], *args: Any, picture: str | os.PathLike | None
     Asked of the engines of JAX's default device: what `fuse(f)` would do there, and `enable()` on one GPU.
 
     With `picture`, a path that ends in .svg, .png, .pdf or .dot, what changed in each computation is drawn there, before
-    and after (all but .dot need Graphviz). `f` may be jitted already. Raises RuntimeError if the program cannot be read.
+    and after (all but .dot need Graphviz). `f` may be jitted, or what `fuse` gave. Raises RuntimeError if the program
+    cannot be read.
     """
     device = "cuda" if jax.default_backend() == "gpu" else "cpu"
     command = [str(_library.command_path()), "fuse", "-", "--device", device]
     if picture is not None:
         command += ["--picture", str(picture)]
+    f = getattr(getattr(f, "__wrapped__", None), "unfused", f)  # of what `fuse` gave, the function it was given
     lowered = (f if hasattr(f, "lower") else jax.jit(f)).lower(*args, **kwargs)
     text = lowered.compiler_ir("hlo").as_hlo_text(print_large_constants=True)
     run = subprocess.run(command, input=text, capture_output=True, text=True)
     if run.returncode != 0:
         raise RuntimeError(run.stderr.strip() or f"heddle fuse ended with status {run.returncode}")
-    return run.stdout
+    calls = text.count('custom_call_target="heddle"')
+    if calls == 0:
+        return run.stdout
+    return f"{run.stdout}Calls of Heddle that are in the program already, by fuse or by an op of heddle.jax: {calls}.\n"

@@ -3,7 +3,7 @@
 import warnings
 
 import jax
-from jax.extend.core import Primitive
+from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive
 
 from heddle import _library
 from heddle._module import fuse_module
@@ -22,11 +22,29 @@ def bind(flat, values, name):
         raise NotImplementedError(f"heddle.jax.fuse({name}) does not follow which mesh axes a value varies over: inside "
                                   "of jax.shard_map it needs jax.shard_map(..., check_vma=False).")
     closed = jax.make_jaxpr(flat)(*values)
+    if _holds_shard_map(closed.jaxpr):
+        raise NotImplementedError(f"heddle.jax.fuse({name}) works on the program of one device, and this one holds a "
+                                  "jax.shard_map: put fuse inside, jax.shard_map(heddle.jax.fuse(f), ..., check_vma=False).")
     if closed.effects:
         warnings.warn(f"heddle.jax.fuse: {name} has side effects ({', '.join(sorted(map(str, closed.effects)))}), "
                       "which a fused program cannot carry; it runs as written.", stacklevel=4)
         return flat(*values)
     return fused_program.bind(*closed.consts, *values, program=Program(closed.jaxpr, len(closed.consts)), name=name)
+
+
+def _holds_shard_map(jaxpr):
+    """Whether a jaxpr, or one that its equations hold, cuts its work over a mesh."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "shard_map":
+            return True
+        for inner in jax.tree_util.tree_leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
+            if _is_jaxpr(inner) and _holds_shard_map(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner):
+                return True
+    return False
+
+
+def _is_jaxpr(value):
+    return isinstance(value, Jaxpr | ClosedJaxpr)
 
 
 class Program:
@@ -68,6 +86,11 @@ def lower(context, *operands, program, name):
         raise NotImplementedError(
             f"heddle.jax.fuse({name}) works on the program of one device, and this one is to be partitioned over "
             f"{devices}: use it inside of jax.shard_map, or heddle.jax.attention.")
+    symbolic = sorted({str(dim) for aval in context.avals_in for dim in aval.shape if not isinstance(dim, int)})
+    if symbolic:
+        tell(f"heddle.jax.fuse({name})", f"its arguments have symbolic dims ({', '.join(symbolic)}), where attention is found and "
+                                         "planned for sizes that are known: export it for those it is to have")
+        return _internals.lowered_as_written(program, context, operands)
     try:
         results = _fused(context, operands, program, name, platforms[0])
     except Exception as error:  # what is wrong with the program itself is raised again below
