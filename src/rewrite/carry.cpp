@@ -70,7 +70,7 @@ Result<Instruction*> row_read(Instruction* stack, Instruction* index) {
 bool can_carry(const Elements& elements, int from, int home) {
   if (from == home) return true;
   const Frame& frame = elements.frames()[from];
-  if (frame.twin < 0) {
+  if (frame.read_by < 0) {
     const std::vector<int> between = frames_between(elements, from, home);
     return std::all_of(between.begin(), between.end(), [&](int inner) {
       return inner >= 0 && is_separable(elements.frames()[inner].caller);
@@ -78,7 +78,8 @@ bool can_carry(const Elements& elements, int from, int home) {
   }
   // A stack of this loop's, brought to where its reader stands.
   return !elements.reads(from).empty() && is_separable(frame.caller) &&
-         can_carry(elements, frame.parent, frame.twin) && can_carry(elements, frame.twin, home);
+         can_carry(elements, frame.parent, frame.read_by) &&
+         can_carry(elements, frame.read_by, home);
 }
 
 Result<Instruction*> Carrier::carry(Instruction* value, int from, int home) {
@@ -87,17 +88,17 @@ Result<Instruction*> Carrier::carry(Instruction* value, int from, int home) {
     return known->second;
   const Frame frame = elements_.frames()[from];
   Instruction* brought = value;
-  if (frame.twin < 0) {
+  if (frame.read_by < 0) {
     for (int inner : frames_between(elements_, from, home)) {
       HEDDLE_ASSIGN(brought, handed_into(brought, inner));
     }
   } else {
     const StackRead& way = elements_.reads(from).front();
     HEDDLE_ASSIGN(brought, stacked(value, way));
-    HEDDLE_ASSIGN(brought, carry(brought, frame.parent, frame.twin));
+    HEDDLE_ASSIGN(brought, carry(brought, frame.parent, frame.read_by));
     HEDDLE_ASSIGN(brought, row_read(brought, mutable_of_.at(way.read)->operand(1)));
     HEDDLE_ASSIGN(brought, hlo::make_reshape(brought, value->shape().dims()));
-    HEDDLE_ASSIGN(brought, carry(brought, frame.twin, home));
+    HEDDLE_ASSIGN(brought, carry(brought, frame.read_by, home));
   }
   carried_[{value, from, home}] = brought;
   return brought;

@@ -13,9 +13,9 @@
 
 namespace heddle::rewrite {
 
-/// Whether values of frame `from`, one around `home` or a twin that `home` or a loop around it
-/// reads back, can be brought to `home`: every loop whose state would grow is made and taken apart
-/// element by element.
+/// Whether values of frame `from`, one around `home` or a forward iteration that `home` or a loop
+/// around it reads back, can be brought to `home`: every loop whose state would grow is made and
+/// taken apart element by element.
 bool can_carry(const Elements& elements, int from, int home);
 
 class Carrier {

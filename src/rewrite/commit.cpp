@@ -6,8 +6,8 @@
 #include "graph/text.h"
 #include "hlo/build.h"
 #include "hlo/quoting.h"
-#include "rewrite/blind_rows.h"
 #include "rewrite/carry.h"
+#include "rewrite/fully_masked_rows.h"
 #include "rewrite/labelled.h"
 
 namespace heddle::rewrite {
@@ -85,7 +85,8 @@ class Writer {
     } else {
       x = instructions_.at(operand.place.x);
     }
-    // Another call's results in a loop's body are, to the loop that reads it back, its twin's.
+    // Another call's results in a loop's body are, to the loop that reads it back, its forward
+    // iteration's.
     const bool of_other_body = operand.of_forward && forward_home != plan.home;
     const int from = of_other_body        ? plan.anchor.frame
                      : operand.of_forward ? plan.home
@@ -141,7 +142,7 @@ class Writer {
     Computation& computation =
         *computations_.at(elements_.frames()[operand.place.frame].computation);
     std::vector<Instruction*> words;
-    for (const DrawnMask::KeyWord& word : operand.key) {
+    for (const RngDropoutMask::KeyWord& word : operand.key) {
       Instruction* x =
           word.place ? instructions_.at(word.place->x)
                      : hlo::make_constant(computation,
@@ -176,15 +177,16 @@ class Writer {
       }
       HEDDLE_ASSIGN(value, reordered(elements_, whole, flat(result.place.at)));
     }
-    if (result.adds_blind_rows) {
+    if (result.adds_fully_masked_rows) {
       std::vector<Instruction*> predicates;
-      for (const Element& predicate : plan.blind_rows->predicates) {
+      for (const Element& predicate : plan.fully_masked_rows->predicates) {
         HEDDLE_ASSIGN(Instruction * x,
                       carrier_.carry(instructions_.at(predicate.x), predicate.frame, plan.home));
         predicates.push_back(x);
       }
-      HEDDLE_ASSIGN(value, with_blind_rows(elements_, plan, result, value,
-                                           wholes[plan.blind_rows->operand], predicates));
+      HEDDLE_ASSIGN(value,
+                    with_fully_masked_rows(elements_, plan, result, value,
+                                           wholes[plan.fully_masked_rows->operand], predicates));
     }
     if (value->shape().dims() != target->shape().dims()) {
       HEDDLE_ASSIGN(value, hlo::make_reshape(value, target->shape().dims()));

@@ -105,7 +105,7 @@ std::vector<const Instruction*> Elements::users(const Instruction* x) const {
 
 int Elements::frame_of(const Computation* computation) const {
   for (size_t i = 0; i < frames_.size(); ++i)
-    if (frames_[i].computation == computation && frames_[i].twin < 0) return static_cast<int>(i);
+    if (frames_[i].computation == computation && frames_[i].read_by < 0) return static_cast<int>(i);
   return -1;
 }
 
@@ -266,7 +266,8 @@ bool Elements::step_state(Element& element) {
 bool Elements::step_stack(Element& element) {
   const Frame reader = frames_[element.frame];
   const Instruction* read = element.x;
-  if (!reader.caller || reader.twin >= 0 || !touches_one_row(read, 1, read->shape())) return false;
+  if (!reader.caller || reader.read_by >= 0 || !touches_one_row(read, 1, read->shape()))
+    return false;
   const auto count = counted(reader.caller);
   if (!count) return false;
   const int read_way = direction(reader.caller, *count, read->operand(1));
@@ -283,13 +284,13 @@ bool Elements::step_stack(Element& element) {
   if (!write) return false;
   // The iteration that wrote the row: of the reader's own number, or counted from the end.
   const int way = read_way * direction(loop, *written, write->operand(2));
-  const auto [twin, added] =
-      twins_.try_emplace({element.frame * 4 + way, loop}, static_cast<int>(frames_.size()));
+  const auto [iteration, added] = forward_iterations_.try_emplace({element.frame * 4 + way, loop},
+                                                                  static_cast<int>(frames_.size()));
   if (added) frames_.push_back({loop->body(), stack.frame, loop, element.frame});
-  auto& reads = reads_[twin->second];
+  auto& reads = reads_[iteration->second];
   if (std::none_of(reads.begin(), reads.end(), [&](const StackRead& r) { return r.read == read; }))
     reads.push_back({read, write, loop, stack.x->tuple_index()});
-  element = {twin->second, write->operand(1), std::move(element.at)};
+  element = {iteration->second, write->operand(1), std::move(element.at)};
   return true;
 }
 

@@ -22,12 +22,12 @@ using Var = int32_t;
 using Index = std::vector<Var>;
 
 /// A computation as it runs: the entry, the body of a loop that stands in another frame, or such a
-/// body at the iteration that another loop's body reads back (`twin` then holds that reader).
+/// body at the iteration that another loop's body reads back (`read_by` is then that reader).
 struct Frame {
   const hlo::Computation* computation = nullptr;
   int parent = -1;
   const hlo::Instruction* caller = nullptr;  // the while, in the parent's computation
-  int twin = -1;
+  int read_by = -1;
 };
 
 struct Element {
@@ -87,7 +87,7 @@ class Elements {
   /// An instruction of `frame`'s own computation that holds the value of `x` of frame `of`, where
   /// resolving one gave the other; null if none did.
   const hlo::Instruction* local(int frame, int of, const hlo::Instruction* x) const;
-  /// The reads through which `frame`'s body sees values of the twin frame `of`.
+  /// The reads through which `frame`'s body sees values of the forward iteration `of`.
   const std::vector<StackRead>& reads(int frame) const;
 
   /// The constant that every element of `x` has, through views and invariant loop state.
@@ -121,7 +121,8 @@ class Elements {
   std::unordered_map<const hlo::Instruction*, std::vector<const hlo::Instruction*>> equals_;
   std::unordered_map<const hlo::Computation*, std::vector<const hlo::Instruction*>> orders_;
   std::map<std::tuple<int, int, const hlo::Instruction*>, const hlo::Instruction*> local_;
-  std::map<std::pair<int, const hlo::Instruction*>, int> twins_;  // (reader, writing while)
+  std::map<std::pair<int, const hlo::Instruction*>, int>
+      forward_iterations_;  // (reader, writing while)
   std::map<int, std::vector<StackRead>> reads_;
 };
 

@@ -59,7 +59,8 @@ class Finder {
         if (x->is(Opcode::exponential) && x->shape().is_array() && x->shape().rank() > 0 &&
             elements_.representative(x) == x && is_reduced(elements_, x)) {
           findings_.has_softmax = true;
-          look_at(static_cast<int>(frame), x, at.twin >= 0 ? at.twin : static_cast<int>(frame));
+          look_at(static_cast<int>(frame), x,
+                  at.read_by >= 0 ? at.read_by : static_cast<int>(frame));
         }
     }
     set_aside_what_weighs_nothing();
@@ -86,10 +87,10 @@ class Finder {
   }
 
   void look_at(int frame, const Instruction* exponential, int home) {
-    const bool twin = frame != home;
+    const bool is_forward_iteration = frame != home;
     std::string reason;
     std::set<const Instruction*> forward_roots;
-    if (attempt(frame, exponential, home, twin, {}, forward_roots, reason)) return;
+    if (attempt(frame, exponential, home, is_forward_iteration, {}, forward_roots, reason)) return;
     // dO may itself be made of O; then O is taken as given.
     if (!forward_roots.empty() &&
         attempt(frame, exponential, home, true, forward_roots, forward_roots, reason))

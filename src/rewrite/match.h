@@ -35,7 +35,7 @@ struct Match {
   std::optional<Dropout> dropout;
   std::optional<Sink> sink;
   /// Whether a row that sees no key gives 0 here, by a second masking of its weights.
-  bool blind_rows_are_zero = false;
+  bool fully_masked_rows_are_zero = false;
   /// Whether the program takes its weights from a log-sum-exp, which holds no sum beside fills.
   bool by_log_sum_exp = false;
   /// Whether the program holds its scores or weights in floats of 16 bits or fewer.

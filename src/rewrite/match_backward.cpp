@@ -77,7 +77,7 @@ class Backward {
     match.score = softmax_.score;
     match.v = core->v;
     match.d_o = core->d_o;
-    match.blind_rows_are_zero = core->masked_again;
+    match.fully_masked_rows_are_zero = core->masked_again;
     match.sink = softmax_.sink;
     const std::vector<Output> gradients = gradients_by(*core);
     if (second_bias_)

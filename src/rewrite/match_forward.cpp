@@ -94,7 +94,7 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
                  match.score.k, &match.score.depth);
       match.v = values->v;
       match.sink = softmax.sink;
-      match.blind_rows_are_zero = masked_again;
+      match.fully_masked_rows_are_zero = masked_again;
       if (values->keep) match.dropout = Dropout{*values->keep, *factor};
       match.outputs.push_back({Role::o, member->place, values->keep ? 1 : *factor});
       return match;

@@ -14,7 +14,7 @@ std::vector<const Instruction*> Operand::sources() const {
   if (made == Made::full_lengths || made == Made::logits || made == Made::table_starts) return {};
   if (made != Made::key) return {place.x};
   std::vector<const Instruction*> words;
-  for (const DrawnMask::KeyWord& word : key)
+  for (const RngDropoutMask::KeyWord& word : key)
     if (word.place) words.push_back(word.place->x);
   return words;
 }
@@ -31,7 +31,7 @@ Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
   HEDDLE_TRY(planner.set_attributes(op.attention));
   if (const Output* o = match.find(Role::o)) {
     HEDDLE_ASSIGN(op.o, planner.result("O", *o, planner.o_axes()));
-    HEDDLE_TRY(planner.add_blind_rows(v));
+    HEDDLE_TRY(planner.add_fully_masked_rows(v));
   } else {
     op.o = planner.inner_result("O", planner.o_axes());
   }
@@ -107,7 +107,7 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
     return error(Code::graph_not_supported,
                  "the loop that holds the forward cannot keep anything more for the loop that "
                  "holds the backward");
-  const auto kept = elsewhere && !forward.plan.blind_rows
+  const auto kept = elsewhere && !forward.plan.fully_masked_rows
                         ? planner.stacked_result(forward.plan.results[0], forward.names)
                         : std::nullopt;
   if (kept) {
@@ -150,7 +150,7 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
         axes = planner.v_axes();
         axes.columns = labels_beyond(output.place, flat({axes.batch, axes.heads, axes.rows}));
         HEDDLE_ASSIGN(op.d_v, planner.result("dV", output, axes));
-        HEDDLE_TRY(planner.add_blind_rows(d_o));
+        HEDDLE_TRY(planner.add_fully_masked_rows(d_o));
         break;
       }
       case Role::d_bias: {

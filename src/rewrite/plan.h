@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "rewrite/drawn_mask.h"
 #include "rewrite/layout.h"
 #include "rewrite/match.h"
+#include "rewrite/rng_dropout_mask.h"
 #include "rewrite/visible_keys.h"
 
 namespace heddle::rewrite {
@@ -22,7 +22,7 @@ namespace heddle::rewrite {
 /// What is made of an operand's place before the call gets it.
 enum class Made : uint8_t {
   as_is,
-  key,           // nothing of a place: the two words of a drawn mask's key
+  key,           // nothing of a place: the two words of an RNG dropout mask's key
   lengths,       // the place plus `plus`, between 0 and `limit`
   full_lengths,  // nothing of a place: `limit` for every batch entry
   low_half,      // the lower 16 bits of an integer, which f32 holds exactly
@@ -44,9 +44,9 @@ struct Operand {
   /// Of what is taken as it is: the type of the program's value. Where home has it only widened,
   /// that is undone, which loses nothing.
   std::optional<hlo::ElementType> type;
-  int64_t plus = 0, limit = 0;              // of lengths
-  double value = 0;                         // of logits
-  std::array<DrawnMask::KeyWord, 2> key{};  // all of frame `place.frame`
+  int64_t plus = 0, limit = 0;                   // of lengths
+  double value = 0;                              // of logits
+  std::array<RngDropoutMask::KeyWord, 2> key{};  // all of frame `place.frame`
 
   /// The program's instructions that it is made of.
   std::vector<const hlo::Instruction*> sources() const;
@@ -65,11 +65,11 @@ struct CallResult {
   /// From the output as found to the target: the same elements, moved or rounded.
   std::vector<Element> chain;
   /// Of O and dV: a row that sees no key, to the call without weights, weighs all keys alike.
-  bool adds_blind_rows = false;
+  bool adds_fully_masked_rows = false;
 };
 
 /// The rows that see no key: those for which the truth table over predicates holds nowhere.
-struct BlindRows {
+struct FullyMaskedRows {
   std::vector<Element> predicates;  // to be carried home where they are not
   std::vector<bool> visible;
   size_t operand = 0;  // V, or the backward's dO
@@ -85,7 +85,7 @@ struct Plan {
   int64_t workspace_bytes = 0;
   int forward = -1;  // of a backward: the plan whose O and statistics it reads, carried if that has
                      // another home
-  std::optional<BlindRows> blind_rows;
+  std::optional<FullyMaskedRows> fully_masked_rows;
   /// Rotated queries and keys (or gradients before they are rotated back) that the call has inside.
   std::vector<const hlo::Instruction*> absorbed;
   // For the report.

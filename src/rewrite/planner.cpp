@@ -80,12 +80,12 @@ Status Planner::begin(const Plan* forward) {
   const bool sink_is_data = match_.sink && match_.sink->place;
   if (match_.sink && !sink_is_data && !mask.scores_reach_fill && match_.sink->value > mask.fill / 2)
     mask.fill = kMinusInfinity;
-  if (match_.by_log_sum_exp && (mask.may_leave_rows_blind() || mask.has_free_terms))
+  if (match_.by_log_sum_exp && (mask.may_mask_whole_rows() || mask.has_free_terms))
     return error(
         Code::graph_not_supported,
         "the weights are taken from a log-sum-exp, and data decide which scores are as low "
         "as the fill: of rows with no others it holds no sum, and the weights are all 1");
-  const Beside beside{match_.dropout.has_value(), sink_is_data, match_.blind_rows_are_zero};
+  const Beside beside{match_.dropout.has_value(), sink_is_data, match_.fully_masked_rows_are_zero};
   HEDDLE_ASSIGN(plan_.keys, visible_keys_of(elements_, *match_.algebra, mask, plan_.roles, beside));
   plan_.dtype = type_of_call(forward);
   return {};

@@ -47,7 +47,7 @@ class Planner {
 
   /// If rows may see no key: what the last result, O or dV, lacks of them is added to it, from
   /// operand number `operand`, V or dO.
-  Status add_blind_rows(size_t operand);
+  Status add_fully_masked_rows(size_t operand);
 
   /// A result: the farthest instruction that only rearranges or rounds the output, as it can be
   /// written in place; else a canonical array.
@@ -140,7 +140,7 @@ class Planner {
 
   /// Bounds and lengths as predicates of the score.
   Status add_bounds(const VisibleKeys& keys, ScoreGraph& score,
-                    std::vector<graph::TensorId>& shown);
+                    std::vector<graph::TensorId>& keeps);
 
   /// Lengths of each batch entry along an axis of `limit`; all of it if none are given.
   Result<graph::TensorId> lengths(const char* name, const std::optional<Lengths>& of,

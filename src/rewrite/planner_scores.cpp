@@ -59,8 +59,8 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
     HEDDLE_ASSIGN(a.seq_len_kv,
                   lengths("Key lengths", keys.kv_lengths, elements_.size(roles.keys)));
   }
-  std::vector<TensorId> shown;  // all must hold
-  if (by_score) HEDDLE_TRY(add_bounds(keys, score, shown));
+  std::vector<TensorId> keeps;  // all must hold
+  if (by_score) HEDDLE_TRY(add_bounds(keys, score, keeps));
   for (const Segments& segments : keys.segments) {
     TensorId equal[2];
     for (bool high : {false, true}) {
@@ -69,7 +69,7 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
       HEDDLE_ASSIGN(const TensorId key, score_operand("Segments of keys", segments.key, half));
       equal[high] = score.apply(graph::PointwiseMode::cmp_eq, {row, key}, "equal half");
     }
-    shown.push_back(
+    keeps.push_back(
         score.apply(graph::PointwiseMode::logical_and, {equal[0], equal[1]}, "same segment"));
   }
   std::vector<TensorId> predicates;
@@ -77,15 +77,15 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
     HEDDLE_ASSIGN(const TensorId id, score_operand("Mask", predicate, Made::as_is));
     predicates.push_back(id);
   }
-  if (!predicates.empty()) shown.push_back(score.truth(predicates, keys.visible));
+  if (!predicates.empty()) keeps.push_back(score.truth(predicates, keys.visible));
   if (!keys.fill) {
-    for (TensorId predicate : shown) score.hide_where_not(predicate);
+    for (TensorId predicate : keeps) score.hide_where_not(predicate);
     return {};
   }
-  if (shown.empty()) return {};  // of indices that hide nothing
-  TensorId visible = shown[0];
-  for (size_t i = 1; i < shown.size(); ++i)
-    visible = score.apply(graph::PointwiseMode::logical_and, {visible, shown[i]}, "visible");
+  if (keeps.empty()) return {};  // of indices that hide nothing
+  TensorId visible = keeps[0];
+  for (size_t i = 1; i < keeps.size(); ++i)
+    visible = score.apply(graph::PointwiseMode::logical_and, {visible, keeps[i]}, "visible");
   if (match_.score.mask.hiding == Hiding::adds) {
     score.add_where_not(visible, *keys.fill);
   } else {
@@ -95,7 +95,7 @@ Status Planner::set_mask(graph::AttentionAttributes& a, ScoreGraph& score) {
 }
 
 Status Planner::add_bounds(const VisibleKeys& keys, ScoreGraph& score,
-                           std::vector<TensorId>& shown) {
+                           std::vector<TensorId>& keeps) {
   // Calls compute indices in f32.
   constexpr int64_t kExact = 1 << 24;
   const int64_t rows = elements_.size(plan_.roles.rows), columns = elements_.size(plan_.roles.keys);
@@ -111,7 +111,7 @@ Status Planner::add_bounds(const VisibleKeys& keys, ScoreGraph& score,
         score.apply(PointwiseMode::sub, {score.index(3), score.index(2)}, "columns ahead");
     const auto bound = [&](PointwiseMode mode, int64_t at) {
       const TensorId number = score.constant("bound", static_cast<double>(at));
-      shown.push_back(score.apply(mode, {ahead, number}, "within the bound"));
+      keeps.push_back(score.apply(mode, {ahead, number}, "within the bound"));
     };
     if (keys.band.right) bound(PointwiseMode::cmp_le, *keys.band.right);
     if (keys.band.left) bound(PointwiseMode::cmp_gt, -*keys.band.left);
@@ -120,7 +120,7 @@ Status Planner::add_bounds(const VisibleKeys& keys, ScoreGraph& score,
                          int64_t size) -> Status {
     if (!of) return {};
     HEDDLE_ASSIGN(const TensorId length, lengths(name, of, size));
-    shown.push_back(
+    keeps.push_back(
         score.apply(PointwiseMode::cmp_lt, {score.index(axis), length}, "within the length"));
     return {};
   };
@@ -179,16 +179,16 @@ Result<Element> Planner::narrow_place(const Element& leaf, const char* whose) {
                leaf.x->name(), whose);
 }
 
-Status Planner::add_blind_rows(size_t operand) {
-  if (!plan_.keys.may_be_blind) return {};
+Status Planner::add_fully_masked_rows(size_t operand) {
+  if (!plan_.keys.may_be_fully_masked) return {};
   const Mask& mask = match_.score.mask;
-  BlindRows blind;
+  FullyMaskedRows masked;
   for (AtomId id : mask.indicators) {
     HEDDLE_ASSIGN(Element place, narrow_place(match_.algebra->at(id).element, "the mask"));
-    blind.predicates.push_back(std::move(place));
+    masked.predicates.push_back(std::move(place));
   }
-  blind.visible = mask.visible;
-  blind.operand = operand;
+  masked.visible = mask.visible;
+  masked.operand = operand;
   // Each row's or key's own part of V or dO, and nothing besides.
   const Element& values = plan_.operands[operand].place;
   const Axes& axes = plan_.operands[operand].axes;
@@ -197,8 +197,8 @@ Status Planner::add_blind_rows(size_t operand) {
   if (labels != axes.canonical().size())
     return error(Code::graph_not_supported,
                  "rows may see no key, and %{} repeats itself along an axis", values.x->name());
-  plan_.blind_rows = std::move(blind);
-  plan_.results.back().adds_blind_rows = true;
+  plan_.fully_masked_rows = std::move(masked);
+  plan_.results.back().adds_fully_masked_rows = true;
   return {};
 }
 
@@ -371,7 +371,7 @@ std::optional<int64_t> Planner::stride_along(const Index& axis, const Linear& in
 }
 
 bool Planner::set_drawn_dropout(graph::AttentionAttributes& a) {
-  const auto mask = drawn_mask(elements_, match_.dropout->keep);
+  const auto mask = rng_dropout_mask(elements_, match_.dropout->keep);
   // The call scales what it keeps by the inverse of the probability.
   if (!mask || mask->keep_probability == 1 ||
       std::abs(match_.dropout->scale * mask->keep_probability - 1) > 1e-6)
@@ -388,7 +388,7 @@ bool Planner::set_drawn_dropout(graph::AttentionAttributes& a) {
   Operand key;
   key.place.frame = match_.home;
   bool placed = false;
-  for (const DrawnMask::KeyWord& word : mask->key) {
+  for (const RngDropoutMask::KeyWord& word : mask->key) {
     if (!word.place) continue;
     if (placed && word.place->frame != key.place.frame) return false;
     key.place.frame = word.place->frame;

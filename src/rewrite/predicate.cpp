@@ -70,7 +70,7 @@ class Decision {
     return of_cells();
   }
 
-  Result<int64_t> blind_rows() {
+  Result<int64_t> fully_masked_rows() {
     int64_t count = 0;
     if (q_ == 0 || k_ == 0) return count;
     HEDDLE_TRY(visit_rows([&](const uint8_t* bits) -> Status {
@@ -295,8 +295,8 @@ Result<Band> band_of(Elements& elements, const Algebra& algebra, const Mask& mas
   return known->second;
 }
 
-Result<int64_t> blind_rows_of(Elements& elements, const Algebra& algebra, const Mask& mask,
-                              const Index& keys) {
+Result<int64_t> fully_masked_rows_of(Elements& elements, const Algebra& algebra, const Mask& mask,
+                                     const Index& keys) {
   HEDDLE_ASSIGN(auto all, fixed_steps_of(elements, algebra, mask));
   Index rows = variables_of(all);
   std::erase_if(rows, [&](Var v) { return std::find(keys.begin(), keys.end(), v) != keys.end(); });
@@ -304,11 +304,13 @@ Result<int64_t> blind_rows_of(Elements& elements, const Algebra& algebra, const 
   std::sort(rows.begin(), rows.end(),
             [&](Var a, Var b) { return elements.size(a) > elements.size(b); });
   const auto key = key_of(elements, algebra, mask, rows, keys);
-  auto& counts = elements.decided_masks->blind_rows;
+  auto& counts = elements.decided_masks->fully_masked_rows;
   auto known = counts.find(key);
   if (known == counts.end())
-    known = counts.emplace(key, Decision(elements, mask, std::move(all), rows, keys).blind_rows())
-                .first;
+    known =
+        counts
+            .emplace(key, Decision(elements, mask, std::move(all), rows, keys).fully_masked_rows())
+            .first;
   return known->second;
 }
 

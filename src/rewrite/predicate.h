@@ -22,7 +22,7 @@ struct Band {
 /// What was found out of masks: many layers have one, and look at it more than once.
 struct DecidedMasks {
   std::map<std::vector<int64_t>, Result<Band>> bands;
-  std::map<std::vector<int64_t>, Result<int64_t>> blind_rows;
+  std::map<std::vector<int64_t>, Result<int64_t>> fully_masked_rows;
 };
 
 /// Whether the program's text alone decides `predicate`.
@@ -38,8 +38,8 @@ Result<Band> band_of(Elements& elements, const Algebra& algebra, const Mask& mas
 
 /// How many rows of a fixed mask see no key, of those that it differs between: in all batch entries
 /// and heads, where it varies along them.
-Result<int64_t> blind_rows_of(Elements& elements, const Algebra& algebra, const Mask& mask,
-                              const Index& keys);
+Result<int64_t> fully_masked_rows_of(Elements& elements, const Algebra& algebra, const Mask& mask,
+                                     const Index& keys);
 
 /// The variables that a mask's predicates depend on.
 std::vector<Var> support(const Algebra& algebra, const Mask& mask);

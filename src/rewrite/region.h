@@ -31,8 +31,8 @@ enum class Terms : uint8_t { taken_apart, whole };
 
 class Region {
  public:
-  /// Around `exponential` of `frame` (a twin frame when a loop reads it back: then `home`, the
-  /// reading frame, belongs to the region too). Values in `opaque` count as outside.
+  /// Around `exponential` of `frame` (a forward iteration when a loop reads it back: then `home`,
+  /// the reading frame, belongs to the region too). Values in `opaque` count as outside.
   Region(Elements& elements, Algebra& algebra, int frame, const hlo::Instruction* exponential,
          int home, Terms terms, std::set<const hlo::Instruction*> opaque = {});
 

@@ -175,8 +175,9 @@ class Rewriter {
       const auto add = [&](const Plan& p) {
         for (const Operand& operand : p.operands)
           for (const Instruction* x : operand.sources()) needs.push_back(x);
-        if (p.blind_rows)
-          for (const Element& predicate : p.blind_rows->predicates) needs.push_back(predicate.x);
+        if (p.fully_masked_rows)
+          for (const Element& predicate : p.fully_masked_rows->predicates)
+            needs.push_back(predicate.x);
       };
       add(*plan);
       if (plan->forward >= 0 && plans_[plan->forward]) add(*plans_[plan->forward]);

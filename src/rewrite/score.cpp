@@ -208,12 +208,12 @@ Poly visible_cells(Algebra& algebra, const Mask& mask) {
 }
 
 Poly visibility(Algebra& algebra, const Mask& mask) {
-  return mask.may_leave_rows_blind() ? visible_cells(algebra, mask) : Algebra::constant(1);
+  return mask.may_mask_whole_rows() ? visible_cells(algebra, mask) : Algebra::constant(1);
 }
 
 Algebra::Implied implied(const Mask& mask) {
   Algebra::Implied result;
-  if (mask.may_leave_rows_blind()) return result;
+  if (mask.may_mask_whole_rows()) return result;
   for (size_t i = 0; i < mask.indicators.size(); ++i) {
     bool can_hold = false, can_fail = false;
     for (size_t bits = 0; bits < mask.visible.size(); ++bits)

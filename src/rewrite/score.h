@@ -56,7 +56,7 @@ struct Mask {
   bool hides_anything() const;
   /// Whether a row that sees no key can have weights: then a nonzero weight says nothing of the
   /// indicators. (Of fixed masks of bounded scores it is known whether there is such a row.)
-  bool may_leave_rows_blind() const {
+  bool may_mask_whole_rows() const {
     return (!is_fixed || terms_reach_fill || scores_reach_fill) && fill > kMinusInfinity;
   }
 };

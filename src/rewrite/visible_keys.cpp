@@ -80,22 +80,22 @@ bool must_hold(const Mask& mask, size_t i) {
 Result<VisibleKeys> fixed_keys_of(Elements& elements, const Algebra& algebra, const Mask& mask,
                                   const Roles& roles) {
   VisibleKeys keys;
-  int64_t blind_rows = 0;
+  int64_t fully_masked_rows = 0;
   if (const auto band = band_of(elements, algebra, mask, roles.rows, roles.keys)) {
     keys.band = *band;
-    blind_rows = band->empty_rows;
+    fully_masked_rows = band->empty_rows;
   } else {
-    const auto count = blind_rows_of(elements, algebra, mask, roles.keys);
+    const auto count = fully_masked_rows_of(elements, algebra, mask, roles.keys);
     if (!count) return band.status();
-    blind_rows = *count;
+    fully_masked_rows = *count;
     for (AtomId id : mask.indicators) keys.predicates.push_back(algebra.at(id).element);
     keys.visible = mask.visible;
   }
-  if (blind_rows > 0 && mask.fill > kMinusInfinity)
+  if (fully_masked_rows > 0 && mask.fill > kMinusInfinity)
     return error(Code::graph_not_supported,
                  "{} rows see no key, and the fill {} gives them uniform weights; a fused call "
                  "gives them 0",
-                 blind_rows, mask.fill);
+                 fully_masked_rows, mask.fill);
   return keys;
 }
 
@@ -124,15 +124,15 @@ Result<VisibleKeys> visible_keys_of(Elements& elements, const Algebra& algebra, 
                                     const Roles& roles, const Beside& beside) {
   VisibleKeys keys;
   if (!mask.hides_anything()) return keys;
-  if (mask.is_fixed && !mask.may_leave_rows_blind())
+  if (mask.is_fixed && !mask.may_mask_whole_rows())
     return fixed_keys_of(elements, algebra, mask, roles);
-  if (mask.may_leave_rows_blind()) {
+  if (mask.may_mask_whole_rows()) {
     const bool alike =
         mask.hiding == Hiding::replaces && !mask.terms_reach_fill && !mask.scores_reach_fill;
     // Where a row's hidden keys are all that it weighs, and are taken away, nothing is left: 0.
     const bool are_zero = alike && beside.masked_again;
-    keys.may_be_blind = alike && !are_zero && !beside.dropout && !beside.sink_is_data;
-    if (!keys.may_be_blind && !are_zero) {
+    keys.may_be_fully_masked = alike && !are_zero && !beside.dropout && !beside.sink_is_data;
+    if (!keys.may_be_fully_masked && !are_zero) {
       if (mask.hiding == Hiding::mixes)
         return error(Code::graph_not_supported,
                      "the mask (%{}) hides scores by several fills, which scores may reach",

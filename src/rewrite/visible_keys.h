@@ -31,7 +31,7 @@ struct VisibleKeys {
   std::vector<Element> predicates;
   std::vector<bool> visible;
   /// Whether a row may see no key and the program then gives all keys the same weight.
-  bool may_be_blind = false;
+  bool may_be_fully_masked = false;
   /// Set where scores may be as low as the mask's fill, so that hidden keys may count: the number
   /// that the call gives them, instead of leaving them out.
   std::optional<double> fill;

@@ -133,7 +133,7 @@ TEST(Depth, Sinks) {
                 "  s = f32[2,16,16] slice(ew), slice={[0:2], [0:16], [0:16]}\n"));
 }
 
-TEST(Depth, DrawnMasks) {
+TEST(Depth, RngDropoutMasks) {
   const std::string kept =
       "  half = f32[2,16,16] broadcast(h), dimensions={}\n"
       "  keep = pred[2,16,16] compare(u, half), direction=LT\n"

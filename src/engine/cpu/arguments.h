@@ -85,7 +85,7 @@ struct AttentionArguments {
   const View *q, *k, *v, *o, *stats, *max, *sum_exp, *scores;
   bool scores_after_softmax;
   const View *block_mask, *q_lengths, *kv_lengths, *sink;
-  const View* shown;  ///< booleans that the score loads: where one is 0 it is -inf
+  const View* boolean_mask;  ///< booleans that the score loads: where one is 0 it is -inf
   bool q_lengths_cumulative, kv_lengths_cumulative;
   DropoutArguments dropout;
 };

@@ -29,7 +29,7 @@ int64_t integer_of(const View& v, int64_t index) {
 }
 
 /// Booleans that the score is -inf without; one of them if it takes several.
-OperandId shown_where(const problem::AttentionStructure& s) {
+OperandId boolean_mask_of(const problem::AttentionStructure& s) {
   const auto& nodes = s.score.nodes;
   const auto at = [&](int32_t n) -> const problem::ScoreNode& {
     return nodes[static_cast<size_t>(n)];
@@ -81,7 +81,7 @@ AttentionBinding::AttentionBinding(const problem::AttentionStructure& structure,
     : structure_(structure),
       sizes_(sizes),
       expressions_(std::move(derivatives)),
-      shown_(shown_where(structure)) {
+      boolean_mask_(boolean_mask_of(structure)) {
   expressions_.insert(expressions_.begin(), structure.score);
 }
 
@@ -149,7 +149,7 @@ Status AttentionBinding::bind(std::span<void* const> buffers, WorkspaceCursor& w
   a.q = view(s.q), a.k = view(s.k), a.v = view(s.v), a.o = view(s.o);
   a.stats = view(s.stats), a.max = view(s.max), a.sum_exp = view(s.sum_exp);
   a.scores = view(s.scores), a.scores_after_softmax = s.scores_after_softmax;
-  a.block_mask = view(s.block_mask), a.sink = view(s.sink), a.shown = view(shown_);
+  a.block_mask = view(s.block_mask), a.sink = view(s.sink), a.boolean_mask = view(boolean_mask_);
   a.q_lengths = view(s.q_lengths), a.kv_lengths = view(s.kv_lengths);
   a.q_lengths_cumulative = s.q_lengths_cumulative,
   a.kv_lengths_cumulative = s.kv_lengths_cumulative;

@@ -55,7 +55,7 @@ class AttentionBinding {
   problem::AttentionStructure structure_;
   problem::AttentionSizes sizes_;
   std::vector<problem::ScoreExpression> expressions_;  ///< the score, then the derivatives
-  problem::OperandId shown_;                           ///< AttentionArguments::shown
+  problem::OperandId boolean_mask_;                    ///< AttentionArguments::boolean_mask
 };
 
 /// Fails unless the workspace is there and aligned to a cache line.

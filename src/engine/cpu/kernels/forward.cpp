@@ -127,7 +127,7 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
       visit_few_rows<Arithmetic>(a, units, t, block, keys, values, next, static_cast<int>(rows));
       continue;
     }
-    if (a.block_mask || a.shown) {
+    if (a.block_mask || a.boolean_mask) {
       const Interval columns = columns_seen(a, t, block, 0, rows);
       if (columns.lo >= columns.hi) continue;
     }

@@ -63,10 +63,11 @@ inline bool block_is_visible(const View& mask, int64_t b, int64_t h, int64_t row
 }
 
 /// The columns between the first and the last that booleans show of a row.
-inline Interval columns_shown(const View& shown, int64_t b, int64_t h, int64_t row, int64_t j0,
-                              Interval columns) {
-  const char* p = shown.data + origin(shown, b, h) + row * shown.stride[2] + j0 * shown.stride[3];
-  const int64_t step = shown.stride[3];
+inline Interval columns_of_mask(const View& boolean_mask, int64_t b, int64_t h, int64_t row,
+                                int64_t j0, Interval columns) {
+  const char* p = boolean_mask.data + origin(boolean_mask, b, h) + row * boolean_mask.stride[2] +
+                  j0 * boolean_mask.stride[3];
+  const int64_t step = boolean_mask.stride[3];
   const auto hidden = [&](int64_t j) { return p[j * step] == 0; };
   const auto eight_hidden = [&](int64_t j) { return step == 1 && read_as<int64_t>(p + j) == 0; };
   while (columns.hi - columns.lo >= 8 && eight_hidden(columns.lo)) columns.lo += 8;
@@ -89,7 +90,7 @@ inline Interval columns_of_row(const AttentionArguments& a, Interval visible, in
     columns.lo = ((j0 + columns.lo) / kBlockMaskTile + 1) * kBlockMaskTile - j0;
   while (a.block_mask && columns.lo < columns.hi && !tile_is_visible(columns.hi - 1))
     columns.hi = (j0 + columns.hi - 1) / kBlockMaskTile * kBlockMaskTile - j0;
-  return a.shown ? columns_shown(*a.shown, b, h, row, j0, columns) : columns;
+  return a.boolean_mask ? columns_of_mask(*a.boolean_mask, b, h, row, j0, columns) : columns;
 }
 
 /// Sets to -inf what the row does not see of scores[first .. last), whose column 0 is key j0.

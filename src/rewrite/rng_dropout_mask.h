@@ -10,7 +10,7 @@
 
 namespace heddle::rewrite {
 
-struct DrawnMask {
+struct RngDropoutMask {
   /// One word of the key: where the program has it, or its value.
   struct KeyWord {
     std::optional<Element> place;
@@ -22,6 +22,6 @@ struct DrawnMask {
 };
 
 /// Nothing unless it is proved that `keep` is such a mask.
-std::optional<DrawnMask> drawn_mask(Elements& elements, const Element& keep);
+std::optional<RngDropoutMask> rng_dropout_mask(Elements& elements, const Element& keep);
 
 }  // namespace heddle::rewrite

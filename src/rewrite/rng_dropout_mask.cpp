@@ -1,4 +1,4 @@
-#include "rewrite/drawn_mask.h"
+#include "rewrite/rng_dropout_mask.h"
 
 #include <algorithm>
 
@@ -124,7 +124,7 @@ std::vector<std::pair<WordId, WordId>> possible_keys(Words& words, WordId bits, 
 
 }  // namespace
 
-std::optional<DrawnMask> drawn_mask(Elements& elements, const Element& keep) {
+std::optional<RngDropoutMask> rng_dropout_mask(Elements& elements, const Element& keep) {
   const Element e = elements.resolve(keep);
   if (!e.x->is(Opcode::compare)) return std::nullopt;
   const bool less = e.x->direction() == "LT";
@@ -156,7 +156,7 @@ std::optional<DrawnMask> drawn_mask(Elements& elements, const Element& keep) {
     if (words.at(index).linear.constant != 0) continue;
     for (const auto& [key_0, key_1] : possible_keys(words, bits, high, low)) {
       if (threefry_bits(words, high, low, key_0, key_1) != bits) continue;
-      DrawnMask mask;
+      RngDropoutMask mask;
       mask.keep_probability = *threshold;
       mask.index = words.at(index).linear;
       for (int i = 0; i < 2; ++i) {

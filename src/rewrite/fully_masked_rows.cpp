@@ -1,4 +1,4 @@
-#include "rewrite/blind_rows.h"
+#include "rewrite/fully_masked_rows.h"
 
 #include <algorithm>
 
@@ -38,9 +38,9 @@ Result<Instruction*> truth(const std::vector<Instruction*>& predicates,
 }
 
 /// The rows for which no key is visible.
-Result<Labelled> blind_rows(const Elements& elements, const Plan& plan,
-                            const std::vector<Instruction*>& predicates) {
-  const BlindRows& rows = *plan.blind_rows;
+Result<Labelled> fully_masked_rows(const Elements& elements, const Plan& plan,
+                                   const std::vector<Instruction*>& predicates) {
+  const FullyMaskedRows& rows = *plan.fully_masked_rows;
   Index labels;
   for (const Element& predicate : rows.predicates)
     for (Var v : flat(predicate.at))
@@ -66,15 +66,15 @@ Result<Instruction*> times(Instruction* x, double factor) {
 
 }  // namespace
 
-Result<Instruction*> with_blind_rows(const Elements& elements, const Plan& plan,
-                                     const CallResult& result, Instruction* value,
-                                     Instruction* source,
-                                     const std::vector<Instruction*>& predicates) {
+Result<Instruction*> with_fully_masked_rows(const Elements& elements, const Plan& plan,
+                                            const CallResult& result, Instruction* value,
+                                            Instruction* source,
+                                            const std::vector<Instruction*>& predicates) {
   const Index place = flat(result.place.at);
-  const Index from = flat(plan.operands[plan.blind_rows->operand].place.at);
+  const Index from = flat(plan.operands[plan.fully_masked_rows->operand].place.at);
   const double share = 1.0 / static_cast<double>(elements.size(plan.roles.keys));
   const ElementType type = value->shape().type();
-  HEDDLE_ASSIGN(const Labelled blind, blind_rows(elements, plan, predicates));
+  HEDDLE_ASSIGN(const Labelled masked, fully_masked_rows(elements, plan, predicates));
   HEDDLE_ASSIGN(value, reordered(elements, {value, place}, place));
   HEDDLE_ASSIGN(source, hlo::make_convert(source, ElementType::f32));
   if (!plan.backward) {
@@ -82,14 +82,14 @@ Result<Instruction*> with_blind_rows(const Elements& elements, const Plan& plan,
     HEDDLE_ASSIGN(mean.x, times(mean.x, share));
     HEDDLE_ASSIGN(Instruction * there, reordered(elements, mean, place));
     HEDDLE_ASSIGN(there, hlo::make_convert(there, type));
-    HEDDLE_ASSIGN(Instruction * is_blind, reordered(elements, blind, place));
-    return hlo::make_select(is_blind, there, value);
+    HEDDLE_ASSIGN(Instruction * is_masked, reordered(elements, masked, place));
+    return hlo::make_select(is_masked, there, value);
   }
   HEDDLE_ASSIGN(source, reordered(elements, {source, from}, from));
-  HEDDLE_ASSIGN(Instruction * is_blind, reordered(elements, blind, from));
+  HEDDLE_ASSIGN(Instruction * is_masked, reordered(elements, masked, from));
   HEDDLE_ASSIGN(Instruction * zero, hlo::make_splat(*source->computation(), ElementType::f32, 0,
                                                     source->shape().dims()));
-  HEDDLE_ASSIGN(source, hlo::make_select(is_blind, source, zero));
+  HEDDLE_ASSIGN(source, hlo::make_select(is_masked, source, zero));
   Index over = plan.roles.rows;
   over.insert(over.end(), plan.roles.repeat.begin(), plan.roles.repeat.end());
   HEDDLE_ASSIGN(Labelled added, reduced(elements, {source, from}, over, Opcode::add));
