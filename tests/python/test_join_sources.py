@@ -21,7 +21,6 @@ OWN = {
     "function": ("namespace n {\nnamespace {\nint helper(double x) { return x; }\n}\n}\n", "int y = helper(1);"),
     "function of a template": ("namespace n {\nnamespace {\ntemplate <class T>\nT helper(T x) { return x; }\n}\n}\n", "int y = helper(1);"),
     "constant": ("namespace {\nconstexpr int kMost = 3;\n}\n", "int y = kMost;"),
-    "second value": ("namespace {\nconstexpr const char *kFirst = \"a\", *kMost = \"b\";\n}\n", "auto y = kMost;"),
     "array": ("namespace {\nconstexpr int kNames[] = {3};\n}\n", "int y = kNames[0];"),
     "type": ("namespace {\nstruct Place {\n  int inner = 0;\n};\n}\n", "Place y;"),
     "static": ("static int helper(int x) { return x; }\n", "int y = helper(1);"),
@@ -44,18 +43,6 @@ def test_a_name_of_a_files_own_is_not_met_elsewhere(join, tmp_path, kind):
     own, use = OWN[kind]
     assert units(join, tmp_path, own, f"void f() {{ {use} }}\n", PLAIN) == [[0, 2], [1]]
     assert units(join, tmp_path, f"void f() {{ {use} }}\n", own, PLAIN) == [[0, 2], [1]]
-
-
-def test_nor_in_a_header_that_the_other_alone_includes(join, tmp_path):
-    (tmp_path / "row.h").write_text("namespace n {\nstruct Row {\n  int helper();\n};\nint first(), second();\n}\n")
-    (tmp_path / "deep.h").write_text('#include "row.h"\n')
-    included = '#include "deep.h"\nint f() { return 1; }\n'
-    own = "namespace n {\nnamespace {{\n{}\n}}\n}}\n".replace("namespace n {", "namespace n {{")
-    for declaration in ("struct Row {};", "int first(double x) { return 1; }"):
-        assert units(join, tmp_path, included, own.format(declaration)) == [[0], [1]]
-        # Alone it means what it does beside it.
-        assert units(join, tmp_path, included, '#include "row.h"\n' + own.format(declaration)) == [[0, 1]]
-    assert units(join, tmp_path, included, own.format("int helper() { return 1; }")) == [[0, 1]]  # a member's name
 
 
 def test_two_files_with_one_name_of_their_own_are_apart(join, tmp_path):
