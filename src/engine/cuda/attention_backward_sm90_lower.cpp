@@ -58,7 +58,7 @@ class BackwardSm90Launches final : public Launches {
   Status execute(const Execution& at) const override {
     HEDDLE_TRY(check_addresses(planned_.aligned, at.buffers));
     sm90::BackwardArguments arguments = planned_.arguments;
-    bind(planned_.entries, at.buffers, &arguments);
+    bind_entries(planned_.entries, at.buffers, &arguments);
     HEDDLE_TRY(planned_.pairs ? make_pairs(at, arguments) : map_operands(at, arguments));
     const BackwardSm90Workspace& workspace = planned_.workspace;
     arguments.negative_lse = reinterpret_cast<float*>(at.workspace + workspace.negative_lse);

@@ -125,7 +125,7 @@ class DecodeLaunches final : public Launches {
   Status execute(const Execution& at) const override {
     HEDDLE_TRY(check_addresses(planned_.aligned, at.buffers));
     sm80::DecodeArguments arguments = planned_.arguments;
-    bind(planned_.entries, at.buffers, &arguments);
+    bind_entries(planned_.entries, at.buffers, &arguments);
     arguments.parts = {
         .sums = reinterpret_cast<float*>(at.workspace),
         .statistics = reinterpret_cast<float*>(at.workspace + planned_.statistics),

@@ -65,7 +65,7 @@ class ForwardSm90Launches final : public Launches {
   Status execute(const Execution& at) const override {
     HEDDLE_TRY(check_addresses(planned_.aligned, at.buffers));
     sm90::ForwardArguments arguments = planned_.arguments;
-    bind(planned_.entries, at.buffers, &arguments);
+    bind_entries(planned_.entries, at.buffers, &arguments);
     HEDDLE_TRY(planned_.pairs ? make_pairs(at, arguments) : map_operands(at, arguments));
     arguments.order.claim = at.claim;
     if (planned_.draws_tiles) {
@@ -124,7 +124,7 @@ class ForwardSm90Launches final : public Launches {
   Status make_rotations(const Execution& at, sm90::ForwardArguments& arguments) const {
     attention::RotationsBefore making = planned_.rotations;
     attention::RotationArguments& queries = making.queries;
-    bind(planned_.rotation_entries, at.buffers, &queries);
+    bind_entries(planned_.rotation_entries, at.buffers, &queries);
     queries.rotations = reinterpret_cast<unsigned*>(at.workspace + planned_.workspace.rotations);
     queries.units = reinterpret_cast<float*>(at.workspace + planned_.workspace.units);
     arguments.q_rope.rotations = queries.rotations;

@@ -30,7 +30,7 @@ class GeneralLaunches final : public Launches {
     HEDDLE_TRY(check_addresses(aligned_, at.buffers));
     for (const GeneralLaunch<Parameters>& step : steps_) {
       Parameters parameters = step.parameters;
-      bind(step.entries, at.buffers, &parameters);
+      bind_entries(step.entries, at.buffers, &parameters);
       if constexpr (requires { parameters.delta; })
         parameters.delta = reinterpret_cast<attention::RowDelta*>(
             at.workspace + (after_pairs_ ? kFallbackBytes : 0));

@@ -18,7 +18,8 @@ attention::Tensor tensor_of(const problem::AttentionStructure& structure,
   return tensor;
 }
 
-void bind(std::span<const Entry> entries, std::span<void* const> buffers, void* parameters) {
+void bind_entries(std::span<const Entry> entries, std::span<void* const> buffers,
+                  void* parameters) {
   for (const Entry& entry : entries) {
     void* buffer = buffers[static_cast<size_t>(entry.operand)];
     char* target = static_cast<char*>(parameters) + entry.offset;

@@ -14,7 +14,7 @@
 
 namespace heddle::engine::cuda {
 
-/// Strides of an operand; data and offsets stay null until bind().
+/// Strides of an operand; data and offsets stay null until bind_entries().
 attention::Tensor tensor_of(const problem::AttentionStructure& structure,
                             const problem::AttentionSizes& sizes, problem::OperandId id);
 
@@ -28,8 +28,9 @@ struct Entry {
   DataType dtype = DataType::f32;  ///< of the scalar in host memory
 };
 
-/// Fills the entries of a parameter block. Integers are written as 64 bits, reals as f32.
-void bind(std::span<const Entry> entries, std::span<void* const> buffers, void* parameters);
+/// Fills the entries of a parameter block. Integers are written as 64 bits, reals as f32. (Called
+/// bind, it would be std::bind of a vector of them wherever <functional> is included.)
+void bind_entries(std::span<const Entry> entries, std::span<void* const> buffers, void* parameters);
 
 /// Whether each of `operands` starts on 16 bytes, as the kernel planned for it was told.
 Status check_addresses(std::span<const problem::NamedOperand> operands,
