@@ -47,7 +47,8 @@ TEST(SetField, RefusesInWords) {
                             ", softmax_input_is_log2."})
       EXPECT_NE(message.find(has), std::string::npos) << message;
   }
-  EXPECT_EQ(set_field(*make_node("rope", ""), "angles", TensorValue{1}).message(),
+  Node rope = *make_node("rope", "");
+  EXPECT_EQ(set_field(rope, "angles", TensorValue{1}).message(),
             "rope has no field 'angles' to set; it has x, freqs, cosines, sines, positions, y, "
             "output_scale, rope_dim, pairing.");
   EXPECT_EQ(set_field(node, "q", 1.0).message(),
