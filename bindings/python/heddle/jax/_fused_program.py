@@ -33,9 +33,9 @@ def bind(flat, values, name):
 
 
 def _holds_shard_map(jaxpr):
-    """Whether a jaxpr, or one that its equations hold, cuts its work over a mesh."""
+    """Whether a jaxpr, or one that its equations hold, cuts its work over a mesh of several devices."""
     for equation in jaxpr.eqns:
-        if equation.primitive.name == "shard_map":
+        if equation.primitive.name == "shard_map" and equation.params["mesh"].size > 1:
             return True
         for inner in jax.tree_util.tree_leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
             if _is_jaxpr(inner) and _holds_shard_map(inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner):
