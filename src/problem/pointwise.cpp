@@ -57,7 +57,7 @@ void join(PointwiseProblem& problem, int d) {
   }
   for (ScoreNode& node : problem.structure.nodes) {
     if (const int at = dim_of(node.op); at >= 0 && at < d)
-      node.op = kIndices[static_cast<size_t>(at + 1)];
+      node.op = kIndices[static_cast<size_t>(at) + 1];
   }
 }
 
