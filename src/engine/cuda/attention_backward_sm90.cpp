@@ -140,7 +140,7 @@ bool sums_load_gradient(const AttentionBackwardStructure& structure, const Atten
   const problem::LoadGradient& wanted = structure.load_gradients[0];
   const auto type = [&](OperandId id) { return structure.forward.type(id).dtype; };
   const problem::ScoreExpression& derivative = wanted.derivative;
-  if (wanted.load != tiled || type(tiled) == DataType::boolean ||
+  if (tiled == kAbsent || wanted.load != tiled || type(tiled) == DataType::boolean ||
       type(wanted.gradient) != type(tiled) ||
       derivative.nodes[static_cast<size_t>(derivative.root)].op != problem::ScoreOp::gradient) {
     return false;
