@@ -2,31 +2,10 @@
 // tensor cores, before their scales.
 #pragma once
 
+#include "../ptx/math.cuh"
 #include "codes.cuh"
 
 namespace heddle::attention {
-
-/// Bytes of `a` and `b` by the nibbles of a selector, the lowest first: 0 .. 3 are a's.
-template <u32 kSelector>
-HEDDLE_DEVICE u32 bytes_of(u32 a, u32 b) {
-  u32 word;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "n"(kSelector));
-  return word;
-}
-
-HEDDLE_DEVICE u32 subtract_f16x2(u32 a, u32 b) {
-  u32 difference;
-  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(difference) : "r"(a), "r"(b));
-  return difference;
-}
-
-/// a & mask | bits, which is one instruction.
-template <u32 kMask, u32 kBits>
-HEDDLE_DEVICE u32 masked_with(u32 a) {
-  u32 word;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(word) : "r"(a), "n"(kMask), "n"(kBits));
-  return word;
-}
 
 /// Of a word of codes: kCount pairs, and which two codes each holds. interleave<0> and <1> of two
 /// words: codes of the first and the second half of both, so that pair i holds code i of one half
@@ -41,7 +20,7 @@ struct BytePairs {
   HEDDLE_DEVICE static constexpr int high_code(int pair) { return 2 * pair + 1; }
   template <int kHalf>
   HEDDLE_DEVICE static u32 interleave(u32 a, u32 b) {
-    return bytes_of < kHalf == 0 ? 0x5140 : 0x7362 > (a, b);
+    return ptx::bytes_of<(kHalf == 0 ? 0x5140 : 0x7362)>(a, b);
   }
 };
 
@@ -50,8 +29,8 @@ struct CodePairs<i8> : BytePairs {
   /// An f16 from 1024 to 2047 has a number's bits below: 1024 + 128 + x.
   HEDDLE_DEVICE static void of(u32 codes, u32* pairs) {
     const u32 above = codes ^ 0x80808080u;
-    pairs[0] = subtract_f16x2(bytes_of<0x4140>(above, 0x64646464u), 0x64806480u);
-    pairs[1] = subtract_f16x2(bytes_of<0x4342>(above, 0x64646464u), 0x64806480u);
+    pairs[0] = ptx::subtract_f16x2(ptx::bytes_of<0x4140>(above, 0x64646464u), 0x64806480u);
+    pairs[1] = ptx::subtract_f16x2(ptx::bytes_of<0x4342>(above, 0x64646464u), 0x64806480u);
   }
 };
 
@@ -66,8 +45,8 @@ struct CodePairs<f8e4m3> : BytePairs {
         : "=r"(pairs[0]), "=r"(pairs[1])
         : "r"(codes));
 #else
-    pairs[0] = of_bytes(bytes_of<0x1404>(codes, 0));
-    pairs[1] = of_bytes(bytes_of<0x3424>(codes, 0));
+    pairs[0] = of_bytes(ptx::bytes_of<0x1404>(codes, 0));
+    pairs[1] = of_bytes(ptx::bytes_of<0x3424>(codes, 0));
 #endif
   }
 
@@ -97,18 +76,16 @@ struct CodePairs<u8> {
   HEDDLE_DEVICE static constexpr int high_code(int pair) { return pair + 4; }
   template <int kHalf>
   HEDDLE_DEVICE static u32 interleave(u32 a, u32 b) {
-    return bytes_of < kHalf == 0 ? 0x5410 : 0x7632 > (a, b);
+    return ptx::bytes_of<(kHalf == 0 ? 0x5410 : 0x7632)>(a, b);
   }
   HEDDLE_DEVICE static void of(u32 codes, u32* pairs) {
 #pragma unroll
     for (int byte = 0; byte < 2; ++byte) {
-      const u32 low = masked_with<0x000f000f, 0x64006400>(codes),
-                high = masked_with<0x00f000f0, 0x64006400>(codes);
+      const u32 low = ptx::masked_with<0x000f000f, 0x64006400>(codes),
+                high = ptx::masked_with<0x00f000f0, 0x64006400>(codes);
       // 1024 + 8 + x, and 1024 + 16 (8 + x).
-      pairs[2 * byte] = subtract_f16x2(low, 0x64086408u);
-      asm("fma.rn.f16x2 %0, %1, %2, %3;"
-          : "=r"(pairs[2 * byte + 1])
-          : "r"(high), "r"(0x2c002c00u), "r"(0xd480d480u));
+      pairs[2 * byte] = ptx::subtract_f16x2(low, 0x64086408u);
+      pairs[2 * byte + 1] = ptx::fma_f16x2(high, 0x2c002c00u, 0xd480d480u);
       codes >>= 8;
     }
   }

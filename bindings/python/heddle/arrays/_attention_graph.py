@@ -263,7 +263,7 @@ def _check_segments(name, kind, extents, batched):
 def config(dim: int, *, causal: object, window: object, scale: object, soft_cap: object, probability: object,
            deterministic: object) -> Config:
     """The call's numbers and choices, checked. dim: q's head dim."""
-    left, right, bottom_right = _bounds(window, causal)
+    left, right, bottom_right = bounds(window, causal)
     scale = max(dim, 1)**-0.5 if scale is None else _finite("scale", scale)
     if soft_cap is not None:
         soft_cap = _finite("soft_cap", soft_cap)
@@ -305,7 +305,7 @@ def _finite(name, value):
     return value
 
 
-def _bounds(window, causal):
+def bounds(window: object, causal: object) -> tuple[int | None, int | None, bool]:
     """(left_bound, right_bound, bottom_right) of the graph's diagonal band."""
     if isinstance(causal, str):
         _calls.one_of(OP, "causal", causal, ("top_left", "bottom_right"))

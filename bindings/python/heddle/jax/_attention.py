@@ -8,10 +8,10 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.typing import ArrayLike
 
+from heddle.arrays import _attention_graph
 from heddle.jax import _attention_mesh, _checks, _compat, _mesh, _scores
 from heddle.jax._attention_calls import Config, keeps_apart, log_sum_exp
 
@@ -103,28 +103,6 @@ def _cells(name, x, extents):
     return x.reshape(shape)
 
 
-def _bounds(window, causal):
-    """(left_bound, right_bound, bottom_right) of the graph's diagonal band."""
-    if isinstance(causal, str):
-        _checks.one_of(OP, "causal", causal, ("top_left", "bottom_right"))
-    else:
-        causal = _checks.flag(OP, "causal", causal)
-    sides = (window, window) if isinstance(window, (int, np.integer)) else (None, None) if window is None else window
-    if isinstance(window, bool) or not isinstance(sides, (tuple, list)) or len(sides) != 2 or not all(
-            x is None or isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in sides):
-        raise TypeError(f"{OP}: window is {window!r}, expected an int or a pair (left, right) of ints or None.")
-    for side in sides:
-        if side is not None and side < 0:
-            raise ValueError(f"{OP}: window is {window!r}, expected sides of at least 0.")
-    left, right = sides
-    if causal:
-        right = 0
-    furthest = 2**31 - 2
-    left = None if left is None or left >= furthest else int(left) + 1
-    right = None if right is None or right >= furthest else int(right)
-    return left, right, causal == "bottom_right"
-
-
 def _lengths(name, lengths, batch, ndim):
     lengths = _checks.as_array(OP, name, lengths)
     if not jnp.issubdtype(lengths.dtype, jnp.integer):
@@ -137,11 +115,8 @@ def _lengths(name, lengths, batch, ndim):
 def _segments(segment_ids, extents, ndim):
     """Segment ids of queries and keys, as loads."""
     b, _, t, s = extents
-    pair = segment_ids if isinstance(segment_ids, (tuple, list)) else (segment_ids, segment_ids)
-    if len(pair) != 2:
-        raise ValueError(f"{OP}: segment_ids has {len(pair)} entries, expected one array, or one for q and one for k.")
     found = []
-    for ids, length, shape in zip(pair, (t, s), ((b, 1, t, 1), (b, 1, 1, s))):
+    for ids, length, shape in zip(_attention_graph.split_segments(segment_ids), (t, s), ((b, 1, t, 1), (b, 1, 1, s))):
         ids = _checks.as_array(OP, "segment_ids", ids)
         if not jnp.issubdtype(ids.dtype, jnp.integer):
             raise TypeError(f"{OP}: segment_ids has dtype {ids.dtype.name}, expected an integer one.")
@@ -156,14 +131,12 @@ def _dropout(dropout):
     """(probability, seed, offset) of dropout=(probability, seed) or (probability, seed, offset)."""
     if dropout is None:
         return 0.0, None, None
-    if not isinstance(dropout, (tuple, list)) or len(dropout) not in (2, 3):
-        raise TypeError(f"{OP}: dropout is {type(dropout).__name__}, expected (probability, seed) or (probability, seed, "
-                        "offset).")
-    probability = _checks.number(OP, "dropout's probability", dropout[0])
+    probability, *given = _attention_graph.split_dropout(dropout)
+    probability = _checks.number(OP, "dropout's probability", probability)
     if not 0 <= probability < 1:
         raise ValueError(f"{OP}: dropout's probability is {probability}, expected at least 0 and less than 1.")
     words = []
-    for name, x in zip(("seed", "offset"), (*dropout[1:], 0)):
+    for name, x in zip(("seed", "offset"), given):
         if name == "seed" and hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             x = jax.random.bits(x, (), jnp.uint32) if x.shape == () else x
         x = _checks.as_array(OP, f"dropout's {name}", x)
@@ -265,7 +238,8 @@ def attention(
         operands["sink"] = sink.astype(jnp.float32)
         if operands["sink"].shape != (n,):
             raise ValueError(f"{OP}: sink has shape {operands['sink'].shape}, expected ({n},), one logit a head.")
-    left, right, bottom_right = _bounds(window, causal)
+    left, right, bottom_right = _attention_graph.bounds(
+        window, causal if isinstance(causal, str) else _checks.flag(OP, "causal", causal))
     # A graph wants both lengths or none, and lengths where a band leaves out whole rows.
     if q_lengths is not None or kv_lengths is not None or (t > s and (left is not None or bottom_right)):
         for name, given, full in (("q_lengths", q_lengths, t), ("kv_lengths", kv_lengths, s)):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from heddle.arrays._attention_graph import STATISTICS  # [B, N, T] here; d_lse is the gradient of the log-sum-exp
 from heddle.jax import _compat, _scores
 from heddle.jax._graphs import Graph, row_major
 from heddle.jax._primitives import joint, one_by_one
@@ -14,8 +15,6 @@ from heddle.jax._primitives import joint, one_by_one
 ROWS = ("q", "k", "v", "o", "d_o")  # [B, length, heads, dim], or as the layout says
 BATCHED = ("q_lengths", "kv_lengths")  # [B]
 SCALARS = ("seed", "offset")
-# [B, N, T], and what a graph calls them; d_lse is the gradient of the log-sum-exp
-STATISTICS = {"lse": "stats", "max": "max", "sum_exp": "sum_exp", "d_lse": "d_stats"}
 
 
 class Config(NamedTuple):
