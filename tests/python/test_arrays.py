@@ -119,7 +119,7 @@ def test_dropout_drops_its_share_and_is_repeatable():
     ({"q": np.float64}, TypeError, "attention: q has dtype float64, expected float32 or float16 or bfloat16"),
     ({"v": np.float64}, TypeError, "attention: v has dtype float64, expected float32"),
     ({"q": lambda x: x.tolist()}, TypeError, "attention: q is of type list, expected an array"),
-    ({"q": lambda x: 5}, TypeError, "attention: q is the number 5, expected an array"),
+    ({"q": lambda x: 5}, TypeError, "attention: q is of type int, expected an array"),
     ({"k": lambda x: np.ma.masked_array(x)}, TypeError, "attention: k is an array with a mask of its own"),
     ({"q": lambda x: x.astype(">f4")}, TypeError, "attention: q has data type >f4, of another byte order"),
     ({"q": lambda x: x.astype(np.complex64)}, TypeError, "attention: q has a data type that Heddle has no name for"),

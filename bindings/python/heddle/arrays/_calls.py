@@ -114,9 +114,9 @@ def described(op: str, arrays: Mapping[str, object]) -> tuple:
 
 
 def _looked_into(what, array):
-    memory = _memory.memory_of(what, array)
-    if memory.dims is None or hasattr(array, "mask"):
-        given = f"the number {array}" if memory.dims is None else "an array with a mask of its own"
+    memory = _memory.memory_of_array(what, array)
+    if memory is None or hasattr(array, "mask"):
+        given = f"of type {type(array).__name__}" if memory is None else "an array with a mask of its own"
         raise TypeError(f"{what} is {given}, expected an array (of NumPy, torch, JAX, CuPy or with DLPack).")
     return memory.dtype, memory.dims, memory.strides, memory.device or "cpu", library_of(array)
 

@@ -24,11 +24,8 @@ class Memory(NamedTuple):
     writable: bool = True
 
 
-def memory_of(what, given):
-    """The memory of an array of torch, NumPy, JAX, CuPy or any library with DLPack, or of an address, an int.
-
-    Raises TypeError for anything else.
-    """
+def memory_of_array(what, given):
+    """The memory of an array of torch, NumPy, JAX, CuPy or any library with DLPack; None of anything else."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(given, torch.Tensor):
         return _of_torch(what, given)
@@ -42,6 +39,14 @@ def memory_of(what, given):
         return _of_cuda(given)
     if hasattr(given, "__dlpack__"):
         return _of_dlpack(what, given)
+    return None
+
+
+def memory_of(what, given):
+    """The memory of an array, or of an address, an int. Raises TypeError for anything else."""
+    memory = memory_of_array(what, given)
+    if memory is not None:
+        return memory
     try:
         address = None if isinstance(given, bool) else operator.index(given)
     except TypeError:

@@ -9,6 +9,7 @@ import threading
 import jax
 
 from heddle import _library
+from heddle._enabled import Enabled
 from heddle._module import fuse_module
 from heddle.jax import _internals
 from heddle.jax._faults import logger, tell
@@ -34,16 +35,6 @@ def transform(serialized, device):
         logger.info("%s: %d fused calls, %d left alone", report["module"], len(report["fusions"]),
                     len(report["refusals"]))
     return fused
-
-
-class Enabled:
-    """What `enable()` returns: `with enable(): ...` disables at the end of the block."""
-
-    def __enter__(self) -> "Enabled":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        disable()
 
 
 _lock = threading.Lock()
@@ -82,7 +73,7 @@ def enable() -> Enabled:
             registry.register_hlo_module_transformation(_transform_if_enabled, name=NAME, platforms=PLATFORM)
             _salt = _internals.CacheKeySalt(f" heddle {_library.identity()}")
             jax.clear_caches()
-    return Enabled()
+    return Enabled(disable)
 
 
 def disable() -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 import torch
 
 from heddle import _library
+from heddle._enabled import Enabled
 from heddle.arrays._attention_graph import Config
 from heddle.torch import _internals
 from heddle.torch._attention_ops import attend, is_refused
@@ -19,16 +20,6 @@ _OPERATOR = torch.ops.aten.scaled_dot_product_attention.default
 _KEYS = ("CPU", "CUDA", "Autograd")
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _REASONS = 256  # different ones that are counted
-
-
-class Enabled:
-    """What `enable()` returns: `with enable(): ...` disables at the end of the block."""
-
-    def __enter__(self) -> "Enabled":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        disable()
 
 
 _lock = threading.Lock()
@@ -54,7 +45,7 @@ def enable() -> Enabled:
             _library_of_operators = _internals.put_before(_OPERATOR, _sdpa, _KEYS)
             _tag = _internals.mark_caches(f"heddle {_library.identity()}")
             _forget_compiled()
-    return Enabled()
+    return Enabled(disable)
 
 
 def disable() -> None:
