@@ -1,8 +1,8 @@
 // Attention backward on Hopper for head dims up to 256, one block per 64 keys.
 //
-//   scorer:  S^T  = K Q^T      P^T  = exp(score(scale * S^T) - lse)      dV += P^T dO
-//   grader:  dP^T = V dO^T     dS^T = P^T o (dP^T - delta) o slope       dK += dS^T Q
-//   adder:                                                               dQ += dS K
+//   dV group:  S^T  = K Q^T      P^T  = exp(score(scale * S^T) - lse)      dV += P^T dO
+//   dK group:  dP^T = V dO^T     dS^T = P^T o (dP^T - delta) o slope       dK += dS^T Q
+//   dQ group:                                                             dQ += dS K
 //
 // dK and dV of 64 keys fill the registers of a warp group each, so a group owns one of them and the
 // product that feeds it: P^T and dS^T, as they leave the accumulators, are the register operands of
@@ -189,7 +189,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64> {
       }
       ptx::wgmma_wait<0>();
       ptx::pin(d_v);
-      // The grader takes P when it is done with dO.
+      // The dK group takes P when it is done with dO.
       ptx::mbarrier_wait(p_ring.empty(p_last.stage()), p_last.parity());
       Block::template store_gradient<DoTile, C::kVDim, kVd>(
           d_v, Block::keep_scale_of(args), d_o_tile(shared, d_o_last.stage()), thread / 32 * 16,
@@ -275,7 +275,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64> {
       }
       ptx::wgmma_wait<0>();
       ptx::pin(d_k);
-      // Both who read this tile of Q are done: the scorer before it handed over P.
+      // Both who read this tile of Q are done: the dV group before it handed over P.
       Block::template store_gradient<QTile, C::kQkDim, kQk>(
           d_k, Block::scale_of(args) * Block::kOfLog2, q_tile(shared, q_last.stage()), warp_row,
           args.problem.d_k, args, work);

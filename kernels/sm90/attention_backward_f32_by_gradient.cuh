@@ -94,7 +94,7 @@ struct AttentionBackwardF32ByGradient : AttentionBackwardByGradient<Config, Scor
     }
 
     /// S^T of the step to P^T. `lse` is where its statistics lie. Where slopes are not 1 P o
-    /// slope is written for the grader at once: it finds no registers beside P.
+    /// slope is written for the dK group at once: it finds no registers beside P.
     HEDDLE_DEVICE void exponentiate(u32 lse, const typename Block::Step& at, const Band& band) {
       const HeadUnits& of = units(args, band.work, at.head);
       const int row0 = at.tile * kTileM;

@@ -177,7 +177,7 @@ void visit_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t,
   differentiate_tile<Arithmetic>(
       pass, at, t, [&](int64_t, const ScoreCells& cells, float* p, float* d_s) {
         if (!pass.d_dot.is_identity) {
-          const ScoreValue d_dot = evaluate(pass.d_dot, cells, t.dots, d_s, t.room);
+          const ScoreValue d_dot = evaluate(pass.d_dot, cells, t.dots, d_s, t.scratch);
           for (int64_t j = cells.first; j < cells.last; j += kLanes)
             store(d_s + j, select(equal(load(p + j), zero()), zero(), value_at(d_dot, j)));
         }

@@ -64,7 +64,7 @@ struct BackwardTile {
   float *factors, *dots;
   float* staging;
   float* spill;  ///< a panel of dQ whose last rows are not there
-  ScoreRoom room;
+  ScoreScratch scratch;
   float* sum;                    ///< a tile of a load's gradient
   int64_t q_pitch, o_pitch;      ///< of q, d_o
   int64_t q_columns, o_columns;  ///< dims rounded up to a panel: pitches of d_k, d_v, dQ
@@ -86,8 +86,8 @@ inline BackwardTile tile_in(const BackwardScratch& at, void* memory) {
   t.visible = reinterpret_cast<Interval*>(base + at.visible);
   t.factors = floats(at.factors), t.dots = floats(at.dots);
   t.staging = floats(at.staging), t.spill = floats(at.spill);
-  t.room = {reinterpret_cast<ScoreValue*>(base + at.score_values), floats(at.score_strips),
-            kBackwardKeys};
+  t.scratch = {reinterpret_cast<ScoreValue*>(base + at.score_values), floats(at.score_strips),
+               kBackwardKeys};
   t.sum = floats(at.sum);
   t.q_pitch = at.q_pitch, t.o_pitch = at.o_pitch;
   t.q_columns = at.q_columns, t.o_columns = at.o_columns;
@@ -150,7 +150,7 @@ inline void differentiate_row(const BackwardPass& pass, const ScoreUnits& units,
     for (int64_t j = cells.first; j < cells.last; j += kLanes)
       store(t.dots + j, product(load(p + j), scale));
   }
-  score_row(a, units, cells, t.visible[r], t.room, p);
+  score_row(a, units, cells, t.visible[r], t.scratch, p);
   const bool drops = a.dropout.kind != DropoutKind::none;
   if (drops) dropout_factors(a.dropout, a.q_heads, cells, t.factors);
   const SplitFactor to_natural = split(units.to_natural), log2_e = split(kLog2E);

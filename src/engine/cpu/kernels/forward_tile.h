@@ -13,7 +13,7 @@ struct Tile {
   float *max, *sum;
   float* factors;
   Row* rows;
-  ScoreRoom room;
+  ScoreScratch scratch;
   int64_t q_pitch, o_pitch;
 };
 
@@ -26,8 +26,8 @@ inline Tile tile_in(const ForwardScratch& at, void* memory) {
   t.max = floats(at.max), t.sum = floats(at.sum);
   t.factors = floats(at.factors);
   t.rows = reinterpret_cast<Row*>(base + at.rows);
-  t.room = {reinterpret_cast<ScoreValue*>(base + at.score_values), floats(at.score_strips),
-            kForwardKeys};
+  t.scratch = {reinterpret_cast<ScoreValue*>(base + at.score_values), floats(at.score_strips),
+               kForwardKeys};
   t.q_pitch = at.q_pitch, t.o_pitch = at.o_pitch;
   return t;
 }
@@ -79,7 +79,7 @@ inline void softmax_panel(const AttentionArguments& a, const ScoreUnits& units, 
   for (int r = 0; r < rows; ++r) {
     const Row& row = t.rows[panel + r];
     float* s = t.s + r * kScorePitch;
-    score_row(a, units, cells_of(row), row.visible, t.room, s);
+    score_row(a, units, cells_of(row), row.visible, t.scratch, s);
     const float before = t.max[panel + r], block_max = max_of(s, first, last);
     after[r] = block_max > before ? block_max : before;
   }

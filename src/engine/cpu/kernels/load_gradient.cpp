@@ -21,7 +21,7 @@ void add_tile(const BackwardPass& pass, const Score& derivative, const TilePlace
   if (!load_rows<Singles>(pass, at, t)) return;
   differentiate_tile<Singles>(
       pass, at, t, [&](int64_t r, const ScoreCells& cells, const float* p, float* d_s) {
-        const ScoreValue value = evaluate(derivative, cells, t.dots, d_s, t.room);
+        const ScoreValue value = evaluate(derivative, cells, t.dots, d_s, t.scratch);
         float* out = sum + r * kCellPitch;
         for (int64_t j = cells.first; j < cells.last; j += kLanes) {
           const Float here = select(equal(load(p + j), zero()), zero(), value_at(value, j));

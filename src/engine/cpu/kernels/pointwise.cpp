@@ -23,12 +23,12 @@ void pointwise_strip(const PointwisePass& pass, const PointwiseStrip& at, void* 
   auto* const values = static_cast<ScoreValue*>(scratch);
   const int64_t value_bytes =
       round_up(pass.program.count * static_cast<int64_t>(sizeof(ScoreValue)), 64);
-  const ScoreRoom room{values, reinterpret_cast<float*>(static_cast<char*>(scratch) + value_bytes),
-                       kPointwiseStrip};
+  const ScoreScratch of_score{
+      values, reinterpret_cast<float*>(static_cast<char*>(scratch) + value_bytes), kPointwiseStrip};
   const ScoreCells cells{at.b, at.h, at.row, {}, at.first, 0, round_up(at.count, kLanes), at.count};
-  evaluate(pass.program, cells, nullptr, nullptr, room);
+  evaluate(pass.program, cells, nullptr, nullptr, of_score);
   const auto strip_of = [&](const PointwisePass::Result& result) {
-    return room.strips + result.step * room.strip_length;
+    return of_score.strips + result.step * of_score.strip_length;
   };
   for (int32_t n = 0; n < pass.result_count; ++n)
     own_strip(values[pass.results[n].step], at.count, strip_of(pass.results[n]));

@@ -17,8 +17,8 @@ struct ScoreCells {
   int64_t loadable;         ///< keys past this have no operand to load from (first .. last)
 };
 
-/// Room for evaluating a score expression on a strip of keys.
-struct ScoreRoom {
+/// Memory for evaluating a score expression on a strip of keys.
+struct ScoreScratch {
   ScoreValue* values;
   float* strips;
   int64_t strip_length;
@@ -91,12 +91,12 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
 
 /// Evaluates `score` on the cells. dot and gradient hold one number a key (gradient may be null in
 /// the forward pass). A root that is computed key by key is written to `result` if that is given;
-/// it may be `dot`, which no step reads later. The value stays valid until the room or the result
-/// are used again.
+/// it may be `dot`, which no step reads later. The value stays valid until the scratch or the
+/// result are used again.
 [[gnu::noinline]] inline ScoreValue evaluate(const Score& score, const ScoreCells& cells,
                                              const float* dot, const float* gradient,
-                                             const ScoreRoom& room, float* result = nullptr) {
-  ScoreValue* values = room.values;
+                                             const ScoreScratch& scratch, float* result = nullptr) {
+  ScoreValue* values = scratch.values;
   using problem::ScoreOp;
   for (int32_t n = 0; n <= score.root; ++n) {
     const ScoreStep& step = score.steps[n];
@@ -104,7 +104,7 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
     const ScoreValue b = step.b >= 0 ? values[step.b] : ScoreValue{nullptr, 0};
     const ScoreValue c = step.c >= 0 ? values[step.c] : ScoreValue{nullptr, 0};
     ScoreValue& out = values[n];
-    float* strip = n == score.root && result ? result : room.strips + n * room.strip_length;
+    float* strip = n == score.root && result ? result : scratch.strips + n * scratch.strip_length;
     const auto one = [&](auto function) { unary(cells, a, out, strip, function); };
     const auto two = [&](auto function) { binary(cells, a, b, out, strip, function); };
     const auto libm = [&](auto function) { unary_libm(cells, a, out, strip, function); };

@@ -32,7 +32,7 @@ class ScoreRow {
       few_rows_scores<Singles>({a_.k, b_, k_head_, j0, keys}, a_.qk_dim, 1, tile_.q, tile_.q_pitch,
                                0, last, tile_.staging, tile_.s, kScorePitch);
       const ScoreCells cells{b_, row_.h, row_.i, lengths_, j0, 0, last, keys};
-      score_row(a_, units_, cells, row_.visible, tile_.room, tile_.s);
+      score_row(a_, units_, cells, row_.visible, tile_.scratch, tile_.s);
       visit(j0, tile_.s, keys);
     }
   }

@@ -29,10 +29,10 @@ inline void scale_cells(const ScoreCells& cells, double factor, float* scores) {
 
 /// Turns the raw dots of a row into scores, -inf where the row does not see the key.
 inline void score_row(const AttentionArguments& a, const ScoreUnits& units, const ScoreCells& cells,
-                      Interval visible, const ScoreRoom& room, float* dots) {
+                      Interval visible, const ScoreScratch& scratch, float* dots) {
   if (!units.raw) scale_cells(cells, a.scale, dots);
   if (!a.score.is_identity) {
-    const ScoreValue score = evaluate(a.score, cells, dots, nullptr, room, dots);
+    const ScoreValue score = evaluate(a.score, cells, dots, nullptr, scratch, dots);
     for (int64_t j = cells.first; score.strip != dots && j < cells.last; j += kLanes)
       store(dots + j, value_at(score, j));
   }
