@@ -132,6 +132,15 @@ def _apart():
         yield Attention(name=f"apart {kind} backward d128", dim=128, heads=16, backward=True, **options, **common)
 
 
+def short_cells():
+    """Encoders' sequences, 32768 tokens of about 1024 columns."""
+    for backward in (False, True):
+        pass_ = "backward" if backward else "forward"
+        for dim, length in product((32, 64, 80, 128), (16, 32, 64, 77, 96, 128, 197, 256, 257, 384, 512, 577, 1024)):
+            yield Attention(f"Short sequences, full, {pass_}", f"short {pass_} d{dim} {length}", length, dim, -(-32768 // length),
+                            1024 // dim // 4 * 4, causal=False, backward=backward, floors=(("cudnn", 1.0), ("flash2", 1.0)))
+
+
 def all_cells():
     yield from _dense(False)
     yield from _dense(True)

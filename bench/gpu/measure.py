@@ -2,6 +2,7 @@
 
     python bench/gpu/measure.py                          # everything, about two minutes on an H200
     python bench/gpu/measure.py --only 'forward d128'    # cells whose name matches; --list names them
+    python bench/gpu/measure.py --short                  # sequences of 16 to 1024, batches of encoders
     python bench/gpu/measure.py --tables out/bench/gpu.json    # tables and plots again, on any machine
 
 Needs libheddle.so (make, or HEDDLE_LIBRARY) and a torch for CUDA. Heddle runs through its library, as graphs; cuDNN,
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bindings" / "python"))
 
 import tables  # noqa: E402
-from cells import all_cells, rate  # noqa: E402
+from cells import all_cells, rate, short_cells  # noqa: E402
 
 
 def check_machine():
@@ -103,6 +104,7 @@ def measure(cell, plans, rounds, with_peers):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="a regular expression for the names of cells")
+    parser.add_argument("--short", action="store_true", help="the sweep of short sequences, and nothing else")
     parser.add_argument("--list", action="store_true", help="print the names of cells and stop")
     parser.add_argument("--rounds", type=int, default=10, help="timings of each program, of which the median counts")
     parser.add_argument("--no-peers", action="store_true", help="Heddle alone")
@@ -111,7 +113,7 @@ def main():
     parser.add_argument("--tables", type=Path, help="a gpu.json of an earlier run: make its tables and plots, measure nothing")
     options = parser.parse_args()
     try:
-        wanted = [cell for cell in all_cells() if re.search(options.only, cell.name)]
+        wanted = [cell for cell in (short_cells if options.short else all_cells)() if re.search(options.only, cell.name)]
     except re.error as failure:
         parser.error(f"--only: '{options.only}' is no regular expression: {failure}")
     if not wanted:

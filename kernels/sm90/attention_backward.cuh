@@ -44,14 +44,18 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   using typename Block::VTile;
   static constexpr bool kPlainScore = Score::kIdentity;
   static constexpr int kThreads = C::kValues.threads();
-  // Their sum over the groups is what the launch gave: 168 a thread. More would wait for ever.
-  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
-  static_assert(C::kConsumers == 2, "dK, dV, S and dP of 64 keys fill a thread's registers");
+  // Their sum over the groups is no more than the launch gave, else they would wait for ever.
+  static constexpr int kLaunchedRegisters = 65536 / (C::kBlocks * kThreads) / 8 * 8;
+  static constexpr int kProducerRegisters = 24;
+  static constexpr int kConsumerRegisters = min_of(
+      240, ((1 + C::kConsumers) * kLaunchedRegisters - kProducerRegisters) / C::kConsumers / 8 * 8);
   static constexpr bool kSplitColumns = C::kValues.splits_columns();
   static constexpr int kDqColumns = C::kValues.dq_columns(), kDqWidth = C::kValues.dq_width();
   static constexpr int kDqPart = 64 * kDqColumns;  // elements: [8 columns][thread][4]
   static constexpr int kDqGroupStride = 512, kDqWarpStride = 128;
   static constexpr int kDqTurns = C::kValues.dq_turns();  ///< of a query tile
+  using DqTile = tile::SharedTile<64, kDqColumns>;        ///< of a group, as it is written
+  static_assert(!C::kAllKeys || is_same<typename C::Result, T>, "f32 leaves by its sums");
   static_assert(kTileM == 64 || kTileM == 64 * C::kConsumers);
   static_assert(kQk <= kDqWidth, "head dims above 128 take attention_backward_by_gradient.cuh");
 
@@ -173,8 +177,12 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       arrive(d_s_full(step));
     }
 
-    /// Hands dQ, in fragment order, to the warp that adds it up.
-    HEDDLE_DEVICE void send_d_q(int step, int) {
+    /// Hands dQ, in fragment order, to the warp that adds it up; writes it if it is whole.
+    HEDDLE_DEVICE void send_d_q(int step, const typename Block::Step& at) {
+      if constexpr (C::kAllKeys) {
+        store_d_q(at);
+        return;
+      }
       const u32 to = shared + kAt.d_q + part * kDqPart * 4 + thread * 16;
       if (step > 0) ptx::barrier_sync(kDqEmptyBarrier + part, 128 + 32);
 #pragma unroll
@@ -183,6 +191,18 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
                           d_q[4 * i + 3]);
       ptx::fence_proxy_async_shared();
       ptx::barrier_arrive(kDqFullBarrier + part, 128 + 32);
+    }
+
+    HEDDLE_DEVICE void store_d_q(const typename Block::Step& at) {
+      const attention::Tensor& out = args.problem.d_q;
+      if (out.data == nullptr) return;
+      const int row = at.tile * kTileM + (kSplitColumns ? 0 : 64 * part);
+      const int column = kSplitColumns ? kDqColumns * part : 0;
+      __syncwarp();  // all lanes have read what the step before staged
+      Block::template store_rows<DqTile, kDqColumns>(
+          d_q, scale * Block::kOfLog2, shared + kAt.d_q + part * kAt.d_q_bytes, thread / 32 * 16,
+          attention::element_pointer<T>(out, work.batch, at.head, row, column), out.stride[2],
+          Block::written_queries(args, work) - row, C::kQkDim - column);
     }
 
     HEDDLE_DEVICE void store() {
@@ -226,6 +246,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     if (const BackwardWork work = Block::load_work(shared + kAt.work); work.steps() == 0) {
       Block::template store_zeros<C::kQkDim>(args.problem.d_k, args, work);
       Block::template store_zeros<C::kVDim>(args.problem.d_v, args, work);
+      if constexpr (C::kAllKeys) Block::store_zero_queries(args, work, threadIdx.x, kThreads);
       return;
     }
 
@@ -235,16 +256,20 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       const BackwardWork work = Block::load_work(shared + kAt.work);
       if (warp == 0) {
         if (ptx::elect_one()) Producer::load_tiles(args, shared, work);
+      } else if (warp == C::kConsumers + 1) {
+        if constexpr (Tiles::kThere) {
+          if (ptx::elect_one()) Producer::load_scores(args, shared);
+        }
       } else if (warp <= C::kConsumers) {
-        Producer::reduce_d_q(args, shared, work, warp - 1);
-      } else if constexpr (Tiles::kThere) {
-        if (ptx::elect_one()) Producer::load_scores(args, shared);
+        if constexpr (!C::kAllKeys) Producer::reduce_d_q(args, shared, work, warp - 1);
       }
     } else {
       ptx::registers_grow<kConsumerRegisters>();
       const BackwardWork work = Block::load_work(shared + kAt.work);
       ConsumerOf consumer(args, work, shared);
       run_steps<AttentionBackward>(consumer, work);
+      if constexpr (C::kAllKeys)
+        Block::store_zero_queries(args, work, threadIdx.x - 128, 128 * C::kConsumers);
     }
   }
 };

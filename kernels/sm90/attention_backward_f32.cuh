@@ -160,8 +160,8 @@ struct AttentionBackwardF32 : AttentionBackward<Config> {
     }
 
     /// Hands dQ, in fragment order, to the warp that adds it up.
-    HEDDLE_DEVICE void send_d_q(int step, int head) {
-      const float unit = units(head).d_q;
+    HEDDLE_DEVICE void send_d_q(int step, const typename Base::Block::Step& at) {
+      const float unit = units(at.head).d_q;
       const u32 to = shared + Base::kAt.d_q + part * Base::kDqPart * 4 + thread * 16;
       if (step > 0) ptx::barrier_sync(Base::kDqEmptyBarrier + part, 128 + 32);
 #pragma unroll

@@ -98,10 +98,12 @@ struct AttentionBackwardRows {
         args.head_units[batch * p.forward.q_heads + head] = Main::units_of(args, batch, head);
     }
 
-    float4* clear = reinterpret_cast<float4*>(args.d_q_sum + line * Main::kDqWidth);
+    if constexpr (!C::kAllKeys) {
+      float4* clear = reinterpret_cast<float4*>(args.d_q_sum + line * Main::kDqWidth);
 #pragma unroll
-    for (int i = threadIdx.x; i < kRows * Main::kDqWidth / 4; i += kThreads)
-      clear[i] = make_float4(0, 0, 0, 0);
+      for (int i = threadIdx.x; i < kRows * Main::kDqWidth / 4; i += kThreads)
+        clear[i] = make_float4(0, 0, 0, 0);
+    }
     if constexpr (C::kDeterministic) {
       if (threadIdx.x < Main::kDqTurns)
         args.turns[line / Main::kTileM * Main::kDqTurns + threadIdx.x] = 0;

@@ -142,6 +142,13 @@ struct BackwardBlock {
     return static_cast<u32>(keys.hi(last_row) - 1) / kTileN - mine;
   }
 
+  /// The same of queries' rows.
+  HEDDLE_DEVICE static int written_queries(const BackwardArguments& args,
+                                           const BackwardWork& work) {
+    return C::kLengths && args.problem.d_q.offsets != nullptr ? work.q_length
+                                                              : args.problem.forward.q_length;
+  }
+
   /// Rows past a dense length are written as zeros, past a ragged one left alone.
   HEDDLE_DEVICE static int written_rows(const attention::Tensor& out, const BackwardArguments& args,
                                         const BackwardWork& work) {
@@ -186,6 +193,18 @@ struct BackwardBlock {
       return;
     }
     if (out.data == nullptr) return;
+    store_rows<Tile, kColumns>(
+        d, scale, tile_address, warp_row,
+        attention::element_pointer<T>(out, work.batch, work.key_head, work.key0, 0), out.stride[2],
+        written_rows(out, args, work) - work.key0, kHeadDim);
+  }
+
+  /// Writes a warp's 16 rows of a 16-bit tile, from warp_row of the rows at `base` on, of which
+  /// there are `rows` and in each `columns`, through its own rows of `tile_address`.
+  template <class Tile, int kColumns>
+  HEDDLE_DEVICE static void store_rows(const float (&d)[kColumns / 2], float scale,
+                                       u32 tile_address, int warp_row, T* base, i64 stride,
+                                       int rows, int columns) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < kColumns / 16; ++k) {
@@ -196,17 +215,36 @@ struct BackwardBlock {
       tile::store_slice<Tile>(tile_address, warp_row, k, slice);
     }
     __syncwarp();
-    T* base = attention::element_pointer<T>(out, work.batch, work.key_head, work.key0, 0);
-    const int rows = written_rows(out, args, work) - work.key0;
     constexpr int kChunks = kColumns / 8;
 #pragma unroll 4
     for (int i = lane; i < 16 * kChunks; i += 32) {
       const int row = warp_row + i / kChunks, chunk = i % kChunks;
       u32 x[4];
       ptx::load_shared(tile_address + Tile::chunk_offset(row, chunk), x);
-      if (row < rows && chunk * 8 < kHeadDim)
-        *reinterpret_cast<uint4*>(base + row * out.stride[2] + chunk * 8) =
+      if (row < rows && chunk * 8 < columns)
+        *reinterpret_cast<uint4*>(base + row * stride + chunk * 8) =
             make_uint4(x[0], x[1], x[2], x[3]);
+    }
+  }
+
+  /// Queries that see no key have zero gradients: those of the tiles that are no step. Called by
+  /// `threads` threads, of which this is number `thread`.
+  HEDDLE_DEVICE static void store_zero_queries(const BackwardArguments& args,
+                                               const BackwardWork& work, int thread, int threads) {
+    const attention::Tensor& out = args.problem.d_q;
+    if (out.data == nullptr) return;
+    constexpr int kChunks = C::kQkDim / 8;
+    const int rows = written_queries(args, work);
+    const int first = work.tile_count > 0 ? work.first_tile * kTileM : 0;
+    const int past = first + work.tile_count * kTileM;
+    for (int head = work.key_head * work.group; head < (work.key_head + 1) * work.group; ++head) {
+      T* base = attention::element_pointer<T>(out, work.batch, head, 0, 0);
+      for (int i = thread; i < rows * kChunks; i += threads) {
+        const int row = i / kChunks;
+        if (row < first || row >= past)
+          *reinterpret_cast<uint4*>(base + row * out.stride[2] + i % kChunks * 8) =
+              make_uint4(0, 0, 0, 0);
+      }
     }
   }
 

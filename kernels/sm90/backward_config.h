@@ -17,6 +17,9 @@ struct BackwardConfig {
   bool by_gradient = false;  ///< attention_backward_by_gradient.cuh: head dims above 128, f32 too
   int tile_m = 64;           ///< queries: 64, or 128 for head dims up to 64 (faster there)
   int consumers = 2;
+  int blocks = 1;  ///< that share a processor
+  /// A block has all keys of its head: dQ is a sum of its own products.
+  bool all_keys = false;
   /// S of the next step runs before dK of this one: two stages are in use, a third hides the load.
   int q_stages = 3;
   int d_o_stages = 2;
@@ -56,7 +59,7 @@ struct BackwardConfig {
   constexpr int dq_columns() const {
     if (by_gradient) return tile::kBoxColumns * tile::boxes_of(qk_dim);
     if (!splits_columns()) return qk();
-    return qk() > tile::kBoxColumns ? tile::kBoxColumns : tile::kBoxColumns / 2;
+    return tile::kBoxColumns * tile::boxes_of(qk_dim) / consumers;
   }
   /// f32 sums of a query row, in the workspace.
   constexpr int dq_width() const { return dq_columns() * (splits_columns() ? consumers : 1); }
@@ -84,7 +87,8 @@ struct BackwardLayout {
   static constexpr int kTurnBytes = tile::ring_bytes(kTurnStages) + 8 * kTurnStages;
 
   int k = 0, v = 0, q = 0, d_o = 0, d_s = 0;
-  int d_q = 0;  ///< not if by_gradient
+  int d_q = 0;        ///< not if by_gradient
+  int d_q_bytes = 0;  ///< of a group: its sums in f32 or, with all_keys, a tile of rows
   int p = 0;    ///< if by_gradient, of p_bytes
   int p_bytes = 0;
   int tiled = 0, lse = 0, delta = 0;
@@ -112,7 +116,8 @@ constexpr BackwardLayout layout_of(const BackwardConfig& c) {
     at.tiled = at.p + c.handovers() * at.p_bytes;
   } else {
     at.d_q = at.d_s + 2 * d_s_bytes;  // a fast group may run ahead
-    at.tiled = at.d_q + c.consumers * 64 * c.dq_columns() * 4;
+    at.d_q_bytes = c.all_keys ? tile::tile_bytes(64, c.dq_columns()) : 64 * c.dq_columns() * 4;
+    at.tiled = at.d_q + c.consumers * at.d_q_bytes;
   }
   at.lse =
       at.tiled + c.tiled_stages * score_tile_bytes(c.tiled, c.tiled_element, c.tile_m, c.tile_n());

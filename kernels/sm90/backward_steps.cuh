@@ -46,7 +46,7 @@ HEDDLE_DEVICE void run_steps(Consumer& group, const BackwardWork& work) {
 
 #pragma unroll 1
   for (int step = 0; step + 1 < steps; ++step) {
-    const int head = next.head;  // of `step`
+    const typename Main::Block::Step at = next;  // of `step`
     next.advance(work);
     q_next.advance();
     d_o_at.advance();
@@ -59,11 +59,11 @@ HEDDLE_DEVICE void run_steps(Consumer& group, const BackwardWork& work) {
     group.exponentiate(q_next.stage(), next);
     ptx::wgmma_wait<1>();  // dQ
     ptx::pin(group.d_q);
-    group.send_d_q(step, head);
+    group.send_d_q(step, at);
 
     if constexpr (!C::kDkUnderDp) {
       ptx::wgmma_wait<0>();
-      group.add_d_k(head);
+      group.add_d_k(at.head);
       ptx::mbarrier_arrive(group.q_ring.empty(q_at.stage()));
     }
     wait_d_o(d_o_at);
@@ -71,7 +71,7 @@ HEDDLE_DEVICE void run_steps(Consumer& group, const BackwardWork& work) {
     group.issue_d_v(d_o_at.stage(), true);
     if constexpr (C::kDkUnderDp) {
       ptx::wgmma_wait<2>();
-      group.add_d_k(head);
+      group.add_d_k(at.head);
       ptx::mbarrier_arrive(group.q_ring.empty(q_at.stage()));
     }
     group.template end_d_p<1>();
@@ -86,7 +86,7 @@ HEDDLE_DEVICE void run_steps(Consumer& group, const BackwardWork& work) {
   group.issue_d_k(steps - 1, q_at.stage(), steps > 1);
   ptx::wgmma_wait<0>();
   ptx::pin(group.d_q);
-  group.send_d_q(steps - 1, next.head);
+  group.send_d_q(steps - 1, next);
   group.add_d_k(next.head);
   group.store();
 }

@@ -70,14 +70,16 @@ struct ForwardBlock {
   static constexpr bool kRotators = C::kValues.has_rotators();
   static constexpr int kThreads = C::kValues.threads();
   // 65536 registers; with 24 for the producer and 240 each for two consumers the producer spilled.
-  static constexpr int kProducerRegisters = kRotators || C::kConsumers == 3 ? 32
-                                            : C::kConsumers == 2            ? 40
-                                                                            : 56;
+  static constexpr int kProducerRegisters = C::kBlocks > 2                    ? 24
+                                            : kRotators || C::kConsumers == 3 ? 32
+                                                                              : 40;
   static constexpr int kRotatorRegisters = 64;
-  static constexpr int kConsumerRegisters = kRotators            ? 208
-                                            : C::kConsumers == 2 ? 232
-                                            : C::kConsumers == 3 ? 160
-                                                                 : 256;
+  /// Of a thread, as launched; what the producer leaves of a block's is its consumers'.
+  static constexpr int kLaunchedRegisters = 65536 / (C::kBlocks * kThreads) / 8 * 8;
+  static constexpr int kConsumerRegisters =
+      kRotators ? 208
+                : min_of(240, ((1 + C::kConsumers) * kLaunchedRegisters - kProducerRegisters) /
+                                  C::kConsumers / 8 * 8);
 
   static constexpr ForwardLayout kAt = layout_of(C::kValues);
   static constexpr int kSharedBytes = kAt.bytes;

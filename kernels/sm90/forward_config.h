@@ -16,6 +16,7 @@ struct ForwardConfig {
   int qk_dim = 128, v_dim = 128;   ///< multiples of 8, at most 256
   int tile_n = 128;                ///< keys a step
   int consumers = 2;               ///< warp groups of 64 query rows
+  int blocks = 1;                  ///< that share a processor
   int stages = 2;                  ///< of the K and V rings
   int q_stages = 2;                ///< 2: a query tile starts under the last product before it
   bool take_turns = false;         ///< consumers issue their products in turn

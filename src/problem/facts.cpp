@@ -41,6 +41,10 @@ AttentionFacts::Keys keys_of(int64_t length) {
                           : Keys::more;
 }
 
+int few_keys_of(int64_t length) {
+  return length <= AttentionFacts::kFewKeys ? static_cast<int>(round_up(length, int64_t{16})) : 0;
+}
+
 AttentionFacts::GroupRows group_rows_of(const AttentionSizes& sizes) {
   using GroupRows = AttentionFacts::GroupRows;
   const int64_t rows = sizes.q_heads / sizes.k_heads * sizes.q_length_to_plan_for();
@@ -110,7 +114,10 @@ AttentionFacts facts_of_sizes(const AttentionStructure& structure, const Attenti
           .as_many_value_heads = sizes.k_heads == sizes.v_heads,
           .has_few_rows = sizes.q_length_to_plan_for() <= 64,
           .group_rows = group_rows_of(sizes),
-          .keys = keys_of(sizes.kv_length_to_plan_for())};
+          .keys = keys_of(sizes.kv_length_to_plan_for()),
+          .few_keys = few_keys_of(sizes.kv_length_to_plan_for()),
+          .is_short = std::max(sizes.q_length_to_plan_for(), sizes.kv_length_to_plan_for()) <=
+                      AttentionFacts::kFewKeys};
 }
 
 }  // namespace

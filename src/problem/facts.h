@@ -49,6 +49,10 @@ struct AttentionFacts {
   GroupRows group_rows = GroupRows::to_16;
   enum class Keys : uint8_t { to_255, to_512, to_2047, to_8191, more };
   Keys keys = Keys::to_255;
+  /// Keys of up to kFewKeys, rounded up to 16: tiles are chosen that fit them. 0: there are more.
+  static constexpr int64_t kFewKeys = 320;
+  int few_keys = 0;
+  bool is_short = false;  ///< neither keys nor rows are more than kFewKeys
 
   friend bool operator==(const AttentionFacts&, const AttentionFacts&) = default;
 };

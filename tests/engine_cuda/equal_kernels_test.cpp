@@ -79,7 +79,8 @@ std::vector<Problem> problems_of(uint64_t seed, const std::function<Program(Rand
 }
 
 /// Over so many seeds; all of them together give about a pair each, a part's few maybe none.
-void expect_equal_kernels(int seeds, const std::function<Program(Random&)>& draw) {
+void expect_equal_kernels(int seeds, const std::function<Program(Random&)>& draw,
+                          double pairs_of_seed = 1) {
   for (const char* architecture : {"sm_80", "sm_90a"}) {
     int pairs = 0;
     for (uint64_t seed = 0; seed < static_cast<uint64_t>(seeds); ++seed) {
@@ -88,7 +89,8 @@ void expect_equal_kernels(int seeds, const std::function<Program(Random&)>& draw
       ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed << " on " << architecture;
     }
     if (testing::part().is_whole())
-      EXPECT_GE(pairs, seeds) << "too few pairs of equal structure and facts on " << architecture;
+      EXPECT_GE(pairs, pairs_of_seed * seeds)
+          << "too few pairs of equal structure and facts on " << architecture;
   }
 }
 
@@ -118,7 +120,9 @@ TEST(EqualKernels, OfRandomRows) {
   options.max_length = 400;
   options.max_batch = options.max_key_heads = options.max_group = 2;
   options.any_head_dim = options.shared_keys = options.wide = 0.4;
-  expect_equal_kernels(30, [&](Random& random) { return testing::random_sdpa(random, options); });
+  // Few keys are a fact of their own for each 16.
+  expect_equal_kernels(
+      60, [&](Random& random) { return testing::random_sdpa(random, options); }, 0.5);
 }
 
 TEST(EqualKernels, OfRandomNorms) {
@@ -149,7 +153,8 @@ TEST(EqualKernels, OfAnyLengthOfAClass) {
       for (int dim : {64, 128, 256}) {
         for (int feature = 0; feature <= static_cast<int>(Feature::rope_interleaved); ++feature) {
           std::vector<Problem> forwards, backwards;
-          for (int64_t length : {1, 16, 48, 64, 65, 80, 512, 528, 2032, 2048, 8176, 8192, 40000}) {
+          for (int64_t length :
+               {1, 16, 48, 64, 65, 80, 257, 272, 512, 528, 2032, 2048, 8176, 8192, 40000}) {
             const Case c{.dtype = dtype,
                          .qk_dim = dim,
                          .v_dim = dim,

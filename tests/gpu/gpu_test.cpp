@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/cuda/engine.h"
+#include "graph/validate.h"
 #include "support/attention_programs.h"
 #include "support/compare.h"
 
@@ -55,6 +56,9 @@ uint64_t first_seed() { return static_cast<uint64_t>(setting("HEDDLE_GPU_SEED", 
 
 OnGpu::Built OnGpu::build(Program program) {
   const DataType io = io_dtype(program);
+  // The definition computes the program's own graph, and needs the dims of all its tensors.
+  if (const Status valid = graph::validate(program.graph); !valid.is_ok())
+    return {std::move(program), io, valid};
   const engine::Engine* engines[] = {&engine::cuda::cuda_engine()};
   auto executable = api::Executable::build(program.graph, engines);
   return {std::move(program), io, std::move(executable)};

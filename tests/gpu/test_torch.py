@@ -26,7 +26,9 @@ def truth(q, k, v, is_causal=False, dtype=torch.float64):
 def agree(found, exact, naive):
     """At most twice as far from f64 as torch's math in the same precision."""
     error, own = ((x.double() - exact).abs().max().item() for x in (found, naive))
-    assert error <= 2 * own + 4 * torch.finfo(found.dtype).eps * exact.abs().max().item(), (error, own)
+    # Where a row sees one key, dS is the difference of two equal sums, which no two kernels take in the same order.
+    allowed = 4 * torch.finfo(found.dtype).eps * exact.abs().max().item() + 16 * torch.finfo(torch.float32).eps
+    assert error <= 2 * own + allowed, (error, own)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -21,9 +21,11 @@ TEST_P(HopperBackward, Compiles) {
   const Result<BackwardSm90Config> config = configure_backward_sm90(problem);
   ASSERT_TRUE(config.is_ok()) << config.status().message();
   const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
-  // Tensor copies in, bulk copies of the row statistics, sums of dQ out: in bulk or by four.
-  std::vector<Instructed> instructed{
-      {main, {"HGMMA", "UTMALDG", "UBLKCP", config->by_gradient ? "REDG" : "UBLKRED"}}};
+  // Tensor copies in, bulk copies of the row statistics, sums of dQ out: in bulk or by four, or
+  // none.
+  std::vector<Instructed> instructed{{main, {"HGMMA", "UTMALDG", "UBLKCP"}}};
+  if (!config->all_keys)
+    instructed[0].instructions.push_back(config->by_gradient ? "REDG" : "UBLKRED");
   if (config->load_gradient) instructed.push_back({load, {"HGMMA", "UTMALDG", "UBLKCP"}});
   expect_clean(lower_backward_sm90(problem, *target_named(architecture)), architecture, instructed);
 }
@@ -65,10 +67,31 @@ std::vector<std::vector<Feature>> features_with_statistics() {
 std::vector<Case> cases() {
   std::vector<Case> all;
   const auto add = [&](int qk, int v, std::vector<Feature> features,
-                       DataType dtype = DataType::bf16) {
-    all.push_back({dtype, qk, v, std::move(features), "sm_90a"});
+                       DataType dtype = DataType::bf16, int64_t length = 512) {
+    all.push_back({dtype, qk, v, std::move(features), "sm_90a", length});
   };
   using F = Feature;
+  // One group of consumers by two blocks on a processor, and blocks that have all keys.
+  for (auto [dim, length] :
+       {std::pair{32, 64}, {32, 272}, {64, 64}, {64, 128}, {64, 272}, {80, 64}, {128, 128}}) {
+    for (const auto& features :
+         {std::vector<F>{},
+          {F::causal},
+          {F::window},
+          {F::lengths},
+          {F::ragged},
+          {F::soft_cap},
+          {F::alibi},
+          {F::philox},
+          {F::bias},
+          {F::log2},
+          {F::wide_results},
+          {F::window, F::lengths, F::alibi, F::log2, F::sink, F::deterministic, F::statistics},
+          {F::window, F::ragged, F::sink, F::deterministic},
+          {F::causal, F::lengths, F::boolean_mask},
+          {F::causal, F::philox, F::bias}})
+      add(dim, dim, features, DataType::bf16, length);
+  }
   for (int dim : {64, 128}) {
     for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}}) {
       add(dim, dim, mask);

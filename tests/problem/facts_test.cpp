@@ -33,6 +33,24 @@ TEST(Facts, OfLengthsAreClasses) {
   EXPECT_EQ(facts_of(late).keys, Keys::more);
 }
 
+TEST(Facts, FewKeysAreCountedBySixteen) {
+  for (const auto& [rows, keys, few, is_short] : {std::tuple{int64_t{7}, int64_t{0}, 0, true},
+                                                  {7, 1, 16, true},
+                                                  {7, 16, 16, true},
+                                                  {7, 77, 80, true},
+                                                  {320, 320, 320, true},
+                                                  {321, 320, 320, false},
+                                                  {1, 321, 0, false}}) {
+    AttentionProblem p = causal_attention(DataType::bf16, 1, 2, 2, rows, 8);
+    p.sizes.kv_length = keys;
+    EXPECT_EQ(facts_of(p).few_keys, few) << keys;
+    EXPECT_EQ(facts_of(p).is_short, is_short) << rows << " x " << keys;
+    p.sizes.planned_kv_length = 1000;
+    EXPECT_EQ(facts_of(p).few_keys, 0) << keys;
+    EXPECT_FALSE(facts_of(p).is_short);
+  }
+}
+
 TEST(Facts, OfRowsOfAGroupAreClasses) {
   using GroupRows = AttentionFacts::GroupRows;
   for (const auto& [length, rows] : {std::pair{int64_t{1}, GroupRows::to_16},

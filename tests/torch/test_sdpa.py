@@ -2,6 +2,7 @@
 math in f64."""
 
 import re
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -26,8 +27,8 @@ def served():
     with heddle.torch.enable():
         yield
     after = counts()
-    on_gpu = torch.get_default_device().type == "cuda"  # whose engine says what it does not run, and torch has that
-    assert (after[0] > before[0] and after[1] == before[1]) or (on_gpu and after != before), heddle.torch.explain()
+    # The GPU's engine says what it does not run, and torch has that.
+    assert (after[0] > before[0] and after[1] == before[1]) or (ON_GPU and after != before), heddle.torch.explain()
 
 
 def drawn(*shape, dtype=torch.float32, grad=True):
@@ -46,13 +47,19 @@ def truth(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, e
     return o, leaves
 
 
-def agree(q, k, v, attn_mask=None, terms=1e-3, **options):
+ON_GPU = torch.get_default_device().type == "cuda"
+# What a gradient is the sum of: where it is 0, torch's math and the CPU's kernels add up the same terms in the same order, a
+# GPU's do not.
+TERMS = 4 if ON_GPU else 1e-3
+
+
+def agree(q, k, v, attn_mask=None, terms=TERMS, **options):
     """O and every gradient are at most twice as far from f64 as torch's math in the same precision is, beside a few roundings
     of numbers of their size and of that of the terms that a gradient is the sum of."""
     o = sdpa(q, k, v, attn_mask, **options)
     exact, leaves = truth(q, k, v, attn_mask, **options)
     naive, of_naive = truth(q, k, v, attn_mask, **options, dtype=q.dtype)
-    assert o.dtype == q.dtype and o.shape == exact.shape and o.is_contiguous()
+    assert o.dtype == q.dtype and o.shape == exact.shape and (o.is_contiguous() or ON_GPU)  # torch's own is not
     weights = torch.randn(o.shape).to(o.dtype)
     operands = [x for x in (q, k, v, attn_mask) if x is not None and x.requires_grad]
     assert o.requires_grad == bool(operands)
@@ -317,7 +324,8 @@ class Named(torch.Tensor):
 ])
 def test_what_is_left_to_torch_is_torchs_own(call, reason):
     operands = [drawn(*shape, grad=False) for shape in ((B, N, T, D), (B, N, S, D), (B, N, S, DV))]
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+    # On a CPU all of torch's kernels do the same. On a GPU some take no tangents, or give NaN where all is dropped.
+    with nullcontext() if ON_GPU else torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         expected = outcome(call, operands)
     before = counts()
     with heddle.torch.enable():
@@ -350,10 +358,13 @@ def outcome(call, operands):
 def test_errors_are_torchs_own(call):
     operands = [drawn(*shape, grad=False) for shape in ((B, N, T, D), (B, N, S, D), (B, N, S, DV))]
     expected = outcome(call, operands)
-    assert isinstance(expected, (RuntimeError, ValueError))
     with heddle.torch.enable():
         found = outcome(call, operands)
-    assert type(found) is type(expected) and str(found) == str(expected)
+    assert type(found) is type(expected)
+    if ON_GPU and isinstance(expected, torch.Tensor):  # there torch takes a mask beside is_causal
+        assert torch.equal(found, expected)
+    else:
+        assert isinstance(expected, (RuntimeError, ValueError)) and str(found) == str(expected)
 
 
 def test_the_math_backend_alone_is_torchs_own():

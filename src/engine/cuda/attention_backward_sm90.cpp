@@ -172,6 +172,19 @@ int64_t head_group(const BackwardSm90Config& config, bool deterministic, int64_t
   return 1;
 }
 
+/// Few keys are a block's own, which then sums nothing in memory; up to 64 of them are one group's,
+/// and two blocks share a processor. `narrow`: so much fits.
+void fit_tiles(const AttentionFacts& facts, bool narrow, BackwardSm90Config& config) {
+  if (config.by_gradient || facts.few_keys == 0) return;
+  config.all_keys = facts.few_keys <= 64 * config.consumers && config.result == config.element;
+  // 257 keys, a class beside 256 patches, would fill 384 rows of three blocks.
+  const bool many_tiles = facts.few_keys > 256;
+  if (!narrow || !(many_tiles || (facts.few_keys <= 64 && config.all_keys))) return;
+  config.consumers = 1;
+  config.blocks = 2;
+  config.tile_m = 64;
+}
+
 }  // namespace
 
 Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProblem& problem) {
@@ -197,7 +210,6 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   config.unit_slope = has_unit_slope(structure);
   config.max_and_sum = has_max_and_sum(forward);
   config.input_is_log2 = forward.softmax_input_is_log2;
-  config.deterministic = structure.deterministic;
   config.has_score = !forward.score.is_identity();
   config.dropout = dropout_of(forward.dropout.kind);
   const bool drops = config.drops();
@@ -231,12 +243,14 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
       return refuse("gives no gradients of what the score reads but of a bias that comes by tiles");
     config.load_gradient = true;
   }
-  config.downwards = structure.deterministic && config.upper_varies && facts.groups_queries;
+  fit_tiles(facts, narrow && widest <= 64, config);
+  config.deterministic = structure.deterministic && !config.all_keys;
+  config.downwards = config.deterministic && config.upper_varies && facts.groups_queries;
   config.q_rounded = round_up(sizes.q_length, config.tile_m);
   const int64_t heads = sizes.batch * sizes.k_heads;
   const int64_t key_tiles = divide_up(sizes.kv_length, config.tile_n());
-  config.head_group = static_cast<int>(
-      std::min(head_group(config, structure.deterministic, key_tiles, sizes), heads));
+  config.head_group =
+      static_cast<int>(std::min(head_group(config, config.deterministic, key_tiles, sizes), heads));
   const int64_t blocks = key_tiles * heads;
   const int64_t rows = sizes.batch * sizes.q_heads * config.q_rounded;
   if (blocks > kMostBlocks || rows > kMostBlocks) {
@@ -256,8 +270,8 @@ BackwardSm90Workspace workspace_of(const AttentionBackwardProblem& problem,
   at.negative_lse = config.planes > 1 ? kFallbackBytes : 0;
   at.delta = at.negative_lse + round_up(rows * 4 * (config.max_and_sum ? 2 : 1), 256);
   at.d_q_sum = at.delta + round_up(rows * 4 * config.planes, 256);
-  at.turns = at.d_q_sum + round_up(rows * config.dq_width() * 4, 256);
-  at.maps = at.turns + (problem.structure.deterministic ? round_up(turns * 4, 256) : 0);
+  at.turns = at.d_q_sum + (config.all_keys ? 0 : round_up(rows * config.dq_width() * 4, 256));
+  at.maps = at.turns + (config.deterministic ? round_up(turns * 4, 256) : 0);
   at.head_units = at.maps + (config.sequence_maps() ? sequence_map_bytes(problem.sizes.batch) : 0);
   const int64_t heads = problem.sizes.batch * problem.sizes.q_heads;
   at.bytes = at.head_units +
@@ -273,7 +287,8 @@ attention::ArgumentLayout argument_layout_of_backward_sm90(
   layout.output = layout.row_gradients = true;
   if (name == main || name == load) {
     layout = argument_layout_of(structure.forward, loads);
-    layout.operands = layout.output = layout.row_gradients = layout.row_sums = false;
+    layout.operands = layout.output = layout.row_sums = false;
+    layout.row_gradients = config.all_keys;  // dQ is written
     layout.maps = !config.sequence_maps();
     layout.tiled = config.tiled != sm90::Tiled::none;
     layout.load_gradient = name == load;
@@ -318,12 +333,13 @@ std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardStructure& st
          fmt::format(
              "{}{}{}"
              "static_assert(sizeof(heddle::sm90::BackwardArguments) == {}, \"as passed\");\n"
-             "extern \"C\" __global__ void __launch_bounds__({}, 1)\n"
+             "extern \"C\" __global__ void __launch_bounds__({}, {})\n"
              "{}(const __grid_constant__ heddle::sm90::BackwardArguments arguments) {{\n"
              "{}  {}(arguments);\n"
              "}}\n",
              argument_layout_source(layout), common, with,
-             passed_bytes<sm90::BackwardArguments>(layout), threads, name,
+             passed_bytes<sm90::BackwardArguments>(layout), threads,
+             name == kBackwardSm90Names[1] ? config.blocks : 1, name,
              pairs ? "  if (*arguments.problem.forward.fallback != 0) return;\n" : "", body),
          summary_of<sm90::BackwardConfig>(config)});
   };
@@ -339,7 +355,8 @@ std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardStructure& st
         "Load::run");
   }
   add(prepare, kBackwardSm90RowThreads, rows, "Rows::prepare");
-  if (structure.d_q != kAbsent) add(finish, kBackwardSm90RowThreads, rows, "Rows::finish");
+  if (structure.d_q != kAbsent && !config.all_keys)
+    add(finish, kBackwardSm90RowThreads, rows, "Rows::finish");
   if (structure.d_sink != kAbsent) add(sink, kBackwardSm90RowThreads, rows, "Rows::sink");
   return units;
 }

@@ -151,7 +151,7 @@ std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwar
         .threads = static_cast<unsigned>(config.threads()),
         .shared_bytes = static_cast<unsigned>(config.shared_bytes()),
         .overlaps_predecessor = true}}};
-  if (problem.structure.d_q != kAbsent) {
+  if (problem.structure.d_q != kAbsent && !config.all_keys) {
     launches.push_back({finish,
                         {.grid_x = static_cast<unsigned>(config.q_rounded / config.tile_m),
                          .grid_y = heads,

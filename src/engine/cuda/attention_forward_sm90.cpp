@@ -1,8 +1,10 @@
 #include "engine/cuda/attention_forward_sm90.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "attention/rope_parameters.h"
+#include "core/rounding.h"
 #include "engine/cuda/attention_check.h"
 #include "engine/cuda/config_source.h"
 #include "engine/cuda/device_names.h"
@@ -173,6 +175,33 @@ void choose_tiles(const AttentionStructure& structure, const AttentionFacts& fac
   }
 }
 
+/// Of `widths`, that of which tiles have the fewest columns for so many keys; of equals the first.
+int fitting(int keys, std::initializer_list<int> widths) {
+  return std::min(widths, [keys](int a, int b) { return round_up(keys, a) < round_up(keys, b); });
+}
+
+/// Few keys leave much of a wide tile empty, and few rows of a tile of 128 or 192; blocks that
+/// share a processor hide each other's beginnings and ends. By measurement, as choose_tiles.
+void fit_tiles(const AttentionStructure& structure, const AttentionFacts& facts,
+               ForwardSm90Config& config) {
+  if (config.planes > 1 || config.rope_dim > 0) return;
+  const int widest = std::max(structure.qk_head_dim, structure.v_head_dim);
+  const auto one_consumer = [&](int tile_n, int blocks) {
+    config.tile_n = tile_n;
+    config.consumers = 1;
+    config.blocks = blocks;
+    config.stages = config.q_stages = 2;
+    config.take_turns = false;
+  };
+  if (widest <= 64 && facts.is_short)
+    one_consumer(widest > 32 && facts.few_keys <= 128 ? 64 : fitting(facts.few_keys, {64, 80, 96}),
+                 config.lengths ? 2 : 3);  // the producer has 24 registers of three
+  else if (widest > 64 && widest <= 128 && facts.is_short && facts.few_keys <= 64)
+    one_consumer(64, 2);
+  else if (widest > 64 && widest <= 128)
+    config.tile_n = fitting(facts.few_keys, {128, 112, 96});
+}
+
 /// What the kernel is compiled for.
 Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
                                         const AttentionFacts& facts) {
@@ -227,6 +256,7 @@ Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
   const bool heavy = reads || draws;
   const bool plain = config.is_plain() && !heavy;
   choose_tiles(structure, facts, plain, heavy, config);
+  if (plain && facts.few_keys > 0) fit_tiles(structure, facts, config);
   if (config.result == Element::f32) {  // which is not staged
     config.output_aliases_q = false;
     config.output_rounds = 1;
@@ -334,13 +364,13 @@ KernelUnit forward_sm90_unit(const AttentionStructure& structure, const Attentio
       "using Forward = sm90::AttentionForward{}<Config, Score>;\n"
       "static_assert(sizeof(sm90::ForwardArguments) == {}, \"as the host passes them\");\n"
       "}}  // namespace heddle\n"
-      "extern \"C\" __global__ void __launch_bounds__(heddle::Forward::kThreads, 1)\n"
+      "extern \"C\" __global__ void __launch_bounds__(heddle::Forward::kThreads, {})\n"
       "{}(const __grid_constant__ heddle::sm90::ForwardArguments arguments) {{\n"
       "{}  heddle::Forward::run(arguments);\n"
       "}}\n",
       argument_layout_source(layout), pairs ? "_f32" : "",
       config_source<sm90::ForwardConfig>(config), score, pairs ? "F32" : "",
-      passed_bytes<sm90::ForwardArguments>(layout), kForwardName,
+      passed_bytes<sm90::ForwardArguments>(layout), config.blocks, kForwardName,
       pairs ? "  if (*arguments.problem.fallback != 0) return;\n" : "");
   return {kForwardName, std::move(source), summary_of<sm90::ForwardConfig>(config)};
 }

@@ -285,7 +285,8 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
   planned.aligned = problem::tensors_of(structure);
   if (config.tiled_operand != kAbsent)
     planned.aligned.push_back({config.tiled_operand, "what the score reads"});
-  planned.launch = {.grid_x = static_cast<unsigned>(std::min<int64_t>(target.processors, tiles)),
+  planned.launch = {.grid_x = static_cast<unsigned>(
+                        std::min<int64_t>(int64_t{config.blocks} * target.processors, tiles)),
                     .threads = static_cast<unsigned>(config.threads()),
                     .shared_bytes = static_cast<unsigned>(config.shared_bytes()),
                     .overlaps_predecessor = structure.q_rope.has_value()};

@@ -29,6 +29,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("v_dim", c.v_dim);
   visit("tile_n", c.tile_n);
   visit("consumers", c.consumers);
+  visit("blocks", c.blocks);
   visit("stages", c.stages);
   visit("q_stages", c.q_stages);
   visit("take_turns", c.take_turns);
@@ -62,6 +63,8 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("by_gradient", c.by_gradient);
   visit("tile_m", c.tile_m);
   visit("consumers", c.consumers);
+  visit("blocks", c.blocks);
+  visit("all_keys", c.all_keys);
   visit("q_stages", c.q_stages);
   visit("d_o_stages", c.d_o_stages);
   visit("dk_under_dp", c.dk_under_dp);

@@ -40,6 +40,8 @@ def is_refused(operands: dict[str, torch.Tensor], config: Config, layout: str) -
     given = [(name, x.dtype, *_with_sizes(x), x.device) for name, x in operands.items()]
     if config.dropout:
         given += [(name, torch.int64, (), (), operands["q"].device) for name in ("seed", "offset")]
+    if type(config.scale) is not float:  # of a head dim that is left open
+        config = config._replace(scale=_SOME**-0.5)
     with _calls.current(operands["q"]):
         return _refusal(tuple(given), config, layout, wanted if torch.is_grad_enabled() else ())
 
