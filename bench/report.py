@@ -21,7 +21,7 @@ def tables(result):
     peaks = sorted(row["results"]["heddle"]["f32_peak"] for row in result["cells"]) or [machine["f32_gflops"]]
     text = (f"{machine['cpu']}, {result['threads']} threads, Heddle on {machine['instruction_set']}. Peak measured just "
             f"before each cell: {peaks[0]:.0f} to {peaks[-1]:.0f} GFLOP/s f32 multiply-add")
-    text += f" ({machine['bf16_gflops']:.0f} GFLOP/s bf16 dot product)" if machine["bf16_gflops"] else ""
+    text += f" ({machine['bf16_gflops']:.0f} GFLOP/s bf16 products)" if machine["bf16_gflops"] else ""
     text += (".\nBatch 1, 8 heads; GFLOP/s of 4·8·S²·d operations forward (halved when causal), 3.5 times that with "
              "the backward; medians.\n")
     for backward in (False, True):

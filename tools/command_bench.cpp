@@ -102,7 +102,7 @@ Status bench(const BenchOptions& options) {
   if (!options.json.empty()) HEDDLE_TRY(write_text(json.dump(1) + "\n", options.json));
   if (options.json == "-") return Status();
   fmt::print(
-      "{} threads, {}; f32 multiply-add peak {:.0f} GFLOP/s, bf16 dot product peak {:.0f} "
+      "{} threads, {}; f32 multiply-add peak {:.0f} GFLOP/s, bf16 product peak {:.0f} "
       "GFLOP/s\n",
       threads, engine::cpu::name(engine::cpu::active_isa().isa), peak.f32_gflops, peak.bf16_gflops);
   if (!wanted.empty())

@@ -5,7 +5,7 @@ namespace heddle::tools {
 
 struct MachinePeak {
   double f32_gflops = 0;   ///< fused multiply-adds in registers, all threads at once
-  double bf16_gflops = 0;  ///< bf16 dot products (AVX512_BF16); 0 where the machine has none
+  double bf16_gflops = 0;  ///< products of bf16: AMX, else AVX512_BF16; 0 where there is neither
 };
 
 /// GB/s at which so many threads read memory that no cache holds, all at once; about half a second.

@@ -8,8 +8,8 @@ namespace {
 constexpr Variable kVariables[] = {
     {"HEDDLE_DEVICE", "cpu, cuda",
      "where programs run that name no device, in place of the GPU where there is one"},
-    {"HEDDLE_CPU_ISA", "portable, avx2, avx512, avx512_bf16",
-     "the instruction set of the CPU engine, in place of the best there is"},
+    {"HEDDLE_CPU_ISA", "portable, avx2, avx512, avx512_bf16, amx",
+     "the instruction set of the CPU engine, in place of the one that is best here"},
     {"HEDDLE_NVRTC", "a library's name or path", "the compiler of the CUDA engine's kernels"},
     {"HEDDLE_CACHE_DIR", "a folder, or nothing",
      "where compiled kernels are kept; nothing: nowhere"},

@@ -77,5 +77,30 @@ TEST(ForwardTiles, OfCausalRowsRunTheLongestFirst) {
   EXPECT_TRUE(std::is_sorted(t.order.rbegin(), t.order.rend()));
 }
 
+// Of rows that see more keys and rows that see fewer, the workers have as much to do as one
+// another.
+TEST(ForwardTiles, ShareOutCausalRows) {
+  for (int64_t heads : {1, 2, 8, 12}) {
+    for (int workers : {2, 16, 64}) {
+      const auto p = causal_attention(DataType::bf16, 1, heads, heads, 4096, 64);
+      const ForwardTiles t = tiles_of(p, {workers, 2 << 20, 32});
+      std::vector<int64_t> ends(static_cast<size_t>(workers));
+      int64_t total = 0;
+      for (int32_t tile : t.order) {
+        const int64_t first = tile * t.tile_rows,
+                      last = std::min<int64_t>(first + t.tile_rows, 4096);
+        const int64_t cells = (last * (last + 1) - first * (first + 1)) / 2;
+        for (int64_t head = 0; head < heads; ++head) {
+          *std::min_element(ends.begin(), ends.end()) += cells;
+          total += cells;
+        }
+      }
+      EXPECT_LE(static_cast<double>(*std::max_element(ends.begin(), ends.end())),
+                1.3 * static_cast<double>(total) / workers)
+          << heads << " heads, " << workers << " workers, " << t.tiles << " tiles";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace heddle::engine::cpu

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/cpu/processor.h"
 #include "engine_cpu/levels.h"
 
 namespace heddle::engine::cpu {
@@ -21,7 +22,8 @@ TEST(Isa, TheEnvironmentForcesEveryAvailableLevel) {
   for (Isa isa : testing::available_levels()) {
     const ForcedLevel level(isa);
     EXPECT_EQ(active_isa().isa, isa);
-    EXPECT_EQ(kernels_of(isa).name, name(isa));
+    const bool stands_in = isa == Isa::amx && !machine_has(isa);
+    EXPECT_EQ(kernels_of(isa).name, stands_in ? "amx_stand_in" : name(isa));
     EXPECT_NE(active_isa().reason.find(name(isa)), std::string::npos);
   }
 }
@@ -29,8 +31,36 @@ TEST(Isa, TheEnvironmentForcesEveryAvailableLevel) {
 TEST(Isa, AnUnknownNameIsReportedAndIgnored) {
   const ForcedLevel restore(Isa::portable);
   setenv("HEDDLE_CPU_ISA", "sse9", 1);
-  EXPECT_EQ(active_isa().isa, testing::available_levels().back());
-  EXPECT_NE(active_isa().reason.find("\"sse9\""), std::string::npos);
+  const IsaChoice choice = active_isa();
+  EXPECT_NE(choice.reason.find("\"sse9\""), std::string::npos);
+  unsetenv("HEDDLE_CPU_ISA");
+  EXPECT_EQ(choice.isa, active_isa().isa);
+}
+
+// What the machine has decides among levels without products of bf16 of their own, and how fast it
+// is with them among the others.
+TEST(Isa, TheFastestLevelIsActive) {
+  const char* before = std::getenv("HEDDLE_CPU_ISA");
+  if (before) GTEST_SKIP() << "HEDDLE_CPU_ISA is set to " << before;
+  const IsaChoice choice = active_isa();
+  EXPECT_TRUE(machine_has(choice.isa)) << choice.reason;
+  for (Isa isa : {Isa::avx2, Isa::avx512}) {
+    EXPECT_TRUE(choice.isa >= isa || !machine_has(isa)) << choice.reason;
+  }
+  EXPECT_EQ(active_isa().reason, choice.reason);
+  RecordProperty("choice", choice.reason);
+}
+
+TEST(Isa, ALevelIsFasterByMoreThanClocksWaver) {
+  const auto of = [](double avx512, double pairs, double tiles) {
+    const Speed speeds[] = {{Isa::avx512, avx512}, {Isa::avx512_bf16, pairs}, {Isa::amx, tiles}};
+    return fastest(speeds);
+  };
+  EXPECT_EQ(of(100, 200, 1000), Isa::amx);
+  EXPECT_EQ(of(100, 50, 1000), Isa::amx);
+  EXPECT_EQ(of(100, 50, 60), Isa::avx512);
+  EXPECT_EQ(of(100, 200, 150), Isa::avx512_bf16);
+  EXPECT_EQ(of(100, 105, 110), Isa::avx512);
 }
 
 TEST(Isa, TheReportNamesEachLevelAndOneActive) {

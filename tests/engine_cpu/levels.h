@@ -6,10 +6,20 @@
 #include <vector>
 
 #include "engine/cpu/isa.h"
+#include "engine/cpu/processor.h"
+
+namespace heddle::engine::cpu::amx_stand_in {
+extern const Kernels kKernels;
+}
 
 namespace heddle::testing {
 
+/// amx, where this machine has none, by its stand-in: packing, layouts and tails are tested
+/// everywhere, the instructions where they are.
 inline std::vector<engine::cpu::Isa> available_levels() {
+  using engine::cpu::Isa;
+  if (!engine::cpu::machine_has(Isa::amx) && engine::cpu::machine_has(engine::cpu::kIsas[1]))
+    engine::cpu::stand_in_for_amx(engine::cpu::amx_stand_in::kKernels);
   std::vector<engine::cpu::Isa> levels;
   for (engine::cpu::Isa isa : engine::cpu::kIsas) {
     if (engine::cpu::is_available(isa)) levels.push_back(isa);

@@ -103,8 +103,11 @@ class BackwardPlan final : public Plan {
 
   std::string description() const override {
     return fmt::format("flash attention backward, {}{}, {} workers, tiles of {} rows x {} keys{}",
-                       name(isa_), shape_.pairs ? ", bf16 products" : "", workers_,
-                       kernels_.shape.backward_rows, kernels_.shape.backward_keys,
+                       name(isa_),
+                       shape_.products == Products::singles ? ""
+                       : shape_.products == Products::pairs ? ", bf16 products"
+                                                            : ", bf16 products by tiles",
+                       workers_, kernels_.shape.backward_rows, kernels_.shape.backward_keys,
                        shape_.chunks > 1 ? fmt::format(", keys in {} parts", shape_.chunks) : "");
   }
 
@@ -125,7 +128,8 @@ class BackwardPlan final : public Plan {
     a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
     pass.group = std::max<int64_t>(1, std::gcd(per_k, per_v));
     pass.heads = std::max<int64_t>(1, std::lcm(per_k, per_v));
-    pass.pairs = shape.multiplies_pairs && are_bf16(s, {s.q, s.k, s.v, structure_.d_o});
+    pass.products =
+        are_bf16(s, {s.q, s.k, s.v, structure_.d_o}) ? shape.of_bf16 : Products::singles;
     const auto steps = [](const ScoreExpression& e) {
       return static_cast<int32_t>(e.nodes.size());
     };
@@ -135,8 +139,8 @@ class BackwardPlan final : public Plan {
       pass.longest_score = std::max(pass.longest_score, steps(e));
     }
     pass.sums_loads = !structure_.load_gradients.empty();
-    pass.scratch = backward_scratch(pass, shape, pass.pairs);
-    pass.load_scratch = backward_scratch(pass, shape, false);
+    pass.scratch = backward_scratch(pass, shape, pass.products);
+    pass.load_scratch = backward_scratch(pass, shape, Products::singles);
     return pass;
   }
 

@@ -1,7 +1,9 @@
 #include "engine/cpu/forward_tiles.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <queue>
 
 #include "core/rounding.h"
 #include "engine/cpu/kernels.h"
@@ -38,20 +40,6 @@ int64_t rows_in_cache(const AttentionStructure& s, int64_t l2_bytes, int panel_r
   return std::max<int64_t>(divide_up(rows, panel_rows), 8) * panel_rows;
 }
 
-/// The number of tiles that keeps all workers busy for the least packing.
-int64_t best_tile_count(int64_t rows, int64_t groups, int64_t least, const MachineShape& machine) {
-  const int64_t most = std::max(least, divide_up(rows, machine.panel_rows));
-  int64_t best = least;
-  double best_time = 0;
-  for (int64_t n = least; n <= std::min(most, least + 8 * machine.workers); ++n) {
-    const int64_t tile = divide_up(divide_up(rows, n), machine.panel_rows) * machine.panel_rows;
-    const int64_t turns = divide_up(groups * n, machine.workers);
-    const double time = static_cast<double>(turns) * (static_cast<double>(tile) + kPackingRows);
-    if (best_time == 0 || time < best_time * 0.99) best = n, best_time = time;
-  }
-  return best;
-}
-
 /// Rows of a group of heads, and groups; one at least of each.
 struct Groups {
   int64_t heads, rows, count;
@@ -78,16 +66,76 @@ int64_t work_of(const AttentionStructure& s, const AttentionSizes& z, int64_t fi
   return size(seen(first_row)) + size(seen(last_row));
 }
 
+/// The longest tiles of all groups first.
+std::vector<double> works_of(const AttentionStructure& s, const AttentionSizes& z, int64_t heads,
+                             int64_t rows, int64_t tile) {
+  std::vector<double> works;
+  for (int64_t first = 0; first < rows; first += tile) {
+    const int64_t last = std::min(first + tile, rows) - 1;
+    const double both = static_cast<double>(work_of(s, z, first / heads, last / heads));
+    works.push_back((static_cast<double>(last + 1 - first) + kPackingRows) * both / 2);
+  }
+  std::sort(works.begin(), works.end(), std::greater<>());
+  return works;
+}
+
+/// When the last worker is done with tasks that are taken in this order by whoever is free.
+double last_end(const std::vector<double>& works, int64_t groups, int workers) {
+  std::priority_queue<double, std::vector<double>, std::greater<>> ends(
+      std::greater<>(), std::vector<double>(static_cast<size_t>(workers), 0));
+  double last = 0;
+  for (double work : works) {
+    for (int64_t n = 0; n < groups; ++n) {
+      const double end = ends.top() + work;
+      ends.pop();
+      ends.push(end);
+      last = std::max(last, end);
+    }
+  }
+  return last;
+}
+
+/// Turns that workers take at most where the number of tiles is weighed.
+constexpr int64_t kMostTurns = 8;
+
+/// The number of tiles that keeps all workers busy for the least packing. Rows that see as many
+/// keys as others are tiles of one length: then the best fill whole turns. Where bounds make some
+/// longer, as causal ones do, turns do not end together: of 8 heads of 4096 rows on 16 workers, in
+/// two tiles each, half the workers would have three times the others' work.
+int64_t best_tile_count(const AttentionStructure& s, const AttentionSizes& z, const Groups& of,
+                        int64_t least, const MachineShape& machine) {
+  const int64_t most = std::max(least, divide_up(of.rows, machine.panel_rows));
+  int64_t best = least;
+  double best_time = 0;
+  const auto weigh = [&](int64_t n) {
+    const int64_t tile = divide_up(divide_up(of.rows, n), machine.panel_rows) * machine.panel_rows;
+    const int64_t turns = divide_up(of.count * n, machine.workers);
+    const double time =
+        s.bounds.empty()
+            ? static_cast<double>(turns) * (static_cast<double>(tile) + kPackingRows)
+            : last_end(works_of(s, z, of.heads, of.rows, tile), of.count, machine.workers);
+    if (best_time == 0 || time < best_time * 0.99) best = n, best_time = time;
+  };
+  if (of.count * least > kMostTurns * machine.workers) return least;
+  weigh(least);
+  for (int64_t turns = 1; turns <= kMostTurns; ++turns) {
+    const int64_t n = turns * machine.workers / of.count;
+    if (n > least && n <= most) weigh(n);
+  }
+  return best;
+}
+
 }  // namespace
 
 ForwardTiles forward_tiles(const AttentionStructure& s, const AttentionSizes& z,
                            const MachineShape& machine) {
   ForwardTiles t{};
-  const auto [heads, rows, groups] = groups_of(z);
+  const Groups of = groups_of(z);
+  const auto [heads, rows, groups] = of;
   t.group = heads;
   const int64_t least = divide_up(
       rows, std::min(machine.most_rows, rows_in_cache(s, machine.l2_bytes, machine.panel_rows)));
-  t.tiles = best_tile_count(rows, groups, least, machine);
+  t.tiles = best_tile_count(s, z, of, least, machine);
   t.tile_rows = divide_up(divide_up(rows, t.tiles), machine.panel_rows) * machine.panel_rows;
   t.tiles = divide_up(rows, t.tile_rows);
 

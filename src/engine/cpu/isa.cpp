@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
-#if defined(HEDDLE_CPU_X86)
-#include <cpuid.h>
-#endif
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
 
 #include "core/environment.h"
+#include "engine/cpu/processor.h"
 
 namespace heddle::engine::cpu {
 
@@ -35,6 +37,8 @@ std::string_view name(Isa isa) {
       return "avx512";
     case Isa::avx512_bf16:
       return "avx512_bf16";
+    case Isa::amx:
+      return "amx";
   }
   return "";
 }
@@ -48,65 +52,88 @@ std::optional<Isa> isa_from_name(std::string_view text) {
 
 namespace {
 
-#if defined(HEDDLE_CPU_X86)
-/// Not every Clang's __builtin_cpu_supports knows this one.
-bool has_f16c() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+std::atomic<const Kernels*> stand_in{nullptr};
+
+/// Multiply-adds of bf16 a second, in billions: the best of some tries, each of a few microseconds,
+/// the first of which may meet a core that has yet to raise its clock.
+double bf16_rate(const Kernels& kernels, std::vector<float>& memory) {
+  using Clock = std::chrono::steady_clock;
+  double best = 0;
+  for (int n = 0; n < 8; ++n) {
+    const auto start = Clock::now();
+    const int64_t done = kernels.product_sample(kernels.shape.of_bf16, memory.data());
+    const std::chrono::duration<double, std::nano> passed = Clock::now() - start;
+    best = std::max(best, static_cast<double>(done) / std::max(passed.count(), 1.0));
+  }
+  return best;
 }
-#endif
+
+IsaChoice measured_choice() {
+  Isa best = Isa::portable;
+  for (Isa isa : {Isa::avx2, Isa::avx512}) {
+    if (machine_has(isa)) best = isa;
+  }
+  std::vector<Speed> speeds{{best, 0}};
+  for (Isa isa : {Isa::avx512_bf16, Isa::amx}) {
+    if (machine_has(isa)) speeds.push_back({isa, 0});
+  }
+  if (speeds.size() == 1) return {best, "the best this machine has"};
+  std::vector<float> memory(kProductSampleFloats);
+  for (int round = 0; round < 3; ++round) {
+    for (Speed& speed : speeds)
+      speed.rate = std::max(speed.rate, bf16_rate(kernels_of(speed.isa), memory));
+  }
+  std::string reason = "the fastest with bf16, in billions of multiply-adds a second on one core:";
+  for (const Speed& speed : speeds)
+    reason += fmt::format(" {} {:.0f}{}", name(speed.isa), speed.rate,
+                          &speed == &speeds.back() ? "" : ",");
+  return {fastest(speeds), std::move(reason)};
+}
+
+/// Timed once, so that all plans of a process use one level.
+const IsaChoice& choice_of_machine() {
+  static const IsaChoice choice = measured_choice();
+  return choice;
+}
+
+IsaChoice instead(std::string_view what) {
+  IsaChoice choice = choice_of_machine();
+  choice.reason = fmt::format("{}; using {}", what, choice.reason);
+  return choice;
+}
 
 }  // namespace
 
-// GCC's and Clang's __builtin_cpu_supports asks cpuid and whether the operating system saves the
-// registers.
-bool is_available(Isa isa) {
-#if defined(HEDDLE_CPU_X86)
-  __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
-                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-                      __builtin_cpu_supports("avx512dq");
-  switch (isa) {
-    case Isa::portable:
-      return true;
-    case Isa::avx2:
-      return avx2;
-    case Isa::avx512:
-      return avx512;
-    case Isa::avx512_bf16:
-      return avx512 && __builtin_cpu_supports("avx512bf16");
+bool is_available(Isa isa) { return machine_has(isa) || (isa == Isa::amx && stand_in.load()); }
+
+Isa fastest(std::span<const Speed> speeds) {
+  constexpr double kMargin = 1.15;
+  Speed best = speeds.front();
+  for (const Speed& speed : speeds.subspan(1)) {
+    if (speed.rate > kMargin * best.rate) best = speed;
   }
-#endif
-  return isa == Isa::portable;
+  return best.isa;
 }
 
 IsaChoice active_isa() {
-  Isa best = Isa::portable;
-  for (Isa isa : kIsas) {
-    if (is_available(isa)) best = isa;
-  }
   const char* wanted = environment::value_of("HEDDLE_CPU_ISA");
-  if (wanted == nullptr || *wanted == '\0') return {best, "the best this machine has"};
+  if (wanted == nullptr || *wanted == '\0') return choice_of_machine();
   const std::optional<Isa> isa = isa_from_name(wanted);
   if (!isa) {
-    return {best, fmt::format("HEDDLE_CPU_ISA is \"{}\", which is none of portable, avx2, avx512, "
-                              "avx512_bf16; using the "
-                              "best this machine has",
-                              wanted)};
+    return instead(
+        fmt::format("HEDDLE_CPU_ISA is \"{}\", which is none of portable, avx2, avx512, "
+                    "avx512_bf16, amx",
+                    wanted));
   }
-  if (!is_available(*isa)) {
-    return {best, fmt::format(
-                      "HEDDLE_CPU_ISA asks for {}, which this machine lacks; using the best it has",
-                      wanted)};
-  }
+  if (!is_available(*isa))
+    return instead(fmt::format("HEDDLE_CPU_ISA asks for {}, which this machine lacks", wanted));
   return {*isa, fmt::format("HEDDLE_CPU_ISA asks for {}", wanted)};
 }
 
 std::vector<IsaReport> isa_report() {
-  static constexpr const char* kNeeds[] = {"nothing", "avx2, fma, f16c",
-                                           "avx512f, avx512bw, avx512vl, avx512dq",
-                                           "those of avx512 and avx512_bf16"};
+  static constexpr const char* kNeeds[] = {
+      "nothing", "avx2, fma, f16c", "avx512f, avx512bw, avx512vl, avx512dq",
+      "those of avx512 and avx512_bf16", "those of avx512_bf16, amx_tile and amx_bf16"};
   const Isa active = active_isa().isa;
   std::vector<IsaReport> report;
   for (Isa isa : kIsas)
@@ -115,12 +142,22 @@ std::vector<IsaReport> isa_report() {
 }
 
 const Kernels& kernels_of([[maybe_unused]] Isa isa) {
+  if (isa == Isa::amx && !machine_has(isa)) return *stand_in.load();
 #if defined(HEDDLE_CPU_X86)
+  // The same kernels, told to multiply bf16 by tiles.
+  static const Kernels amx = [] {
+    Kernels kernels = avx512_bf16::kKernels;
+    kernels.name = "amx", kernels.shape = kAmxShape;
+    return kernels;
+  }();
   if (isa == Isa::avx2) return avx2::kKernels;
   if (isa == Isa::avx512) return avx512::kKernels;
   if (isa == Isa::avx512_bf16) return avx512_bf16::kKernels;
+  if (isa == Isa::amx) return amx;
 #endif
   return portable::kKernels;
 }
+
+void stand_in_for_amx(const Kernels& kernels) { stand_in.store(&kernels); }
 
 }  // namespace heddle::engine::cpu

@@ -7,24 +7,33 @@
 
 namespace heddle::engine::cpu {
 
+/// How a product of matrices is computed (kernels/arithmetic.h).
+enum class Products : uint8_t { singles, pairs, tiles };
+
 struct KernelShape {
   int lanes;  ///< f32 of a vector
   /// Register block of the microkernels: so many rows of two vectors.
   int panel_rows, panel_columns;
   int few_rows;  ///< most rows of a group for which packing its keys does not pay
   int64_t backward_rows, backward_keys;  ///< of a tile: whole panels of rows and of columns
-  bool multiplies_pairs;                 ///< has dot products of bf16 pairs
+  Products of_bf16;                      ///< how it multiplies bf16, at its fastest
 };
 
+/// Rows of a panel: the microkernel's, or two tiles'.
+constexpr int panel_rows(const KernelShape& shape, Products products) {
+  return products == Products::tiles ? 32 : shape.panel_rows;
+}
+
 /// 6 rows x 2 vectors of accumulators: 12 of the 16 registers of SSE2.
-inline constexpr KernelShape kPortableShape{4, 6, 8, 6, 96, 192, false};
+inline constexpr KernelShape kPortableShape{4, 6, 8, 6, 96, 192, Products::singles};
 /// 6 rows x 2 vectors of accumulators (12 of 16 registers), two of B and one broadcast of A.
-inline constexpr KernelShape kAvx2Shape{8, 6, 16, 6, 96, 192, false};
+inline constexpr KernelShape kAvx2Shape{8, 6, 16, 6, 96, 192, Products::singles};
 /// 14 rows x 2 vectors of accumulators (28 of 32 registers), two of B and one broadcast of A.
-inline constexpr KernelShape kAvx512Shape{16, 14, 32, 8, 112, 224, false};
-inline constexpr KernelShape kAvx512Bf16Shape{16, 14, 32, 8, 112, 224, true};
+inline constexpr KernelShape kAvx512Shape{16, 14, 32, 8, 112, 224, Products::singles};
+inline constexpr KernelShape kAvx512Bf16Shape{16, 14, 32, 8, 112, 224, Products::pairs};
+inline constexpr KernelShape kAmxShape{16, 14, 32, 8, 112, 224, Products::tiles};
 
 inline constexpr KernelShape kShapes[] = {kPortableShape, kAvx2Shape, kAvx512Shape,
-                                          kAvx512Bf16Shape};
+                                          kAvx512Bf16Shape, kAmxShape};
 
 }  // namespace heddle::engine::cpu

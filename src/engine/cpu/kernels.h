@@ -18,7 +18,7 @@ inline constexpr int64_t kScorePitch = kForwardKeys + kPitchGap;
 /// positions and packs their keys once.
 struct ForwardPass {
   AttentionArguments a;
-  bool pairs;         ///< Q, K and V are bf16 and the instruction set multiplies pairs of them
+  Products products;
   int64_t group;      ///< query heads that share both a K head and a V head
   int64_t tile_rows;  ///< rows of a task
   bool has_few_rows;  ///< at most KernelShape::few_rows of them: K and V are not packed
@@ -89,7 +89,7 @@ struct LoadGradientPass {
 /// One backward pass, ready to run.
 struct BackwardPass {
   AttentionArguments a;
-  bool pairs;  ///< Q, K, V and dO are bf16 and the instruction set multiplies pairs of them
+  Products products;
   const View *d_o, *d_q, *d_k, *d_v, *d_sink;
   const View* d_stats;  ///< null: 0
   Score d_dot;
@@ -170,6 +170,11 @@ struct Kernels {
   void (*norm_rows)(const NormPass<float>&, RowRange, float* scratch);
   void (*norm_backward_rows)(const NormBackwardPass<float>&, RowRange, int64_t chunk,
                              float* scratch);
+
+  /// Some products of matrices, in kProductSampleFloats of memory; how many multiply-adds they are.
+  int64_t (*product_sample)(Products, float* memory);
 };
+
+inline constexpr int64_t kProductSampleFloats = 10240;
 
 }  // namespace heddle::engine::cpu

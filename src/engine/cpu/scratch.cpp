@@ -23,6 +23,12 @@ class Layout {
   int64_t end_ = 0;
 };
 
+/// Elements of a word, and words that a sum takes of so many elements (kernels/arithmetic.h).
+int64_t pack_of(Products products) { return products == Products::singles ? 1 : 2; }
+int64_t words_of(Products products, int64_t elements) {
+  return round_up(divide_up(elements, pack_of(products)), products == Products::tiles ? 16 : 1);
+}
+
 /// Rows of the wider of Q and V while they are packed.
 int64_t staging_words(const AttentionArguments& a, const KernelShape& shape) {
   return shape.lanes * round_up(std::max(a.qk_dim, a.v_dim), shape.panel_columns);
@@ -32,10 +38,11 @@ int64_t staging_words(const AttentionArguments& a, const KernelShape& shape) {
 
 ForwardScratch forward_scratch(const ForwardPass& pass, const KernelShape& shape) {
   const AttentionArguments& a = pass.a;
-  const int64_t rows = round_up(pass.tile_rows, shape.panel_rows);
-  const int64_t pack = pass.pairs ? 2 : 1, words = divide_up(a.qk_dim, pack);
+  const int64_t panel = panel_rows(shape, pass.products);
+  const int64_t rows = round_up(pass.tile_rows, panel);
+  const int64_t pack = pack_of(pass.products), words = words_of(pass.products, a.qk_dim);
   const int64_t packed_keys = pass.has_few_rows ? 0 : kForwardKeys;
-  const int64_t scores = shape.panel_rows * kScorePitch;
+  const int64_t scores = panel * kScorePitch;
   const int64_t steps = a.score.is_identity ? 0 : a.score.count;
   Layout layout;
   ForwardScratch at{};
@@ -46,7 +53,7 @@ ForwardScratch forward_scratch(const ForwardPass& pass, const KernelShape& shape
   at.k = layout.take<float>(packed_keys * words);
   at.v = layout.take<float>(packed_keys / pack * at.o_pitch);
   at.s = layout.take<float>(scores);
-  at.p = pass.pairs ? layout.take<float>(scores / pack) : at.s;
+  at.p = pack > 1 ? layout.take<float>(scores / pack) : at.s;
   at.staging = layout.take<float>(staging_words(a, shape));
   at.max = layout.take<float>(rows + shape.lanes);
   at.sum = layout.take<float>(rows + shape.lanes);
@@ -58,12 +65,17 @@ ForwardScratch forward_scratch(const ForwardPass& pass, const KernelShape& shape
   return at;
 }
 
-BackwardScratch backward_scratch(const BackwardPass& pass, const KernelShape& shape, bool pairs) {
+BackwardScratch backward_scratch(const BackwardPass& pass, const KernelShape& shape,
+                                 Products products) {
   const AttentionArguments& a = pass.a;
-  const int64_t rows = shape.backward_rows, keys = shape.backward_keys;
-  const int64_t pack = pairs ? 2 : 1;
-  const int64_t q_words = divide_up(a.qk_dim, pack), o_words = divide_up(a.v_dim, pack);
+  const int64_t panel = panel_rows(shape, products);
+  const int64_t rows = round_up(shape.backward_rows, panel), keys = shape.backward_keys;
+  const int64_t pack = pack_of(products);
+  const int64_t q_words = words_of(products, a.qk_dim), o_words = words_of(products, a.v_dim);
   const int64_t cells = rows * (keys + kPitchGap);
+  // Of pairs of rows: with tiles by keys, what a sum is over being neighbours.
+  const int64_t paired = products == Products::tiles ? keys * (rows / 2 + kPitchGap) : cells / 2;
+  const bool pairs = pack > 1;
   Layout layout;
   BackwardScratch at{};
   at.q_columns = round_up(a.qk_dim, shape.panel_columns);
@@ -81,8 +93,8 @@ BackwardScratch backward_scratch(const BackwardPass& pass, const KernelShape& sh
   at.d_s = layout.take<float>(cells);
   at.q_rows = pairs ? layout.take<float>(rows / 2 * at.q_columns) : at.q;
   at.d_o_rows = pairs ? layout.take<float>(rows / 2 * at.o_columns) : at.d_o;
-  at.p_rows = pairs ? layout.take<float>(cells / 2) : at.p;
-  at.d_s_rows = pairs ? layout.take<float>(cells / 2) : at.d_s;
+  at.p_rows = pairs ? layout.take<float>(paired) : at.p;
+  at.d_s_rows = pairs ? layout.take<float>(paired) : at.d_s;
   at.d_s_keys = pairs ? layout.take<float>(cells / 2) : at.d_s;
   at.row_dot = layout.take<float>(rows);
   at.statistics = layout.take<RowStatistics>(rows);
@@ -90,7 +102,7 @@ BackwardScratch backward_scratch(const BackwardPass& pass, const KernelShape& sh
   at.factors = layout.take<float>(keys);
   at.dots = layout.take<float>(keys);
   at.staging = layout.take<float>(staging_words(a, shape));
-  at.spill = layout.take<float>(shape.panel_rows * at.q_columns);
+  at.spill = layout.take<float>(panel * at.q_columns);
   at.sum = layout.take<float>(pass.sums_loads ? cells : 0);
   at.score_values = layout.take<ScoreValue>(pass.longest_score);
   at.score_strips = layout.take<float>(pass.longest_score * keys);

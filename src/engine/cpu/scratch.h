@@ -55,7 +55,7 @@ struct BackwardScratch {
 };
 
 ForwardScratch forward_scratch(const ForwardPass& pass, const KernelShape& shape);
-/// With words that hold pairs of bf16, or one f32.
-BackwardScratch backward_scratch(const BackwardPass& pass, const KernelShape& shape, bool pairs);
+BackwardScratch backward_scratch(const BackwardPass& pass, const KernelShape& shape,
+                                 Products products);
 
 }  // namespace heddle::engine::cpu

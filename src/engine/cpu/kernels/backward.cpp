@@ -24,20 +24,29 @@ int64_t tile_row(const BackwardPass& pass, int64_t b, int64_t h, int64_t i) {
 void convert_rows(Singles, const BackwardPass&, const TilePlace&, BackwardTile&) {}
 void convert_cells(Singles, const TilePlace&, BackwardTile&) {}
 #if defined(HEDDLE_CPU_LEVEL_BF16)
-/// Two rows of bf16 side by side become one row of pairs; the second of a last odd row is zeros.
+/// Two rows of bf16 side by side become one row of pairs; rows past the count are zeros.
+template <class Arithmetic>
 void pair_rows(const float* rows, int64_t pitch, int64_t count, int64_t columns, float* out) {
   static constexpr int64_t kMost = 1 << 14;
   static constexpr uint16_t kNothing[kMost] = {};
-  for (int64_t r = 0; r < count; r += 2, out += columns) {
-    const uint16_t* low = reinterpret_cast<const uint16_t*>(rows + r * pitch);
-    const uint16_t* high =
-        r + 1 < count ? reinterpret_cast<const uint16_t*>(rows + (r + 1) * pitch) : kNothing;
+  const auto row = [&](int64_t r) {
+    return r < count ? reinterpret_cast<const uint16_t*>(rows + r * pitch) : kNothing;
+  };
+  for (int64_t n = 0; n < words_of<Arithmetic>(count); ++n, out += columns) {
+    const uint16_t *low = row(2 * n), *high = row(2 * n + 1);
     for (int64_t d = 0; d < columns; d += kLanes) store(out + d, pair_up(low + d, high + d));
   }
 }
+template <class Arithmetic>
+void pair_rows_of_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t) {
+  if (pass.d_k) pair_rows<Arithmetic>(t.q, t.q_pitch, at.rows, t.q_columns, t.q_rows);
+  if (pass.d_v) pair_rows<Arithmetic>(t.d_o, t.o_pitch, at.rows, t.o_columns, t.d_o_rows);
+}
 void convert_rows(Pairs, const BackwardPass& pass, const TilePlace& at, BackwardTile& t) {
-  if (pass.d_k) pair_rows(t.q, t.q_pitch, at.rows, t.q_columns, t.q_rows);
-  if (pass.d_v) pair_rows(t.d_o, t.o_pitch, at.rows, t.o_columns, t.d_o_rows);
+  pair_rows_of_tile<Pairs>(pass, at, t);
+}
+void convert_rows(Tiles, const BackwardPass& pass, const TilePlace& at, BackwardTile& t) {
+  pair_rows_of_tile<Tiles>(pass, at, t);
 }
 /// P and dS rounded to bf16. Rows up to the end of the last panel are zeros, so pairs are whole.
 void convert_cells(Pairs, const TilePlace& at, BackwardTile& t) {
@@ -55,6 +64,36 @@ void convert_cells(Pairs, const TilePlace& at, BackwardTile& t) {
     }
   }
 }
+
+/// The same for tiles, with the pairs of two panels of rows transposed: out[key][pair of rows].
+void convert_cells(Tiles, const TilePlace& at, BackwardTile& t) {
+  const int64_t width = round_up(at.keys, kPanelColumns);
+  const auto pairs_of = [](const float* low, const float* high) {
+    return pair_up(to_bf16_fast(load(low)), to_bf16_fast(load(high)));
+  };
+  for (int64_t r0 = 0; r0 < at.rows; r0 += Tiles::kPanelRows) {
+    for (int64_t j = 0; j < width; j += kLanes) {
+      Float block[kLanes];
+      const auto put = [&](float* out) {
+        transpose(block);
+        for (int c = 0; c < kLanes; ++c) store(out + (j + c) * kPairPitch + r0 / 2, block[c]);
+      };
+      const float *p = t.p + r0 * kCellPitch + j, *d_s = t.d_s + r0 * kCellPitch + j;
+      for (int n = 0; n < kLanes; ++n)
+        block[n] = pairs_of(p + 2 * n * kCellPitch, p + (2 * n + 1) * kCellPitch);
+      put(t.p_rows);
+      uint16_t* keys = reinterpret_cast<uint16_t*>(t.d_s_keys) + r0 * kCellPitch + j;
+      for (int n = 0; n < kLanes; ++n, keys += 2 * kCellPitch) {
+        const auto low = to_bf16_fast(load(d_s + 2 * n * kCellPitch));
+        const auto high = to_bf16_fast(load(d_s + (2 * n + 1) * kCellPitch));
+        store_bf16_bits(keys, low);
+        store_bf16_bits(keys + kCellPitch, high);
+        block[n] = pair_up(low, high);
+      }
+      put(t.d_s_rows);
+    }
+  }
+}
 #endif
 
 /// sum[keys x columns] += cells^T values: the rows of the tile are what is summed over.
@@ -62,6 +101,8 @@ template <class Arithmetic>
 void add_key_gradients(const BackwardTile& t, const TilePlace& at, const float* cells,
                        const float* values, int64_t value_pitch, int64_t columns, float* sum,
                        int64_t sum_pitch) {
+  constexpr int64_t kPanelRows = Arithmetic::kPanelRows, kPack = Arithmetic::kPack;
+  constexpr bool by_keys = Arithmetic::kDepth > 1;
   for (int64_t d = 0; d < columns; d += kPanelColumns) {
     for (int64_t j = 0; j < at.keys; j += kPanelRows) {
       // The rows whose panels see any of these keys; cells in between that do not are zero.
@@ -73,12 +114,12 @@ void add_key_gradients(const BackwardTile& t, const TilePlace& at, const float* 
         last = smaller(panel + kPanelRows, at.rows);
       }
       if (first >= last) continue;
-      constexpr int64_t kPack = Arithmetic::kPack;
-      multiply_panel<Arithmetic, Lies::by_columns, Into::accumulate>(
+      const int64_t row = first / kPack;
+      multiply_panel<Arithmetic, by_keys ? Lies::by_rows : Lies::by_columns, Into::accumulate>(
           static_cast<int>(smaller(kPanelRows, at.keys - j)), static_cast<int>(columns - d),
-          cells + first / kPack * kCellPitch + j, kCellPitch,
-          values + first / kPack * value_pitch + d, value_pitch, sum + j * sum_pitch + d, sum_pitch,
-          words_of<Arithmetic>(last - first));
+          by_keys ? cells + j * kPairPitch + row : cells + row * kCellPitch + j,
+          by_keys ? kPairPitch : kCellPitch, values + row * value_pitch + d, value_pitch,
+          sum + j * sum_pitch + d, sum_pitch, words_of<Arithmetic>(last - first));
     }
   }
 }
@@ -87,6 +128,7 @@ void add_key_gradients(const BackwardTile& t, const TilePlace& at, const float* 
 template <class Arithmetic>
 void add_query_gradients(const BackwardPass& pass, const BackwardTile& t, const TilePlace& at,
                          float* sum) {
+  constexpr int64_t kPanelRows = Arithmetic::kPanelRows;
   for (int64_t panel = 0; panel < at.rows; panel += kPanelRows) {
     const int rows = static_cast<int>(smaller(kPanelRows, at.rows - panel));
     const Interval columns = t.computed[panel / kPanelRows];
@@ -134,7 +176,7 @@ void sum_rows_and_keys(const BackwardTile& t, const TilePlace& at, float* d_s_su
                        float* mean_key) {
   Interval seen{kBackwardKeys, 0};
   for (int64_t r = 0; r < at.rows; ++r) {
-    const Interval columns = t.computed[r / kPanelRows];
+    const Interval columns = t.computed[r / Arithmetic::kPanelRows];
     Float sum = zero();
     for (int64_t j = columns.lo; j < columns.hi; j += kLanes)
       sum = add(sum, d_s_numbers(Arithmetic(), t, r, j));
@@ -346,7 +388,11 @@ void sink_gradient(const BackwardPass& pass, int64_t h) {
 
 void backward(const BackwardPass& pass, const BackwardTask& task, void* memory) {
 #if defined(HEDDLE_CPU_LEVEL_BF16)
-  if (pass.pairs) return run<Pairs>(pass, task, memory);
+  if (pass.products == Products::tiles) {
+    const TileSession session;
+    return run<Tiles>(pass, task, memory);
+  }
+  if (pass.products == Products::pairs) return run<Pairs>(pass, task, memory);
 #endif
   run<Singles>(pass, task, memory);
 }

@@ -15,6 +15,10 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 /// Pitch of P and dS.
 inline constexpr int64_t kCellPitch = kBackwardKeys + kPitchGap;
+/// Words that a key's pairs of rows are apart from the next key's, where Tiles read them.
+inline constexpr int64_t kPairPitch =
+    round_up(kBackwardRows, panel_rows(kShape, Products::tiles)) / 2 + kPitchGap;
+/// Of the arithmetic whose panels have the fewest rows.
 inline constexpr int64_t kBackwardPanels = kBackwardRows / kPanelRows;
 
 /// What the forward pass left of a row: the maximum and the sum, or the log-sum-exp.
@@ -54,7 +58,8 @@ struct BackwardTile {
   float *q, *d_o;            ///< words, by rows
   float *q_rows, *d_o_rows;  ///< words along rows, what dK and dV sum over; q, d_o with Singles
   float *p, *d_s;            ///< [kBackwardRows, kCellPitch]
-  /// The same as words along rows (p_rows, d_s_rows) and along keys (d_s_keys).
+  /// The same as words along rows (p_rows, d_s_rows), with Tiles those of a key side by side, and
+  /// as words along keys (d_s_keys).
   float *p_rows, *d_s_rows, *d_s_keys;
   float* row_dot;
   RowStatistics* statistics;
@@ -103,6 +108,7 @@ struct TilePlace {
 template <class Arithmetic>
 inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTile& t) {
   const AttentionArguments& a = pass.a;
+  constexpr int64_t kPanelRows = Arithmetic::kPanelRows;
   bool any = false;
   for (int64_t panel = 0; panel < at.rows; panel += kPanelRows) {
     Interval seen{kBackwardKeys, 0};
@@ -115,7 +121,8 @@ inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTil
     Interval& computed = t.computed[panel / kPanelRows];
     computed = {0, 0};
     if (seen.lo >= seen.hi) continue;
-    computed = {seen.lo / kPanelColumns * kPanelColumns, round_up(seen.hi, kLanes)};
+    computed = {seen.lo / kPanelColumns * kPanelColumns,
+                round_up(seen.hi, kColumnUnit<Arithmetic>)};
     any = true;
   }
   if (!any) return false;
@@ -173,6 +180,7 @@ inline void differentiate_row(const BackwardPass& pass, const ScoreUnits& units,
 template <class Arithmetic, class Finish>
 inline void differentiate_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t,
                                Finish finish) {
+  constexpr int64_t kPanelRows = Arithmetic::kPanelRows;
   const AttentionArguments& a = pass.a;
   const int64_t q_words = words_of<Arithmetic>(a.qk_dim), o_words = words_of<Arithmetic>(a.v_dim);
   const ScoreUnits units = units_of(a);

@@ -16,18 +16,22 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 namespace {
 
-/// Columns of a panel to compute: whole vectors, and whole panels of K to the left.
+/// Columns of a panel to compute: whole units, and whole panels of K to the left.
+template <class Arithmetic>
 Interval columns_computed(Interval seen) {
-  return {seen.lo / kPanelColumns * kPanelColumns, round_up(seen.hi, kLanes)};
+  return {seen.lo / kPanelColumns * kPanelColumns, round_up(seen.hi, kColumnUnit<Arithmetic>)};
 }
 
 /// So many keys' share of O is summed by itself. A backward reads O as D = rowsum(dO * O), whose
 /// error is multiplied by what queries and keys have in common: of projections with biases dQ and
 /// dK in f32 were up to 15 times as far from f64 as a program that sums P * dP, and are no farther
-/// with runs of 16 (of 32 now and then). They cost such a forward a twentieth.
+/// with runs of 16 (of 32 now and then). They cost such a forward a twentieth. Tiles sum 32 keys at
+/// least, whose probabilities are bf16.
+template <class Arithmetic>
 int64_t keys_summed_apart(const AttentionArguments& a) {
   const bool has_backward = a.stats || a.max;
-  return has_backward && a.o->element == Element::f32 ? 16 : kForwardKeys;
+  return has_backward && a.o->element == Element::f32 ? larger(16, kColumnUnit<Arithmetic>)
+                                                      : kForwardKeys;
 }
 
 /// The panel's scores, softmax and output for the keys of one packed block that its rows see.
@@ -36,7 +40,7 @@ void visit_panel(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
                  const KeyBlock& block, int64_t panel, int rows) {
   const Interval seen = columns_seen(a, t, block, panel, rows);
   if (seen.lo >= seen.hi) return;
-  const auto [first, last] = columns_computed(seen);
+  const auto [first, last] = columns_computed<Arithmetic>(seen);
 
   const int64_t words = words_of<Arithmetic>(a.qk_dim);
   for (int64_t j = first; j < last; j += kPanelColumns) {
@@ -46,7 +50,7 @@ void visit_panel(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
   }
   softmax_panel<Arithmetic>(a, units, t, block, panel, rows, first, last);
   constexpr int64_t kPack = Arithmetic::kPack;
-  const int64_t run = keys_summed_apart(a);
+  const int64_t run = keys_summed_apart<Arithmetic>(a);
   for (int64_t d = 0; d < a.v_dim; d += kPanelColumns) {
     for (int64_t j = first; j < last; j += run) {
       multiply_panel<Arithmetic, Lies::by_rows, Into::accumulate>(
@@ -65,7 +69,7 @@ void visit_few_rows(const AttentionArguments& a, const ScoreUnits& units, Tile& 
                     const RowRange& next, int rows) {
   const Interval seen = columns_seen(a, t, block, 0, rows);
   if (seen.lo >= seen.hi) return;
-  const auto [first, last] = columns_computed(seen);
+  const auto [first, last] = columns_computed<Arithmetic>(seen);
   for (int64_t at = first; at < first + kRowsAhead; at += kLanes) fetch_rows(values, at);
   few_rows_scores<Arithmetic>(keys, a.qk_dim, rows, t.q, t.q_pitch, first, last, t.staging, t.s,
                               kScorePitch);
@@ -108,6 +112,7 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
     t.max[r] = -kInfinity;
     t.sum[r] = 0;
   }
+  constexpr int64_t kPanelRows = Arithmetic::kPanelRows;
   const int64_t panels_end = round_up(rows, kPanelRows);
   fill(t.q + rows * t.q_pitch, (panels_end - rows) * t.q_pitch, 0);
   fill(t.o, panels_end * t.o_pitch, 0);
@@ -121,11 +126,13 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
     const KeyBlock block{task.b, j0, smaller(kForwardKeys, end - j0), lengths};
     const RowRange keys{a.k, task.b, k_head, j0, block.keys};
     const RowRange values{a.v, task.b, v_head, j0, block.keys};
-    if (pass.has_few_rows) {
-      const int64_t j1 = j0 + kForwardKeys;
-      const RowRange next{a.k, task.b, k_head, j1, larger(0, smaller(kRowsAhead, end - j1))};
-      visit_few_rows<Arithmetic>(a, units, t, block, keys, values, next, static_cast<int>(rows));
-      continue;
+    if constexpr (Arithmetic::kDepth == 1) {
+      if (pass.has_few_rows) {
+        const int64_t j1 = j0 + kForwardKeys;
+        const RowRange next{a.k, task.b, k_head, j1, larger(0, smaller(kRowsAhead, end - j1))};
+        visit_few_rows<Arithmetic>(a, units, t, block, keys, values, next, static_cast<int>(rows));
+        continue;
+      }
     }
     if (a.block_mask || a.boolean_mask) {
       const Interval columns = columns_seen(a, t, block, 0, rows);
@@ -158,7 +165,11 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
 
 void forward(const ForwardPass& pass, const ForwardTask& task, void* memory) {
 #if defined(HEDDLE_CPU_LEVEL_BF16)
-  if (pass.pairs) return run<Pairs>(pass, task, memory);
+  if (pass.products == Products::tiles) {
+    const TileSession session;
+    return run<Tiles>(pass, task, memory);
+  }
+  if (pass.products == Products::pairs) return run<Pairs>(pass, task, memory);
 #endif
   run<Singles>(pass, task, memory);
 }

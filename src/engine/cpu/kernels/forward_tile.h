@@ -75,7 +75,7 @@ inline void softmax_panel(const AttentionArguments& a, const ScoreUnits& units, 
     return ScoreCells{block.b, row.h, row.i, block.lengths, block.j0, first, last, block.keys};
   };
   // All maxima first: what waits for one row's is then hidden behind the others'.
-  float after[kPanelRows];
+  float after[Arithmetic::kPanelRows];
   for (int r = 0; r < rows; ++r) {
     const Row& row = t.rows[panel + r];
     float* s = t.s + r * kScorePitch;

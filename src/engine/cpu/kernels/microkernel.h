@@ -11,6 +11,9 @@
 #pragma once
 
 #include "engine/cpu/kernels/arithmetic.h"
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+#include "engine/cpu/kernels/tile_products.h"
+#endif
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
@@ -83,11 +86,18 @@ template <class Arithmetic, int N, Lies lies, Into into>
                                                         depth);
 }
 
-/// C[rows x columns] (+)= A B for rows <= kPanelRows and columns <= kPanelColumns. A and C must
+/// C[rows x columns] (+)= A B for rows of a panel and columns <= kPanelColumns. A and C must
 /// have room for the panel size that `rows` rounds up to; columns are rounded up to whole vectors.
 template <class Arithmetic, Lies lies, Into into>
 inline void multiply_panel(int rows, int columns, const float* a, int64_t a_stride, const float* b,
                            int64_t b_stride, float* c, int64_t c_stride, int64_t depth) {
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+  if constexpr (Arithmetic::kDepth > 1) {
+    static_assert(lies == Lies::by_rows);
+    return multiply_panel_of_tiles<into == Into::accumulate>(rows, columns, a, a_stride, b,
+                                                             b_stride, c, c_stride, depth);
+  }
+#endif
   if (rows == kPanelRows) {
     if (columns > kLanes)
       return multiply_full<Arithmetic, 2, lies, into>(a, a_stride, b, b_stride, c, c_stride, depth);

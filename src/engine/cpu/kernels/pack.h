@@ -49,14 +49,15 @@ inline void multiply_by_scales(const View& codes, int64_t h, int64_t columns, fl
 /// contiguous in keys. `panels` has room for the count rounded up to kPanelColumns, times words.
 template <class Arithmetic>
 inline void pack_transposed(const RowRange& rows, int64_t columns, float* panels, float* staging) {
-  const int64_t words = words_of<Arithmetic>(columns);
+  const int64_t words = words_of<Arithmetic>(columns), filled = words_filled<Arithmetic>(columns);
   for (int64_t at = 0; at < round_up(rows.count, kPanelColumns); at += kLanes) {
     float* out = panels + at / kPanelColumns * kPanelColumns * words + at % kPanelColumns;
     const int count = static_cast<int>(larger(0, smaller(kLanes, rows.count - at)));
     const float* row[kLanes];
     rows_as_words<Arithmetic>(rows, at, count, columns, true, staging, row);
     for (int64_t d = 0; d < words; d += kLanes) {
-      const int width = static_cast<int>(smaller(kLanes, words - d));
+      const int width = static_cast<int>(smaller(kLanes, filled - d));
+      const int written = static_cast<int>(smaller(kLanes, words - d));
       Float block[kLanes];
       if (count == kLanes && width == kLanes) {
 #pragma GCC unroll 16
@@ -71,7 +72,7 @@ inline void pack_transposed(const RowRange& rows, int64_t columns, float* panels
                    : width == kLanes ? load(row[r] + d)
                                      : load_first(row[r] + d, width);
       transpose(block);
-      for (int c = 0; c < width; ++c) store(out + (d + c) * kPanelColumns, block[c]);
+      for (int c = 0; c < written; ++c) store(out + (d + c) * kPanelColumns, block[c]);
     }
   }
 }
@@ -122,7 +123,7 @@ inline void pack_rows(const RowRange& rows, int64_t columns, int64_t depth, floa
 template <class Arithmetic>
 inline void copy_rows(const RowRange& rows, int64_t columns, int64_t depth, float* out,
                       int64_t pitch) {
-  const int64_t words = words_of<Arithmetic>(columns);
+  const int64_t words = words_filled<Arithmetic>(columns);
   for (int64_t r = 0; r < depth; ++r, out += pitch) {
     const bool exists = r < rows.count;
     if (exists) Arithmetic::read(*rows.view, rows.address(r), columns, out);

@@ -5,6 +5,7 @@
 #include "engine/cpu/kernels/forward.h"
 #include "engine/cpu/kernels/norm.h"
 #include "engine/cpu/kernels/pointwise.h"
+#include "engine/cpu/kernels/product_sample.h"
 #include "engine/cpu/kernels/rope.h"
 #include "engine/cpu/kernels/score_output.h"
 #include "engine/cpu/kernels/vector.h"
@@ -33,6 +34,7 @@ constinit const Kernels kKernels = {
     .pointwise_strip = pointwise_strip,
     .norm_rows = norm_rows,
     .norm_backward_rows = norm_backward_rows,
+    .product_sample = product_sample,
 };
 
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

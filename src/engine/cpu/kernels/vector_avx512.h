@@ -183,9 +183,10 @@ inline Float add_dot_of_pairs(Float a, Float b, Float sum) {
 }
 /// bf16 to nearest even, numbers below the normal range to 0.
 inline __m256i to_bf16_fast(Float x) { return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)); }
-inline void store_bf16_fast(uint16_t* p, Float x) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_bf16_fast(x));
+inline void store_bf16_bits(uint16_t* p, __m256i bits) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bits);
 }
+inline void store_bf16_fast(uint16_t* p, Float x) { store_bf16_bits(p, to_bf16_fast(x)); }
 /// Lane by lane the pair (low, high).
 inline Float pair_up(__m256i low, __m256i high) {
   return _mm512_castsi512_ps(_mm512_or_si512(_mm512_cvtepu16_epi32(low),

@@ -1,5 +1,6 @@
 // No instruction-set flags: GCC's vector extension at four lanes, which is SSE2 on x86-64 and
-// whatever the machine has elsewhere.
+// whatever the machine has elsewhere. At sixteen lanes, and with pairs of bf16, it has what
+// vector_avx512.h has: so the kernels that multiply tiles are tested on machines without either.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +9,24 @@
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
-typedef float Float __attribute__((vector_size(16)));
-typedef int32_t Mask __attribute__((vector_size(16)));
-typedef uint32_t Bits __attribute__((vector_size(16)));
+#if defined(HEDDLE_CPU_LEVEL_STAND_IN)
+inline constexpr KernelShape kShape = kAmxShape;
+#else
 inline constexpr KernelShape kShape = kPortableShape;
+#endif
 inline constexpr int kLanes = kShape.lanes;
+typedef float Float __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Mask __attribute__((vector_size(4 * kLanes)));
+typedef uint32_t Bits __attribute__((vector_size(4 * kLanes)));
+typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
 
-inline Float all(float x) { return Float{x, x, x, x}; }
-inline Float zero() { return all(0); }
-inline Float lane_numbers() { return Float{0, 1, 2, 3}; }
+inline Float zero() { return Float{}; }
+inline Float all(float x) { return x - zero(); }
+inline Float lane_numbers() {
+  Float x;
+  for (int i = 0; i < kLanes; ++i) x[i] = static_cast<float>(i);
+  return x;
+}
 inline Float load(const float* p) {
   Float x;
   __builtin_memcpy(&x, p, sizeof x);
@@ -64,37 +74,47 @@ inline uint16_t float_to_f16(float x) {
   return static_cast<uint16_t>(sign | ((rounded - (112u << 23)) >> 13));
 }
 inline Mask is_nan(Float x) { return ((Bits)x & 0x7fffffff) > 0x7f800000; }
+inline Halves load_halves(const uint16_t* p) {
+  Halves x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return x;
+}
+inline void store_halves(uint16_t* p, Halves x) { __builtin_memcpy(p, &x, sizeof x); }
 inline Float load_bf16(const uint16_t* p) {
-  Bits bits{p[0], p[1], p[2], p[3]};
-  return (Float)(bits << 16);
+  return (Float)(__builtin_convertvector(load_halves(p), Bits) << 16);
 }
 inline Float load_f16(const uint16_t* p) {
-  return Float{f16_to_float(p[0]), f16_to_float(p[1]), f16_to_float(p[2]), f16_to_float(p[3])};
+  Float x;
+  for (int i = 0; i < kLanes; ++i) x[i] = f16_to_float(p[i]);
+  return x;
 }
 inline Float load_i8(const int8_t* p) {
-  return Float{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]),
-               static_cast<float>(p[3])};
+  Float x;
+  for (int i = 0; i < kLanes; ++i) x[i] = static_cast<float>(p[i]);
+  return x;
 }
 /// Codes of 4 bits, the low one of a byte first, less 8.
 inline Float load_i4(const uint8_t* p) {
-  const Mask codes{p[0] & 15, p[0] >> 4, p[1] & 15, p[1] >> 4};
+  Mask codes;
+  for (int i = 0; i < kLanes; ++i) codes[i] = i % 2 == 0 ? p[i / 2] & 15 : p[i / 2] >> 4;
   return __builtin_convertvector(codes - 8, Float);
 }
 /// Exponent and mantissa move to those of an f32, whose exponents begin 120 lower.
 inline Float load_f8e4m3(const uint8_t* p) {
-  const Bits bits{p[0], p[1], p[2], p[3]};
+  Bits bits;
+  for (int i = 0; i < kLanes; ++i) bits[i] = p[i];
   const Bits magnitude = bits & 127;
   const Bits value = (Bits)((Float)(magnitude << 20) * all(0x1p120f));
   const Bits nan = (Bits)(magnitude == 127);
   return (Float)(((bits & 128) << 24) | (value & ~nan) | (nan & 0x7fc00000));
 }
-inline void store_bf16(uint16_t* p, Float x) {
+inline Halves to_bf16_bits(Float x) {
   const Bits bits = (Bits)x;
   const Bits rounded = bits + 0x7fff + ((bits >> 16) & 1);
   const Bits nan = (Bits)is_nan(x);
-  const Bits result = ((rounded & ~nan) | ((bits | 0x400000) & nan)) >> 16;
-  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<uint16_t>(result[i]);
+  return __builtin_convertvector(((rounded & ~nan) | ((bits | 0x400000) & nan)) >> 16, Halves);
 }
+inline void store_bf16(uint16_t* p, Float x) { store_halves(p, to_bf16_bits(x)); }
 inline void store_f16(uint16_t* p, Float x) {
   for (int i = 0; i < kLanes; ++i) p[i] = float_to_f16(x[i]);
 }
@@ -142,6 +162,32 @@ inline Mask less(Float a, Float b) { return a < b; }
 inline Mask less_equal(Float a, Float b) { return a <= b; }
 inline Mask equal(Float a, Float b) { return a == b; }
 
+#if defined(HEDDLE_CPU_LEVEL_STAND_IN)
+inline float sum_of_lanes(Float a) {
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) a[i] += a[i + half];
+  return a[0];
+}
+inline float max_of_lanes(Float a) {
+  for (int i = 1; i < kLanes; ++i) a[0] = a[0] > a[i] ? a[0] : a[i];
+  return a[0];
+}
+
+/// As many rows as lanes, transposed in place.
+inline void transpose(Float (&r)[kLanes]) {
+  Float columns[kLanes];
+  for (int i = 0; i < kLanes; ++i)
+    for (int j = 0; j < kLanes; ++j) columns[i][j] = r[j][i];
+  __builtin_memcpy(r, columns, sizeof columns);
+}
+
+/// Lane c is the sum of r[c]'s lanes.
+inline Float sums_of_lanes(const Float (&r)[kLanes]) {
+  Float sums;
+  for (int i = 0; i < kLanes; ++i) sums[i] = sum_of_lanes(r[i]);
+  return sums;
+}
+#else
 inline float sum_of_lanes(Float a) { return (a[0] + a[2]) + (a[1] + a[3]); }
 inline float max_of_lanes(Float a) {
   const float x = a[0] > a[1] ? a[0] : a[1], y = a[2] > a[3] ? a[2] : a[3];
@@ -165,5 +211,29 @@ inline Float sums_of_lanes(Float (&r)[kLanes]) {
   transpose(r);
   return (r[0] + r[1]) + (r[2] + r[3]);
 }
+#endif
+
+#if defined(HEDDLE_CPU_LEVEL_BF16)
+/// The first and the second number of each pair.
+inline Float low_of_pairs(Float pairs) { return (Float)((Bits)pairs << 16); }
+inline Float high_of_pairs(Float pairs) { return (Float)((Bits)pairs & 0xffff0000); }
+/// sum + a.low * b.low + a.high * b.high of the bf16 pairs in each lane.
+inline Float add_dot_of_pairs(Float a, Float b, Float sum) {
+  return high_of_pairs(a) * high_of_pairs(b) + (low_of_pairs(a) * low_of_pairs(b) + sum);
+}
+/// bf16 to nearest even, numbers below the normal range to 0.
+inline Halves to_bf16_fast(Float x) {
+  return to_bf16_bits(select(absolute(x) < all(0x1p-126f), zero(), x));
+}
+inline void store_bf16_bits(uint16_t* p, Halves bits) { store_halves(p, bits); }
+inline void store_bf16_fast(uint16_t* p, Float x) { store_halves(p, to_bf16_fast(x)); }
+/// Lane by lane the pair (low, high).
+inline Float pair_up(Halves low, Halves high) {
+  return (Float)(__builtin_convertvector(low, Bits) | (__builtin_convertvector(high, Bits) << 16));
+}
+inline Float pair_up(const uint16_t* low, const uint16_t* high) {
+  return pair_up(load_halves(low), load_halves(high));
+}
+#endif
 
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL
