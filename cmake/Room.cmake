@@ -38,6 +38,10 @@ function(heddle_tests name)
   add_executable(${name}_tests ${sources})
   target_include_directories(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name}_tests PRIVATE ${TESTS_DEPENDS} GTest::gtest_main)
+  # What tests call is compiled with -O1; their own checks, once each, take a third less to compile without.
+  if(HEDDLE_SANITIZE)
+    target_compile_options(${name}_tests PRIVATE -O0)
+  endif()
   heddle_add_tests(${name}_tests)
 endfunction()
 

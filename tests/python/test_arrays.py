@@ -1,5 +1,7 @@
 """heddle.attention, rope, rms_norm and layer_norm of NumPy's arrays and of others with DLPack, against the formulas in f64."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -101,6 +103,22 @@ def test_attention_of_nothing():
     assert (o == 0).all() and (lse == SINK[:, None]).all()
     assert (heddle.attention(q, k[:, :0], v[:, :0], return_lse=True)[1] == -np.inf).all()
     assert heddle.attention(q[:0], k[:0], v[:0]).shape == (0, T, N, D)
+
+
+def test_threads_have_workspaces_of_their_own():
+    """Small calls take a workspace that their thread keeps, larger ones one of their own."""
+    lengths = [1, 3, 40, 300, 17, 900]
+    assert heddle.attention(*(drawn(1, 2000, 8, 64) for _ in range(3))).shape == (1, 2000, 8, 64)  # more than a thread keeps
+    programs = [[drawn(2, t, 4, 16, seed=n) for n in range(3)] for t in lengths]
+    expected = [formula(*program)[0] for program in programs]
+
+    def repeat(first):
+        for n in range(60):
+            place = (first + n) % len(programs)
+            agree(heddle.attention(*programs[place]), expected[place])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(repeat, range(4)))
 
 
 def test_dropout_drops_its_share_and_is_repeatable():

@@ -64,7 +64,7 @@ def attention(q: object, k: object, v: object, *, bias: object = None, mask: obj
     if segment_ids is not None:
         arrays["q_segments"], arrays["kv_segments"] = _attention_graph.split_segments(segment_ids)
     probability, *words = _attention_graph.split_dropout(dropout)
-    inputs, call = _prepared(_calls.described(OP, arrays), probability=probability, **options)
+    inputs, call = _prepared(_calls.described(OP, arrays), probability, *options.values())
     if probability:
         arrays |= {name: inputs.library.full((), _checks.whole(f"{OP}: dropout's {name}", word), "int64")
                    for name, word in zip(_WORDS, words, strict=True)}
@@ -73,7 +73,7 @@ def attention(q: object, k: object, v: object, *, bias: object = None, mask: obj
 
 
 def _of_plan(inputs, arrays, call):
-    operands = [*inputs.copied(arrays).values()]
+    operands = [*(inputs.copied(arrays) if inputs.copies else arrays).values()]
     if call.full_lengths:
         place = len(inputs.kinds)
         operands[place:place] = [inputs.library.full(call.batch, length, "int32") for length in call.full_lengths]
@@ -90,11 +90,12 @@ def _of_nothing(inputs, arrays, call):
 
 
 @kept(_calls.KEPT)
-def _prepared(given, *, layout, return_lse, probability, **options):
+def _prepared(given, probability, causal, window, scale, soft_cap, deterministic, return_lse, layout):
     _calls.one_of(OP, "layout", layout, _attention_graph.LAYOUTS)
     wanted = ("lse",) if _attention_graph.flag("return_lse", return_lse) else ()
     inputs = Inputs(OP, given, _attention_graph.LAID, _attention_graph.READ_AS)
     dims = inputs.kinds["q"].dims
-    config = _attention_graph.config(dims[-1] if dims else 1, probability=probability, **options)
+    config = _attention_graph.config(dims[-1] if dims else 1, causal=causal, window=window, scale=scale, soft_cap=soft_cap,
+                                     probability=probability, deterministic=deterministic)
     words = dict.fromkeys(_WORDS, Kind.dense("i64", ())) if config.dropout else {}
     return inputs, _attention_graph.forward_call(inputs.device, inputs.kinds | words, config, layout, wanted)

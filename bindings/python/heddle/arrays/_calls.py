@@ -92,7 +92,9 @@ def own_ops(library: str) -> object | None:
 
 def library_of(array: object) -> str:
     """The library that a program's array is of; torch's for a Parameter or another subclass of its tensors."""
-    torch = sys.modules.get("torch")
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and type(array) is numpy.ndarray:
+        return "numpy"
     if torch is not None and isinstance(array, torch.Tensor):
         return "torch"
     jax = sys.modules.get("jax")
@@ -168,11 +170,15 @@ class Inputs:
 
     def run(self, ready: Ready, arrays: Sequence, results: Mapping[str, Kind]) -> list:
         """The results of a plan, which takes these arrays in their order, the first of them the caller's."""
-        sample = arrays[0]
+        sample, size = arrays[0], ready.workspace_bytes
+        if self.device == "cpu" and size <= _new.MOST_OF_A_THREAD:
+            made = self.made(sample, results)
+            ready([_memory.address_of(array) for array in (*arrays, *made)], _new.of_this_thread(size))
+            return made
         with sample.device if self.device == "cuda" else _NOTHING:
             made = self.made(sample, results)
             addresses = [_memory.address_of(array) for array in (*arrays, *made)]
-            scratch = self.library.empty(ready.workspace_bytes, "uint8")
+            scratch = self.library.empty(size, "uint8")
             ready(addresses, _memory.address_of(scratch) or None, self._stream())
         return made
 

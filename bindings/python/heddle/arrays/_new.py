@@ -1,9 +1,29 @@
 """Arrays made for results and workspaces, by the library of a program's own arrays."""
 
+import ctypes
 import sys
+import threading
 
 from heddle.arrays import _memory
 from heddle.arrays._dtypes import WORDS, numpy_dtype, torch_dtype
+
+MOST_OF_A_THREAD = 1 << 20  # bytes of workspace that a thread keeps: making an array takes a tenth of a small call
+
+
+class _OfThread(threading.local):
+    memory, size, address = None, 0, None
+
+
+_own = _OfThread()
+
+
+def of_this_thread(size):
+    """The address of host memory of `size` bytes, at most MOST_OF_A_THREAD: the thread's own, until it asks again."""
+    if size > _own.size:
+        _own.size = 1 << (size - 1).bit_length()
+        _own.memory = ctypes.create_string_buffer(_own.size)
+        _own.address = ctypes.addressof(_own.memory)
+    return _own.address
 
 
 def empty(what, sample, dims, dtype, strides=None):
@@ -11,12 +31,14 @@ def empty(what, sample, dims, dtype, strides=None):
 
     Raises TypeError, about `what`, for a library that makes none.
     """
-    torch, library = sys.modules.get("torch"), type(sample).__module__.partition(".")[0]
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if strides is None and numpy is not None and type(sample) is numpy.ndarray:
+        return numpy.empty(dims, numpy_dtype(dtype))
+    library = type(sample).__module__.partition(".")[0]
     if torch is not None and isinstance(sample, torch.Tensor):
         if strides is None:
             return torch.empty(dims, dtype=torch_dtype(dtype), device=sample.device)
         return torch.empty_strided(dims, strides, dtype=torch_dtype(dtype), device=sample.device)
-    numpy = sys.modules.get("numpy")
     if library == "cupy" or (numpy is not None and isinstance(sample, numpy.ndarray)):
         module = sys.modules["cupy"] if library == "cupy" else numpy
         if strides is None:

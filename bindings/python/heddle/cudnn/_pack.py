@@ -153,12 +153,11 @@ class Binding:
         return next(iter(places))
 
 
-def checked(pack):
-    """A pack by uids or tensors. Keys that the graph does not know, None among them, are passed over."""
-    if type(pack) is not dict and not isinstance(pack, Mapping):
+def check(pack):
+    """Raises TypeError for what is no pack by uids or tensors. Keys that the graph does not know are passed over."""
+    if not isinstance(pack, Mapping):
         raise TypeError(f"The pack is of type {type(pack).__name__}, expected a dict of uids or tensors to arrays, or a "
                         "list of arrays.")
-    return pack
 
 
 def _torch_tensor():
@@ -173,12 +172,10 @@ def own_workspace(size):
 
 
 def overrides(binding, uids, shapes, strides):
-    """Dims and strides by the library's uids, and bytes that they reach over by the program's; None of each without any.
+    """Dims and strides by the library's uids, and bytes that they reach over by the program's.
 
     Strides of another rank than the tensor's are those of the array it was made of, a packed one: the graph's stay.
     """
-    if uids is None and shapes is None and strides is None:
-        return None, None, None
     lists = []
     for what, given in (("override_uids", uids), ("override_shapes", shapes), ("override_strides", strides)):
         if not isinstance(given, (list, tuple)):

@@ -243,14 +243,17 @@ class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
 
         Raises ValueError, before anything is written, for a uid that the pack lacks and for memory that is visibly wrong.
         """
-        binding = self._built()
+        binding = self._bound or self._built()
         handle = self._handle if handle is None else checked(handle)
         if isinstance(variant_pack, (list, tuple)):
             variant_pack = binding.named(variant_pack, tensor_uids)
         elif tensor_uids is not None:
             raise TypeError("tensor_uids is given beside a pack with uids of its own, expected a list of arrays.")
-        pack = _pack.checked(variant_pack)
-        shapes, strides, reaches = _pack.overrides(binding, override_uids, override_shapes, override_strides)
+        pack, shapes, strides, reaches = variant_pack, None, None, None
+        if type(pack) is not dict:
+            _pack.check(pack)
+        if not (override_uids is None and override_shapes is None and override_strides is None):
+            shapes, strides, reaches = _pack.overrides(binding, override_uids, override_shapes, override_strides)
         addresses, device = binding.addresses(pack, reaches)
         if device is None:
             device = binding.device if handle is None else handle.device

@@ -42,16 +42,18 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, bias: torch.
     _calls.checked(OP, given)
     tensors = {name: x for name, x in given.items() if x is not None}
     _convert(tensors)
-    config = _config(
-        q.shape[-1] if q.dim() else 1, causal=causal, window=tuple(window) if isinstance(window, list) else window, scale=scale,
-        soft_cap=soft_cap, probability=probability, deterministic=deterministic)
+    config = _config(q.shape[-1] if q.dim() else 1, causal, tuple(window) if isinstance(window, list) else window, scale, soft_cap,
+                     probability, deterministic)
     if config.dropout:
         tensors |= {name: _word(name, word, q.device) for name, word in zip(("seed", "offset"), words, strict=True)}
     found = attend(tensors, config, layout, return_lse)
     return found if return_lse else found[0]
 
 
-_config = _calls.kept(_attention_graph.config)
+@_calls.kept
+def _config(dim, causal, window, scale, soft_cap, probability, deterministic):
+    return _attention_graph.config(dim, causal=causal, window=window, scale=scale, soft_cap=soft_cap, probability=probability,
+                                   deterministic=deterministic)
 
 
 def _convert(tensors):

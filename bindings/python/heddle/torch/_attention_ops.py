@@ -4,19 +4,19 @@
 functions are called without torch's dispatcher, whose way to a Python operator takes ten times a small call.
 """
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch.library import custom_op
 
-from heddle._library import Error
 from heddle.arrays import _attention_graph
 from heddle.arrays._attention_graph import DIFFERENTIABLE, LAID, OP, STATISTICS, Call, Config
-from heddle.arrays._dlpack import row_major
 from heddle.torch import _calls, _internals
 
 OPERANDS = ("q", "k", "v", "bias", "mask", "sink", "q_lengths", "kv_lengths", "q_segments", "kv_segments", "seed", "offset")
 _NUMBERS = len(Config._fields) + 3  # of a call, behind its operands
 _Optional = torch.Tensor | None
-_SOME = 64  # what a size that a compiler leaves open is taken to be
+_TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
 def attend(operands: dict[str, torch.Tensor], config: Config, layout: str, with_lse: bool) -> tuple:
@@ -31,45 +31,23 @@ def attend(operands: dict[str, torch.Tensor], config: Config, layout: str, with_
     return _forward(operands, config, layout, with_lse, keeps)[:2]
 
 
-def is_refused(operands: dict[str, torch.Tensor], config: Config, layout: str) -> str | None:
-    """Why no engine runs a call, or its backward where one may come; None if one does. Seed and offset need not be there.
+def planned(given: tuple, config: Config, layout: str, wanted: Sequence[str]) -> tuple[Call, dict]:
+    """The forward's call, once it is known that the engine also runs the backward for gradients of `wanted`.
 
-    Sizes that a compiler leaves open are taken to be some.
+    given: operands as `_calls.described` has them, seed and offset left out. Raises heddle.Error where none runs it.
     """
-    wanted = tuple([name for name in DIFFERENTIABLE if name in operands and operands[name].requires_grad])
-    given = [(name, x.dtype, *_with_sizes(x), x.device) for name, x in operands.items()]
     if config.dropout:
-        given += [(name, torch.int64, (), (), operands["q"].device) for name in ("seed", "offset")]
-    if type(config.scale) is not float:  # of a head dim that is left open
-        config = config._replace(scale=_SOME**-0.5)
-    with _calls.current(operands["q"]):
-        return _refusal(tuple(given), config, layout, wanted if torch.is_grad_enabled() else ())
-
-
-def _with_sizes(x):
-    if all([type(dim) is int for dim in x.shape]):
-        return x.shape, x.stride()
-    dims = tuple([dim if type(dim) is int else _SOME for dim in x.shape])
-    return dims, row_major(dims)
-
-
-@_calls.kept
-def _refusal(given, config, layout, wanted):
-    try:
-        of_bias = any(name == "bias" for name, *_ in given)
-        statistics = _attention_graph.statistics(_calls.DTYPES[given[0][1]], of_bias) if wanted else ()
-        call, _ = forward_call(given, config, layout, statistics)
-        if wanted:
-            o, *rows = call.results.values()
-            device = given[0][4]
-            more = [(name, given[0][1], o.dims, o.strides, device) for name in ("o", "d_o")]
-            more += [(name, torch.float32, kind.dims, kind.strides, device) for name, kind in zip(statistics, rows, strict=True)]
-            backward_call((*given, *more), config, layout, wanted)
-    except Error as error:
-        return str(error)
-    except ValueError:
-        return None  # sizes that were taken to be some do not go together
-    return None
+        given += tuple([(name, torch.int64, (), (), given[0][4]) for name in ("seed", "offset")])
+    of_bias = any(name == "bias" for name, *_ in given)
+    statistics = _attention_graph.statistics(_calls.DTYPES[given[0][1]], of_bias) if wanted else ()
+    call, copies = forward_call(given, config, layout, statistics)
+    if wanted:
+        o, *rows = call.results.values()
+        device = given[0][4]
+        more = [(name, given[0][1], o.dims, o.strides, device) for name in ("o", "d_o")]
+        more += [(name, torch.float32, kind.dims, kind.strides, device) for name, kind in zip(statistics, rows, strict=True)]
+        backward_call((*given, *more), config, layout, tuple(wanted))
+    return call, copies
 
 
 # ---- Forward and backward on memory.
@@ -82,8 +60,7 @@ def _forward(operands, config, layout, with_lse, keeps):
     q = operands["q"]
     with _calls.current(q):
         call, copies = forward_call(_calls.described(operands), config, layout, wanted)
-        o, *statistics = results = _made(call, q)
-        _run(call, copies, operands, results)
+        o, *statistics = run(call, copies, operands)
     if not wanted:
         return o, None, None, None
     if not apart:
@@ -103,23 +80,28 @@ def _backward(gradients, saved, operands, config, layout, wanted):
         operands["d_lse"] = d_lse
     with _calls.current(d_o):
         call, copies = backward_call(_calls.described(operands), config, layout, wanted)
-        results = _made(call, d_o)
-        _run(call, copies, operands, results)
-    return results
+        return run(call, copies, operands)
 
 
-def _run(call, copies, operands, results):
+def run(call: Call, copies: Mapping[str, str], operands: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """The results of a call that `forward_call` or `backward_call` gave, of these operands, which nothing traces."""
     q = operands["q"]
+    results = [q.new_empty(kind.dims, dtype=_TYPES[kind.dtype]) for kind in call.results.values()]
     if call.ready is None:
         for name, x in zip(call.results, results, strict=True):
             x.copy_(_of_nothing(name, operands))
-        return
-    operands = {name: x.contiguous() if name in copies else x for name, x in operands.items()}
-    words = [operands.pop(name) for name in ("seed", "offset") if name in operands]
+        return results
+    if copies:
+        operands = {name: x.contiguous() if name in copies else x for name, x in operands.items()}
+    if not call.full_lengths and "seed" not in operands:
+        _calls.run(call.ready, [*operands.values(), *results])
+        return results
+    words = [operands[name] for name in ("seed", "offset") if name in operands]
     lengths = [torch.full((call.batch,), length, dtype=torch.int32, device=q.device) for length in call.full_lengths]
-    of_forward = [x for name, x in operands.items() if name in OPERANDS]
+    of_forward = [x for name, x in operands.items() if name in OPERANDS[:-2]]
     of_backward = [x for name, x in operands.items() if name not in OPERANDS]
     _calls.run(call.ready, [*of_forward, *lengths, *words, *of_backward, *results])
+    return results
 
 
 def _of_nothing(name, operands):
@@ -130,11 +112,6 @@ def _of_nothing(name, operands):
     if name in ("lse", "max"):
         return operands["q"].new_full((), -torch.inf) if sink is None else sink[:, None]
     return operands["q"].new_full((), 1 if name == "sum_exp" and sink is not None else 0)
-
-
-def _made(call, like):
-    types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-    return [torch.empty(kind.dims, dtype=types[kind.dtype], device=like.device) for kind in call.results.values()]
 
 
 def _statistics(q, bias):

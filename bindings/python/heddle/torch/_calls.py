@@ -1,25 +1,32 @@
 """Tensors of torch bound to plans: what each is, and the stream and the device that a plan runs on."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache, wraps
 
 import torch
 
+from heddle.arrays import _new
 from heddle.arrays._calls import KEPT, Inputs, Ready
-from heddle.arrays._calls import kept as _kept
 from heddle.arrays._dtypes import WORDS, torch_dtype
 from heddle.torch import _internals
 
 DTYPES = {torch_dtype(name): name for name in WORDS if name is not None and torch_dtype(name) is not None}
+_NOTHING = nullcontext()
 
 
 def kept(function: Callable) -> Callable:
-    """A decorator: results are kept by the arguments, but for those of a call that torch.compile traces."""
-    cached = _kept(KEPT)(function)
+    """A decorator: as `heddle.arrays._calls.kept`, but for what a call gives that torch.compile traces."""
+    cached = lru_cache(KEPT, typed=True)(function)
 
     @wraps(function)
     def call(*args, **options):
-        return function(*args, **options) if torch.compiler.is_compiling() else cached(*args, **options)
+        if not torch.compiler.is_compiling():
+            try:
+                return cached(*args, **options)
+            except TypeError:
+                pass  # of an argument without a hash, or the function's own, which is raised again
+        return function(*args, **options)
 
     return call
 
@@ -28,10 +35,11 @@ def checked(op: str, tensors: Mapping[str, object]) -> None:
     """Raises TypeError or ValueError unless all that are not None are strided tensors of one CPU or NVIDIA GPU, and
     RuntimeError where derivatives are taken that no operator of Heddle has."""
     first = None
-    given = [tensor for tensor in tensors.values() if isinstance(tensor, torch.Tensor)]
-    if not torch.compiler.is_compiling() and _internals.is_differentiated_by_transform(given):
-        raise RuntimeError(f"{op}: derivatives are taken by torch.func or in forward mode, expected backward() or "
-                           "torch.autograd.grad.")
+    if (_internals.has_tangents() or _internals.is_transformed()) and not torch.compiler.is_compiling():
+        given = [tensor for tensor in tensors.values() if isinstance(tensor, torch.Tensor)]
+        if _internals.is_differentiated_by_transform(given):
+            raise RuntimeError(f"{op}: derivatives are taken by torch.func or in forward mode, expected backward() or "
+                               "torch.autograd.grad.")
     for name, tensor in tensors.items():
         if tensor is None:
             continue
@@ -61,9 +69,13 @@ def inputs(op: str, given: tuple, laid: Mapping[str, str], read_as: Mapping[str,
 def run(ready: Ready, tensors: Sequence[torch.Tensor]) -> None:
     """Runs a plan on operands and then results, on the current stream of their device, which is current (`current`)."""
     device, size = tensors[0].device, ready.workspace_bytes
+    addresses = [tensor.data_ptr() for tensor in tensors]
+    if device.type == "cpu" and size <= _new.MOST_OF_A_THREAD:
+        ready(addresses, _new.of_this_thread(size))
+        return
     stream = torch.cuda.current_stream(device).cuda_stream or None if device.type == "cuda" else None
     workspace = torch.empty(size, dtype=torch.uint8, device=device) if size else None
-    ready([tensor.data_ptr() for tensor in tensors], None if workspace is None else workspace.data_ptr(), stream)
+    ready(addresses, None if workspace is None else workspace.data_ptr(), stream)
 
 
 def one_by_one(operator: torch.library.CustomOpDef) -> None:
@@ -84,19 +96,7 @@ def one_by_one(operator: torch.library.CustomOpDef) -> None:
     operator.register_vmap(rule)
 
 
-class current:
+def current(tensor: torch.Tensor) -> AbstractContextManager:
     """`with current(tensor)`: its GPU is the thread's."""
-
-    __slots__ = ("_device",)
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        away = tensor.is_cuda and tensor.device.index != torch.cuda.current_device()
-        self._device = torch.cuda.device(tensor.device) if away else None
-
-    def __enter__(self) -> None:
-        if self._device is not None:
-            self._device.__enter__()
-
-    def __exit__(self, *failure: object) -> None:
-        if self._device is not None:
-            self._device.__exit__(*failure)
+    away = tensor.is_cuda and tensor.device.index != torch.cuda.current_device()
+    return torch.cuda.device(tensor.device) if away else _NOTHING

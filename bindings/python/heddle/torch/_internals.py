@@ -34,8 +34,12 @@ def is_ordinary(tensor: torch.Tensor) -> bool:
 def is_traced(tensors) -> bool:
     """Whether a call has to go through torch's dispatcher: a compiler, a transform or a mode watches it, or a tensor is none
     whose memory holds its numbers."""
-    return (torch.compiler.is_compiling() or is_transformed() or torch._C._len_torch_dispatch_stack() > 0
-            or not all([type(x) in _PLAIN and not x.is_neg() and not x._is_zerotensor() for x in tensors]))
+    if torch.compiler.is_compiling() or is_transformed() or torch._C._len_torch_dispatch_stack() > 0:
+        return True
+    for x in tensors:
+        if type(x) not in _PLAIN or x.is_neg() or x._is_zerotensor():
+            return True
+    return False
 
 
 def with_memory(gradient: torch.Tensor) -> torch.Tensor:
