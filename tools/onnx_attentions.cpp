@@ -107,7 +107,8 @@ class Examination {
     HEDDLE_TRY(check_import());
     HEDDLE_TRY(check_attributes());
     const ort::abi::KernelInfo info{&node_};
-    HEDDLE_ASSIGN(const std::unique_ptr<ort::Kernel> kernel, ort::Kernel::make(op_, host(), &info));
+    HEDDLE_ASSIGN(const std::unique_ptr<ort::Kernel> kernel,
+                  ort::Kernel::make(op_, HEDDLE_CPU, host(), &info));
     HEDDLE_TRY(read_inputs());
     HEDDLE_TRY(check_types());
     if (!open_.empty()) {

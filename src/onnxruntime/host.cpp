@@ -32,13 +32,20 @@ abi::Status* status_for(const abi::Api& api, const Status& status) noexcept {
 }
 
 Result<Scratch> Scratch::allocate(const abi::Api& api, const abi::KernelContext* context,
-                                  const abi::Value* near, size_t bytes) {
-  const abi::MemoryInfo* place;
-  HEDDLE_TRY(status_from(api, api.get_tensor_memory_info(near, &place)));
+                                  heddle_device device, const abi::MemoryInfo* place,
+                                  size_t bytes) {
   abi::Allocator* allocator;
   HEDDLE_TRY(status_from(api, api.get_allocator(context, place, &allocator)));
   AllocatorHandle owned(allocator, {&api});
-  Memory memory(allocator->alloc(allocator, bytes), {allocator});
+  void* made = nullptr;
+  if (device == HEDDLE_CPU) {
+    made = allocator->alloc(allocator, bytes);
+  } else {
+    // The allocator by itself does not know the stream, and would lend the memory to another one
+    // while this is still using it.
+    HEDDLE_TRY(status_from(api, api.get_scratch_buffer(context, place, bytes, &made)));
+  }
+  Memory memory(made, {allocator});
   if (!memory) {
     return error(Code::out_of_memory,
                  "The session's allocator has no {} bytes for the workspace of a node.", bytes);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/status.h"
+#include "heddle/heddle.h"
 #include "onnxruntime/abi.h"
 
 namespace heddle::onnxruntime {
@@ -26,11 +27,12 @@ abi::Status* guarded(const abi::Api& api, Body&& body) noexcept {
   }
 }
 
-/// Memory of the session's allocator for one run of a node, where `near` lies.
+/// Memory of the session's allocator for one run of a node, where `place` is. A GPU's is the
+/// stream's that the node is queued on, so that it may be given back before the node has run.
 class Scratch {
  public:
   static Result<Scratch> allocate(const abi::Api& api, const abi::KernelContext* context,
-                                  const abi::Value* near, size_t bytes);
+                                  heddle_device device, const abi::MemoryInfo* place, size_t bytes);
   void* memory() const { return memory_.get(); }
 
  private:

@@ -9,20 +9,21 @@ namespace heddle::onnxruntime {
 
 class Kernel {
  public:
-  static Result<std::unique_ptr<Kernel>> make(const Operator& op, const abi::Api& api,
-                                              const abi::KernelInfo* info);
+  static Result<std::unique_ptr<Kernel>> make(const Operator& op, heddle_device device,
+                                              const abi::Api& api, const abi::KernelInfo* info);
 
   /// Many threads may run it at once. Nothing is written unless all is right.
   Status run(abi::KernelContext* context) const;
 
-  /// What computes the node at its inputs' types and dims; addresses matter of numbers on the host
-  /// alone.
-  Result<std::shared_ptr<const Plan>> plan_for(Inputs inputs) const;
+  /// What computes the node at its inputs' types and dims, on the GPU of that number if it is
+  /// one's; addresses matter of numbers on the host alone.
+  Result<std::shared_ptr<const Plan>> plan_for(Inputs inputs, int gpu = 0) const;
 
   const abi::Api& api() const { return api_; }
 
  private:
-  Kernel(const Operator& op, const abi::Api& api) : op_(op), api_(api) {}
+  Kernel(const Operator& op, heddle_device device, const abi::Api& api)
+      : op_(op), device_(device), api_(api) {}
 
   Result<const abi::Value*> read_inputs(const abi::KernelContext* context,
                                         std::span<Value> inputs) const;
@@ -30,6 +31,7 @@ class Kernel {
                       std::span<Value> outputs) const;
 
   const Operator& op_;
+  const heddle_device device_;
   const abi::Api& api_;
   std::unique_ptr<Node> node_;
   Wanted wanted_;

@@ -17,11 +17,13 @@ struct Plan {
   std::vector<int64_t> uids;  ///< to bind: inputs before outputs
   size_t workspace_bytes = 0;
   std::vector<size_t> prepared_bytes;
+  std::vector<View> views;
   std::vector<Output> outputs;
   std::string attention_paths;  ///< that serve it, and why; empty: it has no attention
 };
 
-Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe);
+/// For the device; on a GPU nothing of a recipe is done in the host's memory.
+Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe, heddle_device device);
 
 /// Thread-safe. Finding what is there allocates nothing.
 class Plans {
