@@ -92,14 +92,14 @@ Plans& plans() {
 
 uint64_t calls() { return runs.load(std::memory_order_relaxed); }
 
-Result<std::unique_ptr<Kernel>> Kernel::make(const Operator& op, heddle_device device,
-                                             const abi::Api& api, const abi::KernelInfo* info) {
-  std::unique_ptr<Kernel> kernel(new Kernel(op, device, api));
+Result<std::unique_ptr<Kernel>> Kernel::make(const Operator& op, Target target, const abi::Api& api,
+                                             const abi::KernelInfo* info) {
+  std::unique_ptr<Kernel> kernel(new Kernel(op, std::move(target), api));
   Attributes attributes(api, info);
   HEDDLE_ASSIGN(kernel->node_, op.make(attributes));
   HEDDLE_ASSIGN(kernel->wanted_, wanted_outputs(op, api, info));
   HEDDLE_ASSIGN(const std::string switches, switched_off());
-  kernel->words_ = op.name + attributes.words() + switches;
+  kernel->words_ = op.name + attributes.words() + switches + kernel->target_.architecture;
   HEDDLE_ASSIGN(kernel->report_, PathReport::make_if_wanted(op.name, api, info));
   return kernel;
 }
@@ -123,10 +123,10 @@ Result<const abi::Value*> Kernel::read_inputs(const abi::KernelContext* context,
 Result<std::shared_ptr<const Plan>> Kernel::plan_for(Inputs inputs, int gpu) const {
   HEDDLE_ASSIGN(const int64_t number, node_->number(inputs, wanted_));
   thread_local std::string key;  // its memory is used again
-  write_key(key, words_, inputs, wanted_, number, device_, gpu);
+  write_key(key, words_, inputs, wanted_, number, target_.device, gpu);
   return plans().find_or_make(key, [&]() -> Result<std::shared_ptr<const Plan>> {
     HEDDLE_ASSIGN(Recipe recipe, node_->recipe(inputs, wanted_, number));
-    return plan_of(std::move(recipe), device_);
+    return plan_of(std::move(recipe), target_);
   });
 }
 
@@ -158,7 +158,7 @@ Status Kernel::run(abi::KernelContext* context) const {
   if (near) HEDDLE_TRY(status_from(api_, api_.get_tensor_memory_info(near, &place)));
   void* stream = nullptr;
   int gpu = 0;
-  const bool is_on_host = device_ == HEDDLE_CPU;
+  const bool is_on_host = target_.device == HEDDLE_CPU;
   if (!is_on_host) {
     HEDDLE_TRY(status_from(api_, api_.get_gpu_stream(context, &stream)));
     if (place) HEDDLE_TRY(status_from(api_, api_.memory_info_id(place, &gpu)));
@@ -173,7 +173,7 @@ Status Kernel::run(abi::KernelContext* context) const {
   for (const size_t block : plan->prepared_bytes) bytes += aligned(block);
   std::optional<Scratch> scratch;
   if (bytes > 0) {
-    HEDDLE_ASSIGN(scratch, Scratch::allocate(api_, context, device_, place, bytes));
+    HEDDLE_ASSIGN(scratch, Scratch::allocate(api_, context, target_.device, place, bytes));
   }
   char* memory = scratch ? static_cast<char*>(scratch->memory()) : nullptr;
   std::array<void*, kMaxPrepared> blocks;

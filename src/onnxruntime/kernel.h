@@ -9,7 +9,7 @@ namespace heddle::onnxruntime {
 
 class Kernel {
  public:
-  static Result<std::unique_ptr<Kernel>> make(const Operator& op, heddle_device device,
+  static Result<std::unique_ptr<Kernel>> make(const Operator& op, Target target,
                                               const abi::Api& api, const abi::KernelInfo* info);
 
   /// Many threads may run it at once. Nothing is written unless all is right.
@@ -22,8 +22,8 @@ class Kernel {
   const abi::Api& api() const { return api_; }
 
  private:
-  Kernel(const Operator& op, heddle_device device, const abi::Api& api)
-      : op_(op), device_(device), api_(api) {}
+  Kernel(const Operator& op, Target target, const abi::Api& api)
+      : op_(op), target_(std::move(target)), api_(api) {}
 
   Result<const abi::Value*> read_inputs(const abi::KernelContext* context,
                                         std::span<Value> inputs) const;
@@ -31,7 +31,7 @@ class Kernel {
                       std::span<Value> outputs) const;
 
   const Operator& op_;
-  const heddle_device device_;
+  const Target target_;
   const abi::Api& api_;
   std::unique_ptr<Node> node_;
   Wanted wanted_;

@@ -37,7 +37,7 @@ abi::Status* create_kernel(const abi::CustomOp* op, const abi::Api* api,
                            const abi::KernelInfo* info, void** kernel) {
   return guarded(*api, [&]() -> Status {
     HEDDLE_ASSIGN(std::unique_ptr<Kernel> made,
-                  Kernel::make(operator_of(op), of(op).device, *api, info));
+                  Kernel::make(operator_of(op), {of(op).device, {}}, *api, info));
     *kernel = made.release();
     return {};
   });

@@ -22,8 +22,16 @@ struct Plan {
   std::string attention_paths;  ///< that serve it, and why; empty: it has no attention
 };
 
-/// For the device; on a GPU nothing of a recipe is done in the host's memory.
-Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe, heddle_device device);
+/// What plans are for.
+struct Target {
+  heddle_device device = HEDDLE_CPU;
+  /// Of GPUs that need not be here, "sm_90a": such plans describe, and run nothing. Empty: the
+  /// GPU's that the calling thread uses.
+  std::string architecture;
+};
+
+/// On a GPU nothing of a recipe is done in the host's memory.
+Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe, const Target& target);
 
 /// Thread-safe. Finding what is there allocates nothing.
 class Plans {
