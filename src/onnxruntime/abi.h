@@ -53,7 +53,7 @@ struct Allocator {
   const MemoryInfo* (*info)(const Allocator* self);
 };
 
-/// The table: places 0 to 277 are named where they are used.
+/// The table: places 0 to 278 are named where they are used.
 struct Api {
   Status* (*create_status)(ErrorCode code, const char* message);  // 0
   void* unused_1;
@@ -126,6 +126,9 @@ struct Api {
   /// Memory for what is queued on the kernel's stream; the allocator of that memory frees it.
   Status* (*get_scratch_buffer)(const KernelContext* context, const MemoryInfo* info, size_t bytes,
                                 void** memory);  // 277
+  /// The allocator of the memory that the kernel's provider computes in, to be released.
+  Status* (*kernel_allocator)(const KernelInfo* info, MemoryType type,
+                              Allocator** allocator);  // 278
 };
 
 static_assert(offsetof(Api, add_custom_op_domain) == 28 * sizeof(void*));
@@ -149,6 +152,7 @@ static_assert(offsetof(Api, get_allocator) == 253 * sizeof(void*));
 static_assert(offsetof(Api, shape_input_count) == 267 * sizeof(void*));
 static_assert(offsetof(Api, read_attribute) == 272 * sizeof(void*));
 static_assert(offsetof(Api, get_scratch_buffer) == 277 * sizeof(void*));
+static_assert(offsetof(Api, kernel_allocator) == 278 * sizeof(void*));
 
 struct ApiBase {
   const Api* (*get_api)(uint32_t version);  ///< null: the host is older

@@ -104,6 +104,13 @@ Result<std::unique_ptr<Kernel>> Kernel::make(const Operator& op, Target target, 
   return kernel;
 }
 
+Status Kernel::take_allocator(const abi::KernelInfo* info) {
+  abi::Allocator* allocator;
+  HEDDLE_TRY(status_from(api_, api_.kernel_allocator(info, abi::MemoryType::provider, &allocator)));
+  allocator_ = {allocator, {&api_}};
+  return status_from(api_, api_.memory_info_id(allocator->info(allocator), &gpu_));
+}
+
 /// Gives the first of the inputs that the node has and that lie on its device.
 Result<const abi::Value*> Kernel::read_inputs(const abi::KernelContext* context,
                                               std::span<Value> inputs) const {
@@ -120,10 +127,10 @@ Result<const abi::Value*> Kernel::read_inputs(const abi::KernelContext* context,
   return first;
 }
 
-Result<std::shared_ptr<const Plan>> Kernel::plan_for(Inputs inputs, int gpu) const {
+Result<std::shared_ptr<const Plan>> Kernel::plan_for(Inputs inputs) const {
   HEDDLE_ASSIGN(const int64_t number, node_->number(inputs, wanted_));
   thread_local std::string key;  // its memory is used again
-  write_key(key, words_, inputs, wanted_, number, target_.device, gpu);
+  write_key(key, words_, inputs, wanted_, number, target_.device, gpu_);
   return plans().find_or_make(key, [&]() -> Result<std::shared_ptr<const Plan>> {
     HEDDLE_ASSIGN(Recipe recipe, node_->recipe(inputs, wanted_, number));
     return plan_of(std::move(recipe), target_);
@@ -154,16 +161,10 @@ Status Kernel::run(abi::KernelContext* context) const {
   const std::span<Value> inputs(values.data(), op_.inputs.size()),
       outputs(results.data(), op_.outputs.size());
   HEDDLE_ASSIGN(const abi::Value* const near, read_inputs(context, inputs));
-  const abi::MemoryInfo* place = nullptr;
-  if (near) HEDDLE_TRY(status_from(api_, api_.get_tensor_memory_info(near, &place)));
   void* stream = nullptr;
-  int gpu = 0;
   const bool is_on_host = target_.device == HEDDLE_CPU;
-  if (!is_on_host) {
-    HEDDLE_TRY(status_from(api_, api_.get_gpu_stream(context, &stream)));
-    if (place) HEDDLE_TRY(status_from(api_, api_.memory_info_id(place, &gpu)));
-  }
-  HEDDLE_ASSIGN(const std::shared_ptr<const Plan> plan, plan_for(inputs, gpu));
+  if (!is_on_host) HEDDLE_TRY(status_from(api_, api_.get_gpu_stream(context, &stream)));
+  HEDDLE_ASSIGN(const std::shared_ptr<const Plan> plan, plan_for(inputs));
   if (report_) report_->print(plan->attention_paths);
   HEDDLE_TRY(make_outputs(context, *plan, outputs));
 
@@ -172,8 +173,10 @@ Status Kernel::run(abi::KernelContext* context) const {
   size_t bytes = plan->workspace_bytes;
   for (const size_t block : plan->prepared_bytes) bytes += aligned(block);
   std::optional<Scratch> scratch;
-  if (bytes > 0) {
-    HEDDLE_ASSIGN(scratch, Scratch::allocate(api_, context, target_.device, place, bytes));
+  if (bytes > 0 && is_on_host) {
+    HEDDLE_ASSIGN(scratch, Scratch::allocate(api_, context, near, bytes));
+  } else if (bytes > 0) {
+    HEDDLE_ASSIGN(scratch, Scratch::allocate_on_stream(api_, context, allocator_.get(), bytes));
   }
   char* memory = scratch ? static_cast<char*>(scratch->memory()) : nullptr;
   std::array<void*, kMaxPrepared> blocks;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "onnxruntime/debug.h"
+#include "onnxruntime/host.h"
 #include "onnxruntime/node.h"
 #include "onnxruntime/plans.h"
 
@@ -12,12 +13,15 @@ class Kernel {
   static Result<std::unique_ptr<Kernel>> make(const Operator& op, Target target,
                                               const abi::Api& api, const abi::KernelInfo* info);
 
+  /// Before a GPU's kernel is run: the memory of its session that it works in.
+  Status take_allocator(const abi::KernelInfo* info);
+
   /// Many threads may run it at once. Nothing is written unless all is right.
   Status run(abi::KernelContext* context) const;
 
-  /// What computes the node at its inputs' types and dims, on the GPU of that number if it is
-  /// one's; addresses matter of numbers on the host alone.
-  Result<std::shared_ptr<const Plan>> plan_for(Inputs inputs, int gpu = 0) const;
+  /// What computes the node at its inputs' types and dims; addresses matter of numbers on the host
+  /// alone.
+  Result<std::shared_ptr<const Plan>> plan_for(Inputs inputs) const;
 
   const abi::Api& api() const { return api_; }
 
@@ -33,6 +37,8 @@ class Kernel {
   const Operator& op_;
   const Target target_;
   const abi::Api& api_;
+  AllocatorHandle allocator_{nullptr, {nullptr}};  ///< a GPU's
+  int gpu_ = 0;                                    ///< the host's number of it
   std::unique_ptr<Node> node_;
   Wanted wanted_;
   std::string words_;                         ///< operator, attributes and switches of paths

@@ -38,6 +38,7 @@ abi::Status* create_kernel(const abi::CustomOp* op, const abi::Api* api,
   return guarded(*api, [&]() -> Status {
     HEDDLE_ASSIGN(std::unique_ptr<Kernel> made,
                   Kernel::make(operator_of(op), {of(op).device, {}}, *api, info));
+    if (of(op).device != HEDDLE_CPU) HEDDLE_TRY(made->take_allocator(info));
     *kernel = made.release();
     return {};
   });

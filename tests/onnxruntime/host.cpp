@@ -150,23 +150,11 @@ struct HostFunctions {
     *stream = context->stream;
     return done();
   }
-  /// An allocator of the host's memory lends blocks, one of a GPU's takes those back alone that
-  /// were lent for a stream.
   static abi::Status* get_allocator(const abi::KernelContext*, const abi::MemoryInfo* info,
                                     abi::Allocator** allocator) {
+    if (info->gpu >= 0) return failed("a GPU's kernel has its own allocator");
     if (abi::Status* status = done()) return status;
     ++current->lent_.allocators;
-    if (info->gpu >= 0) {
-      *allocator = new abi::Allocator{abi::kApiVersion,
-                                      [](abi::Allocator*, size_t) -> void* { return nullptr; },
-                                      [](abi::Allocator*, void* memory) {
-                                        if (of_streams.erase(memory) == 0) std::abort();
-                                        --current->lent_.blocks_of_streams;
-                                        std::free(memory);
-                                      },
-                                      nullptr};
-      return nullptr;
-    }
     *allocator = new abi::Allocator{abi::kApiVersion,
                                     [](abi::Allocator*, size_t bytes) -> void* {
                                       if (current->out_of_memory_) return nullptr;
@@ -178,6 +166,24 @@ struct HostFunctions {
                                       std::free(memory);
                                     },
                                     nullptr};
+    return nullptr;
+  }
+  /// Of a GPU's memory: it lends nothing by itself, and takes back what was lent for a stream.
+  static abi::Status* kernel_allocator(const abi::KernelInfo* info, abi::MemoryType type,
+                                       abi::Allocator** allocator) {
+    if (abi::Status* status = done()) return status;
+    if (info->gpu < 0 || type != abi::MemoryType::provider) return failed("no GPU's kernel");
+    ++current->lent_.allocators;
+    *allocator = new abi::Allocator{
+        abi::kApiVersion, [](abi::Allocator*, size_t) -> void* { return nullptr; },
+        [](abi::Allocator*, void* memory) {
+          if (of_streams.erase(memory) == 0) std::abort();
+          --current->lent_.blocks_of_streams;
+          std::free(memory);
+        },
+        info->gpu == 0
+        ? [](const abi::Allocator*) -> const abi::MemoryInfo* { return &gpu_memory[0]; }
+        : [](const abi::Allocator*) -> const abi::MemoryInfo* { return &gpu_memory[1]; }};
     return nullptr;
   }
   static abi::Status* get_scratch_buffer(const abi::KernelContext* context,
@@ -216,6 +222,7 @@ struct HostFunctions {
     api.get_input_count = get_input_count, api.get_input = get_input, api.get_output = get_output;
     api.get_tensor_memory_info = get_tensor_memory_info, api.memory_info_id = memory_info_id;
     api.get_gpu_stream = get_gpu_stream, api.get_scratch_buffer = get_scratch_buffer;
+    api.kernel_allocator = kernel_allocator;
     api.get_allocator = get_allocator, api.release_allocator = release_allocator;
   }
 };

@@ -25,6 +25,7 @@ struct KernelInfo {
   std::map<std::string, std::variant<int64_t, float, std::string>> attributes;
   std::vector<std::string> outputs;
   std::string name;
+  int gpu = -1;  ///< of the kernel's provider; -1: the CPU's
 };
 
 struct KernelContext {

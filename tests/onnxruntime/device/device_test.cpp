@@ -62,7 +62,8 @@ struct Decoding {
                              &stream};
   abi::KernelInfo info{{{"num_heads", int64_t{4}}, {"kv_num_heads", int64_t{2}}},
                        {"output", "present_key", "present_value"},
-                       "layer0/attn"};
+                       "layer0/attn",
+                       gpu};
 };
 
 struct Made {
@@ -171,29 +172,40 @@ TEST_F(DeviceKernel, LaunchesAloneWhileTheStreamIsCaptured) {
   EXPECT_EQ(calls_->allocations, allocations);
 }
 
-TEST_F(DeviceKernel, HasAPlanOfItsOwnForEachGpu) {
-  Made made{op("GroupQueryAttention", ElementType::f16)};
-  Decoding first(0), second(1);
-  ASSERT_EQ(make(made, first.info), "");
-  for (Decoding* node : {&first, &second}) {
-    const testing::Environment current("FAKE_CUDA_DEVICE", node->gpu == 0 ? "0" : "1");
-    ASSERT_EQ(run(made, node->context), "");
-    EXPECT_EQ(calls_->stream, &node->stream);
-    EXPECT_EQ(calls_->cache_k, node->past_key.data);
+TEST_F(DeviceKernel, RunsOnItsProvidersGpu) {
+  for (const int gpu : {0, 1}) {
+    const testing::Environment current("FAKE_CUDA_DEVICE", gpu == 0 ? "0" : "1");
+    Decoding node(gpu);
+    Made made{op("GroupQueryAttention", ElementType::f16)};
+    ASSERT_EQ(make(made, node.info), "");
+    ASSERT_EQ(run(made, node.context), "");
+    EXPECT_EQ(calls_->stream, &node.stream);
+    EXPECT_EQ(calls_->cache_k, node.past_key.data);
   }
 }
 
 TEST_F(DeviceKernel, PassesOnWhateverFailsAndKeepsNothing) {
   Decoding node;
+  for (int n = 1;; ++n) {
+    host_.fail_at(n);
+    Made tried{op("GroupQueryAttention", ElementType::f16)};
+    const std::string said = make(tried, node.info);
+    if (said.empty()) break;
+    EXPECT_EQ(said, "the host failed");
+    EXPECT_EQ(tried.kernel, nullptr);
+    EXPECT_EQ(host_.lent(), Lent{});
+  }
+  host_.fail_at(0);
   Made made{op("GroupQueryAttention", ElementType::f16)};
   ASSERT_EQ(make(made, node.info), "");
   ASSERT_EQ(run(made, node.context), "");
+  const Lent kept = host_.lent();  // the kernel's allocator
   for (int failures = 0;; ++failures) {
     host_.fail_at(failures + 1);
     const int launches = calls_->launches;
     const uint64_t before = heddle_onnxruntime_calls();
     const std::string said = run(made, node.context);
-    EXPECT_EQ(host_.lent(), Lent{});
+    EXPECT_EQ(host_.lent(), kept);
     if (said.empty()) {
       EXPECT_GT(failures, 50);
       break;
@@ -223,7 +235,7 @@ TEST_F(DeviceKernel, RefusesWhatIsDoneInTheHostsMemory) {
       {&output, &past_key, &past_value},
       &stream};
   const abi::KernelInfo info{
-      {{"num_heads", int64_t{2}}}, {"output", "present_key", "present_value"}, ""};
+      {{"num_heads", int64_t{2}}}, {"output", "present_key", "present_value"}, "", 0};
   Made made{op("MultiHeadAttention", ElementType::f16)};
   ASSERT_EQ(make(made, info), "");
   EXPECT_EQ(run(made, context),
@@ -244,7 +256,7 @@ TEST_F(DeviceKernel, ReadsPackedHeadsInPlace) {
   int stream = 0;
   abi::KernelContext context{{&packed}, {&output, &present_key, &present_value}, &stream};
   const abi::KernelInfo info{
-      {{"num_heads", int64_t{2}}}, {"output", "present_key", "present_value"}, ""};
+      {{"num_heads", int64_t{2}}}, {"output", "present_key", "present_value"}, "", 0};
   Made made{op("MultiHeadAttention", ElementType::f16)};
   ASSERT_EQ(make(made, info), "");
   ASSERT_EQ(run(made, context), "");
