@@ -46,6 +46,7 @@ demo: heddle python
 test: all-targets python
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 	$(PYTHON_ENV)/bin/python -m pytest -n $(JOBS) --dist worksteal tests/python
+	$(PYTHON_ENV)/bin/python -m pytest -q -n $(JOBS) --dist worksteal tests/gpu/test_onnxruntime_cuda.py -k cpu
 
 torch: heddle
 	.ci/run torch

@@ -77,14 +77,13 @@ Result<onnx::DimValues> dims_of(const std::vector<std::string>& given) {
 }
 
 Status explain_model(const Options& options, const std::string& bytes) {
-  if (options.device != engine::Device::cpu)
-    return error(Code::invalid_value,
-                 "--device is cuda, but the libraries for ONNX Runtime run models on a CPU");
   HEDDLE_ASSIGN(const onnx::DimValues dims, dims_of(options.dims));
   const Result<onnx::Model> model = onnx::read_model(bytes);
   if (!model.is_ok())
     return error(model.status().code(), "{}: {}", options.path, model.status().message());
-  fmt::print("{}", to_people(attentions_of(*model, dims)));
+  const onnxruntime::Target target{
+      options.device == engine::Device::cuda ? HEDDLE_CUDA : HEDDLE_CPU, options.architecture};
+  fmt::print("{}", to_people(attentions_of(*model, dims, target)));
   return Status();
 }
 
@@ -127,6 +126,7 @@ void add_explain(CLI::App& app, int& status) {
                          "  heddle explain model.hlo\n"
                          "  heddle explain model.onnx --dim batch_size=1 --dim "
                          "sequence_length=1\n"
+                         "  heddle explain model.onnx --device cuda --arch sm_90a\n"
                          "  heddle explain graph.json\n"
                          "  heddle explain graph.json --device cuda --arch sm_90a");
   auto options = std::make_shared<Options>();

@@ -89,8 +89,8 @@ std::string words_of(const ValueType& type) {
 class Examination {
  public:
   Examination(const ort::Operator& op, const Node& node, const Scope& scope, const DimValues& dims,
-              const Imports& imports)
-      : op_(op), node_(node), scope_(scope), dims_(dims), imports_(imports) {}
+              const Imports& imports, const ort::Target& target)
+      : op_(op), node_(node), scope_(scope), dims_(dims), imports_(imports), target_(target) {}
 
   void answer(Attention& out) {
     const Result<std::string> path = path_of(out.served);
@@ -107,7 +107,8 @@ class Examination {
     HEDDLE_TRY(check_import());
     HEDDLE_TRY(check_attributes());
     const ort::abi::KernelInfo info{&node_};
-    HEDDLE_ASSIGN(const std::unique_ptr<ort::Kernel> kernel, ort::Kernel::make(op_, host(), &info));
+    HEDDLE_ASSIGN(const std::unique_ptr<ort::Kernel> kernel,
+                  ort::Kernel::make(op_, target_, host(), &info));
     HEDDLE_TRY(read_inputs());
     HEDDLE_TRY(check_types());
     if (!open_.empty()) {
@@ -247,6 +248,7 @@ class Examination {
   const Scope& scope_;
   const DimValues& dims_;
   const Imports& imports_;
+  const ort::Target& target_;
   std::vector<ort::Value> values_;
   std::vector<std::optional<ValueType>> types_;  ///< nothing: the node has no such input
   std::vector<std::string> open_;
@@ -322,7 +324,8 @@ class Links {
 
 class Search {
  public:
-  Search(const Model& model, const DimValues& dims) : model_(model), dims_(dims) {}
+  Search(const Model& model, const DimValues& dims, const ort::Target& target)
+      : model_(model), dims_(dims), target_(target) {}
 
   std::vector<Attention> run() {
     visit(model_.graph, nullptr, model_.imports, "");
@@ -360,7 +363,7 @@ class Search {
     Attention attention{place + label(node), title(node), Served::no, ""};
     if (calls_function(node)) return;  // its body is visited
     if (const ort::Operator* op = operator_of(node); op && is_attention(*op)) {
-      Examination(*op, node, scope, dims_, imports).answer(attention);
+      Examination(*op, node, scope, dims_, imports, target_).answer(attention);
     } else if (node.domain == kMicrosoft &&
                std::find(std::begin(kOthers), std::end(kOthers), node.type) != std::end(kOthers)) {
       attention.answer = "Heddle has no such operator: the session's own kernel runs it";
@@ -377,6 +380,7 @@ class Search {
 
   const Model& model_;
   const DimValues& dims_;
+  const ort::Target& target_;
   std::vector<Attention> found_;
 };
 
@@ -394,8 +398,9 @@ const char* word(Served served) {
 
 }  // namespace
 
-std::vector<Attention> attentions_of(const Model& model, const DimValues& dims) {
-  return Search(model, dims).run();
+std::vector<Attention> attentions_of(const Model& model, const DimValues& dims,
+                                     const ort::Target& target) {
+  return Search(model, dims, target).run();
 }
 
 std::string to_people(const std::vector<Attention>& attentions) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "onnxruntime/plans.h"
 #include "tools/onnx_model.h"
 
 namespace heddle::tools::onnx {
@@ -28,8 +29,9 @@ using DimValues = std::map<std::string, int64_t>;
 
 /// Every attention-like node of the model's graphs and functions, in their order: operators of
 /// Heddle's libraries, other attention operators of ONNX and ONNX Runtime, and softmaxes between
-/// two products.
-std::vector<Attention> attentions_of(const Model& model, const DimValues& dims);
+/// two products. `target`: what the session's nodes run on.
+std::vector<Attention> attentions_of(const Model& model, const DimValues& dims,
+                                     const onnxruntime::Target& target);
 
 /// For people.
 std::string to_people(const std::vector<Attention>& attentions);

@@ -24,10 +24,11 @@ struct Real {
 };
 
 /// y = c * inv_rms * weight (+ bias), inv_rms = 1 / sqrt(mean(c^2) + epsilon), where c is x, or,
-/// centred, x - mean(x).
+/// centred, x - mean(x). Beside a residual x stands for sum = x + residual (+ residual_bias).
 struct NormArguments {
   Extents extents;
   Tensor x, weight, bias, y;
+  Tensor residual, residual_bias, sum;
   Tensor mean, inv_rms;  ///< one per row; may be null
   int rows, columns;
   Real per_column;  ///< 1 / columns

@@ -15,6 +15,9 @@ struct NormConfig {
   int threads_per_row = 256;  ///< 8 .. 512, a power of two
   bool centred = false;       ///< LayerNorm, else RMSNorm
   bool bias = false;
+  /// Of what is added to x before, and of the sum.
+  Element residual = Element::bf16, residual_bias = Element::bf16, sum = Element::bf16;
+  bool adds_residual = false, adds_residual_bias = false, wants_sum = false;
 };
 
 struct NormBackwardConfig {

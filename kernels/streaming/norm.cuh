@@ -1,5 +1,5 @@
 // RMSNorm and LayerNorm forward: a row is read once and stays in the registers of the threads that
-// share it.
+// share it. So does that of a sum with a residual, in f32 (or f64).
 #pragma once
 
 #include "../ptx/sync.cuh"
@@ -18,9 +18,9 @@ HEDDLE_DEVICE Number epsilon_of(const NormArguments& args) {
 
 /// Whether the mean of a row has to be corrected by that of the distances to it: it is rounded, and
 /// off by more than a spread that f32 still tells apart allows. Of 16-bit numbers that lie so far
-/// from 0 sums of thousands are exact.
+/// from 0 sums of thousands are exact, but not of their sums.
 template <class C>
-inline constexpr bool kCorrected = C::kCentred && sizeof(typename C::X) > 2;
+inline constexpr bool kCorrected = C::kCentred && (C::kAddsResidual || sizeof(typename C::X) > 2);
 
 /// How a row is normalised: x_hat = (x - mean) * inv_rms + shift. RMSNorm has no mean; the shift,
 /// if the mean is corrected, is minus that correction, normalised.
@@ -93,17 +93,55 @@ HEDDLE_DEVICE RowStatistics<C> statistics_of(const NormArguments& args, int row,
   return of_row;
 }
 
-/// y from x, one vector of a row; weight and bias are loaded here.
+/// A vector of what is normalised: x as it lies in memory.
+template <class C, bool kSum = C::kAddsResidual>
+struct Normalised : Packed<typename C::X, C::kVector> {};
+/// Or its sum with a residual, and a bias.
 template <class C>
-HEDDLE_DEVICE void write_normalised(const NormArguments& args,
-                                    const Packed<typename C::X, C::kVector>& x,
-                                    const RowStatistics<C>& of_row, typename C::Y* y, int column) {
+struct Normalised<C, true> {
+  using Number = typename C::Number;
+  Number number[C::kVector];
+
+  HEDDLE_DEVICE void add(const NormArguments& args, bool exists,
+                         const Packed<typename C::X, C::kVector>& x,
+                         const Packed<typename C::Residual, C::kVector>& residual, int column) {
+    Number other[C::kVector];
+    x.get(number);
+    residual.get(other);
+#pragma unroll
+    for (int n = 0; n < C::kVector; ++n) number[n] += other[n];
+    if constexpr (C::kAddsResidualBias) {
+      if (!exists) return;
+      Packed<typename C::ResidualBias, C::kVector> bias;
+      bias.load(
+          column_of<C, const typename C::ResidualBias>(args.extents, args.residual_bias, column));
+      bias.get(other);
+#pragma unroll
+      for (int n = 0; n < C::kVector; ++n) number[n] += other[n];
+    }
+  }
+  HEDDLE_DEVICE void get(Number (&to)[C::kVector]) const {
+#pragma unroll
+    for (int n = 0; n < C::kVector; ++n) to[n] = number[n];
+  }
+};
+
+/// One vector of a row: the sum, if it is wanted, and y; weight and bias are loaded here.
+template <class C>
+HEDDLE_DEVICE void write_normalised(const NormArguments& args, const Normalised<C>& x,
+                                    const RowStatistics<C>& of_row, int row, typename C::Y* y,
+                                    int column) {
   using Number = typename C::Number;
   Packed<typename C::W, C::kVector> weight;
   weight.load(column_of<C, const typename C::W>(args.extents, args.weight, column));
   Number value[C::kVector], w[C::kVector];
   x.get(value);
   weight.get(w);
+  if constexpr (C::kWantsSum) {
+    Packed<typename C::Sum, C::kVector> sum;
+    sum.set(value);
+    sum.store(Row<C, typename C::Sum>(args.extents, args.sum, row).at(column));
+  }
 #pragma unroll
   for (int n = 0; n < C::kVector; ++n) value[n] = of_row.normalised(value[n]) * w[n];
   if constexpr (C::kBias) {
@@ -133,17 +171,32 @@ struct Norm {
     const int row = blockIdx.x * kGroups + group;
     const bool exists = row < args.rows;
     const auto column_at = [&](int i) { return (i * C::kThreadsPerRow + lane) * C::kVector; };
+    const auto is_there = [&](int i) { return exists && column_at(i) < args.columns; };
     const Row<C, const typename C::X> x(args.extents, args.x, exists ? row : 0);
 
-    Packed<typename C::X, C::kVector> packed[C::kVectors];
+    Normalised<C> held[C::kVectors];
+    if constexpr (C::kAddsResidual) {
+      const Row<C, const typename C::Residual> residual(args.extents, args.residual,
+                                                        exists ? row : 0);
+      Packed<typename C::X, C::kVector> of_x[C::kVectors];
+      Packed<typename C::Residual, C::kVector> of_residual[C::kVectors];
 #pragma unroll
-    for (int i = 0; i < C::kVectors; ++i)
-      packed[i].load_if(exists && column_at(i) < args.columns, x.at(column_at(i)));
+      for (int i = 0; i < C::kVectors; ++i) {
+        of_x[i].load_if(is_there(i), x.at(column_at(i)));
+        of_residual[i].load_if(is_there(i), residual.at(column_at(i)));
+      }
+#pragma unroll
+      for (int i = 0; i < C::kVectors; ++i)
+        held[i].add(args, is_there(i), of_x[i], of_residual[i], column_at(i));
+    } else {
+#pragma unroll
+      for (int i = 0; i < C::kVectors; ++i) held[i].load_if(is_there(i), x.at(column_at(i)));
+    }
     const RowStatistics<C> of_row = statistics_of<C, kThreads>(args, row, group, [&](auto visit) {
 #pragma unroll
       for (int i = 0; i < C::kVectors; ++i) {
         Number value[C::kVector];
-        packed[i].get(value);
+        held[i].get(value);
         visit(value, !C::kCentred || column_at(i) < args.columns);  // 0 has no square anyway
       }
     });
@@ -153,7 +206,7 @@ struct Norm {
 #pragma unroll
     for (int i = 0; i < C::kVectors; ++i)
       if (column_at(i) < args.columns)
-        write_normalised<C>(args, packed[i], of_row, y.at(column_at(i)), column_at(i));
+        write_normalised<C>(args, held[i], of_row, row, y.at(column_at(i)), column_at(i));
   }
 };
 
@@ -164,29 +217,45 @@ struct NormLongRows {
   using Number = typename C::Number;
   static constexpr int kThreads = 512;
   static_assert(C::kThreadsPerRow == kThreads, "A block has one row.");
+  /// Vectors on their way together; of two tensors twice as many are.
+  static constexpr int kUnrolled = C::kAddsResidual ? 2 : 4;
+
+  HEDDLE_DEVICE static void load(const NormArguments& args, int row, int column,
+                                 Normalised<C>& held) {
+    const auto* x = Row<C, const typename C::X>(args.extents, args.x, row).at(column);
+    if constexpr (C::kAddsResidual) {
+      Packed<typename C::X, C::kVector> of_x;
+      Packed<typename C::Residual, C::kVector> of_residual;
+      of_x.load(x);
+      of_residual.load(
+          Row<C, const typename C::Residual>(args.extents, args.residual, row).at(column));
+      held.add(args, true, of_x, of_residual, column);
+    } else {
+      held.load(x);
+    }
+  }
 
   /// Grid: rows.
   HEDDLE_DEVICE static void run(const NormArguments& args) {
     ptx::grid_dependency_wait();
     const int row = blockIdx.x;
-    const Row<C, const typename C::X> x(args.extents, args.x, row);
     const Row<C, typename C::Y> y(args.extents, args.y, row);
-    Packed<typename C::X, C::kVector> packed;
+    Normalised<C> held;
     const RowStatistics<C> of_row = statistics_of<C, kThreads>(args, row, 0, [&](auto visit) {
-#pragma unroll 4
+#pragma unroll kUnrolled
       for (int column = threadIdx.x * C::kVector; column < args.columns;
            column += kThreads * C::kVector) {
-        packed.load(x.at(column));
+        load(args, row, column, held);
         Number value[C::kVector];
-        packed.get(value);
+        held.get(value);
         visit(value, true);
       }
     });
-#pragma unroll 4
+#pragma unroll kUnrolled
     for (int column = threadIdx.x * C::kVector; column < args.columns;
          column += kThreads * C::kVector) {
-      packed.load(x.at(column));
-      write_normalised<C>(args, packed, of_row, y.at(column), column);
+      load(args, row, column, held);
+      write_normalised<C>(args, held, of_row, row, y.at(column), column);
     }
   }
 };

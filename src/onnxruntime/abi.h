@@ -53,7 +53,7 @@ struct Allocator {
   const MemoryInfo* (*info)(const Allocator* self);
 };
 
-/// The table: places 0 to 272 are named where they are used.
+/// The table: places 0 to 278 are named where they are used.
 struct Api {
   Status* (*create_status)(ErrorCode code, const char* message);  // 0
   void* unused_1;
@@ -76,7 +76,9 @@ struct Api {
                                      size_t count);  // 63
   void* unused_64;
   Status* (*get_tensor_type_and_shape)(const Value* value, ShapeInfo** info);  // 65
-  void* unused_66[19];
+  void* unused_66[6];
+  Status* (*memory_info_id)(const MemoryInfo* info, int* id);  // 72
+  void* unused_73[12];
   Status* (*get_attribute_float)(const KernelInfo* info, const char* name, float* value);    // 85
   Status* (*get_attribute_int64)(const KernelInfo* info, const char* name, int64_t* value);  // 86
   /// `size` counts the end of the string; with no memory given it is asked for.
@@ -94,7 +96,9 @@ struct Api {
   void (*release_shape_info)(ShapeInfo* info);  // 99
   void* unused_100[32];
   void (*release_allocator)(Allocator* allocator);  // 132
-  void* unused_133[61];
+  void* unused_133[60];
+  /// A CUstream, of a kernel of CUDA's provider.
+  Status* (*get_gpu_stream)(const KernelContext* context, void** stream);          // 193
   Status* (*get_tensor_memory_info)(const Value* value, const MemoryInfo** info);  // 194
   void* unused_195[36];
   Status* (*kernel_output_count)(const KernelInfo* info, size_t* count);  // 231
@@ -118,17 +122,26 @@ struct Api {
   Status* (*set_symbolic_dimensions)(ShapeInfo* info, const char** names, size_t count);  // 271
   Status* (*read_attribute)(const OpAttribute* attribute, AttributeType type, void* data,
                             size_t bytes, size_t* read);  // 272
+  void* unused_273[4];
+  /// Memory for what is queued on the kernel's stream; the allocator of that memory frees it.
+  Status* (*get_scratch_buffer)(const KernelContext* context, const MemoryInfo* info, size_t bytes,
+                                void** memory);  // 277
+  /// The allocator of the memory that the kernel's provider computes in, to be released.
+  Status* (*kernel_allocator)(const KernelInfo* info, MemoryType type,
+                              Allocator** allocator);  // 278
 };
 
 static_assert(offsetof(Api, add_custom_op_domain) == 28 * sizeof(void*));
 static_assert(offsetof(Api, get_tensor_mutable_data) == 51 * sizeof(void*));
 static_assert(offsetof(Api, get_dimensions) == 62 * sizeof(void*));
 static_assert(offsetof(Api, get_tensor_type_and_shape) == 65 * sizeof(void*));
+static_assert(offsetof(Api, memory_info_id) == 72 * sizeof(void*));
 static_assert(offsetof(Api, get_attribute_float) == 85 * sizeof(void*));
 static_assert(offsetof(Api, get_output) == 91 * sizeof(void*));
 static_assert(offsetof(Api, release_status) == 93 * sizeof(void*));
 static_assert(offsetof(Api, release_shape_info) == 99 * sizeof(void*));
 static_assert(offsetof(Api, release_allocator) == 132 * sizeof(void*));
+static_assert(offsetof(Api, get_gpu_stream) == 193 * sizeof(void*));
 static_assert(offsetof(Api, get_tensor_memory_info) == 194 * sizeof(void*));
 static_assert(offsetof(Api, kernel_output_count) == 231 * sizeof(void*));
 static_assert(offsetof(Api, kernel_output_name) == 233 * sizeof(void*));
@@ -138,6 +151,8 @@ static_assert(offsetof(Api, get_symbolic_dimensions) == 63 * sizeof(void*));
 static_assert(offsetof(Api, get_allocator) == 253 * sizeof(void*));
 static_assert(offsetof(Api, shape_input_count) == 267 * sizeof(void*));
 static_assert(offsetof(Api, read_attribute) == 272 * sizeof(void*));
+static_assert(offsetof(Api, get_scratch_buffer) == 277 * sizeof(void*));
+static_assert(offsetof(Api, kernel_allocator) == 278 * sizeof(void*));
 
 struct ApiBase {
   const Api* (*get_api)(uint32_t version);  ///< null: the host is older

@@ -20,7 +20,12 @@ class GraphBuilder {
                 const Dims& strides = {});
   /// One that lies in the workspace, of f32 unless said.
   int64_t made(const char* name, const Dims& dims = {}, DataType dtype = DataType::f32);
-  int64_t constant(const char* name, double value);
+  int64_t constant(const char* name, double value, DataType dtype = DataType::f32);
+  int64_t whole(int64_t value) {
+    return constant(nullptr, static_cast<double>(value), DataType::i32);
+  }
+  /// A number that lies in the host's memory at each execution.
+  int64_t by_value(int64_t uid, const char* name, DataType dtype);
 
   /// Begins a node, to which what is set from then on belongs.
   void node(const char* op);
@@ -29,8 +34,15 @@ class GraphBuilder {
   void integer(const char* attribute, int64_t value);
   void flag(const char* attribute, bool value);
   void choice(const char* attribute, const char* value);
-  /// One more op of the score's expression; gives what it makes.
-  int64_t pointwise(const char* op, std::initializer_list<int64_t> inputs);
+  /// One more op of the score's expression; gives what it makes. `axis` is gen_index's.
+  int64_t pointwise(const char* op, std::initializer_list<int64_t> inputs, int32_t axis = 0);
+
+  /// A node of its own that computes `y` element by element; gives `y`.
+  int64_t elementwise(const char* mode, std::initializer_list<int64_t> inputs, int64_t y);
+  /// The index along an axis, of that many steps.
+  int64_t index(int axis, int64_t steps);
+  /// One length, a number of i32, for every entry of the batch, as ops take them.
+  int64_t lengths(const char* name, int64_t batch, int64_t each);
 
   /// The graph, validated.
   Result<GraphHandle> finish();

@@ -18,6 +18,11 @@ abi::ErrorCode error_code(Code code) {
   }
 }
 
+Status no_memory(size_t bytes) {
+  return error(Code::out_of_memory,
+               "The session's allocator has no {} bytes for the workspace of a node.", bytes);
+}
+
 }  // namespace
 
 Status status_from(const abi::Api& api, abi::Status* status) {
@@ -39,11 +44,20 @@ Result<Scratch> Scratch::allocate(const abi::Api& api, const abi::KernelContext*
   HEDDLE_TRY(status_from(api, api.get_allocator(context, place, &allocator)));
   AllocatorHandle owned(allocator, {&api});
   Memory memory(allocator->alloc(allocator, bytes), {allocator});
-  if (!memory) {
-    return error(Code::out_of_memory,
-                 "The session's allocator has no {} bytes for the workspace of a node.", bytes);
-  }
+  if (!memory) return no_memory(bytes);
   return Scratch(std::move(owned), std::move(memory));
+}
+
+// The allocator's own function does not know the stream, and would lend the memory to another while
+// this one still uses it.
+Result<Scratch> Scratch::allocate_on_stream(const abi::Api& api, const abi::KernelContext* context,
+                                            abi::Allocator* allocator, size_t bytes) {
+  void* made = nullptr;
+  HEDDLE_TRY(
+      status_from(api, api.get_scratch_buffer(context, allocator->info(allocator), bytes, &made)));
+  Memory memory(made, {allocator});
+  if (!memory) return no_memory(bytes);
+  return Scratch({nullptr, {&api}}, std::move(memory));
 }
 
 }  // namespace heddle::onnxruntime

@@ -26,30 +26,36 @@ abi::Status* guarded(const abi::Api& api, Body&& body) noexcept {
   }
 }
 
-/// Memory of the session's allocator for one run of a node, where `near` lies.
+struct ReleaseAllocator {
+  const abi::Api* api;
+  void operator()(abi::Allocator* allocator) const { api->release_allocator(allocator); }
+};
+using AllocatorHandle = std::unique_ptr<abi::Allocator, ReleaseAllocator>;
+
+/// Memory of the session's allocator for one run of a node.
 class Scratch {
  public:
+  /// Where `near` lies, of the host.
   static Result<Scratch> allocate(const abi::Api& api, const abi::KernelContext* context,
                                   const abi::Value* near, size_t bytes);
+  /// Of a GPU, whose allocator this is: for what is queued on the node's stream, so that it may be
+  /// given back before that has run.
+  static Result<Scratch> allocate_on_stream(const abi::Api& api, const abi::KernelContext* context,
+                                            abi::Allocator* allocator, size_t bytes);
   void* memory() const { return memory_.get(); }
 
  private:
-  struct Release {
-    const abi::Api* api;
-    void operator()(abi::Allocator* allocator) const { api->release_allocator(allocator); }
-  };
   struct FreeMemory {
     abi::Allocator* allocator;
     void operator()(void* memory) const { allocator->free(allocator, memory); }
   };
-  using AllocatorHandle = std::unique_ptr<abi::Allocator, Release>;
   using Memory = std::unique_ptr<void, FreeMemory>;
 
   Scratch(AllocatorHandle allocator, Memory memory)
       : allocator_(std::move(allocator)), memory_(std::move(memory)) {}
 
-  AllocatorHandle allocator_;
-  Memory memory_;  // goes first
+  AllocatorHandle allocator_;  ///< of the host
+  Memory memory_;              // goes first
 };
 
 }  // namespace heddle::onnxruntime

@@ -1,5 +1,6 @@
 #include "onnxruntime/kernel.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 
@@ -12,6 +13,7 @@ namespace {
 constexpr size_t kMaxPorts = 24;  ///< of an operator
 
 constexpr size_t kMaxPrepared = 8;  ///< blocks of a recipe
+constexpr size_t kMaxViews = 8;     ///< of a recipe
 
 size_t aligned(size_t bytes) {
   constexpr size_t kAlignment = 64;
@@ -67,9 +69,11 @@ void append(std::string& key, T value) {
 
 /// All that a plan depends on, as bytes.
 void write_key(std::string& key, const std::string& words, Inputs inputs, const Wanted& wanted,
-               int64_t number) {
+               int64_t number, heddle_device device, int gpu) {
   key = words;
   append(key, number);
+  append(key, device);
+  append(key, gpu);
   for (const bool one : wanted) key += one ? '1' : '0';
   for (const Value& input : inputs) {
     append(key, input.dtype ? static_cast<int8_t>(*input.dtype) : int8_t{-1});
@@ -88,19 +92,26 @@ Plans& plans() {
 
 uint64_t calls() { return runs.load(std::memory_order_relaxed); }
 
-Result<std::unique_ptr<Kernel>> Kernel::make(const Operator& op, const abi::Api& api,
+Result<std::unique_ptr<Kernel>> Kernel::make(const Operator& op, Target target, const abi::Api& api,
                                              const abi::KernelInfo* info) {
-  std::unique_ptr<Kernel> kernel(new Kernel(op, api));
+  std::unique_ptr<Kernel> kernel(new Kernel(op, std::move(target), api));
   Attributes attributes(api, info);
   HEDDLE_ASSIGN(kernel->node_, op.make(attributes));
   HEDDLE_ASSIGN(kernel->wanted_, wanted_outputs(op, api, info));
   HEDDLE_ASSIGN(const std::string switches, switched_off());
-  kernel->words_ = op.name + attributes.words() + switches;
+  kernel->words_ = op.name + attributes.words() + switches + kernel->target_.architecture;
   HEDDLE_ASSIGN(kernel->report_, PathReport::make_if_wanted(op.name, api, info));
   return kernel;
 }
 
-/// Gives the first of the inputs that the node has.
+Status Kernel::take_allocator(const abi::KernelInfo* info) {
+  abi::Allocator* allocator;
+  HEDDLE_TRY(status_from(api_, api_.kernel_allocator(info, abi::MemoryType::provider, &allocator)));
+  allocator_ = {allocator, {&api_}};
+  return status_from(api_, api_.memory_info_id(allocator->info(allocator), &gpu_));
+}
+
+/// Gives the first of the inputs that the node has and that lie on its device.
 Result<const abi::Value*> Kernel::read_inputs(const abi::KernelContext* context,
                                               std::span<Value> inputs) const {
   size_t count;
@@ -111,7 +122,7 @@ Result<const abi::Value*> Kernel::read_inputs(const abi::KernelContext* context,
     HEDDLE_TRY(status_from(api_, api_.get_input(context, n, &value)));
     if (!value) continue;
     HEDDLE_TRY(describe(api_, value, op_.inputs[n].name, inputs[n]));
-    if (!first) first = value;
+    if (!first && !op_.inputs[n].on_host) first = value;
   }
   return first;
 }
@@ -119,10 +130,10 @@ Result<const abi::Value*> Kernel::read_inputs(const abi::KernelContext* context,
 Result<std::shared_ptr<const Plan>> Kernel::plan_for(Inputs inputs) const {
   HEDDLE_ASSIGN(const int64_t number, node_->number(inputs, wanted_));
   thread_local std::string key;  // its memory is used again
-  write_key(key, words_, inputs, wanted_, number);
+  write_key(key, words_, inputs, wanted_, number, target_.device, gpu_);
   return plans().find_or_make(key, [&]() -> Result<std::shared_ptr<const Plan>> {
     HEDDLE_ASSIGN(Recipe recipe, node_->recipe(inputs, wanted_, number));
-    return plan_of(std::move(recipe));
+    return plan_of(std::move(recipe), target_);
   });
 }
 
@@ -150,6 +161,9 @@ Status Kernel::run(abi::KernelContext* context) const {
   const std::span<Value> inputs(values.data(), op_.inputs.size()),
       outputs(results.data(), op_.outputs.size());
   HEDDLE_ASSIGN(const abi::Value* const near, read_inputs(context, inputs));
+  void* stream = nullptr;
+  const bool is_on_host = target_.device == HEDDLE_CPU;
+  if (!is_on_host) HEDDLE_TRY(status_from(api_, api_.get_gpu_stream(context, &stream)));
   HEDDLE_ASSIGN(const std::shared_ptr<const Plan> plan, plan_for(inputs));
   if (report_) report_->print(plan->attention_paths);
   HEDDLE_TRY(make_outputs(context, *plan, outputs));
@@ -159,8 +173,10 @@ Status Kernel::run(abi::KernelContext* context) const {
   size_t bytes = plan->workspace_bytes;
   for (const size_t block : plan->prepared_bytes) bytes += aligned(block);
   std::optional<Scratch> scratch;
-  if (bytes > 0) {
+  if (bytes > 0 && is_on_host) {
     HEDDLE_ASSIGN(scratch, Scratch::allocate(api_, context, near, bytes));
+  } else if (bytes > 0) {
+    HEDDLE_ASSIGN(scratch, Scratch::allocate_on_stream(api_, context, allocator_.get(), bytes));
   }
   char* memory = scratch ? static_cast<char*>(scratch->memory()) : nullptr;
   std::array<void*, kMaxPrepared> blocks;
@@ -168,20 +184,24 @@ Status Kernel::run(abi::KernelContext* context) const {
     blocks[n] = memory;
     memory += aligned(plan->prepared_bytes[n]);
   }
-  HEDDLE_TRY(node_->prepare(inputs, wanted_, outputs, {blocks.data(), prepared}));
+  if (is_on_host) HEDDLE_TRY(node_->prepare(inputs, wanted_, outputs, {blocks.data(), prepared}));
 
   if (plan->plan) {
-    std::array<void*, 2 * kMaxPorts + kMaxPrepared> pointers;
-    for (size_t i = 0; i < plan->uids.size(); ++i) {
-      const int64_t uid = plan->uids[i];
-      pointers[i] = uid >= uid_of_prepared(0) ? blocks[uid - uid_of_prepared(0)]
-                    : uid >= uid_of_output(0) ? outputs[uid - uid_of_output(0)].data
-                                              : inputs[uid - uid_of_input(0)].data;
-    }
+    const auto address = [&](int64_t uid) -> void* {
+      if (uid >= uid_of_view(0)) {
+        const View& view = plan->views[static_cast<size_t>(uid - uid_of_view(0))];
+        return static_cast<char*>(inputs[view.input].data) + view.first_byte;
+      }
+      if (uid >= uid_of_prepared(0)) return blocks[static_cast<size_t>(uid - uid_of_prepared(0))];
+      if (uid >= uid_of_output(0)) return outputs[static_cast<size_t>(uid - uid_of_output(0))].data;
+      return inputs[static_cast<size_t>(uid - uid_of_input(0))].data;
+    };
+    std::array<void*, 2 * kMaxPorts + kMaxPrepared + kMaxViews> pointers;
+    std::transform(plan->uids.begin(), plan->uids.end(), pointers.begin(), address);
     HEDDLE_TRY(status_of(heddle_plan_execute(plan->plan.get(), plan->uids.data(), pointers.data(),
-                                             plan->uids.size(), nullptr, 0, memory, nullptr)));
+                                             plan->uids.size(), nullptr, 0, memory, stream)));
   }
-  node_->finish(inputs, outputs);
+  if (is_on_host) node_->finish(inputs, outputs);
   runs.fetch_add(1, std::memory_order_relaxed);
   return {};
 }

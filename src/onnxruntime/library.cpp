@@ -12,10 +12,11 @@
 namespace heddle::onnxruntime {
 namespace {
 
-/// An operator with one overload, as the host keeps it.
+/// An operator with one overload for one of the host's providers, as the host keeps it.
 struct Registered : abi::CustomOp {
   const Operator* op;
   const Overload* overload;
+  heddle_device device;
   const abi::Api* api;
 };
 
@@ -35,7 +36,9 @@ abi::Characteristic characteristic_of(const Port& port) {
 abi::Status* create_kernel(const abi::CustomOp* op, const abi::Api* api,
                            const abi::KernelInfo* info, void** kernel) {
   return guarded(*api, [&]() -> Status {
-    HEDDLE_ASSIGN(std::unique_ptr<Kernel> made, Kernel::make(operator_of(op), *api, info));
+    HEDDLE_ASSIGN(std::unique_ptr<Kernel> made,
+                  Kernel::make(operator_of(op), {of(op).device, {}}, *api, info));
+    if (of(op).device != HEDDLE_CPU) HEDDLE_TRY(made->take_allocator(info));
     *kernel = made.release();
     return {};
   });
@@ -67,13 +70,15 @@ abi::Status* infer_shape(const abi::CustomOp* op, abi::ShapeContext* given) {
   });
 }
 
-Registered registered(const Operator& op, const Overload& overload, const abi::Api& api,
-                      bool infers_shapes) {
+Registered registered(const Operator& op, const Overload& overload, heddle_device device,
+                      const abi::Api& api, bool infers_shapes) {
   Registered out{};
   out.version = abi::CustomOp::kVersion;
-  out.op = &op, out.overload = &overload, out.api = &api;
+  out.op = &op, out.overload = &overload, out.device = device, out.api = &api;
   out.name = [](const abi::CustomOp* self) { return operator_of(self).name; };
-  out.provider = [](const abi::CustomOp*) -> const char* { return nullptr; };
+  out.provider = [](const abi::CustomOp* self) -> const char* {
+    return of(self).device == HEDDLE_CUDA ? "CUDAExecutionProvider" : nullptr;
+  };
   out.input_count = [](const abi::CustomOp* self) { return operator_of(self).inputs.size(); };
   out.output_count = [](const abi::CustomOp* self) { return operator_of(self).outputs.size(); };
   out.input_type = [](const abi::CustomOp* self, size_t n) {
@@ -119,9 +124,13 @@ struct HostDomain {
 };
 
 Status fill(HostDomain& made, const abi::Api& api, bool infers_shapes) {
-  for (const Operator* op : domain().operators) {
-    for (const Overload& overload : op->overloads)
-      made.operators.push_back(registered(*op, overload, api, infers_shapes));
+  // A host without CUDA's provider passes its operators over; of those of one name the types of the
+  // first are looked at first, whichever provider they are for.
+  for (const heddle_device device : {HEDDLE_CPU, HEDDLE_CUDA}) {
+    for (const Operator* op : domain().operators) {
+      for (const Overload& overload : op->overloads)
+        made.operators.push_back(registered(*op, overload, device, api, infers_shapes));
+    }
   }
   abi::CustomOpDomain* filled;
   HEDDLE_TRY(status_from(api, api.create_custom_op_domain(domain().name, &filled)));

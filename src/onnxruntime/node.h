@@ -34,6 +34,12 @@ struct Output {
   DataType dtype = DataType::f32;
 };
 
+/// Part of an input as a tensor of its own: a packed one holds several.
+struct View {
+  size_t input;
+  int64_t first_byte;
+};
+
 /// What computes a node at one set of shapes.
 struct Recipe {
   /// Binds input n by uid 1 + n and output n by 101 + n. Null: the outputs have no elements.
@@ -41,6 +47,11 @@ struct Recipe {
   /// Sizes of blocks that the node fills before the graph runs, bound by uid 201 and on: what the
   /// graph reads and no input holds as it does.
   std::vector<size_t> prepared_bytes;
+  /// Bound by uid 301 and on.
+  std::vector<View> views;
+  /// What `prepare` and `finish` do beside refusing contents, in words: it is done in the host's
+  /// memory, so that no GPU runs such a recipe. Empty: nothing.
+  std::string on_host;
   /// Of all outputs; those that are not wanted do not matter.
   std::vector<Output> outputs;
 };
@@ -48,6 +59,7 @@ struct Recipe {
 inline constexpr int64_t uid_of_input(int n) { return 1 + n; }
 inline constexpr int64_t uid_of_output(int n) { return 101 + n; }
 inline constexpr int64_t uid_of_prepared(int n) { return 201 + n; }
+inline constexpr int64_t uid_of_view(int n) { return 301 + n; }
 
 class Node {
  public:
@@ -57,7 +69,7 @@ class Node {
   virtual Result<int64_t> number(Inputs, const Wanted&) const { return 0; }
   virtual Result<Recipe> recipe(Inputs inputs, const Wanted& wanted, int64_t number) const = 0;
   /// Fills the recipe's blocks, and outputs that the graph reads; refuses what only the inputs'
-  /// contents show.
+  /// contents show. On a CPU alone, as `finish` is.
   virtual Status prepare(Inputs, const Wanted&, std::span<const Value> outputs,
                          std::span<void* const> blocks) const {
     static_cast<void>(outputs), static_cast<void>(blocks);

@@ -2,13 +2,23 @@
 
 namespace heddle::onnxruntime {
 
-Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe) {
+Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe, const Target& target) {
+  if (target.device != HEDDLE_CPU && !recipe.on_host.empty()) {
+    return error(Code::graph_not_supported,
+                 "Heddle runs this on a CPU alone: {}. A session without CUDAExecutionProvider "
+                 "takes it.",
+                 recipe.on_host);
+  }
   auto made = std::make_shared<Plan>();
   made->outputs = std::move(recipe.outputs);
   made->prepared_bytes = std::move(recipe.prepared_bytes);
+  made->views = std::move(recipe.views);
   if (!recipe.graph) return std::shared_ptr<const Plan>(std::move(made));
   heddle_plan* plan;
-  HEDDLE_TRY(status_of(heddle_plan_create(recipe.graph.get(), HEDDLE_CPU, &plan)));
+  HEDDLE_TRY(status_of(
+      target.architecture.empty()
+          ? heddle_plan_create(recipe.graph.get(), target.device, &plan)
+          : heddle_plan_create_for(recipe.graph.get(), target.architecture.c_str(), &plan)));
   made->plan.reset(plan);
   made->attention_paths = heddle_plan_attention_paths(plan);
   made->workspace_bytes = heddle_plan_workspace_bytes(plan);

@@ -17,11 +17,21 @@ struct Plan {
   std::vector<int64_t> uids;  ///< to bind: inputs before outputs
   size_t workspace_bytes = 0;
   std::vector<size_t> prepared_bytes;
+  std::vector<View> views;
   std::vector<Output> outputs;
   std::string attention_paths;  ///< that serve it, and why; empty: it has no attention
 };
 
-Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe);
+/// What plans are for.
+struct Target {
+  heddle_device device = HEDDLE_CPU;
+  /// Of GPUs that need not be here, "sm_90a": such plans describe, and run nothing. Empty: the
+  /// GPU's that the calling thread uses.
+  std::string architecture;
+};
+
+/// On a GPU nothing of a recipe is done in the host's memory.
+Result<std::shared_ptr<const Plan>> plan_of(Recipe recipe, const Target& target);
 
 /// Thread-safe. Finding what is there allocates nothing.
 class Plans {

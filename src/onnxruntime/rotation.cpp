@@ -35,16 +35,39 @@ Result<Recipe> recipe_of(const Rotation& rotation, Inputs inputs) {
     return graph.bound(uid_of_input(input), name, *inputs[static_cast<size_t>(input)].dtype,
                        {rotation.positions, 1, 1, rotation.half});
   };
-  if (rotation.ids < 0)
-    recipe.prepared_bytes = {static_cast<size_t>(dims[0] * dims[2]) * sizeof(int64_t)};
-  const int64_t cosines = table(rotation.cosines, "cos_cache"),
-                sines = table(rotation.sines, "sin_cache"),
-                ids =
-                    graph.bound(rotation.ids < 0 ? uid_of_prepared(0) : uid_of_input(rotation.ids),
-                                "position_ids", DataType::i64, {dims[0], 1, dims[2], 1});
+  const int64_t batch = dims[0], rows = dims[2], cosines = table(rotation.cosines, "cos_cache"),
+                sines = table(rotation.sines, "sin_cache");
+  const auto ids = [&](const Dims& of, const Dims& strides) {
+    return graph.bound(uid_of_input(rotation.ids), "position_ids", DataType::i64, of, strides);
+  };
+  int64_t positions = 0, start = 0;
+  switch (rotation.by) {
+    case Rotation::Positions::given:
+      positions = ids({batch, 1, rows, 1}, {});
+      break;
+    case Rotation::Positions::from_start:
+      start = ids({batch, 1, 1, 1}, {0, 1, 1, 1});
+      break;
+    case Rotation::Positions::in_order: {
+      const int64_t length = graph.constant("rows", static_cast<double>(rows)),
+                    before = graph.elementwise("mul", {graph.index(0, batch), length},
+                                               graph.made("rows_before", {batch, 1, 1, 1}));
+      positions = graph.elementwise("floor",
+                                    {graph.elementwise("add", {before, graph.index(2, rows)},
+                                                       graph.made("row", {batch, 1, rows, 1}))},
+                                    graph.made("positions", {batch, 1, rows, 1}, DataType::i32));
+      break;
+    }
+  }
   graph.node("cache_append");
   graph.tensor("q", in), graph.tensor("q_out", out);
-  graph.tensor("cosines", cosines), graph.tensor("sines", sines), graph.tensor("positions", ids);
+  graph.tensor("cosines", cosines), graph.tensor("sines", sines);
+  if (positions != 0) {
+    graph.tensor("positions", positions);
+  } else {  // the rows that there are before these are as many as the start's position
+    graph.tensor("seq_len_kv", start);
+    graph.integer("seq_len_kv_offset", rows);
+  }
   graph.choice("pairing", rotation.is_interleaved ? "interleaved" : "halves");
   HEDDLE_ASSIGN(recipe.graph, graph.finish());
   return recipe;

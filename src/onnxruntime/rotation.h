@@ -14,9 +14,10 @@ struct Rotation {
   /// Of both tables: rows, and half of the columns that are rotated.
   int64_t positions = 0, half = 0;
   bool is_interleaved = false;
-  /// The input that holds a position for each entry and row; -1: a block that the node fills with
-  /// them, i64.
-  int ids = -1;
+  /// Where positions are: for each entry and row in an input; behind the one that an input holds;
+  /// or the tables have a row for each entry and row.
+  enum class Positions { given, from_start, in_order } by = Positions::given;
+  int ids = -1;  ///< that input
 };
 
 /// X as heads: of 4 dims, [batch, heads, rows, columns], as it is; of 3, [batch, rows, hidden],

@@ -154,6 +154,8 @@ constexpr NormOptions kOddRows{.aligned = 0};
 constexpr NormOptions kRows{.aligned = 1, .max_aligned_columns = 4096};
 constexpr NormOptions kLongRows{.aligned = 1, .max_aligned_columns = 16384};
 constexpr NormOptions kWideRows{.aligned = 1, .max_aligned_columns = 40000};
+constexpr NormOptions kSums{.aligned = 1, .max_aligned_columns = 4096, .residual = 1};
+constexpr NormOptions kWideSums{.aligned = 1, .max_aligned_columns = 40000, .residual = 1};
 
 }  // namespace
 
@@ -403,6 +405,10 @@ const std::vector<Kind>& kinds() {
        [](Random& r) { return random_rms_norm(r, kOddRows); },
        {"in registers", "vectors of 1,"}},
       {"rms_norm_wide", [](Random& r) { return random_rms_norm(r, kWideRows); }, {"read twice"}},
+      {"rms_norm_of_sums", [](Random& r) { return random_rms_norm(r, kSums); }, {"in registers"}},
+      {"rms_norm_of_wide_sums",
+       [](Random& r) { return random_rms_norm(r, kWideSums); },
+       {"read twice"}},
       {"rms_norm_backward",
        [](Random& r) { return random_rms_norm_backward(r, kRows); },
        {"in registers"}},
@@ -424,6 +430,12 @@ const std::vector<Kind>& kinds() {
        {"in registers", "vectors of 1,"}},
       {"layer_norm_wide",
        [](Random& r) { return random_layer_norm(r, kWideRows); },
+       {"read three times"}},
+      {"layer_norm_of_sums",
+       [](Random& r) { return random_layer_norm(r, kSums); },
+       {"in registers"}},
+      {"layer_norm_of_wide_sums",
+       [](Random& r) { return random_layer_norm(r, kWideSums); },
        {"read three times"}},
       {"layer_norm_backward",
        [](Random& r) { return random_layer_norm_backward(r, kRows); },

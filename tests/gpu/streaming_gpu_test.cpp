@@ -21,6 +21,17 @@ TEST_F(StreamingOnGpu, RmsNormMatchesTheDefinition) {
   run([](Random& random) { return random_rms_norm(random, kNorms); });
 }
 
+// What is normalised is the sum of x, a residual and perhaps a bias.
+constexpr NormOptions kSums{.aligned = 0.5, .max_aligned_columns = 24000, .residual = 1};
+
+TEST_F(StreamingOnGpu, RmsNormOfASumMatchesTheDefinition) {
+  run([](Random& random) { return random_rms_norm(random, kSums); });
+}
+
+TEST_F(StreamingOnGpu, LayerNormOfASumMatchesTheDefinition) {
+  run([](Random& random) { return random_layer_norm(random, kSums); });
+}
+
 TEST_F(StreamingOnGpu, RmsNormBackwardMatchesTheDefinition) {
   run([](Random& random) { return random_rms_norm_backward(random, kNorms); });
 }

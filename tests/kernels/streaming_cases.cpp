@@ -50,6 +50,11 @@ NormProblem norm_of(const NormCase& c) {
   problem.structure.y = builder.add(c.x, true, true);
   problem.structure.weight = builder.add(c.weight, false, true);
   if (c.bias) problem.structure.bias = builder.add(c.weight, false, true);
+  if (c.residual) {
+    problem.structure.residual = builder.add(c.x, true, true);
+    problem.structure.residual_bias = builder.add(c.weight, false, true);
+    problem.structure.sum = builder.add(c.x, true, true);
+  }
   if (c.centred) problem.structure.mean = builder.add(statistic(c), true, false);
   problem.structure.inv_rms = builder.add(statistic(c), true, false);
   return problem;

@@ -17,6 +17,8 @@ struct NormCase {
   bool centred = false;  ///< LayerNorm, else RMSNorm
   /// Rows over three dims and columns over two, none of which can be joined.
   bool scattered = false;
+  /// Of forwards: x is added to a residual and a bias, and the sum is wanted.
+  bool residual = false;
 };
 problem::NormProblem norm_of(const NormCase& c);
 problem::NormBackwardProblem norm_backward_of(const NormCase& c);

@@ -19,8 +19,9 @@ void expect_clean_everywhere(const problem::Problem& problem) {
 }
 
 std::string title(const NormCase& c) {
-  return fmt::format("{}{}_{}_{}{}{}", c.centred ? "centred_" : "", name(c.x), name(c.weight),
-                     c.columns, c.bias ? "_bias" : "", c.scattered ? "_scattered" : "");
+  return fmt::format("{}{}_{}_{}{}{}{}", c.centred ? "centred_" : "", name(c.x), name(c.weight),
+                     c.columns, c.bias ? "_bias" : "", c.scattered ? "_scattered" : "",
+                     c.residual ? "_residual" : "");
 }
 
 class NormKernels : public testing::TestWithParam<NormCase> {};
@@ -55,6 +56,31 @@ std::vector<NormCase> norm_cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Matrix, NormKernels, testing::ValuesIn(norm_cases()),
+                         [](const auto& info) { return title(info.param); });
+
+class ResidualNormKernels : public testing::TestWithParam<NormCase> {};
+
+TEST_P(ResidualNormKernels, Forward) { expect_clean_everywhere(norm_of(GetParam())); }
+
+/// Sums stay in f32: twice the registers of rows of 16 bits.
+std::vector<NormCase> residual_norm_cases() {
+  using enum DataType;
+  std::vector<NormCase> all;
+  for (bool centred : {false, true}) {
+    for (int64_t columns : {64, 1024, 2048, 4096, 8192, 16384, 40000})
+      all.push_back({.columns = columns, .bias = centred, .centred = centred, .residual = true});
+    for (int64_t columns : {4096, 40000}) {
+      all.push_back(
+          {.columns = columns, .x = f32, .weight = f16, .centred = centred, .residual = true});
+      all.push_back(
+          {.columns = columns, .x = f64, .weight = f64, .centred = centred, .residual = true});
+    }
+    all.push_back({.columns = 3000, .centred = centred, .scattered = true, .residual = true});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, ResidualNormKernels, testing::ValuesIn(residual_norm_cases()),
                          [](const auto& info) { return title(info.param); });
 
 TEST(RopeKernels, Compile) {

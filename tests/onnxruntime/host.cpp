@@ -1,7 +1,9 @@
 #include "host.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 
 namespace heddle::onnxruntime {
 
@@ -12,14 +14,18 @@ struct Status {
 struct ShapeInfo {
   const Value* value;
 };
-struct MemoryInfo {};
+struct MemoryInfo {
+  int gpu = -1;  ///< -1: the host's
+};
 struct CustomOpDomain {};
 }  // namespace abi
 
 namespace {
 
 Host* current = nullptr;
-abi::MemoryInfo memory_info;
+abi::MemoryInfo host_memory, gpu_memory[]{{0}, {1}};
+/// Where the blocks are that are lent for a stream.
+std::set<void*> of_streams;
 abi::CustomOpDomain custom_domain;
 
 }  // namespace
@@ -131,12 +137,22 @@ struct HostFunctions {
     return done();
   }
 
-  static abi::Status* get_tensor_memory_info(const abi::Value*, const abi::MemoryInfo** info) {
-    *info = &memory_info;
+  static abi::Status* get_tensor_memory_info(const abi::Value* value,
+                                             const abi::MemoryInfo** info) {
+    *info = value->gpu < 0 ? &host_memory : &gpu_memory[value->gpu];
     return done();
   }
-  static abi::Status* get_allocator(const abi::KernelContext*, const abi::MemoryInfo*,
+  static abi::Status* memory_info_id(const abi::MemoryInfo* info, int* id) {
+    *id = std::max(info->gpu, 0);
+    return done();
+  }
+  static abi::Status* get_gpu_stream(const abi::KernelContext* context, void** stream) {
+    *stream = context->stream;
+    return done();
+  }
+  static abi::Status* get_allocator(const abi::KernelContext*, const abi::MemoryInfo* info,
                                     abi::Allocator** allocator) {
+    if (info->gpu >= 0) return failed("a GPU's kernel has its own allocator");
     if (abi::Status* status = done()) return status;
     ++current->lent_.allocators;
     *allocator = new abi::Allocator{abi::kApiVersion,
@@ -150,6 +166,37 @@ struct HostFunctions {
                                       std::free(memory);
                                     },
                                     nullptr};
+    return nullptr;
+  }
+  /// Of a GPU's memory: it lends nothing by itself, and takes back what was lent for a stream.
+  static abi::Status* kernel_allocator(const abi::KernelInfo* info, abi::MemoryType type,
+                                       abi::Allocator** allocator) {
+    if (abi::Status* status = done()) return status;
+    if (info->gpu < 0 || type != abi::MemoryType::provider) return failed("no GPU's kernel");
+    ++current->lent_.allocators;
+    *allocator = new abi::Allocator{
+        abi::kApiVersion, [](abi::Allocator*, size_t) -> void* { return nullptr; },
+        [](abi::Allocator*, void* memory) {
+          if (of_streams.erase(memory) == 0) std::abort();
+          --current->lent_.blocks_of_streams;
+          std::free(memory);
+        },
+        info->gpu == 0
+        ? [](const abi::Allocator*) -> const abi::MemoryInfo* { return &gpu_memory[0]; }
+        : [](const abi::Allocator*) -> const abi::MemoryInfo* { return &gpu_memory[1]; }};
+    return nullptr;
+  }
+  static abi::Status* get_scratch_buffer(const abi::KernelContext* context,
+                                         const abi::MemoryInfo* info, size_t bytes, void** memory) {
+    if (abi::Status* status = done()) return status;
+    if (info->gpu < 0 || !context->stream) return failed("no memory of a stream's");
+    if (current->out_of_memory_) {
+      *memory = nullptr;
+      return nullptr;
+    }
+    ++current->lent_.blocks_of_streams, ++current->blocks_for_streams_;
+    *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    of_streams.insert(*memory);
     return nullptr;
   }
   static void release_allocator(abi::Allocator* allocator) {
@@ -173,7 +220,9 @@ struct HostFunctions {
     api.kernel_output_count = kernel_output_count, api.kernel_output_name = kernel_output_name;
     api.node_name = node_name;
     api.get_input_count = get_input_count, api.get_input = get_input, api.get_output = get_output;
-    api.get_tensor_memory_info = get_tensor_memory_info;
+    api.get_tensor_memory_info = get_tensor_memory_info, api.memory_info_id = memory_info_id;
+    api.get_gpu_stream = get_gpu_stream, api.get_scratch_buffer = get_scratch_buffer;
+    api.kernel_allocator = kernel_allocator;
     api.get_allocator = get_allocator, api.release_allocator = release_allocator;
   }
 };

@@ -17,17 +17,21 @@ struct Value {
   std::vector<int64_t> dims;
   std::vector<char> owned;
   void* data = nullptr;
+  int gpu =
+      -1;  ///< whose memory it is, by the driver that runs nothing the host's own; -1: the host's
 };
 
 struct KernelInfo {
   std::map<std::string, std::variant<int64_t, float, std::string>> attributes;
   std::vector<std::string> outputs;
   std::string name;
+  int gpu = -1;  ///< of the kernel's provider; -1: the CPU's
 };
 
 struct KernelContext {
   std::vector<Value*> inputs;   ///< null: the node has none
   std::vector<Value*> outputs;  ///< given beforehand, whose dims a kernel has to ask for
+  void* stream = nullptr;       ///< of a provider for GPUs
 };
 
 }  // namespace heddle::onnxruntime::abi
@@ -36,7 +40,7 @@ namespace heddle::onnxruntime {
 
 /// What is lent out and not given back yet.
 struct Lent {
-  int statuses = 0, infos = 0, allocators = 0, blocks = 0;
+  int statuses = 0, infos = 0, allocators = 0, blocks = 0, blocks_of_streams = 0;
   bool operator==(const Lent&) const = default;
 };
 
@@ -55,6 +59,8 @@ class Host {
   void fail_at(int n) { calls_ = 0, failing_ = n; }
   bool has_failed() const { return failing_ != 0 && calls_ >= failing_; }
   void be_out_of_memory(bool value) { out_of_memory_ = value; }
+  /// Blocks that were lent for what is queued on a stream, since it began.
+  int blocks_for_streams() const { return blocks_for_streams_; }
 
   /// The sentence of a failure, which is given back; "" for null.
   std::string sentence(abi::Status* status);
@@ -69,6 +75,7 @@ class Host {
   Lent lent_;
   int calls_ = 0, failing_ = 0;
   bool out_of_memory_ = false;
+  int blocks_for_streams_ = 0;
 };
 
 }  // namespace heddle::onnxruntime

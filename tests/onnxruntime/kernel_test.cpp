@@ -52,7 +52,7 @@ class Kernel : public ::testing::Test {
 
 const abi::CustomOp& operator_named(const std::string& name) {
   for (const abi::CustomOp* op : host().operators()) {
-    if (name == op->name(op)) return *op;
+    if (name == op->name(op) && !op->provider(op)) return *op;
   }
   ADD_FAILURE() << "There is no operator " << name;
   std::abort();
@@ -92,10 +92,9 @@ TEST(Library, TellsOfItsOperators) {
   EXPECT_EQ(host().domain(), "com.microsoft");
   int overloads = 0;
   for (const abi::CustomOp* op : host().operators()) {
-    if (std::string(op->name(op)) != "GroupQueryAttention") continue;
+    if (std::string(op->name(op)) != "GroupQueryAttention" || op->provider(op)) continue;
     ++overloads;
     EXPECT_EQ(op->version, abi::CustomOp::kVersion);
-    EXPECT_EQ(op->provider(op), nullptr);
     EXPECT_EQ(op->input_count(op), 17U);
     EXPECT_EQ(op->output_count(op), 4U);
     EXPECT_EQ(op->input_memory(op, 6), abi::MemoryType::cpu_input);

@@ -67,6 +67,16 @@ def test_open_dims_are_said_and_may_be_given(explain):
     assert "served: decode" in explain(one, "--dim", "batch=2", "--dim", "sequence=1")
 
 
+def test_of_gpus_that_need_not_be_here(explain):
+    one, cuda = model([gqa("attn", "o")], inputs(2, 9)), ("--device", "cuda")
+    assert "served: flash: Hopper's matrix instructions" in explain(one, *cuda, "--arch", "sm_90a")
+    assert "served: memory_efficient: kernels of every architecture" in explain(one, *cuda, "--arch", "sm_80")
+    scores = helper.make_node("GroupQueryAttention", ["q", "k", "v", "", "", "lengths", "total"],
+                              ["o", "", "", "qk"], "attn", domain="com.microsoft", num_heads=4, kv_num_heads=2, qk_output=1)
+    assert "scores are wanted, which no kernel writes" in explain(model([scores], inputs(2, 9)), *cuda, "--arch", "sm_90a")
+    assert "kernels need sm_80 or later" in explain(one, *cuda, "--arch", "sm_10")
+
+
 def test_what_the_operator_refuses_a_session_refuses_in_the_same_words(explain):
     """Attributes when the session is made, shapes at the run."""
     path = heddle.onnxruntime.library_path()
@@ -202,7 +212,6 @@ def test_dims_have_numbers(explain, heddle, tmp_path):
     one = model([gqa("attn", "o")])
     for wrong in ("batch", "batch=", "=3", "batch=-1", "batch=2x", "batch=99999999999999999999"):
         assert f"--dim is given '{wrong}', expected NAME=NUMBER" in explain(one, "--dim", wrong)
-    assert "run models on a CPU" in explain(one, "--device", "cuda")
     (tmp_path / "module.hlo").write_text("HloModule m")
     assert "is no ONNX model" in heddle("explain", tmp_path / "module.hlo", "--dim", "a=1").stderr
 

@@ -11,8 +11,7 @@ struct NormOptions {
   double aligned = 0;
   /// Most elements of such a row.
   int64_t max_aligned_columns = 0;
-  /// Chance that what is normalised is the sum of x and a residual, which the CPU engine alone
-  /// adds.
+  /// Chance that what is normalised is the sum of x and a residual.
   double residual = 0;
 };
 

@@ -142,6 +142,12 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("threads_per_row", c.threads_per_row);
   visit("centred", c.centred);
   visit("bias", c.bias, "bias");
+  visit("residual", c.residual);
+  visit("residual_bias", c.residual_bias);
+  visit("sum", c.sum);
+  visit("adds_residual", c.adds_residual, "residual");
+  visit("adds_residual_bias", c.adds_residual_bias);
+  visit("wants_sum", c.wants_sum, "sum");
 }
 
 template <class Visitor, std::same_as<streaming::NormBackwardConfig> Config>

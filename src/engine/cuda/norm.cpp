@@ -41,6 +41,9 @@ class NormLaunches final : public Launches {
     arguments_.x = shape_.tensor(problem_.structure.x);
     arguments_.weight = shape_.tensor(problem_.structure.weight);
     arguments_.bias = shape_.tensor(problem_.structure.bias);
+    arguments_.residual = shape_.tensor(problem_.structure.residual);
+    arguments_.residual_bias = shape_.tensor(problem_.structure.residual_bias);
+    arguments_.sum = shape_.tensor(problem_.structure.sum);
     arguments_.y = shape_.tensor(problem_.structure.y);
     arguments_.mean = shape_.tensor(problem_.structure.mean);
     arguments_.inv_rms = shape_.tensor(problem_.structure.inv_rms);
@@ -71,6 +74,9 @@ class NormLaunches final : public Launches {
     arguments.x.data = buffer(problem_.structure.x);
     arguments.weight.data = buffer(problem_.structure.weight);
     arguments.bias.data = buffer(problem_.structure.bias);
+    arguments.residual.data = buffer(problem_.structure.residual);
+    arguments.residual_bias.data = buffer(problem_.structure.residual_bias);
+    arguments.sum.data = buffer(problem_.structure.sum);
     arguments.y.data = buffer(problem_.structure.y);
     arguments.mean.data = buffer(problem_.structure.mean);
     arguments.inv_rms.data = buffer(problem_.structure.inv_rms);
@@ -100,10 +106,6 @@ class NormLaunches final : public Launches {
 }  // namespace
 
 Result<NormConfig> configure_norm(const NormProblem& problem, NormShape& shape) {
-  if (problem.structure.residual != kAbsent) {
-    return error(Code::graph_not_supported, "cuda: {} adds a residual, which no kernel does",
-                 norm_name(problem.structure));
-  }
   HEDDLE_TRY(shape.set(problem.structure));
   if (problem.structure.epsilon != kAbsent) {
     const DataType dtype = problem.structure.type(problem.structure.epsilon).dtype;
@@ -123,6 +125,12 @@ Result<NormConfig> configure_norm(const NormProblem& problem, NormShape& shape) 
   shape.set_element(config.statistic, problem.structure.inv_rms);
   config.centred = problem.structure.centred;
   config.bias = problem.structure.bias != kAbsent;
+  shape.set_element(config.residual, problem.structure.residual);
+  shape.set_element(config.residual_bias, problem.structure.residual_bias);
+  shape.set_element(config.sum, problem.structure.sum);
+  config.adds_residual = problem.structure.residual != kAbsent;
+  config.adds_residual_bias = problem.structure.residual_bias != kAbsent;
+  config.wants_sum = problem.structure.sum != kAbsent;
   // Measured with bf16, vectors of 8: kernels/README.md.
   struct Choice {
     int most_vectors, threads_per_row, vectors;

@@ -124,6 +124,7 @@ class GroupQueryAttention : public Node {
     for (const auto& [past, present] : kCaches) {
       if (!wanted[present]) continue;
       if (shares_cache(inputs)) {
+        recipe.on_host = "a layer that shares another's cache hands it on as its present";
         recipe.outputs[present] = {inputs[past].dims, *inputs[past].dtype};
         continue;
       }

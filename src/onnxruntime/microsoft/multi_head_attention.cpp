@@ -72,16 +72,33 @@ class MultiHeadAttention : public Node {
       return graph.bound(uid_of_prepared(static_cast<int>(recipe.prepared_bytes.size()) - 1), name,
                          of, dims);
     };
-    const auto heads = [&](const Part& part, const char* name) {
-      const Dims dims{s.batch, s.heads, part.rows, part.columns};
-      return part.is_copied() ? block(name, type, dims)
-                              : graph.bound(uid_of_input(static_cast<int>(part.input)), name, type,
-                                            dims, part.strides);
+    const auto view = [&](size_t input, int64_t first) {
+      recipe.views.push_back({input, first * size_of(type)});
+      return uid_of_view(static_cast<int>(recipe.views.size()) - 1);
     };
-    const int64_t q = heads(s.q, "query");
-    int64_t k = heads(s.k, "key"), v = heads(s.v, "value"), lengths = 0;
+    const auto heads = [&](const Part& part, const char* name, const char* with_bias) {
+      const Dims dims{s.batch, s.heads, part.rows, part.columns};
+      const int64_t rows = graph.bound(part.is_packed ? view(part.input, part.first)
+                                                      : uid_of_input(static_cast<int>(part.input)),
+                                       name, type, dims, part.strides);
+      if (part.bias < 0) return rows;
+      const int64_t bias =
+          graph.bound(view(kBias, part.bias), nullptr, type, {1, s.heads, 1, part.columns});
+      return graph.elementwise("add", {rows, bias}, graph.made(with_bias, dims, type));
+    };
+    const int64_t q = heads(s.q, "query", "query_with_bias");
+    int64_t k = heads(s.k, "key", "key_with_bias"), v = heads(s.v, "value", "value_with_bias");
 
-    if (s.has_past()) lengths = block("rows_with_new_ones", DataType::i64, {s.batch, 1, 1, 1});
+    int64_t all_rows = 0;  // of each entry, new ones with those before
+    if (shares) {
+      const int64_t past =
+          graph.by_value(uid_of_input(kPastLength), "past_sequence_length", DataType::i32);
+      all_rows = graph.lengths("rows_with_new_ones", s.batch,
+                               graph.elementwise("add", {past, graph.whole(s.k.rows)},
+                                                 graph.made(nullptr, {1}, DataType::i32)));
+    } else if (s.has_past()) {
+      all_rows = graph.lengths("rows_with_new_ones", s.batch, graph.whole(s.total()));
+    }
     if (s.has_past() || wanted[kPresentKey] || wanted[kPresentValue]) {
       const auto cache = [&](size_t output, const char* name, const Dims& dims) {
         return wanted[output]
@@ -99,12 +116,13 @@ class MultiHeadAttention : public Node {
         };
         graph.tensor("past_k", past(kPastKey, "past_key"));
         graph.tensor("past_v", past(kPastValue, "past_value"));
-        graph.tensor("seq_len_kv", lengths);
+        graph.tensor("seq_len_kv", all_rows);
       }
       graph.tensor("present_k", all_k), graph.tensor("present_v", all_v);
       k = all_k, v = all_v;
     }
     if (gathered) {
+      recipe.on_host = "rows of a shared buffer are gathered by cache_indirection, or for qk";
       k = block("gathered_key", type, {s.batch, s.heads, s.total(), s.k.columns});
       v = block("gathered_value", type, {s.batch, s.heads, s.total(), s.v.columns});
     }
@@ -112,12 +130,17 @@ class MultiHeadAttention : public Node {
     const bool has_lengths = shares && !gathered;
     const int64_t keys = has_lengths ? s.capacity : s.total();
     const int64_t rows =
-        has_lengths ? block("rows", DataType::i64, {s.batch, 1, 1, 1}) : int64_t{0};
+        has_lengths ? graph.lengths("rows", s.batch, graph.whole(s.q.rows)) : int64_t{0};
     int64_t mask = 0, bias = 0;
-    if (mask_.is_written(inputs, s))
-      mask = block("mask", DataType::f32, {s.batch, 1, mask_.rows(inputs, s), keys});
-    if (const Value& given = inputs[kAttentionBias]; given.is_given()) {
-      Dims dims = given.dims;
+    const Value& added = inputs[kAttentionBias];
+    if (has_lengths && (mask_.is_written(inputs, s) || added.is_given()))
+      recipe.on_host = "mask or attention_bias beside a shared buffer is filled up to its length";
+    if (mask_.is_written(inputs, s)) {
+      mask = has_lengths ? block("mask", DataType::f32, {s.batch, 1, mask_.rows(inputs, s), keys})
+                         : mask_.node(graph, inputs, s);
+    }
+    if (added.is_given()) {
+      Dims dims = added.dims;
       dims[3] = keys;
       bias = has_lengths ? block("attention_bias", type, dims)
                          : graph.bound(uid_of_input(kAttentionBias), "attention_bias", type, dims);
@@ -134,7 +157,7 @@ class MultiHeadAttention : public Node {
                        {s.q.rows * s.heads * y[3], y[3], s.heads * y[3], 1}));
     if (has_lengths) {
       graph.flag("padding_mask", true);
-      graph.tensor("seq_len_q", rows), graph.tensor("seq_len_kv", lengths);
+      graph.tensor("seq_len_q", rows), graph.tensor("seq_len_kv", all_rows);
     }
     if (mask_.is_causal && s.q.rows > 1 && !mask_.is_causal_by_mask(s)) {
       graph.choice("diagonal_alignment", "bottom_right");
@@ -145,8 +168,10 @@ class MultiHeadAttention : public Node {
       graph.tensor("score_mod.score_in", score);
       graph.tensor("score_mod.score_out", graph.pointwise("add", {score, mask}));
     }
-    if (const int64_t added = bias != 0 ? bias : mask; added != 0) graph.tensor("bias", added);
+    if (const int64_t one = bias != 0 ? bias : mask; one != 0) graph.tensor("bias", one);
     if (wanted[kScores]) {
+      if (mask_.is_causal || mask != 0 || bias != 0)
+        recipe.on_host = "qk is given with what is added to the scores";
       attend(graph.made("unused", y, type));
       graph.tensor("scores", graph.bound(uid_of_output(kScores), "qk", type));
     }
@@ -158,22 +183,13 @@ class MultiHeadAttention : public Node {
                  std::span<void* const> blocks) const override {
     HEDDLE_ASSIGN(const Shapes s, shapes_of(inputs, heads_));
     const DataType type = *inputs[kQuery].dtype;
-    const bool gathered = s.capacity > 0 && is_gathered(inputs, wanted);
+    if (s.capacity == 0) return {};
     size_t next = 0;
-    for (const Part* part : {&s.q, &s.k, &s.v}) {
-      if (!part->is_copied()) continue;
-      const int64_t rows = part->rows, columns = part->columns;
-      copy_rows(inputs, s, *part, blocks[next++],
-                {s.heads * rows * columns, rows * columns, columns, 1});
-    }
-    if (s.has_past()) std::fill_n(static_cast<int64_t*>(blocks[next++]), s.batch, s.total());
-    if (gathered) {
+    if (is_gathered(inputs, wanted)) {
       HEDDLE_TRY(gather(inputs, s, s.k, kPastKey, blocks[next++]));
-      HEDDLE_TRY(gather(inputs, s, s.v, kPastValue, blocks[next++]));
+      return gather(inputs, s, s.v, kPastValue, blocks[next]);
     }
-    const bool has_lengths = s.capacity > 0 && !gathered;
-    if (has_lengths) std::fill_n(static_cast<int64_t*>(blocks[next++]), s.batch, s.q.rows);
-    const int64_t keys = has_lengths ? s.capacity : s.total();
+    const int64_t keys = s.capacity;
     if (mask_.is_written(inputs, s)) {
       auto* to = static_cast<float*>(blocks[next++]);
       const bool hides = mask_.is_causal_by_mask(s);
@@ -184,7 +200,7 @@ class MultiHeadAttention : public Node {
                     : j < s.total() ? static_cast<float>(mask_.added(inputs, s, b, i, j))
                                     : 0;
     }
-    if (const Value& given = inputs[kAttentionBias]; given.is_given() && has_lengths) {
+    if (const Value& given = inputs[kAttentionBias]; given.is_given()) {
       const int64_t rows = given.dims[0] * given.dims[1] * given.dims[2];
       for (int64_t row = 0; row < rows; ++row)
         for (int64_t j = 0; j < keys; ++j)

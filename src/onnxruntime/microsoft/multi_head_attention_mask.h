@@ -1,6 +1,7 @@
 // What is added to the scores of a MultiHeadAttention for keys that a row does not see.
 #pragma once
 
+#include "onnxruntime/graph_builder.h"
 #include "onnxruntime/microsoft/multi_head_attention_shapes.h"
 
 namespace heddle::onnxruntime::mha {
@@ -17,6 +18,9 @@ struct Mask {
   bool is_written(Inputs inputs, const Shapes& s) const;
   /// Rows that a mask tells apart.
   int64_t rows(Inputs inputs, const Shapes& s) const;
+  /// What is added to scores of all keys there are, made by the graph; of a buffer that past and
+  /// present do not share.
+  int64_t node(GraphBuilder& graph, Inputs inputs, const Shapes& s) const;
   /// What key_padding_mask adds to a score. Of lengths with places behind them the lengths alone
   /// count, as in ONNX Runtime.
   double added(Inputs inputs, const Shapes& s, int64_t b, int64_t i, int64_t j) const;

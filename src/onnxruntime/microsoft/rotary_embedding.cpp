@@ -65,22 +65,25 @@ class RotaryEmbedding : public Node {
       return error(Code::invalid_value,
                    "Input 'position_ids' is expected to have 0, 1, or 2 dimensions, got {}",
                    ids.rank());
-    if (is_start(inputs)) return recipe_of(rotation, inputs);
+    rotation.ids = kIds;
+    if (is_start(inputs)) {
+      rotation.by = Rotation::Positions::from_start;
+      return recipe_of(rotation, inputs);
+    }
     if (!(ids == Dims{rotation.dims[0], rotation.dims[2]}))
       return error(Code::invalid_value,
                    "Input 'position_ids' has dims {}, expected batch_size and sequence_length, "
                    "[{}, {}], or one element",
                    to_string(ids), rotation.dims[0], rotation.dims[2]);
-    rotation.ids = kIds;
     return recipe_of(rotation, inputs);
   }
 
   Status prepare(Inputs inputs, const Wanted&, std::span<const Value>,
-                 std::span<void* const> blocks) const override {
+                 std::span<void* const>) const override {
     const Dims& x = inputs[kX].dims;
     const int64_t positions = inputs[kCos].dims[0];
     HEDDLE_TRY(check_positions(inputs[kIds], positions));
-    if (blocks.empty()) return {};
+    if (!is_start(inputs)) return {};
     const int64_t rows = x.rank() == 4 ? x[2] : x[1],
                   start = *static_cast<const int64_t*>(inputs[kIds].data);
     if (rows > positions - start) {
@@ -89,8 +92,6 @@ class RotaryEmbedding : public Node {
                    "[0, {})",
                    start, rows, positions);
     }
-    auto* const ids = static_cast<int64_t*>(blocks[0]);
-    for (int64_t n = 0; n < x[0] * rows; ++n) ids[n] = start + n % rows;
     return {};
   }
 

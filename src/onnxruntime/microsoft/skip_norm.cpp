@@ -1,6 +1,5 @@
 #include "onnxruntime/microsoft/skip_norm.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "onnxruntime/graph_builder.h"
@@ -79,15 +78,12 @@ class SkipNormalization : public Node {
     if (kCentred) statistics(kMean, "mean");
     statistics(kInvStdVar, "inv_variance");
     if (wanted[kSum]) graph.tensor("sum", graph.bound(uid_of_output(kSum), "sum", type));
+    if (!kCentred && wanted[kMean]) {  // without a mean that is taken off it is 0
+      graph.elementwise("mul", {graph.index(2, rows), graph.constant("zero", 0)},
+                        graph.bound(uid_of_output(kMean), "mean", DataType::f32, {1, 1, rows, 1}));
+    }
     HEDDLE_ASSIGN(recipe.graph, graph.finish());
     return recipe;
-  }
-
-  /// Without a mean that is taken off it is 0.
-  void finish(Inputs, std::span<const Value> outputs) const override {
-    const Value& mean = outputs[kMean];
-    if (!kCentred && mean.is_given())
-      std::fill_n(static_cast<float*>(mean.data), *element_count(mean.dims), 0.F);
   }
 
  private:

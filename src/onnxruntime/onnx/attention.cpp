@@ -112,11 +112,6 @@ class Attention : public Node {
     const int64_t q = graph.bound(uid_of_input(kQ), "Q", type, s.q.dims, s.q.strides);
     int64_t k = graph.bound(uid_of_input(kK), "K", type, s.k.dims, s.k.strides),
             v = graph.bound(uid_of_input(kV), "V", type, s.v.dims, s.v.strides);
-    const auto lengths = [&](const char* name) {
-      recipe.prepared_bytes.push_back(static_cast<size_t>(y[0]) * sizeof(int64_t));
-      return graph.bound(uid_of_prepared(static_cast<int>(recipe.prepared_bytes.size()) - 1), name,
-                         DataType::i64, {y[0], 1, 1, 1});
-    };
     if (present || s.past > 0) {
       const auto cache = [&](size_t output, const char* name, const Dims& dims) {
         return wanted[output]
@@ -125,6 +120,9 @@ class Attention : public Node {
       };
       const int64_t all_k = cache(kPresentKey, "present_key", cache_k),
                     all_v = cache(kPresentValue, "present_value", cache_v);
+      const int64_t all_rows =
+          s.past > 0 ? graph.lengths("rows_with_new_ones", y[0], graph.whole(s.total()))
+                     : int64_t{0};
       graph.node("cache_append");
       // Only K and V are appended; the op wants some Q beside them, of as many rows.
       graph.tensor("q", k), graph.tensor("k", k), graph.tensor("v", v);
@@ -134,7 +132,7 @@ class Attention : public Node {
         };
         graph.tensor("past_k", past(kPastKey, "past_key"));
         graph.tensor("past_v", past(kPastValue, "past_value"));
-        graph.tensor("seq_len_kv", lengths("rows_with_new_ones"));
+        graph.tensor("seq_len_kv", all_rows);
       }
       graph.tensor("present_k", all_k), graph.tensor("present_v", all_v);
       k = all_k, v = all_v;
@@ -148,24 +146,20 @@ class Attention : public Node {
       dims[3] = s.total();
       int64_t uid = uid_of_input(kMask);
       if (is_short) {
+        recipe.on_host = "a mask of fewer keys than there are is filled up";
         recipe.prepared_bytes.push_back(
             static_cast<size_t>(*element_count(dims) * size_of(*given.dtype)));
         uid = uid_of_prepared(static_cast<int>(recipe.prepared_bytes.size()) - 1);
       }
       mask = graph.bound(uid, "attn_mask", *given.dtype, dims);
     }
-    int64_t window = 0;
-    if (is_window_a_mask(s)) {
-      recipe.prepared_bytes.push_back(static_cast<size_t>(s.q.dims[2] * s.total()));
-      window = graph.bound(uid_of_prepared(static_cast<int>(recipe.prepared_bytes.size()) - 1),
-                           "window", DataType::boolean, {1, 1, s.q.dims[2], s.total()});
-    }
     std::optional<int64_t> rows, keys;
     if (inputs[kNonpad].is_given()) {
-      rows = lengths("rows");
+      rows = graph.lengths("rows", y[0], graph.whole(s.q.dims[2]));
       keys = graph.bound(uid_of_input(kNonpad), "nonpad_kv_seqlen", DataType::i64, {y[0], 1, 1, 1});
     } else if (is_window_past_keys(s)) {
-      rows = lengths("rows"), keys = lengths("keys");
+      rows = graph.lengths("rows", y[0], graph.whole(s.q.dims[2]));
+      keys = graph.lengths("keys", y[0], graph.whole(s.total()));
     }
 
     const int64_t out = graph.bound(uid_of_output(kY), "Y", type, y, y_strides);
@@ -187,15 +181,18 @@ class Attention : public Node {
     graph.choice("diagonal_alignment", from_end ? "bottom_right" : "top_left");
     if (const int64_t right = is_causal_ ? 0 : right_window_; right >= 0)
       graph.integer("right_bound", right + (from_end ? 0 : s.past));
-    if (left_window_ >= 0 && window == 0) graph.integer("left_bound", left_window_ + 1);
+    const bool has_window_in_score = is_window_in_score(s);
+    if (left_window_ >= 0 && !has_window_in_score) graph.integer("left_bound", left_window_ + 1);
     const bool selects = given.is_given() && *given.dtype == DataType::boolean;
-    score(graph, softcap_, {selects ? mask : 0, window});
+    score(graph, softcap_, selects ? mask : 0,
+          has_window_in_score ? std::optional(s.past - left_window_) : std::nullopt);
     if (mask != 0 && !selects) graph.tensor("bias", mask);
     if (wanted[kScores]) {
+      if (mode_ == kMasked) recipe.on_host = "scores are given with their mask";
       const int64_t scores = graph.bound(uid_of_output(kScores), "qk_matmul_output", type);
       if (mode_ != kWeights) {
         attend(graph.made("unused", y, type));
-        score(graph, mode_ == kRaw ? 0 : softcap_, {});
+        score(graph, mode_ == kRaw ? 0 : softcap_);
       }
       graph.tensor("scores", scores);
       if (mode_ == kWeights) graph.flag("scores_after_softmax", true);
@@ -207,21 +204,11 @@ class Attention : public Node {
   Status prepare(Inputs inputs, const Wanted&, std::span<const Value>,
                  std::span<void* const> blocks) const override {
     HEDDLE_ASSIGN(const Shapes s, shapes_of(inputs));
-    const int64_t batch = s.q.dims[0];
-    size_t next = 0;
-    if (s.past > 0) std::fill_n(static_cast<int64_t*>(blocks[next++]), batch, s.total());
     const Value& mask = inputs[kMask];
-    if (mask.is_given() && four_dims(mask.dims)[3] < s.total())
-      pad(mask, s.total(), blocks[next++]);
-    if (is_window_a_mask(s)) write_window(s, static_cast<bool*>(blocks[next++]));
-    const bool has_lengths = inputs[kNonpad].is_given();
-    if (has_lengths || is_window_past_keys(s))
-      std::fill_n(static_cast<int64_t*>(blocks[next++]), batch, s.q.dims[2]);
-    if (is_window_past_keys(s) && !has_lengths)
-      std::fill_n(static_cast<int64_t*>(blocks[next]), batch, s.total());
-    if (!has_lengths) return {};
+    if (mask.is_given() && four_dims(mask.dims)[3] < s.total()) pad(mask, s.total(), blocks[0]);
+    if (!inputs[kNonpad].is_given()) return {};
     const auto* const keys = static_cast<const int64_t*>(inputs[kNonpad].data);
-    for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t b = 0; b < s.q.dims[0]; ++b) {
       if (keys[b] < 0 || keys[b] > s.total()) {
         return error(Code::invalid_value,
                      "nonpad_kv_seqlen[{}] = {} is out of range, expected 0 to {}, the length of K",
@@ -273,17 +260,13 @@ class Attention : public Node {
   /// Whether rows see a window of keys, and there are more rows than keys: a graph says so with
   /// lengths alone.
   bool is_window_past_keys(const Shapes& s) const {
-    return left_window_ >= 0 && s.q.dims[2] > s.total() && !is_window_a_mask(s);
+    return left_window_ >= 0 && s.q.dims[2] > s.total() && !is_window_in_score(s);
   }
 
   /// Whether rows have a past and are not as many as the new keys: their window then begins where
   /// no diagonal from a corner does.
-  bool is_window_a_mask(const Shapes& s) const {
+  bool is_window_in_score(const Shapes& s) const {
     return left_window_ >= 0 && s.past > 0 && s.q.dims[2] != s.k.dims[2];
-  }
-  void write_window(const Shapes& s, bool* is_seen) const {
-    for (int64_t i = 0; i < s.q.dims[2]; ++i)
-      for (int64_t j = 0; j < s.total(); ++j) *is_seen++ = j >= i + s.past - left_window_;
   }
 
   Status read(Attributes& attributes) {
@@ -399,10 +382,11 @@ class Attention : public Node {
                  to_string(mask.dims), to_string(scores));
   }
 
-  /// The node's score expression: a soft cap, then keys hidden that one of the masks does not keep.
-  static void score(GraphBuilder& graph, double softcap, std::initializer_list<int64_t> masks) {
-    if (softcap == 0 && std::all_of(masks.begin(), masks.end(), [](int64_t m) { return m == 0; }))
-      return;
+  /// The node's score expression: a soft cap, then keys hidden that the mask does not keep, or that
+  /// lie less than `first` behind their row's index.
+  static void score(GraphBuilder& graph, double softcap, int64_t mask = 0,
+                    std::optional<int64_t> first = {}) {
+    if (softcap == 0 && mask == 0 && !first) return;
     int64_t value = graph.made(nullptr);
     graph.tensor("score_mod.score_in", value);
     if (softcap != 0) {
@@ -411,9 +395,16 @@ class Attention : public Node {
       value = graph.pointwise("tanh_fwd", {value});
       value = graph.pointwise("mul", {value, limit});
     }
-    for (const int64_t kept : masks) {
-      if (kept == 0) continue;
+    const auto keep = [&](int64_t kept) {
       value = graph.pointwise("binary_select", {kept, value, graph.constant(nullptr, -kInfinity)});
+    };
+    if (mask != 0) keep(mask);
+    if (first) {
+      constexpr int kRow = 2, kKey = 3;
+      const int64_t behind = graph.pointwise(
+          "sub", {graph.pointwise("gen_index", {}, kKey), graph.pointwise("gen_index", {}, kRow)});
+      keep(graph.pointwise("cmp_ge",
+                           {behind, graph.constant(nullptr, static_cast<double>(*first))}));
     }
     graph.tensor("score_mod.score_out", value);
   }

@@ -95,13 +95,19 @@ class Normalization : public Node {
     for (int n = rows.first; n < rank; ++n) statistic[n] = 1;
     recipe.outputs.assign(kInverse + 1, {statistic, DataType::f32});
     recipe.outputs[kY] = {x.dims, *scale.dtype};
-    if (rows.count == 0 || is_plain(rows)) return recipe;
+    if (rows.count == 0) return recipe;
+    if (is_plain(rows))
+      recipe.on_host = "rows of fewer than two elements are normalised";
+    else if (finishes_rows(inputs, rows))
+      recipe.on_host = "scale or bias has other numbers for other rows";
+    if (is_plain(rows)) return recipe;
 
     GraphBuilder graph(kCentred ? "layer_normalization" : "rms_normalization");
     const int64_t in = graph.bound(uid_of_input(kX), "X", *x.dtype, {rows.count, rows.width});
     const auto weights = [&](size_t input) {
       int64_t uid = uid_of_input(static_cast<int>(input));
       if (!lies_as_read(inputs, rows, input)) {
+        if (recipe.on_host.empty()) recipe.on_host = "scale or bias is broadcast within a row";
         uid = uid_of_prepared(static_cast<int>(recipe.prepared_bytes.size()));
         recipe.prepared_bytes.push_back(
             static_cast<size_t>(rows.width * size_of(*inputs[input].dtype)));

@@ -61,18 +61,15 @@ class RotaryEmbedding : public Node {
     rotation.positions = has_ids ? cos[0] : dims[0] * dims[2];
     rotation.half = half;
     rotation.is_interleaved = is_interleaved_ != 0;
-    rotation.ids = has_ids ? kIds : -1;
+    rotation.by = has_ids ? Rotation::Positions::given : Rotation::Positions::in_order;
+    rotation.ids = kIds;
     return recipe_of(rotation, inputs);
   }
 
   Status prepare(Inputs inputs, const Wanted&, std::span<const Value>,
-                 std::span<void* const> blocks) const override {
-    if (inputs[kIds].is_given()) return check_positions(inputs[kIds], inputs[kCos].dims[0]);
-    if (blocks.empty()) return {};
-    const int64_t count = inputs[kCos].dims[0] * inputs[kCos].dims[1];
-    auto* const ids = static_cast<int64_t*>(blocks[0]);
-    for (int64_t n = 0; n < count; ++n) ids[n] = n;
-    return {};
+                 std::span<void* const>) const override {
+    if (!inputs[kIds].is_given()) return {};
+    return check_positions(inputs[kIds], inputs[kCos].dims[0]);
   }
 
  private:

@@ -16,6 +16,10 @@ struct FakeCudaCalls {
   std::atomic<int> allocations = 0;           ///< of memory, not yet freed
   std::atomic<int> host_values = 0;           ///< kernels of that name that were given arguments
   std::atomic<unsigned long long> value = 0;  ///< the first of the last one's
+  std::atomic<const void*> stream = nullptr;  ///< of the last launch, of a kernel or a graph
+  std::atomic<int> synchronizations = 0;      ///< of streams
+  /// Addresses that the last cache_append was given.
+  std::atomic<const void*> appended_q = nullptr, appended_k = nullptr, cache_k = nullptr;
 };
 
 }  // namespace heddle::testing

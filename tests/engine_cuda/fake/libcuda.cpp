@@ -97,7 +97,13 @@ bool may_run(const KernelNode& node) {
 }
 
 void note_arguments(CuKernel kernel, void** parameters) {
-  if (reinterpret_cast<Kernel*>(kernel)->name != "host_values") return;
+  const std::string& name = reinterpret_cast<Kernel*>(kernel)->name;
+  if (name == "cache_append") {
+    const auto& append =
+        *static_cast<const heddle::streaming::CacheAppendArguments*>(parameters[0]);
+    calls.appended_q = append.q, calls.appended_k = append.k, calls.cache_k = append.k_cache.data;
+  }
+  if (name != "host_values") return;
   ++calls.host_values;
   using heddle::streaming::HostValueArguments;
   calls.value = static_cast<const HostValueArguments<1>*>(parameters[0])->values[0];
@@ -208,6 +214,7 @@ CuResult cuMemsetD8Async(CuDevicePointer memory, unsigned char value, size_t byt
   return kCudaSuccess;
 }
 CuResult cuStreamSynchronize(CuStream) {
+  ++calls.synchronizations;
   for (const auto& [to, from, bytes] : copies) std::memcpy(to, from, bytes);
   copies.clear();
   return kCudaSuccess;
@@ -248,6 +255,7 @@ CuResult cuLaunchKernelEx(const LaunchConfig* launch, CuKernel kernel, void** pa
   note_arguments(kernel, parameters);
   for (unsigned n = 0; n < launch->attribute_count; ++n)
     calls.cooperative_launches += launch->attributes[n].id == LaunchAttributeId::cooperative;
+  calls.stream = launch->stream;
   ++calls.launches;
   return kCudaSuccess;
 }
@@ -313,11 +321,12 @@ CuResult cuGraphExecKernelNodeSetParams_v2(CuGraphExec executable, CuGraphNode n
              ? kCudaSuccess
              : kInvalidValue;
 }
-CuResult cuGraphLaunch(CuGraphExec executable, CuStream) {
+CuResult cuGraphLaunch(CuGraphExec executable, CuStream stream) {
   const auto& [graph, set] = *reinterpret_cast<Executable*>(executable);
   // What was recorded is of no operands: arguments were set since, of all nodes.
   if (set == 0 || set % graph.nodes.size() != 0) return kInvalidValue;
   ++calls.graph_launches;
+  calls.stream = stream;
   calls.launches += static_cast<int>(graph.nodes.size());
   return kCudaSuccess;
 }
