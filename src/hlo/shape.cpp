@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace heddle::hlo {
 namespace {
@@ -123,6 +124,15 @@ bool same_dims(const Shape& a, const Shape& b) {
     if (a.is_dynamic(i) != b.is_dynamic(i)) return false;
   }
   return true;
+}
+
+std::optional<std::vector<int64_t>> major_to_minor(const Shape& array) {
+  std::vector<int64_t> order(array.dims().size());
+  std::iota(order.begin(), order.end(), 0);
+  if (!array.layout()) return order;
+  const Layout& layout = *array.layout();
+  if (!layout.rest.empty() || layout.minor_to_major.size() != order.size()) return std::nullopt;
+  return std::vector<int64_t>(layout.minor_to_major.rbegin(), layout.minor_to_major.rend());
 }
 
 std::string to_string(const Shape& shape) {

@@ -88,6 +88,9 @@ std::optional<int64_t> checked_element_count(std::span<const int64_t> dims);
 bool same_but_layout(const Shape& a, const Shape& b);
 /// Equal dims (and dynamism) of two arrays; element types and layouts may differ.
 bool same_dims(const Shape& a, const Shape& b);
+/// The dimensions of an array in the order of its memory, from the one whose numbers lie furthest
+/// apart; nothing if its layout is more than such an order (tiles, another memory).
+std::optional<std::vector<int64_t>> major_to_minor(const Shape& array);
 /// Text form with layouts: "f32[2,3]{1,0}", "(s32[], bf16[4]{0})".
 std::string to_string(const Shape& shape);
 std::string to_string_without_layout(const Shape& shape);

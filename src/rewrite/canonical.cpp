@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "hlo/unread_fields.h"
+#include "rewrite/bitcast.h"
 #include "rewrite/merged_dots.h"
 #include "rewrite/numbering.h"
 #include "rewrite/outer_product.h"
@@ -95,6 +96,7 @@ Status canonicalise(hlo::Module& module) {
   for (Computation* computation : module.callees_first()) {
     computation->sort();
     take_tuples_apart(computation);
+    HEDDLE_TRY(write_bitcasts_as_reshapes(*computation));
     HEDDLE_TRY(take_sums_of_one_away(*computation));
     HEDDLE_TRY(take_merged_dots_apart(*computation));
     HEDDLE_TRY(write_outer_products_as_multiplications(*computation));

@@ -38,6 +38,9 @@ class Writer {
       HEDDLE_ASSIGN(Instruction * x, whole(plan, operand, forward, forward_home));
       wholes.push_back(x);
       HEDDLE_ASSIGN(x, made(operand, x));
+      if (operand.cut) {
+        HEDDLE_ASSIGN(x, cut(x, *operand.cut));
+      }
       if (!operand.of_forward && !operand.direct) {
         HEDDLE_ASSIGN(x, canonical_copy(x, operand.place.at, operand.axes));
       }
@@ -103,6 +106,8 @@ class Writer {
         operand.made == Made::logits || operand.made == Made::table_starts)
       return x;
     if (operand.made == Made::as_f32) return hlo::make_convert(x, hlo::ElementType::f32);
+    if (operand.made == Made::real_part) return hlo::make_unary(hlo::Opcode::real, x);
+    if (operand.made == Made::imaginary_part) return hlo::make_unary(hlo::Opcode::imag, x);
     const auto with = [&](hlo::Opcode opcode, Instruction* a, int64_t number) {
       auto splat = hlo::make_splat(*a->computation(), a->shape().type(),
                                    static_cast<double>(number), a->shape().dims());
@@ -121,6 +126,23 @@ class Writer {
       default:
         return with(Opcode::shift_right_arithmetic, x, 16);
     }
+  }
+
+  static Result<Instruction*> cut(Instruction* x, const CutColumns& columns) {
+    std::vector<hlo::SliceDimension> slice;
+    std::vector<hlo::PaddingDimension> padding;
+    for (int dim = 0; dim < x->shape().rank(); ++dim) {
+      slice.push_back({0, x->shape().dim(dim), 1});
+      padding.push_back({0, 0, 0});
+    }
+    slice[columns.dim] = {columns.first, columns.first + (columns.count - 1) * columns.step + 1,
+                          columns.step};
+    HEDDLE_ASSIGN(x, hlo::make_slice(x, std::move(slice)));
+    if (columns.padded == columns.count) return x;
+    padding[columns.dim].high = columns.padded - columns.count;
+    Instruction* filling = hlo::make_constant(
+        *x->computation(), hlo::Literal::scalar(x->shape().type(), columns.filling));
+    return hlo::make_pad(x, filling, std::move(padding));
   }
 
   /// The number of the first row of each batch entry in tables that hold all entries' rows.

@@ -30,6 +30,16 @@ enum class Made : uint8_t {
   as_f32,        // the place converted
   logits,        // nothing of a place: `value` for every query head
   table_starts,  // nothing of a place: `limit` times the number of the batch entry
+  real_part,     // of a complex place
+  imaginary_part,
+};
+
+/// Columns first, first + step, ..., `count` of them, along dimension `dim` of an array; behind
+/// them as many of `filling` as make `padded`.
+struct CutColumns {
+  int dim = 0;
+  int64_t first = 0, step = 1, count = 0, padded = 0;
+  double filling = 0;
 };
 
 /// An operand of the call: made of `place`, in the home computation or carried to it (carry.h), or
@@ -46,6 +56,7 @@ struct Operand {
   std::optional<hlo::ElementType> type;
   int64_t plus = 0, limit = 0;                   // of lengths
   double value = 0;                              // of logits
+  std::optional<CutColumns> cut;                 // of tables
   std::array<RngDropoutMask::KeyWord, 2> key{};  // all of frame `place.frame`
 
   /// The program's instructions that it is made of.
@@ -89,6 +100,7 @@ struct Plan {
   /// Rotated queries and keys (or gradients before they are rotated back) that the call has inside.
   std::vector<const hlo::Instruction*> absorbed;
   // For the report.
+  std::vector<std::string> rope_outside;  // rotations that the call has not, and why
   Roles roles;
   VisibleKeys keys;
   std::string mask, bias, sink, dropout, score;

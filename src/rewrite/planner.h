@@ -103,8 +103,8 @@ class Planner {
   bool direct(const Element& place, const Axes& axes) const;
 
   struct Tables {
-    graph::TensorId cosines = graph::kNone, sines = graph::kNone, starts = graph::kNone;
-    Element cosines_place, sines_place;
+    Rotation rotation;
+    graph::Rope rope;  // its kind, tables and positions
   };
 
   graph::TensorId virtual_tensor(std::string name, DataType type, const Dims& dims);
@@ -112,8 +112,16 @@ class Planner {
   /// The operand added last, made of `leaf`: of 16 bits it is widened.
   graph::TensorId as_f32(graph::TensorId last, const Element& leaf);
 
-  /// Cosines or sines, which calls take in f32.
-  Result<graph::TensorId> table(std::string name, const Element& leaf, const Axes& axes);
+  /// How a call is told of a rotation; fails with the reason if it has no such one.
+  Result<graph::Rope> rope_of(const Rotation& rotation);
+
+  /// Cosines or sines, which calls take in f32: of the rotation's `pairs`, and `filling` for what
+  /// else the call turns.
+  Result<graph::TensorId> table(std::string name, const AngleTable& table, int64_t pairs,
+                                double filling, const Axes& axes);
+
+  /// Where home has the array of which `leaf` has columns, arranged alike.
+  Result<Element> whole_place(const Element& leaf, const std::string& name);
 
   Result<std::optional<graph::TensorId>> try_rotated(const char* name, const Element& leaf,
                                                      const Axes& axes);
@@ -124,11 +132,9 @@ class Planner {
   /// `place` and what only moves or rounds it.
   std::vector<Element> links_of(const Element& place);
 
-  /// The program's inverse rotation of `link` by these tables, in its labels.
-  std::optional<Rotation> turned_back(const Element& link, const Tables& tables);
-
-  /// Whether two places of one table differ in nothing but the names of their halves' digits.
-  static bool same_rows(const Element& a, const Element& b);
+  /// The program's inverse rotation of `link`, whose columns are labelled so, by these tables.
+  std::optional<Rotation> turned_back(const Element& link, const Index& columns,
+                                      const Tables& tables);
 
   /// The only user of `place`, if it moves or rounds elements and nothing else.
   std::optional<Element> rearranged(const Element& place);

@@ -1,4 +1,9 @@
 // RoPE that goes into a call.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "rewrite/carry.h"
 #include "rewrite/planner.h"
 
 namespace heddle::rewrite {
@@ -7,6 +12,49 @@ using graph::TensorId;
 using hlo::Instruction;
 using hlo::Opcode;
 
+namespace {
+
+// A gradient turned back: parts of it, each times a table, padded, joined and added. Complex
+// numbers take about fifty operations.
+constexpr size_t kMaxUsers = 96;
+
+/// Whether rotations are made of such.
+bool is_of_rotations(const Instruction* x) {
+  switch (x->opcode()) {
+    case Opcode::add:
+    case Opcode::complex:
+    case Opcode::concatenate:
+    case Opcode::convert:
+    case Opcode::copy:
+    case Opcode::imag:
+    case Opcode::multiply:
+    case Opcode::negate:
+    case Opcode::pad:
+    case Opcode::real:
+    case Opcode::reshape:
+    case Opcode::slice:
+    case Opcode::subtract:
+    case Opcode::transpose:
+      return x->shape().is_array();
+    default:
+      return false;
+  }
+}
+
+/// `rotation` with the labels of its x replaced by `at`.
+std::optional<Rotation> renamed_to(const Elements& elements, const Rotation& rotation,
+                                   const std::vector<Index>& at) {
+  const auto names = elements.renaming(rotation.x.at, at);
+  if (!names) return std::nullopt;
+  std::vector<Index> own = rotation.y.at;
+  for (Index& index : own)
+    for (Var& v : index)
+      if (const auto to = names->find(v); to != names->end()) v = to->second;
+  return relabelled(elements, rotation, own);
+}
+
+}  // namespace
+
 Result<TensorId> Planner::rotated_operand(const char* name, const Element& leaf, const Axes& axes) {
   const Plan before = plan_;
   const int64_t last_uid = last_uid_;
@@ -14,6 +62,8 @@ Result<TensorId> Planner::rotated_operand(const char* name, const Element& leaf,
   if (rotated && *rotated) return **rotated;
   plan_ = before;
   last_uid_ = last_uid;
+  if (!rotated)
+    plan_.rope_outside.push_back(fmt::format("{}: {}", name, rotated.status().message()));
   return vectors(name, leaf, axes);
 }
 
@@ -22,25 +72,22 @@ Result<TensorId> Planner::derotated_result(const char* name, const char* operand
   const auto tables = tables_.find(operand);
   if (tables != tables_.end() && output.factor == 1) {
     for (const Element& link : links_of(output.place)) {
-      const auto back = turned_back(link, tables->second);
+      const auto back = turned_back(link, axes.columns, tables->second);
       if (!back) continue;
       const Plan before = plan_;
       const int64_t last_uid = last_uid_;
       Axes turned = axes;
-      turned.columns = back->y.at[back->depth];
+      turned.columns = back->columns;
       auto result = this->result(name, {output.role, back->y, 1}, turned);
       if (!result) {
         plan_ = before;
         last_uid_ = last_uid;
         break;
       }
-      graph::Rope rope;
+      graph::Rope rope = tables->second.rope;
       rope.backward = true;
       rope.x = virtual_tensor(std::string(name) + " of the rotated", *data_type(plan_.dtype),
                               plan_.graph[*result].dims);
-      rope.cosines = tables->second.cosines;
-      rope.sines = tables->second.sines;
-      rope.positions = tables->second.starts;
       rope.y = *result;
       after_.push_back({std::string("rotate back ") + name, rope});
       plan_.absorbed.push_back(link.x);
@@ -50,45 +97,111 @@ Result<TensorId> Planner::derotated_result(const char* name, const char* operand
   return result(name, output, axes);
 }
 
+Result<graph::Rope> Planner::rope_of(const Rotation& rotation) {
+  graph::Rope rope;
+  const int64_t columns = elements_.size(rotation.columns);
+  if (rotation.neighbours) rope.pairing = graph::RopePairing::interleaved;
+  if (rotation.first + rotation.count == columns) {
+    if (rotation.first > 0) rope.rope_dim = rotation.count;
+  } else if (!rotation.neighbours) {
+    // Neighbours are turned by no angle where tables have nothing for them; halves of a part are
+    // not halves of the whole.
+    return error(Code::graph_not_supported,
+                 "halves of the first {} of {} columns turn, and a call turns those of the last",
+                 rotation.count, columns);
+  }
+  return rope;
+}
+
 Result<std::optional<TensorId>> Planner::try_rotated(const char* name, const Element& leaf,
                                                      const Axes& axes) {
   const std::optional<TensorId> none;
   const bool found_here = leaf.frame == match_.home;
   const bool found_there = carries_ && leaf.frame == match_.anchor.frame;
-  if ((!found_here && !found_there) || surroundings_.kept.contains(leaf.x)) return none;
-  const bool rounded = leaf.x->is(Opcode::convert);
-  const auto found =
-      rotation_of(elements_, *match_.algebra, leaf.frame, rounded ? leaf.x->operand(0) : leaf.x);
-  if (!found || found->inverse) return none;
-  const std::optional<Rotation> as_read = relabelled(elements_, *found, leaf.at);
-  if (!as_read) return none;
-  const Rotation& rotation = *as_read;
-  if (rotation.y.at[rotation.depth] != axes.columns ||
-      rotation.x.x->shape().type() != leaf.x->shape().type() ||
+  if (!found_here && !found_there) return none;
+  std::string why_not;
+  const auto found = rotation_of(elements_, leaf, axes.columns, nullptr, &why_not);
+  if (!found && !why_not.empty()) return error(Code::graph_not_supported, "{}", why_not);
+  if (!found) return none;
+  const Rotation& rotation = *found;
+  if (rotation.inverse) return error(Code::graph_not_supported, "it turns the other way");
+  if (surroundings_.kept.contains(leaf.x))
+    return error(Code::graph_not_supported, "%{} is needed elsewhere too", leaf.x->name());
+  if (rotation.x.x->shape().type() != leaf.x->shape().type() ||
       leaf.x->shape().type() != plan_.dtype)
-    return none;
-  graph::Rope rope;
-  Tables tables;
+    return error(Code::graph_not_supported,
+                 "what is turned is {} and the result {}, in a call of {}",
+                 hlo::name(rotation.x.x->shape().type()), hlo::name(leaf.x->shape().type()),
+                 hlo::name(plan_.dtype));
+  HEDDLE_ASSIGN(graph::Rope rope, rope_of(rotation));
   // Tables that differ between batch entries are one table of all their rows.
-  const bool per_entry = varies(rotation.cosines, axes.batch) || varies(rotation.sines, axes.batch);
-  Axes table_axes{axes.rows, {}, {}, rotation.half};
+  const bool per_entry =
+      varies(rotation.cosines.place, axes.batch) || varies(rotation.sines.place, axes.batch);
+  Axes table_axes{axes.rows, {}, {}, rotation.pair};
   if (per_entry)
     table_axes.batch.insert(table_axes.batch.begin(), axes.batch.begin(), axes.batch.end());
+  const int64_t turned = rope.rope_dim > 0 ? rope.rope_dim : elements_.size(rotation.columns);
+  if (turned != rotation.count) table_axes.columns = {elements_.fresh(turned / 2)};
   HEDDLE_ASSIGN(rope.x, operand(std::string(name) + " before rotation", rotation.x, axes));
-  HEDDLE_ASSIGN(rope.cosines,
-                table(std::string("cosines of ") + name, rotation.cosines, table_axes));
-  HEDDLE_ASSIGN(rope.sines, table(std::string("sines of ") + name, rotation.sines, table_axes));
+  HEDDLE_ASSIGN(rope.cosines, table(std::string("cosines of ") + name, rotation.cosines,
+                                    rotation.count / 2, 1, table_axes));
+  HEDDLE_ASSIGN(rope.sines, table(std::string("sines of ") + name, rotation.sines,
+                                  rotation.count / 2, 0, table_axes));
   if (per_entry) rope.positions = table_starts(name, axes);
   rope.y = virtual_tensor(name, *data_type(leaf.x->shape().type()), plan_.graph[rope.x].dims);
-  tables_[name] = {rope.cosines, rope.sines, rope.positions, rotation.cosines, rotation.sines};
+  tables_[name] = {rotation, rope};
   plan_.graph.nodes.push_back({std::string("rotate ") + name, rope});
   plan_.absorbed.push_back(leaf.x);
   return std::optional<TensorId>(rope.y);
 }
 
-Result<TensorId> Planner::table(std::string name, const Element& leaf, const Axes& axes) {
-  HEDDLE_ASSIGN(const TensorId id, operand(std::move(name), leaf, axes));
-  return as_f32(id, leaf);
+Result<TensorId> Planner::table(std::string name, const AngleTable& table, int64_t pairs,
+                                double filling, const Axes& axes) {
+  const int64_t padded = elements_.size(axes.columns);
+  if (!table.is_cut && table.part == AngleTable::Part::whole && padded == pairs) {
+    HEDDLE_ASSIGN(const TensorId id, operand(std::move(name), table.place, axes));
+    return as_f32(id, table.place);
+  }
+  Operand operand;
+  HEDDLE_ASSIGN(operand.place, whole_place(table.place, name));
+  operand.place.at[table.dim] = axes.columns;
+  if (!varies_within(operand.place, axes))
+    return error(Code::graph_not_supported,
+                 "%{} ({}) varies along an axis that tables of angles do not have",
+                 table.place.x->name(), name);
+  using hlo::ElementType;
+  const ElementType type = table.place.x->shape().type();
+  const ElementType part = type == ElementType::c64    ? ElementType::f32
+                           : type == ElementType::c128 ? ElementType::f64
+                                                       : type;
+  const auto taken = data_type(is_half(part) ? ElementType::f32 : part);
+  if (!taken || part != (table.part == AngleTable::Part::whole ? type : part))
+    return error(Code::graph_not_supported, "%{} ({}) has elements of type {}",
+                 table.place.x->name(), name, hlo::name(type));
+  operand.made = table.part == AngleTable::Part::real        ? Made::real_part
+                 : table.part == AngleTable::Part::imaginary ? Made::imaginary_part
+                 : is_half(part)                             ? Made::as_f32
+                                                             : Made::as_is;
+  operand.cut = CutColumns{
+      table.dim, table.columns.first, std::max<int64_t>(table.columns.step, 1), pairs, padded,
+      filling};
+  operand.axes = axes;
+  operand.direct = false;
+  operand.type = type;
+  plan_.operands.push_back(std::move(operand));
+  const Dims d = dims_of(axes);
+  return tensor(std::move(name), *taken, d, {d[1] * d[2] * d[3], d[3], d[1] * d[3], 1});
+}
+
+Result<Element> Planner::whole_place(const Element& leaf, const std::string& name) {
+  if (leaf.frame == match_.home || can_carry(elements_, leaf.frame, match_.home)) return leaf;
+  const Element all = elements_.fresh(leaf.frame, leaf.x);
+  auto local = local_element(elements_, match_.home, all);
+  if (!local || local->at != all.at)
+    return error(Code::graph_not_supported, "%{} ({}) is not kept for the loop that needs it",
+                 leaf.x->name(), name);
+  local->at = leaf.at;
+  return std::move(*local);
 }
 
 TensorId Planner::table_starts(const char* name, const Axes& axes) {
@@ -109,31 +222,39 @@ std::vector<Element> Planner::links_of(const Element& place) {
   return links;
 }
 
-std::optional<Rotation> Planner::turned_back(const Element& link, const Tables& tables) {
+std::optional<Rotation> Planner::turned_back(const Element& link, const Index& columns,
+                                             const Tables& tables) {
   if (surroundings_.kept.contains(link.x)) return std::nullopt;
-  for (const Instruction* y : elements_.frames()[match_.home].computation->instructions()) {
-    const auto found = rotation_of(elements_, *match_.algebra, match_.home, y);
-    if (!found || !found->inverse || found->x.x != link.x || found->x.frame != link.frame ||
-        found->cosines.x != tables.cosines_place.x || found->sines.x != tables.sines_place.x)
+  std::vector<int64_t> digits;
+  for (const Var v : columns) digits.push_back(elements_.size(v));
+  std::vector<const Instruction*> met{elements_.representative(link.x)};
+  for (size_t i = 0; i < met.size() && met.size() < kMaxUsers; ++i)
+    for (const Instruction* user : elements_.users(met[i]))
+      if (is_of_rotations(user) && std::find(met.begin(), met.end(), user) == met.end())
+        met.push_back(user);
+  for (const Instruction* x : met) {
+    if (x == met[0] || x->shape().element_count() != link.x->shape().element_count() ||
+        !(x->is(Opcode::add) || x->is(Opcode::subtract) || x->is(Opcode::concatenate) ||
+          x->is(Opcode::reshape)))
       continue;
-    const auto renaming = elements_.renaming(found->x.at, link.at);
-    if (!renaming) continue;
-    std::vector<Index> at = found->y.at;
-    for (Index& index : at)
-      for (Var& v : index)
-        if (const auto to = renaming->find(v); to != renaming->end()) v = to->second;
-    std::optional<Rotation> rotation = relabelled(elements_, *found, at);
-    if (rotation && same_rows(rotation->cosines, tables.cosines_place) &&
-        same_rows(rotation->sines, tables.sines_place))
-      return rotation;
+    for (int dim = x->shape().rank() - 1; dim >= 0; --dim) {
+      if (x->shape().dim(dim) != elements_.size(columns)) continue;
+      Element y = elements_.fresh(match_.home, x);
+      Index own;
+      for (const int64_t size : digits) own.push_back(elements_.fresh(size));
+      y.at[dim] = own;
+      const auto found = rotation_of(elements_, y, own, link.x);
+      if (!found || !found->inverse || found->x.frame != link.frame) continue;
+      const auto back = renamed_to(elements_, *found, link.at);
+      if (!back || back->neighbours != tables.rotation.neighbours ||
+          back->first != tables.rotation.first || back->count != tables.rotation.count ||
+          !same_table(back->cosines, tables.rotation.cosines) ||
+          !same_table(back->sines, tables.rotation.sines))
+        continue;
+      return back;
+    }
   }
   return std::nullopt;
-}
-
-bool Planner::same_rows(const Element& a, const Element& b) {
-  size_t differing = 0;
-  for (size_t i = 0; i < a.at.size(); ++i) differing += a.at[i] != b.at[i];
-  return a.frame == b.frame && a.x == b.x && differing <= 1;
 }
 
 }  // namespace heddle::rewrite

@@ -27,6 +27,8 @@ Status Planner::set_attributes(graph::AttentionAttributes& a) {
   if (!mask_first) HEDDLE_TRY(set_mask(a, score_graph));
   if (!score_graph.is_empty()) a.score_mod = score_graph.take();
   if (!plan_.absorbed.empty()) plan_.score += ", RoPE";
+  for (const std::string& why : plan_.rope_outside)
+    plan_.score += fmt::format(", RoPE outside of the call ({})", why);
   plan_.sink = "none";
   if (match_.sink) HEDDLE_TRY(set_sink(a));
   plan_.dropout = "none";

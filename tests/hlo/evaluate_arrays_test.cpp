@@ -25,6 +25,18 @@ TEST(Movement, ViewsOfAMatrix) {
             "{1, 2, 3}");
 }
 
+TEST(Movement, BitcastsReadMemoryInAnotherOrder) {
+  const std::string x = "x = f32[2,3]{1,0} constant({{1, 2, 3}, {4, 5, 6}}) ";
+  EXPECT_EQ(value(x + "ROOT r = f32[3,2]{1,0} bitcast(x)"), "{ { 1, 2 }, { 3, 4 }, { 5, 6 } }");
+  EXPECT_EQ(value(x + "ROOT r = f32[3,2]{0,1} bitcast(x)"), "{ { 1, 4 }, { 2, 5 }, { 3, 6 } }");
+  EXPECT_EQ(value(x + "y = f32[2,3]{0,1} copy(x) ROOT r = f32[6] bitcast(y)"),
+            "{1, 4, 2, 5, 3, 6}");
+  EXPECT_EQ(value(x + "ROOT r = f32[3,1,2]{0,2,1} bitcast(x)"),
+            "{ { { 1, 4 } }, { { 2, 5 } }, { { 3, 6 } } }");
+  EXPECT_EQ(value(x + "ROOT r = s32[2,3]{1,0} bitcast(x)"),
+            "cannot evaluate r: bitcast is only known between arrays of one type and size");
+}
+
 TEST(Pad, LowHighInteriorAndNegative) {
   const std::string operands = "x = s32[3] constant({1, 2, 3}) v = s32[] constant(9) ";
   EXPECT_EQ(value(operands + "ROOT r = s32[8] pad(x, v), padding=1_2_1"),

@@ -56,6 +56,23 @@ def test_gradient_inside():
     close(fused(*qkv()), jax.value_and_grad(loss, argnums=(0, 1, 2))(*qkv()))
 
 
+@pytest.mark.parametrize("angles", ["cosines and sines", "powers"])
+def test_rotation_of_complex_numbers(angles):
+    """Rotary embedding as a product of complex numbers goes into the calls, forward and backward."""
+
+    def turned(x):
+        angle = (jnp.arange(x.shape[1])[:, None] * 100.0**(-jnp.arange(x.shape[-1] // 2) / 16))[None, :, None]
+        turn = jnp.exp(1j * angle) if angles == "powers" else jax.lax.complex(jnp.cos(angle), jnp.sin(angle))
+        pairs = x.reshape(*x.shape[:-1], -1, 2)
+        y = jax.lax.complex(pairs[..., 0], pairs[..., 1]) * turn
+        return jnp.stack([y.real, y.imag], axis=-1).reshape(x.shape)
+
+    step = jax.value_and_grad(lambda q, k, v: (attend(turned(q), turned(k), v)**2).sum(), argnums=(0, 1, 2))
+    text = heddle.jax.explain(step, *qkv())
+    assert text.count("dot, RoPE") == 2 and "outside" not in text
+    close(heddle.jax.fuse(step)(*qkv()), jax.jit(step)(*qkv()))
+
+
 def squared(f):
     return lambda *x: (f(*x)**2).sum()
 

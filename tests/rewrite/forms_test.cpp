@@ -42,20 +42,67 @@ TEST_P(Form, IsDoneOnce) {
 }
 
 TEST(Rotation, IsPartOfTheCall) {
-  for (const char* name : {"forms/rope", "forms/rope_grad", "forms/rope_by_positions_of_entries",
+  for (const char* name : {"forms/rope",
+                           "forms/rope_grad",
+                           "forms/rope_by_positions_of_entries",
                            "forms/rope_by_positions_of_entries_grad",
-                           "forms/rope_of_keys_by_entries", "forms/rope_of_keys_by_entries_grad",
-                           "forms/rope_by_narrow_tables", "forms/rope_by_narrow_tables_grad",
-                           "gpt_f32", "gpt_bf16", "gpt_checkpoint_f32", "gpt_checkpoint_bf16"}) {
+                           "forms/rope_of_keys_by_entries",
+                           "forms/rope_of_keys_by_entries_grad",
+                           "forms/rope_by_narrow_tables",
+                           "forms/rope_by_narrow_tables_grad",
+                           "forms/rope_by_slices",
+                           "forms/rope_by_slices_grad",
+                           "forms/rope_stacked",
+                           "forms/rope_stacked_grad",
+                           "forms/rope_of_exchanged_halves",
+                           "forms/rope_of_exchanged_halves_grad",
+                           "forms/rope_by_constants",
+                           "forms/rope_by_constants_grad",
+                           "forms/rope_of_neighbours",
+                           "forms/rope_of_neighbours_grad",
+                           "forms/rope_of_pairs",
+                           "forms/rope_of_pairs_grad",
+                           "forms/rope_of_exchanged_neighbours",
+                           "forms/rope_of_exchanged_neighbours_grad",
+                           "forms/rope_of_last_columns",
+                           "forms/rope_of_last_columns_grad",
+                           "forms/rope_of_first_neighbours",
+                           "forms/rope_of_first_neighbours_grad",
+                           "gpt_f32",
+                           "gpt_bf16",
+                           "gpt_checkpoint_f32",
+                           "gpt_checkpoint_bf16"}) {
     const Rewritten programs = rewritten(program_text(name));
     ASSERT_FALSE(programs.report.fusions.empty()) << name;
-    for (const rewrite::Fusion& fusion : programs.report.fusions)
+    for (const rewrite::Fusion& fusion : programs.report.fusions) {
       EXPECT_NE(fusion.score.find("RoPE"), std::string::npos) << name << ": " << fusion.graph;
+      EXPECT_EQ(fusion.score.find("outside"), std::string::npos) << name << ": " << fusion.score;
+      // Of a backward the gradients of queries and keys are turned back, too.
+      size_t turned_back = 0, at = 0;
+      for (; (at = fusion.graph.find("rotate back", at)) != std::string::npos; ++at) ++turned_back;
+      EXPECT_EQ(turned_back, fusion.kind == "attention_backward" ? 2u : 0u) << name;
+    }
     // The rotations' halves are joined nowhere any more.
     for (const hlo::Computation* computation : programs.fused->computations())
       for (const hlo::Instruction* x : computation->instructions())
         EXPECT_FALSE(x->is(hlo::Opcode::concatenate) && x->shape().rank() == 4) << x->name();
   }
+}
+
+// What no call turns stays in the program, and the report says why.
+TEST(Rotation, OutsideHasAReason) {
+  for (const auto& [name, reason] : std::vector<std::pair<std::string, std::string>>{
+           {"rope_of_first_halves", "halves of the first 4 of 8 columns turn"},
+           {"rope_of_two_angles", "the two columns of a pair are not known to turn by one angle"}})
+    for (const char* pass : {"", "_grad"}) {
+      const Rewritten programs = rewritten(program_text("forms/" + name + pass));
+      ASSERT_FALSE(programs.report.fusions.empty()) << name;
+      for (const rewrite::Fusion& fusion : programs.report.fusions)
+        for (const char* whose : {"(Q: ", "(K: "})
+          EXPECT_NE(fusion.score.find("RoPE outside of the call " + (whose + reason)),
+                    std::string::npos)
+              << name << ": " << fusion.score;
+    }
 }
 
 // A scan that keeps what its gradient needs keeps O and the statistics for it, and nothing of rows
@@ -434,6 +481,17 @@ std::vector<Expected> fused() {
                            "words_that_wrap",
                            "doubled_until_they_wrap",
                            "rope_by_narrow_tables",
+                           "rope_by_slices",
+                           "rope_stacked",
+                           "rope_of_exchanged_halves",
+                           "rope_by_constants",
+                           "rope_of_neighbours",
+                           "rope_of_pairs",
+                           "rope_of_exchanged_neighbours",
+                           "rope_of_last_columns",
+                           "rope_of_first_neighbours",
+                           "rope_of_first_halves",
+                           "rope_of_two_angles",
                            "masked_twice",
                            "nested_selects",
                            "no_batch",
@@ -542,6 +600,17 @@ std::vector<Expected> fused() {
                            "prefix_grad",
                            "window_and_first_keys_grad",
                            "rope_by_narrow_tables_grad",
+                           "rope_by_slices_grad",
+                           "rope_stacked_grad",
+                           "rope_of_exchanged_halves_grad",
+                           "rope_by_constants_grad",
+                           "rope_of_neighbours_grad",
+                           "rope_of_pairs_grad",
+                           "rope_of_exchanged_neighbours_grad",
+                           "rope_of_last_columns_grad",
+                           "rope_of_first_neighbours_grad",
+                           "rope_of_first_halves_grad",
+                           "rope_of_two_angles_grad",
                            "masked_twice_grad",
                            "nested_selects_grad",
                            "no_batch_grad",

@@ -199,23 +199,41 @@ Result<Literal> iota(Machine& machine, const Instruction& x) {
   return out;
 }
 
-bool is_row_major(const Shape& shape) {
-  return !shape.layout() || std::ranges::is_sorted(shape.layout()->minor_to_major, std::greater());
-}
-
 Result<Literal> reshape(const Instruction& x, Literal operand) {
   operand.reinterpret_shape(Shape(operand.shape().type(), x.shape().dims()));
   return operand;
 }
 
-Result<Literal> bitcast(const Instruction& x, Literal operand) {
-  const Shape& from = x.operand(0)->shape();
-  if (!from.is_array() || !x.shape().is_array() || from.type() != x.shape().type() ||
-      from.element_count() != x.shape().element_count() || !is_row_major(from) ||
-      !is_row_major(x.shape())) {
-    return refuse(x, "is only known as a reshape between row-major layouts");
-  }
-  return reshape(x, std::move(operand));
+/// The numbers in the order of the operand's memory, read in that of the result's. Literals are
+/// row-major.
+Result<Literal> bitcast(Machine& machine, const Instruction& x, Literal operand) {
+  const Shape &from = x.operand(0)->shape(), &to = x.shape();
+  if (!from.is_array() || !to.is_array() || from.type() != to.type() ||
+      from.element_count() != to.element_count())
+    return refuse(x, "is only known between arrays of one type and size");
+  const auto given = major_to_minor(from), wanted = major_to_minor(to);
+  if (!given || !wanted) return refuse(x, "is only known between orders of dimensions");
+  if (std::ranges::is_sorted(*given) && std::ranges::is_sorted(*wanted))
+    return reshape(x, std::move(operand));
+  const int64_t size = size_of(operand.shape().type());
+  const auto strides_along = [](const Shape& shape, const std::vector<int64_t>& order) {
+    const Strides all = row_major_strides(shape.dims());
+    std::pair<std::vector<int64_t>, Strides> along;
+    for (const int64_t dim : order) {
+      along.first.push_back(shape.dim(static_cast<int>(dim)));
+      along.second.push_back(all[dim]);
+    }
+    return along;
+  };
+  HEDDLE_ASSIGN(Literal memory, machine.result_of(x));
+  HEDDLE_ASSIGN(Literal out, machine.result_of(x));
+  const auto [from_dims, from_strides] = strides_along(from, *given);
+  strided_copy(size, from_dims, operand.data(), from_strides, memory.mutable_data(),
+               row_major_strides(from_dims));
+  const auto [to_dims, to_strides] = strides_along(to, *wanted);
+  strided_copy(size, to_dims, memory.data(), row_major_strides(to_dims), out.mutable_data(),
+               to_strides);
+  return out;
 }
 
 }  // namespace
@@ -223,7 +241,7 @@ Result<Literal> bitcast(const Instruction& x, Literal operand) {
 Result<Literal> evaluate_movement(Machine& machine, const Instruction& x, Operands operands) {
   switch (x.opcode()) {
     case Opcode::bitcast:
-      return bitcast(x, std::move(operands[0]));
+      return bitcast(machine, x, std::move(operands[0]));
     case Opcode::broadcast:
       return broadcast(machine, x, operands[0]);
     case Opcode::concatenate:
