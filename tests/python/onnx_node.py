@@ -15,7 +15,7 @@ ELEMENTS = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.float16): Tenso
             np.dtype(np.int64): TensorProto.INT64, np.dtype(bool): TensorProto.BOOL}
 # Where sessions run nodes and tensors lie: "cpu", or "cuda", where no node may come to the CPU.
 DEVICE = "cpu"
-PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 # Inputs that lie in the host's memory everywhere.
 ON_HOST = ("total_sequence_length", "past_sequence_length")
 
@@ -94,8 +94,12 @@ class Memory:
                 array.reshape(-1).view(np.uint8)[...] = self.copies[array.ctypes.data].numpy()
 
 
-@lru_cache(maxsize=1024)
 def _session(model, library, device, **provider_options):
+    """A session, kept for the next call of its model: on a GPU a few, as each has handles of libraries of its own."""
+    return (_session_on_cpu if device == "cpu" else _session_on_gpu)(model, library, device, **provider_options)
+
+
+def _made(model, library, device, **provider_options):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1  # a session of more would begin with starting threads
@@ -103,5 +107,7 @@ def _session(model, library, device, **provider_options):
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     if library:
         options.register_custom_ops_library(library)
-    first, *others = PROVIDERS[device]
-    return onnxruntime.InferenceSession(model, options, providers=[(first, provider_options), *others])
+    return onnxruntime.InferenceSession(model, options, providers=[(PROVIDERS[device], provider_options)])
+
+
+_session_on_cpu, _session_on_gpu = lru_cache(maxsize=1024)(_made), lru_cache(maxsize=8)(_made)
