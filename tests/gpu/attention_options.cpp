@@ -17,7 +17,7 @@ AttentionOptions sized(AttentionOptions options) {
 /// Dense rows that the copy engine can fetch, and nothing that Hopper's kernels leave to others.
 AttentionOptions aligned(AttentionOptions options) {
   options.odd_strides = 0;
-  options.max_length = 400;
+  options.max_length = 640;  // up to 320 keys have tiles of their own
   options.paged = options.block_mask = options.rng_dump = 0;
   options.row_offsets = 1;
   return options;

@@ -15,6 +15,14 @@ AttentionOptions small(AttentionOptions options) {
   return options;
 }
 
+/// Of more keys than tiles are fitted to.
+AttentionOptions many_keys(AttentionOptions options) {
+  options = small(options);
+  options.max_length = 700;
+  options.key_step = 330;
+  return options;
+}
+
 AttentionOptions padded(AttentionOptions options) {
   options.padding = 1;
   options.ragged = 0;
@@ -172,6 +180,12 @@ const std::vector<Kind>& kinds() {
        {"attention forward", "Hopper"}},
       {"hopper_backward",
        [](Random& r) { return random_sdpa_backward(r, small(aligned_backward_options())); },
+       {"attention backward", "Hopper"}},
+      {"hopper_forward_of_many_keys",
+       [](Random& r) { return random_sdpa(r, many_keys(aligned_options())); },
+       {"attention forward", "Hopper"}},
+      {"hopper_backward_of_many_keys",
+       [](Random& r) { return random_sdpa_backward(r, many_keys(aligned_backward_options())); },
        {"attention backward", "Hopper"}},
       {"hopper_backward_padded",
        [](Random& r) { return random_sdpa_backward(r, padded(aligned_backward_options())); },
