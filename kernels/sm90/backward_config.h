@@ -89,7 +89,7 @@ struct BackwardLayout {
   int k = 0, v = 0, q = 0, d_o = 0, d_s = 0;
   int d_q = 0;        ///< not if by_gradient
   int d_q_bytes = 0;  ///< of a group: its sums in f32 or, with all_keys, a tile of rows
-  int p = 0;    ///< if by_gradient, of p_bytes
+  int p = 0;          ///< if by_gradient, of p_bytes
   int p_bytes = 0;
   int tiled = 0, lse = 0, delta = 0;
   int k_full = 0, v_full = 0;
