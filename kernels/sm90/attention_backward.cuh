@@ -7,8 +7,9 @@
 // K and V stay in shared memory, dK and dV in the registers of the consumer warp groups, each of
 // which owns 64 keys; Q and dO stream through rings. Working on S^T makes P^T and dS^T, as they
 // leave the accumulators, the register operands of dV and dK; only dS passes through shared memory,
-// for dQ, where the keys of all groups meet. dQ is summed over blocks in f32, in fragment order;
-// attention_backward_rows.cuh holds the passes before and after.
+// for dQ, where the keys of all groups meet. dQ is summed over blocks in f32, in fragment order,
+// unless a block has all keys of its head; attention_backward_rows.cuh holds the passes before and
+// after.
 #pragma once
 
 #include "../ptx/mbarrier.cuh"

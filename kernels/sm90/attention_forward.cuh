@@ -3,8 +3,9 @@
 //   O = softmax(score(scale * Q K^T)) V,  log-sum-exp = log(sum(exp(score)))
 //
 // A persistent block is one producer warp group, in which one thread deals out query tiles and
-// another feeds rings of K and V tiles by TMA, and two or three consumer warp groups of 64 query
-// rows each; one more rotates Q, where RoPE is staged for two. A consumer keeps two products in
+// another feeds rings of K and V tiles by TMA, and one to three consumer warp groups of 64 query
+// rows each; one more rotates Q, where RoPE is staged for two. Blocks of one consumer share a
+// processor, for short sequences. A consumer keeps two products in
 // flight: while the tensor core adds P(j) V(j), it computes the softmax of S(j+1). Consumers take
 // turns at issuing, so one's softmax runs under the other's products. Keys are visited from the
 // last visible tile backwards or, with kUpwards, from the first one on; steps of tiles that every
@@ -320,7 +321,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
     }
   };
 
-  /// kThreads threads, kSharedBytes; persistent blocks, as many as fit.
+  /// kThreads threads, kSharedBytes; persistent blocks, kBlocks a processor.
   HEDDLE_DEVICE static void run(const ForwardArguments& args) { run_with<Consumer>(args); }
 
   template <class ConsumerOf>
