@@ -153,8 +153,8 @@ TEST(EqualKernels, OfAnyLengthOfAClass) {
       for (int dim : {64, 128, 256}) {
         for (int feature = 0; feature <= static_cast<int>(Feature::rope_interleaved); ++feature) {
           std::vector<Problem> forwards, backwards;
-          for (int64_t length :
-               {1, 16, 48, 64, 65, 80, 257, 272, 512, 528, 2032, 2048, 8176, 8192, 40000}) {
+          for (int64_t length : {1, 16, 48, 64, 65, 80, 257, 272, 305, 307, 512, 528, 2032, 2048,
+                                 8176, 8192, 40000}) {
             const Case c{.dtype = dtype,
                          .qk_dim = dim,
                          .v_dim = dim,
