@@ -176,6 +176,10 @@ int64_t head_group(const BackwardSm90Config& config, bool deterministic, int64_t
 /// and two blocks share a processor. `narrow`: so much fits.
 void fit_tiles(const AttentionFacts& facts, bool narrow, BackwardSm90Config& config) {
   if (config.by_gradient || facts.few_keys == 0) return;
+  // Above 64 a score beside the ends of sequences leaves no registers for where dQ lies.
+  const bool full =
+      std::max(config.qk_dim, config.v_dim) > 64 && config.has_score && config.lengths;
+  if (full) return;
   config.all_keys = facts.few_keys <= 64 * config.consumers && config.result == config.element;
   // 257 keys, a class beside 256 patches, would fill 384 rows of three blocks.
   const bool many_tiles = facts.few_keys > 256;
