@@ -245,7 +245,7 @@ std::optional<Rotation> Planner::turned_back(const Element& link, const Index& c
       y.at[dim] = own;
       const auto found = rotation_of(elements_, y, own, link.x);
       if (!found || !found->inverse || found->x.frame != link.frame) continue;
-      const auto back = renamed_to(elements_, *found, link.at);
+      auto back = renamed_to(elements_, *found, link.at);
       if (!back || back->neighbours != tables.rotation.neighbours ||
           back->first != tables.rotation.first || back->count != tables.rotation.count ||
           !same_table(back->cosines, tables.rotation.cosines) ||
