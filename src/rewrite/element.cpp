@@ -5,6 +5,7 @@
 #include "rewrite/loop.h"
 #include "rewrite/numbering.h"
 #include "rewrite/predicate.h"
+#include "rewrite/view_step.h"
 
 namespace heddle::rewrite {
 
@@ -193,27 +194,13 @@ Element Elements::resolve(Element element) {
 bool Elements::step(Element& element) {
   const Instruction* x = element.x;
   switch (x->opcode()) {
-    case Opcode::transpose: {
-      std::vector<Index> at(element.at.size());
-      for (size_t i = 0; i < at.size(); ++i) at[x->dimensions()[i]] = element.at[i];
-      element = {element.frame, x->operand(0), std::move(at)};
-      return true;
-    }
-    case Opcode::broadcast: {
-      std::vector<Index> at;
-      for (int64_t dim : x->dimensions()) at.push_back(element.at[dim]);
-      element = {element.frame, x->operand(0), std::move(at)};
-      return true;
-    }
-    case Opcode::reshape: {
-      auto at = regroup(element.at, x->operand(0)->shape().dims());
-      if (!at) return false;
-      element = {element.frame, x->operand(0), std::move(*at)};
-      return true;
-    }
+    case Opcode::transpose:
+    case Opcode::broadcast:
+    case Opcode::reshape:
     case Opcode::copy:
-      element.x = x->operand(0);
-      return true;
+      return step_behind_view(element, [this](const std::vector<Index>& at, const auto& dims) {
+        return regroup(at, dims);
+      });
     case Opcode::convert:
       if (!is_widening(x->operand(0)->shape().type(), x->shape().type()))
         return resolving_ < kMaxResolving && step_back(element);

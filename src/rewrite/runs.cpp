@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "rewrite/view_step.h"
+
 namespace heddle::rewrite {
 
 using hlo::Instruction;
@@ -99,27 +101,13 @@ bool Runs::look_through(Element& element, bool rounded) {
   element.x = elements_.representative(element.x);
   const Instruction* x = element.x;
   switch (x->opcode()) {
-    case Opcode::transpose: {
-      std::vector<Index> at(element.at.size());
-      for (size_t i = 0; i < at.size(); ++i) at[x->dimensions()[i]] = element.at[i];
-      element = {element.frame, x->operand(0), std::move(at)};
-      return true;
-    }
-    case Opcode::broadcast: {
-      std::vector<Index> at;
-      for (const int64_t dim : x->dimensions()) at.push_back(element.at[dim]);
-      element = {element.frame, x->operand(0), std::move(at)};
-      return true;
-    }
-    case Opcode::reshape: {
-      auto at = regroup(element.at, x->operand(0)->shape().dims());
-      if (!at) return false;
-      element = {element.frame, x->operand(0), std::move(*at)};
-      return true;
-    }
+    case Opcode::transpose:
+    case Opcode::broadcast:
+    case Opcode::reshape:
     case Opcode::copy:
-      element.x = x->operand(0);
-      return true;
+      return step_behind_view(element, [this](const std::vector<Index>& at, const auto& dims) {
+        return regroup(at, dims);
+      });
     case Opcode::convert:
       if (!is_widening(x->operand(0)->shape().type(), x->shape().type()) &&
           !(rounded && is_rounding(x)))
