@@ -583,6 +583,18 @@ def test_rotary_embedding_says_what_is_wrong(options, change, sentence):
     assert sentence in str(raised.value)
 
 
+def test_rows_of_tables_are_counted_as_far_as_numbers_are_exact():
+    """Without ids a table has a row for each entry and row of X, whose number is computed in f32."""
+    node, _, _ = draw_rotation("", ids="rows", flat=False)
+    batch, rows = 2, 2**23 + 1
+    inputs = {"X": np.ones((batch, 1, rows, 2), np.float32), "cos_cache": np.ones((batch, rows, 1), np.float32),
+              "sin_cache": np.zeros((batch, rows, 1), np.float32)}
+    results = {"Y": np.full((batch, 1, rows, 2), 7, np.float32)}
+    with pytest.raises(Exception, match="cos_cache has 16777218 rows, and without position_ids 16777216 are counted"):
+        node.run(inputs, results, ONNX)
+    assert (results["Y"] == 7).all()
+
+
 # ---- The libraries ----
 
 
