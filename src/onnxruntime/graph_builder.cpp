@@ -46,6 +46,14 @@ int64_t GraphBuilder::constant(const char* name, double value, DataType dtype) {
   return add(tensor);
 }
 
+int64_t GraphBuilder::whole(int64_t value) {
+  if (status_.is_ok() && value > kMostWhole) {
+    status_ = error(Code::graph_not_supported,
+                    "a length of {} is computed with, expected at most {}", value, kMostWhole);
+  }
+  return constant(nullptr, static_cast<double>(value), DataType::i32);
+}
+
 int64_t GraphBuilder::by_value(int64_t uid, const char* name, DataType dtype) {
   heddle_tensor tensor{};
   tensor.uid = uid, tensor.name = name, tensor.dtype = c_type(dtype);

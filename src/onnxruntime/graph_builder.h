@@ -21,9 +21,10 @@ class GraphBuilder {
   /// One that lies in the workspace, of f32 unless said.
   int64_t made(const char* name, const Dims& dims = {}, DataType dtype = DataType::f32);
   int64_t constant(const char* name, double value, DataType dtype = DataType::f32);
-  int64_t whole(int64_t value) {
-    return constant(nullptr, static_cast<double>(value), DataType::i32);
-  }
+  /// Whole numbers that ops compute are f32's, exact up to here.
+  static constexpr int64_t kMostWhole = int64_t{1} << 24;
+  /// One of them, at most kMostWhole.
+  int64_t whole(int64_t value);
   /// A number that lies in the host's memory at each execution.
   int64_t by_value(int64_t uid, const char* name, DataType dtype);
 

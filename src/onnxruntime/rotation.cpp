@@ -4,13 +4,6 @@
 
 namespace heddle::onnxruntime {
 
-namespace {
-
-/// Rows of tables that have one for each entry and row: a graph computes their numbers in f32.
-constexpr int64_t kMostInOrder = int64_t{1} << 24;
-
-}  // namespace
-
 Status set_heads(Rotation& rotation, const Dims& x, int64_t heads) {
   if (x.rank() == 4) {
     rotation.dims = x;
@@ -34,10 +27,11 @@ Result<Recipe> recipe_of(const Rotation& rotation, Inputs inputs) {
   Recipe recipe;
   recipe.outputs = {{x.dims, *x.dtype}};
   if (element_count(x.dims) == 0) return recipe;
-  if (rotation.by == Rotation::Positions::in_order && rotation.positions > kMostInOrder) {
+  if (rotation.by == Rotation::Positions::in_order &&
+      rotation.positions > GraphBuilder::kMostWhole) {
     return error(Code::graph_not_supported,
                  "cos_cache has {} rows, and without position_ids {} are counted",
-                 rotation.positions, kMostInOrder);
+                 rotation.positions, GraphBuilder::kMostWhole);
   }
 
   GraphBuilder graph("rotary_embedding");

@@ -595,6 +595,17 @@ def test_rows_of_tables_are_counted_as_far_as_numbers_are_exact():
     assert (results["Y"] == 7).all()
 
 
+def test_lengths_are_computed_as_far_as_numbers_are_exact():
+    past, one = np.zeros((1, 1, 2**24, 1), np.float32), np.zeros((1, 1, 1, 1), np.float32)
+    node = onnx_node.Node("Attention", "", ("Q", "K", "V", "attn_mask", "past_key", "past_value"),
+                          ("Y", "present_key", "present_value"), {}, 23)
+    present = np.full((1, 1, 2**24 + 1, 1), 7, np.float32)
+    results = {"Y": np.full_like(one, 7), "present_key": present, "present_value": present.copy()}
+    with pytest.raises(Exception, match="a length of 16777217 is computed with, expected at most 16777216"):
+        node.run({"Q": one, "K": one, "V": one, "past_key": past, "past_value": past}, results, ONNX)
+    assert all((x == 7).all() for x in results.values())
+
+
 # ---- The libraries ----
 
 
