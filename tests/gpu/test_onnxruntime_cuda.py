@@ -17,6 +17,7 @@ sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "bindings" / "python"
 import onnx_node  # noqa: E402
 import test_onnxruntime as cpu_tests  # noqa: E402
 import test_onnxruntime_mha as mha  # noqa: E402
+import test_onnxruntime_rotary as rotary  # noqa: E402
 from gqa_node import Node  # noqa: E402
 from test_gqa import BEYOND, CASES, draw, judge, judge_in_place  # noqa: E402
 from test_onnxruntime_norms import LAYER, NORMS, RMS, SKIPS, UNITS, draw_norm, draw_skip  # noqa: E402
@@ -230,10 +231,10 @@ def test_multi_head_attention(case, dtype, device, counted):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=name_of_type)
-@pytest.mark.parametrize("options", cpu_tests.ROTATIONS, ids=name_of)
+@pytest.mark.parametrize("options", rotary.ROTATIONS, ids=name_of)
 @pytest.mark.parametrize("domain", ["com.microsoft", ""])
 def test_rotary_embedding(domain, options, dtype, counted):
-    node, inputs, exact = cpu_tests.draw_rotation(domain, dtype=dtype, **options)
+    node, inputs, exact = rotary.draw_rotation(domain, dtype=dtype, **options)
     ours = {"Y": np.full(exact.shape, np.nan, dtype)}
     node.run(inputs, ours, MICROSOFT if domain else ONNX)
     assert counted(1, domain or "ai.onnx")
