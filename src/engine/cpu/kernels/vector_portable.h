@@ -33,9 +33,10 @@ inline Float load(const float* p) {
   return x;
 }
 inline void store(float* p, Float x) { __builtin_memcpy(p, &x, sizeof x); }
+/// Words may be pairs of bf16 where they lie, which need not be aligned as floats are.
 inline Float load_first(const float* p, int n) {
   Float x = zero();
-  for (int i = 0; i < n; ++i) x[i] = p[i];
+  __builtin_memcpy(&x, p, 4 * static_cast<unsigned>(n));
   return x;
 }
 inline void store_first(float* p, Float x, int n) {
