@@ -59,10 +59,11 @@ struct ArgumentLayout {
   bool maps = false, tiled = false, pairs = false, rope = false;
   bool stats_gradient = false;  ///< of a backward: dL/d(log-sum-exp)
   bool codes = false;           ///< scales of K's and V's codes
+  bool scores = false;          ///< written beside the output
 };
 inline constexpr ArgumentLayout kWholeLayout{kMaxBounds, kMaxLoads, true, true, true, true,
                                              true,       true,      true, true, true, true,
-                                             true,       true,      true, true};
+                                             true,       true,      true, true, true};
 #ifdef HEDDLE_ARGUMENT_LAYOUT
 inline constexpr ArgumentLayout kArgumentLayout = HEDDLE_ARGUMENT_LAYOUT;
 #else
@@ -101,6 +102,15 @@ struct RowSums {
 template <>
 struct RowSums<false> {
   static constexpr Tensor max{}, sum_exp{};
+};
+
+template <bool kThere>
+struct ScoreResult {
+  Tensor scores;
+};
+template <>
+struct ScoreResult<false> {
+  static constexpr Tensor scores{};
 };
 
 template <bool kThere>
@@ -199,6 +209,7 @@ struct ForwardParameters : Operands<kArgumentLayout.operands>,
                            Output<kArgumentLayout.output>,
                            CommonParameters,
                            RowSums<kArgumentLayout.row_sums>,
+                           ScoreResult<kArgumentLayout.scores>,
                            DropoutParameters<kArgumentLayout.dropout>,
                            SparseOperands<kArgumentLayout.sparse>,
                            CodeScales<kArgumentLayout.codes>,

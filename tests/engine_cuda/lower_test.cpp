@@ -199,14 +199,16 @@ TEST(Lower, ReadsASinkForEachHeadInF32) {
   EXPECT_EQ(with_sink(DataType::f32, 1), "sink copied, sm_90a; " + plain);
 }
 
-TEST(Lower, WritesNoScores) {
+TEST(Lower, ScoresAreWrittenByTheGeneralKernels) {
   problem::AttentionProblem p =
       forward_of({.dtype = DataType::bf16, .qk_dim = 64, .v_dim = 64, .length = 512});
   p.structure.scores = static_cast<problem::OperandId>(p.structure.operands.size());
   p.structure.operands.push_back({DataType::f32});
   const Dims cells{p.sizes.batch, p.sizes.q_heads, p.sizes.q_length, p.sizes.kv_length};
   p.sizes.layouts.push_back({cells, *dense_strides(cells)});
-  EXPECT_EQ(described(p), "cuda: sdpa scores are wanted, which no kernel writes");
+  const Lowering lowering = *lowered(p, "sm_90a");
+  EXPECT_EQ(lowering.description, "attention forward, general kernel, 128 x 128 tiles, sm_90a");
+  EXPECT_EQ(lowering.passed_over.back().reason, "cuda: the Hopper kernel writes no scores");
 }
 
 TEST(Lower, RefusesWhatNoCacheIsWrittenAsOrOf) {

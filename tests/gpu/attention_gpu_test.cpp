@@ -36,6 +36,15 @@ TEST_F(AttentionOnGpu, ForwardOfCachesMatchesTheDefinition) {
   });
 }
 
+TEST_F(AttentionOnGpu, ForwardThatWritesScoresMatchesTheDefinition) {
+  run([](Random& random) {
+    AttentionOptions options = random.structure().one_of(
+        {aligned_options(), gpu_options(), f32_options(), cache_options(decode_options())});
+    options.scores = 1;
+    return random_sdpa(random, options);
+  });
+}
+
 TEST_F(AttentionOnGpu, BackwardMatchesTheDefinition) {
   run([](Random& random) { return random_sdpa_backward(random, gpu_options()); });
 }

@@ -196,7 +196,8 @@ def test_one_captured_graph_serves_a_generation(dtype, device, counted):
 def test_attention(case, dtype, device, counted):
     node = cpu_tests.draw_attention(75, **(cpu_tests.ATTENTION | cpu_tests.BEYOND_ATTENTION)[case], dtype=dtype)
     mask, keys = node.inputs.get("attn_mask"), node.heads("K").shape[2] + node.inputs.get("past_key", np.empty((0, 0, 0))).shape[2]
-    is_refused = device == "cuda" and ("qk_matmul_output" in node.outputs or (mask is not None and mask.shape[-1] < keys))
+    gives_masked = "qk_matmul_output" in node.outputs and node.attributes.get("qk_matmul_output_mode", 0) == 2
+    is_refused = device == "cuda" and (gives_masked or (mask is not None and mask.shape[-1] < keys))
     if device == "cuda" and mask is not None and mask.dtype == np.float64:
         is_refused = None
     ours = expect(is_refused, lambda: node.by_onnxruntime(ONNX))
@@ -218,8 +219,9 @@ def test_multi_head_attention(case, dtype, device, counted):
     rows, keys = (x.shape[2] for x in node.heads()[:2])
     is_masked = {"key_padding_mask", "attention_bias"} & node.inputs.keys() or (
         node.attributes.get("unidirectional") == 1 and rows > 1 and rows != keys)
-    is_refused = device == "cuda" and ("qk" in node.outputs or "cache_indirection" in node.inputs or
-                                       bool("past_sequence_length" in node.inputs and is_masked))
+    adds = {"key_padding_mask", "attention_bias"} & node.inputs.keys() or node.attributes.get("unidirectional") == 1
+    is_refused = device == "cuda" and bool(("qk" in node.outputs and adds) or "cache_indirection" in node.inputs or
+                                           ("past_sequence_length" in node.inputs and is_masked))
     ours = expect(is_refused, lambda: node.by_onnxruntime(MICROSOFT, in_place="past_sequence_length" in node.inputs))
     assert counted(0 if is_refused else 1)
     if ours:

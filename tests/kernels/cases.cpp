@@ -48,6 +48,8 @@ constexpr const char* kFeatureNames[] = {"causal",
                                          "ragged",
                                          "deterministic",
                                          "wide_results",
+                                         "scores",
+                                         "weights",
                                          "rope_halves",
                                          "rope_interleaved"};
 
@@ -199,6 +201,12 @@ void Builder::add(Feature feature) {
     case Feature::wide_results:
       structure_.type(structure_.o).dtype = DataType::f32;
       break;
+    case Feature::scores:
+    case Feature::weights:
+      structure_.scores_after_softmax = feature == Feature::weights;
+      structure_.scores = operand(structure_.scores_after_softmax ? case_.dtype : DataType::f32,
+                                  {kBatch, kHeads, case_.length, case_.length});
+      break;
     case Feature::log2:
       structure_.softmax_input_is_log2 = true;
       break;
@@ -270,7 +278,8 @@ bool Case::has(Feature feature) const {
 
 bool Case::has_backward() const {
   return !has(Feature::paged) && !has(Feature::ring) && !has(Feature::i8_codes) &&
-         !has(Feature::i4_codes) && !has(Feature::f8_codes);
+         !has(Feature::i4_codes) && !has(Feature::f8_codes) && !has(Feature::scores) &&
+         !has(Feature::weights);
 }
 
 std::vector<ScoreOp> long_functions() {

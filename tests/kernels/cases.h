@@ -37,6 +37,8 @@ enum class Feature {
   ragged,
   deterministic,
   wide_results,      ///< of f32: O, or dQ, dK and dV
+  scores,            ///< written, in f32
+  weights,           ///< the same after the softmax, in the type of Q
   rope_halves,       ///< of Q, all columns, by angles
   rope_interleaved,  ///< of Q, half of the columns, by tables at positions
 };

@@ -10,15 +10,15 @@ namespace heddle::engine::cuda {
 namespace {
 
 class GeneralKernels : public testing::TestWithParam<Case> {};
-/// Of pages and rings, which only the forward pass reads.
-class PagedKernels : public testing::TestWithParam<Case> {};
+/// Of what only the forward pass reads or writes.
+class ForwardKernels : public testing::TestWithParam<Case> {};
 
 void expect_clean_forward(const Case& c) {
   expect_clean(lower_forward_sm80(forward_of(c), *target_named(c.architecture)), c.architecture);
 }
 
 TEST_P(GeneralKernels, Forward) { expect_clean_forward(GetParam()); }
-TEST_P(PagedKernels, Forward) { expect_clean_forward(GetParam()); }
+TEST_P(ForwardKernels, Forward) { expect_clean_forward(GetParam()); }
 
 TEST_P(GeneralKernels, Backward) {
   const std::string& architecture = GetParam().architecture;
@@ -59,19 +59,28 @@ std::vector<Case> cases() {
   return all;
 }
 
-std::vector<Case> paged_cases() {
+std::vector<Case> forward_cases() {
   std::vector<Case> all;
   for (const char* architecture : {"sm_80", "sm_90a"}) {
     for (int dim : {64, 128, 256}) {
       for (DataType type : {DataType::bf16, DataType::f32})
-        for (Feature feature : {Feature::paged, Feature::ring})
+        for (Feature feature : {Feature::paged, Feature::ring, Feature::scores, Feature::weights})
           all.push_back({type, dim, dim, {feature}, architecture});
+    }
+    for (DataType type : {DataType::bf16, DataType::f32}) {
+      all.push_back(
+          {type, 100, 36, {Feature::scores, Feature::bias, Feature::unaligned}, architecture});
+      for (const auto& features :
+           {std::vector{Feature::causal, Feature::sink}, {Feature::block_mask, Feature::log2}}) {
+        all.push_back({type, 64, 64, features, architecture});
+        all.back().features.push_back(Feature::weights);
+      }
     }
   }
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Matrix, PagedKernels, testing::ValuesIn(paged_cases()),
+INSTANTIATE_TEST_SUITE_P(Matrix, ForwardKernels, testing::ValuesIn(forward_cases()),
                          [](const testing::TestParamInfo<Case>& info) {
                            return title(info.param);
                          });

@@ -40,6 +40,7 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
   if (!facts.as_many_value_heads) return refuse("takes as many heads of keys as of values");
   if (structure.dropout.kind != problem::Dropout::Kind::none) return refuse("drops no weights");
   if (structure.block_mask != kAbsent) return refuse("takes no block mask");
+  if (structure.scores != kAbsent) return refuse("writes no scores");
   if (structure.qk_head_dim % 8 != 0 || structure.v_head_dim % 8 != 0)
     return refuse("takes head dims that are multiples of 8");
   if (!rows_are_aligned(structure, structure.operands, facts))

@@ -19,8 +19,6 @@ using problem::AttentionProblem;
 using problem::AttentionStructure;
 using problem::OperandId;
 
-constexpr const char* kKernelName = "attention_forward";
-
 }  // namespace
 
 Result<sm80::GeneralConfig> configure_forward_sm80(const AttentionProblem& problem) {
@@ -48,21 +46,45 @@ Result<sm80::GeneralConfig> configure_forward_sm80(const AttentionProblem& probl
 
 namespace {
 
-KernelUnit forward_unit(const AttentionStructure& structure, const sm80::GeneralConfig& config,
-                        std::vector<OperandId>& loads) {
-  const std::string score = score_source("Score", structure.score, structure, loads);
-  const attention::ArgumentLayout layout = argument_layout_of(structure, loads.size());
+/// A kernel `name`, which makes `call` of `header`. `definitions` has the problem's score.
+KernelUnit unit_of(const AttentionStructure& structure, const sm80::GeneralConfig& config,
+                   const attention::ArgumentLayout& layout, const std::string& definitions,
+                   const char* name, const char* header, const std::string& call) {
   std::string source = fmt::format(
-      "{}#include \"sm80/attention_forward.cuh\"\n"
+      "{}#include \"sm80/{}\"\n"
       "namespace heddle {{\n{}{}}}  // namespace heddle\n"
       "static_assert(sizeof(heddle::attention::ForwardParameters) == {}, \"as passed\");\n"
       "{}{}(const __grid_constant__ heddle::attention::ForwardParameters p) {{\n{}"
-      "  heddle::sm80::attention_forward<heddle::Config, heddle::Score>(p);\n"
+      "  heddle::sm80::{}(p);\n"
       "}}\n",
-      argument_layout_source(layout), config_source<sm80::GeneralConfig>(config), score,
-      passed_bytes<ForwardParameters>(layout), kernel_source(structure, config.threads()),
-      kKernelName, leave_source(structure, "p"));
-  return {kKernelName, std::move(source), summary_of<sm80::GeneralConfig>(config)};
+      argument_layout_source(layout), header, config_source<sm80::GeneralConfig>(config),
+      definitions, passed_bytes<ForwardParameters>(layout),
+      kernel_source(structure, config.threads()), name, leave_source(structure, "p"), call);
+  return {name, std::move(source), summary_of<sm80::GeneralConfig>(config)};
+}
+
+KernelUnit forward_unit(const AttentionStructure& structure, const sm80::GeneralConfig& config,
+                        const attention::ArgumentLayout& layout, const std::string& score) {
+  return unit_of(structure, config, layout, score, "attention_forward", "attention_forward.cuh",
+                 "attention_forward<heddle::Config, heddle::Score>");
+}
+
+attention::ArgumentLayout argument_layout_of_scores(const AttentionStructure& structure,
+                                                    size_t loads) {
+  attention::ArgumentLayout layout = argument_layout_of(structure, loads);
+  layout.output = layout.row_sums = layout.dropout = false;
+  layout.scores = true;
+  return layout;
+}
+
+/// The kernel that writes the scores, where the structure wants them.
+KernelUnit scores_unit(const AttentionStructure& structure, const sm80::GeneralConfig& config,
+                       const attention::ArgumentLayout& layout, const std::string& score) {
+  const std::string written =
+      fmt::format("using Written = {};\n", device_type(structure.type(structure.scores).dtype));
+  return unit_of(structure, config, layout, score + written, "attention_scores", "score_output.cuh",
+                 fmt::format("score_output<heddle::Config, heddle::Score, heddle::Written, {}>",
+                             structure.scores_after_softmax));
 }
 
 /// The kernel that writes the exact keep mask, where the structure wants it.
@@ -75,7 +97,7 @@ Result<Lowering> lower_by(const AttentionProblem& problem, const Target& target,
   HEDDLE_ASSIGN(const sm80::GeneralConfig config, configure_forward_sm80(problem));
   const AttentionStructure& structure = problem.structure;
   std::vector<OperandId> loads;
-  KernelUnit unit = forward_unit(structure, config, loads);
+  const std::string score = score_source("Score", structure.score, structure, loads);
   HEDDLE_TRY(check_loads(loads));
   ForwardParameters parameters{};
   ParameterBlock block(&parameters, structure, problem.sizes);
@@ -89,13 +111,22 @@ Result<Lowering> lower_by(const AttentionProblem& problem, const Target& target,
                      launch, parameters, block.entries, layout});
   };
   const int64_t rows = config.rows();
-  add(std::move(unit),
-      {.grid_x = static_cast<unsigned>(divide_up(problem.sizes.q_length, rows)),
-       .grid_y = static_cast<unsigned>(problem.sizes.q_heads),
-       .grid_z = static_cast<unsigned>(problem.sizes.batch),
-       .threads = static_cast<unsigned>(config.threads()),
-       .shared_bytes = static_cast<unsigned>(sm80::forward_layout_of(config).bytes)},
-      argument_layout_of(structure, loads.size()));
+  const auto launch_of = [&](const sm80::GeneralConfig& one) {
+    return Launch{.grid_x = static_cast<unsigned>(divide_up(problem.sizes.q_length, rows)),
+                  .grid_y = static_cast<unsigned>(problem.sizes.q_heads),
+                  .grid_z = static_cast<unsigned>(problem.sizes.batch),
+                  .threads = static_cast<unsigned>(one.threads()),
+                  .shared_bytes = static_cast<unsigned>(sm80::forward_layout_of(one).bytes)};
+  };
+  const attention::ArgumentLayout layout = argument_layout_of(structure, loads.size());
+  add(forward_unit(structure, config, layout, score), launch_of(config), layout);
+  if (structure.scores != problem::kAbsent) {
+    sm80::GeneralConfig writing = config;
+    writing.dropout = attention::Dropout::none;
+    writing.tile_n = std::min(config.tile_n, 32);  // of 64 keys and 128 up to 32 bytes were spilled
+    const attention::ArgumentLayout of_scores = argument_layout_of_scores(structure, loads.size());
+    add(scores_unit(structure, writing, of_scores, score), launch_of(writing), of_scores);
+  }
   if (structure.dropout.dump != problem::kAbsent)
     add(dump_unit(structure), dump_launch(problem.sizes), argument_layout_of_dump());
   std::vector<problem::NamedOperand> aligned;

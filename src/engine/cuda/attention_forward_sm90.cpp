@@ -84,6 +84,8 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
   HEDDLE_TRY(check_attention(rotated, sizes));
   HEDDLE_TRY(check_lengths(sizes, kMostRowsSm90));
   HEDDLE_TRY(check_rope(structure, sizes));
+  if (structure.scores != problem::kAbsent)
+    return error(Code::graph_not_supported, "cuda: the Hopper kernel writes no scores");
   if (structure.qk_head_dim % 8 != 0 || structure.v_head_dim % 8 != 0) {
     return error(Code::graph_not_supported,
                  "cuda: sdpa head_dim {} (q, k) and {} (v); the Hopper kernel takes multiples of 8",

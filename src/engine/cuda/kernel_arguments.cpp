@@ -29,10 +29,10 @@ ArgumentLayout argument_layout_of(const problem::AttentionStructure& structure, 
 std::string argument_layout_source(const ArgumentLayout& layout) {
   return fmt::format(
       "#define HEDDLE_ARGUMENT_LAYOUT {{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, "
-      "{}, {}}}\n",
+      "{}, {}, {}}}\n",
       layout.bounds, layout.loads, layout.operands, layout.output, layout.row_sums, layout.dropout,
       layout.sparse, layout.row_gradients, layout.key_gradients, layout.load_gradient, layout.maps,
-      layout.tiled, layout.pairs, layout.rope, layout.stats_gradient, layout.codes);
+      layout.tiled, layout.pairs, layout.rope, layout.stats_gradient, layout.codes, layout.scores);
 }
 
 void KernelArguments::add_forward(const ForwardParameters& all, const ArgumentLayout& layout) {
@@ -41,6 +41,7 @@ void KernelArguments::add_forward(const ForwardParameters& all, const ArgumentLa
   add_part<Output<true>>(layout.output, all);
   first_batch_ = &add(static_cast<const CommonParameters*>(&all))->first_batch;
   add_part<RowSums<true>>(layout.row_sums, all);
+  add_part<ScoreResult<true>>(layout.scores, all);
   add_part<DropoutParameters<true>>(layout.dropout, all);
   add_part<SparseOperands<true>>(layout.sparse, all);
   add_part<CodeScales<true>>(layout.codes, all);

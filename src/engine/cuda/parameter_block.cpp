@@ -24,6 +24,7 @@ void fill_forward(ParameterBlock& block, attention::ForwardParameters& p,
   block.tensor(p.stats, structure.stats);
   block.tensor(p.max, structure.max);
   block.tensor(p.sum_exp, structure.sum_exp);
+  block.tensor(p.scores, structure.scores);
   for (size_t n = 0; n < loads.size(); ++n) block.tensor(p.loads[n], loads[n]);
   block.tensor(p.dropout_streams, structure.dropout.streams);
   block.tensor(p.dropout_mask, structure.dropout.mask);

@@ -1,4 +1,4 @@
-// What no kernel here loads or writes of a problem's operands, by how they are stored.
+// Which problems no kernel here takes, whatever their features.
 #pragma once
 
 #include "core/status.h"
