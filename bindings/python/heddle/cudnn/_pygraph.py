@@ -355,7 +355,7 @@ class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined):
 
     def _pointwise(self, op):
         self._add(Node("pointwise", op.name, {"mode": op.mode, **dict(zip("abc", op.inputs, strict=False)), "y": op.output,
-                                              "axis": op.axis}))
+                                              "axis": op.axis, **op.numbers}))
 
     def _device(self):
         """Where it is planned for, an architecture if one is named and no handle is given."""
