@@ -128,9 +128,9 @@ HEDDLE_API heddle_status heddle_graph_add_tensor(heddle_graph* graph, const hedd
 HEDDLE_API heddle_status heddle_graph_add_node(heddle_graph* graph, const char* op,
                                                const char* name, int32_t* node);
 /* Set one port or attribute of a node by its name in the text form, a dot leading into a group:
- * "q", "attn_scale", "dropout.seed", "score_mod.score_in". set_integer also sets numbers.
- * docs/graph-text-form.md has each op's fields with their dims and types; the sentence of a name
- * that an op does not have lists those it has. */
+ * "q", "attn_scale", "dropout.seed", "score_mod.score_in"; "score_mod.ops.swish_beta" is that of
+ * the op appended last. set_integer also sets numbers. docs/graph-text-form.md has each op's fields
+ * with their dims and types; the sentence of a name that an op does not have lists those it has. */
 HEDDLE_API heddle_status heddle_node_set_tensor(heddle_graph* graph, int32_t node,
                                                 const char* field, int64_t uid);
 HEDDLE_API heddle_status heddle_node_set_number(heddle_graph* graph, int32_t node,

@@ -1,5 +1,8 @@
 #include "fusion/pointwise_mode.h"
 
+#include "fusion/activation.h"
+#include "graph/names.h"
+
 namespace heddle::fusion {
 
 using graph::PointwiseMode;
@@ -76,18 +79,19 @@ ScoreOp score_op(PointwiseMode mode) {
       return ScoreOp::logical_not;
     case PointwiseMode::binary_select:
       return ScoreOp::select;
-    case PointwiseMode::identity:
-    case PointwiseMode::gen_index:
-      break;
+    default:
+      return ScoreOp::dot;  // identity, gen_index and activations are no single ops of an
+                            // expression
   }
-  return ScoreOp::dot;  // identity and gen_index are no ops of an expression
 }
 
 }  // namespace
 
-ScoreBuilder::Node apply_mode(ScoreBuilder& builder, PointwiseMode mode, ScoreBuilder::Node a,
+ScoreBuilder::Node apply_mode(ScoreBuilder& builder, PointwiseMode mode,
+                              const graph::ActivationNumbers& numbers, ScoreBuilder::Node a,
                               ScoreBuilder::Node b, ScoreBuilder::Node c) {
   if (mode == PointwiseMode::identity) return a;
+  if (graph::is_activation(mode)) return apply_activation(builder, mode, numbers, a, b);
   return builder.apply(score_op(mode), a, b, c);
 }
 

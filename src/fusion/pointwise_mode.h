@@ -8,6 +8,7 @@ namespace heddle::fusion {
 
 /// `mode` of as many nodes as it has inputs. Not of gen_index, which has none.
 problem::ScoreBuilder::Node apply_mode(problem::ScoreBuilder& builder, graph::PointwiseMode mode,
+                                       const graph::ActivationNumbers& numbers,
                                        problem::ScoreBuilder::Node a,
                                        problem::ScoreBuilder::Node b = -1,
                                        problem::ScoreBuilder::Node c = -1);

@@ -105,7 +105,7 @@ class Program {
     ScoreBuilder::Node x[3] = {-1, -1, -1};
     for (size_t n = 0; n < 3; ++n)
       if (op.inputs()[n] != kNone) x[n] = values_.at(op.inputs()[n]);
-    return apply_mode(builder_, op.mode, x[0], x[1], x[2]);
+    return apply_mode(builder_, op.mode, op.numbers, x[0], x[1], x[2]);
   }
 
   const Graph &graph_, &planned_;

@@ -42,7 +42,7 @@ class Translation {
     }
     Node x[3] = {-1, -1, -1};
     for (size_t n = 0; n < op.inputs.size(); ++n) x[n] = input(op.inputs[n]);
-    return apply_mode(builder_, op.mode, x[0], x[1], x[2]);
+    return apply_mode(builder_, op.mode, op.numbers, x[0], x[1], x[2]);
   }
 
   Node input(TensorId id) {

@@ -26,6 +26,16 @@ namespace heddle::graph {
 template <class T, class Value>
 concept Is = std::same_as<std::remove_const_t<T>, Value>;
 
+template <class Visitor, Is<ActivationNumbers> T>
+void fields(Visitor& v, T& numbers) {
+  v.number("relu_lower_clip", numbers.relu_lower_clip);
+  v.number("relu_upper_clip", numbers.relu_upper_clip);
+  v.number("relu_lower_clip_slope", numbers.relu_lower_clip_slope);
+  v.number("elu_alpha", numbers.elu_alpha);
+  v.number("softplus_beta", numbers.softplus_beta);
+  v.number("swish_beta", numbers.swish_beta);
+}
+
 template <class Visitor, Is<Pointwise> T>
 void fields(Visitor& v, T& op) {
   v.choice("op", op.mode);
@@ -33,6 +43,7 @@ void fields(Visitor& v, T& op) {
   v.inputs("inputs", op.inputs);
   v.output("output", op.output);
   v.integer("axis", op.axis);
+  fields(v, op.numbers);
 }
 
 template <class Visitor, Is<ScoreModifier> T>
@@ -274,6 +285,7 @@ void fields(Visitor& v, T& op) {
   v.input("c", op.c);
   v.output("y", op.y);
   v.integer("axis", op.axis);
+  fields(v, op.numbers);
 }
 
 }  // namespace heddle::graph

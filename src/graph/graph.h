@@ -65,6 +65,21 @@ enum class PointwiseMode : uint8_t {
   tan,
   floor,
   ceil,
+  // Activations, and their derivatives: of a gradient and the forward's input.
+  relu_fwd,
+  relu_bwd,
+  tanh_bwd,
+  sigmoid_bwd,
+  elu_fwd,
+  elu_bwd,
+  gelu_fwd,
+  gelu_bwd,
+  gelu_approx_tanh_fwd,
+  gelu_approx_tanh_bwd,
+  softplus_fwd,
+  softplus_bwd,
+  swish_fwd,
+  swish_bwd,
   cmp_eq,
   cmp_neq,
   cmp_lt,
@@ -78,6 +93,18 @@ enum class PointwiseMode : uint8_t {
   gen_index,
 };
 
+/// The numbers of activations, each set on no other mode than its own; unset they are the defaults.
+struct ActivationNumbers {
+  std::optional<double> relu_lower_clip;        ///< 0
+  std::optional<double> relu_upper_clip;        ///< none
+  std::optional<double> relu_lower_clip_slope;  ///< 0
+  std::optional<double> elu_alpha;              ///< 1
+  std::optional<double> softplus_beta;          ///< 1
+  std::optional<double> swish_beta;             ///< 1
+
+  friend bool operator==(const ActivationNumbers&, const ActivationNumbers&) = default;
+};
+
 /// One pointwise op of a score expression. Its tensors are the graph's own; inner results are
 /// virtual. binary_select's inputs are condition, value if true, value if false. gen_index has no
 /// inputs and yields the index along `axis` (0 batch, 1 head, 2 row, 3 column).
@@ -87,6 +114,7 @@ struct Pointwise {
   TensorId output = kNone;
   int32_t axis = 0;
   std::string name;
+  ActivationNumbers numbers;
 
   friend bool operator==(const Pointwise&, const Pointwise&) = default;
 };
@@ -313,6 +341,7 @@ struct PointwiseNode {
   PointwiseMode mode = PointwiseMode::identity;
   TensorId a = kNone, b = kNone, c = kNone, y = kNone;
   int64_t axis = 0;
+  ActivationNumbers numbers;
 
   std::array<TensorId, 3> inputs() const { return {a, b, c}; }
 

@@ -14,18 +14,58 @@ struct Spelling {
 };
 
 // In the order of PointwiseMode.
-constexpr std::array<Spelling, 35> kPointwise{{
-    {"identity", 1},    {"add", 2},           {"sub", 2},         {"mul", 2},
-    {"div", 2},         {"min", 2},           {"max", 2},         {"pow", 2},
-    {"mod", 2},         {"neg", 1},           {"abs", 1},         {"exp", 1},
-    {"log", 1},         {"sqrt", 1},          {"rsqrt", 1},       {"reciprocal", 1},
-    {"tanh_fwd", 1},    {"sigmoid_fwd", 1},   {"erf", 1},         {"sin", 1},
-    {"cos", 1},         {"tan", 1},           {"floor", 1},       {"ceil", 1},
-    {"cmp_eq", 2},      {"cmp_neq", 2},       {"cmp_lt", 2},      {"cmp_le", 2},
-    {"cmp_gt", 2},      {"cmp_ge", 2},        {"logical_and", 2}, {"logical_or", 2},
-    {"logical_not", 1}, {"binary_select", 3}, {"gen_index", 0},
+constexpr std::array<Spelling, 49> kPointwise{{
+    {"identity", 1},
+    {"add", 2},
+    {"sub", 2},
+    {"mul", 2},
+    {"div", 2},
+    {"min", 2},
+    {"max", 2},
+    {"pow", 2},
+    {"mod", 2},
+    {"neg", 1},
+    {"abs", 1},
+    {"exp", 1},
+    {"log", 1},
+    {"sqrt", 1},
+    {"rsqrt", 1},
+    {"reciprocal", 1},
+    {"tanh_fwd", 1},
+    {"sigmoid_fwd", 1},
+    {"erf", 1},
+    {"sin", 1},
+    {"cos", 1},
+    {"tan", 1},
+    {"floor", 1},
+    {"ceil", 1},
+    {"relu_fwd", 1},
+    {"relu_bwd", 2},
+    {"tanh_bwd", 2},
+    {"sigmoid_bwd", 2},
+    {"elu_fwd", 1},
+    {"elu_bwd", 2},
+    {"gelu_fwd", 1},
+    {"gelu_bwd", 2},
+    {"gelu_approx_tanh_fwd", 1},
+    {"gelu_approx_tanh_bwd", 2},
+    {"softplus_fwd", 1},
+    {"softplus_bwd", 2},
+    {"swish_fwd", 1},
+    {"swish_bwd", 2},
+    {"cmp_eq", 2},
+    {"cmp_neq", 2},
+    {"cmp_lt", 2},
+    {"cmp_le", 2},
+    {"cmp_gt", 2},
+    {"cmp_ge", 2},
+    {"logical_and", 2},
+    {"logical_or", 2},
+    {"logical_not", 1},
+    {"binary_select", 3},
+    {"gen_index", 0},
 }};
-static_assert(static_cast<size_t>(PointwiseMode::gen_index) == 34);
+static_assert(static_cast<size_t>(PointwiseMode::gen_index) == 48);
 
 constexpr std::array<std::string_view, 2> kAlignments{"top_left", "bottom_right"};
 constexpr std::array<std::string_view, 2> kPairings{"halves", "interleaved"};
@@ -98,6 +138,9 @@ std::string choices(RopePairing) { return fmt::format("{}", fmt::join(kPairings,
 int arity(PointwiseMode mode) { return kPointwise[static_cast<size_t>(mode)].arity; }
 bool is_predicate(PointwiseMode mode) {
   return mode >= PointwiseMode::cmp_eq && mode <= PointwiseMode::logical_not;
+}
+bool is_activation(PointwiseMode mode) {
+  return mode >= PointwiseMode::relu_fwd && mode <= PointwiseMode::swish_bwd;
 }
 
 }  // namespace heddle::graph

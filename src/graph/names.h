@@ -34,5 +34,8 @@ std::string choices(RopePairing);
 int arity(PointwiseMode mode);
 /// Whether the op's result is a truth value (comparisons and logic).
 bool is_predicate(PointwiseMode mode);
+/// Whether it is an activation or the derivative of one; tanh_fwd and sigmoid_fwd, which are
+/// functions as any other, are none.
+bool is_activation(PointwiseMode mode);
 
 }  // namespace heddle::graph

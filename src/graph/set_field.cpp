@@ -37,6 +37,7 @@ class FieldSetter {
   void integer(const char* name, Integer& integer) {
     if (const int64_t* value = take<int64_t>(name)) integer = *value;
   }
+  void integer(const char*, int32_t&) {}  // of an op, which is given with it
   template <class Enum>
   void choice(const char* name, Enum& choice) {
     const std::string_view* text = take<std::string_view>(name);
@@ -59,8 +60,14 @@ class FieldSetter {
     if (!value) value.emplace();
     descend(*rest, *value);
   }
+  /// A path into a list leads to the entry appended last.
   template <class T>
-  void list(const char*, std::vector<T>&) {}  // appended to, not set
+  void list(const char* name, std::vector<T>& values) {
+    const auto rest = inside(name);
+    if (rest && !values.empty()) descend(*rest, values.back());
+  }
+  void inputs(const char*, std::vector<TensorId>&) {}  // given as a whole
+  void text(const char*, std::string&) {}
 
   bool found() const { return found_; }
   const Status& failure() const { return failure_; }
@@ -130,7 +137,12 @@ class FieldPaths {
     paths_.insert(paths_.end(), inner.paths_.begin(), inner.paths_.end());
   }
   template <class T>
-  void list(const char*, const std::vector<T>&) {}
+  void list(const char* name, const std::vector<T>&) {
+    object(name, T{});
+  }
+  void integer(const char*, int32_t) {}
+  void inputs(const char*, const std::vector<TensorId>&) {}
+  void text(const char*, const std::string&) {}
 
   const std::vector<std::string>& paths() const { return paths_; }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "graph/rules.h"
+#include "graph/validate_activation.h"
 
 namespace heddle::graph {
 namespace {
@@ -124,6 +125,7 @@ Status validate_pointwise(const Rules& rules, PointwiseNode& op) {
     return rules.fail(
         Code::invalid_value, "{} has axis {}, expected {}", name(op.mode), op.axis,
         is_index ? fmt::format("0 to {}", dims.rank() - 1) : "none: only gen_index has one");
+  HEDDLE_TRY(validate_activation(rules, op.mode, op.numbers));
   return validate_result_type(rules, op);
 }
 

@@ -1,6 +1,7 @@
 #include <unordered_set>
 
 #include "graph/names.h"
+#include "graph/validate_activation.h"
 #include "graph/validate_attention.h"
 
 namespace heddle::graph {
@@ -56,6 +57,7 @@ Status validate_score_modifier(const Rules& rules, const char* port, const Score
           "{}: gen_index has axis {}, expected 0 (batch), 1 (head), 2 (row) or 3 (column)", port,
           op.axis);
     }
+    HEDDLE_TRY(validate_activation(rules, op.mode, op.numbers));
     Dims dims = op.mode == PointwiseMode::gen_index ? scores : Dims{1, 1, 1, 1};
     for (TensorId id : op.inputs) {
       if (id == kNone)

@@ -17,7 +17,9 @@ bool is_singular(ScoreOp op) {
     case ScoreOp::power:
     case ScoreOp::modulo:
     case ScoreOp::exponential:
+    case ScoreOp::exponential_minus_one:
     case ScoreOp::logarithm:
+    case ScoreOp::logarithm_plus_one:
     case ScoreOp::square_root:
     case ScoreOp::reciprocal_square_root:
     case ScoreOp::reciprocal:
@@ -129,8 +131,12 @@ class Reverse {
       }
       case ScoreOp::exponential:
         return chain(n, a, n);
+      case ScoreOp::exponential_minus_one:
+        return chain(n, a, op(ScoreOp::exponential, a));
       case ScoreOp::logarithm:
         return chain(n, a, op(ScoreOp::reciprocal, a));
+      case ScoreOp::logarithm_plus_one:
+        return chain(n, a, op(ScoreOp::reciprocal, op(ScoreOp::add, number(1), a)));
       case ScoreOp::square_root:
         return chain(n, a, op(ScoreOp::divide, number(0.5), n));
       case ScoreOp::reciprocal_square_root:

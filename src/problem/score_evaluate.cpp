@@ -28,8 +28,12 @@ double apply(ScoreOp op, double a, double b, double c) {
       return std::fabs(a);
     case ScoreOp::exponential:
       return std::exp(a);
+    case ScoreOp::exponential_minus_one:
+      return std::expm1(a);
     case ScoreOp::logarithm:
       return std::log(a);
+    case ScoreOp::logarithm_plus_one:
+      return std::log1p(a);
     case ScoreOp::square_root:
       return std::sqrt(a);
     case ScoreOp::reciprocal_square_root:

@@ -2,15 +2,19 @@
 
 #include <cmath>
 
+#include "graph/names.h"
+#include "reference/activation.h"
 #include "reference/ops.h"
 
 namespace heddle::reference {
 
+using graph::ActivationNumbers;
 using graph::kNone;
 using graph::PointwiseMode;
 using graph::TensorId;
 
-double apply(PointwiseMode mode, double a, double b, double c) {
+double apply(PointwiseMode mode, const ActivationNumbers& numbers, double a, double b, double c) {
+  if (graph::is_activation(mode)) return apply_activation(mode, numbers, a, b);
   switch (mode) {
     case PointwiseMode::identity:
       return a;
@@ -47,7 +51,7 @@ double apply(PointwiseMode mode, double a, double b, double c) {
     case PointwiseMode::tanh_fwd:
       return std::tanh(a);
     case PointwiseMode::sigmoid_fwd:
-      return 1 / (1 + std::exp(-a));
+      return sigmoid(a);
     case PointwiseMode::erf:
       return std::erf(a);
     case PointwiseMode::sin:
@@ -80,10 +84,63 @@ double apply(PointwiseMode mode, double a, double b, double c) {
       return a == 0;
     case PointwiseMode::binary_select:
       return a != 0 ? b : c;
-    case PointwiseMode::gen_index:
-      break;
+    default:
+      return 0;  // gen_index has no inputs
   }
-  return 0;
+}
+
+Partials partials(PointwiseMode mode, const ActivationNumbers& numbers, double a, double b) {
+  if (graph::is_activation(mode)) return activation_partials(mode, numbers, a, b);
+  switch (mode) {
+    case PointwiseMode::identity:
+      return {1};
+    case PointwiseMode::add:
+      return {1, 1};
+    case PointwiseMode::sub:
+      return {1, -1};
+    case PointwiseMode::mul:
+      return {b, a};
+    case PointwiseMode::div:
+      return {1 / b, -a / (b * b)};
+    case PointwiseMode::min:
+      return a <= b ? Partials{1, 0} : Partials{0, 1};
+    case PointwiseMode::max:
+      return a >= b ? Partials{1, 0} : Partials{0, 1};
+    case PointwiseMode::pow:
+      return {b * std::pow(a, b - 1), std::pow(a, b) * std::log(a == 0 ? 1 : a)};
+    case PointwiseMode::mod:
+      return {1, -std::trunc(a / b)};
+    case PointwiseMode::neg:
+      return {-1};
+    case PointwiseMode::abs:
+      return {static_cast<double>((a > 0) - (a < 0))};
+    case PointwiseMode::exp:
+      return {std::exp(a)};
+    case PointwiseMode::log:
+      return {1 / a};
+    case PointwiseMode::sqrt:
+      return {0.5 / std::sqrt(a)};
+    case PointwiseMode::rsqrt:
+      return {-0.5 / (a * std::sqrt(a))};
+    case PointwiseMode::reciprocal:
+      return {-1 / (a * a)};
+    case PointwiseMode::tanh_fwd:
+      return {1 - std::tanh(a) * std::tanh(a)};
+    case PointwiseMode::sigmoid_fwd:
+      return {sigmoid(a) * (1 - sigmoid(a))};
+    case PointwiseMode::erf:
+      return {2 / std::sqrt(M_PI) * std::exp(-a * a)};
+    case PointwiseMode::sin:
+      return {std::cos(a)};
+    case PointwiseMode::cos:
+      return {-std::sin(a)};
+    case PointwiseMode::tan:
+      return {1 + std::tan(a) * std::tan(a)};
+    case PointwiseMode::binary_select:
+      return a != 0 ? Partials{0, 1, 0} : Partials{0, 0, 1};
+    default:
+      return {};  // piecewise constant
+  }
 }
 
 void pointwise(const graph::PointwiseNode& op, Values& values) {
@@ -105,7 +162,7 @@ void pointwise(const graph::PointwiseNode& op, Values& values) {
       const TensorId id = op.inputs()[n];
       if (id != kNone) x[n] = values.read(id, at[0], at[1], at[2], at[3]);
     }
-    const double y = apply(op.mode, x[0], x[1], x[2]);
+    const double y = apply(op.mode, op.numbers, x[0], x[1], x[2]);
     values.write_linear(op.y, values.precision().accumulated(y), index);
   }
 }

@@ -151,6 +151,19 @@ inline Graph soft_cap() {
   return graph;
 }
 
+/// sdpa() of scores times their sigmoids.
+inline Graph swish_scores() {
+  Graph graph = sdpa();
+  ScoreModifier swish;
+  swish.score_in = graph.add(virtual_tensor("score"));
+  swish.score_out = graph.add(virtual_tensor("swished"));
+  Pointwise op{PointwiseMode::swish_fwd, {swish.score_in}, swish.score_out, 0, "swish"};
+  op.numbers.swish_beta = 1.5;
+  swish.ops.push_back(op);
+  sdpa_of(graph).attention.score_mod = swish;
+  return graph;
+}
+
 inline Graph rms_norm() {
   Graph graph = empty_graph();
   RmsNorm op;
@@ -224,6 +237,16 @@ inline Graph pointwise() {
       {"row", PointwiseNode{.mode = Mode::gen_index, .a = x, .y = row, .axis = 2}},
       {"select",
        PointwiseNode{.mode = Mode::binary_select, .a = mask, .b = sum, .c = row, .y = y}}};
+  return graph;
+}
+/// x through a ReLU with a slope below -1, up to 6.
+inline Graph relu() {
+  Graph graph = empty_graph();
+  const TensorId x = graph.add(tensor("x", {2, 8, 64, 32})), y = graph.add(output("y"));
+  PointwiseNode op{.mode = PointwiseMode::relu_fwd, .a = x, .y = y};
+  op.numbers.relu_lower_clip = -1, op.numbers.relu_upper_clip = 6;
+  op.numbers.relu_lower_clip_slope = 0.125;
+  graph.nodes.push_back({"relu", op});
   return graph;
 }
 inline PointwiseNode& pointwise_of(Graph& graph, size_t node) {

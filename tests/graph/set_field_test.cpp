@@ -21,6 +21,8 @@ TEST(SetField, SetsPortsAttributesAndGroups) {
   EXPECT_TRUE(set_field(*node, "dropout.threefry_strides", Dims{4, 3, 2, 1}).is_ok());
   EXPECT_TRUE(set_field(*node, "score_mod.score_in", TensorValue{8}).is_ok());
   EXPECT_TRUE(add_pointwise(*node, "score_mod", {PointwiseMode::neg, {8}, 9}).is_ok());
+  EXPECT_TRUE(add_pointwise(*node, "score_mod", {PointwiseMode::swish_fwd, {9}, 10}).is_ok());
+  EXPECT_TRUE(set_field(*node, "score_mod.ops.swish_beta", 1.5).is_ok());
   const Sdpa& op = std::get<Sdpa>(node->op);
   EXPECT_EQ(op.q, 3);
   EXPECT_EQ(op.attention.attn_scale, 0.5);
@@ -31,20 +33,23 @@ TEST(SetField, SetsPortsAttributesAndGroups) {
   EXPECT_EQ(op.attention.dropout.seed, 7);
   EXPECT_EQ(op.attention.dropout.threefry_strides, (Dims{4, 3, 2, 1}));
   EXPECT_EQ(op.attention.score_mod->score_in, 8);
-  EXPECT_EQ(op.attention.score_mod->ops.size(), 1u);
+  ASSERT_EQ(op.attention.score_mod->ops.size(), 2u);
+  EXPECT_FALSE(op.attention.score_mod->ops[0].numbers.swish_beta);
+  EXPECT_EQ(op.attention.score_mod->ops[1].numbers.swish_beta, 1.5) << "of the op appended last";
 }
 
 TEST(SetField, RefusesInWords) {
   Node node = samples::sdpa().nodes[0];
   const Node before = node;
-  for (const char* path : {"spam", "causal", "dropout", "score_mod.spam"}) {
+  for (const char* path :
+       {"spam", "causal", "dropout", "score_mod.spam", "score_mod.ops.swish_beta"}) {
     const std::string message = set_field(node, path, 1.0).message();
     EXPECT_TRUE(message.starts_with(
         fmt::format("sdpa has no field '{}' to set; it has q, k, v, o, stats, ", path)))
         << message;
     // Those of groups too, and the last.
     for (const char* has : {", right_bound, ", ", dropout.probability, ", ", score_mod.score_in, ",
-                            ", softmax_input_is_log2."})
+                            ", score_mod.ops.swish_beta, ", ", softmax_input_is_log2."})
       EXPECT_NE(message.find(has), std::string::npos) << message;
   }
   Node rope = *make_node("rope", "");

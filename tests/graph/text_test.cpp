@@ -19,11 +19,13 @@ std::vector<Graph> all_samples() {
           samples::rope(),
           samples::rope_sdpa(),
           samples::soft_cap(),
+          samples::swish_scores(),
           samples::rms_norm(),
           samples::rms_norm_backward(),
           samples::layer_norm(),
           samples::layer_norm_backward(),
           samples::pointwise(),
+          samples::relu(),
           samples::cache_append(),
           samples::cache_append_of_codes()};
 }

@@ -1,4 +1,6 @@
 // The rules of pointwise ops standing alone, and what they infer.
+#include <cmath>
+
 #include "graph/broken_graphs.h"
 
 namespace heddle::graph {
@@ -58,6 +60,28 @@ INSTANTIATE_TEST_SUITE_P(
                WHEN(g[POINTWISE(0).a].ragged_offset = g.add(tensor("offsets", {3, 1, 1, 1},
                                                                    DataType::i32))),
                NS, "has a ragged offset, expected a dense tensor"},
+        Broken{"a number of another mode", samples::pointwise,
+               WHEN(POINTWISE(0).numbers.swish_beta = 1), IV,
+               "add has a swish_beta, expected none: only swish_fwd and swish_bwd have one"},
+        Broken{"a number of another activation", samples::relu,
+               WHEN(POINTWISE(0).numbers.elu_alpha = 1), IV, "relu_fwd has a elu_alpha"},
+        Broken{"clips the wrong way round", samples::relu,
+               WHEN(POINTWISE(0).numbers.relu_upper_clip = -2), IV,
+               "a relu_upper_clip of -2 below its relu_lower_clip of -1"},
+        Broken{"a clip of NaN", samples::relu, WHEN(POINTWISE(0).numbers.relu_lower_clip = NAN), IV,
+               "a relu_lower_clip of nan, expected a finite number of f32"},
+        Broken{"a slope beyond f32", samples::relu,
+               WHEN(POINTWISE(0).numbers.relu_lower_clip_slope = 1e39), IV,
+               "a relu_lower_clip_slope of 1e+39, expected a finite number of f32"},
+        Broken{"a quotient by 0", samples::relu,
+               WHEN(POINTWISE(0).numbers = {.softplus_beta = 0};
+                    POINTWISE(0).mode = PointwiseMode::softplus_fwd),
+               IV, "a softplus_beta of 0, expected 2^-126 or more in magnitude"},
+        Broken{"a gradient alone", samples::relu, WHEN(POINTWISE(0).mode = PointwiseMode::relu_bwd),
+               ANS, "relu_bwd lacks its input B"},
+        Broken{"in a score expression", samples::swish_scores,
+               WHEN(samples::sdpa_of(g).attention.score_mod->ops[0].mode = PointwiseMode::gelu_fwd),
+               IV, "gelu_fwd has a swish_beta, expected none"},
         Broken{"read before it is made", samples::pointwise, WHEN(POINTWISE(0).a = POINTWISE(2).y),
                IV, "depend on each other in a circle"}}));
 

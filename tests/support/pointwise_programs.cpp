@@ -258,7 +258,29 @@ class Draw {
       case Mode::gen_index:
         a = pick(any);
         break;
+      case Mode::relu_fwd:
+      case Mode::elu_fwd:
+      case Mode::gelu_fwd:
+      case Mode::gelu_approx_tanh_fwd:
+      case Mode::softplus_fwd:
+      case Mode::swish_fwd:  // none is far from x, or from the clips
+        a = pick(any);
+        if (a) made.lo = std::fmin(2 * a->lo, -2) - 2, made.hi = std::fmax(2 * a->hi, 2) + 2;
+        break;
+      case Mode::relu_bwd:
+      case Mode::elu_bwd:  // whose slopes jump
+        if (two(any, exact)) widest(*a, made);
+        break;
+      case Mode::tanh_bwd:
+      case Mode::sigmoid_bwd:
+      case Mode::gelu_bwd:
+      case Mode::gelu_approx_tanh_bwd:
+      case Mode::softplus_bwd:
+      case Mode::swish_bwd:
+        if (two(any, any)) widest(*a, made);
+        break;
     }
+    random_numbers(structure_, mode, op.numbers);
     const Known* const all[] = {a, b, c};
     const int count = mode == Mode::gen_index ? 1 : graph::arity(mode);
     if (std::any_of(all, all + count, [](const Known* x) { return !x; })) return {};
@@ -286,6 +308,11 @@ class Draw {
     }
     if (!(std::fabs(made.lo) <= 1e4 && std::fabs(made.hi) <= 1e4)) return {};
     return made;
+  }
+
+  /// Slopes are below 2.
+  static void widest(const Known& gradient, Known& made) {
+    made.hi = 2 * std::fmax(std::fabs(gradient.lo), std::fabs(gradient.hi)), made.lo = -made.hi;
   }
 
   static bool is_one(const Dims& dims) { return element_count(dims) == 1; }
@@ -339,6 +366,23 @@ class Draw {
 }  // namespace
 
 Program random_pointwise(Random& random) { return Draw(random).run(); }
+
+void random_numbers(Random& random, PointwiseMode mode, graph::ActivationNumbers& numbers) {
+  using Mode = PointwiseMode;
+  const auto maybe = [&](std::optional<double>& number, std::initializer_list<double> values) {
+    if (random.chance(0.6)) number = random.one_of(values);
+  };
+  if (mode == Mode::relu_fwd || mode == Mode::relu_bwd) {
+    maybe(numbers.relu_lower_clip, {-1.0, -0.25, 0.5});
+    maybe(numbers.relu_upper_clip, {0.75, 1.0, 6.0});
+    maybe(numbers.relu_lower_clip_slope, {0.125, -0.5, 1.5});
+  }
+  if (mode == Mode::elu_fwd || mode == Mode::elu_bwd) maybe(numbers.elu_alpha, {0.5, 1.5, -1.0});
+  if (mode == Mode::softplus_fwd || mode == Mode::softplus_bwd)
+    maybe(numbers.softplus_beta, {0.5, 3.0, -2.0});
+  if (mode == Mode::swish_fwd || mode == Mode::swish_bwd)
+    maybe(numbers.swish_beta, {0.5, 1.75, -1.0});
+}
 
 Program random_pointwise_around_norm(Random& random) {
   Random& structure = random.structure();

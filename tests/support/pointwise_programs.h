@@ -9,6 +9,8 @@ namespace heddle::testing {
 /// anywhere; constants and numbers passed by value. Every mode, on numbers that it neither leaves
 /// undefined nor makes of nearby numbers far ones.
 Program random_pointwise(Random& random);
+/// Those that the mode has, some of them unset.
+void random_numbers(Random& random, graph::PointwiseMode mode, graph::ActivationNumbers& numbers);
 /// A norm between pointwise ops: what passes between is virtual, but perhaps for the sum it is of.
 Program random_pointwise_around_norm(Random& random);
 

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "support/pointwise_programs.h"
+
 namespace heddle::testing {
 
 using graph::PointwiseMode;
@@ -105,7 +107,7 @@ TensorId Draw::function(TensorId score) {
   const TensorId positive = apply(M::add, {apply(M::abs, {score}), constant(1)});
   const auto plus = [&](TensorId x) { return apply(M::add, {score, x}); };
   const auto distance = [&] { return apply(M::sub, {index(2), index(3)}); };
-  switch (structure_.integer(0, 11)) {
+  switch (structure_.integer(0, 13)) {
     case 0:
       return apply(structure_.one_of({M::log, M::sqrt, M::rsqrt, M::reciprocal}), {positive});
     case 1:
@@ -133,8 +135,21 @@ TensorId Draw::function(TensorId score) {
                         {apply(M::mul, {distance(), constant(5000)})}));
     case 10:
       return plus(apply(M::log, {apply(M::add, {apply(M::abs, {distance()}), constant(1)})}));
-    default:
+    case 11:
       return plus(apply(M::pow, {constant(-0.5), apply(M::min, {index(3), constant(9)})}));
+    case 12:  // smooth, as their slopes are where the scores are an activation's own derivative
+      return apply(structure_.one_of({M::tanh_bwd, M::sigmoid_bwd, M::gelu_bwd,
+                                      M::gelu_approx_tanh_bwd, M::softplus_bwd, M::swish_bwd}),
+                   {captured(), score});
+    default: {
+      const TensorId made =
+          apply(structure_.one_of({M::relu_fwd, M::elu_fwd, M::gelu_fwd, M::gelu_approx_tanh_fwd,
+                                   M::softplus_fwd, M::swish_fwd}),
+                {score});
+      graph::Pointwise& op = modifier_.ops.back();
+      random_numbers(structure_, op.mode, op.numbers);
+      return made;
+    }
   }
 }
 

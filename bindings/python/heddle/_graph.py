@@ -45,10 +45,13 @@ class Expression:
         self._graph, self._prefix, self.ops = graph, f"{name}: " if name else "", []
         self.score = self.result = graph.tensor(f"{self._prefix}score", dtype=dtype, virtual=True)
 
-    def apply(self, op: str, *inputs: Tensor, axis: int = 0) -> Tensor:
-        """Appends an op ("add", "tanh_fwd", "cmp_ge", "binary_select", "gen_index" along `axis`, ...)."""
+    def apply(self, op: str, *inputs: Tensor, axis: int = 0, **numbers: float) -> Tensor:
+        """Appends an op ("add", "tanh_fwd", "cmp_ge", "binary_select", "gen_index" along `axis`, ...).
+
+        numbers: those of an activation, as swish_beta=1.5, by their names in docs/graph-text-form.md.
+        """
         self.result = self._graph.tensor(f"{self._prefix}{op} {len(self.ops)}", virtual=True)
-        self.ops.append((op, inputs, self.result, axis))
+        self.ops.append((op, inputs, self.result, axis, numbers))
         return self.result
 
 
@@ -148,10 +151,11 @@ class Graph:
                 self._set(node, f"{group}{field}.", value)
             elif isinstance(value, Expression):
                 self._set(node, f"{group}{field}.", {"score_in": value.score, "score_out": value.result})
-                for op, inputs, output, axis in value.ops:
+                for op, inputs, output, axis, numbers in value.ops:
                     uids = (c_int64 * len(inputs))(*(self._uid(f"An input of {op!r}", x) for x in inputs))
                     call("heddle_node_add_pointwise", self.handle, node, path, _text("An op", op), uids, len(inputs),
                          output.uid, axis)
+                    self._set(node, f"{group}{field}.ops.", numbers)
             elif isinstance(value, Tensor):
                 call("heddle_node_set_tensor", self.handle, node, path, self._uid(f"The field {field!r}", value))
             elif isinstance(value, bool):

@@ -266,7 +266,6 @@ class Graph {
     made->set_data_type(DataType_t::FLOAT);
     return made;
   }
-  Tensor derivative(const Tensor& gradient, const Tensor& x, PointwiseMode_t mode);
 
   void assign_uids() const;
   int64_t stand_in_for_zero() const;

@@ -261,32 +261,13 @@ inline std::array<Tensor, 5> Graph::cache_append(Tensor q, Tensor k, Tensor v,
   return made;
 }
 
-/// gradient * (1 - tanh(x)^2), or gradient * s * (1 - s) of the sigmoid s of x.
-inline Tensor Graph::derivative(const Tensor& gradient, const Tensor& x, PointwiseMode_t mode) {
-  const auto apply = [&](PointwiseMode_t of, const Tensor& a, const Tensor& b) {
-    return pointwise(a, b, Pointwise_attributes().set_mode(of));
-  };
-  const bool of_tanh = mode == PointwiseMode_t::TANH_BWD;
-  const Tensor y =
-      pointwise(x, Pointwise_attributes().set_mode(of_tanh ? PointwiseMode_t::TANH_FWD
-                                                           : PointwiseMode_t::SIGMOID_FWD));
-  const Tensor one = tensor(1.0f);
-  const Tensor slope = of_tanh
-                           ? apply(PointwiseMode_t::SUB, one, apply(PointwiseMode_t::MUL, y, y))
-                           : apply(PointwiseMode_t::MUL, y, apply(PointwiseMode_t::SUB, one, y));
-  return apply(PointwiseMode_t::MUL, gradient, slope);
-}
-
 inline Tensor Graph::pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& a) {
-  if (a.mode_ == PointwiseMode_t::TANH_BWD || a.mode_ == PointwiseMode_t::SIGMOID_BWD) {
-    if (inputs.size() == 2 && inputs[0] && inputs[1])
-      return derivative(inputs[0], inputs[1], a.mode_);
-  }
   const Tensor out = output(a.name_, "OUT_0");
   if (is_expression_) {
     // GEN_INDEX's tensor is its shape's, which in an expression is that of scores.
     if (a.mode_ == PointwiseMode_t::GEN_INDEX) inputs.clear();
-    pointwise_.push_back({"", a.mode_, std::move(inputs), out, static_cast<int32_t>(a.axis_)});
+    pointwise_.push_back(
+        {"", a.mode_, std::move(inputs), out, static_cast<int32_t>(a.axis_), a.numbers_});
     return out;
   }
   constexpr const char* kInputs[] = {"a", "b", "c"};
@@ -295,6 +276,7 @@ inline Tensor Graph::pointwise_node(std::vector<Tensor> inputs, const Pointwise_
   node.name = a.name_;
   for (size_t n = 0; n < inputs.size(); ++n) node.tensor(kInputs[n], inputs[n]);
   node.tensor("y", out).integer("axis", a.axis_);
+  node.numbers = a.numbers_;
   node.choices.emplace_back("mode", detail::name(a.mode_));
   add(std::move(node));
   return out;

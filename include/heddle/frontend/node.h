@@ -20,6 +20,7 @@ struct Pointwise_node {
   std::vector<Tensor> inputs;
   Tensor output;
   int32_t axis = 0;
+  std::vector<std::pair<std::string, double>> numbers;
 };
 
 struct Node {
@@ -106,6 +107,10 @@ inline error_t Node::add_to(heddle_graph* graph, bool with_name, int64_t zero) c
     then(heddle_node_add_pointwise(graph, node, op.expression.c_str(), detail::name(op.mode),
                                    inputs.data(), static_cast<int32_t>(inputs.size()),
                                    op.output->library_uid(zero), op.axis));
+    for (const auto& [field, value] : op.numbers) {
+      const std::string path = op.expression + ".ops." + field;
+      then(heddle_node_set_number(graph, node, path.c_str(), value));
+    }
   }
   return error;
 }

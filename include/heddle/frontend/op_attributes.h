@@ -160,12 +160,31 @@ class Pointwise_attributes {
   Pointwise_attributes& set_mode(PointwiseMode_t value) { return mode_ = value, *this; }
   /// Of GEN_INDEX: of scores 0 batch, 1 head, 2 row, 3 column.
   Pointwise_attributes& set_axis(int64_t value) { return axis_ = value, *this; }
+  /// Of activations and their derivatives: values up to this one lie on a line of the slope.
+  Pointwise_attributes& set_relu_lower_clip(float value) {
+    return number("relu_lower_clip", value);
+  }
+  /// Values from this one on are it.
+  Pointwise_attributes& set_relu_upper_clip(float value) {
+    return number("relu_upper_clip", value);
+  }
+  Pointwise_attributes& set_relu_lower_clip_slope(float value) {
+    return number("relu_lower_clip_slope", value);
+  }
+  Pointwise_attributes& set_elu_alpha(float value) { return number("elu_alpha", value); }
+  Pointwise_attributes& set_softplus_beta(float value) { return number("softplus_beta", value); }
+  Pointwise_attributes& set_swish_beta(float value) { return number("swish_beta", value); }
 
  private:
   friend class Graph;
+  Pointwise_attributes& number(const char* field, float value) {
+    return numbers_.emplace_back(field, value), *this;
+  }
+
   std::string name_;
   PointwiseMode_t mode_ = PointwiseMode_t::NOT_SET;
   int64_t axis_ = 0;
+  std::vector<std::pair<std::string, double>> numbers_;
 };
 
 }  // namespace heddle::frontend::graph

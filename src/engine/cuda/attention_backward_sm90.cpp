@@ -60,7 +60,8 @@ Status check_score(const AttentionBackwardStructure& structure) {
   };
   const bool spills =
       has({ScoreOp::square_root, ScoreOp::reciprocal_square_root, ScoreOp::error_function}) ||
-      (has_slope && has({ScoreOp::exponential, ScoreOp::logarithm}));
+      (has_slope && has({ScoreOp::exponential, ScoreOp::exponential_minus_one, ScoreOp::logarithm,
+                         ScoreOp::logarithm_plus_one}));
   if (spills && std::max(forward.qk_head_dim, forward.v_head_dim) > 64)
     return refuse(
         "takes roots and error functions, and exponentials and logarithms of the dot product, up "

@@ -53,6 +53,9 @@ int instructions_of_node(const ScoreExpression& expression, const ScoreNode& nod
       return is_modulo_of_positions(expression, node) ? 6 : 100;
     case ScoreOp::error_function:
       return f32 ? 25 : 14;
+    case ScoreOp::exponential_minus_one:
+    case ScoreOp::logarithm_plus_one:
+      return 25;
     case ScoreOp::logarithm:
       return f32 ? 20 : 2;
     case ScoreOp::tangent_hyperbolic:

@@ -99,8 +99,12 @@ std::string node_source(const problem::ScoreExpression& expression, const ScoreN
       return call("fabsf");
     case ScoreOp::exponential:
       return call(f32 ? "expf" : "attention::exponential");
+    case ScoreOp::exponential_minus_one:
+      return call("expm1f");
     case ScoreOp::logarithm:
       return call(f32 ? "logf" : "attention::logarithm");
+    case ScoreOp::logarithm_plus_one:
+      return call("log1pf");
     case ScoreOp::square_root:
       return call(rounds ? "__fsqrt_rn" : "ptx::square_root");
     case ScoreOp::reciprocal_square_root:

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <map>
 
 #include "attention_f64.h"
@@ -391,7 +392,7 @@ TEST_F(CudnnAttention, SizesWithADBiasOfDimsOfItsOwn) {
   expect_near(d_bias, wanted, 1e-4);
 }
 
-// The derivative reads what the score modifier made, and TANH_BWD is made of other ops.
+// The derivative reads what the score modifier made.
 TEST_F(CudnnAttention, BackwardThroughTheReadyMadeSoftCap) {
   using fe::graph::attn::score_modifiers::Softcap;
   using std::placeholders::_1, std::placeholders::_2;
@@ -411,25 +412,50 @@ TEST_F(CudnnAttention, BackwardThroughTheReadyMadeSoftCap) {
   }
 }
 
-TEST_F(CudnnAttention, BackwardThroughASigmoid) {
-  make_inputs(true);
-  const auto sigmoid = [](double s) { return 1 / (1 + std::exp(-s)); };
-  truth.score = [&](const Cell&, double s) { return sigmoid(s); };
-  truth.slope = [&](const Cell&, double s) { return sigmoid(s) * (1 - sigmoid(s)); };
+// By the derivative that is found, and by the program's own.
+TEST_F(CudnnAttention, BackwardThroughActivations) {
   using Inner = std::shared_ptr<fe::graph::Graph>;
+  using fe::PointwiseMode_t;
   using fe::graph::Pointwise_attributes;
-  Tensor before;
-  add_backward(BackwardOptions()
-                   .set_score_mod([&](Inner inner, Tensor score) {
-                     return inner->pointwise(before = score, Pointwise_attributes().set_mode(
-                                                                 fe::PointwiseMode_t::SIGMOID_FWD));
-                   })
-                   .set_score_mod_bprop([&](Inner inner, Tensor gradient) {
-                     return inner->pointwise(
-                         gradient, before,
-                         Pointwise_attributes().set_mode(fe::PointwiseMode_t::SIGMOID_BWD));
-                   }));
-  expect_backward();
+  const auto sigmoid = [](double s) { return 1 / (1 + std::exp(-s)); };
+  const auto check = [&](const Pointwise_attributes& forward, const Pointwise_attributes& backward,
+                         const std::function<double(double)>& score) {
+    truth.score = [&](const Cell&, double s) { return score(s); };
+    truth.slope = [&](const Cell&, double s) { return (score(s + 1e-6) - score(s - 1e-6)) / 2e-6; };
+    for (bool is_given : {false, true}) {
+      graph = new_graph();
+      make_inputs(true);
+      Tensor before;
+      BackwardOptions options = BackwardOptions().set_score_mod(
+          [&](Inner inner, Tensor s) { return inner->pointwise(before = s, forward); });
+      if (is_given)
+        options.set_score_mod_bprop([&](Inner inner, Tensor gradient) {
+          return inner->pointwise(gradient, before, backward);
+        });
+      add_backward(options);
+      expect_backward();
+    }
+  };
+  const auto of = [](PointwiseMode_t mode) { return Pointwise_attributes().set_mode(mode); };
+  check(of(PointwiseMode_t::SIGMOID_FWD), of(PointwiseMode_t::SIGMOID_BWD), sigmoid);
+  check(of(PointwiseMode_t::SWISH_FWD).set_swish_beta(1.5f),
+        of(PointwiseMode_t::SWISH_BWD).set_swish_beta(1.5f),
+        [&](double s) { return s * sigmoid(1.5 * s); });
+  check(of(PointwiseMode_t::SOFTPLUS_FWD).set_softplus_beta(2),
+        of(PointwiseMode_t::SOFTPLUS_BWD).set_softplus_beta(2),
+        [](double s) { return std::log1p(std::exp(2 * s)) / 2; });
+  check(of(PointwiseMode_t::ELU_FWD).set_elu_alpha(0.75f),
+        of(PointwiseMode_t::ELU_BWD).set_elu_alpha(0.75f),
+        [](double s) { return s < 0 ? 0.75 * std::expm1(s) : s; });
+  check(of(PointwiseMode_t::GELU_FWD), of(PointwiseMode_t::GELU_BWD),
+        [](double s) { return 0.5 * s * (1 + std::erf(s / std::sqrt(2))); });
+  check(of(PointwiseMode_t::GELU_APPROX_TANH_FWD), of(PointwiseMode_t::GELU_APPROX_TANH_BWD),
+        [](double s) {
+          return 0.5 * s * (1 + std::tanh(std::sqrt(2 / M_PI) * (s + 0.044715 * s * s * s)));
+        });
+  check(of(PointwiseMode_t::RELU_FWD).set_relu_lower_clip(-0.5f).set_relu_lower_clip_slope(0.25f),
+        of(PointwiseMode_t::RELU_BWD).set_relu_lower_clip(-0.5f).set_relu_lower_clip_slope(0.25f),
+        [](double s) { return s < -0.5 ? -0.5 + 0.25 * (s + 0.5) : s; });
 }
 
 // Sequences of 4 and 9 rows on 13 and 6 keys, one behind the other in memory.

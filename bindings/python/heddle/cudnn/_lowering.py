@@ -103,7 +103,7 @@ class _Lowering:
             if missing is not None:
                 raise ValueError(f"The op {op.mode} of a score expression reads the tensor {missing._name!r} before it is "
                                  "made, expected tensors of the graph and results of earlier ops of the expression.")
-            made[op.output] = expression.apply(op.mode, *(made[one] for one in op.inputs), axis=op.axis)
+            made[op.output] = expression.apply(op.mode, *(made[one] for one in op.inputs), axis=op.axis, **op.numbers)
         if value.result not in made:
             raise ValueError(f"A score expression returns the tensor {value.result._name!r}, expected the score or what an "
                              "op of the expression made.")

@@ -1,6 +1,6 @@
 """Nodes as programs make them: an op, its fields by the names of docs/graph-text-form.md, and what is wrong with it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from heddle.cudnn._tensor import Tensor
 
@@ -14,6 +14,7 @@ class Pointwise:
     output: Tensor
     axis: int = 0
     name: str = ""
+    numbers: dict[str, float] = field(default_factory=dict)  # an activation's, as the text form calls them
 
 
 @dataclass(eq=False)

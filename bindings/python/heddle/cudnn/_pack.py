@@ -4,10 +4,9 @@ import ctypes
 import sys
 from collections.abc import Mapping
 
-from heddle import Error, _checks
+from heddle import _checks
 from heddle.arrays import _memory
 from heddle.arrays._dtypes import BYTES, torch_dtype
-from heddle.cudnn import _errors
 from heddle.cudnn._handle import DEVICES
 from heddle.cudnn._tensor import Tensor
 from heddle.cudnn._types import MEMBERS
@@ -49,7 +48,10 @@ class Binding:
         self._quick = [(port.uid, port.tensor, port.torch_dtype, port.elements, self.device == "cuda" and not port.by_value,
                         port)
                        for port in self.ports]
-        self._launch = plan.launcher(order)
+        self.launch = plan.launcher(order)
+        # As the ports' types are: of a torch that is loaded by now.
+        torch = sys.modules.get("torch")
+        self._torch_tensor = torch and torch.Tensor
 
     def named(self, values, tensor_uids):
         """The pack of values in the order of `tensor_uids`, or of all bound uids, ascending."""
@@ -64,7 +66,7 @@ class Binding:
 
         reaches: where this execution has sizes of its own, uid -> bytes that the tensor reaches over.
         """
-        torch_tensor = _torch_tensor() if reaches is None else None
+        torch_tensor = self._torch_tensor if reaches is None else None
         found, device, elsewhere = [], None, False
         for uid, tensor, dtype, elements, on_gpu, port in self._quick:
             value = pack.get(uid, _MISSING)
@@ -91,15 +93,9 @@ class Binding:
         return any(len(dims) == len(self.dims[uid]) and any(n > most for n, most in zip(dims, self.dims[uid], strict=True))
                    for uid, dims in shapes.items())
 
-    def run(self, addresses, workspace, stream, shapes=None, strides=None):
-        try:
-            self._launch(addresses, workspace, stream, shapes, strides)
-        except Error as error:
-            raise _errors.of(error) from None
-
     def workspace(self, given, least):
         """The address of the program's workspace; of one whose size cannot be seen, that has `least` bytes."""
-        if type(given) is _torch_tensor() and given.is_cuda is (self.device == "cuda") and given.is_contiguous() and (
+        if type(given) is self._torch_tensor and given.is_cuda is (self.device == "cuda") and given.is_contiguous() and (
                 given.nbytes >= self.workspace_bytes):
             return given.data_ptr() or None
         memory = _memory.Memory(0) if given is None else _memory.memory_of("workspace", given)
@@ -158,11 +154,6 @@ def check(pack):
     if not isinstance(pack, Mapping):
         raise TypeError(f"The pack is of type {type(pack).__name__}, expected a dict of uids or tensors to arrays, or a "
                         "list of arrays.")
-
-
-def _torch_tensor():
-    torch = sys.modules.get("torch")
-    return torch and torch.Tensor
 
 
 def own_workspace(size):

@@ -23,7 +23,22 @@ _OPS = {
     "cmp_gt": ("cmp_gt", "input", "comparison"), "cmp_ge": ("cmp_ge", "input", "comparison"),
     "logical_and": ("logical_and", "a", "b"), "logical_or": ("logical_or", "a", "b"),
     "logical_not": ("logical_not", "input"),
+    "relu": ("relu_fwd", "input"), "relu_backward": ("relu_bwd", "loss", "input"),
+    "leaky_relu": ("relu_fwd", "input"), "leaky_relu_backward": ("relu_bwd", "loss", "input"),
+    "tanh_backward": ("tanh_bwd", "loss", "input"), "sigmoid_backward": ("sigmoid_bwd", "loss", "input"),
+    "elu": ("elu_fwd", "input"), "elu_backward": ("elu_bwd", "loss", "input"),
+    "gelu": ("gelu_fwd", "input"), "gelu_backward": ("gelu_bwd", "loss", "input"),
+    "gelu_approx_tanh": ("gelu_approx_tanh_fwd", "input"),
+    "gelu_approx_tanh_backward": ("gelu_approx_tanh_bwd", "loss", "input"),
+    "softplus": ("softplus_fwd", "input"), "softplus_backward": ("softplus_bwd", "loss", "input"),
+    "swish": ("swish_fwd", "input"), "swish_backward": ("swish_bwd", "loss", "input"),
 }
+
+# Method -> its numbers, each with the text form's name: None stands for what is not set.
+_CLIPS = {"negative_slope": "relu_lower_clip_slope", "lower_clip": "relu_lower_clip", "upper_clip": "relu_upper_clip"}
+_SLOPE, _BETA = {"negative_slope": "relu_lower_clip_slope"}, {"swish_beta": "swish_beta"}
+_NUMBERS = {"relu": _CLIPS, "relu_backward": _CLIPS, "leaky_relu": _SLOPE, "leaky_relu_backward": _SLOPE,
+            "swish": _BETA, "swish_backward": _BETA}
 
 
 class PointwiseOps:
@@ -46,24 +61,30 @@ class PointwiseOps:
                 raise TypeError(f"{operand} of {method} is None, expected a tensor of the graph.")
         return tuple(self._tensors.own(f"{operand} of {method}", tensor) for operand, tensor in given.items())
 
-    def _op(self, method, mode, inputs, compute_data_type, name, axis=0):
+    def _op(self, method, mode, inputs, compute_data_type, name, axis=0, numbers=None):
         as_data_type(f"compute_data_type of {method}", compute_data_type)
         output = self._tensors.new(f"{_checks.text('name', name)}::OUT_0" if name else "", virtual=True)
-        self._pointwise(Pointwise(mode, inputs, output, axis, name or ""))
+        self._pointwise(Pointwise(mode, inputs, output, axis, name or "", numbers or {}))
         return output
 
 
 def _method(method, mode, operands):
     some = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    fields = _NUMBERS.get(method, {})
+    needed = inspect.Parameter.empty if method.startswith("leaky_relu") else None
     signature = inspect.Signature([
         inspect.Parameter("self", some), *(inspect.Parameter(operand, some) for operand in operands),
+        *(inspect.Parameter(number, some, default=needed) for number in fields),
         inspect.Parameter("compute_data_type", some, default=None), inspect.Parameter("name", some, default="")])
 
     def op(self, *args, **kwargs):
         given = signature.bind(self, *args, **kwargs)
         given.apply_defaults()
         tensors = self._operands(method, {operand: given.arguments[operand] for operand in operands})
-        return self._op(method, mode, tensors, given.arguments["compute_data_type"], given.arguments["name"])
+        numbers = {field: _checks.number(f"{number} of {method}", given.arguments[number])
+                   for number, field in fields.items() if given.arguments[number] is not None}
+        return self._op(method, mode, tensors, given.arguments["compute_data_type"], given.arguments["name"],
+                        numbers=numbers)
 
     op.__name__, op.__qualname__ = method, f"PointwiseOps.{method}"
     op.__doc__, op.__signature__ = f"{mode} of {' and '.join(operands)}, element by element.", signature

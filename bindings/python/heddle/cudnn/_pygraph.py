@@ -275,7 +275,10 @@ class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined):
         else:
             # A graph built for a GPU whose arrays lie on the CPU: the workspace that the program has is the GPU's.
             own_memory, scratch = _pack.own_workspace(binding.workspace_bytes)
-        binding.run(addresses, scratch, handle.stream or None if handle is not None else None, shapes, strides)
+        try:
+            binding.launch(addresses, scratch, handle.stream or None if handle is not None else None, shapes, strides)
+        except Error as error:
+            raise of(error) from None
         del own_memory
 
     def execute_plan_at_index(self, variant_pack: Mapping | Sequence, workspace: object, index: int,
@@ -355,7 +358,7 @@ class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined):
 
     def _pointwise(self, op):
         self._add(Node("pointwise", op.name, {"mode": op.mode, **dict(zip("abc", op.inputs, strict=False)), "y": op.output,
-                                              "axis": op.axis}))
+                                              "axis": op.axis, **op.numbers}))
 
     def _device(self):
         """Where it is planned for, an architecture if one is named and no handle is given."""

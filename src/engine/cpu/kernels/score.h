@@ -175,8 +175,14 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
       case ScoreOp::exponential:
         one([](Float x) { return exp(x); });
         break;
+      case ScoreOp::exponential_minus_one:
+        libm([](float x) { return __builtin_expm1f(x); });
+        break;
       case ScoreOp::logarithm:
         libm([](float x) { return __builtin_logf(x); });
+        break;
+      case ScoreOp::logarithm_plus_one:
+        libm([](float x) { return __builtin_log1pf(x); });
         break;
       case ScoreOp::square_root:
         one([](Float x) { return square_root(x); });
