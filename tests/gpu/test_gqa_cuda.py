@@ -48,6 +48,18 @@ def test_is_what_the_operator_says(case, dtype):
     judge(node, node.by_heddle(device=DEVICE, execute=execute), TOLERANCES[dtype])
 
 
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("mode", [1, 2])
+@pytest.mark.parametrize("case", ["decode", "prompt of one length", "soft cap", "sink", "smooth", "window", "bias under a cap",
+                                  "numbers of many keys"], ids=lambda name: name.replace(" ", "_"))
+def test_gives_scores_or_probabilities(case, mode, dtype):
+    node = draw(8, **(CASES | LONG)[case] | {"ragged": False, "qk_output": mode}, dtype=dtype)
+    ours = node.by_heddle(device=DEVICE, execute=execute)
+    scores = np.zeros(ours["output_qk"].shape)
+    node.output_from(ours["present_key"].astype(np.float64), ours["present_value"].astype(np.float64), scores)
+    np.testing.assert_allclose(ours["output_qk"].astype(np.float64), scores, **TOLERANCES[dtype])
+
+
 @pytest.mark.parametrize("case", ["decode in a larger buffer", "packed decode", "prompt into a buffer", "int4 per channel",
                                   "padded chunks in a buffer"])
 def test_in_place_gives_the_same(case):
