@@ -66,7 +66,8 @@ TEST(Activations, OfWhatIsFarAway) {
   }
   EXPECT_EQ(apply(Mode::relu_fwd, {}, -INFINITY), 0);
   EXPECT_EQ(apply(Mode::relu_bwd, {}, INFINITY, -1), 0);
-  EXPECT_EQ(apply(Mode::relu_bwd, {}, 3, INFINITY), 3) << "without a clip there is none at infinity";
+  EXPECT_EQ(apply(Mode::relu_bwd, {}, 3, INFINITY), 3)
+      << "without a clip there is none at infinity";
   EXPECT_EQ(apply(Mode::elu_fwd, {}, -INFINITY), -1);
   EXPECT_EQ(apply(Mode::gelu_approx_tanh_fwd, {}, -40), 0);
 }

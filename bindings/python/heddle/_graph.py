@@ -42,7 +42,7 @@ class Expression:
     """
 
     def __init__(self, graph: "Graph", dtype: str | None = None, name: str = "") -> None:
-        self._graph, self._prefix, self.ops = graph, f"{name}: " if name else "", []
+        self.graph, self._prefix, self.ops = graph, f"{name}: " if name else "", []
         self.score = self.result = graph.tensor(f"{self._prefix}score", dtype=dtype, virtual=True)
 
     def apply(self, op: str, *inputs: Tensor, axis: int = 0, **numbers: float) -> Tensor:
@@ -50,7 +50,7 @@ class Expression:
 
         numbers: those of an activation, as swish_beta=1.5, by their names in docs/graph-text-form.md.
         """
-        self.result = self._graph.tensor(f"{self._prefix}{op} {len(self.ops)}", virtual=True)
+        self.result = self.graph.tensor(f"{self._prefix}{op} {len(self.ops)}", virtual=True)
         self.ops.append((op, inputs, self.result, axis, numbers))
         return self.result
 

@@ -42,6 +42,20 @@ enum class BehaviorNote_t {
   CUBLASLT_DEPENDENCY,
 };
 
+enum class NumericalNote_t {
+  NOT_SET,
+  TENSOR_CORE,
+  DOWN_CONVERT_INPUTS,
+  REDUCED_PRECISION_REDUCTION,
+  FFT,
+  NONDETERMINISTIC,
+  WINOGRAD,
+  WINOGRAD_TILE_4x4,
+  WINOGRAD_TILE_6x6,
+  WINOGRAD_TILE_13x13,
+  STRICT_NAN_PROP,
+};
+
 enum class PointwiseMode_t {
   NOT_SET,
   IDENTITY,
@@ -120,6 +134,27 @@ inline const char* name(BehaviorNote_t note) {
                                     "SUPPORTS_CUDA_GRAPH_NATIVE_API",
                                     "CUBLASLT_DEPENDENCY"};
   return kNames[static_cast<int>(note)];
+}
+
+/// For sentences.
+inline const char* name(NumericalNote_t note) {
+  constexpr const char* kNames[] = {"NOT_SET",
+                                    "TENSOR_CORE",
+                                    "DOWN_CONVERT_INPUTS",
+                                    "REDUCED_PRECISION_REDUCTION",
+                                    "FFT",
+                                    "NONDETERMINISTIC",
+                                    "WINOGRAD",
+                                    "WINOGRAD_TILE_4x4",
+                                    "WINOGRAD_TILE_6x6",
+                                    "WINOGRAD_TILE_13x13",
+                                    "STRICT_NAN_PROP"};
+  return kNames[static_cast<int>(note)];
+}
+/// Convolutions alone have it.
+inline bool is_of_convolutions(NumericalNote_t note) {
+  return note == NumericalNote_t::FFT ||
+         (note >= NumericalNote_t::WINOGRAD && note <= NumericalNote_t::WINOGRAD_TILE_13x13);
 }
 
 /// The text form's name of a pointwise op.

@@ -14,7 +14,9 @@
 
 #include "heddle/frontend/attention_attributes.h"
 #include "heddle/frontend/cuda_graph.h"
+#include "heddle/frontend/declined_ops.h"
 #include "heddle/frontend/device_properties.h"
+#include "heddle/frontend/knobs.h"
 #include "heddle/frontend/late_plans.h"
 #include "heddle/frontend/op_attributes.h"
 
@@ -125,6 +127,13 @@ class Graph {
   Tensor pointwise(Tensor a, Tensor b, Tensor mask, Pointwise_attributes attributes) {
     return pointwise_node({std::move(mask), std::move(a), std::move(b)}, attributes);
   }
+  /// Declined at validate(), as ops that no graph of Heddle's has.
+  Tensor matmul(Tensor a, Tensor b, Matmul_attributes attributes) {
+    return declined("matmul", attributes.name_, {std::move(a), std::move(b)}, "C");
+  }
+  Tensor reduction(Tensor x, Reduction_attributes attributes) {
+    return declined("reduction", attributes.name_, {std::move(x)}, "Y");
+  }
 
   // ---- Lifecycle ----
 
@@ -136,6 +145,12 @@ class Graph {
   error_t build_operation_graph(const Handle& handle);
   /// Finds the plan: what no engine of the device runs is declined here, with each one's reason.
   error_t create_execution_plans(const std::vector<HeurMode_t>& modes);
+  /// There is one engine, of index 0: whichever of the device's runs the graph. It has no knobs.
+  error_t get_engine_count(int64_t& count);
+  error_t get_knobs_for_engine(int64_t engine, std::vector<Knob>& knobs);
+  /// As create_execution_plans, of the engine 0 with no knobs.
+  error_t create_execution_plan(int64_t engine,
+                                const std::unordered_map<KnobType_t, int64_t>& knobs);
   /// Filters, before check_support.
   Graph& deselect_workspace_greater_than(int64_t bytes) { return workspace_limit_ = bytes, *this; }
   Graph& deselect_engines(const std::vector<std::string>& names) {
@@ -146,6 +161,16 @@ class Graph {
   }
   Graph& deselect_behavior_notes(const std::vector<BehaviorNote_t>& notes) {
     return deselected_notes_ = notes, *this;
+  }
+  /// Plans do not tell these of themselves: what would need to be known is declined.
+  Graph& select_numeric_notes(const std::vector<NumericalNote_t>& notes) {
+    return selected_numerics_ = notes, *this;
+  }
+  Graph& deselect_numeric_notes(const std::vector<NumericalNote_t>& notes) {
+    return deselected_numerics_ = notes, *this;
+  }
+  Graph& deselect_shared_mem_greater_than(int64_t bytes) {
+    return shared_memory_limit_ = bytes, *this;
   }
   /// OK iff a plan was found and no filter is against it.
   error_t check_support();
@@ -167,6 +192,13 @@ class Graph {
   error_t build(const std::vector<HeurMode_t>& modes);
   /// A plan is ready for its first execution once it is built.
   error_t warmup(const Handle& handle) const;
+  /// The fastest of one plan is found without a run.
+  template <class Pack>
+  error_t autotune(const Handle& handle, const Pack& /*pack*/, void* /*workspace*/,
+                   void* /*implementation*/ = nullptr) const {
+    return warmup(handle);
+  }
+  int64_t get_autotune_workspace_size() const { return get_workspace_size(); }
 
   /// 0 until a plan is built.
   int64_t get_workspace_size() const {
@@ -258,6 +290,8 @@ class Graph {
   template <class Attributes>
   Tensor rope_node(const char* op, Tensor x, Tensor freqs, const Attributes& attributes);
   Tensor pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& attributes);
+  Tensor declined(const char* op, const std::string& name, const std::vector<Tensor>& inputs,
+                  const char* port);
   void add_score_expression(Node& node, const char* field, const Score_function& function);
   Node fp8_forward_node(const std::array<Tensor, 6>& operands, const SDPA_fp8_attributes& a,
                         const Tensor& o, const Tensor& stats);
@@ -275,9 +309,11 @@ class Graph {
   error_t plan_on(heddle_device device, const heddle_graph* graph, Plan& plan) const;
   error_t find_candidate();
   error_t filter(const heddle_plan* plan) const;
+  error_t filter_by_numerics(const std::string& engine) const;
   std::vector<BehaviorNote_t> notes() const;
   error_t check_built() const;
   static error_t check_index(int64_t index);
+  static error_t check_engine(int64_t engine);
   /// What a plan calls the tensor that the program calls 0, and the reverse.
   int64_t library_uid(int64_t uid) const { return uid ? uid : zero_; }
   int64_t own_uid(int64_t uid) const { return uid == zero_ ? 0 : uid; }
@@ -314,6 +350,8 @@ class Graph {
   int64_t workspace_limit_ = INT64_MAX;
   std::unordered_set<std::string> deselected_;
   std::vector<BehaviorNote_t> selected_notes_, deselected_notes_;
+  std::vector<NumericalNote_t> selected_numerics_, deselected_numerics_;
+  int64_t shared_memory_limit_ = INT64_MAX;
   /// Where candidate_ and plan_ run; nothing if that is an architecture.
   std::optional<heddle_device> device_;
   Plan candidate_, plan_;  ///< found, and once no filter is against it built

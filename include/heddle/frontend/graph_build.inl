@@ -142,6 +142,35 @@ inline error_t Graph::create_execution_plans(const std::vector<HeurMode_t>& mode
   return find_candidate();
 }
 
+inline error_t Graph::check_engine(int64_t engine) {
+  if (engine == 0) return {};
+  return {error_code_t::INVALID_VALUE, "There is no engine " + std::to_string(engine) +
+                                           ", expected 0: Heddle has one for each device."};
+}
+
+inline error_t Graph::get_engine_count(int64_t& count) {
+  count = 0;
+  if (error_t error = validate(); error.is_bad()) return error;
+  count = 1;
+  return {};
+}
+
+inline error_t Graph::get_knobs_for_engine(int64_t engine, std::vector<Knob>& knobs) {
+  knobs.clear();
+  if (error_t error = check_engine(engine); error.is_bad()) return error;
+  return validate();
+}
+
+inline error_t Graph::create_execution_plan(int64_t engine,
+                                            const std::unordered_map<KnobType_t, int64_t>& knobs) {
+  if (error_t error = check_engine(engine); error.is_bad()) return error;
+  if (!knobs.empty()) {
+    return {error_code_t::INVALID_VALUE, "Engine 0 is given " + std::to_string(knobs.size()) +
+                                             " knobs, expected none: it has none to turn."};
+  }
+  return create_execution_plans({HeurMode_t::A});
+}
+
 inline error_t Graph::find_candidate() {
   candidate_.reset();
   plan_.reset();
@@ -204,6 +233,32 @@ inline error_t Graph::filter(const heddle_plan* plan) const {
       return deselected("The plan of the engine " + engine + " has the behavior note " +
                         detail::name(note) + ", which is deselected.");
   }
+  return filter_by_numerics(engine);
+}
+
+/// OK if what is known of the plan is enough to say that no filter is against it.
+inline error_t Graph::filter_by_numerics(const std::string& engine) const {
+  const auto decline = [](const std::string& why) {
+    return error_t{error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED,
+                   "No execution plans support the graph. " + why};
+  };
+  const auto unknown = [&](NumericalNote_t note, const char* what) {
+    return decline(std::string("Whether a plan has the numeric note ") + detail::name(note) +
+                   " is not known, and it is " + what + ".");
+  };
+  for (NumericalNote_t note : selected_numerics_) {
+    if (detail::is_of_convolutions(note))
+      return decline(std::string("No plan has the numeric note ") + detail::name(note) +
+                     ", which is selected.");
+    return unknown(note, "selected");
+  }
+  for (NumericalNote_t note : deselected_numerics_)
+    if (!detail::is_of_convolutions(note)) return unknown(note, "deselected");
+  // No kernel takes more than a block may have, on any GPU that Heddle has kernels for.
+  constexpr int64_t kMostSharedMemory = 227 * 1024;
+  if (engine == "cuda" && shared_memory_limit_ < kMostSharedMemory)
+    return decline("How much shared memory a plan takes is not known, and plans over " +
+                   std::to_string(shared_memory_limit_) + " bytes are deselected.");
   return {};
 }
 

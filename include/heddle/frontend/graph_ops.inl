@@ -282,6 +282,22 @@ inline Tensor Graph::pointwise_node(std::vector<Tensor> inputs, const Pointwise_
   return out;
 }
 
+inline Tensor Graph::declined(const char* op, const std::string& name,
+                              const std::vector<Tensor>& inputs, const char* port) {
+  Node node;
+  node.op = op;
+  node.name = name;
+  const Tensor out = output(name, port);
+  for (const Tensor& input : inputs) node.tensor("input", input);
+  node.tensor("output", out);
+  node.fail(
+      error_code_t::GRAPH_NOT_SUPPORTED,
+      std::string("The op ") + op +
+          " is not supported: Heddle's graphs hold attention, rope, norms and pointwise ops.");
+  add(std::move(node));
+  return out;
+}
+
 inline void Graph::add_score_expression(Node& node, const char* field,
                                         const Score_function& function) {
   if (!function) return;

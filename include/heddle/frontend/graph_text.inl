@@ -69,6 +69,9 @@ inline size_t Graph::key() const {
                   : "sm" + std::to_string(sm_version_));
   for (BehaviorNote_t note : selected_notes_) all += std::string("+") + detail::name(note);
   for (BehaviorNote_t note : deselected_notes_) all += std::string("-") + detail::name(note);
+  for (NumericalNote_t note : selected_numerics_) all += std::string("+") + detail::name(note);
+  for (NumericalNote_t note : deselected_numerics_) all += std::string("-") + detail::name(note);
+  all += std::to_string(shared_memory_limit_);
   std::vector<std::string> filters(deselected_.begin(), deselected_.end());
   std::sort(filters.begin(), filters.end());
   for (const std::string& filter : filters) all += "," + filter;

@@ -435,6 +435,78 @@ TEST(CudnnDeclines, ScoreModifiersThatAreNone) {
   EXPECT_NE(refusal(lonely, fe::error_code_t::INVALID_VALUE).find("tanh_bwd"), std::string::npos);
 }
 
+TEST(CudnnDeclines, OpsThatNoGraphHas) {
+  fe::graph::Graph graph;
+  graph.set_io_data_type(fe::DataType_t::HALF);
+  const auto tensor = [&](const char* name) {
+    return graph.tensor(
+        fe::graph::Tensor_attributes().set_name(name).set_dim({2, 8, 8}).set_stride({64, 8, 1}));
+  };
+  const Tensor c = graph.matmul(
+      tensor("A"), tensor("B"),
+      fe::graph::Matmul_attributes().set_name("GEMM").set_compute_data_type(fe::DataType_t::FLOAT));
+  c->set_output(true).set_uid(2).set_data_type(fe::DataType_t::HALF);
+  const std::string why = refusal(graph, fe::error_code_t::GRAPH_NOT_SUPPORTED);
+  EXPECT_NE(why.find("The op matmul is not supported"), std::string::npos) << why;
+  EXPECT_NE(why.find("'GEMM'"), std::string::npos) << why;
+  int64_t engines = 7;
+  EXPECT_EQ(graph.get_engine_count(engines).get_code(), fe::error_code_t::GRAPH_NOT_SUPPORTED);
+  EXPECT_EQ(engines, 0);
+  fe::graph::Graph other;
+  other.set_io_data_type(fe::DataType_t::FLOAT);
+  other.reduction(tensor("A"),
+                  fe::graph::Reduction_attributes().set_mode(fe::ReductionMode_t::AMAX));
+  EXPECT_NE(refusal(other, fe::error_code_t::GRAPH_NOT_SUPPORTED).find("The op reduction"),
+            std::string::npos);
+}
+
+// As programs walk over engines and their knobs to make plans of their own.
+TEST(CudnnPlans, TheOneEngineHasNoKnobs) {
+  cudnnContext cpu{HEDDLE_CPU};
+  fe::graph::Graph graph = attention();
+  ASSERT_TRUE(graph.build_operation_graph(&cpu).is_good());
+  int64_t engines = 0;
+  ASSERT_TRUE(graph.get_engine_count(engines).is_good());
+  EXPECT_EQ(engines, 1);
+  std::vector<fe::Knob> knobs(3);
+  ASSERT_TRUE(graph.get_knobs_for_engine(0, knobs).is_good());
+  EXPECT_TRUE(knobs.empty());
+  EXPECT_NE(graph.get_knobs_for_engine(1, knobs).get_message().find("There is no engine 1"),
+            std::string::npos);
+  const fe::error_t turned = graph.create_execution_plan(0, {{fe::KnobType_t::STAGES, 2}});
+  EXPECT_EQ(turned.get_code(), fe::error_code_t::INVALID_VALUE);
+  EXPECT_NE(turned.get_message().find("is given 1 knobs, expected none"), std::string::npos);
+  EXPECT_EQ(graph.get_execution_plan_count(), 0);
+  EXPECT_TRUE(graph.create_execution_plan(-1, {}).is_bad());
+  ASSERT_TRUE(graph.create_execution_plan(0, {}).is_good());
+  EXPECT_EQ(graph.get_execution_plan_count(), 1);
+  EXPECT_TRUE(graph.autotune(&cpu, std::unordered_map<int64_t, void*>{}, nullptr).is_bad())
+      << "before there is a plan to run";
+  ASSERT_TRUE(graph.check_support().is_good());
+  EXPECT_TRUE(graph.autotune(&cpu, std::unordered_map<int64_t, void*>{}, nullptr).is_good());
+  EXPECT_EQ(graph.get_autotune_workspace_size(), graph.get_workspace_size());
+}
+
+TEST(CudnnDeclines, NumericNotesAndSharedMemoryThatAreNotKnown) {
+  cudnnContext cpu{HEDDLE_CPU};
+  using Note = fe::NumericalNote_t;
+  fe::graph::Graph graph = attention();
+  const size_t key = graph.key();
+  const auto build = [&] { return graph.build(&cpu, {fe::HeurMode_t::A}); };
+  graph.select_numeric_notes({Note::TENSOR_CORE});
+  EXPECT_NE(graph.key(), key);
+  EXPECT_NE(build().get_message().find("TENSOR_CORE is not known, and it is selected"),
+            std::string::npos);
+  graph.select_numeric_notes({Note::WINOGRAD});
+  EXPECT_NE(build().get_message().find("No plan has the numeric note WINOGRAD"), std::string::npos);
+  graph.select_numeric_notes({}).deselect_numeric_notes({Note::FFT, Note::WINOGRAD_TILE_4x4});
+  EXPECT_TRUE(build().is_good());
+  graph.deselect_numeric_notes({Note::FFT, Note::NONDETERMINISTIC});
+  EXPECT_EQ(build().get_code(), fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED);
+  graph.deselect_numeric_notes({}).deselect_shared_mem_greater_than(0);
+  EXPECT_TRUE(build().is_good()) << "a CPU's plan takes none";
+}
+
 TEST(CudnnDeclines, BehaviorNotesThatThePlanHasNot) {
   cudnnContext cpu{HEDDLE_CPU};
   fe::graph::Graph graph = attention();

@@ -456,6 +456,40 @@ TEST(Frontend, PointwiseOpsOutsideAScoreModifierRun) {
     EXPECT_EQ(out[n], in[n] < 0.5f ? in[n] : static_cast<float>(n / 4)) << n;
 }
 
+/// A clipped ReLU with a slope, and what of a gradient passes through it.
+TEST(Frontend, ActivationsOutsideAScoreModifierHaveTheirNumbers) {
+  using fe::PointwiseMode_t;
+  fe::graph::Graph g;
+  g.set_io_data_type(fe::DataType_t::FLOAT).set_intermediate_data_type(fe::DataType_t::FLOAT);
+  const auto tensor = [&](const char* name) {
+    return g.tensor(fe::graph::Tensor_attributes().set_name(name).set_dim({6}).set_stride({1}));
+  };
+  const auto relu = [](PointwiseMode_t mode) {
+    return fe::graph::Pointwise_attributes()
+        .set_mode(mode)
+        .set_relu_lower_clip(-1)
+        .set_relu_upper_clip(2)
+        .set_relu_lower_clip_slope(0.5f);
+  };
+  const Tensor x = tensor("x"), dy = tensor("dy");
+  const Tensor y = g.pointwise(x, relu(PointwiseMode_t::RELU_FWD));
+  const Tensor dx = g.pointwise(dy, x, relu(PointwiseMode_t::RELU_BWD));
+  y->set_output(true), dx->set_output(true);
+  const fe::error_t built = g.build({}, {fe::HeurMode_t::A});
+  ASSERT_TRUE(built.is_good()) << built.get_message();
+  float in[] = {-5, -1, -0.5f, 0, 1.5f, 3}, gradient[] = {2, 4, 6, 8, 10, 12}, out[6], back[6];
+  std::vector<char> workspace(static_cast<size_t>(g.get_workspace_size()));
+  const fe::error_t run = g.execute(
+      {}, std::unordered_map<Tensor, void*>{{x, in}, {dy, gradient}, {y, out}, {dx, back}},
+      workspace.data());
+  ASSERT_TRUE(run.is_good()) << run.get_message();
+  const float clipped[] = {-3, -1, -0.5f, 0, 1.5f, 2}, passed[] = {1, 2, 6, 8, 10, 0};
+  for (int n = 0; n < 6; ++n) {
+    EXPECT_EQ(out[n], clipped[n]) << n;
+    EXPECT_EQ(back[n], passed[n]) << n;
+  }
+}
+
 TEST(Frontend, PointwiseOpsWithoutAModeAreRefused) {
   fe::graph::Graph g;
   g.set_io_data_type(fe::DataType_t::FLOAT).set_intermediate_data_type(fe::DataType_t::FLOAT);

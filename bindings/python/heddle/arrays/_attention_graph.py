@@ -2,11 +2,11 @@
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from heddle import _checks
-from heddle._graph import Expression, Graph
+from heddle._graph import Expression, Graph, Tensor
 from heddle.arrays import _calls
 from heddle.arrays._calls import Kind, Ready, bound, dtype_among
 
@@ -112,7 +112,7 @@ def forward(config: Config, operands: Mapping[str, Kind], results: Mapping[str, 
     graph = Graph(OP, intermediate="f32")
     tensors = bound(graph, {**operands, **results})
     graph.node("sdpa", **{STATISTICS.get(name, name): tensors[name] for name in ("q", "k", "v", *results)},
-               **_shared(config, graph, tensors))
+               **attributes(config, graph, tensors))
     return graph
 
 
@@ -122,11 +122,16 @@ def backward(config: Config, operands: Mapping[str, Kind], results: Mapping[str,
     tensors = bound(graph, {**operands, **results})
     ports = ("q", "k", "v", "o", "d_o", *(name for name in operands if name in STATISTICS), *results)
     graph.node("sdpa_backward", **{STATISTICS.get(name, name): tensors[name] for name in ports}, whole_rows=True,
-               deterministic=config.deterministic or None, **_shared(config, graph, tensors))
+               deterministic=config.deterministic or None, **attributes(config, graph, tensors))
     return graph
 
 
-def _shared(config, graph, tensors):
+def attributes(config: Config, graph: Graph, tensors: Mapping[str, Tensor],
+               change: Callable[[Expression], None] | None = None) -> dict[str, object]:
+    """What nodes of the forward and the backward share, of a Config or what has its fields.
+
+    change: what is done to capped scores before masks, which hide whatever it makes of a cell.
+    """
     score = Expression(graph, "f32")
 
     def number(x):
@@ -135,6 +140,8 @@ def _shared(config, graph, tensors):
     if config.soft_cap is not None:
         scaled = score.apply("mul", score.score, number(1 / config.soft_cap))
         score.apply("mul", score.apply("tanh_fwd", scaled), number(config.soft_cap))
+    if change is not None:
+        change(score)
     if "mask" in tensors:
         score.apply("binary_select", tensors["mask"], score.result, number(-math.inf))
     if "q_segments" in tensors:
@@ -143,7 +150,8 @@ def _shared(config, graph, tensors):
         score.apply("binary_select", same, scores, number(-math.inf))
     dropout = None
     if config.dropout:
-        dropout = {"probability": config.dropout, "seed": tensors["seed"], "offset": tensors["offset"]}
+        dropout = {"probability": config.dropout, "seed": tensors["seed"], "offset": tensors["offset"],
+                   "streams": tensors.get("streams")}
     return {"attn_scale": config.scale, "bias": tensors.get("bias"), "sink": tensors.get("sink"),
             "score_mod": score if score.ops else None, "padding_mask": True if "q_lengths" in tensors else None,
             "seq_len_q": tensors.get("q_lengths"), "seq_len_kv": tensors.get("kv_lengths"), "left_bound": config.left,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from heddle.arrays._attention_graph import STATISTICS  # [B, N, T] here; d_lse is the gradient of the log-sum-exp
+from heddle.arrays._attention_graph import STATISTICS, attributes  # [B, N, T] here; d_lse is the log-sum-exp's gradient
 from heddle.jax import _compat, _scores
 from heddle.jax._graphs import Graph, row_major
 from heddle.jax._primitives import joint, one_by_one
@@ -187,25 +187,9 @@ def _operand(config, graph, name, x, batch):
 
 def _attributes(config, graph, uids):
     """The attributes that forward and backward share."""
-    score = _scores.Expression(graph)
-    if config.soft_cap is not None:
-        score.soft_cap(config.soft_cap)
-    if config.score is not None:
-        score.run(config.score, [uids[f"load{i}"] for i in range(config.score.captures)])
-    if "mask" in uids:
-        score.keep_where(uids["mask"], score.result)
-    if "q_segments" in uids:
-        scores = score.result
-        score.keep_where(score.apply("cmp_eq", uids["q_segments"], uids["kv_segments"]), scores)
-    dropout = None
-    if config.dropout:
-        dropout = {"probability": config.dropout, "seed": uids["seed"], "offset": uids["offset"],
-                   "streams": uids["streams"]}
-    return {"attn_scale": config.scale, "bias": uids.get("bias"), "sink": uids.get("sink"),
-            "score_mod": score.score_mod(), "padding_mask": True if "q_lengths" in uids else None,
-            "seq_len_q": uids.get("q_lengths"), "seq_len_kv": uids.get("kv_lengths"),
-            "left_bound": config.left, "right_bound": config.right,
-            "diagonal_alignment": "bottom_right" if config.bottom_right else None, "dropout": dropout}
+    captures = [uids[f"load{i}"] for i in range(config.score.captures)] if config.score else ()
+    change = partial(_scores.apply, config.score, captures) if config.score else None
+    return attributes(config, graph, uids, change)
 
 
 def _graph_results(config, named, batch, platform):

@@ -13,8 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
-import heddle
-
 OP = "attention"
 
 POINTWISE = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "max": "max", "min": "min", "pow": "pow",
@@ -195,49 +193,24 @@ def traced(score, extents):
     return Program(tuple(trace.ops), result, len(trace.captures)), trace.captures
 
 
-class Expression(heddle.Expression):
-    """A user's program, soft caps and masks, as a graph's score_mod."""
+def apply(program, captures, score):
+    """Appends a program to an expression, a heddle.Expression. captures: the tensors that it loads."""
+    made, before, known = [], score.result, {}
 
-    def __init__(self, graph):
-        super().__init__(graph, "f32")
-        self._indices, self._numbers = {}, {}
+    def once(kind, which):
+        if kind == "number":
+            return score.graph.tensor(dims=(1, 1, 1, 1), dtype="f32", constant=which)
+        return score.apply("gen_index", axis={"row": 2, "column": 3}[kind])
 
-    def number(self, x):
-        if x not in self._numbers:
-            self._numbers[x] = self._graph.constant(f"number{len(self._numbers)}", x, 4)
-        return self._numbers[x]
+    def find(kind, which=None):
+        if kind == "score":
+            return before
+        if kind in ("op", "load"):
+            return {"op": made, "load": captures}[kind][which]
+        if (kind, which) not in known:
+            known[kind, which] = once(kind, which)
+        return known[kind, which]
 
-    def index(self, name):
-        if name not in self._indices:
-            score = self.result
-            self._indices[name] = self.apply("gen_index", axis={"row": 2, "column": 3}[name])
-            self.result = score
-        return self._indices[name]
-
-    def soft_cap(self, cap):
-        """cap * tanh(score / cap)."""
-        scaled = self.apply("mul", self.result, self.number(1 / cap))
-        self.apply("mul", self.apply("tanh_fwd", scaled), self.number(cap))
-
-    def keep_where(self, condition, score):
-        """`score` where the condition holds; elsewhere it becomes -inf."""
-        self.apply("binary_select", condition, score, self.number(-math.inf))
-
-    def run(self, program, captures):
-        """A user's program."""
-        made, score = [], self.result
-
-        def find(kind, which=None):
-            if kind == "score":
-                return score
-            if kind in ("row", "column"):
-                return self.index(kind)
-            return {"op": lambda: made[which], "load": lambda: captures[which], "number": lambda: self.number(which)}[kind]()
-
-        for name, inputs in program.ops:
-            made.append(self.apply(name, *(find(*x) for x in inputs)))
-        self.result = find(*program.result)
-
-    def score_mod(self):
-        """The node's field; None if nothing was done to the score."""
-        return None if not self.ops and self.result is self.score else self
+    for name, inputs in program.ops:
+        made.append(score.apply(name, *(find(*x) for x in inputs)))
+    score.result = find(*program.result)
