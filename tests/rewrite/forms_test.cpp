@@ -145,7 +145,10 @@ TEST(Dropout, IsDrawnByTheCall) {
         "forms/dropped_for_all_heads", "forms/dropped_for_all_heads_grad",
         "forms/dropped_transposed", "forms/dropped_transposed_grad",
         "forms/dropped_with_scaled_queries", "forms/dropped_with_scaled_queries_grad",
-        "forms/scan_dropped_out", "forms/scan_dropped_out_checkpoint"}) {
+        "forms/mean_of_output_dropped_out", "forms/mean_of_output_dropped_out.simplified",
+        "forms/mean_of_output_dropped_out_alone",
+        "forms/mean_of_output_dropped_out_alone.simplified", "forms/scan_dropped_out",
+        "forms/scan_dropped_out_checkpoint"}) {
     const Rewritten programs = rewritten(program_text(name));
     ASSERT_FALSE(programs.report.fusions.empty()) << name;
     for (const rewrite::Fusion& fusion : programs.report.fusions)
@@ -656,6 +659,33 @@ std::vector<Expected> fused() {
                            "rows_multiplied_grad",
                            "keys_of_many_digits_grad"})
     all.push_back({name, 1, 1});
+  for (const char* name : {"sum_of_output",
+                           "sum_of_output.simplified",
+                           "sum_of_output_by_column",
+                           "sum_of_output_by_column.simplified",
+                           "sum_of_output_by_head",
+                           "sum_of_output_by_head.simplified",
+                           "sum_of_output_by_quarter",
+                           "sum_of_output_by_quarter.simplified",
+                           "sum_of_output_by_row",
+                           "sum_of_output_by_row.simplified",
+                           "sum_of_output_of_one_row",
+                           "sum_of_output_of_one_row.simplified",
+                           "sum_of_output_scaled_by_a_parameter",
+                           "sum_of_output_scaled_by_a_parameter.simplified",
+                           "sum_of_output_times_a_number",
+                           "sum_of_output_times_a_number.simplified",
+                           "sum_of_output_with_bias",
+                           "sum_of_output_with_bias.simplified",
+                           "mean_of_output_dropped_out",
+                           "mean_of_output_dropped_out.simplified",
+                           "mean_of_output_dropped_out_alone",
+                           "mean_of_output_dropped_out_alone.simplified",
+                           "mean_of_output_in_groups",
+                           "mean_of_output_in_groups.simplified",
+                           "mean_of_output_normalised_late",
+                           "mean_of_output_normalised_late.simplified"})
+    all.push_back({name, 1, 1});
   all.push_back({"dots_merged", 2, 0});
   all.push_back({"layers_unrolled", 3, 3});
   all.push_back({"bias_of_all_layers", 3, 0});
@@ -683,6 +713,8 @@ std::vector<Expected> left_alone() {
                            "probabilities_returned",
                            "keys_repeated_within_a_head",
                            "scan_keeping_weights",
+                           "sum_of_output_clipped_backwards",
+                           "sum_of_output_clipped_backwards.simplified",
                            "by_log_sum_exp_of_hidden_rows",
                            "not_normalised",
                            "normalised_over_queries",
@@ -710,7 +742,11 @@ std::vector<Expected> left_alone() {
   return all;
 }
 
-const auto kName = [](const auto& info) { return std::string(info.param.name); };
+const auto kName = [](const auto& info) {
+  std::string name = info.param.name;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+};
 INSTANTIATE_TEST_SUITE_P(Fused, Form, ::testing::ValuesIn(fused()), kName);
 INSTANTIATE_TEST_SUITE_P(LeftAlone, Form, ::testing::ValuesIn(left_alone()), kName);
 
