@@ -2,6 +2,7 @@
 // along every axis.
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <string_view>
 
 #include "rewrite/programs.h"
@@ -39,6 +40,51 @@ TEST_P(Form, IsDoneOnce) {
   const Rewritten once = rewritten(program_text(std::string("forms/") + GetParam().name));
   const Rewritten twice = rewritten(hlo::write_text(*once.fused));
   EXPECT_EQ(twice.report.fusions.size(), 0u);
+}
+
+/// What `x` is made of, through the states of loops.
+std::set<const hlo::Instruction*> makers_of(const hlo::Module& module,
+                                            std::vector<const hlo::Instruction*> work) {
+  using hlo::Opcode;
+  std::set<const hlo::Instruction*> makers;
+  const auto element = [&](const hlo::Instruction* tuple, int64_t i) {
+    work.push_back(tuple->is(Opcode::tuple) ? tuple->operand(static_cast<int>(i)) : tuple);
+  };
+  while (!work.empty()) {
+    const hlo::Instruction* x = work.back();
+    work.pop_back();
+    if (!makers.insert(x).second) continue;
+    const hlo::Instruction* from = x->is(Opcode::get_tuple_element) ? x->operand(0) : nullptr;
+    const hlo::Instruction* loop = from && from->is(Opcode::while_) ? from : nullptr;
+    if (from && from->is(Opcode::parameter)) {
+      for (const hlo::Instruction* caller : module.callers(from->computation()))
+        if (caller->is(Opcode::while_)) loop = caller;
+    }
+    if (loop) {
+      element(loop->body()->root(), x->tuple_index());
+      element(loop->operand(0), x->tuple_index());
+    } else {
+      work.insert(work.end(), x->operands().begin(), x->operands().end());
+    }
+  }
+  return makers;
+}
+
+// Of rows x keys nothing is left that no result is made of.
+TEST_P(Form, LeavesNothingOfRowsAndKeys) {
+  const Rewritten programs = rewritten(program_text(std::string("forms/") + GetParam().name));
+  const auto needed = makers_of(*programs.fused, {programs.fused->entry()->root()});
+  for (const rewrite::Fusion& fusion : programs.report.fusions)
+    for (const hlo::Computation* computation : programs.fused->computations())
+      for (const hlo::Instruction* x : computation->instructions()) {
+        if (!x->shape().is_array()) continue;
+        std::vector<int64_t> dims = x->shape().dims();
+        const auto rows = std::find(dims.begin(), dims.end(), fusion.q_len);
+        if (rows == dims.end()) continue;
+        dims.erase(rows);
+        const bool has_keys = std::find(dims.begin(), dims.end(), fusion.kv_len) != dims.end();
+        EXPECT_TRUE(!has_keys || needed.contains(x)) << x->name();
+      }
 }
 
 TEST(Rotation, IsPartOfTheCall) {
