@@ -85,6 +85,9 @@ class Writer {
     } else if (operand.made == Made::logits) {
       return hlo::make_splat(home_of(plan), hlo::ElementType::f32, operand.value,
                              {elements_.size(operand.axes.heads)});
+    } else if (operand.made == Made::ones) {
+      return hlo::make_splat(home_of(plan), *operand.type, 1,
+                             sizes(elements_, operand.axes.canonical()));
     } else {
       x = instructions_.at(operand.place.x);
     }
@@ -103,7 +106,8 @@ class Writer {
                  ? hlo::make_convert(x, *operand.type)
                  : Result<Instruction*>(x);
     if (operand.made == Made::key || operand.made == Made::full_lengths ||
-        operand.made == Made::logits || operand.made == Made::table_starts)
+        operand.made == Made::logits || operand.made == Made::ones ||
+        operand.made == Made::table_starts)
       return x;
     if (operand.made == Made::as_f32) return hlo::make_convert(x, hlo::ElementType::f32);
     if (operand.made == Made::real_part) return hlo::make_unary(hlo::Opcode::real, x);

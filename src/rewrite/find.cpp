@@ -141,7 +141,8 @@ class Finder {
         reason = forward.status().message();
       }
     }
-    auto backward = match_backward(*algebra, elements_, region, softmax);
+    const Match* forward = forward_roots.empty() ? nullptr : &forwards_.back();
+    auto backward = match_backward(*algebra, elements_, region, softmax, forward);
     if (!backward) {
       if (backward.status().message() != kNoGradient) reason = backward.status().message();
       return false;

@@ -85,14 +85,16 @@ Result<Instruction*> with_fully_masked_rows(const Elements& elements, const Plan
     HEDDLE_ASSIGN(Instruction * is_masked, reordered(elements, masked, place));
     return hlo::make_select(is_masked, there, value);
   }
-  HEDDLE_ASSIGN(source, reordered(elements, {source, from}, from));
-  HEDDLE_ASSIGN(Instruction * is_masked, reordered(elements, masked, from));
+  // dO may be the same along some of its axes, each of which has rows that see no key.
+  const Index all = plan.operands[plan.fully_masked_rows->operand].axes.canonical();
+  HEDDLE_ASSIGN(source, reordered(elements, {source, from}, all));
+  HEDDLE_ASSIGN(Instruction * is_masked, reordered(elements, masked, all));
   HEDDLE_ASSIGN(Instruction * zero, hlo::make_splat(*source->computation(), ElementType::f32, 0,
                                                     source->shape().dims()));
   HEDDLE_ASSIGN(source, hlo::make_select(is_masked, source, zero));
   Index over = plan.roles.rows;
   over.insert(over.end(), plan.roles.repeat.begin(), plan.roles.repeat.end());
-  HEDDLE_ASSIGN(Labelled added, reduced(elements, {source, from}, over, Opcode::add));
+  HEDDLE_ASSIGN(Labelled added, reduced(elements, {source, all}, over, Opcode::add));
   HEDDLE_ASSIGN(added.x, times(added.x, share));
   // dV calls the digits of its depth by names of its own.
   const Index& depth = plan.roles.value_depth;

@@ -74,7 +74,8 @@ Result<Roles> roles_of(const Elements& elements, const Algebra& algebra, const M
       return error(Code::graph_not_supported, "the values do not vary along every key axis");
   if (match.d_o) {
     const Index d_o = flat(match.d_o->at);
-    if (filtered(d_o, [&](Var x) { return contains(roles.value_depth, x); }) != roles.value_depth)
+    if (filtered(d_o, [&](Var x) { return contains(roles.value_depth, x); }) !=
+        filtered(roles.value_depth, [&](Var x) { return contains(d_o, x); }))
       return error(Code::graph_not_supported,
                    "dO and the values hold the digits of their depth in different orders");
   }

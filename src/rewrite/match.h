@@ -31,7 +31,7 @@ struct Match {
   Element anchor;  // the softmax's exponential: at home, or in a loop that home reads back
   Score score;
   Element v;
-  std::optional<Element> d_o;
+  std::optional<Element> d_o;  // of a backward; if none, dO is 1 everywhere
   std::optional<Dropout> dropout;
   std::optional<Sink> sink;
   /// Whether a row that sees no key gives 0 here, by a second masking of its weights.
@@ -64,10 +64,14 @@ inline constexpr const char* kNoGradient = "no gradient of these scores was foun
 /// The reason when there is a gradient of the scores, but of nothing that the weights weigh.
 inline constexpr const char* kNoWeighedGradient =
     "the gradient of these scores holds no product of dO and V";
+/// The reason when it holds a product, but of other things.
+inline constexpr const char* kNoProductWithValues =
+    "the gradient of these weights is made of a product, but is not that of one dO and V";
 
 /// Gradients of the softmax's attention: every product of the region that is dQ, dK, dV or dBias.
-/// Fails with a reason if the region holds no gradient of its scores.
+/// `forward`, if it was found, says what dropout multiplies by. Fails with a reason if the region
+/// holds no gradient of its scores.
 Result<Match> match_backward(Algebra& algebra, Elements& elements, Region& region,
-                             const Softmax& softmax);
+                             const Softmax& softmax, const Match* forward);
 
 }  // namespace heddle::rewrite

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "rewrite/match.h"
+#include "rewrite/rng_dropout_mask.h"
 #include "rewrite/steps.h"
 
 namespace heddle::rewrite {
@@ -37,7 +38,8 @@ constexpr int kMaxLevels = 8;
 
 /// The gradient of the scores, as proved.
 struct Core {
-  Element d_o, v;
+  std::optional<Element> d_o;  // none: 1 everywhere
+  Element v;
   std::vector<Var> value_depth;  // bound, of D
   std::vector<int64_t> value_sizes;
   std::optional<Element> keep;
@@ -51,8 +53,13 @@ struct Core {
 
 class Backward {
  public:
-  Backward(Algebra& algebra, Elements& elements, Region& region, const Softmax& softmax)
-      : algebra_(algebra), elements_(elements), region_(region), softmax_(softmax) {}
+  Backward(Algebra& algebra, Elements& elements, Region& region, const Softmax& softmax,
+           const Match* forward)
+      : algebra_(algebra),
+        elements_(elements),
+        region_(region),
+        softmax_(softmax),
+        forward_(forward) {}
 
   Result<Match> match() {
     std::string reason = kNoGradient;
@@ -101,12 +108,14 @@ class Backward {
       }
     }
     if (core->keep) {
-      match.dropout = Dropout{*core->keep, factor};
-      for (Output& output : match.outputs) output.factor /= factor;
+      match.dropout = Dropout{*core->keep, dropout_scale(*core->keep).value_or(factor)};
+      for (Output& output : match.outputs) output.factor /= match.dropout->scale;
     }
     free_bound(elements_, softmax_.score.depth, depth_sizes(), match.score.q, match.score.k,
                &match.score.depth);
-    free_bound(elements_, core->value_depth, core->value_sizes, match.v, *match.d_o);
+    Element ones;
+    free_bound(elements_, core->value_depth, core->value_sizes, match.v,
+               match.d_o ? *match.d_o : ones);
     return match;
   }
 
@@ -118,6 +127,14 @@ class Backward {
     const auto& biases = softmax_.score.biases;
     return std::any_of(biases.begin(), biases.end(), [](const auto& b) { return !b.is_term; }) &&
            product.kind == Kind::matrix && product.place.x->is(hlo::Opcode::multiply);
+  }
+
+  /// What dropout multiplies what it keeps by, as its forward or what draws it says. Gradients
+  /// alone do not tell it from a multiple of dO.
+  std::optional<double> dropout_scale(const Element& keep) const {
+    if (forward_) return forward_->dropout ? std::optional(forward_->dropout->scale) : std::nullopt;
+    const auto drawn = rng_dropout_mask(elements_, keep);
+    return drawn ? std::optional(1 / drawn->keep_probability) : std::nullopt;
   }
 
   /// Every place of the region that is a multiple of a gradient, in the program's order.
@@ -245,7 +262,6 @@ class Backward {
       if (!has_sum) direct = algebra_.add(direct, quotient);
     }
     if (direct.empty() || direct.size() == value.size()) return std::nullopt;
-    Core core;
     std::optional<AtomId> d;
     Product kept;
     for (const Power& p : direct[0].factors) {
@@ -255,31 +271,65 @@ class Backward {
       if (atom.kind == AtomKind::indicator && !masks) kept.push_back({p.atom, 1});
       if (atom.kind == AtomKind::sum && p.exponent == 1 && p.atom != softmax_.score.dot) d = p.atom;
     }
-    const auto product = d ? contraction(algebra_, *d, softmax_.score.keys) : std::nullopt;
-    if (!product || kept.size() > 1) {
-      reason = kNoWeighedGradient;
+    const std::vector<WeighedGradient> weighed =
+        d ? weighed_gradients(direct[0], *d) : std::vector<WeighedGradient>{};
+    if (weighed.empty() || kept.size() > 1) {
+      const bool holds_product =
+          d || std::any_of(direct[0].factors.begin(), direct[0].factors.end(), [&](const Power& p) {
+            const Atom& atom = algebra_.at(p.atom);
+            return atom.kind == AtomKind::element && region_.depends_on_scores(atom.element);
+          });
+      reason = holds_product ? kNoProductWithValues : kNoWeighedGradient;
       return std::nullopt;
     }
-    core.d_o = product->row;
-    core.v = product->key;
-    core.value_depth = product->bound;
-    core.value_sizes = product->sizes;
-    if (!kept.empty()) core.keep = algebra_.at(kept[0].atom).element;
-    // Where a weight is 0 in every hidden cell, the program may hide its gradient or not.
-    const Poly everywhere = Algebra::constant(1);
-    const Poly cells = visible_cells(algebra_, softmax_.score.mask);
-    for (const Poly& again : {everywhere, cells})
-      for (const Poly& shown : {visibility(algebra_, softmax_.score.mask), cells}) {
-        core.masked_again = Algebra::ratio(again, everywhere) != 1.0;
-        core.kept = algebra_.multiply({{1, kept}}, again);
-        fill_in(core, algebra_.multiply(core.kept, {{1, {{*d, 1}}}}), shown);
-        // A constant derivative may be applied after the product instead.
-        if (Algebra::ratio(value, core.by_dot) || Algebra::ratio(value, core.by_product))
-          return core;
-      }
+    for (const WeighedGradient& by : weighed) {
+      Core core;
+      core.d_o = by.d_o;
+      core.v = by.v;
+      core.value_depth = algebra_.at(*d).bound;
+      core.value_sizes = algebra_.at(*d).sizes;
+      if (!kept.empty()) core.keep = algebra_.at(kept[0].atom).element;
+      // Where a weight is 0 in every hidden cell, the program may hide its gradient or not.
+      const Poly everywhere = Algebra::constant(1);
+      const Poly cells = visible_cells(algebra_, softmax_.score.mask);
+      for (const Poly& again : {everywhere, cells})
+        for (const Poly& shown : {visibility(algebra_, softmax_.score.mask), cells}) {
+          core.masked_again = Algebra::ratio(again, everywhere) != 1.0;
+          core.kept = algebra_.multiply({{1, kept}}, again);
+          fill_in(core, algebra_.multiply(core.kept, by.product), shown);
+          // A constant derivative may be applied after the product instead.
+          if (Algebra::ratio(value, core.by_dot) || Algebra::ratio(value, core.by_product))
+            return core;
+        }
+    }
     reason = fmt::format(
         "%{} is not the gradient P * (dP - rowsum(P * dP)) of this softmax's scores", x->name());
     return std::nullopt;
+  }
+
+  /// dO V^T, the gradient of a weight.
+  struct WeighedGradient {
+    std::optional<Element> d_o;  // none: 1 everywhere
+    Element v;
+    Poly product;
+  };
+
+  /// What it may be in `term`, whose sum is `d`: one that sums products of dO and V; or, as of a dO
+  /// that is the same along the depth, one of V alone, and dO 1 or any number of data beside it.
+  std::vector<WeighedGradient> weighed_gradients(const Monomial& term, AtomId d) {
+    const std::vector<Var>& keys = softmax_.score.keys;
+    const Poly sum = {{1, {{d, 1}}}};
+    if (const auto product = contraction(algebra_, d, keys))
+      return {{product->row, product->key, sum}};
+    const auto v = summed_element(algebra_, d, keys);
+    if (!v) return {};
+    std::vector<WeighedGradient> found{{std::nullopt, *v, sum}};
+    for (const Power& p : term.factors) {
+      const Atom& atom = algebra_.at(p.atom);
+      if (atom.kind == AtomKind::element && p.exponent == 1 && !varies(atom.element, keys))
+        found.push_back({atom.element, *v, algebra_.multiply({{1, {p}}}, sum)});
+    }
+    return found;
   }
 
   /// What follows for the scores of `dp`, the gradient of the weights.
@@ -297,13 +347,15 @@ class Backward {
     core.by_dot = algebra_.multiply(core.by_product, derivative(algebra_, softmax_.score));
   }
 
-  /// `element` with the bound digits `bound` of a contraction, of sizes `sizes`, replaced by `by`
-  /// in order; nothing if these are not as many, or of other sizes.
-  std::optional<Poly> at_depth(const Element& element, const std::vector<Var>& bound,
-                               const std::vector<int64_t>& sizes, const std::vector<Var>& by) {
+  /// `element`, or 1, with the bound digits `bound` of a contraction, of sizes `sizes`, replaced by
+  /// `by` in the order in which they stand in `whole`; nothing if these are not as many, or of
+  /// other sizes.
+  std::optional<Poly> at_depth(const Element& whole, const std::vector<Var>& bound,
+                               const std::vector<int64_t>& sizes, const std::vector<Var>& by,
+                               const std::optional<Element>& element) {
     Algebra::Renaming renaming;
     size_t next = 0;
-    for (Var v : flat(element.at)) {
+    for (Var v : flat(whole.at)) {
       const auto found = std::find(bound.begin(), bound.end(), v);
       if (found == bound.end()) continue;
       if (next == by.size() || elements_.size(by[next]) != sizes[found - bound.begin()])
@@ -311,7 +363,7 @@ class Backward {
       renaming[v] = by[next++];
     }
     if (next != by.size()) return std::nullopt;
-    return algebra_.rename(algebra_.element(element), renaming);
+    return element ? algebra_.rename(algebra_.element(*element), renaming) : Algebra::constant(1);
   }
 
   /// What `role` is in the labels of `place`; nothing if the labels cannot be its.
@@ -324,7 +376,7 @@ class Backward {
     const std::vector<Var> q = axes(softmax_.score.q, softmax_.score.depth);
     const std::vector<Var> k = axes(softmax_.score.k, softmax_.score.depth);
     const std::vector<Var> v = axes(core.v, core.value_depth);
-    const std::vector<Var> d_o = axes(core.d_o, core.value_depth);
+    const std::vector<Var> d_o = core.d_o ? axes(*core.d_o, core.value_depth) : std::vector<Var>{};
     std::vector<Var> all = q;
     for (const auto* more : {&k, &v, &d_o}) {
       const std::vector<Var> added = without(*more, all);
@@ -358,11 +410,13 @@ class Backward {
     std::optional<Poly> other;
     Poly factor = core.by_dot;
     if (role == Role::d_q) {
-      other = at_depth(softmax_.score.k, softmax_.score.depth, depth_sizes(), depth);
+      const Element& k = softmax_.score.k;
+      other = at_depth(k, softmax_.score.depth, depth_sizes(), depth, k);
     } else if (role == Role::d_k) {
-      other = at_depth(softmax_.score.q, softmax_.score.depth, depth_sizes(), depth);
+      const Element& q = softmax_.score.q;
+      other = at_depth(q, softmax_.score.depth, depth_sizes(), depth, q);
     } else {
-      other = at_depth(core.d_o, core.value_depth, core.value_sizes, depth);
+      other = at_depth(core.v, core.value_depth, core.value_sizes, depth, core.d_o);
       factor = algebra_.multiply(softmax_.probability, core.kept);
     }
     if (!other) return std::nullopt;
@@ -373,6 +427,7 @@ class Backward {
   Elements& elements_;
   Region& region_;
   const Softmax& softmax_;
+  const Match* forward_;
   std::optional<Score::Bias> bias_, second_bias_;  // that the program computes gradients of
   std::set<const Instruction*> of_bias_;           // the first one's
 };
@@ -380,8 +435,8 @@ class Backward {
 }  // namespace
 
 Result<Match> match_backward(Algebra& algebra, Elements& elements, Region& region,
-                             const Softmax& softmax) {
-  return Backward(algebra, elements, region, softmax).match();
+                             const Softmax& softmax, const Match* forward) {
+  return Backward(algebra, elements, region, softmax, forward).match();
 }
 
 }  // namespace heddle::rewrite

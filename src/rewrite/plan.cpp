@@ -11,7 +11,9 @@ using hlo::Instruction;
 
 std::vector<const Instruction*> Operand::sources() const {
   if (of_forward) return {};
-  if (made == Made::full_lengths || made == Made::logits || made == Made::table_starts) return {};
+  if (made == Made::full_lengths || made == Made::logits || made == Made::ones ||
+      made == Made::table_starts)
+    return {};
   if (made != Made::key) return {place.x};
   std::vector<const Instruction*> words;
   for (const RngDropoutMask::KeyWord& word : key)
@@ -87,7 +89,11 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
   HEDDLE_ASSIGN(op.q, planner.rotated_operand("Q", match.score.q, planner.q_axes()));
   HEDDLE_ASSIGN(op.k, planner.rotated_operand("K", match.score.k, planner.k_axes()));
   HEDDLE_ASSIGN(op.v, planner.vectors("V", match.v, planner.v_axes()));
-  HEDDLE_ASSIGN(op.d_o, planner.vectors("dO", *match.d_o, planner.o_axes()));
+  if (match.d_o) {
+    HEDDLE_ASSIGN(op.d_o, planner.vectors("dO", *match.d_o, planner.o_axes()));
+  } else {
+    op.d_o = planner.ones("dO", planner.o_axes());
+  }
   const size_t d_o = planner.plan().operands.size() - 1;
   // O and statistics as the forward call returns them; O perhaps as the program itself keeps it.
   const graph::Sdpa& sdpa = std::get<graph::Sdpa>(forward.plan.graph.nodes.back().op);

@@ -29,6 +29,7 @@ enum class Made : uint8_t {
   high_half,     // and the upper 16
   as_f32,        // the place converted
   logits,        // nothing of a place: `value` for every query head
+  ones,          // nothing of a place, whose labels it has
   table_starts,  // nothing of a place: `limit` times the number of the batch entry
   real_part,     // of a complex place
   imaginary_part,

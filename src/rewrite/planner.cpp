@@ -124,6 +124,18 @@ Result<TensorId> Planner::vectors(std::string name, const Element& leaf, const A
   return plan_.dtype == ElementType::f32 ? as_f32(id, leaf) : id;
 }
 
+TensorId Planner::ones(std::string name, const Axes& axes) {
+  Operand operand;
+  operand.place = {match_.home, nullptr, {axes.batch, axes.rows, axes.heads, axes.columns}};
+  operand.axes = axes;
+  operand.direct = false;
+  operand.made = Made::ones;
+  operand.type = plan_.dtype;
+  plan_.operands.push_back(std::move(operand));
+  const TensorView view = canonical_view(axes);
+  return tensor(std::move(name), *data_type(plan_.dtype), view.dims, view.strides);
+}
+
 TensorId Planner::as_f32(TensorId last, const Element& leaf) {
   if (is_half(leaf.x->shape().type())) {
     plan_.operands.back().made = Made::as_f32;
@@ -232,15 +244,20 @@ void Planner::finish() {
 }
 
 TensorId Planner::inner_result(std::string name, const Axes& axes) {
-  const Dims dims = dims_of(axes);
-  TensorView view{dims, {dims[1] * dims[2] * dims[3], dims[3], dims[1] * dims[3], 1}, false};
+  const TensorView view = canonical_view(axes);
+  const Dims& d = view.dims;
   CallResult result;
   result.type = plan_.dtype;
   result.axes = axes;
   result.direct = false;
-  result.dims = {dims[0], dims[2], dims[1], view.dims[3]};
+  result.dims = {d[0], d[2], d[1], d[3]};
   plan_.results.push_back(result);
   return tensor(std::move(name), *data_type(plan_.dtype), view.dims, view.strides);
+}
+
+TensorView Planner::canonical_view(const Axes& axes) const {
+  const Dims d = dims_of(axes);
+  return {d, {d[1] * d[2] * d[3], d[3], d[1] * d[3], 1}, false};
 }
 
 Dims Planner::dims_of(const Axes& axes) const {

@@ -33,6 +33,9 @@ class Planner {
   /// Queries, keys, values or what belongs to each of them, in the type that the call computes in.
   Result<graph::TensorId> vectors(std::string name, const Element& leaf, const Axes& axes);
 
+  /// 1 everywhere, as such vectors are.
+  graph::TensorId ones(std::string name, const Axes& axes);
+
   /// Queries or keys: if they are a rotation of something, the call rotates.
   Result<graph::TensorId> rotated_operand(const char* name, const Element& leaf, const Axes& axes);
 
@@ -67,6 +70,8 @@ class Planner {
   graph::TensorId inner_result(std::string name, const Axes& axes);
 
   Dims dims_of(const Axes& axes) const;
+  /// Of a dense array in the order of copies.
+  TensorView canonical_view(const Axes& axes) const;
 
   /// Whether a log-sum-exp in f32 might not hold the sum of a row's weights as well as the
   /// program's own gradient does: beside scores of a mask's fill it holds none of it, beside those

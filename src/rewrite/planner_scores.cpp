@@ -193,10 +193,7 @@ Status Planner::add_fully_masked_rows(size_t operand) {
   masked.operand = operand;
   // Each row's or key's own part of V or dO, and nothing besides.
   const Element& values = plan_.operands[operand].place;
-  const Axes& axes = plan_.operands[operand].axes;
-  size_t labels = 0;
-  for (const Index& index : values.at) labels += index.size();
-  if (labels != axes.canonical().size())
+  if (!varies_within(values, plan_.operands[operand].axes))
     return error(Code::graph_not_supported,
                  "rows may see no key, and %{} repeats itself along an axis", values.x->name());
   plan_.fully_masked_rows = std::move(masked);

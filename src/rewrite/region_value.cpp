@@ -262,12 +262,15 @@ Poly Region::stripped(const Element& element) {
   const auto is_same_again = [&] {
     return factor != outside && inner.x->shape().type() == rounded->x->shape().type();
   };
+  const auto number = [&](const Element& of) -> std::optional<double> {
+    const auto c = constant_of(mask_values_.value(of));
+    return c && *c != 0 && std::abs(*c) < -kMinusInfinity ? c : std::nullopt;
+  };
   for (;;) {
     const Instruction* x = inner.x;
-    const auto constant = [&](int i) -> std::optional<double> {
-      const auto c = constant_of(mask_values_.value(operand_of(elements_, inner, i)));
-      return c && *c != 0 && std::abs(*c) < -kMinusInfinity ? c : std::nullopt;
-    };
+    const auto constant = [&](int i) { return number(operand_of(elements_, inner, i)); };
+    // The gradient of a sum, which programs multiply by or leave out where it is 1.
+    if (const auto c = number(inner)) return Algebra::constant(factor * *c);
     if (!is_wide_floating(x->shape().type())) break;
     int next = 0;
     if (x->is(Opcode::negate)) {

@@ -240,6 +240,16 @@ std::optional<Contraction> contraction(const Algebra& algebra, AtomId id,
                      atom.sizes};
 }
 
+std::optional<Element> summed_element(const Algebra& algebra, AtomId id,
+                                      const std::vector<Var>& keys) {
+  const Atom& atom = algebra.at(id);
+  if (atom.kind != AtomKind::sum || atom.product.size() != 1 || atom.product[0].exponent != 1)
+    return std::nullopt;
+  const Atom& summed = algebra.at(atom.product[0].atom);
+  if (summed.kind != AtomKind::element || !varies(summed.element, keys)) return std::nullopt;
+  return summed.element;
+}
+
 namespace {
 
 std::vector<Score::Bias> biases_of(const Algebra& algebra, const Score& score) {

@@ -122,4 +122,8 @@ struct Contraction {
 std::optional<Contraction> contraction(const Algebra& algebra, AtomId atom,
                                        const std::vector<Var>& keys);
 
+/// What a sum adds up, if that is one element with a variable of `keys`, and nothing beside it.
+std::optional<Element> summed_element(const Algebra& algebra, AtomId atom,
+                                      const std::vector<Var>& keys);
+
 }  // namespace heddle::rewrite

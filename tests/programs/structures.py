@@ -1,6 +1,7 @@
 """What is around attention: gradients, loops, maps, branches, calls; and what is fused of it."""
 
-LOSSES = ("jnp.sum({o} * weight({o}))", "jnp.sum({o})", "jnp.mean({o} ** 2)", "jnp.sum(jnp.sin({o}))")
+LOSSES = ("jnp.sum({o} * weight({o}))", "jnp.sum({o})", "jnp.mean({o} ** 2)", "jnp.sum(jnp.sin({o}))", "jnp.mean({o})",
+          "jnp.sum({o} * jnp.atleast_1d(weight({o}))[..., :1])", "jnp.sum({o} * jnp.atleast_1d(weight({o}))[:1])")
 
 
 def program_lines(text, several):

@@ -2,6 +2,7 @@
 // along every axis.
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <string_view>
 
 #include "rewrite/programs.h"
@@ -39,6 +40,51 @@ TEST_P(Form, IsDoneOnce) {
   const Rewritten once = rewritten(program_text(std::string("forms/") + GetParam().name));
   const Rewritten twice = rewritten(hlo::write_text(*once.fused));
   EXPECT_EQ(twice.report.fusions.size(), 0u);
+}
+
+/// What `x` is made of, through the states of loops.
+std::set<const hlo::Instruction*> makers_of(const hlo::Module& module,
+                                            std::vector<const hlo::Instruction*> work) {
+  using hlo::Opcode;
+  std::set<const hlo::Instruction*> makers;
+  const auto element = [&](const hlo::Instruction* tuple, int64_t i) {
+    work.push_back(tuple->is(Opcode::tuple) ? tuple->operand(static_cast<int>(i)) : tuple);
+  };
+  while (!work.empty()) {
+    const hlo::Instruction* x = work.back();
+    work.pop_back();
+    if (!makers.insert(x).second) continue;
+    const hlo::Instruction* from = x->is(Opcode::get_tuple_element) ? x->operand(0) : nullptr;
+    const hlo::Instruction* loop = from && from->is(Opcode::while_) ? from : nullptr;
+    if (from && from->is(Opcode::parameter)) {
+      for (const hlo::Instruction* caller : module.callers(from->computation()))
+        if (caller->is(Opcode::while_)) loop = caller;
+    }
+    if (loop) {
+      element(loop->body()->root(), x->tuple_index());
+      element(loop->operand(0), x->tuple_index());
+    } else {
+      work.insert(work.end(), x->operands().begin(), x->operands().end());
+    }
+  }
+  return makers;
+}
+
+// Of rows x keys nothing is left that no result is made of.
+TEST_P(Form, LeavesNothingOfRowsAndKeys) {
+  const Rewritten programs = rewritten(program_text(std::string("forms/") + GetParam().name));
+  const auto needed = makers_of(*programs.fused, {programs.fused->entry()->root()});
+  for (const rewrite::Fusion& fusion : programs.report.fusions)
+    for (const hlo::Computation* computation : programs.fused->computations())
+      for (const hlo::Instruction* x : computation->instructions()) {
+        if (!x->shape().is_array()) continue;
+        std::vector<int64_t> dims = x->shape().dims();
+        const auto rows = std::find(dims.begin(), dims.end(), fusion.q_len);
+        if (rows == dims.end()) continue;
+        dims.erase(rows);
+        const bool has_keys = std::find(dims.begin(), dims.end(), fusion.kv_len) != dims.end();
+        EXPECT_TRUE(!has_keys || needed.contains(x)) << x->name();
+      }
 }
 
 TEST(Rotation, IsPartOfTheCall) {
@@ -145,7 +191,10 @@ TEST(Dropout, IsDrawnByTheCall) {
         "forms/dropped_for_all_heads", "forms/dropped_for_all_heads_grad",
         "forms/dropped_transposed", "forms/dropped_transposed_grad",
         "forms/dropped_with_scaled_queries", "forms/dropped_with_scaled_queries_grad",
-        "forms/scan_dropped_out", "forms/scan_dropped_out_checkpoint"}) {
+        "forms/mean_of_output_dropped_out", "forms/mean_of_output_dropped_out.simplified",
+        "forms/mean_of_output_dropped_out_alone",
+        "forms/mean_of_output_dropped_out_alone.simplified", "forms/scan_dropped_out",
+        "forms/scan_dropped_out_checkpoint"}) {
     const Rewritten programs = rewritten(program_text(name));
     ASSERT_FALSE(programs.report.fusions.empty()) << name;
     for (const rewrite::Fusion& fusion : programs.report.fusions)
@@ -656,6 +705,33 @@ std::vector<Expected> fused() {
                            "rows_multiplied_grad",
                            "keys_of_many_digits_grad"})
     all.push_back({name, 1, 1});
+  for (const char* name : {"sum_of_output",
+                           "sum_of_output.simplified",
+                           "sum_of_output_by_column",
+                           "sum_of_output_by_column.simplified",
+                           "sum_of_output_by_head",
+                           "sum_of_output_by_head.simplified",
+                           "sum_of_output_by_quarter",
+                           "sum_of_output_by_quarter.simplified",
+                           "sum_of_output_by_row",
+                           "sum_of_output_by_row.simplified",
+                           "sum_of_output_of_one_row",
+                           "sum_of_output_of_one_row.simplified",
+                           "sum_of_output_scaled_by_a_parameter",
+                           "sum_of_output_scaled_by_a_parameter.simplified",
+                           "sum_of_output_times_a_number",
+                           "sum_of_output_times_a_number.simplified",
+                           "sum_of_output_with_bias",
+                           "sum_of_output_with_bias.simplified",
+                           "mean_of_output_dropped_out",
+                           "mean_of_output_dropped_out.simplified",
+                           "mean_of_output_dropped_out_alone",
+                           "mean_of_output_dropped_out_alone.simplified",
+                           "mean_of_output_in_groups",
+                           "mean_of_output_in_groups.simplified",
+                           "mean_of_output_normalised_late",
+                           "mean_of_output_normalised_late.simplified"})
+    all.push_back({name, 1, 1});
   all.push_back({"dots_merged", 2, 0});
   all.push_back({"layers_unrolled", 3, 3});
   all.push_back({"bias_of_all_layers", 3, 0});
@@ -683,6 +759,8 @@ std::vector<Expected> left_alone() {
                            "probabilities_returned",
                            "keys_repeated_within_a_head",
                            "scan_keeping_weights",
+                           "sum_of_output_clipped_backwards",
+                           "sum_of_output_clipped_backwards.simplified",
                            "by_log_sum_exp_of_hidden_rows",
                            "not_normalised",
                            "normalised_over_queries",
@@ -710,7 +788,11 @@ std::vector<Expected> left_alone() {
   return all;
 }
 
-const auto kName = [](const auto& info) { return std::string(info.param.name); };
+const auto kName = [](const auto& info) {
+  std::string name = info.param.name;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+};
 INSTANTIATE_TEST_SUITE_P(Fused, Form, ::testing::ValuesIn(fused()), kName);
 INSTANTIATE_TEST_SUITE_P(LeftAlone, Form, ::testing::ValuesIn(left_alone()), kName);
 

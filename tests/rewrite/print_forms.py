@@ -3,17 +3,32 @@
     python tests/rewrite/print_forms.py tests/data/hlo/forms           # all of them
     python tests/rewrite/print_forms.py tests/data/hlo/forms window    # or some
 
-The programs are in forms/, a file for each thing that they differ in.
+The programs are in forms/, a file for each thing that they differ in. Those of losses.py are printed a second time,
+as NAME.simplified.hlo: as XLA has simplified them before it assigns layouts.
 """
 
 import sys
+import tempfile
 from pathlib import Path
 
 import jax
+import jaxlib._hlo as _hlo
 
-from forms import (backwards, broadcasts, dropout, heads, integers, layers, lookalikes, masks, rope, rows,  # noqa: F401
-                   scores, sinks)
+from forms import (backwards, broadcasts, dropout, heads, integers, layers, lookalikes, losses, masks,  # noqa: F401
+                   rope, rows, scores, sinks)
 from forms.form import FORMS
+
+
+def simplified(lowered):
+    """What XLA prints before it assigns layouts."""
+    with tempfile.TemporaryDirectory() as folder:
+        lowered.compile(compiler_options={"xla_dump_to": folder, "xla_dump_hlo_pass_re": "simplification|cse",
+                                          "xla_dump_large_constants": True})
+        last = sorted(Path(folder).glob("*.HLO_passes_through_layout_assignment.after_cse.*.txt"))[-1]
+        module = _hlo.hlo_module_from_text(last.read_text())
+    options = _hlo.HloPrintOptions()
+    options.print_large_constants, options.print_metadata = True, False
+    return module.to_string(options)
 
 
 def main(folder, *names):
@@ -22,9 +37,11 @@ def main(folder, *names):
     for name in names or FORMS:
         f, shapes = FORMS[name]
         f.__name__ = name
-        computation = jax.jit(f).lower(*shapes).compiler_ir("hlo")
-        text = computation.as_hlo_text(print_large_constants=True)
+        lowered = jax.jit(f).lower(*shapes)
+        text = lowered.compiler_ir("hlo").as_hlo_text(print_large_constants=True)
         (folder / f"{name}.hlo").write_text(text)
+        if f.__module__ == losses.__name__:
+            (folder / f"{name}.simplified.hlo").write_text(simplified(lowered))
 
 
 if __name__ == "__main__":

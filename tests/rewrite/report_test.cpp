@@ -46,6 +46,18 @@ TEST(Report, NamesBothNumbersThatHaveGradients) {
       << programs.reasons();
 }
 
+// Beside no forward, too: what holds a product is no loss.
+TEST(Report, NamesAGradientThatIsLeftAlone) {
+  for (const char* name :
+       {"sum_of_output_clipped_backwards", "sum_of_output_clipped_backwards.simplified"}) {
+    const Rewritten programs = rewritten(program_text(std::string("forms/") + name));
+    EXPECT_EQ(programs.report.refusals.size(), 1u) << name;
+    EXPECT_EQ(programs.report.without_values, 0) << name;
+    EXPECT_NE(programs.reasons().find("is not that of one dO and V"), std::string::npos)
+        << programs.reasons();
+  }
+}
+
 TEST(Report, SaysThatNumbersAreRepeatedWithinAHead) {
   const std::string reasons =
       rewritten(program_text("forms/keys_repeated_within_a_head")).reasons();
