@@ -182,6 +182,23 @@ def test_unused_arguments_constants_and_integers():
     close(fused(*arguments), f(*arguments))
 
 
+@pytest.mark.parametrize("number", [jnp.float32(-2.4e38), jnp.full((1, 1), -2.4e38), np.float32(-2.4e38)], ids=str)
+def test_numbers_that_a_function_closes_over_are_known(number):
+    """Given as an argument, the fill of hidden scores could be any score."""
+    def f(q, k, v):
+        scores = jnp.where(jnp.tril(jnp.ones((48, 48), bool)), jnp.einsum("bqhd,bkhd->bhqk", q, k), number)
+        return (jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, axis=-1), v)**2).sum()
+
+    gradients = jax.grad(f, argnums=(0, 1, 2))
+    fused = heddle.jax.fuse(gradients)
+    assert calls(fused, *qkv()) == 2
+    close(fused(*qkv()), gradients(*qkv()))
+    assert "attention calls: 2" in heddle.jax.explain(gradients, *qkv())
+    outside = jax.jit(jax.grad(heddle.jax.fuse(f), argnums=(0, 1, 2)))
+    assert calls(outside, *qkv()) == 2
+    close(outside(*qkv()), gradients(*qkv()))
+
+
 def test_random_keys_go_in_and_out():
     def f(key, q, k, v):
         next_key, use = jax.random.split(key)
