@@ -100,7 +100,10 @@ constexpr Advice kAdvice[] = {
     {"not kept for the loop",
      "Put jax.checkpoint around the layer, so that its backward has all it needs."},
     {"needed elsewhere too",
-     "If the weights are wanted for inspection only, leave them out of the training step."},
+     "If the weights are wanted for inspection only, leave them out of the training step; if a "
+     "lax.cond keeps them for its backward, put jax.checkpoint around its branches."},
+    {"of which a call gives one",
+     "Add them to each other first, or stop the gradient by one of them."},
     {"differs between rows or batch entries", "Give each head one sink."},
     {"sink that several heads share",
      "Give each head a sink of its own, or keep the sink constant."},

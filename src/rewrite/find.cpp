@@ -28,8 +28,8 @@ std::shared_ptr<Algebra> make_algebra(Elements& elements) {
   return algebra;
 }
 
-/// Whether anything is reduced that is `exponential` in another order or type: what is not costs no
-/// region.
+/// Whether anything is reduced that is `exponential` in another order or type, or where a mask
+/// shows it: what is not costs no region.
 bool is_reduced(const Elements& elements, const Instruction* exponential) {
   std::vector<const Instruction*> work{exponential};
   std::set<const Instruction*> seen;
@@ -40,7 +40,7 @@ bool is_reduced(const Elements& elements, const Instruction* exponential) {
       if (user->is(Opcode::reduce)) return true;
       const bool passes_on = user->is(Opcode::transpose) || user->is(Opcode::reshape) ||
                              user->is(Opcode::broadcast) || user->is(Opcode::copy) ||
-                             user->is(Opcode::convert);
+                             user->is(Opcode::convert) || user->is(Opcode::select);
       if (passes_on && seen.insert(user).second) work.push_back(elements.representative(user));
     }
   }
