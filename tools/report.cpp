@@ -102,8 +102,9 @@ constexpr Advice kAdvice[] = {
     {"needed elsewhere too",
      "If the weights are wanted for inspection only, leave them out of the training step; if a "
      "lax.cond keeps them for its backward, put jax.checkpoint around its branches."},
-    {"of which a call gives one",
-     "Add them to each other first, or stop the gradient by one of them."},
+    {"of which a call gives one", "Stop the gradient by one of them (jax.lax.stop_gradient)."},
+    {"to a backward outside of it",
+     "Put jax.checkpoint around the branch, so that its backward has all it needs."},
     {"differs between rows or batch entries", "Give each head one sink."},
     {"sink that several heads share",
      "Give each head a sink of its own, or keep the sink constant."},

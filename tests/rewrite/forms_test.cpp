@@ -529,6 +529,7 @@ std::vector<Expected> fused() {
                            "mask_of_softmax",
                            "causal_by_softmax",
                            "scan_of_branches",
+                           "scan_of_branches_grad",
                            "clamped_indices",
                            "doubled_indices",
                            "halves_of_distances",

@@ -76,16 +76,20 @@ def branches(q, k, v, near):
     return lax.cond(near, *windows, q, k, v)
 
 
-@form(shape(B, Q, H * D), shape(3, 4, H * D, H * D), shape(3, dtype=jnp.bool_))
 def scan_of_branches(x, weights, skipped):
-    def loss(x, weights):
-        def layer(x, per_layer):
-            w, skip = per_layer
-            return lax.cond(skip, lambda x, w: x, attention_layer, x, w), None
+    def attended(x, w):
+        q, k, v = ((x @ w[i]).reshape(B, Q, H, D) for i in range(3))
+        return x + attention_of(causal(Q, Q))(q, k, v).reshape(x.shape)
 
-        return jnp.sum(lax.scan(jax.checkpoint(layer), x, (weights, skipped))[0] ** 2)
+    def layer(x, per_layer):
+        w, skip = per_layer
+        return lax.cond(skip, lambda x, w: x, attended, x, w), None
 
-    return loss(x, weights)
+    return jnp.sum(lax.scan(jax.checkpoint(layer), x, (weights, skipped))[0] ** 2)
+
+
+FORMS["scan_of_branches"] = (scan_of_branches, (*LAYERS, shape(3, dtype=jnp.bool_)))
+FORMS["scan_of_branches_grad"] = (jax.grad(scan_of_branches, (0, 1)), (*LAYERS, shape(3, dtype=jnp.bool_)))
 
 
 def dropping_layers_in_scan(checkpoint):

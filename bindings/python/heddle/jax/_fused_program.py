@@ -73,7 +73,9 @@ def parted(closed):
 
 def _number(constant):
     """What a constant of one element is, if that is known; else None."""
-    if isinstance(constant, jax.core.Tracer) or constant.size != 1 or jax.dtypes.issubdtype(constant.dtype, jax.dtypes.extended):
+    if isinstance(constant, jax.core.Tracer) or constant.size != 1 or not getattr(constant, "is_fully_addressable", True):
+        return None
+    if jax.dtypes.issubdtype(constant.dtype, jax.dtypes.extended):
         return None
     return np.asarray(constant)
 
