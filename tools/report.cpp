@@ -110,6 +110,7 @@ constexpr Advice kAdvice[] = {
      "Give each head a sink of its own, or keep the sink constant."},
     {"several pieces", "Pass such a mask as an additive bias (0 and -inf)."},
     {"more than is evaluated", "Build the mask from iotas and comparisons, not as a constant."},
+    {"made of the scores themselves", "Make the mask of positions, lengths or other data."},
     {"see no key", "Give such rows a key, or mask with -inf and expect 0 there."},
     {"have the same batch and head axes",
      "If this is attention, give keys and values the same leading axes."},

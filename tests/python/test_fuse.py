@@ -389,7 +389,15 @@ class TestExplain:
             weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), axis=-1)
             return weights, jnp.einsum("bhqk,bkhd->bqhd", weights, v)
 
-        assert "needed elsewhere" in heddle.jax.explain(returns_weights, *qkv())
+        text = heddle.jax.explain(returns_weights, *qkv())
+        assert "needed elsewhere" in text and f"test_fuse.py:{returns_weights.__code__.co_firstlineno + 1}" in text
+
+    def test_a_mask_that_is_kept_is_said(self):
+        def dropped(q, k, v, kept):
+            weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), axis=-1)
+            return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(kept, weights / 0.45, 0), v)
+
+        assert "mask kept: 2.222x" in heddle.jax.explain(dropped, *qkv(), jnp.ones((2, 2, 48, 48), bool))
 
     def test_shapes_are_enough_and_jitted_functions_too(self):
         specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in qkv()]
