@@ -128,6 +128,7 @@ constexpr Advice kAdvice[] = {
     {"along a part of head_dim", "Split heads first, then repeat whole heads."},
     {"queries and keys hold the digits", "Split and join heads of Q and K in the same order."},
     {"made of floating numbers that are rounded", "Compute positions in integers."},
+    {"is f64, but", "Compute attention in float32, bfloat16 or float16."},
     {"has elements of type", "Convert it to float32, bfloat16 or float16."},
     {"nothing sums this exponential",
      "An exponential on its own, as in SiLU; there is nothing to fuse."},

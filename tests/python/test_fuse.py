@@ -13,6 +13,11 @@ import model
 import numpy as np
 import pytest
 
+try:
+    from jax import enable_x64
+except ImportError:  # before JAX 0.8
+    from jax.experimental import enable_x64
+
 KEY = jax.random.key(0)
 
 
@@ -398,6 +403,11 @@ class TestExplain:
             return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(kept, weights / 0.45, 0), v)
 
         assert "mask kept: 2.222x" in heddle.jax.explain(dropped, *qkv(), jnp.ones((2, 2, 48, 48), bool))
+
+    def test_what_to_do_of_f64(self):
+        with enable_x64(True):
+            text = heddle.jax.explain(attend, *(jax.ShapeDtypeStruct((2, 16, 2, 8), jnp.float64) for _ in "qkv"))
+        assert "Compute attention in float32" in " ".join(text.split())
 
     def test_shapes_are_enough_and_jitted_functions_too(self):
         specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in qkv()]
