@@ -12,7 +12,8 @@ namespace heddle::rewrite {
 void take_roundings_to_own_type_away(hlo::Computation& computation);
 
 /// Of a barrier that holds scores of a softmax, or weights, nothing stays: what is computed again
-/// behind it from one of its values is then seen to be what the forward computes.
+/// behind it, queries and keys among it, is then seen to be what the forward computes. XLA sees it
+/// too and may keep that instead; policies that keep scores compute little again.
 void take_barriers_of_scores_away(const hlo::Module& module);
 
 }  // namespace heddle::rewrite
