@@ -5,6 +5,7 @@
 
 #include "hlo/unread_fields.h"
 #include "rewrite/bitcast.h"
+#include "rewrite/kept_scores.h"
 #include "rewrite/merged_dots.h"
 #include "rewrite/numbering.h"
 #include "rewrite/outer_product.h"
@@ -92,10 +93,15 @@ void merge_equal(Computation* computation, Numbering& numbering) {
 
 Status canonicalise(hlo::Module& module) {
   inline_calls(module);
+  for (Computation* computation : module.computations()) {
+    take_tuples_apart(computation);
+    take_roundings_to_own_type_away(*computation);
+  }
+  module.remove_dead();  // a call that was inlined reads a stack, too
+  take_barriers_of_scores_away(module);
   Numbering numbering;
   for (Computation* computation : module.callees_first()) {
     computation->sort();
-    take_tuples_apart(computation);
     HEDDLE_TRY(write_bitcasts_as_reshapes(*computation));
     HEDDLE_TRY(take_sums_of_one_away(*computation));
     HEDDLE_TRY(take_merged_dots_apart(*computation));

@@ -53,7 +53,7 @@ bool varies(const Element& element, const Index& along) {
 
 namespace {
 
-// Loops in loops, and slices of slices, as deep as no program nests them.
+// Loops and branches in one another, and slices of slices, as deep as no program nests them.
 constexpr int kMaxLoopDepth = 64;
 constexpr int kMaxResolving = 64;
 
@@ -86,6 +86,14 @@ Elements::Elements(const hlo::Module& module)
 void Elements::add_frames(const Computation* computation, int frame, int depth) {
   if (depth == kMaxLoopDepth) return;
   for (const Instruction* x : computation->instructions()) {
+    if (x->is(Opcode::conditional)) {
+      for (const Computation* branch : x->called_computations()) {
+        if (module_.callers(branch).size() != 1 || frame_of(branch) >= 0) continue;
+        frames_.push_back({branch, -1, nullptr, -1});
+        add_frames(branch, static_cast<int>(frames_.size()) - 1, depth + 1);
+      }
+      continue;
+    }
     if (!x->is(Opcode::while_) || module_.callers(x->body()).size() != 1) continue;
     frames_.push_back({x->body(), frame, x, -1});
     add_frames(x->body(), static_cast<int>(frames_.size()) - 1, depth + 1);

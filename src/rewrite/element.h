@@ -22,7 +22,8 @@ using Var = int32_t;
 using Index = std::vector<Var>;
 
 /// A computation as it runs: the entry, the body of a loop that stands in another frame, or such a
-/// body at the iteration that another loop's body reads back (`read_by` is then that reader).
+/// body at the iteration that another loop's body reads back (`read_by` is then that reader). A
+/// branch of a conditional is one like the entry, which knows nothing of what it is given.
 struct Frame {
   const hlo::Computation* computation = nullptr;
   int parent = -1;

@@ -28,8 +28,8 @@ std::shared_ptr<Algebra> make_algebra(Elements& elements) {
   return algebra;
 }
 
-/// Whether anything is reduced that is `exponential` in another order or type: what is not costs no
-/// region.
+/// Whether anything is reduced that is `exponential` in another order or type, or where a mask
+/// shows it: what is not costs no region.
 bool is_reduced(const Elements& elements, const Instruction* exponential) {
   std::vector<const Instruction*> work{exponential};
   std::set<const Instruction*> seen;
@@ -40,7 +40,7 @@ bool is_reduced(const Elements& elements, const Instruction* exponential) {
       if (user->is(Opcode::reduce)) return true;
       const bool passes_on = user->is(Opcode::transpose) || user->is(Opcode::reshape) ||
                              user->is(Opcode::broadcast) || user->is(Opcode::copy) ||
-                             user->is(Opcode::convert);
+                             user->is(Opcode::convert) || user->is(Opcode::select);
       if (passes_on && seen.insert(user).second) work.push_back(elements.representative(user));
     }
   }
@@ -98,6 +98,18 @@ class Finder {
     if (!reason.empty()) findings_.refusals.push_back(refusal(*exponential, reason));
   }
 
+  /// Whether weights that nothing multiplies are a branch's, of products that each batch entry or
+  /// head has of its own: no loss's.
+  bool gives_weights_away(const Region& region) const {
+    const int home = region.home();
+    if (home == 0 || elements_.frames()[home].parent >= 0) return false;
+    const std::vector<const Member*> members = region.members(home);
+    return std::any_of(members.begin(), members.end(), [](const Member* member) {
+      return member->kind == Kind::matrix && member->place.x->is(Opcode::dot) &&
+             !member->place.x->lhs_batch_dims().empty();
+    });
+  }
+
   /// Whether a backward was found; forwards are looked for unless `only_backward`.
   bool attempt(int frame, const Instruction* exponential, int home, bool only_backward,
                const std::set<const Instruction*>& opaque,
@@ -106,7 +118,12 @@ class Finder {
     for (Terms terms : {Terms::taken_apart, Terms::whole}) {
       auto algebra = make_algebra(elements_);
       Region region(elements_, *algebra, frame, exponential, home, terms, opaque);
-      if (region.keys().empty() || !region.feeds_products()) return false;
+      if (region.keys().empty()) return false;
+      if (!region.feeds_products()) {
+        if (gives_weights_away(region))
+          reason = "the branch of a conditional gives these weights to a backward outside of it";
+        return false;
+      }
       const auto softmax = softmax_of(*algebra, region);
       if (softmax)
         return match_either(algebra, region, *softmax, only_backward, forward_roots, reason);

@@ -20,13 +20,17 @@ Liveness::Liveness(const hlo::Module& module, const Replaced& replaced)
         if (!is_separable(x)) whole_.insert(x);
       }
   need(module.entry()->root());
-  for (const Instruction* x : module.entry()->instructions())
-    if (x->has_side_effect()) need(x);
+  need_effects(module.entry());
   run();
 }
 
 void Liveness::need(const Instruction* x) {
   if (live_.insert(x).second) work_.push_back(x);
+}
+
+void Liveness::need_effects(const Computation* computation) {
+  for (const Instruction* x : computation->instructions())
+    if (x->has_side_effect()) need(x);
 }
 
 void Liveness::need_state(const Instruction* loop, int64_t element) {
@@ -38,9 +42,7 @@ void Liveness::need_state(const Instruction* loop, int64_t element) {
   need(next->is(Opcode::tuple) ? next->operand(i) : next);
   // The loop runs: its condition, and whatever happens in it.
   need(loop->condition()->root());
-  for (const Computation* part : {loop->body(), loop->condition()})
-    for (const Instruction* x : part->instructions())
-      if (x->has_side_effect()) need(x);
+  for (const Computation* part : {loop->body(), loop->condition()}) need_effects(part);
   if (whole_.contains(loop)) need_all_state(loop);
 }
 
@@ -83,8 +85,10 @@ void Liveness::run() {
       need_all_state(loop->second);
     } else {
       for (const Instruction* operand : x->operands()) need(operand);
-      for (const Computation* called : x->called_computations())
-        for (const Instruction* inner : called->instructions()) need(inner);
+      for (const Computation* called : x->called_computations()) {
+        need(called->root());
+        need_effects(called);
+      }
     }
   }
 }

@@ -27,6 +27,8 @@ class Liveness {
 
  private:
   void need(const hlo::Instruction* x);
+  /// What happens in `computation` whether its result is read or not.
+  void need_effects(const hlo::Computation* computation);
   void need_state(const hlo::Instruction* loop, int64_t element);
   void need_all_state(const hlo::Instruction* loop);
   void run();

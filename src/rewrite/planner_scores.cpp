@@ -421,7 +421,7 @@ Status Planner::set_dropout(graph::AttentionAttributes& a) {
     scale.constant = 1 / match_.dropout->scale;
     a.dropout.scale_inv = plan_.graph.add(scale);
   }
-  plan_.dropout = fmt::format("mask, scale {}", match_.dropout->scale);
+  plan_.dropout = fmt::format("mask kept: {:.4g}x", match_.dropout->scale);
   return {};
 }
 

@@ -13,6 +13,15 @@ bool contains(std::span<const int64_t> dims, int64_t dim) {
   return std::find(dims.begin(), dims.end(), dim) != dims.end();
 }
 
+/// The operand that `summed` is, rounded or, where a mask hides it, 0; nothing of other values.
+std::optional<int> passed_on(Elements& elements, const Element& summed) {
+  if (is_rounding(summed.x)) return 0;
+  if (!summed.x->is(Opcode::select)) return std::nullopt;
+  for (int hidden : {1, 2})
+    if (elements.splat(summed.frame, summed.x->operand(hidden)) == 0.0) return 3 - hidden;
+  return std::nullopt;
+}
+
 bool is_additive(const Instruction* x) { return x->is(Opcode::add) || x->is(Opcode::subtract); }
 
 }  // namespace
@@ -155,6 +164,11 @@ void Region::add_operands(const Element& here, std::vector<Element>& to) const {
     for (const Instruction* operand : x->operands())
       if (hlo::same_dims(operand->shape(), x->shape()))
         to.push_back({here.frame, operand, here.at});
+  } else if (x->is(Opcode::dynamic_slice)) {
+    // Scores that the loop which is read back kept.
+    Element kept = elements_.resolve(here);
+    if (kept.frame != here.frame && is_contraction(elements_, kept.frame, kept.x))
+      to.push_back(std::move(kept));
   }
 }
 
@@ -319,8 +333,8 @@ void Region::find_keys() {
     const Member* from = lookup(frame_, x->operand(0));
     if (!from || from->kind != Kind::matrix) continue;
     Element summed = elements_.resolve({frame_, x->operand(0), from->place.at});
-    while (is_rounding(summed.x))
-      summed = elements_.resolve({summed.frame, summed.x->operand(0), summed.at});
+    while (const auto operand = passed_on(elements_, summed))
+      summed = elements_.resolve({summed.frame, summed.x->operand(*operand), summed.at});
     if (!(summed == anchor_)) continue;
     for (int64_t dim : x->dimensions())
       for (Var v : from->place.at[dim]) keys_.push_back(v);

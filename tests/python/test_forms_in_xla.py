@@ -14,16 +14,19 @@ FORMS = ["mask_of_keys_grad", "mask_of_either_grad", "mask_in_groups_grad", "len
          "scan_with_sinks", "scan_with_sinks_checkpoint", "alibi_grad", "alibi_of_constants_grad", "alibi_and_bias_grad",
          "alibi_trained_grad", "window_by_one_comparison_grad", "window_of_unsigned_grad", "doubled_indices_grad",
          "shifted_indices_grad", "clamped_indices_grad", "halves_of_distances_grad", "truncated_mask_grad",
-         "mask_of_many_grad"]
+         "mask_of_many_grad", "mask_of_softmax_grad", "causal_by_softmax_grad", "branches_grad", "scan_of_branches",
+         "layers_dots_saveable", "scan_dots_saveable", "scan_everything_saveable"]
 
 
 def argument(shape, dtype, number):
     """Random; the first half of a mask shows nothing, and the first of some lengths is 0."""
     random = np.random.default_rng(number)
-    if dtype == np.bool_:
+    if dtype == np.bool_ and len(shape) > 1:
         mask = random.random(shape) < 0.7
         mask.reshape(-1)[: mask.size // 2] = False
         return mask
+    if dtype == np.bool_:
+        return random.random(shape) < 0.5
     if np.issubdtype(dtype, np.integer):
         value = random.integers(0, 2**31 - 1, shape).astype(dtype)
         if value.size == shape[0] == 2 and dtype == np.int32:

@@ -13,6 +13,11 @@ import model
 import numpy as np
 import pytest
 
+try:
+    from jax import enable_x64
+except ImportError:  # before JAX 0.8
+    from jax.experimental import enable_x64
+
 KEY = jax.random.key(0)
 
 
@@ -180,6 +185,23 @@ def test_unused_arguments_constants_and_integers():
     arguments = (*qkv(), jnp.zeros((0, 3)), jnp.int32(4))
     assert calls(fused, *arguments) == 1
     close(fused(*arguments), f(*arguments))
+
+
+@pytest.mark.parametrize("number", [jnp.float32(-2.4e38), jnp.full((1, 1), -2.4e38), np.float32(-2.4e38)], ids=str)
+def test_numbers_that_a_function_closes_over_are_known(number):
+    """Given as an argument, the fill of hidden scores could be any score."""
+    def f(q, k, v):
+        scores = jnp.where(jnp.tril(jnp.ones((48, 48), bool)), jnp.einsum("bqhd,bkhd->bhqk", q, k), number)
+        return (jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, axis=-1), v)**2).sum()
+
+    gradients = jax.grad(f, argnums=(0, 1, 2))
+    fused = heddle.jax.fuse(gradients)
+    assert calls(fused, *qkv()) == 2
+    close(fused(*qkv()), gradients(*qkv()))
+    assert "attention calls: 2" in heddle.jax.explain(gradients, *qkv())
+    outside = jax.jit(jax.grad(heddle.jax.fuse(f), argnums=(0, 1, 2)))
+    assert calls(outside, *qkv()) == 2
+    close(outside(*qkv()), gradients(*qkv()))
 
 
 def test_random_keys_go_in_and_out():
@@ -372,7 +394,20 @@ class TestExplain:
             weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), axis=-1)
             return weights, jnp.einsum("bhqk,bkhd->bqhd", weights, v)
 
-        assert "needed elsewhere" in heddle.jax.explain(returns_weights, *qkv())
+        text = heddle.jax.explain(returns_weights, *qkv())
+        assert "needed elsewhere" in text and f"test_fuse.py:{returns_weights.__code__.co_firstlineno + 1}" in text
+
+    def test_a_mask_that_is_kept_is_said(self):
+        def dropped(q, k, v, kept):
+            weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), axis=-1)
+            return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(kept, weights / 0.45, 0), v)
+
+        assert "mask kept: 2.222x" in heddle.jax.explain(dropped, *qkv(), jnp.ones((2, 2, 48, 48), bool))
+
+    def test_what_to_do_of_f64(self):
+        with enable_x64(True):
+            text = heddle.jax.explain(attend, *(jax.ShapeDtypeStruct((2, 16, 2, 8), jnp.float64) for _ in "qkv"))
+        assert "Compute attention in float32" in " ".join(text.split())
 
     def test_shapes_are_enough_and_jitted_functions_too(self):
         specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in qkv()]

@@ -575,6 +575,10 @@ std::vector<Expected> fused() {
                            "window",
                            "window_of_fewer_keys",
                            "masked_after_softmax",
+                           "mask_of_softmax",
+                           "causal_by_softmax",
+                           "scan_of_branches",
+                           "scan_of_branches_grad",
                            "clamped_indices",
                            "doubled_indices",
                            "halves_of_distances",
@@ -661,6 +665,9 @@ std::vector<Expected> fused() {
                            "rope_of_first_halves_grad",
                            "rope_of_two_angles_grad",
                            "masked_twice_grad",
+                           "mask_of_softmax_grad",
+                           "causal_by_softmax_grad",
+                           "scan_everything_saveable",
                            "nested_selects_grad",
                            "no_batch_grad",
                            "no_maximum_grad",
@@ -733,7 +740,12 @@ std::vector<Expected> fused() {
                            "mean_of_output_normalised_late.simplified"})
     all.push_back({name, 1, 1});
   all.push_back({"dots_merged", 2, 0});
+  all.push_back({"branches", 2, 0});
+  all.push_back({"branches_grad", 2, 2});
   all.push_back({"layers_unrolled", 3, 3});
+  all.push_back({"layers_everything_saveable", 2, 2});
+  all.push_back({"layers_dots_saveable", 2, 2});
+  all.push_back({"scan_dots_saveable", 2, 1});
   all.push_back({"bias_of_all_layers", 3, 0});
   all.push_back({"bias_of_all_layers_grad", 3, 3});
   for (const char* name :
@@ -766,6 +778,7 @@ std::vector<Expected> left_alone() {
                            "normalised_over_queries",
                            "rows_without_keys",
                            "entries_without_keys",
+                           "summed_where_others_are_shown",
                            "relu_of_scores",
                            "capped_after_mask",
                            "sink_of_each_row",

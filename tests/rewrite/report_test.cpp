@@ -20,6 +20,18 @@ TEST(Report, ASoftmaxThatIsReturnedIsOne) {
   EXPECT_EQ(programs.report.without_values, 0);
 }
 
+// Under a checkpoint that stands around the conditional: the forward's branch is computed again for
+// what the backward's reads.
+TEST(Report, NamesWeightsThatLeaveABranch) {
+  const Rewritten programs = rewritten(program_text("forms/scan_of_branches_grad"));
+  EXPECT_EQ(programs.forwards(), 1) << programs.reasons();
+  EXPECT_EQ(programs.backwards(), 0);
+  EXPECT_NE(
+      programs.reasons().find("the branch of a conditional gives these weights to a backward"),
+      std::string::npos)
+      << programs.reasons();
+}
+
 // Not the softmax's own sum, which reads the weights first.
 TEST(Report, NamesWhatNeedsTheWeights) {
   std::string text = program_text("forms/probabilities_returned");

@@ -44,6 +44,54 @@ FORMS["scan"] = (layers_in_scan(False), LAYERS)
 FORMS["scan_checkpoint"] = (layers_in_scan(True), LAYERS)
 
 
+def kept_by_policy(policy, scanned):
+    """Layers whose checkpoint keeps scores, or weights too."""
+    def loss(x, weights):
+        layer = jax.checkpoint(lambda x, w: (attention_layer(x, w), None), policy=policy)
+        if scanned:
+            return jnp.sum(lax.scan(layer, x, weights)[0] ** 2)
+        return jnp.sum(layer(layer(x, weights[0])[0], weights[1])[0] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1))
+
+
+for name in ("everything_saveable", "dots_saveable"):
+    policy = getattr(jax.checkpoint_policies, name)
+    FORMS[f"layers_{name}"] = (kept_by_policy(policy, False), LAYERS)
+    FORMS[f"scan_{name}"] = (kept_by_policy(policy, True), LAYERS)
+
+
+def attention_of(visible):
+    def attend(q, k, v):
+        s = jnp.where(visible, jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5, -1e30)
+        return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+    return attend
+
+
+@both(QB, KB, VB, shape(dtype=jnp.bool_), out=OB)
+def branches(q, k, v, near):
+    """Each branch is a checkpoint: what its backward needs is computed again there."""
+    windows = [jax.checkpoint(attention_of(visible)) for visible in (causal(offset=4), causal(offset=4) & ~causal(offset=1))]
+    return lax.cond(near, *windows, q, k, v)
+
+
+def scan_of_branches(x, weights, skipped):
+    def attended(x, w):
+        q, k, v = ((x @ w[i]).reshape(B, Q, H, D) for i in range(3))
+        return x + attention_of(causal(Q, Q))(q, k, v).reshape(x.shape)
+
+    def layer(x, per_layer):
+        w, skip = per_layer
+        return lax.cond(skip, lambda x, w: x, attended, x, w), None
+
+    return jnp.sum(lax.scan(jax.checkpoint(layer), x, (weights, skipped))[0] ** 2)
+
+
+FORMS["scan_of_branches"] = (scan_of_branches, (*LAYERS, shape(3, dtype=jnp.bool_)))
+FORMS["scan_of_branches_grad"] = (jax.grad(scan_of_branches, (0, 1)), (*LAYERS, shape(3, dtype=jnp.bool_)))
+
+
 def dropping_layers_in_scan(checkpoint):
     def loss(x, weights, keys):
         def layer(x, per_layer):

@@ -36,6 +36,13 @@ def masked_after_softmax(q, k, v):
     return jnp.einsum("bhqk,bkhd->bqhd", p, v)
 
 
+@form(QB, KB, VB, shape(Q, K, dtype=jnp.bool_))
+def summed_where_others_are_shown(q, k, v, mask):
+    """The weights of hidden keys are left out of the sum and kept beside it."""
+    e = jnp.exp(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", e / jnp.sum(e, -1, keepdims=True, where=mask), v)
+
+
 @form(QB, KB, VB)
 def relu_of_scores(q, k, v):
     s = jnp.einsum("bqhd,bkhd->bhqk", q, k)

@@ -56,6 +56,19 @@ def mask_is_data(q, k, v, mask):
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
 
 
+@both(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_), out=OB)
+def mask_of_softmax(q, k, v, mask):
+    """Scores, the sum of their weights and these: each masked by itself."""
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, axis=-1, where=mask), v)
+
+
+@both(QB, KB, VB, out=OB)
+def causal_by_softmax(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, axis=-1, where=causal(offset=4)), v)
+
+
 @both(QB, KB, VB, shape(B, 1, 1, K, dtype=jnp.bool_), out=OB)
 def mask_of_keys(q, k, v, mask):
     s = jnp.where(mask & causal(offset=4), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30)

@@ -79,7 +79,7 @@ def explain(f: Callable[..., Any], *args: Any, picture: str | os.PathLike | None
         command += ["--picture", str(picture)]
     f = getattr(getattr(f, "__wrapped__", None), "unfused", f)  # of what `fuse` gave, the function it was given
     lowered = (f if hasattr(f, "lower") else jax.jit(f)).lower(*args, **kwargs)
-    text = lowered.compiler_ir("hlo").as_hlo_text(print_large_constants=True)
+    text = _internals.text_with_sources(lowered.compiler_ir("hlo"))
     run = subprocess.run(command, input=text, capture_output=True, text=True)
     if run.returncode != 0:
         raise RuntimeError(run.stderr.strip() or f"heddle fuse ended with status {run.returncode}")

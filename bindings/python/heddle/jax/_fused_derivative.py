@@ -11,7 +11,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad
 
 from heddle.jax import _compat, _internals
-from heddle.jax._fused_program import Program, bind, fused_program, lower
+from heddle.jax._fused_program import bind, fused_program, lower, parted
 
 # Operands: the program's own, then a tangent for each that `wrt` numbers. Results: the tangents of its inexact results.
 fused_tangents = Primitive("heddle_fused_tangents")
@@ -46,8 +46,7 @@ def _pulled_back(program, wrt, count, *values):
 
 def _closed(function, values):
     """(function as a Program, the operands it has before its own)."""
-    closed = jax.make_jaxpr(function)(*values)
-    return Program(closed.jaxpr, len(closed.consts)), closed.consts
+    return parted(jax.make_jaxpr(function)(*values))
 
 
 def _moving(tangents):

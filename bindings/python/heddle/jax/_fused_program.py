@@ -3,6 +3,7 @@
 import warnings
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Primitive
 
 from heddle import _library
@@ -29,7 +30,8 @@ def bind(flat, values, name):
         warnings.warn(f"heddle.jax.fuse: {name} has side effects ({', '.join(sorted(map(str, closed.effects)))}), "
                       "which a fused program cannot carry; it runs as written.", stacklevel=4)
         return flat(*values)
-    return fused_program.bind(*closed.consts, *values, program=Program(closed.jaxpr, len(closed.consts)), name=name)
+    program, constants = parted(closed)
+    return fused_program.bind(*constants, *values, program=program, name=name)
 
 
 def _holds_shard_map(jaxpr):
@@ -48,16 +50,34 @@ def _is_jaxpr(value):
 
 
 class Program:
-    """A jaxpr with its constants as leading arguments; equal to itself alone, as a parameter has to be."""
+    """A jaxpr with its constants as leading arguments, but for numbers: those stand in the program, where the rewriter
+    reads them (a fill of hidden scores, a scale). Equal to itself alone, as a parameter has to be."""
 
-    def __init__(self, jaxpr, constants):
-        self.jaxpr, self._constants = jaxpr, constants
+    def __init__(self, jaxpr, numbers):
+        self.jaxpr, self._numbers = jaxpr, numbers
 
     def __call__(self, *values):
-        return jax.core.eval_jaxpr(self.jaxpr, values[:self._constants], *values[self._constants:])
+        values = iter(values)
+        constants = [next(values) if number is None else number for number in self._numbers]
+        return jax.core.eval_jaxpr(self.jaxpr, constants, *values)
 
     def __repr__(self):
         return f"<{len(self.jaxpr.eqns)} equations>"
+
+
+def parted(closed):
+    """(A closed jaxpr as a Program, the constants that it takes as arguments.)"""
+    numbers = [_number(x) for x in closed.consts]
+    return Program(closed.jaxpr, numbers), [x for x, number in zip(closed.consts, numbers) if number is None]
+
+
+def _number(constant):
+    """What a constant of one element is, if that is known; else None."""
+    if isinstance(constant, jax.core.Tracer) or constant.size != 1 or not getattr(constant, "is_fully_addressable", True):
+        return None
+    if jax.dtypes.issubdtype(constant.dtype, jax.dtypes.extended):
+        return None
+    return np.asarray(constant)
 
 
 @fused_program.def_impl

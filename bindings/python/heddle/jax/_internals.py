@@ -30,6 +30,15 @@ def text_of_proto(serialized):
     return xla_client.XlaComputation(serialized).as_hlo_text(print_large_constants=True)
 
 
+def text_with_sources(computation):
+    """An XlaComputation as HLO text that names the user's lines, its constants in full."""
+    options = _hlo.HloPrintOptions()
+    options.print_large_constants = True
+    options.print_metadata = True
+    serialized = computation.as_serialized_hlo_module_proto()
+    return _hlo.HloModule.from_serialized_hlo_module_proto(serialized).to_string(options)
+
+
 def canonical_text_of_proto(serialized):
     """HLO text with every name taken afresh, without metadata and layouts: equal for modules that say the same."""
     options = _hlo.HloPrintOptions.canonical()
