@@ -16,7 +16,7 @@ from sections import table, written  # noqa: E402
 LONGEST = 300  # seconds for one program; on an idle machine they take up to 15
 DISTRIBUTIONS = {"flax_linen": "flax", "flax_nnx": "flax", "haiku": "dm-haiku", "keras_hub": "keras-hub"}
 SECTION = """{programs} other programs of {libraries} libraries as PyPI has them, unmodified, through `heddle.jax.fuse`:
-small random models that nothing was made on. **{forward} of {forwards} forwards and {backward} of {backwards} backwards are
+small random models that the rewriter was not made on; Penzai's led to one mend. **{forward} of {forwards} forwards and {backward} of {backwards} backwards are
 fused**, and every program is right by the rule of `tests/programs/judge.py`: each row of each output is as near to its
 value in f64 as the original's row is, within a small factor. An error is the largest of any output, of that output's
 largest value (or of a thousandth of the largest of all outputs). Made by `tests/models/run --table`, which runs them.
