@@ -39,7 +39,7 @@ fe::graph::Graph attention(const char* prefix = "", float scale = 0.25f) {
 class Lifecycle : public ::testing::Test {
  protected:
   fe::graph::Graph graph = attention();
-  const fe::Handle cpu;
+  const fe::Handle cpu{};
   std::vector<float> q = std::vector<float>(B * H * S * D, 0.5f), k = q, v = q,
                      o = std::vector<float>(q.size(), NAN);
   std::unordered_map<int64_t, void*> pack{
