@@ -42,7 +42,7 @@ TEST_P(Form, IsDoneOnce) {
   EXPECT_EQ(twice.report.fusions.size(), 0u);
 }
 
-/// What `x` is made of, through the states of loops.
+/// What `x` is made of, through the states of loops and the branches of conditionals.
 std::set<const hlo::Instruction*> makers_of(const hlo::Module& module,
                                             std::vector<const hlo::Instruction*> work) {
   using hlo::Opcode;
@@ -65,6 +65,9 @@ std::set<const hlo::Instruction*> makers_of(const hlo::Module& module,
       element(loop->operand(0), x->tuple_index());
     } else {
       work.insert(work.end(), x->operands().begin(), x->operands().end());
+      if (x->is(Opcode::conditional))
+        for (const hlo::Computation* branch : x->called_computations())
+          work.push_back(branch->root());
     }
   }
   return makers;
