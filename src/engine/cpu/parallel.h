@@ -3,6 +3,7 @@
 
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
+#include <tbb/task_group.h>
 
 #include <algorithm>
 #include <atomic>
@@ -39,7 +40,12 @@ void for_each_task(int64_t tasks, int workers, const Body& body) {
     return;
   }
   tasks_published.fetch_add(1, std::memory_order_acq_rel);
-  tbb::parallel_for(0, workers, 1, work, tbb::simple_partitioner());
+  // Workers round and treat subnormal numbers as the caller's thread does. By itself the scheduler
+  // has them do so for good as the thread did that first called it, one of XLA's maybe.
+  tbb::task_group_context as_the_caller(
+      tbb::task_group_context::bound,
+      tbb::task_group_context::default_traits | tbb::task_group_context::fp_settings);
+  tbb::parallel_for(0, workers, 1, work, tbb::simple_partitioner(), as_the_caller);
   done.load(std::memory_order_acquire);
 }
 

@@ -100,12 +100,16 @@ inline Float load_i4(const uint8_t* p) {
   for (int i = 0; i < kLanes; ++i) codes[i] = i % 2 == 0 ? p[i / 2] & 15 : p[i / 2] >> 4;
   return __builtin_convertvector(codes - 8, Float);
 }
-/// Exponent and mantissa move to those of an f32, whose exponents begin 120 lower.
+/// Exponent and mantissa move to those of an f32, whose exponents begin 120 lower. Subnormal codes
+/// are multiples of 2^-9: moved, they would be subnormal, which some threads, XLA's, take for 0.
 inline Float load_f8e4m3(const uint8_t* p) {
   Bits bits;
   for (int i = 0; i < kLanes; ++i) bits[i] = p[i];
   const Bits magnitude = bits & 127;
-  const Bits value = (Bits)((Float)(magnitude << 20) * all(0x1p120f));
+  const Bits units = (Bits)(__builtin_convertvector((Mask)magnitude, Float) * all(0x1p-9f));
+  const Bits is_subnormal = (Bits)(magnitude < 8);
+  const Bits moved = (magnitude << 20) + (120u << 23);
+  const Bits value = (units & is_subnormal) | (moved & ~is_subnormal);
   const Bits nan = (Bits)(magnitude == 127);
   return (Float)(((bits & 128) << 24) | (value & ~nan) | (nan & 0x7fc00000));
 }
