@@ -9,6 +9,7 @@
 #include "graph/extents.h"
 #include "graph/ports.h"
 #include "graph/validate.h"
+#include "graph/without_scales.h"
 #include "reference/evaluate.h"
 #include "tools/graph_memory.h"
 
@@ -36,6 +37,10 @@ class Filler {
     for (const Node& node : graph_.nodes) {
       if (const auto* op = std::get_if<graph::Sdpa>(&node.op)) attention(*op);
       if (const auto* op = std::get_if<graph::SdpaBackward>(&node.op)) attention(*op);
+      if (const auto* op = std::get_if<graph::SdpaFp8>(&node.op))
+        attention(graph::without_scales(*op));
+      if (const auto* op = std::get_if<graph::SdpaFp8Backward>(&node.op))
+        attention(graph::without_scales(*op));
       if (const auto* op = std::get_if<graph::CacheAppend>(&node.op)) append(*op);
     }
     for (const Node& node : graph_.nodes)
@@ -177,6 +182,8 @@ class Filler {
       return all(id, [&](int64_t) { return uniform(-1, 1); });
     if (role == "k_scale" || role == "v_scale")
       return all(id, [&](int64_t) { return uniform(0.01, 0.03); });
+    if (role.starts_with("descale_") || role.starts_with("scale_"))
+      return all(id, [&](int64_t) { return uniform(0.5, 2); });
     if (role == "epsilon") return all(id, [](int64_t) { return kEpsilon; });
     if (const auto* op = std::get_if<graph::Rope>(&node.op); op && role == "positions") {
       const graph::Rope& rope = *op;

@@ -48,6 +48,15 @@ class LengthsOf {
       found_.push_back(op.attention.seq_len_q);
     if (is_one_of(id, {op.k, op.v, op.d_k, op.d_v})) found_.push_back(op.attention.seq_len_kv);
   }
+  void add(TensorId id, const graph::SdpaFp8& op) {
+    if (is_one_of(id, {op.q, op.o, op.stats})) found_.push_back(op.attention.seq_len_q);
+    if (is_one_of(id, {op.k, op.v})) found_.push_back(op.attention.seq_len_kv);
+  }
+  void add(TensorId id, const graph::SdpaFp8Backward& op) {
+    if (is_one_of(id, {op.q, op.o, op.d_o, op.stats, op.d_q}))
+      found_.push_back(op.attention.seq_len_q);
+    if (is_one_of(id, {op.k, op.v, op.d_k, op.d_v})) found_.push_back(op.attention.seq_len_kv);
+  }
   // A rotation is of the rows that attention has.
   void add(TensorId id, const graph::Rope& op) {
     if (id == op.x) add(op.y);

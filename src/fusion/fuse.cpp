@@ -3,6 +3,7 @@
 
 #include "fusion/attention_problem.h"
 #include "fusion/cache_append_problem.h"
+#include "fusion/fp8_attention_problem.h"
 #include "fusion/pointwise_problem.h"
 #include "fusion/schedule.h"
 #include "fusion/streaming_problem.h"
@@ -58,6 +59,10 @@ class Fusion {
       if (std::holds_alternative<graph::Sdpa>(node.op)) attention[n] = forward(node, place);
       if (std::holds_alternative<graph::SdpaBackward>(node.op))
         attention[n] = backward(node, place);
+      if (std::holds_alternative<graph::SdpaFp8>(node.op))
+        attention[n] = fp8_attention_step(graph_, node);
+      if (std::holds_alternative<graph::SdpaFp8Backward>(node.op))
+        attention[n] = fp8_attention_backward_step(graph_, node);
     }
     const PointwiseFusion pointwise(graph_, planned_);
     Schedule schedule;

@@ -11,6 +11,13 @@ namespace heddle::fusion {
 class Operands {
  public:
   explicit Operands(const graph::Graph& graph) : graph_(graph) {}
+  /// More operands behind those of a problem.
+  Operands(const graph::Graph& graph, std::vector<problem::OperandType> types,
+           std::vector<problem::OperandLayout> layouts, std::vector<graph::TensorId> tensors)
+      : graph_(graph),
+        types_(std::move(types)),
+        layouts_(std::move(layouts)),
+        tensors_(std::move(tensors)) {}
 
   /// The operand of a tensor, added on first use with the operands its addressing needs (ragged
   /// offsets); kAbsent for kNone.

@@ -54,5 +54,9 @@ AttentionExtents extents(const Graph& graph, const Sdpa& op) {
 AttentionExtents extents(const Graph& graph, const SdpaBackward& op) {
   return dense_extents(graph, op);
 }
+AttentionExtents extents(const Graph& graph, const SdpaFp8& op) { return dense_extents(graph, op); }
+AttentionExtents extents(const Graph& graph, const SdpaFp8Backward& op) {
+  return dense_extents(graph, op);
+}
 
 }  // namespace heddle::graph

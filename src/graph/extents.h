@@ -25,5 +25,7 @@ inline bool holds_codes(DataType type) {
 /// bias's (unless broadcast), the rng dump's, else what the shorter page table covers.
 AttentionExtents extents(const Graph& graph, const Sdpa& op);
 AttentionExtents extents(const Graph& graph, const SdpaBackward& op);
+AttentionExtents extents(const Graph& graph, const SdpaFp8& op);
+AttentionExtents extents(const Graph& graph, const SdpaFp8Backward& op);
 
 }  // namespace heddle::graph

@@ -124,6 +124,55 @@ void fields(Visitor& v, T& op) {
   v.object("score_mod_bprop", op.score_mod_bprop);
 }
 
+template <class Visitor, Is<SdpaFp8> T>
+void fields(Visitor& v, T& op) {
+  v.input("q", op.q);
+  v.input("k", op.k);
+  v.input("v", op.v);
+  v.input("descale_q", op.descale_q);
+  v.input("descale_k", op.descale_k);
+  v.input("descale_v", op.descale_v);
+  v.input("descale_s", op.descale_s);
+  v.input("scale_s", op.scale_s);
+  v.input("scale_o", op.scale_o);
+  v.output("o", op.o);
+  v.output("stats", op.stats);
+  v.output("amax_s", op.amax_s);
+  v.output("amax_o", op.amax_o);
+  fields(v, op.attention);
+}
+
+template <class Visitor, Is<SdpaFp8Backward> T>
+void fields(Visitor& v, T& op) {
+  v.input("q", op.q);
+  v.input("k", op.k);
+  v.input("v", op.v);
+  v.input("o", op.o);
+  v.input("d_o", op.d_o);
+  v.input("stats", op.stats);
+  v.input("descale_q", op.descale_q);
+  v.input("descale_k", op.descale_k);
+  v.input("descale_v", op.descale_v);
+  v.input("descale_o", op.descale_o);
+  v.input("descale_d_o", op.descale_d_o);
+  v.input("descale_s", op.descale_s);
+  v.input("descale_d_p", op.descale_d_p);
+  v.input("scale_s", op.scale_s);
+  v.input("scale_d_q", op.scale_d_q);
+  v.input("scale_d_k", op.scale_d_k);
+  v.input("scale_d_v", op.scale_d_v);
+  v.input("scale_d_p", op.scale_d_p);
+  v.output("d_q", op.d_q);
+  v.output("d_k", op.d_k);
+  v.output("d_v", op.d_v);
+  v.output("amax_d_q", op.amax_d_q);
+  v.output("amax_d_k", op.amax_d_k);
+  v.output("amax_d_v", op.amax_d_v);
+  v.output("amax_d_p", op.amax_d_p);
+  v.flag("deterministic", op.deterministic);
+  fields(v, op.attention);
+}
+
 template <class Visitor, Is<Rope> T>
 void fields(Visitor& v, T& op) {
   v.input("x", op.x);

@@ -181,6 +181,47 @@ struct SdpaBackward {
   friend bool operator==(const SdpaBackward&, const SdpaBackward&) = default;
 };
 
+/// Attention on fp8 operands, each a tensor of f8e4m3 or f8e5m2 and an f32 [1,1,1,1] that it is
+/// multiplied by, its descale; numbers on the way and results are multiplied by a scale before they
+/// are rounded to fp8, where they saturate. Their largest magnitudes before that are results, too.
+///
+///   P = softmax(attn_scale * descale_q * descale_k * Q K^T), masked
+///   O = fp8(scale_o * (descale_s * descale_v * fp8(scale_s * P) V))
+///
+/// P is held in the type of q. An engine may hold it finer.
+struct SdpaFp8 {
+  TensorId q = kNone, k = kNone, v = kNone;
+  TensorId descale_q = kNone, descale_k = kNone, descale_v = kNone;
+  TensorId descale_s = kNone, scale_s = kNone;  ///< both or neither: then P is an engine's own
+  TensorId scale_o = kNone;                     ///< kNone: 1
+  TensorId o = kNone;                           ///< fp8, or a wider type, which is scaled as well
+  TensorId stats = kNone;                       ///< kNone: not wanted
+  TensorId amax_s = kNone, amax_o = kNone;      ///< f32 [1,1,1,1], each written if wanted
+  AttentionAttributes attention;
+
+  friend bool operator==(const SdpaFp8&, const SdpaFp8&) = default;
+};
+
+/// Its gradients: of the forward's P,
+///   D = rowsum(descale_o O * descale_d_o dO)
+///   dS = attn_scale * P * (descale_d_o * descale_v * dO V^T - D)
+///   dV = fp8(scale_d_v * (descale_s * descale_d_o * fp8(scale_s * P)^T dO))
+///   dQ = fp8(scale_d_q * (descale_d_p * descale_k * fp8(scale_d_p * dS) K)), dK alike
+/// dS is held in the type of dO. amax_d_p is that of dS.
+struct SdpaFp8Backward {
+  TensorId q = kNone, k = kNone, v = kNone, o = kNone, d_o = kNone, stats = kNone;
+  TensorId descale_q = kNone, descale_k = kNone, descale_v = kNone, descale_o = kNone,
+           descale_d_o = kNone, descale_s = kNone, descale_d_p = kNone;
+  TensorId scale_s = kNone, scale_d_p = kNone;
+  TensorId scale_d_q = kNone, scale_d_k = kNone, scale_d_v = kNone;  ///< kNone: 1
+  TensorId d_q = kNone, d_k = kNone, d_v = kNone;                    ///< kNone: not wanted
+  TensorId amax_d_q = kNone, amax_d_k = kNone, amax_d_v = kNone, amax_d_p = kNone;
+  bool deterministic = false;
+  AttentionAttributes attention;
+
+  friend bool operator==(const SdpaFp8Backward&, const SdpaFp8Backward&) = default;
+};
+
 enum class RopePairing : uint8_t { halves, interleaved };
 
 /// rope and rope_backward: y = output_scale * R(+-angle) x.
@@ -280,8 +321,8 @@ struct PointwiseNode {
 
 struct Node {
   std::string name;
-  std::variant<Sdpa, SdpaBackward, Rope, RmsNorm, RmsNormBackward, LayerNorm, LayerNormBackward,
-               CacheAppend, PointwiseNode>
+  std::variant<Sdpa, SdpaBackward, SdpaFp8, SdpaFp8Backward, Rope, RmsNorm, RmsNormBackward,
+               LayerNorm, LayerNormBackward, CacheAppend, PointwiseNode>
       op;
 
   friend bool operator==(const Node&, const Node&) = default;

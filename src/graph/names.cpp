@@ -51,6 +51,8 @@ std::string_view op_name(const Node& node) {
   struct Names {
     std::string_view operator()(const Sdpa&) const { return "sdpa"; }
     std::string_view operator()(const SdpaBackward&) const { return "sdpa_backward"; }
+    std::string_view operator()(const SdpaFp8&) const { return "sdpa_fp8"; }
+    std::string_view operator()(const SdpaFp8Backward&) const { return "sdpa_fp8_backward"; }
     std::string_view operator()(const Rope& op) const {
       return op.backward ? "rope_backward" : "rope";
     }

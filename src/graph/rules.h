@@ -52,9 +52,11 @@ class Rules {
   std::string op_;
 };
 
-/// A file an op, the norms in one.
+/// A file an op, the norms in one, and both passes of fp8.
 Status validate_sdpa(const Rules& rules, Sdpa& op);
 Status validate_sdpa_backward(const Rules& rules, SdpaBackward& op);
+Status validate_sdpa_fp8(const Rules& rules, SdpaFp8& op);
+Status validate_sdpa_fp8_backward(const Rules& rules, SdpaFp8Backward& op);
 Status validate_rope(const Rules& rules, Rope& op);
 Status validate_rms_norm(const Rules& rules, RmsNorm& op);
 Status validate_rms_norm_backward(const Rules& rules, RmsNormBackward& op);

@@ -149,6 +149,10 @@ Result<Node> make_node(std::string_view op, std::string_view name) {
     node.op = Sdpa{};
   } else if (op == "sdpa_backward") {
     node.op = SdpaBackward{};
+  } else if (op == "sdpa_fp8") {
+    node.op = SdpaFp8{};
+  } else if (op == "sdpa_fp8_backward") {
+    node.op = SdpaFp8Backward{};
   } else if (op == "rope" || op == "rope_backward") {
     node.op = Rope{.backward = op == "rope_backward"};
   } else if (op == "rms_norm") {
@@ -166,8 +170,9 @@ Result<Node> make_node(std::string_view op, std::string_view name) {
   } else {
     return error(
         Code::invalid_value,
-        "there is no op \"{}\", expected sdpa, sdpa_backward, rope, rope_backward, rms_norm, "
-        "rms_norm_backward, layer_norm, layer_norm_backward, cache_append or pointwise",
+        "there is no op \"{}\", expected sdpa, sdpa_backward, sdpa_fp8, sdpa_fp8_backward, rope, "
+        "rope_backward, rms_norm, rms_norm_backward, layer_norm, layer_norm_backward, cache_append "
+        "or pointwise",
         op);
   }
   return node;
@@ -190,12 +195,14 @@ Status set_field(Node& node, std::string_view path, const FieldValue& value) {
 
 Status add_pointwise(Node& node, std::string_view path, Pointwise op) {
   std::optional<ScoreModifier>* modifier = nullptr;
-  if (Sdpa* forward = std::get_if<Sdpa>(&node.op)) {
-    if (path == "score_mod") modifier = &forward->attention.score_mod;
-  } else if (SdpaBackward* backward = std::get_if<SdpaBackward>(&node.op)) {
-    if (path == "score_mod") modifier = &backward->attention.score_mod;
-    if (path == "score_mod_bprop") modifier = &backward->score_mod_bprop;
-  }
+  std::visit(
+      [&](auto& attention) {
+        if constexpr (requires { attention.attention.score_mod; })
+          if (path == "score_mod") modifier = &attention.attention.score_mod;
+        if constexpr (requires { attention.score_mod_bprop; })
+          if (path == "score_mod_bprop") modifier = &attention.score_mod_bprop;
+      },
+      node.op);
   if (!modifier)
     return error(Code::invalid_value, "{} has no score expression '{}'.", op_name(node), path);
   if (!*modifier) modifier->emplace();

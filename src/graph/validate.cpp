@@ -147,6 +147,10 @@ Status validate_op(const Rules& rules, Sdpa& op) { return validate_sdpa(rules, o
 Status validate_op(const Rules& rules, SdpaBackward& op) {
   return validate_sdpa_backward(rules, op);
 }
+Status validate_op(const Rules& rules, SdpaFp8& op) { return validate_sdpa_fp8(rules, op); }
+Status validate_op(const Rules& rules, SdpaFp8Backward& op) {
+  return validate_sdpa_fp8_backward(rules, op);
+}
 Status validate_op(const Rules& rules, Rope& op) { return validate_rope(rules, op); }
 Status validate_op(const Rules& rules, RmsNorm& op) { return validate_rms_norm(rules, op); }
 Status validate_op(const Rules& rules, RmsNormBackward& op) {

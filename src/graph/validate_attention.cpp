@@ -142,9 +142,16 @@ Status validate_query_key_value(const Rules& rules, const QueryKeyValue& qkv) {
     HEDDLE_TRY(rules.rank4(port, id));
     HEDDLE_TRY(rules.unit_last_stride(port, id));
   }
-  HEDDLE_TRY(
-      rules.dtype_is("Q", qkv.q, {DataType::f16, DataType::bf16, DataType::f32, DataType::f64}));
+  if (qkv.is_fp8)
+    HEDDLE_TRY(rules.dtype_is("Q", qkv.q, {DataType::f8e4m3, DataType::f8e5m2}));
+  else
+    HEDDLE_TRY(
+        rules.dtype_is("Q", qkv.q, {DataType::f16, DataType::bf16, DataType::f32, DataType::f64}));
   for (const auto& [port, id] : {std::pair{"K", qkv.k}, {"V", qkv.v}}) {
+    if (qkv.is_fp8) {
+      HEDDLE_TRY(rules.dtype_is(port, id, {DataType::f8e4m3, DataType::f8e5m2}));
+      continue;
+    }
     if (qkv.may_hold_codes && holds_codes(*rules[id].dtype)) continue;
     HEDDLE_TRY(rules.dtype_is(port, id, {*rules[qkv.q].dtype}));
   }

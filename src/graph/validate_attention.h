@@ -12,6 +12,7 @@ struct QueryKeyValue {
   TensorId q = kNone, k = kNone, v = kNone;
   bool paged_k = false, paged_v = false;
   bool may_hold_codes = false;  ///< K and V
+  bool is_fp8 = false;          ///< each of an fp8 type
 };
 Status validate_query_key_value(const Rules& rules, const QueryKeyValue& qkv);
 /// The scales of a cache: there if and only if it holds codes, f32 [1, 1 or heads, 1, 1 or D].

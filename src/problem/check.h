@@ -13,6 +13,8 @@ Status check(const Problem& problem);
 
 Status check(const AttentionProblem& problem);
 Status check(const AttentionBackwardProblem& problem);
+Status check(const Fp8AttentionProblem& problem);
+Status check(const Fp8AttentionBackwardProblem& problem);
 Status check(const NormProblem& problem);
 Status check(const NormBackwardProblem& problem);
 Status check(const RopeProblem& problem);

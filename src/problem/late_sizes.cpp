@@ -33,6 +33,15 @@ Status take_over(const AttentionBackwardProblem& planned, AttentionBackwardProbl
   return take_over(planned.structure.forward, planned.sizes, given.structure.forward, given.sizes);
 }
 
+Status take_over(const Fp8AttentionProblem& planned, Fp8AttentionProblem& given) {
+  return take_over(planned.structure.attention, planned.sizes, given.structure.attention,
+                   given.sizes);
+}
+Status take_over(const Fp8AttentionBackwardProblem& planned, Fp8AttentionBackwardProblem& given) {
+  return take_over(planned.structure.attention.forward, planned.sizes,
+                   given.structure.attention.forward, given.sizes);
+}
+
 /// Of a problem over rows: `columns` trailing dims of x are a row.
 Status check_rows(const OperandLayout& planned, const OperandLayout& given, int columns) {
   const auto row = [&](const OperandLayout& x) {

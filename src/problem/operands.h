@@ -126,6 +126,46 @@ void operands(Visitor&& visit, T& s) {
   if (s.d_k_rope) operands(visit, *s.d_k_rope);
 }
 
+template <class Visitor, Is<Fp8AttentionStructure> T>
+void scales(Visitor&& visit, T& s) {
+  visit("descale_q", s.descale_q, Use::read);
+  visit("descale_k", s.descale_k, Use::read);
+  visit("descale_v", s.descale_v, Use::read);
+  visit("descale_s", s.descale_s, Use::read);
+  visit("scale_s", s.scale_s, Use::read);
+  visit("scale_o", s.scale_o, Use::read);
+  visit("amax_s", s.amax_s, Use::written);
+  visit("amax_o", s.amax_o, Use::written);
+}
+
+template <class Visitor, Is<Fp8AttentionBackwardStructure> T>
+void scales(Visitor&& visit, T& s) {
+  visit("descale_q", s.descale_q, Use::read);
+  visit("descale_k", s.descale_k, Use::read);
+  visit("descale_v", s.descale_v, Use::read);
+  visit("descale_o", s.descale_o, Use::read);
+  visit("descale_dO", s.descale_d_o, Use::read);
+  visit("descale_s", s.descale_s, Use::read);
+  visit("descale_dP", s.descale_d_p, Use::read);
+  visit("scale_s", s.scale_s, Use::read);
+  visit("scale_dP", s.scale_d_p, Use::read);
+  visit("scale_dQ", s.scale_d_q, Use::read);
+  visit("scale_dK", s.scale_d_k, Use::read);
+  visit("scale_dV", s.scale_d_v, Use::read);
+  visit("amax_dQ", s.amax_d_q, Use::written);
+  visit("amax_dK", s.amax_d_k, Use::written);
+  visit("amax_dV", s.amax_d_v, Use::written);
+  visit("amax_dP", s.amax_d_p, Use::written);
+}
+
+/// Scales and largest magnitudes, beside those of the attention.
+template <class Visitor, class T>
+requires Is<T, Fp8AttentionStructure> || Is<T, Fp8AttentionBackwardStructure>
+void operands(Visitor&& visit, T& s) {
+  operands(visit, s.attention);
+  scales(visit, s);
+}
+
 /// Those that lie in rows and columns; x, which the others are measured by, comes first.
 template <class Visitor, Is<NormStructure> T>
 void tensors(Visitor&& visit, T& s) {
@@ -210,6 +250,10 @@ requires requires(Kind& problem) { problem.structure; }
 auto& types_of(Kind& problem) {
   if constexpr (requires { problem.structure.forward; })
     return problem.structure.forward.operands;
+  else if constexpr (requires { problem.structure.attention.forward; })
+    return problem.structure.attention.forward.operands;
+  else if constexpr (requires { problem.structure.attention; })
+    return problem.structure.attention.operands;
   else
     return problem.structure.operands;
 }

@@ -67,6 +67,8 @@ Result<Values> evaluate(const graph::Graph& graph, const Buffers& buffers, Preci
                      }
                      sdpa_backward(op, values);
                    },
+                   [&](const graph::SdpaFp8& op) { sdpa_fp8(op, values); },
+                   [&](const graph::SdpaFp8Backward& op) { sdpa_fp8_backward(op, values); },
                    [&](const graph::Rope& op) { rope(op, values); },
                    [&](const graph::RmsNorm& op) { rms_norm(op, values); },
                    [&](const graph::RmsNormBackward& op) { rms_norm_backward(op, values); },

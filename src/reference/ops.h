@@ -9,6 +9,9 @@ namespace heddle::reference {
 void sdpa(const graph::Sdpa& op, Values& values);
 /// dQ, dK, dV, dBias and dSink from dO, O and Stats.
 void sdpa_backward(const graph::SdpaBackward& op, Values& values);
+/// The same of fp8 operands, with scales and largest magnitudes.
+void sdpa_fp8(const graph::SdpaFp8& op, Values& values);
+void sdpa_fp8_backward(const graph::SdpaFp8Backward& op, Values& values);
 /// y = output_scale R(+-angle) x.
 void rope(const graph::Rope& op, Values& values);
 /// y = scale x / sqrt(mean(x^2) + epsilon) + bias; x, in its place, is the sum with a residual.

@@ -1,9 +1,9 @@
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "reference/attention.h"
 #include "reference/ops.h"
+#include "reference/softmax.h"
 
 namespace heddle::reference {
 
@@ -12,30 +12,6 @@ using graph::kNone;
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-/// One query row's softmax: max and sum include the sink. All of it is NaN where a visible score
-/// is.
-struct Softmax {
-  double max, sum;
-  std::vector<double> probability;
-
-  double log_sum_exp() const { return max == -kInfinity ? -kInfinity : max + std::log(sum); }
-};
-
-Softmax softmax(const double* score, int64_t n, double sink, Precision round) {
-  Softmax row{sink, 0, std::vector<double>(static_cast<size_t>(n), 0)};
-  for (int64_t j = 0; j < n; ++j) {
-    if (score[j] > row.max || std::isnan(score[j])) row.max = score[j];
-  }
-  if (row.max == -kInfinity) return row;  // no visible key: P = 0
-  row.sum = round.accumulated(std::exp(sink - row.max));
-  for (int64_t j = 0; j < n; ++j) {
-    row.probability[j] = round.accumulated(std::exp(score[j] - row.max));
-    row.sum = round.accumulated(row.sum + row.probability[j]);
-  }
-  for (double& p : row.probability) p = round(p / row.sum);
-  return row;
-}
 
 /// A row's statistics, where the caller wants them.
 void write_statistics(const graph::Sdpa& op, const Softmax& row, int64_t b, int64_t h, int64_t i,

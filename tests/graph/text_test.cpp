@@ -85,6 +85,18 @@ TEST(Text, RoundTripsEveryField) {
       {"b", SdpaBackward{op.q, op.k, op.v, op.o, op.max, op.stats, any("bmax"), any("bsum"),
                          any("dstats"), any("dq"), any("dk"), any("dv"), any("db"), any("dsink"),
                          true, true, a, a.score_mod}});
+  AttentionAttributes banded;
+  banded.left_bound = 5;
+  graph.nodes.push_back(
+      {"f8", SdpaFp8{op.q, op.k, op.v, any("8q"), any("8k"), any("8v"), any("8ds"), any("8s"),
+                     any("8o"), any("8y"), any("8st"), any("8as"), any("8ao"), banded}});
+  graph.nodes.push_back(
+      {"f8b",
+       SdpaFp8Backward{op.q,        op.k,       op.v,        any("fo"),   any("fdo"),  any("fst"),
+                       any("fdq"),  any("fdk"), any("fdv"),  any("fdeo"), any("fddo"), any("fds"),
+                       any("fddp"), any("fss"), any("fsdp"), any("fsdq"), any("fsdk"), any("fsdv"),
+                       any("frq"),  any("frk"), any("frv"),  any("faq"),  any("fak"),  any("fav"),
+                       any("fap"),  true,       banded}});
   graph.nodes.push_back({"r", Rope{op.q, op.k, op.v, true, -0.5, 6, RopePairing::interleaved,
                                    any("p"), any("c"), any("s")}});
   graph.nodes.push_back(

@@ -131,9 +131,11 @@ def test_steps_out_of_order(steps_before, step, kind):
 
 def fp8(graph):
     x = graph.tensor(dim=IO, stride=row_major(IO), data_type=cudnn.data_type.FP8_E4M3)
-    o, stats, amax_s, amax_o = graph.sdpa_fp8(q=x, k=x, v=x, descale_q=x, generate_stats=False, name="eighths")
+    one = graph.tensor(dim=(1, 1, 1, 1), stride=(1, 1, 1, 1), data_type=cudnn.data_type.FLOAT)
+    o, stats, amax_o = graph.sdpa_fp8(q=x, k=x, v=x, descale_q=one, descale_k=one, descale_v=one, bias=one,
+                                      generate_stats=False, name="eighths")
     o.set_output(True).set_dim(IO)
-    assert stats is None and amax_s is not amax_o
+    assert stats is None and o is not amax_o
 
 
 def layernorm(graph):
@@ -144,7 +146,7 @@ def layernorm(graph):
 
 
 @pytest.mark.parametrize("make, step, sentence", [
-    (fp8, "validate", "sdpa_fp8 'eighths' is not supported. Heddle's attention takes f16, bf16 and f32, no FP8"),
+    (fp8, "validate", "a bias is given, expected none"),
     (lambda g: g.sdpa_mxfp8_backward(1, 2, name="mx"), "validate", "Blackwell"),
     (layernorm, "create_execution_plans", "zero_centered_gamma of layernorm 'LN' is True"),
     (lambda g: g.adalayernorm_backward(name="AN"), "create_execution_plans", "adalayernorm_backward 'AN' is not supported"),

@@ -81,9 +81,9 @@ def test_ops_one_after_the_other_in_bfloat16(rng, cpu):
 
 
 def test_a_decline_leaves_the_with(rng, cpu):
-    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="FP8"), cudnn.Graph(handle=cpu, **TYPES) as graph:
+    with pytest.raises(cudnn.cudnnGraphNotSupportedError, match="MXFP8"), cudnn.Graph(handle=cpu, **TYPES) as graph:
         x = drawn(rng, *IO)
-        graph.sdpa_fp8(q=x, k=x, v=x)
+        graph.sdpa_mxfp8(q=x, k=x, v=x)
     with pytest.raises(ZeroDivisionError), cudnn.Graph(handle=cpu, **TYPES):
         1 / 0
 

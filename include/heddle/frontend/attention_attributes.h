@@ -243,7 +243,7 @@ class SDPA_backward_attributes : public Attention_attributes<SDPA_backward_attri
   Score_function score_mod_bprop_;
 };
 
-/// Of attention on FP8 operands, which is declined when the graph is checked.
+/// Of attention on FP8 operands: scale, padding and diagonal bounds; the others are declined.
 class SDPA_fp8_attributes : public Attention_attributes<SDPA_fp8_attributes> {
  public:
   SDPA_fp8_attributes& set_generate_stats(bool value) { return generate_stats_ = value, *this; }
@@ -256,10 +256,13 @@ class SDPA_fp8_attributes : public Attention_attributes<SDPA_fp8_attributes> {
 
 class SDPA_fp8_backward_attributes : public Attention_attributes<SDPA_fp8_backward_attributes> {
  public:
-  SDPA_fp8_backward_attributes& set_deterministic_algorithm(bool) { return *this; }
+  SDPA_fp8_backward_attributes& set_deterministic_algorithm(bool value) {
+    return deterministic_ = value, *this;
+  }
 
  private:
   friend class Graph;
+  bool deterministic_ = false;
 };
 
 }  // namespace heddle::frontend::graph

@@ -91,13 +91,17 @@ class Graph {
   /// {DX, Dscale, Dbias}.
   std::array<Tensor, 3> layernorm_backward(Tensor dy, Tensor x, Tensor scale,
                                            Layernorm_backward_attributes attributes);
-  /// Attention on FP8 operands, with scales of its own or of blocks: declined when the graph is
-  /// checked. {O, Stats, Amax_S, Amax_O}; {O, Stats, Amax_O}; {dQ, dK, dV and their Amax, Amax_dP}.
+  /// Attention on FP8 operands (E4M3 or E5M2, each tensor its own) with FLOAT scalars that turn
+  /// their codes into numbers (descale) and numbers into codes (scale); codes saturate. {O, Stats,
+  /// Amax_S, Amax_O}, where an Amax, a FLOAT [1,1,1,1], is the largest magnitude before the scale.
+  /// Stats is null unless generate_stats.
   std::array<Tensor, 4> sdpa_fp8(Tensor q, Tensor k, Tensor v, Tensor descale_q, Tensor descale_k,
                                  Tensor descale_v, Tensor descale_s, Tensor scale_s, Tensor scale_o,
                                  SDPA_fp8_attributes attributes);
+  /// The weights held as the engine likes, O not scaled: {O, Stats, Amax_O}.
   std::array<Tensor, 3> sdpa_fp8(Tensor q, Tensor k, Tensor v, Tensor descale_q, Tensor descale_k,
                                  Tensor descale_v, SDPA_fp8_attributes attributes);
+  /// {dQ, dK, dV, Amax_dQ, Amax_dK, Amax_dV, Amax_dP}; dP is the gradient of the scaled dot.
   std::array<Tensor, 7> sdpa_fp8_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor d_o,
                                           Tensor stats, Tensor descale_q, Tensor descale_k,
                                           Tensor descale_v, Tensor descale_o, Tensor descale_d_o,
@@ -255,11 +259,13 @@ class Graph {
   Tensor rope_node(const char* op, Tensor x, Tensor freqs, const Attributes& attributes);
   Tensor pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& attributes);
   void add_score_expression(Node& node, const char* field, const Score_function& function);
-  template <size_t N>
-  std::array<Tensor, N> declined(const char* op, const std::string& name, bool wants_stats,
-                                 const std::array<const char*, N>& results, const char* why);
-  static constexpr const char* kNoFp8 =
-      "Heddle's attention takes f16, bf16 and f32, no FP8 operands yet.";
+  Node fp8_forward_node(const std::array<Tensor, 6>& operands, const SDPA_fp8_attributes& a,
+                        const Tensor& o, const Tensor& stats);
+  Tensor amax(const std::string& node, const char* port) {
+    const Tensor made = output(node, port);
+    made->set_data_type(DataType_t::FLOAT);
+    return made;
+  }
   Tensor derivative(const Tensor& gradient, const Tensor& x, PointwiseMode_t mode);
 
   void assign_uids() const;

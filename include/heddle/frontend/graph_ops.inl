@@ -10,22 +10,6 @@ inline void Graph::add(Node node) {
   plan_.reset();
 }
 
-template <size_t N>
-std::array<Tensor, N> Graph::declined(const char* op, const std::string& name, bool wants_stats,
-                                      const std::array<const char*, N>& results, const char* why) {
-  Node node;
-  node.op = op;
-  node.name = name;
-  node.fail(error_code_t::GRAPH_NOT_SUPPORTED,
-            std::string("The op ") + op + " is not supported: " + why);
-  add(std::move(node));
-  std::array<Tensor, N> made;
-  for (size_t i = 0; i < N; ++i) {
-    if (wants_stats || std::string(results[i]) != "Stats") made[i] = output(name, results[i]);
-  }
-  return made;
-}
-
 inline std::array<Tensor, 2> Graph::sdpa(Tensor q, Tensor k, Tensor v, SDPA_attributes a) {
   Node node;
   node.op = "sdpa";
@@ -92,24 +76,76 @@ inline std::array<Tensor, 3> Graph::sdpa_backward(Tensor q, Tensor k, Tensor v, 
   return gradients;
 }
 
-inline std::array<Tensor, 4> Graph::sdpa_fp8(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
-                                             Tensor, Tensor, SDPA_fp8_attributes a) {
-  return declined<4>("sdpa_fp8", a.name_, a.generate_stats_, {"O", "Stats", "Amax_S", "Amax_O"},
-                     kNoFp8);
+inline Node Graph::fp8_forward_node(const std::array<Tensor, 6>& operands,
+                                    const SDPA_fp8_attributes& a, const Tensor& o,
+                                    const Tensor& stats) {
+  Node node;
+  node.op = "sdpa_fp8";
+  a.fill(node);
+  constexpr const char* kPorts[] = {"q", "k", "v", "descale_q", "descale_k", "descale_v"};
+  for (size_t n = 0; n < operands.size(); ++n) node.tensor(kPorts[n], operands[n]);
+  node.tensor("o", o).tensor("stats", stats);
+  add_score_expression(node, "score_mod", a.score_mod_);
+  return node;
 }
 
-inline std::array<Tensor, 3> Graph::sdpa_fp8(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
+inline std::array<Tensor, 4> Graph::sdpa_fp8(Tensor q, Tensor k, Tensor v, Tensor descale_q,
+                                             Tensor descale_k, Tensor descale_v, Tensor descale_s,
+                                             Tensor scale_s, Tensor scale_o,
                                              SDPA_fp8_attributes a) {
-  return declined<3>("sdpa_fp8", a.name_, a.generate_stats_, {"O", "Stats", "Amax_O"}, kNoFp8);
+  const Tensor o = output(a.name_, "O");
+  const Tensor stats = a.generate_stats_ ? output(a.name_, "Stats") : nullptr;
+  const Tensor amax_s = amax(a.name_, "Amax_S"), amax_o = amax(a.name_, "Amax_O");
+  Node node = fp8_forward_node({q, k, v, descale_q, descale_k, descale_v}, a, o, stats);
+  if (!descale_s || !scale_s || !scale_o)
+    node.fail(error_code_t::ATTRIBUTE_NOT_SET,
+              "One of descale_s, scale_s and scale_o is null, expected all three.");
+  node.tensor("descale_s", descale_s).tensor("scale_s", scale_s).tensor("scale_o", scale_o);
+  node.tensor("amax_s", amax_s).tensor("amax_o", amax_o);
+  add(std::move(node));
+  return {o, stats, amax_s, amax_o};
 }
 
-inline std::array<Tensor, 7> Graph::sdpa_fp8_backward(Tensor, Tensor, Tensor, Tensor, Tensor,
-                                                      Tensor, Tensor, Tensor, Tensor, Tensor,
-                                                      Tensor, Tensor, Tensor, Tensor, Tensor,
-                                                      Tensor, Tensor, Tensor,
-                                                      SDPA_fp8_backward_attributes a) {
-  return declined<7>("sdpa_fp8_backward", a.name_, false,
-                     {"dQ", "dK", "dV", "Amax_dQ", "Amax_dK", "Amax_dV", "Amax_dP"}, kNoFp8);
+inline std::array<Tensor, 3> Graph::sdpa_fp8(Tensor q, Tensor k, Tensor v, Tensor descale_q,
+                                             Tensor descale_k, Tensor descale_v,
+                                             SDPA_fp8_attributes a) {
+  const Tensor o = output(a.name_, "O");
+  const Tensor stats = a.generate_stats_ ? output(a.name_, "Stats") : nullptr;
+  const Tensor amax_o = amax(a.name_, "Amax_O");
+  Node node = fp8_forward_node({q, k, v, descale_q, descale_k, descale_v}, a, o, stats);
+  node.tensor("amax_o", amax_o);
+  add(std::move(node));
+  return {o, stats, amax_o};
+}
+
+inline std::array<Tensor, 7> Graph::sdpa_fp8_backward(
+    Tensor q, Tensor k, Tensor v, Tensor o, Tensor d_o, Tensor stats, Tensor descale_q,
+    Tensor descale_k, Tensor descale_v, Tensor descale_o, Tensor descale_d_o, Tensor descale_s,
+    Tensor descale_d_p, Tensor scale_s, Tensor scale_d_q, Tensor scale_d_k, Tensor scale_d_v,
+    Tensor scale_d_p, SDPA_fp8_backward_attributes a) {
+  Node node;
+  node.op = "sdpa_fp8_backward";
+  a.fill(node);
+  const std::array<Tensor, 7> made{output(a.name_, "dQ"),    output(a.name_, "dK"),
+                                   output(a.name_, "dV"),    amax(a.name_, "Amax_dQ"),
+                                   amax(a.name_, "Amax_dK"), amax(a.name_, "Amax_dV"),
+                                   amax(a.name_, "Amax_dP")};
+  if (!scale_d_q || !scale_d_k || !scale_d_v)
+    node.fail(error_code_t::ATTRIBUTE_NOT_SET,
+              "One of scale_dQ, scale_dK and scale_dV is null, expected all three.");
+  node.tensor("q", q).tensor("k", k).tensor("v", v).tensor("o", o).tensor("d_o", d_o);
+  node.tensor("stats", stats).tensor("descale_q", descale_q).tensor("descale_k", descale_k);
+  node.tensor("descale_v", descale_v).tensor("descale_o", descale_o);
+  node.tensor("descale_d_o", descale_d_o).tensor("descale_s", descale_s);
+  node.tensor("descale_d_p", descale_d_p).tensor("scale_s", scale_s);
+  node.tensor("scale_d_q", scale_d_q).tensor("scale_d_k", scale_d_k);
+  node.tensor("scale_d_v", scale_d_v).tensor("scale_d_p", scale_d_p);
+  node.tensor("d_q", made[0]).tensor("d_k", made[1]).tensor("d_v", made[2]);
+  node.tensor("amax_d_q", made[3]).tensor("amax_d_k", made[4]).tensor("amax_d_v", made[5]);
+  node.tensor("amax_d_p", made[6]).flag("deterministic", a.deterministic_);
+  add_score_expression(node, "score_mod", a.score_mod_);
+  add(std::move(node));
+  return made;
 }
 
 template <class Attributes>

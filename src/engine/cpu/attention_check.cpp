@@ -25,6 +25,8 @@ constexpr int64_t kMaxHeadDim = 8192;
 constexpr int64_t kMaxExtent = INT32_MAX;
 constexpr int64_t kMaxElements = int64_t{1} << 48;
 
+}  // namespace
+
 Status check_extents(const AttentionStructure& s, const AttentionSizes& z) {
   for (const auto& [label, extent] : {std::pair{"batch", z.batch},
                                       {"q_heads", z.q_heads},
@@ -60,6 +62,8 @@ Status check_extents(const AttentionStructure& s, const AttentionSizes& z) {
   }
   return {};
 }
+
+namespace {
 
 constexpr DataType kFloats[] = {DataType::f32, DataType::bf16, DataType::f16};
 /// All that converts to f32.

@@ -8,5 +8,8 @@ namespace heddle::engine::cpu {
 
 Status check(const problem::AttentionProblem& problem);
 Status check(const problem::AttentionBackwardProblem& problem);
+/// Limits of its extents, of either pass.
+Status check_extents(const problem::AttentionStructure& structure,
+                     const problem::AttentionSizes& sizes);
 
 }  // namespace heddle::engine::cpu

@@ -3,6 +3,7 @@
 #include "engine/cpu/backward_plan.h"
 #include "engine/cpu/cache_append_plan.h"
 #include "engine/cpu/forward_plan.h"
+#include "engine/cpu/fp8_plan.h"
 #include "engine/cpu/norm_plan.h"
 #include "engine/cpu/pointwise_plan.h"
 #include "engine/cpu/rope_plan.h"
@@ -24,6 +25,12 @@ class CpuEngine final : public Engine {
     }
     if (const auto* p = std::get_if<problem::AttentionBackwardProblem>(&problem)) {
       return cpu::plan_backward(*p);
+    }
+    if (const auto* p = std::get_if<problem::Fp8AttentionProblem>(&problem)) {
+      return cpu::plan_fp8_forward(*p);
+    }
+    if (const auto* p = std::get_if<problem::Fp8AttentionBackwardProblem>(&problem)) {
+      return cpu::plan_fp8_backward(*p);
     }
     if (const auto* p = std::get_if<problem::NormProblem>(&problem)) return cpu::plan_norm(*p);
     if (const auto* p = std::get_if<problem::NormBackwardProblem>(&problem)) {

@@ -333,30 +333,66 @@ TEST(CudnnRope, RotatesForthAndBack) {
   }
 }
 
+// ---- Attention on FP8 operands
+
+/// One of its scales.
+Tensor one(fe::graph::Graph& graph, const char* name) { return tensor(graph, name, {1, 1, 1, 1}); }
+
+Tensor eighths(fe::graph::Graph& graph, const char* name) {
+  const Tensor made = tensor(graph, name, {1, 1, 8, 16});
+  made->set_data_type(fe::DataType_t::FP8_E4M3);
+  return made;
+}
+
+TEST(CudnnFp8, BothPassesValidate) {
+  fe::graph::Graph graph = float_graph();
+  const Tensor q = eighths(graph, "q"), k = eighths(graph, "k"), v = eighths(graph, "v");
+  const auto options = fe::graph::SDPA_fp8_attributes().set_name("a").set_causal_mask(true);
+  const auto [o, stats, amax_s, amax_o] =
+      graph.sdpa_fp8(q, k, v, one(graph, "dq"), one(graph, "dk"), one(graph, "dv"),
+                     one(graph, "ds"), one(graph, "ss"), one(graph, "so"),
+                     fe::graph::SDPA_fp8_attributes(options).set_is_inference(true));
+  EXPECT_EQ(stats, nullptr);
+  for (const Tensor& made : {amax_s, amax_o}) made->set_output(true);
+  o->set_output(true).set_data_type(fe::DataType_t::FP8_E4M3);
+  const fe::error_t error = graph.validate();
+  EXPECT_TRUE(error.is_good()) << error.get_message();
+  EXPECT_EQ(amax_o->get_data_type(), fe::DataType_t::FLOAT);
+  EXPECT_EQ(o->get_dim(), (std::vector<int64_t>{1, 1, 8, 16}));
+
+  fe::graph::Graph own = float_graph();
+  const auto made = own.sdpa_fp8(eighths(own, "q"), eighths(own, "k"), eighths(own, "v"),
+                                 one(own, "dq"), one(own, "dk"), one(own, "dv"),
+                                 fe::graph::SDPA_fp8_attributes().set_generate_stats(true));
+  EXPECT_NE(made[1], nullptr);
+  for (const Tensor& output : made) output->set_output(true).set_data_type(fe::DataType_t::FLOAT);
+  EXPECT_TRUE(own.validate().is_good());
+
+  fe::graph::Graph backward = float_graph();
+  Tensor scales[12];
+  for (int n = 0; n < 12; ++n) scales[n] = one(backward, ("s" + std::to_string(n)).c_str());
+  const auto gradients = backward.sdpa_fp8_backward(
+      eighths(backward, "q"), eighths(backward, "k"), eighths(backward, "v"),
+      eighths(backward, "o"), eighths(backward, "dO"), tensor(backward, "stats", {1, 1, 8, 1}),
+      scales[0], scales[1], scales[2], scales[3], scales[4], scales[5], scales[6], scales[7],
+      scales[8], scales[9], scales[10], scales[11],
+      fe::graph::SDPA_fp8_backward_attributes().set_deterministic_algorithm(true));
+  for (int n = 0; n < 3; ++n)
+    gradients[n]->set_output(true).set_data_type(fe::DataType_t::FP8_E5M2);
+  for (int n = 3; n < 7; ++n) gradients[n]->set_output(true);
+  EXPECT_TRUE(backward.validate().is_good()) << backward.validate().get_message();
+}
+
 // ---- What is declined
 
 TEST(CudnnDeclines, Fp8ByName) {
   fe::graph::Graph graph = float_graph();
-  const Tensor x = tensor(graph, "x", {1, 1, 8, 16}), one = tensor(graph, "one", {1, 1, 1, 1});
-  const auto options = fe::graph::SDPA_fp8_attributes().set_name("a").set_causal_mask(true);
-  const auto [o, stats, amax_s, amax_o] =
-      graph.sdpa_fp8(x, x, x, one, one, one, one, one, one,
-                     fe::graph::SDPA_fp8_attributes(options).set_is_inference(true));
-  EXPECT_EQ(stats, nullptr);
-  for (const Tensor& made : {o, amax_s, amax_o}) made->set_output(true);
-  EXPECT_EQ(refusal(graph, fe::error_code_t::GRAPH_NOT_SUPPORTED),
-            "The op sdpa_fp8 is not supported: Heddle's attention takes f16, bf16 and f32, no FP8 "
-            "operands yet. (in sdpa_fp8 'a')");
-  fe::graph::Graph blocks = float_graph();
-  const auto made = blocks.sdpa_fp8(x, x, x, one, one, one,
-                                    fe::graph::SDPA_fp8_attributes().set_generate_stats(true));
-  EXPECT_NE(made[1], nullptr);
-  refusal(blocks, fe::error_code_t::GRAPH_NOT_SUPPORTED);
-  fe::graph::Graph backward = float_graph();
-  backward.sdpa_fp8_backward(
-      x, x, x, x, x, one, one, one, one, one, one, one, one, one, one, one, one, one,
-      fe::graph::SDPA_fp8_backward_attributes().set_deterministic_algorithm(true));
-  EXPECT_NE(refusal(backward, fe::error_code_t::GRAPH_NOT_SUPPORTED).find("sdpa_fp8_backward"),
+  const Tensor x = eighths(graph, "x");
+  const auto made = graph.sdpa_fp8(
+      x, x, x, one(graph, "a"), one(graph, "b"), one(graph, "c"),
+      fe::graph::SDPA_fp8_attributes().set_name("a").set_bias(tensor(graph, "bias", {1, 1, 8, 8})));
+  made[0]->set_output(true);
+  EXPECT_NE(refusal(graph, fe::error_code_t::GRAPH_NOT_SUPPORTED).find("a bias is given"),
             std::string::npos);
   fe::graph::Graph scales = attention();
   const Tensor e8m0 = tensor(scales, "scales", {1, 1, 1, 1});

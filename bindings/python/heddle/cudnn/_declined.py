@@ -4,14 +4,11 @@ as programs skip what is declined there."""
 from heddle import _checks
 from heddle.cudnn._node import Node
 
-_FP8 = "Heddle's attention takes f16, bf16 and f32, no FP8 operands yet."
 _MXFP8 = "MXFP8 operands take instructions of NVIDIA's Blackwell GPUs (SM100), which Heddle has no kernels for."
 _OTHER = "Heddle's graphs hold attention, rope, norms and pointwise ops."
 
 # Op -> its results by name, and why it is declined.
 OPS = {
-    "sdpa_fp8": (("O", "Stats", "Amax_S", "Amax_O"), _FP8),
-    "sdpa_fp8_backward": (("dQ", "dK", "dV", "Amax_dQ", "Amax_dK", "Amax_dV", "Amax_dP"), _FP8),
     "sdpa_mxfp8": (("O", "Stats", "Amax_O"), _MXFP8),
     "sdpa_mxfp8_backward": (("dQ", "dK", "dV", "Amax_dQ", "Amax_dK", "Amax_dV"), _MXFP8),
     "adalayernorm": (("Y", "mean", "inv_variance"), _OTHER),

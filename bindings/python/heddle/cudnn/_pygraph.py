@@ -10,6 +10,7 @@ from heddle.cudnn import _cuda_graph, _pack, _serial
 from heddle.cudnn._attention import Attention
 from heddle.cudnn._declined import Declined
 from heddle.cudnn._errors import cudnnGraphNotSupportedError, of, translated
+from heddle.cudnn._fp8 import Fp8Attention
 from heddle.cudnn._handle import DEVICES, Handle, checked, default_device
 from heddle.cudnn._larger_sizes import LargerSizes
 from heddle.cudnn._lowering import lower
@@ -31,7 +32,7 @@ from heddle.cudnn._types import (
 )
 
 
-class pygraph(Attention, Norms, Rope, PointwiseOps, Declined):
+class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined):
     """A graph, empty at first: its tensors and ops are made by its methods, whose results begin virtual.
 
     io_data_type, intermediate_data_type, compute_data_type: of bound tensors and of virtual ones that have none, and of
