@@ -108,8 +108,8 @@ class Graph:
         return Tensor(self, uid, name)
 
     def node(self, op: str, name: str = "", **fields: object) -> None:
-        """Adds a node: "sdpa", "sdpa_backward", "sdpa_fp8", "sdpa_fp8_backward", "rope", "rope_backward", "rms_norm", "rms_norm_backward",
-        "layer_norm", "layer_norm_backward", "cache_append" or "pointwise".
+        """Adds a node: "sdpa", "sdpa_backward", "sdpa_fp8", "sdpa_fp8_backward", "rope", "rope_backward",
+        "rms_norm", "rms_norm_backward", "layer_norm", "layer_norm_backward", "cache_append" or "pointwise".
 
         fields: its ports and attributes by their names in docs/graph-text-form.md. A value is a Tensor, a number, a
         bool, a str (of an enumeration), a sequence of ints (dims), a dict (a group, as
