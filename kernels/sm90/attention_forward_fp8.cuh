@@ -30,7 +30,7 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
   using Work = ForwardWork<Block>;
   static constexpr int kTileN = Block::kTileN;
   static_assert(kTileN == kFp8Keys && C::kVDim == kFp8Keys / 2 && kVDim <= kFp8ValueRows);
-  static_assert(Block::kPlain && C::kQStages == 1 && !C::kTakeTurns && !C::kUpwards);
+  static_assert(Block::kPlain && C::kQStages == 1 && C::kTakeTurns && !C::kUpwards);
 
   using Scores = float[kTileN / 2];
   using Output = float[kVDim / 2];
@@ -56,6 +56,12 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
       scale = (p.scale_operand != nullptr ? *p.scale_operand : p.scale) * attention::kLog2E *
               (*args.descale_q * *args.descale_k);
       scales_scores = !(scale > 0.0f);
+    }
+
+    HEDDLE_DEVICE void wait_turn() const { ptx::barrier_sync(Block::kTurnBarrier + consumer, 256); }
+    HEDDLE_DEVICE void pass_turn() const {
+      ptx::barrier_arrive(Block::kTurnBarrier + (consumer + 1 == C::kConsumers ? 0 : consumer + 1),
+                          256);
     }
 
     /// s = Q K^T of codes, for the tiles at hand; asynchronous, one group.
@@ -135,28 +141,26 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
       tiles.skip_v(work.others(consumer));
     }
 
-    /// The weights of `key_tile` while the previous key tile's P V is summed.
+    /// The previous key tile's P V, and the weights of `key_tile`. A consumer has the tensor core
+    /// to itself until both products are there: its softmax then runs under the other's products.
     template <bool kMasked>
     HEDDLE_DEVICE void step(const Work& work, int key_tile, Output& out, Weights& weights,
                             Softmax& softmax, float (&correction)[2]) {
       Scores s;
       Output part;
-      float next[2];
       tiles.wait_k();
-      issue_scores(s);
       tiles.wait_v();
+      wait_turn();
+      issue_scores(s);
       issue_part(part, weights);
-      ptx::wgmma_wait<1>();
-      ptx::pin(s);
-      tiles.release_k();
-      exponentiate<kMasked>(s, work, key_tile, softmax, next);
-      ptx::pin(s);
       ptx::wgmma_wait<0>();
-      ptx::pin(part);
+      pass_turn();
       ptx::pin(s);
+      ptx::pin(part);
+      tiles.release_k();
       tiles.release_v();
       add(out, part, correction);
-      correction[0] = next[0], correction[1] = next[1];
+      exponentiate<kMasked>(s, work, key_tile, softmax, correction);
       pack(weights, s);
     }
 
@@ -182,6 +186,7 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
     }
 
     HEDDLE_DEVICE void run() {
+      if (consumer == C::kConsumers - 1) pass_turn();  // the first turn is consumer 0's
       for (Work work = tiles.next_work(); work.q_tile >= 0; work = tiles.next_work()) {
         Output out;
         attention::clear(out);

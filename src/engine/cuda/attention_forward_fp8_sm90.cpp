@@ -65,6 +65,7 @@ ForwardSm90Config configure(const AttentionStructure& s, const AttentionSizes& z
   config.consumers = 2;
   config.stages = 3;
   config.q_stages = 1;
+  config.take_turns = true;
   config.slack = 0;
   for (const problem::KeyBound& bound : s.bounds) {
     if (bound.is_diagonal()) (bound.upper ? config.upper_varies : config.lower_varies) = true;
