@@ -141,6 +141,13 @@ AttentionFacts facts_of(const AttentionBackwardProblem& problem) {
   return facts;
 }
 
+AttentionFacts facts_of(const Fp8AttentionProblem& problem) {
+  return facts_of(AttentionProblem{problem.structure.attention, problem.sizes});
+}
+AttentionFacts facts_of(const Fp8AttentionBackwardProblem& problem) {
+  return facts_of(AttentionBackwardProblem{problem.structure.attention, problem.sizes});
+}
+
 NormFacts facts_of(const NormProblem& problem) { return facts_of_rows(NormRows(problem)); }
 NormFacts facts_of(const NormBackwardProblem& problem) { return facts_of_rows(NormRows(problem)); }
 

@@ -96,6 +96,9 @@ struct PointwiseFacts {
 
 AttentionFacts facts_of(const AttentionProblem& problem);
 AttentionFacts facts_of(const AttentionBackwardProblem& problem);
+/// Those of the attention without its scales.
+AttentionFacts facts_of(const Fp8AttentionProblem& problem);
+AttentionFacts facts_of(const Fp8AttentionBackwardProblem& problem);
 NormFacts facts_of(const NormProblem& problem);
 NormFacts facts_of(const NormBackwardProblem& problem);
 RopeFacts facts_of(const RopeProblem& problem);

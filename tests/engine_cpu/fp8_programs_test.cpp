@@ -15,7 +15,6 @@
 namespace heddle::testing {
 namespace {
 
-using graph::kNone;
 using graph::TensorId;
 
 class Draw {

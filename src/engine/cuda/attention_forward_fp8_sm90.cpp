@@ -158,7 +158,7 @@ class Fp8ForwardLaunches final : public Launches {
     sm90::Fp8ValuesArguments turning{.v = p.v,
                                      .kv_lengths = p.kv_lengths,
                                      .heads = p.v_heads,
-                                     .tiles = divide_up(p.kv_length, kFp8Keys),
+                                     .tiles = static_cast<int>(divide_up(p.kv_length, kFp8Keys)),
                                      .values = values,
                                      .amax_s = arguments.amax_s,
                                      .amax_o = arguments.amax_o};
@@ -201,7 +201,7 @@ Result<Lowering> lower_forward_fp8_sm90(const Fp8AttentionProblem& problem, cons
                  target.architecture);
   const AttentionStructure& s = problem.structure.attention;
   const AttentionSizes& z = problem.sizes;
-  HEDDLE_TRY(check(s, z, problem::facts_of(problem::AttentionProblem{s, z})));
+  HEDDLE_TRY(check(s, z, problem::facts_of(problem)));
   const ForwardSm90Config config = configure(s, z);
   const int64_t q_tiles = divide_up(z.q_length, int64_t{config.tile_m()});
   const int64_t tiles = z.batch * z.q_heads * q_tiles;
