@@ -51,9 +51,11 @@ HEDDLE_DEVICE void add_exactly(float& sum, float& lost, float x) {
 /// With kNatural `reference` is a score, natural as they are, and exponents are differences of
 /// scores: equal ones stay equal and finite ones finite, however large they are. It lags by
 /// nothing.
-template <int kSlack, bool kExact = false, bool kNatural = false>
+/// With kLift it is so much below the maximum: the largest term is 2^kLift.
+template <int kSlack, bool kExact = false, bool kNatural = false, int kLift = 0>
 struct OnlineSoftmax {
   static_assert(!kNatural || kSlack == 0);
+  static_assert(kLift == 0 || (!kNatural && kSlack == 0));
   float reference[2];  ///< in log2 units, kNatural: natural; -inf while no key was seen
   float sum[2];        ///< this lane's share
   float lost[2];       ///< with kExact: what `sum` is short of
@@ -82,7 +84,7 @@ struct OnlineSoftmax {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float most = tile::quad_max(ptx::max(top[h], other[h]));
-      const float seen = kNatural ? most : scale * most;
+      const float seen = kNatural ? most : kLift > 0 ? scale * most - kLift : scale * most;
       const float old = reference[h];
       reference[h] = seen > old + kSlack ? seen : old;
       offset[h] = reference[h] == minus_infinity() ? 0.f : reference[h];

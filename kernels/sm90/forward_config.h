@@ -42,7 +42,10 @@ struct ForwardConfig {
   constexpr int tile_m() const { return 64 * consumers; }
   /// Maps per batch entry, in the workspace. Pairs end with their sequences: f16_pairs.cuh fills up
   /// with zeros.
-  constexpr bool sequence_maps() const { return lengths && planes == 1; }
+  /// Of fp8 the kernel before fills up values, and no score of a key past a length counts.
+  constexpr bool sequence_maps() const {
+    return lengths && planes == 1 && element != Element::f8e4m3;
+  }
   /// One FFMA takes a dot product to its exponent; else scores are made first.
   constexpr bool is_plain() const { return !has_score && positive_scale; }
   /// f32 leaves from registers.

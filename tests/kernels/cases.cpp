@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/rounding.h"
+#include "problem/operands.h"
 #include "problem/score_builder.h"
 #include "problem/score_derivative.h"
 
@@ -386,6 +387,21 @@ AttentionBackwardProblem backward_of(const Case& c) {
   structure.forward = forward.structure;
   problem.sizes = forward.sizes;
   return problem;
+}
+
+problem::Fp8AttentionProblem fp8_of(const Case& c) {
+  AttentionProblem attention = forward_of(c);
+  problem::Fp8AttentionProblem fp8{{std::move(attention.structure)}, std::move(attention.sizes)};
+  problem::AttentionStructure& s = fp8.structure.attention;
+  for (OperandId id : {s.q, s.k, s.v, s.o}) s.type(id).dtype = DataType::f8e4m3;
+  problem::scales(
+      [&](const char*, OperandId& id, problem::Use) {
+        id = static_cast<OperandId>(s.operands.size());
+        s.operands.push_back({.dtype = DataType::f32});
+        fp8.sizes.layouts.push_back({.dims = {1, 1, 1, 1}, .strides = {0, 0, 0, 0}});
+      },
+      fp8.structure);
+  return fp8;
 }
 
 }  // namespace heddle::engine::cuda

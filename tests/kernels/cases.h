@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "problem/attention.h"
+#include "problem/fp8_attention.h"
 
 namespace heddle::engine::cuda {
 
@@ -70,5 +71,8 @@ problem::AttentionProblem forward_of(const Case& c);
 problem::AttentionProblem forward_of(const Case& c, int64_t rows, int64_t keys);
 /// dQ, dK and dV, and the gradients of what the features read: dBias, dSink.
 problem::AttentionBackwardProblem backward_of(const Case& c);
+
+/// The same forward of f8e4m3, with all scales and amax.
+problem::Fp8AttentionProblem fp8_of(const Case& c);
 
 }  // namespace heddle::engine::cuda

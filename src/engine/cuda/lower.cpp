@@ -3,6 +3,7 @@
 #include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/attention_check.h"
 #include "engine/cuda/attention_decode.h"
+#include "engine/cuda/attention_forward_fp8_sm90.h"
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/cache_append.h"
@@ -184,6 +185,7 @@ constexpr Way kWays[] = {
      kGeneral},
     {"general forward", by<Forward, lower_forward_sm80>, AttentionPath::memory_efficient, kGeneral},
     {"general backward", by<Backward, lower_backward_sm80>},
+    {"Hopper forward of fp8", by<problem::Fp8AttentionProblem, lower_forward_fp8_sm90>},
     {"norm", by<problem::NormProblem, lower_norm>},
     {"norm backward", by<problem::NormBackwardProblem, lower_norm_backward>},
     {"rope", by<problem::RopeProblem, lower_rope>},

@@ -3,9 +3,9 @@
 namespace heddle::engine::cuda {
 
 Status check_storage(const problem::Problem& problem) {
-  if (std::holds_alternative<problem::Fp8AttentionProblem>(problem) ||
-      std::holds_alternative<problem::Fp8AttentionBackwardProblem>(problem))
-    return error(Code::graph_not_supported, "cuda: no kernel takes attention on fp8 operands");
+  if (std::holds_alternative<problem::Fp8AttentionBackwardProblem>(problem))
+    return error(Code::graph_not_supported,
+                 "cuda: no kernel takes the backward of attention on fp8 operands");
   return {};
 }
 

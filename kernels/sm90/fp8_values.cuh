@@ -1,0 +1,76 @@
+// Values of fp8 as the Hopper forward multiplies them: the tensor core wants the k index of an fp8
+// operand contiguous, which for P V is the key. So a tile of 128 keys is turned, a row for each
+// column of V.
+//
+// Within 32 keys they lie in the order in which a thread holds its weights of them: of Q K^T it has
+// the columns 8 i + 2 (lane % 4) + {0, 1}, and as an operand of 32 columns it gives those from
+// 4 (lane % 4) and from 16 + 4 (lane % 4) on. Keys past a length are zeros.
+#pragma once
+
+#include "../attention/operand.cuh"
+#include "../ptx/global.cuh"
+#include "fp8_arguments.h"
+
+namespace heddle::sm90 {
+
+template <int kDim>
+struct Fp8Values {
+  static constexpr int kThreads = 256;
+  static constexpr int kWords = kDim / 4;  ///< of a row of V
+  static constexpr int kVectors = kDim / 16, kChunks = kFp8Keys / 16;
+
+  /// One tile a block.
+  HEDDLE_DEVICE static void run(const Fp8ValuesArguments& args) {
+    __shared__ alignas(16) u32 rows[kFp8Keys * kWords];
+    const int tile = blockIdx.x % args.tiles, flat_head = blockIdx.x / args.tiles;
+    const int head = flat_head % args.heads, batch = flat_head / args.heads;
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+      if (args.amax_s != nullptr) *args.amax_s = 0;
+      if (args.amax_o != nullptr) *args.amax_o = 0;
+    }
+    const int first = tile * kFp8Keys, length = attention::length_of(args.kv_lengths, batch);
+    const u8* v = attention::head_pointer<u8>(args.v, batch, head);
+#pragma unroll
+    for (int n = threadIdx.x; n < kFp8Keys * kVectors; n += kThreads) {
+      const int key = n / kVectors, vector = n % kVectors;
+      u32 words[4];
+      ptx::load_if<16>(first + key < length, v + (first + key) * args.v.stride[2] + 16 * vector,
+                       words);
+      *reinterpret_cast<uint4*>(rows + word(key, 4 * vector)) =
+          make_uint4(words[0], words[1], words[2], words[3]);
+    }
+    __syncthreads();
+    u8* out = args.values + static_cast<i64>(blockIdx.x) * (kFp8ValueRows * kFp8Keys);
+    for (int n = threadIdx.x; n < kWords * kChunks; n += kThreads)
+      write_chunk(rows, n % kChunks, n / kChunks, out);
+  }
+
+ private:
+  /// Moved so that threads of neighbouring chunks read other banks.
+  HEDDLE_DEVICE static int word(int key, int column) {
+    return key * kWords + (column ^ (key / 16 * 4) % kWords);
+  }
+
+  /// 16 keys of four columns.
+  HEDDLE_DEVICE static void write_chunk(const u32* rows, int chunk, int column, u8* out) {
+    u32 turned[4][4];  // [column][four keys]
+#pragma unroll
+    for (int quad = 0; quad < 4; ++quad) {
+      const int key = 16 * chunk + 2 * quad;
+      const u32 a = rows[word(key, column)], b = rows[word(key + 1, column)];
+      const u32 c = rows[word(key + 8, column)], d = rows[word(key + 9, column)];
+      const u32 ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
+      const u32 cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
+      turned[0][quad] = __byte_perm(ab_low, cd_low, 0x5410);
+      turned[1][quad] = __byte_perm(ab_low, cd_low, 0x7632);
+      turned[2][quad] = __byte_perm(ab_high, cd_high, 0x5410);
+      turned[3][quad] = __byte_perm(ab_high, cd_high, 0x7632);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      *reinterpret_cast<uint4*>(out + (4 * column + i) * kFp8Keys + 16 * chunk) =
+          make_uint4(turned[i][0], turned[i][1], turned[i][2], turned[i][3]);
+  }
+};
+
+}  // namespace heddle::sm90

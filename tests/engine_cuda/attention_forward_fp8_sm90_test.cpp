@@ -1,0 +1,59 @@
+#include <gtest/gtest.h>
+
+#include "kernels/cases.h"
+#include "kernels/lowered.h"
+
+namespace heddle::engine::cuda {
+namespace {
+
+std::string refusal(const problem::Fp8AttentionProblem& problem,
+                    const std::string& architecture = "sm_90a") {
+  const Result<Lowering> lowering = lowered(problem, architecture);
+  return lowering.is_ok() ? "" : lowering.status().message();
+}
+
+Case of(int qk, int v, std::vector<Feature> features = {}) {
+  return {.qk_dim = qk, .v_dim = v, .features = std::move(features)};
+}
+
+TEST(Fp8ForwardSm90, TurnsValuesBeforeTheAttention) {
+  const Result<Lowering> lowering = lowered(fp8_of(of(128, 64)), "sm_90a");
+  ASSERT_TRUE(lowering.is_ok()) << lowering.status().message();
+  ASSERT_EQ(lowering->kernels.size(), 2u);
+  // A tile of 128 rows of 128 keys for each 128 of 512 keys of 2 x 8 heads, behind the counter.
+  EXPECT_EQ(lowering->workspace_bytes, 256 + 2 * 8 * 4 * 128 * 128);
+  EXPECT_NE(lowering->description.find("fp8 attention forward, Hopper kernel"), std::string::npos);
+}
+
+TEST(Fp8ForwardSm90, KernelsAreOfStructureAlone) {
+  const auto sources = [](const Case& c) {
+    const Result<std::vector<KernelUnit>> units = units_of(fp8_of(c), "sm_90a");
+    EXPECT_TRUE(units.is_ok());
+    std::vector<std::string> all;
+    if (units.is_ok())
+      for (const KernelUnit& unit : *units) all.push_back(unit.source);
+    return all;
+  };
+  Case longer = of(128, 128, {Feature::causal});
+  longer.length = 3000;
+  EXPECT_EQ(sources(of(128, 128, {Feature::causal})), sources(longer));
+  EXPECT_NE(sources(of(128, 128, {Feature::causal})), sources(of(128, 128)));
+}
+
+TEST(Fp8ForwardSm90, SaysWhatItDoesNotTake) {
+  EXPECT_NE(refusal(fp8_of(of(128, 128)), "sm_80").find("runs on Hopper"), std::string::npos);
+  EXPECT_NE(refusal(fp8_of(of(96, 96))).find("head dim of q and k is 96"), std::string::npos);
+  EXPECT_NE(refusal(fp8_of(of(128, 128, {Feature::ragged}))).find("is not dense"),
+            std::string::npos);
+  problem::Fp8AttentionProblem e5m2 = fp8_of(of(128, 128));
+  e5m2.structure.attention.type(e5m2.structure.attention.k).dtype = DataType::f8e5m2;
+  EXPECT_NE(refusal(e5m2).find("sdpa k is f8e5m2, expected f8e4m3"), std::string::npos);
+  problem::Fp8AttentionProblem strided = fp8_of(of(128, 128));
+  strided.sizes.layout(strided.structure.attention.q).strides[2] += 8;
+  EXPECT_NE(refusal(strided).find("multiples of 16 bytes"), std::string::npos);
+  problem::Fp8AttentionProblem bias = fp8_of(of(128, 128, {Feature::bias}));
+  EXPECT_NE(refusal(bias).find("scores are changed"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace heddle::engine::cuda
