@@ -72,6 +72,13 @@ struct OnlineSoftmax {
   template <bool kRest = false, int kCount>
   HEDDLE_DEVICE void update(float (&s)[kCount], float scale, float (&correction)[2],
                             float rest = 0) {
+    raise(s, scale, correction);
+    exponentiate<kRest>(s, scale, rest);
+  }
+
+  /// The first half of it: the reference.
+  template <int kCount>
+  HEDDLE_DEVICE void raise(const float (&s)[kCount], float scale, float (&correction)[2]) {
     float top[2] = {s[0], s[2]}, other[2] = {s[1], s[3]};
 #pragma unroll
     for (int i = 4; i < kCount; i += 4) {
@@ -80,22 +87,26 @@ struct OnlineSoftmax {
       top[1] = ptx::max(top[1], s[i + 2]);
       other[1] = ptx::max(other[1], s[i + 3]);
     }
-    float offset[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float most = tile::quad_max(ptx::max(top[h], other[h]));
       const float seen = kNatural ? most : kLift > 0 ? scale * most - kLift : scale * most;
       const float old = reference[h];
       reference[h] = seen > old + kSlack ? seen : old;
-      offset[h] = reference[h] == minus_infinity() ? 0.f : reference[h];
-      correction[h] = of_earlier(old - offset[h], scale);
+      correction[h] = of_earlier(old - offset(h), scale);
       sum[h] *= correction[h];
       if constexpr (kExact) lost[h] *= correction[h];
     }
+  }
+
+  /// The second half: the terms, and their sum.
+  template <bool kRest = false, int kCount>
+  HEDDLE_DEVICE void exponentiate(float (&s)[kCount], float scale, float rest = 0) {
+    const float from[2] = {offset(0), offset(1)};
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int h = tile::fragment_half(i);
-      float exponent = kNatural ? (s[i] - offset[h]) * scale : ptx::fma(s[i], scale, -offset[h]);
+      float exponent = kNatural ? (s[i] - from[h]) * scale : ptx::fma(s[i], scale, -from[h]);
       if constexpr (kRest) exponent = ptx::fma(s[i], rest, exponent);
       s[i] = ptx::exp2(exponent);
     }
@@ -138,6 +149,10 @@ struct OnlineSoftmax {
   }
 
  private:
+  /// A row that has seen no key has exponents of -inf, and not NaN.
+  HEDDLE_DEVICE float offset(int h) const {
+    return reference[h] == minus_infinity() ? 0.f : reference[h];
+  }
   /// A term whose reference lies so far below another, taken against that; kNatural: scores that
   /// `scale` makes exponents of 2.
   HEDDLE_DEVICE static float of_earlier(float apart, float scale) {
