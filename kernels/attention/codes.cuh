@@ -34,6 +34,26 @@ HEDDLE_DEVICE float f8e4m3_number(u32 code) {
   return __uint_as_float(sign | bits);
 }
 
+/// The nearest f8e5m2, of two the even one; what is larger becomes 57344.
+HEDDLE_DEVICE u32 f8e5m2_code(float x) {
+  const u32 bits = __float_as_uint(x), sign = bits >> 24 & 0x80;
+  const float size = fminf(fabsf(x), 57344.0f);
+  // Below 2^-14 codes are whole multiples of 2^-16.
+  if (size < 6.103515625e-5f) return sign | static_cast<u32>(rintf(size * 65536.0f));
+  u32 number = __float_as_uint(size);
+  number += 0xfffff + (number >> 21 & 1);
+  return sign | ((number >> 21) - (112 << 2));
+}
+
+/// What an f8e5m2 is: infinity of 124 and of 252, NaN above.
+HEDDLE_DEVICE float f8e5m2_number(u32 code) {
+  const u32 sign = (code & 0x80) << 24, size = code & 0x7f;
+  const u32 bits = size < 4     ? __float_as_uint(static_cast<float>(size) / 65536.0f)
+                   : size < 124 ? (size << 21) + (112u << 23)
+                                : 0x7f800000u | (size & 3) << 21;
+  return __uint_as_float(sign | bits);
+}
+
 /// Of the type that holds codes: how many columns an element has, the code of one, and what it is
 /// before its scale.
 template <typename T>

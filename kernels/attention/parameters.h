@@ -57,13 +57,14 @@ struct ArgumentLayout {
   /// Of Hopper's kernels: maps of whole tensors, the operand that comes by tiles, pairs of f16 and
   /// rotations of queries.
   bool maps = false, tiled = false, pairs = false, rope = false;
-  bool stats_gradient = false;  ///< of a backward: dL/d(log-sum-exp)
-  bool codes = false;           ///< scales of K's and V's codes
-  bool scores = false;          ///< written beside the output
+  bool stats_gradient = false;    ///< of a backward: dL/d(log-sum-exp)
+  bool largest_gradient = false;  ///< of a backward: the largest dL/d(dot)
+  bool codes = false;             ///< scales of K's and V's codes
+  bool scores = false;            ///< written beside the output
 };
 inline constexpr ArgumentLayout kWholeLayout{kMaxBounds, kMaxLoads, true, true, true, true,
                                              true,       true,      true, true, true, true,
-                                             true,       true,      true, true, true};
+                                             true,       true,      true, true, true, true};
 #ifdef HEDDLE_ARGUMENT_LAYOUT
 inline constexpr ArgumentLayout kArgumentLayout = HEDDLE_ARGUMENT_LAYOUT;
 #else
@@ -261,10 +262,20 @@ struct StatsGradient<false> {
   static constexpr Tensor d_stats{};
 };
 
+template <bool kThere>
+struct LargestGradient {
+  unsigned* largest_d_dot;  ///< bits of an f32 that began as 0
+};
+template <>
+struct LargestGradient<false> {
+  static constexpr unsigned* largest_d_dot = nullptr;
+};
+
 struct BackwardParameters : RowGradients<kArgumentLayout.row_gradients>,
                             KeyGradients<kArgumentLayout.key_gradients>,
                             LoadGradient<kArgumentLayout.load_gradient>,
-                            StatsGradient<kArgumentLayout.stats_gradient> {
+                            StatsGradient<kArgumentLayout.stats_gradient>,
+                            LargestGradient<kArgumentLayout.largest_gradient> {
   ForwardParameters forward;  ///< o and stats are inputs here
   RowDelta* delta;            ///< workspace [batch, q_heads, q_length]
   float* d_sink;              ///< [q_heads]

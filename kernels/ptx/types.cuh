@@ -26,6 +26,9 @@ struct f16 {
 struct f8e4m3 {
   u8 bits;
 };
+struct f8e5m2 {
+  u8 bits;
+};
 
 template <typename A, typename B>
 inline constexpr bool is_same = false;

@@ -1,6 +1,7 @@
 // The sweep of the general backward that owns key tiles: dK and dV.
 #pragma once
 
+#include "../attention/largest.cuh"
 #include "backward_cell.cuh"
 #include "backward_tiles.cuh"
 
@@ -82,6 +83,8 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
     return step;
   };
 
+  constexpr bool kLargest = attention::kArgumentLayout.largest_gradient && Config::kWantDk;
+  u32 largest = 0;
   int step = first_key < kv_length ? next_step(0) : steps;
   if (Tiles::kStages == 2 && step < steps) load_stage(step, 0);
   for (int stage = 0; step < steps; stage ^= Tiles::kStages - 1) {
@@ -127,6 +130,8 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
         const bool seen = computed && column >= record.lo && column < record.hi;
         gradient.cell(seen, first_row + r, column, record.statistic(), record.delta(),
                       weights[n][i], d_dots[n][i]);
+        if constexpr (kLargest)
+          largest = attention::larger(largest, attention::magnitude(d_dots[n][i]));
       }
     }
     if constexpr (Config::kWantDv)
@@ -137,6 +142,7 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
   }
   ptx::copy_async_wait<0>();
   __syncthreads();
+  if constexpr (kLargest) attention::raise(p.largest_d_dot, largest);
 
   const int row_end_k = p.d_k.offsets ? kv_length : f.kv_length,
             row_end_v = p.d_v.offsets ? kv_length : f.kv_length;

@@ -94,6 +94,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
 
     float d_p[kTileM / 2], d_q[kDqColumns / 2], d_k[kQk / 2], d_v[kVd / 2];
     u32 d_s[kTileM / 16][4];
+    u32 largest = 0;  ///< magnitude of dS
 
     HEDDLE_DEVICE Consumer(const BackwardArguments& args, const BackwardWork& work, u32 shared)
         : Scores(args, work, work.key0 + 64 * (threadIdx.x / 128 - 1)), Shared(shared) {}
@@ -170,7 +171,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
 #pragma unroll
       for (int k = 0; k < kTileM / 16; ++k) {
         differentiate_slice<C>(d_s[k], this->factor(k), this->probability[k], d_p, delta, k,
-                               keep_scale);
+                               keep_scale, largest);
         tile::store_slice<DsTile>(d_s_tile(step), 64 * part + thread / 32 * 16, k, d_s[k]);
       }
       ptx::fence_proxy_async_shared();
@@ -209,6 +210,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     HEDDLE_DEVICE void store() {
       ptx::pin(d_v);
       ptx::pin(d_k);
+      raise_largest<Block>(args, largest);
       const int warp_row = 64 * part + thread / 32 * 16;
       Block::template store_gradient<VTile, C::kVDim, kVd>(
           d_v, Block::keep_scale_of(args), shared + kAt.v, warp_row, args.problem.d_v, args, work);

@@ -205,6 +205,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64> {
     const u32 shared;
     float d_p[kTileM / 2], d_k[kQk / 2];
     u32 d_s[kTileM / 16][4];
+    u32 largest = 0;  ///< magnitude of dS
 
     HEDDLE_DEVICE DkWarpGroup(const BackwardArguments& args, const BackwardWork& work, u32 shared)
         : args(args), work(work), shared(shared) {}
@@ -258,7 +259,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64> {
             probability[i] = factor[i] & ~ptx::signs_of_halves(factor[i]);
             factor[i] &= 0x7fff7fff;
           }
-          differentiate_slice<C>(d_s[k], factor, probability, d_p, delta, k, keep_scale);
+          differentiate_slice<C>(d_s[k], factor, probability, d_p, delta, k, keep_scale, largest);
           tile::store_slice<DsTile>(d_s_tile(shared, stage), warp_row, k, d_s[k]);
         }
         ptx::fence_proxy_async_shared();
@@ -275,6 +276,7 @@ struct AttentionBackwardByGradient : BackwardBlock<Config, 64, 64> {
       }
       ptx::wgmma_wait<0>();
       ptx::pin(d_k);
+      raise_largest<Block>(args, largest);
       // Both who read this tile of Q are done: the dV group before it handed over P.
       Block::template store_gradient<QTile, C::kQkDim, kQk>(
           d_k, Block::scale_of(args) * Block::kOfLog2, q_tile(shared, q_last.stage()), warp_row,

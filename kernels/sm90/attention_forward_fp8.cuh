@@ -10,6 +10,7 @@
 // factors of O, and no weight saturates.
 #pragma once
 
+#include "../attention/largest.cuh"
 #include "../ptx/wgmma_fp8.cuh"
 #include "attention_forward.cuh"
 #include "fp8_arguments.h"
@@ -214,30 +215,21 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
       for (int h = 0; h < 2; ++h) {
         const int row = work.first_row(consumer) + tile::fragment_row(thread, h);
         const bool exists = row < args.problem.q_length;
-        if (exists) most_p = larger(most_p, bits_of(factor[h] * (1 << kLift)));
+        if (exists)
+          most_p = attention::larger(most_p, attention::magnitude(factor[h] * (1 << kLift)));
 #pragma unroll
         for (int i = 2 * h; i < kVDim / 2; i += 4) {
 #pragma unroll
           for (int j = i; j < i + 2; ++j) {
             // Not multiplied by 0: a value that the row does not see may be no number.
             out[j] = factor[h] == 0.0f ? 0.0f : out[j] * factor[h] * descale;
-            if (exists) most_o = larger(most_o, bits_of(out[j]));
+            if (exists) most_o = attention::larger(most_o, attention::magnitude(out[j]));
           }
         }
         store_row(work, row, exists, out, h, scale_o);
       }
-      raise(args.amax_s, most_p);
-      raise(args.amax_o, most_o);
-    }
-
-    HEDDLE_DEVICE static u32 larger(u32 a, u32 b) { return a > b ? a : b; }
-    HEDDLE_DEVICE static u32 bits_of(float x) { return __float_as_uint(x) & 0x7fffffffu; }
-
-    /// Magnitudes order as their bits do, NaN last.
-    HEDDLE_DEVICE static void raise(u32* amax, u32 bits) {
-      if (amax == nullptr) return;
-      bits = __reduce_max_sync(0xffffffffu, bits);
-      if (threadIdx.x % 32 == 0) atomicMax(amax, bits);
+      attention::raise(args.amax_s, most_p);
+      attention::raise(args.amax_o, most_o);
     }
 
     /// A quad has the pairs of columns of a row side by side: of 32 columns each thread is given

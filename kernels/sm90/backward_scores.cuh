@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../attention/dropout.cuh"
+#include "../attention/largest.cuh"
 #include "../ptx/math.cuh"
 #include "../ptx/shared.cuh"
 #include "../tile/fragment.cuh"
@@ -300,19 +301,32 @@ HEDDLE_DEVICE void differentiate_pair(float (&d_s)[2], u32 factor, u32 probabili
   }
 }
 
-/// Slice k of dS, as an operand. `delta` is where the step's deltas lie.
+/// Slice k of dS, as an operand. `delta` is where the step's deltas lie; `largest` grows to its
+/// largest magnitude, if somebody asks.
 template <class Config, int kCount>
 HEDDLE_DEVICE void differentiate_slice(u32 (&d_s)[4], const u32 (&factor)[4],
                                        const u32 (&probability)[4], const float (&d_p)[kCount],
-                                       u32 delta, int k, float keep_scale) {
+                                       u32 delta, int k, float keep_scale, u32& largest) {
   float row_delta[2], pair[2];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     if (i % 2 == 0) ptx::load_shared(delta + 64 * k + 16 * i, row_delta[0], row_delta[1]);
     differentiate_pair<Config>(pair, factor[i], probability[i], d_p[8 * k + 2 * i],
                                d_p[8 * k + 2 * i + 1], row_delta, keep_scale);
+    if constexpr (attention::kArgumentLayout.largest_gradient)
+      largest = attention::larger(
+          largest, attention::larger(attention::magnitude(pair[0]), attention::magnitude(pair[1])));
     d_s[i] = ptx::pack<typename Config::Element>(pair[0], pair[1]);
   }
+}
+
+/// Of dS of a warp, to that of dL/d(Q K^T) of all.
+template <class Block>
+HEDDLE_DEVICE void raise_largest(const BackwardArguments& args, u32 largest) {
+  if constexpr (attention::kArgumentLayout.largest_gradient)
+    attention::raise(
+        args.problem.largest_d_dot,
+        attention::magnitude(__uint_as_float(largest) * Block::scale_of(args) * Block::kOfLog2));
 }
 
 }  // namespace heddle::sm90

@@ -75,6 +75,28 @@ struct CopyArguments : RowsArguments {
   long long scale_stride[2];  ///< head, column
 };
 
+/// Of scaled_copy.cuh; numbers are f32 on the device, null for 1.
+struct ScaledCopyArguments : RowsArguments {
+  int columns;
+  const float *factor, *scale;
+  unsigned* largest;  ///< bits of an f32, or null
+};
+
+/// to = number * passed * the product of `of` / that of `by`.
+struct Product {
+  static constexpr int kMostOf = 6, kMostBy = 2;
+  float* to;
+  float number, passed;  ///< of the plan, of the execution
+  int of_count, by_count;
+  const float *of[kMostOf], *by[kMostBy];
+};
+struct FactorsArguments {
+  static constexpr int kMost = 8;
+  int product_count, zeroed_count;
+  Product products[kMost];
+  float* zeroed[kMost];
+};
+
 /// y = scale * R(angle) x on the trailing rope_dim columns, scale * x on those before.
 struct RopeArguments : RowsArguments {
   const float* angles;           ///< [table_rows, rope_dim], half of it read; or

@@ -56,6 +56,15 @@ struct CopyConfig {
   bool ragged = false;         ///< x, y or both, or they have lengths
 };
 
+/// Of a scaled copy, whose arithmetic is f32's.
+struct ScaledCopyConfig {
+  Element x = Element::f8e4m3, y = Element::f32;  ///< x: f8e4m3, f8e5m2 or f32
+  int run = 4;              ///< elements a thread takes at once: 4, aligned to their size, or 1
+  bool writes = true;       ///< y; else the largest magnitude alone is wanted
+  bool reciprocal = false;  ///< factor / x
+  bool ragged = false;      ///< x, y or both, or they have lengths
+};
+
 /// Of new rows for caches, whose arithmetic is f32's.
 struct CacheAppendConfig {
   Element q = Element::bf16, k = Element::bf16, v = Element::bf16, q_out = Element::bf16;

@@ -133,8 +133,11 @@ struct AttentionBackwardStructure {
   /// are given. As d(log-sum-exp)/dS = P, dS = P * (dP - (rowsum(dO * O) - d_stats)).
   OperandId d_stats = kAbsent;
   OperandId d_q = kAbsent, d_k = kAbsent, d_v = kAbsent;  ///< each written if present
-  OperandId d_sink = kAbsent;                             ///< f32 [1,Hq,1,1]
-  std::vector<LoadGradient> load_gradients;               ///< dBias and its kind
+  /// f32 [1,1,1,1], raised from what it holds to the largest |dL/d(Q K^T)|, beside dK. No graph
+  /// asks for it: attention on fp8 operands, in wider types, does.
+  OperandId largest_d_dot = kAbsent;
+  OperandId d_sink = kAbsent;                ///< f32 [1,Hq,1,1]
+  std::vector<LoadGradient> load_gradients;  ///< dBias and its kind
   /// dL/d(scaled dot) of a cell from `gradient` and the forward's leaves; the chain rule through
   /// score.
   ScoreExpression d_dot{{ScoreNode{ScoreOp::gradient}}, 0};

@@ -330,6 +330,13 @@ Status check(const AttentionBackwardProblem& problem) {
     HEDDLE_TRY(operands.is_present(g.gradient, "the gradient of a load"));
     HEDDLE_TRY(operands.broadcasts(g.gradient, "the gradient of a load", cells));
   }
+  if (s.largest_d_dot != kAbsent) {
+    HEDDLE_TRY(operands.is_present(s.d_k, "dK"));
+    HEDDLE_TRY(operands.has_type(s.largest_d_dot, "the largest gradient of a dot product",
+                                 {DataType::f32}));
+    HEDDLE_TRY(operands.has_dims(s.largest_d_dot, "the largest gradient of a dot product",
+                                 Dims{1, 1, 1, 1}));
+  }
   if (s.d_sink != kAbsent) {
     if (f.sink == kAbsent)
       return error(Code::attribute_not_set,

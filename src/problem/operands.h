@@ -115,6 +115,7 @@ void operands(Visitor&& visit, T& s) {
   tensors(visit, s);
   operands_beside_tensors(visit, s.forward, Use::read);
   visit("dStats", s.d_stats, Use::read);
+  visit("the largest gradient of a dot product", s.largest_d_dot, Use::written);
   visit("dSink", s.d_sink, Use::written);
   operands(visit, s.d_dot);
   for (auto& wanted : s.load_gradients) {

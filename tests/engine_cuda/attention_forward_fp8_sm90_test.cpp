@@ -40,19 +40,48 @@ TEST(Fp8ForwardSm90, KernelsAreOfStructureAlone) {
   EXPECT_NE(sources(of(128, 128, {Feature::causal})), sources(of(128, 128)));
 }
 
+std::string why_not(const problem::Fp8AttentionProblem& problem) {
+  const Result<Lowering> lowering = lowered(problem, "sm_90a");
+  if (!lowering.is_ok()) return lowering.status().message();
+  return lowering->passed_over.empty() ? "" : lowering->passed_over.front().reason;
+}
+
+/// What it does not take is widened to 16 bits, and says why.
 TEST(Fp8ForwardSm90, SaysWhatItDoesNotTake) {
-  EXPECT_NE(refusal(fp8_of(of(128, 128)), "sm_80").find("runs on Hopper"), std::string::npos);
-  EXPECT_NE(refusal(fp8_of(of(96, 96))).find("head dim of q and k is 96"), std::string::npos);
-  EXPECT_NE(refusal(fp8_of(of(128, 128, {Feature::ragged}))).find("is not dense"),
+  EXPECT_EQ(why_not(fp8_of(of(128, 128))), "");
+  EXPECT_NE(why_not(fp8_of(of(96, 96))).find("head dim of q and k is 96"), std::string::npos);
+  EXPECT_NE(why_not(fp8_of(of(128, 128, {Feature::ragged}))).find("is not dense"),
             std::string::npos);
   problem::Fp8AttentionProblem e5m2 = fp8_of(of(128, 128));
   e5m2.structure.attention.type(e5m2.structure.attention.k).dtype = DataType::f8e5m2;
-  EXPECT_NE(refusal(e5m2).find("sdpa k is f8e5m2, expected f8e4m3"), std::string::npos);
+  EXPECT_NE(why_not(e5m2).find("sdpa k is f8e5m2, expected f8e4m3"), std::string::npos);
   problem::Fp8AttentionProblem strided = fp8_of(of(128, 128));
   strided.sizes.layout(strided.structure.attention.q).strides[2] += 8;
-  EXPECT_NE(refusal(strided).find("multiples of 16 bytes"), std::string::npos);
-  problem::Fp8AttentionProblem bias = fp8_of(of(128, 128, {Feature::bias}));
-  EXPECT_NE(refusal(bias).find("scores are changed"), std::string::npos);
+  EXPECT_NE(why_not(strided).find("multiples of 16 bytes"), std::string::npos);
+  EXPECT_NE(refusal(fp8_of(of(128, 128, {Feature::bias}))).find("scores are changed"),
+            std::string::npos);
+}
+
+TEST(Fp8By16Bits, TensorsAreWidenedAndResultsScaled) {
+  const Result<Lowering> forward = lowered(fp8_of(of(96, 96)), "sm_80");
+  ASSERT_TRUE(forward.is_ok()) << forward.status().message();
+  EXPECT_EQ(forward->description.find("2 factors, sm_80; q scaled from f8e4m3 to f16, sm_80; "), 0u)
+      << forward->description;
+  EXPECT_NE(forward->description.find("; o scaled from f32 to f8e4m3, sm_80; the largest of P"),
+            std::string::npos)
+      << forward->description;
+  const Result<Lowering> backward = lowered(fp8_backward_of(of(128, 128)), "sm_90a");
+  ASSERT_TRUE(backward.is_ok()) << backward.status().message();
+  EXPECT_NE(backward->description.find("Hopper"), std::string::npos) << backward->description;
+  EXPECT_NE(backward->description.find("dV scaled from f32 to f8e4m3, sm_90a; 1 factors"),
+            std::string::npos)
+      << backward->description;
+}
+
+TEST(Fp8By16Bits, PagesAreRefused) {
+  problem::Fp8AttentionProblem paged = fp8_of(of(96, 96, {Feature::paged}));
+  EXPECT_NE(refusal(paged).find("k is paged, expected dense or ragged"), std::string::npos)
+      << refusal(paged);
 }
 
 }  // namespace

@@ -389,18 +389,41 @@ AttentionBackwardProblem backward_of(const Case& c) {
   return problem;
 }
 
+namespace {
+
+/// Has every scale and largest magnitude that the structure names.
+template <class Problem>
+void add_scales(Problem& fp8) {
+  std::vector<problem::OperandType>& types = problem::types_of(fp8);
+  problem::scales(
+      [&](const char*, OperandId& id, problem::Use) {
+        id = static_cast<OperandId>(types.size());
+        types.push_back({.dtype = DataType::f32});
+        fp8.sizes.layouts.push_back({.dims = {1, 1, 1, 1}, .strides = {0, 0, 0, 0}});
+      },
+      fp8.structure);
+}
+
+}  // namespace
+
 problem::Fp8AttentionProblem fp8_of(const Case& c) {
   AttentionProblem attention = forward_of(c);
   problem::Fp8AttentionProblem fp8{{std::move(attention.structure)}, std::move(attention.sizes)};
   problem::AttentionStructure& s = fp8.structure.attention;
   for (OperandId id : {s.q, s.k, s.v, s.o}) s.type(id).dtype = DataType::f8e4m3;
-  problem::scales(
-      [&](const char*, OperandId& id, problem::Use) {
-        id = static_cast<OperandId>(s.operands.size());
-        s.operands.push_back({.dtype = DataType::f32});
-        fp8.sizes.layouts.push_back({.dims = {1, 1, 1, 1}, .strides = {0, 0, 0, 0}});
-      },
-      fp8.structure);
+  add_scales(fp8);
+  return fp8;
+}
+
+problem::Fp8AttentionBackwardProblem fp8_backward_of(const Case& c) {
+  AttentionBackwardProblem attention = backward_of(c);
+  problem::Fp8AttentionBackwardProblem fp8{{std::move(attention.structure)},
+                                           std::move(attention.sizes)};
+  problem::AttentionBackwardStructure& b = fp8.structure.attention;
+  problem::AttentionStructure& s = b.forward;
+  for (OperandId id : {s.q, s.k, s.v, s.o, b.d_o, b.d_q, b.d_k, b.d_v})
+    s.type(id).dtype = DataType::f8e4m3;
+  add_scales(fp8);
   return fp8;
 }
 

@@ -74,5 +74,6 @@ problem::AttentionBackwardProblem backward_of(const Case& c);
 
 /// The same forward of f8e4m3, with all scales and amax.
 problem::Fp8AttentionProblem fp8_of(const Case& c);
+problem::Fp8AttentionBackwardProblem fp8_backward_of(const Case& c);
 
 }  // namespace heddle::engine::cuda

@@ -129,6 +129,10 @@ Status check(const AttentionProblem& problem) {
 
 Status check(const AttentionBackwardProblem& problem) {
   const problem::AttentionBackwardStructure& s = problem.structure;
+  if (s.largest_d_dot != kAbsent)
+    return error(Code::graph_not_supported,
+                 "attention backward: the CPU engine does not find the largest gradient of a dot "
+                 "product");
   HEDDLE_TRY(check_tensors(s.forward, problem::tensors_of(s)));
   HEDDLE_TRY(check_forward(s.forward, problem.sizes));
   HEDDLE_TRY(check_loads(s.forward, s.d_dot));

@@ -47,6 +47,8 @@ attention::ArgumentLayout argument_layout_of_backward_sm80(
   layout = argument_layout_of(structure.forward, loads);
   layout.output = false;
   layout.key_gradients = step.part == Part::keys;
+  layout.largest_gradient =
+      step.part == Part::keys && step.config.want_dk && structure.largest_d_dot != kAbsent;
   layout.load_gradient = step.part == Part::load;
   return layout;
 }

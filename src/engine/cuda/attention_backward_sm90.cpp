@@ -93,6 +93,8 @@ Status check_features(const AttentionBackwardStructure& structure, const Attenti
   if (forward.block_mask != kAbsent) return refuse("takes no block mask");
   // dS of a head has one unit there: rows with small gradients would lose their bits beside one
   // whose gradient is huge.
+  if (is_f32(forward) && structure.largest_d_dot != kAbsent)
+    return refuse("finds the largest gradient of 16-bit attentions only");
   if (is_f32(forward) && structure.d_stats != kAbsent)
     return refuse("takes gradients of log-sum-exps of 16-bit attentions only");
   return is_f32(forward) ? Status{} : check_score(structure);
@@ -297,6 +299,7 @@ attention::ArgumentLayout argument_layout_of_backward_sm90(
     layout.maps = !config.sequence_maps();
     layout.tiled = config.tiled != sm90::Tiled::none;
     layout.load_gradient = name == load;
+    layout.largest_gradient = name == main && structure.largest_d_dot != kAbsent;
   }
   if (name == prepare) {
     layout.row_sums = config.max_and_sum;

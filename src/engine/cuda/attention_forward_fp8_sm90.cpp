@@ -52,10 +52,10 @@ Status check(const AttentionStructure& s, const AttentionSizes& z, const Attenti
   return check_lengths(z, kMostRowsSm90);
 }
 
-/// In pairs of fp8, as tiles of 16-bit elements hold them. 128 keys are what O, a key tile's part of
-/// it and its scores leave registers for, beside full width of the instruction; three consumers with
-/// O of 64 columns (d 64, S 8192: 591 TFLOP/s where two gave 485); four stages, a power of two, count
-/// without a division (d 128: 809 where three gave 796).
+/// In pairs of fp8, as tiles of 16-bit elements hold them. 128 keys are what O, a key tile's part
+/// of it and its scores leave registers for, beside full width of the instruction; three consumers
+/// with O of 64 columns (d 64, S 8192: 591 TFLOP/s where two gave 485); four stages, a power of
+/// two, count without a division (d 128: 809 where three gave 796).
 ForwardSm90Config configure(const AttentionStructure& s, const AttentionSizes& z) {
   ForwardSm90Config config;
   config.element = Element::f8e4m3;

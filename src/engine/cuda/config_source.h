@@ -198,6 +198,16 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("ragged", c.ragged, "ragged");
 }
 
+template <class Visitor, std::same_as<streaming::ScaledCopyConfig> Config>
+void visit_fields(Visitor& visit, const Config& c) {
+  visit("x", c.x);
+  visit("y", c.y, "y");
+  visit("run", c.run);
+  visit("writes", c.writes);
+  visit("reciprocal", c.reciprocal, "reciprocal");
+  visit("ragged", c.ragged, "ragged");
+}
+
 template <class Visitor, std::same_as<streaming::CacheAppendConfig> Config>
 void visit_fields(Visitor& visit, const Config& c) {
   visit("q", c.q);
@@ -244,6 +254,8 @@ template <>
 inline constexpr const char* type_name<streaming::RopeConfig> = "RopeConfig";
 template <>
 inline constexpr const char* type_name<streaming::CopyConfig> = "CopyConfig";
+template <>
+inline constexpr const char* type_name<streaming::ScaledCopyConfig> = "ScaledCopyConfig";
 template <>
 inline constexpr const char* type_name<streaming::CacheAppendConfig> = "CacheAppendConfig";
 template <>

@@ -24,17 +24,18 @@ Element element_of(DataType type) {
       return Element::i8;
     case DataType::f8e4m3:
       return Element::f8e4m3;
+    case DataType::f8e5m2:
+      return Element::f8e5m2;
     case DataType::u8:
     case DataType::boolean:
-    case DataType::f8e5m2:
       return Element::u8;
   }
   return Element::u8;
 }
 
 const char* device_type(Element element) {
-  constexpr const char* kTypes[] = {"bf16", "f16", "float", "double", "u8",    "i8",
-                                    "i32",  "i64", "u32",   "u64",    "f8e4m3"};
+  constexpr const char* kTypes[] = {"bf16", "f16", "float", "double", "u8",     "i8",
+                                    "i32",  "i64", "u32",   "u64",    "f8e4m3", "f8e5m2"};
   return kTypes[static_cast<int>(element)];
 }
 const char* device_type(DataType type) { return device_type(element_of(type)); }
@@ -53,8 +54,8 @@ attention::KeyRows rows_of(const problem::Storage& storage) {
 }
 
 const char* name(Element element) {
-  constexpr const char* kNames[] = {"bf16", "f16", "f32", "f64", "u8",    "i8",
-                                    "i32",  "i64", "u32", "u64", "f8e4m3"};
+  constexpr const char* kNames[] = {"bf16", "f16", "f32", "f64", "u8",     "i8",
+                                    "i32",  "i64", "u32", "u64", "f8e4m3", "f8e5m2"};
   return kNames[static_cast<int>(element)];
 }
 const char* name(attention::Dropout dropout) {

@@ -29,10 +29,11 @@ ArgumentLayout argument_layout_of(const problem::AttentionStructure& structure, 
 std::string argument_layout_source(const ArgumentLayout& layout) {
   return fmt::format(
       "#define HEDDLE_ARGUMENT_LAYOUT {{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, "
-      "{}, {}, {}}}\n",
+      "{}, {}, {}, {}}}\n",
       layout.bounds, layout.loads, layout.operands, layout.output, layout.row_sums, layout.dropout,
       layout.sparse, layout.row_gradients, layout.key_gradients, layout.load_gradient, layout.maps,
-      layout.tiled, layout.pairs, layout.rope, layout.stats_gradient, layout.codes, layout.scores);
+      layout.tiled, layout.pairs, layout.rope, layout.stats_gradient, layout.largest_gradient,
+      layout.codes, layout.scores);
 }
 
 void KernelArguments::add_forward(const ForwardParameters& all, const ArgumentLayout& layout) {
@@ -58,6 +59,7 @@ void KernelArguments::add_backward(const BackwardParameters& all, const Argument
   add_part<KeyGradients<true>>(layout.key_gradients, all);
   add_part<LoadGradient<true>>(layout.load_gradient, all);
   add_part<StatsGradient<true>>(layout.stats_gradient, all);
+  add_part<LargestGradient<true>>(layout.largest_gradient, all);
   add_forward(all.forward, layout);
   add_address(all.delta);
   add_address(all.d_sink);

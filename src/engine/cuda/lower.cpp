@@ -7,6 +7,7 @@
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/cache_append.h"
+#include "engine/cuda/fp8_stages.h"
 #include "engine/cuda/host_values.h"
 #include "engine/cuda/legal_stages.h"
 #include "engine/cuda/lowering.h"
@@ -16,7 +17,6 @@
 #include "engine/cuda/rope.h"
 #include "engine/cuda/rope_stages.h"
 #include "engine/cuda/sequence.h"
-#include "engine/cuda/storage_check.h"
 #include "problem/check.h"
 
 namespace heddle::engine::cuda {
@@ -186,6 +186,8 @@ constexpr Way kWays[] = {
     {"general forward", by<Forward, lower_forward_sm80>, AttentionPath::memory_efficient, kGeneral},
     {"general backward", by<Backward, lower_backward_sm80>},
     {"Hopper forward of fp8", by<problem::Fp8AttentionProblem, lower_forward_fp8_sm90>},
+    {"fp8 by 16 bits", by<problem::Fp8AttentionProblem, lower_fp8_by_16_bits>},
+    {"fp8 by 16 bits", by<problem::Fp8AttentionBackwardProblem, lower_fp8_by_16_bits>},
     {"norm", by<problem::NormProblem, lower_norm>},
     {"norm backward", by<problem::NormBackwardProblem, lower_norm_backward>},
     {"rope", by<problem::RopeProblem, lower_rope>},
@@ -220,7 +222,6 @@ Status refusal_beside(const AllowedPaths& paths, const std::vector<PassedOver>& 
 
 Result<Lowering> lower(const Problem& problem, const Target& target) {
   HEDDLE_TRY(problem::check(problem));
-  HEDDLE_TRY(check_storage(problem));
   std::vector<PassedOver> passed_over;
   Status refusal;
   bool any_is_off = false;

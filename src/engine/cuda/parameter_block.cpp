@@ -93,6 +93,7 @@ void fill_backward(ParameterBlock& block, attention::BackwardParameters& p,
   block.tensor(p.d_q, structure.d_q);
   block.tensor(p.d_k, structure.d_k);
   block.tensor(p.d_v, structure.d_v);
+  block.pointer(p.largest_d_dot, structure.largest_d_dot);
   block.pointer(p.d_sink, structure.d_sink);
 }
 

@@ -61,6 +61,10 @@ Result<Lowering> lower_stages(const Stages& stages, const Target& target,
       return lower_rope_step(step, target);
     else if constexpr (std::is_same_v<Kind, CopyStep>)
       return lower_copy(step, target);
+    else if constexpr (std::is_same_v<Kind, ScaledCopyStep>)
+      return lower_scaled_copy(step, target);
+    else if constexpr (std::is_same_v<Kind, FactorsStep>)
+      return lower_factors(step, target);
     else
       return lower_attention(step, target);
   };

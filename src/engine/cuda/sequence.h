@@ -7,16 +7,18 @@
 #include <vector>
 
 #include "engine/cuda/copy.h"
+#include "engine/cuda/factors.h"
 #include "engine/cuda/lowering.h"
 #include "engine/cuda/rope.h"
+#include "engine/cuda/scaled_copy.h"
 
 namespace heddle::engine::cuda {
 
 /// The stack of an execution holds as many pointers: those of api::Executable, and temporaries.
 inline constexpr size_t kMostOperands = 128 + 16;
 
-using Stage =
-    std::variant<problem::AttentionProblem, problem::AttentionBackwardProblem, RopeStep, CopyStep>;
+using Stage = std::variant<problem::AttentionProblem, problem::AttentionBackwardProblem, RopeStep,
+                           CopyStep, ScaledCopyStep, FactorsStep>;
 
 struct Stages {
   std::vector<Stage> steps;              ///< in the order they run

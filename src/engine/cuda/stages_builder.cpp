@@ -15,11 +15,23 @@ OperandId StagesBuilder::temporary_like(OperandId shape, DataType dtype, int64_t
   return static_cast<OperandId>(structure_.operands.size()) - 1;
 }
 
+OperandId StagesBuilder::temporary_number() {
+  structure_.operands.push_back({.dtype = DataType::f32});
+  sizes_.layouts.push_back({.dims = {1, 1, 1, 1}, .strides = {0, 0, 0, 0}});
+  temporary_bytes_.push_back(size_of(DataType::f32));
+  return static_cast<OperandId>(structure_.operands.size()) - 1;
+}
+
 void StagesBuilder::add(std::vector<Step>& steps, Stages& stages) {
   for (Step& step : steps) {
     if (auto* rope = std::get_if<RopeStep>(&step)) {
       rope->rope.structure.operands = structure_.operands;
       rope->rope.sizes.layouts = sizes_.layouts;
+    } else if (auto* scaled = std::get_if<ScaledCopyStep>(&step)) {
+      scaled->types.operands = structure_.operands;
+      scaled->layouts.layouts = sizes_.layouts;
+    } else if (auto* factors = std::get_if<FactorsStep>(&step)) {
+      factors->types.operands = structure_.operands;
     } else {
       CopyStep& copy = std::get<CopyStep>(step);
       copy.types.operands = structure_.operands;

@@ -15,8 +15,11 @@ class StagesBuilder {
   /// A dense operand with the dims of `shape`, but for its columns if another number is given.
   problem::OperandId temporary_like(problem::OperandId shape, DataType dtype, int64_t columns = 0);
 
+  /// An f32 for kernels to find in memory.
+  problem::OperandId temporary_number();
+
   /// Steps over the operands as they are at the end.
-  using Step = std::variant<RopeStep, CopyStep>;
+  using Step = std::variant<RopeStep, CopyStep, ScaledCopyStep, FactorsStep>;
   void before(Step step) { before_.push_back(std::move(step)); }
   void after(Step step) { after_.push_back(std::move(step)); }
 

@@ -1,0 +1,143 @@
+"""Attention on FP8 operands that no kernel of FP8 takes, forward and backward, on an NVIDIA GPU: widened to 16 bits, and at most
+twice as far from f64 as the naive computation in FP8, whose weights, gradients and results are rounded where the contract says."""
+
+import contextlib
+import ctypes
+import pathlib
+import sys
+
+import heddle.cudnn as cudnn
+import ml_dtypes
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python"))
+import test_cudnn_fp8 as contract  # noqa: E402
+
+E4M3, E5M2 = contract.E4M3, contract.E5M2
+WIDE = contract.PLAIN | {"sq": 300, "skv": 260, "d": 128, "dv": 128}
+CASES = {name: case for name, case in contract.CASES.items() if name != "saturated"} | {
+    "tiles of many": WIDE, "tiles of many, causal": WIDE | {"right": 0}, "256 columns": WIDE | {"d": 256, "dv": 256},
+    "columns between": WIDE | {"d": 96, "dv": 72, "hk": 2, "hv": 2}, "E5M2, wide": WIDE | {"kinds": (E5M2,) * 4},
+    "64 and 128 of E4M3": WIDE | {"d": 64, "hk": 1, "hv": 1, "sq": 513},
+    "lengths, wide": WIDE | {"lq": [300, 11], "lkv": [100, 260], "right": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    made = cudnn.create_handle(device="cuda")
+    cudnn.set_stream(handle=made, stream=torch.cuda.current_stream().cuda_stream)
+    yield made
+    cudnn.destroy_handle(made)
+
+
+@contextlib.contextmanager
+def in_f64():
+    """The contract's steps without a rounding."""
+    fp8, held = contract.fp8, contract.held
+    contract.fp8 = lambda x, kind: np.clip(x, -contract.LARGEST[kind], contract.LARGEST[kind]) if kind in contract.LARGEST else x
+    contract.held = lambda x, kind: x
+    try:
+        yield
+    finally:
+        contract.fp8, contract.held = fp8, held
+
+
+class OnDevice:
+    """An array's bytes on the device, the gaps between its rows too."""
+
+    def __init__(self, array):
+        self.array = array
+        spans = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
+        count = sum(spans) + array.itemsize
+        self.bytes = np.ctypeslib.as_array(ctypes.cast(array.ctypes.data, ctypes.POINTER(ctypes.c_uint8)), (count,))
+        self.tensor = torch.from_numpy(self.bytes.copy()).cuda()
+
+    def fetch(self):
+        self.bytes[...] = self.tensor.cpu().numpy()
+
+
+class Program(contract.Program):
+    def run(self):
+        self.graph.validate()
+        self.graph.build_operation_graph()
+        self.graph.create_execution_plans([cudnn.heur_mode.A])
+        self.graph.check_support()
+        self.graph.build_plans()
+        workspace = torch.full((self.graph.get_workspace_size() + 1,), 255, dtype=torch.uint8, device="cuda")
+        pack = {tensor: OnDevice(array) for tensor, array in self.pack.items()}
+        for _ in range(2):  # what an execution leaves in the workspace is nothing to the next
+            self.graph.execute({tensor: one.tensor.data_ptr() for tensor, one in pack.items()}, workspace.data_ptr(),
+                               handle=self.handle)
+        torch.cuda.synchronize()
+        for one in pack.values():
+            one.fetch()
+
+
+@pytest.fixture(autouse=True)
+def programs_on_the_gpu(monkeypatch):
+    monkeypatch.setattr(contract, "Program", Program)
+
+
+def near(made, naive, exact, what, of=2.0):
+    made, naive = made.astype(np.float64), naive.astype(np.float64)
+    assert not np.isnan(made).any(), what
+    error, allowed = np.abs(made - exact), np.abs(naive - exact)
+    floor = 1e-3 * np.abs(exact).max()
+    assert np.sqrt((error**2).mean()) <= of * np.sqrt((allowed**2).mean()) + floor / 10, what
+    assert error.max() <= of * allowed.max() + floor, what
+
+
+@pytest.mark.parametrize("o_kind", [E4M3, E5M2, ml_dtypes.bfloat16, np.float32])
+@pytest.mark.parametrize("case", CASES)
+def test_forward(case, o_kind, gpu):
+    drawn = contract.Drawn(CASES[case], np.random.default_rng(len(case)))
+    o, stats, amax_s, amax_o = contract.run_forward(drawn, gpu, o_kind)
+    naive, true_stats, true_amax_s, _ = drawn.forward(o_kind)
+    with in_f64():
+        exact, _, _, true_amax_o = drawn.forward(o_kind)
+    native = CASES[case]["d"] in (64, 128) and o_kind is E4M3 and "E5M2" not in case
+    near(o, naive, exact, "O")
+    np.testing.assert_allclose(stats, true_stats, rtol=1e-4 if native else 2e-6, atol=1e-2 if native else 2e-5)
+    np.testing.assert_allclose(amax_s.item(), true_amax_s, rtol=2e-3)
+    np.testing.assert_allclose(amax_o.item(), true_amax_o, rtol=5e-2)
+
+
+@pytest.mark.parametrize("kinds", [(E4M3,) * 3, (E5M2, E5M2, E4M3)])
+@pytest.mark.parametrize("case", CASES)
+def test_backward(case, kinds, gpu):
+    drawn = contract.Drawn(CASES[case], np.random.default_rng(len(case)))
+    o, stats, *_ = drawn.forward(E4M3)
+    for n, length in enumerate(drawn.lq):
+        o[n, :, length:] = np.nan
+    stats = stats.astype(np.float32)
+    made, amaxes = contract.run_backward(drawn, gpu, o, stats, kinds)
+    naive, _ = drawn.backward(o, stats.astype(np.float64), kinds)
+    with in_f64():
+        exact, true_amaxes = drawn.backward(o, stats.astype(np.float64), kinds)
+    for name in made:
+        near(made[name], naive[name], exact[name], name)
+    for name, amax in amaxes.items():
+        np.testing.assert_allclose(amax.item(), true_amaxes[name], rtol=2e-2, atol=1e-5, err_msg=name)
+
+
+def test_backward_of_some(gpu):
+    """dQ alone, with the largest dP, which sums of dK find."""
+    drawn = contract.Drawn(WIDE, np.random.default_rng(3))
+    o, stats, *_ = drawn.forward(E4M3)
+    stats = stats.astype(np.float32)
+    program = Program(drawn, gpu)
+    tensors = {name: program.bound(name, drawn.memory[name]) for name in ("q", "k", "v", "dO")}
+    tensors |= {"o": program.bound("o", o), "stats": program.bound("stats", stats)}
+    made = program.graph.sdpa_fp8_backward(**tensors, **program.scales([n for n in drawn.scales if n != "scale_o"]),
+                                           **program.options())
+    d_q = program.written(made[0], (2, 4, 300, 128), E4M3)
+    amax = program.written(made[6], (1, 1, 1, 1), np.float32)
+    program.run()
+    naive, _ = drawn.backward(o, stats.astype(np.float64), (E4M3,) * 3)
+    with in_f64():
+        exact, amaxes = drawn.backward(o, stats.astype(np.float64), (E4M3,) * 3)
+    near(d_q, naive["dQ"], exact["dQ"], "dQ")
+    np.testing.assert_allclose(amax.item(), amaxes["dP"], rtol=2e-2)
