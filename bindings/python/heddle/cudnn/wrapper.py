@@ -7,16 +7,24 @@ from functools import partial
 
 from heddle import _checks
 from heddle.arrays import _new
-from heddle.cudnn import _declined, _pack, _pointwise
+from heddle.cudnn import _pack
+from heddle.cudnn._attention import Attention
+from heddle.cudnn._declined import Declined
+from heddle.cudnn._fp8 import Fp8Attention
 from heddle.cudnn._handle import Handle, checked, create_handle, set_stream
+from heddle.cudnn._norms import Norms
+from heddle.cudnn._pointwise import PointwiseOps
 from heddle.cudnn._pygraph import pygraph
+from heddle.cudnn._rope import Rope
 from heddle.cudnn._tensor import Tensor
 from heddle.cudnn._types import NAMES, heur_mode
 
-_OPS = {"sdpa", "sdpa_backward", "rmsnorm", "rmsnorm_backward", "layernorm", "layernorm_backward", "rope", "rope_backward", "gen_index", "binary_select",
-        *_pointwise._OPS, *_declined.OPS}
-_ALIKE = {"tensor", "tensor_like", "tensor_scalar", "serialize", "get_workspace_size", "get_execution_plan_count",
-          "query_tensor_attributes_of_uid"}
+_OPS = {name for kind in (Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined) for name in vars(kind)
+        if not name.startswith("_")}
+_ALIKE = {"tensor", "tensor_like", "tensor_scalar", "serialize", "key", "get_workspace_size", "get_execution_plan_count",
+          "query_tensor_attributes_of_uid", "get_plan_name", "get_behavior_notes", "deselect_workspace_greater_than",
+          "deselect_shared_mem_greater_than", "deselect_engines", "select_behavior_notes", "deselect_behavior_notes",
+          "select_numeric_notes", "deselect_numeric_notes"}
 
 
 class Graph:
