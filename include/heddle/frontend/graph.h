@@ -27,7 +27,7 @@ class KernelCache {};
 
 namespace graph {
 
-class Graph {
+class Graph : public Declined_ops<Graph> {
  public:
   Graph& set_name(std::string value) { return name_ = std::move(value), *this; }
   Graph& set_io_data_type(DataType_t value) { return io_ = value, *this; }
@@ -111,6 +111,13 @@ class Graph {
                                           Tensor scale_d_q, Tensor scale_d_k, Tensor scale_d_v,
                                           Tensor scale_d_p,
                                           SDPA_fp8_backward_attributes attributes);
+  /// On MXFP8's operands, which is declined: {dQ, dK, dV, Amax_dQ, Amax_dK, Amax_dV}.
+  std::array<Tensor, 6> sdpa_fp8_backward(Tensor q, Tensor q_t, Tensor k, Tensor k_t, Tensor v,
+                                          Tensor o_f16, Tensor d_o_f16, Tensor d_o, Tensor d_o_t,
+                                          Tensor stats, Tensor descale_q, Tensor descale_q_t,
+                                          Tensor descale_k, Tensor descale_k_t, Tensor descale_v,
+                                          Tensor descale_d_o, Tensor descale_d_o_t,
+                                          SDPA_fp8_backward_attributes attributes);
   /// {Q, present K, present V, lengths of Q, lengths of K and V}, as sdpa takes them. Without k and
   /// v q holds all three; without a past the caller gives the caches their dims. Codes and lengths
   /// have types of their own: lengths are INT32 from the start.
@@ -126,13 +133,6 @@ class Graph {
   /// BINARY_SELECT: a where the mask is true, else b.
   Tensor pointwise(Tensor a, Tensor b, Tensor mask, Pointwise_attributes attributes) {
     return pointwise_node({std::move(mask), std::move(a), std::move(b)}, attributes);
-  }
-  /// Declined at validate(), as ops that no graph of Heddle's has.
-  Tensor matmul(Tensor a, Tensor b, Matmul_attributes attributes) {
-    return declined("matmul", attributes.name_, {std::move(a), std::move(b)}, "C");
-  }
-  Tensor reduction(Tensor x, Reduction_attributes attributes) {
-    return declined("reduction", attributes.name_, {std::move(x)}, "Y");
   }
 
   // ---- Lifecycle ----
@@ -277,6 +277,7 @@ class Graph {
   size_t key() const;
 
  private:
+  friend class Declined_ops<Graph>;
   struct Free {
     void operator()(heddle_graph* graph) const { heddle_graph_free(graph); }
   };
@@ -290,8 +291,9 @@ class Graph {
   template <class Attributes>
   Tensor rope_node(const char* op, Tensor x, Tensor freqs, const Attributes& attributes);
   Tensor pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& attributes);
-  Tensor declined(const char* op, const std::string& name, const std::vector<Tensor>& inputs,
-                  const char* port);
+  std::vector<Tensor> declined(const char* op, const std::string& name,
+                               const std::vector<Tensor>& inputs,
+                               const std::vector<const char*>& ports);
   void add_score_expression(Node& node, const char* field, const Score_function& function);
   Node fp8_forward_node(const std::array<Tensor, 6>& operands, const SDPA_fp8_attributes& a,
                         const Tensor& o, const Tensor& stats);
