@@ -388,6 +388,10 @@ def test_says_what_is_wrong_in_the_operators_words():
         heddle.gqa(1, keys=("f32", (1, 1, 8)))
     with pytest.raises(TypeError, match="The input query is 7, expected a data type and dims"):
         heddle.gqa(1, query=7)
+    with pytest.raises(TypeError, match="outputs is of type str, expected a list of names, of output, present_key"):
+        heddle.gqa(1, outputs="output")
+    with pytest.raises(ValueError, match="no output 'presents', expected one of output, present_key"):
+        heddle.gqa(1, outputs=["output", "presents"])
 
 
 @pytest.mark.parametrize("seed", range(60))
