@@ -92,7 +92,7 @@ class Graph:
 
     def __call__(self, *args: object, handle: Handle | None = None, workspace: object = None):
         """Runs the graph: on arrays in the order of `inputs`, giving the outputs, one alone or a tuple; or on a dict of names
-        (or tensors, or uids) to arrays, to which outputs that it lacks are added."""
+        (or tensors, or uids) to arrays, to which outputs that it lacks are added, by the names that they have."""
         if not self._built:
             raise RuntimeError("The graph has not been built, expected its `with` to have ended.")
         if len(args) == 1 and isinstance(args[0], Mapping):
@@ -160,12 +160,14 @@ class Graph:
             if key is not None:
                 pack[port.tensor] = given[key]
             elif port.output:
-                lacking.append((names[0] if names else port.tensor.get_name(), port.tensor))
+                # By the name that the program gave it, and by its op's.
+                lacking.append(({*names, port.tensor.get_name()} - {""}, port.tensor))
             else:
                 raise ValueError(f"The dict is missing an array for the {port}, expected it by one of the names "
                                  f"{', '.join(names)}.")
-        for name, tensor in lacking:
-            pack[tensor] = given[name] = _like(tensor, name, next(iter(pack.values())))
+        for names, tensor in lacking:
+            pack[tensor] = _like(tensor, tensor.get_name(), next(iter(pack.values())))
+            given.update(dict.fromkeys(names, pack[tensor]))
         self._run(pack, handle, workspace)
         return given
 
