@@ -22,8 +22,21 @@
 
 namespace heddle::frontend {
 
-/// Kernels of all graphs are kept for the process, and on disk, whether or not one is given.
-class KernelCache {};
+/// Kernels of all graphs are kept for the process, and on disk, whether or not one is given: it
+/// holds nothing.
+class KernelCache {
+ public:
+  error_t to_json(std::string& text) const { return text = kText, error_t(); }
+  /// Takes what to_json gave.
+  error_t from_json(const std::string& text) {
+    if (text == kText) return {};
+    return {error_code_t::INVALID_VALUE,
+            "The text is that of no kernel cache, expected what to_json gave."};
+  }
+
+ private:
+  static constexpr const char* kText = "{\"heddle_kernel_cache\": 1}";
+};
 
 namespace graph {
 
@@ -148,6 +161,9 @@ class Graph : public Declined_ops<Graph> {
   /// There is one engine, of index 0: whichever of the device's runs the graph. It has no knobs.
   error_t get_engine_count(int64_t& count);
   error_t get_knobs_for_engine(int64_t engine, std::vector<Knob>& knobs);
+  /// 0 and none, of the plan at index 0: what create_execution_plan takes to find it again.
+  error_t get_engine_and_knobs_at_index(int64_t index, int64_t& engine,
+                                        std::unordered_map<KnobType_t, int64_t>& knobs) const;
   /// As create_execution_plans, of the engine 0 with no knobs.
   error_t create_execution_plan(int64_t engine,
                                 const std::unordered_map<KnobType_t, int64_t>& knobs);

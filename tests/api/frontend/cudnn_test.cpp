@@ -435,6 +435,27 @@ TEST(CudnnDeclines, ScoreModifiersThatAreNone) {
   EXPECT_NE(refusal(lonely, fe::error_code_t::INVALID_VALUE).find("tanh_bwd"), std::string::npos);
 }
 
+TEST(CudnnPlans, AreFoundAgainByEngineAndKnobs) {
+  cudnnContext cpu{HEDDLE_CPU};
+  fe::graph::Graph graph = attention();
+  ASSERT_TRUE(graph.build_operation_graph(&cpu).is_good());
+  int64_t engine = 7;
+  std::unordered_map<fe::KnobType_t, int64_t> knobs{{fe::KnobType_t::STAGES, 2}};
+  EXPECT_TRUE(graph.get_engine_and_knobs_at_index(0, engine, knobs).is_bad());
+  ASSERT_TRUE(graph.create_execution_plans({fe::HeurMode_t::A}).is_good());
+  EXPECT_TRUE(graph.get_engine_and_knobs_at_index(1, engine, knobs).is_bad());
+  ASSERT_TRUE(graph.get_engine_and_knobs_at_index(0, engine, knobs).is_good());
+  EXPECT_TRUE(graph.create_execution_plan(engine, knobs).is_good());
+  EXPECT_TRUE(graph.check_support(&cpu).is_good());
+}
+
+TEST(CudnnPlans, AKernelCacheGoesAsText) {
+  std::string text;
+  ASSERT_TRUE(fe::KernelCache().to_json(text).is_good());
+  EXPECT_TRUE(fe::KernelCache().from_json(text).is_good());
+  EXPECT_TRUE(fe::KernelCache().from_json("{}").is_bad());
+}
+
 // As programs walk over engines and their knobs to make plans of their own.
 TEST(CudnnPlans, TheOneEngineHasNoKnobs) {
   cudnnContext cpu{HEDDLE_CPU};
