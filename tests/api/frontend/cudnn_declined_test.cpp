@@ -317,6 +317,18 @@ TEST(CudnnPointwise, AddsASquareInAGraphThatWasCopied) {
   EXPECT_EQ(sum[7], 19.0f);
 }
 
+TEST(CudnnDeclinedEngines, SayThatAttentionBelongsIntoAGraph) {
+  const fe::experimental::AttentionShape_t shape = {2, 4, 2, 2, 1024, 2048, 128, 128};
+  fe::experimental::Sm90SdpaPrefillEngine engine;
+  const fe::error_t refused = engine.check_support(shape, 90);
+  EXPECT_EQ(refused.get_code(), fe::error_code_t::GRAPH_NOT_SUPPORTED);
+  EXPECT_NE(refused.get_message().find("for SM 90 takes no graph"), std::string::npos);
+  EXPECT_TRUE(engine.build().is_bad());
+  const std::vector<int64_t> strides{4 * 1024 * 128, 128, 4 * 128, 1};
+  EXPECT_TRUE(engine.execute(2, 4, 2, 1024, 2048, 128, nullptr, strides, 0.1f).is_bad());
+  EXPECT_EQ(fe::experimental::Sm100SdpaPrefillEngine::get_workspace_size(), 0);
+}
+
 TEST(CudnnTensors, NumbersOfEitherKind) {
   const fe::graph::Tensor_attributes one(0.5f, fe::graph::ScalarType::RUNTIME_PARAM);
   const fe::graph::Tensor_attributes two(int32_t{3}, fe::graph::ScalarType::COMPILE_TIME_CONST);
