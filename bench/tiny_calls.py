@@ -49,8 +49,10 @@ def main():
     arrays = [x.numpy() for x in (q, k, v)]
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
     graph, pack, workspace = built_graph(q, k, v, torch.empty_like(q))
+    addresses = {tensor.get_uid(): array.data_ptr() for tensor, array in pack.items()}
     calls = {
         "heddle.cudnn: execute": lambda: graph.execute(pack, workspace),
+        "heddle.cudnn: execute, addresses": lambda: graph.execute(addresses, workspace.data_ptr()),
         "heddle.attention, NumPy": lambda: heddle.attention(*arrays, layout="BNTH"),
         "heddle.torch.attention": lambda: heddle.torch.attention(q, k, v, layout="BNTH"),
         "torch's own SDPA": lambda: scaled_dot_product_attention(q, k, v),

@@ -8,9 +8,7 @@
 
 #include "tools/chart.h"
 #include "tools/command.h"
-#include "tools/gqa_options.h"
-#include "tools/machine_peak.h"
-#include "tools/processors.h"
+#include "tools/gqa_machine.h"
 
 namespace heddle::tools {
 namespace {
@@ -19,7 +17,7 @@ constexpr size_t kColumns = 72;
 
 struct Options {
   GqaOptions gqa;
-  std::string cache = "f32", json, picture;
+  std::string cache, json, picture;
   int64_t rows = 1, keys = 8192;
 };
 
@@ -29,8 +27,8 @@ struct Stage {
   double seconds = 0;
 };
 
-/// The executable's steps, and what is none of them: checks, and the calls themselves.
-std::vector<Stage> stages_of(const GqaTimes& times) {
+/// The executable's steps, and what is none of them: on a CPU checks, and the calls themselves.
+std::vector<Stage> stages_of(const GqaTimes& times, const GqaMachine& machine) {
   std::vector<Stage> stages;
   double rest = times.median;
   for (size_t n = 0; n < times.steps.size(); ++n) {
@@ -40,7 +38,9 @@ std::vector<Stage> stages_of(const GqaTimes& times) {
                       split == std::string::npos ? "" : line.substr(split + 2), times.steps[n]});
     rest -= times.steps[n];
   }
-  stages.push_back({"host", "checks of the call, and what is between stages", std::max(rest, 0.)});
+  if (!machine.is_gpu())
+    stages.push_back(
+        {"host", "checks of the call, and what is between stages", std::max(rest, 0.)});
   return stages;
 }
 
@@ -48,13 +48,15 @@ Status profile(const Options& options) {
   if (options.rows > options.keys)
     return error(Code::invalid_value, "--rows is {}, expected at most the {} of --keys",
                  options.rows, options.keys);
-  const int threads = options.gqa.threads == 0 ? usable_processors() : options.gqa.threads;
-  HEDDLE_TRY(keep_to(threads));
+  HEDDLE_ASSIGN(const GqaMachine machine, find_machine(options.gqa));
   GqaCell cell = options.gqa.cell();
-  cell.cache = gqa_cache(options.cache), cell.rows = options.rows, cell.keys = options.keys;
-  const double read_rate = measure_read_rate(threads);
-  HEDDLE_ASSIGN(const GqaTimes times, measure(cell));
-  const std::vector<Stage> stages = stages_of(times);
+  const std::string cache = !options.cache.empty() ? options.cache
+                            : machine.is_gpu()     ? "bf16"
+                                                   : "f32";
+  cell.cache = on(machine.device, gqa_cache(cache));
+  cell.rows = options.rows, cell.keys = options.keys;
+  HEDDLE_ASSIGN(const GqaTimes times, measure(cell, machine.device));
+  const std::vector<Stage> stages = stages_of(times, machine);
 
   const std::string title = fmt::format(
       "GroupQueryAttention, {} cache, batch {}, {} rows against {} keys, {} heads on {} of {}: "
@@ -63,9 +65,12 @@ Status profile(const Options& options) {
       times.median * 1e3);
   std::vector<Bar> bars;
   nlohmann::ordered_json json = {
-      {"threads", threads},     {"seconds", times.median},
-      {"path", times.path},     {"cache_bytes", cell.cache_bytes()},
-      {"read_gb_s", read_rate}, {"stages", nlohmann::ordered_json::array()}};
+      {"seconds", times.median}, {"path", times.path}, {"cache_bytes", cell.cache_bytes()}};
+  if (machine.is_gpu())
+    json["gpu"] = machine.name, json["copy_gb_s"] = machine.memory_rate;
+  else
+    json["threads"] = machine.threads, json["read_gb_s"] = machine.memory_rate;
+  json["stages"] = nlohmann::ordered_json::array();
   for (const Stage& stage : stages) {
     const double share = stage.seconds / times.median;
     bars.push_back(
@@ -82,9 +87,10 @@ Status profile(const Options& options) {
   if (options.json == "-") return Status();
   const double rate = static_cast<double>(cell.cache_bytes()) / times.median / 1e9;
   fmt::print(
-      "{}\n{} threads; the cache is read at {:.1f} GB/s, memory alone at {:.1f}\n"
+      "{}\n{}; the cache is read at {:.1f} GB/s, memory alone is {} at {:.1f}\n"
       "served by {}\n\n{}",
-      title, threads, rate, read_rate, times.path, bars_as_text(bars, kColumns));
+      title, machine.words(), rate, machine.is_gpu() ? "copied" : "read", machine.memory_rate,
+      times.path, bars_as_text(bars, kColumns));
   return Status();
 }
 
@@ -93,14 +99,17 @@ Status profile(const Options& options) {
 void add_profile(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand(
       "profile",
-      "Says what a program spends its time on, stage by stage, on this CPU.\n\n"
+      "Says what a program spends its time on, stage by stage, on this CPU or on a GPU.\n\n"
       "  heddle profile gqa\n"
-      "  heddle profile gqa --cache int8 --rows 64 --keys 4096 --picture gqa.svg");
+      "  heddle profile gqa --cache int8 --rows 64 --keys 4096 --picture gqa.svg\n"
+      "  heddle profile gqa --device cuda --batch 8");
   command->require_subcommand(1);
   auto options = std::make_shared<Options>();
   CLI::App* gqa = command->add_subcommand("gqa", "A node of ONNX Runtime's GroupQueryAttention");
-  gqa->add_option("--cache", options->cache,
-                  "f32, bf16, f16; int8, int4, f8e4m3 beside f32 (default: f32)")
+  gqa->add_option(
+         "--cache", options->cache,
+         "f32, bf16, f16; int8, int4, f8e4m3 beside f32, on a GPU beside bf16 (default: f32, "
+         "on a GPU bf16)")
       ->check(CLI::IsMember(gqa_cache_names()));
   gqa->add_option("--rows", options->rows, "New rows of each sequence (default: 1)")
       ->check(CLI::Range(1, 1 << 24));

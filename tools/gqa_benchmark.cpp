@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <random>
 #include <sstream>
+#include <utility>
 
-#include "engine/devices.h"
+#include "engine/marks.h"
+#include "engine/memory.h"
 #include "gqa/operator.h"
 
 namespace heddle::tools {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr double kSeconds = 0.5;  // of timed runs
 constexpr size_t kFewest = 3, kMost = 50;
+constexpr size_t kOtherBytes = size_t{256} << 20;  ///< more than a GPU's second cache holds
 
 gqa::Operator operator_of(const GqaCell& cell) {
   gqa::Operator op;
@@ -72,32 +74,31 @@ int64_t GqaCell::cache_bytes() const {
   return 2 * batch * kv_heads * keys * columns * size_of(cache.cache);
 }
 
-void GqaNode::Free::operator()(void* memory) const { std::free(memory); }
-
-Result<GqaNode> GqaNode::make(const GqaCell& cell) {
+Result<GqaNode> GqaNode::make(const GqaCell& cell, engine::Device device) {
   GqaNode node;
-  const gqa::Operator op = operator_of(cell);
-  HEDDLE_ASSIGN(graph::Graph graph, gqa::graph_of(op));
+  HEDDLE_ASSIGN(graph::Graph graph, gqa::graph_of(operator_of(cell)));
   HEDDLE_ASSIGN(node.executable_,
-                api::Executable::build(std::move(graph), engine::engines(engine::Device::cpu)));
-  const auto room = [&](int64_t bytes) -> Result<void*> {
-    constexpr size_t kAlignment = 64;
-    const size_t whole = (static_cast<size_t>(bytes) + kAlignment) / kAlignment * kAlignment;
-    node.buffers_.emplace_back(std::aligned_alloc(kAlignment, whole));
-    if (node.buffers_.back()) return node.buffers_.back().get();
-    return error(Code::out_of_memory, "{} bytes could not be allocated for {} keys", bytes,
-                 cell.keys);
+                api::Executable::build(std::move(graph), engine::engines(device)));
+  const graph::Graph& made = node.executable_->graph();
+  const auto room = [&](engine::Device where, int64_t bytes) -> Result<void*> {
+    HEDDLE_ASSIGN(DeviceBuffer buffer, DeviceBuffer::make(where, static_cast<size_t>(bytes)));
+    node.buffers_.push_back(std::move(buffer));
+    return node.buffers_.back().data();
   };
   std::mt19937_64 generator(1);
-  const graph::Graph& made = node.executable_->graph();
   for (const auto& port : node.executable_->inputs()) {
     const graph::Tensor& tensor = made[port.tensor];
-    const int64_t count = *element_count(tensor.dims);
-    HEDDLE_ASSIGN(void* const memory, room(count * size_of(*tensor.dtype)));
-    if (port.uid == gqa::uid_of(gqa::seqlens_k))
-      std::fill_n(static_cast<int32_t*>(memory), count, static_cast<int32_t>(cell.keys - 1));
-    else
-      fill(memory, *tensor.dtype, count, generator);
+    const int64_t count = *element_count(tensor.dims), bytes = count * size_of(*tensor.dtype);
+    const engine::Device where = tensor.pass_by_value ? engine::Device::cpu : device;
+    std::vector<std::byte> values(static_cast<size_t>(bytes));
+    if (port.uid == gqa::uid_of(gqa::seqlens_k)) {
+      for (int64_t n = 0; n < count; ++n)
+        store(DataType::i32, values.data(), n, static_cast<double>(cell.keys - 1));
+    } else {
+      fill(values.data(), *tensor.dtype, count, generator);
+    }
+    HEDDLE_ASSIGN(void* const memory, room(where, bytes));
+    HEDDLE_TRY(engine::copy_in(where, memory, values.data(), values.size(), nullptr));
     node.bindings_.push_back({port.uid, memory});
   }
   const auto address_of = [&](int64_t uid) -> void* {
@@ -112,36 +113,44 @@ Result<GqaNode> GqaNode::make(const GqaCell& cell) {
                                                       : nullptr;
     if (!memory) {
       const graph::Tensor& tensor = made[port.tensor];
-      HEDDLE_ASSIGN(memory, room(*element_count(tensor.dims) * size_of(*tensor.dtype)));
+      HEDDLE_ASSIGN(memory, room(device, *element_count(tensor.dims) * size_of(*tensor.dtype)));
     }
     node.bindings_.push_back({port.uid, memory});
   }
-  HEDDLE_ASSIGN(void* const workspace, room(node.executable_->workspace_bytes()));
-  static_cast<void>(workspace);
-  node.workspace_ = std::move(node.buffers_.back());
-  node.buffers_.pop_back();
+  HEDDLE_ASSIGN(
+      DeviceBuffer workspace,
+      DeviceBuffer::make(device, static_cast<size_t>(node.executable_->workspace_bytes())));
+  node.workspace_.emplace(std::move(workspace));
   return node;
 }
 
-Status GqaNode::run_timed(std::vector<double>& seconds) const {
-  seconds.resize(executable_->step_count());
-  return executable_->execute_timed(bindings_, workspace_.get(), seconds);
-}
-
-Result<GqaTimes> measure(const GqaCell& cell) {
-  HEDDLE_ASSIGN(const GqaNode node, GqaNode::make(cell));
-  HEDDLE_TRY(node.run());  // memory is there, threads are awake
+Result<GqaTimes> measure(const GqaCell& cell, engine::Device device) {
+  const bool is_gpu = device == engine::Device::cuda;
+  HEDDLE_ASSIGN(const GqaNode node, GqaNode::make(cell, device));
+  HEDDLE_ASSIGN(const DeviceBuffer other, DeviceBuffer::make(device, is_gpu ? kOtherBytes : 0));
+  const size_t count = node.executable().step_count();
+  HEDDLE_ASSIGN(engine::Marks marks, engine::Marks::make(device, count + 1));
   std::vector<double> whole;
-  std::vector<std::vector<double>> steps(node.executable().step_count());
+  std::vector<std::vector<double>> steps(count);
   double total = 0;
+  bool is_first = true;  // memory is there, threads are awake, kernels loaded
   while (whole.size() < kFewest || (total < kSeconds && whole.size() < kMost)) {
-    std::vector<double> seconds;
+    if (is_gpu) HEDDLE_TRY(engine::clear(device, other.data(), kOtherBytes, nullptr));
     const auto start = std::chrono::steady_clock::now();
-    HEDDLE_TRY(node.run_timed(seconds));
-    whole.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    total += whole.back();
-    for (size_t n = 0; n < seconds.size(); ++n) steps[n].push_back(seconds[n]);
+    HEDDLE_TRY(node.run(marks));
+    // A CPU's run has the host's part in it: the checks of the call.
+    double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (is_gpu) {
+      HEDDLE_ASSIGN(seconds, marks.seconds(0, count));
+    }
+    if (std::exchange(is_first, false)) continue;
+    total += seconds;
+    whole.push_back(seconds);
+    for (size_t n = 0; n < count; ++n) {
+      HEDDLE_ASSIGN(const double step, marks.seconds(n, n + 1));
+      steps[n].push_back(step);
+    }
   }
   GqaTimes times;
   times.median = median(whole);

@@ -1,12 +1,15 @@
-// A GroupQueryAttention node on this CPU, as `heddle bench gqa` and `heddle profile gqa` time it.
+// A GroupQueryAttention node, as `heddle bench gqa` and `heddle profile gqa` time it.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "api/executable.h"
+#include "engine/devices.h"
+#include "tools/device_buffer.h"
 
 namespace heddle::tools {
 
@@ -21,6 +24,11 @@ inline constexpr GqaCache kGqaCaches[] = {
     {"f16", DataType::f16, DataType::f16},    {"int8", DataType::f32, DataType::i8, 8},
     {"int4", DataType::f32, DataType::u8, 4}, {"f8e4m3", DataType::f32, DataType::f8e4m3, 8},
 };
+/// On a GPU codes stand beside bf16.
+inline GqaCache on(engine::Device device, GqaCache cache) {
+  if (device == engine::Device::cuda && cache.bits != 0) cache.io = DataType::bf16;
+  return cache;
+}
 
 /// Rotation and append are part of a step, into shared buffers.
 struct GqaCell {
@@ -39,23 +47,19 @@ struct GqaCell {
 /// The node with its buffers, filled.
 class GqaNode {
  public:
-  static Result<GqaNode> make(const GqaCell& cell);
+  static Result<GqaNode> make(const GqaCell& cell, engine::Device device);
 
   const api::Executable& executable() const { return *executable_; }
-  Status run() const { return executable_->execute(bindings_, workspace_.get(), nullptr); }
-  /// Seconds of each step.
-  Status run_timed(std::vector<double>& seconds) const;
+  /// On a GPU it returns when the work is queued.
+  Status run(engine::Marks& marks) const {
+    return executable_->execute_marked(bindings_, workspace_->data(), nullptr, marks, 0);
+  }
 
  private:
-  struct Free {
-    void operator()(void* memory) const;
-  };
-  using Buffer = std::unique_ptr<void, Free>;
-
   std::shared_ptr<const api::Executable> executable_;
-  std::vector<Buffer> buffers_;
+  std::vector<DeviceBuffer> buffers_;
   std::vector<api::Binding> bindings_;
-  Buffer workspace_;
+  std::optional<DeviceBuffer> workspace_;
 };
 
 struct GqaTimes {
@@ -65,7 +69,9 @@ struct GqaTimes {
   std::string path;                     ///< that serves the attention, and why
 };
 
-/// Runs for half a second, at least three times.
-Result<GqaTimes> measure(const GqaCell& cell);
+/// Runs for half a second, at least three times. On a GPU the times are its own, between events,
+/// and before each run memory that its cache does not hold is written: a model's other layers would
+/// have pushed the node's own out, and the host queues the run meanwhile.
+Result<GqaTimes> measure(const GqaCell& cell, engine::Device device);
 
 }  // namespace heddle::tools

@@ -18,7 +18,13 @@ void add_gqa_options(CLI::App& command, GqaOptions& options) {
   command
       .add_option("--head-size", options.head_size, "A multiple of 16, for rotation (default: 128)")
       ->check(CLI::Range(16, 1024));
-  command.add_option("--threads", options.threads, "How many processors to use (default: all)")
+  command
+      .add_option("--device", options.device,
+                  "cpu, or cuda: the GPU, timed by events of its own (default: cpu)")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command
+      .add_option("--threads", options.threads,
+                  "How many processors to use, on a CPU (default: all)")
       ->check(CLI::Range(1, 4096));
 }
 

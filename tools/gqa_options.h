@@ -2,7 +2,6 @@
 #pragma once
 
 #include <CLI/App.hpp>
-#include <memory>
 #include <string>
 
 #include "tools/gqa_benchmark.h"
@@ -12,6 +11,7 @@ namespace heddle::tools {
 struct GqaOptions {
   int64_t batch = 1, heads = 32, kv_heads = 8, head_size = 128;
   int threads = 0;
+  std::string device = "cpu";
 
   GqaCell cell() const {
     return {.batch = batch, .heads = heads, .kv_heads = kv_heads, .head_size = head_size};

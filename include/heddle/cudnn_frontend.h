@@ -18,6 +18,7 @@
 #include <string>
 
 #include "heddle/frontend.h"
+#include "heddle/frontend/experimental.h"
 
 namespace cudnn_frontend = heddle::frontend;
 

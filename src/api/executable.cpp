@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 
 #include "graph/names.h"
 
@@ -98,19 +97,20 @@ Status Executable::check_overlaps(std::span<void* const> pointers, void* workspa
 }
 
 Status Executable::execute(std::span<const Binding> bindings, void* workspace, void* stream) const {
-  return run(bindings, workspace, stream, nullptr);
+  return run(bindings, workspace, stream, nullptr, 0);
 }
 
-Status Executable::execute_timed(std::span<const Binding> bindings, void* workspace,
-                                 std::span<double> seconds) const {
-  if (seconds.size() != steps_.size())
-    return error(Code::invalid_value, "There is room for the times of {} steps, expected {}.",
-                 seconds.size(), steps_.size());
-  return run(bindings, workspace, nullptr, seconds.data());
+Status Executable::execute_marked(std::span<const Binding> bindings, void* workspace, void* stream,
+                                  engine::Marks& marks, size_t first) const {
+  if (marks.count() < first || marks.count() - first <= steps_.size())
+    return error(Code::invalid_value, "There are {} marks from {} on, expected {} for {} steps.",
+                 marks.count() - std::min(first, marks.count()), first, steps_.size() + 1,
+                 steps_.size());
+  return run(bindings, workspace, stream, &marks, first);
 }
 
 Status Executable::run(std::span<const Binding> bindings, void* workspace, void* stream,
-                       double* seconds) const {
+                       engine::Marks* marks, size_t first) const {
   std::array<void*, kMaxPorts> pointers;
   HEDDLE_TRY(find_pointers(bindings, pointers));
   if (workspace_bytes_ > 0 && !workspace) {
@@ -136,13 +136,11 @@ Status Executable::run(std::span<const Binding> bindings, void* workspace, void*
           break;
       }
     }
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point start = seconds ? Clock::now() : Clock::time_point();
+    if (marks) HEDDLE_TRY(marks->set(first++, stream));
     HEDDLE_TRY(step.plan->execute({buffers.data(), step.operands.size()},
                                   scratch + step.workspace_offset, stream));
-    if (seconds) *seconds++ = std::chrono::duration<double>(Clock::now() - start).count();
   }
-  return {};
+  return marks ? marks->set(first, stream) : Status();
 }
 
 }  // namespace heddle::api

@@ -11,6 +11,7 @@
 #include "core/overlap.h"
 #include "core/status.h"
 #include "engine/engine.h"
+#include "engine/marks.h"
 #include "graph/graph.h"
 
 namespace heddle::api {
@@ -53,10 +54,10 @@ class Executable {
   /// queue (ignored by the CPU engine).
   Status execute(std::span<const Binding> bindings, void* workspace, void* stream) const;
 
-  /// The same, and how long each step took, in seconds: a line each of description(). Of engines
-  /// whose work is done when they return, as the CPU's is.
-  Status execute_timed(std::span<const Binding> bindings, void* workspace,
-                       std::span<double> seconds) const;
+  /// The same, with a mark of `stream` before each step, a line each of description(), and one
+  /// behind the last: of step_count() + 1 marks from the `first` on.
+  Status execute_marked(std::span<const Binding> bindings, void* workspace, void* stream,
+                        engine::Marks& marks, size_t first) const;
   size_t step_count() const { return steps_.size(); }
 
   /// Most tensors a graph may bind, and most operands one problem may have; execute keeps that many
@@ -79,9 +80,9 @@ class Executable {
   };
   class Builder;
 
-  /// `seconds`: of each step, or null.
-  Status run(std::span<const Binding> bindings, void* workspace, void* stream,
-             double* seconds) const;
+  /// `marks`: from `first` on, or null.
+  Status run(std::span<const Binding> bindings, void* workspace, void* stream, engine::Marks* marks,
+             size_t first) const;
   Status find_pointers(std::span<const Binding> bindings, std::span<void*> pointers) const;
   Status check_overlaps(std::span<void* const> pointers, void* workspace) const;
   bool may_be_one(size_t output, size_t input) const;

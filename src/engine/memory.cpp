@@ -37,6 +37,13 @@ Status clear(Device device, void* memory, size_t bytes, void* stream) {
   return {};
 }
 
+Status copy(Device device, void* to, const void* from, size_t bytes, void* stream) {
+  if (bytes == 0) return {};
+  if (device == Device::cuda) return cuda::copy(to, from, bytes, stream);
+  std::memcpy(to, from, bytes);
+  return {};
+}
+
 Status copy_in(Device device, void* memory, const void* host, size_t bytes, void* stream) {
   if (bytes == 0) return {};
   if (device == Device::cuda) return cuda::copy_in(memory, host, bytes, stream);

@@ -14,6 +14,8 @@ Result<void*> allocate(Device device, size_t bytes, void* stream);
 Status free(Device device, void* memory, void* stream);
 /// Makes them zeros; on a GPU it returns before.
 Status clear(Device device, void* memory, size_t bytes, void* stream);
+/// From one place of the device's memory to another; on a GPU it returns before.
+Status copy(Device device, void* to, const void* from, size_t bytes, void* stream);
 /// Both return when the copy has been made.
 Status copy_in(Device device, void* memory, const void* host, size_t bytes, void* stream);
 Status copy_out(Device device, void* host, const void* memory, size_t bytes, void* stream);

@@ -39,6 +39,7 @@ class Builder {
       none.k_norm = kNone;
       graph_.nodes.push_back({"rotate", none});
       attend(none, past_k_, past_v_);
+      hand_on();
     } else {
       const CacheAppend append = with_query(
           append_to(present(present_key, "present_key"), present(present_value, "present_value")));
@@ -146,6 +147,25 @@ class Builder {
     append.k_scale = k_scale_, append.v_scale = v_scale_;
     append.ring = is_ring();
     return append;
+  }
+  /// Of a cache that is shared: present, after what reads the past, which may lie at its address.
+  /// An append of no rows copies those that there are, wherever lengths are, or touches nothing.
+  void hand_on() {
+    if (!op_.wanted[present_key] && !op_.wanted[present_value]) return;
+    CacheAppend copy =
+        append_to(present(present_key, "present_key"), present(present_value, "present_value"));
+    copy.q = copy.k = copy.v =
+        index("rows_that_are_none", op_[query].dtype, {e_.batch, e_.kv_heads, 1, e_.head_size});
+    copy.seq_len_q = index("no_new_rows", DataType::i32, {e_.batch, 1, 1, 1});
+    copy.q_norm = copy.k_norm = copy.cosines = copy.sines = copy.positions = kNone;
+    graph_.nodes.push_back({"hand_on", copy});
+  }
+  /// The index along the heads: zeros where there is one.
+  TensorId index(const char* name, DataType dtype, Dims dims) {
+    graph::PointwiseNode node{.mode = PointwiseMode::gen_index, .y = made(name, dtype, dims)};
+    node.axis = 1;
+    graph_.nodes.push_back({name, node});
+    return node.y;
   }
   /// And what attends to them.
   CacheAppend with_query(CacheAppend append) {

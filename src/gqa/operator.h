@@ -74,8 +74,8 @@ inline constexpr int64_t uid_of(Output output) { return 101 + output; }
 /// packed [B,N+2Nk,S,H].
 ///
 /// Any batch has prompts, chunks and single tokens, whatever total_length says: lengths are those
-/// on the device. Present may have the address of past. Of a layer that shares another's cache (a
-/// key of length 0) present is the past itself, and no output of the graph.
+/// on the device. Present may have the address of past, of a layer that shares another's cache (a
+/// key of length 0) too: it is then that cache, and elsewhere a copy of it.
 Result<graph::Graph> graph_of(const Operator& op);
 
 }  // namespace heddle::gqa

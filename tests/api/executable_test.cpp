@@ -161,14 +161,16 @@ TEST(Executable, TimesItsStepsAndComputesTheSame) {
   ASSERT_TRUE(executable);
   ASSERT_EQ(executable->step_count(), 2U);
   Workspace workspace(*executable);
-  std::vector<double> seconds(2, -1);
-  const Status status = executable->execute_timed(bindings_of(program), workspace.data(), seconds);
+  Result<engine::Marks> marks = engine::Marks::make(engine::Device::cpu, 4);
+  ASSERT_TRUE(marks.is_ok());
+  const Status status =
+      executable->execute_marked(bindings_of(program), workspace.data(), nullptr, *marks, 1);
   ASSERT_TRUE(status.is_ok()) << status.message();
   EXPECT_TRUE(matches_reference(program, DataType::f32));
-  for (const double one : seconds) EXPECT_GT(one, 0);
-  seconds.resize(1);
-  EXPECT_EQ(executable->execute_timed(bindings_of(program), workspace.data(), seconds).message(),
-            "There is room for the times of 1 steps, expected 2.");
+  for (const size_t step : {1, 2}) EXPECT_GT(*marks->seconds(step, step + 1), 0);
+  EXPECT_EQ(executable->execute_marked(bindings_of(program), workspace.data(), nullptr, *marks, 2)
+                .message(),
+            "There are 2 marks from 2 on, expected 3 for 2 steps.");
 }
 
 TEST(Executable, SaysWhichPathServesEachAttention) {

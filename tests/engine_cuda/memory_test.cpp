@@ -2,8 +2,10 @@
 // waited for.
 #include "engine/cuda/memory.h"
 
+#include <chrono>
 #include <thread>
 
+#include "engine/cuda/events.h"
 #include "engine_cuda/fake_machine.h"
 
 namespace heddle::engine::cuda {
@@ -41,6 +43,32 @@ TEST_F(Memory, ACopyHasBeenMadeWhenItReturns) {
   const int pools = calls().pools;
   expect_round_trip();
   EXPECT_EQ(calls().pools, pools) << "a device has one";
+}
+
+TEST_F(Memory, IsCopiedOnTheDevice) {
+  const std::array<int, 3> given{1, 2, 3};
+  std::array<int, 3> found{};
+  const Result<void*> from = allocate(sizeof given, nullptr), to = allocate(sizeof given, nullptr);
+  ASSERT_TRUE(from.is_ok() && to.is_ok());
+  EXPECT_TRUE(copy_in(*from, given.data(), sizeof given, nullptr).is_ok());
+  EXPECT_TRUE(copy(*to, *from, sizeof given, nullptr).is_ok());
+  EXPECT_TRUE(copy_out(found.data(), *to, sizeof found, nullptr).is_ok());
+  EXPECT_EQ(found, given);
+  EXPECT_TRUE(free(*from, nullptr).is_ok());
+  EXPECT_TRUE(free(*to, nullptr).is_ok());
+}
+
+TEST_F(Memory, EventsTellTheTimeBetweenThem) {
+  const int events = calls().events;
+  const Result<void*> from = create_event(), to = create_event();
+  ASSERT_TRUE(from.is_ok() && to.is_ok()) << from.status().message();
+  EXPECT_EQ(calls().events, events + 2);
+  EXPECT_TRUE(record_event(*from, nullptr).is_ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  EXPECT_TRUE(record_event(*to, nullptr).is_ok());
+  EXPECT_GE(*seconds_between(*from, *to), 0.0019);
+  destroy_event(*from), destroy_event(*to), destroy_event(nullptr);
+  EXPECT_EQ(calls().events, events);
 }
 
 TEST_F(Memory, AThreadWithoutAContextIsGivenOne) {

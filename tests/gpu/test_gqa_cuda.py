@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "python"))
-from test_gqa import BEYOND, CASES, draw, judge, judge_in_place  # noqa: E402
+from test_gqa import BEYOND, CASES, SHARED, draw, draw_shared, judge, judge_in_place  # noqa: E402
 
 torch = pytest.importorskip("torch")
 
@@ -65,3 +65,13 @@ def test_gives_scores_or_probabilities(case, mode, dtype):
 def test_in_place_gives_the_same(case):
     node = draw(3, **CASES[case])
     judge_in_place(node, *(node.by_heddle(in_place, device=DEVICE, execute=execute) for in_place in (False, True)))
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_a_cache_that_is_shared_is_handed_on(case):
+    node, exact = draw_shared(31, **SHARED[case])
+    ours, together = (node.by_heddle(in_place, device=DEVICE, execute=execute) for in_place in (False, True))
+    for name, present in exact.items():
+        np.testing.assert_array_equal(ours[name], present)
+        np.testing.assert_array_equal(together[name], node.inputs[name.replace("present", "past")])
+    np.testing.assert_array_equal(together["output"], ours["output"])

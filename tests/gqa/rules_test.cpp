@@ -295,10 +295,23 @@ TEST(Graph, PresentThatNobodyWantsIsVirtual) {
 TEST(Graph, OfASharedCacheAppendsNothing) {
   Operator op = node();
   at(op, key).dims[1] = at(op, value).dims[1] = 0;
+  op.wanted[present_key] = op.wanted[present_value] = false;
   const graph::Graph graph = valid(op);
   EXPECT_EQ(bound(graph, uid_of(key)), nullptr);
   EXPECT_EQ(bound(graph, uid_of(present_key)), nullptr);
   EXPECT_NE(bound(graph, uid_of(past_key)), nullptr);
+  EXPECT_EQ(graph.nodes.size(), 2U);
+}
+
+TEST(Graph, OfASharedCacheThatIsWantedHandsItOnAfterItIsRead) {
+  Operator op = node();
+  at(op, key).dims[1] = at(op, value).dims[1] = 0;
+  op.wanted[present_value] = false;
+  const graph::Graph graph = valid(op);
+  EXPECT_EQ(bound(graph, uid_of(present_key))->dims, (Dims{2, 2, 16, 32}));
+  EXPECT_EQ(bound(graph, uid_of(present_value)), nullptr);
+  EXPECT_TRUE(std::holds_alternative<graph::Sdpa>(graph.nodes[1].op));
+  EXPECT_TRUE(std::holds_alternative<graph::CacheAppend>(graph.nodes.back().op));
 }
 
 TEST(Graph, ManyTokensOfAWindowedCacheGoThroughAStage) {

@@ -315,6 +315,43 @@ def test_arrays_with_dlpack():
                                   heddle.rms_norm(q[..., :1], np.ones(1, np.float32)))
 
 
+class Refused:
+    """An array that its library does not hand on; or hands on as something else."""
+
+    def __init__(self, failure=None):
+        self._failure = failure
+
+    def __dlpack__(self, **options):
+        if self._failure is not None:
+            raise self._failure
+        return 3
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+@pytest.mark.parametrize("given, sentence", [
+    (Refused(BufferError("it has gradients")), "a Refused, is not handed on by its library: it has gradients, expected an array"),
+    (Refused(RuntimeError()), "is not handed on by its library: RuntimeError, expected an array with DLPack"),
+    (Refused(), "a Refused, has a __dlpack__ that gives no DLPack capsule"),
+    (None, "is of type NoneType, expected an array"),
+])
+def test_what_is_no_array_of_any_library(given, sentence):
+    q, k, v = rows()
+    for call, what in ((lambda: heddle.attention(q, given, v), "attention: k"), (lambda: heddle.rope(given), "rope: x"),
+                       (lambda: heddle.rms_norm(q, given), "rms_norm: weight"), (lambda: heddle.layer_norm(given, k), "layer_norm: x")):
+        with pytest.raises(TypeError) as refusal:
+            call()
+        assert str(refusal.value).startswith(what) and sentence in str(refusal.value)
+
+
+def test_numbers_that_no_float_holds():
+    with pytest.raises(ValueError, match="scale is an int of 1329 bits, expected a number that a float holds"):
+        heddle.attention(*rows(), scale=10**400)
+    with pytest.raises(ValueError, match="eps is an int of 1329 bits"):
+        heddle.rms_norm(rows()[0], np.ones(H, np.float32), eps=10**400)
+
+
 def test_arrays_of_jax_are_served_by_heddle_jax():
     import jax
     import jax.numpy as jnp

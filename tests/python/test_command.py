@@ -266,6 +266,47 @@ def test_profile_of_gqa_has_stages_that_sum_to_the_whole(heddle, tmp_path):
     assert "served by flash: " in run.stdout and "\nappend " in run.stdout
 
 
+def test_bench_and_profile_of_gqa_say_where_there_is_no_gpu(heddle, monkeypatch):
+    if "cannot be loaded" not in (said := heddle("doctor").stdout) and "could not be loaded" not in said:
+        pytest.skip("there is an NVIDIA driver")
+    for command in ("bench", "profile"):
+        run = heddle(command, "gqa", "--device", "cuda")
+        assert run.returncode == BAD_INPUT and run.stdout == ""
+        assert run.stderr.startswith("heddle: --device cuda takes an NVIDIA GPU: the NVIDIA driver could not be loaded")
+
+
+@pytest.fixture
+def gpu_that_runs_nothing(root, tmp_path, monkeypatch):
+    """The driver and the compiler of the CUDA engine's tests."""
+    fake = root / "build" / "tests" / "engine_cuda" / "fake"
+    if not (fake / "libcuda.so.1").is_file() or not (fake / "libfake_nvrtc.so").is_file():
+        pytest.skip("the driver of the CUDA engine's tests is not built")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(fake))
+    monkeypatch.setenv("HEDDLE_NVRTC", str(fake / "libfake_nvrtc.so"))
+    monkeypatch.setenv("HEDDLE_CACHE_DIR", str(tmp_path / "kernels"))
+
+
+def test_bench_of_gqa_on_a_gpu(heddle, tmp_path, gpu_that_runs_nothing):
+    run = heddle("bench", "gqa", "--device", "cuda", "--keys", 64, 1024, "--json", tmp_path / "gqa.json", "--plot", tmp_path / "gqa.svg")
+    assert run.returncode == DONE, run.stderr
+    figures = json.loads((tmp_path / "gqa.json").read_text())
+    assert figures["machine"]["gpu"] == "No GPU" and figures["machine"]["copy_gb_s"] > 0 and "threads" not in figures["machine"]
+    assert len(figures["cells"]) == 2 * 5 * 2 and {cell["path"] for cell in figures["cells"]} == {"flash", "decode"}
+    assert all(cell["seconds"] >= cell["least_seconds"] > 0 for cell in figures["cells"])
+    assert "No GPU, sm_90; memory copied at" in run.stdout and "of copy rate" in run.stdout and "f32 peak" not in run.stdout
+    assert "float32" not in run.stdout and "\nprompt  bf16" in run.stdout
+
+
+def test_profile_of_gqa_on_a_gpu(heddle, tmp_path, gpu_that_runs_nothing):
+    run = heddle("profile", "gqa", "--device", "cuda", "--batch", 8, "--json", tmp_path / "gqa.json", "--picture", tmp_path / "gqa.svg")
+    assert run.returncode == DONE, run.stderr
+    figures = json.loads((tmp_path / "gqa.json").read_text())
+    assert [stage["name"] for stage in figures["stages"]] == ["append", "attention"] and figures["gpu"] == "No GPU"
+    assert all("cuda" in stage["description"] for stage in figures["stages"])
+    assert figures["cache_bytes"] == 2 * 8 * 8 * 8192 * 128 * 2
+    assert "bf16 cache, batch 8" in run.stdout and "memory alone is copied at" in run.stdout and "\nhost" not in run.stdout
+
+
 def test_doctor_looks_at_the_cache_and_makes_nothing(heddle, tmp_path, monkeypatch):
     said = lambda: " ".join(heddle("doctor").stdout.split("kernel cache")[1].split())
     monkeypatch.setenv("HEDDLE_CACHE_DIR", str(tmp_path / "mistyped" / "heddle"))

@@ -154,7 +154,7 @@ def norm(graph, **changed):
     (lambda g: norm(g, scale=g.tensor(dim=[1, 7, 1, 1])), ValueError, "expected each to be 1 or that of X"),
     (lambda g: norm(g, input=3), TypeError, "input of rmsnorm is of type int, expected a tensor"),
     (lambda g: g.rmsnorm_backward(*(g.tensor() for _ in range(4)), has_dbias=None), TypeError, "has_dbias"),
-    (lambda g: g.layernorm(TRAINING, g.tensor(), g.tensor(), None, 0.1), TypeError, "bias of layernorm is None, expected a"),
+    (lambda g: g.layernorm(TRAINING, g.tensor(), g.tensor(), 3, 0.1), TypeError, "bias of layernorm is of type int, expected a"),
     (lambda g: g.layernorm_backward(*[g.tensor()] * 4, 3), TypeError, "inv_variance of layernorm_backward is of type int"),
     (lambda g: g.rope(g.tensor(), g.tensor(), output_scale="1"), TypeError, "output_scale is of type str, expected a number"),
     (lambda g: g.rope(g.tensor(), g.tensor(), rope_dim=2.0), TypeError, "rope_dim is of type float, expected an int"),

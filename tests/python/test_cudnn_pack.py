@@ -73,6 +73,17 @@ def test_every_kind_of_array_and_pack(rng, made, keyed):
     near(program.pack[3], program.truth())
 
 
+def test_one_graph_takes_packs_of_each_kind_in_turn(rng):
+    program = Attend(rng)
+    by_tensor = dict(zip(program.tensors, program.pack.values(), strict=True))
+    by_either = {program.tensors[0]: program.pack[0]} | {uid: program.pack[uid] for uid in (1, 2, 3)}
+    by_address = {uid: array.ctypes.data for uid, array in program.pack.items()}
+    for pack in (program.pack, by_tensor, by_either, by_address, by_tensor, list(program.pack.values()), by_address, program.pack):
+        program.pack[3][...] = np.nan
+        program.graph.execute(pack, program.workspace.ctypes.data)
+        near(program.pack[3], program.truth())
+
+
 def test_jax_arrays_are_read_and_never_written(rng):
     import jax
 

@@ -57,6 +57,11 @@ def test_called_with_a_dict_of_names(rng, cpu):
     truth, lse, *_ = forward(scores(*arrays[:2], 0.25), arrays[2])
     assert made is given and made["log-sum-exp"] is stats
     near(made["attention::O"], truth), near(stats, lse)
+    # An output that the program named is there by that name, too.
+    del given["log-sum-exp"], given["attention::O"]
+    made = graph(given, workspace=workspace)
+    near(made["log-sum-exp"], lse)
+    assert made["log-sum-exp"] is made["attention::Stats"]
     with pytest.raises(ValueError, match="without a workspace, expected one of"):
         graph(given)
     with pytest.raises(ValueError, match="missing an array for the input"):

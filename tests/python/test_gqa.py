@@ -68,6 +68,23 @@ def draw(seed, *, batch=2, rows=1, past=None, capacity=0, heads=4, kv_heads=2, h
     return Node(inputs, num_heads=heads, kv_num_heads=kv_heads, **attributes)
 
 
+SHARED = {"rows": {}, "rows of f16": dict(dtype=np.float16), "int8": dict(bits=8, per="PER_CHANNEL"),
+          "int4": dict(bits=4, per="PER_CHANNEL"), "few heads": dict(heads=2, kv_heads=2), "a chunk": dict(rows=3, padded=True)}
+
+
+def draw_shared(seed, **options):
+    """A layer that shares another's cache, key and value of length 0, and what present is, elsewhere than past, by name."""
+    node = draw(seed, **(dict(past=20, rotary=32, capacity=40) | options))
+    exact = {}
+    for name in ("key", "value"):
+        node.inputs[name] = np.empty((node.batch, 0, node.kv_heads * node.head_size), node.inputs["query"].dtype)
+        past = node.inputs[f"past_{name}"]
+        past[...] = np.where(past == 0, np.asarray(7, past.dtype), past)  # behind the rows there are others' leavings
+        there = np.arange(past.shape[2])[:, None] < (node.inputs["seqlens_k"] + 1)[:, None, None, None]
+        exact[f"present_{name}"] = np.where(there, past, np.zeros((), past.dtype))
+    return node, exact
+
+
 CASES = {
     "prompt": dict(rows=9),
     "prompt of one length": dict(rows=17, ragged=False),
@@ -195,7 +212,7 @@ def test_a_layer_may_share_anothers_cache():
         node.inputs[name] = np.empty((node.batch, 0, node.kv_heads * node.head_size), np.float32)
         node.inputs[f"past_{name}"] = np.concatenate([node.inputs[f"past_{name}"]] * 2, 2)
     results = node.by_heddle()
-    assert set(results) == {"output"}
+    assert set(results) == {"output", "present_key", "present_value"}
     exact = node.output_from(node.inputs["past_key"], node.inputs["past_value"])
     np.testing.assert_allclose(results["output"], exact, **F32)
     theirs = node.by_onnxruntime()["output"]
@@ -371,6 +388,10 @@ def test_says_what_is_wrong_in_the_operators_words():
         heddle.gqa(1, keys=("f32", (1, 1, 8)))
     with pytest.raises(TypeError, match="The input query is 7, expected a data type and dims"):
         heddle.gqa(1, query=7)
+    with pytest.raises(TypeError, match="outputs is of type str, expected a list of names, of output, present_key"):
+        heddle.gqa(1, outputs="output")
+    with pytest.raises(ValueError, match="no output 'presents', expected one of output, present_key"):
+        heddle.gqa(1, outputs=["output", "presents"])
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -403,3 +424,14 @@ def test_random_nodes_agree(seed):
     theirs = node.by_onnxruntime()
     close = {"rtol": 2e-2, "atol": 2e-2} if options.get("bits") else {"rtol": 1e-4, "atol": 1e-5}
     np.testing.assert_allclose(node.valid(ours["output"]), node.valid(theirs["output"]), **close)
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_a_cache_that_is_shared_is_handed_on(case):
+    node, exact = draw_shared(31, **SHARED[case])
+    ours, together = node.by_heddle(), node.by_heddle(in_place=True)
+    for name, present in exact.items():
+        np.testing.assert_array_equal(ours[name], present)
+        np.testing.assert_array_equal(together[name], node.inputs[name.replace("present", "past")])
+    np.testing.assert_array_equal(together["output"], ours["output"])
+    assert np.isfinite(ours["output"].astype(np.float32)).all()

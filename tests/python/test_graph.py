@@ -93,3 +93,8 @@ def test_what_is_wrong_gets_its_sentence(wrong, kind, sentence):
     with pytest.raises(kind) as refusal:
         wrong(heddle.Graph(io="f32"))
     assert sentence in str(refusal.value)
+
+
+def test_expressions_of_what_is_no_graph():
+    with pytest.raises(TypeError, match="The graph of an expression is of type str, expected a heddle.Graph"):
+        heddle.Expression("graph")

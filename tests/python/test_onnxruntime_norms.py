@@ -86,6 +86,8 @@ def test_norm_agrees_with_onnxruntime(operator, options):
 @pytest.mark.parametrize("of_scale", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64])
 @pytest.mark.parametrize("of_x", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64])
 @pytest.mark.parametrize("operator, options", [("RMSNormalization", {}), ("RMSNormalization", OF_OTHER_ROWS[0]),
+                                               ("SimplifiedLayerNormalization", {}),
+                                               ("SimplifiedLayerNormalization", dict(dims=(2, 3, 96))),
                                                ("LayerNormalization", dict(bias=True)),
                                                ("LayerNormalization", dict(dims=(2, 3, 1), bias=True)),
                                                ("LayerNormalization", OF_OTHER_ROWS[0] | dict(bias=True))], ids=str)

@@ -61,6 +61,15 @@ Result<std::vector<Input>> read_inputs(ErlNifEnv* env, ErlNifResourceType* memor
     if (std::holds_alternative<Error>(memory)) {
       return invalid("An input is no pair of a uid and a binary, expected {1, <<...>>}.");
     }
+    const DeviceMemory& held = std::get<const Memory*>(memory)->held;
+    if (held.is_anothers() && held.device() == HEDDLE_CPU) {
+      // The host's, as a binary is: read where it lies, or brought to where the call runs.
+      ErlNifBinary there{};
+      there.size = held.bytes();
+      there.data = static_cast<unsigned char*>(held.data());
+      inputs.push_back({uid, there});
+      continue;
+    }
     inputs.push_back({uid, std::get<const Memory*>(memory)});
   }
   if (!enif_is_empty_list(env, list)) {

@@ -119,12 +119,37 @@ Answer download(ErlNifEnv* env, Arguments arguments, On on) {
   return make_ok(env, enif_make_binary(env, &binary));
 }
 
+/// :host is the host's memory of another library, which stands for a binary.
 Answer memory_description(ErlNifEnv* env, Arguments arguments, On) {
   const Result<const Memory*> memory = read_memory(env, library(env).memory, arguments[0]);
   if (const auto* error = std::get_if<Error>(&memory)) return *error;
   const DeviceMemory& held = std::get<const Memory*>(memory)->held;
-  return make_ok(env, enif_make_tuple2(env, enif_make_atom(env, name_of(held.device())),
-                                       enif_make_uint64(env, held.bytes())));
+  const bool is_as_a_binary = held.is_anothers() && held.device() == HEDDLE_CPU;
+  const char* const place = is_as_a_binary ? "host" : name_of(held.device());
+  return make_ok(
+      env, enif_make_tuple2(env, enif_make_atom(env, place), enif_make_uint64(env, held.bytes())));
+}
+
+Answer address_of_memory(ErlNifEnv* env, Arguments arguments, On) {
+  const Result<const Memory*> memory = read_memory(env, library(env).memory, arguments[0]);
+  if (const auto* error = std::get_if<Error>(&memory)) return *error;
+  const DeviceMemory& held = std::get<const Memory*>(memory)->held;
+  return make_ok(env, enif_make_uint64(env, reinterpret_cast<uintptr_t>(held.data())));
+}
+
+/// What lies at the address is taken at its word.
+Answer borrow(ErlNifEnv* env, Arguments arguments, On) {
+  ErlNifUInt64 address, bytes;
+  if (!enif_get_uint64(env, arguments[0], &address) || address == 0 ||
+      !enif_get_uint64(env, arguments[1], &bytes) || bytes == 0 || address + bytes < address) {
+    return invalid("An address and the bytes there are whole numbers above 0, expected such.");
+  }
+  const Result<heddle_device> device = read_device(env, arguments[2]);
+  if (const auto* error = std::get_if<Error>(&device)) return *error;
+  return make_ok(env, lend_memory(env, library(env).memory,
+                                  DeviceMemory::of_another(std::get<heddle_device>(device),
+                                                           reinterpret_cast<void*>(address), bytes),
+                                  arguments[3]));
 }
 
 Answer count_memory(ErlNifEnv* env, Arguments, On) {
@@ -375,6 +400,8 @@ ErlNifFunc functions[]{
     {"upload", 2, guarded<upload>, 0},
     {"download", 1, guarded<download>, 0},
     {"memory", 1, guarded<memory_description>, 0},
+    {"address", 1, guarded<address_of_memory>, 0},
+    {"borrow", 4, guarded<borrow>, 0},
     {"plan", 2, guarded<plan>, 0},
     {"plan_ports", 1, guarded<plan_ports>, 0},
     {"plan_workspace", 1, guarded<plan_workspace>, 0},

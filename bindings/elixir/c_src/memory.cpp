@@ -33,11 +33,25 @@ Result<DeviceMemory> DeviceMemory::copy(heddle_device device, const void* host, 
   return made;
 }
 
-Memory::Memory(DeviceMemory&& made) : held(std::move(made)) {
+DeviceMemory DeviceMemory::of_another(heddle_device device, void* data, size_t bytes) {
+  DeviceMemory memory;
+  memory.device_ = device;
+  memory.data_ = data;
+  memory.bytes_ = bytes;
+  memory.is_anothers_ = true;
+  return memory;
+}
+
+Memory::Memory(DeviceMemory&& made, ErlNifEnv* kept) : held(std::move(made)), owner(kept) {
+  if (owner) return;
   ++live_count;
   live_bytes += static_cast<int64_t>(held.bytes());
 }
 Memory::~Memory() {
+  if (owner) {
+    enif_free_env(owner);
+    return;
+  }
   --live_count;
   live_bytes -= static_cast<int64_t>(held.bytes());
 }
@@ -45,12 +59,23 @@ Memory::~Memory() {
 ErlNifResourceType* open_memory(ErlNifEnv* env) {
   // A Memory of another layout needs another name, so that no version frees what it does not know.
   const auto flags = static_cast<ErlNifResourceFlags>(ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER);
-  return enif_open_resource_type(env, nullptr, "heddle_memory_1", free_memory, flags, nullptr);
+  return enif_open_resource_type(env, nullptr, "heddle_memory_2", free_memory, flags, nullptr);
 }
 
 ERL_NIF_TERM make_memory(ErlNifEnv* env, ErlNifResourceType* type, DeviceMemory&& made) {
   void* const object = enif_alloc_resource(type, sizeof(Memory));
   new (object) Memory(std::move(made));
+  const ERL_NIF_TERM term = enif_make_resource(env, object);
+  enif_release_resource(object);
+  return term;
+}
+
+ERL_NIF_TERM lend_memory(ErlNifEnv* env, ErlNifResourceType* type, DeviceMemory&& anothers,
+                         ERL_NIF_TERM owner) {
+  ErlNifEnv* const kept = enif_alloc_env();
+  enif_make_copy(kept, owner);
+  void* const object = enif_alloc_resource(type, sizeof(Memory));
+  new (object) Memory(std::move(anothers), kept);
   const ERL_NIF_TERM term = enif_make_resource(env, object);
   enif_release_resource(object);
   return term;

@@ -33,6 +33,24 @@ defmodule Heddle.FakeGpuTest do
     said |> String.split("\n", trim: true) |> List.last()
   end
 
+  test "tensors of EXLA's client :cuda are read there, and the call runs there" do
+    assert run("""
+           of_exla = fn x, device, client ->
+             buffer = %EXLA.DeviceBuffer{ref: Tensor.upload!(x, device).data, client_name: client, device_id: 0}
+             %Nx.Tensor{data: %EXLA.Backend{buffer: buffer}, type: Tensor.nx_type(x.type), shape: x.shape}
+           end
+
+           [there, on_the_host] = [of_exla.(x, :cuda, :cuda), of_exla.(x, :cpu, :host)]
+           {:ok, borrowed} = Tensor.from(there, "x")
+           :cuda = Tensor.device(borrowed)
+           {:ok, output, lse} = FlashAttention.forward_with_states(there, on_the_host, x)
+           {{1, 16, 2, 16}, {1, 2, 16}} = {Nx.shape(output), Nx.shape(lse)}
+           {:ok, on_cpu} = FlashAttention.forward(on_the_host, x, x)
+           {:ok, expected} = FlashAttention.forward(x, x, x)
+           IO.inspect(Nx.to_binary(on_cpu) == expected.data)
+           """) == "true"
+  end
+
   test "tensors go there, calls run there, and memory comes back" do
     assert run("""
            resident = Tensor.upload!(x, :cuda)

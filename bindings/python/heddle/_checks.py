@@ -26,6 +26,8 @@ def number(what, given):
         raise TypeError(f"{what} is of type {type(given).__name__}, expected a number.")
     try:
         return float(given)
+    except OverflowError:
+        raise ValueError(f"{what} is an int of {given.bit_length()} bits, expected a number that a float holds.") from None
     except (TypeError, ValueError):
         raise TypeError(f"{what} is of type {type(given).__name__}, expected a number.") from None
 

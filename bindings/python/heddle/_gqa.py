@@ -50,6 +50,11 @@ def gqa(total_sequence_length: int, outputs: Sequence[str] = OUTPUTS[:3], **node
     load().heddle_gqa_set_defaults(byref(op))
     op.total_sequence_length = _whole("total_sequence_length", total_sequence_length)
     op.inputs[INPUTS.index("total_sequence_length")] = _CTensor(_dtype("i32"), 1, (c_int64 * MAX_RANK)(1))
+    if not isinstance(outputs, (list, tuple, set, frozenset)):
+        raise TypeError(f"outputs is of type {type(outputs).__name__}, expected a list of names, of {', '.join(OUTPUTS)}.")
+    for name in outputs:
+        if name not in OUTPUTS:
+            raise ValueError(f"gqa() has no output {name!r}, expected one of {', '.join(OUTPUTS)}.")
     for n, name in enumerate(OUTPUTS):
         op.wanted[n] = name in outputs
     for name, value in node.items():

@@ -42,6 +42,8 @@ class Expression:
     """
 
     def __init__(self, graph: "Graph", dtype: str | None = None, name: str = "") -> None:
+        if not isinstance(graph, Graph):
+            raise TypeError(f"The graph of an expression is of type {type(graph).__name__}, expected a heddle.Graph.")
         self.graph, self._prefix, self.ops = graph, f"{name}: " if name else "", []
         self.score = self.result = graph.tensor(f"{self._prefix}score", dtype=dtype, virtual=True)
 

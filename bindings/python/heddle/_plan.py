@@ -176,20 +176,27 @@ class Launcher:
     _Execute = CFUNCTYPE(c_int, c_void_p, c_void_p, c_char_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p)
 
     def __init__(self, plan: Plan, uids: Sequence[int]) -> None:
-        self._plan, self._handle, self._count = plan, plan._plan.value, len(uids)
-        self._uids, self._pointers = (c_int64 * len(uids))(*uids), Struct(f"{len(uids)}Q").pack
-        self._uids_address = ctypes.addressof(self._uids)
-        self._execute = self._Execute(("heddle_plan_execute", load()))
+        own_uids = (c_int64 * len(uids))(*uids)
+        # What every launch takes, where a function finds it fastest.
+        handle, count, pointers = plan._plan.value, len(uids), Struct(f"{len(uids)}Q").pack
+        uids_address, execute = ctypes.addressof(own_uids), self._Execute(("heddle_plan_execute", load()))
+        self._kept = plan, own_uids  # for as long as the numbers above stand for them
 
-    def __call__(self, addresses: Sequence[int], workspace: int | None, stream: int | None,
-                 shapes: Mapping[int, Sequence[int]] | None = None,
-                 strides: Mapping[int, Sequence[int]] | None = None) -> None:
-        """As Plan.execute, of ints that are known to be such. Raises Error."""
-        sized = _shapes(shapes, strides or {}) if shapes else None
-        status = self._execute(self._handle, self._uids_address, self._pointers(*addresses), self._count, sized,
-                               len(shapes) if shapes else 0, workspace, stream)
-        if status != 0:
-            raise failure(status)
+        def launch(addresses: Sequence[int], workspace: int | None, stream: int | None,
+                   shapes: Mapping[int, Sequence[int]] | None = None,
+                   strides: Mapping[int, Sequence[int]] | None = None, kept: object = self._kept) -> None:
+            """As Plan.execute, of ints that are known to be such. Raises Error."""
+            sized = _shapes(shapes, strides or {}) if shapes else None
+            status = execute(handle, uids_address, pointers(*addresses), count, sized, len(shapes) if shapes else 0, workspace,
+                             stream)
+            if status != 0:
+                raise failure(status)
+
+        self.launch = launch
+
+    def __call__(self, *args, **kwargs) -> None:
+        """As launch."""
+        self.launch(*args, **kwargs)
 
 
 def _shapes(dims, strides):

@@ -22,8 +22,13 @@ enum class DataType_t {
   BOOLEAN = HEDDLE_BOOLEAN,
   // Types that the library has none of: tensors of them are declined by name.
   FP8_E8M0 = 100,
+  FP8_E5M3,
   FP4_E2M1,
   INT4,
+  INT8x4,
+  UINT8x4,
+  INT8x32,
+  FAST_FLOAT_FOR_FP8,
 };
 
 enum class DiagonalAlignment_t { TOP_LEFT, BOTTOM_RIGHT };
@@ -107,6 +112,7 @@ enum class PointwiseMode_t {
   LOGICAL_NOT,
   BINARY_SELECT,
   GEN_INDEX,
+  ADD_SQUARE,  ///< a + b b, two ops of Heddle's
 };
 
 namespace detail {
@@ -116,6 +122,16 @@ inline const char* name_if_unknown(DataType_t type) {
   switch (type) {
     case DataType_t::FP8_E8M0:
       return "FP8_E8M0";
+    case DataType_t::FP8_E5M3:
+      return "FP8_E5M3";
+    case DataType_t::INT8x4:
+      return "INT8x4";
+    case DataType_t::UINT8x4:
+      return "UINT8x4";
+    case DataType_t::INT8x32:
+      return "INT8x32";
+    case DataType_t::FAST_FLOAT_FOR_FP8:
+      return "FAST_FLOAT_FOR_FP8";
     case DataType_t::FP4_E2M1:
       return "FP4_E2M1";
     case DataType_t::INT4:
@@ -208,7 +224,8 @@ inline const char* name(PointwiseMode_t mode) {
                                     "logical_or",
                                     "logical_not",
                                     "binary_select",
-                                    "gen_index"};
+                                    "gen_index",
+                                    "add_square"};
   return kNames[static_cast<int>(mode)];
 }
 

@@ -22,12 +22,25 @@
 
 namespace heddle::frontend {
 
-/// Kernels of all graphs are kept for the process, and on disk, whether or not one is given.
-class KernelCache {};
+/// Kernels of all graphs are kept for the process, and on disk, whether or not one is given: it
+/// holds nothing.
+class KernelCache {
+ public:
+  error_t to_json(std::string& text) const { return text = kText, error_t(); }
+  /// Takes what to_json gave.
+  error_t from_json(const std::string& text) {
+    if (text == kText) return {};
+    return {error_code_t::INVALID_VALUE,
+            "The text is that of no kernel cache, expected what to_json gave."};
+  }
+
+ private:
+  static constexpr const char* kText = "{\"heddle_kernel_cache\": 1}";
+};
 
 namespace graph {
 
-class Graph {
+class Graph : public Declined_ops<Graph> {
  public:
   Graph& set_name(std::string value) { return name_ = std::move(value), *this; }
   Graph& set_io_data_type(DataType_t value) { return io_ = value, *this; }
@@ -111,6 +124,13 @@ class Graph {
                                           Tensor scale_d_q, Tensor scale_d_k, Tensor scale_d_v,
                                           Tensor scale_d_p,
                                           SDPA_fp8_backward_attributes attributes);
+  /// On MXFP8's operands, which is declined: {dQ, dK, dV, Amax_dQ, Amax_dK, Amax_dV}.
+  std::array<Tensor, 6> sdpa_fp8_backward(Tensor q, Tensor q_t, Tensor k, Tensor k_t, Tensor v,
+                                          Tensor o_f16, Tensor d_o_f16, Tensor d_o, Tensor d_o_t,
+                                          Tensor stats, Tensor descale_q, Tensor descale_q_t,
+                                          Tensor descale_k, Tensor descale_k_t, Tensor descale_v,
+                                          Tensor descale_d_o, Tensor descale_d_o_t,
+                                          SDPA_fp8_backward_attributes attributes);
   /// {Q, present K, present V, lengths of Q, lengths of K and V}, as sdpa takes them. Without k and
   /// v q holds all three; without a past the caller gives the caches their dims. Codes and lengths
   /// have types of their own: lengths are INT32 from the start.
@@ -127,13 +147,6 @@ class Graph {
   Tensor pointwise(Tensor a, Tensor b, Tensor mask, Pointwise_attributes attributes) {
     return pointwise_node({std::move(mask), std::move(a), std::move(b)}, attributes);
   }
-  /// Declined at validate(), as ops that no graph of Heddle's has.
-  Tensor matmul(Tensor a, Tensor b, Matmul_attributes attributes) {
-    return declined("matmul", attributes.name_, {std::move(a), std::move(b)}, "C");
-  }
-  Tensor reduction(Tensor x, Reduction_attributes attributes) {
-    return declined("reduction", attributes.name_, {std::move(x)}, "Y");
-  }
 
   // ---- Lifecycle ----
 
@@ -148,6 +161,9 @@ class Graph {
   /// There is one engine, of index 0: whichever of the device's runs the graph. It has no knobs.
   error_t get_engine_count(int64_t& count);
   error_t get_knobs_for_engine(int64_t engine, std::vector<Knob>& knobs);
+  /// 0 and none, of the plan at index 0: what create_execution_plan takes to find it again.
+  error_t get_engine_and_knobs_at_index(int64_t index, int64_t& engine,
+                                        std::unordered_map<KnobType_t, int64_t>& knobs) const;
   /// As create_execution_plans, of the engine 0 with no knobs.
   error_t create_execution_plan(int64_t engine,
                                 const std::unordered_map<KnobType_t, int64_t>& knobs);
@@ -277,6 +293,7 @@ class Graph {
   size_t key() const;
 
  private:
+  friend class Declined_ops<Graph>;
   struct Free {
     void operator()(heddle_graph* graph) const { heddle_graph_free(graph); }
   };
@@ -290,8 +307,9 @@ class Graph {
   template <class Attributes>
   Tensor rope_node(const char* op, Tensor x, Tensor freqs, const Attributes& attributes);
   Tensor pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& attributes);
-  Tensor declined(const char* op, const std::string& name, const std::vector<Tensor>& inputs,
-                  const char* port);
+  std::vector<Tensor> declined(const char* op, const std::string& name,
+                               const std::vector<Tensor>& inputs,
+                               const std::vector<const char*>& ports);
   void add_score_expression(Node& node, const char* field, const Score_function& function);
   Node fp8_forward_node(const std::array<Tensor, 6>& operands, const SDPA_fp8_attributes& a,
                         const Tensor& o, const Tensor& stats);

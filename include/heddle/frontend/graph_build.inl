@@ -161,6 +161,19 @@ inline error_t Graph::get_knobs_for_engine(int64_t engine, std::vector<Knob>& kn
   return validate();
 }
 
+inline error_t Graph::get_engine_and_knobs_at_index(
+    int64_t index, int64_t& engine, std::unordered_map<KnobType_t, int64_t>& knobs) const {
+  engine = -1;
+  knobs.clear();
+  if (error_t error = check_index(index); error.is_bad()) return error;
+  if (!candidate_) {
+    return {error_code_t::INVALID_VALUE,
+            "The graph has no plan yet, expected create_execution_plans before."};
+  }
+  engine = 0;
+  return {};
+}
+
 inline error_t Graph::create_execution_plan(int64_t engine,
                                             const std::unordered_map<KnobType_t, int64_t>& knobs) {
   if (error_t error = check_engine(engine); error.is_bad()) return error;

@@ -262,6 +262,13 @@ inline std::array<Tensor, 5> Graph::cache_append(Tensor q, Tensor k, Tensor v,
 }
 
 inline Tensor Graph::pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& a) {
+  if (a.mode_ == PointwiseMode_t::ADD_SQUARE) {
+    if (inputs.size() == 2)
+      inputs[1] = pointwise_node({inputs[1], inputs[1]},
+                                 Pointwise_attributes().set_mode(PointwiseMode_t::MUL));
+    return pointwise_node(std::move(inputs),
+                          Pointwise_attributes(a).set_mode(PointwiseMode_t::ADD));
+  }
   const Tensor out = output(a.name_, "OUT_0");
   if (is_expression_) {
     // GEN_INDEX's tensor is its shape's, which in an expression is that of scores.
@@ -282,20 +289,39 @@ inline Tensor Graph::pointwise_node(std::vector<Tensor> inputs, const Pointwise_
   return out;
 }
 
-inline Tensor Graph::declined(const char* op, const std::string& name,
-                              const std::vector<Tensor>& inputs, const char* port) {
+inline std::vector<Tensor> Graph::declined(const char* op, const std::string& name,
+                                           const std::vector<Tensor>& inputs,
+                                           const std::vector<const char*>& ports) {
   Node node;
   node.op = op;
   node.name = name;
-  const Tensor out = output(name, port);
   for (const Tensor& input : inputs) node.tensor("input", input);
-  node.tensor("output", out);
-  node.fail(
-      error_code_t::GRAPH_NOT_SUPPORTED,
-      std::string("The op ") + op +
-          " is not supported: Heddle's graphs hold attention, rope, norms and pointwise ops.");
+  std::vector<Tensor> made;
+  for (const char* port : ports) {
+    made.push_back(port ? output(name, port) : nullptr);
+    node.tensor("output", made.back());
+  }
+  const bool is_mxfp8 = node.op == "sdpa_mxfp8_backward";
+  node.fail(error_code_t::GRAPH_NOT_SUPPORTED,
+            std::string("The op ") + op + " is not supported: " +
+                (is_mxfp8 ? "MXFP8 operands take instructions of NVIDIA's Blackwell GPUs (SM100), "
+                            "which Heddle has no kernels for."
+                          : "Heddle's graphs hold attention, rope, norms and pointwise ops."));
   add(std::move(node));
-  return out;
+  return made;
+}
+
+inline std::array<Tensor, 6> Graph::sdpa_fp8_backward(
+    Tensor q, Tensor q_t, Tensor k, Tensor k_t, Tensor v, Tensor o_f16, Tensor d_o_f16, Tensor d_o,
+    Tensor d_o_t, Tensor stats, Tensor descale_q, Tensor descale_q_t, Tensor descale_k,
+    Tensor descale_k_t, Tensor descale_v, Tensor descale_d_o, Tensor descale_d_o_t,
+    SDPA_fp8_backward_attributes a) {
+  Node named;
+  a.fill(named);
+  return mxfp8_backward(
+      {q, q_t, k, k_t, v, o_f16, d_o_f16, d_o, d_o_t, stats, descale_q, descale_q_t, descale_k,
+       descale_k_t, descale_v, descale_d_o, descale_d_o_t},
+      named.name);
 }
 
 inline void Graph::add_score_expression(Node& node, const char* field,

@@ -35,6 +35,9 @@ enum class KnobType_t : int64_t {
   TILE_M,
   TILE_N,
   WARP_SPEC_CFG,
+  SWAP_AB,
+  INPUT_TMA_ENABLE,
+  OUTPUT_TMA_ENABLE,
 };
 
 struct Knob {

@@ -24,6 +24,9 @@ inline int32_t copy_dims(const std::vector<int64_t>& from, int64_t (&to)[HEDDLE_
 
 namespace graph {
 
+/// Whether a number is the program's at each execution: Heddle's are part of the graph.
+enum class ScalarType { RUNTIME_PARAM, COMPILE_TIME_CONST };
+
 class Tensor_attributes {
  public:
   using uid_t = int64_t;
@@ -35,6 +38,10 @@ class Tensor_attributes {
   explicit Tensor_attributes(int32_t value) : data_type_(DataType_t::INT32), constant_(value) {}
   explicit Tensor_attributes(int64_t value)
       : data_type_(DataType_t::INT64), constant_(static_cast<double>(value)) {}
+
+  /// Of either kind the value is the one given here.
+  template <class Number>
+  Tensor_attributes(Number value, ScalarType) : Tensor_attributes(value) {}
 
   Tensor_attributes& set_name(std::string value) { return name_ = std::move(value), *this; }
   Tensor_attributes& set_data_type(DataType_t value) { return data_type_ = value, *this; }
@@ -64,6 +71,11 @@ class Tensor_attributes {
     return reordering_ = value, *this;
   }
 
+  /// Elements that lie together along a dim: more than 1 is refused when the graph is validated.
+  Tensor_attributes& set_vector_count_and_dimension(int64_t count, int64_t dimension) {
+    return vector_count_ = count, vector_dimension_ = dimension, *this;
+  }
+
   const std::string& get_name() const { return name_; }
   DataType_t get_data_type() const { return data_type_; }
   const std::vector<int64_t>& get_dim() const { return dim_; }
@@ -77,6 +89,9 @@ class Tensor_attributes {
   int64_t get_ragged_offset_multiplier() const { return ragged_offset_multiplier_; }
   int64_t get_alignment() const { return alignment_; }
   TensorReordering_t get_reordering_type() const { return reordering_; }
+  int64_t get_vector_count() const { return vector_count_; }
+  int64_t get_vector_dimension() const { return vector_dimension_; }
+  bool get_has_compile_time_constant() const { return constant_.has_value(); }
   const std::optional<double>& get_constant() const { return constant_; }
   int64_t get_volume() const {
     int64_t volume = 1;
@@ -107,6 +122,11 @@ class Tensor_attributes {
       return {error_code_t::GRAPH_NOT_SUPPORTED,
               "The tensor '" + name_ + "' has a reordering type, expected NONE."};
     }
+    if (vector_count_ > 1) {
+      return {error_code_t::GRAPH_NOT_SUPPORTED, "The tensor '" + name_ + "' has vectors of " +
+                                                     std::to_string(vector_count_) +
+                                                     " elements, expected single ones."};
+    }
     if (const char* type = detail::name_if_unknown(data_type_)) {
       return {error_code_t::GRAPH_NOT_SUPPORTED,
               "The tensor '" + name_ + "' has the data type " + type + ", which Heddle has not."};
@@ -132,6 +152,7 @@ class Tensor_attributes {
   std::shared_ptr<Tensor_attributes> ragged_offset_;
   int64_t ragged_offset_multiplier_ = 1;
   int64_t alignment_ = 16;
+  int64_t vector_count_ = 1, vector_dimension_ = -1;
   TensorReordering_t reordering_ = TensorReordering_t::NONE;
 };
 

@@ -13,6 +13,7 @@ using CuResult = int;  ///< 0 is success
 using CuDevice = int;
 using CuContext = struct CuContextObject*;
 using CuStream = struct CuStreamObject*;
+using CuEvent = struct CuEventObject*;
 using CuLibrary = struct CuLibraryObject*;
 using CuKernel = struct CuKernelObject*;
 using CuGraph = struct CuGraphObject*;

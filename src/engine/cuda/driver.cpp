@@ -42,8 +42,14 @@ Result<Driver> load_driver() {
   HEDDLE_TRY(bind(library, "cuMemFreeAsync", driver.memory_free));
   HEDDLE_TRY(bind(library, "cuMemcpyHtoDAsync_v2", driver.copy_to_device));
   HEDDLE_TRY(bind(library, "cuMemcpyDtoHAsync_v2", driver.copy_to_host));
+  HEDDLE_TRY(bind(library, "cuMemcpyDtoDAsync_v2", driver.copy_on_device));
   HEDDLE_TRY(bind(library, "cuMemsetD8Async", driver.memory_set));
   HEDDLE_TRY(bind(library, "cuStreamSynchronize", driver.stream_synchronize));
+  HEDDLE_TRY(bind(library, "cuEventCreate", driver.event_create));
+  HEDDLE_TRY(bind(library, "cuEventDestroy_v2", driver.event_destroy));
+  HEDDLE_TRY(bind(library, "cuEventRecord", driver.event_record));
+  HEDDLE_TRY(bind(library, "cuEventSynchronize", driver.event_synchronize));
+  HEDDLE_TRY(bind(library, "cuEventElapsedTime", driver.event_elapsed_time));
   HEDDLE_TRY(bind(library, "cuLibraryLoadData", driver.library_load_data));
   HEDDLE_TRY(bind(library, "cuLibraryGetKernel", driver.library_get_kernel));
   HEDDLE_TRY(bind(library, "cuKernelSetAttribute", driver.kernel_set_attribute));

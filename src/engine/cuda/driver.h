@@ -27,8 +27,14 @@ struct Driver {
   CuResult (*memory_free)(CuDevicePointer, CuStream);
   CuResult (*copy_to_device)(CuDevicePointer, const void* host, size_t bytes, CuStream);
   CuResult (*copy_to_host)(void* host, CuDevicePointer, size_t bytes, CuStream);
+  CuResult (*copy_on_device)(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream);
   CuResult (*memory_set)(CuDevicePointer, unsigned char, size_t bytes, CuStream);
   CuResult (*stream_synchronize)(CuStream);
+  CuResult (*event_create)(CuEvent*, unsigned flags);
+  CuResult (*event_destroy)(CuEvent);
+  CuResult (*event_record)(CuEvent, CuStream);
+  CuResult (*event_synchronize)(CuEvent);
+  CuResult (*event_elapsed_time)(float* milliseconds, CuEvent from, CuEvent to);
   CuResult (*library_load_data)(CuLibrary*, const void* code, void*, void**, unsigned, void*,
                                 void**, unsigned);
   CuResult (*library_get_kernel)(CuKernel*, CuLibrary, const char* name);

@@ -4,8 +4,7 @@
 #include <map>
 #include <mutex>
 
-#include "engine/cuda/device.h"
-#include "engine/cuda/driver.h"
+#include "engine/cuda/context.h"
 #include "engine/cuda/relaxed_capture.h"
 
 namespace heddle::engine::cuda {
@@ -19,32 +18,6 @@ constexpr uint64_t kKeptBytes = uint64_t{1} << 30;
 constexpr size_t kMostBytes = size_t{1} << 47;
 
 CuDevicePointer address(const void* memory) { return reinterpret_cast<uintptr_t>(memory); }
-
-/// Device 0's primary context, kept until the process ends.
-Result<CuContext> primary_context(const Driver& driver) {
-  static std::mutex mutex;
-  static CuContext kept = nullptr;
-  const std::lock_guard lock(mutex);
-  if (!kept) {
-    HEDDLE_ASSIGN(const Device device, current_device(driver));  // 0: the thread has no context
-    HEDDLE_TRY(driver.check(driver.primary_context_retain(&kept, device.handle),
-                            "cuDevicePrimaryCtxRetain"));
-  }
-  return kept;
-}
-
-/// The driver, and on the calling thread a context.
-Result<const Driver*> driver_with_context() {
-  if (!driver().is_ok()) return driver().status();
-  const Driver& loaded = *driver();
-  CuContext current = nullptr;
-  HEDDLE_TRY(loaded.check(loaded.context_get_current(&current), "cuCtxGetCurrent"));
-  if (!current) {
-    HEDDLE_ASSIGN(CuContext primary, primary_context(loaded));
-    HEDDLE_TRY(loaded.check(loaded.context_set_current(primary), "cuCtxSetCurrent"));
-  }
-  return &loaded;
-}
 
 /// The pool of the thread's device, kept until the process ends.
 Result<CuMemoryPool> pool(const Driver& driver) {
@@ -122,6 +95,13 @@ Status copy_in(void* memory, const void* host, size_t bytes, void* stream) {
     HEDDLE_TRY(driver.check(driver.copy_to_device(address(memory), host, bytes, queue),
                             "cuMemcpyHtoDAsync"));
     return driver.check(driver.stream_synchronize(queue), "cuStreamSynchronize");
+  });
+}
+
+Status copy(void* to, const void* from, size_t bytes, void* stream) {
+  return on_stream(stream, [&](const Driver& driver, CuStream queue) {
+    return driver.check(driver.copy_on_device(address(to), address(from), bytes, queue),
+                        "cuMemcpyDtoDAsync");
   });
 }
 

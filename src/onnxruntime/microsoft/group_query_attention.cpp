@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <iterator>
 
 #include "onnxruntime/element_types.h"
@@ -121,13 +120,8 @@ class GroupQueryAttention : public Node {
     recipe.outputs.resize(std::size(kOutputs));
     recipe.outputs[HEDDLE_GQA_OUTPUT] = {{query[0], query[1], hidden}, type};
     recipe.outputs[HEDDLE_GQA_OUTPUT_QK] = {{query[0], op.num_heads, query[1], number}, type};
-    for (const auto& [past, present] : kCaches) {
+    for (const size_t present : {HEDDLE_GQA_PRESENT_KEY, HEDDLE_GQA_PRESENT_VALUE}) {
       if (!wanted[present]) continue;
-      if (shares_cache(inputs)) {
-        recipe.on_host = "a layer that shares another's cache hands it on as its present";
-        recipe.outputs[present] = {inputs[past].dims, *inputs[past].dtype};
-        continue;
-      }
       heddle_tensor made;
       HEDDLE_TRY(status_of(heddle_graph_tensor(recipe.graph.get(),
                                                uid_of_output(static_cast<int>(present)), &made)));
@@ -136,43 +130,7 @@ class GroupQueryAttention : public Node {
     return recipe;
   }
 
-  /// Of a layer that shares another's cache, present is that cache: its rows, and zeros behind
-  /// them.
-  void finish(Inputs inputs, std::span<const Value> outputs) const override {
-    if (!shares_cache(inputs)) return;
-    const auto* const last = static_cast<const int32_t*>(inputs[HEDDLE_GQA_SEQLENS_K].data);
-    for (const auto& [past, present] : kCaches) {
-      const Value &from = inputs[past], &to = outputs[present];
-      if (!to.is_given() || to.data == from.data) continue;
-      const Dims& dims = from.dims;
-      const int64_t row_bytes = dims[3] * size_of(*from.dtype);
-      for (int64_t b = 0; b < dims[0]; ++b) {
-        const int64_t rows = op_.sliding_window_cache != 0
-                                 ? dims[2]
-                                 : std::clamp<int64_t>(int64_t{last[b]} + 1, 0, dims[2]);
-        for (int64_t head = 0; head < dims[1]; ++head) {
-          const int64_t first = (b * dims[1] + head) * dims[2] * row_bytes;
-          char* const out = static_cast<char*>(to.data) + first;
-          std::memcpy(out, static_cast<const char*>(from.data) + first,
-                      static_cast<size_t>(rows * row_bytes));
-          std::memset(out + rows * row_bytes, 0, static_cast<size_t>((dims[2] - rows) * row_bytes));
-        }
-      }
-    }
-  }
-
  private:
-  struct Cache {
-    size_t past, present;
-  };
-  static constexpr Cache kCaches[] = {{HEDDLE_GQA_PAST_KEY, HEDDLE_GQA_PRESENT_KEY},
-                                      {HEDDLE_GQA_PAST_VALUE, HEDDLE_GQA_PRESENT_VALUE}};
-
-  static bool shares_cache(Inputs inputs) {
-    const Value& key = inputs[HEDDLE_GQA_KEY];
-    return key.is_given() && key.dims[1] == 0;
-  }
-
   GroupQueryAttention() { heddle_gqa_set_defaults(&op_); }
 
   Status read(Attributes& attributes) {

@@ -435,29 +435,25 @@ TEST(CudnnDeclines, ScoreModifiersThatAreNone) {
   EXPECT_NE(refusal(lonely, fe::error_code_t::INVALID_VALUE).find("tanh_bwd"), std::string::npos);
 }
 
-TEST(CudnnDeclines, OpsThatNoGraphHas) {
-  fe::graph::Graph graph;
-  graph.set_io_data_type(fe::DataType_t::HALF);
-  const auto tensor = [&](const char* name) {
-    return graph.tensor(
-        fe::graph::Tensor_attributes().set_name(name).set_dim({2, 8, 8}).set_stride({64, 8, 1}));
-  };
-  const Tensor c = graph.matmul(
-      tensor("A"), tensor("B"),
-      fe::graph::Matmul_attributes().set_name("GEMM").set_compute_data_type(fe::DataType_t::FLOAT));
-  c->set_output(true).set_uid(2).set_data_type(fe::DataType_t::HALF);
-  const std::string why = refusal(graph, fe::error_code_t::GRAPH_NOT_SUPPORTED);
-  EXPECT_NE(why.find("The op matmul is not supported"), std::string::npos) << why;
-  EXPECT_NE(why.find("'GEMM'"), std::string::npos) << why;
-  int64_t engines = 7;
-  EXPECT_EQ(graph.get_engine_count(engines).get_code(), fe::error_code_t::GRAPH_NOT_SUPPORTED);
-  EXPECT_EQ(engines, 0);
-  fe::graph::Graph other;
-  other.set_io_data_type(fe::DataType_t::FLOAT);
-  other.reduction(tensor("A"),
-                  fe::graph::Reduction_attributes().set_mode(fe::ReductionMode_t::AMAX));
-  EXPECT_NE(refusal(other, fe::error_code_t::GRAPH_NOT_SUPPORTED).find("The op reduction"),
-            std::string::npos);
+TEST(CudnnPlans, AreFoundAgainByEngineAndKnobs) {
+  cudnnContext cpu{HEDDLE_CPU};
+  fe::graph::Graph graph = attention();
+  ASSERT_TRUE(graph.build_operation_graph(&cpu).is_good());
+  int64_t engine = 7;
+  std::unordered_map<fe::KnobType_t, int64_t> knobs{{fe::KnobType_t::STAGES, 2}};
+  EXPECT_TRUE(graph.get_engine_and_knobs_at_index(0, engine, knobs).is_bad());
+  ASSERT_TRUE(graph.create_execution_plans({fe::HeurMode_t::A}).is_good());
+  EXPECT_TRUE(graph.get_engine_and_knobs_at_index(1, engine, knobs).is_bad());
+  ASSERT_TRUE(graph.get_engine_and_knobs_at_index(0, engine, knobs).is_good());
+  EXPECT_TRUE(graph.create_execution_plan(engine, knobs).is_good());
+  EXPECT_TRUE(graph.check_support(&cpu).is_good());
+}
+
+TEST(CudnnPlans, AKernelCacheGoesAsText) {
+  std::string text;
+  ASSERT_TRUE(fe::KernelCache().to_json(text).is_good());
+  EXPECT_TRUE(fe::KernelCache().from_json(text).is_good());
+  EXPECT_TRUE(fe::KernelCache().from_json("{}").is_bad());
 }
 
 // As programs walk over engines and their knobs to make plans of their own.

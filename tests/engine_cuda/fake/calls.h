@@ -14,6 +14,7 @@ struct FakeCudaCalls {
   std::atomic<int> graph_launches = 0, node_updates = 0, maps = 0;
   std::atomic<int> retained_contexts = 0, pools = 0;
   std::atomic<int> allocations = 0;           ///< of memory, not yet freed
+  std::atomic<int> events = 0;                ///< created, not yet destroyed
   std::atomic<int> host_values = 0;           ///< kernels of that name that were given arguments
   std::atomic<unsigned long long> value = 0;  ///< the first of the last one's
   std::atomic<const void*> stream = nullptr;  ///< of the last launch, of a kernel or a graph

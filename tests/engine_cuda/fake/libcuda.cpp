@@ -9,6 +9,7 @@
 //   FAKE_CUDA_FULL        set: there is no memory
 //   FAKE_CUDA_NO_POOLS    set: memory pools have no attributes
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -27,6 +28,7 @@ using namespace heddle::engine::cuda;
 namespace {
 
 constexpr CuResult kInvalidValue = 1;
+using Clock = std::chrono::steady_clock;
 constexpr unsigned kSharedAllowed = 48 * 1024;
 
 heddle::testing::FakeCudaCalls calls;
@@ -207,6 +209,34 @@ CuResult cuMemcpyHtoDAsync_v2(CuDevicePointer memory, const void* host, size_t b
 }
 CuResult cuMemcpyDtoHAsync_v2(void* host, CuDevicePointer memory, size_t bytes, CuStream) {
   copies.push_back({host, reinterpret_cast<const void*>(memory), bytes});
+  return kCudaSuccess;
+}
+CuResult cuMemcpyDtoDAsync_v2(CuDevicePointer to, CuDevicePointer from, size_t bytes, CuStream) {
+  std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  return kCudaSuccess;
+}
+// Its work is done when a call returns: an event is the host's clock.
+CuResult cuEventCreate(CuEvent* event, unsigned flags) {
+  if (flags != 0) return kInvalidValue;
+  ++calls.events;
+  *event = reinterpret_cast<CuEvent>(new Clock::time_point);
+  return kCudaSuccess;
+}
+CuResult cuEventDestroy_v2(CuEvent event) {
+  --calls.events;
+  delete reinterpret_cast<Clock::time_point*>(event);
+  return kCudaSuccess;
+}
+CuResult cuEventRecord(CuEvent event, CuStream) {
+  *reinterpret_cast<Clock::time_point*>(event) = Clock::now();
+  return kCudaSuccess;
+}
+CuResult cuEventSynchronize(CuEvent) { return kCudaSuccess; }
+CuResult cuEventElapsedTime(float* milliseconds, CuEvent from, CuEvent to) {
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(*reinterpret_cast<const Clock::time_point*>(to) -
+                                               *reinterpret_cast<const Clock::time_point*>(from))
+          .count();
   return kCudaSuccess;
 }
 CuResult cuMemsetD8Async(CuDevicePointer memory, unsigned char value, size_t bytes, CuStream) {

@@ -247,6 +247,21 @@ TEST_F(DeviceKernel, RefusesWhatIsDoneInTheHostsMemory) {
   EXPECT_EQ(calls_->value, 3U);  // past_sequence_length, of the host's memory
 }
 
+/// A layer that shares another's cache hands it on: as that cache, or as one of its own.
+TEST_F(DeviceKernel, HandsOnACacheThatIsShared) {
+  Decoding node;
+  node.key.dims[1] = node.next.dims[1] = 0;
+  Value present_key = node.past_key, present_value = node.past_value;
+  Made made{op("GroupQueryAttention", ElementType::f16)};
+  ASSERT_EQ(make(made, node.info), "");
+  ASSERT_EQ(run(made, node.context), "");
+  node.context.outputs = {&node.output, &present_key, &present_value};
+  const int launches = calls_->launches;
+  ASSERT_EQ(run(made, node.context), "");
+  EXPECT_GT(calls_->launches, launches);
+  EXPECT_EQ(calls_->cache_k, present_key.data);
+}
+
 /// Q, K and V of one packed input are read where they lie.
 TEST_F(DeviceKernel, ReadsPackedHeadsInPlace) {
   Value packed = on_gpu(ElementType::f16, {2, 3, 2, 3, 64}, 2),

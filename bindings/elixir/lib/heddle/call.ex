@@ -68,11 +68,16 @@ defmodule Heddle.Call do
     end
   end
 
+  # What lies in another library's memory of the host is as a binary, wherever the call runs.
   defp device_of(call) do
-    case Enum.find(call.inputs, fn {_uid, data} -> is_reference(data) end) do
-      nil -> :cpu
-      {_uid, memory} -> with({:ok, {device, _bytes}} <- Native.memory(memory), do: device)
-    end
+    Enum.find_value(call.inputs, :cpu, fn {_uid, data} ->
+      with true <- is_reference(data),
+           {:ok, {device, _bytes}} when device != :host <- Native.memory(data) do
+        device
+      else
+        _ -> nil
+      end
+    end)
   end
 
   @spec row_major([pos_integer]) :: [pos_integer]

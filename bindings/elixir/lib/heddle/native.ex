@@ -51,9 +51,20 @@ defmodule Heddle.Native do
   @spec download(memory) :: {:ok, binary} | failure
   def download(_memory), do: :erlang.nif_error(:not_loaded)
 
-  @doc "Where the memory is, and its bytes."
-  @spec memory(memory) :: {:ok, {device, non_neg_integer}} | failure
+  @doc "Where the memory is, and its bytes; `:host` is another library's that `borrow/4` gave, which stands for a binary."
+  @spec memory(memory) :: {:ok, {device | :host, non_neg_integer}} | failure
   def memory(_memory), do: :erlang.nif_error(:not_loaded)
+
+  @doc "The memory's address, for a library that is to read it; whoever has it holds the memory as well."
+  @spec address(memory) :: {:ok, pos_integer} | failure
+  def address(_memory), do: :erlang.nif_error(:not_loaded)
+
+  @doc """
+  Memory of another library as an input, where it lies. `owner`, a term that keeps it there, is held as long. That so many
+  bytes lie at the address is taken at its word: a wrong one ends the virtual machine.
+  """
+  @spec borrow(pos_integer, pos_integer, device, term) :: {:ok, memory} | failure
+  def borrow(_address, _bytes, _device, _owner), do: :erlang.nif_error(:not_loaded)
 
   @doc "The plan of a graph's text, kept for the next call with the same one."
   @spec plan(String.t(), device) :: {:ok, plan} | failure

@@ -18,10 +18,11 @@ defmodule Heddle.Tensor do
       iex> Heddle.Tensor.download!(resident) == tensor
       true
 
-  Where Nx is loaded, functions of Heddle also take an `Nx.Tensor`, of any backend, and then give such.
+  Where Nx is loaded, functions of Heddle also take an `Nx.Tensor`, of any backend, and then give such. EXLA's are read
+  where they lie, on its clients `:host` and `:cuda`; of other backends `Nx.to_binary/1` is asked.
   """
 
-  alias Heddle.{Error, Native}
+  alias Heddle.{Error, Native, Pointer}
 
   @bytes %{
     f64: 8,
@@ -135,8 +136,10 @@ defmodule Heddle.Tensor do
       "The device is :tpu, expected :cpu or :cuda."
   """
   @spec upload(like, device) :: {:ok, t} | {:error, Error.t()}
-  def upload(tensor, device) do
-    with :ok <- check_device(device), {:ok, tensor} <- from(tensor, "The tensor") do
+  def upload(given, device) do
+    with :ok <- check_device(device),
+         {:ok, tensor} <- from(given, "The tensor"),
+         {:ok, tensor} <- own(tensor, given) do
       case device(tensor) do
         ^device when is_reference(tensor.data) ->
           {:ok, tensor}
@@ -152,6 +155,10 @@ defmodule Heddle.Tensor do
       end
     end
   end
+
+  # What is read where another library has it changes with that.
+  defp own(%{data: data} = tensor, %{__struct__: Nx.Tensor}) when is_reference(data), do: download(tensor)
+  defp own(tensor, _given), do: {:ok, tensor}
 
   @doc "As `upload/2`; raises the error."
   @spec upload!(like, device) :: t
@@ -181,8 +188,10 @@ defmodule Heddle.Tensor do
   @doc "Where the tensor's elements are; binaries are on `:cpu`."
   @spec device(t) :: device
   def device(%__MODULE__{data: data}) when is_reference(data) do
-    {device, _bytes} = Error.bang(Native.memory(data))
-    device
+    case Error.bang(Native.memory(data)) do
+      {:host, _bytes} -> :cpu
+      {device, _bytes} -> device
+    end
   end
 
   def device(%__MODULE__{}), do: :cpu
@@ -225,8 +234,11 @@ defmodule Heddle.Tensor do
   def from(%{__struct__: Nx.Tensor} = tensor, name) do
     nx = nx()
 
-    with {:ok, type} <- of_nx_type(nx.type(tensor), name),
-         do: {:ok, %__MODULE__{data: nx.to_binary(tensor), shape: nx.shape(tensor), type: type}}
+    with {:ok, type} <- of_nx_type(nx.type(tensor), name) do
+      shape = nx.shape(tensor)
+      data = Pointer.memory(tensor, Tuple.product(shape) * bytes(type)) || nx.to_binary(tensor)
+      {:ok, %__MODULE__{data: data, shape: shape, type: type}}
+    end
   end
 
   def from(other, name),

@@ -1,7 +1,7 @@
 defmodule Heddle.Fuzz do
   @moduledoc """
   Calls of every function of `Heddle.Native`: valid ones, of which some arguments are replaced by other terms, and graphs
-  whose text is damaged. Draws are those of `:rand` in the calling process.
+  whose text is damaged. `borrow/4` is not among them: no address that it is given can be looked at. Draws are those of `:rand` in the calling process.
   """
 
   alias Heddle.{Draw, Error, Native}
@@ -27,6 +27,7 @@ defmodule Heddle.Fuzz do
         upload: [q, :cpu],
         download: [memory],
         memory: [memory],
+        address: [memory],
         plan: [text(), :cpu],
         plan_ports: [plan],
         plan_workspace: [plan],

@@ -4,6 +4,21 @@ unless Code.ensure_loaded?(Nx) do
     defstruct [:data, :type, :shape]
   end
 
+  defmodule Nx.Pointer do
+    @moduledoc "See `Nx.Tensor`."
+    defstruct [:kind, :address, :data_size, :handle]
+  end
+
+  defmodule EXLA.Backend do
+    @moduledoc "See `Nx.Tensor`."
+    defstruct [:buffer]
+  end
+
+  defmodule EXLA.DeviceBuffer do
+    @moduledoc "See `Nx.Tensor`."
+    defstruct [:ref, :client_name, :device_id, :typespec]
+  end
+
   defmodule Nx.Defn.Expr do
     @moduledoc "What a tensor holds while `defn` traces; here its elements nevertheless."
     defstruct [:data]
@@ -37,7 +52,17 @@ unless Code.ensure_loaded?(Nx) do
       do: %Nx.Tensor{data: data, type: type, shape: {div(8 * byte_size(data), bits)}}
 
     def to_binary(%{data: %Nx.Defn.Expr{data: data}}), do: data
+    def to_binary(%{data: %EXLA.Backend{}}), do: raise("a tensor of EXLA was copied")
     def to_binary(tensor), do: tensor.data
+
+    # As EXLA does it, over memory of Heddle's; of a client of another name it has no pointer.
+    def to_pointer(%{data: %EXLA.Backend{buffer: %{ref: memory, client_name: client}}}, mode: :local) do
+      if client not in [:host, :cuda], do: raise(ArgumentError, "no pointer of #{client}")
+      {:ok, {_device, bytes}} = Heddle.Native.memory(memory)
+      {:ok, address} = Heddle.Native.address(memory)
+      %Nx.Pointer{kind: :local, address: address, data_size: bytes}
+    end
+
     def type(tensor), do: tensor.type
     def shape(tensor), do: tensor.shape
 

@@ -42,7 +42,7 @@ class Ready:
 
     def __init__(self, graph: Graph, device: str, count: int) -> None:
         self._plan = Plan(graph, device)
-        self._launch = self._plan.launcher(range(1, count + 1))
+        self._launch = self._plan.launcher(range(1, count + 1)).launch
         self.workspace_bytes = self._plan.workspace_bytes
 
     def __call__(self, addresses: Sequence[int], workspace: int | None, stream: int | None = None) -> None:

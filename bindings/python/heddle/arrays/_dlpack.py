@@ -30,28 +30,36 @@ _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = c_void_p, [py_object, c_char_p]
 
 
-def read(array):
+def read(what, array):
     """Address, type's name (None if Heddle has none), device, dims, strides in elements, and whether it may be written.
 
     Memory is the array's own before and after: the capsule is not consumed.
     """
-    # -1: nothing waits for anything, as the caller's streams are in order already.
-    queue = {"stream": -1} if array.__dlpack_device__()[0] in (CUDA, MANAGED) else {}
     try:
-        capsule = array.__dlpack__(max_version=(1, 0), **queue)
-    except TypeError:
-        capsule = array.__dlpack__(**queue)
+        capsule = _capsule(array)
+    except Exception as refused:  # whatever a library raises of an array that it does not hand on
+        raise TypeError(f"{what}, a {type(array).__name__}, is not handed on by its library: {str(refused) or type(refused).__name__}, "
+                        "expected an array with DLPack.") from refused
     if _is_valid(capsule, b"dltensor_versioned"):
         managed = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
         tensor, writable = managed.tensor, not managed.flags & _READ_ONLY
     elif _is_valid(capsule, b"dltensor"):
         tensor, writable = _Tensor.from_address(_pointer(capsule, b"dltensor")), True
     else:
-        raise TypeError(f"The __dlpack__ of a {type(array).__name__} gives no DLPack capsule.")
+        raise TypeError(f"{what}, a {type(array).__name__}, has a __dlpack__ that gives no DLPack capsule.")
     dims = tuple(tensor.dims[:tensor.rank])
     strides = tuple(tensor.strides[:tensor.rank]) if tensor.strides else row_major(dims)
     name = _NAMES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     return (tensor.data or 0) + tensor.byte_offset, name, tensor.device, dims, strides, writable
+
+
+def _capsule(array):
+    # -1: nothing waits for anything, as the caller's streams are in order already.
+    queue = {"stream": -1} if array.__dlpack_device__()[0] in (CUDA, MANAGED) else {}
+    try:
+        return array.__dlpack__(max_version=(1, 0), **queue)
+    except TypeError:
+        return array.__dlpack__(**queue)
 
 
 def row_major(dims):

@@ -96,8 +96,9 @@ def _bytes(dtype, dims, strides):
 
 
 def _of_torch(what, tensor):
-    if tensor.layout is not sys.modules["torch"].strided:
-        raise TypeError(f"{what} is a tensor of layout {tensor.layout}, expected a strided one.")
+    if tensor.is_nested or tensor.layout is not sys.modules["torch"].strided:
+        kind = "a nested tensor" if tensor.is_nested else f"a tensor of layout {tensor.layout}"
+        raise TypeError(f"{what} is {kind}, expected a strided one.")
     device = tensor.device.type
     if device not in ("cpu", "cuda"):
         raise ValueError(f"{what} lies on {tensor.device}, expected memory of a CPU or of an NVIDIA GPU.")
@@ -156,7 +157,7 @@ def _of_cuda(array):
 
 
 def _of_dlpack(what, array):
-    address, dtype, device, dims, strides, writable = _dlpack.read(array)
+    address, dtype, device, dims, strides, writable = _dlpack.read(what, array)
     places = {_dlpack.CPU: "cpu", _dlpack.CUDA: "cuda", _dlpack.PINNED: None, _dlpack.MANAGED: None}
     if device not in places:
         raise ValueError(f"{what} lies on a device of DLPack's kind {device}, expected memory of a CPU or an NVIDIA GPU.")

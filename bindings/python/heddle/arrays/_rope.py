@@ -39,8 +39,7 @@ def rope(x: object, angles: object = None, *, positions: object = None, base: fl
     module = _calls.own_ops(_calls.library_of(x))
     if module:
         return module.rope(x, angles, positions=positions, **options)
-    arrays = {"x": x, "angles": angles, "positions": positions}
-    arrays = {name: array for name, array in arrays.items() if array is not None}
+    arrays = {"x": x} | {name: array for name, array in (("angles", angles), ("positions", positions)) if array is not None}
     call = _prepared(_calls.described(OP, arrays), **options)
     return call.run(arrays)
 

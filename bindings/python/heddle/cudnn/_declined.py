@@ -19,7 +19,8 @@ OPS = {
     "batchnorm_inference": (("Y",), _OTHER),
     "batchnorm_backward": (("DX", "Dscale", "Dbias"), _OTHER),
     "conv_fprop": (("Y",), _OTHER), "conv_dgrad": (("DX",), _OTHER), "conv_wgrad": (("DW",), _OTHER),
-    "matmul": (("C",), _OTHER), "reduction": (("Y",), _OTHER), "reshape": (("Y",), _OTHER), "slice": (("Y",), _OTHER),
+    "matmul": (("C",), _OTHER), "moe_grouped_matmul": (("OUT_0",), _OTHER),
+    "moe_grouped_matmul_bwd": (("DWEIGHT",), _OTHER), "transpose": (("Y",), _OTHER), "reduction": (("Y",), _OTHER), "reshape": (("Y",), _OTHER), "slice": (("Y",), _OTHER),
     "concatenate": (("Y",), _OTHER), "genstats": (("SUM", "SQ_SUM"), _OTHER),
     "block_scale_quantize": (("Y", "scale"), _OTHER), "block_scale_dequantize": (("Y",), _OTHER),
 }

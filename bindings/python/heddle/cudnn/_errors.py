@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from heddle._library import Error
+from heddle._library import Error, load
 
 _DECLINED = {"GRAPH_NOT_SUPPORTED", "GRAPH_EXECUTION_PLAN_CREATION_FAILED", "HEURISTIC_QUERY_FAILED",
              "UNSUPPORTED_GRAPH_FORMAT"}
@@ -28,3 +28,8 @@ def of(error):
     if error.status in _DECLINED:
         return cudnnGraphNotSupportedError(str(error))
     return RuntimeError(str(error)) if error.status in _AT_RUN_TIME else error
+
+
+def get_last_error_string() -> str:
+    """The sentence of the calling thread's last failure in the library; empty before."""
+    return (load().heddle_last_error() or b"").decode()

@@ -59,6 +59,9 @@ class _Lowering:
         if tensor._reordering is not tensor_reordering.NONE:
             raise cudnnGraphNotSupportedError(f"The tensor {tensor._name!r} has the reordering type "
                                               f"{tensor._reordering.name}, expected NONE.")
+        if tensor._vector[0] > 1:
+            raise cudnnGraphNotSupportedError(f"The tensor {tensor._name!r} has vectors of {tensor._vector[0]} elements, "
+                                              "expected single ones.")
         if tensor._data_type not in NAMES:
             raise cudnnGraphNotSupportedError(f"The tensor {tensor._name!r} has the data type {tensor._data_type.name}, "
                                               f"expected one of {', '.join(kind.name for kind in NAMES)}.")

@@ -9,17 +9,18 @@ from heddle.cudnn._types import as_data_type, data_type, member_of, norm_forward
 class Norms:
     """The normalised dims of X are those where the scale's dim is not 1; statistics have X's dims with 1 there."""
 
-    def rmsnorm(self, norm_forward_phase: norm_forward_phase, input: Tensor, scale: Tensor,
+    def rmsnorm(self, norm_forward_phase: norm_forward_phase, input: Tensor, scale: Tensor | None = None,
                 bias: Tensor | None = None, epsilon: Tensor | float | None = None, compute_data_type: object = None,
                 name: str = "") -> tuple[Tensor, Tensor | None]:
         """Y = scale X / sqrt(mean(X^2) + epsilon) + bias, and in TRAINING the statistic 1 / sqrt(...), FLOAT."""
-        name, made = self._norm("rmsnorm", name, compute_data_type, {"input": input, "scale": scale, "epsilon": epsilon})
+        name, made = self._norm("rmsnorm", name, compute_data_type, {"input": input, "epsilon": epsilon},
+                                {"scale": scale, "bias": bias})
         training = _is_training("rmsnorm", norm_forward_phase)
         y = self._tensors.new(f"{name}::Y" if name else "", virtual=True)
         inv_variance = self._tensors.new(f"{name}::INV_VARIANCE" if name else "", virtual=True) if training else None
         self._add(Node("rms_norm", name, {"x": made["input"], "scale": made["scale"], "epsilon": made["epsilon"],
-                                          "bias": self._tensors.own("bias of rmsnorm", bias), "y": y,
-                                          "inv_variance": inv_variance}))
+                                          "bias": made["bias"], "y": y, "inv_variance": inv_variance},
+                       _without_scale("rmsnorm", name, scale)))
         return y, inv_variance
 
     def rmsnorm_backward(self, grad: Tensor, input: Tensor, scale: Tensor, inv_variance: Tensor, has_dbias: bool,
@@ -37,19 +38,19 @@ class Norms:
             "dx": dx, "d_scale": d_scale, "d_bias": d_bias}))
         return dx, d_scale, d_bias
 
-    def layernorm(self, norm_forward_phase: norm_forward_phase, input: Tensor, scale: Tensor, bias: Tensor,
-                  epsilon: Tensor | float, zero_centered_gamma: bool = False, compute_data_type: object = None,
-                  name: str = "") -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def layernorm(self, norm_forward_phase: norm_forward_phase, input: Tensor, scale: Tensor | None = None,
+                  bias: Tensor | None = None, epsilon: Tensor | float | None = None, zero_centered_gamma: bool = False,
+                  compute_data_type: object = None, name: str = "") -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Y = scale (X - mean) / sqrt(variance + epsilon) + bias, and in TRAINING mean and 1 / sqrt(...), FLOAT.
 
         The variance is the mean of squares of what is left without the mean.
         """
         name, made = self._norm("layernorm", name, compute_data_type, {
-            "input": input, "scale": scale, "bias": bias, "epsilon": epsilon})
+            "input": input, "epsilon": epsilon}, {"scale": scale, "bias": bias})
         wanted = ("Y", "MEAN", "INV_VARIANCE") if _is_training("layernorm", norm_forward_phase) else ("Y",)
         results = [self._tensors.new(f"{name}::{port}" if name else "", virtual=True) for port in wanted]
         y, mean, inv_variance = *results, *[None] * (3 - len(results))
-        declined = None
+        declined = _without_scale("layernorm", name, scale)
         if _checks.flag("zero_centered_gamma", zero_centered_gamma):
             declined = f"zero_centered_gamma of layernorm '{name}' is True, expected False: give the scale with 1 added."
         self._add(Node("layer_norm", name, {
@@ -69,7 +70,7 @@ class Norms:
             "inv_variance": made["inv_variance"], **dict(zip(("dx", "d_scale", "d_bias"), gradients, strict=True))}))
         return gradients
 
-    def _norm(self, op, name, compute_data_type, given):
+    def _norm(self, op, name, compute_data_type, given, optional=()):
         name = _checks.text("name", name)
         as_data_type("compute_data_type", compute_data_type)
         made = {}
@@ -81,7 +82,16 @@ class Norms:
                 tensor = self._tensors.new(virtual=False).set_data_type(data_type.FLOAT)
                 tensor._constant = value
             made[port] = self._tensors.own(f"{port} of {op}", tensor)
+        for port in optional:
+            made[port] = self._tensors.own(f"{port} of {op}", optional[port])
         return name, made
+
+
+def _without_scale(op, name, scale):
+    """Why a norm without a scale is declined: its dims say what is normalised over."""
+    if scale is not None:
+        return None
+    return f"scale of {op} '{name}' is None, expected a tensor, whose dims say what is normalised over: give one of ones."
 
 
 def _is_training(op, phase):

@@ -3,6 +3,7 @@
 import ctypes
 import sys
 from collections.abc import Mapping
+from operator import itemgetter
 
 from heddle import _checks
 from heddle.arrays import _memory
@@ -12,6 +13,7 @@ from heddle.cudnn._tensor import Tensor
 from heddle.cudnn._types import MEMBERS
 
 _MISSING = object()
+_LARGEST = 2**63  # of addresses that are numbers
 
 
 class Port:
@@ -45,10 +47,13 @@ class Binding:
         self.ports = [Port(lowered, lowered.own_uids[uid], described[uid], uid in outputs) for uid in order]
         self.library_uids = {own: uid for uid, own in lowered.own_uids.items()}
         self.dims = {uid: entry["dims"] for uid, entry in described.items()}
-        self._quick = [(port.uid, port.tensor, port.torch_dtype, port.elements, self.device == "cuda" and not port.by_value,
-                        port)
-                       for port in self.ports]
-        self.launch = plan.launcher(order)
+        uids, tensors = [port.uid for port in self.ports], [port.tensor for port in self.ports]
+        # One call finds a pack's values, by uid or by tensor; which of the two it was last is tried first.
+        self._getters = itemgetter(*uids), itemgetter(*tensors)
+        self._find = self._getters[0]
+        self._on_gpu = self.device == "cuda"
+        self._quick = [(port.torch_dtype, port.elements, self._on_gpu and not port.by_value, port) for port in self.ports]
+        self.launch = plan.launcher(order).launch
         # As the ports' types are: of a torch that is loaded by now.
         torch = sys.modules.get("torch")
         self._torch_tensor = torch and torch.Tensor
@@ -68,15 +73,15 @@ class Binding:
         """
         torch_tensor = self._torch_tensor if reaches is None else None
         found, device, elsewhere = [], None, False
-        for uid, tensor, dtype, elements, on_gpu, port in self._quick:
-            value = pack.get(uid, _MISSING)
-            if value is _MISSING:
-                value = pack.get(tensor, _MISSING)
+        for value, (dtype, elements, on_gpu, port) in zip(self._values(pack), self._quick, strict=True):
             # Torch's tensors are most of all packs; what is not as expected goes the long way to its sentence.
             if (type(value) is torch_tensor and value.dtype is dtype and value.is_cuda is on_gpu
                     and value.numel() >= elements and (value.is_contiguous() or 0 not in value.stride())):
                 found.append(value.data_ptr())
                 device = self.device
+                continue
+            if type(value) is int and 0 < value < _LARGEST:
+                found.append(value)
                 continue
             memory = self._memory(port, value, reaches)
             if memory.device is not None and not port.by_value:
@@ -88,6 +93,23 @@ class Binding:
             found.append(memory.address)
         return found, self._one_device(pack) if elsewhere else device
 
+    def _values(self, pack):
+        """What the pack has for each port, _MISSING for what it lacks."""
+        try:
+            return self._find(pack)
+        except KeyError:
+            pass
+        for getter in self._getters:
+            try:
+                values = getter(pack)
+            except KeyError:
+                continue
+            self._find = getter
+            return values
+        by_uid = (pack.get(port.uid, _MISSING) for port in self.ports)
+        return [pack.get(port.tensor, _MISSING) if value is _MISSING else value
+                for value, port in zip(by_uid, self.ports, strict=True)]
+
     def is_exceeded_by(self, shapes):
         """Whether a tensor has a larger dim there than it was planned with."""
         return any(len(dims) == len(self.dims[uid]) and any(n > most for n, most in zip(dims, self.dims[uid], strict=True))
@@ -95,9 +117,11 @@ class Binding:
 
     def workspace(self, given, least):
         """The address of the program's workspace; of one whose size cannot be seen, that has `least` bytes."""
-        if type(given) is self._torch_tensor and given.is_cuda is (self.device == "cuda") and given.is_contiguous() and (
-                given.nbytes >= self.workspace_bytes):
+        if type(given) is self._torch_tensor and (self.workspace_bytes == 0 or (
+                given.is_cuda is self._on_gpu and given.nbytes >= self.workspace_bytes and given.is_contiguous())):
             return given.data_ptr() or None
+        if type(given) is int and 0 < given < _LARGEST and least >= self.workspace_bytes:
+            return given
         memory = _memory.Memory(0) if given is None else _memory.memory_of("workspace", given)
         if self.workspace_bytes == 0:
             return memory.address or None

@@ -55,6 +55,12 @@ class PointwiseOps:
         operands = {"mask": mask, "input0": input0, "input1": input1}
         return self._op("binary_select", "binary_select", self._operands("binary_select", operands), compute_data_type, name)
 
+    def add_square(self, a: Tensor, b: Tensor, compute_data_type: object = None, name: str = "") -> Tensor:
+        """a + b b, element by element."""
+        a, b = self._operands("add_square", {"a": a, "b": b})
+        square = self._op("add_square", "mul", (b, b), compute_data_type, "")
+        return self._op("add_square", "add", (a, square), compute_data_type, name)
+
     def _operands(self, method, given):
         for operand, tensor in given.items():
             if tensor is None:

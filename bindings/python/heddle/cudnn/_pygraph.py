@@ -12,10 +12,12 @@ from heddle.cudnn._declined import Declined
 from heddle.cudnn._errors import cudnnGraphNotSupportedError, of, translated
 from heddle.cudnn._fp8 import Fp8Attention
 from heddle.cudnn._handle import DEVICES, Handle, checked, default_device
+from heddle.cudnn._kernel_cache import KernelCache
 from heddle.cudnn._larger_sizes import LargerSizes
 from heddle.cudnn._lowering import lower
 from heddle.cudnn._node import Node
 from heddle.cudnn._norms import Norms
+from heddle.cudnn._plans import Plans, check_index
 from heddle.cudnn._pointwise import PointwiseOps
 from heddle.cudnn._properties import DeviceProperties
 from heddle.cudnn._rope import Rope
@@ -30,9 +32,10 @@ from heddle.cudnn._types import (
     member_of,
     tensor_reordering,
 )
+from heddle.cudnn._types import scalar_type as _scalar_type
 
 
-class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined):
+class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined, Plans):
     """A graph, empty at first: its tensors and ops are made by its methods, whose results begin virtual.
 
     io_data_type, intermediate_data_type, compute_data_type: of bound tensors and of virtual ones that have none, and of
@@ -45,7 +48,9 @@ class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined):
     def __init__(self, name: str = "", io_data_type: object = None, intermediate_data_type: object = None,
                  compute_data_type: object = None, handle: Handle | None = None, sm_count: int | None = None,
                  sm_version: int | None = None, kernel_cache: object = None, device_property: object = None,
-                 is_dynamic_shape_enabled: bool = False, is_override_shape_enabled: bool = False) -> None:
+                 is_dynamic_shape_enabled: bool = False, is_override_shape_enabled: bool = False, *,
+                 is_cuda_graph_replay_expected: bool = False) -> None:
+        super().__init__()
         self._name = _checks.text("name", name)
         self._io, self._intermediate, self._compute = (
             _graphs_type(what, given) for what, given in (
@@ -56,8 +61,12 @@ class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined):
             if given is not None and _checks.whole(what, given) < 0:
                 raise ValueError(f"{what} is {given}, expected none below 0.")
         for what, given in (("is_dynamic_shape_enabled", is_dynamic_shape_enabled),
-                            ("is_override_shape_enabled", is_override_shape_enabled)):
+                            ("is_override_shape_enabled", is_override_shape_enabled),
+                            ("is_cuda_graph_replay_expected", is_cuda_graph_replay_expected)):
             _checks.flag(what, given)
+        if kernel_cache is not None and not isinstance(kernel_cache, KernelCache):
+            raise TypeError(f"kernel_cache is of type {type(kernel_cache).__name__}, expected what cudnn.create_kernel_cache "
+                            "gives.")
         if device_property is not None and not isinstance(device_property, DeviceProperties):
             raise TypeError(f"device_property is of type {type(device_property).__name__}, expected what "
                             "cudnn.create_device_properties gives.")
@@ -66,52 +75,69 @@ class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined):
         self._lowered = self._bound = self._modes = None
         self._bindings = {}  # device -> Binding
         self._larger = LargerSizes()
-        self._workspace_limit = None
+
+    def __repr__(self):
+        """The text form, once it is validated."""
+        if self._lowered is None:
+            return f"<cudnn graph {self._name!r} of {len(self._nodes)} ops, not validated>"
+        return self._lowered.graph.text
 
     # ---- Tensors
 
     def tensor(self, dim: Sequence[int] | None = None, stride: Sequence[int] | None = None, data_type: object = None,
                is_virtual: bool = False, is_pass_by_value: bool = False, ragged_offset: Tensor | None = None,
-               reordering_type: tensor_reordering = tensor_reordering.NONE, name: str = "", uid: int | None = None) -> Tensor:
+               reordering_type: tensor_reordering = tensor_reordering.NONE, name: str = "", uid: int | None = None,
+               ragged_offset_multiplier: int = 1) -> Tensor:
         """A tensor that is bound at an execution. Strides, in elements, are row major if left out.
 
-        uid: how packs call it, 0 too; the lowest that is free if none is given. Raises ValueError for one that is taken.
+        uid: how packs call it, 0 too; the lowest that is free if none is given, or -1. Raises ValueError for one that is taken.
         """
         made = self._tensors.new(_checks.text("name", name))
         made.set_dim(dim).set_stride(stride).set_data_type(data_type).set_is_virtual(is_virtual)
         made.set_is_pass_by_value(is_pass_by_value).set_ragged_offset(ragged_offset).set_reordering_type(reordering_type)
+        made.set_ragged_offset_multiplier(ragged_offset_multiplier)
         if made._dim and made._stride and len(made._dim) != len(made._stride):
             raise ValueError(f"The tensor {name!r} has dim {list(made._dim)} and stride {list(made._stride)}, expected as many "
                              "numbers of each.")
-        return made if uid is None else made.set_uid(uid)
+        return made if uid is None or (type(uid) is int and uid == -1) else made.set_uid(uid)
 
-    def tensor_like(self, like: object, name: str = "") -> Tensor:
+    def tensor_like(self, input: object, name: str = "") -> Tensor:
         """A tensor with the dims, strides and data type of an array, or of another tensor of the graph.
 
         One number in the host's memory is passed by value.
         """
         made = self._tensors.new(_checks.text("name", name))
-        if isinstance(like, Tensor):
-            self._tensors.own("like", like)
-            made._data_type, made._dim, made._stride = like._data_type, like._dim, like._stride
-            made._pass_by_value, made._reordering = like._pass_by_value, like._reordering
-            made._ragged_offset, made._multiplier = like._ragged_offset, like._multiplier
+        if isinstance(input, Tensor):
+            self._tensors.own("input", input)
+            made._data_type, made._dim, made._stride = input._data_type, input._dim, input._stride
+            made._pass_by_value, made._reordering = input._pass_by_value, input._reordering
+            made._ragged_offset, made._multiplier = input._ragged_offset, input._multiplier
             return made
-        memory = _memory.memory_of("like", like)
+        memory = _memory.memory_of("input", input)
         if memory.dims is None:
-            raise TypeError("like is an address, expected an array or a tensor of the graph.")
+            raise TypeError("input is an address, expected an array or a tensor of the graph.")
         if memory.dtype is None or memory.dtype not in MEMBERS:
-            raise TypeError("like has a data type that the graph has none for, expected one of "
+            raise TypeError("input has a data type that the graph has none for, expected one of "
                             f"{', '.join(kind.name for kind in NAMES)}.")
         made.set_dim(memory.dims or (1,)).set_stride(memory.strides or (1,))
         made._data_type = MEMBERS[memory.dtype]
         made._pass_by_value = memory.device == "cpu" and made._dim is not None and set(made._dim) == {1}
         return made
 
-    def tensor_scalar(self, value: float, data_type: object = data_type.FLOAT) -> Tensor:
-        """A number that is part of the graph, and in no pack."""
+    def tensor_scalar(self, value: float, scalar_type: object = data_type.FLOAT) -> Tensor:
+        """A number that is part of the graph, and in no pack.
+
+        scalar_type: either of cudnn.scalar_type, which leaves FLOAT, or INT32 of an int (INT64 where that needs it); or a
+        data type.
+        """
         made = self._tensors.new()
-        made._constant, made._data_type = _checks.number("value", value), as_data_type("data_type", data_type)
+        made._constant = _checks.number("value", value)
+        if not isinstance(scalar_type, _scalar_type):
+            made._data_type = as_data_type("scalar_type", scalar_type)
+        elif isinstance(value, int):
+            made._data_type = data_type.INT32 if -2**31 <= value < 2**31 else data_type.INT64
+        else:
+            made._data_type = data_type.FLOAT
         return made
 
     # ---- From graph to plan
@@ -155,31 +181,19 @@ class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined):
         self._binding(self._device())
         self._modes = list(modes)
 
-    def deselect_workspace_greater_than(self, workspace: int) -> "pygraph":
-        """Declines, in check_support, a plan that needs more bytes of workspace."""
-        self._workspace_limit = _checks.whole("workspace", workspace)
-        return self
-
     def check_support(self) -> None:
         """Raises cudnnGraphNotSupportedError, with each engine's reason, if no plan is there or a filter is against it."""
         self._refuse_other_ops()
         if self._modes is None:
             raise ValueError("No execution plans were asked for, expected create_execution_plans before.")
-        size = self._binding(self._device()).workspace_bytes
-        if self._workspace_limit is not None and size > self._workspace_limit:
-            raise cudnnGraphNotSupportedError(f"No execution plans support the graph. The plan needs {size} bytes of workspace, "
-                                              f"and plans over {self._workspace_limit} are deselected.")
+        found = self._binding(self._device())
+        self._filters.check(found.device, found.workspace_bytes)
 
     def build_plans(self, policy: build_plan_policy = build_plan_policy.HEURISTICS_CHOICE) -> None:
         """Makes the plan ready to be executed."""
         member_of(build_plan_policy, "policy", policy)
         self.check_support()
         self._bound = self._binding(self._device())
-
-    def build_plan_at_index(self, index: int) -> None:
-        """As build_plans; there is one plan, of index 0."""
-        _first(index)
-        self.build_plans()
 
     def build(self, modes: Sequence[heur_mode] = (heur_mode.A,),
               policy: build_plan_policy = build_plan_policy.HEURISTICS_CHOICE) -> None:
@@ -193,23 +207,27 @@ class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined):
         """1 once the plan is found, else 0."""
         return int(self._bound is not None or self._modes is not None)
 
-    def get_plan_name(self) -> str:
-        """For people: what the plan does, a line for each step."""
-        return self._built().plan.description
+    def get_workspace_size(self, handle: Handle | None = None, override_uids: Sequence[int] | None = None,
+                           override_shapes: Sequence[Sequence[int]] | None = None,
+                           override_strides: Sequence[Sequence[int]] | None = None) -> int:
+        """Bytes of workspace that execute needs, at these sizes if some are given."""
+        binding = self._built()
+        if handle is not None:
+            binding = self._binding(checked(handle).device)
+        if override_uids is None and override_shapes is None and override_strides is None:
+            return binding.workspace_bytes
+        shapes, strides, _ = _pack.overrides(binding, override_uids, override_shapes, override_strides)
+        if not binding.is_exceeded_by(shapes):
+            return binding.workspace_bytes
+        return self._larger.find_or_make(self._lowered, binding, shapes, strides).workspace_bytes
 
-    def get_plan_name_at_index(self, index: int) -> str:
-        """As get_plan_name, of index 0."""
-        _first(index)
-        return self.get_plan_name()
-
-    def get_workspace_size(self) -> int:
-        """Bytes of workspace that execute needs."""
-        return self._built().workspace_bytes
-
-    def get_workspace_size_plan_at_index(self, index: int) -> int:
+    def get_workspace_size_plan_at_index(self, index: int, handle: Handle | None = None,
+                                         override_uids: Sequence[int] | None = None,
+                                         override_shapes: Sequence[Sequence[int]] | None = None,
+                                         override_strides: Sequence[Sequence[int]] | None = None) -> int:
         """As get_workspace_size, of index 0."""
-        _first(index)
-        return self.get_workspace_size()
+        check_index(index)
+        return self.get_workspace_size(handle, override_uids, override_shapes, override_strides)
 
     def query_tensor_attributes_of_uid(self, uid: int) -> Tensor:
         """The tensor of a uid: the program's own, or of a graph that was read one that says what is known of it."""
@@ -245,7 +263,20 @@ class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined):
         Raises ValueError, before anything is written, for a uid that the pack lacks and for memory that is visibly wrong.
         """
         binding = self._bound or self._built()
-        handle = self._handle if handle is None else checked(handle)
+        if handle is None:
+            handle = self._handle
+        elif type(handle) is not Handle or handle.destroyed:
+            checked(handle)
+        if type(variant_pack) is dict and override_uids is override_shapes is override_strides is tensor_uids is None:
+            # Most executions: the sizes and the device that were planned for.
+            addresses, device = binding.addresses(variant_pack)
+            if binding.runs and device in (None, binding.device) and (handle is None or handle.device == binding.device):
+                scratch = binding.workspace(workspace, binding.workspace_bytes)
+                try:
+                    binding.launch(addresses, scratch, None if handle is None else handle.stream or None)
+                except Error as error:
+                    raise of(error) from None
+                return
         if isinstance(variant_pack, (list, tuple)):
             variant_pack = binding.named(variant_pack, tensor_uids)
         elif tensor_uids is not None:
@@ -282,10 +313,12 @@ class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined):
         del own_memory
 
     def execute_plan_at_index(self, variant_pack: Mapping | Sequence, workspace: object, index: int,
-                              handle: Handle | None = None) -> None:
+                              handle: Handle | None = None, override_uids: Sequence[int] | None = None,
+                              override_shapes: Sequence[Sequence[int]] | None = None,
+                              override_strides: Sequence[Sequence[int]] | None = None) -> None:
         """As execute, of index 0."""
-        _first(index)
-        self.execute(variant_pack, workspace, handle)
+        check_index(index)
+        self.execute(variant_pack, workspace, handle, override_uids, override_shapes, override_strides)
 
     def populate_cuda_graph(self, handle: Handle, variant_pack: Mapping | Sequence, workspace: object,
                             cuda_graph: int) -> None:
@@ -308,10 +341,18 @@ class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined):
         self._refuse_other_ops()
         return _serial.write(self._lowered)
 
-    def deserialize(self, *arguments: object, handle: Handle | None = None, data: object = None) -> None:
-        """deserialize(data) or deserialize(handle, data): becomes the graph that serialize gave, and builds its plan."""
-        if len(arguments) > 2 or (arguments and data is not None):
+    def deserialize(self, *arguments: object, handle: Handle | None = None, data: object = None,
+                    handle_: Handle | None = None, pyobj: object = None, enforce_precompiled: bool = False) -> None:
+        """deserialize(data) or deserialize(handle, data): becomes the graph that serialize gave, and builds its plan.
+
+        handle_ and pyobj are other names of handle and data. enforce_precompiled is declined: plans are made again.
+        """
+        handle, data = handle if handle_ is None else handle_, data if pyobj is None else pyobj
+        if len(arguments) > 2 or (len(arguments) == 2 and handle is not None) or (arguments and data is not None):
             raise TypeError("deserialize takes a handle, which may be left out, and the bytes that serialize gave.")
+        if _checks.flag("enforce_precompiled", enforce_precompiled):
+            raise cudnnGraphNotSupportedError("enforce_precompiled is True, expected False: a serialized graph holds no kernels, "
+                                              "its plan is made where it is read.")
         if arguments:
             data = arguments[-1]
             handle = arguments[0] if len(arguments) == 2 else handle
@@ -332,7 +373,7 @@ class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined):
         form = json.loads(self._lowered.graph.text)
         for named in (form, *form["tensors"], *form["nodes"]):
             named.pop("name", None)
-        told = form, sorted(self._lowered.own_uids.items()), version(), self._device(), self._workspace_limit
+        told = form, sorted(self._lowered.own_uids.items()), version(), self._device(), str(self._filters)
         return int.from_bytes(hashlib.sha256(json.dumps(told).encode()).digest()[:8], "little", signed=True)
 
     # ---- Inside
@@ -402,8 +443,3 @@ def _graphs_type(what, given):
     if kind not in NAMES:
         raise cudnnGraphNotSupportedError(f"{what} is {kind.name}, expected one of {', '.join(one.name for one in NAMES)}.")
     return kind
-
-
-def _first(index):
-    if _checks.whole("index", index) != 0:
-        raise ValueError(f"There is no plan at index {index}, expected 0: Heddle makes one plan.")

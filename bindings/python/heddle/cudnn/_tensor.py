@@ -11,6 +11,7 @@ class Tensor:
 
     __slots__ = (
         "__weakref__",
+        "_alignment",
         "_constant",
         "_data_type",
         "_dim",
@@ -23,6 +24,7 @@ class Tensor:
         "_stride",
         "_uid",
         "_uid_given",
+        "_vector",
         "_virtual",
     )
 
@@ -34,6 +36,7 @@ class Tensor:
         self._pass_by_value, self._constant = False, None
         self._ragged_offset, self._multiplier = None, 1
         self._reordering = tensor_reordering.NONE
+        self._alignment, self._vector = 16, (1, -1)
 
     def __repr__(self):
         return (f"cudnn.tensor(name={self._name!r}, uid={self._uid}, dim={list(self._dim or ())}, "
@@ -90,6 +93,18 @@ class Tensor:
         self._reordering = member_of(tensor_reordering, "reordering_type", reordering_type)
         return self
 
+    def set_alignment(self, alignment: int) -> "Tensor":
+        """Bytes that the address is a multiple of. Heddle looks at each address itself."""
+        if _checks.whole("alignment", alignment) < 1:
+            raise ValueError(f"alignment is {alignment}, expected 1 byte at least.")
+        self._alignment = alignment
+        return self
+
+    def set_vector_count_and_dimension(self, count: int, dimension: int) -> "Tensor":
+        """Elements that lie together along a dim: more than 1 is declined when the graph is checked."""
+        self._vector = _checks.whole("count", count), _checks.whole("dimension", dimension)
+        return self
+
     def get_name(self) -> str:
         return self._name
 
@@ -113,8 +128,27 @@ class Tensor:
     def get_is_pass_by_value(self) -> bool:
         return self._pass_by_value
 
+    def get_has_compile_time_constant(self) -> bool:
+        """Whether it is a number of the graph, and in no pack."""
+        return self._constant is not None
+
     def get_ragged_offset(self) -> "Tensor | None":
         return self._ragged_offset
+
+    def get_ragged_offset_multiplier(self) -> int:
+        return self._multiplier
+
+    def get_reordering_type(self) -> tensor_reordering:
+        return self._reordering
+
+    def get_alignment(self) -> int:
+        return self._alignment
+
+    def get_vector_count(self) -> int:
+        return self._vector[0]
+
+    def get_vector_dimension(self) -> int:
+        return self._vector[1]
 
 
 class Tensors:

@@ -46,7 +46,8 @@ def checked(op: str, tensors: Mapping[str, object]) -> None:
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{op}: {name} is of type {type(tensor).__name__}, expected a torch.Tensor.")
         if tensor.layout is not torch.strided or tensor.is_nested:
-            raise TypeError(f"{op}: {name} is a nested tensor or of layout {tensor.layout}, expected a strided one.")
+            kind = "a nested tensor" if tensor.is_nested else f"a tensor of layout {tensor.layout}"
+            raise TypeError(f"{op}: {name} is {kind}, expected a strided one.")
         if first is None:
             first = name
             if tensor.device.type not in ("cpu", "cuda"):

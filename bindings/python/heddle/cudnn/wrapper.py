@@ -7,16 +7,24 @@ from functools import partial
 
 from heddle import _checks
 from heddle.arrays import _new
-from heddle.cudnn import _declined, _pack, _pointwise
+from heddle.cudnn import _pack
+from heddle.cudnn._attention import Attention
+from heddle.cudnn._declined import Declined
+from heddle.cudnn._fp8 import Fp8Attention
 from heddle.cudnn._handle import Handle, checked, create_handle, set_stream
+from heddle.cudnn._norms import Norms
+from heddle.cudnn._pointwise import PointwiseOps
 from heddle.cudnn._pygraph import pygraph
+from heddle.cudnn._rope import Rope
 from heddle.cudnn._tensor import Tensor
 from heddle.cudnn._types import NAMES, heur_mode
 
-_OPS = {"sdpa", "sdpa_backward", "rmsnorm", "rmsnorm_backward", "layernorm", "layernorm_backward", "rope", "rope_backward", "gen_index", "binary_select",
-        *_pointwise._OPS, *_declined.OPS}
-_ALIKE = {"tensor", "tensor_like", "tensor_scalar", "serialize", "get_workspace_size", "get_execution_plan_count",
-          "query_tensor_attributes_of_uid"}
+_OPS = {name for kind in (Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined) for name in vars(kind)
+        if not name.startswith("_")}
+_ALIKE = {"tensor", "tensor_like", "tensor_scalar", "serialize", "key", "get_workspace_size", "get_execution_plan_count",
+          "query_tensor_attributes_of_uid", "get_plan_name", "get_behavior_notes", "deselect_workspace_greater_than",
+          "deselect_shared_mem_greater_than", "deselect_engines", "select_behavior_notes", "deselect_behavior_notes",
+          "select_numeric_notes", "deselect_numeric_notes"}
 
 
 class Graph:
@@ -84,7 +92,7 @@ class Graph:
 
     def __call__(self, *args: object, handle: Handle | None = None, workspace: object = None):
         """Runs the graph: on arrays in the order of `inputs`, giving the outputs, one alone or a tuple; or on a dict of names
-        (or tensors, or uids) to arrays, to which outputs that it lacks are added."""
+        (or tensors, or uids) to arrays, to which outputs that it lacks are added, by the names that they have."""
         if not self._built:
             raise RuntimeError("The graph has not been built, expected its `with` to have ended.")
         if len(args) == 1 and isinstance(args[0], Mapping):
@@ -152,12 +160,14 @@ class Graph:
             if key is not None:
                 pack[port.tensor] = given[key]
             elif port.output:
-                lacking.append((names[0] if names else port.tensor.get_name(), port.tensor))
+                # By the name that the program gave it, and by its op's.
+                lacking.append(({*names, port.tensor.get_name()} - {""}, port.tensor))
             else:
                 raise ValueError(f"The dict is missing an array for the {port}, expected it by one of the names "
                                  f"{', '.join(names)}.")
-        for name, tensor in lacking:
-            pack[tensor] = given[name] = _like(tensor, name, next(iter(pack.values())))
+        for names, tensor in lacking:
+            pack[tensor] = _like(tensor, tensor.get_name(), next(iter(pack.values())))
+            given.update(dict.fromkeys(names, pack[tensor]))
         self._run(pack, handle, workspace)
         return given
 
