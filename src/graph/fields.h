@@ -194,6 +194,7 @@ void fields(Visitor& v, T& op) {
   v.output("y", op.y);
   v.number("output_scale", op.output_scale);
   v.integer("rope_dim", op.rope_dim);
+  v.flag("leading", op.leading);
   v.choice("pairing", op.pairing);
 }
 

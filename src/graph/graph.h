@@ -257,7 +257,8 @@ struct Rope {
   TensorId x = kNone, freqs = kNone, y = kNone;  ///< backward: x is dY, y is dX
   bool backward = false;
   double output_scale = 1;
-  int64_t rope_dim = 0;  ///< 0: all of D; trailing columns
+  int64_t rope_dim = 0;  ///< 0: all of D
+  bool leading = false;  ///< of the columns the first rope_dim, else the last
   RopePairing pairing = RopePairing::halves;
   /// Heddle's extensions: a start offset per batch entry [B or 1,1,1,1], or a position per row
   /// [B or 1,1,S,1]; and tables of cosines and sines [Sf,1,1,rope_dim/2] in place of freqs.

@@ -99,7 +99,7 @@ TEST(Text, RoundTripsEveryField) {
                        any("fddp"), any("fss"), any("fsdp"), any("fsdq"), any("fsdk"), any("fsdv"),
                        any("frq"),  any("frk"), any("frv"),  any("faq"),  any("fak"),  any("fav"),
                        any("fap"),  true,       banded}});
-  graph.nodes.push_back({"r", Rope{op.q, op.k, op.v, true, -0.5, 6, RopePairing::interleaved,
+  graph.nodes.push_back({"r", Rope{op.q, op.k, op.v, true, -0.5, 6, true, RopePairing::interleaved,
                                    any("p"), any("c"), any("s")}});
   graph.nodes.push_back(
       {"a",
