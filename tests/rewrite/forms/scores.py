@@ -223,6 +223,31 @@ def fill_within_reach_by_data(q, k, v, mask):
 
 
 @both(QB, KB, VB, out=OB)
+def fill_added_within_reach(q, k, v):
+    """The first three rows see no key: all of their scores are lower by as much."""
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + jnp.where(causal(offset=-3), 0.0, -20.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(*(shape(*each.shape, dtype=jnp.bfloat16) for each in (QB, KB, VB)), out=shape(*OB.shape, dtype=jnp.bfloat16))
+def fill_added_within_reach_in_bf16(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + jnp.where(causal(), 0, -9984).astype(jnp.bfloat16)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(B, 1, 1, K, dtype=jnp.bool_), out=OB)
+def fills_added_within_reach(q, k, v, mask):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + (jnp.where(causal(), 0.0, -30.0) + jnp.where(mask, 0.0, -20.0))
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(H, Q, K), out=OB)
+def fill_added_beside_a_bias(q, k, v, bias):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + bias + jnp.where(causal(offset=-3), 0.0, -20.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, out=OB)
 def weights_by_equal_heads(q, k, v):
     """A factor for each head that is 1 for all, as an einsum."""
     p = jnp.einsum("h,bhqk->bhqk", jnp.ones(H), softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k)))
