@@ -82,8 +82,8 @@ bool is_taken_away(const Algebra& algebra, const Poly& scores, double shift) {
          });
 }
 
-/// Of scores to which one of two numbers is added, the lower number, which scores may reach; nothing
-/// of all others.
+/// Of scores to which one of two numbers is added, the lower number, which scores may reach;
+/// nothing of all others.
 std::optional<double> added_fill(const std::vector<Assigned>& values) {
   double low = values[0].constant, high = low;
   for (const Assigned& value : values) {
