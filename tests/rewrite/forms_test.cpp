@@ -385,6 +385,12 @@ std::vector<Expected> fused() {
   all.push_back({"scan_checkpoint", 2, 1});
   all.push_back({"scan_dropped_by_generator_checkpoint", 2, 1});
   all.push_back({"scan_with_sinks_checkpoint", 2, 1});
+  for (const char* name :
+       {"scaled_and_biased_by_trained_numbers_grad", "biased_then_scaled_by_trained_numbers_grad",
+        "biases_of_heads_and_of_entries_grad", "biases_and_dropout_grad"})
+    all.push_back({name, 1, 2});
+  for (const char* name : {"biases_of_heads_and_of_entries", "biases_and_dropout"})
+    all.push_back({name, 1, 0});
   return all;
 }
 
@@ -392,8 +398,7 @@ std::vector<Expected> left_alone() {
   std::vector<Expected> all;
   for (const char* name : {"shared_scores_and_bias",
                            "shared_scores_and_padding",
-                           "scaled_and_biased_by_trained_numbers_grad",
-                           "biased_then_scaled_by_trained_numbers_grad",
+                           "trained_by_five_numbers_grad",
                            "shared_scores_and_slopes",
                            "shared_scores_and_dropout",
                            "heads_share_scores_but_biases",

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from forms.form import B, K, KB, OB, Q, QB, VB, both, causal, shape, softmax
+from forms.form import B, H, K, KB, OB, Q, QB, VB, both, causal, shape, softmax
 
 
 def dropped(p, key, shape, probability=0.75):
@@ -21,6 +21,13 @@ def mask_is_data_and_dropout(q, k, v, mask, key):
 def mask_is_data_twice_and_dropout(q, k, v, mask, key):
     s = jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e9)
     p = jnp.where(mask, softmax(s), 0.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, jax.random.wrap_key_data(key), p.shape), v)
+
+
+@both(QB, KB, VB, shape(H, Q, K), shape(B, 1, 1, K), shape(2, dtype=jnp.uint32), out=OB)
+def biases_and_dropout(q, k, v, of_heads, of_entries, key):
+    """Both biases trained, each of which has a call."""
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) + of_heads + of_entries)
     return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, jax.random.wrap_key_data(key), p.shape), v)
 
 
