@@ -31,6 +31,9 @@ struct Match {
   Element anchor;  // the softmax's exponential: at home, or in a loop that home reads back
   Score score;
   Element v;
+  /// Set where nothing of the program reads V, as where its gradient alone is wanted: `v` then only
+  /// says which axes it has.
+  bool v_is_unread = false;
   std::optional<Element> d_o;  // of a backward; if none, dO is 1 everywhere
   std::optional<Dropout> dropout;
   std::optional<Sink> sink;

@@ -82,7 +82,11 @@ class Backward {
         core = core_of(region_.value(member->place), operand, reason);
       }
     }
-    if (!core) return Status(Code::graph_not_supported, reason);
+    if (!core) {
+      if (reason == kNoGradient)
+        if (auto match = by_values_alone()) return std::vector<Match>{std::move(*match)};
+      return Status(Code::graph_not_supported, reason);
+    }
     Match match;
     match.backward = true;
     match.home = region_.home();
@@ -119,6 +123,93 @@ class Backward {
 
  private:
   const std::vector<int64_t>& depth_sizes() const { return algebra_.at(softmax_.score.dot).sizes; }
+
+  /// dV where no other gradient is wanted: sum_rows P * keep * dO, which no gradient of the scores
+  /// comes before.
+  std::optional<Match> by_values_alone() {
+    // Of key heads that query heads share the sum over these, as K's axes are.
+    const std::vector<Var> axes = without(flat(softmax_.score.k.at), softmax_.score.depth);
+    std::optional<Match> found;
+    for (const Member* member : region_.members(region_.home())) {
+      if (member->kind != Kind::derived) continue;
+      const bool as_keys = without(axes, flat(member->place.at)).empty() &&
+                           without(flat(region_.anchor().at), axes).size() ==
+                               without(flat(region_.anchor().at), flat(member->place.at)).size();
+      const Poly value = region_.value(member->place);
+      if (value.size() != 1 || (found && !as_keys)) continue;
+      for (const Power& p : value[0].factors)
+        if (auto match = of_values(member->place, value, p)) {
+          if (as_keys) return match;
+          found = std::move(match);
+        }
+    }
+    return found;
+  }
+
+  /// The same where `place`, of this value, is dV, `sum` its sum.
+  std::optional<Match> of_values(const Element& place, const Poly& value, const Power& sum) {
+    if (sum.exponent != 1 || algebra_.at(sum.atom).kind != AtomKind::sum) return std::nullopt;
+    const std::vector<Var> labels = flat(place.at), axes = flat(region_.anchor().at);
+    const std::vector<Var> rows = without(axes, labels), depth = without(labels, axes);
+    const auto renaming = name_rows(algebra_, softmax_, rows, sum.atom);
+    if (!renaming || depth.empty()) return std::nullopt;
+    const auto& of_mask = softmax_.score.mask.indicators;
+    std::optional<Element> d_o, keep;
+    for (const Power& p : Product(algebra_.at(sum.atom).product)) {
+      const AtomId id = algebra_.rename(p.atom, *renaming);
+      const Atom& atom = algebra_.at(id);
+      if (atom.kind == AtomKind::element && p.exponent == 1 && !d_o) {
+        d_o = atom.element;
+      } else if (atom.kind == AtomKind::indicator && !keep &&
+                 std::find(of_mask.begin(), of_mask.end(), id) == of_mask.end()) {
+        keep = atom.element;
+      }
+    }
+    if (!d_o || !varies(*d_o, depth) || varies(*d_o, softmax_.score.keys)) return std::nullopt;
+    const Poly everywhere = Algebra::constant(1);
+    for (const Poly& again : {everywhere, visible_cells(algebra_, softmax_.score.mask)}) {
+      Poly product =
+          algebra_.multiply(algebra_.multiply(softmax_.probability, again), algebra_.element(*d_o));
+      if (keep) product = algebra_.multiply(product, algebra_.indicator(*keep));
+      const auto factor = Algebra::ratio(value, algebra_.sum(rows, product));
+      if (!factor) continue;
+      Match match;
+      match.backward = true;
+      match.home = region_.home();
+      match.anchor = region_.anchor();
+      match.score = softmax_.score;
+      match.sink = softmax_.sink;
+      match.d_o = d_o;
+      match.v_is_unread = !forward_;
+      const auto v = forward_ ? values_at(*forward_, depth) : place;
+      if (!v) return std::nullopt;
+      match.v = *v;
+      match.fully_masked_rows_are_zero = Algebra::ratio(again, everywhere) != 1.0;
+      if (keep) match.dropout = Dropout{*keep, dropout_scale(*keep).value_or(*factor)};
+      match.outputs.push_back({Role::d_v, place, *factor / (keep ? match.dropout->scale : 1)});
+      free_bound(elements_, softmax_.score.depth, depth_sizes(), match.score.q, match.score.k,
+                 &match.score.depth);
+      return match;
+    }
+    return std::nullopt;
+  }
+
+  /// The forward's values in this region's labels, their depth labelled so; nothing if it is
+  /// another.
+  std::optional<Element> values_at(const Match& forward, const std::vector<Var>& depth) {
+    // The forward may have been found in a region of its own, around the same exponential.
+    const auto names = elements_.renaming(forward.anchor.at, region_.anchor().at);
+    if (!names) return std::nullopt;
+    const std::vector<Var> own = without(flat(forward.v.at), flat(forward.anchor.at));
+    if (own.size() != depth.size()) return std::nullopt;
+    Algebra::Renaming all(names->begin(), names->end());
+    for (size_t i = 0; i < own.size(); ++i) {
+      if (elements_.size(own[i]) != elements_.size(depth[i])) return std::nullopt;
+      all[own[i]] = depth[i];
+    }
+    return algebra_.at(algebra_.rename(algebra_.element(forward.v), all)[0].factors[0].atom)
+        .element;
+  }
 
   /// The number of the match that gives `output`.
   size_t number_of(const Output& output) const {

@@ -33,6 +33,9 @@ class Planner {
   /// Queries, keys, values or what belongs to each of them, in the type that the call computes in.
   Result<graph::TensorId> vectors(std::string name, const Element& leaf, const Axes& axes);
 
+  /// The values, or where nothing reads them any others.
+  Result<graph::TensorId> values();
+
   /// 1 everywhere, as such vectors are.
   graph::TensorId ones(std::string name, const Axes& axes);
 

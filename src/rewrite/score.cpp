@@ -97,6 +97,17 @@ std::optional<double> added_fill(const std::vector<Assigned>& values) {
   return are_two && low < high && low > kLargestFill ? std::optional(low) : std::nullopt;
 }
 
+/// Whether `visible` has a term that little of the scores is left beside, and `hidden` has not: a
+/// fill that what multiplies all scores multiplied too, for one, taken off those of the whole row.
+bool is_lifted(const Algebra& algebra, const Poly& visible, const Poly& hidden) {
+  return std::any_of(visible.begin(), visible.end(), [&](const Monomial& m) {
+    return m.coefficient >= kSwallowing && is_free(algebra, m) &&
+           std::none_of(hidden.begin(), hidden.end(), [&](const Monomial& other) {
+             return other.factors == m.factors && other.coefficient == m.coefficient;
+           });
+  });
+}
+
 /// How `hidden`, what an invisible score has besides a constant, comes from the visible score.
 Hiding hiding_of(Algebra& algebra, const Poly& visible, const Poly& hidden) {
   if (hidden.empty()) return Hiding::replaces;
@@ -199,6 +210,10 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
                    "masked scores are filled with {}, which scores of numbers times {} can reach",
                    mask.fill, m.coefficient);
   for (size_t i = 0; i < hidden.size(); ++i) {
+    if (is_lifted(algebra, *visible, hidden[i]))
+      return error(Code::graph_not_supported,
+                   "numbers are added to the visible scores alone, beside which little of these is "
+                   "left");
     const Hiding hiding = hiding_of(algebra, *visible, hidden[i]);
     mask.hiding =
         mask.hiding == Hiding::mixes || (i > 0 && mask.hiding != hiding) ? Hiding::mixes : hiding;

@@ -325,7 +325,11 @@ std::vector<Expected> fused() {
                            "mask_is_data_and_dropout_grad",
                            "loss_of_output",
                            "loss_of_output_normalised_late",
+                           "gradient_of_narrow_values_only",
                            "gradient_of_queries_only",
+                           "gradient_of_values_only",
+                           "loss_of_values_only",
+                           "scan_of_values_only",
                            "keys_of_groups_summed_twice",
                            "clamped_indices_grad",
                            "doubled_indices_grad",
@@ -389,6 +393,7 @@ std::vector<Expected> fused() {
        {"scaled_and_biased_by_trained_numbers_grad", "biased_then_scaled_by_trained_numbers_grad",
         "biases_of_heads_and_of_entries_grad", "biases_and_dropout_grad"})
     all.push_back({name, 1, 2});
+  all.push_back({"normalised_over_queries", 1, 1});  // as a gradient of values is
   for (const char* name : {"biases_of_heads_and_of_entries", "biases_and_dropout"})
     all.push_back({name, 1, 0});
   return all;
@@ -409,7 +414,6 @@ std::vector<Expected> left_alone() {
                            "sum_of_output_clipped_backwards.simplified",
                            "by_log_sum_exp_of_hidden_rows",
                            "not_normalised",
-                           "normalised_over_queries",
                            "rows_without_keys",
                            "entries_without_keys",
                            "summed_where_others_are_shown",
