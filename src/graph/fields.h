@@ -65,6 +65,7 @@ void fields(Visitor& v, T& dropout) {
   v.flag("threefry", dropout.threefry);
   v.dims("threefry_strides", dropout.threefry_strides);
   v.input("streams", dropout.streams);
+  v.number("factor", dropout.factor);
 }
 
 template <class Visitor, Is<AttentionAttributes> T>

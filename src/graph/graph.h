@@ -140,6 +140,9 @@ struct Dropout {
   /// of batch entry b has b*Hq + h. A part of a larger attention draws the bits it has in the
   /// whole.
   TensorId streams = kNone;
+  /// Of what the philox and threefry forms keep; unset: 1 / (1 - probability). Programs in 16 bits
+  /// round that.
+  std::optional<double> factor;
 
   friend bool operator==(const Dropout&, const Dropout&) = default;
 };

@@ -105,6 +105,9 @@ struct AttentionSizes : OperandLayouts {
   double scale = 1;
   std::vector<int64_t> bound_constants;
   double dropout_probability = 0;
+  /// Of what philox and threefry keep, if it is not 1 / (1 - dropout_probability).
+  std::optional<double> dropout_factor;
+  double kept_factor() const { return dropout_factor.value_or(1 / (1 - dropout_probability)); }
   /// Threefry: element (b,h,i,j) has linear index b*s[0] + h*s[1] + i*s[2] + j*s[3] in the
   /// program's own mask.
   Dims threefry_strides;

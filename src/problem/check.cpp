@@ -165,6 +165,9 @@ Status check_dropout(const OperandCheck& operands, const Dropout& d, const Atten
   if (d.mask_scale == kAbsent && !(z.dropout_probability >= 0 && z.dropout_probability < 1))
     return error(Code::invalid_value, "attention: dropout probability {} is outside [0, 1)",
                  z.dropout_probability);
+  if (z.dropout_factor && !std::isfinite(*z.dropout_factor))
+    return error(Code::invalid_value, "attention: dropout factor {}, expected a finite number",
+                 *z.dropout_factor);
   if (d.dump == kAbsent) return {};
   HEDDLE_TRY(operands.has_type(d.dump, "the dropout dump", {DataType::f32}));
   return operands.has_dims(d.dump, "the dropout dump", cells);

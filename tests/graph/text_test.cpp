@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"{\"heddle_graph\": 1, \"tensors\": [], \"nodes\": [{\"op\": \"sdpa\", "
                   "\"dropout\": {\"p\": 1}}]}",
                   "dropout has no key \"p\", its keys are probability, seed, offset, mask, scale, "
-                  "scale_inv, rng_dump, threefry, threefry_strides, streams."}}));
+                  "scale_inv, rng_dump, threefry, threefry_strides, streams, factor."}}));
 
 TEST(Text, RefusesHostileNestingAndSizes) {
   const Result<Graph> deep = read_text(std::string(1 << 20, '['));

@@ -358,6 +358,7 @@ void Draw::draw_dropout(AttentionAttributes& a) {
     return;
   }
   dropout.probability = p;
+  if (wants(0.3)) dropout.factor = 1.1 / (1 - p);
   if (wants(0.3)) {
     dropout.threefry = true;
     dropout.seed = program_.add("key", DataType::u32, {2, 1, 1, 1});
