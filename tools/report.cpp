@@ -102,7 +102,7 @@ constexpr Advice kAdvice[] = {
     {"needed elsewhere too",
      "If the weights are wanted for inspection only, leave them out of the training step; if a "
      "lax.cond keeps them for its backward, put jax.checkpoint around its branches."},
-    {"of which a call gives one", "Stop the gradient by one of them (jax.lax.stop_gradient)."},
+    {"calls give those of up to", "Stop the gradient by some of them (jax.lax.stop_gradient)."},
     {"to a backward outside of it",
      "Put jax.checkpoint around the branch, so that its backward has all it needs."},
     {"differs between rows or batch entries", "Give each head one sink."},

@@ -1,5 +1,5 @@
 // Rotary embedding of rows of 16-bit elements:
-//   y = scale * R(angle) x   on the trailing rope_dim columns, scale * x on those before,
+//   y = scale * R(angle) x   on rope_dim columns from one on, scale * x on the others,
 // where R turns pairs of columns: (j, j + rope_dim/2) for halves (NeoX), (2j, 2j+1) for interleaved
 // (GPT-J), counted from the first rotated column. Cosines and sines are rounded to 2^-12 of the
 // largest of their row, results to the element type.
@@ -24,14 +24,14 @@ HEDDLE_DEVICE u32 scale_pair(u32 pair, float scale) {
 /// ldmatrix gives them, a lane has two elements of each chunk in row lane / 4 and in the eighth row
 /// after it, so that it needs four rotations: they lie together, those of a step one lane after the
 /// other.
-template <int kDim, int kRopeDim, RopePairing kPairing>
+template <int kRopeDim, RopePairing kPairing, int kFirstColumn>
 struct RopeSteps {
   static constexpr bool kHalves = kPairing == RopePairing::halves;
   static constexpr int kPairs = kRopeDim / 2;
   static constexpr int kCount = rotations_of(kRopeDim) / 8;
-  static constexpr int kFirst = (kDim - kRopeDim) / 8;  ///< chunks before the rotated ones
+  static constexpr int kFirst = kFirstColumn / 8;  ///< chunks before the rotated ones
   static_assert(kRopeDim % (kHalves ? 16 : 8) == 0, "pairs come in whole chunks");
-  static_assert((kDim - kRopeDim) % 8 == 0, "columns before the rotated ones come in chunks of 8");
+  static_assert(kFirstColumn % 8 == 0, "columns before the rotated ones come in chunks of 8");
 
   /// The chunk of a step that a lane addresses. Of an odd number of chunks the last is turned
   /// twice, to the same.
@@ -93,7 +93,7 @@ HEDDLE_DEVICE i64 rope_position(const RotationArguments& args, int batch, int ro
 /// The rotations of one row for each warp of a block.
 template <int kRopeDim, RopePairing kPairing>
 HEDDLE_DEVICE void make_rotations(const RotationArguments& args, int block) {
-  using Steps = RopeSteps<kRopeDim, kRopeDim, kPairing>;
+  using Steps = RopeSteps<kRopeDim, kPairing, 0>;
   constexpr int kPairs = 8 * Steps::kCount, kPerLane = ceil_div(kPairs, 32);
   const int index = (block * kRotationThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (index >= args.batches * args.rows) return;

@@ -36,7 +36,8 @@ struct ForwardConfig {
   Tiled tiled = Tiled::none;  ///< what the score reads in every cell, by tiles
   Element tiled_element = Element::bf16;
   int tiled_stages = 2;
-  int rope_dim = 0;  ///< > 0: Q is rotated on its way in (K comes rotated)
+  int rope_dim = 0;    ///< > 0: Q is rotated on its way in (K comes rotated)
+  int rope_first = 0;  ///< its first rotated column
   attention::RopePairing rope_pairing = attention::RopePairing::halves;
 
   constexpr int tile_m() const { return 64 * consumers; }

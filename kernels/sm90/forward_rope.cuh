@@ -19,7 +19,7 @@ struct ForwardRope {
   using QTile = typename Block::QTile;
   using Tiles = ForwardTiles<Block>;
   using Work = ForwardWork<Block>;
-  using Steps = attention::RopeSteps<C::kQkDim, C::kRopeDim, C::kRopePairing>;
+  using Steps = attention::RopeSteps<C::kRopeDim, C::kRopePairing, C::kRopeFirst>;
   static constexpr bool kStaged = Block::kStagedRotations;
   /// How many steps at once, as registers allow.
   static constexpr int kBatch = C::kVDim > 128 || !Block::kPlain ? 1 : Block::kRotators ? 4 : 2;
@@ -141,13 +141,16 @@ struct ForwardRope {
     return tiles.q() + QTile::chunk_offset(row, Steps::chunk(step, lane));
   }
 
-  /// Columns before the rotated ones get the scale.
+  /// Columns beside the rotated ones get the scale.
   HEDDLE_DEVICE static void scale_others(const attention::RopeParameters& rope,
                                          const Tiles& tiles) {
-    if (Steps::kFirst == 0 || rope.scale == 1.f) return;
+    constexpr int kOthers = (C::kQkDim - C::kRopeDim) / 8;
+    if (kOthers == 0 || rope.scale == 1.f) return;
     const u32 q = tiles.q();
-    for (int index = threadIdx.x % 128; index < 64 * Steps::kFirst; index += 128) {
-      const u32 at = q + QTile::chunk_offset(index / Steps::kFirst, index % Steps::kFirst);
+    for (int index = threadIdx.x % 128; index < 64 * kOthers; index += 128) {
+      const int row = index / max_of(kOthers, 1), other = index - row * kOthers;
+      const u32 at =
+          q + QTile::chunk_offset(row, other < Steps::kFirst ? other : other + C::kRopeDim / 8);
       u32 x[4];
       ptx::load_shared(at, x);
 #pragma unroll

@@ -97,7 +97,7 @@ struct FactorsArguments {
   float* zeroed[kMost];
 };
 
-/// y = scale * R(angle) x on the trailing rope_dim columns, scale * x on those before.
+/// y = scale * R(angle) x on rope_dim columns from first_column on, scale * x on the others.
 struct RopeArguments : RowsArguments {
   const float* angles;           ///< [table_rows, rope_dim], half of it read; or
   const float *cosines, *sines;  ///< both [table_rows, rope_dim / 2]
@@ -108,7 +108,7 @@ struct RopeArguments : RowsArguments {
   const void* positions;  ///< added to the row, one per batch entry; or, per row, in its place
   long long position_batch_stride, position_row_stride;
   int positions_are_64_bit;
-  int head_dim, rope_dim;
+  int head_dim, rope_dim, first_column;
   Real scale;
 };
 

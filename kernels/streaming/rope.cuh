@@ -56,10 +56,12 @@ struct Rope {
     const int heads = min_of(args.heads - head, args.heads_per_block);
     const X* x = static_cast<const X*>(args.x) + at.x + head * args.x_stride[1];
     Y* y = static_cast<Y*>(args.y) + at.y + head * args.y_stride[1];
-    if (unit >= rotating_units)
-      pass(args, x, y, heads, (unit - rotating_units) * kRun);
-    else
+    if (unit >= rotating_units) {
+      const int column = (unit - rotating_units) * kRun;
+      pass(args, x, y, heads, column < args.first_column ? column : column + args.rope_dim);
+    } else {
       rotate(args, x, y, heads, table_row(args, batch, row), unit);
+    }
   }
 
  private:
@@ -139,7 +141,7 @@ struct Rope {
 
   HEDDLE_DEVICE static void rotate(const RopeArguments& args, const X* x, Y* y, int heads,
                                    i64 entry, int unit) {
-    const int column = args.head_dim - args.rope_dim + unit * kRun, apart = args.rope_dim / 2;
+    const int column = args.first_column + unit * kRun, apart = args.rope_dim / 2;
     Number cosine[kPairs], sine[kPairs];
     for (int first = 0; first < heads; first += kHeads) {
       Run<X> in[kHeads][kRuns];

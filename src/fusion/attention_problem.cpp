@@ -114,7 +114,8 @@ void Builder::dropout() {
     return;
   }
   sizes.dropout_probability = from.probability.value_or(0);
-  if (sizes.dropout_probability == 0 && from.rng_dump == kNone) return;
+  sizes.dropout_factor = from.factor;
+  if (sizes.dropout_probability == 0 && !from.factor && from.rng_dump == kNone) return;
   to.kind = from.threefry ? problem::Dropout::Kind::threefry : problem::Dropout::Kind::philox;
   to.seed = operands.add(from.seed);
   if (!from.threefry) {

@@ -6,7 +6,9 @@ problem::Rope rope_prologue(const graph::Graph& graph, const graph::Rope& op, Op
   problem::Rope rope;
   rope.pairing = op.pairing == graph::RopePairing::halves ? problem::Rope::Pairing::halves
                                                           : problem::Rope::Pairing::interleaved;
-  rope.rope_dim = static_cast<int32_t>(op.rope_dim > 0 ? op.rope_dim : graph[op.x].dims[3]);
+  const int64_t columns = graph[op.x].dims[3];
+  rope.rope_dim = static_cast<int32_t>(op.rope_dim > 0 ? op.rope_dim : columns);
+  rope.first_column = op.leading ? 0 : static_cast<int32_t>(columns) - rope.rope_dim;
   rope.angles = operands.add(op.freqs);
   rope.cosines = operands.add(op.cosines);
   rope.sines = operands.add(op.sines);

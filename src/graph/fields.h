@@ -65,6 +65,7 @@ void fields(Visitor& v, T& dropout) {
   v.flag("threefry", dropout.threefry);
   v.dims("threefry_strides", dropout.threefry_strides);
   v.input("streams", dropout.streams);
+  v.number("factor", dropout.factor);
 }
 
 template <class Visitor, Is<AttentionAttributes> T>
@@ -194,6 +195,7 @@ void fields(Visitor& v, T& op) {
   v.output("y", op.y);
   v.number("output_scale", op.output_scale);
   v.integer("rope_dim", op.rope_dim);
+  v.flag("leading", op.leading);
   v.choice("pairing", op.pairing);
 }
 

@@ -140,6 +140,9 @@ struct Dropout {
   /// of batch entry b has b*Hq + h. A part of a larger attention draws the bits it has in the
   /// whole.
   TensorId streams = kNone;
+  /// Of what the philox and threefry forms keep; unset: 1 / (1 - probability). Programs in 16 bits
+  /// round that.
+  std::optional<double> factor;
 
   friend bool operator==(const Dropout&, const Dropout&) = default;
 };
@@ -257,7 +260,8 @@ struct Rope {
   TensorId x = kNone, freqs = kNone, y = kNone;  ///< backward: x is dY, y is dX
   bool backward = false;
   double output_scale = 1;
-  int64_t rope_dim = 0;  ///< 0: all of D; trailing columns
+  int64_t rope_dim = 0;  ///< 0: all of D
+  bool leading = false;  ///< of the columns the first rope_dim, else the last
   RopePairing pairing = RopePairing::halves;
   /// Heddle's extensions: a start offset per batch entry [B or 1,1,1,1], or a position per row
   /// [B or 1,1,S,1]; and tables of cosines and sines [Sf,1,1,rope_dim/2] in place of freqs.

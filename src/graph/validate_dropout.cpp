@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "graph/validate_attention.h"
 
 namespace heddle::graph {
@@ -59,7 +61,7 @@ Status validate_mask(const Rules& rules, const Dropout& dropout, const Attention
 
 Status validate_dropout(const Rules& rules, const Dropout& dropout, const AttentionExtents& e) {
   const bool generated = dropout.probability || dropout.seed != kNone || dropout.offset != kNone ||
-                         dropout.streams != kNone || dropout.threefry;
+                         dropout.streams != kNone || dropout.factor || dropout.threefry;
   if (generated && dropout.mask != kNone) {
     return rules.fail(Code::attribute_not_set,
                       "Using both, custom dropout mask and internal-mask generation using dropout "
@@ -94,6 +96,9 @@ Status validate_dropout(const Rules& rules, const Dropout& dropout, const Attent
     return rules.fail(Code::invalid_value,
                       "The dropout probability is {}, expected at least 0 and less than 1", p);
   }
+  if (dropout.factor && !std::isfinite(*dropout.factor))
+    return rules.fail(Code::invalid_value, "The dropout factor is {}, expected a finite number",
+                      *dropout.factor);
   HEDDLE_TRY(rules.present("the dropout seed", dropout.seed));
   HEDDLE_TRY(dropout.threefry ? validate_threefry(rules, dropout, e)
                               : validate_philox(rules, dropout, e));

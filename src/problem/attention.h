@@ -19,14 +19,14 @@
 namespace heddle::problem {
 
 /// Rotary embedding of Q or K on the way in, and of its gradient on the way out.
-///   y = scale * R(angle) x on the trailing rope_dim columns, scale * x on those before.
+///   y = scale * R(angle) x on rope_dim columns from first_column on, scale * x on the others.
 struct Rope {
   enum class Pairing : uint8_t {
     halves,
     interleaved
   };  ///< NeoX: (j, j + rope_dim/2); GPT-J: (2j, 2j+1)
   Pairing pairing = Pairing::halves;
-  int32_t rope_dim = 0;
+  int32_t rope_dim = 0, first_column = 0;
   /// Angles, f32 [Sf, 1, 1, rope_dim] of which columns 0 .. rope_dim/2-1 are read; or tables of
   /// cosines and sines [Sf, 1, 1, rope_dim/2]. Exactly one form is present.
   OperandId angles = kAbsent;
@@ -105,6 +105,9 @@ struct AttentionSizes : OperandLayouts {
   double scale = 1;
   std::vector<int64_t> bound_constants;
   double dropout_probability = 0;
+  /// Of what philox and threefry keep, if it is not 1 / (1 - dropout_probability).
+  std::optional<double> dropout_factor;
+  double kept_factor() const { return dropout_factor.value_or(1 / (1 - dropout_probability)); }
   /// Threefry: element (b,h,i,j) has linear index b*s[0] + h*s[1] + i*s[2] + j*s[3] in the
   /// program's own mask.
   Dims threefry_strides;

@@ -17,6 +17,10 @@ Status check_tables(const OperandCheck& operands, std::string_view op, const Rop
   if (rope.rope_dim < 0 || rope.rope_dim % 2 != 0 || rope.rope_dim > x[3])
     return error(Code::invalid_value, "{}: rope_dim{} is {}, expected an even number up to {}", op,
                  of, rope.rope_dim, x[3]);
+  if (rope.first_column < 0 || rope.first_column > x[3] - rope.rope_dim)
+    return error(Code::invalid_value,
+                 "{}: rope{} begins at column {}, expected one from 0 to {}, as it turns {} of {}",
+                 op, of, rope.first_column, x[3] - rope.rope_dim, rope.rope_dim, x[3]);
   if (!std::isfinite(scale))
     return error(Code::invalid_value, "{}: the scale of rope{} is {}, expected a finite number", op,
                  of, scale);
@@ -161,6 +165,9 @@ Status check_dropout(const OperandCheck& operands, const Dropout& d, const Atten
   if (d.mask_scale == kAbsent && !(z.dropout_probability >= 0 && z.dropout_probability < 1))
     return error(Code::invalid_value, "attention: dropout probability {} is outside [0, 1)",
                  z.dropout_probability);
+  if (z.dropout_factor && !std::isfinite(*z.dropout_factor))
+    return error(Code::invalid_value, "attention: dropout factor {}, expected a finite number",
+                 *z.dropout_factor);
   if (d.dump == kAbsent) return {};
   HEDDLE_TRY(operands.has_type(d.dump, "the dropout dump", {DataType::f32}));
   return operands.has_dims(d.dump, "the dropout dump", cells);

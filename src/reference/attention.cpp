@@ -160,7 +160,7 @@ double dropout_factor(const Attention& a, const Cell& cell, const Values& values
     return scale * values.read(dropout.mask, cell.b, cell.h, cell.i, cell.j);
   }
   const double p = dropout.probability.value_or(0);
-  return p > 0 && !keeps(a, cell, values) ? 0 : 1 / (1 - p);
+  return p > 0 && !keeps(a, cell, values) ? 0 : dropout.factor.value_or(1 / (1 - p));
 }
 
 void write_rng_dump(const Attention& a, Values& values) {

@@ -33,7 +33,7 @@ int64_t row_count(graph::TensorId id, int64_t b, const Values& values) {
 void rope(const graph::Rope& op, Values& values) {
   const Dims& dims = values.tensor(op.x).dims;
   const int64_t rope_dim = op.rope_dim > 0 ? op.rope_dim : dims[3];
-  const int64_t half = rope_dim / 2, nope = dims[3] - rope_dim;
+  const int64_t half = rope_dim / 2, first = op.leading ? 0 : dims[3] - rope_dim;
   const double a = op.output_scale, sign = op.backward ? -1 : 1;
   const bool interleaved = op.pairing == RopePairing::interleaved;
   for (int64_t b = 0; b < dims[0]; ++b) {
@@ -44,15 +44,16 @@ void rope(const graph::Rope& op, Values& values) {
         if (!values.is_written(op.x, b, h, s, 0)) continue;  // past a sequence's length
         const auto x = [&](int64_t d) { return values.read(op.x, b, h, s, d); };
         const auto y = [&](int64_t d, double value) { values.write(op.y, value, b, h, s, d); };
-        for (int64_t d = 0; d < nope; ++d) y(d, a * x(d));
+        for (int64_t d = 0; d < dims[3]; ++d)
+          if (d < first || d >= first + rope_dim) y(d, a * x(d));
         for (int64_t j = 0; j < half; ++j) {
           const bool tables = op.cosines != kNone;
           const double angle = tables ? 0 : values.read(op.freqs, at, 0, 0, j);
           const double cosine = tables ? values.read(op.cosines, at, 0, 0, j) : std::cos(angle);
           const double sine =
               sign * (tables ? values.read(op.sines, at, 0, 0, j) : std::sin(angle));
-          const int64_t lo = nope + (interleaved ? 2 * j : j);
-          const int64_t hi = nope + (interleaved ? 2 * j + 1 : half + j);
+          const int64_t lo = first + (interleaved ? 2 * j : j);
+          const int64_t hi = first + (interleaved ? 2 * j + 1 : half + j);
           y(lo, a * (x(lo) * cosine - x(hi) * sine));
           y(hi, a * (x(hi) * cosine + x(lo) * sine));
         }

@@ -291,6 +291,36 @@ Poly Algebra::multiply(const Poly& a, const Poly& b) {
   return result;
 }
 
+Poly Algebra::cancel(Poly a) {
+  for (size_t i = 0; i < a.size(); ++i)
+    for (size_t j = 0; j < a[i].factors.size(); ++j)
+      if (auto less = cancelled(a, i, a[i].factors[j])) return cancel(std::move(*less));
+  return a;
+}
+
+std::optional<Poly> Algebra::cancelled(const Poly& a, size_t i, Power p) {
+  if (atoms_[p.atom].kind != AtomKind::function || atoms_[p.atom].function != Opcode::divide ||
+      p.exponent < 1)
+    return std::nullopt;
+  const Poly sum = polys_[atoms_[p.atom].argument];
+  if (sum.size() < 2 || sum.size() > a.size()) return std::nullopt;
+  const Poly one = multiply(sum, {{1, {{p.atom, 1}}}});
+  const auto beside = reciprocal({one[0]});
+  if (!beside || one.size() != sum.size()) return std::nullopt;
+  const Poly m = multiply({a[i]}, *beside), terms = multiply(m, one);
+  if (m.size() != 1 || terms.size() != one.size()) return std::nullopt;
+  Poly rest = a;
+  for (const Monomial& term : terms) {
+    const auto found = std::find_if(rest.begin(), rest.end(), [&](const Monomial& other) {
+      return other.factors == term.factors &&
+             std::abs(other.coefficient - term.coefficient) <= 1e-6 * std::abs(term.coefficient);
+    });
+    if (found == rest.end()) return std::nullopt;
+    rest.erase(found);
+  }
+  return add(rest, m);
+}
+
 std::optional<Poly> Algebra::reciprocal(const Poly& a) const {
   if (a.size() != 1) return std::nullopt;
   Monomial m = a[0];

@@ -77,6 +77,9 @@ class Algebra {
   static Poly add(const Poly& a, const Poly& b);
   Poly scale(const Poly& a, double factor) const;
   Poly multiply(const Poly& a, const Poly& b);
+  /// `a` with the terms that are together m * t / t, of a sum t, replaced by m: probabilities of
+  /// all keys and of a sink add up to 1.
+  Poly cancel(Poly a);
   /// Nothing if `a` is a sum or 0, or holds an indicator, by which there is no dividing where it is
   /// 0 (use function(divide, a) then).
   std::optional<Poly> reciprocal(const Poly& a) const;
@@ -124,6 +127,9 @@ class Algebra {
   /// Keeps a new atom and what is known of it.
   void describe(Atom a);
   Poly reciprocal_of_sum(const Poly& sum);
+  /// cancel() of the one sum whose reciprocal is a factor `p` of term `i`; nothing if not all of
+  /// its terms are there.
+  std::optional<Poly> cancelled(const Poly& a, size_t i, Power p);
   /// The product of two factor lists; false if it is identically 0.
   bool join(Product& into, const Product& other);
   bool simplify(Product& product);

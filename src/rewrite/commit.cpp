@@ -134,19 +134,10 @@ class Writer {
 
   static Result<Instruction*> cut(Instruction* x, const CutColumns& columns) {
     std::vector<hlo::SliceDimension> slice;
-    std::vector<hlo::PaddingDimension> padding;
-    for (int dim = 0; dim < x->shape().rank(); ++dim) {
-      slice.push_back({0, x->shape().dim(dim), 1});
-      padding.push_back({0, 0, 0});
-    }
+    for (int dim = 0; dim < x->shape().rank(); ++dim) slice.push_back({0, x->shape().dim(dim), 1});
     slice[columns.dim] = {columns.first, columns.first + (columns.count - 1) * columns.step + 1,
                           columns.step};
-    HEDDLE_ASSIGN(x, hlo::make_slice(x, std::move(slice)));
-    if (columns.padded == columns.count) return x;
-    padding[columns.dim].high = columns.padded - columns.count;
-    Instruction* filling = hlo::make_constant(
-        *x->computation(), hlo::Literal::scalar(x->shape().type(), columns.filling));
-    return hlo::make_pad(x, filling, std::move(padding));
+    return hlo::make_slice(x, std::move(slice));
   }
 
   /// The number of the first row of each batch entry in tables that hold all entries' rows.

@@ -159,15 +159,17 @@ class Finder {
       }
     }
     const Match* forward = forward_roots.empty() ? nullptr : &forwards_.back();
-    auto backward = match_backward(*algebra, elements_, region, softmax, forward);
-    if (!backward) {
-      if (backward.status().message() != kNoGradient) reason = backward.status().message();
+    auto backwards = match_backward(*algebra, elements_, region, softmax, forward);
+    if (!backwards) {
+      if (backwards.status().message() != kNoGradient) reason = backwards.status().message();
       return false;
     }
-    backward->algebra = algebra;
-    backward->by_log_sum_exp = region.rounds_logarithm();
-    backward->holds_narrow_scores = region.holds_narrow_scores();
-    backwards_.push_back(std::move(*backward));
+    for (Match& backward : *backwards) {
+      backward.algebra = algebra;
+      backward.by_log_sum_exp = region.rounds_logarithm();
+      backward.holds_narrow_scores = region.holds_narrow_scores();
+      backwards_.push_back(std::move(backward));
+    }
     return true;
   }
 

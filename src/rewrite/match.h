@@ -31,6 +31,9 @@ struct Match {
   Element anchor;  // the softmax's exponential: at home, or in a loop that home reads back
   Score score;
   Element v;
+  /// Set where nothing of the program reads V, as where its gradient alone is wanted: `v` then only
+  /// says which axes it has.
+  bool v_is_unread = false;
   std::optional<Element> d_o;  // of a backward; if none, dO is 1 everywhere
   std::optional<Dropout> dropout;
   std::optional<Sink> sink;
@@ -68,10 +71,11 @@ inline constexpr const char* kNoWeighedGradient =
 inline constexpr const char* kNoProductWithValues =
     "the gradient of these weights is made of a product, but is not that of one dO and V";
 
-/// Gradients of the softmax's attention: every product of the region that is dQ, dK, dV or dBias.
+/// Gradients of the softmax's attention: every product of the region that is dQ, dK, dV or dBias; a
+/// match for each bias that has a gradient, of which the first has all but the others' dBias.
 /// `forward`, if it was found, says what dropout multiplies by. Fails with a reason if the region
 /// holds no gradient of its scores.
-Result<Match> match_backward(Algebra& algebra, Elements& elements, Region& region,
-                             const Softmax& softmax, const Match* forward);
+Result<std::vector<Match>> match_backward(Algebra& algebra, Elements& elements, Region& region,
+                                          const Softmax& softmax, const Match* forward);
 
 }  // namespace heddle::rewrite

@@ -4,6 +4,7 @@
 // and each result a contraction of it: dQ = dS K, dK = dS^T Q, dV = (keep * P)^T dO, dBias a sum;
 // and dSink that of -P_sink * sum_keys P * D, as the sink's column has no value.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "rewrite/match.h"
@@ -33,6 +34,9 @@ std::vector<Var> without(std::vector<Var> from, const std::vector<Var>& what) {
 /// Whether two factors are the same but for how they were rounded to f32.
 bool are_close(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
 
+// Each further bias takes a call of its own, which computes the scores and their gradient again.
+constexpr size_t kMaxBiases = 4;
+
 // Products of products: a power and a constant or two.
 constexpr int kMaxLevels = 8;
 
@@ -61,7 +65,9 @@ class Backward {
         softmax_(softmax),
         forward_(forward) {}
 
-  Result<Match> match() {
+  /// Of several numbers that the scores hold each that has a gradient has a match of its own: the
+  /// first has all other gradients too.
+  Result<std::vector<Match>> matches() {
     std::string reason = kNoGradient;
     std::optional<Core> core;
     std::set<const Instruction*> tried;
@@ -76,7 +82,11 @@ class Backward {
         core = core_of(region_.value(member->place), operand, reason);
       }
     }
-    if (!core) return Status(Code::graph_not_supported, reason);
+    if (!core) {
+      if (reason == kNoGradient)
+        if (auto match = by_values_alone()) return std::vector<Match>{std::move(*match)};
+      return Status(Code::graph_not_supported, reason);
+    }
     Match match;
     match.backward = true;
     match.home = region_.home();
@@ -87,40 +97,138 @@ class Backward {
     match.fully_masked_rows_are_zero = core->masked_again;
     match.sink = softmax_.sink;
     const std::vector<Output> gradients = gradients_by(*core);
-    if (second_bias_)
-      return error(Code::graph_not_supported,
-                   "the scores have gradients by %{} and by %{}, of which a call gives one",
-                   bias_->element.x->name(), second_bias_->element.x->name());
-    if (bias_) match.score.bias = bias_;
+    if (biases_.size() > kMaxBiases)
+      return error(
+          Code::graph_not_supported,
+          "the scores have gradients by {} numbers (by %{} for one); calls give those of up to {}",
+          biases_.size(), biases_.back().element.x->name(), kMaxBiases);
     if (gradients.empty())
       return error(Code::graph_not_supported,
                    "the gradient of the scores is there, but no dQ, dK or dV made of it");
     // A constant factor may be taken up by a multiplication after the product: the place that has
     // it is taken.
     const double factor = core->keep ? shared_factor(gradients) : 1;
-    for (const Output& output : gradients) {
-      const auto known = std::find_if(match.outputs.begin(), match.outputs.end(),
-                                      [&](const Output& o) { return o.role == output.role; });
-      if (known == match.outputs.end()) {
-        match.outputs.push_back(output);
-      } else if (!are_close(known->factor, factor) && are_close(output.factor, factor)) {
-        *known = output;
-      }
-    }
-    if (core->keep) {
+    if (core->keep)
       match.dropout = Dropout{*core->keep, dropout_scale(*core->keep).value_or(factor)};
-      for (Output& output : match.outputs) output.factor /= match.dropout->scale;
-    }
     free_bound(elements_, softmax_.score.depth, depth_sizes(), match.score.q, match.score.k,
                &match.score.depth);
     Element ones;
     free_bound(elements_, core->value_depth, core->value_sizes, match.v,
                match.d_o ? *match.d_o : ones);
-    return match;
+    std::vector<Match> matches(std::max<size_t>(biases_.size(), 1), match);
+    for (size_t i = 0; i < biases_.size(); ++i) matches[i].score.bias = biases_[i];
+    for (const Output& output : gradients) add_output(matches[number_of(output)], output, factor);
+    return matches;
   }
 
  private:
   const std::vector<int64_t>& depth_sizes() const { return algebra_.at(softmax_.score.dot).sizes; }
+
+  /// dV where no other gradient is wanted: sum_rows P * keep * dO, which no gradient of the scores
+  /// comes before.
+  std::optional<Match> by_values_alone() {
+    // Of key heads that query heads share the sum over these, as K's axes are.
+    const std::vector<Var> axes = without(flat(softmax_.score.k.at), softmax_.score.depth);
+    std::optional<Match> found;
+    for (const Member* member : region_.members(region_.home())) {
+      if (member->kind != Kind::derived) continue;
+      const bool as_keys = without(axes, flat(member->place.at)).empty() &&
+                           without(flat(region_.anchor().at), axes).size() ==
+                               without(flat(region_.anchor().at), flat(member->place.at)).size();
+      const Poly value = region_.value(member->place);
+      if (value.size() != 1 || (found && !as_keys)) continue;
+      for (const Power& p : value[0].factors)
+        if (auto match = of_values(member->place, value, p)) {
+          if (as_keys) return match;
+          found = std::move(match);
+        }
+    }
+    return found;
+  }
+
+  /// The same where `place`, of this value, is dV, `sum` its sum.
+  std::optional<Match> of_values(const Element& place, const Poly& value, const Power& sum) {
+    if (sum.exponent != 1 || algebra_.at(sum.atom).kind != AtomKind::sum) return std::nullopt;
+    const std::vector<Var> labels = flat(place.at), axes = flat(region_.anchor().at);
+    const std::vector<Var> rows = without(axes, labels), depth = without(labels, axes);
+    const auto renaming = name_rows(algebra_, softmax_, rows, sum.atom);
+    if (!renaming || depth.empty()) return std::nullopt;
+    const auto& of_mask = softmax_.score.mask.indicators;
+    std::optional<Element> d_o, keep;
+    for (const Power& p : Product(algebra_.at(sum.atom).product)) {
+      const AtomId id = algebra_.rename(p.atom, *renaming);
+      const Atom& atom = algebra_.at(id);
+      if (atom.kind == AtomKind::element && p.exponent == 1 && !d_o) {
+        d_o = atom.element;
+      } else if (atom.kind == AtomKind::indicator && !keep &&
+                 std::find(of_mask.begin(), of_mask.end(), id) == of_mask.end()) {
+        keep = atom.element;
+      }
+    }
+    if (!d_o || !varies(*d_o, depth) || varies(*d_o, softmax_.score.keys)) return std::nullopt;
+    const Poly everywhere = Algebra::constant(1);
+    for (const Poly& again : {everywhere, visible_cells(algebra_, softmax_.score.mask)}) {
+      Poly product =
+          algebra_.multiply(algebra_.multiply(softmax_.probability, again), algebra_.element(*d_o));
+      if (keep) product = algebra_.multiply(product, algebra_.indicator(*keep));
+      const auto factor = Algebra::ratio(value, algebra_.sum(rows, product));
+      if (!factor) continue;
+      Match match;
+      match.backward = true;
+      match.home = region_.home();
+      match.anchor = region_.anchor();
+      match.score = softmax_.score;
+      match.sink = softmax_.sink;
+      match.d_o = d_o;
+      match.v_is_unread = !forward_;
+      const auto v = forward_ ? values_at(*forward_, depth) : place;
+      if (!v) return std::nullopt;
+      match.v = *v;
+      match.fully_masked_rows_are_zero = Algebra::ratio(again, everywhere) != 1.0;
+      if (keep) match.dropout = Dropout{*keep, dropout_scale(*keep).value_or(*factor)};
+      match.outputs.push_back({Role::d_v, place, *factor / (keep ? match.dropout->scale : 1)});
+      free_bound(elements_, softmax_.score.depth, depth_sizes(), match.score.q, match.score.k,
+                 &match.score.depth);
+      return match;
+    }
+    return std::nullopt;
+  }
+
+  /// The forward's values in this region's labels, their depth labelled so; nothing if it is
+  /// another.
+  std::optional<Element> values_at(const Match& forward, const std::vector<Var>& depth) {
+    // The forward may have been found in a region of its own, around the same exponential.
+    const auto names = elements_.renaming(forward.anchor.at, region_.anchor().at);
+    if (!names) return std::nullopt;
+    const std::vector<Var> own = without(flat(forward.v.at), flat(forward.anchor.at));
+    if (own.size() != depth.size()) return std::nullopt;
+    Algebra::Renaming all(names->begin(), names->end());
+    for (size_t i = 0; i < own.size(); ++i) {
+      if (elements_.size(own[i]) != elements_.size(depth[i])) return std::nullopt;
+      all[own[i]] = depth[i];
+    }
+    return algebra_.at(algebra_.rename(algebra_.element(forward.v), all)[0].factors[0].atom)
+        .element;
+  }
+
+  /// The number of the match that gives `output`.
+  size_t number_of(const Output& output) const {
+    return output.role == Role::d_bias ? of_bias_.at(output.place.x) : 0;
+  }
+
+  /// `output`, or where there is one of its role already the one that has taken up `factor`.
+  static void add_output(Match& match, Output output, double factor) {
+    const bool took_up = are_close(output.factor, factor);
+    if (match.dropout) output.factor /= match.dropout->scale;
+    const auto known = std::find_if(match.outputs.begin(), match.outputs.end(),
+                                    [&](const Output& o) { return o.role == output.role; });
+    if (known == match.outputs.end()) {
+      match.outputs.push_back(output);
+    } else if (took_up &&
+               !are_close(known->factor * (match.dropout ? match.dropout->scale : 1), factor)) {
+      *known = output;
+    }
+  }
 
   /// Whether a gradient of the scores may be multiplied here, for that of a part of a product.
   bool multiplies_gradient(const Member& product) const {
@@ -140,18 +248,20 @@ class Backward {
   /// Every place of the region that is a multiple of a gradient, in the program's order.
   std::vector<Output> gradients_by(const Core& core) {
     std::vector<Output> outputs;
-    std::set<Role> exact;
+    std::set<std::pair<Role, size_t>> exact;
     for (const Member* member : region_.members(region_.home())) {
       if (!member->place.x->shape().is_array()) continue;
       if (member->kind == Kind::matrix && softmax_.score.biases.empty()) continue;
       for (Role role : {Role::d_q, Role::d_k, Role::d_v, Role::d_bias, Role::d_sink}) {
-        if (exact.contains(role) && role != Role::d_bias) continue;
+        if (role != Role::d_bias && exact.contains({role, 0})) continue;
         const auto factor = role == Role::d_bias ? factor_by_bias(core, member->place)
                                                  : factor_of(core, role, member->place);
-        if (!factor || exact.contains(role)) continue;
-        outputs.push_back({role, member->place, *factor});
-        if (role == Role::d_bias) of_bias_.insert(member->place.x);
-        if (!core.keep && are_close(*factor, 1)) exact.insert(role);
+        if (!factor) continue;
+        const Output output{role, member->place, *factor};
+        const std::pair of{role, number_of(output)};
+        if (exact.contains(of)) continue;
+        outputs.push_back(output);
+        if (!core.keep && are_close(*factor, 1)) exact.insert(of);
         break;
       }
     }
@@ -200,24 +310,27 @@ class Backward {
         operand(0), e.x->is(hlo::Opcode::divide) ? algebra_.function(hlo::Opcode::divide, by) : by);
   }
 
-  /// The same of the one bias that the program computes a gradient of. Another is noted.
+  /// The same of a bias that the program computes a gradient of, which is noted.
   std::optional<double> factor_by_bias(const Core& core, const Element& place) {
-    if (bias_)
-      if (const auto factor = factor_of(core, Role::d_bias, place, &*bias_)) return factor;
-    for (const Score::Bias& bias : softmax_.score.biases) {
-      if (bias_ && bias.element == bias_->element) continue;
-      const auto factor = factor_of(core, Role::d_bias, place, &bias);
-      if (!factor) continue;
-      if (!bias_) {
-        bias_ = bias;
+    for (size_t i = 0; i < biases_.size(); ++i)
+      if (const auto factor = factor_of(core, Role::d_bias, place, &biases_[i])) {
+        of_bias_[place.x] = i;
         return factor;
       }
-      if (!follows(place.x)) second_bias_ = bias;
+    for (const Score::Bias& bias : softmax_.score.biases) {
+      const bool is_noted = std::any_of(biases_.begin(), biases_.end(), [&](const Score::Bias& b) {
+        return b.element == bias.element;
+      });
+      const auto factor = is_noted ? std::nullopt : factor_of(core, Role::d_bias, place, &bias);
+      if (!factor || (!biases_.empty() && follows(place.x))) continue;
+      of_bias_[place.x] = biases_.size();
+      biases_.push_back(bias);
+      return factor;
     }
     return std::nullopt;
   }
 
-  /// Whether `x` is made of the gradients of the bias that were found, and of nothing else of rows
+  /// Whether `x` is made of the gradients of biases that were found, and of nothing else of rows
   /// and keys: then it is there without a call's giving it.
   bool follows(const Instruction* x) const {
     std::vector<const Instruction*> work{x};
@@ -428,15 +541,15 @@ class Backward {
   Region& region_;
   const Softmax& softmax_;
   const Match* forward_;
-  std::optional<Score::Bias> bias_, second_bias_;  // that the program computes gradients of
-  std::set<const Instruction*> of_bias_;           // the first one's
+  std::vector<Score::Bias> biases_;               // that the program computes gradients of
+  std::map<const Instruction*, size_t> of_bias_;  // these gradients, by the bias
 };
 
 }  // namespace
 
-Result<Match> match_backward(Algebra& algebra, Elements& elements, Region& region,
-                             const Softmax& softmax, const Match* forward) {
-  return Backward(algebra, elements, region, softmax, forward).match();
+Result<std::vector<Match>> match_backward(Algebra& algebra, Elements& elements, Region& region,
+                                          const Softmax& softmax, const Match* forward) {
+  return Backward(algebra, elements, region, softmax, forward).matches();
 }
 
 }  // namespace heddle::rewrite

@@ -28,7 +28,7 @@ Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
   graph::Sdpa op;
   HEDDLE_ASSIGN(op.q, planner.rotated_operand("Q", match.score.q, planner.q_axes()));
   HEDDLE_ASSIGN(op.k, planner.rotated_operand("K", match.score.k, planner.k_axes()));
-  HEDDLE_ASSIGN(op.v, planner.vectors("V", match.v, planner.v_axes()));
+  HEDDLE_ASSIGN(op.v, planner.values());
   const size_t v = planner.plan().operands.size() - 1;
   HEDDLE_TRY(planner.set_attributes(op.attention));
   if (const Output* o = match.find(Role::o)) {
@@ -46,6 +46,19 @@ Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
   planner.plan().graph.nodes.push_back({"attention", op});
   return planner.take();
 }
+
+namespace {
+
+/// The labels of the values' depth.
+std::vector<Var> value_depth(const Match& match) {
+  std::vector<Var> depth;
+  const Index scores = flat(match.anchor.at);
+  for (Var v : flat(match.v.at))
+    if (std::find(scores.begin(), scores.end(), v) == scores.end()) depth.push_back(v);
+  return depth;
+}
+
+}  // namespace
 
 std::optional<Algebra::Renaming> same_attention(const Match& forward, const Match& backward,
                                                 const Elements& elements) {
@@ -66,8 +79,18 @@ std::optional<Algebra::Renaming> same_attention(const Match& forward, const Matc
     }
     return true;
   };
+  const auto have_same_values = [&] {
+    if (!backward.v_is_unread) return agree(forward.v, backward.v);
+    const std::vector<Var> a = value_depth(forward), b = value_depth(backward);
+    if (a.size() != b.size()) return false;
+    for (size_t i = 0; i < a.size(); ++i)
+      if (elements.size(a[i]) != elements.size(b[i]) ||
+          names.try_emplace(a[i], b[i]).first->second != b[i])
+        return false;
+    return true;
+  };
   if (!agree(forward.anchor, backward.anchor) || !agree(forward.score.q, backward.score.q) ||
-      !agree(forward.score.k, backward.score.k) || !agree(forward.v, backward.v) ||
+      !agree(forward.score.k, backward.score.k) || !have_same_values() ||
       !forward.dropout != !backward.dropout || !forward.sink != !backward.sink)
     return std::nullopt;
   if (forward.sink) {
@@ -75,9 +98,7 @@ std::optional<Algebra::Renaming> same_attention(const Match& forward, const Matc
     if (!a.place != !b.place || a.value != b.value || (a.place && !agree(*a.place, *b.place)))
       return std::nullopt;
   }
-  if (forward.dropout && (!agree(forward.dropout->keep, backward.dropout->keep) ||
-                          std::abs(forward.dropout->scale / backward.dropout->scale - 1) > 1e-5))
-    return std::nullopt;
+  if (forward.dropout && !agree(forward.dropout->keep, backward.dropout->keep)) return std::nullopt;
   return names;
 }
 
@@ -88,7 +109,7 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
   graph::SdpaBackward op;
   HEDDLE_ASSIGN(op.q, planner.rotated_operand("Q", match.score.q, planner.q_axes()));
   HEDDLE_ASSIGN(op.k, planner.rotated_operand("K", match.score.k, planner.k_axes()));
-  HEDDLE_ASSIGN(op.v, planner.vectors("V", match.v, planner.v_axes()));
+  HEDDLE_ASSIGN(op.v, planner.values());
   if (match.d_o) {
     HEDDLE_ASSIGN(op.d_o, planner.vectors("dO", *match.d_o, planner.o_axes()));
   } else {

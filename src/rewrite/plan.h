@@ -35,12 +35,10 @@ enum class Made : uint8_t {
   imaginary_part,
 };
 
-/// Columns first, first + step, ..., `count` of them, along dimension `dim` of an array; behind
-/// them as many of `filling` as make `padded`.
+/// Columns first, first + step, ..., `count` of them, along dimension `dim` of an array.
 struct CutColumns {
   int dim = 0;
-  int64_t first = 0, step = 1, count = 0, padded = 0;
-  double filling = 0;
+  int64_t first = 0, step = 1, count = 0;
 };
 
 /// An operand of the call: made of `place`, in the home computation or carried to it (carry.h), or

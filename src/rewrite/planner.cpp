@@ -42,7 +42,7 @@ Element renamed(Element element, const Algebra::Renaming& names) {
 
 ElementType Planner::type_of_call(const Plan* forward) {
   const std::array types{match_.score.q.x->shape().type(), match_.score.k.x->shape().type(),
-                         match_.v.x->shape().type()};
+                         (match_.v_is_unread ? *match_.d_o : match_.v).x->shape().type()};
   const bool differ = types[1] != types[0] || types[2] != types[0];
   const bool fit_f32 = std::all_of(types.begin(), types.end(), [](ElementType type) {
     return type == ElementType::f32 || is_half(type);
@@ -122,6 +122,11 @@ Result<TensorId> Planner::operand(std::string name, const Element& leaf, const A
 Result<TensorId> Planner::vectors(std::string name, const Element& leaf, const Axes& axes) {
   HEDDLE_ASSIGN(const TensorId id, operand(std::move(name), leaf, axes));
   return plan_.dtype == ElementType::f32 ? as_f32(id, leaf) : id;
+}
+
+Result<TensorId> Planner::values() {
+  if (match_.v_is_unread) return ones("V", v_axes());
+  return vectors("V", match_.v, v_axes());
 }
 
 TensorId Planner::ones(std::string name, const Axes& axes) {

@@ -33,6 +33,9 @@ class Planner {
   /// Queries, keys, values or what belongs to each of them, in the type that the call computes in.
   Result<graph::TensorId> vectors(std::string name, const Element& leaf, const Axes& axes);
 
+  /// The values, or where nothing reads them any others.
+  Result<graph::TensorId> values();
+
   /// 1 everywhere, as such vectors are.
   graph::TensorId ones(std::string name, const Axes& axes);
 
@@ -117,13 +120,11 @@ class Planner {
   /// The operand added last, made of `leaf`: of 16 bits it is widened.
   graph::TensorId as_f32(graph::TensorId last, const Element& leaf);
 
-  /// How a call is told of a rotation; fails with the reason if it has no such one.
-  Result<graph::Rope> rope_of(const Rotation& rotation);
+  /// How a call is told of a rotation.
+  graph::Rope rope_of(const Rotation& rotation);
 
-  /// Cosines or sines, which calls take in f32: of the rotation's `pairs`, and `filling` for what
-  /// else the call turns.
-  Result<graph::TensorId> table(std::string name, const AngleTable& table, int64_t pairs,
-                                double filling, const Axes& axes);
+  /// Cosines or sines, which calls take in f32.
+  Result<graph::TensorId> table(std::string name, const AngleTable& table, const Axes& axes);
 
   /// Where home has the array of which `leaf` has columns, arranged alike.
   Result<Element> whole_place(const Element& leaf, const std::string& name);

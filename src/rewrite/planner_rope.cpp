@@ -97,19 +97,12 @@ Result<TensorId> Planner::derotated_result(const char* name, const char* operand
   return result(name, output, axes);
 }
 
-Result<graph::Rope> Planner::rope_of(const Rotation& rotation) {
+graph::Rope Planner::rope_of(const Rotation& rotation) {
   graph::Rope rope;
-  const int64_t columns = elements_.size(rotation.columns);
   if (rotation.neighbours) rope.pairing = graph::RopePairing::interleaved;
-  if (rotation.first + rotation.count == columns) {
-    if (rotation.first > 0) rope.rope_dim = rotation.count;
-  } else if (!rotation.neighbours) {
-    // Neighbours are turned by no angle where tables have nothing for them; halves of a part are
-    // not halves of the whole.
-    return error(Code::graph_not_supported,
-                 "halves of the first {} of {} columns turn, and a call turns those of the last",
-                 rotation.count, columns);
-  }
+  if (rotation.count == elements_.size(rotation.columns)) return rope;
+  rope.rope_dim = rotation.count;
+  rope.leading = rotation.first == 0;
   return rope;
 }
 
@@ -133,20 +126,17 @@ Result<std::optional<TensorId>> Planner::try_rotated(const char* name, const Ele
                  "what is turned is {} and the result {}, in a call of {}",
                  hlo::name(rotation.x.x->shape().type()), hlo::name(leaf.x->shape().type()),
                  hlo::name(plan_.dtype));
-  HEDDLE_ASSIGN(graph::Rope rope, rope_of(rotation));
+  graph::Rope rope = rope_of(rotation);
   // Tables that differ between batch entries are one table of all their rows.
   const bool per_entry =
       varies(rotation.cosines.place, axes.batch) || varies(rotation.sines.place, axes.batch);
   Axes table_axes{axes.rows, {}, {}, rotation.pair};
   if (per_entry)
     table_axes.batch.insert(table_axes.batch.begin(), axes.batch.begin(), axes.batch.end());
-  const int64_t turned = rope.rope_dim > 0 ? rope.rope_dim : elements_.size(rotation.columns);
-  if (turned != rotation.count) table_axes.columns = {elements_.fresh(turned / 2)};
   HEDDLE_ASSIGN(rope.x, operand(std::string(name) + " before rotation", rotation.x, axes));
-  HEDDLE_ASSIGN(rope.cosines, table(std::string("cosines of ") + name, rotation.cosines,
-                                    rotation.count / 2, 1, table_axes));
-  HEDDLE_ASSIGN(rope.sines, table(std::string("sines of ") + name, rotation.sines,
-                                  rotation.count / 2, 0, table_axes));
+  HEDDLE_ASSIGN(rope.cosines,
+                table(std::string("cosines of ") + name, rotation.cosines, table_axes));
+  HEDDLE_ASSIGN(rope.sines, table(std::string("sines of ") + name, rotation.sines, table_axes));
   if (per_entry) rope.positions = table_starts(name, axes);
   rope.y = virtual_tensor(name, *data_type(leaf.x->shape().type()), plan_.graph[rope.x].dims);
   tables_[name] = {rotation, rope};
@@ -155,10 +145,8 @@ Result<std::optional<TensorId>> Planner::try_rotated(const char* name, const Ele
   return std::optional<TensorId>(rope.y);
 }
 
-Result<TensorId> Planner::table(std::string name, const AngleTable& table, int64_t pairs,
-                                double filling, const Axes& axes) {
-  const int64_t padded = elements_.size(axes.columns);
-  if (!table.is_cut && table.part == AngleTable::Part::whole && padded == pairs) {
+Result<TensorId> Planner::table(std::string name, const AngleTable& table, const Axes& axes) {
+  if (!table.is_cut && table.part == AngleTable::Part::whole) {
     HEDDLE_ASSIGN(const TensorId id, operand(std::move(name), table.place, axes));
     return as_f32(id, table.place);
   }
@@ -182,9 +170,8 @@ Result<TensorId> Planner::table(std::string name, const AngleTable& table, int64
                  : table.part == AngleTable::Part::imaginary ? Made::imaginary_part
                  : is_half(part)                             ? Made::as_f32
                                                              : Made::as_is;
-  operand.cut = CutColumns{
-      table.dim, table.columns.first, std::max<int64_t>(table.columns.step, 1), pairs, padded,
-      filling};
+  operand.cut = CutColumns{table.dim, table.columns.first, std::max<int64_t>(table.columns.step, 1),
+                           elements_.size(axes.columns)};
   operand.axes = axes;
   operand.direct = false;
   operand.type = type;

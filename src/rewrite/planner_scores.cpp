@@ -371,10 +371,7 @@ std::optional<int64_t> Planner::stride_along(const Index& axis, const Linear& in
 
 bool Planner::set_drawn_dropout(graph::AttentionAttributes& a) {
   const auto mask = rng_dropout_mask(elements_, match_.dropout->keep);
-  // The call scales what it keeps by the inverse of the probability.
-  if (!mask || mask->keep_probability == 1 ||
-      std::abs(match_.dropout->scale * mask->keep_probability - 1) > 1e-6)
-    return false;
+  if (!mask || mask->keep_probability == 1) return false;
   const Roles& r = plan_.roles;
   Dims strides;
   size_t seen = 0;
@@ -401,6 +398,9 @@ bool Planner::set_drawn_dropout(graph::AttentionAttributes& a) {
   a.dropout.seed = tensor("Dropout key", DataType::u32, {2}, {1});
   a.dropout.threefry_strides = strides;
   a.dropout.probability = 1 - mask->keep_probability;
+  // In 16 bits it is not the inverse of the probability, which is rounded before the division.
+  if (std::abs(match_.dropout->scale * mask->keep_probability - 1) > 1e-6)
+    a.dropout.factor = match_.dropout->scale;
   plan_.dropout = fmt::format("threefry {:.4g}", *a.dropout.probability);
   return true;
 }

@@ -108,9 +108,10 @@ Poly Region::expand(const Element& e) {
     case Opcode::convert:
       return is_rounding(x) ? operand(0) : algebra_.element(e);
     case Opcode::add:
-      return note_sum(algebra_.add(addend(e, 0), addend(e, 1)));
+      return note_sum(algebra_.cancel(algebra_.add(addend(e, 0), addend(e, 1))));
     case Opcode::subtract:
-      return note_sum(algebra_.add(addend(e, 0), algebra_.scale(addend(e, 1), -1)));
+      return note_sum(
+          algebra_.cancel(algebra_.add(addend(e, 0), algebra_.scale(addend(e, 1), -1))));
     case Opcode::negate:
       return algebra_.scale(operand(0), -1);
     case Opcode::multiply:

@@ -1,6 +1,7 @@
 #include "rewrite/rewrite.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <new>
 #include <optional>
@@ -143,15 +144,29 @@ class Rewriter {
         if ((plans_[i]->home == match.home) != here) continue;
         const auto names = same_attention(*matches_[i], match, elements_);
         if (!names) continue;
-        Status status = plan_pair(*matches_[i], match, static_cast<int>(i), *names);
+        const Match scaled = dropped_alike(*matches_[i], match);
+        Status status = plan_pair(*matches_[i], scaled, match, static_cast<int>(i), *names);
         if (status.is_ok() || here) return status;
       }
     Algebra::Renaming same;
-    return plan_pair(match, match, static_cast<int>(plans_.size()), same);
+    return plan_pair(match, match, match, static_cast<int>(plans_.size()), same);
   }
 
-  /// The forward as plan `number`, with statistics, and the backward after it.
-  Status plan_pair(const Match& forward_match, const Match& match, int number,
+  /// `backward` with what dropout keeps scaled as in `forward`, and its results by what is left:
+  /// all of them are multiples of that scale, which gradients alone do not tell.
+  static Match dropped_alike(const Match& forward, const Match& backward) {
+    Match match = backward;
+    if (!match.dropout || !forward.dropout) return match;
+    const double more = match.dropout->scale / forward.dropout->scale;
+    if (std::abs(more - 1) <= 1e-5) return match;
+    match.dropout->scale = forward.dropout->scale;
+    for (Output& output : match.outputs) output.factor *= more;
+    return match;
+  }
+
+  /// The forward as plan `number`, with statistics, and after it the backward, `match` as it is
+  /// beside that forward, of `found`.
+  Status plan_pair(const Match& forward_match, const Match& match, const Match& found, int number,
                    const Algebra::Renaming& names) {
     HEDDLE_ASSIGN(Plan forward, plan_forward(elements_, forward_match, true, surroundings_));
     HEDDLE_TRY(admit(forward));
@@ -161,9 +176,9 @@ class Rewriter {
     if (number < static_cast<int>(plans_.size())) {
       replace(number, std::move(forward));
     } else {
-      add(std::move(forward), match);
+      add(std::move(forward), found);
     }
-    add(std::move(backward), match);
+    add(std::move(backward), found);
     return {};
   }
 

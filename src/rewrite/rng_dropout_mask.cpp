@@ -90,13 +90,23 @@ std::vector<std::pair<WordId, WordId>> possible_keys(Words& words, WordId bits, 
   };
   const auto less = [&](std::vector<WordId> from,
                         const std::vector<WordId>& parts) -> std::optional<WordId> {
+    // Numbers among the parts of one sum are added up.
+    uint32_t number = 0;
+    std::erase_if(from, [&](WordId part) {
+      const bool is_number = words.at(part).kind == WordKind::constant;
+      if (is_number) number += static_cast<uint32_t>(words.at(part).value);
+      return is_number;
+    });
     for (WordId part : parts) {
-      if (words.at(part).kind == WordKind::constant && words.at(part).value == 0) continue;
+      if (words.at(part).kind == WordKind::constant) {
+        number -= static_cast<uint32_t>(words.at(part).value);
+        continue;
+      }
       const auto found = std::find(from.begin(), from.end(), part);
       if (found == from.end()) return std::nullopt;
       from.erase(found);
     }
-    WordId sum = words.constant(0);
+    WordId sum = words.constant(number);
     for (WordId part : from) sum = words.sum(sum, part);
     return sum;
   };

@@ -82,6 +82,32 @@ bool is_taken_away(const Algebra& algebra, const Poly& scores, double shift) {
          });
 }
 
+/// Of scores to which one of two numbers is added, the lower number, which scores may reach;
+/// nothing of all others.
+std::optional<double> added_fill(const std::vector<Assigned>& values) {
+  double low = values[0].constant, high = low;
+  for (const Assigned& value : values) {
+    if (value.rest.empty() || !(Algebra::ratio(values[0].rest, value.rest) == 1.0)) return {};
+    low = std::min(low, value.constant);
+    high = std::max(high, value.constant);
+  }
+  const bool are_two = std::all_of(values.begin(), values.end(), [&](const Assigned& value) {
+    return value.constant == low || value.constant == high;
+  });
+  return are_two && low < high && low > kLargestFill ? std::optional(low) : std::nullopt;
+}
+
+/// Whether `visible` has a term that little of the scores is left beside, and `hidden` has not: a
+/// fill that what multiplies all scores multiplied too, for one, taken off those of the whole row.
+bool is_lifted(const Algebra& algebra, const Poly& visible, const Poly& hidden) {
+  return std::any_of(visible.begin(), visible.end(), [&](const Monomial& m) {
+    return m.coefficient >= kSwallowing && is_free(algebra, m) &&
+           std::none_of(hidden.begin(), hidden.end(), [&](const Monomial& other) {
+             return other.factors == m.factors && other.coefficient == m.coefficient;
+           });
+  });
+}
+
 /// How `hidden`, what an invisible score has besides a constant, comes from the visible score.
 Hiding hiding_of(Algebra& algebra, const Poly& visible, const Poly& hidden) {
   if (hidden.empty()) return Hiding::replaces;
@@ -147,9 +173,12 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
   std::optional<Poly> visible;
   std::optional<double> fill;
   std::vector<Poly> hidden;
-  for (size_t bits = 0; bits < assignments; ++bits) {
-    const Assigned value = assign(z, mask.indicators, bits);
-    const bool is_visible = value.constant > kLargestFill && !value.rest.empty();
+  std::vector<Assigned> values;
+  for (size_t bits = 0; bits < assignments; ++bits)
+    values.push_back(assign(z, mask.indicators, bits));
+  const double lowest = std::max(kLargestFill, added_fill(values).value_or(kLargestFill));
+  for (const Assigned& value : values) {
+    const bool is_visible = value.constant > lowest && !value.rest.empty();
     mask.visible.push_back(is_visible);
     if (is_visible) {
       if (visible && (!(Algebra::ratio(*visible, value.rest) == 1.0) ||
@@ -181,6 +210,10 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
                    "masked scores are filled with {}, which scores of numbers times {} can reach",
                    mask.fill, m.coefficient);
   for (size_t i = 0; i < hidden.size(); ++i) {
+    if (is_lifted(algebra, *visible, hidden[i]))
+      return error(Code::graph_not_supported,
+                   "numbers are added to the visible scores alone, beside which little of these is "
+                   "left");
     const Hiding hiding = hiding_of(algebra, *visible, hidden[i]);
     mask.hiding =
         mask.hiding == Hiding::mixes || (i > 0 && mask.hiding != hiding) ? Hiding::mixes : hiding;

@@ -112,41 +112,54 @@ std::vector<Element> elements_in(const Algebra& algebra, AtomId atom) {
   return elements;
 }
 
-/// What makes of `bound` in `read` the `keys` that stand in their places in `k`; nothing if they
-/// are not all there, or `read` is of another value.
-std::optional<Algebra::Renaming> renaming_by(const Element& k, const Element& read,
+/// What makes of `bound` in `read` the `axes` that stand in their places in `whole`; nothing if
+/// they are not all there, or `read` is of another value.
+std::optional<Algebra::Renaming> renaming_by(const Element& whole, const Element& read,
                                              const std::vector<Var>& bound,
-                                             const std::vector<Var>& keys) {
-  if (read.frame != k.frame || read.x != k.x) return std::nullopt;
+                                             const std::vector<Var>& axes) {
+  if (read.frame != whole.frame || read.x != whole.x) return std::nullopt;
   const auto contains = [](const std::vector<Var>& in, Var v) {
     return std::find(in.begin(), in.end(), v) != in.end();
   };
-  const Index from = flat(read.at), to = flat(k.at);
+  const Index from = flat(read.at), to = flat(whole.at);
   Algebra::Renaming renaming;
   std::set<Var> named;
   for (size_t i = 0; i < from.size(); ++i)
-    if (contains(keys, to[i]) && contains(bound, from[i])) named.insert(renaming[from[i]] = to[i]);
-  const bool is_whole = renaming.size() == keys.size() && named.size() == keys.size();
+    if (contains(axes, to[i]) && contains(bound, from[i])) named.insert(renaming[from[i]] = to[i]);
+  const bool is_whole = renaming.size() == axes.size() && named.size() == axes.size();
   return is_whole ? std::optional(renaming) : std::nullopt;
+}
+
+/// How the bound variables of a sum that holds the softmax's weight are named by `axes` of
+/// `whole`, the queries or keys.
+std::optional<Algebra::Renaming> name_axes(Algebra& algebra, const Softmax& softmax,
+                                           const Element& whole, const std::vector<Var>& axes,
+                                           AtomId id) {
+  const Atom sum = algebra.at(id);
+  if (sum.kind != AtomKind::sum || sum.bound.size() != axes.size()) return std::nullopt;
+  const auto weight = std::find_if(sum.product.begin(), sum.product.end(), [&](const Power& p) {
+    return algebra.at(p.atom).kind == AtomKind::weight && p.exponent == 1;
+  });
+  if (weight == sum.product.end()) return std::nullopt;
+  // Both weights read the same part of the product: their digits stand at the same places there.
+  for (const Element& read : elements_in(algebra, weight->atom)) {
+    auto renaming = renaming_by(whole, read, sum.bound, axes);
+    if (renaming && algebra.at(algebra.rename(weight->atom, *renaming)).argument == softmax.z)
+      return renaming;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 std::optional<Algebra::Renaming> name_keys(Algebra& algebra, const Softmax& softmax,
                                            const std::vector<Var>& keys, AtomId id) {
-  const Atom sum = algebra.at(id);
-  if (sum.kind != AtomKind::sum || sum.bound.size() != keys.size()) return std::nullopt;
-  const auto weight = std::find_if(sum.product.begin(), sum.product.end(), [&](const Power& p) {
-    return algebra.at(p.atom).kind == AtomKind::weight && p.exponent == 1;
-  });
-  if (weight == sum.product.end()) return std::nullopt;
-  // Both weights read the same keys of the product: their digits stand at the same places there.
-  for (const Element& read : elements_in(algebra, weight->atom)) {
-    auto renaming = renaming_by(softmax.score.k, read, sum.bound, keys);
-    if (renaming && algebra.at(algebra.rename(weight->atom, *renaming)).argument == softmax.z)
-      return renaming;
-  }
-  return std::nullopt;
+  return name_axes(algebra, softmax, softmax.score.k, keys, id);
+}
+
+std::optional<Algebra::Renaming> name_rows(Algebra& algebra, const Softmax& softmax,
+                                           const std::vector<Var>& rows, AtomId id) {
+  return name_axes(algebra, softmax, softmax.score.q, rows, id);
 }
 
 }  // namespace heddle::rewrite

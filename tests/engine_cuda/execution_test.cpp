@@ -20,7 +20,7 @@ TEST_F(Execution, LaunchesWithoutAllocatingWhateverTheFeature) {
     setenv("FAKE_CUDA_CAPABILITY", capability, 1);
     for (auto [qk, v] : {std::pair{8, 8}, {64, 64}, {128, 128}, {192, 128}, {256, 256}}) {
       for (DataType dtype : {DataType::bf16, DataType::f32}) {
-        for (int feature = -1; feature <= static_cast<int>(Feature::rope_interleaved); ++feature) {
+        for (int feature = -1; feature <= static_cast<int>(Feature::rope_leading); ++feature) {
           Case c{.dtype = dtype, .qk_dim = qk, .v_dim = v, .length = 320};
           if (feature >= 0) c.features.push_back(static_cast<Feature>(feature));
           SCOPED_TRACE(title(c) + " on " + capability);

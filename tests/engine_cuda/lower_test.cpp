@@ -257,7 +257,7 @@ TEST(Lower, FewRowsAgainstManyKeysAreTheDecodeKernels) {
 
 TEST(Lower, GivesTheSameOfTheSame) {
   for (const char* architecture : {"sm_80", "sm_90a"}) {
-    for (int feature = 0; feature <= static_cast<int>(Feature::rope_interleaved); ++feature) {
+    for (int feature = 0; feature <= static_cast<int>(Feature::rope_leading); ++feature) {
       const Case c{.features = {static_cast<Feature>(feature)}};
       const Result<Lowering> one = lowered(forward_of(c), architecture),
                              other = lowered(forward_of(c), architecture);

@@ -31,7 +31,7 @@ TEST_F(Preparation, APlanOfAPreparedProblemCompilesNothing) {
     setenv("FAKE_CUDA_CAPABILITY", capability, 1);
     for (int dim : {56, 120, 248}) {  // of no other test
       for (DataType dtype : {DataType::f16, DataType::f32}) {
-        for (int feature = -1; feature <= static_cast<int>(Feature::rope_interleaved); ++feature) {
+        for (int feature = -1; feature <= static_cast<int>(Feature::rope_leading); ++feature) {
           Case c{.dtype = dtype, .qk_dim = dim, .v_dim = dim, .length = 320};
           if (feature >= 0) c.features.push_back(static_cast<Feature>(feature));
           SCOPED_TRACE(title(c) + " on " + capability);

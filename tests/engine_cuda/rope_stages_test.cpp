@@ -86,6 +86,14 @@ TEST(RopeStages, AreNoneWhereHoppersKernelRotatesTheQueries) {
   EXPECT_EQ(kernels_of(problem, "sm_90a"), together);
   EXPECT_EQ(hopper->workspace_bytes - lowered(problem, "sm_90a")->workspace_bytes, kBytesOfOne)
       << "the rotated keys are no temporary";
+  problem.structure.q_rope->rope_dim = 16;  // of the first columns, or of later ones
+  for (const int32_t first : {0, 8, 16}) {
+    problem.structure.q_rope->first_column = first;
+    EXPECT_EQ(kernels_of(problem, "sm_90a"), together);
+  }
+  problem.structure.q_rope->first_column = 4;
+  EXPECT_EQ(kernels_of(problem, "sm_90a"), apart);
+  problem.structure.q_rope->first_column = 8;
   problem.structure.q_rope->rope_dim = 24;  // its halves are no whole chunks of 16 bytes
   EXPECT_EQ(kernels_of(problem, "sm_90a"), apart);
 }

@@ -39,6 +39,13 @@ AttentionOptions rotated(AttentionOptions options) {
   return small(options);
 }
 
+/// A part of the columns, the first or the last, in whole chunks as Hopper's forward turns them.
+AttentionOptions partly_rotated(AttentionOptions options) {
+  options.dtypes = {DataType::bf16};
+  options.min_head_dim = options.head_dim_step = options.rope_step = 16;
+  return rotated(options);
+}
+
 AttentionOptions wide(AttentionOptions options) {
   options.min_head_dim = 136;
   options.max_head_dim = 256;
@@ -305,6 +312,14 @@ const std::vector<Kind>& kinds() {
        {"attention backward", "general"}},
       {"rotated_forward",
        [](Random& r) { return random_sdpa(r, rotated(aligned_options())); },
+       {"rope"}},
+      {"partly_rotated_forward",
+       [](Random& r) { return random_sdpa(r, partly_rotated(aligned_options())); },
+       {"rope"}},
+      {"partly_rotated_backward",
+       [](Random& r) {
+         return random_sdpa_backward(r, partly_rotated(aligned_backward_options()));
+       },
        {"rope"}},
       {"rotated_backward",
        [](Random& r) { return random_sdpa_backward(r, rotated(aligned_backward_options())); },

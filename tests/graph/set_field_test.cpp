@@ -55,7 +55,7 @@ TEST(SetField, RefusesInWords) {
   Node rope = *make_node("rope", "");
   EXPECT_EQ(set_field(rope, "angles", TensorValue{1}).message(),
             "rope has no field 'angles' to set; it has x, freqs, cosines, sines, positions, y, "
-            "output_scale, rope_dim, pairing.");
+            "output_scale, rope_dim, leading, pairing.");
   EXPECT_EQ(set_field(node, "q", 1.0).message(),
             "The field 'q' is given a number, expected a tensor.");
   EXPECT_EQ(set_field(node, "diagonal_alignment", std::string_view("up")).message(),

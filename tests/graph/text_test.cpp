@@ -99,7 +99,7 @@ TEST(Text, RoundTripsEveryField) {
                        any("fddp"), any("fss"), any("fsdp"), any("fsdq"), any("fsdk"), any("fsdv"),
                        any("frq"),  any("frk"), any("frv"),  any("faq"),  any("fak"),  any("fav"),
                        any("fap"),  true,       banded}});
-  graph.nodes.push_back({"r", Rope{op.q, op.k, op.v, true, -0.5, 6, RopePairing::interleaved,
+  graph.nodes.push_back({"r", Rope{op.q, op.k, op.v, true, -0.5, 6, true, RopePairing::interleaved,
                                    any("p"), any("c"), any("s")}});
   graph.nodes.push_back(
       {"a",
@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"{\"heddle_graph\": 1, \"tensors\": [], \"nodes\": [{\"op\": \"sdpa\", "
                   "\"dropout\": {\"p\": 1}}]}",
                   "dropout has no key \"p\", its keys are probability, seed, offset, mask, scale, "
-                  "scale_inv, rng_dump, threefry, threefry_strides, streams."}}));
+                  "scale_inv, rng_dump, threefry, threefry_strides, streams, factor."}}));
 
 TEST(Text, RefusesHostileNestingAndSizes) {
   const Result<Graph> deep = read_text(std::string(1 << 20, '['));

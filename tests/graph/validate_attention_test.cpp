@@ -135,6 +135,9 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"p = 1", sdpa, WHEN(give_dropout(g, 1)), ANS, "Dropout probability cannot be 1"},
         Broken{"p < 0", sdpa, WHEN(give_dropout(g, -0.1)), IV,
                "is -0.1, expected at least 0 and less than 1"},
+        Broken{"infinite factor", sdpa,
+               WHEN(give_dropout(g, 0.1); attention(g).dropout.factor = INFINITY), IV,
+               "The dropout factor is inf, expected a finite number"},
         Broken{"p nan", sdpa, WHEN(give_dropout(g, std::nan(""))), IV, "expected at least 0"},
         Broken{"both", sdpa,
                WHEN(give_dropout(g, 0.1);

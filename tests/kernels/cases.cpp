@@ -52,7 +52,8 @@ constexpr const char* kFeatureNames[] = {"causal",
                                          "scores",
                                          "weights",
                                          "rope_halves",
-                                         "rope_interleaved"};
+                                         "rope_interleaved",
+                                         "rope_leading"};
 
 /// Adds operands to a problem, and features that are made of some.
 class Builder {
@@ -251,9 +252,19 @@ void Builder::add(Feature feature) {
       const Dims table{case_.length, 1, 1, rope_dim / 2};
       structure_.q_rope = problem::Rope{.pairing = problem::Rope::Pairing::interleaved,
                                         .rope_dim = rope_dim,
+                                        .first_column = case_.qk_dim - rope_dim,
                                         .cosines = operand(DataType::f32, table),
                                         .sines = operand(DataType::f32, table),
                                         .positions = operand(DataType::i32, {kBatch, 1, 1, 1})};
+      break;
+    }
+    case Feature::rope_leading: {
+      const int rope_dim = case_.qk_dim / 64 * 16;
+      structure_.q_rope = problem::Rope{
+          .rope_dim = rope_dim, .angles = operand(DataType::f32, {case_.length, 1, 1, rope_dim})};
+      structure_.k_rope = structure_.q_rope;
+      structure_.k_rope->rotated =
+          operand(case_.dtype, {kBatch, kHeads, case_.length, case_.qk_dim});
       break;
     }
   }

@@ -42,6 +42,7 @@ enum class Feature {
   weights,           ///< the same after the softmax, in the type of Q
   rope_halves,       ///< of Q, all columns, by angles
   rope_interleaved,  ///< of Q, half of the columns, by tables at positions
+  rope_leading,      ///< of Q and K, the first columns, up to a quarter, by angles
 };
 
 struct Case {

@@ -33,7 +33,7 @@ std::vector<Case> cases() {
     for (F feature : {F::soft_cap, F::alibi, F::bias, F::philox, F::threefry, F::log2,
                       F::negative_scale, F::sink, F::statistics, F::lengths, F::ragged})
       add(qk, v, {F::causal, feature});
-    for (F rope : {F::rope_halves, F::rope_interleaved}) {
+    for (F rope : {F::rope_halves, F::rope_interleaved, F::rope_leading}) {
       add(qk, v, {F::causal, rope});
       for (F feature : {F::soft_cap, F::bias, F::philox, F::lengths})
         add(qk, v, {F::causal, rope, feature});
@@ -65,6 +65,7 @@ std::vector<Case> cases() {
                                {F::causal},
                                {F::causal, F::rope_halves},
                                {F::causal, F::rope_interleaved},
+                               {F::causal, F::rope_leading},
                                {F::sink},
                                {F::statistics},
                                {F::log2},

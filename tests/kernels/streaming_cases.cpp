@@ -90,6 +90,8 @@ RopeProblem rope_of(const RopeCase& c) {
   problem.structure.x = add(c.x, whole, strides);
   problem.structure.y = add(c.y, whole, strides);
   problem.structure.rope.rope_dim = c.rope_dim;
+  problem.structure.rope.first_column =
+      c.leading ? 0 : static_cast<int32_t>(c.head_dim) - c.rope_dim;
   problem.structure.rope.pairing =
       c.interleaved ? problem::Rope::Pairing::interleaved : problem::Rope::Pairing::halves;
   const int64_t columns = c.tables ? c.rope_dim / 2 : c.rope_dim;

@@ -29,6 +29,7 @@ struct RopeCase {
   DataType x = DataType::bf16, y = DataType::bf16;
   bool interleaved = false, tables = false, positions = false, per_row = false, ragged = false;
   bool inverse = false;
+  bool leading = false;
   int64_t gap = 0;  ///< elements between rows
 };
 problem::RopeProblem rope_of(const RopeCase& c);

@@ -63,6 +63,8 @@ TEST(Check, OfAnAttention) {
         [](auto& p) { p.structure.operands[1].storage = Storage::paged_by(9); }},
        {"rope_dim of q is 7, expected an even number up to 8",
         [](auto& p) { p.structure.q_rope = Rope{.rope_dim = 7}; }},
+       {"rope of q begins at column 4, expected one from 0 to 2, as it turns 6 of 8",
+        [](auto& p) { p.structure.q_rope = Rope{.rope_dim = 6, .first_column = 4}; }},
        {"rope of k takes angles, or cosines and sines, and not both",
         [](auto& p) { p.structure.k_rope = Rope{.rope_dim = 8}; }}});
 }

@@ -10,12 +10,18 @@ from heddle.jax.xla_module import XlaModule
 FORMS = ["mask_of_keys_grad", "mask_of_either_grad", "mask_in_groups_grad", "lengths_of_both_grad", "lengths_and_causal_grad",
          "segments_grad", "dropped_transposed_grad", "scan_dropped_out", "scan_with_mask",
          "dropped_by_generator_grad", "scan_dropped_by_generator_checkpoint", "sink_column_grad",
-         "sink_column_in_groups_grad", "sink_by_hand_grad", "sink_of_one_grad", "sink_and_mask_grad",
+         "sink_column_in_groups_grad", "sink_by_hand_grad", "sink_below_a_maximum_grad",
+         "sink_below_a_maximum_by_hand_grad", "sink_of_one_grad", "sink_and_mask_grad",
          "scan_with_sinks", "scan_with_sinks_checkpoint", "alibi_grad", "alibi_of_constants_grad", "alibi_and_bias_grad",
          "alibi_trained_grad", "window_by_one_comparison_grad", "window_of_unsigned_grad", "doubled_indices_grad",
          "shifted_indices_grad", "clamped_indices_grad", "halves_of_distances_grad", "truncated_mask_grad",
          "mask_of_many_grad", "mask_of_softmax_grad", "causal_by_softmax_grad", "branches_grad", "scan_of_branches",
-         "layers_dots_saveable", "scan_dots_saveable", "scan_everything_saveable"]
+         "layers_dots_saveable", "scan_dots_saveable", "scan_everything_saveable",
+         "rope_of_first_halves", "rope_of_first_halves_grad", "rope_of_first_neighbours_grad", "rope_of_last_columns_grad",
+         "fill_added_within_reach_grad", "fill_added_within_reach_in_bf16_grad", "fills_added_within_reach_grad",
+         "fill_added_beside_a_bias_grad", "biases_of_heads_and_of_entries_grad", "biases_and_dropout_grad",
+         "biased_then_scaled_by_trained_numbers_grad", "gradient_of_values_only", "loss_of_values_only",
+         "gradient_of_narrow_values_only", "scan_of_values_only", "dropped_in_bf16", "dropped_in_bf16_grad"]
 
 
 def argument(shape, dtype, number):

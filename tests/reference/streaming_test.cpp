@@ -81,6 +81,15 @@ TEST(Rope, TurnsAPairByItsAngle) {
     EXPECT_NEAR(actual_halves[d], halves[d], 1e-14);
     EXPECT_NEAR(actual_interleaved[d], interleaved[d], 1e-14);
   }
+  op.leading = true;
+  const std::vector<double> leading{2 * (1 * c0 - 3 * s0),
+                                    2 * (2 * c1 - 4 * s1),
+                                    2 * (3 * c0 + 1 * s0),
+                                    2 * (4 * c1 + 2 * s1),
+                                    10,
+                                    12};
+  const auto actual_leading = row(graph::RopePairing::halves);
+  for (size_t d = 0; d < 6; ++d) EXPECT_NEAR(actual_leading[d], leading[d], 1e-14);
 }
 
 /// Of RmsNorm, or of LayerNorm, which alone has means: a loss moves as the backward says.

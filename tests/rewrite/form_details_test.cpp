@@ -36,6 +36,8 @@ TEST(Rotation, IsPartOfTheCall) {
                            "forms/rope_of_last_columns_grad",
                            "forms/rope_of_first_neighbours",
                            "forms/rope_of_first_neighbours_grad",
+                           "forms/rope_of_first_halves",
+                           "forms/rope_of_first_halves_grad",
                            "gpt_f32",
                            "gpt_bf16",
                            "gpt_checkpoint_f32",
@@ -60,7 +62,6 @@ TEST(Rotation, IsPartOfTheCall) {
 // What no call turns stays in the program, and the report says why.
 TEST(Rotation, OutsideHasAReason) {
   for (const auto& [name, reason] : std::vector<std::pair<std::string, std::string>>{
-           {"rope_of_first_halves", "halves of the first 4 of 8 columns turn"},
            {"rope_of_two_angles", "the two columns of a pair are not known to turn by one angle"}})
     for (const char* pass : {"", "_grad"}) {
       const Rewritten programs = rewritten(program_text("forms/" + name + pass));
@@ -107,16 +108,27 @@ TEST(Loops, WithShardedStateAreLeftAlone) {
 
 // JAX's own bits: the call is given the key, and the mask is nowhere.
 TEST(Dropout, IsDrawnByTheCall) {
-  for (const char* name :
-       {"grad_dropout_kv4", "grad_dropout_kv4.optimized", "forms/dropped_out",
-        "forms/dropped_out_grad", "forms/dropped_by_fold_in", "forms/dropped_by_fold_in_grad",
-        "forms/dropped_for_all_heads", "forms/dropped_for_all_heads_grad",
-        "forms/dropped_transposed", "forms/dropped_transposed_grad",
-        "forms/dropped_with_scaled_queries", "forms/dropped_with_scaled_queries_grad",
-        "forms/mean_of_output_dropped_out", "forms/mean_of_output_dropped_out.simplified",
-        "forms/mean_of_output_dropped_out_alone",
-        "forms/mean_of_output_dropped_out_alone.simplified", "forms/scan_dropped_out",
-        "forms/scan_dropped_out_checkpoint"}) {
+  for (const char* name : {"grad_dropout_kv4",
+                           "grad_dropout_kv4.optimized",
+                           "forms/dropped_out",
+                           "forms/dropped_out_grad",
+                           "forms/dropped_by_fold_in",
+                           "forms/dropped_by_fold_in_grad",
+                           "forms/dropped_for_all_heads",
+                           "forms/dropped_for_all_heads_grad",
+                           "forms/dropped_transposed",
+                           "forms/dropped_transposed_grad",
+                           "forms/dropped_with_scaled_queries",
+                           "forms/dropped_with_scaled_queries_grad",
+                           "forms/dropped_in_bf16",
+                           "forms/dropped_in_bf16_grad",
+                           "forms/biases_and_dropout_grad",
+                           "forms/mean_of_output_dropped_out",
+                           "forms/mean_of_output_dropped_out.simplified",
+                           "forms/mean_of_output_dropped_out_alone",
+                           "forms/mean_of_output_dropped_out_alone.simplified",
+                           "forms/scan_dropped_out",
+                           "forms/scan_dropped_out_checkpoint"}) {
     const Rewritten programs = rewritten(program_text(name));
     ASSERT_FALSE(programs.report.fusions.empty()) << name;
     for (const rewrite::Fusion& fusion : programs.report.fusions)

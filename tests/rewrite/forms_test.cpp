@@ -103,6 +103,7 @@ std::vector<Expected> fused() {
                            "causal_by_cumsum",
                            "dropped_by_fold_in",
                            "dropped_by_generator",
+                           "dropped_in_bf16",
                            "dropped_for_all_heads",
                            "dropped_out",
                            "dropped_transposed",
@@ -133,8 +134,12 @@ std::vector<Expected> fused() {
                            "shifted_by_a_mask",
                            "by_content_and_position",
                            "by_content_and_position_masked_twice",
+                           "fill_added_beside_a_bias",
+                           "fill_added_within_reach",
+                           "fill_added_within_reach_in_bf16",
                            "fill_within_reach",
                            "fill_within_reach_by_data",
+                           "fills_added_within_reach",
                            "weights_by_equal_heads",
                            "bias_and_mask_of_numbers",
                            "mask_of_numbers_subtracted",
@@ -183,6 +188,8 @@ std::vector<Expected> fused() {
                            "segments",
                            "sink_and_dropout",
                            "sink_and_mask",
+                           "sink_below_a_maximum",
+                           "sink_below_a_maximum_by_hand",
                            "sink_by_hand",
                            "sink_column",
                            "sink_column_in_groups",
@@ -237,6 +244,7 @@ std::vector<Expected> fused() {
                            "dropped_by_fold_in_grad",
                            "dropped_by_generator_grad",
                            "dropped_for_all_heads_grad",
+                           "dropped_in_bf16_grad",
                            "dropped_out_grad",
                            "dropped_transposed_grad",
                            "dropped_with_scaled_queries_grad",
@@ -261,8 +269,12 @@ std::vector<Expected> fused() {
                            "shifted_by_a_mask_grad",
                            "by_content_and_position_grad",
                            "by_content_and_position_masked_twice_grad",
+                           "fill_added_beside_a_bias_grad",
+                           "fill_added_within_reach_grad",
+                           "fill_added_within_reach_in_bf16_grad",
                            "fill_within_reach_grad",
                            "fill_within_reach_by_data_grad",
+                           "fills_added_within_reach_grad",
                            "weights_by_equal_heads_grad",
                            "causal_of_entries_grad",
                            "fixed_lengths_of_entries_grad",
@@ -296,6 +308,8 @@ std::vector<Expected> fused() {
                            "scaled_twice_grad",
                            "sink_and_dropout_grad",
                            "sink_and_mask_grad",
+                           "sink_below_a_maximum_grad",
+                           "sink_below_a_maximum_by_hand_grad",
                            "sink_by_hand_grad",
                            "sink_column_grad",
                            "sink_column_in_groups_grad",
@@ -313,7 +327,11 @@ std::vector<Expected> fused() {
                            "mask_is_data_and_dropout_grad",
                            "loss_of_output",
                            "loss_of_output_normalised_late",
+                           "gradient_of_narrow_values_only",
                            "gradient_of_queries_only",
+                           "gradient_of_values_only",
+                           "loss_of_values_only",
+                           "scan_of_values_only",
                            "keys_of_groups_summed_twice",
                            "clamped_indices_grad",
                            "doubled_indices_grad",
@@ -373,6 +391,13 @@ std::vector<Expected> fused() {
   all.push_back({"scan_checkpoint", 2, 1});
   all.push_back({"scan_dropped_by_generator_checkpoint", 2, 1});
   all.push_back({"scan_with_sinks_checkpoint", 2, 1});
+  for (const char* name :
+       {"scaled_and_biased_by_trained_numbers_grad", "biased_then_scaled_by_trained_numbers_grad",
+        "biases_of_heads_and_of_entries_grad", "biases_and_dropout_grad"})
+    all.push_back({name, 1, 2});
+  all.push_back({"normalised_over_queries", 1, 1});  // as a gradient of values is
+  for (const char* name : {"biases_of_heads_and_of_entries", "biases_and_dropout"})
+    all.push_back({name, 1, 0});
   return all;
 }
 
@@ -380,8 +405,7 @@ std::vector<Expected> left_alone() {
   std::vector<Expected> all;
   for (const char* name : {"shared_scores_and_bias",
                            "shared_scores_and_padding",
-                           "scaled_and_biased_by_trained_numbers_grad",
-                           "biased_then_scaled_by_trained_numbers_grad",
+                           "trained_by_five_numbers_grad",
                            "shared_scores_and_slopes",
                            "shared_scores_and_dropout",
                            "heads_share_scores_but_biases",
@@ -392,7 +416,6 @@ std::vector<Expected> left_alone() {
                            "sum_of_output_clipped_backwards.simplified",
                            "by_log_sum_exp_of_hidden_rows",
                            "not_normalised",
-                           "normalised_over_queries",
                            "rows_without_keys",
                            "entries_without_keys",
                            "summed_where_others_are_shown",

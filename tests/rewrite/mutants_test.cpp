@@ -193,7 +193,10 @@ INSTANTIATE_TEST_SUITE_P(
         "forms/alibi_grad", "forms/alibi_of_constants_grad", "forms/alibi_and_bias_grad",
         "forms/sink_column_grad", "forms/sink_column_in_groups_grad", "forms/sink_by_hand_grad",
         "forms/sink_padded_grad", "forms/sink_and_mask_grad", "forms/scan_with_sinks",
-        "forms/scan_with_sinks_checkpoint"),
+        "forms/scan_with_sinks_checkpoint", "forms/sink_below_a_maximum_grad",
+        "forms/gradient_of_values_only", "forms/scan_of_values_only",
+        "forms/fill_added_within_reach_grad", "forms/biases_of_heads_and_of_entries_grad",
+        "forms/rope_of_first_halves_grad"),
     [](const auto& info) {
       std::string name = info.param;
       for (char& c : name)

@@ -358,6 +358,7 @@ void Draw::draw_dropout(AttentionAttributes& a) {
     return;
   }
   dropout.probability = p;
+  if (wants(0.3)) dropout.factor = 1.1 / (1 - p);
   if (wants(0.3)) {
     dropout.threefry = true;
     dropout.seed = program_.add("key", DataType::u32, {2, 1, 1, 1});
@@ -387,7 +388,9 @@ void Draw::draw_dropout(AttentionAttributes& a) {
 
 /// The angles of a rope: freqs, or tables of their cosines and sines; perhaps with positions.
 void Draw::draw_angles(graph::Rope& rope, int64_t rows) {
-  rope.rope_dim = wants(0.5) ? qk_dim_ : 2 * structure_.integer(1, qk_dim_ / 2);
+  const int64_t step = std::min(options_.rope_step, qk_dim_);
+  rope.rope_dim = wants(0.5) ? qk_dim_ : step * structure_.integer(1, qk_dim_ / step);
+  rope.leading = wants(0.5);
   const int64_t table_rows = rows + random_.integer(0, 5);
   const auto table = [&](const char* name, int64_t columns, double bound) {
     const TensorId id = program_.add(name, DataType::f32, {table_rows, 1, 1, columns});

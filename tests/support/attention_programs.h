@@ -45,6 +45,7 @@ struct AttentionOptions {
   double scores = 0;           ///< forward only, written beside the output
   double rings = 0;            ///< forward only, not ragged and not paged
   double rope = 0;             ///< of Q and K each
+  int64_t rope_step = 2;       ///< rotated columns are so many times a number
   double deterministic = 0.5;  ///< backward only
   double max_and_sum = 0;      ///< backward only: Max and Sum_exp in place of Stats
   double whole_rows = 0.5;     ///< backward only: the statistics are said to be of its keys

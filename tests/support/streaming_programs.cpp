@@ -205,6 +205,7 @@ Program random_rope(Random& random) {
   op.output_scale = structure.one_of({1.0, 0.25, -1.7});
   op.pairing = structure.one_of({graph::RopePairing::halves, graph::RopePairing::interleaved});
   op.rope_dim = structure.chance(0.5) ? 0 : unit * structure.integer(1, dims[3] / unit);
+  op.leading = structure.chance(0.5);
   op.x = tensor("x", io, dims, structure.chance(0.7));
   program.fill(op.x, [&] { return random.normal(); });
   op.y = tensor("y", structure.chance(0.8) ? io : DataType::f32, dims, structure.chance(0.7));

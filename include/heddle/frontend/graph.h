@@ -85,7 +85,8 @@ class Graph : public Declined_ops<Graph> {
                                       Tensor stats, SDPA_backward_attributes attributes);
   /// X [B,H,S,D] gives Y of its dims. freqs are angles in radians, FLOAT [Sf,1,1,rope_dim], a row
   /// for each position, Sf >= S without positions: pair j's in column j < rope_dim / 2, again in
-  /// column j + rope_dim / 2, which is not read. The last rope_dim columns of X are rotated.
+  /// column j + rope_dim / 2, which is not read. The last rope_dim columns of X are rotated, or the
+  /// first.
   Tensor rope(Tensor x, Tensor freqs, RoPE_attributes attributes) {
     return rope_node("rope", std::move(x), std::move(freqs), attributes);
   }

@@ -156,6 +156,7 @@ Tensor Graph::rope_node(const char* op, Tensor x, Tensor freqs, const Attributes
   const Tensor y = output(a.name_, node.op == "rope" ? "OUTPUT" : "DX");
   node.tensor("x", x).tensor("freqs", freqs).tensor("positions", a.positions_).tensor("y", y);
   node.number("output_scale", a.output_scale_).integer("rope_dim", a.rope_dim_);
+  node.flag("leading", a.leading_);
   node.choices.emplace_back("pairing",
                             a.pairing_ == RopePairing_t::HALVES ? "halves" : "interleaved");
   add(std::move(node));

@@ -13,10 +13,12 @@ class Rope_attributes_base {
   Self& set_compute_data_type(DataType_t) { return self(); }
   /// Multiplies the result; the backward takes the forward's value.
   Self& set_output_scale(float value) { return output_scale_ = value, self(); }
-  /// Trailing columns that are rotated; 0 means all.
+  /// How many columns are rotated, the last ones; 0 means all.
   Self& set_rope_dim(int64_t value) { return rope_dim_ = value, self(); }
-  /// Heddle's own: GPT-J's pairs of neighbours, and positions, INT32 or INT64: a start per batch
-  /// entry [B or 1,1,1,1], or one per row [B or 1,1,S,1].
+  /// Heddle's own: the first rope_dim columns in place of the last, GPT-J's pairs of neighbours,
+  /// and positions, INT32 or INT64: a start per batch entry [B or 1,1,1,1], or one per row [B or
+  /// 1,1,S,1].
+  Self& set_leading(bool value) { return leading_ = value, self(); }
   Self& set_pairing(RopePairing_t value) { return pairing_ = value, self(); }
   Self& set_positions(Tensor value) { return positions_ = std::move(value), self(); }
 
@@ -27,6 +29,7 @@ class Rope_attributes_base {
   std::string name_;
   double output_scale_ = 1;
   int64_t rope_dim_ = 0;
+  bool leading_ = false;
   RopePairing_t pairing_ = RopePairing_t::HALVES;
   Tensor positions_;
 };

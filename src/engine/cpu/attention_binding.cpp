@@ -156,7 +156,7 @@ Status AttentionBinding::bind(std::span<void* const> buffers, WorkspaceCursor& w
 
   DropoutArguments& d = a.dropout;
   d.kind = static_cast<DropoutKind>(s.dropout.kind);
-  d.factor = static_cast<float>(1 / (1 - sizes_.dropout_probability));
+  d.factor = static_cast<float>(sizes_.kept_factor());
   if (s.dropout.mask_scale != kAbsent)
     d.factor = *reinterpret_cast<const float*>(views[s.dropout.mask_scale].data);
   d.streams = view(s.dropout.streams), d.mask = view(s.dropout.mask), d.dump = view(s.dropout.dump);

@@ -40,7 +40,7 @@ struct ForwardTask {
 struct RopePass {
   const View *angles, *cosines, *sines, *positions;
   bool per_row, interleaved, inverse;
-  int64_t rope_dim, length, table_batches;
+  int64_t rope_dim, first_column, length, table_batches;
   float scale;
   float* table;
   const View *in, *out;

@@ -145,7 +145,8 @@ Status RopePlan::bind(std::span<void* const> buffers, const Memory& memory, Rope
   pass.per_row = p.rope.positions_per_row;
   pass.interleaved = p.rope.pairing == problem::Rope::Pairing::interleaved;
   pass.inverse = p.inverse;
-  pass.rope_dim = p.rope.rope_dim, pass.length = x().dims[2];
+  pass.rope_dim = p.rope.rope_dim, pass.first_column = p.rope.first_column;
+  pass.length = x().dims[2];
   pass.table_batches = table_batches();
   pass.scale = static_cast<float>(problem_.sizes.scale);
   pass.table = memory.table;

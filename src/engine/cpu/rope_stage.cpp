@@ -36,7 +36,8 @@ RopePass RopeStage::bind(WorkspaceCursor& workspace, const View* views, bool nee
   pass.per_row = rope.positions_per_row;
   pass.interleaved = rope.pairing == problem::Rope::Pairing::interleaved;
   pass.inverse = of_.inverse;
-  pass.rope_dim = rope.rope_dim, pass.length = of_.length;
+  pass.rope_dim = rope.rope_dim, pass.first_column = rope.first_column;
+  pass.length = of_.length;
   pass.table_batches = per_batch_ ? of_.batch : 1;
   pass.scale = static_cast<float>(of_.scale);
   pass.table = workspace.take<float>(pass.table_batches * of_.length * rope.rope_dim);

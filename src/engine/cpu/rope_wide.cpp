@@ -34,7 +34,7 @@ int64_t table_row(const RopePass& pass, int64_t b, int64_t s) {
 }  // namespace
 
 void rope_rows_wide(const RopePass& pass, double scale, int64_t b, int64_t first, int64_t last) {
-  const int64_t half = pass.rope_dim / 2, nope = pass.columns - pass.rope_dim;
+  const int64_t half = pass.rope_dim / 2, begin = pass.first_column;
   const View &in = *pass.in, &out = *pass.out;
   for (int64_t s = first; s < last; ++s) {
     const int64_t row = table_row(pass, b, s);
@@ -45,7 +45,8 @@ void rope_rows_wide(const RopePass& pass, double scale, int64_t b, int64_t first
       const auto y = [&](int64_t d, double value) {
         store(static_cast<DataType>(out.element), out.data, to + d * out.stride[3], value);
       };
-      for (int64_t d = 0; d < nope; ++d) y(d, scale * x(d));
+      for (int64_t d = 0; d < pass.columns; ++d)
+        if (d < begin || d >= begin + pass.rope_dim) y(d, scale * x(d));
       for (int64_t j = 0; j < half; ++j) {
         const auto entry = [&](const View& table) {
           return at(table, row * table.stride[0] + j * table.stride[3]);
@@ -53,8 +54,8 @@ void rope_rows_wide(const RopePass& pass, double scale, int64_t b, int64_t first
         const double cosine = pass.angles ? std::cos(entry(*pass.angles)) : entry(*pass.cosines);
         const double sine = (pass.inverse ? -1 : 1) *
                             (pass.angles ? std::sin(entry(*pass.angles)) : entry(*pass.sines));
-        const int64_t lo = nope + (pass.interleaved ? 2 * j : j);
-        const int64_t hi = nope + (pass.interleaved ? 2 * j + 1 : half + j);
+        const int64_t lo = begin + (pass.interleaved ? 2 * j : j);
+        const int64_t hi = begin + (pass.interleaved ? 2 * j + 1 : half + j);
         const double x_lo = x(lo), x_hi = x(hi);
         y(lo, scale * (x_lo * cosine - x_hi * sine));
         y(hi, scale * (x_hi * cosine + x_lo * sine));

@@ -41,12 +41,11 @@ Status check_rope(const AttentionStructure& structure, const AttentionSizes& siz
   if (structure.type(structure.q).dtype == DataType::f16)
     return refuse("rotates by cosines and sines of f16, too coarse for queries of f16");
   const int step = rope.pairing == problem::Rope::Pairing::halves ? 16 : 8;
-  if (rope.rope_dim % step != 0 || (structure.qk_head_dim - rope.rope_dim) % 8 != 0 ||
-      rope.rope_dim == 0) {
+  if (rope.rope_dim % step != 0 || rope.first_column % 8 != 0 || rope.rope_dim == 0) {
     return error(Code::graph_not_supported,
-                 "cuda: rope_dim {} of {}; the Hopper kernel rotates multiples of {} beside "
-                 "multiples of 8",
-                 rope.rope_dim, structure.qk_head_dim, step);
+                 "cuda: {} columns of rope behind {}; the Hopper kernel rotates multiples of {} "
+                 "behind multiples of 8",
+                 rope.rope_dim, rope.first_column, step);
   }
   if (rope.rotated != kAbsent) return refuse("does not write the rotated query");
   int64_t batches = 1;
@@ -228,6 +227,7 @@ Result<ForwardSm90Config> kernel_config(const AttentionStructure& structure,
   config.dropout = dropout_of(structure.dropout.kind);
   if (structure.q_rope) {
     config.rope_dim = structure.q_rope->rope_dim;
+    config.rope_first = structure.q_rope->first_column;
     config.rope_pairing = pairing_of(structure.q_rope->pairing);
   }
   if (is_f32(structure)) {

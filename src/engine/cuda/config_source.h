@@ -50,6 +50,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("tiled_element", c.tiled_element);
   visit("tiled_stages", c.tiled_stages);
   visit("rope_dim", c.rope_dim);
+  visit("rope_first", c.rope_first);
   visit("rope_pairing", c.rope_pairing);
 }
 

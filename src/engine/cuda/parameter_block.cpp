@@ -69,7 +69,7 @@ void fill_forward(ParameterBlock& block, attention::ForwardParameters& p,
   block.scalar(p.seed, structure.dropout.seed);
   block.scalar(p.offset, structure.dropout.offset);
   const double drop = sizes.dropout_probability;
-  p.keep_scale = static_cast<float>(1 / (1 - drop));
+  p.keep_scale = static_cast<float>(sizes.kept_factor());
   block.real(p.keep_scale_operand, p.keep_scale, structure.dropout.mask_scale);
   if (structure.dropout.kind == problem::Dropout::Kind::philox) {
     const PhiloxRule rule = philox_rule(drop);

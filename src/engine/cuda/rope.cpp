@@ -107,6 +107,7 @@ Result<streaming::RopeConfig> configure_rope(const RopeStep& step) {
   /// Whether runs of so many pairs divide a row and begin on a multiple of their size.
   const auto fits = [&](int pairs) {
     return problem.structure.rope.rope_dim % (2 * pairs) == 0 &&
+           problem.structure.rope.first_column % run_of(problem, pairs) == 0 &&
            facts.alignment % run_of(problem, pairs) == 0;
   };
   const int run = 16 / static_cast<int>(size_of(operands.type(problem.structure.x).dtype));
@@ -127,6 +128,7 @@ Result<RopeLaunch> RopeLaunch::make(const RopeStep& step) {
   streaming::RopeArguments& a = made.arguments_;
   a.head_dim = static_cast<int>(operands.layout(problem.structure.x).dims[3]);
   a.rope_dim = rope.rope_dim;
+  a.first_column = rope.first_column;
   const int64_t units =
       a.rope_dim / (2 * config.pairs) + (a.head_dim - a.rope_dim) / run_of(problem, config.pairs);
   HEDDLE_ASSIGN(made.grid_, operands.arrange("rope", units, kThreads, a));

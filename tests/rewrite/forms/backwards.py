@@ -3,7 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from forms.form import B, G, K, KB, KG, OB, QB, R, VB, VG, both, causal, form, shape, softmax
+from forms.dropout import dropped
+from forms.form import B, D, G, H, K, KB, KG, OB, Q, QB, R, VB, VG, both, causal, form, shape, softmax
 from forms.heads import normalised_late, scaled_queries
 
 
@@ -57,6 +58,47 @@ def loss_of_output_normalised_late(q, k, v):
 @form(QB, KB, VB)
 def gradient_of_queries_only(q, k, v):
     return jax.grad(lambda q: jnp.sum(jnp.sin(scaled_queries(q, k, v))))(q)
+
+
+@form(QB, KG, VG, OB)
+def gradient_of_values_only(q, k, v, d_o):
+    """Of shared heads. Nothing reads V, as O is linear in it."""
+
+    def f(v):
+        s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, jnp.repeat(k, R, 2)), -1e30)
+        return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), jnp.repeat(v, R, 2))
+
+    return jax.vjp(f, v)[1](d_o)
+
+
+@form(QB, KB, VB, shape(B, 1, 1, K, dtype=jnp.bool_), shape(2, dtype=jnp.uint32))
+def loss_of_values_only(q, k, v, mask, key):
+    """dO is made of O, and rows may see no key."""
+
+    def loss(v):
+        p = softmax(jnp.where(mask, jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30))
+        p = dropped(p, jax.random.wrap_key_data(key), p.shape)
+        return jnp.sum(jnp.einsum("bhqk,bkhd->bqhd", p, v) ** 2)
+
+    return jax.value_and_grad(loss)(v)
+
+
+@form(*(shape(*each.shape, dtype=jnp.bfloat16) for each in (QB, KB, VB, OB)))
+def gradient_of_narrow_values_only(q, k, v, d_o):
+    return jax.vjp(lambda v: scaled_queries(q, k, v), v)[1](d_o)
+
+
+@form(shape(B, Q, H * D), shape(3, 4, H * D, H * D))
+def scan_of_values_only(x, weights):
+    """Gradients go through the values of all layers; queries and keys have none."""
+
+    def layer(x, w):
+        q, k = ((jax.lax.stop_gradient(x) @ jax.lax.stop_gradient(w[i])).reshape(B, Q, H, D) for i in range(2))
+        v = (x @ w[2]).reshape(B, Q, H, D)
+        p = softmax(jnp.where(causal(Q, Q), jnp.einsum("bqhd,bkhd->bhqk", q, k), -1e30))
+        return x + jnp.tanh(jnp.einsum("bhqk,bkhd->bqhd", p, v).reshape(x.shape) @ w[3]), None
+
+    return jax.value_and_grad(lambda x, w: jnp.sum(jax.lax.scan(layer, x, w)[0] ** 2), (0, 1))(x, weights)
 
 
 @form(shape(3, 3, 2, 24), shape(3, 5, 2, 24), shape(3, 5, 2, 8))

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from forms.form import B, K, KB, OB, Q, QB, VB, both, causal, shape, softmax
+from forms.form import B, H, K, KB, OB, Q, QB, VB, both, causal, shape, softmax
 
 
 def dropped(p, key, shape, probability=0.75):
@@ -24,11 +24,26 @@ def mask_is_data_twice_and_dropout(q, k, v, mask, key):
     return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, jax.random.wrap_key_data(key), p.shape), v)
 
 
+@both(QB, KB, VB, shape(H, Q, K), shape(B, 1, 1, K), shape(2, dtype=jnp.uint32), out=OB)
+def biases_and_dropout(q, k, v, of_heads, of_entries, key):
+    """Both biases trained, each of which has a call."""
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) + of_heads + of_entries)
+    return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, jax.random.wrap_key_data(key), p.shape), v)
+
+
 @both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
 def dropped_out(q, k, v, key):
     p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
     keep = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.75, p.shape)
     return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(keep, p / 0.75, 0), v)
+
+
+@both(*(shape(*each.shape, dtype=jnp.bfloat16) for each in (QB, KB, VB)), shape(2, dtype=jnp.uint32),
+      out=shape(*OB.shape, dtype=jnp.bfloat16))
+def dropped_in_bf16(q, k, v, key):
+    """What is kept is divided by 0.9 rounded to bf16: 1.3e-3 more than the share that is kept says."""
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, jax.random.wrap_key_data(key), p.shape, 0.9).astype(v.dtype), v)
 
 
 @both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from forms.form import B, D, G, H, K, KB, OB, Q, QB, R, V, VB, both, causal, form, shape, softmax
+from forms.form import B, D, G, H, K, KB, OB, Q, QB, R, V, VB, both, causal, form, gradient, shape, softmax
 
 
 @both(QB, KB, VB, shape(H, Q, K), out=OB)
@@ -113,7 +113,7 @@ def scaled_by_a_square(q, k, v, scale):
 
 @both(QB, KB, VB, shape(), shape(H, Q, K), out=OB)
 def scaled_and_biased_by_trained_numbers(q, k, v, scale, bias):
-    """Two gradients, of which a call gives one."""
+    """Two gradients, each by a call of its own."""
     s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * scale + bias
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
 
@@ -139,9 +139,25 @@ def bias_trained_behind_a_gate(q, k, v, bias, gate):
 
 @both(QB, KB, VB, BIAS, shape(), out=OB)
 def biased_then_scaled_by_trained_numbers(q, k, v, bias, scale):
-    """Two gradients, of which a call gives one."""
+    """Two gradients, each by a call of its own."""
     s = (jnp.einsum("bqhd,bkhd->bhqk", q, k) + bias) * scale
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(H, Q, K), shape(B, 1, 1, K), shape(B, 1, Q, K, dtype=jnp.bool_), out=OB)
+def biases_of_heads_and_of_entries(q, k, v, of_heads, of_entries, mask):
+    """Both trained; neither's gradient is a sum of the other's."""
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5 + of_heads + of_entries
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(jnp.where(mask, s, -1e30)), v)
+
+
+def trained_by_five_numbers(q, k, v, a, b, c, of_heads, of_entries):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * of_heads * of_entries + a + b + c
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+gradient(trained_by_five_numbers, QB, KB, VB, shape(H, Q, K), shape(B, 1, Q, K), shape(B, H, 1, K), shape(H, 1, 1),
+         shape(B, 1, 1, 1), out=OB)
 
 
 @both(QB, KB, VB, shape(H, 1, K), shape(B, 1, Q, K), out=OB)
@@ -219,6 +235,31 @@ def fill_within_reach(q, k, v):
 @both(QB, KB, VB, shape(B, 1, Q, K, dtype=jnp.bool_), out=OB)
 def fill_within_reach_by_data(q, k, v, mask):
     s = jnp.where(mask & causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -100.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, out=OB)
+def fill_added_within_reach(q, k, v):
+    """The first three rows see no key: all of their scores are lower by as much."""
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + jnp.where(causal(offset=-3), 0.0, -20.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(*(shape(*each.shape, dtype=jnp.bfloat16) for each in (QB, KB, VB)), out=shape(*OB.shape, dtype=jnp.bfloat16))
+def fill_added_within_reach_in_bf16(q, k, v):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + jnp.where(causal(), 0, -9984).astype(jnp.bfloat16)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(B, 1, 1, K, dtype=jnp.bool_), out=OB)
+def fills_added_within_reach(q, k, v, mask):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + (jnp.where(causal(), 0.0, -30.0) + jnp.where(mask, 0.0, -20.0))
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, shape(H, Q, K), out=OB)
+def fill_added_beside_a_bias(q, k, v, bias):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) + bias + jnp.where(causal(offset=-3), 0.0, -20.0)
     return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
 
 

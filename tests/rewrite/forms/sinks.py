@@ -32,6 +32,24 @@ def sink_column_in_groups(q, k, v, sinks):
 
 
 @both(QB, KB, VB, SINKS, out=OB)
+def sink_below_a_maximum(q, k, v, sinks):
+    """The maximum of scores and sink is taken off with its gradient, which is 0: all weights add up to 1."""
+    s = jnp.where(causal(offset=4), jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5, -1e30)
+    s = beside_sinks(s, sinks)
+    p = softmax(s - s.max(-1, keepdims=True))[..., :-1]
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+@both(QB, KG, VG, shape(G, R), out=OB)
+def sink_below_a_maximum_by_hand(q, k, v, sinks):
+    s = jnp.einsum("bqgrd,bkgd->bgrqk", q.reshape(B, Q, G, R, D), k)
+    s = jnp.concatenate([jnp.broadcast_to(sinks[None, :, :, None, None], (B, G, R, Q, 1)), s], -1)
+    e = jnp.exp(s - s.max(-1, keepdims=True))
+    p = (e / e.sum(-1, keepdims=True))[..., 1:]
+    return jnp.einsum("bgrqk,bkgd->bqgrd", p, v).reshape(B, Q, H, V)
+
+
+@both(QB, KB, VB, SINKS, out=OB)
 def sink_by_hand(q, k, v, sinks):
     s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * D**-0.5
     sinks = sinks[:, None, None]

@@ -1,8 +1,7 @@
 // Rotary embedding of rows of f32.
-//   y[o + j] = a (lo cos t - hi sin t),  y[o + h + j] = a (hi cos t + lo sin t),  y[0 : o] = a x[0
-//   : o]
-// with o = columns - rope_dim, h = rope_dim / 2; interleaved pairs are (o + 2j, o + 2j + 1); the
-// inverse turns the sign of t.
+//   y[o + j] = a (lo cos t - hi sin t),  y[o + h + j] = a (hi cos t + lo sin t),  y = a x elsewhere
+// with o = first_column, h = rope_dim / 2; interleaved pairs are (o + 2j, o + 2j + 1); the inverse
+// turns the sign of t.
 #pragma once
 
 #include "engine/cpu/kernels.h"
@@ -43,8 +42,9 @@ inline void rotate_row(const RopePass& rope, int64_t b, int64_t s, int64_t colum
   const int64_t half = rope.rope_dim / 2;
   const float* cosine =
       rope.table + ((rope.table_batches == 1 ? 0 : b) * rope.length + s) * rope.rope_dim;
-  float* segment = row + columns - rope.rope_dim;
+  float* segment = row + rope.first_column;
   for (float* x = row; x < segment; ++x) *x *= rope.scale;
+  for (float* x = segment + rope.rope_dim; x < row + columns; ++x) *x *= rope.scale;
   rotate_pairs(cosine, cosine + half, half, rope.interleaved, rope.scale,
                rope.inverse ? -rope.scale : rope.scale, segment);
 }
