@@ -117,6 +117,39 @@ TEST_F(AttentionOnGpu, BackwardOfLongRowsMatchesTheDefinition) {
   run([](Random& random, int64_t) { return random_sdpa_backward(random, long_options()); }, 12, 3);
 }
 
+/// Of all types and strides.
+AttentionOptions wide_head_options(Random& random) {
+  AttentionOptions options = beyond_a_warp(
+      random.structure().one_of({aligned_options(), gpu_options(), gpu_options(), f32_options()}));
+  options.any_head_dim = 0.2;
+  return options;
+}
+
+TEST_F(AttentionOnGpu, ForwardOfWideHeadsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa(random, wide_head_options(random)); });
+}
+
+TEST_F(AttentionOnGpu, ForwardOfWideHeadsThatWritesScoresMatchesTheDefinition) {
+  run([](Random& random) {
+    AttentionOptions options = wide_head_options(random);
+    options.scores = 1;
+    return random_sdpa(random, options);
+  });
+}
+
+TEST_F(AttentionOnGpu, BackwardOfWideHeadsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa_backward(random, wide_head_options(random)); });
+}
+
+TEST_F(AttentionOnGpu, BackwardOfWideHeadsOfMaximaAndSumsMatchesTheDefinition) {
+  run([](Random& random) {
+    AttentionOptions options = wide_head_options(random);
+    options.max_and_sum = 1;
+    options.log2_input = 0;  // refused where scores may be huge: maxima are natural
+    return random_sdpa_backward(random, options);
+  });
+}
+
 // The narrowest heads have tiles of their own.
 TEST_F(AttentionOnGpu, BackwardOfNarrowHeadsMatchesTheDefinition) {
   AttentionOptions options = gpu_options();

@@ -147,6 +147,13 @@ AttentionOptions any_rows_options(std::vector<DataType> dtypes) {
 
 AttentionOptions aligned_f32_backward_options() { return backward(aligned_f32_options()); }
 
+AttentionOptions beyond_a_warp(AttentionOptions options) {
+  options.min_head_dim = 200;
+  options.max_head_dim = 512;
+  options.more_key_columns = 0.3;
+  return options;
+}
+
 AttentionOptions many_entries_options(AttentionOptions options) {
   options.min_batch = 65'536;
   options.max_batch = 65'600;

@@ -33,6 +33,8 @@ AttentionOptions aligned_f32_options();
 /// batch entries or heads share, f32 results. `dtypes` are of Q, K and V.
 AttentionOptions any_rows_options(std::vector<DataType> dtypes);
 AttentionOptions aligned_f32_backward_options();
+/// Some head dims of which are beyond what a warp holds sums of, up to 576 of Q and K.
+AttentionOptions beyond_a_warp(AttentionOptions options);
 /// More batch entries than a grid has layers, of few short rows each.
 AttentionOptions many_entries_options(AttentionOptions options);
 inline constexpr int64_t kFeaturePairs = kAttentionFeatureCount * (kAttentionFeatureCount + 1) / 2;

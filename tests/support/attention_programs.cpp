@@ -51,6 +51,7 @@ class Draw {
     kv_length_ = (kv_length_ + options.key_step - 1) / options.key_step * options.key_step;
     qk_dim_ = head_dim();
     v_dim_ = wants(0.6) ? qk_dim_ : head_dim();
+    if (wants_rarely(options.more_key_columns)) qk_dim_ += 64;
     // Large heads are few.
     while (options.max_work > 0 && work() > options.max_work && (batch_ > 1 || k_heads_ > 1)) {
       if (batch_ > 1) {

@@ -14,6 +14,7 @@ struct AttentionOptions {
   int64_t max_batch = 3, max_key_heads = 3, max_group = 4, max_length = 48, max_head_dim = 40;
   int64_t min_head_dim = 8;
   int64_t head_dim_step = 8;         ///< which the two above are multiples of
+  double more_key_columns = 0;       ///< Q and K have 64 columns besides
   int64_t max_query_length = 0;      ///< 0: as max_length
   double max_work = 0;               ///< scores times columns, the definition's time; 0: any
   double single_row = 0.1;           ///< Sq = 1

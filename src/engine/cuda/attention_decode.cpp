@@ -33,6 +33,7 @@ int64_t group_of(const AttentionSizes& sizes) { return sizes.q_heads / sizes.k_h
 Status check(const AttentionStructure& structure, const AttentionFacts& facts,
              const AttentionSizes& sizes) {
   HEDDLE_TRY(check_attention(structure, sizes, /*takes_codes=*/true));
+  HEDDLE_TRY(check_head_dims(structure, "decode kernel"));
   const auto refuse = [](std::string_view what) {
     return error(Code::graph_not_supported, "cuda: the decode kernel {}", what);
   };
