@@ -14,6 +14,9 @@ AttentionOptions aligned_options();
 AttentionOptions aligned_backward_options();
 /// Few rows of queries and up to 3000 keys, which may be paged.
 AttentionOptions decode_options();
+/// Few rows of many heads, which are wide: all of them may see one head of keys, whose first
+/// columns may be the values.
+AttentionOptions wide_decode_options();
 /// Of caches: keys and values in codes, in rings, in pages or in rows.
 AttentionOptions cache_options(AttentionOptions options);
 /// With a bias or booleans in every cell, which the copy engine can fetch.

@@ -236,6 +236,20 @@ const std::vector<Kind>& kinds() {
       {"decode",
        [](Random& r) { return random_sdpa(r, few_rows(decode_options())); },
        {"attention forward", "decode kernel"}},
+      {"decode_together",
+       [](Random& r) {
+         AttentionOptions options = few_rows(wide_decode_options());
+         options.values_in_keys = 0;
+         return random_sdpa(r, options);
+       },
+       {"attention forward", "decode kernel", "keys a step"}},
+      {"decode_together_of_values_in_keys",
+       [](Random& r) {
+         AttentionOptions options = few_rows(wide_decode_options());
+         options.values_in_keys = 1;
+         return random_sdpa(r, options);
+       },
+       {"attention forward", "decode kernel", "keys a step"}},
       {"decode_packed",
        [](Random& r) { return random_sdpa(r, few_rows(packed(decode_options()))); },
        {"attention forward", "decode kernel"}},

@@ -22,7 +22,9 @@ struct AttentionOptions {
   double odd_strides = 0.7;          ///< else dense BHSD
   double unaligned = 0;              ///< given odd strides: no multiples of 8 elements
   double any_head_dim = 0;           ///< each from 1 to max_head_dim, else multiples of the step
-  double shared_keys = 0;            ///< K and V each once for all batch entries, or heads
+  /// Values are the first columns of the keys, in the same memory: given no codes, forward only.
+  double values_in_keys = 0;
+  double shared_keys = 0;  ///< K and V each once for all batch entries, or heads
   double tensor_scale = 0.2;
   double log2_input = 0.15;
   double bias = 0.3, alibi = 0.2;

@@ -148,6 +148,8 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   /// Fewer warps where they do not fit; wide heads stage half as many rows too, and less often.
   const auto fitted = [limit](BackwardSm80Step step, int sm80::GeneralConfig::*staged) {
     sm80::GeneralConfig& c = step.config;
+    // Of 384 threads each has 168 registers: 576 columns in three parts spilled 16 bytes.
+    if (c.parts > 2) c.warps = std::min(c.warps, 2);
     while (c.warps > 1 && step.shared_bytes() > limit) c.warps /= 2;
     while (step.shared_bytes() > limit && c.*staged > 16) c.*staged /= 2;
     if (step.shared_bytes() > limit) c.stages = 1;

@@ -122,6 +122,8 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("warps", c.warps);
   visit("keys", c.keys);
   visit("stages", c.stages);
+  visit("together", c.together);
+  visit("stages_once", c.stages_once);
   visit("rows_k", c.rows_k, "K");
   visit("rows_v", c.rows_v, "V");
   visit("lengths", c.lengths, "lengths");
