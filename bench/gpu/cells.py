@@ -132,6 +132,17 @@ def _apart():
         yield Attention(name=f"apart {kind} backward d128", dim=128, heads=16, backward=True, **options, **common)
 
 
+def _wide():
+    """Heads of more columns than a warp holds sums of."""
+    table = "Wide heads, S 4096"
+    for dim, backward, causal in product((320, 512), (False, True), (False, True)):
+        yield Attention(table, f"wide {'backward' if backward else 'forward'} d{dim} {'causal' if causal else 'full'}", 4096, dim, 4,
+                        4, causal=causal, backward=backward, peers=("efficient",))
+    for backward in (False, True):
+        yield Attention(table, f"wide f32 {'backward' if backward else 'forward'} d512", 4096, 512, 1, 4, causal=False,
+                        dtype="f32", backward=backward, peers=("efficient",))
+
+
 def short_cells():
     """Encoders' sequences, 32768 tokens of about 1024 columns."""
     for backward in (False, True):
@@ -166,6 +177,7 @@ def all_cells():
                             floors=(("unordered", 0.85),))
     yield from _in_memory()
     yield from _apart()
+    yield from _wide()
     for dim, name in ((64, "f32"), (128, "f32 d128")):
         for backward in (False, True):
             yield Attention(f"f32, full, d {dim}, S 4096", f"{name} {'backward' if backward else 'forward'}", 4096, dim, 4, 16,

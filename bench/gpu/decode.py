@@ -2,9 +2,9 @@
 
     PYTHONPATH=bindings/python python bench/gpu/decode.py
 
-Prints what each reads of keys and values a second. Peers that do not take a case are left out of its line; caches of
-codes, which none takes, are compared with Heddle's own step of bf16. The card's own rate is that of copying, bytes read
-and written counted.
+Prints what each reads of keys and values a second; of latents, whose first columns are the values, they are read once
+at least. Peers that do not take a case are left out of its line; caches of codes, which none takes, are compared with
+Heddle's own step of bf16. The card's own rate is that of copying, bytes read and written counted.
 """
 
 import argparse
@@ -24,8 +24,8 @@ PEERS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FlashAttention-2": SDPBackend.FLA
 class Step(NamedTuple):
     """Tokens of each sequence against its keys.
 
-    page: rows of a page, 0: dense. ragged: lengths from an eighth up. codes: "i8", "u8" (of 4 bits) or "f8e4m3", with a
-    scale for each channel; "": bf16.
+    latent: columns of a key that are its value, 0: values are apart. page: rows of a page, 0: dense. ragged: lengths
+    from an eighth up. codes: "i8", "u8" (of 4 bits) or "f8e4m3", with a scale for each channel; "": bf16.
     """
 
     batch: int
@@ -34,15 +34,22 @@ class Step(NamedTuple):
     kv_heads: int = 8
     dim: int = 128
     tokens: int = 1
+    latent: int = 0
     page: int = 0
     ragged: bool = False
     codes: str = ""
 
     @property
     def title(self):
-        more = [f"{self.tokens} tokens"] * (self.tokens > 1) + [f"pages of {self.page}"] * bool(self.page)
+        more = [f"{self.latent} of them values"] * bool(self.latent) + [f"{self.tokens} tokens"] * (self.tokens > 1)
+        more += [f"pages of {self.page}"] * bool(self.page)
         return ", ".join([f"{self.heads}/{self.kv_heads} heads, d {self.dim}, b {self.batch} x {self.keys}",
                           *more, *["ragged"] * self.ragged, *[f"codes of {self.codes}"] * bool(self.codes)])
+
+    @property
+    def numbers(self):
+        """Of a key and its value in memory."""
+        return self.dim if self.latent else 2 * self.dim
 
     @property
     def bytes_of_number(self):
@@ -52,6 +59,9 @@ class Step(NamedTuple):
 STEPS = [Step(1, 32768), Step(8, 8192), Step(32, 4096), Step(128, 4096), Step(8, 8192, 32, 1), Step(8, 8192, 64, 8, 64),
          Step(8, 8192, tokens=4), Step(8, 8192, tokens=16), Step(32, 4096, ragged=True), Step(32, 4096, page=16),
          Step(32, 4096, page=64), Step(32, 4096, page=256), Step(1, 1024), Step(8, 512), Step(256, 512),
+         *(Step(*size, heads, 1, 576, latent=512) for size in [(8, 8192), (32, 4096)] for heads in [16, 32, 64, 128]),
+         Step(32, 4096, 16, 1, 576, latent=512, page=64), Step(32, 4096, 16, 1, 576, tokens=4, latent=512),
+         Step(1, 32768, 16, 1, 576, latent=512), Step(8, 8192, 32, 8, 512), Step(32, 4096, 32, 8, 320),
          *(Step(*size, codes=codes) for size in [(32, 4096), (8, 8192)] for codes in ["i8", "u8", "f8e4m3"])]
 LARGEST = {"i8": 127, "u8": 7, "f8e4m3": 448}
 
@@ -78,10 +88,12 @@ class Operands:
         random = functools.partial(torch.randn, device="cuda", dtype=torch.bfloat16)
         self.q = random(step.batch, step.heads, step.tokens, step.dim)
         self.k, self.v = (random(step.batch, step.kv_heads, step.keys, step.dim) for _ in range(2))
+        if step.latent:
+            self.v = self.k[..., :step.latent]
         if step.codes:
             self.k_codes, self.k_scale, self.k = coded(self.k, step.codes)
             self.v_codes, self.v_scale, self.v = coded(self.v, step.codes)
-        self.o = torch.full_like(self.q, float("nan"))
+        self.o = self.q.new_full((*self.q.shape[:3], step.latent or step.dim), float("nan"))
         self.lengths = torch.full((step.batch,), step.keys, dtype=torch.int32, device="cuda")
         if step.ragged:
             self.lengths = torch.randint(step.keys // 8, step.keys + 1, (step.batch,), dtype=torch.int32, device="cuda")
@@ -114,8 +126,9 @@ def planned(step, operands):
     fields = {"q": tensor("q", operands.q, operands.q.shape), "attn_scale": step.dim**-0.5,
               "right_bound": 0, "diagonal_alignment": "bottom_right"}
     if step.page:
+        pages = {name: operands.paged(step, getattr(operands, name)) for name in ("k" if step.latent else "kv")}
         for name in "kv":
-            held = operands.paged(step, getattr(operands, name))
+            held = pages.get(name, pages["k"][..., :step.latent])
             fields[name] = tensor(name, held, held.shape)
             dims, strides = (step.batch, 1, operands.pages, 1), [operands.pages, operands.pages, 1, 1]
             fields[f"page_table_{name}"] = tensor(f"table {name}", operands.table, dims, "i32", strides)
@@ -155,7 +168,7 @@ def hidden(step, operands):
 
 def by_torch(step, operands, backend):
     """What runs the step by a peer, or none where it does not take it."""
-    if step.codes:
+    if step.codes or step.latent:
         return None
     if step.page or step.ragged or step.tokens > 1:
         if backend is not SDPBackend.CUDNN_ATTENTION or step.page or step.ragged:
@@ -170,6 +183,19 @@ def by_torch(step, operands, backend):
         run()
     except RuntimeError:
         return None
+    return run
+
+
+def by_matmuls(step, operands):
+    """A latent's step as torch's products of matrices, which read keys for each of two: or none, of another."""
+    if not step.latent or step.page or step.ragged or step.tokens > 1:
+        return None
+    q, k = operands.q[:, :, 0], operands.k[:, 0]
+
+    def run():
+        weights = (torch.bmm(q, k.mT).float() * step.dim**-0.5).softmax(-1)
+        return torch.bmm(weights.to(q.dtype), k[..., :step.latent])
+
     return run
 
 
@@ -199,13 +225,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=15, help="times that each is measured, in turn (15)")
     parser.add_argument("--steps", type=int, default=len(STEPS), help="how many of the cases, from the first on (all)")
     parser.add_argument("--codes", action="store_true", help="the cases of codes alone")
+    parser.add_argument("--wide", action="store_true", help="those of heads wider than 256 columns, and of latents")
     arguments = parser.parse_args()
     print(gpu())
     source, target = (torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(2))
     copying = interleaved_milliseconds({"copy": lambda: target.copy_(source)})["copy"]
-    print(f"copying: {2 * source.numel() / copying / 1e6:.0f} GB/s")
+    copied = 2 * source.numel() / copying / 1e6
+    print(f"copying: {copied:.0f} GB/s")
     del source, target
-    for step in [step for step in STEPS if step.codes or not arguments.codes][:arguments.steps]:
+    wanted = [step for step in STEPS if (step.codes or not arguments.codes) and (step.dim > 256 or not arguments.wide)]
+    for step in wanted[:arguments.steps]:
         operands = Operands(step)
         run, description = planned(step, operands)
         runs = {"Heddle": run}
@@ -213,8 +242,9 @@ def main():
             plain = step._replace(codes="")
             runs["Heddle of bf16"] = planned(plain, Operands(plain))[0]
         runs |= {name: by_torch(step, operands, backend) for name, backend in PEERS.items()}
+        runs["torch's products"] = by_matmuls(step, operands)
         times = interleaved_milliseconds({name: captured(run) for name, run in runs.items() if run}, arguments.rounds)
-        numbers = 2 * step.kv_heads * step.dim * operands.lengths.sum().item()
+        numbers = step.numbers * step.kv_heads * operands.lengths.sum().item()
         rates = ", ".join(f"{name} {1000 * time:.1f} us "
                           f"{numbers * (step.bytes_of_number if name == 'Heddle' else 2) / time / 1e6:.0f} GB/s"
                           for name, time in times.items())
@@ -222,6 +252,7 @@ def main():
         peer = "the step of bf16" if step.codes else "the best peer"
         ratio = f", {best / times['Heddle']:.2f} of {peer}" if best else ""
         plan = description.splitlines()[0]
+        ratio += f", {numbers * step.bytes_of_number / times['Heddle'] / 1e6 / copied:.2f} of copying"
         print(f"{step.title}: {rates}{ratio}; error {error_of(step, operands):.1e}; {plan}", flush=True)
 
 

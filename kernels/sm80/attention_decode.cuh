@@ -4,7 +4,8 @@
 // What it costs is reading keys and values, once. The rows of all heads that share a head of keys
 // lie side by side in one tile. The keys of all sequences are shared out evenly over the GPU
 // (decode_share.cuh), and within a block over its warps: each brings its own keys and values by
-// asynchronous copies, some steps ahead, and waits for nobody until it has met its last. What warps
+// asynchronous copies, some steps ahead, and waits for nobody until it has met its last; of heads
+// wider than a warp's sums all warps meet the same keys (decode_together.cuh). What warps
 // and blocks found is put together by the maxima of the scores, always in the same order. Of a
 // sequence met by several blocks the last ones, as many as it has columns for, wait at their ends
 // for the others' parts: all blocks run at the same time, the launch is cooperative.
@@ -18,6 +19,7 @@
 #include "../ptx/global.cuh"
 #include "decode_products.cuh"
 #include "decode_share.cuh"
+#include "decode_together.cuh"
 
 namespace heddle::sm80 {
 
@@ -39,7 +41,8 @@ struct DecodeBlock {
   static constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : kLog2E;
   static constexpr int kColumnQuads = Config::kVDim / 4;
   // A thread tells one block that puts a sequence together, a lane joins one warp's sums.
-  static_assert(kConfig.readers() <= kThreads && Config::kWarps <= 32);
+  static constexpr int kSums = kConfig.sums();
+  static_assert(kConfig.readers() <= kThreads && kSums <= 32);
 
   const DecodeArguments& args;
   const attention::ForwardParameters& p;
@@ -274,7 +277,7 @@ struct DecodeBlock {
   /// its maximum. A warp a row; then a barrier.
   HEDDLE_DEVICE void join_warps(int rows) const {
     for (int row = warp; row < rows; row += Config::kWarps) {
-      const bool is_part = lane < Config::kWarps;
+      const bool is_part = lane < kSums;
       const float2 part =
           is_part ? statistics_of(lane)[row] : make_float2(attention::minus_infinity(), 0.0f);
       float top = part.x;
@@ -291,7 +294,7 @@ struct DecodeBlock {
   HEDDLE_DEVICE Columns of_warps(int row, int column) const {
     Columns all;
 #pragma unroll
-    for (int n = 0; n < Config::kWarps; ++n)
+    for (int n = 0; n < kSums; ++n)
       all.add(statistics_of(n)[row].x,
               *reinterpret_cast<const float4*>(sums_of(n) + row * kConfig.sum_columns() + column));
     return all;
@@ -435,7 +438,13 @@ struct DecodeBlock {
     while (share.valid()) {
       const Sequence sequence = share.take();
       const int rows = rows_of(sequence);
-      {
+      if constexpr (Config::kTogether) {
+        const DecodeTogether<Config, Score> together(args, shared, scale);
+        const bool once = values_lie_in_keys<Config>(p);
+        if constexpr (Config::kStagesOnce > 0)
+          if (once) together.template meet<true>(sequence, rows);
+        if (!once) together.template meet<false>(sequence, rows);
+      } else {
         Sums sums;
         meet(sequence, sums);
         leave(sums, rows);

@@ -5,8 +5,10 @@
 //   O = drop(exp(S - max)) V / sum(exp(S - max))
 //
 // A block owns 16 * kWarps query rows of one head, a warp 16 of them, so softmax never leaves a
-// warp. Keys and values pass through shared memory a tile at a time by asynchronous copies: V of a
-// tile arrives under Q K^T, K of the next under the softmax.
+// warp. Of wide values, whose sums no warp can hold, kParts warps have the same 16 rows and some
+// columns of O each: they share the dot products, each of some keys, and all else is the same in
+// all of them. Keys and values pass through shared memory a tile at a time by asynchronous copies:
+// V of a tile arrives under Q K^T, K of the next under the softmax.
 //
 // The generated source gives Config, the fields of GeneralConfig (general_config.h), and Score:
 // kIdentity, and value(cell) -> f32, the score of one cell from its scaled dot.
@@ -18,6 +20,7 @@
 #include "general_config.h"
 #include "scores.cuh"
 #include "seen_keys.cuh"
+#include "shared_cells.cuh"
 
 namespace heddle::sm80 {
 
@@ -27,14 +30,22 @@ template <class Config, class Score>
 struct AttentionForward {
   using T = typename Config::Element;
   static constexpr bool kExact = is_same<T, float>;
-  static constexpr int kThreads = 32 * Config::kWarps;
+  static constexpr int kThreads = Config::kValues.threads(), kParts = Config::kParts;
   static constexpr int kTileM = 16 * Config::kWarps, kTileN = Config::kTileN;
   static constexpr int kQkSlices = ceil_div(Config::kQkDim, 16);
-  static constexpr int kVGroups = 2 * ceil_div(Config::kVDim, 16);
+  /// Columns of O that a warp has, and groups of 8 of them.
+  static constexpr int kPartColumns = Config::kValues.part_columns(Config::kVDim);
+  static constexpr int kVGroups = 2 * ceil_div(kPartColumns, 16);
+  static constexpr int kVColumns = Config::kValues.columns_of_parts(Config::kVDim);
+  static constexpr bool kInTurns = Config::kInTurns;
+  /// Keys whose dot products a warp computes for those that share its rows.
+  static constexpr bool kSharesScores = Config::kValues.shares_scores();
+  static constexpr int kOwnKeys = kSharesScores ? kTileN / kParts : kTileN;
+  static_assert(kOwnKeys * (kSharesScores ? kParts : 1) == kTileN && kOwnKeys % 16 == 0);
   using QueryTile = tile::PlaneTile<T, kTileM, Config::kQkDim>;
-  using OutputTile = tile::PlaneTile<T, kTileM, Config::kVDim>;
+  using OutputTile = tile::PlaneTile<T, kTileM, kVColumns>;
   using KeyTile = tile::PlaneTile<T, kTileN, Config::kQkDim>;
-  using ValueTile = tile::PlaneTile<T, kTileN, Config::kVDim>;
+  using ValueTile = tile::PlaneTile<T, kTileN, kVColumns>;
   static constexpr ForwardLayout kAt = forward_layout_of(Config::kValues);
   // Up to 128 columns Q's fragments fit in registers beside the sums; beyond they are read again,
   // and so are planes, which take their own sums there.
@@ -49,15 +60,15 @@ struct AttentionForward {
   const ForwardParameters& p;
   const u32 query, key, value;  ///< tiles in shared memory
   const int head, batch, head_k, head_v, q_length, kv_length;
-  const int first_row, warp, lane;
-  const int rows[2];  ///< the thread's, of the sequence
+  const int first_row, warp, part, lane;  ///< warp: counted in 16 rows
+  const int rows[2];                      ///< the thread's, of the sequence
   const float scale;
 
   HEDDLE_DEVICE AttentionForward(const ForwardParameters& parameters, u32 shared)
       : p(parameters),
         query(shared),
         key(shared + kAt.key),
-        value(shared + kAt.key + KeyTile::kBytes),
+        value(shared + kAt.value),
         head(blockIdx.y),
         batch(blockIdx.z + p.first_batch),
         head_k(head / (p.q_heads / p.k_heads)),
@@ -66,7 +77,8 @@ struct AttentionForward {
         kv_length(attention::length_of(p.kv_lengths, batch)),
         // The last tiles see most keys under a causal mask: start them first.
         first_row((gridDim.x - 1 - blockIdx.x) * kTileM),
-        warp(threadIdx.x / 32),
+        warp(threadIdx.x / 32 / kParts),
+        part(threadIdx.x / 32 % kParts),
         lane(threadIdx.x % 32),
         rows{first_row + warp * 16 + lane / 4, first_row + warp * 16 + lane / 4 + 8},
         scale(p.scale_operand ? *p.scale_operand : p.scale) {}
@@ -106,8 +118,9 @@ struct AttentionForward {
     }
   }
 
-  /// s = Q K^T.
-  HEDDLE_DEVICE void multiply_keys(Scores& s, const Queries& queries) const {
+  /// s = Q K^T of the tile at `keys`.
+  template <int kGroups>
+  HEDDLE_DEVICE void multiply_keys(float (&s)[kGroups][4], const Queries& queries, u32 keys) const {
     const auto load_q = [&](int k, PlaneFragment<T>& a) {
       if constexpr (kQueryInRegisters) {
 #pragma unroll
@@ -116,9 +129,29 @@ struct AttentionForward {
         load_row_fragment<T, QueryTile>(query, warp * 16, k, a);
       }
     };
-    multiply<T, kTileN / 8, kQkSlices, true>(s, load_q, [&](int n, int k, PlaneFragment<T>& b) {
-      load_transposed_operand<T, KeyTile>(key, 16 * n, k, b);
+    multiply<T, kGroups, kQkSlices, true>(s, load_q, [&](int n, int k, PlaneFragment<T>& b) {
+      load_transposed_operand<T, KeyTile>(keys, 16 * n, k, b);
     });
+  }
+
+  HEDDLE_DEVICE SharedCells<kTileN / 8> shared_scores() const { return {query + kAt.scores, warp}; }
+  /// s = Q K^T, or the warp's share of it, which it leaves to the others; then a barrier.
+  HEDDLE_DEVICE void begin_scores(Scores& s, const Queries& queries) const {
+    if constexpr (kSharesScores) {
+      float own[kOwnKeys / 8][4] = {};
+      multiply_keys(own, queries, key + part * kOwnKeys * tile::kLineBytes);
+#pragma unroll
+      for (int n = 0; n < kOwnKeys / 8; ++n)
+        shared_scores().leave(part * (kOwnKeys / 8) + n, own[n]);
+    } else {
+      multiply_keys(s, queries, key);
+    }
+  }
+  HEDDLE_DEVICE void finish_scores(Scores& s) const {
+    if constexpr (kSharesScores) {
+#pragma unroll
+      for (int n = 0; n < kTileN / 8; ++n) shared_scores().take(n, s[n]);
+    }
   }
 
   /// Dot products to scores; hidden ones are -inf. Scores keep their units: a factor would round
@@ -159,7 +192,7 @@ struct AttentionForward {
     for (int half = 0; half < 2; ++half) {
       // Rows past the sequence saw whole tiles with everybody else; they count for nothing.
       const bool valid = rows[half] < q_length;
-      const bool writes = lane % 4 == 0 && rows[half] < p.q_length;
+      const bool writes = lane % 4 == 0 && part == 0 && rows[half] < p.q_length;
       const attention::RowEnd end = attention::end_row<kExact, Config::kInputIsLog2>(
           p, batch, head, rows[half], valid, writes, softmax.reference[half], softmax.total(half));
       factor[half] = end.factor * kept_weight_factor<Config::kDropout>(p);
@@ -175,13 +208,13 @@ struct AttentionForward {
     using Result = typename Config::Result;
     store_rows<Result, OutputTile, Config::kVDim, Config::kAligned>(
         query, warp * 16, out, 1.0f, attention::head_pointer<Result>(p.o, batch, head),
-        p.o.stride[2], first_row, p.o.offsets ? q_length : p.q_length);
+        p.o.stride[2], first_row, p.o.offsets ? q_length : p.q_length, part * kPartColumns);
   }
 
   HEDDLE_DEVICE void run(int* interval_lo) const {
     if (first_row >= q_length && attention::leaves_rows_beyond(p)) return;
     load_queries();
-    const Seen seen(p, interval_lo, first_row, q_length, kv_length);
+    const Seen seen(p, interval_lo, first_row, warp, q_length, kv_length);
     const ForwardDropout<Config, kTileN> dropout(p, batch, head);
     Softmax softmax;
     softmax.reset();
@@ -198,12 +231,16 @@ struct AttentionForward {
     while (tile < seen.end) {
       ptx::copy_async_wait<0>();
       __syncthreads();
-      load_values(tile);
+      if constexpr (!kInTurns) load_values(tile);
       Scores s = {};
-      multiply_keys(s, queries);
+      begin_scores(s, queries);
       __syncthreads();
+      finish_scores(s);
       const int next = computed_from(tile + 1, seen.end);
-      if (next < seen.end) load_keys(next);
+      if constexpr (kInTurns)
+        load_values(tile);
+      else if (next < seen.end)
+        load_keys(next);
 
       score(s, tile * kTileN, seen);
       float correction[2];
@@ -212,12 +249,17 @@ struct AttentionForward {
       if constexpr (Config::kDropout != Dropout::none)
         dropout.drop(s, rows, tile * kTileN + 2 * (lane % 4), seen);
 
-      if (next < seen.end)
+      if (!kInTurns && next < seen.end)
         ptx::copy_async_wait<1>();
       else
         ptx::copy_async_wait<0>();
       __syncthreads();
-      multiply_sums<T, kVGroups, kTileN / 8, ValueTile>(out, s, value);
+      multiply_sums<T, kVGroups, kTileN / 8, ValueTile>(
+          out, s, value + part * (kPartColumns / tile::kBoxColumns) * ValueTile::kBoxBytes);
+      if constexpr (kInTurns) {
+        __syncthreads();
+        if (next < seen.end) load_keys(next);
+      }
       tile = next;
     }
     ptx::copy_async_wait<0>();

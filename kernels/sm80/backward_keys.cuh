@@ -16,8 +16,12 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
   using ValueTile = typename Tiles::Value;
   using QueryTile = typename Tiles::Query;
   using GradientTile = typename Tiles::OutputGradient;
-  constexpr int kThreads = 32 * Config::kWarps, kTileM = Config::kTileM, kTileN = Tiles::kTileN;
+  constexpr int kThreads = Config::kValues.threads(), kParts = Config::kParts;
+  constexpr int kTileM = Config::kTileM, kTileN = Tiles::kTileN;
   constexpr int kQkSlices = ceil_div(Config::kQkDim, 16), kVSlices = ceil_div(Config::kVDim, 16);
+  constexpr int kQkPart = Config::kValues.part_columns(Config::kQkDim),
+                kVPart = Config::kValues.part_columns(Config::kVDim);
+  static_assert(kParts == 1 || Config::kWantDk != Config::kWantDv);
 
   extern __shared__ __align__(1024) u8 shared[];
   const u32 key = shared_address(shared), value = key + KeyTile::kBytes;
@@ -26,7 +30,8 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
   Record* records = reinterpret_cast<Record*>(shared + Tiles::kAt.records);
 
   const attention::ForwardParameters& f = p.forward;
-  const int tile_n = blockIdx.x, batch = blockIdx.z + f.first_batch, warp = threadIdx.x / 32,
+  const int tile_n = blockIdx.x, batch = blockIdx.z + f.first_batch;
+  const int warp = threadIdx.x / 32 / kParts, part = threadIdx.x / 32 % kParts,
             lane = threadIdx.x % 32;
   // The grid's heads are those of what is written; the other of K and V may have fewer or more.
   const int heads = Config::kWantDk ? f.k_heads : f.v_heads, group = f.q_heads / heads;
@@ -36,21 +41,33 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
   const attention::Tensor& written = Config::kWantDk ? p.d_k : p.d_v;
   if (written.offsets && first_key >= kv_length) return;
 
-  float dk[Config::kWantDk ? kQkSlices * 2 : 2][4] = {};
-  float dv[Config::kWantDv ? kVSlices * 2 : 2][4] = {};
+  constexpr int kDkGroups = Config::kWantDk ? 2 * ceil_div(kQkPart, 16) : 2,
+                kDvGroups = Config::kWantDv ? 2 * ceil_div(kVPart, 16) : 2;
+  float dk[kDkGroups][4] = {};
+  float dv[kDvGroups][4] = {};
   const int row0 = warp * 16 + lane / 4;
   const int keys[2] = {first_key + row0, first_key + row0 + 8};
 
   const int steps_per_head = ceil_div(q_length, kTileM), steps = group * steps_per_head;
   int loaded_head_k = -1, loaded_head_v = -1;
+  const auto load_queries = [&](int step, u32 to) {
+    load_rows<QueryTile, Config::kQkDim, kThreads, Config::kAligned, T>(
+        to, DenseRows<T>(f.q, batch, blockIdx.y * group + step / steps_per_head),
+        step % steps_per_head * kTileM, q_length);
+  };
+  const auto load_gradients = [&](int step, u32 to) {
+    load_rows<GradientTile, Config::kVDim, kThreads, Config::kAligned, T>(
+        to, DenseRows<T>(p.d_o, batch, blockIdx.y * group + step / steps_per_head),
+        step % steps_per_head * kTileM, q_length);
+  };
+  // In turns that comes last of which sums are taken: dO for dV, Q for dK.
   const auto load_stage = [&](int step, int stage) {
     const int head = blockIdx.y * group + step / steps_per_head,
               first_row = step % steps_per_head * kTileM;
     const u32 base = stages + stage * Tiles::kAt.stage_bytes;
-    load_rows<QueryTile, Config::kQkDim, kThreads, Config::kAligned, T>(
-        base, DenseRows<T>(f.q, batch, head), first_row, q_length);
-    load_rows<GradientTile, Config::kVDim, kThreads, Config::kAligned, T>(
-        base + QueryTile::kBytes, DenseRows<T>(p.d_o, batch, head), first_row, q_length);
+    if constexpr (!Config::kInTurns || !Config::kWantDk) load_queries(step, base);
+    if constexpr (!Config::kInTurns || Config::kWantDk)
+      load_gradients(step, base + Tiles::kAt.v_in_stage);
     for (int r = threadIdx.x; r < kTileM; r += kThreads) {
       const int row = first_row + r;
       Record record{};
@@ -110,14 +127,43 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
     __syncthreads();
     if (Tiles::kStages == 2 && next < steps) load_stage(next, stage ^ 1);
 
-    const u32 query = stages + stage * Tiles::kAt.stage_bytes, d_out = query + QueryTile::kBytes;
+    const u32 query = stages + stage * Tiles::kAt.stage_bytes,
+              d_out = query + Tiles::kAt.v_in_stage;
     // S^T and dP^T: the warp's 16 keys against kTileM rows. S beside a
     // maximum is to be the forward's.
     float weights[kTileM / 8][4] = {}, d_dots[kTileM / 8][4] = {};
-    multiply_transposed<T, kTileM / 8, kQkSlices, KeyTile, QueryTile, Config::kMaxAndSum>(
-        weights, key, warp * 16, query);
-    multiply_transposed<T, kTileM / 8, kVSlices, ValueTile, GradientTile>(d_dots, value, warp * 16,
-                                                                          d_out);
+    const auto multiply_queries = [&](auto& s, u32 rows) {
+      multiply_transposed<T, sizeof(s) / 16, kQkSlices, KeyTile, QueryTile, Config::kMaxAndSum>(
+          s, key, warp * 16, rows);
+    };
+    const auto multiply_gradients = [&](auto& dp, u32 rows) {
+      multiply_transposed<T, sizeof(dp) / 16, kVSlices, ValueTile, GradientTile>(dp, value,
+                                                                                 warp * 16, rows);
+    };
+    if constexpr (Config::kInTurns) {
+      if constexpr (Config::kWantDk)
+        multiply_gradients(d_dots, d_out);
+      else
+        multiply_queries(weights, query);
+      __syncthreads();
+      if constexpr (Config::kWantDk)
+        load_queries(step, query);
+      else
+        load_gradients(step, d_out);
+      ptx::copy_async_commit();
+      ptx::copy_async_wait<0>();
+      __syncthreads();
+      if constexpr (Config::kWantDk) multiply_queries(weights, query);
+    } else if constexpr (Config::kValues.shares_scores()) {
+      constexpr int kBytes = 16 * tile::kLineBytes;
+      share_cells<kParts, Config::kWantDk>(
+          key + Tiles::kAt.cells, warp, part, weights, d_dots,
+          [&](int n, auto& x) { multiply_queries(x, query + n * kBytes); },
+          [&](int n, auto& x) { multiply_gradients(x, d_out + n * kBytes); });
+    } else {
+      multiply_queries(weights, query);
+      if constexpr (Config::kWantDk) multiply_gradients(d_dots, d_out);
+    }
 
     const CellGradient<Config, Score, Derivative> gradient(p, batch, head, q_length, kv_length);
     const bool computed = block_is_computed<Config>(f, batch, head, first_row, first_key);
@@ -135,9 +181,11 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
       }
     }
     if constexpr (Config::kWantDv)
-      multiply_sums<T, kVSlices * 2, kTileM / 8, GradientTile>(dv, weights, d_out);
+      multiply_sums<T, kDvGroups, kTileM / 8, GradientTile>(
+          dv, weights, d_out + part * (kVPart / tile::kBoxColumns) * GradientTile::kBoxBytes);
     if constexpr (Config::kWantDk)
-      multiply_sums<T, kQkSlices * 2, kTileM / 8, QueryTile>(dk, d_dots, query);
+      multiply_sums<T, kDkGroups, kTileM / 8, QueryTile>(
+          dk, d_dots, query + part * (kQkPart / tile::kBoxColumns) * QueryTile::kBoxBytes);
     step = next;
   }
   ptx::copy_async_wait<0>();
@@ -150,11 +198,11 @@ HEDDLE_DEVICE void attention_backward_keys(const BackwardParameters& p) {
   if constexpr (Config::kWantDk)
     store_rows<Result, KeyTile, Config::kQkDim, Config::kAligned>(
         key, warp * 16, dk, 1.0f, attention::head_pointer<Result>(p.d_k, batch, blockIdx.y),
-        p.d_k.stride[2], first_key, row_end_k);
+        p.d_k.stride[2], first_key, row_end_k, part * kQkPart);
   if constexpr (Config::kWantDv)
     store_rows<Result, ValueTile, Config::kVDim, Config::kAligned>(
         value, warp * 16, dv, 1.0f, attention::head_pointer<Result>(p.d_v, batch, blockIdx.y),
-        p.d_v.stride[2], first_key, row_end_v);
+        p.d_v.stride[2], first_key, row_end_v, part * kVPart);
 }
 
 }  // namespace heddle::sm80

@@ -18,12 +18,13 @@ HEDDLE_DEVICE void attention_backward_load(const BackwardParameters& p) {
   using QueryTile = typename Tiles::Query;
   using GradientTile = typename Tiles::OutputGradient;
   using Element = typename Config::LoadElement;
+  static_assert(Config::kParts == 1, "there are no sums to have columns of");
   constexpr int kThreads = 32 * Config::kWarps, kTileM = Tiles::kTileM, kTileN = Config::kTileN;
   constexpr int kQkSlices = ceil_div(Config::kQkDim, 16), kVSlices = ceil_div(Config::kVDim, 16);
 
   extern __shared__ __align__(1024) u8 shared[];
   const u32 query = shared_address(shared), d_out = query + QueryTile::kBytes;
-  const u32 key = query + Tiles::kAt.stages, value = key + KeyTile::kBytes;
+  const u32 key = query + Tiles::kAt.stages, value = key + Tiles::kAt.v_in_stage;
   const attention::ForwardParameters& f = p.forward;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const bool one_batch = p.d_load_dims[0] == 1, one_head = p.d_load_dims[1] == 1;
@@ -54,17 +55,27 @@ HEDDLE_DEVICE void attention_backward_load(const BackwardParameters& p) {
             d_out, DenseRows<T>(p.d_o, batch, head), first_row, q_length);
         for (int tile_n = one_column ? 0 : own_column;
              tile_n < (one_column ? column_tiles : own_column + 1); ++tile_n) {
+          const auto arrive = [] {
+            ptx::copy_async_commit();
+            ptx::copy_async_wait<0>();
+            __syncthreads();
+          };
+          float weights[kTileN / 8][4] = {}, d_loads[kTileN / 8][4] = {};
           __syncthreads();
           load_rows<KeyTile, Config::kQkDim, kThreads, Config::kAligned, T>(
               key, DenseRows<T>(f.k, batch, head_k), tile_n * kTileN, kv_length);
+          if constexpr (Config::kInTurns) {
+            arrive();
+            multiply_transposed<T, kTileN / 8, kQkSlices, QueryTile, KeyTile>(weights, query,
+                                                                              warp * 16, key);
+            __syncthreads();
+          }
           load_rows<ValueTile, Config::kVDim, kThreads, Config::kAligned, T>(
               value, DenseRows<T>(f.v, batch, head_v), tile_n * kTileN, kv_length);
-          ptx::copy_async_commit();
-          ptx::copy_async_wait<0>();
-          __syncthreads();
-          float weights[kTileN / 8][4] = {}, d_loads[kTileN / 8][4] = {};
-          multiply_transposed<T, kTileN / 8, kQkSlices, QueryTile, KeyTile>(weights, query,
-                                                                            warp * 16, key);
+          arrive();
+          if constexpr (!Config::kInTurns)
+            multiply_transposed<T, kTileN / 8, kQkSlices, QueryTile, KeyTile>(weights, query,
+                                                                              warp * 16, key);
           multiply_transposed<T, kTileN / 8, kVSlices, GradientTile, ValueTile>(d_loads, d_out,
                                                                                 warp * 16, value);
           const bool computed =

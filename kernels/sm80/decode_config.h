@@ -29,6 +29,10 @@ struct DecodeConfig {
   int warps = 4;      ///< each with keys of its own
   int keys = 16;      ///< that a warp takes a step
   int stages = 4;     ///< steps whose keys and values are on their way to a warp
+  /// Of wide heads: all warps take the same keys (decode_together.cuh), each some columns of O.
+  bool together = false;
+  /// Together: where values are found to lie in the keys, and are not read apart. 0: they cannot.
+  int stages_once = 0;
   attention::KeyRows rows_k = attention::KeyRows::dense, rows_v = attention::KeyRows::dense;
   bool lengths = false;  ///< of queries or keys, on the device
   bool input_is_log2 = false;
@@ -42,7 +46,16 @@ struct DecodeConfig {
   constexpr bool v_codes() const { return code_bits(v) != 0; }
   constexpr int threads() const { return 32 * warps; }
   /// Keys that all warps take in a step.
-  constexpr int tile_keys() const { return warps * keys; }
+  constexpr int tile_keys() const { return together ? keys : warps * keys; }
+  /// Sums that are put together in a block.
+  constexpr int sums() const { return together ? 1 : warps; }
+  /// Together: warps that take a share each of the columns of the same dot products; and of a row
+  /// of those in shared memory, more than there are keys, lest all rows begin in one bank.
+  constexpr int shares() const {
+    const int products = row_tiles * (keys / 16);
+    return warps > products ? warps / products : 1;
+  }
+  constexpr int score_columns() const { return keys + 8; }
   /// Blocks that put together what others found of one sequence: a thread for each four columns.
   constexpr int readers() const { return (rows() * v_dim / 4 + threads() - 1) / threads(); }
   /// Of a row of sums in shared memory: eight columns more than it has, lest all rows of a fragment
@@ -58,7 +71,10 @@ struct DecodeLayout {
   /// Stages of warps, then, once each has met its last key, their sums.
   int key = 0;
   int warp_bytes = 0, stage_bytes = 0, value_in_stage = 0;
-  int statistics = 0;   ///< [warps][rows] maxima and sums
+  /// Together: dot products [shares][rows], weights, and what the sums of each row so far are to be
+  /// multiplied by.
+  int scores = 0, weights = 0, corrections = 0;
+  int statistics = 0;   ///< [sums][rows] maxima and sums
   int rows = 0;         ///< those of each row of what is put together
   int in_parts = 0;     ///< up to two sequences that the block shares with others
   int row_factors = 0;  ///< beside codes of keys: what each row's dot products are multiplied by
@@ -72,10 +88,15 @@ constexpr DecodeLayout decode_layout_of(const DecodeConfig& c) {
   at.key = tile::tile_bytes(c.rows(), c.qk_dim);
   at.value_in_stage = tile_bytes(c.k_codes(), c.key_bytes(), c.qk_dim);
   at.stage_bytes = at.value_in_stage + tile_bytes(c.v_codes(), c.value_bytes(), c.v_dim);
-  const int staged = c.stages * at.stage_bytes, summed = c.rows() * c.sum_columns() * 4;
+  const int apart = c.stages * at.stage_bytes, once = c.stages_once * at.value_in_stage,
+            summed = c.rows() * c.sum_columns() * 4;
+  const int staged = apart > once ? apart : once;
   at.warp_bytes = ((staged > summed ? staged : summed) + 127) / 128 * 128;
-  at.statistics = at.key + c.warps * at.warp_bytes;
-  at.rows = at.statistics + c.warps * c.rows() * 8;
+  at.weights = at.key + c.sums() * at.warp_bytes;
+  at.scores = at.weights + (c.together ? tile::tile_bytes(c.rows(), c.keys) : 0);
+  at.corrections = at.scores + (c.together ? c.shares() * c.rows() * c.score_columns() * 4 : 0);
+  at.statistics = at.corrections + (c.together ? 4 * c.rows() : 0);
+  at.rows = at.statistics + c.sums() * c.rows() * 8;
   at.in_parts = at.rows + c.rows() * 8;
   at.row_factors = at.in_parts + 2 * kSequenceBytes;
   at.bytes = at.row_factors + (c.k_codes() ? 4 * c.rows() : 0);

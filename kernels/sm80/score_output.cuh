@@ -16,15 +16,19 @@ struct ScoreOutput : AttentionForward<Config, Score> {
   using Base::batch;
   using Base::first_row;
   using Base::head;
+  using Base::key;
   using Base::kv_length;
   using Base::lane;
   using Base::p;
   using Base::q_length;
   using Base::rows;
+  using Base::warp;
   using typename Base::Queries;
   using typename Base::Scores;
   using typename Base::Seen;
   using typename Base::Softmax;
+
+  static_assert(Base::kParts == 1, "there are no sums to have columns of");
 
   HEDDLE_DEVICE ScoreOutput(const ForwardParameters& parameters, u32 shared)
       : Base(parameters, shared) {}
@@ -35,7 +39,7 @@ struct ScoreOutput : AttentionForward<Config, Score> {
     this->load_keys(tile);
     ptx::copy_async_wait<0>();
     __syncthreads();
-    this->multiply_keys(s, queries);
+    this->multiply_keys(s, queries, key);
     this->score(s, tile * Base::kTileN, seen);
   }
 
@@ -59,7 +63,7 @@ struct ScoreOutput : AttentionForward<Config, Score> {
 
   HEDDLE_DEVICE void run(int* interval_lo) const {
     this->load_queries();
-    const Seen seen(p, interval_lo, first_row, q_length, kv_length);
+    const Seen seen(p, interval_lo, first_row, warp, q_length, kv_length);
     ptx::copy_async_wait<0>();
     __syncthreads();
     Queries queries;

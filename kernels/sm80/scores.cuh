@@ -175,17 +175,20 @@ HEDDLE_DEVICE void multiply_sums(float (&d)[kGroups][4], const float (&x)[kInner
 
 /// Writes the warp's 16 rows (from `row` of the tile) of sums, rounded, to rows first_row + row..
 /// of global memory below row_end: 16-bit rows through `tile` in shared memory, so that they leave
-/// in 16-byte pieces; f32 ones at once, four lanes filling a sector of 32.
+/// in 16-byte pieces; f32 ones at once, four lanes filling a sector of 32. The sums are of columns
+/// from `first_column` on, the first of a box; what goes beyond kColumns is dropped.
 template <typename T, class Tile, int kColumns, bool kAligned, int kGroups>
 HEDDLE_DEVICE void store_rows(u32 tile, int row, const float (&sums)[kGroups][4], float factor,
-                              T* base, i64 stride, int first_row, int row_end) {
+                              T* base, i64 stride, int first_row, int row_end,
+                              int first_column = 0) {
   const int lane = threadIdx.x % 32;
   if constexpr (is_same<T, float>) {
 #pragma unroll
     for (int n = 0; n < kGroups; ++n) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int at = first_row + row + lane / 4 + 8 * half, column = 8 * n + 2 * (lane % 4);
+        const int at = first_row + row + lane / 4 + 8 * half,
+                  column = first_column + 8 * n + 2 * (lane % 4);
         if (at >= row_end) continue;
         T* target = base + at * stride + column;
         const float x = sums[n][2 * half] * factor, y = sums[n][2 * half + 1] * factor;
@@ -198,6 +201,7 @@ HEDDLE_DEVICE void store_rows(u32 tile, int row, const float (&sums)[kGroups][4]
       }
     }
   } else {
+    tile += first_column / tile::kBoxColumns * Tile::kBoxBytes;
 #pragma unroll
     for (int n = 0; n < kGroups; ++n) {
 #pragma unroll
@@ -206,19 +210,19 @@ HEDDLE_DEVICE void store_rows(u32 tile, int row, const float (&sums)[kGroups][4]
                           ptx::pack<T>(sums[n][2 * half] * factor, sums[n][2 * half + 1] * factor));
     }
     __syncwarp();
-    constexpr int kChunks = ceil_div(kColumns, 8);
+    constexpr int kChunks = min_of(ceil_div(kColumns, 8), kGroups);
     for (int n = lane; n < 16 * kChunks; n += 32) {
-      const int r = row + n / kChunks, chunk = n % kChunks;
-      if (first_row + r >= row_end) continue;
+      const int r = row + n / kChunks, chunk = n % kChunks, column = first_column + 8 * chunk;
+      if (first_row + r >= row_end || column >= kColumns) continue;
       u32 words[4];
       ptx::load_shared(tile + Tile::chunk_offset(r, chunk), words);
-      T* target = base + (first_row + r) * stride + 8 * chunk;
+      T* target = base + (first_row + r) * stride + column;
       if constexpr (kAligned) {
         *reinterpret_cast<uint4*>(target) = make_uint4(words[0], words[1], words[2], words[3]);
       } else {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-          if (8 * chunk + i < kColumns)
+          if (column + i < kColumns)
             target[i].bits = static_cast<u16>(words[i / 2] >> 16 * (i % 2));
         }
       }

@@ -13,9 +13,10 @@ struct SeenKeys {
   int whole_begin, whole_end;  ///< keys that every row of the sequence sees
   attention::KeyInterval rows[2];
 
-  /// `intervals` is shared memory for 2 * kTileM numbers. By all threads, as many as rows or more.
+  /// `intervals` is shared memory for 2 * kTileM numbers. By all threads, as many as rows or more;
+  /// those of a warp have the 16 rows from 16 * row_warp on.
   HEDDLE_DEVICE SeenKeys(const attention::ForwardParameters& p, int* intervals, int first_row,
-                         int q_length, int kv_length) {
+                         int row_warp, int q_length, int kv_length) {
     int *const lo = intervals, *const hi = intervals + kTileM;
     if (threadIdx.x < kTileM) {
       const int row = first_row + threadIdx.x;
@@ -46,7 +47,7 @@ struct SeenKeys {
     whole_end = __reduce_min_sync(0xffffffffu, whole_end);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = threadIdx.x / 32 * 16 + lane / 4 + 8 * half;
+      const int row = row_warp * 16 + lane / 4 + 8 * half;
       rows[half] = {lo[row], hi[row]};
     }
   }

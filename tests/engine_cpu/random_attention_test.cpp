@@ -106,6 +106,12 @@ TEST(RandomForward, CachesOfManyKeys) {
   decoding.max_query_length = 3, decoding.max_length = 3000;
   sweep(random_sdpa, decoding, 2200000, seeds(60));
 }
+/// A latent that queries see whole, and values that are its first columns.
+TEST(RandomForward, ValuesInKeys) {
+  AttentionOptions options = caches();
+  options.codes = 0, options.values_in_keys = options.more_key_columns = 1;
+  sweep(random_sdpa, options, 2300000, seeds(20));
+}
 TEST(RandomForward, EverythingAtOnce) {
   AttentionOptions options;
   options.rope = 0.3;

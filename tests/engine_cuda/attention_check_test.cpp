@@ -15,6 +15,8 @@ namespace {
 
 using problem::AttentionBackwardProblem;
 
+const Target kTarget = *target_named("sm_80");
+
 problem::ScoreExpression sines(int count) {
   problem::ScoreBuilder b;
   auto x = b.leaf(problem::ScoreOp::dot);
@@ -27,22 +29,22 @@ TEST(AttentionCheck, LongScoresAndDerivativesAreRefused) {
   problem::AttentionProblem forward = forward_of(c);
   problem::AttentionBackwardProblem backward = backward_of(c);
   forward.structure.score = backward.structure.forward.score = sines(20);
-  EXPECT_TRUE(configure_forward_sm80(forward).is_ok());
+  EXPECT_TRUE(configure_forward_sm80(forward, kTarget).is_ok());
   EXPECT_TRUE(configure_forward_sm90(forward).is_ok());
-  EXPECT_TRUE(configure_backward_sm80(backward).is_ok());
+  EXPECT_TRUE(configure_backward_sm80(backward, kTarget).is_ok());
   EXPECT_TRUE(configure_backward_sm90(backward).is_ok());
 
   const std::string sentence =
       "cuda: a score or its derivative is about 2122 instructions; kernels take at most 2048";
   forward.structure.score = sines(21);
-  EXPECT_EQ(configure_forward_sm80(forward).status().message(), sentence);
+  EXPECT_EQ(configure_forward_sm80(forward, kTarget).status().message(), sentence);
   EXPECT_EQ(configure_forward_sm90(forward).status().message(), sentence);
   backward.structure.d_dot = sines(21);
-  EXPECT_EQ(configure_backward_sm80(backward).status().message(), sentence);
+  EXPECT_EQ(configure_backward_sm80(backward, kTarget).status().message(), sentence);
   EXPECT_EQ(configure_backward_sm90(backward).status().message(), sentence);
   backward.structure.d_dot = sines(20);
   backward.structure.load_gradients = {{.derivative = sines(21)}};
-  EXPECT_EQ(configure_backward_sm80(backward).status().message(), sentence);
+  EXPECT_EQ(configure_backward_sm80(backward, kTarget).status().message(), sentence);
   EXPECT_EQ(configure_backward_sm90(backward).status().message(), sentence);
 }
 
@@ -58,12 +60,43 @@ TEST(AttentionCheck, GradientsOfLogSumExpsOfF32AreTheGeneralKernels) {
       << lowering->description;
 }
 
+TEST(AttentionCheck, HeadsWiderThanKernelsAreRefused) {
+  const auto message = [](int qk, int v, const char* architecture) {
+    const Case c{.qk_dim = qk, .v_dim = v, .length = 512};
+    const Result<Lowering> forward = lower(forward_of(c), *target_named(architecture)),
+                           backward = lower(backward_of(c), *target_named(architecture));
+    EXPECT_EQ(forward.status().message(), backward.status().message());
+    return forward.status().message();
+  };
+  for (const char* architecture : {"sm_80", "sm_86", "sm_90a"}) {
+    EXPECT_EQ(message(576, 512, architecture), "");
+    EXPECT_EQ(message(584, 512, architecture),
+              "cuda: sdpa head_dim 584 (q, k) and 512 (v); kernels take at most 576 and 512");
+    EXPECT_EQ(message(8, 520, architecture),
+              "cuda: sdpa head_dim 8 (q, k) and 520 (v); kernels take at most 576 and 512");
+  }
+}
+
+TEST(AttentionCheck, HeadsWiderThanHoppersKernelsAreTheGeneralOnes) {
+  const Case c{.qk_dim = 320, .v_dim = 320, .length = 512};
+  EXPECT_EQ(configure_forward_sm90(forward_of(c)).status().message(),
+            "cuda: sdpa head_dim 320 (q, k) and 320 (v); the Hopper kernel takes at most 256");
+  EXPECT_EQ(configure_backward_sm90(backward_of(c)).status().message(),
+            "cuda: sdpa head_dim 320 (q, k) and 320 (v); the Hopper backward takes at most 256");
+  for (const problem::Problem& problem :
+       {problem::Problem(forward_of(c)), problem::Problem(backward_of(c))}) {
+    const Result<Lowering> lowering = lower(problem, *target_named("sm_90a"));
+    ASSERT_TRUE(lowering.is_ok()) << lowering.status().message();
+    EXPECT_NE(lowering->description.find("in parts"), std::string::npos) << lowering->description;
+  }
+}
+
 // Maxima are natural: in other units a huge one is rounded, and no f32 holds the rest.
 TEST(AttentionCheck, MaximaOfHugeScoresInLog2UnitsAreRefused) {
   const auto message = [](std::vector<Feature> features) {
     const AttentionBackwardProblem problem =
         backward_of({.qk_dim = 64, .v_dim = 64, .features = std::move(features), .length = 512});
-    const Status general = configure_backward_sm80(problem).status(),
+    const Status general = configure_backward_sm80(problem, kTarget).status(),
                  hopper = configure_backward_sm90(problem).status();
     EXPECT_EQ(general.message(), hopper.message());
     return general.message();

@@ -150,7 +150,7 @@ TEST(EqualKernels, OfRandomCacheAppends) {
 TEST(EqualKernels, OfAnyLengthOfAClass) {
   for (const char* architecture : {"sm_80", "sm_90a"}) {
     for (DataType dtype : {DataType::bf16, DataType::f32}) {
-      for (int dim : {64, 128, 256}) {
+      for (int dim : {64, 128, 256, 512}) {
         for (int feature = 0; feature <= static_cast<int>(Feature::rope_leading); ++feature) {
           std::vector<Problem> forwards, backwards;
           for (int64_t length : {1, 16, 48, 64, 65, 80, 257, 272, 305, 307, 512, 528, 2032, 2048,

@@ -255,6 +255,42 @@ TEST(Lower, FewRowsAgainstManyKeysAreTheDecodeKernels) {
   EXPECT_EQ(kernel(DataType::f32, 1, 512), "attention_forward");
 }
 
+// All heads of a group in one tile: of wide heads whatever rows they are together, as else each
+// head would read the keys again.
+TEST(Lower, FewRowsOfWideHeadsAreTheDecodeKernels) {
+  const auto described = [](const Case& c, int64_t rows, int64_t key_heads,
+                            const char* architecture) {
+    problem::AttentionProblem problem = forward_of(c, rows, 512);
+    problem.sizes.k_heads = problem.sizes.v_heads = key_heads;
+    for (problem::OperandId id : {problem.structure.k, problem.structure.v})
+      problem.sizes.layout(id).dims[1] = key_heads;
+    const Result<Lowering> lowering = lower(problem, *target_named(architecture));
+    return lowering.is_ok() ? lowering->description : lowering.status().message();
+  };
+  const Case latent{.qk_dim = 576, .v_dim = 512};
+  for (const auto& [architecture, rows, words] : {std::tuple{"sm_90a", 1, "16 rows"},
+                                                  {"sm_90a", 4, "32 rows"},
+                                                  {"sm_90a", 8, "64 rows"},
+                                                  {"sm_90a", 64, "64 rows"},
+                                                  {"sm_80", 1, "16 rows"},
+                                                  {"sm_80", 64, "32 rows"}}) {
+    const std::string said = described(latent, rows, 1, architecture);
+    EXPECT_NE(said.find("decode kernel"), std::string::npos) << said;
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+  }
+  for (const auto& [rows, key_heads] : {std::pair{65, 1}, {65, 8}}) {
+    const std::string said = described(latent, rows, key_heads, "sm_90a");
+    EXPECT_NE(said.find("general kernel"), std::string::npos) << said;
+  }
+  // Of f32 and of codes others compute.
+  EXPECT_NE(described({.dtype = DataType::f32, .qk_dim = 320, .v_dim = 320}, 1, 1, "sm_90a")
+                .find("general kernel"),
+            std::string::npos);
+  const std::string of_codes =
+      described({.qk_dim = 512, .v_dim = 512, .features = {Feature::i8_codes}}, 1, 8, "sm_90a");
+  EXPECT_NE(of_codes.find("from codes"), std::string::npos) << of_codes;
+}
+
 TEST(Lower, GivesTheSameOfTheSame) {
   for (const char* architecture : {"sm_80", "sm_90a"}) {
     for (int feature = 0; feature <= static_cast<int>(Feature::rope_leading); ++feature) {

@@ -117,6 +117,74 @@ TEST_F(AttentionOnGpu, BackwardOfLongRowsMatchesTheDefinition) {
   run([](Random& random, int64_t) { return random_sdpa_backward(random, long_options()); }, 12, 3);
 }
 
+TEST_F(AttentionOnGpu, ForwardOfFewRowsOfWideHeadsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa(random, wide_decode_options()); });
+}
+
+// So many that a block meets several steps of them, and of more than one sequence.
+TEST_F(AttentionOnGpu, ForwardOfFewRowsOfWideHeadsAndManyKeysMatchesTheDefinition) {
+  run(
+      [](Random& random, int64_t) {
+        AttentionOptions options = wide_decode_options();
+        options.max_length = 30000;
+        options.max_group = 20;
+        options.max_query_length = 1;
+        options.max_work = 4e8;
+        return random_sdpa(random, options);
+      },
+      16, 2);
+}
+
+// What absorbed latent attention is: a latent of 512 columns and 64 that are rotated.
+TEST_F(AttentionOnGpu, ForwardOfLatentsMatchesTheDefinition) {
+  run(
+      [](Random& random, int64_t number) {
+        AttentionOptions options = wide_decode_options();
+        options.min_head_dim = options.max_head_dim = 512;
+        options.more_key_columns = options.values_in_keys = 1;
+        options.any_head_dim = 0;
+        options.max_key_heads = 1;
+        options.max_group = number % 2 == 0 ? 16 : 128;
+        options.max_length = number % 2 == 0 ? 12000 : 2000;
+        options.max_query_length = number % 4 == 3 ? 100 : 1;
+        return random_sdpa(random, options);
+      },
+      16, 2);
+}
+
+/// Of all types and strides.
+AttentionOptions wide_head_options(Random& random) {
+  AttentionOptions options = beyond_a_warp(
+      random.structure().one_of({aligned_options(), gpu_options(), gpu_options(), f32_options()}));
+  options.any_head_dim = 0.2;
+  return options;
+}
+
+TEST_F(AttentionOnGpu, ForwardOfWideHeadsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa(random, wide_head_options(random)); });
+}
+
+TEST_F(AttentionOnGpu, ForwardOfWideHeadsThatWritesScoresMatchesTheDefinition) {
+  run([](Random& random) {
+    AttentionOptions options = wide_head_options(random);
+    options.scores = 1;
+    return random_sdpa(random, options);
+  });
+}
+
+TEST_F(AttentionOnGpu, BackwardOfWideHeadsMatchesTheDefinition) {
+  run([](Random& random) { return random_sdpa_backward(random, wide_head_options(random)); });
+}
+
+TEST_F(AttentionOnGpu, BackwardOfWideHeadsOfMaximaAndSumsMatchesTheDefinition) {
+  run([](Random& random) {
+    AttentionOptions options = wide_head_options(random);
+    options.max_and_sum = 1;
+    options.log2_input = 0;  // refused where scores may be huge: maxima are natural
+    return random_sdpa_backward(random, options);
+  });
+}
+
 // The narrowest heads have tiles of their own.
 TEST_F(AttentionOnGpu, BackwardOfNarrowHeadsMatchesTheDefinition) {
   AttentionOptions options = gpu_options();

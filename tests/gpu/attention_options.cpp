@@ -58,6 +58,17 @@ AttentionOptions decode_options() {
   return options;
 }
 
+AttentionOptions wide_decode_options() {
+  AttentionOptions options = beyond_a_warp(decode_options());
+  options.max_query_length = 4;
+  options.single_row = 0.6;
+  options.max_length = 1500;
+  options.max_group = 40;
+  options.max_key_heads = 2;
+  options.values_in_keys = 0.6;
+  return options;
+}
+
 AttentionOptions cache_options(AttentionOptions options) {
   options.codes = 0.7;
   options.rings = 0.3;
@@ -146,6 +157,13 @@ AttentionOptions any_rows_options(std::vector<DataType> dtypes) {
 }
 
 AttentionOptions aligned_f32_backward_options() { return backward(aligned_f32_options()); }
+
+AttentionOptions beyond_a_warp(AttentionOptions options) {
+  options.min_head_dim = 200;
+  options.max_head_dim = 512;
+  options.more_key_columns = 0.3;
+  return options;
+}
 
 AttentionOptions many_entries_options(AttentionOptions options) {
   options.min_batch = 65'536;

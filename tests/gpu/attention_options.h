@@ -14,6 +14,9 @@ AttentionOptions aligned_options();
 AttentionOptions aligned_backward_options();
 /// Few rows of queries and up to 3000 keys, which may be paged.
 AttentionOptions decode_options();
+/// Few rows of many heads, which are wide: all of them may see one head of keys, whose first
+/// columns may be the values.
+AttentionOptions wide_decode_options();
 /// Of caches: keys and values in codes, in rings, in pages or in rows.
 AttentionOptions cache_options(AttentionOptions options);
 /// With a bias or booleans in every cell, which the copy engine can fetch.
@@ -33,6 +36,8 @@ AttentionOptions aligned_f32_options();
 /// batch entries or heads share, f32 results. `dtypes` are of Q, K and V.
 AttentionOptions any_rows_options(std::vector<DataType> dtypes);
 AttentionOptions aligned_f32_backward_options();
+/// Some head dims of which are beyond what a warp holds sums of, up to 576 of Q and K.
+AttentionOptions beyond_a_warp(AttentionOptions options);
 /// More batch entries than a grid has layers, of few short rows each.
 AttentionOptions many_entries_options(AttentionOptions options);
 inline constexpr int64_t kFeaturePairs = kAttentionFeatureCount * (kAttentionFeatureCount + 1) / 2;

@@ -243,6 +243,20 @@ const std::vector<Kind>& kinds() {
       {"decode",
        [](Random& r) { return random_sdpa(r, few_rows(decode_options())); },
        {"attention forward", "decode kernel"}},
+      {"decode_together",
+       [](Random& r) {
+         AttentionOptions options = few_rows(wide_decode_options());
+         options.values_in_keys = 0;
+         return random_sdpa(r, options);
+       },
+       {"attention forward", "decode kernel", "keys a step"}},
+      {"decode_together_of_values_in_keys",
+       [](Random& r) {
+         AttentionOptions options = few_rows(wide_decode_options());
+         options.values_in_keys = 1;
+         return random_sdpa(r, options);
+       },
+       {"attention forward", "decode kernel", "keys a step"}},
       {"decode_packed",
        [](Random& r) { return random_sdpa(r, few_rows(packed(decode_options()))); },
        {"attention forward", "decode kernel"}},
@@ -397,6 +411,21 @@ const std::vector<Kind>& kinds() {
       {"general_backward_of_any_head_dim",
        [](Random& r) { return random_sdpa_backward(r, small(any_rows_options({DataType::bf16}))); },
        {"attention backward, general"}},
+      {"general_forward_in_parts",
+       [](Random& r) { return random_sdpa(r, small(beyond_a_warp(gpu_options()))); },
+       {"attention forward, general", "O in parts"}},
+      {"general_forward_in_parts_packed",
+       [](Random& r) { return random_sdpa(r, packed(beyond_a_warp(gpu_options()))); },
+       {"attention forward, general", "O in parts"}},
+      {"general_backward_in_parts",
+       [](Random& r) { return random_sdpa_backward(r, small(beyond_a_warp(gpu_options()))); },
+       {"attention backward, general", "sums in parts"}},
+      {"f32_general_forward_in_parts",
+       [](Random& r) { return random_sdpa(r, small(beyond_a_warp(f32_options()))); },
+       {"attention forward, general", "O in parts"}},
+      {"f32_general_backward_in_parts",
+       [](Random& r) { return random_sdpa_backward(r, small(beyond_a_warp(f32_options()))); },
+       {"attention backward, general", "sums in parts"}},
       {"f32_hopper_forward_wide",
        [](Random& r) { return random_sdpa(r, wide_f32()); },
        {"attention forward", "of f16 pairs"}},

@@ -12,14 +12,13 @@
 #include <optional>
 #include <set>
 
-#include "engine/cuda/attention_sm80.h"
 #include "engine/cuda/compiler.h"
+#include "engine/cuda/target.h"
 
 namespace heddle::engine::cuda {
 namespace {
 
 constexpr int kRegistersOfBlock = 65536, kMostRegisters = 255;
-constexpr int64_t kHopperSharedLimit = 227 * 1024;
 
 /// Opcodes ("HGMMA", without their modifiers) of each kernel of a cubin.
 using Opcodes = std::map<std::string, std::set<std::string>>;
@@ -98,7 +97,7 @@ void expect_within_launch(const KernelResources& resources, const LoweredKernel&
   const int budget = std::min(kRegistersOfBlock / kernel.threads / 8 * 8, kMostRegisters);
   EXPECT_LE(resources.registers, budget);
   EXPECT_LE(resources.shared_bytes + kernel.shared_bytes,
-            architecture == "sm_90a" ? kHopperSharedLimit : kSm80SharedLimit);
+            target_named(architecture)->shared_limit());
 }
 
 const std::vector<std::string>& instructions_of(const std::string& kernel,

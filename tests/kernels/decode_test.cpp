@@ -1,6 +1,8 @@
 // The decode kernel over head dims, types and features, for sm_80 and for sm_90a.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/cuda/attention_decode.h"
 #include "kernels/cases.h"
 #include "kernels/compiled.h"
@@ -46,7 +48,21 @@ std::vector<Few> cases() {
       for (int dim : {8, 72, 96, 192})
         all.push_back({{DataType::f16, dim, dim, {Feature::causal}, architecture}, rows});
       all.push_back({{DataType::bf16, 192, 128, {Feature::causal}, architecture}, rows});
+      // Wider than a warp's sums.
+      for (const auto& feature : features) {
+        if (std::ranges::any_of(feature, [](Feature f) {
+              return f == Feature::i8_codes || f == Feature::i4_codes || f == Feature::f8_codes;
+            }))
+          continue;
+        all.push_back({{DataType::bf16, 576, 512, feature, architecture}, rows});
+      }
+      for (int dim : {264, 320, 512})
+        all.push_back({{DataType::f16, dim, dim, {Feature::causal}, architecture}, rows});
+      all.push_back({{DataType::bf16, 64, 512, {Feature::causal}, architecture}, rows});
+      all.push_back({{DataType::bf16, 576, 64, {Feature::causal}, architecture}, rows});
     }
+    for (const auto& feature : {std::vector<Feature>{}, {Feature::causal, Feature::soft_cap}})
+      all.push_back({{DataType::bf16, 576, 512, feature, architecture}, 64});
   }
   return all;
 }

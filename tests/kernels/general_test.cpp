@@ -51,6 +51,18 @@ std::vector<Case> cases() {
       all.push_back({type, 192, 128, {Feature::causal}, architecture});
     }
     all.push_back({DataType::f16, 128, 128, {Feature::causal}, architecture});
+    // Wider than the sums of a warp.
+    for (DataType type : {DataType::bf16, DataType::f32}) {
+      for (const auto& feature : features) {
+        all.push_back({type, 512, 512, feature, architecture});
+      }
+      all.push_back({type, 320, 320, {Feature::causal}, architecture});
+      all.push_back({type, 576, 512, {Feature::causal}, architecture});
+      all.push_back({type, 64, 512, {Feature::causal}, architecture});
+      all.push_back({type, 576, 64, {Feature::causal, Feature::bias}, architecture});
+      all.push_back({type, 300, 270, {Feature::causal, Feature::unaligned}, architecture});
+    }
+    all.push_back({DataType::f16, 512, 512, {Feature::causal}, architecture});
     for (problem::ScoreOp function : long_functions()) {
       for (DataType type : {DataType::bf16, DataType::f32})
         all.push_back({type, 128, 128, {Feature::causal}, architecture, 512, function});
@@ -62,7 +74,7 @@ std::vector<Case> cases() {
 std::vector<Case> forward_cases() {
   std::vector<Case> all;
   for (const char* architecture : {"sm_80", "sm_90a"}) {
-    for (int dim : {64, 128, 256}) {
+    for (int dim : {64, 128, 256, 512}) {
       for (DataType type : {DataType::bf16, DataType::f32})
         for (Feature feature : {Feature::paged, Feature::ring, Feature::scores, Feature::weights})
           all.push_back({type, dim, dim, {feature}, architecture});

@@ -55,7 +55,9 @@ TEST(Facts, OfRowsOfAGroupAreClasses) {
   using GroupRows = AttentionFacts::GroupRows;
   for (const auto& [length, rows] : {std::pair{int64_t{1}, GroupRows::to_16},
                                      {4, GroupRows::to_16},
-                                     {5, GroupRows::to_64},
+                                     {5, GroupRows::to_32},
+                                     {8, GroupRows::to_32},
+                                     {9, GroupRows::to_64},
                                      {16, GroupRows::to_64},
                                      {17, GroupRows::more}}) {
     EXPECT_EQ(facts_of(causal_attention(DataType::bf16, 1, 8, 2, length, 8)).group_rows, rows)

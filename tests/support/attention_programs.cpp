@@ -51,6 +51,12 @@ class Draw {
     kv_length_ = (kv_length_ + options.key_step - 1) / options.key_step * options.key_step;
     qk_dim_ = head_dim();
     v_dim_ = wants(0.6) ? qk_dim_ : head_dim();
+    if (wants_rarely(options.more_key_columns)) qk_dim_ += 64;
+    if (!is_backward && wants_rarely(options.values_in_keys)) {
+      values_in_keys_ = true;
+      v_heads_ = k_heads_;
+      v_dim_ = std::min(v_dim_, qk_dim_);
+    }
     // Large heads are few.
     while (options.max_work > 0 && work() > options.max_work && (batch_ > 1 || k_heads_ > 1)) {
       if (batch_ > 1) {
@@ -101,6 +107,7 @@ class Draw {
   };
   Elements elements(const char* name, int64_t heads, int64_t columns, TensorId& scale);
   TensorId paged(const char* name, TensorId& table, int64_t heads, const Elements& of);
+  TensorId first_columns(const char* name, TensorId of, int64_t columns);
   TensorId keys_or_values(const char* name, graph::Sdpa& op, int64_t heads, int64_t columns);
   void draw_angles(graph::Rope& rope, int64_t rows);
   TensorId rotated(const char* name, TensorId x);
@@ -115,7 +122,7 @@ class Draw {
 
   Random &random_, &structure_;  ///< sizes and values; all that changes code
   const AttentionOptions& options_;
-  bool is_backward_, is_ragged_ = false;
+  bool is_backward_, is_ragged_ = false, values_in_keys_ = false;
   DataType io_;
   int64_t batch_, q_heads_, k_heads_, v_heads_, q_length_, kv_length_, qk_dim_, v_dim_;
   int64_t ring_rows_ = 0;
@@ -224,9 +231,25 @@ Draw::Elements Draw::elements(const char* name, int64_t heads, int64_t columns, 
   return {dtype, columns, [&] { return 16 * random_.normal(); }};
 }
 
+/// A tensor of another's rows, as far as so many columns.
+TensorId Draw::first_columns(const char* name, TensorId of, int64_t columns) {
+  const graph::Tensor whole = program_.graph[of];
+  Dims dims = whole.dims;
+  dims[3] = columns;
+  const TensorId id = program_.add(name, io_, dims, whole.strides);
+  program_.graph[id].ragged_offset = whole.ragged_offset;
+  program_.graph[id].ragged_offset_multiplier = whole.ragged_offset_multiplier;
+  program_.in_place[program_.graph[id].uid] = whole.uid;
+  return id;
+}
+
 /// In pages, in a ring or in rows, of numbers or codes.
 TensorId Draw::keys_or_values(const char* name, graph::Sdpa& op, int64_t heads, int64_t columns) {
   const bool is_k = std::string_view(name) == "k";
+  if (!is_k && values_in_keys_ && op.k_scale == kNone) {
+    op.page_table_v = op.page_table_k;
+    return first_columns(name, op.k, columns);
+  }
   const Elements of = elements(name, heads, columns, is_k ? op.k_scale : op.v_scale);
   const bool may_page = !is_backward_ && op.attention.padding_mask && !is_ragged_ && !op.ring_kv;
   if (may_page && wants(options_.paged)) {

@@ -14,6 +14,7 @@ struct AttentionOptions {
   int64_t max_batch = 3, max_key_heads = 3, max_group = 4, max_length = 48, max_head_dim = 40;
   int64_t min_head_dim = 8;
   int64_t head_dim_step = 8;         ///< which the two above are multiples of
+  double more_key_columns = 0;       ///< Q and K have 64 columns besides
   int64_t max_query_length = 0;      ///< 0: as max_length
   double max_work = 0;               ///< scores times columns, the definition's time; 0: any
   double single_row = 0.1;           ///< Sq = 1
@@ -21,7 +22,9 @@ struct AttentionOptions {
   double odd_strides = 0.7;          ///< else dense BHSD
   double unaligned = 0;              ///< given odd strides: no multiples of 8 elements
   double any_head_dim = 0;           ///< each from 1 to max_head_dim, else multiples of the step
-  double shared_keys = 0;            ///< K and V each once for all batch entries, or heads
+  /// Values are the first columns of the keys, in the same memory: given no codes, forward only.
+  double values_in_keys = 0;
+  double shared_keys = 0;  ///< K and V each once for all batch entries, or heads
   double tensor_scale = 0.2;
   double log2_input = 0.15;
   double bias = 0.3, alibi = 0.2;

@@ -1,5 +1,7 @@
 #include "engine/cuda/attention_backward_sm80.h"
 
+#include <algorithm>
+
 #include "core/rounding.h"
 #include "engine/cuda/attention_check.h"
 #include "engine/cuda/config_source.h"
@@ -101,7 +103,7 @@ Launch launch_of(const AttentionBackwardProblem& problem, const BackwardSm80Step
 }  // namespace
 
 Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
-    const AttentionBackwardProblem& problem) {
+    const AttentionBackwardProblem& problem, const Target& target) {
   const AttentionBackwardStructure& structure = problem.structure;
   const AttentionStructure& forward = structure.forward;
   const problem::AttentionFacts facts = problem::facts_of(problem);
@@ -137,20 +139,32 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
   if (planes && (!config.aligned || busy)) config.tile_m = 16;
   // At d 8 eight warps spilled 56 bytes on sm_80, at d 36, read by elements, 16.
   if (planes || widest <= (config.aligned ? 8 : 48)) config.warps = 4;
-  /// Fewer warps where they do not fit; wide heads stage half as many rows too.
-  const auto fitted = [](BackwardSm80Step step, int sm80::GeneralConfig::*staged) {
+  // Heads whose sums no warp can hold.
+  const bool beyond = widest > kWidestHead;
+  if (beyond) {
+    config.warps = 4;
+    config.tile_m = config.tile_n = 16;
+    config.in_turns = planes;
+  }
+  const int limit = shared_limit_of(forward, target);
+  /// Fewer warps where they do not fit; wide heads stage half as many rows too, and less often.
+  const auto fitted = [limit](BackwardSm80Step step, int sm80::GeneralConfig::*staged) {
     sm80::GeneralConfig& c = step.config;
-    while (c.warps > 1 && step.shared_bytes() > kSm80SharedLimit) c.warps /= 2;
-    while (step.shared_bytes() > kSm80SharedLimit && c.*staged > 16) c.*staged /= 2;
+    // Of 384 threads each has 168 registers: 576 columns in three parts spilled 16 bytes.
+    if (c.parts > 2) c.warps = std::min(c.warps, 2);
+    while (c.warps > 1 && step.shared_bytes() > limit) c.warps /= 2;
+    while (step.shared_bytes() > limit && c.*staged > 16) c.*staged /= 2;
+    if (step.shared_bytes() > limit) c.stages = 1;
     return step;
   };
+  const auto parts_of = [](int columns) { return (columns + kWidestHead - 1) / kWidestHead; };
 
   const auto add_keys = [&](bool dk, bool dv) {
-    BackwardSm80Step keys =
-        fitted({.part = Part::keys, .config = config}, &sm80::GeneralConfig::tile_m);
+    BackwardSm80Step keys{.part = Part::keys, .config = config};
     keys.config.want_dk = dk;
     keys.config.want_dv = dv;
-    steps.push_back(keys);
+    keys.config.parts = parts_of(dk ? forward.qk_head_dim : forward.v_head_dim);
+    steps.push_back(fitted(keys, &sm80::GeneralConfig::tile_m));
   };
   const bool dk = structure.d_k != kAbsent, dv = structure.d_v != kAbsent;
   if (dk && dv && facts.as_many_value_heads && widest <= 128) {
@@ -159,8 +173,9 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
     if (dk) add_keys(true, false);
     if (dv) add_keys(false, true);
   }
-  const BackwardSm80Step queries =
-      fitted({.part = Part::queries, .config = config}, &sm80::GeneralConfig::tile_n);
+  BackwardSm80Step queries{.part = Part::queries, .config = config};
+  queries.config.parts = parts_of(forward.qk_head_dim);
+  queries = fitted(queries, &sm80::GeneralConfig::tile_n);
   if (structure.d_q != kAbsent) steps.push_back(queries);
   if (forward.dropout.dump != kAbsent) steps.push_back({.part = Part::dump});
   if (structure.d_sink != kAbsent) steps.push_back({.part = Part::sink, .config = rows});
@@ -168,11 +183,14 @@ Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
     const OperandId id = structure.load_gradients[n].gradient;
     HEDDLE_TRY(check_dtype(forward, id, "dBias", {DataType::f32, DataType::bf16, DataType::f16}));
     BackwardSm80Step load{.part = Part::load, .config = queries.config, .load_gradient = n};
+    load.config.parts = 1;
     // The sums beside S and dP of 32 keys at d 256 spill 8 bytes on sm_90a.
     if (widest > 128) load.config.tile_n = 16;
     load.config.load_element = element_of(forward.type(id).dtype);
     steps.push_back(load);
   }
+  for (const BackwardSm80Step& step : steps)
+    HEDDLE_TRY(check_shared_bytes(forward, step.shared_bytes(), target));
   return steps;
 }
 
@@ -248,7 +266,8 @@ Result<Step> lower_step(const AttentionBackwardProblem& problem, const BackwardS
 
 Result<Lowering> lower_by(const AttentionBackwardProblem& problem, const Target& target,
                           bool after_pairs) {
-  HEDDLE_ASSIGN(const std::vector<BackwardSm80Step> configured, configure_backward_sm80(problem));
+  HEDDLE_ASSIGN(const std::vector<BackwardSm80Step> configured,
+                configure_backward_sm80(problem, target));
   Lowering lowering;
   std::vector<Step> steps;
   for (const BackwardSm80Step& one : configured) {
@@ -266,8 +285,11 @@ Result<Lowering> lower_by(const AttentionBackwardProblem& problem, const Target&
   const int64_t rows = problem.sizes.batch * problem.sizes.q_heads * problem.sizes.q_length;
   lowering.workspace_bytes =
       rows * int64_t{sizeof(attention::RowDelta)} + (after_pairs ? kFallbackBytes : 0);
-  lowering.description = fmt::format("attention backward, general kernels, {} launches, {}",
-                                     steps.size(), target.architecture);
+  const bool in_parts = std::ranges::any_of(
+      configured, [](const BackwardSm80Step& step) { return step.config.parts > 1; });
+  lowering.description =
+      fmt::format("attention backward, general kernels, {} launches, {}{}", steps.size(),
+                  in_parts ? "sums in parts, " : "", target.architecture);
   lowering.launches = std::make_shared<const GeneralLaunches<BackwardParameters>>(
       std::move(steps), std::move(aligned), after_pairs);
   return lowering;

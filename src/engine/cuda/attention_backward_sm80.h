@@ -22,7 +22,7 @@ struct BackwardSm80Step {
 
 /// The launches the wanted gradients need, in order, or which limit the problem breaks.
 Result<std::vector<BackwardSm80Step>> configure_backward_sm80(
-    const problem::AttentionBackwardProblem& problem);
+    const problem::AttentionBackwardProblem& problem, const Target& target);
 
 Result<Lowering> lower_backward_sm80(const problem::AttentionBackwardProblem& problem,
                                      const Target& target);

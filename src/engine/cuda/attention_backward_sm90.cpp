@@ -200,6 +200,7 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
   const AttentionSizes& sizes = problem.sizes;
   const AttentionFacts facts = problem::facts_of(problem);
   HEDDLE_TRY(check_backward(problem, facts));
+  HEDDLE_TRY(check_head_dims(forward, "Hopper backward"));
   HEDDLE_TRY(check_lengths(sizes, kMostRowsSm90));
   HEDDLE_TRY(check_features(structure, facts));
   HEDDLE_TRY(check_operands(structure, facts));

@@ -12,7 +12,8 @@ using problem::kAbsent;
 using problem::OperandId;
 
 namespace {
-constexpr int kMaxHeadDim = 256;
+/// Queries and keys, and values: a latent of 512 columns, and 64 that are rotated.
+constexpr int kMostColumns = 576, kMostValueColumns = 512;
 constexpr int64_t kMostRows = INT32_MAX - 256;  // up to the end of their last tile
 /// Of all batch entries and heads. No memory holds so many, but a tensor may be broadcast along any
 /// dim, and of rows up to here workspaces are counted in 63 bits.
@@ -100,10 +101,10 @@ Status check_attention(const problem::AttentionStructure& structure,
     if (!takes_codes || !structure.type(id).holds_codes())
       HEDDLE_TRY(check_dtype(structure, id, role, {element}));
   HEDDLE_TRY(check_sink(structure, sizes));
-  if (structure.qk_head_dim > kMaxHeadDim || structure.v_head_dim > kMaxHeadDim) {
+  if (structure.qk_head_dim > kMostColumns || structure.v_head_dim > kMostValueColumns) {
     return error(Code::graph_not_supported,
-                 "cuda: sdpa head_dim {} (q, k) and {} (v); the kernel takes at most {}",
-                 structure.qk_head_dim, structure.v_head_dim, kMaxHeadDim);
+                 "cuda: sdpa head_dim {} (q, k) and {} (v); kernels take at most {} and {}",
+                 structure.qk_head_dim, structure.v_head_dim, kMostColumns, kMostValueColumns);
   }
   if (structure.q_rope || structure.k_rope) {
     return error(Code::graph_not_supported,
@@ -137,6 +138,14 @@ Status check_attention(const problem::AttentionStructure& structure,
                  rows, keys, kMostRowsOfAll);
   }
   return {};
+}
+
+Status check_head_dims(const problem::AttentionStructure& structure, const char* kernel) {
+  constexpr int kMost = 256;
+  if (structure.qk_head_dim <= kMost && structure.v_head_dim <= kMost) return {};
+  return error(Code::graph_not_supported,
+               "cuda: sdpa head_dim {} (q, k) and {} (v); the {} takes at most {}",
+               structure.qk_head_dim, structure.v_head_dim, kernel, kMost);
 }
 
 Status check_backward(const problem::AttentionBackwardProblem& problem,

@@ -24,11 +24,14 @@ using problem::kAbsent;
 using problem::OperandId;
 
 constexpr const char* kKernelName = "attention_decode";
-constexpr int kSm90SharedLimit = 227 * 1024;
 /// Of all sequences together, which the kernel counts; the memory of none has so many.
 constexpr int64_t kMostTiles = int64_t{1} << 30;
 
 int64_t group_of(const AttentionSizes& sizes) { return sizes.q_heads / sizes.k_heads; }
+
+bool is_wide(const AttentionStructure& structure) {
+  return std::max(structure.qk_head_dim, structure.v_head_dim) > kWidestHead;
+}
 
 Status check(const AttentionStructure& structure, const AttentionFacts& facts,
              const AttentionSizes& sizes) {
@@ -45,6 +48,9 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
     return refuse("takes head dims that are multiples of 8");
   if (!rows_are_aligned(structure, structure.operands, facts))
     return refuse("takes rows that start on 16 bytes");
+  if (is_wide(structure) &&
+      (structure.type(structure.k).holds_codes() || structure.type(structure.v).holds_codes()))
+    return refuse("takes codes of head dims up to 256");
   // A quad's lanes share a key in parts of pairs of slices, eight lanes a value in words.
   if (structure.type(structure.k).holds_codes() && structure.qk_head_dim % 32 != 0)
     return refuse("takes codes of keys in multiples of 32");
@@ -56,10 +62,51 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
 
 }  // namespace
 
+namespace {
+
+/// As many rows as there are, up to 64, and as many steps on their way, as shared memory holds.
+Status fit_together(const AttentionFacts& facts, const Target& target, sm80::DecodeConfig& config) {
+  using GroupRows = AttentionFacts::GroupRows;
+  config.together = true;
+  config.warps = 8;
+  config.keys = 32;
+  config.row_tiles = facts.group_rows == GroupRows::to_16   ? 1
+                     : facts.group_rows == GroupRows::to_32 ? 2
+                                                            : 4;
+  const int limit = target.shared_limit();
+  const auto bytes = [&config] { return sm80::decode_layout_of(config).bytes; };
+  // By addresses alone: of which memory values are is known when they are there.
+  const bool may_lie_in_keys = config.v_dim <= config.qk_dim && config.rows_k == config.rows_v;
+  config.stages = 1;
+  while (config.row_tiles > 1 && bytes() > limit) config.row_tiles /= 2;
+  if (bytes() > limit) {
+    return error(Code::graph_not_supported,
+                 "cuda: sdpa head_dim {} (q, k) and {} (v) need {} bytes of shared memory in the "
+                 "decode kernel; a block has {} on {}",
+                 config.qk_dim, config.v_dim, bytes(), limit, target.architecture);
+  }
+  constexpr int kMostStages = 8;
+  const auto fill = [&](int& stages) {
+    while (stages < kMostStages) {
+      ++stages;
+      if (bytes() <= limit) continue;
+      --stages;
+      return;
+    }
+  };
+  fill(config.stages);
+  if (may_lie_in_keys) fill(config.stages_once);
+  return {};
+}
+
+}  // namespace
+
 bool has_few_rows_and_many_keys(const AttentionProblem& problem) {
   const AttentionFacts facts = problem::facts_of(problem);
-  return facts.group_rows != AttentionFacts::GroupRows::more &&
-         facts.keys != AttentionFacts::Keys::to_255;
+  if (facts.keys == AttentionFacts::Keys::to_255) return false;
+  if (facts.group_rows != AttentionFacts::GroupRows::more) return true;
+  // Of wide heads keys are read again for each head, and no tile of one is full.
+  return is_wide(problem.structure) && facts.has_few_rows && facts.groups_queries;
 }
 
 Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, const Target& target) {
@@ -79,12 +126,16 @@ Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, con
   config.lengths = structure.q_lengths != kAbsent || structure.kv_lengths != kAbsent;
   config.input_is_log2 = structure.softmax_input_is_log2;
   config.has_score = !structure.score.is_identity();
+  if (is_wide(structure)) {
+    HEDDLE_TRY(fit_together(facts, target, config));
+    return config;
+  }
   const int widest = std::max(config.qk_dim, config.v_dim);
   config.row_tiles = facts.group_rows != AttentionFacts::GroupRows::to_16 && widest <= 128 ? 2 : 1;
   config.keys = widest <= 64 ? 32 : 16;
   config.stages = 8;
   config.warps = target.is_hopper() ? 8 : 4;
-  const int limit = target.is_hopper() ? kSm90SharedLimit : kSm80SharedLimit;
+  const int limit = target.is_hopper() ? target.shared_limit() : kSm80SharedLimit;
   while (config.stages > 2 && sm80::decode_layout_of(config).bytes > limit) --config.stages;
   if (sm80::decode_layout_of(config).bytes > limit) config.warps /= 2;
   return config;
@@ -179,9 +230,10 @@ Result<Lowering> lower_decode(const AttentionProblem& problem, const Target& tar
   lowering.workspace_bytes = planned.flags + parts * config.readers() * sm80::kFlagStride * 8;
   const bool codes = config.k_codes() || config.v_codes(),
              ring = config.rows_k == attention::KeyRows::ring;
-  lowering.description = fmt::format(
-      "attention forward, decode kernel{}{}, {} rows, {} keys a warp, {}", codes ? " of codes" : "",
-      ring ? " in a ring" : "", config.rows(), config.keys, target.architecture);
+  lowering.description =
+      fmt::format("attention forward, decode kernel{}{}, {} rows, {} keys a {}, {}",
+                  codes ? " of codes" : "", ring ? " in a ring" : "", config.rows(), config.keys,
+                  config.together ? "step" : "warp", target.architecture);
   lowering.launches = std::make_shared<const DecodeLaunches>(std::move(planned));
   return lowering;
 }

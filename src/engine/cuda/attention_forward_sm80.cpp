@@ -21,7 +21,8 @@ using problem::OperandId;
 
 }  // namespace
 
-Result<sm80::GeneralConfig> configure_forward_sm80(const AttentionProblem& problem) {
+Result<sm80::GeneralConfig> configure_forward_sm80(const AttentionProblem& problem,
+                                                   const Target& target) {
   const AttentionStructure& structure = problem.structure;
   HEDDLE_TRY(check_attention(structure, problem.sizes));
   const problem::AttentionFacts facts = problem::facts_of(problem);
@@ -37,6 +38,17 @@ Result<sm80::GeneralConfig> configure_forward_sm80(const AttentionProblem& probl
                      !planes && (config.aligned || widest > 8);
   config.tile_n = roomy ? 128 : widest <= 128 ? 64 : 32;
   const auto shared = [&config] { return sm80::forward_layout_of(config).bytes; };
+  if (widest > kWidestHead) {
+    config.parts = (structure.v_head_dim + kWidestHead - 1) / kWidestHead;
+    config.tile_n = planes ? 16 : 32;
+    // As much as a stage of f32 hides.
+    config.in_turns = planes;
+    config.warps = 4;
+    const int limit = shared_limit_of(structure, target);
+    while (config.warps > 1 && shared() > limit) config.warps /= 2;
+    HEDDLE_TRY(check_shared_bytes(structure, shared(), target));
+    return config;
+  }
   // Short query blocks (decoding) and wide heads take fewer rows; three planes fewer keys too.
   if (facts.has_few_rows || planes || shared() > kSm80SharedLimit) config.warps = 4;
   if (planes && widest > 64) config.tile_n /= 2;
@@ -94,7 +106,7 @@ KernelUnit dump_unit(const AttentionStructure& structure) {
 }
 
 Result<Lowering> lower_by(const AttentionProblem& problem, const Target& target, bool after_pairs) {
-  HEDDLE_ASSIGN(const sm80::GeneralConfig config, configure_forward_sm80(problem));
+  HEDDLE_ASSIGN(const sm80::GeneralConfig config, configure_forward_sm80(problem, target));
   const AttentionStructure& structure = problem.structure;
   std::vector<OperandId> loads;
   const std::string score = score_source("Score", structure.score, structure, loads);
@@ -123,6 +135,7 @@ Result<Lowering> lower_by(const AttentionProblem& problem, const Target& target,
   if (structure.scores != problem::kAbsent) {
     sm80::GeneralConfig writing = config;
     writing.dropout = attention::Dropout::none;
+    writing.parts = 1;
     writing.tile_n = std::min(config.tile_n, 32);  // of 64 keys and 128 up to 32 bytes were spilled
     const attention::ArgumentLayout of_scores = argument_layout_of_scores(structure, loads.size());
     add(scores_unit(structure, writing, of_scores, score), launch_of(writing), of_scores);
@@ -132,8 +145,9 @@ Result<Lowering> lower_by(const AttentionProblem& problem, const Target& target,
   std::vector<problem::NamedOperand> aligned;
   if (config.aligned) aligned = problem::tensors_of(structure);
   lowering.workspace_bytes = after_pairs ? kFallbackBytes : 0;
-  lowering.description = fmt::format("attention forward, general kernel, {} x {} tiles, {}", rows,
-                                     config.tile_n, target.architecture);
+  lowering.description =
+      fmt::format("attention forward, general kernel, {} x {} tiles, {}{}", rows, config.tile_n,
+                  config.parts > 1 ? "O in parts, " : "", target.architecture);
   lowering.launches = std::make_shared<const GeneralLaunches<ForwardParameters>>(
       std::move(steps), std::move(aligned), after_pairs);
   return lowering;

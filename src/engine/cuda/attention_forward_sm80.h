@@ -9,7 +9,8 @@
 namespace heddle::engine::cuda {
 
 /// The configuration, or which limit of the kernel the problem breaks.
-Result<sm80::GeneralConfig> configure_forward_sm80(const problem::AttentionProblem& problem);
+Result<sm80::GeneralConfig> configure_forward_sm80(const problem::AttentionProblem& problem,
+                                                   const Target& target);
 
 Result<Lowering> lower_forward_sm80(const problem::AttentionProblem& problem, const Target& target);
 /// In f32 beside Hopper's kernels, where these do not compute

@@ -81,6 +81,7 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
   AttentionStructure rotated = structure;
   rotated.q_rope.reset();
   HEDDLE_TRY(check_attention(rotated, sizes));
+  HEDDLE_TRY(check_head_dims(rotated, "Hopper kernel"));
   HEDDLE_TRY(check_lengths(sizes, kMostRowsSm90));
   HEDDLE_TRY(check_rope(structure, sizes));
   if (structure.scores != problem::kAbsent)

@@ -2,12 +2,30 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/cuda/attention_check.h"
 #include "engine/cuda/device_names.h"
 
 namespace heddle::engine::cuda {
 
 using problem::kAbsent;
+
+int shared_limit_of(const problem::AttentionStructure& structure, const Target& target) {
+  const bool wide = std::max(structure.qk_head_dim, structure.v_head_dim) > kWidestHead;
+  return wide ? target.shared_limit() : kSm80SharedLimit;
+}
+
+Status check_shared_bytes(const problem::AttentionStructure& structure, int bytes,
+                          const Target& target) {
+  const int limit = shared_limit_of(structure, target);
+  if (bytes <= limit) return {};
+  return error(Code::graph_not_supported,
+               "cuda: sdpa head_dim {} (q, k) and {} (v) in {} need {} bytes of shared memory; a "
+               "block has {} on {}",
+               structure.qk_head_dim, structure.v_head_dim, name(structure.type(structure.q).dtype),
+               bytes, limit, target.architecture);
+}
 
 sm80::GeneralConfig general_config(const problem::AttentionStructure& structure) {
   sm80::GeneralConfig config;
@@ -18,6 +36,8 @@ sm80::GeneralConfig general_config(const problem::AttentionStructure& structure)
   config.rows_v = rows_of(structure.type(structure.v).storage);
   config.block_mask = structure.block_mask != kAbsent;
   config.input_is_log2 = structure.softmax_input_is_log2;
+  // Tiles of f32 are not copied asynchronously: a second stage would hide nothing.
+  if (config.is_f32()) config.stages = 1;
   config.max_and_sum = has_max_and_sum(structure);
   config.has_score = !structure.score.is_identity();
   config.dropout = dropout_of(structure.dropout.kind);

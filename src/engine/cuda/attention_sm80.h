@@ -3,13 +3,23 @@
 
 #include <string>
 
+#include "engine/cuda/target.h"
 #include "problem/attention.h"
 #include "sm80/general_config.h"
 
 namespace heddle::engine::cuda {
 
-/// Shared memory every sm_80-class device gives a block (sm_86's share, the smallest).
+/// Shared memory every sm_80-class device gives a block (sm_86's share, the smallest): what kernels
+/// of heads up to kWidestHead take. Those of wider ones take what the device gives.
 inline constexpr int kSm80SharedLimit = 99 * 1024;
+/// Columns whose sums a warp holds for its rows.
+inline constexpr int kWidestHead = 256;
+
+/// Shared memory that the general kernels of the head dims may take.
+int shared_limit_of(const problem::AttentionStructure& structure, const Target& target);
+/// Wide heads' tiles that are larger even so.
+Status check_shared_bytes(const problem::AttentionStructure& structure, int bytes,
+                          const Target& target);
 
 /// What the problem has; the tiles are left at their defaults.
 sm80::GeneralConfig general_config(const problem::AttentionStructure& structure);

@@ -92,8 +92,11 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("qk_dim", c.qk_dim);
   visit("v_dim", c.v_dim);
   visit("warps", c.warps);
+  visit("parts", c.parts);
   visit("tile_m", c.tile_m);
   visit("tile_n", c.tile_n);
+  visit("stages", c.stages);
+  visit("in_turns", c.in_turns);
   visit("aligned", c.aligned);
   visit("rows_k", c.rows_k, "K");
   visit("rows_v", c.rows_v, "V");
@@ -120,6 +123,8 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("warps", c.warps);
   visit("keys", c.keys);
   visit("stages", c.stages);
+  visit("together", c.together);
+  visit("stages_once", c.stages_once);
   visit("rows_k", c.rows_k, "K");
   visit("rows_v", c.rows_v, "V");
   visit("lengths", c.lengths, "lengths");

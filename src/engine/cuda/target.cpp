@@ -28,6 +28,21 @@ int processors_of(int compute_capability) {
 
 }  // namespace
 
+int Target::shared_limit() const {
+  switch (compute_capability) {
+    case 80:
+    case 87:
+      return 163 * 1024;
+    case kHopper:
+    case 100:
+    case 103:
+    case 110:
+      return 227 * 1024;
+    default:
+      return 99 * 1024;
+  }
+}
+
 Target target_of(const Device& device) {
   // wgmma, setmaxnreg and their kind exist for the exact architecture only.
   return {.architecture = device.compute_capability == kHopper

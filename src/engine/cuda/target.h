@@ -16,6 +16,8 @@ struct Target {
   problem::AllowedPaths paths = {};  ///< of attention forwards
 
   bool is_hopper() const { return compute_capability == 90; }
+  /// Bytes of shared memory that a block may have.
+  int shared_limit() const;
 };
 
 Target target_of(const Device& device);
