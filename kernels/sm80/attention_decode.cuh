@@ -220,7 +220,7 @@ struct DecodeBlock {
     return reinterpret_cast<float2*>(shared + kAt.rows);
   }
   HEDDLE_DEVICE const float* sums_of(int of_warp) const {
-    return reinterpret_cast<const float*>(shared + kAt.key + of_warp * kAt.warp_bytes);
+    return reinterpret_cast<const float*>(shared + kAt.sums + of_warp * kAt.warp_bytes);
   }
 
   /// Leaves the warp's sums of the rows that there are where its stages were.

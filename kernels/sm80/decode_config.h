@@ -53,7 +53,8 @@ struct DecodeConfig {
   /// of those in shared memory, more than there are keys, lest all rows begin in one bank.
   constexpr int shares() const {
     const int products = row_tiles * (keys / 16);
-    return warps > products ? warps / products : 1;
+    // Of 64 rows two, so that keys are read for two tiles of rows at once.
+    return warps > products ? warps / products : row_tiles > 2 ? 2 : 1;
   }
   constexpr int score_columns() const { return keys + 8; }
   /// Blocks that put together what others found of one sequence: a thread for each four columns.
@@ -68,8 +69,9 @@ struct DecodeConfig {
 constexpr int code_row_bytes(int bytes) { return bytes + 16; }
 
 struct DecodeLayout {
-  /// Stages of warps, then, once each has met its last key, their sums.
-  int key = 0;
+  /// Stages of warps, then, once each has met its last key, their sums: together, from the queries
+  /// on.
+  int key = 0, sums = 0;
   int warp_bytes = 0, stage_bytes = 0, value_in_stage = 0;
   /// Together: dot products [shares][rows], weights, and what the sums of each row so far are to be
   /// multiplied by.
@@ -92,7 +94,10 @@ constexpr DecodeLayout decode_layout_of(const DecodeConfig& c) {
             summed = c.rows() * c.sum_columns() * 4;
   const int staged = apart > once ? apart : once;
   at.warp_bytes = ((staged > summed ? staged : summed) + 127) / 128 * 128;
-  at.weights = at.key + c.sums() * at.warp_bytes;
+  at.sums = c.together ? 0 : at.key;
+  at.weights = at.key + c.warps * at.warp_bytes;
+  if (c.together)
+    at.weights = at.key + staged > summed ? at.key + staged : (summed + 127) / 128 * 128;
   at.scores = at.weights + (c.together ? tile::tile_bytes(c.rows(), c.keys) : 0);
   at.corrections = at.scores + (c.together ? c.shares() * c.rows() * c.score_columns() * 4 : 0);
   at.statistics = at.corrections + (c.together ? 4 * c.rows() : 0);

@@ -41,14 +41,14 @@ struct DecodeTogether {
   static constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : attention::kLog2E;
 
   // Dot products are 16 rows by 16 keys each. A warp takes those of 16 keys with every kApart-th
-  // tile of rows; where there are fewer of them than warps, kShares warps take a share of the
-  // columns of each.
+  // tile of rows, and of their columns all or one of kShares.
   static constexpr int kSlices = ceil_div(Config::kQkDim, 16), kPairs = kKeys / 16;
-  static constexpr int kShares = max_of(1, kWarps / (kRowTiles * kPairs));
+  static constexpr int kShares = kConfig.shares();
   static constexpr int kOwnTiles = kRowTiles * kPairs * kShares / kWarps;
   static constexpr int kApart = kRowTiles / kOwnTiles;
   static constexpr int kOwnSlices = ceil_div(kSlices, kShares);
-  static_assert(kPairs * kApart * kShares == kWarps && kOwnTiles * kApart == kRowTiles);
+  static_assert(kOwnTiles >= 1 && kPairs * kApart * kShares == kWarps &&
+                kOwnTiles * kApart == kRowTiles);
   /// Q in registers, where one tile's share of it fits beside the sums.
   static constexpr bool kQueryInRegisters = kOwnTiles == 1 && kOwnSlices * 4 <= 80;
   static constexpr int kPitch = kConfig.score_columns();  ///< of a row of scores, in numbers
@@ -352,7 +352,7 @@ struct DecodeTogether {
     ptx::copy_async_wait<0>();
     __syncthreads();
 
-    // Where the stages were.
+    // Where queries and stages were.
     const float total = over_row(row.sum, [](float a, float b) { return a + b; });
     if (threadIdx.x % kRowThreads == 0 && own_row() < rows_there)
       reinterpret_cast<float2*>(shared + kAt.statistics)[own_row()] =
@@ -367,7 +367,7 @@ struct DecodeTogether {
         for (int n = 0; n < kOwnGroups; ++n) {
           const int column = own_column() + 8 * n + tile::fragment_column(lane);
           if (column < Config::kVDim)
-            ptx::store_shared(stages + 4 * (at * kConfig.sum_columns() + column),
+            ptx::store_shared(base + kAt.sums + 4 * (at * kConfig.sum_columns() + column),
                               out[m][n][2 * half], out[m][n][2 * half + 1]);
         }
       }

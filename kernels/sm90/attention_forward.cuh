@@ -4,12 +4,12 @@
 //
 // A persistent block is one producer warp group, in which one thread deals out query tiles and
 // another feeds rings of K and V tiles by TMA, and one to three consumer warp groups of 64 query
-// rows each; one more rotates Q, where RoPE is staged for two. Blocks of one consumer share a
-// processor, for short sequences. A consumer keeps two products in
-// flight: while the tensor core adds P(j) V(j), it computes the softmax of S(j+1). Consumers take
-// turns at issuing, so one's softmax runs under the other's products. Keys are visited from the
-// last visible tile backwards or, with kUpwards, from the first one on; steps of tiles that every
-// row sees have no mask code.
+// rows each, or two that share rows whose O is wider than one's registers: both compute S, and each
+// some columns of O; one more rotates Q, where RoPE is staged for two. Blocks of one consumer share
+// a processor, for short sequences. A consumer keeps two products in flight: while the tensor core
+// adds P(j) V(j), it computes the softmax of S(j+1). Consumers take turns at issuing, so one's
+// softmax runs under the other's products. Keys are visited from the last visible tile backwards
+// or, with kUpwards, from the first one on; steps of tiles that every row sees have no mask code.
 #pragma once
 
 #include "../attention/online_softmax.cuh"
@@ -54,7 +54,7 @@ struct AttentionForward : ForwardBlock<Config, Score> {
 
   using Scores = float[kTileN / 2];
   using Weights = u32[kPvSlices][4];
-  using Output = float[C::kVDim / 2];
+  using Output = float[Block::kVColumns / 2];
   using Dropped = FragmentDropout<C::kDropout, kTileN>;
 
   /// How a query tile follows another: see cross_late. Consumers in turns cannot issue one product
@@ -111,10 +111,18 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       tiles.release_tiled();
     }
 
+    /// A tile's address, and 0 that neither compiler nor assembler knows. Q's is the same in every
+    /// step, of one stage all are, and they would keep the descriptors of all slices: of wide heads
+    /// there are no registers for them (d 512: 956 bytes spilled).
+    HEDDLE_DEVICE u32 each_step(u32 address) const {
+      if constexpr (C::kParts == 1) return address;
+      return address + (tiles.k_at.count() >> 31);
+    }
+
     /// s = Q K^T for the tiles at hand; asynchronous, one group.
     HEDDLE_DEVICE void issue_scores(Scores& s) const {
-      const tile::KMajor<QTile> q(tiles.q());
-      const tile::KMajor<KTile> k(tiles.k());
+      const tile::KMajor<QTile> q(each_step(tiles.q()));
+      const tile::KMajor<KTile> k(each_step(tiles.k()));
       ptx::wgmma_fence();
       tile::issue_product<T, kTileN, kQkSlices>(s, q, k, false);
       ptx::wgmma_commit();
@@ -122,9 +130,9 @@ struct AttentionForward : ForwardBlock<Config, Score> {
 
     /// out += P V for the V tile at hand; asynchronous, one group.
     HEDDLE_DEVICE void issue_output(Output& out, const Weights& weights) const {
-      const tile::MnMajor<VTile> v(tiles.v());
+      const tile::MnMajor<VTile> v(each_step(tiles.v()), tiles.part() * Block::kVColumns);
       ptx::wgmma_fence();
-      tile::issue_product<T, C::kVDim>(out, weights, v, true);
+      tile::issue_product<T, Block::kVColumns>(out, weights, v, true);
       ptx::wgmma_commit();
     }
 
@@ -345,9 +353,9 @@ struct AttentionForward : ForwardBlock<Config, Score> {
                  (kStagedRotations || Block::ScoreTiles::kThere ? 2 : 1));
       if constexpr (Block::ScoreTiles::kThere)
         typename Block::ScoreTiles::Ring{shared + Block::kAt.tiled_ring}.init(1, 4 * C::kConsumers);
-      for (int consumer = 0; consumer < C::kConsumers; ++consumer)
-        QRing{shared + Block::kAt.q_rings + consumer * QRing::kBytes}.init(
-            1, C::kOutputAliasesQ ? 1 : 4);
+      for (int group = 0; group < Block::kRowGroups; ++group)
+        QRing{shared + Block::kAt.q_rings + group * QRing::kBytes}.init(
+            1, C::kOutputAliasesQ ? 1 : 4 * C::kParts);
       for (int consumer = 0; kStagedRotations && consumer < C::kConsumers; ++consumer)
         typename Block::StagingRing{shared + Block::kAt.staging_rings +
                                     consumer * Block::StagingRing::kBytes}

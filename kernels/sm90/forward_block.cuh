@@ -47,7 +47,11 @@ struct ForwardBlock {
 
   using QTile = tile::PlanesOf<64, C::kQkDim, C::kPlanes>;  // one consumer's rows
   using KTile = tile::PlanesOf<kTileN, C::kQkDim, C::kPlanes>;
-  using VTile = tile::PlanesOf<kTileN, C::kVDim, C::kPlanes>;
+  /// Columns of O that a consumer has.
+  static constexpr int kVColumns = C::kValues.part_columns();
+  static constexpr int kRowGroups = C::kValues.row_groups();
+  static_assert(C::kParts == 1 || !C::kOutputAliasesQ, "the other part may still read Q");
+  using VTile = tile::PlanesOf<kTileN, C::kParts * kVColumns, C::kPlanes>;
   using OTile = tile::SharedTile<64, C::kVDim>;
   using ScoreTiles = ScoreTile<C, kTileM, kTileN>;  // all consumers' rows
   static_assert(!(C::kUpwards && ScoreTiles::kThere), "these come from the last keys on");

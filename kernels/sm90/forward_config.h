@@ -13,9 +13,10 @@ struct ForwardConfig {
   Element element = Element::bf16;
   Element result = Element::bf16;  ///< of O: element, or f32
   int planes = 1;                  ///< 2: f32, which comes as pairs of f16 (f16_pairs.cuh)
-  int qk_dim = 128, v_dim = 128;   ///< multiples of 8, at most 256
+  int qk_dim = 128, v_dim = 128;   ///< multiples of 8, at most 256; in parts v_dim 512
   int tile_n = 128;                ///< keys a step
   int consumers = 2;               ///< warp groups of 64 query rows
+  int parts = 1;                   ///< consumers that share rows, each with columns of its own of O
   int blocks = 1;                  ///< that share a processor
   int stages = 2;                  ///< of the K and V rings
   int q_stages = 2;                ///< 2: a query tile starts under the last product before it
@@ -40,7 +41,13 @@ struct ForwardConfig {
   int rope_first = 0;  ///< its first rotated column
   attention::RopePairing rope_pairing = attention::RopePairing::halves;
 
-  constexpr int tile_m() const { return 64 * consumers; }
+  /// Groups of 64 query rows.
+  constexpr int row_groups() const { return consumers / parts; }
+  constexpr int tile_m() const { return 64 * row_groups(); }
+  /// Of O that a consumer has: in parts whole boxes, of which the last part's may go beyond.
+  constexpr int part_columns() const {
+    return parts == 1 ? v_dim : (tile::boxes_of(v_dim) + parts - 1) / parts * tile::kBoxColumns;
+  }
   /// Maps per batch entry, in the workspace. Pairs end with their sequences: f16_pairs.cuh fills up
   /// with zeros.
   /// Of fp8 the kernel before fills up values, and no score of a key past a length counts.
@@ -49,8 +56,10 @@ struct ForwardConfig {
   }
   /// One FFMA takes a dot product to its exponent; else scores are made first.
   constexpr bool is_plain() const { return !has_score && positive_scale; }
-  /// f32 leaves from registers.
-  constexpr bool stages_output() const { return !output_aliases_q && result == element; }
+  /// f32 leaves from registers, and so do parts.
+  constexpr bool stages_output() const {
+    return !output_aliases_q && result == element && parts == 1;
+  }
   /// The rotations of the next query tile wait where O is staged, if they fit: they are used up
   /// before this tile's O is written. (Score expressions leave no registers for it: a bias at d 64
   /// spilled.)
@@ -87,10 +96,11 @@ struct ForwardLayout {
 constexpr ForwardLayout layout_of(const ForwardConfig& c) {
   ForwardLayout at;
   const int q_tile = tile::tile_bytes(64, c.qk_dim, c.planes);
-  at.q_stage_bytes = c.consumers * q_tile;
+  at.q_stage_bytes = c.row_groups() * q_tile;
   at.k = c.q_stages * at.q_stage_bytes;
   at.v = at.k + c.stages * tile::tile_bytes(c.tile_n, c.qk_dim, c.planes);
-  const int end = at.v + c.stages * tile::tile_bytes(c.tile_n, c.v_dim, c.planes);
+  const int end =
+      at.v + c.stages * tile::tile_bytes(c.tile_n, c.parts * c.part_columns(), c.planes);
   at.o_boxes = (tile::boxes_of(c.v_dim) + c.output_rounds - 1) / c.output_rounds;
   at.o = c.output_aliases_q ? at.q : end;
   at.o_stride = c.output_aliases_q ? q_tile : tile::tile_bytes(64, tile::kBoxColumns * at.o_boxes);

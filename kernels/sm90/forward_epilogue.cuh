@@ -23,7 +23,7 @@ struct ForwardEpilogue {
   using Softmax = typename Block::Softmax;
   using Tiles = ForwardTiles<Block>;
   using Work = ForwardWork<Block>;
-  using Output = float[C::kVDim / 2];
+  using Output = float[Block::kVColumns / 2];
   static constexpr bool kSplitF16 = Block::kSplitF16;
 
   /// Divides by the row sums and writes O and the row statistics.
@@ -56,9 +56,9 @@ struct ForwardEpilogue {
   /// because the rows see no key.
   HEDDLE_DEVICE static void store(const ForwardArguments& args, Tiles& tiles, const Work& work,
                                   Output& out, const float (&factor)[2]) {
-    if constexpr (is_same<typename C::Result, float>) {
+    if constexpr (is_same<typename C::Result, float> || C::kParts > 1) {
       if constexpr (!kSplitF16) clear_unseen(out, factor);
-      store_f32(args.problem, work, tiles.consumer, out, factor);
+      store_from_registers(args.problem, work, tiles, out, factor);
       if (work.empty()) tiles.release_q();
       return;
     }
@@ -121,7 +121,7 @@ struct ForwardEpilogue {
         reference = attention::minus_infinity();
       }
       factor[h] = sum == 0.f ? 0.f : kept / sum;
-      if (thread % 4 == 0) {
+      if (thread % 4 == 0 && consumer % C::kParts == 0) {
         const auto write = [&](const attention::Tensor& target, float value) {
           if (target.data != nullptr && row < written_rows(p, work, target))
             *attention::element_pointer<float>(target, work.batch, work.head, row, 0) = value;
@@ -140,22 +140,31 @@ struct ForwardEpilogue {
     }
   }
 
-  /// Writes O in f32; the four lanes of a quad fill a sector of 32 bytes.
-  HEDDLE_DEVICE static void store_f32(const attention::ForwardParameters& p, const Work& work,
-                                      int consumer, const Output& out, const float (&factor)[2]) {
-    const int thread = threadIdx.x % 128;
+  /// Writes O: in f32 the four lanes of a quad fill a sector of 32 bytes, in 16 bits half of one.
+  HEDDLE_DEVICE static void store_from_registers(const attention::ForwardParameters& p,
+                                                 const Work& work, const Tiles& tiles,
+                                                 const Output& out, const float (&factor)[2]) {
+    using Result = typename C::Result;
+    const int thread = threadIdx.x % 128, first_column = tiles.part() * Block::kVColumns;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int row = work.first_row(consumer) + tile::fragment_row(thread, h);
+      const int row = work.first_row(tiles.consumer) + tile::fragment_row(thread, h);
       if (row >= written_rows(p, work, p.o)) continue;
-      float* to = attention::element_pointer<float>(p.o, work.batch, work.head, row,
-                                                    tile::fragment_column(thread));
+      Result* to = attention::element_pointer<Result>(p.o, work.batch, work.head, row,
+                                                      first_column + tile::fragment_column(thread));
       const float lacking = kSplitF16 ? factor[h] * tile::kOutputLacks : 0.0f;
 #pragma unroll
-      for (int i = 2 * h; i < C::kVDim / 2; i += 4)
-        *reinterpret_cast<float2*>(to + tile::fragment_column_step(i)) =
-            make_float2(ptx::fma(out[i], factor[h], out[i] * lacking),
-                        ptx::fma(out[i + 1], factor[h], out[i + 1] * lacking));
+      for (int i = 2 * h; i < Block::kVColumns / 2; i += 4) {
+        const int column = tile::fragment_column_step(i);
+        // The last part's columns may end before its boxes do.
+        if (C::kParts * Block::kVColumns > C::kVDim && first_column + column >= C::kVDim) continue;
+        const float x = ptx::fma(out[i], factor[h], out[i] * lacking),
+                    y = ptx::fma(out[i + 1], factor[h], out[i + 1] * lacking);
+        if constexpr (is_same<Result, float>)
+          *reinterpret_cast<float2*>(to + column) = make_float2(x, y);
+        else
+          *reinterpret_cast<u32*>(to + column) = ptx::pack<T>(x, y);
+      }
     }
   }
 
@@ -164,7 +173,7 @@ struct ForwardEpilogue {
   HEDDLE_DEVICE static void clear_unseen(Output& out, const float (&factor)[2]) {
     if (!__any_sync(0xffffffffu, factor[0] == 0.f || factor[1] == 0.f)) return;
 #pragma unroll
-    for (int i = 0; i < C::kVDim / 2; ++i)
+    for (int i = 0; i < Block::kVColumns / 2; ++i)
       out[i] = factor[tile::fragment_half(i)] == 0.f ? 0.f : out[i];
   }
 

@@ -101,14 +101,14 @@ struct ForwardProducer {
 
       const auto load_q = [&] {
 #pragma unroll 1
-        for (int consumer = 0; consumer < C::kConsumers; ++consumer) {
-          const QRing ring{shared + Block::kAt.q_rings + consumer * QRing::kBytes};
+        for (int group = 0; group < Block::kRowGroups; ++group) {
+          const QRing ring{shared + Block::kAt.q_rings + group * QRing::kBytes};
           ptx::mbarrier_wait(ring.empty(q_at.stage()), q_at.parity() ^ 1);
           const u32 full = ring.full(q_at.stage());
           ptx::mbarrier_arrive_expect_tx(full, QTile::kBytes);
           tile::load_tile<QTile>(shared + Block::kAt.q + q_at.stage() * Block::kAt.q_stage_bytes +
-                                     consumer * QTile::kBytes,
-                                 maps, full, q_tile * kTileM + consumer * 64, head,
+                                     group * QTile::kBytes,
+                                 maps, full, q_tile * kTileM + group * 64, head,
                                  map_batch<C>(batch));
         }
         q_at.advance();

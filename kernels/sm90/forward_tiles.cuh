@@ -31,11 +31,14 @@ struct ForwardTiles {
         k_ring{shared + Block::kAt.k_ring},
         v_ring{shared + Block::kAt.v_ring},
         item_ring{shared + Block::kAt.item_ring},
-        q_ring{shared + Block::kAt.q_rings + consumer * Block::QRing::kBytes} {}
+        q_ring{shared + Block::kAt.q_rings + consumer / C::kParts * Block::QRing::kBytes} {}
+
+  /// Which columns of O the consumer has, of those that share its rows.
+  HEDDLE_DEVICE int part() const { return consumer % C::kParts; }
 
   HEDDLE_DEVICE u32 q() const {
     return shared + Block::kAt.q + q_at.stage() * Block::kAt.q_stage_bytes +
-           consumer * Block::QTile::kBytes;
+           consumer / C::kParts * Block::QTile::kBytes;
   }
   /// Where O is staged, and before it rotations.
   HEDDLE_DEVICE u32 staging() const {

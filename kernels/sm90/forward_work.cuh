@@ -65,7 +65,9 @@ struct ForwardWork {
             i32(range[2]), {{i32(bounds[0]), i32(bounds[1]), i32(bounds[2]), i32(bounds[3])}}};
   }
 
-  HEDDLE_DEVICE int first_row(int consumer) const { return q_tile * kTileM + consumer * 64; }
+  HEDDLE_DEVICE int first_row(int consumer) const {
+    return q_tile * kTileM + consumer / C::kParts * 64;
+  }
 
   /// The end of the key tiles that the consumer's rows meet, which may come before key_end: under a
   /// causal mask the upper rows of a query tile see less. At least one tile remains.

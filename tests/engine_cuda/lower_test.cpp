@@ -278,9 +278,11 @@ TEST(Lower, FewRowsOfWideHeadsAreTheDecodeKernels) {
     EXPECT_NE(said.find("decode kernel"), std::string::npos) << said;
     EXPECT_NE(said.find(words), std::string::npos) << said;
   }
-  for (const auto& [rows, key_heads] : {std::pair{65, 1}, {65, 8}}) {
-    const std::string said = described(latent, rows, key_heads, "sm_90a");
-    EXPECT_NE(said.find("general kernel"), std::string::npos) << said;
+  for (const auto& [architecture, kernel] :
+       {std::pair{"sm_90a", "Hopper kernel"}, {"sm_80", "general kernel"}}) {
+    const std::string said = described(latent, 65, 1, architecture);
+    EXPECT_NE(said.find(kernel), std::string::npos) << said;
+    EXPECT_NE(said.find("O in parts"), std::string::npos) << said;
   }
   // Of f32 and of codes others compute.
   EXPECT_NE(described({.dtype = DataType::f32, .qk_dim = 320, .v_dim = 320}, 1, 1, "sm_90a")

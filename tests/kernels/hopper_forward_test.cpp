@@ -15,8 +15,10 @@ TEST_P(HopperForward, Compiles) {
   const std::string& architecture = GetParam().architecture;
   const problem::AttentionProblem problem = forward_of(GetParam());
   Instructed forward{"attention_forward", {"HGMMA", "UTMALDG"}};
-  if (GetParam().dtype != DataType::f32 && !GetParam().has(Feature::wide_results))
-    forward.instructions.push_back("UTMASTG");  // f32 leaves from registers
+  // f32 leaves from registers, and what is wider than a consumer has.
+  if (GetParam().dtype != DataType::f32 && !GetParam().has(Feature::wide_results) &&
+      GetParam().v_dim <= 256)
+    forward.instructions.push_back("UTMASTG");
   expect_clean(lower_forward_sm90(problem, *target_named(architecture)), architecture, {forward});
 }
 
@@ -53,6 +55,18 @@ std::vector<Case> cases() {
     if (qk <= 128) add(qk, v, {F::window, F::ragged, F::bias, F::threefry, F::sink, F::log2});
     add(qk, v, {F::causal}, 512, DataType::f16);
   }
+  // O in parts.
+  for (auto [qk, v] : {std::pair{264, 264}, {320, 320}, {512, 512}, {576, 512}}) {
+    for (const auto& mask : {std::vector<F>{}, {F::causal}, {F::window}}) add(qk, v, mask);
+    if (qk < 512) continue;
+    for (F feature : {F::soft_cap, F::alibi, F::bias, F::philox, F::threefry, F::log2,
+                      F::negative_scale, F::sink, F::statistics, F::lengths, F::ragged,
+                      F::wide_results, F::row_bias, F::boolean_mask})
+      add(qk, v, {F::causal, feature});
+    add(qk, v, {F::window, F::lengths, F::soft_cap, F::philox, F::sink, F::statistics});
+    add(qk, v, {F::window, F::bias, F::sink, F::log2, F::statistics});
+  }
+  add(64, 512, {F::causal}, 512, DataType::f16);
   for (problem::ScoreOp function : long_functions()) {
     for (int dim : {128, 256})
       all.push_back({DataType::bf16, dim, dim, {F::causal}, "sm_90a", 512, function});

@@ -81,7 +81,10 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
   AttentionStructure rotated = structure;
   rotated.q_rope.reset();
   HEDDLE_TRY(check_attention(rotated, sizes));
-  HEDDLE_TRY(check_head_dims(rotated, "Hopper kernel"));
+  // Of wide values two warp groups have some columns each. Where Q and K alone are wide, 128 rows
+  // of them are too many, and where it is f32 or rotated, others are as fast.
+  if (structure.v_head_dim <= 256 || is_f32(structure) || structure.q_rope)
+    HEDDLE_TRY(check_head_dims(rotated, "Hopper kernel"));
   HEDDLE_TRY(check_lengths(sizes, kMostRowsSm90));
   HEDDLE_TRY(check_rope(structure, sizes));
   if (structure.scores != problem::kAbsent)
@@ -174,6 +177,12 @@ void choose_tiles(const AttentionStructure& structure, const AttentionFacts& fac
     // d 256: +2 to +3 % from S 4096 on; with 4 query heads a key head -2 %.
     config.upwards = !config.output_aliases_q && plain && config.upper_varies && !windowed &&
                      !facts.groups_queries;
+    if (v > 256) {
+      config.parts = 2;
+      config.output_rounds = 1;
+      config.output_aliases_q = config.upwards = false;
+      if (config.shared_bytes() > kSharedLimit) config.stages = 1;
+    }
   }
 }
 
@@ -345,7 +354,7 @@ attention::ArgumentLayout argument_layout_of_forward_sm90(const AttentionStructu
   layout.row_gradients = layout.key_gradients = false;
   // Elsewhere they come and go by their maps alone.
   layout.operands = config.lengths;
-  layout.output = config.result == Element::f32;
+  layout.output = config.result == Element::f32 || config.parts > 1;
   layout.maps = !config.sequence_maps();
   layout.tiled = config.tiled != sm90::Tiled::none;
   layout.pairs = config.planes > 1;

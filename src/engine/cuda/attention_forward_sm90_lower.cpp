@@ -291,10 +291,11 @@ Result<Lowering> lower_with_rotated_keys(const AttentionProblem& given, const Ta
                     .shared_bytes = static_cast<unsigned>(config.shared_bytes()),
                     .overlaps_predecessor = structure.q_rope.has_value()};
   lowering.description =
-      fmt::format("attention forward{}{}, Hopper kernel{}, {} x {} tiles{}, {}",
+      fmt::format("attention forward{}{}, Hopper kernel{}, {} x {} tiles{}{}, {}",
                   structure.q_rope ? " of rotated queries" : "", planned.keys ? " and keys" : "",
                   config.tiled_operand != kAbsent ? " with score tiles" : "", config.tile_m(),
-                  config.tile_n, config.planes > 1 ? " of f16 pairs" : "", target.architecture);
+                  config.tile_n, config.planes > 1 ? " of f16 pairs" : "",
+                  config.parts > 1 ? ", O in parts" : "", target.architecture);
   lowering.workspace_bytes = planned.workspace.bytes;
   lowering.launches = std::make_shared<const ForwardSm90Launches>(std::move(planned));
   return lowering;

@@ -29,6 +29,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("v_dim", c.v_dim);
   visit("tile_n", c.tile_n);
   visit("consumers", c.consumers);
+  visit("parts", c.parts);
   visit("blocks", c.blocks);
   visit("stages", c.stages);
   visit("q_stages", c.q_stages);
