@@ -18,9 +18,13 @@ namespace heddle::sm80 {
 template <class Config>
 HEDDLE_DEVICE bool values_lie_in_keys(const attention::ForwardParameters& p) {
   if constexpr (Config::kStagesOnce == 0) return false;
-  const auto is_one = [](const attention::Tensor& a, const attention::Tensor& b) {
-    return a.data == b.data && a.stride[0] == b.stride[0] && a.stride[1] == b.stride[1] &&
-           a.stride[2] == b.stride[2] && a.offsets == b.offsets && a.multiplier == b.multiplier;
+  // Of one batch entry, or one head, any stride will do.
+  const bool one_batch = Config::kRowsK != attention::KeyRows::paged && p.batch == 1,
+             one_head = p.k_heads == 1;
+  const auto is_one = [&](const attention::Tensor& a, const attention::Tensor& b) {
+    return a.data == b.data && (one_batch || a.stride[0] == b.stride[0]) &&
+           (one_head || a.stride[1] == b.stride[1]) && a.stride[2] == b.stride[2] &&
+           a.offsets == b.offsets && a.multiplier == b.multiplier;
   };
   return is_one(p.k, p.v) && is_one(p.pages_k.table, p.pages_v.table) &&
          p.pages_k.log_rows == p.pages_v.log_rows && p.pages_k.ring_rows == p.pages_v.ring_rows;

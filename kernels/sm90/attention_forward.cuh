@@ -111,26 +111,44 @@ struct AttentionForward : ForwardBlock<Config, Score> {
       tiles.release_tiled();
     }
 
-    /// A tile's address, and 0 that neither compiler nor assembler knows. Q's is the same in every
-    /// step, of one stage all are, and they would keep the descriptors of all slices: of wide heads
-    /// there are no registers for them (d 512: 956 bytes spilled).
-    HEDDLE_DEVICE u32 each_step(u32 address) const {
-      if constexpr (C::kParts == 1) return address;
-      return address + (tiles.k_at.count() >> 31);
+    /// The same product, in a loop: written out, descriptors of all slices of wide heads would be
+    /// kept from step to step, for which there are no registers (d 512: 956 bytes spilled). The
+    /// last box comes apart, and either begins with a fence: else the assembler adds some, and says
+    /// so.
+    HEDDLE_DEVICE static void issue_by_boxes(Scores& s, const tile::KMajor<QTile>& q,
+                                             const tile::KMajor<KTile>& k) {
+      constexpr int kOfBox = tile::kBoxColumns / 16, kBoxes = (kQkSlices - 1) / kOfBox;
+      const auto issue = [&](int slice, bool accumulate) {
+        ptx::Wgmma<kTileN>::template ss<T, ptx::Major::k, ptx::Major::k>(
+            s, q.slice(slice), k.slice(slice), accumulate);
+      };
+#pragma unroll 1
+      for (int box = 0; box < kBoxes; ++box) {
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int n = 0; n < kOfBox; ++n) issue(box * kOfBox + n, box > 0 || n > 0);
+      }
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int slice = kBoxes * kOfBox; slice < kQkSlices; ++slice) issue(slice, slice > 0);
     }
 
     /// s = Q K^T for the tiles at hand; asynchronous, one group.
     HEDDLE_DEVICE void issue_scores(Scores& s) const {
-      const tile::KMajor<QTile> q(each_step(tiles.q()));
-      const tile::KMajor<KTile> k(each_step(tiles.k()));
-      ptx::wgmma_fence();
-      tile::issue_product<T, kTileN, kQkSlices>(s, q, k, false);
+      const tile::KMajor<QTile> q(tiles.q());
+      const tile::KMajor<KTile> k(tiles.k());
+      if constexpr (C::kParts > 1) {
+        issue_by_boxes(s, q, k);
+      } else {
+        ptx::wgmma_fence();
+        tile::issue_product<T, kTileN, kQkSlices>(s, q, k, false);
+      }
       ptx::wgmma_commit();
     }
 
     /// out += P V for the V tile at hand; asynchronous, one group.
     HEDDLE_DEVICE void issue_output(Output& out, const Weights& weights) const {
-      const tile::MnMajor<VTile> v(each_step(tiles.v()), tiles.part() * Block::kVColumns);
+      const tile::MnMajor<VTile> v(tiles.v(), tiles.part() * Block::kVColumns);
       ptx::wgmma_fence();
       tile::issue_product<T, Block::kVColumns>(out, weights, v, true);
       ptx::wgmma_commit();
