@@ -291,10 +291,11 @@ TEST(Operands, AreVisitedWhereverTheyAreNamed) {
   OperandId next = 0;
   operands([&](const char*, OperandId& id, Use) { id = next++; }, s);
   // Of the tensors 8, statistics, scores and scale 6, the score 1, masks, lengths, the sink
-  // and its gradient 5, dropout 6, four ropes of 5, the gradient of a load 3.
-  EXPECT_EQ(next, 49);
+  // and its gradient 5, the largest gradient 1, dropout 6, four ropes of 5, the gradient of a
+  // load 3.
+  EXPECT_EQ(next, 50);
   EXPECT_EQ(s.forward.q, 0);
-  EXPECT_EQ(s.d_k_rope->rotated, 48);
+  EXPECT_EQ(s.d_k_rope->rotated, 49);
 }
 
 }  // namespace
