@@ -42,8 +42,13 @@ Matrix rows_of(const Cache& cache, int64_t b, int64_t h, int64_t count, const Va
     const CacheRow at = row_of(cache, b, s, values);
     for (int64_t d = 0; at.exists && d < matrix.columns; ++d) {
       const double element = values.read(cache.tensor, at.i0, h, at.i2, four_bits ? d / 2 : d);
-      matrix(s, d) =
-          (four_bits ? four_bit_code(element, d) : element) * scale_of(cache, h, d, values);
+      if (cache.scale == kNone) {
+        matrix(s, d) = element;
+        continue;
+      }
+      // What codes stand for is an intermediate tensor.
+      const double code = four_bits ? four_bit_code(element, d) : element;
+      matrix(s, d) = values.precision()(code * scale_of(cache, h, d, values));
     }
   }
   return matrix;

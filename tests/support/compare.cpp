@@ -121,6 +121,13 @@ double rows_summed(const graph::Graph& graph, const graph::Node& node, TensorId 
   return std::fmax(rows(op->d_o) / std::fmax(rows(id), 1), 1);
 }
 
+/// How much longer the sums that cancel in a backward, of dO by V and by O, are than those whose
+/// steps a tolerance counts.
+double columns_summed(const graph::Graph& graph, const graph::Node& node) {
+  const auto* op = std::get_if<graph::SdpaBackward>(&node.op);
+  return op ? std::fmax(static_cast<double>(graph[op->d_o].dims[3]) / 128, 1) : 1;
+}
+
 }  // namespace
 
 double rounding_step(DataType type) {
@@ -164,7 +171,8 @@ Definition::Definition(Program& program, DataType io)
       const unsigned char* before =
           run.in_place.contains(uid) ? static_cast<const unsigned char*>(inputs_.at(uid)) : nullptr;
       Tolerance here = tolerance;
-      here.cancellation_steps *= std::sqrt(rows_summed(graph_, node, port.tensor));
+      here.cancellation_steps *=
+          std::sqrt(rows_summed(graph_, node, port.tensor)) * columns_summed(graph_, node);
       const auto met = is_met_by(*block, before, port.tensor, may_be_undefined, here);
       if (!met) {
         return ::testing::AssertionFailure()
