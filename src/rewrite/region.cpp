@@ -115,8 +115,14 @@ void Region::enter(const Member& member) {
 }
 
 void Region::expect_users(const Instruction* x) {
-  for (const Instruction* user : elements_.users(x))
-    if (elements_.representative(user) == user) expected_.insert(elements_.position(user));
+  // A member may be entered that lies in another computation, as a loop's state does: its users
+  // have places there.
+  const std::vector<const Instruction*>& order = elements_.order(walked_);
+  for (const Instruction* user : elements_.users(x)) {
+    const size_t at = elements_.position(user);
+    if (elements_.representative(user) == user && at < order.size() && order[at] == user)
+      expected_.insert(at);
+  }
 }
 
 void Region::add_upstream(const Element& element) {
@@ -175,6 +181,7 @@ void Region::add_operands(const Element& here, std::vector<Element>& to) const {
 void Region::walk(int frame) {
   // In one pass from operands to users, and only over what reads a member: programs are long.
   const std::vector<const Instruction*>& order = elements_.order(frame);
+  walked_ = frame;
   expected_.clear();
   for (const Member* member : members(frame)) expect_users(member->place.x);
   if (frame != frame_)  // slices of what the other frame's body joined

@@ -117,6 +117,7 @@ class Region {
   std::map<std::pair<int, const hlo::Instruction*>, Member> all_;
   Terms terms_;
   std::map<const hlo::Instruction*, bool> scores_;  // upstream: whether they hold a product
+  int walked_ = 0;                                  // the frame that is being walked
   std::set<size_t> expected_;                       // positions in the frame that is being walked
   ByKey<Poly> values_;
   MaskValues mask_values_;
