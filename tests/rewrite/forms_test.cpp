@@ -412,6 +412,7 @@ std::vector<Expected> left_alone() {
                            "probabilities_returned",
                            "keys_repeated_within_a_head",
                            "scan_keeping_weights",
+                           "second_derivative_through_a_loop",
                            "sum_of_output_clipped_backwards",
                            "sum_of_output_clipped_backwards.simplified",
                            "by_log_sum_exp_of_hidden_rows",
