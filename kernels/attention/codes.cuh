@@ -13,45 +13,39 @@ HEDDLE_DEVICE int integer_code(float x, float s, float low, float high) {
   return static_cast<int>(fminf(fmaxf(rintf(code), low), high));
 }
 
-/// The nearest f8e4m3, of two the even one; what is larger becomes 448.
-HEDDLE_DEVICE u32 f8e4m3_code(float x) {
-  const u32 bits = __float_as_uint(x), sign = bits >> 24 & 0x80;
-  const float size = fminf(fabsf(x), 448.0f);
-  // Below 2^-6 codes are whole multiples of 2^-9.
-  if (size < 0.015625f) return sign | static_cast<u32>(rintf(size * 512.0f));
+/// The nearest code of an fp8 type with so many bits of mantissa, whose exponents are kBias above
+/// theirs; of two the even one, and for what is larger than `largest` its own.
+template <int kMantissa, int kBias>
+HEDDLE_DEVICE u32 fp8_code(float x, float largest) {
+  constexpr int kDropped = 23 - kMantissa;
+  // Below the first normal number codes are whole multiples of a step.
+  constexpr float kNormal = 2.0f / (1 << kBias), kPerStep = (1 << (kBias + kMantissa)) / 2.0f;
+  const u32 sign = __float_as_uint(x) >> 24 & 0x80;
+  const float size = fminf(fabsf(x), largest);
+  if (size < kNormal) return sign | static_cast<u32>(rintf(size * kPerStep));
   u32 number = __float_as_uint(size);
-  number += 0x7ffff + (number >> 20 & 1);
-  return sign | ((number >> 20) - (120 << 3));
+  number += (1u << (kDropped - 1)) - 1 + (number >> kDropped & 1);
+  return sign | ((number >> kDropped) - ((127 - kBias) << kMantissa));
 }
 
-/// What an f8e4m3 is: NaN of 127 and of 255.
-HEDDLE_DEVICE float f8e4m3_number(u32 code) {
+/// What a code is; `beyond` are the bits of an f32 that codes from `first_beyond` on are.
+template <int kMantissa, int kBias>
+HEDDLE_DEVICE float fp8_number(u32 code, u32 first_beyond, u32 beyond) {
+  constexpr float kPerStep = (1 << (kBias + kMantissa)) / 2.0f;
   const u32 sign = (code & 0x80) << 24, size = code & 0x7f;
-  // Below 2^-6 codes are whole multiples of 2^-9.
-  const u32 bits = size < 8     ? __float_as_uint(static_cast<float>(size) / 512.0f)
-                   : size < 127 ? (size << 20) + (120u << 23)
-                                : 0x7fffffffu;
+  const u32 bits = size < 1u << kMantissa ? __float_as_uint(static_cast<float>(size) / kPerStep)
+                   : size < first_beyond  ? (size << (23 - kMantissa)) + ((127u - kBias) << 23)
+                                          : beyond;
   return __uint_as_float(sign | bits);
 }
 
-/// The nearest f8e5m2, of two the even one; what is larger becomes 57344.
-HEDDLE_DEVICE u32 f8e5m2_code(float x) {
-  const u32 bits = __float_as_uint(x), sign = bits >> 24 & 0x80;
-  const float size = fminf(fabsf(x), 57344.0f);
-  // Below 2^-14 codes are whole multiples of 2^-16.
-  if (size < 6.103515625e-5f) return sign | static_cast<u32>(rintf(size * 65536.0f));
-  u32 number = __float_as_uint(size);
-  number += 0xfffff + (number >> 21 & 1);
-  return sign | ((number >> 21) - (112 << 2));
-}
-
-/// What an f8e5m2 is: infinity of 124 and of 252, NaN above.
+HEDDLE_DEVICE u32 f8e4m3_code(float x) { return fp8_code<3, 7>(x, 448.0f); }
+HEDDLE_DEVICE u32 f8e5m2_code(float x) { return fp8_code<2, 15>(x, 57344.0f); }
+/// NaN of 127 and of 255.
+HEDDLE_DEVICE float f8e4m3_number(u32 code) { return fp8_number<3, 7>(code, 127, 0x7fffffffu); }
+/// Infinity of 124 and of 252, NaN above.
 HEDDLE_DEVICE float f8e5m2_number(u32 code) {
-  const u32 sign = (code & 0x80) << 24, size = code & 0x7f;
-  const u32 bits = size < 4     ? __float_as_uint(static_cast<float>(size) / 65536.0f)
-                   : size < 124 ? (size << 21) + (112u << 23)
-                                : 0x7f800000u | (size & 3) << 21;
-  return __uint_as_float(sign | bits);
+  return fp8_number<2, 15>(code, 124, 0x7f800000u | (code & 3) << 21);
 }
 
 /// Of the type that holds codes: how many columns an element has, the code of one, and what it is
