@@ -134,3 +134,19 @@ def test_what_is_wrong_is_a_value_error():
     graph.add(a=x, b=z).set_output(True)
     with pytest.raises(ValueError, match=r"an input of dims \[2, 3, 5\] beside one of dims \[2, 3, 4\]"):
         graph.validate()
+
+
+def test_a_pack_of_one():
+    """A graph that reads numbers of its own alone binds its result, by tensor, by uid or by address."""
+    handle = cudnn.create_handle(device="cpu")
+    graph = cudnn.pygraph(io_data_type=FLOAT, intermediate_data_type=FLOAT, compute_data_type=FLOAT, handle=handle)
+    y = graph.neg(graph.tensor_scalar(2.5)).set_output(True).set_dim([1, 1, 1, 1]).set_stride([1, 1, 1, 1]).set_data_type(FLOAT)
+    graph.build([cudnn.heur_mode.A])
+    workspace = np.empty(graph.get_workspace_size(), np.uint8)
+    found = np.full((1, 1, 1, 1), np.nan, np.float32)
+    for pack in ({y: found}, {y.get_uid(): found}, {y: found.ctypes.data}, [found]):
+        found.fill(np.nan)
+        graph.execute(pack, workspace, handle=handle)
+        assert found.item() == -2.5
+    with pytest.raises(ValueError, match="missing a buffer for tensor uid"):
+        graph.execute({}, workspace, handle=handle)

@@ -16,6 +16,11 @@ _MISSING = object()
 _LARGEST = 2**63  # of addresses that are numbers
 
 
+def _getter(keys):
+    """What gives a pack's values for the keys as a tuple, also of one key."""
+    return itemgetter(*keys) if len(keys) > 1 else lambda pack: tuple(pack[key] for key in keys)
+
+
 class Port:
     """A tensor that is bound: as the program and as the library call it, and what its memory has to be."""
 
@@ -49,7 +54,7 @@ class Binding:
         self.dims = {uid: entry["dims"] for uid, entry in described.items()}
         uids, tensors = [port.uid for port in self.ports], [port.tensor for port in self.ports]
         # One call finds a pack's values, by uid or by tensor; which of the two it was last is tried first.
-        self._getters = itemgetter(*uids), itemgetter(*tensors)
+        self._getters = _getter(uids), _getter(tensors)
         self._find = self._getters[0]
         self._on_gpu = self.device == "cuda"
         self._quick = [(port.torch_dtype, port.elements, self._on_gpu and not port.by_value, port) for port in self.ports]
