@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python"))
-import test_cudnn_fp8 as contract  # noqa: E402
+import fp8_program as contract  # noqa: E402
 
 E4M3, E5M2 = contract.E4M3, contract.E5M2
 WIDE = contract.PLAIN | {"sq": 300, "skv": 260, "d": 128, "dv": 128}
@@ -26,7 +26,7 @@ CASES = {name: case for name, case in contract.CASES.items() if name != "saturat
 
 
 @pytest.fixture(scope="module")
-def gpu():
+def handle():
     made = cudnn.create_handle(device="cuda")
     cudnn.set_stream(handle=made, stream=torch.cuda.current_stream().cuda_stream)
     yield made
@@ -61,11 +61,7 @@ class OnDevice:
 
 class Program(contract.Program):
     def run(self):
-        self.graph.validate()
-        self.graph.build_operation_graph()
-        self.graph.create_execution_plans([cudnn.heur_mode.A])
-        self.graph.check_support()
-        self.graph.build_plans()
+        self.graph.build([cudnn.heur_mode.A])
         workspace = torch.full((self.graph.get_workspace_size() + 1,), 255, dtype=torch.uint8, device="cuda")
         pack = {tensor: OnDevice(array) for tensor, array in self.pack.items()}
         for _ in range(2):  # what an execution leaves in the workspace is nothing to the next
@@ -92,9 +88,9 @@ def near(made, naive, exact, what, of=2.0):
 
 @pytest.mark.parametrize("o_kind", [E4M3, E5M2, ml_dtypes.bfloat16, np.float32])
 @pytest.mark.parametrize("case", CASES)
-def test_forward(case, o_kind, gpu):
+def test_forward(case, o_kind, handle):
     drawn = contract.Drawn(CASES[case], np.random.default_rng(len(case)))
-    o, stats, amax_s, amax_o = contract.run_forward(drawn, gpu, o_kind)
+    o, stats, amax_s, amax_o = contract.run_forward(drawn, handle, o_kind)
     naive, true_stats, true_amax_s, _ = drawn.forward(o_kind)
     with in_f64():
         exact, _, _, true_amax_o = drawn.forward(o_kind)
@@ -107,13 +103,13 @@ def test_forward(case, o_kind, gpu):
 
 @pytest.mark.parametrize("kinds", [(E4M3,) * 3, (E5M2, E5M2, E4M3)])
 @pytest.mark.parametrize("case", CASES)
-def test_backward(case, kinds, gpu):
+def test_backward(case, kinds, handle):
     drawn = contract.Drawn(CASES[case], np.random.default_rng(len(case)))
     o, stats, *_ = drawn.forward(E4M3)
     for n, length in enumerate(drawn.lq):
         o[n, :, length:] = np.nan
     stats = stats.astype(np.float32)
-    made, amaxes = contract.run_backward(drawn, gpu, o, stats, kinds)
+    made, amaxes = contract.run_backward(drawn, handle, o, stats, kinds)
     naive, _ = drawn.backward(o, stats.astype(np.float64), kinds)
     with in_f64():
         exact, true_amaxes = drawn.backward(o, stats.astype(np.float64), kinds)
@@ -123,12 +119,12 @@ def test_backward(case, kinds, gpu):
         np.testing.assert_allclose(amax.item(), true_amaxes[name], rtol=2e-2, atol=1e-5, err_msg=name)
 
 
-def test_backward_of_some(gpu):
+def test_backward_of_some(handle):
     """dQ alone, with the largest dP, which sums of dK find."""
     drawn = contract.Drawn(WIDE, np.random.default_rng(3))
     o, stats, *_ = drawn.forward(E4M3)
     stats = stats.astype(np.float32)
-    program = Program(drawn, gpu)
+    program = Program(drawn, handle)
     tensors = {name: program.bound(name, drawn.memory[name]) for name in ("q", "k", "v", "dO")}
     tensors |= {"o": program.bound("o", o), "stats": program.bound("stats", stats)}
     made = program.graph.sdpa_fp8_backward(**tensors, **program.scales([n for n in drawn.scales if n != "scale_o"]),
