@@ -84,48 +84,36 @@ std::optional<Element> bits_of_uniform(Elements& elements, const Element& elemen
 /// first.
 std::vector<std::pair<WordId, WordId>> possible_keys(Words& words, WordId bits, WordId high,
                                                      WordId low) {
-  const auto parts_of = [&](WordId id) {
-    if (words.at(id).kind == WordKind::sum) return words.at(id).parts;
-    return std::vector<WordId>{id};
-  };
-  const auto less = [&](std::vector<WordId> from,
-                        const std::vector<WordId>& parts) -> std::optional<WordId> {
-    // Numbers among the parts of one sum are added up.
-    uint32_t number = 0;
-    std::erase_if(from, [&](WordId part) {
-      const bool is_number = words.at(part).kind == WordKind::constant;
-      if (is_number) number += static_cast<uint32_t>(words.at(part).value);
-      return is_number;
-    });
-    for (WordId part : parts) {
-      if (words.at(part).kind == WordKind::constant) {
-        number -= static_cast<uint32_t>(words.at(part).value);
+  using Terms = std::map<WordId, uint32_t>;
+  const auto less = [&](Terms from, const Terms& terms) -> std::optional<WordId> {
+    for (const auto& [term, count] : terms) {
+      if (words.at(term).kind == WordKind::constant) {
+        // Numbers among the terms of one sum are added up.
+        from[words.constant(-static_cast<uint32_t>(words.at(term).value))] += count;
         continue;
       }
-      const auto found = std::find(from.begin(), from.end(), part);
-      if (found == from.end()) return std::nullopt;
-      from.erase(found);
+      const auto found = from.find(term);
+      if (found == from.end() || found->second < count) return std::nullopt;
+      found->second -= count;
     }
-    WordId sum = words.constant(number);
-    for (WordId part : from) sum = words.sum(sum, part);
-    return sum;
+    return words.sum_of(from);
   };
   // low + key[1] is what is rotated first; high + key[0] + low + key[1] what it is mixed with.
   std::vector<std::pair<WordId, WordId>> keys;
   const std::vector<WordId> all = words.within(bits);
   for (WordId rotated : all) {
     if (words.at(rotated).kind != WordKind::rotated || words.at(rotated).value != 13) continue;
-    const std::vector<WordId> first = parts_of(words.at(rotated).parts[0]);
-    const auto key_1 = less(first, {low});
+    const Terms first = words.terms(words.at(rotated).parts[0]);
+    const auto key_1 = less(first, {{low, 1}});
     if (!key_1) continue;
     for (WordId mixed : all) {
       if (words.at(mixed).kind != WordKind::exclusive_or) continue;
       const std::vector<WordId> pair = words.at(mixed).parts;
       if (pair.size() != 2 || std::find(pair.begin(), pair.end(), rotated) == pair.end()) continue;
       const WordId sum = pair[0] == rotated ? pair[1] : pair[0];
-      const auto without_first = less(parts_of(sum), first);
+      const auto without_first = less(words.terms(sum), first);
       if (!without_first) continue;
-      if (const auto key_0 = less(parts_of(*without_first), {high}))
+      if (const auto key_0 = less(words.terms(*without_first), {{high, 1}}))
         keys.emplace_back(*key_0, *key_1);
     }
   }

@@ -19,41 +19,59 @@ WordId Words::linear(Linear linear) {
   return intern({WordKind::linear, 0, {}, std::move(linear)});
 }
 
-WordId Words::joined(WordKind kind, WordId a, WordId b) {
-  std::vector<WordId> parts;
+std::map<WordId, uint32_t> Words::terms(WordId word) const {
+  if (words_[word].kind != WordKind::sum) return {{word, 1}};
+  std::map<WordId, uint32_t> terms;
+  for (size_t i = 0; i < words_[word].parts.size(); ++i)
+    terms.emplace(words_[word].parts[i], static_cast<uint32_t>(words_[word].key[i]));
+  return terms;
+}
+
+WordId Words::sum_of(const std::map<WordId, uint32_t>& terms) {
+  uint32_t folded = 0;
+  std::map<WordId, uint32_t> counted;
+  for (const auto& [term, count] : terms) {
+    if (words_[term].kind == WordKind::constant)
+      folded += count * static_cast<uint32_t>(words_[term].value);
+    else if (count != 0)
+      counted.emplace(term, count);
+  }
+  if (folded != 0 || counted.empty()) counted.emplace(constant(folded), 1);
+  if (counted.size() == 1 && counted.begin()->second == 1) return counted.begin()->first;
+  Word sum{WordKind::sum};
+  for (const auto& [term, count] : counted) {
+    sum.parts.push_back(term);
+    sum.key.push_back(count);
+  }
+  return intern(std::move(sum));
+}
+
+WordId Words::sum(WordId a, WordId b) {
+  std::map<WordId, uint32_t> all = terms(a);
+  for (const auto& [term, count] : terms(b)) all[term] += count;
+  return sum_of(all);
+}
+
+WordId Words::exclusive_or(WordId a, WordId b) {
+  std::set<WordId> odd;  // x ^ x = 0
   uint32_t folded = 0;
   const auto add = [&](WordId id) {
-    if (words_[id].kind != WordKind::constant) return parts.push_back(id);
-    const auto value = static_cast<uint32_t>(words_[id].value);
-    folded = kind == WordKind::sum ? folded + value : folded ^ value;
+    if (words_[id].kind == WordKind::constant)
+      folded ^= static_cast<uint32_t>(words_[id].value);
+    else if (!odd.insert(id).second)
+      odd.erase(id);
   };
   for (WordId id : {a, b}) {
-    if (words_[id].kind != kind) {
+    if (words_[id].kind != WordKind::exclusive_or) {
       add(id);
     } else {
       for (WordId part : words_[id].parts) add(part);
     }
   }
-  std::sort(parts.begin(), parts.end());
-  if (kind == WordKind::exclusive_or) {
-    std::vector<WordId> odd;  // x ^ x = 0
-    for (WordId part : parts)
-      if (!odd.empty() && odd.back() == part) {
-        odd.pop_back();
-      } else {
-        odd.push_back(part);
-      }
-    parts = std::move(odd);
-  }
-  if (folded != 0 || parts.empty()) parts.push_back(constant(folded));
-  if (parts.size() == 1) return parts[0];
-  std::sort(parts.begin(), parts.end());
-  return intern({kind, 0, std::move(parts)});
+  if (folded != 0 || odd.empty()) odd.insert(constant(folded));
+  if (odd.size() == 1) return *odd.begin();
+  return intern({WordKind::exclusive_or, 0, {odd.begin(), odd.end()}});
 }
-
-WordId Words::sum(WordId a, WordId b) { return joined(WordKind::sum, a, b); }
-
-WordId Words::exclusive_or(WordId a, WordId b) { return joined(WordKind::exclusive_or, a, b); }
 
 WordId Words::either(WordId a, WordId b) {
   if (words_[a].kind == WordKind::shifted_right) std::swap(a, b);

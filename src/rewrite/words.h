@@ -1,6 +1,8 @@
 // Integers as programs make random bits of them: terms over 32-bit words in one normal form, so
 // that two ways of writing the same bits give the same term. Sums and exclusive ors are flat and
-// sorted with their constants folded, and a pair of opposite shifts is a rotation.
+// sorted with their constants folded, and a pair of opposite shifts is a rotation. A sum says how
+// often it has each term: where keys are drawn with keys that were drawn themselves, each has those
+// before it several times, and terms one by one would be a power of the depth.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +41,7 @@ struct Word {
   uint64_t value = 0;
   std::vector<WordId> parts;  // ascending where the order does not matter
   Linear linear;
-  std::vector<int64_t> key;  // opaque
+  std::vector<int64_t> key;  // opaque; of a sum how often each part
   friend auto operator<=>(const Word&, const Word&) = default;
 };
 
@@ -63,15 +65,16 @@ class Words {
   WordId shifted_left(WordId a, uint32_t by);
   WordId shifted_right(WordId a, uint32_t by);
 
+  /// What a word is the sum of, and how often each: itself, where it is none.
+  std::map<WordId, uint32_t> terms(WordId word) const;
+  WordId sum_of(const std::map<WordId, uint32_t>& terms);
+
   /// All terms that `root` is made of, itself included.
   std::vector<WordId> within(WordId root) const;
   int64_t count() const { return static_cast<int64_t>(words_.size()); }
 
  private:
   WordId intern(Word word);
-  /// A flat, sorted sum or exclusive or.
-  WordId joined(WordKind kind, WordId a, WordId b);
-
   std::vector<Word> words_;
   std::map<Word, WordId> ids_;
 };

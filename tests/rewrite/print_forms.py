@@ -3,8 +3,8 @@
     python tests/rewrite/print_forms.py tests/data/hlo/forms           # all of them
     python tests/rewrite/print_forms.py tests/data/hlo/forms window    # or some
 
-The programs are in forms/, a file for each thing that they differ in. Those of losses.py are printed a second time,
-as NAME.simplified.hlo: as XLA has simplified them before it assigns layouts.
+The programs are in forms/, a file for each thing that they differ in. Those of losses.py and of SIMPLIFIED are printed a
+second time, as NAME.simplified.hlo: as XLA has simplified them before it assigns layouts.
 """
 
 import sys
@@ -17,6 +17,9 @@ import jaxlib._hlo as _hlo
 from forms import (backwards, broadcasts, dropout, heads, integers, layers, lookalikes, losses, masks,  # noqa: F401
                    rope, rows, scores, sinks)
 from forms.form import FORMS
+
+
+SIMPLIFIED = {"dropped_by_keys_of_keys_grad"}
 
 
 def simplified(lowered):
@@ -40,7 +43,7 @@ def main(folder, *names):
         lowered = jax.jit(f).lower(*shapes)
         text = lowered.compiler_ir("hlo").as_hlo_text(print_large_constants=True)
         (folder / f"{name}.hlo").write_text(text)
-        if f.__module__ == losses.__name__:
+        if f.__module__ == losses.__name__ or name in SIMPLIFIED:
             (folder / f"{name}.simplified.hlo").write_text(simplified(lowered))
 
 

@@ -54,6 +54,17 @@ def dropped_by_fold_in(q, k, v, key):
 
 
 @both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
+def dropped_by_keys_of_keys(q, k, v, key):
+    """As deep as layers of models hand keys on. Once XLA has inlined it, a key is a sum of keys before it, each several
+    times: written out, a power of the depth."""
+    key = jax.random.wrap_key_data(key)
+    for layer in range(7):
+        key = jax.random.fold_in(jax.random.split(key)[layer % 2], layer)
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, key, p.shape), v)
+
+
+@both(QB, KB, VB, shape(2, dtype=jnp.uint32), out=OB)
 def dropped_for_all_heads(q, k, v, key):
     p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
     return jnp.einsum("bhqk,bkhd->bqhd", dropped(p, jax.random.wrap_key_data(key), (B, 1, Q, K)), v)
