@@ -20,4 +20,9 @@ HEDDLE_DEVICE void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+/// Once the thread's copies so far have landed, one arrival at the barrier, which expects it.
+HEDDLE_DEVICE void copy_async_arrive(u32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 }  // namespace heddle::ptx

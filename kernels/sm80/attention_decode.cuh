@@ -11,19 +11,21 @@
 // for the others' parts: all blocks run at the same time, the launch is cooperative.
 //
 // The generated source gives Config, the fields of DecodeConfig (decode_config.h), and Score:
-// kIdentity, and value(cell) -> f32, the score of one cell from its scaled dot.
+// kIdentity, and value(cell) -> f32, the score of one cell from its scaled dot; and, of wide heads,
+// what meets their keys: DecodeTogether, or sm90's DecodeGroups.
 #pragma once
 
 #include "../attention/online_softmax.cuh"
 #include "../attention/row_end.cuh"
 #include "../ptx/global.cuh"
 #include "decode_products.cuh"
+#include "decode_scores.cuh"
 #include "decode_share.cuh"
 #include "decode_together.cuh"
 
 namespace heddle::sm80 {
 
-template <class Config, class Score>
+template <class Config, class Score, class Wide>
 struct DecodeBlock {
   using T = typename Config::Element;
   static constexpr DecodeConfig kConfig = Config::kValues;
@@ -40,6 +42,9 @@ struct DecodeBlock {
   using Sequence = typename Share::Sequence;
   static constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : kLog2E;
   static constexpr int kColumnQuads = Config::kVDim / 4;
+  /// Parts on their way together. 18: those of a sequence that shares an H200 with seven others; of
+  /// wide heads, with a column for each thread several times, few are the rule.
+  static constexpr int kPartsAtOnce = Config::kTogether ? 6 : 18;
   // A thread tells one block that puts a sequence together, a lane joins one warp's sums.
   static constexpr int kSums = kConfig.sums();
   static_assert(kConfig.readers() <= kThreads && kSums <= 32);
@@ -89,29 +94,6 @@ struct DecodeBlock {
       if (kKeys * kChunks % 32 != 0 && row >= kKeys) continue;
       ptx::copy_async_16(tile + Tile::chunk_offset(row, chunk), from + (exists ? 16 * chunk : 0),
                          exists);
-    }
-  }
-
-  /// The scores of a step's keys, from `first` on; hidden ones are -inf.
-  HEDDLE_DEVICE void score(float (&scores)[kKeys / 2], const float (&dots)[kKeys / 8][4],
-                           const float (&scales)[2], const KeyInterval (&visible)[2],
-                           const int (&rows)[2], int first_head, const Sequence& sequence,
-                           int first) const {
-#pragma unroll
-    for (int i = 0; i < kKeys / 2; ++i) {
-      const int half = tile::fragment_half(i);
-      const int column = first + tile::fragment_column(lane) + tile::fragment_column_step(i);
-      const bool seen = column >= visible[half].lo && column < visible[half].hi;
-      float score =
-          __fmul_rn(dots[i / 4][i % 4], scales[half]);  // not to be fused: as in the backward
-      if constexpr (!Score::kIdentity) {
-        // A hidden cell's operands may not exist: it is not evaluated.
-        score = seen ? Score::value(Cell{score, rows[half] / group, column, sequence.batch,
-                                         first_head + rows[half] % group, sequence.keys.q_length,
-                                         sequence.keys.kv_length, p.loads})
-                     : 0.0f;
-      }
-      scores[i] = seen ? score : attention::minus_infinity();
     }
   }
 
@@ -191,9 +173,10 @@ struct DecodeBlock {
       typename Products::Weights weights;
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
-        float scores[kKeys / 2], correction[2];
-        score(scores, dots[m], scales[m], visible[m], rows[m], first_head, sequence,
-              first + step * kConfig.tile_keys());
+        float correction[2];
+        float(&scores)[kKeys / 2] = flat(dots[m]);
+        score_cells<Score>(scores, scales[m], visible[m], rows[m], sequence, group, p.loads,
+                           first + step * kConfig.tile_keys());
         sums.softmax[m].update(scores, kToLog2, correction);
         if (correction[0] != 1.0f || correction[1] != 1.0f) {
 #pragma unroll
@@ -300,13 +283,10 @@ struct DecodeBlock {
     return all;
   }
 
-  /// Does do_one(row, column) for each four columns of the rows that there are, or for share number
-  /// `share` of `shares` of them.
+  /// Does do_one(row, column) for each four columns of the rows that there are.
   template <class DoOne>
-  HEDDLE_DEVICE void for_columns(int rows, const DoOne& do_one, int share = 0,
-                                 int shares = 1) const {
-    const int all = rows * kColumnQuads, each = ceil_div(all, shares);
-    for (int n = share * each + threadIdx.x; n < min_of(all, (share + 1) * each); n += kThreads)
+  HEDDLE_DEVICE void for_columns(int rows, const DoOne& do_one) const {
+    for (int n = threadIdx.x; n < rows * kColumnQuads; n += kThreads)
       do_one(n / kColumnQuads, 4 * (n % kColumnQuads));
   }
 
@@ -352,10 +332,19 @@ struct DecodeBlock {
     return args.parts.flags + (part_of(sequence, block) * kConfig.readers() + reader) * kFlagStride;
   }
 
+  HEDDLE_DEVICE static int parts_of(const Sequence& sequence) {
+    return sequence.last_block - sequence.first_block + 1;
+  }
+  /// Lanes that share the parts of four columns. Of many parts of wide heads, where fewer rows are
+  /// there than flags were made for, as many as there are readers for.
+  HEDDLE_DEVICE static int lanes_of(const Sequence& sequence, int rows) {
+    if (!Config::kTogether || parts_of(sequence) <= kPartsAtOnce) return 1;
+    return kRows >= 8 * rows ? 8 : kRows >= 4 * rows ? 4 : kRows >= 2 * rows ? 2 : 1;
+  }
   /// The first of the blocks that put the sequence together, of which the last one is the last.
   HEDDLE_DEVICE int first_reader(const Sequence& sequence, int rows) const {
-    return max_of(sequence.first_block,
-                  sequence.last_block + 1 - ceil_div(rows * kColumnQuads, kThreads));
+    const int threads = rows * kColumnQuads * lanes_of(sequence, rows);
+    return max_of(sequence.first_block, sequence.last_block + 1 - ceil_div(threads, kThreads));
   }
 
   /// Leaves the block's part of the sequence to those that put it together.
@@ -383,46 +372,78 @@ struct DecodeBlock {
     __syncthreads();
   }
 
+  /// Parts of four columns, put together.
+  struct Joint {
+    Columns columns;
+    float top = attention::minus_infinity(), sum = 0;
+
+    HEDDLE_DEVICE void raise(float most) {
+      const float before = weight_of(top, most);
+      sum *= before;
+      columns.scale(before);
+      top = most;
+    }
+    /// What was taken against a top no larger than this one's.
+    HEDDLE_DEVICE void add(float2 statistics, const float4& sums) {
+      const float weight = weight_of(statistics.x, top);
+      sum = ptx::fma(weight, statistics.y, sum);
+      columns.add(weight, sums);
+    }
+    /// That of the lane `apart` away, too.
+    HEDDLE_DEVICE void join(int apart, unsigned lanes) {
+      const auto other = [&](float x) { return __shfl_xor_sync(lanes, x, apart); };
+      const float2 statistics = make_float2(other(top), other(sum));
+      const float4 x = columns.x,
+                   sums = make_float4(other(x.x), other(x.y), other(x.z), other(x.w));
+      raise(ptx::max(top, statistics.x));
+      add(statistics, sums);
+    }
+  };
+
+  /// Every `step`th part of four columns, from `first` on.
+  HEDDLE_DEVICE Joint join_parts(const Sequence& sequence, int row, int column, int first,
+                                 int step) const {
+    const int parts = parts_of(sequence);
+    Joint joint;
+#pragma unroll 1
+    for (; first < parts; first += kPartsAtOnce * step) {
+      float2 statistics[kPartsAtOnce];
+      float4 sums[kPartsAtOnce];
+      float most = joint.top;
+#pragma unroll
+      for (int n = 0; n < kPartsAtOnce; ++n) {
+        statistics[n] = make_float2(attention::minus_infinity(), 0.0f);
+        sums[n] = make_float4(0, 0, 0, 0);
+        if (first + n * step >= parts) continue;
+        const i64 at = part_row(sequence, sequence.first_block + first + n * step, row);
+        statistics[n] = __ldcg(reinterpret_cast<const float2*>(args.parts.statistics) + at);
+        sums[n] =
+            __ldcg(reinterpret_cast<const float4*>(args.parts.sums + at * Config::kVDim + column));
+      }
+#pragma unroll
+      for (int n = 0; n < kPartsAtOnce; ++n) most = ptx::max(most, statistics[n].x);
+      joint.raise(most);
+#pragma unroll
+      for (int n = 0; n < kPartsAtOnce; ++n) joint.add(statistics[n], sums[n]);
+    }
+    return joint;
+  }
+
   /// Writes the block's share of the columns of a sequence whose parts are all there.
   HEDDLE_DEVICE void write_joint(const Sequence& sequence, int rows) const {
-    // On their way together: those of a sequence that shares an H200 with seven others.
-    constexpr int kAtOnce = 18;
-    const int parts = sequence.last_block - sequence.first_block + 1;
-    const auto join_columns = [&](int row, int column) {
-      float top = attention::minus_infinity(), sum = 0;
-      Columns joint;
-#pragma unroll 1
-      for (int first = 0; first < parts; first += kAtOnce) {
-        float2 statistics[kAtOnce];
-        float4 sums[kAtOnce];
-        float most = top;
-#pragma unroll
-        for (int n = 0; n < kAtOnce; ++n) {
-          statistics[n] = make_float2(attention::minus_infinity(), 0.0f);
-          sums[n] = make_float4(0, 0, 0, 0);
-          if (first + n >= parts) continue;
-          const i64 at = part_row(sequence, sequence.first_block + first + n, row);
-          statistics[n] = __ldcg(reinterpret_cast<const float2*>(args.parts.statistics) + at);
-          sums[n] = __ldcg(
-              reinterpret_cast<const float4*>(args.parts.sums + at * Config::kVDim + column));
-        }
-#pragma unroll
-        for (int n = 0; n < kAtOnce; ++n) most = ptx::max(most, statistics[n].x);
-        const float before = weight_of(top, most);
-        sum *= before;
-        joint.scale(before);
-        top = most;
-#pragma unroll
-        for (int n = 0; n < kAtOnce; ++n) {
-          const float weight = weight_of(statistics[n].x, top);
-          sum = ptx::fma(weight, statistics[n].y, sum);
-          joint.add(weight, sums[n]);
-        }
-      }
-      write(sequence, row, column, joint, make_float2(top, sum));
-    };
-    const int first = first_reader(sequence, rows);
-    for_columns(rows, join_columns, blockIdx.x - first, sequence.last_block + 1 - first);
+    const int first = first_reader(sequence, rows), lanes = lanes_of(sequence, rows);
+    const int all = rows * kColumnQuads * lanes, shares = sequence.last_block + 1 - first,
+              share = blockIdx.x - first;
+    // Lanes that share parts have whole turns.
+    const int each = round_up(ceil_div(all, shares), lanes);
+    for (int n = share * each + threadIdx.x; n < min_of(all, (share + 1) * each); n += kThreads) {
+      const int quad = n / lanes, row = quad / kColumnQuads, column = 4 * (quad % kColumnQuads);
+      Joint joint = join_parts(sequence, row, column, n % lanes, lanes);
+      const unsigned together = ((1u << lanes) - 1) << (lane & ~(lanes - 1));
+      for (int apart = 1; apart < lanes; apart *= 2) joint.join(apart, together);
+      if (n % lanes == 0)
+        write(sequence, row, column, joint.columns, make_float2(joint.top, joint.sum));
+    }
   }
 
   HEDDLE_DEVICE int rows_of(const Sequence& sequence) const {
@@ -430,6 +451,21 @@ struct DecodeBlock {
   }
 
   HEDDLE_DEVICE void run(int row_blocks) {
+    if constexpr (Config::kTogether) {
+      Wide wide(args, shared, scale, values_lie_in_keys<Config>(p));
+      run(row_blocks, [&](const Sequence& sequence, int rows) { wide.meet(sequence, rows); });
+    } else {
+      run(row_blocks, [&](const Sequence& sequence, int rows) {
+        Sums sums;
+        meet(sequence, sums);
+        leave(sums, rows);
+      });
+    }
+  }
+
+  /// `meet_keys` leaves the block's sums of a sequence's rows in shared memory.
+  template <class MeetKeys>
+  HEDDLE_DEVICE void run(int row_blocks, const MeetKeys& meet_keys) {
     Share share(p, kConfig.tile_keys(), row_blocks);
     // Registers are the main loop's.
     static_assert(sizeof(Sequence) <= kSequenceBytes);
@@ -438,17 +474,7 @@ struct DecodeBlock {
     while (share.valid()) {
       const Sequence sequence = share.take();
       const int rows = rows_of(sequence);
-      if constexpr (Config::kTogether) {
-        const DecodeTogether<Config, Score> together(args, shared, scale);
-        const bool once = values_lie_in_keys<Config>(p);
-        if constexpr (Config::kStagesOnce > 0)
-          if (once) together.template meet<true>(sequence, rows);
-        if (!once) together.template meet<false>(sequence, rows);
-      } else {
-        Sums sums;
-        meet(sequence, sums);
-        leave(sums, rows);
-      }
+      meet_keys(sequence, rows);
       __syncthreads();
       join_warps(rows);
       if (sequence.is_whole()) {
@@ -473,10 +499,10 @@ struct DecodeBlock {
   }
 };
 
-template <class Config, class Score>
+template <class Config, class Score, class Wide>
 HEDDLE_DEVICE void attention_decode(const DecodeArguments& args) {
   extern __shared__ __align__(1024) u8 shared[];
-  using Block = DecodeBlock<Config, Score>;
+  using Block = DecodeBlock<Config, Score, Wide>;
   const attention::ForwardParameters& p = args.problem;
   Block(args, shared).run(ceil_div(p.q_heads / p.k_heads * p.q_length, Block::kRows));
 }

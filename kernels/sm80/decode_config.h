@@ -31,6 +31,8 @@ struct DecodeConfig {
   int stages = 4;     ///< steps whose keys and values are on their way to a warp
   /// Of wide heads: all warps take the same keys (decode_together.cuh), each some columns of O.
   bool together = false;
+  /// Together, on Hopper: by warp groups (sm90/decode_groups.cuh), 64 rows with 64 keys a step.
+  bool warp_groups = false;
   /// Together: where values are found to lie in the keys, and are not read apart. 0: they cannot.
   int stages_once = 0;
   attention::KeyRows rows_k = attention::KeyRows::dense, rows_v = attention::KeyRows::dense;
@@ -49,6 +51,9 @@ struct DecodeConfig {
   constexpr int tile_keys() const { return together ? keys : warps * keys; }
   /// Sums that are put together in a block.
   constexpr int sums() const { return together ? 1 : warps; }
+  /// By warp groups: columns of O that one of two has, whole boxes, of which the second's may go
+  /// beyond.
+  constexpr int part_columns() const { return (tile::boxes_of(v_dim) + 1) / 2 * tile::kBoxColumns; }
   /// Together: warps that take a share each of the columns of the same dot products; and of a row
   /// of those in shared memory, more than there are keys, lest all rows begin in one bank.
   constexpr int shares() const {
@@ -69,10 +74,13 @@ struct DecodeConfig {
 constexpr int code_row_bytes(int bytes) { return bytes + 16; }
 
 struct DecodeLayout {
+  /// By warp groups: tiles of keys or values; and what says that each is there, that weights are,
+  /// that those have been read, and that queries are there.
+  static constexpr int kSlots = 2, kBarriers = kSlots + 3;
   /// Stages of warps, then, once each has met its last key, their sums: together, from the queries
   /// on.
   int key = 0, sums = 0;
-  int warp_bytes = 0, stage_bytes = 0, value_in_stage = 0;
+  int warp_bytes = 0, stage_bytes = 0, value_in_stage = 0, slot_bytes = 0;
   /// Together: dot products [shares][rows], weights, and what the sums of each row so far are to be
   /// multiplied by.
   int scores = 0, weights = 0, corrections = 0;
@@ -80,6 +88,7 @@ struct DecodeLayout {
   int rows = 0;         ///< those of each row of what is put together
   int in_parts = 0;     ///< up to two sequences that the block shares with others
   int row_factors = 0;  ///< beside codes of keys: what each row's dot products are multiplied by
+  int barriers = 0;     ///< by warp groups
   int bytes = 0;
 };
 constexpr DecodeLayout decode_layout_of(const DecodeConfig& c) {
@@ -92,19 +101,26 @@ constexpr DecodeLayout decode_layout_of(const DecodeConfig& c) {
   at.stage_bytes = at.value_in_stage + tile_bytes(c.v_codes(), c.value_bytes(), c.v_dim);
   const int apart = c.stages * at.stage_bytes, once = c.stages_once * at.value_in_stage,
             summed = c.rows() * c.sum_columns() * 4;
-  const int staged = apart > once ? apart : once;
+  int staged = apart > once ? apart : once;
+  if (c.warp_groups) {
+    at.slot_bytes = tile::tile_bytes(c.keys, c.qk_dim > c.v_dim ? c.qk_dim : c.v_dim);
+    staged = DecodeLayout::kSlots * at.slot_bytes;
+  }
   at.warp_bytes = ((staged > summed ? staged : summed) + 127) / 128 * 128;
   at.sums = c.together ? 0 : at.key;
   at.weights = at.key + c.warps * at.warp_bytes;
   if (c.together)
     at.weights = at.key + staged > summed ? at.key + staged : (summed + 127) / 128 * 128;
   at.scores = at.weights + (c.together ? tile::tile_bytes(c.rows(), c.keys) : 0);
-  at.corrections = at.scores + (c.together ? c.shares() * c.rows() * c.score_columns() * 4 : 0);
+  at.corrections =
+      at.scores +
+      (c.together && !c.warp_groups ? c.shares() * c.rows() * c.score_columns() * 4 : 0);
   at.statistics = at.corrections + (c.together ? 4 * c.rows() : 0);
   at.rows = at.statistics + c.sums() * c.rows() * 8;
   at.in_parts = at.rows + c.rows() * 8;
   at.row_factors = at.in_parts + 2 * kSequenceBytes;
-  at.bytes = at.row_factors + (c.k_codes() ? 4 * c.rows() : 0);
+  at.barriers = at.row_factors + (c.k_codes() ? 4 * c.rows() : 0);
+  at.bytes = at.barriers + (c.warp_groups ? 8 * DecodeLayout::kBarriers : 0);
   return at;
 }
 

@@ -74,8 +74,9 @@ struct DecodeTogether {
   u32 base;  ///< of shared memory: the queries
   int group, lane, warp;
   float scale;
+  bool once;  ///< values are read as keys
 
-  HEDDLE_DEVICE DecodeTogether(const DecodeArguments& arguments, u8* memory, float scale)
+  HEDDLE_DEVICE DecodeTogether(const DecodeArguments& arguments, u8* memory, float scale, bool once)
       : args(arguments),
         p(arguments.problem),
         shared(memory),
@@ -83,7 +84,8 @@ struct DecodeTogether {
         group(p.q_heads / p.k_heads),
         lane(threadIdx.x % 32),
         warp(threadIdx.x / 32),
-        scale(scale) {}
+        scale(scale),
+        once(once) {}
 
   // What a warp takes.
   HEDDLE_DEVICE int own_pair() const { return warp % kPairs; }
@@ -283,7 +285,13 @@ struct DecodeTogether {
   }
 
   /// The block's part of a sequence: leaves the sums, and maxima and sums of the rows that there
-  /// are, in shared memory; then a barrier. kOnce: values are read as keys.
+  /// are, in shared memory; then a barrier.
+  HEDDLE_DEVICE void meet(const Sequence& sequence, int rows_there) const {
+    if constexpr (Config::kStagesOnce > 0)
+      if (once) meet<true>(sequence, rows_there);
+    if (!once) meet<false>(sequence, rows_there);
+  }
+
   template <bool kOnce>
   HEDDLE_DEVICE void meet(const Sequence& sequence, int rows_there) const {
     constexpr int kStages = kOnce ? Config::kStagesOnce : Config::kStages;

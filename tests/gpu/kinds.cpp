@@ -249,14 +249,28 @@ const std::vector<Kind>& kinds() {
          options.values_in_keys = 0;
          return random_sdpa(r, options);
        },
-       {"attention forward", "decode kernel", "keys a step"}},
+       {"attention forward", "decode kernel", "keys a step of all warps"}},
       {"decode_together_of_values_in_keys",
        [](Random& r) {
          AttentionOptions options = few_rows(wide_decode_options());
          options.values_in_keys = 1;
          return random_sdpa(r, options);
        },
-       {"attention forward", "decode kernel", "keys a step"}},
+       {"attention forward", "decode kernel", "keys a step of all warps"}},
+      {"decode_by_warp_groups",
+       [](Random& r) {
+         AttentionOptions options = few_rows(wide_decode_options());
+         options.values_in_keys = 0;
+         return random_sdpa(r, options);
+       },
+       {"attention forward", "decode kernel", "keys a step by warp groups"}},
+      {"decode_by_warp_groups_of_values_in_keys",
+       [](Random& r) {
+         AttentionOptions options = few_rows(wide_decode_options());
+         options.values_in_keys = options.more_key_columns = 1;
+         return random_sdpa(r, options);
+       },
+       {"attention forward", "decode kernel", "keys a step by warp groups"}},
       {"decode_packed",
        [](Random& r) { return random_sdpa(r, few_rows(packed(decode_options()))); },
        {"attention forward", "decode kernel"}},

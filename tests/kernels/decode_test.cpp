@@ -21,8 +21,11 @@ TEST_P(DecodeKernels, Forward) {
   problem::AttentionProblem problem = forward_of(GetParam().keys);
   problem.sizes.q_length = GetParam().rows;
   const std::string& architecture = GetParam().keys.architecture;
-  expect_clean(lower_decode(problem, *target_named(architecture)), architecture,
-               {{"attention_decode", {"HMMA", "LDGSTS"}}});
+  const Target target = *target_named(architecture);
+  const auto config = configure_decode(problem, target);
+  ASSERT_TRUE(config.is_ok()) << config.status().message();
+  expect_clean(lower_decode(problem, target), architecture,
+               {{"attention_decode", {config->warp_groups ? "HGMMA" : "HMMA", "LDGSTS"}}});
 }
 
 std::vector<Few> cases() {

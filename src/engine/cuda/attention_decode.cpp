@@ -64,6 +64,27 @@ Status check(const AttentionStructure& structure, const AttentionFacts& facts,
 
 namespace {
 
+/// On Hopper, of more rows than tensor cores take at once by warps, or where values lie in keys.
+bool fit_warp_groups(const AttentionFacts& facts, const Target& target,
+                     sm80::DecodeConfig& config) {
+  if (!target.is_hopper()) return false;
+  const bool may_lie_in_keys = config.v_dim < config.qk_dim && config.rows_k == config.rows_v;
+  if (!may_lie_in_keys && facts.group_rows == AttentionFacts::GroupRows::to_16) return false;
+  sm80::DecodeConfig groups = config;
+  groups.together = groups.warp_groups = true;
+  groups.warps = 12;
+  groups.keys = 64;
+  groups.row_tiles = 4;
+  groups.stages = groups.stages_once = sm80::DecodeLayout::kSlots;
+  constexpr int kWidestPart = 256;  // of one product
+  if (groups.part_columns() > kWidestPart ||
+      sm80::decode_layout_of(groups).bytes > target.shared_limit())
+    return false;
+  if (!may_lie_in_keys) groups.stages_once = 0;
+  config = groups;
+  return true;
+}
+
 /// As many rows as there are, up to 64, and as many steps on their way, as shared memory holds.
 Status fit_together(const AttentionFacts& facts, const Target& target, sm80::DecodeConfig& config) {
   using GroupRows = AttentionFacts::GroupRows;
@@ -127,7 +148,7 @@ Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, con
   config.input_is_log2 = structure.softmax_input_is_log2;
   config.has_score = !structure.score.is_identity();
   if (is_wide(structure)) {
-    HEDDLE_TRY(fit_together(facts, target, config));
+    if (!fit_warp_groups(facts, target, config)) HEDDLE_TRY(fit_together(facts, target, config));
     return config;
   }
   const int widest = std::max(config.qk_dim, config.v_dim);
@@ -148,15 +169,19 @@ KernelUnit decode_unit(const AttentionStructure& structure, const sm80::DecodeCo
   const std::string score = score_source("Score", structure.score, structure, loads);
   const attention::ArgumentLayout layout = argument_layout_of(structure, loads.size());
   std::string source = fmt::format(
-      "{}#include \"sm80/attention_decode.cuh\"\n"
+      "{}#include \"sm80/attention_decode.cuh\"\n{}"
       "namespace heddle {{\n{}{}}}  // namespace heddle\n"
       "static_assert(sizeof(heddle::sm80::DecodeArguments) == {}, \"as passed\");\n"
       "extern \"C\" __global__ void __launch_bounds__({}, 1)\n"
       "{}(const __grid_constant__ heddle::sm80::DecodeArguments arguments) {{\n"
-      "  heddle::sm80::attention_decode<heddle::Config, heddle::Score>(arguments);\n"
+      "  heddle::sm80::attention_decode<heddle::Config, heddle::Score, heddle::{}<heddle::Config, "
+      "heddle::Score>>(arguments);\n"
       "}}\n",
-      argument_layout_source(layout), config_source<sm80::DecodeConfig>(config), score,
-      passed_bytes<sm80::DecodeArguments>(layout), config.threads(), kKernelName);
+      argument_layout_source(layout),
+      config.warp_groups ? "#include \"sm90/decode_groups.cuh\"\n" : "",
+      config_source<sm80::DecodeConfig>(config), score, passed_bytes<sm80::DecodeArguments>(layout),
+      config.threads(), kKernelName,
+      config.warp_groups ? "sm90::DecodeGroups" : "sm80::DecodeTogether");
   return {kKernelName, std::move(source), summary_of<sm80::DecodeConfig>(config)};
 }
 
@@ -233,7 +258,10 @@ Result<Lowering> lower_decode(const AttentionProblem& problem, const Target& tar
   lowering.description =
       fmt::format("attention forward, decode kernel{}{}, {} rows, {} keys a {}, {}",
                   codes ? " of codes" : "", ring ? " in a ring" : "", config.rows(), config.keys,
-                  config.together ? "step" : "warp", target.architecture);
+                  config.warp_groups ? "step by warp groups"
+                  : config.together  ? "step of all warps"
+                                     : "warp",
+                  target.architecture);
   lowering.launches = std::make_shared<const DecodeLaunches>(std::move(planned));
   return lowering;
 }

@@ -125,6 +125,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("keys", c.keys);
   visit("stages", c.stages);
   visit("together", c.together);
+  visit("warp_groups", c.warp_groups);
   visit("stages_once", c.stages_once);
   visit("rows_k", c.rows_k, "K");
   visit("rows_v", c.rows_v, "V");
