@@ -9,10 +9,12 @@
 
 namespace heddle {
 
-/// From here down an f32 holds whole numbers alone.
-inline constexpr double kLeastLogSumExp = -8388608;
+/// From here down an f32, or an f64, holds whole numbers alone.
+inline constexpr double kLeastLogSumExp = -0x1p23, kLeastLogSumExpInF64 = -0x1p52;
 
-/// `log_sum_exp` in natural units.
-constexpr bool weights_are_lost(double log_sum_exp) { return log_sum_exp <= kLeastLogSumExp; }
+/// `log_sum_exp` in natural units, kept in f32 or f64.
+constexpr bool weights_are_lost(double log_sum_exp, bool in_f64 = false) {
+  return log_sum_exp <= (in_f64 ? kLeastLogSumExpInF64 : kLeastLogSumExp);
+}
 
 }  // namespace heddle

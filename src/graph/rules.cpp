@@ -65,6 +65,11 @@ Status Rules::dtype_is(const char* port, TensorId id,
                heddle::name(given), list);
 }
 
+Status Rules::number_beside(const char* port, TensorId id, DataType io) const {
+  if (io == DataType::f64) return dtype_is(port, id, {DataType::f32, DataType::f64});
+  return dtype_is(port, id, {DataType::f32});
+}
+
 Status Rules::unit_last_stride(const char* port, TensorId id) const {
   const Tensor& tensor = graph_[id];
   if (tensor.strides.back() == 1 || tensor.dims.back() == 1) return {};

@@ -36,6 +36,8 @@ class Rules {
   /// full is.
   Status broadcasts_to(const char* port, TensorId id, const Dims& full, unsigned exact = 0) const;
   Status dtype_is(const char* port, TensorId id, std::initializer_list<DataType> allowed) const;
+  /// A number beside tensors of type `io`, as which it is computed with: f32; f64 too beside f64.
+  Status number_beside(const char* port, TensorId id, DataType io) const;
   /// The last stride is 1 (or the last dim is).
   Status unit_last_stride(const char* port, TensorId id) const;
   /// One element.

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kHead = 1, kColumn = 3;
 
-Status validate_scale(const Rules& rules, const AttentionAttributes& a) {
+Status validate_scale(const Rules& rules, const AttentionAttributes& a, DataType io) {
   if (a.attn_scale && a.attn_scale_tensor != kNone) {
     return rules.fail(Code::attribute_not_set,
                       "attn_scale with tensor and value cannot be set at the same time.");
@@ -19,7 +19,7 @@ Status validate_scale(const Rules& rules, const AttentionAttributes& a) {
   }
   if (a.attn_scale_tensor != kNone) {
     HEDDLE_TRY(rules.is_scalar("attn_scale", a.attn_scale_tensor));
-    HEDDLE_TRY(rules.dtype_is("attn_scale", a.attn_scale_tensor, {DataType::f32}));
+    HEDDLE_TRY(rules.number_beside("attn_scale", a.attn_scale_tensor, io));
   }
   return {};
 }
@@ -196,16 +196,17 @@ Status validate_scales(const Rules& rules, const char* cache_port, TensorId cach
 }
 
 Status validate_row_statistic(const Rules& rules, const char* port, TensorId id,
-                              const AttentionExtents& e) {
+                              const AttentionExtents& e, DataType io) {
   HEDDLE_TRY(rules.rank4(port, id));
   HEDDLE_TRY(rules.dims_are(port, id, {e.batch, e.q_heads, e.q_length, 1}));
-  return rules.dtype_is(port, id, {DataType::f32});
+  return rules.number_beside(port, id, io);
 }
 
 Status validate_attention(const Rules& rules, AttentionAttributes& a, const AttentionExtents& e,
                           std::initializer_list<TensorId> rows) {
   const Dims scores{e.batch, e.q_heads, e.q_length, e.kv_length};
-  HEDDLE_TRY(validate_scale(rules, a));
+  const DataType io = *rules[*rows.begin()].dtype;
+  HEDDLE_TRY(validate_scale(rules, a, io));
   if (a.bias != kNone) {
     if (rules[a.bias].dtype == DataType::boolean) {
       return rules.fail(Code::graph_not_supported,
@@ -224,7 +225,8 @@ Status validate_attention(const Rules& rules, AttentionAttributes& a, const Atte
   HEDDLE_TRY(validate_block_mask(rules, a.block_mask, e));
   if (a.sink != kNone) {
     HEDDLE_TRY(rules.broadcasts_to("sink", a.sink, {1, e.q_heads, 1, 1}));
-    HEDDLE_TRY(rules.dtype_is("sink", a.sink, {DataType::f32, DataType::f16, DataType::bf16}));
+    if (rules[a.sink].dtype != DataType::f16 && rules[a.sink].dtype != DataType::bf16)
+      HEDDLE_TRY(rules.number_beside("sink", a.sink, io));
   }
   if (a.softmax_input_is_log2 && a.score_mod) {
     return rules.fail(Code::graph_not_supported,
@@ -232,7 +234,7 @@ Status validate_attention(const Rules& rules, AttentionAttributes& a, const Atte
                       "written for natural "
                       "scores, expected one of the two");
   }
-  HEDDLE_TRY(validate_dropout(rules, a.dropout, e));
+  HEDDLE_TRY(validate_dropout(rules, a.dropout, e, io));
   if (a.score_mod) HEDDLE_TRY(validate_score_modifier(rules, "score_mod", *a.score_mod, e));
   return {};
 }

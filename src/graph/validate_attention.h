@@ -18,15 +18,17 @@ Status validate_query_key_value(const Rules& rules, const QueryKeyValue& qkv);
 /// The scales of a cache: there if and only if it holds codes, f32 [1, 1 or heads, 1, 1 or D].
 Status validate_scales(const Rules& rules, const char* cache_port, TensorId cache,
                        const char* scale_port, TensorId scale);
-/// A row statistic, f32 [B,Hq,Sq,1].
+/// A row statistic beside a Q of type `io`, [B,Hq,Sq,1].
 Status validate_row_statistic(const Rules& rules, const char* port, TensorId id,
-                              const AttentionExtents& e);
+                              const AttentionExtents& e, DataType io);
 
 /// Everything in AttentionAttributes but dropout and the score expression, which have files of
-/// their own. `rows` are the op's tensors that may be ragged, for the rules that packing brings.
+/// their own. `rows` are the op's tensors that may be ragged, Q first, for the rules that packing
+/// brings.
 Status validate_attention(const Rules& rules, AttentionAttributes& a, const AttentionExtents& e,
                           std::initializer_list<TensorId> rows);
-Status validate_dropout(const Rules& rules, const Dropout& dropout, const AttentionExtents& e);
+Status validate_dropout(const Rules& rules, const Dropout& dropout, const AttentionExtents& e,
+                        DataType io);
 
 /// A score expression: infers its values' types and dims, checks that each op's inputs exist before
 /// it, fit it and broadcast to [B,Hq,Sq,Skv]. `known` are values of an expression it may also read.

@@ -41,7 +41,8 @@ Status validate_philox(const Rules& rules, const Dropout& dropout, const Attenti
   return rules.dims_are("dropout streams", dropout.streams, {e.batch, e.q_heads, 1, 1});
 }
 
-Status validate_mask(const Rules& rules, const Dropout& dropout, const AttentionExtents& e) {
+Status validate_mask(const Rules& rules, const Dropout& dropout, const AttentionExtents& e,
+                     DataType io) {
   HEDDLE_TRY(rules.present("the dropout scale", dropout.scale));
   HEDDLE_TRY(rules.broadcasts_to("dropout mask", dropout.mask,
                                  {e.batch, e.q_heads, e.q_length, e.kv_length}));
@@ -52,14 +53,15 @@ Status validate_mask(const Rules& rules, const Dropout& dropout, const Attention
        {std::pair{"dropout scale", dropout.scale}, {"dropout scale_inv", dropout.scale_inv}}) {
     if (id == kNone) continue;
     HEDDLE_TRY(rules.is_scalar(port, id));
-    HEDDLE_TRY(rules.dtype_is(port, id, {DataType::f32}));
+    HEDDLE_TRY(rules.number_beside(port, id, io));
   }
   return {};
 }
 
 }  // namespace
 
-Status validate_dropout(const Rules& rules, const Dropout& dropout, const AttentionExtents& e) {
+Status validate_dropout(const Rules& rules, const Dropout& dropout, const AttentionExtents& e,
+                        DataType io) {
   const bool generated = dropout.probability || dropout.seed != kNone || dropout.offset != kNone ||
                          dropout.streams != kNone || dropout.factor || dropout.threefry;
   if (generated && dropout.mask != kNone) {
@@ -77,7 +79,7 @@ Status validate_dropout(const Rules& rules, const Dropout& dropout, const Attent
       return rules.fail(Code::invalid_value,
                         "rng_dump is set, but the dropout mask is given and not drawn.");
     }
-    return validate_mask(rules, dropout, e);
+    return validate_mask(rules, dropout, e, io);
   }
   if (!generated) {
     if (dropout.rng_dump == kNone) return {};

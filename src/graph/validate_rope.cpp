@@ -73,11 +73,11 @@ Status validate_rope(const Rules& rules, Rope& op) {
   const int64_t rope_dim = op.rope_dim == 0 ? x[3] : op.rope_dim;
   if (op.freqs != kNone) {
     HEDDLE_TRY(validate_table(rules, "FREQS", op.freqs, op, rope_dim, rope_dim));
-    HEDDLE_TRY(rules.dtype_is("FREQS", op.freqs, {DataType::f32}));
+    HEDDLE_TRY(rules.number_beside("FREQS", op.freqs, *rules[op.x].dtype));
   } else {
     for (const auto& [port, id] : {std::pair{"cosines", op.cosines}, {"sines", op.sines}}) {
       HEDDLE_TRY(validate_table(rules, port, id, op, rope_dim, rope_dim / 2));
-      HEDDLE_TRY(rules.dtype_is(port, id, {DataType::f32}));
+      HEDDLE_TRY(rules.number_beside(port, id, *rules[op.x].dtype));
     }
     HEDDLE_TRY(rules.dims_are("sines", op.sines, rules[op.cosines].dims));
   }

@@ -126,7 +126,7 @@ Status validate_sdpa(const Rules& rules, Sdpa& op) {
        {std::pair{"Stats", op.stats}, {"Max", op.max}, {"Sum_exp", op.sum_exp}}) {
     if (id == kNone) continue;
     rules.infer(id, {e.batch, e.q_heads, e.q_length, 1});
-    HEDDLE_TRY(validate_row_statistic(rules, port, id, e));
+    HEDDLE_TRY(validate_row_statistic(rules, port, id, e, *rules[op.q].dtype));
   }
   if (op.scores != kNone) {
     rules.infer(op.scores, {e.batch, e.q_heads, e.q_length, e.kv_length});

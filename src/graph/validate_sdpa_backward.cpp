@@ -31,7 +31,7 @@ Status validate_statistics(const Rules& rules, const SdpaBackward& op, const Att
                                  {"Max", op.max},
                                  {"Sum_exp", op.sum_exp},
                                  {"dStats", op.d_stats}}) {
-    if (id != kNone) HEDDLE_TRY(validate_row_statistic(rules, port, id, e));
+    if (id != kNone) HEDDLE_TRY(validate_row_statistic(rules, port, id, e, *rules[op.q].dtype));
   }
   return {};
 }
@@ -74,7 +74,7 @@ Status validate_sdpa_backward(const Rules& rules, SdpaBackward& op) {
     if (a.sink == kNone)
       return rules.fail(Code::attribute_not_set, "If dsink is set, sink also needs to be set.");
     HEDDLE_TRY(rules.makes("dSink", op.d_sink, {1, e.q_heads, 1, 1}));
-    HEDDLE_TRY(rules.dtype_is("dSink", op.d_sink, {DataType::f32}));
+    HEDDLE_TRY(rules.number_beside("dSink", op.d_sink, *rules[op.q].dtype));
   }
   if (op.score_mod_bprop) {
     if (!a.score_mod) {

@@ -67,7 +67,7 @@ Status validate_gradient(const Rules& rules, const char* port, TensorId id, Tens
 }
 
 Status validate_stats(const Rules& rules, TensorId id, const AttentionExtents& e) {
-  return id == kNone ? Status{} : validate_row_statistic(rules, "Stats", id, e);
+  return id == kNone ? Status{} : validate_row_statistic(rules, "Stats", id, e, DataType::f32);
 }
 
 }  // namespace

@@ -50,6 +50,14 @@ Status check_tables(const OperandCheck& operands, std::string_view op, const Rop
 
 constexpr std::string_view kAttention = "attention", kBackward = "attention backward";
 
+/// A number beside Q: f32, or f64 too beside f64.
+Status check_number(const OperandCheck& operands, const AttentionStructure& s, OperandId id,
+                    const char* label) {
+  if (operands.type(s.q).dtype == DataType::f64)
+    return operands.has_type(id, label, {DataType::f32, DataType::f64});
+  return operands.has_type(id, label, {DataType::f32});
+}
+
 Status check_extents(const AttentionStructure& s, const AttentionSizes& z) {
   for (const auto& [label, extent] : {std::pair{"batch", z.batch},
                                       {"q_heads", z.q_heads},
@@ -133,7 +141,9 @@ Status check_block_mask(const OperandCheck& operands, const AttentionStructure& 
                              /*rows_and_columns=*/false);
 }
 
-Status check_dropout(const OperandCheck& operands, const Dropout& d, const AttentionSizes& z) {
+Status check_dropout(const OperandCheck& operands, const AttentionStructure& s,
+                     const AttentionSizes& z) {
+  const Dropout& d = s.dropout;
   const Dims cells{z.batch, z.q_heads, z.q_length, z.kv_length};
   switch (d.kind) {
     case Dropout::Kind::none:
@@ -142,7 +152,7 @@ Status check_dropout(const OperandCheck& operands, const Dropout& d, const Atten
       HEDDLE_TRY(operands.is_present(d.mask, "the dropout mask"));
       HEDDLE_TRY(operands.broadcasts(d.mask, "the dropout mask", cells));
       if (d.mask_scale != kAbsent)
-        HEDDLE_TRY(operands.has_type(d.mask_scale, "the dropout scale", {DataType::f32}));
+        HEDDLE_TRY(check_number(operands, s, d.mask_scale, "the dropout scale"));
       break;
     case Dropout::Kind::philox:
       HEDDLE_TRY(operands.is_present(d.seed, "the dropout seed"));
@@ -191,10 +201,10 @@ struct TensorDims {
   Dims q, k, v, o;
 };
 
-Status check_row_statistic(const OperandCheck& operands, OperandId id, const char* label,
-                           const AttentionSizes& z, bool has_lengths) {
+Status check_row_statistic(const OperandCheck& operands, const AttentionStructure& s, OperandId id,
+                           const char* label, const AttentionSizes& z, bool has_lengths) {
   if (id == kAbsent) return {};
-  HEDDLE_TRY(operands.has_type(id, label, {DataType::f32}));
+  HEDDLE_TRY(check_number(operands, s, id, label));
   HEDDLE_TRY(operands.has_dims(id, label, Dims{z.batch, z.q_heads, z.q_length, 1}));
   return operands.ragged_has_lengths(id, label, has_lengths);
 }
@@ -212,12 +222,11 @@ Status check_forward(const OperandCheck& operands, const AttentionStructure& s,
   HEDDLE_TRY(operands.is_tensor(s.o, "o", dims.o, has_lengths));
   for (const auto& [label, id] :
        {std::pair{"stats", s.stats}, {"max", s.max}, {"sum_exp", s.sum_exp}})
-    HEDDLE_TRY(check_row_statistic(operands, id, label, z, has_lengths));
+    HEDDLE_TRY(check_row_statistic(operands, s, id, label, z, has_lengths));
   if (s.scores != kAbsent)
     HEDDLE_TRY(
         operands.has_dims(s.scores, "scores", Dims{z.batch, z.q_heads, z.q_length, z.kv_length}));
-  if (s.scale != kAbsent)
-    HEDDLE_TRY(operands.has_type(s.scale, "the attention scale", {DataType::f32}));
+  if (s.scale != kAbsent) HEDDLE_TRY(check_number(operands, s, s.scale, "the attention scale"));
   const Dims cells{z.batch, z.q_heads, z.q_length, z.kv_length};
   HEDDLE_TRY(check_score(operands, s.score, cells, "the score expression", false));
   HEDDLE_TRY(check_bounds(s, z));
@@ -225,11 +234,13 @@ Status check_forward(const OperandCheck& operands, const AttentionStructure& s,
   HEDDLE_TRY(check_lengths(operands, s.q_lengths, "q_lengths", s.q_lengths_cumulative, z.batch));
   HEDDLE_TRY(check_lengths(operands, s.kv_lengths, "kv_lengths", s.kv_lengths_cumulative, z.batch));
   if (s.sink != kAbsent) {
-    HEDDLE_TRY(operands.has_type(s.sink, "sink", {DataType::f32, DataType::bf16, DataType::f16}));
+    const DataType type = operands.type(s.sink).dtype;
+    if (type != DataType::bf16 && type != DataType::f16)
+      HEDDLE_TRY(check_number(operands, s, s.sink, "sink"));
     const int64_t heads = operands.layout(s.sink).dims[1] == 1 ? 1 : z.q_heads;
     HEDDLE_TRY(operands.has_dims(s.sink, "sink", Dims{1, heads, 1, 1}));
   }
-  HEDDLE_TRY(check_dropout(operands, s.dropout, z));
+  HEDDLE_TRY(check_dropout(operands, s, z));
   HEDDLE_TRY(check_rope(operands, s.q_rope, "q", s.q, dims.q, z.q_rope_scale));
   return check_rope(operands, s.k_rope, "k", s.k, dims.k, z.k_rope_scale);
 }
@@ -329,7 +340,7 @@ Status check(const AttentionBackwardProblem& problem) {
                                             {"dV", s.d_v, dims.v}}) {
     if (id != kAbsent) HEDDLE_TRY(operands.is_tensor(id, label, expected, has_lengths));
   }
-  HEDDLE_TRY(check_row_statistic(operands, s.d_stats, "dStats", z, has_lengths));
+  HEDDLE_TRY(check_row_statistic(operands, f, s.d_stats, "dStats", z, has_lengths));
   const Dims cells{z.batch, z.q_heads, z.q_length, z.kv_length};
   HEDDLE_TRY(check_score(operands, s.d_dot, cells, "the derivative of the score", true));
   for (const LoadGradient& g : s.load_gradients) {
@@ -348,7 +359,7 @@ Status check(const AttentionBackwardProblem& problem) {
     if (f.sink == kAbsent)
       return error(Code::attribute_not_set,
                    "attention backward: dSink is wanted, but there is no sink");
-    HEDDLE_TRY(operands.has_type(s.d_sink, "dSink", {DataType::f32}));
+    HEDDLE_TRY(check_number(operands, f, s.d_sink, "dSink"));
     HEDDLE_TRY(operands.has_dims(s.d_sink, "dSink", Dims{1, z.q_heads, 1, 1}));
   }
   HEDDLE_TRY(check_rope(operands, s.d_q_rope, "dQ", s.d_q, dims.q, problem.d_q_rope_scale));

@@ -36,17 +36,17 @@ struct RowStatistics {
   double probability(double score) const { return std::exp(score - max) / sum; }
 };
 
-/// Nothing for a row whose P is 0: no key is visible, or Stats in f32 cannot tell what its keys
-/// weigh.
+/// Nothing for a row whose P is 0: no key is visible, or Stats cannot tell what its keys weigh.
 std::optional<RowStatistics> statistics_of(const graph::SdpaBackward& op, int64_t b, int64_t h,
                                            int64_t i, const Values& values) {
   const bool pair = op.stats == kNone;
   const double largest = values.read(pair ? op.max : op.stats, b, h, i);
   if (largest == -std::numeric_limits<double>::infinity()) return {};
   if (pair) return RowStatistics{largest, values.read(op.sum_exp, b, h, i)};
+  const bool in_f64 = values.tensor(op.stats).dtype == DataType::f64;
   const bool plain_scores =
       !op.attention.score_mod && op.attention.bias == kNone && !op.attention.alibi_mask;
-  if (!plain_scores && weights_are_lost(largest)) return {};
+  if (!plain_scores && weights_are_lost(largest, in_f64)) return {};
   return RowStatistics{largest, 1};
 }
 

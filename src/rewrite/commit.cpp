@@ -83,7 +83,7 @@ class Writer {
     } else if (operand.made == Made::table_starts) {
       return table_starts(home_of(plan), operand);
     } else if (operand.made == Made::logits) {
-      return hlo::make_splat(home_of(plan), hlo::ElementType::f32, operand.value,
+      return hlo::make_splat(home_of(plan), *operand.type, operand.value,
                              {elements_.size(operand.axes.heads)});
     } else if (operand.made == Made::ones) {
       return hlo::make_splat(home_of(plan), *operand.type, 1,
@@ -189,7 +189,7 @@ class Writer {
     if (!result.direct) {
       Labelled whole{value, result.axes.canonical()};
       if (!result.summed.empty()) {
-        HEDDLE_ASSIGN(whole.x, hlo::make_convert(whole.x, hlo::ElementType::f32));
+        HEDDLE_ASSIGN(whole.x, hlo::make_convert(whole.x, at_least_f32(whole.x->shape().type())));
         HEDDLE_ASSIGN(whole, reduced(elements_, whole, result.summed, hlo::Opcode::add));
       }
       HEDDLE_ASSIGN(value, reordered(elements_, whole, flat(result.place.at)));

@@ -73,10 +73,10 @@ Result<Instruction*> with_fully_masked_rows(const Elements& elements, const Plan
   const Index place = flat(result.place.at);
   const Index from = flat(plan.operands[plan.fully_masked_rows->operand].place.at);
   const double share = 1.0 / static_cast<double>(elements.size(plan.roles.keys));
-  const ElementType type = value->shape().type();
+  const ElementType type = value->shape().type(), wide = at_least_f32(type);
   HEDDLE_ASSIGN(const Labelled masked, fully_masked_rows(elements, plan, predicates));
   HEDDLE_ASSIGN(value, reordered(elements, {value, place}, place));
-  HEDDLE_ASSIGN(source, hlo::make_convert(source, ElementType::f32));
+  HEDDLE_ASSIGN(source, hlo::make_convert(source, wide));
   if (!plan.backward) {
     HEDDLE_ASSIGN(Labelled mean, reduced(elements, {source, from}, plan.roles.keys, Opcode::add));
     HEDDLE_ASSIGN(mean.x, times(mean.x, share));
@@ -89,8 +89,8 @@ Result<Instruction*> with_fully_masked_rows(const Elements& elements, const Plan
   const Index all = plan.operands[plan.fully_masked_rows->operand].axes.canonical();
   HEDDLE_ASSIGN(source, reordered(elements, {source, from}, all));
   HEDDLE_ASSIGN(Instruction * is_masked, reordered(elements, masked, all));
-  HEDDLE_ASSIGN(Instruction * zero, hlo::make_splat(*source->computation(), ElementType::f32, 0,
-                                                    source->shape().dims()));
+  HEDDLE_ASSIGN(Instruction * zero,
+                hlo::make_splat(*source->computation(), wide, 0, source->shape().dims()));
   HEDDLE_ASSIGN(source, hlo::make_select(is_masked, source, zero));
   Index over = plan.roles.rows;
   over.insert(over.end(), plan.roles.repeat.begin(), plan.roles.repeat.end());
@@ -102,7 +102,7 @@ Result<Instruction*> with_fully_masked_rows(const Elements& elements, const Plan
     if (const auto at = std::find(depth.begin(), depth.end(), v); at != depth.end())
       v = result.axes.columns[at - depth.begin()];
   HEDDLE_ASSIGN(Instruction * there, reordered(elements, added, place));
-  HEDDLE_ASSIGN(value, hlo::make_convert(value, ElementType::f32));
+  HEDDLE_ASSIGN(value, hlo::make_convert(value, wide));
   HEDDLE_ASSIGN(value, hlo::make_binary(Opcode::add, value, there));
   return hlo::make_convert(value, type);
 }

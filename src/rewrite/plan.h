@@ -51,7 +51,7 @@ struct Operand {
   std::optional<int> of_forward;
   Made made = Made::as_is;
   /// Of what is taken as it is: the type of the program's value. Where home has it only widened,
-  /// that is undone, which loses nothing.
+  /// that is undone, which loses nothing. Of sinks the type in which the call has them.
   std::optional<hlo::ElementType> type;
   int64_t plus = 0, limit = 0;                   // of lengths
   double value = 0;                              // of logits
@@ -61,6 +61,11 @@ struct Operand {
   /// The program's instructions that it is made of.
   std::vector<const hlo::Instruction*> sources() const;
 };
+
+/// What a call of operands of `type` has its statistics and sums in: f64 beside f64, else f32.
+inline hlo::ElementType at_least_f32(hlo::ElementType type) {
+  return type == hlo::ElementType::f64 ? type : hlo::ElementType::f32;
+}
 
 /// A result of the call and the instruction it replaces; none if only a backward reads it.
 struct CallResult {

@@ -218,7 +218,8 @@ Result<TensorId> Planner::wide_result(std::string name, const Output& output, co
       !data_type(output.place.x->shape().type()))
     return error(Code::graph_not_supported, "%{} ({}) is not as attention's results are",
                  output.place.x->name(), name);
-  return add_result(std::move(name), {ElementType::f32, output.factor, {output.place}}, axes);
+  return add_result(std::move(name), {at_least_f32(plan_.dtype), output.factor, {output.place}},
+                    axes);
 }
 
 TensorId Planner::add_result(std::string name, Replaced replaced, const Axes& axes) {
@@ -231,7 +232,9 @@ TensorId Planner::add_result(std::string name, Replaced replaced, const Axes& ax
   for (Var v : axes.canonical())
     if (const Index own = flat(result.place.at); std::find(own.begin(), own.end(), v) == own.end())
       result.summed.push_back(v);
-  result.factor = std::abs(replaced.factor - 1) < 1e-6 ? 1 : replaced.factor;
+  // What constants and their products are off by.
+  const double step = plan_.dtype == ElementType::f64 ? 1e-14 : 1e-6;
+  result.factor = std::abs(replaced.factor - 1) < step ? 1 : replaced.factor;
   const auto view = view_of(elements_, result.place, axes);
   result.direct = view->direct;
   if (view->direct) {
@@ -277,9 +280,11 @@ bool Planner::needs_sum_apart() const {
 TensorId Planner::statistic(const char* name) {
   const Dims o = dims_of(o_axes());
   CallResult result;
+  result.type = at_least_f32(plan_.dtype);
   result.dims = {o[0], o[1], o[2]};
+  const DataType type = *data_type(result.type);
   plan_.results.push_back(std::move(result));
-  return tensor(name, DataType::f32, {o[0], o[1], o[2], 1}, {o[1] * o[2], o[2], 1, 1});
+  return tensor(name, type, {o[0], o[1], o[2], 1}, {o[1] * o[2], o[2], 1, 1});
 }
 
 std::optional<Element> Planner::stacked_result(const CallResult& result,

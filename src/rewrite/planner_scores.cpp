@@ -341,7 +341,6 @@ Status Planner::set_sink(graph::AttentionAttributes& a) {
       return error(Code::graph_not_supported, "%{} (Sink) does not vary as sinks do",
                    leaf->x->name());
     operand.direct = view->direct;
-    operand.made = Made::as_f32;
     strides = view->strides;
     plan_.sink = "per head";
   } else {
@@ -350,8 +349,9 @@ Status Planner::set_sink(graph::AttentionAttributes& a) {
     operand.value = match_.sink->value;
     plan_.sink = fmt::format("{:.4g}", operand.value);
   }
+  operand.type = at_least_f32(plan_.dtype);
   plan_.operands.push_back(std::move(operand));
-  a.sink = tensor("Sink", DataType::f32, {1, count, 1, 1}, strides);
+  a.sink = tensor("Sink", *data_type(at_least_f32(plan_.dtype)), {1, count, 1, 1}, strides);
   return {};
 }
 
@@ -399,7 +399,8 @@ bool Planner::set_drawn_dropout(graph::AttentionAttributes& a) {
   a.dropout.threefry_strides = strides;
   a.dropout.probability = 1 - mask->keep_probability;
   // In 16 bits it is not the inverse of the probability, which is rounded before the division.
-  if (std::abs(match_.dropout->scale * mask->keep_probability - 1) > 1e-6)
+  if (plan_.dtype == hlo::ElementType::f64 ||
+      std::abs(match_.dropout->scale * mask->keep_probability - 1) > 1e-6)
     a.dropout.factor = match_.dropout->scale;
   plan_.dropout = fmt::format("threefry {:.4g}", *a.dropout.probability);
   return true;
@@ -411,7 +412,7 @@ Status Planner::set_dropout(graph::AttentionAttributes& a) {
   HEDDLE_ASSIGN(a.dropout.mask, operand("Dropout mask", keep, score_axes(keep)));
   graph::Tensor scale;
   scale.name = "Dropout scale";
-  scale.dtype = DataType::f32;
+  scale.dtype = data_type(at_least_f32(plan_.dtype));
   scale.dims = {1, 1, 1, 1};
   scale.strides = {1, 1, 1, 1};
   scale.constant = match_.dropout->scale;

@@ -147,6 +147,51 @@ AttentionOptions undefined_rows() {
   return options;
 }
 
+/// All of it in f64, statistics too. K and V are no codes.
+AttentionOptions in_f64(AttentionOptions options) {
+  options.dtypes = {DataType::f64};
+  options.statistics_dtype = DataType::f64;
+  options.codes = 0;
+  return options;
+}
+/// The definition is computed in f64 too, so its own rounding is beside the result's.
+constexpr Tolerance kInF64{.floor_steps = 16, .cancellation_steps = 16};
+
+void sweep_features_in_f64(const Draw& draw, uint64_t first_seed, int64_t count) {
+  for (size_t n = 0; n < kAttentionFeatureCount; ++n) {
+    SCOPED_TRACE(kAttentionFeatures[n].name);
+    AttentionOptions options = plain_attention();
+    kAttentionFeatures[n].switch_on(options);
+    sweep(draw, in_f64(options), first_seed + 1000 * n, count, kInF64);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(RandomForward, F64) {
+  sweep(random_sdpa, in_f64(plain_attention()), 3000000, seeds(30), kInF64);
+  sweep_features_in_f64(random_sdpa, 3100000, seeds(6));
+  sweep(random_sdpa, in_f64(AttentionOptions()), 3200000, seeds(100), kInF64);
+  sweep(random_sdpa, in_f64(score_functions()), 3300000, seeds(30), kInF64);
+  sweep(random_sdpa, in_f64(hidden_rows()), 3400000, seeds(20), kInF64);
+}
+TEST(RandomForward, F64OfManyKeys) {
+  sweep(random_sdpa, in_f64(large()), 3500000, seeds(8), kInF64);
+  sweep(random_sdpa, in_f64(caches()), 3600000, seeds(8), kInF64);
+  AttentionOptions decoding = caches();
+  decoding.max_query_length = 3, decoding.max_length = 3000;
+  sweep(random_sdpa, in_f64(decoding), 3700000, seeds(20), kInF64);
+}
+TEST(RandomBackward, F64) {
+  sweep(random_sdpa_backward, in_f64(plain_attention()), 4000000, seeds(30), kInF64);
+  sweep_features_in_f64(random_sdpa_backward, 4100000, seeds(6));
+  sweep(random_sdpa_backward, in_f64(AttentionOptions()), 4200000, seeds(100), kInF64);
+  sweep(random_sdpa_backward, in_f64(score_functions()), 4300000, seeds(30), kInF64);
+  sweep(random_sdpa_backward, in_f64(hidden_rows()), 4400000, seeds(20), kInF64);
+}
+TEST(RandomBackward, F64OfManyKeys) {
+  sweep(random_sdpa_backward, in_f64(large()), 4500000, seeds(8), kInF64);
+}
+
 TEST(RandomForward, RowsWithANanStayNan) {
   sweep(random_sdpa, undefined_rows(), 960000, seeds(40));
   AttentionOptions decoding = undefined_rows();

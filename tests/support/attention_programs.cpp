@@ -497,9 +497,10 @@ Program Draw::sdpa() {
     op.stats = attention_tensor("stats", options_.statistics_dtype, row, true);
   }
   if (!is_backward_ && op.stats != kNone) op.stats_use_log2 = wants(0.2);
-  if (!is_backward_ && wants(0.3)) op.max = attention_tensor("max", DataType::f32, row, true);
+  if (!is_backward_ && wants(0.3))
+    op.max = attention_tensor("max", options_.statistics_dtype, row, true);
   if (!is_backward_ && wants(0.3)) {
-    op.sum_exp = attention_tensor("sum_exp", DataType::f32, row, true);
+    op.sum_exp = attention_tensor("sum_exp", options_.statistics_dtype, row, true);
   }
   if (!is_backward_ && wants_rarely(options_.scores)) {
     const Dims cells{batch_, q_heads_, q_length_, kv_length_};

@@ -43,7 +43,7 @@ struct View {
 struct ScoreStep {
   uint8_t op;  ///< a problem::ScoreOp
   int32_t a, b, c;
-  float value;
+  double value;
   const View* operand;
 };
 
@@ -65,7 +65,7 @@ struct DropoutArguments {
   DropoutKind kind;
   uint32_t low;    ///< random bits are low below it (core/dropout_bits.h)
   bool keeps_low;  ///< which cells are kept: those with low bits, or the others
-  float factor;    ///< what kept probabilities are multiplied by
+  double factor;   ///< what kept probabilities are multiplied by
   uint32_t key[2];
   uint64_t offset;
   int64_t threefry_strides[4];

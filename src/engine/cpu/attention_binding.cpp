@@ -28,6 +28,9 @@ int64_t integer_of(const View& v, int64_t index) {
   return v.element == Element::u32 ? static_cast<uint32_t>(narrow) : narrow;
 }
 
+/// A scalar.
+double number_of(const View& v) { return load(static_cast<DataType>(v.element), v.data, 0); }
+
 /// Booleans that the score is -inf without; one of them if it takes several.
 OperandId boolean_mask_of(const problem::AttentionStructure& s) {
   const auto& nodes = s.score.nodes;
@@ -61,6 +64,10 @@ void read_as_vector(View* views, OperandId id) {
 }
 
 }  // namespace
+
+bool is_f64(const problem::AttentionStructure& structure) {
+  return structure.type(structure.q).dtype == DataType::f64;
+}
 
 bool are_bf16(const problem::AttentionStructure& structure,
               std::initializer_list<OperandId> operands) {
@@ -125,7 +132,7 @@ Status AttentionBinding::bind(std::span<void* const> buffers, WorkspaceCursor& w
                   nodes[n].a,
                   nodes[n].b,
                   nodes[n].c,
-                  static_cast<float>(nodes[n].value),
+                  nodes[n].value,
                   view(nodes[n].operand)};
     }
     const problem::ScoreOp root = nodes[static_cast<size_t>(expressions_[e].root)].op;
@@ -141,8 +148,7 @@ Status AttentionBinding::bind(std::span<void* const> buffers, WorkspaceCursor& w
   a.v_heads = sizes_.v_heads;
   a.q_length = sizes_.q_length, a.kv_length = sizes_.kv_length;
   a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
-  a.scale =
-      s.scale == kAbsent ? sizes_.scale : *reinterpret_cast<const float*>(views[s.scale].data);
+  a.scale = s.scale == kAbsent ? sizes_.scale : number_of(views[s.scale]);
   a.log2_input = s.softmax_input_is_log2, a.stats_log2 = s.stats_log2;
   a.score = scores[0];
   a.bounds = bounds, a.bound_count = static_cast<int32_t>(s.bounds.size());
@@ -156,9 +162,8 @@ Status AttentionBinding::bind(std::span<void* const> buffers, WorkspaceCursor& w
 
   DropoutArguments& d = a.dropout;
   d.kind = static_cast<DropoutKind>(s.dropout.kind);
-  d.factor = static_cast<float>(sizes_.kept_factor());
-  if (s.dropout.mask_scale != kAbsent)
-    d.factor = *reinterpret_cast<const float*>(views[s.dropout.mask_scale].data);
+  d.factor = sizes_.kept_factor();
+  if (s.dropout.mask_scale != kAbsent) d.factor = number_of(views[s.dropout.mask_scale]);
   d.streams = view(s.dropout.streams), d.mask = view(s.dropout.mask), d.dump = view(s.dropout.dump);
   if (d.kind == DropoutKind::philox) {
     const PhiloxRule rule = philox_rule(sizes_.dropout_probability);

@@ -61,6 +61,9 @@ class AttentionBinding {
 /// Fails unless the workspace is there and aligned to a cache line.
 Status check_workspace(const void* workspace);
 
+/// Whether it is computed in f64, as Q says; else in f32.
+bool is_f64(const problem::AttentionStructure& structure);
+
 /// Whether all of these operands are bf16.
 bool are_bf16(const problem::AttentionStructure& structure,
               std::initializer_list<problem::OperandId> operands);

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "engine/cpu/attention_binding.h"
 #include "problem/operands.h"
 
 namespace heddle::engine::cpu {
@@ -66,7 +67,8 @@ Status check_extents(const AttentionStructure& s, const AttentionSizes& z) {
 namespace {
 
 constexpr DataType kFloats[] = {DataType::f32, DataType::bf16, DataType::f16};
-/// All that converts to f32.
+constexpr DataType kWideFloats[] = {DataType::f64, DataType::f32, DataType::bf16, DataType::f16};
+/// All that converts to f32 or f64.
 constexpr DataType kNumbers[] = {DataType::f64, DataType::f32, DataType::bf16,   DataType::f16,
                                  DataType::i64, DataType::i32, DataType::i8,     DataType::u64,
                                  DataType::u32, DataType::u8,  DataType::boolean};
@@ -80,9 +82,26 @@ Status check_type(const AttentionStructure& s, OperandId id, const char* label,
                name(s.type(id).dtype), list);
 }
 
+/// Those that are read or written beside the tensors.
+std::span<const DataType> floats_of(const AttentionStructure& s) {
+  return is_f64(s) ? std::span<const DataType>(kWideFloats) : std::span<const DataType>(kFloats);
+}
+
+/// What is computed in f64 has tensors and statistics in f64: a narrower one would leave less of
+/// them than whoever asks for f64 expects.
+Status check_f64(const AttentionStructure& s, OperandId id, const char* label) {
+  if (!is_f64(s) || id == kAbsent || s.type(id).dtype == DataType::f64) return {};
+  return error(
+      Code::graph_not_supported,
+      "attention: q is f64 and {} {}, but the CPU engine computes in f64 where q, k, v, o, "
+      "their gradients and rows' statistics are all f64",
+      label, name(s.type(id).dtype));
+}
+
 Status check_tensors(const AttentionStructure& s, const std::vector<problem::NamedOperand>& all) {
   for (const auto& [id, name] : all) {
-    if (!s.type(id).holds_codes()) HEDDLE_TRY(check_type(s, id, name, kFloats));
+    HEDDLE_TRY(check_f64(s, id, name));
+    if (!s.type(id).holds_codes()) HEDDLE_TRY(check_type(s, id, name, floats_of(s)));
   }
   return {};
 }
@@ -100,8 +119,8 @@ Status check_rope(const AttentionStructure& s, const std::optional<problem::Rope
                   const char* label, OperandId x) {
   if (!rope || x == kAbsent) return {};
   for (OperandId id : {rope->angles, rope->cosines, rope->sines})
-    HEDDLE_TRY(check_type(s, id, "a rope table", kFloats));
-  HEDDLE_TRY(check_type(s, rope->rotated, "a rotated tensor", kFloats));
+    HEDDLE_TRY(check_type(s, id, "a rope table", floats_of(s)));
+  HEDDLE_TRY(check_type(s, rope->rotated, "a rotated tensor", floats_of(s)));
   const problem::OperandType& type = s.type(x);
   if (!type.storage.is_paged() && !type.storage.is_ring() && !type.holds_codes()) return {};
   return error(Code::graph_not_supported, "attention: the CPU engine does not rotate {} {}",
@@ -113,9 +132,12 @@ Status check_rope(const AttentionStructure& s, const std::optional<problem::Rope
 
 Status check_forward(const AttentionStructure& s, const AttentionSizes& z) {
   HEDDLE_TRY(check_extents(s, z));
+  for (const auto& [label, id] :
+       {std::pair{"stats", s.stats}, {"max", s.max}, {"sum_exp", s.sum_exp}})
+    HEDDLE_TRY(check_f64(s, id, label));
   HEDDLE_TRY(check_loads(s, s.score));
   HEDDLE_TRY(check_type(s, s.dropout.mask, "the dropout mask", kNumbers));
-  HEDDLE_TRY(check_type(s, s.scores, "scores", kFloats));
+  HEDDLE_TRY(check_type(s, s.scores, "scores", floats_of(s)));
   HEDDLE_TRY(check_rope(s, s.q_rope, "q", s.q));
   return check_rope(s, s.k_rope, "k", s.k);
 }
@@ -134,11 +156,12 @@ Status check(const AttentionBackwardProblem& problem) {
                  "attention backward: the CPU engine does not find the largest gradient of a dot "
                  "product");
   HEDDLE_TRY(check_tensors(s.forward, problem::tensors_of(s)));
+  HEDDLE_TRY(check_f64(s.forward, s.d_stats, "dStats"));
   HEDDLE_TRY(check_forward(s.forward, problem.sizes));
   HEDDLE_TRY(check_loads(s.forward, s.d_dot));
   for (const problem::LoadGradient& g : s.load_gradients) {
     HEDDLE_TRY(check_loads(s.forward, g.derivative));
-    HEDDLE_TRY(check_type(s.forward, g.gradient, "the gradient of a load", kFloats));
+    HEDDLE_TRY(check_type(s.forward, g.gradient, "the gradient of a load", floats_of(s.forward)));
   }
   HEDDLE_TRY(check_rope(s.forward, s.d_q_rope, "dQ", s.d_q));
   return check_rope(s.forward, s.d_k_rope, "dK", s.d_k);

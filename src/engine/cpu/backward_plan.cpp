@@ -42,6 +42,7 @@ bool reads_dot(const ScoreExpression& e) {
   });
 }
 
+template <class Real>
 class BackwardPlan final : public Plan {
  public:
   explicit BackwardPlan(const AttentionBackwardProblem& p)
@@ -49,7 +50,7 @@ class BackwardPlan final : public Plan {
         sizes_(p.sizes),
         binding_(p.structure.forward, p.sizes, derivatives_of(p.structure)),
         isa_(active_isa().isa),
-        kernels_(kernels_of(isa_)),
+        kernels_(attention_kernels_of<Real>(isa_)),
         workers_(worker_count()),
         q_rope_(p.structure.forward.q_rope, rotated_queries(p.structure.forward, p.sizes),
                 p.structure.forward),
@@ -65,7 +66,7 @@ class BackwardPlan final : public Plan {
                   p.structure.forward) {
     shape_ = pass_of(kernels_.shape);
     cut_keys();
-    for (const KernelShape& shape : kShapes)
+    for (const KernelShape& shape : attention_shapes<Real>())
       workspace_bytes_ = std::max(workspace_bytes_, most_bytes(shape));
   }
 
@@ -79,7 +80,7 @@ class BackwardPlan final : public Plan {
     const auto view = [&](problem::OperandId id) {
       return id == kAbsent ? nullptr : &bound.views[id];
     };
-    BackwardPass pass = shape_;
+    BackwardPass<Real> pass = shape_;
     pass.a = bound.arguments;
     pass.d_o = view(structure_.d_o), pass.d_stats = view(structure_.d_stats),
     pass.d_sink = view(structure_.d_sink);
@@ -113,15 +114,15 @@ class BackwardPlan final : public Plan {
 
  private:
   struct Memory {
-    RopePass q_rope, k_rope, d_q_rope, d_k_rope;
+    RopePass<Real> q_rope, k_rope, d_q_rope, d_k_rope;
     View rotated_q, rotated_k, unused;
   };
 
   /// What of a pass does not depend on how its keys are cut.
-  BackwardPass pass_of(const KernelShape& shape) const {
+  BackwardPass<Real> pass_of(const KernelShape& shape) const {
     const problem::AttentionStructure& s = structure_.forward;
     const int64_t per_k = sizes_.q_heads / sizes_.k_heads, per_v = sizes_.q_heads / sizes_.v_heads;
-    BackwardPass pass{};
+    BackwardPass<Real> pass{};
     AttentionArguments& a = pass.a;
     a.batch = sizes_.batch, a.q_heads = sizes_.q_heads, a.q_length = sizes_.q_length,
     a.kv_length = sizes_.kv_length;
@@ -161,7 +162,7 @@ class BackwardPlan final : public Plan {
   }
 
   /// Tasks of one part of the keys.
-  static int64_t blocks_of_heads(const BackwardPass& pass) {
+  static int64_t blocks_of_heads(const BackwardPass<Real>& pass) {
     return std::max<int64_t>(1, pass.a.batch * (pass.a.q_heads / pass.heads));
   }
   int64_t key_blocks(const KernelShape& shape) const {
@@ -188,20 +189,20 @@ class BackwardPlan final : public Plan {
   /// Takes what the pass needs beside its workers' scratch, with a dQ sum of its heads for each of
   /// so many tasks. Views are null when only measuring.
   void carve(WorkspaceCursor& cursor, const View* views, int64_t tasks, const KernelShape& shape,
-             BackwardPass& pass, Memory& memory) const {
-    pass.row_dot = cursor.take<float>(sizes_.batch * sizes_.q_heads * sizes_.q_length);
+             BackwardPass<Real>& pass, Memory& memory) const {
+    pass.row_dot = cursor.take<Real>(sizes_.batch * sizes_.q_heads * sizes_.q_length);
     if (structure_.d_q != kAbsent) {
       pass.d_q_sum =
-          cursor.take<float>(tasks * pass.heads * sizes_.q_length * pass.scratch.q_columns);
+          cursor.take<Real>(tasks * pass.heads * sizes_.q_length * pass.scratch.q_columns);
     }
     if (knows_sums_of_rows()) {
-      pass.d_s_sum = cursor.take<float>(tasks * pass.heads * sizes_.q_length);
+      pass.d_s_sum = cursor.take<Real>(tasks * pass.heads * sizes_.q_length);
       pass.mean_key =
-          cursor.take<float>(tasks * pass.heads * divide_up(sizes_.q_length, shape.backward_rows) *
-                             pass.mean_key_pitch());
+          cursor.take<Real>(tasks * pass.heads * divide_up(sizes_.q_length, shape.backward_rows) *
+                            pass.mean_key_pitch());
     }
     if (settles_rows())
-      pass.d_s_rest = cursor.take<float>(sizes_.batch * sizes_.q_heads * sizes_.q_length);
+      pass.d_s_rest = cursor.take<Real>(sizes_.batch * sizes_.q_heads * sizes_.q_length);
     if (q_rope_.is_present()) memory.q_rope = q_rope_.bind(cursor, views, true, memory.rotated_q);
     if (k_rope_.is_present()) memory.k_rope = k_rope_.bind(cursor, views, true, memory.rotated_k);
     if (d_q_rope_.is_present())
@@ -211,7 +212,7 @@ class BackwardPlan final : public Plan {
   }
 
   /// Tasks that a machine cuts the heads and keys into at most; more with every size.
-  int64_t most_tasks(const BackwardPass& pass, const KernelShape& shape) const {
+  int64_t most_tasks(const BackwardPass<Real>& pass, const KernelShape& shape) const {
     const int64_t heads = blocks_of_heads(pass);
     return std::min(heads * std::min(key_blocks(shape), kMostChunks), std::max(heads, kMostTasks));
   }
@@ -224,7 +225,7 @@ class BackwardPlan final : public Plan {
 
   /// Room for the pass on any machine whose instruction set has this shape.
   int64_t most_bytes(const KernelShape& shape) const {
-    BackwardPass pass = pass_of(shape);
+    BackwardPass<Real> pass = pass_of(shape);
     const int64_t tasks = most_tasks(pass, shape);
     WorkspaceCursor cursor(nullptr);
     binding_.measure(cursor);
@@ -237,9 +238,9 @@ class BackwardPlan final : public Plan {
     return cursor.used() + scratch;
   }
 
-  void rotate(BackwardPass& pass, const Memory& memory, const Workers& workers) const {
-    const auto run = [&](const RopePass& rope, bool rotates) {
-      RopeStage::run(rope, pass.a.batch, rotates, kernels_, workers);
+  void rotate(BackwardPass<Real>& pass, const Memory& memory, const Workers& workers) const {
+    const auto run = [&](const RopePass<Real>& rope, bool rotates) {
+      RopeStage<Real>::run(rope, pass.a.batch, rotates, kernels_, workers);
     };
     if (q_rope_.is_present()) run(memory.q_rope, true), pass.a.q = memory.q_rope.out;
     if (k_rope_.is_present()) run(memory.k_rope, true), pass.a.k = memory.k_rope.out;
@@ -249,10 +250,11 @@ class BackwardPlan final : public Plan {
 
   /// Scratch: two rows in whole vectors.
   template <class Body>
-  void for_query_rows(const BackwardPass& pass, const Workers& workers, const Body& body) const {
+  void for_query_rows(const BackwardPass<Real>& pass, const Workers& workers,
+                      const Body& body) const {
     const int64_t tiles = divide_up(pass.a.q_length, kRowsPerTask);
     const int64_t columns = std::max(pass.scratch.q_columns, pass.scratch.o_columns);
-    const int64_t row_bytes = round_up(2 * columns * int64_t{sizeof(float)}, 64);
+    const int64_t row_bytes = round_up(2 * columns * int64_t{sizeof(Real)}, 64);
     for_each_task(pass.a.batch * pass.a.q_heads * tiles, workers, row_bytes,
                   [&](int64_t task, char* scratch) {
                     const int64_t head = task / tiles, first = task % tiles * kRowsPerTask;
@@ -261,14 +263,14 @@ class BackwardPlan final : public Plan {
                   });
   }
 
-  void sum_rows(const BackwardPass& pass, const Workers& workers) const {
+  void sum_rows(const BackwardPass<Real>& pass, const Workers& workers) const {
     for_query_rows(pass, workers, kernels_.row_dots);
     if (!pass.d_sink) return;
     for_each_task(pass.a.q_heads, workers_,
                   [&](int64_t h, int) { kernels_.sink_gradient(pass, h); });
   }
 
-  void differentiate(const BackwardPass& pass, const Workers& workers) const {
+  void differentiate(const BackwardPass<Real>& pass, const Workers& workers) const {
     const int64_t blocks = pass.a.q_heads / pass.heads;
     for_each_task(pass.chunks * pass.a.batch * blocks, workers, pass.scratch.bytes,
                   [&](int64_t task, char* scratch) {
@@ -280,7 +282,7 @@ class BackwardPlan final : public Plan {
     if (pass.d_q) for_query_rows(pass, workers, kernels_.query_gradients);
   }
 
-  void differentiate_load(const BackwardPass& pass, const LoadGradientPass& load,
+  void differentiate_load(const BackwardPass<Real>& pass, const LoadGradientPass& load,
                           const Workers& workers) const {
     const int64_t rows = kernels_.shape.backward_rows, keys = kernels_.shape.backward_keys;
     const int64_t* dims = load.gradient->dims;
@@ -299,10 +301,10 @@ class BackwardPlan final : public Plan {
   AttentionSizes sizes_;
   AttentionBinding binding_;
   Isa isa_;
-  const Kernels& kernels_;
+  const AttentionKernels<Real>& kernels_;
   int workers_;
-  RopeStage q_rope_, k_rope_, d_q_rope_, d_k_rope_;
-  BackwardPass shape_{};
+  RopeStage<Real> q_rope_, k_rope_, d_q_rope_, d_k_rope_;
+  BackwardPass<Real> shape_{};
   int64_t workspace_bytes_ = 0;
 };
 
@@ -310,7 +312,9 @@ class BackwardPlan final : public Plan {
 
 Result<std::shared_ptr<const Plan>> plan_backward(const AttentionBackwardProblem& problem) {
   HEDDLE_TRY(check(problem));
-  return std::shared_ptr<const Plan>(std::make_shared<BackwardPlan>(problem));
+  if (is_f64(problem.structure.forward))
+    return std::shared_ptr<const Plan>(std::make_shared<BackwardPlan<double>>(problem));
+  return std::shared_ptr<const Plan>(std::make_shared<BackwardPlan<float>>(problem));
 }
 
 }  // namespace heddle::engine::cpu

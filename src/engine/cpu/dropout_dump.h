@@ -6,6 +6,8 @@
 namespace heddle::engine::cpu {
 
 /// Writes the exact keep mask of every cell, on all workers.
-void dump_dropout(const AttentionArguments& a, const Kernels& kernels, const Workers& workers);
+template <class Real>
+void dump_dropout(const AttentionArguments& a, const AttentionKernels<Real>& kernels,
+                  const Workers& workers);
 
 }  // namespace heddle::engine::cpu

@@ -90,10 +90,11 @@ Products products_of(const AttentionStructure& s, const KernelShape& shape, Atte
 }
 
 /// What of a pass does not depend on how it is cut into tiles.
-ForwardPass pass_of(const AttentionProblem& p, const KernelShape& shape, AttentionPath path) {
+template <class Real>
+ForwardPass<Real> pass_of(const AttentionProblem& p, const KernelShape& shape, AttentionPath path) {
   const AttentionStructure& s = p.structure;
   const AttentionSizes& z = p.sizes;
-  ForwardPass pass{};
+  ForwardPass<Real> pass{};
   AttentionArguments& a = pass.a;
   a.batch = z.batch, a.q_heads = z.q_heads, a.q_length = z.q_length;
   a.qk_dim = s.qk_head_dim, a.v_dim = s.v_head_dim;
@@ -105,22 +106,23 @@ ForwardPass pass_of(const AttentionProblem& p, const KernelShape& shape, Attenti
   return pass;
 }
 
+template <class Real>
 class ForwardPlan final : public Plan {
  public:
   ForwardPlan(const AttentionProblem& p, const AllowedPaths& allowed)
       : binding_(p.structure, p.sizes),
         isa_(active_isa().isa),
-        kernels_(kernels_of(isa_)),
+        kernels_(attention_kernels_of<Real>(isa_)),
         path_(chosen(p, kernels_.shape, allowed)),
         workers_(worker_count()),
         tiles_(forward_tiles(p.structure, p.sizes, machine_shape(p.structure))),
         q_rope_(p.structure.q_rope, rotated_queries(p.structure, p.sizes), p.structure),
         k_rope_(p.structure.k_rope, rotated_keys(p.structure, p.sizes), p.structure) {
-    shape_ = pass_of(p, kernels_.shape, path_.path);
+    shape_ = pass_of<Real>(p, kernels_.shape, path_.path);
     shape_.group = tiles_.group, shape_.tile_rows = tiles_.tile_rows;
     shape_.splits = tiles_.splits;
     shape_.scratch = forward_scratch(shape_, kernels_.shape);
-    for (const KernelShape& shape : kShapes)
+    for (const KernelShape& shape : attention_shapes<Real>())
       workspace_bytes_ =
           std::max(workspace_bytes_, most_bytes(p, shape, path_of(p, shape, allowed)));
   }
@@ -132,7 +134,7 @@ class ForwardPlan final : public Plan {
     WorkspaceCursor cursor(workspace);
     AttentionBinding::Result bound;
     HEDDLE_TRY(binding_.bind(buffers, cursor, bound));
-    ForwardPass pass = shape_;
+    ForwardPass<Real> pass = shape_;
     pass.a = bound.arguments;
     Memory memory;
     carve(cursor, bound.views, tiles_.splits > 1 ? tiles_.splits * rows() : 0, pass, memory);
@@ -159,7 +161,7 @@ class ForwardPlan final : public Plan {
 
  private:
   struct Memory {
-    RopePass q_rope, k_rope;
+    RopePass<Real> q_rope, k_rope;
     View rotated_q, rotated_k;
   };
 
@@ -175,11 +177,11 @@ class ForwardPlan final : public Plan {
 
   /// Takes what the pass needs beside its workers' scratch, with so many rows of parts of the
   /// output. Views are null when only measuring.
-  void carve(WorkspaceCursor& cursor, const View* views, int64_t part_rows, ForwardPass& pass,
+  void carve(WorkspaceCursor& cursor, const View* views, int64_t part_rows, ForwardPass<Real>& pass,
              Memory& memory) const {
-    pass.partial_o = cursor.take<float>(part_rows * pass.a.v_dim);
-    pass.partial_max = cursor.take<float>(part_rows);
-    pass.partial_sum = cursor.take<float>(part_rows);
+    pass.partial_o = cursor.take<Real>(part_rows * pass.a.v_dim);
+    pass.partial_max = cursor.take<Real>(part_rows);
+    pass.partial_sum = cursor.take<Real>(part_rows);
     if (q_rope_.is_present()) memory.q_rope = q_rope_.bind(cursor, views, true, memory.rotated_q);
     if (k_rope_.is_present()) memory.k_rope = k_rope_.bind(cursor, views, true, memory.rotated_k);
   }
@@ -188,7 +190,7 @@ class ForwardPlan final : public Plan {
   int64_t most_bytes(const AttentionProblem& p, const KernelShape& shape,
                      AttentionPath path) const {
     const bool few = path != AttentionPath::flash;
-    ForwardPass pass = pass_of(p, shape, path);
+    ForwardPass<Real> pass = pass_of<Real>(p, shape, path);
     const MostForwardTiles most =
         few ? most_forward_tiles(p.structure, p.sizes, shape.few_rows, shape.few_rows)
             : most_forward_tiles(p.structure, p.sizes, panel_rows(shape, pass.products));
@@ -206,16 +208,16 @@ class ForwardPlan final : public Plan {
 
   void rotate(AttentionArguments& a, const Memory& memory, const Workers& workers) const {
     if (q_rope_.is_present()) {
-      RopeStage::run(memory.q_rope, a.batch, true, kernels_, workers);
+      RopeStage<Real>::run(memory.q_rope, a.batch, true, kernels_, workers);
       a.q = memory.q_rope.out;
     }
     if (k_rope_.is_present()) {
-      RopeStage::run(memory.k_rope, a.batch, true, kernels_, workers);
+      RopeStage<Real>::run(memory.k_rope, a.batch, true, kernels_, workers);
       a.k = memory.k_rope.out;
     }
   }
 
-  void attend(const ForwardPass& pass, const Workers& workers) const {
+  void attend(const ForwardPass<Real>& pass, const Workers& workers) const {
     if (pass.a.q_length == 0) return;
     const int64_t groups = pass.a.q_heads / pass.group, batch = pass.a.batch;
     for_each_task(
@@ -228,14 +230,14 @@ class ForwardPlan final : public Plan {
           kernels_.forward(pass, {b, group * pass.group, tile * pass.tile_rows, split}, scratch);
         });
     if (pass.splits == 1) return;
-    const int64_t row_bytes = round_up(pass.a.v_dim, 16) * int64_t{sizeof(float)};
+    const int64_t row_bytes = round_up(pass.a.v_dim, 16) * int64_t{sizeof(Real)};
     for_each_task(batch * pass.a.q_heads, workers, row_bytes, [&](int64_t task, char* scratch) {
       kernels_.combine(pass, task / pass.a.q_heads, task % pass.a.q_heads, 0, pass.a.q_length,
                        scratch);
     });
   }
 
-  void write_scores(const ForwardPass& pass, const Workers& workers) const {
+  void write_scores(const ForwardPass<Real>& pass, const Workers& workers) const {
     const int64_t heads = pass.a.q_heads, rows = pass.a.q_length;
     for_each_task(pass.a.batch * heads * rows, workers, pass.scratch.bytes,
                   [&](int64_t task, char* scratch) {
@@ -246,12 +248,12 @@ class ForwardPlan final : public Plan {
 
   AttentionBinding binding_;
   Isa isa_;
-  const Kernels& kernels_;
+  const AttentionKernels<Real>& kernels_;
   ChosenPath path_;
   int workers_;
   ForwardTiles tiles_;
-  RopeStage q_rope_, k_rope_;
-  ForwardPass shape_{};
+  RopeStage<Real> q_rope_, k_rope_;
+  ForwardPass<Real> shape_{};
   int64_t workspace_bytes_ = 0;
 };
 
@@ -261,7 +263,9 @@ Result<std::shared_ptr<const Plan>> plan_forward(const AttentionProblem& problem
                                                  const problem::AllowedPaths& allowed) {
   HEDDLE_TRY(check(problem));
   HEDDLE_TRY(check_allowed(problem.structure, allowed));
-  return std::shared_ptr<const Plan>(std::make_shared<ForwardPlan>(problem, allowed));
+  if (is_f64(problem.structure))
+    return std::shared_ptr<const Plan>(std::make_shared<ForwardPlan<double>>(problem, allowed));
+  return std::shared_ptr<const Plan>(std::make_shared<ForwardPlan<float>>(problem, allowed));
 }
 
 }  // namespace heddle::engine::cpu

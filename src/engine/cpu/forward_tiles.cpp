@@ -34,7 +34,8 @@ constexpr int64_t kLeastSplitBlocks = 4, kLeastBlocksOfPart = 2;
 /// left over has room for the panel begun: 512 rows of d 128 are then one tile on 1 MiB, and pack
 /// their keys once instead of twice (1.0 % of the avx2 kernel's instructions by callgrind).
 int64_t rows_in_cache(const AttentionStructure& s, int64_t l2_bytes, int panel_rows) {
-  const int64_t row_bytes = (s.qk_head_dim + s.v_head_dim) * int64_t{sizeof(float)};
+  const bool is_f64 = s.q != problem::kAbsent && s.type(s.q).dtype == DataType::f64;
+  const int64_t row_bytes = (s.qk_head_dim + s.v_head_dim) * (is_f64 ? 8 : 4);
   const int64_t rows =
       (std::min(l2_bytes, kMostL2Bytes) * 3 / 4 - kForwardKeys * row_bytes) / row_bytes;
   return std::max<int64_t>(divide_up(rows, panel_rows), 8) * panel_rows;

@@ -61,7 +61,7 @@ double bf16_rate(const Kernels& kernels, std::vector<float>& memory) {
   double best = 0;
   for (int n = 0; n < 8; ++n) {
     const auto start = Clock::now();
-    const int64_t done = kernels.product_sample(kernels.shape.of_bf16, memory.data());
+    const int64_t done = kernels.product_sample(kernels.attention.shape.of_bf16, memory.data());
     const std::chrono::duration<double, std::nano> passed = Clock::now() - start;
     best = std::max(best, static_cast<double>(done) / std::max(passed.count(), 1.0));
   }
@@ -147,7 +147,7 @@ const Kernels& kernels_of([[maybe_unused]] Isa isa) {
   // The same kernels, told to multiply bf16 by tiles.
   static const Kernels amx = [] {
     Kernels kernels = avx512_bf16::kKernels;
-    kernels.name = "amx", kernels.shape = kAmxShape;
+    kernels.name = "amx", kernels.attention.shape = kAmxShape;
     return kernels;
   }();
   if (isa == Isa::avx2) return avx2::kKernels;
@@ -156,6 +156,15 @@ const Kernels& kernels_of([[maybe_unused]] Isa isa) {
   if (isa == Isa::amx) return amx;
 #endif
   return portable::kKernels;
+}
+
+template <>
+const AttentionKernels<float>& attention_kernels_of(Isa isa) {
+  return kernels_of(isa).attention;
+}
+template <>
+std::span<const KernelShape> attention_shapes<float>() {
+  return kShapes;
 }
 
 void stand_in_for_amx(const Kernels& kernels) { stand_in.store(&kernels); }

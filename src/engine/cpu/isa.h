@@ -45,6 +45,13 @@ std::vector<IsaReport> isa_report();
 /// The kernels of an available level.
 const Kernels& kernels_of(Isa isa);
 
+/// Those of attention, in f32 or f64.
+template <class Real>
+const AttentionKernels<Real>& attention_kernels_of(Isa isa);
+/// The shapes of all levels' kernels.
+template <class Real>
+std::span<const KernelShape> attention_shapes();
+
 /// Of a level: a name, and billions of multiply-adds of bf16 a second on one core.
 struct Speed {
   Isa isa;

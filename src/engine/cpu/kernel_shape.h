@@ -11,7 +11,7 @@ namespace heddle::engine::cpu {
 enum class Products : uint8_t { singles, pairs, tiles };
 
 struct KernelShape {
-  int lanes;  ///< f32 of a vector
+  int lanes;  ///< numbers of a vector: f32, or f64
   /// Register block of the microkernels: so many rows of two vectors.
   int panel_rows, panel_columns;
   int few_rows;  ///< most rows of a group for which packing its keys does not pay
@@ -35,5 +35,12 @@ inline constexpr KernelShape kAmxShape{16, 14, 32, 8, 112, 224, Products::tiles}
 
 inline constexpr KernelShape kShapes[] = {kPortableShape, kAvx2Shape, kAvx512Shape,
                                           kAvx512Bf16Shape, kAmxShape};
+
+/// The same with f64: half the lanes.
+inline constexpr KernelShape kPortableF64Shape{2, 6, 4, 6, 96, 96, Products::singles};
+inline constexpr KernelShape kAvx2F64Shape{4, 6, 8, 6, 96, 96, Products::singles};
+inline constexpr KernelShape kAvx512F64Shape{8, 14, 16, 8, 112, 112, Products::singles};
+
+inline constexpr KernelShape kF64Shapes[] = {kPortableF64Shape, kAvx2F64Shape, kAvx512F64Shape};
 
 }  // namespace heddle::engine::cpu

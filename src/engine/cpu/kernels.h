@@ -13,9 +13,12 @@ inline constexpr int64_t kForwardKeys = 256;
 /// Pitch of the scores of a panel.
 inline constexpr int64_t kScorePitch = kForwardKeys + kPitchGap;
 
+/// Real, here and below: what a pass computes in, float or double.
+///
 /// One forward pass, ready to run. Query heads that share K and V heads form a group; its rows are
 /// numbered position first (i * group + head in group), so a tile of rows holds all heads of a few
 /// positions and packs their keys once.
+template <class Real>
 struct ForwardPass {
   AttentionArguments a;
   Products products;
@@ -27,7 +30,7 @@ struct ForwardPass {
   int64_t splits;
   /// With splits > 1: per part, batch entry, head and row the unnormalised output, the running
   /// maximum and the sum.
-  float *partial_o, *partial_max, *partial_sum;
+  Real *partial_o, *partial_max, *partial_sum;
   ForwardScratch scratch;
 };
 
@@ -37,12 +40,13 @@ struct ForwardTask {
 
 /// Rotation of the rows of one tensor. `table` holds, per table row, rope_dim/2 cosines and as many
 /// sines; row s of batch entry b uses row s of table b (of the only one if table_batches is 1).
+template <class Real>
 struct RopePass {
   const View *angles, *cosines, *sines, *positions;
   bool per_row, interleaved, inverse;
   int64_t rope_dim, first_column, length, table_batches;
-  float scale;
-  float* table;
+  Real scale;
+  Real* table;
   const View *in, *out;
   const View* lengths;  ///< of ragged tensors: rows past them are left alone
   bool lengths_cumulative;
@@ -87,33 +91,35 @@ struct LoadGradientPass {
 };
 
 /// One backward pass, ready to run.
+template <class Real>
 struct BackwardPass {
   AttentionArguments a;
   Products products;
   const View *d_o, *d_q, *d_k, *d_v, *d_sink;
   const View* d_stats;  ///< null: 0
   Score d_dot;
-  const RopePass *d_q_rope, *d_k_rope;  ///< null, or how dQ and dK are turned back
-  int32_t longest_score;                ///< steps of the longest expression
-  bool sums_loads;                      ///< some operand that the score loads wants its gradient
-  bool keeps_dots;                      ///< some expression reads the scaled dot after the softmax
-  int64_t group;                        ///< query heads that share both a K head and a V head
+  const RopePass<Real>*d_q_rope, *d_k_rope;  ///< null, or how dQ and dK are turned back
+  int32_t longest_score;                     ///< steps of the longest expression
+  bool sums_loads;     ///< some operand that the score loads wants its gradient
+  bool keeps_dots;     ///< some expression reads the scaled dot after the softmax
+  int64_t group;       ///< query heads that share both a K head and a V head
   int64_t heads;       ///< query heads of a task: whole groups of K heads and of V heads
   int64_t chunks;      ///< parts the keys are cut into, each a task that sums its own dQ
   int64_t chunk_keys;  ///< a multiple of the instruction set's backward_keys
-  float* d_q_sum;      ///< [chunks, batch, q_heads, q_length, qk_dim rounded up to a panel]
-  float* row_dot;      ///< D = rowsum(dO * O) - d_stats, [batch, q_heads, q_length]
+  Real* d_q_sum;       ///< [chunks, batch, q_heads, q_length, qk_dim rounded up to a panel]
+  Real* row_dot;       ///< D = rowsum(dO * O) - d_stats, [batch, q_heads, q_length]
   /// A row's score gradients add up to P_sink * D + d_stats. What rounding leaves beside that would
   /// be multiplied by what all keys have in common (a bias, say), and come out far larger than dQ:
   /// it is taken off again. Null where that sum is not known.
-  float* d_s_sum;  ///< rowsum(dS), [chunks, batch, q_heads, q_length]
+  Real* d_s_sum;  ///< rowsum(dS), [chunks, batch, q_heads, q_length]
   /// The mean key by the weights of a tile's rows: the sum over keys of P K, then that of P,
   /// [chunks, batch, q_heads, tiles of backward_rows, mean_key_pitch()].
-  float* mean_key;
+  Real* mean_key;
   /// rowsum(dS) for gradients of loads along whole rows, [batch, q_heads, q_length]; null where it
   /// is not known what that should be.
-  float* d_s_rest;
-  BackwardScratch scratch, load_scratch;  ///< of gradients; of loads' gradients, always in f32
+  Real* d_s_rest;
+  BackwardScratch scratch,
+      load_scratch;  ///< of gradients; of loads' gradients, whose products are Singles
 
   int64_t mean_key_pitch() const { return scratch.q_columns + kPitchGap; }
 };
@@ -127,41 +133,49 @@ struct LoadGradientTask {
   int64_t b, h, i0, j0;
 };
 
-struct Kernels {
-  const char* name;
+/// Attention's kernels.
+template <class Real>
+struct AttentionKernels {
   KernelShape shape;
 
-  void (*forward)(const ForwardPass&, const ForwardTask&, void* scratch);
+  void (*forward)(const ForwardPass<Real>&, const ForwardTask&, void* scratch);
   /// Joins the parts of rows [first, last) of one head. Scratch of a row of O.
-  void (*combine)(const ForwardPass&, int64_t b, int64_t h, int64_t first, int64_t last,
+  void (*combine)(const ForwardPass<Real>&, int64_t b, int64_t h, int64_t first, int64_t last,
                   void* scratch);
 
   /// D of rows [first, last) of one head. Scratch of two rows of O, each in whole vectors.
-  void (*row_dots)(const BackwardPass&, int64_t b, int64_t h, int64_t first, int64_t last,
+  void (*row_dots)(const BackwardPass<Real>&, int64_t b, int64_t h, int64_t first, int64_t last,
                    void* scratch);
   /// dSink of one head, from row_dot.
-  void (*sink_gradient)(const BackwardPass&, int64_t h);
+  void (*sink_gradient)(const BackwardPass<Real>&, int64_t h);
   /// dK and dV of a chunk of keys, and the chunk's part of dQ.
-  void (*backward)(const BackwardPass&, const BackwardTask&, void* scratch);
+  void (*backward)(const BackwardPass<Real>&, const BackwardTask&, void* scratch);
   /// dQ of rows [first, last) of one head, from its parts. Scratch of a row of d_q_sum.
-  void (*query_gradients)(const BackwardPass&, int64_t b, int64_t h, int64_t first, int64_t last,
-                          void* scratch);
-  void (*load_gradient)(const BackwardPass&, const LoadGradientPass&, const LoadGradientTask&,
+  void (*query_gradients)(const BackwardPass<Real>&, int64_t b, int64_t h, int64_t first,
+                          int64_t last, void* scratch);
+  void (*load_gradient)(const BackwardPass<Real>&, const LoadGradientPass&, const LoadGradientTask&,
                         void* scratch);
 
   /// Rows [first, last) of all tables (numbered through), then rows [first, last) of batch entry b.
   /// Scratch of a row in whole vectors.
-  void (*rope_table)(const RopePass&, int64_t first, int64_t last);
-  void (*rope_rows)(const RopePass&, int64_t b, int64_t first, int64_t last, float* scratch);
+  void (*rope_table)(const RopePass<Real>&, int64_t first, int64_t last);
+  void (*rope_rows)(const RopePass<Real>&, int64_t b, int64_t first, int64_t last, Real* scratch);
+  /// Scores, or their probabilities, of a row. Scratch of a forward tile of one row.
+  void (*write_scores)(const ForwardPass<Real>&, int64_t b, int64_t h, int64_t row, void* scratch);
+  /// The exact keep mask of rows [first, last) of one head. Scratch of kForwardKeys.
+  void (*dropout_dump)(const AttentionArguments&, int64_t b, int64_t h, int64_t first, int64_t last,
+                       void* scratch);
+};
+
+/// All of an instruction set that compute in f32.
+struct Kernels {
+  const char* name;
+  AttentionKernels<float> attention;
+
   /// Row s of batch entry b, of heads [first, last), numbered through: those of Q, then K, then V.
   /// Scratch of a row in whole vectors, and of rope_dim.
   void (*append_row)(const CacheAppendPass&, int64_t b, int64_t s, int64_t first, int64_t last,
                      float* scratch);
-  /// Scores, or their probabilities, of a row. Scratch of a forward tile of one row.
-  void (*write_scores)(const ForwardPass&, int64_t b, int64_t h, int64_t row, void* scratch);
-  /// The exact keep mask of rows [first, last) of one head. Scratch of kForwardKeys.
-  void (*dropout_dump)(const AttentionArguments&, int64_t b, int64_t h, int64_t first, int64_t last,
-                       void* scratch);
 
   /// Scratch of a ScoreValue of each step, then of a strip of each.
   void (*pointwise_strip)(const PointwisePass&, const PointwiseStrip&, void* scratch);

@@ -58,7 +58,7 @@ class PointwisePlan final : public Plan {
     return std::max(kStripsPerTask, divide_up(strips(), std::max<int64_t>(most_tasks(), 1)));
   }
   int64_t scratch_bytes() const {
-    return round_up(count() * static_cast<int64_t>(sizeof(ScoreValue)), 64) +
+    return round_up(count() * static_cast<int64_t>(sizeof(ScoreValue<float>)), 64) +
            count() * kPointwiseStrip * static_cast<int64_t>(sizeof(float));
   }
   Memory carve(WorkspaceCursor& cursor) const;
@@ -87,7 +87,7 @@ PointwisePass PointwisePlan::bind(const Memory& memory) const {
                        node.a,
                        node.b,
                        node.c,
-                       static_cast<float>(node.value),
+                       node.value,
                        node.operand == problem::kAbsent ? nullptr : &memory.views[node.operand]};
   }
   const auto& results = problem_.structure.results;

@@ -64,8 +64,8 @@ class RopePlan final : public Plan {
     return round_up(x().dims[3], 16) * static_cast<int64_t>(sizeof(float));
   }
   Memory carve(WorkspaceCursor& cursor) const;
-  Status bind(std::span<void* const> buffers, const Memory& memory, RopePass& pass) const;
-  void measure_sequences(const Memory& memory, RopePass& pass) const;
+  Status bind(std::span<void* const> buffers, const Memory& memory, RopePass<float>& pass) const;
+  void measure_sequences(const Memory& memory, RopePass<float>& pass) const;
 
   RopeProblem problem_;
   Isa isa_;
@@ -115,7 +115,8 @@ RopePlan::Memory RopePlan::carve(WorkspaceCursor& cursor) const {
   return memory;
 }
 
-Status RopePlan::bind(std::span<void* const> buffers, const Memory& memory, RopePass& pass) const {
+Status RopePlan::bind(std::span<void* const> buffers, const Memory& memory,
+                      RopePass<float>& pass) const {
   const problem::RopeStructure& p = problem_.structure;
   if (buffers.size() != p.operands.size()) {
     return error(Code::invalid_variant_pack, "rope: {} buffers were given for {} operands",
@@ -156,7 +157,7 @@ Status RopePlan::bind(std::span<void* const> buffers, const Memory& memory, Rope
 }
 
 /// A ragged sequence's rows: as many as lie before the next sequence, in x and in y.
-void RopePlan::measure_sequences(const Memory& memory, RopePass& pass) const {
+void RopePlan::measure_sequences(const Memory& memory, RopePass<float>& pass) const {
   for (int64_t b = 0; b < x().dims[0]; ++b) {
     int64_t length = pass.length;
     for (const View* v : {pass.in, pass.out}) {
@@ -179,10 +180,10 @@ Status RopePlan::execute(std::span<void* const> buffers, void* workspace, void*)
   HEDDLE_TRY(check_workspace(workspace));
   WorkspaceCursor cursor(workspace);
   const Memory memory = carve(cursor);
-  RopePass pass{};
+  RopePass<float> pass{};
   HEDDLE_TRY(bind(buffers, memory, pass));
   if (is_ragged()) measure_sequences(memory, pass);
-  const Kernels& kernels = kernels_of(isa_);
+  const AttentionKernels<float>& kernels = attention_kernels_of<float>(isa_);
   if (!is_wide()) {
     const int64_t rows = pass.table_batches * pass.length;
     for_each_task(divide_up(rows, kRowsPerTask), workers_, [&](int64_t task, int) {

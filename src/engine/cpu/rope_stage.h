@@ -12,31 +12,35 @@
 
 namespace heddle::engine::cpu {
 
+/// What is rotated: `x`, [batch, heads, length, head_dim].
+struct Rotated {
+  problem::OperandId x;
+  int64_t batch, heads, length, columns;
+  double scale;
+  bool inverse;
+  bool is_query;  ///< whether rows are queries (whose lengths apply) or keys
+};
+
+/// In numbers of Real, float or double.
+template <class Real>
 class RopeStage {
  public:
-  /// Rotates `x`, [batch, heads, length, head_dim].
-  struct Of {
-    problem::OperandId x;
-    int64_t batch, heads, length, columns;
-    double scale;
-    bool inverse;
-    bool is_query;  ///< whether rows are queries (whose lengths apply) or keys
-  };
-  RopeStage(const std::optional<problem::Rope>& rope, const Of& of,
+  RopeStage(const std::optional<problem::Rope>& rope, const Rotated& of,
             const problem::AttentionStructure& structure);
 
   bool is_present() const { return rope_.has_value(); }
   /// Takes the table's memory, and the rotated copy's where no operand receives it; with a
   /// measuring cursor only counts. `copy` receives the view of the copy.
-  RopePass bind(WorkspaceCursor& workspace, const View* views, bool needs_copy, View& copy) const;
+  RopePass<Real> bind(WorkspaceCursor& workspace, const View* views, bool needs_copy,
+                      View& copy) const;
 
   /// Makes the table; with `rotates`, also the rotated tensor.
-  static void run(const RopePass& pass, int64_t batch, bool rotates, const Kernels& kernels,
-                  const Workers& workers);
+  static void run(const RopePass<Real>& pass, int64_t batch, bool rotates,
+                  const AttentionKernels<Real>& kernels, const Workers& workers);
 
  private:
   std::optional<problem::Rope> rope_;
-  Of of_;
+  Rotated of_;
   DataType dtype_ = DataType::f32;
   problem::OperandId lengths_ = problem::kAbsent;
   bool lengths_cumulative_ = false;
@@ -44,8 +48,7 @@ class RopeStage {
 };
 
 /// Q and K on the way in.
-RopeStage::Of rotated_queries(const problem::AttentionStructure& s,
-                              const problem::AttentionSizes& z);
-RopeStage::Of rotated_keys(const problem::AttentionStructure& s, const problem::AttentionSizes& z);
+Rotated rotated_queries(const problem::AttentionStructure& s, const problem::AttentionSizes& z);
+Rotated rotated_keys(const problem::AttentionStructure& s, const problem::AttentionSizes& z);
 
 }  // namespace heddle::engine::cpu

@@ -19,7 +19,7 @@ int64_t batch_origin(const View& v, int64_t b) {
 }
 
 /// The row of the angle tables for row s.
-int64_t table_row(const RopePass& pass, int64_t b, int64_t s) {
+int64_t table_row(const RopePass<float>& pass, int64_t b, int64_t s) {
   const View& table = pass.angles ? *pass.angles : *pass.cosines;
   int64_t row = s;
   if (pass.positions) {
@@ -33,7 +33,8 @@ int64_t table_row(const RopePass& pass, int64_t b, int64_t s) {
 
 }  // namespace
 
-void rope_rows_wide(const RopePass& pass, double scale, int64_t b, int64_t first, int64_t last) {
+void rope_rows_wide(const RopePass<float>& pass, double scale, int64_t b, int64_t first,
+                    int64_t last) {
   const int64_t half = pass.rope_dim / 2, begin = pass.first_column;
   const View &in = *pass.in, &out = *pass.out;
   for (int64_t s = first; s < last; ++s) {

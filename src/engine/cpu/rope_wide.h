@@ -6,6 +6,7 @@
 namespace heddle::engine::cpu {
 
 /// Rows [first, last) of batch entry b; the pass's table is unused, `scale` is the exact factor.
-void rope_rows_wide(const RopePass& pass, double scale, int64_t b, int64_t first, int64_t last);
+void rope_rows_wide(const RopePass<float>& pass, double scale, int64_t b, int64_t first,
+                    int64_t last);
 
 }  // namespace heddle::engine::cpu

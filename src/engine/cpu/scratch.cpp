@@ -36,7 +36,8 @@ int64_t staging_words(const AttentionArguments& a, const KernelShape& shape) {
 
 }  // namespace
 
-ForwardScratch forward_scratch(const ForwardPass& pass, const KernelShape& shape) {
+template <class Real>
+ForwardScratch forward_scratch(const ForwardPass<Real>& pass, const KernelShape& shape) {
   const AttentionArguments& a = pass.a;
   const int64_t panel = panel_rows(shape, pass.products);
   const int64_t rows = round_up(pass.tile_rows, panel);
@@ -48,24 +49,25 @@ ForwardScratch forward_scratch(const ForwardPass& pass, const KernelShape& shape
   ForwardScratch at{};
   at.q_pitch = round_up(words, shape.lanes) + shape.lanes;
   at.o_pitch = round_up(a.v_dim, shape.panel_columns);
-  at.q = layout.take<float>(rows * at.q_pitch);
-  at.o = layout.take<float>(rows * at.o_pitch);
-  at.k = layout.take<float>(packed_keys * words);
-  at.v = layout.take<float>(packed_keys / pack * at.o_pitch);
-  at.s = layout.take<float>(scores);
-  at.p = pack > 1 ? layout.take<float>(scores / pack) : at.s;
-  at.staging = layout.take<float>(staging_words(a, shape));
-  at.max = layout.take<float>(rows + shape.lanes);
-  at.sum = layout.take<float>(rows + shape.lanes);
-  at.factors = layout.take<float>(a.dropout.kind == DropoutKind::none ? 0 : kForwardKeys);
+  at.q = layout.take<Real>(rows * at.q_pitch);
+  at.o = layout.take<Real>(rows * at.o_pitch);
+  at.k = layout.take<Real>(packed_keys * words);
+  at.v = layout.take<Real>(packed_keys / pack * at.o_pitch);
+  at.s = layout.take<Real>(scores);
+  at.p = pack > 1 ? layout.take<Real>(scores / pack) : at.s;
+  at.staging = layout.take<Real>(staging_words(a, shape));
+  at.max = layout.take<Real>(rows + shape.lanes);
+  at.sum = layout.take<Real>(rows + shape.lanes);
+  at.factors = layout.take<Real>(a.dropout.kind == DropoutKind::none ? 0 : kForwardKeys);
   at.rows = layout.take<Row>(rows);
-  at.score_values = layout.take<ScoreValue>(steps);
-  at.score_strips = layout.take<float>(steps * kForwardKeys);
+  at.score_values = layout.take<ScoreValue<Real>>(steps);
+  at.score_strips = layout.take<Real>(steps * kForwardKeys);
   at.bytes = layout.bytes();
   return at;
 }
 
-BackwardScratch backward_scratch(const BackwardPass& pass, const KernelShape& shape,
+template <class Real>
+BackwardScratch backward_scratch(const BackwardPass<Real>& pass, const KernelShape& shape,
                                  Products products) {
   const AttentionArguments& a = pass.a;
   const int64_t panel = panel_rows(shape, products);
@@ -82,32 +84,38 @@ BackwardScratch backward_scratch(const BackwardPass& pass, const KernelShape& sh
   at.o_columns = round_up(a.v_dim, shape.panel_columns);
   at.q_pitch = round_up(q_words, shape.panel_columns) + kPitchGap;
   at.o_pitch = round_up(o_words, shape.panel_columns) + kPitchGap;
-  at.k_columns = layout.take<float>(keys * q_words);
-  at.v_columns = layout.take<float>(keys * o_words);
-  at.k_rows = layout.take<float>(keys / pack * at.q_columns);
-  at.d_k = layout.take<float>(keys * at.q_columns);
-  at.d_v = layout.take<float>(keys * at.o_columns);
-  at.q = layout.take<float>(rows * at.q_pitch);
-  at.d_o = layout.take<float>(rows * at.o_pitch);
-  at.p = layout.take<float>(cells);
-  at.d_s = layout.take<float>(cells);
-  at.q_rows = pairs ? layout.take<float>(rows / 2 * at.q_columns) : at.q;
-  at.d_o_rows = pairs ? layout.take<float>(rows / 2 * at.o_columns) : at.d_o;
-  at.p_rows = pairs ? layout.take<float>(paired) : at.p;
-  at.d_s_rows = pairs ? layout.take<float>(paired) : at.d_s;
-  at.d_s_keys = pairs ? layout.take<float>(cells / 2) : at.d_s;
-  at.row_dot = layout.take<float>(rows);
-  at.statistics = layout.take<RowStatistics>(rows);
+  at.k_columns = layout.take<Real>(keys * q_words);
+  at.v_columns = layout.take<Real>(keys * o_words);
+  at.k_rows = layout.take<Real>(keys / pack * at.q_columns);
+  at.d_k = layout.take<Real>(keys * at.q_columns);
+  at.d_v = layout.take<Real>(keys * at.o_columns);
+  at.q = layout.take<Real>(rows * at.q_pitch);
+  at.d_o = layout.take<Real>(rows * at.o_pitch);
+  at.p = layout.take<Real>(cells);
+  at.d_s = layout.take<Real>(cells);
+  at.q_rows = pairs ? layout.take<Real>(rows / 2 * at.q_columns) : at.q;
+  at.d_o_rows = pairs ? layout.take<Real>(rows / 2 * at.o_columns) : at.d_o;
+  at.p_rows = pairs ? layout.take<Real>(paired) : at.p;
+  at.d_s_rows = pairs ? layout.take<Real>(paired) : at.d_s;
+  at.d_s_keys = pairs ? layout.take<Real>(cells / 2) : at.d_s;
+  at.row_dot = layout.take<Real>(rows);
+  at.statistics = layout.take<RowStatistics<Real>>(rows);
   at.visible = layout.take<Interval>(rows);
-  at.factors = layout.take<float>(keys);
-  at.dots = layout.take<float>(keys);
-  at.staging = layout.take<float>(staging_words(a, shape));
-  at.spill = layout.take<float>(panel * at.q_columns);
-  at.sum = layout.take<float>(pass.sums_loads ? cells : 0);
-  at.score_values = layout.take<ScoreValue>(pass.longest_score);
-  at.score_strips = layout.take<float>(pass.longest_score * keys);
+  at.factors = layout.take<Real>(keys);
+  at.dots = layout.take<Real>(keys);
+  at.staging = layout.take<Real>(staging_words(a, shape));
+  at.spill = layout.take<Real>(panel * at.q_columns);
+  at.sum = layout.take<Real>(pass.sums_loads ? cells : 0);
+  at.score_values = layout.take<ScoreValue<Real>>(pass.longest_score);
+  at.score_strips = layout.take<Real>(pass.longest_score * keys);
   at.bytes = layout.bytes();
   return at;
 }
+
+template ForwardScratch forward_scratch(const ForwardPass<float>&, const KernelShape&);
+template ForwardScratch forward_scratch(const ForwardPass<double>&, const KernelShape&);
+template BackwardScratch backward_scratch(const BackwardPass<float>&, const KernelShape&, Products);
+template BackwardScratch backward_scratch(const BackwardPass<double>&, const KernelShape&,
+                                          Products);
 
 }  // namespace heddle::engine::cpu

@@ -8,7 +8,9 @@
 
 namespace heddle::engine::cpu {
 
+template <class Real>
 struct ForwardPass;
+template <class Real>
 struct BackwardPass;
 
 /// Columns that rows of scores are apart beside their own: off the power of two, so that rows fall
@@ -29,14 +31,16 @@ struct Row {
 };
 
 /// P = e^(score - shift) * weight, scores in natural units; a shift of -inf: P = 0.
+template <class Real>
 struct RowStatistics {
-  float shift, weight;
+  Real shift, weight;
 };
 
 /// A score step's value: one number, or a strip indexed like the scores.
+template <class Real>
 struct ScoreValue {
-  const float* strip;  ///< null: `number` for every key
-  float number;
+  const Real* strip;  ///< null: `number` for every key
+  Real number;
 };
 
 struct ForwardScratch {
@@ -54,8 +58,10 @@ struct BackwardScratch {
   int64_t bytes;
 };
 
-ForwardScratch forward_scratch(const ForwardPass& pass, const KernelShape& shape);
-BackwardScratch backward_scratch(const BackwardPass& pass, const KernelShape& shape,
+template <class Real>
+ForwardScratch forward_scratch(const ForwardPass<Real>& pass, const KernelShape& shape);
+template <class Real>
+BackwardScratch backward_scratch(const BackwardPass<Real>& pass, const KernelShape& shape,
                                  Products products);
 
 }  // namespace heddle::engine::cpu

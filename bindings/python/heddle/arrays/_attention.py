@@ -24,12 +24,12 @@ def attention(q: object, k: object, v: object, *, bias: object = None, mask: obj
     H and D head dims. A score goes through scale, soft_cap, bias and then every mask; a query that sees no key gives 0.
 
     Args:
-      q: `[B, T, N, H]` or `[T, N, H]`; float32, float16 or bfloat16. With layout "BNTH" heads come before lengths, in q,
-        k, v and the result. Arrays are NumPy's, CuPy's, or of any library with DLPack on the host; of torch and JAX they
-        are served by `heddle.torch` and `heddle.jax`, with gradients.
+      q: `[B, T, N, H]` or `[T, N, H]`; float64 (on a CPU), float32, float16 or bfloat16. With layout
+        "BNTH" heads come before lengths, in q, k, v and the result. Arrays are NumPy's, CuPy's, or of any library with
+        DLPack on the host; of torch and JAX they are served by `heddle.torch` and `heddle.jax`, with gradients.
       k: `[B, S, K, H]`, q's dtype.
       v: `[B, S, K, D]`, q's dtype.
-      bias: float32, float16 or bfloat16, broadcasts to `[B, N, T, S]`; added.
+      bias: float32, float16 or bfloat16, float64 too beside such a q; broadcasts to `[B, N, T, S]`; added.
       mask: bool, broadcasts to `[B, N, T, S]`; True keeps. Never repeated in memory.
       causal: True or "top_left": query i sees keys up to i. "bottom_right": up to i + S - T, or with lengths up to
         i + kv_length - q_length.
@@ -48,7 +48,7 @@ def attention(q: object, k: object, v: object, *, bias: object = None, mask: obj
 
     Returns:
       `[B, T, N, D]` in q's dtype (as the layout says; without B if q has none), of q's library and on its device, and with
-      return_lse also float32 `[B, N, T]`. On a GPU the work is queued on the library's current stream.
+      return_lse also `[B, N, T]`, float32, or float64 of such a q. On a GPU the work is queued on the library's current stream.
 
     Raises:
       TypeError: an argument is no array or has another dtype.

@@ -12,6 +12,7 @@ from heddle.arrays._calls import Kind, Ready, bound, dtype_among
 
 OP = "attention"
 FLOATS = ("f32", "f16", "bf16")
+WIDE_FLOATS = ("f64", *FLOATS)  # of q; and of what is added to its scores where it is f64
 INTEGERS = ("i32", "i64")
 LAYOUTS = ("BTNH", "BNTH")
 DIFFERENTIABLE = ("q", "k", "v", "bias", "sink")
@@ -52,7 +53,12 @@ def statistics(dtype: str, of_bias: bool) -> tuple[str, ...]:
     One f32 holds nothing of the sum beside a maximum of 1e9, as additive masks make it, and four digits beside 1e3; scores
     of 16-bit products alone are no more exact than that.
     """
-    return ("max", "sum_exp") if dtype == "f32" or of_bias else ("lse",)
+    return ("max", "sum_exp") if dtype in ("f64", "f32") or of_bias else ("lse",)
+
+
+def at_least_f32(dtype: str) -> str:
+    """The type of statistics, and of sums of gradients, of a call on q of this type: f64 beside f64."""
+    return "f64" if dtype == "f64" else "f32"
 
 
 class Call(NamedTuple):
@@ -77,7 +83,7 @@ def forward_call(device: str, kinds: Mapping[str, Kind], config: Config, layout:
     b, n, t, s, d = extents
     batch = (b,) if len(kinds["q"].dims) == 4 else ()
     results = {"o": Kind.dense(kinds["q"].dtype, (*batch, *((t, n) if layout == "BTNH" else (n, t)), d))}
-    results |= {name: Kind.dense("f32", (*batch, n, t)) for name in wanted}
+    results |= {name: Kind.dense(at_least_f32(kinds["q"].dtype), (*batch, n, t)) for name in wanted}
     ready = None
     if 0 not in (b, n, t, s):
         written = {name: _as_operand(name, kind, layout) for name, kind in results.items()}
@@ -88,13 +94,13 @@ def forward_call(device: str, kinds: Mapping[str, Kind], config: Config, layout:
 def backward_call(device: str, kinds: Mapping[str, Kind], config: Config, layout: str, wanted: tuple[str, ...]) -> Call:
     """kinds: the forward's, then "o", "d_o", the forward's statistics, and perhaps "d_lse". wanted: of DIFFERENTIABLE.
 
-    Gradients of bias and sink are f32. Raises as `forward_call` does.
+    Gradients of bias and sink are f32, or f64 as these are. Raises as `forward_call` does.
     """
     of_forward = {name: kind for name, kind in kinds.items() if name not in ("o", "d_o", *STATISTICS)}
     operands, extents, full_lengths = _operands(of_forward, config, layout)
     operands |= {name: _as_operand(name, kind, layout) for name, kind in kinds.items() if name not in operands}
-    types = {"bias": "f32", "sink": "f32"}
-    results = {f"d_{name}": Kind.dense(types.get(name, kinds[name].dtype), kinds[name].dims) for name in wanted}
+    types = {name: at_least_f32(kinds[name].dtype) if name in ("bias", "sink") else kinds[name].dtype for name in wanted}
+    results = {f"d_{name}": Kind.dense(types[name], kinds[name].dims) for name in wanted}
     ready = None
     if 0 not in extents[:4]:
         written = {name: _as_operand(name.removeprefix("d_"), kind, layout) for name, kind in results.items()}
@@ -166,14 +172,15 @@ def _operands(kinds, config, layout):
     """The graph's operands of a caller's arrays, what q, k and v say of sizes, and the lengths that are to be made."""
     extents = _extents(kinds, layout)
     batched = len(kinds["q"].dims) == 4
+    added = WIDE_FLOATS if kinds["q"].dtype == "f64" else FLOATS
     for name, kind in kinds.items():
         if name == "bias":
-            _check_bias(kind, extents)
+            _check_bias(kind, extents, added)
         elif name == "mask":
             dtype_among(OP, "mask", kind, ("boolean",))
             _check_cells("mask", kind, extents)
         elif name == "sink":
-            _check_sink(kind, extents)
+            _check_sink(kind, extents, added)
         elif name in ("q_lengths", "kv_lengths"):
             _check_lengths(name, kind, extents, batched)
         elif name in ("q_segments", "kv_segments"):
@@ -215,7 +222,7 @@ def _extents(kinds, layout):
         shapes = ", ".join(f"{name} {kinds[name].dims}" for name in "qkv")
         raise ValueError(f"{OP}: the shapes are {shapes}, expected all three with a batch or all without.")
     for name in "qkv":
-        dtype_among(OP, name, kinds[name], FLOATS if name == "q" else (kinds["q"].dtype,))
+        dtype_among(OP, name, kinds[name], WIDE_FLOATS if name == "q" else (kinds["q"].dtype,))
         if ranks - {3, 4}:
             raise ValueError(f"{OP}: {name} has shape {kinds[name].dims}, expected {layout} or {layout[1:]}.")
     q, k, v = (_as_operand(name, kinds[name], layout).dims for name in "qkv")
@@ -241,15 +248,15 @@ def _check_cells(name, kind, extents):
         raise ValueError(f"{OP}: {name} has shape {kind.dims}, expected one that broadcasts to [B, N, T, S], which is {full}.")
 
 
-def _check_bias(kind, extents):
+def _check_bias(kind, extents, dtypes):
     if kind.dtype == "boolean":
         raise TypeError(f"{OP}: bias has dtype bool, expected a floating one; pass it as mask.")
-    dtype_among(OP, "bias", kind, FLOATS)
+    dtype_among(OP, "bias", kind, dtypes)
     _check_cells("bias", kind, extents)
 
 
-def _check_sink(kind, extents):
-    dtype_among(OP, "sink", kind, FLOATS)
+def _check_sink(kind, extents, dtypes):
+    dtype_among(OP, "sink", kind, dtypes)
     if kind.dims != (extents.heads,):
         raise ValueError(f"{OP}: sink has shape {kind.dims}, expected ({extents.heads},), one logit a head.")
 

@@ -13,10 +13,9 @@ from jax.typing import ArrayLike
 
 from heddle.arrays import _attention_graph
 from heddle.jax import _attention_mesh, _checks, _compat, _mesh, _scores
-from heddle.jax._attention_calls import Config, keeps_apart, log_sum_exp
+from heddle.jax._attention_calls import Config, at_least_f32, keeps_apart, log_sum_exp
 
 OP = "attention"
-FLOATS = ("float32", "float16", "bfloat16")
 LAYOUTS = ("BTNH", "BNTH")
 DIFFERENTIABLE = ("q", "k", "v", "bias", "sink")
 
@@ -71,9 +70,9 @@ _attend.defvjp(_save, _differentiate, symbolic_zeros=True)
 # ---- Arguments.
 
 
-def _check_rows(q, k, v, layout):
+def _check_rows(q, k, v, layout, dtypes):
     for name, x in (("q", q), ("k", k), ("v", v)):
-        _checks.dtype_among(OP, name, x, FLOATS)
+        _checks.dtype_among(OP, name, x, dtypes)
         if x.ndim != 4:
             raise ValueError(f"{OP}: {name} has shape {x.shape}, expected {layout} or {layout[1:]}.")
     for name, x in (("k", k), ("v", v)):
@@ -176,8 +175,8 @@ def attention(
     gives 0.
 
     Args:
-      q: `[B, T, N, H]` or `[T, N, H]`; float32, float16 or bfloat16. With layout "BNTH" heads come before lengths, in q,
-        k, v and the result.
+      q: `[B, T, N, H]` or `[T, N, H]`; float64 (on a CPU), float32, float16 or bfloat16. With
+        layout "BNTH" heads come before lengths, in q, k, v and the result.
       k: `[B, S, K, H]`, q's dtype.
       v: `[B, S, K, D]`, q's dtype.
       bias: floating, broadcasts to `[B, N, T, S]`; added. Differentiable, its gradient summed over what it broadcasts.
@@ -200,8 +199,8 @@ def attention(
       layout: "BTNH" or "BNTH".
 
     Returns:
-      `[B, T, N, D]` in q's dtype (as the layout says; without B if q has none), and with return_lse also float32
-      `[B, N, T]`.
+      `[B, T, N, D]` in q's dtype (as the layout says; without B if q has none), and with return_lse also
+      `[B, N, T]`, float32, or float64 of such a q.
 
     Differentiable once, in reverse mode. For checkpoint policies the result is named "heddle_out" and its rows'
     statistics "heddle_lse"; a policy that saves both spares a second forward. Sharded operands stay sharded along batch
@@ -220,22 +219,23 @@ def attention(
         shapes = ", ".join(f"{name} {x.shape}" for name, x in rows.items())
         raise ValueError(f"{OP}: the shapes are {shapes}, expected all three with a batch or all without.")
     operands = {name: x[None] if ndim == 3 else x for name, x in rows.items()}
-    extents = _check_rows(*operands.values(), layout)
+    extents = _check_rows(*operands.values(), layout, _checks.FLOATS)
     b, n, t, s = extents
+    wide = at_least_f32(operands["q"].dtype)
     if bias is not None:
         operands["bias"] = _cells("bias", bias, extents)
         if operands["bias"].dtype == jnp.bool_:
             raise TypeError(f"{OP}: bias has dtype bool, expected a floating one; pass it as mask.")
         _checks.real(OP, "bias", operands["bias"])
-        if operands["bias"].dtype.name not in FLOATS:
-            operands["bias"] = operands["bias"].astype(jnp.float32)
+        if operands["bias"].dtype.name not in _checks.FLOATS or operands["bias"].dtype == jnp.float64:
+            operands["bias"] = operands["bias"].astype(wide)
     if mask is not None:
         operands["mask"] = _cells("mask", mask, extents)
         _checks.dtype_among(OP, "mask", operands["mask"], ("bool",))
     if sink is not None:
         sink = _checks.as_array(OP, "sink", sink)
         _checks.real(OP, "sink", sink)
-        operands["sink"] = sink.astype(jnp.float32)
+        operands["sink"] = sink.astype(wide)
         if operands["sink"].shape != (n,):
             raise ValueError(f"{OP}: sink has shape {operands['sink'].shape}, expected ({n},), one logit a head.")
     left, right, bottom_right = _attention_graph.bounds(
@@ -258,7 +258,7 @@ def attention(
             raise ValueError(f"{OP}: soft_cap is {soft_cap}, expected a number above 0.")
     program = None
     if score is not None:
-        program, captures = _scores.traced(score, extents)
+        program, captures = _scores.traced(score, extents, wide)
         operands.update({f"load{i}": x for i, x in enumerate(captures)})
 
     config = Config(operands=tuple(operands), layout=layout, scale=scale, soft_cap=soft_cap, left=left, right=right,
@@ -274,7 +274,7 @@ def _shaped(config, operands, extents):
     b, n, t, s = extents
     if 0 in (b, n, t, s):
         some = sum(jnp.sum(operands[name][..., :0]) for name in "qkv")  # 0, and depends on all of them
-        lse = jnp.full((b, n, t), -jnp.inf, jnp.float32)
+        lse = jnp.full((b, n, t), -jnp.inf, at_least_f32(operands["q"].dtype))
         if s == 0 and "sink" in operands:
             lse = jnp.broadcast_to(operands["sink"][None, :, None], lse.shape)
         return jnp.zeros((b, *config.rows(n, t, operands["v"].shape[-1])), operands["q"].dtype) * some, lse

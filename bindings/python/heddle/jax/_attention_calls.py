@@ -82,7 +82,12 @@ def keeps_apart(config, dtype):
     Their log-sum-exp is one f32: beside a maximum of 1e9, as additive masks make it, it holds nothing of the sum, beside
     1e3 four digits. Scores of 16-bit products alone are no more exact than that.
     """
-    return dtype == jnp.float32 or "bias" in config.operands or config.score is not None
+    return dtype in (jnp.float64, jnp.float32) or "bias" in config.operands or config.score is not None
+
+
+def at_least_f32(dtype):
+    """The type of statistics, and of sums of gradients, of a call on q of this type: float64 beside float64."""
+    return jnp.promote_types(dtype, jnp.float32)
 
 
 def log_sum_exp(statistics):
@@ -105,16 +110,16 @@ def _forward_results(config, leading, *avals):
     q, v = named["q"].shape, named["v"].shape
     n, t, _ = config.extents(q, named["k"].shape)
     return [_compat.shaped(lead + q[leading:leading + 1] + config.rows(n, t, v[-1]), _o_type(config, named), avals),
-            *(_compat.shaped(lead + (q[leading], n, t), jnp.float32, avals) for _ in config.statistics)]
+            *(_compat.shaped(lead + (q[leading], n, t), at_least_f32(named["q"].dtype), avals) for _ in config.statistics)]
 
 
 def _o_type(config, named):
-    return jnp.float32 if config.wide else named["q"].dtype
+    return at_least_f32(named["q"].dtype) if config.wide else named["q"].dtype
 
 
 def gradient_type(config, name, dtype):
     """The type in which the backward gives the gradient of an operand of this type."""
-    return jnp.float32 if name in ("bias", "sink") or config.wide else dtype
+    return at_least_f32(dtype) if name in ("bias", "sink") or config.wide else dtype
 
 
 def _backward_results(config, leading, *avals):
@@ -213,7 +218,7 @@ def _graph_results(config, named, batch, platform):
                    **_attributes(config, graph, uids))
     else:
         o = graph.result("o", _o_type(config, named), *_row_tensor(config, batch, (batch, *config.rows(n, t, v[-1]))))
-        statistics = {STATISTICS[name]: graph.result(STATISTICS[name], jnp.float32, (batch, n, t, 1))
+        statistics = {STATISTICS[name]: graph.result(STATISTICS[name], at_least_f32(named["q"].dtype), (batch, n, t, 1))
                       for name in config.statistics}
         graph.node("sdpa", q=uids["q"], k=uids["k"], v=uids["v"], o=o, **statistics, **_attributes(config, graph, uids))
     return graph.run(tuple(named.values()), platform)

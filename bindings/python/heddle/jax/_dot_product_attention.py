@@ -33,7 +33,7 @@ def dot_product_attention(
     """jax.nn.dot_product_attention with its signature and semantics, without the matrix of logits in memory.
 
     Args:
-      query: `[B, T, N, H]` or `[T, N, H]`; float32, float16 or bfloat16.
+      query: `[B, T, N, H]` or `[T, N, H]`; float64 (on a CPU), float32, float16 or bfloat16.
       key, value: `[B, S, K, H]` or `[S, K, H]`, query's dtype; K divides N.
       bias: broadcasts to `[B, N, T, S]`; added to the logits.
       mask: bool, broadcasts to `[B, N, T, S]`; True keeps.
@@ -67,7 +67,7 @@ def dot_product_attention(
         if query_seq_lengths is not None:
             lengths = jnp.asarray(query_seq_lengths).reshape(query.shape[:-3] + (1, 1))
             empty &= jnp.arange(query.shape[-3])[:, None] < lengths
-        mean = jnp.mean(value.astype(jnp.float32), -3, keepdims=True).astype(o.dtype)
+        mean = jnp.mean(value.astype(jnp.promote_types(value.dtype, jnp.float32)), -3, keepdims=True).astype(o.dtype)
         mean = jnp.repeat(mean, query.shape[-2] // key.shape[-2], -2)
         o = jnp.where(empty[..., None], mean, o)
     return (o, jnp.maximum(lse, MASKED).astype(o.dtype)) if return_residual else o

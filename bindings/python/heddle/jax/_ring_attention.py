@@ -19,6 +19,7 @@ from heddle.jax._attention import LAYOUTS, _bind, _check_rows, _segments
 from heddle.jax._attention_calls import STATISTICS, Config, keeps_apart, log_sum_exp
 
 OP = "ring_attention"
+FLOATS = ("float32", "float16", "bfloat16")
 ORDERS = ("zigzag", "contiguous")
 
 
@@ -278,7 +279,7 @@ def ring_attention(
     except (NameError, TypeError, ValueError) as error:
         raise NameError(f"{OP}: axis_name is {axis_name!r}, expected an axis of the mesh that is mapped over here.") from error
     operands = {name: _checks.as_array(OP, name, x) for name, x in (("q", q), ("k", k), ("v", v))}
-    extents = _check_rows(*operands.values(), layout)
+    extents = _check_rows(*operands.values(), layout, FLOATS)
     b, _, t, s = extents
     if causal and t != s:
         raise ValueError(f"{OP}: k has length {s}, expected {t} as q has where causal is set.")

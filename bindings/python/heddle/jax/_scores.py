@@ -162,8 +162,9 @@ def _free_of_sharding(params):
     return {key: None if key == "sharding" else value for key, value in params.items()}
 
 
-def traced(score, extents):
-    """The program of a score function and the arrays that it loads, [B or 1, N or 1, T or 1, S or 1] each.
+def traced(score, extents, dtype):
+    """The program of a score function and the arrays that it loads, [B or 1, N or 1, T or 1, S or 1] each. Scores are of
+    `dtype`.
 
     Raises TypeError if it is not callable, ValueError if it does what a pointwise program cannot.
     """
@@ -173,7 +174,7 @@ def traced(score, extents):
     b, n, t, s = extents
     index = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.int32)
     try:
-        closed = jax.make_jaxpr(score)(jax.ShapeDtypeStruct(extents, jnp.float32), index(b, 1, 1, 1), index(1, n, 1, 1),
+        closed = jax.make_jaxpr(score)(jax.ShapeDtypeStruct(extents, dtype), index(b, 1, 1, 1), index(1, n, 1, 1),
                                        index(1, 1, t, 1), index(1, 1, 1, s))
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError  # JAX's own take other arguments

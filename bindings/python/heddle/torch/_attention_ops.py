@@ -16,7 +16,7 @@ from heddle.torch import _calls, _internals
 OPERANDS = ("q", "k", "v", "bias", "mask", "sink", "q_lengths", "kv_lengths", "q_segments", "kv_segments", "seed", "offset")
 _NUMBERS = len(Config._fields) + 3  # of a call, behind its operands
 _Optional = torch.Tensor | None
-_TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+_TYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
 def attend(operands: dict[str, torch.Tensor], config: Config, layout: str, with_lse: bool) -> tuple:
@@ -45,7 +45,7 @@ def planned(given: tuple, config: Config, layout: str, wanted: Sequence[str]) ->
         o, *rows = call.results.values()
         device = given[0][4]
         more = [(name, given[0][1], o.dims, o.strides, device) for name in ("o", "d_o")]
-        more += [(name, torch.float32, kind.dims, kind.strides, device) for name, kind in zip(statistics, rows, strict=True)]
+        more += [(name, _TYPES[kind.dtype], kind.dims, kind.strides, device) for name, kind in zip(statistics, rows, strict=True)]
         backward_call((*given, *more), config, layout, tuple(wanted))
     return call, copies
 
@@ -70,7 +70,7 @@ def _forward(operands, config, layout, with_lse, keeps):
 
 
 def _backward(gradients, saved, operands, config, layout, wanted):
-    """The gradients of q, k, v, bias and sink that are wanted, in a list; those of bias and sink are f32."""
+    """The gradients of q, k, v, bias and sink that are wanted, in a list; those of bias and sink are f32, or f64."""
     d_o, d_lse = gradients
     operands = operands | {"o": saved[0], "d_o": d_o}
     operands |= {name: x for name, x in zip(("lse", "max", "sum_exp"), saved[1:], strict=True) if x is not None}
@@ -112,6 +112,10 @@ def _of_nothing(name, operands):
     if name in ("lse", "max"):
         return operands["q"].new_full((), -torch.inf) if sink is None else sink[:, None]
     return operands["q"].new_full((), 1 if name == "sum_exp" and sink is not None else 0)
+
+
+def _at_least_f32(dtype):
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _statistics(q, bias):
@@ -220,7 +224,7 @@ def _(q, k, v, bias, mask, sink, q_lengths, kv_lengths, q_segments, kv_segments,
     apart = keeps and len(_statistics(q, bias)) == 2
     wanted = (with_lse or (keeps and not apart), apart, apart)
     return q.new_empty((*q.shape[:-1], v.shape[-1])), *(
-        q.new_empty(rows if one else (0,), dtype=torch.float32) for one in wanted)
+        q.new_empty(rows if one else (0,), dtype=_at_least_f32(q.dtype)) for one in wanted)
 
 
 @custom_op("heddle::attention_backward", mutates_args=())
@@ -230,7 +234,7 @@ def _attention_backward(d_o: torch.Tensor, d_lse: _Optional, o: torch.Tensor, ls
                         q_segments: _Optional, kv_segments: _Optional, seed: _Optional, offset: _Optional, scale: float,
                         soft_cap: float | None, left: int | None, right: int | None, bottom_right: bool, dropout: float,
                         deterministic: bool, layout: str, wanted: list[bool]) -> list[torch.Tensor]:
-    """The gradients of q, k, v, bias and sink that are wanted; those of bias and sink are f32."""
+    """The gradients of q, k, v, bias and sink that are wanted; those of bias and sink are f32, or f64."""
     given = (q, k, v, bias, mask, sink, q_lengths, kv_lengths, q_segments, kv_segments, seed, offset)
     config = Config(scale, soft_cap, left, right, bottom_right, dropout, deterministic)
     operands = {name: x for name, x in zip(OPERANDS, given, strict=True) if x is not None}
@@ -244,7 +248,7 @@ def _attention_backward(d_o: torch.Tensor, d_lse: _Optional, o: torch.Tensor, ls
 def _(d_o, d_lse, o, lse, largest, total, q, k, v, bias, mask, sink, q_lengths, kv_lengths, q_segments, kv_segments, seed,
       offset, scale, soft_cap, left, right, bottom_right, dropout, deterministic, layout, wanted):
     given = dict(zip(DIFFERENTIABLE, (q, k, v, bias, sink), strict=True))
-    return [x.new_empty(x.shape, dtype=torch.float32 if name in ("bias", "sink") else x.dtype)
+    return [x.new_empty(x.shape, dtype=_at_least_f32(x.dtype) if name in ("bias", "sink") else x.dtype)
             for (name, x), one in zip(given.items(), wanted, strict=True) if one]
 
 

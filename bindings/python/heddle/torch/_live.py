@@ -23,7 +23,7 @@ from heddle.torch._attention_ops import attend, planned, run
 
 _OPERATOR = torch.ops.aten.scaled_dot_product_attention.default
 _KEYS = ("CPU", "CUDA", "Autograd")
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _REASONS = 256  # different ones that are counted
 _SOME = 64  # what a size that a compiler leaves open is taken to be
 
@@ -170,7 +170,8 @@ def _why_not(operands, dropout_p, is_causal, scale, enable_gqa):
     if any([x.device != query.device for x in operands.values()]):
         return "tensors are of several devices"
     if query.dtype not in _DTYPES or key.dtype != query.dtype or value.dtype != query.dtype:
-        return f"the data types are {query.dtype}, {key.dtype} and {value.dtype}, expected one of float32, float16 and bfloat16"
+        return f"the data types are {query.dtype}, {key.dtype} and {value.dtype}, expected one "\
+               "of float64, float32, float16 and bfloat16"
     if ranks[0] not in (3, 4) or ranks != [ranks[0]] * 3:
         return f"the ranks are {ranks[0]}, {ranks[1]} and {ranks[2]}, expected 4, or 3"
     if any([dim == 0 for x in operands.values() for dim in x.shape]):

@@ -23,9 +23,9 @@ struct Singles {
   static Float step(Float a, Float b, Float sum) { return multiply_add(a, b, sum); }
 
   /// Whether a row of the operand can be used where it lies.
-  static bool lies_ready(const View& v) { return is_f32_row(v); }
+  static bool lies_ready(const View& v) { return is_own_row(v); }
   /// The row's elements as words.
-  static void read(const View& v, const char* p, int64_t columns, float* words) {
+  static void read(const View& v, const char* p, int64_t columns, Real* words) {
     read_row(v.element, p, v.stride[3], v.element_bytes, columns, words);
   }
 };
@@ -52,7 +52,7 @@ struct Pairs {
   static Float step(Float a, Float b, Float sum) { return add_dot_of_pairs(a, b, sum); }
 
   static bool lies_ready(const View& v) { return v.stride[3] == 1 && v.dims[3] % 2 == 0; }
-  static void read(const View& v, const char* p, int64_t columns, float* words) {
+  static void read(const View& v, const char* p, int64_t columns, Real* words) {
     uint16_t* out = reinterpret_cast<uint16_t*>(words);
     if (v.stride[3] == 1) {
       __builtin_memcpy(out, p, static_cast<size_t>(columns) * 2);

@@ -26,7 +26,7 @@ void convert_cells(Singles, const TilePlace&, BackwardTile&) {}
 #if defined(HEDDLE_CPU_LEVEL_BF16)
 /// Two rows of bf16 side by side become one row of pairs; rows past the count are zeros.
 template <class Arithmetic>
-void pair_rows(const float* rows, int64_t pitch, int64_t count, int64_t columns, float* out) {
+void pair_rows(const Real* rows, int64_t pitch, int64_t count, int64_t columns, Real* out) {
   static constexpr int64_t kMost = 1 << 14;
   static constexpr uint16_t kNothing[kMost] = {};
   const auto row = [&](int64_t r) {
@@ -52,8 +52,8 @@ void convert_rows(Tiles, const BackwardPass& pass, const TilePlace& at, Backward
 void convert_cells(Pairs, const TilePlace& at, BackwardTile& t) {
   const int64_t width = round_up(round_up(at.keys, kPanelColumns), kPanelRows);
   for (int64_t r = 0; r < at.rows; r += 2) {
-    const float *p = t.p + r * kCellPitch, *d_s = t.d_s + r * kCellPitch;
-    float *p_out = t.p_rows + r / 2 * kCellPitch, *d_s_out = t.d_s_rows + r / 2 * kCellPitch;
+    const Real *p = t.p + r * kCellPitch, *d_s = t.d_s + r * kCellPitch;
+    Real *p_out = t.p_rows + r / 2 * kCellPitch, *d_s_out = t.d_s_rows + r / 2 * kCellPitch;
     uint16_t* keys = reinterpret_cast<uint16_t*>(t.d_s_keys + r * kCellPitch / 2);
     for (int64_t j = 0; j < width; j += kLanes) {
       store(p_out + j, pair_up(to_bf16_fast(load(p + j)), to_bf16_fast(load(p + kCellPitch + j))));
@@ -68,17 +68,17 @@ void convert_cells(Pairs, const TilePlace& at, BackwardTile& t) {
 /// The same for tiles, with the pairs of two panels of rows transposed: out[key][pair of rows].
 void convert_cells(Tiles, const TilePlace& at, BackwardTile& t) {
   const int64_t width = round_up(at.keys, kPanelColumns);
-  const auto pairs_of = [](const float* low, const float* high) {
+  const auto pairs_of = [](const Real* low, const Real* high) {
     return pair_up(to_bf16_fast(load(low)), to_bf16_fast(load(high)));
   };
   for (int64_t r0 = 0; r0 < at.rows; r0 += Tiles::kPanelRows) {
     for (int64_t j = 0; j < width; j += kLanes) {
       Float block[kLanes];
-      const auto put = [&](float* out) {
+      const auto put = [&](Real* out) {
         transpose(block);
         for (int c = 0; c < kLanes; ++c) store(out + (j + c) * kPairPitch + r0 / 2, block[c]);
       };
-      const float *p = t.p + r0 * kCellPitch + j, *d_s = t.d_s + r0 * kCellPitch + j;
+      const Real *p = t.p + r0 * kCellPitch + j, *d_s = t.d_s + r0 * kCellPitch + j;
       for (int n = 0; n < kLanes; ++n)
         block[n] = pairs_of(p + 2 * n * kCellPitch, p + (2 * n + 1) * kCellPitch);
       put(t.p_rows);
@@ -98,8 +98,8 @@ void convert_cells(Tiles, const TilePlace& at, BackwardTile& t) {
 
 /// sum[keys x columns] += cells^T values: the rows of the tile are what is summed over.
 template <class Arithmetic>
-void add_key_gradients(const BackwardTile& t, const TilePlace& at, const float* cells,
-                       const float* values, int64_t value_pitch, int64_t columns, float* sum,
+void add_key_gradients(const BackwardTile& t, const TilePlace& at, const Real* cells,
+                       const Real* values, int64_t value_pitch, int64_t columns, Real* sum,
                        int64_t sum_pitch) {
   constexpr int64_t kPanelRows = Arithmetic::kPanelRows, kPack = Arithmetic::kPack;
   constexpr bool by_keys = Arithmetic::kDepth > 1;
@@ -127,7 +127,7 @@ void add_key_gradients(const BackwardTile& t, const TilePlace& at, const float* 
 /// dQ[rows x qk_dim] += dS K.
 template <class Arithmetic>
 void add_query_gradients(const BackwardPass& pass, const BackwardTile& t, const TilePlace& at,
-                         float* sum) {
+                         Real* sum) {
   constexpr int64_t kPanelRows = Arithmetic::kPanelRows;
   for (int64_t panel = 0; panel < at.rows; panel += kPanelRows) {
     const int rows = static_cast<int>(smaller(kPanelRows, at.rows - panel));
@@ -135,9 +135,9 @@ void add_query_gradients(const BackwardPass& pass, const BackwardTile& t, const 
     if (columns.lo >= columns.hi) continue;
     const int64_t depth = smaller(columns.hi, at.keys) - columns.lo;
     // A shorter panel is computed as a longer one, whose rows past the end belong to somebody else.
-    const size_t bytes = static_cast<size_t>(rows * t.q_columns) * sizeof(float);
-    float* out = sum + panel * t.q_columns;
-    float* into = rows == kPanelRows ? out : t.spill;
+    const size_t bytes = static_cast<size_t>(rows * t.q_columns) * sizeof(Real);
+    Real* out = sum + panel * t.q_columns;
+    Real* into = rows == kPanelRows ? out : t.spill;
     if (into != out) __builtin_memcpy(into, out, bytes);
     for (int64_t d = 0; d < pass.a.qk_dim; d += kPanelColumns) {
       constexpr int64_t kPack = Arithmetic::kPack;
@@ -172,8 +172,7 @@ Float d_s_numbers(Pairs, const BackwardTile& t, int64_t r, int64_t j) {
 
 /// Adds the tile's share of rowsum(dS), of dS as the products have it, and of the mean key.
 template <class Arithmetic>
-void sum_rows_and_keys(const BackwardTile& t, const TilePlace& at, float* d_s_sum,
-                       float* mean_key) {
+void sum_rows_and_keys(const BackwardTile& t, const TilePlace& at, Real* d_s_sum, Real* mean_key) {
   Interval seen{kBackwardKeys, 0};
   for (int64_t r = 0; r < at.rows; ++r) {
     const Interval columns = t.computed[r / Arithmetic::kPanelRows];
@@ -183,7 +182,7 @@ void sum_rows_and_keys(const BackwardTile& t, const TilePlace& at, float* d_s_su
     d_s_sum[r] += sum_of_lanes(sum);
     if (columns.lo < columns.hi) seen = {smaller(seen.lo, columns.lo), larger(seen.hi, columns.hi)};
   }
-  float weights[kBackwardKeys];
+  Real weights[kBackwardKeys];
   for (int64_t j = seen.lo; j < seen.hi; j += kLanes) {
     Float sum = zero();
     for (int64_t r = 0; r < at.rows; ++r) sum = add(sum, load(t.p + r * kCellPitch + j));
@@ -206,7 +205,7 @@ void sum_rows_and_keys(const BackwardTile& t, const TilePlace& at, float* d_s_su
 
 /// Where a task adds up what it has of the rows from `i0` on.
 struct QuerySums {
-  float *d_q = nullptr, *d_s = nullptr, *mean_key = nullptr;
+  Real *d_q = nullptr, *d_s = nullptr, *mean_key = nullptr;
 };
 
 template <class Arithmetic>
@@ -217,7 +216,7 @@ void visit_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t,
   convert_rows(Arithmetic(), pass, at, t);
   const bool drops = a.dropout.kind != DropoutKind::none;
   differentiate_tile<Arithmetic>(
-      pass, at, t, [&](int64_t, const ScoreCells& cells, float* p, float* d_s) {
+      pass, at, t, [&](int64_t, const ScoreCells& cells, Real* p, Real* d_s) {
         if (!pass.d_dot.is_identity) {
           const ScoreValue d_dot = evaluate(pass.d_dot, cells, t.dots, d_s, t.scratch);
           for (int64_t j = cells.first; j < cells.last; j += kLanes)
@@ -243,10 +242,10 @@ void visit_tile(const BackwardPass& pass, const TilePlace& at, BackwardTile& t,
 
 /// Writes rows j0 .. of dK or dV: the sums, or zeros past the keys' length (dense only).
 void write_key_gradients(const View* v, const RopePass* rope, const TilePlace& at, int64_t head,
-                         int64_t end, float* sum, int64_t pitch, float factor) {
+                         int64_t end, Real* sum, int64_t pitch, Real factor) {
   if (!v) return;
   for (int64_t j = at.j0; j < end; ++j) {
-    float* row = sum + (j - at.j0) * pitch;
+    Real* row = sum + (j - at.j0) * pitch;
     if (j >= at.j0 + at.keys) {
       if (!v->ragged) write_row_of(*v, at.b, head, j, 0);
       if (rope && rope->out && !rope->out->ragged) write_row_of(*rope->out, at.b, head, j, 0);
@@ -313,7 +312,7 @@ void run(const BackwardPass& pass, const BackwardTask& task, void* memory) {
       }
       if ((first + pass.group) % per_k == 0)
         write_key_gradients(pass.d_k, pass.d_k_rope, at, k_head, end, t.d_k, t.q_columns,
-                            static_cast<float>(a.scale));
+                            static_cast<Real>(a.scale));
       if ((first + pass.group) % per_v == 0)
         write_key_gradients(pass.d_v, nullptr, at, v_head, end, t.d_v, t.o_columns, 1);
     }
@@ -322,17 +321,17 @@ void run(const BackwardPass& pass, const BackwardTask& task, void* memory) {
 
 /// dQ -= what rounding left of rowsum(dS) times the mean key: dS (K - mean key), with no difference
 /// of keys rounded. `mean` has room for a key.
-void take_off_remainder(const BackwardPass& pass, int64_t b, int64_t h, int64_t i, float* d_q,
-                        float* mean) {
+void take_off_remainder(const BackwardPass& pass, int64_t b, int64_t h, int64_t i, Real* d_q,
+                        Real* mean) {
   const AttentionArguments& a = pass.a;
   const int64_t heads = a.batch * a.q_heads, columns = round_up(a.qk_dim, kPanelColumns);
   const int64_t pitch = pass.mean_key_pitch();
   fill(mean, columns, 0);
   if (statistics_of(a, b, h, i).shift == -kInfinity) return;
-  float remainder = -sum_of_d_s(pass, b, h, i), weight = 0;
+  Real remainder = -sum_of_d_s(pass, b, h, i), weight = 0;
   for (int64_t n = 0; n < pass.chunks; ++n) {
     remainder += pass.d_s_sum[n * heads * a.q_length + query_row(pass, b, h, i)];
-    const float* from =
+    const Real* from =
         pass.mean_key + (n * heads * row_tiles(pass) + tile_row(pass, b, h, i)) * pitch;
     for (int64_t d = 0; d < columns; d += kLanes)
       store(mean + d, add(load(mean + d), load(from + d)));
@@ -352,12 +351,12 @@ void take_off_remainder(const BackwardPass& pass, int64_t b, int64_t h, int64_t 
 void row_dots(const BackwardPass& pass, int64_t b, int64_t h, int64_t first, int64_t last,
               void* memory) {
   const AttentionArguments& a = pass.a;
-  float* const o = static_cast<float*>(memory);
-  float* const d_o = o + round_up(a.v_dim, kLanes);
+  Real* const o = static_cast<Real*>(memory);
+  Real* const d_o = o + round_up(a.v_dim, kLanes);
   fill(o, 2 * round_up(a.v_dim, kLanes), 0);
   const Lengths lengths = lengths_of(a, b);
   for (int64_t i = first; i < last; ++i) {
-    float& out = pass.row_dot[query_row(pass, b, h, i)];
+    Real& out = pass.row_dot[query_row(pass, b, h, i)];
     out = 0;
     if (i >= lengths.q) continue;
     if (statistics_of(a, b, h, i).shift == -kInfinity) continue;
@@ -366,13 +365,13 @@ void row_dots(const BackwardPass& pass, int64_t b, int64_t h, int64_t first, int
     // In the order in which dO V^T is summed, so that dP - D of a row that sees one key is exactly
     // 0.
     for (int64_t d = 0; d < a.v_dim; ++d) out = multiply_add(d_o[d], o[d], out);
-    if (pass.d_stats) out -= *reinterpret_cast<const float*>(row_address(*pass.d_stats, b, h, i));
+    if (pass.d_stats) out -= *reinterpret_cast<const Real*>(row_address(*pass.d_stats, b, h, i));
   }
 }
 
 void sink_gradient(const BackwardPass& pass, int64_t h) {
   const AttentionArguments& a = pass.a;
-  const float sink = float_at(*a.sink, h * a.sink->stride[1]);
+  const Real sink = number_at(*a.sink, h * a.sink->stride[1]);
   double sum = 0;
   for (int64_t b = 0; b < a.batch; ++b) {
     const Lengths lengths = lengths_of(a, b);
@@ -383,7 +382,7 @@ void sink_gradient(const BackwardPass& pass, int64_t h) {
       sum -= probability * pass.row_dot[query_row(pass, b, h, i)];
     }
   }
-  write_row_of(*pass.d_sink, 0, h, 0, static_cast<float>(sum));
+  write_row_of(*pass.d_sink, 0, h, 0, static_cast<Real>(sum));
 }
 
 void backward(const BackwardPass& pass, const BackwardTask& task, void* memory) {
@@ -402,7 +401,7 @@ void query_gradients(const BackwardPass& pass, int64_t b, int64_t h, int64_t fir
   const AttentionArguments& a = pass.a;
   const int64_t columns = round_up(a.qk_dim, kPanelColumns),
                 part = a.batch * a.q_heads * a.q_length;
-  float* const row = static_cast<float*>(memory);
+  Real* const row = static_cast<Real*>(memory);
   const Lengths lengths = lengths_of(a, b);
   const RopePass* rope = pass.d_q_rope;
   for (int64_t i = first; i < last; ++i) {
@@ -413,7 +412,7 @@ void query_gradients(const BackwardPass& pass, int64_t b, int64_t h, int64_t fir
     }
     fill(row, columns, 0);
     for (int64_t n = 0; n < pass.chunks; ++n) {
-      const float* from = pass.d_q_sum + (n * part + query_row(pass, b, h, i)) * columns;
+      const Real* from = pass.d_q_sum + (n * part + query_row(pass, b, h, i)) * columns;
       for (int64_t d = 0; d < columns; d += kLanes)
         store(row + d, add(load(row + d), load(from + d)));
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels/real.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 

@@ -24,11 +24,12 @@ inline constexpr int64_t kBackwardPanels = kBackwardRows / kPanelRows;
 /// What the forward pass left of a row: the maximum and the sum, or the log-sum-exp.
 inline RowStatistics statistics_of(const AttentionArguments& a, int64_t b, int64_t h, int64_t i) {
   const auto read = [&](const View& v) {
-    return *reinterpret_cast<const float*>(row_address(v, b, h, i));
+    return *reinterpret_cast<const Real*>(row_address(v, b, h, i));
   };
   if (!a.stats) return {read(*a.max), 1 / read(*a.sum_exp)};
-  const float stats = a.stats_log2 ? static_cast<float>(read(*a.stats) * kLn2) : read(*a.stats);
-  if (!a.score.is_identity && weights_are_lost(stats)) return {-kInfinity, 0};
+  const Real stats = a.stats_log2 ? static_cast<Real>(read(*a.stats) * kLn2) : read(*a.stats);
+  if (!a.score.is_identity && weights_are_lost(stats, kRealElement == Element::f64))
+    return {-kInfinity, 0};
   return {stats, stats == stats ? 1 : stats};  // a NaN goes on to the gradients
 }
 
@@ -37,47 +38,46 @@ inline int64_t query_row(const BackwardPass& pass, int64_t b, int64_t h, int64_t
 }
 
 /// rowsum(dS) as it is in exact arithmetic.
-inline float sum_of_d_s(const BackwardPass& pass, int64_t b, int64_t h, int64_t i) {
+inline Real sum_of_d_s(const BackwardPass& pass, int64_t b, int64_t h, int64_t i) {
   const AttentionArguments& a = pass.a;
-  float sum =
-      pass.d_stats ? *reinterpret_cast<const float*>(row_address(*pass.d_stats, b, h, i)) : 0;
+  Real sum = pass.d_stats ? *reinterpret_cast<const Real*>(row_address(*pass.d_stats, b, h, i)) : 0;
   if (a.sink) {
     const auto [shift, weight] = statistics_of(a, b, h, i);
-    const float sink = float_at(*a.sink, h * a.sink->stride[1]);
-    sum += __builtin_expf(sink - shift) * weight * pass.row_dot[query_row(pass, b, h, i)];
+    const Real sink = number_at(*a.sink, h * a.sink->stride[1]);
+    sum += libm::exp(sink - shift) * weight * pass.row_dot[query_row(pass, b, h, i)];
   }
-  return a.log2_input ? static_cast<float>(sum * kLn2) : sum;
+  return a.log2_input ? static_cast<Real>(sum * kLn2) : sum;
 }
 
 struct BackwardTile {
   // The block of keys, packed into words.
-  float *k_columns, *v_columns;  ///< transposed, for Q K^T and dO V^T
-  float* k_rows;                 ///< for dS K
-  float *d_k, *d_v;              ///< sums, [kBackwardKeys, dim rounded up to a panel]
+  Real *k_columns, *v_columns;  ///< transposed, for Q K^T and dO V^T
+  Real* k_rows;                 ///< for dS K
+  Real *d_k, *d_v;              ///< sums, [kBackwardKeys, dim rounded up to a panel]
   // The tile of rows.
-  float *q, *d_o;            ///< words, by rows
-  float *q_rows, *d_o_rows;  ///< words along rows, what dK and dV sum over; q, d_o with Singles
-  float *p, *d_s;            ///< [kBackwardRows, kCellPitch]
+  Real *q, *d_o;            ///< words, by rows
+  Real *q_rows, *d_o_rows;  ///< words along rows, what dK and dV sum over; q, d_o with Singles
+  Real *p, *d_s;            ///< [kBackwardRows, kCellPitch]
   /// The same as words along rows (p_rows, d_s_rows), with Tiles those of a key side by side, and
   /// as words along keys (d_s_keys).
-  float *p_rows, *d_s_rows, *d_s_keys;
-  float* row_dot;
+  Real *p_rows, *d_s_rows, *d_s_keys;
+  Real* row_dot;
   RowStatistics* statistics;
   Interval* visible;
   Interval computed[kBackwardPanels];  ///< columns of each panel that hold cells; zero outside
   // One row at a time.
-  float *factors, *dots;
-  float* staging;
-  float* spill;  ///< a panel of dQ whose last rows are not there
+  Real *factors, *dots;
+  Real* staging;
+  Real* spill;  ///< a panel of dQ whose last rows are not there
   ScoreScratch scratch;
-  float* sum;                    ///< a tile of a load's gradient
+  Real* sum;                     ///< a tile of a load's gradient
   int64_t q_pitch, o_pitch;      ///< of q, d_o
   int64_t q_columns, o_columns;  ///< dims rounded up to a panel: pitches of d_k, d_v, dQ
 };
 
 inline BackwardTile tile_in(const BackwardScratch& at, void* memory) {
   char* const base = static_cast<char*>(memory);
-  const auto floats = [&](int64_t offset) { return reinterpret_cast<float*>(base + offset); };
+  const auto floats = [&](int64_t offset) { return reinterpret_cast<Real*>(base + offset); };
   BackwardTile t;
   t.k_columns = floats(at.k_columns), t.v_columns = floats(at.v_columns);
   t.k_rows = floats(at.k_rows);
@@ -141,8 +141,8 @@ inline bool load_rows(const BackwardPass& pass, const TilePlace& at, BackwardTil
 
 /// One row: raw dots become probabilities, dP becomes dL/d(score).
 inline void differentiate_row(const BackwardPass& pass, const ScoreUnits& units,
-                              const ScoreCells& cells, const BackwardTile& t, int64_t r, float* p,
-                              float* d_s) {
+                              const ScoreCells& cells, const BackwardTile& t, int64_t r, Real* p,
+                              Real* d_s) {
   const AttentionArguments& a = pass.a;
   const auto [shift, weight] = t.statistics[r];
   if (shift == -kInfinity) {
@@ -160,12 +160,11 @@ inline void differentiate_row(const BackwardPass& pass, const ScoreUnits& units,
   score_row(a, units, cells, t.visible[r], t.scratch, p);
   const bool drops = a.dropout.kind != DropoutKind::none;
   if (drops) dropout_factors(a.dropout, a.q_heads, cells, t.factors);
-  const SplitFactor to_natural = split(units.to_natural), log2_e = split(kLog2E);
+  const SplitFactor to_natural = split(units.to_natural);
   const Float shifts = all(shift), weights = all(weight), row_dot = all(t.row_dot[r]);
-  const Float unit = all(a.log2_input ? static_cast<float>(kLn2) : 1.0f);
+  const Float unit = all(a.log2_input ? static_cast<Real>(kLn2) : 1.0f);
   for (int64_t j = cells.first; j < cells.last; j += kLanes) {
-    const Float probability =
-        multiply(exp_of_difference(load(p + j), to_natural, shifts, log2_e), weights);
+    const Float probability = multiply(exp_of_difference(load(p + j), to_natural, shifts), weights);
     Float d_p = load(d_s + j);
     if (drops) d_p = multiply(d_p, load(t.factors + j));
     const Float gradient = multiply(multiply(probability, unit), subtract(d_p, row_dot));
@@ -190,7 +189,7 @@ inline void differentiate_tile(const BackwardPass& pass, const TilePlace& at, Ba
   for (int64_t panel = 0; panel < at.rows; panel += kPanelRows) {
     const int rows = static_cast<int>(smaller(kPanelRows, at.rows - panel));
     const Interval columns = t.computed[panel / kPanelRows];
-    float *p = t.p + panel * kCellPitch, *d_s = t.d_s + panel * kCellPitch;
+    Real *p = t.p + panel * kCellPitch, *d_s = t.d_s + panel * kCellPitch;
     for (int64_t j = columns.lo; j < columns.hi; j += kPanelColumns) {
       const int wide = static_cast<int>(columns.hi - j);
       multiply_panel<Arithmetic, Lies::by_rows, Into::overwrite>(

@@ -69,20 +69,21 @@ inline void threefry_words(const DropoutArguments& dropout, uint64_t first, uint
   for (int n = 0; n < kDropoutStrip; ++n) words[n] = (x[n] ^ y[n]) >> 9;
 }
 
-inline void mask_factors(const DropoutArguments& dropout, const ScoreCells& cells, float* factors) {
+inline void mask_factors(const DropoutArguments& dropout, const ScoreCells& cells, Real* factors) {
   const ScoreValue mask = loaded(cells, *dropout.mask, factors);
+  const Real factor = static_cast<Real>(dropout.factor);
   if (!mask.strip)
-    return fill(factors + cells.first, cells.last - cells.first, mask.number * dropout.factor);
-  const Float factor = all(dropout.factor);
+    return fill(factors + cells.first, cells.last - cells.first, mask.number * factor);
   for (int64_t j = cells.first; j < cells.last; j += kLanes)
-    store(factors + j, multiply(load(mask.strip + j), factor));
+    store(factors + j, multiply(load(mask.strip + j), all(factor)));
 }
 
 /// factors[first .. last) of the cells' keys.
 [[gnu::noinline]] inline void dropout_factors(const DropoutArguments& dropout, int64_t q_heads,
-                                              const ScoreCells& cells, float* factors) {
+                                              const ScoreCells& cells, Real* factors) {
   if (dropout.kind == DropoutKind::mask) return mask_factors(dropout, cells, factors);
   const bool philox = dropout.kind == DropoutKind::philox;
+  const Real factor = static_cast<Real>(dropout.factor);
   const auto stream = static_cast<uint32_t>(
       philox && dropout.streams
           ? *reinterpret_cast<const int32_t*>(row_address(*dropout.streams, cells.b, cells.h, 0))
@@ -105,7 +106,7 @@ inline void mask_factors(const DropoutArguments& dropout, const ScoreCells& cell
     const int64_t count = smaller(kDropoutStrip - skipped, cells.last - j);
     for (int64_t n = 0; n < count; ++n) {
       const uint32_t word = words[skipped + n];
-      factors[j + n] = (word < dropout.low) == dropout.keeps_low ? dropout.factor : 0;
+      factors[j + n] = (word < dropout.low) == dropout.keeps_low ? factor : 0;
     }
     j += count;
   }

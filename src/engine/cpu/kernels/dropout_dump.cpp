@@ -6,7 +6,7 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 void dropout_dump(const AttentionArguments& a, int64_t b, int64_t h, int64_t first, int64_t last,
                   void* scratch) {
-  float* factors = static_cast<float*>(scratch);
+  Real* factors = static_cast<Real*>(scratch);
   DropoutArguments dropout = a.dropout;
   dropout.factor = 1;
   const View& dump = *dropout.dump;

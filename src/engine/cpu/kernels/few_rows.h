@@ -35,8 +35,8 @@ inline void fetch_rows(const RowRange& rows, int64_t at) {
 /// scores[r * pitch + c] = q_r . key_c of R rows and kLanes keys, as many of these at a time as
 /// leave the sums of a vector's lanes: a key that is loaded serves R rows.
 template <class Arithmetic, int R>
-inline void score_rows(const float* q, int64_t q_pitch, const float* const* key, int64_t words,
-                       float* scores, int64_t pitch) {
+inline void score_rows(const Real* q, int64_t q_pitch, const Real* const* key, int64_t words,
+                       Real* scores, int64_t pitch) {
   constexpr int kKeys = kLanes / R;
   const int64_t whole = words / kLanes * kLanes;
   const int rest = static_cast<int>(words - whole);
@@ -56,12 +56,12 @@ inline void score_rows(const float* q, int64_t q_pitch, const float* const* key,
           sum[r * kKeys + c] = Arithmetic::step(x[r], k, sum[r * kKeys + c]);
       }
     };
-    for (int64_t d = 0; d < whole; d += kLanes) step(d, [](const float* p) { return load(p); });
-    if (rest > 0) step(whole, [rest](const float* p) { return load_first(p, rest); });
-    float sums[kLanes];
+    for (int64_t d = 0; d < whole; d += kLanes) step(d, [](const Real* p) { return load(p); });
+    if (rest > 0) step(whole, [rest](const Real* p) { return load_first(p, rest); });
+    Real sums[kLanes];
     store(sums, sums_of_lanes(sum));
     for (int r = 0; r < R; ++r)
-      __builtin_memcpy(scores + r * pitch + first, sums + r * kKeys, kKeys * sizeof(float));
+      __builtin_memcpy(scores + r * pitch + first, sums + r * kKeys, kKeys * sizeof(Real));
   }
 }
 
@@ -69,18 +69,18 @@ inline void score_rows(const float* q, int64_t q_pitch, const float* const* key,
 /// keys.count > last - kLanes. What lies at keys that do not exist is some other key's score. Rows
 /// of q, which are words, and of scores up to kShape.few_rows must be there.
 template <class Arithmetic>
-inline void few_rows_scores(const RowRange& keys, int64_t columns, int rows, const float* q,
-                            int64_t q_pitch, int64_t first, int64_t last, float* staging,
-                            float* scores, int64_t pitch) {
+inline void few_rows_scores(const RowRange& keys, int64_t columns, int rows, const Real* q,
+                            int64_t q_pitch, int64_t first, int64_t last, Real* staging,
+                            Real* scores, int64_t pitch) {
   for (int64_t j = first; j < last; j += kLanes) {
     const int count = static_cast<int>(smaller(kLanes, keys.count - j));
     fetch_rows(keys, j + kRowsAhead);
-    const float* key[kLanes];
+    const Real* key[kLanes];
     rows_as_words<Arithmetic>(keys, j, count, columns, false, staging, key);
     for (int c = count; c < kLanes; ++c) key[c] = key[0];
     const int64_t words = words_of<Arithmetic>(columns);
-    const float* row = q;
-    float* out = scores + j;
+    const Real* row = q;
+    Real* out = scores + j;
     int left = rows;
     // Sums, rows and a key have to fit the registers.
     if constexpr (kLanes >= 16) {
@@ -95,8 +95,8 @@ inline void few_rows_scores(const RowRange& keys, int64_t columns, int rows, con
 
 /// o[r][d .. d + N vectors) += sum of p[r][c] * value[c], of M rows.
 template <int M, int N, bool is_whole>
-inline void add_weighted(const float* p, int64_t pitch, const float* const* value, int count,
-                         int64_t d, int width, float* o, int64_t o_pitch) {
+inline void add_weighted(const Real* p, int64_t pitch, const Real* const* value, int count,
+                         int64_t d, int width, Real* o, int64_t o_pitch) {
   Float sum[M][N];
 #pragma GCC unroll 8
   for (int r = 0; r < M; ++r) {
@@ -124,8 +124,8 @@ inline void add_weighted(const float* p, int64_t pitch, const float* const* valu
 
 /// All columns of M rows; few of them take four vectors at a time, to have sums enough in flight.
 template <int M>
-inline void add_weighted_rows(const float* p, int64_t pitch, const float* const* value, int count,
-                              int64_t columns, float* o, int64_t o_pitch) {
+inline void add_weighted_rows(const Real* p, int64_t pitch, const Real* const* value, int count,
+                              int64_t columns, Real* o, int64_t o_pitch) {
   constexpr int kWide = M <= (kLanes >= 16 ? 4 : 2) ? 4 : 2;
   int64_t d = 0;
   for (; d + kWide * kLanes <= columns; d += kWide * kLanes)
@@ -138,13 +138,13 @@ inline void add_weighted_rows(const float* p, int64_t pitch, const float* const*
 
 /// o_r += sum over j in [first, last) of p[r * pitch + j] * v_j. Rows of p and o up to
 /// kShape.few_rows must be there.
-inline void few_rows_output(const RowRange& values, int64_t columns, int rows, const float* p,
-                            int64_t pitch, int64_t first, int64_t last, float* staging, float* o,
+inline void few_rows_output(const RowRange& values, int64_t columns, int rows, const Real* p,
+                            int64_t pitch, int64_t first, int64_t last, Real* staging, Real* o,
                             int64_t o_pitch) {
   for (int64_t j = first; j < last; j += kLanes) {
     const int count = static_cast<int>(smaller(kLanes, smaller(last, values.count) - j));
     fetch_rows(values, j + kRowsAhead);
-    const float* value[kLanes];
+    const Real* value[kLanes];
     rows_as_words<Singles>(values, j, count, columns, false, staging, value);
     if (rows <= 1) {
       add_weighted_rows<1>(p + j, pitch, value, count, columns, o, o_pitch);

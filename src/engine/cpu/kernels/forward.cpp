@@ -30,7 +30,7 @@ Interval columns_computed(Interval seen) {
 template <class Arithmetic>
 int64_t keys_summed_apart(const AttentionArguments& a) {
   const bool has_backward = a.stats || a.max;
-  return has_backward && a.o->element == Element::f32 ? larger(16, kColumnUnit<Arithmetic>)
+  return has_backward && a.o->element == kRealElement ? larger(16, kColumnUnit<Arithmetic>)
                                                       : kForwardKeys;
 }
 
@@ -85,7 +85,7 @@ void store_partial(const ForwardPass& pass, const ForwardTask& task, const Tile&
   pass.partial_max[at] = t.max[r];
   pass.partial_sum[at] = t.sum[r];
   __builtin_memcpy(pass.partial_o + at * a.v_dim, t.o + r * t.o_pitch,
-                   static_cast<size_t>(a.v_dim) * sizeof(float));
+                   static_cast<size_t>(a.v_dim) * sizeof(Real));
 }
 
 template <class Arithmetic>
@@ -177,7 +177,7 @@ void forward(const ForwardPass& pass, const ForwardTask& task, void* memory) {
 void combine(const ForwardPass& pass, int64_t b, int64_t h, int64_t first, int64_t last,
              void* memory) {
   const AttentionArguments& a = pass.a;
-  float* const o = static_cast<float*>(memory);
+  Real* const o = static_cast<Real*>(memory);
   const ScoreUnits units = units_of(a);
   const Lengths lengths = lengths_of(a, b);
   const int64_t part = a.batch * a.q_heads * a.q_length;
@@ -187,21 +187,21 @@ void combine(const ForwardPass& pass, int64_t b, int64_t h, int64_t first, int64
       continue;
     }
     const int64_t at = (b * a.q_heads + h) * a.q_length + i;
-    float max = -kInfinity, sum = 0;
+    Real max = -kInfinity, sum = 0;
     for (int64_t n = 0; n < pass.splits; ++n) {
-      const float m = pass.partial_max[n * part + at];
+      const Real m = pass.partial_max[n * part + at];
       max = m > max ? m : max;
     }
     fill(o, a.v_dim, 0);
     for (int64_t n = 0; n < pass.splits; ++n) {
-      const float m = pass.partial_max[n * part + at];
+      const Real m = pass.partial_max[n * part + at];
       if (m == -kInfinity) {
         sum += pass.partial_sum[n * part + at];  // 0, or the NaN of a row that saw one
         continue;
       }
-      const float factor = __builtin_exp2f(static_cast<float>((m - max) * units.to_log2));
+      const Real factor = exp_of_product(m - max, units.to_natural);
       sum += factor * pass.partial_sum[n * part + at];
-      const float* from = pass.partial_o + (n * part + at) * a.v_dim;
+      const Real* from = pass.partial_o + (n * part + at) * a.v_dim;
       for (int64_t d = 0; d < a.v_dim; ++d) o[d] += factor * from[d];
     }
     write_result(a, b, h, i, finish_row(a, max, sum, units.to_natural, h), o);

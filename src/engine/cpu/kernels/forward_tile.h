@@ -8,10 +8,10 @@
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 struct Tile {
-  float *q, *k, *v;            ///< words
-  float *o, *s, *p, *staging;  ///< p: probabilities as words; the scores' own memory with Singles
-  float *max, *sum;
-  float* factors;
+  Real *q, *k, *v;            ///< words
+  Real *o, *s, *p, *staging;  ///< p: probabilities as words; the scores' own memory with Singles
+  Real *max, *sum;
+  Real* factors;
   Row* rows;
   ScoreScratch scratch;
   int64_t q_pitch, o_pitch;
@@ -19,7 +19,7 @@ struct Tile {
 
 inline Tile tile_in(const ForwardScratch& at, void* memory) {
   char* const base = static_cast<char*>(memory);
-  const auto floats = [&](int64_t offset) { return reinterpret_cast<float*>(base + offset); };
+  const auto floats = [&](int64_t offset) { return reinterpret_cast<Real*>(base + offset); };
   Tile t;
   t.q = floats(at.q), t.k = floats(at.k), t.v = floats(at.v);
   t.o = floats(at.o), t.s = floats(at.s), t.p = floats(at.p), t.staging = floats(at.staging);
@@ -56,10 +56,9 @@ inline Interval columns_seen(const AttentionArguments& a, const Tile& t, const K
 }
 
 /// Probabilities of a row as words; nothing to do where they are.
-inline void convert_probabilities(Singles, const float*, int64_t, int64_t, float*) {}
+inline void convert_probabilities(Singles, const Real*, int64_t, int64_t, Real*) {}
 #if defined(HEDDLE_CPU_LEVEL_BF16)
-inline void convert_probabilities(Pairs, const float* p, int64_t first, int64_t last,
-                                  float* words) {
+inline void convert_probabilities(Pairs, const Real* p, int64_t first, int64_t last, Real* words) {
   uint16_t* out = reinterpret_cast<uint16_t*>(words);
   for (int64_t j = first; j < last; j += kLanes) store_bf16_fast(out + j, load(p + j));
 }
@@ -75,32 +74,32 @@ inline void softmax_panel(const AttentionArguments& a, const ScoreUnits& units, 
     return ScoreCells{block.b, row.h, row.i, block.lengths, block.j0, first, last, block.keys};
   };
   // All maxima first: what waits for one row's is then hidden behind the others'.
-  float after[Arithmetic::kPanelRows];
+  Real after[Arithmetic::kPanelRows];
   for (int r = 0; r < rows; ++r) {
     const Row& row = t.rows[panel + r];
-    float* s = t.s + r * kScorePitch;
+    Real* s = t.s + r * kScorePitch;
     score_row(a, units, cells_of(row), row.visible, t.scratch, s);
-    const float before = t.max[panel + r], block_max = max_of(s, first, last);
+    const Real before = t.max[panel + r], block_max = max_of(s, first, last);
     after[r] = block_max > before ? block_max : before;
   }
   for (int r = 0; r < rows; ++r) {
-    float* s = t.s + r * kScorePitch;
-    const float sum = exponentiate(s, first, last, after[r], units.to_log2);
+    Real* s = t.s + r * kScorePitch;
+    const Real sum = exponentiate(s, first, last, after[r], units.to_natural);
     if (a.dropout.kind != DropoutKind::none) {
       dropout_factors(a.dropout, a.q_heads, cells_of(t.rows[panel + r]), t.factors);
       for (int64_t j = first; j < last; j += kLanes)
         store(s + j, multiply(load(s + j), load(t.factors + j)));
     }
     convert_probabilities(Arithmetic(), s, first, last, t.p + r * kScorePitch / Arithmetic::kPack);
-    const float before = t.max[panel + r];
+    const Real before = t.max[panel + r];
     if (before == after[r]) {
       t.sum[panel + r] += sum;
       continue;
     }
     t.max[panel + r] = after[r];
-    const float alpha = __builtin_exp2f(static_cast<float>((before - after[r]) * units.to_log2));
+    const Real alpha = exp_of_product(before - after[r], units.to_natural);
     t.sum[panel + r] = t.sum[panel + r] * alpha + sum;
-    float* o = t.o + (panel + r) * t.o_pitch;
+    Real* o = t.o + (panel + r) * t.o_pitch;
     const Float factor = all(alpha);
     for (int64_t d = 0; d < t.o_pitch; d += kLanes) store(o + d, multiply(load(o + d), factor));
   }

@@ -17,12 +17,12 @@ Range range_of(int64_t gradient_dim, int64_t index, int64_t extent) {
 }
 
 void add_tile(const BackwardPass& pass, const Score& derivative, const TilePlace& at,
-              BackwardTile& t, float* sum) {
+              BackwardTile& t, Real* sum) {
   if (!load_rows<Singles>(pass, at, t)) return;
   differentiate_tile<Singles>(
-      pass, at, t, [&](int64_t r, const ScoreCells& cells, const float* p, float* d_s) {
+      pass, at, t, [&](int64_t r, const ScoreCells& cells, const Real* p, Real* d_s) {
         const ScoreValue value = evaluate(derivative, cells, t.dots, d_s, t.scratch);
-        float* out = sum + r * kCellPitch;
+        Real* out = sum + r * kCellPitch;
         for (int64_t j = cells.first; j < cells.last; j += kLanes) {
           const Float here = select(equal(load(p + j), zero()), zero(), value_at(value, j));
           store(out + j, add(load(out + j), here));
@@ -34,7 +34,7 @@ void add_tile(const BackwardPass& pass, const Score& derivative, const TilePlace
 void add_row_sums(const BackwardPass& pass, const TilePlace& at, BackwardTile& t) {
   if (!load_rows<Singles>(pass, at, t)) return;
   differentiate_tile<Singles>(
-      pass, at, t, [&](int64_t r, const ScoreCells& cells, const float*, const float* d_s) {
+      pass, at, t, [&](int64_t r, const ScoreCells& cells, const Real*, const Real* d_s) {
         Float sum = zero();
         for (int64_t j = cells.first; j < cells.last; j += kLanes) sum = add(sum, load(d_s + j));
         pass.d_s_rest[query_row(pass, at.b, at.h, at.i0 + r)] += sum_of_lanes(sum);
@@ -42,7 +42,7 @@ void add_row_sums(const BackwardPass& pass, const TilePlace& at, BackwardTile& t
 }
 
 /// Sums the tile over its broadcast dims and writes what is left.
-void write_tile(const View& g, const LoadGradientTask& task, const float* sum, float* row) {
+void write_tile(const View& g, const LoadGradientTask& task, const Real* sum, Real* row) {
   const int64_t rows = g.dims[2] > 1 ? smaller(kBackwardRows, g.dims[2] - task.i0) : 1;
   const int64_t columns = g.dims[3] > 1 ? smaller(kBackwardKeys, g.dims[3] - task.j0) : 1;
   for (int64_t r = 0; r < rows; ++r) {
@@ -53,7 +53,7 @@ void write_tile(const View& g, const LoadGradientTask& task, const float* sum, f
     if (g.dims[3] == 1) {
       double total = 0;
       for (int64_t j = 0; j < kBackwardKeys; ++j) total += row[j];
-      row[0] = static_cast<float>(total);
+      row[0] = static_cast<Real>(total);
     }
     char* out =
         row_address(g, task.b, task.h, task.i0 + r) + task.j0 * g.stride[3] * g.element_bytes;
@@ -105,7 +105,7 @@ void settle_rows(const BackwardPass& pass, const View& g, const LoadGradientTask
   };
   for_rows([&](int64_t b, int64_t h, int64_t i) { pass.d_s_rest[query_row(pass, b, h, i)] = 0; });
   for_tiles(pass, g, task, t, [&](const TilePlace& at) { add_row_sums(pass, at, t); });
-  const float unit = a.log2_input ? static_cast<float>(kLn2) : 1.0f;
+  const Real unit = a.log2_input ? static_cast<Real>(kLn2) : 1.0f;
   for_rows([&](int64_t b, int64_t h, int64_t i) {
     if (statistics_of(a, b, h, i).shift == -kInfinity) return;
     const int64_t row = query_row(pass, b, h, i);

@@ -22,8 +22,8 @@ enum class Into { overwrite, accumulate };
 enum class Lies { by_rows, by_columns };
 
 template <class Arithmetic, int M, int N, Lies lies, Into into>
-inline void multiply_block(const float* a, int64_t a_stride, const float* b, int64_t b_stride,
-                           float* c, int64_t c_stride, int64_t depth) {
+inline void multiply_block(const Real* a, int64_t a_stride, const Real* b, int64_t b_stride,
+                           Real* c, int64_t c_stride, int64_t depth) {
   Float sum[M][N];
 #pragma GCC unroll 16
   for (int r = 0; r < M; ++r) {
@@ -31,7 +31,7 @@ inline void multiply_block(const float* a, int64_t a_stride, const float* b, int
     for (int n = 0; n < N; ++n) sum[r][n] = zero();
   }
   // Every third row has a pointer of its own; the two after it are reached by index registers.
-  const float* row[(M + 2) / 3];
+  const Real* row[(M + 2) / 3];
   for (int g = 0; g < (M + 2) / 3; ++g) row[g] = a + 3 * g * a_stride;
   for (int64_t k = 0; k < depth; ++k) {
     Float column[N];
@@ -50,23 +50,23 @@ inline void multiply_block(const float* a, int64_t a_stride, const float* b, int
   for (int r = 0; r < M; ++r) {
 #pragma GCC unroll 2
     for (int n = 0; n < N; ++n) {
-      float* out = c + r * c_stride + n * kLanes;
+      Real* out = c + r * c_stride + n * kLanes;
       store(out, into == Into::accumulate ? add(load(out), sum[r][n]) : sum[r][n]);
     }
   }
 }
 
 template <class Arithmetic, int N, Lies lies, Into into>
-[[gnu::noinline]] void multiply_full(const float* a, int64_t a_stride, const float* b,
-                                     int64_t b_stride, float* c, int64_t c_stride, int64_t depth) {
+[[gnu::noinline]] void multiply_full(const Real* a, int64_t a_stride, const Real* b,
+                                     int64_t b_stride, Real* c, int64_t c_stride, int64_t depth) {
   multiply_block<Arithmetic, kPanelRows, N, lies, into>(a, a_stride, b, b_stride, c, c_stride,
                                                         depth);
 }
 
 /// Panels with fewer rows: the next size up of 1, 2, 4 and 8 (within the panel).
 template <class Arithmetic, int N, Lies lies, Into into>
-[[gnu::noinline]] void multiply_partial(int rows, const float* a, int64_t a_stride, const float* b,
-                                        int64_t b_stride, float* c, int64_t c_stride,
+[[gnu::noinline]] void multiply_partial(int rows, const Real* a, int64_t a_stride, const Real* b,
+                                        int64_t b_stride, Real* c, int64_t c_stride,
                                         int64_t depth) {
   if (rows <= 1)
     return multiply_block<Arithmetic, 1, N, lies, into>(a, a_stride, b, b_stride, c, c_stride,
@@ -89,8 +89,8 @@ template <class Arithmetic, int N, Lies lies, Into into>
 /// C[rows x columns] (+)= A B for rows of a panel and columns <= kPanelColumns. A and C must
 /// have room for the panel size that `rows` rounds up to; columns are rounded up to whole vectors.
 template <class Arithmetic, Lies lies, Into into>
-inline void multiply_panel(int rows, int columns, const float* a, int64_t a_stride, const float* b,
-                           int64_t b_stride, float* c, int64_t c_stride, int64_t depth) {
+inline void multiply_panel(int rows, int columns, const Real* a, int64_t a_stride, const Real* b,
+                           int64_t b_stride, Real* c, int64_t c_stride, int64_t depth) {
 #if defined(HEDDLE_CPU_LEVEL_BF16)
   if constexpr (Arithmetic::kDepth > 1) {
     static_assert(lies == Lies::by_rows);

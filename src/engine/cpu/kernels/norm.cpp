@@ -64,7 +64,8 @@ void add_row(const RowsView& v, const char* p, const float* x, int64_t n, float*
     add_vectors(reinterpret_cast<const uint16_t*>(p),
                 [](const uint16_t* in) { return load_f16(in); });
   }
-  for (; i < n; ++i) out[i] = x[i] + float_at(v.element, p + i * v.column_stride * v.element_bytes);
+  for (; i < n; ++i)
+    out[i] = x[i] + number_at(v.element, p + i * v.column_stride * v.element_bytes);
 }
 
 /// x + residual + residual_bias in `out`, in f32, and rounded where the sum is wanted.
@@ -281,10 +282,10 @@ void norm_backward_rows(const NormBackwardPass<float>& pass, RowRange rows, int6
     const float* x = read(pass.x, at, width, scratch);
     const float* dy = read(pass.dy, at, width, scratch + padded);
     if (pass.centred) {
-      take_off(x, float_at(pass.mean.element, at.address(pass.mean)), width, scratch);
+      take_off(x, number_at(pass.mean.element, at.address(pass.mean)), width, scratch);
       x = scratch;
     }
-    const float inverse = float_at(pass.inv_rms.element, at.address(pass.inv_rms));
+    const float inverse = number_at(pass.inv_rms.element, at.address(pass.inv_rms));
     const RowSums sums =
         sum_row(x, dy, pass.weight, inverse, pass.centred, padded, weight_sum, bias_sum);
     if (pass.dx.data) {

@@ -19,7 +19,7 @@ struct RowRange {
 /// in `staging`.
 template <class Arithmetic>
 inline void rows_as_words(const RowRange& rows, int64_t at, int count, int64_t columns,
-                          bool may_use_own, float* staging, const float** row) {
+                          bool may_use_own, Real* staging, const Real** row) {
   const View& v = *rows.view;
   const bool own = may_use_own && Arithmetic::lies_ready(v);
   const int64_t pitch = round_up(columns, kPanelColumns);
@@ -28,7 +28,7 @@ inline void rows_as_words(const RowRange& rows, int64_t at, int count, int64_t c
   const char* base = by_steps && count > 0 ? rows.address(at) : nullptr;
   for (int r = 0; r < count; ++r) {
     const char* p = by_steps ? base + r * step : rows.address(at + r);
-    row[r] = own && p ? reinterpret_cast<const float*>(p) : staging + r * pitch;
+    row[r] = own && p ? reinterpret_cast<const Real*>(p) : staging + r * pitch;
     if (!p) {
       fill(staging + r * pitch, pitch, 0);
     } else if (!own) {
@@ -38,7 +38,7 @@ inline void rows_as_words(const RowRange& rows, int64_t at, int count, int64_t c
 }
 
 /// x[0 .. columns) times the scales of head h's codes; nothing if the view holds none.
-inline void multiply_by_scales(const View& codes, int64_t h, int64_t columns, float* x) {
+inline void multiply_by_scales(const View& codes, int64_t h, int64_t columns, Real* x) {
   if (!codes.scale) return;
   const float* scale = scales_of(codes, h);
   const int64_t step = codes.scale->stride[3];
@@ -48,12 +48,12 @@ inline void multiply_by_scales(const View& codes, int64_t h, int64_t columns, fl
 /// Transposed: panel n holds keys n * kPanelColumns .. as columns, so panel[word][key] is
 /// contiguous in keys. `panels` has room for the count rounded up to kPanelColumns, times words.
 template <class Arithmetic>
-inline void pack_transposed(const RowRange& rows, int64_t columns, float* panels, float* staging) {
+inline void pack_transposed(const RowRange& rows, int64_t columns, Real* panels, Real* staging) {
   const int64_t words = words_of<Arithmetic>(columns), filled = words_filled<Arithmetic>(columns);
   for (int64_t at = 0; at < round_up(rows.count, kPanelColumns); at += kLanes) {
-    float* out = panels + at / kPanelColumns * kPanelColumns * words + at % kPanelColumns;
+    Real* out = panels + at / kPanelColumns * kPanelColumns * words + at % kPanelColumns;
     const int count = static_cast<int>(larger(0, smaller(kLanes, rows.count - at)));
-    const float* row[kLanes];
+    const Real* row[kLanes];
     rows_as_words<Arithmetic>(rows, at, count, columns, true, staging, row);
     for (int64_t d = 0; d < words; d += kLanes) {
       const int width = static_cast<int>(smaller(kLanes, filled - d));
@@ -79,8 +79,8 @@ inline void pack_transposed(const RowRange& rows, int64_t columns, float* panels
 
 /// One row (Singles) or two (Pairs) of a panel's columns d .. d + kPanelColumns; rows and columns
 /// that do not exist are zeros.
-inline void pack_panel_row(Singles, const float* const* row, int count, int64_t d, int64_t columns,
-                           float* out) {
+inline void pack_panel_row(Singles, const Real* const* row, int count, int64_t d, int64_t columns,
+                           Real* out) {
   for (int n = 0; n < 2; ++n) {
     const int64_t at = d + n * kLanes, width = count > 0 ? columns - at : 0;
     store(out + n * kLanes, width >= kLanes ? load(row[0] + at)
@@ -89,8 +89,8 @@ inline void pack_panel_row(Singles, const float* const* row, int count, int64_t 
   }
 }
 #if defined(HEDDLE_CPU_LEVEL_BF16)
-inline void pack_panel_row(Pairs, const float* const* row, int count, int64_t d, int64_t,
-                           float* out) {
+inline void pack_panel_row(Pairs, const Real* const* row, int count, int64_t d, int64_t,
+                           Real* out) {
   static constexpr uint16_t kNothing[kPanelColumns] = {};
   const uint16_t* low = count > 0 ? reinterpret_cast<const uint16_t*>(row[0]) + d : kNothing;
   const uint16_t* high = count > 1 ? reinterpret_cast<const uint16_t*>(row[1]) + d : kNothing;
@@ -101,18 +101,18 @@ inline void pack_panel_row(Pairs, const float* const* row, int count, int64_t d,
 /// As they lie: panel n holds columns n * kPanelColumns .., so panel[row][column] is contiguous in
 /// columns. `depth` rows are written, those past rows.count as zeros; with Pairs, rows two by two.
 template <class Arithmetic>
-inline void pack_rows(const RowRange& rows, int64_t columns, int64_t depth, float* panels,
-                      float* staging) {
+inline void pack_rows(const RowRange& rows, int64_t columns, int64_t depth, Real* panels,
+                      Real* staging) {
   const int64_t words = words_of<Arithmetic>(depth);
   // Pairs read whole panels of columns, which only staged rows have.
   const bool may_use_own = Arithmetic::kPack == 1 || columns % kPanelColumns == 0;
   for (int64_t at = 0; at < depth; at += kLanes) {
     const int count = static_cast<int>(larger(0, smaller(kLanes, rows.count - at)));
     const int written = static_cast<int>(smaller(kLanes, depth - at));
-    const float* row[kLanes];
+    const Real* row[kLanes];
     rows_as_words<Arithmetic>(rows, at, count, columns, may_use_own, staging, row);
     for (int64_t d = 0; d < columns; d += kPanelColumns) {
-      float* out = panels + d * words + at / Arithmetic::kPack * kPanelColumns;
+      Real* out = panels + d * words + at / Arithmetic::kPack * kPanelColumns;
       for (int r = 0; r < written; r += Arithmetic::kPack, out += kPanelColumns)
         pack_panel_row(Arithmetic(), row + r, count - r, d, columns, out);
     }
@@ -121,7 +121,7 @@ inline void pack_rows(const RowRange& rows, int64_t columns, int64_t depth, floa
 
 /// As they lie, in one piece with a fixed pitch (in words); rows past the count are zeros.
 template <class Arithmetic>
-inline void copy_rows(const RowRange& rows, int64_t columns, int64_t depth, float* out,
+inline void copy_rows(const RowRange& rows, int64_t columns, int64_t depth, Real* out,
                       int64_t pitch) {
   const int64_t words = words_filled<Arithmetic>(columns);
   for (int64_t r = 0; r < depth; ++r, out += pitch) {

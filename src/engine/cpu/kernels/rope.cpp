@@ -8,7 +8,7 @@ namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 namespace {
 
 /// Angles in `cosine` become their cosines and, in `sine`, their sines.
-void turn(float* cosine, float* sine, int64_t count) {
+void turn(Real* cosine, Real* sine, int64_t count) {
   Float s, c;
   int64_t j = 0;
   for (; j + kLanes <= count; j += kLanes) {
@@ -39,9 +39,9 @@ void rope_table(const RopePass& rope, int64_t first, int64_t last) {
     // A position outside the table would read outside its memory; rows past a sequence's end have
     // such.
     position = larger(0, smaller(position, any.dims[0] - 1));
-    float* cosine = rope.table + n * rope.rope_dim;
-    float* sine = cosine + half;
-    const auto read = [&](const View& v, float* out) {
+    Real* cosine = rope.table + n * rope.rope_dim;
+    Real* sine = cosine + half;
+    const auto read = [&](const View& v, Real* out) {
       read_row(v.element, v.data + position * v.stride[0] * v.element_bytes, v.stride[3],
                v.element_bytes, half, out);
     };
@@ -55,7 +55,7 @@ void rope_table(const RopePass& rope, int64_t first, int64_t last) {
   }
 }
 
-void rope_rows(const RopePass& rope, int64_t b, int64_t first, int64_t last, float* scratch) {
+void rope_rows(const RopePass& rope, int64_t b, int64_t first, int64_t last, Real* scratch) {
   if (rope.in->ragged || rope.out->ragged)
     last = smaller(last, length_of(rope.lengths, rope.lengths_cumulative, b, rope.length));
   for (int64_t s = first; s < last; ++s) {

@@ -4,18 +4,18 @@
 // turns the sign of t.
 #pragma once
 
-#include "engine/cpu/kernels.h"
 #include "engine/cpu/kernels/memory.h"
+#include "engine/cpu/kernels/real.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 /// Pairs of `segment`, of 2 * half elements, in place: (scale lo cos - turn hi sin, scale hi cos +
 /// turn lo sin).
-inline void rotate_pairs(const float* cosine, const float* sine, int64_t half, bool interleaved,
-                         float scale, float turn, float* segment) {
+inline void rotate_pairs(const Real* cosine, const Real* sine, int64_t half, bool interleaved,
+                         Real scale, Real turn, Real* segment) {
   if (interleaved) {
     for (int64_t j = 0; j < half; ++j) {
-      const float lo = segment[2 * j], hi = segment[2 * j + 1];
+      const Real lo = segment[2 * j], hi = segment[2 * j + 1];
       segment[2 * j] = scale * (lo * cosine[j]) - turn * (hi * sine[j]);
       segment[2 * j + 1] = scale * (hi * cosine[j]) + turn * (lo * sine[j]);
     }
@@ -31,25 +31,25 @@ inline void rotate_pairs(const float* cosine, const float* sine, int64_t half, b
     store(segment + half + j, add(multiply(scaled, multiply(hi, c)), lo_s));
   }
   for (; j < half; ++j) {
-    const float lo = segment[j], hi = segment[half + j];
+    const Real lo = segment[j], hi = segment[half + j];
     segment[j] = scale * (lo * cosine[j]) - turn * (hi * sine[j]);
     segment[half + j] = scale * (hi * cosine[j]) + turn * (lo * sine[j]);
   }
 }
 
 /// In place; `row` has `columns` elements.
-inline void rotate_row(const RopePass& rope, int64_t b, int64_t s, int64_t columns, float* row) {
+inline void rotate_row(const RopePass& rope, int64_t b, int64_t s, int64_t columns, Real* row) {
   const int64_t half = rope.rope_dim / 2;
-  const float* cosine =
+  const Real* cosine =
       rope.table + ((rope.table_batches == 1 ? 0 : b) * rope.length + s) * rope.rope_dim;
-  float* segment = row + rope.first_column;
-  for (float* x = row; x < segment; ++x) *x *= rope.scale;
-  for (float* x = segment + rope.rope_dim; x < row + columns; ++x) *x *= rope.scale;
+  Real* segment = row + rope.first_column;
+  for (Real* x = row; x < segment; ++x) *x *= rope.scale;
+  for (Real* x = segment + rope.rope_dim; x < row + columns; ++x) *x *= rope.scale;
   rotate_pairs(cosine, cosine + half, half, rope.interleaved, rope.scale,
                rope.inverse ? -rope.scale : rope.scale, segment);
 }
 
 void rope_table(const RopePass& pass, int64_t first, int64_t last);
-void rope_rows(const RopePass& pass, int64_t b, int64_t first, int64_t last, float* scratch);
+void rope_rows(const RopePass& pass, int64_t b, int64_t first, int64_t last, Real* scratch);
 
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL

@@ -20,7 +20,7 @@ struct ScoreCells {
 /// Memory for evaluating a score expression on a strip of keys.
 struct ScoreScratch {
   ScoreValue* values;
-  float* strips;
+  Real* strips;
   int64_t strip_length;
 };
 
@@ -29,10 +29,10 @@ inline Float value_at(const ScoreValue& x, int64_t j) {
 }
 
 template <class Function>
-inline void map_cells(const ScoreCells& cells, bool is_number, ScoreValue& out, float* strip,
+inline void map_cells(const ScoreCells& cells, bool is_number, ScoreValue& out, Real* strip,
                       Function function) {
   if (is_number) {
-    float lanes[kLanes];
+    Real lanes[kLanes];
     store(lanes, function(cells.first));
     out = {nullptr, lanes[0]};
     return;
@@ -45,20 +45,20 @@ inline Float truth(Mask condition) { return select(condition, all(1), zero()); }
 inline Mask is_true(Float x) { return equal(truth(equal(x, zero())), zero()); }
 
 template <class Function>
-inline void unary(const ScoreCells& cells, const ScoreValue& a, ScoreValue& out, float* strip,
+inline void unary(const ScoreCells& cells, const ScoreValue& a, ScoreValue& out, Real* strip,
                   Function function) {
   map_cells(cells, !a.strip, out, strip, [&](int64_t j) { return function(value_at(a, j)); });
 }
 template <class Function>
 inline void binary(const ScoreCells& cells, const ScoreValue& a, const ScoreValue& b,
-                   ScoreValue& out, float* strip, Function function) {
+                   ScoreValue& out, Real* strip, Function function) {
   map_cells(cells, !a.strip && !b.strip, out, strip,
             [&](int64_t j) { return function(value_at(a, j), value_at(b, j)); });
 }
 
 /// A libm function: lane by lane over a strip, once for a number (the slopes of ALiBi).
 template <class Function>
-inline void unary_libm(const ScoreCells& cells, const ScoreValue& a, ScoreValue& out, float* strip,
+inline void unary_libm(const ScoreCells& cells, const ScoreValue& a, ScoreValue& out, Real* strip,
                        Function function) {
   if (!a.strip) {
     out = {nullptr, function(a.number)};
@@ -68,7 +68,7 @@ inline void unary_libm(const ScoreCells& cells, const ScoreValue& a, ScoreValue&
 }
 template <class Function>
 inline void binary_libm(const ScoreCells& cells, const ScoreValue& a, const ScoreValue& b,
-                        ScoreValue& out, float* strip, Function function) {
+                        ScoreValue& out, Real* strip, Function function) {
   if (!a.strip && !b.strip) {
     out = {nullptr, function(a.number, b.number)};
     return;
@@ -77,13 +77,13 @@ inline void binary_libm(const ScoreCells& cells, const ScoreValue& a, const Scor
 }
 
 /// The operand's row, in place if it lies as a strip does and none of it is missing.
-inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
+inline ScoreValue loaded(const ScoreCells& cells, const View& v, Real* strip) {
   const int64_t at = origin(v, cells.b, cells.h) + cells.row * v.stride[2];
-  if (v.stride[3] == 0) return {nullptr, float_at(v, at)};
+  if (v.stride[3] == 0) return {nullptr, number_at(v, at)};
   const int64_t count = smaller(cells.last, cells.loadable) - cells.first;
   const char* start = v.data + (at + (cells.j0 + cells.first) * v.stride[3]) * v.element_bytes;
-  if (v.element == Element::f32 && v.stride[3] == 1 && count == cells.last - cells.first)
-    return {reinterpret_cast<const float*>(start) - cells.first, 0};
+  if (v.element == kRealElement && v.stride[3] == 1 && count == cells.last - cells.first)
+    return {reinterpret_cast<const Real*>(start) - cells.first, 0};
   read_row(v.element, start, v.stride[3], v.element_bytes, count, strip + cells.first);
   fill(strip + cells.first + count, cells.last - cells.first - count, 0);
   return {strip, 0};
@@ -94,8 +94,8 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
 /// it may be `dot`, which no step reads later. The value stays valid until the scratch or the
 /// result are used again.
 [[gnu::noinline]] inline ScoreValue evaluate(const Score& score, const ScoreCells& cells,
-                                             const float* dot, const float* gradient,
-                                             const ScoreScratch& scratch, float* result = nullptr) {
+                                             const Real* dot, const Real* gradient,
+                                             const ScoreScratch& scratch, Real* result = nullptr) {
   ScoreValue* values = scratch.values;
   using problem::ScoreOp;
   for (int32_t n = 0; n <= score.root; ++n) {
@@ -104,7 +104,7 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
     const ScoreValue b = step.b >= 0 ? values[step.b] : ScoreValue{nullptr, 0};
     const ScoreValue c = step.c >= 0 ? values[step.c] : ScoreValue{nullptr, 0};
     ScoreValue& out = values[n];
-    float* strip = n == score.root && result ? result : scratch.strips + n * scratch.strip_length;
+    Real* strip = n == score.root && result ? result : scratch.strips + n * scratch.strip_length;
     const auto one = [&](auto function) { unary(cells, a, out, strip, function); };
     const auto two = [&](auto function) { binary(cells, a, b, out, strip, function); };
     const auto libm = [&](auto function) { unary_libm(cells, a, out, strip, function); };
@@ -116,26 +116,26 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
         out = {gradient, 0};
         break;
       case ScoreOp::row:
-        out = {nullptr, static_cast<float>(cells.row)};
+        out = {nullptr, static_cast<Real>(cells.row)};
         break;
       case ScoreOp::batch:
-        out = {nullptr, static_cast<float>(cells.b)};
+        out = {nullptr, static_cast<Real>(cells.b)};
         break;
       case ScoreOp::head:
-        out = {nullptr, static_cast<float>(cells.h)};
+        out = {nullptr, static_cast<Real>(cells.h)};
         break;
       case ScoreOp::constant:
-        out = {nullptr, step.value};
+        out = {nullptr, static_cast<Real>(step.value)};
         break;
       case ScoreOp::q_length:
-        out = {nullptr, static_cast<float>(cells.lengths.q)};
+        out = {nullptr, static_cast<Real>(cells.lengths.q)};
         break;
       case ScoreOp::kv_length:
-        out = {nullptr, static_cast<float>(cells.lengths.kv)};
+        out = {nullptr, static_cast<Real>(cells.lengths.kv)};
         break;
       case ScoreOp::column:
         map_cells(cells, false, out, strip, [&](int64_t j) {
-          return add(all(static_cast<float>(cells.j0 + j)), lane_numbers());
+          return add(all(static_cast<Real>(cells.j0 + j)), lane_numbers());
         });
         break;
       case ScoreOp::load:
@@ -160,14 +160,13 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
         two([](Float x, Float y) { return select(equal(x, x), max(x, y), x); });
         break;
       case ScoreOp::power:
-        binary_libm(cells, a, b, out, strip, [](float x, float y) { return __builtin_powf(x, y); });
+        binary_libm(cells, a, b, out, strip, [](Real x, Real y) { return libm::pow(x, y); });
         break;
       case ScoreOp::modulo:
-        binary_libm(cells, a, b, out, strip,
-                    [](float x, float y) { return __builtin_fmodf(x, y); });
+        binary_libm(cells, a, b, out, strip, [](Real x, Real y) { return libm::fmod(x, y); });
         break;
       case ScoreOp::negate:
-        one([](Float x) { return subtract(all(-0.0f), x); });
+        one([](Float x) { return subtract(all(-0.0), x); });
         break;
       case ScoreOp::absolute:
         one([](Float x) { return absolute(x); });
@@ -176,13 +175,13 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
         one([](Float x) { return exp(x); });
         break;
       case ScoreOp::exponential_minus_one:
-        libm([](float x) { return __builtin_expm1f(x); });
+        libm([](Real x) { return libm::expm1(x); });
         break;
       case ScoreOp::logarithm:
-        libm([](float x) { return __builtin_logf(x); });
+        libm([](Real x) { return libm::log(x); });
         break;
       case ScoreOp::logarithm_plus_one:
-        libm([](float x) { return __builtin_log1pf(x); });
+        libm([](Real x) { return libm::log1p(x); });
         break;
       case ScoreOp::square_root:
         one([](Float x) { return square_root(x); });
@@ -200,16 +199,16 @@ inline ScoreValue loaded(const ScoreCells& cells, const View& v, float* strip) {
         one([](Float x) { return sigmoid(x); });
         break;
       case ScoreOp::error_function:
-        libm([](float x) { return __builtin_erff(x); });
+        libm([](Real x) { return libm::erf(x); });
         break;
       case ScoreOp::sine:
-        libm([](float x) { return __builtin_sinf(x); });
+        libm([](Real x) { return libm::sin(x); });
         break;
       case ScoreOp::cosine:
-        libm([](float x) { return __builtin_cosf(x); });
+        libm([](Real x) { return libm::cos(x); });
         break;
       case ScoreOp::tangent:
-        libm([](float x) { return __builtin_tanf(x); });
+        libm([](Real x) { return libm::tan(x); });
         break;
       case ScoreOp::floor:
         one([](Float x) { return floor(x); });

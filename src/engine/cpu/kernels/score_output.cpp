@@ -54,20 +54,20 @@ void write_scores(const ForwardPass& pass, int64_t b, int64_t h, int64_t i, void
   const AttentionArguments& a = pass.a;
   const View& out = *a.scores;
   char* const p = row_address(out, b, h, i);
-  const auto write = [&](int64_t key, float value) {
-    write_float_at(out.element, p + key * out.stride[3] * out.element_bytes, value);
+  const auto write = [&](int64_t key, Real value) {
+    write_number_at(out.element, p + key * out.stride[3] * out.element_bytes, value);
   };
   for (int64_t key = 0; key < a.kv_length; ++key) write(key, 0);
   if (i >= lengths_of(a, b).q) return;
   ScoreRow row(pass, b, h, i, scratch);
   const double to_natural = row.units().to_natural;
-  float max = a.sink ? float_at(*a.sink, h * a.sink->stride[1]) : -kInfinity;
+  Real max = a.sink ? number_at(*a.sink, h * a.sink->stride[1]) : -kInfinity;
   double sum = a.sink && max > -kInfinity ? 1 : 0;
-  const auto natural = [&](float score) { return static_cast<float>(score * to_natural); };
+  const auto natural = [&](Real score) { return static_cast<Real>(score * to_natural); };
   if (a.scores_after_softmax) {
-    row.for_each_block([&](int64_t, const float* scores, int64_t count) {
+    row.for_each_block([&](int64_t, const Real* scores, int64_t count) {
       for (int64_t n = 0; n < count; ++n) {
-        const float x = natural(scores[n]);
+        const Real x = natural(scores[n]);
         if (x == -kInfinity) continue;
         if (x > max || x != x) {
           sum *= __builtin_exp(static_cast<double>(max) - x);
@@ -77,12 +77,12 @@ void write_scores(const ForwardPass& pass, int64_t b, int64_t h, int64_t i, void
       }
     });
   }
-  row.for_each_block([&](int64_t j0, const float* scores, int64_t count) {
+  row.for_each_block([&](int64_t j0, const Real* scores, int64_t count) {
     for (int64_t n = 0; n < count; ++n) {
-      const float x = natural(scores[n]);
+      const Real x = natural(scores[n]);
       if (x == -kInfinity) continue;
       const double p = __builtin_exp(static_cast<double>(x) - max) / sum;
-      write(j0 + n, a.scores_after_softmax ? static_cast<float>(p) : x);
+      write(j0 + n, a.scores_after_softmax ? static_cast<Real>(p) : x);
     }
   });
 }

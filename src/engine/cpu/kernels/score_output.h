@@ -1,7 +1,7 @@
 // Scores themselves, for who asks for them beside the output.
 #pragma once
 
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels/real.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 

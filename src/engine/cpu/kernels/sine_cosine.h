@@ -1,15 +1,15 @@
 // Sine and cosine together, for angles as large as long sequences make them.
 #pragma once
 
-#include "engine/cpu/kernels/vector.h"
+#include "engine/cpu/kernels/libm.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 /// Both within 2 ulp of 1. The angle is taken to [-pi/4, pi/4] by a pi/2 in three parts: as long as
 /// the quotient has 16 bits each step is exact in a fused multiply-add. Without one, and for larger
-/// angles, the C library does the work.
+/// angles and in f64, the C library does the work.
 inline void sine_cosine(Float x, Float& sine, Float& cosine) {
-#if defined(__FMA__)
+#if defined(__FMA__) && !defined(HEDDLE_CPU_LEVEL_F64)
   if (max_of_lanes(absolute(x)) < 65536.0f) {
     constexpr float kHalfPi[3] = {0x1.921fb6p+0f, -0x1.777a5cp-25f, -0x1.ee59dap-50f};
     // Least-maximum fits on [0, pi/4], errors 4e-9 (relative) and 1e-10.
@@ -36,11 +36,11 @@ inline void sine_cosine(Float x, Float& sine, Float& cosine) {
     return;
   }
 #endif
-  float angle[kLanes], s[kLanes], c[kLanes];
+  Real angle[kLanes], s[kLanes], c[kLanes];
   store(angle, x);
   for (int i = 0; i < kLanes; ++i) {
-    s[i] = __builtin_sinf(angle[i]);
-    c[i] = __builtin_cosf(angle[i]);
+    s[i] = libm::sin(angle[i]);
+    c[i] = libm::cos(angle[i]);
   }
   sine = load(s), cosine = load(c);
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/cpu/kernels/memory.h"
-#include "engine/cpu/scratch.h"
+#include "engine/cpu/kernels/real.h"
 #include "problem/keys.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
@@ -95,10 +95,10 @@ inline Interval columns_of_row(const AttentionArguments& a, Interval visible, in
 
 /// Sets to -inf what the row does not see of scores[first .. last), whose column 0 is key j0.
 inline void hide_invisible(const AttentionArguments& a, Interval visible, int64_t b, int64_t h,
-                           int64_t row, int64_t j0, int64_t first, int64_t last, float* scores) {
+                           int64_t row, int64_t j0, int64_t first, int64_t last, Real* scores) {
   const int64_t lo = larger(first, smaller(visible.lo - j0, last));
   const int64_t hi = larger(lo, smaller(visible.hi - j0, last));
-  const float hidden = -__builtin_inff();
+  const Real hidden = -static_cast<Real>(__builtin_inf());
   if (lo > first) fill(scores + first, lo - first, hidden);
   if (last > hi) fill(scores + hi, last - hi, hidden);
   if (!a.block_mask) return;
