@@ -85,7 +85,11 @@ Var bound_name(int height, size_t i) { return -(height * 32 + static_cast<Var>(i
 
 Poly Algebra::constant(double value) {
   if (value == 0) return {};
-  if (std::isinf(value) && value < 0) value = kMinusInfinity;
+  if (std::isinf(value) && value < 0) {
+    value = kMinusInfinity;
+  } else if (std::isfinite(value) && std::abs(value) > -kMinusInfinity) {
+    value *= kShareKept;
+  }
   return {{value, {}}};
 }
 

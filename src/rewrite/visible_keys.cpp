@@ -95,7 +95,7 @@ Result<VisibleKeys> fixed_keys_of(Elements& elements, const Algebra& algebra, co
     return error(Code::graph_not_supported,
                  "{} rows see no key, and the fill {} gives them uniform weights; a fused call "
                  "gives them 0",
-                 fully_masked_rows, mask.fill);
+                 fully_masked_rows, as_written(mask.fill));
   return keys;
 }
 
@@ -141,8 +141,8 @@ Result<VisibleKeys> visible_keys_of(Elements& elements, const Algebra& algebra, 
         return error(Code::graph_not_supported,
                      "the weights are masked again (by %{}) after scores that may reach the mask's "
                      "fill {}",
-                     algebra.at(mask.indicators[0]).element.x->name(), mask.fill);
-      keys.fill = mask.fill;
+                     algebra.at(mask.indicators[0]).element.x->name(), as_written(mask.fill));
+      keys.fill = as_written(mask.fill);
     }
   }
   Mask rest = mask;
