@@ -50,8 +50,9 @@ struct Atom {
 };
 
 /// Stands for minus infinity: larger in size than any finite float of the program, and yet
-/// differences of fills cancel; a number that no program writes, about -1e300. Of floats that f64 alone has, those of its size are kept at a power
-/// of two of theirs, below which no program has others: as_written() is what they were.
+/// differences of fills cancel; a number that no program writes, about -1e300. Of floats that f64
+/// alone has, those of its size are kept at a power of two of theirs, below which no program has
+/// others: as_written() is what they were.
 inline constexpr double kMinusInfinity = -0x1.7e43c8800759dp996;
 inline constexpr double kShareKept = 0x1p-30;
 constexpr double as_written(double kept) {

@@ -18,7 +18,8 @@ struct Refusal {
 
 TEST(Refusals, ForwardNamesWhatTheEngineDoesNotRun) {
   const Refusal refusals[] = {
-      {"q is f64, but the CPU engine takes f32, bf16, f16",
+      {"q is f64 and k f32, but the CPU engine computes in f64 where q, k, v, o, their gradients "
+       "and rows' statistics are all f64",
        [](auto& p) { p.structure.operands[0].dtype = DataType::f64; }},
       {"kv_length is 1125899906842624, above the CPU engine's limit of 2147483647",
        [](auto& p) {

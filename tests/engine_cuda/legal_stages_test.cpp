@@ -53,6 +53,21 @@ TEST(LegalStages, AreNoneWhereKernelsTakeTheTypes) {
   EXPECT_FALSE(legal_stages(backward, Rows::as_they_lie));
 }
 
+// f64 is not silently computed in f32, of dO in f32 either.
+TEST(LegalStages, RefuseF64ByName) {
+  const Words refusal{"cuda: sdpa q is f64, expected bf16, f16, f32"};
+  AttentionProblem forward = forward_of({.dtype = DataType::f64});
+  AttentionBackwardProblem backward = backward_of({.dtype = DataType::f64});
+  EXPECT_EQ(kernels_of(forward, "sm_90a"), refusal);
+  EXPECT_EQ(kernels_of(backward, "sm_90a"), refusal);
+  type_of(forward.structure, forward.structure.o) = DataType::f32;
+  type_of(backward.structure.forward, backward.structure.d_o) = DataType::f32;
+  for (const char* architecture : {"sm_80", "sm_90a"}) {
+    EXPECT_EQ(kernels_of(forward, architecture), refusal);
+    EXPECT_EQ(kernels_of(backward, architecture), refusal);
+  }
+}
+
 // The sums that kernels have are not rounded on their way.
 TEST(LegalStages, F32ResultsOf16BitOperandsAreTheSameKernelsOwn) {
   AttentionProblem forward = forward_of({});

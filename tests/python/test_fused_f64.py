@@ -143,6 +143,54 @@ def test_f32_attention_of_a_program_in_x64_stays_f32():
     np.testing.assert_allclose(fused(q, k, v), attend(q, k, v), rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize("options", [
+    {}, {"causal": True}, {"soft_cap": 2.0}, {"window": 5}, {"kv_lengths": np.asarray([S, 9], np.int32)},
+    {"score": lambda s, b, n, i, j: s * jnp.exp(-jnp.abs(s)) + jnp.sin(i - j) / 3}, {"mask": KEYS},
+    {"score": lambda s, b, n, i, j: jax.lax.erf(s) + jnp.log1p(s * s) + jax.nn.sigmoid(s)}])
+def test_the_op_on_f64(options):
+    """heddle.jax.attention and its gradients."""
+    q, k, v = random(B, T, N, H), random(B, S, K, H, seed=1), random(B, S, K, D, seed=2)
+    bias, sink, d_o = random(1, N, T, S, seed=3), random(N, seed=4), random(B, T, N, D, seed=7)
+
+    def loss(attend):
+        def of(*operands):
+            o, lse = attend(*operands)
+            return jnp.sum(o * d_o) + jnp.sum(jnp.sin(lse))
+
+        return jax.jit(jax.value_and_grad(of, range(5)))
+
+    def heddles(q, k, v, bias, sink):
+        o, lse = heddle.jax.attention(q, k, v, bias=bias, sink=sink, return_lse=True, **options)
+        assert o.dtype == lse.dtype == jnp.float64
+        return o, lse
+
+    def plain(q, k, v, bias, sink):
+        k, v = (jnp.repeat(x, N // K, 2) for x in (k, v))
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * H**-0.5
+        i, j = jnp.arange(T)[:, None], jnp.arange(S)
+        if "soft_cap" in options:
+            s = 2.0 * jnp.tanh(s / 2.0)
+        if "score" in options:
+            s = options["score"](s, 0, 0, i, j)
+        s = s + bias
+        keep = jnp.ones((1, 1, T, S), bool)
+        keep &= j <= i if "causal" in options else True
+        keep &= abs(i - j) <= 5 if "window" in options else True
+        keep &= j < options["kv_lengths"][:, None, None, None] if "kv_lengths" in options else True
+        keep &= KEYS if "mask" in options else True
+        s = jnp.where(keep, s, -jnp.inf)
+        all_scores = jnp.concatenate([s, jnp.broadcast_to(sink[None, :, None, None], (B, N, T, 1))], -1)
+        return (jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(all_scores, -1)[..., :-1], v),
+                jax.nn.logsumexp(all_scores, axis=-1))
+
+    operands = q, k, v, bias, sink
+    (e, of_e), (f, of_f) = (loss(attend)(*operands) for attend in (plain, heddles))
+    assert abs(f - e) < 1e-12 * abs(e)
+    for one, right in zip(of_f, of_e, strict=True):
+        assert one.dtype == jnp.float64
+        assert distance(one, np.asarray(right).astype(np.longdouble)) < 1e-14
+
+
 def test_sinks_biases_and_their_gradients():
     q, k, v = random(B, T, N, H), random(B, S, N, H, seed=1), random(B, S, N, H, seed=2)
     bias, sink = random(1, N, T, S, seed=3), random(N, seed=4)

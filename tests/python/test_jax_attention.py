@@ -419,7 +419,7 @@ def refusals():
     return [
         (ValueError, "q has shape (11, 4)", (q[0, :, :, 0], k[0, :, :, 0], v[0, :, :, 0]), {}),
         (ValueError, "expected all three with a batch or all without", (q[0], k, v), {}),
-        (TypeError, "q has dtype int32, expected float32 or float16 or bfloat16", (q.astype(jnp.int32), k, v), {}),
+        (TypeError, "q has dtype int32, expected float64 or float32 or float16 or bfloat16", (q.astype(jnp.int32), k, v), {}),
         (TypeError, "k has dtype bfloat16, expected float32 as q has", (q, k.astype(jnp.bfloat16), v), {}),
         (ValueError, "k has 3 heads, expected a divisor of q's 4 heads", (q, *(jnp.ones((B, S, 3, H)),) * 2), {}),
         (ValueError, "k has head dim 8, expected 16 as q has", (q, k[..., :8], v), {}),

@@ -53,22 +53,25 @@ MASK = (torch.arange(B * T * S).reshape(B, 1, T, S) * 7 % 11 > 3) | (j == 0)
     ({"window": (2, 1), "causal": "bottom_right"}, {"visible": (j <= i + S - T) & (j >= i + S - T - 2)}),
     ({"kv_lengths": torch.tensor([S, 4])}, {"visible": j < torch.tensor([S, 4])[:, None, None, None]}),
 ])
-def test_attention(options, expected, compiled):
-    q, k, v = rows()
-    made = {name: drawn(*shape) for name, shape in options.items() if name in ("bias", "sink")}
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_attention(options, expected, compiled, dtype):
+    q, k, v = rows(dtype)
+    tolerance = 2e-5 if dtype is torch.float32 else 1e-13
+    made = {name: drawn(*shape, dtype=dtype) for name, shape in options.items() if name in ("bias", "sink")}
     attend = torch.compile(heddle.torch.attention, fullgraph=True, backend="aot_eager") if compiled else heddle.torch.attention
     found = attend(q, k, v, return_lse=True, **(options | made))
     exact = formula(q, k, v, **(expected | made))
-    weights = [torch.randn(x.shape) for x in exact]
+    weights = [torch.randn(x.shape).to(dtype) for x in exact]
     operands = [q, k, v, *made.values()]
     for one, right in zip((*found, *gradients(found, weights, operands)), (*exact, *gradients(exact, weights, operands)),
                           strict=True):
-        close(one, right)
+        assert one.dtype == dtype
+        close(one, right, tolerance)
     only_o = attend(q, k, v, **(options | made))
-    close(only_o, exact[0])
+    close(only_o, exact[0], tolerance)
     for one, right in zip(gradients([only_o], weights[:1], operands), gradients(formula(q, k, v, **(expected | made))[:1],
                                                                                weights[:1], operands), strict=True):
-        close(one, right)
+        close(one, right, tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -241,7 +244,7 @@ def test_heddles_own_functions_take_tensors():
 
 
 @pytest.mark.parametrize("change, error, sentence", [
-    ({"q": lambda x: x.double()}, TypeError, "attention: q has dtype float64, expected float32"),
+    ({"q": lambda x: x.double()}, TypeError, "attention: k has dtype float32, expected float64"),
     ({"k": lambda x: x.double()}, TypeError, "attention: k has dtype float64, expected float32"),
     ({"q": lambda x: x.tolist()}, TypeError, "attention: q is of type list, expected a torch.Tensor"),
     ({"k": lambda x: x.detach().cpu().numpy()}, TypeError, "attention: k is of type ndarray, expected a torch.Tensor"),
