@@ -71,7 +71,9 @@ def agree(q, k, v, attn_mask=None, **options):
     for ours, right, theirs in zip(found, expected, in_kind, strict=True):
         size = right.abs().max().item()
         error, naive_error = ((x.double() - right).abs().max().item() for x in (ours, theirs))
-        assert error <= 2 * naive_error + 4 * torch.finfo(q.dtype).eps * (size + TERMS), (error, naive_error, size)
+        roundings = 16 if q.dtype is torch.float64 else 4  # f64 has no truth but its own math
+        allowed = 2 * naive_error + roundings * torch.finfo(q.dtype).eps * (size + TERMS)
+        assert error <= allowed, (error, naive_error, size)
 
 
 def causal_mask():
