@@ -30,9 +30,11 @@ def numbers(seed, *shape, dtype=np.float32, spread=1.0):
 # ---- Attention as JAX computes it.
 
 
-def turned(x, cosines, sines, pairing):
-    """Pairs of the last columns, rotated by row."""
+def turned(x, cosines, sines, pairing, leading=False):
+    """Pairs of the last columns, or of the first, rotated by row."""
     half = cosines.shape[1]
+    if leading:
+        return jnp.concatenate([turned(x[..., : 2 * half], cosines, sines, pairing), x[..., 2 * half:]], -1)
     still, last = x[..., : x.shape[-1] - 2 * half], x[..., x.shape[-1] - 2 * half:]
     a, b = (last[..., :half], last[..., half:]) if pairing == "halves" else (last[..., ::2], last[..., 1::2])
     c, s = (table[: x.shape[1], None].astype(x.dtype) for table in (cosines, sines))
@@ -140,6 +142,8 @@ CASES = {
     "dropout": {"dropout": 0.25, "seed": 77, "offset": 5, "causal": False},
     "rope": {"rope": "halves"},
     "rope_interleaved": {"rope": "interleaved", "causal": False},
+    "rope_of_first_halves": {"rope": "halves of the first"},
+    "rope_of_first_neighbours": {"rope": "interleaved of the first", "causal": False},
     "all": {"causal": "bottom_right", "window": (9, None), "soft_cap": 5.0, "bias": (B, 1, T, S), "mask": (B, 1, 1, S),
             "sinks": True, "rope": "halves", "kv_lengths": [S, 17], "q_lengths": [T, 8]},
 }
@@ -174,8 +178,9 @@ class Case:
             elif name == "rope":
                 # Twelve of the sixteen columns.
                 angles = np.arange(S)[:, None] * 100.0 ** (-2 * np.arange(6) / 12)
-                written = Atom(f"Heddle.Rope.table!({S}, 12, base: 100.0, pairing: :{value})")
-                value = (np.cos(angles), np.sin(angles), value)
+                pairing, leading = value.split()[0], "first" in value
+                written = Atom(f"Heddle.Rope.table!({S}, 12, base: 100.0, pairing: :{pairing}, leading: {str(leading).lower()})")
+                value = (np.cos(angles), np.sin(angles), pairing, leading)
             self.elixir[name], self.options[name] = written, value
 
     @property
@@ -322,11 +327,19 @@ def test_rope_and_rms_norm(tmp_path):
     table = Atom(f"Heddle.Rope.table!(60, {H}, base: 50.0)")
     calls.add("rotate", "Heddle.Rope.rotate", x, table, {"positions": positions, "output_scale": 1.5})
     calls.add("rotate_back", "Heddle.Rope.rotate_back", dy, table, {"positions": positions, "output_scale": 1.5})
+    first = Atom("Heddle.Rope.table!(60, 6, base: 50.0, pairing: :interleaved, leading: true)")
+    calls.add("rotate_first", "Heddle.Rope.rotate", x, first, {"positions": positions})
+    calls.add("rotate_first_back", "Heddle.Rope.rotate_back", dy, first, {"positions": positions})
     calls.add("norm", "Heddle.RmsNorm.forward_with_states", x, weight, {"bias": bias, "epsilon": 0.01})
 
     def rope(x):
         tables = ((np.cos(angles)[of_entry], np.sin(angles)[of_entry]) for of_entry in positions)
         return jnp.concatenate([1.5 * turned(x[b:b + 1], *table, "halves") for b, table in enumerate(tables)])
+
+    def rope_of_first(x):
+        of_six = np.arange(60)[:, None] * 50.0 ** (-2 * np.arange(3) / 6)
+        tables = ((np.cos(of_six)[of_entry], np.sin(of_six)[of_entry]) for of_entry in positions)
+        return jnp.concatenate([turned(x[b:b + 1], *table, "interleaved", leading=True) for b, table in enumerate(tables)])
 
     def norm(x, weight, bias):
         return x / jnp.sqrt((x * x).mean(-1, keepdims=True) + 0.01) * weight + bias
@@ -336,6 +349,9 @@ def test_rope_and_rms_norm(tmp_path):
     turned_x, back = jax.vjp(rope, wide[0])
     np.testing.assert_allclose(found["rotate"][0], turned_x, atol=4e-6)
     np.testing.assert_allclose(found["rotate_back"][0], back(wide[3])[0], atol=4e-6)
+    turned_x, back = jax.vjp(rope_of_first, wide[0])
+    np.testing.assert_allclose(found["rotate_first"][0], turned_x, atol=4e-6)
+    np.testing.assert_allclose(found["rotate_first_back"][0], back(wide[3])[0], atol=4e-6)
     y, back = jax.vjp(norm, *wide[:3])
     np.testing.assert_allclose(found["norm"][0], y, atol=4e-6)
     again = Calls(tmp_path / "back")

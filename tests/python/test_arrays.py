@@ -188,14 +188,14 @@ def test_attention_refuses_in_sentences(change, error, sentence):
 # ---- RoPE
 
 
-def rotated(x, angles, rope_dim, scale=1.0, interleaved=False):
+def rotated(x, angles, rope_dim, scale=1.0, interleaved=False, leading=False):
     """[B, T, N, H] rotated in f64 by angles [B or 1, T, rope_dim / 2]."""
-    x = x.astype(np.float64)
-    y, part, half = x.copy(), x[..., x.shape[-1] - rope_dim:], rope_dim // 2
+    x, of_pairs = x.astype(np.float64), slice(rope_dim) if leading else slice(x.shape[-1] - rope_dim, None)
+    y, part, half = x.copy(), x[..., of_pairs], rope_dim // 2
     first, second = (part[..., ::2], part[..., 1::2]) if interleaved else (part[..., :half], part[..., half:])
     c, s = np.cos(angles)[:, :, None], np.sin(angles)[:, :, None]
     turned = np.stack([first * c - second * s, second * c + first * s], -1 if interleaved else -2)
-    y[..., x.shape[-1] - rope_dim:] = turned.reshape(part.shape)
+    y[..., of_pairs] = turned.reshape(part.shape)
     return y * scale
 
 
@@ -216,6 +216,10 @@ TABLE, PLACES = drawn(40, 8, seed=5), np.random.default_rng(6).integers(0, 40, (
     ({"angles": TABLE, "positions": PLACES}, TABLE[PLACES].astype(np.float64), {}),
     ({"rope_dim": 8, "output_scale": 0.5, "pairing": "interleaved"}, angle(np.arange(T)[None], 8),
      {"rope_dim": 8, "scale": 0.5, "interleaved": True}),
+    ({"rope_dim": 6, "leading": True, "positions": PLACES}, angle(PLACES, 6), {"rope_dim": 6, "leading": True}),
+    ({"rope_dim": 10, "leading": True, "pairing": "interleaved", "output_scale": -2.0}, angle(np.arange(T)[None], 10),
+     {"rope_dim": 10, "leading": True, "scale": -2.0, "interleaved": True}),
+    ({"leading": np.True_}, angle(np.arange(T)[None], H), {}),
 ])
 def test_rope(options, angles, how, dtype):
     x = drawn(B, T, N, H, dtype=dtype)
@@ -240,6 +244,8 @@ def test_rope(options, angles, how, dtype):
     ({"positions": PLACES * 1.0}, TypeError, "rope: positions has dtype float64, expected int32 or int64"),
     ({"positions": PLACES[:, 1:]}, ValueError, r"rope: positions has shape \(2, 6\), expected \(7,\) or \(2, 7\)"),
     ({"rope_dim": 5}, ValueError, "rope: rope_dim is 5, expected an even number from 2 to the head dim 16"),
+    ({"leading": 1}, TypeError, "rope: leading is int, expected True or False"),
+    ({"leading": None}, TypeError, "rope: leading is NoneType, expected True or False"),
     ({"base": 0}, ValueError, "rope: base is 0, expected a number above 0"),
     ({"pairing": "pairs"}, ValueError, "rope: pairing is 'pairs', expected 'halves' or 'interleaved'"),
 ])

@@ -17,7 +17,7 @@ def random(*shape, dtype=jnp.float32, seed=0):
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
 
 
-def plain(x, angles=None, *, positions=None, base=10000.0, rope_dim=None, output_scale=1.0, pairing="halves",
+def plain(x, angles=None, *, positions=None, base=10000.0, rope_dim=None, leading=False, output_scale=1.0, pairing="halves",
           layout="BTNH"):
     """In x's own arithmetic, at least f32."""
     wide = jnp.promote_types(x.dtype, jnp.float32)
@@ -29,11 +29,12 @@ def plain(x, angles=None, *, positions=None, base=10000.0, rope_dim=None, output
     else:
         t = jnp.asarray(angles)[rows]
     cos, sin = jnp.cos(t.astype(wide))[..., None, :], jnp.sin(t.astype(wide))[..., None, :]
-    kept, turned = jnp.split(x.astype(wide), [x.shape[-1] - dim], -1)
+    first, last = jnp.split(x.astype(wide), [dim if leading else x.shape[-1] - dim], -1)
+    turned = first if leading else last
     low, high = jnp.split(turned, 2, -1) if pairing == "halves" else (turned[..., ::2], turned[..., 1::2])
     pair = low * cos - high * sin, high * cos + low * sin
     turned = jnp.concatenate(pair, -1) if pairing == "halves" else jnp.stack(pair, -1).reshape(turned.shape)
-    y = (output_scale * jnp.concatenate([kept, turned], -1)).astype(x.dtype)
+    y = (output_scale * jnp.concatenate([turned, last] if leading else [first, turned], -1)).astype(x.dtype)
     return y if layout == "BTNH" else jnp.swapaxes(y, -3, -2)
 
 
@@ -41,6 +42,9 @@ B, T, N, H = 2, 9, 3, 16
 OPTIONS = {
     "default": {},
     "part": {"rope_dim": 8},
+    "first columns": {"rope_dim": 6, "leading": True, "positions": np.arange(B * T).reshape(B, T)[:, ::-1].copy()},
+    "first columns interleaved": {"rope_dim": 10, "leading": True, "pairing": "interleaved", "output_scale": 2.0},
+    "all columns are the first": {"leading": True},
     "interleaved": {"pairing": "interleaved"},
     "scaled": {"output_scale": -0.5, "base": 500.0},
     "positions of all": {"positions": np.arange(T) * 3 + 1},
@@ -74,6 +78,21 @@ def test_check_grads_in_f64():
         x = random(B, T, N, H, dtype=jnp.float64)
         assert rope(x).dtype == jnp.float64
         check_grads(rope, (x,), order=2, modes=["rev"])
+
+
+@pytest.mark.parametrize("pairing", ["halves", "interleaved"])
+def test_first_columns_in_f64(pairing):
+    """Beside the formula in f64; columns that are not turned are what they were, bit by bit."""
+    with enable_x64(True):
+        x, dy = (random(B, T, N, H, dtype=jnp.float64, seed=seed) for seed in (1, 2))
+        options = {"rope_dim": 4, "leading": True, "pairing": pairing,
+                   "positions": np.array([[0, 5, 1, 70000, 3, 3, 9, 2, 8], [4, 4, 0, 1, 99, 7, 6, 5, 123]])}
+        (y, back), (expected, exact) = (jax.vjp(lambda x, f=f: f(x, **options), x) for f in (rope, plain))
+        np.testing.assert_allclose(y, expected, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(back(dy)[0], exact(dy)[0], rtol=0, atol=1e-13)
+        np.testing.assert_array_equal(y[..., 4:], x[..., 4:])
+        np.testing.assert_array_equal(rope(x, leading=True, pairing=pairing), rope(x, pairing=pairing))
+        check_grads(lambda x: rope(x, **options), (x,), order=2, modes=["rev"])
 
 
 def test_vmap_scan_and_remat():
@@ -119,6 +138,8 @@ def test_refusals():
         (ValueError, "angles has no rows", (x, jnp.zeros((0, 8))), {"positions": jnp.zeros(9, jnp.int32)}),
         (ValueError, "positions has shape (3,), expected (9,) or (2, 9)", (x,), {"positions": jnp.arange(3)}),
         (TypeError, "positions has dtype float32", (x,), {"positions": jnp.zeros(9)}),
+        (TypeError, "leading is int, expected True or False", (x,), {"leading": 1}),
+        (TypeError, "leading is NoneType, expected True or False", (x,), {"leading": None}),
     ]:
         with pytest.raises(kind) as caught:
             rope(*arguments, **options)

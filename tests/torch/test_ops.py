@@ -148,7 +148,9 @@ def test_norms(dtype, compiled):
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("options", [{}, {"positions": True}, {"angles": True, "positions": True}, {"angles": True},
-                                     {"pairing": "interleaved", "rope_dim": 8, "output_scale": 0.5}])
+                                     {"pairing": "interleaved", "rope_dim": 8, "output_scale": 0.5},
+                                     {"leading": True, "rope_dim": 6, "positions": True},
+                                     {"leading": True, "rope_dim": 10, "pairing": "interleaved"}])
 def test_rope(options, compiled):
     """Against NumPy's, which is held against the formula; its derivative turns back, and so does the one of that."""
     x = drawn(B, T, N, H)
@@ -233,7 +235,7 @@ def test_registered_ops_keep_torchs_rules():
                               (*x, *nothing, 0.25, None, None, 0, False, 0.0, False, "BTNH", True, keeps))
     torch.library.opcheck(torch.ops.heddle.norm.default, (drawn(5, 16), drawn(16), drawn(16), "layer_norm", 1e-5))
     torch.library.opcheck(torch.ops.heddle.rope.default,
-                          (drawn(B, T, N, H), torch.randn(T, H), None, H, 1.0, "halves", "BTNH", T, B, False))
+                          (drawn(B, T, N, H), torch.randn(T, H - 4), None, H - 4, True, 1.0, "halves", "BTNH", T, B, False))
 
 
 def test_heddles_own_functions_take_tensors():
@@ -273,6 +275,7 @@ def test_refusals_are_sentences(change, error, sentence):
     (lambda x: heddle.torch.rms_norm(x.long(), torch.ones(H)), TypeError, "rms_norm: x has dtype int64, expected float64"),
     (lambda x: heddle.torch.rope(x[..., :3]), ValueError, "rope: x has head dim 3, expected an even one"),
     (lambda x: heddle.torch.rope(x, torch.ones(T, H // 2, requires_grad=True)), TypeError, "rope: angles requires a gradient"),
+    (lambda x: heddle.torch.rope(x, leading=torch.ones(1)), TypeError, "rope: leading is Tensor, expected True or False"),
     (lambda x: heddle.torch.rope(x, positions=torch.ones(T)), TypeError, "rope: positions has dtype float32, expected int32"),
 ])
 def test_other_refusals_are_sentences(call, error, sentence):

@@ -43,7 +43,12 @@ defmodule Heddle.LayersTest do
     assert sentence(Rope.table(4, 8, base: 0)) =~ "base is 0, expected"
     assert sentence(Rope.table(4, 8, base: Bitwise.bsl(1, 2000))) =~ "base is 114813"
     assert sentence(Rope.table(4, 8, pairing: 2)) =~ "pairing is 2, expected"
-    assert sentence(Rope.table(4, 8, bas: 2)) =~ "expected a keyword list of [:base, :pairing]"
+    assert sentence(Rope.table(4, 8, bas: 2)) =~ "expected a keyword list of [:base, :pairing, :leading]"
+    assert sentence(Rope.table(4, 8, leading: 1)) == "leading is 1, expected true or false."
+
+    assert sentence(Rope.rotate(x, %{table | leading: nil})) ==
+             "rope's leading is nil, expected true or false."
+
     assert_raise Error, fn -> Rope.table!(4, 7) end
   end
 

@@ -16,12 +16,18 @@ defmodule Heddle.Rope do
 
   @typedoc """
   `cosines` and `sines`, f32 `{positions, rope_dim / 2}`. `pairing` is `:halves`, column j with j + rope_dim / 2, or
-  `:interleaved`, 2 j with 2 j + 1, of the last rope_dim columns.
+  `:interleaved`, 2 j with 2 j + 1, of the last rope_dim columns, of the first where `leading` is true. The other columns
+  are not turned.
   """
-  @type t :: %__MODULE__{cosines: Tensor.t(), sines: Tensor.t(), pairing: :halves | :interleaved}
+  @type t :: %__MODULE__{
+          cosines: Tensor.t(),
+          sines: Tensor.t(),
+          pairing: :halves | :interleaved,
+          leading: boolean
+        }
 
   @enforce_keys [:cosines, :sines]
-  defstruct [:cosines, :sines, pairing: :halves]
+  defstruct [:cosines, :sines, pairing: :halves, leading: false]
 
   @x 1
   @cosines 2
@@ -32,16 +38,23 @@ defmodule Heddle.Rope do
   @doc """
   The table of `positions` rows for `rope_dim` columns: angle j of row p is p * base^(-2 j / rope_dim).
 
-  Options: `base`, 10000 by default; `pairing`, `:halves` by default or `:interleaved`.
+  Options: `base`, 10000 by default; `pairing`, `:halves` by default or `:interleaved`; `leading`, false by default, or true
+  for the first rope_dim columns, as GPT-NeoX, GPT-J and Phi rotate them, in place of the last.
   """
   @spec table(pos_integer, pos_integer, keyword) :: {:ok, t} | {:error, Error.t()}
   def table(positions, rope_dim, options \\ []) do
-    with :ok <- Options.known(options, [:base, :pairing]) do
-      make(positions, rope_dim, Keyword.get(options, :base, 10_000), Keyword.get(options, :pairing, :halves))
+    with :ok <- Options.known(options, [:base, :pairing, :leading]) do
+      make(
+        positions,
+        rope_dim,
+        Keyword.get(options, :base, 10_000),
+        Keyword.get(options, :pairing, :halves),
+        Keyword.get(options, :leading, false)
+      )
     end
   end
 
-  defp make(positions, rope_dim, base, pairing) do
+  defp make(positions, rope_dim, base, pairing, leading) do
     cond do
       not (is_integer(positions) and positions > 0) ->
         Error.invalid("positions is #{Tensor.brief(positions)}, expected an integer of at least 1.")
@@ -55,12 +68,22 @@ defmodule Heddle.Rope do
       pairing not in [:halves, :interleaved] ->
         Error.invalid("pairing is #{Tensor.brief(pairing)}, expected :halves or :interleaved.")
 
+      not is_boolean(leading) ->
+        Error.invalid("leading is #{Tensor.brief(leading)}, expected true or false.")
+
       true ->
         half = div(rope_dim, 2)
         rates = for j <- 0..(half - 1), do: :math.pow(base, -2 * j / rope_dim)
         angles = for p <- 0..(positions - 1), rate <- rates, do: p * rate
         values = fn function -> Tensor.from_list!(Enum.map(angles, function), {positions, half}, :f32) end
-        {:ok, %__MODULE__{cosines: values.(&:math.cos/1), sines: values.(&:math.sin/1), pairing: pairing}}
+
+        {:ok,
+         %__MODULE__{
+           cosines: values.(&:math.cos/1),
+           sines: values.(&:math.sin/1),
+           pairing: pairing,
+           leading: leading
+         }}
     end
   end
 
@@ -105,6 +128,9 @@ defmodule Heddle.Rope do
         table.pairing not in [:halves, :interleaved] ->
           Error.invalid("rope's pairing is #{Tensor.brief(table.pairing)}, expected :halves or :interleaved.")
 
+        not is_boolean(table.leading) ->
+          Error.invalid("rope's leading is #{Tensor.brief(table.leading)}, expected true or false.")
+
         true ->
           :ok
       end
@@ -137,6 +163,7 @@ defmodule Heddle.Rope do
              positions: positions && @positions,
              y: @y,
              rope_dim: 2 * half,
+             leading: table.leading,
              pairing: table.pairing,
              output_scale: scale
            ),

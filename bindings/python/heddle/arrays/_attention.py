@@ -92,7 +92,7 @@ def _of_nothing(inputs, arrays, call):
 @kept(_calls.KEPT)
 def _prepared(given, probability, causal, window, scale, soft_cap, deterministic, return_lse, layout):
     _calls.one_of(OP, "layout", layout, _attention_graph.LAYOUTS)
-    wanted = ("lse",) if _attention_graph.flag("return_lse", return_lse) else ()
+    wanted = ("lse",) if _calls.flag(_attention_graph.OP, "return_lse", return_lse) else ()
     inputs = Inputs(OP, given, _attention_graph.LAID, _attention_graph.READ_AS)
     dims = inputs.kinds["q"].dims
     config = _attention_graph.config(dims[-1] if dims else 1, causal=causal, window=window, scale=scale, soft_cap=soft_cap,

@@ -287,7 +287,7 @@ def config(dim: int, *, causal: object, window: object, scale: object, soft_cap:
     probability = _finite("dropout's probability", probability)
     if not 0 <= probability < 1:
         raise ValueError(f"{OP}: dropout's probability is {probability}, expected at least 0 and less than 1.")
-    return Config(scale, soft_cap, left, right, bottom_right, probability, flag("deterministic", deterministic))
+    return Config(scale, soft_cap, left, right, bottom_right, probability, _calls.flag(OP, "deterministic", deterministic))
 
 
 def split_dropout(given: object) -> tuple:
@@ -307,12 +307,6 @@ def split_segments(given: object) -> tuple:
     return pair
 
 
-def flag(name: str, value: object) -> bool:
-    if type(value) is not bool and type(value).__name__ not in ("bool_", "bool"):
-        raise TypeError(f"{OP}: {name} is {type(value).__name__}, expected True or False.")
-    return bool(value)
-
-
 def _finite(name, value):
     value = _checks.number(f"{OP}: {name}", value)
     if not math.isfinite(value):
@@ -325,7 +319,7 @@ def bounds(window: object, causal: object) -> tuple[int | None, int | None, bool
     if isinstance(causal, str):
         _calls.one_of(OP, "causal", causal, ("top_left", "bottom_right"))
     else:
-        causal = flag("causal", causal)
+        causal = _calls.flag(OP, "causal", causal)
     sides = window if isinstance(window, (tuple, list)) else (window, window)
     if len(sides) != 2 or not all(side is None or _is_whole(side) for side in sides):
         raise TypeError(f"{OP}: window is {window!r}, expected an int or a pair (left, right) of ints or None.")

@@ -206,6 +206,13 @@ def dtype_among(op: str, name: str, kind: Kind, names: Sequence[str]) -> None:
         raise TypeError(f"{op}: {name} has dtype {WORDS[kind.dtype]}, expected {' or '.join(WORDS[one] for one in names)}.")
 
 
+def flag(op: str, name: str, value: object) -> bool:
+    """A bool, of Python or of NumPy. Raises TypeError for anything else."""
+    if type(value) is not bool and type(value).__name__ not in ("bool_", "bool"):
+        raise TypeError(f"{op}: {name} is {type(value).__name__}, expected True or False.")
+    return bool(value)
+
+
 def one_of(op: str, name: str, value: object, allowed: Sequence) -> None:
     """Raises ValueError unless value is one of `allowed`."""
     if not any(isinstance(value, type(x)) and value == x for x in allowed):

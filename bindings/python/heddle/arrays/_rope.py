@@ -11,8 +11,8 @@ from heddle.arrays._rope_graph import OP
 
 
 def rope(x: object, angles: object = None, *, positions: object = None, base: float = 10000.0, rope_dim: int | None = None,
-         output_scale: float = 1.0, pairing: str = "halves", layout: str = "BTNH") -> object:
-    """x with pairs of its last rope_dim columns rotated by angles that grow with the position.
+         leading: bool = False, output_scale: float = 1.0, pairing: str = "halves", layout: str = "BTNH") -> object:
+    """x with pairs of its last (or first) rope_dim columns rotated by angles that grow with the position.
 
     Args:
       x: `[B, T, N, H]` or `[T, N, H]` (layout "BNTH": heads before length); float64, float32, float16 or bfloat16, H even.
@@ -22,9 +22,10 @@ def rope(x: object, angles: object = None, *, positions: object = None, base: fl
         Default: position * base^(-2 j / rope_dim).
       positions: int32 or int64 of `[T]` or `[B, T]`, the position of each row; default 0, 1, 2, ...
       base: of the default angles.
-      rope_dim: even, at most H; default H. The columns before the last rope_dim are only scaled.
+      rope_dim: even, at most H; default H. The other columns are only scaled.
+      leading: the first rope_dim columns are rotated, as GPT-NeoX, GPT-J and Phi do, in place of the last.
       output_scale: multiplies the result.
-      pairing: "halves" pairs column j with j + rope_dim / 2, "interleaved" 2 j with 2 j + 1.
+      pairing: of the columns rotated, "halves" pairs column j with j + rope_dim / 2, "interleaved" 2 j with 2 j + 1.
       layout: "BTNH" or "BNTH".
 
     Returns:
@@ -35,7 +36,8 @@ def rope(x: object, angles: object = None, *, positions: object = None, base: fl
       ValueError: shapes or devices do not go together, a position has no row of angles, or a value is outside what is
         allowed.
     """
-    options = {"base": base, "rope_dim": rope_dim, "output_scale": output_scale, "pairing": pairing, "layout": layout}
+    options = {"base": base, "rope_dim": rope_dim, "leading": leading, "output_scale": output_scale, "pairing": pairing,
+               "layout": layout}
     module = _calls.own_ops(_calls.library_of(x))
     if module:
         return module.rope(x, angles, positions=positions, **options)

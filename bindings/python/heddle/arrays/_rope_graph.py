@@ -21,6 +21,7 @@ class Config(NamedTuple):
     """All of a call that is no array."""
 
     rope_dim: int
+    leading: bool  # the first rope_dim columns, else the last
     output_scale: float
     pairing: str
     layout: str
@@ -28,8 +29,8 @@ class Config(NamedTuple):
     batch: int  # 1 where x has none
 
 
-def check(kinds: Mapping[str, Kind], *, base: object, rope_dim: object, output_scale: object, pairing: object,
-          layout: object) -> tuple[Config, float]:
+def check(kinds: Mapping[str, Kind], *, base: object, rope_dim: object, leading: object, output_scale: object,
+          pairing: object, layout: object) -> tuple[Config, float]:
     """The call's choices, and base. Raises TypeError or ValueError in a sentence."""
     _calls.one_of(OP, "layout", layout, LAYOUTS)
     _calls.one_of(OP, "pairing", pairing, PAIRINGS)
@@ -41,6 +42,7 @@ def check(kinds: Mapping[str, Kind], *, base: object, rope_dim: object, output_s
     if h % 2 != 0 or h == 0:
         raise ValueError(f"{OP}: x has head dim {h}, expected an even one.")
     rope_dim = _rope_dim(rope_dim, h)
+    leading = _calls.flag(OP, "leading", leading)
     numbers = {"base": base, "output_scale": output_scale}
     for name, given in numbers.items():
         numbers[name] = _checks.number(f"{OP}: {name}", given)
@@ -62,7 +64,7 @@ def check(kinds: Mapping[str, Kind], *, base: object, rope_dim: object, output_s
             raise ValueError(f"{OP}: angles has no rows, expected one for every position.")
         if "positions" not in kinds and angles.dims[0] < length:
             raise ValueError(f"{OP}: angles has {angles.dims[0]} rows, expected at least {length}, the length of x.")
-    return Config(rope_dim, numbers["output_scale"], pairing, layout, length, batch), numbers["base"]
+    return Config(rope_dim, leading, numbers["output_scale"], pairing, layout, length, batch), numbers["base"]
 
 
 def graph(config: Config, backward: bool, x: Kind, freqs: Kind, positions: Kind | None) -> Graph:
@@ -73,8 +75,8 @@ def graph(config: Config, backward: bool, x: Kind, freqs: Kind, positions: Kind 
     if positions is not None:
         kinds["positions"] = positions.permuted(*((0, None, 1, None) if len(positions.dims) == 2 else (None, None, 0, None)))
     tensors = bound(made, kinds | {"y": y})
-    made.node("rope_backward" if backward else "rope", **tensors, rope_dim=config.rope_dim, output_scale=config.output_scale,
-              pairing=config.pairing)
+    made.node("rope_backward" if backward else "rope", **tensors, rope_dim=config.rope_dim, leading=config.leading,
+              output_scale=config.output_scale, pairing=config.pairing)
     return made
 
 

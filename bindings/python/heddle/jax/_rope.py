@@ -27,6 +27,7 @@ class Config(NamedTuple):
 
     backward: bool
     rope_dim: int
+    leading: bool  # the first rope_dim columns, else the last
     output_scale: float
     pairing: str
     layout: str
@@ -65,7 +66,7 @@ def _run(config, leading, platform, x, angles):
               "freqs": graph.operand("angles", jnp.float32, (table.shape[0], 1, 1, table.shape[1])),
               "y": graph.result("y", x.dtype, dims, strides)}
     graph.node("rope_backward" if config.backward else "rope", **fields, rope_dim=config.rope_dim,
-               output_scale=config.output_scale, pairing=config.pairing)
+               leading=config.leading, output_scale=config.output_scale, pairing=config.pairing)
     return [graph.run((x, table), platform)[0].reshape(shape)]
 
 
@@ -127,8 +128,9 @@ def _angles(angles, positions, base, rope_dim, length):
 
 
 def rope(x: ArrayLike, angles: ArrayLike | None = None, *, positions: ArrayLike | None = None, base: float = 10000.0,
-         rope_dim: int | None = None, output_scale: float = 1.0, pairing: str = "halves", layout: str = "BTNH") -> jax.Array:
-    """x with pairs of its last rope_dim columns rotated by angles that grow with the position.
+         rope_dim: int | None = None, leading: bool = False, output_scale: float = 1.0, pairing: str = "halves",
+         layout: str = "BTNH") -> jax.Array:
+    """x with pairs of its last (or first) rope_dim columns rotated by angles that grow with the position.
 
     Args:
       x: `[B, T, N, H]` or `[T, N, H]` (layout "BNTH": heads before length); float64, float32, float16 or bfloat16, H
@@ -137,9 +139,10 @@ def rope(x: ArrayLike, angles: ArrayLike | None = None, *, positions: ArrayLike 
         Default: position * base^(-2 j / rope_dim). Not differentiated.
       positions: integers of `[T]` or `[B, T]`, the position of each row; default 0, 1, 2, ...
       base: of the default angles.
-      rope_dim: even, at most H; default H. The columns before the last rope_dim are only scaled.
+      rope_dim: even, at most H; default H. The other columns are only scaled.
+      leading: the first rope_dim columns are rotated, as GPT-NeoX, GPT-J and Phi do, in place of the last.
       output_scale: multiplies the result.
-      pairing: "halves" pairs column j with j + rope_dim / 2, "interleaved" 2 j with 2 j + 1.
+      pairing: of the columns rotated, "halves" pairs column j with j + rope_dim / 2, "interleaved" 2 j with 2 j + 1.
       layout: "BTNH" or "BNTH".
 
     Returns:
@@ -166,7 +169,7 @@ def rope(x: ArrayLike, angles: ArrayLike | None = None, *, positions: ArrayLike 
     base, output_scale = _checks.number(OP, "base", base), _checks.number(OP, "output_scale", output_scale)
     if base <= 0:
         raise ValueError(f"{OP}: base is {base}, expected a number above 0.")
-    config = Config(False, int(rope_dim), output_scale, pairing, layout)
+    config = Config(False, int(rope_dim), _checks.flag(OP, "leading", leading), output_scale, pairing, layout)
     b, length = x.shape[0], x.shape[config.length]
     if positions is not None:
         positions = _checks.as_array(OP, "positions", positions)

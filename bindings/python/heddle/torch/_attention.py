@@ -8,7 +8,7 @@ import torch
 from heddle import _checks
 from heddle.arrays import _attention_graph
 from heddle.arrays._attention_graph import LAYOUTS, OP
-from heddle.arrays._calls import one_of
+from heddle.arrays._calls import flag, one_of
 from heddle.torch import _calls
 from heddle.torch._attention_ops import attend
 
@@ -37,7 +37,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, bias: torch.
     if segment_ids is not None:
         given["q_segments"], given["kv_segments"] = _attention_graph.split_segments(segment_ids)
     probability, *words = _attention_graph.split_dropout(dropout)
-    return_lse = _attention_graph.flag("return_lse", return_lse)
+    return_lse = flag(OP, "return_lse", return_lse)
     one_of(OP, "layout", layout, LAYOUTS)
     _calls.checked(OP, given)
     tensors = {name: x for name, x in given.items() if x is not None}

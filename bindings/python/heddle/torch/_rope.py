@@ -13,7 +13,8 @@ from heddle.torch import _calls, _internals
 
 
 def rope(x: torch.Tensor, angles: torch.Tensor | None = None, *, positions: torch.Tensor | None = None, base: float = 10000.0,
-         rope_dim: int | None = None, output_scale: float = 1.0, pairing: str = "halves", layout: str = "BTNH") -> torch.Tensor:
+         rope_dim: int | None = None, leading: bool = False, output_scale: float = 1.0, pairing: str = "halves",
+         layout: str = "BTNH") -> torch.Tensor:
     """`heddle.rope` of tensors, differentiable in x to any order.
 
     Args, returns: those of `heddle.rope`. On a GPU, where positions are not looked at, those without a row of angles have the
@@ -26,8 +27,8 @@ def rope(x: torch.Tensor, angles: torch.Tensor | None = None, *, positions: torc
     given = {"x": x, "angles": angles, "positions": positions}
     _calls.checked(OP, given)
     tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
-    config, base = _checked(_calls.described(tensors), base=base, rope_dim=rope_dim, output_scale=output_scale, pairing=pairing,
-                            layout=layout)
+    config, base = _checked(_calls.described(tensors), base=base, rope_dim=rope_dim, leading=leading, output_scale=output_scale,
+                            pairing=pairing, layout=layout)
     if angles is not None and angles.requires_grad and torch.is_grad_enabled():
         raise TypeError(f"{OP}: angles requires a gradient, which is only possible for x; pass angles.detach().")
     if x.numel() == 0:
@@ -91,14 +92,14 @@ class _Rotation(torch.autograd.Function):
 
 
 @custom_op("heddle::rope", mutates_args=())
-def _op(x: torch.Tensor, freqs: torch.Tensor, positions: torch.Tensor | None, rope_dim: int, output_scale: float, pairing: str,
-        layout: str, length: int, batch: int, backward: bool) -> torch.Tensor:
+def _op(x: torch.Tensor, freqs: torch.Tensor, positions: torch.Tensor | None, rope_dim: int, leading: bool, output_scale: float,
+        pairing: str, layout: str, length: int, batch: int, backward: bool) -> torch.Tensor:
     """x with its pairs rotated by freqs [P, rope_dim], or back."""
-    return _run(x, freqs, positions, Config(rope_dim, output_scale, pairing, layout, length, batch), backward)
+    return _run(x, freqs, positions, Config(rope_dim, leading, output_scale, pairing, layout, length, batch), backward)
 
 
 @_op.register_fake
-def _(x, freqs, positions, rope_dim, output_scale, pairing, layout, length, batch, backward):
+def _(x, freqs, positions, rope_dim, leading, output_scale, pairing, layout, length, batch, backward):
     return x.new_empty(x.shape)
 
 
@@ -108,7 +109,7 @@ def _keep(ctx, inputs, output):
 
 
 def _differentiate(ctx, d_y):
-    return _op(d_y, *ctx.saved_tensors, *ctx.numbers, not ctx.is_backward), *(None,) * 9
+    return _op(d_y, *ctx.saved_tensors, *ctx.numbers, not ctx.is_backward), *(None,) * 10
 
 
 _op.register_autograd(_differentiate, setup_context=_keep)

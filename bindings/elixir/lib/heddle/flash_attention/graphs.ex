@@ -140,7 +140,7 @@ defmodule Heddle.FlashAttention.Graphs do
 
   defp rope_fields(table) do
     {_positions, half} = table.cosines.shape
-    [cosines: @cosines, sines: @sines, rope_dim: 2 * half, pairing: table.pairing]
+    [cosines: @cosines, sines: @sines, rope_dim: 2 * half, leading: table.leading, pairing: table.pairing]
   end
 
   defp more_gradients(call, options) do
