@@ -4,21 +4,25 @@
 
 FOLDER has modules.json.gz, a dict of HLO texts, and expect.tsv, a row for each of them: how many attentions the model's
 code has (columns file, form, library, version, model, dtype, pass, n_fwd, n_bwd). Form hlo is what JAX prints before
-optimisation, form hook what XLA's CUDA pipeline hands to a transformation of modules.
+optimisation, form hook what XLA's CUDA pipeline hands to a transformation of modules. Ends non-zero, and writes nothing, if
+an array as large as scores is left in a fused module that only the attention needed.
 """
 
 import argparse
 import csv
 import gzip
 import json
-import math
 import re
 import subprocess
+import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from sections import table, written
+sys.path.append(str(Path(__file__).parents[1] / "programs"))
+
+from large_arrays import large_arrays  # noqa: E402
+from sections import table, written  # noqa: E402
 
 SECTION = """{programs} programs of {libraries} libraries, small random configurations, each in two forms: as JAX
 prints it before optimisation, and as XLA's CUDA pipeline hands it over (`enable()`), inlined and simplified. **{forward} of
@@ -29,8 +33,9 @@ small factor. {beside} Made by `tests/models/table.py`.
 {table}"""
 TITLES = ("library", "model", "type, pass", ">forward, printed", ">in XLA", ">backward, printed", ">in XLA",
           "left alone because")
-BESIDE = """The fused modules of {programs} programs compute no array as large as scores, of
-rows and keys; those of {left} do (`holds_scores`)."""
+OPERANDS = """**No array as large as scores, of rows and keys, is left that only the attention needed**
+(`tests/programs/large_arrays.py`). The fused modules of {programs} programs compute none at all; what the others do
+compute are operands of their calls: {operands}."""
 FAILURES = """
 Beyond what `--verify` allows:
 
@@ -38,25 +43,8 @@ Beyond what `--verify` allows:
 """
 
 
-ARRAY = re.compile(r"\s*(?:ROOT )?%?[\w.-]+ = \w+\[([\d,]+)\]\S* (?!parameter)[\w-]+\(")
-
-
-def holds_scores(text, fusions):
-    """Whether a fused module computes an array with the rows and keys of a call and as many elements as its scores."""
-    sizes = {(f["q_len"], f["kv_len"], f["batch"] * f["q_heads"] * f["q_len"] * f["kv_len"]) for f in fusions}
-    for dims in {tuple(map(int, found[1].split(","))) for found in map(ARRAY.match, text.splitlines()) if found}:
-        for rows, keys, count in sizes:
-            rest = list(dims)
-            if min(rows, keys) == 1 or len(dims) < 4 or math.prod(dims) < count or rows not in rest:
-                continue
-            rest.remove(rows)
-            if keys in rest:
-                return True
-    return False
-
-
 def fused(heddle, text):
-    """(forwards, backwards, reasons, what `--verify` says against it, whether scores are left) of a module."""
+    """(forwards, backwards, reasons, what `--verify` says against it, its arrays as large as scores) of a module."""
     with tempfile.TemporaryDirectory() as folder:
         module, out = Path(folder, "module.hlo"), Path(folder, "fused.hlo")
         module.write_text(text)
@@ -71,8 +59,8 @@ def fused(heddle, text):
     report = json.loads(done.stdout)
     kinds = [fusion["kind"] for fusion in report["fusions"]]
     reasons = {re.sub(r"%[\w.-]+", "%...", refusal["reason"]) for refusal in report["refusals"]}
-    left = holds_scores(text, report["fusions"])
-    return kinds.count("attention_forward"), kinds.count("attention_backward"), reasons, failure, left
+    arrays = large_arrays(text, report["fusions"])
+    return kinds.count("attention_forward"), kinds.count("attention_backward"), reasons, failure, arrays
 
 
 def main():
@@ -82,18 +70,21 @@ def main():
     parser.add_argument("document", type=Path)
     options = parser.parse_args()
     modules = json.loads(gzip.decompress((options.folder / "modules.json.gz").read_bytes()))
-    programs, failures, left = defaultdict(dict), [], set()
+    programs, failures, left, operands = defaultdict(dict), [], [], defaultdict(set)
     with open(options.folder / "expect.tsv", encoding="utf-8") as expected_of:
         for row in csv.DictReader(expected_of, delimiter="\t"):
             program = programs[row["library"], row["version"], row["model"], row["dtype"], row["pass"]]
-            forwards, backwards, reasons, failure, is_left = fused(options.heddle, modules[row["file"]])
-            if is_left:
-                left.add(row["model"])
+            forwards, backwards, reasons, failure, arrays = fused(options.heddle, modules[row["file"]])
+            left += (f"{row['file']}: {sentence}" for sentence in arrays.left)
+            if arrays.operands:
+                operands[row["model"]] |= set(arrays.operands)
             if failure:
                 failures.append(f"- {row['file'].removesuffix('.hlo')}: {failure}")
             expected = int(row["n_fwd"]), int(row["n_bwd"])
             # A module may hold more calls than its code has attentions: no place is counted twice.
             program[row["form"]] = [(min(n, of), of) for n, of in zip((forwards, backwards), expected)], reasons
+    if left:
+        raise SystemExit("Arrays as large as scores are left:\n" + "\n".join(left))
     rows, found = [], [0, 0, 0, 0]
     for (library, version, model, dtype, kind), forms in sorted(programs.items()):
         cells, why = [], set()
@@ -110,7 +101,8 @@ def main():
     said = SECTION.format(
         programs=len(programs), libraries=len(libraries), forward=found[0], forwards=found[1], backward=found[2],
         backwards=found[3], held=len(modules) - len(failures), modules=len(modules), table=table(TITLES, rows),
-        beside=BESIDE.format(programs=len(programs) - len(left), left=", ".join(sorted(left))))
+        beside=OPERANDS.format(programs=len(programs) - len(operands), operands=", ".join(
+            f"the {' and '.join(sorted(names))} of {model}" for model, names in sorted(operands.items()))))
     beyond = FAILURES.format(failures="\n".join(failures)) if failures else ""
     written(options.document, "A collection of modules", said + beyond)
 

@@ -180,6 +180,63 @@ TEST_P(Mutants, AreRefusedOrStillAgree) {
   }
 }
 
+/// The smallest share of its norm, in f64 and in the modules' own types, by which some output of
+/// two modules differs; 0 if one gives no number where the other does.
+double difference(const hlo::Module& one, const hlo::Module& other,
+                  const std::vector<hlo::Literal>& arguments) {
+  double smallest = INFINITY;
+  for (const auto precision : {hlo::Precision::f64, hlo::Precision::faithful}) {
+    hlo::EvaluateOptions options;
+    options.precision = precision;
+    options.max_iterations = 1000;
+    const auto a = hlo::evaluate(one, arguments, options);
+    const auto b = hlo::evaluate(other, arguments, options);
+    if (!a || !b) return 0;
+    const std::vector<hlo::Literal> of_one = hlo::flattened(*a), of_other = hlo::flattened(*b);
+    double largest = 0;
+    for (size_t i = 0; i < of_one.size(); ++i) {
+      double distance = 0, norm = 0;
+      for (int64_t j = 0; j < of_one[i].element_count(); ++j) {
+        const double x = of_one[i].get(j), y = of_other[i].get(j);
+        if (!std::isfinite(x) || !std::isfinite(y)) return 0;
+        distance += (x - y) * (x - y);
+        norm += x * x;
+      }
+      if (norm > 0) largest = std::max(largest, std::sqrt(distance / norm));
+    }
+    smallest = std::min(smallest, largest);
+  }
+  return smallest;
+}
+
+/// What judges the rewriter must see by itself that a module is another.
+TEST_P(Mutants, AreToldFromTheirOriginals) {
+  constexpr double kAnother = 0.01;
+  const std::string text = std::string(GetParam()).starts_with("forms/")
+                               ? program_text(GetParam())
+                               : small_program(GetParam());
+  const auto original = parsed(text);
+  const auto arguments = hlo::random_arguments(*original, 1);
+  ASSERT_TRUE(arguments) << arguments.status().message();
+  int others = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    if (!part().has(seed)) continue;
+    const auto module = parsed(text);
+    const std::string what = Mutator(seed).mutate(*module);
+    if (what.empty() || !module->verify().is_ok()) continue;
+    if (difference(*original, *module, *arguments) < kAnother) continue;
+    const auto outputs = hlo::judge(*original, *module, *arguments);
+    ASSERT_TRUE(outputs) << outputs.status().message();
+    ++others;
+    EXPECT_TRUE(std::any_of(outputs->begin(), outputs->end(),
+                            [](const auto& output) { return !output.complaint.empty(); }))
+        << "seed " << seed << ": " << what;
+  }
+  if (part().is_whole()) {
+    EXPECT_GT(others, 0);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Of, Mutants,
     ::testing::Values(

@@ -218,5 +218,34 @@ TEST(Verify, AsksF64WhereRoundingLeavesNothing) {
   EXPECT_NE(complaint(with(root, "ROOT d = bf16[8,64] subtract(b, a)", original), original), "");
 }
 
+// Numbers that bf16 holds are rounded without an error, by luck: nearby ones are not.
+TEST(Verify, TakesTheOriginalsErrorFromMoreThanOneEvaluation) {
+  const std::string original =
+      "HloModule m ENTRY e { x = f32[32,64] parameter(0) h = bf16[32,64] convert(x) "
+      "ROOT o = f32[32,64] convert(h) }";
+  std::vector<float> numbers;
+  for (int i = 0; i < 32 * 64; ++i) numbers.push_back(static_cast<float>(129 + 2 * (i % 63)) / 256);
+  GivenInput input{0, {DataType::f32, {32, 64}, {}}};
+  const auto* bytes = reinterpret_cast<const std::byte*>(numbers.data());
+  input.array.data.assign(bytes, bytes + numbers.size() * sizeof(float));
+  // Three times the number, rounded to `narrow`, and a third of that.
+  const auto complaint_of = [&](const std::string& narrow) {
+    const std::string rounded =
+        "three = f32[] constant(3) threes = f32[32,64] broadcast(three), dimensions={} "
+        "larger = f32[32,64] multiply(x, threes) h = " +
+        narrow +
+        "[32,64] convert(larger) w = f32[32,64] convert(h) ROOT o = f32[32,64] divide(w, threes)";
+    const auto before = hlo::read_text(original);
+    const auto after = hlo::read_text(
+        with("h = bf16[32,64] convert(x) ROOT o = f32[32,64] convert(h)", rounded, original));
+    if (!before || !after) return std::string("it is no module");
+    const auto verification = verify(**before, **after, 0, {input});
+    return verification ? verification->complaint : verification.status().message();
+  };
+  EXPECT_EQ(complaint_of("bf16"), "");
+  // Narrower than the program has it: four times as far, in every evaluation.
+  EXPECT_NE(complaint_of("f8e4m3fn").find("from its value in f64 as a whole"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace heddle::tools

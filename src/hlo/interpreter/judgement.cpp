@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -32,6 +33,10 @@ constexpr double kLost = 0.1, kNear = 0.25;
 constexpr double kChance = 8;
 // Beyond twice the original's, of the deviation that its error has by chance.
 constexpr double kDeviations = 3;
+// How often the original is evaluated again, on arguments nearby, before a rewritten module that
+// agrees with it in f64 is refused for its errors as a whole: those of one evaluation may be a
+// tenth of what they usually are where one score's rounding decides them.
+constexpr uint64_t kRepetitions = 4;
 // What f64 may differ by: programs hold constants in f32, and scores of 1e3 enlarge the difference.
 constexpr double kExact = 1e-3;
 
@@ -108,6 +113,11 @@ struct Row {
 
 double square(double x) { return x * x; }
 
+/// An output of the original, in f64 and in its own types.
+struct TruthAndBefore {
+  Literal truth, before;
+};
+
 class OutputJudge {
  public:
   /// The output may always be `floor` from f64, and a row `row_floor`; `coarsest` is the rounding
@@ -127,9 +137,10 @@ class OutputJudge {
   }
 
   /// `nearby` gives the same output of the original on nearby arguments, `exact` that of the
-  /// rewritten module in f64, if they are asked for.
-  template <class Nearby, class Exact>
-  Result<OutputJudgement> judge(const Nearby& nearby, const Exact& exact) {
+  /// rewritten module in f64, and `again` both outputs of the original, in f64 and in its own
+  /// types, on the nearby arguments of a number, if they are asked for.
+  template <class Nearby, class Exact, class Again>
+  Result<OutputJudgement> judge(const Nearby& nearby, const Exact& exact, const Again& again) {
     OutputJudgement result;
     result.shape = shape_.without_layout();
     result.elements = static_cast<int64_t>(truth_.size());
@@ -145,6 +156,12 @@ class OutputJudge {
     if (any([this](const Row& row) { return needs_exact(row); }) || whole().is_too_far()) {
       HEDDLE_ASSIGN(const Literal meant, exact());
       measure(values(meant), truth_, &Row::exact);
+    }
+    if (const Whole sums = whole(); sums.is_refused() && sums.is_meant()) {
+      for (uint64_t repetition = 0; repetition < kRepetitions; ++repetition) {
+        HEDDLE_ASSIGN(const TruthAndBefore repeated, again(repetition));
+        errors_again_.push_back(square_error(values(repeated.truth), values(repeated.before)));
+      }
     }
     compare_rows(result);
     return result;
@@ -329,7 +346,22 @@ class OutputJudge {
   struct Whole {
     double norm = 0, original = 0, rewritten = 0, exact = 0, allowed = 0;
     bool is_too_far() const { return rewritten > allowed; }
+    // Errors of few scores, nearly equal ones, go into all rows of a weight's gradient.
+    bool is_meant() const { return exact <= kExact * norm; }
+    bool is_refused() const { return rewritten > (is_meant() ? 2 : 1) * allowed; }
   };
+
+  /// Of the rows that a whole is of.
+  double square_error(const std::vector<double>& truth, const std::vector<double>& before) const {
+    double error = 0;
+    for (size_t i = 0; i < truth.size(); ++i) {
+      const Row& row = rows_[row_of(i)];
+      const double distance = before[i] - truth[i];
+      if (is_compared_[i] && std::isfinite(distance) && !is_other(row) && !is_lost(row))
+        error += square(distance);
+    }
+    return error;
+  }
 
   Whole whole() const {
     Whole sums;
@@ -344,6 +376,8 @@ class OutputJudge {
     }
     // A norm that few rows decide varies by chance as few drawn numbers do.
     const double deciding = fourth == 0 ? INFINITY : square(sums.original) / fourth;
+    for (const double error : errors_again_) sums.original += error;
+    sums.original /= static_cast<double>(1 + errors_again_.size());
     for (double* sum : {&sums.norm, &sums.original, &sums.rewritten, &sums.exact})
       *sum = std::sqrt(*sum);
     sums.allowed = 2 * sums.original * (1 + kDeviations / std::sqrt(deciding)) + floor_ * sums.norm;
@@ -354,9 +388,7 @@ class OutputJudge {
     const Whole sums = whole();
     if (sums.norm == 0) return;
     result.error = sums.rewritten / sums.norm;
-    // Errors of few scores, nearly equal ones, go into all rows of a weight's gradient.
-    const bool is_meant = sums.exact <= kExact * sums.norm;
-    if (!result.complaint.empty() || sums.rewritten <= (is_meant ? 2 : 1) * sums.allowed) return;
+    if (!result.complaint.empty() || !sums.is_refused()) return;
     result.complaint = fmt::format(
         "it is {:.2e} from its value in f64 as a whole, and {:.2e} is allowed: the original itself "
         "is {:.2e} from it",
@@ -381,6 +413,7 @@ class OutputJudge {
   std::vector<bool> is_compared_;
   std::vector<Row> rows_;
   double usual_norm_ = 0, error_ = 0;
+  std::vector<double> errors_again_;  // squares
 };
 
 Result<std::vector<Literal>> outputs(const Module& module, const std::vector<Literal>& arguments,
@@ -423,6 +456,7 @@ Result<std::vector<OutputJudgement>> judge(const Module& original, const Module&
                  after.size(), before.size());
   const double coarsest = coarsest_step(original);
   std::optional<std::vector<Literal>> moved, meant;  // only where they are asked for
+  std::array<std::pair<std::vector<Literal>, std::vector<Literal>>, kRepetitions> repeated;
   std::vector<OutputJudgement> judgements;
   for (size_t i = 0; i < before.size(); ++i) {
     if (!same_dims(after[i].shape(), before[i].shape()) ||
@@ -444,9 +478,19 @@ Result<std::vector<OutputJudgement>> judge(const Module& original, const Module&
       }
       return (*meant)[i];
     };
+    const auto again = [&](uint64_t number) -> Result<TruthAndBefore> {
+      auto& [in_f64, in_own_types] = repeated[number];
+      if (in_f64.empty()) {
+        const auto near = nearby_arguments(arguments, coarsest, options.seed + number);
+        HEDDLE_ASSIGN(
+            in_f64, outputs(*with_fills_for_f64(original), near, options.original, Precision::f64));
+        HEDDLE_ASSIGN(in_own_types, outputs(original, near, options.original, Precision::faithful));
+      }
+      return TruthAndBefore{in_f64[i], in_own_types[i]};
+    };
     const double step = rounding_step(before[i].shape().type());
     OutputJudge judge(truth[i], before[i], after[i], step, kRoundings * step, coarsest);
-    HEDDLE_ASSIGN(OutputJudgement judgement, judge.judge(nearby, exact));
+    HEDDLE_ASSIGN(OutputJudgement judgement, judge.judge(nearby, exact, again));
     judgements.push_back(std::move(judgement));
   }
   return judgements;
@@ -454,7 +498,11 @@ Result<std::vector<OutputJudgement>> judge(const Module& original, const Module&
 
 OutputJudgement judge(const Literal& expected, const Literal& actual, double tolerance) {
   const auto itself = [&]() -> Result<Literal> { return expected; };
-  return *OutputJudge(expected, expected, actual, tolerance, tolerance, 0).judge(itself, itself);
+  const auto again = [&](uint64_t) -> Result<TruthAndBefore> {
+    return TruthAndBefore{expected, expected};
+  };
+  return *OutputJudge(expected, expected, actual, tolerance, tolerance, 0)
+              .judge(itself, itself, again);
 }
 
 }  // namespace heddle::hlo

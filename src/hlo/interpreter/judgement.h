@@ -43,6 +43,8 @@ struct JudgeOptions {
 /// it is evaluated on nearby arguments too. What stays the same is meant: a huge finite number
 /// swallows scores in f32 and not in f64 (of constants f64 is told), and the rewritten module must
 /// agree with the original.
+/// Where both agree in f64 and only the errors of a whole output are too large, the original's are
+/// taken of five evaluations, on arguments nearby, as those of one may be small by luck.
 /// What is lost in rounding tells nothing: there, and in rows with more errors than usual, both
 /// must agree in f64. What is finite in the original must be. Fails if a module cannot be
 /// evaluated, or outputs differ in shape.
