@@ -4,7 +4,7 @@
     .venv/bin/python bench/rewriter.py --layers 163
 
 Prints, for each, the instructions of the module as JAX prints it, the attention calls found, and the processor's
-seconds (reading the text included, the least of three runs).
+seconds (reading the text included, the least of three runs) and the most memory that the process had.
 """
 
 import argparse
@@ -54,29 +54,29 @@ def module(layers):
 
 
 def run(path):
-    """(output, seconds of the processor) of one `heddle explain`."""
+    """(output, seconds of the processor, MB at most) of one `heddle explain`."""
     with subprocess.Popen([HEDDLE, "explain", path], stdout=subprocess.PIPE, text=True) as process:
         output = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"heddle explain ended with {process.returncode}")
-    return output, usage.ru_utime + usage.ru_stime
+    return output, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--layers", type=int, nargs="+", default=[41, 163, 655])
     options = parser.parse_args()
-    print(f"{'layers':>6}  {'instructions':>12}  {'calls':>5}  {'seconds':>7}")
+    print(f"{'layers':>6}  {'instructions':>12}  {'calls':>5}  {'seconds':>7}  {'MB':>5}")
     for layers in options.layers:
         with tempfile.NamedTemporaryFile("w", suffix=".hlo") as file:
             file.write(module(layers))
             file.flush()
             runs = [run(file.name) for _ in range(3)]
         instructions, calls = re.search(r"(\d+) instructions; attention calls: (\d+)", runs[0][0]).groups()
-        seconds = min(seconds for _, seconds in runs)
-        print(f"{layers:6}  {instructions:>12}  {calls:>5}  {seconds:7.2f}", flush=True)
+        seconds, memory = (min(figures) for figures in list(zip(*runs, strict=True))[1:])
+        print(f"{layers:6}  {instructions:>12}  {calls:>5}  {seconds:7.2f}  {memory:5.0f}", flush=True)
 
 
 if __name__ == "__main__":

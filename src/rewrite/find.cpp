@@ -13,6 +13,9 @@ using hlo::Opcode;
 
 namespace {
 
+// Scores that are a sum of more products are left alone: each is looked at as the call's own.
+constexpr size_t kMaxProducts = 4;
+
 std::shared_ptr<Algebra> make_algebra(Elements& elements) {
   auto algebra = std::make_shared<Algebra>(elements);
   algebra->implied_by_weight = [raw = algebra.get()](PolyId z) {
@@ -115,6 +118,7 @@ class Finder {
                const std::set<const Instruction*>& opaque,
                std::set<const Instruction*>& forward_roots, std::string& reason) {
     std::string why;
+    std::vector<const Instruction*> products;
     for (Terms terms : {Terms::taken_apart, Terms::whole}) {
       auto algebra = make_algebra(elements_);
       Region region(elements_, *algebra, frame, exponential, home, terms, opaque);
@@ -128,8 +132,20 @@ class Finder {
       if (softmax)
         return match_either(algebra, region, *softmax, only_backward, forward_roots, reason);
       if (why.empty()) why = softmax.status().message();
+      products = region.products_in_scores();
     }
-    reason = why;
+    // Of several the call computes one. The others are terms, which the program computes.
+    for (const Instruction* own : products) {
+      if (products.size() == 1 || products.size() > kMaxProducts) break;
+      std::set<const Instruction*> others = opaque;
+      for (const Instruction* product : products)
+        if (product != own) others.insert(product);
+      const size_t forwards = forwards_.size();
+      if (attempt(frame, exponential, home, only_backward, others, forward_roots, reason))
+        return true;
+      if (forwards_.size() > forwards) return false;
+    }
+    if (products.size() < 2 || forward_roots.empty()) reason = why;
     return false;
   }
 

@@ -398,6 +398,26 @@ bool Region::holds_narrow_scores() const {
   });
 }
 
+std::vector<const Instruction*> Region::products_in_scores() const {
+  std::vector<const Instruction*> products;
+  std::set<const Instruction*> seen;
+  std::vector<Element> work{anchor_};
+  while (!work.empty()) {
+    const Element at = std::move(work.back());
+    work.pop_back();
+    const Member* member = find(at.frame, at.x);
+    if (!member || member->kind != Kind::matrix || !seen.insert(member->place.x).second) continue;
+    if (is_contraction(elements_, at.frame, member->place.x))
+      products.push_back(member->place.x);
+    else
+      add_operands(member->place, work);
+  }
+  std::stable_sort(products.begin(), products.end(), [](const auto* a, const auto* b) {
+    return a->lhs_batch_dims().size() > b->lhs_batch_dims().size();
+  });
+  return products;
+}
+
 bool Region::feeds_products() const {
   for (const Member* member : members(home_)) {
     if (member->kind != Kind::matrix) continue;

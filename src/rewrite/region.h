@@ -60,6 +60,9 @@ class Region {
   /// Whether a number of the region, rows x keys, goes into `element`.
   bool depends_on_scores(const Element& element) const;
 
+  /// The products that the scores are made of element by element, those over more batch axes first.
+  std::vector<const hlo::Instruction*> products_in_scores() const;
+
   /// Whether weights, or their gradients, reach a product at all.
   bool feeds_products() const;
 

@@ -3,7 +3,7 @@
 Fusing is to leave none that only the attention needed. What may stay is an operand of a call, which the program itself
 made (a bias that is looked up, cells that dropout keeps, by numbers that no call draws), the gradient of one, which a
 call gave, what the program returns, and what has such dims by chance, rows on their way into a call or out of one. All
-else is left over, and so is a product of queries and keys that is made for a call.
+else is left over.
 """
 
 import json
@@ -50,12 +50,9 @@ def large_arrays(text: str, fusions: list) -> Found:
         if instruction.op in NO_ARITHMETIC or not any(_is_as_large(dims, *size) for size in sizes):
             continue
         what = f"{array[1]} = {instruction.op} of {list(dims)}"
-        ports = {port for port in into[array] if port not in ROWS}
-        operands |= ports
+        operands |= {port for port in into[array] if port not in ROWS}
         if not (into[array] or of_calls[array] or of_gradients[array] or returned[array]):
             left.append(f"{what} is for no call")
-        elif ports and instruction.op == "dot" and not flow.back[array] & shaped:
-            left.append(f"{what} is a product of rows and keys, for {' and '.join(sorted(ports))}")
     return Found(sorted(left), sorted(operands))
 
 

@@ -22,7 +22,9 @@ FORMS = ["mask_of_keys_grad", "mask_of_either_grad", "mask_in_groups_grad", "len
          "fill_added_beside_a_bias_grad", "biases_of_heads_and_of_entries_grad", "biases_and_dropout_grad",
          "biased_then_scaled_by_trained_numbers_grad", "gradient_of_values_only", "loss_of_values_only",
          "gradient_of_narrow_values_only", "scan_of_values_only", "dropped_in_bf16", "dropped_in_bf16_grad",
-         "dropped_by_keys_of_keys_grad"]
+         "dropped_by_keys_of_keys_grad",
+         "keys_of_content_and_of_positions", "keys_of_content_and_of_positions_grad",
+         "vector_of_each_pair_of_positions_grad", "products_of_two_pairs_grad"]
 
 
 def argument(shape, dtype, number):

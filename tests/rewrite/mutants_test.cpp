@@ -253,7 +253,8 @@ INSTANTIATE_TEST_SUITE_P(
         "forms/scan_with_sinks_checkpoint", "forms/sink_below_a_maximum_grad",
         "forms/gradient_of_values_only", "forms/scan_of_values_only",
         "forms/fill_added_within_reach_grad", "forms/biases_of_heads_and_of_entries_grad",
-        "forms/rope_of_first_halves_grad"),
+        "forms/rope_of_first_halves_grad", "forms/keys_of_content_and_of_positions_grad",
+        "forms/products_of_two_pairs_grad"),
     [](const auto& info) {
       std::string name = info.param;
       for (char& c : name)

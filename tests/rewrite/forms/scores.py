@@ -226,6 +226,26 @@ def by_content_and_position_masked_twice(q, k, v, r, mask):
     return jnp.einsum("bhqk,bkhd->bqhd", jnp.where(mask, p, 0.0), v)
 
 
+@both(QB, KB, VB, shape(H, D), shape(H, D), shape(K, H, D), out=OB)
+def keys_of_content_and_of_positions(q, k, v, of_content, of_positions, r):
+    """Transformer-XL's four terms, as two products."""
+    s = jnp.einsum("bqhd,bkhd->bhqk", q + of_content, k) + jnp.einsum("bqhd,khd->bhqk", q + of_positions, r)
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(jnp.where(causal(), s * 0.3, -1e30)), v)
+
+
+@both(QB, KB, VB, shape(Q, K, D), out=OB)
+def vector_of_each_pair_of_positions(q, k, v, r):
+    """Shaw et al., 2018."""
+    s = (jnp.einsum("bqhd,bkhd->bhqk", q, k) + jnp.einsum("bqhd,qkd->bhqk", q, r)) * 0.3
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(s), v)
+
+
+@both(QB, KB, VB, QB, KB, shape(B, 1, 1, K, dtype=jnp.bool_), out=OB)
+def products_of_two_pairs(q, k, v, p, l, mask):
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.3 - jnp.einsum("bqhd,bkhd->bhqk", p, l) * 0.2
+    return jnp.einsum("bhqk,bkhd->bqhd", softmax(jnp.where(mask, s, -1e9)), v)
+
+
 @both(QB, KB, VB, out=OB)
 def fill_within_reach(q, k, v):
     s = jnp.where(causal(), jnp.einsum("bqhd,bkhd->bhqk", q, k), -100.0)
