@@ -32,8 +32,8 @@ class DecodeGroups {
   using WeightTile = tile::SharedTile<kRows, kKeys>;
   using Sequence = sm80::DecodeSequence<Config::kLengths>;
   static constexpr float kToLog2 = Config::kInputIsLog2 ? 1.0f : attention::kLog2E;
-  // Sums take most registers of their groups.
-  static constexpr int kRegisters = 168, kManyRegisters = 184,
+  // Sums take most registers of their groups; narrower ones leave some to who brings keys besides.
+  static constexpr int kRegisters = 168, kManyRegisters = kPart > 192 ? 184 : 176,
                        kFewRegisters = 3 * kRegisters - 2 * kManyRegisters;
   // Named barriers: of the group of dot products, of those of sums, of all.
   static constexpr u32 kGroupBarrier = 1, kBarrierOfAll = 4;
