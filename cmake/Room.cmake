@@ -16,10 +16,10 @@ function(heddle_room name)
   endif()
 endfunction()
 
-# ctest starts a GoogleTest program for each of its tests; with sanitizers in, where a start takes longer than most tests,
-# four times, for a quarter of its tests each.
+# ctest starts a GoogleTest program for each of its tests; with sanitizers in or by an emulator, where a start takes longer
+# than most tests, four times, for a quarter of its tests each.
 function(heddle_add_tests program)
-  if(NOT HEDDLE_SANITIZE)
+  if(NOT HEDDLE_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
     gtest_discover_tests(${program} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
     return()
   endif()

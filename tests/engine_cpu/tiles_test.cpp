@@ -20,7 +20,8 @@ class Tiles : public ::testing::Test {
  protected:
   void SetUp() override {
     available_levels();
-    if (!engine::cpu::is_available(Isa::amx)) GTEST_SKIP() << "neither AMX nor AVX2";
+    if (!engine::cpu::is_available(Isa::amx))
+      GTEST_SKIP() << "neither AMX nor what stands in for it";
   }
 };
 

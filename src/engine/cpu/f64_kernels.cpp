@@ -6,10 +6,12 @@ namespace heddle::engine::cpu {
 namespace portable_f64 {
 extern const AttentionKernels<double> kF64Kernels;
 }
-#if defined(HEDDLE_CPU_X86)
+#if defined(HEDDLE_CPU_HAS_AVX2_F64)
 namespace avx2_f64 {
 extern const AttentionKernels<double> kF64Kernels;
 }
+#endif
+#if defined(HEDDLE_CPU_HAS_AVX512_F64)
 namespace avx512_f64 {
 extern const AttentionKernels<double> kF64Kernels;
 }
@@ -17,10 +19,12 @@ extern const AttentionKernels<double> kF64Kernels;
 
 template <>
 const AttentionKernels<double>& attention_kernels_of([[maybe_unused]] Isa isa) {
-#if defined(HEDDLE_CPU_X86)
+#if defined(HEDDLE_CPU_HAS_AVX512_F64)
   // What stands in for tiles in tests may be all that a machine has.
   const bool is_avx512 = isa >= Isa::avx512 && (isa != Isa::amx || is_available(Isa::avx512_bf16));
   if (is_avx512) return avx512_f64::kF64Kernels;
+#endif
+#if defined(HEDDLE_CPU_HAS_AVX2_F64)
   if (isa == Isa::avx2) return avx2_f64::kF64Kernels;
 #endif
   return portable_f64::kF64Kernels;

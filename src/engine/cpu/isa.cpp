@@ -15,13 +15,17 @@ namespace heddle::engine::cpu {
 namespace portable {
 extern const Kernels kKernels;
 }
-#if defined(HEDDLE_CPU_X86)
+#if defined(HEDDLE_CPU_HAS_AVX2)
 namespace avx2 {
 extern const Kernels kKernels;
 }
+#endif
+#if defined(HEDDLE_CPU_HAS_AVX512)
 namespace avx512 {
 extern const Kernels kKernels;
 }
+#endif
+#if defined(HEDDLE_CPU_HAS_AVX512_BF16)
 namespace avx512_bf16 {
 extern const Kernels kKernels;
 }
@@ -54,6 +58,39 @@ namespace {
 
 std::atomic<const Kernels*> stand_in{nullptr};
 
+/// Null if this build has none of the level.
+const Kernels* compiled(Isa isa) {
+  switch (isa) {
+    case Isa::portable:
+      return &portable::kKernels;
+#if defined(HEDDLE_CPU_HAS_AVX2)
+    case Isa::avx2:
+      return &avx2::kKernels;
+#endif
+#if defined(HEDDLE_CPU_HAS_AVX512)
+    case Isa::avx512:
+      return &avx512::kKernels;
+#endif
+#if defined(HEDDLE_CPU_HAS_AVX512_BF16)
+    case Isa::avx512_bf16:
+      return &avx512_bf16::kKernels;
+    case Isa::amx: {  // the same kernels, told to multiply bf16 by tiles
+      static const Kernels amx = [] {
+        Kernels kernels = avx512_bf16::kKernels;
+        kernels.name = "amx", kernels.attention.shape = kAmxShape;
+        return kernels;
+      }();
+      return &amx;
+    }
+#endif
+    default:
+      return nullptr;
+  }
+}
+
+/// Without what stands in.
+bool is_served(Isa isa) { return compiled(isa) != nullptr && machine_has(isa); }
+
 /// Multiply-adds of bf16 a second, in billions: the best of some tries, each of a few microseconds,
 /// the first of which may meet a core that has yet to raise its clock.
 double bf16_rate(const Kernels& kernels, std::vector<float>& memory) {
@@ -71,11 +108,11 @@ double bf16_rate(const Kernels& kernels, std::vector<float>& memory) {
 IsaChoice measured_choice() {
   Isa best = Isa::portable;
   for (Isa isa : {Isa::avx2, Isa::avx512}) {
-    if (machine_has(isa)) best = isa;
+    if (is_served(isa)) best = isa;
   }
   std::vector<Speed> speeds{{best, 0}};
   for (Isa isa : {Isa::avx512_bf16, Isa::amx}) {
-    if (machine_has(isa)) speeds.push_back({isa, 0});
+    if (is_served(isa)) speeds.push_back({isa, 0});
   }
   if (speeds.size() == 1) return {best, "the best this machine has"};
   std::vector<float> memory(kProductSampleFloats);
@@ -104,7 +141,7 @@ IsaChoice instead(std::string_view what) {
 
 }  // namespace
 
-bool is_available(Isa isa) { return machine_has(isa) || (isa == Isa::amx && stand_in.load()); }
+bool is_available(Isa isa) { return is_served(isa) || (isa == Isa::amx && stand_in.load()); }
 
 Isa fastest(std::span<const Speed> speeds) {
   constexpr double kMargin = 1.15;
@@ -125,8 +162,10 @@ IsaChoice active_isa() {
                     "avx512_bf16, amx",
                     wanted));
   }
-  if (!is_available(*isa))
-    return instead(fmt::format("HEDDLE_CPU_ISA asks for {}, which this machine lacks", wanted));
+  if (!is_available(*isa)) {
+    return instead(fmt::format("HEDDLE_CPU_ISA asks for {}, which this {} lacks", wanted,
+                               compiled(*isa) ? "machine" : "build of Heddle"));
+  }
   return {*isa, fmt::format("HEDDLE_CPU_ISA asks for {}", wanted)};
 }
 
@@ -141,21 +180,8 @@ std::vector<IsaReport> isa_report() {
   return report;
 }
 
-const Kernels& kernels_of([[maybe_unused]] Isa isa) {
-  if (isa == Isa::amx && !machine_has(isa)) return *stand_in.load();
-#if defined(HEDDLE_CPU_X86)
-  // The same kernels, told to multiply bf16 by tiles.
-  static const Kernels amx = [] {
-    Kernels kernels = avx512_bf16::kKernels;
-    kernels.name = "amx", kernels.attention.shape = kAmxShape;
-    return kernels;
-  }();
-  if (isa == Isa::avx2) return avx2::kKernels;
-  if (isa == Isa::avx512) return avx512::kKernels;
-  if (isa == Isa::avx512_bf16) return avx512_bf16::kKernels;
-  if (isa == Isa::amx) return amx;
-#endif
-  return portable::kKernels;
+const Kernels& kernels_of(Isa isa) {
+  return isa == Isa::amx && !is_served(isa) ? *stand_in.load() : *compiled(isa);
 }
 
 template <>

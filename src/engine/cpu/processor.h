@@ -5,8 +5,8 @@
 
 namespace heddle::engine::cpu {
 
-/// Whether this build has the level's kernels and the machine runs them. Linux gives tiles to a
-/// process that asks for them: the first question about amx does.
+/// Whether the machine runs the level's instructions. Linux gives tiles to a process that asks for
+/// them: the first question about amx does.
 bool machine_has(Isa isa);
 
 }  // namespace heddle::engine::cpu
