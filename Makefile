@@ -7,6 +7,7 @@
 #   make check-all  all that CI runs parts of, whole: the sanitizers, the kernel matrix, models, longer fuzzing; takes hours
 #   make torch   tests of heddle.torch, with PyPI's torch
 #   make elixir  the Elixir package: its tests, Dialyzer, its training example, and all of it against JAX
+#   make aarch64 the library for Linux on aarch64, cross-compiled, and tests of it in an emulator of a process
 #   make wheel   the Python wheel, into out/wheel
 #   make docs    the documentation as a site, into out/docs
 #   make bench   Heddle beside its peers on this CPU, into out/bench
@@ -18,7 +19,7 @@ JOBS := $(shell nproc)
 PYTHON_ENV := .venv
 BENCH_ENV := .venv-bench
 
-.PHONY: heddle all-targets demo test torch wheel docs elixir check-all bench format clean packages python python-bench
+.PHONY: heddle all-targets demo test torch wheel docs elixir aarch64 check-all bench format clean packages python python-bench
 .DEFAULT_GOAL := heddle
 
 packages:
@@ -69,6 +70,17 @@ elixir: heddle python
 	cd bindings/elixir && mix compile --warnings-as-errors && ./dialyze
 	cd bindings/elixir && mix run ../../examples/elixir/policy.exs
 	$(PYTHON_ENV)/bin/python -m pytest -q -n $(JOBS) tests/elixir
+
+# HEDDLE_TEST_PART=3/32 runs a part of what tests draw by seeds. Those left out take minutes in an emulator, a test each.
+aarch64_tests := core problem graph reference engine_cpu
+aarch64: export GTEST_FILTER := *:-AttentionPath.MemoryEfficient*:Workspace.*:Repeatable.*:RandomForward.HiddenRows
+aarch64: packages
+	@scripts/setup-debian scripts/packages-aarch64.txt
+	@scripts/unpack-debian arm64 build-aarch64/debian scripts/libraries-aarch64.txt
+	cmake -S . -B build-aarch64 -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64.cmake
+	ninja -C build-aarch64 -j $(JOBS) heddle_shared $(aarch64_tests:%=tests/%/all)
+	set -e; for room in $(aarch64_tests); do \
+	  ctest --test-dir build-aarch64/tests/$$room --output-on-failure --no-tests=error -j $(JOBS); done
 
 check-all:
 	.ci/run --all

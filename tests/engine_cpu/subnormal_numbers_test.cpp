@@ -2,9 +2,6 @@
 // them, and workers are as the thread is that has work for them, whoever had some before.
 #include <gtest/gtest.h>
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-
 #include <array>
 #include <cstring>
 #include <string>
@@ -15,24 +12,11 @@
 #include "engine/cpu/parallel.h"
 #include "engine_cpu/levels.h"
 #include "engine_cpu/problems.h"
+#include "engine_cpu/subnormal_mode.h"
 #include "support/program.h"
 
 namespace heddle::testing {
 namespace {
-
-constexpr unsigned kOperandsAndResultsAreZero = 0x8040;
-
-/// While it lives the thread takes subnormal numbers for 0.
-class FlushedToZero {
- public:
-  FlushedToZero() { _mm_setcsr(before_ | kOperandsAndResultsAreZero); }
-  ~FlushedToZero() { _mm_setcsr(before_); }
-  FlushedToZero(const FlushedToZero&) = delete;
-  FlushedToZero& operator=(const FlushedToZero&) = delete;
-
- private:
-  const unsigned before_ = _mm_getcsr();
-};
 
 constexpr int64_t kEntries = 8, kColumns = 32;  // as many columns in all as there are codes
 
@@ -96,14 +80,14 @@ TEST(SubnormalNumbers, CodesAreWhatTheyStandFor) {
 TEST(SubnormalNumbers, AreToWorkersWhatTheyAreToTheCaller) {
   constexpr int kWorkers = 4, kTasks = 64;
   const auto seen = [] {
-    std::array<unsigned, kTasks> found{};
+    std::array<uint64_t, kTasks> found{};
     engine::cpu::for_each_task(kTasks, kWorkers, [&](int64_t task, int) {
-      found[static_cast<size_t>(task)] = _mm_getcsr() & kOperandsAndResultsAreZero;
+      found[static_cast<size_t>(task)] = float_control() & kSubnormalsAreZero;
     });
     return found;
   };
-  std::array<unsigned, kTasks> none{}, all{};
-  all.fill(kOperandsAndResultsAreZero);
+  std::array<uint64_t, kTasks> none{}, all{};
+  all.fill(kSubnormalsAreZero);
   EXPECT_EQ(seen(), none);
   {
     const FlushedToZero flushed;
@@ -114,4 +98,3 @@ TEST(SubnormalNumbers, AreToWorkersWhatTheyAreToTheCaller) {
 
 }  // namespace
 }  // namespace heddle::testing
-#endif

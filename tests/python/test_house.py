@@ -87,6 +87,13 @@ def test_an_engine_includes_only_the_interface_of_its_room():
                 assert not {path for path in included if room_of(path) == "engine"} - {"engine/engine.h"}, file
 
 
+def test_every_room_with_tests_is_in_a_row_of_the_address_sanitizer():
+    rows = re.search(r"^room_rows=\((.*)\)$", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.M).group(1)
+    files = (ROOT / "tests").glob("*/CMakeLists.txt")
+    tested = [file.parent.name for file in files if re.search(r"^heddle_tests\(", file.read_text(encoding="utf-8"), re.M)]
+    assert sorted(rows.replace('"', " ").split()) == sorted(tested)
+
+
 def test_includes_name_files_that_exist():
     places = (SOURCES, ROOT / "include", ROOT / "kernels")
     missing = [f"{file.relative_to(ROOT)}: {included}"
