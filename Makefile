@@ -72,12 +72,14 @@ elixir: heddle python
 	$(PYTHON_ENV)/bin/python -m pytest -q -n $(JOBS) tests/elixir
 
 # HEDDLE_TEST_PART=3/32 runs a part of what tests draw by seeds. Those left out take minutes in an emulator, a test each.
+# What is not a kernel is compiled with -O1, in less time: nothing is measured here.
 aarch64_tests := core problem graph reference engine_cpu
 aarch64: export GTEST_FILTER := *:-AttentionPath.MemoryEfficient*:Workspace.*:Repeatable.*:RandomForward.HiddenRows
 aarch64: packages
 	@scripts/setup-debian scripts/packages-aarch64.txt
 	@scripts/unpack-debian arm64 build-aarch64/debian scripts/libraries-aarch64.txt
-	cmake -S . -B build-aarch64 -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64.cmake
+	cmake -S . -B build-aarch64 -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O1 -DNDEBUG' \
+	  -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64.cmake
 	ninja -C build-aarch64 -j $(JOBS) heddle_shared $(aarch64_tests:%=tests/%/all)
 	set -e; for room in $(aarch64_tests); do \
 	  ctest --test-dir build-aarch64/tests/$$room --output-on-failure --no-tests=error -j $(JOBS); done
