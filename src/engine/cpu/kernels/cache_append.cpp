@@ -61,7 +61,7 @@ void write_codes(const View& cache, int64_t h, int64_t columns, const float* x, 
   const int64_t step = cache.scale->stride[3];
   if (cache.element == Element::i8) {
     for (int64_t d = 0; d < columns; ++d)
-      row[d] = static_cast<char>(integer_code(x[d], scale[d * step], -128, 127));
+      row[d] = static_cast<int8_t>(integer_code(x[d], scale[d * step], -128, 127));
   } else if (cache.element == Element::i4) {
     const auto code = [&](int64_t d) {
       return static_cast<int>(integer_code(x[d], scale[d * step], -8, 7)) + 8;
