@@ -14,7 +14,7 @@ using fe::graph::Tensor_attributes;
 
 constexpr int64_t B = 1, H = 2, S = 8, D = 16;
 
-fe::graph::Graph attention(const char* prefix = "", float scale = 0.25f) {
+fe::graph::Graph attention(const char* prefix = "", float scale = 0.25f, int64_t dim = D) {
   fe::graph::Graph graph;
   graph.set_io_data_type(fe::DataType_t::FLOAT).set_intermediate_data_type(fe::DataType_t::FLOAT);
   Tensor qkv[3];
@@ -24,8 +24,8 @@ fe::graph::Graph attention(const char* prefix = "", float scale = 0.25f) {
     tensor = graph.tensor(Tensor_attributes()
                               .set_name(prefix + std::to_string(uid))
                               .set_uid(uid)
-                              .set_dim({B, H, S, D})
-                              .set_stride({H * S * D, S * D, D, 1}));
+                              .set_dim({B, H, S, dim})
+                              .set_stride({H * S * dim, S * dim, dim, 1}));
   }
   auto [o, stats] = graph.sdpa(qkv[0], qkv[1], qkv[2],
                                fe::graph::SDPA_attributes()
@@ -119,9 +119,8 @@ TEST_F(Lifecycle, FiltersAreObeyed) {
 }
 
 TEST_F(Lifecycle, RefusalsCarryTheEnginesReasons) {
-  fe::graph::Graph doubles = attention();
-  doubles.set_io_data_type(fe::DataType_t::DOUBLE);
-  const fe::error_t error = doubles.build(cpu, {fe::HeurMode_t::A});
+  fe::graph::Graph wide = attention("", 0.25f, 8200);
+  const fe::error_t error = wide.build(cpu, {fe::HeurMode_t::A});
   EXPECT_EQ(error.get_code(), fe::error_code_t::GRAPH_EXECUTION_PLAN_CREATION_FAILED);
   EXPECT_EQ(error.get_message().find("No execution plans support the graph. cpu: "), 0u)
       << error.get_message();
