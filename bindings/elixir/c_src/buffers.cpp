@@ -1,5 +1,7 @@
 #include "buffers.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -31,7 +33,16 @@ Idle& idle() {
   return kept;
 }
 
+/// Where the kernel promises memory freely more than there is would be given, and end the VM once
+/// it is written.
+bool is_more_than_the_machine_has(size_t bytes) {
+  const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page_bytes > 0 &&
+         bytes / static_cast<size_t>(page_bytes) >= static_cast<size_t>(pages);
+}
+
 Buffer take(size_t bytes) {
+  if (is_more_than_the_machine_has(bytes)) return {};
   {
     const std::lock_guard lock(idle().mutex);
     std::vector<Buffer>& buffers = idle().buffers;
