@@ -75,8 +75,8 @@ constexpr int code_row_bytes(int bytes) { return bytes + 16; }
 
 struct DecodeLayout {
   /// By warp groups: tiles of keys or values; and what says that each is there, that weights are,
-  /// that those have been read, and that queries are there.
-  static constexpr int kSlots = 2, kBarriers = kSlots + 3;
+  /// that those have been read, that queries are there, and that all has been read.
+  static constexpr int kSlots = 2, kBarriers = kSlots + 4;
   /// Stages of warps, then, once each has met its last key, their sums: together, from the queries
   /// on.
   int key = 0, sums = 0;

@@ -35,8 +35,8 @@ class DecodeGroups {
   // Sums take most registers of their groups; narrower ones leave some to who brings keys besides.
   static constexpr int kRegisters = 168, kManyRegisters = kPart > 192 ? 184 : 176,
                        kFewRegisters = 3 * kRegisters - 2 * kManyRegisters;
-  // Named barriers: of the group of dot products, of those of sums, of all.
-  static constexpr u32 kGroupBarrier = 1, kBarrierOfAll = 4;
+  // Named barriers: of the group of dot products, then of those of sums.
+  static constexpr u32 kGroupBarrier = 1;
 
  public:
   /// By all threads. `once`: values are read as keys.
@@ -54,6 +54,7 @@ class DecodeGroups {
       ptx::mbarrier_init(weights_there(), kGroup);
       ptx::mbarrier_init(weights_read(), 2 * kGroup / 32);
       ptx::mbarrier_init(queries_there(), kConfig.threads());
+      ptx::mbarrier_init(all_read(), kConfig.threads());
       ptx::mbarrier_init_fence();
     }
     __syncthreads();
@@ -95,6 +96,7 @@ class DecodeGroups {
   HEDDLE_DEVICE u32 weights_there() const { return barrier(2); }
   HEDDLE_DEVICE u32 weights_read() const { return barrier(3); }
   HEDDLE_DEVICE u32 queries_there() const { return barrier(4); }
+  HEDDLE_DEVICE u32 all_read() const { return barrier(5); }
   HEDDLE_DEVICE u32 slot(int n) const { return base_ + kAt.key + n * kAt.slot_bytes; }
   HEDDLE_DEVICE u32 correction_of(int row) const { return base_ + kAt.corrections + 4 * row; }
 
@@ -227,7 +229,7 @@ class DecodeGroups {
         reinterpret_cast<float2*>(shared_ + kAt.statistics)[row] =
             make_float2(softmax.reference[half], total);
     }
-    everything_is_read();
+    wait_for_readers();
   }
 
   /// A group of sums, of its part of the columns.
@@ -289,7 +291,7 @@ class DecodeGroups {
       ptx::barrier_sync(kBarrier, kGroup);
       bring_values(step + ahead);
     }
-    everything_is_read();
+    wait_for_readers();
 
     // Where queries and slots were.
 #pragma unroll
@@ -303,9 +305,10 @@ class DecodeGroups {
     }
   }
 
-  /// No group reads queries or slots any more.
-  HEDDLE_DEVICE static void everything_is_read() {
-    ptx::barrier_sync(kBarrierOfAll, kConfig.threads());
+  /// Until no group reads queries or slots any more.
+  HEDDLE_DEVICE void wait_for_readers() const {
+    ptx::mbarrier_arrive(all_read());
+    ptx::mbarrier_wait(all_read(), sequences_ % 2);
   }
 
   const attention::ForwardParameters& p_;
