@@ -40,8 +40,7 @@ def complaints(found, program):
     fused, expected = counted(found, program), program.expected()
     if any(n < of for n, of in zip(fused, expected)):
         return [f"{expected[0]} forwards and {expected[1]} backwards are to be fused", *found["refusals"]]
-    # Beside an attention that is left alone are its own scores.
-    return found["left"] if program.expected() == (program.forwards, program.backwards) else []
+    return []
 
 
 def errors(found):

@@ -5,12 +5,10 @@ from dataclasses import asdict, dataclass, field
 
 import heddle.jax
 import jax
-import jaxlib._hlo as _hlo
 import numpy as np
 from heddle.jax import _fused_program
 from interpreter import Coarsely, Exactly, InOwnTypes, coarsest, evaluate
 from judge import judge
-from large_arrays import large_arrays
 
 # What a program came to. "wrong" and "raised" are failures; "no figures" had nothing finite to compare in an output.
 OUTCOMES = ("right", "left alone", "no figures", "wrong", "raised", "hung", "no program")
@@ -21,7 +19,6 @@ class Outcome:
     outcome: str
     fusions: list = field(default_factory=list)  # of the rewriter's report: the meaning of each call
     refusals: list = field(default_factory=list)
-    left: list = field(default_factory=list)  # a sentence for each array as large as scores that is left over
     complaints: list = field(default_factory=list)  # a sentence for each output that is wrong
     finite: list = field(default_factory=list)  # of each output, the share that could be compared
     largest: float = 0.0
@@ -42,14 +39,12 @@ class Reports:
 
     def __enter__(self):
         self._rewrite = rewrite = _fused_program.fuse_module
-        self.fusions, self.refusals, self.left = [], [], []
+        self.fusions, self.refusals = [], []
 
         def noted(serialized, device):
             module, report = rewrite(serialized, device)
             if module is not None:
                 self.fusions += report["fusions"]
-                text = _hlo.HloModule.from_serialized_hlo_module_proto(module).to_string()
-                self.left += large_arrays(text, report["fusions"]).left
             self.refusals += report["refusals"]
             return module, report
 
@@ -85,7 +80,7 @@ def tried(program, arguments):
             passed("fused")
         except Exception as error:
             outcome = "raised" if _compiles(program, arguments) else "no program"
-            return Outcome(outcome, reports.fusions, _reasons(reports.refusals), complaints=[_sentence(error)])
+            return Outcome(outcome, reports.fusions, _reasons(reports.refusals), [_sentence(error)])
     try:
         original = jax.jit(lambda *x: jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *x)).lower(*arguments).compile()
         expected = [np.asarray(x) for x in original(*arguments)]
@@ -102,7 +97,7 @@ def tried(program, arguments):
     overflowed = any(rounding.overflowed for rounding in own_types)
     verdicts = [judge(*x, [c[i] for c in coarse], unit, overflowed)
                 for i, x in enumerate(zip(expected, found, truth, zip(*others), strict=True))]
-    outcome = Outcome("right", reports.fusions, _reasons(reports.refusals), reports.left,
+    outcome = Outcome("right", reports.fusions, _reasons(reports.refusals),
                       [f"output {i}: {sentence}" for i, verdict in enumerate(verdicts) for sentence in verdict.wrong],
                       [round(verdict.finite, 3) for verdict in verdicts],
                       max((verdict.largest for verdict in verdicts), default=0.0), seconds=seconds)

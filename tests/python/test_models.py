@@ -16,11 +16,10 @@ RETURNS_WEIGHTS = {"left": (0, 1), "because": "its second layer returns its weig
 TRAINED = program("f32", forwards=2, backwards=2, **RETURNS_WEIGHTS)(lambda: None)
 
 
-def found(forwards, backwards, outcome="right", left=()):
+def found(forwards, backwards, outcome="right"):
     kinds = ["attention_forward"] * forwards + ["attention_backward"] * backwards
     fusions = [{"kind": kind} for kind in kinds]
-    return {"outcome": outcome, "fusions": fusions, "refusals": ["it is so"], "complaints": [],
-            "left": list(left)}
+    return {"outcome": outcome, "fusions": fusions, "refusals": ["it is so"], "complaints": []}
 
 
 def test_as_many_as_expected():
@@ -31,13 +30,6 @@ def test_as_many_as_expected():
 def test_fewer_than_expected():
     for n in ((1, 1), (2, 0), (0, 0)):
         assert complaints(found(*n), TRAINED) == ["2 forwards and 1 backwards are to be fused", "it is so"]
-
-
-def test_scores_that_are_left_over():
-    whole = program("f32", forwards=2, backwards=2)(lambda: None)
-    assert complaints(found(2, 2), whole) == []
-    assert complaints(found(2, 2, left=["dot.3"]), whole) == ["dot.3"]
-    assert complaints(found(2, 1, left=["dot.3"]), TRAINED) == []  # those of the attention that is left alone
 
 
 def test_calls_beyond_the_instances_stand_for_no_others():

@@ -112,6 +112,17 @@ inline double max_of_lanes(Float a) {
   return a[0];
 }
 
+/// Lanes of a, and from kLanes on of b, by number. Clang has no such instruction by a variable.
+inline Float shuffled(Float a, Float b, Mask lanes) {
+#if __has_builtin(__builtin_shuffle)
+  return __builtin_shuffle(a, b, lanes);
+#else
+  Float r;
+  for (int i = 0; i < kLanes; ++i) r[i] = lanes[i] < kLanes ? a[lanes[i]] : b[lanes[i] - kLanes];
+  return r;
+#endif
+}
+
 /// As many rows as lanes, transposed in place: at each step the halves off the diagonal of ever
 /// smaller blocks change places.
 inline void transpose(Float (&r)[kLanes]) {
@@ -128,8 +139,8 @@ inline void transpose(Float (&r)[kLanes]) {
     for (int i = 0; i < kLanes; ++i) {
       if ((i & half) != 0) continue;
       const Float a = r[i], b = r[i + half];
-      r[i] = __builtin_shuffle(a, b, low);
-      r[i + half] = __builtin_shuffle(a, b, high);
+      r[i] = shuffled(a, b, low);
+      r[i + half] = shuffled(a, b, high);
     }
   }
 }
