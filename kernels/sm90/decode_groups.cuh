@@ -93,10 +93,10 @@ class DecodeGroups {
   HEDDLE_DEVICE static int own_warp() { return threadIdx.x % kGroup / 32; }
   HEDDLE_DEVICE u32 barrier(int n) const { return base_ + kAt.barriers + 8 * n; }
   HEDDLE_DEVICE u32 there(int slot) const { return barrier(slot); }
-  HEDDLE_DEVICE u32 weights_there() const { return barrier(2); }
-  HEDDLE_DEVICE u32 weights_read() const { return barrier(3); }
-  HEDDLE_DEVICE u32 queries_there() const { return barrier(4); }
-  HEDDLE_DEVICE u32 all_read() const { return barrier(5); }
+  HEDDLE_DEVICE u32 weights_there() const { return barrier(kAt.kSlots); }
+  HEDDLE_DEVICE u32 weights_read() const { return barrier(kAt.kSlots + 1); }
+  HEDDLE_DEVICE u32 queries_there() const { return barrier(kAt.kSlots + 2); }
+  HEDDLE_DEVICE u32 all_read() const { return barrier(kAt.kSlots + 3); }
   HEDDLE_DEVICE u32 slot(int n) const { return base_ + kAt.key + n * kAt.slot_bytes; }
   HEDDLE_DEVICE u32 correction_of(int row) const { return base_ + kAt.corrections + 4 * row; }
 
@@ -173,7 +173,7 @@ class DecodeGroups {
     bring_queries(sequence, rows_there);
 
     int rows[2];
-    bool is_there[2];  // the sums of others, of what is anywhere, are nobody's
+    bool is_there[2];  // sums of other rows are nobody's, and need no correction
     attention::KeyInterval visible[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -216,7 +216,8 @@ class DecodeGroups {
       if (threadIdx.x % 4 == 0) {
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-          ptx::store_shared(correction_of(tile::fragment_row(threadIdx.x, half)), correction[half]);
+          ptx::store_shared(correction_of(tile::fragment_row(threadIdx.x, half)),
+                            is_there[half] ? correction[half] : 1.0f);
       }
       ptx::fence_proxy_async_shared();
       ptx::mbarrier_arrive(weights_there());
@@ -317,7 +318,8 @@ class DecodeGroups {
   int group_;
   float scale_;
   bool once_;
-  int met_ = 0, sequences_ = 0;  ///< tiles
+  int met_ = 0;        ///< tiles so far
+  int sequences_ = 0;  ///< and sequences
 };
 
 }  // namespace heddle::sm90

@@ -87,7 +87,7 @@ Poly Algebra::constant(double value) {
   if (value == 0) return {};
   if (std::isinf(value) && value < 0) {
     value = kMinusInfinity;
-  } else if (std::isfinite(value) && std::abs(value) > -kMinusInfinity) {
+  } else if (std::isfinite(value) && std::abs(value) > kLargestKept) {
     value *= kShareKept;
   }
   return {{value, {}}};

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -49,14 +50,15 @@ struct Atom {
   Product product{};                            // sum
 };
 
-/// Stands for minus infinity: larger in size than any finite float of the program, and yet
-/// differences of fills cancel; a number that no program writes, about -1e300. Of floats that f64
-/// alone has, those of its size are kept at a power of two of theirs, below which no program has
-/// others: as_written() is what they were.
+/// Stands for minus infinity: larger in size than any float that is kept, and yet differences of
+/// fills cancel; a number that no program writes, about -1e300.
 inline constexpr double kMinusInfinity = -0x1.7e43c8800759dp996;
+/// Floats of f64 that come near it are kept at so much of their size, where no program has others:
+/// as_written() is what they were. What two of them add up to is beyond all floats again.
 inline constexpr double kShareKept = 0x1p-30;
+inline constexpr double kLargestKept = std::numeric_limits<double>::max() * kShareKept;
 constexpr double as_written(double kept) {
-  const bool is_share = kept > kMinusInfinity && kept <= kMinusInfinity * kShareKept;
+  const bool is_share = kept > kMinusInfinity && kept < -kLargestKept * kShareKept;
   return is_share ? kept / kShareKept : kept;
 }
 

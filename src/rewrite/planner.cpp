@@ -74,7 +74,7 @@ Status Planner::begin(const Plan* forward) {
     return error(Code::graph_not_supported,
                  "masked scores are filled with {}, which scores can reach, and nothing of the row "
                  "is taken off them: of a row at the fill no weight may be left",
-                 mask.fill);
+                 as_written(mask.fill));
   if (!match_.score.is_shifted) mask.fill = kMinusInfinity;
   // Of a row that sees no key a sink takes all, as if the fills were -inf; if it lies above them.
   const bool sink_is_data = match_.sink && match_.sink->place;

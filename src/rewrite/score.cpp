@@ -208,7 +208,7 @@ Result<Mask> mask_of(Algebra& algebra, PolyId id) {
     if (!mask.scores_reach_fill && mask.fill > kLargestFillOfOnes * std::abs(m.coefficient))
       return error(Code::graph_not_supported,
                    "masked scores are filled with {}, which scores of numbers times {} can reach",
-                   mask.fill, m.coefficient);
+                   as_written(mask.fill), m.coefficient);
   for (size_t i = 0; i < hidden.size(); ++i) {
     if (is_lifted(algebra, *visible, hidden[i]))
       return error(Code::graph_not_supported,

@@ -205,3 +205,21 @@ def test_sinks_biases_and_their_gradients():
     assert fused.lower(q, k, v, bias, sink).as_text().count("custom_call @heddle") == 2
     for e, f in zip(jax.jit(gradients)(q, k, v, bias, sink), fused(q, k, v, bias, sink), strict=True):
         assert distance(f, np.asarray(e).astype(np.longdouble)) < 2e-14
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("fill", [LOWEST, -1.5e308, -1e300, -1.7e299, -1.6e299, -1e295, -1e290, -1e30])
+def test_fills_of_any_size_are_numbers(fill, added):
+    """Of a row that data hide whole the weights are equal: a fill that becomes -inf would make it 0."""
+    q, k, v = random(B, T, N, H), random(B, S, N, H, seed=1), random(B, S, N, D, seed=2)
+
+    def loss(q, k, v, shown):
+        s = jnp.einsum("bqhd,bkhd->bhqk", q, k) * H**-0.5
+        s = s + jnp.where(shown, 0.0, fill) if added else jnp.where(shown, s, fill)
+        return jnp.sum(jnp.sin(jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(s, -1), v)))
+
+    gradients = jax.grad(loss, range(3))
+    fused = heddle.jax.fuse(gradients)
+    assert fused.lower(q, k, v, KEYS).as_text().count("custom_call @heddle") == 2
+    for e, f in zip(jax.jit(gradients)(q, k, v, KEYS), fused(q, k, v, KEYS), strict=True):
+        assert distance(f, np.asarray(e).astype(np.longdouble)) < 1e-14
