@@ -1,26 +1,9 @@
-// Attention's kernels in f64 of this instruction set, gathered.
-#include "engine/cpu/kernels/backward.h"
-#include "engine/cpu/kernels/dropout_dump.h"
-#include "engine/cpu/kernels/forward.h"
-#include "engine/cpu/kernels/rope.h"
-#include "engine/cpu/kernels/score_output.h"
+// The kernels in f64 of this instruction set: attention's.
+#include "engine/cpu/kernels/attention_table.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
 
 extern const AttentionKernels<double> kF64Kernels;
-constinit const AttentionKernels<double> kF64Kernels = {
-    .shape = kShape,
-    .forward = forward,
-    .combine = combine,
-    .row_dots = row_dots,
-    .sink_gradient = sink_gradient,
-    .backward = backward,
-    .query_gradients = query_gradients,
-    .load_gradient = load_gradient,
-    .rope_table = rope_table,
-    .rope_rows = rope_rows,
-    .write_scores = write_scores,
-    .dropout_dump = dropout_dump,
-};
+constinit const AttentionKernels<double> kF64Kernels = kAttentionKernels;
 
 }  // namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL
