@@ -43,6 +43,8 @@ if match?({:module, _}, Code.ensure_compiled(Nx)) and function_exported?(Nx, :bl
 
       Nx.Defn.Kernel.custom_grad(output, [q, k, v], fn d_output ->
         backward = %Block{pass: :backward, options: options}
+        # Nx's gradients begin as f32, whatever the expression's type.
+        d_output = Nx.as_type(d_output, output.type)
 
         {d_q, d_k, d_v, _workspace} =
           Nx.block(backward, [q, k, v, output, d_output, lse], templates(backward, rows), fn block,
