@@ -374,6 +374,49 @@ HEDDLE_API struct XLA_FFI_Error* heddle_xla_ffi_handler_cuda(struct XLA_FFI_Call
  * the number of registrations that failed (the sentence is heddle_last_error's). */
 HEDDLE_API int heddle_xla_register_all(const struct XLA_FFI_Api* api);
 
+/* ---- Python
+ * ------------------------------------------------------------------------------------------- */
+
+/* The Python that a call comes from, and the library whose arrays it has. Of Python's C interface
+ * the functions named; none is linked, so that one library serves every Python. */
+typedef struct heddle_python {
+  void* (*tuple_item)(void* tuple, ptrdiff_t index); /* PyTuple_GetItem */
+  void* (*type_of)(void* object);                    /* PyObject_Type */
+  void (*release)(void* object);                     /* Py_DecRef */
+  void (*clear_error)(void);                         /* PyErr_Clear */
+  void* (*let_others_run)(void);                     /* PyEval_SaveThread */
+  void (*run_again)(void* state);                    /* PyEval_RestoreThread */
+  void*
+      array_type; /* the type of the arrays: objects of another, a derived one too, are not read */
+  /* dltensor_from_py_object_no_sync of the type's DLPackExchangeAPI (DLPack 1.3 on) */
+  int (*read_array)(void* array, void* dl_tensor);
+} heddle_python;
+
+/* What an array has to be for a tensor of a plan. */
+typedef struct heddle_python_array {
+  heddle_dtype dtype;
+  heddle_device device; /* HEDDLE_CPU for pass-by-value scalars */
+  int64_t elements;     /* that it has to reach over, from the first to past the last */
+} heddle_python_array;
+
+/* An execution of a plan on arrays; its pointers are read at each one, nothing is kept. */
+typedef struct heddle_python_call {
+  const heddle_python* python;
+  const heddle_plan* plan;
+  const int64_t* uids;
+  const heddle_python_array* arrays; /* of each uid */
+  size_t count;
+  heddle_device device; /* of the workspace */
+  size_t workspace_bytes;
+} heddle_python_call;
+
+/* heddle_plan_execute on the arrays in a tuple, in the order of call->uids, with an array of whole
+ * bytes without gaps as the workspace. The caller holds the interpreter's lock, which is free while
+ * the plan runs. -1 if an object is not an array of that type or not one of what is expected: then
+ * nothing has been executed, and no sentence says why; else the heddle_status of the execution. */
+HEDDLE_API int heddle_python_execute(const heddle_python_call* call, void* tuple, void* workspace,
+                                     void* stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -58,6 +58,30 @@ FIELD(heddle_shape, stride_rank, 12);
 FIELD(heddle_shape, dims, 16);
 FIELD(heddle_shape, strides, 80);
 
+SIZE(heddle_python, 64);
+FIELD(heddle_python, tuple_item, 0);
+FIELD(heddle_python, type_of, 8);
+FIELD(heddle_python, release, 16);
+FIELD(heddle_python, clear_error, 24);
+FIELD(heddle_python, let_others_run, 32);
+FIELD(heddle_python, run_again, 40);
+FIELD(heddle_python, array_type, 48);
+FIELD(heddle_python, read_array, 56);
+
+SIZE(heddle_python_array, 16);
+FIELD(heddle_python_array, dtype, 0);
+FIELD(heddle_python_array, device, 4);
+FIELD(heddle_python_array, elements, 8);
+
+SIZE(heddle_python_call, 56);
+FIELD(heddle_python_call, python, 0);
+FIELD(heddle_python_call, plan, 8);
+FIELD(heddle_python_call, uids, 16);
+FIELD(heddle_python_call, arrays, 24);
+FIELD(heddle_python_call, count, 32);
+FIELD(heddle_python_call, device, 40);
+FIELD(heddle_python_call, workspace_bytes, 48);
+
 VALUE(HEDDLE_OK, 0);
 VALUE(HEDDLE_ATTRIBUTE_NOT_SET, 1);
 VALUE(HEDDLE_SHAPE_DEDUCTION_FAILED, 2);

@@ -146,6 +146,110 @@ static void test_execution(const heddle_graph* graph) {
   heddle_plan_free(plan);
 }
 
+/* As Python's C interface has them, over "objects" that are DLTensors' places in an array of them.
+ */
+typedef struct dl_tensor {
+  void* data;
+  int32_t device, device_id, rank;
+  uint8_t code, bits;
+  uint16_t lanes;
+  const int64_t *dims, *strides;
+  uint64_t byte_offset;
+} dl_tensor;
+static bool is_locked = true;
+static int type_references = 0, errors = 0;
+static void* tuple_item(void* tuple, ptrdiff_t index) { return ((dl_tensor**)tuple)[index]; }
+static void* type_of(void* object) {
+  ++type_references;
+  return ((dl_tensor*)object)->lanes == 0 ? object : &type_references;
+}
+static void release(void* object) {
+  (void)object;
+  --type_references;
+}
+static void clear_error(void) { --errors; }
+static void* let_others_run(void) {
+  is_locked = false;
+  return &is_locked;
+}
+static void run_again(void* state) { *(bool*)state = true; }
+static int read_array(void* array, void* to) {
+  if (((dl_tensor*)array)->lanes > 1) return ++errors, -1;
+  memcpy(to, array, sizeof(dl_tensor));
+  return 0;
+}
+
+static void test_execution_on_objects(const heddle_graph* graph) {
+  heddle_plan* plan = NULL;
+  CHECK_OK(heddle_plan_create(graph, HEDDLE_CPU, &plan));
+  static float data[4][COUNT + 8], expected[COUNT];
+  for (int i = 0; i < 3 * COUNT; ++i) data[i / COUNT][i % COUNT] = (float)((i * 37) % 101) / 50 - 1;
+  attention_by_hand(data[0], data[1], data[2], expected);
+  const size_t bytes = heddle_plan_workspace_bytes(plan);
+  void* const memory = malloc(bytes + 1);
+
+  const int64_t dims[] = {B, H, S, D}, gaps[] = {H * S * D, S * D, D, 2}, none[] = {1, 1, 1, 0};
+  const int64_t uids[] = {1, 2, 3, 4}, extent[] = {(int64_t)bytes}, little[] = {(int64_t)bytes - 1};
+  enum { kFloat = 2, kUint = 1, kCpu = 1, kCuda = 2 };
+  dl_tensor tensors[4], workspace = {memory, kCpu, 0, 1, kUint, 8, 1, extent, NULL, 1};
+  void* tuple[4];
+  heddle_python_array arrays[4];
+  for (int i = 0; i < 4; ++i) {
+    tensors[i] = (dl_tensor){data[i], kCpu, 0, 4, kFloat, 32, 1, dims, NULL, 0};
+    tuple[i] = &tensors[i];
+    arrays[i] = (heddle_python_array){HEDDLE_F32, HEDDLE_CPU, COUNT};
+  }
+  const heddle_python python = {tuple_item,     type_of,   release,          clear_error,
+                                let_others_run, run_again, &type_references, read_array};
+  heddle_python_call call = {&python, plan, uids, arrays, 4, HEDDLE_CPU, bytes};
+  CHECK(heddle_python_execute(&call, tuple, &workspace, NULL) == HEDDLE_OK);
+  for (int i = 0; i < COUNT; ++i) CHECK(fabsf(data[3][i] - expected[i]) < 1e-5f);
+
+  /* What is not as expected: nothing runs, and the interpreter stays locked. */
+  data[3][0] = 77;
+  const dl_tensor good = tensors[0];
+#define REFUSED(change) \
+  tensors[0] = good;    \
+  change;               \
+  CHECK(heddle_python_execute(&call, tuple, &workspace, NULL) == -1);
+  REFUSED(tensors[0].code = kUint)
+  REFUSED(tensors[0].bits = 16)
+  REFUSED(tensors[0].device = kCuda)
+  REFUSED(tensors[0].lanes = 0) /* of another type */
+  REFUSED(tensors[0].lanes = 2) /* not read */
+  REFUSED(tensors[0].strides = none)
+  REFUSED(tensors[0].rank = 3)
+  REFUSED(tuple[0] = NULL; ++errors)
+  tuple[0] = &tensors[0];
+  REFUSED(workspace.dims = little)
+  workspace.dims = extent;
+  REFUSED(workspace.device = kCuda)
+  workspace.device = kCpu;
+  REFUSED(call.count = 129)
+  call.count = 4;
+  REFUSED(arrays[0].dtype = HEDDLE_DTYPE_UNSET)
+  arrays[0].dtype = HEDDLE_F32;
+  CHECK(heddle_python_execute(NULL, tuple, &workspace, NULL) == -1);
+  CHECK(data[3][0] == 77);
+
+  /* Memory that reaches far enough by its strides, or begins behind its address; a failure of the
+   * execution is its own. */
+  tensors[0] = good;
+  tensors[0].strides = gaps;
+  tensors[3].byte_offset = 8 * sizeof(float);
+  CHECK(heddle_python_execute(&call, tuple, &workspace, NULL) == HEDDLE_OK);
+  for (int i = 0; i < COUNT; ++i) CHECK(fabsf(data[3][i + 8] - expected[i]) < 1e-5f);
+  tensors[3].data = data[0];
+  tensors[3].byte_offset = 0;
+  CHECK(heddle_python_execute(&call, tuple, &workspace, NULL) == HEDDLE_INVALID_VARIANT_PACK);
+  call.workspace_bytes = 0; /* none is read then */
+  workspace.device = kCuda;
+  CHECK(heddle_python_execute(&call, tuple, &workspace, NULL) != -1);
+  CHECK(is_locked && type_references == 0 && errors == 0);
+  free(memory);
+  heddle_plan_free(plan);
+}
+
 static void test_text(heddle_graph* graph) {
   const char* text = NULL;
   CHECK_OK(heddle_graph_text(graph, &text));
@@ -461,6 +565,7 @@ int main(void) {
   CHECK(strcmp(heddle_last_error(), "") == 0);
   heddle_graph* graph = build_graph();
   test_execution(graph);
+  test_execution_on_objects(graph);
   const heddle_device devices[] = {HEDDLE_CPU, HEDDLE_CUDA};
   for (int i = 0; i < 2; ++i) {
     if (!has_device(devices[i])) continue;

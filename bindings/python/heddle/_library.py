@@ -48,6 +48,7 @@ FUNCTIONS = {
     "heddle_plan_attention_paths": (c_char_p, [c_void_p]),
     "heddle_plan_execute": (Status, [c_void_p, POINTER(c_int64), POINTER(c_void_p), c_size_t, c_void_p, c_size_t, c_void_p,
                                      c_void_p]),
+    "heddle_python_execute": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p]),
     "heddle_fuse_module": (Status, [c_char_p, c_size_t, c_int, POINTER(c_void_p)]),
     "heddle_fused_module_free": (None, [c_void_p]),
     "heddle_fused_module_bytes": (c_void_p, [c_void_p, POINTER(c_size_t)]),

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from operator import itemgetter
 
-from heddle import _checks
+from heddle import _checks, _exchange
 from heddle.arrays import _memory
 from heddle.arrays._dtypes import BYTES, torch_dtype
 from heddle.cudnn._handle import DEVICES
@@ -62,6 +62,8 @@ class Binding:
         # As the ports' types are: of a torch that is loaded by now.
         torch = sys.modules.get("torch")
         self._torch_tensor = torch and torch.Tensor
+        expected = [(port.dtype, "cpu" if port.by_value else self.device, port.elements) for port in self.ports]
+        self._launch_arrays = _exchange.launcher(plan, order, expected, self.device, self._torch_tensor) if self.runs else None
 
     def named(self, values, tensor_uids):
         """The pack of values in the order of `tensor_uids`, or of all bound uids, ascending."""
@@ -70,6 +72,16 @@ class Binding:
         if len(values) != len(uids):
             raise ValueError(f"The ordered pack has {len(values)} values, expected {len(uids)}, of the uids {uids}.")
         return dict(zip(uids, values, strict=True))
+
+    def launch_arrays(self, pack, workspace, stream):
+        """Runs the plan if the pack and the workspace are torch's tensors as expected; else False, and nothing has been done."""
+        if self._launch_arrays is None or type(workspace) is not self._torch_tensor:
+            return False
+        try:
+            values = self._find(pack)
+        except KeyError:
+            return False
+        return self._launch_arrays(values, workspace, stream)
 
     def addresses(self, pack, reaches=None):
         """The addresses in order, and the device that their arrays lie on, None if only addresses are given.

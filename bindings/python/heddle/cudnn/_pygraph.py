@@ -269,14 +269,17 @@ class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined, Plan
             checked(handle)
         if type(variant_pack) is dict and override_uids is override_shapes is override_strides is tensor_uids is None:
             # Most executions: the sizes and the device that were planned for.
-            addresses, device = binding.addresses(variant_pack)
-            if binding.runs and device in (None, binding.device) and (handle is None or handle.device == binding.device):
-                scratch = binding.workspace(workspace, binding.workspace_bytes)
+            if binding.runs and (handle is None or handle.device == binding.device):
+                stream = None if handle is None else handle.stream or None
                 try:
-                    binding.launch(addresses, scratch, None if handle is None else handle.stream or None)
+                    if binding.launch_arrays(variant_pack, workspace, stream):
+                        return
+                    addresses, device = binding.addresses(variant_pack)
+                    if device is None or device == binding.device:
+                        binding.launch(addresses, binding.workspace(workspace, binding.workspace_bytes), stream)
+                        return
                 except Error as error:
                     raise of(error) from None
-                return
         if isinstance(variant_pack, (list, tuple)):
             variant_pack = binding.named(variant_pack, tensor_uids)
         elif tensor_uids is not None:
