@@ -1,5 +1,5 @@
 """Executions on torch's tensors that the library reads by itself, where torch gives C functions for that (DLPack's exchange
-API, torch 2.10 on): asked in Python for address, type and strides, each tensor takes a third of a microsecond.
+API, which torch 2.15 has): asked in Python for address, type and strides, each tensor takes a third of a microsecond.
 """
 
 import ctypes
