@@ -54,12 +54,13 @@ Status list() {
       {"kernel", "for", "dtype", "head dim", "bytes", "used", "key", "features"}};
   size_t outdated = 0;
   for (const KernelCache::Entry& entry : kernels.list()) {
-    outdated += entry.outdated ? 1 : 0;
-    const bool damaged = entry.name.empty();
-    rows.push_back({damaged ? "(damaged)" : entry.name, entry.architecture, entry.made_for.dtype,
-                    entry.made_for.head_dim, fmt::format("{}", entry.bytes),
+    outdated += entry.words.outdated ? 1 : 0;
+    const bool damaged = entry.words.name.empty();
+    rows.push_back({damaged ? "(damaged)" : entry.words.name, entry.words.architecture,
+                    entry.words.made_for.dtype, entry.words.made_for.head_dim,
+                    fmt::format("{}", entry.bytes),
                     damaged ? "" : age(::time(nullptr) - entry.last_used), entry.digest,
-                    entry.made_for.features});
+                    entry.words.made_for.features});
   }
   fmt::print("{}\n{}", kernels.root().string(), table(rows));
   if (outdated > 0) {

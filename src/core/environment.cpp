@@ -11,6 +11,8 @@ constexpr Variable kVariables[] = {
     {"HEDDLE_CPU_ISA", "portable, avx2, avx512, avx512_bf16, amx",
      "the instruction set of the CPU engine, in place of the one that is best here"},
     {"HEDDLE_NVRTC", "a library's name or path", "the compiler of the CUDA engine's kernels"},
+    {"HEDDLE_KERNELS", "a file, or nothing",
+     "kernels compiled beforehand, in place of those installed with the library; nothing: none"},
     {"HEDDLE_CACHE_DIR", "a folder, or nothing",
      "where compiled kernels are kept; nothing: nowhere"},
     {"HEDDLE_CACHE_BYTES", "a number", "how much of them is kept"},

@@ -1,4 +1,6 @@
 // A kernel is compiled once, whoever asks: sizes, threads, processes, and what befalls them.
+#include "engine/cuda/compiled_kernel.h"
+
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,7 +36,9 @@ TEST_F(CompiledKernel, ThreadsCompileAKernelOnce) {
   {
     std::vector<std::jthread> threads;
     for (int n = 0; n < 8; ++n)
-      threads.emplace_back([&] { EXPECT_TRUE(compiled_kernel(source(), "k", "sm_90a").is_ok()); });
+      threads.emplace_back([&] {
+        EXPECT_TRUE(compiled_kernel({"k", source()}, "sm_90a").is_ok());
+      });
   }
   EXPECT_EQ(compilations(), 1);
 }
@@ -46,7 +50,7 @@ bool ended_well(pid_t child) {
 
 pid_t compile_in_child(const std::string& source) {
   const pid_t child = fork();
-  if (child == 0) _exit(compiled_kernel(source, "k", "sm_90a").is_ok() ? 0 : 1);
+  if (child == 0) _exit(compiled_kernel({"k", source}, "sm_90a").is_ok() ? 0 : 1);
   return child;
 }
 
@@ -65,7 +69,7 @@ TEST_F(CompiledKernel, AProcessKilledAtCompilingHoldsNobodyUp) {
   while (compilations() == 0) usleep(1000);
   ASSERT_EQ(kill(child, SIGKILL), 0);
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
-  EXPECT_TRUE(compiled_kernel(source(), "k", "sm_90a").is_ok());
+  EXPECT_TRUE(compiled_kernel({"k", source()}, "sm_90a").is_ok());
   EXPECT_EQ(compilations(), 2);
 }
 
@@ -78,7 +82,7 @@ TEST_F(CompiledKernel, AProcessForkedAtCompilingHoldsNobodyUp) {
   };
   int same_lock = 1;
   while (lock_of(std::to_string(same_lock)) != lock_of("")) ++same_lock;
-  std::jthread compiling([&] { (void)compiled_kernel(source(), "k", "sm_90a"); });
+  std::jthread compiling([&] { (void)compiled_kernel({"k", source()}, "sm_90a"); });
   while (compilations() == 0) usleep(1000);
   const pid_t idle = fork();
   if (idle == 0) {
@@ -90,7 +94,7 @@ TEST_F(CompiledKernel, AProcessForkedAtCompilingHoldsNobodyUp) {
   if (other == 0) {
     alarm(20);
     const std::string text = source(std::to_string(same_lock));
-    _exit(compiled_kernel(text, "k", "sm_90a").is_ok() ? 0 : 1);
+    _exit(compiled_kernel({"k", text}, "sm_90a").is_ok() ? 0 : 1);
   }
   EXPECT_TRUE(ended_well(other));
   ASSERT_EQ(kill(idle, SIGKILL), 0);
@@ -100,8 +104,8 @@ TEST_F(CompiledKernel, AProcessForkedAtCompilingHoldsNobodyUp) {
 TEST_F(CompiledKernel, ACacheThatCannotBeWrittenIsNoError) {
   for (const char* root : {"/dev/null/cache", ""}) {
     setenv("HEDDLE_CACHE_DIR", root, 1);
-    EXPECT_TRUE(compiled_kernel(source(root), "k", "sm_90a").is_ok());
-    EXPECT_TRUE(compiled_kernel(source(root), "k", "sm_90a").is_ok());
+    EXPECT_TRUE(compiled_kernel({"k", source(root)}, "sm_90a").is_ok());
+    EXPECT_TRUE(compiled_kernel({"k", source(root)}, "sm_90a").is_ok());
   }
   EXPECT_EQ(compilations(), 2);
 }
@@ -111,20 +115,20 @@ TEST_F(CompiledKernel, ADamagedEntryIsCompiledAgain) {
   const KernelCache cache(root_ / "cache");
   ASSERT_EQ(cache.list().size(), 1u);
   fs::resize_file(cache.root() / cache.list()[0].digest / "kernel.cubin", 3);
-  EXPECT_TRUE(compiled_kernel(source(), "k", "sm_90a").is_ok());
+  EXPECT_TRUE(compiled_kernel({"k", source()}, "sm_90a").is_ok());
   EXPECT_EQ(compilations(), 2);
   EXPECT_TRUE(cache.find(kernel_key(source(), "sm_90a", *compiler_version())).is_ok());
 }
 
 TEST_F(CompiledKernel, AFailedCompilationSaysWhyAndIsTriedAgain) {
   setenv("FAKE_NVRTC_FAILS", "1", 1);
-  const Status status = compiled_kernel(source(), "k", "sm_90a").status();
+  const Status status = compiled_kernel({"k", source()}, "sm_90a").status();
   EXPECT_EQ(status.code(), Code::nvrtc_compilation_failed);
   EXPECT_EQ(status.message(),
             "kernel k did not compile for sm_90a (NVRTC_ERROR_COMPILATION):\n"
             "kernel.cu(1): error: not today");
   unsetenv("FAKE_NVRTC_FAILS");
-  EXPECT_TRUE(compiled_kernel(source(), "k", "sm_90a").is_ok());
+  EXPECT_TRUE(compiled_kernel({"k", source()}, "sm_90a").is_ok());
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 // Which calls an execution makes, whatever the problem.
 #include <fmt/format.h>
 
+#include "engine/cuda/compiled_kernel.h"
 #include "engine/cuda/compiler.h"
 #include "engine/cuda/engine.h"
 #include "engine/cuda/kernel.h"
-#include "engine/cuda/kernel_cache.h"
 #include "engine_cuda/fake_machine.h"
 #include "kernels/cases.h"
 #include "problem/operands.h"
@@ -259,7 +259,7 @@ TEST_F(Execution, PlansShareKernelsThatStayLoaded) {
 TEST_F(Execution, AKernelIsAllowedTheMostSharedMemoryThatAPlanAskedFor) {
   const Result<Device> device = current_device(*driver());
   ASSERT_TRUE(device.is_ok()) << device.status().message();
-  const Result<std::shared_ptr<const Cubin>> cubin = compiled_kernel(source(), "k", "sm_90a");
+  const Result<std::shared_ptr<const Cubin>> cubin = compiled_kernel({"k", source()}, "sm_90a");
   ASSERT_TRUE(cubin.is_ok()) << cubin.status().message();
   StreamQueue queue(*driver(), nullptr);
   void* arguments[] = {this};

@@ -22,6 +22,7 @@ void FakeMachine::SetUp() {
   ASSERT_NE(mkdtemp(pattern.data()), nullptr);
   root_ = pattern;
   setenv("HEDDLE_NVRTC", FAKE_NVRTC, 1);
+  setenv("HEDDLE_KERNELS", "", 1);
   setenv("HEDDLE_CACHE_DIR", (root_ / "cache").c_str(), 1);
   setenv("FAKE_NVRTC_LOG", log().c_str(), 1);
 }

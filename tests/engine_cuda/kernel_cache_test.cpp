@@ -190,7 +190,7 @@ TEST_F(KernelCacheTest, AHostileDescriptionEndsNothing) {
     ASSERT_TRUE(cache.store(key, "forward", cubin_of("machine code")).is_ok());
     std::ofstream(root_ / key.digest() / "meta.json") << meta;
     ASSERT_EQ(cache.list().size(), 1u);
-    EXPECT_EQ(cache.list()[0].name, "");
+    EXPECT_EQ(cache.list()[0].words.name, "");
     EXPECT_TRUE(cache.prune(1 << 20).is_ok());
     EXPECT_NE(cache.find(key).status().message().find("does not parse"), std::string::npos) << meta;
   }
@@ -275,15 +275,15 @@ TEST_F(KernelCacheTest, AnEntrySaysWhatItWasMadeFor) {
   ASSERT_TRUE(cache.store({hostile}, hostile, cubin_of("machine code"), hostile_summary).is_ok());
   for (const KernelCache::Entry& entry : cache.list()) {
     if (entry.digest == KernelKey{hostile}.digest()) {
-      EXPECT_EQ(entry.name, "");
-      EXPECT_EQ(entry.made_for, UnitSummary());
+      EXPECT_EQ(entry.words.name, "");
+      EXPECT_EQ(entry.words.made_for, UnitSummary());
       continue;
     }
     const bool is_older = entry.digest == older.digest();
-    EXPECT_EQ(entry.outdated, is_older);
-    EXPECT_EQ(entry.architecture, is_older ? "sm_80" : "sm_90a");
-    EXPECT_EQ(entry.name, "forward");
-    EXPECT_EQ(entry.made_for, summary);
+    EXPECT_EQ(entry.words.outdated, is_older);
+    EXPECT_EQ(entry.words.architecture, is_older ? "sm_80" : "sm_90a");
+    EXPECT_EQ(entry.words.name, "forward");
+    EXPECT_EQ(entry.words.made_for, summary);
   }
 }
 

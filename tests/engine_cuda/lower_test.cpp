@@ -4,7 +4,6 @@
 #include <list>
 #include <set>
 
-#include "engine/cuda/common_kernels.h"
 #include "engine/cuda/lowering.h"
 #include "kernels/cases.h"
 #include "kernels/lowered.h"
@@ -21,28 +20,6 @@ TEST(Architecture, IsOneThatDevicesRun) {
     EXPECT_FALSE(target_named(bad).is_ok()) << bad;
   EXPECT_EQ(target_named("sm_90").status().message(),
             "The architecture is 'sm_90', but devices of compute capability 9.0 run sm_90a.");
-}
-
-TEST(CommonKernels, AreDistinctAndCoverCommonProblems) {
-  for (const char* architecture : {"sm_80", "sm_90a"}) {
-    const std::vector<KernelUnit> common = common_kernel_units(*target_named(architecture));
-    std::set<std::string> sources;
-    for (const KernelUnit& unit : common) sources.insert(unit.source);
-    EXPECT_EQ(sources.size(), common.size());
-    for (int dim : {64, 128, 256}) {
-      for (int64_t length : {777, 40000}) {
-        const Case c{.qk_dim = dim, .v_dim = dim, .features = {Feature::causal}, .length = length};
-        for (const problem::Problem& problem :
-             {problem::Problem(forward_of(c)), problem::Problem(backward_of(c))}) {
-          const auto units = units_of(problem, architecture);
-          ASSERT_TRUE(units.is_ok()) << units.status().message();
-          ASSERT_FALSE(units->empty());
-          for (const KernelUnit& unit : *units)
-            EXPECT_TRUE(sources.contains(unit.source)) << title(c) << " " << unit.name;
-        }
-      }
-    }
-  }
 }
 
 TEST(Lower, AKeepMaskThatIsWrittenHasAKernelOfItsOwn) {

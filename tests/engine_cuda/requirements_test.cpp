@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "engine/cuda/compiled_kernel.h"
 #include "engine/cuda/compiler.h"
 #include "engine/cuda/engine.h"
-#include "engine/cuda/kernel_cache.h"
 #include "engine/cuda/shared_object.h"
 #include "engine_cuda/fake_machine.h"
 #include "kernels/cases.h"
@@ -27,7 +27,7 @@ TEST_F(Requirements, ACompilerThatIsNoneOrTooOldIsNamed) {
   const auto with = [](const char* path, const char* version) {
     setenv("HEDDLE_NVRTC", path, 1);
     setenv("FAKE_NVRTC_VERSION", version, 1);
-    leave(compiled_kernel("", "k", "sm_90a").status());
+    leave(compiled_kernel({"k", ""}, "sm_90a").status());
   };
   using ::testing::ExitedWithCode;
   EXPECT_EXIT(with("/no/such", "13000"), ExitedWithCode(1),
@@ -40,7 +40,7 @@ TEST_F(Requirements, ACompilerThatIsNoneOrTooOldIsNamed) {
 }
 
 TEST_F(Requirements, ACompilerThatDoesNotKnowTheGpuIsNamed) {
-  const Status status = compiled_kernel(source(), "k", "sm_130").status();
+  const Status status = compiled_kernel({"k", source()}, "sm_130").status();
   EXPECT_EQ(status.message(),
             std::string(FAKE_NVRTC) +
                 " is NVRTC 13.0, which compiles for sm_80, sm_90, sm_120, not for "
@@ -59,7 +59,7 @@ TEST_F(Requirements, ALibraryThatIsThereAndDoesNotLoadIsNamed) {
 TEST_F(Requirements, ACompilerFindsWhatItOpensByNameWhereItLies) {
   const auto after_compiling = [this] {
     if (dlopen("libnvrtc-builtins.so.13.0", RTLD_NOW | RTLD_NOLOAD)) std::_Exit(2);
-    (void)compiled_kernel(source(), "k", "sm_90a");
+    (void)compiled_kernel({"k", source()}, "sm_90a");
     std::_Exit(dlopen("libnvrtc-builtins.so.13.0", RTLD_NOW | RTLD_NOLOAD) ? 0 : 1);
   };
   EXPECT_EXIT(after_compiling(), ::testing::ExitedWithCode(0), "");

@@ -4,6 +4,7 @@
 
 #include "kernels/cases.h"
 #include "kernels/lowered.h"
+#include "support/environment.h"
 
 namespace heddle::engine::cuda {
 namespace {
@@ -15,6 +16,7 @@ std::shared_ptr<const Plan> plan(const Problem& problem, const char* architectur
 }
 
 TEST(TargetEngine, SaysWhatItWouldLaunchAndWhatItPassedOver) {
+  const testing::Environment nothing("HEDDLE_KERNELS", "");
   const Problem problem = forward_of({.features = {Feature::block_mask}});
   const Result<Lowering> lowering = lowered(problem, "sm_90a");
   ASSERT_TRUE(lowering.is_ok());

@@ -9,7 +9,7 @@
 
 #include "engine/cuda/device.h"
 #include "engine/cuda/kernel.h"
-#include "engine/cuda/kernel_cache.h"
+#include "engine/cuda/compiled_kernel.h"
 #include "engine/cuda/target.h"
 #include "gpu/device_graph.h"
 #include "gpu/gpu_test.h"
@@ -256,7 +256,7 @@ Result<double> idle_microseconds(const DeviceContext& context, void* stream) {
       "extern \"C\" __global__ void idle(const __grid_constant__ Arguments arguments) {}\n";
   HEDDLE_ASSIGN(const Device device, current_device(*driver()));
   HEDDLE_ASSIGN(const std::shared_ptr<const Cubin> cubin,
-                compiled_kernel(kSource, "idle", target_of(device).architecture));
+                compiled_kernel({"idle", kSource}, target_of(device).architecture));
   HEDDLE_ASSIGN(const std::shared_ptr<const Kernel> idle,
                 Kernel::load(*driver(), device, cubin, "idle", 0));
   char bytes[2048] = {};

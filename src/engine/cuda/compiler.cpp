@@ -1,6 +1,5 @@
 #include "engine/cuda/compiler.h"
 
-#include <dlfcn.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -68,14 +67,10 @@ std::vector<std::string> candidate_names() {
     names.emplace_back(name);
   }
   // NVIDIA's wheels lie beside ours, where no loader looks: packages/heddle/lib/libheddle.so.
-  Dl_info self{};
-  if (dladdr(reinterpret_cast<void*>(&candidate_names), &self) != 0) {
-    const std::filesystem::path file(self.dli_fname);
-    const std::filesystem::path packages = file.parent_path().parent_path().parent_path();
-    for (const char* name :
-         {"nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"}) {
-      if (!packages.empty()) names.push_back(packages / name);
-    }
+  const std::filesystem::path packages = own_file().parent_path().parent_path().parent_path();
+  for (const char* name :
+       {"nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"}) {
+    if (!packages.empty()) names.push_back(packages / name);
   }
   return names;
 }

@@ -6,35 +6,22 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "core/environment.h"
 #include "engine/cuda/files.h"
-#include "engine/cuda/kernel_sources.h"
 
 namespace heddle::engine::cuda {
 namespace fs = std::filesystem;
 namespace {
 
-// Raise when the meaning of an entry's files changes.
-constexpr int kFormat = 1;
 constexpr const char* kCubinFile = "kernel.cubin";
 constexpr const char* kMetaFile = "meta.json";
-constexpr std::string_view kHeadersLine = "headers ", kArchitectureFlag = "--gpu-architecture=";
 constexpr std::string_view kStrayPrefix = "writing-";
 // A stray folder this old belongs to nobody alive: no compilation takes an hour.
 constexpr int64_t kStraySeconds = 3600;
-
-uint64_t checksum(const void* data, size_t size) {
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  uint64_t hash = 14695981039346656037u;
-  for (size_t i = 0; i < size; ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
-  return hash;
-}
 
 /// A cache may share its folder with other things, which are none of its business.
 bool is_entry(const fs::path& path) {
@@ -62,60 +49,7 @@ Status discard(const fs::path& root, const fs::path& entry) {
   return error(Code::io_failed, "{} could not be removed: {}", entry.string(), failure.message());
 }
 
-std::string text_at(const nlohmann::json& object, const char* name) {
-  if (!object.is_object()) return {};
-  const auto at = object.find(name);
-  return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
-}
-
-// Over all of the device code: it took most of the time of a plan whose kernels are compiled.
-uint64_t sources_digest() {
-  static const uint64_t kDigest = kernel_sources_digest();
-  return kDigest;
-}
-
-/// Nothing of a text that a terminal might not print.
-std::string printable(std::string text) {
-  const bool is_plain =
-      std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isprint(c) != 0; });
-  return is_plain ? text : std::string();
-}
-
-/// The word that begins at `at`: what a damaged or foreign file says must not reach a terminal raw.
-std::string word(std::string_view text, size_t at) {
-  size_t end = at;
-  while (end < text.size() &&
-         (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '_'))
-    ++end;
-  return std::string(text.substr(at, end - at));
-}
-
-std::string word_after(std::string_view text, std::string_view label) {
-  const size_t at = text.find(label);
-  return at == text.npos ? std::string() : word(text, at + label.size());
-}
-
 }  // namespace
-
-std::string KernelKey::digest() const {
-  // FNV-1a over 128 bits; the entry also keeps the text, so that a collision is seen, not served.
-  constexpr auto from_halves = [](uint64_t hi, uint64_t lo) {
-    return static_cast<unsigned __int128>(hi) << 64 | lo;
-  };
-  const unsigned __int128 prime = from_halves(0x0000000001000000u, 0x000000000000013Bu);
-  unsigned __int128 hash = from_halves(0x6c62272e07bb0142u, 0x62b821756295c58du);
-  for (const unsigned char c : text) hash = (hash ^ c) * prime;
-  return fmt::format("{:016x}{:016x}", static_cast<uint64_t>(hash >> 64),
-                     static_cast<uint64_t>(hash));
-}
-
-KernelKey kernel_key(const std::string& source, const std::string& architecture,
-                     const CompilerVersion& version) {
-  std::string text = fmt::format("format {}\nnvrtc {}.{}\n{}{:016x}\n", kFormat, version.major,
-                                 version.minor, kHeadersLine, sources_digest());
-  for (const std::string& flag : compile_flags(architecture)) text += flag + "\n";
-  return {text + source};
-}
 
 fs::path KernelCache::default_root() {
   std::error_code ignored;
@@ -143,35 +77,20 @@ Result<Cubin> KernelCache::find(const KernelKey& key) const {
   // Left in its place it would also keep a whole one from being stored.
   if (!is_file(folder / kMetaFile) || !is_file(folder / kCubinFile))
     return damaged("it lacks a file");
-  HEDDLE_ASSIGN(const std::vector<char> meta_text, read_all(folder / kMetaFile));
-  const nlohmann::json meta =
-      nlohmann::json::parse(meta_text.begin(), meta_text.end(), nullptr, false);
-  HEDDLE_ASSIGN(std::vector<char> image, read_all(folder / kCubinFile));
+  HEDDLE_ASSIGN(const std::vector<char> text, read_all(folder / kMetaFile));
   Cubin cubin;
-  try {
-    if (meta.at("checksum").get<uint64_t>() != checksum(image.data(), image.size()))
-      return damaged("its checksum is wrong");
-    if (meta.at("key").get<std::string>() != key.text)
-      return damaged("it was made from another source");
-  } catch (const nlohmann::json::exception&) {
-    return damaged("its description does not parse");
-  }
+  HEDDLE_ASSIGN(cubin.image, read_all(folder / kCubinFile));
+  if (const Status wrong = check_entry({text.data(), text.size()}, cubin.image, key);
+      !wrong.is_ok())
+    return damaged(wrong.message());
   ::utimensat(AT_FDCWD, (folder / kMetaFile).c_str(), nullptr, 0);  // Marks it used, for prune.
-  cubin.image = std::move(image);
   return cubin;
 }
 
 Status KernelCache::store(const KernelKey& key, const std::string& name, const Cubin& cubin,
                           const UnitSummary& made_for) const {
   HEDDLE_ASSIGN(const fs::path writing, make_stray());
-  const std::string meta =
-      nlohmann::json{{"name", name},
-                     {"dtype", made_for.dtype},
-                     {"head_dim", made_for.head_dim},
-                     {"features", made_for.features},
-                     {"key", key.text},
-                     {"checksum", checksum(cubin.image.data(), cubin.image.size())}}
-          .dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string meta = entry_text(key, name, made_for, cubin.image);
   Status status = write_synced(writing / kCubinFile, cubin.image.data(), cubin.image.size());
   if (status.is_ok()) status = write_synced(writing / kMetaFile, meta.data(), meta.size());
   if (status.is_ok()) {
@@ -244,15 +163,7 @@ std::vector<KernelCache::Entry> KernelCache::list() const {
   for (Entry& entry : all) {
     const Result<std::vector<char>> text = read_all(root_ / entry.digest / kMetaFile);
     if (!text.is_ok()) continue;
-    const nlohmann::json meta = nlohmann::json::parse(text->begin(), text->end(), nullptr, false);
-    const std::string key = text_at(meta, "key");
-    entry.name = word(text_at(meta, "name"), 0);
-    entry.architecture = word_after(key, kArchitectureFlag);
-    entry.made_for = {.dtype = printable(text_at(meta, "dtype")),
-                      .head_dim = printable(text_at(meta, "head_dim")),
-                      .features = printable(text_at(meta, "features"))};
-    entry.outdated =
-        !key.empty() && word_after(key, kHeadersLine) != fmt::format("{:016x}", sources_digest());
+    entry.words = words_of_entry({text->data(), text->size()});
   }
   return all;
 }

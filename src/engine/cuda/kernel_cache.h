@@ -8,27 +8,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/status.h"
-#include "engine/cuda/compiler.h"
-#include "engine/cuda/kernel_unit.h"
+#include "engine/cuda/kernel_entry.h"
 
 namespace heddle::engine::cuda {
-
-inline constexpr size_t kDigestDigits = 32;
-
-/// All that decides the machine code: two requests with equal texts get the same kernel.
-struct KernelKey {
-  std::string text;
-  /// kDigestDigits hexadecimal digits of a hash of `text`; the folder's name.
-  std::string digest() const;
-};
-
-KernelKey kernel_key(const std::string& source, const std::string& architecture,
-                     const CompilerVersion& version);
 
 class KernelCache {
  public:
@@ -48,9 +34,7 @@ class KernelCache {
 
   struct Entry {
     std::string digest;
-    std::string name, architecture;  ///< empty of a damaged entry
-    UnitSummary made_for;
-    bool outdated = false;  ///< made from other device code than this library's, which never asks
+    EntryWords words;
     int64_t bytes = 0;
     int64_t last_used = 0;  ///< seconds since the epoch
   };
@@ -79,17 +63,5 @@ class KernelCache {
 /// wrong with the former.
 Result<int64_t> cache_limit_bytes();
 inline constexpr int64_t kDefaultCacheLimit = int64_t{1} << 30;
-
-/// The kernel for `source`: from memory, from disk, or compiled now. Threads asking for the same
-/// kernel compile it once; so do processes, through a lock file that dies with its holder.
-Result<std::shared_ptr<const Cubin>> compiled_kernel(const std::string& source,
-                                                     const std::string& name,
-                                                     const std::string& architecture,
-                                                     const UnitSummary& made_for = {});
-/// The same of a unit.
-inline Result<std::shared_ptr<const Cubin>> compiled_kernel(const KernelUnit& unit,
-                                                            const std::string& architecture) {
-  return compiled_kernel(unit.source, unit.name, architecture, unit.made_for);
-}
 
 }  // namespace heddle::engine::cuda

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "engine/cuda/kernel_cache.h"
+#include "engine/cuda/compiled_kernel.h"
 #include "sm90/forward_arguments.h"
 
 namespace heddle::engine::cuda {

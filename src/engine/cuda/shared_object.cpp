@@ -35,4 +35,16 @@ void SharedObject::open_neighbour(const std::string& file) const {
     dlopen(fmt::format("{}/{}", folder.data(), file).c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
+std::filesystem::path own_file() {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  Dl_info self{};
+  const bool found = dladdr(reinterpret_cast<void*>(&own_file), &self) != 0 && self.dli_fname;
+  // A program that was found by PATH is called by its name alone.
+  const fs::path file = found && std::strchr(self.dli_fname, '/')
+                            ? fs::path(self.dli_fname)
+                            : fs::read_symlink("/proc/self/exe", ignored);
+  return fs::weakly_canonical(file, ignored);
+}
+
 }  // namespace heddle::engine::cuda

@@ -1,6 +1,7 @@
 // A shared library opened at run time, so that one binary serves machines with and without a GPU.
 #pragma once
 
+#include <filesystem>
 #include <span>
 #include <string>
 
@@ -27,6 +28,9 @@ class SharedObject {
       handle_;  // Never closed: code and callbacks of these libraries live as long as the process.
   std::string name_;
 };
+
+/// The library, or the program, that this code lies in.
+std::filesystem::path own_file();
 
 /// Sets `function` to `symbol`'s address, or fails with a sentence naming library and symbol.
 template <class Function>

@@ -1,5 +1,6 @@
 #include "engine/cuda/target_engine.h"
 
+#include "engine/cuda/kernel_archive.h"
 #include "engine/cuda/lowering.h"
 
 namespace heddle::engine::cuda {
@@ -7,11 +8,15 @@ namespace {
 
 class LoweredPlan final : public Plan {
  public:
-  explicit LoweredPlan(Lowering lowering)
+  LoweredPlan(Lowering lowering, const std::string& architecture)
       : lowering_(std::move(lowering)), description_(lowering_.description) {
+    const Result<KernelArchive>& archive = installed_archive();
     for (const LoweredKernel& kernel : lowering_.kernels) {
-      description_ += fmt::format("\n  kernel {}: {} threads, {} bytes of dynamic shared memory",
-                                  kernel.name, kernel.threads, kernel.shared_bytes);
+      const std::string& source = lowering_.units[kernel.unit].source;
+      const bool is_compiled = archive && archive->find(source, architecture).is_ok();
+      description_ += fmt::format("\n  kernel {}: {} threads, {} bytes of dynamic shared memory{}",
+                                  kernel.name, kernel.threads, kernel.shared_bytes,
+                                  is_compiled ? ", compiled beforehand" : "");
     }
     for (const PassedOver& way : lowering_.passed_over)
       description_ += fmt::format("\n  not {}: {}", way.name, way.reason);
@@ -40,13 +45,13 @@ class TargetEngine final : public Engine {
   std::string_view name() const override { return "cuda"; }
   Result<std::shared_ptr<const Plan>> plan(const Problem& problem) const override {
     HEDDLE_ASSIGN(Lowering lowering, lower(problem, target_));
-    return std::make_shared<const LoweredPlan>(std::move(lowering));
+    return std::make_shared<const LoweredPlan>(std::move(lowering), target_.architecture);
   }
   Result<std::shared_ptr<const Plan>> resized(const Plan& plan,
                                               const Problem& problem) const override {
     HEDDLE_ASSIGN(Lowering late, lower(problem, target_));
     HEDDLE_TRY(kernels_of_plan(static_cast<const LoweredPlan&>(plan).lowering(), late).status());
-    return std::make_shared<const LoweredPlan>(std::move(late));
+    return std::make_shared<const LoweredPlan>(std::move(late), target_.architecture);
   }
 
  private:

@@ -9,7 +9,8 @@
 namespace heddle::engine::cuda {
 
 /// Plans without a driver, a compiler or a device. Its plans run nothing; their descriptions go on
-/// for a line about each kernel and each way that was passed over.
+/// for a line about each kernel, which says if it is in the archive that was installed, and each
+/// way that was passed over.
 std::unique_ptr<const Engine> target_engine(Target target);
 
 }  // namespace heddle::engine::cuda
