@@ -8,6 +8,7 @@
 #include "engine/cpu/isa.h"
 #include "engine/cuda/compiler.h"
 #include "engine/cuda/device.h"
+#include "engine/cuda/kernel_archive.h"
 #include "engine/cuda/kernel_cache.h"
 #include "tools/attention_paths.h"
 #include "tools/command.h"
@@ -67,6 +68,18 @@ std::string kernel_cache() {
   return text;
 }
 
+std::string carried_kernels() {
+  const auto& archive = engine::cuda::installed_archive();
+  if (!archive) return archive.status().message();
+  const auto entries = archive->list();
+  size_t useless = 0;
+  for (const auto& entry : entries) useless += entry.outdated || entry.name.empty() ? 1 : 0;
+  return fmt::format("{}: {}, by NVRTC {}.{}{}", archive->path().string(),
+                     counted(entries.size(), "kernel"), archive->made_by().major,
+                     archive->made_by().minor,
+                     useless == 0 ? "" : fmt::format("; {} of another version of Heddle", useless));
+}
+
 void doctor() {
   say("processor",
       fmt::format("{}, {} threads", processor_name(), std::thread::hardware_concurrency()));
@@ -92,6 +105,7 @@ void doctor() {
   const Result<problem::AllowedPaths> paths = problem::AllowedPaths::of_environment();
   if (!paths.is_ok()) settings += ": " + paths.status().message();
   say("environment", settings.empty() ? "says nothing to Heddle" : settings);
+  say("kernels", carried_kernels());
   say("kernel cache", kernel_cache());
 }
 

@@ -181,8 +181,7 @@ void add_prebuild(CLI::App& app, int& status) {
   command
       ->add_option("--arch", *architectures,
                    "sm_80, sm_90a, ...; else that of the GPU here. Several times: of each")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->allow_extra_args(false);
   command->add_option("--archive", *archive, "A file to write them to, anew");
   command->add_option("graphs", *graphs,
                       text_file_help("Graphs in their text form (JSON), each", kMostGraphBytes));

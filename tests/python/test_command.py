@@ -436,6 +436,20 @@ def test_prebuild_says_what_it_cannot_build(heddle, root, tmp_path, monkeypatch)
     assert run.returncode == BAD_INPUT and "no kernel cache to fill" in run.stderr
 
 
+def test_an_archive_that_serves_nothing_is_said(heddle, root, tmp_path, monkeypatch):
+    """By doctor, and by no failure: what it would hold is compiled where it is used."""
+    archive = tmp_path / "kernels"
+    archive.write_bytes(b"heddle kernels 1" + bytes(100))
+    for name, sentence in ((archive, f"{archive} is not used: it has 116 bytes, and says that it has 0"),
+                           (tmp_path / "absent", f"{tmp_path}/absent is not used: No such file or directory"),
+                           ("", "HEDDLE_KERNELS is set to nothing")):
+        monkeypatch.setenv("HEDDLE_KERNELS", str(name))
+        assert sentence in " ".join(heddle("doctor").stdout.split())
+        graph = root / "fuzz" / "seeds" / "graph_json" / "sdpa.json"
+        run = heddle("explain", graph, "--device", "cuda", "--arch", "sm_90a")
+        assert run.returncode == 0 and "kernel attention_forward" in run.stdout and "beforehand" not in run.stdout
+
+
 def test_cache_lists_prunes_and_clears(heddle, tmp_path, monkeypatch):
     monkeypatch.setenv("HEDDLE_CACHE_DIR", str(tmp_path))
     for number in (1, 2):
