@@ -17,6 +17,10 @@ using hlo::Instruction;
 
 namespace {
 
+Result<Instruction*> converted(Instruction* x, hlo::ElementType type) {
+  return x->shape().type() == type ? Result<Instruction*>(x) : hlo::make_convert(x, type);
+}
+
 class Writer {
  public:
   Writer(hlo::Module& module, const Elements& elements)
@@ -33,16 +37,23 @@ class Writer {
                                           int forward_home) {
     Computation& home = home_of(plan);
     std::vector<Instruction*> operands;
-    std::vector<Instruction*> wholes;  // the same before anything is made of them
+    std::vector<Instruction*> bare;    // the same before factors, and
+    std::vector<Instruction*> wholes;  // before anything else is made of them
     for (const Operand& operand : plan.operands) {
       HEDDLE_ASSIGN(Instruction * x, whole(plan, operand, forward, forward_home));
+      bare.push_back(x);
+      if (!operand.times.empty()) {
+        const Index all = operand.axes.canonical();
+        HEDDLE_ASSIGN(x, reordered(elements_, {x, flat(operand.place.at)}, all));
+        HEDDLE_ASSIGN(x, multiplied({x, all}, operand.times, plan.home));
+      }
       wholes.push_back(x);
       HEDDLE_ASSIGN(x, made(operand, x));
       if (operand.cut) {
         HEDDLE_ASSIGN(x, cut(x, *operand.cut));
       }
       if (!operand.of_forward && !operand.direct) {
-        HEDDLE_ASSIGN(x, canonical_copy(x, operand.place.at, operand.axes));
+        HEDDLE_ASSIGN(x, canonical_copy(x, operand.labels(), operand.axes));
       }
       operands.push_back(x);
     }
@@ -64,6 +75,8 @@ class Writer {
       values.push_back(value);
       if (plan.results[i].target) HEDDLE_TRY(replace(plan, i, value, wholes));
     }
+    for (const FactorGradient& gradient : plan.factor_gradients)
+      HEDDLE_TRY(replace(plan, gradient, wholes, bare, values));
     return values;
   }
 
@@ -174,9 +187,8 @@ class Writer {
   }
 
   /// A dense [B, S, H, D] copy.
-  Result<Instruction*> canonical_copy(Instruction* x, const std::vector<Index>& at,
-                                      const Axes& axes) {
-    HEDDLE_ASSIGN(x, reordered(elements_, {x, flat(at)}, axes.canonical()));
+  Result<Instruction*> canonical_copy(Instruction* x, const Index& labels, const Axes& axes) {
+    HEDDLE_ASSIGN(x, reordered(elements_, {x, labels}, axes.canonical()));
     return hlo::make_reshape(x, {elements_.size(axes.batch), elements_.size(axes.rows),
                                  elements_.size(axes.heads), elements_.size(axes.columns)});
   }
@@ -185,50 +197,134 @@ class Writer {
   Status replace(const Plan& plan, size_t number, Instruction* value,
                  const std::vector<Instruction*>& wholes) {
     const CallResult& result = plan.results[number];
-    Instruction* target = instructions_.at(result.target);
     if (!result.direct) {
       Labelled whole{value, result.axes.canonical()};
       if (!result.summed.empty()) {
+        HEDDLE_ASSIGN(whole.x, multiplied(whole, result.times, plan.home));
         HEDDLE_ASSIGN(whole.x, hlo::make_convert(whole.x, at_least_f32(whole.x->shape().type())));
         HEDDLE_ASSIGN(whole, reduced(elements_, whole, result.summed, hlo::Opcode::add));
       }
       HEDDLE_ASSIGN(value, reordered(elements_, whole, flat(result.place.at)));
     }
     if (result.adds_fully_masked_rows) {
-      std::vector<Instruction*> predicates;
-      for (const Element& predicate : plan.fully_masked_rows->predicates) {
-        HEDDLE_ASSIGN(Instruction * x,
-                      carrier_.carry(instructions_.at(predicate.x), predicate.frame, plan.home));
-        predicates.push_back(x);
-      }
-      HEDDLE_ASSIGN(value,
-                    with_fully_masked_rows(elements_, plan, result, value,
-                                           wholes[plan.fully_masked_rows->operand], predicates));
+      HEDDLE_ASSIGN(value, with_fully_masked_rows(plan, {value, flat(result.place.at)},
+                                                  result.axes.columns, wholes));
     }
+    if (result.summed.empty()) {
+      HEDDLE_ASSIGN(value, multiplied({value, flat(result.place.at)}, result.times, plan.home));
+    }
+    return replace(result.target, value, result.factor);
+  }
+
+  /// O of a forward or dV of a backward, whose depth is called `columns`, with what rows that see
+  /// no key add to it.
+  Result<Instruction*> with_fully_masked_rows(const Plan& plan, const Labelled& value,
+                                              const Index& columns,
+                                              const std::vector<Instruction*>& wholes) {
+    HEDDLE_ASSIGN(const std::vector<Instruction*> predicates, predicates_of(plan));
+    const size_t number = plan.fully_masked_rows->operand;
+    const Operand& operand = plan.operands[number];
+    const Labelled source{wholes[number], operand.labels()};
+    return plan.backward ? with_shares_of_gradients(elements_, plan, value, columns, source,
+                                                    operand.axes.canonical(), predicates)
+                         : with_means_of_values(elements_, plan, value, source, predicates);
+  }
+
+  Result<std::vector<Instruction*>> predicates_of(const Plan& plan) {
+    std::vector<Instruction*> predicates;
+    for (const Element& predicate : plan.fully_masked_rows->predicates) {
+      HEDDLE_ASSIGN(Instruction * x,
+                    carrier_.carry(instructions_.at(predicate.x), predicate.frame, plan.home));
+      predicates.push_back(x);
+    }
+    return predicates;
+  }
+
+  /// `wholes` and `operands`, which are without factors, and the call's `results`.
+  Status replace(const Plan& plan, const FactorGradient& gradient,
+                 const std::vector<Instruction*>& wholes, const std::vector<Instruction*>& operands,
+                 const std::vector<Instruction*>& results) {
+    const auto as_vectors = [&](Instruction* x, const Operand& operand) -> Result<Labelled> {
+      const Index all = operand.axes.canonical();
+      HEDDLE_ASSIGN(x, reordered(elements_, {x, flat(operand.place.at)}, all));
+      HEDDLE_ASSIGN(x, converted(x, at_least_f32(plan.dtype)));
+      return Labelled{x, all};
+    };
+    HEDDLE_ASSIGN(const Labelled vectors,
+                  as_vectors(operands[gradient.vectors], plan.operands[gradient.vectors]));
+    Labelled with;
+    if (gradient.result) {
+      // dV calls the digits of its depth by names of its own.
+      const CallResult& d_v = plan.results[*gradient.result];
+      Instruction* x = results[*gradient.result];
+      if (d_v.direct) {
+        HEDDLE_ASSIGN(x, reordered(elements_, {x, flat(d_v.place.at)}, d_v.axes.canonical()));
+      } else {
+        HEDDLE_ASSIGN(x, hlo::make_reshape(x, vectors.x->shape().dims()));
+      }
+      HEDDLE_ASSIGN(x, converted(x, at_least_f32(plan.dtype)));
+      with = {x, vectors.labels};
+      if (plan.fully_masked_rows) {
+        HEDDLE_ASSIGN(with.x, with_fully_masked_rows(plan, with, plan.roles.value_depth, wholes));
+      }
+    } else {
+      HEDDLE_ASSIGN(with, as_vectors(operands[gradient.o], plan.operands[gradient.o]));
+      if (plan.fully_masked_rows) {
+        HEDDLE_ASSIGN(const std::vector<Instruction*> predicates, predicates_of(plan));
+        const Labelled v{wholes[gradient.v], plan.operands[gradient.v].labels()};
+        HEDDLE_ASSIGN(with.x, with_means_of_values(elements_, plan, with, v, predicates));
+      }
+    }
+    HEDDLE_ASSIGN(Instruction * product,
+                  hlo::make_binary(hlo::Opcode::multiply, vectors.x, with.x));
+    HEDDLE_ASSIGN(product, multiplied({product, vectors.labels}, gradient.times, plan.home));
+    const Index own = flat(gradient.place.at);
+    Index over;
+    for (Var v : vectors.labels)
+      if (std::find(own.begin(), own.end(), v) == own.end()) over.push_back(v);
+    HEDDLE_ASSIGN(const Labelled sum,
+                  reduced(elements_, {product, vectors.labels}, over, hlo::Opcode::add));
+    HEDDLE_ASSIGN(Instruction * value, reordered(elements_, sum, own));
+    return replace(gradient.target, value, gradient.factor);
+  }
+
+  /// `factor` times `value` takes the place of `of`.
+  Status replace(const Instruction* of, Instruction* value, double factor) {
+    Instruction* target = instructions_.at(of);
     if (value->shape().dims() != target->shape().dims()) {
       HEDDLE_ASSIGN(value, hlo::make_reshape(value, target->shape().dims()));
     }
-    if (result.factor != 1) {
+    if (factor != 1) {
       // The product is rounded once, the factor not to a narrow type of its own.
       const hlo::ElementType type = value->shape().type();
-      const bool narrow = type == hlo::ElementType::bf16 || type == hlo::ElementType::f16;
-      if (narrow) {
-        HEDDLE_ASSIGN(value, hlo::make_convert(value, hlo::ElementType::f32));
-      }
-      HEDDLE_ASSIGN(Instruction * factor,
-                    hlo::make_splat(*value->computation(), value->shape().type(), result.factor,
-                                    value->shape().dims()));
-      HEDDLE_ASSIGN(value, hlo::make_binary(hlo::Opcode::multiply, value, factor));
-      if (narrow) {
-        HEDDLE_ASSIGN(value, hlo::make_convert(value, type));
-      }
+      HEDDLE_ASSIGN(value, converted(value, at_least_f32(type)));
+      HEDDLE_ASSIGN(Instruction * by, hlo::make_splat(*value->computation(), value->shape().type(),
+                                                      factor, value->shape().dims()));
+      HEDDLE_ASSIGN(value, hlo::make_binary(hlo::Opcode::multiply, value, by));
+      HEDDLE_ASSIGN(value, converted(value, type));
     }
-    if (value->shape().type() != target->shape().type()) {
-      HEDDLE_ASSIGN(value, hlo::make_convert(value, target->shape().type()));
-    }
+    HEDDLE_ASSIGN(value, converted(value, target->shape().type()));
     target->replace_all_uses_with(value);
-    instructions_[result.target] = value;  // what a later call's operand means by the target
+    instructions_[of] = value;  // what a later call's operand means by the target
     return {};
+  }
+
+  /// `array` times `factors`, rounded once; its shape has a dimension for each label then.
+  Result<Instruction*> multiplied(const Labelled& array, const std::vector<WeightFactor>& factors,
+                                  int home) {
+    if (factors.empty()) return array.x;
+    const hlo::ElementType type = array.x->shape().type(), wide = at_least_f32(type);
+    HEDDLE_ASSIGN(Instruction * x, reordered(elements_, array, array.labels));
+    HEDDLE_ASSIGN(x, converted(x, wide));
+    for (const WeightFactor& factor : factors) {
+      HEDDLE_ASSIGN(Instruction * by,
+                    carrier_.carry(instructions_.at(factor.place.x), factor.place.frame, home));
+      HEDDLE_ASSIGN(by, converted(by, wide));
+      HEDDLE_ASSIGN(by, reordered(elements_, {by, flat(factor.place.at)}, array.labels));
+      HEDDLE_ASSIGN(
+          x, hlo::make_binary(factor.divides ? hlo::Opcode::divide : hlo::Opcode::multiply, x, by));
+    }
+    return converted(x, type);
   }
 
   const Elements& elements_;

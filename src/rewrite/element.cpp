@@ -76,11 +76,17 @@ Elements::Elements(const hlo::Module& module)
   frames_.push_back({module.entry(), -1, nullptr, -1});
   add_frames(module.entry(), 0, 0);
   // Resolving what enters each body shows which outer values it holds, and which stacks it reads.
-  for (size_t frame = 0, count = frames_.size(); frame < count; ++frame)
+  const size_t count = frames_.size();
+  for (size_t frame = 0; frame < count; ++frame)
     for (const Instruction* x : frames_[frame].computation->instructions())
       if (x->shape().is_array() &&
           (x->is(Opcode::get_tuple_element) || x->is(Opcode::dynamic_slice)))
         resolve(fresh(static_cast<int>(frame), x));
+  // And once the iterations that are read back are known, which rows both loops read.
+  if (forward_iterations_.empty()) return;
+  for (size_t frame = 0; frame < count; ++frame)
+    for (const Instruction* x : frames_[frame].computation->instructions())
+      if (x->is(Opcode::dynamic_slice)) resolve(fresh(static_cast<int>(frame), x));
 }
 
 void Elements::add_frames(const Computation* computation, int frame, int depth) {
@@ -217,7 +223,7 @@ bool Elements::step(Element& element) {
     case Opcode::get_tuple_element:
       return step_state(element);
     case Opcode::dynamic_slice:
-      return resolving_ < kMaxResolving && step_stack(element);
+      return resolving_ < kMaxResolving && (step_stack(element) || step_row(element));
     case Opcode::slice:
       return resolving_ < kMaxResolving && step_slice(element);
     default:
@@ -287,6 +293,47 @@ bool Elements::step_stack(Element& element) {
     reads.push_back({read, write, loop, stack.x->tuple_index()});
   element = {iteration->second, write->operand(1), std::move(element.at)};
   return true;
+}
+
+bool Elements::step_row(Element& element) {
+  const Instruction* read = element.x;
+  auto& [known, row] = rows_[{element.frame, read}];
+  if (known != forward_iterations_.size()) {
+    known = forward_iterations_.size();
+    row = forward_row(element.frame, read);
+  }
+  if (!row) return false;
+  element = {row->first, row->second, std::move(element.at)};
+  return true;
+}
+
+std::optional<std::pair<int, const Instruction*>> Elements::forward_row(int frame,
+                                                                        const Instruction* read) {
+  const Frame reader = frames_[frame];
+  if (!reader.caller || reader.read_by >= 0 || !touches_one_row(read, 1, read->shape()))
+    return std::nullopt;
+  const auto count = counted(reader.caller);
+  const int read_way = count ? direction(reader.caller, *count, read->operand(1)) : 0;
+  if (read_way == 0) return std::nullopt;
+  const Element whole = fresh(frame, read->operand(0));
+  const Element array = resolve(whole);
+  if (array.frame == frame || array.at != whole.at) return std::nullopt;
+  const auto iterations = forward_iterations_;
+  for (const auto& [key, iteration] : iterations) {
+    const auto& [number, loop] = key;
+    const int way = number - 4 * frame;
+    const auto written = counted(loop);
+    if (std::abs(way) != 1 || !written) continue;
+    for (const Instruction* x : loop->body()->instructions()) {
+      if (!x->is(Opcode::dynamic_slice) || !hlo::same_dims(x->shape(), read->shape()) ||
+          !touches_one_row(x, 1, x->shape()) ||
+          way * direction(loop, *written, x->operand(1)) != read_way)
+        continue;
+      if (resolve({iteration, x->operand(0), whole.at}) == array)
+        return std::pair(iteration, representative(x));
+    }
+  }
+  return std::nullopt;
 }
 
 bool Elements::step_slice(Element& element) {

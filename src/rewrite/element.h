@@ -107,6 +107,11 @@ class Elements {
   bool step_back(Element& element);
   bool step_state(Element& element);
   bool step_stack(Element& element);
+  bool step_row(Element& element);
+  /// What the forward iteration that `frame` reads back reads where `frame` reads `read`: a row of
+  /// an array that neither loop changes, as parameters of layers are.
+  std::optional<std::pair<int, const hlo::Instruction*>> forward_row(int frame,
+                                                                     const hlo::Instruction* read);
   bool step_slice(Element& element);
 
   const hlo::Module& module_;
@@ -125,6 +130,10 @@ class Elements {
   std::map<std::pair<int, const hlo::Instruction*>, int>
       forward_iterations_;  // (reader, writing while)
   std::map<int, std::vector<StackRead>> reads_;
+  /// forward_row() by its arguments, as it was when so many iterations were known.
+  std::map<std::pair<int, const hlo::Instruction*>,
+           std::pair<size_t, std::optional<std::pair<int, const hlo::Instruction*>>>>
+      rows_;
 };
 
 /// Whether converting loses nothing: the same type, or a wider floating type.

@@ -58,6 +58,10 @@ Result<Labelled> fully_masked_rows(const Elements& elements, const Plan& plan,
   return seeing;
 }
 
+double share_of_a_key(const Elements& elements, const Plan& plan) {
+  return 1.0 / static_cast<double>(elements.size(plan.roles.keys));
+}
+
 Result<Instruction*> times(Instruction* x, double factor) {
   HEDDLE_ASSIGN(Instruction * by,
                 hlo::make_splat(*x->computation(), x->shape().type(), factor, x->shape().dims()));
@@ -66,28 +70,30 @@ Result<Instruction*> times(Instruction* x, double factor) {
 
 }  // namespace
 
-Result<Instruction*> with_fully_masked_rows(const Elements& elements, const Plan& plan,
-                                            const CallResult& result, Instruction* value,
-                                            Instruction* source,
-                                            const std::vector<Instruction*>& predicates) {
-  const Index place = flat(result.place.at);
-  const Index from = flat(plan.operands[plan.fully_masked_rows->operand].place.at);
-  const double share = 1.0 / static_cast<double>(elements.size(plan.roles.keys));
-  const ElementType type = value->shape().type(), wide = at_least_f32(type);
+Result<Instruction*> with_means_of_values(const Elements& elements, const Plan& plan,
+                                          const Labelled& o, const Labelled& v,
+                                          const std::vector<Instruction*>& predicates) {
+  const ElementType type = o.x->shape().type();
   HEDDLE_ASSIGN(const Labelled masked, fully_masked_rows(elements, plan, predicates));
-  HEDDLE_ASSIGN(value, reordered(elements, {value, place}, place));
-  HEDDLE_ASSIGN(source, hlo::make_convert(source, wide));
-  if (!plan.backward) {
-    HEDDLE_ASSIGN(Labelled mean, reduced(elements, {source, from}, plan.roles.keys, Opcode::add));
-    HEDDLE_ASSIGN(mean.x, times(mean.x, share));
-    HEDDLE_ASSIGN(Instruction * there, reordered(elements, mean, place));
-    HEDDLE_ASSIGN(there, hlo::make_convert(there, type));
-    HEDDLE_ASSIGN(Instruction * is_masked, reordered(elements, masked, place));
-    return hlo::make_select(is_masked, there, value);
-  }
-  // dO may be the same along some of its axes, each of which has rows that see no key.
-  const Index all = plan.operands[plan.fully_masked_rows->operand].axes.canonical();
-  HEDDLE_ASSIGN(source, reordered(elements, {source, from}, all));
+  HEDDLE_ASSIGN(Instruction * value, reordered(elements, o, o.labels));
+  HEDDLE_ASSIGN(Instruction * source, hlo::make_convert(v.x, at_least_f32(type)));
+  HEDDLE_ASSIGN(Labelled mean, reduced(elements, {source, v.labels}, plan.roles.keys, Opcode::add));
+  HEDDLE_ASSIGN(mean.x, times(mean.x, share_of_a_key(elements, plan)));
+  HEDDLE_ASSIGN(Instruction * there, reordered(elements, mean, o.labels));
+  HEDDLE_ASSIGN(there, hlo::make_convert(there, type));
+  HEDDLE_ASSIGN(Instruction * is_masked, reordered(elements, masked, o.labels));
+  return hlo::make_select(is_masked, there, value);
+}
+
+Result<Instruction*> with_shares_of_gradients(const Elements& elements, const Plan& plan,
+                                              const Labelled& d_v, const Index& columns,
+                                              const Labelled& d_o, const Index& all,
+                                              const std::vector<Instruction*>& predicates) {
+  const ElementType type = d_v.x->shape().type(), wide = at_least_f32(type);
+  HEDDLE_ASSIGN(const Labelled masked, fully_masked_rows(elements, plan, predicates));
+  HEDDLE_ASSIGN(Instruction * value, reordered(elements, d_v, d_v.labels));
+  HEDDLE_ASSIGN(Instruction * source, hlo::make_convert(d_o.x, wide));
+  HEDDLE_ASSIGN(source, reordered(elements, {source, d_o.labels}, all));
   HEDDLE_ASSIGN(Instruction * is_masked, reordered(elements, masked, all));
   HEDDLE_ASSIGN(Instruction * zero,
                 hlo::make_splat(*source->computation(), wide, 0, source->shape().dims()));
@@ -95,13 +101,12 @@ Result<Instruction*> with_fully_masked_rows(const Elements& elements, const Plan
   Index over = plan.roles.rows;
   over.insert(over.end(), plan.roles.repeat.begin(), plan.roles.repeat.end());
   HEDDLE_ASSIGN(Labelled added, reduced(elements, {source, all}, over, Opcode::add));
-  HEDDLE_ASSIGN(added.x, times(added.x, share));
-  // dV calls the digits of its depth by names of its own.
+  HEDDLE_ASSIGN(added.x, times(added.x, share_of_a_key(elements, plan)));
   const Index& depth = plan.roles.value_depth;
   for (Var& v : added.labels)
     if (const auto at = std::find(depth.begin(), depth.end(), v); at != depth.end())
-      v = result.axes.columns[at - depth.begin()];
-  HEDDLE_ASSIGN(Instruction * there, reordered(elements, added, place));
+      v = columns[at - depth.begin()];
+  HEDDLE_ASSIGN(Instruction * there, reordered(elements, added, d_v.labels));
   HEDDLE_ASSIGN(value, hlo::make_convert(value, wide));
   HEDDLE_ASSIGN(value, hlo::make_binary(Opcode::add, value, there));
   return hlo::make_convert(value, type);

@@ -7,13 +7,16 @@
 
 namespace heddle::rewrite {
 
-/// `value`, O or dV of the call labelled as the result's place, with what fully masked rows add: O
-/// is the mean of the values there, and dV of every key receives its share of their dO. `source` is
-/// V or dO, labelled as its operand; `predicates` those of the plan's fully masked rows, in its
-/// home.
-Result<hlo::Instruction*> with_fully_masked_rows(const Elements& elements, const Plan& plan,
-                                                 const CallResult& result, hlo::Instruction* value,
-                                                 hlo::Instruction* source,
-                                                 const std::vector<hlo::Instruction*>& predicates);
+/// O of a call, which in the rows that see no key is the mean of the values. `predicates`: those of
+/// the plan's fully masked rows, in its home.
+Result<hlo::Instruction*> with_means_of_values(const Elements& elements, const Plan& plan,
+                                               const Labelled& o, const Labelled& v,
+                                               const std::vector<hlo::Instruction*>& predicates);
+/// dV of a call, whose every key receives its share of the dO of rows that see no key. dV calls the
+/// digits of the values' depth `columns`; `all`: the labels of dO, along some of which `d_o` may be
+/// the same.
+Result<hlo::Instruction*> with_shares_of_gradients(
+    const Elements& elements, const Plan& plan, const Labelled& d_v, const Index& columns,
+    const Labelled& d_o, const Index& all, const std::vector<hlo::Instruction*>& predicates);
 
 }  // namespace heddle::rewrite

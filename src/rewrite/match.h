@@ -7,16 +7,18 @@
 #include <vector>
 
 #include "rewrite/softmax.h"
+#include "rewrite/weight_factors.h"
 
 namespace heddle::rewrite {
 
-enum class Role : uint8_t { o, d_q, d_k, d_v, d_bias, d_sink };
+enum class Role : uint8_t { o, d_q, d_k, d_v, d_bias, d_sink, d_factor };
 
 /// The program's instruction whose value is `factor` times what the fused call gives for `role`.
 struct Output {
   Role role = Role::o;
   Element place;  // the instruction with its labels
   double factor = 1;
+  size_t of = 0;  // of dBias: which bias; of d_factor: which factor, those of rows first
 };
 
 struct Dropout {
@@ -36,6 +38,8 @@ struct Match {
   bool v_is_unread = false;
   std::optional<Element> d_o;  // of a backward; if none, dO is 1 everywhere
   std::optional<Dropout> dropout;
+  /// What the weights are multiplied by beside.
+  WeightFactors factors;
   std::optional<Sink> sink;
   /// Whether a row that sees no key gives 0 here, by a second masking of its weights.
   bool fully_masked_rows_are_zero = false;

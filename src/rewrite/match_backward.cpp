@@ -2,7 +2,9 @@
 // and f the scores' function of the dot, whatever the program calls dS must be a multiple of
 //   f' * P * (D - sum_keys P * D),
 // and each result a contraction of it: dQ = dS K, dK = dS^T Q, dV = (keep * P)^T dO, dBias a sum;
-// and dSink that of -P_sink * sum_keys P * D, as the sink's column has no value.
+// and dSink that of -P_sink * sum_keys P * D, as the sink's column has no value. Where P is
+// multiplied by factors after the softmax, keep stands for what dropout keeps times these, and the
+// gradient of one is the sum of P * D over it.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -47,12 +49,14 @@ struct Core {
   std::vector<Var> value_depth;  // bound, of D
   std::vector<int64_t> value_sizes;
   std::optional<Element> keep;
+  WeightFactors factors;
   bool masked_again = false;  // the weights, after the softmax
-  Poly kept;                  // the indicators of what dropout and such a mask keep, or 1
-  Poly mean;                  // sum P * D
-  Poly by_score;              // P * (D - sum P * D): the gradient of the score
-  Poly by_product;            // the same where nothing but the product is hidden
-  Poly by_dot;                // f' times that
+  Poly kept;        // the indicators of what dropout and such a mask keep, or 1, times the factors
+  Poly weighted;    // P * D
+  Poly mean;        // sum P * D
+  Poly by_score;    // P * (D - sum P * D): the gradient of the score
+  Poly by_product;  // the same where nothing but the product is hidden
+  Poly by_dot;      // f' times that
 };
 
 class Backward {
@@ -96,6 +100,7 @@ class Backward {
     match.d_o = core->d_o;
     match.fully_masked_rows_are_zero = core->masked_again;
     match.sink = softmax_.sink;
+    match.factors = core->factors;
     const std::vector<Output> gradients = gradients_by(*core);
     if (biases_.size() > kMaxBiases)
       return error(
@@ -117,7 +122,8 @@ class Backward {
                match.d_o ? *match.d_o : ones);
     std::vector<Match> matches(std::max<size_t>(biases_.size(), 1), match);
     for (size_t i = 0; i < biases_.size(); ++i) matches[i].score.bias = biases_[i];
-    for (const Output& output : gradients) add_output(matches[number_of(output)], output, factor);
+    for (const Output& output : gradients)
+      add_output(matches[output.role == Role::d_bias ? output.of : 0], output, factor);
     return matches;
   }
 
@@ -211,17 +217,13 @@ class Backward {
         .element;
   }
 
-  /// The number of the match that gives `output`.
-  size_t number_of(const Output& output) const {
-    return output.role == Role::d_bias ? of_bias_.at(output.place.x) : 0;
-  }
-
   /// `output`, or where there is one of its role already the one that has taken up `factor`.
   static void add_output(Match& match, Output output, double factor) {
     const bool took_up = are_close(output.factor, factor);
     if (match.dropout) output.factor /= match.dropout->scale;
-    const auto known = std::find_if(match.outputs.begin(), match.outputs.end(),
-                                    [&](const Output& o) { return o.role == output.role; });
+    const auto known =
+        std::find_if(match.outputs.begin(), match.outputs.end(),
+                     [&](const Output& o) { return o.role == output.role && o.of == output.of; });
     if (known == match.outputs.end()) {
       match.outputs.push_back(output);
     } else if (took_up &&
@@ -257,15 +259,32 @@ class Backward {
         const auto factor = role == Role::d_bias ? factor_by_bias(core, member->place)
                                                  : factor_of(core, role, member->place);
         if (!factor) continue;
-        const Output output{role, member->place, *factor};
-        const std::pair of{role, number_of(output)};
-        if (exact.contains(of)) continue;
-        outputs.push_back(output);
-        if (!core.keep && are_close(*factor, 1)) exact.insert(of);
+        const size_t of = role == Role::d_bias ? of_bias_.at(member->place.x) : 0;
+        if (exact.contains({role, of})) continue;
+        outputs.push_back({role, member->place, *factor, of});
+        if (!core.keep && are_close(*factor, 1)) exact.insert({role, of});
         break;
       }
+      for (size_t i = 0; i < core.factors.size(); ++i)
+        if (const auto factor = factor_by_factor(core, member->place, i))
+          outputs.push_back({Role::d_factor, member->place, *factor, i});
     }
     return outputs;
+  }
+
+  /// The same of factor `i` of the weights.
+  std::optional<double> factor_by_factor(const Core& core, const Element& place, size_t i) {
+    const WeightFactor& by = core.factors[i];
+    const Index labels = flat(place.at), own = flat(by.place.at);
+    if (labels.size() != own.size() || !without(labels, own).empty()) return std::nullopt;
+    const std::vector<Var> summed = without(flat(region_.anchor().at), own);
+    const Poly of_one = algebra_.multiply(
+        core.weighted, {{by.divides ? -1.0 : 1.0, {{element_atom(by.place), -1}}}});
+    return ratio_apart(region_.value(place), algebra_.sum(summed, of_one));
+  }
+
+  AtomId element_atom(const Element& element) {
+    return algebra_.element(element)[0].factors[0].atom;
   }
 
   /// What `place` is the gradient of `role` times; nothing if it is no multiple of it.
@@ -274,9 +293,15 @@ class Backward {
     const auto expected = gradient(core, role, place, bias);
     if (!expected) return std::nullopt;
     const Poly value = region_.value(place);
-    if (const auto factor = Algebra::ratio(value, *expected); factor || !bias) return factor;
-    // A divisor's square, for one, may be a number of the program's own.
-    return bias->is_term ? std::nullopt : Algebra::ratio(apart(value), apart(*expected));
+    return bias && !bias->is_term ? ratio_apart(value, *expected)
+                                  : Algebra::ratio(value, *expected);
+  }
+
+  /// Algebra::ratio() of what may hold numbers that the program computes of others, as a divisor's
+  /// square.
+  std::optional<double> ratio_apart(const Poly& a, const Poly& b) {
+    const auto factor = Algebra::ratio(a, b);
+    return factor ? factor : Algebra::ratio(apart(a), apart(b));
   }
 
   /// `poly` with the products and quotients that the program computes outside of the region taken
@@ -395,8 +420,9 @@ class Backward {
       reason = holds_product ? kNoProductWithValues : kNoWeighedGradient;
       return std::nullopt;
     }
-    for (const WeighedGradient& by : weighed) {
+    for (const WeighedGradient& by : with_factors(direct[0], weighed)) {
       Core core;
+      core.factors = by.factors;
       core.d_o = by.d_o;
       core.v = by.v;
       core.value_depth = algebra_.at(*d).bound;
@@ -408,7 +434,7 @@ class Backward {
       for (const Poly& again : {everywhere, cells})
         for (const Poly& shown : {visibility(algebra_, softmax_.score.mask), cells}) {
           core.masked_again = Algebra::ratio(again, everywhere) != 1.0;
-          core.kept = algebra_.multiply({{1, kept}}, again);
+          core.kept = algebra_.multiply(algebra_.multiply({{1, kept}}, {{1, by.beside}}), again);
           fill_in(core, algebra_.multiply(core.kept, by.product), shown);
           // A constant derivative may be applied after the product instead.
           if (Algebra::ratio(value, core.by_dot) || Algebra::ratio(value, core.by_product))
@@ -420,12 +446,47 @@ class Backward {
     return std::nullopt;
   }
 
-  /// dO V^T, the gradient of a weight.
+  /// dO V^T, the gradient of a weight but for what it is multiplied by after the softmax.
   struct WeighedGradient {
     std::optional<Element> d_o;  // none: 1 everywhere
     Element v;
     Poly product;
+    Product beside{};  // of the factors
+    WeightFactors factors{};
   };
+
+  /// Each of `weighed` with the factors that `term`, in which it is one, may hold: none; all
+  /// numbers beside it but those by which the derivative of the scores multiplies; or these too,
+  /// where the program does that later.
+  std::vector<WeighedGradient> with_factors(const Monomial& term,
+                                            const std::vector<WeighedGradient>& weighed) {
+    std::vector<WeighedGradient> all;
+    for (const WeighedGradient& by : weighed) {
+      all.push_back(by);
+      const Poly rest =
+          algebra_.multiply({{1, elements_of(algebra_, term.factors)}},
+                            {{1, inverse_of(elements_of(algebra_, by.product[0].factors))}});
+      const Poly derivative = rewrite::derivative(algebra_, softmax_.score);
+      std::set<Product> tried{{}};
+      for (const Poly& later : {derivative, Algebra::constant(1)}) {
+        if (later.size() != 1) continue;
+        const Poly left =
+            algebra_.multiply(rest, {{1, inverse_of(elements_of(algebra_, later[0].factors))}});
+        const auto factors = weight_factors(algebra_, left[0].factors, flat(region_.anchor().at),
+                                            softmax_.score.keys);
+        if (!factors || !tried.insert(left[0].factors).second) continue;
+        all.push_back(by);
+        all.back().beside = left[0].factors;
+        all.back().factors = *factors;
+      }
+    }
+    return all;
+  }
+
+  static Product inverse_of(Product product) {
+    for (Power& p : product) p.exponent = -p.exponent;
+    return product;
+  }
 
   /// What it may be in `term`, whose sum is `d`: one that sums products of dO and V; or, as of a dO
   /// that is the same along the depth, one of V alone, and dO 1 or any number of data beside it.
@@ -447,10 +508,10 @@ class Backward {
 
   /// What follows for the scores of `dp`, the gradient of the weights.
   void fill_in(Core& core, const Poly& dp, const Poly& shown) {
-    const Poly weighted = algebra_.multiply(softmax_.probability, dp);
-    core.mean = algebra_.sum(softmax_.score.keys, weighted);
+    core.weighted = algebra_.multiply(softmax_.probability, dp);
+    core.mean = algebra_.sum(softmax_.score.keys, core.weighted);
     core.by_score = algebra_.add(
-        weighted, algebra_.scale(algebra_.multiply(softmax_.probability, core.mean), -1));
+        core.weighted, algebra_.scale(algebra_.multiply(softmax_.probability, core.mean), -1));
     // What hides the product alone hides no gradient of what is added to it, and a fill that is
     // added none at all.
     const Hiding hiding = softmax_.score.mask.hiding;

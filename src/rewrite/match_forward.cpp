@@ -11,14 +11,26 @@ namespace {
 struct Values {
   Element v;
   std::optional<Element> keep;
+  Product of_keys;  // numbers of each key beside V
 };
 
-/// Reads V and what dropout keeps out of sum_keys exp(z) * keep * V, perhaps masked a second time;
-/// nothing if the sum is not that.
-std::optional<Values> values_of(Algebra& algebra, const Softmax& softmax, AtomId sum) {
+/// The axes of `elements` that scores lack.
+Index columns_among(const Algebra& algebra, const Product& elements, const Index& scores) {
+  Index columns;
+  for (const Power& p : elements)
+    for (Var v : flat(algebra.at(p.atom).element.at))
+      if (std::find(scores.begin(), scores.end(), v) == scores.end()) columns.push_back(v);
+  return columns;
+}
+
+/// Reads V and what dropout keeps out of sum_keys exp(z) * keep * V, perhaps masked a second time
+/// and times numbers of each key; nothing if the sum is not that.
+std::optional<Values> values_of(Algebra& algebra, const Softmax& softmax, const Index& axes,
+                                AtomId sum) {
   const auto renaming = name_keys(algebra, softmax, softmax.score.keys, sum);
   if (!renaming) return std::nullopt;
-  std::optional<Element> v, keep;
+  std::optional<Element> keep;
+  Product elements;
   const std::vector<AtomId>& of_mask = softmax.score.mask.indicators;
   for (const Power& p : Product(algebra.at(sum).product)) {
     const AtomId id = algebra.rename(p.atom, *renaming);
@@ -26,16 +38,26 @@ std::optional<Values> values_of(Algebra& algebra, const Softmax& softmax, AtomId
     if (atom.kind == AtomKind::weight ||
         std::find(of_mask.begin(), of_mask.end(), id) != of_mask.end())
       continue;
-    if (atom.kind == AtomKind::element && p.exponent == 1 && !v) {
-      v = atom.element;
+    if (atom.kind == AtomKind::element) {
+      elements.push_back({id, p.exponent});
     } else if (atom.kind == AtomKind::indicator && !keep) {
       keep = atom.element;
     } else {
       return std::nullopt;
     }
   }
-  if (!v) return std::nullopt;
-  return Values{*v, keep};
+  // Of several V is the one that has columns.
+  const Index columns = columns_among(algebra, elements, axes);
+  const auto is_v = [&](const Power& p) {
+    return elements.size() == 1 || varies(algebra.at(p.atom).element, columns);
+  };
+  const auto v = std::find_if(elements.begin(), elements.end(), is_v);
+  if (v == elements.end() || v->exponent != 1) return std::nullopt;
+  Values values{algebra.at(v->atom).element, keep, {}};
+  elements.erase(v);
+  std::sort(elements.begin(), elements.end());
+  values.of_keys = std::move(elements);
+  return values;
 }
 
 /// sum_keys P * keep * V, the weights masked by `again`.
@@ -43,6 +65,7 @@ Poly output(Algebra& algebra, const Softmax& softmax, const Values& values, cons
   Poly product = algebra.multiply(softmax.weight, again);
   if (values.keep) product = algebra.multiply(product, algebra.indicator(*values.keep));
   product = algebra.multiply(product, algebra.element(values.v));
+  product = algebra.multiply(product, {{1, values.of_keys}});
   return algebra.multiply(algebra.sum(softmax.score.keys, product),
                           algebra.function(hlo::Opcode::divide, softmax.total));
 }
@@ -66,6 +89,7 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
                             const Softmax& softmax) {
   const Poly normaliser = algebra.function(hlo::Opcode::divide, softmax.total);
   const Poly cells = visible_cells(algebra, softmax.score.mask);
+  const Index axes = flat(region.anchor().at);
   std::string reason = "no product of these weights with values was found";
   for (const Member* member : region.members(region.home())) {
     if (member->kind != Kind::derived) continue;
@@ -74,14 +98,25 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
     if (value.empty()) continue;
     for (const Power& p : value[0].factors) {
       if (p.exponent != 1 || algebra.at(p.atom).kind != AtomKind::sum) continue;
-      const auto values = values_of(algebra, softmax, p.atom);
+      const auto values = values_of(algebra, softmax, axes, p.atom);
       if (!values) continue;
-      auto factor = Algebra::ratio(value, output(algebra, softmax, *values, Algebra::constant(1)));
+      const Poly of_rows = {{1, elements_of(algebra, value[0].factors)}};
+      Product beside = of_rows[0].factors;
+      beside.insert(beside.end(), values->of_keys.begin(), values->of_keys.end());
+      const auto factors = weight_factors(algebra, beside, axes, softmax.score.keys);
+      if (!factors) continue;
+      const auto multiple_of = [&](const Poly& again) {
+        return Algebra::ratio(value,
+                              algebra.multiply(output(algebra, softmax, *values, again), of_rows));
+      };
+      auto factor = multiple_of(Algebra::constant(1));
       const bool masked_again = !factor;
-      if (masked_again) factor = Algebra::ratio(value, output(algebra, softmax, *values, cells));
+      if (masked_again) factor = multiple_of(cells);
       if (!factor) {
         if (value.size() == 1 &&
-            !Algebra::ratio(value, algebra.multiply({{1, {{p.atom, 1}}}}, normaliser)))
+            !Algebra::ratio(
+                value,
+                algebra.multiply(algebra.multiply({{1, {{p.atom, 1}}}}, normaliser), of_rows)))
           reason = fmt::format("the weights summed in %{} are not normalised by their own sum",
                                x->name());
         continue;
@@ -93,6 +128,7 @@ Result<Match> match_forward(Algebra& algebra, Elements& elements, Region& region
       free_bound(elements, softmax.score.depth, algebra.at(softmax.score.dot).sizes, match.score.q,
                  match.score.k, &match.score.depth);
       match.v = values->v;
+      match.factors = *factors;
       match.sink = softmax.sink;
       match.fully_masked_rows_are_zero = masked_again;
       if (values->keep) match.dropout = Dropout{*values->keep, *factor};

@@ -10,15 +10,15 @@ using graph::TensorId;
 using hlo::Instruction;
 
 std::vector<const Instruction*> Operand::sources() const {
-  if (of_forward) return {};
-  if (made == Made::full_lengths || made == Made::logits || made == Made::ones ||
+  std::vector<const Instruction*> sources;
+  for (const WeightFactor& factor : times) sources.push_back(factor.place.x);
+  if (of_forward || made == Made::full_lengths || made == Made::logits || made == Made::ones ||
       made == Made::table_starts)
-    return {};
-  if (made != Made::key) return {place.x};
-  std::vector<const Instruction*> words;
+    return sources;
+  if (made != Made::key) sources.push_back(place.x);
   for (const RngDropoutMask::KeyWord& word : key)
-    if (word.place) words.push_back(word.place->x);
-  return words;
+    if (made == Made::key && word.place) sources.push_back(word.place->x);
+  return sources;
 }
 
 Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
@@ -34,6 +34,7 @@ Result<Plan> plan_forward(Elements& elements, const Match& match, bool stats,
   if (const Output* o = match.find(Role::o)) {
     HEDDLE_ASSIGN(op.o, planner.result("O", *o, planner.o_axes()));
     HEDDLE_TRY(planner.add_fully_masked_rows(v));
+    HEDDLE_TRY(planner.multiply_result(match.factors.of_rows));
   } else {
     op.o = planner.inner_result("O", planner.o_axes());
   }
@@ -93,6 +94,12 @@ std::optional<Algebra::Renaming> same_attention(const Match& forward, const Matc
       !agree(forward.score.k, backward.score.k) || !have_same_values() ||
       !forward.dropout != !backward.dropout || !forward.sink != !backward.sink)
     return std::nullopt;
+  const auto &of_keys = forward.factors.of_keys, &others = backward.factors.of_keys;
+  if (!std::equal(of_keys.begin(), of_keys.end(), others.begin(), others.end(),
+                  [&](const WeightFactor& a, const WeightFactor& b) {
+                    return a.divides == b.divides && agree(a.place, b.place);
+                  }))
+    return std::nullopt;
   if (forward.sink) {
     const Sink &a = *forward.sink, &b = *backward.sink;
     if (!a.place != !b.place || a.value != b.value || (a.place && !agree(*a.place, *b.place)))
@@ -110,11 +117,8 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
   HEDDLE_ASSIGN(op.q, planner.rotated_operand("Q", match.score.q, planner.q_axes()));
   HEDDLE_ASSIGN(op.k, planner.rotated_operand("K", match.score.k, planner.k_axes()));
   HEDDLE_ASSIGN(op.v, planner.values());
-  if (match.d_o) {
-    HEDDLE_ASSIGN(op.d_o, planner.vectors("dO", *match.d_o, planner.o_axes()));
-  } else {
-    op.d_o = planner.ones("dO", planner.o_axes());
-  }
+  const size_t v = planner.plan().operands.size() - 1;
+  HEDDLE_ASSIGN(op.d_o, planner.output_gradient());
   const size_t d_o = planner.plan().operands.size() - 1;
   // O and statistics as the forward call returns them; O perhaps as the program itself keeps it.
   const graph::Sdpa& sdpa = std::get<graph::Sdpa>(forward.plan.graph.nodes.back().op);
@@ -122,6 +126,12 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
     const graph::Tensor& t = forward.plan.graph[id];
     Operand operand;
     operand.of_forward = number;
+    if (number == 0) {
+      const CallResult& result = forward.plan.results[0];
+      operand.axes = planner.o_axes();
+      operand.place = result.direct ? renamed(result.place, forward.names)
+                                    : Element{0, nullptr, {operand.axes.canonical()}};
+    }
     const bool is_widened =
         planner.plan().dtype == hlo::ElementType::f32 && *t.dtype != DataType::f32;
     if (is_widened) operand.made = Made::as_f32;
@@ -142,6 +152,7 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
   } else {
     op.o = from_forward(sdpa.o, 0);
   }
+  const size_t o = planner.plan().operands.size() - 1;
   if (sdpa.stats != graph::kNone) {
     op.stats = from_forward(sdpa.stats, 1);
   } else {
@@ -157,6 +168,7 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
       if (std::find(known.begin(), known.end(), v) == known.end()) rest.push_back(v);
     return rest;
   };
+  std::optional<size_t> d_v;
   for (const Output& output : match.outputs) {
     // In the order of the operands, so that uids and results agree.
     Axes axes;
@@ -178,6 +190,8 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
         axes.columns = labels_beyond(output.place, flat({axes.batch, axes.heads, axes.rows}));
         HEDDLE_ASSIGN(op.d_v, planner.result("dV", output, axes));
         HEDDLE_TRY(planner.add_fully_masked_rows(d_o));
+        HEDDLE_TRY(planner.multiply_result(match.factors.of_keys));
+        d_v = planner.plan().results.size() - 1;
         break;
       }
       case Role::d_bias: {
@@ -199,8 +213,17 @@ Result<Plan> plan_backward(Elements& elements, const Match& match, const Forward
         break;
       }
       case Role::o:
+      case Role::d_factor:
         break;
     }
+  }
+  for (const Output& output : match.outputs) {
+    if (output.role != Role::d_factor) continue;
+    if (!d_v && output.of >= match.factors.of_rows.size()) {
+      d_v = planner.plan().results.size();
+      op.d_v = planner.inner_result("dV", planner.v_axes());
+    }
+    HEDDLE_TRY(planner.add_factor_gradient(output, d_o, o, v, d_v));
   }
   planner.plan().graph.nodes.push_back({"attention_backward", op});
   planner.finish();

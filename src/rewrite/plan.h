@@ -56,10 +56,13 @@ struct Operand {
   int64_t plus = 0, limit = 0;                   // of lengths
   double value = 0;                              // of logits
   std::optional<CutColumns> cut;                 // of tables
+  std::vector<WeightFactor> times;               // what it is multiplied by then
   std::array<RngDropoutMask::KeyWord, 2> key{};  // all of frame `place.frame`
 
   /// The program's instructions that it is made of.
   std::vector<const hlo::Instruction*> sources() const;
+  /// The labels of what is made of the place, before it is brought into the order of a copy.
+  Index labels() const { return times.empty() ? flat(place.at) : axes.canonical(); }
 };
 
 /// What a call of operands of `type` has its statistics and sums in: f64 beside f64, else f32.
@@ -74,13 +77,26 @@ struct CallResult {
   const hlo::Instruction* target = nullptr;
   Element place;  // the target with its labels
   Axes axes;
-  bool direct = true;  // else a canonical array, rearranged for the target
-  double factor = 1;   // what the target is a multiple by
-  Index summed;        // labels along which the target is the sum of the call's result
+  bool direct = true;               // else a canonical array, rearranged for the target
+  double factor = 1;                // what the target is a multiple by
+  std::vector<WeightFactor> times;  // and by these, before it is summed
+  Index summed;                     // labels along which the target is the sum of the call's result
   /// From the output as found to the target: the same elements, moved or rounded.
   std::vector<Element> chain;
   /// Of O and dV: a row that sees no key, to the call without weights, weighs all keys alike.
   bool adds_fully_masked_rows = false;
+};
+
+/// The gradient of a factor of the weights: what the call gives of rows, O, times dO, or of keys,
+/// dV, times V, both without the factors, summed along all axes that the factor lacks.
+struct FactorGradient {
+  const hlo::Instruction* target = nullptr;
+  Element place;  // the target with its labels
+  double factor = 1;
+  size_t vectors = 0;               // operand number of dO or V
+  std::optional<size_t> result;     // number of dV; none: of O, an operand
+  size_t o = 0, v = 0;              // operand number of O
+  std::vector<WeightFactor> times;  // the other factors
 };
 
 /// The rows that see no key: those for which the truth table over predicates holds nowhere.
@@ -100,6 +116,7 @@ struct Plan {
   int64_t workspace_bytes = 0;
   int forward = -1;  // of a backward: the plan whose O and statistics it reads, carried if that has
                      // another home
+  std::vector<FactorGradient> factor_gradients;
   std::optional<FullyMaskedRows> fully_masked_rows;
   /// Rotated queries and keys (or gradients before they are rotated back) that the call has inside.
   std::vector<const hlo::Instruction*> absorbed;

@@ -126,7 +126,88 @@ Result<TensorId> Planner::vectors(std::string name, const Element& leaf, const A
 
 Result<TensorId> Planner::values() {
   if (match_.v_is_unread) return ones("V", v_axes());
-  return vectors("V", match_.v, v_axes());
+  HEDDLE_ASSIGN(const TensorId v, vectors("V", match_.v, v_axes()));
+  HEDDLE_TRY(multiply_operand(v, match_.factors.of_keys));
+  return v;
+}
+
+Result<TensorId> Planner::output_gradient() {
+  TensorId d_o = graph::kNone;
+  if (match_.d_o) {
+    HEDDLE_ASSIGN(d_o, vectors("dO", *match_.d_o, o_axes()));
+  } else {
+    d_o = ones("dO", o_axes());
+  }
+  HEDDLE_TRY(multiply_operand(d_o, match_.factors.of_rows));
+  return d_o;
+}
+
+Status Planner::multiply_operand(TensorId id, const std::vector<WeightFactor>& factors) {
+  if (factors.empty()) return {};
+  Operand& operand = plan_.operands.back();
+  if (!varies_within(operand.place, operand.axes))
+    return error(Code::graph_not_supported,
+                 "%{}, to which a factor of the weights goes over, repeats itself along an axis",
+                 operand.place.x->name());
+  HEDDLE_ASSIGN(operand.times, local_factors(factors, operand.axes));
+  operand.direct = false;
+  plan_.graph[id].strides = canonical_view(operand.axes).strides;
+  return {};
+}
+
+Status Planner::multiply_result(const std::vector<WeightFactor>& factors) {
+  if (factors.empty()) return {};
+  CallResult& result = plan_.results.back();
+  if (result.adds_fully_masked_rows && !result.summed.empty())
+    return error(Code::graph_not_supported,
+                 "rows may see no key, and %{} is a sum over values times factors of the weights",
+                 result.target->name());
+  HEDDLE_ASSIGN(result.times, local_factors(factors, result.axes));
+  return {};
+}
+
+Result<std::vector<WeightFactor>> Planner::local_factors(std::vector<WeightFactor> factors,
+                                                         const Axes& axes) {
+  for (WeightFactor& factor : factors) {
+    if (!varies_within(factor.place, axes))
+      return error(Code::graph_not_supported,
+                   "%{}, a factor of the weights, is another for each key and query head of a key "
+                   "head",
+                   factor.place.x->name());
+    if (!data_type(factor.place.x->shape().type()))
+      return error(Code::graph_not_supported,
+                   "%{}, a factor of the weights, has elements of type {}", factor.place.x->name(),
+                   hlo::name(factor.place.x->shape().type()));
+    HEDDLE_ASSIGN(factor.place, narrow_place(factor.place, "a factor of the weights"));
+  }
+  return factors;
+}
+
+Status Planner::add_factor_gradient(const Output& output, size_t d_o, size_t o, size_t v,
+                                    std::optional<size_t> d_v) {
+  const WeightFactors& all = match_.factors;
+  const bool is_of_rows = output.of < all.of_rows.size();
+  std::vector<WeightFactor> others = is_of_rows ? all.of_rows : all.of_keys;
+  const WeightFactor own = all[output.of];
+  // A reciprocal's derivative has its square; the minus sign is in the output's own factor.
+  if (own.divides) {
+    others.push_back(own);
+  } else {
+    others.erase(std::find(others.begin(), others.end(), own));
+  }
+  if (!plan_.fully_masked_rows) HEDDLE_TRY(find_fully_masked_rows(d_o));
+  FactorGradient gradient;
+  gradient.target = output.place.x;
+  gradient.place = output.place;
+  gradient.factor = output.factor;
+  gradient.o = o;
+  gradient.v = v;
+  gradient.vectors = is_of_rows ? d_o : v;
+  if (!is_of_rows) gradient.result = d_v;
+  HEDDLE_ASSIGN(gradient.times,
+                local_factors(std::move(others), plan_.operands[gradient.vectors].axes));
+  plan_.factor_gradients.push_back(std::move(gradient));
+  return {};
 }
 
 TensorId Planner::ones(std::string name, const Axes& axes) {

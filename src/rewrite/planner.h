@@ -33,11 +33,17 @@ class Planner {
   /// Queries, keys, values or what belongs to each of them, in the type that the call computes in.
   Result<graph::TensorId> vectors(std::string name, const Element& leaf, const Axes& axes);
 
-  /// The values, or where nothing reads them any others.
+  /// The values, or where nothing reads them any others, times the numbers of each key.
   Result<graph::TensorId> values();
+  /// dO times the numbers of each row.
+  Result<graph::TensorId> output_gradient();
 
-  /// 1 everywhere, as such vectors are.
-  graph::TensorId ones(std::string name, const Axes& axes);
+  /// What the last result, O or dV, lacks of the program's value by `factors`.
+  Status multiply_result(const std::vector<WeightFactor>& factors);
+
+  /// The gradient of a factor, of operands number `d_o`, `o` and `v`, and dV if it is a key's.
+  Status add_factor_gradient(const Output& output, size_t d_o, size_t o, size_t v,
+                             std::optional<size_t> d_v);
 
   /// Queries or keys: if they are a rotation of something, the call rotates.
   Result<graph::TensorId> rotated_operand(const char* name, const Element& leaf, const Axes& axes);
@@ -54,6 +60,8 @@ class Planner {
   /// If rows may see no key: what the last result, O or dV, lacks of them is added to it, from
   /// operand number `operand`, V or dO.
   Status add_fully_masked_rows(size_t operand);
+  /// The same without a result.
+  Status find_fully_masked_rows(size_t operand);
 
   /// A result: the farthest instruction that only rearranges or rounds the output, as it can be
   /// written in place; else a canonical array.
@@ -99,6 +107,16 @@ class Planner {
     double factor;
     std::vector<Element> chain;
   };
+  /// 1 everywhere, as such vectors are.
+  graph::TensorId ones(std::string name, const Axes& axes);
+
+  /// `id`, the operand added last, times `factors`.
+  Status multiply_operand(graph::TensorId id, const std::vector<WeightFactor>& factors);
+
+  /// `factors` as the home computation has them, each varying along `axes` alone.
+  Result<std::vector<WeightFactor>> local_factors(std::vector<WeightFactor> factors,
+                                                  const Axes& axes);
+
   graph::TensorId add_result(std::string name, Replaced replaced, const Axes& axes);
 
   /// The type that the call computes in: its operands' own, but f32 where they differ, and where

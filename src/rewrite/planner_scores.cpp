@@ -182,6 +182,12 @@ Result<Element> Planner::narrow_place(const Element& leaf, const char* whose) {
 }
 
 Status Planner::add_fully_masked_rows(size_t operand) {
+  HEDDLE_TRY(find_fully_masked_rows(operand));
+  plan_.results.back().adds_fully_masked_rows = plan_.fully_masked_rows.has_value();
+  return {};
+}
+
+Status Planner::find_fully_masked_rows(size_t operand) {
   if (!plan_.keys.may_be_fully_masked) return {};
   const Mask& mask = match_.score.mask;
   FullyMaskedRows masked;
@@ -197,7 +203,6 @@ Status Planner::add_fully_masked_rows(size_t operand) {
     return error(Code::graph_not_supported,
                  "rows may see no key, and %{} repeats itself along an axis", values.x->name());
   plan_.fully_masked_rows = std::move(masked);
-  plan_.results.back().adds_fully_masked_rows = true;
   return {};
 }
 

@@ -76,11 +76,11 @@ Region::Region(Elements& elements, Algebra& algebra, int frame, const Instructio
   if (terms == Terms::whole) find_scores();
   if (home != frame) {
     for (const StackRead& read : elements.reads(frame)) {
-      const Element written = elements_.resolve(elements_.fresh(frame, read.write->operand(1)));
+      const Element row = elements_.fresh(frame, read.write->operand(1));
+      const Element written = elements_.resolve(row);
       const Member* member = find(frame, written.x);
       if (!member || opaque_.contains(written.x)) continue;
-      // The labels of what was written, dealt out to the dimensions of what is read.
-      if (auto at = elements_.regroup(member->place.at, read.read->shape().dims()))
+      if (auto at = labelled_as(*member, row, written))
         enter({{home, read.read, std::move(*at)}, member->kind});
     }
     walk(home);
@@ -243,23 +243,30 @@ void Region::classify(int frame, const Instruction* x) {
 
 void Region::classify_slice(int frame, const Instruction* x) {
   // Of what another frame's body joined: the very part that is a member there.
-  Element here = elements_.fresh(frame, x);
+  const Element here = elements_.fresh(frame, x);
   const Element behind = elements_.resolve(here);
   const Member* member = behind.frame == frame ? nullptr : find(behind.frame, behind.x);
   if (!member) return;
+  if (auto at = labelled_as(*member, here, behind))
+    enter({{frame, x, std::move(*at)}, member->kind});
+}
+
+std::optional<std::vector<Index>> Region::labelled_as(const Member& member, const Element& here,
+                                                      const Element& behind) const {
   std::map<Var, Var> names;
   for (size_t i = 0; i < behind.at.size(); ++i) {
-    if (behind.at[i].size() != member->place.at[i].size()) return;
-    for (size_t j = 0; j < behind.at[i].size(); ++j)
-      names[behind.at[i][j]] = member->place.at[i][j];
+    if (behind.at[i].size() != member.place.at[i].size()) return std::nullopt;
+    for (size_t j = 0; j < behind.at[i].size(); ++j) names[behind.at[i][j]] = member.place.at[i][j];
   }
-  for (Index& index : here.at)
+  std::vector<Index> at = here.at;
+  for (Index& index : at)
     for (Var& v : index) {
       const auto name = names.find(v);
-      if (name == names.end() || elements_.size(name->second) != elements_.size(v)) return;
+      if (name == names.end() || elements_.size(name->second) != elements_.size(v))
+        return std::nullopt;
       v = name->second;
     }
-  enter({here, member->kind});
+  return at;
 }
 
 void Region::classify_elementwise(int frame, const Instruction* x) {

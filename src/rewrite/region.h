@@ -78,6 +78,10 @@ class Region {
   void classify_elementwise(int frame, const hlo::Instruction* x);
   void classify_dot(int frame, const hlo::Instruction* x);
   void classify_slice(int frame, const hlo::Instruction* x);
+  /// The labels of `here`, behind whose views lies `behind`, an element of `member`; nothing if it
+  /// varies along what that lacks, or counts in other digits.
+  std::optional<std::vector<Index>> labelled_as(const Member& member, const Element& here,
+                                                const Element& behind) const;
   /// Whether a place varies along some of the matrix' axes, and no others.
   bool is_of_rows(const Element& place) const;
   /// Whether a member varies along an axis that the matrix lacks, as outputs and gradients do.

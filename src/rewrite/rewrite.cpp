@@ -196,8 +196,15 @@ class Rewriter {
       };
       add(*plan);
       if (plan->forward >= 0 && plans_[plan->forward]) add(*plans_[plan->forward]);
+      for (const CallResult& result : plan->results) {
+        for (const WeightFactor& factor : result.times) needs.push_back(factor.place.x);
+      }
+      for (const FactorGradient& gradient : plan->factor_gradients)
+        for (const WeightFactor& factor : gradient.times) needs.push_back(factor.place.x);
       for (const CallResult& result : plan->results)
         if (result.target) replaced[result.target] = needs;
+      for (const FactorGradient& gradient : plan->factor_gradients)
+        replaced[gradient.target] = needs;
     }
     return replaced;
   }

@@ -14,8 +14,8 @@ from pathlib import Path
 import jax
 import jaxlib._hlo as _hlo
 
-from forms import (backwards, broadcasts, dropout, heads, integers, layers, lookalikes, losses, masks,  # noqa: F401
-                   rope, rows, scores, sinks)
+from forms import (backwards, broadcasts, dropout, factors, heads, integers, layers, lookalikes, losses,  # noqa: F401
+                   masks, rope, rows, scores, sinks)
 from forms.form import FORMS
 
 
