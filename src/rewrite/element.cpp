@@ -317,7 +317,7 @@ std::optional<std::pair<int, const Instruction*>> Elements::forward_row(int fram
   if (read_way == 0) return std::nullopt;
   const Element whole = fresh(frame, read->operand(0));
   const Element array = resolve(whole);
-  if (array.frame == frame || array.at != whole.at) return std::nullopt;
+  if (array.frame == frame) return std::nullopt;
   const auto iterations = forward_iterations_;
   for (const auto& [key, iteration] : iterations) {
     const auto& [number, loop] = key;

@@ -278,8 +278,7 @@ class Backward {
     const Index labels = flat(place.at), own = flat(by.place.at);
     if (labels.size() != own.size() || !without(labels, own).empty()) return std::nullopt;
     const std::vector<Var> summed = without(flat(region_.anchor().at), own);
-    const Poly of_one = algebra_.multiply(
-        core.weighted, {{by.divides ? -1.0 : 1.0, {{element_atom(by.place), -1}}}});
+    const Poly of_one = algebra_.multiply(core.weighted, {{1, {{element_atom(by.place), -1}}}});
     return ratio_apart(region_.value(place), algebra_.sum(summed, of_one));
   }
 

@@ -189,7 +189,7 @@ Status Planner::add_factor_gradient(const Output& output, size_t d_o, size_t o, 
   const bool is_of_rows = output.of < all.of_rows.size();
   std::vector<WeightFactor> others = is_of_rows ? all.of_rows : all.of_keys;
   const WeightFactor own = all[output.of];
-  // A reciprocal's derivative has its square; the minus sign is in the output's own factor.
+  // A reciprocal's derivative has its square; the minus sign is in the output's factor.
   if (own.divides) {
     others.push_back(own);
   } else {
@@ -370,7 +370,7 @@ TensorId Planner::statistic(const char* name) {
 
 std::optional<Element> Planner::stacked_result(const CallResult& result,
                                                const Algebra::Renaming& names) {
-  if (!result.target || result.factor != 1) return std::nullopt;
+  if (!result.target || result.factor != 1 || !result.times.empty()) return std::nullopt;
   Element place = result.place;
   place.frame = match_.anchor.frame;
   const Element behind = elements_.resolve(renamed(place, names));

@@ -24,7 +24,12 @@ FORMS = ["mask_of_keys_grad", "mask_of_either_grad", "mask_in_groups_grad", "len
          "gradient_of_narrow_values_only", "scan_of_values_only", "dropped_in_bf16", "dropped_in_bf16_grad",
          "dropped_by_keys_of_keys_grad",
          "keys_of_content_and_of_positions", "keys_of_content_and_of_positions_grad",
-         "vector_of_each_pair_of_positions_grad", "products_of_two_pairs_grad"]
+         "vector_of_each_pair_of_positions_grad", "products_of_two_pairs_grad",
+         "weighed_by_heads_grad", "weighed_by_heads_in_groups_grad", "weighed_by_heads_of_groups_grad", "weighed_by_rows_grad",
+         "weighed_by_keys_grad", "weighed_by_keys_of_all_grad", "weighed_by_a_number_grad", "weighed_by_rows_and_keys_grad",
+         "weights_divided_by_heads_grad", "dropped_and_weighed_by_heads_grad", "weighed_by_heads_and_dropped_grad",
+         "weighed_by_keys_and_dropped_grad", "weighed_by_heads_and_masked_twice_grad", "weighed_by_heads_in_bf16_grad",
+         "scan_weighed_by_heads"]
 
 
 def argument(shape, dtype, number):

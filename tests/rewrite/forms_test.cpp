@@ -229,6 +229,21 @@ std::vector<Expected> fused() {
                            "one_row_multiplied_in_groups",
                            "rows_multiplied",
                            "keys_of_many_digits",
+                           "weighed_by_heads",
+                           "weights_times_heads",
+                           "weighed_by_heads_in_groups",
+                           "weighed_by_heads_of_groups",
+                           "weighed_by_rows",
+                           "weighed_by_keys",
+                           "weighed_by_keys_of_all",
+                           "weighed_by_a_number",
+                           "weighed_by_rows_and_keys",
+                           "weights_divided_by_heads",
+                           "dropped_and_weighed_by_heads",
+                           "weighed_by_heads_and_dropped",
+                           "weighed_by_keys_and_dropped",
+                           "weighed_by_heads_and_masked_twice",
+                           "weighed_by_heads_in_bf16",
                            "one_row_multiplied_in_bf16"})
     all.push_back({name, 1, 0});
   for (const char* name : {"alibi_grad",
@@ -354,6 +369,21 @@ std::vector<Expected> fused() {
                            "one_row_multiplied_of_scaled_queries_grad",
                            "one_row_multiplied_in_groups_grad",
                            "rows_multiplied_grad",
+                           "weighed_by_heads_grad",
+                           "weights_times_heads_grad",
+                           "weighed_by_heads_in_groups_grad",
+                           "weighed_by_heads_of_groups_grad",
+                           "weighed_by_rows_grad",
+                           "weighed_by_keys_grad",
+                           "weighed_by_keys_of_all_grad",
+                           "weighed_by_a_number_grad",
+                           "weighed_by_rows_and_keys_grad",
+                           "weights_divided_by_heads_grad",
+                           "dropped_and_weighed_by_heads_grad",
+                           "weighed_by_heads_and_dropped_grad",
+                           "weighed_by_keys_and_dropped_grad",
+                           "weighed_by_heads_and_masked_twice_grad",
+                           "weighed_by_heads_in_bf16_grad",
                            "keys_of_many_digits_grad"})
     all.push_back({name, 1, 1});
   for (const char* name : {"sum_of_output",
@@ -392,9 +422,9 @@ std::vector<Expected> fused() {
   all.push_back({"scan_dots_saveable", 2, 1});
   all.push_back({"bias_of_all_layers", 3, 0});
   all.push_back({"bias_of_all_layers_grad", 3, 3});
-  for (const char* name :
-       {"scan", "scan_dropped_out", "scan_of_scans", "scan_reversed", "scan_with_mask",
-        "scan_with_sinks", "scan_with_widened_bias", "scan_with_widened_slopes"})
+  for (const char* name : {"scan", "scan_dropped_out", "scan_of_scans", "scan_reversed",
+                           "scan_with_mask", "scan_weighed_by_heads", "scan_with_sinks",
+                           "scan_with_widened_bias", "scan_with_widened_slopes"})
     all.push_back({name, 1, 1});
   all.push_back({"scan_dropped_out_checkpoint", 2, 1});
   all.push_back({"scan_checkpoint", 2, 1});
