@@ -422,9 +422,10 @@ std::vector<Expected> fused() {
   all.push_back({"scan_dots_saveable", 2, 1});
   all.push_back({"bias_of_all_layers", 3, 0});
   all.push_back({"bias_of_all_layers_grad", 3, 3});
-  for (const char* name : {"scan", "scan_dropped_out", "scan_of_scans", "scan_reversed",
-                           "scan_with_mask", "scan_weighed_by_heads", "scan_with_sinks",
-                           "scan_with_widened_bias", "scan_with_widened_slopes"})
+  for (const char* name :
+       {"scan", "scan_dropped_out", "scan_of_scans", "scan_reversed", "scan_with_mask",
+        "mapped_over_entries", "mapped_over_heads", "scan_weighed_by_heads", "scan_with_sinks",
+        "scan_with_widened_bias", "scan_with_widened_slopes"})
     all.push_back({name, 1, 1});
   all.push_back({"scan_dropped_out_checkpoint", 2, 1});
   all.push_back({"scan_checkpoint", 2, 1});

@@ -69,6 +69,26 @@ def attention_of(visible):
     return attend
 
 
+def mapped(attend, *over):
+    return jax.grad(lambda *x: jnp.sum(jnp.sin(lax.map(lambda each: attend(*each), x))), (0, 1, 2))(*over)
+
+
+@form(QB, KB, VB)
+def mapped_over_entries(q, k, v):
+    def attend(q, k, v):
+        p = softmax(jnp.where(causal(), jnp.einsum("qhd,khd->hqk", q, k), -1e30))
+        return jnp.einsum("hqk,khd->qhd", p, v)
+
+    return mapped(attend, q, k, v)
+
+
+@form(QB, KB, VB)
+def mapped_over_heads(q, k, v):
+    """The loop's arrays are made outside of it, and both loops read their rows."""
+    heads = (x.swapaxes(1, 2).reshape(B * H, -1, x.shape[3]) for x in (q, k, v))
+    return mapped(lambda q, k, v: softmax(q @ k.T) @ v, *heads)
+
+
 @both(QB, KB, VB, shape(dtype=jnp.bool_), out=OB)
 def branches(q, k, v, near):
     """Each branch is a checkpoint: what its backward needs is computed again there."""
