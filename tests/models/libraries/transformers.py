@@ -60,6 +60,29 @@ def albert():
     return step(model, parameters, draw, padded(draw, 20, 7, 13))
 
 
+@program("f32", 2, 2)
+def bert_of_pruned_heads():
+    """A mask of heads for each layer, behind the dropout of the weights."""
+    draw = Draw(25)
+    model, parameters = made(hf.FlaxBertModel, hf.BertConfig(**BERT, attention_probs_dropout_prob=0.1), draw)
+    heads = jnp.asarray([[1, 0, 1, 1], [0.5, 1, 0, 2]], jnp.float32)
+    return step(model, parameters, draw, padded(draw, 20, 7, 13) | {"head_mask": heads})
+
+
+@program("f32", 2, 2)
+def importance_of_heads():
+    """The gradient of the loss by ELECTRA's mask of heads, beside those of its parameters."""
+    draw = Draw(26)
+    model, parameters = made(hf.FlaxElectraModel, hf.ElectraConfig(**BERT, embedding_size=16), draw)
+    texts = padded(draw, 4, 20, 11)
+
+    def outputs(trained, key, inputs):
+        parameters, heads = trained
+        return first(model(**inputs, head_mask=heads, params=parameters, dropout_rng=key, train=True))
+
+    return squared_error(outputs), ((parameters, jnp.ones((2, 4))), draw.normal(BATCH, LENGTH, 32), jax.random.key(1), texts)
+
+
 @program("bf16", 2, 2)
 def roberta_prelayernorm():
     draw = Draw(2)
