@@ -7,9 +7,9 @@
 #include <memory>
 #include <thread>
 
+#include "engine/cuda/compiled_kernel.h"
 #include "engine/cuda/device.h"
 #include "engine/cuda/kernel.h"
-#include "engine/cuda/compiled_kernel.h"
 #include "engine/cuda/target.h"
 #include "gpu/device_graph.h"
 #include "gpu/gpu_test.h"

@@ -1,7 +1,7 @@
 #include "engine/cuda/engine.h"
 
-#include "engine/cuda/graphed_plan.h"
 #include "engine/cuda/compiled_kernel.h"
+#include "engine/cuda/graphed_plan.h"
 #include "engine/cuda/loaded_plan.h"
 #include "engine/cuda/lowering.h"
 #include "engine/cuda/run_concurrently.h"
