@@ -3,6 +3,9 @@
 tests/torch runs here too, with HEDDLE_TEST_DEVICE=cuda.
 """
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -102,6 +105,23 @@ def test_dropout_is_seeded_without_a_wait():
             finally:
                 torch.cuda.set_sync_debug_mode("default")
         assert torch.equal(*found) and not torch.equal(found[0], sdpa(q, q, q, dropout_p=0.2))
+
+
+def test_a_backward_is_the_first_of_its_thread():
+    """The thread of torch's autograd has no context until something has called CUDA there: in a process of its own."""
+    program = """
+import torch
+import heddle.torch
+q, k, v, d_o = (torch.randn(2, 96, 4, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+leaves = [x.requires_grad_() for x in (q, k, v)]
+exact = [x.detach().double().requires_grad_() for x in leaves]
+o = heddle.torch.attention(*leaves, causal=True)
+found = torch.autograd.grad(o, leaves, d_o)
+true = torch.nn.functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in exact), is_causal=True)
+for one, other in zip(found, torch.autograd.grad(true.transpose(1, 2), exact, d_o.double()), strict=True):
+    torch.testing.assert_close(one.double(), other, rtol=0.05, atol=0.05)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize("op", ["rms_norm", "layer_norm", "rope"])

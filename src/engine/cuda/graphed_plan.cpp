@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "engine/cuda/context.h"
 #include "engine/cuda/launch_graph.h"
 
 namespace heddle::engine::cuda {
@@ -28,6 +29,7 @@ class GraphedPlan final : public Plan {
 
   Status execute(std::span<void* const> buffers, void* workspace, void* stream) const override {
     const auto on = static_cast<CuStream>(stream);
+    HEDDLE_TRY(give_context(driver_, device_));
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock() && serves(on)) {
       if (const std::optional<Status> done = graph_->try_execute(plan_, buffers, workspace, on))
         return *done;
