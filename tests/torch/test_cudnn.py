@@ -113,6 +113,20 @@ def test_the_same_sentences(way, changed, sentence):
     attend.run()
 
 
+def test_a_negated_view_is_refused(way):
+    """Of x.conj().imag torch gives out the memory of x.imag."""
+    attend = Attend(way)
+    negated = torch._neg_view(attend.pack[1])
+    assert negated.is_neg()
+    for pack in ({**attend.pack, 1: negated}, {**attend.by_tensor, list(attend.by_tensor)[1]: negated}):
+        with pytest.raises(ValueError, match="with the other sign, expected one without"):
+            attend.graph.execute(pack, attend.workspace)
+    plan = attend.graph._bound.plan
+    with pytest.raises(ValueError, match="with the other sign, expected one without"):
+        plan.execute(dict(zip((*plan.inputs, *plan.outputs), 5 * [negated], strict=True)), attend.workspace)
+    assert attend.pack[3].isnan().all()
+
+
 def test_an_emptied_tensor_is_refused(way):
     attend = Attend(way)
     emptied = attend.pack[1].clone()

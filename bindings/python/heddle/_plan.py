@@ -11,7 +11,7 @@ from struct import Struct
 from heddle._graph import MAX_RANK, Graph, _text
 from heddle._library import DEVICES, call, failure, load
 from heddle.arrays._dtypes import BYTES, WORDS
-from heddle.arrays._memory import Memory, memory_of, span
+from heddle.arrays._memory import Memory, memory_in_place, memory_of, span
 
 
 class _CShape(ctypes.Structure):
@@ -126,7 +126,7 @@ class Plan:
         for an array that is not the tensor's."""
         tensor = self._tensors.get(uid, {})
         what = f"The tensor {tensor.get('name', '')!r} (uid {uid})"
-        memory = memory_of(what, value)
+        memory = memory_in_place(what, value)
         if memory.dims is None or not tensor:
             return memory.address
         dims, expected = list(shapes.get(uid, tensor["dims"])), list(strides.get(uid, tensor["strides"]))

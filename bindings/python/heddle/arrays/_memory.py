@@ -59,12 +59,22 @@ def memory_of(what, given):
     return Memory(address)
 
 
+def memory_in_place(what, given):
+    """`memory_of` what is read and written as it lies there. Raises ValueError for a view of torch whose numbers are those with
+    the other sign."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(given, torch.Tensor) and given.is_neg():
+        raise ValueError(f"{what} is a view of numbers that lie in memory with the other sign, expected one without "
+                         "(torch's resolve_neg).")
+    return memory_of(what, given)
+
+
 def address_of(array):
     """Where the elements of an array begin that `memory_of` knows; of NumPy's in less than a microsecond."""
     try:
         return array.__array_interface__["data"][0]
     except AttributeError:
-        return memory_of("An array", array).address
+        return memory_in_place("An array", array).address
 
 
 def name_of(what, dtype):

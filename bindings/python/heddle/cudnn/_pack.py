@@ -81,6 +81,12 @@ class Binding:
             values = self._find(pack)
         except KeyError:
             return False
+        try:
+            # The library reads numbers as they lie there.
+            if any(map(self._torch_tensor.is_neg, values)):
+                return False
+        except TypeError:
+            return False
         return self._launch_arrays(values, workspace, stream)
 
     def addresses(self, pack, reaches=None):
@@ -93,7 +99,7 @@ class Binding:
         for value, (dtype, elements, on_gpu, port) in zip(self._values(pack), self._quick, strict=True):
             # Torch's tensors are most of all packs; what is not as expected goes the long way to its sentence.
             if (type(value) is torch_tensor and value.dtype is dtype and value.is_cuda is on_gpu
-                    and value.numel() >= elements and (value.is_contiguous() or 0 not in value.stride())):
+                    and not value.is_neg() and value.numel() >= elements and (value.is_contiguous() or 0 not in value.stride())):
                 found.append(value.data_ptr())
                 device = self.device
                 continue
@@ -157,7 +163,7 @@ class Binding:
     def _memory(self, port, value, reaches):
         if value is _MISSING or value is None:
             raise ValueError(f"The pack is missing a buffer for tensor uid {port.uid}, the {port}.")
-        memory = _memory.memory_of(f"The {port}", value)
+        memory = _memory.memory_in_place(f"The {port}", value)
         if memory.dtype is not None and memory.dtype != port.dtype:
             given = MEMBERS[memory.dtype].name if memory.dtype in MEMBERS else memory.dtype
             raise ValueError(f"The {port} is bound to an array of {given}, expected {MEMBERS[port.dtype].name}.")
