@@ -412,8 +412,9 @@ typedef struct heddle_python_call {
 
 /* heddle_plan_execute on the arrays in a tuple, in the order of call->uids, with an array of whole
  * bytes without gaps as the workspace. The caller holds the interpreter's lock, which is free while
- * the plan runs. -1 if an object is not an array of that type or not one of what is expected: then
- * nothing has been executed, and no sentence says why; else the heddle_status of the execution. */
+ * the plan runs. -1 if an object is not an array of that type or not one of what is expected, or
+ * something is null: then nothing has been executed, and no sentence says why; else the
+ * heddle_status of the execution. */
 HEDDLE_API int heddle_python_execute(const heddle_python_call* call, void* tuple, void* workspace,
                                      void* stream);
 

@@ -137,7 +137,8 @@ extern "C" int heddle_python_execute(const heddle_python_call* call, void* tuple
   constexpr int kNotAsExpected = -1;
   std::array<void*, Executable::kMaxPorts> addresses;
   void* scratch = nullptr;
-  if (!call || call->count > addresses.size() || !find_arrays(*call, tuple, addresses.data()) ||
+  if (!call || !call->python || !tuple || !workspace || (call->count > 0 && !call->arrays) ||
+      call->count > addresses.size() || !find_arrays(*call, tuple, addresses.data()) ||
       !find_workspace(*call, workspace, scratch)) {
     return kNotAsExpected;
   }

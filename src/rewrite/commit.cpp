@@ -45,7 +45,7 @@ class Writer {
       if (!operand.times.empty()) {
         const Index all = operand.axes.canonical();
         HEDDLE_ASSIGN(x, reordered(elements_, {x, flat(operand.place.at)}, all));
-        HEDDLE_ASSIGN(x, multiplied({x, all}, operand.times, plan.home));
+        HEDDLE_ASSIGN(x, multiplied({x, all}, operand.times, plan.home, plan.dtype));
       }
       wholes.push_back(x);
       HEDDLE_ASSIGN(x, made(operand, x));
@@ -200,7 +200,7 @@ class Writer {
     if (!result.direct) {
       Labelled whole{value, result.axes.canonical()};
       if (!result.summed.empty()) {
-        HEDDLE_ASSIGN(whole.x, multiplied(whole, result.times, plan.home));
+        HEDDLE_ASSIGN(whole.x, multiplied(whole, result.times, plan.home, value->shape().type()));
         HEDDLE_ASSIGN(whole.x, hlo::make_convert(whole.x, at_least_f32(whole.x->shape().type())));
         HEDDLE_ASSIGN(whole, reduced(elements_, whole, result.summed, hlo::Opcode::add));
       }
@@ -211,7 +211,8 @@ class Writer {
                                                   result.axes.columns, wholes));
     }
     if (result.summed.empty()) {
-      HEDDLE_ASSIGN(value, multiplied({value, flat(result.place.at)}, result.times, plan.home));
+      HEDDLE_ASSIGN(value, multiplied({value, flat(result.place.at)}, result.times, plan.home,
+                                      value->shape().type()));
     }
     return replace(result.target, value, result.factor);
   }
@@ -277,7 +278,8 @@ class Writer {
     }
     HEDDLE_ASSIGN(Instruction * product,
                   hlo::make_binary(hlo::Opcode::multiply, vectors.x, with.x));
-    HEDDLE_ASSIGN(product, multiplied({product, vectors.labels}, gradient.times, plan.home));
+    HEDDLE_ASSIGN(product, multiplied({product, vectors.labels}, gradient.times, plan.home,
+                                      product->shape().type()));
     const Index own = flat(gradient.place.at);
     Index over;
     for (Var v : vectors.labels)
@@ -309,11 +311,12 @@ class Writer {
     return {};
   }
 
-  /// `array` times `factors`, rounded once; its shape has a dimension for each label then.
+  /// `array` times `factors`, rounded once, to `type`; its shape has a dimension for each label
+  /// then.
   Result<Instruction*> multiplied(const Labelled& array, const std::vector<WeightFactor>& factors,
-                                  int home) {
+                                  int home, hlo::ElementType type) {
     if (factors.empty()) return array.x;
-    const hlo::ElementType type = array.x->shape().type(), wide = at_least_f32(type);
+    const hlo::ElementType wide = at_least_f32(array.x->shape().type());
     HEDDLE_ASSIGN(Instruction * x, reordered(elements_, array, array.labels));
     HEDDLE_ASSIGN(x, converted(x, wide));
     for (const WeightFactor& factor : factors) {

@@ -53,7 +53,10 @@ ElementType Planner::type_of_call(const Plan* forward) {
         return output.role != Role::d_bias && output.role != Role::d_sink && is_kept_wide(output);
       });
   const bool beside_f32 = forward && forward->dtype == ElementType::f32;
-  return fit_f32 && (differ || keeps_f32 || beside_f32) ? ElementType::f32 : types[0];
+  // What the program multiplies weights by, at most 1, may be beyond f16 times V, or dO.
+  const bool multiplies_f16 = types[0] == ElementType::f16 && match_.factors.size() > 0;
+  return fit_f32 && (differ || keeps_f32 || beside_f32 || multiplies_f16) ? ElementType::f32
+                                                                          : types[0];
 }
 
 bool Planner::is_kept_wide(const Output& output) {
@@ -286,6 +289,8 @@ Result<TensorId> Planner::result(std::string name, const Output& output, const A
     if (!next) break;
     place = *next;
   }
+  if (!found && plan_.dtype == ElementType::f32 && is_half(output.place.x->shape().type()))
+    return add_result(std::move(name), {plan_.dtype, output.factor, {output.place}}, axes);
   if (!found)
     return error(Code::graph_not_supported, "%{} ({}) is {}, which no call of {} operands gives",
                  place.x->name(), name, hlo::name(place.x->shape().type()), hlo::name(plan_.dtype));

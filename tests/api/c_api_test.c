@@ -225,11 +225,19 @@ static void test_execution_on_objects(const heddle_graph* graph) {
   workspace.dims = extent;
   REFUSED(workspace.device = kCuda)
   workspace.device = kCpu;
+  const heddle_python* const python_of_call = call.python;
+  REFUSED(call.python = NULL)
+  call.python = python_of_call;
+  const heddle_python_array* const arrays_of_call = call.arrays;
+  REFUSED(call.arrays = NULL)
+  call.arrays = arrays_of_call;
   REFUSED(call.count = 129)
   call.count = 4;
   REFUSED(arrays[0].dtype = HEDDLE_DTYPE_UNSET)
   arrays[0].dtype = HEDDLE_F32;
   CHECK(heddle_python_execute(NULL, tuple, &workspace, NULL) == -1);
+  CHECK(heddle_python_execute(&call, NULL, &workspace, NULL) == -1);
+  CHECK(heddle_python_execute(&call, tuple, NULL, NULL) == -1);
   CHECK(data[3][0] == 77);
 
   /* Memory that reaches far enough by its strides, or begins behind its address; a failure of the

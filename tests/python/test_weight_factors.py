@@ -111,7 +111,7 @@ def test_fused_program_is_the_original(name, mask, shared):
         assert distance(f, e) < 1e-11, f"{part}: {distance(f, e)}"
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_narrow_program_is_as_exact_as_the_original(name, dtype):
     step = training_step(attention(MASKS["causal"], PROGRAMS[name][1], False))
@@ -125,6 +125,20 @@ def test_narrow_program_is_as_exact_as_the_original(name, dtype):
         assert f.dtype == dtype
         allowed = 2 * norm(e, t) + 4 * float(jnp.finfo(dtype).eps)
         assert norm(f, t) <= allowed, f"{part}: {norm(f, t)}, XLA's {norm(e, t)}"
+
+
+def test_factors_beyond_f16_beside_values():
+    """No weight times a factor is beyond f16, but values times factors are."""
+    step = training_step(attention(MASKS["none"], PROGRAMS["keys"][1], False))
+    q, k, v, _, d_o = operands("keys", False, jnp.float16)
+    given = (q / 8, k, v * 25, jnp.full((B, N, 1, S), 1000, jnp.float16), d_o / 16)
+    assert np.abs(np.asarray(given[2], np.float64)).max() * 1000 > float(jnp.finfo(jnp.float16).max)
+    truth = jax.jit(step)(*(x.astype(jnp.float64) for x in given))
+    fused, original = heddle.jax.fuse(step), jax.jit(step)
+    assert fused.lower(*given).as_text().count("stablehlo.custom_call @heddle") == 2
+    norm = lambda x, t: np.linalg.norm(np.asarray(x, np.float64) - t) / np.linalg.norm(t)
+    for part, t, e, f in zip(("O", "dQ", "dK", "dV", "dF"), truth, original(*given), fused(*given), strict=True):
+        assert norm(f, t) <= 2 * norm(e, t) + 4 * float(jnp.finfo(jnp.float16).eps), f"{part}: {norm(f, t)}, XLA's {norm(e, t)}"
 
 
 def test_pruned_head_of_no_finite_output_is_not_finite():
