@@ -61,10 +61,11 @@ struct ArgumentLayout {
   bool largest_gradient = false;  ///< of a backward: the largest dL/d(dot)
   bool codes = false;             ///< scales of K's and V's codes
   bool scores = false;            ///< written beside the output
+  bool tiled_gradient = false;    ///< of a Hopper backward: the map of the gradient of tiles
 };
-inline constexpr ArgumentLayout kWholeLayout{kMaxBounds, kMaxLoads, true, true, true, true,
-                                             true,       true,      true, true, true, true,
-                                             true,       true,      true, true, true, true};
+inline constexpr ArgumentLayout kWholeLayout{kMaxBounds, kMaxLoads, true, true, true, true, true,
+                                             true,       true,      true, true, true, true, true,
+                                             true,       true,      true, true, true};
 #ifdef HEDDLE_ARGUMENT_LAYOUT
 inline constexpr ArgumentLayout kArgumentLayout = HEDDLE_ARGUMENT_LAYOUT;
 #else

@@ -52,6 +52,10 @@ HEDDLE_DEVICE void load_shared(u32 address, u32& x, u32& y) {
   asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(x), "=r"(y) : "r"(address) : "memory");
 }
 
+HEDDLE_DEVICE void load_shared(u32 address, u32 (&value)[2]) {
+  load_shared(address, value[0], value[1]);
+}
+
 HEDDLE_DEVICE void load_shared(u32 address, float& x, float& y) {
   asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory");
 }
@@ -83,6 +87,13 @@ HEDDLE_DEVICE void load_matrix_x4_transposed(u32 address, u32 (&m)[4]) {
 HEDDLE_DEVICE void store_matrix_x4(u32 address, u32 m0, u32 m1, u32 m2, u32 m3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address),
                "r"(m0), "r"(m1), "r"(m2), "r"(m3)
+               : "memory");
+}
+
+/// Two matrices, each transposed on the way; lanes 0 to 15 give the addresses.
+HEDDLE_DEVICE void store_matrix_x2_transposed(u32 address, u32 m0, u32 m1) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(address),
+               "r"(m0), "r"(m1)
                : "memory");
 }
 

@@ -20,6 +20,7 @@
 #include "backward_producer.cuh"
 #include "backward_scores.cuh"
 #include "backward_steps.cuh"
+#include "backward_tile_gradient.cuh"
 #include "backward_tiles.cuh"
 
 namespace heddle::sm90 {
@@ -66,10 +67,21 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
   using DoRing = tile::Ring<C::kDOStages>;
   static_assert(kSharedBytes <= kMostShared, "shared memory of a block");
 
+  static constexpr u32 kSharedWindow = 1 << 18;  ///< what descriptors reach
   // Named barriers: 0 is __syncthreads. The dQ pair exists once per group.
   static constexpr int kConsumersBarrier = 1, kDqFullBarrier = 2, kDqEmptyBarrier = 4;
 
+  /// What a consumer group hands to the warp that adds up dQ: has been read, or is written.
+  HEDDLE_DEVICE static void wait_read(int part) {
+    ptx::barrier_sync(kDqEmptyBarrier + part, 128 + 32);
+  }
+  HEDDLE_DEVICE static void hand_over(int part) {
+    ptx::fence_proxy_async_shared();
+    ptx::barrier_arrive(kDqFullBarrier + part, 128 + 32);
+  }
+
   using Producer = BackwardProducer<AttentionBackward>;
+  using TileGradient = BackwardTileGradient<AttentionBackward>;
   /// One consumer warp group: 64 keys of the block.
   struct Consumer : BackwardScores<Block, Score, Derivative>, BackwardTiles<AttentionBackward> {
     using Scores = BackwardScores<Block, Score, Derivative>;
@@ -99,12 +111,19 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     HEDDLE_DEVICE Consumer(const BackwardArguments& args, const BackwardWork& work, u32 shared)
         : Scores(args, work, work.key0 + 64 * (threadIdx.x / 128 - 1)), Shared(shared) {}
 
+    /// An address as descriptors of products take it: within the block, where those of a cluster
+    /// have the block's rank above.
+    HEDDLE_DEVICE static u32 operand(u32 address) {
+      return C::kCluster > 1 ? address & (kSharedWindow - 1) : address;
+    }
+
     // The products, each a group of its own.
 
     HEDDLE_DEVICE void begin_s(int stage) {
       ptx::wgmma_fence();
-      tile::issue_product<T, kTileM, kQk / 16>(s, tile::KMajor<KTile>(shared + kAt.k, 64 * part),
-                                               tile::KMajor<QTile>(q_tile(stage)), false);
+      tile::issue_product<T, kTileM, kQk / 16>(
+          s, tile::KMajor<KTile>(operand(shared + kAt.k), 64 * part),
+          tile::KMajor<QTile>(operand(q_tile(stage))), false);
       ptx::wgmma_commit();
     }
     template <int kBehind>
@@ -114,8 +133,9 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     }
     HEDDLE_DEVICE void begin_d_p(int stage) {
       ptx::wgmma_fence();
-      tile::issue_product<T, kTileM, kVd / 16>(d_p, tile::KMajor<VTile>(shared + kAt.v, 64 * part),
-                                               tile::KMajor<DoTile>(d_o_tile(stage)), false);
+      tile::issue_product<T, kTileM, kVd / 16>(
+          d_p, tile::KMajor<VTile>(operand(shared + kAt.v), 64 * part),
+          tile::KMajor<DoTile>(operand(d_o_tile(stage))), false);
       ptx::wgmma_commit();
     }
     template <int kBehind>
@@ -125,16 +145,16 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     }
     HEDDLE_DEVICE void issue_d_v(int stage, bool accumulate) {
       ptx::wgmma_fence();
-      tile::issue_product<T, kVd, kTileM / 16>(d_v, probability,
-                                               tile::MnMajor<DoTile>(d_o_tile(stage)), accumulate);
+      tile::issue_product<T, kVd, kTileM / 16>(
+          d_v, probability, tile::MnMajor<DoTile>(operand(d_o_tile(stage))), accumulate);
       ptx::wgmma_commit();
     }
     /// The sums are the tensor core's: nothing is left to add.
     HEDDLE_DEVICE void add_d_v(int) {}
     HEDDLE_DEVICE void issue_d_k(int, int stage, bool accumulate) {
       ptx::wgmma_fence();
-      tile::issue_product<T, kQk, kTileM / 16>(d_k, d_s, tile::MnMajor<QTile>(q_tile(stage)),
-                                               accumulate);
+      tile::issue_product<T, kQk, kTileM / 16>(
+          d_k, d_s, tile::MnMajor<QTile>(operand(q_tile(stage))), accumulate);
       ptx::wgmma_commit();
     }
     HEDDLE_DEVICE void add_d_k(int) {}
@@ -142,8 +162,9 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       ptx::mbarrier_wait(d_s_full(step), step >> 1 & 1);
       ptx::wgmma_fence();
       tile::issue_product<T, kDqColumns, kTileN / 16>(
-          d_q, tile::MnMajor<DsTile>(d_s_tile(step), kSplitColumns ? 0 : 64 * part),
-          tile::MnMajor<KTile>(shared + kAt.k, kSplitColumns ? kDqColumns * part : 0), false);
+          d_q, tile::MnMajor<DsTile>(operand(d_s_tile(step)), kSplitColumns ? 0 : 64 * part),
+          tile::MnMajor<KTile>(operand(shared + kAt.k), kSplitColumns ? kDqColumns * part : 0),
+          false);
       ptx::wgmma_commit();
     }
 
@@ -179,6 +200,8 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       arrive(d_s_full(step));
     }
 
+    HEDDLE_DEVICE TileGradient tile_gradient() const { return {args, work, shared}; }
+
     /// Hands dQ, in fragment order, to the warp that adds it up; writes it if it is whole.
     HEDDLE_DEVICE void send_d_q(int step, const typename Block::Step& at) {
       if constexpr (C::kAllKeys) {
@@ -186,13 +209,12 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
         return;
       }
       const u32 to = shared + kAt.d_q + part * kDqPart * 4 + thread * 16;
-      if (step > 0) ptx::barrier_sync(kDqEmptyBarrier + part, 128 + 32);
+      if (!C::kTiledGradient && step > 0) wait_read(part);
 #pragma unroll
       for (int i = 0; i < kDqColumns / 8; ++i)
         ptx::store_shared(to + i * 128 * 16, d_q[4 * i], d_q[4 * i + 1], d_q[4 * i + 2],
                           d_q[4 * i + 3]);
-      ptx::fence_proxy_async_shared();
-      ptx::barrier_arrive(kDqFullBarrier + part, 128 + 32);
+      hand_over(part);
     }
 
     HEDDLE_DEVICE void store_d_q(const typename Block::Step& at) {
@@ -241,15 +263,21 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       DoRing{shared + kAt.d_o_ring}.init(1, 128 * C::kConsumers);
       if constexpr (Tiles::kThere)
         typename Tiles::Ring{shared + kAt.tiled_ring}.init(1, 128 * C::kConsumers);
+      if constexpr (C::kTiledGradient) TileGradient::init(shared);
       ptx::mbarrier_init_fence();
     }
-    __syncthreads();
+    if constexpr (C::kCluster > 1)
+      ptx::cluster_sync();
+    else
+      __syncthreads();
     ptx::grid_dependents_launch();
     ptx::grid_dependency_wait();
     if (const BackwardWork work = Block::load_work(shared + kAt.work); work.steps() == 0) {
       Block::template store_zeros<C::kQkDim>(args.problem.d_k, args, work);
       Block::template store_zeros<C::kVDim>(args.problem.d_v, args, work);
       if constexpr (C::kAllKeys) Block::store_zero_queries(args, work, threadIdx.x, kThreads);
+      if constexpr (C::kTiledGradient)
+        TileGradient{args, work, shared}.store_zeros(threadIdx.x, kThreads);
       return;
     }
 
@@ -273,6 +301,8 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       run_steps<AttentionBackward>(consumer, work);
       if constexpr (C::kAllKeys)
         Block::store_zero_queries(args, work, threadIdx.x - 128, 128 * C::kConsumers);
+      if constexpr (C::kTiledGradient)
+        consumer.tile_gradient().store_zeros(threadIdx.x - 128, 128 * C::kConsumers);
     }
   }
 };

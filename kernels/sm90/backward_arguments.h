@@ -67,6 +67,7 @@ struct BackwardWorkspace {
 
 struct BackwardArguments : BackwardMaps<attention::kArgumentLayout.maps>,
                            ScoreTiles<attention::kArgumentLayout.tiled>,
+                           ScoreTileGradient<attention::kArgumentLayout.tiled_gradient>,
                            BackwardPairs<attention::kArgumentLayout.pairs>,
                            BackwardWorkspace {
   /// Everything else; its `delta` is not used. k_heads = v_heads.

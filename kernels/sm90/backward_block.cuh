@@ -69,14 +69,16 @@ struct BackwardBlock {
     // Heads come in groups that share the L2; within one, the first key tile of every head, then
     // the second: of a causal mask the longest first.
     const int tiles = ceil_div(p.kv_length, kTileN);
-    const int first_head = blockIdx.x / (args.head_group * tiles) * args.head_group;
-    const int place = blockIdx.x - first_head * tiles;
-    const int width = min_of(args.head_group, p.batch * p.k_heads - first_head);
+    const int block = blockIdx.x / C::kCluster;  // or the cluster of all batch entries' blocks
+    const int first_head = block / (args.head_group * tiles) * args.head_group;
+    const int place = block - first_head * tiles;
+    const int width = min_of(args.head_group, p.batch / C::kCluster * p.k_heads - first_head);
     const int order = place / width, flat_head = first_head + place - order * width;
 
     BackwardWork w;
-    w.batch = flat_head / p.k_heads;
-    w.key_head = flat_head - w.batch * p.k_heads;
+    const int entry = flat_head / p.k_heads;
+    w.batch = C::kCluster > 1 ? blockIdx.x - block * C::kCluster : entry;
+    w.key_head = flat_head - entry * p.k_heads;
     w.key0 = kTileN * (kDescending ? tiles - 1 - order : order);
     w.group = p.q_heads / p.k_heads;
     w.q_length = C::kLengths ? attention::length_of(p.q_lengths, w.batch) : p.q_length;

@@ -42,6 +42,8 @@ struct BackwardConfig {
   Tiled tiled = Tiled::none;                              ///< with tile_m 64
   Element tiled_element = Element::bf16;
   int tiled_stages = 1;
+  bool tiled_gradient = false;  ///< its gradient is written by backward_tile_gradient.cuh
+  int cluster = 1;              ///< batch entries, a block each, of which that is the sum
 
   constexpr bool drops() const { return dropout != attention::Dropout::none; }
   /// Maps per batch entry, in the workspace. Pairs end with their sequences: f16_pairs.cuh fills up
@@ -96,12 +98,20 @@ struct BackwardLayout {
   int d_s_full = 0;              ///< two; not if by_gradient
   int p_ring = 0, d_s_ring = 0;  ///< if by_gradient
   int q_ring = 0, d_o_ring = 0, tiled_ring = 0;
+  int share = 0, exchange = 0;  ///< of backward_tile_gradient.cuh
+  int exchange_sent = 0;        ///< its two barriers
   int work = 0;
   int turns = 0;  ///< if by_gradient: barriers
   /// What a launch asks for: with room to align the window, but no more than a block can have. The
   /// window is declared aligned.
   int bytes = 0;
 };
+
+/// Of backward_tile_gradient.cuh: what a block sums of a step's cells, and is sent of them.
+constexpr int share_bytes(const BackwardConfig& c) {
+  return c.tiled_gradient ? c.tile_m * c.tile_n() * 2 / c.cluster : 0;
+}
+constexpr int exchange_bytes(const BackwardConfig& c) { return (c.cluster - 1) * share_bytes(c); }
 
 constexpr BackwardLayout layout_of(const BackwardConfig& c) {
   BackwardLayout at;
@@ -117,19 +127,22 @@ constexpr BackwardLayout layout_of(const BackwardConfig& c) {
   } else {
     at.d_q = at.d_s + 2 * d_s_bytes;  // a fast group may run ahead
     at.d_q_bytes = c.all_keys ? tile::tile_bytes(64, c.dq_columns()) : 64 * c.dq_columns() * 4;
-    at.tiled = at.d_q + c.consumers * at.d_q_bytes;
+    at.share = at.d_q + c.consumers * at.d_q_bytes;
+    at.tiled = at.share + share_bytes(c);
   }
   at.lse =
       at.tiled + c.tiled_stages * score_tile_bytes(c.tiled, c.tiled_element, c.tile_m, c.tile_n());
   at.delta = at.lse + c.q_stages * c.lse_bytes();
-  at.k_full = at.delta + c.d_o_stages * c.delta_bytes();
+  at.exchange = at.delta + c.d_o_stages * c.delta_bytes();
+  at.k_full = at.exchange + exchange_bytes(c);
   at.v_full = at.k_full + 8;
   at.d_s_full = at.p_ring = at.v_full + 8;
   at.d_s_ring = at.p_ring + tile::ring_bytes(c.handovers());
   at.q_ring = c.by_gradient ? at.d_s_ring + tile::ring_bytes(c.handovers()) : at.d_s_full + 16;
   at.d_o_ring = at.q_ring + tile::ring_bytes(c.q_stages);
   at.tiled_ring = at.d_o_ring + tile::ring_bytes(c.d_o_stages);
-  at.work = at.tiled_ring + score_ring_bytes(c.tiled, c.tiled_stages);
+  at.exchange_sent = at.tiled_ring + score_ring_bytes(c.tiled, c.tiled_stages);
+  at.work = at.exchange_sent + (c.cluster > 1 ? 16 : 0);
   at.turns = at.work + BackwardLayout::kWorkBytes;
   const int used = at.turns + (c.by_gradient ? c.dq_turns() * BackwardLayout::kTurnBytes : 0);
   const int aligned = used + tile::kTileAlignment;

@@ -99,7 +99,8 @@ struct BackwardProducer {
     }
   }
 
-  /// A warp of the producer group: adds the dQ parts of consumer group `part` to global memory.
+  /// A warp of the producer group: adds the dQ parts of consumer group `part` to global memory, and
+  /// sends what it has of the gradient of tiles, of the step before.
   HEDDLE_DEVICE static void reduce_d_q(const BackwardArguments& args, u32 shared,
                                        const BackwardWork& work, int part) {
     const bool leader = ptx::elect_one();
@@ -111,6 +112,9 @@ struct BackwardProducer {
           at.tile;
       ptx::barrier_sync(Main::kDqFullBarrier + part, 128 + 32);
       if (leader) {
+        if constexpr (C::kTiledGradient) {
+          if (left < work.steps()) store_before(args, shared, work, left, part);
+        }
         if constexpr (C::kDeterministic) {
           // Read anew: the bounds find no registers through the loop.
           const int mine = Main::turn(Main::load_work(shared + Main::kAt.work), at.tile);
@@ -126,7 +130,8 @@ struct BackwardProducer {
         ptx::bulk_wait_read<0>();
       }
       __syncwarp();
-      if (left > 1) ptx::barrier_arrive(Main::kDqEmptyBarrier + part, 128 + 32);
+      if (C::kTiledGradient || left > 1)
+        ptx::barrier_arrive(Main::kDqEmptyBarrier + part, 128 + 32);
       if constexpr (C::kDeterministic) {
         if (leader) {  // the turn passes when the sum has landed, not when its source was read
           ptx::bulk_wait<0>();
@@ -136,7 +141,21 @@ struct BackwardProducer {
       }
       at.advance(work);
     }
+    if constexpr (C::kTiledGradient) {
+      ptx::barrier_sync(Main::kDqFullBarrier + part, 128 + 32);
+      if (leader) {
+        store_before(args, shared, work, 0, part);
+        ptx::bulk_commit();
+      }
+    }
     if (leader) ptx::bulk_wait<0>();
+  }
+
+  /// The gradient of tiles, of the step before the last `left`.
+  HEDDLE_DEVICE static void store_before(const BackwardArguments& args, u32 shared,
+                                         const BackwardWork& work, int left, int part) {
+    const typename Main::Step at(work, static_cast<u32>(work.steps() - left - 1));
+    Main::TileGradient::store(args, shared, work, at, part);
   }
 };
 

@@ -40,6 +40,7 @@ HEDDLE_DEVICE void run_steps(Consumer& group, const BackwardWork& work) {
   group.issue_d_v(0, false);
   group.template end_d_p<1>();
   group.differentiate(0, 0, next.head);
+  if constexpr (C::kTiledGradient) group.tile_gradient().put(0, group.d_s);
   ptx::wgmma_wait<0>();
   group.add_d_v(next.head);
   ptx::mbarrier_arrive(group.d_o_ring.empty(0));
@@ -74,8 +75,10 @@ HEDDLE_DEVICE void run_steps(Consumer& group, const BackwardWork& work) {
       group.add_d_k(at.head);
       ptx::mbarrier_arrive(group.q_ring.empty(q_at.stage()));
     }
+    if constexpr (C::kTiledGradient) group.tile_gradient().sum(step, group.d_s);
     group.template end_d_p<1>();
     group.differentiate(d_o_at.stage(), step + 1, next.head);
+    if constexpr (C::kTiledGradient) group.tile_gradient().put(step + 1, group.d_s);
     ptx::wgmma_wait<0>();
     group.add_d_v(next.head);
     ptx::mbarrier_arrive(group.d_o_ring.empty(d_o_at.stage()));
@@ -88,6 +91,7 @@ HEDDLE_DEVICE void run_steps(Consumer& group, const BackwardWork& work) {
   ptx::pin(group.d_q);
   group.send_d_q(steps - 1, next);
   group.add_d_k(next.head);
+  if constexpr (C::kTiledGradient) group.tile_gradient().finish(steps - 1, group.d_s);
   group.store();
 }
 

@@ -40,4 +40,14 @@ struct ScoreTiles<false> {
   static constexpr TiledOperand tiled{};
 };
 
+/// Its gradient, with Config::kTiledGradient.
+template <bool kThere>
+struct ScoreTileGradient {
+  TensorMap d_tiled;  ///< boxes of 128 bytes by a block's share of a query tile
+};
+template <>
+struct ScoreTileGradient<false> {
+  static constexpr TensorMap d_tiled{};
+};
+
 }  // namespace heddle::sm90

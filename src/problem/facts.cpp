@@ -138,7 +138,10 @@ AttentionFacts facts_of(const AttentionBackwardProblem& problem) {
   Noted noted(s.forward, problem.sizes, facts);
   tensors(noted, s);
   operands(noted, s.d_dot);
-  for (const LoadGradient& wanted : s.load_gradients) operands(noted, wanted.derivative);
+  for (const LoadGradient& wanted : s.load_gradients) {
+    operands(noted, wanted.derivative);
+    noted("gradient of what is loaded", wanted.gradient, Use::written);
+  }
   noted.rotated(s.d_q_rope);
   noted.rotated(s.d_k_rope);
   return facts;

@@ -34,8 +34,8 @@ struct OperandFacts {
 int alignment_of(const OperandType& type, const OperandLayout& layout);
 
 struct AttentionFacts {
-  /// Of the tensors, what the score loads, operands of bounds and rotated tensors; the others' say
-  /// nothing.
+  /// Of the tensors, what the score loads and its gradient, operands of bounds and rotated tensors;
+  /// the others' say nothing.
   std::vector<OperandFacts> operands;
   const OperandFacts& operand(OperandId id) const { return operands[static_cast<size_t>(id)]; }
 

@@ -313,8 +313,13 @@ TEST(BackwardSm90Launches, CoverRowsOfQueriesAndTilesOfKeys) {
             (Lines{"prepare 14 8 2", "main 112 1 1", "finish 7 8 2"}));
   problem.structure.d_q = problem::kAbsent;
   EXPECT_EQ(launched(problem), (Lines{"prepare 13 8 2", "main 112 1 1", "sink 8 1 1"}));
-  // A bias of 8 heads for all batch entries.
-  EXPECT_EQ(launched(backward(64, {Feature::bias}, 776)),
+  // The gradient of a bias of 8 heads for both batch entries, whose blocks are a cluster; or, where
+  // they have their lengths, by a kernel of its own.
+  const AttentionBackwardProblem biased = backward(64, {Feature::bias}, 776);
+  EXPECT_EQ(launched(biased), (Lines{"prepare 13 8 2", "main 112 1 1", "finish 13 8 2"}));
+  EXPECT_EQ(launches_of_backward_sm90(biased, *configure_backward_sm90(biased))[1].launch.cluster,
+            2U);
+  EXPECT_EQ(launched(backward(64, {Feature::bias, Feature::lengths}, 776)),
             (Lines{"prepare 13 8 2", "main 112 1 1", "finish 13 8 2", "load 7 13 8"}));
 }
 

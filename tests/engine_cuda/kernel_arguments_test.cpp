@@ -91,14 +91,14 @@ TEST(KernelArguments, AreFewWhereAProblemIsPlain) {
   EXPECT_EQ(argument_layout_source(layout),
             "#define HEDDLE_ARGUMENT_LAYOUT {1, 0, true, true, false, false, false, true, true, "
             "false, false, "
-            "false, false, false, false, false, false, false}\n");
+            "false, false, false, false, false, false, false, false}\n");
   EXPECT_LE(passed_bytes<attention::ForwardParameters>(layout), 576U);
   const ArgumentLayout busy = argument_layout_of(
       forward_of({.features = {Feature::causal, Feature::bias, Feature::philox}}).structure, 1);
   EXPECT_EQ(argument_layout_source(busy),
             "#define HEDDLE_ARGUMENT_LAYOUT {1, 1, true, true, false, true, false, true, true, "
             "false, false, "
-            "false, false, false, false, false, false, false}\n");
+            "false, false, false, false, false, false, false, false}\n");
 }
 
 TEST(KernelArguments, OfHoppersKernelsAreWhatEachReads) {

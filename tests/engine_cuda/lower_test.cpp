@@ -57,9 +57,10 @@ TEST(Lower, OfABackwardAreHoppersWhereItTakesTheProblem) {
                       "attention_backward_queries"};
   EXPECT_EQ(names({}, "sm_80"), general);
   EXPECT_EQ(names({Feature::dropout_mask}, "sm_90a"), general);
-  EXPECT_EQ(names({Feature::bias}, "sm_90a"),
+  EXPECT_EQ(names({Feature::bias}, "sm_90a"), hopper);
+  EXPECT_EQ(names({Feature::bias, Feature::lengths}, "sm_90a"),
             (Names{"attention_backward_main", "attention_backward_load",
-                   "attention_backward_prepare", "attention_backward_finish"}));
+                   "attention_backward_prepare", "attention_backward_finish", "sequence_maps"}));
   // Of wide heads a bias has its gradient from the general kernels, beside Hopper's.
   Names beside = hopper;
   beside.insert(beside.end(), {"attention_backward_delta", "attention_backward_load"});

@@ -88,6 +88,23 @@ AttentionOptions score_tiles_of(double bias, double booleans) {
   return small(options);
 }
 
+/// What no block has, or few blocks have, of their own: entries have their lengths.
+AttentionOptions gradients_apart() {
+  AttentionOptions options = score_tiles_of(1, 0);
+  options.padding = 1;
+  return options;
+}
+
+/// Of up to eight batch entries, and keys of several blocks.
+AttentionOptions gradients_of_tiles() {
+  AttentionOptions options = score_tiles_of(1, 0);
+  options.wide_bias = options.padding = 0;
+  options.max_batch = 8;
+  options.max_length = 400;
+  options.max_head_dim = 128;
+  return options;
+}
+
 AttentionOptions narrow_bias(AttentionOptions options) {
   options.bias = options.narrow = 1;
   return options;
@@ -235,8 +252,17 @@ const std::vector<Kind>& kinds() {
        [](Random& r) { return random_sdpa_backward(r, score_tiles_of(0, 1)); },
        {"attention backward", "with score tiles,"}},
       {"hopper_backward_bias_gradient",
-       [](Random& r) { return random_sdpa_backward(r, score_tiles_of(1, 0)); },
-       {"attention backward", "score tiles and their gradient"}},
+       [](Random& r) { return random_sdpa_backward(r, gradients_apart()); },
+       {"attention backward", "score tiles and their gradient,"}},
+      {"hopper_backward_bias_gradient_by_tiles",
+       [](Random& r) { return random_sdpa_backward(r, gradients_of_tiles()); },
+       {"attention backward", "their gradient by tiles"}},
+      {"hopper_backward_bias_gradient_by_clusters",
+       [](Random& r) { return random_sdpa_backward(r, gradients_of_tiles()); },
+       {"attention backward", "their gradient by clusters"}},
+      {"hopper_backward_bias_gradient_by_clusters_in_order",
+       [](Random& r) { return random_sdpa_backward(r, in_order(gradients_of_tiles())); },
+       {"attention backward", "their gradient by clusters", "in a fixed order"}},
       {"hopper_forward_rotated",
        [](Random& r) { return random_sdpa(r, rotated(aligned_options())); },
        {"attention forward of rotated queries and keys"}},

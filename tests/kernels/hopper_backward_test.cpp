@@ -1,5 +1,6 @@
 // The Hopper attention backward: every choice of tiles with every kind of mask, in any order and
 // in a fixed one, and every feature that changes its code, alone and piled up.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "engine/cuda/attention_backward_sm90.h"
@@ -26,7 +27,8 @@ TEST_P(HopperBackward, Compiles) {
   std::vector<Instructed> instructed{{main, {"HGMMA", "UTMALDG", "UBLKCP"}}};
   if (!config->all_keys)
     instructed[0].instructions.push_back(config->by_gradient ? "REDG" : "UBLKRED");
-  if (config->load_gradient) instructed.push_back({load, {"HGMMA", "UTMALDG", "UBLKCP"}});
+  if (config->load_gradient && !config->tiled_gradient)
+    instructed.push_back({load, {"HGMMA", "UTMALDG", "UBLKCP"}});
   expect_clean(lower_backward_sm90(problem, *target_named(architecture)), architecture, instructed);
 }
 
@@ -187,6 +189,64 @@ std::vector<Case> cases() {
 INSTANTIATE_TEST_SUITE_P(Matrix, HopperBackward, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& info) {
                            return title(info.param);
+                         });
+
+/// The gradient of a bias from the dS of a block, or from those of a cluster of `entries`.
+struct TileGradient {
+  Case of;
+  int64_t entries;
+};
+
+class HopperBackwardTileGradient : public testing::TestWithParam<TileGradient> {};
+
+TEST_P(HopperBackwardTileGradient, Compiles) {
+  const auto& [of, entries] = GetParam();
+  problem::AttentionBackwardProblem problem = backward_of(of);
+  problem::AttentionSizes& sizes = problem.sizes;
+  const problem::LoadGradient& wanted = problem.structure.load_gradients.front();
+  if (entries == 1) {
+    for (problem::OperandId id : {wanted.load, wanted.gradient}) {
+      problem::OperandLayout& layout = sizes.layout(id);
+      layout.dims[0] = sizes.batch;
+      layout.strides[0] = layout.dims[1] * layout.strides[1];
+    }
+  } else {
+    for (problem::OperandLayout& layout : sizes.layouts)
+      if (layout.dims[0] == sizes.batch) layout.dims[0] = entries;
+    sizes.batch = entries;
+  }
+  const Result<BackwardSm90Config> config = configure_backward_sm90(problem);
+  ASSERT_TRUE(config.is_ok()) << config.status().message();
+  EXPECT_TRUE(config->tiled_gradient);
+  EXPECT_EQ(config->cluster, entries);
+  expect_clean(lower_backward_sm90(problem, *target_named(of.architecture)), of.architecture,
+               {{kBackwardSm90Names[1], {"HGMMA", "UTMALDG", "UTMASTG", "UBLKRED"}}});
+}
+
+std::vector<TileGradient> tile_gradients() {
+  using F = Feature;
+  std::vector<TileGradient> all;
+  const auto add = [&](int qk, int v, const std::vector<F>& features, int64_t entries,
+                       DataType dtype = DataType::bf16) {
+    all.push_back({{dtype, qk, v, features, "sm_90a", 512}, entries});
+  };
+  for (int64_t entries : {1, 2, 4, 8})
+    for (int dim : {64, 128}) add(dim, dim, {F::bias}, entries);
+  for (int64_t entries : {1, 8}) {
+    for (int dim : {64, 128}) {
+      add(dim, dim, {F::window, F::bias, F::log2, F::sink, F::deterministic}, entries);
+      add(dim, dim, {F::causal, F::bias, F::statistics}, entries);
+    }
+    add(64, 64, {F::causal, F::bias, F::philox}, entries);
+    add(72, 40, {F::causal, F::bias, F::deterministic}, entries, DataType::f16);
+    add(64, 128, {F::causal, F::bias, F::stats_gradient}, entries);
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, HopperBackwardTileGradient, testing::ValuesIn(tile_gradients()),
+                         [](const testing::TestParamInfo<TileGradient>& info) {
+                           return fmt::format("{}_of_{}", title(info.param.of), info.param.entries);
                          });
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "engine/cuda/attention_backward_sm90.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/rounding.h"
 #include "engine/cuda/attention_check.h"
@@ -153,6 +154,24 @@ bool sums_load_gradient(const AttentionBackwardStructure& structure, const Atten
          dims[0] * dims[1] <= kMostBlocksAcross && sizes.q_length <= 64 * kMostBlocksAcross;
 }
 
+/// Whether that of a tile is its dS, as a block has it for dQ, or the sum of those of the few
+/// blocks of a cluster.
+bool has_tiled_gradient(const BackwardSm90Config& config, const AttentionBackwardProblem& problem,
+                        const AttentionFacts& facts) {
+  constexpr int64_t kLargestCluster = 8;  // that every Hopper can run
+  const AttentionStructure& forward = problem.structure.forward;
+  const OperandId gradient = problem.structure.load_gradients[0].gradient;
+  const AttentionSizes& sizes = problem.sizes;
+  const Dims& dims = sizes.layout(gradient).dims;
+  const int64_t blocks = dims[0] == sizes.batch ? 1 : sizes.batch;
+  // As compiled.
+  const bool spills = config.drops() && std::max(config.qk_dim, config.v_dim) > 64;
+  return config.unit_slope && !config.lengths && !config.all_keys && !spills &&
+         config.tiled_element != Element::f32 && dims == sizes.layout(config.tiled_operand).dims &&
+         dims[1] == sizes.q_heads && can_copy(forward, facts, gradient) &&
+         blocks <= kLargestCluster && std::has_single_bit(static_cast<uint64_t>(blocks));
+}
+
 /// How many heads run side by side, by measurement: kernels/notes/sm90_attention_backward.md.
 int64_t head_group(const BackwardSm90Config& config, bool deterministic, int64_t key_tiles,
                    const AttentionSizes& sizes) {
@@ -252,13 +271,20 @@ Result<BackwardSm90Config> configure_backward_sm90(const AttentionBackwardProble
     config.load_gradient = true;
   }
   fit_tiles(facts, narrow && widest <= 64, config);
+  if (config.load_gradient && has_tiled_gradient(config, problem, facts)) {
+    config.tiled_gradient = true;
+    if (sizes.layout(config.tiled_operand).dims[0] != sizes.batch)
+      config.cluster = static_cast<int>(sizes.batch);
+    if (widest > 64) config.q_stages = 2;  // makes room
+  }
   config.deterministic = structure.deterministic && !config.all_keys;
   config.downwards = config.deterministic && config.upper_varies && facts.groups_queries;
   config.q_rounded = round_up(sizes.q_length, config.tile_m);
   const int64_t heads = sizes.batch * sizes.k_heads;
   const int64_t key_tiles = divide_up(sizes.kv_length, config.tile_n());
+  const int64_t group = head_group(config, config.deterministic, key_tiles, sizes);
   config.head_group =
-      static_cast<int>(std::min(head_group(config, config.deterministic, key_tiles, sizes), heads));
+      static_cast<int>(std::max<int64_t>(1, std::min(group, heads) / config.cluster));
   const int64_t blocks = key_tiles * heads;
   const int64_t rows = sizes.batch * sizes.q_heads * config.q_rounded;
   if (blocks > kMostBlocks || rows > kMostBlocks) {
@@ -299,7 +325,8 @@ attention::ArgumentLayout argument_layout_of_backward_sm90(
     layout.row_gradients = config.all_keys;  // dQ is written
     layout.maps = !config.sequence_maps();
     layout.tiled = config.tiled != sm90::Tiled::none;
-    layout.load_gradient = name == load;
+    layout.tiled_gradient = name == main && config.tiled_gradient;
+    layout.load_gradient = name == load || layout.tiled_gradient;
     layout.largest_gradient = name == main && structure.largest_d_dot != kAbsent;
   }
   if (name == prepare) {
@@ -354,7 +381,7 @@ std::vector<KernelUnit> backward_sm90_units(const AttentionBackwardStructure& st
   };
   const auto& [prepare, main, finish, sink, load] = kBackwardSm90Names;
   add(main, config.threads(), "", "heddle::Main::run");
-  if (config.load_gradient) {
+  if (config.load_gradient && !config.tiled_gradient) {
     add(load, kBackwardSm90LoadThreads,
         fmt::format("#include \"sm90/attention_backward_load.cuh\"\n"
                     "using Load = heddle::sm90::AttentionBackwardLoad<heddle::Config, "

@@ -17,9 +17,9 @@ namespace heddle::engine::cuda {
 /// The kernels' configuration, and what of the choice is not compiled in.
 struct BackwardSm90Config : sm90::BackwardConfig {
   problem::OperandId tiled_operand = problem::kAbsent;  ///< what comes by tiles
-  bool load_gradient = false;                           ///< of that, by a kernel of its own
-  int head_group = 1;                                   ///< heads whose blocks run together
-  int64_t q_rounded = 0;                                ///< q_length rounded up to tile_m
+  bool load_gradient = false;  ///< of that; by a kernel of its own, unless tiled_gradient
+  int head_group = 1;          ///< heads whose blocks run together
+  int64_t q_rounded = 0;       ///< q_length rounded up to tile_m
 
   int shared_bytes() const { return sm90::layout_of(*this).bytes; }
   int load_shared_bytes() const { return sm90::load_layout_of(*this).bytes; }

@@ -128,6 +128,9 @@ std::vector<MappedOperand> mapped_operands(const AttentionBackwardProblem& probl
   if (config.tiled_operand != kAbsent)
     add(config.tiled_operand, config.tile_m,
         [](Arguments& a) -> TensorMap& { return a.tiled.map; });
+  if (config.tiled_gradient)
+    add(structure.load_gradients[0].gradient, config.tile_m / config.cluster,
+        [](Arguments& a) -> TensorMap& { return a.d_tiled; });
   return mapped;
 }
 
@@ -150,7 +153,8 @@ std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwar
        {.grid_x = static_cast<unsigned>(key_tiles * sizes.k_heads * sizes.batch),
         .threads = static_cast<unsigned>(config.threads()),
         .shared_bytes = static_cast<unsigned>(config.shared_bytes()),
-        .overlaps_predecessor = true}}};
+        .overlaps_predecessor = true,
+        .cluster = static_cast<unsigned>(config.cluster)}}};
   if (problem.structure.d_q != kAbsent && !config.all_keys) {
     launches.push_back({finish,
                         {.grid_x = static_cast<unsigned>(config.q_rounded / config.tile_m),
@@ -161,7 +165,7 @@ std::vector<BackwardSm90Launch> launches_of_backward_sm90(const AttentionBackwar
   }
   if (problem.structure.d_sink != kAbsent)
     launches.push_back({sink, {.grid_x = heads, .threads = kBackwardSm90RowThreads}});
-  if (config.load_gradient) {
+  if (config.load_gradient && !config.tiled_gradient) {
     const Dims& dims = sizes.layout(config.tiled_operand).dims;
     launches.push_back({load,
                         {.grid_x = static_cast<unsigned>(key_tiles),
@@ -216,9 +220,14 @@ Result<Lowering> lower_backward_sm90(const AttentionBackwardProblem& problem,
     planned.arguments.tiled = score_tile_arguments(problem.sizes, config.tiled_operand);
     planned.aligned.push_back({config.tiled_operand, "what the score reads"});
   }
+  if (config.tiled_gradient)
+    planned.aligned.push_back(
+        {structure.load_gradients[0].gradient, "the gradient of what the score reads"});
   lowering.description =
       fmt::format("attention backward, Hopper kernels{}, {} x {} tiles{}{}, {}",
-                  config.load_gradient              ? " with score tiles and their gradient"
+                  config.cluster > 1      ? " with score tiles and their gradient by clusters"
+                  : config.tiled_gradient ? " with score tiles and their gradient by tiles"
+                  : config.load_gradient  ? " with score tiles and their gradient"
                   : config.tiled_operand != kAbsent ? " with score tiles"
                                                     : "",
                   config.tile_m, config.tile_n(), config.planes > 1 ? " of f16 pairs" : "",

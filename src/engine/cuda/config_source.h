@@ -84,6 +84,8 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("tiled", c.tiled);
   visit("tiled_element", c.tiled_element);
   visit("tiled_stages", c.tiled_stages);
+  visit("tiled_gradient", c.tiled_gradient, "gradient of tiles");
+  visit("cluster", c.cluster);
 }
 
 template <class Visitor, std::same_as<sm80::GeneralConfig> Config>

@@ -43,12 +43,19 @@ enum class KernelAttribute : int {
 enum class CaptureMode : int { relaxed = 2 };
 
 /// CUlaunchAttributeID, those used.
-enum class LaunchAttributeId : int { cooperative = 2, programmatic_stream_serialization = 6 };
+enum class LaunchAttributeId : int {
+  cooperative = 2,
+  cluster_dimension = 4,
+  programmatic_stream_serialization = 6
+};
 
 /// CUlaunchAttributeValue.
 union LaunchAttributeValue {
   char bytes[64];
   int cooperative;
+  struct {
+    unsigned x, y, z;
+  } cluster;
   int programmatic_stream_serialization_allowed;
 };
 

@@ -26,6 +26,8 @@ struct Launch {
   /// Blocks wait for one another: all are to run at the same time, of which there are no more than
   /// the device has room for.
   bool cooperative = false;
+  /// Blocks along x that form a cluster: it divides grid_x, and is 8 at most.
+  unsigned cluster = 1;
 
   /// Tensors without elements leave a kernel nothing to do.
   bool is_empty() const { return grid_x == 0 || grid_y == 0 || grid_z == 0; }

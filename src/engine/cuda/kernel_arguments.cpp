@@ -29,11 +29,11 @@ ArgumentLayout argument_layout_of(const problem::AttentionStructure& structure, 
 std::string argument_layout_source(const ArgumentLayout& layout) {
   return fmt::format(
       "#define HEDDLE_ARGUMENT_LAYOUT {{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, "
-      "{}, {}, {}, {}}}\n",
+      "{}, {}, {}, {}, {}}}\n",
       layout.bounds, layout.loads, layout.operands, layout.output, layout.row_sums, layout.dropout,
       layout.sparse, layout.row_gradients, layout.key_gradients, layout.load_gradient, layout.maps,
       layout.tiled, layout.pairs, layout.rope, layout.stats_gradient, layout.largest_gradient,
-      layout.codes, layout.scores);
+      layout.codes, layout.scores, layout.tiled_gradient);
 }
 
 void KernelArguments::add_forward(const ForwardParameters& all, const ArgumentLayout& layout) {
@@ -91,6 +91,7 @@ KernelArguments::KernelArguments(const sm90::ForwardArguments& all, const Argume
 KernelArguments::KernelArguments(const sm90::BackwardArguments& all, const ArgumentLayout& layout) {
   add_part<sm90::BackwardMaps<true>>(layout.maps, all);
   add_part<sm90::ScoreTiles<true>>(layout.tiled, all);
+  add_part<sm90::ScoreTileGradient<true>>(layout.tiled_gradient, all);
   add_part<sm90::BackwardPairs<true>>(layout.pairs, all);
   add_part<sm90::BackwardWorkspace>(true, all);
   add_backward(all.problem, layout);

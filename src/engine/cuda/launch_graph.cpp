@@ -49,12 +49,11 @@ class LaunchGraph::Recorder final : public Queue {
     CuGraphNode node = nullptr;
     HEDDLE_TRY(driver.check(driver.graph_add_kernel_node(&node, graph_.graph_, nullptr, 0, &made),
                             "cuGraphAddKernelNode"));
-    if (launch.cooperative) {
-      const LaunchAttributeValue cooperative{.cooperative = 1};
-      HEDDLE_TRY(driver.check(
-          driver.graph_set_node_attribute(node, LaunchAttributeId::cooperative, &cooperative),
-          "cuGraphKernelNodeSetAttribute"));
-    }
+    if (launch.cooperative)
+      HEDDLE_TRY(set(node, LaunchAttributeId::cooperative, {.cooperative = 1}));
+    if (launch.cluster > 1)
+      HEDDLE_TRY(
+          set(node, LaunchAttributeId::cluster_dimension, {.cluster = {launch.cluster, 1, 1}}));
     if (graph_.nodes_.empty()) {
       first_overlaps_ = launch.overlaps_predecessor;
     } else {
@@ -70,6 +69,12 @@ class LaunchGraph::Recorder final : public Queue {
   bool first_overlaps() const { return first_overlaps_; }
 
  private:
+  Status set(CuGraphNode node, LaunchAttributeId id, const LaunchAttributeValue& value) const {
+    const Driver& driver = graph_.driver_;
+    return driver.check(driver.graph_set_node_attribute(node, id, &value),
+                        "cuGraphKernelNodeSetAttribute");
+  }
+
   LaunchGraph& graph_;
   bool first_overlaps_ = false;
 };

@@ -8,7 +8,7 @@ namespace heddle::engine::cuda {
 
 Status StreamQueue::launch(const Kernel& kernel, const Launch& launch,
                            std::span<void*> parameters) {
-  std::array<LaunchAttribute, 2> attributes{};
+  std::array<LaunchAttribute, 3> attributes{};
   unsigned count = 0;
   if (launch.overlaps_predecessor) {
     attributes[count].id = LaunchAttributeId::programmatic_stream_serialization;
@@ -17,6 +17,10 @@ Status StreamQueue::launch(const Kernel& kernel, const Launch& launch,
   if (launch.cooperative) {
     attributes[count].id = LaunchAttributeId::cooperative;
     attributes[count++].value.cooperative = 1;
+  }
+  if (launch.cluster > 1) {
+    attributes[count].id = LaunchAttributeId::cluster_dimension;
+    attributes[count++].value.cluster = {launch.cluster, 1, 1};
   }
   const LaunchConfig config{.grid_x = launch.grid_x,
                             .grid_y = launch.grid_y,
