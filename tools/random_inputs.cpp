@@ -52,7 +52,11 @@ class Filler {
       if (const auto* op = std::get_if<graph::RmsNormBackward>(&node.op))
         HEDDLE_TRY(forward_of(*op));
       if (const auto* op = std::get_if<graph::LayerNormBackward>(&node.op))
-        HEDDLE_TRY(forward_of(*op));
+        HEDDLE_TRY(forward_of<graph::LayerNorm>(*op));
+      if (const auto* op = std::get_if<graph::InstanceNormBackward>(&node.op))
+        HEDDLE_TRY(forward_of<graph::InstanceNorm>(*op));
+      if (const auto* op = std::get_if<graph::BatchNormBackward>(&node.op))
+        HEDDLE_TRY(forward_of<graph::BatchNorm>(*op));
     }
     const std::set<TensorId> rest = open_;
     for (const TensorId id : rest) normal(id);
@@ -170,7 +174,9 @@ class Filler {
     if (std::holds_alternative<graph::SdpaBackward>(node.op))
       return port == "o" || port == "stats" || port == "max" || port == "sum_exp";
     if (std::holds_alternative<graph::RmsNormBackward>(node.op)) return port == "inv_variance";
-    if (std::holds_alternative<graph::LayerNormBackward>(node.op))
+    if (std::holds_alternative<graph::LayerNormBackward>(node.op) ||
+        std::holds_alternative<graph::InstanceNormBackward>(node.op) ||
+        std::holds_alternative<graph::BatchNormBackward>(node.op))
       return port == "mean" || port == "inv_variance";
     return false;
   }
@@ -185,6 +191,8 @@ class Filler {
     if (role.starts_with("descale_") || role.starts_with("scale_"))
       return all(id, [&](int64_t) { return uniform(0.5, 2); });
     if (role == "epsilon") return all(id, [](int64_t) { return kEpsilon; });
+    if (role == "momentum" || role == "running_var")
+      return all(id, [&](int64_t) { return uniform(0, 1); });
     if (const auto* op = std::get_if<graph::Rope>(&node.op); op && role == "positions") {
       const graph::Rope& rope = *op;
       const int64_t rows = graph_[rope.x].dims[2];
@@ -213,8 +221,9 @@ class Filler {
     norm.inv_variance = op.inv_variance;
     return forward_of(op, norm, {op.inv_variance});
   }
-  Status forward_of(const graph::LayerNormBackward& op) {
-    graph::LayerNorm norm;
+  template <class Norm, class Backward>
+  Status forward_of(const Backward& op) {
+    Norm norm;
     norm.mean = op.mean, norm.inv_variance = op.inv_variance;
     return forward_of(op, norm, {op.mean, op.inv_variance});
   }

@@ -123,7 +123,8 @@ HEDDLE_API void heddle_graph_free(heddle_graph* graph);
 HEDDLE_API heddle_status heddle_graph_add_tensor(heddle_graph* graph, const heddle_tensor* tensor);
 /* Adds a node: op is "sdpa", "sdpa_backward", "sdpa_fp8", "sdpa_fp8_backward", "rope",
  * "rope_backward", "rms_norm", "rms_norm_backward", "layer_norm", "layer_norm_backward",
- * "cache_append" or "pointwise"; name may be null. *node is its number for the calls below.
+ * "instance_norm", "instance_norm_backward", "batch_norm", "batch_norm_backward", "cache_append" or
+ * "pointwise"; name may be null. *node is its number for the calls below.
  */
 HEDDLE_API heddle_status heddle_graph_add_node(heddle_graph* graph, const char* op,
                                                const char* name, int32_t* node);

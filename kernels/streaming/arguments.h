@@ -50,6 +50,32 @@ struct NormBackwardArguments {
   int blocks;       ///< that share the rows, each with sums of its own
 };
 
+/// Channels of entries: rows whose last dim counts channels. y = (x - mean) inv_rms weight + bias.
+struct ChannelNormArguments {
+  Extents extents;
+  Tensor x, weight, bias, y;
+  Tensor mean, inv_rms;  ///< one per row; may be null
+  Tensor running_mean, running_var, next_mean, next_var;
+  void* partial;     ///< workspace [rows, slices, 3]: a slice's mean, its correction, squares of
+                     ///< distances
+  void* statistics;  ///< workspace [rows, 3]: mean, inv_rms, and what the mean's rounding shifts by
+  int rows, columns, slice_columns, slices;
+  Real epsilon, momentum;
+  const void *epsilon_operand, *momentum_operand;  ///< if not null, read instead
+  int epsilon_is_64_bit, momentum_is_64_bit;
+};
+
+/// dx = inv_rms weight (dy - mean(dy) - xhat mean(dy xhat)), d_weight = sum dy xhat, d_bias = sum
+/// dy.
+struct ChannelNormBackwardArguments {
+  Extents extents;
+  Tensor dy, x, weight, mean, inv_rms;
+  Tensor dx, d_weight, d_bias;  ///< each may be null
+  void* partial;                ///< workspace [rows, slices, 2]: sums of dy xhat and of dy
+  void* sums;                   ///< workspace [rows, 2]: those of all slices
+  int rows, columns, slice_columns, slices, channels;
+};
+
 /// Rows [batch, heads, length, ...] of x that become those of y.
 struct RowsArguments {
   const void* x;

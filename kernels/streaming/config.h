@@ -35,6 +35,29 @@ struct NormBackwardConfig {
   bool d_bias_shared = false;  ///< its sums lie in shared memory, else in registers
 };
 
+/// Of instance and batch norm.
+struct ChannelNormConfig {
+  Element x = Element::bf16, w = Element::bf16, b = Element::bf16, y = Element::bf16;
+  Element mean = Element::f32, statistic = Element::f32;
+  Element running = Element::f32, running_var = Element::f32;
+  Element next = Element::f32, next_var = Element::f32;
+  Element number = Element::f32;  ///< of all arithmetic: f32 or f64
+  int vector = 1;                 ///< elements an access: columns are stepped through one by one
+  int row_dims = 1, column_dims = 1;
+  int across = 1;  ///< neighbouring rows of a block, side by side in a warp: 32, or 1
+  bool bias = false, running_statistics = false;
+};
+
+struct ChannelNormBackwardConfig {
+  Element x = Element::bf16, w = Element::bf16, dy = Element::bf16;
+  Element dx = Element::bf16, d_weight = Element::bf16, d_bias = Element::bf16;
+  Element mean = Element::f32, statistic = Element::f32;
+  Element number = Element::f32;
+  int vector = 1;
+  int row_dims = 1, column_dims = 1;
+  int across = 1;
+};
+
 struct RopeConfig {
   Element x = Element::bf16, y = Element::bf16;
   Element number = Element::f32;  ///< of all arithmetic: f32 or f64
@@ -58,7 +81,7 @@ struct CopyConfig {
 
 /// Of a scaled copy, whose arithmetic is f32's.
 struct ScaledCopyConfig {
-  Element x = Element::f8e4m3, y = Element::f32;  ///< x: f8e4m3, f8e5m2 or f32
+  Element x = Element::f8e4m3, y = Element::f32;  ///< of fp8, 16 bits or f32
   int run = 4;              ///< elements a thread takes at once: 4, aligned to their size, or 1
   bool writes = true;       ///< y; else the largest magnitude alone is wanted
   bool reciprocal = false;  ///< factor / x

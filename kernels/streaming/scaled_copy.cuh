@@ -20,8 +20,10 @@ HEDDLE_DEVICE float number_of(T x) {
     return x;
   else if constexpr (is_same<T, f8e4m3>)
     return attention::f8e4m3_number(x.bits);
-  else
+  else if constexpr (is_same<T, f8e5m2>)
     return attention::f8e5m2_number(x.bits);
+  else
+    return ptx::widen(x);
 }
 template <typename T>
 HEDDLE_DEVICE T element_of(float x) {

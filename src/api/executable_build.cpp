@@ -60,19 +60,16 @@ class Executable::Builder {
   /// Outputs that may lie where an input does.
   void find_in_place(const fusion::Schedule& schedule) {
     for (size_t n = 0; n < out_.graph_.nodes.size(); ++n) {
-      const auto* op = std::get_if<graph::CacheAppend>(&out_.graph_.nodes[n].op);
-      if (!op) continue;
-      const auto is_read_later = [&](graph::TensorId past) {
+      const auto is_read_later = [&](graph::TensorId before) {
         return std::any_of(out_.graph_.nodes.begin() + static_cast<std::ptrdiff_t>(n) + 1,
                            out_.graph_.nodes.end(), [&](const graph::Node& node) {
                              return std::ranges::any_of(graph::ports(node), [&](const auto& port) {
-                               return port.tensor == past && !port.output;
+                               return port.tensor == before && !port.output;
                              });
                            });
       };
-      for (const auto& [past, present] :
-           {std::pair{op->past_k, op->present_k}, {op->past_v, op->present_v}})
-        if (!is_read_later(past)) allow_in_place(past, present);
+      for (const auto& [before, after] : updates(out_.graph_.nodes[n]))
+        if (!is_read_later(before)) allow_in_place(before, after);
     }
     for (size_t n = 0; n < schedule.steps.size(); ++n) {
       const fusion::Step& step = schedule.steps[n];
@@ -140,6 +137,15 @@ class Executable::Builder {
   }
 
  private:
+  /// What a node reads and makes anew, each element of its own place.
+  static std::vector<std::pair<graph::TensorId, graph::TensorId>> updates(const graph::Node& node) {
+    if (const auto* op = std::get_if<graph::CacheAppend>(&node.op))
+      return {{op->past_k, op->present_k}, {op->past_v, op->present_v}};
+    if (const auto* op = std::get_if<graph::BatchNorm>(&node.op))
+      return {{op->running_mean, op->next_mean}, {op->running_var, op->next_var}};
+    return {};
+  }
+
   /// If they are an input and an output of one layout.
   void allow_in_place(graph::TensorId from, graph::TensorId to) {
     const auto port_of = [&](graph::TensorId id) {

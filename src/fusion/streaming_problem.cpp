@@ -1,5 +1,7 @@
 #include "fusion/streaming_problem.h"
 
+#include <type_traits>
+
 #include "fusion/operands.h"
 #include "fusion/rope_prologue.h"
 #include "graph/names.h"
@@ -10,17 +12,19 @@ using graph::Graph;
 
 namespace {
 
-/// The axes of X, rows first: the normalised ones (where scale's dim is not 1) come last.
+/// The axes of X, rows first: the normalised ones come last.
 struct NormAxes {
   std::vector<int> order;
   int32_t normalised = 0;
 
-  NormAxes(const Dims& scale) {
+  template <class Op>
+  NormAxes(const Graph& graph, const Op& op) {
+    const Dims& scale = graph[op.scale].dims;
     for (int axis = 0; axis < scale.rank(); ++axis) {
-      if (scale[axis] == 1) order.push_back(axis);
+      if (!is_normalised(op, scale, axis)) order.push_back(axis);
     }
     for (int axis = 0; axis < scale.rank(); ++axis) {
-      if (scale[axis] == 1) continue;
+      if (!is_normalised(op, scale, axis)) continue;
       order.push_back(axis);
       ++normalised;
     }
@@ -34,11 +38,20 @@ Step finish(Problem problem, const Operands& operands, const graph::Node& node) 
   return {std::move(problem), operands.tensors(), {std::string(graph::name(node))}};
 }
 
+/// A number that the graph knows, or the operand that has it.
+void set_number(const Graph& graph, graph::TensorId id, Operands& operands,
+                problem::OperandId& operand, double& known) {
+  if (graph[id].constant)
+    known = *graph[id].constant;
+  else
+    operand = operands.add(id);
+}
+
 /// The problem of a norm's node, or of its backward's. Only layer_norm has means.
 template <class Op>
 Step norm_step_of(const Graph& graph, const graph::Node& node, const Op& op) {
   constexpr bool kCentred = requires { op.mean; };
-  const NormAxes axes(graph[op.scale].dims);
+  const NormAxes axes(graph, op);
   Operands operands(graph);
   const auto add = [&](graph::TensorId id) { return operands.add_permuted(id, axes.order); };
   problem::NormProblem problem;
@@ -53,18 +66,14 @@ Step norm_step_of(const Graph& graph, const graph::Node& node, const Op& op) {
   problem.structure.y = add(op.y);
   if constexpr (kCentred) problem.structure.mean = add(op.mean);
   problem.structure.inv_rms = add(op.inv_variance);
-  if (graph[op.epsilon].constant) {
-    problem.sizes.epsilon = *graph[op.epsilon].constant;
-  } else {
-    problem.structure.epsilon = operands.add(op.epsilon);
-  }
+  set_number(graph, op.epsilon, operands, problem.structure.epsilon, problem.sizes.epsilon);
   return finish(std::move(problem), operands, node);
 }
 
 template <class Op>
 Step norm_backward_step_of(const Graph& graph, const graph::Node& node, const Op& op) {
   constexpr bool kCentred = requires { op.mean; };
-  const NormAxes axes(graph[op.scale].dims);
+  const NormAxes axes(graph, op);
   Operands operands(graph);
   const auto add = [&](graph::TensorId id) { return operands.add_permuted(id, axes.order); };
   problem::NormBackwardProblem problem;
@@ -74,6 +83,52 @@ Step norm_backward_step_of(const Graph& graph, const graph::Node& node, const Op
   problem.structure.x = add(op.x);
   problem.structure.weight = add(op.scale);
   if constexpr (kCentred) problem.structure.mean = add(op.mean);
+  problem.structure.inv_rms = add(op.inv_variance);
+  problem.structure.dx = add(op.dx);
+  problem.structure.d_weight = add(op.d_scale);
+  problem.structure.d_bias = add(op.d_bias);
+  return finish(std::move(problem), operands, node);
+}
+
+template <class Op>
+Step channel_norm_step_of(const Graph& graph, const graph::Node& node, const Op& op) {
+  constexpr bool kOfBatch = requires { op.momentum; };
+  const NormAxes axes(graph, op);
+  Operands operands(graph);
+  const auto add = [&](graph::TensorId id) { return operands.add_permuted(id, axes.order); };
+  problem::ChannelNormProblem problem;
+  problem.structure.of_batch = kOfBatch;
+  problem.structure.normalised_dims = axes.normalised;
+  problem.structure.x = add(op.x);
+  problem.structure.weight = add(op.scale);
+  problem.structure.bias = add(op.bias);
+  problem.structure.y = add(op.y);
+  problem.structure.mean = add(op.mean);
+  problem.structure.inv_rms = add(op.inv_variance);
+  if constexpr (kOfBatch) {
+    problem.structure.running_mean = add(op.running_mean);
+    problem.structure.running_var = add(op.running_var);
+    problem.structure.next_mean = add(op.next_mean);
+    problem.structure.next_var = add(op.next_var);
+    if (op.momentum != graph::kNone)
+      set_number(graph, op.momentum, operands, problem.structure.momentum, problem.sizes.momentum);
+  }
+  set_number(graph, op.epsilon, operands, problem.structure.epsilon, problem.sizes.epsilon);
+  return finish(std::move(problem), operands, node);
+}
+
+template <class Op>
+Step channel_norm_backward_step_of(const Graph& graph, const graph::Node& node, const Op& op) {
+  const NormAxes axes(graph, op);
+  Operands operands(graph);
+  const auto add = [&](graph::TensorId id) { return operands.add_permuted(id, axes.order); };
+  problem::ChannelNormBackwardProblem problem;
+  problem.structure.of_batch = std::is_same_v<Op, graph::BatchNormBackward>;
+  problem.structure.normalised_dims = axes.normalised;
+  problem.structure.dy = add(op.dy);
+  problem.structure.x = add(op.x);
+  problem.structure.weight = add(op.scale);
+  problem.structure.mean = add(op.mean);
   problem.structure.inv_rms = add(op.inv_variance);
   problem.structure.dx = add(op.dx);
   problem.structure.d_weight = add(op.d_scale);
@@ -103,6 +158,14 @@ std::optional<Step> norm_step(const Graph& graph, const graph::Node& node) {
     return norm_backward_step_of(graph, node, *op);
   if (const auto* op = std::get_if<graph::LayerNormBackward>(&node.op))
     return norm_backward_step_of(graph, node, *op);
+  if (const auto* op = std::get_if<graph::InstanceNorm>(&node.op))
+    return channel_norm_step_of(graph, node, *op);
+  if (const auto* op = std::get_if<graph::BatchNorm>(&node.op))
+    return channel_norm_step_of(graph, node, *op);
+  if (const auto* op = std::get_if<graph::InstanceNormBackward>(&node.op))
+    return channel_norm_backward_step_of(graph, node, *op);
+  if (const auto* op = std::get_if<graph::BatchNormBackward>(&node.op))
+    return channel_norm_backward_step_of(graph, node, *op);
   return {};
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "graph/without_scales.h"
+
 namespace heddle::graph {
 namespace {
 
@@ -54,7 +56,9 @@ AttentionExtents extents(const Graph& graph, const Sdpa& op) {
 AttentionExtents extents(const Graph& graph, const SdpaBackward& op) {
   return dense_extents(graph, op);
 }
-AttentionExtents extents(const Graph& graph, const SdpaFp8& op) { return dense_extents(graph, op); }
+AttentionExtents extents(const Graph& graph, const SdpaFp8& op) {
+  return extents(graph, without_scales(op));
+}
 AttentionExtents extents(const Graph& graph, const SdpaFp8Backward& op) {
   return dense_extents(graph, op);
 }

@@ -151,6 +151,9 @@ void fields(Visitor& v, T& op) {
   v.output("stats", op.stats);
   v.output("amax_s", op.amax_s);
   v.output("amax_o", op.amax_o);
+  v.input("page_table_k", op.page_table_k);
+  v.input("page_table_v", op.page_table_v);
+  v.integer("paged_max_seq_len_kv", op.paged_max_seq_len_kv);
   fields(v, op.attention);
 }
 
@@ -237,7 +240,8 @@ void fields(Visitor& v, T& op) {
   v.output("inv_variance", op.inv_variance);
 }
 
-template <class Visitor, Is<LayerNormBackward> T>
+template <class Visitor, class T>
+requires Is<T, LayerNormBackward> || Is<T, InstanceNormBackward> || Is<T, BatchNormBackward>
 void fields(Visitor& v, T& op) {
   v.input("dy", op.dy);
   v.input("x", op.x);
@@ -247,6 +251,27 @@ void fields(Visitor& v, T& op) {
   v.output("dx", op.dx);
   v.output("d_scale", op.d_scale);
   v.output("d_bias", op.d_bias);
+}
+
+template <class Visitor, class T>
+requires Is<T, InstanceNorm> || Is<T, BatchNorm>
+void fields(Visitor& v, T& op) {
+  v.input("x", op.x);
+  v.input("scale", op.scale);
+  v.input("bias", op.bias);
+  v.input("epsilon", op.epsilon);
+  if constexpr (Is<T, BatchNorm>) {
+    v.input("momentum", op.momentum);
+    v.input("running_mean", op.running_mean);
+    v.input("running_var", op.running_var);
+  }
+  v.output("y", op.y);
+  v.output("mean", op.mean);
+  v.output("inv_variance", op.inv_variance);
+  if constexpr (Is<T, BatchNorm>) {
+    v.output("next_mean", op.next_mean);
+    v.output("next_var", op.next_var);
+  }
 }
 
 template <class Visitor, Is<CacheAppend> T>

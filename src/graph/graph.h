@@ -228,6 +228,8 @@ struct SdpaFp8 {
   TensorId o = kNone;                           ///< fp8, or a wider type, which is scaled as well
   TensorId stats = kNone;                       ///< kNone: not wanted
   TensorId amax_s = kNone, amax_o = kNone;      ///< f32 [1,1,1,1], each written if wanted
+  TensorId page_table_k = kNone, page_table_v = kNone;  ///< as Sdpa's
+  std::optional<int64_t> paged_max_seq_len_kv;
   AttentionAttributes attention;
 
   friend bool operator==(const SdpaFp8&, const SdpaFp8&) = default;
@@ -238,7 +240,7 @@ struct SdpaFp8 {
 ///   dS = attn_scale * P * (descale_d_o * descale_v * dO V^T - D)
 ///   dV = fp8(scale_d_v * (descale_s * descale_d_o * fp8(scale_s * P)^T dO))
 ///   dQ = fp8(scale_d_q * (descale_d_p * descale_k * fp8(scale_d_p * dS) K)), dK alike
-/// dS is held in the type of dO. amax_d_p is that of dS.
+/// dS is held in the type of dO. amax_d_p is that of dS. O is fp8, or a wider type, as it was made.
 struct SdpaFp8Backward {
   TensorId q = kNone, k = kNone, v = kNone, o = kNone, d_o = kNone, stats = kNone;
   TensorId descale_q = kNone, descale_k = kNone, descale_v = kNone, descale_o = kNone,
@@ -303,6 +305,55 @@ struct LayerNormBackward {
   friend bool operator==(const LayerNormBackward&, const LayerNormBackward&) = default;
 };
 
+/// layer_norm over the dims of x [N,C,...] behind the second, each entry's channels by themselves:
+/// scale and bias are [1,C,1,...], the statistics [N,C,1,...].
+struct InstanceNorm {
+  TensorId x = kNone, scale = kNone, bias = kNone, epsilon = kNone, y = kNone;
+  TensorId mean = kNone, inv_variance = kNone;  ///< wanted in training
+
+  friend bool operator==(const InstanceNorm&, const InstanceNorm&) = default;
+};
+
+struct InstanceNormBackward {
+  TensorId dy = kNone, x = kNone, scale = kNone, mean = kNone, inv_variance = kNone;
+  TensorId dx = kNone, d_scale = kNone, d_bias = kNone;
+
+  friend bool operator==(const InstanceNormBackward&, const InstanceNormBackward&) = default;
+};
+
+/// layer_norm over all dims of x [N,C,...] but the second, as in training: scale, bias and the
+/// statistics are [1,C,1,...]. Of n elements a channel
+///   next_mean = (1 - momentum) running_mean + momentum mean
+///   next_var = (1 - momentum) running_var + momentum variance n / (n - 1)
+/// where n / (n - 1) of one element is 1.
+struct BatchNorm {
+  TensorId x = kNone, scale = kNone, bias = kNone, epsilon = kNone, y = kNone;
+  TensorId mean = kNone, inv_variance = kNone;
+  /// All of them or none; next ones may be bound to the running ones' addresses.
+  TensorId momentum = kNone, running_mean = kNone, running_var = kNone;
+  TensorId next_mean = kNone, next_var = kNone;
+
+  friend bool operator==(const BatchNorm&, const BatchNorm&) = default;
+};
+
+struct BatchNormBackward {
+  TensorId dy = kNone, x = kNone, scale = kNone, mean = kNone, inv_variance = kNone;
+  TensorId dx = kNone, d_scale = kNone, d_bias = kNone;
+
+  friend bool operator==(const BatchNormBackward&, const BatchNormBackward&) = default;
+};
+
+/// Which axes of x a norm with this scale normalises together: of rms_norm and layer_norm those
+/// where the scale's dim is not 1.
+template <class Norm>
+bool is_normalised(const Norm&, const Dims& scale, int axis) {
+  return scale[axis] != 1;
+}
+inline bool is_normalised(const InstanceNorm&, const Dims&, int axis) { return axis > 1; }
+inline bool is_normalised(const InstanceNormBackward&, const Dims&, int axis) { return axis > 1; }
+inline bool is_normalised(const BatchNorm&, const Dims&, int axis) { return axis != 1; }
+inline bool is_normalised(const BatchNormBackward&, const Dims&, int axis) { return axis != 1; }
+
 /// New rows of keys and values put behind those that caches hold already, on the way normalised,
 /// rotated and turned into codes; and the queries normalised and rotated alike.
 ///
@@ -355,7 +406,8 @@ struct PointwiseNode {
 struct Node {
   std::string name;
   std::variant<Sdpa, SdpaBackward, SdpaFp8, SdpaFp8Backward, Rope, RmsNorm, RmsNormBackward,
-               LayerNorm, LayerNormBackward, CacheAppend, PointwiseNode>
+               LayerNorm, LayerNormBackward, InstanceNorm, InstanceNormBackward, BatchNorm,
+               BatchNormBackward, CacheAppend, PointwiseNode>
       op;
 
   friend bool operator==(const Node&, const Node&) = default;

@@ -100,6 +100,12 @@ std::string_view op_name(const Node& node) {
     std::string_view operator()(const RmsNormBackward&) const { return "rms_norm_backward"; }
     std::string_view operator()(const LayerNorm&) const { return "layer_norm"; }
     std::string_view operator()(const LayerNormBackward&) const { return "layer_norm_backward"; }
+    std::string_view operator()(const InstanceNorm&) const { return "instance_norm"; }
+    std::string_view operator()(const InstanceNormBackward&) const {
+      return "instance_norm_backward";
+    }
+    std::string_view operator()(const BatchNorm&) const { return "batch_norm"; }
+    std::string_view operator()(const BatchNormBackward&) const { return "batch_norm_backward"; }
     std::string_view operator()(const CacheAppend&) const { return "cache_append"; }
     std::string_view operator()(const PointwiseNode&) const { return "pointwise"; }
   };

@@ -13,7 +13,8 @@ std::string_view name(PointwiseMode mode);
 std::string_view name(DiagonalAlignment alignment);
 std::string_view name(RopePairing pairing);
 /// "sdpa", "sdpa_backward", "sdpa_fp8", "sdpa_fp8_backward", "rope", "rope_backward", "rms_norm",
-/// "rms_norm_backward", "layer_norm", "layer_norm_backward", "cache_append", "pointwise".
+/// "rms_norm_backward", "layer_norm", "layer_norm_backward", "instance_norm",
+/// "instance_norm_backward", "batch_norm", "batch_norm_backward", "cache_append", "pointwise".
 std::string_view op_name(const Node& node);
 /// Its own name; of one without, its op's.
 std::string_view name(const Node& node);

@@ -64,6 +64,10 @@ Status validate_rms_norm(const Rules& rules, RmsNorm& op);
 Status validate_rms_norm_backward(const Rules& rules, RmsNormBackward& op);
 Status validate_layer_norm(const Rules& rules, LayerNorm& op);
 Status validate_layer_norm_backward(const Rules& rules, LayerNormBackward& op);
+Status validate_instance_norm(const Rules& rules, InstanceNorm& op);
+Status validate_instance_norm_backward(const Rules& rules, InstanceNormBackward& op);
+Status validate_batch_norm(const Rules& rules, BatchNorm& op);
+Status validate_batch_norm_backward(const Rules& rules, BatchNormBackward& op);
 Status validate_cache_append(const Rules& rules, CacheAppend& op);
 Status validate_pointwise(const Rules& rules, PointwiseNode& op);
 

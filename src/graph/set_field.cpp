@@ -175,6 +175,14 @@ Result<Node> make_node(std::string_view op, std::string_view name) {
     node.op = LayerNorm{};
   } else if (op == "layer_norm_backward") {
     node.op = LayerNormBackward{};
+  } else if (op == "instance_norm") {
+    node.op = InstanceNorm{};
+  } else if (op == "instance_norm_backward") {
+    node.op = InstanceNormBackward{};
+  } else if (op == "batch_norm") {
+    node.op = BatchNorm{};
+  } else if (op == "batch_norm_backward") {
+    node.op = BatchNormBackward{};
   } else if (op == "cache_append") {
     node.op = CacheAppend{};
   } else if (op == "pointwise") {
@@ -183,8 +191,9 @@ Result<Node> make_node(std::string_view op, std::string_view name) {
     return error(
         Code::invalid_value,
         "there is no op \"{}\", expected sdpa, sdpa_backward, sdpa_fp8, sdpa_fp8_backward, rope, "
-        "rope_backward, rms_norm, rms_norm_backward, layer_norm, layer_norm_backward, cache_append "
-        "or pointwise",
+        "rope_backward, rms_norm, rms_norm_backward, layer_norm, layer_norm_backward, "
+        "instance_norm, "
+        "instance_norm_backward, batch_norm, batch_norm_backward, cache_append or pointwise",
         op);
   }
   return node;

@@ -160,6 +160,16 @@ Status validate_op(const Rules& rules, LayerNorm& op) { return validate_layer_no
 Status validate_op(const Rules& rules, LayerNormBackward& op) {
   return validate_layer_norm_backward(rules, op);
 }
+Status validate_op(const Rules& rules, InstanceNorm& op) {
+  return validate_instance_norm(rules, op);
+}
+Status validate_op(const Rules& rules, InstanceNormBackward& op) {
+  return validate_instance_norm_backward(rules, op);
+}
+Status validate_op(const Rules& rules, BatchNorm& op) { return validate_batch_norm(rules, op); }
+Status validate_op(const Rules& rules, BatchNormBackward& op) {
+  return validate_batch_norm_backward(rules, op);
+}
 Status validate_op(const Rules& rules, CacheAppend& op) { return validate_cache_append(rules, op); }
 Status validate_op(const Rules& rules, PointwiseNode& op) { return validate_pointwise(rules, op); }
 

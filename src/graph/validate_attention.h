@@ -15,6 +15,8 @@ struct QueryKeyValue {
   bool is_fp8 = false;          ///< each of an fp8 type
 };
 Status validate_query_key_value(const Rules& rules, const QueryKeyValue& qkv);
+/// Page tables, where there are some, and the containers that they are of.
+Status validate_paging(const Rules& rules, const Sdpa& op, const AttentionExtents& e);
 /// The scales of a cache: there if and only if it holds codes, f32 [1, 1 or heads, 1, 1 or D].
 Status validate_scales(const Rules& rules, const char* cache_port, TensorId cache,
                        const char* scale_port, TensorId scale);

@@ -32,29 +32,6 @@ Status validate_pages(const Rules& rules, const char* container_port, TensorId c
   return rules.dims_are(table_port, table, expected);
 }
 
-Status validate_paging(const Rules& rules, const Sdpa& op, const AttentionExtents& e) {
-  const bool paged = op.page_table_k != kNone || op.page_table_v != kNone;
-  if (!paged) {
-    if (!op.paged_max_seq_len_kv) return {};
-    return rules.fail(Code::graph_not_supported,
-                      "When not using paged attention, there is no need to explicitly set max kv "
-                      "sequence length.");
-  }
-  const AttentionAttributes& a = op.attention;
-  if (!a.padding_mask) {
-    return rules.fail(Code::graph_not_supported,
-                      "Paged caches can only be used in combination with padding mask and variable "
-                      "sequence lengths "
-                      "for both Q and KV.");
-  }
-  if (e.kv_length < 1 || e.kv_length > INT32_MAX) {
-    return rules.fail(Code::invalid_value, "The paged kv length is {}, expected 1 to {}",
-                      e.kv_length, INT32_MAX);
-  }
-  HEDDLE_TRY(validate_pages(rules, "K", op.k, "page_table_k", op.page_table_k, e));
-  return validate_pages(rules, "V", op.v, "page_table_v", op.page_table_v, e);
-}
-
 /// Keys there are at most, of dense K and V and of rings.
 Status validate_key_rows(const Rules& rules, const Sdpa& op) {
   const int64_t rows = rules[op.k].dims[2];
@@ -101,6 +78,29 @@ Status validate_prefolded(const Rules& rules, const Sdpa& op) {
 }
 
 }  // namespace
+
+Status validate_paging(const Rules& rules, const Sdpa& op, const AttentionExtents& e) {
+  const bool paged = op.page_table_k != kNone || op.page_table_v != kNone;
+  if (!paged) {
+    if (!op.paged_max_seq_len_kv) return {};
+    return rules.fail(Code::graph_not_supported,
+                      "When not using paged attention, there is no need to explicitly set max kv "
+                      "sequence length.");
+  }
+  const AttentionAttributes& a = op.attention;
+  if (!a.padding_mask) {
+    return rules.fail(Code::graph_not_supported,
+                      "Paged caches can only be used in combination with padding mask and variable "
+                      "sequence lengths "
+                      "for both Q and KV.");
+  }
+  if (e.kv_length < 1 || e.kv_length > INT32_MAX) {
+    return rules.fail(Code::invalid_value, "The paged kv length is {}, expected 1 to {}",
+                      e.kv_length, INT32_MAX);
+  }
+  HEDDLE_TRY(validate_pages(rules, "K", op.k, "page_table_k", op.page_table_k, e));
+  return validate_pages(rules, "V", op.v, "page_table_v", op.page_table_v, e);
+}
 
 Status validate_sdpa(const Rules& rules, Sdpa& op) {
   HEDDLE_TRY(validate_query_key_value(rules, {.q = op.q,

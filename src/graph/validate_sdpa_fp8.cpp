@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "graph/validate_attention.h"
+#include "graph/without_scales.h"
 
 namespace heddle::graph {
 namespace {
@@ -9,6 +10,8 @@ namespace {
 using Scalar = std::pair<const char*, TensorId>;
 
 constexpr std::initializer_list<DataType> kFp8 = {DataType::f8e4m3, DataType::f8e5m2};
+constexpr std::initializer_list<DataType> kFp8OrWider = {
+    DataType::f8e4m3, DataType::f8e5m2, DataType::f16, DataType::bf16, DataType::f32};
 
 /// Descales and scales that are there.
 Status validate_scalars(const Rules& rules, std::initializer_list<Scalar> scalars) {
@@ -62,8 +65,7 @@ Status validate_gradient(const Rules& rules, const char* port, TensorId id, Tens
   if (id == kNone) return {};
   HEDDLE_TRY(rules.makes(port, id, rules[primal].dims, primal));
   HEDDLE_TRY(rules.unit_last_stride(port, id));
-  return rules.dtype_is(
-      port, id, {DataType::f8e4m3, DataType::f8e5m2, DataType::f16, DataType::bf16, DataType::f32});
+  return rules.dtype_is(port, id, kFp8OrWider);
 }
 
 Status validate_stats(const Rules& rules, TensorId id, const AttentionExtents& e) {
@@ -73,7 +75,12 @@ Status validate_stats(const Rules& rules, TensorId id, const AttentionExtents& e
 }  // namespace
 
 Status validate_sdpa_fp8(const Rules& rules, SdpaFp8& op) {
-  HEDDLE_TRY(validate_query_key_value(rules, {.q = op.q, .k = op.k, .v = op.v, .is_fp8 = true}));
+  HEDDLE_TRY(validate_query_key_value(rules, {.q = op.q,
+                                              .k = op.k,
+                                              .v = op.v,
+                                              .paged_k = op.page_table_k != kNone,
+                                              .paged_v = op.page_table_v != kNone,
+                                              .is_fp8 = true}));
   HEDDLE_TRY(are_present(
       rules,
       {{"descale_q", op.descale_q}, {"descale_k", op.descale_k}, {"descale_v", op.descale_v}}));
@@ -89,12 +96,11 @@ Status validate_sdpa_fp8(const Rules& rules, SdpaFp8& op) {
                                       {"scale_s", op.scale_s},
                                       {"scale_o", op.scale_o}}));
   const AttentionExtents e = extents(rules.graph(), op);
+  HEDDLE_TRY(validate_paging(rules, without_scales(op), e));
   HEDDLE_TRY(rules.present("O", op.o));
   HEDDLE_TRY(rules.makes("O", op.o, {e.batch, e.q_heads, e.q_length, e.v_head_dim}));
   HEDDLE_TRY(rules.unit_last_stride("O", op.o));
-  HEDDLE_TRY(rules.dtype_is(
-      "O", op.o,
-      {DataType::f8e4m3, DataType::f8e5m2, DataType::f16, DataType::bf16, DataType::f32}));
+  HEDDLE_TRY(rules.dtype_is("O", op.o, kFp8OrWider));
   if (op.stats != kNone) rules.infer(op.stats, {e.batch, e.q_heads, e.q_length, 1});
   HEDDLE_TRY(validate_stats(rules, op.stats, e));
   HEDDLE_TRY(make_amaxes(rules, {{"Amax_S", op.amax_s}, {"Amax_O", op.amax_o}}));
@@ -109,8 +115,9 @@ Status validate_sdpa_fp8_backward(const Rules& rules, SdpaFp8Backward& op) {
     HEDDLE_TRY(rules.rank4(port, id));
     HEDDLE_TRY(rules.dims_are(port, id, {e.batch, e.q_heads, e.q_length, e.v_head_dim}));
     HEDDLE_TRY(rules.unit_last_stride(port, id));
-    HEDDLE_TRY(rules.dtype_is(port, id, kFp8));
   }
+  HEDDLE_TRY(rules.dtype_is("dO", op.d_o, kFp8));
+  HEDDLE_TRY(rules.dtype_is("O", op.o, kFp8OrWider));
   HEDDLE_TRY(rules.present("Stats", op.stats));
   HEDDLE_TRY(validate_stats(rules, op.stats, e));
   const std::initializer_list<Scalar> required = {

@@ -8,6 +8,8 @@ namespace heddle::graph {
 inline Sdpa without_scales(const SdpaFp8& op) {
   Sdpa plain;
   plain.q = op.q, plain.k = op.k, plain.v = op.v, plain.o = op.o, plain.stats = op.stats;
+  plain.page_table_k = op.page_table_k, plain.page_table_v = op.page_table_v;
+  plain.paged_max_seq_len_kv = op.paged_max_seq_len_kv;
   plain.attention = op.attention;
   return plain;
 }

@@ -275,14 +275,22 @@ Status check_norm(const Norm& problem, std::initializer_list<const char*> requir
   if (!element_count(x))
     return error(Code::invalid_value, "{}: x has dims {}, whose product overflows 64 bits", op,
                  to_string(x));
-  if (!s.centred && s.mean != kAbsent)
-    return error(Code::invalid_value, "rms_norm: a mean is given, which only layer_norm has");
+  if constexpr (requires { s.centred; }) {
+    if (!s.centred && s.mean != kAbsent)
+      return error(Code::invalid_value, "rms_norm: a mean is given, which only layer_norm has");
+  } else if (s.normalised_dims == x.rank()) {
+    return error(Code::invalid_value, "{}: all {} dims are normalised, expected one of channels",
+                 op, x.rank());
+  }
   return each([&](std::string_view label, OperandId id, RowPart part) -> Status {
     if (id == kAbsent) return {};
     Dims expected = x;
+    const int rows = x.rank() - s.normalised_dims;
     for (int d = 0; d < x.rank(); ++d) {
-      const RowPart other = d < x.rank() - s.normalised_dims ? RowPart::column : RowPart::row;
-      if (part == other) expected[d] = 1;
+      const bool has = part == RowPart::whole || (part == RowPart::column && d >= rows) ||
+                       (part == RowPart::row && d < rows) ||
+                       (part == RowPart::channel && d == rows - 1);
+      if (!has) expected[d] = 1;
     }
     return check.has_dims(id, label, expected);
   });
@@ -372,6 +380,19 @@ Status check(const NormProblem& problem) {
     return error(Code::invalid_value, "{}: a {} is given without a residual", norm_name(s),
                  s.sum == kAbsent ? "residual bias" : "sum");
   return check_norm(problem, {"x", "weight", "y"});
+}
+Status check(const ChannelNormProblem& problem) {
+  const ChannelNormStructure& s = problem.structure;
+  const OperandId running[] = {s.running_mean, s.running_var, s.next_mean, s.next_var};
+  const auto is_absent = [](OperandId id) { return id == kAbsent; };
+  if (std::ranges::any_of(running, is_absent) != std::ranges::all_of(running, is_absent))
+    return error(Code::invalid_value,
+                 "{}: some running statistics are given and some are not, expected all or none",
+                 norm_name(s));
+  return check_norm(problem, {"x", "weight", "y"});
+}
+Status check(const ChannelNormBackwardProblem& problem) {
+  return check_norm(problem, {"x", "dy", "weight", "mean", "inv_rms"});
 }
 Status check(const NormBackwardProblem& problem) {
   if (!problem.structure.centred) return check_norm(problem, {"x", "dy", "weight", "inv_rms"});

@@ -17,6 +17,8 @@ Status check(const Fp8AttentionProblem& problem);
 Status check(const Fp8AttentionBackwardProblem& problem);
 Status check(const NormProblem& problem);
 Status check(const NormBackwardProblem& problem);
+Status check(const ChannelNormProblem& problem);
+Status check(const ChannelNormBackwardProblem& problem);
 Status check(const RopeProblem& problem);
 Status check(const CacheAppendProblem& problem);
 Status check(const PointwiseProblem& problem);

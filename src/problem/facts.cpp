@@ -62,6 +62,18 @@ NormFacts facts_of_rows(const NormRows& rows) {
               std::bit_ceil(static_cast<uint64_t>(divide_up(rows.columns, int64_t{rows.vector}))))};
 }
 
+template <class Problem>
+NormFacts facts_of_channels(const Problem& problem) {
+  const NormRows rows(problem);
+  NormFacts facts = facts_of_rows(rows);
+  if (!rows.row_dims.empty() && !rows.column_dims.empty()) {
+    const Dims& strides = problem.sizes.layout(problem.structure.x).strides;
+    facts.channels_last =
+        strides[rows.row_dims.back().dim] == 1 && strides[rows.column_dims.back().dim] != 1;
+  }
+  return facts;
+}
+
 }  // namespace
 
 int alignment_of(const OperandType& type, const OperandLayout& layout) {
@@ -156,6 +168,8 @@ AttentionFacts facts_of(const Fp8AttentionBackwardProblem& problem) {
 
 NormFacts facts_of(const NormProblem& problem) { return facts_of_rows(NormRows(problem)); }
 NormFacts facts_of(const NormBackwardProblem& problem) { return facts_of_rows(NormRows(problem)); }
+NormFacts facts_of(const ChannelNormProblem& problem) { return facts_of_channels(problem); }
+NormFacts facts_of(const ChannelNormBackwardProblem& problem) { return facts_of_channels(problem); }
 
 RopeFacts facts_of(const RopeProblem& problem) {
   const RopeStructure& s = problem.structure;

@@ -61,6 +61,7 @@ struct NormFacts {
   int row_dims = 0, column_dims = 0;  ///< that are stepped through one by one (norm_rows.h)
   int vector = 1;                     ///< NormRows::vector
   int64_t vectors = 1;                ///< of a row, rounded up to a power of two
+  bool channels_last = false;         ///< rows of x next to each other are closer than columns
 
   friend bool operator==(const NormFacts&, const NormFacts&) = default;
 };
@@ -101,6 +102,8 @@ AttentionFacts facts_of(const Fp8AttentionProblem& problem);
 AttentionFacts facts_of(const Fp8AttentionBackwardProblem& problem);
 NormFacts facts_of(const NormProblem& problem);
 NormFacts facts_of(const NormBackwardProblem& problem);
+NormFacts facts_of(const ChannelNormProblem& problem);
+NormFacts facts_of(const ChannelNormBackwardProblem& problem);
 RopeFacts facts_of(const RopeProblem& problem);
 CacheAppendFacts facts_of(const CacheAppendProblem& problem);
 PointwiseFacts facts_of(const PointwiseProblem& problem);

@@ -83,8 +83,8 @@ Status check(const Fp8AttentionBackwardProblem& problem) {
   HEDDLE_TRY(check_scales(operands, s,
                           {s.descale_q, s.descale_k, s.descale_v, s.descale_o, s.descale_d_o,
                            s.descale_s, s.descale_d_p, s.scale_s, s.scale_d_p}));
-  HEDDLE_TRY(check_fp8(operands, {{a.q, "q"}, {a.k, "k"}, {a.v, "v"}, {a.o, "o"}, {b.d_o, "dO"}}));
-  return check_results(operands, {{b.d_q, "dQ"}, {b.d_k, "dK"}, {b.d_v, "dV"}});
+  HEDDLE_TRY(check_fp8(operands, {{a.q, "q"}, {a.k, "k"}, {a.v, "v"}, {b.d_o, "dO"}}));
+  return check_results(operands, {{a.o, "o"}, {b.d_q, "dQ"}, {b.d_k, "dK"}, {b.d_v, "dV"}});
 }
 
 }  // namespace heddle::problem

@@ -64,6 +64,13 @@ Status take_over(const NormProblem& planned, const NormProblem& given) {
 Status take_over(const NormBackwardProblem& planned, const NormBackwardProblem& given) {
   return check_rows(x_of(planned), x_of(given), planned.structure.normalised_dims);
 }
+Status take_over(const ChannelNormProblem& planned, const ChannelNormProblem& given) {
+  return check_rows(x_of(planned), x_of(given), planned.structure.normalised_dims);
+}
+Status take_over(const ChannelNormBackwardProblem& planned,
+                 const ChannelNormBackwardProblem& given) {
+  return check_rows(x_of(planned), x_of(given), planned.structure.normalised_dims);
+}
 Status take_over(const RopeProblem& planned, const RopeProblem& given) {
   return check_rows(x_of(planned), x_of(given), 1);
 }

@@ -33,7 +33,8 @@ std::vector<NormRows::Joined> NormRows::joined(int first, int end, RowPart other
     if (x[d] == 1) continue;
     const auto follows = [&](const Member& member) {
       const Dims& strides = sizes_.layout(member.id).strides;
-      return (member.part != RowPart::whole && member.part != other) ||
+      const RowPart part = member.part == RowPart::channel ? RowPart::row : member.part;
+      return (part != RowPart::whole && part != other) ||
              strides[d] == strides[result.back().dim] * result.back().extent;
     };
     if (!result.empty() && std::all_of(members_.begin(), members_.end(), follows)) {
@@ -50,7 +51,7 @@ std::vector<NormRows::Joined> NormRows::joined(int first, int end, RowPart other
 bool NormRows::steps_by(int width) const {
   if (columns % width != 0 || column_dims.size() != 1) return false;
   return std::all_of(members_.begin(), members_.end(), [&](const Member& member) {
-    if (member.part == RowPart::row) return true;
+    if (member.part == RowPart::row || member.part == RowPart::channel) return true;
     const Dims& strides = sizes_.layout(member.id).strides;
     return strides[column_dims[0].dim] == 1 &&
            (member.part == RowPart::column ||

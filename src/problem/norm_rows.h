@@ -10,6 +10,10 @@ class NormRows {
   explicit NormRows(const NormProblem& problem) : NormRows(problem.structure, problem.sizes) {}
   explicit NormRows(const NormBackwardProblem& problem)
       : NormRows(problem.structure, problem.sizes) {}
+  explicit NormRows(const ChannelNormProblem& problem)
+      : NormRows(problem.structure, problem.sizes) {}
+  explicit NormRows(const ChannelNormBackwardProblem& problem)
+      : NormRows(problem.structure, problem.sizes) {}
 
   /// Neighbouring dims of x that all tensors step through as one: the innermost of them, and how
   /// many steps they have.

@@ -20,7 +20,12 @@ enum class Use : uint8_t {
 };
 
 /// Which dims of a norm's x an operand has; the others are 1.
-enum class RowPart : uint8_t { whole, row, column };
+enum class RowPart : uint8_t {
+  whole,
+  row,
+  column,
+  channel,  ///< the last of the rows'
+};
 
 template <class T, class Kind>
 concept Is = std::same_as<std::remove_const_t<T>, Kind>;
@@ -193,13 +198,47 @@ void tensors(Visitor&& visit, T& s) {
   visit("d_bias", s.d_bias, Use::written, RowPart::column);
 }
 
+template <class Visitor, Is<ChannelNormStructure> T>
+void tensors(Visitor&& visit, T& s) {
+  visit("x", s.x, Use::read, RowPart::whole);
+  visit("weight", s.weight, Use::read, RowPart::channel);
+  visit("bias", s.bias, Use::read, RowPart::channel);
+  visit("y", s.y, Use::written, RowPart::whole);
+  visit("mean", s.mean, Use::written, RowPart::row);
+  visit("inv_rms", s.inv_rms, Use::written, RowPart::row);
+  visit("running mean", s.running_mean, Use::read, RowPart::row);
+  visit("running variance", s.running_var, Use::read, RowPart::row);
+  visit("next mean", s.next_mean, Use::written, RowPart::row);
+  visit("next variance", s.next_var, Use::written, RowPart::row);
+}
+
+template <class Visitor, Is<ChannelNormBackwardStructure> T>
+void tensors(Visitor&& visit, T& s) {
+  visit("x", s.x, Use::read, RowPart::whole);
+  visit("dy", s.dy, Use::read, RowPart::whole);
+  visit("weight", s.weight, Use::read, RowPart::channel);
+  visit("mean", s.mean, Use::read, RowPart::row);
+  visit("inv_rms", s.inv_rms, Use::read, RowPart::row);
+  visit("dx", s.dx, Use::written, RowPart::whole);
+  visit("d_weight", s.d_weight, Use::written, RowPart::channel);
+  visit("d_bias", s.d_bias, Use::written, RowPart::channel);
+}
+
 template <class Visitor, Is<NormStructure> T>
 void operands(Visitor&& visit, T& s) {
   tensors([&](const char* name, auto& id, Use use, RowPart) { visit(name, id, use); }, s);
   visit("epsilon", s.epsilon, Use::value);
 }
 
-template <class Visitor, Is<NormBackwardStructure> T>
+template <class Visitor, Is<ChannelNormStructure> T>
+void operands(Visitor&& visit, T& s) {
+  tensors([&](const char* name, auto& id, Use use, RowPart) { visit(name, id, use); }, s);
+  visit("epsilon", s.epsilon, Use::value);
+  visit("momentum", s.momentum, Use::value);
+}
+
+template <class Visitor, class T>
+requires Is<T, NormBackwardStructure> || Is<T, ChannelNormBackwardStructure>
 void operands(Visitor&& visit, T& s) {
   tensors([&](const char* name, auto& id, Use use, RowPart) { visit(name, id, use); }, s);
 }

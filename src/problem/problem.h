@@ -5,14 +5,16 @@
 
 #include "problem/attention.h"
 #include "problem/cache_append.h"
+#include "problem/channel_norm.h"
 #include "problem/fp8_attention.h"
 #include "problem/pointwise.h"
 #include "problem/streaming.h"
 
 namespace heddle::problem {
 
-using Problem = std::variant<AttentionProblem, AttentionBackwardProblem, Fp8AttentionProblem,
-                             Fp8AttentionBackwardProblem, NormProblem, NormBackwardProblem,
-                             RopeProblem, CacheAppendProblem, PointwiseProblem>;
+using Problem =
+    std::variant<AttentionProblem, AttentionBackwardProblem, Fp8AttentionProblem,
+                 Fp8AttentionBackwardProblem, NormProblem, NormBackwardProblem, ChannelNormProblem,
+                 ChannelNormBackwardProblem, RopeProblem, CacheAppendProblem, PointwiseProblem>;
 
 }  // namespace heddle::problem

@@ -50,35 +50,40 @@ Result<Values> evaluate(const graph::Graph& graph, const Buffers& buffers, Preci
       if (port.output && !port.inner) values.declare(port.tensor);
     }
     std::visit(
-        Overloaded{[&](const graph::Sdpa& op) {
-                     // A backward of the definition takes what an f32 beside a huge
-                     // maximum, or a log of the sum, would round away.
-                     for (TensorId id : {op.stats, op.max, op.sum_exp}) {
-                       if (precision.is_exact() && id != kNone) values.keep_unrounded(id);
-                     }
-                     sdpa(op, values);
-                   },
-                   [&](const graph::SdpaBackward& op) {
-                     // A gradient nobody binds never reaches memory: it stays unrounded.
-                     for (TensorId id : {op.d_q, op.d_k}) {
-                       if (precision.is_exact() && id != kNone && graph[id].is_virtual) {
-                         values.keep_unrounded(id);
-                       }
-                     }
-                     sdpa_backward(op, values);
-                   },
-                   [&](const graph::SdpaFp8& op) { sdpa_fp8(op, values); },
-                   [&](const graph::SdpaFp8Backward& op) { sdpa_fp8_backward(op, values); },
-                   [&](const graph::Rope& op) { rope(op, values); },
-                   [&](const graph::RmsNorm& op) { rms_norm(op, values); },
-                   [&](const graph::RmsNormBackward& op) { rms_norm_backward(op, values); },
-                   [&](const graph::LayerNorm& op) { layer_norm(op, values); },
-                   [&](const graph::LayerNormBackward& op) { layer_norm_backward(op, values); },
-                   [&](const graph::CacheAppend& op) { cache_append(op, values); },
-                   [&](const graph::PointwiseNode& op) {
-                     if (is_between[static_cast<size_t>(op.y)]) values.keep_unrounded(op.y);
-                     pointwise(op, values);
-                   }},
+        Overloaded{
+            [&](const graph::Sdpa& op) {
+              // A backward of the definition takes what an f32 beside a huge
+              // maximum, or a log of the sum, would round away.
+              for (TensorId id : {op.stats, op.max, op.sum_exp}) {
+                if (precision.is_exact() && id != kNone) values.keep_unrounded(id);
+              }
+              sdpa(op, values);
+            },
+            [&](const graph::SdpaBackward& op) {
+              // A gradient nobody binds never reaches memory: it stays unrounded.
+              for (TensorId id : {op.d_q, op.d_k}) {
+                if (precision.is_exact() && id != kNone && graph[id].is_virtual) {
+                  values.keep_unrounded(id);
+                }
+              }
+              sdpa_backward(op, values);
+            },
+            [&](const graph::SdpaFp8& op) { sdpa_fp8(op, values); },
+            [&](const graph::SdpaFp8Backward& op) { sdpa_fp8_backward(op, values); },
+            [&](const graph::Rope& op) { rope(op, values); },
+            [&](const graph::RmsNorm& op) { rms_norm(op, values); },
+            [&](const graph::RmsNormBackward& op) { rms_norm_backward(op, values); },
+            [&](const graph::LayerNorm& op) { layer_norm(op, values); },
+            [&](const graph::LayerNormBackward& op) { layer_norm_backward(op, values); },
+            [&](const graph::InstanceNorm& op) { instance_norm(op, values); },
+            [&](const graph::InstanceNormBackward& op) { instance_norm_backward(op, values); },
+            [&](const graph::BatchNorm& op) { batch_norm(op, values); },
+            [&](const graph::BatchNormBackward& op) { batch_norm_backward(op, values); },
+            [&](const graph::CacheAppend& op) { cache_append(op, values); },
+            [&](const graph::PointwiseNode& op) {
+              if (is_between[static_cast<size_t>(op.y)]) values.keep_unrounded(op.y);
+              pointwise(op, values);
+            }},
         node.op);
     for (const graph::Port& port : ports) {
       if (port.output) available[port.tensor] = true;

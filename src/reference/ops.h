@@ -22,6 +22,12 @@ void rms_norm_backward(const graph::RmsNormBackward& op, Values& values);
 void layer_norm(const graph::LayerNorm& op, Values& values);
 /// dx, d_scale and d_bias of layer_norm.
 void layer_norm_backward(const graph::LayerNormBackward& op, Values& values);
+/// layer_norm of each channel, of each batch entry or of all.
+void instance_norm(const graph::InstanceNorm& op, Values& values);
+void batch_norm(const graph::BatchNorm& op, Values& values);
+/// dx, d_scale and d_bias of theirs.
+void instance_norm_backward(const graph::InstanceNormBackward& op, Values& values);
+void batch_norm_backward(const graph::BatchNormBackward& op, Values& values);
 /// New rows of K and V behind those that caches hold; Q, K and V as these take them.
 void cache_append(const graph::CacheAppend& op, Values& values);
 /// y = mode(a, b, c), element by element.

@@ -38,9 +38,9 @@ double held(DataType type, double x, Precision round) {
 double scale_of(TensorId id, const Values& values) { return id == kNone ? 1 : values.read(id, 0); }
 
 /// The first `count` rows of (b, h), times the tensor's descale.
-Matrix numbers(TensorId id, TensorId descale, int64_t b, int64_t h, int64_t count,
+Matrix numbers(const Cache& tensor, TensorId descale, int64_t b, int64_t h, int64_t count,
                const Values& values) {
-  Matrix rows = values.rows(id, b, h, count);
+  Matrix rows = rows_of(tensor, b, h, count, values);
   const double factor = values.read(descale, 0);
   for (double& x : rows.values) x *= factor;
   return rows;
@@ -96,9 +96,9 @@ void sdpa_fp8(const graph::SdpaFp8& op, Values& values) {
   for (int64_t b = 0; b < a.batch; ++b) {
     const Lengths lengths = lengths_of(a, b, values);
     for (int64_t h = 0; h < a.q_heads; ++h) {
-      const Matrix q = numbers(op.q, op.descale_q, b, h, lengths.q, values);
-      const Matrix k = numbers(op.k, op.descale_k, b, a.k_head(h), lengths.kv, values);
-      const Matrix v = values.rows(op.v, b, a.v_head(h), lengths.kv);
+      const Matrix q = numbers({op.q}, op.descale_q, b, h, lengths.q, values);
+      const Matrix k = numbers(a.k, op.descale_k, b, a.k_head(h), lengths.kv, values);
+      const Matrix v = rows_of(a.v, b, a.v_head(h), lengths.kv, values);
       const Matrix score = scores_of(a, b, h, lengths, q, k, values).score;
       for (int64_t i = 0; i < lengths.q; ++i) {
         const Softmax row = softmax(score.row(i), lengths.kv, -kInfinity, round);
@@ -142,11 +142,11 @@ void sdpa_fp8_backward(const graph::SdpaFp8Backward& op, Values& values) {
           d_v = zeros(a.v_heads, lengths.kv, columns);
     for (int64_t h = 0; h < a.q_heads; ++h) {
       const int64_t kh = a.k_head(h), vh = a.v_head(h);
-      const Matrix q = numbers(op.q, op.descale_q, b, h, lengths.q, values);
-      const Matrix k = numbers(op.k, op.descale_k, b, kh, lengths.kv, values);
-      const Matrix v = numbers(op.v, op.descale_v, b, vh, lengths.kv, values);
-      const Matrix o = numbers(op.o, op.descale_o, b, h, lengths.q, values);
-      const Matrix d_o = numbers(op.d_o, op.descale_d_o, b, h, lengths.q, values);
+      const Matrix q = numbers({op.q}, op.descale_q, b, h, lengths.q, values);
+      const Matrix k = numbers({op.k}, op.descale_k, b, kh, lengths.kv, values);
+      const Matrix v = numbers({op.v}, op.descale_v, b, vh, lengths.kv, values);
+      const Matrix o = numbers({op.o}, op.descale_o, b, h, lengths.q, values);
+      const Matrix d_o = numbers({op.d_o}, op.descale_d_o, b, h, lengths.q, values);
       const Matrix score = scores_of(a, b, h, lengths, q, k, values).score;
       for (int64_t i = 0; i < lengths.q; ++i) {
         const double stats = values.read(op.stats, b, h, i);

@@ -8,6 +8,7 @@
 #include "engine_cpu/levels.h"
 #include "graph/validate.h"
 #include "support/attention_programs.h"
+#include "support/channel_norm_programs.h"
 #include "support/compare.h"
 #include "support/part.h"
 #include "support/pointwise_programs.h"
@@ -50,6 +51,10 @@ INSTANTIATE_TEST_SUITE_P(
                                 Draw([](Random& r) { return random_rms_norm(r, kSums); })),
                       std::pair("layer_norm_of_a_sum",
                                 Draw([](Random& r) { return random_layer_norm(r, kSums); })),
+                      std::pair("instance_norm", Draw(random_instance_norm)),
+                      std::pair("instance_norm_backward", Draw(random_instance_norm_backward)),
+                      std::pair("batch_norm", Draw(random_batch_norm)),
+                      std::pair("batch_norm_backward", Draw(random_batch_norm_backward)),
                       std::pair("rope", Draw(random_rope)),
                       std::pair("pointwise", Draw(random_pointwise)),
                       std::pair("pointwise_around_norm", Draw(random_pointwise_around_norm))),

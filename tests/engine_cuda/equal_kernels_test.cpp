@@ -13,6 +13,7 @@
 #include "problem/operands.h"
 #include "support/attention_programs.h"
 #include "support/cache_programs.h"
+#include "support/channel_norm_programs.h"
 #include "support/part.h"
 #include "support/pointwise_programs.h"
 #include "support/smaller.h"
@@ -135,6 +136,13 @@ TEST(EqualKernels, OfRandomNorms) {
                        [&](Random& random) { return testing::random_layer_norm(random, options); });
   expect_equal_kernels(
       100, [&](Random& random) { return testing::random_layer_norm_backward(random, options); });
+}
+
+TEST(EqualKernels, OfRandomChannelNorms) {
+  expect_equal_kernels(60, testing::random_instance_norm);
+  expect_equal_kernels(60, testing::random_instance_norm_backward);
+  expect_equal_kernels(60, testing::random_batch_norm);
+  expect_equal_kernels(60, testing::random_batch_norm_backward);
 }
 
 TEST(EqualKernels, OfRandomRopes) { expect_equal_kernels(100, testing::random_rope); }

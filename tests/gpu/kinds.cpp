@@ -2,6 +2,7 @@
 
 #include "gpu/attention_options.h"
 #include "support/cache_programs.h"
+#include "support/channel_norm_programs.h"
 #include "support/pointwise_programs.h"
 #include "support/streaming_programs.h"
 
@@ -556,6 +557,10 @@ const std::vector<Kind>& kinds() {
       {"layer_norm_backward_wide",
        [](Random& r) { return random_layer_norm_backward(r, kWideRows); },
        {"read twice"}},
+      {"instance_norm", random_instance_norm, {"instance_norm"}},
+      {"instance_norm_backward", random_instance_norm_backward, {"instance_norm"}},
+      {"batch_norm", random_batch_norm, {"batch_norm"}},
+      {"batch_norm_backward", random_batch_norm_backward, {"batch_norm"}},
       {"rope", random_rope, {"rope"}},
       {"pointwise", random_pointwise, {"pointwise"}},
       {"cache_append", [](Random& r) { return random_cache_append(r, {}); }, {"cache append"}},

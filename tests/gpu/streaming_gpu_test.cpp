@@ -6,6 +6,7 @@
 
 #include "gpu/gpu_test.h"
 #include "support/cache_programs.h"
+#include "support/channel_norm_programs.h"
 #include "support/pointwise_programs.h"
 #include "support/streaming_programs.h"
 
@@ -42,6 +43,16 @@ TEST_F(StreamingOnGpu, LayerNormMatchesTheDefinition) {
 
 TEST_F(StreamingOnGpu, LayerNormBackwardMatchesTheDefinition) {
   run([](Random& random) { return random_layer_norm_backward(random, kNorms); });
+}
+
+TEST_F(StreamingOnGpu, ChannelNormsMatchTheDefinition) {
+  run(random_instance_norm);
+  run(random_batch_norm);
+}
+
+TEST_F(StreamingOnGpu, ChannelNormsBackwardMatchTheDefinition) {
+  run(random_instance_norm_backward);
+  run(random_batch_norm_backward);
 }
 
 TEST_F(StreamingOnGpu, RopeMatchesTheDefinition) { run(random_rope); }

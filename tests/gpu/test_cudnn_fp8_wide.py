@@ -87,25 +87,26 @@ def near(made, naive, exact, what, of=2.0):
 
 
 @pytest.mark.parametrize("o_kind", [E4M3, E5M2, ml_dtypes.bfloat16, np.float32])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES | contract.PAGES)
 def test_forward(case, o_kind, handle):
-    drawn = contract.Drawn(CASES[case], np.random.default_rng(len(case)))
+    drawn = contract.Drawn((CASES | contract.PAGES)[case], np.random.default_rng(len(case)))
     o, stats, amax_s, amax_o = contract.run_forward(drawn, handle, o_kind)
     naive, true_stats, true_amax_s, _ = drawn.forward(o_kind)
     with in_f64():
         exact, _, _, true_amax_o = drawn.forward(o_kind)
-    native = CASES[case]["d"] in (64, 128) and o_kind is E4M3 and "E5M2" not in case
+    native = case not in contract.PAGES and CASES[case]["d"] in (64, 128) and o_kind is E4M3 and "E5M2" not in case
     near(o, naive, exact, "O")
     np.testing.assert_allclose(stats, true_stats, rtol=1e-4 if native else 2e-6, atol=1e-2 if native else 2e-5)
     np.testing.assert_allclose(amax_s.item(), true_amax_s, rtol=2e-3)
     np.testing.assert_allclose(amax_o.item(), true_amax_o, rtol=5e-2)
 
 
-@pytest.mark.parametrize("kinds", [(E4M3,) * 3, (E5M2, E5M2, E4M3)])
-@pytest.mark.parametrize("case", CASES)
-def test_backward(case, kinds, handle):
+@pytest.mark.parametrize("case, kinds, o_kind", [*((case, kinds, E4M3) for case in CASES for kinds in ((E4M3,) * 3, (E5M2, E5M2, E4M3))),
+                                                 *(("full", (E4M3,) * 3, kind) for kind in (ml_dtypes.bfloat16, np.float32, E5M2))])
+def test_backward(case, kinds, o_kind, handle):
     drawn = contract.Drawn(CASES[case], np.random.default_rng(len(case)))
-    o, stats, *_ = drawn.forward(E4M3)
+    o, stats, *_ = drawn.forward(o_kind)
+    o = np.array(o)
     for n, length in enumerate(drawn.lq):
         o[n, :, length:] = np.nan
     stats = stats.astype(np.float32)

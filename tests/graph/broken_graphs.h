@@ -54,6 +54,9 @@ using samples::sdpa_backward_of_stats;
 #define ROPE samples::rope_of(g)
 #define NORM std::get<RmsNorm>(g.nodes.back().op)
 #define LAYER_NORM std::get<LayerNorm>(g.nodes.back().op)
+#define INSTANCE_NORM std::get<InstanceNorm>(g.nodes.back().op)
+#define BATCH_NORM std::get<BatchNorm>(g.nodes.back().op)
+#define BATCH_NORM_BACKWARD std::get<BatchNormBackward>(g.nodes.back().op)
 #define LAYER_NORM_BACKWARD std::get<LayerNormBackward>(g.nodes.back().op)
 #define WHEN(...) [](Graph& g) { __VA_ARGS__; }
 

@@ -222,6 +222,54 @@ inline Graph layer_norm_backward() {
   return graph;
 }
 
+inline Graph instance_norm() {
+  Graph graph = empty_graph();
+  InstanceNorm op;
+  op.x = graph.add(tensor("x", {4, 16, 6, 5}));
+  op.scale = graph.add(tensor("weight", {1, 16, 1, 1}, DataType::f32));
+  op.bias = graph.add(tensor("bias", {1, 16, 1, 1}, DataType::f32));
+  op.epsilon = graph.add(constant("epsilon", 1e-5));
+  op.y = graph.add(output("y"));
+  op.mean = graph.add(output("mean", DataType::f32));
+  op.inv_variance = graph.add(output("inv_variance", DataType::f32));
+  graph.nodes.push_back({"norm", op});
+  return graph;
+}
+
+inline Graph batch_norm() {
+  Graph graph = empty_graph();
+  BatchNorm op;
+  op.x = graph.add(tensor("x", {4, 16, 6, 5}));
+  op.scale = graph.add(tensor("weight", {1, 16, 1, 1}, DataType::f32));
+  op.bias = graph.add(tensor("bias", {1, 16, 1, 1}, DataType::f32));
+  op.epsilon = graph.add(constant("epsilon", 1e-5));
+  op.y = graph.add(output("y"));
+  op.mean = graph.add(output("mean", DataType::f32));
+  op.inv_variance = graph.add(output("inv_variance", DataType::f32));
+  op.momentum = graph.add(constant("momentum", 0.1));
+  op.running_mean = graph.add(tensor("running_mean", {1, 16, 1, 1}, DataType::f32));
+  op.running_var = graph.add(tensor("running_var", {1, 16, 1, 1}, DataType::f32));
+  op.next_mean = graph.add(output("next_mean", DataType::f32));
+  op.next_var = graph.add(output("next_var", DataType::f32));
+  graph.nodes.push_back({"norm", op});
+  return graph;
+}
+
+inline Graph batch_norm_backward() {
+  Graph graph = empty_graph();
+  BatchNormBackward op;
+  op.dy = graph.add(tensor("dy", {4, 16, 6, 5}));
+  op.x = graph.add(tensor("x", {4, 16, 6, 5}));
+  op.scale = graph.add(tensor("weight", {1, 16, 1, 1}, DataType::f32));
+  op.mean = graph.add(tensor("mean", {1, 16, 1, 1}, DataType::f32));
+  op.inv_variance = graph.add(tensor("inv_variance", {1, 16, 1, 1}, DataType::f32));
+  op.dx = graph.add(output("dx"));
+  op.d_scale = graph.add(output("d_weight", DataType::f32));
+  op.d_bias = graph.add(output("d_bias", DataType::f32));
+  graph.nodes.push_back({"norm_backward", op});
+  return graph;
+}
+
 /// y = (x + bias) where the mask says so, else its index along S.
 inline Graph pointwise() {
   Graph graph = empty_graph();

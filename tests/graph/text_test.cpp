@@ -24,6 +24,9 @@ std::vector<Graph> all_samples() {
           samples::rms_norm_backward(),
           samples::layer_norm(),
           samples::layer_norm_backward(),
+          samples::instance_norm(),
+          samples::batch_norm(),
+          samples::batch_norm_backward(),
           samples::pointwise(),
           samples::relu(),
           samples::cache_append(),
@@ -90,8 +93,9 @@ TEST(Text, RoundTripsEveryField) {
   AttentionAttributes banded;
   banded.left_bound = 5;
   graph.nodes.push_back(
-      {"f8", SdpaFp8{op.q, op.k, op.v, any("8q"), any("8k"), any("8v"), any("8ds"), any("8s"),
-                     any("8o"), any("8y"), any("8st"), any("8as"), any("8ao"), banded}});
+      {"f8",
+       SdpaFp8{op.q, op.k, op.v, any("8q"), any("8k"), any("8v"), any("8ds"), any("8s"), any("8o"),
+               any("8y"), any("8st"), any("8as"), any("8ao"), any("8pk"), any("8pv"), 70, banded}});
   graph.nodes.push_back(
       {"f8b",
        SdpaFp8Backward{op.q,        op.k,       op.v,        any("fo"),   any("fdo"),  any("fst"),

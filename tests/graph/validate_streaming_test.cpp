@@ -121,7 +121,30 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"layer_norm_backward, no gradient", samples::layer_norm_backward,
                WHEN(LAYER_NORM_BACKWARD.dx = LAYER_NORM_BACKWARD.d_scale =
                         LAYER_NORM_BACKWARD.d_bias = kNone),
-               ANS, "None of DX, Dscale and Dbias is wanted"}}));
+               ANS, "None of DX, Dscale and Dbias is wanted"},
+        Broken{"instance_norm, nothing behind the channels", samples::instance_norm,
+               WHEN(g[INSTANCE_NORM.x].dims = {4, 16}; g[INSTANCE_NORM.x].strides = {16, 1}), IV,
+               "expected 3 or more: entries, channels and what is normalised"},
+        Broken{"instance_norm, scale dims", samples::instance_norm,
+               WHEN(g[INSTANCE_NORM.scale] = tensor("w", {4, 16, 1, 1}, DataType::f32)), IV,
+               "expected [1, 16, 1, 1]"},
+        Broken{"instance_norm, mean dims", samples::instance_norm,
+               WHEN(g[INSTANCE_NORM.mean].dims = {1, 16, 1, 1}), IV, "expected [4, 16, 1, 1]"},
+        Broken{"batch_norm, mean dims", samples::batch_norm,
+               WHEN(g[BATCH_NORM.mean].dims = {4, 16, 1, 1}), IV, "expected [1, 16, 1, 1]"},
+        Broken{"batch_norm, some running statistics", samples::batch_norm,
+               WHEN(BATCH_NORM.running_var = kNone), ANS,
+               "momentum is given without running_var, expected momentum, running_mean"},
+        Broken{"batch_norm, momentum of many", samples::batch_norm,
+               WHEN(BATCH_NORM.momentum = BATCH_NORM.running_mean), IV, "momentum of batch_norm"},
+        Broken{"batch_norm, running dims", samples::batch_norm,
+               WHEN(g[BATCH_NORM.running_mean] = tensor("m", {4, 16, 1, 1}, DataType::f32)), IV,
+               "running_mean of batch_norm"},
+        Broken{"batch_norm_backward, no mean", samples::batch_norm_backward,
+               WHEN(BATCH_NORM_BACKWARD.mean = kNone), ANS, "requires a tensor for mean"},
+        Broken{"batch_norm_backward, dY dims", samples::batch_norm_backward,
+               WHEN(g[BATCH_NORM_BACKWARD.dy] = tensor("dy", {4, 16, 5, 6})), IV,
+               "expected [4, 16, 6, 5]"}}));
 
 }  // namespace
 }  // namespace heddle::graph

@@ -14,7 +14,8 @@ TEST(Validate, AcceptsEverySampleAndIsIdempotent) {
        {samples::sdpa(), samples::sdpa_backward(), samples::sdpa_backward_of_pair(),
         samples::sdpa_backward_of_stats(), samples::rope(), samples::rope_sdpa(),
         samples::pointwise(), samples::soft_cap(), samples::rms_norm(),
-        samples::rms_norm_backward(), samples::layer_norm(), samples::layer_norm_backward()}) {
+        samples::rms_norm_backward(), samples::layer_norm(), samples::layer_norm_backward(),
+        samples::instance_norm(), samples::batch_norm(), samples::batch_norm_backward()}) {
     ASSERT_TRUE(validate(graph).is_ok()) << validate(graph).message();
     const Graph once = graph;
     ASSERT_TRUE(validate(graph).is_ok()) << validate(graph).message();

@@ -126,6 +126,19 @@ class Program:
     def scales(self, names):
         return {name: self.bound(name, np.full((1, 1, 1, 1), self.drawn.scales[name], np.float32)) for name in names}
 
+    def pages(self, name, rng):
+        """K or V as a container of pages in any order, NaN in those that no sequence has, and its table."""
+        x, rows, lengths = self.drawn.memory[name], self.drawn.case["page"], self.drawn.lkv
+        b, heads, longest, columns = x.shape
+        of_entry = -(-longest // rows)
+        table = rng.permutation(b * of_entry + 3)[:b * of_entry].reshape(b, 1, of_entry, 1).astype(np.int32)
+        container = np.full((b * of_entry + 3, heads, rows, columns), np.nan, x.dtype)
+        for n in range(b):
+            for p in range(-(-lengths[n] // rows)):
+                some = x[n, :, p * rows:(p + 1) * rows]
+                container[table[n, 0, p, 0], :, :some.shape[1]] = some
+        return self.bound(name, container), {f"paged_attention_{name}_table": self.bound(f"{name} table", table)}
+
     def options(self):
         case, drawn, options = self.drawn.case, self.drawn, {}
         if "lq" in case:
@@ -153,10 +166,15 @@ class Program:
 
 
 def run_forward(drawn, handle, o_kind):
-    case, program = drawn.case, Program(drawn, handle)
-    q, k, v = (program.bound(name, drawn.memory[name]) for name in "qkv")
+    case, program, paged = drawn.case, Program(drawn, handle), {}
+    q = program.bound("q", drawn.memory["q"])
+    if "page" in case:
+        (k, of_k), (v, of_v) = (program.pages(name, np.random.default_rng(len(name))) for name in "kv")
+        paged = of_k | of_v | {"paged_attention_max_seq_len_kv": case["skv"]}
+    else:
+        k, v = (program.bound(name, drawn.memory[name]) for name in "kv")
     made = program.graph.sdpa_fp8(
-        q=q, k=k, v=v, **program.scales(("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")),
+        q=q, k=k, v=v, **paged, **program.scales(("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")),
         **program.options(), generate_stats=True, name="fp8")
     shape = (case["b"], case["hq"], case["sq"])
     results = [program.written(made[0], (*shape, case["dv"]), o_kind), program.written(made[1], (*shape, 1), np.float32)]
@@ -179,6 +197,10 @@ def run_backward(drawn, handle, o, stats, kinds):
     return dict(zip(("dQ", "dK", "dV"), gradients, strict=True)), dict(zip(("dQ", "dK", "dV", "dP"), amaxes, strict=True))
 
 
+PAGED = {"b": 3, "hq": 6, "hk": 2, "hv": 2, "sq": 40, "skv": 130, "d": 64, "dv": 48, "lq": [40, 0, 7], "lkv": [130, 64, 1]}
+PAGES = {"pages": PAGED | {"page": 16}, "one page": PAGED | {"page": 256}, "pages of a row": PAGED | {"page": 1, "skv": 131},
+         "pages, causal to the bottom right": PAGED | {"page": 32, "right": 0, "bottom_right": True},
+         "pages of E5M2": PAGED | {"page": 8, "kinds": (E5M2,) * 4}}
 PLAIN = {"b": 2, "hq": 4, "hk": 4, "hv": 4, "sq": 77, "skv": 77, "d": 48, "dv": 48}
 CASES = {
     "full": PLAIN,

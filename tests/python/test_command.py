@@ -190,7 +190,8 @@ def test_picture(heddle, root, tmp_path, ending):
 
 @pytest.mark.parametrize("name", ["sdpa", "sdpa_backward", "sdpa_backward_of_pair", "sdpa_backward_of_stats", "rope",
                                   "rope_sdpa", "soft_cap", "rms_norm", "rms_norm_backward",
-                                  "layer_norm", "layer_norm_backward", "pointwise"])
+                                  "layer_norm", "layer_norm_backward", "instance_norm", "instance_norm_backward",
+                                  "batch_norm", "batch_norm_backward", "pointwise"])
 def test_run_compares_with_the_definition(heddle, root, name):
     run = heddle("run", root / "fuzz" / "seeds" / "graph_json" / f"{name}.json", "--runs", 1)
     assert run.returncode == DONE, run.stdout + run.stderr

@@ -6,7 +6,7 @@ import heddle.cudnn as cudnn
 import ml_dtypes
 import numpy as np
 import pytest
-from fp8_program import CASES, E4M3, E5M2, PLAIN, Drawn, Program, run_backward, run_forward
+from fp8_program import CASES, E4M3, E5M2, PAGES, PLAIN, Drawn, Program, run_backward, run_forward
 
 
 @pytest.fixture
@@ -42,10 +42,10 @@ def same_codes(made, true, what):
 
 
 # Results of wider types are written alike, whatever the case.
-@pytest.mark.parametrize("case, o_kind", [*itertools.product(CASES, (E4M3, E5M2)), ("full", ml_dtypes.bfloat16),
+@pytest.mark.parametrize("case, o_kind", [*itertools.product(CASES | PAGES, (E4M3, E5M2)), ("full", ml_dtypes.bfloat16),
                                           ("full", np.float32)])
 def test_forward(case, o_kind, cpu, isa):
-    drawn = Drawn(CASES[case], np.random.default_rng(len(case)))
+    drawn = Drawn((CASES | PAGES)[case], np.random.default_rng(len(case)))
     o, stats, amax_s, amax_o = run_forward(drawn, cpu, o_kind)
     true_o, true_stats, true_amax_s, true_amax_o = drawn.forward(o_kind)
     same_codes(o, true_o, "O")
@@ -68,6 +68,18 @@ def test_backward(case, kinds, cpu, isa):
         same_codes(made[name], true[name], name)
     for name, amax in amaxes.items():
         np.testing.assert_allclose(amax.item(), true_amaxes[name], rtol=1e-2, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("o_kind", [ml_dtypes.bfloat16, np.float32, E5M2])
+def test_backward_of_an_o_of_another_type(o_kind, cpu):
+    """As a forward that wrote a wider type left it, times its scale."""
+    drawn = Drawn(CASES["grouped"], np.random.default_rng(9))
+    o, stats, *_ = drawn.forward(o_kind)
+    stats = stats.astype(np.float32)
+    made, _ = run_backward(drawn, cpu, np.ascontiguousarray(o), stats, (E4M3,) * 3)
+    true, _ = drawn.backward(o, stats.astype(np.float64), (E4M3,) * 3)
+    for name in made:
+        same_codes(made[name], true[name], name)
 
 
 def test_weights_of_the_engines_own(cpu):

@@ -243,11 +243,6 @@ def x_of(graph):
     ("slice", lambda g: g.slice(x_of(g), [slice(0, 2)] * 4), 1),
     ("concatenate", lambda g: g.concatenate(inputs=[x_of(g), x_of(g)], axis=0), 1),
     ("genstats", lambda g: g.genstats(x_of(g)), 2),
-    ("batchnorm", lambda g: g.batchnorm(*[x_of(g)] * 7, peer_stats=[]), 5),
-    ("batchnorm_inference", lambda g: g.batchnorm_inference(*[x_of(g)] * 5), 1),
-    ("batchnorm_backward", lambda g: g.batchnorm_backward(*[x_of(g)] * 5), 3),
-    ("instancenorm", lambda g: g.instancenorm(cudnn.norm_forward_phase.TRAINING, *[x_of(g)] * 4), 3),
-    ("instancenorm_backward", lambda g: g.instancenorm_backward(*[x_of(g)] * 3), 3),
     ("adalayernorm", lambda g: g.adalayernorm(cudnn.norm_forward_phase.TRAINING, *[x_of(g)] * 4), 3),
     ("block_scale_quantize", lambda g: g.block_scale_quantize(x_of(g), block_size=32, axis=1), 2),
     ("block_scale_dequantize", lambda g: g.block_scale_dequantize(x_of(g), x_of(g), block_size=[1, 32]), 1),
@@ -269,6 +264,17 @@ def test_other_ops_are_declined_by_name_when_plans_are_sought(op, make, results)
     for step in (graph.check_support, graph.build_plans, graph.serialize, graph.get_engine_count):
         with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=op):
             step()
+
+
+def test_a_layernorm_whose_scale_is_centred_at_0():
+    rng = np.random.default_rng(202614)
+    program, x, scale, bias = Program(), drawn(rng, 4, 8, 1, 1), drawn(rng, 1, 8, 1, 1), drawn(rng, 1, 8, 1, 1)
+    y, *_ = program.graph.layernorm(cudnn.norm_forward_phase.INFERENCE, program.give(x), program.give(scale), program.give(bias),
+                                    1e-5, zero_centered_gamma=True)
+    taken = program.take(y, x.shape)
+    program.build().run()
+    left = x.astype(np.float64) - x.astype(np.float64).mean(1, keepdims=True)
+    near(taken, (1 + scale.astype(np.float64)) * left / np.sqrt((left**2).mean(1, keepdims=True) + 1e-5) + bias)
 
 
 def test_a_layernorm_without_a_bias():

@@ -182,16 +182,15 @@ class SDPA_attributes : public Attention_attributes<SDPA_attributes> {
   SDPA_attributes& set_ring_kv(bool value) { return ring_ = value, *this; }
   /// Q already carries attn_scale * log2(e).
   SDPA_attributes& set_attn_scale_prefolded(bool value) { return prefolded_ = value, *this; }
-  /// Numerics of particular devices: the defaults (false, FLOAT) are taken, others declined by
-  /// name.
-  SDPA_attributes& set_unfuse_fma(bool value) { return unfuse_fma_ = value, *this; }
+  /// How one product of the softmax is rounded: taken, within its error either way.
+  SDPA_attributes& set_unfuse_fma(bool) { return *this; }
+  /// Declined by name unless it is FLOAT.
   SDPA_attributes& set_softmax_precision(DataType_t value) {
     return softmax_precision_ = value, *this;
   }
 
  private:
   friend class Graph;
-  bool unfuse_fma_ = false;
   DataType_t softmax_precision_ = DataType_t::FLOAT;
   std::optional<bool> generate_stats_;
   bool stats_use_log2_ = false, prefolded_ = false, ring_ = false;
@@ -248,10 +247,22 @@ class SDPA_fp8_attributes : public Attention_attributes<SDPA_fp8_attributes> {
  public:
   SDPA_fp8_attributes& set_generate_stats(bool value) { return generate_stats_ = value, *this; }
   SDPA_fp8_attributes& set_is_inference(bool value) { return set_generate_stats(!value); }
+  /// As SDPA_attributes'.
+  SDPA_fp8_attributes& set_paged_attention_k_table(Tensor value) {
+    return k_table_ = std::move(value), *this;
+  }
+  SDPA_fp8_attributes& set_paged_attention_v_table(Tensor value) {
+    return v_table_ = std::move(value), *this;
+  }
+  SDPA_fp8_attributes& set_paged_attention_max_seq_len_kv(int64_t value) {
+    return paged_max_ = value, *this;
+  }
 
  private:
   friend class Graph;
   bool generate_stats_ = false;
+  Tensor k_table_, v_table_;
+  std::optional<int64_t> paged_max_;
 };
 
 class SDPA_fp8_backward_attributes : public Attention_attributes<SDPA_fp8_backward_attributes> {

@@ -110,10 +110,6 @@ class Saved_statistics_attributes : public Declined_attributes<Self> {
   Self& set_epsilon(Tensor) { return this->self(); }
   Self& set_peer_stats(std::vector<Tensor>) { return this->self(); }
 };
-class Batchnorm_backward_attributes
-    : public Saved_statistics_attributes<Batchnorm_backward_attributes> {};
-class Instancenorm_backward_attributes
-    : public Saved_statistics_attributes<Instancenorm_backward_attributes> {};
 class AdaLayernorm_backward_attributes
     : public Saved_statistics_attributes<AdaLayernorm_backward_attributes> {};
 
@@ -128,7 +124,6 @@ class Phased_norm_attributes : public Declined_attributes<Self> {
  private:
   NormFwdPhase_t phase_ = NormFwdPhase_t::NOT_SET;
 };
-class Instancenorm_attributes : public Phased_norm_attributes<Instancenorm_attributes> {};
 class AdaLayernorm_attributes : public Phased_norm_attributes<AdaLayernorm_attributes> {};
 
 /// Running statistics are made where there are previous ones.
@@ -145,10 +140,7 @@ class Running_statistics_attributes : public Declined_attributes<Self> {
  private:
   bool has_running_stats_ = false;
 };
-class Batchnorm_attributes : public Running_statistics_attributes<Batchnorm_attributes> {};
 class BN_finalize_attributes : public Running_statistics_attributes<BN_finalize_attributes> {};
-class Batchnorm_inference_attributes : public Declined_attributes<Batchnorm_inference_attributes> {
-};
 class DBN_weight_attributes : public Declined_attributes<DBN_weight_attributes> {};
 
 // ---- Memory, scales of blocks, random numbers

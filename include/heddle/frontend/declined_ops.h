@@ -44,24 +44,6 @@ class Declined_ops {
     return many<2>("resample", attributes, {x}, {"Y", attributes.has_index() ? "Index" : nullptr});
   }
 
-  /// {Y, mean, inv_variance, next_running_mean, next_running_var}; the latter two are null without
-  /// previous ones.
-  std::array<Tensor, 5> batchnorm(Tensor x, Tensor scale, Tensor bias,
-                                  Batchnorm_attributes attributes) {
-    const bool runs = attributes.has_running_stats();
-    return many<5>("batchnorm", attributes, {x, scale, bias},
-                   {"Y", "MEAN", "INV_VARIANCE", runs ? "NEXT_RUNNING_MEAN" : nullptr,
-                    runs ? "NEXT_RUNNING_VAR" : nullptr});
-  }
-  Tensor batchnorm_inference(Tensor x, Tensor mean, Tensor inv_variance, Tensor scale, Tensor bias,
-                             Batchnorm_inference_attributes attributes) {
-    return one("batchnorm_inference", attributes, {x, mean, inv_variance, scale, bias}, "Y");
-  }
-  /// {DX, Dscale, Dbias}
-  std::array<Tensor, 3> batchnorm_backward(Tensor dy, Tensor x, Tensor scale,
-                                           Batchnorm_backward_attributes attributes) {
-    return many<3>("batchnorm_backward", attributes, {dy, x, scale}, kGradients);
-  }
   /// {eq_scale, eq_bias, mean, inv_variance, next_running_mean, next_running_var}
   std::array<Tensor, 6> bn_finalize(Tensor sum, Tensor sq_sum, Tensor scale, Tensor bias,
                                     Tensor epsilon, Tensor accum_count,
@@ -78,14 +60,6 @@ class Declined_ops {
                    {"Dscale", "Dbias", "EQ_SCALE_DY", "EQ_SCALE_X", "EQ_BIAS"});
   }
   /// {Y, mean, inv_variance}; the latter two are null in INFERENCE.
-  std::array<Tensor, 3> instancenorm(Tensor x, Tensor scale, Tensor bias,
-                                     Instancenorm_attributes attributes) {
-    return phased("instancenorm", attributes, {x, scale, bias});
-  }
-  std::array<Tensor, 3> instancenorm_backward(Tensor dy, Tensor x, Tensor scale,
-                                              Instancenorm_backward_attributes attributes) {
-    return many<3>("instancenorm_backward", attributes, {dy, x, scale}, kGradients);
-  }
   std::array<Tensor, 3> adalayernorm(Tensor x, Tensor scale, Tensor bias,
                                      AdaLayernorm_attributes attributes) {
     return phased("adalayernorm", attributes, {x, scale, bias});

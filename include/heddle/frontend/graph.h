@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "heddle/frontend/attention_attributes.h"
+#include "heddle/frontend/channel_norm_attributes.h"
 #include "heddle/frontend/cuda_graph.h"
 #include "heddle/frontend/declined_ops.h"
 #include "heddle/frontend/device_properties.h"
@@ -107,6 +108,25 @@ class Graph : public Declined_ops<Graph> {
   /// {DX, Dscale, Dbias}.
   std::array<Tensor, 3> layernorm_backward(Tensor dy, Tensor x, Tensor scale,
                                            Layernorm_backward_attributes attributes);
+  /// layernorm over the dims of X [N,C,...] behind the second: scale and bias are [1,C,1,...], the
+  /// statistics, null in INFERENCE, FLOAT [N,C,1,...]. {Y, mean, inv_variance}; the bias may be
+  /// null.
+  std::array<Tensor, 3> instancenorm(Tensor x, Tensor scale, Tensor bias,
+                                     Instancenorm_attributes attributes);
+  /// {DX, Dscale, Dbias}.
+  std::array<Tensor, 3> instancenorm_backward(Tensor dy, Tensor x, Tensor scale,
+                                              Instancenorm_backward_attributes attributes);
+  /// As in training: layernorm over all dims of X [N,C,...] but the second; the others are
+  /// [1,C,1,...], statistics FLOAT. {Y, mean, inv_variance, next_running_mean, next_running_var};
+  /// the latter two are null without previous ones, to whose addresses they may be bound.
+  std::array<Tensor, 5> batchnorm(Tensor x, Tensor scale, Tensor bias,
+                                  Batchnorm_attributes attributes);
+  /// Y = scale (X - mean) inv_variance + bias, as pointwise ops.
+  Tensor batchnorm_inference(Tensor x, Tensor mean, Tensor inv_variance, Tensor scale, Tensor bias,
+                             Batchnorm_inference_attributes attributes);
+  /// {DX, Dscale, Dbias}.
+  std::array<Tensor, 3> batchnorm_backward(Tensor dy, Tensor x, Tensor scale,
+                                           Batchnorm_backward_attributes attributes);
   /// Attention on FP8 operands (E4M3 or E5M2, each tensor its own) with FLOAT scalars that turn
   /// their codes into numbers (descale) and numbers into codes (scale); codes saturate. {O, Stats,
   /// Amax_S, Amax_O}, where an Amax, a FLOAT [1,1,1,1], is the largest magnitude before the scale.
@@ -307,6 +327,11 @@ class Graph : public Declined_ops<Graph> {
   void add(Node node);
   template <class Attributes>
   Tensor rope_node(const char* op, Tensor x, Tensor freqs, const Attributes& attributes);
+  static constexpr const char* kNoPeers =
+      "peer_stats are set, expected none: statistics are those of one GPU's batch.";
+  template <class Attributes>
+  std::array<Tensor, 3> channel_norm_backward(const char* op, Tensor dy, Tensor x, Tensor scale,
+                                              const Attributes& attributes);
   Tensor pointwise_node(std::vector<Tensor> inputs, const Pointwise_attributes& attributes);
   std::vector<Tensor> declined(const char* op, const std::string& name,
                                const std::vector<Tensor>& inputs,

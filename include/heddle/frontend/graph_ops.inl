@@ -18,9 +18,6 @@ inline std::array<Tensor, 2> Graph::sdpa(Tensor q, Tensor k, Tensor v, SDPA_attr
     node.fail(error_code_t::ATTRIBUTE_NOT_SET,
               "generate_stats is not set, expected set_generate_stats(true or false).");
   }
-  if (a.unfuse_fma_) {
-    node.fail(error_code_t::GRAPH_NOT_SUPPORTED, "unfuse_fma is true, expected false.");
-  }
   if (a.softmax_precision_ != DataType_t::FLOAT) {
     node.fail(error_code_t::GRAPH_NOT_SUPPORTED, "softmax_precision is not FLOAT, expected FLOAT.");
   }
@@ -85,6 +82,8 @@ inline Node Graph::fp8_forward_node(const std::array<Tensor, 6>& operands,
   constexpr const char* kPorts[] = {"q", "k", "v", "descale_q", "descale_k", "descale_v"};
   for (size_t n = 0; n < operands.size(); ++n) node.tensor(kPorts[n], operands[n]);
   node.tensor("o", o).tensor("stats", stats);
+  node.tensor("page_table_k", a.k_table_).tensor("page_table_v", a.v_table_);
+  if (a.k_table_ || a.v_table_) node.integer("paged_max_seq_len_kv", a.paged_max_);
   add_score_expression(node, "score_mod", a.score_mod_);
   return node;
 }
@@ -206,9 +205,9 @@ inline std::array<Tensor, 3> Graph::layernorm(Tensor x, Tensor scale, Tensor bia
   if (a.phase_ == NormFwdPhase_t::NOT_SET) {
     node.fail(error_code_t::ATTRIBUTE_NOT_SET, "Forward phase not set of layernorm node.");
   }
-  if (a.zero_centered_gamma_) {
-    node.fail(error_code_t::GRAPH_NOT_SUPPORTED,
-              "zero_centered_gamma is true, expected false: give the scale with 1 added.");
+  if (a.zero_centered_gamma_ && scale) {
+    scale = pointwise(scale, tensor(1.0f), Pointwise_attributes().set_mode(PointwiseMode_t::ADD));
+    scale->set_data_type(DataType_t::FLOAT);
   }
   const bool is_training = a.phase_ == NormFwdPhase_t::TRAINING;
   const std::array<Tensor, 3> made{output(a.name_, "Y"),
@@ -232,6 +231,83 @@ inline std::array<Tensor, 3> Graph::layernorm_backward(Tensor dy, Tensor x, Tens
   node.tensor("dx", gradients[0]).tensor("d_scale", gradients[1]).tensor("d_bias", gradients[2]);
   add(std::move(node));
   return gradients;
+}
+
+inline std::array<Tensor, 3> Graph::instancenorm(Tensor x, Tensor scale, Tensor bias,
+                                                 Instancenorm_attributes a) {
+  Node node;
+  node.op = "instance_norm";
+  node.name = a.name_;
+  if (a.phase_ == NormFwdPhase_t::NOT_SET) {
+    node.fail(error_code_t::ATTRIBUTE_NOT_SET, "Forward phase not set of instancenorm node.");
+  }
+  const bool is_training = a.phase_ == NormFwdPhase_t::TRAINING;
+  const std::array<Tensor, 3> made{output(a.name_, "Y"),
+                                   is_training ? output(a.name_, "MEAN") : nullptr,
+                                   is_training ? output(a.name_, "INV_VARIANCE") : nullptr};
+  node.tensor("x", x).tensor("scale", scale).tensor("bias", bias).tensor("epsilon", a.epsilon_);
+  node.tensor("y", made[0]).tensor("mean", made[1]).tensor("inv_variance", made[2]);
+  add(std::move(node));
+  return made;
+}
+
+inline std::array<Tensor, 5> Graph::batchnorm(Tensor x, Tensor scale, Tensor bias,
+                                              Batchnorm_attributes a) {
+  Node node;
+  node.op = "batch_norm";
+  node.name = a.name_;
+  if (a.has_peers_) node.fail(error_code_t::GRAPH_NOT_SUPPORTED, kNoPeers);
+  const bool runs = a.running_mean_ || a.running_var_ || a.momentum_;
+  const std::array<Tensor, 5> made{output(a.name_, "Y"), output(a.name_, "MEAN"),
+                                   output(a.name_, "INV_VARIANCE"),
+                                   runs ? output(a.name_, "NEXT_RUNNING_MEAN") : nullptr,
+                                   runs ? output(a.name_, "NEXT_RUNNING_VAR") : nullptr};
+  node.tensor("x", x).tensor("scale", scale).tensor("bias", bias).tensor("epsilon", a.epsilon_);
+  node.tensor("momentum", a.momentum_);
+  node.tensor("running_mean", a.running_mean_).tensor("running_var", a.running_var_);
+  node.tensor("y", made[0]).tensor("mean", made[1]).tensor("inv_variance", made[2]);
+  node.tensor("next_mean", made[3]).tensor("next_var", made[4]);
+  add(std::move(node));
+  return made;
+}
+
+inline Tensor Graph::batchnorm_inference(Tensor x, Tensor mean, Tensor inv_variance, Tensor scale,
+                                         Tensor bias, Batchnorm_inference_attributes a) {
+  Tensor y = std::move(x);
+  for (const auto& [mode, other] : {std::pair{PointwiseMode_t::SUB, mean},
+                                    {PointwiseMode_t::MUL, inv_variance},
+                                    {PointwiseMode_t::MUL, scale}})
+    y = pointwise(y, other, Pointwise_attributes().set_mode(mode));
+  return pointwise(y, bias,
+                   Pointwise_attributes().set_mode(PointwiseMode_t::ADD).set_name(a.name_));
+}
+
+template <class Attributes>
+std::array<Tensor, 3> Graph::channel_norm_backward(const char* op, Tensor dy, Tensor x,
+                                                   Tensor scale, const Attributes& a) {
+  Node node;
+  node.op = op;
+  node.name = a.name_;
+  if (a.has_peers_) node.fail(error_code_t::GRAPH_NOT_SUPPORTED, kNoPeers);
+  const std::array<Tensor, 3> gradients{output(a.name_, "DX"), output(a.name_, "Dscale"),
+                                        output(a.name_, "Dbias")};
+  node.tensor("dy", dy).tensor("x", x).tensor("scale", scale);
+  node.tensor("mean", a.mean_).tensor("inv_variance", a.inv_variance_);
+  node.tensor("dx", gradients[0]).tensor("d_scale", gradients[1]).tensor("d_bias", gradients[2]);
+  add(std::move(node));
+  return gradients;
+}
+
+inline std::array<Tensor, 3> Graph::instancenorm_backward(Tensor dy, Tensor x, Tensor scale,
+                                                          Instancenorm_backward_attributes a) {
+  return channel_norm_backward("instance_norm_backward", std::move(dy), std::move(x),
+                               std::move(scale), a);
+}
+
+inline std::array<Tensor, 3> Graph::batchnorm_backward(Tensor dy, Tensor x, Tensor scale,
+                                                       Batchnorm_backward_attributes a) {
+  return channel_norm_backward("batch_norm_backward", std::move(dy), std::move(x), std::move(scale),
+                               a);
 }
 
 inline std::array<Tensor, 5> Graph::cache_append(Tensor q, Tensor k, Tensor v,

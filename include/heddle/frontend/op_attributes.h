@@ -79,7 +79,7 @@ class Layernorm_attributes {
   Layernorm_attributes& set_epsilon(float value) {
     return set_epsilon(std::make_shared<Tensor_attributes>(value));
   }
-  /// Declined if true: the scale with 1 added is the same.
+  /// The scale stands for scale + 1.
   Layernorm_attributes& set_zero_centered_gamma(bool value) {
     return zero_centered_gamma_ = value, *this;
   }

@@ -2,6 +2,7 @@
 
 #include "engine/cpu/backward_plan.h"
 #include "engine/cpu/cache_append_plan.h"
+#include "engine/cpu/channel_norm_plan.h"
 #include "engine/cpu/forward_plan.h"
 #include "engine/cpu/fp8_plan.h"
 #include "engine/cpu/norm_plan.h"
@@ -35,6 +36,12 @@ class CpuEngine final : public Engine {
     if (const auto* p = std::get_if<problem::NormProblem>(&problem)) return cpu::plan_norm(*p);
     if (const auto* p = std::get_if<problem::NormBackwardProblem>(&problem)) {
       return cpu::plan_norm_backward(*p);
+    }
+    if (const auto* p = std::get_if<problem::ChannelNormProblem>(&problem)) {
+      return cpu::plan_channel_norm(*p);
+    }
+    if (const auto* p = std::get_if<problem::ChannelNormBackwardProblem>(&problem)) {
+      return cpu::plan_channel_norm_backward(*p);
     }
     if (const auto* p = std::get_if<problem::RopeProblem>(&problem)) return cpu::plan_rope(*p);
     if (const auto* p = std::get_if<problem::PointwiseProblem>(&problem)) {

@@ -184,6 +184,44 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("d_bias_shared", c.d_bias_shared, "its sums in shared memory");
 }
 
+template <class Visitor, std::same_as<streaming::ChannelNormConfig> Config>
+void visit_fields(Visitor& visit, const Config& c) {
+  visit("x", c.x);
+  visit("w", c.w, "weight");
+  visit("b", c.b);
+  visit("y", c.y, "y");
+  visit("mean", c.mean);
+  visit("statistic", c.statistic);
+  visit("running", c.running);
+  visit("running_var", c.running_var);
+  visit("next", c.next);
+  visit("next_var", c.next_var);
+  visit("number", c.number);
+  visit("vector", c.vector);
+  visit("row_dims", c.row_dims);
+  visit("column_dims", c.column_dims);
+  visit("across", c.across);
+  visit("bias", c.bias, "bias");
+  visit("running_statistics", c.running_statistics, "running statistics");
+}
+
+template <class Visitor, std::same_as<streaming::ChannelNormBackwardConfig> Config>
+void visit_fields(Visitor& visit, const Config& c) {
+  visit("x", c.x);
+  visit("w", c.w, "weight");
+  visit("dy", c.dy, "dY");
+  visit("dx", c.dx);
+  visit("d_weight", c.d_weight);
+  visit("d_bias", c.d_bias);
+  visit("mean", c.mean);
+  visit("statistic", c.statistic);
+  visit("number", c.number);
+  visit("vector", c.vector);
+  visit("row_dims", c.row_dims);
+  visit("column_dims", c.column_dims);
+  visit("across", c.across);
+}
+
 template <class Visitor, std::same_as<streaming::RopeConfig> Config>
 void visit_fields(Visitor& visit, const Config& c) {
   visit("x", c.x);
@@ -260,6 +298,11 @@ template <>
 inline constexpr const char* type_name<streaming::NormConfig> = "NormConfig";
 template <>
 inline constexpr const char* type_name<streaming::NormBackwardConfig> = "NormBackwardConfig";
+template <>
+inline constexpr const char* type_name<streaming::ChannelNormConfig> = "ChannelNormConfig";
+template <>
+inline constexpr const char* type_name<streaming::ChannelNormBackwardConfig> =
+    "ChannelNormBackwardConfig";
 template <>
 inline constexpr const char* type_name<streaming::RopeConfig> = "RopeConfig";
 template <>

@@ -18,10 +18,9 @@ using problem::OperandId;
 Status check_rows(const AttentionStructure& s) {
   for (const auto& [id, name] : {std::pair{s.q, "q"}, {s.k, "k"}, {s.v, "v"}}) {
     const problem::Storage& storage = s.type(id).storage;
-    if (storage.is_paged() || storage.is_ring())
+    if (storage.is_ring())
       return error(Code::graph_not_supported,
-                   "cuda: fp8 attention: {} is {}, expected dense or ragged", name,
-                   storage.is_paged() ? "paged" : "a ring");
+                   "cuda: fp8 attention: {} is a ring, expected dense, ragged or pages", name);
   }
   return {};
 }
@@ -57,7 +56,11 @@ class Fp8Stages {
     step.x = id;
     step.y = id = build_.temporary_like(id, type);
     step.factor = factor;
-    end_at(of_queries ? queries_ : keys_, step);
+    const problem::Storage storage = build_.type(step.x).storage;
+    if (storage.is_paged())
+      build_.type(step.y).storage = storage;  // of all pages: a sequence's rows lie anywhere
+    else
+      end_at(of_queries ? queries_ : keys_, step);
     widened_.push_back(std::move(step));
   }
 

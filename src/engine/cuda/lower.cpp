@@ -7,6 +7,7 @@
 #include "engine/cuda/attention_forward_sm80.h"
 #include "engine/cuda/attention_forward_sm90.h"
 #include "engine/cuda/cache_append.h"
+#include "engine/cuda/channel_norm.h"
 #include "engine/cuda/fp8_stages.h"
 #include "engine/cuda/host_values.h"
 #include "engine/cuda/legal_stages.h"
@@ -190,6 +191,8 @@ constexpr Way kWays[] = {
     {"fp8 by 16 bits", by<problem::Fp8AttentionBackwardProblem, lower_fp8_by_16_bits>},
     {"norm", by<problem::NormProblem, lower_norm>},
     {"norm backward", by<problem::NormBackwardProblem, lower_norm_backward>},
+    {"channel norm", by<problem::ChannelNormProblem, lower_channel_norm>},
+    {"channel norm backward", by<problem::ChannelNormBackwardProblem, lower_channel_norm_backward>},
     {"rope", by<problem::RopeProblem, lower_rope>},
     {"cache_append", by<problem::CacheAppendProblem, lower_cache_append>},
     {"pointwise", by<problem::PointwiseProblem, lower_pointwise>},

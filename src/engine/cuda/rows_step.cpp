@@ -36,11 +36,14 @@ Status RowsOperands::check_type(std::string_view op, std::string_view label, Ope
 Status RowsOperands::check(std::string_view op) const {
   const auto integers = {DataType::i32, DataType::i64};
   for (OperandId id : {step_.x, step_.y}) {
-    if (stride(id, 3) > 1 || type(id).storage.is_paged()) {
+    if (stride(id, 3) > 1) {
       return error(Code::graph_not_supported,
-                   "cuda: {} operand {} is paged or has strides {}, expected neither pages nor a "
-                   "last stride other than 1",
-                   op, id, to_string(layout(id).strides));
+                   "cuda: {} operand {} has strides {}, expected a last one of 1", op, id,
+                   to_string(layout(id).strides));
+    }
+    if (type(step_.x).storage.is_paged() != type(step_.y).storage.is_paged()) {
+      return error(Code::graph_not_supported,
+                   "cuda: {} has pages on one side, expected them on both or on none", op);
     }
     HEDDLE_TRY(check_type(op, "ragged offsets", type(id).storage.offsets(), integers));
   }

@@ -57,12 +57,10 @@ class ScaledCopyLaunches final : public Launches {
 Result<Lowering> lower_scaled_copy(const ScaledCopyStep& step, const Target& target) {
   const RowsOperands operands = operands_of(step);
   const std::string op = fmt::format("a scaled copy of {}", step.name);
-  HEDDLE_TRY(
-      operands.check_type(op, "x", step.x, {DataType::f8e4m3, DataType::f8e5m2, DataType::f32}));
-  if (writes(step))
-    HEDDLE_TRY(operands.check_type(
-        op, "y", step.y,
-        {DataType::f8e4m3, DataType::f8e5m2, DataType::f32, DataType::bf16, DataType::f16}));
+  const auto types = {DataType::f8e4m3, DataType::f8e5m2, DataType::f32, DataType::bf16,
+                      DataType::f16};
+  HEDDLE_TRY(operands.check_type(op, "x", step.x, types));
+  if (writes(step)) HEDDLE_TRY(operands.check_type(op, "y", step.y, types));
   HEDDLE_TRY(operands.check(op));
   const problem::OperandType &x = step.types.type(step.x), &y = step.types.type(step.y);
   const problem::OperandLayout &from = step.layouts.layout(step.x),

@@ -92,32 +92,6 @@ std::vector<Op> ops() {
                                                .set_stride({4, 5})));
        },
        2},
-      {"batchnorm",
-       [](Graph& g) {
-         Batchnorm_attributes options =
-             Batchnorm_attributes().set_epsilon(g.tensor(1e-5f)).set_peer_stats({made(g), made(g)});
-         options.set_previous_running_stats(made(g), made(g), g.tensor(0.1f));
-         return listed(g.batchnorm(made(g), made(g), made(g), options));
-       },
-       5},
-      {"batchnorm",
-       [](Graph& g) {
-         return listed(g.batchnorm(made(g), made(g), made(g), Batchnorm_attributes()));
-       },
-       3},
-      {"batchnorm_inference",
-       [](Graph& g) {
-         return std::vector{g.batchnorm_inference(made(g), made(g), made(g), made(g), made(g),
-                                                  Batchnorm_inference_attributes())};
-       },
-       1},
-      {"batchnorm_backward",
-       [](Graph& g) {
-         return listed(g.batchnorm_backward(
-             made(g), made(g), made(g),
-             Batchnorm_backward_attributes().set_saved_mean_and_inv_variance(made(g), made(g))));
-       },
-       3},
       {"bn_finalize",
        [](Graph& g) {
          const int64_t count = 64;
@@ -133,21 +107,6 @@ std::vector<Op> ops() {
              g.dbn_weight(made(g), made(g), made(g), made(g), made(g), DBN_weight_attributes()));
        },
        5},
-      {"instancenorm",
-       [](Graph& g) {
-         return listed(g.instancenorm(made(g), made(g), made(g),
-                                      Instancenorm_attributes()
-                                          .set_forward_phase(fe::NormFwdPhase_t::TRAINING)
-                                          .set_epsilon(g.tensor(1e-5f))));
-       },
-       3},
-      {"instancenorm_backward",
-       [](Graph& g) {
-         return listed(g.instancenorm_backward(
-             made(g), made(g), made(g),
-             Instancenorm_backward_attributes().set_saved_mean_and_inv_variance(made(g), made(g))));
-       },
-       3},
       {"adalayernorm",
        [](Graph& g) {
          return listed(g.adalayernorm(

@@ -402,17 +402,6 @@ TEST(CudnnDeclines, Fp8ByName) {
             std::string::npos);
 }
 
-TEST(CudnnDeclines, AScaleCentredAtZero) {
-  fe::graph::Graph graph = float_graph();
-  graph.layernorm(rows(graph, "x"), row(graph, "scale"), row(graph, "bias"),
-                  fe::graph::Layernorm_attributes()
-                      .set_forward_phase(fe::NormFwdPhase_t::INFERENCE)
-                      .set_epsilon(1e-5f)
-                      .set_zero_centered_gamma(true));
-  EXPECT_NE(refusal(graph, fe::error_code_t::GRAPH_NOT_SUPPORTED).find("with 1 added"),
-            std::string::npos);
-}
-
 TEST(CudnnDeclines, ScoreModifiersThatAreNone) {
   using Inner = std::shared_ptr<fe::graph::Graph>;
   using fe::graph::Pointwise_attributes;

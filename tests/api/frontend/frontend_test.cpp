@@ -499,9 +499,6 @@ TEST(Frontend, PointwiseOpsWithoutAModeAreRefused) {
 }
 
 TEST(Frontend, DeclinesByNameWhatItDoesNotServe) {
-  Attention fma;
-  fma.add(plain().set_unfuse_fma(true));
-  fma.expect_failure(fe::error_code_t::GRAPH_NOT_SUPPORTED, "unfuse_fma is true");
   Attention half;
   half.add(plain().set_softmax_precision(fe::DataType_t::HALF));
   half.expect_failure(fe::error_code_t::GRAPH_NOT_SUPPORTED, "softmax_precision is not FLOAT");

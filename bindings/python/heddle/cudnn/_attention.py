@@ -56,8 +56,7 @@ class Attention:
             if made is not None:
                 made.set_output(True)
         declined = None
-        if _checks.flag("unfuse_fma", unfuse_fma):
-            declined = f"unfuse_fma of sdpa '{name}' is True, expected False: Heddle has one way to take the softmax."
+        _checks.flag("unfuse_fma", unfuse_fma)  # how one product of the softmax is rounded: within its error either way
         if as_data_type("softmax_precision", softmax_precision) not in (data_type.NOT_SET, data_type.FLOAT):
             declined = f"softmax_precision of sdpa '{name}' is {softmax_precision}, expected FLOAT."
         if score_mod is not None and (paged_attention_k_table is not None or paged_attention_v_table is not None):

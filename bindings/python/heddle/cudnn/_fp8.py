@@ -31,12 +31,14 @@ class Fp8Attention:
 
     def sdpa_fp8(self, q: Tensor, k: Tensor, v: Tensor, descale_q: Tensor, descale_k: Tensor, descale_v: Tensor,
                  descale_s: Tensor | None = None, scale_s: Tensor | None = None, scale_o: Tensor | None = None,
-                 is_inference: bool | None = None, *, generate_stats: bool | None = None, name: str = "",
+                 is_inference: bool | None = None, *, generate_stats: bool | None = None,
+                 paged_attention_k_table: Tensor | None = None, paged_attention_v_table: Tensor | None = None,
+                 paged_attention_max_seq_len_kv: int | None = None, name: str = "",
                  **options: object) -> tuple[Tensor, ...]:
         """(O, Stats, Amax_S, Amax_O) of sdpa's softmax and masks; without descale_s, scale_s and scale_o (O, Stats, Amax_O).
 
         options: sdpa's attn_scale, padding, causal and band arguments. Exactly one of `generate_stats` and `is_inference`
-        has to be said; Stats is None where it is not wanted.
+        has to be said; Stats is None where it is not wanted. Pages as sdpa's; without tables their length is not read.
         """
         name = _checks.text("name", name)
         if (generate_stats is None) == (is_inference is None):
@@ -50,6 +52,10 @@ class Fp8Attention:
             raise ValueError("Some of descale_s, scale_s and scale_o are given and some are not, expected all or none.")
         scales = self._scales(dict(zip(_FORWARD_SCALES, given, strict=True)), required=_FORWARD_SCALES[:3])
         fields = self._fp8_fields("sdpa_fp8", name, {"q": q, "k": k, "v": v}, options) | scales
+        fields |= self._tensors_by_name(page_table_k=paged_attention_k_table, page_table_v=paged_attention_v_table)
+        longest = _checks.optional_whole("paged_attention_max_seq_len_kv", paged_attention_max_seq_len_kv)
+        if paged_attention_k_table is not None or paged_attention_v_table is not None:
+            fields["paged_max_seq_len_kv"] = longest
         o = self._made(name, "O")
         stats = self._made(name, "Stats") if wanted else None
         amaxes = {"amax_o": self._amax(name, "Amax_O")}
