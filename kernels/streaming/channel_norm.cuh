@@ -68,17 +68,15 @@ struct Slice {
   }
 };
 
-/// Where a thread of a grid of rows has one.
-template <class Arguments>
-HEDDLE_DEVICE int row_of_thread(const Arguments&) {
-  return blockIdx.x * 128 + threadIdx.x;
-}
+/// Threads of a block whose threads have a row each.
+inline constexpr int kRowThreads = 128;
+
+HEDDLE_DEVICE int row_of_thread() { return blockIdx.x * kRowThreads + threadIdx.x; }
 
 template <class Config>
 struct ChannelNorm {
   using C = Config;
   using Number = typename C::Number;
-  static constexpr int kRowThreads = 128;
 
   /// A slice's mean, and the sum of squares of distances to it.
   HEDDLE_DEVICE static void slices(const ChannelNormArguments& args) {
@@ -107,7 +105,7 @@ struct ChannelNorm {
   /// A row's statistics of all its slices', in f64: there are few. Grid ceil(rows / kRowThreads).
   HEDDLE_DEVICE static void statistics(const ChannelNormArguments& args) {
     ptx::grid_dependency_wait();
-    const int row = row_of_thread(args);
+    const int row = row_of_thread();
     if (row >= args.rows) return;
     const Number* from =
         static_cast<const Number*>(args.partial) + static_cast<i64>(row) * args.slices * 3;
@@ -174,7 +172,6 @@ template <class Config>
 struct ChannelNormBackward {
   using C = Config;
   using Number = typename C::Number;
-  static constexpr int kRowThreads = 128;
 
   struct Given {
     Number mean, inverse;
@@ -212,7 +209,7 @@ struct ChannelNormBackward {
   /// there are few. A thread has a channel: grid ceil(channels / kRowThreads).
   HEDDLE_DEVICE static void combine(const ChannelNormBackwardArguments& args) {
     ptx::grid_dependency_wait();
-    const int channel = row_of_thread(args);
+    const int channel = row_of_thread();
     if (channel >= args.channels) return;
     double d_weight = 0, d_bias = 0;
     for (int row = channel; row < args.rows; row += args.channels) {

@@ -1,5 +1,6 @@
 #include "graph/validate_tensor.h"
 
+#include "core/packed.h"
 #include "graph/rules.h"
 
 namespace heddle::graph {
@@ -110,14 +111,9 @@ Status validate_tensor(const Graph& graph, TensorId id) {
 }
 
 Status validate_written(const Tensor& tensor) {
-  Dims dims = tensor.dims;
-  if (tensor.ragged_offset != kNone) {
-    dims[0] = 1;
-    // Rows that there may be: heads of packed rows lie a number of tokens apart, which a sequence
-    // of the greatest length need not fit in.
-    if (dims.rank() == 4 && tensor.strides[1] > tensor.strides[2]) dims[2] = 1;
-  }
-  if (!overlaps_itself(dims, tensor.strides)) return {};
+  if (!(tensor.ragged_offset != kNone ? packed_overlaps_itself(tensor.dims, tensor.strides)
+                                      : overlaps_itself(tensor.dims, tensor.strides)))
+    return {};
   return error(
       Code::invalid_value,
       "The {} is written, and its strides {} put elements of dims {} on top of each other.",

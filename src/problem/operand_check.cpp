@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/packed.h"
 #include "core/rounding.h"
 
 namespace heddle::problem {
@@ -52,9 +53,10 @@ Status OperandCheck::is_present(OperandId id, std::string_view label) const {
 }
 
 Status OperandCheck::is_writable(OperandId id, std::string_view label) const {
-  Dims dims = layout(id).dims;
-  if (type(id).storage.is_ragged()) dims[0] = 1;  // the batch stride is not used
-  if (!overlaps_itself(dims, layout(id).strides)) return {};
+  const problem::OperandLayout& of = layout(id);
+  if (!(type(id).storage.is_ragged() ? packed_overlaps_itself(of.dims, of.strides)
+                                     : overlaps_itself(of.dims, of.strides)))
+    return {};
   return error(Code::invalid_value,
                "{}: {} with dims {} and strides {} would be written on top of itself", op_, label,
                to_string(layout(id).dims), to_string(layout(id).strides));

@@ -199,6 +199,65 @@ def test_larger_sizes(rng):
         program.graph.execute(pack, workspace, **overrides)
 
 
+class AttendPacked(Program):
+    """Packed Q and O over dense K and V, of at most `rows` rows a sequence; Stats [H, tokens], if wanted."""
+
+    def __init__(self, rng, lengths, rows, tokens=None):
+        super().__init__(is_override_shape_enabled=True)
+        starts, self.lengths = np.cumsum([0, *lengths]), lengths
+        tokens = tokens or starts[-1]
+        self.q, self.kv = drawn(rng, tokens, H, D), [drawn(rng, len(lengths), H, S, D) for _ in range(2)]
+        self.o = np.full((tokens, H, D), np.nan, np.float32)
+        self.stats = np.full((H, tokens), np.nan, np.float32)
+        dims, strides = [len(lengths), H, rows, D], [rows * H * D, D, H * D, 1]
+
+        def packed(tensor, times):
+            return tensor.set_ragged_offset(self.give((starts * times).reshape(-1, 1, 1, 1)))
+
+        q = packed(self.give(self.q, dim=dims, stride=strides), H * D)
+        count = np.array(lengths, np.int32).reshape(-1, 1, 1, 1)
+        o, stats = self.graph.sdpa(q, *(self.give(x) for x in self.kv), attn_scale=0.25, generate_stats=True, use_padding_mask=True,
+                                   seq_len_q=self.give(count), seq_len_kv=self.give(np.full_like(count, S)))
+        self.take(packed(o, H * D), dims, strides=strides, buffer=self.o)
+        self.take(packed(stats, 1), [len(lengths), H, rows, 1], strides=[H * tokens, tokens, 1, 1], buffer=self.stats)
+        self.packed = [q, o]
+        self.build()
+
+    def check(self):
+        at = 0
+        for n, length in enumerate(self.lengths):
+            raw = scores(self.q[at:at + length].transpose(1, 0, 2)[None], self.kv[0][n:n + 1], 0.25)
+            near(self.o[at:at + length].transpose(1, 0, 2)[None], forward(raw, self.kv[1][n:n + 1])[0])
+            most = raw.max(-1)
+            near(self.stats[None, :, at:at + length], most + np.log(np.exp(raw - most[..., None]).sum(-1)))
+            at += length
+        assert np.isnan(self.o[at:]).all() and np.isnan(self.stats[:, at:]).all()
+
+
+def test_statistics_by_heads_of_fewer_tokens_than_a_sequence_may_have(rng):
+    """Stats [H, tokens] of packed rows: S rows need not fit between two heads."""
+    program = AttendPacked(rng, [3, 0, 5], rows=40, tokens=11)
+    program.run()
+    program.check()
+
+
+@pytest.mark.parametrize("lengths", [[4, 8, 1], [17, 2, 30], [0, 3, 0]], ids=str)
+def test_sizes_of_packed_arrays(rng, lengths):
+    """A packed tensor is given its array's [tokens, H, D]; its sequences may be longer than the graph's rows."""
+    program = AttendPacked(rng, lengths, rows=8)
+    arrays = [program.q, program.o]
+    program.run(override_uids=[one.get_uid() for one in program.packed], override_shapes=[x.shape for x in arrays],
+                override_strides=[[H * D, D, 1]] * 2)
+    program.check()
+
+
+def test_a_packed_array_of_other_heads_is_refused(rng):
+    program = AttendPacked(rng, [2, 3], rows=8)
+    with pytest.raises(ValueError, match=r"The shape \[5, 4, 16\] of override_shapes .* expected \[tokens, 3, 16\]"):
+        program.run(override_uids=[program.packed[0].get_uid()], override_shapes=[[5, 4, 16]], override_strides=[[64, 16, 1]])
+    assert np.isnan(program.o).all()
+
+
 @pytest.mark.parametrize("overrides, kind, sentence", [
     (([0], [[B, H, 5, D]], None), TypeError, "override_strides is of type NoneType, expected a list"),
     (([0, 1], [[B, H, 5, D]], [[]]), ValueError, "2 uids, 1 shapes and 1 strides, expected as many of each"),

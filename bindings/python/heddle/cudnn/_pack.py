@@ -212,7 +212,8 @@ def own_workspace(size):
 def overrides(binding, uids, shapes, strides):
     """Dims and strides by the library's uids, and bytes that they reach over by the program's.
 
-    Strides of another rank than the tensor's are those of the array it was made of, a packed one: the graph's stay.
+    A packed tensor may be given the dims and strides of its array, [tokens, heads, columns]. Strides of another rank than
+    the dims are those of the array it was made of: the graph's stay.
     """
     lists = []
     for what, given in (("override_uids", uids), ("override_shapes", shapes), ("override_strides", strides)):
@@ -232,8 +233,11 @@ def overrides(binding, uids, shapes, strides):
             raise ValueError(f"override_uids has the uid {own}, expected those of tensors of the graph.")
         if uid in made_shapes:
             raise ValueError(f"override_uids has the uid {own} twice, expected it once.")
-        made_shapes[uid] = _checks.dims("A shape of override_shapes", shape) or ()
+        shape = _checks.dims("A shape of override_shapes", shape) or ()
         stride = _checks.dims("Strides of override_strides", stride) or ()
+        if own in ports and ports[own].packed and len(shape) == 3 == len(binding.dims[uid]) - 1:
+            shape, stride = _of_packed_array(own, binding.dims[uid], ports[own].strides, shape, stride)
+        made_shapes[uid] = shape
         if len(stride) == len(binding.dims[uid]):
             made_strides[uid] = stride
         port = ports.get(own)
@@ -242,3 +246,20 @@ def overrides(binding, uids, shapes, strides):
         elif port is not None:
             reaches[own] = 0
     return made_shapes, made_strides, reaches
+
+
+def _of_packed_array(uid, planned, planned_strides, shape, stride):
+    """[B, H, S, D] and strides of a packed tensor whose array is [tokens, H, D].
+
+    No sequence has more than all tokens: where those are more than the graph's S, a power of two, so that few plans are made.
+    """
+    batch, heads, rows, columns = planned
+    tokens = shape[0]
+    if list(shape[1:]) != [heads, columns]:
+        raise ValueError(f"The shape {list(shape)} of override_shapes is that of the packed tensor with uid {uid}, expected "
+                         f"[tokens, {heads}, {columns}], of its array, or four dims.")
+    if tokens > rows:
+        rows = 1 << (tokens - 1).bit_length()
+    if len(stride) == 3:
+        stride = [planned_strides[0], stride[1], stride[0], stride[2]]
+    return [batch, heads, rows, columns], stride

@@ -304,10 +304,13 @@ class pygraph(Attention, Fp8Attention, Norms, Rope, PointwiseOps, Declined, Plan
             binding = self._larger.find_or_make(self._lowered, binding, shapes, strides)
             shapes = strides = None
             addresses, _ = binding.addresses(pack)
-        if device == planned.device:
+        larger = binding.workspace_bytes > planned.workspace_bytes
+        if device == planned.device and not (device == "cpu" and larger):
             scratch = binding.workspace(workspace, planned.workspace_bytes)
         else:
-            # A graph built for a GPU whose arrays lie on the CPU: the workspace that the program has is the GPU's.
+            # The program's workspace is that of the graph's own sizes, or a GPU's, and the arrays lie on the CPU.
+            if device == planned.device:
+                planned.workspace(workspace, planned.workspace_bytes)
             own_memory, scratch = _pack.own_workspace(binding.workspace_bytes)
         try:
             binding.launch(addresses, scratch, handle.stream or None if handle is not None else None, shapes, strides)
