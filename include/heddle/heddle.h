@@ -336,6 +336,26 @@ HEDDLE_API heddle_status heddle_memory_copy_in(heddle_device device, void* memor
 HEDDLE_API heddle_status heddle_memory_copy_out(heddle_device device, void* host,
                                                 const void* memory, size_t bytes, void* stream);
 
+/* ---- Events
+ * ------------------------------------------------------------------------------------------ */
+
+/* Points of a stream: how programs without the device's own interface know what it has done. On a
+ * CPU, whose work is done when a call returns, an event is passed always. A GPU's is of the device
+ * of the context that made it. One thread at a time may record it; any may ask and wait. */
+typedef struct heddle_event heddle_event;
+
+/* An event that is passed, as one that was never recorded is; *event is null if it fails. */
+HEDDLE_API heddle_status heddle_event_create(heddle_device device, heddle_event** event);
+/* From now on it is passed once all that is queued on `stream` by now is done; returns before. A
+ * stream that is being captured into a CUDA graph is refused. */
+HEDDLE_API heddle_status heddle_event_record(heddle_event* event, void* stream);
+/* Whether it is passed; waits for nothing. Says if what it waits for failed. */
+HEDDLE_API heddle_status heddle_event_is_passed(const heddle_event* event, bool* passed);
+/* Returns once it is passed, or with what failed. */
+HEDDLE_API heddle_status heddle_event_wait(const heddle_event* event);
+/* Null is allowed, and an event that is not passed. */
+HEDDLE_API void heddle_event_free(heddle_event* event);
+
 /* ---- HLO modules
  * ------------------------------------------------------------------------------------------ */
 

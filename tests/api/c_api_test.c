@@ -450,6 +450,39 @@ static bool has_device(heddle_device device) {
   return false;
 }
 
+/* What was queued before an event is done when it is passed. */
+static void test_events(heddle_device device) {
+  int given = 7, found = 0;
+  void* memory = NULL;
+  heddle_event* event = NULL;
+  bool passed = false;
+  CHECK_OK(heddle_event_create(device, &event));
+  CHECK_OK(heddle_event_is_passed(event, &passed));
+  CHECK(passed);
+  CHECK_OK(heddle_memory_allocate(device, sizeof given, NULL, &memory));
+  CHECK_OK(heddle_memory_copy_in(device, memory, &given, sizeof given, NULL));
+  CHECK_OK(heddle_memory_clear(device, memory, 1, NULL));
+  CHECK_OK(heddle_event_record(event, NULL));
+  CHECK_OK(heddle_event_wait(event));
+  passed = false;
+  CHECK_OK(heddle_event_is_passed(event, &passed));
+  CHECK(passed);
+  CHECK_OK(heddle_memory_copy_out(device, &found, memory, sizeof found, NULL));
+  CHECK(found == 0);
+  CHECK_OK(heddle_memory_free(device, memory, NULL));
+  heddle_event_free(event);
+  heddle_event_free(NULL);
+
+  CHECK_SENTENCE(heddle_event_create(device, NULL), HEDDLE_INVALID_VALUE, "null pointer for event");
+  event = (heddle_event*)&given;
+  CHECK_SENTENCE(heddle_event_create((heddle_device)9, &event), HEDDLE_INVALID_VALUE, "9");
+  CHECK(event == NULL);
+  CHECK_SENTENCE(heddle_event_record(NULL, NULL), HEDDLE_INVALID_VALUE, "null pointer for event");
+  CHECK_SENTENCE(heddle_event_is_passed(NULL, &passed), HEDDLE_INVALID_VALUE,
+                 "null pointer for event");
+  CHECK_SENTENCE(heddle_event_wait(NULL), HEDDLE_INVALID_VALUE, "null pointer for event");
+}
+
 /* Bytes go there and back, whole and in parts, and nothing beside them is written. */
 static void test_memory(heddle_device device) {
   enum { BYTES = 100003, FROM = 17, PART = 1000 };
@@ -578,6 +611,7 @@ int main(void) {
   for (int i = 0; i < 2; ++i) {
     if (!has_device(devices[i])) continue;
     test_memory(devices[i]);
+    test_events(devices[i]);
     test_execution_in_memory(graph, devices[i]);
   }
   test_default_device(has_device(HEDDLE_CUDA));

@@ -31,7 +31,7 @@ void FakeMachine::TearDown() {
   for (const char* name :
        {"FAKE_NVRTC_FAILS", "FAKE_NVRTC_SLOW", "FAKE_NVRTC_AT_ONCE", "FAKE_CUDA_CAPABILITY",
         "FAKE_CUDA_CAPTURES", "FAKE_CUDA_CONTEXT", "FAKE_CUDA_DEVICE", "FAKE_CUDA_NO_CONTEXT",
-        "FAKE_CUDA_FULL", "FAKE_CUDA_NO_POOLS"})
+        "FAKE_CUDA_ALLOCATIONS", "FAKE_CUDA_BEHIND", "FAKE_CUDA_NO_POOLS"})
     unsetenv(name);
   fs::remove_all(root_);
 }

@@ -71,6 +71,22 @@ TEST_F(Memory, EventsTellTheTimeBetweenThem) {
   EXPECT_EQ(calls().events, events);
 }
 
+TEST_F(Memory, EventsAreAskedAndWaitedFor) {
+  const Result<void*> event = create_event();
+  ASSERT_TRUE(event.is_ok()) << event.status().message();
+  EXPECT_TRUE(*is_passed(*event)) << "it was never recorded";
+  setenv("FAKE_CUDA_BEHIND", "50", 1);
+  EXPECT_TRUE(record_event(*event, nullptr).is_ok());
+  EXPECT_FALSE(*is_passed(*event));
+  EXPECT_TRUE(wait_for_event(*event).is_ok());
+  EXPECT_TRUE(*is_passed(*event));
+  unsetenv("FAKE_CUDA_BEHIND");
+  setenv("FAKE_CUDA_CAPTURES", "1", 1);
+  EXPECT_EQ(record_event(*event, nullptr).code(), Code::invalid_value);
+  unsetenv("FAKE_CUDA_CAPTURES");
+  destroy_event(*event);
+}
+
 TEST_F(Memory, AThreadWithoutAContextIsGivenOne) {
   setenv("FAKE_CUDA_NO_CONTEXT", "1", 1);
   const int retained = calls().retained_contexts;
@@ -85,7 +101,7 @@ TEST_F(Memory, AThreadWithoutAContextIsGivenOne) {
 
 TEST_F(Memory, WhatTheDeviceDoesNotHaveIsRefused) {
   EXPECT_EQ(allocate(SIZE_MAX, nullptr).status().code(), Code::out_of_memory);
-  setenv("FAKE_CUDA_FULL", "1", 1);
+  setenv("FAKE_CUDA_ALLOCATIONS", "0", 1);
   const Status status = allocate(12345, nullptr).status();
   EXPECT_EQ(status.code(), Code::out_of_memory);
   EXPECT_EQ(status.message(), "The GPU has no memory for 12345 bytes.");

@@ -2,13 +2,13 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <new>
+#include <optional>
 #include <utility>
-#include <vector>
+
+#include "kept.h"
 
 namespace heddle::elixir {
 namespace {
@@ -23,14 +23,9 @@ struct Buffer {
 };
 
 /// Never destroyed: binaries may go after everything else.
-struct Idle {
-  std::mutex mutex;
-  std::vector<Buffer> buffers;
-  size_t bytes = 0;
-};
-Idle& idle() {
-  static Idle& kept = *new Idle;
-  return kept;
+Kept<Buffer>& kept() {
+  static auto& buffers = *new Kept<Buffer>(kMostIdle);
+  return buffers;
 }
 
 /// Where the kernel promises memory freely more than there is would be given, and end the VM once
@@ -43,44 +38,13 @@ bool is_more_than_the_machine_has(size_t bytes) {
 
 Buffer take(size_t bytes) {
   if (is_more_than_the_machine_has(bytes)) return {};
-  {
-    const std::lock_guard lock(idle().mutex);
-    std::vector<Buffer>& buffers = idle().buffers;
-    const auto found = std::find_if(buffers.rbegin(), buffers.rend(),
-                                    [&](const Buffer& one) { return one.bytes == bytes; });
-    if (found != buffers.rend()) {
-      Buffer taken = std::move(*found);
-      buffers.erase(std::next(found).base());
-      idle().bytes -= bytes;
-      return taken;
-    }
-  }
+  if (std::optional<Buffer> taken = kept().take(bytes)) return std::move(*taken);
   return {std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[bytes]), bytes};
-}
-
-/// Those that nobody took for long go first.
-void give_back(Buffer buffer) noexcept {
-  if (!buffer.data || buffer.bytes > kMostIdle) return;
-  std::vector<Buffer> outlived;  // freed without the lock
-  try {
-    const std::lock_guard lock(idle().mutex);
-    std::vector<Buffer>& buffers = idle().buffers;
-    while (idle().bytes + buffer.bytes > kMostIdle) {
-      outlived.push_back(std::move(buffers.front()));
-      buffers.erase(buffers.begin());
-      idle().bytes -= outlived.back().bytes;
-    }
-    const size_t bytes = buffer.bytes;
-    buffers.push_back(std::move(buffer));
-    idle().bytes += bytes;
-  } catch (const std::bad_alloc&) {
-    // It is freed then.
-  }
 }
 
 void free_buffer(ErlNifEnv*, void* object) {
   auto& buffer = *static_cast<Buffer*>(object);
-  give_back(std::move(buffer));
+  kept().give(std::move(buffer));
   buffer.~Buffer();
 }
 

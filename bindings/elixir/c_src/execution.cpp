@@ -230,23 +230,10 @@ class Binaries {
   std::vector<Made> made_;
 };
 
-std::optional<Error> run(const Plan& plan, const Bindings& bindings, Workspaces& workspaces) {
-  if (plan.device == HEDDLE_CPU) {
-    const BorrowedWorkspace workspace(workspaces, plan.workspace_bytes);
-    if (!workspace.memory()) return no_memory("a workspace", plan.workspace_bytes);
-    return bindings.execute(workspace.memory());
-  }
-  const Result<DeviceMemory> workspace = DeviceMemory::allocate(plan.device, plan.workspace_bytes);
-  if (const auto* error = std::get_if<Error>(&workspace)) return *error;
-  return bindings.execute(std::get<DeviceMemory>(workspace).data());
-}
-
 /// Into the host's own memory.
-Result<std::vector<ERL_NIF_TERM>> run_to_binaries(ErlNifEnv* env, const Plan& plan,
-                                                  const std::vector<size_t>& sizes,
-                                                  Bindings& bindings, ErlNifResourceType* buffers,
-                                                  Workspaces& workspaces) {
-  Binaries binaries(buffers);
+Made run_to_binaries(ErlNifEnv* env, const Plan& plan, const std::vector<size_t>& sizes,
+                     Bindings& bindings, Resources& resources) {
+  Binaries binaries(resources.buffers);
   for (size_t i = 0; i < sizes.size(); ++i) {
     const Port& port = plan.outputs[i];
     void* const data = binaries.add(sizes[i]);
@@ -254,31 +241,62 @@ Result<std::vector<ERL_NIF_TERM>> run_to_binaries(ErlNifEnv* env, const Plan& pl
     if (plan.leaves_rows) std::memset(data, 0, sizes[i]);
     bindings.add(port.uid, data);
   }
-  if (auto failed = run(plan, bindings, workspaces)) return std::move(*failed);
+  const BorrowedWorkspace workspace(resources.workspaces, plan.workspace_bytes);
+  if (!workspace.memory()) return no_memory("a workspace", plan.workspace_bytes);
+  if (auto failed = bindings.execute(workspace.memory())) return std::move(*failed);
   return binaries.terms(env);
 }
 
-/// Into memory of the plan's device.
-Result<std::vector<DeviceMemory>> run_on_device(const Plan& plan, const std::vector<size_t>& sizes,
-                                                Bindings& bindings, Workspaces& workspaces) {
-  std::vector<DeviceMemory> made;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    Result<DeviceMemory> memory = DeviceMemory::allocate(plan.device, sizes[i]);
+using MadeOnDevice = std::variant<std::vector<DeviceMemory>, Error, Heavy>;
+
+/// Memory of each size.
+MadeOnDevice take(heddle_device device, const std::vector<size_t>& sizes, On on) {
+  std::vector<DeviceMemory> taken;
+  taken.reserve(sizes.size());
+  for (const size_t bytes : sizes) {
+    if (on == On::normal && device != HEDDLE_CPU) {
+      std::optional<DeviceMemory> kept = DeviceMemory::of_kept(device, bytes);
+      if (!kept) return heavy_on(device);
+      taken.push_back(std::move(*kept));
+      continue;
+    }
+    Result<DeviceMemory> memory = DeviceMemory::allocate(device, bytes);
     if (auto* error = std::get_if<Error>(&memory)) return std::move(*error);
-    made.push_back(std::move(std::get<DeviceMemory>(memory)));
-    const heddle_status status =
-        plan.leaves_rows ? heddle_memory_clear(plan.device, made.back().data(), sizes[i], nullptr)
-                         : HEDDLE_OK;
-    if (status != HEDDLE_OK) return last_error(status);
-    bindings.add(plan.outputs[i].uid, made.back().data());
+    taken.push_back(std::move(std::get<DeviceMemory>(memory)));
   }
-  if (auto failed = run(plan, bindings, workspaces)) return std::move(*failed);
+  if (on == On::dirty && device != HEDDLE_CPU) {
+    for (const size_t bytes : sizes) DeviceMemory::keep_spare(device, bytes);
+  }
+  return taken;
+}
+
+/// Into memory of the plan's device. What is queued after it may have its workspace.
+MadeOnDevice run_on_device(const Plan& plan, std::vector<size_t> sizes, Bindings& bindings, On on,
+                           Resources& resources) {
+  sizes.push_back(plan.workspace_bytes);
+  MadeOnDevice made = take(plan.device, sizes, on);
+  if (!std::holds_alternative<std::vector<DeviceMemory>>(made)) return made;
+  auto& memory = std::get<std::vector<DeviceMemory>>(made);
+  const DeviceMemory workspace = std::move(memory.back());
+  memory.pop_back();
+  for (size_t i = 0; i < memory.size(); ++i) {
+    const heddle_status status =
+        plan.leaves_rows
+            ? heddle_memory_clear(plan.device, memory[i].data(), memory[i].bytes(), nullptr)
+            : HEDDLE_OK;
+    if (status != HEDDLE_OK) return last_error(status);
+    bindings.add(plan.outputs[i].uid, memory[i].data());
+  }
+  if (plan.device != HEDDLE_CPU && on == On::dirty) resources.pending.wait_for_room();
+  if (auto failed = bindings.execute(workspace.data())) return std::move(*failed);
+  if (plan.device != HEDDLE_CPU) resources.pending.note_call();
+  plan.has_run = true;
   return made;
 }
 
 /// Waits for the device.
-Result<std::vector<ERL_NIF_TERM>> copied_out(ErlNifEnv* env, const std::vector<DeviceMemory>& made,
-                                             ErlNifResourceType* buffers) {
+Made copied_out(ErlNifEnv* env, const std::vector<DeviceMemory>& made,
+                ErlNifResourceType* buffers) {
   Binaries binaries(buffers);
   for (const DeviceMemory& memory : made) {
     void* const data = binaries.add(memory.bytes());
@@ -290,15 +308,31 @@ Result<std::vector<ERL_NIF_TERM>> copied_out(ErlNifEnv* env, const std::vector<D
   return binaries.terms(env);
 }
 
+/// Whether all that an execution reads and makes lies on the plan's GPU.
+bool stays_on_device(const Plan& plan, const std::vector<const Input*>& inputs, Place place) {
+  if (place != Place::memory) return false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!plan.inputs[i].by_value && std::holds_alternative<ErlNifBinary>(inputs[i]->data))
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
-Result<std::vector<ERL_NIF_TERM>> execute(ErlNifEnv* env, const Plan& plan,
-                                          std::span<const Input> inputs, Place place,
-                                          ErlNifResourceType* memory, ErlNifResourceType* buffers,
-                                          Workspaces& workspaces) {
+Made execute(ErlNifEnv* env, const Plan& plan, std::span<const Input> inputs, Place place, On on,
+             Resources& resources) {
+  const bool is_on_cpu = plan.device == HEDDLE_CPU;
+  if (on == On::normal && !(is_on_cpu ? plan.is_light : plan.has_run.load())) {
+    return heavy_on(plan.device);
+  }
   const Result<std::vector<const Input*>> found = in_order(plan, inputs);
   if (const auto* error = std::get_if<Error>(&found)) return *error;
   const auto& given = std::get<std::vector<const Input*>>(found);
+  if (on == On::normal && !is_on_cpu &&
+      !(stays_on_device(plan, given, place) && resources.pending.has_room())) {
+    return heavy_on(plan.device);
+  }
   const Sizes sizes(plan, given);
   if (auto wrong = sizes.check(given)) return std::move(*wrong);
   const Result<std::vector<size_t>> counted = sizes.outputs();
@@ -309,15 +343,19 @@ Result<std::vector<ERL_NIF_TERM>> execute(ErlNifEnv* env, const Plan& plan,
   for (size_t i = 0; i < given.size(); ++i) {
     if (auto failed = bindings.add_input(plan.inputs[i], *given[i])) return std::move(*failed);
   }
-  if (plan.device == HEDDLE_CPU && place == Place::binaries) {
-    return run_to_binaries(env, plan, output_bytes, bindings, buffers, workspaces);
+  if (is_on_cpu && place == Place::binaries) {
+    return run_to_binaries(env, plan, output_bytes, bindings, resources);
   }
-  Result<std::vector<DeviceMemory>> made = run_on_device(plan, output_bytes, bindings, workspaces);
+  MadeOnDevice made = run_on_device(plan, output_bytes, bindings, on, resources);
   if (auto* error = std::get_if<Error>(&made)) return std::move(*error);
+  if (const auto* heavy = std::get_if<Heavy>(&made)) return *heavy;
   auto& results = std::get<std::vector<DeviceMemory>>(made);
-  if (place == Place::binaries) return copied_out(env, results, buffers);
+  if (place == Place::binaries) return copied_out(env, results, resources.buffers);
   std::vector<ERL_NIF_TERM> terms;
-  for (DeviceMemory& result : results) terms.push_back(make_memory(env, memory, std::move(result)));
+  terms.reserve(results.size());
+  for (DeviceMemory& result : results) {
+    terms.push_back(make_memory(env, resources.memory, std::move(result)));
+  }
   return terms;
 }
 

@@ -18,8 +18,8 @@
 #include "memory.h"
 #include "plan.h"
 #include "plan_cache.h"
+#include "schedulers.h"
 #include "terms.h"
-#include "workspaces.h"
 #include "xla.h"
 
 namespace heddle::elixir {
@@ -27,9 +27,9 @@ namespace {
 
 /// What the loaded library owns.
 struct Library {
-  ErlNifResourceType *plans, *memory, *buffers;
+  ErlNifResourceType* plans;
+  Resources resources;
   PlanCache cpu{HEDDLE_CPU}, cuda{HEDDLE_CUDA};
-  Workspaces workspaces;
 
   PlanCache& cache(heddle_device device) { return device == HEDDLE_CPU ? cpu : cuda; }
 };
@@ -38,23 +38,11 @@ Library& library(ErlNifEnv* env) { return *static_cast<Library*>(enif_priv_data(
 
 using Arguments = std::span<const ERL_NIF_TERM>;
 
-/// What a scheduler of Erlang's own must not do, as it takes long: the kind of dirty ones that are
-/// to do it.
-struct Heavy {
-  int schedulers;
-};
-constexpr Heavy kComputes{ERL_NIF_DIRTY_JOB_CPU_BOUND}, kWaits{ERL_NIF_DIRTY_JOB_IO_BOUND};
-Heavy heavy_on(heddle_device device) { return device == HEDDLE_CPU ? kComputes : kWaits; }
-
-/// Which scheduler a function is called on.
-enum class On { normal, dirty };
-
 using Answer = std::variant<ERL_NIF_TERM, Error, Heavy>;
 using Body = Answer (*)(ErlNifEnv*, Arguments, On);
 
 /// A function of the VM whose failures, exceptions too, are terms. It is called on a scheduler of
-/// Erlang's own, where work of a few microseconds is done: to wake a dirty one and to be woken by
-/// it takes ten and more. What is heavy is called again on a dirty one.
+/// Erlang's own; what is heavy is called again on a dirty one.
 template <Body body, On on = On::normal>
 ERL_NIF_TERM guarded(ErlNifEnv* env, int count, const ERL_NIF_TERM* arguments) {
   try {
@@ -94,12 +82,13 @@ Answer upload(ErlNifEnv* env, Arguments arguments, On on) {
   if (on == On::normal && (to != HEDDLE_CPU || binary.size > kLightBytes)) return heavy_on(to);
   Result<DeviceMemory> made = DeviceMemory::copy(to, binary.data, binary.size);
   if (auto* error = std::get_if<Error>(&made)) return std::move(*error);
-  return make_ok(env,
-                 make_memory(env, library(env).memory, std::move(std::get<DeviceMemory>(made))));
+  return make_ok(env, make_memory(env, library(env).resources.memory,
+                                  std::move(std::get<DeviceMemory>(made))));
 }
 
 Answer download(ErlNifEnv* env, Arguments arguments, On on) {
-  const Result<const Memory*> memory = read_memory(env, library(env).memory, arguments[0]);
+  const Result<const Memory*> memory =
+      read_memory(env, library(env).resources.memory, arguments[0]);
   if (const auto* error = std::get_if<Error>(&memory)) return *error;
   const DeviceMemory& held = std::get<const Memory*>(memory)->held;
   if (on == On::normal && (held.device() != HEDDLE_CPU || held.bytes() > kLightBytes)) {
@@ -121,7 +110,8 @@ Answer download(ErlNifEnv* env, Arguments arguments, On on) {
 
 /// :host is the host's memory of another library, which stands for a binary.
 Answer memory_description(ErlNifEnv* env, Arguments arguments, On) {
-  const Result<const Memory*> memory = read_memory(env, library(env).memory, arguments[0]);
+  const Result<const Memory*> memory =
+      read_memory(env, library(env).resources.memory, arguments[0]);
   if (const auto* error = std::get_if<Error>(&memory)) return *error;
   const DeviceMemory& held = std::get<const Memory*>(memory)->held;
   const bool is_as_a_binary = held.is_anothers() && held.device() == HEDDLE_CPU;
@@ -131,7 +121,8 @@ Answer memory_description(ErlNifEnv* env, Arguments arguments, On) {
 }
 
 Answer address_of_memory(ErlNifEnv* env, Arguments arguments, On) {
-  const Result<const Memory*> memory = read_memory(env, library(env).memory, arguments[0]);
+  const Result<const Memory*> memory =
+      read_memory(env, library(env).resources.memory, arguments[0]);
   if (const auto* error = std::get_if<Error>(&memory)) return *error;
   const DeviceMemory& held = std::get<const Memory*>(memory)->held;
   return make_ok(env, enif_make_uint64(env, reinterpret_cast<uintptr_t>(held.data())));
@@ -146,7 +137,7 @@ Answer borrow(ErlNifEnv* env, Arguments arguments, On) {
   }
   const Result<heddle_device> device = read_device(env, arguments[2]);
   if (const auto* error = std::get_if<Error>(&device)) return *error;
-  return make_ok(env, lend_memory(env, library(env).memory,
+  return make_ok(env, lend_memory(env, library(env).resources.memory,
                                   DeviceMemory::of_another(std::get<heddle_device>(device),
                                                            reinterpret_cast<void*>(address), bytes),
                                   arguments[3]));
@@ -226,24 +217,14 @@ Answer plan_workspace(ErlNifEnv* env, Arguments arguments, On) {
   return make_ok(env, enif_make_uint64(env, std::get<const Plan*>(plan)->workspace_bytes));
 }
 
-using Made = std::variant<std::vector<ERL_NIF_TERM>, Error, Heavy>;
-
-Made execute(ErlNifEnv* env, const Plan& plan, std::span<const Input> inputs, Place place, On on) {
-  if (on == On::normal && !plan.is_light) return heavy_on(plan.device);
-  Result<std::vector<ERL_NIF_TERM>> made = execute(env, plan, inputs, place, library(env).memory,
-                                                   library(env).buffers, library(env).workspaces);
-  if (auto* error = std::get_if<Error>(&made)) return std::move(*error);
-  return std::move(std::get<std::vector<ERL_NIF_TERM>>(made));
-}
-
 Answer execute_to_list(ErlNifEnv* env, const Plan& plan, ERL_NIF_TERM list, ERL_NIF_TERM where,
                        On on) {
-  const Result<std::vector<Input>> inputs = read_inputs(env, library(env).memory, list);
+  const Result<std::vector<Input>> inputs = read_inputs(env, library(env).resources.memory, list);
   if (const auto* error = std::get_if<Error>(&inputs)) return *error;
   const Result<Place> place = read_place(env, where);
   if (const auto* error = std::get_if<Error>(&place)) return *error;
-  const Made made =
-      execute(env, plan, std::get<std::vector<Input>>(inputs), std::get<Place>(place), on);
+  const Made made = execute(env, plan, std::get<std::vector<Input>>(inputs), std::get<Place>(place),
+                            on, library(env).resources);
   if (const auto* error = std::get_if<Error>(&made)) return *error;
   if (const auto* heavy = std::get_if<Heavy>(&made)) return *heavy;
   const auto& terms = std::get<std::vector<ERL_NIF_TERM>>(made);
@@ -337,7 +318,7 @@ Answer attend(ErlNifEnv* env, Arguments arguments, std::span<const Operand> oper
   if (const auto* error = std::get_if<Error>(&plan)) return *error;
   if (const auto* heavy = std::get_if<Heavy>(&plan)) return *heavy;
   Made made = execute(env, *std::get<PlanReference>(plan), std::get<std::vector<Input>>(inputs),
-                      Place::binaries, on);
+                      Place::binaries, on, library(env).resources);
   if (auto* error = std::get_if<Error>(&made)) return std::move(*error);
   if (const auto* heavy = std::get_if<Heavy>(&made)) return *heavy;
   auto& terms = std::get<std::vector<ERL_NIF_TERM>>(made);
@@ -376,9 +357,9 @@ int load(ErlNifEnv* env, void** data, ERL_NIF_TERM) {
   try {
     auto made = std::make_unique<Library>();
     made->plans = open_plans(env);
-    made->memory = open_memory(env);
-    made->buffers = open_buffers(env);
-    if (!made->plans || !made->memory || !made->buffers) return 1;
+    made->resources.memory = open_memory(env);
+    made->resources.buffers = open_buffers(env);
+    if (!made->plans || !made->resources.memory || !made->resources.buffers) return 1;
     *data = made.release();
     return 0;
   } catch (const std::exception&) {

@@ -5,50 +5,71 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <utility>
 
 #include "terms.h"
 
 namespace heddle::elixir {
 
-/// Freed with its owner, unless it is another's. Everything is queued on the device's default
-/// stream, so that no call waits for another's work but by copying its results out.
+/// What was allocated there; frees itself.
+struct Block {
+  heddle_device device = HEDDLE_CPU;
+  void* data = nullptr;
+  size_t bytes = 0;
+
+  Block() = default;
+  Block(heddle_device on, void* at, size_t of) : device(on), data(at), bytes(of) {}
+  ~Block() { heddle_memory_free(device, data, nullptr); }
+  Block(Block&& other) noexcept { swap(other); }
+  Block& operator=(Block&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  void swap(Block& other) noexcept {
+    std::swap(device, other.device);
+    std::swap(data, other.data);
+    std::swap(bytes, other.bytes);
+  }
+};
+
+/// Kept for others with its owner's end, unless it is another's. Everything is queued on the
+/// device's default stream, so that no call waits for another's work but by copying its results
+/// out, and what was queued with memory is done with it before what is queued later begins.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  ~DeviceMemory() {
-    if (!is_anothers_) heddle_memory_free(device_, data_, nullptr);
-  }
+  ~DeviceMemory();
   DeviceMemory(DeviceMemory&& other) noexcept
-      : device_(other.device_),
-        data_(std::exchange(other.data_, nullptr)),
-        bytes_(std::exchange(other.bytes_, 0)),
-        is_anothers_(other.is_anothers_) {}
+      : block_(std::move(other.block_)), is_anothers_(std::exchange(other.is_anothers_, false)) {}
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {
-    std::swap(device_, other.device_);
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
+    std::swap(block_, other.block_);
     std::swap(is_anothers_, other.is_anothers_);
     return *this;
   }
 
   static Result<DeviceMemory> allocate(heddle_device device, size_t bytes);
+  /// Of what is kept alone, as the device may take long to give more.
+  static std::optional<DeviceMemory> of_kept(heddle_device device, size_t bytes);
+  /// Keeps one more where few are kept, unless it is much. The VM frees what a process has dropped
+  /// some calls later, so that a loop has the results of many at once; what it misses is allocated
+  /// bit by bit.
+  static void keep_spare(heddle_device device, size_t bytes);
   /// Of `bytes` from the host.
   static Result<DeviceMemory> copy(heddle_device device, const void* host, size_t bytes);
 
   /// What lies at an address, as another library says.
   static DeviceMemory of_another(heddle_device device, void* data, size_t bytes);
 
-  heddle_device device() const { return device_; }
+  heddle_device device() const { return block_.device; }
   bool is_anothers() const { return is_anothers_; }
-  void* data() const { return data_; }
-  size_t bytes() const { return bytes_; }
+  void* data() const { return block_.data; }
+  size_t bytes() const { return block_.bytes; }
 
  private:
-  heddle_device device_ = HEDDLE_CPU;
-  void* data_ = nullptr;
-  size_t bytes_ = 0;
+  explicit DeviceMemory(Block&& block) : block_(std::move(block)) {}
+
+  Block block_;
   bool is_anothers_ = false;
 };
 

@@ -148,7 +148,7 @@ int64_t live_plans() { return live; }
 ErlNifResourceType* open_plans(ErlNifEnv* env) {
   // A Plan of another layout needs another name, so that no version frees what it does not know.
   const auto flags = static_cast<ErlNifResourceFlags>(ERL_NIF_RT_CREATE | ERL_NIF_RT_TAKEOVER);
-  return enif_open_resource_type(env, nullptr, "heddle_plan_2", free_plan, flags, nullptr);
+  return enif_open_resource_type(env, nullptr, "heddle_plan_3", free_plan, flags, nullptr);
 }
 
 PlanReference share(const PlanReference& plan) {

@@ -3,6 +3,7 @@
 
 #include <erl_nif.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,6 +36,7 @@ struct Plan {
   bool leaves_rows =
       false;              ///< rows past a length, which are never written: results begin as zeros
   bool is_light = false;  ///< an execution takes far less than a millisecond on any CPU
+  mutable std::atomic<bool> has_run = false;  ///< what a first execution prepares is there
   std::vector<Port> inputs, outputs;
 
   Plan();

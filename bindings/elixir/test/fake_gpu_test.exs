@@ -9,7 +9,7 @@ defmodule Heddle.FakeGpuTest do
   # In a VM whose threads have no context; the last line that it says.
   defp run(body, environment \\ []) do
     script = """
-    alias Heddle.{FlashAttention, Native, Plan, Tensor}
+    alias Heddle.{Dirty, FlashAttention, Native, Plan, Tensor}
     x = Tensor.from_list!(Enum.to_list(1..512), {1, 16, 2, 16}, :f32)
     sentence = fn {:error, error} -> error.message end
     #{body}
@@ -78,6 +78,58 @@ defmodule Heddle.FakeGpuTest do
            """) == "true"
   end
 
+  test "calls on resident tensors are launched where the caller is, once there is memory for their results" do
+    assert run("""
+           resident = Tensor.upload!(x, :cuda)
+           call = fn -> FlashAttention.forward!(resident, resident, resident) end
+           # The VM frees what was collected some calls later.
+           few = fn -> length(Dirty.calls(fn -> Dirty.collecting(100, call) end)) < 10 end
+           Dirty.calls(fn -> Dirty.collecting(200, call) end)
+           true = few.()
+           # Results that stay are of memory that the driver has to give, and copies are waited for.
+           held = fn -> for _ <- 1..600, do: call.() end
+           true = length(Dirty.calls(held)) > 20
+           [:run] = Dirty.calls(fn -> FlashAttention.forward!(resident, x, x) end)
+           [:run] = Dirty.calls(fn -> FlashAttention.forward!(x, x, x, device: :cuda) end)
+           [:download] = Dirty.calls(fn -> Tensor.download!(resident) end)
+           IO.inspect(few.())
+           """) == "true"
+  end
+
+  test "calls wait for a GPU that is behind, on dirty schedulers" do
+    # Two halves of 32 calls may be pending; each that follows waits for the one before the last.
+    assert run(
+             """
+             resident = Tensor.upload!(x, :cuda)
+             call = fn -> FlashAttention.forward!(resident, resident, resident) end
+             Dirty.calls(fn -> Dirty.collecting(200, call) end)
+             started = System.monotonic_time(:millisecond)
+             waited = Dirty.calls(fn -> Dirty.collecting(6 * 32, call) end)
+             true = System.monotonic_time(:millisecond) - started >= 2 * 200
+             IO.inspect({Enum.uniq(waited), length(waited) < 20})
+             """,
+             [{"FAKE_CUDA_BEHIND", "200"}]
+           ) == "{[:run], true}"
+  end
+
+  test "memory that is kept is given back to a GPU that has no other" do
+    assert run(
+             """
+             of_length = fn length -> Tensor.upload(Tensor.from_list!(Enum.to_list(1..length), {length}, :f32), :cuda) end
+             resident = Tensor.upload!(x, :cuda)
+             # The results are garbage, and kept.
+             FlashAttention.forward!(resident, resident, resident)
+             :erlang.garbage_collect()
+             held = for length <- 1..3, do: of_length.(length)
+             true = Enum.all?(held, &match?({:ok, _}, &1))
+             failed = of_length.(4)
+             IO.puts(sentence.(failed))
+             true = length(held) == 3
+             """,
+             [{"FAKE_CUDA_ALLOCATIONS", "4"}]
+           ) == "The GPU has no memory for 16 bytes."
+  end
+
   test "tensors of two devices do not meet" do
     for {device, other} <- [cpu: :cuda, cuda: :cpu] do
       assert run("""
@@ -90,7 +142,7 @@ defmodule Heddle.FakeGpuTest do
   end
 
   test "a GPU without memory is said after what the process holds no more was collected" do
-    assert run(~s|IO.puts(sentence.(Tensor.upload(x, :cuda)))|, [{"FAKE_CUDA_FULL", "1"}]) ==
+    assert run(~s|IO.puts(sentence.(Tensor.upload(x, :cuda)))|, [{"FAKE_CUDA_ALLOCATIONS", "0"}]) ==
              "The GPU has no memory for 2048 bytes."
   end
 end

@@ -23,7 +23,7 @@ using CuMemoryPool = struct CuMemoryPoolObject*;
 using CuDevicePointer = uint64_t;
 using NvrtcProgram = struct NvrtcProgramObject*;
 
-inline constexpr CuResult kCudaSuccess = 0, kCudaOutOfMemory = 2;
+inline constexpr CuResult kCudaSuccess = 0, kCudaOutOfMemory = 2, kCudaNotReady = 600;
 
 /// CUdevice_attribute, those used.
 enum class DeviceAttribute : int {

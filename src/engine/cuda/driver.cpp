@@ -48,6 +48,7 @@ Result<Driver> load_driver() {
   HEDDLE_TRY(bind(library, "cuEventCreate", driver.event_create));
   HEDDLE_TRY(bind(library, "cuEventDestroy_v2", driver.event_destroy));
   HEDDLE_TRY(bind(library, "cuEventRecord", driver.event_record));
+  HEDDLE_TRY(bind(library, "cuEventQuery", driver.event_query));
   HEDDLE_TRY(bind(library, "cuEventSynchronize", driver.event_synchronize));
   HEDDLE_TRY(bind(library, "cuEventElapsedTime", driver.event_elapsed_time));
   HEDDLE_TRY(bind(library, "cuLibraryLoadData", driver.library_load_data));

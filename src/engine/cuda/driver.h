@@ -33,6 +33,7 @@ struct Driver {
   CuResult (*event_create)(CuEvent*, unsigned flags);
   CuResult (*event_destroy)(CuEvent);
   CuResult (*event_record)(CuEvent, CuStream);
+  CuResult (*event_query)(CuEvent);
   CuResult (*event_synchronize)(CuEvent);
   CuResult (*event_elapsed_time)(float* milliseconds, CuEvent from, CuEvent to);
   CuResult (*library_load_data)(CuLibrary*, const void* code, void*, void**, unsigned, void*,

@@ -1,6 +1,7 @@
 #include "engine/cuda/events.h"
 
 #include "engine/cuda/context.h"
+#include "engine/cuda/refuse_capture.h"
 
 namespace heddle::engine::cuda {
 
@@ -16,17 +17,29 @@ void destroy_event(void* event) {
 }
 
 Status record_event(void* event, void* stream) {
-  const Driver& loaded = *driver();
-  return loaded.check(
-      loaded.event_record(static_cast<CuEvent>(event), static_cast<CuStream>(stream)),
-      "cuEventRecord");
+  HEDDLE_ASSIGN(const Driver* const driver, driver_with_context());
+  const auto on = static_cast<CuStream>(stream);
+  HEDDLE_TRY(refuse_capture(*driver, on));
+  return driver->check(driver->event_record(static_cast<CuEvent>(event), on), "cuEventRecord");
+}
+
+Result<bool> is_passed(void* event) {
+  HEDDLE_ASSIGN(const Driver* const driver, driver_with_context());
+  const CuResult result = driver->event_query(static_cast<CuEvent>(event));
+  if (result == kCudaNotReady) return false;
+  HEDDLE_TRY(driver->check(result, "cuEventQuery"));
+  return true;
+}
+
+Status wait_for_event(void* event) {
+  HEDDLE_ASSIGN(const Driver* const driver, driver_with_context());
+  return driver->check(driver->event_synchronize(static_cast<CuEvent>(event)),
+                       "cuEventSynchronize");
 }
 
 Result<double> seconds_between(void* from, void* to) {
   const Driver& loaded = *driver();
-  for (void* const event : {from, to})
-    HEDDLE_TRY(
-        loaded.check(loaded.event_synchronize(static_cast<CuEvent>(event)), "cuEventSynchronize"));
+  for (void* const event : {from, to}) HEDDLE_TRY(wait_for_event(event));
   float milliseconds = 0;
   HEDDLE_TRY(loaded.check(loaded.event_elapsed_time(&milliseconds, static_cast<CuEvent>(from),
                                                     static_cast<CuEvent>(to)),

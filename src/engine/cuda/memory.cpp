@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "engine/cuda/context.h"
+#include "engine/cuda/refuse_capture.h"
 #include "engine/cuda/relaxed_capture.h"
 
 namespace heddle::engine::cuda {
@@ -40,16 +41,6 @@ Result<CuMemoryPool> pool(const Driver& driver) {
   }
   pools.emplace(device, made);
   return made;
-}
-
-/// What is captured runs later: an allocation would be the graph's, and a copy could not be waited
-/// for.
-Status refuse_capture(const Driver& driver, CuStream stream) {
-  int status = 0;
-  HEDDLE_TRY(driver.check(driver.stream_is_capturing(stream, &status), "cuStreamIsCapturing"));
-  if (status == 0) return {};
-  return error(Code::invalid_value,
-               "The stream is being captured into a CUDA graph, expected one that is not.");
 }
 
 /// Calls `body`, which is given the driver and the stream, where that may be done.

@@ -6,7 +6,8 @@
 //   FAKE_CUDA_CONTEXT     the number of the context, else 1
 //   FAKE_CUDA_NO_CONTEXT  set: no thread has one, unless it made one current
 //   FAKE_CUDA_CAPTURES    set: every stream is being captured
-//   FAKE_CUDA_FULL        set: there is no memory
+//   FAKE_CUDA_ALLOCATIONS how many of memory there is room for at once, else any number
+//   FAKE_CUDA_BEHIND      milliseconds from an event to its passing, else 0
 //   FAKE_CUDA_NO_POOLS    set: memory pools have no attributes
 #include <algorithm>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include <map>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/cuda/cuda_types.h"
@@ -191,7 +193,9 @@ CuResult cuMemAllocFromPoolAsync(CuDevicePointer* memory, size_t bytes, CuMemory
   CuContext context = nullptr;
   cuCtxGetCurrent(&context);
   if (!context || bytes == 0) return kInvalidValue;
-  void* const made = std::getenv("FAKE_CUDA_FULL") ? nullptr : ::operator new(bytes, std::nothrow);
+  const char* const most = std::getenv("FAKE_CUDA_ALLOCATIONS");
+  if (most && calls.allocations >= std::atoi(most)) return kCudaOutOfMemory;
+  void* const made = ::operator new(bytes, std::nothrow);
   if (!made) return kCudaOutOfMemory;
   ++calls.allocations;
   *memory = reinterpret_cast<uintptr_t>(made);
@@ -215,7 +219,13 @@ CuResult cuMemcpyDtoDAsync_v2(CuDevicePointer to, CuDevicePointer from, size_t b
   std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   return kCudaSuccess;
 }
-// Its work is done when a call returns: an event is the host's clock.
+// Its work is done when a call returns, or FAKE_CUDA_BEHIND milliseconds later: an event is the
+// host's clock.
+std::chrono::milliseconds behind() {
+  const char* const given = std::getenv("FAKE_CUDA_BEHIND");
+  return std::chrono::milliseconds(given ? std::atoi(given) : 0);
+}
+bool has_passed(Clock::time_point event) { return event + behind() <= Clock::now(); }
 CuResult cuEventCreate(CuEvent* event, unsigned flags) {
   if (flags != 0) return kInvalidValue;
   ++calls.events;
@@ -231,7 +241,14 @@ CuResult cuEventRecord(CuEvent event, CuStream) {
   *reinterpret_cast<Clock::time_point*>(event) = Clock::now();
   return kCudaSuccess;
 }
-CuResult cuEventSynchronize(CuEvent) { return kCudaSuccess; }
+CuResult cuEventQuery(CuEvent event) {
+  return has_passed(*reinterpret_cast<const Clock::time_point*>(event)) ? kCudaSuccess
+                                                                        : kCudaNotReady;
+}
+CuResult cuEventSynchronize(CuEvent event) {
+  std::this_thread::sleep_until(*reinterpret_cast<const Clock::time_point*>(event) + behind());
+  return kCudaSuccess;
+}
 CuResult cuEventElapsedTime(float* milliseconds, CuEvent from, CuEvent to) {
   *milliseconds =
       std::chrono::duration<float, std::milli>(*reinterpret_cast<const Clock::time_point*>(to) -

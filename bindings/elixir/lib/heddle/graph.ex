@@ -60,32 +60,42 @@ defmodule Heddle.Graph do
 
     ([heddle_graph: 1] ++ named ++ graph.types)
     |> Enum.concat(tensors: {:list, Enum.reverse(graph.tensors)}, nodes: {:list, Enum.reverse(graph.nodes)})
-    |> encode()
+    |> encode([])
     |> IO.iodata_to_binary()
   end
 
-  # A keyword list is an object, any other list an array; {:list, values} is an array that may be empty.
-  defp encode({:list, values}), do: [?[, values(values)]
-  defp encode([{key, value} | rest]) when is_atom(key), do: [?{, field(key, value) | fields(rest)]
-  defp encode(values) when is_list(values), do: [?[, values(values)]
-  defp encode(value) when is_integer(value), do: Integer.to_string(value)
-  defp encode(value) when is_float(value), do: Float.to_string(value)
-  defp encode(value) when is_binary(value), do: string(value)
-  defp encode(value) when is_boolean(value), do: Atom.to_string(value)
-  defp encode(:infinity), do: ~S("inf")
-  defp encode(:neg_infinity), do: ~S("-inf")
-  defp encode(:nan), do: ~S("nan")
-  defp encode(value) when is_atom(value), do: string(Atom.to_string(value))
+  # A keyword list is an object, any other list an array; {:list, values} is an array that may be empty. What comes behind
+  # is given, so that all is one flat list: it is made for every call.
+  defp encode({:list, values}, rest), do: [?[ | values(values, rest)]
 
-  defp values([]), do: [?]]
-  defp values([value]), do: [encode(value), ?]]
-  defp values([value | rest]), do: [encode(value), ?, | values(rest)]
+  defp encode([{key, value} | more], rest) when is_atom(key),
+    do: [?{ | field(key, value, fields(more, rest))]
 
-  defp fields([]), do: [?}]
-  defp fields([{key, value} | rest]), do: [?,, field(key, value) | fields(rest)]
-  defp field(key, value), do: [?", Atom.to_string(key), ?", ?:, encode(value)]
+  defp encode(values, rest) when is_list(values), do: [?[ | values(values, rest)]
+  defp encode(value, rest) when is_integer(value) and value >= 0, do: digits(value, rest)
+  defp encode(value, rest) when is_integer(value), do: [?- | digits(-value, rest)]
+  defp encode(value, rest) when is_float(value), do: [Float.to_string(value) | rest]
+  defp encode(value, rest) when is_binary(value), do: string(value, rest)
+  defp encode(value, rest) when is_boolean(value), do: [Atom.to_string(value) | rest]
+  defp encode(:infinity, rest), do: [~S("inf") | rest]
+  defp encode(:neg_infinity, rest), do: [~S("-inf") | rest]
+  defp encode(:nan, rest), do: [~S("nan") | rest]
+  defp encode(value, rest) when is_atom(value), do: string(Atom.to_string(value), rest)
 
-  defp string(text), do: [?", if(plain?(text), do: text, else: for(<<byte <- text>>, do: escaped(byte))), ?"]
+  # Of numbers of few digits faster than Integer.to_string/1.
+  defp digits(value, rest) when value < 10, do: [?0 + value | rest]
+  defp digits(value, rest), do: digits(div(value, 10), [?0 + rem(value, 10) | rest])
+
+  defp values([], rest), do: [?] | rest]
+  defp values([value], rest), do: encode(value, [?] | rest])
+  defp values([value | more], rest), do: encode(value, [?, | values(more, rest)])
+
+  defp fields([], rest), do: [?} | rest]
+  defp fields([{key, value} | more], rest), do: [?, | field(key, value, fields(more, rest))]
+  defp field(key, value, rest), do: [?", Atom.to_string(key), ~S(":) | encode(value, rest)]
+
+  defp string(text, rest),
+    do: [?", if(plain?(text), do: text, else: for(<<byte <- text>>, do: escaped(byte))), ?" | rest]
 
   defp plain?(<<byte, rest::binary>>) when byte >= 0x20 and byte not in [?", ?\\], do: plain?(rest)
   defp plain?(rest), do: rest == ""
