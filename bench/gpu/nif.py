@@ -8,6 +8,7 @@ GPU, whose parts are added in any order.
 """
 
 import argparse
+import itertools
 import os
 import re
 import statistics
@@ -58,17 +59,19 @@ def graph_text(path):
 
 
 class Planned:
-    """A pass by heddle.Plan, on tensors by ascending uid."""
+    """A pass by heddle.Plan, on tensors by ascending uid; calls in a row write so many sets of results in turn."""
 
-    def __init__(self, text, device, inputs, outputs):
+    def __init__(self, text, device, inputs, outputs, sets):
         self.plan, self.outputs = heddle.Plan(text, device), outputs
-        tensors = dict(zip(self.plan.inputs, inputs, strict=True)) | dict(zip(self.plan.outputs, outputs, strict=True))
-        self.addresses = {uid: tensor.data_ptr() for uid, tensor in tensors.items()}
+        given = dict(zip(self.plan.inputs, inputs, strict=True))
+        self.results = [outputs] + [[torch.empty_like(tensor) for tensor in outputs] for _ in range(sets - 1)]
+        bound = [given | dict(zip(self.plan.outputs, made, strict=True)) for made in self.results]
+        self.addresses = itertools.cycle([{uid: tensor.data_ptr() for uid, tensor in each.items()} for each in bound])
         self.workspace = torch.empty(max(self.plan.workspace_bytes, 1), dtype=torch.uint8, device=device)
         self.stream = torch.cuda.current_stream().cuda_stream if device == "cuda" else None
 
     def run(self):
-        self.plan.execute(self.addresses, self.workspace.data_ptr(), self.stream)
+        self.plan.execute(next(self.addresses), self.workspace.data_ptr(), self.stream)
 
     def microseconds(self, count):
         started = time.perf_counter()
@@ -90,7 +93,7 @@ def check(name, found, truth, kind):
         raise SystemExit(f"{name} of {kind} is off by {error:.1e} of its largest, expected {within}.")
 
 
-def measure(machine, device, kind, shape, rounds, calls):
+def measure(machine, device, kind, shape, rounds, calls, sets):
     batch, length, heads, dim = shape
     q, k, v, d_out = (torch.randn(shape, device=device).to(TYPES[kind]) for _ in range(4))
     output, dq, dk, dv = (torch.empty_like(q) for _ in range(4))
@@ -101,8 +104,8 @@ def measure(machine, device, kind, shape, rounds, calls):
         for name, tensor in {"q": q, "k": k, "v": v, "d_out": d_out}.items():
             (folder / name).write_bytes(as_bytes(tensor))
         machine.load(folder, device, kind, shape)
-        plans = {"forward": Planned(graph_text(folder / "forward.mlir"), device, [q, k, v], [output, lse]),
-                 "backward": Planned(graph_text(folder / "backward.mlir"), device, [q, k, v, output, d_out, lse], [dq, dk, dv])}
+        plans = {"forward": Planned(graph_text(folder / "forward.mlir"), device, [q, k, v], [output, lse], sets),
+                 "backward": Planned(graph_text(folder / "backward.mlir"), device, [q, k, v, output, d_out, lse], [dq, dk, dv], sets)}
         for name, plan in plans.items():
             plan.run()
             for result in PASSES[name]:
@@ -136,12 +139,13 @@ def main():
     parser.add_argument("--types", nargs="+", choices=TYPES, default=["f32", "bf16"])
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--calls", type=int, default=50)
+    parser.add_argument("--sets", type=int, default=1, help="of results that heddle.Plan's calls write in turn; the NIF's are ever new")
     given = parser.parse_args()
     torch.manual_seed(0)
     machine = Machine()
     shape = given.batch, given.length, given.heads, given.dim
     for kind in given.types:
-        measure(machine, given.device, kind, shape, given.rounds, given.calls)
+        measure(machine, given.device, kind, shape, given.rounds, given.calls, given.sets)
     machine.process.stdin.close()
 
 
