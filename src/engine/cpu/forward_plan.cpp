@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
-#include "core/rounding.h"
 #include "engine/cpu/attention_binding.h"
 #include "engine/cpu/attention_check.h"
 #include "engine/cpu/dropout_dump.h"
@@ -151,7 +151,7 @@ class ForwardPlan final : public Plan {
     carve(cursor, bound.views, tiles_.splits > 1 ? tiles_.splits * rows() : 0, pass, memory);
     const Workers workers{workers_, cursor.take<char>(0), workspace_bytes_ - cursor.used()};
     rotate(pass.a, memory, workers);
-    attend(pass, workers);
+    attend(pass, memory.parts_left, workers);
     if (pass.a.scores) write_scores(pass, workers);
     if (pass.a.dropout.dump) dump_dropout(pass.a, kernels_, workers);
     return {};
@@ -176,6 +176,7 @@ class ForwardPlan final : public Plan {
   struct Memory {
     RopePass<Real> q_rope, k_rope;
     View rotated_q, rotated_k;
+    int64_t* parts_left;
   };
 
   MachineShape machine_shape(const AttentionProblem& p) const {
@@ -195,6 +196,7 @@ class ForwardPlan final : public Plan {
     pass.partial_o = cursor.take<Real>(part_rows * pass.a.v_dim);
     pass.partial_max = cursor.take<Real>(part_rows);
     pass.partial_sum = cursor.take<Real>(part_rows);
+    memory.parts_left = cursor.take<int64_t>(part_rows);  // as many at most
     if (q_rope_.is_present()) memory.q_rope = q_rope_.bind(cursor, views, true, memory.rotated_q);
     if (k_rope_.is_present()) memory.k_rope = k_rope_.bind(cursor, views, true, memory.rotated_k);
   }
@@ -230,24 +232,27 @@ class ForwardPlan final : public Plan {
     }
   }
 
-  void attend(const ForwardPass<Real>& pass, const Workers& workers) const {
+  /// `parts_left`: of each group, given keys in parts.
+  void attend(const ForwardPass<Real>& pass, int64_t* parts_left, const Workers& workers) const {
     if (pass.a.q_length == 0) return;
     const int64_t groups = pass.a.q_heads / pass.group, batch = pass.a.batch;
-    for_each_task(
-        tiles_.tiles * batch * groups * pass.splits, workers, pass.scratch.bytes,
-        [&](int64_t task, char* scratch) {
-          const int64_t split = task % pass.splits, group = task / pass.splits % groups;
-          const int64_t b = task / pass.splits / groups % batch;
-          const int64_t tile =
-              tiles_.order[static_cast<size_t>(task / pass.splits / groups / batch)];
-          kernels_.forward(pass, {b, group * pass.group, tile * pass.tile_rows, split}, scratch);
-        });
-    if (pass.splits == 1) return;
-    const int64_t row_bytes = round_up(pass.a.v_dim, 16) * int64_t{sizeof(Real)};
-    for_each_task(batch * pass.a.q_heads, workers, row_bytes, [&](int64_t task, char* scratch) {
-      kernels_.combine(pass, task / pass.a.q_heads, task % pass.a.q_heads, 0, pass.a.q_length,
-                       scratch);
-    });
+    if (pass.splits > 1) std::fill_n(parts_left, batch * groups, pass.splits);
+    for_each_task(tiles_.tiles * batch * groups * pass.splits, workers, pass.scratch.bytes,
+                  [&](int64_t task, char* scratch) {
+                    const int64_t split = task % pass.splits, group = task / pass.splits % groups;
+                    const int64_t b = task / pass.splits / groups % batch;
+                    const int64_t tile =
+                        tiles_.order[static_cast<size_t>(task / pass.splits / groups / batch)];
+                    const int64_t first_head = group * pass.group;
+                    kernels_.forward(pass, {b, first_head, tile * pass.tile_rows, split}, scratch);
+                    if (pass.splits == 1) return;
+                    // Whoever is last puts the parts together: to call all workers once more takes
+                    // as long as reading a megabyte.
+                    std::atomic_ref<int64_t> left(parts_left[b * groups + group]);
+                    if (left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+                    for (int64_t h = first_head; h < first_head + pass.group; ++h)
+                      kernels_.combine(pass, b, h, 0, pass.a.q_length, scratch);
+                  });
   }
 
   void write_scores(const ForwardPass<Real>& pass, const Workers& workers) const {
