@@ -72,12 +72,7 @@ Result<Shape> infer_while(const Instruction& x) {
 }
 
 Result<Shape> infer_conditional(const Instruction& x) {
-  std::vector<Computation*> branches;
-  if (const auto* many = x.get<std::vector<Computation*>>("branch_computations")) {
-    branches = *many;
-  } else if (x.called("true_computation") && x.called("false_computation")) {
-    branches = {x.called("true_computation"), x.called("false_computation")};
-  }
+  const std::vector<Computation*> branches = x.branches();
   if (branches.empty()) {
     return misfit(x, "needs branch_computations, or a true_computation and a false_computation");
   }

@@ -128,6 +128,13 @@ std::vector<Computation*> Instruction::called_computations() const {
   return called;
 }
 
+std::vector<Computation*> Instruction::branches() const {
+  if (const auto* many = get<std::vector<Computation*>>("branch_computations")) return *many;
+  Computation *on_true = called("true_computation"), *on_false = called("false_computation");
+  if (!on_true || !on_false) return {};
+  return {on_true, on_false};
+}
+
 std::span<Instruction* const> Instruction::control_predecessors() const {
   const auto* value = get<std::vector<Instruction*>>("control-predecessors");
   return value ? std::span<Instruction* const>(*value) : std::span<Instruction* const>();

@@ -105,6 +105,8 @@ class Instruction {
   Computation* body() const { return called("body"); }
   /// Every computation this instruction refers to, in the order of its attributes.
   std::vector<Computation*> called_computations() const;
+  /// Of a conditional, in the order of what they are given; none if it does not say them.
+  std::vector<Computation*> branches() const;
   std::span<Instruction* const> control_predecessors() const;
 
   /// The message this was read from, if the module came in protobuf form: a view into

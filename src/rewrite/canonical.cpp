@@ -5,6 +5,7 @@
 
 #include "hlo/unread_fields.h"
 #include "rewrite/bitcast.h"
+#include "rewrite/conditionals.h"
 #include "rewrite/kept_scores.h"
 #include "rewrite/merged_dots.h"
 #include "rewrite/numbering.h"
@@ -97,7 +98,10 @@ Status canonicalise(hlo::Module& module) {
     take_tuples_apart(computation);
     take_roundings_to_own_type_away(*computation);
   }
-  module.remove_dead();  // a call that was inlined reads a stack, too
+  module.remove_dead();  // a call that was inlined reads a stack, or calls a branch, too
+  const Callers callers(module);
+  for (Computation* computation : module.computations())
+    HEDDLE_TRY(take_conditionals_apart(*computation, callers));
   take_barriers_of_scores_away(module);
   Numbering numbering;
   for (Computation* computation : module.callees_first()) {

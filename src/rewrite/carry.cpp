@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "hlo/build.h"
-#include "rewrite/loop.h"
 
 namespace heddle::rewrite {
 
@@ -25,13 +24,42 @@ std::vector<int> frames_between(const Elements& elements, int outer, int inner) 
   return frames;
 }
 
+hlo::Shape lengthened(const hlo::Shape& tuple, const hlo::Shape& element) {
+  std::vector<hlo::Shape> shapes = tuple.elements();
+  shapes.push_back(element);
+  return hlo::Shape::tuple(std::move(shapes));
+}
+
 Instruction* lengthened(Instruction* tuple, Instruction* element) {
   std::vector<Instruction*> elements(tuple->operands().begin(), tuple->operands().end());
-  std::vector<hlo::Shape> shapes = tuple->shape().elements();
   elements.push_back(element);
-  shapes.push_back(element->shape());
-  return tuple->computation()->add(Opcode::tuple, hlo::Shape::tuple(std::move(shapes)),
+  return tuple->computation()->add(Opcode::tuple, lengthened(tuple->shape(), element->shape()),
                                    std::move(elements), {}, tuple->name());
+}
+
+/// One more element of what a branch is given: what it sees of it.
+Result<Instruction*> add_argument(Instruction* conditional, int branch, Instruction* value) {
+  Instruction* given = lengthened(conditional->operand(branch + 1), value);
+  conditional->set_operand(branch + 1, given);
+  Instruction* parameter = conditional->branches()[branch]->parameter(0);
+  parameter->set_shape(lengthened(parameter->shape(), value->shape()));
+  return hlo::make_get_tuple_element(parameter, given->operand_count() - 1);
+}
+
+/// One more result: `value` of this branch, 0 of the others.
+Result<Instruction*> add_result(Instruction* conditional, int branch, Instruction* value) {
+  const auto index = static_cast<int64_t>(conditional->shape().elements().size());
+  int number = 0;
+  for (Computation* part : conditional->branches()) {
+    Instruction* element = value;
+    if (number++ != branch) {
+      HEDDLE_ASSIGN(element,
+                    hlo::make_splat(*part, value->shape().type(), 0, value->shape().dims()));
+    }
+    part->set_root(lengthened(part->root(), element));
+  }
+  conditional->set_shape(lengthened(conditional->shape(), value->shape()));
+  return hlo::make_get_tuple_element(conditional, index);
 }
 
 /// One more element of `loop`'s state, which starts as `start`; what the body sees of it.
@@ -73,11 +101,11 @@ bool can_carry(const Elements& elements, int from, int home) {
   if (frame.read_by < 0) {
     const std::vector<int> between = frames_between(elements, from, home);
     return std::all_of(between.begin(), between.end(), [&](int inner) {
-      return inner >= 0 && is_separable(elements.frames()[inner].caller);
+      return inner >= 0 && is_separable(elements.callers(), elements.frames()[inner].caller);
     });
   }
-  // A stack of this loop's, brought to where its reader stands.
-  return !elements.reads(from).empty() && is_separable(frame.caller) &&
+  // A stack of this loop's, or a result of this conditional's, brought to where its reader stands.
+  return !elements.reads(from).empty() && is_separable(elements.callers(), frame.caller) &&
          can_carry(elements, frame.parent, frame.read_by) &&
          can_carry(elements, frame.read_by, home);
 }
@@ -92,9 +120,13 @@ Result<Instruction*> Carrier::carry(Instruction* value, int from, int home) {
     for (int inner : frames_between(elements_, from, home)) {
       HEDDLE_ASSIGN(brought, handed_into(brought, inner));
     }
+  } else if (frame.branch >= 0) {
+    HEDDLE_ASSIGN(brought, add_result(mutable_of_.at(frame.caller), frame.branch, value));
+    HEDDLE_ASSIGN(brought, carry(brought, frame.parent, frame.read_by));
+    HEDDLE_ASSIGN(brought, carry(brought, frame.read_by, home));
   } else {
-    const StackRead& way = elements_.reads(from).front();
-    HEDDLE_ASSIGN(brought, stacked(value, way));
+    const ReadBack& way = elements_.reads(from).front();
+    HEDDLE_ASSIGN(brought, stacked(value, mutable_of_.at(frame.caller), way));
     HEDDLE_ASSIGN(brought, carry(brought, frame.parent, frame.read_by));
     HEDDLE_ASSIGN(brought, row_read(brought, mutable_of_.at(way.read)->operand(1)));
     HEDDLE_ASSIGN(brought, hlo::make_reshape(brought, value->shape().dims()));
@@ -104,8 +136,7 @@ Result<Instruction*> Carrier::carry(Instruction* value, int from, int home) {
   return brought;
 }
 
-Result<Instruction*> Carrier::stacked(Instruction* value, const StackRead& way) {
-  Instruction* loop = mutable_of_.at(way.loop);
+Result<Instruction*> Carrier::stacked(Instruction* value, Instruction* loop, const ReadBack& way) {
   hlo::Dimensions row_dims = value->shape().dims();
   row_dims.insert(row_dims.begin(), 1);
   hlo::Dimensions dims = row_dims;
@@ -123,7 +154,9 @@ Result<Instruction*> Carrier::stacked(Instruction* value, const StackRead& way) 
 }
 
 Result<Instruction*> Carrier::handed_into(Instruction* value, int frame) {
+  const int branch = elements_.frames()[frame].branch;
   Instruction* loop = mutable_of_.at(elements_.frames()[frame].caller);
+  if (branch >= 0) return add_argument(loop, branch, value);
   HEDDLE_ASSIGN(Instruction * inside, add_state(loop, value));
   set_next(loop, inside);
   return inside;

@@ -1,7 +1,8 @@
-// Loop state made longer: what one loop's body computes is kept for the body of another that reads
-// its iterations back, the way JAX's scan keeps residuals. A stack with a row an iteration is
-// written at the induction variable, handed through the loops around the reader unchanged, and read
-// at the very index at which the reader reads the other stacks.
+// Loop state, and what conditionals give and take, made longer: what one loop's body computes is
+// kept for the body of another that reads its iterations back, the way JAX's scan keeps residuals.
+// A stack with a row an iteration is written at the induction variable, handed through the loops
+// around the reader unchanged, and read at the very index at which the reader reads the other
+// stacks. What a branch computes is one more result of its conditional, where the others give 0.
 #pragma once
 
 #include <map>
@@ -14,8 +15,8 @@
 namespace heddle::rewrite {
 
 /// Whether values of frame `from`, one around `home` or a forward iteration that `home` or a loop
-/// around it reads back, can be brought to `home`: every loop whose state would grow is made and
-/// taken apart element by element.
+/// around it reads back, can be brought to `home`: every loop and conditional that would grow is
+/// made and taken apart element by element.
 bool can_carry(const Elements& elements, int from, int home);
 
 class Carrier {
@@ -29,7 +30,8 @@ class Carrier {
   Result<hlo::Instruction*> carry(hlo::Instruction* value, int from, int home);
 
  private:
-  Result<hlo::Instruction*> stacked(hlo::Instruction* value, const StackRead& way);
+  Result<hlo::Instruction*> stacked(hlo::Instruction* value, hlo::Instruction* loop,
+                                    const ReadBack& way);
   Result<hlo::Instruction*> handed_into(hlo::Instruction* value, int frame);
 
   const Elements& elements_;

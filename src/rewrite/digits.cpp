@@ -146,6 +146,15 @@ void Digits::link_instruction(const Instruction* x) {
       link_whole(x, 0, x->body()->root(), 0, x->shape());
       return;
     }
+    case Opcode::conditional: {
+      int given = 1;
+      for (const hlo::Computation* branch : x->branches()) {
+        link_whole(x, 0, branch->root(), 0, x->shape());
+        const Instruction* argument = x->operand(given++);
+        link_whole(branch->parameter(0), 0, argument, 0, argument->shape());
+      }
+      return;
+    }
     default:
       if (!hlo::is_elementwise(x->opcode()) || !x->shape().is_array()) return;
       for (const Instruction* operand : x->operands())

@@ -56,11 +56,13 @@ namespace {
 // Loops and branches in one another, and slices of slices, as deep as no program nests them.
 constexpr int kMaxLoopDepth = 64;
 constexpr int kMaxResolving = 64;
+// What chooses a branch: a comparison of an argument, converted.
+constexpr int kMaxScalarDepth = 8;
 
 }  // namespace
 
 Elements::Elements(const hlo::Module& module)
-    : decided_masks(std::make_shared<DecidedMasks>()), module_(module), digits_(module) {
+    : decided_masks(std::make_shared<DecidedMasks>()), callers_(module), digits_(module) {
   known_.reserve(module.instruction_count());
   Numbering numbering;
   for (const Computation* computation : module.callees_first()) {
@@ -73,7 +75,7 @@ Elements::Elements(const hlo::Module& module)
       order.push_back(x);
     }
   }
-  frames_.push_back({module.entry(), -1, nullptr, -1});
+  frames_.push_back({module.entry()});
   add_frames(module.entry(), 0, 0);
   // Resolving what enters each body shows which outer values it holds, and which stacks it reads.
   const size_t count = frames_.size();
@@ -93,15 +95,17 @@ void Elements::add_frames(const Computation* computation, int frame, int depth) 
   if (depth == kMaxLoopDepth) return;
   for (const Instruction* x : computation->instructions()) {
     if (x->is(Opcode::conditional)) {
-      for (const Computation* branch : x->called_computations()) {
-        if (module_.callers(branch).size() != 1 || frame_of(branch) >= 0) continue;
-        frames_.push_back({branch, -1, nullptr, -1});
+      int number = -1;
+      for (const Computation* branch : x->branches()) {
+        ++number;
+        if (!callers_.only(branch) || frame_of(branch) >= 0) continue;
+        frames_.push_back({branch, frame, x, number});
         add_frames(branch, static_cast<int>(frames_.size()) - 1, depth + 1);
       }
       continue;
     }
-    if (!x->is(Opcode::while_) || module_.callers(x->body()).size() != 1) continue;
-    frames_.push_back({x->body(), frame, x, -1});
+    if (!x->is(Opcode::while_) || !callers_.only(x->body())) continue;
+    frames_.push_back({x->body(), frame, x});
     add_frames(x->body(), static_cast<int>(frames_.size()) - 1, depth + 1);
   }
 }
@@ -253,8 +257,9 @@ bool Elements::step_state(Element& element) {
     return true;
   }
   const Frame& frame = frames_[element.frame];
-  if (from->is(Opcode::parameter) && frame.caller && from->computation() == frame.computation &&
-      is_invariant(frame.computation, index)) {
+  if (!from->is(Opcode::parameter) || from->computation() != frame.computation) return false;
+  if (frame.branch >= 0) return resolving_ < kMaxResolving && step_branch(element);
+  if (frame.caller && is_invariant(frame.computation, index)) {
     const Instruction* start = initial(frame.caller, index);
     if (!start) return false;
     element.x = start;
@@ -267,7 +272,7 @@ bool Elements::step_state(Element& element) {
 bool Elements::step_stack(Element& element) {
   const Frame reader = frames_[element.frame];
   const Instruction* read = element.x;
-  if (!reader.caller || reader.read_by >= 0 || !touches_one_row(read, 1, read->shape()))
+  if (!reader.is_body() || reader.read_by >= 0 || !touches_one_row(read, 1, read->shape()))
     return false;
   const auto count = counted(reader.caller);
   if (!count) return false;
@@ -287,11 +292,58 @@ bool Elements::step_stack(Element& element) {
   const int way = read_way * direction(loop, *written, write->operand(2));
   const auto [iteration, added] = forward_iterations_.try_emplace({element.frame * 4 + way, loop},
                                                                   static_cast<int>(frames_.size()));
-  if (added) frames_.push_back({loop->body(), stack.frame, loop, element.frame});
-  auto& reads = reads_[iteration->second];
-  if (std::none_of(reads.begin(), reads.end(), [&](const StackRead& r) { return r.read == read; }))
-    reads.push_back({read, write, loop, stack.x->tuple_index()});
+  if (added) frames_.push_back({loop->body(), stack.frame, loop, -1, element.frame});
+  note_read(iteration->second, {read, write->operand(1), write, -1});
   element = {iteration->second, write->operand(1), std::move(element.at)};
+  return true;
+}
+
+void Elements::note_read(int frame, const ReadBack& read) {
+  auto& reads = reads_[frame];
+  if (std::none_of(reads.begin(), reads.end(),
+                   [&](const ReadBack& known) { return known.read == read.read; }))
+    reads.push_back(read);
+}
+
+bool Elements::step_branch(Element& element) {
+  const Frame reader = frames_[element.frame];
+  const Instruction* read = element.x;
+  const Instruction* given = reader.caller->operand(reader.branch + 1);
+  if (reader.read_by >= 0 || !given->is(Opcode::tuple) || !read->shape().is_array()) return false;
+  const Element whole = fresh(reader.parent, given->operand(static_cast<int>(read->tuple_index())));
+  const Element result = resolve(whole);
+  if (!result.x->is(Opcode::get_tuple_element) || result.at != whole.at) return false;
+  const Instruction* other = result.x->operand(0);
+  if (!other->is(Opcode::conditional) || !is_separable(callers_, other) ||
+      !is_separable(callers_, reader.caller))
+    return false;
+  const std::vector<Computation*> branches = other->branches();
+  if (branches.size() != reader.caller->branches().size() ||
+      !same_scalar({result.frame, other->operand(0), {}},
+                   {reader.parent, reader.caller->operand(0), {}}, kMaxScalarDepth))
+    return false;
+  const Computation* branch = branches[reader.branch];
+  const auto [frame, added] = kept_branches_.try_emplace({element.frame, result.frame, other},
+                                                         static_cast<int>(frames_.size()));
+  if (added) frames_.push_back({branch, result.frame, other, reader.branch, element.frame});
+  const int64_t number = result.x->tuple_index();
+  const Instruction* kept = branch->root()->operand(static_cast<int>(number));
+  note_read(frame->second, {read, kept, nullptr, number});
+  element = {frame->second, kept, std::move(element.at)};
+  return true;
+}
+
+bool Elements::same_scalar(Element a, Element b, int depth) {
+  a = resolve(std::move(a)), b = resolve(std::move(b));
+  if (a == b) return true;
+  if (depth == 0 || a.x->opcode() != b.x->opcode() || a.x->shape().type() != b.x->shape().type() ||
+      a.x->shape().rank() != 0 || b.x->shape().rank() != 0)
+    return false;
+  if (a.x->literal()) return *a.x->literal() == *b.x->literal();
+  if (!hlo::is_elementwise(a.x->opcode()) || a.x->direction() != b.x->direction()) return false;
+  for (int i = 0; i < a.x->operand_count(); ++i)
+    if (!same_scalar({a.frame, a.x->operand(i), {}}, {b.frame, b.x->operand(i), {}}, depth - 1))
+      return false;
   return true;
 }
 
@@ -310,7 +362,7 @@ bool Elements::step_row(Element& element) {
 std::optional<std::pair<int, const Instruction*>> Elements::forward_row(int frame,
                                                                         const Instruction* read) {
   const Frame reader = frames_[frame];
-  if (!reader.caller || reader.read_by >= 0 || !touches_one_row(read, 1, read->shape()))
+  if (!reader.is_body() || reader.read_by >= 0 || !touches_one_row(read, 1, read->shape()))
     return std::nullopt;
   const auto count = counted(reader.caller);
   const int read_way = count ? direction(reader.caller, *count, read->operand(1)) : 0;
@@ -376,8 +428,8 @@ const Instruction* Elements::local(int frame, int of, const Instruction* x) cons
   return found == local_.end() ? nullptr : found->second;
 }
 
-const std::vector<StackRead>& Elements::reads(int frame) const {
-  static const std::vector<StackRead> kNone;
+const std::vector<ReadBack>& Elements::reads(int frame) const {
+  static const std::vector<ReadBack> kNone;
   const auto found = reads_.find(frame);
   return found == reads_.end() ? kNone : found->second;
 }

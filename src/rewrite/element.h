@@ -13,6 +13,7 @@
 
 #include "hlo/module.h"
 #include "rewrite/digits.h"
+#include "rewrite/separable.h"
 
 namespace heddle::rewrite {
 
@@ -21,14 +22,18 @@ using Var = int32_t;
 /// The place along one dimension: its digits, most significant first; none for a size of 1.
 using Index = std::vector<Var>;
 
-/// A computation as it runs: the entry, the body of a loop that stands in another frame, or such a
-/// body at the iteration that another loop's body reads back (`read_by` is then that reader). A
-/// branch of a conditional is one like the entry, which knows nothing of what it is given.
+/// A computation as it runs: the entry, the body of a loop or a branch of a conditional that stands
+/// in another frame, or such a body at the iteration that another loop's body reads back, or such a
+/// branch that the same branch of another conditional reads back (`read_by` is then that reader).
 struct Frame {
   const hlo::Computation* computation = nullptr;
   int parent = -1;
-  const hlo::Instruction* caller = nullptr;  // the while, in the parent's computation
+  const hlo::Instruction* caller =
+      nullptr;      // the while or conditional, in the parent's computation
+  int branch = -1;  // of the conditional
   int read_by = -1;
+
+  bool is_body() const { return caller && branch < 0; }
 };
 
 struct Element {
@@ -40,12 +45,13 @@ struct Element {
 
 struct DecidedMasks;
 
-/// Where a loop's body writes each iteration's value of a stack, and how another reads it back.
-struct StackRead {
-  const hlo::Instruction* read = nullptr;   // the dynamic-slice in the reading body
-  const hlo::Instruction* write = nullptr;  // the dynamic-update-slice in the writing body
-  const hlo::Instruction* loop = nullptr;   // the writing while
-  int64_t element = 0;                      // of that while's state
+/// A value that one frame keeps, and how another, its reader, reads it back: by a stack that a
+/// loop's body writes each iteration's value into, or as a result of the conditional.
+struct ReadBack {
+  const hlo::Instruction* read = nullptr;   // the dynamic-slice or element in the reader
+  const hlo::Instruction* kept = nullptr;   // in the frame that keeps it
+  const hlo::Instruction* write = nullptr;  // the dynamic-update-slice of it; none in a branch
+  int64_t result = -1;                      // of the conditional, whose branch gives it
 };
 
 /// All digits of a place, in order.
@@ -58,6 +64,7 @@ class Elements {
   explicit Elements(const hlo::Module& module);
 
   const std::vector<Frame>& frames() const { return frames_; }
+  const Callers& callers() const { return callers_; }
   /// The instructions of a frame's computation, operands before users, and where one stands there.
   const std::vector<const hlo::Instruction*>& order(int frame) const;
   size_t position(const hlo::Instruction* x) const { return known_.at(x).position; }
@@ -88,8 +95,8 @@ class Elements {
   /// An instruction of `frame`'s own computation that holds the value of `x` of frame `of`, where
   /// resolving one gave the other; null if none did.
   const hlo::Instruction* local(int frame, int of, const hlo::Instruction* x) const;
-  /// The reads through which `frame`'s body sees values of the forward iteration `of`.
-  const std::vector<StackRead>& reads(int frame) const;
+  /// The reads through which the reader of `frame` sees its values.
+  const std::vector<ReadBack>& reads(int frame) const;
 
   /// The constant that every element of `x` has, through views and invariant loop state.
   std::optional<double> splat(int frame, const hlo::Instruction* x);
@@ -107,6 +114,11 @@ class Elements {
   bool step_back(Element& element);
   bool step_state(Element& element);
   bool step_stack(Element& element);
+  /// From what a branch is given to what the same branch of another conditional gave.
+  bool step_branch(Element& element);
+  void note_read(int frame, const ReadBack& read);
+  /// Whether two scalars are the same number.
+  bool same_scalar(Element a, Element b, int depth);
   bool step_row(Element& element);
   /// What the forward iteration that `frame` reads back reads where `frame` reads `read`: a row of
   /// an array that neither loop changes, as parameters of layers are.
@@ -114,7 +126,7 @@ class Elements {
                                                                      const hlo::Instruction* read);
   bool step_slice(Element& element);
 
-  const hlo::Module& module_;
+  const Callers callers_;
   int resolving_ = 0;  // resolve() within resolve()
   Digits digits_;
   std::vector<Frame> frames_;
@@ -129,7 +141,9 @@ class Elements {
   std::map<std::tuple<int, int, const hlo::Instruction*>, const hlo::Instruction*> local_;
   std::map<std::pair<int, const hlo::Instruction*>, int>
       forward_iterations_;  // (reader, writing while)
-  std::map<int, std::vector<StackRead>> reads_;
+  /// By reader, and frame and instruction of the conditional that keeps.
+  std::map<std::tuple<int, int, const hlo::Instruction*>, int> kept_branches_;
+  std::map<int, std::vector<ReadBack>> reads_;
   /// forward_row() by its arguments, as it was when so many iterations were known.
   std::map<std::pair<int, const hlo::Instruction*>,
            std::pair<size_t, std::optional<std::pair<int, const hlo::Instruction*>>>>

@@ -15,6 +15,8 @@ namespace {
 
 // Scores that are a sum of more products are left alone: each is looked at as the call's own.
 constexpr size_t kMaxProducts = 4;
+constexpr const char* kGivenAway =
+    "the branch of a conditional gives these weights to a backward outside of it";
 
 std::shared_ptr<Algebra> make_algebra(Elements& elements) {
   auto algebra = std::make_shared<Algebra>(elements);
@@ -66,6 +68,7 @@ class Finder {
                   at.read_by >= 0 ? at.read_by : static_cast<int>(frame));
         }
     }
+    set_aside_what_is_read_back();
     set_aside_what_weighs_nothing();
     findings_.matches = std::move(forwards_);
     std::move(backwards_.begin(), backwards_.end(), std::back_inserter(findings_.matches));
@@ -73,16 +76,25 @@ class Finder {
   }
 
  private:
+  /// Weights that a branch gives away are no refusal where their backward is found.
+  void set_aside_what_is_read_back() {
+    std::erase_if(findings_.refusals, [&](const Refusal& r) {
+      return r.reason == kGivenAway && has_match(backwards_, r);
+    });
+  }
+
+  static bool has_match(const std::vector<Match>& matches, const Refusal& of) {
+    return std::any_of(matches.begin(), matches.end(), [&](const Match& match) {
+      const Instruction* x = match.anchor.x;
+      return x->name() == of.instruction && x->computation()->name() == of.computation;
+    });
+  }
+
   /// No refusals, unless they are of an attention whose forward is there.
   void set_aside_what_weighs_nothing() {
     std::set<std::string> names;
     std::erase_if(findings_.refusals, [&](const Refusal& r) {
-      const bool is_attention =
-          std::any_of(forwards_.begin(), forwards_.end(), [&](const Match& match) {
-            const Instruction* x = match.anchor.x;
-            return x->name() == r.instruction && x->computation()->name() == r.computation;
-          });
-      if (r.reason != kNoWeighedGradient || is_attention) return false;
+      if (r.reason != kNoWeighedGradient || has_match(forwards_, r)) return false;
       names.insert(r.instruction);
       return true;
     });
@@ -105,7 +117,7 @@ class Finder {
   /// head has of its own: no loss's.
   bool gives_weights_away(const Region& region) const {
     const int home = region.home();
-    if (home == 0 || elements_.frames()[home].parent >= 0) return false;
+    if (elements_.frames()[home].branch < 0) return false;
     const std::vector<const Member*> members = region.members(home);
     return std::any_of(members.begin(), members.end(), [](const Member* member) {
       return member->kind == Kind::matrix && member->place.x->is(Opcode::dot) &&
@@ -124,8 +136,7 @@ class Finder {
       Region region(elements_, *algebra, frame, exponential, home, terms, opaque);
       if (region.keys().empty()) return false;
       if (!region.feeds_products()) {
-        if (gives_weights_away(region))
-          reason = "the branch of a conditional gives these weights to a backward outside of it";
+        if (gives_weights_away(region)) reason = kGivenAway;
         return false;
       }
       const auto softmax = softmax_of(*algebra, region);

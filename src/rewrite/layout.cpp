@@ -171,7 +171,7 @@ std::optional<Element> local_element(Elements& elements, int home, const Element
   std::vector<const hlo::Instruction*> candidates;
   if (const hlo::Instruction* x = elements.local(home, element.frame, element.x))
     candidates.push_back(x);
-  for (const StackRead& read : elements.reads(element.frame)) candidates.push_back(read.read);
+  for (const ReadBack& read : elements.reads(element.frame)) candidates.push_back(read.read);
   std::optional<Element> repeated;
   for (const hlo::Instruction* x : candidates) {
     Element local = elements.fresh(home, x);

@@ -146,19 +146,4 @@ const Instruction* stack_write(const Instruction* loop, const CountedLoop& count
   return write;
 }
 
-bool is_separable(const Instruction* loop) {
-  const auto only_elements = [](const Instruction* tuple) {
-    for (const Instruction* user : tuple->users())
-      if (!user->is(Opcode::get_tuple_element)) return false;
-    return !tuple->is_root() || tuple->is(Opcode::parameter);
-  };
-  for (const hlo::Computation* part : {loop->body(), loop->condition()})
-    if (loop->module()->callers(part).size() != 1 || part->parameters().size() != 1 ||
-        !only_elements(part->parameter(0)))
-      return false;
-  // A sharding names the elements one by one.
-  return loop->operand(0)->is(Opcode::tuple) && loop->body()->root()->is(Opcode::tuple) &&
-         only_elements(loop) && !loop->has("sharding");
-}
-
 }  // namespace heddle::rewrite

@@ -34,8 +34,4 @@ int direction(const hlo::Instruction* loop, const CountedLoop& count,
 /// dimension 0. `first` is the operand number of the first start.
 bool touches_one_row(const hlo::Instruction* x, int first, const hlo::Shape& row);
 
-/// Whether the loop's state is made and taken apart element by element wherever it is seen, so that
-/// elements can be added and removed.
-bool is_separable(const hlo::Instruction* loop);
-
 }  // namespace heddle::rewrite

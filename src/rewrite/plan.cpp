@@ -68,11 +68,19 @@ std::optional<Algebra::Renaming> same_attention(const Match& forward, const Matc
       computation(forward.anchor.frame) != computation(backward.anchor.frame))
     return std::nullopt;
   Algebra::Renaming names;
+  // The backward's frames are those of the forward, or as they are read back.
+  const auto are_one = [&](int a, int b) {
+    int of_forward = forward.anchor.frame, of_backward = backward.anchor.frame;
+    while (of_forward >= 0 && of_backward >= 0 && a != b) {
+      if (a == of_forward && b == of_backward) return true;
+      of_forward = elements.frames()[of_forward].parent;
+      of_backward = elements.frames()[of_backward].parent;
+    }
+    return a == b;
+  };
   // Both places of one value: labels of dimensions in the order in which they stand.
   const auto agree = [&](const Element& a, const Element& b) {
-    const bool same_frame =
-        a.frame == b.frame || (a.frame == forward.anchor.frame && b.frame == backward.anchor.frame);
-    if (!same_frame || a.x != b.x) return false;
+    if (!are_one(a.frame, b.frame) || a.x != b.x) return false;
     for (size_t i = 0; i < a.at.size(); ++i) {
       if (a.at[i].size() != b.at[i].size()) return false;
       for (size_t j = 0; j < a.at[i].size(); ++j)

@@ -75,8 +75,8 @@ Region::Region(Elements& elements, Algebra& algebra, int frame, const Instructio
   find_keys();
   if (terms == Terms::whole) find_scores();
   if (home != frame) {
-    for (const StackRead& read : elements.reads(frame)) {
-      const Element row = elements_.fresh(frame, read.write->operand(1));
+    for (const ReadBack& read : elements.reads(frame)) {
+      const Element row = elements_.fresh(frame, read.kept);
       const Element written = elements_.resolve(row);
       const Member* member = find(frame, written.x);
       if (!member || opaque_.contains(written.x)) continue;
@@ -170,8 +170,8 @@ void Region::add_operands(const Element& here, std::vector<Element>& to) const {
     for (const Instruction* operand : x->operands())
       if (hlo::same_dims(operand->shape(), x->shape()))
         to.push_back({here.frame, operand, here.at});
-  } else if (x->is(Opcode::dynamic_slice)) {
-    // Scores that the loop which is read back kept.
+  } else if (x->is(Opcode::dynamic_slice) || x->is(Opcode::get_tuple_element)) {
+    // Scores that the loop or branch which is read back kept.
     Element kept = elements_.resolve(here);
     if (kept.frame != here.frame && is_contraction(elements_, kept.frame, kept.x))
       to.push_back(std::move(kept));

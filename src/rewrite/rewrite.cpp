@@ -23,7 +23,7 @@ namespace {
 class Rewriter {
  public:
   Rewriter(hlo::Module& module, const Options& options)
-      : module_(module), options_(options), elements_(module) {}
+      : module_(module), options_(options), elements_(module), reads_(elements_) {}
 
   Result<Report> run() {
     const Findings findings = find_attention(elements_);
@@ -46,9 +46,11 @@ class Rewriter {
       drop_what_saves_nothing();
       keep_what_is_needed();
     } while (replan_);
-    HEDDLE_TRY(commit(module_, elements_, plans_));
     for (const auto& plan : plans_)
       if (plan) report_.fusions.push_back(described(*plan));
+    if (report_.fusions.empty()) return std::move(report_);
+    HEDDLE_TRY(commit(module_, elements_, plans_));
+    HEDDLE_TRY(remove_dead_state(module_, reads_));
     return std::move(report_);
   }
 
@@ -84,7 +86,7 @@ class Rewriter {
   /// Rotations whose results are computed anyway are not done again inside a call.
   void keep_what_is_needed() {
     const Liveness::Replaced cut = replaced();
-    const Liveness liveness(module_, cut);
+    const Liveness liveness(module_, reads_, cut);
     for (const auto& plan : plans_) {
       if (!plan) continue;
       for (const Instruction* x : plan->absorbed)
@@ -215,7 +217,7 @@ class Rewriter {
     for (bool again = true; again;) {
       again = false;
       const Liveness::Replaced cut = replaced();
-      const Liveness liveness(module_, cut);
+      const Liveness liveness(module_, reads_, cut);
       for (size_t i = 0; i < plans_.size(); ++i) {
         if (!plans_[i] || !liveness.is_live(plans_[i]->anchor.x)) continue;
         const bool inner = std::none_of(plans_[i]->results.begin(), plans_[i]->results.end(),
@@ -266,6 +268,7 @@ class Rewriter {
   hlo::Module& module_;
   const Options& options_;
   Elements elements_;
+  BranchReads reads_;
   std::vector<std::optional<Plan>> plans_;
   std::vector<const Match*> matches_;
   std::unordered_map<const Instruction*, std::vector<size_t>> forwards_;  // plans by softmax
@@ -285,8 +288,6 @@ Result<Report> fuse(const hlo::Module& module, const Options& options,
   HEDDLE_TRY(canonicalise(*copy));
   HEDDLE_ASSIGN(Report report, Rewriter(*copy, options).run());
   if (report.fusions.empty()) return report;
-  copy->remove_dead();
-  remove_dead_state(*copy);
   // An operand of a call that depends on its result, for one, shows here.
   HEDDLE_TRY(copy->verify());
   return report;

@@ -206,7 +206,6 @@ std::vector<Expected> fused() {
                            "mask_of_softmax",
                            "causal_by_softmax",
                            "scan_of_branches",
-                           "scan_of_branches_grad",
                            "clamped_indices",
                            "doubled_indices",
                            "halves_of_distances",
@@ -416,6 +415,19 @@ std::vector<Expected> fused() {
   all.push_back({"dots_merged", 2, 0});
   all.push_back({"branches", 2, 0});
   all.push_back({"branches_grad", 2, 2});
+  all.push_back({"scan_of_branches_grad", 2, 1});
+  all.push_back({"attention_or_means", 1, 0});
+  for (const char* name : {"causal_or_full", "one_of_three_in_groups", "dropped_or_not"})
+    all.push_back({name, 2, 0});
+  for (const char* name :
+       {"attention_or_means_grad", "attention_or_means_grad.simplified", "scan_of_chosen_layers",
+        "scan_of_chosen_layers.simplified", "chosen_scan_grad", "chosen_scan_grad.simplified"})
+    all.push_back({name, 1, 1});
+  for (const char* name :
+       {"causal_or_full_grad", "causal_or_full_grad.simplified", "one_of_three_in_groups_grad",
+        "one_of_three_in_groups_grad.simplified", "dropped_or_not_grad",
+        "dropped_or_not_grad.simplified", "chosen_twice_grad", "chosen_twice_grad.simplified"})
+    all.push_back({name, 2, 2});
   all.push_back({"layers_unrolled", 3, 3});
   all.push_back({"layers_everything_saveable", 2, 2});
   all.push_back({"layers_dots_saveable", 2, 2});

@@ -14,12 +14,13 @@ from pathlib import Path
 import jax
 import jaxlib._hlo as _hlo
 
-from forms import (backwards, broadcasts, dropout, factors, heads, integers, layers, lookalikes, losses,  # noqa: F401
+from forms import (backwards, broadcasts, conditionals, dropout, factors, heads, integers, layers, lookalikes, losses,  # noqa: F401
                    masks, rope, rows, scores, sinks)
 from forms.form import FORMS
 
 
-SIMPLIFIED = {"dropped_by_keys_of_keys_grad"}
+SIMPLIFIED = {"dropped_by_keys_of_keys_grad", "attention_or_means_grad", "causal_or_full_grad", "one_of_three_in_groups_grad",
+              "dropped_or_not_grad", "scan_of_chosen_layers", "chosen_scan_grad", "chosen_twice_grad"}
 
 
 def simplified(lowered):

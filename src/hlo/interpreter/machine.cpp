@@ -276,15 +276,12 @@ Result<Literal> Machine::evaluate_conditional(const Instruction& x, Operands ope
   const Literal& chooser = operands[0];
   const auto count = static_cast<int64_t>(operands.size()) - 1;
   int64_t branch = chooser.get_integer(0);
-  const auto* branches = x.get<std::vector<Computation*>>("branch_computations");
   if (chooser.shape().type() == ElementType::pred) {
     branch = branch != 0 ? 0 : 1;
   } else if (branch < 0 || branch >= count) {
     branch = count - 1;  // XLA's rule for an index out of range
   }
-  const Computation* callee =
-      branches ? (*branches)[branch]
-               : x.called(branch == 0 ? "true_computation" : "false_computation");
+  const Computation* callee = x.branches()[branch];
   Operands arguments;
   arguments.push_back(std::move(operands[branch + 1]));
   operands.clear();
