@@ -78,10 +78,20 @@ TEST(Fp8By16Bits, TensorsAreWidenedAndResultsScaled) {
       << backward->description;
 }
 
-TEST(Fp8By16Bits, PagesAreRefused) {
+TEST(Fp8By16Bits, PagesAreWidenedWhereTheyLie) {
   problem::Fp8AttentionProblem paged = fp8_of(of(96, 96, {Feature::paged}));
-  EXPECT_NE(refusal(paged).find("k is paged, expected dense or ragged"), std::string::npos)
-      << refusal(paged);
+  const Result<Lowering> lowering = lowered(paged, "sm_80");
+  ASSERT_TRUE(lowering.is_ok()) << lowering.status().message();
+  EXPECT_NE(lowering->description.find("k scaled from f8e4m3 to f16"), std::string::npos)
+      << lowering->description;
+  EXPECT_EQ(lowering->description.find("k copied"), std::string::npos) << lowering->description;
+}
+
+TEST(Fp8By16Bits, RingsAreRefused) {
+  problem::Fp8AttentionProblem ring = fp8_of(of(96, 96));
+  ring.structure.attention.type(ring.structure.attention.k).storage = problem::Storage::in_ring();
+  EXPECT_NE(refusal(ring).find("k is a ring, expected dense, ragged or pages"), std::string::npos)
+      << refusal(ring);
 }
 
 }  // namespace
