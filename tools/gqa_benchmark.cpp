@@ -37,7 +37,7 @@ gqa::Operator operator_of(const GqaCell& cell) {
   return op;
 }
 
-/// Numbers near 0, codes of any kind.
+/// Numbers near 0; codes of every kind but NaN, and such scales that they stand for numbers near 0.
 void fill(void* memory, DataType type, int64_t count, std::mt19937_64& generator) {
   if (is_floating(type) && size_of(type) > 1) {
     std::normal_distribution<float> normal;
@@ -45,7 +45,14 @@ void fill(void* memory, DataType type, int64_t count, std::mt19937_64& generator
     return;
   }
   for (int64_t n = 0; n < count; ++n)
-    static_cast<uint8_t*>(memory)[n] = static_cast<uint8_t>(generator() % 100);
+    static_cast<uint8_t*>(memory)[n] =
+        static_cast<uint8_t>(generator() % 127 | (generator() & 128));
+}
+
+/// One over the root of the mean square of such codes.
+double scale_of(DataType cache) {
+  if (cache == DataType::i8) return 1 / 73.8;
+  return cache == DataType::f8e4m3 ? 1 / 100.1 : 1 / 4.6;  // two of 4 bits
 }
 
 double median(std::vector<double> values) {
@@ -94,6 +101,9 @@ Result<GqaNode> GqaNode::make(const GqaCell& cell, engine::Device device) {
     if (port.uid == gqa::uid_of(gqa::seqlens_k)) {
       for (int64_t n = 0; n < count; ++n)
         store(DataType::i32, values.data(), n, static_cast<double>(cell.keys - 1));
+    } else if (port.uid == gqa::uid_of(gqa::k_scale) || port.uid == gqa::uid_of(gqa::v_scale)) {
+      for (int64_t n = 0; n < count; ++n)
+        store(DataType::f32, values.data(), n, scale_of(cell.cache.cache));
     } else {
       fill(values.data(), *tensor.dtype, count, generator);
     }

@@ -42,9 +42,10 @@ ForwardScratch forward_scratch(const ForwardPass<Real>& pass, const KernelShape&
   const int64_t panel = panel_rows(shape, pass.products);
   const int64_t rows = round_up(pass.tile_rows, panel);
   const int64_t pack = pack_of(pass.products), words = words_of(pass.products, a.qk_dim);
-  // Of few rows the queries are packed by tiles, in the place of keys, and some rows of V.
+  // Of few rows the queries are packed by tiles, in the place of keys, and
+  // twice 64 rows of V.
   const bool packs_few = pass.has_few_rows && pass.products == Products::tiles;
-  const int64_t packed_keys = !pass.has_few_rows ? kForwardKeys : packs_few ? 64 : 0;
+  const int64_t packed_keys = !pass.has_few_rows ? kForwardKeys : packs_few ? 128 : 0;
   const int64_t scores = panel * kScorePitch;
   const int64_t steps = a.score.is_identity ? 0 : a.score.count;
   Layout layout;

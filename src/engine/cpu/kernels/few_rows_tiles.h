@@ -130,45 +130,67 @@ inline void store_scores(TileRows of, const Real* dots, Real* scores, int64_t pi
   }
 }
 
-/// As few_rows_scores(), of queries that are packed; `staging` has room for 32 rows.
+/// Keys at once, and rows of V.
+inline constexpr int64_t kKeysAtOnce = 32, kValuesAtOnce = 64;
+
+/// Rows as tiles read them.
+struct PairRows {
+  const Real* first;
+  int64_t stride;  ///< in words
+};
+/// `count` rows from `at` on where they lie, or in `staging`, those that do not exist zeros.
+inline PairRows pair_rows(const RowRange& rows, int64_t at, int64_t count, int64_t columns,
+                          Real* staging) {
+  const View& v = *rows.view;
+  const bool by_steps = !v.pages && !v.ring;
+  if (CodePairs::lies_ready(v) && by_steps && at + count <= rows.count) {
+    return {reinterpret_cast<const Real*>(rows.address(at)), v.stride[2] / CodePairs::kPack};
+  }
+  const int64_t depth = words_of<CodePairs>(columns), step = v.stride[2] * v.element_bytes;
+  const int64_t there = smaller(count, rows.count - at);
+  const char* const base = by_steps && there > 0 ? rows.address(at) : nullptr;
+  for (int64_t r = 0; r < count; ++r) {
+    const char* const p = r >= there ? nullptr : by_steps ? base + r * step : rows.address(at + r);
+    if (p) {
+      CodePairs::read(v, p, columns, staging + r * depth);
+    } else {
+      fill(staging + r * depth, depth, 0);
+    }
+  }
+  return {staging, depth};
+}
+
+/// As few_rows_scores(), of queries that are packed; `staging` has room for the words of twice
+/// kKeysAtOnce rows: tiles are not loaded from what is on its way to memory, so the rows after
+/// these are written before these are multiplied.
 inline void few_rows_scores_by_tiles(const RowRange& keys, int64_t columns, TileRows of,
                                      const Real* queries, int64_t first, int64_t last,
                                      Real* staging, Real* scores, int64_t pitch) {
-  constexpr int kMost = 32;
-  const int64_t depth = words_of<CodePairs>(columns), step = round_up(columns, kPanelColumns);
-  for (int64_t j = first; j < last; j += kMost) {
-    const int wanted = static_cast<int>(smaller(kMost, last - j));
-    fetch_rows(keys, j + kRowsAhead);
-    fetch_rows(keys, j + kRowsAhead + kLanes);
-    const View& v = *keys.view;
-    const Real* row = staging;
-    int64_t stride = step;
-    if (CodePairs::lies_ready(v) && !v.pages && !v.ring && j + wanted <= keys.count) {
-      row = reinterpret_cast<const Real*>(keys.address(j));
-      stride = v.stride[2] / CodePairs::kPack;
-    } else {
-      const int count = static_cast<int>(smaller(wanted, keys.count - j));
-      for (int at = 0; at < count; at += kLanes) {
-        const Real* rows[kLanes];
-        rows_as_words<CodePairs>(keys, j + at, static_cast<int>(smaller(kLanes, count - at)),
-                                 columns, false, staging + at * step, rows);
-      }
-      fill(staging + count * step, (wanted - count) * step, 0);
-    }
-    alignas(64) Real dots[kMost * kLanes];
-    if (wanted > kLanes) {
-      multiply_tiles<2, 1, false>(row, stride, queries, kLanes, dots, kLanes, depth);
+  const int64_t depth = words_of<CodePairs>(columns);
+  const auto rows_at = [&](int64_t j) {
+    for (int64_t next = 0; next < kKeysAtOnce; next += kLanes)
+      fetch_rows(keys, j + kRowsAhead + next);
+    return pair_rows(keys, j, smaller(kKeysAtOnce, last - j), columns,
+                     staging + (j - first) / kKeysAtOnce % 2 * kKeysAtOnce * depth);
+  };
+  PairRows rows = rows_at(first);
+  for (int64_t j = first; j < last; j += kKeysAtOnce) {
+    const PairRows these = rows;
+    if (j + kKeysAtOnce < last) rows = rows_at(j + kKeysAtOnce);
+    alignas(64) Real dots[kKeysAtOnce * kLanes];
+    if (last - j > kLanes) {
+      multiply_tiles<2, 1, false>(these.first, these.stride, queries, kLanes, dots, kLanes, depth);
+      store_scores(of, dots, scores + j, pitch);
       store_scores(of, dots + kLanes * kLanes, scores + j + kLanes, pitch);
     } else {
-      multiply_tiles<1, 1, false>(row, stride, queries, kLanes, dots, kLanes, depth);
+      multiply_tiles<1, 1, false>(these.first, these.stride, queries, kLanes, dots, kLanes, depth);
+      store_scores(of, dots, scores + j, pitch);
     }
-    store_scores(of, dots, scores + j, pitch);
   }
 }
 
 /// As few_rows_output(). `words` has room for sixteen rows of a block's probabilities, `panels` for
-/// kValuesAtOnce rows of V, and `parts` for sixteen rows of O.
-inline constexpr int64_t kValuesAtOnce = 64;
+/// twice kValuesAtOnce rows of V, and `parts` for sixteen rows of O.
 inline void few_rows_output_by_tiles(const RowRange& values, int64_t columns, TileRows of,
                                      const Real* p, int64_t pitch, int64_t first, int64_t last,
                                      Real* staging, Real* words, Real* panels, Real* parts, Real* o,
@@ -182,17 +204,24 @@ inline void few_rows_output_by_tiles(const RowRange& values, int64_t columns, Ti
                   of.rows * pitch, out + j);
     }
   }
-  for (int64_t j = 0; j < keys; j += kValuesAtOnce) {
+  constexpr int64_t kDepth = kValuesAtOnce / CodePairs::kPack;
+  const auto panels_of = [&](int64_t j) {
+    return panels + j / kValuesAtOnce % 2 * kDepth * o_pitch;
+  };
+  const auto pack = [&](int64_t j) {
     const int64_t at = first + j;
     const int64_t count = larger(0, smaller(kValuesAtOnce, smaller(last, values.count) - at));
     for (int64_t next = 0; next < kValuesAtOnce; next += kLanes)
       fetch_rows(values, at + kValuesAtOnce + next);
     const RowRange these{values.view, values.b, values.h, values.first + at, count};
-    pack_rows<CodePairs>(these, columns, kValuesAtOnce, panels, staging);
-    constexpr int64_t kDepth = kValuesAtOnce / CodePairs::kPack;
+    pack_rows<CodePairs>(these, columns, kValuesAtOnce, panels_of(j), staging);
+  };
+  pack(0);
+  for (int64_t j = 0; j < keys; j += kValuesAtOnce) {
+    if (j + kValuesAtOnce < keys) pack(j + kValuesAtOnce);
+    const Real* const row = words + j / CodePairs::kPack;
     for (int64_t d = 0; d < columns; d += kPanelColumns) {
-      const Real* const panel = panels + d * kDepth;
-      const Real* const row = words + j / CodePairs::kPack;
+      const Real* const panel = panels_of(j) + d * kDepth;
       if (j == 0) {
         multiply_tiles<1, 2, false>(row, word_pitch, panel, kPanelColumns, parts + d, o_pitch,
                                     kDepth);
