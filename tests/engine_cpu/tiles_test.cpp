@@ -29,56 +29,29 @@ std::string words_of(const engine::Problem& problem) {
   return engine::cpu_engine().plan(problem).value()->description();
 }
 
-bool uses_tiles(const engine::Problem& problem) {
-  return words_of(problem).find("by tiles") != std::string::npos;
-}
-
-TEST_F(Tiles, MultiplyBf16) {
+TEST_F(Tiles, MultiplyBf16OfManyRows) {
   const ForcedLevel level(Isa::amx);
+  const auto uses_tiles = [](const engine::Problem& problem) {
+    return words_of(problem).find("by tiles") != std::string::npos;
+  };
   EXPECT_TRUE(uses_tiles(causal_attention(DataType::bf16, 1, 2, 1, 100, 64)));
   EXPECT_TRUE(uses_tiles(causal_attention_backward(DataType::bf16, 1, 2, 1, 100, 64)));
-  EXPECT_TRUE(uses_tiles(causal_attention(DataType::bf16, 1, 2, 1, 2, 64)));
+  EXPECT_FALSE(uses_tiles(causal_attention(DataType::bf16, 1, 2, 1, 2, 64)));
   for (DataType other : {DataType::f32, DataType::f16}) {
-    EXPECT_FALSE(uses_tiles(causal_attention(other, 1, 2, 1, 2, 64)));
     EXPECT_FALSE(uses_tiles(causal_attention(other, 1, 2, 1, 100, 64)));
     EXPECT_FALSE(uses_tiles(causal_attention_backward(other, 1, 2, 1, 100, 64)));
   }
 }
 
-/// Codes in the place of K and V.
-problem::AttentionProblem of_codes(problem::AttentionProblem p) {
-  for (problem::OperandId id : {p.structure.k, p.structure.v}) {
-    problem::OperandType& type = p.structure.type(id);
-    type.dtype = DataType::i8;
-    type.scales.per = problem::Scales::Per::tensor;
-    type.scales.operand = static_cast<problem::OperandId>(p.structure.operands.size());
-    p.structure.operands.push_back({DataType::f32});
-    p.sizes.layouts.push_back(dense({1, 1, 1, 1}));
-  }
-  return p;
-}
-
-/// A tile has sixteen rows: three parts of five of f32, two of eight of 16 bits.
-TEST_F(Tiles, MultiplyCodesByFewRowsInParts) {
-  const ForcedLevel level(Isa::amx);
-  for (DataType dtype : {DataType::f32, DataType::f16, DataType::bf16}) {
-    EXPECT_TRUE(uses_tiles(of_codes(causal_attention(dtype, 1, 5, 1, 1, 64))));
-    EXPECT_EQ(uses_tiles(of_codes(causal_attention(dtype, 1, 6, 1, 1, 64))),
-              dtype != DataType::f32);
-    EXPECT_EQ(uses_tiles(of_codes(causal_attention(dtype, 1, 8, 1, 1, 64))),
-              dtype != DataType::f32);
-    EXPECT_FALSE(uses_tiles(of_codes(causal_attention(dtype, 1, 9, 1, 1, 64))));
-  }
-}
-
 template <class Draw>
 void sweep(const Draw& draw, uint64_t first_seed, uint64_t count, AttentionOptions options) {
+  options.dtypes = {DataType::bf16};
   const ForcedLevel level(Isa::amx);
   for (uint64_t seed = first_seed; seed < first_seed + count; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     Program program = draw(random, options);
-    const Definition definition(program, io_dtype(program));
+    const Definition definition(program, DataType::bf16);
     const Status status = run(program, engine::cpu_engine());
     ASSERT_TRUE(status.is_ok()) << status.message();
     ASSERT_TRUE(definition.is_met_by(program)) << graph::write_text(program.graph);
@@ -88,7 +61,6 @@ void sweep(const Draw& draw, uint64_t first_seed, uint64_t count, AttentionOptio
 /// Any head dims, so that sums end anywhere in a tile, and lengths that do.
 AttentionOptions any_width() {
   AttentionOptions options;
-  options.dtypes = {DataType::bf16};
   options.any_head_dim = 1, options.max_head_dim = 140, options.max_length = 140;
   options.single_row = 0, options.max_batch = 1, options.max_key_heads = 2;
   return options;
@@ -97,22 +69,6 @@ AttentionOptions any_width() {
 TEST_F(Tiles, OfAnyWidth) {
   sweep(random_sdpa, 1, 60, any_width());
   sweep(random_sdpa_backward, 1000, 40, any_width());
-}
-
-/// A token's rows, or two tokens', against caches of every kind and of several blocks: scales of
-/// codes, rotations, sinks and masks are what they are elsewhere.
-TEST_F(Tiles, OfFewRowsAndManyKeys) {
-  AttentionOptions options = any_width();
-  options.max_query_length = 2, options.max_length = 700, options.max_batch = 2;
-  options.dropout = 0.1;
-  for (const double codes : {0.0, 1.0}) {
-    options.codes = codes;
-    options.any_head_dim = 1 - codes;  // two codes of 4 bits are a byte
-    sweep(random_sdpa, 4000, 40, options);
-    options.dtypes = {DataType::f32, DataType::bf16, DataType::f16};
-    options.rings = options.paged = 0.3;
-    sweep(random_sdpa, 5000, 60, options);
-  }
 }
 
 /// Several blocks of keys and several tiles of rows.

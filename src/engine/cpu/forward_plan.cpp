@@ -80,24 +80,13 @@ ChosenPath chosen(const AttentionProblem& p, const KernelShape& shape,
   return {path, std::move(reason)};
 }
 
-/// Whether tiles multiply few rows: bf16, or codes by f32 in parts, three of which are an f32 and
-/// two of which are more than 16 bits hold (kernels/few_rows_tiles.h).
-bool tiles_serve_few_rows(const AttentionProblem& p, const KernelShape& shape) {
-  const AttentionStructure& s = p.structure;
-  if (s.k_rope) return false;
-  if (!s.type(s.k).holds_codes() || !s.type(s.v).holds_codes())
-    return are_bf16(s, {s.q, s.k, s.v}) && !s.q_rope;
-  return size_of(s.type(s.q).dtype) == 2 ||
-         3 * std::min<int64_t>(group_rows(p.sizes), shape.few_rows) <= 16;
-}
-
-/// The chips that have tiles are slow with pairs (Sapphire Rapids, 32 heads on 8, 4096 keys of
-/// d 128, a core: 12.4 GB/s by pairs, 14.0 in f32).
-Products products_of(const AttentionProblem& p, const KernelShape& shape, AttentionPath path) {
-  const AttentionStructure& s = p.structure;
-  if (shape.of_bf16 == Products::tiles && path != AttentionPath::flash)
-    return tiles_serve_few_rows(p, shape) ? Products::tiles : Products::singles;
-  return are_bf16(s, {s.q, s.k, s.v}) ? shape.of_bf16 : Products::singles;
+/// Rows where keys stay as they lie are too few for tiles, and the chips that have these are slow
+/// with pairs (Sapphire Rapids, 32 heads on 8, 4096 keys of d 128, a core: 12.4 GB/s by pairs, 14.0
+/// in f32).
+Products products_of(const AttentionStructure& s, const KernelShape& shape, AttentionPath path) {
+  if (!are_bf16(s, {s.q, s.k, s.v})) return Products::singles;
+  if (shape.of_bf16 == Products::tiles && path != AttentionPath::flash) return Products::singles;
+  return shape.of_bf16;
 }
 
 /// What of a pass does not depend on how it is cut into tiles.
@@ -113,7 +102,7 @@ ForwardPass<Real> pass_of(const AttentionProblem& p, const KernelShape& shape, A
   a.score.count = static_cast<int32_t>(s.score.nodes.size());
   a.dropout.kind = static_cast<DropoutKind>(s.dropout.kind);
   pass.has_few_rows = path != AttentionPath::flash;
-  pass.products = products_of(p, shape, path);
+  pass.products = products_of(s, shape, path);
   return pass;
 }
 
@@ -126,7 +115,7 @@ class ForwardPlan final : public Plan {
         kernels_(attention_kernels_of<Real>(isa_)),
         path_(chosen(p, kernels_.shape, allowed)),
         workers_(worker_count()),
-        tiles_(forward_tiles(p.structure, p.sizes, machine_shape(p))),
+        tiles_(forward_tiles(p.structure, p.sizes, machine_shape(p.structure))),
         q_rope_(p.structure.q_rope, rotated_queries(p.structure, p.sizes), p.structure),
         k_rope_(p.structure.k_rope, rotated_keys(p.structure, p.sizes), p.structure) {
     shape_ = pass_of<Real>(p, kernels_.shape, path_.path);
@@ -162,9 +151,7 @@ class ForwardPlan final : public Plan {
   std::string description() const override {
     return fmt::format("flash attention forward, {}{}, {} workers, tiles of {} rows x {} keys{}",
                        name(isa_),
-                       shape_.has_few_rows && shape_.products == Products::tiles
-                           ? ", keys where they lie, by tiles"
-                       : shape_.has_few_rows                  ? ", keys where they lie"
+                       shape_.has_few_rows                    ? ", keys where they lie"
                        : shape_.products == Products::singles ? ""
                        : shape_.products == Products::pairs   ? ", bf16 products"
                                                               : ", bf16 products by tiles",
@@ -179,11 +166,11 @@ class ForwardPlan final : public Plan {
     int64_t* parts_left;
   };
 
-  MachineShape machine_shape(const AttentionProblem& p) const {
+  MachineShape machine_shape(const AttentionStructure& s) const {
     const KernelShape& shape = kernels_.shape;
     const bool few = path_.path != AttentionPath::flash;
     return {workers_, l2_bytes(),
-            few ? shape.few_rows : panel_rows(shape, products_of(p, shape, path_.path)),
+            few ? shape.few_rows : panel_rows(shape, products_of(s, shape, path_.path)),
             few ? shape.few_rows : MachineShape::kNoLimit};
   }
 
@@ -216,7 +203,7 @@ class ForwardPlan final : public Plan {
     // Every worker's scratch, rounded up, and their rows wherever they are.
     const int64_t empty = forward_scratch(pass, shape).bytes;
     // A tile of few rows has the memory of a panel.
-    pass.tile_rows = few ? most.workers * panel_rows(shape, pass.products) : most.rows;
+    pass.tile_rows = few ? most.workers * shape.panel_rows : most.rows;
     return cursor.used() + most.workers * (empty + kScratchAlignment) +
            forward_scratch(pass, shape).bytes - empty;
   }

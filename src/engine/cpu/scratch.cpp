@@ -42,15 +42,12 @@ ForwardScratch forward_scratch(const ForwardPass<Real>& pass, const KernelShape&
   const int64_t panel = panel_rows(shape, pass.products);
   const int64_t rows = round_up(pass.tile_rows, panel);
   const int64_t pack = pack_of(pass.products), words = words_of(pass.products, a.qk_dim);
-  // Of few rows the queries are packed by tiles, in the place of keys, and
-  // twice 64 rows of V.
-  const bool packs_few = pass.has_few_rows && pass.products == Products::tiles;
-  const int64_t packed_keys = !pass.has_few_rows ? kForwardKeys : packs_few ? 128 : 0;
+  const int64_t packed_keys = pass.has_few_rows ? 0 : kForwardKeys;
   const int64_t scores = panel * kScorePitch;
   const int64_t steps = a.score.is_identity ? 0 : a.score.count;
   Layout layout;
   ForwardScratch at{};
-  at.q_pitch = round_up(packs_few ? a.qk_dim : words, shape.lanes) + shape.lanes;
+  at.q_pitch = round_up(words, shape.lanes) + shape.lanes;
   at.o_pitch = round_up(a.v_dim, shape.panel_columns);
   at.q = layout.take<Real>(rows * at.q_pitch);
   at.o = layout.take<Real>(rows * at.o_pitch);
@@ -58,7 +55,7 @@ ForwardScratch forward_scratch(const ForwardPass<Real>& pass, const KernelShape&
   at.v = layout.take<Real>(packed_keys / pack * at.o_pitch);
   at.s = layout.take<Real>(scores);
   at.p = pack > 1 ? layout.take<Real>(scores / pack) : at.s;
-  at.staging = layout.take<Real>((packs_few ? 2 : 1) * staging_words(a, shape));
+  at.staging = layout.take<Real>(staging_words(a, shape));
   at.max = layout.take<Real>(rows + shape.lanes);
   at.sum = layout.take<Real>(rows + shape.lanes);
   at.factors = layout.take<Real>(a.dropout.kind == DropoutKind::none ? 0 : kForwardKeys);

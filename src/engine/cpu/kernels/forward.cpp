@@ -10,9 +10,6 @@
 #include "engine/cpu/kernels/forward.h"
 
 #include "engine/cpu/kernels/few_rows.h"
-#if defined(HEDDLE_CPU_LEVEL_BF16)
-#include "engine/cpu/kernels/few_rows_tiles.h"
-#endif
 #include "engine/cpu/kernels/forward_tile.h"
 
 namespace heddle::engine::cpu::HEDDLE_CPU_LEVEL {
@@ -81,25 +78,6 @@ void visit_few_rows(const AttentionArguments& a, const ScoreUnits& units, Tile& 
   few_rows_output(values, a.v_dim, rows, t.s, kScorePitch, first, last, t.staging, t.o, t.o_pitch);
 }
 
-#if defined(HEDDLE_CPU_LEVEL_BF16)
-/// The same by tiles. Queries are packed where keys of other tiles are, and the parts of O lie
-/// behind its rows.
-void visit_few_rows_by_tiles(const AttentionArguments& a, const ScoreUnits& units, Tile& t,
-                             const KeyBlock& block, const RowRange& keys, const RowRange& values,
-                             const RowRange& next, int rows) {
-  const Interval seen = columns_seen(a, t, block, 0, rows);
-  if (seen.lo >= seen.hi) return;
-  const auto [first, last] = columns_computed<Singles>(seen);
-  const TileRows of = tile_rows_of(a, rows);
-  for (int64_t at = first; at < first + kRowsAhead; at += kLanes) fetch_rows(values, at);
-  few_rows_scores_by_tiles(keys, a.qk_dim, of, t.k, first, last, t.staging, t.s, kScorePitch);
-  softmax_panel<Singles>(a, units, t, block, 0, rows, first, last);
-  for (int64_t at = 0; at < next.count; at += kLanes) fetch_rows(next, at);
-  few_rows_output_by_tiles(values, a.v_dim, of, t.s, kScorePitch, first, last, t.staging, t.p, t.v,
-                           t.o + 16 * t.o_pitch, t.o, t.o_pitch);
-}
-#endif
-
 void store_partial(const ForwardPass& pass, const ForwardTask& task, const Tile& t, int64_t r) {
   const AttentionArguments& a = pass.a;
   const Row& row = t.rows[r];
@@ -139,13 +117,6 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
   fill(t.q + rows * t.q_pitch, (panels_end - rows) * t.q_pitch, 0);
   fill(t.o, panels_end * t.o_pitch, 0);
 
-#if defined(HEDDLE_CPU_LEVEL_BF16)
-  if (pass.has_few_rows && pass.products == Products::tiles) {
-    const int64_t words = words_of<CodePairs>(a.qk_dim);
-    pack_queries(tile_rows_of(a, rows), t.q, t.q_pitch, a.qk_dim, t.k + 16 * words, t.k);
-  }
-#endif
-
   // A part is one of the blocks that the tile sees, however long sequences may be.
   const int64_t first_seen = seen.lo / kForwardKeys * kForwardKeys;
   const int64_t blocks = (seen.hi - first_seen + kForwardKeys - 1) / kForwardKeys;
@@ -159,12 +130,6 @@ void run(const ForwardPass& pass, const ForwardTask& task, void* memory) {
       if (pass.has_few_rows) {
         const int64_t j1 = j0 + kForwardKeys;
         const RowRange next{a.k, task.b, k_head, j1, larger(0, smaller(kRowsAhead, end - j1))};
-#if defined(HEDDLE_CPU_LEVEL_BF16)
-        if (pass.products == Products::tiles) {
-          visit_few_rows_by_tiles(a, units, t, block, keys, values, next, static_cast<int>(rows));
-          continue;
-        }
-#endif
         visit_few_rows<Arithmetic>(a, units, t, block, keys, values, next, static_cast<int>(rows));
         continue;
       }
@@ -202,7 +167,7 @@ void forward(const ForwardPass& pass, const ForwardTask& task, void* memory) {
 #if defined(HEDDLE_CPU_LEVEL_BF16)
   if (pass.products == Products::tiles) {
     const TileSession session;
-    return pass.has_few_rows ? run<Singles>(pass, task, memory) : run<Tiles>(pass, task, memory);
+    return run<Tiles>(pass, task, memory);
   }
   if (pass.products == Products::pairs) return run<Pairs>(pass, task, memory);
 #endif
