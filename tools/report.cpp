@@ -104,6 +104,10 @@ constexpr Advice kAdvice[] = {
     {"calls give those of up to", "Stop the gradient by some of them (jax.lax.stop_gradient)."},
     {"to a backward outside of it",
      "Put jax.checkpoint around the branch, so that its backward has all it needs."},
+    {"their sum and a number more",
+     "Divide by the sum alone: with the row's maximum taken off the scores it is at least 1, and "
+     "of weights that are "
+     "masked afterwards hide the scores instead."},
     {"differs between rows or batch entries", "Give each head one sink."},
     {"sink that several heads share",
      "Give each head a sink of its own, or keep the sink constant."},

@@ -1,5 +1,7 @@
 #include "rewrite/find.h"
 
+#include <fmt/format.h>
+
 #include <iterator>
 #include <set>
 
@@ -160,6 +162,31 @@ class Finder {
     return false;
   }
 
+  static bool has_no_columns(const Match& forward) {
+    const Index scores = flat(forward.anchor.at), values = flat(forward.v.at);
+    return std::all_of(values.begin(), values.end(), [&](Var v) {
+      return std::find(scores.begin(), scores.end(), v) != scores.end();
+    });
+  }
+
+  /// What adds a number, an epsilon say, to the sum of a row's weights; null if nothing does.
+  const Instruction* sum_of_more(const Region& region) {
+    const int frame = region.anchor().frame;
+    for (const Member* member : region.members(frame)) {
+      const Instruction* x = member->place.x;
+      if (member->kind != Kind::derived || !x->is(Opcode::add)) continue;
+      for (int i : {0, 1}) {
+        const auto number = elements_.splat(frame, x->operand(i));
+        if (!number || *number == 0) continue;
+        const Element sum = elements_.resolve(elements_.fresh(frame, x->operand(1 - i)));
+        if (!is_sum(elements_, sum.frame, sum.x)) continue;
+        const Member* summed = region.find(sum.frame, sum.x->operand(0));
+        if (summed && summed->kind == Kind::matrix) return x;
+      }
+    }
+    return nullptr;
+  }
+
   bool match_either(const std::shared_ptr<Algebra>& algebra, Region& region, const Softmax& softmax,
                     bool only_backward, std::set<const Instruction*>& forward_roots,
                     std::string& reason) {
@@ -175,6 +202,13 @@ class Finder {
              bool only_backward, std::set<const Instruction*>& forward_roots, std::string& reason) {
     if (!only_backward) {
       auto forward = match_forward(*algebra, elements_, region, softmax);
+      // Weights times a mask, summed, are no output where that sum is what they are divided by.
+      const Instruction* divisor =
+          softmax.sink || (forward && !has_no_columns(*forward)) ? nullptr : sum_of_more(region);
+      if (divisor)
+        forward =
+            error(Code::graph_not_supported,
+                  "the weights are divided by %{}, their sum and a number more", divisor->name());
       if (forward) {
         forward->algebra = algebra;
         forward->by_log_sum_exp = region.rounds_logarithm();
@@ -188,7 +222,9 @@ class Finder {
     const Match* forward = forward_roots.empty() ? nullptr : &forwards_.back();
     auto backwards = match_backward(*algebra, elements_, region, softmax, forward);
     if (!backwards) {
-      if (backwards.status().message() != kNoGradient) reason = backwards.status().message();
+      const bool has_other_reason = only_backward || forward || !sum_of_more(region);
+      if (has_other_reason && backwards.status().message() != kNoGradient)
+        reason = backwards.status().message();
       return false;
     }
     for (Match& backward : *backwards) {

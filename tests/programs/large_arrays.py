@@ -197,7 +197,7 @@ class _Flow:
 def _ports(attributes):
     """What each operand of a call is: its port where that is one of rows, else its tensor's name without a number."""
     text = re.search(r'graph\s*=\s*("(?:[^"\\]|\\.)*")', attributes)[1]
-    graph = json.loads(json.loads(text))
+    graph = json.loads(json.loads(text.replace("\\22", '\\"')))  # as MLIR escapes it, or as HLO does
     names = {tensor["uid"]: tensor.get("name", "") for tensor in graph["tensors"]}
     for node in graph["nodes"]:
         names |= {uid: port for port, uid in node.items() if port in ROWS}

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from forms.form import K, KB, Q, QB, VB, causal, form, shape, softmax
+from forms.form import OB, B, K, KB, Q, QB, VB, both, causal, form, shape, softmax
 
 
 @form(QB, KB, VB)
@@ -75,3 +75,23 @@ def keys_repeated_within_a_head(q, k, v):
     k = jnp.repeat(k, 4, axis=-1).reshape(2, K, 2, 8)
     p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
     return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
+
+@both(QB, KB, VB, out=OB)
+def epsilon_beside_the_sum(q, k, v):
+    """A sink of each row: no head has one logit for it."""
+    s = jnp.einsum("bqhd,bkhd->bhqk", q, k)
+    e = jnp.exp(s - jax.lax.stop_gradient(s.max(-1, keepdims=True)))
+    return jnp.einsum("bhqk,bkhd->bqhd", e / (e.sum(-1, keepdims=True) + 1e-6), v)
+
+
+@both(QB, KB, VB, out=OB)
+def renormalised(q, k, v):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", p / (p.sum(-1, keepdims=True) + 1e-6), v)
+
+
+@both(QB, KB, VB, shape(B, 1, 1, K), out=OB)
+def masked_and_renormalised(q, k, v, mask):
+    p = softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k)) * mask
+    return jnp.einsum("bhqk,bkhd->bqhd", p / (p.sum(-1, keepdims=True) + 1e-6), v)
