@@ -40,7 +40,8 @@ def complaints(found, program):
     fused, expected = counted(found, program), program.expected()
     if any(n < of for n, of in zip(fused, expected)):
         return [f"{expected[0]} forwards and {expected[1]} backwards are to be fused", *found["refusals"]]
-    return []
+    # Where all is fused, nothing of rows and keys is to stay that only the attention needed.
+    return found["left"] if fused == (program.forwards, program.backwards) else []
 
 
 def errors(found):

@@ -9,6 +9,7 @@ import numpy as np
 from heddle.jax import _fused_program
 from interpreter import Coarsely, Exactly, InOwnTypes, coarsest, evaluate
 from judge import judge
+from large_arrays import large_arrays
 
 # What a program came to. "wrong" and "raised" are failures; "no figures" had nothing finite to compare in an output.
 OUTCOMES = ("right", "left alone", "no figures", "wrong", "raised", "hung", "no program")
@@ -19,6 +20,7 @@ class Outcome:
     outcome: str
     fusions: list = field(default_factory=list)  # of the rewriter's report: the meaning of each call
     refusals: list = field(default_factory=list)
+    left: list = field(default_factory=list)  # arrays as large as scores that are for no call: a sentence each
     complaints: list = field(default_factory=list)  # a sentence for each output that is wrong
     finite: list = field(default_factory=list)  # of each output, the share that could be compared
     largest: float = 0.0
@@ -55,9 +57,9 @@ class Reports:
         _fused_program.fuse_module = self._rewrite
 
 
-def tried(program, arguments):
+def tried(program, arguments, names_left=False):
     """The Outcome of `program`, a function of `fuse` that gives a function of `arguments`: given heddle.jax.fuse it is
-    the fused program, given a function that changes nothing the original."""
+    the fused program, given a function that changes nothing the original. `names_left` looks for arrays of rows and keys."""
     seconds, started = {}, time.perf_counter()
 
     def passed(name):
@@ -76,11 +78,12 @@ def tried(program, arguments):
             passed("rewritten")
             if not reports.fusions:
                 return Outcome("left alone", refusals=_reasons(reports.refusals), seconds=seconds)
+            left = large_arrays(lowered.as_text("hlo"), reports.fusions).left if names_left else []
             found = [np.asarray(x) for x in jax.tree.leaves(lowered.compile()(*arguments))]
             passed("fused")
         except Exception as error:
             outcome = "raised" if _compiles(program, arguments) else "no program"
-            return Outcome(outcome, reports.fusions, _reasons(reports.refusals), [_sentence(error)])
+            return Outcome(outcome, reports.fusions, _reasons(reports.refusals), complaints=[_sentence(error)])
     try:
         original = jax.jit(lambda *x: jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *x)).lower(*arguments).compile()
         expected = [np.asarray(x) for x in original(*arguments)]
@@ -97,7 +100,7 @@ def tried(program, arguments):
     overflowed = any(rounding.overflowed for rounding in own_types)
     verdicts = [judge(*x, [c[i] for c in coarse], unit, overflowed)
                 for i, x in enumerate(zip(expected, found, truth, zip(*others), strict=True))]
-    outcome = Outcome("right", reports.fusions, _reasons(reports.refusals),
+    outcome = Outcome("right", reports.fusions, _reasons(reports.refusals), left,
                       [f"output {i}: {sentence}" for i, verdict in enumerate(verdicts) for sentence in verdict.wrong],
                       [round(verdict.finite, 3) for verdict in verdicts],
                       max((verdict.largest for verdict in verdicts), default=0.0), seconds=seconds)

@@ -56,7 +56,7 @@ def judged(job):
     except Exception as error:
         return Outcome("no program", complaints=[f"{type(error).__name__}: {error}"[:2000]]).as_dict() | \
             {"job": job, "choices": made, "source": source}
-    outcome = tried(program, arguments)
+    outcome = tried(program, arguments, names_left="model" in job)
     return outcome.as_dict() | {"job": job, "choices": made, "source": source if outcome.failed() else ""}
 
 

@@ -69,7 +69,7 @@ def one_query():
 def windows_of_channels():
     """Attention of one head over windows of an image of channels first, its values gated."""
     draw = Draw(6)
-    layer = attention.SHMA(16, num_heads=1, window_size=4, head_dim_reduce_ratio=2, key=jax.random.key(0))
+    layer = attention.SHMA(28, num_heads=1, window_size=4, head_dim_reduce_ratio=2, key=jax.random.key(0))
     run, arrays = mapped(draw, layer)
-    return run, (jax.tree.map(lambda x: x.astype(jnp.bfloat16), arrays), draw.normal(BATCH, 16, 8, 12, dtype=jnp.bfloat16),
+    return run, (jax.tree.map(lambda x: x.astype(jnp.bfloat16), arrays), draw.normal(BATCH, 28, 8, 12, dtype=jnp.bfloat16),
                  keys(4))

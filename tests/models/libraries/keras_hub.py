@@ -157,8 +157,8 @@ def swin_windows():
     """Windows that see themselves alone, every second layer's shifted, with tables of relative positions."""
     draw = Draw(14)
     backbone = keras_hub.models.SwinTransformerBackbone(
-        image_shape=(32, 32, 3), patch_size=4, embed_dim=16, depths=(2, 2), num_heads=(2, 4), window_size=4)
-    return trained(draw, backbone, draw.normal(2, 32, 32, 3), (2, 16, 32))
+        image_shape=(32, 32, 3), patch_size=4, embed_dim=20, depths=(2, 2), num_heads=(2, 4), window_size=4)
+    return trained(draw, backbone, draw.normal(2, 32, 32, 3), (2, 16, 40))
 
 
 @program("f32", 2)
