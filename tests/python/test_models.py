@@ -16,10 +16,10 @@ RETURNS_WEIGHTS = {"left": (0, 1), "because": "its second layer returns its weig
 TRAINED = program("f32", forwards=2, backwards=2, **RETURNS_WEIGHTS)(lambda: None)
 
 
-def found(forwards, backwards, outcome="right"):
+def found(forwards, backwards, outcome="right", left=()):
     kinds = ["attention_forward"] * forwards + ["attention_backward"] * backwards
     fusions = [{"kind": kind} for kind in kinds]
-    return {"outcome": outcome, "fusions": fusions, "refusals": ["it is so"], "complaints": []}
+    return {"outcome": outcome, "fusions": fusions, "refusals": ["it is so"], "complaints": [], "left": list(left)}
 
 
 def test_as_many_as_expected():
@@ -30,6 +30,13 @@ def test_as_many_as_expected():
 def test_fewer_than_expected():
     for n in ((1, 1), (2, 0), (0, 0)):
         assert complaints(found(*n), TRAINED) == ["2 forwards and 1 backwards are to be fused", "it is so"]
+
+
+def test_arrays_that_only_attention_needed():
+    """Where some attention is left alone, as is expected here, its own are there."""
+    whole = program("f32", forwards=2, backwards=2)(lambda: None)
+    assert complaints(found(2, 2, left=["%p is for no call"]), whole) == ["%p is for no call"]
+    assert complaints(found(2, 1, left=["%p is for no call"]), TRAINED) == []
 
 
 def test_calls_beyond_the_instances_stand_for_no_others():
