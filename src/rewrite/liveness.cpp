@@ -11,8 +11,9 @@ using hlo::Computation;
 using hlo::Instruction;
 using hlo::Opcode;
 
-Liveness::Liveness(const hlo::Module& module, const BranchReads& reads, const Replaced& replaced)
-    : callers_(module), reads_(reads), replaced_(replaced) {
+Liveness::Liveness(const hlo::Module& module, const Callers& callers, const BranchReads& reads,
+                   const Replaced& replaced)
+    : callers_(callers), reads_(reads), replaced_(replaced) {
   for (const Computation* computation : module.computations())
     for (const Instruction* x : computation->instructions())
       if ((x->is(Opcode::while_) || x->is(Opcode::conditional)) && !is_separable(callers_, x))
@@ -246,7 +247,8 @@ void renumber(const Narrowing& narrowing) {
 }  // namespace
 
 Status remove_dead_state(hlo::Module& module, const BranchReads& reads) {
-  const Liveness liveness(module, reads);
+  const Callers callers(module);
+  const Liveness liveness(module, callers, reads);
   module.remove_dead();
   HEDDLE_TRY(give_zeros(module, liveness));
   // What one loop hands on may be what keeps another's state, and the other way round: so first all

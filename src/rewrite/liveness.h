@@ -20,7 +20,8 @@ class Liveness {
   /// their own. `reads` may be of the module before calls and elements were added to it.
   using Replaced =
       std::unordered_map<const hlo::Instruction*, std::vector<const hlo::Instruction*>>;
-  Liveness(const hlo::Module& module, const BranchReads& reads, const Replaced& replaced = {});
+  Liveness(const hlo::Module& module, const Callers& callers, const BranchReads& reads,
+           const Replaced& replaced = {});
 
   bool is_live(const hlo::Instruction* x) const { return live_.contains(x); }
   /// Of a loop's state, a conditional's results or what a branch's parameter is.
@@ -53,7 +54,7 @@ class Liveness {
 
   const BranchReads& reads_;
   const Replaced& replaced_;
-  const Callers callers_;
+  const Callers& callers_;
   /// Loops and conditionals whose tuples are not taken apart.
   std::unordered_set<const hlo::Instruction*> whole_;
   std::unordered_set<const hlo::Instruction*> live_;

@@ -86,7 +86,7 @@ class Rewriter {
   /// Rotations whose results are computed anyway are not done again inside a call.
   void keep_what_is_needed() {
     const Liveness::Replaced cut = replaced();
-    const Liveness liveness(module_, reads_, cut);
+    const Liveness liveness(module_, elements_.callers(), reads_, cut);
     for (const auto& plan : plans_) {
       if (!plan) continue;
       for (const Instruction* x : plan->absorbed)
@@ -217,7 +217,7 @@ class Rewriter {
     for (bool again = true; again;) {
       again = false;
       const Liveness::Replaced cut = replaced();
-      const Liveness liveness(module_, reads_, cut);
+      const Liveness liveness(module_, elements_.callers(), reads_, cut);
       for (size_t i = 0; i < plans_.size(); ++i) {
         if (!plans_[i] || !liveness.is_live(plans_[i]->anchor.x)) continue;
         const bool inner = std::none_of(plans_[i]->results.begin(), plans_[i]->results.end(),
