@@ -167,7 +167,7 @@ TEST(RopeConfig, RefusesInWords) {
   expect_says(configure_rope({p}), "angles is f64, but the kernel takes f32");
   p = good;
   p.sizes.layout(p.structure.x).strides[3] = 2;
-  expect_says(configure_rope({p}), "a last stride other than 1");
+  expect_says(configure_rope({p}), "expected a last one of 1");
   // An offset may be passed by value, positions of rows may not.
   p = good;
   p.structure.type(p.structure.rope.positions).on_host = true;
