@@ -70,7 +70,7 @@ Elements::Elements(const hlo::Module& module)
     std::vector<const Instruction*>& order = orders_[computation];
     for (const Instruction* x : computation->dependency_order()) {
       const Instruction* first = firsts[x->position()];
-      known_[x] = {first, order.size()};
+      known_[x] = {first, order.size(), numbering.operation_of(x)};
       if (x != first) equals_[first].push_back(x);
       order.push_back(x);
     }
@@ -336,11 +336,12 @@ bool Elements::step_branch(Element& element) {
 bool Elements::same_scalar(Element a, Element b, int depth) {
   a = resolve(std::move(a)), b = resolve(std::move(b));
   if (a == b) return true;
-  if (depth == 0 || a.x->opcode() != b.x->opcode() || a.x->shape().type() != b.x->shape().type() ||
-      a.x->shape().rank() != 0 || b.x->shape().rank() != 0)
+  const int64_t operation = known_.at(a.x).operation;
+  if (depth == 0 || operation < 0 || operation != known_.at(b.x).operation ||
+      a.x->shape().rank() != 0)
     return false;
-  if (a.x->literal()) return *a.x->literal() == *b.x->literal();
-  if (!hlo::is_elementwise(a.x->opcode()) || a.x->direction() != b.x->direction()) return false;
+  if (a.x->is(Opcode::constant)) return true;
+  if (!hlo::is_elementwise(a.x->opcode())) return false;
   for (int i = 0; i < a.x->operand_count(); ++i)
     if (!same_scalar({a.frame, a.x->operand(i), {}}, {b.frame, b.x->operand(i), {}}, depth - 1))
       return false;

@@ -133,7 +133,8 @@ class Elements {
   std::vector<int64_t> sizes_{0};
   struct Known {
     const hlo::Instruction* representative = nullptr;
-    size_t position = 0;  // in the order
+    size_t position = 0;     // in the order
+    int64_t operation = -1;  // Numbering::operation_of()
   };
   std::unordered_map<const hlo::Instruction*, Known> known_;
   std::unordered_map<const hlo::Instruction*, std::vector<const hlo::Instruction*>> equals_;

@@ -19,13 +19,16 @@ class Numbering {
   /// if it is the first, has an effect, or cannot be compared. Computations are numbered after
   /// those that they call: an operation whose callee has no number yet equals nothing else.
   std::vector<const hlo::Instruction*> number(const hlo::Computation* computation);
+  /// What an instruction of the computation numbered last is apart from its operands: equal for
+  /// those of any computation that give the same of the same operands, -1 if it equals no other.
+  /// Parameters are told apart by their numbers alone.
+  int64_t operation_of(const hlo::Instruction* x) const { return operations_[x->position()]; }
 
  private:
   int64_t intern(std::string key);
   bool append_attribute(const hlo::Attribute& attribute, std::string& key) const;
   bool append_callee(const hlo::Computation* callee, std::string& key) const;
   int64_t number_of(const hlo::Literal& literal);
-  /// What is known of an instruction apart from its operands; -1 if it equals no other.
   int64_t operation(const hlo::Instruction* x);
   void number_whole(const hlo::Computation* computation);
 

@@ -36,6 +36,29 @@ TEST(Report, NamesWeightsThatLeaveABranch) {
       << programs.reasons();
 }
 
+// By one comparison, but of numbers that are rounded differently.
+TEST(Report, TellsRoundingsOfWhatChoosesABranchApart) {
+  const auto fused = [](const char* bits) {
+    std::string text = program_text("forms/causal_or_full_grad");
+    const auto rounded = [](const std::string& name, const std::string& of) {
+      return "  " + name +
+             " = f32[] reduce-precision(arguments_3_.1), exponent_bits=8, mantissa_bits=" + of +
+             "\n";
+    };
+    text = replaced(text, "  gt.1 = pred[] compare(arguments_3_.1",
+                    rounded("rough", "7") + "  gt.1 = pred[] compare(rough");
+    const std::string other = rounded("rounded", bits) +
+                              "  above = pred[] compare(rounded, constant.41), direction=GT\n" +
+                              "  other = s32[] convert(above)\n  cond.32 = ";
+    text = replaced(replaced(text, "  cond.32 = ", other),
+                    "conditional(convert_element_type.1, cond.30", "conditional(other, cond.30");
+    const Rewritten programs = rewritten(text);
+    return programs.forwards() + programs.backwards();
+  };
+  EXPECT_EQ(fused("7"), 4);
+  EXPECT_EQ(fused("10"), 0);
+}
+
 // Of a softmax, and of weights that a mask multiplies first, whose sum looks like an output.
 TEST(Report, NamesSumsOfWeightsAndANumber) {
   for (const char* name : {"forms/renormalised_grad", "forms/masked_and_renormalised_grad",
