@@ -36,9 +36,9 @@ inline SplitFactor split(double factor) {
 }
 
 /// 2^(x * unit) for x <= 0 and unit > 0; exactly 1 at 0 and exactly 0 for -inf. Below 2^-125 it is
-/// 0: what is near the numbers below the normal range costs some machines a hundred times what
-/// others do, in each product that it is in, and is nothing beside a 1 (a row of keys in codes took
-/// a Sapphire Rapids core five times as long where a fifth of the probabilities were such).
+/// 0: products with numbers below the normal range are slow (a Sapphire Rapids core took five times
+/// as long for keys in codes where a fifth of the probabilities were such), and they are nothing
+/// beside a 1.
 inline Float exp2_of_product(Float x, const SplitFactor& unit) {
   x = max(unit.least, x);
   const Float n = round_to_integer(multiply(x, unit.high));
