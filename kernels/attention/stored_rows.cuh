@@ -12,9 +12,12 @@ struct DenseRows {
   const T* base;
   i64 stride;
 
+  DenseRows() = default;
   HEDDLE_DEVICE DenseRows(const Tensor& tensor, int batch, int head)
       : base(head_pointer<const T>(tensor, batch, head)), stride(tensor.stride[2]) {}
   HEDDLE_DEVICE i32 block_of(int) const { return 0; }
+  HEDDLE_DEVICE bool are_in_one_block(int, int) const { return true; }
+  HEDDLE_DEVICE i64 apart() const { return stride; }
   HEDDLE_DEVICE const T* at(int row, i32) const { return base + row * stride; }
   HEDDLE_DEVICE const T* operator()(int row) const { return base + row * stride; }
 };
@@ -27,6 +30,7 @@ struct PagedRows {
   i64 stride, block_stride, table_stride;
   int log_rows;
 
+  PagedRows() = default;
   HEDDLE_DEVICE PagedRows(const Tensor& container, const Pages& pages, int batch, int head)
       : base(head_pointer<const T>(container, 0, head)),
         blocks(head_pointer<const i32>(pages.table, batch, 0)),
@@ -35,6 +39,10 @@ struct PagedRows {
         table_stride(pages.table.stride[2]),
         log_rows(pages.log_rows) {}
   HEDDLE_DEVICE i32 block_of(int row) const { return blocks[(row >> log_rows) * table_stride]; }
+  HEDDLE_DEVICE bool are_in_one_block(int first, int count) const {
+    return first >> log_rows == (first + count - 1) >> log_rows;
+  }
+  HEDDLE_DEVICE i64 apart() const { return stride; }
   HEDDLE_DEVICE const T* at(int row, i32 block) const {
     return base + block * block_stride + (row & ((1 << log_rows) - 1)) * stride;
   }
@@ -48,9 +56,14 @@ struct RingRows {
   DenseRows<T> dense;
   int rows;
 
+  RingRows() = default;
   HEDDLE_DEVICE RingRows(const Tensor& tensor, const Pages& pages, int batch, int head)
       : dense(tensor, batch, head), rows(pages.ring_rows) {}
   HEDDLE_DEVICE i32 block_of(int row) const { return row / rows * rows; }
+  HEDDLE_DEVICE bool are_in_one_block(int first, int count) const {
+    return first % rows + count <= rows;
+  }
+  HEDDLE_DEVICE i64 apart() const { return dense.stride; }
   HEDDLE_DEVICE const T* at(int row, i32 block) const { return dense(row - block); }
   HEDDLE_DEVICE const T* operator()(int row) const { return at(row, block_of(row)); }
 };

@@ -61,6 +61,12 @@ HEDDLE_DEVICE void reduce_add(float* to, float x, float y, float z, float w) {
 HEDDLE_DEVICE void store_release(u64* flag, u64 value) {
   asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
 }
+/// Of a value that was stored as above, what was written before it is seen.
+HEDDLE_DEVICE u64 load_acquire(const u64* flag) {
+  u64 value;
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(flag) : "memory");
+  return value;
+}
 /// The flag, and `next` in its place if it was `expected`. Where that was stored as above, what was
 /// written before it is seen.
 HEDDLE_DEVICE u64 exchange_if_acquire(u64* flag, u64 expected, u64 next) {

@@ -20,8 +20,15 @@ struct DecodeParts {
 /// 256 bytes: of nearer ones written at the same time initcheck takes some for never written.
 inline constexpr int kFlagStride = 32;
 
+/// The rows of queries that share a head of keys.
+struct DecodeRows {
+  int group;   ///< heads
+  int blocks;  ///< that a kernel takes them in
+};
+
 struct DecodeArguments {
   DecodeParts parts;
+  DecodeRows rows;
   attention::ForwardParameters problem;
 };
 

@@ -29,6 +29,9 @@ struct DecodeConfig {
   int warps = 4;      ///< each with keys of its own
   int keys = 16;      ///< that a warp takes a step
   int stages = 4;     ///< steps whose keys and values are on their way to a warp
+  /// Rows of a warp's sums that have room beside its stages: of up to twice so many the next
+  /// sequence's keys are brought while a sequence is put together. 0: none.
+  int rows_apart = 0;
   /// Of wide heads: all warps take the same keys (decode_together.cuh), each some columns of O.
   bool together = false;
   /// Together, on Hopper: by warp groups (sm90/decode_groups.cuh), 64 rows with 64 keys a step.
@@ -49,6 +52,8 @@ struct DecodeConfig {
   constexpr int threads() const { return 32 * warps; }
   /// Keys that all warps take in a step.
   constexpr int tile_keys() const { return together ? keys : warps * keys; }
+  /// Sequences whose queries have room.
+  constexpr int query_slots() const { return rows_apart > 0 ? 2 : 1; }
   /// Sums that are put together in a block.
   constexpr int sums() const { return together ? 1 : warps; }
   /// By warp groups: columns of O that one of two has, whole boxes, of which the second's may go
@@ -77,9 +82,11 @@ struct DecodeLayout {
   /// By warp groups: tiles of keys or values; and what says that each is there, that weights are,
   /// that those have been read, that queries are there, and that all has been read.
   static constexpr int kSlots = 2, kBarriers = kSlots + 4;
+  int query_bytes = 0;  ///< of a sequence
   /// Stages of warps, then, once each has met its last key, their sums: together, from the queries
   /// on.
   int key = 0, sums = 0;
+  int sums_apart = 0, sums_apart_bytes = 0;  ///< of a warp, beside its stages
   int warp_bytes = 0, stage_bytes = 0, value_in_stage = 0, slot_bytes = 0;
   /// Together: dot products [shares][rows], weights, and what the sums of each row so far are to be
   /// multiplied by.
@@ -87,6 +94,7 @@ struct DecodeLayout {
   int statistics = 0;   ///< [sums][rows] maxima and sums
   int rows = 0;         ///< those of each row of what is put together
   int in_parts = 0;     ///< up to two sequences that the block shares with others
+  int sequences = 0;    ///< [warps][2] those that a warp began last; not together
   int row_factors = 0;  ///< beside codes of keys: what each row's dot products are multiplied by
   int barriers = 0;     ///< by warp groups
   int bytes = 0;
@@ -96,7 +104,8 @@ constexpr DecodeLayout decode_layout_of(const DecodeConfig& c) {
     return codes ? c.keys * code_row_bytes(bytes) : tile::tile_bytes(c.keys, columns);
   };
   DecodeLayout at;
-  at.key = tile::tile_bytes(c.rows(), c.qk_dim);
+  at.query_bytes = tile::tile_bytes(c.rows(), c.qk_dim);
+  at.key = c.query_slots() * at.query_bytes;
   at.value_in_stage = tile_bytes(c.k_codes(), c.key_bytes(), c.qk_dim);
   at.stage_bytes = at.value_in_stage + tile_bytes(c.v_codes(), c.value_bytes(), c.v_dim);
   const int apart = c.stages * at.stage_bytes, once = c.stages_once * at.value_in_stage,
@@ -108,7 +117,9 @@ constexpr DecodeLayout decode_layout_of(const DecodeConfig& c) {
   }
   at.warp_bytes = ((staged > summed ? staged : summed) + 127) / 128 * 128;
   at.sums = c.together ? 0 : at.key;
-  at.weights = at.key + c.warps * at.warp_bytes;
+  at.sums_apart = at.key + c.warps * at.warp_bytes;
+  at.sums_apart_bytes = c.rows_apart * c.sum_columns() * 4;
+  at.weights = at.sums_apart + c.warps * at.sums_apart_bytes;
   if (c.together)
     at.weights = at.key + staged > summed ? at.key + staged : (summed + 127) / 128 * 128;
   at.scores = at.weights + (c.together ? tile::tile_bytes(c.rows(), c.keys) : 0);
@@ -118,8 +129,9 @@ constexpr DecodeLayout decode_layout_of(const DecodeConfig& c) {
   at.statistics = at.corrections + (c.together ? 4 * c.rows() : 0);
   at.rows = at.statistics + c.sums() * c.rows() * 8;
   at.in_parts = at.rows + c.rows() * 8;
-  at.row_factors = at.in_parts + 2 * kSequenceBytes;
-  at.barriers = at.row_factors + (c.k_codes() ? 4 * c.rows() : 0);
+  at.sequences = at.in_parts + 2 * kSequenceBytes;
+  at.row_factors = at.sequences + (c.together ? 0 : c.warps * 2 * kSequenceBytes);
+  at.barriers = at.row_factors + (c.k_codes() ? c.query_slots() * 4 * c.rows() : 0);
   at.bytes = at.barriers + (c.warp_groups ? 8 * DecodeLayout::kBarriers : 0);
   return at;
 }

@@ -74,8 +74,25 @@ struct DecodeProducts {
   using Dots = float[kRowTiles][kKeys / 8][4];
   using Out = float[kRowTiles][kVGroups][4];
 
-  u32 query;  ///< in shared memory
+  u32 base;  ///< of shared memory
   int lane, warp;
+  u32 query;        ///< those of a sequence
+  u32 row_factors;  ///< beside codes of keys: of each row of them
+
+  HEDDLE_DEVICE DecodeProducts(u32 memory, int lane_of_warp, int warp_of_block)
+      : base(memory),
+        lane(lane_of_warp),
+        warp(warp_of_block),
+        query(memory),
+        row_factors(memory + kAt.row_factors) {}
+
+  /// With the queries of one of query_slots().
+  HEDDLE_DEVICE DecodeProducts of_slot(int slot) const {
+    DecodeProducts products = *this;
+    products.query = base + slot * kAt.query_bytes;
+    products.row_factors = base + kAt.row_factors + slot * kConfig.rows() * 4;
+    return products;
+  }
 
   /// Slice k of query tile m, from shared memory.
   HEDDLE_DEVICE void load_query(int m, int k, PlaneFragment<KeyOperand>& a) const {
@@ -85,7 +102,7 @@ struct DecodeProducts {
       load_row_fragment<T, QueryTile>(query, 16 * m, k, a);
   }
   HEDDLE_DEVICE float row_factor(int row) const {
-    return ptx::load_shared_f32(query + kAt.row_factors + 4 * row);
+    return ptx::load_shared_f32(row_factors + 4 * row);
   }
 
   /// Queries times the scales of the keys' columns, as fragments of f16: rows times a power of 2
@@ -134,7 +151,7 @@ struct DecodeProducts {
                                            x[word + Pairs::high_code(of_word)]));
         }
         if (lane % 4 == 0)
-          ptx::store_shared(query + kAt.row_factors + 4 * (16 * m + lane / 4 + 8 * half),
+          ptx::store_shared(row_factors + 4 * (16 * m + lane / 4 + 8 * half),
                             is_finite ? __uint_as_float((kept - 14) << 23) : 1.0f);
       }
     }

@@ -44,99 +44,130 @@ struct DecodeKeys {
   }
 };
 
-/// A sequence, the block's tiles of it, and the blocks that meet the others.
+/// A sequence, and the block's tiles of it.
 template <bool kLengths>
 struct DecodeSequence {
   DecodeKeys<kLengths> keys;
   int batch, head, row_block;  ///< head of keys
   int first_tile, tiles;       ///< the block's, counted from the sequence's first
-  int first_block, last_block;
-
-  HEDDLE_DEVICE bool is_whole() const { return first_block == last_block; }
+  int begin;                   ///< of the sequence's tiles among those of all
 };
 
-/// The sequences of the calling block, in their order; all its threads go through them. Every warp
-/// counts by itself and waits for no other.
+/// Of numbers that are not negative, in fewer instructions than any.
+HEDDLE_DEVICE int quotient(int a, int b) {
+  return static_cast<int>(static_cast<u32>(a) / static_cast<u32>(b));
+}
+
+/// The blocks that meet a sequence.
+struct DecodeBlocks {
+  int first, last;
+
+  HEDDLE_DEVICE bool is_one() const { return first == last; }
+};
+
+/// The sequences of the calling block; all its threads go through them. Every warp counts by itself
+/// and waits for no other.
 template <bool kLengths>
 class DecodeShare {
  public:
   using Keys = DecodeKeys<kLengths>;
   using Sequence = DecodeSequence<kLengths>;
 
-  HEDDLE_DEVICE DecodeShare(const attention::ForwardParameters& p, int tile_keys, int row_blocks)
-      : p_(p), tile_keys_(tile_keys), per_batch_(p.k_heads * row_blocks), row_blocks_(row_blocks) {
+  HEDDLE_DEVICE DecodeShare(const DecodeArguments& args, int tile_keys)
+      : p_(args.problem),
+        tile_keys_(tile_keys),
+        row_blocks_(args.rows.blocks),
+        per_batch_(args.problem.k_heads * args.rows.blocks) {
+    const attention::ForwardParameters& p = p_;
     if constexpr (!kLengths) {
       keys_ = Keys::of(p, 0, tile_keys);
       take_share(p.batch * tiles_of(keys_));
-      batch_ = at_ / tiles_of(keys_);
-      begins_ = batch_ * tiles_of(keys_);
       return;
     }
-    const int lane = threadIdx.x % 32;
-    const int per_lane = ceil_div(p.batch, 32), first = lane * per_lane,
-              last = min_of(first + per_lane, p.batch);
-    int mine = 0;
-    for (int batch = first; batch < last; ++batch) mine += tiles_of(Keys::of(p, batch, tile_keys));
-    int until = mine;
+    const int lane = threadIdx.x % 32, first = lane * entries_of_lane(),
+              last = min_of(first + entries_of_lane(), p.batch);
+    for (int batch = first; batch < last; ++batch)
+      counted_ += tiles_of(Keys::of(p, batch, tile_keys));
+    counted_until_ = counted_;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(0xffffffffu, until, step);
-      if (lane >= step) until += other;
+      const int other = __shfl_up_sync(0xffffffffu, counted_until_, step);
+      if (lane >= step) counted_until_ += other;
     }
-    take_share(__shfl_sync(0xffffffffu, until, 31));
-    if (at_ == end_) return;
-    // The lane that counted the first tile, and of its batch entries the one whose tile it is.
-    const int source = __popc(__ballot_sync(0xffffffffu, until <= at_));
-    begins_ = __shfl_sync(0xffffffffu, until - mine, source);
-    batch_ = source * per_lane;
-    keys_ = Keys::of(p, batch_, tile_keys);
+    take_share(__shfl_sync(0xffffffffu, counted_until_, 31));
   }
 
   HEDDLE_DEVICE bool valid() const { return at_ < end_; }
 
   HEDDLE_DEVICE Sequence take() {
-    while (at_ >= begins_ + tiles_of(keys_)) {
-      begins_ += tiles_of(keys_);
-      ++batch_;
-      if constexpr (kLengths) keys_ = Keys::of(p_, batch_, tile_keys_);
-    }
-    const int number = (at_ - begins_) / keys_.tiles;
-    const int begins = begins_ + number * keys_.tiles, ends = begins + keys_.tiles;
-    const int stop = min_of(end_, ends), head = number / row_blocks_;
-    const Sequence sequence{keys_,
-                            batch_,
-                            head,
-                            number - head * row_blocks_,
-                            at_ - begins,
-                            stop - at_,
-                            block_of(begins),
-                            block_of(ends - 1)};
-    at_ = stop;
-    return sequence;
+    const int tile = takes_last_ ? end_ - 1 : at_;
+    find(tile);
+    const int number = quotient(tile - begins_, keys_.tiles);
+    const int begin = begins_ + number * keys_.tiles;
+    const int first = max_of(at_, begin), end = min_of(end_, begin + keys_.tiles),
+              head = row_blocks_ == 1 ? number : quotient(number, row_blocks_);
+    if (takes_last_)
+      end_ = first;
+    else
+      at_ = end;
+    takes_last_ = false;
+    return {keys_, batch_, head, number - head * row_blocks_, first - begin, end - first, begin};
+  }
+
+  /// Apart from take(): copies begin before it.
+  HEDDLE_DEVICE DecodeBlocks blocks_of(const Sequence& sequence) const {
+    return {block_of(sequence.begin), block_of(sequence.begin + sequence.keys.tiles - 1)};
   }
 
  private:
   /// The block's share of so many tiles; those left over go to the first blocks.
   HEDDLE_DEVICE void take_share(int tiles) {
     const int block = blockIdx.x, blocks = gridDim.x;
-    per_block_ = tiles / blocks;
+    per_block_ = quotient(tiles, blocks);
     left_over_ = tiles - per_block_ * blocks;
     at_ = block * per_block_ + min_of(block, left_over_);
     end_ = at_ + per_block_ + (block < left_over_ ? 1 : 0);
+    takes_last_ = p_.batch * per_batch_ > blocks;
   }
   HEDDLE_DEVICE int tiles_of(const Keys& keys) const { return keys.tiles * per_batch_; }
+  HEDDLE_DEVICE int entries_of_lane() const { return ceil_div(p_.batch, 32); }
+  /// Goes to the batch entry whose tile it is.
+  HEDDLE_DEVICE void find(int tile) {
+    if constexpr (!kLengths) {
+      batch_ = quotient(tile, tiles_of(keys_));
+      begins_ = batch_ * tiles_of(keys_);
+      return;
+    }
+    if (!knows_entry_ || tile < begins_) {
+      // The lane that counted the tile, and of its entries the first.
+      const int source = __popc(__ballot_sync(0xffffffffu, counted_until_ <= tile));
+      begins_ = __shfl_sync(0xffffffffu, counted_until_ - counted_, source);
+      batch_ = source * entries_of_lane();
+      keys_ = Keys::of(p_, batch_, tile_keys_);
+      knows_entry_ = true;
+    }
+    while (tile >= begins_ + tiles_of(keys_)) {
+      begins_ += tiles_of(keys_);
+      keys_ = Keys::of(p_, ++batch_, tile_keys_);
+    }
+  }
   /// The block whose share a tile is.
   HEDDLE_DEVICE int block_of(int tile) const {
     const int of_larger = left_over_ * (per_block_ + 1);
-    if (tile < of_larger) return tile / (per_block_ + 1);
-    return left_over_ + (tile - of_larger) / per_block_;
+    if (tile < of_larger) return quotient(tile, per_block_ + 1);
+    return left_over_ + quotient(tile - of_larger, per_block_);
   }
 
   const attention::ForwardParameters& p_;
-  int tile_keys_, per_batch_, row_blocks_;
-  int per_block_, left_over_;  ///< tiles
+  int tile_keys_, row_blocks_, per_batch_;  ///< blocks of rows of a group, of a batch entry
+  int per_block_, left_over_;               ///< tiles
   int at_ = 0, end_ = 0;
-  int batch_ = 0, begins_ = 0;  ///< a batch entry and its first tile
+  /// Of more sequences than blocks the last one first, which the block begins and another ends:
+  /// what others wait for comes before what is the block's alone.
+  bool takes_last_ = false;
+  bool knows_entry_ = false;
+  int batch_ = 0, begins_ = 0;           ///< a batch entry and its first tile
+  int counted_ = 0, counted_until_ = 0;  ///< tiles of the lane's entries, and of all up to them
   Keys keys_;
 };
 

@@ -81,7 +81,7 @@ struct DecodeTogether {
         p(arguments.problem),
         shared(memory),
         base(shared_address(memory)),
-        group(p.q_heads / p.k_heads),
+        group(arguments.rows.group),
         lane(threadIdx.x % 32),
         warp(threadIdx.x / 32),
         scale(scale),

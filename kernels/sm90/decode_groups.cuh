@@ -45,7 +45,7 @@ class DecodeGroups {
       : p_(arguments.problem),
         shared_(memory),
         base_(shared_address(memory)),
-        group_(p_.q_heads / p_.k_heads),
+        group_(arguments.rows.group),
         scale_(scale),
         once_(once) {
     if (threadIdx.x == 0) {

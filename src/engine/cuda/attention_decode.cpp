@@ -157,8 +157,16 @@ Result<sm80::DecodeConfig> configure_decode(const AttentionProblem& problem, con
   config.stages = 8;
   config.warps = target.is_hopper() ? 8 : 4;
   const int limit = target.is_hopper() ? target.shared_limit() : kSm80SharedLimit;
-  while (config.stages > 2 && sm80::decode_layout_of(config).bytes > limit) --config.stages;
-  if (sm80::decode_layout_of(config).bytes > limit) config.warps /= 2;
+  const auto bytes = [&config] { return sm80::decode_layout_of(config).bytes; };
+  while (config.stages > 2 && bytes() > limit) --config.stages;
+  if (bytes() > limit) config.warps /= 2;
+  // What stages leave. Of two tiles of rows registers are full, and making queries of codes takes
+  // many.
+  if (config.row_tiles == 1 && !config.k_codes()) {
+    config.rows_apart = 16;
+    while (config.rows_apart > 0 && bytes() > limit) config.rows_apart /= 2;
+    if (config.rows_apart < 4) config.rows_apart = 0;
+  }
   return config;
 }
 
@@ -245,6 +253,9 @@ Result<Lowering> lower_decode(const AttentionProblem& problem, const Target& tar
       .threads = static_cast<unsigned>(config.threads()),
       .shared_bytes = static_cast<unsigned>(shared_bytes),
       .cooperative = true};
+  planned.arguments.rows = {
+      .group = static_cast<int>(group_of(sizes)),
+      .blocks = static_cast<int>(divide_up(group_of(sizes) * sizes.q_length, config.rows()))};
   ParameterBlock block(&planned.arguments, structure, sizes);
   fill_forward(block, planned.arguments.problem, structure, sizes, loads);
   planned.entries = std::move(block.entries);

@@ -126,6 +126,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("warps", c.warps);
   visit("keys", c.keys);
   visit("stages", c.stages);
+  visit("rows_apart", c.rows_apart);
   visit("together", c.together);
   visit("warp_groups", c.warp_groups);
   visit("stages_once", c.stages_once);
