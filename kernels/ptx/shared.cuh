@@ -19,6 +19,9 @@ HEDDLE_DEVICE void store_shared(u32 address, const u32 (&value)[4]) {
                : "memory");
 }
 
+HEDDLE_DEVICE void store_shared(u32 address, u32 x, u32 y) {
+  asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(address), "r"(x), "r"(y) : "memory");
+}
 HEDDLE_DEVICE void store_shared(u32 address, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
@@ -86,6 +89,13 @@ HEDDLE_DEVICE void load_matrix_x4_transposed(u32 address, u32 (&m)[4]) {
 
 HEDDLE_DEVICE void store_matrix_x4(u32 address, u32 m0, u32 m1, u32 m2, u32 m3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address),
+               "r"(m0), "r"(m1), "r"(m2), "r"(m3)
+               : "memory");
+}
+
+/// The same with each matrix transposed on the way.
+HEDDLE_DEVICE void store_matrix_x4_transposed(u32 address, u32 m0, u32 m1, u32 m2, u32 m3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address),
                "r"(m0), "r"(m1), "r"(m2), "r"(m3)
                : "memory");
 }

@@ -43,4 +43,11 @@ HEDDLE_DEVICE u32 pack_e4m3(float low, float high) {
   return pair;
 }
 
+/// The two numbers of the low bytes of a word, as f16, which holds all of them.
+HEDDLE_DEVICE u32 unpack_e4m3(u32 pair) {
+  u32 halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<u16>(pair)));
+  return halves;
+}
+
 }  // namespace heddle::ptx

@@ -22,6 +22,7 @@
 #include "backward_steps.cuh"
 #include "backward_tile_gradient.cuh"
 #include "backward_tiles.cuh"
+#include "fp8_turned_keys.cuh"
 
 namespace heddle::sm90 {
 
@@ -82,6 +83,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
 
   using Producer = BackwardProducer<AttentionBackward>;
   using TileGradient = BackwardTileGradient<AttentionBackward>;
+  using TurnedKeys = Fp8TurnedKeys<AttentionBackward>;
   /// One consumer warp group: 64 keys of the block.
   struct Consumer : BackwardScores<Block, Score, Derivative>, BackwardTiles<AttentionBackward> {
     using Scores = BackwardScores<Block, Score, Derivative>;
@@ -264,6 +266,7 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
       if constexpr (Tiles::kThere)
         typename Tiles::Ring{shared + kAt.tiled_ring}.init(1, 128 * C::kConsumers);
       if constexpr (C::kTiledGradient) TileGradient::init(shared);
+      if constexpr (C::kCodes) TurnedKeys::init(shared);
       ptx::mbarrier_init_fence();
     }
     if constexpr (C::kCluster > 1)
@@ -284,6 +287,9 @@ struct AttentionBackward : BackwardBlock<Config, Config::kTileM, 64 * Config::kC
     if (threadIdx.x < 128) {
       ptx::registers_shrink<kProducerRegisters>();
       const int warp = threadIdx.x / 32;
+      if constexpr (C::kCodes) {
+        if (warp > 0) TurnedKeys::make(shared, threadIdx.x - 32);
+      }
       const BackwardWork work = Block::load_work(shared + kAt.work);
       if (warp == 0) {
         if (ptx::elect_one()) Producer::load_tiles(args, shared, work);

@@ -14,6 +14,7 @@
 #include "../ptx/wgmma_fp8.cuh"
 #include "attention_forward.cuh"
 #include "fp8_arguments.h"
+#include "fp8_rows.cuh"
 
 namespace heddle::sm90 {
 
@@ -226,41 +227,12 @@ struct AttentionForwardFp8 : AttentionForward<Config> {
             if (exists) most_o = attention::larger(most_o, attention::magnitude(out[j]));
           }
         }
-        store_row(work, row, exists, out, h, scale_o);
+        u8* const to =
+            attention::element_pointer<u8>(args.problem.o, work.batch, work.head, row, 0);
+        store_fp8_row<kVDim>(to, exists, out, h, scale_o);
       }
       attention::raise(args.amax_s, most_p);
       attention::raise(args.amax_o, most_o);
-    }
-
-    /// A quad has the pairs of columns of a row side by side: of 32 columns each thread is given
-    /// the 8 that it writes.
-    HEDDLE_DEVICE void store_row(const Work& work, int row, bool exists, const Output& out, int h,
-                                 float scale_o) const {
-      const int lane = threadIdx.x % 4;
-      const bool odd = lane % 2 != 0, upper = lane >= 2;
-      u8* const to =
-          attention::element_pointer<u8>(args.problem.o, work.batch, work.head, row, 8 * lane);
-#pragma unroll
-      for (int group = 0; group < kVDim / 32; ++group) {
-        u32 pairs[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const float* const at = out + 16 * group + 8 * i + 2 * h;
-          pairs[i] = ptx::pack_e4m3(at[0] * scale_o, at[1] * scale_o) |
-                     ptx::pack_e4m3(at[4] * scale_o, at[5] * scale_o) << 16;
-        }
-        const u32 kept = upper ? pairs[1] : pairs[0];
-        const u32 came = __shfl_xor_sync(0xffffffffu, upper ? pairs[0] : pairs[1], 2);
-        const u32 mine = __byte_perm(kept, came, odd ? 0x7632 : 0x5410);
-        const u32 other =
-            __shfl_xor_sync(0xffffffffu, __byte_perm(kept, came, odd ? 0x5410 : 0x7632), 1);
-        const u32 even_lanes = odd ? other : mine, odd_lanes = odd ? mine : other;
-        const u32 low = __byte_perm(even_lanes, odd_lanes, 0x5410),
-                  high = __byte_perm(even_lanes, odd_lanes, 0x7632);
-        if (exists)
-          *reinterpret_cast<uint2*>(to + 32 * group) =
-              make_uint2(upper ? high : low, upper ? low : high);
-      }
     }
   };
 

@@ -11,6 +11,7 @@
 #include "../tile/shared_tile.cuh"
 #include "backward_arguments.h"
 #include "backward_config.cuh"
+#include "fp8_backward_arguments.h"
 #include "score_tile.cuh"
 
 namespace heddle::sm90 {
@@ -28,8 +29,9 @@ struct BackwardBlock {
   static constexpr int kQk = (C::kQkDim + 15) / 16 * 16, kVd = (C::kVDim + 15) / 16 * 16;
   using QTile = tile::PlanesOf<kTileM, kQk, C::kPlanes>;
   using DoTile = tile::PlanesOf<kTileM, kVd, C::kPlanes>;
-  using KTile = tile::PlanesOf<kTileN, kQk, C::kPlanes>;
-  using VTile = tile::PlanesOf<kTileN, kVd, C::kPlanes>;
+  static constexpr int kInPair = C::kCodes ? 2 : 1;  ///< tiles of codes hold two in an element
+  using KTile = tile::PlanesOf<kTileN, kQk / kInPair, C::kPlanes>;
+  using VTile = tile::PlanesOf<kTileN, kVd / kInPair, C::kPlanes>;
   using DsTile = tile::PlanesOf<kTileN, kTileM, C::kPlanes>;       // a row per key
   using Input = typename Choice<C::kPlanes == 1, T, float>::Type;  ///< as O and dO lie in memory
   using Gradient = typename C::Result;
@@ -53,6 +55,7 @@ struct BackwardBlock {
   using Step = BackwardStep<C::kDownwards>;
 
   HEDDLE_DEVICE static float scale_of(const BackwardArguments& args) {
+    if constexpr (C::kCodes) return static_cast<const Fp8BackwardArguments&>(args).units->score;
     const attention::ForwardParameters& p = args.problem.forward;
     return p.scale_operand != nullptr ? *p.scale_operand : p.scale;
   }

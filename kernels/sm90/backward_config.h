@@ -13,6 +13,7 @@ struct BackwardConfig {
   Element element = Element::bf16;
   Element result = Element::bf16;  ///< of dQ, dK and dV: element, or f32
   int planes = 1;                  ///< 2: f32, which comes as pairs of f16 (f16_pairs.cuh)
+  bool codes = false;              ///< of fp8: attention_backward_fp8.cuh
   int qk_dim = 128, v_dim = 128;   ///< multiples of 8
   bool by_gradient = false;  ///< attention_backward_by_gradient.cuh: head dims above 128, f32 too
   int tile_m = 64;           ///< queries: 64, or 128 for head dims up to 64 (faster there)
@@ -89,12 +90,14 @@ struct BackwardLayout {
   static constexpr int kTurnBytes = tile::ring_bytes(kTurnStages) + 8 * kTurnStages;
 
   int k = 0, v = 0, q = 0, d_o = 0, d_s = 0;
-  int d_q = 0;        ///< not if by_gradient
+  int turned_k = 0, q_codes = 0, d_o_codes = 0;  ///< with codes, of which k and v are then, too
+  int d_q = 0;                                   ///< not if by_gradient
   int d_q_bytes = 0;  ///< of a group: its sums in f32 or, with all_keys, a tile of rows
   int p = 0;          ///< if by_gradient, of p_bytes
   int p_bytes = 0;
   int tiled = 0, lse = 0, delta = 0;
   int k_full = 0, v_full = 0;
+  int turned_full = 0;           ///< with codes
   int d_s_full = 0;              ///< two; not if by_gradient
   int p_ring = 0, d_s_ring = 0;  ///< if by_gradient
   int q_ring = 0, d_o_ring = 0, tiled_ring = 0;
@@ -115,9 +118,16 @@ constexpr int exchange_bytes(const BackwardConfig& c) { return (c.cluster - 1) *
 
 constexpr BackwardLayout layout_of(const BackwardConfig& c) {
   BackwardLayout at;
-  const int d_s_bytes = tile::tile_bytes(c.tile_n(), c.tile_m, c.planes);
-  at.v = at.k + tile::tile_bytes(c.tile_n(), c.qk_dim, c.planes);
-  at.q = at.v + tile::tile_bytes(c.tile_n(), c.v_dim, c.planes);
+  const int in_pair = c.codes ? 2 : 1;  // tiles of codes hold two in an element
+  const int d_s_bytes = c.codes ? tile::tile_bytes(c.tile_m, c.tile_n() / 2)
+                                : tile::tile_bytes(c.tile_n(), c.tile_m, c.planes);
+  const int q_codes = c.codes ? c.q_stages * tile::tile_bytes(c.tile_m, c.qk_dim / 2) : 0;
+  const int d_o_codes = c.codes ? c.d_o_stages * tile::tile_bytes(c.tile_m, c.v_dim / 2) : 0;
+  at.turned_k = at.k + tile::tile_bytes(c.tile_n(), c.qk_dim / in_pair, c.planes);
+  at.v = at.turned_k + (c.codes ? tile::tile_bytes(c.qk_dim, c.tile_n() / 2) : 0);
+  at.q_codes = at.v + tile::tile_bytes(c.tile_n(), c.v_dim / in_pair, c.planes);
+  at.d_o_codes = at.q_codes + q_codes;
+  at.q = at.d_o_codes + d_o_codes;
   at.d_o = at.q + c.q_stages * tile::tile_bytes(c.tile_m, c.qk_dim, c.planes);
   at.d_s = at.d_o + c.d_o_stages * tile::tile_bytes(c.tile_m, c.v_dim, c.planes);
   if (c.by_gradient) {
@@ -136,7 +146,8 @@ constexpr BackwardLayout layout_of(const BackwardConfig& c) {
   at.exchange = at.delta + c.d_o_stages * c.delta_bytes();
   at.k_full = at.exchange + exchange_bytes(c);
   at.v_full = at.k_full + 8;
-  at.d_s_full = at.p_ring = at.v_full + 8;
+  at.turned_full = at.v_full + 8;
+  at.d_s_full = at.p_ring = at.turned_full + (c.codes ? 8 : 0);
   at.d_s_ring = at.p_ring + tile::ring_bytes(c.handovers());
   at.q_ring = c.by_gradient ? at.d_s_ring + tile::ring_bytes(c.handovers()) : at.d_s_full + 16;
   at.d_o_ring = at.q_ring + tile::ring_bytes(c.q_stages);

@@ -9,6 +9,7 @@
 #include "../tile/ring.cuh"
 #include "backward_arguments.h"
 #include "backward_config.cuh"
+#include "fp8_backward_arguments.h"
 
 namespace heddle::sm90 {
 
@@ -33,6 +34,21 @@ struct BackwardProducer {
   }
   HEDDLE_DEVICE static int place_of(int batch) { return C::kSequenceMaps ? 0 : batch; }
 
+  // With codes, which the four maps are of: Q and dO in 16 bits beside them.
+  using QCodes = tile::SharedTile<Main::kTileM, Main::kQk / 2>;
+  using DoCodes = tile::SharedTile<Main::kTileM, Main::kVd / 2>;
+  static constexpr int kQCodesBytes = C::kCodes ? QCodes::kBytes : 0,
+                       kDoCodesBytes = C::kCodes ? DoCodes::kBytes : 0;
+  static_assert(!C::kCodes || !C::kSequenceMaps);
+  HEDDLE_DEVICE static const Fp8BackwardArguments& wide(const BackwardArguments& args) {
+    return static_cast<const Fp8BackwardArguments&>(args);
+  }
+  HEDDLE_DEVICE static const TensorMap* wide_map_of(const BackwardArguments& args, int which,
+                                                    u32 shared) {
+    if constexpr (C::kCodes) return which == 0 ? &wide(args).wide_q : &wide(args).wide_d_o;
+    return map_of(args, which, shared);
+  }
+
   HEDDLE_DEVICE static void load_tiles(const BackwardArguments& args, u32 shared,
                                        const BackwardWork& work) {
     const attention::BackwardParameters& p = args.problem;
@@ -56,9 +72,13 @@ struct BackwardProducer {
 
       ptx::mbarrier_wait(q_ring.empty(q_at.stage()), q_at.parity() ^ 1);
       const u32 q_full = q_ring.full(q_at.stage());
-      ptx::mbarrier_arrive_expect_tx(q_full, QTile::kBytes + Main::kLseBytes);
+      ptx::mbarrier_arrive_expect_tx(q_full, QTile::kBytes + kQCodesBytes + Main::kLseBytes);
+      if constexpr (C::kCodes)
+        tile::load_tile<QCodes>(shared + Main::kAt.q_codes + q_at.stage() * QCodes::kBytes, &args.q,
+                                q_full, row, at.head, work.batch);
       tile::load_tile<QTile>(shared + Main::kAt.q + q_at.stage() * QTile::kBytes,
-                             map_of(args, 0, shared), q_full, row, at.head, place_of(work.batch));
+                             wide_map_of(args, 0, shared), q_full, row, at.head,
+                             place_of(work.batch));
       ptx::bulk_load(shared + Main::kAt.lse + q_at.stage() * Main::kLseBytes,
                      args.negative_lse + line * Main::kStatistics, Main::kLseBytes, q_full);
       if (step == 0) {
@@ -69,9 +89,12 @@ struct BackwardProducer {
       }
       ptx::mbarrier_wait(d_o_ring.empty(d_o_at.stage()), d_o_at.parity() ^ 1);
       const u32 d_o_full = d_o_ring.full(d_o_at.stage());
-      ptx::mbarrier_arrive_expect_tx(d_o_full, DoTile::kBytes + Main::kDeltaBytes);
+      ptx::mbarrier_arrive_expect_tx(d_o_full, DoTile::kBytes + kDoCodesBytes + Main::kDeltaBytes);
+      if constexpr (C::kCodes)
+        tile::load_tile<DoCodes>(shared + Main::kAt.d_o_codes + d_o_at.stage() * DoCodes::kBytes,
+                                 &args.d_o, d_o_full, row, at.head, work.batch);
       tile::load_tile<DoTile>(shared + Main::kAt.d_o + d_o_at.stage() * DoTile::kBytes,
-                              map_of(args, 3, shared), d_o_full, row, at.head,
+                              wide_map_of(args, 3, shared), d_o_full, row, at.head,
                               place_of(work.batch));
       ptx::bulk_load(shared + Main::kAt.delta + d_o_at.stage() * Main::kDeltaBytes,
                      args.delta + line * C::kPlanes, Main::kDeltaBytes, d_o_full);

@@ -70,7 +70,7 @@ TEST(Fp8By16Bits, TensorsAreWidenedAndResultsScaled) {
   EXPECT_NE(forward->description.find("; o scaled from f32 to f8e4m3, sm_80; the largest of P"),
             std::string::npos)
       << forward->description;
-  const Result<Lowering> backward = lowered(fp8_backward_of(of(128, 128)), "sm_90a");
+  const Result<Lowering> backward = lowered(fp8_backward_of(of(64, 64)), "sm_90a");
   ASSERT_TRUE(backward.is_ok()) << backward.status().message();
   EXPECT_NE(backward->description.find("Hopper"), std::string::npos) << backward->description;
   EXPECT_NE(backward->description.find("dV scaled from f32 to f8e4m3, sm_90a; 1 factors"),

@@ -118,23 +118,6 @@ KernelUnit values_unit(const AttentionStructure& s) {
           {}};
 }
 
-/// An operand's map in pairs of fp8.
-MapShape pairs_shape(const problem::OperandLayout& layout, int box_rows) {
-  MapShape shape;
-  shape.type = TensorMapType::float16;
-  shape.box_rows = static_cast<unsigned>(box_rows);
-  for (int i = 0; i < 4; ++i) {
-    const int axis = 3 - i;
-    shape.dims[i] = static_cast<uint64_t>(layout.dims[axis]);
-    if (i == 0)
-      shape.dims[i] /= 2;
-    else
-      shape.stride_bytes[i - 1] =
-          layout.dims[axis] == 1 ? 16 : static_cast<uint64_t>(layout.strides[axis]);
-  }
-  return shape;
-}
-
 struct Planned {
   size_t values_kernel = 0, kernel = 0;
   Launch values_launch, launch;
@@ -226,12 +209,12 @@ Result<Lowering> lower_forward_fp8_sm90(const Fp8AttentionProblem& problem, cons
                              .counter = nullptr,
                              .claim = 0};
   planned.q_id = s.q, planned.k_id = s.k, planned.v_id = s.v;
-  planned.q = pairs_shape(z.layout(s.q), 64);
-  planned.k = pairs_shape(z.layout(s.k), kFp8Keys);
+  planned.q = map_shape_of_bytes(z.layout(s.q), 64);
+  planned.k = map_shape_of_bytes(z.layout(s.k), kFp8Keys);
   problem::OperandLayout values;
   values.dims = {z.batch, z.v_heads, key_tiles * kFp8ValueRows, kFp8Keys};
   values.strides = *dense_strides(values.dims);
-  planned.v = pairs_shape(values, kFp8ValueRows);
+  planned.v = map_shape_of_bytes(values, kFp8ValueRows);
   planned.aligned = problem::tensors_of(s);
   planned.values_launch = {.grid_x = static_cast<unsigned>(value_tiles), .threads = kValuesThreads};
   planned.launch = {.grid_x = static_cast<unsigned>(std::min<int64_t>(target.processors, tiles)),

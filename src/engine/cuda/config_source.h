@@ -60,6 +60,7 @@ void visit_fields(Visitor& visit, const Config& c) {
   visit("element", c.element);
   visit("result", c.result, c.planes > 1 ? "" : "results");
   visit("planes", c.planes);
+  visit("codes", c.codes, "products of fp8");
   visit("qk_dim", c.qk_dim);
   visit("v_dim", c.v_dim);
   visit("by_gradient", c.by_gradient);

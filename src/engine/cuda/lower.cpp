@@ -1,4 +1,5 @@
 // Which kernels run a problem: the ways there are, as one table in the order of choice.
+#include "engine/cuda/attention_backward_fp8_sm90.h"
 #include "engine/cuda/attention_backward_sm80.h"
 #include "engine/cuda/attention_backward_sm90.h"
 #include "engine/cuda/attention_check.h"
@@ -188,6 +189,7 @@ constexpr Way kWays[] = {
     {"general backward", by<Backward, lower_backward_sm80>},
     {"Hopper forward of fp8", by<problem::Fp8AttentionProblem, lower_forward_fp8_sm90>},
     {"fp8 by 16 bits", by<problem::Fp8AttentionProblem, lower_fp8_by_16_bits>},
+    {"Hopper backward of fp8", by<problem::Fp8AttentionBackwardProblem, lower_backward_fp8_sm90>},
     {"fp8 by 16 bits", by<problem::Fp8AttentionBackwardProblem, lower_fp8_by_16_bits>},
     {"norm", by<problem::NormProblem, lower_norm>},
     {"norm backward", by<problem::NormBackwardProblem, lower_norm_backward>},

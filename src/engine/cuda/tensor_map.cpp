@@ -42,6 +42,22 @@ MapShape map_shape(const problem::AttentionStructure& structure,
   return shape;
 }
 
+MapShape map_shape_of_bytes(const problem::OperandLayout& layout, int box_rows) {
+  MapShape shape;
+  shape.type = TensorMapType::float16;
+  shape.box_rows = static_cast<unsigned>(box_rows);
+  for (int i = 0; i < 4; ++i) {
+    const int axis = 3 - i;
+    shape.dims[i] = static_cast<uint64_t>(layout.dims[axis]);
+    if (i == 0)
+      shape.dims[i] /= 2;
+    else
+      shape.stride_bytes[i - 1] =
+          layout.dims[axis] == 1 ? 16 : static_cast<uint64_t>(layout.strides[axis]);
+  }
+  return shape;
+}
+
 Status encode(const Driver& driver, const MapShape& shape, void* address, TensorMap& map) {
   for (uint64_t dim : shape.dims) {
     if (dim == 0) return {};

@@ -26,6 +26,9 @@ Status check_copies(const problem::AttentionStructure& structure,
 MapShape map_shape(const problem::AttentionStructure& structure,
                    const problem::AttentionSizes& sizes, problem::OperandId id, int box_rows);
 
+/// The map of a dense tensor of bytes with contiguous columns, such as fp8, two in an element.
+MapShape map_shape_of_bytes(const problem::OperandLayout& layout, int box_rows);
+
 /// Makes the map, 0.09 us; of an operand without elements there is none, and nothing to copy. At
 /// execution, not with the plan, which a thread without a context may make.
 Status encode(const Driver& driver, const MapShape& shape, void* address, TensorMap& map);
