@@ -3,7 +3,8 @@
 #     cd bindings/elixir && ERL_FLAGS="+sbwt none +sbwtdcpu none +sbwtdio none" mix run ../../bench/elixir.exs [cpu | cuda]
 
 defmodule Bench do
-  alias Heddle.{FlashAttention, Tensor}
+  alias Heddle.{FlashAttention, Native, Tensor}
+  alias Heddle.Defn.Emission
 
   def main(device) do
     IO.puts("#{device}: microseconds of a call on resident tensors of f32, of 50 in a row the least and the median")
@@ -12,6 +13,8 @@ defmodule Bench do
       x = zeros(shape) |> Tensor.upload!(device)
       {output, lse} = FlashAttention.forward_with_states!(x, x, x)
       row("forward of #{inspect(shape)}", fn -> FlashAttention.forward_with_states!(x, x, x) end)
+      plan = plan(:forward, shape, device)
+      row("its plan alone", fn -> {:ok, _} = Native.execute(plan, [{1, x.data}, {2, x.data}, {3, x.data}], :memory) end)
       row("backward", fn -> FlashAttention.backward!(output, x, x, x, output, lse) end)
     end
 
@@ -26,6 +29,15 @@ defmodule Bench do
       "another process answers while calls of 4096 rows run: #{length(sorted)} times, the median after #{half} us, " <>
         "99 of 100 within #{most} us, all within #{List.last(sorted)} us"
     )
+  end
+
+  # That of the graph which a call of the package writes.
+  defp plan(pass, shape, device) do
+    {:ok, emission} = Emission.new(pass, List.duplicate({shape, :f32}, 3), [], device)
+    [{"graph", quoted}] = emission.attributes
+    text = Regex.replace(~r/\\([0-9A-F]{2})/, quoted |> String.slice(1..-2//1), fn _, hex -> <<String.to_integer(hex, 16)>> end)
+    {:ok, plan} = Native.plan(text, device)
+    plan
   end
 
   defp zeros(shape), do: Tensor.new!(<<0::size(Tuple.product(shape) * 32)>>, shape, :f32)

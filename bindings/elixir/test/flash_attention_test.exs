@@ -96,6 +96,15 @@ defmodule Heddle.FlashAttentionTest do
     assert FlashAttention.forward_with_states!(c.q, c.k, c.v, window: {wide, wide}) == expected
   end
 
+  test "calls that differ in one number give what a process gives that made no other", c do
+    run = fn scale -> FlashAttention.forward!(c.q, c.k, c.v, scale: scale) end
+    # More graphs than a process keeps the texts of, each twice; 1 and 1.0 are written apart.
+    scales = Enum.to_list(1..6) ++ Enum.map(1..6, &(&1 / 1)) ++ Enum.map(1..6, &(&1 / 8))
+    expected = for scale <- scales, do: Task.await(Task.async(fn -> run.(scale) end))
+    assert Enum.map(scales ++ scales, run) == expected ++ expected
+    assert length(Enum.uniq(expected)) == 12
+  end
+
   test "lengths are a list or a tensor; one side's alone leaves the other whole", c do
     expected = FlashAttention.forward!(c.q, c.k, c.v, kv_lengths: [3, 0], q_lengths: [6, 6])
     assert FlashAttention.forward!(c.q, c.k, c.v, kv_lengths: [3, 0]) == expected

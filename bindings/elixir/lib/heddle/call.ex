@@ -54,7 +54,7 @@ defmodule Heddle.Call do
   @spec run(t, Tensor.like(), Tensor.device() | nil) :: {:ok, [Tensor.like()]} | {:error, Error.t()}
   def run(call, model, device) do
     place = if Tensor.resident?(model), do: :memory, else: :binaries
-    text = Graph.text(call.graph)
+    text = text_of(call.graph)
 
     with :ok <- Tensor.check_device(device || :cpu),
          {:ok, made} <-
@@ -65,6 +65,24 @@ defmodule Heddle.Call do
        end)}
     else
       {:error, error} -> {:error, %{error | message: "#{call.op}: #{error.message}"}}
+    end
+  end
+
+  # To write a graph's text takes as long as to run a small one: a process keeps those of the graphs that it ran last, which
+  # a loop comes back to. `===`, as 1 and 1.0 are written apart.
+  @kept_texts 8
+
+  defp text_of(graph) do
+    kept = Process.get(__MODULE__, [])
+
+    case Enum.find(kept, fn {one, _text} -> one === graph end) do
+      {_graph, text} ->
+        text
+
+      nil ->
+        text = Graph.text(graph)
+        Process.put(__MODULE__, Enum.take([{graph, text} | kept], @kept_texts))
+        text
     end
   end
 
